@@ -1,0 +1,124 @@
+// Package masters runs independent Redis masters on this machine and breaks
+// them on purpose, for tests, the chaos suite and the demo command.
+//
+// A [Process] is a real redis-server, a [Mini] is an in-process stand-in for
+// machines without one; both are a [Master] that can be killed, paused, resumed
+// and restarted on the same port. A [Proxy] in front of either adds the faults
+// of a network: delay, loss, silence, refused and reset connections.
+//
+// Everything listens on 127.0.0.1 only, and on ports below the range from which
+// operating systems take the source ports of outgoing connections. A port out of
+// that range can be lost while its server is down: a client that keeps dialling it
+// may be given the very port as its source and then connects to itself.
+package masters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+)
+
+// The kinds of master, as [Master.Kind] and [Start] report them.
+const (
+	KindProcess = "redis-server"
+	KindMini    = "miniredis"
+)
+
+var (
+	// ErrNotRunning is reported when a master that is down is told to pause.
+	ErrNotRunning = errors.New("masters: not running")
+	// ErrClosed is reported when a closed master or proxy is told to go on.
+	ErrClosed = errors.New("masters: closed")
+)
+
+// Master is one independent Redis master. All methods are safe for concurrent
+// use; calls that change its state run one after the other.
+type Master interface {
+	// Addr is the host and port the master listens on. It never changes.
+	Addr() string
+
+	// Kind is [KindProcess] or [KindMini].
+	Kind() string
+
+	// Kill ends the master at once, without a chance to save, and returns when it
+	// is gone: its connections break and new ones are refused. Killing a master
+	// that is down or closed does nothing.
+	Kill() error
+
+	// Pause freezes the master. It still accepts connections and requests, and
+	// carries them out when resumed, also those whose client has long left. Pausing
+	// twice does nothing more; a master that is down gives [ErrNotRunning].
+	Pause() error
+
+	// Resume ends a pause. It does nothing for a master that is not paused.
+	Resume() error
+
+	// Restart starts the master again on its port, after a kill if it is still up
+	// or paused, and returns when it answers. It comes back empty unless it was
+	// told to persist.
+	Restart() error
+
+	// Close ends the master for good and removes what it left on disk. It works
+	// in every state, and again.
+	Close() error
+}
+
+// Start starts n masters: real ones when redis-server is on the PATH, else
+// in-process ones. kind tells which, also when starting them failed. The caller
+// closes them; on an error there is nothing to close.
+func Start(ctx context.Context, n int) (list []Master, kind string, err error) {
+	kind = KindProcess
+	start := func() (Master, error) { return StartProcess(ctx, ProcessConfig{}) }
+	if _, err := LookPath(); err != nil {
+		kind = KindMini
+		start = func() (Master, error) { return StartMini() }
+	}
+	for range n {
+		m, err := start()
+		if err != nil {
+			for _, m := range list {
+				err = errors.Join(err, m.Close())
+			}
+			return nil, kind, err
+		}
+		list = append(list, m)
+	}
+	return list, kind, nil
+}
+
+// Ports are taken from [firstPort, lastPort), below the ephemeral ranges of
+// Linux (from 32768), macOS and Windows (from 49152); see the package comment.
+const (
+	firstPort = 20000
+	lastPort  = 32000
+)
+
+// listen returns a listener on a free port.
+func listen() (*net.TCPListener, error) {
+	var err error
+	for range 100 {
+		var ln *net.TCPListener
+		if ln, err = listenOn(firstPort + rand.IntN(lastPort-firstPort)); err == nil {
+			return ln, nil
+		}
+	}
+	return nil, fmt.Errorf("masters: no free port: %w", err)
+}
+
+// freePort returns a port that was free a moment ago.
+func freePort() (int, error) {
+	ln, err := listen()
+	if err != nil {
+		return 0, err
+	}
+	return ln.Addr().(*net.TCPAddr).Port, ln.Close()
+}
+
+func listenOn(port int) (*net.TCPListener, error) {
+	return net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
+}
+
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

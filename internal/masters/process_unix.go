@@ -1,0 +1,16 @@
+//go:build unix && !linux
+
+package masters
+
+import (
+	"os"
+	"syscall"
+)
+
+// sysProcAttr puts the server in a process group of its own, so that a Ctrl-C at
+// the terminal is for us alone. Nothing here ends it when we die.
+func sysProcAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
+func suspend(p *os.Process) error { return p.Signal(syscall.SIGSTOP) }
+
+func proceed(p *os.Process) error { return p.Signal(syscall.SIGCONT) }

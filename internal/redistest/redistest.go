@@ -1,0 +1,143 @@
+// Package redistest starts Redis masters for tests, and skips tests that cannot
+// have them.
+package redistest
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/d0720281/redlock/internal/masters"
+)
+
+// requireEnv names, separated by commas, what must not be missing. CI sets it to
+// "server,docker", so that a broken set-up fails instead of passing by skips.
+const requireEnv = "REDLOCK_REQUIRE"
+
+// Server skips the test unless redis-server is on the PATH, or fails it if
+// REDLOCK_REQUIRE asks for "server".
+func Server(t testing.TB) {
+	t.Helper()
+	if _, err := masters.LookPath(); err != nil {
+		Missing(t, "server", "needs redis-server on the PATH: "+err.Error())
+	}
+}
+
+// Missing ends a test that lacks what ("server", "docker"), for the reason given:
+// it is skipped, or failed if REDLOCK_REQUIRE asks for what.
+func Missing(t testing.TB, what, reason string) {
+	t.Helper()
+	required := strings.Split(os.Getenv(requireEnv), ",")
+	for i := range required {
+		required[i] = strings.TrimSpace(required[i])
+	}
+	if slices.Contains(required, what) {
+		t.Fatalf("%s (%s asks for %q)", reason, requireEnv, what)
+	}
+	t.Skip(reason)
+}
+
+// Masters starts n real masters, each with args added, and closes them when the
+// test ends. It skips as [Server] does.
+func Masters(t testing.TB, n int, args ...string) []*masters.Process {
+	t.Helper()
+	Server(t)
+	return start(t, n, func() (*masters.Process, error) {
+		return masters.StartProcess(t.Context(), masters.ProcessConfig{Args: args})
+	})
+}
+
+// Minis starts n in-process masters and closes them when the test ends.
+func Minis(t testing.TB, n int) []*masters.Mini {
+	t.Helper()
+	return start(t, n, masters.StartMini)
+}
+
+func start[M masters.Master](t testing.TB, n int, one func() (M, error)) []M {
+	t.Helper()
+	list := make([]M, n)
+	for i := range list {
+		m, err := one()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := m.Close(); err != nil {
+				t.Errorf("close %s: %v", m.Addr(), err)
+			}
+		})
+		list[i] = m
+	}
+	return list
+}
+
+// Addrs returns the addresses of masters or proxies.
+func Addrs[A interface{ Addr() string }](list []A) []string {
+	addrs := make([]string, len(list))
+	for i, a := range list {
+		addrs[i] = a.Addr()
+	}
+	return addrs
+}
+
+// Proxied puts a fault proxy in front of each master and closes it when the test
+// ends.
+func Proxied[A interface{ Addr() string }](t testing.TB, list []A) []*masters.Proxy {
+	t.Helper()
+	proxies := make([]*masters.Proxy, len(list))
+	for i, a := range list {
+		p, err := masters.NewProxy(a.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		proxies[i] = p
+	}
+	return proxies
+}
+
+// Client returns a client to look at one master with: it tries everything once,
+// waits at most a second for it, heeds contexts, and is closed when the test ends.
+func Client(t testing.TB, addr string) *redis.Client {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{
+		Addr:                  addr,
+		DialTimeout:           time.Second,
+		ReadTimeout:           time.Second,
+		WriteTimeout:          time.Second,
+		ContextTimeoutEnabled: true,
+		MaxRetries:            -1,
+		DialerRetries:         1,
+		DisableIdentity:       true,
+		MaintNotificationsConfig: &maintnotifications.Config{
+			Mode: maintnotifications.ModeDisabled,
+		},
+	})
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Errorf("close client of %s: %v", addr, err)
+		}
+	})
+	return c
+}
+
+// Eventually waits until cond holds, asking every few milliseconds, and fails the
+// test with what if it does not within that time.
+func Eventually(t testing.TB, within time.Duration, cond func() bool, what string) {
+	t.Helper()
+	timeout := time.After(within)
+	poll := time.NewTicker(3 * time.Millisecond)
+	defer poll.Stop()
+	for !cond() {
+		select {
+		case <-poll.C:
+		case <-timeout:
+			t.Fatalf("not within %v: %s", within, what)
+		}
+	}
+}
