@@ -1,0 +1,266 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// This file is one attempt, from top to bottom: ask all nodes, count their votes,
+// agree on the fencing token, judge the validity; or undo it all.
+
+// attempt makes one attempt. If it fails, releases are on their way to all nodes.
+//
+// Source: distlock, "The Redlock Algorithm", steps 1 to 5; ALGORITHM section 3.
+func (p *pool) attempt(ctx context.Context, resource string, lc lockConfig) (*grant, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, endedBy(ctx)
+	}
+	g, err := newGrant(p, resource, lc)
+	if err != nil {
+		return nil, fmt.Errorf("%w: no random attempt id: %w", ErrNotAcquired, err)
+	}
+	g.ask()
+	if err := g.await(ctx); err != nil {
+		g.sendReleases(p.now())
+		return nil, err
+	}
+	return g, nil
+}
+
+// endedBy is the error of a call whose context was over before a node was asked.
+func endedBy(ctx context.Context) error {
+	return fmt.Errorf("%w: %w", ErrNotAcquired, contextError(ctx))
+}
+
+// contextError is ctx.Err(), with the cause if there is another one.
+func contextError(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// ask sends the acquire to all nodes at once.
+//
+// Source: distlock, steps 1 and 2; ALGORITHM section 3, points 1 and 2.
+func (g *grant) ask() {
+	hint := g.pool.hint(g.timeout())
+	reqs := make([]request, len(g.places))
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.start = g.pool.now()
+	for i, lane := range g.pool.lanes {
+		reqs[i] = request{op: opAcquire, node: i, grant: g, target: hint, end: g.start.add(g.timeout())}
+		if err := lane.send(&reqs[i]); err != nil {
+			g.refuseLocked(i, opAcquire, err)
+		}
+	}
+	g.judgeLocked()
+}
+
+// votedLocked takes a node's answer to the acquire.
+//
+// Source: ALGORITHM section 3, point 3.
+func (g *grant) votedLocked(node int, rep reply) {
+	p := &g.places[node]
+	err := rep.refusal(g.key, g.counterKey)
+	if err == nil { // too late for a vote or not, the key is there
+		p.counter, p.held, p.had = rep.counter, true, true
+	}
+	switch {
+	case p.vote != awaited:
+		return
+	case err != nil:
+		p.busy = rep.err == nil && rep.code == codeBusy
+		g.refuseLocked(node, opAcquire, err)
+	default:
+		p.vote = yes
+		g.fenceLocked(node)
+	}
+	g.judgeLocked()
+}
+
+func (g *grant) refuseLocked(node int, o op, err error) {
+	g.places[node].vote, g.places[node].fence = no, no
+	g.noteLocked(node, o, err)
+}
+
+// fenceLocked sees to it that a voter counts at least the target, once there is one.
+//
+// Source: ALGORITHM section 4.
+func (g *grant) fenceLocked(node int) {
+	p := &g.places[node]
+	switch {
+	case g.target == 0 || g.verdict != undecided:
+	case p.counter == g.target:
+		p.fence = yes
+	case p.counter > g.target:
+		p.fence = no // a grant from after the target was fixed; it joins no count
+	default:
+		r := &request{op: opRaise, node: node, grant: g, counter: p.counter, target: g.target, end: g.raiseEnd}
+		if err := g.pool.lanes[node].send(r); err != nil {
+			p.fence = no
+			g.noteLocked(node, opRaise, err)
+		}
+	}
+}
+
+// raisedLocked takes a node's answer to the raise.
+func (g *grant) raisedLocked(node int, rep reply) {
+	p := &g.places[node]
+	if err := rep.refusal(g.key, g.counterKey); err != nil {
+		p.fence = no
+		g.noteLocked(node, opRaise, err)
+	} else {
+		p.fence, p.counter = yes, g.target
+	}
+	g.judgeLocked()
+}
+
+// judgeLocked comes to the verdict as soon as the votes allow one.
+//
+// Source: ALGORITHM section 3, points 4 and 5, and section 4.
+func (g *grant) judgeLocked() {
+	if g.verdict != undecided {
+		return
+	}
+	n := len(g.places)
+	if g.target == 0 {
+		votes := g.countLocked(func(p *place) bool { return p.vote == yes })
+		refused := g.countLocked(func(p *place) bool { return p.vote == no })
+		switch decide(n, votes, refused) {
+		case undecided:
+			return
+		case impossible:
+			g.concludeLocked(impossible)
+			return
+		}
+		counters := make([]int64, 0, 8)
+		for i := range g.places {
+			counters = append(counters, g.places[i].counter)
+		}
+		target := fenceTarget(counters)
+		g.target = target
+		if fenceKnown(counters, target) >= quorum(n) {
+			g.concludeLocked(reached) // all counters equal: the steady state
+			return
+		}
+		g.raiseEnd = g.pool.now().add(g.timeout())
+		for i := range g.places {
+			if g.places[i].vote == yes {
+				g.fenceLocked(i)
+			}
+		}
+	}
+	known := g.countLocked(func(p *place) bool { return p.fence == yes })
+	out := g.countLocked(func(p *place) bool { return p.fence == no })
+	if v := decide(n, known, out); v != undecided {
+		g.concludeLocked(v)
+	}
+}
+
+func (g *grant) concludeLocked(v verdict) {
+	g.verdict = v
+	g.wakeLocked()
+}
+
+// await waits for the verdict and turns it into a lease's deadline or an error.
+func (g *grant) await(ctx context.Context) error {
+	g.timer = time.NewTimer(g.timeout())
+	defer g.timer.Stop()
+	for {
+		var over error
+		select {
+		case <-g.signal:
+		case <-g.timer.C:
+			if left := g.timeUp(); left > 0 {
+				g.timer.Reset(left)
+				continue
+			}
+		case <-ctx.Done():
+			over = contextError(ctx)
+		case <-g.pool.closing:
+			over = ErrClosed
+		}
+		if over == nil {
+			over = ctx.Err() // it may have ended while the votes came in
+		}
+		return g.conclude(over)
+	}
+}
+
+// timeUp counts the nodes that have not answered as refusals. While the second
+// round has time left it returns how much.
+func (g *grant) timeUp() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	budget := g.start.add(g.ttl - g.minValidity())
+	if left := min(g.raiseEnd, budget).sub(g.pool.now()); g.target != 0 && left > 0 {
+		return left
+	}
+	for i := range g.places {
+		switch p := &g.places[i]; {
+		case p.vote == awaited:
+			g.refuseLocked(i, opAcquire, errNodeTimeout)
+		case p.fence == awaited:
+			p.fence = no
+			g.noteLocked(i, opRaise, errNodeTimeout)
+		}
+	}
+	g.judgeLocked()
+	return 0
+}
+
+// conclude ends the attempt. over says that the caller will not have the lease,
+// whatever the votes.
+//
+// Source: ALGORITHM section 3, point 4 ("deadline D"); section 1, "MinValidity".
+func (g *grant) conclude(over error) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	granted := g.countLocked(func(p *place) bool { return p.vote == yes })
+	refused := func(p *place) bool { return p.vote != yes || p.fence == no }
+	if over != nil {
+		g.verdict = impossible
+		return g.quorumErrorLocked("lock", granted, refused, ErrNotAcquired, over)
+	}
+	if g.verdict == reached {
+		g.setDeadlineLocked(g.start)
+		if left := g.validity(); left >= g.minValidity() {
+			return nil
+		} else {
+			g.verdict = impossible
+			tooLate := fmt.Errorf("only %v of the validity was left", max(left, 0))
+			return g.quorumErrorLocked("lock", granted, refused, ErrNotAcquired, ErrNoQuorum, tooLate)
+		}
+	}
+	g.verdict = impossible
+	reason := ErrNoQuorum
+	if busy := g.countLocked(func(p *place) bool { return p.busy }); decide(len(g.places), 0, busy) == impossible {
+		reason = ErrTaken
+	}
+	return g.quorumErrorLocked("lock", granted, refused, ErrNotAcquired, reason)
+}
+
+// setDeadlineLocked moves the deadline to where a round that began at start puts
+// it. It never moves back.
+//
+// Source: ALGORITHM section 13, I8.
+func (g *grant) setDeadlineLocked(start instant) {
+	d := deadline(start, g.ttl, driftAllowance(g.ttl, g.pool.conf.drift), g.grace)
+	d = min(d, g.holdEnd())
+	if d > instant(g.deadline.Load()) {
+		g.deadline.Store(int64(d))
+	}
+}
+
+// holdEnd is the latest end of the lease.
+func (g *grant) holdEnd() instant {
+	if g.maxHold == 0 {
+		return never
+	}
+	return g.start.add(g.maxHold)
+}

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package redlock
+
+func systemClock() Clock { return RuntimeClock() }

@@ -1,0 +1,182 @@
+package redlock
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Sentinels to branch on with errors.Is. What has happened to whom is in
+// [*QuorumError] and [*NodeError], for errors.As.
+var (
+	// ErrNotAcquired is matched by every error of a Lock, TryLock or Do that
+	// ended without a lease, bad arguments, re-entry and a closed Locker apart.
+	ErrNotAcquired = errors.New("redlock: not acquired")
+
+	// ErrTaken says that so many nodes hold the resource for somebody else
+	// that no quorum is left. It comes with ErrNotAcquired and is no alarm.
+	ErrTaken = errors.New("redlock: taken by another holder")
+
+	// ErrNoQuorum says that too few nodes answered in time, or with a usable
+	// answer. It is an alarm: the masters, or the way to them, are in trouble.
+	ErrNoQuorum = errors.New("redlock: no quorum")
+
+	// ErrLost says that the lease is over although nobody released it. The
+	// work it protects must stop.
+	ErrLost = errors.New("redlock: lease lost")
+
+	// ErrExpired comes with ErrLost when the validity ran out: no renewal had
+	// been successful in time, or none was asked for.
+	ErrExpired = errors.New("redlock: validity ran out")
+
+	// ErrQuorumLost comes with ErrLost when the nodes reported that a quorum
+	// of them is free for others, while validity was still left.
+	ErrQuorumLost = errors.New("redlock: key gone from too many nodes")
+
+	// ErrMaxHold comes with ErrLost when the bound of [WithMaxHold] was reached.
+	ErrMaxHold = errors.New("redlock: maximum hold reached")
+
+	// ErrNotHeld is matched when Unlock or Extend finds that this handle has no
+	// lease any more, whatever ended it.
+	ErrNotHeld = errors.New("redlock: not held")
+
+	// ErrReleased is the cause of a lease that Unlock or Close ended.
+	ErrReleased = errors.New("redlock: lease released")
+
+	// ErrReentry says that Lock was called for a resource which the context
+	// already holds, without [WithReentry]. Waiting would never end.
+	ErrReentry = errors.New("redlock: resource already held by this context")
+
+	// ErrClosed says that the Locker is closed.
+	ErrClosed = errors.New("redlock: locker is closed")
+
+	// ErrConfig is matched by every complaint about an argument or option. No
+	// node was asked.
+	ErrConfig = errors.New("redlock: invalid configuration")
+
+	// ErrWrongType says that the key of a resource holds data that is no lock.
+	// Waiting does not help: change the resource, or the key prefix.
+	ErrWrongType = errors.New("redlock: key holds something that is not a lock")
+
+	// ErrPermission says that a node refused the credentials, or that its
+	// access control list lacks a command or key. The README has the line.
+	ErrPermission = errors.New("redlock: permission denied by node")
+)
+
+// Outcomes of one node. They are found in NodeError.Err by reading it, not by
+// errors.Is, so that one busy node does not make an error match ErrTaken.
+var (
+	errHeldByOther = errors.New("held by another")
+	errNodeTimeout = errors.New("no answer within the node timeout")
+	errLate        = errors.New("request arrived after its time and was ignored")
+	errNotCounted  = errors.New("key was missing and has been set again")
+	errGone        = errors.New("key was not there any more")
+	errUnraised    = errors.New("grant was gone before its fencing counter could be raised")
+	errBadReply    = errors.New("reply is not in the form of the script")
+	errPlanted     = errors.New("key set, but without a vote")
+	errUnsent      = errors.New("not sent: the attempt was over")
+)
+
+// QuorumError says how a round over the nodes ended. It matches, by errors.Is,
+// the sentinels that apply, the error of the context if that ended the call, and
+// whatever its node errors match.
+type QuorumError struct {
+	Op       string       // "lock", "extend" or "unlock"
+	Resource string       // as given by the caller
+	Granted  int          // nodes that said yes
+	Need     int          // nodes that had to: N/2+1
+	Nodes    []*NodeError // one for each node that did not say yes
+
+	of      int     // nodes in all
+	reasons []error // sentinels, and the context's error
+}
+
+// Error puts the reason first and each node's answer after it, on one line.
+func (e *QuorumError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "redlock: %s %q: ", e.Op, e.Resource)
+	for i, r := range e.reasons {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(strings.TrimPrefix(r.Error(), "redlock: "))
+	}
+	fmt.Fprintf(&b, ": %d of %d nodes needed said yes", e.Granted, e.Need)
+	for _, n := range e.Nodes {
+		fmt.Fprintf(&b, "; %s: %v", n.Node, n.Err)
+	}
+	return b.String()
+}
+
+// Unwrap gives the reasons and then the node errors.
+func (e *QuorumError) Unwrap() []error {
+	all := make([]error, 0, len(e.reasons)+len(e.Nodes))
+	all = append(all, e.reasons...)
+	for _, n := range e.Nodes {
+		all = append(all, n)
+	}
+	return all
+}
+
+// permanent reports that waiting cannot help: so many nodes refuse the key's type, or
+// the user, that the others make no quorum.
+func (e *QuorumError) permanent() bool {
+	hopeless := 0
+	for _, n := range e.Nodes {
+		if errors.Is(n, ErrWrongType) || errors.Is(n, ErrPermission) {
+			hopeless++
+		}
+	}
+	return decide(e.of, 0, hopeless) == impossible
+}
+
+// because is the same error with one more reason, for a call that waited
+// through several rounds and was ended by something else.
+func (e *QuorumError) because(reason error) *QuorumError {
+	more := *e
+	more.reasons = append(append([]error(nil), e.reasons...), reason)
+	return &more
+}
+
+// NodeError is what one node answered, or that it did not.
+type NodeError struct {
+	Node string // address, without credentials
+	Op   string // "acquire", "raise", "extend" or "release"
+	Err  error
+}
+
+// Error names the node and what it said.
+func (e *NodeError) Error() string {
+	return fmt.Sprintf("redlock: %s on %s: %v", e.Op, e.Node, e.Err)
+}
+
+// Unwrap gives the node's own error.
+func (e *NodeError) Unwrap() error { return e.Err }
+
+// keyError names the key that a node error is about.
+type keyError struct {
+	key string
+	err error
+}
+
+func (e *keyError) Error() string { return fmt.Sprintf("%v (key %q)", e.err, e.key) }
+func (e *keyError) Unwrap() error { return e.err }
+
+func configErrorf(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...))
+}
+
+// notHeld is the error of a call on a handle whose lease was ended by cause.
+func notHeld(op, resource string, cause error) error {
+	return fmt.Errorf("redlock: %s %q: %w: %w", op, resource, ErrNotHeld, cause)
+}
+
+// lostBecause is the cause that a lost lease's context ends with.
+func lostBecause(reason error) error { return fmt.Errorf("%w: %w", ErrLost, reason) }
+
+var (
+	causeExpired = lostBecause(ErrExpired)
+	causeQuorum  = lostBecause(ErrQuorumLost)
+	causeMaxHold = lostBecause(ErrMaxHold)
+	causeClosed  = fmt.Errorf("%w: %w", ErrReleased, ErrClosed)
+)

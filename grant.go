@@ -1,0 +1,158 @@
+package redlock
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// grant is one attempt to take a resource and, if a quorum agrees, the keys on
+// the nodes that a lease stands on. It goes one way: asking, perhaps raising,
+// held, ended. attempt.go has the first two, renew.go and release.go the rest.
+type grant struct {
+	pool     *pool
+	resource string
+	id       string // a fresh one for each attempt: a late delete of one must not hit the next
+	lockConfig
+	key, counterKey string
+	ttlMillis       int64
+	start           instant     // when the attempt began; every deadline is counted from such a moment
+	abandoned       atomic.Bool // nothing but releases may be sent any more
+	deadline        atomic.Int64
+	traces          []trace // traces[i] belongs to lane i
+
+	timer  *time.Timer   // of the call that waits
+	signal chan struct{} // holds one token: the call that waits should look again
+
+	mu       sync.Mutex
+	places   []place  // guarded by mu, like all below
+	verdict  verdict  // of the attempt
+	target   int64    // fencing counter; 0 until a quorum granted
+	raiseEnd instant  // how long the second round may take
+	cause    error    // why the lease is over; nil while it is not
+	handles  []*Lease // given out and not unlocked yet
+	renewAt  instant  // when the next renewal begins
+
+	slot int // place in the keeper's heap; guarded by the keeper's mutex
+	due  instant
+
+	// Room for what nearly every grant needs, so that it is one allocation.
+	first        Lease
+	placesOfFive [5]place
+	tracesOfFive [5]trace
+}
+
+// place is what an attempt knows of its key on one node.
+type place struct {
+	counter int64 // given with the grant here; 0 = no vote
+	vote    ballot
+	fence   ballot // whether the node is known to count at least the target
+	held    bool   // the key is believed to be there
+	had     bool   // the key was there at some time
+	release ballot
+	unsent  bool // no message has reached the node, nor will one
+	busy    bool // it said that somebody else has the key
+	err     error
+	op      op // what err was the answer to
+}
+
+// ballot is one node's answer to one question.
+type ballot uint8
+
+const (
+	awaited ballot = iota
+	yes
+	no
+)
+
+// keySuffix ends the name of a fencing counter. No resource may end like that.
+const keySuffix = "~fence"
+
+func newGrant(p *pool, resource string, lc lockConfig) (*grant, error) {
+	id, err := uuid.NewRandom()
+	if err != nil {
+		return nil, err // the system has no random numbers
+	}
+	n := len(p.lanes)
+	counterKey := p.conf.keyPrefix + resource + keySuffix
+	g := &grant{
+		pool:       p,
+		resource:   resource,
+		id:         id.String(),
+		lockConfig: lc,
+		key:        counterKey[:len(counterKey)-len(keySuffix)],
+		counterKey: counterKey,
+		ttlMillis:  millis(lc.ttl),
+		signal:     make(chan struct{}, 1),
+		slot:       -1,
+	}
+	// Most pools have no more than five nodes, whose state comes with the grant.
+	g.places, g.traces = g.placesOfFive[:0], g.tracesOfFive[:0]
+	g.places, g.traces = slices.Grow(g.places, n)[:n], slices.Grow(g.traces, n)[:n]
+	return g, nil
+}
+
+// receive takes a lane's report of a request. It is called by the lane's goroutine
+// and never waits for anything but the mutex.
+func (g *grant) receive(r *request, rep reply) {
+	var after []func()
+	g.mu.Lock()
+	switch r.op {
+	case opAcquire:
+		g.votedLocked(r.node, rep)
+	case opRaise:
+		g.raisedLocked(r.node, rep)
+	case opExtend:
+		after = g.extendedLocked(r, rep)
+	case opRelease:
+		g.releasedLocked(r.node, rep)
+	}
+	g.mu.Unlock()
+	run(after)
+}
+
+// noteLocked keeps why a node did not say yes, for the error.
+func (g *grant) noteLocked(node int, o op, err error) {
+	g.places[node].op, g.places[node].err = o, err
+}
+
+// wakeLocked has the call that waits for this grant look again.
+func (g *grant) wakeLocked() {
+	select {
+	case g.signal <- struct{}{}:
+	default:
+	}
+}
+
+// count goes through the nodes.
+func (g *grant) countLocked(is func(*place) bool) int {
+	n := 0
+	for i := range g.places {
+		if is(&g.places[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+func (g *grant) validity() time.Duration {
+	return validity(instant(g.deadline.Load()), g.pool.now())
+}
+
+// quorumErrorLocked tells how a round over the nodes ended.
+func (g *grant) quorumErrorLocked(name string, granted int, failed func(*place) bool, reasons ...error) *QuorumError {
+	e := &QuorumError{Op: name, Resource: g.resource, Granted: granted, Need: quorum(len(g.places)), of: len(g.places), reasons: reasons}
+	for i := range g.places {
+		if p := &g.places[i]; failed(p) {
+			err, o := p.err, p.op
+			if err == nil {
+				err = errNodeTimeout
+			}
+			e.Nodes = append(e.Nodes, &NodeError{Node: g.pool.lanes[i].addr, Op: o.String(), Err: err})
+		}
+	}
+	return e
+}

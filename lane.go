@@ -1,0 +1,546 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	maxBatch     = 256                    // requests in one pipeline
+	firstBackoff = 20 * time.Millisecond  // after the first failure of a node or of a release
+	maxBackoff   = 500 * time.Millisecond // between two tries
+)
+
+// request is one message of an attempt to one node.
+type request struct {
+	op      op
+	node    int
+	grant   *grant
+	counter int64   // came with the grant on this node; 0 = none or unknown
+	target  int64   // counter of the lease; for an acquire, where to start a missing one
+	end     instant // the node timeout: neither sent nor carried out after it
+	round   *round  // for an extend, what it counts for
+	resent  bool    // once, on a new connection
+	kept    bool    // in the lane's backlog
+
+	// What the command is made of: numbers go to the client library by address,
+	// which saves boxing them.
+	notAfter int64 // node time, us
+	argv     [11]any
+}
+
+// lane carries all messages to one node, in order, on one connection. Requests
+// queue; one goroutine sends all that is queued as one pipeline, and while that
+// is under way the next batch collects. So an idle lane adds no delay and a busy
+// one sends deep batches, and nobody but this goroutine waits for the node.
+//
+// A connection is never replaced behind the lane's back: each has a client of its
+// own that dials once. What was sent before a change of connection may still
+// arrive after it, which is why a trace is kept for each attempt.
+//
+// Source: ALGORITHM section 5 ("one lane per node, same connection").
+type lane struct {
+	index   int
+	addr    string
+	opt     redis.Options
+	timeout time.Duration // for one exchange
+	conf    *config
+	events  *events
+	quit    context.Context // ends when Close waits no longer
+
+	wake   chan struct{}          // holds one token: there may be something to do
+	sample atomic.Pointer[sample] // the node's clock; nil until it was first reached
+
+	mu      sync.Mutex
+	queue   []*request // guarded by mu
+	down    error      // why the node is not asked, nil while it is; written by run's goroutine under mu
+	closeBy instant    // guarded by mu; never until Close: when to give up
+
+	// Used by the goroutine of run alone.
+	client  *redis.Client // nil while there is no connection
+	pending []*request    // taken from queue, sent next
+	spare   []*request    // the slice that queue gets when it is taken
+	backlog []retry       // releases to be sent again
+	backoff time.Duration // 0 after a good exchange
+	probeAt instant       // when to connect again while down
+	cmds    []redis.Cmder // scratch space of exchange
+	replies []reply       // scratch space of exchange
+}
+
+// trace is what a lane knows of one attempt on its node. Only the lane's own
+// goroutine uses it.
+type trace struct {
+	sent   bool    // a message of the attempt may have reached the node
+	deadBy instant // messages without a reply do nothing after this
+}
+
+// retry is a release that has to go out again: the node did not confirm it, or
+// a lost message of the same attempt may still arrive.
+type retry struct {
+	*request
+	at, until instant
+	wait      time.Duration
+}
+
+func newLane(quit context.Context, index int, opt redis.Options, conf *config, ev *events) *lane {
+	n := &lane{
+		index:   index,
+		addr:    opt.Addr,
+		opt:     opt,
+		timeout: conf.laneTimeout(),
+		conf:    conf,
+		events:  ev,
+		quit:    quit,
+		wake:    make(chan struct{}, 1),
+		closeBy: never,
+	}
+	lockProfile(&n.opt, n.timeout)
+	return n
+}
+
+func (n *lane) now() instant { return instant(n.conf.clock.Now()) }
+
+// send queues a request. It answers at once with the reason if the node is known
+// to be down, in which case nothing will be sent and nothing reported. A release
+// is always taken: the lane goes on with it until the node confirms it or the key
+// has expired.
+func (n *lane) send(r *request) error {
+	n.mu.Lock()
+	if n.down != nil && r.op != opRelease {
+		defer n.mu.Unlock()
+		return n.down
+	}
+	n.queue = append(n.queue, r)
+	n.mu.Unlock()
+	n.poke()
+	return nil
+}
+
+func (n *lane) poke() {
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+// shut makes run end as soon as nothing is left to send, or the node does not
+// answer, or at by.
+func (n *lane) shut(by instant) {
+	n.mu.Lock()
+	n.closeBy = by
+	n.mu.Unlock()
+	n.poke()
+}
+
+// run is the lane's goroutine.
+func (n *lane) run() {
+	defer n.hangUp()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		closeBy, now := n.take(), n.now()
+		n.trim(now)
+		idle := len(n.pending)+len(n.backlog) == 0
+		if now >= closeBy || closeBy < never && (idle || n.down != nil) {
+			n.abandon()
+			return
+		}
+		due := n.due()
+		if due <= now {
+			n.cycle()
+			continue
+		}
+		if due = min(due, closeBy); due < never {
+			timer.Reset(due.sub(now))
+		}
+		select {
+		case <-n.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// take moves what is queued to pending, unless the last batch is not through.
+func (n *lane) take() (closeBy instant) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.pending) == 0 {
+		clear(n.spare)
+		n.pending, n.queue = n.queue, n.spare[:0]
+		n.spare = n.pending
+	}
+	return n.closeBy
+}
+
+// trim answers the pending requests that have become pointless.
+func (n *lane) trim(now instant) {
+	keep := n.pending[:0]
+	for _, r := range n.pending {
+		switch sent := r.grant.traces[n.index].sent; {
+		case r.op == opRelease && !sent, r.op != opRelease && r.grant.abandoned.Load():
+			n.deliver(r, reply{err: errUnsent})
+		case r.op != opRelease && now > r.end:
+			n.deliver(r, reply{err: errNodeTimeout})
+		default:
+			keep = append(keep, r)
+		}
+	}
+	n.pending = keep
+}
+
+// due is when the lane next has something to do.
+func (n *lane) due() instant {
+	switch {
+	case n.down != nil:
+		return n.probeAt
+	case len(n.pending) > 0:
+		return math.MinInt64
+	}
+	due := never
+	for i := range n.backlog {
+		due = min(due, n.backlog[i].at)
+	}
+	return due
+}
+
+// cycle connects if it has to and sends one batch.
+func (n *lane) cycle() {
+	if n.client == nil {
+		if err := n.connect(); err != nil {
+			n.goDown(err)
+			return
+		}
+		n.comeUp()
+		n.trim(n.now())
+	}
+	if batch := n.batch(n.now()); len(batch) > 0 {
+		n.exchange(batch)
+	}
+}
+
+// batch picks what to send next: releases whose time has come again, then what
+// was queued.
+func (n *lane) batch(now instant) []*request {
+	keep, again := n.backlog[:0], []*request(nil)
+	for _, b := range n.backlog {
+		if now >= b.until {
+			continue // the key has expired by now
+		}
+		if now >= b.at && len(again) < maxBatch {
+			again = append(again, b.request)
+			b.wait = nextBackoff(b.wait) // it stays until it is confirmed
+			b.at = now.add(n.timeout + b.wait)
+		}
+		keep = append(keep, b)
+	}
+	clear(n.backlog[len(keep):])
+	n.backlog = keep
+
+	room := min(len(n.pending), maxBatch-len(again))
+	batch := n.pending[:room:room]
+	if len(again) > 0 {
+		batch = append(again, batch...)
+	}
+	n.pending = n.pending[room:]
+	return batch
+}
+
+// exchange sends a batch as one pipeline and hands out the replies.
+func (n *lane) exchange(batch []*request) {
+	replies, failure := n.perform(batch, n.replies[:0], nil)
+	if again := unknownScripts(batch, replies); failure == nil && len(again) > 0 {
+		retry := make([]*request, len(again))
+		for i, at := range again {
+			retry[i] = batch[at]
+		}
+		var answers []reply
+		answers, failure = n.perform(retry, nil, make(map[op]bool))
+		for i, at := range again {
+			replies[at] = answers[i]
+		}
+	}
+	now := n.now()
+	var resend []*request
+	var unwritable error
+	for i, r := range batch {
+		rep, tr := replies[i], &r.grant.traces[n.index]
+		if rep.err != nil && !isReply(rep.err) { // it may still be carried out
+			tr.deadBy = max(tr.deadBy, n.sample.Load().deadBy(r.end))
+			if !isTimeout(rep.err) && !r.resent && (r.op == opRelease || now < r.end) {
+				r.resent = true
+				resend = append(resend, r)
+				continue
+			}
+		}
+		if isUnwritable(rep.err) {
+			unwritable = rep.err
+		}
+		rep.err = nodeFailure(rep.err)
+		if r.op == opRelease {
+			n.settle(r, tr, rep, now)
+		}
+		n.deliver(r, rep)
+	}
+	n.replies = replies
+	switch {
+	case unwritable != nil:
+		n.hangUp()
+		n.goDown(unwritable)
+	case failure == nil:
+		n.backoff = 0
+	case isTimeout(failure):
+		n.hangUp()
+		n.goDown(errNodeTimeout)
+	default:
+		// The connection broke, which says little about the node: what had no
+		// reply goes out once more on the next connection, in the same order.
+		n.hangUp()
+		n.pending = append(resend, n.pending...)
+	}
+}
+
+// perform sends requests as one pipeline and appends their replies. Scripts go by
+// hash; with given, the set of those that the node has been sent in this exchange,
+// the first of each kind goes as source. failure is set if the connection is of no
+// more use.
+func (n *lane) perform(batch []*request, replies []reply, given map[op]bool) (_ []reply, failure error) {
+	ctx := context.Background() // bounded by the client's read and write time-outs
+	sent := n.now()
+	n.cmds = n.cmds[:0]
+	for _, r := range batch {
+		r.grant.traces[n.index].sent = true
+		r.notAfter = n.sample.Load().notAfter(r.end)
+		bySource := given != nil && !given[r.op]
+		if bySource {
+			given[r.op] = true
+		}
+		n.cmds = append(n.cmds, redis.NewIntSliceCmd(ctx, r.args(bySource)...))
+	}
+	if len(n.cmds) == 1 {
+		failure = n.client.Process(ctx, n.cmds[0])
+	} else {
+		pipe := n.client.Pipeline()
+		if failure = pipe.BatchProcess(ctx, n.cmds...); failure == nil {
+			_, failure = pipe.Exec(ctx)
+		}
+	}
+	if isReply(failure) { // of the first command; each has its own
+		failure = nil
+	}
+	received, observed := n.now(), false
+	for _, c := range n.cmds {
+		rep := parseReply(c.(*redis.IntSliceCmd).Result())
+		if rep.err == nil && rep.micros > 0 && !observed {
+			n.observeClock(takeSample(rep.micros, sent, received))
+			observed = true
+		}
+		replies = append(replies, rep)
+	}
+	clear(n.cmds)
+	return replies, failure
+}
+
+// unknownScripts is the requests of a batch to be sent once more because the node
+// did not know their script, and with each all later ones of the same attempt:
+// the script of a release may be known where that of its acquire was not, and a
+// release that overtook its acquire would leave the key behind.
+func unknownScripts(batch []*request, replies []reply) (again []int) {
+	var late map[*grant]bool
+	for i, r := range batch {
+		if isNoScript(replies[i].err) {
+			if late == nil {
+				late = make(map[*grant]bool)
+			}
+			late[r.grant] = true
+		}
+		if late[r.grant] {
+			again = append(again, i)
+		}
+	}
+	return again
+}
+
+// args is the request as a Redis command. The Lua files say what each argument is.
+func (r *request) args(bySource bool) []any {
+	g, s := r.grant, &scripts[r.op]
+	verb, body := any("evalsha"), s.hash
+	if bySource {
+		verb, body = "eval", s.source
+	}
+	args := append(r.argv[:0], verb, body, 2, &g.key, &g.counterKey, &g.id)
+	switch r.op {
+	case opAcquire:
+		args = append(args, &g.ttlMillis, &r.notAfter, &g.pool.counterTTL, fenceBlock, &r.target)
+	case opRaise:
+		args = append(args, &r.counter, &r.target, &g.pool.counterTTL)
+	case opExtend:
+		args = append(args, &g.ttlMillis, &r.notAfter, &g.pool.counterTTL, &r.counter, &r.target)
+	case opRelease:
+		args = append(args, &r.counter, &r.target, &g.pool.counterTTL)
+	}
+	return args
+}
+
+func (n *lane) observeClock(next sample) {
+	if old := n.sample.Load(); old == nil || old.better(next, n.conf.drift) {
+		n.sample.Store(&next)
+	}
+}
+
+// settle decides whether a release has to go out again.
+func (n *lane) settle(r *request, tr *trace, rep reply, now instant) {
+	if rep.err != nil {
+		n.retryRelease(r, now.add(firstBackoff))
+		return
+	}
+	n.dropRetry(r)
+	if tr.deadBy > now {
+		n.retryRelease(r, tr.deadBy)
+	}
+}
+
+// retryRelease puts a release into the backlog, once, until the key must have
+// expired: what was sent before the release can set it until r.end at the latest.
+func (n *lane) retryRelease(r *request, at instant) {
+	if r.kept {
+		return
+	}
+	r.kept = true
+	until := r.end.add(r.grant.ttl + driftAllowance(r.grant.ttl, n.conf.drift))
+	n.backlog = append(n.backlog, retry{request: r, at: at, until: until, wait: firstBackoff})
+}
+
+func (n *lane) dropRetry(r *request) {
+	if !r.kept {
+		return
+	}
+	r.kept = false
+	for i := range n.backlog {
+		if n.backlog[i].request == r {
+			last := len(n.backlog) - 1
+			n.backlog[i] = n.backlog[last]
+			n.backlog[last] = retry{}
+			n.backlog = n.backlog[:last]
+			return
+		}
+	}
+}
+
+// deliver reports the outcome of a request to its attempt.
+func (n *lane) deliver(r *request, rep reply) { r.grant.receive(r, rep) }
+
+// failPending answers what waits to be sent while the node is not reachable.
+func (n *lane) failPending(err error) {
+	now := n.now()
+	for _, r := range n.pending {
+		if r.op == opRelease && r.grant.traces[n.index].sent {
+			n.retryRelease(r, now)
+		}
+		n.deliver(r, reply{err: err})
+	}
+	n.pending = nil
+}
+
+// goDown stops asking the node. It is probed in the background until it answers.
+func (n *lane) goDown(err error) {
+	n.mu.Lock()
+	first := n.down == nil
+	n.down = err
+	n.pending = append(n.pending, n.queue...)
+	n.queue = nil
+	n.mu.Unlock()
+	n.spare = nil
+	n.failPending(err)
+	n.probeAt = n.now().add(n.backoff)
+	n.backoff = nextBackoff(n.backoff)
+	if first {
+		n.events.nodeDown(n.addr, err)
+	}
+}
+
+func (n *lane) comeUp() {
+	n.mu.Lock()
+	was := n.down
+	n.down = nil
+	n.mu.Unlock()
+	if was != nil {
+		n.events.nodeUp(n.addr)
+	}
+	now := n.now()
+	for i := range n.backlog { // what waited for the node need not wait longer
+		if b := &n.backlog[i]; b.grant.traces[n.index].deadBy <= now {
+			b.at = now
+		}
+	}
+}
+
+// abandon answers everything that is left when the lane ends.
+func (n *lane) abandon() {
+	n.mu.Lock()
+	n.down = ErrClosed
+	n.pending = append(n.pending, n.queue...)
+	n.queue = nil
+	n.mu.Unlock()
+	n.failPending(ErrClosed)
+}
+
+func nextBackoff(d time.Duration) time.Duration {
+	return min(max(2*d, firstBackoff), maxBackoff)
+}
+
+var errRedial = errors.New("connection is gone")
+
+// connect opens the lane's next connection and reads the node's clock over it,
+// before it carries anything else.
+func (n *lane) connect() error {
+	opt := n.opt
+	dial := opt.Dialer
+	if dial == nil {
+		dial = redis.NewDialer(&opt)
+	}
+	var dialed atomic.Bool
+	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if dialed.Swap(true) {
+			return nil, errRedial
+		}
+		// The client library would let a dial go on that nobody waits for.
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(n.quit, cancel)()
+		return dial(ctx, network, addr)
+	}
+	client := redis.NewClient(&opt)
+	ctx, cancel := context.WithTimeout(n.quit, opt.DialTimeout)
+	defer cancel()
+	// The first exchange includes the dial, so that its time tells little.
+	for range 2 {
+		sent := n.now()
+		t, err := client.Time(ctx).Result()
+		if err != nil {
+			_ = client.Close()
+			return nodeFailure(err)
+		}
+		n.observeClock(takeSample(t.UnixMicro(), sent, n.now()))
+	}
+	n.client = client
+	return nil
+}
+
+func (n *lane) hangUp() {
+	if n.client != nil {
+		_ = n.client.Close() // it only says that it was closed before
+		n.client = nil
+	}
+}
+
+func isTimeout(err error) bool {
+	var t net.Error
+	return errors.As(err, &t) && t.Timeout() || errors.Is(err, context.DeadlineExceeded)
+}

@@ -1,0 +1,222 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// Lease is one acquisition of a resource: the right to be the only one that works
+// on it, until the validity ends. It comes from [Locker.Lock], [Locker.TryLock] or
+// [Locker.Do]; the zero value is of no use. A Lease is safe for concurrent use.
+//
+// It is no sync.Locker: taking it can fail, and it ends by itself.
+type Lease struct {
+	grant  *grant
+	locker *Locker
+	fence  int64
+	parent context.Context // of the call that got the lease; for its values alone
+	since  time.Time
+
+	// All guarded by grant.mu.
+	done      bool  // unlocked
+	over      error // why this handle has no lease any more; nil while it has
+	ctx       context.Context
+	cancelCtx context.CancelCauseFunc
+}
+
+// Resource is the name that was locked.
+func (le *Lease) Resource() string { return le.grant.resource }
+
+// Token is the random value stored under the key, new for each acquisition. It
+// tells who set the key and has no order; for that there is Fence.
+func (le *Lease) Token() string { return le.grant.id }
+
+// Fence is the fencing token: a positive number, strictly larger for every later
+// lease of the resource. It rises by more than one at a time. A store that keeps
+// the largest number it has seen and refuses smaller ones is safe from a holder
+// that was paused past the end of its lease; nothing else is.
+//
+// Source: ALGORITHM section 4.
+func (le *Lease) Fence() int64 { return le.fence }
+
+// Validity is what is left of the lease by the local clock; it is not positive once
+// the lease is over. Nobody else can be granted the resource before. The lease's
+// context ends a little earlier: by a fiftieth of the TTL, or 5 ms if that is more.
+//
+// Source: distlock, step 4; ALGORITHM section 7.
+func (le *Lease) Validity() time.Duration {
+	le.grant.mu.Lock()
+	over := le.over
+	le.grant.mu.Unlock()
+	if errors.Is(over, ErrReleased) {
+		return 0
+	}
+	return le.grant.validity()
+}
+
+// Context ends before the validity does, whatever the reason: context.Cause then
+// matches [ErrLost], or [ErrReleased] after Unlock. It carries the values of the
+// context that the lease was acquired with, but neither its cancellation nor its
+// deadline: those were for the waiting.
+//
+// No I/O is needed for it to end. After the machine was suspended it can be up to a
+// second late; Validity is not.
+//
+// Source: ALGORITHM section 7.
+func (le *Lease) Context() context.Context {
+	g := le.grant
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if le.ctx == nil {
+		ctx, cancel := context.WithCancelCause(&leaseContext{context.WithoutCancel(le.parent), le})
+		le.ctx, le.cancelCtx = ctx, cancel
+		if le.over != nil {
+			cancel(le.over)
+		}
+	}
+	return le.ctx
+}
+
+// Extend makes one renewal round now, with the TTL of the lease, counted from now.
+// It is also the way to make sure of the lease before a critical step.
+//
+// If the lease is over the error matches [ErrNotHeld], and [ErrLost] or
+// [ErrReleased]; it is never revived. If too few nodes answered the error is a
+// [*QuorumError] that matches [ErrNoQuorum], and ctx.Err() if that ended the call;
+// the lease then stands as it was, until its validity ends.
+//
+// Source: ALGORITHM section 6.
+func (le *Lease) Extend(ctx context.Context) error {
+	if ctx == nil {
+		return configErrorf("Extend: ctx is nil")
+	}
+	if err := ctx.Err(); err != nil {
+		return contextError(ctx)
+	}
+	le.grant.mu.Lock()
+	over := le.over
+	le.grant.mu.Unlock()
+	if over != nil {
+		return notHeld("extend", le.Resource(), over)
+	}
+	return le.grant.extend(ctx)
+}
+
+// Unlock ends the lease: for the holder at once, then on the nodes. It returns when
+// a quorum confirmed that the key is gone; the others are told in the background,
+// until they confirm or the key has expired there.
+//
+// Whether ctx has ended, or ends, makes no difference: a request that was cancelled
+// must still give back what it locked. Unlock returns within one node timeout in any
+// case. If the lease was over before, the error matches [ErrNotHeld], and [ErrLost] or [ErrReleased] for the reason. If no quorum
+// confirmed, it is a [*QuorumError] that matches [ErrNoQuorum]: then the key may
+// stay for up to a TTL. Whatever the error, the lease is over.
+//
+// Of a lease that was re-entered, the last Unlock releases; the others only end
+// their own handle.
+//
+// Source: ALGORITHM section 5.
+func (le *Lease) Unlock(ctx context.Context) error {
+	if ctx == nil {
+		return configErrorf("Unlock: ctx is nil")
+	}
+	g := le.grant
+	last, err := le.end(ErrReleased)
+	if last {
+		le.locker.release(le)
+	}
+	if err != nil || !last {
+		return err
+	}
+	g.pool.events.released(g, le.since)
+	return g.awaitRelease()
+}
+
+// end takes the handle off its lease, for good. last reports that the lease has no
+// other handle, so that its keys have to be released; err that it was over before.
+func (le *Lease) end(cause error) (last bool, err error) {
+	g := le.grant
+	g.mu.Lock()
+	if le.done {
+		defer g.mu.Unlock()
+		return false, notHeld("unlock", g.resource, le.over)
+	}
+	now := g.pool.now()
+	after := g.expireLocked(now)
+	le.done = true
+	g.handles = slices.DeleteFunc(g.handles, func(h *Lease) bool { return h == le })
+	last = len(g.handles) == 0
+	if g.cause != nil {
+		err = notHeld("unlock", g.resource, g.cause)
+	} else if last {
+		after = append(after, g.endLocked(cause, now)...)
+	}
+	if end := le.overLocked(cause); end != nil {
+		after = append(after, end)
+	}
+	g.mu.Unlock()
+	run(after)
+	return last, err
+}
+
+// overLocked ends the handle's context with cause, if it has not ended. What it
+// returns is to be called when the mutex is free.
+func (le *Lease) overLocked(cause error) func() {
+	if le.over == nil {
+		le.over = cause
+	}
+	if le.cancelCtx == nil {
+		return nil
+	}
+	return func() { le.cancelCtx(cause) } // has no effect on a context that has ended
+}
+
+// run calls what had to wait for a mutex.
+func run(after []func()) {
+	for _, f := range after {
+		f()
+	}
+}
+
+// leaseContext is what Lease.Context is derived from: the caller's values, and the
+// lease itself, for re-entry. It is found under its Locker.
+type leaseContext struct {
+	context.Context
+	lease *Lease
+}
+
+func (c *leaseContext) Value(key any) any {
+	if key == any(c.lease.locker) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// heldIn is the lease of resource that ctx descends from; nil if it does from none.
+func (l *Locker) heldIn(ctx context.Context, resource string) *Lease {
+	c, ok := ctx.Value(l).(*leaseContext)
+	for ; ok; c, ok = c.Context.Value(l).(*leaseContext) {
+		if c.lease.grant.resource == resource {
+			return c.lease
+		}
+	}
+	return nil
+}
+
+// again is another handle of a lease that is still held, for a caller inside it.
+func (le *Lease) again(ctx context.Context) (*Lease, bool) {
+	g := le.grant
+	g.mu.Lock()
+	after := g.expireLocked(g.pool.now())
+	held := g.cause == nil
+	var inner *Lease
+	if held {
+		inner = &Lease{grant: g, locker: le.locker, fence: le.fence, parent: ctx, since: time.Now()}
+		g.handles = append(g.handles, inner)
+	}
+	g.mu.Unlock()
+	run(after)
+	return inner, held
+}

@@ -1,0 +1,158 @@
+package redlock
+
+import (
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// This file turns the list of masters into connection options.
+
+// parseMasters reads addresses: "host:port", redis://, rediss:// or unix:// URLs.
+func parseMasters(masters []string) ([]*redis.Options, error) {
+	opts := make([]*redis.Options, 0, len(masters))
+	for i, m := range masters {
+		o, err := parseMaster(m)
+		if err != nil {
+			return nil, configErrorf("master %d (%s): %v", i+1, redactMaster(m), err)
+		}
+		opts = append(opts, o)
+	}
+	return opts, nil
+}
+
+func parseMaster(master string) (*redis.Options, error) {
+	if !strings.Contains(master, "://") {
+		if err := checkHostPort(master); err != nil {
+			return nil, err
+		}
+		return &redis.Options{Network: "tcp", Addr: master}, nil
+	}
+	o, err := redis.ParseURL(master)
+	if err != nil {
+		// The error may quote the URL with its password.
+		return nil, masterError("not a redis://, rediss:// or unix:// URL that the client understands")
+	}
+	return o, nil
+}
+
+type masterError string
+
+func (e masterError) Error() string { return string(e) }
+
+func checkHostPort(addr string) error {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || host == "" {
+		return masterError("must be host:port, or a redis://, rediss:// or unix:// URL")
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return masterError("port must be a number from 1 to 65535")
+	}
+	return nil
+}
+
+// redactMaster is an address as it may be shown: without user, password and
+// parameters.
+func redactMaster(master string) string {
+	scheme, rest, isURL := strings.Cut(master, "://")
+	if !isURL {
+		scheme, rest = "", master
+	} else {
+		scheme += "://"
+	}
+	rest, _, _ = strings.Cut(rest, "?")
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		rest = rest[at+1:]
+	}
+	return strconv.Quote(scheme + rest)
+}
+
+// checkMasters refuses what can be seen to be wrong without asking anybody.
+func checkMasters(masters []*redis.Options) ([]redis.Options, error) {
+	if len(masters) == 0 {
+		return nil, configErrorf("no masters: give the address of at least one")
+	}
+	seen := make(map[string]int, len(masters))
+	list := make([]redis.Options, 0, len(masters))
+	for i, m := range masters {
+		if m == nil {
+			return nil, configErrorf("master %d: options are nil", i+1)
+		}
+		o := *m
+		if o.Addr == "" {
+			return nil, configErrorf("master %d: no address", i+1)
+		}
+		if first, twice := seen[o.Addr]; twice {
+			return nil, configErrorf("master %d has the address of master %d, %s: a quorum needs independent masters", i+1, first, o.Addr)
+		}
+		seen[o.Addr] = i + 1
+		if name := setByCaller(&o); name != "" {
+			return nil, configErrorf("master %d (%s): %s is the library's to set", i+1, o.Addr, name)
+		}
+		list = append(list, o)
+	}
+	return list, nil
+}
+
+// setByCaller names an option of the lock profile that is set to something else,
+// which would have to be ignored.
+func setByCaller(o *redis.Options) string {
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"Protocol", o.Protocol > 2},
+		{"MaxRetries", o.MaxRetries > 0},
+		{"MinRetryBackoff", o.MinRetryBackoff != 0},
+		{"MaxRetryBackoff", o.MaxRetryBackoff != 0},
+		{"DialTimeout (see WithNodeTimeout)", o.DialTimeout != 0},
+		{"DialerRetries", o.DialerRetries > 1},
+		{"DialerRetryTimeout", o.DialerRetryTimeout != 0},
+		{"DialerRetryBackoff", o.DialerRetryBackoff != nil},
+		{"ReadTimeout (see WithNodeTimeout)", o.ReadTimeout != 0},
+		{"WriteTimeout (see WithNodeTimeout)", o.WriteTimeout != 0},
+		{"PoolSize", o.PoolSize > 1},
+		{"PipelinePoolSize", o.PipelinePoolSize > 0},
+		{"PoolTimeout", o.PoolTimeout != 0},
+		{"MinIdleConns", o.MinIdleConns != 0},
+		{"MaxIdleConns", o.MaxIdleConns != 0},
+		{"MaxActiveConns", o.MaxActiveConns != 0},
+		{"MaxConcurrentDials", o.MaxConcurrentDials > 1},
+		{"ConnMaxIdleTime", o.ConnMaxIdleTime > 0},
+		{"ConnMaxLifetime", o.ConnMaxLifetime > 0},
+		{"Limiter", o.Limiter != nil},
+		{"AutoPipelineOptions", o.AutoPipelineOptions != nil},
+		{"ClientSideCache", o.ClientSideCache != nil || o.ClientSideCacheConfig != nil},
+		{"MaintNotificationsConfig", o.MaintNotificationsConfig != nil &&
+			o.MaintNotificationsConfig.Mode != maintnotifications.ModeDisabled},
+	} {
+		if f.set {
+			return f.name
+		}
+	}
+	return ""
+}
+
+// lockProfile sets what a lock needs of the client library: one connection, no
+// repeated command or dial behind the lane's back, every exchange bounded, and
+// nothing on the wire that is not asked for. By default a hung master would cost
+// 5 s a command, and a repeated SET NX meets its own key.
+func lockProfile(o *redis.Options, timeout time.Duration) {
+	o.Protocol = 2
+	o.MaxRetries = -1
+	o.DialerRetries = 1
+	o.DialTimeout = 4 * timeout // several round trips with TLS; nobody waits for it
+	o.ReadTimeout = timeout
+	o.WriteTimeout = timeout
+	o.ContextTimeoutEnabled = true
+	o.PoolSize = 1
+	o.PipelinePoolSize = -1 // pipelines use the one connection
+	o.ConnMaxIdleTime = -1
+	o.ConnMaxLifetime = 0
+	o.DisableIdentity = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+}

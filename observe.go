@@ -1,0 +1,165 @@
+package redlock
+
+import (
+	"sync"
+	"time"
+)
+
+// Observer is told of what happens, for metrics and logs. Every callback is
+// optional. They are called one at a time and in order, by a goroutine of their
+// own: a slow callback delays the next event and the return of Close, never a
+// lock. They must not call Close. Neither tokens nor credentials are in an event.
+type Observer struct {
+	Acquired     func(Event) // a lease was granted; Elapsed is the time since the call
+	NotAcquired  func(Event) // an attempt failed, Err says why; Lock may go on trying
+	Extended     func(Event) // a renewal or Extend was successful
+	ExtendFailed func(Event) // a renewal or Extend was not; the lease stands until its validity ends
+	Lost         func(Event) // a lease is over without having been released, Err says why
+	Released     func(Event) // Unlock, or Close, has been called; Elapsed is how long the lease was held
+	NodeDown     func(Event) // a node stopped answering and is probed until it does; Err says why
+	NodeUp       func(Event) // it answers again
+	NodeForgot   func(Event) // a node had lost a key it was holding: it restarted empty, was flushed, or its clock jumped
+	Dropped      func(n int) // n events could not be kept because the callbacks were too slow
+}
+
+// Event is one thing that happened. Fields that do not apply are zero.
+type Event struct {
+	Time     time.Time
+	Resource string
+	Fence    int64
+	Node     string        // address
+	Elapsed  time.Duration // see Observer
+	Validity time.Duration // what is left of the lease
+	Err      error
+}
+
+// maxEvents is how many events wait for slow callbacks before some are dropped.
+const maxEvents = 1 << 14
+
+// events queues what happened for the observer. A nil *events is one that nobody
+// observes.
+type events struct {
+	observer Observer
+	wake     chan struct{}
+
+	mu      sync.Mutex
+	queue   []notice // guarded by mu
+	dropped int      // guarded by mu
+	closed  bool     // guarded by mu
+}
+
+type notice struct {
+	call  func(Event)
+	event Event
+}
+
+func newEvents(o *Observer) *events {
+	if o == nil {
+		return nil
+	}
+	return &events{observer: *o, wake: make(chan struct{}, 1)}
+}
+
+// add queues an event. It never waits.
+func (e *events) add(call func(Event), ev Event) {
+	if call == nil {
+		return
+	}
+	ev.Time = time.Now()
+	e.mu.Lock()
+	if len(e.queue) < maxEvents {
+		e.queue = append(e.queue, notice{call, ev})
+	} else {
+		e.dropped++
+	}
+	e.mu.Unlock()
+	e.poke()
+}
+
+func (e *events) poke() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// close makes run end when all events have been told.
+func (e *events) close() {
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.poke()
+}
+
+// run is the goroutine that calls the observer.
+func (e *events) run() {
+	for range e.wake {
+		e.mu.Lock()
+		batch, dropped, closed := e.queue, e.dropped, e.closed
+		e.queue, e.dropped = nil, 0
+		e.mu.Unlock()
+		for _, n := range batch {
+			n.call(n.event)
+		}
+		if dropped > 0 && e.observer.Dropped != nil {
+			e.observer.Dropped(dropped)
+		}
+		if closed {
+			return
+		}
+	}
+}
+
+func (e *events) acquired(g *grant, began time.Time) {
+	if e != nil {
+		e.add(e.observer.Acquired, Event{Resource: g.resource, Fence: firstFence(g.target), Elapsed: time.Since(began), Validity: g.validity()})
+	}
+}
+
+func (e *events) notAcquired(resource string, began time.Time, err error) {
+	if e != nil {
+		e.add(e.observer.NotAcquired, Event{Resource: resource, Elapsed: time.Since(began), Err: err})
+	}
+}
+
+func (e *events) extended(g *grant) {
+	if e != nil {
+		e.add(e.observer.Extended, Event{Resource: g.resource, Fence: firstFence(g.target), Validity: g.validity()})
+	}
+}
+
+func (e *events) extendFailed(g *grant, err error) {
+	if e != nil {
+		e.add(e.observer.ExtendFailed, Event{Resource: g.resource, Fence: firstFence(g.target), Validity: g.validity(), Err: err})
+	}
+}
+
+func (e *events) lost(g *grant, err error) {
+	if e != nil {
+		e.add(e.observer.Lost, Event{Resource: g.resource, Fence: firstFence(g.target), Validity: g.validity(), Err: err})
+	}
+}
+
+func (e *events) released(g *grant, since time.Time) {
+	if e != nil {
+		e.add(e.observer.Released, Event{Resource: g.resource, Fence: firstFence(g.target), Elapsed: time.Since(since)})
+	}
+}
+
+func (e *events) nodeDown(addr string, err error) {
+	if e != nil {
+		e.add(e.observer.NodeDown, Event{Node: addr, Err: err})
+	}
+}
+
+func (e *events) nodeUp(addr string) {
+	if e != nil {
+		e.add(e.observer.NodeUp, Event{Node: addr})
+	}
+}
+
+func (e *events) nodeForgot(g *grant, addr string) {
+	if e != nil {
+		e.add(e.observer.NodeForgot, Event{Node: addr, Resource: g.resource, Fence: firstFence(g.target)})
+	}
+}

@@ -1,0 +1,311 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Locker grants leases on resources by a quorum of a fixed list of masters. It is
+// made by [New] or [NewFromOptions], safe for concurrent use, and meant to be made
+// once per process: it keeps one connection to each master.
+type Locker struct {
+	conf  *config
+	pool  *pool
+	turns turns
+
+	closeOnce sync.Once
+	closeErr  error
+	calls     callGate
+}
+
+// New makes a Locker for the masters at the given addresses: "host:port", or URLs
+// redis://user:password@host:port/db, rediss:// for TLS, unix://user:password@/path.
+// The quorum is N/2+1 of them, whether they are up or not. They must be independent
+// masters: no replicas of each other, no nodes of one cluster. With N = 1 there is
+// a lock, but nothing that survives the loss of its one master.
+//
+// New sends nothing to any master and works with all of them down. A list or option
+// that cannot work is refused with an error that matches [ErrConfig].
+//
+// Source: distlock, "The Redlock Algorithm"; ALGORITHM section 1.
+func New(masters []string, opts ...Option) (*Locker, error) {
+	parsed, err := parseMasters(masters)
+	if err != nil {
+		return nil, err
+	}
+	return NewFromOptions(parsed, opts...)
+}
+
+// NewFromOptions is [New] for masters that need more than a URL says: a TLS
+// configuration, a credentials provider, a dialer. The options are copied. Retries,
+// time-outs and pool sizes are the library's own: an option of that kind that is
+// set is refused with an error that matches [ErrConfig].
+func NewFromOptions(masters []*redis.Options, opts ...Option) (*Locker, error) {
+	nodes, err := checkMasters(masters)
+	if err != nil {
+		return nil, err
+	}
+	conf, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	return &Locker{conf: conf, pool: newPool(conf, nodes, newEvents(conf.observer))}, nil
+}
+
+// Lock grants a lease on resource, waiting until a quorum of the masters grants it
+// or ctx ends. Nothing but ctx bounds the waiting. Callers of one process that want
+// the same resource are served in the order they came.
+//
+// A resource is any string of 1 to [MaxResourceLength] bytes that does not end in
+// "~fence". The lease has at least half of its TTL left when it is returned, and
+// less than the TTL by the drift and by the time the attempt took. It is renewed in
+// the background until Unlock, unless [WithoutRenewal] is given.
+//
+// Bad arguments give an error that matches [ErrConfig]; [ErrClosed] and [ErrReentry]
+// stand for themselves. Any other error matches [ErrNotAcquired]; if ctx ended it
+// matches ctx.Err() too, and [ErrTaken] or [ErrNoQuorum] for what the last attempt
+// ended with; [*QuorumError] has each node's answer. A resource whose key holds
+// something else ([ErrWrongType]), and nodes that refuse the user ([ErrPermission]),
+// end the waiting if they are so many that no quorum is left.
+//
+// After an error no lease is held. Every node that may have set the key is told to
+// drop it, as often as it takes; one that cannot be reached keeps it for at most the
+// TTL.
+//
+// Source: distlock, "The Redlock Algorithm", steps 1 to 5, and "Retry on Failure".
+func (l *Locker) Lock(ctx context.Context, resource string, opts ...LockOption) (*Lease, error) {
+	return l.acquire(ctx, "Lock", resource, opts, l.waitFor)
+}
+
+// TryLock is [Locker.Lock] with one attempt: it waits for the nodes' answers, at most
+// a node timeout (two where fencing counters differ), but not for another holder.
+// The error of a resource that somebody has matches [ErrTaken], that of masters in
+// trouble [ErrNoQuorum]. If ctx ended the attempt neither is known.
+func (l *Locker) TryLock(ctx context.Context, resource string, opts ...LockOption) (*Lease, error) {
+	return l.acquire(ctx, "TryLock", resource, opts, l.tryOnce)
+}
+
+// Do calls fn while a lease on resource is held, and returns fn's error joined with
+// that of the lock. It waits for the resource as [Locker.Lock] does; if that fails fn
+// is not called. The context of fn ends with ctx or with the lease, whichever is
+// first, and carries the values of ctx. The lease is unlocked when fn returns or
+// panics, whatever has become of ctx. If the lease was lost before fn returned, the
+// error matches [ErrLost], even if fn did not notice.
+func (l *Locker) Do(ctx context.Context, resource string, fn func(ctx context.Context, lease *Lease) error, opts ...LockOption) (err error) {
+	if fn == nil {
+		return configErrorf("Do: fn is nil")
+	}
+	lease, err := l.Lock(ctx, resource, opts...)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if unlockErr := lease.Unlock(ctx); unlockErr != nil {
+			err = errors.Join(err, unlockErr)
+		}
+	}()
+	fnCtx, cancel := joinContexts(ctx, lease.Context())
+	defer cancel()
+	return fn(fnCtx, lease)
+}
+
+// joinContexts is a context with the values of lease, which has those of ctx, that
+// ends when the first of the two does.
+func joinContexts(ctx, lease context.Context) (context.Context, context.CancelFunc) {
+	joint, cancel := context.WithCancelCause(lease)
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	end := func() { stop(); cancel(context.Canceled) }
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return joint, end
+	}
+	timed, cancelTimed := context.WithDeadline(joint, deadline)
+	return timed, func() { cancelTimed(); end() }
+}
+
+// acquire is the way in for Lock and TryLock: it checks everything that can be
+// checked without asking a node, and then has try do the rest.
+func (l *Locker) acquire(ctx context.Context, name, resource string, opts []LockOption, try func(context.Context, string, lockConfig) (*grant, error)) (*Lease, error) {
+	if err := checkCall(ctx, name, resource); err != nil {
+		return nil, err
+	}
+	lc, err := l.conf.forCall(opts)
+	if err != nil {
+		return nil, err
+	}
+	if !l.calls.enter() {
+		return nil, ErrClosed
+	}
+	defer l.calls.leave()
+	if ctx.Err() != nil {
+		return nil, endedBy(ctx)
+	}
+	if held := l.heldIn(ctx, resource); held != nil {
+		if again, ok := held.again(ctx); ok {
+			if lc.reentry {
+				return again, nil
+			}
+			_, _ = again.end(ErrReleased)
+			return nil, fmt.Errorf("redlock: %s %q: %w", name, resource, ErrReentry)
+		}
+	}
+	l.pool.start()
+	began := time.Now()
+	g, err := try(ctx, resource, lc)
+	if err != nil {
+		return nil, err
+	}
+	return l.grantLease(ctx, g, began), nil
+}
+
+func checkCall(ctx context.Context, name, resource string) error {
+	switch {
+	case ctx == nil:
+		return configErrorf("%s: ctx is nil", name)
+	case resource == "":
+		return configErrorf("%s: the resource is empty", name)
+	case len(resource) > MaxResourceLength:
+		return configErrorf("%s: the resource has %d bytes: at most %d are allowed", name, len(resource), MaxResourceLength)
+	case strings.HasSuffix(resource, keySuffix):
+		return configErrorf("%s: resource %q ends in %q, which marks the library's own keys", name, resource, keySuffix)
+	}
+	return nil
+}
+
+// tryOnce makes one attempt.
+func (l *Locker) tryOnce(ctx context.Context, resource string, lc lockConfig) (*grant, error) {
+	began := time.Now()
+	g, err := l.pool.attempt(ctx, resource, lc)
+	if err != nil {
+		l.pool.events.notAcquired(resource, began, err)
+	}
+	return g, err
+}
+
+// waitFor makes attempts until one is successful, when it is this caller's turn.
+func (l *Locker) waitFor(ctx context.Context, resource string, lc lockConfig) (*grant, error) {
+	c := l.turns.join(resource)
+	defer l.turns.leave(c)
+	if err := until(ctx, l.pool.closing, c.turn, 0); err != nil {
+		return nil, l.gaveUp(c, err)
+	}
+	for failed := 1; ; failed++ {
+		g, err := l.tryOnce(ctx, resource, lc)
+		if err == nil {
+			return g, nil
+		}
+		var verdict *QuorumError
+		if !errors.As(err, &verdict) || verdict.permanent() {
+			return nil, err
+		}
+		if ctx.Err() != nil {
+			return nil, l.gaveUp(c, contextError(ctx))
+		}
+		if errors.Is(err, ErrClosed) {
+			return nil, err
+		}
+		l.turns.failed(c, verdict)
+		if err := until(ctx, l.pool.closing, c.line.poked, retryDelay(failed)); err != nil {
+			return nil, l.gaveUp(c, err)
+		}
+	}
+}
+
+// gaveUp is the error of a caller that stopped waiting: the verdict of the last
+// attempt that had one, made by this caller or by the one ahead of it, and what ended
+// the waiting.
+func (l *Locker) gaveUp(c *caller, reason error) error {
+	if last := l.turns.last(c); last != nil {
+		return last.because(reason)
+	}
+	return fmt.Errorf("redlock: lock %q: %w: %w", c.line.resource, ErrNotAcquired, reason)
+}
+
+// grantLease makes the handle of an attempt that was successful.
+func (l *Locker) grantLease(ctx context.Context, g *grant, began time.Time) *Lease {
+	le := &g.first
+	*le = Lease{grant: g, locker: l, fence: firstFence(g.target), parent: ctx, since: time.Now()}
+	g.mu.Lock()
+	g.handles = append(g.handles, le)
+	g.renewAt = g.nextRenewal(g.start)
+	due := g.dueLocked()
+	g.mu.Unlock()
+	l.pool.keeper.add(g, due)
+	l.pool.events.acquired(g, began)
+	return le
+}
+
+// release has the keys of a lease dropped whose last handle was ended.
+func (l *Locker) release(le *Lease) {
+	le.grant.sendReleases(l.pool.now())
+	l.pool.keeper.remove(le.grant)
+	l.turns.poke(le.grant.resource)
+}
+
+// Close ends all leases of the Locker and releases their keys, fails the calls that
+// wait with [ErrClosed], and returns when every goroutine has ended. That takes at
+// most a few node timeouts: a node that does not answer by then keeps its keys until
+// they expire. If that leaves leases without a quorum that confirmed, the error
+// matches [ErrNoQuorum]. Close may be called again, and returns the same.
+func (l *Locker) Close() error {
+	l.closeOnce.Do(func() { l.closeErr = l.close() })
+	return l.closeErr
+}
+
+func (l *Locker) close() error {
+	l.calls.shut()
+	close(l.pool.closing)
+	l.calls.wait()
+	var ending []*Lease
+	for _, g := range l.pool.keeper.all() {
+		ending = append(ending, g.endAll(causeClosed)...)
+	}
+	for _, le := range ending {
+		l.release(le)
+		l.pool.events.released(le.grant, le.since)
+	}
+	unconfirmed := 0
+	for _, le := range ending {
+		if err := le.grant.awaitRelease(); errors.Is(err, ErrNoQuorum) {
+			unconfirmed++
+		}
+	}
+	l.pool.stop(l.conf.laneTimeout() + 10*time.Millisecond)
+	if unconfirmed > 0 {
+		return fmt.Errorf("redlock: close: %w for the release of %d leases: their keys expire by themselves", ErrNoQuorum, unconfirmed)
+	}
+	return nil
+}
+
+// callGate counts the calls under way, and lets no more in once it is shut.
+type callGate struct {
+	mu      sync.Mutex
+	closed  bool
+	running sync.WaitGroup
+}
+
+func (c *callGate) enter() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.running.Add(1)
+	return true
+}
+
+func (c *callGate) leave() { c.running.Done() }
+
+func (c *callGate) shut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+}
+
+func (c *callGate) wait() { c.running.Wait() }

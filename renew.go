@@ -1,0 +1,240 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// This file keeps a lease alive, and ends it on time if that fails. keeper.go
+// says when; what it says of the nodes' answers is a round.
+
+// round is one extend sent to all nodes.
+type round struct {
+	start   instant
+	counted int
+	out     int
+	verdict verdict
+	done    chan struct{} // closed with the verdict; nil if nobody waits
+}
+
+// startRoundLocked sends an extend to all nodes.
+//
+// Source: ALGORITHM section 6.
+func (g *grant) startRoundLocked(now instant) *round {
+	r := &round{start: now}
+	reqs := make([]request, len(g.places))
+	for i, lane := range g.pool.lanes {
+		reqs[i] = request{
+			op: opExtend, node: i, grant: g, round: r,
+			counter: g.places[i].counter, target: g.target, end: now.add(g.timeout()),
+		}
+		if err := lane.send(&reqs[i]); err != nil {
+			r.out++
+			g.noteLocked(i, opExtend, err)
+		}
+	}
+	return r
+}
+
+// extendedLocked takes a node's answer to an extend. What it returns is to be
+// called when the mutex is free.
+//
+// Source: ALGORITHM section 6, "Counted" and "Lost now".
+func (g *grant) extendedLocked(r *request, rep reply) (after []func()) {
+	p, rd := &g.places[r.node], r.round
+	err := rep.refusal(g.key, g.counterKey)
+	g.noteLocked(r.node, opExtend, err)
+	counted := false
+	switch {
+	case rep.err != nil: // it may hold the key still: only the deadline ends that belief
+	case rep.code == codeKept:
+		counted, p.held, p.had = true, true, true
+	case rep.code == codeFilled && !p.had:
+		counted, p.held, p.had = true, true, true
+		g.noteLocked(r.node, opExtend, nil)
+	case rep.code == codeFilled: // it forgot: whoever asked it in between may have been granted
+		p.held = false
+		g.pool.events.nodeForgot(g, g.pool.lanes[r.node].addr)
+	case rep.code == codeTaken:
+		p.held = false
+	}
+	if g.cause != nil {
+		return nil
+	}
+	if counted {
+		rd.counted++
+	} else {
+		rd.out++
+	}
+	n := len(g.places)
+	if held := g.countLocked(func(p *place) bool { return p.held }); !exclusive(n, held) && rep.err == nil {
+		return g.endLocked(causeQuorum, g.pool.now())
+	}
+	return g.judgeRoundLocked(rd)
+}
+
+// judgeRoundLocked comes to the verdict of a round as soon as it can. A quorum that
+// is complete only after the deadline revives nothing: somebody else may have come
+// and gone.
+func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
+	if rd.verdict != undecided {
+		return nil
+	}
+	now := g.pool.now()
+	v := decide(len(g.places), rd.counted, rd.out)
+	switch {
+	case v == undecided:
+		return nil
+	case v == reached && now < instant(g.deadline.Load()):
+		rd.verdict = reached
+		g.setDeadlineLocked(rd.start)
+		g.renewAt = g.nextRenewal(rd.start)
+		g.pool.events.extended(g)
+	default:
+		rd.verdict = impossible
+		g.renewAt = now.add(g.retryDelay(now))
+		g.pool.events.extendFailed(g, g.roundErrorLocked(rd))
+	}
+	if rd.done != nil {
+		close(rd.done)
+	}
+	return []func(){func() { g.pool.keeper.update(g) }}
+}
+
+// extend makes one round for a caller, and waits for its verdict.
+func (g *grant) extend(ctx context.Context) error {
+	rd, err := g.beginExtend()
+	if err != nil {
+		return err
+	}
+	timer := time.NewTimer(g.timeout())
+	defer timer.Stop()
+	var over []error
+	select {
+	case <-rd.done:
+	case <-timer.C:
+	case <-ctx.Done():
+		over = append(over, contextError(ctx))
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case rd.verdict == reached:
+		return nil
+	case g.cause != nil:
+		return notHeld("extend", g.resource, g.cause)
+	}
+	return g.roundErrorLocked(rd, over...)
+}
+
+func (g *grant) beginExtend() (rd *round, err error) {
+	g.mu.Lock()
+	now := g.pool.now()
+	after := g.expireLocked(now)
+	if g.cause != nil {
+		err = notHeld("extend", g.resource, g.cause)
+	} else {
+		rd = g.startRoundLocked(now)
+		rd.done = make(chan struct{})
+		after = g.judgeRoundLocked(rd)
+	}
+	g.mu.Unlock()
+	run(after)
+	return rd, err
+}
+
+// nextRenewal is when the renewal after a round that began at start is due.
+//
+// Source: ALGORITHM section 1, "RenewEvery".
+func (g *grant) nextRenewal(start instant) instant {
+	every := g.ttl / 3
+	return start.add(every - rand.N(every/10))
+}
+
+// retryDelay is how long to wait after a round that failed.
+//
+// Source: ALGORITHM section 6, "Failure of a round".
+func (g *grant) retryDelay(now instant) time.Duration {
+	left := instant(g.deadline.Load()).sub(now)
+	return max(min(g.timeout(), left/8), time.Millisecond)
+}
+
+func (g *grant) roundErrorLocked(rd *round, more ...error) *QuorumError {
+	failed := func(p *place) bool { return p.op == opExtend && p.err != nil }
+	return g.quorumErrorLocked("extend", rd.counted, failed, append([]error{ErrNoQuorum}, more...)...)
+}
+
+// check looks at the clock: it ends the lease if its time has come, renews it if
+// that is due, and says when to look again, which is never for a lease that is over.
+//
+// Source: ALGORITHM sections 7 and 11 ("compare now with D first").
+func (g *grant) check(now instant) (next instant) {
+	g.mu.Lock()
+	next, after := g.checkLocked(now)
+	g.mu.Unlock()
+	run(after)
+	return next
+}
+
+func (g *grant) checkLocked(now instant) (next instant, after []func()) {
+	after = g.expireLocked(now.add(cancelLead(g.ttl)))
+	switch {
+	case g.cause != nil:
+		return never, after
+	case g.renews() && now >= g.renewAt:
+		rd := g.startRoundLocked(now)
+		left := instant(g.deadline.Load()).sub(now)
+		g.renewAt = now.add(min(g.timeout(), max(left, g.timeout())/8))
+		after = g.judgeRoundLocked(rd) // with too many nodes down it is over already
+	}
+	return g.dueLocked(), after
+}
+
+// dueLocked is when the lease has to be looked at next.
+func (g *grant) dueLocked() instant {
+	end := instant(g.deadline.Load()).add(-cancelLead(g.ttl))
+	if !g.renews() {
+		return end
+	}
+	return min(end, g.renewAt)
+}
+
+// renews reports whether the lease is to be renewed, and can be.
+func (g *grant) renews() bool {
+	return !g.manual && instant(g.deadline.Load()) < g.holdEnd()
+}
+
+// expireLocked ends the lease if its validity is over at now.
+func (g *grant) expireLocked(now instant) (after []func()) {
+	d := instant(g.deadline.Load())
+	switch {
+	case g.cause != nil || now < d:
+		return nil
+	case d == g.holdEnd():
+		return g.endLocked(causeMaxHold, now)
+	}
+	return g.endLocked(causeExpired, now)
+}
+
+// endLocked ends the lease. What it returns ends the contexts, and is to be called
+// when the mutex is free.
+//
+// Source: ALGORITHM section 5 ("D := 0 before anything is sent") and section 7.
+func (g *grant) endLocked(cause error, now instant) (after []func()) {
+	g.cause = cause
+	expired := cause == causeExpired || cause == causeMaxHold
+	if !expired && now < instant(g.deadline.Load()) {
+		g.deadline.Store(int64(now)) // an expired lease keeps its last moments for winding down
+	}
+	if errors.Is(cause, ErrLost) {
+		g.pool.events.lost(g, cause)
+	}
+	for _, h := range g.handles {
+		if end := h.overLocked(cause); end != nil {
+			after = append(after, end)
+		}
+	}
+	return after
+}
