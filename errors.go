@@ -74,6 +74,7 @@ var (
 	errUnraised    = errors.New("grant was gone before its fencing counter could be raised")
 	errBadReply    = errors.New("reply is not in the form of the script")
 	errPlanted     = errors.New("key set, but without a vote")
+	errUndecided   = errors.New("no answer by the time it was decided")
 	errUnsent      = errors.New("not sent: the attempt was over")
 )
 

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -149,7 +150,10 @@ func (g *grant) quorumErrorLocked(name string, granted int, failed func(*place) 
 		if p := &g.places[i]; failed(p) {
 			err, o := p.err, p.op
 			if err == nil {
-				err = errNodeTimeout
+				err = errUndecided
+			}
+			if err == errNodeTimeout {
+				err = fmt.Errorf("%w of %v (see WithNodeTimeout)", errNodeTimeout, g.timeout())
 			}
 			e.Nodes = append(e.Nodes, &NodeError{Node: g.pool.lanes[i].addr, Op: o.String(), Err: err})
 		}

@@ -495,36 +495,30 @@ func nextBackoff(d time.Duration) time.Duration {
 	return min(max(2*d, firstBackoff), maxBackoff)
 }
 
-var errRedial = errors.New("connection is gone")
-
 // connect opens the lane's next connection and reads the node's clock over it,
 // before it carries anything else.
 func (n *lane) connect() error {
-	opt := n.opt
-	dial := opt.Dialer
-	if dial == nil {
-		dial = redis.NewDialer(&opt)
-	}
-	var dialed atomic.Bool
-	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if dialed.Swap(true) {
-			return nil, errRedial
-		}
-		// The client library would let a dial go on that nobody waits for.
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(n.quit, cancel)()
-		return dial(ctx, network, addr)
-	}
-	client := redis.NewClient(&opt)
-	ctx, cancel := context.WithTimeout(n.quit, opt.DialTimeout)
+	ctx, cancel := context.WithTimeout(n.quit, n.opt.DialTimeout)
 	defer cancel()
-	// The first exchange includes the dial, so that its time tells little.
-	for range 2 {
+	// The lane dials, not the client: that would log each failure, and go on
+	// dialling on its own.
+	dial := n.opt.Dialer
+	if dial == nil {
+		dial = redis.NewDialer(&n.opt)
+	}
+	conn, err := dial(ctx, n.opt.Network, n.opt.Addr)
+	if err != nil {
+		return err
+	}
+	opt := n.opt
+	opt.Dialer = dialOnce(conn)
+	client := redis.NewClient(&opt)
+	for range 2 { // the first exchange includes the handshake: its time tells little
 		sent := n.now()
 		t, err := client.Time(ctx).Result()
 		if err != nil {
 			_ = client.Close()
+			_ = conn.Close() // in case the client never took it
 			return nodeFailure(err)
 		}
 		n.observeClock(takeSample(t.UnixMicro(), sent, n.now()))
@@ -532,6 +526,27 @@ func (n *lane) connect() error {
 	n.client = client
 	return nil
 }
+
+// dialOnce is a dialer that gives out conn, and after that only connections that
+// are broken: the client must not get a second one unnoticed.
+func dialOnce(conn net.Conn) func(context.Context, string, string) (net.Conn, error) {
+	var dialed atomic.Bool
+	return func(context.Context, string, string) (net.Conn, error) {
+		if dialed.Swap(true) {
+			return brokenConn{conn}, nil
+		}
+		return conn, nil
+	}
+}
+
+// brokenConn fails every transfer. An error of the dialer would do the same, but the
+// client logs those.
+type brokenConn struct{ net.Conn }
+
+var errBroken = errors.New("connection was closed by the node")
+
+func (brokenConn) Read([]byte) (int, error)  { return 0, errBroken }
+func (brokenConn) Write([]byte) (int, error) { return 0, errBroken }
 
 func (n *lane) hangUp() {
 	if n.client != nil {

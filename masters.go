@@ -86,6 +86,12 @@ func checkMasters(masters []*redis.Options) ([]redis.Options, error) {
 		if o.Addr == "" {
 			return nil, configErrorf("master %d: no address", i+1)
 		}
+		if o.Network == "" {
+			o.Network = "tcp"
+			if strings.HasPrefix(o.Addr, "/") {
+				o.Network = "unix"
+			}
+		}
 		if first, twice := seen[o.Addr]; twice {
 			return nil, configErrorf("master %d has the address of master %d, %s: a quorum needs independent masters", i+1, first, o.Addr)
 		}

@@ -43,7 +43,8 @@ func New(masters []string, opts ...Option) (*Locker, error) {
 }
 
 // NewFromOptions is [New] for masters that need more than a URL says: a TLS
-// configuration, a credentials provider, a dialer. The options are copied. Retries,
+// configuration, a credentials provider, a dialer (which has to heed its context: Close
+// waits for it). The options are copied. Retries,
 // time-outs and pool sizes are the library's own: an option of that kind that is
 // set is refused with an error that matches [ErrConfig].
 func NewFromOptions(masters []*redis.Options, opts ...Option) (*Locker, error) {

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 )
@@ -30,6 +31,7 @@ func (g *grant) startRoundLocked(now instant) *round {
 			op: opExtend, node: i, grant: g, round: r,
 			counter: g.places[i].counter, target: g.target, end: now.add(g.timeout()),
 		}
+		g.noteLocked(i, opExtend, errUndecided)
 		if err := lane.send(&reqs[i]); err != nil {
 			r.out++
 			g.noteLocked(i, opExtend, err)
@@ -115,6 +117,7 @@ func (g *grant) extend(ctx context.Context) error {
 	select {
 	case <-rd.done:
 	case <-timer.C:
+		over = append(over, fmt.Errorf("%w of %v (see WithNodeTimeout)", errNodeTimeout, g.timeout()))
 	case <-ctx.Done():
 		over = append(over, contextError(ctx))
 	}

@@ -139,8 +139,8 @@ func nodeFailure(err error) error {
 			return &sentinelError{ErrPermission, err}
 		}
 	}
-	// Inside a script, older servers prefix the refusal with where it happened.
-	if strings.Contains(msg, "ACL failure in script") || strings.Contains(msg, "No permission") {
+	// What a command inside a script is refused with has no code of its own.
+	if strings.Contains(msg, "The user executing the script can't") {
 		return &sentinelError{ErrPermission, err}
 	}
 	return err

@@ -1,0 +1,600 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// The tests of this file are what users of other lock libraries complained about,
+// turned into scenarios on real masters. Each carries the number of its row in the
+// list of demands, whose unit is the sentence in its comment.
+
+// proxied is a cluster that the Locker under test reaches through proxies.
+type proxied struct {
+	*cluster
+	proxies []*masters.Proxy
+	via     []string
+}
+
+func startProxied(t testing.TB, n int) *proxied {
+	c := start(t, n)
+	p := &proxied{cluster: c, proxies: redistest.Proxied(t, c.procs)}
+	p.via = redistest.Addrs(p.proxies)
+	return p
+}
+
+func (p *proxied) set(t testing.TB, f masters.Fault, which ...int) {
+	t.Helper()
+	if len(which) == 0 {
+		for i := range p.proxies {
+			which = append(which, i)
+		}
+	}
+	for _, i := range which {
+		must(t, p.proxies[i].Set(f))
+	}
+}
+
+// warm has the Locker connect to all nodes.
+func warm(t testing.TB, l *redlock.Locker, c *cluster) {
+	t.Helper()
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		le := lock(t, l, "warm")
+		n := c.count("redlock:warm")
+		must(t, le.Unlock(t.Context()))
+		return n == len(c.nodes)
+	}, "all nodes take part")
+	c.empty(t, "redlock:warm")
+}
+
+// Row 1: a hung master costs nothing, and neither do two of five.
+func TestRow01HungMinority(t *testing.T) {
+	c := start(t, 5)
+	// A node timeout this long would show: twenty cycles that waited for a hung node
+	// once each would take longer than the context allows.
+	l := open(t, c.addrs, redlock.WithNodeTimeout(2*time.Second))
+	warm(t, l, c)
+	for paused := range 2 {
+		must(t, c.procs[paused].Pause())
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+		for range 20 {
+			le, err := l.Lock(ctx, "r")
+			must(t, err)
+			must(t, le.Extend(ctx))
+			must(t, le.Unlock(ctx))
+		}
+		cancel()
+	}
+	for paused := range 2 { // what was queued there meanwhile leaves nothing behind
+		must(t, c.procs[paused].Resume())
+	}
+	c.empty(t, "redlock:r")
+	warm(t, l, c)
+}
+
+// Row 2: dead masters, and names that do not resolve, cost their votes alone.
+func TestRow02DeadMinority(t *testing.T) {
+	c := start(t, 5)
+	must(t, c.procs[0].Kill())
+	must(t, c.procs[1].Kill())
+	l := open(t, c.addrs)
+	must(t, lock(t, l, "r").Unlock(t.Context()))
+
+	names := []string{"no-such-host.invalid:6379", "neither.invalid:6379"}
+	l = open(t, append(names, c.addrs[2:]...))
+	must(t, lock(t, l, "r").Unlock(t.Context()))
+	must(t, c.procs[0].Restart())
+	l = open(t, c.addrs)
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		le := lock(t, l, "r")
+		defer func() { must(t, le.Unlock(t.Context())) }()
+		return c.holders("redlock:r")[0] != ""
+	}, "a master that is back takes part again")
+}
+
+// Row 3: without a quorum the error says which nodes are in trouble, and nothing is
+// left on the others.
+func TestRow03DeadMajority(t *testing.T) {
+	c := start(t, 5)
+	l := open(t, c.addrs)
+	warm(t, l, c)
+	for _, p := range c.procs[2:] {
+		must(t, p.Kill())
+	}
+	for range 3 {
+		_, err := l.TryLock(t.Context(), "r")
+		wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
+		if errors.Is(err, redlock.ErrTaken) {
+			t.Errorf("got %v, want no ErrTaken: nobody has the resource", err)
+		}
+		var q *redlock.QuorumError
+		if !errors.As(err, &q) {
+			t.Fatalf("got %v, want a QuorumError", err)
+		}
+		var named []string
+		for _, n := range q.Nodes {
+			named = append(named, n.Node)
+		}
+		for _, a := range c.addrs[2:] {
+			if !slices.Contains(named, a) || !strings.Contains(err.Error(), a) {
+				t.Errorf("got %v, want the dead node %s named", err, a)
+			}
+		}
+	}
+	c.empty(t, "redlock:r")
+}
+
+// Row 4: a reply that is lost leads to a lease or a clean rollback, not to a key that
+// blocks its own client.
+func TestRow04LostReplies(t *testing.T) {
+	c := startProxied(t, 5)
+	l := open(t, c.via, redlock.WithNodeTimeout(100*time.Millisecond))
+	warm(t, l, c.cluster)
+	for _, p := range c.proxies[:3] {
+		p.LoseNextReply(1)
+	}
+	le, err := l.TryLock(t.Context(), "r")
+	if err == nil {
+		must(t, le.Unlock(t.Context()))
+	} else {
+		wantErr(t, err, redlock.ErrNoQuorum)
+	}
+	c.empty(t, "redlock:r")
+	must(t, lock(t, l, "r").Unlock(t.Context()))
+}
+
+// Row 4, in the other order of events: the connection dies with the reply. What was
+// asked is asked again, and the own key counts as granted.
+func TestRow04LostReplyAndReset(t *testing.T) {
+	c := startProxied(t, 3)
+	l := open(t, c.via)
+	warm(t, l, c.cluster)
+	for i := range 20 {
+		c.proxies[i%3].LoseNextReply(1)
+		done := make(chan error, 1)
+		go func() {
+			le, err := l.Lock(t.Context(), "r")
+			if err == nil {
+				err = le.Unlock(t.Context())
+			}
+			done <- err
+		}()
+		redistest.Eventually(t, 5*time.Second, func() bool { return c.proxies[i%3].Stats().Lost > int64(i/3) }, "a reply is lost")
+		c.proxies[i%3].ResetAll()
+		must(t, <-done)
+	}
+	c.empty(t, "redlock:r")
+}
+
+// Row 6: the context of a request that was cancelled does not keep the key.
+func TestRow06CancelledRequest(t *testing.T) {
+	c := start(t, 5)
+	l := open(t, c.addrs)
+	ctx, cancel := context.WithCancel(t.Context())
+	le, err := l.Lock(ctx, "r")
+	must(t, err)
+	cancel()
+	if err := le.Context().Err(); err != nil {
+		t.Errorf("got %v, want the lease to outlive the context it was waited for with", err)
+	}
+	must(t, le.Unlock(ctx))
+	c.empty(t, "redlock:r")
+
+	// In the middle of an attempt.
+	for i := range 50 {
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			time.Sleep(time.Duration(i*10) * time.Microsecond) // spreads the moment over an attempt
+			cancel()
+		}()
+		if le, err := l.TryLock(ctx, "r"); err == nil {
+			must(t, le.Unlock(ctx))
+		} else {
+			wantErr(t, err, redlock.ErrNotAcquired, context.Canceled)
+		}
+		cancel()
+	}
+	c.empty(t, "redlock:r")
+}
+
+// Row 7: a lease that was won with a bare quorum is repaired by its renewals, and
+// survives one empty restart after another.
+func TestRow07RollingEmptyRestarts(t *testing.T) {
+	c := start(t, 5)
+	must(t, c.procs[3].Kill())
+	must(t, c.procs[4].Kill())
+	var extended atomic.Int64
+	forgot := make(chan string, 16)
+	l := open(t, c.addrs, redlock.WithTTL(900*time.Millisecond), redlock.WithObserver(redlock.Observer{
+		Extended:   func(redlock.Event) { extended.Add(1) },
+		NodeForgot: func(e redlock.Event) { forgot <- e.Node },
+	}))
+	rival := open(t, c.addrs)
+	le := lock(t, l, "r")
+	must(t, c.procs[3].Restart())
+	must(t, c.procs[4].Restart())
+	for i := range 5 {
+		redistest.Eventually(t, 10*time.Second, func() bool { return c.count("redlock:r") == 5 }, "all nodes hold the key")
+		if i == 0 {
+			// The renewal that filled the last node has been counted, too.
+			seen := extended.Load()
+			redistest.Eventually(t, 10*time.Second, func() bool { return extended.Load() > seen }, "another renewal")
+		}
+		must(t, c.procs[i].Restart())
+		if _, err := rival.TryLock(t.Context(), "r"); !errors.Is(err, redlock.ErrTaken) {
+			t.Fatalf("restart %d: got %v, want the rival refused", i, err)
+		}
+		if got := <-forgot; got != c.addrs[i] {
+			t.Errorf("restart %d: got %s reported to have forgotten, want %s", i, got, c.addrs[i])
+		}
+		seen := extended.Load()
+		redistest.Eventually(t, 10*time.Second, func() bool { return extended.Load() > seen }, "another renewal")
+	}
+	if err := le.Context().Err(); err != nil {
+		t.Fatalf("lease lost: %v", context.Cause(le.Context()))
+	}
+	must(t, le.Unlock(t.Context()))
+	c.empty(t, "redlock:r")
+}
+
+// Row 8: a lease that has lapsed is not brought back, and the next holder is not
+// touched.
+func TestRow08ExtendAfterTheLapse(t *testing.T) {
+	c := start(t, 5)
+	l, other := open(t, c.addrs), open(t, c.addrs)
+	le := lock(t, l, "r", redlock.WithTTL(100*time.Millisecond), redlock.WithoutRenewal())
+	next := lock(t, other, "r")
+	wantErr(t, le.Extend(t.Context()), redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrExpired)
+	wantErr(t, le.Unlock(t.Context()), redlock.ErrNotHeld, redlock.ErrLost)
+	must(t, next.Extend(t.Context()))
+	if next.Fence() <= le.Fence() {
+		t.Errorf("got fence %d after %d, want a larger one", next.Fence(), le.Fence())
+	}
+	must(t, next.Unlock(t.Context()))
+}
+
+// Row 9: an attempt that uses up most of the TTL is no success.
+func TestRow09SlowAcquire(t *testing.T) {
+	c := startProxied(t, 5)
+	l := open(t, c.via, redlock.WithTTL(time.Second), redlock.WithNodeTimeout(250*time.Millisecond))
+	warm(t, l, c.cluster)
+	for _, p := range c.proxies {
+		p.Latency(0, 900*time.Millisecond)
+	}
+	_, err := l.TryLock(t.Context(), "r")
+	wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
+	if !strings.Contains(err.Error(), "WithNodeTimeout") {
+		t.Errorf("got %v, want the option named that bounds a node", err)
+	}
+	for _, p := range c.proxies {
+		p.Latency(0, 0)
+	}
+	c.empty(t, "redlock:r")
+}
+
+// Row 10: a round that fails on all nodes is no loss while there is validity left.
+func TestRow10FailedRenewalHeals(t *testing.T) {
+	c := startProxied(t, 5)
+	var failed, lost atomic.Int64
+	extended := make(chan redlock.Event, 64)
+	l := open(t, c.via, redlock.WithTTL(3*time.Second), redlock.WithNodeTimeout(50*time.Millisecond),
+		redlock.WithObserver(redlock.Observer{
+			Extended:     func(e redlock.Event) { extended <- e },
+			ExtendFailed: func(redlock.Event) { failed.Add(1) },
+			Lost:         func(redlock.Event) { lost.Add(1) },
+		}))
+	le := lock(t, l, "r")
+	c.set(t, masters.Blackhole)
+	redistest.Eventually(t, 10*time.Second, func() bool { return failed.Load() > 0 }, "a renewal fails")
+	c.set(t, masters.Pass)
+	<-extended
+	<-extended
+	if lost.Load() != 0 || le.Context().Err() != nil {
+		t.Errorf("got %d losses, cause %v, want the lease kept", lost.Load(), context.Cause(le.Context()))
+	}
+	must(t, le.Unlock(t.Context()))
+}
+
+// Row 11: a holder that is cut off knows it before anybody else can have the resource.
+func TestRow11HolderCutOff(t *testing.T) {
+	c := startProxied(t, 5)
+	l := open(t, c.via, redlock.WithTTL(500*time.Millisecond))
+	rival := open(t, c.addrs)
+	warm(t, l, c.cluster)
+	warm(t, rival, c.cluster)
+	for range 3 {
+		le := lock(t, l, "r")
+		ctx := le.Context()
+		c.set(t, masters.Blackhole)
+		next := lock(t, rival, "r")
+		if ctx.Err() == nil {
+			t.Fatal("another holder was granted the resource before the lease's context ended")
+		}
+		wantErr(t, context.Cause(ctx), redlock.ErrLost, redlock.ErrExpired)
+		if next.Fence() <= le.Fence() {
+			t.Errorf("got fence %d after %d, want a larger one", next.Fence(), le.Fence())
+		}
+		must(t, next.Unlock(t.Context()))
+		c.set(t, masters.Pass)
+	}
+}
+
+// Row 12: Unlock after the end of the lease is an error with a name, at once, whether
+// the nodes answer or not.
+func TestRow12UnlockAfterExpiry(t *testing.T) {
+	c := start(t, 5)
+	l := open(t, c.addrs)
+	for _, paused := range []bool{false, true} {
+		le := lock(t, l, "r", redlock.WithTTL(60*time.Millisecond), redlock.WithoutRenewal())
+		if paused {
+			for _, p := range c.procs {
+				must(t, p.Pause())
+			}
+		}
+		<-le.Context().Done()
+		redistest.Eventually(t, 5*time.Second, func() bool { return le.Validity() <= 0 }, "the validity ends")
+		wantErr(t, le.Unlock(t.Context()), redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrExpired)
+	}
+	for _, p := range c.procs {
+		must(t, p.Resume())
+	}
+}
+
+// Row 14: a master that loads its data is one vote less, and comes back by itself.
+func TestRow14Loading(t *testing.T) {
+	c := start(t, 3)
+	l := open(t, c.addrs)
+	warm(t, l, c)
+	n := c.nodes[0]
+	pipe := n.Pipeline()
+	for i := range 400 {
+		pipe.Set(t.Context(), fmt.Sprint("data", i), strings.Repeat("x", 4096), 0)
+	}
+	_, err := pipe.Exec(t.Context())
+	must(t, err)
+	for k, v := range map[string]string{"loading-process-events-interval-bytes": "1024", "key-load-delay": "5000"} {
+		if err := n.ConfigSet(t.Context(), k, v).Err(); err != nil {
+			t.Skipf("this server cannot be made to load slowly: %v", err)
+		}
+	}
+	reloaded := make(chan error, 1)
+	go func() {
+		slow := redis.NewClient(&redis.Options{Addr: c.addrs[0], ReadTimeout: 30 * time.Second, MaxRetries: -1})
+		defer slow.Close()
+		reloaded <- slow.Do(context.Background(), "debug", "reload").Err()
+	}()
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		return redis.IsLoadingError(n.Get(context.Background(), "x").Err())
+	}, "the node says LOADING")
+	for range 10 {
+		must(t, lock(t, l, "r").Unlock(t.Context()))
+	}
+	must(t, <-reloaded)
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		le := lock(t, l, "r")
+		defer func() { must(t, le.Unlock(t.Context())) }()
+		return c.holders("redlock:r")[0] != ""
+	}, "the node takes part again")
+}
+
+// Row 15: masters that are out of memory, or cannot write to disk, still let go.
+func TestRow15ReleaseOnNodesThatRefuseWrites(t *testing.T) {
+	c := start(t, 5)
+	l := open(t, c.addrs)
+	warm(t, l, c)
+	hold := func() *redlock.Lease {
+		le := lock(t, l, "r")
+		redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:r") == 5 }, "all nodes hold the key")
+		return le
+	}
+	le := hold()
+	for _, n := range c.nodes[:2] {
+		must(t, n.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	}
+	must(t, le.Extend(t.Context()))
+	must(t, le.Unlock(t.Context()))
+	c.empty(t, "redlock:r")
+	must(t, lock(t, l, "r").Unlock(t.Context())) // three nodes are a quorum
+	for _, n := range c.nodes[:2] {
+		must(t, n.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	}
+
+	// A node that takes no writes at all is reported, and told again until it does.
+	le = hold()
+	for _, n := range c.nodes[:3] {
+		must(t, n.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
+	}
+	err := le.Unlock(t.Context())
+	wantErr(t, err, redlock.ErrNoQuorum)
+	if !strings.Contains(err.Error(), "NOREPLICAS") || !strings.Contains(err.Error(), c.addrs[0]) {
+		t.Errorf("got %v, want each node's own reason", err)
+	}
+	for _, n := range c.nodes[:3] {
+		must(t, n.ConfigSet(t.Context(), "min-replicas-to-write", "0").Err())
+	}
+	c.empty(t, "redlock:r")
+}
+
+// Row 17: contenders and what they went through can be counted.
+func TestRow17Contention(t *testing.T) {
+	c := start(t, 5)
+	var acquired, failed, released atomic.Int64
+	opts := []redlock.Option{redlock.WithObserver(redlock.Observer{
+		Acquired:    func(redlock.Event) { acquired.Add(1) },
+		NotAcquired: func(redlock.Event) { failed.Add(1) },
+		Released:    func(redlock.Event) { released.Add(1) },
+	})}
+	lockers := []*redlock.Locker{open(t, c.addrs, opts...), open(t, c.addrs, opts...)}
+	var inside, overlaps atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 64 {
+		wg.Go(func() {
+			err := lockers[i%2].Do(t.Context(), "r", func(context.Context, *redlock.Lease) error {
+				if inside.Add(1) != 1 {
+					overlaps.Add(1)
+				}
+				time.Sleep(time.Millisecond) // the work
+				inside.Add(-1)
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, l := range lockers {
+		must(t, l.Close()) // tells all events
+	}
+	if overlaps.Load() != 0 || acquired.Load() != 64 || released.Load() != 64 || failed.Load() == 0 {
+		t.Errorf("got %d overlaps, %d acquired, %d released, %d failed attempts; want 0, 64, 64 and some",
+			overlaps.Load(), acquired.Load(), released.Load(), failed.Load())
+	}
+}
+
+// Row 21: Close gives everything back, and leaves nothing running (TestMain checks).
+func TestRow21Close(t *testing.T) {
+	c := start(t, 5)
+	l := open(t, c.addrs)
+	var held []*redlock.Lease
+	for i := range 20 {
+		held = append(held, lock(t, l, fmt.Sprint("r", i)))
+	}
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := l.Lock(t.Context(), "r0")
+		waiting <- err
+	}()
+	redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:r19") == 5 }, "all nodes hold the last key")
+	must(t, l.Close())
+	must(t, l.Close())
+	wantErr(t, <-waiting, redlock.ErrClosed)
+	for i, le := range held {
+		if got := c.count(fmt.Sprint("redlock:r", i)); got != 0 {
+			t.Errorf("r%d: got the key on %d nodes, want it released", i, got)
+		}
+		wantErr(t, context.Cause(le.Context()), redlock.ErrReleased, redlock.ErrClosed)
+		wantErr(t, le.Unlock(t.Context()), redlock.ErrNotHeld, redlock.ErrReleased)
+	}
+	_, err := l.Lock(t.Context(), "r0")
+	wantErr(t, err, redlock.ErrClosed)
+	_, err = l.TryLock(t.Context(), "r0")
+	wantErr(t, err, redlock.ErrClosed)
+	wantErr(t, l.Do(t.Context(), "r0", func(context.Context, *redlock.Lease) error { return nil }), redlock.ErrClosed)
+}
+
+// Row 22: a context that has ended gets no key.
+func TestRow22EndedContext(t *testing.T) {
+	c := start(t, 3)
+	l := open(t, c.addrs)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, call := range []func(context.Context, string, ...redlock.LockOption) (*redlock.Lease, error){l.Lock, l.TryLock} {
+		_, err := call(ctx, "r")
+		wantErr(t, err, redlock.ErrNotAcquired, context.Canceled)
+	}
+	for i, n := range c.nodes {
+		if size := n.DBSize(t.Context()).Val(); size != 0 {
+			t.Errorf("node %d: got %d keys, want none", i, size)
+		}
+	}
+}
+
+// A node that refuses to write for any other reason is one vote less.
+func TestNodesThatRefuse(t *testing.T) {
+	c := start(t, 5)
+	l := open(t, c.addrs)
+	warm(t, l, c)
+	admin := func(i int, args ...any) { must(t, c.nodes[i].Do(t.Context(), args...).Err()) }
+	faults := []struct {
+		name, says   string
+		inject, heal func(i int)
+	}{
+		{"READONLY", "READONLY", func(i int) { admin(i, "replicaof", "127.0.0.1", "1") }, func(i int) { admin(i, "replicaof", "no", "one") }},
+		{"OOM", "OOM", func(i int) { admin(i, "config", "set", "maxmemory", "1") }, func(i int) { admin(i, "config", "set", "maxmemory", "0") }},
+		{"NOREPLICAS", "NOREPLICAS", func(i int) { admin(i, "config", "set", "min-replicas-to-write", "1") },
+			func(i int) { admin(i, "config", "set", "min-replicas-to-write", "0") }},
+		{"NOPERM", "can't run this command", func(i int) { admin(i, "acl", "setuser", "default", "-set") }, func(i int) { admin(i, "acl", "setuser", "default", "+set") }},
+	}
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) {
+			f.inject(0)
+			f.inject(1)
+			for range 5 {
+				must(t, lock(t, l, "r").Unlock(t.Context()))
+			}
+			f.inject(2)
+			_, err := l.TryLock(t.Context(), "r")
+			wantErr(t, err, redlock.ErrNoQuorum)
+			if !strings.Contains(err.Error(), f.says) {
+				t.Errorf("got %v, want it to say %s", err, f.says)
+			}
+			if f.name == "NOPERM" {
+				wantErr(t, err, redlock.ErrPermission)
+				_, err := l.Lock(t.Context(), "r") // does not wait for ever
+				wantErr(t, err, redlock.ErrPermission)
+			}
+			for i := range 3 {
+				f.heal(i)
+			}
+			warm(t, l, c)
+			c.empty(t, "redlock:r")
+		})
+	}
+}
+
+// A flushed script cache, and connections cut by the server, are not noticed.
+func TestScriptFlushAndClientKill(t *testing.T) {
+	c := start(t, 3)
+	l := open(t, c.addrs)
+	warm(t, l, c)
+	for range 20 {
+		for _, n := range c.nodes {
+			must(t, n.ScriptFlush(t.Context()).Err())
+			must(t, n.Do(t.Context(), "client", "kill", "type", "normal", "skipme", "yes").Err())
+		}
+		le, err := l.TryLock(t.Context(), "r")
+		must(t, err)
+		for _, n := range c.nodes {
+			must(t, n.ScriptFlush(t.Context()).Err())
+		}
+		must(t, le.Extend(t.Context()))
+		must(t, le.Unlock(t.Context()))
+	}
+	c.empty(t, "redlock:r")
+}
+
+// Ours and a request that comes after its time: the node ignores it, nothing is left.
+func TestLateAcquireLeavesNothing(t *testing.T) {
+	c := startProxied(t, 3)
+	l := open(t, c.via, redlock.WithNodeTimeout(50*time.Millisecond))
+	warm(t, l, c.cluster)
+	for i := range 6 {
+		held := c.proxies[0].Stats().Held
+		c.proxies[0].HoldNextRequest([]byte("redlock:r"), 300*time.Millisecond)
+		le, err := l.TryLock(t.Context(), "r") // two of three
+		must(t, err)
+		must(t, le.Unlock(t.Context()))
+		if got := c.proxies[0].Stats().Held; got != held+1 {
+			t.Fatalf("round %d: got %d requests held back, want one more than %d", i, got, held)
+		}
+		// The request is delivered 300 ms later, behind a release that overtook it on
+		// another connection.
+		time.Sleep(350 * time.Millisecond)
+		c.empty(t, "redlock:r")
+		warm(t, l, c.cluster)
+	}
+}

@@ -1,0 +1,421 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// The tests of this file go through the algorithm, a test a step, on real masters.
+// distlock is https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/.
+
+// open makes a Locker that is closed when the test ends.
+func open(t testing.TB, addrs []string, opts ...redlock.Option) *redlock.Locker {
+	t.Helper()
+	l, err := redlock.New(addrs, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() }) // some tests leave nothing to confirm a release
+	return l
+}
+
+// cluster is N real masters and a client for each, to look at what is on them.
+type cluster struct {
+	procs []*masters.Process
+	nodes []*redis.Client
+	addrs []string
+}
+
+func start(t testing.TB, n int) *cluster {
+	t.Helper()
+	c := &cluster{procs: redistest.Masters(t, n)}
+	c.addrs = redistest.Addrs(c.procs)
+	for _, a := range c.addrs {
+		c.nodes = append(c.nodes, redistest.Client(t, a))
+	}
+	return c
+}
+
+// holders is what each node holds under key; "" where it holds nothing or is down.
+func (c *cluster) holders(key string) []string {
+	var held []string
+	for _, n := range c.nodes {
+		held = append(held, n.Get(context.Background(), key).Val())
+	}
+	return held
+}
+
+// count is on how many nodes key is set.
+func (c *cluster) count(key string) int {
+	n := 0
+	for _, v := range c.holders(key) {
+		if v != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// empty waits until no node holds key any more.
+func (c *cluster) empty(t testing.TB, key string) {
+	t.Helper()
+	redistest.Eventually(t, 5*time.Second, func() bool { return c.count(key) == 0 }, "no node holds "+key)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func lock(t testing.TB, l *redlock.Locker, resource string, opts ...redlock.LockOption) *redlock.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	le, err := l.Lock(ctx, resource, opts...)
+	must(t, err)
+	return le
+}
+
+// wantErr checks that err matches all sentinels.
+func wantErr(t testing.TB, err error, sentinels ...error) {
+	t.Helper()
+	for _, s := range sentinels {
+		if !errors.Is(err, s) {
+			t.Fatalf("got error %v, want one that matches %q", err, s)
+		}
+	}
+}
+
+// Source: distlock, steps 1 and 2: the client takes the same key with the same
+// random value on all instances; and "Correct Implementation with a Single Instance":
+// SET with NX and PX.
+func TestStep2SameKeyAndValueOnAllNodes(t *testing.T) {
+	c := start(t, 5)
+	le := lock(t, open(t, c.addrs), "stock", redlock.WithTTL(5*time.Second))
+	redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:stock") == 5 }, "all nodes hold the key")
+	for i, v := range c.holders("redlock:stock") {
+		if !strings.HasPrefix(v, le.Token()+"|") {
+			t.Errorf("node %d: got value %q, want one that starts with the token %s", i, v, le.Token())
+		}
+		if pttl := c.nodes[i].PTTL(t.Context(), "redlock:stock").Val(); pttl <= 0 || pttl > 5*time.Second {
+			t.Errorf("node %d: got PTTL %v, want one within the TTL of 5s", i, pttl)
+		}
+	}
+	must(t, le.Unlock(t.Context()))
+}
+
+// Source: distlock, step 3: the lock is acquired if the majority, N/2+1, granted it.
+func TestStep3MajorityDecides(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 4, 5} {
+		c := start(t, n)
+		l := open(t, c.addrs)
+		for taken := range n + 1 {
+			for i, node := range c.nodes {
+				must(t, node.FlushAll(t.Context()).Err())
+				if i < taken {
+					must(t, node.Set(t.Context(), "redlock:r", "another", time.Minute).Err())
+				}
+			}
+			le, err := l.TryLock(t.Context(), "r")
+			if free := n - taken; free >= n/2+1 {
+				if err != nil {
+					t.Fatalf("N=%d with %d free: got %v, want a lease", n, free, err)
+				}
+				must(t, le.Unlock(t.Context()))
+			} else {
+				wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrTaken)
+				var q *redlock.QuorumError
+				if !errors.As(err, &q) || q.Need != n/2+1 || q.Resource != "r" || len(q.Nodes) < taken-(n-n/2-1) {
+					t.Fatalf("N=%d with %d free: got %+v, want a QuorumError with what the nodes said", n, free, q)
+				}
+			}
+		}
+	}
+}
+
+// Source: distlock, step 4: the validity is the initial one minus the time elapsed,
+// and "MIN_VALIDITY" minus the drift.
+func TestStep4ValidityIsLessThanTTL(t *testing.T) {
+	c := start(t, 3)
+	l := open(t, c.addrs, redlock.WithTTL(2*time.Second), redlock.WithDrift(0.1))
+	le := lock(t, l, "r", redlock.WithoutRenewal())
+	if v := le.Validity(); v > 2*time.Second-202*time.Millisecond || v < time.Second {
+		t.Errorf("got validity %v, want at most TTL - drift = 1.798s, and at least half of the TTL", v)
+	}
+	must(t, le.Unlock(t.Context()))
+	if v := le.Validity(); v > 0 {
+		t.Errorf("after Unlock: got validity %v, want none", v)
+	}
+}
+
+// Source: distlock, step 5: a client that failed to acquire unlocks all instances,
+// even those it believed it could not lock.
+func TestStep5FailureRollsBackEveryNode(t *testing.T) {
+	c := start(t, 5)
+	l := open(t, c.addrs)
+	for _, n := range c.nodes[:3] {
+		must(t, n.Set(t.Context(), "redlock:r", "another", time.Minute).Err())
+	}
+	for range 20 {
+		_, err := l.TryLock(t.Context(), "r")
+		wantErr(t, err, redlock.ErrTaken)
+	}
+	redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:r") == 3 }, "only the other's keys are left")
+	for i, v := range c.holders("redlock:r")[:3] {
+		if v != "another" {
+			t.Errorf("node %d: got %q, want the other holder's key untouched", i, v)
+		}
+	}
+}
+
+// Source: distlock, "Releasing the Lock": a client removes the key only if it still
+// has the value that the client set.
+func TestReleaseLeavesOthersAlone(t *testing.T) {
+	c := start(t, 3)
+	l := open(t, c.addrs)
+	le := lock(t, l, "r")
+	redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:r") == 3 }, "all nodes hold the key")
+	for _, n := range c.nodes {
+		must(t, n.Set(t.Context(), "redlock:r", "another", time.Minute).Err())
+	}
+	wantErr(t, le.Unlock(t.Context()), redlock.ErrNotHeld)
+	wantErr(t, le.Unlock(t.Context()), redlock.ErrNotHeld, redlock.ErrReleased)
+	if got := c.count("redlock:r"); got != 3 {
+		t.Errorf("got the other holder's key on %d nodes, want 3", got)
+	}
+}
+
+// Source: distlock, "Making the algorithm more reliable: Extending the lock": a lease
+// is extended by a majority within its validity; ALGORITHM section 6.
+func TestExtendLengthensTheLease(t *testing.T) {
+	c := start(t, 3)
+	l := open(t, c.addrs, redlock.WithTTL(2*time.Second))
+	le := lock(t, l, "r", redlock.WithoutRenewal())
+	redistest.Eventually(t, 5*time.Second, func() bool { return le.Validity() < 1800*time.Millisecond }, "some validity is used up")
+	before := le.Validity()
+	must(t, le.Extend(t.Context()))
+	if v := le.Validity(); v <= before {
+		t.Errorf("got validity %v after Extend, want more than %v", v, before)
+	}
+	must(t, le.Unlock(t.Context()))
+	wantErr(t, le.Extend(t.Context()), redlock.ErrNotHeld, redlock.ErrReleased)
+}
+
+// Source: ALGORITHM section 6, "Filling": a renewal sets the key on nodes that the
+// acquire did not reach.
+func TestExtendFillsTheMinority(t *testing.T) {
+	c := start(t, 5)
+	must(t, c.procs[3].Kill())
+	must(t, c.procs[4].Kill())
+	up := make(chan string, 8)
+	l := open(t, c.addrs, redlock.WithTTL(3*time.Second), redlock.WithObserver(redlock.Observer{
+		NodeUp: func(e redlock.Event) { up <- e.Node },
+	}))
+	le := lock(t, l, "r", redlock.WithoutRenewal())
+	must(t, c.procs[3].Restart())
+	must(t, c.procs[4].Restart())
+	<-up
+	<-up
+	must(t, le.Extend(t.Context()))
+	redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:r") == 5 }, "all nodes hold the key")
+	must(t, le.Unlock(t.Context()))
+	c.empty(t, "redlock:r")
+}
+
+// Source: ALGORITHM section 4: tokens are unique and rise, through contention, lost
+// nodes and lost counters.
+func TestFenceRises(t *testing.T) {
+	c := start(t, 5)
+	lockers := []*redlock.Locker{open(t, c.addrs), open(t, c.addrs), open(t, c.addrs)}
+	var mu sync.Mutex
+	var fences []int64
+	var wg sync.WaitGroup
+	for _, l := range lockers {
+		for range 4 {
+			wg.Go(func() {
+				for range 15 {
+					le := lock(t, l, "r")
+					mu.Lock()
+					fences = append(fences, le.Fence())
+					mu.Unlock()
+					if err := le.Unlock(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	for i := range 2 { // and with the counters of a minority gone
+		must(t, c.procs[i].Restart())
+		for range 10 {
+			le := lock(t, lockers[0], "r")
+			fences = append(fences, le.Fence())
+			must(t, le.Unlock(t.Context()))
+		}
+	}
+	if !slices.IsSorted(fences) || len(slices.Compact(slices.Clone(fences))) != len(fences) {
+		t.Errorf("got fences %v, want each larger than the one before", fences)
+	}
+	if fences[0] <= 0 {
+		t.Errorf("got fence %d, want a positive one", fences[0])
+	}
+}
+
+// Source: ALGORITHM section 4: the second round is needed once after counters got out
+// of step, and not any more then.
+func TestSecondRoundOnlyWhenCountersDiffer(t *testing.T) {
+	c := start(t, 3)
+	l := open(t, c.addrs)
+	calls := func() (list []int) { // scripts that each node has run
+		for _, n := range c.nodes {
+			stats := n.Info(t.Context(), "commandstats").Val()
+			var calls int
+			if _, after, ok := strings.Cut(stats, "cmdstat_evalsha:calls="); ok {
+				fmt.Sscanf(after, "%d", &calls)
+			}
+			list = append(list, calls)
+		}
+		return list
+	}
+	// cycle locks and unlocks, and tells how many scripts that took beyond the two
+	// that each node runs anyway.
+	cycle := func() (extra int) {
+		before := calls()
+		le := lock(t, l, "r")
+		redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:r") == 3 }, "all nodes hold the key")
+		must(t, le.Unlock(t.Context()))
+		c.empty(t, "redlock:r")
+		for i, n := range calls() {
+			extra += n - before[i] - 2
+		}
+		return extra
+	}
+	for range 3 {
+		cycle() // the scripts become known, the counters equal
+	}
+	if got := cycle(); got != 0 {
+		t.Errorf("counters equal: got %d scripts beyond acquire and release, want none", got)
+	}
+	must(t, c.nodes[0].IncrBy(t.Context(), "redlock:r~fence", 64_000).Err())
+	must(t, c.nodes[1].DecrBy(t.Context(), "redlock:r~fence", 64).Err())
+	if got := cycle() + cycle() + cycle(); got == 0 {
+		t.Error("counters out of step: got no second round, want one")
+	}
+	if got := cycle(); got != 0 {
+		t.Errorf("after that: got %d scripts beyond acquire and release, want none", got)
+	}
+}
+
+// Source: ALGORITHM section 5: the holder's lease is over at once, and nobody needs
+// more than a quorum to confirm.
+func TestUnlockWithNodesDown(t *testing.T) {
+	c := start(t, 5)
+	l := open(t, c.addrs)
+	le := lock(t, l, "r")
+	must(t, c.procs[0].Kill())
+	must(t, c.procs[1].Kill())
+	must(t, le.Unlock(t.Context()))
+	next := lock(t, l, "r")
+	if next.Fence() <= le.Fence() {
+		t.Errorf("got fence %d after %d, want a larger one", next.Fence(), le.Fence())
+	}
+	must(t, next.Unlock(t.Context()))
+}
+
+// Source: ALGORITHM section 3, point 1: each attempt has a value of its own.
+func TestTokenIsNewForEachAttempt(t *testing.T) {
+	c := start(t, 1)
+	l := open(t, c.addrs)
+	seen := make(map[string]bool)
+	for range 10 {
+		le := lock(t, l, "r")
+		if seen[le.Token()] {
+			t.Fatalf("token %s given twice", le.Token())
+		}
+		seen[le.Token()] = true
+		if le.Resource() != "r" {
+			t.Errorf("got resource %q, want r", le.Resource())
+		}
+		must(t, le.Unlock(t.Context()))
+	}
+}
+
+// A key that holds something else is an error that names it, at once.
+func TestWrongTypeAtTheKey(t *testing.T) {
+	c := start(t, 3)
+	l := open(t, c.addrs)
+	for _, n := range c.nodes {
+		must(t, n.LPush(t.Context(), "redlock:list", "x").Err())
+		must(t, n.Set(t.Context(), "redlock:counted~fence", "no number", 0).Err())
+	}
+	for _, resource := range []string{"list", "counted"} {
+		_, err := l.Lock(t.Context(), resource) // waiting would never end
+		wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrWrongType)
+		var q *redlock.QuorumError
+		if !errors.As(err, &q) {
+			t.Fatalf("%s: got %v, want a QuorumError", resource, err)
+		}
+		for _, n := range q.Nodes {
+			if errors.Is(n, redlock.ErrWrongType) && (!slices.Contains(c.addrs, n.Node) || !strings.Contains(n.Error(), "redlock:"+resource)) {
+				t.Errorf("%s: got %v, want an error that names node and key", resource, n)
+			}
+		}
+	}
+	// On a minority it costs its vote alone.
+	must(t, c.nodes[0].LPush(t.Context(), "redlock:mixed", "x").Err())
+	must(t, lock(t, l, "mixed").Unlock(t.Context()))
+}
+
+// Any string is a resource: the name is nobody's syntax.
+func TestResourceNames(t *testing.T) {
+	c := start(t, 3)
+	l := open(t, c.addrs)
+	for _, r := range []string{" ", "{a}b", "a}b{", "x|0", "\x00\xff", "日本", strings.Repeat("n", redlock.MaxResourceLength), "a~fenc"} {
+		a := lock(t, l, r)
+		if _, err := l.TryLock(t.Context(), r); !errors.Is(err, redlock.ErrTaken) {
+			t.Errorf("%q: got %v, want ErrTaken", r, err)
+		}
+		must(t, a.Unlock(t.Context()))
+	}
+	for _, r := range []string{"", strings.Repeat("n", redlock.MaxResourceLength+1), "a~fence"} {
+		_, err := l.Lock(t.Context(), r)
+		wantErr(t, err, redlock.ErrConfig)
+		_, err = l.TryLock(t.Context(), r)
+		wantErr(t, err, redlock.ErrConfig)
+	}
+}
+
+// Bad arguments of a call reach no node.
+func TestBadArguments(t *testing.T) {
+	c := start(t, 1)
+	l := open(t, c.addrs)
+	for name, call := range map[string]func() error{
+		"nil ctx":      func() error { _, err := l.Lock(nil, "r"); return err }, //nolint:staticcheck // what is tested
+		"nil fn":       func() error { return l.Do(t.Context(), "r", nil) },
+		"nil option":   func() error { _, err := l.TryLock(t.Context(), "r", nil); return err },
+		"short TTL":    func() error { _, err := l.TryLock(t.Context(), "r", redlock.WithTTL(time.Millisecond)); return err },
+		"TTL over max": func() error { _, err := l.TryLock(t.Context(), "r", redlock.WithTTL(time.Minute)); return err },
+	} {
+		if err := call(); !errors.Is(err, redlock.ErrConfig) || errors.Is(err, redlock.ErrNotAcquired) {
+			t.Errorf("%s: got %v, want ErrConfig and not ErrNotAcquired", name, err)
+		}
+	}
+	if clients, err := c.nodes[0].DBSize(t.Context()).Result(); err != nil || clients != 0 {
+		t.Errorf("got %d keys, %v, want none", clients, err)
+	}
+}
