@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/d0720281/redlock"
+)
+
+// nodeReports keeps what the lockers told about the masters.
+type nodeReports struct {
+	services int
+	mu       sync.Mutex
+	node     map[string]*nodeReport // by address; guarded by mu
+}
+
+type nodeReport struct {
+	down  map[int]bool // services that saw it down
+	first time.Time    // when it was first seen down, and why
+	why   error
+	ups   int
+}
+
+func newNodeReports(services int) *nodeReports {
+	return &nodeReports{services: services, node: map[string]*nodeReport{}}
+}
+
+func (r *nodeReports) observer(service int) redlock.Observer {
+	return redlock.Observer{
+		NodeDown: func(e redlock.Event) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			n := r.ofLocked(e.Node)
+			n.down[service] = true
+			if n.first.IsZero() || e.Time.Before(n.first) {
+				n.first, n.why = e.Time, e.Err
+			}
+		},
+		NodeUp: func(e redlock.Event) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.ofLocked(e.Node).ups++
+		},
+	}
+}
+
+func (r *nodeReports) ofLocked(addr string) *nodeReport {
+	if r.node[addr] == nil {
+		r.node[addr] = &nodeReport{down: map[int]bool{}}
+	}
+	return r.node[addr]
+}
+
+// about says what was reported of a master, in one line.
+func (r *nodeReports) about(n *node) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rep := r.ofLocked(n.opts.Addr)
+	if len(rep.down) == 0 {
+		return "nothing"
+	}
+	s := fmt.Sprintf("down, by %d of %d services", len(rep.down), r.services)
+	if !n.since.IsZero() {
+		s += fmt.Sprintf(", after %s", short(rep.first.Sub(n.since)))
+	}
+	if rep.ups > 0 {
+		s += fmt.Sprintf("; up again %d times", rep.ups)
+	}
+	why := rep.why.Error()
+	return s + ": " + strings.TrimSpace(why[strings.LastIndex(why, ": ")+1:])
+}
