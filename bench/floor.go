@@ -1,0 +1,239 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+)
+
+const (
+	floorTTLMillis = "10000"
+	floorRelease   = `if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0`
+)
+
+var (
+	errFloorRefused = errors.New("bench: floor: no quorum said yes")
+	errFloorClosed  = errors.New("bench: floor: closed")
+)
+
+// floor is what a quorum lock costs at the least: SET NX PX to every node, a
+// quorum of replies, compare-and-delete, another quorum. Commands of all callers
+// share one connection per node, as pipelines. It is no lock to use: it judges no
+// validity, does not retry, renew, reconnect or undo, and waits for no slow node.
+type floor struct {
+	lanes []*floorLane
+	sha   string
+}
+
+func dialFloor(masters []string) (*floor, error) {
+	f := &floor{}
+	for _, addr := range masters {
+		lane, sha, err := dialFloorLane(addr)
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		f.lanes, f.sha = append(f.lanes, lane), sha
+	}
+	return f, nil
+}
+
+func (f *floor) Cycle(ctx context.Context, key string) (lock, unlock time.Duration, err error) {
+	start := time.Now()
+	var raw [16]byte
+	_, _ = rand.Read(raw[:]) // never fails
+	token := hex.EncodeToString(raw[:])
+	err = f.poll(ctx, "SET", key, token, "NX", "PX", floorTTLMillis)
+	lock = time.Since(start)
+	if err != nil {
+		return lock, 0, err
+	}
+	start = time.Now()
+	err = f.poll(ctx, "EVALSHA", f.sha, "1", key, token)
+	return lock, time.Since(start), err
+}
+
+// poll sends a command to all nodes and returns when a quorum of them said yes,
+// or so many did not that it cannot.
+func (f *floor) poll(ctx context.Context, args ...string) error {
+	v := &floorVote{n: len(f.lanes), decided: make(chan error, 1)}
+	for _, lane := range f.lanes {
+		lane.send(v, args)
+	}
+	select {
+	case err := <-v.decided:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (f *floor) Close() error {
+	for _, lane := range f.lanes {
+		lane.close(errFloorClosed)
+	}
+	for _, lane := range f.lanes {
+		lane.goroutines.Wait()
+	}
+	return nil
+}
+
+// floorVote counts the nodes' answers to one command.
+type floorVote struct {
+	n       int
+	decided chan error // takes the one verdict
+
+	mu      sync.Mutex
+	yes, no int // guarded by mu
+}
+
+func (v *floorVote) cast(yes bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	quorum := v.n/2 + 1
+	if yes {
+		if v.yes++; v.yes == quorum {
+			v.decided <- nil
+		}
+	} else if v.no++; v.no == v.n-quorum+1 {
+		v.decided <- errFloorRefused
+	}
+}
+
+// floorLane is the connection to one node. A goroutine writes what has collected
+// since its last write, another reads the replies; both end when it is closed.
+type floorLane struct {
+	conn       net.Conn
+	goroutines sync.WaitGroup
+	wake       chan struct{} // holds one token: there is something to write
+	closed     chan struct{}
+
+	mu      sync.Mutex
+	out     []byte       // guarded by mu: not written yet
+	waiting []*floorVote // guarded by mu: no reply yet, oldest first
+	err     error        // guarded by mu: why the lane is closed
+}
+
+// dialFloorLane connects, and loads the script, whose digest it returns.
+func dialFloorLane(addr string) (*floorLane, string, error) {
+	conn, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return nil, "", err
+	}
+	r := bufio.NewReader(conn)
+	sha, err := loadFloorScript(conn, r)
+	if err != nil {
+		return nil, "", errors.Join(err, conn.Close())
+	}
+	l := &floorLane{conn: conn, wake: make(chan struct{}, 1), closed: make(chan struct{})}
+	l.goroutines.Go(l.write)
+	l.goroutines.Go(func() { l.read(r) })
+	return l, sha, nil
+}
+
+func loadFloorScript(conn net.Conn, r *bufio.Reader) (string, error) {
+	if _, err := conn.Write(appendCommand(nil, []string{"SCRIPT", "LOAD", floorRelease})); err != nil {
+		return "", err
+	}
+	if line, err := r.ReadString('\n'); err != nil || line != "$40\r\n" {
+		return "", fmt.Errorf("bench: floor: script load: %q, %w", line, err)
+	}
+	sha := make([]byte, 42)
+	_, err := io.ReadFull(r, sha)
+	return string(sha[:40]), err
+}
+
+// appendCommand writes a command as the protocol has it: an array of bulk strings.
+func appendCommand(b []byte, args []string) []byte {
+	b = append(b, '*')
+	b = strconv.AppendInt(b, int64(len(args)), 10)
+	for _, a := range args {
+		b = append(b, "\r\n$"...)
+		b = strconv.AppendInt(b, int64(len(a)), 10)
+		b = append(b, "\r\n"...)
+		b = append(b, a...)
+	}
+	return append(b, "\r\n"...)
+}
+
+func (l *floorLane) send(v *floorVote, args []string) {
+	l.mu.Lock()
+	closed := l.err != nil
+	if !closed {
+		l.out = appendCommand(l.out, args)
+		l.waiting = append(l.waiting, v)
+	}
+	l.mu.Unlock()
+	if closed {
+		v.cast(false)
+		return
+	}
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (l *floorLane) write() {
+	var spare []byte
+	for {
+		select {
+		case <-l.wake:
+		case <-l.closed:
+			return
+		}
+		l.mu.Lock()
+		batch := l.out
+		l.out = spare[:0]
+		l.mu.Unlock()
+		if _, err := l.conn.Write(batch); err != nil {
+			l.close(err)
+			return
+		}
+		spare = batch
+	}
+}
+
+// read takes replies of one line: +OK or :1 is a yes, and anything else a no.
+func (l *floorLane) read(r *bufio.Reader) {
+	for {
+		line, err := r.ReadSlice('\n')
+		if err != nil {
+			l.close(err)
+			return
+		}
+		yes := line[0] == '+' || line[0] == ':' && line[1] == '1'
+		l.mu.Lock()
+		if l.err != nil {
+			l.mu.Unlock()
+			return
+		}
+		v := l.waiting[0]
+		l.waiting = l.waiting[1:]
+		l.mu.Unlock()
+		v.cast(yes)
+	}
+}
+
+// close breaks the connection, and answers no to all that wait for it.
+func (l *floorLane) close(reason error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return
+	}
+	l.err = reason
+	close(l.closed)
+	_ = l.conn.Close()
+	for _, v := range l.waiting {
+		v.cast(false)
+	}
+	l.waiting = nil
+}
