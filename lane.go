@@ -65,6 +65,7 @@ type lane struct {
 
 	// Used by the goroutine of run alone.
 	client  *redis.Client // nil while there is no connection
+	conn    *redis.Conn   // the client's one connection
 	pending []*request    // taken from queue, sent next
 	spare   []*request    // the slice that queue gets when it is taken
 	backlog []retry       // releases to be sent again
@@ -144,17 +145,18 @@ func (n *lane) run() {
 	defer n.hangUp()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	now := n.now()
 	for {
-		closeBy, now := n.take(), n.now()
+		closeBy := n.take()
 		n.trim(now)
 		idle := len(n.pending)+len(n.backlog) == 0
 		if now >= closeBy || closeBy < never && (idle || n.down != nil) {
-			n.abandon()
+			n.abandon(now)
 			return
 		}
 		due := n.due()
 		if due <= now {
-			n.cycle()
+			now = n.cycle(now)
 			continue
 		}
 		if due = min(due, closeBy); due < never {
@@ -164,6 +166,7 @@ func (n *lane) run() {
 		case <-n.wake:
 		case <-timer.C:
 		}
+		now = n.now()
 	}
 }
 
@@ -210,19 +213,22 @@ func (n *lane) due() instant {
 	return due
 }
 
-// cycle connects if it has to and sends one batch.
-func (n *lane) cycle() {
+// cycle connects if it has to and sends one batch. It returns what time it is then.
+func (n *lane) cycle(now instant) instant {
 	if n.client == nil {
-		if err := n.connect(); err != nil {
-			n.goDown(err)
-			return
+		err := n.connect()
+		now = n.now()
+		if err != nil {
+			n.goDown(err, now)
+			return now
 		}
-		n.comeUp()
-		n.trim(n.now())
+		n.comeUp(now)
+		n.trim(now)
 	}
-	if batch := n.batch(n.now()); len(batch) > 0 {
-		n.exchange(batch)
+	if batch := n.batch(now); len(batch) > 0 {
+		now = n.exchange(batch, now)
 	}
+	return now
 }
 
 // batch picks what to send next: releases whose time has come again, then what
@@ -252,21 +258,22 @@ func (n *lane) batch(now instant) []*request {
 	return batch
 }
 
-// exchange sends a batch as one pipeline and hands out the replies.
-func (n *lane) exchange(batch []*request) {
-	replies, failure := n.perform(batch, n.replies[:0], nil)
+// exchange sends a batch as one pipeline and hands out the replies. It returns what
+// time it is then: reading the clock is a system call, and a lane does so once per
+// exchange.
+func (n *lane) exchange(batch []*request, now instant) instant {
+	replies, now, failure := n.perform(batch, n.replies[:0], nil, now)
 	if again := unknownScripts(batch, replies); failure == nil && len(again) > 0 {
 		retry := make([]*request, len(again))
 		for i, at := range again {
 			retry[i] = batch[at]
 		}
 		var answers []reply
-		answers, failure = n.perform(retry, nil, make(map[op]bool))
+		answers, now, failure = n.perform(retry, nil, make(map[op]bool), now)
 		for i, at := range again {
 			replies[at] = answers[i]
 		}
 	}
-	now := n.now()
 	var resend []*request
 	var unwritable error
 	for i, r := range batch {
@@ -292,27 +299,27 @@ func (n *lane) exchange(batch []*request) {
 	switch {
 	case unwritable != nil:
 		n.hangUp()
-		n.goDown(unwritable)
+		n.goDown(unwritable, now)
 	case failure == nil:
 		n.backoff = 0
 	case isTimeout(failure):
 		n.hangUp()
-		n.goDown(errNodeTimeout)
+		n.goDown(errNodeTimeout, now)
 	default:
 		// The connection broke, which says little about the node: what had no
 		// reply goes out once more on the next connection, in the same order.
 		n.hangUp()
 		n.pending = append(resend, n.pending...)
 	}
+	return now
 }
 
 // perform sends requests as one pipeline and appends their replies. Scripts go by
 // hash; with given, the set of those that the node has been sent in this exchange,
 // the first of each kind goes as source. failure is set if the connection is of no
 // more use.
-func (n *lane) perform(batch []*request, replies []reply, given map[op]bool) (_ []reply, failure error) {
+func (n *lane) perform(batch []*request, replies []reply, given map[op]bool, sent instant) (_ []reply, received instant, failure error) {
 	ctx := context.Background() // bounded by the client's read and write time-outs
-	sent := n.now()
 	n.cmds = n.cmds[:0]
 	for _, r := range batch {
 		r.grant.traces[n.index].sent = true
@@ -324,9 +331,9 @@ func (n *lane) perform(batch []*request, replies []reply, given map[op]bool) (_ 
 		n.cmds = append(n.cmds, redis.NewIntSliceCmd(ctx, r.args(bySource)...))
 	}
 	if len(n.cmds) == 1 {
-		failure = n.client.Process(ctx, n.cmds[0])
+		failure = n.conn.Process(ctx, n.cmds[0])
 	} else {
-		pipe := n.client.Pipeline()
+		pipe := n.conn.Pipeline()
 		if failure = pipe.BatchProcess(ctx, n.cmds...); failure == nil {
 			_, failure = pipe.Exec(ctx)
 		}
@@ -344,7 +351,7 @@ func (n *lane) perform(batch []*request, replies []reply, given map[op]bool) (_ 
 		replies = append(replies, rep)
 	}
 	clear(n.cmds)
-	return replies, failure
+	return replies, received, failure
 }
 
 // unknownScripts is the requests of a batch to be sent once more because the node
@@ -437,8 +444,7 @@ func (n *lane) dropRetry(r *request) {
 func (n *lane) deliver(r *request, rep reply) { r.grant.receive(r, rep) }
 
 // failPending answers what waits to be sent while the node is not reachable.
-func (n *lane) failPending(err error) {
-	now := n.now()
+func (n *lane) failPending(err error, now instant) {
 	for _, r := range n.pending {
 		if r.op == opRelease && r.grant.traces[n.index].sent {
 			n.retryRelease(r, now)
@@ -449,7 +455,7 @@ func (n *lane) failPending(err error) {
 }
 
 // goDown stops asking the node. It is probed in the background until it answers.
-func (n *lane) goDown(err error) {
+func (n *lane) goDown(err error, now instant) {
 	n.mu.Lock()
 	first := n.down == nil
 	n.down = err
@@ -457,15 +463,16 @@ func (n *lane) goDown(err error) {
 	n.queue = nil
 	n.mu.Unlock()
 	n.spare = nil
-	n.failPending(err)
-	n.probeAt = n.now().add(n.backoff)
+	n.failPending(err, now)
+	n.probeAt = now.add(n.backoff)
 	n.backoff = nextBackoff(n.backoff)
 	if first {
 		n.events.nodeDown(n.addr, err)
 	}
 }
 
-func (n *lane) comeUp() {
+// comeUp begins to ask the node again.
+func (n *lane) comeUp(now instant) {
 	n.mu.Lock()
 	was := n.down
 	n.down = nil
@@ -473,7 +480,6 @@ func (n *lane) comeUp() {
 	if was != nil {
 		n.events.nodeUp(n.addr)
 	}
-	now := n.now()
 	for i := range n.backlog { // what waited for the node need not wait longer
 		if b := &n.backlog[i]; b.grant.traces[n.index].deadBy <= now {
 			b.at = now
@@ -482,13 +488,13 @@ func (n *lane) comeUp() {
 }
 
 // abandon answers everything that is left when the lane ends.
-func (n *lane) abandon() {
+func (n *lane) abandon(now instant) {
 	n.mu.Lock()
 	n.down = ErrClosed
 	n.pending = append(n.pending, n.queue...)
 	n.queue = nil
 	n.mu.Unlock()
-	n.failPending(ErrClosed)
+	n.failPending(ErrClosed, now)
 }
 
 func nextBackoff(d time.Duration) time.Duration {
@@ -523,7 +529,7 @@ func (n *lane) connect() error {
 		}
 		n.observeClock(takeSample(t.UnixMicro(), sent, n.now()))
 	}
-	n.client = client
+	n.client, n.conn = client, client.Conn()
 	return nil
 }
 
@@ -550,8 +556,9 @@ func (brokenConn) Write([]byte) (int, error) { return 0, errBroken }
 
 func (n *lane) hangUp() {
 	if n.client != nil {
-		_ = n.client.Close() // it only says that it was closed before
-		n.client = nil
+		_ = n.conn.Close() // neither has anything to say: the connection is given up
+		_ = n.client.Close()
+		n.client, n.conn = nil, nil
 	}
 }
 
