@@ -149,6 +149,9 @@ func (n *lane) run() {
 	for {
 		closeBy := n.take()
 		n.trim(now)
+		if n.down != nil && now < n.probeAt {
+			n.failPending(n.down, now)
+		}
 		idle := len(n.pending)+len(n.backlog) == 0
 		if now >= closeBy || closeBy < never && (idle || n.down != nil) {
 			n.abandon(now)
@@ -159,12 +162,14 @@ func (n *lane) run() {
 			now = n.cycle(now)
 			continue
 		}
-		if due = min(due, closeBy); due < never {
+		if due = min(due, closeBy); due == never {
+			<-n.wake
+		} else {
 			timer.Reset(due.sub(now))
-		}
-		select {
-		case <-n.wake:
-		case <-timer.C:
+			select {
+			case <-n.wake:
+			case <-timer.C:
+			}
 		}
 		now = n.now()
 	}
@@ -281,7 +286,7 @@ func (n *lane) exchange(batch []*request, now instant) instant {
 		if rep.err != nil && !isReply(rep.err) { // it may still be carried out
 			tr.deadBy = max(tr.deadBy, n.sample.Load().deadBy(r.end))
 			if !isTimeout(rep.err) && !r.resent && (r.op == opRelease || now < r.end) {
-				r.resent = true
+				r.resent = true // goes out once more on the next connection
 				resend = append(resend, r)
 				continue
 			}
@@ -296,6 +301,9 @@ func (n *lane) exchange(batch []*request, now instant) instant {
 		n.deliver(r, rep)
 	}
 	n.replies = replies
+	if len(resend) > 0 {
+		n.pending = append(resend, n.pending...) // in the order they came
+	}
 	switch {
 	case unwritable != nil:
 		n.hangUp()
@@ -306,10 +314,7 @@ func (n *lane) exchange(batch []*request, now instant) instant {
 		n.hangUp()
 		n.goDown(errNodeTimeout, now)
 	default:
-		// The connection broke, which says little about the node: what had no
-		// reply goes out once more on the next connection, in the same order.
-		n.hangUp()
-		n.pending = append(resend, n.pending...)
+		n.hangUp() // which says little about the node: there is another try at once
 	}
 	return now
 }
