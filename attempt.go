@@ -115,7 +115,7 @@ func (g *grant) raisedLocked(node int, rep reply) {
 		p.fence = no
 		g.noteLocked(node, opRaise, err)
 	} else {
-		p.fence, p.counter = yes, g.target
+		p.fence = yes // the counter that came with the grant stays what the node knows it by
 	}
 	g.judgeLocked()
 }
@@ -238,8 +238,11 @@ func (g *grant) conclude(over error) error {
 		}
 	}
 	g.verdict = impossible
+	// Taken, if it is only for the other holder that there is no quorum.
 	reason := ErrNoQuorum
-	if busy := g.countLocked(func(p *place) bool { return p.busy }); decide(len(g.places), 0, busy) == impossible {
+	busy := g.countLocked(func(p *place) bool { return p.busy })
+	failed := g.countLocked(func(p *place) bool { return !p.busy && p.vote == no || p.fence == no && p.vote == yes })
+	if busy > 0 && decide(len(g.places), 0, failed) != impossible {
 		reason = ErrTaken
 	}
 	return g.quorumErrorLocked("lock", granted, refused, ErrNotAcquired, reason)

@@ -118,23 +118,29 @@ func (s sample) estimate(now instant) int64 {
 // may live until the local instant end may still be carried out.
 //
 // Source: ALGORITHM sections 5 and 9.
-func (s sample) notAfter(end instant) int64 {
-	return s.estimate(end) + s.err.Microseconds() + 1
+func (s sample) notAfter(end instant, factor float64) int64 {
+	return s.estimate(end) + s.uncertainty(end, factor).Microseconds() + 1
 }
 
 // deadBy is the local instant by which the node's clock has passed notAfter(end).
-func (s sample) deadBy(end instant) instant {
-	return end.add(2*s.err + time.Millisecond)
+func (s sample) deadBy(end instant, factor float64) instant {
+	return end.add(2*s.uncertainty(end, factor) + time.Millisecond)
+}
+
+// uncertainty is how far the estimate can be off at the local instant now, with a
+// clock that runs faster or slower by up to factor.
+func (s sample) uncertainty(now instant, factor float64) time.Duration {
+	return s.err + time.Duration(float64(now.sub(s.at).Abs())*factor)
 }
 
 // better reports whether next should replace s: it is sharper than s has become
 // with age, or the two contradict each other, which means that the node's clock
 // was stepped and s is void.
 func (s sample) better(next sample, factor float64) bool {
-	age := time.Duration(float64(next.at.sub(s.at)) * factor)
-	if next.err <= s.err+age {
+	known := s.uncertainty(next.at, factor)
+	if next.err <= known {
 		return true
 	}
 	apart := time.Duration(next.micros-s.estimate(next.at)) * time.Microsecond
-	return apart.Abs() > s.err+next.err+age+time.Millisecond
+	return apart.Abs() > known+next.err+time.Millisecond
 }

@@ -10,11 +10,13 @@ import (
 // [*QuorumError] and [*NodeError], for errors.As.
 var (
 	// ErrNotAcquired is matched by every error of a Lock, TryLock or Do that
-	// ended without a lease, bad arguments, re-entry and a closed Locker apart.
+	// ended without a lease, apart from bad arguments, re-entry and a Locker that
+	// was closed before.
 	ErrNotAcquired = errors.New("redlock: not acquired")
 
-	// ErrTaken says that so many nodes hold the resource for somebody else
-	// that no quorum is left. It comes with ErrNotAcquired and is no alarm.
+	// ErrTaken says that somebody else has the resource: without the nodes that
+	// hold it for another there was no quorum, with them there would have been.
+	// It comes with ErrNotAcquired and is no alarm.
 	ErrTaken = errors.New("redlock: taken by another holder")
 
 	// ErrNoQuorum says that too few nodes answered in time, or with a usable
@@ -47,7 +49,8 @@ var (
 	// already holds, without [WithReentry]. Waiting would never end.
 	ErrReentry = errors.New("redlock: resource already held by this context")
 
-	// ErrClosed says that the Locker is closed.
+	// ErrClosed says that the Locker is closed. It comes with ErrNotAcquired when
+	// that ended a call which was waiting.
 	ErrClosed = errors.New("redlock: locker is closed")
 
 	// ErrConfig is matched by every complaint about an argument or option. No
@@ -104,9 +107,9 @@ func (e *QuorumError) Error() string {
 	}
 	fmt.Fprintf(&b, ": %d of %d nodes needed said yes", e.Granted, e.Need)
 	for _, n := range e.Nodes {
-		fmt.Fprintf(&b, "; %s: %v", n.Node, n.Err)
+		fmt.Fprintf(&b, "; %s: %s", n.Node, strings.TrimPrefix(n.Err.Error(), "redlock: "))
 	}
-	return b.String()
+	return strings.ReplaceAll(b.String(), "\n", " ") // a context's cause may have several lines
 }
 
 // Unwrap gives the reasons and then the node errors.
@@ -176,8 +179,8 @@ func notHeld(op, resource string, cause error) error {
 func lostBecause(reason error) error { return fmt.Errorf("%w: %w", ErrLost, reason) }
 
 var (
-	causeExpired = lostBecause(ErrExpired)
-	causeQuorum  = lostBecause(ErrQuorumLost)
-	causeMaxHold = lostBecause(ErrMaxHold)
-	causeClosed  = fmt.Errorf("%w: %w", ErrReleased, ErrClosed)
+	errLostExpired = lostBecause(ErrExpired)
+	errLostQuorum  = lostBecause(ErrQuorumLost)
+	errLostMaxHold = lostBecause(ErrMaxHold)
+	errClosedHeld  = fmt.Errorf("%w: %w", ErrReleased, ErrClosed)
 )

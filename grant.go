@@ -69,8 +69,8 @@ const (
 	no
 )
 
-// keySuffix ends the name of a fencing counter. No resource may end like that.
-const keySuffix = "~fence"
+// fenceSuffix ends the name of a fencing counter. No resource may end like that.
+const fenceSuffix = "~fence"
 
 func newGrant(p *pool, resource string, lc lockConfig) (*grant, error) {
 	id, err := uuid.NewRandom()
@@ -78,13 +78,13 @@ func newGrant(p *pool, resource string, lc lockConfig) (*grant, error) {
 		return nil, err // the system has no random numbers
 	}
 	n := len(p.lanes)
-	counterKey := p.conf.keyPrefix + resource + keySuffix
+	counterKey := p.conf.keyPrefix + resource + fenceSuffix
 	g := &grant{
 		pool:       p,
 		resource:   resource,
 		id:         id.String(),
 		lockConfig: lc,
-		key:        counterKey[:len(counterKey)-len(keySuffix)],
+		key:        counterKey[:len(counterKey)-len(fenceSuffix)],
 		counterKey: counterKey,
 		ttlMillis:  millis(lc.ttl),
 		signal:     make(chan struct{}, 1),
@@ -128,7 +128,7 @@ func (g *grant) wakeLocked() {
 	}
 }
 
-// count goes through the nodes.
+// countLocked counts the nodes of which something is true.
 func (g *grant) countLocked(is func(*place) bool) int {
 	n := 0
 	for i := range g.places {
@@ -143,6 +143,11 @@ func (g *grant) validity() time.Duration {
 	return validity(instant(g.deadline.Load()), g.pool.now())
 }
 
+// timeoutError says which bound it was, and whose.
+func (g *grant) timeoutError() error {
+	return fmt.Errorf("%w of %v (see WithNodeTimeout)", errNodeTimeout, g.timeout())
+}
+
 // quorumErrorLocked tells how a round over the nodes ended.
 func (g *grant) quorumErrorLocked(name string, granted int, failed func(*place) bool, reasons ...error) *QuorumError {
 	e := &QuorumError{Op: name, Resource: g.resource, Granted: granted, Need: quorum(len(g.places)), of: len(g.places), reasons: reasons}
@@ -153,7 +158,7 @@ func (g *grant) quorumErrorLocked(name string, granted int, failed func(*place) 
 				err = errUndecided
 			}
 			if err == errNodeTimeout {
-				err = fmt.Errorf("%w of %v (see WithNodeTimeout)", errNodeTimeout, g.timeout())
+				err = g.timeoutError()
 			}
 			e.Nodes = append(e.Nodes, &NodeError{Node: g.pool.lanes[i].addr, Op: o.String(), Err: err})
 		}

@@ -28,13 +28,13 @@ func newKeeper(clock Clock) *keeper {
 	return &keeper{clock: clock, wake: make(chan struct{}, 1), next: never}
 }
 
-// add begins to watch a lease.
-func (k *keeper) add(g *grant, due instant) {
+// add begins to watch a lease that was granted after since.
+func (k *keeper) add(g *grant, due, since instant) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	g.due = due
 	heap.Push(&k.leases, g)
-	k.pokeIfEarlierLocked(due)
+	k.pokeIfLateLocked(due, since)
 }
 
 // update looks at a lease again: something about it has changed.
@@ -42,11 +42,12 @@ func (k *keeper) update(g *grant) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if g.slot < 0 {
-		return // it is being looked at, or over
+		return // it is over
 	}
-	g.due = instant(k.clock.Now())
+	now := instant(k.clock.Now())
+	g.due = now
 	heap.Fix(&k.leases, g.slot)
-	k.pokeIfEarlierLocked(g.due)
+	k.pokeIfLateLocked(now, now)
 }
 
 // remove stops watching a lease.
@@ -65,8 +66,10 @@ func (k *keeper) all() []*grant {
 	return append([]*grant(nil), k.leases...)
 }
 
-func (k *keeper) pokeIfEarlierLocked(due instant) {
-	if due < k.next {
+// pokeIfLateLocked wakes the goroutine if it would sleep past due. Where the clock has
+// jumped over the moment at which it meant to wake up, its timer is not to be relied on.
+func (k *keeper) pokeIfLateLocked(due, now instant) {
+	if due < k.next || k.next <= now {
 		k.poke()
 	}
 }
@@ -93,41 +96,66 @@ func (k *keeper) run() {
 	var due []*grant
 	for {
 		now := instant(k.clock.Now())
-		k.mu.Lock()
-		if k.closed {
-			k.mu.Unlock()
+		var closed bool
+		if due, closed = k.takeDue(due[:0], now); closed {
 			return
 		}
-		due = due[:0]
-		for len(k.leases) > 0 && k.leases[0].due <= now {
-			due = append(due, heap.Pop(&k.leases).(*grant))
-		}
-		k.mu.Unlock()
-
 		for _, g := range due {
-			if next := g.check(now); next < never {
-				k.add(g, next)
-			}
+			k.checked(g, g.check(now), now)
 		}
 		clear(due)
-
-		k.mu.Lock()
-		k.next = never
-		if len(k.leases) > 0 {
-			k.next = min(k.leases[0].due, now.add(maxNap))
-		}
-		next := k.next
-		k.mu.Unlock()
-		if next < never {
-			timer.Reset(next.sub(now))
-		} else {
-			timer.Stop()
-		}
+		timer.Reset(k.nap())
 		select {
 		case <-timer.C:
 		case <-k.wake:
 		}
 	}
+}
+
+// takeDue lists the leases that are to be looked at. They stay where they are, marked
+// as looked at now, so that whoever asks for all leases, removes one or has one looked
+// at again meanwhile finds it.
+func (k *keeper) takeDue(due []*grant, now instant) (_ []*grant, closed bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for len(k.leases) > 0 && k.leases[0].due <= now {
+		g := k.leases[0]
+		due = append(due, g)
+		g.due = looked(now)
+		heap.Fix(&k.leases, 0)
+	}
+	return due, k.closed
+}
+
+// looked marks a lease that is being looked at.
+func looked(now instant) instant { return now.add(maxNap) }
+
+// checked notes when a lease that was looked at is due next, unless it was removed or
+// has to be looked at again already.
+func (k *keeper) checked(g *grant, next, now instant) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case g.slot < 0:
+	case next == never:
+		heap.Remove(&k.leases, g.slot)
+	case g.due == looked(now):
+		g.due = next
+		heap.Fix(&k.leases, g.slot)
+	}
+}
+
+// nap is how long the goroutine may sleep.
+func (k *keeper) nap() time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := instant(k.clock.Now()) // looking at the leases has taken time
+	k.next = never
+	if len(k.leases) == 0 {
+		return time.Hour
+	}
+	k.next = min(k.leases[0].due, now.add(maxNap))
+	return k.next.sub(now)
 }
 
 // leaseHeap is ordered by due. It implements heap.Interface.

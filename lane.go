@@ -2,9 +2,11 @@ package redlock
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"math"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,7 +15,7 @@ import (
 )
 
 const (
-	maxBatch     = 256                    // requests in one pipeline
+	maxBatch     = 256                    // requests in one command: a millisecond or so of the node's time
 	firstBackoff = 20 * time.Millisecond  // after the first failure of a node or of a release
 	maxBackoff   = 500 * time.Millisecond // between two tries
 )
@@ -30,10 +32,7 @@ type request struct {
 	resent  bool    // once, on a new connection
 	kept    bool    // in the lane's backlog
 
-	// What the command is made of: numbers go to the client library by address,
-	// which saves boxing them.
-	notAfter int64 // node time, us
-	argv     [11]any
+	notAfter int64 // end as node time, us
 }
 
 // lane carries all messages to one node, in order, on one connection. Requests
@@ -52,8 +51,10 @@ type lane struct {
 	opt     redis.Options
 	timeout time.Duration // for one exchange
 	conf    *config
-	events  *events
-	quit    context.Context // ends when Close waits no longer
+
+	counterTTL any // int64, ms
+	events     *events
+	quit       context.Context // ends when Close waits no longer
 
 	wake   chan struct{}          // holds one token: there may be something to do
 	sample atomic.Pointer[sample] // the node's clock; nil until it was first reached
@@ -71,7 +72,7 @@ type lane struct {
 	backlog []retry       // releases to be sent again
 	backoff time.Duration // 0 after a good exchange
 	probeAt instant       // when to connect again while down
-	cmds    []redis.Cmder // scratch space of exchange
+	args    []any         // scratch space of command
 	replies []reply       // scratch space of exchange
 }
 
@@ -98,6 +99,9 @@ func newLane(quit context.Context, index int, opt redis.Options, conf *config, e
 		timeout: conf.laneTimeout(),
 		conf:    conf,
 		events:  ev,
+
+		counterTTL: millis(conf.counterTTL()),
+
 		quit:    quit,
 		wake:    make(chan struct{}, 1),
 		closeBy: never,
@@ -239,21 +243,15 @@ func (n *lane) cycle(now instant) instant {
 // batch picks what to send next: releases whose time has come again, then what
 // was queued.
 func (n *lane) batch(now instant) []*request {
-	keep, again := n.backlog[:0], []*request(nil)
-	for _, b := range n.backlog {
-		if now >= b.until {
-			continue // the key has expired by now
-		}
-		if now >= b.at && len(again) < maxBatch {
+	n.prune(now)
+	var again []*request
+	for i := range n.backlog {
+		if b := &n.backlog[i]; now >= b.at && len(again) < maxBatch {
 			again = append(again, b.request)
 			b.wait = nextBackoff(b.wait) // it stays until it is confirmed
 			b.at = now.add(n.timeout + b.wait)
 		}
-		keep = append(keep, b)
 	}
-	clear(n.backlog[len(keep):])
-	n.backlog = keep
-
 	room := min(len(n.pending), maxBatch-len(again))
 	batch := n.pending[:room:room]
 	if len(again) > 0 {
@@ -263,36 +261,34 @@ func (n *lane) batch(now instant) []*request {
 	return batch
 }
 
-// exchange sends a batch as one pipeline and hands out the replies. It returns what
-// time it is then: reading the clock is a system call, and a lane does so once per
-// exchange.
+// prune forgets the releases of keys that have expired by now.
+func (n *lane) prune(now instant) {
+	n.backlog = slices.DeleteFunc(n.backlog, func(b retry) bool { return now >= b.until })
+}
+
+// exchange sends a batch and hands out the replies. It returns what time it is then:
+// reading the clock is a system call, and a lane does so once per exchange.
 func (n *lane) exchange(batch []*request, now instant) instant {
-	replies, now, failure := n.perform(batch, n.replies[:0], nil, now)
-	if again := unknownScripts(batch, replies); failure == nil && len(again) > 0 {
-		retry := make([]*request, len(again))
-		for i, at := range again {
-			retry[i] = batch[at]
-		}
-		var answers []reply
-		answers, now, failure = n.perform(retry, nil, make(map[op]bool), now)
-		for i, at := range again {
-			replies[at] = answers[i]
-		}
-	}
+	replies, now, failure := n.perform(batch, n.replies[:0], now)
 	var resend []*request
 	var unwritable error
 	for i, r := range batch {
 		rep, tr := replies[i], &r.grant.traces[n.index]
 		if rep.err != nil && !isReply(rep.err) { // it may still be carried out
-			tr.deadBy = max(tr.deadBy, n.sample.Load().deadBy(r.end))
+			if r.op == opAcquire || r.op == opExtend { // which could set the key
+				tr.deadBy = max(tr.deadBy, n.sample.Load().deadBy(r.end, n.conf.drift))
+			}
 			if !isTimeout(rep.err) && !r.resent && (r.op == opRelease || now < r.end) {
 				r.resent = true // goes out once more on the next connection
 				resend = append(resend, r)
 				continue
 			}
 		}
-		if isUnwritable(rep.err) {
+		switch {
+		case isUnwritable(rep.err):
 			unwritable = rep.err
+		case isTimeout(rep.err):
+			rep.err = errNodeTimeout
 		}
 		rep.err = nodeFailure(rep.err)
 		if r.op == opRelease {
@@ -319,83 +315,73 @@ func (n *lane) exchange(batch []*request, now instant) instant {
 	return now
 }
 
-// perform sends requests as one pipeline and appends their replies. Scripts go by
-// hash; with given, the set of those that the node has been sent in this exchange,
-// the first of each kind goes as source. failure is set if the connection is of no
-// more use.
-func (n *lane) perform(batch []*request, replies []reply, given map[op]bool, sent instant) (_ []reply, received instant, failure error) {
-	ctx := context.Background() // bounded by the client's read and write time-outs
-	n.cmds = n.cmds[:0]
+// perform has the node carry out requests, and appends a reply for each. failure is
+// set if the connection is of no more use.
+func (n *lane) perform(batch []*request, replies []reply, sent instant) (_ []reply, received instant, failure error) {
+	values, err := n.command(batch, evalsha)
+	if says(err, "NOSCRIPT") { // restarted, or flushed: nothing was carried out
+		values, err = n.command(batch, eval)
+	}
+	received = n.now()
+	if err == nil {
+		var micros int64
+		if micros, replies, err = parseReplies(values, len(batch), replies); err == nil {
+			if micros > 0 {
+				n.observeClock(takeSample(micros, sent, received))
+			}
+			return replies, received, nil
+		}
+	}
+	if len(batch) > 1 && says(err, "NOPERM") {
+		// One key that the user may not touch has the whole batch refused.
+		for i := range batch {
+			var one []reply
+			one, received, failure = n.perform(batch[i:i+1], nil, received)
+			replies = append(replies, one...)
+		}
+		return replies, received, failure
+	}
+	for range batch {
+		replies = append(replies, reply{err: err})
+	}
+	if isReply(err) {
+		err = nil
+	}
+	return replies, received, err
+}
+
+// command sends requests as one command; lua/begin.lua says what it is made of.
+func (n *lane) command(batch []*request, call [2]any) ([]any, error) {
+	args := append(n.args[:0], call[0], call[1], 2*len(batch))
 	for _, r := range batch {
 		r.grant.traces[n.index].sent = true
-		r.notAfter = n.sample.Load().notAfter(r.end)
-		bySource := given != nil && !given[r.op]
-		if bySource {
-			given[r.op] = true
-		}
-		n.cmds = append(n.cmds, redis.NewIntSliceCmd(ctx, r.args(bySource)...))
+		r.notAfter = n.sample.Load().notAfter(r.end, n.conf.drift)
+		args = append(args, &r.grant.key, &r.grant.counterKey)
 	}
-	if len(n.cmds) == 1 {
-		failure = n.conn.Process(ctx, n.cmds[0])
-	} else {
-		pipe := n.conn.Pipeline()
-		if failure = pipe.BatchProcess(ctx, n.cmds...); failure == nil {
-			_, failure = pipe.Exec(ctx)
-		}
+	args = append(args, n.counterTTL, fenceBlock)
+	for _, r := range batch {
+		args = r.appendArgs(args)
 	}
-	if isReply(failure) { // of the first command; each has its own
-		failure = nil
-	}
-	received, observed := n.now(), false
-	for _, c := range n.cmds {
-		rep := parseReply(c.(*redis.IntSliceCmd).Result())
-		if rep.err == nil && rep.micros > 0 && !observed {
-			n.observeClock(takeSample(rep.micros, sent, received))
-			observed = true
-		}
-		replies = append(replies, rep)
-	}
-	clear(n.cmds)
-	return replies, received, failure
+	ctx := context.Background() // bounded by the client's read and write time-outs
+	cmd := redis.NewSliceCmd(ctx, args...)
+	err := n.conn.Process(ctx, cmd)
+	clear(args)
+	n.args = args
+	return cmd.Val(), err
 }
 
-// unknownScripts is the requests of a batch to be sent once more because the node
-// did not know their script, and with each all later ones of the same attempt:
-// the script of a release may be known where that of its acquire was not, and a
-// release that overtook its acquire would leave the key behind.
-func unknownScripts(batch []*request, replies []reply) (again []int) {
-	var late map[*grant]bool
-	for i, r := range batch {
-		if isNoScript(replies[i].err) {
-			if late == nil {
-				late = make(map[*grant]bool)
-			}
-			late[r.grant] = true
-		}
-		if late[r.grant] {
-			again = append(again, i)
-		}
-	}
-	return again
-}
-
-// args is the request as a Redis command. The Lua files say what each argument is.
-func (r *request) args(bySource bool) []any {
-	g, s := r.grant, &scripts[r.op]
-	verb, body := any("evalsha"), s.hash
-	if bySource {
-		verb, body = "eval", s.source
-	}
-	args := append(r.argv[:0], verb, body, 2, &g.key, &g.counterKey, &g.id)
+// appendArgs appends the number of the request's function and its arguments. Numbers
+// go to the client library by address, which saves boxing them.
+func (r *request) appendArgs(args []any) []any {
+	g := r.grant
+	args = append(args, int(r.op), &g.id)
 	switch r.op {
 	case opAcquire:
-		args = append(args, &g.ttlMillis, &r.notAfter, &g.pool.counterTTL, fenceBlock, &r.target)
-	case opRaise:
-		args = append(args, &r.counter, &r.target, &g.pool.counterTTL)
+		args = append(args, &g.ttlMillis, &r.notAfter, &r.target)
 	case opExtend:
-		args = append(args, &g.ttlMillis, &r.notAfter, &g.pool.counterTTL, &r.counter, &r.target)
-	case opRelease:
-		args = append(args, &r.counter, &r.target, &g.pool.counterTTL)
+		args = append(args, &g.ttlMillis, &r.notAfter, &r.counter, &r.target)
+	case opRaise, opRelease:
+		args = append(args, &r.counter, &r.target)
 	}
 	return args
 }
@@ -451,12 +437,18 @@ func (n *lane) deliver(r *request, rep reply) { r.grant.receive(r, rep) }
 // failPending answers what waits to be sent while the node is not reachable.
 func (n *lane) failPending(err error, now instant) {
 	for _, r := range n.pending {
-		if r.op == opRelease && r.grant.traces[n.index].sent {
+		switch {
+		case r.op != opRelease:
+			n.deliver(r, reply{err: err})
+		case r.grant.traces[n.index].sent:
 			n.retryRelease(r, now)
+			n.deliver(r, reply{err: err})
+		default:
+			n.deliver(r, reply{err: errUnsent})
 		}
-		n.deliver(r, reply{err: err})
 	}
 	n.pending = nil
+	n.prune(now)
 }
 
 // goDown stops asking the node. It is probed in the background until it answers.
@@ -513,11 +505,7 @@ func (n *lane) connect() error {
 	defer cancel()
 	// The lane dials, not the client: that would log each failure, and go on
 	// dialling on its own.
-	dial := n.opt.Dialer
-	if dial == nil {
-		dial = redis.NewDialer(&n.opt)
-	}
-	conn, err := dial(ctx, n.opt.Network, n.opt.Addr)
+	conn, err := dialer(&n.opt)(ctx, n.opt.Network, n.opt.Addr)
 	if err != nil {
 		return err
 	}
@@ -536,6 +524,17 @@ func (n *lane) connect() error {
 	}
 	n.client, n.conn = client, client.Conn()
 	return nil
+}
+
+// dialer is the caller's dialer, or one that heeds its context, with TLS too.
+func dialer(o *redis.Options) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	switch {
+	case o.Dialer != nil:
+		return o.Dialer
+	case o.TLSConfig != nil:
+		return (&tls.Dialer{Config: o.TLSConfig}).DialContext
+	}
+	return redis.NewDialer(o)
 }
 
 // dialOnce is a dialer that gives out conn, and after that only connections that

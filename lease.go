@@ -41,9 +41,11 @@ func (le *Lease) Token() string { return le.grant.id }
 // Source: ALGORITHM section 4.
 func (le *Lease) Fence() int64 { return le.fence }
 
-// Validity is what is left of the lease by the local clock; it is not positive once
-// the lease is over. Nobody else can be granted the resource before. The lease's
-// context ends a little earlier: by a fiftieth of the TTL, or 5 ms if that is more.
+// Validity is what is left of the lease by the local clock: nobody else can be granted
+// the resource before that is over. It is not positive after Unlock, or once too many
+// nodes lost the key. The lease's context ends a little before the validity, by a
+// fiftieth of the TTL or 5 ms if that is more, and with it the lease for Extend and
+// Unlock: what is left then is for winding down.
 //
 // Source: distlock, step 4; ALGORITHM section 7.
 func (le *Lease) Validity() time.Duration {
@@ -101,7 +103,7 @@ func (le *Lease) Extend(ctx context.Context) error {
 	if over != nil {
 		return notHeld("extend", le.Resource(), over)
 	}
-	return le.grant.extend(ctx)
+	return le.grant.extend(ctx, le.Context().Done())
 }
 
 // Unlock ends the lease: for the holder at once, then on the nodes. It returns when
@@ -122,7 +124,6 @@ func (le *Lease) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		return configErrorf("Unlock: ctx is nil")
 	}
-	g := le.grant
 	last, err := le.end(ErrReleased)
 	if last {
 		le.locker.release(le)
@@ -130,8 +131,7 @@ func (le *Lease) Unlock(ctx context.Context) error {
 	if err != nil || !last {
 		return err
 	}
-	g.pool.events.released(g, le.since)
-	return g.awaitRelease()
+	return le.grant.awaitRelease()
 }
 
 // end takes the handle off its lease, for good. last reports that the lease has no
@@ -152,6 +152,7 @@ func (le *Lease) end(cause error) (last bool, err error) {
 		err = notHeld("unlock", g.resource, g.cause)
 	} else if last {
 		after = append(after, g.endLocked(cause, now)...)
+		g.pool.events.released(g, le.since)
 	}
 	if end := le.overLocked(cause); end != nil {
 		after = append(after, end)
@@ -205,14 +206,13 @@ func (l *Locker) heldIn(ctx context.Context, resource string) *Lease {
 	return nil
 }
 
-// again is another handle of a lease that is still held, for a caller inside it.
-func (le *Lease) again(ctx context.Context) (*Lease, bool) {
+// reenter is for a caller inside the lease: held reports that it is still held, and
+// then inner is another handle of it, if one is wanted.
+func (le *Lease) reenter(ctx context.Context, wanted bool) (inner *Lease, held bool) {
 	g := le.grant
 	g.mu.Lock()
 	after := g.expireLocked(g.pool.now())
-	held := g.cause == nil
-	var inner *Lease
-	if held {
+	if held = g.cause == nil; held && wanted {
 		inner = &Lease{grant: g, locker: le.locker, fence: le.fence, parent: ctx, since: time.Now()}
 		g.handles = append(g.handles, inner)
 	}

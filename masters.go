@@ -2,6 +2,8 @@ package redlock
 
 import (
 	"net"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,6 +39,15 @@ func parseMaster(master string) (*redis.Options, error) {
 		// The error may quote the URL with its password.
 		return nil, masterError("not a redis://, rediss:// or unix:// URL that the client understands")
 	}
+	u, err := url.Parse(master)
+	switch {
+	case err != nil || strings.Contains(master, "#"):
+		return nil, masterError("a # in a URL must be written as %23")
+	case o.Network == "unix" && u.Host != "":
+		return nil, masterError("the path of a unix:// URL must begin with a third slash")
+	case o.Network == "tcp":
+		return o, checkHostPort(o.Addr)
+	}
 	return o, nil
 }
 
@@ -46,7 +57,7 @@ func (e masterError) Error() string { return string(e) }
 
 func checkHostPort(addr string) error {
 	host, port, err := net.SplitHostPort(addr)
-	if err != nil || host == "" {
+	if err != nil || host == "" || strings.ContainsAny(host, "@/?#") {
 		return masterError("must be host:port, or a redis://, rediss:// or unix:// URL")
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
@@ -59,14 +70,21 @@ func checkHostPort(addr string) error {
 // parameters.
 func redactMaster(master string) string {
 	scheme, rest, isURL := strings.Cut(master, "://")
-	if !isURL {
+	switch {
+	case !isURL:
 		scheme, rest = "", master
-	} else {
+	case slices.Contains([]string{"redis", "rediss", "unix"}, scheme):
 		scheme += "://"
+	default:
+		scheme = ""
 	}
-	rest, _, _ = strings.Cut(rest, "?")
-	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+	at := strings.LastIndexByte(rest, '@')
+	if at >= 0 {
 		rest = rest[at+1:]
+	}
+	cut := strings.IndexAny(rest, "?#&")
+	if cut >= 0 {
+		rest = rest[:cut]
 	}
 	return strconv.Quote(scheme + rest)
 }
@@ -92,6 +110,11 @@ func checkMasters(masters []*redis.Options) ([]redis.Options, error) {
 				o.Network = "unix"
 			}
 		}
+		if o.Network == "tcp" && o.Dialer == nil {
+			if err := checkHostPort(o.Addr); err != nil {
+				return nil, configErrorf("master %d (%s): %v", i+1, redactMaster(o.Addr), err)
+			}
+		}
 		if first, twice := seen[o.Addr]; twice {
 			return nil, configErrorf("master %d has the address of master %d, %s: a quorum needs independent masters", i+1, first, o.Addr)
 		}
@@ -111,7 +134,7 @@ func setByCaller(o *redis.Options) string {
 		name string
 		set  bool
 	}{
-		{"Protocol", o.Protocol > 2},
+		{"Protocol", o.Protocol != 0 && o.Protocol != 2},
 		{"MaxRetries", o.MaxRetries > 0},
 		{"MinRetryBackoff", o.MinRetryBackoff != 0},
 		{"MaxRetryBackoff", o.MaxRetryBackoff != 0},
@@ -122,6 +145,7 @@ func setByCaller(o *redis.Options) string {
 		{"ReadTimeout (see WithNodeTimeout)", o.ReadTimeout != 0},
 		{"WriteTimeout (see WithNodeTimeout)", o.WriteTimeout != 0},
 		{"PoolSize", o.PoolSize > 1},
+		{"PoolFIFO", o.PoolFIFO},
 		{"PipelinePoolSize", o.PipelinePoolSize > 0},
 		{"PoolTimeout", o.PoolTimeout != 0},
 		{"MinIdleConns", o.MinIdleConns != 0},
@@ -130,6 +154,10 @@ func setByCaller(o *redis.Options) string {
 		{"MaxConcurrentDials", o.MaxConcurrentDials > 1},
 		{"ConnMaxIdleTime", o.ConnMaxIdleTime > 0},
 		{"ConnMaxLifetime", o.ConnMaxLifetime > 0},
+		{"ConnMaxLifetimeJitter", o.ConnMaxLifetimeJitter != 0},
+		{"PipelineReadBufferSize", o.PipelineReadBufferSize != 0},
+		{"PipelineWriteBufferSize", o.PipelineWriteBufferSize != 0},
+		{"IdentitySuffix", o.IdentitySuffix != ""},
 		{"Limiter", o.Limiter != nil},
 		{"AutoPipelineOptions", o.AutoPipelineOptions != nil},
 		{"ClientSideCache", o.ClientSideCache != nil || o.ClientSideCacheConfig != nil},

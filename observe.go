@@ -15,7 +15,7 @@ type Observer struct {
 	Extended     func(Event) // a renewal or Extend was successful
 	ExtendFailed func(Event) // a renewal or Extend was not; the lease stands until its validity ends
 	Lost         func(Event) // a lease is over without having been released, Err says why
-	Released     func(Event) // Unlock, or Close, has been called; Elapsed is how long the lease was held
+	Released     func(Event) // a lease was given back, by Unlock or Close; Elapsed is how long it was held
 	NodeDown     func(Event) // a node stopped answering and is probed until it does; Err says why
 	NodeUp       func(Event) // it answers again
 	NodeForgot   func(Event) // a node had lost a key it was holding: it restarted empty, was flushed, or its clock jumped

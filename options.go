@@ -54,7 +54,7 @@ type lockConfig struct {
 	manual      bool          // no renewal
 	reentry     bool
 
-	maxHoldSet, manualSet bool // given at this level, to tell a contradiction
+	timeoutSet, maxHoldSet, manualSet bool // given at this level, to tell a contradiction
 }
 
 type option func(*config)
@@ -107,17 +107,14 @@ func WithReentry() LockOption {
 // the TTL. Connecting to a node may take four times as long, in the background.
 func WithNodeTimeout(d time.Duration) Option {
 	return option(func(c *config) {
-		if d == 0 {
-			d = -1 // a zero that was asked for is no default
-		}
-		c.nodeTimeout = d
+		c.nodeTimeout, c.timeoutSet = d, true
 	})
 }
 
 // WithMaxTTL sets the largest TTL that any client of these masters uses, 10 s by
 // default and from [MinTTL] to [LongestMaxTTL]. All clients must have the same
-// value: it is how long a node that forgot its keys has to stand aside. A larger
-// TTL is refused.
+// value, as it bounds how long a key can outlive its holder: a node that may have
+// forgotten keys is safe again after that time. A larger TTL is refused.
 func WithMaxTTL(d time.Duration) Option { return option(func(c *config) { c.maxTTL = d }) }
 
 // WithDrift sets the part of a TTL, from [MinDrift] to [MaxDrift], by which the
@@ -165,7 +162,7 @@ type rule struct {
 	msg string
 }
 
-func check(rules []rule) error {
+func firstBroken(rules []rule) error {
 	for _, r := range rules {
 		if !r.ok {
 			return configErrorf("%s", r.msg)
@@ -175,7 +172,7 @@ func check(rules []rule) error {
 }
 
 func (c *config) validate() error {
-	err := check([]rule{
+	err := firstBroken([]rule{
 		{c.maxTTL >= MinTTL && c.maxTTL <= LongestMaxTTL,
 			fmt.Sprintf("WithMaxTTL(%v): must be from %v to %v", c.maxTTL, MinTTL, LongestMaxTTL)},
 		{c.drift >= MinDrift && c.drift <= MaxDrift, // false for NaN
@@ -193,11 +190,11 @@ func (c *config) validate() error {
 // validate checks what a call may change, against the TTL of that call.
 func (c *lockConfig) validate(of *config) error {
 	drift := driftAllowance(c.ttl, of.drift)
-	return check([]rule{
+	return firstBroken([]rule{
 		{c.ttl >= MinTTL, fmt.Sprintf("WithTTL(%v): must be at least %v", c.ttl, MinTTL)},
 		{c.ttl <= of.maxTTL, fmt.Sprintf("TTL of %v: must be at most %v, the value of WithMaxTTL", c.ttl, of.maxTTL)},
-		{c.nodeTimeout == 0 || c.nodeTimeout >= minNodeTimeout && c.nodeTimeout <= c.ttl/4,
-			fmt.Sprintf("WithNodeTimeout(%v): must be from %v to %v, a quarter of the TTL", max(c.nodeTimeout, 0), minNodeTimeout, c.ttl/4)},
+		{!c.timeoutSet || c.nodeTimeout >= minNodeTimeout && c.nodeTimeout <= c.ttl/4,
+			fmt.Sprintf("WithNodeTimeout(%v): must be from %v to %v, a quarter of the TTL", c.nodeTimeout, minNodeTimeout, c.ttl/4)},
 		{c.grace >= 0 && c.grace <= c.ttl/4,
 			fmt.Sprintf("WithGrace(%v): must be from 0 to %v, a quarter of the TTL", c.grace, c.ttl/4)},
 		{c.ttl-drift-c.grace > c.minValidity(),

@@ -11,12 +11,11 @@ import (
 
 // pool is the fixed set of N nodes, each behind a lane of its own.
 type pool struct {
-	conf       *config
-	counterTTL int64 // ms
-	lanes      []*lane
-	keeper     *keeper
-	events     *events
-	closing    chan struct{} // closed when no new attempt may begin
+	conf    *config
+	lanes   []*lane
+	keeper  *keeper
+	events  *events
+	closing chan struct{} // closed when no new attempt may begin
 
 	quit      context.Context // of the lanes; ends when stop waits no longer
 	quitNow   context.CancelFunc
@@ -27,11 +26,10 @@ type pool struct {
 
 func newPool(c *config, masters []redis.Options, ev *events) *pool {
 	p := &pool{
-		conf:       c,
-		counterTTL: millis(c.counterTTL()),
-		keeper:     newKeeper(c.clock),
-		events:     ev,
-		closing:    make(chan struct{}),
+		conf:    c,
+		keeper:  newKeeper(c.clock),
+		events:  ev,
+		closing: make(chan struct{}),
 	}
 	p.quit, p.quitNow = context.WithCancel(context.Background())
 	for i := range masters {

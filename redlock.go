@@ -111,23 +111,11 @@ func (l *Locker) Do(ctx context.Context, resource string, fn func(ctx context.Co
 			err = errors.Join(err, unlockErr)
 		}
 	}()
-	fnCtx, cancel := joinContexts(ctx, lease.Context())
-	defer cancel()
+	fnCtx, cancel := context.WithCancelCause(&leaseContext{ctx, lease})
+	defer cancel(context.Canceled)
+	leaseCtx := lease.Context()
+	defer context.AfterFunc(leaseCtx, func() { cancel(context.Cause(leaseCtx)) })()
 	return fn(fnCtx, lease)
-}
-
-// joinContexts is a context with the values of lease, which has those of ctx, that
-// ends when the first of the two does.
-func joinContexts(ctx, lease context.Context) (context.Context, context.CancelFunc) {
-	joint, cancel := context.WithCancelCause(lease)
-	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	end := func() { stop(); cancel(context.Canceled) }
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return joint, end
-	}
-	timed, cancelTimed := context.WithDeadline(joint, deadline)
-	return timed, func() { cancelTimed(); end() }
 }
 
 // acquire is the way in for Lock and TryLock: it checks everything that can be
@@ -147,12 +135,12 @@ func (l *Locker) acquire(ctx context.Context, name, resource string, opts []Lock
 	if ctx.Err() != nil {
 		return nil, endedBy(ctx)
 	}
-	if held := l.heldIn(ctx, resource); held != nil {
-		if again, ok := held.again(ctx); ok {
-			if lc.reentry {
-				return again, nil
-			}
-			_, _ = again.end(ErrReleased)
+	if outer := l.heldIn(ctx, resource); outer != nil {
+		inner, held := outer.reenter(ctx, lc.reentry)
+		switch {
+		case inner != nil:
+			return inner, nil
+		case held:
 			return nil, fmt.Errorf("redlock: %s %q: %w", name, resource, ErrReentry)
 		}
 	}
@@ -173,8 +161,8 @@ func checkCall(ctx context.Context, name, resource string) error {
 		return configErrorf("%s: the resource is empty", name)
 	case len(resource) > MaxResourceLength:
 		return configErrorf("%s: the resource has %d bytes: at most %d are allowed", name, len(resource), MaxResourceLength)
-	case strings.HasSuffix(resource, keySuffix):
-		return configErrorf("%s: resource %q ends in %q, which marks the library's own keys", name, resource, keySuffix)
+	case strings.HasSuffix(resource, fenceSuffix):
+		return configErrorf("%s: resource %q ends in %q, which marks the library's own keys", name, resource, fenceSuffix)
 	}
 	return nil
 }
@@ -237,7 +225,7 @@ func (l *Locker) grantLease(ctx context.Context, g *grant, began time.Time) *Lea
 	g.renewAt = g.nextRenewal(g.start)
 	due := g.dueLocked()
 	g.mu.Unlock()
-	l.pool.keeper.add(g, due)
+	l.pool.keeper.add(g, due, g.start)
 	l.pool.events.acquired(g, began)
 	return le
 }
@@ -265,11 +253,12 @@ func (l *Locker) close() error {
 	l.calls.wait()
 	var ending []*Lease
 	for _, g := range l.pool.keeper.all() {
-		ending = append(ending, g.endAll(causeClosed)...)
+		if last := g.endAll(errClosedHeld); last != nil {
+			ending = append(ending, last)
+		}
 	}
 	for _, le := range ending {
 		l.release(le)
-		l.pool.events.released(le.grant, le.since)
 	}
 	unconfirmed := 0
 	for _, le := range ending {

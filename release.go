@@ -38,14 +38,15 @@ func (g *grant) releasedLocked(node int, rep reply) {
 	g.wakeLocked()
 }
 
-// endAll ends the lease of all handles, and returns one of them if there was any.
-func (g *grant) endAll(cause error) []*Lease {
+// endAll ends all handles of a lease. If that ended the lease it returns the last of
+// them: its keys have to be released.
+func (g *grant) endAll(cause error) *Lease {
 	g.mu.Lock()
 	handles := slices.Clone(g.handles)
 	g.mu.Unlock()
 	for _, le := range handles {
 		if last, _ := le.end(cause); last {
-			return []*Lease{le}
+			return le
 		}
 	}
 	return nil

@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"time"
 )
@@ -51,9 +50,7 @@ func (g *grant) extendedLocked(r *request, rep reply) (after []func()) {
 	counted := false
 	switch {
 	case rep.err != nil: // it may hold the key still: only the deadline ends that belief
-	case rep.code == codeKept:
-		counted, p.held, p.had = true, true, true
-	case rep.code == codeFilled && !p.had:
+	case rep.code == codeKept, rep.code == codeFilled && !p.had:
 		counted, p.held, p.had = true, true, true
 		g.noteLocked(r.node, opExtend, nil)
 	case rep.code == codeFilled: // it forgot: whoever asked it in between may have been granted
@@ -72,7 +69,7 @@ func (g *grant) extendedLocked(r *request, rep reply) (after []func()) {
 	}
 	n := len(g.places)
 	if held := g.countLocked(func(p *place) bool { return p.held }); !exclusive(n, held) && rep.err == nil {
-		return g.endLocked(causeQuorum, g.pool.now())
+		return g.endLocked(errLostQuorum, g.pool.now())
 	}
 	return g.judgeRoundLocked(rd)
 }
@@ -96,7 +93,7 @@ func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
 		g.pool.events.extended(g)
 	default:
 		rd.verdict = impossible
-		g.renewAt = now.add(g.retryDelay(now))
+		g.renewAt = now.add(g.roundDelay(now))
 		g.pool.events.extendFailed(g, g.roundErrorLocked(rd))
 	}
 	if rd.done != nil {
@@ -105,21 +102,23 @@ func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
 	return []func(){func() { g.pool.keeper.update(g) }}
 }
 
-// extend makes one round for a caller, and waits for its verdict.
-func (g *grant) extend(ctx context.Context) error {
+// extend makes one round for a caller, and waits for its verdict, or for the end of the
+// lease, which over tells.
+func (g *grant) extend(ctx context.Context, over <-chan struct{}) error {
 	rd, err := g.beginExtend()
 	if err != nil {
 		return err
 	}
 	timer := time.NewTimer(g.timeout())
 	defer timer.Stop()
-	var over []error
+	var reasons []error
 	select {
 	case <-rd.done:
+	case <-over:
 	case <-timer.C:
-		over = append(over, fmt.Errorf("%w of %v (see WithNodeTimeout)", errNodeTimeout, g.timeout()))
+		reasons = append(reasons, g.timeoutError())
 	case <-ctx.Done():
-		over = append(over, contextError(ctx))
+		reasons = append(reasons, contextError(ctx))
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -129,7 +128,7 @@ func (g *grant) extend(ctx context.Context) error {
 	case g.cause != nil:
 		return notHeld("extend", g.resource, g.cause)
 	}
-	return g.roundErrorLocked(rd, over...)
+	return g.roundErrorLocked(rd, reasons...)
 }
 
 func (g *grant) beginExtend() (rd *round, err error) {
@@ -156,10 +155,10 @@ func (g *grant) nextRenewal(start instant) instant {
 	return start.add(every - rand.N(every/10))
 }
 
-// retryDelay is how long to wait after a round that failed.
+// roundDelay is how long to wait after a round that failed.
 //
 // Source: ALGORITHM section 6, "Failure of a round".
-func (g *grant) retryDelay(now instant) time.Duration {
+func (g *grant) roundDelay(now instant) time.Duration {
 	left := instant(g.deadline.Load()).sub(now)
 	return max(min(g.timeout(), left/8), time.Millisecond)
 }
@@ -216,9 +215,9 @@ func (g *grant) expireLocked(now instant) (after []func()) {
 	case g.cause != nil || now < d:
 		return nil
 	case d == g.holdEnd():
-		return g.endLocked(causeMaxHold, now)
+		return g.endLocked(errLostMaxHold, now)
 	}
-	return g.endLocked(causeExpired, now)
+	return g.endLocked(errLostExpired, now)
 }
 
 // endLocked ends the lease. What it returns ends the contexts, and is to be called
@@ -227,7 +226,8 @@ func (g *grant) expireLocked(now instant) (after []func()) {
 // Source: ALGORITHM section 5 ("D := 0 before anything is sent") and section 7.
 func (g *grant) endLocked(cause error, now instant) (after []func()) {
 	g.cause = cause
-	expired := cause == causeExpired || cause == causeMaxHold
+	g.abandoned.Store(true) // a renewal that is still queued would set keys again
+	expired := cause == errLostExpired || cause == errLostMaxHold
 	if !expired && now < instant(g.deadline.Load()) {
 		g.deadline.Store(int64(now)) // an expired lease keeps its last moments for winding down
 	}

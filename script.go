@@ -8,20 +8,24 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// op is one of the four messages of the algorithm.
-type op uint8
+// op is one of the four messages of the algorithm. Its value is the number of its
+// function in lua/run.lua.
+type op int
 
 const (
-	opAcquire op = iota
+	opAcquire op = 1 + iota
 	opRaise
 	opExtend
 	opRelease
-	opCount
 )
 
-func (o op) String() string { return scripts[o].name }
+func (o op) String() string {
+	return [...]string{opAcquire: "acquire", opRaise: "raise", opExtend: "extend", opRelease: "release"}[o]
+}
 
 var (
+	//go:embed lua/begin.lua
+	beginLua string
 	//go:embed lua/acquire.lua
 	acquireLua string
 	//go:embed lua/raise.lua
@@ -30,24 +34,16 @@ var (
 	extendLua string
 	//go:embed lua/release.lua
 	releaseLua string
+	//go:embed lua/run.lua
+	runLua string
 
-	scripts = [opCount]script{
-		opAcquire: newScript("acquire", acquireLua),
-		opRaise:   newScript("raise", raiseLua),
-		opExtend:  newScript("extend", extendLua),
-		opRelease: newScript("release", releaseLua),
-	}
+	// script is the one script.
+	script = strings.Join([]string{beginLua, acquireLua, raiseLua, extendLua, releaseLua, runLua}, "\n")
+
+	// What comes first in a command that calls it, by hash and by source; boxed once.
+	evalsha = [2]any{"evalsha", redis.NewScript(script).Hash()}
+	eval    = [2]any{"eval", script}
 )
-
-// script is one Lua file, with what is said of it on the wire made ready once.
-type script struct {
-	name         string
-	source, hash any // strings
-}
-
-func newScript(name, source string) script {
-	return script{name: name, source: source, hash: redis.NewScript(source).Hash()}
-}
 
 // code is the first number of a reply. The Lua files say what each means.
 type code int64
@@ -71,26 +67,54 @@ const (
 	codeGone     code = 31
 )
 
-// reply is what a lane reports of one request. Either err is set or the four
+// reply is what a lane reports of one request. Either err is set or the three
 // numbers are what the script said.
 type reply struct {
 	code    code
 	counter int64
-	micros  int64 // the node's time; 0 = not told
 	extra   int64
 	err     error
 }
 
-// parseReply reads the reply of any script.
-func parseReply(nums []int64, err error) reply {
-	switch {
-	case err != nil:
-		return reply{err: err}
-	case len(nums) != 4:
+// numbersPerReply is what the script says of one request.
+const numbersPerReply = 3
+
+// parseReplies reads the reply of the script to a batch of n requests: the node's time
+// in microseconds, 0 if it was not read, and a reply each.
+func parseReplies(values []any, n int, replies []reply) (micros int64, _ []reply, err error) {
+	if len(values) != 1+numbersPerReply*n {
+		return 0, nil, errBadReply
+	}
+	micros, ok := values[0].(int64)
+	if !ok {
+		return 0, nil, errBadReply
+	}
+	for v := values[1:]; len(v) > 0; v = v[numbersPerReply:] {
+		replies = append(replies, parseReply(v))
+	}
+	return micros, replies, nil
+}
+
+func parseReply(v []any) reply {
+	if text, ok := v[0].(string); ok {
+		return reply{err: replyError(text)}
+	}
+	number, ok0 := v[0].(int64)
+	counter, ok1 := v[1].(int64)
+	extra, ok2 := v[2].(int64)
+	if !ok0 || !ok1 || !ok2 {
 		return reply{err: errBadReply}
 	}
-	return reply{code: code(nums[0]), counter: nums[1], micros: nums[2], extra: nums[3]}
+	return reply{code: code(number), counter: counter, extra: extra}
 }
+
+// replyError is what a command inside the script was refused with.
+type replyError string
+
+func (e replyError) Error() string { return string(e) }
+
+// RedisError marks it as something that a node said.
+func (e replyError) RedisError() {}
 
 // refusal says in words why a reply is no vote, for a [NodeError]; nil for a
 // reply that is one.
@@ -127,21 +151,14 @@ func (r reply) refusal(key, counterKey string) error {
 	return errBadReply
 }
 
-// nodeFailure gives an error of the client library a sentinel where a caller can
-// act on it.
+// nodeFailure gives an error of a node a sentinel where a caller can act on it.
 func nodeFailure(err error) error {
-	if err == nil || !isReply(err) {
-		return err
-	}
-	msg := err.Error()
-	for _, prefix := range []string{"NOPERM", "NOAUTH", "WRONGPASS"} {
-		if strings.HasPrefix(msg, prefix) {
+	for _, denial := range []string{"NOPERM", "NOAUTH", "WRONGPASS",
+		"The user executing the script can't", "ERR The user executing the script can't",
+		"ERR -NOPERM"} {
+		if says(err, denial) {
 			return &sentinelError{ErrPermission, err}
 		}
-	}
-	// What a command inside a script is refused with has no code of its own.
-	if strings.Contains(msg, "The user executing the script can't") {
-		return &sentinelError{ErrPermission, err}
 	}
 	return err
 }
@@ -154,17 +171,20 @@ func (e *sentinelError) Unwrap() []error { return []error{e.err, e.sentinel} }
 
 // isReply tells an error that came in a complete reply from one of the connection.
 func isReply(err error) bool {
-	var r redis.Error
-	return errors.As(err, &r) || errors.Is(err, errBadReply)
+	_, ok := err.(redis.Error) // itself: the client wraps one in the error of a connection that it gave up for it
+	return ok || errors.Is(err, errBadReply)
 }
 
-// isNoScript reports that the node does not know the script's hash: it was
-// restarted, or its script cache flushed. Nothing was carried out.
-func isNoScript(err error) bool { return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") }
-
-// isUnwritable reports that the node is no master (any more), or not yet ready
-// to be one. The client library drops the connection on some of these, so that
-// a name which now stands for another node is looked up again.
-func isUnwritable(err error) bool {
-	return err != nil && (redis.HasErrorPrefix(err, "READONLY") || redis.HasErrorPrefix(err, "MASTERDOWN"))
+// says reports whether err is what a node said, and begins like that. Of a command in
+// a script older servers also say where it stands, before a minus and the rest.
+func says(err error, prefix string) bool {
+	if err == nil || !isReply(err) {
+		return false
+	}
+	text := err.Error()
+	return strings.HasPrefix(text, prefix) || strings.Contains(text, ": -"+prefix)
 }
+
+// isUnwritable reports that the node is no master (any more). Its connection is given
+// up, so that a name which now stands for another node is looked up again.
+func isUnwritable(err error) bool { return says(err, "READONLY") || says(err, "MASTERDOWN") }

@@ -1,0 +1,59 @@
+package redlock_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// BenchmarkLockUnlock is one cycle of Lock and Unlock, each goroutine with a resource
+// of its own, on N real masters. bench/ sets it beside other libraries.
+func BenchmarkLockUnlock(b *testing.B) {
+	for _, n := range []int{1, 3, 5, 7} {
+		addrs := redistest.Addrs(redistest.Masters(b, n))
+		l := open(b, addrs)
+		for _, g := range []int{1, 16, 256} {
+			b.Run(fmt.Sprintf("N=%d/g=%d", n, g), func(b *testing.B) {
+				b.ReportAllocs()
+				var left atomic.Int64
+				left.Store(int64(b.N))
+				var workers sync.WaitGroup
+				for w := range g {
+					resource := fmt.Sprint("r", w)
+					workers.Go(func() {
+						for left.Add(-1) >= 0 {
+							le, err := l.Lock(b.Context(), resource)
+							if err == nil {
+								err = le.Unlock(b.Context())
+							}
+							if err != nil {
+								b.Error(err)
+								return
+							}
+						}
+					})
+				}
+				workers.Wait()
+			})
+		}
+	}
+}
+
+// BenchmarkExtend is one renewal round.
+func BenchmarkExtend(b *testing.B) {
+	for _, n := range []int{1, 3, 5, 7} {
+		l := open(b, redistest.Addrs(redistest.Masters(b, n)))
+		le := lock(b, l, "r", redlock.WithoutRenewal())
+		b.Run(fmt.Sprintf("N=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				must(b, le.Extend(b.Context()))
+			}
+		})
+		must(b, le.Unlock(b.Context()))
+	}
+}

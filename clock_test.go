@@ -1,0 +1,333 @@
+package redlock
+
+import (
+	"math"
+	"math/big"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The allowance is the part of the TTL, rounded up, and 2 ms.
+//
+// Source: distlock, "MIN_VALIDITY"; ALGORITHM section 1, "drift".
+func TestDriftAllowance(t *testing.T) {
+	for _, test := range []struct {
+		ttl    time.Duration
+		factor float64
+		want   time.Duration
+	}{
+		{10 * time.Second, 0.01, 102 * time.Millisecond},
+		{50 * time.Millisecond, 0.01, 2500 * time.Microsecond},
+		{time.Second, 0.25, 252 * time.Millisecond},
+		{24 * time.Hour, 0.001, 86402 * time.Millisecond},
+		{101, 0.25, 2*time.Millisecond + 26}, // 25.25 ns are 26
+		{100, 0.25, 2*time.Millisecond + 25},
+		{1, 0.001, 2*time.Millisecond + 1},
+		{0, 0.25, 2 * time.Millisecond},
+	} {
+		if got := driftAllowance(test.ttl, test.factor); got != test.want {
+			t.Errorf("driftAllowance(%v, %v): got %v, want %v", test.ttl, test.factor, got, test.want)
+		}
+	}
+}
+
+// A lease ends a TTL after its requests were sent, less drift and grace.
+//
+// Source: distlock, step 4; ALGORITHM section 3, point 4.
+func TestDeadline(t *testing.T) {
+	for _, test := range []struct {
+		name              string
+		start             instant
+		ttl, drift, grace time.Duration
+		want              instant
+	}{
+		{"without grace", 1000, 10 * time.Second, 102 * time.Millisecond, 0, 1000 + 9_898_000_000},
+		{"grace comes off", 0, 10 * time.Second, 102 * time.Millisecond, time.Second, 8_898_000_000},
+		{"before the origin of the clock", -5_000_000_000, 10 * time.Second, 0, 0, 5_000_000_000},
+		{"at the end of the scale it is early", never - 10, time.Second, 4, 3, never - 7},
+		{"at the start of the scale", math.MinInt64, 10, 4, 3, math.MinInt64 + 3},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := deadline(test.start, test.ttl, test.drift, test.grace); got != test.want {
+				t.Errorf("got %d, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+// Validity is positive before the deadline only.
+//
+// Source: ALGORITHM section 7, "t < D".
+func TestValidity(t *testing.T) {
+	for _, test := range []struct {
+		deadline, now instant
+		want          time.Duration
+	}{
+		{100, 99, 1}, {100, 100, 0}, {100, 101, -1},
+		{0, 5, -5}, // 0 is what an unsuccessful attempt has
+		{never, 0, math.MaxInt64},
+		{never, -1, math.MaxInt64},
+		{math.MinInt64, 1, math.MinInt64},
+	} {
+		if got := validity(test.deadline, test.now); got != test.want {
+			t.Errorf("validity(%d, %d): got %d, want %d", test.deadline, test.now, got, test.want)
+		}
+	}
+}
+
+// The context ends a fiftieth of the TTL early, and never less than 5 ms.
+//
+// Source: ALGORITHM section 1, "CancelLead".
+func TestCancelLead(t *testing.T) {
+	for ttl, want := range map[time.Duration]time.Duration{
+		50 * time.Millisecond:      5 * time.Millisecond,
+		250 * time.Millisecond:     5 * time.Millisecond,
+		250*time.Millisecond + 50:  5*time.Millisecond + 1,
+		10 * time.Second:           200 * time.Millisecond,
+		24 * time.Hour:             28*time.Minute + 48*time.Second,
+		250*time.Millisecond - 100: 5 * time.Millisecond,
+	} {
+		if got := cancelLead(ttl); got != want {
+			t.Errorf("cancelLead(%v): got %v, want %v", ttl, got, want)
+		}
+	}
+}
+
+// Milliseconds are rounded up: a node keeps a key for no less than the TTL.
+//
+// Source: ALGORITHM section 1, "whole milliseconds".
+func TestMillisRoundsUp(t *testing.T) {
+	for d, want := range map[time.Duration]int64{
+		0: 0, 1: 1, time.Millisecond - 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2,
+		50 * time.Millisecond: 50, 10*time.Second + 1: 10001, 240 * time.Hour: 864_000_000,
+	} {
+		if got := millis(d); got != want {
+			t.Errorf("millis(%d ns): got %d, want %d", d, got, want)
+		}
+	}
+}
+
+// Instants stop at the ends of the scale instead of wrapping.
+func TestInstantSaturates(t *testing.T) {
+	const least = instant(math.MinInt64)
+	for _, test := range []struct {
+		i    instant
+		d    time.Duration
+		want instant
+	}{
+		{1, 2, 3}, {1, -2, -1}, {0, 0, 0},
+		{never, 0, never}, {never, 1, never}, {never, -1, never - 1}, {never - 1, 1, never}, {never - 1, 2, never},
+		{never, math.MaxInt64, never}, {never, math.MinInt64, -1}, {0, math.MaxInt64, never}, {1, math.MaxInt64, never},
+		{least, 0, least}, {least, -1, least}, {least, 1, least + 1}, {least + 1, -1, least}, {least + 1, -2, least},
+		{least, math.MinInt64, least}, {0, math.MinInt64, least}, {-1, math.MinInt64, least}, {least, math.MaxInt64, -1},
+	} {
+		if got := test.i.add(test.d); got != test.want {
+			t.Errorf("%d.add(%d): got %d, want %d", test.i, test.d, got, test.want)
+		}
+	}
+	for _, test := range []struct {
+		i, j instant
+		want time.Duration
+	}{
+		{3, 1, 2}, {1, 3, -2}, {5, 5, 0}, {never, never, 0}, {least, least, 0},
+		{never, 0, math.MaxInt64}, {never, -1, math.MaxInt64}, {never, least, math.MaxInt64},
+		{0, never, -math.MaxInt64}, {-1, never, math.MinInt64}, {-2, never, math.MinInt64}, {least, never, math.MinInt64},
+		{least, 0, math.MinInt64}, {least, 1, math.MinInt64}, {0, least, math.MaxInt64}, {-1, least, math.MaxInt64},
+	} {
+		if got := test.i.sub(test.j); got != test.want {
+			t.Errorf("%d.sub(%d): got %d, want %d", test.i, test.j, got, test.want)
+		}
+	}
+}
+
+// A reading lies in the middle of its exchange, and is off by half of it at most.
+//
+// Source: ALGORITHM section 9, "est_i".
+func TestTakeSample(t *testing.T) {
+	const ms = instant(time.Millisecond)
+	s := takeSample(1_000_000, 10*ms, 14*ms)
+	if want := (sample{1_000_000, 12 * ms, 2 * time.Millisecond}); s != want {
+		t.Fatalf("got %+v, want %+v", s, want)
+	}
+	for now, want := range map[instant]int64{12 * ms: 1_000_000, 15 * ms: 1_003_000, 10 * ms: 998_000} {
+		if got := s.estimate(now); got != want {
+			t.Errorf("estimate at %d: got %d, want %d", now, got, want)
+		}
+	}
+}
+
+// Whatever the node's clock was when it answered, a request is in time until its
+// end, and dead when deadBy says so.
+//
+// Source: ALGORITHM section 5, "notAfter_i".
+func TestNotAfterAndDeadBy(t *testing.T) {
+	const ms = instant(time.Millisecond)
+	const sent, received, micros = 10 * ms, 14 * ms, int64(5_000_000)
+	s := takeSample(micros, sent, received)
+	for _, end := range []instant{received, received + 1, received + 999, 50 * ms, 3000*ms + 7} {
+		// The node read its clock at a moment of the exchange that nobody knows.
+		for read := sent; read <= received; read += ms / 4 {
+			node := func(local instant) float64 { return float64(micros) + float64(local-read)/1000 }
+			notAfter := float64(s.notAfter(end, 0.01))
+			if got := node(end); got > notAfter+1 {
+				t.Errorf("read at %d: the request is late at its end %d: the node's clock is %.1f, limit %.1f", read, end, got, notAfter)
+			}
+			if by := s.deadBy(end, 0.01); node(by) <= notAfter {
+				t.Errorf("read at %d: at %d the node's clock is %.1f: a request with the limit %.1f is not dead", read, by, node(by), notAfter)
+			}
+		}
+		if by := s.deadBy(end, 0.01); by < end {
+			t.Errorf("dead at %d, before its end %d", by, end)
+		}
+	}
+	// 8 ms after the sample, which was good to 2 ms and has aged by 80 us.
+	if got, want := s.notAfter(20*ms, 0.01), int64(5_000_000+8_000+2_000+80+1); got != want {
+		t.Errorf("notAfter: got %d, want %d", got, want)
+	}
+}
+
+// A sample gives way to a sharper one, and to one that contradicts it.
+//
+// Source: ALGORITHM section 9.
+func TestBetterSample(t *testing.T) {
+	const at, later = instant(time.Hour), instant(time.Hour + time.Second)
+	const ms = time.Millisecond
+	old := sample{micros: 7_000_000, at: at, err: 2 * ms}
+	for _, test := range []struct {
+		name string
+		next sample
+		want bool
+	}{
+		{"sharper", sample{7_000_000, at, ms}, true},
+		{"as sharp", sample{7_000_000, at, 2 * ms}, true},
+		{"blunter and consistent", sample{7_000_000, at, 2*ms + 1}, false},
+		{"blunter, but the old one has aged", sample{8_000_000, later, 12 * ms}, true},
+		{"blunter than the aged one", sample{8_000_000, later, 12*ms + 1}, false},
+		{"blunter, a step forward", sample{8_200_000, later, 20 * ms}, true},
+		{"blunter, a step back", sample{7_800_000, later, 20 * ms}, true},
+		{"blunter, a huge step back", sample{1, later, 20 * ms}, true},
+		// Together they may be off by 2 + 20 ms, 10 ms of age and 1 ms.
+		{"as far ahead as can be without a step", sample{8_033_000, later, 20 * ms}, false},
+		{"a microsecond more", sample{8_033_001, later, 20 * ms}, true},
+		{"as far back as can be without a step", sample{7_967_000, later, 20 * ms}, false},
+		{"a microsecond less", sample{7_966_999, later, 20 * ms}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := old.better(test.next, 0.01); got != test.want {
+				t.Errorf("got %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// Neither clock goes back, and both go on.
+//
+// Source: ALGORITHM section 11.
+func TestClocksAreMonotone(t *testing.T) {
+	for name, clock := range map[string]Clock{"system": SystemClock(), "runtime": RuntimeClock()} {
+		t.Run(name, func(t *testing.T) {
+			first := clock.Now()
+			last := first
+			for last == first { // until it has moved
+				for range 1000 {
+					now := clock.Now()
+					if now < last {
+						t.Fatalf("got %d after %d", now, last)
+					}
+					last = now
+				}
+			}
+		})
+	}
+}
+
+// In a bubble the runtime's clock is the bubble's.
+//
+// Source: ALGORITHM section 11, "Injected".
+func TestRuntimeClockInABubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := RuntimeClock()
+		if got := clock.Now(); got != 0 {
+			t.Errorf("got %v at first, want 0", got)
+		}
+		time.Sleep(3 * time.Hour)
+		if got := clock.Now(); got != 3*time.Hour {
+			t.Errorf("got %v, want 3h", got)
+		}
+	})
+}
+
+// Whatever the clock shows, a holder is told no more than TTL - elapsed - drift -
+// grace, and no less.
+//
+// Source: distlock, step 4; ALGORITHM section 13, I3.
+func FuzzValidity(f *testing.F) {
+	const day, ms = int64(24 * time.Hour), int64(time.Millisecond)
+	for _, seed := range []struct {
+		start, ttl int64
+		factor     float64
+		grace      int64
+		elapsed    int64
+	}{
+		{0, 10_000 * ms, 0.01, 0, 0},
+		{0, 10_000 * ms, 0.01, 2_500 * ms, 9_898 * ms},
+		{1, 50 * ms, 0.001, 0, 50 * ms},
+		{day * 365, 50*ms + 1, 0.25, 12 * ms, 25 * ms},
+		{-day, day, 0.25, day / 4, day},
+		{math.MaxInt64, day, 0.01, 0, 0},
+		{math.MaxInt64 - 1, 50 * ms, 0.25, 1, 1},
+		{math.MaxInt64 - 9_950*ms, 10_000 * ms, 0.01, 0, 9_950 * ms},
+		{math.MinInt64, day, 0.001, 0, math.MaxInt64},
+		{5, 12_345_678_901, 0.0123456789, 987_654_321, 3_456_789_012},
+	} {
+		f.Add(seed.start, seed.ttl, seed.factor, seed.grace, seed.elapsed)
+	}
+	f.Fuzz(func(t *testing.T, startNs, ttlNs int64, factor float64, graceNs, elapsedNs int64) {
+		// What is out of bounds is folded into them, so that few inputs are wasted.
+		fold := func(n, least, most int64) int64 {
+			if n < least || n > most {
+				n = least + int64(uint64(n)%uint64(most-least+1))
+			}
+			return n
+		}
+		ttlNs = fold(ttlNs, int64(MinTTL), int64(LongestMaxTTL))
+		graceNs, elapsedNs = fold(graceNs, 0, ttlNs/4), fold(elapsedNs, 0, math.MaxInt64-1)
+		if !(factor >= MinDrift && factor <= MaxDrift) {
+			factor = MinDrift + float64(math.Float64bits(factor)%1e6)/1e6*(MaxDrift-MinDrift)
+		}
+		ttl, grace := time.Duration(ttlNs), time.Duration(graceNs)
+		conf := config{lockConfig: lockConfig{ttl: ttl, grace: grace}, maxTTL: LongestMaxTTL, drift: factor, clock: RuntimeClock()}
+		start, now := instant(startNs), instant(startNs+elapsedNs)
+		if now < start || conf.validate() != nil {
+			t.Skip("past the end of the clock, or too much grace with this drift")
+		}
+		drift := driftAllowance(ttl, factor)
+		d := deadline(start, ttl, drift, grace)
+		got := validity(d, now)
+
+		big64 := func(n int64) *big.Int { return big.NewInt(n) }
+		// The drift is ttl * factor + 2 ms, less than a few nanoseconds too large.
+		exact := new(big.Rat).SetFloat64(factor)
+		exact.Mul(exact, new(big.Rat).SetInt64(ttlNs)).Add(exact, new(big.Rat).SetInt64(2*ms))
+		over := new(big.Rat).Sub(new(big.Rat).SetInt64(int64(drift)), exact)
+		if lo, hi := big.NewRat(-1, 1), big.NewRat(2, 1); over.Cmp(lo) < 0 || over.Cmp(hi) > 0 {
+			t.Errorf("drift of %v at %v: got %d ns, want %s", ttl, factor, drift, exact.FloatString(3))
+		}
+		end := new(big.Int).Add(big64(startNs), big64(ttlNs))
+		if big64(int64(d)).Cmp(end) > 0 {
+			t.Errorf("deadline %d is behind start + ttl = %v", d, end)
+		}
+		// What the holder should have, in numbers that do not overflow.
+		want := big64(ttlNs)
+		for _, less := range []int64{elapsedNs, int64(drift), graceNs} {
+			want.Sub(want, big64(less))
+		}
+		switch diff := want.Cmp(big64(int64(got))); {
+		case diff < 0:
+			t.Errorf("start %d, ttl %v, drift %v, grace %v, elapsed %d ns: got %v, want at most %v ns", startNs, ttl, drift, grace, elapsedNs, got, want)
+		case diff > 0 && end.IsInt64() && got != math.MinInt64:
+			t.Errorf("start %d, ttl %v, drift %v, grace %v, elapsed %d ns: got %v, want %v ns", startNs, ttl, drift, grace, elapsedNs, got, want)
+		}
+	})
+}

@@ -1,0 +1,199 @@
+package redlock
+
+import (
+	"container/heap"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// wantSlots checks that every lease knows its place and none is due before its parent.
+func wantSlots(t *testing.T, h leaseHeap) {
+	t.Helper()
+	for i, g := range h {
+		if g.slot != i {
+			t.Fatalf("the lease in slot %d believes to be in %d", i, g.slot)
+		}
+		if parent := h[(i-1)/2]; i > 0 && g.due < parent.due {
+			t.Fatalf("slot %d is due at %d, above it one at %d", i, g.due, parent.due)
+		}
+	}
+}
+
+// Whatever is added, changed and removed, leases come out in the order they are due.
+func TestLeaseHeap(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		var h leaseHeap
+		var gone []*grant
+		for range 200 {
+			switch pick := rng.IntN(5); {
+			case pick < 3 || len(h) == 0:
+				heap.Push(&h, &grant{due: instant(rng.IntN(50)), slot: -1})
+			case pick == 3:
+				i := rng.IntN(len(h))
+				h[i].due = instant(rng.IntN(50))
+				heap.Fix(&h, i)
+			default:
+				gone = append(gone, heap.Remove(&h, rng.IntN(len(h))).(*grant))
+			}
+			wantSlots(t, h)
+		}
+		last := instant(-1)
+		for len(h) > 0 {
+			g := heap.Pop(&h).(*grant)
+			wantSlots(t, h)
+			if g.due < last {
+				t.Fatalf("seed %d: got one that was due at %d after one at %d", seed, g.due, last)
+			}
+			last = g.due
+			gone = append(gone, g)
+		}
+		for _, g := range gone {
+			if g.slot != -1 {
+				t.Fatalf("seed %d: a lease that is out of the heap has slot %d", seed, g.slot)
+			}
+		}
+	}
+}
+
+// kept is a keeper in a bubble, with a pool without nodes. It ends with the bubble.
+func kept(t *testing.T) *keeper {
+	t.Helper()
+	k := newKeeper(RuntimeClock())
+	done := make(chan struct{})
+	go func() { defer close(done); k.run() }()
+	t.Cleanup(func() { k.close(); <-done })
+	return k
+}
+
+// lease is one of a TTL that was granted now.
+func (k *keeper) lease(ttl time.Duration) *grant {
+	conf := &config{lockConfig: lockConfig{ttl: ttl, manual: true}, drift: DefaultDrift, clock: k.clock}
+	g := &grant{pool: &pool{conf: conf, keeper: k}, lockConfig: conf.lockConfig, slot: -1}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.start = g.pool.now()
+	g.setDeadlineLocked(g.start)
+	return g
+}
+
+// ended is what ended a lease, nil while it has not.
+func (g *grant) ended() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.cause
+}
+
+// A lease is ended a lead before its deadline, to the nanosecond, by no node's doing.
+//
+// Source: ALGORITHM section 7 and section 13, I7.
+func TestKeeperEndsLeasesInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := kept(t)
+		var leases []*grant
+		for _, ttl := range []time.Duration{10 * time.Second, time.Second, 50 * time.Millisecond, 7 * time.Second, time.Second} {
+			g := k.lease(ttl)
+			leases = append(leases, g)
+			k.add(g, g.dueLocked(), instant(k.clock.Now()))
+		}
+		slices.SortFunc(leases, func(a, b *grant) int { return int(a.ttl - b.ttl) })
+		for i, g := range leases {
+			end := g.ttl - driftAllowance(g.ttl, DefaultDrift) - cancelLead(g.ttl)
+			if i == 0 || g.ttl != leases[i-1].ttl {
+				time.Sleep(end - 1 - k.clock.Now())
+				synctest.Wait()
+				if err := g.ended(); err != nil {
+					t.Errorf("TTL %v: over at %v already: %v", g.ttl, k.clock.Now(), err)
+				}
+				time.Sleep(1)
+				synctest.Wait()
+			}
+			if err := g.ended(); !errors.Is(err, ErrExpired) {
+				t.Errorf("TTL %v: got %v at %v, want ErrExpired", g.ttl, err, k.clock.Now())
+			}
+			if left := g.validity(); left != cancelLead(g.ttl) {
+				t.Errorf("TTL %v: got %v of the validity left, want %v", g.ttl, left, cancelLead(g.ttl))
+			}
+		}
+		if left := k.all(); len(left) != 0 {
+			t.Errorf("%d leases are watched still", len(left))
+		}
+	})
+}
+
+// One that is added while the keeper sleeps for another is not late.
+func TestKeeperWakesForAnEarlierLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := kept(t)
+		late := k.lease(10 * time.Second)
+		k.add(late, late.dueLocked(), instant(k.clock.Now()))
+		time.Sleep(300 * time.Millisecond)
+		synctest.Wait()
+		soon := k.lease(100 * time.Millisecond)
+		k.add(soon, soon.dueLocked(), instant(k.clock.Now()))
+		time.Sleep(100*time.Millisecond - driftAllowance(100*time.Millisecond, DefaultDrift) - 5*time.Millisecond)
+		synctest.Wait()
+		if soon.ended() == nil || late.ended() != nil {
+			t.Errorf("got %v and %v, want the first one over alone", soon.ended(), late.ended())
+		}
+	})
+}
+
+// A lease that is removed is not looked at again, and one that is updated at once.
+func TestKeeperRemoveAndUpdate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := kept(t)
+		removed, updated := k.lease(time.Second), k.lease(time.Second)
+		k.add(removed, removed.dueLocked(), instant(k.clock.Now()))
+		k.add(updated, never-1, instant(k.clock.Now()))
+		k.remove(removed)
+		k.remove(removed) // again
+		k.update(removed)
+		if got := k.all(); len(got) != 1 || got[0] != updated {
+			t.Fatalf("%d leases are watched, want one", len(got))
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if removed.ended() != nil || updated.ended() != nil {
+			t.Fatalf("got %v and %v, want neither looked at", removed.ended(), updated.ended())
+		}
+		k.update(updated)
+		synctest.Wait()
+		if !errors.Is(updated.ended(), ErrExpired) {
+			t.Errorf("got %v, want ErrExpired", updated.ended())
+		}
+	})
+}
+
+// clockOf is a clock that shows what it is told to.
+type clockOf func() time.Duration
+
+func (c clockOf) Now() time.Duration { return c() }
+
+// A clock that went on while the timers stood still is noticed within a nap.
+//
+// Source: ALGORITHM section 7, "Timers fire late after suspend".
+func TestKeeperNoticesSuspend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start, asleep := time.Now(), atomic.Int64{}
+		k := newKeeper(clockOf(func() time.Duration { return time.Since(start) + time.Duration(asleep.Load()) }))
+		done := make(chan struct{})
+		g := k.lease(time.Minute)
+		k.add(g, g.dueLocked(), instant(k.clock.Now()))
+		go func() { defer close(done); k.run() }()
+		synctest.Wait()
+		asleep.Store(int64(time.Hour))
+		time.Sleep(maxNap)
+		synctest.Wait()
+		if !errors.Is(g.ended(), ErrExpired) {
+			t.Errorf("got %v, want ErrExpired", g.ended())
+		}
+		k.close()
+		<-done
+	})
+}

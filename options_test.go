@@ -1,0 +1,276 @@
+package redlock
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+// wantConfigError checks that err is a refusal that says all of the words.
+func wantConfigError(t *testing.T, err error, words ...string) {
+	t.Helper()
+	if !errors.Is(err, ErrConfig) {
+		t.Fatalf("got %v, want an error that matches ErrConfig", err)
+	}
+	if errors.Is(err, ErrNotAcquired) {
+		t.Errorf("%v matches ErrNotAcquired, though no node was asked", err)
+	}
+	if strings.ContainsAny(err.Error(), "\r\n") {
+		t.Errorf("%q is more than one line", err)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%q does not say %q", err, w)
+		}
+	}
+}
+
+// Without options there are the values of the specification.
+//
+// Source: ALGORITHM section 1.
+func TestDefaults(t *testing.T) {
+	c, err := newConfig(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, v := range map[string][2]any{
+		"TTL":         {c.ttl, 10 * time.Second},
+		"MaxTTL":      {c.maxTTL, 10 * time.Second},
+		"drift":       {c.drift, 0.01},
+		"NodeTimeout": {c.timeout(), 250 * time.Millisecond},
+		"MinValidity": {c.minValidity(), 5 * time.Second},
+		"CancelLead":  {cancelLead(c.ttl), 200 * time.Millisecond},
+		"CounterTTL":  {c.counterTTL(), 100 * time.Second},
+		"B":           {fenceBlock, 64},
+		"grace":       {c.grace, time.Duration(0)},
+		"max hold":    {c.maxHold, time.Duration(0)},
+		"no renewal":  {c.manual, false},
+		"re-entry":    {c.reentry, false},
+		"key prefix":  {c.keyPrefix, "redlock:"},
+		"observer":    {c.observer, (*Observer)(nil)},
+		"clock":       {c.clock, SystemClock()},
+	} {
+		if v[0] != v[1] {
+			t.Errorf("%s: got %v, want %v", name, v[0], v[1])
+		}
+	}
+}
+
+// What depends on the TTL follows it.
+//
+// Source: ALGORITHM section 1, "NodeTimeout" and "MinValidity".
+func TestDerivedFromTTL(t *testing.T) {
+	c, err := newConfig([]Option{WithMaxTTL(time.Minute)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ ttl, timeout, minValidity time.Duration }{
+		{50 * time.Millisecond, 5 * time.Millisecond, 25 * time.Millisecond},
+		{2499 * time.Millisecond, 249900 * time.Microsecond, 1249500 * time.Microsecond},
+		{2500 * time.Millisecond, 250 * time.Millisecond, 1250 * time.Millisecond},
+		{time.Minute, 250 * time.Millisecond, 30 * time.Second},
+	} {
+		lc, err := c.forCall([]LockOption{WithTTL(test.ttl)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := lc.timeout(); got != test.timeout {
+			t.Errorf("node timeout at a TTL of %v: got %v, want %v", test.ttl, got, test.timeout)
+		}
+		if got := lc.minValidity(); got != test.minValidity {
+			t.Errorf("least validity at a TTL of %v: got %v, want %v", test.ttl, got, test.minValidity)
+		}
+	}
+}
+
+// An exchange may take as long as the longest lock allows.
+func TestLaneTimeout(t *testing.T) {
+	for _, test := range []struct {
+		opts []Option
+		want time.Duration
+	}{
+		{nil, 250 * time.Millisecond},
+		{[]Option{WithTTL(time.Second)}, 250 * time.Millisecond},
+		{[]Option{WithTTL(time.Second), WithMaxTTL(time.Second)}, 100 * time.Millisecond},
+		{[]Option{WithNodeTimeout(time.Second)}, time.Second},
+	} {
+		c, err := newConfig(test.opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.laneTimeout(); got != test.want {
+			t.Errorf("%d options: got %v, want %v", len(test.opts), got, test.want)
+		}
+	}
+}
+
+func TestOptionBounds(t *testing.T) {
+	const ms, ns = time.Millisecond, time.Nanosecond
+	list := func(o ...Option) []Option { return o }
+	for _, test := range []struct {
+		name string
+		opts []Option
+		want []string // what the refusal says; nil for options that are fine
+	}{
+		{"no option", nil, nil},
+		{"all options", list(WithTTL(time.Second), WithMaxTTL(time.Minute), WithDrift(0.02), WithKeyPrefix("p:"), WithNodeTimeout(20*ms),
+			WithGrace(100*ms), WithMaxHold(time.Hour), WithReentry(), WithObserver(Observer{}), WithClock(RuntimeClock())), nil},
+
+		{"nil option", list(nil), []string{"option 1 is nil"}},
+		{"nil option behind another", list(WithReentry(), nil), []string{"option 2 is nil"}},
+
+		{"shortest TTL", list(WithTTL(50 * ms)), nil},
+		{"TTL below the shortest", list(WithTTL(50*ms - ns)), []string{"WithTTL(49.999999ms)", "at least 50ms"}},
+		{"zero TTL", list(WithTTL(0)), []string{"WithTTL(0s)", "at least 50ms"}},
+		{"negative TTL", list(WithTTL(-time.Second)), []string{"WithTTL(-1s)", "at least 50ms"}},
+		{"most negative TTL", list(WithTTL(math.MinInt64)), []string{"WithTTL(-2562047h47m16.854775808s)", "at least 50ms"}},
+		{"TTL as large as MaxTTL", list(WithTTL(time.Minute), WithMaxTTL(time.Minute)), nil},
+		{"TTL above MaxTTL", list(WithTTL(time.Minute+ns), WithMaxTTL(time.Minute)), []string{"TTL of 1m0.000000001s", "at most 1m0s", "WithMaxTTL"}},
+		{"TTL above the default MaxTTL", list(WithTTL(10*time.Second + ns)), []string{"TTL of 10.000000001s", "at most 10s"}},
+		{"largest TTL there is", list(WithTTL(math.MaxInt64)), []string{"TTL of 2562047h47m16.854775807s", "at most 10s"}},
+		{"MaxTTL below the default TTL", list(WithMaxTTL(time.Second)), []string{"TTL of 10s", "at most 1s"}},
+
+		{"shortest MaxTTL", list(WithTTL(50*ms), WithMaxTTL(50*ms)), nil},
+		{"MaxTTL below the shortest", list(WithTTL(50*ms), WithMaxTTL(50*ms-ns)), []string{"WithMaxTTL(49.999999ms)", "from 50ms to 24h0m0s"}},
+		{"longest MaxTTL", list(WithTTL(24*time.Hour), WithMaxTTL(24*time.Hour)), nil},
+		{"MaxTTL above the longest", list(WithMaxTTL(24*time.Hour + ns)), []string{"WithMaxTTL(24h0m0.000000001s)", "from 50ms to 24h0m0s"}},
+		{"zero MaxTTL", list(WithMaxTTL(0)), []string{"WithMaxTTL(0s)", "from 50ms to 24h0m0s"}},
+		{"negative MaxTTL", list(WithMaxTTL(-time.Hour)), []string{"WithMaxTTL(-1h0m0s)", "from 50ms to 24h0m0s"}},
+
+		{"least drift", list(WithDrift(0.001)), nil},
+		{"drift below the least", list(WithDrift(math.Nextafter(0.001, 0))), []string{"WithDrift(0.0009999999999999998)", "from 0.001 to 0.25"}},
+		{"most drift", list(WithDrift(0.25)), nil},
+		{"most drift at the shortest TTL", list(WithDrift(0.25), WithTTL(50*ms)), nil},
+		{"drift above the most", list(WithDrift(math.Nextafter(0.25, 1))), []string{"WithDrift(0.25000000000000006)", "from 0.001 to 0.25"}},
+		{"zero drift", list(WithDrift(0)), []string{"WithDrift(0)", "from 0.001 to 0.25"}},
+		{"negative drift", list(WithDrift(-0.01)), []string{"WithDrift(-0.01)", "from 0.001 to 0.25"}},
+		{"drift that is no number", list(WithDrift(math.NaN())), []string{"WithDrift(NaN)", "from 0.001 to 0.25"}},
+		{"infinite drift", list(WithDrift(math.Inf(1))), []string{"WithDrift(+Inf)", "from 0.001 to 0.25"}},
+		{"infinite negative drift", list(WithDrift(math.Inf(-1))), []string{"WithDrift(-Inf)", "from 0.001 to 0.25"}},
+
+		{"no key prefix", list(WithKeyPrefix("")), nil},
+		{"longest key prefix", list(WithKeyPrefix(strings.Repeat("p", 256))), nil},
+		{"key prefix above the longest", list(WithKeyPrefix(strings.Repeat("p", 257))), []string{"WithKeyPrefix of 257 bytes", "at most 256"}},
+
+		{"shortest node timeout", list(WithNodeTimeout(ms)), nil},
+		{"node timeout below the shortest", list(WithNodeTimeout(ms - ns)), []string{"WithNodeTimeout(999.999µs)", "from 1ms to 2.5s"}},
+		{"node timeout of a quarter of the TTL", list(WithNodeTimeout(2500 * ms)), nil},
+		{"node timeout above a quarter of the TTL", list(WithNodeTimeout(2500*ms + ns)), []string{"WithNodeTimeout(2.500000001s)", "from 1ms to 2.5s", "a quarter of the TTL"}},
+		{"zero node timeout", list(WithNodeTimeout(0)), []string{"WithNodeTimeout(0s)", "from 1ms to 2.5s"}},
+		{"negative node timeout", list(WithNodeTimeout(-time.Second)), []string{"WithNodeTimeout(-1s)", "from 1ms to 2.5s"}},
+		{"node timeout of minus a nanosecond", list(WithNodeTimeout(-ns)), []string{"WithNodeTimeout(-1ns)", "from 1ms to 2.5s"}},
+
+		{"no grace", list(WithGrace(0)), nil},
+		{"grace of a quarter of the TTL", list(WithGrace(2500 * ms)), nil},
+		{"grace above a quarter of the TTL", list(WithGrace(2500*ms + ns)), []string{"WithGrace(2.500000001s)", "from 0 to 2.5s", "a quarter of the TTL"}},
+		{"negative grace", list(WithGrace(-ns)), []string{"WithGrace(-1ns)", "from 0 to 2.5s"}},
+		// Of 400 ms, half and a drift of 102 ms leave 98 ms.
+		{"as much grace as a large drift leaves", list(WithDrift(0.25), WithTTL(400*ms), WithGrace(98*ms-ns)), nil},
+		{"grace too large with the drift", list(WithDrift(0.25), WithTTL(400*ms), WithGrace(98*ms)),
+			[]string{"WithGrace(98ms)", "drift of 102ms", "half of the TTL of 400ms"}},
+
+		{"max hold of one TTL", list(WithMaxHold(10 * time.Second)), nil},
+		{"max hold below the TTL", list(WithMaxHold(10*time.Second - ns)), []string{"WithMaxHold(9.999999999s)", "at least 10s, the TTL"}},
+		{"zero max hold", list(WithMaxHold(0)), []string{"WithMaxHold(0s)", "at least 10s"}},
+		{"negative max hold", list(WithMaxHold(-time.Hour)), []string{"WithMaxHold(-1h0m0s)", "at least 10s"}},
+		{"longest max hold", list(WithMaxHold(math.MaxInt64)), nil},
+		{"max hold without renewal", list(WithMaxHold(time.Hour), WithoutRenewal()), []string{"WithMaxHold", "WithoutRenewal"}},
+		{"no renewal with max hold", list(WithoutRenewal(), WithMaxHold(time.Hour)), []string{"WithMaxHold", "WithoutRenewal"}},
+		{"no renewal", list(WithoutRenewal()), nil},
+
+		{"no clock", list(WithClock(nil)), []string{"WithClock(nil)", "must be a clock"}},
+		{"the last value counts", list(WithTTL(0), WithTTL(time.Second), WithClock(nil), WithClock(RuntimeClock())), nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l, err := New([]string{"127.0.0.1:1"}, test.opts...)
+			if test.want != nil {
+				wantConfigError(t, err, test.want...)
+				return
+			}
+			if err != nil {
+				t.Fatalf("got %v, want it accepted", err)
+			}
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// What a call changes is judged together with what New was given.
+func TestOptionsOfACall(t *testing.T) {
+	const ms = time.Millisecond
+	outer := func(o ...Option) []Option { return o }
+	inner := func(o ...LockOption) []LockOption { return o }
+	for _, test := range []struct {
+		name  string
+		outer []Option
+		inner []LockOption
+		want  []string
+	}{
+		{"none", nil, nil, nil},
+		{"nil option", nil, inner(WithReentry(), nil), []string{"lock option 2 is nil"}},
+		{"TTL out of bounds", nil, inner(WithTTL(49 * ms)), []string{"WithTTL(49ms)", "at least 50ms"}},
+		{"TTL above MaxTTL", nil, inner(WithTTL(11 * time.Second)), []string{"TTL of 11s", "at most 10s", "WithMaxTTL"}},
+		{"TTL against an explicit node timeout", outer(WithNodeTimeout(500 * ms)), inner(WithTTL(2 * time.Second)), nil},
+		{"TTL too short for an explicit node timeout", outer(WithNodeTimeout(500 * ms)), inner(WithTTL(2*time.Second - 4)),
+			[]string{"WithNodeTimeout(500ms)", "499.999999ms", "a quarter of the TTL"}},
+		{"TTL too short for the grace", outer(WithGrace(time.Second)), inner(WithTTL(3 * time.Second)), []string{"WithGrace(1s)", "750ms"}},
+		{"TTL too short for the grace with the drift", outer(WithGrace(97*ms), WithDrift(0.25)), inner(WithTTL(392 * ms)),
+			[]string{"WithGrace(97ms)", "drift of 100ms", "half of the TTL of 392ms"}},
+		{"TTL above the max hold", outer(WithTTL(time.Second), WithMaxHold(2*time.Second)), inner(WithTTL(3 * time.Second)),
+			[]string{"WithMaxHold(2s)", "at least 3s, the TTL"}},
+		{"max hold below the TTL", nil, inner(WithMaxHold(time.Second)), []string{"WithMaxHold(1s)", "at least 10s"}},
+		{"zero max hold lifts no bound", outer(WithMaxHold(time.Hour)), inner(WithMaxHold(0)), []string{"WithMaxHold(0s)", "at least 10s"}},
+		{"max hold without renewal", nil, inner(WithMaxHold(time.Hour), WithoutRenewal()), []string{"WithMaxHold", "WithoutRenewal"}},
+		{"no renewal where New set a max hold", outer(WithMaxHold(time.Hour)), inner(WithoutRenewal()), nil},
+		{"max hold where New switched renewal off", outer(WithoutRenewal()), inner(WithMaxHold(time.Hour)), nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, err := newConfig(test.outer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := c.lockConfig
+			_, err = c.forCall(test.inner)
+			if test.want != nil {
+				wantConfigError(t, err, test.want...)
+			} else if err != nil {
+				t.Errorf("got %v, want it accepted", err)
+			}
+			if c.lockConfig != before {
+				t.Errorf("the call changed the Locker: %+v became %+v", before, c.lockConfig)
+			}
+		})
+	}
+}
+
+// A call takes what New was given, and changes what it is given itself.
+func TestCallOverridesNew(t *testing.T) {
+	c, err := newConfig([]Option{WithTTL(2 * time.Second), WithGrace(time.Millisecond), WithNodeTimeout(7 * time.Millisecond)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.forCall([]LockOption{WithTTL(time.Second), WithReentry(), WithoutRenewal()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.ttl != time.Second || got.grace != time.Millisecond || got.timeout() != 7*time.Millisecond || !got.reentry || !got.manual {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// A bad option of a call is told before a node is asked: there is none here.
+func TestCallRefusesOptions(t *testing.T) {
+	l, err := New([]string{"127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, err = l.TryLock(t.Context(), "r", WithTTL(time.Hour))
+	wantConfigError(t, err, "TTL of 1h0m0s", "at most 10s")
+	_, err = l.Lock(t.Context(), "r", nil)
+	wantConfigError(t, err, "lock option 1 is nil")
+}

@@ -1,0 +1,300 @@
+package redlock
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"testing"
+)
+
+// maxN is how many nodes the exhaustive tests go up to.
+const maxN = 7
+
+// subsets yields the sets of size nodes out of n, each as a bit mask.
+func subsets(n, size int) []uint {
+	var sets []uint
+	for s := range uint(1) << n {
+		if bits.OnesCount(s) == size {
+			sets = append(sets, s)
+		}
+	}
+	return sets
+}
+
+// alwaysMeet reports whether any two sets of q out of n nodes share a node.
+func alwaysMeet(n, q int) bool {
+	sets := subsets(n, q)
+	for _, a := range sets {
+		for _, b := range sets {
+			if a&b == 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Two quorums share a node, and none smaller would do.
+//
+// Source: distlock, step 3; ALGORITHM section 1.
+func TestQuorumsShareANode(t *testing.T) {
+	for n := 1; n <= maxN; n++ {
+		if q := quorum(n); !alwaysMeet(n, q) || q > n {
+			t.Errorf("n = %d: two sets of %d nodes need not share one", n, q)
+		}
+		// A control: with one node less the same check has to fail.
+		if q := n / 2; alwaysMeet(n, q) {
+			t.Errorf("n = %d: sets of %d nodes always share one: the check sees nothing", n, q)
+		}
+	}
+}
+
+// eachVote yields all ways in which n nodes can have said yes, no or nothing.
+func eachVote(n int, visit func(votes []ballot)) {
+	votes := make([]ballot, n)
+	for {
+		visit(votes)
+		i := 0
+		for ; i < n && votes[i] == no; i++ {
+			votes[i] = awaited
+		}
+		if i == n {
+			return
+		}
+		votes[i]++
+	}
+}
+
+// slowVerdict looks at every way in which the missing votes can still turn out.
+func slowVerdict(votes []ballot) verdict {
+	granted, refused := 0, 0
+	eachVote(len(votes), func(end []ballot) {
+		yeses := 0
+		for i, v := range end {
+			if v == awaited || votes[i] != awaited && votes[i] != v {
+				return // not an end of these votes
+			}
+			if v == yes {
+				yeses++
+			}
+		}
+		if yeses > len(votes)-yeses {
+			granted++
+		} else {
+			refused++
+		}
+	})
+	switch {
+	case refused == 0:
+		return reached
+	case granted == 0:
+		return impossible
+	}
+	return undecided
+}
+
+func count(votes []ballot, of ballot) int {
+	n := 0
+	for _, v := range votes {
+		if v == of {
+			n++
+		}
+	}
+	return n
+}
+
+// A verdict comes when the missing votes cannot change it, neither earlier nor
+// later.
+//
+// Source: ALGORITHM section 3, points 4 and 5.
+func TestDecide(t *testing.T) {
+	for n := 1; n <= maxN; n++ {
+		seen := make(map[string]bool) // the slow count is too slow to ask twice
+		eachVote(n, func(votes []ballot) {
+			y, x := count(votes, yes), count(votes, no)
+			if key := fmt.Sprint(y, x); !seen[key] {
+				seen[key] = true
+				if got, want := decide(n, y, x), slowVerdict(votes); got != want {
+					t.Errorf("decide(%d, %d, %d): got %v, want %v", n, y, x, got, want)
+				}
+			}
+		})
+		if want := (n + 1) * (n + 2) / 2; len(seen) != want {
+			t.Fatalf("n = %d: %d cases were looked at, want %d", n, len(seen), want)
+		}
+	}
+}
+
+// One vote more never takes a verdict back.
+func TestVerdictsAreFinal(t *testing.T) {
+	for n := 1; n <= maxN; n++ {
+		eachVote(n, func(votes []ballot) {
+			y, x := count(votes, yes), count(votes, no)
+			before := decide(n, y, x)
+			if before == undecided || y+x == n {
+				return
+			}
+			for _, after := range []verdict{decide(n, y+1, x), decide(n, y, x+1)} {
+				if after != before {
+					t.Errorf("n = %d, yes = %d, no = %d: %v became %v", n, y, x, before, after)
+				}
+			}
+		})
+	}
+}
+
+// A lease is exclusive while no quorum is free of its key.
+//
+// Source: ALGORITHM section 6, "Lost now".
+func TestExclusive(t *testing.T) {
+	for n := 1; n <= maxN; n++ {
+		for held := range n + 1 {
+			want := true
+			for _, ours := range subsets(n, held) {
+				for _, theirs := range subsets(n, n/2+1) {
+					want = want && ours&theirs != 0
+				}
+			}
+			if got := exclusive(n, held); got != want {
+				t.Errorf("exclusive(%d, %d): got %v, want %v", n, held, got, want)
+			}
+		}
+	}
+}
+
+// eachCounters yields all lists of n counters from least to most.
+func eachCounters(n int, least, most int64, visit func([]int64)) {
+	list := make([]int64, n)
+	var fill func(i int)
+	fill = func(i int) {
+		if i == n {
+			visit(list)
+			return
+		}
+		for c := least; c <= most; c++ {
+			list[i] = c
+			fill(i + 1)
+		}
+	}
+	fill(0)
+}
+
+// The target is the largest counter, and those who have it are counted.
+//
+// Source: ALGORITHM section 3, point 4, and section 4.
+func TestFenceTarget(t *testing.T) {
+	for n := 1; n <= 5; n++ {
+		eachCounters(n, 0, 3, func(counters []int64) {
+			sorted := slices.Clone(counters)
+			slices.Sort(sorted)
+			largest := sorted[n-1]
+			if got := fenceTarget(counters); got != largest {
+				t.Errorf("fenceTarget(%v): got %d, want %d", counters, got, largest)
+			}
+			known := n - slices.Index(sorted, largest)
+			if got := fenceKnown(counters, largest); got != known {
+				t.Errorf("fenceKnown(%v, %d): got %d, want %d", counters, largest, got, known)
+			}
+		})
+	}
+	if got := fenceTarget(nil); got != 0 {
+		t.Errorf("target of no votes: got %d, want 0", got)
+	}
+}
+
+// A target that a quorum knows is met by every later attempt.
+//
+// Source: ALGORITHM section 4, the set W.
+func TestKnownTargetIsMetByEveryQuorum(t *testing.T) {
+	// missed reports whether some quorum has not heard of a target that at least
+	// enough nodes know.
+	missed := func(n, enough int) bool {
+		found := false
+		eachCounters(n, 1, 3, func(counters []int64) {
+			target := fenceTarget(counters)
+			if fenceKnown(counters, target) < enough {
+				return
+			}
+			for _, set := range subsets(n, quorum(n)) {
+				var met []int64
+				for i, c := range counters {
+					if set>>i&1 == 1 {
+						met = append(met, c)
+					}
+				}
+				found = found || fenceTarget(met) < target
+			}
+		})
+		return found
+	}
+	for n := 1; n <= 5; n++ {
+		if missed(n, quorum(n)) {
+			t.Errorf("n = %d: a quorum has not heard of a known target", n)
+		}
+		if n > 1 && n%2 == 1 && !missed(n, n/2) {
+			t.Errorf("n = %d: %d nodes are enough: the check sees nothing", n, n/2)
+		}
+	}
+}
+
+// fenceRace grants three leases in a row, each by any quorum, on nodes whose
+// counters began anywhere, and returns how often a lease's block did not lie behind
+// all of the one before. It skips the raising of counters if raise is false.
+func fenceRace(n int, raise bool) (overlaps int) {
+	var step func(counters []int64, last int64, leases int)
+	step = func(counters []int64, last int64, leases int) {
+		if leases == 0 {
+			return
+		}
+		for _, set := range subsets(n, quorum(n)) {
+			after := slices.Clone(counters)
+			votes := make([]int64, n)
+			for i := range after {
+				if set>>i&1 == 1 {
+					after[i] += fenceBlock
+					votes[i] = after[i]
+				}
+			}
+			target := fenceTarget(votes)
+			for i, c := range votes {
+				if raise && c > 0 {
+					after[i] = max(after[i], target)
+				}
+			}
+			if firstFence(target) <= last {
+				overlaps++
+				continue
+			}
+			step(after, target, leases-1)
+		}
+	}
+	starts := []int64{1, 1000, 1, 40, 1063}
+	step(starts[:n], 0, 3)
+	return overlaps
+}
+
+// The blocks of leases in a row never share a token and never go back.
+//
+// Source: ALGORITHM section 4.
+func TestFenceBlocksNeverOverlap(t *testing.T) {
+	for n := 1; n <= 5; n++ {
+		if got := fenceRace(n, true); got != 0 {
+			t.Errorf("n = %d: %d leases have a token that is not larger than all before", n, got)
+		}
+		// Without the second round it goes wrong, and the check has to see it.
+		if n > 2 && fenceRace(n, false) == 0 {
+			t.Errorf("n = %d: no overlap without the second round: the check sees nothing", n)
+		}
+	}
+}
+
+// A block has as many tokens as the script adds, and ends with the counter.
+//
+// Source: ALGORITHM section 4, "the end of a block".
+func TestFirstFence(t *testing.T) {
+	for _, counter := range []int64{64, 1760000000000000, 1760000000000064} {
+		if got, want := firstFence(counter), counter-63; got != want {
+			t.Errorf("firstFence(%d): got %d, want %d", counter, got, want)
+		}
+	}
+}
