@@ -1,0 +1,37 @@
+GO          ?= go
+FUZZTIME    ?= 10s
+STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+.PHONY: test lint fuzz bench chaos cover
+
+test:
+	$(GO) test -race ./...
+	cd bench && $(GO) test -race ./...
+
+lint:
+	@if command -v golangci-lint >/dev/null; then \
+		golangci-lint run ./...; \
+	else \
+		$(GO) vet ./... && $(GO) run $(STATICCHECK) ./...; \
+	fi
+	cd bench && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...
+
+# Every fuzz target of every package, one after the other.
+fuzz:
+	@set -e; for pkg in $$($(GO) list ./...); do \
+		for target in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+			echo "$$pkg $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
+		done; \
+	done
+
+bench:
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+	cd bench && $(GO) test -run '^$$' -bench Cycle .
+
+chaos:
+	$(GO) test ./chaos/...
+
+cover:
+	$(GO) test -coverprofile=cover.out -coverpkg=. .
+	$(GO) tool cover -func=cover.out | tail -n 1

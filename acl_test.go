@@ -1,0 +1,181 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// aclLine is the user that the README recommends, for the default key prefix.
+const aclLine = "ACL SETUSER redlock on >secret resetkeys ~redlock:* resetchannels -@all +eval +evalsha +time +get +set +pttl +pexpire +del"
+
+func TestReadmeHasTheACLLine(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(strings.Split(string(text), "\n"), aclLine) {
+		t.Errorf("README.md lacks the line %q", aclLine)
+	}
+}
+
+// TestACL runs the life of a lock as a user who may do what the README says and
+// nothing else, and then without each of these permissions, which must fail: the
+// line is long enough, and no longer than it has to be.
+func TestACL(t *testing.T) {
+	nodes := redistest.Masters(t, 3)
+	var c aclCluster
+	for _, n := range nodes {
+		c.admins = append(c.admins, aclAdmin(t, n))
+		c.addrs = append(c.addrs, n.Addr())
+	}
+	rights := strings.Fields(aclLine)[3:] // behind the name of the user
+
+	t.Run("as the README has it", func(t *testing.T) {
+		c.setUser(t, rights)
+		if err := c.life(t, "redlock:", ""); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("with another key prefix", func(t *testing.T) {
+		c.setUser(t, rights)
+		if err := c.life(t, "other:", ""); !errors.Is(err, redlock.ErrPermission) {
+			t.Errorf("got %v, want %v", err, redlock.ErrPermission)
+		}
+	})
+	t.Run("with a database number", func(t *testing.T) {
+		c.setUser(t, rights)
+		if err := c.life(t, "redlock:", "/1"); !errors.Is(err, redlock.ErrPermission) {
+			t.Errorf("got %v, want %v", err, redlock.ErrPermission)
+		}
+		c.setUser(t, append(slices.Clone(rights), "+select"))
+		if err := c.life(t, "redlock:", "/1"); err != nil {
+			t.Errorf("with +select: %v", err)
+		}
+	})
+	for i, right := range rights {
+		if !strings.HasPrefix(right, "+") && !strings.HasPrefix(right, "~") {
+			continue
+		}
+		t.Run("without "+right, func(t *testing.T) {
+			c.setUser(t, slices.Delete(slices.Clone(rights), i, i+1))
+			err := c.life(t, "redlock:", "")
+			if !errors.Is(err, redlock.ErrPermission) || errors.Is(err, redlock.ErrWrongType) {
+				t.Errorf("got %v, want %v", err, redlock.ErrPermission)
+			}
+		})
+	}
+}
+
+// aclCluster is masters whose default user is off.
+type aclCluster struct {
+	addrs  []string
+	admins []*redis.Client
+	lives  int
+}
+
+// aclAdmin switches the default user off and returns a client of one who may do
+// everything.
+func aclAdmin(t *testing.T, n *masters.Process) *redis.Client {
+	first := redistest.Client(t, n.Addr())
+	for _, rules := range [][]any{{"admin", "on", ">admin", "~*", "&*", "+@all"}, {"default", "off"}} {
+		if err := first.Do(t.Context(), append([]any{"ACL", "SETUSER"}, rules...)...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	admin := redis.NewClient(&redis.Options{Addr: n.Addr(), Username: "admin", Password: "admin", DisableIdentity: true})
+	t.Cleanup(func() {
+		if err := admin.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return admin
+}
+
+// setUser makes the user anew, and has the nodes forget the scripts they know.
+func (c *aclCluster) setUser(t *testing.T, rights []string) {
+	t.Helper()
+	set := []any{"ACL", "SETUSER", "redlock"}
+	for _, r := range rights {
+		set = append(set, r)
+	}
+	for _, admin := range c.admins {
+		err := errors.Join(
+			admin.Do(t.Context(), "ACL", "DELUSER", "redlock").Err(),
+			admin.Do(t.Context(), set...).Err(),
+			admin.ScriptFlush(t.Context()).Err())
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// life has a resource locked, fought for, extended, filled in where it is missing
+// and unlocked, by the user redlock. The error is the first that should not be.
+func (c *aclCluster) life(t *testing.T, prefix, db string) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var urls []string
+	for _, addr := range c.addrs {
+		urls = append(urls, "redis://redlock:secret@"+addr+db)
+	}
+	l, err := redlock.New(urls, redlock.WithKeyPrefix(prefix), redlock.WithoutRenewal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }() // without a permission it complains, as Unlock did
+
+	c.lives++
+	resource := fmt.Sprintf("life-%d", c.lives)
+	key := prefix + resource
+	looks := func(i int, commands ...[]any) error {
+		cn := c.admins[i].Conn()
+		defer cn.Close()
+		if db != "" {
+			commands = slices.Insert(commands, 0, []any{"SELECT", db[1:]})
+		}
+		for _, command := range commands {
+			if err := cn.Do(ctx, command...).Err(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for i := range c.admins { // counters that differ cost a second round
+		if err := looks(i, []any{"SET", key + "~fence", 1000 * (i + 1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lease, err := l.TryLock(ctx, resource)
+	if err != nil {
+		return fmt.Errorf("TryLock: %w", err)
+	}
+	if _, err := l.TryLock(ctx, resource); !errors.Is(err, redlock.ErrTaken) {
+		return fmt.Errorf("TryLock of what is taken: %w", err)
+	}
+	if err := lease.Extend(ctx); err != nil {
+		return fmt.Errorf("Extend: %w", err)
+	}
+	if err := looks(0, []any{"DEL", key}); err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Extend(ctx); err != nil {
+		return fmt.Errorf("Extend where the key is gone: %w", err)
+	}
+	if err := lease.Unlock(ctx); err != nil {
+		return fmt.Errorf("Unlock: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package redlock_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What an importer of the library gets beside it. A line more is a decision, which
+// belongs into the changelog; the tests and the command may use what they like.
+var wantDeps = []string{
+	"github.com/cespare/xxhash/v2", // for go-redis
+	"github.com/google/uuid",
+	"github.com/redis/go-redis/v9/...",
+	"go.uber.org/atomic", // for go-redis
+	"golang.org/x/sync/errgroup",
+	"golang.org/x/sys/cpu", // for go-redis
+}
+
+func TestDependencies(t *testing.T) {
+	out := goOutput(t, "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".")
+	if diff := diffDeps(dependencies(strings.Fields(out)), wantDeps); diff != "" {
+		t.Error("the dependencies of the library have changed:", diff)
+	}
+}
+
+// The guard has to bark: it is shown lists that differ by one.
+func TestDependencyGuard(t *testing.T) {
+	seen := []string{"example.com/z", self, "github.com/redis/go-redis/v9", "github.com/redis/go-redis/v9/push", "github.com/redis/go-redis/v9x"}
+	if got, want := fmt.Sprint(dependencies(seen)), "[example.com/z github.com/redis/go-redis/v9/... github.com/redis/go-redis/v9x]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	for _, test := range []struct {
+		name string
+		got  []string
+		want string
+	}{
+		{"the same", wantDeps, ""},
+		{"one more", slices.Concat(wantDeps, []string{"example.com/left-pad"}), `got "example.com/left-pad", which is not wanted`},
+		{"one less", wantDeps[1:], `want "github.com/cespare/xxhash/v2", got none`},
+		{"a package of our own that is none of the library's", dependencies([]string{self, self + "/internal/masters"}),
+			`got "github.com/d0720281/redlock/internal/masters", which is not wanted`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := diffDeps(test.got, wantDeps); got != test.want && (test.want == "" || !strings.Contains(got, test.want)) {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// A replace in go.mod holds here and for nobody who imports the module.
+func TestNoReplace(t *testing.T) {
+	var mod struct{ Replace []any }
+	if err := json.Unmarshal([]byte(goOutput(t, "mod", "edit", "-json")), &mod); err != nil {
+		t.Fatal(err)
+	}
+	if len(mod.Replace) > 0 {
+		t.Errorf("got %v in go.mod, want no replace", mod.Replace)
+	}
+}
+
+const self = "github.com/d0720281/redlock"
+
+// dependencies sorts a list of packages, leaves out the library itself and makes the
+// packages of go-redis one entry.
+func dependencies(pkgs []string) []string {
+	const client = "github.com/redis/go-redis/v9"
+	var deps []string
+	for _, p := range pkgs {
+		switch {
+		case p == self:
+			continue
+		case p == client || strings.HasPrefix(p, client+"/"):
+			p = client + "/..."
+		}
+		deps = append(deps, p)
+	}
+	slices.Sort(deps)
+	return slices.Compact(deps)
+}
+
+// diffDeps says what is in one of the lists only; "" if nothing is.
+func diffDeps(got, want []string) string {
+	var lines []string
+	for _, p := range got {
+		if !slices.Contains(want, p) {
+			lines = append(lines, fmt.Sprintf("got %q, which is not wanted", p))
+		}
+	}
+	for _, p := range want {
+		if !slices.Contains(got, p) {
+			lines = append(lines, fmt.Sprintf("want %q, got none", p))
+		}
+	}
+	return strings.Join(lines, "; ")
+}
+
+// goOutput is what the go command prints.
+func goOutput(t *testing.T, args ...string) string {
+	t.Helper()
+	path, err := exec.LookPath("go")
+	if err != nil {
+		t.Skip("needs the go command on the PATH: ", err)
+	}
+	cmd := exec.CommandContext(t.Context(), path, args...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, &stderr)
+	}
+	return string(out)
+}

@@ -1,0 +1,66 @@
+// Package redlock grants leases on named resources by a quorum of independent
+// Redis masters, following the Redlock algorithm.
+//
+// A lease keeps others out until its validity ends and no longer, and only while
+// clocks run at nearly the same rate and no master forgets a key. A process can be
+// paused past that end without noticing it. What must never be written twice needs
+// the fencing token, checked by the store that is written to: see [Lease.Fence].
+//
+// # Guarantees
+//
+// No two leases of a resource are valid at one moment, as long as
+//
+//   - over one TTL no clock, of a client or of a master, runs off by more than half the
+//     factor of [WithDrift];
+//   - masters keep keys until they expire. One that restarts without them, is flushed,
+//     evicts keys or has its clock put forward does not, and nothing stops it from voting
+//     at once. A lease that all of five masters hold stands two such losses, one that a
+//     bare majority of three holds stands none;
+//   - all clients have the same list of masters and the same key prefix.
+//
+// Fencing tokens of a resource are unique, and larger for every lease whose
+// acquisition began after an earlier one had succeeded. That needs no clock while the
+// counters on the masters survive. A counter lives for ten times the largest TTL after
+// the last grant or renewal; where it is gone it starts anew from the master's clock,
+// and the promise then needs clocks of the masters that agree.
+//
+// A free resource is granted when a quorum answers in time. An attempt that was given
+// up blocks a master for at most the TTL, normally for one round trip.
+//
+// It is not promised that a holder stops by itself, nor that waiting processes are
+// served in the order they came; within one process they are.
+//
+// # Choosing a TTL
+//
+// The TTL bounds how long a holder that died blocks the resource; it does not bound
+// the work, since a lease is renewed every third of its TTL until Unlock. The default
+// of 10 s loses 102 ms to drift (1 % and 2 ms), is handed out with 5 s left or more,
+// and ends the holder's context 200 ms before its validity. Short TTLs pay with node
+// timeouts: a node has a tenth of the TTL to answer, and 250 ms at most.
+//
+// # Errors
+//
+// Branch with errors.Is: [ErrTaken] is somebody else's lease, [ErrNoQuorum] is masters
+// in trouble, and both come with [ErrNotAcquired]; [ErrLost] means that the work has to
+// stop. Read what each master said from [*QuorumError] by errors.As. Whatever an Unlock
+// returns, the lease is over.
+//
+// # Concurrency
+//
+// A [Locker] and a [Lease] are safe for concurrent use. Make one Locker per process: it
+// has one connection, and one goroutine, for each master, one goroutine that watches
+// all leases, and one for the callbacks of an [Observer]. They start with the first
+// call and end with [Locker.Close].
+//
+// # Sources
+//
+//   - Distributed Locks with Redis (distlock in the comments of this package):
+//     https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
+//   - M. Kleppmann, How to do distributed locking, 2016:
+//     https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html
+//   - S. Sanfilippo, Is Redlock safe?, 2016: http://antirez.com/news/101
+//   - C. Gray and D. Cheriton, Leases: an efficient fault-tolerant mechanism for
+//     distributed file cache consistency, SOSP 1989
+//   - M. Burrows, The Chubby lock service for loosely-coupled distributed systems,
+//     OSDI 2006: lock-delay and sequencers, here [WithGrace] and [Lease.Fence]
+package redlock

@@ -1,0 +1,309 @@
+package redlock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"log"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/masters"
+)
+
+func Example() {
+	ctx := context.Background()
+	locker, err := redlock.New([]string{"10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379"})
+	if err != nil {
+		log.Panic(err)
+	}
+	defer locker.Close()
+
+	lease, err := locker.Lock(ctx, "stock:item-1") // waits as long as ctx does
+	if err != nil {
+		log.Panic(err)
+	}
+	sell(lease.Context(), lease.Fence()) // the context ends before the lease does
+	if err := lease.Unlock(ctx); err != nil {
+		log.Print(err) // ErrLost: somebody else may have sold meanwhile
+	}
+}
+
+func sell(context.Context, int64) {}
+
+// Do takes the lease, and gives it back when the function returns or panics.
+func ExampleLocker_Do() {
+	addrs, stop := exampleMasters()
+	defer stop()
+	locker, err := redlock.New(addrs)
+	if err != nil {
+		log.Panic(err)
+	}
+	defer locker.Close()
+
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	err = locker.Do(ctx, "report:2026-11", func(ctx context.Context, lease *redlock.Lease) error {
+		// ctx ends with the caller's context or with the lease, whichever is first.
+		fmt.Println("writing", lease.Resource())
+		return ctx.Err()
+	}, redlock.WithTTL(5*time.Second))
+	switch {
+	case errors.Is(err, redlock.ErrNotAcquired):
+		fmt.Println("not written:", err)
+	case errors.Is(err, redlock.ErrLost):
+		fmt.Println("written, but perhaps not by us alone:", err)
+	case err != nil:
+		fmt.Println(err)
+	}
+	// Output: writing report:2026-11
+}
+
+// One attempt, and what to make of its failure.
+func ExampleLocker_TryLock() {
+	addrs, stop := exampleMasters()
+	defer stop()
+	locker, err := redlock.New(addrs)
+	if err != nil {
+		log.Panic(err)
+	}
+	defer locker.Close()
+
+	ctx := context.Background()
+	for range 2 {
+		_, err := locker.TryLock(ctx, "cron:nightly") // released by Close
+		var verdict *redlock.QuorumError
+		switch {
+		case err == nil:
+			fmt.Println("ours")
+		case errors.Is(err, redlock.ErrTaken):
+			fmt.Println("somebody does it already")
+		case errors.Is(err, redlock.ErrNoQuorum):
+			fmt.Println("alarm: masters in trouble")
+			if errors.As(err, &verdict) {
+				for _, n := range verdict.Nodes {
+					fmt.Println(n.Node, n.Err)
+				}
+			}
+		default: // ctx has ended, the Locker is closed, or an argument is wrong
+			fmt.Println(err)
+		}
+	}
+	// Output:
+	// ours
+	// somebody does it already
+}
+
+// A store that checks fencing tokens is safe from a holder that slept through the
+// end of its lease.
+func ExampleLease_Fence() {
+	addrs, stop := exampleMasters()
+	defer stop()
+	locker, err := redlock.New(addrs)
+	if err != nil {
+		log.Panic(err)
+	}
+	defer locker.Close()
+
+	ctx := context.Background()
+	store := fencedStore{values: map[string]string{}, largest: map[string]int64{}}
+
+	slow, err := locker.Lock(ctx, "config", redlock.WithTTL(100*time.Millisecond), redlock.WithoutRenewal())
+	if err != nil {
+		log.Panic(err)
+	}
+	// Here the first holder is paused; its lease ends, and another gets the resource.
+	next, err := locker.Lock(ctx, "config")
+	if err != nil {
+		log.Panic(err)
+	}
+	fmt.Println("second holder:", store.write("config", "new", next.Fence()))
+	fmt.Println("first holder:", store.write("config", "old", slow.Fence()))
+	fmt.Println("stored:", store.values["config"])
+	// Output:
+	// second holder: <nil>
+	// first holder: a later holder has written
+	// stored: new
+}
+
+// fencedStore remembers the largest token that each value was written with. A table
+// of a database does the same with one more column:
+//
+//	UPDATE config SET value = $1, fence = $2 WHERE name = $3 AND fence <= $2
+type fencedStore struct {
+	mu      sync.Mutex
+	values  map[string]string
+	largest map[string]int64
+}
+
+func (s *fencedStore) write(name, value string, fence int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if fence < s.largest[name] { // equal: the same holder writes again
+		return errors.New("a later holder has written")
+	}
+	s.largest[name], s.values[name] = fence, value
+	return nil
+}
+
+// Events go to callbacks, here to a structured log.
+func ExampleWithObserver() {
+	addrs, stop := exampleMasters()
+	defer stop()
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{} // the output of an example must not change
+			}
+			return a
+		},
+	}))
+	locker, err := redlock.New(addrs, redlock.WithObserver(redlock.Observer{
+		Acquired: func(e redlock.Event) { logger.Info("acquired", "resource", e.Resource) },
+		Released: func(e redlock.Event) { logger.Info("released", "resource", e.Resource) },
+		Lost:     func(e redlock.Event) { logger.Error("lost", "resource", e.Resource, "err", e.Err) },
+		NodeDown: func(e redlock.Event) { logger.Warn("node down", "node", e.Node, "err", e.Err) },
+		NodeUp:   func(e redlock.Event) { logger.Info("node up", "node", e.Node) },
+	}))
+	if err != nil {
+		log.Panic(err)
+	}
+	ctx := context.Background()
+	lease, err := locker.Lock(ctx, "stock:item-1")
+	if err != nil {
+		log.Panic(err)
+	}
+	if err := lease.Unlock(ctx); err != nil {
+		log.Print(err)
+	}
+	if err := locker.Close(); err != nil { // returns when all events have been told
+		log.Print(err)
+	}
+	// Output:
+	// level=INFO msg=acquired resource=stock:item-1
+	// level=INFO msg=released resource=stock:item-1
+}
+
+// exampleMasters starts three masters inside this process, so that the examples run
+// everywhere.
+func exampleMasters() (addrs []string, stop func()) {
+	var started []*masters.Mini
+	for range 3 {
+		m, err := masters.StartMini()
+		if err != nil {
+			log.Panic(err)
+		}
+		started = append(started, m)
+		addrs = append(addrs, m.Addr())
+	}
+	return addrs, func() {
+		for _, m := range started {
+			if err := m.Close(); err != nil {
+				log.Panic(err)
+			}
+		}
+	}
+}
+
+func TestReadmeQuickstart(t *testing.T) {
+	_, rest, _ := strings.Cut(readme(t), "```go\n")
+	got, _, found := strings.Cut(rest, "```\n")
+	if !found {
+		t.Fatal("README.md has no block of Go")
+	}
+	if want := bodyOf(t, "example_test.go", "Example"); got != want {
+		t.Errorf("the first block of Go in README.md is not the body of Example\ngot:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// Everything that a caller can set or branch on is in the README.
+func TestReadmeNamesOptionsAndErrors(t *testing.T) {
+	text := readme(t)
+	names := append(declared(t, "options.go", "With"), declared(t, "errors.go", "Err")...)
+	if len(names) < 20 {
+		t.Fatalf("found only %q: is this test still looking in the right files?", names)
+	}
+	for _, name := range names {
+		if !strings.Contains(text, "`"+name) {
+			t.Errorf("README.md does not name %s", name)
+		}
+	}
+}
+
+func readme(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// bodyOf is the source between the braces of a function, formatted as a piece of its
+// own.
+func bodyOf(t *testing.T, file, name string) string {
+	t.Helper()
+	src, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fset := token.NewFileSet()
+	parsed, err := parser.ParseFile(fset, file, src, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range parsed.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == name {
+			inner := src[fset.Position(f.Body.Lbrace).Offset+1 : fset.Position(f.Body.Rbrace).Offset]
+			body, err := format.Source(bytes.TrimSpace(inner))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(body) + "\n"
+		}
+	}
+	t.Fatalf("%s has no func %s", file, name)
+	return ""
+}
+
+// declared is the functions and variables at the top level of a file whose names
+// begin with prefix.
+func declared(t *testing.T, file, prefix string) (names []string) {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(name string) {
+		if strings.HasPrefix(name, prefix) {
+			names = append(names, name)
+		}
+	}
+	for _, d := range parsed.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil {
+				add(d.Name.Name)
+			}
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				if v, ok := s.(*ast.ValueSpec); ok {
+					for _, n := range v.Names {
+						add(n.Name)
+					}
+				}
+			}
+		}
+	}
+	return names
+}
