@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -178,4 +179,34 @@ func (c *aclCluster) life(t *testing.T, prefix, db string) error {
 		return fmt.Errorf("Unlock: %w", err)
 	}
 	return nil
+}
+
+// A key that the user may not touch has the batch refused that it came in. The requests
+// that came with it do not suffer from that.
+func TestForbiddenKeyInABatch(t *testing.T) {
+	c := start(t, 1)
+	must(t, c.nodes[0].Do(t.Context(), "acl", "setuser", "narrow", "on", ">secret", "~redlock:mine*", "+@all").Err())
+	l := open(t, []string{"redis://narrow:secret@" + c.addrs[0]})
+	var callers sync.WaitGroup
+	for i := range 32 {
+		callers.Go(func() {
+			for range 10 {
+				le, err := l.Lock(t.Context(), fmt.Sprint("mine", i))
+				if err == nil {
+					err = le.Unlock(t.Context())
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		callers.Go(func() {
+			for range 10 {
+				if _, err := l.Lock(t.Context(), fmt.Sprint("other", i)); !errors.Is(err, redlock.ErrPermission) {
+					t.Errorf("got %v, want ErrPermission", err)
+				}
+			}
+		})
+	}
+	callers.Wait()
 }

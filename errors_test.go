@@ -232,6 +232,9 @@ func TestKindsOfFailure(t *testing.T) {
 		{err: serverError("ERR what NOSCRIPT READONLY"), reply: true},
 		{err: errBadReply, reply: true},
 		{err: errors.New("NOSCRIPT READONLY")},
+		// How the client tells that it gave up a connection, because of a reply.
+		{err: fmt.Errorf("redis: Conn is in a bad state: %w", serverError("READONLY You can't write."))},
+		{err: serverError("ERR Error running script (call to f_0a): @user_script:9: -READONLY You can't write."), reply: true, unwritable: true},
 		{err: io.EOF},
 		{err: context.DeadlineExceeded, timesOver: true},
 		{err: fmt.Errorf("read: %w", context.DeadlineExceeded), timesOver: true},

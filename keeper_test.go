@@ -197,3 +197,57 @@ func TestKeeperNoticesSuspend(t *testing.T) {
 		<-done
 	})
 }
+
+// A lease that is being looked at is still there for whoever asks for all of them, and
+// what is done to it meanwhile counts.
+func TestKeeperKeepsWhatItLooksAt(t *testing.T) {
+	k := newKeeper(RuntimeClock())
+	lease := func() *grant {
+		g := k.lease(time.Second)
+		k.add(g, 10, 0)
+		return g
+	}
+	kept, removed, updated, over := lease(), lease(), lease(), lease()
+	due, _ := k.takeDue(nil, 10)
+	if len(due) != 4 || len(k.all()) != 4 {
+		t.Fatalf("got %d leases due and %d in all, want 4 and 4", len(due), len(k.all()))
+	}
+	if again, _ := k.takeDue(nil, 10); len(again) != 0 {
+		t.Errorf("got %d leases due while they are looked at, want none", len(again))
+	}
+	k.remove(removed)
+	k.update(updated)
+	now := updated.due
+	for _, g := range []*grant{kept, removed, updated} {
+		k.checked(g, 500, 10)
+	}
+	k.checked(over, never, 10)
+	if kept.due != 500 || updated.due != now || removed.slot != -1 || over.slot != -1 || len(k.all()) != 2 {
+		t.Errorf("got due %d and %d, slots %d and %d, %d leases; want 500, %d, -1, -1 and 2",
+			kept.due, updated.due, removed.slot, over.slot, len(k.all()), now)
+	}
+}
+
+// A lease that was granted after the clock had jumped over the moment for which the
+// keeper's timer is set is not late.
+func TestKeeperAfterAClockJump(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start, asleep := time.Now(), atomic.Int64{}
+		k := newKeeper(clockOf(func() time.Duration { return time.Since(start) + time.Duration(asleep.Load()) }))
+		done := make(chan struct{})
+		go func() { defer close(done); k.run() }()
+		other := k.lease(time.Minute)
+		k.add(other, other.dueLocked(), other.start)
+		synctest.Wait()
+		asleep.Store(int64(3500 * time.Millisecond))
+		g := k.lease(100 * time.Millisecond)
+		k.add(g, g.dueLocked(), g.start)
+		time.Sleep(100*time.Millisecond - driftAllowance(100*time.Millisecond, DefaultDrift) - cancelLead(100*time.Millisecond))
+		synctest.Wait()
+		if !errors.Is(g.ended(), ErrExpired) || g.validity() <= 0 {
+			t.Errorf("got %v with %v left, want ErrExpired before the end", g.ended(), g.validity())
+		}
+		k.close()
+		<-done
+	})
+}

@@ -321,6 +321,71 @@ func TestSecondRoundOnlyWhenCountersDiffer(t *testing.T) {
 	}
 }
 
+// Source: ALGORITHM section 6: the counter of a held lock does not expire, on the nodes
+// that were raised neither.
+func TestExtendKeepsCountersAlive(t *testing.T) {
+	c := start(t, 3)
+	l := open(t, c.addrs)
+	must(t, c.nodes[0].Set(t.Context(), "redlock:r~fence", 1<<52, time.Minute).Err()) // ahead of the others
+	le := lock(t, l, "r", redlock.WithoutRenewal())
+	redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:r") == 3 }, "all nodes hold the key")
+	for _, n := range c.nodes {
+		must(t, n.PExpire(t.Context(), "redlock:r~fence", 10*time.Second).Err())
+	}
+	must(t, le.Extend(t.Context()))
+	renewed := func() (n int) {
+		for _, node := range c.nodes {
+			if node.PTTL(t.Context(), "redlock:r~fence").Val() > 10*time.Second {
+				n++
+			}
+		}
+		return n
+	}
+	redistest.Eventually(t, 5*time.Second, func() bool { return renewed() == 3 }, "every counter's life is renewed")
+	must(t, le.Unlock(t.Context()))
+}
+
+// A call that is refused for re-entry has no part in the lease: it does not keep alive
+// what is unlocked at that moment.
+func TestRefusedReentryDuringUnlock(t *testing.T) {
+	c := start(t, 1)
+	l := open(t, c.addrs)
+	for range 100 {
+		le := lock(t, l, "r")
+		ctx := le.Context()
+		var tries sync.WaitGroup
+		for range 3 {
+			tries.Go(func() {
+				next, err := l.TryLock(ctx, "r")
+				if err == nil {
+					err = next.Unlock(t.Context())
+				}
+				if err != nil && !errors.Is(err, redlock.ErrReentry) && !errors.Is(err, redlock.ErrNotAcquired) {
+					t.Error(err)
+				}
+			})
+		}
+		must(t, le.Unlock(t.Context()))
+		tries.Wait()
+		c.empty(t, "redlock:r")
+	}
+}
+
+// Somebody has the resource, and a master is down: it is taken all the same.
+func TestTakenWithAMasterDown(t *testing.T) {
+	for _, n := range []int{3, 5} {
+		c := start(t, n)
+		must(t, c.procs[0].Kill())
+		holder, rival := open(t, c.addrs), open(t, c.addrs)
+		le := lock(t, holder, "r")
+		for range 20 {
+			_, err := rival.TryLock(t.Context(), "r")
+			wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrTaken)
+		}
+		must(t, le.Unlock(t.Context()))
+	}
+}
+
 // Source: ALGORITHM section 5: the holder's lease is over at once, and nobody needs
 // more than a quorum to confirm.
 func TestUnlockWithNodesDown(t *testing.T) {

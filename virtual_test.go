@@ -1493,6 +1493,18 @@ func TestVirtualClocksOfNodes(t *testing.T) {
 			})
 		})
 	}
+	t.Run("an hour without a word makes no request late", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker(redlock.WithTTL(50 * time.Millisecond)) // a node timeout of 5 ms
+			b.all(func(n *bubbleNode) { n.runClock(1.004, 0) })
+			time.Sleep(time.Hour)
+			lease, err := l.TryLock(t.Context(), "r")
+			if err != nil {
+				t.Fatalf("TryLock: got %v, want a lease", err)
+			}
+			b.unlock(lease)
+		})
+	})
 	t.Run("a step ahead costs one attempt, a step back none", func(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
 			b.all(goNative)
