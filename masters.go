@@ -41,8 +41,8 @@ func parseMaster(master string) (*redis.Options, error) {
 	}
 	u, err := url.Parse(master)
 	switch {
-	case err != nil || strings.Contains(master, "#"):
-		return nil, masterError("a # in a URL must be written as %23")
+	case err != nil || strings.Contains(master, "#") || strings.Contains(u.EscapedPath()+u.RawQuery, "@"):
+		return nil, masterError("the characters # / ? @ of a password must be percent-encoded in a URL")
 	case o.Network == "unix" && u.Host != "":
 		return nil, masterError("the path of a unix:// URL must begin with a third slash")
 	case o.Network == "tcp":
