@@ -112,9 +112,10 @@ func (le *Lease) Extend(ctx context.Context) error {
 //
 // Whether ctx has ended, or ends, makes no difference: a request that was cancelled
 // must still give back what it locked. Unlock returns within one node timeout in any
-// case. If the lease was over before, the error matches [ErrNotHeld], and [ErrLost] or [ErrReleased] for the reason. If no quorum
-// confirmed, it is a [*QuorumError] that matches [ErrNoQuorum]: then the key may
-// stay for up to a TTL. Whatever the error, the lease is over.
+// case. If the lease was over before, the error matches [ErrNotHeld], and [ErrLost] or
+// [ErrReleased] for the reason. If no quorum confirmed, it is a [*QuorumError] that
+// matches [ErrNoQuorum]: then the key may stay for up to a TTL. After an error, too,
+// the lease is over. A nil ctx alone is refused with [ErrConfig] and ends nothing.
 //
 // Of a lease that was re-entered, the last Unlock releases; the others only end
 // their own handle.
