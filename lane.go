@@ -36,9 +36,11 @@ type request struct {
 }
 
 // lane carries all messages to one node, in order, on one connection. Requests
-// queue; one goroutine sends all that is queued as one pipeline, and while that
-// is under way the next batch collects. So an idle lane adds no delay and a busy
-// one sends deep batches, and nobody but this goroutine waits for the node.
+// queue; one goroutine sends all that is queued as one call of the script, and while
+// that is under way the next batch collects. So an idle lane adds no delay and a busy
+// one sends deep batches, and nobody but this goroutine waits for the node. (The client
+// library's automatic pipelines are no faster and hide which connection carried what:
+// bench/README.md.)
 //
 // A connection is never replaced behind the lane's back: each has a client of its
 // own that dials once. What was sent before a change of connection may still

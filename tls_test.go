@@ -1,0 +1,236 @@
+package redlock_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"log"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// authority is a private certificate authority.
+type authority struct {
+	t    testing.TB
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t testing.TB) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "private authority"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	must(t, err)
+	cert, err := x509.ParseCertificate(der)
+	must(t, err)
+	return &authority{t, cert, key}
+}
+
+func (a *authority) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return pool
+}
+
+// issue makes a certificate for 127.0.0.1 and masters.test, for servers and clients.
+func (a *authority) issue() (certPEM, keyPEM []byte) {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(a.t, err)
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "master"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"masters.test"},
+	}, a.cert, &key.PublicKey, a.key)
+	must(a.t, err)
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	must(a.t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
+}
+
+// Masters that speak TLS and ask for a client's certificate: the life cycle works with
+// the right ones, and with the wrong ones no request gets through.
+func TestTLS(t *testing.T) {
+	redistest.Server(t)
+	ca := newAuthority(t)
+	dir := t.TempDir()
+	certPEM, keyPEM := ca.issue()
+	for name, content := range map[string][]byte{
+		"ca.pem": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw}), "cert.pem": certPEM, "key.pem": keyPEM,
+	} {
+		must(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
+	}
+	var addrs []string
+	for range 3 {
+		free, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		addr := free.Addr().(*net.TCPAddr)
+		must(t, free.Close())
+		redistest.Masters(t, 1, "--tls-port", strconv.Itoa(addr.Port), "--tls-auth-clients", "yes",
+			"--tls-ca-cert-file", filepath.Join(dir, "ca.pem"),
+			"--tls-cert-file", filepath.Join(dir, "cert.pem"), "--tls-key-file", filepath.Join(dir, "key.pem"))
+		addrs = append(addrs, addr.String())
+	}
+	client, err := tls.X509KeyPair(ca.issue())
+	must(t, err)
+	with := func(c *tls.Config) *redlock.Locker {
+		var list []*redis.Options
+		for _, a := range addrs {
+			list = append(list, &redis.Options{Addr: a, TLSConfig: c})
+		}
+		l, err := redlock.NewFromOptions(list)
+		must(t, err)
+		t.Cleanup(func() { must(t, l.Close()) })
+		return l
+	}
+	for _, name := range []string{"", "masters.test"} { // by the address, and by a name of the certificate
+		l := with(&tls.Config{RootCAs: ca.pool(), Certificates: []tls.Certificate{client}, ServerName: name})
+		le := lock(t, l, "r")
+		must(t, le.Extend(t.Context()))
+		must(t, le.Unlock(t.Context()))
+	}
+	for name, wrong := range map[string]struct {
+		config *tls.Config
+		says   string
+	}{
+		"another authority":     {&tls.Config{RootCAs: newAuthority(t).pool(), Certificates: []tls.Certificate{client}}, "unknown authority"},
+		"another host name":     {&tls.Config{RootCAs: ca.pool(), Certificates: []tls.Certificate{client}, ServerName: "other.test"}, "not other.test"},
+		"no client certificate": {&tls.Config{RootCAs: ca.pool()}, "certificate required"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := with(wrong.config)
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
+			_, err := l.Lock(ctx, "r")
+			wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
+			if !strings.Contains(err.Error(), wrong.says) {
+				t.Errorf("got %v, want it to say %q", err, wrong.says)
+			}
+		})
+	}
+	t.Run("rediss:// with the authorities of the system", func(t *testing.T) {
+		l := open(t, []string{"rediss://" + addrs[0]})
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		_, err := l.Lock(ctx, "r")
+		wantErr(t, err, redlock.ErrNoQuorum)
+	})
+}
+
+// Whatever happens, neither the password nor the token of a lease is in an error, in an
+// event, or in what the client library logs.
+func TestSecretsAreNotTold(t *testing.T) {
+	const password = "correct-horse-battery"
+	c := start(t, 3)
+	for _, n := range c.nodes {
+		must(t, n.Do(t.Context(), "acl", "setuser", "app", "on", ">"+password, "~*", "+@all").Err())
+	}
+	var told lockedBuffer
+	log.SetOutput(&told)
+	redis.SetLogger(logTo{&told})
+	t.Cleanup(func() { log.SetOutput(os.Stderr); redis.SetLogger(logTo{os.Stderr}) })
+	note := func(what string) func(redlock.Event) {
+		return func(e redlock.Event) { fmt.Fprintf(&told, "%s %+v %v\n", what, e, e.Err) }
+	}
+	observer := redlock.WithObserver(redlock.Observer{
+		Acquired: note("acquired"), NotAcquired: note("not acquired"), Extended: note("extended"), ExtendFailed: note("extend failed"),
+		Lost: note("lost"), Released: note("released"), NodeDown: note("down"), NodeUp: note("up"), NodeForgot: note("forgot"),
+	})
+	locker := func(user, password string) *redlock.Locker {
+		var urls []string
+		for _, a := range c.addrs {
+			urls = append(urls, fmt.Sprintf("redis://%s:%s@%s", user, password, a))
+		}
+		return open(t, urls, observer)
+	}
+	failed := func(err error) { fmt.Fprintf(&told, "%v %+v\n", err, err) }
+
+	l := locker("app", password)
+	le := lock(t, l, "r", redlock.WithTTL(300*time.Millisecond))
+	secrets := []string{password, "wrong-" + password, le.Token()}
+	_, err := l.TryLock(t.Context(), "r")
+	failed(err)
+	for _, n := range c.nodes {
+		must(t, n.FlushAll(t.Context()).Err())
+	}
+	failed(le.Extend(t.Context()))
+	failed(le.Unlock(t.Context()))
+	failed(context.Cause(le.Context()))
+	_, err = locker("app", "wrong-"+password).Lock(t.Context(), "r")
+	wantErr(t, err, redlock.ErrPermission)
+	failed(err)
+	for _, p := range c.procs {
+		must(t, p.Kill())
+	}
+	_, err = l.TryLock(t.Context(), "r")
+	failed(err)
+	_, err = redlock.New([]string{"redis://app:" + password + "@nowhere:0"})
+	wantErr(t, err, redlock.ErrConfig)
+	failed(err)
+	_ = l.Close() // with no master to confirm anything; all events have been told then
+	text := told.String()
+	for _, want := range []string{"acquired", "taken", "lost", "down", "WRONGPASS", "nowhere"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q was not told of: the test does not see what it looks through", want)
+		}
+	}
+	for _, s := range secrets {
+		if i := strings.Index(text, s); i >= 0 {
+			t.Errorf("a secret was told: ...%q...", text[max(0, i-80):i+len(s)])
+		}
+	}
+}
+
+// lockedBuffer is a bytes.Buffer for several goroutines.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer // guarded by mu
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// logTo is a logger for the client library.
+type logTo struct {
+	w interface{ Write([]byte) (int, error) }
+}
+
+func (l logTo) Printf(_ context.Context, format string, v ...any) {
+	fmt.Fprintf(l.w, format+"\n", v...)
+}
