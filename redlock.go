@@ -189,14 +189,15 @@ func (l *Locker) waitFor(ctx context.Context, resource string, lc lockConfig) (*
 		if err == nil {
 			return g, nil
 		}
-		var verdict *QuorumError
-		if !errors.As(err, &verdict) || verdict.permanent() {
+		if over := ctx.Err(); over != nil && errors.Is(err, over) {
+			// The attempt was cut short; an earlier one knew more.
+			if last := l.turns.last(c); last != nil {
+				err = last.because(contextError(ctx))
+			}
 			return nil, err
 		}
-		if ctx.Err() != nil {
-			return nil, l.gaveUp(c, contextError(ctx))
-		}
-		if errors.Is(err, ErrClosed) {
+		var verdict *QuorumError
+		if !errors.As(err, &verdict) || verdict.permanent() || errors.Is(err, ErrClosed) {
 			return nil, err
 		}
 		l.turns.failed(c, verdict)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -384,6 +385,51 @@ func TestTakenWithAMasterDown(t *testing.T) {
 		}
 		must(t, le.Unlock(t.Context()))
 	}
+}
+
+// endsWhenAsked is a context that ends at the n-th look at it, which may be anywhere in
+// a call.
+type endsWhenAsked struct {
+	context.Context
+	left atomic.Int64
+	end  context.CancelFunc
+}
+
+func (c *endsWhenAsked) Err() error {
+	if c.left.Add(-1) < 0 {
+		c.end()
+	}
+	return c.Context.Err()
+}
+
+// At whatever moment the context of a waiting Lock ends: the error says so, and what
+// the last attempt ended with that had a verdict.
+func TestLockCutShortAtAnyMoment(t *testing.T) {
+	c := start(t, 3)
+	le := lock(t, open(t, c.addrs), "r")
+	l := open(t, c.addrs)
+	warm(t, l, c)
+	taken := 0
+	for looks := range 24 {
+		ctx := &endsWhenAsked{}
+		ctx.Context, ctx.end = context.WithCancel(t.Context())
+		ctx.left.Store(int64(looks))
+		_, err := l.Lock(ctx, "r")
+		wantErr(t, err, redlock.ErrNotAcquired, context.Canceled)
+		if errors.Is(err, redlock.ErrNoQuorum) {
+			t.Errorf("%d looks: got %v, want no alarm: the nodes are well", looks, err)
+		}
+		if errors.Is(err, redlock.ErrTaken) {
+			taken++
+		} else if taken > 0 {
+			t.Errorf("%d looks: got %v, want the verdict of the attempts before: taken", looks, err)
+		}
+	}
+	if taken == 0 {
+		t.Error("no call got as far as an attempt with a verdict")
+	}
+	must(t, le.Unlock(t.Context()))
+	c.empty(t, "redlock:r")
 }
 
 // Source: ALGORITHM section 5: the holder's lease is over at once, and nobody needs
