@@ -125,9 +125,10 @@ func (le *Lease) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		return configErrorf("Unlock: ctx is nil")
 	}
-	last, err := le.end(ErrReleased)
+	now := le.grant.pool.now()
+	last, err := le.end(ErrReleased, now)
 	if last {
-		le.locker.release(le)
+		le.locker.release(le, now)
 	}
 	if err != nil || !last {
 		return err
@@ -135,16 +136,15 @@ func (le *Lease) Unlock(ctx context.Context) error {
 	return le.grant.awaitRelease()
 }
 
-// end takes the handle off its lease, for good. last reports that the lease has no
+// end takes the handle off its lease at now, for good. last reports that the lease has no
 // other handle, so that its keys have to be released; err that it was over before.
-func (le *Lease) end(cause error) (last bool, err error) {
+func (le *Lease) end(cause error, now instant) (last bool, err error) {
 	g := le.grant
 	g.mu.Lock()
 	if le.done {
 		defer g.mu.Unlock()
 		return false, notHeld("unlock", g.resource, le.over)
 	}
-	now := g.pool.now()
 	after := g.expireLocked(now)
 	le.done = true
 	g.handles = slices.DeleteFunc(g.handles, func(h *Lease) bool { return h == le })

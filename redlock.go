@@ -181,8 +181,10 @@ func (l *Locker) tryOnce(ctx context.Context, resource string, lc lockConfig) (*
 func (l *Locker) waitFor(ctx context.Context, resource string, lc lockConfig) (*grant, error) {
 	c := l.turns.join(resource)
 	defer l.turns.leave(c)
-	if err := until(ctx, l.pool.closing, c.turn, 0); err != nil {
-		return nil, l.gaveUp(c, err)
+	if c.turn != atHead {
+		if err := until(ctx, l.pool.closing, c.turn, 0); err != nil {
+			return nil, l.gaveUp(c, err)
+		}
 	}
 	for failed := 1; ; failed++ {
 		g, err := l.tryOnce(ctx, resource, lc)
@@ -231,9 +233,9 @@ func (l *Locker) grantLease(ctx context.Context, g *grant, began time.Time) *Lea
 	return le
 }
 
-// release has the keys of a lease dropped whose last handle was ended.
-func (l *Locker) release(le *Lease) {
-	le.grant.sendReleases(l.pool.now())
+// release has the keys of a lease dropped whose last handle was ended at now.
+func (l *Locker) release(le *Lease, now instant) {
+	le.grant.sendReleases(now)
 	l.pool.keeper.remove(le.grant)
 	l.turns.poke(le.grant.resource)
 }
@@ -259,7 +261,7 @@ func (l *Locker) close() error {
 		}
 	}
 	for _, le := range ending {
-		l.release(le)
+		l.release(le, l.pool.now())
 	}
 	unconfirmed := 0
 	for _, le := range ending {

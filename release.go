@@ -45,7 +45,7 @@ func (g *grant) endAll(cause error) *Lease {
 	handles := slices.Clone(g.handles)
 	g.mu.Unlock()
 	for _, le := range handles {
-		if last, _ := le.end(cause); last {
+		if last, _ := le.end(cause, g.pool.now()); last {
 			return le
 		}
 	}
