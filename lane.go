@@ -406,14 +406,16 @@ func (n *lane) settle(r *request, tr *trace, rep reply, now instant) {
 	}
 }
 
-// retryRelease puts a release into the backlog, once, until the key must have
-// expired: what was sent before the release can set it until r.end at the latest.
+// retryRelease puts a release into the backlog, once, until the key must have expired:
+// what was sent before the release can set it until its node timeout is over, and what
+// was lost until it is dead.
 func (n *lane) retryRelease(r *request, at instant) {
 	if r.kept {
 		return
 	}
 	r.kept = true
-	until := r.end.add(r.grant.ttl + driftAllowance(r.grant.ttl, n.conf.drift))
+	last := max(r.end, r.grant.traces[n.index].deadBy)
+	until := last.add(r.grant.ttl + driftAllowance(r.grant.ttl, n.conf.drift))
 	n.backlog = append(n.backlog, retry{request: r, at: at, until: until, wait: firstBackoff})
 }
 

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -75,6 +76,17 @@ func TestLaneRepeatsAReleaseAfterALostMessage(t *testing.T) {
 	if batch := n.batch(tr.deadBy); len(batch) != 1 || batch[0] != r {
 		t.Errorf("got %d requests then, want the release", len(batch))
 	}
+	// The clock of a node that was not heard for long is known badly: what was lost may
+	// arrive, and set the key, long after the release.
+	late := release(now)
+	lateTrace := &late.grant.traces[0]
+	lateTrace.sent, lateTrace.deadBy = true, now.add(time.Minute)
+	n.settle(late, lateTrace, reply{code: codeReleased}, now)
+	n.prune(lateTrace.deadBy.add(DefaultTTL))
+	if i := slices.IndexFunc(n.backlog, func(b retry) bool { return b.request == late }); i < 0 {
+		t.Error("forgotten while a key that arrived late can be there")
+	}
+	n.dropRetry(late)
 	n.settle(r, tr, reply{code: codeGone}, tr.deadBy)
 	if len(n.backlog) != 0 {
 		t.Error("still to be repeated, although nothing can arrive any more")
