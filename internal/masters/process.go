@@ -35,6 +35,12 @@ type ProcessConfig struct {
 	Port   int      // port on 127.0.0.1; a free one if 0
 	Args   []string // appended to the defaults and overriding them; not for --port
 	Env    []string // added to this process's environment
+
+	// Skew gives the server a wall clock that [Process.StepClock] and
+	// [Process.DriftClock] can move. That is a library, built on first use, in the
+	// server's LD_PRELOAD: it takes Linux, else starting gives
+	// [errors.ErrUnsupported], and a C compiler, else [ErrNoCompiler].
+	Skew bool
 }
 
 // Process is a real redis-server with a directory of its own. Use
@@ -93,6 +99,11 @@ func startOn(ctx context.Context, cfg ProcessConfig) (*Process, error) {
 		return nil, fmt.Errorf("masters: %w", err)
 	}
 	p := &Process{cfg: cfg, dir: dir, addr: loopback(cfg.Port)}
+	if cfg.Skew {
+		if err := p.installClock(); err != nil {
+			return nil, errors.Join(err, p.Close())
+		}
+	}
 	if err := p.startLocked(ctx); err != nil { // nobody else has p yet
 		return nil, errors.Join(err, p.Close())
 	}
@@ -202,8 +213,15 @@ func (p *Process) startLocked(ctx context.Context) error {
 		"--bind", "127.0.0.1", "--port", strconv.Itoa(p.cfg.Port), "--protected-mode", "no",
 		"--save", "", "--appendonly", "no", "--dir", p.dir, "--enable-debug-command", "yes",
 	}
+	env := append(os.Environ(), p.cfg.Env...)
+	if p.cfg.Skew {
+		// The allocator's threads sleep until a time they took from the clock: when
+		// that is behind the true time they would spin.
+		args = append(args, "--jemalloc-bg-thread", "no")
+		env = append(env, p.clockEnv()...)
+	}
 	cmd := exec.Command(p.cfg.Binary, append(args, p.cfg.Args...)...)
-	cmd.Env = append(os.Environ(), p.cfg.Env...)
+	cmd.Env = env
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = sysProcAttr()
 	if p.child, err = p.spawn(cmd); err != nil {
@@ -212,7 +230,11 @@ func (p *Process) startLocked(ctx context.Context) error {
 
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
-	if err := p.awaitReady(ctx); err != nil {
+	err = p.awaitReady(ctx)
+	if err == nil && p.cfg.Skew {
+		err = p.checkClock()
+	}
+	if err != nil {
 		tail := p.logTail()
 		if strings.Contains(tail, "Address already in use") {
 			err = errPortTaken

@@ -1,0 +1,62 @@
+package masters
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+var (
+	// ErrNoCompiler is reported when a master is to start with a clock that can be
+	// moved, and there is nothing to build the clock with.
+	ErrNoCompiler = errors.New("masters: needs a C compiler (cc or gcc) on the PATH")
+	// ErrTrueClock is reported when the clock of a master is to be moved that was
+	// started without [ProcessConfig.Skew].
+	ErrTrueClock = errors.New("masters: started without Skew, its clock cannot be moved")
+)
+
+// maxDrift is how many parts per million a clock may be fast or slow.
+const maxDrift = 1_000_000
+
+// StepClock moves the server's wall clock by d, forward or back from where it is,
+// at once and to the microsecond. The server's other clocks, and everybody else's,
+// stay as they are.
+//
+// It works in every state but closed, and what it did outlasts a kill and a restart.
+// It needs [ProcessConfig.Skew], else it gives [ErrTrueClock]. The clock stays within
+// six days of the true time.
+func (p *Process) StepClock(d time.Duration) error {
+	return p.setClock(func(offset, ppm, _ int64) (int64, int64) {
+		return offset + d.Microseconds(), ppm
+	})
+}
+
+// DriftClock makes the server's wall clock run fast by ppm parts per million from
+// now on, or slow if ppm is negative; 0 makes it run true again, without giving back
+// what it has gained. It can be a million at most, which is twice as fast, or stands
+// still. Otherwise it is like [Process.StepClock].
+func (p *Process) DriftClock(ppm int) error {
+	if ppm < -maxDrift || ppm > maxDrift {
+		return fmt.Errorf("masters: a drift of %d ppm is more than %d", ppm, maxDrift)
+	}
+	return p.setClock(func(offset, old, run int64) (int64, int64) {
+		return offset + run/maxDrift*(old-int64(ppm)) + run%maxDrift*(old-int64(ppm))/maxDrift, int64(ppm)
+	})
+}
+
+// setClock applies change to the offset in µs and the rate in ppm of the server's
+// clock; run are the µs for which any rate counts.
+func (p *Process) setClock(change func(offset, ppm, run int64) (int64, int64)) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return ErrClosed
+	case !p.cfg.Skew:
+		return fmt.Errorf("%w: redis-server on %s", ErrTrueClock, p.addr)
+	}
+	if err := p.changeSkew(change); err != nil {
+		return fmt.Errorf("masters: clock of %s: %w", p.addr, err)
+	}
+	return nil
+}

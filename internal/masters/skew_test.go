@@ -1,0 +1,293 @@
+package masters_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// skewed starts a master whose clock can be moved.
+func skewed(t testing.TB) (*masters.Process, *redis.Client) {
+	t.Helper()
+	redistest.Server(t)
+	p, err := masters.StartProcess(t.Context(), masters.ProcessConfig{Skew: true})
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		t.Skip(err)
+	case errors.Is(err, masters.ErrNoCompiler):
+		redistest.Missing(t, "server", err.Error())
+	}
+	ok(t, err)
+	t.Cleanup(func() { ok(t, p.Close()) })
+	return p, redistest.Client(t, p.Addr())
+}
+
+// span is when something happened, by the clock of this process.
+type span struct{ from, to time.Time }
+
+func during(f func()) span {
+	from := time.Now().Round(0)
+	f()
+	return span{from, time.Now().Round(0)}
+}
+
+// since returns the shortest and the longest time from an instant in s to one in t.
+func (t span) since(s span) (least, most time.Duration) {
+	return t.from.Sub(s.to), t.to.Sub(s.from)
+}
+
+// rounding is what the microseconds of a clock and of its file can hide.
+const rounding = 3 * time.Microsecond
+
+// wantSkew checks that the server's clock is between least and most from ours.
+func wantSkew(t testing.TB, c *redis.Client, least, most time.Duration) {
+	t.Helper()
+	var node time.Time
+	at := during(func() { node = nodeTime(t, c) })
+	low, high := node.Sub(at.to), node.Sub(at.from)
+	if high < least-rounding || low > most+rounding {
+		t.Errorf("the clock is between %v and %v from ours, want %v to %v", low, high, least, most)
+	}
+}
+
+func nodeTime(t testing.TB, c *redis.Client) time.Time {
+	t.Helper()
+	node, err := c.Time(t.Context()).Result()
+	ok(t, err)
+	return node
+}
+
+func TestSkewedProcess(t *testing.T) {
+	p, c := skewed(t)
+	wantSkew(t, c, 0, 0)
+	if got := configured(t, p.Addr(), "jemalloc-bg-thread"); got != "no" {
+		t.Errorf("jemalloc-bg-thread: got %q, want no: its threads spin on a slow clock", got)
+	}
+}
+
+func TestStepClock(t *testing.T) {
+	p, c := skewed(t)
+	const ttl = 10 * time.Second
+	for _, step := range []time.Duration{8 * time.Second, -30 * time.Second, 11 * time.Second, 1234567 * time.Microsecond} {
+		t.Run(step.String(), func(t *testing.T) {
+			set := during(func() { ok(t, c.Set(t.Context(), "k", "v", ttl).Err()) })
+			ok(t, p.StepClock(step))
+			wantSkew(t, c, step, step)
+
+			var left time.Duration
+			asked := during(func() {
+				var err error
+				left, err = c.PTTL(t.Context(), "k").Result()
+				ok(t, err)
+			})
+			least, most := asked.since(set)
+			switch {
+			case step > ttl:
+				if left != -2 { // the reply for no such key
+					t.Errorf("got %v left, want an expired key", left)
+				}
+			case left < ttl-step-most-time.Millisecond || left > ttl-step-least+time.Millisecond:
+				t.Errorf("got %v left of %v after %v to %v", left, ttl-step, least, most)
+			}
+			ok(t, p.StepClock(-step))
+			wantSkew(t, c, 0, 0)
+		})
+	}
+}
+
+// Scripts see the moved clock too.
+func TestStepClockInScripts(t *testing.T) {
+	p, c := skewed(t)
+	ok(t, p.StepClock(time.Hour))
+	var sec int64
+	at := during(func() {
+		var err error
+		sec, err = c.Eval(t.Context(), "return tonumber(redis.call('TIME')[1])", nil).Int64()
+		ok(t, err)
+	})
+	if from, to := at.from.Unix()+3600, at.to.Unix()+3600; sec < from || sec > to {
+		t.Errorf("got %d, want %d to %d", sec, from, to)
+	}
+}
+
+func TestDriftClock(t *testing.T) {
+	p, c := skewed(t)
+	const step = time.Minute // the drift starts from wherever the clock is
+	ok(t, p.StepClock(step))
+	least, most := step, step // of the skew until the latest change of the rate
+	var changed span
+	rate := 0.0
+	gained := func(now span) (time.Duration, time.Duration) {
+		a, b := now.since(changed)
+		a, b = time.Duration(float64(a)*rate), time.Duration(float64(b)*rate)
+		return least + min(a, b), most + max(a, b)
+	}
+	for _, ppm := range []int{80_000, -50_000, 1_000_000, -1_000_000, 0} {
+		now := during(func() { ok(t, p.DriftClock(ppm)) })
+		if !changed.from.IsZero() {
+			least, most = gained(now)
+		}
+		changed, rate = now, float64(ppm)/1e6
+		for range 3 {
+			time.Sleep(20 * time.Millisecond)
+			var node time.Time
+			at := during(func() { node = nodeTime(t, c) })
+			low, high := gained(at)
+			if node.Before(at.from.Add(low-rounding)) || node.After(at.to.Add(high+rounding)) {
+				t.Errorf("%d ppm: the clock is %v from ours, want %v to %v", ppm, node.Sub(at.to), low, high)
+			}
+		}
+	}
+}
+
+// That a drift shows does not hang on the bounds above.
+func TestDriftClockGains(t *testing.T) {
+	p, c := skewed(t)
+	ok(t, p.DriftClock(80_000))
+	time.Sleep(250 * time.Millisecond)
+	wantSkew(t, c, 20*time.Millisecond, time.Hour)
+	ok(t, p.DriftClock(-1_000_000))
+	stands := nodeTime(t, c)
+	time.Sleep(10 * time.Millisecond)
+	if later := nodeTime(t, c); later.Sub(stands).Abs() > rounding {
+		t.Errorf("a clock at rest moved by %v", later.Sub(stands))
+	}
+}
+
+func TestDriftClockOutOfRange(t *testing.T) {
+	p, c := skewed(t)
+	for _, ppm := range []int{-1_000_001, 1_000_001} {
+		if err := p.DriftClock(ppm); err == nil {
+			t.Errorf("%d ppm: no error", ppm)
+		}
+	}
+	for _, d := range []time.Duration{-7 * 24 * time.Hour, 7 * 24 * time.Hour} {
+		if err := p.StepClock(d); err == nil {
+			t.Errorf("%v: no error", d)
+		}
+	}
+	wantSkew(t, c, 0, 0)
+}
+
+// An offset must never be seen with the rate of another: it is as wrong as the clock
+// is old.
+func TestClockChangesAreAtomic(t *testing.T) {
+	p, c := skewed(t)
+	time.Sleep(100 * time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	began := time.Now()
+	go func() {
+		var err error
+		for err == nil && ctx.Err() == nil {
+			err = errors.Join(p.DriftClock(1_000_000), p.DriftClock(-1_000_000))
+		}
+		done <- err
+	}()
+	for range 2000 {
+		// No rate can have moved the clock by more than the time there was.
+		node := nodeTime(t, c)
+		if time.Until(node) > time.Since(began)+rounding || node.Before(began.Add(-rounding)) {
+			t.Errorf("%v after it was true, the clock is %v from ours", time.Since(began), time.Until(node))
+		}
+	}
+	cancel()
+	ok(t, <-done)
+}
+
+func TestClocksAreIndependent(t *testing.T) {
+	a, ca := skewed(t)
+	b, cb := skewed(t)
+	plain := redistest.Client(t, server(t).Addr())
+	before := time.Now()
+	ok(t, a.StepClock(-time.Hour))
+	wantSkew(t, ca, -time.Hour, -time.Hour)
+	wantSkew(t, cb, 0, 0)
+	ok(t, b.StepClock(time.Minute))
+	wantSkew(t, ca, -time.Hour, -time.Hour)
+	wantSkew(t, cb, time.Minute, time.Minute)
+	wantSkew(t, plain, 0, 0)
+
+	// The wall clock and the monotonic clock of this process went on together.
+	now := time.Now()
+	if d := now.Round(0).Sub(before.Round(0)) - now.Sub(before); d.Abs() > time.Second {
+		t.Errorf("our own clock moved by %v", d)
+	}
+}
+
+func TestClockOutlastsTheServer(t *testing.T) {
+	p, c := skewed(t)
+	ok(t, p.StepClock(time.Hour))
+	ok(t, p.Restart())
+	wantSkew(t, c, time.Hour, time.Hour)
+	ok(t, p.Kill())
+	ok(t, p.StepClock(time.Minute))
+	ok(t, p.Restart())
+	wantSkew(t, c, time.Hour+time.Minute, time.Hour+time.Minute)
+	ok(t, p.Pause())
+	ok(t, p.StepClock(-time.Hour))
+	ok(t, p.Resume())
+	wantSkew(t, c, time.Minute, time.Minute)
+
+	dir := configured(t, p.Addr(), "dir")
+	ok(t, p.Close())
+	wantNoDir(t, dir)
+	if err := p.StepClock(time.Second); !errors.Is(err, masters.ErrClosed) {
+		t.Errorf("step: got %v, want ErrClosed", err)
+	}
+	if err := p.DriftClock(1); !errors.Is(err, masters.ErrClosed) {
+		t.Errorf("drift: got %v, want ErrClosed", err)
+	}
+}
+
+func TestTrueClockCannotBeMoved(t *testing.T) {
+	p := server(t)
+	if err := p.StepClock(time.Second); !errors.Is(err, masters.ErrTrueClock) {
+		t.Errorf("step: got %v, want ErrTrueClock", err)
+	}
+	if err := p.DriftClock(1); !errors.Is(err, masters.ErrTrueClock) {
+		t.Errorf("drift: got %v, want ErrTrueClock", err)
+	}
+	wantSkew(t, redistest.Client(t, p.Addr()), 0, 0)
+}
+
+func TestSkewThatCannotBe(t *testing.T) {
+	skewed(t) // or skip
+	real, err := masters.LookPath()
+	ok(t, err)
+	tmp, bin := t.TempDir(), t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	start := func(cfg masters.ProcessConfig) error {
+		t.Helper()
+		cfg.Skew = true
+		p, err := masters.StartProcess(t.Context(), cfg)
+		if err == nil {
+			p.Close()
+			t.Error("started")
+		}
+		if left, _ := os.ReadDir(tmp); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+		return err
+	}
+	// A server that the library does not get into.
+	binary := filepath.Join(bin, "server")
+	ok(t, os.WriteFile(binary, fmt.Appendf(nil, "#!/bin/sh\nunset LD_PRELOAD\nexec %s \"$@\"\n", real), 0o700))
+	if err := start(masters.ProcessConfig{Binary: binary}); err == nil || !strings.Contains(err.Error(), "did not load") {
+		t.Errorf("without the library: got %v", err)
+	}
+	t.Setenv("PATH", bin)
+	if err := start(masters.ProcessConfig{Binary: real}); !errors.Is(err, masters.ErrNoCompiler) {
+		t.Errorf("without a compiler: got %v, want ErrNoCompiler", err)
+	}
+}
