@@ -1,0 +1,700 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+const (
+	// hung is the read time-out of redsync's clients where a node hangs. By default it is
+	// 5 s, and that is how long redsync's calls take then. Here it is shorter, which saves
+	// the test time and changes nothing else.
+	hung = time.Second
+
+	// settled is how long a key has to stay where it should not, to be an orphan.
+	settled = time.Second
+
+	// patience bounds what should happen. No test waits that long unless it fails.
+	patience = 20 * time.Second
+)
+
+// TestFailures plays what is known to go wrong with quorum locks, each scenario once with
+// redsync and once with this library, which must not fail any. Where redsync is to fail
+// and does not, the scenario has lost its meaning and the test fails, too.
+func TestFailures(t *testing.T) {
+	const ttl = 8 * time.Second // redsync's default
+	failFast := redsync.WithFailFast(true)
+	for _, s := range []scenario{
+		{
+			name:  "one node of five hangs",
+			ttl:   ttl,
+			conns: redis.Options{ReadTimeout: hung},
+			play:  hungNode, fails: 3,
+		},
+		{
+			name:    "one node of five hangs, fail fast",
+			ttl:     ttl,
+			conns:   redis.Options{ReadTimeout: hung},
+			redsync: []redsync.Option{failFast},
+			play:    hungNode,
+		},
+		{
+			name:    "attempts that fail without any fault",
+			ttl:     ttl,
+			redsync: []redsync.Option{failFast},
+			play:    failedAttempts, fails: 1,
+		},
+		{
+			name:  "deadline while a node hangs",
+			ttl:   30 * time.Second,
+			conns: redis.Options{ReadTimeout: hung},
+			play:  deadline, fails: 3,
+		},
+		{
+			name:    "acquire comes after the release",
+			ttl:     ttl,
+			redsync: []redsync.Option{failFast},
+			play:    lateAcquire(300 * time.Millisecond), fails: 1,
+		},
+		{
+			name:  "acquire comes after its time-out and the release",
+			ttl:   ttl,
+			conns: redis.Options{ContextTimeoutEnabled: true},
+			play:  lateAcquire(700 * time.Millisecond), fails: 1,
+		},
+		{
+			name:    "rollback comes after the next attempt",
+			ttl:     ttl,
+			conns:   redis.Options{ContextTimeoutEnabled: true},
+			redsync: []redsync.Option{redsync.WithTries(3)},
+			play:    lateRollback, fails: 1,
+		},
+		{
+			name: "extend after another holder",
+			ttl:  2 * time.Second,
+			play: lapsed,
+		},
+		{
+			name:    "extend after another holder, set on extend",
+			ttl:     2 * time.Second,
+			redsync: []redsync.Option{redsync.WithSetNXOnExtend()},
+			play:    lapsed, fails: 1,
+		},
+		{
+			name: "quorum answers after the validity",
+			ttl:  time.Second,
+			play: lateQuorum,
+		},
+		{
+			name: "two nodes, one vote each",
+			ttl:  ttl,
+			play: evenSplit,
+		},
+		{
+			name: "one node down, one taken for a while",
+			ttl:  ttl,
+			play: ownKeys,
+		},
+		{
+			name: "another's key on one node of three",
+			ttl:  ttl,
+			play: foreignKey,
+		},
+		{
+			name: "all nodes hang for a moment",
+			ttl:  ttl,
+			play: moment,
+		},
+		{
+			name: "holder is cut off",
+			ttl:  time.Second,
+			play: cutOff,
+		},
+		{
+			name: "node restarts empty under a bare quorum",
+			ttl:  ttl,
+			play: restart, fails: 1,
+		},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			t.Run("redsync", func(t *testing.T) {
+				seen := s.run(t, s.dialRedsync)
+				switch {
+				case len(seen) != s.fails:
+					t.Errorf("got %d failures %q, want %d: is the scenario any good?", len(seen), seen, s.fails)
+				case s.fails == 0:
+					t.Log("redsync passes this too: it proves nothing about redsync")
+				}
+				for _, failure := range seen {
+					t.Log("redsync: " + failure)
+				}
+			})
+			t.Run("ours", func(t *testing.T) {
+				for _, failure := range s.run(t, s.dialOurs) {
+					t.Error(failure)
+				}
+			})
+		})
+	}
+}
+
+// scenario is a course of events, and how the libraries are set up for it.
+type scenario struct {
+	name    string
+	ttl     time.Duration
+	conns   redis.Options    // of redsync's clients
+	redsync []redsync.Option // beside the TTL
+	play    func(*stage)
+	fails   int // number of different failures that redsync shows; 0: it passes, too
+}
+
+// stage is where a scenario is played, with one of the libraries.
+type stage struct {
+	*testing.T
+	ttl   time.Duration
+	dial  func(t *testing.T, addrs []string) client
+	nodes []*masters.Process
+	peek  []*redis.Client // one for each node, past all proxies
+	warm  int             // warm-ups so far
+	seen  []string        // the failures
+}
+
+func (s scenario) run(t *testing.T, dial func(*testing.T, []string) client) (seen []string) {
+	st := &stage{T: t, ttl: s.ttl, dial: dial}
+	s.play(st)
+	return st.seen
+}
+
+// client is one process that uses a library.
+type client interface {
+	lock(ctx context.Context, resource string) (lease, error)
+	try(ctx context.Context, resource string) (lease, error)
+}
+
+// lease is what a client holds. Nothing but Extend renews it, as in redsync.
+type lease interface {
+	Extend(ctx context.Context) error
+	Unlock(ctx context.Context) error
+	Validity() time.Duration
+}
+
+func (s scenario) dialOurs(t *testing.T, addrs []string) client {
+	t.Helper()
+	return oursClient{ourLocker(t, addrs,
+		redlock.WithTTL(s.ttl), redlock.WithMaxTTL(s.ttl), redlock.WithKeyPrefix(""), redlock.WithoutRenewal())}
+}
+
+// ourLocker makes every Locker of these tests.
+func ourLocker(t *testing.T, addrs []string, opts ...redlock.Option) *redlock.Locker {
+	t.Helper()
+	l, err := redlock.New(addrs, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil && !errors.Is(err, redlock.ErrNoQuorum) {
+			t.Errorf("close: %v", err)
+		}
+	})
+	// Fresh masters may have no vote until somebody vouches for them.
+	if b, ok := any(l).(bootstrapper); ok {
+		redistest.Eventually(t, patience, func() bool { return b.Bootstrap(t.Context()) == nil }, "bootstrap")
+	}
+	return l
+}
+
+// bootstrapper is a Locker with a guard against masters that forgot.
+type bootstrapper interface {
+	Bootstrap(ctx context.Context) error
+}
+
+type oursClient struct{ *redlock.Locker }
+
+func (c oursClient) lock(ctx context.Context, resource string) (lease, error) {
+	return c.Lock(ctx, resource)
+}
+
+func (c oursClient) try(ctx context.Context, resource string) (lease, error) {
+	return c.TryLock(ctx, resource)
+}
+
+func (s scenario) dialRedsync(t *testing.T, addrs []string) client {
+	t.Helper()
+	var pools []redsyncredis.Pool
+	for _, addr := range addrs {
+		opt := s.conns
+		opt.Addr = addr
+		c := redis.NewClient(&opt)
+		t.Cleanup(func() { _ = c.Close() })
+		pools = append(pools, goredis.NewPool(c))
+	}
+	return redsyncClient{redsync.New(pools...), append([]redsync.Option{redsync.WithExpiry(s.ttl)}, s.redsync...)}
+}
+
+type redsyncClient struct {
+	sync    *redsync.Redsync
+	options []redsync.Option
+}
+
+func (c redsyncClient) lock(ctx context.Context, resource string) (lease, error) {
+	m := c.sync.NewMutex(resource, c.options...)
+	return redsyncLease{m}, m.LockContext(ctx)
+}
+
+func (c redsyncClient) try(ctx context.Context, resource string) (lease, error) {
+	m := c.sync.NewMutex(resource, c.options...)
+	return redsyncLease{m}, m.TryLockContext(ctx)
+}
+
+type redsyncLease struct{ mutex *redsync.Mutex }
+
+func (l redsyncLease) Extend(ctx context.Context) error {
+	ok, err := l.mutex.ExtendContext(ctx)
+	if !ok && err == nil {
+		err = redsync.ErrExtendFailed
+	}
+	return err
+}
+
+func (l redsyncLease) Unlock(ctx context.Context) error { return redsyncUnlock(ctx, l.mutex) }
+func (l redsyncLease) Validity() time.Duration          { return time.Until(l.mutex.Until()) }
+
+// start starts the nodes.
+func (s *stage) start(n int) {
+	s.Helper()
+	s.nodes = redistest.Masters(s.T, n)
+	for _, node := range s.nodes {
+		s.peek = append(s.peek, redistest.Client(s.T, node.Addr()))
+	}
+}
+
+// addrs are the addresses of the nodes, or of what is put in front of the first of them.
+func (s *stage) addrs(front ...*late) []string {
+	return append(redistest.Addrs(front), redistest.Addrs(s.nodes[len(front):])...)
+}
+
+// client makes a client that has used each node before.
+func (s *stage) client(addrs []string) client {
+	s.Helper()
+	c := s.dial(s.T, addrs)
+	used := make([]bool, len(s.peek))
+	for end := time.Now().Add(patience); slices.Contains(used, false); s.warm++ {
+		if time.Now().After(end) {
+			s.Fatalf("not within %v: every node is used: got %v", patience, used)
+		}
+		resource := fmt.Sprint("warm-up/", s.warm)
+		l, err := c.lock(s.Context(), resource)
+		s.must(err)
+		// One who fails fast may never get to ask the last nodes.
+		for end := time.Now().Add(50 * time.Millisecond); slices.Contains(used, false) && time.Now().Before(end); {
+			for i, at := range s.peek {
+				used[i] = used[i] || at.Exists(s.Context(), resource).Val() == 1
+			}
+		}
+		_ = l.Unlock(s.Context()) // a warm-up, no more
+	}
+	return c
+}
+
+func (s *stage) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// saw notes a failure of the library.
+func (s *stage) saw(format string, args ...any) {
+	s.seen = append(s.seen, fmt.Sprintf(format, args...))
+}
+
+// take lets somebody else have the resource on some nodes, for ever if d is 0.
+func (s *stage) take(resource string, d time.Duration, nodes ...int) {
+	s.Helper()
+	for _, i := range nodes {
+		s.must(s.peek[i].Set(s.Context(), resource, "somebody else", d).Err())
+	}
+}
+
+func (s *stage) free(resource string, nodes ...int) {
+	s.Helper()
+	for _, i := range nodes {
+		s.must(s.peek[i].Del(s.Context(), resource).Err())
+	}
+}
+
+// orphans looks for keys of resources that nobody holds or wants, and says how long
+// they will block. What is only on its way out is given time.
+func (s *stage) orphans(resources []string, nodes ...int) (left []time.Duration) {
+	s.Helper()
+	for _, i := range nodes { // behind it the node has carried out what had come in
+		s.must(s.peek[i].Ping(s.Context()).Err())
+	}
+	for end := time.Now().Add(settled); ; time.Sleep(5 * time.Millisecond) {
+		left = nil
+		for _, i := range nodes {
+			for _, resource := range resources {
+				d, err := s.peek[i].PTTL(s.Context(), resource).Result()
+				s.must(err)
+				if d > 0 {
+					left = append(left, d.Round(100*time.Millisecond))
+				}
+			}
+		}
+		if len(left) == 0 || time.Now().After(end) {
+			return left
+		}
+	}
+}
+
+// intrude has another client try for a resource that is held.
+func (s *stage) intrude(c client, resource string, holder lease) {
+	s.Helper()
+	var last error
+	for range 20 { // more than once, as it may have to connect again
+		other, err := c.try(s.Context(), resource)
+		if err == nil {
+			if mine, theirs := holder.Validity(), other.Validity(); mine > 0 && theirs > 0 {
+				s.saw("two holders, one for another %v and one for %v", mine.Round(time.Millisecond), theirs.Round(time.Millisecond))
+			}
+			break
+		}
+		last = err
+		time.Sleep(20 * time.Millisecond)
+	}
+	if holder.Validity() <= 0 {
+		s.Fatal("the lease ran out: the machine is too slow for this")
+	}
+	if last != nil {
+		s.Logf("the other client: %v", last)
+	}
+}
+
+// await waits for a channel to be closed.
+func (s *stage) await(ch <-chan struct{}, what string) {
+	s.Helper()
+	select {
+	case <-ch:
+	case <-time.After(patience):
+		s.Fatalf("not within %v: %s", patience, what)
+	}
+}
+
+// timed tells how long call took.
+func timed(call func() error) (time.Duration, error) {
+	start := time.Now()
+	err := call()
+	return time.Since(start).Round(time.Millisecond), err
+}
+
+// One node is stopped and stays so: no call needs it, so none may wait for it.
+func hungNode(s *stage) {
+	s.start(5)
+	c := s.client(s.addrs())
+	s.must(s.nodes[0].Pause())
+	var l lease
+	for _, call := range []struct {
+		name string
+		do   func() error
+	}{
+		{"Lock", func() (err error) { l, err = c.lock(s.Context(), "r"); return err }},
+		{"Extend", func() error { return l.Extend(s.Context()) }},
+		{"Unlock", func() error { return l.Unlock(s.Context()) }},
+	} {
+		took, err := timed(call.do)
+		s.must(err)
+		s.Logf("%s took %v", call.name, took)
+		if took >= hung {
+			s.saw("%s took %v, as it waited for the node that hangs", call.name, took)
+		}
+	}
+}
+
+// Three nodes of five are taken, so that every attempt fails, and nothing is broken.
+// Callers are many, for there to be fresh connections among those in use.
+func failedAttempts(s *stage) {
+	const callers, each, rounds = 16, 5, 15
+	s.start(5)
+	c := s.client(s.addrs())
+	var resources []string
+	for i := range callers {
+		resources = append(resources, fmt.Sprint("r", i))
+		s.take(resources[i], 0, 0, 1, 2)
+	}
+	for round := 1; round <= rounds; round++ {
+		var wg sync.WaitGroup
+		for _, resource := range resources {
+			wg.Go(func() {
+				for range each {
+					if _, err := c.try(s.Context(), resource); err == nil {
+						s.Errorf("%s: got a lock without a quorum", resource)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if found := s.orphans(resources, 3, 4); len(found) > 0 {
+			s.saw("%d orphans after %d attempts, for another %v", len(found), round*callers*each, found[0])
+			return
+		}
+	}
+	s.Logf("no orphan after %d attempts", rounds*callers*each)
+}
+
+// Two nodes grant, two are taken and one hangs when the caller's time is up.
+func deadline(s *stage) {
+	s.start(5)
+	c := s.client(s.addrs())
+	s.take("r", 0, 2, 3)
+	s.must(s.nodes[4].Pause())
+	ctx, cancel := context.WithTimeout(s.Context(), 200*time.Millisecond)
+	defer cancel()
+	took, err := timed(func() error { _, err := c.lock(ctx, "r"); return err })
+	if err == nil {
+		s.Fatal("got a lock without a quorum")
+	}
+	s.Logf("Lock took %v: %v", took, err)
+	if took >= hung {
+		s.saw("Lock took %v of the 200ms it had", took)
+	}
+	if found := s.orphans([]string{"r"}, 0, 1); len(found) > 0 {
+		s.saw("%d orphans on healthy nodes, for another %v", len(found), found)
+	}
+	s.must(s.nodes[4].Resume())
+	if found := s.orphans([]string{"r"}, 4); len(found) > 0 {
+		s.saw("%d orphan on the node that is back, for another %v", len(found), found)
+	}
+}
+
+// One node gets the acquire late, and after the lock was released.
+func lateAcquire(by time.Duration) func(*stage) {
+	return func(s *stage) {
+		s.start(5)
+		front := newLate(s.T, s.nodes[0].Addr())
+		c := s.client(s.addrs(front))
+		played := 0
+		for round := 0; played < 3; round++ {
+			if round == 200 {
+				s.Fatal("the node is not asked")
+			}
+			resource := fmt.Sprintf("late/%d/", round)
+			held := front.hold(resource, 1, by)
+			l, err := c.lock(s.Context(), resource)
+			s.must(err)
+			select {
+			case <-held.caught:
+			case <-time.After(50 * time.Millisecond): // one who fails fast may not have asked it
+				front.let()
+				s.must(l.Unlock(s.Context()))
+				continue
+			}
+			s.must(l.Unlock(s.Context()))
+			close(held.deliver)
+			s.await(held.answered, "the acquire is delivered")
+			played++
+			if found := s.orphans([]string{resource}, 0, 1, 2, 3, 4); len(found) > 0 {
+				s.saw("%d orphan after %d times Lock and Unlock, for another %v", len(found), played, found[0])
+				return
+			}
+		}
+	}
+}
+
+// An attempt is refused by all nodes, and its rollback gets to three of them late: when
+// the next attempt of the same call has taken the resource, which is free by then.
+func lateRollback(s *stage) {
+	s.start(5)
+	var front []*late
+	for _, node := range s.nodes[:3] {
+		front = append(front, newLate(s.T, node.Addr()))
+	}
+	first, second := s.client(s.addrs(front...)), s.client(s.addrs(front...))
+	s.take("late", 0, 0, 1, 2, 3, 4)
+	var rollbacks []*held
+	for _, p := range front {
+		rollbacks = append(rollbacks, p.hold("late", 2, 800*time.Millisecond))
+	}
+	var l lease
+	locked := make(chan error, 1)
+	go func() {
+		var err error
+		l, err = first.lock(s.Context(), "late")
+		locked <- err
+	}()
+	for _, h := range rollbacks {
+		s.await(h.caught, "the rollback is held")
+	}
+	s.free("late", 0, 1, 2, 3, 4)
+	s.must(<-locked)
+	for _, h := range rollbacks {
+		close(h.deliver)
+		s.await(h.answered, "the rollback is delivered")
+	}
+	s.intrude(second, "late", l)
+}
+
+// A lease ran out, another client had the resource meanwhile, and the first extends.
+func lapsed(s *stage) {
+	s.start(3)
+	first, second := s.client(s.addrs()), s.client(s.addrs())
+	l, err := first.lock(s.Context(), "r")
+	s.must(err)
+	other, err := second.lock(s.Context(), "r") // waits for that
+	s.must(err)
+	s.must(other.Unlock(s.Context()))
+	if err := l.Extend(s.Context()); err == nil {
+		s.saw("Extend was successful after another client had the resource, and gives %v", l.Validity().Round(time.Millisecond))
+	} else {
+		s.Logf("Extend: %v", err)
+	}
+}
+
+// All nodes grant, and answer when the TTL is over.
+func lateQuorum(s *stage) {
+	s.start(3)
+	fronts := redistest.Proxied(s.T, s.nodes)
+	c := s.client(redistest.Addrs(fronts))
+	for _, p := range fronts {
+		p.Latency(0, s.ttl+100*time.Millisecond)
+	}
+	l, err := c.try(s.Context(), "r")
+	if err != nil {
+		s.Logf("TryLock: %v", err)
+		return
+	}
+	if left := l.Validity(); left <= 0 {
+		s.saw("TryLock was successful with a validity of %v", left)
+	}
+}
+
+// With two nodes and two who want the resource, each may get one. That has to end, and
+// then both have to get on.
+func evenSplit(s *stage) {
+	s.start(2)
+	first, second := s.client(s.addrs()), s.client(s.addrs())
+	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	defer cancel()
+	s.take("r", 0, 1)
+	if _, err := first.try(ctx, "r"); err == nil {
+		s.Fatal("got a lock without a quorum")
+	} else if ctx.Err() != nil {
+		s.saw("TryLock had not returned after %v: %v", patience, err)
+	}
+	s.free("r", 1)
+	var contenders errgroup.Group
+	for _, c := range []client{first, second} {
+		contenders.Go(func() error {
+			for range 5 {
+				l, err := c.lock(ctx, "r")
+				if err != nil {
+					return err
+				}
+				if err := l.Unlock(ctx); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := contenders.Wait(); err != nil {
+		s.saw("two contend for two nodes: %v", err)
+	}
+}
+
+// One node of three is down and one is taken for 150 ms, so that the first attempts get
+// one node. What they leave there must not keep the later ones out.
+func ownKeys(s *stage) {
+	s.start(3)
+	c := s.client(s.addrs())
+	s.must(s.nodes[0].Kill())
+	s.take("r", 150*time.Millisecond, 2)
+	took, err := timed(func() error { _, err := c.lock(s.Context(), "r"); return err })
+	if err != nil {
+		s.saw("Lock gave up after %v: %v", took, err)
+	}
+	s.Logf("Lock took %v", took)
+}
+
+// Somebody else's key on any one node of three leaves a quorum.
+func foreignKey(s *stage) {
+	s.start(3)
+	c := s.client(s.addrs())
+	for i := range s.nodes {
+		resource := fmt.Sprint("r", i)
+		s.take(resource, 0, i)
+		if _, err := c.lock(s.Context(), resource); err != nil {
+			s.saw("taken on node %d: %v", i, err)
+		}
+	}
+}
+
+// No node answers for 200 ms; the call that is under way then has to get its lock.
+func moment(s *stage) {
+	s.start(3)
+	c := s.client(s.addrs())
+	s.must(each(s.nodes, (*masters.Process).Pause))
+	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	defer cancel()
+	locked := make(chan error, 1)
+	go func() {
+		_, err := c.lock(ctx, "r")
+		locked <- err
+	}()
+	time.Sleep(200 * time.Millisecond)
+	s.must(each(s.nodes, (*masters.Process).Resume))
+	if err := <-locked; err != nil {
+		s.saw("no lock after the nodes were back: %v", err)
+	}
+}
+
+// The holder loses its way to all nodes: when another client gets the resource, it must
+// not think that it has it still.
+func cutOff(s *stage) {
+	s.start(3)
+	fronts := redistest.Proxied(s.T, s.nodes)
+	first, second := s.client(redistest.Addrs(fronts)), s.client(s.addrs())
+	l, err := first.lock(s.Context(), "r")
+	s.must(err)
+	for _, p := range fronts {
+		s.must(p.Set(masters.Blackhole))
+	}
+	_, err = second.lock(s.Context(), "r")
+	left := l.Validity()
+	s.must(err)
+	if left > 0 {
+		s.saw("two holders for %v", left)
+	}
+}
+
+// A lock is held by three nodes of five, one of which crashes and comes back empty. The
+// two others and that one must not make a quorum for somebody else.
+func restart(s *stage) {
+	s.start(5)
+	first, second := s.client(s.addrs()), s.client(s.addrs())
+	if c, ok := first.(oursClient); ok {
+		if _, ok := any(c.Locker).(bootstrapper); !ok {
+			s.Skip("there is no restart guard yet")
+		}
+	}
+	s.take("r", 0, 3, 4)
+	l, err := first.lock(s.Context(), "r")
+	s.must(err)
+	s.free("r", 3, 4)
+	s.must(s.nodes[2].Restart())
+	s.intrude(second, "r", l)
+}
