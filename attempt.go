@@ -69,6 +69,7 @@ func (g *grant) votedLocked(node int, rep reply) {
 	err := rep.refusal(g.key, g.counterKey)
 	if err == nil { // too late for a vote or not, the key is there
 		p.counter, p.held, p.had = rep.counter, true, true
+		p.keepsTo = g.keyLife(g.start)
 	}
 	switch {
 	case p.vote != awaited:
@@ -144,7 +145,7 @@ func (g *grant) judgeLocked() {
 		}
 		target := fenceTarget(counters)
 		g.target = target
-		if fenceKnown(counters, target) >= quorum(n) {
+		if fenceKnown(counters, target) >= quorum(n) || broken.oneRound {
 			g.concludeLocked(reached) // all counters equal: the steady state
 			return
 		}
@@ -228,7 +229,11 @@ func (g *grant) conclude(over error) error {
 		return g.quorumErrorLocked("lock", granted, refused, ErrNotAcquired, over)
 	}
 	if g.verdict == reached {
-		g.setDeadlineLocked(g.start)
+		start := g.start
+		if broken.validityFromReply {
+			start = g.pool.now()
+		}
+		g.setDeadlineLocked(start)
 		if left := g.validity(); left >= g.minValidity() {
 			return nil
 		} else {
@@ -238,14 +243,33 @@ func (g *grant) conclude(over error) error {
 		}
 	}
 	g.verdict = impossible
-	// Taken, if it is only for the other holder that there is no quorum.
-	reason := ErrNoQuorum
-	busy := g.countLocked(func(p *place) bool { return p.busy })
-	failed := g.countLocked(func(p *place) bool { return !p.busy && p.vote == no || p.fence == no && p.vote == yes })
-	if busy > 0 && decide(len(g.places), 0, failed) != impossible {
-		reason = ErrTaken
+	return g.quorumErrorLocked("lock", granted, refused, append([]error{ErrNotAcquired}, g.reasonsLocked()...)...)
+}
+
+// reasonsLocked says why there is no quorum: it is taken if only the other holder is in
+// the way, and waiting helps if otherwise only nodes in quarantine are.
+func (g *grant) reasonsLocked() []error {
+	var busy, waiting, failed int
+	for i := range g.places {
+		p := &g.places[i]
+		_, inQuarantine := p.err.(quarantined)
+		switch {
+		case p.busy:
+			busy++
+		case p.vote == no && inQuarantine:
+			waiting++
+		case p.vote == no, p.fence == no:
+			failed++
+		}
 	}
-	return g.quorumErrorLocked("lock", granted, refused, ErrNotAcquired, reason)
+	n := len(g.places)
+	switch {
+	case busy > 0 && decide(n, 0, failed+waiting) != impossible:
+		return []error{ErrTaken}
+	case waiting > 0 && decide(n, 0, failed) != impossible:
+		return []error{ErrNoQuorum, ErrQuarantine}
+	}
+	return []error{ErrNoQuorum}
 }
 
 // setDeadlineLocked moves the deadline to where a round that began at start puts
@@ -257,6 +281,7 @@ func (g *grant) setDeadlineLocked(start instant) {
 	d = min(d, g.holdEnd())
 	if d > instant(g.deadline.Load()) {
 		g.deadline.Store(int64(d))
+		g.stood = g.pool.conf.clock.stood.Load()
 	}
 }
 

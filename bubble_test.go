@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -21,6 +23,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
@@ -36,6 +39,8 @@ import (
 type bubble struct {
 	t     *testing.T
 	nodes []*bubbleNode
+
+	vouched sync.Once
 }
 
 // inBubble runs f in a bubble with n nodes, and shuts everything down after it:
@@ -70,7 +75,20 @@ func (b *bubble) locker(opts ...redlock.Option) *redlock.Locker {
 		b.t.Fatalf("NewFromOptions: got %v, want no error", err)
 	}
 	b.t.Cleanup(func() { _ = l.Close() })
+	b.vouch()
 	return l
+}
+
+// vouch has new nodes vote at once, as Bootstrap does, but without a Locker and where some
+// are down.
+func (b *bubble) vouch() {
+	b.vouched.Do(func() {
+		for _, n := range b.nodes {
+			for field, v := range map[string]string{"run": n.runID.Load().(string), "born": "0", "maxttl": "50"} {
+				n.redis.HSet(redlock.DefaultKeyPrefix+"~guard", field, v)
+			}
+		}
+	})
 }
 
 // warm connects a Locker to all nodes and has every script known there, so that the
@@ -206,6 +224,7 @@ type bubbleNode struct {
 	there, back time.Duration // latency of requests and of replies
 	answer      string        // what every script is answered with, unless it is empty
 	native      bool          // the scripts run as Go code, see bubbleScripts
+	runID       atomic.Value  // string; new with each start of the process
 	rate        float64
 	offset      time.Duration
 	zero        time.Time // when rate and offset began
@@ -234,6 +253,7 @@ func (n *bubbleNode) boot(fatalf func(string, ...any)) {
 	n.redis = miniredis.NewMiniRedis()
 	n.redis.ClockTTL(true)
 	n.known = make(map[string]bool)
+	n.newRun()
 	c, err := n.redis.Dial() // makes the server, which the hook needs
 	if err != nil {
 		fatalf("miniredis: %v", err)
@@ -272,7 +292,12 @@ func (n *bubbleNode) kill() {
 }
 
 // restart starts it again with the data it had.
-func (n *bubbleNode) restart() { n.set(func() { n.down = false }) }
+func (n *bubbleNode) restart() {
+	n.newRun()
+	n.set(func() { n.down = false })
+}
+
+func (n *bubbleNode) newRun() { n.runID.Store(strings.ReplaceAll(uuid.NewString(), "-", "")) }
 
 // restartEmpty ends the process, if it runs, and starts it again without data.
 func (n *bubbleNode) restartEmpty() {
@@ -395,6 +420,11 @@ func (n *bubbleNode) forgetCalls() { n.set(func() { n.calls = nil }) }
 // arrived is called by the server before each command, those of scripts included: it
 // must not take the mutex for them, as the server's own is held then.
 func (n *bubbleNode) arrived(p *server.Peer, cmd string, args ...string) bool {
+	if cmd == "INFO" {
+		p.WriteBulk("# Server\r\nredis_version:7.0.15\r\nrun_id:" + n.runID.Load().(string) + "\r\nrole:master\r\n" +
+			"maxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:0\r\ncluster_enabled:0\r\n")
+		return true
+	}
 	if cmd != "EVAL" && cmd != "EVALSHA" {
 		return false
 	}
@@ -425,10 +455,12 @@ func (n *bubbleNode) arrived(p *server.Peer, cmd string, args ...string) bool {
 		return false
 	}
 	store := bubbleStore{redis: n.redis, now: n.clockLocked().UnixMicro(), counterTTL: common[0], block: number(common[1])}
-	reply := []int64{0}
+	reply := []int64{0, 0}
 	for _, r := range requests {
-		if r.op == "acquire" || r.op == "extend" {
+		if reply[0] == 0 && (r.op == "acquire" || r.op == "extend") {
 			reply[0] = store.now
+			store.left = bubbleGuard(store, args[2], common, n.runID.Load().(string))
+			reply[1] = max(store.left, 0)
 		}
 		three := bubbleScripts[r.op](store, r.keys, r.argv)
 		reply = append(reply, three[:]...)
@@ -451,7 +483,8 @@ type bubbleRequest struct {
 func parseRequests(args []string) (list []bubbleRequest, common []string) {
 	keys := args[1 : 1+number(args[0])]
 	args = args[1+len(keys):]
-	common, args = args[:2], args[2:]
+	keys = keys[1:] // the marker
+	common, args = args[:6], args[6:]
 	for ; len(keys) > 0; keys = keys[2:] {
 		kind := bubbleKinds[number(args[0])]
 		list = append(list, bubbleRequest{op: kind.op, keys: keys[:2], argv: args[1 : 1+kind.args]})
@@ -615,7 +648,7 @@ func (c *bubbleConn) deliver(w *bubbleWire, to net.Conn, isRequest bool) {
 // bubbleLua is the script that the library sends.
 var bubbleLua = sync.OnceValue(func() string {
 	var parts []string
-	for _, name := range []string{"begin", "acquire", "raise", "extend", "release", "run"} {
+	for _, name := range []string{"begin", "guard", "acquire", "raise", "extend", "release", "run"} {
 		part, err := os.ReadFile("lua/" + name + ".lua")
 		if err != nil {
 			panic(err)
@@ -636,6 +669,7 @@ type bubbleStore struct {
 	now        int64
 	counterTTL string
 	block      int64
+	left       int64 // ms without a vote, -1 for a stale caller
 }
 
 func (s bubbleStore) get(key string) (value string, exists bool) {
@@ -669,15 +703,22 @@ var bubbleScripts = map[string]func(s bubbleStore, keys, argv []string) [3]int64
 		if by := number(argv[2]); by > 0 && s.now > by {
 			return [3]int64{5, 0, 0}
 		}
+		if s.left < 0 {
+			return [3]int64{6, 0, 0}
+		}
 		if held, taken := s.get(keys[0]); taken {
 			own, mine := strings.CutPrefix(held, argv[0]+"|")
 			switch {
 			case !mine:
 				return [3]int64{3, 0, s.pttl(keys[0])}
-			case number(own) > 0:
+			case number(own) > 0 && s.left == 0:
 				return [3]int64{2, number(own), 0}
 			}
-			return [3]int64{4, 0, 0}
+			return [3]int64{4, 0, s.left}
+		}
+		if s.left > 0 {
+			s.set(keys[0], argv[0]+"|0", argv[1])
+			return [3]int64{4, 0, s.left}
 		}
 		count := s.now
 		if old, exists := s.get(keys[1]); exists {
@@ -703,11 +744,18 @@ var bubbleScripts = map[string]func(s bubbleStore, keys, argv []string) [3]int64
 		if by := number(argv[2]); by > 0 && s.now > by {
 			return [3]int64{5, 0, 0}
 		}
+		if s.left < 0 {
+			return [3]int64{6, 0, 0}
+		}
+		filled, kept := int64(22), int64(20)
+		if s.left > 0 {
+			filled, kept = 23, 21
+		}
 		held, exists := s.get(keys[0])
 		switch {
 		case !exists:
 			s.set(keys[0], argv[0]+"|0", argv[1])
-			return [3]int64{22, 0, 0}
+			return [3]int64{filled, 0, s.left}
 		case !strings.HasPrefix(held, argv[0]+"|"):
 			return [3]int64{24, 0, 0}
 		}
@@ -721,7 +769,7 @@ var bubbleScripts = map[string]func(s bubbleStore, keys, argv []string) [3]int64
 				s.expire(keys[1], s.counterTTL)
 			}
 		}
-		return [3]int64{20, 0, 0}
+		return [3]int64{kept, 0, s.left}
 	},
 	"release": func(s bubbleStore, keys, argv []string) [3]int64 {
 		held, _ := s.get(keys[0])
@@ -735,6 +783,41 @@ var bubbleScripts = map[string]func(s bubbleStore, keys, argv []string) [3]int64
 		}
 		return [3]int64{30, 0, 0}
 	},
+}
+
+// bubbleGuard is lua/guard.lua in Go: ms without a vote, -1 for a stale caller.
+func bubbleGuard(s bubbleStore, marker string, common []string, own string) int64 {
+	run, given, trusted := common[2], number(common[3]), common[5] == "1"
+	if run == "" {
+		return 0
+	}
+	stretch, _ := strconv.ParseFloat(common[4], 64)
+	get := func(field string) string { return s.redis.HGet(marker, field) }
+	set := func(field string, v int64) { s.redis.HSet(marker, field, strconv.FormatInt(v, 10)) }
+	now, born, longest := s.now/1000, number(get("born")), number(get("maxttl"))
+	known := longest > 0
+	if !known || get("run") != run && run != "?" {
+		if known && get("run") == own {
+			return -1
+		}
+		if !trusted || !known {
+			born = now
+		}
+		s.redis.HSet(marker, "run", own)
+		set("born", born)
+		longest = max(longest, given)
+		set("maxttl", longest)
+	} else if longest < given {
+		longest = given
+		set("maxttl", longest)
+	}
+	whole := int64(math.Ceil(float64(longest)*stretch)) + 100
+	left := born + whole - now
+	if left > whole {
+		set("born", now)
+		left = whole
+	}
+	return max(left, 0)
 }
 
 // TestBubbleScripts has random requests carried out by two nodes, one of which runs the
@@ -752,9 +835,13 @@ func TestBubbleScripts(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 2))
 		names := []string{"k", "k~fence"}
 		seen := make(map[int64]int) // codes
-		for step := range 600 {
+		for _, n := range b.nodes {
+			n.runID.Store("one")
+		}
+		for step := range 800 {
 			time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond)
 			now := time.Now().UnixMicro()
+			run := []string{"", "?", "one", "one", "one", "two"}[rng.IntN(6)]
 			count := func() string { // what a counter or a key may have, or nothing
 				v, _ := b.nodes[0].redis.Get(names[rng.IntN(2)])
 				if _, after, found := strings.Cut(v, "|"); found {
@@ -762,8 +849,8 @@ func TestBubbleScripts(t *testing.T) {
 				}
 				return cmp.Or(v, "0")
 			}
-			var keys []string
-			argv := []any{"2000", "64"}
+			argv := []any{"2000", "64", run, "100", "1.02", rng.IntN(2)}
+			keys := []string{"k~guard"}
 			for range 1 + rng.IntN(3) {
 				keys = append(keys, names...)
 				by := []int64{0, now - 5, now + 5}[rng.IntN(3)]
@@ -780,6 +867,11 @@ func TestBubbleScripts(t *testing.T) {
 					argv = append(argv, 4, id, count(), target)
 				}
 			}
+			if rng.IntN(20) == 0 {
+				for _, n := range b.nodes {
+					n.redis.Del("k~guard") // the node has lost data
+				}
+			}
 			if rng.IntN(40) == 0 {
 				for _, n := range b.nodes {
 					n.put(names[1], "", 0) // the counter has expired
@@ -789,7 +881,7 @@ func TestBubbleScripts(t *testing.T) {
 			for i, c := range clients {
 				reply, err := c.Eval(t.Context(), bubbleLua(), keys, argv...).Int64Slice()
 				got[i] = fmt.Sprint(reply, err)
-				for at := 1; at < len(reply); at += 3 {
+				for at := 2; at < len(reply); at += 3 {
 					seen[reply[at]]++
 				}
 				for _, k := range names {
@@ -801,7 +893,7 @@ func TestBubbleScripts(t *testing.T) {
 				t.Fatalf("step %d, %v: Go got %s, want %s as Lua", step, argv, got[1], got[0])
 			}
 		}
-		for _, code := range []int64{1, 2, 3, 4, 5, 10, 11, 20, 22, 24, 30, 31} {
+		for _, code := range []int64{1, 2, 3, 4, 5, 6, 10, 11, 20, 21, 22, 23, 24, 30, 31} {
 			if seen[code] < 10 {
 				t.Errorf("replies with code %d: got %d, want at least 10, or little was compared", code, seen[code])
 			}

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"math"
+	"sync/atomic"
 	"time"
 )
 
@@ -30,7 +31,25 @@ type runtimeClock struct{ start time.Time }
 
 func (c runtimeClock) Now() time.Duration { return time.Since(c.start) }
 
-// instant is a reading of the Locker's clock, in nanoseconds.
+// leaseClock is what leases are judged by: the Locker's clock, and the time for which
+// that is known to have stood still while the nodes' clocks went on.
+//
+// Source: ALGORITHM section 9 ("Add the median step to the elapsed time").
+type leaseClock struct {
+	Clock
+	stood atomic.Int64 // nanoseconds; never falls
+}
+
+func newLeaseClock(c Clock) *leaseClock { return &leaseClock{Clock: c} }
+
+// Now implements [Clock].
+func (c *leaseClock) Now() time.Duration { return c.Clock.Now() + time.Duration(c.stood.Load()) }
+
+// shown is what the Locker's clock itself showed, or will show, at an instant. Nodes'
+// clocks are compared with that: what is added here moves no reading already taken.
+func (c *leaseClock) shown(i instant) instant { return i.add(-time.Duration(c.stood.Load())) }
+
+// instant is a reading of the Locker's leaseClock, in nanoseconds.
 type instant int64
 
 const never = instant(math.MaxInt64)
@@ -92,8 +111,8 @@ func millis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// sample is one reading of a node's wall clock: at the local instant at, the
-// node's clock showed micros, give or take err.
+// sample is one reading of a node's wall clock: when the Locker's clock showed at, the
+// node's showed micros, give or take err.
 type sample struct {
 	micros int64
 	at     instant

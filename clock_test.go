@@ -297,7 +297,7 @@ func FuzzValidity(f *testing.F) {
 			factor = MinDrift + float64(math.Float64bits(factor)%1e6)/1e6*(MaxDrift-MinDrift)
 		}
 		ttl, grace := time.Duration(ttlNs), time.Duration(graceNs)
-		conf := config{lockConfig: lockConfig{ttl: ttl, grace: grace}, maxTTL: LongestMaxTTL, drift: factor, clock: RuntimeClock()}
+		conf := config{lockConfig: lockConfig{ttl: ttl, grace: grace}, maxTTL: LongestMaxTTL, drift: factor, clock: newLeaseClock(RuntimeClock())}
 		start, now := instant(startNs), instant(startNs+elapsedNs)
 		if now < start || conf.validate() != nil {
 			t.Skip("past the end of the clock, or too much grace with this drift")

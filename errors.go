@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Sentinels to branch on with errors.Is. What has happened to whom is in
@@ -23,6 +24,20 @@ var (
 	// answer. It is an alarm: the masters, or the way to them, are in trouble.
 	ErrNoQuorum = errors.New("redlock: no quorum")
 
+	// ErrQuarantine comes with ErrNoQuorum when masters that have no vote yet are
+	// missing for a quorum: they are new, restarted, or have lost data. NodeError has
+	// how long each will need. [Locker.Bootstrap] is the way out for new ones.
+	ErrQuarantine = errors.New("redlock: masters in quarantine")
+
+	// ErrSameServer says that an address leads to a server that another one leads to
+	// as well, by another name or database number: it would vote twice. A list in
+	// which that is found when its masters are first reached grants nothing.
+	ErrSameServer = errors.New("redlock: two masters are the same server")
+
+	// ErrNotMaster says that a node is a replica, or belongs to a cluster. It is asked
+	// nothing until that has changed.
+	ErrNotMaster = errors.New("redlock: node is no independent master")
+
 	// ErrLost says that the lease is over although nobody released it. The
 	// work it protects must stop.
 	ErrLost = errors.New("redlock: lease lost")
@@ -30,6 +45,10 @@ var (
 	// ErrExpired comes with ErrLost when the validity ran out: no renewal had
 	// been successful in time, or none was asked for.
 	ErrExpired = errors.New("redlock: validity ran out")
+
+	// ErrSuspended comes with ErrLost and ErrExpired when the validity ran out while
+	// this machine stood still, as the masters' clocks showed afterwards.
+	ErrSuspended = errors.New("redlock: local clock had stood still")
 
 	// ErrQuorumLost comes with ErrLost when the nodes reported that a quorum
 	// of them is free for others, while validity was still left.
@@ -77,6 +96,8 @@ var (
 	errUnraised    = errors.New("grant was gone before its fencing counter could be raised")
 	errBadReply    = errors.New("reply is not in the form of the script")
 	errPlanted     = errors.New("key set, but without a vote")
+	errStepped     = errors.New("clock was stepped: no vote for a time")
+	errStale       = errors.New("server was replaced behind the connection")
 	errUndecided   = errors.New("no answer by the time it was decided")
 	errUnsent      = errors.New("not sent: the attempt was over")
 )
@@ -85,8 +106,8 @@ var (
 // the sentinels that apply, the error of the context if that ended the call, and
 // whatever its node errors match.
 type QuorumError struct {
-	Op       string       // "lock", "extend" or "unlock"
-	Resource string       // as given by the caller
+	Op       string       // "lock", "extend", "unlock", "bootstrap" or "check"
+	Resource string       // as given by the caller; "" for the last two
 	Granted  int          // nodes that said yes
 	Need     int          // nodes that had to: N/2+1
 	Nodes    []*NodeError // one for each node that did not say yes
@@ -98,11 +119,12 @@ type QuorumError struct {
 // Error puts the reason first and each node's answer after it, on one line.
 func (e *QuorumError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "redlock: %s %q: ", e.Op, e.Resource)
+	fmt.Fprintf(&b, "redlock: %s", e.Op)
+	if e.Resource != "" {
+		fmt.Fprintf(&b, " %q", e.Resource)
+	}
 	for i, r := range e.reasons {
-		if i > 0 {
-			b.WriteString(", ")
-		}
+		b.WriteString([]string{": ", ", "}[min(i, 1)])
 		b.WriteString(strings.TrimPrefix(r.Error(), "redlock: "))
 	}
 	fmt.Fprintf(&b, ": %d of %d nodes needed said yes", e.Granted, e.Need)
@@ -123,11 +145,11 @@ func (e *QuorumError) Unwrap() []error {
 }
 
 // permanent reports that waiting cannot help: so many nodes refuse the key's type, or
-// the user, that the others make no quorum.
+// the user, or are none of their own, that the others make no quorum.
 func (e *QuorumError) permanent() bool {
 	hopeless := 0
 	for _, n := range e.Nodes {
-		if errors.Is(n, ErrWrongType) || errors.Is(n, ErrPermission) {
+		if errors.Is(n, ErrWrongType) || errors.Is(n, ErrPermission) || errors.Is(n, ErrSameServer) {
 			hopeless++
 		}
 	}
@@ -145,8 +167,10 @@ func (e *QuorumError) because(reason error) *QuorumError {
 // NodeError is what one node answered, or that it did not.
 type NodeError struct {
 	Node string // address, without credentials
-	Op   string // "acquire", "raise", "extend" or "release"
+	Op   string // "acquire", "raise", "extend" or "release"; "look" or "vouch"; "check"
 	Err  error
+
+	Quarantine time.Duration // how long the node has no vote yet, where that is the reason
 }
 
 // Error names the node and what it said.
@@ -156,6 +180,13 @@ func (e *NodeError) Error() string {
 
 // Unwrap gives the node's own error.
 func (e *NodeError) Unwrap() error { return e.Err }
+
+// quarantined is the outcome of a node that has no vote for so long.
+type quarantined time.Duration
+
+func (q quarantined) Error() string {
+	return fmt.Sprintf("in quarantine for %.1fs more: it is new, or may have lost keys", time.Duration(q).Seconds())
+}
 
 // keyError names the key that a node error is about.
 type keyError struct {
@@ -180,6 +211,7 @@ func lostBecause(reason error) error { return fmt.Errorf("%w: %w", ErrLost, reas
 
 var (
 	errLostExpired = lostBecause(ErrExpired)
+	errLostStill   = fmt.Errorf("%w: %w", errLostExpired, ErrSuspended)
 	errLostQuorum  = lostBecause(ErrQuorumLost)
 	errLostMaxHold = lostBecause(ErrMaxHold)
 	errClosedHeld  = fmt.Errorf("%w: %w", ErrReleased, ErrClosed)

@@ -50,6 +50,9 @@ func ExampleLocker_Do() {
 		log.Panic(err)
 	}
 	defer locker.Close()
+	if err := locker.Bootstrap(context.Background()); err != nil { // these masters are new
+		log.Panic(err)
+	}
 
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -78,6 +81,9 @@ func ExampleLocker_TryLock() {
 		log.Panic(err)
 	}
 	defer locker.Close()
+	if err := locker.Bootstrap(context.Background()); err != nil { // these masters are new
+		log.Panic(err)
+	}
 
 	ctx := context.Background()
 	for range 2 {
@@ -114,6 +120,9 @@ func ExampleLease_Fence() {
 		log.Panic(err)
 	}
 	defer locker.Close()
+	if err := locker.Bootstrap(context.Background()); err != nil { // these masters are new
+		log.Panic(err)
+	}
 
 	ctx := context.Background()
 	store := fencedStore{values: map[string]string{}, largest: map[string]int64{}}
@@ -179,6 +188,9 @@ func ExampleWithObserver() {
 		log.Panic(err)
 	}
 	ctx := context.Background()
+	if err := locker.Bootstrap(ctx); err != nil { // these masters are new
+		log.Panic(err)
+	}
 	lease, err := locker.Lock(ctx, "stock:item-1")
 	if err != nil {
 		log.Panic(err)

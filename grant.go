@@ -22,6 +22,7 @@ type grant struct {
 	key, counterKey string
 	ttlMillis       int64
 	start           instant     // when the attempt began; every deadline is counted from such a moment
+	stood           int64       // the clock's, when the deadline was last set; guarded by mu
 	abandoned       atomic.Bool // nothing but releases may be sent any more
 	deadline        atomic.Int64
 	traces          []trace // traces[i] belongs to lane i
@@ -51,9 +52,10 @@ type grant struct {
 type place struct {
 	counter int64 // given with the grant here; 0 = no vote
 	vote    ballot
-	fence   ballot // whether the node is known to count at least the target
-	held    bool   // the key is believed to be there
-	had     bool   // the key was there at some time
+	fence   ballot  // whether the node is known to count at least the target
+	held    bool    // the key is believed to be there
+	had     bool    // the key was there at some time
+	keepsTo instant // until then the node has to have the key
 	release ballot
 	unsent  bool // no message has reached the node, nor will one
 	busy    bool // it said that somebody else has the key
@@ -77,6 +79,9 @@ func newGrant(p *pool, resource string, lc lockConfig) (*grant, error) {
 	id, err := uuid.NewRandom()
 	if err != nil {
 		return nil, err // the system has no random numbers
+	}
+	if broken.reuseID {
+		id = uuid.NewSHA1(uuid.NameSpaceOID, fmt.Appendf(nil, "%p %s", p, resource))
 	}
 	n := len(p.lanes)
 	counterKey := p.conf.keyPrefix + resource + fenceSuffix
@@ -141,6 +146,11 @@ func (g *grant) countLocked(is func(*place) bool) int {
 	return n
 }
 
+// keyLife is the least time a node keeps the key after a request sent at start.
+func (g *grant) keyLife(start instant) instant {
+	return start.add(g.ttl - driftAllowance(g.ttl, g.pool.conf.drift))
+}
+
 func (g *grant) validity() time.Duration {
 	return validity(instant(g.deadline.Load()), g.pool.now())
 }
@@ -162,7 +172,8 @@ func (g *grant) quorumErrorLocked(name string, granted int, failed func(*place) 
 			if err == errNodeTimeout {
 				err = g.timeoutError()
 			}
-			e.Nodes = append(e.Nodes, &NodeError{Node: g.pool.lanes[i].addr, Op: o.String(), Err: err})
+			left, _ := err.(quarantined)
+			e.Nodes = append(e.Nodes, &NodeError{Node: g.pool.lanes[i].addr, Op: o.String(), Err: err, Quarantine: time.Duration(left)})
 		}
 	}
 	return e

@@ -2,11 +2,9 @@ package redlock
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"math"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,21 +52,33 @@ type lane struct {
 	timeout time.Duration // for one exchange
 	conf    *config
 
-	counterTTL any // int64, ms
-	events     *events
-	quit       context.Context // ends when Close waits no longer
+	events *events
+	roster *roster
+	watch  *watch
+	quit   context.Context // ends when Close waits no longer
 
-	wake   chan struct{}          // holds one token: there may be something to do
-	sample atomic.Pointer[sample] // the node's clock; nil until it was first reached
+	wake       chan struct{}              // holds one token: there may be something to do
+	sample     atomic.Pointer[sample]     // the node's clock; nil until it was first reached
+	skewed     atomic.Bool                // that clock is too far from the others
+	wantSample atomic.Bool                // somebody needs a new one
+	orders     atomic.Int32               // an order of the watch
+	votesAt    atomic.Int64               // when the node has a vote again, an instant
+	warned     atomic.Bool                // a caller who waits for that has been told
+	inspected  atomic.Pointer[inspection] // what the node said of itself
 
 	mu      sync.Mutex
 	queue   []*request // guarded by mu
-	down    error      // why the node is not asked, nil while it is; written by run's goroutine under mu
+	errands []*errand  // guarded by mu
+	down    error      // why the node is not asked, nil while it is; written by serve's goroutine under mu
 	closeBy instant    // guarded by mu; never until Close: when to give up
 
-	// Used by the goroutine of run alone.
-	client  *redis.Client // nil while there is no connection
-	conn    *redis.Conn   // the client's one connection
+	// Used by the goroutine of serve alone.
+	client   *redis.Client // nil while there is no connection
+	conn     *redis.Conn   // the client's one connection
+	run      string        // id of the server at its other end
+	guarding guarding      // what the scripts are told first
+	view     clockView
+
 	pending []*request    // taken from queue, sent next
 	spare   []*request    // the slice that queue gets when it is taken
 	backlog []retry       // releases to be sent again
@@ -85,29 +95,23 @@ type trace struct {
 	deadBy instant // messages without a reply do nothing after this
 }
 
-// retry is a release that has to go out again: the node did not confirm it, or
-// a lost message of the same attempt may still arrive.
-type retry struct {
-	*request
-	at, until instant
-	wait      time.Duration
-}
-
-func newLane(quit context.Context, index int, opt redis.Options, conf *config, ev *events) *lane {
+func newLane(p *pool, index int, opt redis.Options, g guarding) *lane {
 	n := &lane{
-		index:   index,
-		addr:    opt.Addr,
-		opt:     opt,
-		timeout: conf.laneTimeout(),
-		conf:    conf,
-		events:  ev,
-
-		counterTTL: millis(conf.counterTTL()),
-
-		quit:    quit,
-		wake:    make(chan struct{}, 1),
-		closeBy: never,
+		index:    index,
+		addr:     opt.Addr,
+		opt:      opt,
+		timeout:  p.conf.laneTimeout(),
+		conf:     p.conf,
+		events:   p.events,
+		roster:   p.roster,
+		watch:    p.watch,
+		guarding: g,
+		view:     newClockView(),
+		quit:     p.quit,
+		wake:     make(chan struct{}, 1),
+		closeBy:  never,
 	}
+	n.votesAt.Store(math.MinInt64)
 	lockProfile(&n.opt, n.timeout)
 	return n
 }
@@ -137,7 +141,7 @@ func (n *lane) poke() {
 	}
 }
 
-// shut makes run end as soon as nothing is left to send, or the node does not
+// shut makes serve end as soon as nothing is left to send, or the node does not
 // answer, or at by.
 func (n *lane) shut(by instant) {
 	n.mu.Lock()
@@ -146,8 +150,8 @@ func (n *lane) shut(by instant) {
 	n.poke()
 }
 
-// run is the lane's goroutine.
-func (n *lane) run() {
+// serve is the lane's goroutine.
+func (n *lane) serve() {
 	defer n.hangUp()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -155,6 +159,7 @@ func (n *lane) run() {
 	for {
 		closeBy := n.take()
 		n.trim(now)
+		n.heed(now)
 		if n.down != nil && now < n.probeAt {
 			n.failPending(n.down, now)
 		}
@@ -214,10 +219,13 @@ func (n *lane) due() instant {
 	switch {
 	case n.down != nil:
 		return n.probeAt
-	case len(n.pending) > 0:
+	case len(n.pending) > 0 || n.hasChores():
 		return math.MinInt64
 	}
 	due := never
+	if n.view.suspect {
+		due = n.view.judgeBy
+	}
 	for i := range n.backlog {
 		due = min(due, n.backlog[i].at)
 	}
@@ -236,10 +244,41 @@ func (n *lane) cycle(now instant) instant {
 		n.comeUp(now)
 		n.trim(now)
 	}
+	if err := n.chores(now); err != nil {
+		n.hangUp()
+		n.goDown(err, now)
+		return now
+	}
 	if batch := n.batch(now); len(batch) > 0 {
 		now = n.exchange(batch, now)
 	}
 	return now
+}
+
+// hasChores reports whether there is something to do that is no request.
+func (n *lane) hasChores() bool {
+	if n.view.marking || n.wantSample.Load() {
+		return true
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.errands) > 0
+}
+
+// chores does it, before the next batch. Its error is that of a connection which is of no
+// more use.
+func (n *lane) chores(now instant) error {
+	if n.view.marking {
+		if err := n.mark(now); err != nil {
+			return err
+		}
+	}
+	if n.wantSample.Swap(false) {
+		if err := n.readClock(context.Background(), n.conn); !survives(err) {
+			return err
+		}
+	}
+	return n.runErrands()
 }
 
 // batch picks what to send next: releases whose time has come again, then what
@@ -263,22 +302,24 @@ func (n *lane) batch(now instant) []*request {
 	return batch
 }
 
-// prune forgets the releases of keys that have expired by now.
-func (n *lane) prune(now instant) {
-	n.backlog = slices.DeleteFunc(n.backlog, func(b retry) bool { return now >= b.until })
-}
-
 // exchange sends a batch and hands out the replies. It returns what time it is then:
 // reading the clock is a system call, and a lane does so once per exchange.
 func (n *lane) exchange(batch []*request, now instant) instant {
 	replies, now, failure := n.perform(batch, n.replies[:0], now)
 	var resend []*request
 	var unwritable error
+	voidForAll, voidForGrants := n.voteless(now)
 	for i, r := range batch {
 		rep, tr := replies[i], &r.grant.traces[n.index]
+		if rep.void = voidForAll; r.op == opAcquire {
+			rep.void = voidForGrants
+		}
+		if rep.code == codeStale {
+			failure = errStale
+		}
 		if rep.err != nil && !isReply(rep.err) { // it may still be carried out
 			if r.op == opAcquire || r.op == opExtend { // which could set the key
-				tr.deadBy = max(tr.deadBy, n.sample.Load().deadBy(r.end, n.conf.drift))
+				tr.deadBy = max(tr.deadBy, n.deadBy(r.end))
 			}
 			if !isTimeout(rep.err) && !r.resent && (r.op == opRelease || now < r.end) {
 				r.resent = true // goes out once more on the next connection
@@ -326,10 +367,11 @@ func (n *lane) perform(batch []*request, replies []reply, sent instant) (_ []rep
 	}
 	received = n.now()
 	if err == nil {
-		var micros int64
-		if micros, replies, err = parseReplies(values, len(batch), replies); err == nil {
-			if micros > 0 {
-				n.observeClock(takeSample(micros, sent, received))
+		var h heading
+		if h, replies, err = parseReplies(values, len(batch), replies); err == nil {
+			if h.micros > 0 {
+				n.observeClock(h.micros, sent, received)
+				n.noteQuarantine(h.left, received)
 			}
 			return replies, received, nil
 		}
@@ -354,13 +396,13 @@ func (n *lane) perform(batch []*request, replies []reply, sent instant) (_ []rep
 
 // command sends requests as one command; lua/begin.lua says what it is made of.
 func (n *lane) command(batch []*request, call [2]any) ([]any, error) {
-	args := append(n.args[:0], call[0], call[1], 2*len(batch))
+	args := append(n.args[:0], call[0], call[1], 1+2*len(batch), &n.guarding.marker)
 	for _, r := range batch {
 		r.grant.traces[n.index].sent = true
-		r.notAfter = n.sample.Load().notAfter(r.end, n.conf.drift)
+		r.notAfter = n.notAfter(r.end)
 		args = append(args, &r.grant.key, &r.grant.counterKey)
 	}
-	args = append(args, n.counterTTL, fenceBlock)
+	args = append(args, n.guarding.args[:]...)
 	for _, r := range batch {
 		args = r.appendArgs(args)
 	}
@@ -388,51 +430,16 @@ func (r *request) appendArgs(args []any) []any {
 	return args
 }
 
-func (n *lane) observeClock(next sample) {
-	if old := n.sample.Load(); old == nil || old.better(next, n.conf.drift) {
-		n.sample.Store(&next)
-	}
+// notAfter is the latest node time at which a request that lives until end may still be
+// carried out.
+func (n *lane) notAfter(end instant) int64 {
+	return n.sample.Load().notAfter(n.conf.clock.shown(end), n.conf.drift)
 }
 
-// settle decides whether a release has to go out again.
-func (n *lane) settle(r *request, tr *trace, rep reply, now instant) {
-	if rep.err != nil {
-		n.retryRelease(r, now.add(firstBackoff))
-		return
-	}
-	n.dropRetry(r)
-	if tr.deadBy > now {
-		n.retryRelease(r, tr.deadBy)
-	}
-}
-
-// retryRelease puts a release into the backlog, once, until the key must have expired:
-// what was sent before the release can set it until its node timeout is over, and what
-// was lost until it is dead.
-func (n *lane) retryRelease(r *request, at instant) {
-	if r.kept {
-		return
-	}
-	r.kept = true
-	last := max(r.end, r.grant.traces[n.index].deadBy)
-	until := last.add(r.grant.ttl + driftAllowance(r.grant.ttl, n.conf.drift))
-	n.backlog = append(n.backlog, retry{request: r, at: at, until: until, wait: firstBackoff})
-}
-
-func (n *lane) dropRetry(r *request) {
-	if !r.kept {
-		return
-	}
-	r.kept = false
-	for i := range n.backlog {
-		if n.backlog[i].request == r {
-			last := len(n.backlog) - 1
-			n.backlog[i] = n.backlog[last]
-			n.backlog[last] = retry{}
-			n.backlog = n.backlog[:last]
-			return
-		}
-	}
+// deadBy is when the node's clock has passed notAfter(end).
+func (n *lane) deadBy(end instant) instant {
+	shown := n.conf.clock.shown(end)
+	return n.sample.Load().deadBy(shown, n.conf.drift).add(end.sub(shown))
 }
 
 // deliver reports the outcome of a request to its attempt.
@@ -453,6 +460,7 @@ func (n *lane) failPending(err error, now instant) {
 	}
 	n.pending = nil
 	n.prune(now)
+	n.failErrands(err)
 }
 
 // goDown stops asking the node. It is probed in the background until it answers.
@@ -500,74 +508,6 @@ func (n *lane) abandon(now instant) {
 
 func nextBackoff(d time.Duration) time.Duration {
 	return min(max(2*d, firstBackoff), maxBackoff)
-}
-
-// connect opens the lane's next connection and reads the node's clock over it,
-// before it carries anything else.
-func (n *lane) connect() error {
-	ctx, cancel := context.WithTimeout(n.quit, n.opt.DialTimeout)
-	defer cancel()
-	// The lane dials, not the client: that would log each failure, and go on
-	// dialling on its own.
-	conn, err := dialer(&n.opt)(ctx, n.opt.Network, n.opt.Addr)
-	if err != nil {
-		return err
-	}
-	opt := n.opt
-	opt.Dialer = dialOnce(conn)
-	client := redis.NewClient(&opt)
-	for range 2 { // the first exchange includes the handshake: its time tells little
-		sent := n.now()
-		t, err := client.Time(ctx).Result()
-		if err != nil {
-			_ = client.Close()
-			_ = conn.Close() // in case the client never took it
-			return nodeFailure(err)
-		}
-		n.observeClock(takeSample(t.UnixMicro(), sent, n.now()))
-	}
-	n.client, n.conn = client, client.Conn()
-	return nil
-}
-
-// dialer is the caller's dialer, or one that heeds its context, with TLS too.
-func dialer(o *redis.Options) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	switch {
-	case o.Dialer != nil:
-		return o.Dialer
-	case o.TLSConfig != nil:
-		return (&tls.Dialer{Config: o.TLSConfig}).DialContext
-	}
-	return redis.NewDialer(o)
-}
-
-// dialOnce is a dialer that gives out conn, and after that only connections that
-// are broken: the client must not get a second one unnoticed.
-func dialOnce(conn net.Conn) func(context.Context, string, string) (net.Conn, error) {
-	var dialed atomic.Bool
-	return func(context.Context, string, string) (net.Conn, error) {
-		if dialed.Swap(true) {
-			return brokenConn{conn}, nil
-		}
-		return conn, nil
-	}
-}
-
-// brokenConn fails every transfer. An error of the dialer would do the same, but the
-// client logs those.
-type brokenConn struct{ net.Conn }
-
-var errBroken = errors.New("connection was closed by the node")
-
-func (brokenConn) Read([]byte) (int, error)  { return 0, errBroken }
-func (brokenConn) Write([]byte) (int, error) { return 0, errBroken }
-
-func (n *lane) hangUp() {
-	if n.client != nil {
-		_ = n.conn.Close() // neither has anything to say: the connection is given up
-		_ = n.client.Close()
-		n.client, n.conn = nil, nil
-	}
 }
 
 func isTimeout(err error) bool {

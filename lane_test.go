@@ -16,8 +16,8 @@ func idleLane(t *testing.T) (*lane, func(now instant) *request) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newPool(conf, nil, nil)
-	n := newLane(t.Context(), 0, redis.Options{Addr: "a:1"}, conf, nil)
+	p := newPool(conf, nil, newEvents(nil, conf.logger))
+	n := newLane(p, 0, redis.Options{Addr: "a:1"}, guarding{})
 	p.lanes = append(p.lanes, n)
 	return n, func(now instant) *request {
 		g, err := newGrant(p, "r", conf.lockConfig)

@@ -1,6 +1,8 @@
 package redlock
 
 import (
+	"log/slog"
+	"math"
 	"sync"
 	"time"
 )
@@ -19,6 +21,10 @@ type Observer struct {
 	NodeDown     func(Event) // a node stopped answering and is probed until it does; Err says why
 	NodeUp       func(Event) // it answers again
 	NodeForgot   func(Event) // a node had lost a key it was holding: it restarted empty, was flushed, or its clock jumped
+	Quarantined  func(Event) // a node has no vote for a time, Elapsed says how long: it is new, restarted, or lost data
+	ClockStepped func(Event) // a node's wall clock was moved by Elapsed, which is negative for back; it is in quarantine
+	StoodStill   func(Event) // the local clock had stood still for Elapsed, and the leases were shortened by that
+	Warning      func(Event) // something about a node makes locks less safe than they should be, Err says what
 	Dropped      func(n int) // n events could not be kept because the callbacks were too slow
 }
 
@@ -36,10 +42,10 @@ type Event struct {
 // maxEvents is how many events wait for slow callbacks before some are dropped.
 const maxEvents = 1 << 14
 
-// events queues what happened for the observer. A nil *events is one that nobody
-// observes.
+// events queues what happened, for the observer and for the log.
 type events struct {
 	observer Observer
+	logger   func() *slog.Logger
 	wake     chan struct{}
 
 	mu      sync.Mutex
@@ -53,11 +59,16 @@ type notice struct {
 	event Event
 }
 
-func newEvents(o *Observer) *events {
+func newEvents(o *Observer, logger func() *slog.Logger) *events {
 	if o == nil {
-		return nil
+		o = new(Observer)
 	}
-	return &events{observer: *o, wake: make(chan struct{}, 1)}
+	return &events{observer: *o, logger: logger, wake: make(chan struct{}, 1)}
+}
+
+// log queues a warning for the operator.
+func (e *events) log(text string, attrs ...any) {
+	e.add(func(Event) { e.logger().Warn("redlock: "+text, attrs...) }, Event{})
 }
 
 // add queues an event. It never waits.
@@ -110,56 +121,73 @@ func (e *events) run() {
 	}
 }
 
+// What costs something to find out is only found out if somebody wants to know.
+
 func (e *events) acquired(g *grant, began time.Time) {
-	if e != nil {
-		e.add(e.observer.Acquired, Event{Resource: g.resource, Fence: firstFence(g.target), Elapsed: time.Since(began), Validity: g.validity()})
+	if call := e.observer.Acquired; call != nil {
+		e.add(call, Event{Resource: g.resource, Fence: firstFence(g.target), Elapsed: time.Since(began), Validity: g.validity()})
 	}
 }
 
 func (e *events) notAcquired(resource string, began time.Time, err error) {
-	if e != nil {
-		e.add(e.observer.NotAcquired, Event{Resource: resource, Elapsed: time.Since(began), Err: err})
-	}
+	e.add(e.observer.NotAcquired, Event{Resource: resource, Elapsed: time.Since(began), Err: err})
 }
 
 func (e *events) extended(g *grant) {
-	if e != nil {
-		e.add(e.observer.Extended, Event{Resource: g.resource, Fence: firstFence(g.target), Validity: g.validity()})
+	if call := e.observer.Extended; call != nil {
+		e.add(call, Event{Resource: g.resource, Fence: firstFence(g.target), Validity: g.validity()})
 	}
 }
 
 func (e *events) extendFailed(g *grant, err error) {
-	if e != nil {
-		e.add(e.observer.ExtendFailed, Event{Resource: g.resource, Fence: firstFence(g.target), Validity: g.validity(), Err: err})
+	if call := e.observer.ExtendFailed; call != nil {
+		e.add(call, Event{Resource: g.resource, Fence: firstFence(g.target), Validity: g.validity(), Err: err})
 	}
 }
 
 func (e *events) lost(g *grant, err error) {
-	if e != nil {
-		e.add(e.observer.Lost, Event{Resource: g.resource, Fence: firstFence(g.target), Validity: g.validity(), Err: err})
+	if call := e.observer.Lost; call != nil {
+		e.add(call, Event{Resource: g.resource, Fence: firstFence(g.target), Validity: g.validity(), Err: err})
 	}
 }
 
 func (e *events) released(g *grant, since time.Time) {
-	if e != nil {
-		e.add(e.observer.Released, Event{Resource: g.resource, Fence: firstFence(g.target), Elapsed: time.Since(since)})
+	if call := e.observer.Released; call != nil {
+		e.add(call, Event{Resource: g.resource, Fence: firstFence(g.target), Elapsed: time.Since(since)})
 	}
 }
 
 func (e *events) nodeDown(addr string, err error) {
-	if e != nil {
-		e.add(e.observer.NodeDown, Event{Node: addr, Err: err})
-	}
+	e.add(e.observer.NodeDown, Event{Node: addr, Err: err})
 }
 
-func (e *events) nodeUp(addr string) {
-	if e != nil {
-		e.add(e.observer.NodeUp, Event{Node: addr})
-	}
-}
+func (e *events) nodeUp(addr string) { e.add(e.observer.NodeUp, Event{Node: addr}) }
 
 func (e *events) nodeForgot(g *grant, addr string) {
-	if e != nil {
-		e.add(e.observer.NodeForgot, Event{Node: addr, Resource: g.resource, Fence: firstFence(g.target)})
-	}
+	e.add(e.observer.NodeForgot, Event{Node: addr, Resource: g.resource, Fence: firstFence(g.target)})
+}
+
+func (e *events) nodeQuarantined(addr string, left time.Duration) {
+	e.add(e.observer.Quarantined, Event{Node: addr, Elapsed: left})
+}
+
+func (e *events) nodeStepped(addr string, by time.Duration) {
+	e.add(e.observer.ClockStepped, Event{Node: addr, Elapsed: by})
+	e.log("clock of a master was stepped, it has no vote for a time", "node", addr, "by", by.Round(time.Millisecond))
+}
+
+func (e *events) stoodStill(d time.Duration) {
+	e.add(e.observer.StoodStill, Event{Elapsed: d})
+	e.log("the local clock had stood still, leases are shortened by that", "for", d.Round(time.Millisecond))
+}
+
+func (e *events) warning(addr string, err error) {
+	e.add(e.observer.Warning, Event{Node: addr, Err: err})
+	e.log(err.Error(), "node", addr)
+}
+
+// waiting is the warning of a Lock that waits for a node to have a vote again.
+func (e *events) waiting(addr string, left time.Duration) {
+	e.log("a Lock waits for a master in quarantine", "node", addr,
+		"seconds", math.Ceil(left.Seconds()), "hint", bootstrapHint)
 }

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"fmt"
+	"log/slog"
 	"time"
 )
 
@@ -43,7 +44,10 @@ type config struct {
 	drift     float64
 	keyPrefix string
 	observer  *Observer
-	clock     Clock
+	clock     *leaseClock
+	guard     bool // restart guard
+	trusted   bool // the nodes' disks
+	logger    func() *slog.Logger
 }
 
 type lockConfig struct {
@@ -133,7 +137,36 @@ func WithObserver(o Observer) Option { return option(func(c *config) { c.observe
 
 // WithClock sets the clock that validities are judged by: [SystemClock] by
 // default. It is there for tests, which give [RuntimeClock] or one of their own.
-func WithClock(clock Clock) Option { return option(func(c *config) { c.clock = clock }) }
+func WithClock(clock Clock) Option { return option(func(c *config) { c.clock.Clock = clock }) }
+
+// WithoutRestartGuard lets a master vote at once after it restarted or was emptied. This
+// is unsafe: if one that had helped to grant a lease comes back without the key, another
+// client can be granted the resource while the lease is valid. It is there for tests,
+// and for a single master whose loss of data is meant to free all locks.
+//
+// All clients of some masters need the guard, or it guards none of them.
+//
+// Source: ALGORITHM section 8.
+func WithoutRestartGuard() Option { return option(func(c *config) { c.guard = false }) }
+
+// WithTrustedDisk lets a master vote at once after it restarted, if it still has its data.
+// That is safe only where each write is on disk before it is answered, by "appendonly
+// yes" and "appendfsync always"; a master that says it has no append-only file is not
+// trusted. One that comes back empty is still caught.
+//
+// Source: ALGORITHM section 8, "TrustDisk".
+func WithTrustedDisk() Option { return option(func(c *config) { c.trusted = true }) }
+
+// WithLogger sets where a Locker says what an operator should know and no error tells:
+// why a Lock waits for masters in quarantine, what is wrong with a master, a clock
+// that was stepped. By default that is [slog.Default] of the moment. A nil logger
+// silences it.
+func WithLogger(l *slog.Logger) Option {
+	if l == nil {
+		l = slog.New(slog.DiscardHandler)
+	}
+	return option(func(c *config) { c.logger = func() *slog.Logger { return l } })
+}
 
 func newConfig(opts []Option) (*config, error) {
 	c := &config{
@@ -141,7 +174,9 @@ func newConfig(opts []Option) (*config, error) {
 		maxTTL:     DefaultMaxTTL,
 		drift:      DefaultDrift,
 		keyPrefix:  DefaultKeyPrefix,
-		clock:      SystemClock(),
+		clock:      newLeaseClock(SystemClock()),
+		guard:      true,
+		logger:     slog.Default,
 	}
 	for i, o := range opts {
 		if o == nil {
@@ -179,7 +214,8 @@ func (c *config) validate() error {
 			fmt.Sprintf("WithDrift(%v): must be from %v to %v", c.drift, MinDrift, MaxDrift)},
 		{len(c.keyPrefix) <= maxKeyPrefix,
 			fmt.Sprintf("WithKeyPrefix of %d bytes: must be at most %d", len(c.keyPrefix), maxKeyPrefix)},
-		{c.clock != nil, "WithClock(nil): there must be a clock"},
+		{c.clock.Clock != nil, "WithClock(nil): there must be a clock"},
+		{c.guard || !c.trusted, "WithTrustedDisk relaxes the restart guard, which WithoutRestartGuard switches off: give one of them"},
 	})
 	if err != nil {
 		return err

@@ -50,7 +50,9 @@ func TestDefaults(t *testing.T) {
 		"re-entry":    {c.reentry, false},
 		"key prefix":  {c.keyPrefix, "redlock:"},
 		"observer":    {c.observer, (*Observer)(nil)},
-		"clock":       {c.clock, SystemClock()},
+		"clock":       {c.clock.Clock, SystemClock()},
+		"guard":       {c.guard, true},
+		"trusted":     {c.trusted, false},
 	} {
 		if v[0] != v[1] {
 			t.Errorf("%s: got %v, want %v", name, v[0], v[1])

@@ -15,6 +15,9 @@ type pool struct {
 	lanes   []*lane
 	keeper  *keeper
 	events  *events
+	roster  *roster
+	watch   *watch
+	list    string        // fingerprint of the masters
 	closing chan struct{} // closed when no new attempt may begin
 
 	quit      context.Context // of the lanes; ends when stop waits no longer
@@ -32,9 +35,18 @@ func newPool(c *config, masters []redis.Options, ev *events) *pool {
 		closing: make(chan struct{}),
 	}
 	p.quit, p.quitNow = context.WithCancel(context.Background())
+	addrs := make([]string, len(masters))
 	for i := range masters {
-		p.lanes = append(p.lanes, newLane(p.quit, i, masters[i], c, ev))
+		addrs[i] = masters[i].Addr
 	}
+	g := newGuarding(c, addrs)
+	p.list = g.list
+	p.roster = newRoster(addrs)
+	p.watch = &watch{clock: c.clock, keeper: p.keeper, events: ev}
+	for i := range masters {
+		p.lanes = append(p.lanes, newLane(p, i, masters[i], g))
+	}
+	p.watch.lanes = p.lanes
 	return p
 }
 
@@ -45,12 +57,10 @@ func (p *pool) now() instant { return instant(p.conf.clock.Now()) }
 func (p *pool) start() {
 	p.startOnce.Do(func() {
 		for _, lane := range p.lanes {
-			p.lanesRun.Go(func() error { lane.run(); return nil })
+			p.lanesRun.Go(func() error { lane.serve(); return nil })
 		}
 		p.watchers.Go(func() error { p.keeper.run(); return nil })
-		if p.events != nil {
-			p.watchers.Go(func() error { p.events.run(); return nil })
-		}
+		p.watchers.Go(func() error { p.events.run(); return nil })
 	})
 }
 
@@ -60,9 +70,9 @@ func (p *pool) start() {
 // Source: ALGORITHM section 4, "hint".
 func (p *pool) hint(timeout time.Duration) int64 {
 	var latest int64
-	now := p.now()
+	now := p.conf.clock.shown(p.now())
 	for _, lane := range p.lanes {
-		if s := lane.sample.Load(); s != nil {
+		if s := lane.sample.Load(); s != nil && !lane.skewed.Load() {
 			latest = max(latest, s.estimate(now))
 		}
 	}
@@ -70,6 +80,25 @@ func (p *pool) hint(timeout time.Duration) int64 {
 		return 0
 	}
 	return latest + timeout.Microseconds()
+}
+
+// awaitVotes is how long to wait for nodes in quarantine, after an attempt that failed for
+// want of their votes. It has the operator told, once for each quarantine.
+func (p *pool) awaitVotes(e *QuorumError) time.Duration {
+	const atMost = time.Second // somebody may vouch for them
+	wait := atMost
+	for _, n := range e.Nodes {
+		if n.Quarantine == 0 {
+			continue
+		}
+		wait = min(wait, n.Quarantine)
+		for _, lane := range p.lanes {
+			if lane.addr == n.Node && !lane.warned.Swap(true) {
+				p.events.waiting(n.Node, n.Quarantine)
+			}
+		}
+	}
+	return wait
 }
 
 // stop lets the lanes send what they have, for grace at the most, and waits for every
@@ -83,9 +112,7 @@ func (p *pool) stop(grace time.Duration) {
 	}
 	_ = p.lanesRun.Wait() // a lane reports to its callers, not here
 	p.keeper.close()
-	if p.events != nil {
-		p.events.close()
-	}
+	p.events.close()
 	_ = p.watchers.Wait()
 	p.quitNow()
 }

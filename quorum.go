@@ -8,7 +8,7 @@ package redlock
 // share a node; that node is what keeps two holders apart.
 //
 // Source: distlock, step 3 ("N/2+1"); ALGORITHM section 1.
-func quorum(n int) int { return n/2 + 1 }
+func quorum(n int) int { return n/2 + 1 - broken.fewerVotes }
 
 // verdict is what a count of votes amounts to.
 type verdict int

@@ -56,7 +56,7 @@ func NewFromOptions(masters []*redis.Options, opts ...Option) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Locker{conf: conf, pool: newPool(conf, nodes, newEvents(conf.observer))}, nil
+	return &Locker{conf: conf, pool: newPool(conf, nodes, newEvents(conf.observer, conf.logger))}, nil
 }
 
 // Lock grants a lease on resource, waiting until a quorum of the masters grants it
@@ -64,16 +64,19 @@ func NewFromOptions(masters []*redis.Options, opts ...Option) (*Locker, error) {
 // the same resource are served in the order they came.
 //
 // A resource is any string of 1 to [MaxResourceLength] bytes that does not end in
-// "~fence". The lease has at least half of its TTL left when it is returned, and
+// "~fence" or "~guard". The lease has at least half of its TTL left when it is returned, and
 // less than the TTL by the drift and by the time the attempt took. It is renewed in
 // the background until Unlock, unless [WithoutRenewal] is given.
 //
 // Bad arguments give an error that matches [ErrConfig]; [ErrClosed] and [ErrReentry]
 // stand for themselves. Any other error matches [ErrNotAcquired]; if ctx ended it
 // matches ctx.Err() too, and [ErrTaken] or [ErrNoQuorum] for what the last attempt
-// ended with; [*QuorumError] has each node's answer. A resource whose key holds
+// ended with; [*QuorumError] has each node's answer. While too many masters have no vote
+// because they are new or may have lost keys ([ErrQuarantine]), Lock waits for them, and
+// says so in the log (see [WithLogger]) and how long it will take. A resource whose key holds
 // something else ([ErrWrongType]), and nodes that refuse the user ([ErrPermission]),
-// end the waiting if they are so many that no quorum is left.
+// end the waiting if they are so many that no quorum is left. Two masters that are one
+// server ([ErrSameServer]) end it in any case.
 //
 // After an error no lease is held. Every node that may have set the key is told to
 // drop it, as often as it takes; one that cannot be reached keeps it for at most the
@@ -87,7 +90,7 @@ func (l *Locker) Lock(ctx context.Context, resource string, opts ...LockOption) 
 // TryLock is [Locker.Lock] with one attempt: it waits for the nodes' answers, at most
 // a node timeout (two where fencing counters differ), but not for another holder.
 // The error of a resource that somebody has matches [ErrTaken], that of masters in
-// trouble [ErrNoQuorum]. If ctx ended the attempt neither is known.
+// trouble [ErrNoQuorum], and [ErrQuarantine] if they only have to wait. If ctx ended the attempt neither is known.
 func (l *Locker) TryLock(ctx context.Context, resource string, opts ...LockOption) (*Lease, error) {
 	return l.acquire(ctx, "TryLock", resource, opts, l.tryOnce)
 }
@@ -144,6 +147,9 @@ func (l *Locker) acquire(ctx context.Context, name, resource string, opts []Lock
 			return nil, fmt.Errorf("redlock: %s %q: %w", name, resource, ErrReentry)
 		}
 	}
+	if err := l.pool.roster.misconfiguration(); err != nil {
+		return nil, fmt.Errorf("redlock: %s %q: %w: %w", name, resource, ErrNotAcquired, err)
+	}
 	l.pool.start()
 	began := time.Now()
 	g, err := try(ctx, resource, lc)
@@ -161,8 +167,11 @@ func checkCall(ctx context.Context, name, resource string) error {
 		return configErrorf("%s: the resource is empty", name)
 	case len(resource) > MaxResourceLength:
 		return configErrorf("%s: the resource has %d bytes: at most %d are allowed", name, len(resource), MaxResourceLength)
-	case strings.HasSuffix(resource, fenceSuffix):
-		return configErrorf("%s: resource %q ends in %q, which marks the library's own keys", name, resource, fenceSuffix)
+	}
+	for _, suffix := range []string{fenceSuffix, guardSuffix} {
+		if strings.HasSuffix(resource, suffix) {
+			return configErrorf("%s: resource %q ends in %q, which marks the library's own keys", name, resource, suffix)
+		}
 	}
 	return nil
 }
@@ -203,7 +212,11 @@ func (l *Locker) waitFor(ctx context.Context, resource string, lc lockConfig) (*
 			return nil, err
 		}
 		l.turns.failed(c, verdict)
-		if err := until(ctx, l.pool.closing, c.line.poked, retryDelay(failed)); err != nil {
+		delay := retryDelay(failed)
+		if errors.Is(err, ErrQuarantine) {
+			delay = max(delay, l.pool.awaitVotes(verdict))
+		}
+		if err := until(ctx, l.pool.closing, c.line.poked, delay); err != nil {
 			return nil, l.gaveUp(c, err)
 		}
 	}

@@ -48,16 +48,20 @@ func (g *grant) extendedLocked(r *request, rep reply) (after []func()) {
 	err := rep.refusal(g.key, g.counterKey)
 	g.noteLocked(r.node, opExtend, err)
 	counted := false
-	switch {
+	switch missing := rep.code == codeFilled || rep.code == codeFilledVoteless; {
 	case rep.err != nil: // it may hold the key still: only the deadline ends that belief
-	case rep.code == codeKept, rep.code == codeFilled && !p.had:
-		counted, p.held, p.had = true, true, true
-		g.noteLocked(r.node, opExtend, nil)
-	case rep.code == codeFilled: // it forgot: whoever asked it in between may have been granted
+	case missing && p.had: // whoever asked it in between may have been granted
 		p.held = false
-		g.pool.events.nodeForgot(g, g.pool.lanes[r.node].addr)
+		g.forgotLocked(r.node, rep)
 	case rep.code == codeTaken:
 		p.held = false
+	case missing, rep.code == codeKept, rep.code == codeKeptVoteless:
+		p.held, p.had = true, true
+		p.keepsTo = max(p.keepsTo, g.keyLife(rd.start))
+		if voteless := rep.code == codeFilledVoteless || rep.code == codeKeptVoteless; !voteless && rep.void == nil {
+			counted = true
+			g.noteLocked(r.node, opExtend, nil)
+		}
 	}
 	if g.cause != nil {
 		return nil
@@ -74,6 +78,22 @@ func (g *grant) extendedLocked(r *request, rep reply) (after []func()) {
 	return g.judgeRoundLocked(rd)
 }
 
+// forgotLocked takes the evidence that a node lost the key, if the node should still have
+// had it. One that has a vote all the same has lost it in a way its marker does not
+// show: it is put in quarantine for everybody.
+//
+// Source: ALGORITHM section 6, "Counted", and section 8, last row of the table.
+func (g *grant) forgotLocked(node int, rep reply) {
+	lane := g.pool.lanes[node]
+	if g.cause != nil || g.pool.now() >= g.places[node].keepsTo {
+		return
+	}
+	g.pool.events.nodeForgot(g, lane.addr)
+	if rep.code == codeFilled {
+		lane.view.marking = true // this is the lane's own goroutine
+	}
+}
+
 // judgeRoundLocked comes to the verdict of a round as soon as it can. A quorum that
 // is complete only after the deadline revives nothing: somebody else may have come
 // and gone.
@@ -86,7 +106,7 @@ func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
 	switch {
 	case v == undecided:
 		return nil
-	case v == reached && now < instant(g.deadline.Load()):
+	case v == reached && (now < instant(g.deadline.Load()) || broken.lateExtension):
 		rd.verdict = reached
 		g.setDeadlineLocked(rd.start)
 		g.renewAt = g.nextRenewal(rd.start)
@@ -212,10 +232,12 @@ func (g *grant) renews() bool {
 func (g *grant) expireLocked(now instant) (after []func()) {
 	d := instant(g.deadline.Load())
 	switch {
-	case g.cause != nil || now < d:
+	case g.cause != nil || now < d || broken.lateExtension:
 		return nil
 	case d == g.holdEnd():
 		return g.endLocked(errLostMaxHold, now)
+	case g.stood < g.pool.conf.clock.stood.Load():
+		return g.endLocked(errLostStill, now)
 	}
 	return g.endLocked(errLostExpired, now)
 }
@@ -227,7 +249,7 @@ func (g *grant) expireLocked(now instant) (after []func()) {
 func (g *grant) endLocked(cause error, now instant) (after []func()) {
 	g.cause = cause
 	g.abandoned.Store(true) // a renewal that is still queued would set keys again
-	expired := cause == errLostExpired || cause == errLostMaxHold
+	expired := errors.Is(cause, ErrExpired) || cause == errLostMaxHold
 	if !expired && now < instant(g.deadline.Load()) {
 		g.deadline.Store(int64(now)) // an expired lease keeps its last moments for winding down
 	}

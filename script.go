@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -26,6 +27,8 @@ func (o op) String() string {
 var (
 	//go:embed lua/begin.lua
 	beginLua string
+	//go:embed lua/guard.lua
+	guardLua string
 	//go:embed lua/acquire.lua
 	acquireLua string
 	//go:embed lua/raise.lua
@@ -36,14 +39,22 @@ var (
 	releaseLua string
 	//go:embed lua/run.lua
 	runLua string
+	//go:embed lua/marker.lua
+	markerLua string
 
-	// script is the one script.
-	script = strings.Join([]string{beginLua, acquireLua, raiseLua, extendLua, releaseLua, runLua}, "\n")
+	// script is the one script that carries the four messages.
+	script = strings.Join([]string{beginLua, guardLua, acquireLua, raiseLua, extendLua, releaseLua, runLua}, "\n")
+
+	// markerScript is about the node itself, and rarely needed: see marker.go.
+	markerScript = strings.Join([]string{beginLua, guardLua, markerLua}, "\n")
 
 	// What comes first in a command that calls it, by hash and by source; boxed once.
-	evalsha = [2]any{"evalsha", redis.NewScript(script).Hash()}
-	eval    = [2]any{"eval", script}
+	evalsha, eval = callsOf(script)
 )
+
+func callsOf(script string) (byHash, bySource [2]any) {
+	return [2]any{"evalsha", redis.NewScript(script).Hash()}, [2]any{"eval", script}
+}
 
 // code is the first number of a reply. The Lua files say what each means.
 type code int64
@@ -54,14 +65,17 @@ const (
 	codeBusy    code = 3
 	codePlanted code = 4
 	codeLate    code = 5
+	codeStale   code = 6
 	codeBadType code = 7
 
 	codeRaised code = 10
 	codeUnheld code = 11
 
-	codeKept   code = 20
-	codeFilled code = 22
-	codeTaken  code = 24
+	codeKept           code = 20
+	codeKeptVoteless   code = 21
+	codeFilled         code = 22
+	codeFilledVoteless code = 23
+	codeTaken          code = 24
 
 	codeReleased code = 30
 	codeGone     code = 31
@@ -74,25 +88,35 @@ type reply struct {
 	counter int64
 	extra   int64
 	err     error
+	void    error // why the node has no vote as this client sees it, whatever the node says
 }
 
 // numbersPerReply is what the script says of one request.
 const numbersPerReply = 3
 
-// parseReplies reads the reply of the script to a batch of n requests: the node's time
-// in microseconds, 0 if it was not read, and a reply each.
-func parseReplies(values []any, n int, replies []reply) (micros int64, _ []reply, err error) {
-	if len(values) != 1+numbersPerReply*n {
-		return 0, nil, errBadReply
+// heading is what the script says of the node, before what it says of the requests.
+type heading struct {
+	micros int64         // the node's time; 0 if nothing needed it
+	left   time.Duration // how long the node has no vote yet
+}
+
+const numbersInHeading = 2
+
+// parseReplies reads the reply of the script to a batch of n requests: the heading, and a
+// reply each.
+func parseReplies(values []any, n int, replies []reply) (h heading, _ []reply, err error) {
+	if len(values) != numbersInHeading+numbersPerReply*n {
+		return h, nil, errBadReply
 	}
-	micros, ok := values[0].(int64)
-	if !ok {
-		return 0, nil, errBadReply
+	micros, ok0 := values[0].(int64)
+	left, ok1 := values[1].(int64)
+	if !ok0 || !ok1 {
+		return h, nil, errBadReply
 	}
-	for v := values[1:]; len(v) > 0; v = v[numbersPerReply:] {
+	for v := values[numbersInHeading:]; len(v) > 0; v = v[numbersPerReply:] {
 		replies = append(replies, parseReply(v))
 	}
-	return micros, replies, nil
+	return heading{micros: micros, left: time.Duration(left) * time.Millisecond}, replies, nil
 }
 
 func parseReply(v []any) reply {
@@ -122,20 +146,34 @@ func (r reply) refusal(key, counterKey string) error {
 	if r.err != nil {
 		return r.err
 	}
-	switch r.code {
-	case codeGranted, codeMine:
-		if r.counter > 0 {
+	if broken.votelessCount {
+		r.void = nil
+		switch r.code {
+		case codePlanted, codeKeptVoteless, codeFilledVoteless:
 			return nil
 		}
-		return errPlanted
-	case codeRaised, codeKept, codeReleased:
+	}
+	switch r.code {
+	case codeGranted, codeMine:
+		if r.counter <= 0 {
+			return errPlanted
+		}
+		return r.void
+	case codeKept:
+		return r.void
+	case codeRaised, codeReleased:
 		return nil
 	case codeBusy, codeTaken:
 		return errHeldByOther
-	case codePlanted:
+	case codePlanted, codeKeptVoteless, codeFilledVoteless:
+		if r.extra > 0 {
+			return quarantined(time.Duration(r.extra) * time.Millisecond)
+		}
 		return errPlanted
 	case codeLate:
 		return errLate
+	case codeStale:
+		return errStale
 	case codeFilled:
 		return errNotCounted
 	case codeUnheld:

@@ -34,7 +34,15 @@ type node struct {
 	seen            map[op]map[code]bool // by each script
 	pinned          bool                 // TIME shows theTime
 	micros          int64                // the node's time, as the last script told it
+	left            time.Duration        // without a vote, as the last script told it
+
+	guarded bool // by the marker, for a caller who takes the server to be run
+	run     string
+	longest int64 // largest TTL, ms
+	trusted int
 }
+
+func (n *node) markerKey() string { return n.key + guardSuffix }
 
 var (
 	allOps  = []op{opAcquire, opRaise, opExtend, opRelease}
@@ -56,22 +64,26 @@ local redis = {pcall = real.pcall, call = function(name, ...)
 end}
 `, theTime/second)
 
-func (n *node) run(t *testing.T, o op, args ...any) reply {
+func (n *node) send(t *testing.T, o op, args ...any) reply {
 	t.Helper()
 	source := script
 	if n.pinned {
 		source = pinTime + source
 	}
-	args = append([]any{10 * hour, fenceBlock, int(o)}, args...)
-	values, err := n.Eval(t.Context(), source, []string{n.key, n.counterKey}, args...).Slice()
+	run := ""
+	if n.guarded {
+		run = n.run
+	}
+	args = append([]any{10 * hour, fenceBlock, run, n.longest, "1.02", n.trusted, int(o)}, args...)
+	values, err := n.Eval(t.Context(), source, []string{n.markerKey(), n.key, n.counterKey}, args...).Slice()
 	if err != nil {
 		return reply{err: err}
 	}
-	micros, replies, err := parseReplies(values, 1, nil)
+	h, replies, err := parseReplies(values, 1, nil)
 	if err != nil {
 		t.Fatalf("%s: got %v: %v", o, values, err)
 	}
-	n.micros = micros
+	n.micros, n.left = h.micros, h.left
 	if rep := replies[0]; rep.err == nil {
 		if n.seen[o] == nil {
 			n.seen[o] = make(map[code]bool)
@@ -85,22 +97,22 @@ func (n *node) run(t *testing.T, o op, args ...any) reply {
 // an hour and a counter TTL of ten.
 func (n *node) acquire(t *testing.T, id string, notAfter, hint int64) reply {
 	t.Helper()
-	return n.run(t, opAcquire, id, hour, notAfter, hint)
+	return n.send(t, opAcquire, id, hour, notAfter, hint)
 }
 
 func (n *node) raise(t *testing.T, id string, given, target int64) reply {
 	t.Helper()
-	return n.run(t, opRaise, id, given, target)
+	return n.send(t, opRaise, id, given, target)
 }
 
 func (n *node) extend(t *testing.T, id string, notAfter, given, target int64) reply {
 	t.Helper()
-	return n.run(t, opExtend, id, hour, notAfter, given, target)
+	return n.send(t, opExtend, id, hour, notAfter, given, target)
 }
 
 func (n *node) release(t *testing.T, id string, given, target int64) reply {
 	t.Helper()
-	return n.run(t, opRelease, id, given, target)
+	return n.send(t, opRelease, id, given, target)
 }
 
 // want checks all of a reply but the node's time.
@@ -168,6 +180,7 @@ func TestScripts(t *testing.T) {
 		"extend":  testExtend,
 		"release": testRelease,
 		"foreign": testForeign,
+		"guard":   testGuard,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, &base) })
 	}
@@ -188,6 +201,146 @@ func TestScripts(t *testing.T) {
 				t.Errorf("%s.lua: got %v, it can give %v", o, got, want)
 			}
 		}
+	})
+}
+
+// testGuard goes through the table of the restart guard: what the marker says, and what that
+// does to votes.
+//
+// Source: ALGORITHM section 8.
+func testGuard(t *testing.T, base *node) {
+	own := ""
+	for line := range strings.Lines(base.Info(t.Context(), "server").Val()) {
+		if id, ok := strings.CutPrefix(strings.TrimSpace(line), "run_id:"); ok {
+			own = id
+		}
+	}
+	const whole = 1020 + 100 // ms, for a largest TTL of a second
+	guarded := func(t *testing.T, run string) *node {
+		n := base.fresh(t)
+		n.guarded, n.run, n.longest, n.pinned = true, run, second/1000, true
+		return n
+	}
+	mark := func(t *testing.T, n *node, run string, age, longest int64) {
+		t.Helper()
+		err := n.HSet(t.Context(), n.markerKey(), "run", run, "born", theTime/1000-age, "maxttl", longest).Err()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantMarker := func(t *testing.T, n *node, run string, age, longest int64) {
+		t.Helper()
+		got := n.HGetAll(t.Context(), n.markerKey()).Val()
+		want := map[string]string{"run": run, "born": strconv.FormatInt(theTime/1000-age, 10), "maxttl": strconv.FormatInt(longest, 10)}
+		if !maps.Equal(got, want) {
+			t.Errorf("marker: got %v, want %v", got, want)
+		}
+	}
+	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+	t.Run("a new node holds the place and has no vote", func(t *testing.T) {
+		n := guarded(t, own)
+		n.acquire(t, "a", 0, 0).want(t, codePlanted, 0, whole)
+		n.wantKeys(t, "a|0", "")
+		wantMarker(t, n, own, 0, 1000)
+		n.acquire(t, "a", 0, 0).want(t, codePlanted, 0, whole)
+		n.acquire(t, "b", 0, 0).want(t, codeBusy, 0, n.PTTL(t.Context(), n.key).Val().Milliseconds())
+		n.extend(t, "a", 0, 0, 64).want(t, codeKeptVoteless, 0, whole)
+		n.extend(t, "b", 0, 0, 64).want(t, codeTaken, 0, 0)
+		n.release(t, "a", 0, 64).want(t, codeReleased, 0, 0)
+		n.extend(t, "a", 0, 0, 64).want(t, codeFilledVoteless, 0, whole)
+		if n.left != ms(whole) {
+			t.Errorf("heading: got %v left, want %v", n.left, ms(whole))
+		}
+	})
+	t.Run("it has a vote when the quarantine is over, to the millisecond", func(t *testing.T) {
+		n := guarded(t, own)
+		mark(t, n, own, whole-1, 1000)
+		n.acquire(t, "a", 0, 0).want(t, codePlanted, 0, 1)
+		n.release(t, "a", 0, 0).want(t, codeReleased, 0, 0)
+		mark(t, n, own, whole, 1000)
+		n.acquire(t, "a", 0, 0).want(t, codeGranted, theTime, 0)
+		n.acquire(t, "a", 0, 0).want(t, codeMine, theTime, 0)
+		n.extend(t, "a", 0, theTime, theTime).want(t, codeKept, 0, 0)
+		if n.left != 0 {
+			t.Errorf("heading: got %v left, want none", n.left)
+		}
+	})
+	t.Run("a grant from before the quarantine is no vote in it", func(t *testing.T) {
+		n := guarded(t, own)
+		n.set(t, n.key, "a|64", hour)
+		n.set(t, n.counterKey, "64", hour)
+		mark(t, n, "another", 10*whole, 1000)
+		n.acquire(t, "a", 0, 0).want(t, codePlanted, 0, whole)
+		n.extend(t, "a", 0, 64, 64).want(t, codeKeptVoteless, 0, whole)
+		n.wantKeys(t, "a|64", "64")
+		wantMarker(t, n, own, 0, 1000)
+	})
+	t.Run("a marker of another server is a restart, unless the disk is trusted", func(t *testing.T) {
+		n := guarded(t, own)
+		n.trusted = 1
+		mark(t, n, "another", 10*whole, 1000)
+		n.acquire(t, "a", 0, 0).want(t, codeGranted, theTime, 0)
+		wantMarker(t, n, own, 10*whole, 1000)
+	})
+	t.Run("a trusted disk that is empty is not trusted", func(t *testing.T) {
+		n := guarded(t, own)
+		n.trusted = 1
+		n.acquire(t, "a", 0, 0).want(t, codePlanted, 0, whole)
+	})
+	t.Run("a caller that is behind changes nothing", func(t *testing.T) {
+		n := guarded(t, "the run before")
+		mark(t, n, own, 10*whole, 1000)
+		n.set(t, n.key, "a|64", hour)
+		n.acquire(t, "b", 0, 0).want(t, codeStale, 0, 0)
+		n.extend(t, "a", 0, 64, 64).want(t, codeStale, 0, 0)
+		wantMarker(t, n, own, 10*whole, 1000)
+		n.wantKeys(t, "a|64", "")
+		n.release(t, "a", 64, 64).want(t, codeReleased, 0, 0)
+	})
+	t.Run("a caller without the run id goes by the marker alone", func(t *testing.T) {
+		n := guarded(t, unknownRun)
+		n.acquire(t, "a", 0, 0).want(t, codePlanted, 0, whole)
+		wantMarker(t, n, own, 0, 1000)
+		mark(t, n, "another", 10*whole, 1000)
+		n.release(t, "a", 0, 0)
+		n.acquire(t, "a", 0, 0).want(t, codeGranted, theTime, 0)
+	})
+	t.Run("the largest TTL of any caller counts", func(t *testing.T) {
+		n := guarded(t, own)
+		mark(t, n, own, whole, 1000)
+		n.longest = 2000
+		n.acquire(t, "a", 0, 0).want(t, codePlanted, 0, 1020)
+		wantMarker(t, n, own, whole, 2000)
+		n.longest = 500
+		n.acquire(t, "a", 0, 0).want(t, codePlanted, 0, 1020)
+		wantMarker(t, n, own, whole, 2000)
+	})
+	t.Run("a clock put back makes no quarantine longer than whole", func(t *testing.T) {
+		n := guarded(t, own)
+		mark(t, n, own, -hour, 1000)
+		n.acquire(t, "a", 0, 0).want(t, codePlanted, 0, whole)
+		wantMarker(t, n, own, 0, 1000)
+	})
+	t.Run("half a marker is none", func(t *testing.T) {
+		for _, field := range []string{"run", "born", "maxttl"} {
+			n := guarded(t, own)
+			mark(t, n, own, 10*whole, 1000)
+			n.HDel(t.Context(), n.markerKey(), field)
+			n.acquire(t, "a", 0, 0).want(t, codePlanted, 0, whole)
+			n.Del(t.Context(), n.key, n.markerKey())
+		}
+	})
+	t.Run("a marker of the wrong type is no vote", func(t *testing.T) {
+		n := guarded(t, own)
+		n.set(t, n.markerKey(), "x", 0)
+		for name, rep := range map[string]reply{"acquire": n.acquire(t, "a", 0, 0), "extend": n.extend(t, "a", 0, 0, 64)} {
+			if !says(rep.err, "WRONGTYPE") {
+				t.Errorf("%s: got code %d, %v; want WRONGTYPE", name, rep.code, rep.err)
+			}
+		}
+		n.release(t, "a", 0, 0).want(t, codeGone, 0, 0)
+		n.wantKeys(t, "", "")
 	})
 }
 
@@ -809,7 +962,7 @@ func TestRequestsOnARealServer(t *testing.T) {
 		t.Helper()
 		r.grant = g
 		args := r.appendArgs(nil)
-		return n.run(t, r.op, args[1:]...)
+		return n.send(t, r.op, args[1:]...)
 	}
 	send(request{op: opAcquire, notAfter: 1}).want(t, codeLate, 0, 0)
 	hint := n.now(t) + second/2
@@ -840,7 +993,7 @@ func TestNoScript(t *testing.T) {
 	master := redistest.Masters(t, 1)[0]
 	c := redistest.Client(t, master.Addr())
 	call := func(by [2]any) error {
-		return c.Do(t.Context(), by[0], by[1], 2, "k", "c", 1000, fenceBlock, int(opAcquire), "a", 1000, 0, 0).Err()
+		return c.Do(t.Context(), by[0], by[1], 3, "no marker", "k", "c", 1000, fenceBlock, "", 1000, "1.02", 0, int(opAcquire), "a", 1000, 0, 0).Err()
 	}
 	if err := call(evalsha); !says(err, "NOSCRIPT") || !isReply(err) {
 		t.Errorf("got %v, want NOSCRIPT", err)
@@ -881,11 +1034,11 @@ func TestBatch(t *testing.T) {
 		{"c", request{op: opRelease}, codeGone},
 		{"a", request{op: opAcquire}, codeMine},
 	}
-	call := []any{eval[0], eval[1], 2 * len(requests)}
+	call := []any{eval[0], eval[1], 1 + 2*len(requests), "no marker"}
 	for _, q := range requests {
 		call = append(call, q.key, q.key+fenceSuffix)
 	}
-	call = append(call, 1000, fenceBlock)
+	call = append(call, 1000, fenceBlock, "", 1000, "1.02", 0)
 	for i := range requests {
 		q := &requests[i]
 		q.r.grant = &grant{id: "id", ttlMillis: minute}
@@ -895,9 +1048,9 @@ func TestBatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	micros, replies, err := parseReplies(values, len(requests), nil)
-	if err != nil || micros == 0 {
-		t.Fatalf("got node time %d, %v", micros, err)
+	h, replies, err := parseReplies(values, len(requests), nil)
+	if err != nil || h.micros == 0 {
+		t.Fatalf("got node time %d, %v", h.micros, err)
 	}
 	for i, q := range requests {
 		rep := replies[i]
@@ -912,22 +1065,27 @@ func TestParseReplies(t *testing.T) {
 	for _, values := range [][]any{
 		nil,
 		{int64(1)},
-		{int64(1), int64(1), int64(64)},
-		{int64(1), int64(1), int64(64), int64(0), int64(0)},
-		{"1", int64(1), int64(64), int64(0)},
+		{int64(1), int64(0), int64(1), int64(64)},
+		{int64(1), int64(0), int64(1), int64(64), int64(0), int64(0)},
+		{"1", int64(0), int64(1), int64(64), int64(0)},
+		{int64(1), "0", int64(1), int64(64), int64(0)},
 	} {
 		if _, _, err := parseReplies(values, 1, nil); !errors.Is(err, errBadReply) {
 			t.Errorf("%v: got %v, want errBadReply", values, err)
 		}
 	}
-	for _, values := range [][]any{{int64(7), nil, int64(64), int64(0)}, {int64(7), int64(1), "64", int64(0)}, {int64(7), int64(1), int64(64), nil}} {
+	for _, values := range [][]any{
+		{int64(7), int64(0), nil, int64(64), int64(0)},
+		{int64(7), int64(0), int64(1), "64", int64(0)},
+		{int64(7), int64(0), int64(1), int64(64), nil},
+	} {
 		if _, replies, err := parseReplies(values, 1, nil); err != nil || !errors.Is(replies[0].err, errBadReply) {
 			t.Errorf("%v: got %v, %v, want a reply with errBadReply", values, replies, err)
 		}
 	}
-	micros, replies, err := parseReplies([]any{int64(7), int64(3), int64(0), int64(-1), "OOM no", int64(0), int64(0)}, 2, nil)
-	if want := []reply{{code: codeBusy, extra: -1}, {err: replyError("OOM no")}}; err != nil || micros != 7 || !slices.Equal(replies, want) {
-		t.Errorf("got %d, %v, %v; want 7, %v", micros, replies, err, want)
+	h, replies, err := parseReplies([]any{int64(7), int64(9), int64(3), int64(0), int64(-1), "OOM no", int64(0), int64(0)}, 2, nil)
+	if want := []reply{{code: codeBusy, extra: -1}, {err: replyError("OOM no")}}; err != nil || h != (heading{7, 9 * time.Millisecond}) || !slices.Equal(replies, want) {
+		t.Errorf("got %v, %v, %v; want 7 us and 9 ms, %v", h, replies, err, want)
 	}
 }
 

@@ -112,6 +112,7 @@ func TestTLS(t *testing.T) {
 	}
 	for _, name := range []string{"", "masters.test"} { // by the address, and by a name of the certificate
 		l := with(&tls.Config{RootCAs: ca.pool(), Certificates: []tls.Certificate{client}, ServerName: name})
+		must(t, l.Bootstrap(t.Context()))
 		le := lock(t, l, "r")
 		must(t, le.Extend(t.Context()))
 		must(t, le.Unlock(t.Context()))

@@ -39,6 +39,7 @@ type contender struct {
 func contenders() []contender {
 	return []contender{
 		{"ours", dialOurs},
+		{"ours-unguarded", dialUnguarded},
 		{"redsync", func(masters []string) (locker, error) { return dialRedsync(masters), nil }},
 		{"redsync-failfast", func(masters []string) (locker, error) {
 			return dialRedsync(masters, redsync.WithFailFast(true)), nil
@@ -52,6 +53,15 @@ type ours struct{ *redlock.Locker }
 
 func dialOurs(masters []string) (locker, error) {
 	l, err := redlock.New(masters)
+	if err != nil {
+		return nil, err
+	}
+	return ours{l}, l.Bootstrap(context.Background())
+}
+
+// dialUnguarded is the same without the restart guard, to see what that costs.
+func dialUnguarded(masters []string) (locker, error) {
+	l, err := redlock.New(masters, redlock.WithoutRestartGuard())
 	if err != nil {
 		return nil, err
 	}

@@ -40,6 +40,9 @@ func oursKind(t *testing.T, addrs []string, opts ...redlock.Option) kind {
 			t.Errorf("close: %v", err)
 		}
 	})
+	if err := l.Bootstrap(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	handle := func(lease *redlock.Lease, err error) (func(context.Context) error, error) {
 		if err != nil {
 			return nil, err

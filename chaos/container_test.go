@@ -80,11 +80,20 @@ func open(t *testing.T, addrs []string, opts ...redlock.Option) *redlock.Locker 
 	return l
 }
 
+// bootstrap has new masters vote at once.
+func bootstrap(t *testing.T, addrs []string, opts ...redlock.Option) {
+	t.Helper()
+	if err := open(t, addrs, opts...).Bootstrap(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Masters killed and paused in mid-lease: a minority costs nothing, and with the
 // quorum gone the holder knows before anybody else can be granted the resource.
 func TestContainersKilledMidLease(t *testing.T) {
 	nodes := containers(t, 5)
 	addrs := redistest.Addrs(nodes)
+	bootstrap(t, addrs)
 	holder, rival := open(t, addrs, redlock.WithTTL(2*time.Second)), open(t, addrs, redlock.WithTTL(2*time.Second))
 	lease, err := holder.Lock(t.Context(), "r")
 	if err != nil {
@@ -175,6 +184,7 @@ func TestContainersPausedUnderLoad(t *testing.T) {
 		}
 	})
 	for range 3 {
+		bootstrap(t, addrs)
 		l := open(t, addrs)
 		for range 5 {
 			workers.Go(func() {
@@ -223,6 +233,9 @@ func pause(stop <-chan struct{}, d time.Duration) error {
 func TestContainersControlOverlapIsSeen(t *testing.T) {
 	nodes := containers(t, 2)
 	a, b := open(t, []string{nodes[0].Addr()}), open(t, []string{nodes[1].Addr()})
+	for _, n := range nodes {
+		bootstrap(t, []string{n.Addr()})
+	}
 	first, err := a.TryLock(t.Context(), "r")
 	if err != nil {
 		t.Fatal(err)

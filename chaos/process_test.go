@@ -88,6 +88,7 @@ func TestProcessesUnderFaults(t *testing.T) {
 	} {
 		t.Run(fault.name, func(t *testing.T) {
 			nodes := redistest.Masters(t, 5, "--appendonly", "yes")
+			bootstrap(t, redistest.Addrs(nodes), redlock.WithMaxTTL(ttl), redlock.WithTTL(ttl))
 			var lockers []*redlock.Locker
 			for range 3 {
 				lockers = append(lockers, open(t, redistest.Addrs(nodes), redlock.WithMaxTTL(ttl), redlock.WithTTL(ttl)))
@@ -122,9 +123,12 @@ func TestProcessesUnderFaults(t *testing.T) {
 // apart.
 func TestProcessesControlViolationsAreSeen(t *testing.T) {
 	addrs := redistest.Addrs(redistest.Masters(t, 3))
+	other := redlock.WithKeyPrefix("other:")
+	bootstrap(t, addrs)
+	bootstrap(t, addrs, other)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	w := contend(t, ctx, []*redlock.Locker{open(t, addrs), open(t, addrs, redlock.WithKeyPrefix("other:"))})
+	w := contend(t, ctx, []*redlock.Locker{open(t, addrs), open(t, addrs, other)})
 	if len(w.violations) == 0 {
 		t.Errorf("got no violation in %d sections of Lockers with different keys", w.sections)
 	}

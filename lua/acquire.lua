@@ -7,14 +7,21 @@
 --   1 granted  counter given with this grant
 --   2 mine     the attempt holds the key already; counter as given then
 --   3 busy     extra: ms until the other's key expires, -1 = never
---   4 planted  the key is set, but this is no vote
+--   4 planted  the key is set, but this is no vote; extra: ms until this node has one
 --   5 late     the request arrived after at+3: nothing was done
+--   6 stale    the caller's run id is not this server's: nothing was done
 --   7 badtype  extra: 1 or 2, the key that is no string, or no number
 --
--- Source: ALGORITHM section 3.
+-- A node without a vote holds the place all the same: it keeps the others out of the
+-- attempt's way, and leaves the counter alone.
+--
+-- Source: ALGORITHM sections 3 and 8.
 local function acquire(key, counterKey, at, now)
   local notAfter = tonumber(argv[at + 3])
   if notAfter > 0 and now > notAfter then return 5, 0, 0 end
+  if not left then return 6, 0, 0 end
+  local own = argv[at + 1] .. '|'
+  if left > 0 and call('SET', key, own .. '0', 'NX', 'PX', argv[at + 2]) then return 4, 0, left end
 
   local counter = get(counterKey)
   if type(counter) == 'table' then return 7, 0, 2 end
@@ -29,10 +36,9 @@ local function acquire(key, counterKey, at, now)
     if now <= hint and hint <= now + 1000000 then counter = hint end
   end
   local text = string.format('%.0f', counter)
-  local own = argv[at + 1] .. '|'
 
   -- The free lock is the common case: it is told by the SET itself.
-  if call('SET', key, own .. text, 'NX', 'PX', argv[at + 2]) then
+  if left == 0 and call('SET', key, own .. text, 'NX', 'PX', argv[at + 2]) then
     call('SET', counterKey, text, 'PX', counterTTL)
     return 1, counter, 0
   end
@@ -40,7 +46,7 @@ local function acquire(key, counterKey, at, now)
   if type(held) ~= 'string' then return 7, 0, 1 end
   if string.sub(held, 1, #own) ~= own then return 3, 0, call('PTTL', key) end
   local given = tonumber(string.sub(held, #own + 1)) or 0
-  if given > 0 then return 2, given, 0 end
-  return 4, 0, 0
+  if given > 0 and left == 0 then return 2, given, 0 end
+  return 4, 0, left
 end
 

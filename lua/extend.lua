@@ -6,22 +6,26 @@
 -- at+5 counter of the lease
 --
 --   20 kept     the key was ours and now lives for at least the TTL
+--   21 kept, by a node that has no vote; extra: ms until it has one
 --   22 filled   the key was missing and is now set
+--   23 filled, by a node that has no vote; extra as above
 --   24 taken    the key is another's: nothing was done
---   5  late, 7 badtype  as in acquire
+--   5  late, 6 stale, 7 badtype  as in acquire
 --
 -- A life is never shortened, and a counter never created: a node that lost its
 -- counter starts it by its own clock at the next grant.
 --
--- Source: ALGORITHM section 6.
+-- Source: ALGORITHM sections 6 and 8.
 local function extend(key, counterKey, at, now)
   local notAfter = tonumber(argv[at + 3])
   if notAfter > 0 and now > notAfter then return 5, 0, 0 end
+  if not left then return 6, 0, 0 end
 
   local held = get(key)
   if type(held) == 'table' then return 7, 0, 1 end
   if not held then
     call('SET', key, argv[at + 1] .. '|0', 'PX', argv[at + 2])
+    if left > 0 then return 23, 0, left end
     return 22, 0, 0
   end
   local own = argv[at + 1] .. '|'
@@ -39,6 +43,7 @@ local function extend(key, counterKey, at, now)
       end
     end
   end
+  if left > 0 then return 21, 0, left end
   return 20, 0, 0
 end
 

@@ -1,6 +1,6 @@
 -- run.lua: the loop over the requests; see begin.lua.
-local reply, now, at, n = {0}, nil, 3, 1
-for i = 1, #KEYS, 2 do
+local reply, now, unguarded, at, n = {0, 0}, nil, nil, 7, 2
+for i = 2, #KEYS, 2 do
   local number = argv[at]
   local f, length = release, 4 -- and how much of ARGV the request takes
   if number == '1' then
@@ -14,8 +14,18 @@ for i = 1, #KEYS, 2 do
     local time = call('TIME')
     now = time[1] * 1000000 + time[2]
     reply[1] = now
+    if run ~= '' then
+      local ok, ms = pcall(guard, KEYS[1], now)
+      if ok then left = ms else unguarded = ms end
+      reply[2] = ok and ms or 0
+    end
   end
-  local ok, code, counter, extra = pcall(f, KEYS[i], KEYS[i + 1], at, now)
+  local ok, code, counter, extra
+  if unguarded and length > 4 then -- no vote without the marker
+    ok, code = false, unguarded
+  else
+    ok, code, counter, extra = pcall(f, KEYS[i], KEYS[i + 1], at, now)
+  end
   if not ok then
     code = type(code) == 'table' and code.err or tostring(code)
     counter, extra = 0, 0

@@ -1,0 +1,20 @@
+package redlock
+
+// sabotage is ways to build the algorithm wrongly. Each of them must be noticed by the
+// checkers of the tests, or those prove nothing.
+//
+// Source: ALGORITHM section 13, "Negative controls".
+type sabotage struct {
+	reuseID           bool // every attempt at a resource has the same id
+	validityFromReply bool // the deadline is counted from the last reply
+	lateExtension     bool // a round that is complete after the deadline revives the lease
+	votelessCount     bool // what a node in quarantine says counts
+	oneRound          bool // the fencing token is not agreed on by a quorum
+	keepsRunID        bool // the run id of the first connection is used for all
+	ignoresSteps      bool // clocks of nodes are not watched
+	fewerVotes        int  // how many are missing for a quorum
+}
+
+// broken is what is wrong with this build: nothing. Tests alone change it, while no
+// Locker exists; nothing that is exported leads here.
+var broken sabotage

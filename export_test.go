@@ -1,0 +1,46 @@
+package redlock
+
+import "testing"
+
+// Break builds the algorithm wrongly until the test ends, see sabotage. The test must not
+// be parallel to any other.
+func Break(t testing.TB, ways ...string) {
+	t.Helper()
+	t.Setenv("REDLOCK_BROKEN", "yes") // which a parallel test must not do
+	t.Cleanup(func() { broken = sabotage{} })
+	for _, way := range ways {
+		switch way {
+		case "reuseID":
+			broken.reuseID = true
+		case "validityFromReply":
+			broken.validityFromReply = true
+		case "lateExtension":
+			broken.lateExtension = true
+		case "votelessCount":
+			broken.votelessCount = true
+		case "oneRound":
+			broken.oneRound = true
+		case "keepsRunID":
+			broken.keepsRunID = true
+		case "ignoresSteps":
+			broken.ignoresSteps = true
+		case "fewerVotes":
+			broken.fewerVotes = 1
+		default:
+			t.Fatalf("there is no way to break %q", way)
+		}
+	}
+}
+
+// BreakScript replaces a part of the script until the test ends.
+func BreakScript(t testing.TB, change func(script string) string) {
+	t.Helper()
+	t.Setenv("REDLOCK_BROKEN", "yes")
+	whole, byHash, bySource := script, evalsha, eval
+	t.Cleanup(func() { script, evalsha, eval = whole, byHash, bySource })
+	script = change(whole)
+	evalsha, eval = callsOf(script)
+	if script == whole {
+		t.Fatal("the script is as it was")
+	}
+}

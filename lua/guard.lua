@@ -1,0 +1,33 @@
+-- guard: how long this node has no vote yet, in ms: 0 = it has one, false = the caller
+-- goes by the run id of a server that is not this one any more, so that nothing was done.
+--
+-- The marker is a hash: run = run id of the server it was written by, born = ms of this
+-- node's clock, since when it is known to remember everything, maxttl = ms, the largest
+-- TTL of any client. A marker that is missing, or another server's, means that keys may
+-- have been lost: as long as one of them could have lived the node gives no vote. That
+-- is kept here and not in a client because it has to hold for each of them.
+--
+-- Source: ALGORITHM section 8.
+local function guard(marker, now)
+  local known = call('HMGET', marker, 'run', 'born', 'maxttl')
+  local born, longest = tonumber(known[2]), tonumber(known[3])
+  now = math.floor(now / 1000)
+  if not born or not longest or known[1] ~= run and run ~= '?' then
+    local own, info = run, try('INFO', 'server')
+    if type(info) == 'string' then own = string.match(info, 'run_id:(%w+)') or run end
+    if known[1] == own and born and longest then return false end
+    if trust == '0' or not born or not longest then born = now end
+    longest = math.max(longest or 0, tonumber(maxTTL))
+    call('HSET', marker, 'run', own, 'born', string.format('%.0f', born), 'maxttl', string.format('%.0f', longest))
+  elseif longest < tonumber(maxTTL) then
+    longest = tonumber(maxTTL)
+    call('HSET', marker, 'maxttl', maxTTL)
+  end
+  local whole = math.ceil(longest * stretch) + 100
+  local left = born + whole - now
+  if left > whole then -- born in the future: the clock was put back
+    call('HSET', marker, 'born', string.format('%.0f', now))
+    left = whole
+  end
+  return math.max(left, 0)
+end

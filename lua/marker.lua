@@ -1,0 +1,28 @@
+-- begin.lua, then guard.lua, then marker.lua: a script of its own, for what is asked of
+-- a node rather than of a lock.
+--
+-- KEYS[1] marker
+-- ARGV    as begin.lua has it, then: what to do (look, vouch or mark), and the list of
+--         masters the caller has, as a fingerprint
+--
+-- Reply {node time in us, ms left without a vote or -1 for a stale caller, largest TTL in
+-- ms, the fingerprint that was known before}.
+--
+-- vouch  ends the quarantine: somebody answers for this node having forgotten nothing
+-- mark   begins it: somebody has evidence that it did
+--
+-- Source: ALGORITHM section 8, "Bootstrap", and section 9, "mark".
+local marker = KEYS[1]
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+local left = guard(marker, now)
+if not left then return {now, -1, 0, ''} end
+if argv[7] == 'vouch' then
+  call('HSET', marker, 'born', '0')
+elseif argv[7] == 'mark' then
+  call('HSET', marker, 'born', string.format('%.0f', math.floor(now / 1000)))
+end
+if argv[7] ~= 'look' then left = guard(marker, now) end
+local known = call('HMGET', marker, 'maxttl', 'masters')
+if known[2] ~= argv[8] then call('HSET', marker, 'masters', argv[8]) end
+return {now, left, tonumber(known[1]), known[2] or ''}
