@@ -120,7 +120,7 @@ func (n *lane) identify(info serverInfo) {
 		run = n.run
 	}
 	if run != n.run {
-		n.view.last, n.view.suspect = nil, false
+		n.view.known, n.view.suspect = false, false
 		n.sample.Store(nil)
 		n.run = run
 	}

@@ -7,15 +7,13 @@ import (
 	"testing"
 
 	"github.com/d0720281/redlock"
-	"github.com/d0720281/redlock/internal/redistest"
 )
 
 // BenchmarkLockUnlock is one cycle of Lock and Unlock, each goroutine with a resource
 // of its own, on N real masters. bench/ sets it beside other libraries.
 func BenchmarkLockUnlock(b *testing.B) {
 	for _, n := range []int{1, 3, 5, 7} {
-		addrs := redistest.Addrs(redistest.Masters(b, n))
-		l := open(b, addrs)
+		l := open(b, start(b, n).addrs)
 		for _, g := range []int{1, 16, 256} {
 			b.Run(fmt.Sprintf("N=%d/g=%d", n, g), func(b *testing.B) {
 				b.ReportAllocs()
@@ -46,7 +44,7 @@ func BenchmarkLockUnlock(b *testing.B) {
 // BenchmarkExtend is one renewal round.
 func BenchmarkExtend(b *testing.B) {
 	for _, n := range []int{1, 3, 5, 7} {
-		l := open(b, redistest.Addrs(redistest.Masters(b, n)))
+		l := open(b, start(b, n).addrs)
 		le := lock(b, l, "r", redlock.WithoutRenewal())
 		b.Run(fmt.Sprintf("N=%d", n), func(b *testing.B) {
 			b.ReportAllocs()

@@ -100,12 +100,12 @@ type watch struct {
 	shifts []*shift // guarded by mu; by lane, since then
 }
 
-// observe takes what a lane saw of its node's clock by its latest sample; s is nil where
-// that says nothing. epoch is the one that the sample before it was taken in.
-func (w *watch) observe(index int, s *shift, latest sample, epoch int64) {
-	stepped := s != nil && s.stepped()
+// observe takes by how much a lane saw its node's clock shift, between its latest sample
+// and one of the epoch before.
+func (w *watch) observe(index int, s shift, latest sample, epoch int64) {
+	stepped := s.stepped()
 	if !stepped && !w.open.Load() {
-		return
+		return // as nearly always
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -130,7 +130,8 @@ func (w *watch) observe(index int, s *shift, latest sample, epoch int64) {
 	// That a clock did not step is only known from what was sent after the step: before
 	// that, a machine that stood still may have had replies under way.
 	if asked := latest.at.add(-latest.err); stepped || w.shifts[index] == nil && asked >= w.opened {
-		w.shifts[index] = s
+		kept := s
+		w.shifts[index] = &kept
 	}
 	w.judgeLocked(false)
 }
@@ -205,7 +206,8 @@ const (
 
 // clockView is what a lane's goroutine knows of its node's clock.
 type clockView struct {
-	last    *sample // the latest; nil where it would tell nothing
+	last    sample  // the latest
+	known   bool    // that it tells something
 	epoch   int64   // in which it was taken
 	suspect bool    // the clock stepped, and what that means is open: no votes
 	judgeBy instant // when it has to be clear
@@ -221,20 +223,20 @@ func (n *lane) observeClock(micros int64, sent, received instant) {
 	v := &n.view
 	epoch := n.watch.epoch.Load()
 	if v.epoch != epoch {
-		v.last, v.epoch = nil, epoch
+		v.known, v.epoch = false, epoch
 	}
-	var moved *shift
-	if v.last != nil && !broken.ignoresSteps && next.at.sub(v.last.at) <= n.conf.maxTTL {
-		s := shiftBetween(*v.last, next, n.conf.drift)
-		moved = &s
-		if s.stepped() && !v.suspect {
+	last, known := v.last, v.known && !broken.ignoresSteps && next.at.sub(v.last.at) <= n.conf.maxTTL
+	v.last, v.known = next, true
+	if known {
+		moved := shiftBetween(last, next, n.conf.drift)
+		if moved.stepped() && !v.suspect {
 			v.suspect, v.judgeBy = true, received.add(n.timeout)
 		}
+		n.watch.observe(n.index, moved, next, epoch)
 	}
-	v.last = &next
-	n.watch.observe(n.index, moved, next, epoch)
 	if old := n.sample.Load(); old == nil || old.better(next, n.conf.drift) {
-		n.sample.Store(&next)
+		kept := next
+		n.sample.Store(&kept)
 	}
 }
 
@@ -246,7 +248,7 @@ func (n *lane) heed(now instant) {
 	}
 	switch order(n.orders.Swap(int32(orderNone))) {
 	case orderTrust:
-		v.suspect, v.last = false, nil
+		v.suspect, v.known = false, false
 	case orderMark:
 		v.marking = true
 	}

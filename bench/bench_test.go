@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,7 +34,7 @@ func BenchmarkCycle(b *testing.B) {
 					l := dial(b, c, clusters[n])
 					for _, g := range []int{1, 16, 256} {
 						b.Run(fmt.Sprintf("g=%d", g), func(b *testing.B) {
-							benchmarkCycle(b, newCrew(l, c.name, g))
+							benchmarkCycle(b, newCrew(l, c.name, g), clusters[n])
 						})
 					}
 				})
@@ -42,22 +43,45 @@ func BenchmarkCycle(b *testing.B) {
 	}
 }
 
-func benchmarkCycle(b *testing.B, cr *crew) {
+func benchmarkCycle(b *testing.B, cr *crew, addrs []string) {
 	b.ReportAllocs()
 	cr.run(b.Context(), 3*len(cr.workers), longest) // warm up
 	cr.reset()
-	cpu := cpuTime()
+	scripts, cpu := scriptMicros(b, addrs), cpuTime()
 	b.ResetTimer()
 	cr.run(b.Context(), b.N, time.Hour)
 	b.StopTimer()
 	cpu = cpuTime() - cpu
+	scripts = scriptMicros(b, addrs) - scripts
 	s := cr.summary()
 	b.ReportMetric(micros(s.cycle, 50), "p50-us")
 	b.ReportMetric(micros(s.cycle, 99), "p99-us")
 	b.ReportMetric(float64(cpu.Nanoseconds())/1e3/float64(b.N), "client-cpu-us/op")
+	b.ReportMetric(float64(scripts)/float64(b.N*len(addrs)), "script-us/op")
 	if s.failed > 0 {
 		b.Errorf("%d of %d cycles failed, one of them with: %v", s.failed, b.N, s.err)
 	}
+}
+
+// scriptMicros is how long the servers have spent in scripts, in all.
+func scriptMicros(b *testing.B, addrs []string) int64 {
+	b.Helper()
+	var sum int64
+	for _, addr := range addrs {
+		text, err := redistest.Client(b, addr).Info(b.Context(), "commandstats").Result()
+		if err != nil {
+			b.Fatal(err)
+		}
+		for line := range strings.Lines(text) {
+			var calls, micros int64
+			for _, command := range []string{"eval", "evalsha"} {
+				if n, _ := fmt.Sscanf(line, "cmdstat_"+command+":calls=%d,usec=%d,", &calls, &micros); n == 2 {
+					sum += micros
+				}
+			}
+		}
+	}
+	return sum
 }
 
 // How long the runs of BenchmarkFaults may go on.

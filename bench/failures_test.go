@@ -211,16 +211,10 @@ func ourLocker(t *testing.T, addrs []string, opts ...redlock.Option) *redlock.Lo
 			t.Errorf("close: %v", err)
 		}
 	})
-	// Fresh masters may have no vote until somebody vouches for them.
-	if b, ok := any(l).(bootstrapper); ok {
-		redistest.Eventually(t, patience, func() bool { return b.Bootstrap(t.Context()) == nil }, "bootstrap")
+	if err := l.Bootstrap(t.Context()); err != nil { // the masters are new
+		t.Fatal(err)
 	}
 	return l
-}
-
-// bootstrapper is a Locker with a guard against masters that forgot.
-type bootstrapper interface {
-	Bootstrap(ctx context.Context) error
 }
 
 type oursClient struct{ *redlock.Locker }
@@ -686,11 +680,6 @@ func cutOff(s *stage) {
 func restart(s *stage) {
 	s.start(5)
 	first, second := s.client(s.addrs()), s.client(s.addrs())
-	if c, ok := first.(oursClient); ok {
-		if _, ok := any(c.Locker).(bootstrapper); !ok {
-			s.Skip("there is no restart guard yet")
-		}
-	}
 	s.take("r", 0, 3, 4)
 	l, err := first.lock(s.Context(), "r")
 	s.must(err)
