@@ -17,6 +17,9 @@ func (p *pool) attempt(ctx context.Context, resource string, lc lockConfig) (*gr
 	if err := ctx.Err(); err != nil {
 		return nil, endedBy(ctx)
 	}
+	if err := p.roster.misconfiguration(); err != nil {
+		return nil, fmt.Errorf("redlock: lock %q: %w: %w", resource, ErrNotAcquired, err)
+	}
 	g, err := newGrant(p, resource, lc)
 	if err != nil {
 		return nil, fmt.Errorf("%w: no random attempt id: %w", ErrNotAcquired, err)

@@ -268,7 +268,7 @@ func (r *roster) enroll(index int, run string) error {
 	if first := slices.Index(r.runs, run); first >= 0 {
 		err := &sentinelError{ErrSameServer, fmt.Errorf("it is the same server as %s", strconv.Quote(r.addrs[first]))}
 		if !r.known[index] {
-			r.twins[index] = fmt.Errorf("redlock: %w: %s is the same server as %s: a quorum needs independent masters", ErrSameServer, r.addrs[index], r.addrs[first])
+			r.twins[index] = fmt.Errorf("%w: %s and %s", ErrSameServer, r.addrs[index], r.addrs[first])
 		}
 		return err
 	}

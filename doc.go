@@ -2,7 +2,7 @@
 // Redis masters, following the Redlock algorithm.
 //
 // A lease keeps others out until its validity ends and no longer, and only while
-// clocks run at nearly the same rate and no master forgets a key. A process can be
+// clocks run at nearly the same rate and masters keep their keys. A process can be
 // paused past that end without noticing it. What must never be written twice needs
 // the fencing token, checked by the store that is written to: see [Lease.Fence].
 //
@@ -12,17 +12,22 @@
 //
 //   - over one TTL no clock, of a client or of a master, runs off by more than half the
 //     factor of [WithDrift];
-//   - masters keep keys until they expire. One that restarts without them, is flushed,
-//     evicts keys or has its clock put forward does not, and nothing stops it from voting
-//     at once. A lease that all of five masters hold stands two such losses, one that a
-//     bare majority of three holds stands none;
-//   - all clients have the same list of masters and the same key prefix.
+//   - masters keep keys until they expire, or are known not to. One that restarted, was
+//     flushed or was replaced shows that by a marker (the restart guard), and has no vote
+//     for a little longer than the largest TTL: 10.3 s by default. The same goes for one
+//     whose clock was stepped, or that lacks a key which a renewal looks for, from the
+//     moment a client notices. Until then, and after an eviction or a DEL that no renewal
+//     sees, it may vote: a lease that all of five masters hold stands two such losses,
+//     one that a bare majority of three holds stands none;
+//   - all clients have the same list of masters, the same key prefix and the same value of
+//     [WithMaxTTL], and none has [WithoutRestartGuard].
 //
 // Fencing tokens of a resource are unique, and larger for every lease whose
 // acquisition began after an earlier one had succeeded. That needs no clock while the
 // counters on the masters survive. A counter lives for ten times the largest TTL after
 // the last grant or renewal; where it is gone it starts anew from the master's clock,
-// and the promise then needs clocks of the masters that agree.
+// and the promise then needs clocks of the masters that agree. One that is more than half
+// a quarantine, 5.15 s by default, from the median of all grants nothing.
 //
 // A free resource is granted when a quorum answers in time. An attempt that was given
 // up blocks a master for at most the TTL, normally for one round trip.
@@ -30,27 +35,37 @@
 // It is not promised that a holder stops by itself, nor that waiting processes are
 // served in the order they came; within one process they are.
 //
+// # Operation
+//
+// Masters that nobody has used yet look like some that lost their data: the first Lock
+// waits for them, [Locker.TryLock] fails with [ErrQuarantine]. [Locker.Bootstrap] vouches
+// for a new deployment; it belongs in the tool that sets one up, never in a service. While
+// one of three masters is in quarantine a second must not restart, or leases end.
+// [Locker.Check] tells what each master says of itself and what should be mended. A
+// warning about a master goes to the log ([WithLogger]) and to the [Observer].
+//
 // # Choosing a TTL
 //
 // The TTL bounds how long a holder that died blocks the resource; it does not bound
 // the work, since a lease is renewed every third of its TTL until Unlock. The default
 // of 10 s loses 102 ms to drift (1 % and 2 ms), is handed out with 5 s left or more,
 // and ends the holder's context 200 ms before its validity. Short TTLs pay with node
-// timeouts: a node has a tenth of the TTL to answer, and 250 ms at most.
+// timeouts: a node has a tenth of the TTL to answer, and 250 ms at most. A master that
+// restarted waits for the largest TTL in use, so keep [WithMaxTTL] small.
 //
 // # Errors
 //
 // Branch with errors.Is: [ErrTaken] is somebody else's lease, [ErrNoQuorum] is masters
-// in trouble, and both come with [ErrNotAcquired]; [ErrLost] means that the work has to
-// stop. Read what each master said from [*QuorumError] by errors.As. Whatever an Unlock
-// returns, the lease is over.
+// in trouble (that only have to wait, with [ErrQuarantine]), and both come with
+// [ErrNotAcquired]; [ErrLost] means that the work has to stop. Read what each master said
+// from [*QuorumError] by errors.As. Whatever an Unlock returns, the lease is over.
 //
 // # Concurrency
 //
 // A [Locker] and a [Lease] are safe for concurrent use. Make one Locker per process: it
 // has one connection, and one goroutine, for each master, one goroutine that watches
-// all leases, and one for the callbacks of an [Observer]. They start with the first
-// call and end with [Locker.Close].
+// all leases, and one for the log and the callbacks of an [Observer]. They start with the
+// first call and end with [Locker.Close].
 //
 // # Sources
 //

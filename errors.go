@@ -24,9 +24,10 @@ var (
 	// answer. It is an alarm: the masters, or the way to them, are in trouble.
 	ErrNoQuorum = errors.New("redlock: no quorum")
 
-	// ErrQuarantine comes with ErrNoQuorum when masters that have no vote yet are
-	// missing for a quorum: they are new, restarted, or have lost data. NodeError has
-	// how long each will need. [Locker.Bootstrap] is the way out for new ones.
+	// ErrQuarantine says that masters have no vote yet: they are new, restarted, or have
+	// lost data. It comes with ErrNoQuorum where only they are missing for a quorum.
+	// NodeError has how long each will need; [Locker.Bootstrap] is the way out for new
+	// ones.
 	ErrQuarantine = errors.New("redlock: masters in quarantine")
 
 	// ErrSameServer says that an address leads to a server that another one leads to

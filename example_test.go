@@ -50,9 +50,6 @@ func ExampleLocker_Do() {
 		log.Panic(err)
 	}
 	defer locker.Close()
-	if err := locker.Bootstrap(context.Background()); err != nil { // these masters are new
-		log.Panic(err)
-	}
 
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -81,9 +78,6 @@ func ExampleLocker_TryLock() {
 		log.Panic(err)
 	}
 	defer locker.Close()
-	if err := locker.Bootstrap(context.Background()); err != nil { // these masters are new
-		log.Panic(err)
-	}
 
 	ctx := context.Background()
 	for range 2 {
@@ -120,9 +114,6 @@ func ExampleLease_Fence() {
 		log.Panic(err)
 	}
 	defer locker.Close()
-	if err := locker.Bootstrap(context.Background()); err != nil { // these masters are new
-		log.Panic(err)
-	}
 
 	ctx := context.Background()
 	store := fencedStore{values: map[string]string{}, largest: map[string]int64{}}
@@ -188,9 +179,6 @@ func ExampleWithObserver() {
 		log.Panic(err)
 	}
 	ctx := context.Background()
-	if err := locker.Bootstrap(ctx); err != nil { // these masters are new
-		log.Panic(err)
-	}
 	lease, err := locker.Lock(ctx, "stock:item-1")
 	if err != nil {
 		log.Panic(err)
@@ -206,9 +194,76 @@ func ExampleWithObserver() {
 	// level=INFO msg=released resource=stock:item-1
 }
 
-// exampleMasters starts three masters inside this process, so that the examples run
+// Masters that nobody has used yet could be some that lost their data, and have no vote
+// for a while. The tool that sets up a deployment vouches for them, once. A service
+// never does: at its start masters that restarted empty would look the same.
+func ExampleLocker_Bootstrap() {
+	addrs, stop := newMasters()
+	defer stop()
+	locker, err := redlock.New(addrs)
+	if err != nil {
+		log.Panic(err)
+	}
+	defer locker.Close()
+
+	ctx := context.Background()
+	_, err = locker.TryLock(ctx, "stock:item-1")
+	fmt.Println("no vote yet:", errors.Is(err, redlock.ErrQuarantine))
+	if err := locker.Bootstrap(ctx); err != nil {
+		log.Panic(err) // not all answer, or some are in use: wait instead
+	}
+	_, err = locker.TryLock(ctx, "stock:item-1") // released by Close
+	fmt.Println("vouched for:", err)
+	// Output:
+	// no vote yet: true
+	// vouched for: <nil>
+}
+
+// Check says what the masters say of themselves, here that clients do not agree.
+func ExampleLocker_Check() {
+	addrs, stop := exampleMasters(redlock.WithMaxTTL(time.Minute)) // that somebody else uses
+	defer stop()
+	locker, err := redlock.New(addrs)
+	if err != nil {
+		log.Panic(err)
+	}
+	defer locker.Close()
+
+	report, err := locker.Check(context.Background())
+	if err != nil {
+		fmt.Println(err) // some master has no vote, this says which and why
+	}
+	fmt.Printf("%d of %d masters have a vote, %d are needed\n", report.Voting, len(report.Nodes), report.Quorum)
+	for i, node := range report.Nodes {
+		for _, f := range node.Findings {
+			if f.Level >= redlock.Warning {
+				fmt.Printf("master %d: %s: %s (%s)\n", i+1, f.Check, f.Text, f.Hint)
+			}
+		}
+	}
+	// Output:
+	// 3 of 3 masters have a vote, 2 are needed
+	// master 1: max-ttl: another client has WithMaxTTL(1m0s), this one 10s (give all clients the same value)
+	// master 2: max-ttl: another client has WithMaxTTL(1m0s), this one 10s (give all clients the same value)
+	// master 3: max-ttl: another client has WithMaxTTL(1m0s), this one 10s (give all clients the same value)
+}
+
+// exampleMasters starts three masters that have their votes.
+func exampleMasters(opts ...redlock.Option) (addrs []string, stop func()) {
+	addrs, stop = newMasters()
+	locker, err := redlock.New(addrs, opts...)
+	if err != nil {
+		log.Panic(err)
+	}
+	if err := errors.Join(locker.Bootstrap(context.Background()), locker.Close()); err != nil {
+		log.Panic(err)
+	}
+	return addrs, stop
+}
+
+// newMasters starts three masters inside this process, so that the examples run
 // everywhere.
-func exampleMasters() (addrs []string, stop func()) {
+func newMasters() (addrs []string, stop func()) {
 	var started []*masters.Mini
 	for range 3 {
 		m, err := masters.StartMini()

@@ -147,9 +147,6 @@ func (l *Locker) acquire(ctx context.Context, name, resource string, opts []Lock
 			return nil, fmt.Errorf("redlock: %s %q: %w", name, resource, ErrReentry)
 		}
 	}
-	if err := l.pool.roster.misconfiguration(); err != nil {
-		return nil, fmt.Errorf("redlock: %s %q: %w: %w", name, resource, ErrNotAcquired, err)
-	}
 	l.pool.start()
 	began := time.Now()
 	g, err := try(ctx, resource, lc)
