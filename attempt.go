@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -70,9 +71,14 @@ func (g *grant) ask() {
 func (g *grant) votedLocked(node int, rep reply) {
 	p := &g.places[node]
 	err := rep.refusal(g.key, g.counterKey)
-	if err == nil { // too late for a vote or not, the key is there
-		p.counter, p.held, p.had = rep.counter, true, true
-		p.keepsTo = g.keyLife(g.start)
+	if rep.hasKey() { // too late for a vote or not, with a vote or not
+		p.held, p.had, p.keepsTo = true, true, g.keyLife(g.start)
+	}
+	if err == nil && p.vote != yes && g.votedBeforeLocked(rep.server) {
+		err = errTwice
+	}
+	if err == nil {
+		p.counter = rep.counter
 	}
 	switch {
 	case p.vote != awaited:
@@ -81,10 +87,16 @@ func (g *grant) votedLocked(node int, rep reply) {
 		p.busy = rep.err == nil && rep.code == codeBusy
 		g.refuseLocked(node, opAcquire, err)
 	default:
-		p.vote = yes
+		p.vote, p.server = yes, rep.server
 		g.fenceLocked(node)
 	}
 	g.judgeLocked()
+}
+
+// votedBeforeLocked reports whether a server has voted by another name: names can move
+// while an attempt is under way.
+func (g *grant) votedBeforeLocked(server string) bool {
+	return server != "" && slices.ContainsFunc(g.places, func(p place) bool { return p.vote == yes && p.server == server })
 }
 
 func (g *grant) refuseLocked(node int, o op, err error) {
@@ -227,6 +239,9 @@ func (g *grant) conclude(over error) error {
 	defer g.mu.Unlock()
 	granted := g.countLocked(func(p *place) bool { return p.vote == yes })
 	refused := func(p *place) bool { return p.vote != yes || p.fence == no }
+	if err := g.pool.roster.misconfiguration(); err != nil && over == nil {
+		over = err
+	}
 	if over != nil {
 		g.verdict = impossible
 		return g.quorumErrorLocked("lock", granted, refused, ErrNotAcquired, over)

@@ -22,7 +22,8 @@ import (
 
 // serverInfo is what INFO tells. What it does not have is empty.
 type serverInfo struct {
-	runID   string
+	runID   string // new with each start of the process
+	replID  string // new with each promotion to master
 	version string
 	role    string
 	cluster string // "1" for a node of a cluster
@@ -45,6 +46,7 @@ func parseInfo(text string) serverInfo {
 	}
 	return serverInfo{
 		runID:   fields["run_id"],
+		replID:  fields["master_replid"],
 		version: version,
 		role:    fields["role"],
 		cluster: fields["cluster_enabled"],
@@ -52,6 +54,16 @@ func parseInfo(text string) serverInfo {
 		memory:  fields["maxmemory"],
 		aof:     fields["aof_enabled"],
 	}
+}
+
+// identity tells this server, as a master, from every other: a replica that was promoted is
+// another one, even if it had been that master before. It is empty if it is not known.
+// lua/guard.lua puts it together in the same way.
+func (s serverInfo) identity() string {
+	if s.runID == "" {
+		return ""
+	}
+	return s.runID + ":" + s.replID
 }
 
 // usable is the error of a server that must not be asked at all: its vote would be none,
@@ -73,15 +85,18 @@ type inspection struct {
 	marker    marker
 	markerErr error // errGuardOff without the guard
 	roundTrip time.Duration
-	at        time.Time
+	void      error // why this client does not count its vote, whatever the node says
 }
 
 // inspect asks a node about itself. Its error is one of the connection; what the node
 // refuses to tell is noted.
 func (n *lane) inspect(ctx context.Context, conn redis.Cmdable) (*inspection, error) {
-	i := &inspection{at: time.Now(), markerErr: errGuardOff}
-	text, err := conn.Info(ctx).Result()
-	switch {
+	i := &inspection{markerErr: errGuardOff}
+	// TIME goes first because on a new connection the errors of the handshake are its own.
+	if err := conn.Time(ctx).Err(); err != nil {
+		return nil, nodeFailure(err)
+	}
+	switch text, err := conn.Info(ctx).Result(); {
 	case err == nil:
 		i.info = parseInfo(text)
 	case says(err, "NOPERM"), says(err, "ERR unknown command"):
@@ -95,10 +110,15 @@ func (n *lane) inspect(ctx context.Context, conn redis.Cmdable) (*inspection, er
 	if err := n.roster.enroll(n.index, i.info.runID); err != nil {
 		return i, err
 	}
-	n.identify(i.info)
+	if n.client == nil { // a connection leads to one server for as long as it lives
+		n.identify(i.info)
+	}
 	sent := n.now()
 	if n.guarding.on() {
-		i.marker, i.markerErr = n.markerOn(ctx, conn, markerLook)
+		i.marker, i.markerErr = n.markerOn(ctx, conn, markerLook, marker{})
+	}
+	if i.markerErr != nil && i.markerErr != errGuardOff && !survives(i.markerErr) {
+		return nil, i.markerErr
 	}
 	if i.markerErr != nil { // the node's clock is needed all the same
 		if err := n.readClock(ctx, conn); err != nil {
@@ -106,13 +126,14 @@ func (n *lane) inspect(ctx context.Context, conn redis.Cmdable) (*inspection, er
 		}
 	}
 	i.roundTrip = n.now().sub(sent)
+	i.void, _ = n.voteless(n.now())
 	return i, nil
 }
 
 // identify remembers which server the lane is connected to. Samples of another one's clock
 // tell nothing about this one's.
 func (n *lane) identify(info serverInfo) {
-	run := info.runID
+	run := info.identity()
 	if run == "" {
 		run = unknownRun
 	}
@@ -120,7 +141,8 @@ func (n *lane) identify(info serverInfo) {
 		run = n.run
 	}
 	if run != n.run {
-		n.view.known, n.view.suspect = false, false
+		n.view.forget()
+		n.view.suspect = false
 		n.sample.Store(nil)
 		n.run = run
 	}
@@ -258,13 +280,13 @@ func newRoster(addrs []string) *roster {
 // enroll notes which server a lane has reached. A server that another lane has reached
 // before is refused: it would vote twice.
 func (r *roster) enroll(index int, run string) error {
-	if run == "" {
-		return nil
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.sumUpLocked()
 	r.runs[index], r.twins[index] = "", nil
+	if run == "" {
+		return nil // it does not tell, so nothing is known against it
+	}
 	if first := slices.Index(r.runs, run); first >= 0 {
 		err := &sentinelError{ErrSameServer, fmt.Errorf("it is the same server as %s", strconv.Quote(r.addrs[first]))}
 		if !r.known[index] {
@@ -276,14 +298,23 @@ func (r *roster) enroll(index int, run string) error {
 	return nil
 }
 
+// lost notes that a lane does not reach the server that it shared with another.
+func (r *roster) lost(index int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.twins[index] = nil
+	r.sumUpLocked()
+}
+
 func (r *roster) sumUpLocked() {
-	r.misconfigured.Store(nil)
-	for i := range r.twins {
-		if r.twins[i] != nil {
-			r.misconfigured.Store(&r.twins[i])
-			return
+	var first *error
+	for _, err := range r.twins {
+		if err != nil {
+			first = &err
+			break
 		}
 	}
+	r.misconfigured.Store(first)
 }
 
 // misconfiguration is the error of a list of masters that cannot make a quorum: nil unless

@@ -84,7 +84,7 @@ func (b *bubble) locker(opts ...redlock.Option) *redlock.Locker {
 func (b *bubble) vouch() {
 	b.vouched.Do(func() {
 		for _, n := range b.nodes {
-			for field, v := range map[string]string{"run": n.runID.Load().(string), "born": "0", "maxttl": "50"} {
+			for field, v := range map[string]string{"run": n.identity(), "born": "0", "maxttl": "50"} {
 				n.redis.HSet(redlock.DefaultKeyPrefix+"~guard", field, v)
 			}
 		}
@@ -297,6 +297,9 @@ func (n *bubbleNode) restart() {
 	n.set(func() { n.down = false })
 }
 
+// identity is what the library makes of what the node says of itself.
+func (n *bubbleNode) identity() string { return n.runID.Load().(string) + ":bubble" }
+
 func (n *bubbleNode) newRun() { n.runID.Store(strings.ReplaceAll(uuid.NewString(), "-", "")) }
 
 // restartEmpty ends the process, if it runs, and starts it again without data.
@@ -421,7 +424,7 @@ func (n *bubbleNode) forgetCalls() { n.set(func() { n.calls = nil }) }
 // must not take the mutex for them, as the server's own is held then.
 func (n *bubbleNode) arrived(p *server.Peer, cmd string, args ...string) bool {
 	if cmd == "INFO" {
-		p.WriteBulk("# Server\r\nredis_version:7.0.15\r\nrun_id:" + n.runID.Load().(string) + "\r\nrole:master\r\n" +
+		p.WriteBulk("# Server\r\nredis_version:7.0.15\r\nrun_id:" + n.runID.Load().(string) + "\r\nrole:master\r\nmaster_replid:bubble\r\n" +
 			"maxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:0\r\ncluster_enabled:0\r\n")
 		return true
 	}
@@ -459,7 +462,7 @@ func (n *bubbleNode) arrived(p *server.Peer, cmd string, args ...string) bool {
 	for _, r := range requests {
 		if reply[0] == 0 && (r.op == "acquire" || r.op == "extend") {
 			reply[0] = store.now
-			store.left = bubbleGuard(store, args[2], common, n.runID.Load().(string))
+			store.left = bubbleGuard(store, args[2], common, n.identity())
 			reply[1] = max(store.left, 0)
 		}
 		three := bubbleScripts[r.op](store, r.keys, r.argv)
@@ -841,7 +844,7 @@ func TestBubbleScripts(t *testing.T) {
 		for step := range 800 {
 			time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond)
 			now := time.Now().UnixMicro()
-			run := []string{"", "?", "one", "one", "one", "two"}[rng.IntN(6)]
+			run := []string{"", "?", "one:bubble", "one:bubble", "one:bubble", "two:bubble"}[rng.IntN(6)]
 			count := func() string { // what a counter or a key may have, or nothing
 				v, _ := b.nodes[0].redis.Get(names[rng.IntN(2)])
 				if _, after, found := strings.Cut(v, "|"); found {

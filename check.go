@@ -85,7 +85,7 @@ func (l *Locker) Check(ctx context.Context) (Report, error) {
 	}
 	defer l.calls.leave()
 	l.pool.start()
-	found, errs := onEach(ctx, l.pool.lanes, func(ctx context.Context, lane *lane) (*inspection, error) {
+	found, errs := onEach(ctx, l.pool, func(ctx context.Context, lane *lane) (*inspection, error) {
 		i, err := lane.inspect(ctx, lane.conn)
 		if err == nil {
 			lane.audited(i)
@@ -133,10 +133,10 @@ func (l *Locker) report(index int, i *inspection, err error) (r NodeReport, why 
 	r.Findings = append([]Finding{{Check: "reach", Text: fmt.Sprintf("answers in %v", i.roundTrip.Round(time.Microsecond))}},
 		l.conf.findings(i, l.pool.list)...)
 	clock := Finding{Check: "clock", Level: Unknown, Text: "too few nodes are known to compare it with"}
-	if distance, known := l.pool.watch.skew(index); known {
+	if distance, uncertain, known := l.pool.watch.skew(index); known {
 		r.Clock = distance
 		clock.Level, clock.Text = OK, fmt.Sprintf("%v from the median of all nodes", distance.Round(time.Millisecond))
-		if distance.Abs() > maxSkew(l.conf.maxTTL, l.conf.drift) {
+		if distance.Abs()-uncertain > maxSkew(l.conf.maxTTL, l.conf.drift) {
 			clock.Level, clock.Hint = Failure, "set the clock"
 			why = errors.New(clock.Text)
 		}
@@ -147,6 +147,8 @@ func (l *Locker) report(index int, i *inspection, err error) (r NodeReport, why 
 		why = i.markerErr
 	case r.Quarantine > 0:
 		why = quarantined(r.Quarantine)
+	case i.void != nil:
+		why = i.void
 	}
 	return r, why
 }

@@ -23,22 +23,17 @@ func (n *lane) connect() error {
 	// dialling on its own.
 	conn, err := dialer(&n.opt)(ctx, n.opt.Network, n.opt.Addr)
 	if err != nil {
+		n.roster.lost(n.index)
 		return err
 	}
 	opt := n.opt
 	opt.Dialer = dialOnce(conn)
 	client := redis.NewClient(&opt)
-	// What goes out first has the handshake's errors for its own, and its time tells
-	// little about the node's clock.
-	err = client.Time(ctx).Err()
-	var found *inspection
-	if err == nil {
-		found, err = n.inspect(ctx, client)
-	}
+	found, err := n.inspect(ctx, client)
 	if err != nil {
 		_ = client.Close()
 		_ = conn.Close() // in case the client never took it
-		return nodeFailure(err)
+		return err
 	}
 	n.audited(found)
 	n.client, n.conn = client, client.Conn()
@@ -47,7 +42,7 @@ func (n *lane) connect() error {
 
 // readClock asks for the node's time.
 func (n *lane) readClock(ctx context.Context, conn redis.Cmdable) error {
-	sent := n.now()
+	sent := n.moment()
 	t, err := conn.Time(ctx).Result()
 	if err == nil {
 		n.observeClock(t.UnixMicro(), sent, n.now())

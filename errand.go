@@ -10,13 +10,15 @@ import (
 
 // errand is something to be done on a lane's connection.
 type errand struct {
-	do   func(context.Context, *lane) error
-	done chan error // takes one
+	do    func(context.Context, *lane) error
+	done  chan error // takes one
+	again bool       // once, on a new connection
 }
 
 // onEach has do done once for each node, and returns what came of it when all are through
-// or ctx ended.
-func onEach[T any](ctx context.Context, lanes []*lane, do func(context.Context, *lane) (T, error)) ([]T, []error) {
+// or ctx or the Locker ended.
+func onEach[T any](ctx context.Context, p *pool, do func(context.Context, *lane) (T, error)) ([]T, []error) {
+	lanes := p.lanes
 	results, errs := make([]T, len(lanes)), make([]error, len(lanes))
 	found := make([]*T, len(lanes)) // each the errand's own until it is done
 	errands := make([]*errand, len(lanes))
@@ -35,6 +37,8 @@ func onEach[T any](ctx context.Context, lanes []*lane, do func(context.Context, 
 			results[i] = *found[i]
 		case <-ctx.Done():
 			errs[i] = contextError(ctx)
+		case <-p.closing:
+			errs[i] = ErrClosed
 		}
 	}
 	return results, errs
@@ -63,22 +67,36 @@ func (n *lane) takeErrands() []*errand {
 }
 
 // runErrands does what was asked. Its error is that of a connection which is of no more
-// use; what was left then has failed with it.
+// use. What it broke at is done once more on the next one: a node may close a connection
+// that was idle.
 func (n *lane) runErrands() error {
-	var broken error
-	for _, e := range n.takeErrands() {
-		err := broken
-		if err == nil {
-			ctx, cancel := context.WithTimeout(n.quit, n.opt.DialTimeout)
-			err = e.do(ctx, n)
-			cancel()
-			if !survives(err) {
-				broken = err
-			}
+	list := n.takeErrands()
+	for i, e := range list {
+		ctx, cancel := context.WithTimeout(n.quit, n.opt.DialTimeout)
+		err := e.do(ctx, n)
+		cancel()
+		if survives(err) {
+			e.done <- err
+			continue
 		}
-		e.done <- err
+		if e.again || !isBroken(err) {
+			e.done <- err
+			i++
+		} else {
+			e.again = true
+		}
+		n.mu.Lock()
+		n.errands = append(list[i:len(list):len(list)], n.errands...)
+		n.mu.Unlock()
+		return err
 	}
-	return broken
+	return nil
+}
+
+// isBroken tells a connection that ended, which says little about the node, from a node
+// that does not answer or is not what it should be.
+func isBroken(err error) bool {
+	return !isTimeout(err) && !errors.Is(err, ErrNotMaster) && !errors.Is(err, ErrSameServer)
 }
 
 func (n *lane) failErrands(err error) {

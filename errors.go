@@ -97,7 +97,9 @@ var (
 	errUnraised    = errors.New("grant was gone before its fencing counter could be raised")
 	errBadReply    = errors.New("reply is not in the form of the script")
 	errPlanted     = errors.New("key set, but without a vote")
+	errForgot      = errors.New("has lost a key: no vote for a time")
 	errStepped     = errors.New("clock was stepped: no vote for a time")
+	errTwice       = &sentinelError{ErrSameServer, errors.New("its server has voted under another address")}
 	errStale       = errors.New("server was replaced behind the connection")
 	errUndecided   = errors.New("no answer by the time it was decided")
 	errUnsent      = errors.New("not sent: the attempt was over")
@@ -143,6 +145,14 @@ func (e *QuorumError) Unwrap() []error {
 		all = append(all, n)
 	}
 	return all
+}
+
+// orNil is e as an error.
+func (e *QuorumError) orNil() error {
+	if e == nil {
+		return nil
+	}
+	return e
 }
 
 // permanent reports that waiting cannot help: so many nodes refuse the key's type, or

@@ -56,6 +56,7 @@ type place struct {
 	held    bool    // the key is believed to be there
 	had     bool    // the key was there at some time
 	keepsTo instant // until then the node has to have the key
+	server  string  // that voted
 	release ballot
 	unsent  bool // no message has reached the node, nor will one
 	busy    bool // it said that somebody else has the key

@@ -244,10 +244,16 @@ func (n *lane) cycle(now instant) instant {
 		n.comeUp(now)
 		n.trim(now)
 	}
-	if err := n.chores(now); err != nil {
-		n.hangUp()
-		n.goDown(err, now)
-		return now
+	if n.hasChores() {
+		err := n.chores(now)
+		now = n.now()
+		if err != nil {
+			n.hangUp()
+			if !isBroken(err) {
+				n.goDown(err, now)
+			}
+			return now
+		}
 	}
 	if batch := n.batch(now); len(batch) > 0 {
 		now = n.exchange(batch, now)
@@ -311,7 +317,13 @@ func (n *lane) exchange(batch []*request, now instant) instant {
 	voidForAll, voidForGrants := n.voteless(now)
 	for i, r := range batch {
 		rep, tr := replies[i], &r.grant.traces[n.index]
-		if rep.void = voidForAll; r.op == opAcquire {
+		if rep.server = n.run; n.run == unknownRun {
+			rep.server = ""
+		}
+		switch rep.void = voidForAll; {
+		case n.view.marking: // since a reply of this very batch, perhaps
+			rep.void = errForgot
+		case r.op == opAcquire:
 			rep.void = voidForGrants
 		}
 		if rep.code == codeStale {
@@ -349,6 +361,9 @@ func (n *lane) exchange(batch []*request, now instant) instant {
 		n.goDown(unwritable, now)
 	case failure == nil:
 		n.backoff = 0
+	case failure == errStale:
+		n.hangUp()
+		n.goDown(errStale, now)
 	case isTimeout(failure):
 		n.hangUp()
 		n.goDown(errNodeTimeout, now)
@@ -360,7 +375,8 @@ func (n *lane) exchange(batch []*request, now instant) instant {
 
 // perform has the node carry out requests, and appends a reply for each. failure is
 // set if the connection is of no more use.
-func (n *lane) perform(batch []*request, replies []reply, sent instant) (_ []reply, received instant, failure error) {
+func (n *lane) perform(batch []*request, replies []reply, now instant) (_ []reply, received instant, failure error) {
+	sent := n.momentAt(now)
 	values, err := n.command(batch, evalsha)
 	if says(err, "NOSCRIPT") { // restarted, or flushed: nothing was carried out
 		values, err = n.command(batch, eval)

@@ -74,6 +74,8 @@ type marker struct {
 	left   time.Duration // without a vote
 	maxTTL time.Duration // the largest of any client
 	list   string        // fingerprint of the last client's list of masters; "" = none yet
+
+	run, born string // as they are there, for vouching
 }
 
 // What can be done about a marker; lua/marker.lua has more.
@@ -84,28 +86,30 @@ const (
 )
 
 // markerOn has a node's marker looked at, or changed, and reads its clock on the way.
-func (n *lane) markerOn(ctx context.Context, conn redis.Cmdable, what string) (marker, error) {
-	args := append(n.guarding.args[:len(n.guarding.args):len(n.guarding.args)], what, n.guarding.list)
-	sent := n.now()
+func (n *lane) markerOn(ctx context.Context, conn redis.Cmdable, what string, seen marker) (marker, error) {
+	args := append(slices.Clone(n.guarding.args[:]), what, n.guarding.list, seen.run, seen.born)
+	sent := n.moment()
 	values, err := conn.Eval(ctx, markerScript, []string{n.guarding.marker}, args...).Slice()
 	if err != nil {
 		return marker{}, nodeFailure(err)
 	}
-	if len(values) != 4 {
+	if len(values) != 6 {
 		return marker{}, errBadReply
 	}
 	micros, ok0 := values[0].(int64)
 	left, ok1 := values[1].(int64)
 	longest, ok2 := values[2].(int64)
 	list, ok3 := values[3].(string)
-	if !ok0 || !ok1 || !ok2 || !ok3 {
+	run, ok4 := values[4].(string)
+	born, ok5 := values[5].(string)
+	if !ok0 || !ok1 || !ok2 || !ok3 || !ok4 || !ok5 {
 		return marker{}, errBadReply
 	}
 	n.observeClock(micros, sent, n.now())
 	if left < 0 {
 		return marker{}, errStale
 	}
-	m := marker{left: time.Duration(left) * time.Millisecond, maxTTL: time.Duration(longest) * time.Millisecond, list: list}
+	m := marker{left: time.Duration(left) * time.Millisecond, maxTTL: time.Duration(longest) * time.Millisecond, list: list, run: run, born: born}
 	n.noteQuarantine(m.left, n.now())
 	return m, nil
 }
@@ -129,7 +133,7 @@ func (n *lane) mark(now instant) error {
 	ctx := context.Background() // bounded by the client's time-outs
 	err := errGuardOff
 	if n.guarding.on() {
-		_, err = n.markerOn(ctx, n.conn, markerMark)
+		_, err = n.markerOn(ctx, n.conn, markerMark, marker{})
 	}
 	if err != errGuardOff && !survives(err) {
 		return err
@@ -171,50 +175,42 @@ func (l *Locker) Bootstrap(ctx context.Context) error {
 	}
 	defer l.calls.leave()
 	l.pool.start()
-	found, err := l.onMarkers(ctx, markerLook, func(m marker) bool { return m.left == 0 })
-	switch {
-	case err != nil:
-		return err
-	case len(found.Nodes) == 0:
-		return nil
-	case found.Granted > 0:
-		found.reasons = []error{ErrQuarantine}
-		return found
+	markers, waiting := l.onMarkers(ctx, markerLook, make([]marker, len(l.pool.lanes)))
+	if waiting == nil || waiting.Granted > 0 || !errors.Is(waiting, ErrQuarantine) {
+		return waiting.orNil()
 	}
-	_, err = l.onMarkers(ctx, markerVouch, func(marker) bool { return true })
-	return err
+	_, waiting = l.onMarkers(ctx, markerVouch, markers)
+	return waiting.orNil()
 }
 
-// onMarkers does the same about the markers of all nodes and counts those that are well.
-// All must answer.
-func (l *Locker) onMarkers(ctx context.Context, what string, well func(marker) bool) (*QuorumError, error) {
+// onMarkers does the same about the markers of all nodes, which were seen like that before.
+// The error is nil if all have a vote then, and matches ErrQuarantine if all answered.
+func (l *Locker) onMarkers(ctx context.Context, what string, seen []marker) ([]marker, *QuorumError) {
 	n := len(l.pool.lanes)
-	e := &QuorumError{Op: "bootstrap", Need: n, of: n, reasons: []error{ErrNoQuorum}}
-	markers, errs := onEach(ctx, l.pool.lanes, func(ctx context.Context, lane *lane) (marker, error) {
-		return lane.markerOn(ctx, lane.conn, what)
+	e := &QuorumError{Op: "bootstrap", Need: n, of: n, reasons: []error{ErrQuarantine}}
+	markers, errs := onEach(ctx, l.pool, func(ctx context.Context, lane *lane) (marker, error) {
+		return lane.markerOn(ctx, lane.conn, what, seen[lane.index])
 	})
-	unreached := false
 	for i, err := range errs {
-		node := &NodeError{Node: l.pool.lanes[i].addr, Op: what, Err: err}
+		left := markers[i].left
 		switch {
 		case err != nil:
-			unreached = true
-		case well(markers[i]):
+			e.reasons = []error{ErrNoQuorum}
+		case left == 0:
 			e.Granted++
 			continue
 		default:
-			node.Err = quarantined(markers[i].left)
-			node.Quarantine = markers[i].left
+			err = quarantined(left)
 		}
-		e.Nodes = append(e.Nodes, node)
+		e.Nodes = append(e.Nodes, &NodeError{Node: l.pool.lanes[i].addr, Op: what, Err: err, Quarantine: left})
 	}
-	if unreached {
-		if over := ctx.Err(); over != nil {
-			e.reasons = append(e.reasons, contextError(ctx))
-		}
-		return e, e
+	if e.Granted == n {
+		return markers, nil
 	}
-	return e, nil
+	if ctx.Err() != nil {
+		e.reasons = append(e.reasons, contextError(ctx))
+	}
+	return markers, e
 }
 
 var errGuardOff = errors.New("the restart guard is off")

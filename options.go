@@ -118,7 +118,9 @@ func WithNodeTimeout(d time.Duration) Option {
 // WithMaxTTL sets the largest TTL that any client of these masters uses, 10 s by
 // default and from [MinTTL] to [LongestMaxTTL]. All clients must have the same
 // value, as it bounds how long a key can outlive its holder: a node that may have
-// forgotten keys is safe again after that time. A larger TTL is refused.
+// forgotten keys is safe again after that time. A larger TTL is refused. A client with a
+// larger value raises it on the nodes for good, for every client, and with it the
+// quarantine of a node that is new or has restarted within that time.
 func WithMaxTTL(d time.Duration) Option { return option(func(c *config) { c.maxTTL = d }) }
 
 // WithDrift sets the part of a TTL, from [MinDrift] to [MaxDrift], by which the
@@ -151,8 +153,10 @@ func WithoutRestartGuard() Option { return option(func(c *config) { c.guard = fa
 
 // WithTrustedDisk lets a master vote at once after it restarted, if it still has its data.
 // That is safe only where each write is on disk before it is answered, by "appendonly
-// yes" and "appendfsync always"; a master that says it has no append-only file is not
-// trusted. One that comes back empty is still caught.
+// yes" and "appendfsync always", and where no replica can take the master's place: one
+// that was promoted lacks the last writes and is not told from a restart any more. A
+// master that says it has no append-only file is not trusted. One that comes back empty
+// is still caught.
 //
 // Source: ALGORITHM section 8, "TrustDisk".
 func WithTrustedDisk() Option { return option(func(c *config) { c.trusted = true }) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -12,18 +13,20 @@ import (
 
 // round is one extend sent to all nodes.
 type round struct {
-	start   instant
-	counted int
-	out     int
-	verdict verdict
-	done    chan struct{} // closed with the verdict; nil if nobody waits
+	start    instant
+	counted  int
+	out      int
+	answered []bool   // by node
+	servers  []string // that were counted
+	verdict  verdict
+	done     chan struct{} // closed with the verdict; nil if nobody waits
 }
 
 // startRoundLocked sends an extend to all nodes.
 //
 // Source: ALGORITHM section 6.
 func (g *grant) startRoundLocked(now instant) *round {
-	r := &round{start: now}
+	r := &round{start: now, answered: make([]bool, len(g.places))}
 	reqs := make([]request, len(g.places))
 	for i, lane := range g.pool.lanes {
 		reqs[i] = request{
@@ -33,6 +36,7 @@ func (g *grant) startRoundLocked(now instant) *round {
 		g.noteLocked(i, opExtend, errUndecided)
 		if err := lane.send(&reqs[i]); err != nil {
 			r.out++
+			r.answered[i] = true
 			g.noteLocked(i, opExtend, err)
 		}
 	}
@@ -58,8 +62,11 @@ func (g *grant) extendedLocked(r *request, rep reply) (after []func()) {
 	case missing, rep.code == codeKept, rep.code == codeKeptVoteless:
 		p.held, p.had = true, true
 		p.keepsTo = max(p.keepsTo, g.keyLife(rd.start))
-		if voteless := rep.code == codeFilledVoteless || rep.code == codeKeptVoteless; !voteless && rep.void == nil {
+		voteless := rep.code == codeFilledVoteless || rep.code == codeKeptVoteless || rep.void != nil
+		twice := rep.server != "" && slices.Contains(rd.servers, rep.server)
+		if (!voteless || broken.votelessCount) && !twice {
 			counted = true
+			rd.servers = append(rd.servers, rep.server)
 			g.noteLocked(r.node, opExtend, nil)
 		}
 	}
@@ -71,8 +78,14 @@ func (g *grant) extendedLocked(r *request, rep reply) (after []func()) {
 	} else {
 		rd.out++
 	}
-	n := len(g.places)
-	if held := g.countLocked(func(p *place) bool { return p.held }); !exclusive(n, held) && rep.err == nil {
+	rd.answered[r.node] = true
+	held := 0 // or perhaps so, as the round has not heard of it yet
+	for i := range g.places {
+		if g.places[i].held || !rd.answered[i] {
+			held++
+		}
+	}
+	if !exclusive(len(g.places), held) {
 		return g.endLocked(errLostQuorum, g.pool.now())
 	}
 	return g.judgeRoundLocked(rd)
@@ -85,8 +98,8 @@ func (g *grant) extendedLocked(r *request, rep reply) (after []func()) {
 // Source: ALGORITHM section 6, "Counted", and section 8, last row of the table.
 func (g *grant) forgotLocked(node int, rep reply) {
 	lane := g.pool.lanes[node]
-	if g.cause != nil || g.pool.now() >= g.places[node].keepsTo {
-		return
+	if g.cause != nil || g.pool.now() >= g.places[node].keepsTo || lane.view.suspect || g.pool.watch.open.Load() {
+		return // or it is not clear what time it is
 	}
 	g.pool.events.nodeForgot(g, lane.addr)
 	if rep.code == codeFilled {
@@ -217,6 +230,9 @@ func (g *grant) checkLocked(now instant) (next instant, after []func()) {
 // dueLocked is when the lease has to be looked at next.
 func (g *grant) dueLocked() instant {
 	end := instant(g.deadline.Load()).add(-cancelLead(g.ttl))
+	if broken.lateExtension {
+		end = never
+	}
 	if !g.renews() {
 		return end
 	}

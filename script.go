@@ -88,7 +88,8 @@ type reply struct {
 	counter int64
 	extra   int64
 	err     error
-	void    error // why the node has no vote as this client sees it, whatever the node says
+	void    error  // why the node has no vote as this client sees it, whatever the node says
+	server  string // identity of the server that said it, "" if that is not known
 }
 
 // numbersPerReply is what the script says of one request.
@@ -139,6 +140,11 @@ func (e replyError) Error() string { return string(e) }
 
 // RedisError marks it as something that a node said.
 func (e replyError) RedisError() {}
+
+// hasKey reports whether a reply to an acquire says that the key is there for us.
+func (r reply) hasKey() bool {
+	return r.err == nil && (r.code == codeGranted || r.code == codeMine || r.code == codePlanted)
+}
 
 // refusal says in words why a reply is no vote, for a [NodeError]; nil for a
 // reply that is one.

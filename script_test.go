@@ -209,12 +209,7 @@ func TestScripts(t *testing.T) {
 //
 // Source: ALGORITHM section 8.
 func testGuard(t *testing.T, base *node) {
-	own := ""
-	for line := range strings.Lines(base.Info(t.Context(), "server").Val()) {
-		if id, ok := strings.CutPrefix(strings.TrimSpace(line), "run_id:"); ok {
-			own = id
-		}
-	}
+	own := parseInfo(base.Info(t.Context()).Val()).identity()
 	const whole = 1020 + 100 // ms, for a largest TTL of a second
 	guarded := func(t *testing.T, run string) *node {
 		n := base.fresh(t)

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -48,60 +49,74 @@ func (s shift) alike(size time.Duration) bool {
 type cause int
 
 const (
-	causeUnknown cause = iota // more nodes have to be looked at
-	causeNodes                // the nodes that stepped did so each by itself
-	causeLocal                // it was the local clock
+	causeOpen   cause = iota // more nodes have to be looked at
+	causeNodes               // the nodes that stepped did so each by itself
+	causeLocal               // it was the local clock
+	causeEither              // it may be one or the other, and the nodes that could tell do not answer
 )
 
-// whoseStep judges the shifts of n nodes, of which some are not known yet: nil.
-func whoseStep(n int, shifts []*shift, timeUp bool) (c cause, size time.Duration) {
-	var sizes []time.Duration
+// whoseStep judges the shifts of n nodes, of which some are not known: nil. typical is the
+// median of those that stepped.
+func whoseStep(n int, shifts []*shift, timeUp bool) (c cause, typical shift) {
+	var steps []shift
 	unknown := 0
 	for _, s := range shifts {
 		switch {
 		case s == nil:
 			unknown++
 		case s.stepped():
-			sizes = append(sizes, s.size())
+			steps = append(steps, *s)
 		}
 	}
-	slices.Sort(sizes)
-	alike := 0
-	if len(sizes) > 0 {
-		size = sizes[len(sizes)/2]
+	if len(steps) == 0 {
+		return causeNodes, shift{}
 	}
-	for _, s := range shifts {
-		if s != nil && s.stepped() && s.alike(size) {
+	slices.SortFunc(steps, func(a, b shift) int { return cmp.Compare(a.size(), b.size()) })
+	typical = steps[len(steps)/2]
+	alike := 0
+	for _, s := range steps {
+		if s.alike(typical.size()) {
 			alike++
 		}
 	}
 	switch {
 	case alike >= quorum(n):
-		return causeLocal, size
-	case !timeUp && alike+unknown >= quorum(n):
-		return causeUnknown, 0
+		return causeLocal, typical
+	case alike+unknown < quorum(n):
+		return causeNodes, typical
+	case timeUp:
+		return causeEither, typical
 	}
-	return causeNodes, 0
+	return causeOpen, typical
 }
 
 // watch compares what the lanes see of their nodes' clocks. As long as no clock steps it
 // has nothing to do.
 type watch struct {
 	clock  *leaseClock
+	maxTTL time.Duration
 	lanes  []*lane
 	keeper *keeper
 	events *events
 
-	epoch atomic.Int64 // rises when all samples taken before have become worthless
+	epoch atomic.Int64 // rises before the clock is corrected; samples from before are worthless
 	open  atomic.Bool  // some clock stepped, and it is not clear yet whose
 
 	mu     sync.Mutex
-	opened instant  // guarded by mu; when the step was seen that the round is about
-	shifts []*shift // guarded by mu; by lane, since then
+	opened instant       // guarded by mu; when the step was seen that the round is about
+	shifts []*shift      // guarded by mu; by lane, since then
+	doubts []doubt       // guarded by mu; by lane
+	added  time.Duration // guarded by mu; to the clock, because of them
 }
 
-// observe takes by how much a lane saw its node's clock shift, between its latest sample
-// and one of the epoch before.
+// doubt is a step that was not explained in its round. A lane that is back later may have
+// seen the same.
+type doubt struct {
+	shift shift
+	until instant
+}
+
+// observe takes by how much a lane saw its node's clock shift, up to its latest sample.
 func (w *watch) observe(index int, s shift, latest sample, epoch int64) {
 	stepped := s.stepped()
 	if !stepped && !w.open.Load() {
@@ -110,7 +125,7 @@ func (w *watch) observe(index int, s shift, latest sample, epoch int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if epoch != w.epoch.Load() {
-		w.lanes[index].orders.Store(int32(orderTrust)) // the sample is from before the local clock stood still
+		w.order(index, orderTrust) // it was the local clock, as has been found out meanwhile
 		return
 	}
 	if !w.open.Load() {
@@ -146,93 +161,175 @@ func (w *watch) timeUp() {
 }
 
 func (w *watch) judgeLocked(timeUp bool) {
-	c, size := whoseStep(len(w.lanes), w.shifts, timeUp)
-	if c == causeUnknown {
+	now := instant(w.clock.Now())
+	shifts := slices.Clone(w.shifts)
+	for i := range w.doubts {
+		if d := &w.doubts[i]; now < d.until && (shifts[i] == nil || !shifts[i].stepped()) {
+			shifts[i] = &d.shift
+		}
+	}
+	c, typical := whoseStep(len(w.lanes), shifts, timeUp)
+	if c == causeOpen {
 		return
 	}
 	w.open.Store(false)
-	if c == causeLocal {
-		w.epoch.Add(1)
-		if size > 0 {
-			w.clock.stood.Add(int64(size))
-			w.events.stoodStill(size)
-			w.keeper.poke() // some leases are over
+	if c != causeNodes {
+		w.correctLocked(typical)
+	}
+	for i, s := range shifts {
+		if s == nil || !s.stepped() {
+			continue
+		}
+		switch c {
+		case causeLocal:
+			w.order(i, orderTrust)
+		case causeNodes:
+			w.events.nodeStepped(w.lanes[i].addr, s.size())
+			w.order(i, orderMark)
+		case causeEither:
+			w.order(i, orderDoubt)
 		}
 	}
-	for i, s := range w.shifts {
-		switch {
-		case s == nil || !s.stepped():
-			continue
-		case c == causeLocal:
-			w.lanes[i].orders.Store(int32(orderTrust))
-		default:
-			w.lanes[i].orders.Store(int32(orderMark))
-			w.events.nodeStepped(w.lanes[i].addr, s.size())
+	doubts := make([]doubt, len(shifts))
+	if c != causeEither {
+		w.added = 0
+	} else {
+		for i, s := range shifts {
+			if s != nil && s.stepped() {
+				doubts[i] = doubt{*s, now.add(w.maxTTL)}
+			}
 		}
-		w.lanes[i].poke()
+	}
+	w.doubts = doubts
+}
+
+// correctLocked has the leases end earlier by what the local clock may have stood still,
+// unless that was done already.
+func (w *watch) correctLocked(s shift) {
+	w.epoch.Add(1)
+	if by := s.most - w.added; s.least > 0 && by > 0 {
+		w.clock.stood.Add(int64(by))
+		w.added += by
+		w.events.stoodStill(by)
+		w.keeper.poke() // some leases are over
 	}
 }
 
+func (w *watch) order(index int, o order) {
+	w.lanes[index].orders.Or(int32(o))
+	w.lanes[index].poke()
+}
+
 // skew is how far a node's clock is from the median of all that are known, if they are
-// enough to tell.
-func (w *watch) skew(index int) (distance time.Duration, known bool) {
+// enough to tell, and how far that may be wrong.
+func (w *watch) skew(index int) (distance, uncertain time.Duration, known bool) {
+	own := w.lanes[index].sample.Load()
+	if own == nil {
+		return 0, 0, false
+	}
 	var room [9]int64
-	now, all := w.clock.shown(instant(w.clock.Now())), room[:0]
+	now, all, factor := w.clock.shown(instant(w.clock.Now())), room[:0], w.lanes[index].conf.drift
 	for _, n := range w.lanes {
 		if s := n.sample.Load(); s != nil {
 			all = append(all, s.estimate(now))
+			uncertain = max(uncertain, s.uncertainty(now, factor))
 		}
 	}
-	own := w.lanes[index].sample.Load()
-	if own == nil || len(all) < quorum(len(w.lanes)) {
-		return 0, false
+	if len(all) < quorum(len(w.lanes)) {
+		return 0, 0, false
 	}
 	slices.Sort(all)
 	median := all[len(all)/2]
 	if len(all)%2 == 0 {
 		median -= (median - all[len(all)/2-1]) / 2
 	}
-	return time.Duration(own.estimate(now)-median) * time.Microsecond, true
+	uncertain += own.uncertainty(now, factor)
+	return time.Duration(own.estimate(now)-median) * time.Microsecond, uncertain, true
 }
 
 // order is what the watch has to say to a lane that saw its node's clock step.
 type order int32
 
 const (
-	orderNone  order = iota
-	orderTrust       // it was not the node
-	orderMark        // it was
+	orderTrust order = 1 << iota // it was not the node
+	orderDoubt                   // it may have been
+	orderMark                    // it was
 )
+
+// moment is a reading of the local clock that a node's is compared with.
+type moment struct {
+	shown instant
+	epoch int64
+}
+
+func (n *lane) moment() moment { return n.momentAt(n.now()) }
+
+func (n *lane) momentAt(now instant) moment {
+	return moment{shown: n.conf.clock.shown(now), epoch: n.watch.epoch.Load()}
+}
 
 // clockView is what a lane's goroutine knows of its node's clock.
 type clockView struct {
-	last    sample  // the latest
-	known   bool    // that it tells something
-	epoch   int64   // in which it was taken
+	// What a new sample is compared with: the latest, as a step is clearest there, and the
+	// sharpest of this half of MaxTTL and of the last, for a clock that is only fast, or
+	// steps while a reply is slow.
+	latest, young, old base
+	turned             instant // when young began
+	epoch              int64   // in which they were taken
+
 	suspect bool    // the clock stepped, and what that means is open: no votes
 	judgeBy instant // when it has to be clear
 	marking bool    // the node has to be told that it has no vote
 	until   instant // no votes before this: for a node that cannot be told
 }
 
+type base struct {
+	sample
+	known bool
+}
+
 func newClockView() clockView { return clockView{until: math.MinInt64} }
 
-// observeClock takes the node's time from a reply.
-func (n *lane) observeClock(micros int64, sent, received instant) {
-	next := takeSample(micros, n.conf.clock.shown(sent), n.conf.clock.shown(received))
-	v := &n.view
-	epoch := n.watch.epoch.Load()
-	if v.epoch != epoch {
-		v.known, v.epoch = false, epoch
+func (v *clockView) forget() { v.latest.known, v.young.known, v.old.known = false, false, false }
+
+// compare is by how much the clock shifted since one of the earlier samples, one that shows
+// a step if there is such a one.
+func (v *clockView) compare(next sample, maxTTL time.Duration, factor float64) (s shift, known bool) {
+	for _, b := range [...]*base{&v.latest, &v.young, &v.old} {
+		if !b.known || next.at.sub(b.at) > maxTTL {
+			continue
+		}
+		if s, known = shiftBetween(b.sample, next, factor), true; s.stepped() {
+			v.forget()
+			break
+		}
 	}
-	last, known := v.last, v.known && !broken.ignoresSteps && next.at.sub(v.last.at) <= n.conf.maxTTL
-	v.last, v.known = next, true
-	if known {
-		moved := shiftBetween(last, next, n.conf.drift)
+	v.latest = base{next, true}
+	switch {
+	case !v.young.known || next.at.sub(v.turned) > maxTTL/2:
+		v.old, v.young, v.turned = v.young, v.latest, next.at
+	case next.err < v.young.err:
+		v.young = v.latest
+	}
+	return s, known
+}
+
+// observeClock takes the node's time from the reply to what was sent at a moment.
+func (n *lane) observeClock(micros int64, sent moment, received instant) {
+	next := takeSample(micros, sent.shown, n.conf.clock.shown(received))
+	if n.watch.epoch.Load() != sent.epoch {
+		return // the clock was corrected meanwhile: one of the two is wrong by that
+	}
+	v := &n.view
+	if v.epoch != sent.epoch {
+		v.forget()
+		v.epoch = sent.epoch
+	}
+	if moved, known := v.compare(next, n.conf.maxTTL, n.conf.drift); known && !broken.ignoresSteps {
 		if moved.stepped() && !v.suspect {
 			v.suspect, v.judgeBy = true, received.add(n.timeout)
 		}
-		n.watch.observe(n.index, moved, next, epoch)
+		n.watch.observe(n.index, moved, next, sent.epoch)
 	}
 	if old := n.sample.Load(); old == nil || old.better(next, n.conf.drift) {
 		kept := next
@@ -246,11 +343,13 @@ func (n *lane) heed(now instant) {
 	if v.suspect && now >= v.judgeBy {
 		n.watch.timeUp()
 	}
-	switch order(n.orders.Swap(int32(orderNone))) {
-	case orderTrust:
-		v.suspect, v.known = false, false
-	case orderMark:
+	switch o := order(n.orders.Swap(0)); {
+	case o&orderMark != 0:
 		v.marking = true
+	case o&orderDoubt != 0:
+		v.suspect, v.until = false, now.add(quarantine(n.conf.maxTTL, n.conf.drift))
+	case o&orderTrust != 0:
+		v.suspect, v.until = false, math.MinInt64
 	}
 }
 
@@ -259,11 +358,15 @@ func (n *lane) heed(now instant) {
 //
 // Source: ALGORITHM section 9.
 func (n *lane) voteless(now instant) (forAll, forGrants error) {
-	if v := &n.view; v.suspect || v.marking || now < v.until {
+	switch v := &n.view; {
+	case now < v.until:
+		err := quarantined(v.until.sub(now))
+		return err, err
+	case v.suspect, v.marking:
 		return errStepped, errStepped
 	}
-	distance, known := n.watch.skew(n.index)
-	bad := known && !broken.ignoresSteps && distance.Abs() > maxSkew(n.conf.maxTTL, n.conf.drift)
+	distance, uncertain, known := n.watch.skew(n.index)
+	bad := known && !broken.ignoresSteps && distance.Abs()-uncertain > maxSkew(n.conf.maxTTL, n.conf.drift)
 	var err error
 	if bad {
 		err = fmt.Errorf("clock is %v from the median of all nodes: no vote until it agrees", distance.Round(time.Millisecond))

@@ -1,7 +1,8 @@
 -- guard: how long this node has no vote yet, in ms: 0 = it has one, false = the caller
 -- goes by the run id of a server that is not this one any more, so that nothing was done.
 --
--- The marker is a hash: run = run id of the server it was written by, born = ms of this
+-- The marker is a hash: run = who the server is that it was written by (run id, a colon,
+-- and the replication id, which is new with each promotion to master), born = ms of this
 -- node's clock, since when it is known to remember everything, maxttl = ms, the largest
 -- TTL of any client. A marker that is missing, or another server's, means that keys may
 -- have been lost: as long as one of them could have lived the node gives no vote. That
@@ -13,8 +14,9 @@ local function guard(marker, now)
   local born, longest = tonumber(known[2]), tonumber(known[3])
   now = math.floor(now / 1000)
   if not born or not longest or known[1] ~= run and run ~= '?' then
-    local own, info = run, try('INFO', 'server')
-    if type(info) == 'string' then own = string.match(info, 'run_id:(%w+)') or run end
+    local own, info = run, try('INFO')
+    local id = type(info) == 'string' and string.match(info, '\nrun_id:([^\r\n]+)')
+    if id then own = id .. ':' .. (string.match(info, '\nmaster_replid:([^\r\n]+)') or '') end
     if known[1] == own and born and longest then return false end
     if trust == '0' or not born or not longest then born = now end
     longest = math.max(longest or 0, tonumber(maxTTL))

@@ -1,0 +1,1209 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// The tests of the clock watch: first in virtual time, then on real masters whose wall
+// clocks are moved. watch_test.go has its arithmetic.
+//
+// Source: ALGORITHM section 9.
+
+// clockLog is what a Locker tells its observer of clocks.
+type clockLog struct {
+	mu                      sync.Mutex
+	stepped, still, warning []redlock.Event
+}
+
+func (c *clockLog) observer() redlock.Option {
+	to := func(list *[]redlock.Event) func(redlock.Event) {
+		return func(e redlock.Event) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			*list = append(*list, e)
+		}
+	}
+	return redlock.WithObserver(redlock.Observer{ClockStepped: to(&c.stepped), StoodStill: to(&c.still), Warning: to(&c.warning)})
+}
+
+func (c *clockLog) get() (stepped, still, warning []redlock.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.stepped), slices.Clone(c.still), slices.Clone(c.warning)
+}
+
+// watching is a Locker, warmed up, of which c is the observer.
+func (b *bubble) watching(c *clockLog, opts ...redlock.Option) *redlock.Locker {
+	b.t.Helper()
+	return b.warmLocker(append(opts, c.observer(), redlock.WithLogger(nil))...)
+}
+
+// nearly is what the time between two readings may hide of a step: half a per cent of it,
+// and there are no more than a few seconds.
+const nearly = 60 * time.Millisecond
+
+func about(got, want time.Duration) bool { return (got - want).Abs() <= nearly }
+
+// wantSteps checks that these nodes, by index, stepped by so much, and that nothing stood
+// still.
+func (c *clockLog) wantSteps(t *testing.T, b *bubble, by time.Duration, nodes ...int) {
+	t.Helper()
+	synctest.Wait()
+	stepped, still, _ := c.get()
+	var got []int
+	for _, e := range stepped {
+		got = append(got, slices.IndexFunc(b.nodes, func(n *bubbleNode) bool { return n.addr == e.Node }))
+		if !about(e.Elapsed, by) {
+			t.Errorf("ClockStepped of %s: got %v, want about %v", e.Node, e.Elapsed, by)
+		}
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, nodes) || len(still) > 0 {
+		t.Errorf("got ClockStepped of the nodes %v and %d StoodStill, want those of %v and none", got, len(still), nodes)
+	}
+}
+
+// wantStill checks that the local clock was found to have stood still, once for each of
+// these times and for their sum, and that no node was blamed.
+func (c *clockLog) wantStill(t *testing.T, times ...time.Duration) {
+	t.Helper()
+	synctest.Wait()
+	stepped, still, _ := c.get()
+	var got []time.Duration
+	for _, e := range still {
+		got = append(got, e.Elapsed)
+	}
+	if !slices.EqualFunc(got, times, about) || len(stepped) > 0 {
+		t.Errorf("got StoodStill for %v and %d ClockStepped, want about %v and none", got, len(stepped), times)
+	}
+}
+
+// wantMarked checks which nodes, by index, anybody has put in quarantine.
+func (b *bubble) wantMarked(nodes ...int) {
+	b.t.Helper()
+	synctest.Wait()
+	var got []int
+	for i, n := range b.nodes {
+		n.mu.Lock()
+		if n.redis.HGet(redlock.DefaultKeyPrefix+"~guard", "born") != "0" {
+			got = append(got, i)
+		}
+		n.mu.Unlock()
+	}
+	if !slices.Equal(got, nodes) {
+		b.t.Errorf("nodes that have been marked: got %v, want %v", got, nodes)
+	}
+}
+
+// refusedBy is what the node of that index said in a QuorumError, "" for nothing.
+func (b *bubble) refusedBy(node int, err error) string {
+	var q *redlock.QuorumError
+	if errors.As(err, &q) {
+		for _, e := range q.Nodes {
+			if e.Node == b.nodes[node].addr {
+				return e.Err.Error()
+			}
+		}
+	}
+	return ""
+}
+
+// quarantine10 is the quarantine of a node with the default largest TTL.
+const quarantine10 = 10300 * time.Millisecond
+
+// stillClock is a clock that can be made to stand still, as that of a machine that is
+// paused. What runs on goes on running: it is for tests where nothing does, or where that
+// is the point.
+type stillClock struct {
+	redlock.Clock
+	mu     sync.Mutex
+	still  bool
+	at     time.Duration
+	behind time.Duration
+}
+
+func newStillClock() *stillClock { return &stillClock{Clock: redlock.RuntimeClock()} }
+
+func (c *stillClock) Now() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.still {
+		return c.at
+	}
+	return c.Clock.Now() - c.behind
+}
+
+// stand has the clock stand still for d, and returns when it goes on.
+func (c *stillClock) stand(d time.Duration) {
+	c.mu.Lock()
+	c.at, c.still = c.Clock.Now()-c.behind, true
+	c.mu.Unlock()
+	time.Sleep(d)
+	c.mu.Lock()
+	c.behind, c.still = c.Clock.Now()-c.at, false
+	c.mu.Unlock()
+}
+
+// pause is the same as all Lockers with the bubble's own clock see it: the nodes have gone
+// on for d, and no time has gone by here. What is under way still is.
+func (b *bubble) pause(d time.Duration) { b.all(func(n *bubbleNode) { n.runClock(1, d) }) }
+
+// A node whose clock steps has no vote from the reply that shows it. It is in quarantine
+// for everybody, and a lease on the other nodes goes on.
+//
+// Source: ALGORITHM section 9 ("their vote is void, script mark sets M.born").
+func TestWatchNodeSteps(t *testing.T) {
+	for _, n := range []int{3, 5} {
+		for _, step := range []time.Duration{ttl10, -30 * time.Second, 150 * time.Millisecond, -150 * time.Millisecond} {
+			t.Run(fmt.Sprintf("one of %d by %v", n, step), func(t *testing.T) {
+				t.Parallel()
+				inBubble(t, n, func(t *testing.T, b *bubble) {
+					var seen, others clockLog
+					l, other := b.watching(&seen), b.watching(&others)
+					lease := b.lock(l, "r")
+					time.Sleep(time.Second)
+					b.nodes[0].runClock(1, step)
+					time.Sleep(3 * time.Second) // a renewal
+					seen.wantSteps(t, b, step, 0)
+					b.wantMarked(0)
+					others.wantSteps(t, b, step) // it has not asked anybody
+					report, err := other.Check(t.Context())
+					wantMatch(t, "Check by another Locker", err, []error{redlock.ErrQuarantine}, redlock.ErrNoQuorum)
+					if got := report.Nodes[0].Quarantine; got < 7*time.Second || got > quarantine10 {
+						t.Errorf("quarantine of the node, as another Locker sees it: got %v, want some of %v", got, quarantine10)
+					}
+					if report.Voting != n-1 {
+						t.Errorf("voting nodes: got %d, want %d", report.Voting, n-1)
+					}
+					time.Sleep(time.Minute)
+					if err := lease.Context().Err(); err != nil || lease.Validity() < 6*time.Second {
+						t.Errorf("a minute later: got validity %v and %v, want a lease", lease.Validity(), context.Cause(lease.Context()))
+					}
+					seen.wantSteps(t, b, step, 0) // once
+					b.unlock(lease)
+				})
+			})
+			t.Run(fmt.Sprintf("the deciding vote of %d, by %v", n, step), func(t *testing.T) {
+				t.Parallel()
+				inBubble(t, n, func(t *testing.T, b *bubble) {
+					l := b.warmLocker(redlock.WithLogger(nil))
+					for _, node := range b.nodes[n/2+1:] {
+						node.kill()
+					}
+					time.Sleep(time.Second)
+					b.nodes[0].runClock(1, step)
+					_, err := l.TryLock(t.Context(), "r")
+					wantMatch(t, "TryLock", err, []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum})
+					says := "clock was stepped"
+					if step >= timeout10 {
+						says = "arrived after its time" // the node itself is the first to see it
+					}
+					if got := b.refusedBy(0, err); !strings.Contains(got, says) {
+						t.Errorf("the node: got %q, want %q", got, says)
+					}
+					start := time.Now()
+					time.Sleep(timeout10 + time.Millisecond)
+					b.wantMarked() // for it can have been the local clock
+					for time.Since(start) < quarantine10 {
+						_, err = l.TryLock(t.Context(), "r")
+						wantMatch(t, "TryLock meanwhile", err, []error{redlock.ErrNoQuorum})
+						time.Sleep(time.Second)
+					}
+					b.wantHolding("r")
+					if step.Abs() < time.Second { // otherwise it is too far from the others
+						b.lock(l, "r")
+					}
+				})
+			})
+		}
+	}
+}
+
+// A holder of a bare majority keeps the resource although one of its keys is gone, also
+// from a Locker that knows nothing of what the node's clock was before.
+//
+// Source: ALGORITHM section 9, "Why"; section 13, I1.
+func TestWatchBareMajority(t *testing.T) {
+	for _, n := range []int{3, 5} {
+		for _, step := range []time.Duration{4 * time.Second, ttl10} {
+			t.Run(fmt.Sprintf("%d nodes, %v", n, step), func(t *testing.T) {
+				t.Parallel()
+				inBubble(t, n, func(t *testing.T, b *bubble) {
+					var seen clockLog
+					l := b.watching(&seen, redlock.WithoutRenewal())
+					minority := b.nodes[n/2+1:]
+					for _, node := range minority {
+						node.kill()
+					}
+					lease := b.lock(l, "r")
+					time.Sleep(7 * time.Second)
+					for _, node := range minority {
+						node.restart()
+					}
+					b.revouch()
+					b.nodes[0].runClock(1, step)
+					_, _ = l.TryLock(t.Context(), "s") // the holder has to hear of it
+					synctest.Wait()
+					time.Sleep(timeout10 + time.Millisecond)
+					b.wantMarked(0)
+					seen.wantSteps(t, b, step, 0)
+					if got := lease.Validity(); got < 2*time.Second {
+						t.Errorf("validity: got %v, want a lease", got)
+					}
+					rivals := []*redlock.Locker{b.locker(redlock.WithLogger(nil)), b.locker(redlock.WithLogger(nil))}
+					for lease.Validity() > 0 {
+						for _, rival := range rivals {
+							_, err := rival.TryLock(t.Context(), "r")
+							wantMatch(t, "TryLock by a rival while the lease is valid", err, []error{redlock.ErrNotAcquired})
+						}
+						time.Sleep(50 * time.Millisecond)
+					}
+					time.Sleep(drift10)
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					if _, err := b.locker(redlock.WithLogger(nil)).Lock(ctx, "r"); err != nil {
+						t.Errorf("Lock by a rival afterwards: got %v, want a lease", err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// revouch has all nodes vote at once after some restarted.
+func (b *bubble) revouch() {
+	b.vouched = sync.Once{}
+	b.vouch()
+}
+
+// A machine that is paused comes back with leases that are over. The first reply of a
+// quorum shows it; nobody else suffers.
+//
+// Source: ALGORITHM section 9 ("it is the local clock that stood still").
+func TestWatchStandstill(t *testing.T) {
+	for _, test := range []struct {
+		n, down int
+	}{{1, 0}, {2, 0}, {3, 0}, {3, 1}, {5, 0}, {5, 1}, {5, 2}} {
+		t.Run(fmt.Sprintf("%d nodes, %d down", test.n, test.down), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, test.n, func(t *testing.T, b *bubble) {
+				var clock = newStillClock()
+				var seen, seenToo, others clockLog
+				l := b.watching(&seen, redlock.WithClock(clock))
+				tooHere := b.watching(&seenToo, redlock.WithClock(clock))
+				elsewhere := b.watching(&others)
+				leases := []*redlock.Lease{b.lock(l, "a"), b.lock(l, "b"), b.lock(l, "c", redlock.WithoutRenewal()), b.lock(tooHere, "d")}
+				safe := b.lock(elsewhere, "e")
+				var contexts []context.Context
+				for _, lease := range leases {
+					contexts = append(contexts, lease.Context())
+				}
+				for _, node := range b.nodes[:test.down] {
+					node.kill()
+				}
+				time.Sleep(time.Second)
+				clock.stand(15 * time.Second)
+				if got := leases[0].Validity(); got <= 0 {
+					t.Errorf("validity before the first reply: got %v: the test's clock did not stand still", got)
+				}
+				if _, err := elsewhere.TryLock(t.Context(), "a"); err != nil {
+					t.Errorf("TryLock elsewhere: got %v, want a lease: the keys have expired", err)
+				}
+				start := time.Now()
+				for _, ctx := range contexts {
+					wantDone(t, ctx, []error{redlock.ErrLost, redlock.ErrExpired, redlock.ErrSuspended}, redlock.ErrQuorumLost)
+				}
+				wantWithin(t, "end of the contexts", start, ttl10/3)
+				for _, lease := range leases {
+					if got := lease.Validity(); got > 0 {
+						t.Errorf("validity: got %v, want none", got)
+					}
+				}
+				seen.wantStill(t, 15*time.Second)
+				seenToo.wantStill(t, 15*time.Second)
+				b.wantMarked()
+				wantMatch(t, "Extend", leases[1].Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrExpired, redlock.ErrSuspended})
+				wantMatch(t, "Unlock", leases[1].Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrSuspended})
+				start = time.Now()
+				again := b.lock(l, "b")
+				wantSince(t, "a new lease", start, 0)
+				if got := again.Validity(); got != validity10 {
+					t.Errorf("validity of a new lease: got %v, want %v", got, validity10)
+				}
+				time.Sleep(time.Minute)
+				if err := errors.Join(again.Context().Err(), safe.Context().Err()); err != nil {
+					t.Errorf("a minute later: got %v, want leases", err)
+				}
+				seen.wantStill(t, 15*time.Second)
+				others.wantStill(t)
+				b.wantMarked()
+			})
+		})
+	}
+}
+
+// A lease that has more left than the machine stood still for is shortened by just that,
+// and goes on.
+//
+// Source: ALGORITHM section 9 ("Add the median step to the elapsed time of all leases").
+func TestWatchShortStandstill(t *testing.T) {
+	t.Run("shortened", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			clock := newStillClock()
+			var seen clockLog
+			l := b.watching(&seen, redlock.WithClock(clock), redlock.WithoutRenewal())
+			start := time.Now()
+			lease := b.lock(l, "r")
+			ctx := lease.Context()
+			time.Sleep(time.Second)
+			clock.stand(3 * time.Second)
+			if got := lease.Validity(); got != validity10-time.Second {
+				t.Errorf("validity before the first reply: got %v, want %v", got, validity10-time.Second)
+			}
+			_, _ = l.TryLock(t.Context(), "s")
+			seen.wantStill(t, 3*time.Second)
+			if got, want := lease.Validity(), validity10-4*time.Second; (got - want).Abs() > 6*time.Millisecond {
+				t.Errorf("validity: got %v, want %v", got, want)
+			}
+			wantDone(t, ctx, []error{redlock.ErrLost, redlock.ErrExpired})
+			if got, want := time.Since(start), validity10-lead10; (got - want).Abs() > 6*time.Millisecond {
+				t.Errorf("end of the context: got it after %v, want %v", got, want)
+			}
+			b.wantMarked()
+		})
+	})
+	t.Run("again and again, with renewals", func(t *testing.T) {
+		inBubble(t, 5, func(t *testing.T, b *bubble) {
+			clock := newStillClock()
+			var seen clockLog
+			l := b.watching(&seen, redlock.WithClock(clock))
+			lease := b.lock(l, "r")
+			var want []time.Duration
+			for range 20 {
+				time.Sleep(ttl10)
+				clock.stand(2 * time.Second)
+				want = append(want, 2*time.Second)
+			}
+			time.Sleep(ttl10)
+			seen.wantStill(t, want...)
+			if err := lease.Context().Err(); err != nil {
+				t.Errorf("got %v, want a lease", context.Cause(lease.Context()))
+			}
+			b.wantMarked()
+		})
+	})
+}
+
+// Replies that were under way when the machine was paused show nothing of it. They neither
+// clear it nor put the blame on the nodes whose replies came later.
+//
+// Source: ALGORITHM section 9 ("Never mark nodes then").
+func TestWatchStandstillWithRepliesUnderWay(t *testing.T) {
+	for _, n := range []int{1, 3, 5} {
+		for late := range n + 1 {
+			t.Run(fmt.Sprintf("%d of %d", late, n), func(t *testing.T) {
+				t.Parallel()
+				inBubble(t, n, func(t *testing.T, b *bubble) {
+					var seen clockLog
+					l := b.watching(&seen)
+					lease := b.lock(l, "r")
+					ctx := lease.Context()
+					time.Sleep(time.Second)
+					for i, node := range b.nodes {
+						node.latency(time.Millisecond, time.Millisecond)
+						if i < late {
+							node.latency(time.Millisecond, 30*time.Millisecond)
+						}
+					}
+					done := make(chan error, 1)
+					go func() { done <- lease.Extend(context.WithoutCancel(t.Context())) }()
+					time.Sleep(1500 * time.Microsecond) // all requests have been carried out
+					b.pause(20 * time.Second)
+					time.Sleep(time.Millisecond)
+					_, _ = l.TryLock(t.Context(), "s")
+					<-done
+					wantDone(t, ctx, []error{redlock.ErrLost, redlock.ErrExpired, redlock.ErrSuspended})
+					if got := lease.Validity(); got > 0 {
+						t.Errorf("validity: got %v, want none", got)
+					}
+					time.Sleep(ttl10)
+					seen.wantStill(t, 20*time.Second)
+					b.wantMarked()
+					b.lock(l, "t")
+					time.Sleep(ttl10)
+					seen.wantStill(t, 20*time.Second)
+					b.wantMarked()
+				})
+			})
+		}
+	}
+}
+
+// What the exchanges leave open of the time the machine stood still counts against the
+// leases: here the requests took their time before it, and the replies after it.
+//
+// Source: ALGORITHM section 9; section 13, I1.
+func TestWatchStandstillBetweenSlowReplies(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		const slow = 200 * time.Millisecond
+		clock := newStillClock()
+		l := b.watching(new(clockLog), redlock.WithClock(clock), redlock.WithoutRenewal())
+		rival := b.watching(new(clockLog))
+		lease := b.lock(l, "r")
+		b.all(func(n *bubbleNode) { n.latency(slow, 0) })
+		b.lock(l, "s")
+		b.all(func(n *bubbleNode) { n.latency(0, slow) })
+		clock.stand(5 * time.Second)
+		_, _ = l.TryLock(t.Context(), "u")
+		b.all(func(n *bubbleNode) { n.latency(0, 0) })
+		time.Sleep(lease.Validity() - 2*slow)
+		for lease.Validity() > 0 {
+			_, err := rival.TryLock(t.Context(), "r")
+			wantMatch(t, fmt.Sprintf("TryLock by a rival, %v before the end", lease.Validity()), err, []error{redlock.ErrTaken})
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+}
+
+// A node on which keys have expired while the machine stood still has lost nothing, whoever
+// hears of that first.
+//
+// Source: ALGORITHM section 6, "Counted"; section 9 ("Never mark nodes then").
+func TestWatchStandstillIsNoLoss(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		var seen clockLog
+		l := b.watching(&seen, redlock.WithoutRenewal(), redlock.WithTTL(time.Second), redlock.WithMaxTTL(time.Second), redlock.WithNodeTimeout(time.Second/4))
+		lease := b.lock(l, "r")
+		time.Sleep(900 * time.Millisecond)
+		b.pause(150 * time.Millisecond)
+		if err := lease.Extend(t.Context()); err == nil {
+			t.Error("Extend: got no error, want one: the keys had expired")
+		}
+		time.Sleep(time.Second)
+		seen.wantStill(t, 150*time.Millisecond)
+		b.wantMarked()
+	})
+}
+
+// A quorum that steps forward alike cannot be told from a pause, and is taken for one. If it
+// steps back nothing is taken from anybody.
+//
+// Source: ALGORITHM section 9.
+func TestWatchQuorumSteps(t *testing.T) {
+	for _, test := range []struct{ n, step int }{{1, 1}, {2, 2}, {3, 2}, {3, 3}, {4, 3}, {5, 3}, {5, 5}} {
+		t.Run(fmt.Sprintf("%d of %d", test.step, test.n), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, test.n, func(t *testing.T, b *bubble) {
+				var seen clockLog
+				l := b.watching(&seen, redlock.WithoutRenewal())
+				lease := b.lock(l, "r")
+				ctx := lease.Context()
+				step := func(d time.Duration) {
+					_, _ = l.TryLock(t.Context(), "before") // what the clocks were
+					time.Sleep(time.Second)
+					for _, node := range b.nodes[:test.step] {
+						node.runClock(1, d)
+					}
+					_, _ = l.TryLock(t.Context(), fmt.Sprint(d))
+					synctest.Wait()
+				}
+				step(-time.Minute)
+				if got := lease.Validity(); got != validity10-time.Second {
+					t.Errorf("validity after a step back: got %v, want %v", got, validity10-time.Second)
+				}
+				seen.wantStill(t)
+				step(3 * time.Second)
+				if got, want := lease.Validity(), validity10-5*time.Second; (got - want).Abs() > 10*time.Millisecond {
+					t.Errorf("validity after a step forward: got %v, want %v", got, want)
+				}
+				seen.wantStill(t, 3*time.Second)
+				step(ttl10)
+				if ctx.Err() == nil {
+					t.Error("the context goes on, want it to end with the reply that shows the step")
+				}
+				wantDone(t, ctx, []error{redlock.ErrLost, redlock.ErrExpired, redlock.ErrSuspended})
+				seen.wantStill(t, 3*time.Second, ttl10)
+				time.Sleep(time.Minute)
+				b.wantMarked()
+			})
+		})
+	}
+}
+
+// A clock that is far from the others' gives no vote until it agrees, and an operator is
+// told once.
+//
+// Source: ALGORITHM section 9 ("no vote until it agrees").
+func TestWatchSkew(t *testing.T) {
+	told := func(c *clockLog) (n int) {
+		_, _, warnings := c.get()
+		for _, w := range warnings {
+			if strings.Contains(w.Err.Error(), "median") {
+				n++
+			}
+		}
+		return n
+	}
+	for _, off := range []time.Duration{time.Hour, -time.Hour} {
+		t.Run(fmt.Sprintf("by %v", off), func(t *testing.T) {
+			inBubble(t, 3, func(t *testing.T, b *bubble) {
+				var seen clockLog
+				b.nodes[0].runClock(1, off)
+				l := b.locker(seen.observer(), redlock.WithLogger(nil))
+				// Before all three are known nobody can tell which is off.
+				lease, err := l.Lock(t.Context(), "r")
+				if err != nil {
+					t.Fatalf("Lock: got %v, want a lease", err)
+				}
+				synctest.Wait()
+				b.nodes[1].kill()
+				for range 5 {
+					_, err := l.TryLock(t.Context(), "s")
+					wantMatch(t, "TryLock", err, []error{redlock.ErrNoQuorum}, redlock.ErrQuarantine)
+					if got := b.refusedBy(0, err); !strings.Contains(got, "from the median of all nodes") {
+						t.Errorf("the node that is off: got %q, want how far", got)
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+				if err := lease.Extend(t.Context()); err != nil {
+					t.Errorf("Extend: got %v, want no error: what the node holds it keeps", err)
+				}
+				synctest.Wait()
+				if got := told(&seen); got != 1 && got != 2 { // with two known both are off by half of it
+					t.Errorf("warnings: got %d, want one of each node that is off", got)
+				}
+				seen.wantSteps(t, b, 0)
+				b.wantMarked()
+				b.nodes[1].restart()
+				b.revouch()
+
+				b.nodes[0].runClock(1, -off) // somebody sets it
+				time.Sleep(quarantine10 + 4*time.Second)
+				seen.wantSteps(t, b, -off, 0)
+				b.nodes[2].kill()
+				b.lock(l, "t") // needs its vote
+			})
+		})
+	}
+	t.Run("a little", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			var seen clockLog
+			b.nodes[0].runClock(1, 5*time.Second) // of 5.15 s
+			l := b.watching(&seen)
+			b.nodes[1].kill()
+			b.lock(l, "r")
+			if got := told(&seen); got != 0 {
+				t.Errorf("warnings: got %d, want none", got)
+			}
+		})
+	})
+	t.Run("told again when it happens again", func(t *testing.T) {
+		inBubble(t, 5, func(t *testing.T, b *bubble) {
+			var seen clockLog
+			l := b.watching(&seen)
+			for i := range 3 {
+				for _, off := range []time.Duration{time.Hour, -time.Hour} {
+					b.nodes[4].runClock(1, off)
+					for range 30 {
+						time.Sleep(time.Second)
+						if lease, err := l.TryLock(t.Context(), "r"); err == nil {
+							b.unlock(lease)
+						}
+					}
+				}
+				if got := told(&seen); got != i+1 {
+					t.Errorf("warnings, the clock being off the %d. time: got %d, want %d", i+1, got, i+1)
+				}
+			}
+		})
+	})
+}
+
+// Clocks that run off by what is allowed for are no steps, for as long as it may be. Ones
+// that run off by chrony's default maximum are.
+//
+// Source: ALGORITHM section 1, A1; section 9, "Why".
+func TestWatchDrift(t *testing.T) {
+	t.Run("0.4 % for an hour", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, 5, func(t *testing.T, b *bubble) {
+			b.all(goNative)
+			for i, node := range b.nodes {
+				node.runClock([]float64{1.004, 0.996, 1, 1.004, 0.996}[i], 0)
+			}
+			var seen clockLog
+			l := b.watching(&seen)
+			lease := b.lock(l, "r")
+			for range 360 {
+				time.Sleep(ttl10)
+				if got := lease.Validity(); got < 6*time.Second {
+					t.Fatalf("validity: got %v, want it renewed", got)
+				}
+			}
+			seen.wantSteps(t, b, 0)
+			b.wantMarked()
+		})
+	})
+	for _, rate := range []float64{1.08, 0.92} {
+		t.Run(fmt.Sprintf("rate %v", rate), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, 5, func(t *testing.T, b *bubble) {
+				b.all(goNative)
+				var seen clockLog
+				l := b.watching(&seen)
+				lease := b.lock(l, "r")
+				b.nodes[3].runClock(rate, 0)
+				for range 10 {
+					time.Sleep(ttl10)
+					if got := lease.Validity(); got < 6*time.Second {
+						t.Fatalf("validity: got %v, want it renewed", got)
+					}
+				}
+				synctest.Wait()
+				stepped, still, _ := seen.get()
+				if len(stepped) < 10 || len(still) > 0 {
+					t.Errorf("got %d ClockStepped and %d StoodStill, want at least 10 and none", len(stepped), len(still))
+				}
+				for _, e := range stepped {
+					if e.Node != b.nodes[3].addr || (e.Elapsed > 0) != (rate > 1) {
+						t.Errorf("ClockStepped: got %v of %s, want it of %s, with the sign of its drift", e.Elapsed, e.Node, b.nodes[3].addr)
+					}
+				}
+				b.wantMarked(3)
+			})
+		})
+	}
+}
+
+// With much traffic a clock that runs fast is no more than a little ahead each time it is
+// looked at, and is noticed all the same.
+//
+// Source: ALGORITHM section 1, A1; section 9, "Why".
+func TestWatchDriftUnderTraffic(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		b.all(goNative)
+		var seen clockLog
+		l := b.watching(&seen)
+		b.nodes[0].runClock(1.08, 0)
+		for range 300 {
+			time.Sleep(10 * time.Millisecond)
+			if lease, err := l.TryLock(t.Context(), "r"); err == nil {
+				_ = lease.Unlock(t.Context())
+			}
+		}
+		b.wantMarked(0)
+	})
+}
+
+// Where the nodes that do not answer could have seen the same, it is either a node or the
+// local clock: leases are shortened, and the node has no vote here for a time. That is
+// decided after a node timeout, and meanwhile there is no vote either.
+//
+// Source: ALGORITHM section 9.
+func TestWatchStepWithNodesDown(t *testing.T) {
+	const step = 100 * time.Millisecond
+	for _, test := range []struct {
+		n, down int
+		doubt   bool
+	}{{3, 1, true}, {4, 1, false}, {4, 2, true}, {5, 1, false}, {5, 2, true}} {
+		for how, fault := range map[string]func(*bubbleNode){"dead": (*bubbleNode).kill, "hung": (*bubbleNode).hang} {
+			t.Run(fmt.Sprintf("%d of %d %s", test.down, test.n, how), func(t *testing.T) {
+				t.Parallel()
+				inBubble(t, test.n, func(t *testing.T, b *bubble) {
+					var seen clockLog
+					l := b.watching(&seen)
+					held := b.lock(l, "held", redlock.WithoutRenewal())
+					for _, node := range b.nodes[test.n-test.down:] {
+						fault(node)
+					}
+					_, _ = l.TryLock(t.Context(), "s")
+					time.Sleep(time.Second)
+					b.nodes[0].runClock(1, step)
+					start := time.Now()
+					_, _ = l.Check(t.Context())
+					_, err := l.TryLock(t.Context(), "r")
+					if votes := test.n - test.down - 1; (err == nil) != (votes > test.n/2) {
+						t.Errorf("TryLock with %d of %d votes: got %v", votes, test.n, err)
+					}
+					synctest.Wait()
+					if !test.doubt {
+						seen.wantSteps(t, b, step, 0)
+						b.wantMarked(0)
+						return
+					}
+					before := held.Validity()
+					time.Sleep(time.Until(start.Add(timeout10)) - 1)
+					seen.wantStill(t)
+					time.Sleep(2 * time.Millisecond)
+					seen.wantStill(t, step)
+					if got, most := held.Validity(), before-step-timeout10/2; got > most {
+						t.Errorf("validity: got %v after %v, want at most %v", got, before, most)
+					}
+					for _, node := range b.nodes[test.n-test.down:] {
+						node.heal()
+					}
+					time.Sleep(2 * time.Second)
+					lease := b.lock(l, "t") // with those that are back
+					time.Sleep(ttl10)
+					seen.wantStill(t, step)
+					b.wantMarked()
+					b.unlock(lease)
+				})
+			})
+		}
+	}
+}
+
+// A machine that was paused, and at first reaches a minority alone, has leases that are
+// over. When a quorum shows the same it is clear that no node is to blame, and that
+// nothing more is to be taken off.
+//
+// Source: ALGORITHM section 9.
+func TestWatchStandstillSeenByFew(t *testing.T) {
+	for _, n := range []int{3, 5} {
+		for back := range n - n/2 + 1 {
+			t.Run(fmt.Sprintf("%d nodes, %d back at a time", n, back), func(t *testing.T) {
+				t.Parallel()
+				inBubble(t, n, func(t *testing.T, b *bubble) {
+					clock := newStillClock()
+					var seen clockLog
+					l := b.watching(&seen, redlock.WithClock(clock))
+					lease := b.lock(l, "r")
+					ctx := lease.Context()
+					time.Sleep(time.Second)
+					away := b.nodes[n/2:]
+					for _, node := range away {
+						node.hang()
+					}
+					clock.stand(time.Minute)
+					start := time.Now()
+					wantDone(t, ctx, []error{redlock.ErrLost, redlock.ErrExpired, redlock.ErrSuspended})
+					wantWithin(t, "end of the context", start, ttl10/3+timeout10)
+					if got := lease.Validity(); got > 0 {
+						t.Errorf("validity: got %v, want none", got)
+					}
+					for len(away) > 0 && back > 0 {
+						for _, node := range away[:min(back, len(away))] {
+							node.resume()
+						}
+						away = away[min(back, len(away)):]
+						time.Sleep(2500 * time.Millisecond)
+						_, _ = l.TryLock(t.Context(), "s")
+						time.Sleep(timeout10)
+					}
+					seen.wantStill(t, time.Minute)
+					b.wantMarked()
+					if back > 0 {
+						_, _ = l.TryLock(t.Context(), "t") // is late for the nodes that were away
+						b.lock(l, "u")
+					}
+				})
+			})
+		}
+	}
+}
+
+// A local clock that jumps ahead with those of the nodes has seen the machine's suspend
+// itself. One that jumps alone is wrong, but no node's fault.
+//
+// Source: ALGORITHM sections 9 and 11.
+func TestWatchLocalJump(t *testing.T) {
+	for _, ahead := range []time.Duration{100 * time.Millisecond, 3 * time.Second, time.Hour} {
+		for _, nodesToo := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%v, nodes too: %v", ahead, nodesToo), func(t *testing.T) {
+				t.Parallel()
+				inBubble(t, 3, func(t *testing.T, b *bubble) {
+					clock := newJumpClock()
+					var seen clockLog
+					l := b.watching(&seen, redlock.WithClock(clock))
+					lease := b.lock(l, "r")
+					ctx := lease.Context()
+					for range 3 {
+						time.Sleep(ttl10)
+						clock.jump(ahead)
+						if nodesToo {
+							b.all(func(n *bubbleNode) { n.runClock(1, ahead) })
+						}
+					}
+					time.Sleep(ttl10)
+					seen.wantStill(t)
+					b.wantMarked()
+					if over := ctx.Err() != nil; over != (ahead > ttl10) {
+						t.Errorf("lease over: got %v: %v", over, context.Cause(ctx))
+					}
+					b.lock(l, "s")
+				})
+			})
+		}
+	}
+}
+
+// Without the restart guard a node cannot be told. Then it has no vote here.
+//
+// Source: ALGORITHM section 9.
+func TestWatchWithoutRestartGuard(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		var seen clockLog
+		l := b.watching(&seen, redlock.WithoutRestartGuard())
+		lease := b.lock(l, "r")
+		b.nodes[0].runClock(1, 4*time.Second)
+		time.Sleep(ttl10 / 3)
+		start := time.Now()
+		seen.wantSteps(t, b, 4*time.Second, 0)
+		b.wantMarked()
+		b.nodes[1].kill()
+		for time.Since(start) < quarantine10-ttl10/3 {
+			_, err := l.TryLock(t.Context(), "s")
+			if got := b.refusedBy(0, err); !strings.Contains(got, "in quarantine") {
+				t.Fatalf("TryLock after %v: got %v, want no vote of the node", time.Since(start), err)
+			}
+			time.Sleep(time.Second)
+		}
+		wantDone(t, lease.Context(), []error{redlock.ErrExpired}, redlock.ErrSuspended)
+		time.Sleep(ttl10) // the node had forgotten the lease, which also counts
+		b.unlock(b.lock(l, "s"))
+		b.nodes[1].heal()
+		time.Sleep(time.Second)
+
+		clock := newStillClock()
+		var still clockLog
+		l = b.watching(&still, redlock.WithoutRestartGuard(), redlock.WithClock(clock))
+		lease = b.lock(l, "t")
+		clock.stand(ttl10)
+		wantDone(t, lease.Context(), []error{redlock.ErrExpired, redlock.ErrSuspended})
+		still.wantStill(t, ttl10)
+		b.unlock(b.lock(l, "t"))
+	})
+}
+
+// Every step of a node begins its quarantine anew, also when that is not over, and a step
+// forward does not end it.
+//
+// Source: ALGORITHM sections 8 and 9.
+func TestWatchStepsInQuarantine(t *testing.T) {
+	// voteless checks how long a node has no vote in the eyes of a new Locker.
+	voteless := func(t *testing.T, b *bubble, node int, atLeast time.Duration) {
+		t.Helper()
+		report, err := b.locker(redlock.WithLogger(nil)).Check(t.Context())
+		if got := report.Nodes[node].Quarantine; got < atLeast {
+			t.Errorf("quarantine: got %v and %v, want at least %v", got, err, atLeast)
+		}
+	}
+	t.Run("again and again", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			var seen clockLog
+			l := b.watching(&seen)
+			lease := b.lock(l, "r")
+			var want []int
+			for range 10 {
+				b.nodes[1].runClock(1, 2*time.Second)
+				time.Sleep(ttl10 / 3)
+				want = append(want, 1)
+				seen.wantSteps(t, b, 2*time.Second, want...)
+				voteless(t, b, 1, quarantine10-ttl10/3)
+			}
+			if err := lease.Context().Err(); err != nil {
+				t.Errorf("got %v, want a lease", context.Cause(lease.Context()))
+			}
+		})
+	})
+	t.Run("there and back", func(t *testing.T) {
+		inBubble(t, 5, func(t *testing.T, b *bubble) {
+			var seen clockLog
+			l := b.watching(&seen)
+			lease := b.lock(l, "r")
+			for range 10 {
+				b.nodes[1].runClock(1, time.Hour)
+				time.Sleep(ttl10 / 3)
+				b.nodes[1].runClock(1, -time.Hour)
+				time.Sleep(ttl10 / 3)
+				voteless(t, b, 1, quarantine10-ttl10/3)
+			}
+			if stepped, _, _ := seen.get(); len(stepped) != 20 {
+				t.Errorf("ClockStepped: got %d, want 20", len(stepped))
+			}
+			if err := lease.Context().Err(); err != nil {
+				t.Errorf("got %v, want a lease", context.Cause(lease.Context()))
+			}
+			b.wantMarked(1)
+		})
+	})
+	t.Run("of a node that restarted empty", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker(redlock.WithLogger(nil))
+			lease := b.lock(l, "r")
+			b.nodes[1].restartEmpty()
+			time.Sleep(ttl10 / 3)
+			b.nodes[1].runClock(1, ttl10) // by its own clock its quarantine is over
+			time.Sleep(ttl10 / 3)
+			voteless(t, b, 1, quarantine10-ttl10/3)
+			if err := lease.Context().Err(); err != nil {
+				t.Errorf("got %v, want a lease", context.Cause(lease.Context()))
+			}
+		})
+	})
+	for name, restart := range map[string]func(*bubbleNode){
+		"with its data": func(n *bubbleNode) { n.kill(); n.restart() },
+		"empty":         (*bubbleNode).restartEmpty,
+	} {
+		for _, step := range []time.Duration{ttl10, -ttl10, time.Hour} {
+			t.Run(fmt.Sprintf("with a restart, %s, by %v", name, step), func(t *testing.T) {
+				inBubble(t, 3, func(t *testing.T, b *bubble) {
+					var seen clockLog
+					l := b.watching(&seen)
+					lease := b.lock(l, "r")
+					time.Sleep(time.Second)
+					restart(b.nodes[1])
+					b.nodes[1].runClock(1, step)
+					time.Sleep(ttl10 / 3)
+					voteless(t, b, 1, quarantine10-ttl10/3)
+					time.Sleep(time.Minute)
+					if err := lease.Context().Err(); err != nil {
+						t.Errorf("got %v, want a lease", context.Cause(lease.Context()))
+					}
+					b.wantMarked(1)
+				})
+			})
+		}
+	}
+}
+
+// No two leases are valid at one instant, whatever clocks of a minority do at a time.
+//
+// Source: ALGORITHM section 13, I1 and I4.
+func TestWatchExclusion(t *testing.T) {
+	const seeds = 32
+	var leases, steps atomic.Int64
+	t.Run("seeds", func(t *testing.T) {
+		for seed := range uint64(seeds) {
+			t.Run(fmt.Sprint(seed), func(t *testing.T) {
+				t.Parallel()
+				c := stepStorm(t, seed, 8*time.Second, &steps)
+				if len(c.problems) > 0 {
+					t.Errorf("seed %d: got %d problems, %q first, want none", seed, len(c.problems), c.problems[0])
+				}
+				leases.Add(int64(c.leases))
+			})
+		}
+	})
+	if l, s := leases.Load(), steps.Load(); l < 2*seeds || s < 10*seeds {
+		t.Errorf("got %d leases and %d steps in all, want at least %d and %d, or little was tested", l, s, 2*seeds, 10*seeds)
+	}
+	t.Logf("%d leases, %d steps", leases.Load(), steps.Load())
+}
+
+// The same finds what is wrong.
+//
+// Source: ALGORITHM section 13, negative controls.
+func TestWatchExclusionCatches(t *testing.T) {
+	redlock.Break(t, "ignoresSteps")
+	var steps atomic.Int64
+	for seed := range uint64(200) {
+		if c := stepStorm(t, seed, 12*time.Second, &steps, redlock.WithoutRestartGuard()); len(c.problems) > 0 {
+			return
+		}
+	}
+	t.Error("problems with 200 seeds: got none, want some")
+}
+
+// stepStorm is storm with clocks of nodes that step, two of five at a time, for two seconds
+// of four. What is far from the others comes back sooner or later.
+func stepStorm(t *testing.T, seed uint64, during time.Duration, steps *atomic.Int64, opts ...redlock.Option) *overlapChecker {
+	var began, last time.Time
+	var both int
+	off := make(map[*bubbleNode]time.Duration)
+	return storm(t, seed, during, func(int) string { return redlock.DefaultKeyPrefix }, func(rng *rand.Rand, n *bubbleNode) {
+		if began.IsZero() {
+			began = time.Now()
+		}
+		if time.Since(began)%(4*time.Second) > 2*time.Second {
+			return // time for quarantines to end, and to notice
+		}
+		if time.Since(last) > 200*time.Millisecond {
+			last, both = time.Now(), 0
+		}
+		if both++; both > 2 {
+			return
+		}
+		step := -off[n] // back to the others
+		if step == 0 || rng.IntN(3) == 0 {
+			step = time.Duration(rng.IntN(5000)-2000) * time.Millisecond
+		}
+		off[n] += step
+		n.runClock(1, step)
+		steps.Add(1)
+	}, append(opts, redlock.WithLogger(nil))...)
+}
+
+// The tests on real masters.
+
+// skewedCluster is N masters whose wall clocks can be moved.
+func skewedCluster(t *testing.T, n int) *cluster {
+	t.Helper()
+	redistest.Server(t)
+	c := &cluster{}
+	for range n {
+		p, err := masters.StartProcess(t.Context(), masters.ProcessConfig{Skew: true})
+		switch {
+		case errors.Is(err, errors.ErrUnsupported):
+			t.Skip(err)
+		case errors.Is(err, masters.ErrNoCompiler):
+			redistest.Missing(t, "server", err.Error())
+		}
+		must(t, err)
+		t.Cleanup(func() {
+			if err := p.Close(); err != nil {
+				t.Errorf("close %s: %v", p.Addr(), err)
+			}
+		})
+		c.procs = append(c.procs, p)
+		c.nodes = append(c.nodes, redistest.Client(t, p.Addr()))
+	}
+	c.addrs = redistest.Addrs(c.procs)
+	bootstrap(t, c.addrs)
+	return c
+}
+
+// steppedBy waits for the event that a master's clock was stepped, and checks by how much.
+func (c *clockLog) steppedBy(t *testing.T, node string, least, most time.Duration) {
+	t.Helper()
+	var found redlock.Event
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		stepped, _, _ := c.get()
+		i := slices.IndexFunc(stepped, func(e redlock.Event) bool { return e.Node == node })
+		if i >= 0 {
+			found = stepped[i]
+		}
+		return i >= 0
+	}, "the clock of "+node+" is seen to have been stepped")
+	if found.Elapsed < least || found.Elapsed > most {
+		t.Errorf("step: got %v, want from %v to %v", found.Elapsed, least, most)
+	}
+}
+
+// The clock of one master of five is moved, while a lease is held: the master has no vote
+// for anybody, the lease goes on.
+func TestClockOfAMaster(t *testing.T) {
+	const ttl = 2 * time.Second
+	for _, test := range []struct {
+		name        string
+		move        func(p *masters.Process) error
+		least, most time.Duration
+	}{
+		{"a TTL forward", func(p *masters.Process) error { return p.StepClock(ttl) }, ttl - time.Second, ttl + time.Second},
+		{"30 s back", func(p *masters.Process) error { return p.StepClock(-30 * time.Second) }, -31 * time.Second, -29 * time.Second},
+		{"an hour forward", func(p *masters.Process) error { return p.StepClock(time.Hour) }, time.Hour - time.Second, time.Hour + time.Second},
+		{"at chrony's fastest rate", func(p *masters.Process) error { return p.DriftClock(80_000) }, time.Millisecond, 2 * time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			c := skewedCluster(t, 5)
+			opts := []redlock.Option{redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithNodeTimeout(ttl / 4), redlock.WithLogger(nil)}
+			var seen clockLog
+			l := open(t, c.addrs, append(opts, seen.observer())...)
+			le := lock(t, l, "r")
+			ctx, fence := le.Context(), le.Fence()
+			redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:r") == 5 }, "all hold the key")
+			must(t, test.move(c.procs[2]))
+			seen.steppedBy(t, c.addrs[2], test.least, test.most)
+
+			// Nobody else can have it, nor the vote of that master.
+			rival := open(t, c.addrs, opts...)
+			redistest.Eventually(t, 5*time.Second, func() bool {
+				report, _ := rival.Check(t.Context())
+				return report.Nodes[2].Quarantine > 0
+			}, "the master is in quarantine for everybody")
+			for end := time.Now().Add(ttl); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+				if other, err := rival.TryLock(t.Context(), "r"); err == nil && ctx.Err() == nil {
+					t.Fatalf("a rival has a lease with fence %d while that with %d is valid for %v", other.Fence(), fence, le.Validity())
+				}
+			}
+			if err := ctx.Err(); err != nil {
+				t.Errorf("got %v, want a lease", context.Cause(ctx))
+			}
+			if _, still, _ := seen.get(); len(still) > 0 {
+				t.Errorf("got %d StoodStill, want none", len(still))
+			}
+			must(t, le.Unlock(t.Context()))
+			c.empty(t, "redlock:r")
+		})
+	}
+}
+
+// A clock that was an hour off from the start gives no vote, and is named.
+func TestSkewedMaster(t *testing.T) {
+	c := skewedCluster(t, 3)
+	must(t, c.procs[0].StepClock(time.Hour))
+	const ttl = time.Second
+	var seen clockLog
+	l := open(t, c.addrs, redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithNodeTimeout(ttl/4), redlock.WithLogger(nil), seen.observer())
+	_ = lock(t, l, "r").Unlock(t.Context()) // by the others
+	report, err := l.Check(t.Context())
+	var q *redlock.QuorumError
+	if !errors.As(err, &q) || len(q.Nodes) != 1 || q.Nodes[0].Node != c.addrs[0] || report.Voting != 2 {
+		t.Errorf("Check: got %v and %d voting, want the error of %s alone", err, report.Voting, c.addrs[0])
+	}
+	if off := report.Nodes[0].Clock; (off - time.Hour).Abs() > time.Second {
+		t.Errorf("clock: got %v from the others, want an hour", off)
+	}
+	must(t, c.procs[1].Kill())
+	_, err = l.TryLock(t.Context(), "r")
+	wantErr(t, err, redlock.ErrNoQuorum)
+	must(t, c.procs[1].Restart())
+	must(t, c.procs[0].StepClock(-time.Hour))
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		report, _ := l.Check(t.Context())
+		return report.Voting == 3
+	}, "all have a vote again")
+	must(t, c.procs[2].Kill())
+	must(t, lock(t, l, "s").Unlock(t.Context())) // needs the vote of the one that was off
+}
+
+// A master that steps forward is the first to know: what is asked of it by what was known of
+// its clock comes too late, and leaves nothing behind.
+//
+// Source: ALGORITHM section 9 ("answers LATE before granting").
+func TestSteppedMasterAnswersLate(t *testing.T) {
+	c := skewedCluster(t, 3)
+	l := open(t, c.addrs, redlock.WithNodeTimeout(100*time.Millisecond), redlock.WithLogger(nil))
+	warm(t, l, c)
+	must(t, c.procs[2].Kill())
+	redistest.Eventually(t, 5*time.Second, func() bool {
+		le, err := l.TryLock(t.Context(), "s")
+		if err == nil {
+			must(t, le.Unlock(t.Context()))
+		}
+		return err == nil
+	}, "two of three are enough")
+	must(t, c.procs[0].StepClock(5*time.Second))
+	_, err := l.TryLock(t.Context(), "r")
+	wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
+	var q *redlock.QuorumError
+	if !errors.As(err, &q) || !slices.ContainsFunc(q.Nodes, func(n *redlock.NodeError) bool {
+		return n.Node == c.addrs[0] && strings.Contains(n.Err.Error(), "arrived after its time")
+	}) {
+		t.Errorf("got %v, want it late for %s", err, c.addrs[0])
+	}
+	if got := c.nodes[0].Exists(t.Context(), "redlock:r").Val(); got != 0 {
+		t.Error("the key is there")
+	}
+	c.empty(t, "redlock:r")
+	redistest.Eventually(t, 5*time.Second, func() bool {
+		_, err := l.TryLock(t.Context(), "r")
+		return errors.Is(err, redlock.ErrQuarantine)
+	}, "the master has no vote for a time")
+}

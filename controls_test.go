@@ -1,0 +1,407 @@
+package redlock_test
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/d0720281/redlock"
+)
+
+// This file has the negative controls: the algorithm is built wrongly, one rule at a time,
+// and the checker of the other tests has to notice. Each schedule is a counterexample of
+// an exhaustive search, or one made like those. It is also run with the algorithm as it
+// is, where the checker must have nothing to say.
+
+// control is one wrong build, and a schedule that shows what it does.
+type control struct {
+	name     string
+	spoil    func(testing.TB, *trial)
+	nodes    int
+	schedule func(*trial)
+	leases   int    // that the algorithm grants as it is
+	problem  string // that the checker has with the wrong build
+}
+
+const (
+	overlap = "2 leases valid at once"
+	revival = "a lease valid again after its end"
+)
+
+// Source: ALGORITHM section 13, "Negative controls"; section 14.
+func TestControls(t *testing.T) {
+	for _, c := range []control{
+		{"guard off", guardOff, 3, emptyRestart, 1, overlap},
+		{"quarantine shorter than the TTL", change("math.ceil(longest * stretch) + 100", "longest - 2000"), 3, emptyRestart, 1, overlap},
+		{"quarantined votes counted", broken("votelessCount"), 3, emptyRestart, 1, overlap},
+		{"quarantined fills counted", broken("votelessCount"), 3, filledRestart, 2, overlap},
+		{"run id of the first connection kept", broken("keepsRunID"), 3, oldCopy, 1, overlap},
+		{"clock steps ignored", broken("ignoresSteps"), 3, clockStep, 1, overlap},
+		{"owner id reused across tries", broken("reuseID"), 3, lateDelete, 1, overlap},
+		{"validity from the last reply", broken("validityFromReply"), 3, slowReplies, 2, overlap},
+		{"late extension", broken("lateExtension"), 3, lateExtension, 2, revival},
+		{"token without second round", broken("oneRound"), 3, unevenCounters, 2, "fence 64065 after 64129"},
+		{"raise by id only, with retries", change(raiseTest, idOnly), 3, lateRaise(true), 1, "fence 64065 twice"},
+		{"raise without hold", change(raiseTest, "if false then"), 3, lateRaise(false), 1, "fence 64065 twice"},
+		{"lost counter starts anew", change("counter = now\n", "counter = 64\n", "counter = hint", "counter = 64"), 3, lostCounters, 2, "fence 1 twice"},
+		{"q = N/2", broken("fewerVotes"), 4, halves, 0, overlap},
+		{"lists of 3 and 5 masters", twoMoreMasters, 5, twoLists, 1, overlap},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Run("as it is", func(t *testing.T) {
+				seen := c.run(t, false)
+				if len(seen.problems) > 0 {
+					t.Errorf("problems: got %q, want none", seen.problems)
+				}
+				if seen.leases != c.leases+1 {
+					t.Errorf("leases: got %d, want %d: the schedule has come apart", seen.leases, c.leases+1)
+				}
+			})
+			t.Run("built wrongly", func(t *testing.T) {
+				seen := c.run(t, true)
+				if !slices.ContainsFunc(seen.problems, func(p string) bool { return strings.HasPrefix(p, c.problem) }) {
+					t.Errorf("problems: got %q, want %q", seen.problems, c.problem)
+				}
+				t.Logf("%q", seen.problems)
+			})
+		})
+	}
+}
+
+// run goes through the schedule, and has the resource locked once more when all is well
+// again.
+func (c control) run(t *testing.T, wrong bool) *overlapChecker {
+	tr := &trial{overlapChecker: &overlapChecker{}, masters: 4}
+	if wrong {
+		c.spoil(t, tr)
+	}
+	inBubble(t, c.nodes, func(t *testing.T, b *bubble) {
+		tr.bubble = b
+		c.schedule(tr)
+		b.all(func(n *bubbleNode) { n.heal(); n.latency(0, 0) })
+		time.Sleep(3 * ttl10) // keys have expired, and quarantines
+		tr.granted(b.lock(b.locker(), "r"))
+	})
+	return tr.overlapChecker
+}
+
+func broken(way string) func(testing.TB, *trial) {
+	return func(t testing.TB, _ *trial) { redlock.Break(t, way) }
+}
+
+// change replaces parts of the script: old, new, old, new.
+func change(parts ...string) func(testing.TB, *trial) {
+	return func(t testing.TB, _ *trial) { redlock.BreakScript(t, strings.NewReplacer(parts...).Replace) }
+}
+
+func guardOff(_ testing.TB, c *trial) { c.opts = []redlock.Option{redlock.WithoutRestartGuard()} }
+
+func twoMoreMasters(_ testing.TB, c *trial) { c.masters = 5 }
+
+// What keeps a counter from being raised where its grant is not held any more, and what
+// does not.
+const (
+	raiseTest = "if get(key) ~= argv[at + 1] .. '|' .. argv[at + 2] then"
+	idOnly    = "if string.sub(get(key) or '', 1, #argv[at + 1] + 1) ~= argv[at + 1] .. '|' then"
+)
+
+// trial is one run of a schedule.
+type trial struct {
+	*bubble
+	*overlapChecker
+	opts    []redlock.Option
+	masters int // of the longer list
+	begun   time.Time
+}
+
+// two are the Lockers of most schedules.
+func (c *trial) two() (a, b *redlock.Locker) {
+	a, b = c.warmLocker(c.opts...), c.warmLocker(c.opts...)
+	c.begun = time.Now()
+	return a, b
+}
+
+// at waits for a moment of the schedule.
+func (c *trial) at(d time.Duration) { time.Sleep(time.Until(c.begun.Add(d))) }
+
+// try makes one attempt, and shows the checker what came of it.
+func (c *trial) try(l *redlock.Locker, opts ...redlock.LockOption) *redlock.Lease {
+	lease, err := l.TryLock(c.t.Context(), "r", append(opts, redlock.WithoutRenewal())...)
+	if err != nil {
+		c.t.Logf("after %v: %v", time.Since(c.begun), err)
+		return nil
+	}
+	c.granted(lease)
+	return lease
+}
+
+// must is for a lease that the schedule cannot go on without.
+func (c *trial) must(lease *redlock.Lease) *redlock.Lease {
+	c.t.Helper()
+	if lease == nil {
+		c.t.Fatal("no lease: the schedule has come apart")
+	}
+	return lease
+}
+
+// unlocked is for a lease that is given back as it should be.
+func (c *trial) unlocked(lease *redlock.Lease) {
+	c.t.Helper()
+	c.unlocking(c.must(lease))
+	c.unlock(lease)
+}
+
+// without is try, but some nodes get no message of it.
+func (c *trial) without(nodes []int, l *redlock.Locker, opts ...redlock.LockOption) *redlock.Lease {
+	c.each((*bubbleNode).blackhole, nodes...)
+	lease := c.try(l, opts...)
+	synctest.Wait()
+	c.each((*bubbleNode).heal, nodes...)
+	return lease
+}
+
+// meanwhile does something while the schedule goes on, until it waits for that.
+func meanwhile(do func()) (wait func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	return func() { <-done }
+}
+
+// erase has the key vanish, as a DEL by hand does. Tokens have to survive that.
+func erase(n *bubbleNode) { n.put(redlock.DefaultKeyPrefix+"r", "", 0) }
+
+// count sets the fencing counters, in blocks, to what attempts that failed may have left.
+func (c *trial) count(blocks ...int64) {
+	for i, n := range c.nodes {
+		n.put(redlock.DefaultKeyPrefix+"r~fence", strconv.FormatInt(64*(1000+blocks[i]), 10), time.Hour)
+	}
+}
+
+// breakOff ends the connections as their clients see it. What was sent still arrives.
+func (n *bubbleNode) breakOff() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for c := range n.conns {
+		_ = c.wire.Close()
+	}
+}
+
+// The holder has nodes 0 and 1. Node 0 forgets the key and could grant it to somebody
+// who has node 2, as long as the lease is valid.
+//
+// Source: ALGORITHM section 8; section 14, "quarantine 0, or one tick below TTL".
+func emptyRestart(c *trial) {
+	holder, other := c.two()
+	c.without([]int{2}, holder)
+	c.nodes[0].restartEmpty()
+	c.at(time.Second)
+	c.try(other)
+	c.at(9500 * time.Millisecond)
+	c.try(other)
+}
+
+// The holder has nodes 0 and 1. The other one has the vote of node 2 when that restarts
+// empty and is filled in for the holder. Counting that would lengthen the lease; then the
+// key on node 1 expires, which the other one needed. Node 2 must have counted further than
+// node 1, as it does by starting later: else the second round asks it, and finds out.
+//
+// Source: ALGORITHM section 6, "never counted, by anybody"; section 14.
+func filledRestart(c *trial) {
+	const ttl = time.Second
+	holder, other := c.two()
+	lease := c.must(c.without([]int{2}, holder, redlock.WithTTL(ttl)))
+	c.at(930 * time.Millisecond)
+	c.nodes[1].latency(75*time.Millisecond, 0) // until the key there has expired
+	wait := meanwhile(func() { c.try(other, redlock.WithTTL(ttl)) })
+	c.at(940 * time.Millisecond)
+	c.nodes[1].latency(0, 0)
+	c.nodes[1].blackhole()
+	c.nodes[2].restartEmpty()
+	_ = lease.Extend(c.t.Context())
+	synctest.Wait() // all has been sent
+	c.nodes[1].heal()
+	wait()
+}
+
+// The holder has nodes 0 and 1. Node 0 dies with a request of somebody else under way,
+// and comes back with a copy of its data from before the lease, marker and all. The
+// request is sent again: only the run id tells that this is another process.
+//
+// Source: ALGORITHM section 8, "restart with RDB" and "Client side"; SCENARIOS rows 7, 8
+// and 13.
+func oldCopy(c *trial) {
+	holder, other := c.two()
+	c.without([]int{2}, holder)
+	c.nodes[0].latency(20*time.Millisecond, 0)
+	wait := meanwhile(func() { c.try(other) })
+	c.at(5 * time.Millisecond)
+	c.nodes[0].kill()
+	erase(c.nodes[0])
+	c.nodes[0].restart()
+	wait()
+}
+
+// The holder has nodes 0 and 1. The clock of node 0 is put forward, and the key expires
+// there. The first request after that comes too late by the node's clock, as it is dated
+// by what that showed before; the second does not.
+//
+// Source: ALGORITHM section 9; SCENARIOS row 30.
+func clockStep(c *trial) {
+	holder, other := c.two()
+	c.without([]int{2}, holder)
+	c.at(time.Second)
+	c.nodes[0].runClock(1, ttl10)
+	for range 2 {
+		c.try(other)
+		time.Sleep(time.Second)
+	}
+}
+
+// The first try loses a reply of node 0 and fails, so that its release is sent again when
+// that lost request is dead. Meanwhile the second try has got nodes 0 and 1. By the same
+// id its key on node 0 would be deleted, and nodes 0 and 2 be somebody else's.
+//
+// Source: ALGORITHM section 3, point 1; section 14, "owner id reused".
+func lateDelete(c *trial) {
+	holder, other := c.two()
+	c.each(steal, 1, 2)
+	c.nodes[0].latency(0, 100*time.Millisecond)
+	c.each(func(n *bubbleNode) { n.latency(0, 50*time.Millisecond) }, 1, 2)
+	wait := meanwhile(func() { c.try(holder) })
+	c.at(10 * time.Millisecond)
+	c.nodes[0].latency(0, 0)
+	c.nodes[0].breakOff()
+	wait()
+	c.at(60 * time.Millisecond)
+	c.each(func(n *bubbleNode) { n.latency(0, 0); erase(n) }, 1, 2)
+	c.without([]int{2}, holder)
+	c.at(300 * time.Millisecond)
+	c.try(other)
+}
+
+// Replies take longer than the drift. Counted from when they came, the validity ends
+// after the keys have expired.
+//
+// Source: ALGORITHM section 3, "Never measure validity from a reply"; section 14.
+func slowReplies(c *trial) {
+	holder, other := c.two()
+	c.all(func(n *bubbleNode) { n.latency(0, 240*time.Millisecond) })
+	c.try(holder)
+	c.all(func(n *bubbleNode) { n.latency(0, 0) })
+	c.at(ttl10 + time.Millisecond)
+	c.try(other)
+}
+
+// The holder has nodes 0 and 1, and extends in time. Node 0 keeps the key, but its reply
+// is slow; node 1 does not get the message; node 2 gets it late. Before that the other one
+// has come, with nodes 1 and 2, and gone. Then two nodes have said yes.
+//
+// Source: ALGORITHM section 6, "MUST NOT revive the lease"; section 14, "extension after
+// D"; SCENARIOS row 39.
+func lateExtension(c *trial) {
+	const ttl = time.Second
+	holder, other := c.two()
+	lease := c.must(c.without([]int{2}, holder, redlock.WithTTL(ttl)))
+	c.at(960 * time.Millisecond)
+	c.nodes[0].latency(0, 170*time.Millisecond)
+	c.nodes[1].blackhole()
+	c.nodes[2].latency(80*time.Millisecond, 0)
+	wait := meanwhile(func() { _ = lease.Extend(c.t.Context()) })
+	c.at(965 * time.Millisecond)
+	c.all(func(n *bubbleNode) { n.heal(); n.latency(0, 0) })
+	c.at(ttl + time.Millisecond)
+	c.unlocked(c.try(other))
+	c.at(1200 * time.Millisecond)
+	wait()
+	c.look()
+}
+
+// Node 0 counts further than the others. The first lease has nodes 0 and 1, and its
+// holder is gone without a word: a release would tell node 1 too. The next has nodes 1
+// and 2, which without the second round have never heard of the first one's token.
+//
+// Source: ALGORITHM section 4; section 14, "no second round".
+func unevenCounters(c *trial) {
+	first, second := c.two()
+	c.count(2, 0, 0)
+	c.without([]int{2}, first)
+	c.at(ttl10 + time.Millisecond)
+	c.without([]int{0}, second)
+}
+
+// The first attempt has nodes 0 and 2, and is to raise the counter of node 2 to that of
+// node 0. Before the raise arrives its key on node 2 is gone, and the second attempt is
+// granted that very counter there. The test for the id alone is deceived too, if the
+// second key is gone as well and a message sent twice has brought back the first one's.
+//
+// Source: ALGORITHM section 4, "raise"; section 14, "id-only test" and "raise without
+// hold".
+func lateRaise(twice bool) func(*trial) {
+	return func(c *trial) {
+		first, second := c.two()
+		c.count(1, 0, 0)
+		c.nodes[0].latency(0, 20*time.Millisecond)
+		c.nodes[1].blackhole()
+		if twice {
+			c.nodes[2].latency(100*time.Millisecond, 0)
+		}
+		wait := meanwhile(func() { c.try(first) })
+		c.at(5 * time.Millisecond)
+		if twice {
+			c.nodes[2].latency(0, 0)
+			c.nodes[2].breakOff()
+		}
+		c.at(10 * time.Millisecond)
+		c.nodes[2].latency(150*time.Millisecond, 0) // for the raise
+		c.at(30 * time.Millisecond)
+		c.all(func(n *bubbleNode) { n.heal(); n.latency(0, 0) })
+		erase(c.nodes[2])
+		c.try(second)
+		if twice {
+			erase(c.nodes[2])
+		}
+		wait()
+	}
+}
+
+// All counters are lost between two leases. They start again at the clock, which is past
+// all that was counted before.
+//
+// Source: ALGORITHM section 3, "a missing counter"; section 14, "counter lost"; SCENARIOS
+// row 61.
+func lostCounters(c *trial) {
+	first, second := c.two()
+	c.unlocked(c.try(first))
+	c.all(func(n *bubbleNode) { n.put(redlock.DefaultKeyPrefix+"r~fence", "", 0) })
+	c.at(time.Second)
+	c.try(second)
+}
+
+// Each of two Lockers reaches one half of the nodes.
+//
+// Source: ALGORITHM section 1, q.
+func halves(c *trial) {
+	a, b := c.two()
+	c.without([]int{2, 3}, a)
+	c.without([]int{0, 1}, b)
+}
+
+// One Locker has the masters 0 to 2, and nodes 0 and 1 of them. The other one has a
+// longer list. Two of three meet three of four, but not three of five.
+//
+// Source: ALGORITHM section 1, A3; section 8, "Node sets change one node at a time";
+// SCENARIOS row 60.
+func twoLists(c *trial) {
+	old := &bubble{t: c.t, nodes: c.nodes[:3]}
+	changed := &bubble{t: c.t, nodes: c.nodes[:c.masters]}
+	a, b := old.warmLocker(), changed.warmLocker()
+	c.begun = time.Now()
+	c.without([]int{2}, a)
+	c.try(b)
+}
