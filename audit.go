@@ -161,7 +161,10 @@ func (n *lane) audited(i *inspection) {
 	}
 	for _, f := range n.conf.findings(i, n.guarding.list) {
 		same := func(b Finding) bool { return b.Check == f.Check && b.Text == f.Text }
-		if f.Level >= Unknown && !slices.ContainsFunc(before, same) {
+		if f.Check == "guard" && i.markerErr == nil {
+			continue // there is an event for quarantine
+		}
+		if f.Level >= LevelUnknown && !slices.ContainsFunc(before, same) {
 			n.events.warning(n.addr, f.err())
 		}
 	}
@@ -174,33 +177,33 @@ func (c *config) findings(i *inspection, list string) []Finding {
 		all = append(all, Finding{Check: check, Level: l, Text: text, Hint: hint})
 	}
 	if i.infoErr != nil {
-		add(Unknown, "info", fmt.Sprintf("INFO is refused (%v): role, eviction policy and identity are not known", i.infoErr),
+		add(LevelUnknown, "info", fmt.Sprintf("INFO is refused (%v): role, eviction policy and identity are not known", i.infoErr),
 			"allow INFO, see the ACL line in the README")
 	}
 	switch s := i.info; {
 	case i.infoErr != nil:
 	case s.runID == "":
-		add(Unknown, "identity", "run id is not told: a restart with an old copy of the data, or another server at this address, is not noticed",
+		add(LevelUnknown, "identity", "run id is not told: a restart with an old copy of the data, or another server at this address, is not noticed",
 			"use a server that tells run_id in INFO")
 	default:
-		add(OK, "identity", "run id "+s.runID, "")
+		add(LevelOK, "identity", "run id "+s.runID, "")
 	}
 	if i.infoErr == nil {
 		all = append(all, i.info.memoryFinding(), i.info.diskFinding(c.trusted))
 	}
 	switch {
 	case i.markerErr == errGuardOff:
-		add(Notice, "guard", "the restart guard is off", "leave out WithoutRestartGuard")
+		add(LevelNotice, "guard", "the restart guard is off", "leave out WithoutRestartGuard")
 	case i.markerErr != nil:
-		add(Unknown, "guard", fmt.Sprintf("marker: %v", i.markerErr), "allow the script's commands, see the ACL line in the README")
+		add(LevelFailure, "guard", fmt.Sprintf("no vote: the marker cannot be read or written: %v", i.markerErr), "allow the script's commands, see the ACL line in the README")
 	case i.marker.left > 0:
-		add(Notice, "guard", fmt.Sprintf("no vote for %v: it is new, or has lost data", i.marker.left.Round(100*time.Millisecond)), bootstrapHint)
+		add(LevelFailure, "guard", fmt.Sprintf("no vote for %v: it is new, or has lost data", i.marker.left.Round(100*time.Millisecond)), bootstrapHint)
 	default:
-		add(OK, "guard", "has a vote", "")
+		add(LevelOK, "guard", "has a vote", "")
 	}
 	if i.markerErr == nil {
 		if m := i.marker.maxTTL; m > c.maxTTL {
-			add(Warning, "max-ttl", fmt.Sprintf("another client has WithMaxTTL(%v), this one %v", m, c.maxTTL), "give all clients the same value")
+			add(LevelWarning, "max-ttl", fmt.Sprintf("another client has WithMaxTTL(%v), this one %v", m, c.maxTTL), "give all clients the same value")
 		}
 		all = append(all, listFinding(i.marker.list, list))
 	}
@@ -212,7 +215,7 @@ const bootstrapHint = "wait; or, for a new set of masters that nobody has used y
 // listFinding compares this client's list of masters with that of the last one before it,
 // by their fingerprints.
 func listFinding(last, own string) Finding {
-	f := Finding{Check: "masters", Level: OK, Text: "other clients have the same list of masters"}
+	f := Finding{Check: "masters", Level: LevelOK, Text: "other clients have the same list of masters"}
 	theirs, _, _ := strings.Cut(last, ":")
 	number, _, _ := strings.Cut(own, ":")
 	switch {
@@ -220,11 +223,11 @@ func listFinding(last, own string) Finding {
 	case last == "":
 		f.Text = "no other client was here yet"
 	case theirs != number:
-		f.Level = Warning
+		f.Level = LevelWarning
 		f.Text = fmt.Sprintf("another client has %s masters, this one %s", theirs, number)
 		f.Hint = "give all clients the same list; change one master at a time, and end the last client with the old list before the next"
 	default:
-		f.Level = Notice
+		f.Level = LevelNotice
 		f.Text = "another client has other masters, or other names for the same"
 		f.Hint = "give all clients the same list, with the same addresses"
 	}
@@ -232,29 +235,29 @@ func listFinding(last, own string) Finding {
 }
 
 func (s serverInfo) memoryFinding() Finding {
-	f := Finding{Check: "eviction", Level: OK, Text: "no key is evicted"}
+	f := Finding{Check: "eviction", Level: LevelOK, Text: "no key is evicted"}
 	switch {
 	case s.policy == "" || s.memory == "":
-		f.Level, f.Text, f.Hint = Unknown, "maxmemory or maxmemory_policy is not told", "make sure that the policy is noeviction"
+		f.Level, f.Text, f.Hint = LevelUnknown, "maxmemory or maxmemory_policy is not told", "make sure that the policy is noeviction"
 	case s.policy != "noeviction" && s.memory != "0":
-		f.Level, f.Text = Warning, "with maxmemory-policy "+s.policy+" lock keys can be evicted"
+		f.Level, f.Text = LevelWarning, "with maxmemory-policy "+s.policy+" lock keys can be evicted"
 		f.Hint = "set maxmemory-policy noeviction"
 	}
 	return f
 }
 
 func (s serverInfo) diskFinding(trusted bool) Finding {
-	f := Finding{Check: "persistence", Level: OK, Text: "has an append-only file"}
+	f := Finding{Check: "persistence", Level: LevelOK, Text: "has an append-only file"}
 	switch {
 	case s.aof == "1":
 	case trusted && s.aof == "":
-		f.Level, f.Text, f.Hint = Unknown, "whether there is an append-only file is not told: WithTrustedDisk has no effect here", "leave out WithTrustedDisk"
+		f.Level, f.Text, f.Hint = LevelUnknown, "whether there is an append-only file is not told: WithTrustedDisk has no effect here", "leave out WithTrustedDisk"
 	case trusted:
-		f.Level, f.Text, f.Hint = Warning, "there is no append-only file: WithTrustedDisk has no effect here", "set appendonly yes and appendfsync always"
+		f.Level, f.Text, f.Hint = LevelWarning, "there is no append-only file: WithTrustedDisk has no effect here", "set appendonly yes and appendfsync always"
 	case s.aof == "":
-		f.Level, f.Text = Unknown, "whether there is an append-only file is not told"
+		f.Level, f.Text = LevelUnknown, "whether there is an append-only file is not told"
 	default:
-		f.Level, f.Text = Notice, "locks do not survive a restart, after which this node has no vote for a time"
+		f.Level, f.Text = LevelNotice, "locks do not survive a restart, after which this node has no vote for a time"
 		f.Hint = "set appendonly yes"
 	}
 	return f

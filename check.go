@@ -12,15 +12,15 @@ type Level int
 
 // The levels, from best to worst.
 const (
-	OK      Level = iota // as it should be
-	Notice               // worth knowing
-	Unknown              // the node does not tell
-	Warning              // safe only with luck, or with less than was asked for
-	Failure              // the node has no vote
+	LevelOK      Level = iota // as it should be
+	LevelNotice               // worth knowing
+	LevelUnknown              // the node does not tell
+	LevelWarning              // safe only with luck, or with less than was asked for
+	LevelFailure              // the node has no vote, or not yet
 )
 
 func (l Level) String() string {
-	if l < OK || l > Failure {
+	if l < LevelOK || l > LevelFailure {
 		return fmt.Sprintf("Level(%d)", int(l))
 	}
 	return [...]string{"ok", "notice", "unknown", "warning", "failure"}[l]
@@ -108,8 +108,12 @@ func (l *Locker) Check(ctx context.Context) (Report, error) {
 		return r, nil
 	}
 	failed.Granted = r.Voting
-	if r.Voting < r.Quorum {
+	wrong := l.pool.roster.misconfiguration()
+	if r.Voting < r.Quorum || wrong != nil { // a wrong list grants nothing
 		failed.reasons = append(failed.reasons, ErrNoQuorum)
+	}
+	if wrong != nil {
+		failed.reasons = append(failed.reasons, wrong)
 	}
 	if waiting {
 		failed.reasons = append(failed.reasons, ErrQuarantine)
@@ -125,19 +129,19 @@ func (l *Locker) report(index int, i *inspection, err error) (r NodeReport, why 
 	lane := l.pool.lanes[index]
 	r = NodeReport{Node: lane.addr, Err: err}
 	if err != nil {
-		r.Findings = []Finding{{Check: "reach", Level: Failure, Text: err.Error(), Hint: hintFor(err)}}
+		r.Findings = []Finding{{Check: "reach", Level: LevelFailure, Text: err.Error(), Hint: hintFor(err)}}
 		return r, err
 	}
 	r.Version, r.RunID, r.RoundTrip = i.info.version, i.info.runID, i.roundTrip
 	r.Quarantine, r.MaxTTL = i.marker.left, i.marker.maxTTL
 	r.Findings = append([]Finding{{Check: "reach", Text: fmt.Sprintf("answers in %v", i.roundTrip.Round(time.Microsecond))}},
 		l.conf.findings(i, l.pool.list)...)
-	clock := Finding{Check: "clock", Level: Unknown, Text: "too few nodes are known to compare it with"}
+	clock := Finding{Check: "clock", Level: LevelUnknown, Text: "too few nodes are known to compare it with"}
 	if distance, uncertain, known := l.pool.watch.skew(index); known {
 		r.Clock = distance
-		clock.Level, clock.Text = OK, fmt.Sprintf("%v from the median of all nodes", distance.Round(time.Millisecond))
+		clock.Level, clock.Text = LevelOK, fmt.Sprintf("%v from the median of all nodes", distance.Round(time.Millisecond))
 		if distance.Abs()-uncertain > maxSkew(l.conf.maxTTL, l.conf.drift) {
-			clock.Level, clock.Hint = Failure, "set the clock"
+			clock.Level, clock.Hint = LevelFailure, "set the clock"
 			why = errors.New(clock.Text)
 		}
 	}

@@ -80,6 +80,9 @@ func (n *lane) runErrands() error {
 			continue
 		}
 		if e.again || !isBroken(err) {
+			if isTimeout(err) {
+				err = errNodeTimeout
+			}
 			e.done <- err
 			i++
 		} else {

@@ -32,7 +32,8 @@ var (
 
 	// ErrSameServer says that an address leads to a server that another one leads to
 	// as well, by another name or database number: it would vote twice. A list in
-	// which that is found when its masters are first reached grants nothing.
+	// which that is found when its masters are first reached grants nothing from then
+	// on. It takes INFO to be found.
 	ErrSameServer = errors.New("redlock: two masters are the same server")
 
 	// ErrNotMaster says that a node is a replica, or belongs to a cluster. It is asked

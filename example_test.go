@@ -236,7 +236,7 @@ func ExampleLocker_Check() {
 	fmt.Printf("%d of %d masters have a vote, %d are needed\n", report.Voting, len(report.Nodes), report.Quorum)
 	for i, node := range report.Nodes {
 		for _, f := range node.Findings {
-			if f.Level >= redlock.Warning {
+			if f.Level >= redlock.LevelWarning {
 				fmt.Printf("master %d: %s: %s (%s)\n", i+1, f.Check, f.Text, f.Hint)
 			}
 		}

@@ -47,6 +47,9 @@ func start(t testing.TB, n int) *cluster {
 		c.nodes = append(c.nodes, redistest.Client(t, a))
 	}
 	bootstrap(t, c.addrs)
+	for _, n := range c.nodes { // under load a node may have been too late, and sat it out
+		must(t, n.HSet(t.Context(), "redlock:~guard", "born", 0).Err())
+	}
 	return c
 }
 

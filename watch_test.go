@@ -378,3 +378,31 @@ func TestWatchRound(t *testing.T) {
 		wantOrders(t, p, 0, 0, 0, orderDoubt, orderDoubt)
 	})
 }
+
+// A reply to what was sent before the clock was corrected tells nothing: one of its two
+// moments is wrong by the correction. Nor do the samples from before.
+//
+// Source: ALGORITHM section 9.
+func TestWatchReplyAcrossACorrection(t *testing.T) {
+	p := watched(t, 3)
+	n := p.lanes[0]
+	const micros = int64(1_700_000_000_000_000)
+	look := func(micros int64, sent moment) (known bool) {
+		n.observeClock(micros, sent, n.now())
+		return n.view.latest.known
+	}
+	if !look(micros, n.moment()) {
+		t.Fatal("the first sample was not kept")
+	}
+	before, sent := *n.sample.Load(), n.moment()
+	p.watch.epoch.Add(1)
+	p.conf.clock.stood.Add(int64(time.Minute))
+	look(micros+time.Minute.Microseconds(), sent)
+	if got := *n.sample.Load(); got != before || n.view.suspect {
+		t.Errorf("after a reply from before: got sample %+v, suspect %v, want %+v and false", got, n.view.suspect, before)
+	}
+	look(micros+time.Minute.Microseconds(), n.moment())
+	if got := *n.sample.Load(); got == before || n.view.suspect || p.watch.open.Load() {
+		t.Errorf("after the next: got sample %+v, suspect %v, round open %v, want a new one, false, false", got, n.view.suspect, p.watch.open.Load())
+	}
+}

@@ -1,0 +1,900 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// The tests of this file are about masters that are not what they should be: the same
+// server twice, a replica, one that evicts. Source: ALGORITHM section 8, "Start-up audit".
+
+// vouched has masters vote whatever became of the order to: one that was too late for it
+// on a busy machine has sat out the quarantine of bootstrap's Locker, not that of others.
+func vouched(t testing.TB, c *cluster) *cluster {
+	t.Helper()
+	for _, n := range c.nodes {
+		must(t, n.HSet(t.Context(), "redlock:~guard", "born", 0).Err())
+	}
+	return c
+}
+
+// startVouched starts n masters that have a vote.
+func startVouched(t testing.TB, n int) *cluster { t.Helper(); return vouched(t, start(t, n)) }
+
+func startVouchedProxied(t testing.TB, n int) *proxied {
+	t.Helper()
+	c := startProxied(t, n)
+	vouched(t, c.cluster)
+	return c
+}
+
+// ear listens to what a Locker tells of its nodes.
+type ear struct {
+	log  lockedBuffer
+	mu   sync.Mutex
+	told []redlock.Event // guarded by mu; warnings
+}
+
+func (e *ear) options() []redlock.Option {
+	return []redlock.Option{
+		redlock.WithLogger(slog.New(slog.NewTextHandler(&e.log, nil))),
+		redlock.WithObserver(redlock.Observer{Warning: func(w redlock.Event) {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.told = append(e.told, w)
+		}}),
+	}
+}
+
+// warnings is how often a node was warned about for that reason, by event and in the log.
+// The Locker must be closed: then everything has been told.
+func (e *ear) warnings(node, check string) (events, lines int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, w := range e.told {
+		if w.Node == node && strings.HasPrefix(w.Err.Error(), check+": ") {
+			events++
+		}
+	}
+	for line := range strings.Lines(e.log.String()) {
+		if strings.Contains(line, "level=WARN") && strings.Contains(line, "redlock: "+check+": ") && strings.Contains(line, "node="+node) {
+			lines++
+		}
+	}
+	return events, lines
+}
+
+func (e *ear) wantWarnings(t testing.TB, node, check string, n int) {
+	t.Helper()
+	if events, lines := e.warnings(node, check); events != n || lines != n {
+		t.Errorf("%s: got %d warnings about %s and %d lines in the log, want %d of each", node, events, check, lines, n)
+	}
+}
+
+// finding is the one with that name; the zero Finding has none.
+func finding(r redlock.NodeReport, check string) redlock.Finding {
+	for _, f := range r.Findings {
+		if f.Check == check {
+			return f
+		}
+	}
+	return redlock.Finding{}
+}
+
+func wantFinding(t testing.TB, r redlock.NodeReport, check string, l redlock.Level, says string) {
+	t.Helper()
+	f := finding(r, check)
+	if f.Check == "" || f.Level != l || !strings.Contains(f.Text, says) {
+		t.Errorf("%s: got %+v for %s, want %v that says %q", r.Node, f, check, l, says)
+	}
+}
+
+// checked is Check until all nodes have a vote: on a busy machine one may be too late.
+func checked(t testing.TB, l *redlock.Locker) (r redlock.Report) {
+	t.Helper()
+	var err error
+	redistest.Eventually(t, 20*time.Second, func() bool { r, err = l.Check(t.Context()); return err == nil }, "all nodes have a vote")
+	return r
+}
+
+// eventually waits until Check reports what is wanted.
+func eventually(t testing.TB, l *redlock.Locker, what string, is func(redlock.Report, error) bool) (r redlock.Report, err error) {
+	t.Helper()
+	redistest.Eventually(t, 20*time.Second, func() bool { r, err = l.Check(t.Context()); return is(r, err) }, what)
+	return r, err
+}
+
+// reconnect cuts the connections of all clients of a master and has l make new ones.
+func reconnect(t testing.TB, l *redlock.Locker, c *cluster) {
+	t.Helper()
+	for _, n := range c.nodes {
+		must(t, n.Do(t.Context(), "client", "kill", "type", "normal", "skipme", "yes").Err())
+	}
+	checked(t, l)
+}
+
+// within bounds a call that must not wait for ever.
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func answers(r redlock.NodeReport) bool { return r.Err == nil }
+
+func byName(addr string) string { return strings.Replace(addr, "127.0.0.1", "localhost", 1) }
+
+// One server under two names, and a third master that is dead: no call gets a lease, the
+// first as little as later ones, and none waits.
+func TestSameServer(t *testing.T) {
+	c := startVouchedProxied(t, 2)
+	must(t, c.procs[1].Kill())
+	for _, list := range [][]string{
+		{c.addrs[0], c.via[0]},
+		{c.via[0], c.addrs[0]},
+		{c.addrs[0], byName(c.addrs[0])},
+		{"redis://" + c.addrs[0] + "/0", "redis://" + byName(c.addrs[0]) + "/1"},
+		{c.addrs[0], c.via[0], byName(c.addrs[0])},
+	} {
+		var names []string
+		for _, a := range list {
+			names = append(names, strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(a, "redis://"), "/0"), "/1"))
+		}
+		t.Run(strings.Join(list, " "), func(t *testing.T) {
+			all := append(slices.Clone(list), c.addrs[1])
+			for name, call := range map[string]func(*redlock.Locker) (*redlock.Lease, error){
+				"Lock":    func(l *redlock.Locker) (*redlock.Lease, error) { return l.Lock(within(t), "r") },
+				"TryLock": func(l *redlock.Locker) (*redlock.Lease, error) { return l.TryLock(t.Context(), "r") },
+				"Do": func(l *redlock.Locker) (*redlock.Lease, error) {
+					return nil, l.Do(within(t), "r", func(context.Context, *redlock.Lease) error { t.Error("it was locked"); return nil })
+				},
+			} {
+				l := open(t, all)
+				found := false
+				redistest.Eventually(t, 20*time.Second, func() bool {
+					le, err := call(l)
+					if le != nil {
+						t.Fatalf("%s: got a lease", name)
+					}
+					wantErr(t, err, redlock.ErrNotAcquired)
+					if errors.Is(err, context.DeadlineExceeded) {
+						t.Fatalf("%s: got %v, want it not to wait", name, err)
+					}
+					// A node may have been too late, or its name not resolved yet.
+					already := found
+					found = errors.Is(err, redlock.ErrSameServer)
+					if already && !found {
+						t.Fatalf("%s: got %v, want ErrSameServer again", name, err)
+					}
+					return already
+				}, "ErrSameServer")
+				_, err := call(l)
+				twins := 0
+				for _, n := range names {
+					if strings.Contains(err.Error(), n) {
+						twins++
+					}
+				}
+				if twins < 2 {
+					t.Errorf("%s: got %v, want both names of the server", name, err)
+				}
+				must(t, l.Close())
+			}
+			l := open(t, all)
+			r, err := eventually(t, l, "one name is the server's", func(r redlock.Report, err error) bool {
+				return errors.Is(err, redlock.ErrSameServer) && slices.ContainsFunc(r.Nodes, answers)
+			})
+			wantErr(t, err, redlock.ErrNoQuorum)
+			own := slices.IndexFunc(r.Nodes, answers)
+			for i, n := range r.Nodes[:len(list)] {
+				if i == own {
+					continue
+				}
+				wantErr(t, n.Err, redlock.ErrSameServer)
+				wantFinding(t, n, "reach", redlock.LevelFailure, names[own])
+				if n.Node != names[i] || finding(n, "reach").Hint == "" || !strings.Contains(err.Error(), names[i]) || !strings.Contains(err.Error(), names[own]) {
+					t.Errorf("got %v for node %+v, want both names, and a hint", err, n)
+				}
+			}
+			wantErr(t, l.Bootstrap(t.Context()), redlock.ErrSameServer)
+		})
+	}
+	c.nodes = c.nodes[:1]
+	c.empty(t, "redlock:r")
+}
+
+// The same with a third master that is well: as soon as both names were reached, the list
+// grants nothing.
+func TestSameServerAndAnother(t *testing.T) {
+	c := startVouchedProxied(t, 2)
+	l := open(t, []string{c.addrs[0], c.via[0], c.addrs[1]})
+	eventually(t, l, "the server is recognized", func(_ redlock.Report, err error) bool { return errors.Is(err, redlock.ErrSameServer) })
+	for range 10 {
+		_, err := l.TryLock(t.Context(), "r")
+		wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrSameServer)
+		_, err = l.Lock(within(t), "r")
+		wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrSameServer)
+	}
+	// When the name has been put right the list is one.
+	third := startVouched(t, 1)
+	must(t, c.proxies[0].Retarget(third.addrs[0]))
+	checked(t, l)
+	must(t, lock(t, l, "r").Unlock(t.Context()))
+}
+
+// A Lock that waits for another holder ends when the list turns out to be wrong.
+func TestSameServerFoundWhileWaiting(t *testing.T) {
+	c := startVouchedProxied(t, 2)
+	c.set(t, masters.Refuse, 0) // the second name is reached later
+	must(t, lock(t, open(t, c.addrs), "r", redlock.WithTTL(10*time.Second)).Extend(t.Context()))
+	l := open(t, []string{c.addrs[0], c.via[0], c.addrs[1]})
+	_, err := l.TryLock(t.Context(), "r")
+	wantErr(t, err, redlock.ErrTaken)
+	done := make(chan error, 3)
+	for range cap(done) { // the head of the line, and those behind it
+		go func() { _, err := l.Lock(within(t), "r"); done <- err }()
+	}
+	c.set(t, masters.Pass, 0)
+	for range cap(done) {
+		wantErr(t, <-done, redlock.ErrNotAcquired, redlock.ErrSameServer)
+	}
+}
+
+// New can tell equal addresses by itself, whatever the database, and says so.
+func TestSameAddressWithDatabases(t *testing.T) {
+	_, err := redlock.New([]string{"redis://10.0.0.1:6379/0", "redis://10.0.0.2:6379", "redis://10.0.0.1:6379/1"})
+	wantErr(t, err, redlock.ErrConfig)
+	if text := err.Error(); !strings.Contains(text, "master 3") || !strings.Contains(text, "master 1") || !strings.Contains(text, "independent") {
+		t.Errorf("got %v, want both masters and the reason", err)
+	}
+}
+
+// A name that comes to stand for another member costs its own vote and no more, and has
+// it again when it is put right.
+func TestServerComesToHaveTwoNames(t *testing.T) {
+	c := startVouchedProxied(t, 3)
+	l := open(t, c.via)
+	warm(t, l, c.cluster)
+	kept := lock(t, l, "kept")
+	redistest.Eventually(t, 10*time.Second, func() bool { return c.count("redlock:kept") == 3 }, "all nodes hold the key")
+	for range 2 {
+		must(t, c.proxies[0].Retarget(c.addrs[1]))
+		r, err := eventually(t, l, "it is the same server", func(r redlock.Report, err error) bool {
+			return errors.Is(err, redlock.ErrSameServer) && r.Voting == 2
+		})
+		if errors.Is(err, redlock.ErrNoQuorum) {
+			t.Errorf("got %v, want no ErrNoQuorum: two of three have a vote", err)
+		}
+		wantErr(t, r.Nodes[0].Err, redlock.ErrSameServer)
+		if !strings.Contains(err.Error(), c.via[0]) || !strings.Contains(err.Error(), c.via[1]) {
+			t.Errorf("got %v, want both names", err)
+		}
+		for range 10 {
+			must(t, lock(t, l, "r").Unlock(t.Context()))
+		}
+		// The two names are one vote.
+		c.set(t, masters.Refuse, 2)
+		for range 10 {
+			le, err := l.TryLock(t.Context(), "r")
+			if le != nil {
+				t.Fatal("got a lease from one server")
+			}
+			wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
+		}
+		c.set(t, masters.Pass, 2)
+		must(t, c.proxies[0].Retarget(c.addrs[0]))
+		checked(t, l)
+		warm(t, l, c.cluster)
+	}
+	must(t, kept.Extend(t.Context()))
+	must(t, kept.Unlock(t.Context()))
+	// When all names have come to stand for one server, waiting is no use.
+	must(t, c.proxies[0].Retarget(c.addrs[1]))
+	must(t, c.proxies[2].Retarget(c.addrs[1]))
+	_, err := l.Lock(within(t), "r")
+	wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum, redlock.ErrSameServer)
+	if errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want it not to wait", err)
+	}
+}
+
+// Two names change places: each costs a vote for as long as it takes, none for ever.
+func TestNamesChangePlaces(t *testing.T) {
+	c := startVouchedProxied(t, 3)
+	l := open(t, c.via)
+	warm(t, l, c.cluster)
+	must(t, c.proxies[0].Retarget(c.addrs[1]))
+	must(t, c.proxies[1].Retarget(c.addrs[0]))
+	r := checked(t, l)
+	if r.Nodes[0].RunID == r.Nodes[1].RunID || r.Nodes[0].RunID == r.Nodes[2].RunID {
+		t.Errorf("got %+v, want a server each", r.Nodes)
+	}
+	warm(t, l, c.cluster)
+}
+
+// A name that moves on in the middle of an attempt, and one that takes its place: the
+// server behind both has one vote in it.
+func TestNamesThatMoveDuringAnAttempt(t *testing.T) {
+	c := startVouchedProxied(t, 3)
+	spare := startVouched(t, 1)
+	l := open(t, c.via, redlock.WithNodeTimeout(1500*time.Millisecond))
+	warm(t, l, c.cluster)
+	must(t, c.procs[1].Pause())
+	c.set(t, masters.Refuse, 2)
+	got := make(chan error, 1)
+	go func() {
+		_, err := l.TryLock(t.Context(), "r")
+		got <- err
+	}()
+	redistest.Eventually(t, 10*time.Second, func() bool { return c.nodes[0].Exists(t.Context(), "redlock:r").Val() == 1 }, "the first node votes")
+	time.Sleep(10 * time.Millisecond) // until its reply is there
+	must(t, c.proxies[0].Retarget(spare.addrs[0]))
+	other := make(chan struct{})
+	go func() { defer close(other); _, _ = l.TryLock(t.Context(), "other") }()
+	redistest.Eventually(t, 10*time.Second, func() bool { return spare.count("redlock:other") == 1 }, "its name stands for another server")
+	must(t, c.proxies[1].Retarget(c.addrs[0]))
+	if err := <-got; err == nil {
+		t.Error("got a lease by two votes of one server")
+	}
+	<-other
+	must(t, c.procs[1].Resume())
+}
+
+// A replica has no vote, and has one again when it is a master and the guard lets it.
+func TestReplica(t *testing.T) {
+	c := startVouched(t, 3)
+	var quarantined atomic.Int64
+	ttl := []redlock.Option{redlock.WithTTL(time.Second), redlock.WithMaxTTL(time.Second), redlock.WithNodeTimeout(250 * time.Millisecond)}
+	l := open(t, c.addrs, append(ttl, redlock.WithObserver(redlock.Observer{Quarantined: func(e redlock.Event) {
+		if e.Node == c.addrs[0] {
+			quarantined.Add(1)
+		}
+	}}))...)
+	warm(t, l, c)
+	must(t, c.nodes[1].ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err())
+	host, port, _ := strings.Cut(c.addrs[1], ":")
+	must(t, c.nodes[0].Do(t.Context(), "replicaof", host, port).Err())
+	redistest.Eventually(t, 20*time.Second, func() bool {
+		return strings.Contains(c.nodes[0].Info(t.Context(), "replication").Val(), "master_link_status:up")
+	}, "the replica has the other's data")
+	for name, l := range map[string]*redlock.Locker{"connected": l, "new": open(t, c.addrs, ttl...)} {
+		r, err := eventually(t, l, "the role is known", func(r redlock.Report, err error) bool {
+			if r.Voting == 3 || err == nil {
+				t.Errorf("%s: got %+v, %v, want no vote of the replica", name, r, err)
+			}
+			return errors.Is(err, redlock.ErrNotMaster) && r.Voting == 2
+		})
+		var q *redlock.QuorumError
+		if !errors.As(err, &q) || q.Granted != 2 || len(q.Nodes) != 1 || q.Nodes[0].Node != c.addrs[0] || errors.Is(err, redlock.ErrNoQuorum) {
+			t.Errorf("%s: got %v, want the replica alone", name, err)
+		}
+		wantErr(t, r.Nodes[0].Err, redlock.ErrNotMaster)
+		wantFinding(t, r.Nodes[0], "reach", redlock.LevelFailure, "slave")
+		for range 5 {
+			must(t, lock(t, l, "r").Unlock(t.Context()))
+		}
+		must(t, c.procs[2].Pause())
+		redistest.Eventually(t, 20*time.Second, func() bool { // two nodes that do not answer at all would not say it
+			_, err := l.TryLock(t.Context(), "r")
+			wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
+			return errors.Is(err, redlock.ErrNotMaster)
+		}, "a node error that says it")
+		must(t, c.procs[2].Resume())
+	}
+	before := quarantined.Load()
+	must(t, c.nodes[0].Do(t.Context(), "replicaof", "no", "one").Err())
+	checked(t, l)
+	warm(t, l, c)
+	if quarantined.Load() == before {
+		t.Error("the node got its vote back without a quarantine, with the data of another")
+	}
+}
+
+func TestClusterNode(t *testing.T) {
+	c := startVouched(t, 2)
+	node := redistest.Masters(t, 1, "--cluster-enabled", "yes")[0]
+	l := open(t, append(slices.Clone(c.addrs), node.Addr()))
+	r, err := eventually(t, l, "the mode is known", func(r redlock.Report, err error) bool { return errors.Is(err, redlock.ErrNotMaster) && r.Voting == 2 })
+	if errors.Is(err, redlock.ErrNoQuorum) {
+		t.Errorf("got %v, want a quorum of the others", err)
+	}
+	wantErr(t, r.Nodes[2].Err, redlock.ErrNotMaster)
+	wantFinding(t, r.Nodes[2], "reach", redlock.LevelFailure, "cluster")
+	for range 5 {
+		must(t, lock(t, l, "r").Unlock(t.Context()))
+	}
+	must(t, c.nodes[0].Set(t.Context(), "redlock:r", "another", time.Minute).Err())
+	_, err = l.TryLock(t.Context(), "r")
+	wantErr(t, err, redlock.ErrTaken, redlock.ErrNotMaster)
+}
+
+// What a server says of its memory and disk: the finding, and whether it is told, once.
+func TestServerSettings(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		args   []string
+		opts   []redlock.Option
+		check  string
+		level  redlock.Level
+		warned int
+	}{
+		{"defaults", nil, nil, "eviction", redlock.LevelOK, 0},
+		{"lru", []string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"}, nil, "eviction", redlock.LevelWarning, 1},
+		{"volatile", []string{"--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl"}, nil, "eviction", redlock.LevelWarning, 1},
+		{"lru without a limit", []string{"--maxmemory-policy", "allkeys-lru"}, nil, "eviction", redlock.LevelOK, 0},
+		{"limit", []string{"--maxmemory", "100mb"}, nil, "eviction", redlock.LevelOK, 0},
+		{"no file", nil, nil, "persistence", redlock.LevelNotice, 0},
+		{"file", []string{"--appendonly", "yes"}, []redlock.Option{redlock.WithTrustedDisk()}, "persistence", redlock.LevelOK, 0},
+		{"trusted without a file", nil, []redlock.Option{redlock.WithTrustedDisk()}, "persistence", redlock.LevelWarning, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := &cluster{procs: redistest.Masters(t, 1, test.args...)}
+			c.addrs = redistest.Addrs(c.procs)
+			c.nodes = append(c.nodes, redistest.Client(t, c.addrs[0]))
+			bootstrap(t, c.addrs)
+			vouched(t, c)
+			var e ear
+			l := open(t, c.addrs, append(e.options(), test.opts...)...)
+			must(t, lock(t, l, "r").Unlock(t.Context()))
+			for range 3 {
+				reconnect(t, l, c)
+			}
+			wantFinding(t, checked(t, l).Nodes[0], test.check, test.level, "")
+			must(t, l.Close())
+			e.wantWarnings(t, c.addrs[0], test.check, test.warned)
+			if all := len(e.told); all != test.warned {
+				t.Errorf("got %d warnings in all, want %d: %v", all, test.warned, e.told)
+			}
+		})
+	}
+}
+
+// A setting that is changed while a Locker is connected is told at the next look, and
+// again when it is changed back and forth.
+func TestSettingThatChanges(t *testing.T) {
+	c := startVouched(t, 1)
+	var e ear
+	l := open(t, c.addrs, e.options()...)
+	set := func(policy string, l *redlock.Locker, want redlock.Level) {
+		t.Helper()
+		must(t, c.nodes[0].ConfigSet(t.Context(), "maxmemory", "100mb").Err())
+		must(t, c.nodes[0].ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
+		wantFinding(t, checked(t, l).Nodes[0], "eviction", want, "")
+	}
+	checked(t, l)
+	set("allkeys-lru", l, redlock.LevelWarning)
+	set("allkeys-lru", l, redlock.LevelWarning)
+	set("noeviction", l, redlock.LevelOK)
+	set("allkeys-lru", l, redlock.LevelWarning)
+	must(t, l.Close())
+	e.wantWarnings(t, c.addrs[0], "eviction", 2)
+}
+
+// The client with the smaller largest TTL is told; the nodes keep the larger.
+func TestClientsWithDifferentMaxTTL(t *testing.T) {
+	for _, smallFirst := range []bool{false, true} {
+		c := startVouched(t, 3)
+		var large, small ear
+		a := open(t, c.addrs, append(large.options(), redlock.WithMaxTTL(20*time.Second))...)
+		b := open(t, c.addrs, small.options()...)
+		if smallFirst {
+			for _, n := range checked(t, b).Nodes {
+				if n.MaxTTL != 10*time.Second || finding(n, "max-ttl").Check != "" {
+					t.Errorf("the first client: got %+v, want 10s and no finding", n)
+				}
+			}
+		}
+		for range 2 {
+			for _, n := range checked(t, a).Nodes {
+				if n.MaxTTL != 20*time.Second || finding(n, "max-ttl").Check != "" {
+					t.Errorf("the larger: got %+v, want 20s and no finding", n)
+				}
+			}
+			for _, n := range checked(t, b).Nodes {
+				wantFinding(t, n, "max-ttl", redlock.LevelWarning, "20s")
+				if n.MaxTTL != 20*time.Second {
+					t.Errorf("%s: got %v, want 20s", n.Node, n.MaxTTL)
+				}
+			}
+			reconnect(t, b, c)
+		}
+		must(t, a.Close())
+		must(t, b.Close())
+		for i, n := range c.addrs {
+			large.wantWarnings(t, n, "max-ttl", 0)
+			small.wantWarnings(t, n, "max-ttl", 1)
+			if got := c.nodes[i].HGet(t.Context(), "redlock:~guard", "maxttl").Val(); got != "20000" {
+				t.Errorf("%s: got %s ms for the largest TTL, want 20000", n, got)
+			}
+		}
+	}
+}
+
+func TestClientsWithDifferentLists(t *testing.T) {
+	c := startVouchedProxied(t, 3)
+	var e ear
+	first, other := open(t, c.addrs), open(t, c.via, e.options()...)
+	for _, n := range checked(t, first).Nodes {
+		wantFinding(t, n, "masters", redlock.LevelOK, "same list")
+	}
+	// look is what l sees on some nodes. Each look leaves the own list there for the next.
+	look := func(l *redlock.Locker, nodes int, level redlock.Level, says string) {
+		t.Helper()
+		r, err := l.Check(t.Context())
+		if err != nil {
+			t.Logf("some nodes were too late: %v", err)
+		}
+		for _, n := range r.Nodes[:nodes] {
+			if n.Err == nil {
+				wantFinding(t, n, "masters", level, says)
+			}
+		}
+	}
+	// Other names for the same masters: that need not mean anything, and is not told.
+	checked(t, other)
+	look(first, 3, redlock.LevelNotice, "other names")
+	look(first, 3, redlock.LevelOK, "same list")
+	must(t, other.Close())
+	for _, n := range c.via {
+		e.wantWarnings(t, n, "masters", 0)
+	}
+	// Another number of masters: each client is told when it sees the other's.
+	var told ear
+	shorter := open(t, c.addrs[:2], told.options()...)
+	checked(t, shorter)
+	look(first, 2, redlock.LevelWarning, "2 masters, this one 3")
+	look(shorter, 2, redlock.LevelWarning, "3 masters, this one 2")
+	must(t, shorter.Close())
+	for _, n := range c.addrs[:2] {
+		if events, lines := told.warnings(n, "masters"); events == 0 || lines != events {
+			t.Errorf("%s: got %d warnings and %d lines, want some", n, events, lines)
+		}
+	}
+	// The order does not matter.
+	turned := slices.Clone(c.addrs)
+	slices.Reverse(turned)
+	checked(t, first)
+	look(open(t, turned), 3, redlock.LevelOK, "same list")
+}
+
+// Where INFO is forbidden locks work, and what cannot be known is said to be unknown.
+func TestInfoForbidden(t *testing.T) {
+	for name, args := range map[string][]string{"by a rule": nil, "by its name": {"--rename-command", "INFO", ""}} {
+		t.Run(name, func(t *testing.T) {
+			c := &cluster{procs: redistest.Masters(t, 3, args...)}
+			c.addrs = redistest.Addrs(c.procs)
+			for _, a := range c.addrs {
+				n := redistest.Client(t, a)
+				c.nodes = append(c.nodes, n)
+				if args == nil {
+					must(t, n.Do(t.Context(), "acl", "setuser", "default", "-info").Err())
+				}
+				if n.Info(t.Context()).Err() == nil {
+					t.Fatal("INFO is not forbidden")
+				}
+			}
+			bootstrap(t, c.addrs)
+			vouched(t, c)
+			var e ear
+			l := open(t, c.addrs, e.options()...)
+			warm(t, l, c)
+			for range 2 {
+				reconnect(t, l, c)
+			}
+			r := checked(t, l)
+			if r.Voting != 3 {
+				t.Errorf("got %d nodes with a vote, want 3", r.Voting)
+			}
+			for _, n := range r.Nodes {
+				wantFinding(t, n, "info", redlock.LevelUnknown, "INFO is refused")
+				wantFinding(t, n, "guard", redlock.LevelOK, "")
+				for _, f := range n.Findings {
+					if slices.Contains([]string{"identity", "eviction", "persistence"}, f.Check) {
+						t.Errorf("%s: got %+v, though nothing is known of it", n.Node, f)
+					}
+				}
+				if n.RunID != "" || n.Version != "" || n.RoundTrip <= 0 {
+					t.Errorf("got %+v, want a round trip, and nothing of INFO", n)
+				}
+			}
+			must(t, lock(t, l, "r").Unlock(t.Context()))
+			must(t, l.Close())
+			for _, a := range c.addrs {
+				e.wantWarnings(t, a, "info", 1)
+			}
+		})
+	}
+}
+
+// A server that hides fields: each is unknown by itself.
+func TestInfoWithHiddenFields(t *testing.T) {
+	addrs := redistest.Addrs(redistest.Minis(t, 1))
+	bootstrap(t, addrs)
+	vouched(t, &cluster{nodes: []*redis.Client{redistest.Client(t, addrs[0])}})
+	var e ear
+	l := open(t, addrs, e.options()...)
+	r := checked(t, l)
+	for _, check := range []string{"identity", "eviction", "persistence"} {
+		wantFinding(t, r.Nodes[0], check, redlock.LevelUnknown, "told")
+	}
+	if finding(r.Nodes[0], "info").Check != "" {
+		t.Errorf("got %+v, want no finding about INFO: it was answered", r.Nodes[0])
+	}
+	must(t, lock(t, l, "r").Unlock(t.Context()))
+	must(t, l.Close())
+	for _, check := range []string{"identity", "eviction", "persistence"} {
+		e.wantWarnings(t, addrs[0], check, 1)
+	}
+}
+
+func TestCheckAllWell(t *testing.T) {
+	c := startVouched(t, 3)
+	l := open(t, c.addrs)
+	r := checked(t, l)
+	if r.Quorum != 2 || r.Voting != 3 || len(r.Nodes) != 3 {
+		t.Fatalf("got %+v, want 3 nodes with a vote, of which 2 decide", r)
+	}
+	r, _ = eventually(t, l, "clocks are compared", func(r redlock.Report, err error) bool {
+		return err == nil && finding(r.Nodes[0], "clock").Level == redlock.LevelOK
+	})
+	for i, n := range r.Nodes {
+		info := c.nodes[i].Info(t.Context(), "server").Val()
+		if n.Node != c.addrs[i] || n.Err != nil || n.RoundTrip <= 0 || n.Quarantine != 0 || n.MaxTTL != 10*time.Second {
+			t.Errorf("got %+v for node %s", n, c.addrs[i])
+		}
+		if len(n.RunID) != 40 || !strings.Contains(info, "run_id:"+n.RunID) || !strings.Contains(info, "redis_version:"+n.Version) || n.Version == "" {
+			t.Errorf("got run id %q and version %q, want those of INFO", n.RunID, n.Version)
+		}
+		for check, want := range map[string]redlock.Level{
+			"reach": redlock.LevelOK, "identity": redlock.LevelOK, "eviction": redlock.LevelOK, "persistence": redlock.LevelNotice,
+			"guard": redlock.LevelOK, "masters": redlock.LevelOK, "clock": redlock.LevelOK,
+		} {
+			wantFinding(t, n, check, want, "")
+		}
+		if len(n.Findings) != 7 {
+			t.Errorf("got %+v, want 7 findings", n.Findings)
+		}
+	}
+	for i, n := range checked(t, open(t, c.addrs, redlock.WithoutRestartGuard())).Nodes {
+		wantFinding(t, n, "guard", redlock.LevelNotice, "off")
+		if n.RoundTrip <= 0 || n.RunID != r.Nodes[i].RunID || n.MaxTTL != 0 {
+			t.Errorf("without the guard: got %+v, want a round trip and the run id", n)
+		}
+	}
+}
+
+// One node of each kind: well, dead, hung, one that refuses the password, a new one.
+func TestCheckAllKinds(t *testing.T) {
+	c := startVouched(t, 4)
+	fresh := redistest.Masters(t, 1)[0]
+	must(t, c.procs[1].Kill())
+	must(t, c.procs[2].Pause())
+	must(t, c.nodes[3].Do(t.Context(), "acl", "setuser", "app", "on", ">right", "~*", "+@all").Err())
+	l := open(t, []string{c.addrs[0], c.addrs[1], c.addrs[2], "redis://app:wrong@" + c.addrs[3], fresh.Addr()})
+	r, err := eventually(t, l, "two nodes answer", func(r redlock.Report, _ error) bool {
+		return r.Nodes[0].Err == nil && r.Nodes[4].Err == nil && errors.Is(r.Nodes[3].Err, redlock.ErrPermission)
+	})
+	wantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine, redlock.ErrPermission)
+	for _, not := range []error{redlock.ErrNotAcquired, redlock.ErrTaken, redlock.ErrSameServer, redlock.ErrNotMaster, redlock.ErrClosed, context.Canceled} {
+		if errors.Is(err, not) {
+			t.Errorf("got %v, which matches %v", err, not)
+		}
+	}
+	var q *redlock.QuorumError
+	if !errors.As(err, &q) || q.Op != "check" || q.Resource != "" || q.Granted != 1 || q.Need != 3 || len(q.Nodes) != 4 {
+		t.Fatalf("got %+v, want one node of three needed, and four errors", q)
+	}
+	if r.Quorum != 3 || r.Voting != 1 || len(r.Nodes) != 5 {
+		t.Fatalf("got %+v, want 1 vote of 3 needed, and 5 nodes", r)
+	}
+	for i, addr := range append(slices.Clone(c.addrs), fresh.Addr()) {
+		n := r.Nodes[i]
+		if n.Node != addr {
+			t.Errorf("node %d: got %s, want %s", i, n.Node, addr)
+		}
+		if i == 0 {
+			continue
+		}
+		e := q.Nodes[i-1]
+		if e.Node != addr || e.Op != "check" || e.Err == nil || e.Quarantine != n.Quarantine || !strings.Contains(err.Error(), addr) {
+			t.Errorf("node %d: got %+v, want its address and quarantine", i, e)
+		}
+		if i < 4 { // what did not answer has nothing to tell
+			wantFinding(t, n, "reach", redlock.LevelFailure, "")
+			if n.Err == nil || len(n.Findings) != 1 || n.RunID != "" || n.RoundTrip != 0 || n.Quarantine != 0 || n.MaxTTL != 0 {
+				t.Errorf("node %d: got %+v, want an error and nothing else", i, n)
+			}
+		}
+	}
+	if f := finding(r.Nodes[3], "reach"); !strings.Contains(f.Hint, "ACL") {
+		t.Errorf("wrong password: got %+v, want a hint", f)
+	}
+	n := r.Nodes[4]
+	if n.Quarantine <= 0 || n.Quarantine > 10300*time.Millisecond || n.MaxTTL != 10*time.Second || n.RunID == "" {
+		t.Errorf("new node: got %+v, want its quarantine", n)
+	}
+	wantFinding(t, n, "guard", redlock.LevelFailure, "no vote for")
+	// All are well again but the one with the password, and the one that starts empty.
+	must(t, c.procs[1].Restart())
+	must(t, c.procs[2].Resume())
+	_, err = eventually(t, l, "nodes come back", func(r redlock.Report, _ error) bool { return r.Voting == 2 && r.Nodes[1].Quarantine > 0 })
+	wantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine)
+}
+
+// Nodes in quarantine are no alarm if the others are a quorum.
+func TestCheckWithAQuorum(t *testing.T) {
+	c := startVouched(t, 2)
+	fresh := redistest.Masters(t, 1)[0]
+	l := open(t, append(slices.Clone(c.addrs), fresh.Addr()))
+	r, err := eventually(t, l, "all nodes answer", func(r redlock.Report, _ error) bool { return r.Voting == 2 && r.Nodes[2].Quarantine > 0 })
+	wantErr(t, err, redlock.ErrQuarantine)
+	if errors.Is(err, redlock.ErrNoQuorum) || r.Nodes[2].Err != nil {
+		t.Errorf("got %v and %+v, want no alarm, and no error of a node that answers", err, r.Nodes[2])
+	}
+	// The node has its marker by having been looked at.
+	if got := redistest.Client(t, fresh.Addr()).HGet(t.Context(), "redlock:~guard", "run").Val(); !strings.HasPrefix(got, r.Nodes[2].RunID) || got == "" {
+		t.Errorf("got run id %q in the marker, want %q", got, r.Nodes[2].RunID)
+	}
+}
+
+// A node whose marker may not be read has no vote, though it answers.
+func TestCheckWithoutMarker(t *testing.T) {
+	c := startVouched(t, 1)
+	must(t, c.nodes[0].Do(t.Context(), "acl", "setuser", "default", "-hmget").Err())
+	l := open(t, c.addrs)
+	r, err := eventually(t, l, "the node answers", func(r redlock.Report, _ error) bool { return answers(r.Nodes[0]) })
+	wantErr(t, err, redlock.ErrNoQuorum, redlock.ErrPermission)
+	wantFinding(t, r.Nodes[0], "guard", redlock.LevelFailure, "marker")
+	if r.Voting != 0 || r.Nodes[0].RunID == "" || r.Nodes[0].RoundTrip <= 0 {
+		t.Errorf("got %+v, want no vote, and what INFO tells", r)
+	}
+	_, err = l.TryLock(t.Context(), "r")
+	wantErr(t, err, redlock.ErrNoQuorum, redlock.ErrPermission)
+}
+
+func TestCheckArguments(t *testing.T) {
+	c := startVouched(t, 3)
+	l := open(t, c.addrs, redlock.WithNodeTimeout(2*time.Second))
+	var none context.Context
+	r, err := l.Check(none)
+	wantErr(t, err, redlock.ErrConfig)
+	if r.Quorum != 2 || len(r.Nodes) != 0 {
+		t.Errorf("got %+v, want an empty report", r)
+	}
+	ended, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("why")
+	cancel(why)
+	for range 20 {
+		if r, err = l.Check(ended); err == nil {
+			continue // everything had answered
+		}
+		wantErr(t, err, context.Canceled, why)
+		if len(r.Nodes) != 3 {
+			t.Errorf("got %+v, want all nodes in it", r)
+		}
+	}
+	checked(t, l)
+	must(t, c.procs[2].Pause())
+	redistest.Eventually(t, 20*time.Second, func() bool { // until the lane has given the node up, of which Check knows at once
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		r, err = l.Check(ctx)
+		return r.Voting == 2 && errors.Is(err, context.DeadlineExceeded)
+	}, "the others answer before the context ends")
+	if errors.Is(err, redlock.ErrNoQuorum) {
+		t.Errorf("got %v, want no ErrNoQuorum", err)
+	}
+	wantErr(t, r.Nodes[2].Err, context.DeadlineExceeded)
+	if want := "redlock: check: " + context.DeadlineExceeded.Error() + ": 2 of 2"; !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("got %v, want it to begin with %q", err, want)
+	}
+	must(t, c.procs[2].Resume())
+	must(t, l.Close())
+	_, err = l.Check(t.Context())
+	wantErr(t, err, redlock.ErrClosed)
+}
+
+// Check and locks do not get into each other's way, and leases that are held stay.
+func TestCheckWhileLocking(t *testing.T) {
+	c := startVouched(t, 3)
+	var lost atomic.Int64
+	l := open(t, c.addrs, redlock.WithTTL(3*time.Second), redlock.WithNodeTimeout(750*time.Millisecond), redlock.WithObserver(redlock.Observer{
+		Lost: func(redlock.Event) { lost.Add(1) },
+	}))
+	kept := lock(t, l, "kept")
+	redistest.Eventually(t, 10*time.Second, func() bool { return c.count("redlock:kept") == 3 }, "all nodes hold the key")
+	before := c.holders("redlock:kept")
+	fence := kept.Fence()
+	var all sync.WaitGroup
+	for i := range 6 {
+		all.Go(func() {
+			for range 40 {
+				le, err := l.Lock(t.Context(), fmt.Sprint("r", i/2))
+				if err == nil {
+					err = le.Unlock(t.Context())
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 3 {
+		all.Go(func() {
+			for range 40 {
+				if r, err := l.Check(t.Context()); len(r.Nodes) != 3 || err != nil && r.Voting == 3 {
+					t.Errorf("got %+v, %v", r, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	checked(t, l)
+	if got := c.holders("redlock:kept"); !slices.Equal(got, before) || kept.Fence() != fence || lost.Load() != 0 || kept.Context().Err() != nil {
+		t.Errorf("got keys %q and %d losses, want the lease with %q untouched", got, lost.Load(), before)
+	}
+	must(t, kept.Extend(t.Context()))
+	must(t, kept.Unlock(t.Context()))
+}
+
+// Neither a Check nor what it finds tells a password.
+func TestCheckTellsNoSecrets(t *testing.T) {
+	const right, wrong = "correct-horse", "battery-staple"
+	c := startVouched(t, 4)
+	for i, n := range c.nodes {
+		must(t, n.Do(t.Context(), "acl", "setuser", "app", "on", ">"+right, "~*", "&*", "+@all").Err())
+		if i == 1 {
+			must(t, n.Do(t.Context(), "acl", "setuser", "app", "-info").Err())
+		}
+	}
+	must(t, c.nodes[0].ConfigSet(t.Context(), "maxmemory", "100mb").Err())
+	must(t, c.nodes[0].ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
+	must(t, c.nodes[2].Do(t.Context(), "replicaof", "127.0.0.1", "1").Err())
+	var told lockedBuffer
+	log.SetOutput(&told)
+	redis.SetLogger(logTo{&told})
+	t.Cleanup(func() { log.SetOutput(os.Stderr); redis.SetLogger(logTo{os.Stderr}) })
+	note := func(e redlock.Event) { fmt.Fprintf(&told, "%+v %v\n", e, e.Err) }
+	l := open(t, []string{
+		"redis://app:" + right + "@" + c.addrs[0], "redis://app:" + right + "@" + byName(c.addrs[0]) + "/1",
+		"redis://app:" + right + "@" + c.addrs[1], "redis://app:" + right + "@" + c.addrs[2],
+		"redis://app:" + wrong + "@" + c.addrs[3],
+	}, redlock.WithLogger(slog.New(slog.NewTextHandler(&told, nil))),
+		redlock.WithObserver(redlock.Observer{Warning: note, NodeDown: note, NotAcquired: note, Quarantined: note}))
+	r, err := eventually(t, l, "all is found", func(r redlock.Report, err error) bool {
+		return errors.Is(err, redlock.ErrSameServer) && errors.Is(err, redlock.ErrNotMaster) && errors.Is(err, redlock.ErrPermission)
+	})
+	_, lockErr := l.Lock(within(t), "r")
+	wantErr(t, lockErr, redlock.ErrSameServer)
+	must(t, l.Close())
+	text := fmt.Sprintf("%s %+v %#v %v %+v %v", told.String(), r, r, err, err, lockErr)
+	for _, n := range r.Nodes {
+		text += fmt.Sprintf(" %v", n.Err)
+	}
+	for _, want := range []string{"allkeys-lru", "INFO is refused", "slave", "WRONGPASS", "same server"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q was not told of: the test does not see what it looks through", want)
+		}
+	}
+	for _, secret := range []string{right, wrong} {
+		if i := strings.Index(text, secret); i >= 0 {
+			t.Errorf("a password was told: ...%q...", text[max(0, i-80):i+len(secret)])
+		}
+	}
+}

@@ -1,0 +1,847 @@
+package redlock_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// The tests of this file have real masters lose keys in every way there is, while
+// somebody holds a lease by them.
+
+const (
+	marker = "redlock:~guard"
+
+	guardTTL = 1200 * time.Millisecond
+	// guardSpan is how long a master that lost data has no vote then.
+	//
+	// Source: ALGORITHM section 1, "Quarantine".
+	guardSpan = guardTTL + guardTTL/50 + 100*time.Millisecond
+
+	// ages is a largest TTL whose quarantine no test sees the end of.
+	ages = time.Hour
+)
+
+// onDisk has masters write everything to disk before they answer. With "everysec" they put
+// that off while another write is under way, and a kill loses it.
+var onDisk = []string{"--appendonly", "yes", "--appendfsync", "always"}
+
+// shortly are the options of clients that sit a quarantine out.
+func shortly(more ...redlock.Option) []redlock.Option {
+	return append([]redlock.Option{redlock.WithTTL(guardTTL), redlock.WithMaxTTL(guardTTL), redlock.WithNodeTimeout(guardTTL / 4),
+		redlock.WithLogger(nil)}, more...)
+}
+
+// forAges are the options of clients that nothing but Bootstrap helps.
+func forAges(more ...redlock.Option) []redlock.Option {
+	return append([]redlock.Option{redlock.WithMaxTTL(ages), redlock.WithNodeTimeout(time.Second), redlock.WithLogger(nil)}, more...)
+}
+
+// startNew is start without the bootstrap: no master has a vote.
+func startNew(t testing.TB, n int, args ...string) *cluster {
+	t.Helper()
+	c := &cluster{procs: redistest.Masters(t, n, args...)}
+	c.addrs = redistest.Addrs(c.procs)
+	for _, a := range c.addrs {
+		c.nodes = append(c.nodes, redistest.Client(t, a))
+	}
+	return c
+}
+
+// startFor is start for clients with that largest TTL, so that none has to wait for it.
+func startFor(t testing.TB, maxTTL time.Duration, n int, args ...string) *cluster {
+	t.Helper()
+	c := startNew(t, n, args...)
+	ttl := min(maxTTL, 10*time.Second)
+	bootstrap(t, c.addrs, redlock.WithTTL(ttl), redlock.WithMaxTTL(maxTTL), redlock.WithNodeTimeout(ttl/4))
+	return c
+}
+
+// restart ends a master at once and starts it again, with what it finds on its disk.
+func (c *cluster) restart(t testing.TB, i int) {
+	t.Helper()
+	must(t, c.procs[i].Restart())
+	redistest.Eventually(t, 10*time.Second, func() bool { return c.nodes[i].Ping(context.Background()).Err() == nil }, "the node answers")
+}
+
+// fill has all masters hold the key of a lease: under load an acquire can miss one.
+func (c *cluster) fill(t testing.TB, le *redlock.Lease) {
+	t.Helper()
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		_ = le.Extend(t.Context()) // not always in time
+		return c.count("redlock:"+le.Resource()) == len(c.nodes)
+	}, "all nodes hold the key")
+}
+
+// dataDir is where a master keeps its data.
+func dataDir(t testing.TB, node *redis.Client) string {
+	t.Helper()
+	dir, err := node.ConfigGet(t.Context(), "dir").Result()
+	must(t, err)
+	return dir["dir"]
+}
+
+// saved is what a master's data are at this moment, as a file that it would load.
+func saved(t testing.TB, node *redis.Client) []byte {
+	t.Helper()
+	must(t, node.Save(t.Context()).Err())
+	rdb, err := os.ReadFile(filepath.Join(dataDir(t, node), "dump.rdb"))
+	must(t, err)
+	return rdb
+}
+
+func load(t testing.TB, dir string, rdb []byte) {
+	t.Helper()
+	must(t, os.WriteFile(filepath.Join(dir, "dump.rdb"), rdb, 0o600))
+}
+
+// born is since when each master is known to remember everything; "" = it has no marker.
+func (c *cluster) born() (all []string) {
+	for _, n := range c.nodes {
+		all = append(all, n.HGet(context.Background(), marker, "born").Val())
+	}
+	return all
+}
+
+// quarantines is how long each master has no vote, as one client sees it.
+func quarantines(t testing.TB, l *redlock.Locker) (all []time.Duration) {
+	t.Helper()
+	r, err := l.Check(t.Context())
+	for _, n := range r.Nodes {
+		if n.Err != nil {
+			t.Fatalf("check: %v", err)
+		}
+		all = append(all, n.Quarantine)
+	}
+	return all
+}
+
+// receive is what comes next from ch.
+func receive[T any](t testing.TB, ch <-chan T, what string) (v T) {
+	t.Helper()
+	select {
+	case v = <-ch:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("not within 20s: %s", what)
+	}
+	return v
+}
+
+// wantRefusal checks that err is that of a lock which only has to wait for masters.
+func wantRefusal(t testing.TB, err error) *redlock.QuorumError {
+	t.Helper()
+	wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum, redlock.ErrQuarantine)
+	if errors.Is(err, redlock.ErrTaken) {
+		t.Fatalf("got %v, want no ErrTaken: nobody has the resource", err)
+	}
+	var q *redlock.QuorumError
+	if !errors.As(err, &q) {
+		t.Fatalf("got %v, want a QuorumError", err)
+	}
+	return q
+}
+
+// loss is a way for a master to forget a key.
+type loss struct {
+	name    string
+	n       int      // masters; 0 = 3
+	args    []string // of the masters
+	marked  bool     // the marker is still there, or there again, when the key is gone
+	proxied bool     // clients reach the master that is hit through a proxy
+	all     bool     // every master is hit
+
+	// prepare is called before the lock. What it returns has the master at c.addrs[hit]
+	// forget the lock, and comes back when that answers again.
+	prepare func(t *testing.T, c *cluster, p *masters.Proxy) (strike func())
+}
+
+const hit = 0 // the master that forgets
+
+func restarts(t *testing.T, c *cluster, _ *masters.Proxy) func() {
+	return func() { c.restart(t, hit) }
+}
+
+func admin(args ...any) func(*testing.T, *cluster, *masters.Proxy) func() {
+	return func(t *testing.T, c *cluster, _ *masters.Proxy) func() {
+		return func() { must(t, c.nodes[hit].Do(t.Context(), args...).Err()) }
+	}
+}
+
+// Source: ALGORITHM section 8, the table.
+var losses = []loss{
+	{name: "empty restart", prepare: restarts},
+	{name: "empty restart of one in five", n: 5, prepare: restarts},
+	{name: "restart with an older RDB", marked: true, prepare: func(t *testing.T, c *cluster, p *masters.Proxy) func() {
+		saved(t, c.nodes[hit])
+		return restarts(t, c, p)
+	}},
+	{name: "AOF without its tail", marked: true, args: onDisk, prepare: func(t *testing.T, c *cluster, _ *masters.Proxy) func() {
+		aof, old := filepath.Join(dataDir(t, c.nodes[hit]), "appendonlydir"), t.TempDir()
+		must(t, os.CopyFS(old, os.DirFS(aof)))
+		return func() {
+			must(t, c.procs[hit].Kill())
+			must(t, os.RemoveAll(aof))
+			must(t, os.CopyFS(aof, os.DirFS(old)))
+			c.restart(t, hit)
+		}
+	}},
+	{name: "FLUSHALL", prepare: admin("flushall")},
+	{name: "FLUSHDB", prepare: admin("flushdb")},
+	{name: "SWAPDB", prepare: admin("swapdb", 0, 1)},
+	{name: "another server, empty", proxied: true, prepare: func(t *testing.T, _ *cluster, p *masters.Proxy) func() {
+		other := redistest.Masters(t, 1)[0]
+		return func() { must(t, p.Retarget(other.Addr())) }
+	}},
+	{name: "another server, with a copy", marked: true, proxied: true, prepare: func(t *testing.T, c *cluster, p *masters.Proxy) func() {
+		other := redistest.Masters(t, 1)[0]
+		load(t, dataDir(t, redistest.Client(t, other.Addr())), saved(t, c.nodes[hit]))
+		must(t, other.Restart())
+		return func() { must(t, p.Retarget(other.Addr())) }
+	}},
+	{name: "replica of a copy for a moment", marked: true, prepare: func(t *testing.T, c *cluster, _ *masters.Proxy) func() {
+		// Its run id stays the same, and the marker that it gets back is its own.
+		other := redistest.Masters(t, 1, "--repl-diskless-sync-delay", "0")[0]
+		load(t, dataDir(t, redistest.Client(t, other.Addr())), saved(t, c.nodes[hit]))
+		must(t, other.Restart())
+		host, port, _ := strings.Cut(other.Addr(), ":")
+		return func() {
+			admin("replicaof", host, port)(t, c, nil)()
+			redistest.Eventually(t, 10*time.Second, func() bool {
+				return strings.Contains(c.nodes[hit].Info(t.Context(), "replication").Val(), "master_link_status:up")
+			}, "the replica has all data")
+			admin("replicaof", "no", "one")(t, c, nil)()
+		}
+	}},
+	{name: "data of another master", marked: true, prepare: func(t *testing.T, c *cluster, p *masters.Proxy) func() {
+		donor := startFor(t, guardTTL, 1) // it has its vote
+		load(t, dataDir(t, c.nodes[hit]), saved(t, donor.nodes[0]))
+		return restarts(t, c, p)
+	}},
+	{name: "marker deleted with the key", prepare: admin("del", "redlock:r", marker)},
+	{name: "all restart empty", all: true, prepare: func(t *testing.T, c *cluster, _ *masters.Proxy) func() {
+		return func() {
+			for i := range c.procs {
+				c.restart(t, i)
+			}
+		}
+	}},
+}
+
+// outcome is what became of a resource after its holder's key was forgotten.
+type outcome struct {
+	two    bool          // somebody else got it while the holder had it
+	tries  int           // that were made and refused while the holder had it
+	after  time.Duration // from the loss until somebody else got it
+	fences [2]int64      // of the holder, and of the one after it
+}
+
+// play has a lease be granted by a bare majority, a master of that majority forget it,
+// and two rivals try for it: one has been here all the time, the other starts after the
+// loss. The masters beyond the majority are out of the holder's reach for that time, and
+// have their votes: that of the one that forgot is all a second holder lacks.
+func (l loss) play(t *testing.T, opts ...redlock.Option) (o outcome) {
+	n := cmp.Or(l.n, 3)
+	c := startFor(t, guardTTL, n, l.args...)
+	proxies := redistest.Proxied(t, c.procs)
+	if l.proxied {
+		c.addrs[hit] = proxies[hit].Addr()
+	}
+	missing := proxies[n/2+1:]
+	holder, early := open(t, append(c.addrs[:n/2+1:n/2+1], redistest.Addrs(missing)...), opts...), open(t, c.addrs, opts...)
+	for _, x := range []*redlock.Locker{holder, early} {
+		redistest.Eventually(t, 10*time.Second, func() bool { _, err := x.Check(t.Context()); return err == nil }, "all masters vote")
+	}
+	strike := l.prepare(t, c, proxies[hit])
+	for _, p := range missing {
+		must(t, p.Set(masters.LoseRequests)) // which keeps the port, unlike Refuse
+	}
+	le := lock(t, holder, "r", redlock.WithoutRenewal())
+	if held := c.count("redlock:r"); held != n/2+1 && le.Validity() > 0 {
+		t.Fatalf("got the key on %d nodes, want a bare majority", held)
+	}
+	seen := redistest.Client(t, c.addrs[hit])
+
+	lost := time.Now()
+	strike()
+	key, mark := seen.Exists(t.Context(), "redlock:r").Val(), seen.Exists(t.Context(), marker).Val()
+	if key != 0 || (mark == 1) != l.marked {
+		t.Fatalf("got lock key %d, marker %d, want no key and marker %v", key, mark, l.marked)
+	}
+	for _, p := range missing {
+		must(t, p.Set(masters.Pass))
+	}
+
+	rivals := []*redlock.Locker{open(t, c.addrs, opts...), early}
+	for i := 0; time.Since(lost) < 20*time.Second; i++ {
+		next, err := rivals[i%2].TryLock(t.Context(), "r")
+		valid := le.Validity() > 0
+		switch {
+		case err == nil:
+			o.two, o.after, o.fences = valid, time.Since(lost), [2]int64{le.Fence(), next.Fence()}
+			must(t, next.Unlock(t.Context()))
+			return o
+		case valid:
+			o.tries++
+		}
+		time.Sleep(2 * time.Millisecond) // leaves the masters some time
+	}
+	t.Fatal("not within 20s: the resource is granted again")
+	return o
+}
+
+// Nobody is granted a resource by a master that forgot its holder.
+//
+// Source: ALGORITHM section 8.
+func TestGuardOneHolder(t *testing.T) {
+	for _, l := range losses {
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			for o := (outcome{}); o.tries < 2; { // a busy machine can be too slow for a TTL
+				o = l.play(t, shortly()...)
+				switch {
+				case o.two:
+					t.Fatalf("the resource has two holders %v after the loss", o.after)
+				case l.all && o.after < guardSpan-5*time.Millisecond:
+					t.Fatalf("granted %v after the loss, want nothing before %v", o.after, guardSpan)
+				case o.fences[1] <= o.fences[0]:
+					t.Fatalf("got fence %d after %d, want a larger one", o.fences[1], o.fences[0])
+				}
+			}
+		})
+	}
+}
+
+// Without the guard the same makes two holders: the test above can fail.
+//
+// Source: ALGORITHM section 13, "Negative controls".
+func TestGuardOffTwoHolders(t *testing.T) {
+	for _, l := range losses {
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			for try := 0; !l.play(t, shortly(redlock.WithoutRestartGuard())...).two; try++ {
+				if try == 5 {
+					t.Fatal("got one holder at a time, want the loss to be one that the guard is needed for")
+				}
+			}
+		})
+	}
+}
+
+// A key that was deleted by hand shows at the next renewal. Its master then has no vote, for
+// anybody.
+//
+// Source: ALGORITHM section 6, "Counted"; section 8, last row of the table.
+func TestGuardForgottenKey(t *testing.T) {
+	for _, all := range []bool{true, false} {
+		c := startFor(t, ages, 3)
+		forgot := make(chan redlock.Event, 8)
+		l := open(t, c.addrs, forAges(redlock.WithObserver(redlock.Observer{NodeForgot: func(e redlock.Event) { forgot <- e }}))...)
+		other := open(t, c.addrs, forAges()...)
+		if !all {
+			must(t, c.procs[2].Kill())
+		}
+		le := lock(t, l, "r", redlock.WithoutRenewal())
+		if all {
+			c.fill(t, le)
+		}
+		must(t, c.nodes[hit].Del(t.Context(), "redlock:r").Err())
+		err := le.Extend(t.Context())
+		if all {
+			must(t, err)
+		} else {
+			wantErr(t, err, redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrQuorumLost)
+		}
+		if e := receive(t, forgot, "NodeForgot"); e.Node != c.addrs[hit] || e.Resource != "r" || e.Fence != le.Fence() {
+			t.Errorf("got event %+v, want node %s, resource r and fence %d", e, c.addrs[hit], le.Fence())
+		}
+		redistest.Eventually(t, 5*time.Second, func() bool { return c.born()[hit] != "0" }, "the node is marked")
+		for _, x := range []*redlock.Locker{l, other, open(t, c.addrs, forAges()...)} {
+			r, _ := x.Check(t.Context())
+			if r.Nodes[hit].Quarantine <= guardTTL {
+				t.Errorf("got quarantine %v, want one of more than an hour", r.Nodes[hit].Quarantine)
+			}
+		}
+		if all {
+			must(t, le.Extend(t.Context()))
+			must(t, c.procs[2].Kill())
+		}
+		_, err = other.TryLock(t.Context(), "another")
+		wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
+		select {
+		case e := <-forgot:
+			t.Errorf("got %+v, want the event once", e)
+		default:
+		}
+	}
+}
+
+// Source: ALGORITHM section 8, "First start of a deployment".
+func TestBootstrap(t *testing.T) {
+	c := startNew(t, 3)
+	l, other := open(t, c.addrs, forAges()...), open(t, c.addrs, forAges()...)
+	_, err := l.TryLock(t.Context(), "r")
+	wantRefusal(t, err)
+	must(t, l.Bootstrap(t.Context()))
+	must(t, lock(t, other, "r").Unlock(t.Context())) // not in an hour
+	le := lock(t, l, "r")
+	for _, x := range []*redlock.Locker{l, other, open(t, c.addrs, forAges()...)} {
+		must(t, x.Bootstrap(t.Context()))
+	}
+	must(t, le.Extend(t.Context()))
+	must(t, le.Unlock(t.Context()))
+}
+
+// All masters must answer, or none gets its vote.
+func TestBootstrapWithAMasterDown(t *testing.T) {
+	for name, stop := range map[string]func(*masters.Process) error{
+		"killed": (*masters.Process).Kill,
+		"paused": (*masters.Process).Pause,
+	} {
+		c := startNew(t, 3)
+		l := open(t, c.addrs, forAges()...)
+		_, err := l.Check(t.Context())
+		wantErr(t, err, redlock.ErrQuarantine)
+		before := c.born()
+		must(t, stop(c.procs[2]))
+		err = l.Bootstrap(t.Context())
+		wantErr(t, err, redlock.ErrNoQuorum)
+		if !strings.Contains(err.Error(), c.addrs[2]) {
+			t.Errorf("%s: got %v, want %s named", name, err, c.addrs[2])
+		}
+		if after := c.born()[:2]; slices.Contains(before, "") || !slices.Equal(after, before[:2]) {
+			t.Errorf("%s: got masters born at %v, want them as they were: %v", name, after, before)
+		}
+		_, err = l.TryLock(t.Context(), "r")
+		wantErr(t, err, redlock.ErrNoQuorum)
+
+		// It is what is missing, and nothing else.
+		c.restart(t, 2)
+		redistest.Eventually(t, 20*time.Second, func() bool { return l.Bootstrap(t.Context()) == nil }, "Bootstrap, with all masters up")
+		must(t, lock(t, l, "r").Unlock(t.Context()))
+	}
+}
+
+// A master that is new among others is one that was added, or has lost its data.
+func TestBootstrapOfAMixedSet(t *testing.T) {
+	c := startFor(t, ages, 3)
+	l := open(t, c.addrs, forAges()...)
+	must(t, lock(t, l, "r").Unlock(t.Context()))
+	c.restart(t, 1)
+	for _, x := range []*redlock.Locker{l, open(t, c.addrs, forAges()...)} {
+		redistest.Eventually(t, 10*time.Second, func() bool { r, _ := x.Check(t.Context()); return r.Nodes[1].Quarantine > 0 }, "the node is in quarantine")
+		before := c.born()
+		err := x.Bootstrap(t.Context())
+		wantErr(t, err, redlock.ErrQuarantine)
+		var q *redlock.QuorumError
+		if !errors.As(err, &q) || len(q.Nodes) != 1 || q.Nodes[0].Node != c.addrs[1] || q.Nodes[0].Quarantine <= 0 || q.Nodes[0].Quarantine > ages+ages/50+100*time.Millisecond {
+			t.Errorf("got %+v, want %s alone, and how long it takes", q, c.addrs[1])
+		}
+		if after := c.born(); !slices.Equal(after, before) || after[1] == "0" {
+			t.Errorf("got masters born at %v, want them as they were: %v", after, before)
+		}
+	}
+}
+
+func TestBootstrapRefused(t *testing.T) {
+	c := startNew(t, 1)
+	var none context.Context
+	l := open(t, c.addrs)
+	wantErr(t, l.Bootstrap(none), redlock.ErrConfig)
+	wantErr(t, open(t, c.addrs, redlock.WithoutRestartGuard()).Bootstrap(t.Context()), redlock.ErrConfig)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	must(t, l.Close())
+	wantErr(t, l.Bootstrap(t.Context()), redlock.ErrClosed)
+	must(t, c.procs[0].Pause())
+	wantErr(t, open(t, c.addrs, forAges()...).Bootstrap(ended), redlock.ErrNoQuorum, context.Canceled)
+	must(t, c.procs[0].Resume())
+	if b := c.born()[0]; b == "0" {
+		t.Errorf("got a master born at %s, want none of the calls to have vouched for it", b)
+	}
+}
+
+// Source: ALGORITHM section 8 ("names nodes and seconds left").
+func TestTryLockOnNewMasters(t *testing.T) {
+	c := startNew(t, 3)
+	told := make(chan redlock.Event, 4096)
+	l := open(t, c.addrs, forAges(redlock.WithObserver(redlock.Observer{Quarantined: func(e redlock.Event) { told <- e }}))...)
+	seconds := make(map[string]bool)
+	for range 20 { // one answer may come after the others have decided
+		_, err := l.TryLock(t.Context(), "r", redlock.WithTTL(time.Minute))
+		q := wantRefusal(t, err)
+		if len(q.Nodes) != 3 || q.Granted != 0 {
+			t.Fatalf("got %v, want an error with every node", err)
+		}
+		for _, n := range q.Nodes {
+			if n.Quarantine > 0 && n.Quarantine <= ages+ages/50+100*time.Millisecond {
+				seconds[n.Node] = true
+				if !strings.Contains(err.Error(), n.Node) || !strings.Contains(n.Error(), "quarantine for 36") {
+					t.Errorf("got %v, want the node %s named, and the seconds it takes", err, n.Node)
+				}
+			}
+		}
+	}
+	if len(seconds) < 2 {
+		t.Errorf("got the seconds of %v, want those of all nodes that decided it", seconds)
+	}
+	// What the attempts set all the same, to hold the place, they have dropped.
+	c.empty(t, "redlock:r")
+	for i, n := range c.nodes {
+		if keys := n.DBSize(t.Context()).Val(); keys != 1 {
+			t.Errorf("node %d: got %d keys, want the marker alone", i, keys)
+		}
+	}
+	must(t, l.Close()) // tells all events
+	close(told)
+	var nodes []string
+	for e := range told {
+		nodes = append(nodes, e.Node)
+		if e.Elapsed <= 0 {
+			t.Errorf("got event %+v, want it to say how long", e)
+		}
+	}
+	slices.Sort(nodes)
+	if want := slices.Sorted(slices.Values(c.addrs)); !slices.Equal(nodes, want) {
+		t.Errorf("got the event for %v, want it once for each of %v", nodes, want)
+	}
+}
+
+// records is a log that is kept.
+type records struct {
+	mu   sync.Mutex
+	list []map[string]any // guarded by mu; what was said under each name
+}
+
+func (r *records) Enabled(context.Context, slog.Level) bool { return true }
+func (r *records) WithAttrs([]slog.Attr) slog.Handler       { return r }
+func (r *records) WithGroup(string) slog.Handler            { return r }
+
+func (r *records) Handle(_ context.Context, rec slog.Record) error {
+	said := map[string]any{"text": rec.Message, "level": rec.Level}
+	rec.Attrs(func(a slog.Attr) bool { said[a.Key] = a.Value.Any(); return true })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list = append(r.list, said)
+	return nil
+}
+
+// waits is the warnings of Locks that wait for masters, by master.
+func (r *records) waits(t testing.TB) map[string]int {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	found := make(map[string]int)
+	for _, said := range r.list {
+		if !strings.Contains(said["text"].(string), "quarantine") {
+			continue
+		}
+		node, _ := said["node"].(string)
+		seconds, _ := said["seconds"].(float64)
+		hint, _ := said["hint"].(string)
+		if seconds < 1 || seconds > 2 || !strings.Contains(hint, "Bootstrap") || said["level"] != slog.LevelWarn {
+			t.Errorf("got warning %v, want the seconds of %v, and Bootstrap named", said, guardSpan)
+		}
+		found[node]++
+	}
+	return found
+}
+
+// A Lock sits a quarantine out, and says so in the log, once for each master that it
+// waits for.
+func TestLockOnNewMasters(t *testing.T) {
+	standard := slog.Default()
+	t.Cleanup(func() { slog.SetDefault(standard) })
+	for _, where := range []string{"WithLogger", "slog.Default", "nowhere"} {
+		own, general := new(records), new(records)
+		slog.SetDefault(slog.New(general))
+		opts := shortly()
+		switch where {
+		case "WithLogger":
+			opts = append(opts, redlock.WithLogger(slog.New(own)))
+		case "slog.Default":
+			opts = slices.Delete(opts, len(opts)-1, len(opts)) // which was WithLogger(nil)
+		}
+		c := startNew(t, 3)
+		l := open(t, c.addrs, opts...)
+		began := time.Now()
+		var wg sync.WaitGroup
+		for _, resource := range []string{"a", "a", "b", "c"} {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				if err := l.Do(ctx, resource, func(context.Context, *redlock.Lease) error { return nil }); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if took := time.Since(began); took < guardSpan-5*time.Millisecond {
+			t.Errorf("got a lock after %v, want none before %v", took, guardSpan)
+		}
+		must(t, l.Close()) // says all that is to be said
+		slog.SetDefault(standard)
+		for name, r := range map[string]*records{"WithLogger": own, "slog.Default": general} {
+			waits := r.waits(t)
+			if name != where {
+				if len(r.list) > 0 {
+					t.Errorf("logged to %s: got %v in %s, want nothing", where, r.list, name)
+				}
+				continue
+			}
+			if len(waits) < 2 {
+				t.Errorf("logged to %s: got warnings for %v, want them for all masters that were waited for", where, waits)
+			}
+			for node, n := range waits {
+				if n != 1 || !slices.Contains(c.addrs, node) {
+					t.Errorf("logged to %s: got %d warnings for %q, want one for each of %v", where, n, node, c.addrs)
+				}
+			}
+		}
+	}
+}
+
+// A Lock that waits for masters goes on when somebody vouches for them.
+func TestLockGoesOnAfterBootstrap(t *testing.T) {
+	c := startNew(t, 3)
+	refused := make(chan error, 1024)
+	l := open(t, c.addrs, forAges(redlock.WithObserver(redlock.Observer{NotAcquired: func(e redlock.Event) { refused <- e.Err }}))...)
+	granted := make(chan error, 1)
+	go func() {
+		granted <- l.Do(t.Context(), "r", func(context.Context, *redlock.Lease) error { return nil })
+	}()
+	for range 2 { // and it has waited between the two
+		wantRefusal(t, receive(t, refused, "an attempt that is refused"))
+	}
+	select {
+	case err := <-granted:
+		t.Fatalf("got %v, want the Lock to wait for masters in quarantine", err)
+	default:
+	}
+	must(t, open(t, c.addrs, forAges()...).Bootstrap(t.Context()))
+	must(t, receive(t, granted, "the lock")) // which takes an hour otherwise
+}
+
+// What one client found out about a master holds for all, and for those that come later.
+//
+// Source: ALGORITHM section 8, "quarantine for everybody".
+func TestQuarantineIsForEverybody(t *testing.T) {
+	c := startFor(t, ages, 3)
+	l := open(t, c.addrs, forAges()...)
+	must(t, lock(t, l, "r").Unlock(t.Context()))
+	for i := range 2 {
+		must(t, c.nodes[i].FlushAll(t.Context()).Err())
+	}
+	_, err := l.TryLock(t.Context(), "r")
+	wantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine)
+	redistest.Eventually(t, 5*time.Second, func() bool { return !slices.Contains(c.born(), "") }, "all nodes have been asked")
+	before, born := quarantines(t, l), c.born()
+	for range 2 {
+		late := open(t, c.addrs, forAges()...)
+		for i, q := range quarantines(t, late) {
+			if (q > 0) != (i < 2) || q > before[i] {
+				t.Errorf("node %d: got quarantine %v, want it to go on from %v", i, q, before[i])
+			}
+		}
+		_, err := late.TryLock(t.Context(), "r")
+		wantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine)
+	}
+	if after := c.born(); !slices.Equal(after, born) {
+		t.Errorf("got masters born at %v, want %v as before", after, born)
+	}
+}
+
+// A client whose locks may live longer makes a quarantine longer, and none shorter.
+func TestQuarantineIsAsLongAsTheLongestTTL(t *testing.T) {
+	c := startNew(t, 3)
+	l := open(t, c.addrs, shortly()...)
+	for i, q := range quarantines(t, l) {
+		if q <= 0 || q > guardSpan {
+			t.Errorf("node %d: got quarantine %v, want at most %v", i, q, guardSpan)
+		}
+	}
+	quarantines(t, open(t, c.addrs, forAges()...))
+	for _, x := range []*redlock.Locker{l, open(t, c.addrs, shortly()...)} {
+		for i, q := range quarantines(t, x) {
+			if q < ages {
+				t.Errorf("node %d: got quarantine %v, want it as long as the other client needs it", i, q)
+			}
+		}
+		r, _ := x.Check(t.Context())
+		for _, n := range r.Nodes {
+			differs := func(f redlock.Finding) bool { return f.Check == "max-ttl" && f.Level.String() == "warning" }
+			if n.MaxTTL != ages || !slices.ContainsFunc(n.Findings, differs) {
+				t.Errorf("got largest TTL %v, findings %v, want %v and a warning", n.MaxTTL, n.Findings, ages)
+			}
+		}
+	}
+}
+
+// A resource that somebody has is taken, although masters are in quarantine, if those alone
+// would not keep it from being granted.
+func TestTakenDuringAQuarantine(t *testing.T) {
+	for _, n := range []int{3, 5} {
+		c := startFor(t, ages, n)
+		holder, rival := open(t, c.addrs, forAges()...), open(t, c.addrs, forAges()...)
+		le := lock(t, holder, "r", redlock.WithTTL(time.Minute))
+		c.fill(t, le)
+		forget := func(i int) {
+			c.restart(t, i)
+			redistest.Eventually(t, 10*time.Second, func() bool { r, _ := rival.Check(t.Context()); return r.Nodes[i].Quarantine > 0 }, "the node is in quarantine")
+		}
+		for i := range (n - 1) / 2 { // of a minority
+			forget(i)
+		}
+		for range 20 {
+			_, err := rival.TryLock(t.Context(), "r")
+			wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrTaken)
+			if errors.Is(err, redlock.ErrQuarantine) || errors.Is(err, redlock.ErrNoQuorum) {
+				t.Fatalf("N=%d: got %v, want no alarm", n, err)
+			}
+		}
+		redistest.Eventually(t, 10*time.Second, func() bool {
+			free := lock(t, rival, "free")
+			defer func() { must(t, free.Unlock(t.Context())) }()
+			return c.holders("redlock:free")[0] == free.Token()+"|0"
+		}, "a node without a vote holds the place")
+		c.empty(t, "redlock:free")
+		forget(n / 2) // the others are too few now, with the holder's
+		redistest.Eventually(t, 10*time.Second, func() bool {
+			_, err := rival.TryLock(t.Context(), "r")
+			wantErr(t, err, redlock.ErrNotAcquired)
+			return errors.Is(err, redlock.ErrQuarantine) && !errors.Is(err, redlock.ErrTaken) // once all have answered
+		}, "masters in quarantine are in the way, whoever has the resource")
+		wantErr(t, le.Unlock(t.Context()), redlock.ErrNotHeld) // too many have forgotten it
+		c.empty(t, "redlock:r")
+	}
+}
+
+// wantNoExtension checks that a lease stays as it is, for want of the votes of so many
+// masters in quarantine that were asked to extend it.
+func wantNoExtension(t testing.TB, le *redlock.Lease, masters int) {
+	t.Helper()
+	before := le.Validity()
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		err := le.Extend(t.Context())
+		wantErr(t, err, redlock.ErrNoQuorum)
+		var q *redlock.QuorumError
+		return errors.As(err, &q) && len(slices.DeleteFunc(q.Nodes, func(n *redlock.NodeError) bool { return n.Quarantine == 0 })) == masters
+	}, "the masters in quarantine say so") // under load they may not answer in time
+	if le.Validity() > before || le.Context().Err() != nil {
+		t.Errorf("got validity %v after %v, %v; want it as it was", le.Validity(), before, context.Cause(le.Context()))
+	}
+}
+
+// A quarantined master that kept its data extends nothing.
+//
+// Source: ALGORITHM section 6 ("KEPT_Q ... never counted").
+func TestQuarantinedMastersDoNotExtend(t *testing.T) {
+	c := startFor(t, ages, 3, onDisk...)
+	l := open(t, c.addrs, forAges()...)
+	le := lock(t, l, "r", redlock.WithTTL(time.Minute), redlock.WithoutRenewal())
+	c.fill(t, le)
+	for i := range 2 {
+		c.restart(t, i)
+	}
+	if got := c.count("redlock:r"); got != 3 {
+		t.Fatalf("got the key on %d nodes, want it on all, with their data", got)
+	}
+	redistest.Eventually(t, 10*time.Second, func() bool { r, _ := l.Check(t.Context()); return r.Voting == 1 }, "two nodes are in quarantine")
+	wantNoExtension(t, le, 2)
+	rival := open(t, c.addrs, forAges()...)
+	_, err := rival.TryLock(t.Context(), "r")
+	wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrTaken) // as they say, too
+	_, err = rival.TryLock(t.Context(), "free")
+	wantRefusal(t, err)
+	must(t, le.Unlock(t.Context()))
+	c.empty(t, "redlock:r")
+}
+
+// Neither does one that it was not granted by, when a renewal reaches it.
+//
+// Source: ALGORITHM section 6 ("FILLED_Q ... never counted").
+func TestQuarantinedMastersDoNotFill(t *testing.T) {
+	c := startFor(t, ages, 3)
+	must(t, c.procs[2].Kill())
+	l := open(t, c.addrs, forAges()...)
+	le := lock(t, l, "r", redlock.WithTTL(time.Minute), redlock.WithoutRenewal())
+	c.restart(t, 2)
+	redistest.Eventually(t, 10*time.Second, func() bool { r, _ := l.Check(t.Context()); return r.Nodes[2].Quarantine > 0 }, "the node is in quarantine")
+	must(t, c.procs[1].Kill())
+	wantNoExtension(t, le, 1)
+	if c.holders("redlock:r")[2] == "" {
+		t.Error("got no key on the node, want it to hold the place all the same")
+	}
+}
+
+// Source: ALGORITHM section 8, "TrustDisk".
+func TestTrustedDisk(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		args    []string
+		trusted bool
+		empty   bool
+		votes   bool
+	}{
+		{"AOF", onDisk, true, false, true},
+		{"AOF that was removed", onDisk, true, true, false},
+		{"AOF that is not trusted", onDisk, false, false, false},
+		{"RDB", nil, true, false, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := startFor(t, ages, 3, tt.args...)
+			opts := forAges()
+			if tt.trusted {
+				opts = append(opts, redlock.WithTrustedDisk())
+			}
+			holder, rival := open(t, c.addrs, opts...), open(t, c.addrs, opts...)
+			le := lock(t, holder, "r", redlock.WithTTL(time.Minute))
+			c.fill(t, le)
+			for i, p := range c.procs {
+				dir := dataDir(t, c.nodes[i])
+				if tt.args == nil {
+					saved(t, c.nodes[i])
+				}
+				must(t, p.Kill())
+				if tt.empty {
+					must(t, os.RemoveAll(filepath.Join(dir, "appendonlydir")))
+				}
+				c.restart(t, i)
+			}
+			for _, x := range []*redlock.Locker{rival, open(t, c.addrs, opts...)} {
+				redistest.Eventually(t, 10*time.Second, func() bool {
+					r, _ := x.Check(t.Context())
+					return !slices.ContainsFunc(r.Nodes, func(n redlock.NodeReport) bool { return n.Err != nil })
+				}, "all nodes answer")
+				for i, q := range quarantines(t, x) {
+					if (q == 0) != tt.votes {
+						t.Errorf("node %d: got quarantine %v, want a vote: %v", i, q, tt.votes)
+					}
+				}
+			}
+			if tt.votes {
+				must(t, lock(t, rival, "free").Unlock(t.Context()))
+				_, err := rival.TryLock(t.Context(), "r")
+				wantErr(t, err, redlock.ErrTaken)
+				redistest.Eventually(t, 10*time.Second, func() bool { return le.Extend(t.Context()) == nil }, "the lease goes on")
+				must(t, le.Unlock(t.Context()))
+				return
+			}
+			_, err := rival.TryLock(t.Context(), "free")
+			wantRefusal(t, err)
+		})
+	}
+}
