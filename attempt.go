@@ -154,6 +154,10 @@ func (g *grant) judgeLocked() {
 			g.concludeLocked(impossible)
 			return
 		}
+		if g.dropSkewedLocked() {
+			g.judgeLocked()
+			return
+		}
 		counters := make([]int64, 0, 8)
 		for i := range g.places {
 			counters = append(counters, g.places[i].counter)
@@ -176,6 +180,24 @@ func (g *grant) judgeLocked() {
 	if v := decide(n, known, out); v != undecided {
 		g.concludeLocked(v)
 	}
+}
+
+// dropSkewedLocked takes back votes that were given before enough was known of the other
+// nodes' clocks to tell that this one is off.
+//
+// Source: ALGORITHM section 9.
+func (g *grant) dropSkewedLocked() (some bool) {
+	for i := range g.places {
+		if g.places[i].vote != yes {
+			continue
+		}
+		if err := g.pool.watch.tooFar(i, g.pool.conf); err != nil {
+			g.places[i].counter = 0
+			g.refuseLocked(i, opAcquire, err)
+			some = true
+		}
+	}
+	return some
 }
 
 func (g *grant) concludeLocked(v verdict) {

@@ -140,12 +140,13 @@ func (n *lane) identify(info serverInfo) {
 	if broken.keepsRunID && n.run != "" {
 		run = n.run
 	}
-	if run != n.run {
+	if run != n.run && !(n.conf.trusted && n.run != "") { // or what was trusted is that clock, too
 		n.view.forget()
 		n.view.suspect = false
+		n.watch.forget(n.index)
 		n.sample.Store(nil)
-		n.run = run
 	}
+	n.run = run
 	if !n.conf.guard {
 		run = ""
 	}

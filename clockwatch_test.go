@@ -845,7 +845,9 @@ func TestWatchLocalJump(t *testing.T) {
 					if over := ctx.Err() != nil; over != (ahead > ttl10) {
 						t.Errorf("lease over: got %v: %v", over, context.Cause(ctx))
 					}
-					b.lock(l, "s")
+					_, _ = l.TryLock(t.Context(), "s") // which a jump may cost
+					synctest.Wait()
+					b.lock(l, "t")
 				})
 			})
 		}

@@ -173,6 +173,9 @@ func (g *grant) quorumErrorLocked(name string, granted int, failed func(*place) 
 			if err == errNodeTimeout {
 				err = g.timeoutError()
 			}
+			if left := instant(g.pool.lanes[i].votesAt.Load()).sub(g.pool.now()); err == errUndecided && left > 0 {
+				err = quarantined(left) // as the node said when it was last asked
+			}
 			left, _ := err.(quarantined)
 			e.Nodes = append(e.Nodes, &NodeError{Node: g.pool.lanes[i].addr, Op: o.String(), Err: err, Quarantine: time.Duration(left)})
 		}

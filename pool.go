@@ -42,7 +42,7 @@ func newPool(c *config, masters []redis.Options, ev *events) *pool {
 	g := newGuarding(c, addrs)
 	p.list = g.list
 	p.roster = newRoster(addrs)
-	p.watch = &watch{clock: c.clock, maxTTL: c.maxTTL, keeper: p.keeper, events: ev}
+	p.watch = &watch{clock: c.clock, keeper: p.keeper, events: ev}
 	for i := range masters {
 		p.lanes = append(p.lanes, newLane(p, i, masters[i], g))
 	}

@@ -252,10 +252,15 @@ func (g *grant) expireLocked(now instant) (after []func()) {
 		return nil
 	case d == g.holdEnd():
 		return g.endLocked(errLostMaxHold, now)
-	case g.stood < g.pool.conf.clock.stood.Load():
+	case now.add(-g.stoodSinceLocked()) < d: // it is only over because of that
 		return g.endLocked(errLostStill, now)
 	}
 	return g.endLocked(errLostExpired, now)
+}
+
+// stoodSinceLocked is for how long the local clock stood still since the deadline was set.
+func (g *grant) stoodSinceLocked() time.Duration {
+	return time.Duration(g.pool.conf.clock.stood.Load() - g.stood)
 }
 
 // endLocked ends the lease. What it returns ends the contexts, and is to be called

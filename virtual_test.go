@@ -1469,20 +1469,18 @@ func TestVirtualClockOfTheHolder(t *testing.T) {
 }
 
 // Clocks of nodes may run off by less than half the drift, and be set to anything: a
-// lease excludes others until its deadline. Clocks that run off by more are noticed, and
-// the lease is shortened; TestVirtualCheckerCatches has what happens otherwise.
+// lease excludes others until its deadline. TestVirtualCheckerCatches has what happens with
+// clocks that do worse.
 //
 // Source: ALGORITHM section 1, A1; section 9; section 13, I1 and I3.
 func TestVirtualClocksOfNodes(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		rates []float64
-		lasts bool
 	}{
-		{"0.4 % fast", []float64{1.004, 1.004, 1.004}, true},
-		{"0.4 % slow", []float64{0.996, 0.996, 0.996}, true},
-		{"apart by 0.8 %", []float64{0.996, 1.004, 1}, true},
-		{"3 % fast, which breaks the assumption and is noticed", []float64{1.03, 1.03, 1}, false},
+		{"0.4 % fast", []float64{1.004, 1.004, 1.004}},
+		{"0.4 % slow", []float64{0.996, 0.996, 0.996}},
+		{"apart by 0.8 %", []float64{0.996, 1.004, 1}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, 3, func(t *testing.T, b *bubble) {
@@ -1500,7 +1498,7 @@ func TestVirtualClocksOfNodes(t *testing.T) {
 					t.Errorf("validity of the holder before, when the next had a lease: got %v, want it over", held.Validity())
 				}
 				time.Sleep(time.Minute)
-				if err := lease.Context().Err(); err != nil && test.lasts {
+				if err := lease.Context().Err(); err != nil {
 					t.Errorf("a minute later: got %v, want a lease", context.Cause(lease.Context()))
 				}
 			})

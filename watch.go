@@ -45,6 +45,15 @@ func (s shift) alike(size time.Duration) bool {
 	return s.least-clockSlack <= size && size <= s.most+clockSlack
 }
 
+// maybe reports whether the clock can have moved by size: that of a node far away does not
+// show a small step.
+func (s shift) maybe(size time.Duration) bool {
+	if s.stepped() {
+		return s.alike(size)
+	}
+	return s.least <= size && size <= s.most
+}
+
 // cause is what a round of looking at all clocks found.
 type cause int
 
@@ -74,8 +83,8 @@ func whoseStep(n int, shifts []*shift, timeUp bool) (c cause, typical shift) {
 	slices.SortFunc(steps, func(a, b shift) int { return cmp.Compare(a.size(), b.size()) })
 	typical = steps[len(steps)/2]
 	alike := 0
-	for _, s := range steps {
-		if s.alike(typical.size()) {
+	for _, s := range shifts {
+		if s != nil && s.maybe(typical.size()) {
 			alike++
 		}
 	}
@@ -94,7 +103,6 @@ func whoseStep(n int, shifts []*shift, timeUp bool) (c cause, typical shift) {
 // has nothing to do.
 type watch struct {
 	clock  *leaseClock
-	maxTTL time.Duration
 	lanes  []*lane
 	keeper *keeper
 	events *events
@@ -103,17 +111,8 @@ type watch struct {
 	open  atomic.Bool  // some clock stepped, and it is not clear yet whose
 
 	mu     sync.Mutex
-	opened instant       // guarded by mu; when the step was seen that the round is about
-	shifts []*shift      // guarded by mu; by lane, since then
-	doubts []doubt       // guarded by mu; by lane
-	added  time.Duration // guarded by mu; to the clock, because of them
-}
-
-// doubt is a step that was not explained in its round. A lane that is back later may have
-// seen the same.
-type doubt struct {
-	shift shift
-	until instant
+	opened instant  // guarded by mu; when the step was seen that the round is about
+	shifts []*shift // guarded by mu; by lane, since then
 }
 
 // observe takes by how much a lane saw its node's clock shift, up to its latest sample.
@@ -151,32 +150,29 @@ func (w *watch) observe(index int, s shift, latest sample, epoch int64) {
 	w.judgeLocked(false)
 }
 
-// timeUp ends the round without the nodes that have not answered.
-func (w *watch) timeUp() {
+// timeUp ends the round without the nodes that have not answered. A lane that is still in
+// doubt has an order after that.
+func (w *watch) timeUp(index int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.open.Load() {
 		w.judgeLocked(true)
 	}
+	if w.lanes[index].orders.Load() == 0 {
+		w.order(index, orderDoubt)
+	}
 }
 
 func (w *watch) judgeLocked(timeUp bool) {
-	now := instant(w.clock.Now())
-	shifts := slices.Clone(w.shifts)
-	for i := range w.doubts {
-		if d := &w.doubts[i]; now < d.until && (shifts[i] == nil || !shifts[i].stepped()) {
-			shifts[i] = &d.shift
-		}
-	}
-	c, typical := whoseStep(len(w.lanes), shifts, timeUp)
+	c, typical := whoseStep(len(w.lanes), w.shifts, timeUp)
 	if c == causeOpen {
 		return
 	}
 	w.open.Store(false)
 	if c != causeNodes {
-		w.correctLocked(typical)
+		w.correct(typical)
 	}
-	for i, s := range shifts {
+	for i, s := range w.shifts {
 		if s == nil || !s.stepped() {
 			continue
 		}
@@ -190,28 +186,21 @@ func (w *watch) judgeLocked(timeUp bool) {
 			w.order(i, orderDoubt)
 		}
 	}
-	doubts := make([]doubt, len(shifts))
-	if c != causeEither {
-		w.added = 0
-	} else {
-		for i, s := range shifts {
-			if s != nil && s.stepped() {
-				doubts[i] = doubt{*s, now.add(w.maxTTL)}
-			}
-		}
-	}
-	w.doubts = doubts
 }
 
-// correctLocked has the leases end earlier by what the local clock may have stood still,
-// unless that was done already.
-func (w *watch) correctLocked(s shift) {
+// correct has the leases end earlier by what the local clock may have stood still. What
+// lanes saw of their nodes' clocks before is worth nothing after that: one that is back
+// later cannot see the same step again.
+func (w *watch) correct(s shift) {
 	w.epoch.Add(1)
-	if by := s.most - w.added; s.least > 0 && by > 0 {
-		w.clock.stood.Add(int64(by))
-		w.added += by
-		w.events.stoodStill(by)
+	if s.least > 0 {
+		w.clock.stood.Add(int64(s.most))
+		w.events.stoodStill(s.most)
 		w.keeper.poke() // some leases are over
+	}
+	for _, n := range w.lanes { // all begin anew, or the next time would go unnoticed
+		n.wantSample.Store(true)
+		n.poke()
 	}
 }
 
@@ -220,31 +209,49 @@ func (w *watch) order(index int, o order) {
 	w.lanes[index].poke()
 }
 
+// forget leaves out what was seen of a node's clock: there is another node now.
+func (w *watch) forget(index int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.open.Load() {
+		return
+	}
+	w.shifts[index] = nil
+	if !slices.ContainsFunc(w.shifts, func(s *shift) bool { return s != nil && s.stepped() }) {
+		w.open.Store(false)
+	}
+}
+
 // skew is how far a node's clock is from the median of all that are known, if they are
-// enough to tell, and how far that may be wrong.
+// enough to tell, and how far that may be wrong. Of two in the middle it is the one that is
+// farther away.
 func (w *watch) skew(index int) (distance, uncertain time.Duration, known bool) {
 	own := w.lanes[index].sample.Load()
 	if own == nil {
 		return 0, 0, false
 	}
-	var room [9]int64
-	now, all, factor := w.clock.shown(instant(w.clock.Now())), room[:0], w.lanes[index].conf.drift
+	var room [9]*sample
+	samples, at := room[:0], own.at // the latest, which saves reading the clock
 	for _, n := range w.lanes {
 		if s := n.sample.Load(); s != nil {
-			all = append(all, s.estimate(now))
-			uncertain = max(uncertain, s.uncertainty(now, factor))
+			samples, at = append(samples, s), max(at, s.at)
 		}
 	}
-	if len(all) < quorum(len(w.lanes)) {
+	if len(samples) < quorum(len(w.lanes)) {
 		return 0, 0, false
 	}
-	slices.Sort(all)
-	median := all[len(all)/2]
-	if len(all)%2 == 0 {
-		median -= (median - all[len(all)/2-1]) / 2
+	var micros [9]int64
+	all, factor := micros[:0], w.lanes[index].conf.drift
+	for _, s := range samples {
+		all, uncertain = append(all, s.estimate(at)), max(uncertain, s.uncertainty(at, factor))
 	}
-	uncertain += own.uncertainty(now, factor)
-	return time.Duration(own.estimate(now)-median) * time.Microsecond, uncertain, true
+	slices.Sort(all)
+	this := own.estimate(at)
+	far, near := this-all[len(all)/2], this-all[(len(all)-1)/2]
+	if max(far, -far) < max(near, -near) {
+		far = near
+	}
+	return time.Duration(far) * time.Microsecond, uncertain + own.uncertainty(at, factor), true
 }
 
 // order is what the watch has to say to a lane that saw its node's clock step.
@@ -270,9 +277,9 @@ func (n *lane) momentAt(now instant) moment {
 
 // clockView is what a lane's goroutine knows of its node's clock.
 type clockView struct {
-	// What a new sample is compared with: the latest, as a step is clearest there, and the
-	// sharpest of this half of MaxTTL and of the last, for a clock that is only fast, or
-	// steps while a reply is slow.
+	// What a new sample is compared with, however old: the latest, as a step is clearest
+	// there, and the sharpest of this half of MaxTTL and of the last, for a clock that is
+	// only fast, or steps while a reply is slow.
 	latest, young, old base
 	turned             instant // when young began
 	epoch              int64   // in which they were taken
@@ -296,7 +303,7 @@ func (v *clockView) forget() { v.latest.known, v.young.known, v.old.known = fals
 // a step if there is such a one.
 func (v *clockView) compare(next sample, maxTTL time.Duration, factor float64) (s shift, known bool) {
 	for _, b := range [...]*base{&v.latest, &v.young, &v.old} {
-		if !b.known || next.at.sub(b.at) > maxTTL {
+		if !b.known {
 			continue
 		}
 		if s, known = shiftBetween(b.sample, next, factor), true; s.stepped() {
@@ -341,13 +348,14 @@ func (n *lane) observeClock(micros int64, sent moment, received instant) {
 func (n *lane) heed(now instant) {
 	v := &n.view
 	if v.suspect && now >= v.judgeBy {
-		n.watch.timeUp()
+		n.watch.timeUp(n.index)
 	}
 	switch o := order(n.orders.Swap(0)); {
 	case o&orderMark != 0:
 		v.marking = true
 	case o&orderDoubt != 0:
-		v.suspect, v.until = false, now.add(quarantine(n.conf.maxTTL, n.conf.drift))
+		// The verdict may have corrected the clock: now is from before that.
+		v.suspect, v.until = false, n.now().add(quarantine(n.conf.maxTTL, n.conf.drift))
 	case o&orderTrust != 0:
 		v.suspect, v.until = false, math.MinInt64
 	}
@@ -365,16 +373,20 @@ func (n *lane) voteless(now instant) (forAll, forGrants error) {
 	case v.suspect, v.marking:
 		return errStepped, errStepped
 	}
-	distance, uncertain, known := n.watch.skew(n.index)
-	bad := known && !broken.ignoresSteps && distance.Abs()-uncertain > maxSkew(n.conf.maxTTL, n.conf.drift)
-	var err error
-	if bad {
-		err = fmt.Errorf("clock is %v from the median of all nodes: no vote until it agrees", distance.Round(time.Millisecond))
-	}
-	if n.skewed.Swap(bad) != bad && bad {
+	err := n.watch.tooFar(n.index, n.conf)
+	if bad := err != nil; n.skewed.Swap(bad) != bad && bad {
 		n.events.warning(n.addr, err)
 	}
 	return nil, err
+}
+
+// tooFar says that a node's clock is too far from the others for a vote.
+func (w *watch) tooFar(index int, c *config) error {
+	distance, uncertain, known := w.skew(index)
+	if !known || broken.ignoresSteps || distance.Abs()-uncertain <= maxSkew(c.maxTTL, c.drift) {
+		return nil
+	}
+	return fmt.Errorf("clock is %v from the median of all nodes: no vote until it agrees", distance.Round(time.Millisecond))
 }
 
 // maxSkew is how far a node's clock may be from the median of all.

@@ -227,7 +227,7 @@ func TestLeaseClock(t *testing.T) {
 }
 
 // The distance of a node is that from the median of all that are known, which have to be a
-// quorum.
+// quorum; of two in the middle the farther one.
 //
 // Source: ALGORITHM section 9 ("Distance of a node's clock from the median of all").
 func TestSkew(t *testing.T) {
@@ -239,13 +239,13 @@ func TestSkew(t *testing.T) {
 	}{
 		{[]time.Duration{time.Hour}, []time.Duration{0}},
 		{[]time.Duration{unknown}, nil},
-		{[]time.Duration{0, 10 * time.Second}, []time.Duration{-5 * time.Second, 5 * time.Second}},
+		{[]time.Duration{0, 10 * time.Second}, []time.Duration{-10 * time.Second, 10 * time.Second}},
 		{[]time.Duration{0, unknown}, nil},
 		{[]time.Duration{0, 3 * ms, time.Hour}, []time.Duration{-3 * ms, 0, time.Hour - 3*ms}},
 		{[]time.Duration{-time.Hour, 0, 3 * ms}, []time.Duration{-time.Hour, 0, 3 * ms}},
-		{[]time.Duration{time.Hour, unknown, 0}, []time.Duration{30 * time.Minute, unknown, -30 * time.Minute}},
+		{[]time.Duration{time.Hour, unknown, 0}, []time.Duration{time.Hour, unknown, -time.Hour}},
 		{[]time.Duration{time.Hour, unknown, unknown}, nil},
-		{[]time.Duration{4 * ms, 0, 8 * ms, -6 * ms}, []time.Duration{2 * ms, -2 * ms, 6 * ms, -8 * ms}},
+		{[]time.Duration{4 * ms, 0, 8 * ms, -6 * ms}, []time.Duration{4 * ms, -4 * ms, 8 * ms, -10 * ms}},
 		{[]time.Duration{4 * ms, unknown, 8 * ms, -6 * ms}, []time.Duration{0, unknown, 4 * ms, -10 * ms}},
 		{[]time.Duration{4 * ms, 2 * ms, unknown, unknown}, nil},
 		{[]time.Duration{5 * ms, 4 * ms, 3 * ms, 2 * ms, ms}, []time.Duration{2 * ms, ms, 0, -ms, -2 * ms}},
@@ -364,19 +364,30 @@ func TestWatchRound(t *testing.T) {
 	})
 	t.Run("when time is up", func(t *testing.T) {
 		p := watched(t, 5)
-		p.watch.timeUp() // of none
 		p.watch.observe(3, jump, asked(at), 0)
 		p.watch.observe(4, jump, asked(at), 0)
 		p.watch.observe(0, steady, asked(at.add(4*ms)), 0)
 		wantOrders(t, p, 0, 0, 0, 0, 0)
-		p.watch.timeUp()
+		p.watch.timeUp(3)
 		wantOrders(t, p, 0, 0, 0, orderDoubt, orderDoubt)
 		if got := p.conf.clock.stood.Load(); got != int64(time.Second) {
 			t.Errorf("stood still: got %d, want a second, to be on the safe side", got)
 		}
-		p.watch.timeUp()
+		p.watch.timeUp(3)
 		wantOrders(t, p, 0, 0, 0, orderDoubt, orderDoubt)
 	})
+}
+
+// A lane that suspects its node and is part of no round gets an order all the same, or it
+// would go on asking for one.
+func TestWatchWithoutARound(t *testing.T) {
+	p := watched(t, 3)
+	p.watch.timeUp(1)
+	for i, want := range []order{0, orderDoubt, 0} {
+		if got := order(p.lanes[i].orders.Load()); got != want {
+			t.Errorf("lane %d: got order %d, want %d", i, got, want)
+		}
+	}
 }
 
 // A reply to what was sent before the clock was corrected tells nothing: one of its two
