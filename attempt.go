@@ -259,7 +259,7 @@ func (g *grant) timeUp() time.Duration {
 func (g *grant) conclude(over error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	granted := g.countLocked(func(p *place) bool { return p.vote == yes })
+	granted := g.countLocked(func(p *place) bool { return p.vote == yes && p.fence != no })
 	refused := func(p *place) bool { return p.vote != yes || p.fence == no }
 	if err := g.pool.roster.misconfiguration(); err != nil && over == nil {
 		over = err

@@ -199,7 +199,11 @@ type service struct {
 
 func (d *demo) open(f *fleet, reports *nodeReports) (list []service, err error) {
 	for i := range d.services {
-		l, err := redlock.NewFromOptions(f.options(), redlock.WithKeyPrefix(keyPrefix), redlock.WithObserver(reports.observer(i)))
+		opts := []redlock.Option{redlock.WithKeyPrefix(keyPrefix), redlock.WithObserver(reports.observer(i))}
+		if !f.real() {
+			opts = append(opts, redlock.WithLogger(nil)) // which would say that they tell nothing of themselves
+		}
+		l, err := redlock.NewFromOptions(f.options(), opts...)
 		if err != nil {
 			return nil, errors.Join(err, closeAll(list))
 		}

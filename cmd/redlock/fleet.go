@@ -90,6 +90,9 @@ func parseRedis(flag, s string) (*redis.Options, error) {
 	return &redis.Options{Addr: s}, nil
 }
 
+// real reports whether the masters are servers.
+func (f *fleet) real() bool { return f.given || f.kind == masters.KindProcess }
+
 // describe says what the demo runs on.
 func (f *fleet) describe() string {
 	switch {
