@@ -167,6 +167,7 @@ func TestContainersPausedUnderLoad(t *testing.T) {
 	addrs := redistest.Addrs(nodes)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+	bootstrap(t, addrs)
 	var inside, overlaps, done atomic.Int64
 	counter := 0 // guarded by the lock under test
 	var workers, faults sync.WaitGroup
@@ -184,7 +185,6 @@ func TestContainersPausedUnderLoad(t *testing.T) {
 		}
 	})
 	for range 3 {
-		bootstrap(t, addrs)
 		l := open(t, addrs)
 		for range 5 {
 			workers.Go(func() {
