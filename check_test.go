@@ -24,26 +24,6 @@ import (
 // The tests of this file are about masters that are not what they should be: the same
 // server twice, a replica, one that evicts. Source: ALGORITHM section 8, "Start-up audit".
 
-// vouched has masters vote whatever became of the order to: one that was too late for it
-// on a busy machine has sat out the quarantine of bootstrap's Locker, not that of others.
-func vouched(t testing.TB, c *cluster) *cluster {
-	t.Helper()
-	for _, n := range c.nodes {
-		must(t, n.HSet(t.Context(), "redlock:~guard", "born", 0).Err())
-	}
-	return c
-}
-
-// startVouched starts n masters that have a vote.
-func startVouched(t testing.TB, n int) *cluster { t.Helper(); return vouched(t, start(t, n)) }
-
-func startVouchedProxied(t testing.TB, n int) *proxied {
-	t.Helper()
-	c := startProxied(t, n)
-	vouched(t, c.cluster)
-	return c
-}
-
 // ear listens to what a Locker tells of its nodes.
 type ear struct {
 	log  lockedBuffer
@@ -143,7 +123,7 @@ func byName(addr string) string { return strings.Replace(addr, "127.0.0.1", "loc
 // One server under two names, and a third master that is dead: no call gets a lease, the
 // first as little as later ones, and none waits.
 func TestSameServer(t *testing.T) {
-	c := startVouchedProxied(t, 2)
+	c := startProxied(t, 2)
 	must(t, c.procs[1].Kill())
 	for _, list := range [][]string{
 		{c.addrs[0], c.via[0]},
@@ -222,7 +202,7 @@ func TestSameServer(t *testing.T) {
 // The same with a third master that is well: as soon as both names were reached, the list
 // grants nothing.
 func TestSameServerAndAnother(t *testing.T) {
-	c := startVouchedProxied(t, 2)
+	c := startProxied(t, 2)
 	l := open(t, []string{c.addrs[0], c.via[0], c.addrs[1]})
 	eventually(t, l, "the server is recognized", func(_ redlock.Report, err error) bool { return errors.Is(err, redlock.ErrSameServer) })
 	for range 10 {
@@ -232,7 +212,7 @@ func TestSameServerAndAnother(t *testing.T) {
 		wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrSameServer)
 	}
 	// When the name has been put right the list is one.
-	third := startVouched(t, 1)
+	third := start(t, 1)
 	must(t, c.proxies[0].Retarget(third.addrs[0]))
 	checked(t, l)
 	must(t, lock(t, l, "r").Unlock(t.Context()))
@@ -240,7 +220,7 @@ func TestSameServerAndAnother(t *testing.T) {
 
 // A Lock that waits for another holder ends when the list turns out to be wrong.
 func TestSameServerFoundWhileWaiting(t *testing.T) {
-	c := startVouchedProxied(t, 2)
+	c := startProxied(t, 2)
 	c.set(t, masters.Refuse, 0) // the second name is reached later
 	must(t, lock(t, open(t, c.addrs), "r", redlock.WithTTL(10*time.Second)).Extend(t.Context()))
 	l := open(t, []string{c.addrs[0], c.via[0], c.addrs[1]})
@@ -268,7 +248,7 @@ func TestSameAddressWithDatabases(t *testing.T) {
 // A name that comes to stand for another member costs its own vote and no more, and has
 // it again when it is put right.
 func TestServerComesToHaveTwoNames(t *testing.T) {
-	c := startVouchedProxied(t, 3)
+	c := startProxied(t, 3)
 	l := open(t, c.via)
 	warm(t, l, c.cluster)
 	kept := lock(t, l, "kept")
@@ -316,7 +296,7 @@ func TestServerComesToHaveTwoNames(t *testing.T) {
 
 // Two names change places: each costs a vote for as long as it takes, none for ever.
 func TestNamesChangePlaces(t *testing.T) {
-	c := startVouchedProxied(t, 3)
+	c := startProxied(t, 3)
 	l := open(t, c.via)
 	warm(t, l, c.cluster)
 	must(t, c.proxies[0].Retarget(c.addrs[1]))
@@ -331,8 +311,8 @@ func TestNamesChangePlaces(t *testing.T) {
 // A name that moves on in the middle of an attempt, and one that takes its place: the
 // server behind both has one vote in it.
 func TestNamesThatMoveDuringAnAttempt(t *testing.T) {
-	c := startVouchedProxied(t, 3)
-	spare := startVouched(t, 1)
+	c := startProxied(t, 3)
+	spare := start(t, 1)
 	l := open(t, c.via, redlock.WithNodeTimeout(1500*time.Millisecond))
 	warm(t, l, c.cluster)
 	must(t, c.procs[1].Pause())
@@ -358,7 +338,7 @@ func TestNamesThatMoveDuringAnAttempt(t *testing.T) {
 
 // A replica has no vote, and has one again when it is a master and the guard lets it.
 func TestReplica(t *testing.T) {
-	c := startVouched(t, 3)
+	c := start(t, 3)
 	var quarantined atomic.Int64
 	ttl := []redlock.Option{redlock.WithTTL(time.Second), redlock.WithMaxTTL(time.Second), redlock.WithNodeTimeout(250 * time.Millisecond)}
 	l := open(t, c.addrs, append(ttl, redlock.WithObserver(redlock.Observer{Quarantined: func(e redlock.Event) {
@@ -407,7 +387,7 @@ func TestReplica(t *testing.T) {
 }
 
 func TestClusterNode(t *testing.T) {
-	c := startVouched(t, 2)
+	c := start(t, 2)
 	node := redistest.Masters(t, 1, "--cluster-enabled", "yes")[0]
 	l := open(t, append(slices.Clone(c.addrs), node.Addr()))
 	r, err := eventually(t, l, "the mode is known", func(r redlock.Report, err error) bool { return errors.Is(err, redlock.ErrNotMaster) && r.Voting == 2 })
@@ -468,7 +448,7 @@ func TestServerSettings(t *testing.T) {
 // A setting that is changed while a Locker is connected is told at the next look, and
 // again when it is changed back and forth.
 func TestSettingThatChanges(t *testing.T) {
-	c := startVouched(t, 1)
+	c := start(t, 1)
 	var e ear
 	l := open(t, c.addrs, e.options()...)
 	set := func(policy string, l *redlock.Locker, want redlock.Level) {
@@ -489,7 +469,7 @@ func TestSettingThatChanges(t *testing.T) {
 // The client with the smaller largest TTL is told; the nodes keep the larger.
 func TestClientsWithDifferentMaxTTL(t *testing.T) {
 	for _, smallFirst := range []bool{false, true} {
-		c := startVouched(t, 3)
+		c := start(t, 3)
 		var large, small ear
 		a := open(t, c.addrs, append(large.options(), redlock.WithMaxTTL(20*time.Second))...)
 		b := open(t, c.addrs, small.options()...)
@@ -527,7 +507,7 @@ func TestClientsWithDifferentMaxTTL(t *testing.T) {
 }
 
 func TestClientsWithDifferentLists(t *testing.T) {
-	c := startVouchedProxied(t, 3)
+	c := startProxied(t, 3)
 	var e ear
 	first, other := open(t, c.addrs), open(t, c.via, e.options()...)
 	for _, n := range checked(t, first).Nodes {
@@ -644,7 +624,7 @@ func TestInfoWithHiddenFields(t *testing.T) {
 }
 
 func TestCheckAllWell(t *testing.T) {
-	c := startVouched(t, 3)
+	c := start(t, 3)
 	l := open(t, c.addrs)
 	r := checked(t, l)
 	if r.Quorum != 2 || r.Voting != 3 || len(r.Nodes) != 3 {
@@ -681,7 +661,7 @@ func TestCheckAllWell(t *testing.T) {
 
 // One node of each kind: well, dead, hung, one that refuses the password, a new one.
 func TestCheckAllKinds(t *testing.T) {
-	c := startVouched(t, 4)
+	c := start(t, 4)
 	fresh := redistest.Masters(t, 1)[0]
 	must(t, c.procs[1].Kill())
 	must(t, c.procs[2].Pause())
@@ -739,7 +719,7 @@ func TestCheckAllKinds(t *testing.T) {
 
 // Nodes in quarantine are no alarm if the others are a quorum.
 func TestCheckWithAQuorum(t *testing.T) {
-	c := startVouched(t, 2)
+	c := start(t, 2)
 	fresh := redistest.Masters(t, 1)[0]
 	l := open(t, append(slices.Clone(c.addrs), fresh.Addr()))
 	r, err := eventually(t, l, "all nodes answer", func(r redlock.Report, _ error) bool { return r.Voting == 2 && r.Nodes[2].Quarantine > 0 })
@@ -755,7 +735,7 @@ func TestCheckWithAQuorum(t *testing.T) {
 
 // A node whose marker may not be read has no vote, though it answers.
 func TestCheckWithoutMarker(t *testing.T) {
-	c := startVouched(t, 1)
+	c := start(t, 1)
 	must(t, c.nodes[0].Do(t.Context(), "acl", "setuser", "default", "-hmget").Err())
 	l := open(t, c.addrs)
 	r, err := eventually(t, l, "the node answers", func(r redlock.Report, _ error) bool { return answers(r.Nodes[0]) })
@@ -769,7 +749,7 @@ func TestCheckWithoutMarker(t *testing.T) {
 }
 
 func TestCheckArguments(t *testing.T) {
-	c := startVouched(t, 3)
+	c := start(t, 3)
 	l := open(t, c.addrs, redlock.WithNodeTimeout(2*time.Second))
 	var none context.Context
 	r, err := l.Check(none)
@@ -812,7 +792,7 @@ func TestCheckArguments(t *testing.T) {
 
 // Check and locks do not get into each other's way, and leases that are held stay.
 func TestCheckWhileLocking(t *testing.T) {
-	c := startVouched(t, 3)
+	c := start(t, 3)
 	var lost atomic.Int64
 	l := open(t, c.addrs, redlock.WithTTL(3*time.Second), redlock.WithNodeTimeout(750*time.Millisecond), redlock.WithObserver(redlock.Observer{
 		Lost: func(redlock.Event) { lost.Add(1) },
@@ -856,7 +836,7 @@ func TestCheckWhileLocking(t *testing.T) {
 // Neither a Check nor what it finds tells a password.
 func TestCheckTellsNoSecrets(t *testing.T) {
 	const right, wrong = "correct-horse", "battery-staple"
-	c := startVouched(t, 4)
+	c := start(t, 4)
 	for i, n := range c.nodes {
 		must(t, n.Do(t.Context(), "acl", "setuser", "app", "on", ">"+right, "~*", "&*", "+@all").Err())
 		if i == 1 {

@@ -1056,28 +1056,7 @@ func stepStorm(t *testing.T, seed uint64, during time.Duration, steps *atomic.In
 // skewedCluster is N masters whose wall clocks can be moved.
 func skewedCluster(t *testing.T, n int) *cluster {
 	t.Helper()
-	redistest.Server(t)
-	c := &cluster{}
-	for range n {
-		p, err := masters.StartProcess(t.Context(), masters.ProcessConfig{Skew: true})
-		switch {
-		case errors.Is(err, errors.ErrUnsupported):
-			t.Skip(err)
-		case errors.Is(err, masters.ErrNoCompiler):
-			redistest.Missing(t, "server", err.Error())
-		}
-		must(t, err)
-		t.Cleanup(func() {
-			if err := p.Close(); err != nil {
-				t.Errorf("close %s: %v", p.Addr(), err)
-			}
-		})
-		c.procs = append(c.procs, p)
-		c.nodes = append(c.nodes, redistest.Client(t, p.Addr()))
-	}
-	c.addrs = redistest.Addrs(c.procs)
-	bootstrap(t, c.addrs)
-	return c
+	return newCluster(t, redistest.Skewed(t, n))
 }
 
 // steppedBy waits for the event that a master's clock was stepped, and checks by how much.

@@ -19,16 +19,7 @@ import (
 // skewed starts a master whose clock can be moved.
 func skewed(t testing.TB) (*masters.Process, *redis.Client) {
 	t.Helper()
-	redistest.Server(t)
-	p, err := masters.StartProcess(t.Context(), masters.ProcessConfig{Skew: true})
-	switch {
-	case errors.Is(err, errors.ErrUnsupported):
-		t.Skip(err)
-	case errors.Is(err, masters.ErrNoCompiler):
-		redistest.Missing(t, "server", err.Error())
-	}
-	ok(t, err)
-	t.Cleanup(func() { ok(t, p.Close()) })
+	p := redistest.Skewed(t, 1)[0]
 	return p, redistest.Client(t, p.Addr())
 }
 

@@ -3,6 +3,7 @@
 package redistest
 
 import (
+	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -49,6 +50,23 @@ func Masters(t testing.TB, n int, args ...string) []*masters.Process {
 	Server(t)
 	return start(t, n, func() (*masters.Process, error) {
 		return masters.StartProcess(t.Context(), masters.ProcessConfig{Args: args})
+	})
+}
+
+// Skewed starts n real masters whose wall clocks can be moved, and closes them when the
+// test ends. It skips as [Server] does, and where that cannot be done.
+func Skewed(t testing.TB, n int) []*masters.Process {
+	t.Helper()
+	Server(t)
+	return start(t, n, func() (*masters.Process, error) {
+		p, err := masters.StartProcess(t.Context(), masters.ProcessConfig{Skew: true})
+		switch {
+		case errors.Is(err, errors.ErrUnsupported):
+			t.Skip(err)
+		case errors.Is(err, masters.ErrNoCompiler):
+			Missing(t, "server", err.Error())
+		}
+		return p, err
 	})
 }
 
