@@ -154,8 +154,11 @@ func (g *grant) judgeLocked() {
 			g.concludeLocked(impossible)
 			return
 		}
-		if g.dropSkewedLocked() {
+		switch some, wait := g.skewedLocked(); {
+		case some:
 			g.judgeLocked()
+			return
+		case wait:
 			return
 		}
 		counters := make([]int64, 0, 8)
@@ -182,22 +185,29 @@ func (g *grant) judgeLocked() {
 	}
 }
 
-// dropSkewedLocked takes back votes that were given before enough was known of the other
-// nodes' clocks to tell that this one is off.
+// skewedLocked looks at the voters' clocks again now that they are a quorum: some may have
+// voted before enough was known of the other clocks to tell. Those that are off are
+// refused; while it is not clear which are, and somebody has still to answer, the
+// attempt waits.
 //
 // Source: ALGORITHM section 9.
-func (g *grant) dropSkewedLocked() (some bool) {
+func (g *grant) skewedLocked() (some, wait bool) {
+	left := g.countLocked(func(p *place) bool { return p.vote == awaited })
 	for i := range g.places {
 		if g.places[i].vote != yes {
 			continue
 		}
-		if err := g.pool.watch.tooFar(i, g.pool.conf); err != nil {
+		err, maybe := g.pool.watch.tooFar(i, g.pool.conf)
+		switch {
+		case err == nil && maybe != nil && left > 0:
+			wait = true
+		case maybe != nil:
 			g.places[i].counter = 0
-			g.refuseLocked(i, opAcquire, err)
+			g.refuseLocked(i, opAcquire, maybe)
 			some = true
 		}
 	}
-	return some
+	return some, wait
 }
 
 func (g *grant) concludeLocked(v verdict) {

@@ -137,10 +137,10 @@ func (l *Locker) report(index int, i *inspection, err error) (r NodeReport, why 
 	r.Findings = append([]Finding{{Check: "reach", Text: fmt.Sprintf("answers in %v", i.roundTrip.Round(time.Microsecond))}},
 		l.conf.findings(i, l.pool.list)...)
 	clock := Finding{Check: "clock", Level: LevelUnknown, Text: "too few nodes are known to compare it with"}
-	if distance, uncertain, known := l.pool.watch.skew(index); known {
-		r.Clock = distance
-		clock.Level, clock.Text = LevelOK, fmt.Sprintf("%v from the median of all nodes", distance.Round(time.Millisecond))
-		if distance.Abs()-uncertain > maxSkew(l.conf.maxTTL, l.conf.drift) {
+	if s := l.pool.watch.skew(index); s.known {
+		r.Clock = s.far
+		clock.Level, clock.Text = LevelOK, fmt.Sprintf("%v from the median of all nodes", s.far.Round(time.Millisecond))
+		if s.over(s.far, maxSkew(l.conf.maxTTL, l.conf.drift)) {
 			clock.Level, clock.Hint = LevelFailure, "set the clock"
 			why = errors.New(clock.Text)
 		}

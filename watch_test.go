@@ -267,8 +267,9 @@ func TestSkew(t *testing.T) {
 			if test.want != nil {
 				want = test.want[i]
 			}
-			got, _, known := p.watch.skew(i)
-			if !known {
+			s := p.watch.skew(i)
+			got := s.far
+			if !s.known {
 				got = unknown
 			}
 			if got != want {
