@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -222,48 +221,6 @@ func (w *watch) forget(index int) {
 	}
 }
 
-// skew is how far a node's clock is from those of the others.
-type skew struct {
-	far, near time.Duration // from the median of all that are known; of two in the middle, from each
-	uncertain time.Duration // how far that may be wrong
-	known     bool          // enough clocks are known to tell
-}
-
-// over reports whether a distance is larger than limit for sure.
-func (s skew) over(distance, limit time.Duration) bool {
-	return s.known && distance.Abs()-s.uncertain > limit
-}
-
-func (w *watch) skew(index int) (s skew) {
-	own := w.lanes[index].sample.Load()
-	if own == nil {
-		return s
-	}
-	var room [9]*sample
-	samples, at := room[:0], own.at // the latest, which saves reading the clock
-	for _, n := range w.lanes {
-		if s := n.sample.Load(); s != nil {
-			samples, at = append(samples, s), max(at, s.at)
-		}
-	}
-	if len(samples) < quorum(len(w.lanes)) {
-		return s
-	}
-	var micros [9]int64
-	all, factor := micros[:0], w.lanes[index].conf.drift
-	for _, one := range samples {
-		all, s.uncertain = append(all, one.estimate(at)), max(s.uncertain, one.uncertainty(at, factor))
-	}
-	slices.Sort(all)
-	from := func(median int64) time.Duration { return time.Duration(own.estimate(at)-median) * time.Microsecond }
-	s.far, s.near = from(all[len(all)/2]), from(all[(len(all)-1)/2])
-	if s.far.Abs() < s.near.Abs() {
-		s.far, s.near = s.near, s.far
-	}
-	s.uncertain, s.known = s.uncertain+own.uncertainty(at, factor), true
-	return s
-}
-
 // order is what the watch has to say to a lane that saw its node's clock step.
 type order int32
 
@@ -388,25 +345,4 @@ func (n *lane) voteless(now instant) (forAll, forGrants error) {
 		n.events.warning(n.addr, err)
 	}
 	return nil, err
-}
-
-// tooFar says that a node's clock is too far from the others for a vote; maybe, that it is
-// or another one is: there are two in the middle that disagree.
-func (w *watch) tooFar(index int, c *config) (err, maybe error) {
-	s, limit := w.skew(index), maxSkew(c.maxTTL, c.drift)
-	if !s.over(s.far, limit) || broken.ignoresSteps {
-		return nil, nil
-	}
-	maybe = fmt.Errorf("clock is %v from the median of all nodes: no vote until it agrees", s.far.Round(time.Millisecond))
-	if s.over(s.near, limit) {
-		err = maybe
-	}
-	return err, maybe
-}
-
-// maxSkew is how far a node's clock may be from the median of all.
-//
-// Source: ALGORITHM section 1, "MaxSkew".
-func maxSkew(maxTTL time.Duration, factor float64) time.Duration {
-	return quarantine(maxTTL, factor) / 2
 }
