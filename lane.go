@@ -75,7 +75,7 @@ type lane struct {
 	// Used by the goroutine of serve alone.
 	client   *redis.Client // nil while there is no connection
 	conn     *redis.Conn   // the client's one connection
-	run      string        // id of the server at its other end
+	run      string        // identity of the server at its other end
 	guarding guarding      // what the scripts are told first
 	view     clockView
 
@@ -245,7 +245,7 @@ func (n *lane) cycle(now instant) instant {
 		n.trim(now)
 	}
 	if n.hasChores() {
-		err := n.chores(now)
+		err := n.chores()
 		now = n.now()
 		if err != nil {
 			n.hangUp()
@@ -273,9 +273,9 @@ func (n *lane) hasChores() bool {
 
 // chores does it, before the next batch. Its error is that of a connection which is of no
 // more use.
-func (n *lane) chores(now instant) error {
+func (n *lane) chores() error {
 	if n.view.marking {
-		if err := n.mark(now); err != nil {
+		if err := n.mark(); err != nil {
 			return err
 		}
 	}

@@ -21,7 +21,7 @@ import (
 // like that.
 const guardSuffix = "~guard"
 
-// unknownRun stands for the run id of a node that does not tell it.
+// unknownRun stands for the identity of a server that does not tell it.
 const unknownRun = "?"
 
 // quarantine is how long a node that may have lost keys has no vote: until every key that
@@ -52,7 +52,7 @@ func newGuarding(c *config, addrs []string) guarding {
 	}
 }
 
-// identify is the same for a server with that run id. The guard is off where it is "".
+// identify is the same for a server with that identity. The guard is off where it is "".
 func (g *guarding) identify(run string, trusted bool) {
 	g.args[2], g.args[5] = run, 0
 	if trusted {
@@ -129,7 +129,7 @@ func (n *lane) noteQuarantine(left time.Duration, now instant) {
 
 // mark has the node's quarantine begin, for every client. A node that cannot be told has
 // no vote here for as long.
-func (n *lane) mark(now instant) error {
+func (n *lane) mark() error {
 	ctx := context.Background() // bounded by the client's time-outs
 	err := errGuardOff
 	if n.guarding.on() {
@@ -139,7 +139,7 @@ func (n *lane) mark(now instant) error {
 		return err
 	}
 	if err != nil {
-		n.view.until = now.add(quarantine(n.conf.maxTTL, n.conf.drift))
+		n.view.until = n.now().add(quarantine(n.conf.maxTTL, n.conf.drift))
 		if err != errGuardOff {
 			n.events.warning(n.addr, fmt.Errorf("evidence of lost keys could not be noted: %w", err))
 		}

@@ -3,7 +3,7 @@
 --
 -- Before all    KEYS[1] marker
 --               ARGV[1] counter TTL, ms         ARGV[2] tokens a grant reserves
---               ARGV[3] run id of the server that the caller thinks this is; ? = unknown,
+--               ARGV[3] the server that the caller thinks this is (guard.lua); ? = unknown,
 --                       empty = the guard is off
 --               ARGV[4] largest TTL, ms         ARGV[5] length of a quarantine in such TTLs
 --               ARGV[6] 1 = a restart loses nothing here
