@@ -185,7 +185,7 @@ func (l *lane) write() {
 		case fault.loses(l.dir):
 			p.lost.Add(1)
 		case !gone:
-			n, err := l.dst.Write(c.data)
+			n, err := l.hand(c.data)
 			gone = err != nil
 			if l.dir == requests {
 				p.requestBytes.Add(int64(n))
@@ -194,6 +194,22 @@ func (l *lane) write() {
 			}
 		}
 	}
+}
+
+// hand writes a chunk, byte by byte if that is asked for.
+func (l *lane) hand(data []byte) (n int, err error) {
+	for n < len(data) {
+		pause := l.link.p.dripping()
+		if pause <= 0 {
+			more, err := l.dst.Write(data[n:])
+			return n + more, err
+		}
+		if _, err := l.dst.Write(data[n : n+1]); err != nil || !l.waitUntil(time.Now().Add(pause)) {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
 }
 
 // waitUntil returns at t, or with false when the link has ended.

@@ -42,6 +42,7 @@ type Proxy struct {
 	fault    Fault
 	changed  chan struct{} // closed and replaced when fault changes
 	delay    [2]time.Duration
+	drip     time.Duration // for each byte
 	hold     *hold
 	lose     int // replies still to drop, from LoseNextReply
 	ln       *net.TCPListener
@@ -127,6 +128,14 @@ func (p *Proxy) Latency(request, reply time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = [2]time.Duration{requests: request, replies: reply}
+}
+
+// Drip makes bytes come one by one, both ways, with a pause after each; 0 ends that.
+// What is waiting when it begins or ends is handed on as it was.
+func (p *Proxy) Drip(perByte time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.drip = perByte
 }
 
 // HoldNextRequest arms the proxy to hold the first request chunk that contains
@@ -325,4 +334,10 @@ func (p *Proxy) latency(d direction) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.delay[d]
+}
+
+func (p *Proxy) dripping() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.drip
 }

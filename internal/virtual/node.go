@@ -1,0 +1,262 @@
+// Package virtual has Redis masters for tests in virtual time. Each is a miniredis
+// behind pipes inside a testing/synctest bubble, where time stands still while anything
+// runs and jumps to the next timer when nothing does. What a real server does
+// differently is for tests against real servers to find.
+package virtual
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/google/uuid"
+
+	"github.com/d0720281/redlock/internal/masters"
+)
+
+// Node is one fake master, and the network in front of it. Use [New], and inside a
+// bubble only. A test calls Close and then sleeps for some seconds, for what still dials.
+type Node struct {
+	addr string
+
+	mu    sync.Mutex
+	redis *miniredis.Miniredis
+	conns map[*conn]bool
+
+	// A message may be published while mu is held, and what is written to a connection must
+	// get away then. So what decides about that has another mutex; to change it takes both.
+	wire sync.Mutex
+
+	down        bool // connections are refused: nothing runs there
+	fault       masters.Fault
+	hung        chan struct{} // requests wait until it is closed; nil while the node is well
+	there, back time.Duration // latency of requests and of replies
+	answer      string        // what every script is answered with, unless it is empty
+	runID       atomic.Value  // string; new with each start of the process
+	rate        float64
+	offset      time.Duration
+	zero        time.Time // when rate and offset began
+}
+
+// New makes a node without data.
+func New(addr string) *Node {
+	n := &Node{addr: addr, conns: make(map[*conn]bool)}
+	n.boot()
+	return n
+}
+
+// Addr is what clients call the node. It cannot be dialled but by Dial.
+func (n *Node) Addr() string { return n.addr }
+
+// boot starts an empty server.
+func (n *Node) boot() {
+	n.redis = miniredis.NewMiniRedis()
+	n.redis.ClockTTL(true)
+	n.newRun()
+	c, err := n.redis.Dial() // makes the server, which the hook needs
+	if err != nil {
+		panic(fmt.Sprintf("virtual: miniredis: %v", err)) // it has nothing that could fail
+	}
+	_ = c.Close()
+	n.redis.Server().SetPreHook(n.arrived)
+}
+
+// Close ends the node.
+func (n *Node) Close() {
+	n.Resume()
+	n.Kill()
+	n.mu.Lock()
+	r := n.redis
+	n.mu.Unlock()
+	r.Close()
+}
+
+// set changes the state of the node.
+func (n *Node) set(change func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.wire.Lock()
+	defer n.wire.Unlock()
+	change()
+}
+
+// Kill ends the process: its connections die, new ones are refused.
+func (n *Node) Kill() {
+	n.set(func() { n.down = true })
+	n.Reset()
+}
+
+// Reset breaks all connections, with everything that is on its way.
+func (n *Node) Reset() {
+	n.mu.Lock()
+	conns := n.conns
+	n.conns = make(map[*conn]bool)
+	n.mu.Unlock()
+	for c := range conns {
+		c.cut()
+	}
+}
+
+// Restart starts the process again, after a kill if it runs, with the data it had.
+func (n *Node) Restart() {
+	n.Kill()
+	n.Resume()
+	n.newRun()
+	n.set(func() { n.down = false })
+}
+
+// RestartEmpty is Restart without data.
+func (n *Node) RestartEmpty() {
+	n.Kill()
+	n.Resume()
+	n.mu.Lock()
+	old := n.redis
+	n.mu.Unlock()
+	old.Close()
+	n.set(func() {
+		n.boot()
+		n.down = false
+	})
+}
+
+func (n *Node) newRun() { n.runID.Store(strings.ReplaceAll(uuid.NewString(), "-", "")) }
+
+// Hang stops the process as SIGSTOP does: connections can be made and requests sent,
+// but they are only carried out when it resumes.
+func (n *Node) Hang() {
+	n.set(func() {
+		if n.hung == nil {
+			n.hung = make(chan struct{})
+		}
+	})
+}
+
+// Resume ends a Hang.
+func (n *Node) Resume() {
+	n.set(func() {
+		if n.hung != nil {
+			close(n.hung)
+			n.hung = nil
+		}
+	})
+}
+
+// Net sets what the network does; a black hole swallows for good.
+func (n *Node) Net(f masters.Fault) {
+	n.set(func() { n.fault = f })
+	if f == masters.Refuse {
+		n.Reset()
+	}
+}
+
+// Latency delays what is sent from now on.
+func (n *Node) Latency(there, back time.Duration) {
+	n.set(func() { n.there, n.back = there, back })
+}
+
+// Refuse has the node answer every script with an error of Redis, until it is "".
+func (n *Node) Refuse(with string) { n.set(func() { n.answer = with }) }
+
+// RunClock has the node's clock run at a rate from now on, and step by so much now.
+func (n *Node) RunClock(rate float64, step time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := n.clockLocked()
+	n.zero, n.rate = time.Now(), rate
+	n.offset = now.Sub(n.zero) + step
+}
+
+func (n *Node) clockLocked() time.Time {
+	if n.zero.IsZero() {
+		return time.Now()
+	}
+	run := time.Duration(float64(time.Since(n.zero)) * n.rate)
+	return n.zero.Add(run + n.offset)
+}
+
+// tickLocked tells the server what its clock shows.
+func (n *Node) tickLocked() {
+	if !n.zero.IsZero() {
+		n.redis.SetTime(n.clockLocked())
+	}
+}
+
+// Inside calls do with the server and the time by its clock, or not at all if it is down.
+func (n *Node) Inside(do func(r *miniredis.Miniredis, clock time.Time)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.down {
+		return
+	}
+	n.tickLocked()
+	do(n.redis, n.clockLocked())
+}
+
+// RunID is the process that runs, or ran last.
+func (n *Node) RunID() string { return n.runID.Load().(string) }
+
+// Conns is how many connections there are to it.
+func (n *Node) Conns() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.conns)
+}
+
+// arrived is called by the server before each command, those of scripts included: it
+// must not take mu for them, as the server's own is held then.
+func (n *Node) arrived(p *server.Peer, cmd string, _ ...string) bool {
+	switch cmd {
+	case "INFO":
+		p.WriteBulk("# Server\r\nredis_version:7.0.15\r\nrun_id:" + n.RunID() + "\r\nrole:master\r\nmaster_replid:virtual\r\n" +
+			"maxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:0\r\ncluster_enabled:0\r\n")
+		return true
+	case "EVAL", "EVALSHA":
+		n.mu.Lock()
+		answer := n.answer
+		n.mu.Unlock()
+		if answer != "" {
+			p.WriteError(answer)
+			return true
+		}
+	}
+	return false
+}
+
+// Dial is a redis.Options.Dialer.
+func (n *Node) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	n.mu.Lock()
+	fault, roundTrip := n.fault, n.there+n.back
+	n.mu.Unlock()
+	if fault == masters.Blackhole {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	if roundTrip > 0 {
+		timer := time.NewTimer(roundTrip)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.down || fault == masters.Refuse {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	}
+	inner, err := n.redis.Dial()
+	if err != nil {
+		return nil, err
+	}
+	outer, wire := net.Pipe()
+	n.serve(wire, inner)
+	return outer, nil
+}
