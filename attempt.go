@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// This file is one attempt, from top to bottom: ask all nodes, count their votes,
+// This file is one attempt, from top to bottom: ask the nodes, count their votes,
 // agree on the fencing token, judge the validity; or undo it all.
 
 // attempt makes one attempt. If it fails, releases are on their way to all nodes.
 //
 // Source: distlock, "The Redlock Algorithm", steps 1 to 5; ALGORITHM section 3.
-func (p *pool) attempt(ctx context.Context, resource string, lc lockConfig) (*grant, error) {
+func (p *pool) attempt(ctx context.Context, resource string, lc lockConfig, how approach) (*grant, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, endedBy(ctx)
 	}
@@ -25,6 +25,7 @@ func (p *pool) attempt(ctx context.Context, resource string, lc lockConfig) (*gr
 	if err != nil {
 		return nil, fmt.Errorf("%w: no random attempt id: %w", ErrNotAcquired, err)
 	}
+	g.approach, g.gate = how, p.gateOf(resource)
 	g.ask()
 	if err := g.await(ctx); err != nil {
 		g.sendReleases(p.now())
@@ -47,29 +48,60 @@ func contextError(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// ask sends the acquire to all nodes at once.
+// ask sends the acquire to all nodes at once, or to the gate alone.
 //
-// Source: distlock, steps 1 and 2; ALGORITHM section 3, points 1 and 2.
+// Source: distlock, steps 1 and 2; ALGORITHM section 3, points 1 and 2, and section 10.
 func (g *grant) ask() {
-	hint := g.pool.hint(g.timeout())
-	reqs := make([]request, len(g.places))
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.start = g.pool.now()
-	for i, lane := range g.pool.lanes {
-		reqs[i] = request{op: opAcquire, node: i, grant: g, target: hint, end: g.start.add(g.timeout())}
-		if err := lane.send(&reqs[i]); err != nil {
-			g.refuseLocked(i, opAcquire, err)
+	g.heldFrom = g.start
+	g.hint = g.pool.hint(g.timeout())
+	if g.gateFirst {
+		for i := range g.places {
+			g.places[i].op, g.places[i].err = opAcquire, errNotAsked
 		}
+		g.asked = g.start
+		g.askLocked(make([]request, 1), g.gate)
+	} else {
+		g.askAllLocked(g.start)
 	}
 	g.judgeLocked()
+}
+
+// askAllLocked sends the acquire to all nodes that have not been asked.
+func (g *grant) askAllLocked(now instant) {
+	first := !g.gateFirst
+	g.asked, g.spread = now, true
+	reqs := make([]request, len(g.places))
+	for i := range g.places {
+		if first || i != g.gate {
+			g.places[i].err = nil
+			g.askLocked(reqs[i:], i)
+		}
+	}
+}
+
+// askLocked sends the acquire to one node, with the first of some requests.
+func (g *grant) askLocked(reqs []request, node int) {
+	reqs[0] = request{op: opAcquire, node: node, grant: g, target: g.hint, end: g.asked.add(g.timeout())}
+	if node == g.gate {
+		reqs[0].who = g.who()
+	}
+	if err := g.pool.lanes[node].send(&reqs[0]); err != nil {
+		g.refuseLocked(node, opAcquire, err)
+	}
 }
 
 // votedLocked takes a node's answer to the acquire.
 //
 // Source: ALGORITHM section 3, point 3.
-func (g *grant) votedLocked(node int, rep reply) {
+func (g *grant) votedLocked(r *request, rep reply) {
+	node := r.node
 	p := &g.places[node]
+	if r.who != "" && rep.err == nil {
+		g.hearGateLocked(rep, r.who)
+	}
 	err := rep.refusal(g.key, g.counterKey)
 	if rep.hasKey() { // too late for a vote or not, with a vote or not
 		p.held, p.had, p.keepsTo = true, true, g.keyLife(g.start)
@@ -84,10 +116,15 @@ func (g *grant) votedLocked(node int, rep reply) {
 	case p.vote != awaited:
 		return
 	case err != nil:
-		p.busy = rep.err == nil && rep.code == codeBusy
-		g.refuseLocked(node, opAcquire, err)
+		p.busy = rep.err == nil && (rep.code == codeBusy || rep.code == codeQueued)
+		if p.busy && node != g.gate && g.target == 0 && g.verdict == undecided {
+			p.pending = true // perhaps it only has not heard of the release yet
+			g.noteLocked(node, opAcquire, err)
+		} else {
+			g.refuseLocked(node, opAcquire, err)
+		}
 	default:
-		p.vote, p.server = yes, rep.server
+		p.vote, p.server, p.busy, p.pending = yes, rep.server, false, false
 		g.fenceLocked(node)
 	}
 	g.judgeLocked()
@@ -103,6 +140,9 @@ func (g *grant) refuseLocked(node int, o op, err error) {
 	g.places[node].vote, g.places[node].fence = no, no
 	g.noteLocked(node, o, err)
 }
+
+// castLocked makes the answer of a node that was busy its vote.
+func (p *place) castLocked() { p.vote, p.fence, p.pending = no, no, false }
 
 // fenceLocked sees to it that a voter counts at least the target, once there is one.
 //
@@ -144,14 +184,34 @@ func (g *grant) judgeLocked() {
 		return
 	}
 	n := len(g.places)
+	if g.word.vetoed {
+		g.concludeLocked(impossible)
+		return
+	}
+	if !g.spread {
+		switch gate := &g.places[g.gate]; {
+		case gate.vote == awaited:
+			return
+		case gate.busy:
+			g.concludeLocked(impossible)
+			return
+		}
+		g.askAllLocked(g.pool.now()) // also if it is the gate that has failed
+		g.wakeLocked()
+	}
 	if g.target == 0 {
 		votes := g.countLocked(func(p *place) bool { return p.vote == yes })
-		refused := g.countLocked(func(p *place) bool { return p.vote == no })
+		refused := g.countLocked(func(p *place) bool { return p.vote == no || p.pending })
 		switch decide(n, votes, refused) {
 		case undecided:
 			return
 		case impossible:
-			g.concludeLocked(impossible)
+			if !g.askAgainLocked() {
+				g.concludeLocked(impossible)
+			}
+			return
+		}
+		if g.patient && g.gateAwaitedLocked() {
 			return
 		}
 		switch some, wait := g.skewedLocked(); {
@@ -173,8 +233,11 @@ func (g *grant) judgeLocked() {
 		}
 		g.raiseEnd = g.pool.now().add(g.timeout())
 		for i := range g.places {
-			if g.places[i].vote == yes {
+			switch p := &g.places[i]; {
+			case p.vote == yes:
 				g.fenceLocked(i)
+			case p.pending:
+				p.castLocked()
 			}
 		}
 	}
@@ -192,7 +255,7 @@ func (g *grant) judgeLocked() {
 //
 // Source: ALGORITHM section 9.
 func (g *grant) skewedLocked() (some, wait bool) {
-	left := g.countLocked(func(p *place) bool { return p.vote == awaited })
+	left := g.countLocked(func(p *place) bool { return p.vote == awaited && !p.pending })
 	for i := range g.places {
 		if g.places[i].vote != yes {
 			continue
@@ -217,40 +280,80 @@ func (g *grant) concludeLocked(v verdict) {
 
 // await waits for the verdict and turns it into a lease's deadline or an error.
 func (g *grant) await(ctx context.Context) error {
-	g.timer = time.NewTimer(g.timeout())
-	defer g.timer.Stop()
+	timer := g.pool.timers.start(g.timeout())
+	defer g.pool.timers.stop(timer)
+	g.rearm(timer)
 	for {
 		var over error
 		select {
 		case <-g.signal:
-		case <-g.timer.C:
-			if left := g.timeUp(); left > 0 {
-				g.timer.Reset(left)
-				continue
-			}
+		case <-timer.C:
+			g.timeUp()
 		case <-ctx.Done():
 			over = contextError(ctx)
 		case <-g.pool.closing:
 			over = ErrClosed
 		}
 		if over == nil {
+			if g.rearm(timer) {
+				continue
+			}
 			over = ctx.Err() // it may have ended while the votes came in
 		}
 		return g.conclude(over)
 	}
 }
 
-// timeUp counts the nodes that have not answered as refusals. While the second
-// round has time left it returns how much.
-func (g *grant) timeUp() time.Duration {
+// rearm sets the timer to when something awaited is late; false if there is a verdict.
+func (g *grant) rearm(timer *time.Timer) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	budget := g.start.add(g.ttl - g.minValidity())
-	if left := min(g.raiseEnd, budget).sub(g.pool.now()); g.target != 0 && left > 0 {
-		return left
+	if g.verdict != undecided {
+		return false
+	}
+	g.armed = g.awaitedUntilLocked()
+	timer.Reset(max(g.armed.sub(g.pool.now()), time.Microsecond))
+	return true
+}
+
+// awaitedUntilLocked is until when to wait for what is awaited just now.
+func (g *grant) awaitedUntilLocked() instant {
+	switch {
+	case g.target != 0: // the second round
+		return max(min(g.raiseEnd, g.start.add(g.ttl-g.minValidity())), g.asked.add(g.timeout()))
+	case g.hurry != 0 && !g.ungated:
+		return g.hurry
+	case g.againAt != 0:
+		return min(g.againAt, g.asked.add(g.timeout()))
+	}
+	return g.asked.add(g.timeout())
+}
+
+// timeUp counts the nodes that have not answered in time as refusals.
+func (g *grant) timeUp() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.verdict != undecided || g.armed < g.awaitedUntilLocked() {
+		return // something has changed meanwhile
+	}
+	switch {
+	case g.target != 0:
+	case g.hurry != 0 && !g.ungated:
+		g.ungated = true
+		g.judgeLocked()
+		return
+	case g.againAt != 0 && g.armed == g.againAt:
+		g.againAt = 0
+		if !g.reaskLocked() {
+			g.judgeLocked()
+		}
+		return
 	}
 	for i := range g.places {
 		switch p := &g.places[i]; {
+		case !g.spread && i != g.gate:
+		case p.vote == awaited && p.busy:
+			p.castLocked() // as it said
 		case p.vote == awaited:
 			g.refuseLocked(i, opAcquire, errNodeTimeout)
 		case p.fence == awaited:
@@ -259,7 +362,6 @@ func (g *grant) timeUp() time.Duration {
 		}
 	}
 	g.judgeLocked()
-	return 0
 }
 
 // conclude ends the attempt. over says that the caller will not have the lease,
@@ -269,6 +371,7 @@ func (g *grant) timeUp() time.Duration {
 func (g *grant) conclude(over error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.stays = g.word.refused // and not if it does from now on: nobody would know of that
 	granted := g.countLocked(func(p *place) bool { return p.vote == yes && p.fence != no })
 	refused := func(p *place) bool { return p.vote != yes || p.fence == no }
 	if err := g.pool.roster.misconfiguration(); err != nil && over == nil {
@@ -328,6 +431,7 @@ func (g *grant) reasonsLocked() []error {
 // Source: ALGORITHM section 13, I8.
 func (g *grant) setDeadlineLocked(start instant) {
 	d := deadline(start, g.ttl, driftAllowance(g.ttl, g.pool.conf.drift), g.grace)
+	g.uncapped = max(g.uncapped, d)
 	d = min(d, g.holdEnd())
 	if d > instant(g.deadline.Load()) {
 		g.deadline.Store(int64(d))
@@ -340,5 +444,5 @@ func (g *grant) holdEnd() instant {
 	if g.maxHold == 0 {
 		return never
 	}
-	return g.start.add(g.maxHold)
+	return g.heldFrom.add(g.maxHold)
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net"
@@ -217,6 +218,10 @@ type bubbleNode struct {
 	calls []bubbleCall
 	known map[string]bool // scripts that the node has been sent
 
+	// A message may be published while mu is held, and what is written to a connection must
+	// get away then. So what decides about that has another mutex; to change it takes both.
+	wire sync.Mutex
+
 	down        bool          // connections are refused: nothing runs there
 	black       bool          // requests and replies are swallowed, for good
 	mute        bool          // requests arrive, replies do not
@@ -276,6 +281,8 @@ func (n *bubbleNode) close() {
 func (n *bubbleNode) set(change func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.wire.Lock()
+	defer n.wire.Unlock()
 	change()
 }
 
@@ -441,7 +448,7 @@ func (n *bubbleNode) arrived(p *server.Peer, cmd string, args ...string) bool {
 		return true
 	}
 	n.known[hash] = true
-	if hash != bubbleHash(bubbleLua()) {
+	if hash != bubbleLuaHash() {
 		return false
 	}
 	requests, common := parseRequests(args[1:])
@@ -465,6 +472,7 @@ func (n *bubbleNode) arrived(p *server.Peer, cmd string, args ...string) bool {
 			store.left = bubbleGuard(store, args[2], common, n.identity())
 			reply[1] = max(store.left, 0)
 		}
+		store.gate = r.gate
 		three := bubbleScripts[r.op](store, r.keys, r.argv)
 		reply = append(reply, three[:]...)
 	}
@@ -478,6 +486,7 @@ func (n *bubbleNode) arrived(p *server.Peer, cmd string, args ...string) bool {
 // bubbleRequest is one request of those that came in one call of the script.
 type bubbleRequest struct {
 	op         string
+	gate       bool
 	keys, argv []string
 }
 
@@ -490,7 +499,7 @@ func parseRequests(args []string) (list []bubbleRequest, common []string) {
 	common, args = args[:6], args[6:]
 	for ; len(keys) > 0; keys = keys[2:] {
 		kind := bubbleKinds[number(args[0])]
-		list = append(list, bubbleRequest{op: kind.op, keys: keys[:2], argv: args[1 : 1+kind.args]})
+		list = append(list, bubbleRequest{op: kind.op, gate: kind.gate, keys: keys[:2], argv: args[1 : 1+kind.args]})
 		args = args[1+kind.args:]
 	}
 	return list, common
@@ -500,7 +509,8 @@ func parseRequests(args []string) (list []bubbleRequest, common []string) {
 var bubbleKinds = map[int64]struct {
 	op   string
 	args int
-}{1: {"acquire", 4}, 2: {"raise", 3}, 3: {"extend", 5}, 4: {"release", 3}}
+	gate bool
+}{1: {"acquire", 4, false}, 2: {"raise", 3, false}, 3: {"extend", 5, false}, 4: {"release", 3, false}, 5: {"acquire", 5, true}, 6: {"release", 4, true}}
 
 // dial is a redis.Options.Dialer.
 func (n *bubbleNode) dial(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -578,9 +588,9 @@ func (c *bubbleConn) collect(w *bubbleWire, from net.Conn, fate func() (latency 
 		if err != nil {
 			chunk.data = nil
 		}
-		c.node.mu.Lock()
+		c.node.wire.Lock()
 		latency, arrives := fate()
-		c.node.mu.Unlock()
+		c.node.wire.Unlock()
 		if arrives {
 			chunk.due = time.Now().Add(latency)
 			w.mu.Lock()
@@ -642,7 +652,9 @@ func (c *bubbleConn) deliver(w *bubbleWire, to net.Conn, isRequest bool) {
 			return
 		}
 		if isRequest {
-			c.node.set(c.node.tickLocked)
+			c.node.mu.Lock()
+			c.node.tickLocked()
+			c.node.mu.Unlock()
 		}
 		_, _ = to.Write(next.data) // fails if the other end is closed: then it is lost
 	}
@@ -651,7 +663,7 @@ func (c *bubbleConn) deliver(w *bubbleWire, to net.Conn, isRequest bool) {
 // bubbleLua is the script that the library sends.
 var bubbleLua = sync.OnceValue(func() string {
 	var parts []string
-	for _, name := range []string{"begin", "guard", "acquire", "raise", "extend", "release", "run"} {
+	for _, name := range []string{"begin", "guard", "queue", "acquire", "raise", "extend", "release", "run"} {
 		part, err := os.ReadFile("lua/" + name + ".lua")
 		if err != nil {
 			panic(err)
@@ -660,6 +672,8 @@ var bubbleLua = sync.OnceValue(func() string {
 	}
 	return strings.Join(parts, "\n")
 })
+
+var bubbleLuaHash = sync.OnceValue(func() string { return bubbleHash(bubbleLua()) })
 
 func bubbleHash(script string) string {
 	sum := sha1.Sum([]byte(script))
@@ -673,6 +687,7 @@ type bubbleStore struct {
 	counterTTL string
 	block      int64
 	left       int64 // ms without a vote, -1 for a stale caller
+	gate       bool  // the request says who waits, or has done
 }
 
 func (s bubbleStore) get(key string) (value string, exists bool) {
@@ -700,7 +715,7 @@ func number(s string) int64 {
 
 // bubbleScripts is the four functions of the script a second time, in Go, for tests that
 // would take too long with an interpreter. TestBubbleScripts compares them with the
-// real ones. They know keys that hold strings only.
+// real ones. They know lock keys and counters that hold strings only.
 var bubbleScripts = map[string]func(s bubbleStore, keys, argv []string) [3]int64{
 	"acquire": func(s bubbleStore, keys, argv []string) [3]int64 {
 		if by := number(argv[2]); by > 0 && s.now > by {
@@ -709,9 +724,19 @@ var bubbleScripts = map[string]func(s bubbleStore, keys, argv []string) [3]int64
 		if s.left < 0 {
 			return [3]int64{6, 0, 0}
 		}
+		q, crowd := bubbleQueue{s, keys[0]}, false
+		if s.gate {
+			if crowd = q.crowded(); crowd {
+				if called, some := s.get(q.turn()); some && called != argv[4] {
+					return [3]int64{8, q.join(argv[4]), s.pttl(q.turn())}
+				}
+			}
+		}
 		if held, taken := s.get(keys[0]); taken {
 			own, mine := strings.CutPrefix(held, argv[0]+"|")
 			switch {
+			case !mine && s.gate:
+				return [3]int64{3, q.join(argv[4]), s.pttl(keys[0])}
 			case !mine:
 				return [3]int64{3, 0, s.pttl(keys[0])}
 			case number(own) > 0 && s.left == 0:
@@ -721,6 +746,9 @@ var bubbleScripts = map[string]func(s bubbleStore, keys, argv []string) [3]int64
 		}
 		if s.left > 0 {
 			s.set(keys[0], argv[0]+"|0", argv[1])
+			if crowd {
+				q.leave(argv[4])
+			}
 			return [3]int64{4, 0, s.left}
 		}
 		count := s.now
@@ -732,6 +760,10 @@ var bubbleScripts = map[string]func(s bubbleStore, keys, argv []string) [3]int64
 		text := strconv.FormatInt(count, 10)
 		s.set(keys[1], text, s.counterTTL)
 		s.set(keys[0], argv[0]+"|"+text, argv[1])
+		if crowd {
+			q.leave(argv[4])
+			return [3]int64{1, count, q.waiting()}
+		}
 		return [3]int64{1, count, 0}
 	},
 	"raise": func(s bubbleStore, keys, argv []string) [3]int64 {
@@ -775,17 +807,94 @@ var bubbleScripts = map[string]func(s bubbleStore, keys, argv []string) [3]int64
 		return [3]int64{kept, 0, s.left}
 	},
 	"release": func(s bubbleStore, keys, argv []string) [3]int64 {
-		held, _ := s.get(keys[0])
-		if !strings.HasPrefix(held, argv[0]+"|") {
-			return [3]int64{31, 0, 0}
+		code := int64(31)
+		if held, _ := s.get(keys[0]); strings.HasPrefix(held, argv[0]+"|") {
+			code = 30
+			s.redis.Del(keys[0])
+			exact := held == argv[0]+"|"+argv[1] && argv[1] != "0" && argv[2] != "0"
+			if old, counts := s.get(keys[1]); exact && counts && number(old) < number(argv[2]) {
+				s.set(keys[1], argv[2], s.counterTTL)
+			}
 		}
-		s.redis.Del(keys[0])
-		exact := held == argv[0]+"|"+argv[1] && argv[1] != "0" && argv[2] != "0"
-		if old, counts := s.get(keys[1]); exact && counts && number(old) < number(argv[2]) {
-			s.set(keys[1], argv[2], s.counterTTL)
+		if q := (bubbleQueue{s, keys[0]}); s.gate && q.crowded() {
+			q.leave(argv[3])
+			if !s.redis.Exists(keys[0]) {
+				q.callNext()
+			}
 		}
-		return [3]int64{30, 0, 0}
+		return [3]int64{code, 0, 0}
 	},
+}
+
+// bubbleQueue is lua/queue.lua in Go, for one lock key.
+type bubbleQueue struct {
+	bubbleStore
+	key string
+}
+
+func (q bubbleQueue) queue() string { return q.key + "~queue" }
+func (q bubbleQueue) seen() string  { return q.key + "~seen" }
+func (q bubbleQueue) turn() string  { return q.key + "~turn" }
+
+func (q bubbleQueue) crowded() bool { return q.redis.Exists(q.queue()) || q.redis.Exists(q.turn()) }
+
+// members is who waits, with when they came.
+func (q bubbleQueue) members() map[string]float64 {
+	all, _ := q.redis.SortedSet(q.queue())
+	return all
+}
+
+func (q bubbleQueue) waiting() int64 { return int64(len(q.members())) }
+
+func (q bubbleQueue) join(who string) int64 {
+	if who != "-" {
+		if _, in := q.members()[who]; !in {
+			_, _ = q.redis.ZAdd(q.queue(), float64(q.now), who)
+		}
+		q.redis.HSet(q.seen(), who, strconv.FormatFloat(float64(q.now)/1000, 'f', 0, 64))
+		q.redis.SetTTL(q.queue(), 10*time.Second)
+		q.redis.SetTTL(q.seen(), 10*time.Second)
+	}
+	return q.waiting()
+}
+
+// forget takes a process out of what is known of those who wait.
+func (q bubbleQueue) forget(who string) {
+	q.redis.HDel(q.seen(), who)
+	if left, _ := q.redis.HKeys(q.seen()); len(left) == 0 {
+		q.redis.Del(q.seen())
+	}
+}
+
+func (q bubbleQueue) leave(who string) {
+	_, _ = q.redis.ZRem(q.queue(), who)
+	q.forget(who)
+	if called, _ := q.get(q.turn()); called == who {
+		q.redis.Del(q.turn())
+	}
+}
+
+func (q bubbleQueue) callNext() {
+	if called, some := q.get(q.turn()); some {
+		q.redis.Publish(called, q.key)
+		return
+	}
+	for range 16 {
+		all := q.members()
+		if len(all) == 0 {
+			return
+		}
+		head := slices.MinFunc(slices.Collect(maps.Keys(all)), func(a, b string) int {
+			return cmp.Or(cmp.Compare(all[a], all[b]), cmp.Compare(a, b))
+		})
+		_, _ = q.redis.ZRem(q.queue(), head)
+		last := q.redis.HGet(q.seen(), head)
+		q.forget(head)
+		if float64(number(last)) > float64(q.now)/1000-3000 && q.redis.Publish(head, q.key) > 0 {
+			q.set(q.turn(), head, "250")
+			return
+		}
+	}
 }
 
 // bubbleGuard is lua/guard.lua in Go: ms without a vote, -1 for a stale caller.
@@ -823,26 +932,99 @@ func bubbleGuard(s bubbleStore, marker string, common []string, own string) int6
 	return max(left, 0)
 }
 
+// hear keeps what is published to some channels of a node, which has to be there until
+// the returned function is called.
+func (n *bubbleNode) hear(channels ...string) (heard func() string, mute func(channel string, on bool), stop func()) {
+	sub := n.redis.NewSubscriber()
+	for _, c := range channels {
+		sub.Subscribe(c)
+	}
+	var mu sync.Mutex
+	var list []string
+	go func() {
+		for m := range sub.Messages() {
+			mu.Lock()
+			list = append(list, m.Channel+":"+m.Message)
+			mu.Unlock()
+		}
+	}()
+	heard = func() string {
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		defer func() { list = nil }()
+		return strings.Join(list, " ")
+	}
+	mute = func(channel string, on bool) {
+		if on {
+			sub.Unsubscribe(channel)
+		} else {
+			sub.Subscribe(channel)
+		}
+	}
+	return heard, mute, sub.Close
+}
+
+// queued is all that a gate has of those who wait for a resource, as text.
+func (n *bubbleNode) queued(key string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.tickLocked()
+	var b strings.Builder
+	if all, err := n.redis.SortedSet(key + "~queue"); err == nil {
+		fmt.Fprintf(&b, " queue %v for %v", all, n.redis.TTL(key+"~queue"))
+	}
+	if fields, err := n.redis.HKeys(key + "~seen"); err == nil {
+		fmt.Fprintf(&b, " seen")
+		for _, f := range fields {
+			fmt.Fprintf(&b, " %s:%s", f, n.redis.HGet(key+"~seen", f))
+		}
+		fmt.Fprintf(&b, " for %v", n.redis.TTL(key+"~seen"))
+	}
+	if called, err := n.redis.Get(key + "~turn"); err == nil {
+		fmt.Fprintf(&b, " turn %s for %v", called, n.redis.TTL(key+"~turn"))
+	}
+	return b.String()
+}
+
 // TestBubbleScripts has random requests carried out by two nodes, one of which runs the
-// Lua files and the other their twins in Go: replies, keys and lives must be the same.
+// Lua files and the other their twins in Go: replies, keys and lives must be the same, and
+// what is told to those who wait.
 //
-// Source: lua/*.lua; ALGORITHM sections 3 to 6.
+// Source: lua/*.lua; ALGORITHM sections 3 to 6 and 10.
 func TestBubbleScripts(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, b *bubble) {
 		b.nodes[1].native = true
 		var clients [2]*redis.Client
+		var heard [2]func() string
+		var mute [2]func(string, bool)
 		for i, n := range b.nodes {
 			clients[i] = redis.NewClient(&redis.Options{Addr: n.addr, Dialer: n.dial, Protocol: 2, DisableIdentity: true, MaxRetries: -1})
 			t.Cleanup(func() { _ = clients[i].Close() })
+			var stop func()
+			heard[i], mute[i], stop = n.hear("p", "q", "s")
+			t.Cleanup(stop)
 		}
 		rng := rand.New(rand.NewPCG(1, 2))
 		names := []string{"k", "k~fence"}
-		seen := make(map[int64]int) // codes
+		seen := make(map[int64]int)   // codes
+		counts := make(map[int64]int) // of those, with others who wait
+		calls, skipped := 0, 0
 		for _, n := range b.nodes {
 			n.runID.Store("one")
 		}
-		for step := range 800 {
+		for step := range 1200 {
 			time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond)
+			switch rng.IntN(40) {
+			case 0:
+				time.Sleep(time.Duration(2+rng.IntN(2)) * time.Second) // who waits may lose its place
+			case 1:
+				time.Sleep(10 * time.Second) // and the queue is forgotten
+			case 2:
+				on := rng.IntN(2) == 0
+				mute[0]("s", on)
+				mute[1]("s", on)
+			}
 			now := time.Now().UnixMicro()
 			run := []string{"", "?", "one:bubble", "one:bubble", "one:bubble", "two:bubble"}[rng.IntN(6)]
 			count := func() string { // what a counter or a key may have, or nothing
@@ -854,12 +1036,14 @@ func TestBubbleScripts(t *testing.T) {
 			}
 			argv := []any{"2000", "64", run, "100", "1.02", rng.IntN(2)}
 			keys := []string{"k~guard"}
+			before := b.nodes[0].queued("k")
 			for range 1 + rng.IntN(3) {
 				keys = append(keys, names...)
 				by := []int64{0, now - 5, now + 5}[rng.IntN(3)]
 				id, ttl := []string{"a", "b"}[rng.IntN(2)], 50+rng.IntN(300)
 				target := number(count()) + int64(rng.IntN(100))
-				switch rng.IntN(4) {
+				who := []string{"-", "p", "q", "r", "s"}[rng.IntN(5)] // r never listens
+				switch rng.IntN(7) {
 				case 0:
 					argv = append(argv, 1, id, ttl, by, now+int64(rng.IntN(3)-1)*700_000)
 				case 1:
@@ -868,6 +1052,10 @@ func TestBubbleScripts(t *testing.T) {
 					argv = append(argv, 3, id, ttl, by, count(), target)
 				case 3:
 					argv = append(argv, 4, id, count(), target)
+				case 4, 5:
+					argv = append(argv, 5, id, ttl, by, now+int64(rng.IntN(3)-1)*700_000, who)
+				case 6:
+					argv = append(argv, 6, id, count(), target, who)
 				}
 			}
 			if rng.IntN(20) == 0 {
@@ -886,20 +1074,38 @@ func TestBubbleScripts(t *testing.T) {
 				got[i] = fmt.Sprint(reply, err)
 				for at := 2; at < len(reply); at += 3 {
 					seen[reply[at]]++
+					switch code := reply[at]; {
+					case code == 1 && reply[at+2] > 0, (code == 3 || code == 8) && reply[at+1] > 0:
+						counts[code]++
+					}
 				}
 				for _, k := range names {
 					v, _ := b.nodes[i].redis.Get(k)
 					got[i] += fmt.Sprintf(" %s=%s for %v", k, v, b.nodes[i].redis.TTL(k))
 				}
+				told := heard[i]()
+				calls += len(strings.Fields(told))
+				got[i] += b.nodes[i].queued("k") + " told " + told
 			}
 			if got[0] != got[1] {
-				t.Fatalf("step %d, %v: Go got %s, want %s as Lua", step, argv, got[1], got[0])
+				t.Fatalf("step %d, %v: Go got %s, want %s as Lua; before%s", step, argv, got[1], got[0], before)
+			}
+			if strings.Contains(before, "r:") && !strings.Contains(got[0], "r:") {
+				skipped++
 			}
 		}
-		for _, code := range []int64{1, 2, 3, 4, 5, 6, 10, 11, 20, 21, 22, 23, 24, 30, 31} {
-			if seen[code] < 10 {
-				t.Errorf("replies with code %d: got %d, want at least 10, or little was compared", code, seen[code])
+		for _, code := range []int64{1, 2, 3, 4, 5, 6, 8, 10, 11, 20, 21, 22, 23, 24, 30, 31} {
+			if seen[code] < 20 {
+				t.Errorf("replies with code %d: got %d, want at least 20, or little was compared", code, seen[code])
 			}
+		}
+		for _, code := range []int64{1, 3, 8} {
+			if counts[code] < 20 {
+				t.Errorf("replies with code %d and others who wait: got %d, want at least 20", code, counts[code])
+			}
+		}
+		if calls < 40 || skipped < 8 {
+			t.Errorf("got %d messages told and %d places lost by one who does not listen, want at least 40 and 8", calls, skipped)
 		}
 	})
 }

@@ -12,6 +12,9 @@ type sabotage struct {
 	oneRound          bool // the fencing token is not agreed on by a quorum
 	keepsRunID        bool // the run id of the first connection is used for all
 	ignoresSteps      bool // clocks of nodes are not watched
+	sameToken         bool // a lease that is handed over keeps its fencing token
+	keepsHandle       bool // the handle that it is handed over from goes on
+	lateHandOver      bool // it is handed over whatever it has left
 	fewerVotes        int  // how many are missing for a quorum
 }
 

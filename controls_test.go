@@ -31,9 +31,11 @@ const (
 	revival = "a lease valid again after its end"
 )
 
+// controls is all of them.
+//
 // Source: ALGORITHM section 13, "Negative controls"; section 14.
-func TestControls(t *testing.T) {
-	for _, c := range []control{
+func controls() []control {
+	return []control{
 		{"guard off", guardOff, 3, emptyRestart, 1, overlap},
 		{"quarantine shorter than the TTL", change("math.ceil(longest * stretch) + 100", "longest - 2000"), 3, emptyRestart, 1, overlap},
 		{"quarantined votes counted", broken("votelessCount"), 3, emptyRestart, 1, overlap},
@@ -49,7 +51,11 @@ func TestControls(t *testing.T) {
 		{"lost counter starts anew", change("counter = now\n", "counter = 64\n", "counter = hint", "counter = 64"), 3, lostCounters, 2, "fence 1 twice"},
 		{"q = N/2", broken("fewerVotes"), 4, halves, 0, overlap},
 		{"lists of 3 and 5 masters", twoMoreMasters, 5, twoLists, 1, overlap},
-	} {
+	}
+}
+
+func TestControls(t *testing.T) {
+	for _, c := range controls() {
 		t.Run(c.name, func(t *testing.T) {
 			t.Run("as it is", func(t *testing.T) {
 				seen := c.run(t, false)
@@ -74,7 +80,12 @@ func TestControls(t *testing.T) {
 // run goes through the schedule, and has the resource locked once more when all is well
 // again.
 func (c control) run(t *testing.T, wrong bool) *overlapChecker {
-	tr := &trial{overlapChecker: &overlapChecker{}, masters: 4}
+	return c.runFor(t, wrong, newBook())
+}
+
+// runFor is run with a history of what clients see.
+func (c control) runFor(t *testing.T, wrong bool, seen *book) *overlapChecker {
+	tr := &trial{overlapChecker: &overlapChecker{}, book: seen, masters: 4}
 	if wrong {
 		c.spoil(t, tr)
 	}
@@ -83,7 +94,7 @@ func (c control) run(t *testing.T, wrong bool) *overlapChecker {
 		c.schedule(tr)
 		b.all(func(n *bubbleNode) { n.heal(); n.latency(0, 0) })
 		time.Sleep(3 * ttl10) // keys have expired, and quarantines
-		tr.granted(b.lock(b.locker(), "r"))
+		tr.must(tr.try(b.locker()))
 	})
 	return tr.overlapChecker
 }
@@ -112,6 +123,7 @@ const (
 type trial struct {
 	*bubble
 	*overlapChecker
+	book    *book
 	opts    []redlock.Option
 	masters int // of the longer list
 	begun   time.Time
@@ -129,7 +141,9 @@ func (c *trial) at(d time.Duration) { time.Sleep(time.Until(c.begun.Add(d))) }
 
 // try makes one attempt, and shows the checker what came of it.
 func (c *trial) try(l *redlock.Locker, opts ...redlock.LockOption) *redlock.Lease {
-	lease, err := l.TryLock(c.t.Context(), "r", append(opts, redlock.WithoutRenewal())...)
+	lease, err := c.book.take(func() (*redlock.Lease, error) {
+		return l.TryLock(c.t.Context(), "r", append(opts, redlock.WithoutRenewal())...)
+	})
 	if err != nil {
 		c.t.Logf("after %v: %v", time.Since(c.begun), err)
 		return nil
@@ -151,7 +165,16 @@ func (c *trial) must(lease *redlock.Lease) *redlock.Lease {
 func (c *trial) unlocked(lease *redlock.Lease) {
 	c.t.Helper()
 	c.unlocking(c.must(lease))
-	c.unlock(lease)
+	if err := c.book.free(c.t.Context(), lease); err != nil {
+		c.t.Errorf("Unlock: got %v, want no error", err)
+	}
+	synctest.Wait()
+}
+
+// look has both checkers look at all leases.
+func (c *trial) look() {
+	c.overlapChecker.look()
+	c.book.look()
 }
 
 // without is try, but some nodes get no message of it.

@@ -32,8 +32,11 @@
 // A free resource is granted when a quorum answers in time. An attempt that was given
 // up blocks a master for at most the TTL, normally for one round trip.
 //
-// It is not promised that a holder stops by itself, nor that waiting processes are
-// served in the order they came; within one process they are.
+// Who waits is served in the order they came: within a process always, among processes
+// as they came to the one master that keeps the queue of the resource. A process that does
+// not know of the queue may overtake it once, and so may others for which a message was lost.
+//
+// It is not promised that a holder stops by itself.
 //
 // # Operation
 //
@@ -64,8 +67,9 @@
 //
 // A [Locker] and a [Lease] are safe for concurrent use. Make one Locker per process: it
 // has one connection, and one goroutine, for each master, one goroutine that watches
-// all leases, and one for the log and the callbacks of an [Observer]. They start with the
-// first call and end with [Locker.Close].
+// all leases, and one for the log and the callbacks of an [Observer]; where it has to wait
+// for other processes one more of both for each master that keeps a queue. They start with
+// the first call, or wait, and end with [Locker.Close].
 //
 // # Sources
 //

@@ -103,6 +103,8 @@ var (
 	errTwice       = &sentinelError{ErrSameServer, errors.New("its server has voted under another address")}
 	errStale       = errors.New("server was replaced behind the connection")
 	errUndecided   = errors.New("no answer by the time it was decided")
+	errQueued      = errors.New("another process has been called and is about to lock")
+	errNotAsked    = errors.New("not asked: it was taken at the node that keeps the queue")
 	errUnsent      = errors.New("not sent: the attempt was over")
 )
 
@@ -116,7 +118,8 @@ type QuorumError struct {
 	Need     int          // nodes that had to: N/2+1
 	Nodes    []*NodeError // one for each node that did not say yes
 
-	of      int     // nodes in all
+	of      int // nodes in all
+	gate    gateWord
 	reasons []error // sentinels, and the context's error
 }
 

@@ -24,6 +24,12 @@ func Break(t testing.TB, ways ...string) {
 			broken.keepsRunID = true
 		case "ignoresSteps":
 			broken.ignoresSteps = true
+		case "sameToken":
+			broken.sameToken = true
+		case "keepsHandle":
+			broken.keepsHandle = true
+		case "lateHandOver":
+			broken.lateHandOver = true
 		case "fewerVotes":
 			broken.fewerVotes = 1
 		default:
@@ -43,4 +49,15 @@ func BreakScript(t testing.TB, change func(script string) string) {
 	if script == whole {
 		t.Fatal("the script is as it was")
 	}
+}
+
+// GateOf is the index of the node that keeps the queue for a resource, as the Locker
+// sees it now.
+func (l *Locker) GateOf(resource string) int { return l.pool.gateOf(resource) }
+
+// Lines is how many resources the Locker has, or has callers for.
+func (l *Locker) Lines() int {
+	l.pool.turns.mu.Lock()
+	defer l.pool.turns.mu.Unlock()
+	return len(l.pool.turns.lines)
 }

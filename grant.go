@@ -21,22 +21,36 @@ type grant struct {
 	lockConfig
 	key, counterKey string
 	ttlMillis       int64
-	start           instant     // when the attempt began; every deadline is counted from such a moment
-	stood           int64       // the clock's, when the deadline was last set; guarded by mu
-	abandoned       atomic.Bool // nothing but releases may be sent any more
-	deadline        atomic.Int64
-	traces          []trace // traces[i] belongs to lane i
+	start           instant // when the attempt began; every deadline is counted from such a moment
+	approach
+	gate      int         // the node that keeps the queue
+	stood     int64       // the clock's, when the deadline was last set; guarded by mu
+	abandoned atomic.Bool // nothing but releases may be sent any more
+	deadline  atomic.Int64
+	traces    []trace // traces[i] belongs to lane i
 
-	timer  *time.Timer   // of the call that waits
 	signal chan struct{} // holds one token: the call that waits should look again
 
 	mu       sync.Mutex
 	places   []place  // guarded by mu, like all below
+	asked    instant  // when the nodes were asked that were asked last
+	spread   bool     // whether all of them were
+	hurry    instant  // until when a quorum waits for the gate; 0 = it does not
+	ungated  bool     // it was waited for long enough
+	rounds   int      // in which busy nodes were asked again
+	againAt  instant  // when they are to be; 0 = not for now
+	armed    instant  // what the timer was set to
+	hint     int64    // where a missing counter should start
+	word     gateWord // what the gate said
+	stays    bool     // it had refused when the attempt failed: the process stays in its queue
 	verdict  verdict  // of the attempt
 	target   int64    // fencing counter; 0 until a quorum granted
 	raiseEnd instant  // how long the second round may take
 	cause    error    // why the lease is over; nil while it is not
 	handles  []*Lease // given out and not unlocked yet
+	handed   int      // how often the lease was handed over
+	heldFrom instant  // when its present holder's time began
+	uncapped instant  // the deadline but for the holder's bound
 	renewAt  instant  // when the next renewal begins
 
 	slot int // place in the keeper's heap; guarded by the keeper's mutex
@@ -44,6 +58,7 @@ type grant struct {
 
 	// Room for what nearly every grant needs, so that it is one allocation.
 	first        Lease
+	onlyHandle   [1]*Lease
 	placesOfFive [5]place
 	tracesOfFive [5]trace
 }
@@ -60,6 +75,7 @@ type place struct {
 	release ballot
 	unsent  bool // no message has reached the node, nor will one
 	busy    bool // it said that somebody else has the key
+	pending bool // and may be asked again, so that its vote is not cast
 	err     error
 	op      op // what err was the answer to
 }
@@ -97,7 +113,9 @@ func newGrant(p *pool, resource string, lc lockConfig) (*grant, error) {
 		signal:     make(chan struct{}, 1),
 		slot:       -1,
 	}
+	g.handles = g.onlyHandle[:0]
 	g.deadline.Store(math.MinInt64) // a clock may show anything
+	g.uncapped = math.MinInt64
 	// Most pools have no more than five nodes, whose state comes with the grant.
 	g.places, g.traces = g.placesOfFive[:0], g.tracesOfFive[:0]
 	g.places, g.traces = slices.Grow(g.places, n)[:n], slices.Grow(g.traces, n)[:n]
@@ -111,7 +129,7 @@ func (g *grant) receive(r *request, rep reply) {
 	g.mu.Lock()
 	switch r.op {
 	case opAcquire:
-		g.votedLocked(r.node, rep)
+		g.votedLocked(r, rep)
 	case opRaise:
 		g.raisedLocked(r.node, rep)
 	case opExtend:
@@ -147,6 +165,9 @@ func (g *grant) countLocked(is func(*place) bool) int {
 	return n
 }
 
+// presentFenceLocked is the token of the lease's present holder.
+func (g *grant) presentFenceLocked() int64 { return firstFence(g.target) + int64(g.handed) }
+
 // keyLife is the least time a node keeps the key after a request sent at start.
 func (g *grant) keyLife(start instant) instant {
 	return start.add(g.ttl - driftAllowance(g.ttl, g.pool.conf.drift))
@@ -163,7 +184,7 @@ func (g *grant) timeoutError() error {
 
 // quorumErrorLocked tells how a round over the nodes ended.
 func (g *grant) quorumErrorLocked(name string, granted int, failed func(*place) bool, reasons ...error) *QuorumError {
-	e := &QuorumError{Op: name, Resource: g.resource, Granted: granted, Need: quorum(len(g.places)), of: len(g.places), reasons: reasons}
+	e := &QuorumError{Op: name, Resource: g.resource, Granted: granted, Need: quorum(len(g.places)), of: len(g.places), reasons: reasons, gate: g.word}
 	for i := range g.places {
 		if p := &g.places[i]; failed(p) {
 			err, o := p.err, p.op

@@ -27,6 +27,7 @@ type request struct {
 	target  int64   // counter of the lease; for an acquire, where to start a missing one
 	end     instant // the node timeout: neither sent nor carried out after it
 	round   *round  // for an extend, what it counts for
+	who     string  // at the gate: who waits, or has done; "" anywhere else
 	resent  bool    // once, on a new connection
 	kept    bool    // in the lane's backlog
 
@@ -48,6 +49,7 @@ type request struct {
 type lane struct {
 	index   int
 	addr    string
+	hash    uint64 // of the address
 	opt     redis.Options
 	timeout time.Duration // for one exchange
 	conf    *config
@@ -61,6 +63,8 @@ type lane struct {
 	sample     atomic.Pointer[sample]     // the node's clock; nil until it was first reached
 	skewed     atomic.Bool                // that clock is too far from the others
 	wantSample atomic.Bool                // somebody needs a new one
+	isDown     atomic.Bool                // whether down is set
+	inbox      *inbox                     // for what this node says as a gate
 	orders     atomic.Int32               // an order of the watch
 	votesAt    atomic.Int64               // when the node has a vote again, an instant
 	warned     atomic.Bool                // a caller who waits for that has been told
@@ -99,6 +103,7 @@ func newLane(p *pool, index int, opt redis.Options, g guarding) *lane {
 	n := &lane{
 		index:    index,
 		addr:     opt.Addr,
+		hash:     hashOf(opt.Addr),
 		opt:      opt,
 		timeout:  p.conf.laneTimeout(),
 		conf:     p.conf,
@@ -113,6 +118,7 @@ func newLane(p *pool, index int, opt redis.Options, g guarding) *lane {
 	}
 	n.votesAt.Store(math.MinInt64)
 	lockProfile(&n.opt, n.timeout)
+	n.inbox = &inbox{lane: n, channel: p.channel}
 	return n
 }
 
@@ -329,23 +335,25 @@ func (n *lane) exchange(batch []*request, now instant) instant {
 		if rep.code == codeStale {
 			failure = errStale
 		}
-		if rep.err != nil && !isReply(rep.err) { // it may still be carried out
-			if r.op == opAcquire || r.op == opExtend { // which could set the key
-				tr.deadBy = max(tr.deadBy, n.deadBy(r.end))
+		if rep.err != nil {
+			if !isReply(rep.err) { // it may still be carried out
+				if r.op == opAcquire || r.op == opExtend { // which could set the key
+					tr.deadBy = max(tr.deadBy, n.deadBy(r.end))
+				}
+				if !isTimeout(rep.err) && !r.resent && (r.op == opRelease || now < r.end) {
+					r.resent = true // goes out once more on the next connection
+					resend = append(resend, r)
+					continue
+				}
 			}
-			if !isTimeout(rep.err) && !r.resent && (r.op == opRelease || now < r.end) {
-				r.resent = true // goes out once more on the next connection
-				resend = append(resend, r)
-				continue
+			switch {
+			case isUnwritable(rep.err):
+				unwritable = rep.err
+			case isTimeout(rep.err):
+				rep.err = errNodeTimeout
 			}
+			rep.err = nodeFailure(rep.err)
 		}
-		switch {
-		case isUnwritable(rep.err):
-			unwritable = rep.err
-		case isTimeout(rep.err):
-			rep.err = errNodeTimeout
-		}
-		rep.err = nodeFailure(rep.err)
 		if r.op == opRelease {
 			n.settle(r, tr, rep, now)
 		}
@@ -433,8 +441,14 @@ func (n *lane) command(batch []*request, call [2]any) ([]any, error) {
 // appendArgs appends the number of the request's function and its arguments. Numbers
 // go to the client library by address, which saves boxing them.
 func (r *request) appendArgs(args []any) []any {
-	g := r.grant
-	args = append(args, int(r.op), &g.id)
+	g, number := r.grant, r.op
+	switch {
+	case r.who != "" && r.op == opAcquire:
+		number = opAcquireAtGate
+	case r.who != "":
+		number = opReleaseAtGate
+	}
+	args = append(args, int(number), &g.id)
 	switch r.op {
 	case opAcquire:
 		args = append(args, &g.ttlMillis, &r.notAfter, &r.target)
@@ -442,6 +456,9 @@ func (r *request) appendArgs(args []any) []any {
 		args = append(args, &g.ttlMillis, &r.notAfter, &r.counter, &r.target)
 	case opRaise, opRelease:
 		args = append(args, &r.counter, &r.target)
+	}
+	if r.who != "" {
+		args = append(args, &r.who)
 	}
 	return args
 }
@@ -484,6 +501,7 @@ func (n *lane) goDown(err error, now instant) {
 	n.mu.Lock()
 	first := n.down == nil
 	n.down = err
+	n.isDown.Store(true)
 	n.pending = append(n.pending, n.queue...)
 	n.queue = nil
 	n.mu.Unlock()
@@ -501,6 +519,7 @@ func (n *lane) comeUp(now instant) {
 	n.mu.Lock()
 	was := n.down
 	n.down = nil
+	n.isDown.Store(false)
 	n.mu.Unlock()
 	if was != nil {
 		n.events.nodeUp(n.addr)

@@ -16,6 +16,7 @@ type Lease struct {
 	grant  *grant
 	locker *Locker
 	fence  int64
+	turn   int             // which holder of the grant
 	parent context.Context // of the call that got the lease; for its values alone
 	since  time.Time
 
@@ -29,12 +30,13 @@ type Lease struct {
 // Resource is the name that was locked.
 func (le *Lease) Resource() string { return le.grant.resource }
 
-// Token is the random value stored under the key, new for each acquisition. It
-// tells who set the key and has no order; for that there is Fence.
+// Token is the random value stored under the key, new for each grant. It tells who set
+// the key and has no order; for that there is Fence. Leases that were handed over from
+// one caller of the process to the next share it.
 func (le *Lease) Token() string { return le.grant.id }
 
 // Fence is the fencing token: a positive number, strictly larger for every later
-// lease of the resource. It rises by more than one at a time. A store that keeps
+// lease of the resource, though not by one each time. A store that keeps
 // the largest number it has seen and refuses smaller ones is safe from a holder
 // that was paused past the end of its lease; nothing else is.
 //
@@ -50,9 +52,9 @@ func (le *Lease) Fence() int64 { return le.fence }
 // Source: distlock, step 4; ALGORITHM section 7.
 func (le *Lease) Validity() time.Duration {
 	le.grant.mu.Lock()
-	over := le.over
+	released := le.done || errors.Is(le.over, ErrReleased)
 	le.grant.mu.Unlock()
-	if errors.Is(over, ErrReleased) {
+	if released {
 		return 0
 	}
 	return le.grant.validity()
@@ -97,18 +99,14 @@ func (le *Lease) Extend(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return contextError(ctx)
 	}
-	le.grant.mu.Lock()
-	over := le.over
-	le.grant.mu.Unlock()
-	if over != nil {
-		return notHeld("extend", le.Resource(), over)
-	}
-	return le.grant.extend(ctx, le.Context().Done())
+	return le.grant.extend(ctx, le)
 }
 
 // Unlock ends the lease: for the holder at once, then on the nodes. It returns when
 // a quorum confirmed that the key is gone; the others are told in the background,
-// until they confirm or the key has expired there.
+// until they confirm or the key has expired there. If another caller of this process
+// waits for the resource the key may be handed over to that one instead, and Unlock
+// returns at once.
 //
 // Whether ctx has ended, or ends, makes no difference: a request that was cancelled
 // must still give back what it locked. Unlock returns within one node timeout in any
@@ -120,16 +118,12 @@ func (le *Lease) Extend(ctx context.Context) error {
 // Of a lease that was re-entered, the last Unlock releases; the others only end
 // their own handle.
 //
-// Source: ALGORITHM section 5.
+// Source: ALGORITHM sections 5 and 10.
 func (le *Lease) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		return configErrorf("Unlock: ctx is nil")
 	}
-	now := le.grant.pool.now()
-	last, err := le.end(ErrReleased, now)
-	if last {
-		le.locker.release(le, now)
-	}
+	last, err := le.locker.unlock(le)
 	if err != nil || !last {
 		return err
 	}
@@ -153,7 +147,7 @@ func (le *Lease) end(cause error, now instant) (last bool, err error) {
 		err = notHeld("unlock", g.resource, g.cause)
 	} else if last {
 		after = append(after, g.endLocked(cause, now)...)
-		g.pool.events.released(g, le.since)
+		g.pool.events.released(le)
 	}
 	if end := le.overLocked(cause); end != nil {
 		after = append(after, end)
@@ -213,8 +207,8 @@ func (le *Lease) reenter(ctx context.Context, wanted bool) (inner *Lease, held b
 	g := le.grant
 	g.mu.Lock()
 	after := g.expireLocked(g.pool.now())
-	if held = g.cause == nil; held && wanted {
-		inner = &Lease{grant: g, locker: le.locker, fence: le.fence, parent: ctx, since: time.Now()}
+	if held = g.cause == nil && le.turn == g.handed; held && wanted {
+		inner = &Lease{grant: g, locker: le.locker, fence: le.fence, turn: le.turn, parent: ctx, since: time.Now()}
 		g.handles = append(g.handles, inner)
 	}
 	g.mu.Unlock()

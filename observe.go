@@ -123,9 +123,9 @@ func (e *events) run() {
 
 // What costs something to find out is only found out if somebody wants to know.
 
-func (e *events) acquired(g *grant, began time.Time) {
+func (e *events) acquired(le *Lease, began time.Time) {
 	if call := e.observer.Acquired; call != nil {
-		e.add(call, Event{Resource: g.resource, Fence: firstFence(g.target), Elapsed: time.Since(began), Validity: g.validity()})
+		e.add(call, Event{Resource: le.Resource(), Fence: le.fence, Elapsed: time.Since(began), Validity: le.grant.validity()})
 	}
 }
 
@@ -135,25 +135,25 @@ func (e *events) notAcquired(resource string, began time.Time, err error) {
 
 func (e *events) extended(g *grant) {
 	if call := e.observer.Extended; call != nil {
-		e.add(call, Event{Resource: g.resource, Fence: firstFence(g.target), Validity: g.validity()})
+		e.add(call, Event{Resource: g.resource, Fence: g.presentFenceLocked(), Validity: g.validity()})
 	}
 }
 
 func (e *events) extendFailed(g *grant, err error) {
 	if call := e.observer.ExtendFailed; call != nil {
-		e.add(call, Event{Resource: g.resource, Fence: firstFence(g.target), Validity: g.validity(), Err: err})
+		e.add(call, Event{Resource: g.resource, Fence: g.presentFenceLocked(), Validity: g.validity(), Err: err})
 	}
 }
 
 func (e *events) lost(g *grant, err error) {
 	if call := e.observer.Lost; call != nil {
-		e.add(call, Event{Resource: g.resource, Fence: firstFence(g.target), Validity: g.validity(), Err: err})
+		e.add(call, Event{Resource: g.resource, Fence: g.presentFenceLocked(), Validity: g.validity(), Err: err})
 	}
 }
 
-func (e *events) released(g *grant, since time.Time) {
+func (e *events) released(le *Lease) {
 	if call := e.observer.Released; call != nil {
-		e.add(call, Event{Resource: g.resource, Fence: firstFence(g.target), Elapsed: time.Since(since)})
+		e.add(call, Event{Resource: le.Resource(), Fence: le.fence, Elapsed: time.Since(le.since)})
 	}
 }
 
@@ -164,7 +164,7 @@ func (e *events) nodeDown(addr string, err error) {
 func (e *events) nodeUp(addr string) { e.add(e.observer.NodeUp, Event{Node: addr}) }
 
 func (e *events) nodeForgot(g *grant, addr string) {
-	e.add(e.observer.NodeForgot, Event{Node: addr, Resource: g.resource, Fence: firstFence(g.target)})
+	e.add(e.observer.NodeForgot, Event{Node: addr, Resource: g.resource, Fence: g.presentFenceLocked()})
 }
 
 func (e *events) nodeQuarantined(addr string, left time.Duration) {

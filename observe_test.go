@@ -93,12 +93,13 @@ func TestObserverIsOptional(t *testing.T) {
 	g := &grant{pool: &pool{conf: &config{clock: newLeaseClock(RuntimeClock())}}, target: 64}
 	all := func(e *events) {
 		now := time.Now()
-		e.acquired(g, now)
+		le := &Lease{grant: g, since: now}
+		e.acquired(le, now)
 		e.notAcquired("r", now, ErrTaken)
 		e.extended(g)
 		e.extendFailed(g, ErrNoQuorum)
 		e.lost(g, ErrLost)
-		e.released(g, now)
+		e.released(le)
 		e.nodeDown("a", errNodeTimeout)
 		e.nodeUp("a")
 		e.nodeForgot(g, "a")
@@ -138,12 +139,13 @@ func TestEventFields(t *testing.T) {
 		began := time.Now()
 		time.Sleep(2 * time.Second)
 		now, oops := time.Now(), errors.New("oops")
-		e.acquired(g, began)
+		le := &Lease{grant: g, fence: 1001, since: began}
+		e.acquired(le, began)
 		e.notAcquired("r", began, oops)
 		e.extended(g)
 		e.extendFailed(g, oops)
 		e.lost(g, oops)
-		e.released(g, began)
+		e.released(le)
 		e.nodeDown("a", oops)
 		e.nodeUp("a")
 		e.nodeForgot(g, "a")

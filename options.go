@@ -85,7 +85,8 @@ func WithoutRenewal() LockOption {
 }
 
 // WithMaxHold bounds the whole life of a lease, renewals and Extend included:
-// at its end the lease is lost with [ErrMaxHold]. It must be at least the TTL;
+// at its end the lease is lost with [ErrMaxHold]. A lease that was handed over from
+// another caller counts from then. It must be at least the TTL;
 // there is no bound by default.
 func WithMaxHold(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.maxHold, c.maxHoldSet = d, true })
@@ -247,10 +248,10 @@ func (c *lockConfig) validate(of *config) error {
 
 // forCall is the configuration of one call.
 func (c *config) forCall(opts []LockOption) (lockConfig, error) {
-	lc := c.lockConfig
 	if len(opts) == 0 {
-		return lc, nil
+		return c.lockConfig, nil
 	}
+	lc := c.lockConfig
 	for i, o := range opts {
 		if o == nil {
 			return lc, configErrorf("lock option %d is nil", i+1)

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 )
@@ -17,7 +18,10 @@ type pool struct {
 	events  *events
 	roster  *roster
 	watch   *watch
+	turns   turns
+	timers  timers
 	list    string        // fingerprint of the masters
+	channel string        // on which the gates call this process
 	closing chan struct{} // closed when no new attempt may begin
 
 	quit      context.Context // of the lanes; ends when stop waits no longer
@@ -25,6 +29,10 @@ type pool struct {
 	startOnce sync.Once
 	lanesRun  errgroup.Group // the lanes' goroutines
 	watchers  errgroup.Group // the keeper's, and the observer's if there is one
+
+	hearing   context.Context // of the listeners; ends when nobody waits any more
+	deafen    context.CancelFunc
+	listeners errgroup.Group // the inboxes'
 }
 
 func newPool(c *config, masters []redis.Options, ev *events) *pool {
@@ -35,6 +43,8 @@ func newPool(c *config, masters []redis.Options, ev *events) *pool {
 		closing: make(chan struct{}),
 	}
 	p.quit, p.quitNow = context.WithCancel(context.Background())
+	p.hearing, p.deafen = context.WithCancel(context.Background())
+	p.channel = c.keyPrefix + "~inbox:" + uuid.NewString()
 	addrs := make([]string, len(masters))
 	for i := range masters {
 		addrs[i] = masters[i].Addr
@@ -62,6 +72,22 @@ func (p *pool) start() {
 		p.watchers.Go(func() error { p.keeper.run(); return nil })
 		p.watchers.Go(func() error { p.events.run(); return nil })
 	})
+}
+
+// timers are those that no call uses just now.
+type timers struct{ idle sync.Pool }
+
+func (t *timers) start(d time.Duration) *time.Timer {
+	if timer, ok := t.idle.Get().(*time.Timer); ok {
+		timer.Reset(d)
+		return timer
+	}
+	return time.NewTimer(d)
+}
+
+func (t *timers) stop(timer *time.Timer) {
+	timer.Stop()
+	t.idle.Put(timer)
 }
 
 // hint is where a fencing counter that no node has should start, in microseconds:
@@ -106,6 +132,8 @@ func (p *pool) awaitVotes(e *QuorumError) time.Duration {
 func (p *pool) stop(grace time.Duration) {
 	p.startOnce.Do(func() {}) // a pool that never ran does not start any more
 	defer time.AfterFunc(grace, p.quitNow).Stop()
+	p.deafen()
+	_ = p.listeners.Wait()
 	by := p.now().add(grace)
 	for _, lane := range p.lanes {
 		lane.shut(by)

@@ -15,9 +15,8 @@ import (
 // made by [New] or [NewFromOptions], safe for concurrent use, and meant to be made
 // once per process: it keeps one connection to each master.
 type Locker struct {
-	conf  *config
-	pool  *pool
-	turns turns
+	conf *config
+	pool *pool
 
 	closeOnce sync.Once
 	closeErr  error
@@ -61,17 +60,20 @@ func NewFromOptions(masters []*redis.Options, opts ...Option) (*Locker, error) {
 
 // Lock grants a lease on resource, waiting until a quorum of the masters grants it
 // or ctx ends. Nothing but ctx bounds the waiting. Callers of one process that want
-// the same resource are served in the order they came.
+// the same resource are served in the order they came, and hand the lease over among
+// themselves without asking the masters. Other processes wait in a queue that one of the
+// masters keeps, and are called when it is their turn.
 //
 // A resource is any string of 1 to [MaxResourceLength] bytes that does not end in
-// "~fence" or "~guard". The lease has at least half of its TTL left when it is returned, and
+// "~fence", "~guard", "~queue", "~seen" or "~turn". The lease has at least half of its TTL left when it is returned, and
 // less than the TTL by the drift and by the time the attempt took. It is renewed in
 // the background until Unlock, unless [WithoutRenewal] is given.
 //
 // Bad arguments give an error that matches [ErrConfig]; [ErrClosed] and [ErrReentry]
 // stand for themselves. Any other error matches [ErrNotAcquired]; if ctx ended it
 // matches ctx.Err() too, and [ErrTaken] or [ErrNoQuorum] for what the last attempt
-// ended with; [*QuorumError] has each node's answer. While too many masters have no vote
+// ended with; [*QuorumError] has each node's answer, if it was not this process that had the
+// resource. While too many masters have no vote
 // because they are new or may have lost keys ([ErrQuarantine]), Lock waits for them, and
 // says so in the log (see [WithLogger]) and how long it will take. A resource whose key holds
 // something else ([ErrWrongType]), and nodes that refuse the user ([ErrPermission]),
@@ -82,15 +84,17 @@ func NewFromOptions(masters []*redis.Options, opts ...Option) (*Locker, error) {
 // drop it, as often as it takes; one that cannot be reached keeps it for at most the
 // TTL.
 //
-// Source: distlock, "The Redlock Algorithm", steps 1 to 5, and "Retry on Failure".
+// Source: distlock, "The Redlock Algorithm", steps 1 to 5; ALGORITHM sections 3 and 10.
 func (l *Locker) Lock(ctx context.Context, resource string, opts ...LockOption) (*Lease, error) {
 	return l.acquire(ctx, "Lock", resource, opts, l.waitFor)
 }
 
 // TryLock is [Locker.Lock] with one attempt: it waits for the nodes' answers, at most
-// a node timeout (two where fencing counters differ), but not for another holder.
+// a node timeout (two where fencing counters differ), but not for another holder. It
+// joins no queue, and is refused while the master that keeps one has called somebody else.
 // The error of a resource that somebody has matches [ErrTaken], that of masters in
-// trouble [ErrNoQuorum], and [ErrQuarantine] if they only have to wait. If ctx ended the attempt neither is known.
+// trouble [ErrNoQuorum], and [ErrQuarantine] if they only have to wait. If ctx ended the
+// attempt neither is known.
 func (l *Locker) TryLock(ctx context.Context, resource string, opts ...LockOption) (*Lease, error) {
 	return l.acquire(ctx, "TryLock", resource, opts, l.tryOnce)
 }
@@ -123,7 +127,7 @@ func (l *Locker) Do(ctx context.Context, resource string, fn func(ctx context.Co
 
 // acquire is the way in for Lock and TryLock: it checks everything that can be
 // checked without asking a node, and then has try do the rest.
-func (l *Locker) acquire(ctx context.Context, name, resource string, opts []LockOption, try func(context.Context, string, lockConfig) (*grant, error)) (*Lease, error) {
+func (l *Locker) acquire(ctx context.Context, name, resource string, opts []LockOption, try func(context.Context, string, lockConfig) (*Lease, error)) (*Lease, error) {
 	if err := checkCall(ctx, name, resource); err != nil {
 		return nil, err
 	}
@@ -148,12 +152,7 @@ func (l *Locker) acquire(ctx context.Context, name, resource string, opts []Lock
 		}
 	}
 	l.pool.start()
-	began := time.Now()
-	g, err := try(ctx, resource, lc)
-	if err != nil {
-		return nil, err
-	}
-	return l.grantLease(ctx, g, began), nil
+	return try(ctx, resource, lc)
 }
 
 func checkCall(ctx context.Context, name, resource string) error {
@@ -165,7 +164,7 @@ func checkCall(ctx context.Context, name, resource string) error {
 	case len(resource) > MaxResourceLength:
 		return configErrorf("%s: the resource has %d bytes: at most %d are allowed", name, len(resource), MaxResourceLength)
 	}
-	for _, suffix := range []string{fenceSuffix, guardSuffix} {
+	for _, suffix := range []string{fenceSuffix, guardSuffix, queueSuffix, seenSuffix, turnSuffix} {
 		if strings.HasSuffix(resource, suffix) {
 			return configErrorf("%s: resource %q ends in %q, which marks the library's own keys", name, resource, suffix)
 		}
@@ -174,48 +173,91 @@ func checkCall(ctx context.Context, name, resource string) error {
 }
 
 // tryOnce makes one attempt.
-func (l *Locker) tryOnce(ctx context.Context, resource string, lc lockConfig) (*grant, error) {
+func (l *Locker) tryOnce(ctx context.Context, resource string, lc lockConfig) (*Lease, error) {
 	began := time.Now()
-	g, err := l.pool.attempt(ctx, resource, lc)
+	g, err := l.attempt(ctx, resource, lc, approach{patient: l.pool.turns.crowded(resource)})
 	if err != nil {
+		return nil, err
+	}
+	return l.grantLease(ctx, g, nil, began), nil
+}
+
+func (l *Locker) attempt(ctx context.Context, resource string, lc lockConfig, how approach) (*grant, error) {
+	began := time.Now()
+	g, err := l.pool.attempt(ctx, resource, lc, how)
+	if err != nil {
+		if verdict, ok := err.(*QuorumError); ok {
+			l.pool.turns.heard(resource, verdict.gate, lc.ttl)
+		}
 		l.pool.events.notAcquired(resource, began, err)
 	}
 	return g, err
 }
 
-// waitFor makes attempts until one is successful, when it is this caller's turn.
-func (l *Locker) waitFor(ctx context.Context, resource string, lc lockConfig) (*grant, error) {
-	c := l.turns.join(resource)
-	defer l.turns.leave(c)
-	if c.turn != atHead {
-		if err := until(ctx, l.pool.closing, c.turn, 0); err != nil {
-			return nil, l.gaveUp(c, err)
+// waitFor stands in line until the resource is handed to this caller, or, at the head of
+// the line, makes attempts until one is successful.
+func (l *Locker) waitFor(ctx context.Context, resource string, lc lockConfig) (*Lease, error) {
+	turns := &l.pool.turns
+	c := turns.join(ctx, resource, lc, time.Now())
+	for {
+		switch next := turns.look(c); {
+		case next.lease != nil:
+			return next.lease, nil
+		case next.ask:
+			g, err := l.attempt(ctx, resource, lc, next.how)
+			if err == nil {
+				return l.grantLease(ctx, g, c, c.began), nil
+			}
+			if err := l.retryable(ctx, c, err); err != nil {
+				l.leave(c)
+				return nil, err
+			}
+		default:
+			if reason := until(ctx, l.pool.closing, next.wake, next.wait); reason != nil {
+				err := l.gaveUp(c, reason)
+				l.leave(c)
+				return nil, err
+			}
 		}
 	}
-	for failed := 1; ; failed++ {
-		g, err := l.tryOnce(ctx, resource, lc)
-		if err == nil {
-			return g, nil
+}
+
+// retryable notes the failure of an attempt by the head of a line. It returns the error
+// that ends the waiting, if any.
+func (l *Locker) retryable(ctx context.Context, c *caller, err error) error {
+	if over := ctx.Err(); over != nil && errors.Is(err, over) {
+		// The attempt was cut short; an earlier one knew more.
+		if last, _ := l.pool.turns.last(c); last != nil {
+			err = last.because(contextError(ctx))
 		}
-		if over := ctx.Err(); over != nil && errors.Is(err, over) {
-			// The attempt was cut short; an earlier one knew more.
-			if last := l.turns.last(c); last != nil {
-				err = last.because(contextError(ctx))
-			}
-			return nil, err
-		}
-		var verdict *QuorumError
-		if !errors.As(err, &verdict) || verdict.permanent() || errors.Is(err, ErrClosed) {
-			return nil, err
-		}
-		l.turns.failed(c, verdict)
+		return err
+	}
+	var verdict *QuorumError
+	if !errors.As(err, &verdict) || verdict.permanent() || errors.Is(err, ErrClosed) {
+		return err
+	}
+	n := verdict.gate
+	if n.refused && !n.queued {
+		l.pool.listen(n.gate) // the next time it can be
+	}
+	l.pool.turns.failed(c, verdict, func(failed int) time.Duration {
 		delay := retryDelay(failed)
 		if errors.Is(err, ErrQuarantine) {
 			delay = max(delay, l.pool.awaitVotes(verdict))
 		}
-		if err := until(ctx, l.pool.closing, c.line.poked, delay); err != nil {
-			return nil, l.gaveUp(c, err)
-		}
+		return delay
+	})
+	return nil
+}
+
+// leave ends the waiting of a caller without a lease.
+func (l *Locker) leave(c *caller) {
+	lease, queuedAt := l.pool.turns.leave(c)
+	if lease != nil { // handed over in the same moment
+		_, _ = l.unlock(lease)
+	}
+	if queuedAt >= 0 {
+		l.pool.leaveQueue(c.line.resource, queuedAt)
 	}
 }
 
@@ -223,14 +265,19 @@ func (l *Locker) waitFor(ctx context.Context, resource string, lc lockConfig) (*
 // attempt that had one, made by this caller or by the one ahead of it, and what ended
 // the waiting.
 func (l *Locker) gaveUp(c *caller, reason error) error {
-	if last := l.turns.last(c); last != nil {
+	last, behind := l.pool.turns.last(c)
+	switch {
+	case behind:
+		return fmt.Errorf("redlock: lock %q: %w, %w in this process: %w", c.line.resource, ErrNotAcquired, ErrTaken, reason)
+	case last != nil:
 		return last.because(reason)
 	}
 	return fmt.Errorf("redlock: lock %q: %w: %w", c.line.resource, ErrNotAcquired, reason)
 }
 
-// grantLease makes the handle of an attempt that was successful.
-func (l *Locker) grantLease(ctx context.Context, g *grant, began time.Time) *Lease {
+// grantLease makes the handle of an attempt that was successful. It was made by the head
+// of a line, or by nobody who stands in one.
+func (l *Locker) grantLease(ctx context.Context, g *grant, head *caller, began time.Time) *Lease {
 	le := &g.first
 	*le = Lease{grant: g, locker: l, fence: firstFence(g.target), parent: ctx, since: time.Now()}
 	g.mu.Lock()
@@ -238,16 +285,33 @@ func (l *Locker) grantLease(ctx context.Context, g *grant, began time.Time) *Lea
 	g.renewAt = g.nextRenewal(g.start)
 	due := g.dueLocked()
 	g.mu.Unlock()
+	if queuedAt := l.pool.turns.held(g, head); queuedAt >= 0 {
+		l.pool.leaveQueue(g.resource, queuedAt)
+	}
 	l.pool.keeper.add(g, due, g.start)
-	l.pool.events.acquired(g, began)
+	l.pool.events.acquired(le, began)
 	return le
+}
+
+// unlock ends a handle. last reports that it was the last of its lease, so that releases
+// are on their way.
+func (l *Locker) unlock(le *Lease) (last bool, err error) {
+	now := l.pool.now()
+	if l.handOver(le, now) {
+		return false, nil
+	}
+	last, err = le.end(ErrReleased, now)
+	if last {
+		l.release(le, now)
+	}
+	return last, err
 }
 
 // release has the keys of a lease dropped whose last handle was ended at now.
 func (l *Locker) release(le *Lease, now instant) {
 	le.grant.sendReleases(now)
 	l.pool.keeper.remove(le.grant)
-	l.turns.poke(le.grant.resource)
+	l.pool.turns.freed(le.grant)
 }
 
 // Close ends all leases of the Locker and releases their keys, fails the calls that

@@ -13,10 +13,14 @@ func (g *grant) sendReleases(now instant) {
 	g.abandoned.Store(true)
 	reqs := make([]request, len(g.places))
 	end := now.add(g.timeout())
+	gate := g.pool.gateOf(g.resource) // it may be another one by now
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for i, lane := range g.pool.lanes {
 		reqs[i] = request{op: opRelease, node: i, grant: g, counter: g.places[i].counter, target: g.target, end: end}
+		if stays := g.cause == nil && g.stays; !stays && (i == g.gate || i == gate) {
+			reqs[i].who = g.name()
+		}
 		_ = lane.send(&reqs[i]) // a release is always taken
 	}
 }
@@ -57,15 +61,15 @@ func (g *grant) endAll(cause error) *Lease {
 //
 // Source: ALGORITHM section 5 ("returns when q nodes confirmed").
 func (g *grant) awaitRelease() error {
-	g.timer.Reset(g.timeout()) // it is idle since the attempt
-	defer g.timer.Stop()
+	timer := g.pool.timers.start(g.timeout())
+	defer g.pool.timers.stop(timer)
 	for timeUp := false; ; {
 		if err, decided := g.releaseVerdict(timeUp); decided {
 			return err
 		}
 		select {
 		case <-g.signal:
-		case <-g.timer.C:
+		case <-timer.C:
 			timeUp = true
 		}
 	}

@@ -135,10 +135,11 @@ func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
 	return []func(){func() { g.pool.keeper.update(g) }}
 }
 
-// extend makes one round for a caller, and waits for its verdict, or for the end of the
-// lease, which over tells.
-func (g *grant) extend(ctx context.Context, over <-chan struct{}) error {
-	rd, err := g.beginExtend()
+// extend makes one round for a holder, and waits for its verdict, or for the end of the
+// lease.
+func (g *grant) extend(ctx context.Context, le *Lease) error {
+	over := le.Context().Done()
+	rd, err := g.beginExtend(le)
 	if err != nil {
 		return err
 	}
@@ -158,18 +159,18 @@ func (g *grant) extend(ctx context.Context, over <-chan struct{}) error {
 	switch {
 	case rd.verdict == reached:
 		return nil
-	case g.cause != nil:
-		return notHeld("extend", g.resource, g.cause)
+	case le.over != nil:
+		return notHeld("extend", g.resource, le.over)
 	}
 	return g.roundErrorLocked(rd, reasons...)
 }
 
-func (g *grant) beginExtend() (rd *round, err error) {
+func (g *grant) beginExtend(le *Lease) (rd *round, err error) {
 	g.mu.Lock()
 	now := g.pool.now()
 	after := g.expireLocked(now)
-	if g.cause != nil {
-		err = notHeld("extend", g.resource, g.cause)
+	if le.over != nil {
+		err = notHeld("extend", g.resource, le.over)
 	} else {
 		rd = g.startRoundLocked(now)
 		rd.done = make(chan struct{})
@@ -276,6 +277,7 @@ func (g *grant) endLocked(cause error, now instant) (after []func()) {
 	}
 	if errors.Is(cause, ErrLost) {
 		g.pool.events.lost(g, cause)
+		after = append(after, func() { g.pool.turns.freed(g) })
 	}
 	for _, h := range g.handles {
 		if end := h.overLocked(cause); end != nil {

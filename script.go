@@ -10,7 +10,7 @@ import (
 )
 
 // op is one of the four messages of the algorithm. Its value is the number of its
-// function in lua/run.lua.
+// function in lua/run.lua, but for the two of them that say more to the gate.
 type op int
 
 const (
@@ -18,6 +18,11 @@ const (
 	opRaise
 	opExtend
 	opRelease
+)
+
+const (
+	opAcquireAtGate op = 5
+	opReleaseAtGate op = 6
 )
 
 func (o op) String() string {
@@ -29,6 +34,8 @@ var (
 	beginLua string
 	//go:embed lua/guard.lua
 	guardLua string
+	//go:embed lua/queue.lua
+	queueLua string
 	//go:embed lua/acquire.lua
 	acquireLua string
 	//go:embed lua/raise.lua
@@ -43,7 +50,7 @@ var (
 	markerLua string
 
 	// script is the one script that carries the four messages.
-	script = strings.Join([]string{beginLua, guardLua, acquireLua, raiseLua, extendLua, releaseLua, runLua}, "\n")
+	script = strings.Join([]string{beginLua, guardLua, queueLua, acquireLua, raiseLua, extendLua, releaseLua, runLua}, "\n")
 
 	// markerScript is about the node itself, and rarely needed: see marker.go.
 	markerScript = strings.Join([]string{beginLua, guardLua, markerLua}, "\n")
@@ -67,6 +74,7 @@ const (
 	codeLate    code = 5
 	codeStale   code = 6
 	codeBadType code = 7
+	codeQueued  code = 8
 
 	codeRaised code = 10
 	codeUnheld code = 11
@@ -171,6 +179,8 @@ func (r reply) refusal(key, counterKey string) error {
 		return nil
 	case codeBusy, codeTaken:
 		return errHeldByOther
+	case codeQueued:
+		return errQueued
 	case codePlanted, codeKeptVoteless, codeFilledVoteless:
 		if r.extra > 0 {
 			return quarantined(time.Duration(r.extra) * time.Millisecond)

@@ -32,7 +32,8 @@ type node struct {
 	*redis.Client
 	key, counterKey string
 	seen            map[op]map[code]bool // by each script
-	pinned          bool                 // TIME shows theTime
+	pinned          bool                 // TIME shows theTime,
+	later           int64                // and so many ms more
 	micros          int64                // the node's time, as the last script told it
 	left            time.Duration        // without a vote, as the last script told it
 
@@ -57,25 +58,41 @@ func (n node) fresh(t *testing.T) *node {
 }
 
 // pinTime goes in front of a script for which the node's clock stands still.
-var pinTime = fmt.Sprintf(`local real = redis
+const pinTime = `local real = redis
 local redis = {pcall = real.pcall, call = function(name, ...)
-  if name == 'TIME' then return {'%d', '0'} end
+  if name == 'TIME' then return {'%d', '%d'} end
   return real.call(name, ...)
 end}
-`, theTime/second)
+`
 
 func (n *node) send(t *testing.T, o op, args ...any) reply {
 	t.Helper()
+	return n.parse(t, o, n.eval(t, n, o, args...))
+}
+
+// eval sends a request, perhaps as part of a transaction.
+func (n *node) eval(t *testing.T, via redis.Scripter, o op, args ...any) *redis.Cmd {
 	source := script
 	if n.pinned {
-		source = pinTime + source
+		source = fmt.Sprintf(pinTime, theTime/second+n.later/1000, n.later%1000*1000) + source
 	}
 	run := ""
 	if n.guarded {
 		run = n.run
 	}
 	args = append([]any{10 * hour, fenceBlock, run, n.longest, "1.02", n.trusted, int(o)}, args...)
-	values, err := n.Eval(t.Context(), source, []string{n.markerKey(), n.key, n.counterKey}, args...).Slice()
+	return via.Eval(t.Context(), source, []string{n.markerKey(), n.key, n.counterKey}, args...)
+}
+
+func (n *node) parse(t *testing.T, o op, cmd *redis.Cmd) reply {
+	t.Helper()
+	switch o {
+	case opAcquireAtGate:
+		o = opAcquire
+	case opReleaseAtGate:
+		o = opRelease
+	}
+	values, err := cmd.Slice()
 	if err != nil {
 		return reply{err: err}
 	}
@@ -181,6 +198,7 @@ func TestScripts(t *testing.T) {
 		"release": testRelease,
 		"foreign": testForeign,
 		"guard":   testGuard,
+		"gate":    testGate,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, &base) })
 	}
@@ -875,7 +893,7 @@ func codesOfGo(t *testing.T) []code {
 
 // codesOfBody is the codes that a Lua file can reply.
 func codesOfBody(source string) []code {
-	return codesIn(source, `\breturn (\d+),`)
+	return codesIn(source, `\breturn (\d+)\b`)
 }
 
 // codesOfHead is the codes that the comment at the top of a Lua file lists.
@@ -922,6 +940,9 @@ func TestScriptHeads(t *testing.T) {
 				last = max(last, i)
 			}
 			r := &request{op: o, grant: &grant{}}
+			if o == opAcquire || o == opRelease {
+				r.who = nobody // at the gate they take one more
+			}
 			if got := len(r.appendArgs(nil)); got != 1+last {
 				t.Errorf("%d arguments are sent, it has %d", got, 1+last)
 			}

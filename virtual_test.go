@@ -1127,8 +1127,10 @@ func TestVirtualWaiting(t *testing.T) {
 			if err != nil {
 				t.Fatalf("Lock: got %v, want a lease", err)
 			}
-			if got := time.Since(start); got < time.Second || got > time.Second+longestPause {
-				t.Errorf("Lock: got it after %v, want from 1s to %v", got, time.Second+longestPause)
+			// One who waits for a call asks again when what is in the way ends, by a fifth.
+			const latest = 1201200 * time.Microsecond
+			if got := time.Since(start); got < time.Second || got > latest {
+				t.Errorf("Lock: got it after %v, want from 1s to %v", got, latest)
 			}
 			if held.Validity() > 0 {
 				t.Errorf("validity of the holder before: got %v, want none", held.Validity())

@@ -7,12 +7,15 @@ import (
 	"time"
 )
 
-// This file is about waiting for a resource that somebody else has: in line with
-// the other callers of this process, and then, at the head of it, for the nodes.
+// This file is about the callers of one process that want the same resource. They stand
+// in line: the head alone asks the nodes, and only while the process does not have the
+// resource. First come, first served.
 
 const (
 	firstDelay = 2 * time.Millisecond   // largest pause before the second attempt
 	maxDelay   = 100 * time.Millisecond // largest pause between attempts
+	queueDelay = time.Second            // largest pause of one who has been promised a call
+	askAllOnce = 700 * time.Millisecond // in so long by one who keeps asking the gate
 )
 
 // retryDelay is how long to pause after the given number of failed attempts: a
@@ -25,99 +28,299 @@ func retryDelay(failed int) time.Duration {
 	return rand.N(limit) + time.Microsecond
 }
 
-// turns lines up the callers of this process that want the same resource: only the
-// head of a line asks the nodes. First come, first served.
-type turns struct {
-	mu    sync.Mutex
-	lines map[string]*line // guarded by mu; those that are not empty
+// patience is how long to wait for the call of a gate which said that what is in the way
+// has so much time left (negative: it does not end). Messages get lost, and holders die.
+//
+// Source: ALGORITHM section 10.
+func patience(left time.Duration) time.Duration {
+	d := queueDelay
+	if left >= 0 {
+		d = min(left+time.Millisecond, queueDelay)
+	}
+	return d*4/5 + rand.N(d*2/5+1)
 }
 
-// line is the callers that want one resource. The turns' mutex guards it.
+// turns are the lines of a Locker.
+type turns struct {
+	mu     sync.Mutex
+	lines  map[string]*line // guarded by mu; those with a holder or a caller
+	crowds crowds           // guarded by mu
+}
+
+// line is what a process does with one resource. The turns' mutex guards it.
 type line struct {
 	resource    string
-	first, rear *caller       // the first is the head
-	poked       chan struct{} // holds one token: the resource was released in this process
-	verdict     *QuorumError  // what the head's last attempt ended with
+	holder      *grant  // that has it for this process, if one has
+	first, rear *caller // those who want it; the first is the head
+
+	// Of the head's attempts. The next head goes on from there: the place in the gate's
+	// queue is the process's.
+	verdict  *QuorumError // what the last one ended with
+	failed   int
+	askAt    time.Time // when to make the next one
+	allUntil time.Time // until then the gate is asked first
+	called   bool      // the gate has called since the last one began
+	released bool      // the process has just had the resource
+	queuedAt int       // the node in whose queue the process is; -1 for none
+
+	lone caller // room for the one who began the line: most lines see no other
 }
 
 // caller is a place in a line.
 type caller struct {
 	line        *line
 	ahead, next *caller
-	turn        chan struct{} // closed when the caller gets to the head
+	ctx         context.Context
+	config      lockConfig
+	began       time.Time
+	wake        chan struct{} // holds one token: look again; nil until the caller has waited
+	idle        bool          // makes no attempt just now
+	behind      bool          // has waited for another caller's lease
+	lease       *Lease        // was handed over, and the caller has left the line
 }
 
-// atHead is the turn of a caller that need not wait for it.
-var atHead = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+// advice is what a caller is to do next: take a lease that it was handed, make an attempt,
+// or wait until it is woken, for a time at the most if that is not 0.
+type advice struct {
+	lease *Lease
+	ask   bool
+	how   approach
+	wake  <-chan struct{}
+	wait  time.Duration
+}
 
-// join puts a caller at the end of the line for resource.
-func (t *turns) join(resource string) *caller {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.lines == nil {
-		t.lines = make(map[string]*line)
-	}
+// lineLocked is the line of a resource, which begins here if there is none.
+func (t *turns) lineLocked(resource string) *line {
 	l := t.lines[resource]
 	if l == nil {
-		c := &caller{line: &line{resource: resource}, turn: atHead}
-		c.line.first, c.line.rear = c, c
-		t.lines[resource] = c.line
-		return c
+		if t.lines == nil {
+			t.lines = make(map[string]*line)
+		}
+		l = &line{resource: resource, queuedAt: -1}
+		t.lines[resource] = l
 	}
-	c := &caller{line: l, ahead: l.rear, turn: make(chan struct{})}
-	l.rear.next, l.rear = c, c
+	return l
+}
+
+// tidyLocked forgets a line that nobody is in.
+func (t *turns) tidyLocked(l *line) {
+	if l.first == nil && l.holder == nil {
+		delete(t.lines, l.resource)
+	}
+}
+
+// join puts a caller at the end of the line for resource.
+func (t *turns) join(ctx context.Context, resource string, lc lockConfig, began time.Time) *caller {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.lineLocked(resource)
+	c := &l.lone
+	if c.line != nil {
+		c = new(caller)
+	}
+	*c = caller{line: l, ahead: l.rear, ctx: ctx, config: lc, began: began}
+	if l.rear == nil {
+		l.first = c
+	} else {
+		l.rear.next = c
+	}
+	l.rear = c
 	return c
 }
 
-// leave takes a caller out of its line, wherever it stands, and passes the turn on.
-func (t *turns) leave(c *caller) {
+// look tells a caller what to do.
+func (t *turns) look(c *caller) advice {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	l, now := c.line, time.Now()
+	c.idle = true
+	switch {
+	case c.lease != nil:
+		return advice{lease: c.lease}
+	case l.first != c || l.holder != nil:
+		c.behind = c.behind || l.holder != nil
+		return c.pause(0)
+	case now.Before(l.askAt) && !l.called:
+		return c.pause(l.askAt.Sub(now))
+	}
+	c.idle = false
+	return advice{ask: true, how: t.approachLocked(l, now)}
+}
+
+// pause has the caller wait.
+func (c *caller) pause(d time.Duration) advice {
+	if c.wake == nil {
+		c.wake = make(chan struct{}, 1)
+	}
+	return advice{wake: c.wake, wait: d}
+}
+
+// approachLocked is how the head of a line makes its next attempt.
+//
+// Source: ALGORITHM section 10.
+func (t *turns) approachLocked(l *line, now time.Time) approach {
+	how := approach{waits: true, patient: t.crowds.known(l.resource, now)}
+	switch {
+	case l.called: // nobody else is let in now
+		how.patient, l.called = false, false
+	case l.failed == 0 && (how.patient || l.released): // or it would overtake the one who is called now
+		how.gateFirst = true
+		l.allUntil = now.Add(askAllOnce)
+	case l.failed > 0 && l.verdict.gate.heard && now.Before(l.allUntil):
+		how.gateFirst = true
+	default:
+		l.allUntil = now.Add(askAllOnce)
+	}
+	return how
+}
+
+// failed notes how an attempt of the head ended, and that the next one is due after d or
+// when the gate calls.
+func (t *turns) failed(c *caller, verdict *QuorumError, d func(failed int) time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l, now := c.line, time.Now()
+	l.verdict = verdict
+	l.failed++
+	wait := d(l.failed)
+	if n := verdict.gate; n.queued {
+		l.allUntil = now // in case the queue is not as it should be
+		wait = max(wait, patience(n.left))
+	}
+	l.askAt = now.Add(wait)
+}
+
+// heard takes what a gate said to an attempt that failed.
+func (t *turns) heard(resource string, n gateWord, ttl time.Duration) {
+	if !n.heard {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.crowds.note(resource, n.others, ttl)
+	if l := t.lines[resource]; l != nil && n.queued {
+		l.queuedAt = n.gate
+	}
+}
+
+// crowded reports whether other processes are known to wait for a resource.
+func (t *turns) crowded(resource string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.crowds.known(resource, time.Now())
+}
+
+// call tells the head of a line that the gate says it is its turn. It may come before the
+// answer that it would have to wait.
+func (t *turns) call(resource string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l := t.lines[resource]; l != nil && l.first != nil && l.holder == nil {
+		l.called = true
+		l.first.poke()
+	}
+}
+
+// held notes that this process has the resource. The caller that got it, if there is one,
+// leaves the line. If the process is in a queue where the grant's release will not take it
+// out, that is the result.
+func (t *turns) held(g *grant, c *caller) (queuedAt int) {
+	g.mu.Lock()
+	word := g.word
+	g.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if word.heard {
+		t.crowds.note(g.resource, word.others, g.ttl)
+	}
+	l := t.lineLocked(g.resource)
+	if c != nil {
+		t.removeLocked(c)
+	}
+	l.holder = g
+	l.verdict, l.failed, l.askAt, l.called, l.released = nil, 0, time.Time{}, false, false
+	queuedAt, l.queuedAt = l.queuedAt, -1
+	if queuedAt == g.gate {
+		return -1
+	}
+	return queuedAt
+}
+
+// freed notes that a grant does not have the resource any more: its keys are about to
+// be dropped, or it was lost.
+func (t *turns) freed(g *grant) {
+	g.mu.Lock()
+	others := g.word.others // the gate's answer may have come after the verdict
+	g.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if others {
+		t.crowds.note(g.resource, true, g.ttl)
+	}
+	l := t.lines[g.resource]
+	if l == nil {
+		return
+	}
+	if l.holder == g {
+		l.holder, l.released = nil, true
+	}
+	if l.holder == nil && l.first != nil {
+		l.askAt = time.Time{}
+		l.first.poke()
+	}
+	t.tidyLocked(l)
+}
+
+// leave takes a caller out of its line, wherever it stands. If it was handed a lease in the
+// same moment that is the result: somebody has to give it back. If it was the last, and the
+// process is in a queue, that is the other.
+func (t *turns) leave(c *caller) (lease *Lease, queuedAt int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c.lease != nil {
+		return c.lease, -1
+	}
+	l := c.line
+	t.removeLocked(c)
+	queuedAt = -1
+	if l.first == nil {
+		queuedAt, l.queuedAt = l.queuedAt, -1
+	}
+	t.tidyLocked(l)
+	return nil, queuedAt
+}
+
+// removeLocked takes a caller out of its line, and has a new head look.
+func (t *turns) removeLocked(c *caller) {
 	l := c.line
 	if c.next != nil {
 		c.next.ahead = c.ahead
 	} else {
 		l.rear = c.ahead
 	}
-	switch {
-	case c.ahead != nil:
+	if c.ahead != nil {
 		c.ahead.next = c.next
-	case c.next != nil:
-		l.first = c.next
-		close(l.first.turn)
+		return
+	}
+	l.first = c.next
+	if l.first != nil {
+		l.first.poke()
+	}
+}
+
+func (c *caller) poke() {
+	select {
+	case c.wake <- struct{}{}:
 	default:
-		delete(t.lines, l.resource)
 	}
 }
 
-// poke tells the head of the line, if there is one, that the resource was released
-// in this process: it need not sit out its pause.
-func (t *turns) poke(resource string) {
+// last is the verdict of the last attempt by the head of the caller's line; and if there
+// was none since, whether the caller has waited for a lease of this process.
+func (t *turns) last(c *caller) (verdict *QuorumError, behind bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l := t.lines[resource]; l != nil && l.poked != nil {
-		select {
-		case l.poked <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// failed notes the verdict of an attempt by the head, which is about to pause.
-func (t *turns) failed(c *caller, verdict *QuorumError) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	c.line.verdict = verdict
-	if c.line.poked == nil {
-		c.line.poked = make(chan struct{}, 1)
-	}
-}
-
-// last is the verdict of the last attempt by the head of the caller's line.
-func (t *turns) last(c *caller) *QuorumError {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return c.line.verdict
+	return c.line.verdict, c.line.verdict == nil && c.behind
 }
 
 // until blocks until ready is closed or has a token, or d is over (never, if it is

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -10,15 +11,13 @@ import (
 	"time"
 )
 
-// atHeadNow reports whether it is the caller's turn.
-func (c *caller) atHeadNow() bool {
-	select {
-	case <-c.turn:
-		return true
-	default:
-		return false
-	}
+// stand puts a caller at the end of the line for a resource.
+func (t *turns) stand(resource string) *caller {
+	return t.join(context.Background(), resource, lockConfig{}, time.Now())
 }
+
+// atHeadNow reports whether it is the caller's turn.
+func (c *caller) atHeadNow() bool { return c.line.first == c }
 
 // wantTurn checks that the callers stand in this order, with the first at the head
 // and none else, whichever way the line is followed.
@@ -49,7 +48,7 @@ func wantTurn(t *testing.T, callers ...*caller) {
 func joinAll(turns *turns, resource string, n int) []*caller {
 	callers := make([]*caller, n)
 	for i := range callers {
-		callers[i] = turns.join(resource)
+		callers[i] = turns.stand(resource)
 	}
 	return callers
 }
@@ -79,7 +78,7 @@ func TestTurns(t *testing.T) {
 			if at > 0 && gone.atHeadNow() {
 				t.Error("the one who left got a turn")
 			}
-			late := turns.join("r")
+			late := turns.stand("r")
 			wantTurn(t, append(line, late)...)
 		})
 	}
@@ -89,7 +88,7 @@ func TestTurns(t *testing.T) {
 		turns.leave(line[1])
 		turns.leave(line[2])
 		wantTurn(t, line[0])
-		wantTurn(t, line[0], turns.join("r"))
+		wantTurn(t, line[0], turns.stand("r"))
 	})
 	t.Run("another resource has a line of its own", func(t *testing.T) {
 		var turns turns
@@ -100,8 +99,8 @@ func TestTurns(t *testing.T) {
 	})
 	t.Run("who comes when the line has emptied is at the head", func(t *testing.T) {
 		var turns turns
-		turns.leave(turns.join("r"))
-		wantTurn(t, turns.join("r"))
+		turns.leave(turns.stand("r"))
+		wantTurn(t, turns.stand("r"))
 	})
 }
 
@@ -116,7 +115,7 @@ func TestTurnsAgainstPlainLists(t *testing.T) {
 			list := lists[resource]
 			switch {
 			case len(list) == 0 || rng.IntN(2) == 0:
-				list = append(list, turns.join(resource))
+				list = append(list, turns.stand(resource))
 			default:
 				i := rng.IntN(len(list))
 				turns.leave(list[i])
@@ -135,96 +134,468 @@ func TestTurnsAgainstPlainLists(t *testing.T) {
 	}
 }
 
-// A release in this process wakes the head that pauses, and nobody else.
-//
-// Source: ALGORITHM section 10.
-func TestPoke(t *testing.T) {
-	const pause = time.Minute
-	synctest.Test(t, func(t *testing.T) {
-		var turns turns
-		turns.poke("r") // nobody is there
-		line := joinAll(&turns, "r", 3)
-		turns.poke("r") // nobody pauses
-
-		var woken []int
-		done := make(chan struct{})
-		for i, c := range line {
-			go func() {
-				defer func() { done <- struct{}{} }()
-				if err := until(t.Context(), nil, c.turn, 0); err != nil {
-					t.Error(err)
-				}
-				turns.failed(c, &QuorumError{Op: "lock"})
-				start := time.Now()
-				if err := until(t.Context(), nil, c.line.poked, pause); err != nil {
-					t.Error(err)
-				}
-				if time.Since(start) < pause {
-					woken = append(woken, i)
-				}
-			}()
-		}
-		synctest.Wait()
-		turns.poke("another")
-		synctest.Wait()
-		if len(woken) != 0 {
-			t.Fatalf("callers %v were woken by another resource", woken)
-		}
-		turns.poke("r")
-		turns.poke("r") // one token is enough
-		<-done
-		if !slices.Equal(woken, []int{0}) {
-			t.Fatalf("got %v woken, want the head alone", woken)
-		}
-		turns.leave(line[0])
-		synctest.Wait() // the second goes to the nodes, is told of the second poke, or pauses
-
-		turns.leave(line[1])
-		turns.leave(line[2])
-		<-done
-		<-done
-		if len(turns.lines) != 0 {
-			t.Errorf("%d lines are left", len(turns.lines))
-		}
-		turns.poke("r") // nobody is there any more
-	})
-}
-
-// A poke while the head asks the nodes is kept for its next pause.
-func TestPokeIsKept(t *testing.T) {
-	var turns turns
-	head := turns.join("r")
-	turns.failed(head, &QuorumError{})
-	turns.poke("r")
-	turns.poke("r")
-	for want := 1; want >= 0; want-- {
-		if got := len(head.line.poked); got != want {
-			t.Fatalf("got %d tokens, want %d", got, want)
-		}
-		if want == 1 {
-			<-head.line.poked
-		}
-	}
-}
-
 // What the head's last attempt ended with is there for all who stand in its line.
 func TestLastVerdict(t *testing.T) {
 	var turns turns
+	last := func(c *caller) *QuorumError { v, _ := turns.last(c); return v }
+	fail := func(c *caller, v *QuorumError) { turns.failed(c, v, retryDelay) }
 	line := joinAll(&turns, "r", 2)
-	if got := turns.last(line[1]); got != nil {
+	if got := last(line[1]); got != nil {
 		t.Errorf("before an attempt: got %v, want none", got)
 	}
 	first, second := &QuorumError{Op: "first"}, &QuorumError{Op: "second"}
-	turns.failed(line[0], first)
-	turns.failed(line[0], second)
+	fail(line[0], first)
+	fail(line[0], second)
 	turns.leave(line[0])
-	if got := turns.last(line[1]); got != second {
+	if got := last(line[1]); got != second {
 		t.Errorf("got %v, want the last one", got)
 	}
 	turns.leave(line[1])
-	if got := turns.last(turns.join("r")); got != nil {
+	if got := last(turns.stand("r")); got != nil {
 		t.Errorf("in a new line: got %v, want none", got)
 	}
+}
+
+// told reports whether a caller has been told to look again, which it then does.
+func (c *caller) told() bool {
+	select {
+	case <-c.wake:
+		return true
+	default:
+		return false
+	}
+}
+
+// wantAdvice checks what a caller is told to do.
+func wantAdvice(t *testing.T, what string, got, want advice) {
+	t.Helper()
+	if waits := got.wake != nil; waits == (got.ask || got.lease != nil) {
+		t.Errorf("%s: got %+v, want something to wait for if there is nothing to do", what, got)
+	}
+	got.wake = nil
+	if got != want {
+		t.Errorf("%s: got %+v, want %+v", what, got, want)
+	}
+}
+
+var (
+	park     = advice{}
+	askAll   = advice{ask: true, how: approach{waits: true}}
+	askFirst = advice{ask: true, how: approach{waits: true, gateFirst: true}}
+	answer   = askAll // to a call
+)
+
+func pause(d time.Duration) func(int) time.Duration {
+	return func(int) time.Duration { return d }
+}
+
+// refusedBy is the verdict of an attempt that a gate has refused.
+func refusedBy(gate int, queued bool, left time.Duration) *QuorumError {
+	return &QuorumError{gate: gateWord{heard: true, refused: true, queued: queued, left: left, gate: gate}}
+}
+
+// The head of a line alone asks the nodes, and only while its process does not have the
+// resource.
+//
+// Source: ALGORITHM section 10, "only its head goes to the network".
+func TestHeadAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turns turns
+		line := joinAll(&turns, "r", 3)
+		wantAdvice(t, "the head", turns.look(line[0]), askAll)
+		wantAdvice(t, "the second", turns.look(line[1]), park)
+		turns.failed(line[0], &QuorumError{}, pause(50*time.Millisecond))
+		wantAdvice(t, "the head after a failure", turns.look(line[0]), advice{wait: 50 * time.Millisecond})
+		time.Sleep(20 * time.Millisecond)
+		wantAdvice(t, "the head a little later", turns.look(line[0]), advice{wait: 30 * time.Millisecond})
+		time.Sleep(30 * time.Millisecond)
+		wantAdvice(t, "the head when it is time", turns.look(line[0]), askAll)
+		turns.look(line[2])
+
+		// The next one goes on from there.
+		turns.failed(line[0], &QuorumError{}, pause(50*time.Millisecond))
+		turns.leave(line[0])
+		if !line[1].told() || line[2].told() {
+			t.Error("when the head has left: want the second told, and none else")
+		}
+		wantAdvice(t, "the second, at the head", turns.look(line[1]), advice{wait: 50 * time.Millisecond})
+		time.Sleep(50 * time.Millisecond)
+		wantAdvice(t, "the second when it is time", turns.look(line[1]), askAll)
+
+		// It gets the resource. The third has to wait for that.
+		g := &grant{resource: "r"}
+		turns.held(g, line[1])
+		wantAdvice(t, "the third", turns.look(line[2]), park)
+		if _, ours := turns.last(line[2]); !ours {
+			t.Error("the third: got that somebody else has the resource, want this process")
+		}
+		for line[2].told() {
+			wantAdvice(t, "the third, told to look", turns.look(line[2]), park)
+		}
+		time.Sleep(time.Hour)
+		wantAdvice(t, "the third, an hour later", turns.look(line[2]), park)
+		turns.freed(g)
+		if !line[2].told() {
+			t.Error("when the resource is free: got the third not told, want it told")
+		}
+		// Others may have been called: it must not overtake them.
+		wantAdvice(t, "the third, at the head", turns.look(line[2]), askFirst)
+		turns.leave(line[2])
+		if len(turns.lines) != 0 {
+			t.Errorf("%d lines are left", len(turns.lines))
+		}
+	})
+}
+
+// A resource that is free again is asked for at once, however long the pause was to be.
+func TestFreedEndsThePause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turns turns
+		g := &grant{resource: "r"}
+		c := turns.stand("r")
+		turns.failed(c, &QuorumError{}, pause(time.Minute))
+		turns.held(g, nil) // by TryLock
+		wantAdvice(t, "while the process has it", turns.look(c), park)
+		turns.freed(g)
+		wantAdvice(t, "when it has not", turns.look(c), askFirst)
+
+		// Also if an attempt has failed meanwhile.
+		turns.held(g, nil)
+		turns.failed(c, &QuorumError{}, pause(time.Minute))
+		turns.freed(g)
+		wantAdvice(t, "after another attempt", turns.look(c), askAll)
+	})
+}
+
+// A promise to be called makes the pause long, but no longer than what is in the way.
+//
+// Source: ALGORITHM section 10, "A waiter re-asks after".
+func TestPatience(t *testing.T) {
+	for left, want := range map[time.Duration]time.Duration{
+		-time.Millisecond:      time.Second, // without an end
+		0:                      time.Millisecond,
+		200 * time.Millisecond: 201 * time.Millisecond,
+		time.Second:            time.Second,
+		time.Hour:              time.Second,
+	} {
+		least, most := time.Duration(1<<62), time.Duration(0)
+		for range 500 {
+			d := patience(left)
+			least, most = min(least, d), max(most, d)
+		}
+		if least < want*4/5 || most > want*6/5+1 {
+			t.Errorf("with %v left: got from %v to %v, want %v by a fifth", left, least, most, want)
+		}
+		if least > want || most < want {
+			t.Errorf("with %v left: got from %v to %v, want it spread about %v", left, least, most, want)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var turns turns
+		c := turns.stand("r")
+		turns.failed(c, refusedBy(0, true, time.Hour), pause(time.Millisecond))
+		if got := turns.look(c); got.ask || got.wait < 800*time.Millisecond || got.wait > 1200*time.Millisecond {
+			t.Errorf("in the queue: got %+v, want about a second", got)
+		}
+		turns.failed(c, refusedBy(0, false, time.Hour), pause(time.Millisecond))
+		wantAdvice(t, "not in the queue", turns.look(c), advice{wait: time.Millisecond})
+		turns.failed(c, refusedBy(0, true, time.Millisecond), pause(5*time.Second)) // as with nodes in quarantine
+		wantAdvice(t, "in the queue, with a reason to wait longer", turns.look(c), advice{wait: 5 * time.Second})
+	})
+}
+
+// A gate's call ends the pause of the head, is kept for it while an attempt is under way,
+// and is for whoever is the head.
+//
+// Source: ALGORITHM section 10, "A wake can come before the BUSY it answers".
+func TestCall(t *testing.T) {
+	soon := pause(time.Minute)
+	t.Run("for nobody", func(t *testing.T) {
+		var turns turns
+		turns.call("r")
+		if len(turns.lines) != 0 {
+			t.Errorf("lines: got %d, want none", len(turns.lines))
+		}
+		g := &grant{resource: "r"}
+		turns.held(g, nil)
+		turns.call("r")
+		c := turns.stand("r")
+		wantAdvice(t, "a caller", turns.look(c), park)
+		turns.call("r")
+		turns.call("other")
+		if c.told() {
+			t.Error("where the process has the resource: got a caller told, want it to wait")
+		}
+		turns.freed(g)
+		wantAdvice(t, "the head", turns.look(c), askFirst)
+	})
+	t.Run("while the head pauses", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var turns turns
+			line := joinAll(&turns, "r", 2)
+			turns.look(line[1])
+			turns.failed(line[0], refusedBy(0, true, -1), soon)
+			turns.look(line[0])
+			turns.call("r")
+			turns.call("r")
+			if !line[0].told() || line[0].told() || line[1].told() {
+				t.Error("want the head told, once, and none else")
+			}
+			wantAdvice(t, "the head", turns.look(line[0]), answer)
+			turns.failed(line[0], refusedBy(0, true, -1), soon)
+			if got := turns.look(line[0]); got.ask || got.wait == 0 {
+				t.Errorf("the head after it: got %+v, want a pause", got)
+			}
+		})
+	})
+	t.Run("while an attempt is under way", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var turns turns
+			c := turns.stand("r")
+			wantAdvice(t, "the head", turns.look(c), askAll)
+			turns.call("r")
+			turns.failed(c, refusedBy(0, true, -1), soon)
+			wantAdvice(t, "the head after it", turns.look(c), answer)
+		})
+	})
+	t.Run("and the head leaves", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var turns turns
+			line := joinAll(&turns, "r", 2)
+			turns.failed(line[0], refusedBy(3, true, -1), soon)
+			turns.heard("r", refusedBy(3, true, -1).gate, time.Second)
+			turns.call("r")
+			if _, queuedAt := turns.leave(line[0]); queuedAt != -1 {
+				t.Errorf("got that the process leaves the queue of node %d, want it to stay", queuedAt)
+			}
+			wantAdvice(t, "the next", turns.look(line[1]), answer)
+			turns.call("r")
+			if _, queuedAt := turns.leave(line[1]); queuedAt != 3 {
+				t.Errorf("when the last has left: got %d, want the queue of node 3 left", queuedAt)
+			}
+			wantAdvice(t, "one who comes later", turns.look(turns.stand("r")), askAll)
+		})
+	})
+	t.Run("and the process gets the resource without it", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var turns turns
+			line := joinAll(&turns, "r", 2)
+			turns.look(line[0])
+			turns.call("r")
+			g := &grant{resource: "r"}
+			turns.held(g, line[0])
+			turns.freed(g)
+			turns.failed(line[1], &QuorumError{}, soon)
+			wantAdvice(t, "the next, after a failure", turns.look(line[1]), advice{wait: time.Minute})
+		})
+	})
+}
+
+// An attempt asks all nodes at once, but the gate first where others are known to wait, or
+// where it has just refused; and in between all at once again, in case the gate is wrong.
+//
+// Source: ALGORITHM section 10, "Free lock" and "Contended".
+func TestApproach(t *testing.T) {
+	now := pause(0)
+	t.Run("one who keeps asking", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var turns turns
+			c := turns.stand("r")
+			for round := range 3 {
+				wantAdvice(t, "at first, and after a time", turns.look(c), askAll)
+				turns.failed(c, refusedBy(0, false, -1), now)
+				for range 7 {
+					wantAdvice(t, "refused", turns.look(c), askFirst)
+					turns.failed(c, refusedBy(0, false, -1), now)
+					time.Sleep(99 * time.Millisecond)
+				}
+				wantAdvice(t, "refused for long", turns.look(c), askFirst)
+				turns.failed(c, refusedBy(0, false, -1), now)
+				time.Sleep(askAllOnce - 7*99*time.Millisecond)
+				if round == 0 && askAllOnce != 700*time.Millisecond {
+					t.Errorf("askAllOnce: got %v, want 700ms", askAllOnce)
+				}
+			}
+		})
+	})
+	t.Run("one who has not heard of the gate", func(t *testing.T) {
+		var turns turns
+		c := turns.stand("r")
+		for range 3 {
+			wantAdvice(t, "the head", turns.look(c), askAll)
+			turns.failed(c, &QuorumError{}, now)
+		}
+	})
+	t.Run("one whom the gate has granted, and the others refused", func(t *testing.T) {
+		var turns turns
+		c := turns.stand("r")
+		wantAdvice(t, "at first", turns.look(c), askAll)
+		turns.failed(c, &QuorumError{gate: gateWord{heard: true}}, now)
+		wantAdvice(t, "after it", turns.look(c), askFirst)
+	})
+	t.Run("one who is in the queue", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var turns turns
+			c := turns.stand("r")
+			for range 3 {
+				wantAdvice(t, "the head", turns.look(c), askAll)
+				turns.failed(c, refusedBy(0, true, 200*time.Millisecond), now)
+				time.Sleep(300 * time.Millisecond)
+			}
+			turns.call("r")
+			wantAdvice(t, "called", turns.look(c), answer)
+		})
+	})
+	t.Run("where others wait", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var turns turns
+			turns.heard("r", gateWord{heard: true, others: true}, time.Second)
+			c := turns.stand("r")
+			wait := askFirst
+			wait.how.patient = true
+			wantAdvice(t, "the first attempt", turns.look(c), wait)
+			turns.failed(c, &QuorumError{}, now) // the gate was too slow
+			wait.how.gateFirst = false
+			wantAdvice(t, "the second", turns.look(c), wait)
+			turns.failed(c, refusedBy(0, false, -1), now)
+			wait.how.gateFirst = true
+			wantAdvice(t, "refused", turns.look(c), wait)
+			turns.call("r")
+			wantAdvice(t, "called", turns.look(c), answer) // which is patience enough
+			turns.failed(c, &QuorumError{}, now)
+			time.Sleep(time.Second)
+			wantAdvice(t, "when it is forgotten", turns.look(c), askAll)
+		})
+	})
+}
+
+// What gates say of other processes is kept for a TTL, and not for ever.
+func TestCrowds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turns turns
+		say := func(resource string, n gateWord) { turns.heard(resource, n, time.Second) }
+		want := func(what, resource string, want bool) {
+			t.Helper()
+			if got := turns.crowded(resource); got != want {
+				t.Errorf("%s: got %v, want %v", what, got, want)
+			}
+		}
+		want("nothing was heard", "r", false)
+		say("r", gateWord{others: true})
+		want("a gate that was not heard", "r", false)
+		say("r", gateWord{heard: true, others: true})
+		want("others wait", "r", true)
+		want("others wait for another resource", "s", false)
+		say("r", gateWord{})
+		want("a gate that was not heard since", "r", true)
+		time.Sleep(time.Second - 1)
+		want("nearly a TTL later", "r", true)
+		time.Sleep(time.Nanosecond)
+		want("a TTL later", "r", false)
+		say("r", gateWord{heard: true, others: true})
+		say("r", gateWord{heard: true})
+		want("nobody waits any more", "r", false)
+
+		g := &grant{resource: "r", lockConfig: lockConfig{ttl: time.Second}}
+		for _, others := range []bool{true, false} {
+			g.word = gateWord{heard: true, others: others}
+			turns.held(g, nil)
+			turns.freed(g)
+			want("what the grant was told", "r", others)
+		}
+
+		for round := range 20 {
+			for i := range 1000 {
+				say(fmt.Sprint(round, " ", i), gateWord{heard: true, others: true})
+			}
+			time.Sleep(2 * time.Second)
+		}
+		if got := len(turns.crowds.until); got > 2500 {
+			t.Errorf("resources remembered: got %d of 1000 at a time, want the old ones forgotten", got)
+		}
+	})
+}
+
+// The place in a gate's queue is the process's: it is given up when the last caller
+// leaves, and by the release of a grant that has another gate.
+//
+// Source: ALGORITHM section 10; section 13, I11.
+func TestQueuePlace(t *testing.T) {
+	const gate = 2
+	queued := func(n int) (*turns, []*caller) {
+		turns := new(turns)
+		line := joinAll(turns, "r", n)
+		turns.heard("r", refusedBy(gate, true, -1).gate, time.Second)
+		return turns, line
+	}
+	wantLeft := func(t *testing.T, what string, got, want int) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: got the queue of node %d left, want %d", what, got, want)
+		}
+	}
+	t.Run("callers leave", func(t *testing.T) {
+		turns, line := queued(3)
+		for i, want := range []int{-1, -1, gate} {
+			_, got := turns.leave(line[[]int{1, 0, 2}[i]])
+			wantLeft(t, "leaving", got, want)
+		}
+		_, got := turns.leave(turns.stand("r"))
+		wantLeft(t, "in a new line", got, -1)
+	})
+	t.Run("another gate", func(t *testing.T) {
+		turns, line := queued(1)
+		turns.heard("r", refusedBy(4, true, -1).gate, time.Second)
+		turns.heard("r", refusedBy(4, false, -1).gate, time.Second) // and the place is kept
+		turns.heard("r", gateWord{}, time.Second)
+		_, got := turns.leave(line[0])
+		wantLeft(t, "leaving", got, 4)
+	})
+	for gateOfGrant, want := range map[int]int{gate: -1, gate + 1: gate} {
+		turns, line := queued(2)
+		g := &grant{resource: "r", gate: gateOfGrant}
+		wantLeft(t, "the resource is granted", turns.held(g, line[0]), want)
+		turns.freed(g)
+		_, got := turns.leave(line[1])
+		wantLeft(t, "leaving after it", got, -1)
+	}
+}
+
+// A line is kept for the grant that the process has, or for callers, and for nothing else.
+func TestHeldAndFreed(t *testing.T) {
+	var turns turns
+	wantLines := func(what string, want int) {
+		t.Helper()
+		if got := len(turns.lines); got != want {
+			t.Fatalf("%s: got %d lines, want %d", what, got, want)
+		}
+	}
+	g, other := &grant{resource: "r"}, &grant{resource: "r"}
+	turns.freed(g)
+	wantLines("freed and never held", 0)
+	turns.held(g, nil)
+	wantLines("held", 1)
+	turns.freed(other)
+	wantLines("another one freed", 1)
+	c := turns.stand("r")
+	wantAdvice(t, "a caller", turns.look(c), park)
+	turns.leave(c)
+	wantLines("held, the caller gone", 1)
+	turns.freed(g)
+	turns.freed(g)
+	wantLines("freed", 0)
+
+	// A lease that is lost is still to be noted when the next one is there.
+	c = turns.stand("r")
+	turns.held(g, nil)
+	turns.held(other, c)
+	turns.freed(g)
+	c = turns.stand("r")
+	wantAdvice(t, "with the next lease", turns.look(c), park)
+	turns.freed(other)
+	wantAdvice(t, "without it", turns.look(c), askFirst)
+	turns.leave(c)
+	wantLines("at the end", 0)
 }
 
 // A pause is a random part of a limit that doubles up to a bound.

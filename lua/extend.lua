@@ -16,9 +16,9 @@
 -- counter starts it by its own clock at the next grant.
 --
 -- Source: ALGORITHM sections 6 and 8.
-local function extend(key, counterKey, at, now)
+local function extend(key, counterKey, at)
   local notAfter = tonumber(argv[at + 3])
-  if notAfter > 0 and now > notAfter then return 5, 0, 0 end
+  if notAfter > 0 and time() > notAfter then return 5, 0, 0 end
   if not left then return 6, 0, 0 end
 
   local held = get(key)

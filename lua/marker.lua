@@ -14,8 +14,7 @@
 --
 -- Source: ALGORITHM section 8, "Bootstrap", and section 9, "mark".
 local marker = KEYS[1]
-local time = call('TIME')
-local now = time[1] * 1000000 + time[2]
+local now = time()
 local left = guard(marker, now)
 if not left then return {now, -1, 0, '', '', ''} end
 if argv[7] == 'vouch' then

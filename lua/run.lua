@@ -1,30 +1,35 @@
 -- run.lua: the loop over the requests; see begin.lua.
-local reply, now, unguarded, at, n = {0, 0}, nil, nil, 7, 2
+local reply, guarded, unguarded, at, n = {0, 0}, false, nil, 7, 2
 for i = 2, #KEYS, 2 do
   local number = argv[at]
-  local f, length = release, 4 -- and how much of ARGV the request takes
+  -- The function, how much of ARGV it takes, whether it needs the guard, and whether this
+  -- node is the gate.
+  local f, length, guards, gate = release, 4, false, false
   if number == '1' then
-    f, length = acquire, 5
+    f, length, guards = acquire, 5, true
   elseif number == '2' then
     f = raise
   elseif number == '3' then
-    f, length = extend, 6
+    f, length, guards = extend, 6, true
+  elseif number == '5' then
+    f, length, guards, gate = acquire, 6, true, true
+  elseif number == '6' then
+    length, gate = 5, true
   end
-  if not now and length > 4 then -- the others have no use for the time
-    local time = call('TIME')
-    now = time[1] * 1000000 + time[2]
-    reply[1] = now
+  if guards and not guarded then -- the others have no use for the time
+    guarded = true
+    reply[1] = time()
     if run ~= '' then
-      local ok, ms = pcall(guard, KEYS[1], now)
+      local ok, ms = pcall(guard, KEYS[1], time())
       if ok then left = ms else unguarded = ms end
       reply[2] = ok and ms or 0
     end
   end
   local ok, code, counter, extra
-  if unguarded and length > 4 then -- no vote without the marker
+  if unguarded and guards then -- no vote without the marker
     ok, code = false, unguarded
   else
-    ok, code, counter, extra = pcall(f, KEYS[i], KEYS[i + 1], at, now)
+    ok, code, counter, extra = pcall(f, KEYS[i], KEYS[i + 1], at, gate)
   end
   if not ok then
     code = type(code) == 'table' and code.err or tostring(code)

@@ -1,0 +1,260 @@
+package redlock_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// The tests of this file have many callers fight for one resource, on real masters.
+
+// crowd is callers of some Lockers, and what has become of them.
+type crowd struct {
+	inside, overlaps atomic.Int64
+	last             int64 // fencing token; the holder alone touches it
+	falls            int
+	leases           [][]int // by Locker and caller
+}
+
+// run has callers lock and unlock until the context ends, and at least each so often.
+func (c *crowd) run(ctx context.Context, t *testing.T, lockers []*redlock.Locker, callers, least int) {
+	var ended sync.WaitGroup
+	c.leases = make([][]int, len(lockers))
+	for i, l := range lockers {
+		c.leases[i] = make([]int, callers)
+		for k := range callers {
+			ended.Go(func() {
+				for ctx.Err() == nil || c.leases[i][k] < least {
+					le, err := l.Lock(t.Context(), "r")
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if c.inside.Add(1) != 1 {
+						c.overlaps.Add(1)
+					}
+					if le.Fence() <= c.last {
+						c.falls++
+					}
+					c.last = le.Fence()
+					c.leases[i][k]++
+					c.inside.Add(-1)
+					if err := le.Unlock(t.Context()); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+	}
+	ended.Wait()
+}
+
+// fairness is Jain's index of some shares: 1 if they are equal.
+func fairness(shares []int) float64 {
+	var sum, squares float64
+	for _, n := range shares {
+		sum += float64(n)
+		squares += float64(n) * float64(n)
+	}
+	return sum * sum / (float64(len(shares)) * squares)
+}
+
+func total(shares []int) (sum int) {
+	for _, n := range shares {
+		sum += n
+	}
+	return sum
+}
+
+// Lockers take turns, and so do the callers of each: nobody is left out.
+//
+// Source: ALGORITHM section 10; section 13, I1, I2 and I10.
+func TestCrowdOfLockers(t *testing.T) {
+	c := start(t, 3)
+	lockers := []*redlock.Locker{open(t, c.addrs), open(t, c.addrs), open(t, c.addrs)}
+	for _, l := range lockers {
+		warm(t, l, c)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	var crowd crowd
+	crowd.run(ctx, t, lockers, 20, 1)
+	if crowd.overlaps.Load() != 0 || crowd.falls != 0 {
+		t.Errorf("got %d times two holders and %d tokens that fell, want none", crowd.overlaps.Load(), crowd.falls)
+	}
+	var shares []int
+	for i, callers := range crowd.leases {
+		shares = append(shares, total(callers))
+		if got := fairness(callers); got < 0.9 {
+			t.Errorf("fairness among the callers of Locker %d: got %.2f, want at least 0.9: %v", i, got, callers)
+		}
+	}
+	if got := fairness(shares); got < 0.9 {
+		t.Errorf("fairness among the Lockers: got %.2f, want at least 0.9: %v", got, shares)
+	}
+	t.Logf("leases by Locker: %v", shares)
+	for _, l := range lockers {
+		must(t, l.Close())
+	}
+	c.empty(t, "redlock:r")
+	for i, n := range c.nodes {
+		if got := n.Keys(t.Context(), "redlock:r*").Val(); len(got) > 1 {
+			t.Errorf("keys on node %d: got %q, want the counter alone", i, got)
+		}
+	}
+}
+
+// Any number of callers of one Locker costs no more connections than one, and few messages.
+//
+// Source: ALGORITHM section 10, "Hand-over inside the process".
+func TestCrowdOfOneLocker(t *testing.T) {
+	const callers = 5000
+	c := start(t, 3)
+	l := open(t, c.addrs)
+	warm(t, l, c)
+	calls := func() (n int) {
+		for _, n0 := range c.nodes {
+			for line := range strings.Lines(n0.Info(t.Context(), "commandstats").Val()) {
+				if stat, found := strings.CutPrefix(line, "cmdstat_eval"); found {
+					_, stat, _ = strings.Cut(stat, "calls=")
+					stat, _, _ = strings.Cut(stat, ",")
+					more, err := strconv.Atoi(stat)
+					must(t, err)
+					n += more
+				}
+			}
+		}
+		return n
+	}
+	before := calls()
+	held := lock(t, l, "r")
+	var crowd crowd
+	go func() {
+		time.Sleep(200 * time.Millisecond) // they wait in line
+		for i, n := range c.nodes {
+			if got := len(strings.Split(strings.TrimSpace(n.ClientList(t.Context()).Val()), "\n")); got > 4 {
+				t.Errorf("connections to node %d: got %d, want at most 4, with that of this test", i, got)
+			}
+		}
+		if err := held.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	crowd.run(ended, t, []*redlock.Locker{l}, callers, 1)
+	if crowd.overlaps.Load() != 0 || crowd.falls != 0 {
+		t.Errorf("got %d times two holders and %d tokens that fell, want none", crowd.overlaps.Load(), crowd.falls)
+	}
+	// 5001 leases are 79 grants, each of an acquire and a release on each node.
+	if got := calls() - before; got > 2*3*callers/10 {
+		t.Errorf("calls of the script for %d leases: got %d, want at most %d", callers, got, 2*3*callers/10)
+	}
+	must(t, l.Close())
+	c.empty(t, "redlock:r")
+}
+
+// Two processes take turns. That nobody else is inside is told by a master that has nothing
+// to do with the lock.
+//
+// Source: ALGORITHM section 10; section 13, I1, I2 and I10.
+func TestCrowdOfProcesses(t *testing.T) {
+	if addrs := os.Getenv(childEnv); addrs != "" {
+		beCrowd(t, strings.Split(addrs, ","))
+		return
+	}
+	c := start(t, 3)
+	judge := redistest.Masters(t, 1)[0]
+	var reports [2]*bufio.Scanner
+	for i := range reports {
+		child := exec.Command(os.Args[0], "-test.run=^TestCrowdOfProcesses$", "-test.timeout=1m")
+		child.Env = append(os.Environ(), childEnv+"="+strings.Join(append(slices.Clone(c.addrs), judge.Addr()), ","))
+		out, err := child.StdoutPipe()
+		must(t, err)
+		must(t, child.Start())
+		t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
+		reports[i] = bufio.NewScanner(out)
+	}
+	var shares []int
+	for i, lines := range reports {
+		var leases, least, overlaps, falls int
+		for lines.Scan() {
+			if n, _ := fmt.Sscanf(lines.Text(), "leases %d, least %d, overlaps %d, falls %d", &leases, &least, &overlaps, &falls); n == 4 {
+				break
+			}
+		}
+		shares = append(shares, leases)
+		if leases == 0 || least == 0 || overlaps != 0 || falls != 0 {
+			t.Errorf("process %d: got %d leases, at least %d for each caller, %d times two holders, %d tokens that fell", i, leases, least, overlaps, falls)
+		}
+	}
+	if got := fairness(shares); got < 0.8 {
+		t.Errorf("fairness among the processes: got %.2f, want at least 0.8: %v", got, shares)
+	}
+	t.Logf("leases by process: %v", shares)
+}
+
+// beCrowd is one of the processes.
+func beCrowd(t *testing.T, addrs []string) {
+	judge := redistest.Client(t, addrs[len(addrs)-1])
+	l := open(t, addrs[:len(addrs)-1])
+	must(t, lock(t, l, "warm").Unlock(t.Context()))
+	must(t, judge.Incr(t.Context(), "here").Err())
+	for judge.Get(t.Context(), "here").Val() != "2" { // both begin together
+		time.Sleep(time.Millisecond)
+	}
+	// enter is one command: who is inside, and the largest token so far.
+	enter := redis.NewScript(`local n = redis.call('INCR', 'inside')
+local last = tonumber(redis.call('GETSET', 'fence', ARGV[1]) or 0)
+return {n, last < tonumber(ARGV[1]) and 1 or 0}`)
+	const callers = 10
+	var mu sync.Mutex
+	var overlaps, falls int
+	leases := make([]int, callers)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	var ended sync.WaitGroup
+	for k := range callers {
+		ended.Go(func() {
+			for ctx.Err() == nil || leases[k] == 0 {
+				err := l.Do(t.Context(), "r", func(_ context.Context, le *redlock.Lease) error {
+					got, err := enter.Run(t.Context(), judge, nil, le.Fence()).Int64Slice()
+					if err != nil {
+						return err
+					}
+					mu.Lock()
+					if got[0] != 1 {
+						overlaps++
+					}
+					if got[1] != 1 {
+						falls++
+					}
+					leases[k]++
+					mu.Unlock()
+					return judge.Decr(t.Context(), "inside").Err()
+				})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	ended.Wait()
+	fmt.Printf("leases %d, least %d, overlaps %d, falls %d\n", total(leases), slices.Min(leases), overlaps, falls)
+}

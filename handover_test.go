@@ -1,0 +1,427 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// handing is a Locker that has a resource by one grant, and callers who want it. Its
+// lanes do not run: what is sent stays in their queues.
+type handing struct {
+	*Locker
+	g     *grant
+	lease *Lease
+}
+
+func newHanding(t *testing.T, opts ...Option) *handing {
+	t.Helper()
+	l, err := New([]string{"10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379"}, append([]Option{WithClock(RuntimeClock())}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.pool.quitNow(); l.pool.deafen() })
+	h := &handing{Locker: l}
+	h.take(t)
+	return h
+}
+
+// take has the Locker granted the resource by an attempt of its own.
+func (h *handing) take(t *testing.T) {
+	t.Helper()
+	g, err := newGrant(h.pool, "r", h.conf.lockConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.start = h.pool.now()
+	g.heldFrom, g.target, g.verdict = g.start, 6400, reached
+	g.setDeadlineLocked(g.start)
+	for i := range g.traces {
+		g.traces[i].sent = true
+	}
+	h.g = g
+	h.lease = h.grantLease(context.Background(), g, nil, time.Now())
+}
+
+// caller stands in line as Lock does, and has looked.
+func (h *handing) caller(ctx context.Context) *caller {
+	c := h.pool.turns.join(ctx, "r", h.conf.lockConfig, time.Now())
+	h.pool.turns.look(c)
+	return c
+}
+
+// sent is how many releases wait to be sent.
+func (h *handing) sent() int {
+	n := 0
+	for _, lane := range h.pool.lanes {
+		for _, r := range lane.queue {
+			if r.op == opRelease {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// A lease goes to the head of the line as it is, and to nobody else.
+//
+// Source: ALGORITHM section 10, "Hand-over inside the process".
+func TestHandOverConditions(t *testing.T) {
+	const ttl = DefaultTTL
+	for _, test := range []struct {
+		name string
+		opts []Option
+		do   func(h *handing, c *caller) // before Unlock
+		want bool
+	}{
+		{name: "as it should be", want: true},
+		{name: "to one who has been called by the gate, too", want: true, do: func(h *handing, _ *caller) { h.pool.turns.call("r") }},
+		{name: "to a head who is about to ask", do: func(_ *handing, c *caller) { c.idle = false }},
+		{name: "to a head with other options", do: func(_ *handing, c *caller) { c.config.ttl = time.Second }},
+		{name: "to a head whose context has ended", do: func(_ *handing, c *caller) {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			c.ctx = ctx
+		}},
+		{name: "to nobody", do: func(h *handing, c *caller) { h.pool.turns.leave(c) }},
+		{name: "of what another grant of the process has", do: func(h *handing, _ *caller) { h.pool.turns.held(&grant{resource: "r"}, nil) }},
+		{name: "half a TTL after the grant", want: true, do: func(*handing, *caller) { time.Sleep(ttl/2 - 102*time.Millisecond) }},
+		{name: "with too little validity left", do: func(*handing, *caller) { time.Sleep(ttl/2 - 102*time.Millisecond + 1) }},
+		{name: "renewed, half a TTL after the grant", want: true, do: func(h *handing, _ *caller) {
+			time.Sleep(ttl / 2)
+			h.g.setDeadlineLocked(h.pool.now())
+		}},
+		{name: "renewed, more than half a TTL after the grant", do: func(h *handing, _ *caller) {
+			time.Sleep(ttl/2 + 1)
+			h.g.setDeadlineLocked(h.pool.now())
+		}},
+		{name: "the last token", want: true, do: func(h *handing, _ *caller) { h.g.handed = 62 }},
+		{name: "without a token left", do: func(h *handing, _ *caller) { h.g.handed = 63 }},
+		{name: "the last while others wait", want: true, do: func(h *handing, _ *caller) { h.g.word.others, h.g.handed = true, 15 }},
+		{name: "too many while others wait", do: func(h *handing, _ *caller) { h.g.word.others, h.g.handed = true, 16 }},
+		{name: "with a maximum hold near its end", want: true, opts: []Option{WithMaxHold(10 * time.Second)}, do: func(*handing, *caller) {
+			time.Sleep(4 * time.Second)
+		}},
+		{name: "after the deadline", opts: []Option{WithMaxHold(10 * time.Second)}, do: func(h *handing, _ *caller) {
+			h.g.deadline.Store(int64(h.pool.now()))
+		}},
+		{name: "of a lease that is lost", do: func(h *handing, _ *caller) { run(h.g.endLocked(errLostQuorum, h.pool.now())) }},
+		{name: "of a lease that has another handle", do: func(h *handing, _ *caller) {
+			h.lease.reenter(context.Background(), true)
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHanding(t, test.opts...)
+				c := h.caller(context.Background())
+				if test.do != nil {
+					test.do(h, c)
+				}
+				for c.told() {
+					continue
+				}
+				if got := h.handOver(h.lease, h.pool.now()); got != test.want {
+					t.Errorf("got %v, want %v", got, test.want)
+				}
+				if got := c.lease != nil; got != test.want {
+					t.Errorf("the caller has a lease: got %v, want %v", got, test.want)
+				}
+				if test.want && !c.told() {
+					t.Error("got the caller not told, want it told")
+				}
+				if !test.want && h.g.cause == nil && h.lease.done {
+					t.Error("got the lease over, want nothing done")
+				}
+				if got := h.sent(); got != 0 {
+					t.Errorf("releases: got %d, want none yet", got)
+				}
+			})
+		})
+	}
+}
+
+// The old handle is over before the new one is there, and nothing else about the grant
+// changes.
+//
+// Source: ALGORITHM section 10; section 5, first rule.
+func TestHandOver(t *testing.T) {
+	type ctxKey struct{}
+	synctest.Test(t, func(t *testing.T) {
+		h := newHanding(t)
+		deadline, id := h.g.deadline.Load(), h.lease.Token()
+		for i := range 63 {
+			ctx := context.WithValue(context.Background(), ctxKey{}, i)
+			c := h.caller(ctx)
+			old, oldCtx := h.lease, h.lease.Context()
+			time.Sleep(10 * time.Millisecond)
+			last, err := h.unlock(old)
+			if err != nil || last {
+				t.Fatalf("unlock %d: got %v and last %v, want it handed over", i, err, last)
+			}
+			got := h.pool.turns.look(c)
+			if got.lease == nil || got.ask {
+				t.Fatalf("the caller is told %+v, want a lease", got)
+			}
+			h.lease = got.lease
+			if got, want := h.lease.Fence(), int64(6400-64+1+i+1); got != want || h.g.presentFenceLocked() != want {
+				t.Errorf("fence: got %d and %d, want %d", got, h.g.presentFenceLocked(), want)
+			}
+			if h.lease.Token() != id || h.g.deadline.Load() != deadline || h.lease.Resource() != "r" {
+				t.Error("got another token, deadline or resource, want those of the grant")
+			}
+			if cause := context.Cause(oldCtx); !errors.Is(cause, ErrReleased) || errors.Is(cause, ErrLost) {
+				t.Errorf("cause of the old context: got %v, want ErrReleased", cause)
+			}
+			if old.Validity() != 0 || h.lease.Validity() <= 0 {
+				t.Errorf("validity: got %v and %v, want none of the old one", old.Validity(), h.lease.Validity())
+			}
+			if again, err := h.unlock(old); again || !errors.Is(err, ErrNotHeld) || !errors.Is(err, ErrReleased) {
+				t.Errorf("second unlock: got %v and last %v, want ErrNotHeld", err, again)
+			}
+			if err := old.Extend(ctx); !errors.Is(err, ErrNotHeld) || !errors.Is(err, ErrReleased) {
+				t.Errorf("Extend of the old one: got %v, want ErrNotHeld", err)
+			}
+			if h.lease.Context().Value(ctxKey{}) != i || h.lease.Context().Err() != nil {
+				t.Error("got a new context without the caller's values or over, want one with them")
+			}
+			if inner, held := old.reenter(ctx, true); inner != nil || held {
+				t.Error("inside the old handle's context: got it held, want not")
+			}
+			if _, held := h.lease.reenter(ctx, false); !held {
+				t.Error("inside the new handle's context: got it not held, want it held")
+			}
+		}
+		c := h.caller(context.Background())
+		if last, err := h.unlock(h.lease); !last || err != nil {
+			t.Errorf("the last of the block: got %v and last %v, want it released", err, last)
+		}
+		if got := h.sent(); got != 3 {
+			t.Errorf("releases: got %d, want 3", got)
+		}
+		if !c.told() {
+			t.Error("got the next caller not told, want it told to ask")
+		}
+		wantAdvice(t, "the next caller", h.pool.turns.look(c), askFirst)
+		if len(h.pool.keeper.leases) != 0 {
+			t.Error("the keeper still has the lease")
+		}
+		h.pool.turns.leave(c)
+		if got := len(h.pool.turns.lines); got != 0 {
+			t.Errorf("%d lines are left", got)
+		}
+	})
+}
+
+// The inner handle of a lease that was re-entered is handed over when it is the last.
+func TestHandOverOfTheLastHandle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHanding(t)
+		inner, _ := h.lease.reenter(context.Background(), true)
+		c := h.caller(context.Background())
+		if last, err := h.unlock(h.lease); last || err != nil || c.lease != nil {
+			t.Errorf("unlock outside: got last %v, %v, and a hand-over: %v; want none", last, err, c.lease != nil)
+		}
+		if last, err := h.unlock(inner); last || err != nil || c.lease == nil {
+			t.Fatalf("unlock inside: got last %v, %v, and a hand-over: %v; want one", last, err, c.lease != nil)
+		}
+		if c.lease.Fence() != inner.Fence()+1 {
+			t.Errorf("fence: got %d after %d, want the next", c.lease.Fence(), inner.Fence())
+		}
+	})
+}
+
+// Who is handed a lease in the moment in which its context ends gives it back: to the next
+// one, or to the nodes.
+func TestHeirGivesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHanding(t)
+		heir, next := h.caller(context.Background()), h.caller(context.Background())
+		_, _ = h.unlock(h.lease)
+		if heir.lease == nil {
+			t.Fatal("got no hand-over, want one")
+		}
+		h.leave(heir) // as waitFor does when its context has ended
+		if next.lease == nil || !next.told() {
+			t.Fatal("got the next one without a lease, want it handed on")
+		}
+		if heir.lease.Validity() != 0 || next.lease.Fence() != heir.lease.Fence()+1 {
+			t.Errorf("got validity %v and fence %d after %d, want none and the next", heir.lease.Validity(), next.lease.Fence(), heir.lease.Fence())
+		}
+		h.leave(next)
+		if got := h.sent(); got != 3 {
+			t.Errorf("releases: got %d, want 3", got)
+		}
+		if got := len(h.pool.turns.lines); got != 0 {
+			t.Errorf("%d lines are left", got)
+		}
+		if next.lease.Validity() != 0 {
+			t.Errorf("validity: got %v, want none", next.lease.Validity())
+		}
+	})
+}
+
+// The bound of a hold counts for each holder from its own start, whatever the one before
+// has used of its own.
+//
+// Source: the doc comment of WithMaxHold.
+func TestHandOverOfABoundedHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHanding(t, WithMaxHold(12*time.Second))
+		start := h.pool.now()
+		time.Sleep(3 * time.Second)
+		h.g.setDeadlineLocked(h.pool.now()) // a renewal: until 12 s, for the bound
+		if got, want := instant(h.g.deadline.Load()), start.add(12*time.Second); got != want {
+			t.Fatalf("deadline after a renewal: got %v, want %v", got.sub(start), want.sub(start))
+		}
+		c := h.caller(context.Background())
+		time.Sleep(time.Second)
+		_, _ = h.unlock(h.lease)
+		if c.lease == nil {
+			t.Fatal("got no hand-over, want one")
+		}
+		// 3 s and a TTL less its drift is sooner than the bound, which is at 16 s.
+		if got, want := instant(h.g.deadline.Load()), start.add(13*time.Second-102*time.Millisecond); got != want {
+			t.Errorf("deadline: got %v, want %v", got.sub(start), want.sub(start))
+		}
+		if got, want := h.g.holdEnd(), start.add(16*time.Second); got != want {
+			t.Errorf("end of the hold: got %v, want %v", got.sub(start), want.sub(start))
+		}
+		if !h.g.renews() || h.g.due > h.pool.now() {
+			t.Error("got a lease that is not looked at again, want its renewal to go on")
+		}
+	})
+}
+
+// A process that leaves a gate's queue says so there, and only there.
+func TestLeaveQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHanding(t)
+		h.release(h.lease, h.pool.now())
+		for _, lane := range h.pool.lanes {
+			lane.queue = nil
+		}
+		c := h.caller(context.Background())
+		h.pool.turns.heard("r", refusedBy(1, true, -1).gate, time.Second)
+		h.leave(c)
+		for i, lane := range h.pool.lanes {
+			want := map[int]int{1: 1}[i]
+			if got := len(lane.queue); got != want {
+				t.Fatalf("requests to node %d: got %d, want %d", i, got, want)
+			}
+		}
+		r := h.pool.lanes[1].queue[0]
+		if r.op != opRelease || r.who != h.pool.lanes[1].inbox.channel || r.grant.resource != "r" || !r.grant.traces[1].sent {
+			t.Errorf("got %+v, want a release that is sent, by the name of the process", r)
+		}
+	})
+}
+
+// A gate's call is for the resource behind the key prefix.
+func TestCalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHanding(t)
+		h.pool.called(DefaultKeyPrefix + "s") // nobody wants it
+		h.pool.called("")                     // what nobody of ours has sent
+		h.release(h.lease, h.pool.now())
+		c := h.caller(context.Background())
+		h.pool.turns.failed(c, &QuorumError{}, pause(time.Minute))
+		h.pool.called(DefaultKeyPrefix + "s")
+		h.pool.called("r" + DefaultKeyPrefix)
+		wantAdvice(t, "a caller, for another resource", h.pool.turns.look(c), advice{wait: time.Minute})
+		h.pool.called(DefaultKeyPrefix + "r")
+		wantAdvice(t, "a caller", h.pool.turns.look(c), answer)
+	})
+}
+
+// The gate of a resource is the same for all who see the same nodes, moves only where a
+// node is down, and each node is the gate of about as many.
+//
+// Source: ALGORITHM section 10, "Gate of a resource".
+func TestGateOf(t *testing.T) {
+	pools := make([]*pool, 2)
+	for i, masters := range [][]string{
+		{"10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379", "10.0.0.4:6379", "10.0.0.5:6379"},
+		{"10.0.0.4:6379", "10.0.0.5:6379", "10.0.0.3:6379", "10.0.0.1:6379", "10.0.0.2:6379"},
+	} {
+		l, err := New(masters)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.pool.quitNow(); l.pool.deafen() })
+		pools[i] = l.pool
+	}
+	const resources = 5000
+	var gates [5]int
+	first := make([]int, resources)
+	name := func(i int) string { return "resource-" + string(rune(i)) }
+	for i := range resources {
+		first[i] = pools[0].gateOf(name(i))
+		gates[first[i]]++
+		if a, b := pools[0].lanes[first[i]].addr, pools[1].lanes[pools[1].gateOf(name(i))].addr; a != b {
+			t.Fatalf("%q: got %s by one list and %s by the other", name(i), a, b)
+		}
+	}
+	for node, n := range gates {
+		if n < resources/5*8/10 || n > resources/5*12/10 {
+			t.Errorf("node %d is the gate of %d of %d resources, want about a fifth", node, n, resources)
+		}
+	}
+	pools[0].lanes[3].isDown.Store(true)
+	var moved [5]int
+	for i := range resources {
+		gate := pools[0].gateOf(name(i))
+		switch {
+		case gate == 3:
+			t.Fatalf("%q: got a node that is down", name(i))
+		case first[i] == 3:
+			moved[gate]++
+		case gate != first[i]:
+			t.Fatalf("%q: got node %d, want %d as before", name(i), gate, first[i])
+		}
+	}
+	for node, n := range moved {
+		if node != 3 && n < gates[3]/4/2 {
+			t.Errorf("node %d got %d of %d, want about a quarter", node, n, gates[3])
+		}
+	}
+	for _, n := range pools[0].lanes {
+		n.isDown.Store(true)
+	}
+	pools[0].gateOf("r") // some node, if all are down
+}
+
+// Who is refused by the gate stays in its queue, and who gives up before it hears of that
+// does not.
+//
+// Source: ALGORITHM section 10 ("A rollback of an attempt that the gate refused").
+func TestWhoStaysInTheQueue(t *testing.T) {
+	for _, heard := range []bool{true, false} {
+		p := watched(t, 3)
+		g, err := newGrant(p, "r", p.conf.lockConfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.waits, g.gate = true, p.gateOf("r")
+		g.ask()
+		busy := func() {
+			g.receive(&request{op: opAcquire, node: g.gate, grant: g, who: p.channel}, reply{code: codeBusy, counter: 1})
+		}
+		if heard {
+			busy()
+		}
+		if err := g.conclude(context.Canceled); err == nil {
+			t.Fatal("got no error")
+		}
+		if !heard {
+			busy()
+		}
+		g.sendReleases(p.now())
+		queue := p.lanes[g.gate].queue
+		last := queue[len(queue)-1]
+		if leaves := last.who == p.channel; last.op != opRelease || leaves == heard {
+			t.Errorf("heard of it %v: got %v as %q, want a release that leaves the queue %v", heard, last.op, last.who, !heard)
+		}
+	}
+}

@@ -1,0 +1,255 @@
+package redlock
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Verdict is what the nodes' answers about a resource come to.
+type Verdict int
+
+// The verdicts. They are about the moment of the answers, which come one after the other:
+// a lock that is just being taken or given back can look like one that is on too few nodes.
+const (
+	VerdictUnknown     Verdict = iota // too few nodes answered to tell
+	VerdictFree                       // no node that answered has a key, and a quorum could grant it
+	VerdictHeld                       // a quorum has the key of one holder
+	VerdictSplit                      // nodes have keys of several holders, and nobody a quorum
+	VerdictMinority                   // nodes have the key of one holder, but no quorum of them
+	VerdictQuarantined                // nobody has a quorum of keys, and too few nodes have a vote to grant one
+)
+
+func (v Verdict) String() string {
+	if v < VerdictUnknown || v > VerdictQuarantined {
+		return fmt.Sprintf("Verdict(%d)", int(v))
+	}
+	return [...]string{"UNKNOWN", "FREE", "HELD", "SPLIT", "MINORITY", "QUARANTINED"}[v]
+}
+
+// Inspection is what [Locker.Inspect] found.
+type Inspection struct {
+	Resource string
+	Verdict  Verdict
+	Quorum   int    // nodes that have to agree: N/2+1
+	Token    string // of the one holder that the verdict HELD or MINORITY is about
+	Fence    int64  // smallest fencing token that the holder of a quorum may have, as a lease that was handed over has a later one; 0 if that is not certain
+	Nodes    []NodeLock
+}
+
+// NodeLock is what a node has of a lock. What it does not tell is zero.
+type NodeLock struct {
+	Node       string        // address, without credentials
+	Err        error         // why nothing is known of it; nil if it answered
+	Token      string        // of the holder, "" if there is no key
+	Fence      int64         // largest fencing token of the resource that the node knows of, whoever has it
+	TTL        time.Duration // until the key expires; negative for a key that never does
+	Quarantine time.Duration // how long the node has no vote yet
+	Void       error         // why its vote would not count, nil if it would; not nil in quarantine
+	RoundTrip  time.Duration // of the question
+
+	given, counter int64 // fencing counters: that came with the key, and of now
+}
+
+var (
+	//go:embed lua/inspect.lua
+	inspectLua string
+
+	inspectScript = redis.NewScript(inspectLua)
+)
+
+// Inspect asks all nodes who holds a resource, and changes nothing about it. It is for
+// people and for monitoring: by the time it returns the answer can be another one, so
+// nothing may be decided by it that a lock is needed for.
+//
+// If the verdict is [VerdictUnknown] the error is a [*QuorumError] with the nodes that did
+// not answer, and matches [ErrNoQuorum]; what is known is in the result all the same. Bad
+// arguments give [ErrConfig], a closed Locker [ErrClosed].
+//
+// A master seen for the first time gets its marker, as it does by locking.
+//
+// Source: ALGORITHM section 2.
+func (l *Locker) Inspect(ctx context.Context, resource string) (Inspection, error) {
+	in := Inspection{Resource: resource, Quorum: quorum(len(l.pool.lanes))}
+	if err := checkCall(ctx, "Inspect", resource); err != nil {
+		return in, err
+	}
+	if !l.calls.enter() {
+		return in, ErrClosed
+	}
+	defer l.calls.leave()
+	l.pool.start()
+	key := l.conf.keyPrefix + resource
+	found, errs := onEach(ctx, l.pool, func(ctx context.Context, lane *lane) (NodeLock, error) {
+		return lane.look(ctx, key)
+	})
+	failed := &QuorumError{Op: "inspect", Resource: resource, Need: in.Quorum, of: len(errs), reasons: []error{ErrNoQuorum}}
+	for i, err := range errs {
+		node := found[i]
+		node.Node, node.Err = l.pool.lanes[i].addr, err
+		in.Nodes = append(in.Nodes, node)
+		if err != nil {
+			failed.Nodes = append(failed.Nodes, &NodeError{Node: node.Node, Op: "look", Err: err})
+		}
+	}
+	in.judge()
+	if in.Verdict != VerdictUnknown {
+		return in, nil
+	}
+	failed.Granted = len(errs) - len(failed.Nodes)
+	if ctx.Err() != nil {
+		failed.reasons = append(failed.reasons, contextError(ctx))
+	}
+	return in, failed
+}
+
+// look reads the lock's keys on one node.
+func (n *lane) look(ctx context.Context, key string) (found NodeLock, err error) {
+	if n.guarding.on() {
+		m, err := n.markerOn(ctx, n.conn, markerLook, marker{})
+		if err != nil {
+			return found, err
+		}
+		found.Quarantine = m.left
+	}
+	sent := n.now()
+	values, err := inspectScript.Run(ctx, n.conn, []string{key, key + fenceSuffix}).Slice()
+	found.RoundTrip = n.now().sub(sent)
+	if err != nil {
+		return found, nodeFailure(err)
+	}
+	if len(values) != 3 {
+		return found, errBadReply
+	}
+	held, ok0 := values[0].(string)
+	ttl, ok1 := values[1].(int64)
+	counter, ok2 := values[2].(string)
+	if !ok0 || !ok1 || !ok2 {
+		return found, errBadReply
+	}
+	if found.Void = quarantinedFor(found.Quarantine); found.Void == nil {
+		_, found.Void = n.voteless(n.now())
+	}
+	if found.counter = parseCounter(counter); found.counter > 0 {
+		found.Fence = firstFence(found.counter)
+	}
+	switch ttl {
+	case ttlBadType:
+		return found, &keyError{key: key, err: ErrWrongType}
+	case ttlNoKey:
+		return found, nil
+	}
+	token, given, _ := strings.Cut(held, "|") // another library's value has no counter
+	found.Token, found.TTL, found.given = token, time.Duration(ttl)*time.Millisecond, parseCounter(given)
+	return found, nil
+}
+
+func quarantinedFor(d time.Duration) error {
+	if d > 0 {
+		return quarantined(d)
+	}
+	return nil
+}
+
+// parseCounter is 0 for what cannot be one.
+func parseCounter(s string) int64 {
+	c, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || c < fenceBlock {
+		return 0
+	}
+	return c
+}
+
+// What lua/inspect.lua says in place of a life.
+const (
+	ttlNoKey   = -2
+	ttlBadType = -3
+)
+
+// judge comes to the verdict.
+func (in *Inspection) judge() {
+	holders := make(map[string]int)
+	unknown, voting, most := 0, 0, ""
+	for _, n := range in.Nodes {
+		switch {
+		case n.Err != nil:
+			unknown++
+			continue
+		case n.Void == nil:
+			voting++
+		}
+		if n.Token != "" {
+			holders[n.Token]++
+			if most == "" || holders[n.Token] > holders[most] {
+				most = n.Token
+			}
+		}
+	}
+	in.Verdict = verdictOf(in.Quorum, holders[most], len(holders), unknown, voting)
+	if in.Verdict == VerdictHeld || in.Verdict == VerdictMinority {
+		in.Token = most
+	}
+	if in.Verdict == VerdictHeld {
+		in.Fence = in.fenceOf(most)
+	}
+}
+
+// verdictOf is the verdict for so many nodes that have the key of one holder, holders in
+// all, nodes that did not answer, and nodes with a vote.
+func verdictOf(quorum, most, holders, unknown, voting int) Verdict {
+	switch {
+	case most >= quorum:
+		return VerdictHeld
+	case most+unknown >= quorum: // somebody may hold it
+		return VerdictUnknown
+	case voting < quorum:
+		return VerdictQuarantined
+	case holders > 1:
+		return VerdictSplit
+	case holders == 1:
+		return VerdictMinority
+	}
+	return VerdictFree
+}
+
+// fenceOf is the fencing token of a holder, or 0 if it cannot be told. The lease's counter
+// came with the key on one of its nodes, and a quorum counts at least as much; a larger one
+// came with a vote that was too late, and fewer nodes count that much. A node that is not
+// known to have the key as it was granted may count anything, and have given any of them.
+//
+// Source: ALGORITHM section 4.
+func (in *Inspection) fenceOf(token string) int64 {
+	var its []NodeLock
+	for _, n := range in.Nodes {
+		if n.Err == nil && n.Token == token && n.given > 0 {
+			its = append(its, n)
+		}
+	}
+	others := len(in.Nodes) - len(its)
+	slices.SortFunc(its, func(a, b NodeLock) int { return cmp.Compare(b.given, a.given) })
+	for _, candidate := range its {
+		same, more := 0, 0
+		for _, n := range its {
+			if n.counter >= candidate.given {
+				same++
+			}
+			if n.counter > candidate.given {
+				more++
+			}
+		}
+		switch {
+		case others > 0 && more+others >= in.Quorum, same < in.Quorum && same+others >= in.Quorum:
+			return 0
+		case same >= in.Quorum:
+			return firstFence(candidate.given)
+		}
+	}
+	return 0
+}

@@ -1,0 +1,183 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+const inspected = "inspected"
+
+// inspection asks a Locker of its own.
+func inspection(t *testing.T, addrs []string, opts ...redlock.Option) (redlock.Inspection, error) {
+	t.Helper()
+	l, err := redlock.New(addrs, append([]redlock.Option{redlock.WithLogger(nil)}, opts...)...)
+	must(t, err)
+	defer func() { must(t, l.Close()) }()
+	return l.Inspect(t.Context(), inspected)
+}
+
+func wantVerdict(t *testing.T, in redlock.Inspection, err error, want redlock.Verdict) {
+	t.Helper()
+	if in.Verdict != want || (err != nil) != (want == redlock.VerdictUnknown) {
+		t.Fatalf("got %v, %v (%+v); want %v", in.Verdict, err, in, want)
+	}
+}
+
+// Each verdict, on real masters. Source: ALGORITHM section 2.
+func TestInspect(t *testing.T) {
+	nodes := redistest.Masters(t, 3)
+	addrs := redistest.Addrs(nodes)
+	in, err := inspection(t, addrs)
+	wantVerdict(t, in, err, redlock.VerdictQuarantined)
+	for _, n := range in.Nodes {
+		if n.Quarantine < 9*time.Second || n.Void == nil || n.Err != nil {
+			t.Errorf("got %+v, want a quarantine", n)
+		}
+	}
+
+	l := open(t, addrs)
+	must(t, l.Bootstrap(t.Context()))
+	in, err = inspection(t, addrs)
+	wantVerdict(t, in, err, redlock.VerdictFree)
+	if in.Resource != inspected || in.Quorum != 2 || len(in.Nodes) != 3 || in.Token != "" || in.Fence != 0 {
+		t.Errorf("got %+v, want a free resource on three masters", in)
+	}
+
+	le := lock(t, l, inspected)
+	redistest.Eventually(t, 5*time.Second, func() bool { // the last node may be a little later
+		in, err = inspection(t, addrs)
+		return err == nil && in.Nodes[0].Token != "" && in.Nodes[1].Token != "" && in.Nodes[2].Token != ""
+	}, "the key is everywhere")
+	wantVerdict(t, in, err, redlock.VerdictHeld)
+	if in.Token != le.Token() || in.Fence != le.Fence() {
+		t.Errorf("got %q, %d; want %q, %d", in.Token, in.Fence, le.Token(), le.Fence())
+	}
+	for i, n := range in.Nodes {
+		if n.Node != addrs[i] || n.Token != le.Token() || n.Fence != le.Fence() || n.TTL <= 5*time.Second || n.TTL > 10*time.Second ||
+			n.RoundTrip <= 0 || n.Void != nil || n.Quarantine != 0 {
+			t.Errorf("got %+v, want what the lease has", n)
+		}
+	}
+	for i, n := range nodes { // the last may have had a larger counter, which is not the lease's
+		must(t, redistest.Client(t, n.Addr()).Set(t.Context(), redlock.DefaultKeyPrefix+inspected+"~fence", le.Fence()+63+int64(i/2)*1000, time.Minute).Err())
+	}
+	if in, err = inspection(t, addrs); err != nil || in.Fence != le.Fence() || in.Nodes[2].Fence != le.Fence()+1000 {
+		t.Errorf("got %+v, %v; want %d still", in, err, le.Fence())
+	}
+	wrong, err := inspection(t, addrs, redlock.WithKeyPrefix("other:"), redlock.WithoutRestartGuard())
+	wantVerdict(t, wrong, err, redlock.VerdictFree)
+
+	must(t, nodes[0].Kill())
+	in, err = inspection(t, addrs)
+	wantVerdict(t, in, err, redlock.VerdictHeld)
+	if in.Nodes[0].Err == nil || in.Nodes[1].Err != nil {
+		t.Errorf("got %+v, want the first of them down", in.Nodes)
+	}
+	must(t, nodes[1].Kill())
+	in, err = inspection(t, addrs)
+	wantVerdict(t, in, err, redlock.VerdictUnknown)
+	var failed *redlock.QuorumError
+	if !errors.Is(err, redlock.ErrNoQuorum) || !errors.As(err, &failed) || len(failed.Nodes) != 2 || failed.Granted != 1 {
+		t.Errorf("got %v, want two that did not answer", err)
+	}
+}
+
+// What no Locker does: keys of several holders, one on too few masters, another library's,
+// one for ever, one that is no lock.
+func TestInspectOddKeys(t *testing.T) {
+	nodes := redistest.Masters(t, 3)
+	addrs := redistest.Addrs(nodes)
+	must(t, open(t, addrs).Bootstrap(t.Context()))
+	clients := clientsOf(t, nodes)
+	const key = redlock.DefaultKeyPrefix + inspected
+	set := func(i int, value string, ttl time.Duration) {
+		t.Helper()
+		must(t, clients[i].Set(t.Context(), key, value, ttl).Err())
+	}
+	set(0, "a|1000", time.Minute)
+	in, err := inspection(t, addrs)
+	wantVerdict(t, in, err, redlock.VerdictMinority)
+	if in.Token != "a" || in.Fence != 0 {
+		t.Errorf("got %+v, want a, which has no quorum to have a fencing token from", in)
+	}
+	set(1, "b|2000", time.Minute)
+	in, err = inspection(t, addrs)
+	wantVerdict(t, in, err, redlock.VerdictSplit)
+	set(2, "b|0", 0)
+	in, err = inspection(t, addrs)
+	wantVerdict(t, in, err, redlock.VerdictHeld)
+	if in.Token != "b" || in.Fence != 0 || in.Nodes[2].TTL >= 0 {
+		t.Errorf("got %+v, want b, and for ever on the last", in)
+	}
+	for i := range nodes {
+		set(i, "redsync", time.Minute)
+	}
+	in, err = inspection(t, addrs)
+	wantVerdict(t, in, err, redlock.VerdictHeld)
+	if in.Token != "redsync" || in.Fence != 0 {
+		t.Errorf("got %+v, want the value of another library", in)
+	}
+	must(t, clients[0].Del(t.Context(), key).Err())
+	must(t, clients[0].HSet(t.Context(), key, "a", "b").Err())
+	if in, err = inspection(t, addrs); err != nil || !errors.Is(in.Nodes[0].Err, redlock.ErrWrongType) {
+		t.Errorf("got %+v, %v; want %v of the first", in, err, redlock.ErrWrongType)
+	}
+}
+
+func clientsOf(t *testing.T, nodes []*masters.Process) (list []*redis.Client) {
+	for _, n := range nodes {
+		list = append(list, redistest.Client(t, n.Addr()))
+	}
+	return list
+}
+
+// Who may lock may inspect, and it takes no right more.
+func TestInspectWithTheACLLine(t *testing.T) {
+	n := redistest.Masters(t, 1)[0]
+	c := aclCluster{addrs: []string{n.Addr()}, admins: []*redis.Client{aclAdmin(t, n)}}
+	c.setUser(t, strings.Fields(aclLine)[3:])
+	in, err := inspection(t, []string{"redis://redlock:secret@" + n.Addr()})
+	wantVerdict(t, in, err, redlock.VerdictQuarantined)
+}
+
+func TestInspectWithBadArguments(t *testing.T) {
+	l := open(t, []string{"127.0.0.1:1"})
+	for _, resource := range []string{"", "x~fence", "x~guard"} {
+		if _, err := l.Inspect(t.Context(), resource); !errors.Is(err, redlock.ErrConfig) {
+			t.Errorf("%q: got %v, want %v", resource, err, redlock.ErrConfig)
+		}
+	}
+	var none context.Context
+	if _, err := l.Inspect(none, "x"); !errors.Is(err, redlock.ErrConfig) {
+		t.Errorf("got %v, want %v", err, redlock.ErrConfig)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := l.Inspect(ctx, "x"); !errors.Is(err, context.Canceled) && !errors.Is(err, redlock.ErrNoQuorum) {
+		t.Errorf("got %v, want %v", err, context.Canceled)
+	}
+	must(t, l.Close())
+	if _, err := l.Inspect(t.Context(), "x"); !errors.Is(err, redlock.ErrClosed) {
+		t.Errorf("got %v, want %v", err, redlock.ErrClosed)
+	}
+}
+
+func TestVerdictNames(t *testing.T) {
+	for v, want := range map[redlock.Verdict]string{
+		redlock.VerdictUnknown: "UNKNOWN", redlock.VerdictFree: "FREE", redlock.VerdictHeld: "HELD", redlock.VerdictSplit: "SPLIT",
+		redlock.VerdictMinority: "MINORITY", redlock.VerdictQuarantined: "QUARANTINED", -1: "Verdict(-1)", 6: "Verdict(6)",
+	} {
+		if got := v.String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package redlock
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// The verdict on all answers that up to five nodes can give, against what each of them
+// means by itself.
+func TestVerdictOf(t *testing.T) {
+	for n := 1; n <= 5; n++ {
+		q := quorum(n)
+		nodes := make([]NodeLock, n)
+		var all func(int)
+		all = func(i int) {
+			if i < n {
+				for _, token := range []string{"", "a", "b"} {
+					for _, void := range []error{nil, errStepped} {
+						nodes[i] = NodeLock{Token: token, Void: void}
+						all(i + 1)
+					}
+				}
+				nodes[i] = NodeLock{Err: errNodeTimeout}
+				all(i + 1)
+				return
+			}
+			in := Inspection{Quorum: q, Nodes: nodes}
+			in.judge()
+			checkVerdict(t, &in)
+		}
+		all(0)
+	}
+}
+
+func checkVerdict(t *testing.T, in *Inspection) {
+	t.Helper()
+	a, b, down, votes := 0, 0, 0, 0
+	for _, n := range in.Nodes {
+		if n.Err != nil {
+			down++
+			continue
+		}
+		if n.Token == "a" {
+			a++
+		}
+		if n.Token == "b" {
+			b++
+		}
+		if n.Void == nil {
+			votes++
+		}
+	}
+	q := in.Quorum
+	held := a >= q || b >= q
+	perhaps := a+down >= q || b+down >= q // or a third one's
+	ok := false
+	switch in.Verdict {
+	case VerdictHeld:
+		ok = held && (in.Token == "a") == (a >= q)
+	case VerdictUnknown:
+		ok = !held && perhaps
+	case VerdictQuarantined:
+		ok = !perhaps && votes < q
+	case VerdictSplit:
+		ok = !perhaps && votes >= q && a > 0 && b > 0
+	case VerdictMinority:
+		ok = !perhaps && votes >= q && (a > 0) != (b > 0) && in.Token != ""
+	case VerdictFree:
+		ok = !perhaps && votes >= q && a+b == 0
+	}
+	if !ok {
+		t.Errorf("got %v, %q for %+v", in.Verdict, in.Token, in.Nodes)
+	}
+}
+
+// The fencing token of leases that were granted as section 4 of ALGORITHM has it, seen with
+// some of the nodes down or without the key: it is the right one or none, and the right one
+// if all have answered.
+func TestFenceOfAHolder(t *testing.T) {
+	certain := 0
+	for range 100_000 {
+		n := 1 + rand.IntN(7)
+		q := quorum(n)
+		nodes := make([]NodeLock, n)
+		order := rand.Perm(n) // in which they vote: the first q of them count
+		var lease int64
+		for i, at := range order {
+			c := int64(1000 + rand.IntN(3))
+			nodes[at] = NodeLock{Token: "a", given: c, counter: c}
+			if i < q {
+				lease = max(lease, c)
+			}
+		}
+		for _, at := range order[:q] {
+			nodes[at].counter = lease
+		}
+		whole := true
+		for i := range nodes {
+			switch rand.IntN(8) {
+			case 0:
+				nodes[i], whole = NodeLock{Err: errNodeTimeout}, false
+			case 1:
+				nodes[i].given, whole = 0, false // forgot the key, and got it again
+			case 2:
+				nodes[i].Token, whole = "b", false
+			}
+		}
+		in := Inspection{Quorum: q, Nodes: nodes}
+		switch got := in.fenceOf("a"); {
+		case got == firstFence(lease):
+			certain++
+		case got != 0 || whole:
+			t.Fatalf("got %d, want %d of %+v", got, firstFence(lease), nodes)
+		}
+	}
+	if certain < 30_000 {
+		t.Errorf("got a fencing token of %d leases only", certain)
+	}
+}

@@ -1,0 +1,67 @@
+-- queue: the order in which processes get a resource, kept by one node, its gate. It never
+-- decides who holds the lock: that takes a quorum.
+--
+-- lock key~queue  sorted set: the processes that wait, by when they came, us
+-- lock key~seen   hash: when each of them last asked, ms
+-- lock key~turn   the process that has been called; until this expires nobody else gets in
+--
+-- A process goes by the channel on which it listens, or by '-' if it cannot wait. What the
+-- user may not do with the queue is left out: waiting is slower then.
+--
+-- Source: ALGORITHM section 10.
+
+-- crowded tells whether somebody waits or has been called.
+local function crowded(key)
+  local n = try('EXISTS', key .. '~queue', key .. '~turn')
+  return type(n) == 'number' and n > 0
+end
+
+local function waiting(key)
+  local n = try('ZCARD', key .. '~queue')
+  return type(n) == 'number' and n or 0
+end
+
+-- join puts a process at the end of the queue, unless it is in it, and counts those that
+-- are. Whoever waits asks about once a second; a queue that nobody joins is forgotten.
+local function join(key, who)
+  if who ~= '-' then
+    local queue, seen = key .. '~queue', key .. '~seen'
+    try('ZADD', queue, 'NX', string.format('%.0f', time()), who)
+    try('HSET', seen, who, string.format('%.0f', time() / 1000))
+    try('PEXPIRE', queue, 10000)
+    try('PEXPIRE', seen, 10000)
+  end
+  return waiting(key)
+end
+
+-- leave takes a process out of the queue, and its turn from it.
+local function leave(key, who)
+  try('ZREM', key .. '~queue', who)
+  try('HDEL', key .. '~seen', who)
+  if try('GET', key .. '~turn') == who then try('DEL', key .. '~turn') end
+end
+
+-- next calls the process at the head of the queue. One that has not asked for 3 s, or does
+-- not listen any more, loses its place.
+local function callNext(key)
+  local queue, seen, turn = key .. '~queue', key .. '~seen', key .. '~turn'
+  local called = try('GET', turn)
+  if type(called) == 'string' then -- it may have met the one before it on other nodes
+    try('PUBLISH', called, key)
+    return
+  end
+  for _ = 1, 16 do
+    local head = try('ZPOPMIN', queue)[1]
+    if not head then return end
+    local last = tonumber(try('HGET', seen, head) or 0)
+    try('HDEL', seen, head)
+    if last and last > time() / 1000 - 3000 then
+      local listeners = try('PUBLISH', head, key)
+      if type(listeners) == 'number' and listeners > 0 then
+        try('SET', turn, head, 'PX', 250)
+        return
+      end
+    end
+  end
+end
+
