@@ -1,22 +1,12 @@
-// Package chaos breaks masters while locks are held, and checks what the library
-// makes of it. This is its beginning: masters in containers. The README of this
-// folder says what is covered and what is still to come.
 package chaos
 
 import (
-	"archive/tar"
-	"bytes"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
-	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -27,15 +17,17 @@ import (
 	"github.com/d0720281/redlock/internal/masters"
 )
 
-// Container is a master in a container. It keeps nothing over a restart, and its
-// port, on 127.0.0.1, stays the same.
+// Container is a master in a container. It keeps nothing over a restart unless it is
+// told to, and its port, on 127.0.0.1, stays the same.
 type Container struct {
-	pool     *dockertest.Pool
-	resource *dockertest.Resource
-	addr     string
+	pool  *dockertest.Pool
+	image Image
+	args  []string
+	addr  string
 
-	mu     sync.Mutex
-	closed bool
+	mu       sync.Mutex
+	resource *dockertest.Resource // guarded by mu; another one after a restart without data
+	closed   bool                 // guarded by mu
 }
 
 var _ masters.Master = (*Container)(nil)
@@ -58,32 +50,50 @@ func Connect() (*dockertest.Pool, error) {
 	return pool, nil
 }
 
-// StartContainer starts a master from an image made by [EnsureImage].
-func StartContainer(pool *dockertest.Pool, repository, tag string) (*Container, error) {
+// StartContainer starts a master, with args added to its command line.
+func StartContainer(pool *dockertest.Pool, image Image, args ...string) (*Container, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
-	resource, err := pool.RunWithOptions(&dockertest.RunOptions{
-		Repository: repository,
-		Tag:        tag,
-		Entrypoint: []string{"/usr/bin/redis-server"},
+	c := &Container{pool: pool, image: image, args: args, addr: net.JoinHostPort("127.0.0.1", port)}
+	if err := c.start(); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// start makes the container, and waits for the server in it.
+func (c *Container) start() error {
+	_, port, err := net.SplitHostPort(c.addr)
+	if err != nil {
+		return err
+	}
+	resource, err := c.pool.RunWithOptions(&dockertest.RunOptions{
+		Repository: c.image.Repository,
+		Tag:        c.image.Tag,
+		Entrypoint: []string{c.image.Server},
 		WorkingDir: "/data",
-		Cmd: []string{"--bind", "0.0.0.0", "--protected-mode", "no", "--save", "", "--appendonly", "no",
-			"--enable-debug-command", "yes"},
+		Cmd: append([]string{"--bind", "0.0.0.0", "--protected-mode", "no", "--save", "", "--appendonly", "no",
+			"--enable-debug-command", "yes"}, c.args...),
 		Labels:       map[string]string{label: fmt.Sprint(os.Getpid())},
 		ExposedPorts: []string{redisPort},
 		// A random port would change at each restart, and be open to the world.
 		PortBindings: map[dc.Port][]dc.PortBinding{redisPort: {{HostIP: "127.0.0.1", HostPort: port}}},
 	}, func(h *dc.HostConfig) { h.PublishAllPorts = false })
 	if err != nil {
-		return nil, err
+		return err
 	}
-	c := &Container{pool: pool, resource: resource, addr: net.JoinHostPort("127.0.0.1", port)}
-	if err := c.await(); err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
-	return c, nil
+	c.mu.Lock()
+	c.resource = resource
+	c.mu.Unlock()
+	return c.await()
+}
+
+func (c *Container) id() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.resource.Container.ID
 }
 
 // Addr is where the master is reached.
@@ -106,17 +116,17 @@ func (c *Container) Kill() error {
 }
 
 // Pause freezes the container; connections to it are still accepted.
-func (c *Container) Pause() error { return c.pool.Client.PauseContainer(c.resource.Container.ID) }
+func (c *Container) Pause() error { return c.pool.Client.PauseContainer(c.id()) }
 
 // Resume ends a pause.
 func (c *Container) Resume() error {
 	if state, err := c.state(); err != nil || !state.Paused {
 		return err
 	}
-	return c.pool.Client.UnpauseContainer(c.resource.Container.ID)
+	return c.pool.Client.UnpauseContainer(c.id())
 }
 
-// Restart starts the server again, with nothing in it.
+// Restart starts the server again, with nothing in it unless it was told to persist.
 func (c *Container) Restart() error {
 	if err := c.Resume(); err != nil {
 		return err
@@ -124,7 +134,7 @@ func (c *Container) Restart() error {
 	if err := c.Kill(); err != nil {
 		return err
 	}
-	if err := c.pool.Client.StartContainer(c.resource.Container.ID, nil); err != nil {
+	if err := c.pool.Client.StartContainer(c.id(), nil); err != nil {
 		return err
 	}
 	return c.await()
@@ -138,15 +148,18 @@ func (c *Container) Close() error {
 		return nil
 	}
 	c.closed = true
+	if c.resource == nil {
+		return nil
+	}
 	return c.pool.Purge(c.resource)
 }
 
 func (c *Container) signal(s dc.Signal) error {
-	return c.pool.Client.KillContainer(dc.KillContainerOptions{ID: c.resource.Container.ID, Signal: s})
+	return c.pool.Client.KillContainer(dc.KillContainerOptions{ID: c.id(), Signal: s})
 }
 
 func (c *Container) state() (dc.State, error) {
-	container, err := c.pool.Client.InspectContainer(c.resource.Container.ID)
+	container, err := c.pool.Client.InspectContainer(c.id())
 	if err != nil {
 		return dc.State{}, err
 	}
@@ -220,65 +233,4 @@ func Sweep(pool *dockertest.Pool) error {
 		errs = append(errs, pool.Client.RemoveContainer(dc.RemoveContainerOptions{ID: c.ID, Force: true, RemoveVolumes: true}))
 	}
 	return errors.Join(errs...)
-}
-
-var libraryPath = regexp.MustCompile(`/[^ )]+`)
-
-// EnsureImage makes an image of a server binary of this machine and the libraries
-// that it needs, unless there is one of the same files: no registry is asked.
-func EnsureImage(pool *dockertest.Pool, binary string) (repository, tag string, err error) {
-	binary, err = filepath.EvalSymlinks(binary)
-	if err != nil {
-		return "", "", err
-	}
-	libraries, err := exec.Command("ldd", binary).Output()
-	if err != nil {
-		return "", "", fmt.Errorf("ldd %s: %w", binary, err)
-	}
-	content := map[string]string{"usr/bin/redis-server": binary}
-	for _, l := range libraryPath.FindAllString(string(libraries), -1) {
-		content[strings.TrimPrefix(l, "/")] = l
-	}
-	archive, sum, err := pack(content)
-	if err != nil {
-		return "", "", err
-	}
-	repository, tag = "redlock-chaos/redis", sum[:12]
-	if _, err := pool.Client.InspectImage(repository + ":" + tag); err == nil {
-		return repository, tag, nil
-	}
-	return repository, tag, pool.Client.ImportImage(dc.ImportImageOptions{
-		Source: "-", Repository: repository, Tag: tag, InputStream: archive, OutputStream: io.Discard,
-	})
-}
-
-// pack makes a tar of files, with links followed, and a hash of names and contents.
-func pack(content map[string]string) (*bytes.Buffer, string, error) {
-	names := make([]string, 0, len(content))
-	for name := range content {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	var archive bytes.Buffer
-	w, hash := tar.NewWriter(&archive), sha256.New()
-	for _, dir := range []string{"data/", "tmp/"} {
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o777}); err != nil {
-			return nil, "", err
-		}
-	}
-	for _, name := range names {
-		file, err := os.ReadFile(content[name])
-		if err != nil {
-			return nil, "", err
-		}
-		fmt.Fprintln(hash, name, len(file))
-		hash.Write(file)
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o755, Size: int64(len(file))}); err != nil {
-			return nil, "", err
-		}
-		if _, err := w.Write(file); err != nil {
-			return nil, "", err
-		}
-	}
-	return &archive, fmt.Sprintf("%x", hash.Sum(nil)), w.Close()
 }

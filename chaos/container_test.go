@@ -5,20 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/d0720281/redlock"
-	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/chaos/history"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
 func TestMain(m *testing.M) {
+	redis.SetLogger(silent{}) // masters that are down are what this is about
+	if beChild() {
+		return
+	}
 	if pool, err := Connect(); err == nil {
 		if err := Sweep(pool); err != nil {
 			fmt.Fprintln(os.Stderr, "chaos: leftovers of an earlier run:", err)
@@ -30,6 +36,10 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
 }
 
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
 // containers starts n masters in containers, or skips.
 func containers(t *testing.T, n int) []*Container {
 	t.Helper()
@@ -37,13 +47,9 @@ func containers(t *testing.T, n int) []*Container {
 	if err != nil {
 		redistest.Missing(t, "docker", "needs a container engine: "+err.Error())
 	}
-	binary, err := masters.LookPath()
+	image, err := FindImage(pool)
 	if err != nil {
-		redistest.Missing(t, "docker", "needs a redis-server on the PATH to make the image of: "+err.Error())
-	}
-	repository, tag, err := EnsureImage(pool, binary)
-	if err != nil {
-		t.Fatal(err)
+		redistest.Missing(t, "docker", "needs an image: "+err.Error())
 	}
 	list := make([]*Container, n)
 	t.Cleanup(func() {
@@ -60,7 +66,7 @@ func containers(t *testing.T, n int) []*Container {
 	var g errgroup.Group
 	for i := range list {
 		g.Go(func() (err error) {
-			list[i], err = StartContainer(pool, repository, tag)
+			list[i], err = StartContainer(pool, image)
 			return err
 		})
 	}
@@ -247,4 +253,45 @@ func TestContainersControlOverlapIsSeen(t *testing.T) {
 	if first.Validity() <= 0 || second.Validity() <= 0 {
 		t.Error("got no overlap of two leases that nothing keeps apart")
 	}
+}
+
+// inContainers starts a run on containers.
+func inContainers(t *testing.T, n int) *Run {
+	t.Helper()
+	pool, err := Connect()
+	if err != nil {
+		redistest.Missing(t, "docker", "needs a container engine: "+err.Error())
+	}
+	c, err := StartContainers(pool, n)
+	return begin(t, c, err, 2*testTTL)
+}
+
+// Every fault that exists there, in mid-lease, on masters in containers.
+//
+// Source: SCENARIOS rows 1, 3, 4, 9, 14, 17, 19, 53 and 54.
+func TestContainerFaults(t *testing.T) {
+	faults := FaultsOf(Containers)
+	for half := range 2 {
+		t.Run(fmt.Sprint("cluster ", half), func(t *testing.T) {
+			t.Parallel()
+			r := inContainers(t, 5)
+			for _, f := range faults[half*len(faults)/2 : (half+1)*len(faults)/2] {
+				t.Run(strings.ReplaceAll(f.Name, ",", ""), func(t *testing.T) {
+					r.History = new(history.History)
+					inflict(t, r, f)
+					time.Sleep(r.Rules().Settled)
+					r.Settle(12 * time.Second)
+					check(t, r)
+					t.Log(Measure(r.History))
+				})
+			}
+		})
+	}
+}
+
+// A random schedule of faults over containers.
+//
+// Source: SCENARIOS row 65.
+func TestSoakContainers(t *testing.T) {
+	soaks(t, Containers)
 }

@@ -1,0 +1,108 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/ory/dockertest/v3"
+	dc "github.com/ory/dockertest/v3/docker"
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+)
+
+// StartContainers starts n masters in containers, behind fault proxies. They have
+// append-only files, which a restart keeps.
+func StartContainers(pool *dockertest.Pool, n int) (Cluster, error) {
+	image, err := FindImage(pool)
+	if err != nil {
+		return nil, err
+	}
+	c := &realCluster{tier: Containers, nodes: make([]*realNode, n)}
+	var g errgroup.Group
+	for i := range c.nodes {
+		g.Go(func() error {
+			b, err := startBoxed(pool, image)
+			if err != nil {
+				return err
+			}
+			c.nodes[i], err = newRealNode(i, b)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// boxed is a container as a box.
+type boxed struct{ *Container }
+
+func startBoxed(pool *dockertest.Pool, image Image) (boxed, error) {
+	c, err := StartContainer(pool, image, "--appendonly", "yes", "--enable-protected-configs", "yes")
+	return boxed{c}, err
+}
+
+func (b boxed) marked(*redis.Client) error { return nil }
+func (b boxed) step(time.Duration) error   { return ErrUnable }
+func (b boxed) drift(int) error            { return ErrUnable }
+
+func (b boxed) another(context.Context) (box, error) {
+	next, err := startBoxed(b.pool, b.image)
+	return next, err
+}
+
+// restart keeps the data, or has another container take the place of this one.
+func (b boxed) restart(d Data) error {
+	switch d {
+	case Kept:
+		return b.Restart()
+	case Empty:
+		b.mu.Lock()
+		old := b.resource
+		b.mu.Unlock()
+		if err := b.pool.Purge(old); err != nil {
+			return err
+		}
+		return b.start()
+	}
+	return ErrUnable
+}
+
+// Unplug takes the network away: the engine ends the connections.
+func (b boxed) Unplug() error {
+	return b.pool.Client.DisconnectNetwork("bridge", dc.NetworkConnectionOptions{Container: b.id(), Force: true})
+}
+
+// Plug gives it back.
+func (b boxed) Plug() error {
+	if err := b.pool.Client.ConnectNetwork("bridge", dc.NetworkConnectionOptions{Container: b.id()}); err != nil {
+		return err
+	}
+	return b.await()
+}
+
+// Crash kills the server as something on this machine may, and waits until the engine
+// has started it again, as it was told to.
+func (b boxed) Crash() error {
+	policy := func(p dc.RestartPolicy) error {
+		return b.pool.Client.UpdateContainer(b.id(), dc.UpdateContainerOptions{RestartPolicy: p})
+	}
+	if err := policy(dc.RestartPolicy{Name: "always"}); err != nil {
+		return err
+	}
+	state, err := b.state()
+	if err != nil {
+		return err
+	}
+	if err := syscall.Kill(state.Pid, syscall.SIGKILL); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnable, err) // not root, or an engine in another machine
+	}
+	if err := b.until(func(s dc.State) bool { return s.Running && s.Pid != state.Pid }); err != nil {
+		return err
+	}
+	return errors.Join(b.await(), policy(dc.RestartPolicy{Name: "no"}))
+}

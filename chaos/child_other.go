@@ -1,0 +1,10 @@
+//go:build !linux
+
+package chaos
+
+import "syscall"
+
+func childAttr() *syscall.SysProcAttr { return nil }
+
+func (c *Child) pause() error  { return ErrUnable }
+func (c *Child) resume() error { return ErrUnable }

@@ -1,0 +1,234 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/chaos/history"
+)
+
+// ClientConfig is one client: a process, or what stands for one.
+type ClientConfig struct {
+	Name    string
+	Masters []string // addresses, for a client in a process of its own
+	TTL     time.Duration
+	MaxTTL  time.Duration
+	Prefix  string
+	Unsafe  bool // without the restart guard
+	Seed    uint64
+	Work    map[string]int // how many goroutines do which work, by name
+	Store   string         // address of the store of the stock workload
+}
+
+func (c ClientConfig) options() []redlock.Option {
+	opts := []redlock.Option{redlock.WithTTL(c.TTL), redlock.WithMaxTTL(c.MaxTTL), redlock.WithLogger(nil)}
+	if c.Prefix != "" {
+		opts = append(opts, redlock.WithKeyPrefix(c.Prefix))
+	}
+	if c.Unsafe {
+		opts = append(opts, redlock.WithoutRestartGuard())
+	}
+	return opts
+}
+
+// why is the short name of what an error means.
+func why(err error) string {
+	for _, w := range []struct {
+		err  error
+		name string
+	}{
+		{redlock.ErrSuspended, "suspended"}, {redlock.ErrExpired, history.Expired}, {redlock.ErrQuorumLost, "quorum lost"},
+		{redlock.ErrMaxHold, "longest hold"}, {redlock.ErrReleased, "released"}, {redlock.ErrClosed, "closed"},
+		{redlock.ErrTaken, "taken"}, {redlock.ErrQuarantine, "quarantine"}, {redlock.ErrNoQuorum, "no quorum"},
+		{context.Canceled, "cancelled"}, {context.DeadlineExceeded, "cancelled"},
+	} {
+		if errors.Is(err, w.err) {
+			return w.name
+		}
+	}
+	return err.Error()
+}
+
+// Client does its work until ctx ends.
+type Client struct {
+	conf   ClientConfig
+	locker *redlock.Locker
+	book   *history.Client
+	store  *store
+	pause  time.Duration // after each piece of work
+}
+
+// NewClient makes a client of some masters. What it sees goes to sink.
+func NewClient(conf ClientConfig, list []*redis.Options, now func() time.Duration, sink func(history.Record), writes func(history.Write), opts ...redlock.Option) (*Client, error) {
+	if len(conf.Masters) > 0 && len(conf.Masters) < len(list) {
+		list = list[:len(conf.Masters)] // an older list
+	}
+	l, err := redlock.NewFromOptions(list, append(conf.options(), opts...)...)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{conf: conf, locker: l, book: &history.Client{Name: conf.Name, Sink: sink, Now: now, Why: why}}
+	if conf.Store != "" {
+		c.store = newStore(conf.Store, conf.Name, now, writes)
+	}
+	return c, nil
+}
+
+// Close ends the client.
+func (c *Client) Close() error {
+	if c.store != nil {
+		_ = c.store.client.Close()
+	}
+	return c.locker.Close()
+}
+
+// Run works until ctx ends, and returns when every goroutine of it has ended.
+func (c *Client) Run(ctx context.Context) {
+	var g sync.WaitGroup
+	i := uint64(0)
+	for _, name := range Workloads() {
+		for range c.conf.Work[name] {
+			i++
+			w := &worker{c, rand.New(rand.NewPCG(c.conf.Seed, i)), int(i)}
+			g.Go(func() {
+				for ctx.Err() == nil {
+					works[name](w, ctx)
+					if c.pause > 0 {
+						w.sleep(ctx, time.Duration(w.rng.Int64N(int64(2*c.pause))))
+					}
+				}
+			})
+		}
+	}
+	g.Wait()
+}
+
+// calmly is Run with pauses in all work: where nothing else takes time, there is no end
+// to what can be done.
+func (c *Client) calmly(ctx context.Context, pause time.Duration) {
+	c.pause = pause
+	c.Run(ctx)
+}
+
+// worker is one goroutine of a client.
+type worker struct {
+	*Client
+	rng *rand.Rand
+	id  int
+}
+
+// Workloads is the names of all work, in a fixed order.
+func Workloads() []string {
+	return []string{"hot", "many", "long", "rival", "line", "stock", "free", "hasty"}
+}
+
+// works is what the goroutines do, once.
+var works = map[string]func(*worker, context.Context){
+	// A single resource that everybody wants, by TryLock and by Lock.
+	"hot": func(w *worker, ctx context.Context) {
+		if w.rng.IntN(2) == 0 {
+			w.with(ctx, "hot", w.wait(ctx), w.briefly)
+			return
+		}
+		w.with(ctx, "hot", w.try, w.briefly)
+		w.sleep(ctx, time.Duration(w.rng.IntN(int(20*time.Millisecond))))
+	},
+	// Many resources, seldom wanted by two.
+	"many": func(w *worker, ctx context.Context) {
+		w.with(ctx, fmt.Sprint("many", w.rng.IntN(200)), w.try, w.briefly)
+		w.sleep(ctx, time.Duration(w.rng.IntN(int(2*time.Millisecond))))
+	},
+	// Held for longer than the TTL, by renewal, and looked at all the time.
+	"long": func(w *worker, ctx context.Context) {
+		w.with(ctx, fmt.Sprint("long", w.rng.IntN(3)), w.wait(ctx), func(ctx context.Context, h *held) {
+			for until := time.Duration(w.rng.Int64N(int64(3 * w.conf.TTL))); until > 0 && ctx.Err() == nil; until -= 10 * time.Millisecond {
+				w.sleep(ctx, 10*time.Millisecond)
+				h.Look()
+			}
+		})
+	},
+	// One that comes for what others hold for long, by TryLock.
+	"rival": func(w *worker, ctx context.Context) {
+		w.with(ctx, fmt.Sprint("long", w.rng.IntN(3)), w.try, w.briefly)
+	},
+	// A line of goroutines that hand the lease over, inside the process and beyond.
+	"line": func(w *worker, ctx context.Context) { w.with(ctx, "line", w.wait(ctx), w.briefly) },
+	// A stock that is counted in a store.
+	"stock": func(w *worker, ctx context.Context) {
+		if w.store == nil {
+			<-ctx.Done()
+			return
+		}
+		w.with(ctx, "stock", w.wait(ctx), func(_ context.Context, h *held) { w.store.sell(h.Lease.Fence()) })
+	},
+	// A resource of its own, which nobody else wants: what it does not get, or late, is
+	// for want of nodes.
+	"free": func(w *worker, ctx context.Context) {
+		w.with(ctx, fmt.Sprint("free ", w.conf.Name, " ", w.id), w.try, func(context.Context, *held) {})
+		w.sleep(ctx, time.Duration(w.rng.IntN(int(10*time.Millisecond))))
+	},
+	// Calls whose contexts end at any moment.
+	"hasty": func(w *worker, ctx context.Context) {
+		brief, cancel := context.WithTimeout(ctx, time.Duration(w.rng.IntN(int(8*time.Millisecond))))
+		defer cancel()
+		w.with(brief, "hot", w.wait(brief), func(context.Context, *held) {})
+		w.sleep(ctx, time.Duration(w.rng.IntN(int(20*time.Millisecond))))
+	},
+}
+
+type held = history.Held[*redlock.Lease]
+
+type means func(resource string) (*held, error)
+
+func (w *worker) try(resource string) (*held, error) {
+	return history.Take(w.book, resource, false, func() (*redlock.Lease, error) {
+		return w.locker.TryLock(context.Background(), resource)
+	})
+}
+
+func (w *worker) wait(ctx context.Context) means {
+	return func(resource string) (*held, error) {
+		return history.Take(w.book, resource, true, func() (*redlock.Lease, error) { return w.locker.Lock(ctx, resource) })
+	}
+}
+
+// with does some work while a resource is held.
+func (w *worker) with(ctx context.Context, resource string, get means, do func(context.Context, *held)) {
+	h, err := get(resource)
+	if err != nil {
+		if !errors.Is(err, redlock.ErrTaken) {
+			w.sleep(ctx, time.Millisecond)
+		}
+		return
+	}
+	inside, cancel := context.WithCancel(h.Lease.Context())
+	stop := context.AfterFunc(ctx, cancel)
+	do(inside, h)
+	stop()
+	cancel()
+	_ = h.Free(context.Background()) // whatever it says, it is over
+}
+
+// briefly is a critical section of up to 2 ms.
+func (w *worker) briefly(ctx context.Context, h *held) {
+	if w.rng.IntN(4) > 0 {
+		w.sleep(ctx, time.Duration(w.rng.IntN(int(2*time.Millisecond))))
+	}
+	h.Look()
+}
+
+func (w *worker) sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

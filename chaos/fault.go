@@ -1,0 +1,347 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock/internal/masters"
+)
+
+// Cost is what a fault takes from the budget: the nodes that are without a vote.
+type Cost int
+
+// The costs.
+const (
+	Free Cost = iota // the node has its vote, if sometimes late
+	Vote             // it has none until the fault is healed
+	Loss             // it may have lost keys, and has none until a quarantine after that
+)
+
+// Fault is something that happens to a node. Inject and Heal return when it has.
+type Fault struct {
+	Name  string
+	Tiers Tier
+	Cost  Cost
+	Once  bool // there is nothing to heal
+	Act   func(Node) (heal func() error, err error)
+}
+
+// The figures of faults. Steps of clocks are within what tokens tolerate (MaxSkew), for
+// a TTL of at most two seconds.
+const (
+	slowly  = 15 * time.Millisecond  // a round trip of twice that is within the node timeout
+	tooSlow = 600 * time.Millisecond // and this is beyond it
+	aStep   = 400 * time.Millisecond
+	longTTL = 1100 * time.Millisecond // a step that ends every key
+)
+
+// Faults is the table of all faults, by name.
+func Faults() []Fault {
+	return []Fault{
+		{Name: "SIGKILL, then restart with AOF", Tiers: All, Cost: Loss, Act: killed(Kept)},
+		{Name: "SIGKILL, then restart empty", Tiers: All, Cost: Loss, Act: killed(Empty)},
+		{Name: "SIGKILL, then restart with the tail lost", Tiers: Virtual | Processes, Cost: Loss, Act: killed(Stale)},
+		{Name: "crash and restart policy", Tiers: Containers, Cost: Loss, Once: true, Act: crashed},
+		{Name: "SIGSTOP", Tiers: Virtual | Processes, Cost: Vote, Act: paused},
+		{Name: "container paused", Tiers: Containers, Cost: Vote, Act: paused},
+		{Name: "network disconnected", Tiers: Containers, Cost: Vote, Act: unplugged},
+		{Name: "black hole", Tiers: All, Cost: Vote, Act: network(masters.Blackhole)},
+		{Name: "requests lost", Tiers: All, Cost: Vote, Act: network(masters.LoseRequests)},
+		{Name: "replies lost", Tiers: All, Cost: Vote, Act: network(masters.LoseReplies)},
+		{Name: "connections refused", Tiers: All, Cost: Vote, Act: network(masters.Refuse)},
+		{Name: "reset storm", Tiers: All, Cost: Vote, Act: resets},
+		{Name: "latency", Tiers: All, Cost: Free, Act: latency(slowly)},
+		{Name: "latency above the node timeout", Tiers: All, Cost: Vote, Act: latency(tooSlow)},
+		{Name: "slow drip", Tiers: Real, Cost: Vote, Act: drip},
+		{Name: "FLUSHALL", Tiers: All, Cost: Loss, Once: true, Act: command("flushall")},
+		{Name: "SCRIPT FLUSH", Tiers: All, Cost: Free, Once: true, Act: command("script", "flush")},
+		{Name: "CLIENT KILL", Tiers: Real, Cost: Free, Once: true, Act: command("client", "kill", "type", "normal", "skipme", "yes")},
+		{Name: "CLIENT PAUSE", Tiers: Real, Cost: Vote, Act: clientPause},
+		{Name: "READONLY", Tiers: All, Cost: Vote, Act: refusing("READONLY You can't write against a read only replica.",
+			does("replicaof", "127.0.0.1", "1"), does("replicaof", "no", "one"))},
+		{Name: "OOM", Tiers: All, Cost: Vote, Act: refusing("OOM command not allowed when used memory > 'maxmemory'.",
+			does("config", "set", "maxmemory", "1"), does("config", "set", "maxmemory", "0"))},
+		{Name: "NOREPLICAS", Tiers: All, Cost: Vote, Act: refusing("NOREPLICAS Not enough good replicas to write.",
+			does("config", "set", "min-replicas-to-write", "1"), does("config", "set", "min-replicas-to-write", "0"))},
+		{Name: "NOPERM", Tiers: All, Cost: Vote, Act: refusing("NOPERM this user has no permissions to run the 'set' command",
+			does("acl", "setuser", "default", "-set"), does("acl", "setuser", "default", "+set"))},
+		{Name: "MISCONF", Tiers: All, Cost: Vote, Act: refusing("MISCONF Redis is configured to save RDB snapshots, but it is not able to.", cannotSave, canSave)},
+		{Name: "BUSY", Tiers: All, Cost: Vote, Act: refusing("BUSY Redis is busy running a script.", busy, idle)},
+		{Name: "LOADING", Tiers: All, Cost: Vote, Act: refusing("LOADING Redis is loading the dataset in memory", reload, loaded)},
+		{Name: "maxclients", Tiers: Real, Cost: Vote, Act: maxClients},
+		{Name: "clock put forward", Tiers: Virtual | Processes, Cost: Loss, Act: stepped(aStep)},
+		{Name: "clock put forward by a TTL", Tiers: Virtual | Processes, Cost: Loss, Act: stepped(longTTL)},
+		{Name: "clock put back", Tiers: Virtual | Processes, Cost: Loss, Act: stepped(-aStep)},
+		{Name: "clock that runs 0.4 % fast", Tiers: Virtual | Processes, Cost: Free, Act: drifting(4000)},
+		{Name: "clock that runs 8 % fast", Tiers: Virtual | Processes, Cost: Loss, Act: drifting(80_000)},
+		{Name: "clock that runs 8 % slow", Tiers: Virtual | Processes, Cost: Loss, Act: drifting(-80_000)},
+		{Name: "fail-over to a replica", Tiers: Virtual | Processes, Cost: Loss, Once: true, Act: replaced(Kept)},
+		{Name: "name points to an empty server", Tiers: All, Cost: Loss, Once: true, Act: replaced(Empty)},
+	}
+}
+
+// FaultsOf is the faults that exist on a tier.
+func FaultsOf(t Tier) (list []Fault) {
+	for _, f := range Faults() {
+		if f.Tiers&t != 0 {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+func nothing() error { return nil }
+
+func killed(d Data) func(Node) (func() error, error) {
+	return func(n Node) (func() error, error) {
+		return func() error { return n.Restart(d) }, n.Kill()
+	}
+}
+
+func paused(n Node) (func() error, error) { return n.Resume, n.Pause() }
+
+func replaced(d Data) func(Node) (func() error, error) {
+	return func(n Node) (func() error, error) { return nothing, n.Replace(d) }
+}
+
+func network(f masters.Fault) func(Node) (func() error, error) {
+	return func(n Node) (func() error, error) {
+		return func() error { return n.Net(masters.Pass) }, n.Net(f)
+	}
+}
+
+func latency(d time.Duration) func(Node) (func() error, error) {
+	return func(n Node) (func() error, error) {
+		n.Latency(d/2, d/2)
+		return func() error { n.Latency(0, 0); return nil }, nil
+	}
+}
+
+func drip(n Node) (func() error, error) {
+	n.Drip(2 * time.Millisecond)
+	return func() error { n.Drip(0); return nil }, nil
+}
+
+// resets breaks all connections again and again.
+func resets(n Node) (func() error, error) {
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			n.Reset()
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}()
+	return func() error { close(stop); <-stopped; return nil }, nil
+}
+
+func stepped(d time.Duration) func(Node) (func() error, error) {
+	return func(n Node) (func() error, error) {
+		return func() error { return n.Step(-d) }, n.Step(d)
+	}
+}
+
+// drifting gives back what a clock has gained by having it run the other way for as
+// long: a clock that stays behind has no vote for ever.
+func drifting(ppm int) func(Node) (func() error, error) {
+	return func(n Node) (func() error, error) {
+		began := time.Now()
+		return func() error {
+			long := time.Since(began)
+			if err := n.Drift(-ppm); err != nil {
+				return err
+			}
+			time.Sleep(long)
+			return n.Drift(0)
+		}, n.Drift(ppm)
+	}
+}
+
+const adminPatience = 8 * time.Second
+
+func command(args ...any) func(Node) (func() error, error) {
+	do := does(args...)
+	return func(n Node) (func() error, error) { return nothing, do(n) }
+}
+
+func does(args ...any) func(Node) error {
+	return func(n Node) error {
+		ctx, cancel := context.WithTimeout(context.Background(), adminPatience)
+		defer cancel()
+		err := n.Do(ctx, args...)
+		if err != nil {
+			return fmt.Errorf("%v: %w", args, err)
+		}
+		return nil
+	}
+}
+
+// all does one thing after the other.
+func all(steps ...func(Node) error) func(Node) error {
+	return func(n Node) error {
+		for _, step := range steps {
+			if err := step(n); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// refuser is a node that can be told what to answer: a fake.
+type refuser interface{ Refuse(with string) }
+
+// refusing has a node answer every request with an error. A real one is brought into the
+// state in which it does.
+func refusing(with string, inject, heal func(Node) error) func(Node) (func() error, error) {
+	return func(n Node) (func() error, error) {
+		if fake, ok := n.(refuser); ok {
+			fake.Refuse(with)
+			return func() error { fake.Refuse(""); return nil }, nil
+		}
+		return func() error { return heal(n) }, inject(n)
+	}
+}
+
+// raw sends a command on a connection of its own, and waits for the answer for as long
+// as that takes. It is for those that keep a server busy.
+func raw(n Node, args ...any) (done <-chan error, err error) {
+	b, _ := n.(*realNode).server()
+	c := redis.NewClient(&redis.Options{Addr: b.Addr(), MaxRetries: -1, ReadTimeout: 30 * time.Second, DisableIdentity: true})
+	conn := c.Conn()
+	if err := conn.Ping(context.Background()).Err(); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	answer := make(chan error, 1)
+	go func() {
+		answer <- conn.Do(context.Background(), args...).Err()
+		_ = conn.Close()
+		_ = c.Close()
+	}()
+	return answer, nil
+}
+
+// runs keeps what raw is waiting for, by node.
+var runs sync.Map
+
+func keepBusy(n Node, args ...any) error {
+	done, err := raw(n, args...)
+	if err == nil {
+		runs.Store(n, done)
+	}
+	return err
+}
+
+func awaitBusy(n Node) error {
+	done, ok := runs.LoadAndDelete(n)
+	if !ok {
+		return nil
+	}
+	select {
+	case err := <-done.(<-chan error):
+		if err != nil && !strings.Contains(err.Error(), "killed") && !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	case <-time.After(adminPatience):
+		return errors.New("chaos: the server is still busy")
+	}
+}
+
+func busy(n Node) error {
+	return all(does("config", "set", "busy-reply-threshold", "20"),
+		func(n Node) error { return keepBusy(n, "eval", "while true do end", "0") })(n)
+}
+
+func idle(n Node) error {
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) { // until it takes notice
+		err := does("script", "kill")(n)
+		if err == nil || time.Since(began) > adminPatience {
+			return errors.Join(err, awaitBusy(n))
+		}
+	}
+}
+
+// reload has the server load its data slowly: some of it is made up for that.
+func reload(n Node) error {
+	return all(
+		does("config", "set", "loading-process-events-interval-bytes", "1024"),
+		does("config", "set", "key-load-delay", "5000"),
+		does("eval", "for i = 1, 80 do redis.call('set', 'ballast' .. i, string.rep('x', 2048)) end return 1", "0"),
+		func(n Node) error { return keepBusy(n, "debug", "reload") },
+	)(n)
+}
+
+func loaded(n Node) error {
+	return all(awaitBusy, does("config", "set", "key-load-delay", "0"),
+		does("eval", "for i = 1, 80 do redis.call('del', 'ballast' .. i) end return 1", "0"))(n)
+}
+
+// cannotSave has a save fail: the file that it is to become is a folder.
+func cannotSave(n Node) error {
+	err := all(does("config", "set", "dbfilename", "appendonlydir"), does("config", "set", "save", "3600 1000000"), does("bgsave"))(n)
+	for began := time.Now(); err == nil && time.Since(began) < adminPatience; time.Sleep(10 * time.Millisecond) {
+		if probe := does("set", "probe", "1")(n); probe != nil && strings.Contains(probe.Error(), "MISCONF") {
+			return nil
+		}
+	}
+	return errors.Join(err, errors.New("chaos: the server can still save"))
+}
+
+var canSave = all(does("config", "set", "save", ""), does("config", "set", "dbfilename", "dump.rdb"), does("del", "probe"))
+
+func clientPause(n Node) (func() error, error) {
+	const long = 300 * time.Millisecond
+	began := time.Now()
+	return func() error { time.Sleep(time.Until(began.Add(long))); return does("ping")(n) },
+		does("client", "pause", long.Milliseconds(), "all")(n)
+}
+
+func maxClients(n Node) (func() error, error) {
+	return func() error { return does("config", "set", "maxclients", "1000")(n) },
+		all(does("config", "set", "maxclients", "1"), does("client", "kill", "type", "normal", "skipme", "yes"))(n)
+}
+
+// plug is a node with a network that can be taken away.
+type plug interface {
+	Unplug() error
+	Plug() error
+}
+
+func unplugged(n Node) (func() error, error) {
+	p, ok := unwrap(n).(plug)
+	if !ok {
+		return nil, ErrUnable
+	}
+	return p.Plug, p.Unplug()
+}
+
+// supervised is a server that somebody starts again when it dies.
+type supervised interface{ Crash() error }
+
+func crashed(n Node) (func() error, error) {
+	s, ok := unwrap(n).(supervised)
+	if !ok {
+		return nil, ErrUnable
+	}
+	return nothing, s.Crash()
+}
+
+func unwrap(n Node) any {
+	if r, ok := n.(*realNode); ok {
+		b, _ := r.server()
+		return b
+	}
+	return n
+}

@@ -1,0 +1,205 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/chaos/history"
+	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+const testTTL = time.Second
+
+// processes starts a run on servers of this machine.
+func processes(t *testing.T, n int, opts ProcessOptions) *Run {
+	t.Helper()
+	redistest.Server(t)
+	c, err := StartProcesses(t.Context(), n, opts)
+	if errors.Is(err, masters.ErrNoCompiler) || errors.Is(err, errors.ErrUnsupported) {
+		opts.Clock = false
+		c, err = StartProcesses(t.Context(), n, opts)
+	}
+	return begin(t, c, err, testTTL)
+}
+
+func begin(t *testing.T, c Cluster, err error, ttl time.Duration) *Run {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r, err := NewRun(t.Context(), c, ttl, Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// check has the history of a run checked. A picture of what is wrong is kept.
+func check(t *testing.T, r *Run) []history.Violation {
+	t.Helper()
+	found := r.History.Check(r.Rules())
+	for i, v := range found {
+		if i == 10 {
+			t.Logf("and %d more", len(found)-i)
+			break
+		}
+		t.Error(v)
+	}
+	if len(found) > 0 {
+		keep(t, r, found)
+	}
+	return found
+}
+
+// keep writes the pages of a run that failed.
+func keep(t *testing.T, r *Run, found []history.Violation) {
+	dir, err := os.MkdirTemp("", "redlock-chaos-failed-")
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for _, v := range found {
+		if v.Rule == "lock" {
+			if _, err := r.History.Picture(v.Resource, filepath.Join(dir, "lock.html")); err != nil {
+				t.Error(err)
+			}
+			break
+		}
+	}
+	page := Page{t.Name(), "", len(r.Cluster.Nodes()), r.History, found, Measure(r.History)}
+	if err := Report(filepath.Join(dir, "report.html"), page); err != nil {
+		t.Error(err)
+	}
+	t.Logf("pages of the run that failed: %s", dir)
+}
+
+// inflict lets a fault happen to a minority in mid-lease: two nodes where it costs their
+// votes, one where it may cost keys. The lease stands it, rivals do not get the resource,
+// and afterwards everything is as it should be.
+func inflict(t *testing.T, r *Run, f Fault) {
+	ctx := t.Context()
+	var opts []redlock.Option
+	pause := time.Duration(0)
+	if r.Cluster.Tier() == Virtual {
+		opts, pause = append(opts, virtualClock), 40*time.Millisecond
+	}
+	holder, err := r.Client(r.config("holder", nil), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &worker{Client: holder}
+	defer func() { _ = holder.Close() }()
+	rivals, stopRivals := context.WithCancel(ctx)
+	defer stopRivals()
+	watching, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	var g, watch sync.WaitGroup
+	for i := range 2 {
+		c, err := r.Client(r.config(fmt.Sprint("rival ", i), map[string]int{"hot": 2, "free": 1, "line": 2, "hasty": 1}), opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := c.Close(); err != nil && !errors.Is(err, redlock.ErrNoQuorum) {
+				t.Error(err)
+			}
+		}()
+		g.Go(func() { c.calmly(rivals, pause) })
+	}
+	h, err := w.wait(ctx)("hot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch.Go(func() { r.Watch(watching, 20*time.Millisecond, 1) })
+	time.Sleep(100 * time.Millisecond) // until the lease is where it can be
+
+	nodes := r.Cluster.Nodes()
+	n := &Nemesis{Plan: Plan{Nodes: len(nodes), TTL: r.TTL}, Nodes: nodes, Now: r.Now}
+	hit := []int{1}
+	if f.Cost != Loss {
+		hit = []int{1, 3}
+	}
+	var faults sync.WaitGroup
+	for _, node := range hit {
+		if err := nodes[node].Mark(); err != nil {
+			t.Error(err)
+		}
+		h.Look()
+		faults.Go(func() {
+			if _, err := n.Inflict(ctx, f, node, r.TTL*3/4); errors.Is(err, ErrUnable) {
+				t.Log(err)
+			} else if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range 15 {
+		time.Sleep(r.TTL / 20)
+		h.Look()
+	}
+	faults.Wait()
+	if left := h.Look(); left <= 0 {
+		t.Errorf("the lease did not stand it: %v", context.Cause(h.Lease.Context()))
+	}
+	fence := h.Lease.Fence()
+	freed := r.Now()
+	if err := h.Free(ctx); err != nil {
+		t.Errorf("Unlock: %v", err)
+	}
+	r.History.Faults = n.faults
+	for _, f := range n.faults {
+		sleep(ctx, f.Voteless-r.Now())
+	}
+	r.History.Healed = r.Now()
+	sleep(ctx, 300*time.Millisecond)
+	stopRivals()
+	g.Wait()
+	stopWatching()
+	watch.Wait()
+	if err := holder.Close(); err != nil {
+		t.Error(err)
+	}
+	next := 0
+	for _, a := range r.History.Done {
+		if a.Resource == "hot" && a.Held && a.Client != "holder" && a.Return > freed && a.Fence > fence {
+			next++
+		}
+	}
+	if next == 0 {
+		t.Error("nobody got the resource after the holder")
+	}
+}
+
+// Every fault, in mid-lease, on real servers.
+//
+// Source: ALGORITHM section 13; SCENARIOS rows 1, 3, 7 to 9, 12, 14, 17, 19, 29, 31 to
+// 33, 40, 53 and 54.
+func TestProcessFaults(t *testing.T) {
+	redistest.Server(t)
+	oldRDB := Fault{Name: "SIGKILL, then restart with an old RDB", Cost: Loss, Act: killed(Stale)}
+	for _, f := range append(FaultsOf(Processes), oldRDB) {
+		t.Run(strings.ReplaceAll(f.Name, ",", ""), func(t *testing.T) {
+			t.Parallel()
+			r := processes(t, 5, ProcessOptions{Clock: strings.Contains(f.Name, "clock"), RDB: f.Name == oldRDB.Name})
+			inflict(t, r, f)
+			time.Sleep(r.Rules().Settled)
+			r.Settle(12 * time.Second)
+			check(t, r)
+			t.Log(Measure(r.History))
+		})
+	}
+}

@@ -1,0 +1,140 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Rules is what a history is checked against.
+type Rules struct {
+	Nodes int // in the list
+	TTL   time.Duration
+	Drift time.Duration // what drift takes off the TTL
+
+	// Late is by how much a lease's context may end after the lease did: 0 in virtual
+	// time, as much as this machine may keep a process waiting elsewhere (I7).
+	Late time.Duration
+
+	// Served is how long after the end of the faults a waiter may have to wait (I10), and
+	// Settled when nothing may be left of what was given up (I6, I11). 0: not checked.
+	Served, Settled time.Duration
+}
+
+// Violation is a promise that was not kept.
+type Violation struct {
+	Rule     string // of ALGORITHM section 13: "I1" and so on; "lock" is porcupine's
+	At       time.Duration
+	Resource string
+	Text     string
+}
+
+func (v Violation) String() string {
+	return fmt.Sprintf("%s at %v, %q: %s", v.Rule, v.At, v.Resource, v.Text)
+}
+
+// Check returns what is wrong with a history, by time. The run has to be over.
+func (h *History) Check(r Rules) []Violation {
+	h.mu.Lock()
+	found := slices.Clone(h.problems)
+	h.mu.Unlock()
+	byResource := make(map[string][]*Acquisition)
+	for _, a := range h.Done {
+		byResource[a.Resource] = append(byResource[a.Resource], a)
+	}
+	for resource, list := range byResource {
+		held := slices.DeleteFunc(slices.Clone(list), func(a *Acquisition) bool { return !a.Held })
+		slices.SortFunc(held, func(a, b *Acquisition) int { return cmp.Compare(a.Return, b.Return) })
+		found = append(found, overlaps(resource, held)...)
+		found = append(found, fences(resource, held)...)
+		found = append(found, h.nodes(resource, held, r)...)
+		found = append(found, Linearizable(resource, held)...)
+	}
+	found = append(found, h.deadlines(r)...)
+	found = append(found, h.counters()...)
+	if r.Served > 0 && h.Healed > 0 {
+		found = append(found, h.unserved(r)...)
+	}
+	if r.Settled > 0 && h.Healed > 0 {
+		found = append(found, h.leftovers(byResource, r)...)
+	}
+	slices.SortStableFunc(found, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
+	return found
+}
+
+// overlaps is I1: nobody is granted a resource before everybody who had it either gave it
+// up or had to know that it was over. held is in the order of the grants.
+func overlaps(resource string, held []*Acquisition) (found []Violation) {
+	var last *Acquisition // of those so far, the one that is valid the longest
+	for _, a := range held {
+		if a.End() <= a.Return {
+			continue // over before the caller had it in hands
+		}
+		if last != nil && a.Return < last.End() {
+			found = append(found, Violation{"I1", a.Return, resource, fmt.Sprintf(
+				"two holders for %v: %s has fence %d until %v, and %s is granted fence %d",
+				min(last.End(), a.End())-a.Return, last.Client, last.Fence, last.End(), a.Client, a.Fence)})
+		}
+		if last == nil || a.End() > last.End() {
+			last = a
+		}
+	}
+	return found
+}
+
+// fences is I2: tokens are unique, and whoever calls after another has got one gets a
+// larger one.
+func fences(resource string, held []*Acquisition) (found []Violation) {
+	seen := make(map[int64]*Acquisition)
+	for _, a := range held {
+		switch other := seen[a.Fence]; {
+		case a.Fence <= 0:
+			found = append(found, Violation{"I2", a.Return, resource, fmt.Sprintf("fence %d of %s is not positive", a.Fence, a.Client)})
+		case other != nil:
+			found = append(found, Violation{"I2", a.Return, resource, fmt.Sprintf("fence %d twice, for %s and %s", a.Fence, other.Client, a.Client)})
+		}
+		seen[a.Fence] = a
+	}
+	calls := slices.Clone(held)
+	slices.SortFunc(calls, func(a, b *Acquisition) int { return cmp.Compare(a.Call, b.Call) })
+	var largest *Acquisition
+	granted := 0
+	for _, a := range calls {
+		for ; granted < len(held) && held[granted].Return < a.Call; granted++ {
+			if largest == nil || held[granted].Fence > largest.Fence {
+				largest = held[granted]
+			}
+		}
+		if largest != nil && a.Fence < largest.Fence {
+			found = append(found, Violation{"I2", a.Return, resource, fmt.Sprintf("fence %d of %s after fence %d of %s",
+				a.Fence, a.Client, largest.Fence, largest.Client)})
+		}
+	}
+	return found
+}
+
+// deadlines is I7 and I8: contexts end before leases do, and no lease is valid for longer
+// than a successful round makes it.
+func (h *History) deadlines(r Rules) (found []Violation) {
+	if m := h.Margins(); m.Smallest < -r.Late {
+		found = append(found, Violation{"I7", 0, "", fmt.Sprintf("a context ended %v after its lease", -m.Smallest)})
+	}
+	for _, a := range h.Done {
+		if r.TTL > 0 && a.Held && a.Reach > r.TTL-r.Drift {
+			found = append(found, Violation{"I8", a.Return, a.Resource, fmt.Sprintf("lease of %s with fence %d has %v left of a TTL of %v", a.Client, a.Fence, a.Reach, r.TTL)})
+		}
+	}
+	return found
+}
+
+// unserved is I10: once the faults are over whoever waits gets the resource in time.
+func (h *History) unserved(r Rules) (found []Violation) {
+	for _, a := range h.Done {
+		by := max(a.Call, h.Healed) + r.Served
+		if a.Waits && a.Held && a.Return > by {
+			found = append(found, Violation{"I10", a.Return, a.Resource, fmt.Sprintf("%s waited for %v, all well for %v", a.Client, a.Return-a.Call, a.Return-h.Healed)})
+		}
+	}
+	return found
+}

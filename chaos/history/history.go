@@ -1,0 +1,198 @@
+// Package history keeps what clients of a lock saw, each moment by one clock, and
+// checks it against what the algorithm promises (ALGORITHM section 13). It knows
+// nothing of Redis, of the library or of time: a history is data, and a check of it
+// is a function of that.
+package history
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Kind says what a [Record] tells.
+type Kind string
+
+// The kinds, in the order in which one acquisition has them.
+const (
+	Called  Kind = "called"  // Lock or TryLock was called
+	Granted Kind = "granted" // it returned a lease
+	Refused Kind = "refused" // it returned an error
+	Seen    Kind = "seen"    // the holder looked at its lease
+	Over    Kind = "over"    // the lease ended by itself, and its context with it
+	Ended   Kind = "ended"   // the holder is about to unlock
+	Freed   Kind = "freed"   // Unlock has returned
+)
+
+// Record is one thing that a client saw. All clients of a history have one clock: on
+// one machine CLOCK_MONOTONIC, in virtual time that of the bubble.
+type Record struct {
+	Kind     Kind          `json:"k"`
+	Client   string        `json:"c"`           // process, or what stands for one
+	Op       uint64        `json:"o"`           // number of the acquisition, from 1, within the client
+	Resource string        `json:"r,omitempty"` // of Called
+	Waits    bool          `json:"w,omitempty"` // of Called: a Lock, which waits
+	At       time.Duration `json:"a"`
+	Until    time.Duration `json:"u,omitempty"` // end of the validity, as the holder saw it at At
+	Token    string        `json:"t,omitempty"` // of Granted
+	Fence    int64         `json:"f,omitempty"` // of Granted
+	Why      string        `json:"y,omitempty"` // of Refused and Over
+}
+
+// Expired is the Why of a lease whose validity ran out.
+const Expired = "expired"
+
+// Acquisition is one call of Lock or TryLock and what came of it. A time of zero has
+// not come, as far as anybody knows: the outcome of a call without a return is unknown.
+type Acquisition struct {
+	Client, Resource string
+	Waits            bool
+	Call, Return     time.Duration
+	Held             bool // it returned a lease
+	Why              string
+	Token            string
+	Fence            int64
+	Until            time.Duration // end of the validity, when the holder last looked
+	Seen             time.Duration // when it last looked and found the lease valid
+	Over             time.Duration // when it found that the lease had ended by itself
+	Left             time.Duration // of the lease then; negative: the context was late
+	Ended, Freed     time.Duration
+	Reach            time.Duration // the longest validity it was seen with
+
+	lapsed bool // it was seen to be over
+}
+
+// End is until when the holder had a right to think that nobody else has the resource.
+// What it could not know, as it was stopped or killed, does not count.
+func (a *Acquisition) End() time.Duration {
+	end := a.Until
+	if a.Over > 0 && a.Why != Expired {
+		end = min(end, a.Seen) // lost at some time after it was seen to be held
+	}
+	if a.Ended > 0 {
+		end = min(end, a.Ended)
+	}
+	return end
+}
+
+// History is what was seen in one run. Its methods are safe for concurrent use, but
+// for the fields, which are for when the run is over.
+type History struct {
+	Done   []*Acquisition // in the order of their calls
+	Rounds [][]Look       // one look at each node
+	Faults []Fault
+	Healed time.Duration // when the last fault had ended; 0: never
+
+	mu       sync.Mutex
+	open     map[string]*Acquisition // guarded by mu; by client and number
+	problems []Violation             // guarded by mu
+}
+
+// Fault is something that was done to nodes or clients.
+type Fault struct {
+	Name     string        `json:"name"`
+	On       string        `json:"on"`   // "node 2", "client 1", which "client 1.2" is the second of
+	Node     int           `json:"node"` // -1: it was no node
+	At       time.Duration `json:"at"`
+	Healed   time.Duration `json:"healed"`
+	Voteless time.Duration `json:"voteless"` // until when the node may have no vote, or have lost keys
+}
+
+// Margins is by how much leases' contexts ended before the leases did, when a lease ran
+// out by itself.
+type Margins struct {
+	Count    int
+	Smallest time.Duration // negative: late
+	Late     int
+}
+
+// Margins looks at all leases that ran out, but for those of clients that were stopped
+// or stalled meanwhile.
+func (h *History) Margins() (m Margins) {
+	for _, a := range h.Done {
+		if a.Over == 0 || a.Why != Expired || h.disturbed(a) {
+			continue
+		}
+		if m.Count == 0 || a.Left < m.Smallest {
+			m.Smallest = a.Left
+		}
+		m.Count++
+		if a.Left < 0 {
+			m.Late++
+		}
+	}
+	return m
+}
+
+func (h *History) disturbed(a *Acquisition) bool {
+	for _, f := range h.Faults {
+		if f.Node < 0 && (a.Client == f.On || strings.HasPrefix(a.Client, f.On+".")) && f.At < a.Over && f.Healed > a.Return {
+			return true
+		}
+	}
+	return false
+}
+
+// So is what is known so far, while the run goes on.
+func (h *History) So() (list []Acquisition) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, a := range h.Done {
+		list = append(list, *a)
+	}
+	return list
+}
+
+// Add takes up what a client saw. Records of one client have to come in their order.
+func (h *History) Add(r Record) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	id := fmt.Sprint(r.Client, " ", r.Op)
+	if r.Kind == Called {
+		a := &Acquisition{Client: r.Client, Resource: r.Resource, Waits: r.Waits, Call: r.At}
+		if h.open == nil {
+			h.open = make(map[string]*Acquisition)
+		}
+		h.open[id] = a
+		h.Done = append(h.Done, a)
+		return
+	}
+	a := h.open[id]
+	if a == nil {
+		h.problems = append(h.problems, Violation{Rule: "history", At: r.At, Text: fmt.Sprintf("%s of acquisition %s, which nobody called", r.Kind, id)})
+		return
+	}
+	switch r.Kind {
+	case Granted:
+		a.Return, a.Held, a.Token, a.Fence = r.At, true, r.Token, r.Fence
+	case Refused:
+		a.Return, a.Why = r.At, r.Why
+		delete(h.open, id)
+	case Seen:
+		h.seenLocked(a, r)
+	case Over:
+		a.Over, a.Why, a.Left = r.At, r.Why, r.Until-r.At
+	case Ended:
+		a.Ended = r.At
+	case Freed:
+		a.Freed = r.At
+		delete(h.open, id)
+	}
+}
+
+// seenLocked is for a look of a holder at its lease.
+func (h *History) seenLocked(a *Acquisition, r Record) {
+	valid := r.Until > r.At
+	if valid && a.lapsed {
+		h.problems = append(h.problems, Violation{Rule: "I8", At: r.At, Resource: a.Resource,
+			Text: fmt.Sprintf("lease of %s with fence %d valid again after its end", a.Client, a.Fence)})
+	}
+	switch {
+	case valid:
+		a.Until, a.Seen = r.Until, r.At
+		a.Reach = max(a.Reach, r.Until-r.At)
+	default:
+		a.lapsed = true // the last look that found it valid stays
+	}
+}

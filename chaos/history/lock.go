@@ -1,0 +1,128 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// This file looks at a history once more, as a whole: is there an order of grants and
+// ends, each at a moment between its call and its return, in which one lock could have
+// said all that? It shares no code with the other rules.
+
+// lockOp is an operation of the model: a lock whose tokens rise.
+type lockOp struct {
+	end    bool
+	fence  int64
+	client string
+}
+
+// lockState is who has it, by fencing token, 0 for nobody; and the largest token so far.
+type lockState struct{ holder, largest int64 }
+
+func lockModel(init lockState) porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return init },
+		Step: func(state, input, _ any) (bool, any) {
+			s, op := state.(lockState), input.(lockOp)
+			if op.end {
+				return s.holder == op.fence, lockState{0, s.largest}
+			}
+			return s.holder == 0 && op.fence > s.largest, lockState{op.fence, op.fence}
+		},
+		DescribeOperation: func(input, _ any) string {
+			op := input.(lockOp)
+			if op.end {
+				return fmt.Sprintf("%s: end of %d", op.client, op.fence)
+			}
+			return fmt.Sprintf("%s: granted %d", op.client, op.fence)
+		},
+		DescribeState: func(state any) string {
+			return fmt.Sprintf("held by %d, largest %d", state.(lockState).holder, state.(lockState).largest)
+		},
+	}
+}
+
+// patience is how long one piece may take to check, and piece how many grants it has at
+// least. A history is cut where nothing was held or under way: no order leads across.
+const (
+	patience = 20 * time.Second
+	piece    = 50
+)
+
+// Linearizable checks the acquisitions of one resource against the model of a lock.
+// Refusals say nothing about a lock that may refuse for many reasons; calls without a
+// return have no effect that anybody could see.
+func Linearizable(resource string, held []*Acquisition) (found []Violation) {
+	for _, p := range pieces(held) {
+		result, _ := porcupine.CheckOperationsVerbose(lockModel(p.before), p.ops, patience)
+		if result != porcupine.Ok {
+			found = append(found, Violation{"lock", time.Duration(p.ops[0].Call), resource,
+				fmt.Sprintf("%d grants and ends are not those of a lock: %v", len(p.ops), result)})
+		}
+	}
+	return found
+}
+
+// Picture writes porcupine's page for the first piece of a resource that is not as a
+// lock would do it, and reports whether there is one.
+func (h *History) Picture(resource, file string) (bool, error) {
+	var held []*Acquisition
+	for _, a := range h.Done {
+		if a.Resource == resource && a.Held {
+			held = append(held, a)
+		}
+	}
+	for _, p := range pieces(held) {
+		model := lockModel(p.before)
+		if result, info := porcupine.CheckOperationsVerbose(model, p.ops, patience); result != porcupine.Ok {
+			return true, porcupine.VisualizePath(model, info, file)
+		}
+	}
+	return false, nil
+}
+
+// part is a piece of a history, and the state of the lock before it.
+type part struct {
+	before lockState
+	ops    []porcupine.Operation
+}
+
+func pieces(held []*Acquisition) (list []part) {
+	held = slices.DeleteFunc(slices.Clone(held), func(a *Acquisition) bool { return a.End() <= a.Return })
+	slices.SortFunc(held, func(a, b *Acquisition) int { return cmp.Compare(a.Return, b.Return) })
+	clients := make(map[string]int)
+	var p part
+	var busy time.Duration // until then something is under way
+	var largest int64
+	for i, a := range held {
+		// Nothing can come between a grant and its end, so that the grant may as well be
+		// as late as possible: who waited for long does not keep a history in one piece.
+		call := max(a.Call, min(a.Return, busy+1))
+		if call > busy && len(p.ops) >= 2*piece {
+			list = append(list, p)
+			p = part{before: lockState{0, largest}}
+		}
+		if _, known := clients[a.Client]; !known {
+			clients[a.Client] = len(clients)
+		}
+		// A lease that was freed is over from when Unlock was called, and for good when
+		// that has returned; any other at its very end.
+		end := max(a.End(), a.Freed)
+		if a.Ended == 0 || a.Freed == 0 {
+			end = a.End()
+		}
+		p.ops = append(p.ops,
+			porcupine.Operation{ClientId: clients[a.Client], Input: lockOp{false, a.Fence, a.Client}, Call: int64(call), Return: int64(a.Return)},
+			porcupine.Operation{ClientId: clients[a.Client], Input: lockOp{true, a.Fence, a.Client}, Call: int64(a.End()), Return: int64(end)})
+		busy = max(busy, a.Return, end)
+		largest = max(largest, a.Fence)
+		if i == len(held)-1 {
+			list = append(list, p)
+		}
+	}
+	return list
+}

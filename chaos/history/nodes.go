@@ -1,0 +1,187 @@
+package history
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+)
+
+// excused reports that something was done to a node by which it may lack keys, or not
+// have a vote, at that time.
+func (h *History) excused(node int, from, to time.Duration) bool {
+	for _, f := range h.Faults {
+		if f.Node == node && f.At <= to && f.Voteless >= from {
+			return true
+		}
+	}
+	return false
+}
+
+// moved reports whether a node's clock was moved, so that what it says of its quarantine is
+// in another time than the rest.
+func (h *History) moved(node int, from, to time.Duration) bool {
+	for _, f := range h.Faults {
+		if f.Node == node && strings.HasPrefix(f.Name, "clock") && f.At <= to && f.Voteless >= from {
+			return true
+		}
+	}
+	return false
+}
+
+// nodes is what the looks at the nodes say of one resource. held is in the order of the
+// grants.
+//
+// I3: while a lease is valid more than N - q nodes have its key, or at least no vote for
+// somebody else. I4: no lease has a vote of a node that was in quarantine when it was
+// asked. I5: the counters of a quorum are not behind the token of the lease.
+func (h *History) nodes(resource string, held []*Acquisition, r Rules) (found []Violation) {
+	need := r.Nodes - (r.Nodes/2 + 1) + 1
+	first := make(map[string]*Acquisition) // by token: a lease that is handed over keeps its votes
+	for _, a := range held {
+		if f := first[a.Token]; f == nil || a.Call < f.Call {
+			first[a.Token] = a
+		}
+	}
+	for _, round := range h.Rounds {
+		if len(round) != r.Nodes {
+			continue
+		}
+		from, to := round[0].At, round[0].Done
+		looked := true
+		for _, l := range round {
+			from, to = min(from, l.At), max(to, l.Done)
+			if _, ok := l.Keys[resource]; l.Up && !ok {
+				looked = false
+			}
+		}
+		// Who had it all the time that the round took: the last to be granted it before.
+		i := sort.Search(len(held), func(i int) bool { return held[i].Return >= from }) - 1
+		if !looked || i < 0 || held[i].End() <= to { // at one instant of virtual time much can happen
+			continue
+		}
+		a := held[i]
+		keeps, counts := 0, 0
+		for _, l := range round {
+			k := l.Keys[resource]
+			unable := !l.Up || l.Left > 0 || h.excused(l.Node, from, to)
+			if unable || k.ID == a.Token {
+				keeps++
+			}
+			// A counter that was lost since the grant starts anew with the next one.
+			if unable || k.Counter >= a.Fence || h.excused(l.Node, first[a.Token].Call, to) {
+				counts++
+			}
+			if l.Up && l.Left > 0 && k.ID == a.Token && k.C > 0 && first[a.Token].Call > l.Began+20*time.Millisecond && !h.moved(l.Node, from, to) {
+				found = append(found, Violation{"I4", l.At, resource, fmt.Sprintf(
+					"node %d gave %s a vote, fence %d, and has been in quarantine since %v", l.Node, a.Client, a.Fence, l.Began)})
+			}
+		}
+		if keeps < need {
+			found = append(found, Violation{"I3", to, resource, fmt.Sprintf(
+				"%s holds it with fence %d from %v to %v, and only %d of the %d nodes that must keep its key do:%s", a.Client, a.Fence, a.Return, a.End(), keeps, need, h.states(round, a))})
+		}
+		if counts < r.Nodes/2+1 {
+			found = append(found, Violation{"I5", to, resource, fmt.Sprintf(
+				"%s holds it with fence %d, and only %d nodes have counted so far", a.Client, a.Fence, counts)})
+		}
+	}
+	return found
+}
+
+// states is what the nodes of a round have for a lease, as text.
+func (h *History) states(round []Look, a *Acquisition) (text string) {
+	for _, l := range round {
+		k := l.Keys[a.Resource]
+		what := "no key"
+		switch {
+		case !l.Up:
+			what = "does not answer"
+		case k.ID == a.Token:
+			what = fmt.Sprint("its key, ", k.C)
+		case k.ID != "":
+			what = "another key"
+		}
+		if h.excused(l.Node, l.At, l.Done) {
+			what += " (fault)"
+		}
+		if l.Left > 0 {
+			what += fmt.Sprintf(" (no vote for %v)", l.Left)
+		}
+		text += fmt.Sprintf(" node %d at %v: %s;", l.Node, l.At, what)
+	}
+	return text
+}
+
+// counters is the other half of I5: a counter that is there does not fall.
+func (h *History) counters() (found []Violation) {
+	type place struct {
+		node     int
+		resource string
+	}
+	last := make(map[place]Look)
+	for _, round := range h.Rounds {
+		for _, l := range round {
+			if !l.Up {
+				continue
+			}
+			for resource, k := range l.Keys {
+				if k.Counter == 0 {
+					continue
+				}
+				at := place{l.Node, resource}
+				before, ok := last[at]
+				if ok && before.Run == l.Run && k.Counter < before.Keys[resource].Counter && !h.excused(l.Node, before.At, l.Done) {
+					found = append(found, Violation{"I5", l.At, resource, fmt.Sprintf("counter of node %d fell from %d to %d", l.Node, before.Keys[resource].Counter, k.Counter)})
+				}
+				last[at] = l
+			}
+		}
+	}
+	return found
+}
+
+// leftovers is I6, and the part of I11 that is about nodes: when all has been well for
+// long enough there are no keys but those of leases that are held.
+func (h *History) leftovers(byResource map[string][]*Acquisition, r Rules) (found []Violation) {
+	for _, round := range h.Rounds {
+		for _, l := range round {
+			if !l.Up || l.At < h.Healed+r.Settled {
+				continue
+			}
+			for resource, k := range l.Keys {
+				if k.ID != "" && !heldAt(byResource[resource], k.ID, l.At, r) {
+					found = append(found, Violation{"I6", l.At, resource, fmt.Sprintf("node %d has a key %q of nobody", l.Node, k.ID)})
+				}
+			}
+			for _, key := range l.Rest {
+				found = append(found, Violation{"I11", l.At, "", fmt.Sprintf("node %d has a key %q", l.Node, key)})
+			}
+			if l.Conns > 0 {
+				found = append(found, Violation{"I11", l.At, "", fmt.Sprintf("node %d has %d connections", l.Node, l.Conns)})
+			}
+		}
+	}
+	return found
+}
+
+// heldAt reports whether the key may be there: of a lease that is held, or was not long
+// ago, or of a call that is under way.
+func heldAt(list []*Acquisition, id string, at time.Duration, r Rules) bool {
+	for i := len(list) - 1; i >= 0; i-- {
+		a := list[i]
+		if a.Call > at {
+			continue
+		}
+		switch {
+		case a.Token == id:
+			return a.Freed == 0 && at < a.Until+r.TTL || at < a.Freed+r.Settled
+		case a.Return == 0, a.Return+r.Settled > at:
+			return true // perhaps of an attempt of this one
+		}
+		if len(list)-i > 200 {
+			return false
+		}
+	}
+	return false
+}

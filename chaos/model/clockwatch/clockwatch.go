@@ -1,0 +1,165 @@
+// Package clockwatch models the watch over the clocks: nodes whose clock is put forward and
+// that drop keys too early, and clients that stand still without noticing.
+//
+// A client compares a node's time with its own clock from one reply to the next, and sees
+// what both did together. Time passes in ticks. A reply that takes a tick of the client's
+// clock is no vote; one that comes over a standstill looks as if it were quick. A step is
+// seen however small, which is to say that steps smaller than the time-out of a node are
+// not modelled.
+//
+// Source: ALGORITHM section 9.
+package clockwatch
+
+import "github.com/d0720281/redlock/chaos/model/search"
+
+const (
+	nodes   = 3
+	quorum  = 2
+	clients = 2 // each makes one attempt; the first extends
+)
+
+// What can break.
+const (
+	TwoHolders = "two holders, of which none stood still unawares"
+	NotAlone   = "somebody else held the lock during a lease that was extended"
+)
+
+// Config is what is modelled, and with which of the rules.
+type Config struct {
+	TTL        int // in ticks
+	Quarantine int
+	Extend     bool         // the first client extends
+	FirstNeeds int          // votes of the first client; 0 for a quorum
+	Asks       [clients]int // how often a client asks each node
+	Held       bool         // the second client has a lease to begin with, of two nodes
+	AllAnswer  bool         // no node is silent when its clock is looked at
+	Newcomer   bool         // the second client has not heard of any node before
+
+	// What can go wrong.
+	Steps       int // nodes whose clock steps
+	Step        int // by so many ticks, forward
+	Another     int // the second to step does so by this; 0 for the same
+	Standstill  int // ticks that the first client stands still, all in all
+	Standstills int // so many times
+
+	// Rules left out, or other ones.
+	NoWatch    bool // steps are not looked for
+	NoMark     bool // a node that stepped has no vote in one reply, and is not marked
+	TrustAll   bool // what cannot be decided is taken for the local clock alone
+	BlameNodes bool // what cannot be decided is taken for the nodes alone
+	OldLooks   bool // that a clock did not step is believed of replies to what was sent before
+}
+
+type node struct {
+	owner      uint8
+	ttl        uint8
+	quarantine uint8
+}
+
+type answer uint8
+
+const (
+	nothing answer = iota
+	counts
+	useless
+)
+
+// A link is what is between a client and a node.
+type link struct {
+	acquire      uint8 // requests on their way to the node
+	extend, mark bool
+
+	reply   answer // on its way back
+	seen    uint8  // by how much the node's clock had shifted at that time
+	renewal bool   // the reply is to an extension
+
+	shift   uint8 // of the node's clock against the client's since the last sample
+	known   bool  // there is one
+	suspect bool  // stepped: no vote until it is clear, and until it is marked
+	until   uint8 // ticks without a vote
+	look    uint8 // in a round of looking at all clocks: the shift and 1; 0 if not known
+
+	vote, ack bool
+}
+
+type phase uint8
+
+const (
+	idle phase = iota
+	asking
+	holding
+	ended
+)
+
+type client struct {
+	phase    phase
+	elapsed  uint8 // of the attempt, by the client's clock
+	left     uint8 // of the lease, by the same
+	renewing bool
+	extended bool
+	since    uint8 // the start of the renewal
+	met      bool  // somebody else was valid since
+	open     bool  // a round of looking at all clocks
+	frozen   bool
+	blind    bool // stood still since the last verdict
+	link     [nodes]link
+}
+
+type state struct {
+	node   [nodes]node
+	client [clients]client
+	steps  uint8
+	still  uint8 // ticks
+	stills uint8
+}
+
+// Model is the model of a configuration.
+func (c Config) Model() search.Model[state] {
+	m := search.Model[state]{Next: c.next, Canon: canon}
+	for i := range clients {
+		for n := range nodes {
+			m.Start.client[i].link[n].known = !(c.Newcomer && i == 1)
+		}
+	}
+	if c.Held {
+		m.Start.client[1].phase, m.Start.client[1].left = holding, uint8(c.TTL)
+		for n := range quorum {
+			m.Start.node[n].owner, m.Start.node[n].ttl = 2, uint8(c.TTL)
+		}
+	}
+	return m
+}
+
+// canon sorts the nodes: they are alike.
+func canon(s state) state {
+	for i := 1; i < nodes; i++ {
+		for j := i; j > 0 && s.rank(j) < s.rank(j-1); j-- {
+			s.node[j], s.node[j-1] = s.node[j-1], s.node[j]
+			for k := range s.client {
+				l := &s.client[k].link
+				l[j], l[j-1] = l[j-1], l[j]
+			}
+		}
+	}
+	return s
+}
+
+func (s *state) rank(i int) uint64 {
+	n := &s.node[i]
+	r := uint64(n.owner) | uint64(n.ttl)<<2 | uint64(n.quarantine)<<5
+	for k := range s.client {
+		r = r<<27 | s.client[k].link[i].rank()
+	}
+	return r
+}
+
+// rank is different for links that are: it has 27 bits.
+func (l *link) rank() (r uint64) {
+	for _, b := range [...]bool{l.extend, l.mark, l.renewal, l.known, l.suspect, l.vote, l.ack} {
+		r <<= 1
+		if b {
+			r |= 1
+		}
+	}
+	return r<<20 | uint64(l.acquire)<<18 | uint64(l.reply)<<16 | uint64(l.seen)<<12 | uint64(l.shift)<<8 | uint64(l.until)<<4 | uint64(l.look)
+}

@@ -1,0 +1,134 @@
+// Package fencing models the fencing tokens: the counters of the nodes, the round that
+// raises them, the block of tokens that a grant reserves, and the hand-over of a lease to
+// the next caller of the same process.
+//
+// There is no time. A message takes for ever or is lost, as is its reply, and a key can
+// vanish at any moment: that stands for its end, for a release and for a process that was
+// paused. Only a hand-over knows of time: a lease is not over while the keys that it
+// counted are there.
+//
+// Source: ALGORITHM sections 4 and 10, "Hand-over inside the process".
+package fencing
+
+import "github.com/d0720281/redlock/chaos/model/search"
+
+const (
+	nodes        = 3
+	quorum       = 2
+	mostAttempts = 3
+)
+
+// What can break.
+const (
+	SameToken  = "two leases have the same token"
+	TokenFalls = "a lease has a token smaller than one before it"
+	TwoHandles = "two handles of one lease are valid"
+)
+
+// Config is what is modelled, and with which of the rules.
+type Config struct {
+	Attempts int
+	Block    int
+	Clocks   [nodes]int // where the counter of a node starts; unlike unless the hint is given
+
+	// What can go wrong.
+	Twice int  // acquires that arrive a second time
+	Wipe  bool // a counter is lost, and starts anew from the clock
+
+	// Rules left out, or done in a wrong way.
+	NoRaise       bool // the token is the largest of the votes, without a second round
+	RaiseAnywhere bool // also where the key is not held
+	RaiseByID     bool // the grant that was counted does not matter, only the attempt
+	ClockBehind   bool // a clock from which a lost counter starts is behind
+	KeepToken     bool // a hand-over gives the same token again
+	PastBlock     bool // a hand-over goes on behind the end of the block
+	HandOverLate  bool // a lease is handed over after its end
+	KeepHandle    bool // the old handle is over only after the new one is there
+}
+
+// Default is the algorithm.
+func Default() Config { return Config{Attempts: 2, Block: 1} }
+
+type node struct {
+	owner   uint8 // attempt + 1
+	counter uint8
+	grant   uint8 // the counter given with the key
+
+	acquire [mostAttempts]delivery
+	vote    [mostAttempts]uint8 // the counter given to the attempt, as far as it knows
+	raise   [mostAttempts]raise
+}
+
+type delivery uint8
+
+const (
+	unsent delivery = iota
+	arrived
+	sent
+	sentTwice
+)
+
+type raise uint8
+
+const (
+	notRaised raise = iota
+	raising
+	raised
+	refused
+)
+
+type phase uint8
+
+const (
+	idle phase = iota
+	asking
+	decided // the token is known, but not yet that a quorum has it
+	won
+)
+
+type attempt struct {
+	phase phase
+	token uint8 // the end of the block
+	used  uint8 // tokens of the block
+	floor uint8 // the largest token that was in use when it started
+	stale bool  // a key that it counted has vanished
+	open  uint8 // handles of the lease that say it is held
+}
+
+type state struct {
+	node    [nodes]node
+	attempt [mostAttempts]attempt
+	twice   uint8 // acquires that have been sent again
+}
+
+// Model is the model of a configuration.
+func (c Config) Model() search.Model[state] {
+	m := search.Model[state]{Next: c.next, Canon: canon}
+	for i := range nodes {
+		m.Start.node[i].counter = uint8(c.Clocks[i])
+	}
+	return m
+}
+
+// canon sorts the nodes, which differ in nothing that is not part of their state.
+func canon(s state) state {
+	for i := 1; i < nodes; i++ {
+		for j := i; j > 0 && s.node[j].before(&s.node[j-1]); j-- {
+			s.node[j], s.node[j-1] = s.node[j-1], s.node[j]
+		}
+	}
+	return s
+}
+
+func (n *node) before(other *node) bool {
+	a, b := n.rank(), other.rank()
+	return a[0] < b[0] || a[0] == b[0] && a[1] < b[1]
+}
+
+func (n *node) rank() (r [2]uint64) {
+	r[0] = uint64(n.owner) | uint64(n.counter)<<8 | uint64(n.grant)<<16
+	for a := range mostAttempts {
+		r[1] |= (uint64(n.acquire[a]) | uint64(n.raise[a])<<4 | uint64(n.vote[a])<<8) << (16 * a)
+	}
+	return r
+}

@@ -1,0 +1,160 @@
+// Package lease models a lease: acquire, extend, fill, release and rollback over nodes that
+// can restart empty, with the quarantine of such nodes.
+//
+// Time passes in ticks, the same for all. A message takes any time or is lost, as is its
+// reply; a release can overtake the acquire before it. A holder does nothing by itself at
+// the end of its lease but stop to believe in it.
+//
+// Source: ALGORITHM sections 3 and 5 to 8.
+package lease
+
+import "github.com/d0720281/redlock/chaos/model/search"
+
+const (
+	mostNodes    = 5
+	mostAttempts = 3
+)
+
+// What can break.
+const (
+	TwoHolders = "two holders"
+	NotAlone   = "somebody else held the lock during a lease that was extended"
+	EarlyEnd   = "a quorum does not keep the key until the end of the lease"
+)
+
+// Config is what is modelled, and with which of the rules.
+type Config struct {
+	Nodes, Quorum int
+	Attempts      int
+	TTL           int // in ticks
+	Quarantine    int
+	Extensions    int // attempts below this number extend once
+
+	// What can go wrong.
+	Restarts int // of nodes, which come back empty
+	Losses   int // keys that vanish unnoticed: a clock that steps, an eviction
+
+	// The first attempt asks nodes of another list than the rest: so many, by that quorum.
+	OtherNodes, OtherQuorum int
+	FirstNeeds              int // votes of the first attempt; 0 for the quorum
+
+	// Rules left out, to see what they are for.
+	NoFill            bool // extensions only count keys that are kept, and set none
+	CountQuarantined  bool // filled in quarantine is counted
+	LateExtension     bool // an extension after the end of the lease revives it
+	ReuseID           bool // attempt 1 is a later try of attempt 0, under the same id
+	ValidityFromReply bool // validity counts from the last reply
+}
+
+// Default is the algorithm over three nodes.
+func Default() Config {
+	return Config{Nodes: 3, Quorum: 2, Attempts: 2, TTL: 3, Quarantine: 3, Extensions: 1}
+}
+
+// A node, with what is between it and the attempts: of those, a bit each.
+type node struct {
+	owner      uint8 // id of the attempt, 0 if none
+	ttl        uint8
+	quarantine uint8
+
+	acquire, extend, release uint8 // on their way to the node
+	votes, acks              uint8 // counted by the attempt
+}
+
+type phase uint8
+
+const (
+	idle phase = iota
+	asking
+	holding
+	ended
+)
+
+type renewal uint8
+
+const (
+	notYet renewal = iota
+	running
+	done
+)
+
+type attempt struct {
+	phase   phase
+	elapsed uint8 // since its start
+	left    uint8 // until its end
+	renewal renewal
+	since   uint8 // the start of the renewal
+	met     uint8 // attempts that have been valid since this one was, a bit each
+}
+
+type state struct {
+	node     [mostNodes]node
+	attempt  [mostAttempts]attempt
+	restarts uint8
+	losses   uint8
+}
+
+// Model is the model of a configuration.
+func (c Config) Model() search.Model[state] {
+	m := search.Model[state]{Next: c.next}
+	if c.OtherNodes == 0 {
+		m.Canon = c.canon
+	}
+	if c.Restarts == 0 && c.Losses == 0 && !c.LateExtension && !c.ReuseID {
+		m.Check = c.keeps
+	}
+	return m
+}
+
+// list is how many of the nodes an attempt knows, and how many votes it needs.
+func (c Config) list(a int) (known, quorum int) {
+	if a == 0 && c.OtherNodes > 0 {
+		return c.OtherNodes, c.OtherQuorum
+	}
+	return c.Nodes, c.Quorum
+}
+
+func (c Config) id(a int) uint8 {
+	if c.ReuseID && a == 1 {
+		return 1
+	}
+	return uint8(a + 1)
+}
+
+// keeps checks that the keys of a lease do not end before it.
+//
+// Source: ALGORITHM section 13, I3.
+func (c Config) keeps(s state) string {
+	for a := range c.Attempts {
+		if s.attempt[a].left == 0 {
+			continue
+		}
+		known, quorum := c.list(a)
+		keys := 0
+		for _, n := range s.node[:known] {
+			if n.owner == c.id(a) && n.ttl >= s.attempt[a].left {
+				keys++
+			}
+		}
+		if keys < quorum {
+			return EarlyEnd
+		}
+	}
+	return ""
+}
+
+// canon sorts the nodes: they are alike.
+func (c Config) canon(s state) state {
+	for i := 1; i < c.Nodes; i++ {
+		for j := i; j > 0 && s.node[j].rank() < s.node[j-1].rank(); j-- {
+			s.node[j], s.node[j-1] = s.node[j-1], s.node[j]
+		}
+	}
+	return s
+}
+
+func (n node) rank() uint64 {
+	return uint64(n.owner) | uint64(n.ttl)<<8 | uint64(n.quarantine)<<16 |
+		uint64(n.acquire)<<24 | uint64(n.extend)<<32 | uint64(n.release)<<40 |
+		uint64(n.votes)<<48 | uint64(n.acks)<<56
+}

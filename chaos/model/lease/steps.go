@@ -1,0 +1,221 @@
+package lease
+
+import "github.com/d0720281/redlock/chaos/model/search"
+
+// This file is what can happen.
+
+type visit = func(state, search.Step)
+
+func (c Config) next(s state, visit visit) {
+	for a := range c.Attempts {
+		switch s.attempt[a].phase {
+		case idle:
+			c.start(s, a, visit)
+		case asking:
+			c.acquired(s, a, visit)
+			c.end(s, a, "attempt %d gives up", visit)
+		case holding:
+			c.renew(s, a, visit)
+			if s.attempt[a].left > 0 || !c.LateExtension {
+				c.end(s, a, "attempt %d releases", visit)
+			}
+		}
+		for i := range c.Nodes {
+			c.deliver(s, a, i, visit)
+		}
+	}
+	c.fail(s, visit)
+	c.tick(s, visit)
+}
+
+func (c Config) start(s state, a int, visit visit) {
+	switch { // in the order of their numbers, which says nothing about the rest
+	case a == 0:
+	case c.ReuseID && a == 1 && s.attempt[0].phase != ended:
+		return
+	case !c.ReuseID && s.attempt[a-1].phase == idle:
+		return
+	}
+	s.attempt[a].phase = asking
+	known, _ := c.list(a)
+	for i := range known {
+		s.node[i].acquire |= 1 << a
+	}
+	visit(s, search.Step{Format: "attempt %d asks all nodes", A: a})
+}
+
+func (c Config) acquired(s state, a int, visit visit) {
+	_, need := c.list(a)
+	if a == 0 && c.FirstNeeds > 0 {
+		need = c.FirstNeeds
+	}
+	votes := 0
+	for i := range s.node {
+		votes += int(s.node[i].votes >> a & 1)
+		s.node[i].votes &^= 1 << a
+	}
+	p := &s.attempt[a]
+	if votes < need || int(p.elapsed) >= c.TTL {
+		return
+	}
+	left := uint8(c.TTL) - p.elapsed
+	if c.ValidityFromReply {
+		left = uint8(c.TTL)
+	}
+	*p = attempt{phase: holding, left: left}
+	c.valid(s, a, visit, search.Step{Format: "attempt %d HOLDS for %d", A: a, B: int(left)})
+}
+
+// valid is a step after which an attempt is valid.
+func (c Config) valid(s state, a int, visit visit, by search.Step) {
+	for b := range c.Attempts {
+		if b == a {
+			continue
+		}
+		s.attempt[b].met |= 1 << a
+		if s.attempt[b].left > 0 {
+			by.Breaks = TwoHolders
+		}
+	}
+	visit(s, by)
+}
+
+func (c Config) renew(s state, a int, visit visit) {
+	p := &s.attempt[a]
+	if p.left == 0 && !c.LateExtension {
+		return
+	}
+	switch {
+	case p.renewal == notYet && a < c.Extensions:
+		p.renewal = running
+		for i := range c.Nodes {
+			s.node[i].extend |= 1 << a
+		}
+		visit(s, search.Step{Format: "attempt %d extends", A: a})
+	case p.renewal == running && int(p.since) < c.TTL:
+		acks := 0
+		for i := range s.node {
+			acks += int(s.node[i].acks >> a & 1)
+			s.node[i].acks &^= 1 << a
+		}
+		if acks < c.Quorum {
+			return
+		}
+		by := search.Step{Format: "attempt %d HOLDS on", A: a}
+		if p.met != 0 {
+			by.Breaks = NotAlone
+		}
+		p.left = max(p.left, uint8(c.TTL)-p.since)
+		p.renewal, p.since = done, 0
+		c.valid(s, a, visit, by)
+	}
+}
+
+// end is the end of an attempt, and of a lease before its time: all nodes are told.
+func (c Config) end(s state, a int, format string, visit visit) {
+	s.attempt[a] = attempt{phase: ended}
+	known, _ := c.list(a)
+	for i := range known {
+		s.node[i].votes &^= 1 << a
+		s.node[i].acks &^= 1 << a
+		s.node[i].release |= 1 << a
+	}
+	visit(s, search.Step{Format: format, A: a})
+}
+
+// deliver has what is on its way from an attempt arrive at a node. The reply is lost, or
+// there at once: later is the same as a later arrival.
+func (c Config) deliver(s state, a, i int, visit visit) {
+	mine, bit := c.id(a), uint8(1<<a)
+	if s.node[i].acquire&bit != 0 {
+		s := s
+		n := &s.node[i]
+		n.acquire &^= bit
+		set := n.owner == 0
+		if set {
+			n.owner, n.ttl = mine, uint8(c.TTL)
+		}
+		visit(s, search.Step{Format: "node %d has the acquire of attempt %d, the reply is lost", A: i, B: a})
+		if set && n.quarantine == 0 && s.attempt[a].phase == asking {
+			n.votes |= bit
+			visit(s, search.Step{Format: "node %d grants to attempt %d", A: i, B: a})
+		}
+	}
+	if s.node[i].extend&bit != 0 {
+		s := s
+		n := &s.node[i]
+		n.extend &^= bit
+		counts := false
+		switch {
+		case n.owner == mine:
+			n.ttl, counts = uint8(c.TTL), n.quarantine == 0
+		case n.owner == 0 && !c.NoFill:
+			n.owner, n.ttl = mine, uint8(c.TTL)
+			counts = n.quarantine == 0 || c.CountQuarantined
+		}
+		visit(s, search.Step{Format: "node %d has the extension of attempt %d, the reply is lost", A: i, B: a})
+		if counts && s.attempt[a].renewal == running {
+			n.acks |= bit
+			visit(s, search.Step{Format: "node %d extends for attempt %d", A: i, B: a})
+		}
+	}
+	if s.node[i].release&bit != 0 {
+		s := s
+		n := &s.node[i]
+		n.release &^= bit
+		if n.owner == mine {
+			n.owner, n.ttl = 0, 0
+		}
+		visit(s, search.Step{Format: "node %d has the release of attempt %d", A: i, B: a})
+	}
+}
+
+func (c Config) fail(s state, visit visit) {
+	for i := range c.Nodes {
+		if int(s.restarts) < c.Restarts {
+			s := s
+			s.restarts++
+			s.node[i].owner, s.node[i].ttl, s.node[i].quarantine = 0, 0, uint8(c.Quarantine)
+			visit(s, search.Step{Format: "node %d RESTARTS EMPTY", A: i, Fault: true})
+		}
+		if int(s.losses) < c.Losses && s.node[i].owner != 0 {
+			s := s
+			s.losses++
+			s.node[i].owner, s.node[i].ttl = 0, 0
+			visit(s, search.Step{Format: "node %d LOSES THE KEY", A: i, Fault: true})
+		}
+	}
+}
+
+func (c Config) tick(s state, visit visit) {
+	for i := range s.node {
+		n := &s.node[i]
+		if n.ttl > 0 {
+			if n.ttl--; n.ttl == 0 {
+				n.owner = 0
+			}
+		}
+		if n.quarantine > 0 {
+			n.quarantine--
+		}
+	}
+	for a := range c.Attempts {
+		p := &s.attempt[a]
+		if p.phase == asking && int(p.elapsed) < c.TTL {
+			p.elapsed++
+		}
+		if p.renewal == running && int(p.since) < c.TTL {
+			p.since++
+		}
+		if p.left > 0 {
+			p.left--
+		}
+		if p.phase == holding && p.left == 0 && !c.LateExtension {
+			*p = attempt{phase: ended}
+			for i := range s.node {
+				s.node[i].acks &^= 1 << a
+			}
+		}
+	}
+	visit(s, search.Step{Format: "time passes"})
+}

@@ -1,0 +1,93 @@
+package queue
+
+import "github.com/d0720281/redlock/chaos/model/search"
+
+// This file is what can happen.
+
+func (c Config) next(s state, visit visit) {
+	for i := range c.Processes {
+		c.local(s, i, visit)
+		for n := range nodes {
+			c.deliver(s, i, n, visit)
+		}
+		c.inbox(s, i, visit)
+		if s.process[i].phase != dead && int(s.crashes) < c.Crashes {
+			c.crash(s, i, visit)
+		}
+		if int(s.giveUps) < c.GiveUps {
+			c.giveUp(s, i, visit)
+		}
+	}
+	c.expire(s, visit)
+	if c.GateDies && !s.gateDead {
+		s.gateDead = true
+		s.key[gate], s.reserved, s.queue = 0, 0, line{}
+		visit(s, search.Step{Format: "the gate dies", Fault: true})
+	}
+}
+
+// deliver moves a message to a node, or its reply back.
+func (c Config) deliver(s state, i, node int, visit visit) {
+	l := &s.process[i].link[node]
+	if l.reply != open {
+		c.hear(s, i, node, visit)
+	}
+	m := l.lane[0]
+	if m == none || m == acquire && l.reply != open {
+		return
+	}
+	copy(l.lane[:], l.lane[1:])
+	l.lane[depth-1] = none
+	by := search.Step{Format: served[m], A: node, B: i}
+	if node == gate && s.gateDead {
+		by.Format = "node %d is dead, a message of process %d is lost"
+	} else {
+		c.serve(&s, i, node, m)
+	}
+	visit(s, by)
+}
+
+var served = [...]string{
+	acquire: "node %d has an acquire of process %d",
+	late:    "node %d has a late acquire of process %d",
+	extend:  "node %d has an extension of process %d",
+	release: "node %d has a release of process %d",
+	keep:    "node %d has a rollback of process %d, which stays in the queue",
+	quiet:   "node %d has a release of process %d, to which it is not the gate",
+}
+
+func (c Config) inbox(s state, i int, visit visit) {
+	if s.process[i].notes == 0 {
+		return
+	}
+	if int(s.losses) < c.Losses {
+		s := s
+		s.process[i].notes--
+		s.losses++
+		visit(s, search.Step{Format: "a notification of process %d is lost", A: i, Fault: true})
+	}
+	c.notice(s, i, visit)
+}
+
+func (c Config) crash(s state, i int, visit visit) {
+	s.crashes++
+	s.process[i] = process{phase: dead}
+	s.seen.leave(uint8(i + 1))
+	visit(s, search.Step{Format: "process %d dies", A: i, Fault: true})
+}
+
+// expire ends a reservation, and what the dead have left.
+func (c Config) expire(s state, visit visit) {
+	if r := s.reserved; r != 0 && (c.Expiry || s.process[r-1].phase == dead) {
+		s := s
+		s.reserved = 0
+		visit(s, search.Step{Format: "the reservation for process %d ends", A: int(r - 1)})
+	}
+	for n, k := range s.key {
+		if k != 0 && s.process[k-1].phase == dead {
+			s := s
+			s.key[n] = 0
+			visit(s, search.Step{Format: "node %d: the key of process %d ends", A: n, B: int(k - 1)})
+		}
+	}
+}

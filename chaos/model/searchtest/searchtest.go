@@ -1,0 +1,52 @@
+// Package searchtest has the tests of a model say what a search of it must find.
+package searchtest
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/d0720281/redlock/chaos/model/search"
+)
+
+const (
+	little = 50_000     // states, with -short or under the race detector
+	some   = 1_000_000  // states of each model otherwise
+	most   = 80_000_000 // with REDLOCK_MODELS=full: all there are, in a table of up to 3 GB
+)
+
+// run searches a model, all of it with REDLOCK_MODELS=full; whole says whether it did.
+func run[S comparable](t *testing.T, m search.Model[S]) (r search.Result, whole bool) {
+	t.Helper()
+	limit := some
+	switch {
+	case testing.Short() || race:
+		limit = little
+	case os.Getenv("REDLOCK_MODELS") == "full":
+		limit = most
+	}
+	began := time.Now()
+	r = search.Run(m, limit)
+	t.Logf("%v (%v)", r, time.Since(began).Round(time.Millisecond))
+	if r.Full && limit == most {
+		t.Errorf("got no end after %d states, want all", limit)
+	}
+	return r, !r.Full
+}
+
+// Sound searches a model in which nothing must break.
+func Sound[S comparable](t *testing.T, m search.Model[S]) {
+	t.Helper()
+	if r, _ := run(t, m); r.Broken != "" {
+		t.Errorf("got a trace to %q, want none", r.Broken)
+	}
+}
+
+// Breaks searches a model that is wrong on purpose, or in which more goes wrong than it can
+// survive: the search must find how.
+func Breaks[S comparable](t *testing.T, m search.Model[S], want string) {
+	t.Helper()
+	if r, whole := run(t, m); r.Broken != want && (whole || r.Broken != "") {
+		t.Errorf("got %q, want %q", r.Broken, want)
+	}
+}

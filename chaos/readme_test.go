@@ -1,0 +1,51 @@
+package chaos
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// What the README says exists: every test that it names, and every fault and no other.
+func TestReadme(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exists := make(map[string]bool)
+	for _, pattern := range []string{"*_test.go", "../*_test.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			source, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllSubmatch(source, -1) {
+				exists[string(m[1])] = true
+			}
+		}
+	}
+	named := regexp.MustCompile("`(Test\\w+)`").FindAllSubmatch(text, -1)
+	if len(named) < 40 {
+		t.Errorf("got %d tests named, want the table of scenarios", len(named))
+	}
+	for _, m := range named {
+		if !exists[string(m[1])] {
+			t.Errorf("the README names %s, which does not exist", m[1])
+		}
+	}
+	plain := strings.ToLower(string(text))
+	for _, f := range Faults() {
+		for _, word := range strings.FieldsFunc(strings.ToLower(f.Name), func(r rune) bool { return r == ',' || r == ' ' }) {
+			if !strings.Contains(plain, word) {
+				t.Errorf("the README does not know the fault %q", f.Name)
+				break
+			}
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/chaos/history"
+	"github.com/d0720281/redlock/internal/masters"
+)
+
+// box is what a real server runs in.
+type box interface {
+	Addr() string
+	Kill() error
+	Pause() error
+	Resume() error
+	Close() error
+
+	restart(Data) error
+	marked(*redis.Client) error
+	another(context.Context) (box, error)
+	step(time.Duration) error
+	drift(ppm int) error
+}
+
+// realCluster is servers behind proxies.
+type realCluster struct {
+	tier  Tier
+	nodes []*realNode
+}
+
+func (c *realCluster) Tier() Tier { return c.tier }
+
+func (c *realCluster) Nodes() []Node {
+	list := make([]Node, len(c.nodes))
+	for i, n := range c.nodes {
+		list[i] = n
+	}
+	return list
+}
+
+func (c *realCluster) Masters() []*redis.Options {
+	list := make([]*redis.Options, len(c.nodes))
+	for i, n := range c.nodes {
+		list[i] = &redis.Options{Addr: n.proxy.Addr()}
+	}
+	return list
+}
+
+func (c *realCluster) Close() error {
+	var g errgroup.Group
+	for _, n := range c.nodes {
+		if n != nil {
+			g.Go(n.close)
+		}
+	}
+	return g.Wait()
+}
+
+// realNode is one server behind its proxy.
+type realNode struct {
+	index int
+	proxy *masters.Proxy
+
+	mu    sync.RWMutex // what follows changes when the server is replaced
+	box   box
+	admin *redis.Client
+}
+
+func newRealNode(index int, b box) (*realNode, error) {
+	proxy, err := masters.NewProxy(b.Addr())
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return &realNode{index: index, proxy: proxy, box: b, admin: adminOf(b.Addr())}, nil
+}
+
+// adminName tells our own connections from those of clients.
+const adminName = "chaos-admin"
+
+// adminOf is a client that comes by the back door. It has one connection, so that it
+// keeps its place where clients are few.
+func adminOf(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr: addr, PoolSize: 1, MaxRetries: 1, DialerRetries: 1, DialTimeout: time.Second, ReadTimeout: 5 * time.Second,
+		ContextTimeoutEnabled: true, DisableIdentity: true, ClientName: adminName,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+}
+
+func (n *realNode) close() error {
+	n.proxy.Close()
+	return errors.Join(n.admin.Close(), n.box.Close())
+}
+
+func (n *realNode) server() (box, *redis.Client) {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.box, n.admin
+}
+
+func (n *realNode) Kill() error          { b, _ := n.server(); return b.Kill() }
+func (n *realNode) Restart(d Data) error { b, _ := n.server(); return b.restart(d) }
+func (n *realNode) Pause() error         { b, _ := n.server(); return b.Pause() }
+func (n *realNode) Resume() error        { b, _ := n.server(); return b.Resume() }
+func (n *realNode) Mark() error          { b, admin := n.server(); return b.marked(admin) }
+
+func (n *realNode) Step(d time.Duration) error { b, _ := n.server(); return b.step(d) }
+func (n *realNode) Drift(ppm int) error        { b, _ := n.server(); return b.drift(ppm) }
+
+func (n *realNode) Net(f masters.Fault) error            { return n.proxy.Set(f) }
+func (n *realNode) Latency(request, reply time.Duration) { n.proxy.Latency(request, reply) }
+func (n *realNode) Drip(perByte time.Duration)           { n.proxy.Drip(perByte) }
+func (n *realNode) Reset()                               { n.proxy.ResetAll() }
+func (n *realNode) Do(ctx context.Context, a ...any) error {
+	_, admin := n.server()
+	return admin.Do(ctx, a...).Err()
+}
+
+// Replace implements [Node].
+func (n *realNode) Replace(d Data) error {
+	old, oldAdmin := n.server()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	next, err := old.another(ctx)
+	if err != nil {
+		return err
+	}
+	admin := adminOf(next.Addr())
+	if d == Kept {
+		err = follow(ctx, admin, old.Addr())
+	}
+	if err == nil {
+		err = n.proxy.Retarget(next.Addr())
+	}
+	if err != nil {
+		return errors.Join(err, admin.Close(), next.Close())
+	}
+	n.mu.Lock()
+	n.box, n.admin = next, admin
+	n.mu.Unlock()
+	return errors.Join(oldAdmin.Close(), old.Close())
+}
+
+// follow makes a server a replica of another, and a master again when it has all data.
+func follow(ctx context.Context, admin *redis.Client, of string) error {
+	host, port, err := net.SplitHostPort(of)
+	if err != nil {
+		return err
+	}
+	if err := admin.Do(ctx, "replicaof", host, port).Err(); err != nil {
+		return err
+	}
+	for {
+		info, err := admin.Info(ctx, "replication").Result()
+		if err != nil {
+			return err
+		}
+		if strings.Contains(info, "master_link_status:up") {
+			return admin.Do(ctx, "replicaof", "no", "one").Err()
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("replica of %s: %w", of, ctx.Err())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// Look implements [Node].
+func (n *realNode) Look(ctx context.Context, prefix string, resources []string, rest bool) history.Look {
+	_, admin := n.server()
+	l := history.Look{Node: n.index, At: Now(), Keys: make(map[string]history.Key)}
+	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	var clock *redis.TimeCmd
+	var marker *redis.MapStringStringCmd
+	keys, counters := make([]*redis.StringCmd, len(resources)), make([]*redis.StringCmd, len(resources))
+	var others *redis.StringSliceCmd
+	var clients *redis.StringCmd
+	_, err := admin.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		clock, marker = p.Time(ctx), p.HGetAll(ctx, prefix+"~guard")
+		for i, r := range resources {
+			keys[i], counters[i] = p.Get(ctx, prefix+r), p.Get(ctx, prefix+r+"~fence")
+		}
+		if rest {
+			others, clients = p.Keys(ctx, prefix+"*"), p.ClientList(ctx)
+		}
+		return nil
+	})
+	l.Done = Now()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return l
+	}
+	l.Up, l.Run = true, marker.Val()["run"]
+	quarantine(&l, marker.Val(), clock.Val())
+	for i, r := range resources {
+		l.Keys[r] = lockKey(keys[i].Val(), counters[i].Val())
+	}
+	if rest {
+		l.Rest = unknownKeys(prefix, others.Val())
+		l.Conns = strings.Count(clients.Val(), "\n") - strings.Count(clients.Val(), " name="+adminName+" ")
+	}
+	return l
+}
+
+// quarantine fills in what the marker says.
+func quarantine(l *history.Look, marker map[string]string, clock time.Time) {
+	born, _ := strconv.ParseInt(marker["born"], 10, 64)
+	longest, _ := strconv.ParseFloat(marker["maxttl"], 64)
+	whole := int64(math.Ceil(longest*(1+2*redlock.DefaultDrift))) + 100
+	age := clock.UnixMilli() - born
+	if left := min(whole-age, whole); left > 0 {
+		l.Left = time.Duration(left) * time.Millisecond
+		l.Began = l.At - time.Duration(max(age, 0))*time.Millisecond
+	}
+}
+
+func lockKey(value, counter string) (k history.Key) {
+	id, c, _ := strings.Cut(value, "|")
+	k.ID = id
+	k.C, _ = strconv.ParseInt(c, 10, 64)
+	k.Counter, _ = strconv.ParseInt(counter, 10, 64)
+	return k
+}
+
+// unknownKeys are those that should not be there when nothing is locked.
+func unknownKeys(prefix string, all []string) (list []string) {
+	for _, k := range all {
+		if !strings.HasSuffix(k, "~fence") && k != prefix+"~guard" {
+			list = append(list, k)
+		}
+	}
+	return list
+}

@@ -1,0 +1,139 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/chaos/history"
+)
+
+// Run is a cluster, what its clients see and what is done to it. The zero value of what
+// is not set by [NewRun] is of use.
+type Run struct {
+	Cluster Cluster
+	TTL     time.Duration // MaxTTL, too
+	Now     func() time.Duration
+	History *history.History
+	Writes  []history.Write
+
+	mu sync.Mutex
+}
+
+// NewRun has new masters vote, and begins a history.
+func NewRun(ctx context.Context, c Cluster, ttl time.Duration, now func() time.Duration, opts ...redlock.Option) (*Run, error) {
+	r := &Run{Cluster: c, TTL: ttl, Now: now, History: new(history.History)}
+	l, err := redlock.NewFromOptions(c.Masters(), append(r.config("bootstrap", nil).options(), opts...)...)
+	if err != nil {
+		return nil, err
+	}
+	// A machine with more to do than it can: again, until all have answered in time.
+	for try := 0; try < 20; try++ {
+		if err = l.Bootstrap(ctx); err == nil {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return r, errors.Join(err, l.Close())
+}
+
+func (r *Run) config(name string, work map[string]int) ClientConfig {
+	conf := ClientConfig{Name: name, TTL: r.TTL, MaxTTL: r.TTL, Work: work}
+	for _, m := range r.Cluster.Masters() {
+		conf.Masters = append(conf.Masters, m.Addr)
+	}
+	return conf
+}
+
+// Client makes a client in this process.
+func (r *Run) Client(conf ClientConfig, opts ...redlock.Option) (*Client, error) {
+	return NewClient(conf, r.Cluster.Masters(), r.Now, r.History.Add, r.wrote, opts...)
+}
+
+// Child makes one in a process of its own.
+func (r *Run) Child(conf ClientConfig) (*Child, error) {
+	return StartChild(conf, r.History.Add, r.wrote)
+}
+
+func (r *Run) wrote(w history.Write) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Writes = append(r.Writes, w)
+}
+
+// written is how many writes to the store are known.
+func (r *Run) written() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.Writes)
+}
+
+// resources is what to look at: some of those that the workloads lock.
+func resources(rng *rand.Rand) []string {
+	list := []string{"hot", "line", "stock", "long0", "long1", "long2"}
+	rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	return list[:3]
+}
+
+// Watch looks at all nodes again and again until ctx ends.
+func (r *Run) Watch(ctx context.Context, every time.Duration, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 77))
+	for sleep(ctx, every) {
+		round := r.Look(ctx, resources(rng), false)
+		if ctx.Err() == nil {
+			r.mu.Lock()
+			r.History.Rounds = append(r.History.Rounds, round)
+			r.mu.Unlock()
+		}
+	}
+}
+
+// Look looks at all nodes once, at the same time if they are real.
+func (r *Run) Look(ctx context.Context, resources []string, rest bool) []history.Look {
+	nodes := r.Cluster.Nodes()
+	round := make([]history.Look, len(nodes))
+	var g errgroup.Group
+	for i, n := range nodes {
+		g.Go(func() error {
+			round[i] = n.Look(ctx, redlock.DefaultKeyPrefix, resources, rest)
+			return nil
+		})
+	}
+	_ = g.Wait()
+	return round
+}
+
+// Settle is for when all clients are gone: it looks until nothing is left of them, or for
+// too long, and puts the last look into the history.
+func (r *Run) Settle(within time.Duration) {
+	began := r.Now()
+	for {
+		time.Sleep(50 * time.Millisecond)
+		round := r.Look(context.Background(), nil, true)
+		dirty := false
+		for _, l := range round {
+			dirty = dirty || !l.Up || len(l.Rest) > 0 || l.Conns > 0
+		}
+		if !dirty || r.Now()-began > within {
+			r.History.Rounds = append(r.History.Rounds, round)
+			return
+		}
+	}
+}
+
+// Rules is what the history of this run is checked against.
+func (r *Run) Rules() history.Rules {
+	rules := history.Rules{
+		Nodes: len(r.Cluster.Nodes()), TTL: r.TTL, Drift: time.Duration(float64(r.TTL)*redlock.DefaultDrift) + 2*time.Millisecond,
+		Served: 10 * time.Second, Settled: r.TTL + 500*time.Millisecond,
+	}
+	if r.Cluster.Tier() != Virtual {
+		rules.Late = 2 * time.Second // a machine may keep a process waiting; how much is a figure
+	}
+	return rules
+}

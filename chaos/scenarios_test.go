@@ -1,0 +1,384 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/chaos/history"
+	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// scene is a holder, and a rival that tries to get the resource all the time.
+type scene struct {
+	*Run
+	t      *testing.T
+	holder *worker
+	lease  *held
+
+	stop  context.CancelFunc
+	rival sync.WaitGroup
+}
+
+// opening has a lease be granted, and waits until it is where it can be.
+func opening(t *testing.T, r *Run, change func(*ClientConfig)) *scene {
+	t.Helper()
+	s := &scene{Run: r, t: t}
+	conf := r.config("holder", nil)
+	if change != nil {
+		change(&conf)
+	}
+	c, err := r.Client(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.holder = &worker{Client: c}
+	if s.lease, err = s.holder.try("hot"); err != nil {
+		t.Fatal(err)
+	}
+	conf.Name = "rival"
+	rival, err := r.Client(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	s.stop = stop
+	s.rival.Go(func() {
+		w := &worker{Client: rival}
+		for ctx.Err() == nil {
+			w.with(ctx, "hot", w.try, func(context.Context, *held) {})
+			w.sleep(ctx, 3*time.Millisecond)
+		}
+		_ = rival.Close()
+	})
+	t.Cleanup(func() { stop(); s.rival.Wait(); _ = c.Close() })
+	time.Sleep(100 * time.Millisecond)
+	return s
+}
+
+// each does something to some nodes, at the same time.
+func (s *scene) each(do func(Node) error, nodes ...int) {
+	s.t.Helper()
+	var g sync.WaitGroup
+	for _, i := range nodes {
+		g.Go(func() {
+			if err := do(s.Cluster.Nodes()[i]); err != nil {
+				s.t.Errorf("node %d: %v", i, err)
+			}
+		})
+	}
+	g.Wait()
+}
+
+// look looks at the lease until it is over, or for so long.
+func (s *scene) look(long time.Duration) (left time.Duration) {
+	for until := s.Now() + long; s.Now() < until; time.Sleep(5 * time.Millisecond) {
+		if left = s.lease.Look(); left <= 0 {
+			return left
+		}
+	}
+	return left
+}
+
+// next is when, and by whom, the resource was granted after a moment.
+func (s *scene) next(after time.Duration, within time.Duration) *history.Acquisition {
+	s.t.Helper()
+	time.Sleep(within)
+	s.stop()
+	s.rival.Wait()
+	for _, a := range s.History.Done {
+		if a.Client == "rival" && a.Held && a.Return > after {
+			return a
+		}
+	}
+	return nil
+}
+
+func restarts(d Data) func(Node) error { return func(n Node) error { return n.Restart(d) } }
+
+// quarantineOf is how long a node that lost its data has no vote, at the least.
+func quarantineOf(ttl time.Duration) time.Duration { return ttl*102/100 + 100*time.Millisecond }
+
+// A majority is hurt: nothing is promised but that there are never two holders, that the
+// holder knows in time, and that all goes on in the end.
+func TestMajorities(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		hurt     func(*scene)
+		survives bool
+		quiet    time.Duration // nobody is granted anything for so long
+	}{
+		{"killed, and back with their data", func(s *scene) { // row 2
+			s.each(Node.Kill, 0, 1, 2)
+			s.look(2 * s.TTL)
+			s.each(restarts(Kept), 0, 1, 2)
+		}, false, testTTL},
+		{"all restart empty at once", func(s *scene) { // row 5
+			s.each(restarts(Empty), 0, 1, 2, 3, 4)
+			s.look(2 * s.TTL)
+		}, false, quarantineOf(testTTL)},
+		{"hung for less than the validity", func(s *scene) { // rows 15 and 40
+			s.each(Node.Pause, 0, 1, 2)
+			s.look(s.TTL / 3)
+			s.each(Node.Resume, 0, 1, 2)
+			s.look(s.TTL)
+		}, true, 0},
+		{"hung for longer than the TTL", func(s *scene) { // row 16
+			s.each(Node.Pause, 0, 1, 2)
+			s.look(3 * s.TTL / 2)
+			s.each(Node.Resume, 0, 1, 2)
+		}, false, testTTL / 2},
+		{"all out of reach", func(s *scene) { // row 18, with the rival cut off, too
+			s.each(func(n Node) error { return n.Net(masters.Blackhole) }, 0, 1, 2, 3, 4)
+			s.look(2 * s.TTL)
+			s.each(func(n Node) error { return n.Net(masters.Pass) }, 0, 1, 2, 3, 4)
+		}, false, testTTL / 2},
+		{"slow for all", func(s *scene) { // row 27
+			s.each(func(n Node) error { n.Latency(tooSlow, 0); return nil }, 0, 1, 2, 3, 4)
+			s.look(2 * s.TTL)
+			s.each(func(n Node) error { n.Latency(0, 0); return nil }, 0, 1, 2, 3, 4)
+		}, false, testTTL / 2},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			r := processes(t, 5, ProcessOptions{})
+			s := opening(t, r, nil)
+			began := r.Now()
+			test.hurt(s)
+			left := s.lease.Look()
+			if survived := left > 0; survived != test.survives {
+				t.Errorf("got %v left, %v; want it to survive: %v", left, context.Cause(s.lease.Lease.Context()), test.survives)
+			}
+			fence := s.lease.Lease.Fence()
+			_ = s.lease.Free(t.Context())
+			r.History.Healed = r.Now()
+			next := s.next(began, 3*r.TTL)
+			switch {
+			case next == nil:
+				t.Error("nobody got the resource when all was well again")
+			case next.Fence <= fence:
+				t.Errorf("got fence %d after %d", next.Fence, fence)
+			case next.Return < began+test.quiet:
+				t.Errorf("somebody got the resource after %v, want it to take %v", next.Return-began, test.quiet)
+			}
+			check(t, r)
+		})
+	}
+}
+
+// A holder that is killed is followed when its keys have expired, within what a waiter's
+// timer takes.
+//
+// Source: SCENARIOS row 49.
+func TestKilledHolder(t *testing.T) {
+	if !sharedClock {
+		t.Skip("needs a clock that processes share: Linux")
+	}
+	t.Parallel()
+	r := processes(t, 5, ProcessOptions{})
+	child, err := r.Child(r.config("client 0", map[string]int{"long": 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resource := func() (name string) {
+		for _, a := range r.History.So() {
+			if a.Held {
+				name = a.Resource
+			}
+		}
+		return name
+	}
+	redistest.Eventually(t, 10*time.Second, func() bool { return resource() != "" }, "the client has a lease")
+	if err := child.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	died := r.Now()
+	c, err := r.Client(r.config("next", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := (&worker{Client: c}).wait(t.Context())(resource())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took := r.Now() - died; took > r.TTL+1300*time.Millisecond {
+		t.Errorf("the next one got it after %v, want at most the TTL and 1.2 s", took)
+	}
+	if err := errors.Join(h.Free(t.Context()), c.Close()); err != nil {
+		t.Error(err)
+	}
+	check(t, r)
+}
+
+// Every fault of a client, in mid-lease, while others want what it has.
+//
+// Source: SCENARIOS rows 34 and 49.
+func TestClientFaults(t *testing.T) {
+	if !sharedClock {
+		t.Skip("needs a clock that processes share: Linux")
+	}
+	for _, fault := range ClientFaults {
+		t.Run(fault, func(t *testing.T) {
+			t.Parallel()
+			r := processes(t, 3, ProcessOptions{})
+			p := &people{r: r, list: make([]*Child, 2), born: make([]int, 2)}
+			conf := r.config("client 0", map[string]int{"hot": 1, "long": 3, "rival": 2, "line": 2})
+			for i := range p.list {
+				if err := p.start(i, conf); err != nil {
+					t.Fatal(err)
+				}
+			}
+			holds := func(client string) (n int) {
+				for _, a := range r.History.So() {
+					if a.Held && a.Client == client {
+						n++
+					}
+				}
+				return n
+			}
+			redistest.Eventually(t, 10*time.Second, func() bool { return holds("client 0.1") > 20 && holds("client 1.1") > 20 }, "both are at work")
+			f := history.Fault{Name: fault, On: "client 0", Node: -1, At: r.Now()}
+			if err := p.suffer(t.Context(), 0, fault, 3*r.TTL/2, conf); err != nil {
+				t.Error(err)
+			}
+			f.Healed = r.Now()
+			r.History.Faults, r.History.Healed = append(r.History.Faults, f), f.Healed
+			time.Sleep(r.TTL / 2)
+			if err := p.stop(); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(r.Rules().Settled)
+			r.Settle(12 * time.Second)
+			check(t, r)
+			t.Log(Measure(r.History))
+		})
+	}
+}
+
+// A client is stopped in the middle of its work for longer than its lease. What it does
+// then is refused by a store that compares fencing tokens; one that does not loses
+// updates.
+//
+// Source: ALGORITHM section 1, "Not promised"; SCENARIOS row 34.
+func TestStoppedHolderAtTheStore(t *testing.T) {
+	if !sharedClock {
+		t.Skip("needs a clock that processes share: Linux")
+	}
+	t.Parallel()
+	r := processes(t, 3, ProcessOptions{})
+	shop := redistest.Masters(t, 1)[0]
+	var children []*Child
+	for i := range 2 {
+		conf := r.config(fmt.Sprint("client ", i), map[string]int{"stock": 2})
+		conf.Store, conf.Seed = shop.Addr(), uint64(i)
+		c, err := r.Child(conf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		children = append(children, c)
+	}
+	redistest.Eventually(t, 10*time.Second, func() bool { return r.written() > 50 }, "both clients sell")
+	var lost []history.Write
+	for i := 0; i < 24 && len(lost) == 0; i++ {
+		c, name := children[i%2], fmt.Sprint("client ", i%2)
+		f := history.Fault{Name: clientStopped, On: name, Node: -1, At: r.Now()}
+		if err := c.pause(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(r.TTL + 400*time.Millisecond)
+		if err := c.resume(); err != nil {
+			t.Fatal(err)
+		}
+		f.Healed = r.Now()
+		r.History.Faults = append(r.History.Faults, f)
+		time.Sleep(50 * time.Millisecond)
+		r.mu.Lock()
+		lost = history.Lost(of(r.Writes, openStore))
+		r.mu.Unlock()
+	}
+	for _, c := range children {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	}
+	fenced := of(r.Writes, fencedStore)
+	if n := len(history.Lost(fenced)); n > 0 || len(history.Stale(fenced)) > 0 {
+		t.Errorf("got %d lost updates and stale writes %v at the store that compares tokens, want none", n, history.Stale(fenced))
+	}
+	if len(lost) == 0 {
+		t.Error("the store that takes everything has lost nothing: this proves nothing")
+	}
+	t.Logf("%d writes, %d refused, 0 lost; without tokens %d lost", len(fenced), refused(fenced), len(lost))
+	check(t, r)
+}
+
+// The negative controls that need no switch in the library: each makes two holders, and
+// the checker must find them.
+//
+// Source: ALGORITHM section 13, "Negative controls"; the others are in the root package's
+// TestControlsInTheHistory.
+func TestProcessControls(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(*ClientConfig)
+		sin    func(*scene)
+	}{
+		{"guard off, restarts without data", func(c *ClientConfig) { c.Unsafe = true }, func(s *scene) { s.each(restarts(Empty), 0, 1, 2) }},
+		{"guard off, an old copy of the data", func(c *ClientConfig) { c.Unsafe = true }, func(s *scene) { s.each(restarts(Stale), 0, 1, 2) }},
+		{"guard off, FLUSHALL", func(c *ClientConfig) { c.Unsafe = true }, func(s *scene) { s.each(does("flushall"), 0, 1, 2, 3, 4) }},
+		{"keys deleted by hand", nil, func(s *scene) { s.each(does("del", redlock.DefaultKeyPrefix+"hot"), 0, 1, 2, 3, 4) }},
+		{"lists of 3 and 5 masters", func(c *ClientConfig) { c.Masters = c.Masters[:3] }, func(s *scene) {
+			conf := s.config("other", nil)
+			conf.MaxTTL = s.TTL
+			l, err := NewClient(conf, s.Cluster.Masters(), s.Now, s.History.Add, nil)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			s.each(does("del", redlock.DefaultKeyPrefix+"hot"), 2) // as if it had been out of the holder's reach
+			_, _ = (&worker{Client: l}).try("hot")                 // which may meet the rival
+			_ = l.Close()
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			// The rival asks again in its own time, so that it may miss the moment.
+			var found []history.Violation
+			for range 8 {
+				r := processes(t, 5, ProcessOptions{})
+				s := opening(t, r, test.change)
+				s.each(Node.Mark, 0, 1, 2)
+				if test.name == "guard off, an old copy of the data" {
+					_ = s.lease.Free(t.Context())
+					time.Sleep(50 * time.Millisecond)
+					s.each(Node.Mark, 0, 1, 2) // without the key that comes now
+					var err error
+					for range 200 {
+						if s.lease, err = s.holder.try("hot"); err == nil {
+							break
+						}
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				test.sin(s)
+				s.look(r.TTL / 4)
+				_ = s.lease.Free(t.Context())
+				s.stop()
+				s.rival.Wait()
+				found = r.History.Check(history.Rules{})
+				if slices.ContainsFunc(found, func(v history.Violation) bool { return v.Rule == "I1" }) &&
+					slices.ContainsFunc(found, func(v history.Violation) bool { return v.Rule == "lock" }) {
+					return
+				}
+			}
+			t.Errorf("got %v, want two holders to be found by both checks", found)
+		})
+	}
+}
