@@ -61,8 +61,10 @@ The exit code is 1 if anything went wrong: a wrong number sold, two holders at a
 time, a fencing token that did not rise, a lock that failed.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := interruptible(cmd)
+			defer stop()
 			d.out, d.style = cmd.OutOrStdout(), styleOf(cmd.OutOrStdout())
-			_, err := d.run(cmd.Context())
+			_, err := d.run(ctx)
 			return err
 		},
 	}

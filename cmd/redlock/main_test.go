@@ -1,13 +1,31 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"testing"
 
 	"github.com/redis/go-redis/v9/logging"
+	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
 )
 
+// The test binary is also the command itself, and what the command runs in tests.
 func TestMain(m *testing.M) {
 	logging.Disable() // as main does
-	goleak.VerifyTestMain(m)
+	testscript.Main(leakChecked{m}, map[string]func(){"redlock": main, "beat": beat})
+}
+
+// leakChecked runs the tests and looks for goroutines that they have left.
+type leakChecked struct{ m *testing.M }
+
+func (l leakChecked) Run() int {
+	code := l.m.Run()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	return code
 }

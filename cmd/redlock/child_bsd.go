@@ -1,0 +1,32 @@
+//go:build darwin || dragonfly || freebsd || netbsd || openbsd
+
+package main
+
+import "syscall"
+
+// ownGroup puts the child in a process group of its own, in the foreground of the
+// terminal if that is ours. Nothing here ends it when we die.
+func ownGroup(tty *terminal) *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Setpgid: true}
+	a.Foreground, a.Ctty = tty.lendable()
+	return a
+}
+
+// watch tells when the child is stopped, and returns when it has ended.
+func (c *child) watch() {
+	var w syscall.WaitStatus
+	for {
+		_, err := syscall.Wait4(c.cmd.Process.Pid, &w, syscall.WUNTRACED, nil)
+		switch {
+		case err == syscall.EINTR:
+		case err == nil && w.Stopped():
+			c.changes <- stopped
+		default:
+			c.status = statusOf(w)
+			return
+		}
+	}
+}
+
+// reap is for systems where watch does not take the status.
+func (c *child) reap() { _ = c.cmd.Process.Release() }

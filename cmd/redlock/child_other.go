@@ -1,0 +1,52 @@
+//go:build !(linux || darwin || dragonfly || freebsd || netbsd || openbsd)
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+)
+
+// Without process groups and signals the command alone can be killed, and not what it
+// started, and it is not asked first.
+
+const shell = "" // there is none to count on
+
+var (
+	forwarded  = []os.Signal{os.Interrupt}
+	jobSignals []os.Signal
+)
+
+func isForkFailure(error) bool { return false }
+
+func ownGroup(*terminal) *syscall.SysProcAttr { return nil }
+
+func (c *child) signal(os.Signal) {} // an interrupt from the console has gone to both
+
+func (c *child) end(syscall.Signal) {}
+
+func (c *child) signalContinue() {}
+
+func (c *child) kill() { _ = c.cmd.Process.Kill() } // it may have ended
+
+func (c *child) watch() {
+	state, err := c.cmd.Process.Wait()
+	c.status = status{code: exitBroken, ended: time.Now()}
+	if err == nil {
+		c.status.code = state.ExitCode()
+	}
+}
+
+func (c *child) reap() {}
+
+func parseSignal(s string) (syscall.Signal, error) {
+	if s == "TERM" || s == "SIGTERM" { // the default
+		return syscall.SIGTERM, nil
+	}
+	return 0, fmt.Errorf("%q: %w here", s, errors.ErrUnsupported)
+}
+
+func signalName(s syscall.Signal) string { return s.String() }

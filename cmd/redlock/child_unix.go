@@ -1,0 +1,78 @@
+//go:build linux || darwin || dragonfly || freebsd || netbsd || openbsd
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const shell = "/bin/sh"
+
+// forwarded are the signals that go to the command while it runs, and end the waiting
+// before that.
+var forwarded = []os.Signal{
+	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
+}
+
+// jobSignals are those of job control. They are taken while the command runs alone:
+// whoever waits for a lock may be stopped.
+var jobSignals = []os.Signal{syscall.SIGTSTP, syscall.SIGCONT}
+
+func isForkFailure(err error) bool {
+	return errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM)
+}
+
+// signal sends a signal to the whole group of the child, which must not have been reaped:
+// until then nobody else can have its number.
+func (c *child) signal(sig os.Signal) {
+	_ = syscall.Kill(-c.cmd.Process.Pid, sig.(syscall.Signal)) // there may be nobody left
+}
+
+// end has the child end in an orderly way, also if it is stopped.
+func (c *child) end(sig syscall.Signal) {
+	c.signal(sig)
+	c.signalContinue()
+}
+
+func (c *child) signalContinue() { c.signal(syscall.SIGCONT) }
+
+// kill ends all of the group.
+func (c *child) kill() { c.signal(syscall.SIGKILL) }
+
+// statusOf is what the system says of a process that has ended.
+func statusOf(w syscall.WaitStatus) status {
+	s := status{code: w.ExitStatus(), ended: time.Now()}
+	if w.Signaled() {
+		s.signal = w.Signal()
+		s.code = exitSignalled + int(s.signal)
+	}
+	return s
+}
+
+// parseSignal reads TERM, SIGTERM or 15.
+func parseSignal(s string) (syscall.Signal, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		name := "SIG" + strings.TrimPrefix(strings.ToUpper(s), "SIG")
+		n = int(unix.SignalNum(name))
+	}
+	if n <= 0 || n > 64 {
+		return 0, fmt.Errorf("%q is no signal", s)
+	}
+	return syscall.Signal(n), nil
+}
+
+func signalName(s syscall.Signal) string {
+	if name := unix.SignalName(s); name != "" {
+		return name
+	}
+	return "signal " + strconv.Itoa(int(s))
+}

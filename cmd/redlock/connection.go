@@ -1,0 +1,174 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/pflag"
+
+	"github.com/d0720281/redlock"
+)
+
+// Where a command looks for what was not given by a flag. A password comes from here or
+// from a URL: a flag could be read by everybody on the machine.
+const (
+	mastersEnv    = "REDLOCK_MASTERS"
+	passwordEnv   = "REDLOCK_PASSWORD"
+	cliPasswordEv = "REDISCLI_AUTH" // where redis-cli looks
+)
+
+// connection is which masters to use and how to reach them. The flags for TLS and the
+// user are named as in redis-cli.
+type connection struct {
+	masters []string
+	prefix  string
+	maxTTL  time.Duration
+
+	tls                    bool
+	cacert, cert, key, sni string
+	insecure               bool
+	user                   string
+}
+
+func (c *connection) register(f *pflag.FlagSet) {
+	f.StringArrayVar(&c.masters, "masters", nil, "`URLs` of all masters, separated by commas: host:port, redis://, rediss:// or unix://; by default $"+mastersEnv)
+	f.StringVar(&c.prefix, "prefix", redlock.DefaultKeyPrefix, "what comes before KEY on the masters; the same for all clients")
+	c.maxTTL = redlock.DefaultMaxTTL
+	f.Var((*duration)(&c.maxTTL), "max-ttl", "largest TTL of any client; the same for all clients")
+	f.BoolVar(&c.tls, "tls", false, "use TLS, as rediss:// does")
+	f.StringVar(&c.cacert, "cacert", "", "`file` with the certificates of authorities to trust instead of the system's")
+	f.StringVar(&c.cert, "cert", "", "`file` with the client's certificate")
+	f.StringVar(&c.key, "key", "", "`file` with the key of the client's certificate")
+	f.StringVar(&c.sni, "sni", "", "host `name` to ask the masters for, and to check")
+	f.BoolVar(&c.insecure, "insecure", false, "do not check the masters' certificates")
+	f.StringVar(&c.user, "user", "", "`name` of the user, whose password is in $"+passwordEnv+" or $"+cliPasswordEv+"; a URL with a user of its own goes first")
+}
+
+// list is the addresses, by flags or environment.
+func (c *connection) list() ([]string, error) {
+	given := c.masters
+	if len(given) == 0 {
+		given = []string{os.Getenv(mastersEnv)}
+	}
+	var list []string
+	for _, some := range given {
+		for m := range strings.SplitSeq(some, ",") {
+			if m = strings.TrimSpace(m); m != "" {
+				list = append(list, m)
+			}
+		}
+	}
+	if len(list) == 0 {
+		return nil, usagef("which masters? give them by --masters 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379, or by %s in the environment", mastersEnv)
+	}
+	return list, nil
+}
+
+// options is how to connect to each master.
+func (c *connection) options() ([]*redis.Options, error) {
+	list, err := c.list()
+	if err != nil {
+		return nil, err
+	}
+	check, err := redlock.New(list) // which knows what is wrong with an address, and does not show passwords
+	if err != nil {
+		return nil, err
+	}
+	if err := check.Close(); err != nil {
+		return nil, err
+	}
+	var all []*redis.Options
+	for _, m := range list {
+		o := &redis.Options{Addr: m}
+		if strings.Contains(m, "://") {
+			if o, err = redis.ParseURL(m); err != nil {
+				return nil, exitError{exitConfig, errors.New("a master's URL cannot be read")} // New has read it
+			}
+		}
+		if err := c.authenticate(o); err != nil {
+			return nil, err
+		}
+		if err := c.encrypt(o); err != nil {
+			return nil, err
+		}
+		all = append(all, o)
+	}
+	return all, nil
+}
+
+// authenticate sets user and password where the URL has none.
+func (c *connection) authenticate(o *redis.Options) error {
+	password := os.Getenv(passwordEnv)
+	if password == "" {
+		password = os.Getenv(cliPasswordEv)
+	}
+	switch {
+	case o.Username != "" || o.Password != "":
+	case c.user != "" && password == "":
+		return usagef("--user needs a password, in %s or %s", passwordEnv, cliPasswordEv)
+	default:
+		o.Username, o.Password = c.user, password
+	}
+	return nil
+}
+
+// encrypt sets up TLS, if it is wanted.
+func (c *connection) encrypt(o *redis.Options) error {
+	if o.TLSConfig == nil {
+		if !c.tls {
+			if c.cacert+c.cert+c.key+c.sni != "" || c.insecure {
+				return usagef("--cacert, --cert, --key, --sni and --insecure need --tls, or rediss:// for every master")
+			}
+			return nil
+		}
+		o.TLSConfig = &tls.Config{}
+		if host, _, err := net.SplitHostPort(o.Addr); err == nil { // no name to check on a unix socket
+			o.TLSConfig.ServerName = host
+		}
+	}
+	conf := o.TLSConfig
+	conf.MinVersion = max(conf.MinVersion, tls.VersionTLS12)
+	conf.InsecureSkipVerify = conf.InsecureSkipVerify || c.insecure
+	if c.sni != "" {
+		conf.ServerName = c.sni
+	}
+	if c.cacert != "" {
+		pem, err := os.ReadFile(c.cacert)
+		if err != nil {
+			return exitf(exitConfig, "--cacert: %w", err)
+		}
+		conf.RootCAs = x509.NewCertPool()
+		if !conf.RootCAs.AppendCertsFromPEM(pem) {
+			return exitf(exitConfig, "--cacert: %s has no certificate in it", c.cacert)
+		}
+	}
+	if (c.cert == "") != (c.key == "") {
+		return usagef("--cert and --key go together")
+	}
+	if c.cert != "" {
+		pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+		if err != nil {
+			return exitf(exitConfig, "--cert and --key: %w", err)
+		}
+		conf.Certificates = []tls.Certificate{pair}
+	}
+	return nil
+}
+
+// open makes a Locker for the masters.
+func (c *connection) open(opts ...redlock.Option) (*redlock.Locker, error) {
+	masters, err := c.options()
+	if err != nil {
+		return nil, err
+	}
+	opts = append([]redlock.Option{
+		redlock.WithKeyPrefix(c.prefix), redlock.WithMaxTTL(c.maxTTL), redlock.WithTTL(min(redlock.DefaultTTL, c.maxTTL)),
+	}, opts...)
+	return redlock.NewFromOptions(masters, opts...)
+}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// duration is the value of a flag: 1m30s, or a number of seconds as flock and timeout
+// take it. It is never negative.
+type duration time.Duration
+
+var errDuration = errors.New("must be a duration such as 10s, 1m30s or 500ms, or a number of seconds, and not negative")
+
+// Set implements pflag.Value.
+func (d *duration) Set(s string) error {
+	v, err := time.ParseDuration(s)
+	if err != nil && strings.Trim(s, "0123456789.") == "" {
+		var seconds float64
+		seconds, err = strconv.ParseFloat(s, 64)
+		if err == nil && seconds > time.Duration(1<<63-1).Seconds() {
+			err = errDuration
+		}
+		v = time.Duration(seconds * float64(time.Second))
+	}
+	if err != nil || v < 0 {
+		return errDuration
+	}
+	*d = duration(v)
+	return nil
+}
+
+// String implements pflag.Value, which shows no default of "0".
+func (d *duration) String() string {
+	if *d == 0 {
+		return "0"
+	}
+	return time.Duration(*d).String()
+}
+
+// Type implements pflag.Value: what the help shows.
+func (d *duration) Type() string { return "duration" }

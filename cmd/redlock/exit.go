@@ -1,0 +1,87 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/d0720281/redlock"
+)
+
+// Exit codes. What is not the command's own is as in sysexits.h, or as of GNU timeout.
+const (
+	exitOK          = 0
+	exitFailed      = 1   // something went wrong, or was found to be wrong
+	exitUsage       = 64  // bad flags or arguments: nothing was done
+	exitNoQuorum    = 69  // too few masters answered, or have a vote
+	exitConflict    = 75  // somebody else holds the lock
+	exitLost        = 76  // the lock was lost while the command ran
+	exitConfig      = 78  // masters or options that cannot work: nothing was done
+	exitTimedOut    = 124 // --at-most
+	exitBroken      = 125 // redlock itself could not go on
+	exitCannotRun   = 126 // the command was found but could not be started
+	exitNotFound    = 127 // the command was not found
+	exitSignalled   = 128 // and the number of the signal
+	exitInterrupted = 130 // as shells report a process that Ctrl-C ended
+)
+
+// errInterrupted is matched by the error of a command that a signal cut short.
+var errInterrupted = errors.New("interrupted")
+
+// usageError is a complaint about flags or arguments.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// exitError asks for an exit code. Without an error in it nothing is told.
+type exitError struct {
+	code int
+	error
+}
+
+func (e exitError) Error() string {
+	if e.error == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.error.Error()
+}
+
+func (e exitError) Unwrap() error { return e.error }
+
+func exitf(code int, format string, args ...any) error {
+	return exitError{code, fmt.Errorf(format, args...)}
+}
+
+// finish tells, on one line, what a command ended with, and returns the exit code.
+func finish(err error, stderr io.Writer) int {
+	code := exitCode(err)
+	if e := (exitError{}); err == nil || errors.As(err, &e) && e.error == nil {
+		return code
+	}
+	fmt.Fprintln(stderr, "redlock:", oneLine(err))
+	return code
+}
+
+// exitCode is the exit code that goes with an error.
+func exitCode(err error) int {
+	var e exitError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &e):
+		return e.code
+	case errors.As(err, new(usageError)):
+		return exitUsage
+	case errors.Is(err, redlock.ErrConfig):
+		return exitConfig
+	case errors.Is(err, errInterrupted):
+		return exitInterrupted
+	}
+	return exitFailed
+}
+
+// oneLine is the text of an error, without the name of the library in front.
+func oneLine(err error) string {
+	return strings.ReplaceAll(strings.TrimPrefix(err.Error(), "redlock: "), "\n", "; ")
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/d0720281/redlock"
+)
+
+const initHelp = `Give the masters of a new deployment their votes at once, instead of after a quarantine.
+
+Whoever calls it vouches for the masters: that no lock was ever held on them that could
+still be held. It belongs in what sets a deployment up, once, with the list of masters,
+the --prefix and the --max-ttl that all clients have. Never call it when a service starts:
+masters that have just restarted empty look new, and vouching for them while somebody
+holds a lock makes two holders. For a master that was added or replaced wait instead.
+
+All masters must answer. If they are in use already nothing is changed; neither if some
+are and others not.
+
+Exit code: 0, or 69 if nothing was done.`
+
+// bootstrap is the init command.
+type bootstrap struct{ connection }
+
+func newInit() *cobra.Command {
+	var b bootstrap
+	cmd := &cobra.Command{
+		Use:                   "init [flags]",
+		Short:                 "Vouch for the masters of a new deployment",
+		Long:                  initHelp,
+		Args:                  noArgs,
+		DisableFlagsInUseLine: true,
+		RunE:                  func(cmd *cobra.Command, _ []string) error { return b.run(cmd) },
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	b.connection.register(f)
+	return cmd
+}
+
+func (b *bootstrap) run(cmd *cobra.Command) (err error) {
+	list, err := b.list()
+	if err != nil {
+		return err
+	}
+	locker, err := b.connection.open(redlock.WithLogger(nil))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, locker.Close()) }()
+	ctx, stop := interruptible(cmd)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	report, _ := locker.Check(ctx)
+	if len(report.Nodes) == len(list) && report.Voting == len(list) {
+		fmt.Fprintln(cmd.OutOrStdout(), "Nothing to do: all masters have a vote already.")
+		return nil
+	}
+	err = locker.Bootstrap(ctx)
+	switch {
+	case errors.Is(err, redlock.ErrQuarantine) || errors.Is(err, redlock.ErrNoQuorum):
+		return exitf(exitNoQuorum, "nothing was vouched for: %s", oneLine(err))
+	case err != nil:
+		return err
+	}
+	var names []string
+	for _, n := range report.Nodes {
+		names = append(names, n.Node)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s have a vote now, for locks whose keys begin with %q.\nYou have vouched that no lock is held on them, and that they have forgotten none.\n",
+		strings.Join(names, ", "), b.prefix)
+	return nil
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// record is what --result-file has: what became of the lock and of the command.
+type record struct {
+	Key      string `json:"key"`
+	Outcome  string `json:"outcome"`
+	ExitCode int    `json:"exit_code"`
+	Error    string `json:"error,omitempty"`
+
+	Fence      int64      `json:"fence,omitempty"`
+	TTLMillis  int64      `json:"ttl_ms"`
+	Asked      time.Time  `json:"asked"`
+	Acquired   *time.Time `json:"acquired,omitempty"`
+	ValidUntil *time.Time `json:"valid_until,omitempty"` // when the command had ended: nobody else could hold the lock before
+	Released   bool       `json:"released"`
+
+	Command *commandRecord `json:"command,omitempty"` // if it was started
+}
+
+type commandRecord struct {
+	Pid      int       `json:"pid"`
+	Started  time.Time `json:"started"`
+	Ended    time.Time `json:"ended"`
+	ExitCode int       `json:"exit_code"`
+	Signal   string    `json:"signal,omitempty"` // that ended it
+}
+
+// The outcomes.
+const (
+	outcomeDone     = "done"      // the command has ended by itself, or by a signal from somebody else
+	outcomeConflict = "conflict"  // not acquired: held by another, or the wait was over
+	outcomeNoQuorum = "no-quorum" // not acquired: too few masters
+	outcomeSignal   = "signal"    // not acquired: a signal ended the waiting
+	outcomeLost     = "lost"      // the lock was lost while the command ran
+	outcomeTimedOut = "timed-out" // the command was ended by --at-most
+	outcomeError    = "error"     // the command was not run for another reason
+)
+
+// recordFile takes the record. A file is replaced as a whole, so that nobody reads half of
+// one; that it can be is seen before anything is done.
+type recordFile struct {
+	path string
+	file *os.File
+}
+
+func openRecord(path string) (*recordFile, error) {
+	if path == "" {
+		return nil, nil
+	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // a pipe, or /dev/stderr
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		return &recordFile{file: f}, err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	return &recordFile{path, f}, err
+}
+
+func (r *recordFile) write(rec *record) error {
+	if r == nil {
+		return nil
+	}
+	text, err := json.MarshalIndent(rec, "", "  ")
+	if err == nil {
+		_, err = r.file.Write(append(text, '\n'))
+	}
+	if r.path == "" {
+		return errors.Join(err, r.file.Close())
+	}
+	err = errors.Join(err, r.file.Chmod(0o644), r.file.Close())
+	if err == nil {
+		err = os.Rename(r.file.Name(), r.path)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(r.file.Name()))
+	}
+	return err
+}

@@ -1,0 +1,391 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/d0720281/redlock"
+)
+
+const runHelp = `Hold the lock KEY while a command runs, and give it back afterwards.
+
+The lock is renewed as long as the command runs. If that cannot be done, the command
+is asked to end (--signal) when no more than --kill-after is left of the lock, and it
+and all of its process group are killed before the lock ends: nobody else can hold it
+while the command runs. If the masters say that the lock is gone already, it is killed
+at once. A renewal that comes after the command was asked to end changes nothing.
+
+That takes a redlock which runs. If this process is itself stopped (SIGSTOP, a virtual
+machine that is paused) past the end of the lock, another holder and the command can run
+at the same time. What must never be written twice needs the fencing token, in
+$REDLOCK_FENCE, checked by the store that is written to.
+
+The command runs in a process group of its own, in the foreground if the standard input
+is a terminal. SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2 are forwarded to
+the group; while redlock waits for the lock they end it. Ctrl-Z stops both: the lock is
+not renewed meanwhile, and a command that comes back too late is killed. What the
+command leaves running in the background when it ends by itself is not waited for, and
+no longer covered by the lock. When redlock is killed, so is the command (on Linux, and
+not what the command has started itself, nor a set-user-ID program).
+
+Its environment has REDLOCK_KEY, REDLOCK_FENCE (a number that is larger for every later
+holder) and REDLOCK_TTL_MS.
+
+Without -w and -n redlock waits for as long as it takes. Nothing is written but errors;
+-v tells more.
+
+Exit code: the command's own, or 128+n if signal n ended it, and otherwise
+   64  wrong usage, the command was not run       75  somebody else holds the lock (-E)
+   69  no quorum of masters                       76  the lock was lost, the command ended
+   78  masters or options that cannot work       124  the command was ended by --at-most
+  125  redlock itself failed                     126  the command cannot be run
+  127  the command was not found               128+n  signal n ended the waiting`
+
+const runExamples = `  redlock run nightly -n -- /usr/local/bin/backup --all
+  redlock run deploy -w 5m --result-file last.json -- make deploy
+  redlock run report --at-least 30s --at-most 10m -n -E 0 -c 'gather | mail -s report ops'`
+
+// run is the run command: a lock held while a command runs.
+type run struct {
+	connection
+	ttl        time.Duration
+	wait       time.Duration
+	waitSet    bool
+	nonblock   bool
+	conflict   int
+	killAfter  time.Duration
+	sigName    string
+	sig        syscall.Signal
+	atLeast    time.Duration
+	atMost     time.Duration
+	script     string
+	resultFile string
+	verbose    bool
+
+	key    string
+	argv   []string
+	stderr io.Writer
+	log    *slog.Logger
+	rec    record
+}
+
+func newRun() *cobra.Command {
+	r := run{ttl: redlock.DefaultTTL}
+	cmd := &cobra.Command{
+		Use:                   "run KEY [flags] -- command [args...]",
+		Short:                 "Run a command while holding a lock",
+		Long:                  runHelp,
+		Example:               runExamples,
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r.stderr = cmd.ErrOrStderr()
+			if err := r.parse(cmd, args); err != nil {
+				return err
+			}
+			return r.main(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.VarP((*duration)(&r.wait), "wait", "w", "wait at most that long for the lock; 0 is -n")
+	f.BoolVarP(&r.nonblock, "nonblock", "n", false, "do not wait for another holder")
+	f.IntVarP(&r.conflict, "conflict-exit-code", "E", exitConflict, "exit code if somebody else holds the lock, or the wait is over")
+	f.Var((*duration)(&r.ttl), "ttl", "how long the lock outlives a redlock that died")
+	f.VarP((*duration)(&r.killAfter), "kill-after", "k", "kill the command that long after it was asked to end, at most a third of the TTL; by default a fifth")
+	f.StringVarP(&r.sigName, "signal", "s", "TERM", "signal that asks the command to end")
+	f.Var((*duration)(&r.atLeast), "at-least", "hold the lock at least that long, also if the command ends sooner")
+	f.Var((*duration)(&r.atMost), "at-most", "ask the command to end when it has run for that long")
+	f.StringVarP(&r.script, "command", "c", "", "run `string` by "+cmp.Or(shell, "a shell (not here)")+" instead of a command")
+	f.StringVar(&r.resultFile, "result-file", "", "write what happened to `file`, as JSON")
+	f.BoolVarP(&r.verbose, "verbose", "v", false, "log on the standard error")
+	r.register(f)
+	return cmd
+}
+
+// parse looks at flags and arguments.
+func (r *run) parse(cmd *cobra.Command, args []string) (err error) {
+	f := cmd.Flags()
+	r.waitSet = f.Changed("wait")
+	keys := args
+	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+		keys, r.argv = args[:dash], args[dash:]
+	}
+	switch {
+	case len(keys) == 0:
+		return usagef("which lock? give its KEY before the -- (see redlock run --help)")
+	case len(keys) > 1:
+		return usagef("%q: one KEY, and then -- before the command (see redlock run --help)", keys[1])
+	case f.Changed("command") && len(r.argv) > 0:
+		return usagef("give a command or -c, not both")
+	case f.Changed("command") && shell == "":
+		return usagef("-c: there is no shell to rely on here")
+	case !f.Changed("command") && len(r.argv) == 0:
+		return usagef("which command? give it after -- (see redlock run --help)")
+	case r.nonblock && r.waitSet && r.wait > 0:
+		return usagef("--nonblock and --wait contradict each other")
+	case r.conflict < 0 || r.conflict > 255:
+		return usagef("--conflict-exit-code %d: must be from 0 to 255", r.conflict)
+	case r.atMost > 0 && r.atMost < r.atLeast:
+		return usagef("--at-most %v: must not be less than --at-least %v", r.atMost, r.atLeast)
+	case f.Changed("at-most") && r.atMost == 0:
+		return usagef("--at-most 0: leaves the command no time")
+	}
+	r.key = keys[0]
+	if f.Changed("command") {
+		r.argv = []string{shell, "-c", r.script}
+	}
+	if !f.Changed("ttl") {
+		r.ttl = min(r.ttl, r.maxTTL)
+	}
+	if r.ttl > r.maxTTL {
+		return exitf(exitConfig, "--ttl %v: must be at most %v, the value of --max-ttl, which all clients of the masters need to have in common", r.ttl, r.maxTTL)
+	}
+	if !f.Changed("kill-after") {
+		r.killAfter = r.ttl / 5
+	}
+	if most := r.ttl / 3; r.killAfter > most {
+		return usagef("--kill-after %v: must be at most %v, a third of the TTL: the lock has to last until then", r.killAfter, most)
+	}
+	if r.sig, err = parseSignal(r.sigName); err != nil {
+		return usagef("--signal: %w", err)
+	}
+	return nil
+}
+
+// main does it all, and writes the result file whatever comes of it.
+func (r *run) main(ctx context.Context) error {
+	file, err := openRecord(r.resultFile)
+	if err != nil {
+		return exitf(exitBroken, "--result-file: %w", err)
+	}
+	var flush func()
+	r.log, flush = newLog(r.stderr, r.verbose)
+	defer flush()
+	r.rec = record{Key: r.key, Outcome: outcomeError, TTLMillis: r.ttl.Milliseconds(), Asked: time.Now()}
+	err = r.hold(ctx)
+	r.rec.ExitCode = exitCode(err)
+	if e := (exitError{}); err != nil && (!errors.As(err, &e) || e.error != nil) {
+		r.rec.Error = oneLine(err)
+	}
+	if werr := file.write(&r.rec); werr != nil {
+		werr = exitf(exitBroken, "--result-file: %w", werr)
+		if err == nil {
+			return werr
+		}
+		fmt.Fprintln(r.stderr, "redlock:", oneLine(werr))
+	}
+	return err
+}
+
+// hold takes the lock and runs the command.
+func (r *run) hold(ctx context.Context) (err error) {
+	cmd, err := findCommand(r.argv)
+	if err != nil {
+		return err
+	}
+	locker, err := r.open(redlock.WithTTL(r.ttl), redlock.WithLogger(r.log), redlock.WithObserver(r.observer()))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := locker.Close(); cerr != nil {
+			r.log.Warn("close", "error", cerr)
+		}
+	}()
+	signals := make(chan os.Signal, 64)
+	listen(signals, forwarded)
+	defer signal.Stop(signals)
+	lease, err := r.acquire(ctx, locker, signals)
+	if err != nil {
+		return err
+	}
+	acquired := time.Now()
+	r.rec.Acquired, r.rec.Fence = &acquired, lease.Fence()
+	err = r.protect(lease, cmd, signals)
+	if left := r.atLeast - time.Since(acquired); left > 0 && r.rec.Command != nil && exitCode(err) != exitLost {
+		r.linger(lease, left, signals)
+	}
+	r.giveBack(lease)
+	return err
+}
+
+// listen has signals sent to a channel, but for those that are ignored, by nohup, say: the
+// command is to ignore them, too.
+func listen(signals chan<- os.Signal, list []os.Signal) {
+	for _, sig := range list {
+		if !signal.Ignored(sig) {
+			signal.Notify(signals, sig)
+		}
+	}
+}
+
+func (r *run) observer() redlock.Observer {
+	o := observer(r.log)
+	if !r.once() {
+		o.NotAcquired = (&patience{out: r.stderr, log: r.log}).failed
+	}
+	return o
+}
+
+// once reports whether nobody is waited for.
+func (r *run) once() bool { return r.nonblock || r.waitSet && r.wait == 0 }
+
+// signalled is how a wait ends that a signal has ended.
+type signalled struct{ sig os.Signal }
+
+func (s signalled) Error() string { return "a signal ended the waiting: " + s.sig.String() }
+
+// acquire takes the lock, or says by its error with which exit code to give up.
+func (r *run) acquire(ctx context.Context, locker *redlock.Locker, signals <-chan os.Signal) (*redlock.Lease, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	waited, heard := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(heard)
+		select {
+		case sig := <-signals:
+			cancel(signalled{sig})
+		case <-waited:
+		}
+	}()
+	lockCtx := ctx
+	if r.wait > 0 {
+		var stop context.CancelFunc
+		lockCtx, stop = context.WithTimeout(ctx, r.wait)
+		defer stop()
+	}
+	lock := lockUntil
+	if r.once() {
+		lock = tryLock
+	}
+	lease, err := lock(lockCtx, locker, r.key)
+	close(waited)
+	<-heard
+	var by signalled
+	if errors.As(context.Cause(ctx), &by) {
+		r.rec.Outcome = outcomeSignal
+		r.log.Info("a signal has ended the waiting", "signal", by.sig)
+		n := int(syscall.SIGINT) // what there is where signals have no numbers
+		if sig, ok := by.sig.(syscall.Signal); ok {
+			n = int(sig)
+		}
+		return nil, exitError{code: exitSignalled + n} // a lock that came meanwhile is released by Close
+	}
+	switch {
+	case err == nil:
+		return lease, nil
+	case errors.Is(err, redlock.ErrConfig):
+		return nil, usageError{err} // KEY is the one thing that the Locker has not checked before
+	case errors.Is(err, redlock.ErrNoQuorum):
+		r.rec.Outcome = outcomeNoQuorum
+		return nil, exitError{exitNoQuorum, err}
+	case errors.Is(err, redlock.ErrNotAcquired):
+		r.rec.Outcome = outcomeConflict
+		r.rec.Error = oneLine(err)
+		r.log.Info("not acquired", "error", err)
+		return nil, exitError{code: r.conflict}
+	}
+	return nil, exitError{exitBroken, err}
+}
+
+func lockUntil(ctx context.Context, locker *redlock.Locker, key string) (*redlock.Lease, error) {
+	return locker.Lock(ctx, key)
+}
+
+// connectTries is how many attempts one makes who waits for nobody: connecting may take as
+// many node timeouts.
+const connectTries = 4
+
+// tryLock is TryLock for a Locker that has no connections yet.
+func tryLock(ctx context.Context, locker *redlock.Locker, key string) (lease *redlock.Lease, err error) {
+	for range connectTries {
+		lease, err = locker.TryLock(ctx, key)
+		if !errors.Is(err, redlock.ErrNoQuorum) || errors.Is(err, redlock.ErrQuarantine) {
+			break
+		}
+	}
+	return lease, err
+}
+
+// protect runs the command under the lease. Its error has the exit code.
+func (r *run) protect(lease *redlock.Lease, cmd *exec.Cmd, signals chan os.Signal) error {
+	cmd.Env = append(os.Environ(), "REDLOCK_KEY="+r.key, fmt.Sprint("REDLOCK_FENCE=", lease.Fence()),
+		fmt.Sprint("REDLOCK_TTL_MS=", r.ttl.Milliseconds()))
+	listen(signals, jobSignals)
+	began := time.Now()
+	child, err := startChild(cmd, openTerminal(os.Stdin))
+	if err != nil {
+		return err
+	}
+	ignoreTTOU()
+	r.log.Info("started the command", "pid", cmd.Process.Pid)
+	pid := cmd.Process.Pid
+	w := &watchdog{
+		child: child, lease: lease, signals: signals, sig: r.sig, killAfter: r.killAfter,
+		lead: killLead(r.ttl), atMost: r.atMost, log: r.log, began: began,
+	}
+	w.run()
+	until := time.Now().Add(lease.Validity())
+	r.rec.ValidUntil = &until
+	r.rec.Command = &commandRecord{Pid: pid, Started: began, Ended: child.status.ended, ExitCode: child.status.code}
+	if s := child.status.signal; s != 0 {
+		r.rec.Command.Signal = signalName(s)
+	}
+	r.log.Info("the command has ended", "code", child.status.code)
+	switch {
+	case w.why == lost || lease.Context().Err() != nil: // which nobody may have seen in time
+		r.rec.Outcome = outcomeLost
+		return exitf(exitLost, "the lock was lost while the command ran: %w", cmp.Or(context.Cause(lease.Context()), errNotRenewed))
+	case w.why == timedOut:
+		r.rec.Outcome = outcomeTimedOut
+		return exitError{code: exitTimedOut}
+	}
+	r.rec.Outcome = outcomeDone
+	if child.status.code == exitOK {
+		return nil
+	}
+	return exitError{code: child.status.code}
+}
+
+var errNotRenewed = errors.New("it could not be renewed in time")
+
+// linger holds the lock until --at-least is over, or a signal comes.
+func (r *run) linger(lease *redlock.Lease, left time.Duration, signals <-chan os.Signal) {
+	r.log.Info("holding the lock on", "for", left)
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	for {
+		select {
+		case sig := <-signals:
+			if slices.Contains(forwarded, sig) {
+				return
+			}
+		case <-timer.C:
+			return
+		case <-lease.Context().Done():
+			r.log.Warn("the lock was lost when the command had ended", "cause", context.Cause(lease.Context()))
+			return
+		}
+	}
+}
+
+// giveBack releases the lock. What no quorum confirms is gone with the TTL.
+func (r *run) giveBack(lease *redlock.Lease) {
+	err := lease.Unlock(context.Background())
+	r.rec.Released = err == nil
+	if err != nil {
+		r.log.Warn("release", "error", err)
+	}
+}

@@ -1,0 +1,264 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+const shortTTL = time.Second
+
+// shortFlags is the flags for such a TTL, with masters that nobody else uses.
+var shortFlags = []string{"--ttl", "1s", "--max-ttl", "1s"}
+
+// The promise of redlock run: when a majority of the masters is killed or hangs, the command
+// is dead before the lock is over, and so is what it has started. All of them are deaf to
+// SIGTERM, so that only the SIGKILL at the end of the validity helps.
+func TestTheCommandIsDeadBeforeTheLockIs(t *testing.T) {
+	const rounds, perRound = 5, 10
+	for round := range rounds {
+		fault, name := (*masters.Process).Kill, "killed"
+		if round%2 == 1 {
+			fault, name = (*masters.Process).Pause, "paused"
+		}
+		t.Run(fmt.Sprintf("%d %s", round, name), func(t *testing.T) {
+			list := newMasters(t, 3, shortTTL)
+			dir := t.TempDir()
+			file := func(i int, whose string) string { return filepath.Join(dir, fmt.Sprint(whose, i)) }
+			runs := make([]*process, perRound)
+			for i := range runs {
+				args := append([]string{fmt.Sprint("key", i)}, shortFlags...)
+				runs[i] = start(t, append(args, "--", "beat", "-deaf", "-fork", file(i, "grandchild"), file(i, "child"))...)
+			}
+			for i := range runs {
+				redistest.Eventually(t, 20*time.Second, func() bool {
+					return beating(file(i, "child")) && beating(file(i, "grandchild"))
+				}, "everybody is at work")
+			}
+			time.Sleep(time.Duration(round) * shortTTL / 7) // somewhere between two renewals
+			broken := time.Now()
+			var failed sync.WaitGroup
+			for _, m := range list[:2] {
+				failed.Go(func() {
+					if err := fault(m); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			failed.Wait()
+			for i, p := range runs {
+				code, rec := p.wait(t)
+				if code != exitLost || rec.Outcome != outcomeLost || rec.Command.Signal != "SIGKILL" || rec.Command.ExitCode != 137 {
+					t.Fatalf("run %d: got code %d, %+v, %+v, %s; want %d by SIGKILL", i, code, rec, rec.Command, p.all(), exitLost)
+				}
+				until := *rec.ValidUntil
+				for whose, died := range map[string]time.Time{
+					"child, as redlock saw it": rec.Command.Ended, "child": lastBeat(t, file(i, "child")), "grandchild": lastBeat(t, file(i, "grandchild")),
+				} {
+					if !died.Before(until) {
+						t.Errorf("run %d: %s was alive %v after the end of the lock", i, whose, died.Sub(until))
+					}
+					if early := until.Sub(died); early > shortTTL/3 {
+						t.Errorf("run %d: %s died %v before the end of the lock: it must have been something else", i, whose, early)
+					}
+				}
+				if until.Before(broken) || until.After(broken.Add(shortTTL)) {
+					t.Errorf("run %d: the lock ended %v after the masters were lost, want less than a TTL", i, until.Sub(broken))
+				}
+				t.Logf("run %d: dead %v before the end, %v after the masters", i, until.Sub(rec.Command.Ended), rec.Command.Ended.Sub(broken))
+			}
+		})
+	}
+}
+
+// A command that heeds the signal ends in time, and by its own code, which is reported
+// beside that of the loss. That the masters are back before it is through changes nothing.
+func TestALossIsAskedFirst(t *testing.T) {
+	list := newMasters(t, 3, 6*time.Second)
+	dir := t.TempDir()
+	ready, asked := filepath.Join(dir, "ready"), filepath.Join(dir, "asked")
+	p := start(t, "k", "--ttl", "6s", "--max-ttl", "6s", "-k", "2s", "-s", "usr1", "-c",
+		`trap 'touch `+asked+`; sleep 1.2; exit 5' USR1; touch `+ready+`; while :; do sleep 0.02; done`)
+	redistest.Eventually(t, 10*time.Second, exists(ready), "the command runs")
+	for _, m := range list[:2] {
+		if err := m.Pause(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	redistest.Eventually(t, 10*time.Second, exists(asked), "the command is asked to end")
+	for _, m := range list[:2] {
+		if err := m.Resume(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, rec := p.wait(t)
+	if code != exitLost || rec.Command.ExitCode != 5 || rec.Command.Signal != "" || !rec.Command.Ended.Before(*rec.ValidUntil) {
+		t.Errorf("got code %d, %+v, %+v; want %d and 5 of the command", code, rec, rec.Command, exitLost)
+	}
+	if left := rec.ValidUntil.Sub(rec.Command.Ended); left < 2*time.Second {
+		t.Errorf("%v of the lock were left, want it renewed meanwhile", left)
+	}
+	if want := "redlock: the lock was lost while the command ran: it could not be renewed in time\n"; !strings.HasSuffix(p.all(), want) { // behind what the shell says of the signal
+		t.Errorf("got %q, want %q", p.all(), want)
+	}
+}
+
+// Masters that come back empty say at once that the lock is gone: there is no time to ask.
+func TestALossThatTheMastersTellIsAtOnce(t *testing.T) {
+	list := newMasters(t, 3, redlock.DefaultMaxTTL)
+	file := filepath.Join(t.TempDir(), "beat")
+	p := start(t, "k", "--", "beat", file)
+	redistest.Eventually(t, 10*time.Second, func() bool { return beating(file) }, "the command runs")
+	began := time.Now()
+	for _, m := range list {
+		if err := redistest.Client(t, m.Addr()).FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, rec := p.wait(t)
+	if code != exitLost || rec.Command.Signal != "SIGKILL" || time.Since(began) > 6*time.Second {
+		t.Errorf("got code %d, %+v after %v; want %d after a third of the TTL", code, rec.Command, time.Since(began), exitLost)
+	}
+	if late := lastBeat(t, file).Sub(*rec.ValidUntil); late > 50*time.Millisecond {
+		t.Errorf("the command was alive %v after the loss was told", late)
+	}
+}
+
+// A redlock that was stopped past the end of the lock does not go on as if nothing were:
+// the help says that it can do no more.
+func TestStoppedTooLong(t *testing.T) {
+	newMasters(t, 3, shortTTL)
+	file := filepath.Join(t.TempDir(), "beat")
+	p := start(t, append(append([]string{"k"}, shortFlags...), "--", "beat", file)...)
+	redistest.Eventually(t, 10*time.Second, func() bool { return beating(file) }, "the command runs")
+	p.signal(t, syscall.SIGSTOP)
+	time.Sleep(shortTTL * 3 / 2)
+	p.signal(t, syscall.SIGCONT)
+	continued := time.Now()
+	code, rec := p.wait(t)
+	if code != exitLost || rec.Command.Signal != "SIGKILL" {
+		t.Errorf("got code %d, %+v; want %d", code, rec.Command, exitLost)
+	}
+	if late := lastBeat(t, file).Sub(continued); late > 200*time.Millisecond {
+		t.Errorf("the command was alive %v after redlock went on", late)
+	}
+}
+
+// When redlock is killed, the command is not left alone.
+func TestTheCommandDiesWithRedlock(t *testing.T) {
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		t.Skip("needs Linux: elsewhere the command is left running")
+	}
+	newMasters(t, 3, redlock.DefaultMaxTTL)
+	for range 3 {
+		file := filepath.Join(t.TempDir(), "beat")
+		p := start(t, "k", "-w", "20s", "--ttl", "1s", "--", "beat", "-deaf", file)
+		redistest.Eventually(t, 10*time.Second, func() bool { return beating(file) }, "the command runs")
+		time.Sleep(20 * time.Millisecond) // Go's scheduler gets around, and threads come and go
+		before := time.Now()
+		p.signal(t, syscall.SIGKILL)
+		if err := p.cmd.Wait(); err == nil {
+			t.Fatal("redlock was not killed")
+		}
+		time.Sleep(100 * time.Millisecond)
+		if late := lastBeat(t, file).Sub(before); late > 90*time.Millisecond {
+			t.Errorf("the command was alive %v after redlock was killed", late)
+		}
+	}
+}
+
+func TestAtMost(t *testing.T) {
+	newMasters(t, 3, redlock.DefaultMaxTTL)
+	for _, test := range []struct {
+		name, script string
+		command      int
+		least, most  time.Duration
+	}{
+		{"a command that heeds the signal", `sleep 20`, 143, 300 * time.Millisecond, 900 * time.Millisecond},
+		{"one that ends well then", `trap 'exit 0' TERM; while :; do sleep 0.02; done`, 0, 300 * time.Millisecond, 900 * time.Millisecond},
+		{"one that does not", `trap '' TERM; while :; do sleep 0.02; done`, 137, 800 * time.Millisecond, 1500 * time.Millisecond},
+		{"one that is through before", `exit 3`, 3, 0, 250 * time.Millisecond},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := start(t, "k", "--at-most", "300ms", "-k", "500ms", "-c", test.script)
+			code, rec := p.wait(t)
+			want, outcome := exitTimedOut, outcomeTimedOut
+			if test.command == 3 {
+				want, outcome = 3, outcomeDone
+			}
+			if code != want || rec.Outcome != outcome || rec.Command.ExitCode != test.command || !rec.Released {
+				t.Errorf("got code %d, %+v, %+v; want %d, %s and %d of the command", code, rec, rec.Command, want, outcome, test.command)
+			}
+			if ran := rec.Command.Ended.Sub(rec.Command.Started); ran < test.least || ran > test.most {
+				t.Errorf("it ran for %v, want %v to %v", ran, test.least, test.most)
+			}
+		})
+	}
+}
+
+func TestAtLeast(t *testing.T) {
+	newMasters(t, 3, redlock.DefaultMaxTTL)
+	const least = 2 * time.Second
+	began := time.Now()
+	p := start(t, "k", "--ttl", "500ms", "--at-least", "2s", "-v", "--", "false")
+	redistest.Eventually(t, 10*time.Second, p.has("holding the lock on"), "the command has ended")
+	time.Sleep(700 * time.Millisecond) // it is renewed
+	if code, _ := start(t, "k", "-n", "--", "true").wait(t); code != exitConflict {
+		t.Errorf("got code %d of somebody else, want %d", code, exitConflict)
+	}
+	code, rec := p.wait(t)
+	if took := time.Since(began); code != 1 || took < least || took > least+2*time.Second || !rec.Released {
+		t.Errorf("got code %d after %v, %+v; want 1 after %v", code, took, rec, least)
+	}
+	if rec.Command.Ended.Sub(rec.Command.Started) > least/2 {
+		t.Errorf("got %+v, want a command that ends at once", rec.Command)
+	}
+	// A signal ends the rest of it, and the code is still the command's.
+	p = start(t, "k", "--at-least", "20s", "-v", "--", "true")
+	redistest.Eventually(t, 10*time.Second, p.has("holding the lock on"), "the lock is held on")
+	p.signal(t, syscall.SIGTERM)
+	if code, rec := p.wait(t); code != 0 || !rec.Released {
+		t.Errorf("got code %d, %+v; want 0 at once", code, rec)
+	}
+}
+
+// What a command leaves behind when it ends by itself is left alone.
+func TestTheRestOfAGroup(t *testing.T) {
+	newMasters(t, 3, redlock.DefaultMaxTTL)
+	file := filepath.Join(t.TempDir(), "beat")
+	p := start(t, "k", "-c", `beat `+file+` & echo $! > `+file+`.pid; until test -s `+file+`; do sleep 0.01; done`)
+	if code, _ := p.wait(t); code != 0 {
+		t.Fatalf("got code %d", code)
+	}
+	ended := time.Now()
+	redistest.Eventually(t, 5*time.Second, func() bool { return lastBeat(t, file).After(ended) }, "the rest goes on")
+	if err := syscall.Kill(numberIn(t, file+".pid"), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// But of one that had to be made to end nothing is left, though it has ended at once itself.
+func TestNothingIsLeftOfACommandThatWasEnded(t *testing.T) {
+	newMasters(t, 3, redlock.DefaultMaxTTL)
+	file := filepath.Join(t.TempDir(), "beat")
+	p := start(t, "k", "--at-most", "2s", "-c", `trap 'exit 0' TERM; beat -deaf `+file+` & echo $! > `+file+`.pid; while :; do sleep 0.02; done`)
+	redistest.Eventually(t, 10*time.Second, func() bool { return beating(file) }, "the rest runs")
+	pid := numberIn(t, file+".pid")
+	defer func() { _ = syscall.Kill(pid, syscall.SIGKILL) }()
+	code, rec := p.wait(t)
+	if code != exitTimedOut || rec.Command.ExitCode != 0 {
+		t.Errorf("got code %d, %+v; want %d and 0 of the command", code, rec.Command, exitTimedOut)
+	}
+	redistest.Eventually(t, time.Second, gone(pid), "the rest has been killed")
+}

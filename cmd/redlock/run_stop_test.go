@@ -1,0 +1,85 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// isStopped reports that a process is stopped.
+func isStopped(pid int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return err == nil && strings.Contains(string(stat), ") T ")
+}
+
+// Who stops redlock from the terminal of which it is not the standard input stops the command
+// as well; both go on together.
+func TestStopWithoutATerminal(t *testing.T) {
+	newMasters(t, 3, redlock.DefaultMaxTTL)
+	file := filepath.Join(t.TempDir(), "pid")
+	p := start(t, "k", "-c", `trap 'exit 5' USR1; echo $$ > `+file+`; while :; do sleep 0.02; done`)
+	pid := numberIn(t, file)
+	p.signal(t, syscall.SIGTSTP)
+	redistest.Eventually(t, 5*time.Second, func() bool { return isStopped(pid) && isStopped(p.cmd.Process.Pid) }, "both are stopped")
+	p.signal(t, syscall.SIGCONT)
+	redistest.Eventually(t, 5*time.Second, func() bool { return !isStopped(pid) && !isStopped(p.cmd.Process.Pid) }, "both go on")
+	p.signal(t, syscall.SIGUSR1)
+	if code, rec := p.wait(t); code != 5 {
+		t.Errorf("got code %d, %+v, %s; want 5", code, rec, p.all())
+	}
+}
+
+// For a command that somebody else stopped the lock is kept.
+func TestAStoppedCommandKeepsTheLock(t *testing.T) {
+	newMasters(t, 3, redlock.DefaultMaxTTL)
+	file := filepath.Join(t.TempDir(), "pid")
+	p := start(t, "k", "--ttl", "1s", "-v", "-c", `echo $$ > `+file+`; while test -e `+file+`; do sleep 0.02; done; exit 5`)
+	pid := numberIn(t, file)
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2200 * time.Millisecond)
+	if code, _ := start(t, "k", "-n", "--", "true").wait(t); code != exitConflict {
+		t.Errorf("got code %d of somebody else, want %d", code, exitConflict)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	p.signal(t, syscall.SIGCONT) // is forwarded
+	if code, rec := p.wait(t); code != 5 {
+		t.Errorf("got code %d, %+v, %s; want 5", code, rec, p.all())
+	}
+}
+
+// What nohup has ignored the command ignores, too.
+func TestIgnoredSignals(t *testing.T) {
+	newMasters(t, 3, redlock.DefaultMaxTTL)
+	file := filepath.Join(t.TempDir(), "pid")
+	cmd := exec.Command("sh", "-c", `trap '' HUP; exec redlock run k -c 'echo $$ > `+file+`; while test -s `+file+`; do sleep 0.02; done'`)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := numberIn(t, file)
+	for _, p := range []int{cmd.Process.Pid, pid} {
+		if err := syscall.Kill(p, syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(100 * time.Millisecond)
+	if err := os.Truncate(file, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("got %v, want no harm done", err)
+	}
+}

@@ -1,0 +1,262 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// newMasters starts masters that have votes, and has the commands of this test use them.
+func newMasters(t *testing.T, n int, maxTTL time.Duration) []*masters.Process {
+	t.Helper()
+	list := redistest.Masters(t, n)
+	vouch(t, redistest.Addrs(list), maxTTL)
+	t.Setenv(mastersEnv, strings.Join(redistest.Addrs(list), ","))
+	return list
+}
+
+func vouch(t *testing.T, addrs []string, maxTTL time.Duration) {
+	t.Helper()
+	l, err := redlock.New(addrs, redlock.WithTTL(maxTTL), redlock.WithMaxTTL(maxTTL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(l.Bootstrap(t.Context()), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The scripts in testdata/script are command lines and what has to come of them. They share
+// masters, so each has its own KEY.
+func TestScripts(t *testing.T) {
+	list := newMasters(t, 3, redlock.DefaultMaxTTL)
+	secret := redistest.Masters(t, 1, "--requirepass", "s3cret")[0]
+	vouch(t, []string{"redis://:s3cret@" + secret.Addr()}, redlock.DefaultMaxTTL)
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv(mastersEnv, strings.Join(redistest.Addrs(list), ","))
+			env.Setenv("SECRET_MASTER", secret.Addr())
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"code":  scriptCode,
+			"await": scriptAwait,
+		},
+	})
+}
+
+// scriptCode runs a command that has to end with a code: code 75 redlock run ...
+func scriptCode(ts *testscript.TestScript, neg bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if (got == want) == neg {
+		ts.Fatalf("got exit code %d, want %d", got, want)
+	}
+}
+
+// scriptAwait waits for a file.
+func scriptAwait(ts *testscript.TestScript, _ bool, args []string) {
+	for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(3 * time.Millisecond) {
+		if _, err := os.Stat(ts.MkAbs(args[0])); err == nil {
+			return
+		}
+	}
+	ts.Fatalf("%s does not appear", args[0])
+}
+
+// process is redlock run in a process of its own.
+type process struct {
+	cmd  *exec.Cmd
+	file string // with the result
+	said string // file with what it wrote
+}
+
+// start starts redlock run with args.
+func start(t *testing.T, args ...string) *process {
+	t.Helper()
+	dir := t.TempDir()
+	p := &process{file: filepath.Join(dir, "result"), said: filepath.Join(dir, "said")}
+	out, err := os.Create(p.said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	p.cmd = exec.Command("redlock", append([]string{"run", "--result-file", p.file}, args...)...)
+	p.cmd.Stdout, p.cmd.Stderr = out, out
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.cmd.Process.Kill() })
+	return p
+}
+
+// wait returns the exit code, and what is in the result file.
+func (p *process) wait(t *testing.T) (int, record) {
+	t.Helper()
+	stuck := time.AfterFunc(30*time.Second, func() { _ = p.cmd.Process.Kill() })
+	defer stuck.Stop()
+	if err := p.cmd.Wait(); err != nil && !errors.As(err, new(*exec.ExitError)) {
+		t.Fatal(err)
+	}
+	code := p.cmd.ProcessState.ExitCode()
+	var rec record
+	text, err := os.ReadFile(p.file)
+	if err == nil {
+		err = json.Unmarshal(text, &rec)
+	}
+	if err != nil || rec.ExitCode != code {
+		t.Errorf("got exit code %d in the result file, %v; want %d", rec.ExitCode, err, code)
+	}
+	return code, rec
+}
+
+// has reports that it wrote something by now.
+func (p *process) has(text string) func() bool {
+	return func() bool { return strings.Contains(p.all(), text) }
+}
+
+func (p *process) all() string {
+	text, _ := os.ReadFile(p.said) // empty if it cannot be read
+	return string(text)
+}
+
+func (p *process) signal(t *testing.T, sig syscall.Signal) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func exists(file string) func() bool {
+	return func() bool {
+		_, err := os.Stat(file)
+		return err == nil
+	}
+}
+
+// numberIn reads a number that a script has written.
+func numberIn(t *testing.T, file string) (n int) {
+	t.Helper()
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		text, err := os.ReadFile(file)
+		if err == nil {
+			n, err = strconv.Atoi(strings.TrimSpace(string(text)))
+		}
+		return err == nil
+	}, "the command runs")
+	return n
+}
+
+// gone reports that no process has that number, or only a dead one.
+func gone(pid int) func() bool {
+	return func() bool {
+		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+		if err != nil {
+			return syscall.Kill(pid, 0) != nil
+		}
+		return strings.Contains(string(stat), ") Z ")
+	}
+}
+
+func TestSignalsAreForwarded(t *testing.T) {
+	newMasters(t, 3, redlock.DefaultMaxTTL)
+	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2} {
+		t.Run(signalName(sig), func(t *testing.T) {
+			ready := filepath.Join(t.TempDir(), "ready")
+			// What it has started must hear it, too.
+			p := start(t, sig.String(), "-c", `trap 'exit 7' `+strconv.Itoa(int(sig))+`; beat `+ready+` & echo $! > `+ready+`.pid; wait`)
+			redistest.Eventually(t, 10*time.Second, func() bool { return beating(ready) }, "the command runs")
+			pid := numberIn(t, ready+".pid")
+			defer func() { _ = syscall.Kill(pid, syscall.SIGKILL) }()
+			p.signal(t, sig)
+			code, rec := p.wait(t)
+			if code != 7 || rec.Outcome != outcomeDone || !rec.Released || strings.Contains(p.all(), "redlock: ") {
+				t.Errorf("got code %d, %+v, %q; want 7 and nothing said", code, rec, p.all())
+			}
+			if sig == syscall.SIGHUP || sig == syscall.SIGTERM { // of the others Go programs think what they like
+				redistest.Eventually(t, 5*time.Second, gone(pid), "all of the group has ended")
+			}
+		})
+	}
+}
+
+func TestSignalsEndTheWaiting(t *testing.T) {
+	newMasters(t, 3, redlock.DefaultMaxTTL)
+	ready := filepath.Join(t.TempDir(), "ready")
+	holder := start(t, "k", "--ttl", "1s", "--", "beat", ready)
+	redistest.Eventually(t, 10*time.Second, exists(ready), "somebody holds the lock")
+	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGUSR1} {
+		p := start(t, "k", "-v", "--", "true")
+		redistest.Eventually(t, 10*time.Second, p.has("waiting for the lock"), "somebody waits")
+		p.signal(t, sig)
+		code, rec := p.wait(t)
+		if code != exitSignalled+int(sig) || rec.Outcome != outcomeSignal || rec.Command != nil {
+			t.Errorf("%v: got code %d, %+v; want %d and no command", sig, code, rec, exitSignalled+int(sig))
+		}
+	}
+	holder.signal(t, syscall.SIGKILL)
+	_ = holder.cmd.Wait()                         // killed
+	p := start(t, "k", "-w", "20s", "--", "true") // those who gave up have left nothing
+	if code, rec := p.wait(t); code != 0 || rec.Acquired.Sub(rec.Asked) > 2*time.Second {
+		t.Errorf("got code %d, %+v; want the lock after a TTL", code, rec)
+	}
+}
+
+// What is not safe to be done by two at a time is done right by many, and with rising
+// fencing tokens.
+func TestRunsExcludeEachOther(t *testing.T) {
+	newMasters(t, 3, redlock.DefaultMaxTTL)
+	dir := t.TempDir()
+	file, log := filepath.Join(dir, "counter"), filepath.Join(dir, "fences")
+	if err := os.WriteFile(file, []byte("0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var runs []*process
+	for range 12 {
+		runs = append(runs, start(t, "k", "-w", "60s", "-c",
+			`read n <`+file+`; echo $REDLOCK_FENCE >>`+log+`; sleep 0.03; echo $((n + 1)) >`+file))
+	}
+	for _, p := range runs {
+		if code, rec := p.wait(t); code != 0 {
+			t.Errorf("got code %d, %+v, %s", code, rec, p.all())
+		}
+	}
+	if n := numberIn(t, file); n != len(runs) {
+		t.Errorf("got a count of %d, want %d", n, len(runs))
+	}
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last int64
+	for line := range strings.Lines(string(text)) {
+		fence, err := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
+		if err != nil || fence <= last {
+			t.Errorf("got fencing token %q after %d, %v", line, last, err)
+		}
+		last = fence
+	}
+}

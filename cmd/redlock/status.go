@@ -1,0 +1,224 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/d0720281/redlock"
+)
+
+const statusHelp = `Show who holds locks, as each master has it.
+
+  FREE         nobody holds it, and it could be granted
+  HELD         a quorum of masters has the key of one holder
+  MINORITY     fewer masters have it: it is being taken or given back, or is left over
+  SPLIT        masters have keys of several holders, none of them a quorum
+  QUARANTINED  not held, and too few masters have a vote to grant it
+  UNKNOWN      too few masters answered
+
+A master's fence is the largest fencing token it knows of, that of the lock the holder's.
+
+By the time it is shown it can have changed: what must not be done by two is done under
+redlock run, and not after a look at this. Nothing is changed on the masters, but for the
+marker of one that is seen for the first time.
+
+Exit code: 0, or 69 if a verdict is UNKNOWN. With --exit-status also 75 if a lock is not
+free (HELD, MINORITY or SPLIT), and 69 if one is QUARANTINED; 69 outweighs 75.`
+
+// statusCommand is the status command: who holds what.
+type statusCommand struct {
+	connection
+	output
+	exitStatus bool
+}
+
+func newStatus() *cobra.Command {
+	var s statusCommand
+	cmd := &cobra.Command{
+		Use:                   "status KEY... [flags]",
+		Short:                 "Show who holds locks",
+		Long:                  statusHelp,
+		DisableFlagsInUseLine: true,
+		ValidArgsFunction:     cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, keys []string) error {
+			if len(keys) == 0 {
+				return usagef("which locks? give their KEYs (see redlock status --help)")
+			}
+			return s.run(cmd, keys)
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	s.output.register(f)
+	f.BoolVar(&s.exitStatus, "exit-status", false, "tell by the exit code whether the locks are free")
+	s.connection.register(f)
+	return cmd
+}
+
+func (s *statusCommand) run(cmd *cobra.Command, keys []string) (err error) {
+	if err := s.output.open(cmd); err != nil {
+		return err
+	}
+	locker, err := s.connection.open(redlock.WithLogger(nil))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, locker.Close()) }()
+	ctx, stop := interruptible(cmd)
+	defer stop()
+	var all []lockReport
+	code := exitOK
+	for _, key := range keys {
+		in, err := locker.Inspect(ctx, key)
+		switch {
+		case ctx.Err() != nil:
+			return errInterrupted
+		case errors.Is(err, redlock.ErrConfig):
+			return usageError{err}
+		case err != nil && !errors.Is(err, redlock.ErrNoQuorum):
+			return err
+		}
+		all = append(all, reportOf(in))
+		code = worse(code, s.codeOf(in.Verdict))
+		if s.format == "text" {
+			s.show(in)
+		}
+	}
+	if _, err := s.json(all); err != nil {
+		return err
+	}
+	if code != exitOK {
+		return exitError{code: code}
+	}
+	return nil
+}
+
+func (s *statusCommand) codeOf(v redlock.Verdict) int {
+	switch {
+	case v == redlock.VerdictUnknown, s.exitStatus && v == redlock.VerdictQuarantined:
+		return exitNoQuorum
+	case s.exitStatus && v != redlock.VerdictFree:
+		return exitConflict
+	}
+	return exitOK
+}
+
+// worse is the exit code for two locks.
+func worse(a, b int) int {
+	switch {
+	case a == exitNoQuorum || b == exitNoQuorum:
+		return exitNoQuorum
+	case a == exitOK:
+		return b
+	}
+	return a
+}
+
+// show shows one lock as text.
+func (s *statusCommand) show(in redlock.Inspection) {
+	word := in.Verdict.String()
+	switch in.Verdict {
+	case redlock.VerdictFree, redlock.VerdictHeld:
+		word = s.style.good(word)
+	default:
+		word = s.style.bad(word)
+	}
+	line := fmt.Sprintf("%s: %s", in.Resource, word)
+	if in.Token != "" {
+		line += ", token " + shortToken(in.Token)
+	}
+	if in.Fence != 0 {
+		line += fmt.Sprint(", fence ", in.Fence)
+	}
+	fmt.Fprintln(s.out, line)
+	var rows []table.Row
+	for _, n := range in.Nodes {
+		rows = append(rows, rowOf(n))
+	}
+	s.table(table.Row{"master", "key", "token", "fence", "expires in", "round trip", "remark"}, rows)
+}
+
+func rowOf(n redlock.NodeLock) table.Row {
+	key, fence, ttl, trip, remark := stateOf(n), "", "", "", ""
+	if n.Err != nil {
+		remark = oneLine(n.Err)
+	}
+	if n.RoundTrip > 0 {
+		trip = short(n.RoundTrip)
+	}
+	if n.Fence != 0 {
+		fence = fmt.Sprint(n.Fence)
+	}
+	if n.Void != nil {
+		remark = "no vote: " + oneLine(n.Void)
+	}
+	if n.Token != "" {
+		ttl = "never"
+		if n.TTL >= 0 {
+			ttl = n.TTL.String()
+		}
+	}
+	return table.Row{n.Node, key, shortToken(n.Token), fence, ttl, trip, remark}
+}
+
+func stateOf(n redlock.NodeLock) string {
+	switch {
+	case errors.Is(n.Err, redlock.ErrWrongType):
+		return "wrong type"
+	case n.Err != nil:
+		return "down"
+	case n.Token != "":
+		return "held"
+	}
+	return "free"
+}
+
+// shortToken is as much of a token as tells it from others. Who knows all of it could give
+// the lock back.
+func shortToken(token string) string { return token[:min(len(token), 8)] }
+
+// lockReport is a lock in JSON.
+type lockReport struct {
+	Key     string       `json:"key"`
+	Verdict string       `json:"verdict"`
+	Quorum  int          `json:"quorum"`
+	Token   string       `json:"token,omitempty"` // the beginning of it
+	Fence   int64        `json:"fence,omitempty"`
+	Masters []nodeStatus `json:"masters"`
+}
+
+type nodeStatus struct {
+	Node            string `json:"node"`
+	Key             string `json:"key"` // held, free, down or wrong type
+	Token           string `json:"token,omitempty"`
+	Fence           int64  `json:"fence,omitempty"`  // largest that it knows of
+	TTLMillis       *int64 `json:"ttl_ms,omitempty"` // -1: never expires
+	QuarantineMilli int64  `json:"quarantine_ms,omitempty"`
+	Vote            bool   `json:"vote"`
+	RoundTripMicros int64  `json:"round_trip_us,omitempty"`
+	Error           string `json:"error,omitempty"`
+}
+
+func reportOf(in redlock.Inspection) lockReport {
+	r := lockReport{Key: in.Resource, Verdict: in.Verdict.String(), Quorum: in.Quorum, Token: shortToken(in.Token), Fence: in.Fence}
+	for _, n := range in.Nodes {
+		s := nodeStatus{
+			Node: n.Node, Key: stateOf(n), Token: shortToken(n.Token), Fence: n.Fence, Vote: n.Err == nil && n.Void == nil,
+			QuarantineMilli: int64(math.Ceil(float64(n.Quarantine) / float64(time.Millisecond))), RoundTripMicros: n.RoundTrip.Microseconds(),
+		}
+		if n.Token != "" {
+			ttl := max(n.TTL.Milliseconds(), -1)
+			s.TTLMillis = &ttl
+		}
+		if n.Err != nil {
+			s.Error = oneLine(n.Err)
+		}
+		r.Masters = append(r.Masters, s)
+	}
+	return r
+}

@@ -1,0 +1,21 @@
+//go:build !(linux || darwin || dragonfly || freebsd || netbsd || openbsd)
+
+package main
+
+import "os"
+
+// terminal is nothing that could be lent to somebody here.
+type terminal struct{ lent bool }
+
+func openTerminal(*os.File) *terminal { return nil }
+
+func (*terminal) lend(int) {}
+
+func (*terminal) takeBack() {}
+
+func ignoreTTOU() {}
+
+func suspend(chan os.Signal, bool) []os.Signal { return nil }
+
+func isStop(os.Signal) bool     { return false }
+func isContinue(os.Signal) bool { return false }

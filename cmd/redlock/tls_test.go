@@ -1,0 +1,119 @@
+//go:build unix
+
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// selfSigned writes a certificate for 127.0.0.1 and masters.test, which is its own
+// authority, and its key.
+func selfSigned(t *testing.T) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "masters"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"masters.test"},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalECPrivateKey(private)
+	dir := t.TempDir()
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	if err = errors.Join(err,
+		os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600),
+		os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	return cert, key
+}
+
+// The flags for TLS do what they do in redis-cli, on a master that asks for a client's
+// certificate and for a user.
+func TestTLSAndUser(t *testing.T) {
+	redistest.Server(t)
+	cert, key := selfSigned(t)
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := free.Addr().(*net.TCPAddr)
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Masters(t, 1, "--tls-port", strconv.Itoa(addr.Port), "--tls-auth-clients", "yes",
+		"--tls-ca-cert-file", cert, "--tls-cert-file", cert, "--tls-key-file", key,
+		"--user", "locks", "on", ">s3cret", "~redlock:*", "+@all")
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := redlock.NewFromOptions([]*redis.Options{{Addr: addr.String(), TLSConfig: &tls.Config{
+		InsecureSkipVerify: true, Certificates: []tls.Certificate{pair},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(l.Bootstrap(t.Context()), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(passwordEnv, "s3cret")
+	t.Setenv(mastersEnv, addr.String())
+	both := " --cert " + cert + " --key " + key
+	tests := []struct {
+		name, flags string
+		code        int
+		says        string
+	}{
+		{"all of them", "--tls --user locks --cacert " + cert + both, exitOK, ""},
+		{"rediss://", "--masters rediss://" + addr.String() + " --user locks --cacert " + cert + both, exitOK, ""},
+		{"a user in the URL", "--masters rediss://locks:s3cret@" + addr.String() + " --user other --cacert " + cert + both, exitOK, ""},
+		{"another name in the certificate", "--tls --user locks --sni masters.test --cacert " + cert + both, exitOK, ""},
+		{"a name that is not in it", "--tls --user locks --sni other.test --cacert " + cert + both, exitNoQuorum, "not other.test"},
+		{"authorities of the system", "--tls --user locks" + both, exitNoQuorum, "no quorum"},
+		{"unchecked", "--tls --user locks --insecure" + both, exitOK, ""},
+		{"no certificate of the client", "--tls --user locks --cacert " + cert, exitNoQuorum, "no quorum"},
+		{"no TLS", "--user locks", exitNoQuorum, "no quorum"},
+		{"another user", "--tls --user other --cacert " + cert + both, exitNoQuorum, "WRONGPASS"},
+	}
+	runs := make([]*process, len(tests)) // at once: those that fail do so only when the wait is over
+	for i, test := range tests {
+		args := append([]string{test.name, "-w", "2s"}, strings.Fields(test.flags)...)
+		runs[i] = start(t, append(args, "--", "true")...)
+	}
+	for i, test := range tests {
+		p := runs[i]
+		if code, _ := p.wait(t); code != test.code || !strings.Contains(p.all(), test.says) || strings.Contains(p.all(), "s3cret") {
+			t.Errorf("%s: got code %d, %q; want %d and %q", test.name, code, p.all(), test.code, test.says)
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"syscall"
+	"time"
+)
+
+// ending is why the command is being ended before it is through.
+type ending int
+
+const (
+	notEnding ending = iota
+	timedOut         // by --at-most
+	lost             // the lock is lost, or about to be
+)
+
+// watchdog looks after the command while it runs: it has it end before the lock does, and
+// forwards signals.
+type watchdog struct {
+	child     *child
+	lease     lockLease
+	signals   chan os.Signal
+	sig       syscall.Signal // that asks the command to end
+	killAfter time.Duration  // and how much later it is killed
+	lead      time.Duration  // how long before the end of the validity at the latest
+	atMost    time.Duration  // 0: no bound
+	log       *slog.Logger
+
+	began      time.Time
+	why        ending
+	asked      bool // to end
+	killed     bool
+	stopWanted bool // since the last stop, by a SIGTSTP to us
+}
+
+// lockLease is what the watchdog has to know of a lease.
+type lockLease interface {
+	Context() context.Context
+	Validity() time.Duration
+}
+
+// killLead is how long before the end of the validity the command is killed. A process
+// needs a moment until it is dead, and on a busy machine this one until it notices.
+func killLead(ttl time.Duration) time.Duration { return min(ttl/50+100*time.Millisecond, ttl/5) }
+
+// longestNap bounds how long the watchdog relies on a timer, as they stand still while the
+// machine is suspended.
+const longestNap = time.Second
+
+// run returns when the command has ended, and with what is left of its group if it had to
+// be made to.
+func (w *watchdog) run() {
+	over := w.lease.Context().Done()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		timer.Reset(w.look())
+		select {
+		case <-timer.C:
+		case <-over:
+			over = nil // look sees why
+		case sig := <-w.signals:
+			w.pass(sig)
+		case c := <-w.child.changes:
+			if c == stopped {
+				w.stopped()
+				continue
+			}
+			w.bury()
+			return
+		}
+	}
+}
+
+// look compares the clock with what was promised, does what is due, and says how long it
+// may take until something else is.
+func (w *watchdog) look() time.Duration {
+	left := w.lease.Validity()
+	over := w.lease.Context().Err() != nil
+	gone := time.Since(w.began)
+	switch {
+	case over || left <= w.lead:
+		w.because(lost)
+		w.kill()
+	case left <= w.killAfter:
+		w.because(lost)
+		w.ask()
+	}
+	if w.atMost > 0 && gone >= w.atMost {
+		w.because(timedOut)
+		w.ask()
+		if gone >= w.atMost+w.killAfter {
+			w.kill()
+		}
+	}
+
+	nap := longestNap
+	if w.killed {
+		return nap
+	}
+	for _, next := range []time.Duration{left - w.lead, left - w.killAfter} {
+		if next > 0 {
+			nap = min(nap, next)
+		}
+	}
+	if w.atMost > 0 {
+		for _, next := range []time.Duration{w.atMost - gone, w.atMost + w.killAfter - gone} {
+			if next > 0 {
+				nap = min(nap, next)
+			}
+		}
+	}
+	return nap
+}
+
+// because keeps why the command is ended. A lock that is lost outweighs a command that
+// took too long, and no renewal brings it back.
+func (w *watchdog) because(why ending) {
+	if why <= w.why {
+		return
+	}
+	w.why = why
+	if why == lost {
+		w.log.Warn("the lock is lost, or cannot be renewed in time", "left", w.lease.Validity(), "cause", context.Cause(w.lease.Context()))
+	} else {
+		w.log.Warn("the command has had its time", "at most", w.atMost)
+	}
+}
+
+func (w *watchdog) ask() {
+	if !w.asked {
+		w.asked = true
+		w.log.Info("asking the command to end", "signal", signalName(w.sig))
+		w.child.end(w.sig)
+	}
+}
+
+func (w *watchdog) kill() {
+	if !w.killed {
+		w.killed = true
+		w.child.kill()
+		w.log.Warn("killed the command")
+	}
+}
+
+// pass gives a signal on to the command.
+func (w *watchdog) pass(sig os.Signal) {
+	w.log.Info("forwarding a signal", "signal", sig)
+	switch {
+	case isStop(sig):
+		w.stopWanted = true
+	case isContinue(sig):
+		w.child.tty.lend(w.child.cmd.Process.Pid) // we may be in the foreground only now
+	}
+	w.child.signal(sig)
+}
+
+// stopped is for a command that was stopped, by Ctrl-Z or as a background job that wanted to
+// read: the job is stopped as a whole, or its shell would not know. If somebody else
+// stopped it the lock is kept for it.
+func (w *watchdog) stopped() {
+	tty := w.child.tty
+	if tty == nil && !w.stopWanted {
+		w.log.Info("the command is stopped")
+		return
+	}
+	w.stopWanted = false
+	inFront := tty != nil && tty.lent
+	tty.takeBack()
+	for _, sig := range suspend(w.signals, inFront) {
+		w.child.signal(sig)
+	}
+	w.look() // what was stopped for too long is killed, and not continued
+	if !w.killed {
+		tty.lend(w.child.cmd.Process.Pid)
+		w.child.signalContinue()
+	}
+}
+
+// bury takes what is left of the command. Of one that was made to end nothing is left
+// running; what another has left in the background is its own affair.
+func (w *watchdog) bury() {
+	if w.why != notEnding {
+		w.child.kill()
+	}
+	w.child.reap()
+	w.child.tty.takeBack()
+}
