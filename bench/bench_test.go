@@ -3,13 +3,15 @@ package bench
 import (
 	"context"
 	"fmt"
-	"strings"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
+	"github.com/d0720281/redlock/bench/internal/contender"
+	"github.com/d0720281/redlock/bench/internal/measure"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
 )
@@ -27,14 +29,14 @@ func BenchmarkCycle(b *testing.B) {
 	for _, n := range []int{1, 3, 5} {
 		clusters[n] = redistest.Addrs(redistest.Masters(b, n))
 	}
-	for _, c := range contenders() {
-		b.Run("who="+c.name, func(b *testing.B) {
+	for _, c := range quorumContenders() {
+		b.Run("who="+c.Name, func(b *testing.B) {
 			for _, n := range []int{1, 3, 5} {
 				b.Run(fmt.Sprintf("N=%d", n), func(b *testing.B) {
 					l := dial(b, c, clusters[n])
 					for _, g := range []int{1, 16, 256} {
 						b.Run(fmt.Sprintf("g=%d", g), func(b *testing.B) {
-							benchmarkCycle(b, newCrew(l, c.name, g), clusters[n])
+							benchmarkCycle(b, measure.NewCrew(l, c.Name, g, false), clusters[n], c.Sends)
 						})
 					}
 				})
@@ -43,50 +45,47 @@ func BenchmarkCycle(b *testing.B) {
 	}
 }
 
-func benchmarkCycle(b *testing.B, cr *crew, addrs []string) {
-	b.ReportAllocs()
-	cr.run(b.Context(), 3*len(cr.workers), longest) // warm up
-	cr.reset()
-	scripts, cpu := scriptMicros(b, addrs), cpuTime()
-	b.ResetTimer()
-	cr.run(b.Context(), b.N, time.Hour)
-	b.StopTimer()
-	cpu = cpuTime() - cpu
-	scripts = scriptMicros(b, addrs) - scripts
-	s := cr.summary()
-	b.ReportMetric(micros(s.cycle, 50), "p50-us")
-	b.ReportMetric(micros(s.cycle, 99), "p99-us")
-	b.ReportMetric(float64(cpu.Nanoseconds())/1e3/float64(b.N), "client-cpu-us/op")
-	b.ReportMetric(float64(scripts)/float64(b.N*len(addrs)), "script-us/op")
-	if s.failed > 0 {
-		b.Errorf("%d of %d cycles failed, one of them with: %v", s.failed, b.N, s.err)
-	}
+// quorumContenders are those that take any number of masters; cmd/report has all.
+func quorumContenders() []contender.Contender {
+	return slices.DeleteFunc(contender.All(), func(c contender.Contender) bool { return c.Needs != contender.Quorum })
 }
 
-// scriptMicros is how long the servers have spent in scripts, in all.
-func scriptMicros(b *testing.B, addrs []string) int64 {
-	b.Helper()
-	var sum int64
-	for _, addr := range addrs {
-		text, err := redistest.Client(b, addr).Info(b.Context(), "commandstats").Result()
+func benchmarkCycle(b *testing.B, cr *measure.Crew, addrs, sends []string) {
+	servers, err := measure.NewServers(b.Context(), addrs)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer servers.Close()
+	usage := func() measure.Usage {
+		u, err := servers.Usage(b.Context(), sends)
 		if err != nil {
 			b.Fatal(err)
 		}
-		for line := range strings.Lines(text) {
-			var calls, micros int64
-			for _, command := range []string{"eval", "evalsha"} {
-				if n, _ := fmt.Sscanf(line, "cmdstat_"+command+":calls=%d,usec=%d,", &calls, &micros); n == 2 {
-					sum += micros
-				}
-			}
-		}
+		return u
 	}
-	return sum
+	b.ReportAllocs()
+	cr.Run(b.Context(), 3*cr.Size(), longest) // warm up
+	cr.Reset()
+	used, cpu := usage(), measure.CPUTime()
+	b.ResetTimer()
+	cr.Run(b.Context(), b.N, time.Hour)
+	b.StopTimer()
+	cpu = measure.CPUTime() - cpu
+	used = usage().Minus(used)
+	s := cr.Summary()
+	b.ReportMetric(s.Cycle.Micros(50), "p50-us")
+	b.ReportMetric(s.Cycle.Micros(99), "p99-us")
+	b.ReportMetric(float64(cpu.Nanoseconds())/1e3/float64(b.N), "client-cpu-us/op")
+	b.ReportMetric(float64(used.Scripts.Microseconds())/float64(b.N*len(addrs)), "script-us/op")
+	if s.Failed > 0 {
+		b.Errorf("%d of %d cycles failed, one of them with: %s", s.Failed, b.N, s.Err)
+	}
 }
 
 // How long the runs of BenchmarkFaults may go on.
 const (
-	healthyCycles = 500 // per worker
+	longest       = 2 * time.Minute // warming up
+	healthyCycles = 500             // per goroutine
 	healthyLimit  = 5 * time.Second
 	faultLimit    = 20 * time.Second // no cycle is begun later
 	faultGrace    = time.Minute      // and one that takes longer has failed
@@ -113,7 +112,7 @@ func each(list []*masters.Process, do func(*masters.Process) error) error {
 	return nil
 }
 
-// BenchmarkFaults is what a caller waits for Lock and for Unlock while one or two
+// BenchmarkFaults is what a caller waits for Lock, Extend and Unlock while one or two
 // of five masters are down (they refuse connections) or paused (they accept them
 // and say nothing). Each run has a cluster of its own, which is healthy at first;
 // what was measured then is reported as the healthy- metrics. The first cycles
@@ -122,8 +121,8 @@ func each(list []*masters.Process, do func(*masters.Process) error) error {
 // A run ends after 20 s with fewer cycles than asked for, and reports how many
 // there were.
 func BenchmarkFaults(b *testing.B) {
-	for _, c := range contenders() {
-		b.Run("who="+c.name, func(b *testing.B) {
+	for _, c := range quorumContenders() {
+		b.Run("who="+c.Name, func(b *testing.B) {
 			for _, f := range faults {
 				b.Run(f.name, func(b *testing.B) {
 					for _, g := range []int{1, 16} {
@@ -137,53 +136,59 @@ func BenchmarkFaults(b *testing.B) {
 	}
 }
 
-func benchmarkFault(b *testing.B, c contender, inject func([]*masters.Process) error, g int) {
+func benchmarkFault(b *testing.B, c contender.Contender, inject func([]*masters.Process) error, g int) {
 	list := redistest.Masters(b, 5)
 	l := dial(b, c, redistest.Addrs(list))
-	cr := newCrew(l, c.name, g)
-	cr.run(b.Context(), 3*g, healthyLimit) // warm up
-	cr.reset()
-	cr.run(b.Context(), healthyCycles*g, healthyLimit)
-	before := cr.summary()
-	if before.failed > 0 {
-		b.Errorf("%d cycles failed before the fault, one of them with: %v", before.failed, before.err)
+	cr := measure.NewCrew(l, c.Name, g, true)
+	cr.Run(b.Context(), 3*g, healthyLimit) // warm up
+	cr.Reset()
+	cr.Run(b.Context(), healthyCycles*g, healthyLimit)
+	before := cr.Summary()
+	if before.Failed > 0 {
+		b.Errorf("%d cycles failed before the fault, one of them with: %s", before.Failed, before.Err)
 	}
 	if err := inject(list); err != nil {
 		b.Fatal(err)
 	}
 
 	// Other keys, as redsync-failfast leaves some behind even on a healthy cluster.
-	cr = newCrew(l, c.name+":fault", g)
+	cr = measure.NewCrew(l, c.Name+":fault", g, true)
 	ctx, cancel := context.WithTimeout(b.Context(), faultLimit+faultGrace)
 	defer cancel()
 	b.ResetTimer()
-	done := cr.run(ctx, b.N, faultLimit)
+	done := cr.Run(ctx, b.N, faultLimit)
 	b.StopTimer()
-	s := cr.summary()
-	for name, h := range map[string]summary{"": s, "healthy-": before} {
-		b.ReportMetric(micros(h.lock, 50), name+"lock-p50-us")
-		b.ReportMetric(micros(h.lock, 99), name+"lock-p99-us")
-		b.ReportMetric(micros(h.unlock, 50), name+"unlock-p50-us")
-		b.ReportMetric(micros(h.unlock, 99), name+"unlock-p99-us")
+	s := cr.Summary()
+	for name, h := range map[string]measure.Summary{"": s, "healthy-": before} {
+		for op, l := range map[string]measure.Latency{"lock": h.Lock, "extend": h.Extend, "unlock": h.Unlock} {
+			b.ReportMetric(l.Micros(50), name+op+"-p50-us")
+			b.ReportMetric(l.Micros(99), name+op+"-p99-us")
+		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(done), "ns/op")
 	b.ReportMetric(float64(done), "cycles")
-	b.ReportMetric(float64(s.failed), "failed")
-	if s.failed > 0 {
-		b.Logf("%d of %d cycles failed, one of them with: %v", s.failed, done, s.err)
+	b.ReportMetric(float64(s.Failed), "failed")
+	if s.Failed > 0 {
+		b.Logf("%d of %d cycles failed, one of them with: %s", s.Failed, done, s.Err)
 	}
 }
 
-// dial connects a contender and closes it when the benchmark ends.
-func dial(tb testing.TB, c contender, addrs []string) locker {
+// dial connects a contender to new masters, or to those that it has had before, and
+// closes it when the test ends.
+func dial(tb testing.TB, c contender.Contender, addrs []string) contender.Locker {
 	tb.Helper()
-	l, err := c.dial(addrs)
+	if c.Prepare != nil {
+		if err := c.Prepare(tb.Context(), addrs); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	l, err := c.Dial(addrs)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
 		if err := l.Close(); err != nil {
-			tb.Errorf("close %s: %v", c.name, err)
+			tb.Errorf("close %s: %v", c.Name, err)
 		}
 	})
 	return l

@@ -10,12 +10,11 @@ import (
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
-	redsyncredis "github.com/go-redsync/redsync/v4/redis"
-	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/bench/internal/contender"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
 )
@@ -229,44 +228,26 @@ func (c oursClient) try(ctx context.Context, resource string) (lease, error) {
 
 func (s scenario) dialRedsync(t *testing.T, addrs []string) client {
 	t.Helper()
-	var pools []redsyncredis.Pool
-	for _, addr := range addrs {
-		opt := s.conns
-		opt.Addr = addr
-		c := redis.NewClient(&opt)
-		t.Cleanup(func() { _ = c.Close() })
-		pools = append(pools, goredis.NewPool(c))
-	}
-	return redsyncClient{redsync.New(pools...), append([]redsync.Option{redsync.WithExpiry(s.ttl)}, s.redsync...)}
+	r := contender.NewRedsync(addrs, s.conns, append([]redsync.Option{redsync.WithExpiry(s.ttl)}, s.redsync...)...)
+	t.Cleanup(func() { _ = r.Close() })
+	return redsyncClient{r}
 }
 
-type redsyncClient struct {
-	sync    *redsync.Redsync
-	options []redsync.Option
-}
+type redsyncClient struct{ *contender.Redsync }
 
 func (c redsyncClient) lock(ctx context.Context, resource string) (lease, error) {
-	m := c.sync.NewMutex(resource, c.options...)
+	m := c.Mutex(resource)
 	return redsyncLease{m}, m.LockContext(ctx)
 }
 
 func (c redsyncClient) try(ctx context.Context, resource string) (lease, error) {
-	m := c.sync.NewMutex(resource, c.options...)
+	m := c.Mutex(resource)
 	return redsyncLease{m}, m.TryLockContext(ctx)
 }
 
-type redsyncLease struct{ mutex *redsync.Mutex }
+type redsyncLease struct{ contender.RedsyncLease }
 
-func (l redsyncLease) Extend(ctx context.Context) error {
-	ok, err := l.mutex.ExtendContext(ctx)
-	if !ok && err == nil {
-		err = redsync.ErrExtendFailed
-	}
-	return err
-}
-
-func (l redsyncLease) Unlock(ctx context.Context) error { return redsyncUnlock(ctx, l.mutex) }
-func (l redsyncLease) Validity() time.Duration          { return time.Until(l.mutex.Until()) }
+func (l redsyncLease) Validity() time.Duration { return time.Until(l.Until()) }
 
 // start starts the nodes.
 func (s *stage) start(n int) {

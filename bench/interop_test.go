@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/bench/internal/contender"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -64,7 +65,7 @@ func oursKind(t *testing.T, addrs []string, opts ...redlock.Option) kind {
 func redsyncKind(t *testing.T, addrs []string) kind {
 	t.Helper()
 	// Its usual delay of 50 to 250 ms would leave it few chances to get in between.
-	r := dialRedsync(addrs, redsync.WithRetryDelay(2*time.Millisecond), redsync.WithTries(1<<20))
+	r := contender.NewRedsync(addrs, redis.Options{}, redsync.WithRetryDelay(2*time.Millisecond), redsync.WithTries(1<<20))
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Errorf("close: %v", err)
@@ -72,11 +73,11 @@ func redsyncKind(t *testing.T, addrs []string) kind {
 	})
 	with := func(lock func(*redsync.Mutex, context.Context) error) func(context.Context, string) (func(context.Context) error, error) {
 		return func(ctx context.Context, resource string) (func(context.Context) error, error) {
-			m := r.sync.NewMutex(resource, r.options...)
-			if err := lock(m, ctx); err != nil {
+			m := r.Mutex(resource)
+			if err := lock(m.Mutex, ctx); err != nil {
 				return nil, err
 			}
-			return func(ctx context.Context) error { return redsyncUnlock(ctx, m) }, nil
+			return m.Unlock, nil
 		}
 	}
 	return kind{

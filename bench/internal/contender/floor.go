@@ -1,4 +1,4 @@
-package bench
+package contender
 
 import (
 	"bufio"
@@ -15,49 +15,56 @@ import (
 )
 
 const (
-	floorTTLMillis = "10000"
-	floorRelease   = `if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0`
+	floorRelease = `if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0`
+	floorExtend  = `if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('PEXPIRE',KEYS[1],ARGV[2]) end return 0`
 )
 
+var floorTTLMillis = strconv.FormatInt(TTL.Milliseconds(), 10)
+
 var (
-	errFloorRefused = errors.New("bench: floor: no quorum said yes")
-	errFloorClosed  = errors.New("bench: floor: closed")
+	errFloorRefused = errors.New("floor: no quorum said yes")
+	errFloorClosed  = errors.New("floor: closed")
 )
 
 // floor is what a quorum lock costs at the least: SET NX PX to every node, a
 // quorum of replies, compare-and-delete, another quorum. Commands of all callers
 // share one connection per node, as pipelines. It is no lock to use: it judges no
-// validity, does not retry, renew, reconnect or undo, and waits for no slow node.
+// validity, does not wait, retry, renew, reconnect or undo, and waits for no slow node.
 type floor struct {
-	lanes []*floorLane
-	sha   string
+	lanes           []*floorLane
+	extend, release string // digests of the scripts
 }
 
-func dialFloor(masters []string) (*floor, error) {
+func dialFloor(masters []string) (Locker, error) {
 	f := &floor{}
 	for _, addr := range masters {
-		lane, sha, err := dialFloorLane(addr)
+		lane, err := f.dial(addr)
 		if err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
-		f.lanes, f.sha = append(f.lanes, lane), sha
+		f.lanes = append(f.lanes, lane)
 	}
 	return f, nil
 }
 
-func (f *floor) Cycle(ctx context.Context, key string) (lock, unlock time.Duration, err error) {
-	start := time.Now()
+func (f *floor) Lock(ctx context.Context, key string) (Lease, error) {
 	var raw [16]byte
 	_, _ = rand.Read(raw[:]) // never fails
-	token := hex.EncodeToString(raw[:])
-	err = f.poll(ctx, "SET", key, token, "NX", "PX", floorTTLMillis)
-	lock = time.Since(start)
-	if err != nil {
-		return lock, 0, err
-	}
-	start = time.Now()
-	err = f.poll(ctx, "EVALSHA", f.sha, "1", key, token)
-	return lock, time.Since(start), err
+	l := &floorLease{f, key, hex.EncodeToString(raw[:])}
+	return l, f.poll(ctx, "SET", key, l.token, "NX", "PX", floorTTLMillis)
+}
+
+type floorLease struct {
+	*floor
+	key, token string
+}
+
+func (l *floorLease) Extend(ctx context.Context) error {
+	return l.poll(ctx, "EVALSHA", l.extend, "1", l.key, l.token, floorTTLMillis)
+}
+
+func (l *floorLease) Unlock(ctx context.Context) error {
+	return l.poll(ctx, "EVALSHA", l.release, "1", l.key, l.token)
 }
 
 // poll sends a command to all nodes and returns when a quorum of them said yes,
@@ -121,33 +128,36 @@ type floorLane struct {
 	err     error        // guarded by mu: why the lane is closed
 }
 
-// dialFloorLane connects, and loads the script, whose digest it returns.
-func dialFloorLane(addr string) (*floorLane, string, error) {
+// dial connects to a node and loads the scripts.
+func (f *floor) dial(addr string) (*floorLane, error) {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	r := bufio.NewReader(conn)
-	sha, err := loadFloorScript(conn, r)
+	f.extend, err = loadFloorScript(conn, r, floorExtend)
+	if err == nil {
+		f.release, err = loadFloorScript(conn, r, floorRelease)
+	}
 	if err != nil {
-		return nil, "", errors.Join(err, conn.Close())
+		return nil, errors.Join(err, conn.Close())
 	}
 	l := &floorLane{conn: conn, wake: make(chan struct{}, 1), closed: make(chan struct{})}
 	l.goroutines.Go(l.write)
 	l.goroutines.Go(func() { l.read(r) })
-	return l, sha, nil
+	return l, nil
 }
 
-func loadFloorScript(conn net.Conn, r *bufio.Reader) (string, error) {
-	if _, err := conn.Write(appendCommand(nil, []string{"SCRIPT", "LOAD", floorRelease})); err != nil {
+func loadFloorScript(conn net.Conn, r *bufio.Reader, script string) (sha string, err error) {
+	if _, err := conn.Write(appendCommand(nil, []string{"SCRIPT", "LOAD", script})); err != nil {
 		return "", err
 	}
 	if line, err := r.ReadString('\n'); err != nil || line != "$40\r\n" {
-		return "", fmt.Errorf("bench: floor: script load: %q, %w", line, err)
+		return "", fmt.Errorf("floor: script load: %q, %w", line, err)
 	}
-	sha := make([]byte, 42)
-	_, err := io.ReadFull(r, sha)
-	return string(sha[:40]), err
+	raw := make([]byte, 42)
+	_, err = io.ReadFull(r, raw)
+	return string(raw[:40]), err
 }
 
 // appendCommand writes a command as the protocol has it: an array of bulk strings.

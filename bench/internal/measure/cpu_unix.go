@@ -1,18 +1,18 @@
 //go:build unix
 
-package bench
+package measure
 
 import (
 	"syscall"
 	"time"
 )
 
-// cpuTime is what this process has used of the processors, in its own code and in
+// CPUTime is what this process has used of the processors, in its own code and in
 // the kernel. The servers are not in it.
-func cpuTime() time.Duration {
+func CPUTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic("bench: getrusage: " + err.Error()) // the arguments are right
+		panic("measure: getrusage: " + err.Error()) // the arguments are right
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

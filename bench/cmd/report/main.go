@@ -1,0 +1,167 @@
+// Command report measures this library and others on servers that it starts, and
+// writes RESULTS.md and its pictures.
+//
+//	go run ./cmd/report                     everything, about 25 minutes
+//	go run ./cmd/report -quick -only hot    to see that it works; prints the report
+//	go run ./cmd/report -from raw.jsonl     the report of an earlier run
+//
+// See README.md in bench.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/d0720281/redlock/bench/internal/results"
+)
+
+// errViolation says that this library let two in at a time, or a fencing token fall.
+var errViolation = errors.New("report: VIOLATION by this library, see the part Exclusion")
+
+func main() {
+	if os.Getenv(workerEnv) != "" {
+		work(os.Stdin, os.Stdout)
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// options are the flags.
+type options struct {
+	quick     bool
+	only      []string
+	reps      int
+	raw, from string
+	out       string
+}
+
+func parse(args []string) (options, error) {
+	var o options
+	var only string
+	flags := flag.NewFlagSet("report", flag.ContinueOnError)
+	flags.BoolVar(&o.quick, "quick", false, "few cells and short ones, once: to see that it works")
+	flags.StringVar(&only, "only", "", "comma-separated: "+strings.Join(scenarioNames(), ", "))
+	flags.IntVar(&o.reps, "reps", 0, "repetitions; 5, or 1 with -quick")
+	flags.StringVar(&o.raw, "raw", "", "file to write every single result to, as JSON lines")
+	flags.StringVar(&o.from, "from", "", "file with results of an earlier run: measure nothing")
+	flags.StringVar(&o.out, "out", "", "folder for RESULTS.md and pictures; where it runs, but parts and quick runs are printed")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if flags.NArg() > 0 {
+		return o, fmt.Errorf("report: what is %q?", flags.Arg(0))
+	}
+	if only != "" {
+		o.only = strings.Split(only, ",")
+	}
+	for _, name := range o.only {
+		if !slices.Contains(scenarioNames(), name) {
+			return o, fmt.Errorf("report: -only %s: there are %s", name, strings.Join(scenarioNames(), ", "))
+		}
+	}
+	if o.reps < 0 {
+		return o, fmt.Errorf("report: -reps %d", o.reps)
+	}
+	if o.reps == 0 {
+		o.reps = 5
+		if o.quick {
+			o.reps = 1
+		}
+	}
+	if o.out == "" && !o.quick && len(o.only) == 0 {
+		o.out = "."
+	}
+	return o, nil
+}
+
+func run(ctx context.Context, args []string) error {
+	o, err := parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var set results.Set
+	if o.from != "" {
+		set, err = load(o.from)
+	} else {
+		p := fullPlan()
+		if o.quick {
+			p = quickPlan()
+		}
+		set, err = measureAll(ctx, o, p)
+	}
+	if o.raw != "" { // also what there is of a run that was broken off
+		err = errors.Join(err, store(o.raw, set))
+	}
+	if err != nil {
+		return err
+	}
+	if err := publish(o.out, set); err != nil {
+		return err
+	}
+	for _, r := range set.Records {
+		if r.Who == results.Ours && r.Values["overlaps"]+r.Values["falls"] > 0 {
+			return errViolation
+		}
+	}
+	return nil
+}
+
+func load(path string) (results.Set, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return results.Set{}, err
+	}
+	defer f.Close()
+	return results.Read(f)
+}
+
+func store(path string, set results.Set) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(set.Write(f), f.Close())
+}
+
+// publish writes the report and its pictures to a folder, or prints the report.
+func publish(folder string, set results.Set) error {
+	if folder == "" {
+		fmt.Print(set.Markdown(""))
+		return nil
+	}
+	const name = "pictures"
+	if err := os.MkdirAll(filepath.Join(folder, name), 0o777); err != nil {
+		return err
+	}
+	pictures, err := set.Pictures()
+	if err != nil {
+		return err
+	}
+	for _, p := range pictures {
+		f, err := os.Create(filepath.Join(folder, name, p.Name+".svg"))
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(p.Write(f), f.Close()); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(folder, "RESULTS.md"), []byte(set.Markdown(name)), 0o666)
+}

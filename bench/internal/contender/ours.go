@@ -1,0 +1,43 @@
+package contender
+
+import (
+	"context"
+	"errors"
+
+	"github.com/d0720281/redlock"
+)
+
+// ours is this library with its defaults: leases are renewed and fenced.
+type ours struct{ *redlock.Locker }
+
+func dialOurs(masters []string) (Locker, error) { return newOurs(masters) }
+
+// dialUnguarded is the same without the restart guard, to see what that costs.
+func dialUnguarded(masters []string) (Locker, error) {
+	return newOurs(masters, redlock.WithoutRestartGuard())
+}
+
+func newOurs(masters []string, opts ...redlock.Option) (Locker, error) {
+	l, err := redlock.New(masters, append(opts, redlock.WithTTL(TTL))...)
+	if err != nil {
+		return nil, err
+	}
+	return ours{l}, nil
+}
+
+func (o ours) Lock(ctx context.Context, key string) (Lease, error) {
+	lease, err := o.Locker.Lock(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return lease, nil
+}
+
+// bootstrap vouches for new masters, which have no vote for a while else.
+func bootstrap(ctx context.Context, masters []string) error {
+	l, err := redlock.New(masters)
+	if err != nil {
+		return err
+	}
+	return errors.Join(l.Bootstrap(ctx), l.Close())
+}

@@ -1,0 +1,185 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"math"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock/bench/internal/contender"
+)
+
+// Contest is a number of workers of one process that want the same key, over and over,
+// and do something to a plain Redis while they have it.
+type Contest struct {
+	Key     string
+	Workers int
+	Rounds  int           // of each worker; 0: as many as there is time for
+	Start   time.Duration // by the common clock
+	For     time.Duration
+	Plain   string        // a server that is no master
+	Hold    time.Duration // on top of what the critical section takes
+	Stock   string        // key to take one from while there are any; empty: a GET is all
+}
+
+// Section is one worker's way to the key and out of it, by the common clock.
+type Section struct {
+	Worker int           `json:"w"`
+	Asked  time.Duration `json:"a"`
+	Start  time.Duration `json:"s"` // Lock returned
+	End    time.Duration `json:"e"` // Unlock was called
+	Fence  int64         `json:"f,omitempty"`
+}
+
+// Attempts is what became of a contest in one process.
+type Attempts struct {
+	Sections []Section
+	Waiting  []time.Duration // what those had waited who had no key in the end
+	Failed   int             // calls, each of them repeated or given up
+	Err      string          // one of the failures
+	Sold     int
+	CPU      time.Duration
+}
+
+// arena is a contest while it goes on.
+type arena struct {
+	Contest
+	locker contender.Locker
+	clock  Clock
+	plain  *redis.Client
+
+	mu   sync.Mutex
+	seen Attempts // guarded by mu
+}
+
+// note adds to what was seen.
+func (a *arena) note(add func(*Attempts)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	add(&a.seen)
+}
+
+func (a *arena) failed(err error) {
+	a.note(func(seen *Attempts) {
+		seen.Failed++
+		seen.Err = err.Error()
+	})
+}
+
+// PlainClient connects to the Redis of the critical section.
+func PlainClient(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: addr, PoolSize: 4 * runtime.NumCPU()})
+}
+
+// Run waits for the start and returns when the time is over, or all rounds are done.
+func (c Contest) Run(ctx context.Context, l contender.Locker, clock Clock) Attempts {
+	a := &arena{Contest: c, locker: l, clock: clock, plain: PlainClient(c.Plain)}
+	defer a.plain.Close()
+	_ = a.plain.Ping(ctx).Err() // connects; what is wrong shows later
+	rounds := c.Rounds
+	if rounds == 0 {
+		rounds = math.MaxInt
+	}
+	waiting, cancel := context.WithTimeout(ctx, clock.Until(c.Start+c.For))
+	defer cancel()
+	var workers sync.WaitGroup
+	time.Sleep(clock.Until(c.Start))
+	cpu := CPUTime()
+	for id := range c.Workers {
+		workers.Go(func() {
+			for range rounds {
+				if !a.round(ctx, waiting, id) {
+					return
+				}
+			}
+		})
+	}
+	workers.Wait()
+	a.seen.CPU = CPUTime() - cpu
+	return a.seen
+}
+
+// round is one worker's turn. It is false when the time is over, with which waiting
+// ends and ctx does not.
+func (a *arena) round(ctx, waiting context.Context, id int) bool {
+	s := Section{Worker: id, Asked: a.clock.Now()}
+	lease := a.lock(waiting)
+	s.Start = a.clock.Now()
+	if waiting.Err() != nil { // a mutex does not look at it
+		if lease != nil {
+			_ = lease.Unlock(ctx)
+		}
+		a.note(func(seen *Attempts) { seen.Waiting = append(seen.Waiting, s.Start-s.Asked) })
+		return false
+	}
+	if f, ok := lease.(contender.Fenced); ok {
+		s.Fence = f.Fence()
+	}
+	sold, err := a.section(ctx, a.plain)
+	s.End = a.clock.Now()
+	if err := errors.Join(err, lease.Unlock(ctx)); err != nil {
+		a.failed(err)
+	}
+	a.note(func(seen *Attempts) {
+		seen.Sections = append(seen.Sections, s)
+		if sold {
+			seen.Sold++
+		}
+	})
+	return true
+}
+
+// lock asks until it has the key, which is nil if the time was over before.
+func (a *arena) lock(waiting context.Context) contender.Lease {
+	for waiting.Err() == nil {
+		lease, err := a.locker.Lock(waiting, a.Key)
+		if err == nil {
+			return lease
+		}
+		if waiting.Err() == nil {
+			a.failed(err)
+			time.Sleep(time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// section is what the key protects: a look at the plain Redis, and with a stock also
+// the decrement, as two commands that nothing but the lock makes one.
+func (c Contest) section(ctx context.Context, plain *redis.Client) (sold bool, err error) {
+	key := c.Stock
+	if key == "" {
+		key = c.Key
+	}
+	left, err := plain.Get(ctx, key).Int()
+	if errors.Is(err, redis.Nil) {
+		err = nil
+	}
+	if err == nil && c.Stock != "" && left > 0 {
+		sold = true
+		err = plain.Set(ctx, key, left-1, 0).Err()
+	}
+	if c.Hold > 0 {
+		time.Sleep(c.Hold)
+	}
+	return sold, err
+}
+
+// Section is how long the critical section takes with nobody else about.
+func (c Contest) Section(ctx context.Context, n int) (Latency, error) {
+	plain := PlainClient(c.Plain)
+	defer plain.Close()
+	took := NewLatency()
+	for range n {
+		start := time.Now()
+		if _, err := c.section(ctx, plain); err != nil {
+			return took, err
+		}
+		took.Record(time.Since(start))
+	}
+	return took, nil
+}

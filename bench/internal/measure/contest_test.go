@@ -1,0 +1,152 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/d0720281/redlock/bench/internal/contender"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// broken grants everything to everybody.
+type broken struct{}
+
+func (broken) Lock(context.Context, string) (contender.Lease, error) { return granted{}, nil }
+func (broken) Close() error                                          { return nil }
+
+// granted costs nothing, and cannot be lost.
+type granted struct{}
+
+func (granted) Extend(context.Context) error { return nil }
+func (granted) Unlock(context.Context) error { return nil }
+
+// failing fails every other call.
+type failing struct{ calls atomic.Int64 }
+
+var errFailing = errors.New("no luck")
+
+func (f *failing) Lock(context.Context, string) (contender.Lease, error) {
+	if f.calls.Add(1)%2 == 0 {
+		return nil, errFailing
+	}
+	return granted{}, nil
+}
+
+func (f *failing) Close() error { return nil }
+
+func mutex(t *testing.T) contender.Locker {
+	t.Helper()
+	c, ok := contender.ByName("mutex")
+	if !ok {
+		t.Fatal("no mutex")
+	}
+	l, err := c.Dial(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// sell runs a stock of 50 against 60 attempts.
+func sell(t *testing.T, l contender.Locker) (Attempts, History, int) {
+	t.Helper()
+	plain := redistest.Minis(t, 1)[0].Addr()
+	client := redistest.Client(t, plain)
+	if err := client.Set(t.Context(), "stock", 50, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	clock := NewClock()
+	c := Contest{Key: "k", Workers: 12, Rounds: 5, Start: clock.Now() + 10*ms, For: time.Minute, Plain: plain, Stock: "stock"}
+	a := c.Run(t.Context(), l, clock)
+	left, err := client.Get(t.Context(), "stock").Int()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, NewHistory(c, []int{c.Workers}, []Attempts{a}), left
+}
+
+func TestContest(t *testing.T) {
+	a, h, left := sell(t, mutex(t))
+	if a.Sold != 50 || left != 0 || a.Failed != 0 || len(a.Waiting) != 0 {
+		t.Errorf("got %d sold, %d left, %d failed (%s), %d cut off, want 50 sold and nothing else", a.Sold, left, a.Failed, a.Err, len(a.Waiting))
+	}
+	if h.HandOvers != 60 || h.Overlaps != 0 || h.Jain != 1 {
+		t.Errorf("got %d hand-overs, %d overlaps, Jain %v, want 60, 0, 1", h.HandOvers, h.Overlaps, h.Jain)
+	}
+}
+
+// What does not lock has to be found out, by the times and by the stock.
+func TestContestWithoutALock(t *testing.T) {
+	a, h, _ := sell(t, broken{})
+	if h.Overlaps == 0 {
+		t.Error("nobody was seen together with another")
+	}
+	if a.Sold <= 50 {
+		t.Errorf("got %d sold of a stock of 50 without a lock, want more", a.Sold)
+	}
+}
+
+func TestContestRepeatsWhatFails(t *testing.T) {
+	a, h, _ := sell(t, &failing{})
+	if h.HandOvers != 60 || a.Failed < 50 || a.Err != errFailing.Error() {
+		t.Errorf("got %d hand-overs, %d failed with %q, want 60, about as many, and %q", h.HandOvers, a.Failed, a.Err, errFailing)
+	}
+}
+
+func TestContestEndsWithItsTime(t *testing.T) {
+	plain := redistest.Minis(t, 1)[0].Addr()
+	clock := NewClock()
+	c := Contest{Key: "k", Workers: 4, Start: clock.Now() + 20*ms, For: 100 * ms, Hold: 10 * ms, Plain: plain}
+	a := c.Run(t.Context(), mutex(t), clock)
+	h := NewHistory(c, []int{4}, []Attempts{a})
+	if h.HandOvers < 1 || h.HandOvers > 11 {
+		t.Errorf("got %d hand-overs of 10 ms in 100 ms", h.HandOvers)
+	}
+	if len(a.Waiting) != 4 {
+		t.Errorf("got %d that waited in the end, want all 4", len(a.Waiting))
+	}
+	for _, s := range a.Sections {
+		if s.Start < c.Start || s.Start < s.Asked || s.End < s.Start+c.Hold {
+			t.Errorf("got %+v in a contest from %v", s, c.Start)
+		}
+	}
+}
+
+func TestCrew(t *testing.T) {
+	c := NewCrew(&failing{}, "x", 40, true)
+	if done := c.Run(t.Context(), 1000, time.Minute); done != 1000 {
+		t.Errorf("got %d cycles, want 1000", done)
+	}
+	s := c.Summary()
+	if s.Lock.Count() != 1000 || s.Cycle.Count() != 1000 || s.Unlock.Count() != 500 || s.Extend.Count() != 500 {
+		t.Errorf("got %d locks, %d cycles, %d unlocks, %d extends, want 1000, 1000, 500, 500",
+			s.Lock.Count(), s.Cycle.Count(), s.Unlock.Count(), s.Extend.Count())
+	}
+	if s.Last <= 0 {
+		t.Error("no time of the last cycle")
+	}
+	if s.Failed != 500 || s.Err != errFailing.Error() {
+		t.Errorf("got %d failed with %q, want 500 with %q", s.Failed, s.Err, errFailing)
+	}
+	c.Reset()
+	if s := c.Summary(); s.Lock.Count() != 0 || s.Failed != 0 || s.Err != "" || s.Last != 0 {
+		t.Errorf("got %+v after a reset", s)
+	}
+	if done := c.Run(t.Context(), 1000, 0); done != 0 {
+		t.Errorf("got %d cycles in no time", done)
+	}
+}
+
+func TestCrowd(t *testing.T) {
+	crowd := Crowd{Name: "x", Leases: 300, For: 10 * ms, Renew: true}
+	h, err := crowd.Run(t.Context(), broken{})
+	if err != nil || h.Lost != 0 || h.For < 10*ms {
+		t.Errorf("got %+v, %v, want nothing lost", h, err)
+	}
+	if _, err := crowd.Run(t.Context(), &failing{}); !errors.Is(err, errFailing) {
+		t.Errorf("leases that could not be had: got %v, want %v", err, errFailing)
+	}
+}

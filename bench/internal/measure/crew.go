@@ -1,0 +1,143 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/d0720281/redlock/bench/internal/contender"
+)
+
+// maxRecorders bounds the memory of a large crew: its histograms are shared.
+const maxRecorders = 16
+
+// Crew is a number of goroutines that put cycles on one locker, each with a key of
+// its own.
+type Crew struct {
+	locker    contender.Locker
+	keys      []string
+	extend    bool
+	recorders []recorder
+}
+
+// recorder is what some of the goroutines see.
+type recorder struct {
+	mu sync.Mutex
+	Summary
+}
+
+// Summary is what happened in the cycles of a crew.
+type Summary struct {
+	Lock, Extend, Unlock, Cycle Latency
+
+	Failed int
+	Err    string        // one of the failures
+	Last   time.Duration // from the start of Run until the last cycle without a failure
+}
+
+func newSummary() Summary {
+	return Summary{Lock: NewLatency(), Extend: NewLatency(), Unlock: NewLatency(), Cycle: NewLatency()}
+}
+
+// NewCrew makes a crew whose keys have name in them. With extend it also extends each
+// lease once.
+func NewCrew(l contender.Locker, name string, size int, extend bool) *Crew {
+	c := &Crew{locker: l, extend: extend, keys: make([]string, size)}
+	for i := range c.keys {
+		c.keys[i] = fmt.Sprintf("bench:%s:%d", name, i)
+	}
+	c.recorders = make([]recorder, min(size, maxRecorders))
+	c.Reset()
+	return c
+}
+
+// Size is the number of goroutines.
+func (c *Crew) Size() int { return len(c.keys) }
+
+// Run has the crew put n cycles on the locker in all, in which the goroutines take
+// turns as they get ready. After limit none is begun, so that fewer may have been done.
+func (c *Crew) Run(ctx context.Context, n int, limit time.Duration) (done int) {
+	var begun, ended atomic.Int64
+	start := time.Now()
+	stopAt := start.Add(limit)
+	var wg sync.WaitGroup
+	for i, key := range c.keys {
+		r := &c.recorders[i%len(c.recorders)]
+		wg.Go(func() {
+			for begun.Add(1) <= int64(n) && time.Now().Before(stopAt) {
+				c.cycle(ctx, key, r, start)
+				ended.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	return int(ended.Load())
+}
+
+// cycle counts a lock that failed with the time that took, as its caller had to wait
+// for that.
+func (c *Crew) cycle(ctx context.Context, key string, r *recorder, began time.Time) {
+	var lock, extend, unlock time.Duration
+	var extendErr, unlockErr error
+	lease, err := timed(&lock, func() (contender.Lease, error) { return c.locker.Lock(ctx, key) })
+	locked := err == nil
+	if locked {
+		if c.extend {
+			_, extendErr = timed(&extend, func() (struct{}, error) { return struct{}{}, lease.Extend(ctx) })
+		}
+		_, unlockErr = timed(&unlock, func() (struct{}, error) { return struct{}{}, lease.Unlock(ctx) })
+	}
+	err = errors.Join(err, extendErr, unlockErr)
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Lock.Record(lock)
+	r.Cycle.Record(lock + extend + unlock)
+	if locked {
+		r.Unlock.Record(unlock)
+		if c.extend {
+			r.Extend.Record(extend)
+		}
+	}
+	if err != nil {
+		r.Failed++
+		r.Err = err.Error()
+		return
+	}
+	r.Last = max(r.Last, time.Since(began))
+}
+
+func timed[T any](took *time.Duration, call func() (T, error)) (T, error) {
+	start := time.Now()
+	result, err := call()
+	*took = time.Since(start)
+	return result, err
+}
+
+// Reset forgets what was measured.
+func (c *Crew) Reset() {
+	for i := range c.recorders {
+		c.recorders[i].Summary = newSummary()
+	}
+}
+
+// Summary is what all saw since the last reset.
+func (c *Crew) Summary() Summary {
+	s := newSummary()
+	for i := range c.recorders {
+		r := &c.recorders[i]
+		s.Lock.Merge(r.Lock)
+		s.Extend.Merge(r.Extend)
+		s.Unlock.Merge(r.Unlock)
+		s.Cycle.Merge(r.Cycle)
+		s.Failed += r.Failed
+		s.Last = max(s.Last, r.Last)
+		if r.Err != "" {
+			s.Err = r.Err
+		}
+	}
+	return s
+}

@@ -1,0 +1,78 @@
+// Package measure puts work on a contender and measures what that costs: cycles of
+// many goroutines, a contest for one key, and a crowd of leases that are held.
+package measure
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// longest is the longest latency that is told apart from longer ones.
+const longest = 2 * time.Minute
+
+// Latency is a histogram of durations, to 1 %. As text it is what HdrHistogram writes.
+// It is not safe for concurrent use. The zero value is empty and takes nothing.
+type Latency struct{ h *hdrhistogram.Histogram }
+
+// NewLatency is an empty one that can be recorded to.
+func NewLatency() Latency { return Latency{hdrhistogram.New(1, int64(longest), 2)} }
+
+// Record adds a duration.
+func (l Latency) Record(d time.Duration) {
+	_ = l.h.RecordValue(int64(min(max(d, 0), longest))) // in range by that
+}
+
+// Merge adds what another one has.
+func (l Latency) Merge(other Latency) {
+	if other.h != nil {
+		l.h.Merge(other.h)
+	}
+}
+
+// Reset forgets everything.
+func (l Latency) Reset() { l.h.Reset() }
+
+// Count is how many were recorded.
+func (l Latency) Count() int64 {
+	if l.h == nil {
+		return 0
+	}
+	return l.h.TotalCount()
+}
+
+// Quantile is the duration that this part of all, in percent, do not exceed; 0 of none.
+func (l Latency) Quantile(percent float64) time.Duration {
+	if l.Count() == 0 {
+		return 0
+	}
+	return time.Duration(l.h.ValueAtQuantile(percent))
+}
+
+// Micros is a quantile in microseconds.
+func (l Latency) Micros(percent float64) float64 {
+	return float64(l.Quantile(percent).Nanoseconds()) / 1e3
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (l Latency) MarshalText() ([]byte, error) {
+	if l.h == nil {
+		return nil, nil
+	}
+	return l.h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+}
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (l *Latency) UnmarshalText(text []byte) error {
+	l.h = nil
+	if len(text) == 0 {
+		return nil
+	}
+	h, err := hdrhistogram.Decode(text)
+	if err != nil {
+		return fmt.Errorf("measure: histogram: %w", err)
+	}
+	l.h = h
+	return nil
+}

@@ -1,0 +1,105 @@
+package measure
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Usage is what some servers did, in all.
+type Usage struct {
+	Commands int64         // that clients sent; a script is one
+	Busy     time.Duration // in these
+	Scripts  time.Duration // in those of them that were scripts
+}
+
+// Minus is what came after an earlier usage.
+func (u Usage) Minus(before Usage) Usage {
+	return Usage{u.Commands - before.Commands, u.Busy - before.Busy, u.Scripts - before.Scripts}
+}
+
+// Servers looks at what servers do.
+type Servers struct {
+	clients []*redis.Client
+	outer   map[string]bool // commands that no script can call
+}
+
+// NewServers connects to servers.
+func NewServers(ctx context.Context, addrs []string) (*Servers, error) {
+	s := &Servers{}
+	for _, addr := range addrs {
+		s.clients = append(s.clients, redis.NewClient(&redis.Options{Addr: addr}))
+	}
+	if len(addrs) == 0 {
+		return s, nil
+	}
+	known, err := s.clients[0].Command(ctx).Result()
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("measure: %w", err)
+	}
+	s.outer = outerCommands(known)
+	return s, nil
+}
+
+// outerCommands are those that no script can call, and PING, which none would.
+func outerCommands(known map[string]*redis.CommandInfo) map[string]bool {
+	outer := map[string]bool{"ping": true}
+	for name, info := range known {
+		if slices.Contains(info.Flags, "noscript") {
+			outer[name] = true
+		}
+	}
+	return outer
+}
+
+// Usage is what the servers did since they started. What a script calls is in the
+// servers' counts as if a client had sent it: so only those commands are counted that
+// no script can call, and those in sent, which the client is known to send.
+func (s *Servers) Usage(ctx context.Context, sent []string) (Usage, error) {
+	var u Usage
+	for _, c := range s.clients {
+		text, err := c.Info(ctx, "commandstats").Result()
+		if err != nil {
+			return Usage{}, fmt.Errorf("measure: %w", err)
+		}
+		u.add(text, s.outer, sent)
+	}
+	return u, nil
+}
+
+// add takes the lines of INFO commandstats: cmdstat_NAME:calls=1,usec=2,...
+func (u *Usage) add(text string, outer map[string]bool, sent []string) {
+	for line := range strings.Lines(text) {
+		line, ok := strings.CutPrefix(line, "cmdstat_")
+		if !ok {
+			continue
+		}
+		name, stats, _ := strings.Cut(line, ":")
+		var calls, micros int64
+		if n, _ := fmt.Sscanf(stats, "calls=%d,usec=%d,", &calls, &micros); n != 2 {
+			continue
+		}
+		command, _, _ := strings.Cut(name, "|") // of a subcommand
+		if !outer[command] && !slices.Contains(sent, command) {
+			continue
+		}
+		took := time.Duration(micros) * time.Microsecond
+		u.Commands += calls
+		u.Busy += took
+		if command == "eval" || command == "evalsha" {
+			u.Scripts += took
+		}
+	}
+}
+
+// Close drops the connections.
+func (s *Servers) Close() {
+	for _, c := range s.clients {
+		_ = c.Close()
+	}
+}

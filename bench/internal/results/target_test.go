@@ -1,0 +1,108 @@
+package results
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestVerdict(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		target Target
+		want   string
+	}{
+		{"nothing", Target{Want: 1}, "not measured"},
+		{"just at most", Target{Want: 2, Values: []float64{2}}, "met"},
+		{"more than at most", Target{Want: 2, Values: []float64{2.001}}, "**missed**"},
+		{"just at least", Target{Want: 2, AtLeast: true, Values: []float64{2}}, "met"},
+		{"less than at least", Target{Want: 2, AtLeast: true, Values: []float64{1.999}}, "**missed**"},
+		{"the median decides, not the mean", Target{Want: 2, Values: []float64{1, 1, 1000}}, "met"},
+		{"nor the best", Target{Want: 2, Values: []float64{0, 3, 3}}, "**missed**"},
+	} {
+		if got := test.target.Verdict(); got != test.want {
+			t.Errorf("%s: got %s, want %s", test.name, got, test.want)
+		}
+	}
+}
+
+func TestTargetTable(t *testing.T) {
+	targets := []Target{
+		{Name: "a", Want: 2, Unit: "ms", Values: []float64{3, 1, 2.5}},
+		{Name: "b", Want: 0.7, AtLeast: true},
+	}
+	table := TargetTable(targets)
+	if want := []string{"a", "≤ 2 ms", "2.50 ms", "1 ms … 3 ms", "**missed**"}; len(table.Rows) != 1 || !slices.Equal(table.Rows[0], want) {
+		t.Errorf("got %q, want one row %q", table.Rows, want)
+	}
+	if got := Unmeasured(targets); !slices.Equal(got, []string{"b"}) {
+		t.Errorf("got %q, want b alone", got)
+	}
+}
+
+// find is the target whose name has these words in it.
+func find(t *testing.T, s Set, words string) Target {
+	t.Helper()
+	var found []Target
+	for _, target := range s.Targets() {
+		if strings.Contains(target.Name, words) {
+			found = append(found, target)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("got %d targets with %q, want 1", len(found), words)
+	}
+	return found[0]
+}
+
+func TestTargets(t *testing.T) {
+	hot := Cell{Scenario: Hot, N: HotN, Procs: 10, Workers: 50, Hold: ShortHold}
+	fault := Cell{Scenario: Faults, N: 5, Goroutines: 1, Fault: "2 paused"}
+	record := func(c Cell, who string, values map[string]float64) Record {
+		return Record{Rep: 1, Who: who, Cell: c, Values: values}
+	}
+	s := Set{Records: []Record{
+		record(free, Ours, map[string]float64{"p50": 74}),
+		record(free, Redsync, map[string]float64{"p50": 100}),
+		record(free, Floor, map[string]float64{"p50": 60}),
+		record(hot, Ours, map[string]float64{"limit": 69, "jain": 0.96, "wait.p50": 10, "wait.max": 99, "overlaps": 0, "falls": 0}),
+		record(fault, Ours, map[string]float64{"lock.p99": 5, "healthy.lock.p99": 2, "extend.p99": 4, "healthy.extend.p99": 2}),
+		record(Cell{Scenario: Leases, N: HotN}, Ours, map[string]float64{"leases": 500, "core": 16, "memory": 6144}),
+	}}
+	for words, want := range map[string]string{
+		"N=3: p50, parts of `redsync`":                 "met",
+		"N=3: p50, parts of `floor`":                   "**missed**",
+		"N=5: p50, parts of `floor`":                   "not measured",
+		"50 workers, hold 1ms: hand-overs/s":           "**missed**",
+		"50 workers, hold 1ms: Jain":                   "met",
+		"50 workers, hold 1ms: longest wait":           "met",
+		"2 paused of 5: p99 of lock":                   "**missed**",
+		"2 paused of 5: p99 of extend":                 "met",
+		"2 paused of 5: p99 of unlock":                 "not measured",
+		"500 leases held and renewed":                  "**missed**",
+		"memory of a lease, heap and stacks":           "met",
+		"two holders at a time":                        "met",
+		"stock: units sold too many or too few":        "not measured",
+		"from Unlock to the next process, N=5, hold 0": "not measured",
+	} {
+		if got := find(t, s, words).Verdict(); got != want {
+			t.Errorf("%s: got %s, want %s", words, got, want)
+		}
+	}
+
+	// What must never happen is not forgiven by a median.
+	for rep := 2; rep <= 5; rep++ {
+		s.Records = append(s.Records, Record{Rep: rep, Who: Ours, Cell: hot, Values: map[string]float64{"overlaps": 0, "falls": 0}})
+	}
+	s.Records[len(s.Records)-1].Values["overlaps"] = 1
+	if got := find(t, s, "two holders at a time").Verdict(); got != "**missed**" {
+		t.Errorf("one overlap in five repetitions: got %s, want missed", got)
+	}
+}
+
+func TestOfLimit(t *testing.T) {
+	// A section of 1 ms and two round trips of 250 µs: 666.7 a second at the most.
+	if got := OfLimit(333.33, 1000, 250); got < 49.9 || got > 50.1 {
+		t.Errorf("got %v %%, want 50", got)
+	}
+}
