@@ -736,7 +736,11 @@ var bubbleScripts = map[string]func(s bubbleStore, keys, argv []string) [3]int64
 			own, mine := strings.CutPrefix(held, argv[0]+"|")
 			switch {
 			case !mine && s.gate:
-				return [3]int64{3, q.join(argv[4]), s.pttl(keys[0])}
+				rest := s.pttl(keys[0])
+				if !strings.Contains(held, "|") && (rest <= 0 || rest > 50) {
+					rest = 50
+				}
+				return [3]int64{3, q.join(argv[4]), rest}
 			case !mine:
 				return [3]int64{3, 0, s.pttl(keys[0])}
 			case number(own) > 0 && s.left == 0:
@@ -1020,6 +1024,11 @@ func TestBubbleScripts(t *testing.T) {
 				time.Sleep(time.Duration(2+rng.IntN(2)) * time.Second) // who waits may lose its place
 			case 1:
 				time.Sleep(10 * time.Second) // and the queue is forgotten
+			case 3:
+				left := time.Duration(20+100*rng.IntN(2)) * time.Millisecond
+				for _, n := range b.nodes {
+					n.put("k", "foreign", left)
+				}
 			case 2:
 				on := rng.IntN(2) == 0
 				mute[0]("s", on)

@@ -200,6 +200,21 @@ func testGate(t *testing.T, base *node) {
 		rep.want(t, codeBusy, 1, -1)
 		w.want(t, "", in1)
 	})
+	t.Run("another library's client will not call, so its key is not waited for long", func(t *testing.T) {
+		for _, ttl := range []int64{hour, 0} {
+			n := base.fresh(t)
+			n.set(t, n.key, "bm8gYmFy", ttl)
+			rep, w, _ := n.acquireAtGate(t, "a", in1)
+			rep.want(t, codeBusy, 1, 50)
+			w.want(t, "", in1)
+		}
+		n := base.fresh(t)
+		n.set(t, n.key, "bm8gYmFy", 40)
+		rep, _, _ := n.acquireAtGate(t, "a", in1)
+		if rep.code != codeBusy || rep.extra < 0 || rep.extra > 40 {
+			t.Errorf("a key that ends before: got code %d and %d ms, want %d and at most 40", rep.code, rep.extra, codeBusy)
+		}
+	})
 	t.Run("nobody is never queued", func(t *testing.T) {
 		n := held(t)
 		rep, w, l := n.acquireAtGate(t, "a", nobody)

@@ -7,7 +7,9 @@
 --
 --   1 granted  counter given with this grant; extra: how many wait at this gate
 --   2 mine     the attempt holds the key already; counter as given then
---   3 busy     extra: ms until the other's key expires, -1 = never; counter: how many wait
+--   3 busy     extra: ms until the other's key expires, -1 = never; counter: how many wait.
+--              At the gate, no more than 50 ms for a client of another library: when that
+--              releases, nobody is called.
 --   4 planted  the key is set, but this is no vote; extra: ms until this node has one
 --   5 late     the request arrived after at+3: nothing was done
 --   6 stale    the caller's run id is not this server's: nothing was done
@@ -19,6 +21,7 @@
 -- attempt's way, and leaves the counter alone.
 --
 -- Source: ALGORITHM sections 3, 8 and 10.
+local abrupt = 50
 local function acquire(key, counterKey, at, gate)
   local now, notAfter = time(), tonumber(argv[at + 3])
   if notAfter > 0 and now > notAfter then return 5, 0, 0 end
@@ -60,7 +63,10 @@ local function acquire(key, counterKey, at, gate)
   local held = get(key)
   if type(held) ~= 'string' then return 7, 0, 1 end
   if string.sub(held, 1, #own) ~= own then
-    return 3, who and join(key, who) or 0, call('PTTL', key)
+    local rest = call('PTTL', key)
+    if not who then return 3, 0, rest end
+    if not string.find(held, '|', 1, true) and (rest < 0 or rest > abrupt) then rest = abrupt end
+    return 3, join(key, who), rest
   end
   local given = tonumber(string.sub(held, #own + 1)) or 0
   if given > 0 and left == 0 then return 2, given, 0 end
