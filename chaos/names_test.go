@@ -1,69 +1,73 @@
 package chaos
 
 import (
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/d0720281/redlock/chaos/history"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// EXPERIMENT
-func TestNameBackAndForth(t *testing.T) {
+// A known hazard: an address leads to another server for a while, which is in use and gets
+// its vote, and then to the first one again. That has its own marker, and knows nothing of
+// what was granted meanwhile. Together with a master that the holder could not reach it
+// makes a second holder; the checker has to see it.
+//
+// Source: ALGORITHM section 8, "Not seen".
+func TestNameThatGoesBack(t *testing.T) {
 	r := processes(t, 3, ProcessOptions{})
 	spare := redistest.Masters(t, 1)[0]
-	n := r.Cluster.Nodes()[0].(*realNode)
-	own := n.box.Addr()
-	c, err := r.Client(r.config("a", nil))
-	if err != nil {
-		t.Fatal(err)
+	nodes := r.Cluster.Nodes()
+	moved := nodes[0].(*realNode)
+	home := moved.box.Addr()
+	var clients [2]*worker
+	for i, name := range []string{"a", "b"} {
+		c, err := r.Client(r.config(name, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		clients[i] = &worker{Client: c}
 	}
-	d, err := r.Client(r.config("b", nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	defer d.Close()
-	a, b := &worker{Client: c}, &worker{Client: d}
+	holder, rival := clients[0], clients[1]
 	warm := func() {
-		for _, w := range []*worker{a, b} {
-			for range 3 {
-				if h, err := w.wait(t.Context())("warm"); err == nil {
-					_ = h.Free(t.Context())
-				}
+		for _, w := range clients {
+			if h, err := w.wait(t.Context())("warm"); err == nil {
+				_ = h.Free(t.Context())
 			}
 		}
 	}
 	warm()
-	// The name goes to another server for a while, which is in use then and gets its vote.
-	if err := n.proxy.Retarget(spare.Addr()); err != nil {
+	if err := moved.proxy.Retarget(spare.Addr()); err != nil {
 		t.Fatal(err)
 	}
-	for range 30 {
+	for end := time.Now().Add(2 * quarantineOf(r.TTL)); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		warm()
-		time.Sleep(100 * time.Millisecond)
 	}
-	// node 2 is out of reach while a gets its lease by node 0, which is the spare, and node 1.
-	if err := r.Cluster.Nodes()[2].Net(masters.Refuse); err != nil {
+	if err := nodes[2].Net(masters.Refuse); err != nil {
 		t.Fatal(err)
 	}
-	h, err := a.try("hot")
+	h, err := holder.try("hot") // by the spare and node 1
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Cluster.Nodes()[2].Net(masters.Pass); err != nil {
+	if err := nodes[2].Net(masters.Pass); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Millisecond)
-	if err := n.proxy.Retarget(own); err != nil { // and back: a server that knows nothing of the lease
+	if err := moved.proxy.Retarget(home); err != nil {
 		t.Fatal(err)
 	}
-	var other *held
-	for i := 0; i < 300 && other == nil && h.Look() > 0; i++ {
-		other, _ = b.try("hot")
+	var second *held
+	for second == nil && h.Look() > 0 {
+		second, _ = rival.try("hot")
 	}
-	t.Logf("holder has %v left, another one was granted it: %v", h.Look(), other != nil)
-	for _, v := range r.History.Check(r.Rules()) {
-		t.Log(v)
+	if second == nil {
+		t.Fatal("got one holder, want two: if the hazard is no more, take it out of the README and of ALGORITHM section 8")
+	}
+	found := r.History.Check(r.Rules())
+	if !slices.ContainsFunc(found, func(v history.Violation) bool { return v.Rule == "I1" }) {
+		t.Errorf("the checker found %v, want two holders", found)
 	}
 }
