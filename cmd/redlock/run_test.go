@@ -106,6 +106,7 @@ func start(t *testing.T, args ...string) *process {
 	defer out.Close()
 	p.cmd = exec.Command("redlock", append([]string{"run", "--result-file", p.file}, args...)...)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a shell does: the tests' own group may be that of a session without one
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
