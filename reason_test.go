@@ -1,0 +1,71 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+)
+
+// An error comes to one word, and what one node said is not taken for what a round came to.
+func TestReason(t *testing.T) {
+	node := func(err error) []*NodeError { return []*NodeError{{Node: "a", Op: "acquire", Err: err}} }
+	verdict := func(granted int, nodes []*NodeError, reasons ...error) error {
+		return &QuorumError{Op: "lock", Resource: "r", Granted: granted, Need: 2, Nodes: nodes, of: 3, reasons: reasons}
+	}
+	dial := &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded} // matches context.DeadlineExceeded, too
+	for _, test := range []struct {
+		err  error
+		want string
+	}{
+		{nil, ""},
+		{errors.New("x"), "other"},
+		{verdict(0, node(errHeldByOther), ErrNotAcquired, ErrTaken), "taken"},
+		{verdict(1, node(errHeldByOther), ErrNotAcquired, ErrTaken), "split_vote"},
+		{verdict(1, node(dial), ErrNotAcquired, ErrNoQuorum), "no_quorum"},
+		{verdict(1, node(ErrPermission), ErrNotAcquired, ErrNoQuorum), "no_quorum"},
+		{verdict(1, node(quarantined(time.Second)), ErrNotAcquired, ErrNoQuorum, ErrQuarantine), "quarantine"},
+		{verdict(0, nil, ErrNotAcquired, context.Canceled), "canceled"},
+		{verdict(0, nil, ErrNotAcquired, ErrTaken, context.DeadlineExceeded), "taken"},
+		{verdict(0, nil, ErrNotAcquired, ErrTaken, ErrClosed), "closed"},
+		{fmt.Errorf("redlock: lock %q: %w, %w in this process: %w", "r", ErrNotAcquired, ErrTaken, context.Canceled), "taken"},
+		{endedBy(canceled(nil)), "canceled"},
+		{endedBy(canceled(errors.New("because"))), "canceled"},
+		{errLostExpired, "expired"},
+		{errLostStill, "suspended"},
+		{errLostQuorum, "quorum_lost"},
+		{errLostMaxHold, "max_hold"},
+		{errClosedHeld, "closed"},
+		{notHeld("unlock", "r", ErrReleased), "released"},
+		{notHeld("extend", "r", errLostExpired), "expired"},
+		{notHeld("unlock", "r", verdict(0, nil, errGone)), "key_missing"},
+		{configErrorf("x"), "config"},
+		{fmt.Errorf("%w: %w", ErrNotAcquired, ErrSameServer), "same_server"},
+		{node(dial)[0], "timeout"},
+		{node(fmt.Errorf("%w of 1s", errNodeTimeout))[0], "timeout"},
+		{node(errHeldByOther)[0], "taken"},
+		{node(quarantined(time.Second))[0], "quarantine"},
+		{node(&net.OpError{Op: "dial", Err: errors.New("connection refused")})[0], "connection"},
+		{node(fmt.Errorf("read: %w", io.EOF))[0], "connection"},
+		{node(errors.New("ERR unknown"))[0], "other"},
+	} {
+		if got := Reason(test.err); got != test.want {
+			t.Errorf("%v: got %q, want %q", test.err, got, test.want)
+		}
+	}
+	for _, s := range sentinels {
+		if got := Reason(s); got == "other" && s != ErrNotAcquired && s != ErrLost && s != ErrNotHeld { // which come with a reason
+			t.Errorf("%v: got %q, want a word of its own", s, got)
+		}
+	}
+}
+
+func canceled(cause error) context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(cause)
+	return ctx
+}
