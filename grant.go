@@ -52,6 +52,7 @@ type grant struct {
 	heldFrom instant  // when its present holder's time began
 	uncapped instant  // the deadline but for the holder's bound
 	renewAt  instant  // when the next renewal begins
+	renewals int      // that were successful, as were calls of Extend
 
 	slot int // place in the keeper's heap; guarded by the keeper's mutex
 	due  instant

@@ -68,12 +68,17 @@ type lane struct {
 	orders     atomic.Int32               // an order of the watch
 	votesAt    atomic.Int64               // when the node has a vote again, an instant
 	warned     atomic.Bool                // a caller who waits for that has been told
+	distrustTo atomic.Int64               // view.until, for others to read
+	roundTrip  atomic.Int64               // of the last exchange, in nanoseconds; 0 before the first
 	inspected  atomic.Pointer[inspection] // what the node said of itself
 
 	mu      sync.Mutex
 	queue   []*request // guarded by mu
 	errands []*errand  // guarded by mu
 	down    error      // why the node is not asked, nil while it is; written by serve's goroutine under mu
+	reached bool       // guarded by mu; at some time
+	failure error      // guarded by mu; what down was last
+	failed  time.Time  // guarded by mu; when down was last set from nil
 	closeBy instant    // guarded by mu; never until Close: when to give up
 
 	// Used by the goroutine of serve alone.
@@ -117,6 +122,7 @@ func newLane(p *pool, index int, opt redis.Options, g guarding) *lane {
 		closeBy:  never,
 	}
 	n.votesAt.Store(math.MinInt64)
+	n.distrustTo.Store(math.MinInt64)
 	lockProfile(&n.opt, n.timeout)
 	n.inbox = &inbox{lane: n, channel: p.channel}
 	return n
@@ -391,6 +397,7 @@ func (n *lane) perform(batch []*request, replies []reply, now instant) (_ []repl
 	}
 	received = n.now()
 	if err == nil {
+		n.roundTrip.Store(int64(received.sub(now)))
 		var h heading
 		if h, replies, err = parseReplies(values, len(batch), replies); err == nil {
 			if h.micros > 0 {
@@ -501,6 +508,10 @@ func (n *lane) goDown(err error, now instant) {
 	n.mu.Lock()
 	first := n.down == nil
 	n.down = err
+	n.failure = err
+	if first {
+		n.failed = time.Now()
+	}
 	n.isDown.Store(true)
 	n.pending = append(n.pending, n.queue...)
 	n.queue = nil
@@ -518,7 +529,7 @@ func (n *lane) goDown(err error, now instant) {
 func (n *lane) comeUp(now instant) {
 	n.mu.Lock()
 	was := n.down
-	n.down = nil
+	n.down, n.reached = nil, true
 	n.isDown.Store(false)
 	n.mu.Unlock()
 	if was != nil {

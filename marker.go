@@ -139,7 +139,7 @@ func (n *lane) mark() error {
 		return err
 	}
 	if err != nil {
-		n.view.until = n.now().add(quarantine(n.conf.maxTTL, n.conf.drift))
+		n.distrust(n.now().add(quarantine(n.conf.maxTTL, n.conf.drift)))
 		if err != errGuardOff {
 			n.events.warning(n.addr, fmt.Errorf("evidence of lost keys could not be noted: %w", err))
 		}

@@ -47,6 +47,7 @@ type events struct {
 	observer Observer
 	logger   func() *slog.Logger
 	wake     chan struct{}
+	counts   counts
 
 	mu      sync.Mutex
 	queue   []notice // guarded by mu
@@ -82,6 +83,7 @@ func (e *events) add(call func(Event), ev Event) {
 		e.queue = append(e.queue, notice{call, ev})
 	} else {
 		e.dropped++
+		e.counts.dropped.Add(1)
 	}
 	e.mu.Unlock()
 	e.poke()
@@ -124,64 +126,76 @@ func (e *events) run() {
 // What costs something to find out is only found out if somebody wants to know.
 
 func (e *events) acquired(le *Lease, began time.Time) {
+	e.counts.acquired.Add(1)
 	if call := e.observer.Acquired; call != nil {
 		e.add(call, Event{Resource: le.Resource(), Fence: le.fence, Elapsed: time.Since(began), Validity: le.grant.validity()})
 	}
 }
 
 func (e *events) notAcquired(resource string, began time.Time, err error) {
+	e.counts.refused(err)
 	e.add(e.observer.NotAcquired, Event{Resource: resource, Elapsed: time.Since(began), Err: err})
 }
 
 func (e *events) extended(g *grant) {
+	e.counts.extended.Add(1)
 	if call := e.observer.Extended; call != nil {
 		e.add(call, Event{Resource: g.resource, Fence: g.presentFenceLocked(), Validity: g.validity()})
 	}
 }
 
 func (e *events) extendFailed(g *grant, err error) {
+	e.counts.extendFailed.Add(1)
 	if call := e.observer.ExtendFailed; call != nil {
 		e.add(call, Event{Resource: g.resource, Fence: g.presentFenceLocked(), Validity: g.validity(), Err: err})
 	}
 }
 
 func (e *events) lost(g *grant, err error) {
+	e.counts.lost.Add(1)
 	if call := e.observer.Lost; call != nil {
 		e.add(call, Event{Resource: g.resource, Fence: g.presentFenceLocked(), Validity: g.validity(), Err: err})
 	}
 }
 
 func (e *events) released(le *Lease) {
+	e.counts.released.Add(1)
 	if call := e.observer.Released; call != nil {
 		e.add(call, Event{Resource: le.Resource(), Fence: le.fence, Elapsed: time.Since(le.since)})
 	}
 }
 
 func (e *events) nodeDown(addr string, err error) {
+	e.counts.nodeDown.Add(1)
 	e.add(e.observer.NodeDown, Event{Node: addr, Err: err})
 }
 
 func (e *events) nodeUp(addr string) { e.add(e.observer.NodeUp, Event{Node: addr}) }
 
 func (e *events) nodeForgot(g *grant, addr string) {
+	e.counts.nodeForgot.Add(1)
 	e.add(e.observer.NodeForgot, Event{Node: addr, Resource: g.resource, Fence: g.presentFenceLocked()})
 }
 
 func (e *events) nodeQuarantined(addr string, left time.Duration) {
+	e.counts.quarantined.Add(1)
 	e.add(e.observer.Quarantined, Event{Node: addr, Elapsed: left})
 }
 
 func (e *events) nodeStepped(addr string, by time.Duration) {
+	e.counts.clockStepped.Add(1)
 	e.add(e.observer.ClockStepped, Event{Node: addr, Elapsed: by})
 	e.log("clock of a master was stepped, it has no vote for a time", "node", addr, "by", by.Round(time.Millisecond))
 }
 
 func (e *events) stoodStill(d time.Duration) {
+	e.counts.stoodStill.Add(1)
 	e.add(e.observer.StoodStill, Event{Elapsed: d})
 	e.log("the local clock had stood still, leases are shortened by that", "for", d.Round(time.Millisecond))
 }
 
 func (e *events) warning(addr string, err error) {
+	e.counts.warnings.Add(1)
 	e.add(e.observer.Warning, Event{Node: addr, Err: err})
 	e.log(err.Error(), "node", addr)
 }

@@ -123,6 +123,7 @@ func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
 		rd.verdict = reached
 		g.setDeadlineLocked(rd.start)
 		g.renewAt = g.nextRenewal(rd.start)
+		g.renewals++
 		g.pool.events.extended(g)
 	default:
 		rd.verdict = impossible

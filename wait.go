@@ -45,6 +45,7 @@ type turns struct {
 	mu     sync.Mutex
 	lines  map[string]*line // guarded by mu; those with a holder or a caller
 	crowds crowds           // guarded by mu
+	inLine int              // guarded by mu; callers in all lines
 }
 
 // line is what a process does with one resource. The turns' mutex guards it.
@@ -125,7 +126,15 @@ func (t *turns) join(ctx context.Context, resource string, lc lockConfig, began 
 		l.rear.next = c
 	}
 	l.rear = c
+	t.inLine++
 	return c
+}
+
+// waiting is how many callers stand in line, or ask the nodes at the head of one.
+func (t *turns) waiting() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.inLine
 }
 
 // look tells a caller what to do.
@@ -293,6 +302,7 @@ func (t *turns) leave(c *caller) (lease *Lease, queuedAt int) {
 // removeLocked takes a caller out of its line, and has a new head look.
 func (t *turns) removeLocked(c *caller) {
 	l := c.line
+	t.inLine--
 	if c.next != nil {
 		c.next.ahead = c.ahead
 	} else {

@@ -322,10 +322,18 @@ func (n *lane) heed(now instant) {
 		v.marking = true
 	case o&orderDoubt != 0:
 		// The verdict may have corrected the clock: now is from before that.
-		v.suspect, v.until = false, n.now().add(quarantine(n.conf.maxTTL, n.conf.drift))
+		v.suspect = false
+		n.distrust(n.now().add(quarantine(n.conf.maxTTL, n.conf.drift)))
 	case o&orderTrust != 0:
-		v.suspect, v.until = false, math.MinInt64
+		v.suspect = false
+		n.distrust(math.MinInt64)
 	}
+}
+
+// distrust takes the node's vote away until then, here alone.
+func (n *lane) distrust(until instant) {
+	n.view.until = until
+	n.distrustTo.Store(int64(until))
 }
 
 // voteless says why this node's yes counts for nothing here, whatever the node thinks;

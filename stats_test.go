@@ -1,0 +1,124 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/d0720281/redlock"
+)
+
+// Stats shows what is held, by whom it is waited for, and how often things happened.
+func TestVirtualStats(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		l := b.locker()
+		s := l.Stats()
+		if len(s.Leases) != 0 || s.Waiting != 0 || s.Counts != (redlock.Counts{}) {
+			t.Errorf("before the first call: got %+v, want nothing", s)
+		}
+		for _, n := range s.Nodes {
+			if n.State != redlock.NodeUntried || n.RoundTrip != 0 || n.Err != nil {
+				t.Errorf("before the first call: got node %+v, want one that was not tried", n)
+			}
+		}
+
+		b.all(func(n *bubbleNode) { n.latency(time.Millisecond, time.Millisecond) })
+		began := time.Now()
+		second := b.lock(l, "b", redlock.WithTTL(time.Second))
+		first := b.lock(l, "a", redlock.WithReentry())
+		if _, err := l.TryLock(first.Context(), "a", redlock.WithReentry()); err != nil {
+			t.Fatalf("re-entry: got %v, want another handle", err)
+		}
+		if _, err := l.TryLock(t.Context(), "a"); !errors.Is(err, redlock.ErrTaken) {
+			t.Fatalf("TryLock of what is held: got %v, want ErrTaken", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		w := b.wait(ctx, l) // for "r", which it gets
+		lease := b.got(w)
+		other := b.wait(ctx, l)
+		synctest.Wait()
+
+		s = l.Stats()
+		var got []string
+		for _, ls := range s.Leases {
+			got = append(got, ls.Resource)
+		}
+		if want := "a b " + lease.Resource(); strings.Join(got, " ") != want {
+			t.Errorf("leases: got %q, want %q", got, want)
+		}
+		if a := s.Leases[0]; a.Fence != first.Fence() || a.Token != first.Token() || a.TTL != redlock.DefaultTTL ||
+			a.Handles != 2 || a.Renewals != 0 || a.Validity != first.Validity() || a.Since.Before(began) || a.Since.After(time.Now()) {
+			t.Errorf("got %+v, want what the lease says itself", a)
+		}
+		if s.Waiting != 1 {
+			t.Errorf("waiting: got %d, want 1", s.Waiting)
+		}
+		if c := s.Counts; c.Acquired != 3 || c.NotAcquired != 1 || c.Taken != 1 || c.NoQuorum != 0 || c.Released != 0 {
+			t.Errorf("got %+v, want 3 acquired, 1 not because it was taken", c)
+		}
+		for _, n := range s.Nodes {
+			if n.State != redlock.NodeUp || n.RoundTrip != 2*time.Millisecond || n.Err != nil || n.Quarantine != 0 {
+				t.Errorf("got node %+v, want it up with a round trip of 2 ms", n)
+			}
+		}
+
+		cancel()
+		<-other.done
+		time.Sleep(900 * time.Millisecond) // "b" is renewed by then
+		if r := l.Stats().Leases[1].Renewals; r < 2 {
+			t.Errorf("renewals of a lease of 1 s after 900 ms: got %d, want 2 or more", r)
+		}
+		b.unlock(second)
+		s = l.Stats()
+		if s.Waiting != 0 || s.Counts.Extended < 2 || s.Counts.Released != 1 {
+			t.Errorf("got %d waiting and %+v, want none, 2 extensions, 1 release", s.Waiting, s.Counts)
+		}
+
+		b.nodes[0].kill()
+		b.each((*bubbleNode).restartEmpty, 1)
+		down := time.Now()
+		if err := first.Extend(t.Context()); !errors.Is(err, redlock.ErrNoQuorum) {
+			t.Errorf("Extend with one master down and one emptied: got %v, want ErrNoQuorum", err)
+		}
+		time.Sleep(time.Second)
+		s = l.Stats()
+		if n := s.Nodes[0]; n.State != redlock.NodeDown || n.Err == nil || n.ErrTime.Before(down) || time.Since(n.ErrTime) < time.Second {
+			t.Errorf("a node that is down: got %+v, want it down since %v, and why", n, down)
+		}
+		if n := s.Nodes[1]; n.State != redlock.NodeUp || n.Quarantine <= 8*time.Second || n.Quarantine > 10300*time.Millisecond {
+			t.Errorf("a node that restarted empty: got %+v, want a quarantine of about 9 s", n)
+		}
+		if c := s.Counts; c.NodeDown == 0 || c.Quarantined == 0 || c.ExtendFailed == 0 {
+			t.Errorf("got %+v, want a node that went down, a quarantine, an Extend that failed", c)
+		}
+		b.nodes[0].heal()
+		time.Sleep(time.Second)
+		if n := l.Stats().Nodes[0]; n.State != redlock.NodeUp || n.Err == nil {
+			t.Errorf("a node that was down: got %+v, want it up with the error it was down for", n)
+		}
+
+		time.Sleep(time.Minute) // the only vote left is too few: leases are lost
+		if err := l.Close(); err != nil {
+			t.Logf("Close: %v", err)
+		}
+		if s = l.Stats(); len(s.Leases) != 0 {
+			t.Errorf("after Close: got %+v, want no lease", s.Leases)
+		}
+	})
+}
+
+// What was lost is neither held nor released.
+func TestVirtualStatsOfALostLease(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		l := b.locker()
+		lease := b.lock(l, "r", redlock.WithTTL(time.Second), redlock.WithoutRenewal())
+		<-lease.Context().Done()
+		s := l.Stats()
+		if len(s.Leases) != 0 || s.Counts.Lost != 1 || s.Counts.Released != 0 {
+			t.Errorf("got %d leases, %+v; want none, 1 lost, 0 released", len(s.Leases), s.Counts)
+		}
+	})
+}
