@@ -323,6 +323,7 @@ func (n *lane) batch(now instant) []*request {
 // exchange sends a batch and hands out the replies. It returns what time it is then:
 // reading the clock is a system call, and a lane does so once per exchange.
 func (n *lane) exchange(batch []*request, now instant) instant {
+	asked := now
 	replies, now, failure := n.perform(batch, n.replies[:0], now)
 	var resend []*request
 	var unwritable error
@@ -366,6 +367,7 @@ func (n *lane) exchange(batch []*request, now instant) instant {
 		n.deliver(r, rep)
 	}
 	n.replies = replies
+	n.events.nodeAsked(n.addr, now.sub(asked), exchangeError(failure, unwritable))
 	if len(resend) > 0 {
 		n.pending = append(resend, n.pending...) // in the order they came
 	}
@@ -385,6 +387,17 @@ func (n *lane) exchange(batch []*request, now instant) instant {
 		n.hangUp() // which says little about the node: there is another try at once
 	}
 	return now
+}
+
+// exchangeError is why an exchange was of no use; nil if it was.
+func exchangeError(failure, unwritable error) error {
+	switch {
+	case unwritable != nil:
+		return unwritable
+	case isTimeout(failure):
+		return errNodeTimeout
+	}
+	return failure
 }
 
 // perform has the node carry out requests, and appends a reply for each. failure is

@@ -14,10 +14,12 @@ import (
 type Observer struct {
 	Acquired     func(Event) // a lease was granted; Elapsed is the time since the call
 	NotAcquired  func(Event) // an attempt failed, Err says why; Lock may go on trying
+	GaveUp       func(Event) // a Lock or TryLock ended without a lease, Err says why; Elapsed is the time since the call
 	Extended     func(Event) // a renewal or Extend was successful
 	ExtendFailed func(Event) // a renewal or Extend was not; the lease stands until its validity ends
-	Lost         func(Event) // a lease is over without having been released, Err says why
+	Lost         func(Event) // a lease is over without having been released, Err says why; Elapsed is how long it was held
 	Released     func(Event) // a lease was given back, by Unlock or Close; Elapsed is how long it was held
+	NodeAsked    func(Event) // a batch of requests was sent to a node; Elapsed is the time to the answer, Err why there is none
 	NodeDown     func(Event) // a node stopped answering and is probed until it does; Err says why
 	NodeUp       func(Event) // it answers again
 	NodeForgot   func(Event) // a node had lost a key it was holding: it restarted empty, was flushed, or its clock jumped
@@ -37,6 +39,8 @@ type Event struct {
 	Elapsed  time.Duration // see Observer
 	Validity time.Duration // what is left of the lease
 	Err      error
+
+	HandedOver bool // of Acquired: by another caller of this process, no node was asked
 }
 
 // maxEvents is how many events wait for slow callbacks before some are dropped.
@@ -123,18 +127,58 @@ func (e *events) run() {
 	}
 }
 
+// join is an observer that tells both.
+func (o Observer) join(p Observer) Observer {
+	return Observer{
+		Acquired:     both(o.Acquired, p.Acquired),
+		NotAcquired:  both(o.NotAcquired, p.NotAcquired),
+		GaveUp:       both(o.GaveUp, p.GaveUp),
+		Extended:     both(o.Extended, p.Extended),
+		ExtendFailed: both(o.ExtendFailed, p.ExtendFailed),
+		Lost:         both(o.Lost, p.Lost),
+		Released:     both(o.Released, p.Released),
+		NodeAsked:    both(o.NodeAsked, p.NodeAsked),
+		NodeDown:     both(o.NodeDown, p.NodeDown),
+		NodeUp:       both(o.NodeUp, p.NodeUp),
+		NodeForgot:   both(o.NodeForgot, p.NodeForgot),
+		Quarantined:  both(o.Quarantined, p.Quarantined),
+		ClockStepped: both(o.ClockStepped, p.ClockStepped),
+		StoodStill:   both(o.StoodStill, p.StoodStill),
+		Warning:      both(o.Warning, p.Warning),
+		Dropped:      both(o.Dropped, p.Dropped),
+	}
+}
+
+// both calls one and then the other, of those there are.
+func both[T any](one, other func(T)) func(T) {
+	switch {
+	case one == nil:
+		return other
+	case other == nil:
+		return one
+	}
+	return func(v T) {
+		one(v)
+		other(v)
+	}
+}
+
 // What costs something to find out is only found out if somebody wants to know.
 
 func (e *events) acquired(le *Lease, began time.Time) {
 	e.counts.acquired.Add(1)
 	if call := e.observer.Acquired; call != nil {
-		e.add(call, Event{Resource: le.Resource(), Fence: le.fence, Elapsed: time.Since(began), Validity: le.grant.validity()})
+		e.add(call, Event{Resource: le.Resource(), Fence: le.fence, Elapsed: time.Since(began), Validity: le.grant.validity(), HandedOver: le.turn > 0})
 	}
 }
 
 func (e *events) notAcquired(resource string, began time.Time, err error) {
 	e.counts.refused(err)
 	e.add(e.observer.NotAcquired, Event{Resource: resource, Elapsed: time.Since(began), Err: err})
+}
+
+func (e *events) gaveUp(resource string, began time.Time, err error) {
+	e.add(e.observer.GaveUp, Event{Resource: resource, Elapsed: time.Since(began), Err: err})
 }
 
 func (e *events) extended(g *grant) {
@@ -154,7 +198,11 @@ func (e *events) extendFailed(g *grant, err error) {
 func (e *events) lost(g *grant, err error) {
 	e.counts.lost.Add(1)
 	if call := e.observer.Lost; call != nil {
-		e.add(call, Event{Resource: g.resource, Fence: g.presentFenceLocked(), Validity: g.validity(), Err: err})
+		ev := Event{Resource: g.resource, Fence: g.presentFenceLocked(), Validity: g.validity(), Err: err}
+		if len(g.handles) > 0 {
+			ev.Elapsed = time.Since(g.handles[0].since)
+		}
+		e.add(call, ev)
 	}
 }
 
@@ -163,6 +211,10 @@ func (e *events) released(le *Lease) {
 	if call := e.observer.Released; call != nil {
 		e.add(call, Event{Resource: le.Resource(), Fence: le.fence, Elapsed: time.Since(le.since)})
 	}
+}
+
+func (e *events) nodeAsked(addr string, took time.Duration, err error) {
+	e.add(e.observer.NodeAsked, Event{Node: addr, Elapsed: took, Err: err})
 }
 
 func (e *events) nodeDown(addr string, err error) {

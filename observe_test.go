@@ -1,8 +1,10 @@
 package redlock
 
 import (
+	"context"
 	"errors"
 	"log/slog"
+	"reflect"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -104,6 +106,8 @@ func TestObserverIsOptional(t *testing.T) {
 		e.nodeUp("a")
 		e.nodeForgot(g, "a")
 		e.nodeQuarantined("a", time.Second)
+		e.gaveUp("r", now, ErrTaken)
+		e.nodeAsked("a", time.Second, nil)
 	}
 	all(newEvents(nil, slog.Default))
 	e := newEvents(&Observer{}, slog.Default)
@@ -130,9 +134,16 @@ func TestEventFields(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := make(map[string]Event)
 		keep := func(name string) func(Event) { return func(e Event) { got[name] = e } }
+		acquired := func(e Event) {
+			if e.HandedOver {
+				got["handed over"] = e
+			} else {
+				got["acquired"] = e
+			}
+		}
 		e := newEvents(&Observer{
-			Acquired: keep("acquired"), NotAcquired: keep("not acquired"), Extended: keep("extended"), ExtendFailed: keep("extend failed"),
-			Lost: keep("lost"), Released: keep("released"), NodeDown: keep("down"), NodeUp: keep("up"), NodeForgot: keep("forgot"),
+			Acquired: acquired, NotAcquired: keep("not acquired"), GaveUp: keep("gave up"), Extended: keep("extended"), ExtendFailed: keep("extend failed"),
+			Lost: keep("lost"), Released: keep("released"), NodeAsked: keep("asked"), NodeDown: keep("down"), NodeUp: keep("up"), NodeForgot: keep("forgot"),
 		}, slog.Default)
 		g := &grant{pool: &pool{conf: &config{clock: newLeaseClock(RuntimeClock())}}, resource: "r", target: 1064}
 		g.deadline.Store(int64(5 * time.Second))
@@ -142,8 +153,14 @@ func TestEventFields(t *testing.T) {
 		le := &Lease{grant: g, fence: 1001, since: began}
 		e.acquired(le, began)
 		e.notAcquired("r", began, oops)
+		e.gaveUp("r", began, oops)
+		e.nodeAsked("a", time.Minute, oops)
+		next := *le
+		next.turn, next.fence = 1, 1002
+		e.acquired(&next, now)
 		e.extended(g)
 		e.extendFailed(g, oops)
+		g.handles = append(g.handles, le)
 		e.lost(g, oops)
 		e.released(le)
 		e.nodeDown("a", oops)
@@ -154,10 +171,13 @@ func TestEventFields(t *testing.T) {
 		e.run()
 		for name, want := range map[string]Event{
 			"acquired":      {Resource: "r", Fence: 1001, Elapsed: 2 * time.Second, Validity: 3 * time.Second},
+			"handed over":   {Resource: "r", Fence: 1002, Validity: 3 * time.Second, HandedOver: true},
+			"gave up":       {Resource: "r", Elapsed: 2 * time.Second, Err: oops},
+			"asked":         {Node: "a", Elapsed: time.Minute, Err: oops},
 			"not acquired":  {Resource: "r", Elapsed: 2 * time.Second, Err: oops},
 			"extended":      {Resource: "r", Fence: 1001, Validity: 3 * time.Second},
 			"extend failed": {Resource: "r", Fence: 1001, Validity: 3 * time.Second, Err: oops},
-			"lost":          {Resource: "r", Fence: 1001, Validity: 3 * time.Second, Err: oops},
+			"lost":          {Resource: "r", Fence: 1001, Elapsed: 2 * time.Second, Validity: 3 * time.Second, Err: oops},
 			"released":      {Resource: "r", Fence: 1001, Elapsed: 2 * time.Second},
 			"down":          {Node: "a", Err: oops},
 			"up":            {Node: "a"},
@@ -169,4 +189,70 @@ func TestEventFields(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Observers given one after the other are all told, in that order; a callback that one of
+// them lacks is the other's alone. No field is left out.
+func TestObserversAreJoined(t *testing.T) {
+	var told []string
+	whole := func(who string) (o Observer) {
+		v := reflect.ValueOf(&o).Elem()
+		for i := range v.NumField() {
+			f := v.Field(i)
+			f.Set(reflect.MakeFunc(f.Type(), func([]reflect.Value) []reflect.Value {
+				told = append(told, v.Type().Field(i).Name+" to "+who)
+				return nil
+			}))
+		}
+		return o
+	}
+	for name, test := range map[string]struct {
+		of   []Observer
+		want []string // who is told
+	}{
+		"one":            {[]Observer{whole("a")}, []string{"a"}},
+		"two":            {[]Observer{whole("a"), whole("b")}, []string{"a", "b"}},
+		"none and three": {[]Observer{{}, whole("a"), {}, whole("b"), whole("c")}, []string{"a", "b", "c"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var opts []Option
+			for _, o := range test.of {
+				opts = append(opts, WithObserver(o))
+			}
+			for range 2 { // options can be used again
+				c, err := newConfig(opts)
+				if err != nil {
+					t.Fatal(err)
+				}
+				v := reflect.ValueOf(*c.observer)
+				for i := range v.NumField() {
+					told = nil
+					v.Field(i).Call([]reflect.Value{reflect.Zero(v.Field(i).Type().In(0))})
+					var want []string
+					for _, who := range test.want {
+						want = append(want, v.Type().Field(i).Name+" to "+who)
+					}
+					if !slices.Equal(told, want) {
+						t.Errorf("got %q, want %q", told, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Each exchange with a node is told, with its time and how it ended.
+func TestExchangeError(t *testing.T) {
+	broken, readonly := errors.New("broken"), errors.New("READONLY")
+	for _, test := range []struct{ failure, unwritable, want error }{
+		{nil, nil, nil},
+		{broken, nil, broken},
+		{context.DeadlineExceeded, nil, errNodeTimeout},
+		{errStale, nil, errStale},
+		{nil, readonly, readonly},
+	} {
+		if got := exchangeError(test.failure, test.unwritable); got != test.want {
+			t.Errorf("%v, %v: got %v, want %v", test.failure, test.unwritable, got, test.want)
+		}
+	}
 }

@@ -135,8 +135,17 @@ func WithDrift(factor float64) Option { return option(func(c *config) { c.drift 
 // only if they use the same prefix. With "" the key is the bare resource.
 func WithKeyPrefix(prefix string) Option { return option(func(c *config) { c.keyPrefix = prefix }) }
 
-// WithObserver has o told of what happens, see [Observer].
-func WithObserver(o Observer) Option { return option(func(c *config) { c.observer = &o }) }
+// WithObserver has o told of what happens, see [Observer]. Given more than once, all are
+// told, in that order.
+func WithObserver(o Observer) Option {
+	return option(func(c *config) {
+		all := o
+		if c.observer != nil {
+			all = c.observer.join(o)
+		}
+		c.observer = &all
+	})
+}
 
 // WithClock sets the clock that validities are judged by: [SystemClock] by
 // default. It is there for tests, which give [RuntimeClock] or one of their own.

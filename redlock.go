@@ -177,6 +177,7 @@ func (l *Locker) tryOnce(ctx context.Context, resource string, lc lockConfig) (*
 	began := time.Now()
 	g, err := l.attempt(ctx, resource, lc, approach{patient: l.pool.turns.crowded(resource)})
 	if err != nil {
+		l.pool.events.gaveUp(resource, began, err)
 		return nil, err
 	}
 	return l.grantLease(ctx, g, nil, began), nil
@@ -209,14 +210,11 @@ func (l *Locker) waitFor(ctx context.Context, resource string, lc lockConfig) (*
 				return l.grantLease(ctx, g, c, c.began), nil
 			}
 			if err := l.retryable(ctx, c, err); err != nil {
-				l.leave(c)
-				return nil, err
+				return nil, l.giveUp(c, err)
 			}
 		default:
 			if reason := until(ctx, l.pool.closing, next.wake, next.wait); reason != nil {
-				err := l.gaveUp(c, reason)
-				l.leave(c)
-				return nil, err
+				return nil, l.giveUp(c, l.gaveUp(c, reason))
 			}
 		}
 	}
@@ -248,6 +246,13 @@ func (l *Locker) retryable(ctx context.Context, c *caller, err error) error {
 		return delay
 	})
 	return nil
+}
+
+// giveUp ends the waiting of a caller with an error.
+func (l *Locker) giveUp(c *caller, err error) error {
+	l.leave(c)
+	l.pool.events.gaveUp(c.line.resource, c.began, err)
+	return err
 }
 
 // leave ends the waiting of a caller without a lease.

@@ -1,0 +1,77 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/d0720281/redlock"
+)
+
+// What metrics are made of: how long nodes take to answer, and what calls come to.
+func TestObservedCalls(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		var mu sync.Mutex
+		var got []string
+		keep := func(format string, args ...any) {
+			mu.Lock()
+			defer mu.Unlock()
+			got = append(got, fmt.Sprintf(format, args...))
+		}
+		slow, hung := b.nodes[1], b.nodes[2]
+		l := b.warmLocker(redlock.WithObserver(redlock.Observer{
+			NodeAsked: func(e redlock.Event) {
+				if e.Node != b.nodes[0].addr {
+					keep("%s %v %s", e.Node, e.Elapsed, redlock.Reason(e.Err))
+				}
+			},
+			Acquired: func(e redlock.Event) {
+				keep("acquired %s after %v, handed over: %v", e.Resource, e.Elapsed, e.HandedOver)
+			},
+			GaveUp: func(e redlock.Event) { keep("gave up %s after %v: %s", e.Resource, e.Elapsed, redlock.Reason(e.Err)) },
+		}))
+		told := func(want ...string) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			slices.Sort(got)
+			slices.Sort(want)
+			if !slices.Equal(got, want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			got = nil
+		}
+		synctest.Wait()
+		got = nil
+
+		slow.latency(time.Millisecond, 2*time.Millisecond)
+		hung.hang()
+		lease := b.lock(l, "r", redlock.WithoutRenewal())
+		time.Sleep(time.Second)
+		told(slow.addr+" 3ms ", hung.addr+" 250ms timeout", "acquired r after 3ms, handed over: false")
+
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		_, err := l.Lock(ctx, "r")
+		wantErr(t, err, redlock.ErrTaken, context.DeadlineExceeded)
+		told("gave up r after 300ms: taken") // without asking a node: this process has it
+		_, err = l.TryLock(t.Context(), "r")
+		wantErr(t, err, redlock.ErrTaken)
+		time.Sleep(10 * time.Millisecond)
+		told("gave up r after 0s: taken", slow.addr+" 3ms ", slow.addr+" 3ms ") // one node refuses and one is down; then the release
+
+		next := make(chan *redlock.Lease)
+		go func() { next <- lock(t, l, "r", redlock.WithoutRenewal()) }()
+		time.Sleep(200 * time.Millisecond)
+		b.unlock(lease)
+		heir := <-next
+		told("acquired r after 200ms, handed over: true")
+
+		b.unlock(heir)
+	})
+}
