@@ -99,7 +99,10 @@ func (le *Lease) Extend(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return contextError(ctx)
 	}
-	return le.grant.extend(ctx, le)
+	end := le.locker.conf.trace(ctx, "Extend", le.Resource())
+	err := le.grant.extend(ctx, le)
+	end(le, err)
+	return err
 }
 
 // Unlock ends the lease: for the holder at once, then on the nodes. It returns when
@@ -123,11 +126,13 @@ func (le *Lease) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		return configErrorf("Unlock: ctx is nil")
 	}
+	end := le.locker.conf.trace(ctx, "Unlock", le.Resource())
 	last, err := le.locker.unlock(le)
-	if err != nil || !last {
-		return err
+	if last && err == nil {
+		err = le.grant.awaitRelease()
 	}
-	return le.grant.awaitRelease()
+	end(le, err)
+	return err
 }
 
 // end takes the handle off its lease at now, for good. last reports that the lease has no

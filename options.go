@@ -44,6 +44,7 @@ type config struct {
 	drift     float64
 	keyPrefix string
 	observer  *Observer
+	tracer    Tracer
 	clock     *leaseClock
 	guard     bool // restart guard
 	trusted   bool // the nodes' disks

@@ -135,6 +135,14 @@ func (l *Locker) acquire(ctx context.Context, name, resource string, opts []Lock
 	if err != nil {
 		return nil, err
 	}
+	end := l.conf.trace(ctx, name, resource)
+	le, err := l.admit(ctx, name, resource, lc, try)
+	end(le, err)
+	return le, err
+}
+
+// admit has a call tried unless that is pointless.
+func (l *Locker) admit(ctx context.Context, name, resource string, lc lockConfig, try func(context.Context, string, lockConfig) (*Lease, error)) (*Lease, error) {
 	if !l.calls.enter() {
 		return nil, ErrClosed
 	}
