@@ -307,6 +307,48 @@ func TestVirtualHandOverBounds(t *testing.T) {
 			}
 		})
 	})
+	t.Run("while others wait, all in line once", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			b.all(goNative)
+			lockers := []*redlock.Locker{b.warmLocker(), b.warmLocker()}
+			b.all(slow)
+			var order []int // of the lockers, by lease; the lock guards it
+			var workers sync.WaitGroup
+			end := time.Now().Add(5 * time.Second)
+			for _, who := range []int{0, 0, 0, 0, 0, 1, 1} {
+				workers.Go(func() {
+					for time.Now().Before(end) {
+						lease, err := lockers[who].Lock(t.Context(), "r")
+						if err != nil {
+							t.Errorf("Lock: got %v, want a lease", err)
+							return
+						}
+						order = append(order, who)
+						time.Sleep(10 * time.Millisecond)
+						if err := lease.Unlock(t.Context()); err != nil {
+							t.Errorf("Unlock: got %v, want no error", err)
+						}
+					}
+				})
+			}
+			workers.Wait()
+			served, blocks := map[int]int{}, 0
+			for i, n := 0, 0; i < len(order)-20; i++ { // in the end some stop
+				n++
+				if order[i] != order[i+1] {
+					if want := []int{5, 2}[order[i]]; blocks > 2 && n != want { // once both know of each other
+						t.Fatalf("block %d: got %d leases of %d, want %d", blocks, n, order[i], want)
+					}
+					blocks++
+					n = 0
+				}
+				served[order[i]]++
+			}
+			if blocks < 50 {
+				t.Errorf("got %d blocks of %v leases, want at least 50", blocks, served)
+			}
+		})
+	})
 	t.Run("half a TTL after the grant it is over", func(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
 			b.all(goNative)
@@ -633,7 +675,10 @@ func TestVirtualGate(t *testing.T) {
 	unlocked := func(t *testing.T, lease *redlock.Lease) time.Time {
 		t.Helper()
 		now := time.Now()
+		done := make(chan struct{})
+		t.Cleanup(func() { <-done })
 		go func() {
+			defer close(done)
 			if err := lease.Unlock(context.Background()); err != nil {
 				t.Errorf("Unlock: got %v, want no error", err)
 			}
@@ -794,7 +839,7 @@ func TestVirtualGate(t *testing.T) {
 			}
 			stay()
 			<-last.done
-			time.Sleep(there + 1)
+			time.Sleep(there + back + there + 1) // an attempt may be under way, and its lane waits for the reply
 			if got := s.gate.queued(redlock.DefaultKeyPrefix + "r"); got != "" {
 				t.Errorf("when all have left: got%s, want no queue", got)
 			}
@@ -835,8 +880,8 @@ func TestVirtualGate(t *testing.T) {
 				t.Errorf("in the queue of the next gate: got %d, want 2", got)
 			}
 			since := unlocked(t, s.held)
-			first, second := firstOf(s.waiters) // in the order in which they have asked there
-			wantAfter(t, first, since, soonest, latest)
+			first, second := firstOf(s.waiters)                    // in the order in which they have asked there
+			wantAfter(t, first, since, soonest, latest+there+back) // two of them may have met just now
 			b.all((*bubbleNode).forgetCalls)
 			time.Sleep(10 * time.Second)
 			for i, n := range b.nodes {

@@ -48,11 +48,16 @@ type grant struct {
 	raiseEnd instant  // how long the second round may take
 	cause    error    // why the lease is over; nil while it is not
 	handles  []*Lease // given out and not unlocked yet
-	handed   int      // how often the lease was handed over
 	heldFrom instant  // when its present holder's time began
 	uncapped instant  // the deadline but for the holder's bound
 	renewAt  instant  // when the next renewal begins
 	renewals int      // that were successful, as were calls of Extend
+
+	// What bounds how often the lease is handed over; guarded by mu.
+	handed    int           // how often it was
+	took      time.Duration // until it was granted
+	inLine    int           // callers of this process who waited then, at most crowdedHandovers
+	contested bool          // it was refused before: another process had the resource, and may come back
 
 	slot int // place in the keeper's heap; guarded by the keeper's mutex
 	due  instant

@@ -8,11 +8,13 @@ import "time"
 //
 // Source: ALGORITHM section 10, "Hand-over inside the process".
 
-// How many leases one grant may serve: as many as it has tokens, or fewer if other
-// processes are known to wait.
+// How often one grant may be handed over: as it has tokens, or less if other processes are
+// known to want the resource. Then those who were in line when it was made get it, and after
+// them more only until the time that it took to get the grant has paid off.
 const (
 	mostHandovers    = fenceBlock - 1
 	crowdedHandovers = 16
+	crowdedPayoff    = 8 // times what the grant took
 )
 
 // handOver ends a lease at now and gives what it stood on to the caller at the head of the
@@ -56,8 +58,11 @@ func (g *grant) passOn(le *Lease, heir *caller, now instant) (next *Lease) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	most := mostHandovers
-	if g.word.others {
+	if g.word.others || g.contested {
 		most = crowdedHandovers
+		if now.sub(g.start) >= crowdedPayoff*g.took {
+			most = g.inLine
+		}
 	}
 	switch {
 	case g.cause != nil || le.done || len(g.handles) != 1 || g.handles[0] != le:

@@ -52,6 +52,13 @@ func (h *handing) caller(ctx context.Context) *caller {
 	return c
 }
 
+// crowd has others wait. The grant took 1 ms, was handed over so many times, and is so old;
+// so many callers were in line when it was made.
+func (h *handing) crowd(handed, inLine int, age time.Duration) {
+	h.g.word.others, h.g.handed, h.g.inLine, h.g.took = true, handed, inLine, time.Millisecond
+	time.Sleep(age)
+}
+
 // sent is how many releases wait to be sent.
 func (h *handing) sent() int {
 	n := 0
@@ -99,8 +106,11 @@ func TestHandOverConditions(t *testing.T) {
 		}},
 		{name: "the last token", want: true, do: func(h *handing, _ *caller) { h.g.handed = 62 }},
 		{name: "without a token left", do: func(h *handing, _ *caller) { h.g.handed = 63 }},
-		{name: "the last while others wait", want: true, do: func(h *handing, _ *caller) { h.g.word.others, h.g.handed = true, 15 }},
-		{name: "too many while others wait", do: func(h *handing, _ *caller) { h.g.word.others, h.g.handed = true, 16 }},
+		{name: "the last while others wait", want: true, do: func(h *handing, _ *caller) { h.crowd(15, 16, 0) }},
+		{name: "too many while others wait", do: func(h *handing, _ *caller) { h.crowd(16, 16, 0) }},
+		{name: "in line since the grant, while others wait", want: true, do: func(h *handing, _ *caller) { h.crowd(4, 5, time.Second) }},
+		{name: "in line after the grant, while others wait", do: func(h *handing, _ *caller) { h.crowd(5, 5, 8*time.Millisecond) }},
+		{name: "in line after the grant, before that has paid off", want: true, do: func(h *handing, _ *caller) { h.crowd(5, 5, 8*time.Millisecond-1) }},
 		{name: "with a maximum hold near its end", want: true, opts: []Option{WithMaxHold(10 * time.Second)}, do: func(*handing, *caller) {
 			time.Sleep(4 * time.Second)
 		}},

@@ -295,6 +295,7 @@ func (l *Locker) grantLease(ctx context.Context, g *grant, head *caller, began t
 	*le = Lease{grant: g, locker: l, fence: firstFence(g.target), parent: ctx, since: time.Now()}
 	g.mu.Lock()
 	g.handles = append(g.handles, le)
+	g.took = l.pool.now().sub(g.start)
 	g.renewAt = g.nextRenewal(g.start)
 	due := g.dueLocked()
 	g.mu.Unlock()

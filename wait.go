@@ -234,17 +234,21 @@ func (t *turns) call(resource string) {
 // leaves the line. If the process is in a queue where the grant's release will not take it
 // out, that is the result.
 func (t *turns) held(g *grant, c *caller) (queuedAt int) {
-	g.mu.Lock()
-	word := g.word
-	g.mu.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if word.heard {
-		t.crowds.note(g.resource, word.others, g.ttl)
-	}
 	l := t.lineLocked(g.resource)
 	if c != nil {
 		t.removeLocked(c)
+	}
+	g.mu.Lock()
+	word := g.word
+	g.contested = l.failed > 0
+	for c := l.first; c != nil && g.inLine < crowdedHandovers; c = c.next {
+		g.inLine++
+	}
+	g.mu.Unlock()
+	if word.heard {
+		t.crowds.note(g.resource, word.others, g.ttl)
 	}
 	l.holder = g
 	l.verdict, l.failed, l.askAt, l.called, l.released = nil, 0, time.Time{}, false, false
