@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
@@ -66,7 +68,7 @@ func (c *clockLog) wantSteps(t *testing.T, b *bubble, by time.Duration, nodes ..
 	stepped, still, _ := c.get()
 	var got []int
 	for _, e := range stepped {
-		got = append(got, slices.IndexFunc(b.nodes, func(n *bubbleNode) bool { return n.addr == e.Node }))
+		got = append(got, slices.IndexFunc(b.nodes, func(n *bubbleNode) bool { return n.Addr() == e.Node }))
 		if !about(e.Elapsed, by) {
 			t.Errorf("ClockStepped of %s: got %v, want about %v", e.Node, e.Elapsed, by)
 		}
@@ -98,11 +100,11 @@ func (b *bubble) wantMarked(nodes ...int) {
 	synctest.Wait()
 	var got []int
 	for i, n := range b.nodes {
-		n.mu.Lock()
-		if n.redis.HGet(redlock.DefaultKeyPrefix+"~guard", "born") != "0" {
-			got = append(got, i)
-		}
-		n.mu.Unlock()
+		n.inside(func(r *miniredis.Miniredis) {
+			if r.HGet(redlock.DefaultKeyPrefix+"~guard", "born") != "0" {
+				got = append(got, i)
+			}
+		})
 	}
 	if !slices.Equal(got, nodes) {
 		b.t.Errorf("nodes that have been marked: got %v, want %v", got, nodes)
@@ -114,7 +116,7 @@ func (b *bubble) refusedBy(node int, err error) string {
 	var q *redlock.QuorumError
 	if errors.As(err, &q) {
 		for _, e := range q.Nodes {
-			if e.Node == b.nodes[node].addr {
+			if e.Node == b.nodes[node].Addr() {
 				return e.Err.Error()
 			}
 		}
@@ -679,8 +681,8 @@ func TestWatchDrift(t *testing.T) {
 					t.Errorf("got %d ClockStepped and %d StoodStill, want at least 10 and none", len(stepped), len(still))
 				}
 				for _, e := range stepped {
-					if e.Node != b.nodes[3].addr || (e.Elapsed > 0) != (rate > 1) {
-						t.Errorf("ClockStepped: got %v of %s, want it of %s, with the sign of its drift", e.Elapsed, e.Node, b.nodes[3].addr)
+					if e.Node != b.nodes[3].Addr() || (e.Elapsed > 0) != (rate > 1) {
+						t.Errorf("ClockStepped: got %v of %s, want it of %s, with the sign of its drift", e.Elapsed, e.Node, b.nodes[3].Addr())
 					}
 				}
 				b.wantMarked(3)

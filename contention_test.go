@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
@@ -549,7 +550,7 @@ func (u *uplink) dialer(n *bubbleNode) func(context.Context, string, string) (ne
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
-		conn, err := n.dial(ctx, network, addr)
+		conn, err := n.Dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
@@ -583,7 +584,7 @@ func (b *bubble) lockerBy(u *uplink, opts ...redlock.Option) *redlock.Locker {
 	b.t.Helper()
 	masters := make([]*redis.Options, len(b.nodes))
 	for i, n := range b.nodes {
-		masters[i] = &redis.Options{Addr: n.addr, Dialer: u.dialer(n)}
+		masters[i] = &redis.Options{Addr: n.Addr(), Dialer: u.dialer(n)}
 	}
 	l, err := redlock.NewFromOptions(masters, append([]redlock.Option{redlock.WithClock(redlock.RuntimeClock())}, opts...)...)
 	if err != nil {
@@ -596,26 +597,22 @@ func (b *bubble) lockerBy(u *uplink, opts ...redlock.Option) *redlock.Locker {
 }
 
 // waiting is how many processes the queue of "r" has on a node.
-func (n *bubbleNode) waiting() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.tickLocked()
-	all, _ := n.redis.SortedSet(redlock.DefaultKeyPrefix + "r~queue")
-	return len(all)
+func (n *bubbleNode) waiting() (k int) {
+	n.inside(func(r *miniredis.Miniredis) {
+		all, _ := r.SortedSet(redlock.DefaultKeyPrefix + "r~queue")
+		k = len(all)
+	})
+	return k
 }
 
 // left is the keys that a node has, but for the marker and the fencing counters.
-func (n *bubbleNode) left() []string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.tickLocked()
-	_, _ = n.redis.Get("") // has what is due expire
-	var list []string
-	for _, k := range n.redis.Keys() {
-		if !strings.HasSuffix(k, "~fence") && !strings.HasSuffix(k, "~guard") {
-			list = append(list, k)
-		}
-	}
+func (n *bubbleNode) left() (list []string) {
+	n.inside(func(r *miniredis.Miniredis) {
+		_, _ = r.Get("") // has what is due expire
+		list = slices.DeleteFunc(r.Keys(), func(k string) bool {
+			return strings.HasSuffix(k, "~fence") || strings.HasSuffix(k, "~guard")
+		})
+	})
 	return list
 }
 

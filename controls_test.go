@@ -206,15 +206,6 @@ func (c *trial) count(blocks ...int64) {
 	}
 }
 
-// breakOff ends the connections as their clients see it. What was sent still arrives.
-func (n *bubbleNode) breakOff() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for c := range n.conns {
-		_ = c.wire.Close()
-	}
-}
-
 // The holder has nodes 0 and 1. Node 0 forgets the key and could grant it to somebody
 // who has node 2, as long as the lease is valid.
 //

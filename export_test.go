@@ -38,17 +38,19 @@ func Break(t testing.TB, ways ...string) {
 	}
 }
 
-// BreakScript replaces a part of the script until the test ends.
+// BreakScript replaces a part of the script until the test ends. The nodes of
+// internal/virtual have no twin of that.
 func BreakScript(t testing.TB, change func(script string) string) {
 	t.Helper()
 	t.Setenv("REDLOCK_BROKEN", "yes")
 	whole, byHash, bySource := script, evalsha, eval
 	t.Cleanup(func() { script, evalsha, eval = whole, byHash, bySource })
-	script = change(whole)
-	evalsha, eval = callsOf(script)
-	if script == whole {
+	changed := change(whole)
+	if changed == whole {
 		t.Fatal("the script is as it was")
 	}
+	script = "-- broken on purpose\n" + changed
+	evalsha, eval = callsOf(script)
 }
 
 // GateOf is the index of the node that keeps the queue for a resource, as the Locker

@@ -25,7 +25,7 @@ func TestObservedCalls(t *testing.T) {
 		slow, hung := b.nodes[1], b.nodes[2]
 		l := b.warmLocker(redlock.WithObserver(redlock.Observer{
 			NodeAsked: func(e redlock.Event) {
-				if e.Node != b.nodes[0].addr {
+				if e.Node != b.nodes[0].Addr() {
 					keep("%s %v %s", e.Node, e.Elapsed, redlock.Reason(e.Err))
 				}
 			},
@@ -53,7 +53,7 @@ func TestObservedCalls(t *testing.T) {
 		hung.hang()
 		lease := b.lock(l, "r", redlock.WithoutRenewal())
 		time.Sleep(time.Second)
-		told(slow.addr+" 3ms ", hung.addr+" 250ms timeout", "acquired r after 3ms, handed over: false")
+		told(slow.Addr()+" 3ms ", hung.Addr()+" 250ms timeout", "acquired r after 3ms, handed over: false")
 
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
@@ -63,7 +63,7 @@ func TestObservedCalls(t *testing.T) {
 		_, err = l.TryLock(t.Context(), "r")
 		wantErr(t, err, redlock.ErrTaken)
 		time.Sleep(10 * time.Millisecond)
-		told("gave up r after 0s: taken", slow.addr+" 3ms ", slow.addr+" 3ms ") // one node refuses and one is down; then the release
+		told("gave up r after 0s: taken", slow.Addr()+" 3ms ", slow.Addr()+" 3ms ") // one node refuses and one is down; then the release
 
 		next := make(chan *redlock.Lease)
 		go func() { next <- lock(t, l, "r", redlock.WithoutRenewal()) }()

@@ -156,7 +156,7 @@ func TestVirtualRenewalForAnHour(t *testing.T) {
 				t.Errorf("renewals seen by node %d in an hour: got %d, want from %d to %d", i, got, 3*3600, 3*3600*10/9)
 			}
 			for k := 1; k < len(calls); k++ {
-				gap := calls[k].at.Sub(calls[k-1].at)
+				gap := calls[k].At.Sub(calls[k-1].At)
 				if gap <= 300*time.Millisecond-1 || gap > time.Second/3+1 {
 					t.Fatalf("time between two renewals: got %v, want more than 300ms and at most a third of a second", gap)
 				}
@@ -458,8 +458,8 @@ func TestVirtualRefilledNode(t *testing.T) {
 		l := b.warmLocker(redlock.WithoutRenewal(), redlock.WithObserver(redlock.Observer{
 			NodeForgot: func(e redlock.Event) {
 				forgot.Add(1)
-				if e.Node != b.nodes[0].addr || e.Resource != "r" {
-					t.Errorf("NodeForgot: got %q and %q, want %q and %q", e.Node, e.Resource, b.nodes[0].addr, "r")
+				if e.Node != b.nodes[0].Addr() || e.Resource != "r" {
+					t.Errorf("NodeForgot: got %q and %q, want %q and %q", e.Node, e.Resource, b.nodes[0].Addr(), "r")
 				}
 			},
 			ExtendFailed: func(redlock.Event) { failed.Add(1) },
@@ -590,8 +590,8 @@ func TestVirtualLateAcquire(t *testing.T) {
 					t.Errorf("acquires that reached the hung node: got %d, want 1", got)
 				}
 				for _, c := range late.callsOf("release", "r") { // it would clean up after an orphan
-					if c.before != "" {
-						t.Errorf("key that a release found on the hung node: got %q, want none", c.before)
+					if c.Before != "" {
+						t.Errorf("key that a release found on the hung node: got %q, want none", c.Before)
 					}
 				}
 			})

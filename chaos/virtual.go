@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -68,6 +67,13 @@ type virtualNode struct {
 	ppm   int
 }
 
+// inside calls do with the server, or not at all if that does not run.
+func (n *virtualNode) inside(do func(r *miniredis.Miniredis, clock time.Time)) {
+	if n.Up() {
+		n.Inside(do)
+	}
+}
+
 func (n *virtualNode) Kill() error   { n.Node.Kill(); return nil }
 func (n *virtualNode) Pause() error  { n.Hang(); return nil }
 func (n *virtualNode) Resume() error { n.Node.Resume(); return nil }
@@ -83,7 +89,7 @@ func (n *virtualNode) Restart(d Data) error {
 		n.RestartEmpty()
 	case Stale:
 		n.RestartEmpty()
-		n.Inside(func(r *miniredis.Miniredis, _ time.Time) { load(r, n.mark) })
+		n.inside(func(r *miniredis.Miniredis, _ time.Time) { load(r, n.mark) })
 	}
 	return nil
 }
@@ -92,34 +98,20 @@ func (n *virtualNode) Restart(d Data) error {
 func (n *virtualNode) Replace(d Data) error { return n.Restart(d) }
 
 func (n *virtualNode) Mark() error {
-	n.Inside(func(r *miniredis.Miniredis, _ time.Time) { n.mark = dump(r) })
+	n.inside(func(r *miniredis.Miniredis, _ time.Time) { n.mark = dump(r) })
 	return nil
 }
 
 func (n *virtualNode) Do(_ context.Context, args ...any) error {
 	switch what := strings.ToLower(fmt.Sprint(args...)); {
 	case strings.HasPrefix(what, "flushall"):
-		n.Inside(func(r *miniredis.Miniredis, _ time.Time) { r.FlushAll() })
+		n.inside(func(r *miniredis.Miniredis, _ time.Time) { r.FlushAll() })
 		return nil
-	case strings.HasPrefix(what, "script"): // there is no way to it but by a client
-		var err error
-		n.Inside(func(r *miniredis.Miniredis, _ time.Time) { err = flushScripts(r) })
-		return err
+	case strings.HasPrefix(what, "script"):
+		n.ForgetScripts()
+		return nil
 	}
 	return ErrUnable
-}
-
-func flushScripts(r *miniredis.Miniredis) error {
-	conn, err := r.Dial()
-	if err != nil {
-		return err
-	}
-	_, err = conn.Write([]byte("*2\r\n$6\r\nSCRIPT\r\n$5\r\nFLUSH\r\n"))
-	answer := make([]byte, 5)
-	if err == nil {
-		_, err = conn.Read(answer)
-	}
-	return errors.Join(err, conn.Close())
 }
 
 func (n *virtualNode) Step(d time.Duration) error {
@@ -182,7 +174,7 @@ func load(r *miniredis.Miniredis, list []entry) {
 // Look implements [Node].
 func (n *virtualNode) Look(_ context.Context, prefix string, resources []string, rest bool) history.Look {
 	l := history.Look{Node: n.index, At: n.now(), Done: n.now(), Keys: make(map[string]history.Key)}
-	n.Inside(func(r *miniredis.Miniredis, clock time.Time) {
+	n.inside(func(r *miniredis.Miniredis, clock time.Time) {
 		l.Up, l.Run = true, n.RunID()
 		marker := make(map[string]string)
 		for _, f := range []string{"born", "maxttl"} {

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/alicebob/miniredis/v2/server"
 	"github.com/google/uuid"
 
 	"github.com/d0720281/redlock/internal/masters"
@@ -29,6 +28,11 @@ type Node struct {
 	mu    sync.Mutex
 	redis *miniredis.Miniredis
 	conns map[*conn]bool
+	calls []Call
+	known map[string]bool // scripts that the node has been sent, by hash; true: the library's
+
+	native            bool // the library's script runs as Go code, see twins
+	ranNative, ranLua int
 
 	// A message may be published while mu is held, and what is written to a connection must
 	// get away then. So what decides about that has another mutex; to change it takes both.
@@ -52,6 +56,10 @@ func New(addr string) *Node {
 	return n
 }
 
+// Native has the library's script run as Go code from now on, or as Lua again. It does the
+// same, in a fraction of the time.
+func (n *Node) Native(on bool) { n.set(func() { n.native = on }) }
+
 // Addr is what clients call the node. It cannot be dialled but by Dial.
 func (n *Node) Addr() string { return n.addr }
 
@@ -59,6 +67,7 @@ func (n *Node) Addr() string { return n.addr }
 func (n *Node) boot() {
 	n.redis = miniredis.NewMiniRedis()
 	n.redis.ClockTTL(true)
+	n.known = make(map[string]bool)
 	n.newRun()
 	c, err := n.redis.Dial() // makes the server, which the hook needs
 	if err != nil {
@@ -104,13 +113,18 @@ func (n *Node) Reset() {
 	}
 }
 
-// Restart starts the process again, after a kill if it runs, with the data it had.
+// Restart starts the process again, after a kill if it runs, with the data it had, but
+// not the scripts.
 func (n *Node) Restart() {
 	n.Kill()
 	n.Resume()
 	n.newRun()
+	n.ForgetScripts()
 	n.set(func() { n.down = false })
 }
+
+// ForgetScripts is SCRIPT FLUSH.
+func (n *Node) ForgetScripts() { n.set(func() { clear(n.known) }) }
 
 // RestartEmpty is Restart without data.
 func (n *Node) RestartEmpty() {
@@ -146,6 +160,13 @@ func (n *Node) Resume() {
 			n.hung = nil
 		}
 	})
+}
+
+// Heal takes back every fault but a slow network and a strange clock. What was killed is
+// the process that it was.
+func (n *Node) Heal() {
+	n.Resume()
+	n.set(func() { n.fault, n.down, n.answer = masters.Pass, false, "" })
 }
 
 // Net sets what the network does; a black hole swallows for good.
@@ -188,45 +209,65 @@ func (n *Node) tickLocked() {
 	}
 }
 
-// Inside calls do with the server and the time by its clock, or not at all if it is down.
+// Inside calls do with the data, past the network, and the time by the node's clock. A
+// process that is dead or stopped has its data all the same.
 func (n *Node) Inside(do func(r *miniredis.Miniredis, clock time.Time)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.down {
-		return
-	}
 	n.tickLocked()
 	do(n.redis, n.clockLocked())
 }
 
+// Up reports whether the process runs: one that is stopped does.
+func (n *Node) Up() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.down
+}
+
+// Get is a key's string, "" for none.
+func (n *Node) Get(key string) (value string) {
+	n.Inside(func(r *miniredis.Miniredis, _ time.Time) { value, _ = r.Get(key) })
+	return value
+}
+
+// Put sets a key behind everybody's back, or deletes it if value is "".
+func (n *Node) Put(key, value string, ttl time.Duration) {
+	n.Inside(func(r *miniredis.Miniredis, _ time.Time) {
+		r.Del(key)
+		if value != "" {
+			_ = r.Set(key, value)
+			r.SetTTL(key, ttl)
+		}
+	})
+}
+
+// replID is what every node says of its replication.
+const replID = "virtual"
+
+// Identity is what the library makes of what the node says of itself.
+func (n *Node) Identity() string { return n.RunID() + ":" + replID }
+
+// RunAs gives the process another run id.
+func (n *Node) RunAs(id string) { n.runID.Store(id) }
+
 // RunID is the process that runs, or ran last.
 func (n *Node) RunID() string { return n.runID.Load().(string) }
+
+// BreakOff ends the connections as their clients see it. What was sent still arrives.
+func (n *Node) BreakOff() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for c := range n.conns {
+		_ = c.wire.Close()
+	}
+}
 
 // Conns is how many connections there are to it.
 func (n *Node) Conns() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.conns)
-}
-
-// arrived is called by the server before each command, those of scripts included: it
-// must not take mu for them, as the server's own is held then.
-func (n *Node) arrived(p *server.Peer, cmd string, _ ...string) bool {
-	switch cmd {
-	case "INFO":
-		p.WriteBulk("# Server\r\nredis_version:7.0.15\r\nrun_id:" + n.RunID() + "\r\nrole:master\r\nmaster_replid:virtual\r\n" +
-			"maxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:0\r\ncluster_enabled:0\r\n")
-		return true
-	case "EVAL", "EVALSHA":
-		n.mu.Lock()
-		answer := n.answer
-		n.mu.Unlock()
-		if answer != "" {
-			p.WriteError(answer)
-			return true
-		}
-	}
-	return false
 }
 
 // Dial is a redis.Options.Dialer.

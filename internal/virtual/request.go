@@ -1,0 +1,163 @@
+package virtual
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
+)
+
+// Call is a request that arrived at a node in the library's script.
+type Call struct {
+	At     time.Time
+	Op     string // acquire, raise, extend or release
+	Key    string
+	ID     string // of the attempt
+	Before string // value of the key before the command
+}
+
+// Calls is the requests that have arrived.
+func (n *Node) Calls() []Call {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return append([]Call(nil), n.calls...)
+}
+
+// ForgetCalls has Calls begin anew.
+func (n *Node) ForgetCalls() { n.set(func() { n.calls = nil }) }
+
+// Ran is how many times the library's script has run as Go code, and how many as Lua.
+func (n *Node) Ran() (native, lua int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.ranNative, n.ranLua
+}
+
+// isLibrary reports whether a script is the one that carries requests: it begins with
+// lua/begin.lua and ends with lua/run.lua. A client sends the source before it goes by
+// the hash, so that a node needs no copy of it.
+func isLibrary(source string) bool {
+	return strings.HasPrefix(source, "-- begin.lua, ") && strings.Contains(source, "\n-- run.lua: ")
+}
+
+func hashOf(source string) string {
+	sum := sha1.Sum([]byte(source))
+	return hex.EncodeToString(sum[:])
+}
+
+// arrived is called by the server before each command, those of scripts included: it
+// must not take mu for them, as the server's own is held then.
+func (n *Node) arrived(p *server.Peer, cmd string, args ...string) bool {
+	switch cmd {
+	case "INFO":
+		p.WriteBulk("# Server\r\nredis_version:7.0.15\r\nrun_id:" + n.RunID() + "\r\nrole:master\r\nmaster_replid:" + replID + "\r\n" +
+			"maxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:0\r\ncluster_enabled:0\r\n")
+		return true
+	case "EVAL", "EVALSHA":
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.scriptLocked(p, cmd == "EVAL", args)
+	}
+	return false
+}
+
+// scriptLocked is for a script that came by its source or its hash. It reports whether
+// that was answered: if not, the server's interpreter runs it.
+func (n *Node) scriptLocked(p *server.Peer, bySource bool, args []string) bool {
+	hash := args[0]
+	if bySource {
+		hash = hashOf(args[0])
+		n.known[hash] = isLibrary(args[0])
+	}
+	library, known := n.known[hash]
+	var reqs []request
+	var common []string
+	if library {
+		reqs, common = parse(args[1:])
+		for _, r := range reqs {
+			c := Call{At: time.Now(), Op: r.op, Key: r.keys[0], ID: r.argv[0]}
+			c.Before, _ = n.redis.Get(c.Key)
+			n.calls = append(n.calls, c)
+		}
+	}
+	switch {
+	case n.answer != "":
+		p.WriteError(n.answer)
+	case !known:
+		p.WriteError("NOSCRIPT No matching script. Please use EVAL.")
+	case library && n.native:
+		n.ranNative++
+		reply := n.runLocked(args[2], common, reqs)
+		p.WriteLen(len(reply))
+		for _, v := range reply {
+			p.WriteInt(int(v))
+		}
+	default:
+		if library {
+			n.ranLua++
+		}
+		return false
+	}
+	return true
+}
+
+// runLocked is lua/run.lua in Go.
+func (n *Node) runLocked(marker string, common []string, reqs []request) []int64 {
+	s := store{redis: n.redis, now: n.clockLocked().UnixMicro(), counterTTL: common[0], block: number(common[1])}
+	reply := []int64{0, 0}
+	for _, r := range reqs {
+		if reply[0] == 0 && (r.op == "acquire" || r.op == "extend") {
+			reply[0] = s.now
+			s.left = s.guard(marker, common, n.Identity())
+			reply[1] = max(s.left, 0)
+		}
+		s.gate = r.gate
+		three := twins[r.op](s, r.keys, r.argv)
+		reply = append(reply, three[:]...)
+	}
+	return reply
+}
+
+// request is one of those that came in one call of the script.
+type request struct {
+	op         string
+	gate       bool
+	keys, argv []string
+}
+
+// kinds is the functions of the script by their number, as lua/begin.lua has them.
+var kinds = map[string]struct {
+	op   string
+	args int
+	gate bool
+}{
+	"1": {"acquire", 4, false},
+	"2": {"raise", 3, false},
+	"3": {"extend", 5, false},
+	"4": {"release", 3, false},
+	"5": {"acquire", 5, true},
+	"6": {"release", 4, true},
+}
+
+// parse takes the arguments of the script apart, from the number of keys on, as
+// lua/begin.lua explains them.
+func parse(args []string) (list []request, common []string) {
+	keys := args[1 : 1+number(args[0])]
+	args = args[1+len(keys):]
+	keys = keys[1:] // the marker
+	common, args = args[:6], args[6:]
+	for ; len(keys) > 0; keys = keys[2:] {
+		k := kinds[args[0]]
+		list = append(list, request{op: k.op, gate: k.gate, keys: keys[:2], argv: args[1 : 1+k.args]})
+		args = args[1+k.args:]
+	}
+	return list, common
+}
+
+func number(s string) int64 {
+	n, _ := strconv.ParseInt(s, 10, 64)
+	return n
+}
