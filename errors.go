@@ -59,12 +59,16 @@ var (
 	// ErrMaxHold comes with ErrLost when the bound of [WithMaxHold] was reached.
 	ErrMaxHold = errors.New("redlock: maximum hold reached")
 
-	// ErrNotHeld is matched when Unlock or Extend finds that this handle has no
-	// lease any more, whatever ended it.
+	// ErrNotHeld is matched when Unlock, Extend or Detach finds that this handle has
+	// no lease any more, whatever ended it, and when [Locker.Adopt] finds that the
+	// nodes do not have it.
 	ErrNotHeld = errors.New("redlock: not held")
 
 	// ErrReleased is the cause of a lease that Unlock or Close ended.
 	ErrReleased = errors.New("redlock: lease released")
+
+	// ErrDetached is the cause of a lease that [Lease.Detach] ended here.
+	ErrDetached = errors.New("redlock: lease detached")
 
 	// ErrReentry says that Lock was called for a resource which the context
 	// already holds, without [WithReentry]. Waiting would never end.
@@ -112,7 +116,7 @@ var (
 // the sentinels that apply, the error of the context if that ended the call, and
 // whatever its node errors match.
 type QuorumError struct {
-	Op       string       // "lock", "extend", "unlock", "bootstrap" or "check"
+	Op       string       // "lock", "extend", "unlock", "adopt" or "inspect"; "bootstrap" or "check"
 	Resource string       // as given by the caller; "" for the last two
 	Granted  int          // nodes that said yes
 	Need     int          // nodes that had to: N/2+1

@@ -248,6 +248,72 @@ func ExampleLocker_Check() {
 	// master 3: max-ttl: another client has WithMaxTTL(1m0s), this one 10s (give all clients the same value)
 }
 
+// A lease that one process took is released by another.
+func ExampleLocker_Adopt() {
+	addrs, stop := exampleMasters()
+	defer stop()
+	ctx := context.Background()
+
+	// The first process gets the lease, says what it is, and ends.
+	first, err := redlock.New(addrs)
+	if err != nil {
+		log.Panic(err)
+	}
+	lease, err := first.Lock(ctx, "upgrade", redlock.WithTTL(10*time.Second))
+	if err != nil {
+		log.Panic(err)
+	}
+	token, fence := lease.Token(), lease.Fence()
+	if err := lease.Detach(); err != nil {
+		log.Panic(err) // it was lost before
+	}
+	first.Close() // which releases all leases but those that were detached
+
+	// The second has the time to go on with it.
+	second, err := redlock.New(addrs)
+	if err != nil {
+		log.Panic(err)
+	}
+	defer second.Close()
+	_, err = second.TryLock(ctx, "upgrade")
+	fmt.Println("still taken:", errors.Is(err, redlock.ErrTaken))
+	lease, err = second.Adopt(ctx, "upgrade", token, fence)
+	switch {
+	case errors.Is(err, redlock.ErrNotHeld):
+		log.Panic("too late: ", err)
+	case err != nil:
+		log.Panic(err) // too few masters answered: it may be tried again
+	}
+	fmt.Println("the same lease:", lease.Token() == token, lease.Fence() == fence)
+	fmt.Println("released:", lease.Unlock(ctx))
+	// Output:
+	// still taken: true
+	// the same lease: true true
+	// released: <nil>
+}
+
+// What a process leaves to another that goes on with its lease.
+func ExampleLease_Detach() {
+	addrs, stop := exampleMasters()
+	defer stop()
+	locker, err := redlock.New(addrs)
+	if err != nil {
+		log.Panic(err)
+	}
+	defer locker.Close()
+
+	lease, err := locker.Lock(context.Background(), "upgrade", redlock.WithTTL(10*time.Second))
+	if err != nil {
+		log.Panic(err)
+	}
+	left := lease.Validity() // how long the other process has for it
+	if err := lease.Detach(); err != nil {
+		log.Panic(err)
+	}
+	fmt.Println(left > 5*time.Second, context.Cause(lease.Context()))
+	// Output: true redlock: lease detached
+}
+
 // exampleMasters starts three masters that have their votes.
 func exampleMasters(opts ...redlock.Option) (addrs []string, stop func()) {
 	addrs, stop = newMasters()

@@ -28,6 +28,7 @@ type grant struct {
 	abandoned atomic.Bool // nothing but releases may be sent any more
 	deadline  atomic.Int64
 	traces    []trace // traces[i] belongs to lane i
+	adopted   bool    // other processes may have the same lease
 
 	signal chan struct{} // holds one token: the call that waits should look again
 

@@ -65,7 +65,7 @@ func (g *grant) passOn(le *Lease, heir *caller, now instant) (next *Lease) {
 		}
 	}
 	switch {
-	case g.cause != nil || le.done || len(g.handles) != 1 || g.handles[0] != le:
+	case g.adopted || g.cause != nil || le.done || len(g.handles) != 1 || g.handles[0] != le:
 		return nil // somebody else uses it, or nobody can any more
 	case broken.lateHandOver:
 	case g.handed >= most || now >= instant(g.deadline.Load()):

@@ -55,7 +55,9 @@ type NodeLock struct {
 	Void       error         // why its vote would not count, nil if it would; not nil in quarantine
 	RoundTrip  time.Duration // of the question
 
-	given, counter int64 // fencing counters: that came with the key, and of now
+	value          string  // of the key, as it is there
+	given, counter int64   // fencing counters: that came with the key, and of now
+	keepsTo        instant // at least until then the node keeps the key as it is
 }
 
 var (
@@ -86,28 +88,45 @@ func (l *Locker) Inspect(ctx context.Context, resource string) (Inspection, erro
 	}
 	defer l.calls.leave()
 	l.pool.start()
-	key := l.conf.keyPrefix + resource
-	found, errs := onEach(ctx, l.pool, func(ctx context.Context, lane *lane) (NodeLock, error) {
-		return lane.look(ctx, key)
-	})
-	failed := &QuorumError{Op: "inspect", Resource: resource, Need: in.Quorum, of: len(errs), reasons: []error{ErrNoQuorum}}
-	for i, err := range errs {
-		node := found[i]
-		node.Node, node.Err = l.pool.lanes[i].addr, err
-		in.Nodes = append(in.Nodes, node)
-		if err != nil {
-			failed.Nodes = append(failed.Nodes, &NodeError{Node: node.Node, Op: "look", Err: err})
-		}
-	}
-	in.judge()
+	in = l.pool.inspect(ctx, resource)
 	if in.Verdict != VerdictUnknown {
 		return in, nil
 	}
-	failed.Granted = len(errs) - len(failed.Nodes)
+	failed := in.errorOf("inspect", func(n *NodeLock) error { return n.Err })
+	failed.reasons = []error{ErrNoQuorum}
 	if ctx.Err() != nil {
 		failed.reasons = append(failed.reasons, contextError(ctx))
 	}
 	return in, failed
+}
+
+// inspect has all nodes look.
+func (p *pool) inspect(ctx context.Context, resource string) Inspection {
+	in := Inspection{Resource: resource, Quorum: quorum(len(p.lanes))}
+	key := p.conf.keyPrefix + resource
+	found, errs := onEach(ctx, p, func(ctx context.Context, lane *lane) (NodeLock, error) {
+		return lane.look(ctx, key)
+	})
+	for i, err := range errs {
+		node := found[i]
+		node.Node, node.Err = p.lanes[i].addr, err
+		in.Nodes = append(in.Nodes, node)
+	}
+	in.judge()
+	return in
+}
+
+// errorOf is an error that lists the nodes of which something is wrong. Why it is one is
+// for the caller to say.
+func (in *Inspection) errorOf(op string, wrong func(*NodeLock) error) *QuorumError {
+	e := &QuorumError{Op: op, Resource: in.Resource, Need: in.Quorum, of: len(in.Nodes)}
+	for i := range in.Nodes {
+		if err := wrong(&in.Nodes[i]); err != nil {
+			e.Nodes = append(e.Nodes, &NodeError{Node: in.Nodes[i].Node, Op: "look", Err: err})
+		}
+	}
+	e.Granted = len(in.Nodes) - len(e.Nodes)
+	return e
 }
 
 // look reads the lock's keys on one node.
@@ -147,7 +166,10 @@ func (n *lane) look(ctx context.Context, key string) (found NodeLock, err error)
 		return found, nil
 	}
 	token, given, _ := strings.Cut(held, "|") // another library's value has no counter
-	found.Token, found.TTL, found.given = token, time.Duration(ttl)*time.Millisecond, parseCounter(given)
+	found.Token, found.TTL, found.value, found.given = token, time.Duration(ttl)*time.Millisecond, held, parseCounter(given)
+	if found.keepsTo = never; found.TTL >= 0 {
+		found.keepsTo = sent.add(found.TTL - driftAllowance(found.TTL, n.conf.drift))
+	}
 	return found, nil
 }
 
@@ -197,7 +219,9 @@ func (in *Inspection) judge() {
 		in.Token = most
 	}
 	if in.Verdict == VerdictHeld {
-		in.Fence = in.fenceOf(most)
+		if counter := in.counterOf(most); counter > 0 {
+			in.Fence = firstFence(counter)
+		}
 	}
 }
 
@@ -219,13 +243,13 @@ func verdictOf(quorum, most, holders, unknown, voting int) Verdict {
 	return VerdictFree
 }
 
-// fenceOf is the fencing token of a holder, or 0 if it cannot be told. The lease's counter
+// counterOf is the fencing counter of a holder's lease, or 0 if it cannot be told. That
 // came with the key on one of its nodes, and a quorum counts at least as much; a larger one
 // came with a vote that was too late, and fewer nodes count that much. A node that is not
 // known to have the key as it was granted may count anything, and have given any of them.
 //
 // Source: ALGORITHM section 4.
-func (in *Inspection) fenceOf(token string) int64 {
+func (in *Inspection) counterOf(token string) int64 {
 	var its []NodeLock
 	for _, n := range in.Nodes {
 		if n.Err == nil && n.Token == token && n.given > 0 {
@@ -248,7 +272,7 @@ func (in *Inspection) fenceOf(token string) int64 {
 		case others > 0 && more+others >= in.Quorum, same < in.Quorum && same+others >= in.Quorum:
 			return 0
 		case same >= in.Quorum:
-			return firstFence(candidate.given)
+			return candidate.given
 		}
 	}
 	return 0

@@ -8,8 +8,8 @@ import (
 )
 
 // Lease is one acquisition of a resource: the right to be the only one that works
-// on it, until the validity ends. It comes from [Locker.Lock], [Locker.TryLock] or
-// [Locker.Do]; the zero value is of no use. A Lease is safe for concurrent use.
+// on it, until the validity ends. It comes from [Locker.Lock], [Locker.TryLock],
+// [Locker.Do] or [Locker.Adopt]; the zero value is of no use. A Lease is safe for concurrent use.
 //
 // It is no sync.Locker: taking it can fail, and it ends by itself.
 type Lease struct {
@@ -38,13 +38,14 @@ func (le *Lease) Token() string { return le.grant.id }
 // Fence is the fencing token: a positive number, strictly larger for every later
 // lease of the resource, though not by one each time. A store that keeps
 // the largest number it has seen and refuses smaller ones is safe from a holder
-// that was paused past the end of its lease; nothing else is.
+// that was paused past the end of its lease; nothing else is. It is 0 for a lease that
+// was adopted without it, where the nodes could not tell.
 //
 // Source: ALGORITHM section 4.
 func (le *Lease) Fence() int64 { return le.fence }
 
 // Validity is what is left of the lease by the local clock: nobody else can be granted
-// the resource before that is over. It is not positive after Unlock, or once too many
+// the resource before that is over. It is not positive after Unlock or Detach, or once too many
 // nodes lost the key. The lease's context ends a little before the validity, by a
 // fiftieth of the TTL or 5 ms if that is more, and with it the lease for Extend and
 // Unlock: what is left then is for winding down.
@@ -61,7 +62,7 @@ func (le *Lease) Validity() time.Duration {
 }
 
 // Context ends before the validity does, whatever the reason: context.Cause then
-// matches [ErrLost], or [ErrReleased] after Unlock. It carries the values of the
+// matches [ErrLost], or [ErrReleased] after Unlock, or [ErrDetached]. It carries the values of the
 // context that the lease was acquired with, but neither its cancellation nor its
 // deadline: those were for the waiting.
 //
@@ -86,8 +87,8 @@ func (le *Lease) Context() context.Context {
 // Extend makes one renewal round now, with the TTL of the lease, counted from now.
 // It is also the way to make sure of the lease before a critical step.
 //
-// If the lease is over the error matches [ErrNotHeld], and [ErrLost] or
-// [ErrReleased]; it is never revived. If too few nodes answered the error is a
+// If the lease is over the error matches [ErrNotHeld], and [ErrLost], [ErrReleased]
+// or [ErrDetached]; it is never revived. If too few nodes answered the error is a
 // [*QuorumError] that matches [ErrNoQuorum], and ctx.Err() if that ended the call;
 // the lease then stands as it was, until its validity ends.
 //
@@ -113,8 +114,8 @@ func (le *Lease) Extend(ctx context.Context) error {
 //
 // Whether ctx has ended, or ends, makes no difference: a request that was cancelled
 // must still give back what it locked. Unlock returns within one node timeout in any
-// case. If the lease was over before, the error matches [ErrNotHeld], and [ErrLost] or
-// [ErrReleased] for the reason. If no quorum confirmed, it is a [*QuorumError] that
+// case. If the lease was over before, the error matches [ErrNotHeld], and [ErrLost],
+// [ErrReleased] or [ErrDetached] for the reason. If no quorum confirmed, it is a [*QuorumError] that
 // matches [ErrNoQuorum]: then the key may stay for up to a TTL. After an error, too,
 // the lease is over. A nil ctx alone is refused with [ErrConfig] and ends nothing.
 //

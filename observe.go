@@ -12,13 +12,13 @@ import (
 // own: a slow callback delays the next event and the return of Close, never a
 // lock. They must not call Close. Neither tokens nor credentials are in an event.
 type Observer struct {
-	Acquired     func(Event) // a lease was granted; Elapsed is the time since the call
+	Acquired     func(Event) // a lease was granted, or adopted; Elapsed is the time since the call
 	NotAcquired  func(Event) // an attempt failed, Err says why; Lock may go on trying
 	GaveUp       func(Event) // a Lock or TryLock ended without a lease, Err says why; Elapsed is the time since the call
 	Extended     func(Event) // a renewal or Extend was successful
 	ExtendFailed func(Event) // a renewal or Extend was not; the lease stands until its validity ends
 	Lost         func(Event) // a lease is over without having been released, Err says why; Elapsed is how long it was held
-	Released     func(Event) // a lease was given back, by Unlock or Close; Elapsed is how long it was held
+	Released     func(Event) // a lease was given back, by Unlock or Close, or detached, as Err says; Elapsed is how long it was held
 	NodeAsked    func(Event) // a batch of requests was sent to a node; Elapsed is the time to the answer, Err why there is none
 	NodeDown     func(Event) // a node stopped answering and is probed until it does; Err says why
 	NodeUp       func(Event) // it answers again
@@ -206,10 +206,14 @@ func (e *events) lost(g *grant, err error) {
 	}
 }
 
-func (e *events) released(le *Lease) {
+func (e *events) released(le *Lease) { e.givenBack(le, nil) }
+
+func (e *events) detached(le *Lease) { e.givenBack(le, ErrDetached) }
+
+func (e *events) givenBack(le *Lease, err error) {
 	e.counts.released.Add(1)
 	if call := e.observer.Released; call != nil {
-		e.add(call, Event{Resource: le.Resource(), Fence: le.fence, Elapsed: time.Since(le.since)})
+		e.add(call, Event{Resource: le.Resource(), Fence: le.fence, Elapsed: time.Since(le.since), Err: err})
 	}
 }
 

@@ -103,7 +103,7 @@ func (l *Locker) TryLock(ctx context.Context, resource string, opts ...LockOptio
 // that of the lock. It waits for the resource as [Locker.Lock] does; if that fails fn
 // is not called. The context of fn ends with ctx or with the lease, whichever is
 // first, and carries the values of ctx. The lease is unlocked when fn returns or
-// panics, whatever has become of ctx. If the lease was lost before fn returned, the
+// panics, whatever has become of ctx, unless fn has detached it. If the lease was lost before fn returned, the
 // error matches [ErrLost], even if fn did not notice.
 func (l *Locker) Do(ctx context.Context, resource string, fn func(ctx context.Context, lease *Lease) error, opts ...LockOption) (err error) {
 	if fn == nil {
@@ -114,7 +114,7 @@ func (l *Locker) Do(ctx context.Context, resource string, fn func(ctx context.Co
 		return err
 	}
 	defer func() {
-		if unlockErr := lease.Unlock(ctx); unlockErr != nil {
+		if unlockErr := lease.Unlock(ctx); unlockErr != nil && !errors.Is(unlockErr, ErrDetached) {
 			err = errors.Join(err, unlockErr)
 		}
 	}()
@@ -288,12 +288,12 @@ func (l *Locker) gaveUp(c *caller, reason error) error {
 	return fmt.Errorf("redlock: lock %q: %w: %w", c.line.resource, ErrNotAcquired, reason)
 }
 
-// grantLease makes the handle of an attempt that was successful. It was made by the head
-// of a line, or by nobody who stands in one.
+// grantLease makes the handle of an attempt that was successful, or of a lease that was
+// adopted. It was made by the head of a line, or by nobody who stands in one.
 func (l *Locker) grantLease(ctx context.Context, g *grant, head *caller, began time.Time) *Lease {
 	le := &g.first
-	*le = Lease{grant: g, locker: l, fence: firstFence(g.target), parent: ctx, since: time.Now()}
 	g.mu.Lock()
+	*le = Lease{grant: g, locker: l, fence: g.presentFenceLocked(), turn: g.handed, parent: ctx, since: time.Now()}
 	g.handles = append(g.handles, le)
 	g.took = l.pool.now().sub(g.start)
 	g.renewAt = g.nextRenewal(g.start)

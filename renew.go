@@ -28,19 +28,24 @@ type round struct {
 func (g *grant) startRoundLocked(now instant) *round {
 	r := &round{start: now, answered: make([]bool, len(g.places))}
 	reqs := make([]request, len(g.places))
-	for i, lane := range g.pool.lanes {
-		reqs[i] = request{
-			op: opExtend, node: i, grant: g, round: r,
-			counter: g.places[i].counter, target: g.target, end: now.add(g.timeout()),
-		}
-		g.noteLocked(i, opExtend, errUndecided)
-		if err := lane.send(&reqs[i]); err != nil {
-			r.out++
-			r.answered[i] = true
-			g.noteLocked(i, opExtend, err)
-		}
+	for i := range reqs {
+		g.extendOnLocked(r, &reqs[i], i, now)
 	}
 	return r
+}
+
+// extendOnLocked sends the extend of a round to one node.
+func (g *grant) extendOnLocked(r *round, req *request, node int, now instant) {
+	*req = request{
+		op: opExtend, node: node, grant: g, round: r,
+		counter: g.places[node].counter, target: g.target, end: now.add(g.timeout()),
+	}
+	g.noteLocked(node, opExtend, errUndecided)
+	if err := g.pool.lanes[node].send(req); err != nil {
+		r.out++
+		r.answered[node] = true
+		g.noteLocked(node, opExtend, err)
+	}
 }
 
 // extendedLocked takes a node's answer to an extend. What it returns is to be
@@ -86,9 +91,21 @@ func (g *grant) extendedLocked(r *request, rep reply) (after []func()) {
 		}
 	}
 	if !exclusive(len(g.places), held) {
+		rd.concludeLocked(impossible)
 		return g.endLocked(errLostQuorum, g.pool.now())
 	}
 	return g.judgeRoundLocked(rd)
+}
+
+// concludeLocked has whoever waits for the round hear of its end.
+func (rd *round) concludeLocked(v verdict) {
+	if rd.verdict != undecided {
+		return
+	}
+	rd.verdict = v
+	if rd.done != nil {
+		close(rd.done)
+	}
 }
 
 // forgotLocked takes the evidence that a node lost the key, if the node should still have
@@ -98,8 +115,13 @@ func (g *grant) extendedLocked(r *request, rep reply) (after []func()) {
 // Source: ALGORITHM section 6, "Counted", and section 8, last row of the table.
 func (g *grant) forgotLocked(node int, rep reply) {
 	lane := g.pool.lanes[node]
-	if g.cause != nil || g.pool.now() >= g.places[node].keepsTo || lane.view.suspect || g.pool.watch.open.Load() {
-		return // or it is not clear what time it is
+	switch {
+	case g.cause != nil || g.pool.now() >= g.places[node].keepsTo:
+		return
+	case g.adopted: // who else has the lease may have released it
+		return
+	case lane.view.suspect || g.pool.watch.open.Load():
+		return // it is not clear what time it is
 	}
 	g.pool.events.nodeForgot(g, lane.addr)
 	if rep.code == codeFilled {
@@ -120,18 +142,15 @@ func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
 	case v == undecided:
 		return nil
 	case v == reached && (now < instant(g.deadline.Load()) || broken.lateExtension):
-		rd.verdict = reached
+		rd.concludeLocked(reached)
 		g.setDeadlineLocked(rd.start)
 		g.renewAt = g.nextRenewal(rd.start)
 		g.renewals++
 		g.pool.events.extended(g)
 	default:
-		rd.verdict = impossible
+		rd.concludeLocked(impossible)
 		g.renewAt = now.add(g.roundDelay(now))
 		g.pool.events.extendFailed(g, g.roundErrorLocked(rd))
-	}
-	if rd.done != nil {
-		close(rd.done)
 	}
 	return []func(){func() { g.pool.keeper.update(g) }}
 }
@@ -271,12 +290,14 @@ func (g *grant) stoodSinceLocked() time.Duration {
 // Source: ALGORITHM section 5 ("D := 0 before anything is sent") and section 7.
 func (g *grant) endLocked(cause error, now instant) (after []func()) {
 	g.cause = cause
-	g.abandoned.Store(true) // a renewal that is still queued would set keys again
+	if cause != ErrDetached {
+		g.abandoned.Store(true) // a renewal that is still queued would set keys again
+	}
 	expired := errors.Is(cause, ErrExpired) || cause == errLostMaxHold
 	if !expired && now < instant(g.deadline.Load()) {
 		g.deadline.Store(int64(now)) // an expired lease keeps its last moments for winding down
 	}
-	if errors.Is(cause, ErrLost) {
+	if errors.Is(cause, ErrLost) && len(g.handles) > 0 { // as there are none while it is being adopted
 		g.pool.events.lost(g, cause)
 		after = append(after, func() { g.pool.turns.freed(g) })
 	}

@@ -67,7 +67,7 @@ type Counts struct {
 	Extended     uint64 // renewals and calls of Extend that were successful
 	ExtendFailed uint64 // that were not
 	Lost         uint64 // leases that ended without having been released
-	Released     uint64 // by Unlock or Close, or handed over
+	Released     uint64 // by Unlock or Close, handed over or detached
 	NodeDown     uint64
 	NodeForgot   uint64
 	Quarantined  uint64

@@ -1,0 +1,185 @@
+package redlock_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/d0720281/redlock"
+)
+
+// handOn is a lease that was detached, on all of three nodes.
+func handOn(b *bubble, opts ...redlock.LockOption) *redlock.Lease {
+	b.t.Helper()
+	le := b.lock(b.warmLocker(), moved, opts...)
+	if err := le.Detach(); err != nil {
+		b.t.Fatalf("Detach: got %v, want no error", err)
+	}
+	return le
+}
+
+// betweenTheRounds has something done when all nodes have been looked at by an Adopt that
+// begins now, and before they are asked to extend.
+func betweenTheRounds(b *bubble, do func()) {
+	const there = 50 * time.Millisecond
+	for _, n := range b.nodes { // or the script would take another round trip
+		n.latency(0, 0)
+	}
+	if _, err := b.locker().Inspect(b.t.Context(), moved); err != nil {
+		b.t.Fatalf("Inspect: got %v, want no error", err)
+	}
+	b.all(func(n *bubbleNode) { n.latency(there, 0) })
+	go func() {
+		time.Sleep(2*there + there/2) // for the marker and the key
+		do()
+	}()
+}
+
+// Nothing is renewed or released after Detach: the keys end with their TTL, and with
+// them the lock.
+func TestDetachedLeaseEndsByItself(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		began := time.Now()
+		le := handOn(b)
+		time.Sleep(9900 * time.Millisecond)
+		b.wantHolding(moved, 0, 1, 2)
+		for i, n := range b.nodes {
+			if e, r := n.seen("extend", moved), n.seen("release", moved); e+r > 0 {
+				t.Errorf("node %d: got %d extends and %d releases, want none", i, e, r)
+			}
+		}
+		next, err := b.locker().Lock(t.Context(), moved)
+		if err != nil {
+			t.Fatalf("Lock: got %v, want a lease", err)
+		}
+		if took := time.Since(began); took < 10*time.Second || took > 11500*time.Millisecond {
+			t.Errorf("got the next lease after %v, want it when the TTL of 10s is over", took)
+		}
+		if next.Fence() <= le.Fence() {
+			t.Errorf("got fence %d after %d, want a larger one", next.Fence(), le.Fence())
+		}
+	})
+}
+
+// The validity counts from before the round that extended the keys.
+func TestAdoptedValidity(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		le := handOn(b)
+		l := b.warmLocker()
+		time.Sleep(5 * time.Second)
+		b.all(func(n *bubbleNode) { n.latency(20*time.Millisecond, 30*time.Millisecond) })
+		time.Sleep(time.Second)
+		began := time.Now()
+		next, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence(), redlock.WithoutRenewal())
+		if err != nil {
+			t.Fatalf("Adopt: got %v, want a lease", err)
+		}
+		rounds := time.Since(began) / (50 * time.Millisecond) // the look may take several
+		if rounds < 2 || time.Since(began)%(50*time.Millisecond) != 0 {
+			t.Errorf("got it after %v, want some round trips", time.Since(began))
+		}
+		if got, want := next.Validity(), 10*time.Second-102*time.Millisecond-50*time.Millisecond; got != want {
+			t.Errorf("got a validity of %v, want %v", got, want)
+		}
+		wantDone(t, next.Context(), []error{redlock.ErrLost, redlock.ErrExpired})
+	})
+}
+
+// A round that is through only when a quorum of the keys may have expired revives nothing.
+func TestAdoptTooLate(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		le := handOn(b, redlock.WithTTL(time.Second))
+		l := b.warmLocker()
+		if _, err := l.Inspect(t.Context(), moved); err != nil {
+			t.Fatalf("Inspect: got %v, want no error", err)
+		}
+		b.all(func(n *bubbleNode) { n.latency(time.Millisecond, 40*time.Millisecond) })
+		time.Sleep(880 * time.Millisecond) // the look is back before the end, the round is there but not back
+		_, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence())
+		wantMatch(t, "Adopt", err, []error{redlock.ErrNoQuorum})
+		if n := b.nodes[0].seen("extend", moved); n != 1 {
+			t.Errorf("got %d extends, want the one that was too late", n)
+		}
+	})
+}
+
+// An adoption that fails gives the key to no node that lacked it; one that succeeds does.
+func TestAdoptFillsAfterwards(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		le := handOn(b)
+		l := b.warmLocker()
+		b.nodes[2].put("redlock:"+moved, "", 0)
+		betweenTheRounds(b, func() { b.nodes[1].hang() })
+		_, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence())
+		wantMatch(t, "Adopt", err, []error{redlock.ErrNoQuorum}, redlock.ErrNotHeld)
+		if n := b.nodes[0].seen("extend", moved); n != 1 {
+			t.Errorf("got %d extends, want the one of the second round", n)
+		}
+		b.nodes[1].resume()
+		time.Sleep(time.Second)
+		b.wantHolding(moved, 0, 1)
+		betweenTheRounds(b, func() { b.nodes[1].hang() })
+		ctx, cancel := context.WithTimeout(t.Context(), 160*time.Millisecond)
+		defer cancel()
+		_, err = l.Adopt(ctx, moved, le.Token(), le.Fence())
+		wantMatch(t, "Adopt", err, []error{redlock.ErrNoQuorum, context.DeadlineExceeded}, redlock.ErrNotHeld)
+		b.nodes[1].resume()
+		time.Sleep(time.Second)
+		b.wantHolding(moved, 0, 1)
+		if _, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence()); err != nil {
+			t.Fatalf("Adopt: got %v, want a lease", err)
+		}
+		time.Sleep(60 * time.Millisecond)
+		b.wantHolding(moved, 0, 1, 2)
+	})
+}
+
+// A node that another takes between the two rounds is no ground to stand on.
+func TestAdoptWhatIsTakenMeanwhile(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		le := handOn(b)
+		l := b.warmLocker()
+		betweenTheRounds(b, func() {
+			for _, n := range b.nodes[:2] {
+				n.put("redlock:"+moved, "another|6400", time.Minute)
+			}
+		})
+		_, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence())
+		wantMatch(t, "Adopt", err, []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrQuorumLost})
+	})
+}
+
+// A lease that is adopted while its process goes on with it is shared: both renew it,
+// nobody else gets it, and an unlock by one of them is noticed by the other in time.
+func TestAdoptWhileItIsRenewed(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		le := b.lock(b.warmLocker(), moved)
+		next, err := b.warmLocker().Adopt(t.Context(), moved, le.Token(), 0)
+		if err != nil {
+			t.Fatalf("Adopt: got %v, want a lease", err)
+		}
+		other := b.warmLocker()
+		for range 6 {
+			time.Sleep(5 * time.Second)
+			_, err := other.TryLock(t.Context(), moved)
+			wantMatch(t, "TryLock", err, []error{redlock.ErrTaken})
+			if le.Validity() <= 0 || next.Validity() <= 0 {
+				t.Fatalf("got validities of %v and %v, want both", le.Validity(), next.Validity())
+			}
+		}
+		if err := le.Detach(); err != nil {
+			t.Errorf("Detach: got %v, want no error", err)
+		}
+		time.Sleep(30 * time.Second)
+		if next.Validity() <= 0 {
+			t.Error("got an adopted lease that ended with the first, want it to go on")
+		}
+		synctest.Wait()
+		b.unlock(next)
+		if got := b.holding(moved); !slices.Equal(got, nil) {
+			t.Errorf("got the key on %v, want it nowhere", got)
+		}
+	})
+}
