@@ -116,7 +116,7 @@ var (
 // the sentinels that apply, the error of the context if that ended the call, and
 // whatever its node errors match.
 type QuorumError struct {
-	Op       string       // "lock", "extend", "unlock", "adopt" or "inspect"; "bootstrap" or "check"
+	Op       string       // "lock", "extend", "unlock", "adopt", "break" or "inspect"; "bootstrap" or "check"
 	Resource string       // as given by the caller; "" for the last two
 	Granted  int          // nodes that said yes
 	Need     int          // nodes that had to: N/2+1
@@ -186,7 +186,7 @@ func (e *QuorumError) because(reason error) *QuorumError {
 // NodeError is what one node answered, or that it did not.
 type NodeError struct {
 	Node string // address, without credentials
-	Op   string // "acquire", "raise", "extend" or "release"; "look" or "vouch"; "check"
+	Op   string // "acquire", "raise", "extend" or "release"; "look", "vouch" or "break"; "check"
 	Err  error
 
 	Quarantine time.Duration // how long the node has no vote yet, where that is the reason

@@ -314,6 +314,35 @@ func ExampleLease_Detach() {
 	// Output: true redlock: lease detached
 }
 
+// Break ends a lock that its holder does not let go.
+func ExampleLocker_Break() {
+	addrs, stop := exampleMasters()
+	defer stop()
+	locker, err := redlock.New(addrs, redlock.WithTTL(2*time.Second))
+	if err != nil {
+		log.Panic(err)
+	}
+	defer locker.Close()
+
+	ctx := context.Background()
+	stuck, err := locker.Lock(ctx, "report") // and renews it
+	if err != nil {
+		log.Panic(err)
+	}
+	was, err := locker.Break(ctx, "report")
+	if err != nil {
+		log.Panic(err) // too few masters answered, and the holder may go on
+	}
+	fmt.Println("it was the one that hangs:", was.Token == stuck.Token(), was.Fence == stuck.Fence())
+	fmt.Println("free within its TTL:", was.FreeIn() <= 2*time.Second)
+	<-stuck.Context().Done() // at the next renewal
+	fmt.Println(context.Cause(stuck.Context()))
+	// Output:
+	// it was the one that hangs: true true
+	// free within its TTL: true
+	// redlock: lease lost: redlock: key gone from too many nodes
+}
+
 // exampleMasters starts three masters that have their votes.
 func exampleMasters(opts ...redlock.Option) (addrs []string, stop func()) {
 	addrs, stop = newMasters()

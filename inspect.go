@@ -54,6 +54,7 @@ type NodeLock struct {
 	Quarantine time.Duration // how long the node has no vote yet
 	Void       error         // why its vote would not count, nil if it would; not nil in quarantine
 	RoundTrip  time.Duration // of the question
+	Broken     bool          // by [Locker.Break]: the key that the TTL is about is nobody's
 
 	value          string  // of the key, as it is there
 	given, counter int64   // fencing counters: that came with the key, and of now

@@ -1,0 +1,256 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+const stuck = "stuck"
+
+// A holder that renews its lease loses it before anybody else has it, no node is taken
+// for one that lost data, and those who wait get their turns.
+func TestBreakALiveHolder(t *testing.T) {
+	c := start(t, 3)
+	var blamed atomic.Int32
+	watch := redlock.WithObserver(redlock.Observer{
+		NodeForgot:  func(redlock.Event) { blamed.Add(1) },
+		Quarantined: func(redlock.Event) { blamed.Add(1) },
+	})
+	holder := open(t, c.addrs, watch)
+	le := lock(t, holder, stuck, redlock.WithTTL(3*time.Second))
+	redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:"+stuck) == 3 }, "all nodes have the key")
+	next := make(chan *redlock.Lease)
+	for range 2 {
+		go func() {
+			mine, err := open(t, c.addrs, watch).Lock(t.Context(), stuck)
+			if err != nil {
+				t.Error(err)
+			}
+			if le.Context().Err() == nil || le.Validity() > 0 {
+				t.Error("got a lease while the one that was broken is valid")
+			}
+			next <- mine
+		}()
+	}
+	time.Sleep(50 * time.Millisecond) // for both to wait
+	in, err := open(t, c.addrs).Break(t.Context(), stuck)
+	must(t, err)
+	wantVerdict(t, in, nil, redlock.VerdictHeld)
+	if in.Token != le.Token() || in.Fence != le.Fence() || in.Resource != stuck {
+		t.Errorf("got %+v, want the lease %s, %d", in, le.Token(), le.Fence())
+	}
+	for _, n := range in.Nodes {
+		if !n.Broken || n.Token != le.Token() || n.TTL <= 0 || n.TTL > 3*time.Second {
+			t.Errorf("got %+v, want a key of the holder that was broken", n)
+		}
+	}
+	if in.FreeIn() <= time.Second || in.FreeIn() > 3*time.Second {
+		t.Errorf("got it free in %v, want what was left of 3s", in.FreeIn())
+	}
+	for _, v := range c.holders("redlock:" + stuck) {
+		if v == "" || strings.HasPrefix(v, le.Token()) || !strings.HasSuffix(v, "|0") {
+			t.Errorf("got %q on a node, want nobody's key", v)
+		}
+	}
+	free := time.Now().Add(in.FreeIn())
+	select {
+	case <-le.Context().Done():
+	case <-time.After(5 * time.Second):
+		t.Fatal("got a holder that goes on, want it to have lost the lease")
+	}
+	if err := context.Cause(le.Context()); !errors.Is(err, redlock.ErrQuorumLost) {
+		t.Errorf("got %v, want %v", err, redlock.ErrQuorumLost)
+	}
+	if err := le.Unlock(t.Context()); !errors.Is(err, redlock.ErrNotHeld) {
+		t.Errorf("got %v, want %v", err, redlock.ErrNotHeld)
+	}
+	for range 2 {
+		mine := <-next
+		if mine == nil {
+			t.FailNow()
+		}
+		if mine.Fence() <= le.Fence() {
+			t.Errorf("got fence %d after %d, want a larger one", mine.Fence(), le.Fence())
+		}
+		must(t, mine.Unlock(t.Context()))
+	}
+	if late := time.Since(free); late > 5*time.Second {
+		t.Errorf("the queue went on %v after the lock was free", late)
+	}
+	must(t, holder.Close())
+	if n := blamed.Load(); n != 0 {
+		t.Errorf("got %d nodes blamed for lost keys, want none", n)
+	}
+}
+
+func TestBreakWithNodesDown(t *testing.T) {
+	c := start(t, 3)
+	l := open(t, c.addrs)
+	le := lock(t, open(t, c.addrs), stuck)
+	redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:"+stuck) == 3 }, "all nodes have the key")
+	must(t, c.procs[0].Kill())
+	in, err := l.Break(t.Context(), stuck)
+	must(t, err)
+	if in.Nodes[0].Broken || in.Nodes[0].Err == nil || !in.Nodes[1].Broken || !in.Nodes[2].Broken {
+		t.Errorf("got %+v, want the last two broken", in.Nodes)
+	}
+	if err := le.Extend(t.Context()); err == nil {
+		t.Error("got a lease that was extended, want it to be over")
+	}
+	select { // the other of the two has answered
+	case <-le.Context().Done():
+	case <-time.After(5 * time.Second):
+		t.Fatal("got a holder that goes on, want it to have lost the lease")
+	}
+	if err := context.Cause(le.Context()); !errors.Is(err, redlock.ErrQuorumLost) {
+		t.Errorf("got %v, want %v", err, redlock.ErrQuorumLost)
+	}
+	must(t, c.procs[1].Kill())
+	in, err = l.Break(t.Context(), stuck)
+	wantMatch(t, "Break", err, []error{redlock.ErrNoQuorum}, redlock.ErrNotHeld)
+	var failed *redlock.QuorumError
+	if !errors.As(err, &failed) || failed.Op != "break" || failed.Granted != 1 || failed.Need != 2 || len(failed.Nodes) != 2 {
+		t.Errorf("got %#v, want two nodes that did not answer", err)
+	}
+	if !in.Nodes[2].Broken {
+		t.Errorf("got %+v, want the last broken", in.Nodes)
+	}
+}
+
+// What no Locker does: nobody's lock, one for ever, another library's, one that is no lock.
+func TestBreakOddKeys(t *testing.T) {
+	c := start(t, 3)
+	l := open(t, c.addrs)
+	const key = "redlock:" + stuck
+	in, err := l.Break(t.Context(), stuck)
+	wantVerdict(t, in, err, redlock.VerdictFree)
+	if n := c.count(key); n != 0 || in.FreeIn() != 0 {
+		t.Errorf("got keys on %d nodes of a lock that is free in %v, want it left alone", n, in.FreeIn())
+	}
+
+	must(t, c.nodes[0].Set(t.Context(), key, "redsync", 0).Err())
+	must(t, c.nodes[1].Set(t.Context(), key, "redsync", time.Minute).Err())
+	must(t, c.nodes[2].HSet(t.Context(), key, "a", "b").Err())
+	if in, err = l.Inspect(t.Context(), stuck); err != nil || in.FreeIn() >= 0 {
+		t.Errorf("got it free in %v, %v; want never", in.FreeIn(), err)
+	}
+	in, err = l.Break(t.Context(), stuck)
+	wantVerdict(t, in, err, redlock.VerdictHeld)
+	if n := in.Nodes[0]; !n.Broken || n.TTL != redlock.DefaultMaxTTL {
+		t.Errorf("got %+v, want the largest TTL for what was there for ever", n)
+	}
+	if n := in.Nodes[1]; !n.Broken || n.TTL <= 50*time.Second || in.FreeIn() != n.TTL {
+		t.Errorf("got %+v, want what was left", n)
+	}
+	if n := in.Nodes[2]; n.Broken || !errors.Is(n.Err, redlock.ErrWrongType) || c.nodes[2].HGet(t.Context(), key, "a").Val() != "b" {
+		t.Errorf("got %+v, want it untouched", n)
+	}
+	for i, want := range []time.Duration{redlock.DefaultMaxTTL, time.Minute} {
+		if left := c.nodes[i].PTTL(t.Context(), key).Val(); left <= want-5*time.Second || left > want {
+			t.Errorf("got a key that lives for %v, want up to %v", left, want)
+		}
+	}
+
+	for i, v := range []string{"a|1000", "", ""} { // left over: nobody has it
+		must(t, c.nodes[i].Del(t.Context(), key).Err())
+		if v != "" {
+			must(t, c.nodes[i].Set(t.Context(), key, v, 0).Err())
+		}
+	}
+	in, err = l.Break(t.Context(), stuck)
+	wantVerdict(t, in, err, redlock.VerdictMinority)
+	if !in.Nodes[0].Broken || in.FreeIn() != redlock.DefaultMaxTTL {
+		t.Errorf("got %+v, want an end to what was left over", in.Nodes[0])
+	}
+}
+
+// Who may lock may break and adopt, and it takes no right more.
+func TestBreakAndAdoptWithTheACLLine(t *testing.T) {
+	n := redistest.Masters(t, 1)[0]
+	c := aclCluster{addrs: []string{n.Addr()}, admins: []*redis.Client{aclAdmin(t, n)}}
+	c.setUser(t, strings.Fields(aclLine)[3:])
+	l := open(t, []string{"redis://redlock:secret@" + n.Addr()})
+	must(t, l.Bootstrap(t.Context()))
+	le := lock(t, l, stuck)
+	must(t, le.Detach())
+	le, err := l.Adopt(t.Context(), stuck, le.Token(), 0)
+	must(t, err)
+	if in, err := l.Break(t.Context(), stuck); err != nil || !in.Nodes[0].Broken {
+		t.Errorf("got %+v, %v; want it broken", in, err)
+	}
+	if err := le.Extend(t.Context()); !errors.Is(err, redlock.ErrLost) {
+		t.Errorf("got %v, want %v", err, redlock.ErrLost)
+	}
+}
+
+func TestBreakWithBadArguments(t *testing.T) {
+	l := open(t, []string{"127.0.0.1:1"})
+	var none context.Context
+	for _, err := range []error{errorOf(l.Break(none, stuck)), errorOf(l.Break(t.Context(), "")), errorOf(l.Break(t.Context(), "x~fence"))} {
+		if !errors.Is(err, redlock.ErrConfig) {
+			t.Errorf("got %v, want %v", err, redlock.ErrConfig)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := l.Break(ctx, stuck); !errors.Is(err, redlock.ErrNoQuorum) {
+		t.Errorf("got %v, want %v", err, redlock.ErrNoQuorum)
+	}
+	must(t, l.Close())
+	if _, err := l.Break(t.Context(), stuck); !errors.Is(err, redlock.ErrClosed) {
+		t.Errorf("got %v, want %v", err, redlock.ErrClosed)
+	}
+}
+
+func errorOf[T any](_ T, err error) error { return err }
+
+// In virtual time: the keys live for just as long as they would have, the holder ends at
+// its next renewal, and the next one begins when they have expired.
+func TestBreakKeepsTheTime(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		le := b.lock(b.warmLocker(), stuck, redlock.WithoutRenewal()) // which never looks
+		began := time.Now()
+		time.Sleep(4 * time.Second)
+		in, err := b.locker().Break(t.Context(), stuck)
+		if err != nil || in.FreeIn() != 6*time.Second {
+			t.Errorf("got it free in %v, %v; want 6s", in.FreeIn(), err)
+		}
+		if next, err := b.locker().Lock(t.Context(), stuck); err != nil || time.Since(began) < 10*time.Second {
+			t.Errorf("got %v, %v after %v; want a lease after the 10s of the one before", next, err, time.Since(began))
+		}
+		wantDone(t, le.Context(), []error{redlock.ErrExpired})
+		if v := le.Validity(); v > 0 {
+			t.Errorf("got a validity of %v beside the next holder", v)
+		}
+	})
+}
+
+// What has changed since it was looked at is left alone: it is not what was to be broken.
+func TestBreakLeavesTheNextHolderAlone(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		b.lock(b.warmLocker(), moved)
+		l := b.warmLocker()
+		b.warm(l)
+		betweenTheRounds(b, func() {
+			b.nodes[0].put("redlock:"+moved, "", 0)
+			b.nodes[1].put("redlock:"+moved, "another|6400", time.Minute)
+		})
+		in, err := l.Break(t.Context(), moved)
+		wantMatch(t, "Break", err, []error{redlock.ErrNoQuorum})
+		if in.Nodes[0].Broken || in.Nodes[1].Broken || !in.Nodes[2].Broken {
+			t.Errorf("got %+v, want the last broken", in.Nodes)
+		}
+		if b.nodes[0].value(moved) != "" || b.nodes[1].value(moved) != "another|6400" {
+			t.Errorf("got %q and %q, want what was there", b.nodes[0].value(moved), b.nodes[1].value(moved))
+		}
+	})
+}
