@@ -1,0 +1,207 @@
+package redlockprom
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/d0720281/redlock"
+)
+
+// Metrics counts and times what Lockers do. It is made by [New], safe for concurrent use,
+// and a [prometheus.Collector]. One can serve several Lockers, whose numbers are added up;
+// to tell them apart give each its own, registered with a label by
+// [prometheus.WrapRegistererWith].
+type Metrics struct {
+	attempts, renewals, losses      *prometheus.CounterVec
+	wait, validity                  *prometheus.HistogramVec
+	hold                            prometheus.Histogram
+	handovers, standstills, dropped prometheus.Counter
+	leases                          prometheus.Gauge
+
+	latency                                 *prometheus.HistogramVec
+	up                                      *prometheus.GaugeVec
+	failures, forgets, clockSteps, warnings *prometheus.CounterVec
+
+	quarantine *prometheus.Desc
+	mu         sync.Mutex
+	votesAt    map[string]time.Time // guarded by mu; by node, when it votes again
+}
+
+// Outcomes that are no reason for a failure.
+const (
+	granted  = "granted"
+	renewed  = "renewed"
+	answered = "answered"
+)
+
+// Buckets in seconds: each bound is about two and a half times the one before.
+var (
+	latencyBuckets  = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}
+	waitBuckets     = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+	holdBuckets     = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200}
+	validityBuckets = []float64{.025, .05, .1, .25, .5, 1, 2.5, 5, 7.5, 10, 30, 60, 300, 1800, 7200}
+)
+
+// New makes metrics that nothing has been told yet.
+func New() *Metrics {
+	m := &Metrics{
+		attempts:    counters("attempts_total", "Attempts to be granted a lease by the masters.", "outcome"),
+		renewals:    counters("renewals_total", "Rounds of renewal, by the library or by Extend.", "outcome"),
+		losses:      counters("losses_total", "Leases that ended without having been released.", "cause"),
+		wait:        histograms("wait_seconds", "Time from the call of Lock or TryLock to its end.", waitBuckets, "outcome"),
+		validity:    histograms("validity_seconds", "Validity left of a lease.", validityBuckets, "at"),
+		hold:        prometheus.NewHistogram(prometheus.HistogramOpts{Name: prefix + "hold_seconds", Help: "How long leases were held.", Buckets: holdBuckets}),
+		handovers:   counter("handovers_total", "Leases handed over by another caller of the process."),
+		standstills: counter("clock_standstill_seconds_total", "Time for which the local clock stood still."),
+		dropped:     counter("events_dropped_total", "Events that are missing from these metrics."),
+		leases:      prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "leases", Help: "Leases that are held."}),
+		latency:     histograms("node_latency_seconds", "Time of one exchange with a master.", latencyBuckets, "node", "outcome"),
+		up:          prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "node_up", Help: "Whether a master answers."}, []string{"node"}),
+		failures:    counters("node_failures_total", "How often a master stopped answering.", "node", "reason"),
+		forgets:     counters("node_forgets_total", "Keys of leases that a master had lost.", "node"),
+		clockSteps:  counters("node_clock_steps_total", "Steps of a master's clock.", "node"),
+		warnings:    counters("node_warnings_total", "Warnings about a master.", "node"),
+		quarantine:  prometheus.NewDesc(prefix+"node_quarantine_seconds", "For how long yet a master has no vote.", []string{"node"}, nil),
+		votesAt:     make(map[string]time.Time),
+	}
+	// What an alert is about has to be 0 before it first happens.
+	for _, outcome := range []string{granted, "taken", "split_vote", "no_quorum", "quarantine"} {
+		m.attempts.WithLabelValues(outcome)
+		m.wait.WithLabelValues(outcome)
+	}
+	for _, outcome := range []string{renewed, "no_quorum"} {
+		m.renewals.WithLabelValues(outcome)
+	}
+	for _, cause := range []error{redlock.ErrExpired, redlock.ErrSuspended, redlock.ErrQuorumLost, redlock.ErrMaxHold} {
+		m.losses.WithLabelValues(redlock.Reason(cause))
+	}
+	return m
+}
+
+const prefix = "redlock_"
+
+func counter(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + name, Help: help})
+}
+
+func counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, labels)
+}
+
+func histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets}, labels)
+}
+
+// Observer is what keeps the metrics, for [redlock.WithObserver]. Another observer can be
+// given beside it.
+func (m *Metrics) Observer() redlock.Observer {
+	return redlock.Observer{
+		Acquired:     m.acquired,
+		NotAcquired:  func(e redlock.Event) { m.attempts.WithLabelValues(redlock.Reason(e.Err)).Inc() },
+		GaveUp:       func(e redlock.Event) { m.wait.WithLabelValues(redlock.Reason(e.Err)).Observe(e.Elapsed.Seconds()) },
+		Extended:     func(e redlock.Event) { m.renewal(renewed, "renewal", e) },
+		ExtendFailed: func(e redlock.Event) { m.renewal(redlock.Reason(e.Err), "failure", e) },
+		Lost:         m.lost,
+		Released:     m.ended,
+		NodeAsked:    m.asked,
+		NodeDown:     m.down,
+		NodeUp:       func(e redlock.Event) { m.seen(e.Node).Set(1) },
+		NodeForgot:   func(e redlock.Event) { m.forgets.WithLabelValues(e.Node).Inc() },
+		Quarantined:  m.quarantined,
+		ClockStepped: func(e redlock.Event) { m.clockSteps.WithLabelValues(e.Node).Inc() },
+		StoodStill:   func(e redlock.Event) { m.standstills.Add(e.Elapsed.Seconds()) },
+		Warning:      func(e redlock.Event) { m.warnings.WithLabelValues(e.Node).Inc() },
+		Dropped:      func(n int) { m.dropped.Add(float64(n)) },
+	}
+}
+
+func (m *Metrics) acquired(e redlock.Event) {
+	if e.HandedOver {
+		m.handovers.Inc()
+	} else {
+		m.attempts.WithLabelValues(granted).Inc()
+	}
+	m.wait.WithLabelValues(granted).Observe(e.Elapsed.Seconds())
+	m.validity.WithLabelValues("grant").Observe(e.Validity.Seconds())
+	m.leases.Inc()
+}
+
+func (m *Metrics) renewal(outcome, at string, e redlock.Event) {
+	m.renewals.WithLabelValues(outcome).Inc()
+	m.validity.WithLabelValues(at).Observe(max(e.Validity, 0).Seconds())
+}
+
+func (m *Metrics) lost(e redlock.Event) {
+	m.losses.WithLabelValues(redlock.Reason(e.Err)).Inc()
+	m.ended(e)
+}
+
+func (m *Metrics) ended(e redlock.Event) {
+	m.hold.Observe(e.Elapsed.Seconds())
+	m.leases.Dec()
+}
+
+func (m *Metrics) asked(e redlock.Event) {
+	outcome := answered
+	if e.Err != nil {
+		outcome = redlock.Reason(e.Err)
+	} else {
+		m.seen(e.Node).Set(1)
+	}
+	m.latency.WithLabelValues(e.Node, outcome).Observe(e.Elapsed.Seconds())
+}
+
+func (m *Metrics) down(e redlock.Event) {
+	m.seen(e.Node).Set(0)
+	m.failures.WithLabelValues(e.Node, redlock.Reason(e.Err)).Inc()
+}
+
+func (m *Metrics) quarantined(e redlock.Event) {
+	m.seen(e.Node)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.votesAt[e.Node] = e.Time.Add(e.Elapsed)
+}
+
+// seen has a node in all metrics about nodes, and is the one for its state.
+func (m *Metrics) seen(node string) prometheus.Gauge {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, known := m.votesAt[node]; !known {
+		m.votesAt[node] = time.Time{}
+		m.forgets.WithLabelValues(node)
+		m.clockSteps.WithLabelValues(node)
+		m.warnings.WithLabelValues(node)
+	}
+	return m.up.WithLabelValues(node)
+}
+
+func (m *Metrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{
+		m.attempts, m.renewals, m.losses, m.wait, m.validity, m.hold, m.handovers, m.standstills, m.dropped, m.leases,
+		m.latency, m.up, m.failures, m.forgets, m.clockSteps, m.warnings,
+	}
+}
+
+// Describe implements [prometheus.Collector].
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range m.collectors() {
+		c.Describe(ch)
+	}
+	ch <- m.quarantine
+}
+
+// Collect implements [prometheus.Collector].
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range m.collectors() {
+		c.Collect(ch)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for node, at := range m.votesAt {
+		left := max(time.Until(at), 0)
+		ch <- prometheus.MustNewConstMetric(m.quarantine, prometheus.GaugeValue, left.Seconds(), node)
+	}
+}

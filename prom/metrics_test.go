@@ -1,0 +1,369 @@
+package redlockprom_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/redistest"
+	redlockprom "github.com/d0720281/redlock/prom"
+)
+
+const ttl = 2 * time.Second
+
+// scene is a Locker on masters of its own, behind proxies, whose metrics can be scraped.
+type scene struct {
+	t       *testing.T
+	procs   []*masters.Process
+	proxies []*masters.Proxy
+	addrs   []string
+	locker  *redlock.Locker
+	metrics *redlockprom.Metrics
+	url     string
+
+	mu   sync.Mutex
+	told map[string]int // guarded by mu; events by kind, as another observer is told them
+}
+
+func newScene(t *testing.T, n int) *scene {
+	t.Helper()
+	s := &scene{t: t, procs: redistest.Masters(t, n), metrics: redlockprom.New(), told: make(map[string]int)}
+	s.proxies = redistest.Proxied(t, s.procs)
+	s.addrs = redistest.Addrs(s.proxies)
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(s.metrics)
+	server := httptest.NewServer(promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	t.Cleanup(server.Close)
+	s.url = server.URL
+	s.locker = s.open(redlock.WithObserver(s.metrics.Observer()), redlock.WithObserver(s.counter()))
+	redistest.Eventually(t, 20*time.Second, func() bool { return s.locker.Bootstrap(t.Context()) == nil }, "the masters vote")
+	redistest.Eventually(t, 20*time.Second, func() bool {
+		v := s.scrape()
+		return !slices.ContainsFunc(s.addrs, func(addr string) bool {
+			left, known := v[node("node_quarantine_seconds", addr)]
+			return !known || left > 0
+		})
+	}, "as the metrics have it, too")
+	return s
+}
+
+func (s *scene) open(opts ...redlock.Option) *redlock.Locker {
+	s.t.Helper()
+	opts = append(opts, redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithNodeTimeout(ttl/4), redlock.WithoutRenewal(), redlock.WithLogger(nil))
+	l, err := redlock.New(s.addrs, opts...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = l.Close() }) // some tests leave nothing to confirm a release
+	return l
+}
+
+// counter is the other observer.
+func (s *scene) counter() redlock.Observer {
+	count := func(kind string) func(redlock.Event) {
+		return func(redlock.Event) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.told[kind]++
+		}
+	}
+	return redlock.Observer{
+		Acquired: count("acquired"), NotAcquired: count("not acquired"), GaveUp: count("gave up"), Extended: count("extended"),
+		ExtendFailed: count("extend failed"), Lost: count("lost"), Released: count("released"), NodeAsked: count("asked"),
+		NodeDown: count("down"), NodeForgot: count("forgot"), Warning: count("warning"),
+	}
+}
+
+func (s *scene) lock(resource string) *redlock.Lease {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
+	defer cancel()
+	le, err := s.locker.Lock(ctx, resource)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return le
+}
+
+func (s *scene) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// families is what a scrape finds.
+func (s *scene) families() map[string]*dto.MetricFamily {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url, nil)
+	s.must(err)
+	res, err := http.DefaultClient.Do(req)
+	s.must(err)
+	defer res.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	found, err := parser.TextToMetricFamilies(res.Body)
+	s.must(err)
+	return found
+}
+
+// scrape is each series with its value, histograms as their number of observations.
+func (s *scene) scrape() map[string]float64 {
+	s.t.Helper()
+	values := make(map[string]float64)
+	for name, f := range s.families() {
+		for _, m := range f.Metric {
+			var labels []string
+			for _, l := range m.Label {
+				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+			}
+			key := strings.TrimPrefix(name, "redlock_")
+			if len(labels) > 0 {
+				key += "{" + strings.Join(labels, ",") + "}"
+			}
+			values[key] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return values
+}
+
+// want checks values as soon as they are there: events are told a moment after they happened.
+func (s *scene) want(want map[string]float64) {
+	s.t.Helper()
+	var got map[string]float64
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		got = s.scrape()
+		same := true
+		for key, v := range want {
+			value, there := got[key]
+			same = same && there && value == v
+		}
+		if same {
+			return
+		}
+		if time.Now().After(end) {
+			break
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		if v, there := got[key]; !there || v != want[key] {
+			s.t.Errorf("%s: got %v (found: %v), want %v", key, v, there, want[key])
+		}
+	}
+	if s.t.Failed() {
+		s.t.FailNow()
+	}
+}
+
+// What is scraped is what has happened, step by step.
+func TestMetrics(t *testing.T) {
+	s := newScene(t, 3)
+	s.want(map[string]float64{
+		`attempts_total{outcome="granted"}`: 0, `attempts_total{outcome="no_quorum"}`: 0, `attempts_total{outcome="split_vote"}`: 0,
+		`losses_total{cause="expired"}`: 0, `losses_total{cause="suspended"}`: 0, `losses_total{cause="quorum_lost"}`: 0, `losses_total{cause="max_hold"}`: 0,
+		`renewals_total{outcome="renewed"}`: 0, `leases`: 0, `handovers_total`: 0, `events_dropped_total`: 0,
+	})
+
+	lease := s.lock("r")
+	s.want(map[string]float64{
+		`attempts_total{outcome="granted"}`: 1, `wait_seconds{outcome="granted"}`: 1, `validity_seconds{at="grant"}`: 1, `leases`: 1, `hold_seconds`: 0,
+		node("node_up", s.addrs[0]): 1, node("node_up", s.addrs[1]): 1, node("node_up", s.addrs[2]): 1,
+	})
+	s.must(lease.Extend(t.Context()))
+	s.want(map[string]float64{`renewals_total{outcome="renewed"}`: 1, `validity_seconds{at="renewal"}`: 1})
+
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := s.locker.Lock(ctx, "r"); !errors.Is(err, redlock.ErrTaken) {
+		t.Fatalf("got %v, want ErrTaken", err)
+	}
+	s.want(map[string]float64{`wait_seconds{outcome="taken"}`: 1, `attempts_total{outcome="taken"}`: 0}) // none was made
+
+	next := make(chan *redlock.Lease)
+	go func() {
+		le, err := s.locker.Lock(t.Context(), "r")
+		if err != nil {
+			t.Error(err)
+		}
+		next <- le
+	}()
+	redistest.Eventually(t, 10*time.Second, func() bool { return s.locker.Stats().Waiting == 1 }, "another caller waits")
+	s.must(lease.Unlock(t.Context()))
+	heir := <-next
+	s.want(map[string]float64{`handovers_total`: 1, `attempts_total{outcome="granted"}`: 1, `wait_seconds{outcome="granted"}`: 2, `leases`: 1, `hold_seconds`: 1})
+	s.must(heir.Unlock(t.Context()))
+	s.want(map[string]float64{`leases`: 0, `hold_seconds`: 2})
+
+	// Two holders with one master each, and one that is slow to say so.
+	for i, name := range []string{"a", "b"} {
+		s.must(redistest.Client(t, s.procs[i].Addr()).Set(t.Context(), "redlock:split", name+"|6400", time.Minute).Err())
+		s.proxies[i].Latency(0, 100*time.Millisecond)
+	}
+	redistest.Eventually(t, 10*time.Second, func() bool { // unless a busy machine makes the third master slower still
+		_, err := s.locker.TryLock(t.Context(), "split")
+		if redlock.Reason(err) == "split_vote" {
+			return true
+		}
+		time.Sleep(ttl / 10) // for the releases, which would delay the next try
+		return false
+	}, "votes are split")
+	s.want(map[string]float64{`attempts_total{outcome="split_vote"}`: 1, `wait_seconds{outcome="split_vote"}`: 1})
+	s.proxies[0].Latency(0, 0)
+	s.proxies[1].Latency(0, 0)
+
+	// A lease that a master dies under, and then another one.
+	lease = s.lock("r2")
+	s.want(map[string]float64{`leases`: 1})
+	before := s.scrape()[`attempts_total{outcome="no_quorum"}`] // of those that were too slow
+	s.must(s.procs[2].Kill())
+	s.proxies[2].ResetAll()
+	s.must(lease.Extend(t.Context()))
+	s.want(map[string]float64{node("node_up", s.addrs[2]): 0, `renewals_total{outcome="renewed"}`: 2, `losses_total{cause="expired"}`: 0})
+	s.must(s.procs[1].Kill())
+	s.proxies[1].ResetAll()
+	if err := lease.Extend(t.Context()); !errors.Is(err, redlock.ErrNoQuorum) {
+		t.Fatalf("got %v, want ErrNoQuorum", err)
+	}
+	if _, err := s.locker.TryLock(t.Context(), "r3"); !errors.Is(err, redlock.ErrNoQuorum) {
+		t.Fatalf("got %v, want ErrNoQuorum", err)
+	}
+	<-lease.Context().Done()
+	s.want(map[string]float64{
+		node("node_up", s.addrs[1]): 0, `renewals_total{outcome="no_quorum"}`: 1, `validity_seconds{at="failure"}`: 1,
+		`attempts_total{outcome="no_quorum"}`: before + 1, `losses_total{cause="expired"}`: 1, `leases`: 0, `hold_seconds`: 3,
+	})
+
+	// They come back without their data.
+	s.must(s.procs[1].Restart())
+	s.must(s.procs[2].Restart())
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		_, err := s.locker.TryLock(t.Context(), "r4")
+		v := s.scrape()
+		return errors.Is(err, redlock.ErrQuarantine) && v[node("node_up", s.addrs[1])] == 1 && v[node("node_quarantine_seconds", s.addrs[1])] > 0
+	}, "a master is up again, in quarantine")
+	lease = s.lock("r5") // waits for the votes
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		v := s.scrape()
+		return v[node("node_quarantine_seconds", s.addrs[1])]+v[node("node_quarantine_seconds", s.addrs[2])] == 0
+	}, "they vote again")
+
+	// Keys vanish behind the holder's back.
+	redistest.Eventually(t, 10*time.Second, func() bool { // by all nodes, or there is nothing to lose
+		return lease.Extend(t.Context()) == nil && len(s.holding("redlock:r5")) == 3
+	}, "all masters have the key")
+	for _, p := range s.procs[:2] {
+		s.must(redistest.Client(t, p.Addr()).Del(t.Context(), "redlock:r5").Err())
+	}
+	if err := lease.Extend(t.Context()); !errors.Is(err, redlock.ErrQuorumLost) {
+		t.Fatalf("got %v, want ErrQuorumLost", err)
+	}
+	s.want(map[string]float64{`losses_total{cause="quorum_lost"}`: 1, `leases`: 0, node("node_forgets_total", s.addrs[0]): 1})
+
+	s.must(s.locker.Close())
+	got := s.scrape()
+	for kind, series := range map[string][]string{
+		"not acquired":  {"attempts_total"},
+		"gave up":       {"wait_seconds"},
+		"extended":      {`validity_seconds{at="renewal"}`},
+		"extend failed": {`validity_seconds{at="failure"}`},
+		"acquired":      {`validity_seconds{at="grant"}`},
+		"lost":          {"losses_total"},
+		"asked":         {"node_latency_seconds"},
+		"down":          {"node_failures_total"},
+		"forgot":        {"node_forgets_total"},
+		"warning":       {"node_warnings_total"},
+	} {
+		total := 0.0
+		for key, v := range got {
+			if strings.HasPrefix(key, series[0]) && !strings.Contains(key, `"granted"`) {
+				total += v
+			}
+		}
+		if total != float64(s.count(kind)) {
+			t.Errorf("%s: got %v in %s, want %v", kind, total, series[0], s.count(kind))
+		}
+	}
+	if got, want := got["hold_seconds"], float64(s.count("lost")+s.count("released")); got != want {
+		t.Errorf("got %v leases that ended, want %v", got, want)
+	}
+	s.wantBounded()
+}
+
+func node(metric, addr string) string { return fmt.Sprintf("%s{node=%q}", metric, addr) }
+
+func (s *scene) count(kind string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.told[kind]
+}
+
+// holding is the masters that have a key.
+func (s *scene) holding(key string) (list []int) {
+	for i, p := range s.procs {
+		if redistest.Client(s.t, p.Addr()).Exists(s.t.Context(), key).Val() == 1 {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// wantBounded checks that no label has values without end, and the linter's opinion.
+func (s *scene) wantBounded() {
+	s.t.Helper()
+	for name, f := range s.families() {
+		for _, m := range f.Metric {
+			for _, l := range m.Label {
+				switch v := l.GetValue(); l.GetName() {
+				case "node":
+					if !slices.Contains(s.addrs, v) {
+						s.t.Errorf("%s: got node %q, want one of %q", name, v, s.addrs)
+					}
+				case "outcome", "cause", "reason", "at":
+					if strings.Trim(v, "abcdefghijklmnopqrstuvwxyz_") != "" || v == "other" {
+						s.t.Errorf("%s: got %s %q, want a word", name, l.GetName(), v)
+					}
+				default:
+					s.t.Errorf("%s: got label %q=%q, want none like that", name, l.GetName(), v)
+				}
+			}
+		}
+	}
+	problems, err := testutil.CollectAndLint(s.metrics)
+	s.must(err)
+	for _, p := range problems {
+		s.t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+// The package comment lists the metrics there are.
+func TestDocumentation(t *testing.T) {
+	s := newScene(t, 1)
+	s.must(s.lock("r").Unlock(t.Context()))
+	if _, err := s.locker.TryLock(t.Context(), "r"); err != nil {
+		t.Fatal(err)
+	}
+	s.must(s.procs[0].Kill())
+	s.proxies[0].ResetAll()
+	_, _ = s.locker.TryLock(t.Context(), "r")
+	documented := documentedMetrics(t)
+	redistest.Eventually(t, 10*time.Second, func() bool { return len(s.families()) == len(documented) }, "all metrics are there")
+	if got := slices.Sorted(maps.Keys(s.families())); !slices.Equal(got, documented) {
+		t.Errorf("got %q, want %q", got, documented)
+	}
+}
