@@ -356,7 +356,7 @@ func (g *grant) timeUp() {
 			p.castLocked() // as it said
 		case p.vote == awaited:
 			g.refuseLocked(i, opAcquire, errNodeTimeout)
-		case p.fence == awaited:
+		case g.target != 0 && p.fence == awaited:
 			p.fence = no
 			g.noteLocked(i, opRaise, errNodeTimeout)
 		}

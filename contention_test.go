@@ -1244,3 +1244,35 @@ func TestVirtualContentionCatches(t *testing.T) {
 		})
 	}
 }
+
+// A node that has granted did answer, even if the attempt waits for others until its time
+// is up: with one more that somebody else has, of three, and one down it is taken.
+func TestGrantIsNoTimeout(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		l := b.warmLocker()
+		gate := l.GateOf("r")
+		busy, down := b.nodes[(gate+1)%3], b.nodes[(gate+2)%3]
+		busy.put("redlock:r", "other|6400", time.Minute)
+		busy.latency(0, 700*time.Microsecond) // it does not answer just when the time is up
+		down.kill()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := l.Lock(ctx, "r")
+		wantErr(t, err, redlock.ErrTaken, context.DeadlineExceeded)
+		if errors.Is(err, redlock.ErrNoQuorum) {
+			t.Errorf("got %v, want no ErrNoQuorum", err)
+		}
+		var verdict *redlock.QuorumError
+		if !errors.As(err, &verdict) {
+			t.Fatalf("got %v, want a QuorumError", err)
+		}
+		if verdict.Granted != 1 {
+			t.Errorf("got %d nodes that granted, want 1: %v", verdict.Granted, err)
+		}
+		for _, n := range verdict.Nodes {
+			if n.Node == b.nodes[gate].addr {
+				t.Errorf("got %v, want nothing about the node that granted", n)
+			}
+		}
+	})
+}
