@@ -98,8 +98,9 @@ func (c *conn) deliver(w *way, to net.Conn, isRequest bool) {
 		}
 		if next.data == nil {
 			_ = to.Close()
-			if isRequest {
+			if isRequest { // the client has left: nobody waits for what is still on its way back
 				c.forget()
+				c.cut()
 			}
 			return
 		}
