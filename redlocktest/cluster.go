@@ -1,0 +1,161 @@
+package redlocktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/virtual"
+)
+
+// Cluster is some independent masters, which know nothing of each other. It is made by
+// [Start] and ends with the test.
+type Cluster struct {
+	t       testing.TB
+	masters []*Master
+	started time.Time
+
+	mu      sync.Mutex
+	dialing int           // dials under way
+	open    map[*conn]any // connections that clients have
+}
+
+// Start makes n masters without data, which have their votes, so that the first lock
+// waits for nothing. They and what [Cluster.Locker] makes end with the test. The test
+// fails if n is less than 1, or if some other Locker for them is still open at its end.
+//
+// Inside a testing/synctest bubble the masters live in the time of the bubble; call Start
+// there, then, and not before.
+func Start(t testing.TB, n int) *Cluster {
+	t.Helper()
+	if n < 1 {
+		t.Fatalf("redlocktest: Start(t, %d): there must be at least one master", n)
+	}
+	c := &Cluster{t: t, started: time.Now(), open: make(map[*conn]any)}
+	for i := range n {
+		m := &Master{t: t, name: fmt.Sprintf("master %d", i), node: virtual.New(fmt.Sprintf("10.0.0.%d:6379", i+1))}
+		m.vouch()
+		c.masters = append(c.masters, m)
+	}
+	t.Cleanup(c.close)
+	return c
+}
+
+// Masters is all masters, in the order of [Cluster.Options].
+func (c *Cluster) Masters() []*Master { return slices.Clone(c.masters) }
+
+// Options is what [redlock.NewFromOptions] takes, for a program that makes its own Locker.
+// It has to close it before the test ends. Inside a bubble it also has to give it
+// redlock.WithClock(redlock.RuntimeClock()), as the default clock is that of the machine.
+//
+// The masters have votes under the default key prefix. Where [redlock.WithKeyPrefix] gives
+// another one call [redlock.Locker.Bootstrap], once.
+func (c *Cluster) Options() []*redis.Options {
+	list := make([]*redis.Options, len(c.masters))
+	for i, m := range c.masters {
+		list[i] = &redis.Options{Addr: m.Addr(), Dialer: c.dialer(m)}
+	}
+	return list
+}
+
+// Locker makes a Locker for all masters: one more client, as another process would be. Its
+// clock is [redlock.RuntimeClock] and its warnings go to the test's output, unless opts say
+// otherwise. It is closed when the test ends. Options that cannot work fail the test.
+func (c *Cluster) Locker(opts ...redlock.Option) *redlock.Locker {
+	c.t.Helper()
+	own := []redlock.Option{
+		redlock.WithClock(redlock.RuntimeClock()),
+		redlock.WithLogger(slog.New(slog.NewTextHandler(c.t.Output(), nil))),
+	}
+	l, err := redlock.NewFromOptions(c.Options(), append(own, opts...)...)
+	if err != nil {
+		c.t.Fatalf("redlocktest: Locker: %v", err)
+	}
+	c.t.Cleanup(func() { _ = l.Close() }) // which may well find masters down
+	return l
+}
+
+// Holder is the token (see [redlock.Lease.Token]) whose key is on a quorum of the masters,
+// and "" if there is none: the truth, which no fault hides. A master that was killed has no
+// keys; one that hangs, or cannot be reached, has. The key prefix is the default one; for
+// another there is [redlock.Locker.Inspect].
+func (c *Cluster) Holder(resource string) string {
+	votes := make(map[string]int)
+	for _, m := range c.masters {
+		if token := m.Token(resource); token != "" {
+			votes[token]++
+		}
+	}
+	for token, n := range votes {
+		if n > len(c.masters)/2 {
+			return token
+		}
+	}
+	return ""
+}
+
+// dialer connects to a master.
+func (c *Cluster) dialer(m *Master) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if time.Now().Before(c.started.Add(-time.Hour)) { // a bubble's time begins in the year 2000
+			c.t.Error("redlocktest: the masters are used inside a synctest bubble, but Start was called outside of it")
+			return nil, errors.New("redlocktest: made outside of the bubble")
+		}
+		c.mu.Lock()
+		c.dialing++
+		c.mu.Unlock()
+		inner, err := m.node.Dial(ctx, network, addr)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.dialing--
+		if err != nil {
+			return nil, err
+		}
+		connection := &conn{Conn: inner, of: c}
+		c.open[connection] = nil
+		return connection, nil
+	}
+}
+
+// conn is a connection that a client has until it closes it.
+type conn struct {
+	net.Conn
+	of *Cluster
+}
+
+func (c *conn) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.open, c)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// close ends the masters. It runs after the Lockers have been closed.
+func (c *Cluster) close() {
+	left := func() int {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.dialing + len(c.open)
+	}
+	for patience := time.Now().Add(closeWithin); left() > 0 && time.Now().Before(patience); {
+		time.Sleep(time.Millisecond)
+	}
+	if n := left(); n > 0 {
+		c.t.Errorf("redlocktest: %d connections to the masters are in use at the end of the test: close every Locker before", n)
+	}
+	for _, m := range c.masters {
+		m.node.Close()
+	}
+}
+
+// closeWithin is how long a Locker that has been closed may need to let go.
+const closeWithin = 2 * time.Second

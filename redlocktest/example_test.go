@@ -1,0 +1,137 @@
+package redlocktest_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/redlocktest"
+)
+
+// This file is what the tests of a program may look like. The program:
+
+// mailer sends mails, as long as it is the only one that does.
+type mailer struct {
+	locker  *redlock.Locker
+	sending atomic.Bool
+}
+
+// run sends whenever it has the lock, until ctx ends.
+func (m *mailer) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		_ = m.locker.Do(ctx, "mailer", func(ctx context.Context, _ *redlock.Lease) error {
+			m.sending.Store(true)
+			defer m.sending.Store(false)
+			<-ctx.Done() // which is where the mails would be sent
+			return nil
+		})
+	}
+}
+
+// And its tests:
+
+func TestMailerStopsWhenTheLockIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		masters := redlocktest.Start(t, 3)
+		m := &mailer{locker: masters.Locker()}
+		go m.run(t.Context())
+
+		time.Sleep(time.Minute)
+		if !m.sending.Load() {
+			t.Fatal("got a mailer that does not send, want one that does: nothing is wrong with the masters")
+		}
+		for _, master := range masters.Masters()[:2] { // a majority
+			master.Hang()
+		}
+		time.Sleep(redlock.DefaultTTL) // by then somebody else may send
+		if m.sending.Load() {
+			t.Error("got a mailer that goes on, want one that has stopped: its lease is over")
+		}
+	})
+}
+
+func TestASecondMailerTakesOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		masters := redlocktest.Start(t, 3)
+		// The first one crashes: nobody renews its lease, and nobody unlocks it.
+		crashed, err := masters.Locker().Lock(t.Context(), "mailer", redlock.WithoutRenewal())
+		if err != nil {
+			t.Fatal(err)
+		}
+		second := &mailer{locker: masters.Locker()}
+		go second.run(t.Context())
+
+		time.Sleep(crashed.Validity())
+		if second.sending.Load() {
+			t.Error("got two mailers at a time, want one")
+		}
+		time.Sleep(time.Second)
+		if !second.sending.Load() {
+			t.Error("got a second mailer that waits, want one that has taken over")
+		}
+		if masters.Holder("mailer") == crashed.Token() {
+			t.Error("got a lock that the first mailer holds, want another holder")
+		}
+	})
+}
+
+func TestABadMasterCostsNothing(t *testing.T) {
+	for name, fault := range map[string]func(*redlocktest.Master){
+		"killed":          (*redlocktest.Master).Kill,
+		"emptied":         (*redlocktest.Master).Empty,
+		"restarted empty": (*redlocktest.Master).RestartEmpty,
+		"hung":            (*redlocktest.Master).Hang,
+		"cut off":         (*redlocktest.Master).Partition,
+		"deaf":            (*redlocktest.Master).LoseReplies,
+		"slow":            func(m *redlocktest.Master) { m.Latency(time.Minute) },
+		"in the future":   func(m *redlocktest.Master) { m.MoveClock(time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				masters := redlocktest.Start(t, 3)
+				locker := masters.Locker()
+				fault(masters.Masters()[1])
+				began := time.Now()
+				err := locker.Do(t.Context(), "mailer", func(ctx context.Context, _ *redlock.Lease) error {
+					time.Sleep(time.Minute)
+					return ctx.Err()
+				})
+				if err != nil {
+					t.Errorf("got %v, want a minute of work", err)
+				}
+				if took := time.Since(began); took != time.Minute {
+					t.Errorf("got it done after %v, want no time spent on the master", took)
+				}
+			})
+		})
+	}
+}
+
+func TestNobodySendsWithoutMasters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		masters := redlocktest.Start(t, 3)
+		locker := masters.Locker()
+		masters.Masters()[0].Kill()
+		masters.Masters()[2].Kill()
+		if _, err := locker.TryLock(t.Context(), "mailer"); !errors.Is(err, redlock.ErrNoQuorum) {
+			t.Errorf("got %v, want ErrNoQuorum", err)
+		}
+		// They come back with what they had, but have to prove that it was everything.
+		masters.Masters()[0].Restart()
+		masters.Masters()[2].Restart()
+		m := &mailer{locker: locker}
+		go m.run(t.Context())
+		time.Sleep(10 * time.Second)
+		if m.sending.Load() {
+			t.Error("got a mailer that sends, want one that waits for the masters' quarantine")
+		}
+		time.Sleep(time.Second)
+		if !m.sending.Load() {
+			t.Error("got a mailer that waits, want one that sends")
+		}
+	})
+}

@@ -1,0 +1,376 @@
+package redlocktest_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"go/parser"
+	"go/token"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/redlocktest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// inBoth runs a test in a bubble and in real time.
+func inBoth(t *testing.T, f func(t *testing.T)) {
+	t.Run("in a bubble", func(t *testing.T) { synctest.Test(t, f) })
+	t.Run("in real time", f)
+}
+
+// patient is for real time, on a machine with other things to do.
+var patient = redlock.WithNodeTimeout(redlock.DefaultTTL / 4)
+
+func lock(t *testing.T, l *redlock.Locker, resource string) *redlock.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	lease, err := l.Lock(ctx, resource)
+	if err != nil {
+		t.Fatalf("Lock: got %v, want a lease", err)
+	}
+	return lease
+}
+
+// eventually waits for what a fault leads to.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("got nothing within 30 s, want %s", what)
+		}
+	}
+}
+
+func holding(c *redlocktest.Cluster, resource string) (list []int) {
+	for i, m := range c.Masters() {
+		if m.Token(resource) != "" {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// The first lock on new masters waits for nothing, and is on all of them.
+func TestFirstLock(t *testing.T) {
+	inBoth(t, func(t *testing.T) {
+		for n := 1; n <= 5; n++ {
+			c := redlocktest.Start(t, n)
+			lease, err := c.Locker(patient).TryLock(t.Context(), "a")
+			if err != nil {
+				t.Fatalf("TryLock on %d masters: got %v, want a lease", n, err)
+			}
+			eventually(t, fmt.Sprintf("a key on each of %d masters", n), func() bool { return len(holding(c, "a")) == n })
+			if got := c.Holder("a"); got != lease.Token() {
+				t.Errorf("holder: got %q, want %q", got, lease.Token())
+			}
+			if got := c.Holder("b"); got != "" {
+				t.Errorf("holder of what nobody locked: got %q, want none", got)
+			}
+			if err := lease.Unlock(t.Context()); err != nil {
+				t.Errorf("Unlock: got %v, want no error", err)
+			}
+			eventually(t, "no key", func() bool { return len(holding(c, "a")) == 0 })
+		}
+	})
+}
+
+// Each fault keeps a master from voting, and Heal ends it.
+func TestFaults(t *testing.T) {
+	for name, fault := range map[string]func(*redlocktest.Master){
+		"hung":        (*redlocktest.Master).Hang,
+		"cut off":     (*redlocktest.Master).Partition,
+		"deaf":        (*redlocktest.Master).LoseReplies,
+		"slow":        func(m *redlocktest.Master) { m.Latency(time.Second) },
+		"all of them": func(m *redlocktest.Master) { m.Hang(); m.Partition(); m.LoseReplies(); m.Latency(time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBoth(t, func(t *testing.T) {
+				c := redlocktest.Start(t, 3)
+				l := c.Locker()
+				for _, m := range c.Masters()[1:] {
+					fault(m)
+				}
+				if _, err := l.TryLock(t.Context(), "a"); !errors.Is(err, redlock.ErrNoQuorum) {
+					t.Errorf("two masters %s: got %v, want ErrNoQuorum", name, err)
+				}
+				for _, m := range c.Masters()[1:] {
+					m.Heal()
+				}
+				lease := lock(t, l, "a")
+				if got := c.Holder("a"); got != lease.Token() {
+					t.Errorf("after Heal: got holder %q, want %q", got, lease.Token())
+				}
+			})
+		})
+	}
+}
+
+// A master that was killed has its data again after Restart, and none after RestartEmpty;
+// neither has a vote.
+func TestRestarts(t *testing.T) {
+	inBoth(t, func(t *testing.T) {
+		c := redlocktest.Start(t, 3)
+		brief := []redlock.Option{redlock.WithMaxTTL(2 * time.Second), redlock.WithTTL(2 * time.Second), redlock.WithNodeTimeout(500 * time.Millisecond)}
+		lease := lock(t, c.Locker(append(brief, redlock.WithoutRenewal())...), "a")
+		eventually(t, "a key on each master", func() bool { return len(holding(c, "a")) == 3 })
+		first, second := c.Masters()[0], c.Masters()[1]
+		first.Kill()
+		second.Kill()
+		if got := holding(c, "a"); !slices.Equal(got, []int{2}) {
+			t.Errorf("after two were killed: got keys on %v, want on 2 alone", got)
+		}
+		if got := c.Holder("a"); got != "" {
+			t.Errorf("after two were killed: got holder %q, want none", got)
+		}
+		first.Restart()
+		second.RestartEmpty()
+		if got := holding(c, "a"); !slices.Equal(got, []int{0, 2}) {
+			t.Errorf("after the restarts: got keys on %v, want on 0 and 2", got)
+		}
+		if got := c.Holder("a"); got != lease.Token() {
+			t.Errorf("after the restarts: got holder %q, want %q", got, lease.Token())
+		}
+		other := c.Locker(brief...)
+		if _, err := other.TryLock(t.Context(), "b"); !errors.Is(err, redlock.ErrQuarantine) {
+			t.Errorf("with two in quarantine: got %v, want ErrQuarantine", err)
+		}
+		lock(t, other, "b") // once the quarantine is over
+		first.Kill()        // which it can be, again
+	})
+}
+
+// A master that was emptied has no vote either.
+func TestEmpty(t *testing.T) {
+	inBoth(t, func(t *testing.T) {
+		c := redlocktest.Start(t, 1)
+		l := c.Locker(patient)
+		lease := lock(t, l, "a")
+		c.Masters()[0].Empty()
+		if got := c.Holder("a"); got != "" {
+			t.Errorf("got holder %q, want none", got)
+		}
+		if _, err := l.TryLock(t.Context(), "b"); !errors.Is(err, redlock.ErrQuarantine) {
+			t.Errorf("got %v, want ErrQuarantine", err)
+		}
+		if err := lease.Extend(t.Context()); err == nil {
+			t.Error("got a lease that was extended, want an error: its key is gone")
+		}
+	})
+}
+
+// Keys end by the master's clock, whichever way that is moved.
+func TestMoveClock(t *testing.T) {
+	inBoth(t, func(t *testing.T) {
+		c := redlocktest.Start(t, 3)
+		lock(t, c.Locker(redlock.WithoutRenewal()), "a")
+		eventually(t, "a key on each master", func() bool { return len(holding(c, "a")) == 3 })
+		c.Masters()[0].MoveClock(time.Minute)
+		c.Masters()[1].MoveClock(-time.Minute)
+		if got := holding(c, "a"); !slices.Equal(got, []int{1, 2}) {
+			t.Errorf("got keys on %v, want on 1 and 2: by the clock of 0 a minute has gone by", got)
+		}
+		report, err := c.Locker(patient).Check(t.Context())
+		if report.Voting != 1 {
+			t.Errorf("got %d masters with a vote (%v), want the one whose clock was left alone", report.Voting, err)
+		}
+	})
+}
+
+// Latency adds to each round trip.
+func TestLatency(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := redlocktest.Start(t, 3)
+		l := c.Locker()
+		if err := lock(t, l, "warm").Unlock(t.Context()); err != nil { // connections, scripts
+			t.Fatal(err)
+		}
+		synctest.Wait() // for the master that was not needed
+		for _, m := range c.Masters() {
+			m.Latency(30*time.Millisecond + 1)
+		}
+		began := time.Now()
+		lock(t, l, "a")
+		if got, want := time.Since(began), 30*time.Millisecond+1; got != want {
+			t.Errorf("got a lock after %v, want %v", got, want)
+		}
+	})
+}
+
+// A program that makes its own Locker, with a prefix of its own.
+func TestOptions(t *testing.T) {
+	inBoth(t, func(t *testing.T) {
+		c := redlocktest.Start(t, 3)
+		l, err := redlock.NewFromOptions(c.Options(), redlock.WithClock(redlock.RuntimeClock()), patient, redlock.WithKeyPrefix("own:"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if err := l.Bootstrap(t.Context()); err != nil {
+			t.Fatalf("Bootstrap: got %v, want no error", err)
+		}
+		if _, err := l.TryLock(t.Context(), "a"); err != nil {
+			t.Errorf("TryLock: got %v, want a lease", err)
+		}
+	})
+}
+
+// recorder is a test that failed, as the one that uses it does not.
+type recorder struct {
+	testing.TB
+	failures []string
+	cleanups []func()
+}
+
+func (r *recorder) Helper()                           {}
+func (r *recorder) Cleanup(f func())                  { r.cleanups = append(r.cleanups, f) }
+func (r *recorder) Error(args ...any)                 { r.failures = append(r.failures, fmt.Sprint(args...)) }
+func (r *recorder) Errorf(format string, args ...any) { r.Error(fmt.Sprintf(format, args...)) }
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+// record is how a test of its own would have failed, clean-up included.
+func record(t *testing.T, f func(t testing.TB)) []string {
+	r := &recorder{TB: t}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			for _, f := range slices.Backward(r.cleanups) {
+				f()
+			}
+		}()
+		f(r)
+	}()
+	<-done
+	return r.failures
+}
+
+func TestMisuse(t *testing.T) {
+	killed := func(t testing.TB) *redlocktest.Master {
+		m := redlocktest.Start(t, 3).Masters()[1]
+		m.Kill()
+		return m
+	}
+	const down = "of master 1, which was killed: Restart or RestartEmpty brings it back"
+	for _, test := range []struct {
+		name string
+		do   func(t testing.TB)
+		want string
+	}{
+		{"no masters", func(t testing.TB) { redlocktest.Start(t, 0) }, "Start(t, 0): there must be at least one master"},
+		{"kill twice", func(t testing.TB) { killed(t).Kill() }, "Kill " + down},
+		{"empty after kill", func(t testing.TB) { killed(t).Empty() }, "Empty " + down},
+		{"hang after kill", func(t testing.TB) { killed(t).Hang() }, "Hang " + down},
+		{"partition after kill", func(t testing.TB) { killed(t).Partition() }, "Partition " + down},
+		{"lost replies after kill", func(t testing.TB) { killed(t).LoseReplies() }, "LoseReplies " + down},
+		{"latency after kill", func(t testing.TB) { killed(t).Latency(1) }, "Latency " + down},
+		{"clock after kill", func(t testing.TB) { killed(t).MoveClock(1) }, "MoveClock " + down},
+		{"heal after kill", func(t testing.TB) { killed(t).Heal() }, "Heal " + down},
+		{"negative latency", func(t testing.TB) { redlocktest.Start(t, 1).Masters()[0].Latency(-1) }, "Latency(-1ns) of master 0: must not be negative"},
+		{"options that cannot work", func(t testing.TB) { redlocktest.Start(t, 1).Locker(redlock.WithTTL(1)) }, "Locker: redlock: "},
+		{"a Locker that stays open", func(t testing.TB) { stayOpen(t) }, "close every Locker before"},
+		{"nothing", func(t testing.TB) { killed(t).Restart() }, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := record(t, test.do)
+			switch {
+			case test.want == "" && len(got) > 0:
+				t.Errorf("got failures %q, want none", got)
+			case test.want != "" && (len(got) != 1 || !strings.Contains(got[0], test.want)):
+				t.Errorf("got failures %q, want one with %q", got, test.want)
+			}
+		})
+	}
+}
+
+// stayOpen leaves a Locker open for longer than the masters live.
+func stayOpen(t testing.TB) {
+	var l *redlock.Locker
+	t.Cleanup(func() { _ = l.Close() })
+	c := redlocktest.Start(t, 1)
+	l, err := redlock.NewFromOptions(c.Options())
+	if err != nil {
+		t.Errorf("NewFromOptions: %v", err)
+		return
+	}
+	_, _ = l.TryLock(context.Background(), "a")
+}
+
+// Masters that were made outside of a bubble do not live in its time.
+func TestMisuseAcrossBubbles(t *testing.T) {
+	got := record(t, func(outside testing.TB) {
+		c := redlocktest.Start(outside, 1)
+		synctest.Test(t, func(t *testing.T) {
+			l := c.Locker()
+			defer l.Close()
+			if _, err := l.TryLock(t.Context(), "a"); err == nil {
+				t.Error("got a lease, want an error")
+			}
+		})
+	})
+	if len(got) == 0 || !strings.Contains(got[0], "Start was called outside of it") {
+		t.Errorf("got failures %q, want one that says that Start was called outside of the bubble", got)
+	}
+}
+
+// Whatever is wrong with the masters in the end, a test in a bubble comes to its end, which
+// it does not if anything is left waiting.
+func TestEndsWithFaults(t *testing.T) {
+	for name, fault := range map[string]func(*redlocktest.Master){
+		"killed":  (*redlocktest.Master).Kill,
+		"hung":    (*redlocktest.Master).Hang,
+		"cut off": (*redlocktest.Master).Partition,
+		"deaf":    (*redlocktest.Master).LoseReplies,
+		"slow":    func(m *redlocktest.Master) { m.Latency(time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBoth(t, func(t *testing.T) {
+				c := redlocktest.Start(t, 3)
+				l := c.Locker()
+				lock(t, l, "a")
+				for _, m := range c.Masters() {
+					fault(m)
+				}
+				_, _ = l.TryLock(t.Context(), "b")
+				_, _ = c.Locker().TryLock(t.Context(), "c") // which has never been connected
+			})
+		})
+	}
+}
+
+// The page of a test in the package's comment is one that runs.
+func TestPackageComment(t *testing.T) {
+	const name = "TestMailerStopsWhenTheLockIsLost"
+	parsed, err := parser.ParseFile(token.NewFileSet(), "doc.go", nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, err := os.ReadFile("example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := bytes.Cut(example, []byte("\nfunc "+name))
+	body, _, found := bytes.Cut(rest, []byte("\n}\n"))
+	if !found {
+		t.Fatalf("example_test.go has no %s", name)
+	}
+	want := "\tfunc " + name + strings.ReplaceAll(string(body), "\n", "\n\t") + "\n\t}\n"
+	want = strings.ReplaceAll(want, "\t\n", "\n")
+	if got := parsed.Doc.Text(); !strings.Contains(got, want) {
+		t.Errorf("the package comment lacks this:\n%s\nit is:\n%s", want, got)
+	}
+}
