@@ -1270,7 +1270,7 @@ func TestGrantIsNoTimeout(t *testing.T) {
 			t.Errorf("got %d nodes that granted, want 1: %v", verdict.Granted, err)
 		}
 		for _, n := range verdict.Nodes {
-			if n.Node == b.nodes[gate].addr {
+			if n.Node == b.nodes[gate].Addr() {
 				t.Errorf("got %v, want nothing about the node that granted", n)
 			}
 		}
