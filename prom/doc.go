@@ -18,6 +18,7 @@
 //	redlock_node_latency_seconds{node,outcome}    of one exchange; answered, or why not
 //	redlock_node_up{node}                         0 while the master does not answer and is probed
 //	redlock_node_quarantine_seconds{node}         for how long yet the master has no vote, as it said; Bootstrap makes that shorter
+//	redlock_node_quarantines_total{node}          how often it came into quarantine
 //	redlock_node_failures_total{node,reason}      how often it stopped answering
 //	redlock_node_forgets_total{node}              leases' keys that it had lost
 //	redlock_node_clock_steps_total{node}          steps of its clock

@@ -20,9 +20,10 @@ type Metrics struct {
 	handovers, standstills, dropped prometheus.Counter
 	leases                          prometheus.Gauge
 
-	latency                                 *prometheus.HistogramVec
-	up                                      *prometheus.GaugeVec
-	failures, forgets, clockSteps, warnings *prometheus.CounterVec
+	latency                       *prometheus.HistogramVec
+	up                            *prometheus.GaugeVec
+	failures, quarantines         *prometheus.CounterVec
+	forgets, clockSteps, warnings *prometheus.CounterVec
 
 	quarantine *prometheus.Desc
 	mu         sync.Mutex
@@ -60,6 +61,7 @@ func New() *Metrics {
 		latency:     histograms("node_latency_seconds", "Time of one exchange with a master.", latencyBuckets, "node", "outcome"),
 		up:          prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "node_up", Help: "Whether a master answers."}, []string{"node"}),
 		failures:    counters("node_failures_total", "How often a master stopped answering.", "node", "reason"),
+		quarantines: counters("node_quarantines_total", "How often a master came into quarantine.", "node"),
 		forgets:     counters("node_forgets_total", "Keys of leases that a master had lost.", "node"),
 		clockSteps:  counters("node_clock_steps_total", "Steps of a master's clock.", "node"),
 		warnings:    counters("node_warnings_total", "Warnings about a master.", "node"),
@@ -160,6 +162,7 @@ func (m *Metrics) down(e redlock.Event) {
 
 func (m *Metrics) quarantined(e redlock.Event) {
 	m.seen(e.Node)
+	m.quarantines.WithLabelValues(e.Node).Inc()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.votesAt[e.Node] = e.Time.Add(e.Elapsed)
@@ -171,6 +174,7 @@ func (m *Metrics) seen(node string) prometheus.Gauge {
 	defer m.mu.Unlock()
 	if _, known := m.votesAt[node]; !known {
 		m.votesAt[node] = time.Time{}
+		m.quarantines.WithLabelValues(node)
 		m.forgets.WithLabelValues(node)
 		m.clockSteps.WithLabelValues(node)
 		m.warnings.WithLabelValues(node)
@@ -181,7 +185,7 @@ func (m *Metrics) seen(node string) prometheus.Gauge {
 func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.attempts, m.renewals, m.losses, m.wait, m.validity, m.hold, m.handovers, m.standstills, m.dropped, m.leases,
-		m.latency, m.up, m.failures, m.forgets, m.clockSteps, m.warnings,
+		m.latency, m.up, m.failures, m.quarantines, m.forgets, m.clockSteps, m.warnings,
 	}
 }
 

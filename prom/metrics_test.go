@@ -87,7 +87,7 @@ func (s *scene) counter() redlock.Observer {
 	return redlock.Observer{
 		Acquired: count("acquired"), NotAcquired: count("not acquired"), GaveUp: count("gave up"), Extended: count("extended"),
 		ExtendFailed: count("extend failed"), Lost: count("lost"), Released: count("released"), NodeAsked: count("asked"),
-		NodeDown: count("down"), NodeForgot: count("forgot"), Warning: count("warning"),
+		NodeDown: count("down"), Quarantined: count("quarantined"), NodeForgot: count("forgot"), Warning: count("warning"),
 	}
 }
 
@@ -286,6 +286,7 @@ func TestMetrics(t *testing.T) {
 		"lost":          {"losses_total"},
 		"asked":         {"node_latency_seconds"},
 		"down":          {"node_failures_total"},
+		"quarantined":   {"node_quarantines_total"},
 		"forgot":        {"node_forgets_total"},
 		"warning":       {"node_warnings_total"},
 	} {

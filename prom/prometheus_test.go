@@ -1,0 +1,334 @@
+package redlockprom_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+const (
+	rulesFile     = "../contrib/prometheus/redlock.rules.yml"
+	rulesTest     = "redlock.test.yml" // beside it
+	dashboardFile = "../contrib/grafana/redlock.json"
+)
+
+// tool finds a program of Prometheus, or ends the test.
+func tool(t *testing.T, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		redistest.Missing(t, "prometheus", "needs "+name+" on the PATH: "+err.Error())
+	}
+	return path
+}
+
+// The rules are well formed, and do what their own tests say.
+func TestRules(t *testing.T) {
+	promtool := tool(t, "promtool")
+	for _, args := range [][]string{{"check", "rules", filepath.Base(rulesFile)}, {"test", "rules", rulesTest}} {
+		cmd := exec.CommandContext(t.Context(), promtool, args...)
+		cmd.Dir = filepath.Dir(rulesFile)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", cmd, err, out)
+		}
+	}
+}
+
+var metricName = regexp.MustCompile(`\bredlock_[a-z_]+`)
+
+// What the rules and the dashboard ask for is there, and the dashboard shows all there is.
+// Each alert has a test.
+func TestNamesInContrib(t *testing.T) {
+	known := documentedMetrics(t)
+	shown := make(map[string]bool)
+	names := func(text string) (list []string) {
+		for _, name := range metricName.FindAllString(text, -1) {
+			for _, suffix := range []string{"_bucket", "_count", "_sum"} {
+				name = strings.TrimSuffix(name, suffix)
+			}
+			if !slices.Contains(known, name) {
+				t.Errorf("got %q, want one of %q", name, known)
+			}
+			list = append(list, name)
+		}
+		return list
+	}
+	for _, q := range dashboard(t) {
+		for _, name := range names(q.expr) {
+			shown[name] = true
+		}
+	}
+	for _, name := range known {
+		if !shown[name] {
+			t.Errorf("the dashboard lacks %s", name)
+		}
+	}
+	rules, err := os.ReadFile(rulesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names(string(rules))
+	tests, err := os.ReadFile(filepath.Join(filepath.Dir(rulesFile), rulesTest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names(string(tests))
+	for _, m := range regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(string(rules), -1) {
+		fires := regexp.MustCompile(`alertname: ` + m[1] + `\n +exp_alerts`)
+		if !fires.Match(tests) {
+			t.Errorf("%s has no test in which it fires", m[1])
+		}
+	}
+}
+
+// query is one of a dashboard.
+type query struct{ panel, expr string }
+
+// dashboard is all queries of the dashboard.
+func dashboard(t *testing.T) (queries []query) {
+	t.Helper()
+	text, err := os.ReadFile(dashboardFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var board struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(text, &board); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range board.Panels {
+		for _, target := range p.Targets {
+			queries = append(queries, query{p.Title, target.Expr})
+		}
+	}
+	if len(queries) == 0 {
+		t.Fatal("no queries")
+	}
+	return queries
+}
+
+// A real Prometheus scrapes a process with real leases, while a master dies and comes back
+// empty: every query of the dashboard finds something, and the alerts go off.
+func TestPrometheus(t *testing.T) {
+	path := tool(t, "prometheus")
+	s := newScene(t, 3)
+	p := startPrometheus(t, path, s.url)
+
+	ctx, stop := context.WithCancel(t.Context())
+	worked := make(chan struct{})
+	go func() {
+		defer close(worked)
+		for i := 0; ctx.Err() == nil; i++ {
+			s.work(ctx, i)
+		}
+	}()
+	defer func() { stop(); <-worked }()
+	p.eventually("it scrapes", func() bool { return p.has(`sum(rate(redlock_attempts_total{outcome="granted"}[5s])) > 0`) })
+	p.eventually("the rules were looked at", func() bool { return len(p.rules()) > 0 && !slices.ContainsFunc(p.rules(), rule.unknown) })
+	for _, r := range p.rules() {
+		if r.Health != "ok" {
+			t.Errorf("rule %s: got %s %q, want ok", r.Name, r.Health, r.LastError)
+		}
+	}
+
+	s.must(s.procs[2].Kill())
+	s.proxies[2].ResetAll()
+	p.eventually("a master is down", func() bool { return p.state("RedlockMasterDown") == "pending" }) // fires after a minute
+	doomed := s.lock("doomed")
+	s.must(s.procs[1].Kill())
+	s.proxies[1].ResetAll()
+	if err := doomed.Extend(t.Context()); err == nil {
+		t.Error("a lease was renewed by one master of three")
+	}
+	p.eventually("there is no quorum", func() bool { return p.state("RedlockNoQuorum") == "pending" })
+	p.eventually("leases are lost", func() bool { return p.state("RedlockLeaseLost") == "firing" })
+	p.eventually("renewal fails", func() bool { return p.state("RedlockRenewalFails") == "pending" })
+	s.must(s.procs[1].Restart())
+	s.must(s.procs[2].Restart())
+	p.eventually("masters are in quarantine", func() bool { return p.state("RedlockQuarantine") == "firing" })
+
+	for _, q := range dashboard(t) {
+		expr := strings.NewReplacer("$job", ".*", "$instance", ".*", "$__rate_interval", "30s", "$__range", "5m").Replace(q.expr)
+		p.eventually(fmt.Sprintf("%s: %s has data", q.panel, expr), func() bool { return p.has(expr) })
+	}
+}
+
+// work is a lease or two of each kind.
+func (s *scene) work(ctx context.Context, i int) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	resource := fmt.Sprint("job-", i%3)
+	lease, err := s.locker.Lock(ctx, resource)
+	if err != nil {
+		return
+	}
+	next := make(chan *redlock.Lease)
+	go func() {
+		le, _ := s.locker.Lock(ctx, resource)
+		next <- le
+	}()
+	for range 3 {
+		_, _ = s.locker.TryLock(ctx, resource)
+		if errors.Is(lease.Extend(ctx), redlock.ErrNoQuorum) {
+			<-lease.Context().Done()
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+	_ = lease.Unlock(ctx)
+	if lease = <-next; lease != nil {
+		_ = lease.Unlock(ctx)
+	}
+}
+
+// server is a Prometheus.
+type server struct {
+	t   *testing.T
+	url string
+}
+
+func startPrometheus(t *testing.T, path, target string) *server {
+	t.Helper()
+	dir := t.TempDir()
+	rules, err := filepath.Abs(rulesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := fmt.Sprintf("global: {scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 500ms}\n"+
+		"rule_files: [%q]\nscrape_configs: [{job_name: shop, metrics_path: %q, static_configs: [{targets: [%q]}]}]\n", rules, "/", u.Host)
+	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := port.Addr().String()
+	_ = port.Close()
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, "--config.file="+filepath.Join(dir, "prometheus.yml"),
+		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+addr, "--log.level=warn")
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = log.Close()
+		if t.Failed() {
+			text, _ := os.ReadFile(log.Name())
+			t.Logf("prometheus says: %s", text)
+		}
+	})
+	s := &server{t: t, url: "http://" + addr}
+	s.eventually("it is ready", func() bool {
+		res, err := http.Get(s.url + "/-/ready")
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		return err == nil && res.StatusCode == http.StatusOK
+	})
+	return s
+}
+
+func (s *server) eventually(what string, cond func() bool) {
+	s.t.Helper()
+	redistest.Eventually(s.t, 30*time.Second, cond, what)
+}
+
+// get asks the API for something.
+func (s *server) get(path string, args url.Values, into any) {
+	s.t.Helper()
+	res, err := http.Get(s.url + "/api/v1/" + path + "?" + args.Encode())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	answer := struct {
+		Status, Error string
+		Data          any
+	}{Data: into}
+	if err := json.Unmarshal(text, &answer); err != nil || answer.Status != "success" {
+		s.t.Fatalf("%s?%s: got %v, %s", path, args.Encode(), err, text)
+	}
+}
+
+// has reports whether a query finds at least one number.
+func (s *server) has(expr string) bool {
+	s.t.Helper()
+	var found struct {
+		Result []struct {
+			Value [2]any
+		}
+	}
+	s.get("query", url.Values{"query": {expr}}, &found)
+	for _, r := range found.Result {
+		text, _ := r.Value[1].(string)
+		if v, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(v) {
+			return true
+		}
+	}
+	return false
+}
+
+// rule is what Prometheus says of one.
+type rule struct{ Name, State, Health, LastError string }
+
+// unknown reports that the rule has not been looked at yet.
+func (r rule) unknown() bool { return r.Health == "unknown" }
+
+func (s *server) rules() (list []rule) {
+	s.t.Helper()
+	var found struct{ Groups []struct{ Rules []rule } }
+	s.get("rules", nil, &found)
+	for _, g := range found.Groups {
+		list = append(list, g.Rules...)
+	}
+	return list
+}
+
+func (s *server) state(alert string) string {
+	s.t.Helper()
+	for _, r := range s.rules() {
+		if r.Name == alert {
+			return r.State
+		}
+	}
+	return "missing"
+}
