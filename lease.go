@@ -196,6 +196,26 @@ func (c *leaseContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
+// isOver reports that the handle has no lease any more, or that its validity has ended.
+func (le *Lease) isOver() bool {
+	le.grant.mu.Lock()
+	over := le.over != nil
+	le.grant.mu.Unlock()
+	return over || le.grant.validity() <= 0
+}
+
+// within is a context that ends with ctx or with the lease, whichever is first, or when it
+// is cancelled, as it has to be.
+func (le *Lease) within(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+	inner, cancel := context.WithCancelCause(&leaseContext{ctx, le})
+	leaseCtx := le.Context()
+	stop := context.AfterFunc(leaseCtx, func() { cancel(context.Cause(leaseCtx)) })
+	return inner, func(cause error) {
+		stop()
+		cancel(cause)
+	}
+}
+
 // heldIn is the lease of resource that ctx descends from; nil if it does from none.
 func (l *Locker) heldIn(ctx context.Context, resource string) *Lease {
 	c, ok := ctx.Value(l).(*leaseContext)

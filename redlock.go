@@ -118,10 +118,8 @@ func (l *Locker) Do(ctx context.Context, resource string, fn func(ctx context.Co
 			err = errors.Join(err, unlockErr)
 		}
 	}()
-	fnCtx, cancel := context.WithCancelCause(&leaseContext{ctx, lease})
+	fnCtx, cancel := lease.within(ctx)
 	defer cancel(context.Canceled)
-	leaseCtx := lease.Context()
-	defer context.AfterFunc(leaseCtx, func() { cancel(context.Cause(leaseCtx)) })()
 	return fn(fnCtx, lease)
 }
 
@@ -164,9 +162,14 @@ func (l *Locker) admit(ctx context.Context, name, resource string, lc lockConfig
 }
 
 func checkCall(ctx context.Context, name, resource string) error {
-	switch {
-	case ctx == nil:
+	if ctx == nil {
 		return configErrorf("%s: ctx is nil", name)
+	}
+	return checkResource(name, resource)
+}
+
+func checkResource(name, resource string) error {
+	switch {
 	case resource == "":
 		return configErrorf("%s: the resource is empty", name)
 	case len(resource) > MaxResourceLength:

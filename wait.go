@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -335,6 +336,21 @@ func (t *turns) last(c *caller) (verdict *QuorumError, behind bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return c.line.verdict, c.line.verdict == nil && c.behind
+}
+
+// whyNot is what keeps this process from having a resource that it does not have, as far as
+// is known.
+func (t *turns) whyNot(resource string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch l := t.lines[resource]; {
+	case l == nil:
+		return nil
+	case l.holder != nil:
+		return fmt.Errorf("%w in this process", ErrTaken)
+	default:
+		return l.verdict.orNil()
+	}
 }
 
 // until blocks until ready is closed or has a token, or d is over (never, if it is

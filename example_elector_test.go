@@ -1,0 +1,39 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+
+	"github.com/d0720281/redlock"
+)
+
+// One process of several does the work, and another takes over when it stops or dies.
+func ExampleElector() {
+	addrs, stopMasters := exampleMasters()
+	defer stopMasters()
+	locker, err := redlock.New(addrs)
+	if err != nil {
+		log.Panic(err)
+	}
+	defer locker.Close()
+	elector, err := redlock.NewElector(locker, "invoices")
+	if err != nil {
+		log.Panic(err)
+	}
+
+	ctx, stop := context.WithCancel(context.Background()) // signal.NotifyContext in a service
+	err = elector.Run(ctx, func(ctx context.Context, lease *redlock.Lease) error {
+		fmt.Println("leading:", elector.Leading())
+		stop()
+		<-ctx.Done() // or work, until this
+		return nil
+	})
+	fmt.Println("stopped:", errors.Is(err, context.Canceled))
+	fmt.Println("leading:", elector.Leading())
+	// Output:
+	// leading: true
+	// stopped: true
+	// leading: false
+}
