@@ -37,12 +37,25 @@ func betweenTheRounds(b *bubble, do func()) {
 	}()
 }
 
-// Nothing is renewed or released after Detach: the keys end with their TTL, and with
-// them the lock.
+// Nothing is renewed or released after Detach: the keys end with their TTL, and then
+// whoever waits has the lock.
 func TestDetachedLeaseEndsByItself(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		l := b.warmLocker()
 		began := time.Now()
-		le := handOn(b)
+		le := b.lock(l, moved)
+		waiting := make(chan *redlock.Lease)
+		go func() { // in the same process, which hands nothing over
+			next, err := l.Lock(t.Context(), moved)
+			if err != nil {
+				t.Errorf("Lock: got %v, want a lease", err)
+			}
+			waiting <- next
+		}()
+		synctest.Wait()
+		if err := le.Detach(); err != nil {
+			t.Fatalf("Detach: got %v, want no error", err)
+		}
 		time.Sleep(9900 * time.Millisecond)
 		b.wantHolding(moved, 0, 1, 2)
 		for i, n := range b.nodes {
@@ -50,9 +63,9 @@ func TestDetachedLeaseEndsByItself(t *testing.T) {
 				t.Errorf("node %d: got %d extends and %d releases, want none", i, e, r)
 			}
 		}
-		next, err := b.locker().Lock(t.Context(), moved)
-		if err != nil {
-			t.Fatalf("Lock: got %v, want a lease", err)
+		next := <-waiting
+		if next == nil {
+			t.FailNow()
 		}
 		if took := time.Since(began); took < 10*time.Second || took > 11500*time.Millisecond {
 			t.Errorf("got the next lease after %v, want it when the TTL of 10s is over", took)
@@ -146,7 +159,9 @@ func TestAdoptWhatIsTakenMeanwhile(t *testing.T) {
 				n.put("redlock:"+moved, "another|6400", time.Minute)
 			}
 		})
+		began := time.Now()
 		_, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence())
+		wantSince(t, "the error", began, 150*time.Millisecond) // without waiting for anything
 		wantMatch(t, "Adopt", err, []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrQuorumLost})
 	})
 }
