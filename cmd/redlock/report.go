@@ -17,8 +17,16 @@ type style struct{ terminal bool }
 // styleOf allows colours and movement on a terminal only, and not to those who
 // do not want them.
 func styleOf(out io.Writer) style {
-	f, ok := out.(*os.File)
-	return style{ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+	return style{terminalOf(out) != nil && os.Getenv("NO_COLOR") == ""}
+}
+
+// terminalOf is the terminal that is written to; nil if it is none, or one that can do
+// nothing but write.
+func terminalOf(out io.Writer) *os.File {
+	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
+		return f
+	}
+	return nil
 }
 
 func (s style) good(words string) string { return s.paint(text.FgGreen, words) }

@@ -86,7 +86,7 @@ func (s *statusCommand) run(cmd *cobra.Command, keys []string) (err error) {
 		all = append(all, reportOf(in))
 		code = worse(code, s.codeOf(in.Verdict))
 		if s.format == "text" {
-			s.show(in)
+			s.showLock(in)
 		}
 	}
 	if _, err := s.json(all); err != nil {
@@ -119,14 +119,14 @@ func worse(a, b int) int {
 	return a
 }
 
-// show shows one lock as text.
-func (s *statusCommand) show(in redlock.Inspection) {
+// showLock shows one lock as text.
+func (o *output) showLock(in redlock.Inspection) {
 	word := in.Verdict.String()
 	switch in.Verdict {
 	case redlock.VerdictFree, redlock.VerdictHeld:
-		word = s.style.good(word)
+		word = o.style.good(word)
 	default:
-		word = s.style.bad(word)
+		word = o.style.bad(word)
 	}
 	line := fmt.Sprintf("%s: %s", in.Resource, word)
 	if in.Token != "" {
@@ -135,12 +135,12 @@ func (s *statusCommand) show(in redlock.Inspection) {
 	if in.Fence != 0 {
 		line += fmt.Sprint(", fence ", in.Fence)
 	}
-	fmt.Fprintln(s.out, line)
+	fmt.Fprintln(o.out, line)
 	var rows []table.Row
 	for _, n := range in.Nodes {
 		rows = append(rows, rowOf(n))
 	}
-	s.table(table.Row{"master", "key", "token", "fence", "expires in", "round trip", "remark"}, rows)
+	o.table(table.Row{"master", "key", "token", "fence", "expires in", "round trip", "remark"}, rows)
 }
 
 func rowOf(n redlock.NodeLock) table.Row {
@@ -172,6 +172,8 @@ func stateOf(n redlock.NodeLock) string {
 		return "wrong type"
 	case n.Err != nil:
 		return "down"
+	case n.Broken:
+		return "broken"
 	case n.Token != "":
 		return "held"
 	}
@@ -194,7 +196,7 @@ type lockReport struct {
 
 type nodeStatus struct {
 	Node            string `json:"node"`
-	Key             string `json:"key"` // held, free, down or wrong type
+	Key             string `json:"key"` // held, free, broken, down or wrong type
 	Token           string `json:"token,omitempty"`
 	Fence           int64  `json:"fence,omitempty"`  // largest that it knows of
 	TTLMillis       *int64 `json:"ttl_ms,omitempty"` // -1: never expires
