@@ -21,12 +21,15 @@ type virtualCluster struct {
 	now   func() time.Duration
 }
 
-// StartVirtual makes n fakes. It is to be called inside a testing/synctest bubble; now is
-// the clock of the history.
-func StartVirtual(n int, now func() time.Duration) Cluster {
+// StartVirtual makes n fakes, which run the library's script as Go code, or as Lua, which
+// takes ten times as long. It is to be called inside a testing/synctest bubble; now is the
+// clock of the history.
+func StartVirtual(n int, now func() time.Duration, lua bool) Cluster {
 	c := &virtualCluster{now: now}
 	for i := range n {
-		c.nodes = append(c.nodes, &virtualNode{Node: virtual.New(fmt.Sprintf("10.0.0.%d:6379", i+1)), index: i, now: now})
+		node := virtual.New(fmt.Sprintf("10.0.0.%d:6379", i+1))
+		node.Native(!lua)
+		c.nodes = append(c.nodes, &virtualNode{Node: node, index: i, now: now})
 	}
 	return c
 }

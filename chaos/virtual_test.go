@@ -5,8 +5,10 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,16 +19,19 @@ import (
 	"github.com/d0720281/redlock/chaos/history"
 )
 
-var schedules = flag.Int("schedules", 40, "how many schedules TestVirtualSchedules tries")
+var (
+	schedules = flag.Int("schedules", 40, "how many schedules TestVirtualSchedules tries")
+	luaShare  = flag.Int("lua", 10, "one schedule of so many has nodes that run the Lua scripts, not their twins in Go; 0: none")
+)
 
 // inBubble starts a run on fakes, in virtual time. What is left when f returns is ended.
-func inBubble(t *testing.T, f func(t *testing.T, r *Run)) *Run {
+func inBubble(t *testing.T, lua bool, f func(t *testing.T, r *Run)) *Run {
 	t.Helper()
 	var r *Run
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		now := func() time.Duration { return time.Since(began) + time.Second }
-		c := StartVirtual(5, now)
+		c := StartVirtual(5, now, lua)
 		var err error
 		if r, err = NewRun(t.Context(), c, testTTL, now, virtualClock); err != nil {
 			t.Fatal(err)
@@ -45,7 +50,7 @@ var virtualClock = redlock.WithClock(redlock.RuntimeClock())
 func TestVirtualFaults(t *testing.T) {
 	for _, f := range FaultsOf(Virtual) {
 		t.Run(strings.ReplaceAll(f.Name, ",", ""), func(t *testing.T) {
-			r := inBubble(t, func(t *testing.T, r *Run) {
+			r := inBubble(t, true, func(t *testing.T, r *Run) {
 				inflict(t, r, f)
 				time.Sleep(r.Rules().Settled)
 				r.Settle(12 * time.Second)
@@ -56,17 +61,21 @@ func TestVirtualFaults(t *testing.T) {
 	}
 }
 
+// played is how a schedule is played: on nodes that run the Lua scripts, and by clients
+// without the restart guard.
+type played struct{ lua, unguarded bool }
+
 // play has three clients at work while a schedule is carried out, in virtual time, and
 // returns what is wrong with what they saw.
-func play(t *testing.T, p Plan, s Schedule, seed uint64, unsafe bool) (*Run, []history.Violation) {
-	r := inBubble(t, func(t *testing.T, r *Run) {
+func play(t *testing.T, p Plan, s Schedule, seed uint64, how played) (*Run, []history.Violation) {
+	r := inBubble(t, how.lua, func(t *testing.T, r *Run) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		var g sync.WaitGroup
 		var clients []*Client
 		for i := range 3 {
 			conf := r.config(fmt.Sprint("client ", i), map[string]int{"hot": 1, "long": 1, "line": 1, "rival": 1})
-			conf.Seed, conf.Unsafe = seed+uint64(i), unsafe
+			conf.Seed, conf.Unsafe = seed+uint64(i), how.unguarded
 			c, err := r.Client(conf, virtualClock)
 			if err != nil {
 				t.Fatal(err)
@@ -94,7 +103,7 @@ func play(t *testing.T, p Plan, s Schedule, seed uint64, unsafe bool) (*Run, []h
 }
 
 // Random schedules of faults in virtual time, each with its own seed: thousands of them
-// where there is time for it.
+// where there is time for it. As many are played at a time as there are processors.
 //
 // Source: ALGORITHM section 13; SCENARIOS row 65 and the targets.
 func TestVirtualSchedules(t *testing.T) {
@@ -103,21 +112,36 @@ func TestVirtualSchedules(t *testing.T) {
 		n = min(n, 20)
 	}
 	first := anySeed()
-	operations, faults := 0, 0
+	var next, lua, operations, faults, failed atomic.Int64
 	began := time.Now()
-	for i := range n {
-		seed := first + uint64(i)
-		p := Plan{Tier: Virtual, Nodes: 5, TTL: testTTL, During: 5 * time.Second}
-		s := p.Make(seed)
-		r, found := play(t, p, s, seed, false)
-		f := Measure(r.History)
-		operations += f.Operations
-		faults += len(r.History.Faults)
-		if len(found) > 0 {
-			t.Fatalf("%v\nrepeat with: go test ./chaos -run TestVirtualSchedules -schedules 1 -seed %d\nschedule %v", found, seed, s)
+	t.Run("at a time", func(t *testing.T) {
+		for range runtime.GOMAXPROCS(0) {
+			t.Run("", func(t *testing.T) {
+				t.Parallel()
+				for i := next.Add(1) - 1; i < int64(n) && failed.Load() < 10; i = next.Add(1) - 1 {
+					seed := first + uint64(i)
+					how := played{lua: *luaShare > 0 && i%int64(*luaShare) == 0}
+					p := Plan{Tier: Virtual, Nodes: 5, TTL: testTTL, During: 5 * time.Second}
+					s := p.Make(seed)
+					r, found := play(t, p, s, seed, how)
+					operations.Add(int64(Measure(r.History).Operations))
+					faults.Add(int64(len(r.History.Faults)))
+					repeat := fmt.Sprintf("go test ./chaos -run TestVirtualSchedules -schedules 1 -seed %d -lua 0", seed)
+					if how.lua {
+						lua.Add(1)
+						repeat = strings.TrimSuffix(repeat, "0") + "1"
+					}
+					if len(found) > 0 {
+						failed.Add(1)
+						t.Errorf("%v\nrepeat with: %s\nschedule %v", found, repeat, s)
+						keep(t, r, found)
+					}
+				}
+			})
 		}
-	}
-	t.Logf("%d schedules from seed %d, %d operations, %d faults in %v, 0 violations", n, first, operations, faults, time.Since(began).Round(time.Second))
+	})
+	t.Logf("%d schedules from seed %d, %d of them with Lua, %d operations, %d faults in %v, %d with violations",
+		min(next.Load(), int64(n)), first, lua.Load(), operations.Load(), faults.Load(), time.Since(began).Round(time.Second), failed.Load())
 }
 
 // steps draws a schedule for rapid, which makes it smaller when it fails.
@@ -168,7 +192,7 @@ func TestVirtualShrinks(t *testing.T) {
 		}
 	}
 	var first, smallest Schedule
-	try := func(unsafe bool) *verdict {
+	try := func(unguarded bool) *verdict {
 		v := &verdict{TB: t}
 		func() {
 			defer func() {
@@ -178,7 +202,7 @@ func TestVirtualShrinks(t *testing.T) {
 			}()
 			rapid.Check(v, func(rt *rapid.T) {
 				s := steps(rt, p, faults)
-				_, found := play(t, p, s, 1, unsafe)
+				_, found := play(t, p, s, 1, played{unguarded: unguarded})
 				for _, f := range found {
 					if f.Rule == "I1" {
 						if first == nil {
@@ -203,7 +227,7 @@ func TestVirtualShrinks(t *testing.T) {
 		t.Errorf("got a schedule of %d steps out of one of %d, want it made smaller", len(smallest), len(first))
 	}
 	t.Logf("two holders by %d steps out of %d: %v", len(smallest), len(first), smallest)
-	if _, found := play(t, p, smallest, 1, false); len(found) > 0 {
+	if _, found := play(t, p, smallest, 1, played{}); len(found) > 0 {
 		for _, v := range found {
 			if v.Rule == "I1" {
 				t.Errorf("with the guard: %v", v)
