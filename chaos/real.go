@@ -222,10 +222,8 @@ func quarantine(l *history.Look, marker map[string]string, clock time.Time) {
 	longest, _ := strconv.ParseFloat(marker["maxttl"], 64)
 	whole := int64(math.Ceil(longest*(1+2*redlock.DefaultDrift))) + 100
 	age := clock.UnixMilli() - born
-	if left := min(whole-age, whole); left > 0 {
-		l.Left = time.Duration(left) * time.Millisecond
-		l.Began = l.At - time.Duration(max(age, 0))*time.Millisecond
-	}
+	l.Born = born
+	l.Left = time.Duration(max(0, min(whole-age, whole))) * time.Millisecond
 }
 
 func lockKey(value, counter string) (k history.Key) {

@@ -46,19 +46,29 @@ func (s *story) then(client string, k Kind, at, until int, why string) *story {
 	return s
 }
 
-// look adds a round: what each of three nodes has, as "token counter", "" for nothing,
-// "down", or "quarantine token".
+// look adds a round: what each of three nodes has, as "token counter", "" for nothing, or
+// "down", "?" for a look at other resources; "quarantine: " before it is one that began at
+// 5 ms by the node's clock, "past quarantine: " the same when it is over, and "next
+// quarantine: " one that began at 33 ms.
 func (s *story) look(at int, nodes ...string) *story {
 	var round []Look
 	for i, n := range nodes {
 		l := Look{Node: i, At: time.Duration(at) * ms, Done: time.Duration(at)*ms + 1, Up: n != "down", Run: "run"}
 		var k Key
-		if q, in := strings.CutPrefix(n, "quarantine "); in {
-			n, l.Left, l.Began = q, 100*ms, 5*ms
-			k.C = 1
+		if state, key, in := strings.Cut(n, "quarantine: "); in {
+			n, l.Left, l.Born = key, 100*ms, 5
+			switch state {
+			case "past ":
+				l.Left = 0
+			case "next ":
+				l.Born = 33
+			}
 		}
 		_, _ = fmt.Sscan(n, &k.ID, &k.Counter)
-		l.Keys = map[string]Key{"r": k}
+		k.C = k.Counter
+		if k.ID != "?" {
+			l.Keys = map[string]Key{"r": k}
+		}
 		round = append(round, l)
 	}
 	s.h.Rounds = append(s.h.Rounds, round)
@@ -67,6 +77,12 @@ func (s *story) look(at int, nodes ...string) *story {
 
 func (s *story) stopped(client string, from, to int) *story {
 	s.h.Faults = append(s.h.Faults, Fault{Name: "stopped", On: client, Node: -1, At: time.Duration(from) * ms, Healed: time.Duration(to) * ms})
+	return s
+}
+
+// fault is one on node 1.
+func (s *story) fault(name string, from, to int) *story {
+	s.h.Faults = append(s.h.Faults, Fault{Name: name, On: "node 1", Node: 1, At: time.Duration(from) * ms, Healed: time.Duration(to) * ms})
 	return s
 }
 
@@ -79,22 +95,31 @@ var rules = Rules{Nodes: 3, TTL: 100 * ms, Drift: 2 * ms, Served: 50 * ms, Settl
 
 func TestGoodHistories(t *testing.T) {
 	for name, s := range map[string]*story{
-		"nothing":                            new(story),
-		"one after the other":                new(story).hold("a", 1, 0, 1, 99, 10).hold("b", 65, 2, 11, 100, 20),
-		"by the end of the validity":         new(story).hold("a", 1, 0, 1, 99, 0).hold("b", 65, 2, 99, 190, 120),
-		"given back late":                    new(story).hold("a", 1, 0, 1, 50, 80).hold("b", 65, 2, 60, 150, 70),
-		"renewed":                            new(story).hold("a", 1, 0, 1, 50, 0).then("a", Seen, 40, 120, "").hold("b", 65, 2, 121, 200, 130),
-		"a call without a return":            new(story).hold("a", 1, 0, 0, 0, 0).hold("b", 65, 2, 3, 50, 10),
-		"over in the caller's hands":         new(story).hold("a", 1, 0, 90, 50, 95).hold("b", 65, 2, 60, 150, 100),
-		"calls that overlap, in any order":   new(story).hold("a", 65, 0, 1, 50, 10).hold("b", 1, 0, 30, 50, 40).tokensOnly(),
-		"lost, and then somebody else's":     new(story).hold("a", 1, 0, 1, 99, 0).then("a", Over, 30, 0, "quorum lost").hold("b", 65, 2, 20, 90, 30),
-		"a bare majority has the key":        new(story).hold("a", 1, 0, 1, 99, 50).look(20, "t1 1", "t1 1", ""),
-		"the others are down":                new(story).hold("a", 1, 0, 1, 99, 50).look(20, "t1 1", "down", "other 9"),
-		"the other has no vote":              new(story).hold("a", 1, 0, 1, 99, 50).look(20, "t1 1", "quarantine 9", "other 9"),
-		"a context in time":                  new(story).hold("a", 1, 0, 1, 99, 0).then("a", Over, 94, 99, Expired),
-		"a context late in a stopped client": new(story).stopped("a", 50, 200).hold("a", 1, 0, 1, 99, 0).then("a", Over, 200, 99, Expired),
-		"served in time":                     new(story).healed(10).hold("a", 1, 0, 59, 99, 70),
-		"a key that may still be there":      new(story).healed(10).hold("a", 1, 0, 1, 80, 0).look(100, "t1 1", "t1 1", ""),
+		"nothing":                                       new(story),
+		"one after the other":                           new(story).hold("a", 1, 0, 1, 99, 10).hold("b", 65, 2, 11, 100, 20),
+		"by the end of the validity":                    new(story).hold("a", 1, 0, 1, 99, 0).hold("b", 65, 2, 99, 190, 120),
+		"given back late":                               new(story).hold("a", 1, 0, 1, 50, 80).hold("b", 65, 2, 60, 150, 70),
+		"renewed":                                       new(story).hold("a", 1, 0, 1, 50, 0).then("a", Seen, 40, 120, "").hold("b", 65, 2, 121, 200, 130),
+		"a call without a return":                       new(story).hold("a", 1, 0, 0, 0, 0).hold("b", 65, 2, 3, 50, 10),
+		"over in the caller's hands":                    new(story).hold("a", 1, 0, 90, 50, 95).hold("b", 65, 2, 60, 150, 100),
+		"calls that overlap, in any order":              new(story).hold("a", 65, 0, 1, 50, 10).hold("b", 1, 0, 30, 50, 40).tokensOnly(),
+		"lost, and then somebody else's":                new(story).hold("a", 1, 0, 1, 99, 0).then("a", Over, 30, 0, "quorum lost").hold("b", 65, 2, 20, 90, 30),
+		"a bare majority has the key":                   new(story).hold("a", 1, 0, 1, 99, 50).look(20, "t1 1", "t1 1", ""),
+		"the others are down":                           new(story).hold("a", 1, 0, 1, 99, 50).look(20, "t1 1", "down", "other 9"),
+		"the other has no vote":                         new(story).hold("a", 1, 0, 1, 99, 50).look(20, "t1 1", "quarantine: t1 9", "other 9"),
+		"a vote before the quarantine":                  new(story).look(20, "", "", "").hold("a", 1, 30, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", ""),
+		"a quarantine that another MaxTTL makes longer": new(story).look(28, "", "past quarantine: ", "").hold("a", 1, 30, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", ""),
+		"a vote before the quarantine, looked at late":  new(story).hold("a", 1, 10, 11, 99, 50).look(20, "", "quarantine: ?", "").look(40, "t1 1", "quarantine: t1 1", ""),
+		"a vote between two quarantines":                new(story).look(20, "", "quarantine: ", "").hold("a", 1, 30, 31, 99, 50).look(40, "t1 1", "next quarantine: t1 1", ""),
+		"a vote after a quarantine, then its clock is put back": new(story).look(20, "", "quarantine: ", "").look(28, "", "past quarantine: ", "").hold("a", 1, 30, 31, 99, 50).
+			fault("clock put back", 35, 60).look(40, "t1 1", "quarantine: t1 1", ""),
+		"a clock put forward and back":         new(story).look(20, "", "quarantine: ", "").fault("clock put forward", 25, 35).hold("a", 1, 30, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", ""),
+		"a vote while the quarantine began":    new(story).look(30, "", "quarantine: t1 1", "").hold("a", 1, 30, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", ""),
+		"the place is held, and is not a vote": new(story).look(20, "", "quarantine: ", "").hold("a", 1, 30, 31, 99, 50).look(40, "t1 1", "quarantine: t1 0", "t1 1"),
+		"a context in time":                    new(story).hold("a", 1, 0, 1, 99, 0).then("a", Over, 94, 99, Expired),
+		"a context late in a stopped client":   new(story).stopped("a", 50, 200).hold("a", 1, 0, 1, 99, 0).then("a", Over, 200, 99, Expired),
+		"served in time":                       new(story).healed(10).hold("a", 1, 0, 59, 99, 70),
+		"a key that may still be there":        new(story).healed(10).hold("a", 1, 0, 1, 80, 0).look(100, "t1 1", "t1 1", ""),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if found := s.h.Check(rules); len(found) > 0 {
@@ -117,24 +142,28 @@ func TestBadHistories(t *testing.T) {
 		s     *story
 		rules []string // that must be found broken
 	}{
-		"two holders":                    {new(story).hold("a", 1, 0, 1, 99, 50).hold("b", 65, 2, 49, 100, 60), []string{"I1", "lock"}},
-		"two holders by a nanosecond":    {new(story).hold("a", 1, 0, 1, 99, 0).hold("b", 65, 2, 98, 190, 100).later(ms - 1), []string{"I1", "lock"}},
-		"a third under the first":        {new(story).hold("a", 1, 0, 1, 99, 90).hold("b", 65, 2, 10, 20, 15).hold("c", 129, 3, 60, 70, 65), []string{"I1", "I1", "lock"}},
-		"granted before it was lost":     {new(story).hold("a", 1, 0, 1, 99, 0).then("a", Seen, 50, 99, "").then("a", Over, 60, 0, "quorum lost").hold("b", 65, 2, 40, 90, 45), []string{"I1", "lock"}},
-		"a token twice":                  {new(story).hold("a", 1, 0, 1, 99, 10).hold("b", 1, 2, 20, 99, 30), []string{"I2", "lock"}},
-		"a token that falls":             {new(story).hold("a", 65, 0, 1, 99, 10).hold("b", 1, 12, 20, 99, 30), []string{"I2", "lock"}},
-		"a token that falls later":       {new(story).hold("a", 65, 0, 1, 99, 10).hold("b", 66, 12, 20, 99, 30).hold("c", 2, 31, 32, 99, 33), []string{"I2", "lock"}},
-		"no token":                       {new(story).hold("a", 0, 0, 1, 99, 10), []string{"I2", "lock"}},
-		"too few nodes have the key":     {new(story).hold("a", 1, 0, 1, 99, 50).look(20, "t1 1", "x 1", " "), []string{"I3"}},
-		"a vote of a node in quarantine": {new(story).hold("a", 1, 30, 31, 99, 50).look(40, "t1 1", "quarantine t1 1", ""), []string{"I4"}},
-		"counters behind":                {new(story).hold("a", 7, 0, 1, 99, 50).look(20, "t1 7", "t1 6", "t1 5"), []string{"I5"}},
-		"a counter that falls":           {new(story).look(20, "x 7", "x 7", "x 7").look(30, "x 7", "x 6", "x 7"), []string{"I5"}},
-		"a key of nobody":                {new(story).healed(10).hold("a", 1, 0, 1, 80, 5).look(100, "t1 1", "", ""), []string{"I6"}},
-		"a context too late":             {new(story).hold("a", 1, 0, 1, 99, 0).then("a", Over, 101, 99, Expired), []string{"I7"}},
-		"valid for longer than the TTL":  {new(story).hold("a", 1, 0, 1, 100, 0), []string{"I8"}},
-		"valid again":                    {new(story).hold("a", 1, 0, 1, 50, 0).then("a", Seen, 51, 50, "").then("a", Seen, 52, 120, ""), []string{"I8"}},
-		"waits for ever":                 {new(story).healed(10).hold("a", 1, 0, 61, 99, 70), []string{"I10"}},
-		"said by nobody":                 {new(story).then("a", Seen, 1, 2, ""), []string{"history"}},
+		"two holders":                            {new(story).hold("a", 1, 0, 1, 99, 50).hold("b", 65, 2, 49, 100, 60), []string{"I1", "lock"}},
+		"two holders by a nanosecond":            {new(story).hold("a", 1, 0, 1, 99, 0).hold("b", 65, 2, 98, 190, 100).later(ms - 1), []string{"I1", "lock"}},
+		"a third under the first":                {new(story).hold("a", 1, 0, 1, 99, 90).hold("b", 65, 2, 10, 20, 15).hold("c", 129, 3, 60, 70, 65), []string{"I1", "I1", "lock"}},
+		"granted before it was lost":             {new(story).hold("a", 1, 0, 1, 99, 0).then("a", Seen, 50, 99, "").then("a", Over, 60, 0, "quorum lost").hold("b", 65, 2, 40, 90, 45), []string{"I1", "lock"}},
+		"a token twice":                          {new(story).hold("a", 1, 0, 1, 99, 10).hold("b", 1, 2, 20, 99, 30), []string{"I2", "lock"}},
+		"a token that falls":                     {new(story).hold("a", 65, 0, 1, 99, 10).hold("b", 1, 12, 20, 99, 30), []string{"I2", "lock"}},
+		"a token that falls later":               {new(story).hold("a", 65, 0, 1, 99, 10).hold("b", 66, 12, 20, 99, 30).hold("c", 2, 31, 32, 99, 33), []string{"I2", "lock"}},
+		"no token":                               {new(story).hold("a", 0, 0, 1, 99, 10), []string{"I2", "lock"}},
+		"too few nodes have the key":             {new(story).hold("a", 1, 0, 1, 99, 50).look(20, "t1 1", "x 1", " "), []string{"I3"}},
+		"a vote of a node in quarantine":         {new(story).look(20, "", "quarantine: ", "").hold("a", 1, 30, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", ""), []string{"I4"}},
+		"the same, looked at late":               {new(story).look(20, "", "quarantine: ?", "").hold("a", 1, 30, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", ""), []string{"I4"}},
+		"the same, of one who had called before": {new(story).look(20, "", "quarantine: ", "").hold("a", 1, 10, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", ""), []string{"I4"}},
+		"the same, under a key of another":       {new(story).look(20, "", "quarantine: x 0", "").hold("a", 1, 10, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", "").look(45, "t1 1", "quarantine: t1 1", ""), []string{"I4", "I4"}},
+		"the same, by a clock moved before":      {new(story).fault("clock put back", 2, 10).look(20, "", "quarantine: ", "").hold("a", 1, 30, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", ""), []string{"I4"}},
+		"counters behind":                        {new(story).hold("a", 7, 0, 1, 99, 50).look(20, "t1 7", "t1 6", "t1 5"), []string{"I5"}},
+		"a counter that falls":                   {new(story).look(20, "x 7", "x 7", "x 7").look(30, "x 7", "x 6", "x 7"), []string{"I5"}},
+		"a key of nobody":                        {new(story).healed(10).hold("a", 1, 0, 1, 80, 5).look(100, "t1 1", "", ""), []string{"I6"}},
+		"a context too late":                     {new(story).hold("a", 1, 0, 1, 99, 0).then("a", Over, 101, 99, Expired), []string{"I7"}},
+		"valid for longer than the TTL":          {new(story).hold("a", 1, 0, 1, 100, 0), []string{"I8"}},
+		"valid again":                            {new(story).hold("a", 1, 0, 1, 50, 0).then("a", Seen, 51, 50, "").then("a", Seen, 52, 120, ""), []string{"I8"}},
+		"waits for ever":                         {new(story).healed(10).hold("a", 1, 0, 61, 99, 70), []string{"I10"}},
+		"said by nobody":                         {new(story).then("a", Seen, 1, 2, ""), []string{"history"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string

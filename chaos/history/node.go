@@ -8,8 +8,8 @@ type Look struct {
 	At, Done time.Duration // it was asked, and had answered
 	Up       bool          // it has answered; if not nothing else is known
 	Run      string        // process
-	Left     time.Duration // of its quarantine
-	Began    time.Duration // when that began; only where Left > 0
+	Left     time.Duration // of its quarantine, by its clock
+	Born     int64         // which quarantine that is or was: when it began, ms of the node's clock
 	Keys     map[string]Key
 	Rest     []string // keys but for locks, counters and the marker
 	Conns    int      // of clients

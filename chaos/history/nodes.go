@@ -3,7 +3,6 @@ package history
 import (
 	"fmt"
 	"sort"
-	"strings"
 	"time"
 )
 
@@ -18,23 +17,41 @@ func (h *History) excused(node int, from, to time.Duration) bool {
 	return false
 }
 
-// moved reports whether a node's clock was moved, so that what it says of its quarantine is
-// in another time than the rest.
-func (h *History) moved(node int, from, to time.Duration) bool {
+// hurt reports whether something was being done to a node at that time.
+func (h *History) hurt(node int, from, to time.Duration) bool {
 	for _, f := range h.Faults {
-		if f.Node == node && strings.HasPrefix(f.Name, "clock") && f.At <= to && f.Voteless >= from {
+		if f.Node == node && f.At <= to && f.Healed >= from {
 			return true
 		}
 	}
 	return false
 }
 
+// since is from when a node has been in the quarantine in which a look found it, as far as
+// that is known: when it was looked at before, at the last moment at which it cannot have
+// had the key with the token yet. Nobody may have touched it meanwhile: the time that the
+// node gives its quarantine is by its clock, which a fault may have moved since.
+func (h *History) since(round int, node int, resource string, first *Acquisition) (from time.Duration, known bool) {
+	l := h.Rounds[round][node]
+	for i := round - 1; i >= 0 && len(h.Rounds[i]) == len(h.Rounds[round]); i-- {
+		e := h.Rounds[i][node]
+		k, looked := e.Keys[resource]
+		if !e.Up || e.Left == 0 || e.Born != l.Born || h.hurt(node, e.At, l.Done) {
+			return 0, false
+		}
+		if e.Done < first.Call || looked && k.ID != first.Token {
+			return e.At, true
+		}
+	}
+	return 0, false
+}
+
 // nodes is what the looks at the nodes say of one resource. held is in the order of the
 // grants.
 //
 // I3: while a lease is valid more than N - q nodes have its key, or at least no vote for
-// somebody else. I4: no lease has a vote of a node that was in quarantine when it was
-// asked. I5: the counters of a quorum are not behind the token of the lease.
+// somebody else. I4: no lease has a vote that a node gave in quarantine. I5: the counters
+// of a quorum are not behind the token of the lease.
 func (h *History) nodes(resource string, held []*Acquisition, r Rules) (found []Violation) {
 	need := r.Nodes - (r.Nodes/2 + 1) + 1
 	first := make(map[string]*Acquisition) // by token: a lease that is handed over keeps its votes
@@ -43,7 +60,7 @@ func (h *History) nodes(resource string, held []*Acquisition, r Rules) (found []
 			first[a.Token] = a
 		}
 	}
-	for _, round := range h.Rounds {
+	for n, round := range h.Rounds {
 		if len(round) != r.Nodes {
 			continue
 		}
@@ -72,9 +89,11 @@ func (h *History) nodes(resource string, held []*Acquisition, r Rules) (found []
 			if unable || k.Counter >= a.Fence || h.excused(l.Node, first[a.Token].Call, to) {
 				counts++
 			}
-			if l.Up && l.Left > 0 && k.ID == a.Token && k.C > 0 && first[a.Token].Call > l.Began+20*time.Millisecond && !h.moved(l.Node, from, to) {
-				found = append(found, Violation{"I4", l.At, resource, fmt.Sprintf(
-					"node %d gave %s a vote, fence %d, and has been in quarantine since %v", l.Node, a.Client, a.Fence, l.Began)})
+			if l.Up && l.Left > 0 && k.ID == a.Token && k.C > 0 {
+				if since, known := h.since(n, l.Node, resource, first[a.Token]); known {
+					found = append(found, Violation{"I4", l.At, resource, fmt.Sprintf(
+						"node %d gave %s a vote, fence %d, and has been in quarantine since %v or longer", l.Node, a.Client, a.Fence, since)})
+				}
 			}
 		}
 		if keeps < need {
