@@ -76,13 +76,15 @@ func (le *Lease) Detach() error {
 // failure the nodes have what they had, and keep it for at most the longer of what was
 // left and the TTL of this call; Adopt can be called again.
 //
-// To the nodes whoever has the token is the holder. If the lease is still renewed where
-// it came from, or adopted twice, all of them have it, and nothing keeps them apart; the
-// resource is theirs as long as one of them renews it, and no other's. The first to
-// unlock it ends it for all: the others notice at their next renewal or Extend, and may
-// until then take themselves for holders beside the next one. A process that had
-// neither detached nor adopted the lease then takes the nodes for ones that have lost data, and
-// puts them in quarantine. To take a lock away from a holder that lives use [Locker.Break].
+// To the nodes whoever has the token is the holder, and a token is for one process at a
+// time. If the lease goes on where it came from, or is adopted twice, it is shared: it stays
+// as long as one of them renews it, no other token gets the resource meanwhile, but
+// nothing keeps apart those who have this one, nor the callers to whom the first process
+// may hand it over. The first to unlock it ends it for all: the others notice at their next
+// renewal or Extend, and until then take themselves for holders beside the next one. If one of
+// them had neither detached nor adopted the lease it takes the nodes for ones that have lost
+// data, and puts them in quarantine. To end a lease that somebody else goes on with
+// use [Locker.Break].
 //
 // Source: ALGORITHM sections 4 and 6.
 func (l *Locker) Adopt(ctx context.Context, resource, token string, fence int64, opts ...LockOption) (*Lease, error) {

@@ -16,7 +16,7 @@ import (
 
 const moved = "moved"
 
-// wantHandle checks that a lease has ended here, in every way there is to ask.
+// wantEnded checks that a lease has ended here, in every way there is to ask.
 func wantEnded(t *testing.T, le *redlock.Lease, why error) {
 	t.Helper()
 	select {
@@ -49,7 +49,8 @@ func TestDetachAndAdopt(t *testing.T) {
 			c := start(t, 3)
 			const ttl = time.Second
 			var gone atomic.Value
-			first := open(t, c.addrs, redlock.WithTTL(2*time.Second), redlock.WithObserver(redlock.Observer{Released: func(e redlock.Event) { gone.Store(e) }}))
+			first := open(t, c.addrs, redlock.WithTTL(2*time.Second),
+				redlock.WithObserver(redlock.Observer{Released: func(e redlock.Event) { gone.Store(e) }}))
 			le := lock(t, first, moved)
 			c.everywhere(t)
 			must(t, le.Detach())
@@ -240,7 +241,8 @@ func TestDetachWithHandlesAndWaiters(t *testing.T) {
 	}
 	must(t, adopted.Unlock(t.Context())) // and does not hand it over
 	if last := <-next; last.Token() == outer.Token() || last.Fence() < outer.Fence()+64 {
-		t.Errorf("got fence %d with the same token: %v; want one of a grant of its own, behind %d", last.Fence(), last.Token() == outer.Token(), outer.Fence())
+		t.Errorf("got fence %d with the same token: %v; want one of a grant of its own, behind %d",
+			last.Fence(), last.Token() == outer.Token(), outer.Fence())
 	}
 }
 

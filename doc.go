@@ -47,6 +47,9 @@
 // [Locker.Check] tells what each master says of itself and what should be mended. A
 // warning about a master goes to the log ([WithLogger]) and to the [Observer].
 //
+// A lease goes to another process by [Lease.Detach] and [Locker.Adopt]. [Locker.Inspect] shows
+// who holds a resource, and [Locker.Break] takes it away from one who does not let go.
+//
 // # Choosing a TTL
 //
 // The TTL bounds how long a holder that died blocks the resource; it does not bound

@@ -99,7 +99,8 @@ func (b *breakCommand) run(cmd *cobra.Command, key string) (err error) {
 	case broken.Broken == 0:
 		fmt.Fprintln(b.out, "Nothing to take away.")
 	default:
-		fmt.Fprintf(b.out, "Taken away on %d of %d masters. Free in %v at the latest.\n", broken.Broken, len(in.Nodes), in.FreeIn().Round(time.Millisecond))
+		fmt.Fprintf(b.out, "Taken away on %d of %d masters. Free in %v at the latest.\n",
+			broken.Broken, len(in.Nodes), in.FreeIn().Round(time.Millisecond))
 	}
 	return nil
 }

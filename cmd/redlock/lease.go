@@ -147,7 +147,8 @@ func (c *leaseCommand) openFor(cmd *cobra.Command, opts ...redlock.Option) (*red
 		c.ttl = min(c.ttl, c.maxTTL)
 	}
 	if c.ttl > c.maxTTL {
-		return nil, exitf(exitConfig, "--ttl %v: must be at most %v, the value of --max-ttl, which all clients of the masters need to have in common", c.ttl, c.maxTTL)
+		return nil, exitf(exitConfig, "--ttl %v: must be at most %v, the value of --max-ttl, which all clients of the masters need to have in common",
+			c.ttl, c.maxTTL)
 	}
 	return c.connection.open(append(opts, redlock.WithTTL(c.ttl), redlock.WithoutRenewal(), redlock.WithLogger(nil))...)
 }
