@@ -28,7 +28,7 @@ import (
 // If the lease was over before, the error matches [ErrNotHeld], and [ErrLost],
 // [ErrReleased] or ErrDetached for the reason, and nothing is changed.
 //
-// Source: ALGORITHM section 7.
+// Source: ALGORITHM section 6.
 func (le *Lease) Detach() error {
 	g := le.grant
 	g.mu.Lock()
