@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/telemetry"
 )
 
 // Metrics counts and times what Lockers do. It is made by [New], safe for concurrent use,
@@ -30,35 +31,20 @@ type Metrics struct {
 	votesAt    map[string]time.Time // guarded by mu; by node, when it votes again
 }
 
-// Outcomes that are no reason for a failure.
-const (
-	granted  = "granted"
-	renewed  = "renewed"
-	answered = "answered"
-)
-
-// Buckets in seconds: each bound is about two and a half times the one before.
-var (
-	latencyBuckets  = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}
-	waitBuckets     = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
-	holdBuckets     = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200}
-	validityBuckets = []float64{.025, .05, .1, .25, .5, 1, 2.5, 5, 7.5, 10, 30, 60, 300, 1800, 7200}
-)
-
 // New makes metrics that nothing has been told yet.
 func New() *Metrics {
 	m := &Metrics{
 		attempts:    counters("attempts_total", "Attempts to be granted a lease by the masters.", "outcome"),
 		renewals:    counters("renewals_total", "Rounds of renewal, by the library or by Extend.", "outcome"),
 		losses:      counters("losses_total", "Leases that ended without having been released.", "cause"),
-		wait:        histograms("wait_seconds", "Time from the call of Lock or TryLock to its end.", waitBuckets, "outcome"),
-		validity:    histograms("validity_seconds", "Validity left of a lease.", validityBuckets, "at"),
-		hold:        prometheus.NewHistogram(prometheus.HistogramOpts{Name: prefix + "hold_seconds", Help: "How long leases were held.", Buckets: holdBuckets}),
+		wait:        histograms("wait_seconds", "Time from the call of Lock or TryLock to its end.", telemetry.Wait, "outcome"),
+		validity:    histograms("validity_seconds", "Validity left of a lease.", telemetry.Validity, "at"),
+		hold:        prometheus.NewHistogram(prometheus.HistogramOpts{Name: prefix + "hold_seconds", Help: "How long leases were held.", Buckets: telemetry.Hold}),
 		handovers:   counter("handovers_total", "Leases handed over by another caller of the process."),
 		standstills: counter("clock_standstill_seconds_total", "Time for which the local clock stood still."),
 		dropped:     counter("events_dropped_total", "Events that are missing from these metrics."),
 		leases:      prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "leases", Help: "Leases that are held."}),
-		latency:     histograms("node_latency_seconds", "Time of one exchange with a master.", latencyBuckets, "node", "outcome"),
+		latency:     histograms("node_latency_seconds", "Time of one exchange with a master.", telemetry.Latency, "node", "outcome"),
 		up:          prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "node_up", Help: "Whether a master answers."}, []string{"node"}),
 		failures:    counters("node_failures_total", "How often a master stopped answering.", "node", "reason"),
 		quarantines: counters("node_quarantines_total", "How often a master came into quarantine.", "node"),
@@ -69,11 +55,11 @@ func New() *Metrics {
 		votesAt:     make(map[string]time.Time),
 	}
 	// What an alert is about has to be 0 before it first happens.
-	for _, outcome := range []string{granted, "taken", "split_vote", "no_quorum", "quarantine"} {
+	for _, outcome := range []string{telemetry.Granted, "taken", "split_vote", "no_quorum", "quarantine"} {
 		m.attempts.WithLabelValues(outcome)
 		m.wait.WithLabelValues(outcome)
 	}
-	for _, outcome := range []string{renewed, "no_quorum"} {
+	for _, outcome := range []string{telemetry.Renewed, "no_quorum"} {
 		m.renewals.WithLabelValues(outcome)
 	}
 	for _, cause := range []error{redlock.ErrExpired, redlock.ErrSuspended, redlock.ErrQuorumLost, redlock.ErrMaxHold} {
@@ -103,8 +89,8 @@ func (m *Metrics) Observer() redlock.Observer {
 		Acquired:     m.acquired,
 		NotAcquired:  func(e redlock.Event) { m.attempts.WithLabelValues(redlock.Reason(e.Err)).Inc() },
 		GaveUp:       func(e redlock.Event) { m.wait.WithLabelValues(redlock.Reason(e.Err)).Observe(e.Elapsed.Seconds()) },
-		Extended:     func(e redlock.Event) { m.renewal(renewed, "renewal", e) },
-		ExtendFailed: func(e redlock.Event) { m.renewal(redlock.Reason(e.Err), "failure", e) },
+		Extended:     func(e redlock.Event) { m.renewal(telemetry.Renewed, telemetry.AtRenewal, e) },
+		ExtendFailed: func(e redlock.Event) { m.renewal(redlock.Reason(e.Err), telemetry.AtFailure, e) },
 		Lost:         m.lost,
 		Released:     m.ended,
 		NodeAsked:    m.asked,
@@ -123,10 +109,10 @@ func (m *Metrics) acquired(e redlock.Event) {
 	if e.HandedOver {
 		m.handovers.Inc()
 	} else {
-		m.attempts.WithLabelValues(granted).Inc()
+		m.attempts.WithLabelValues(telemetry.Granted).Inc()
 	}
-	m.wait.WithLabelValues(granted).Observe(e.Elapsed.Seconds())
-	m.validity.WithLabelValues("grant").Observe(e.Validity.Seconds())
+	m.wait.WithLabelValues(telemetry.Granted).Observe(e.Elapsed.Seconds())
+	m.validity.WithLabelValues(telemetry.AtGrant).Observe(e.Validity.Seconds())
 	m.leases.Inc()
 }
 
@@ -146,7 +132,7 @@ func (m *Metrics) ended(e redlock.Event) {
 }
 
 func (m *Metrics) asked(e redlock.Event) {
-	outcome := answered
+	outcome := telemetry.Answered
 	if e.Err != nil {
 		outcome = redlock.Reason(e.Err)
 	} else {

@@ -1,0 +1,170 @@
+package redlockotel
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/telemetry"
+)
+
+// Attributes.
+const (
+	outcomeKey  = attribute.Key("redlock.outcome")
+	causeKey    = attribute.Key("redlock.cause")
+	atKey       = attribute.Key("redlock.at")
+	resourceKey = attribute.Key("redlock.resource")
+	fenceKey    = attribute.Key("redlock.fence")
+	validityKey = attribute.Key("redlock.validity")
+	requestKey  = attribute.Key("redlock.request")
+	addressKey  = attribute.Key("server.address")
+	portKey     = attribute.Key("server.port")
+	errorKey    = attribute.Key("error.type")
+)
+
+// instruments is one of each metric.
+type instruments struct {
+	attempts, handovers, renewals, losses, dropped       metric.Int64Counter
+	failures, quarantines, forgets, clockSteps, warnings metric.Int64Counter
+	standstill                                           metric.Float64Counter
+	leases                                               metric.Int64UpDownCounter
+	wait, hold, validity, latency                        metric.Float64Histogram
+	up                                                   metric.Int64Gauge
+}
+
+func newInstruments(p metric.MeterProvider) (*instruments, error) {
+	m := p.Meter(scope)
+	var errs []error
+	counter := func(name, unit, description string) metric.Int64Counter {
+		c, err := m.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(description))
+		errs = append(errs, err)
+		return c
+	}
+	seconds := func(name, description string, bounds []float64) metric.Float64Histogram {
+		h, err := m.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description), metric.WithExplicitBucketBoundaries(bounds...))
+		errs = append(errs, err)
+		return h
+	}
+	in := &instruments{
+		attempts:    counter("redlock.attempts", "{attempt}", "Attempts to be granted a lease by the masters."),
+		handovers:   counter("redlock.handovers", "{lease}", "Leases handed over by another caller of the process."),
+		renewals:    counter("redlock.renewals", "{renewal}", "Rounds of renewal, by the library or by Extend."),
+		losses:      counter("redlock.losses", "{lease}", "Leases that ended without having been released."),
+		dropped:     counter("redlock.events.dropped", "{event}", "Events that are missing from these metrics."),
+		failures:    counter("redlock.node.failures", "{failure}", "How often a master stopped answering."),
+		quarantines: counter("redlock.node.quarantines", "{quarantine}", "How often a master came into quarantine."),
+		forgets:     counter("redlock.node.forgets", "{key}", "Keys of leases that a master had lost."),
+		clockSteps:  counter("redlock.node.clock_steps", "{step}", "Steps of a master's clock."),
+		warnings:    counter("redlock.node.warnings", "{warning}", "Warnings about a master."),
+		wait:        seconds("redlock.wait.duration", "Time from the call of Lock or TryLock to its end.", telemetry.Wait),
+		hold:        seconds("redlock.hold.duration", "How long leases were held.", telemetry.Hold),
+		validity:    seconds("redlock.validity", "Validity left of a lease.", telemetry.Validity),
+		latency:     seconds("redlock.node.duration", "Time of one exchange with a master.", telemetry.Latency),
+	}
+	var err error
+	in.standstill, err = m.Float64Counter("redlock.clock.standstill", metric.WithUnit("s"), metric.WithDescription("Time for which the local clock stood still."))
+	errs = append(errs, err)
+	in.leases, err = m.Int64UpDownCounter("redlock.leases", metric.WithUnit("{lease}"), metric.WithDescription("Leases that are held."))
+	errs = append(errs, err)
+	in.up, err = m.Int64Gauge("redlock.node.up", metric.WithUnit("1"), metric.WithDescription("Whether a master answers."))
+	errs = append(errs, err)
+	return in, errors.Join(errs...)
+}
+
+// Observer keeps the metrics that the package comment lists; it is for
+// [redlock.WithObserver], and another observer can be given beside it. The error is that of
+// a provider that refuses an instrument.
+func Observer(opts ...Option) (redlock.Observer, error) {
+	in, err := newInstruments(newConfig(opts).meters)
+	if err != nil {
+		return redlock.Observer{}, err
+	}
+	return redlock.Observer{
+		Acquired:     in.acquired,
+		NotAcquired:  func(e redlock.Event) { count(in.attempts, outcomeKey.String(redlock.Reason(e.Err))) },
+		GaveUp:       func(e redlock.Event) { observe(in.wait, e.Elapsed.Seconds(), outcomeKey.String(redlock.Reason(e.Err))) },
+		Extended:     func(e redlock.Event) { in.renewal(telemetry.Renewed, telemetry.AtRenewal, e) },
+		ExtendFailed: func(e redlock.Event) { in.renewal(redlock.Reason(e.Err), telemetry.AtFailure, e) },
+		Lost:         in.lost,
+		Released:     in.ended,
+		NodeAsked:    in.asked,
+		NodeDown:     in.down,
+		NodeUp:       func(e redlock.Event) { in.state(e.Node, 1) },
+		NodeForgot:   func(e redlock.Event) { count(in.forgets, server(e.Node)...) },
+		Quarantined:  func(e redlock.Event) { count(in.quarantines, server(e.Node)...) },
+		ClockStepped: func(e redlock.Event) { count(in.clockSteps, server(e.Node)...) },
+		StoodStill:   func(e redlock.Event) { in.standstill.Add(context.Background(), e.Elapsed.Seconds()) },
+		Warning:      func(e redlock.Event) { count(in.warnings, server(e.Node)...) },
+		Dropped:      func(n int) { in.dropped.Add(context.Background(), int64(n)) },
+	}, nil
+}
+
+func count(c metric.Int64Counter, attrs ...attribute.KeyValue) {
+	c.Add(context.Background(), 1, metric.WithAttributes(attrs...))
+}
+
+func observe(h metric.Float64Histogram, seconds float64, attrs ...attribute.KeyValue) {
+	h.Record(context.Background(), seconds, metric.WithAttributes(attrs...))
+}
+
+// server is the address of a node, which for a socket is its path.
+func server(node string) []attribute.KeyValue {
+	host, port, err := net.SplitHostPort(node)
+	if err != nil {
+		return []attribute.KeyValue{addressKey.String(node)}
+	}
+	if number, err := strconv.Atoi(port); err == nil {
+		return []attribute.KeyValue{addressKey.String(host), portKey.Int(number)}
+	}
+	return []attribute.KeyValue{addressKey.String(node)}
+}
+
+func (in *instruments) acquired(e redlock.Event) {
+	if e.HandedOver {
+		count(in.handovers)
+	} else {
+		count(in.attempts, outcomeKey.String(telemetry.Granted))
+	}
+	observe(in.wait, e.Elapsed.Seconds(), outcomeKey.String(telemetry.Granted))
+	observe(in.validity, e.Validity.Seconds(), atKey.String(telemetry.AtGrant))
+	in.leases.Add(context.Background(), 1)
+}
+
+func (in *instruments) renewal(outcome, at string, e redlock.Event) {
+	count(in.renewals, outcomeKey.String(outcome))
+	observe(in.validity, max(e.Validity, 0).Seconds(), atKey.String(at))
+}
+
+func (in *instruments) lost(e redlock.Event) {
+	count(in.losses, causeKey.String(redlock.Reason(e.Err)))
+	in.ended(e)
+}
+
+func (in *instruments) ended(e redlock.Event) {
+	observe(in.hold, e.Elapsed.Seconds())
+	in.leases.Add(context.Background(), -1)
+}
+
+func (in *instruments) asked(e redlock.Event) {
+	outcome := telemetry.Answered
+	if e.Err != nil {
+		outcome = redlock.Reason(e.Err)
+	} else {
+		in.state(e.Node, 1)
+	}
+	observe(in.latency, e.Elapsed.Seconds(), append(server(e.Node), outcomeKey.String(outcome))...)
+}
+
+func (in *instruments) down(e redlock.Event) {
+	in.state(e.Node, 0)
+	count(in.failures, append(server(e.Node), errorKey.String(redlock.Reason(e.Err)))...)
+}
+
+func (in *instruments) state(node string, up int64) {
+	in.up.Record(context.Background(), up, metric.WithAttributes(server(node)...))
+}

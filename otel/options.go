@@ -1,0 +1,44 @@
+package redlockotel
+
+import (
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+)
+
+const scope = "github.com/d0720281/redlock/otel"
+
+// Option sets up an [Observer] or a [Tracer].
+type Option interface{ apply(*config) }
+
+type config struct {
+	meters   metric.MeterProvider
+	tracers  trace.TracerProvider
+	resource bool
+}
+
+type option func(*config)
+
+func (o option) apply(c *config) { o(c) }
+
+func newConfig(opts []Option) *config {
+	c := &config{meters: otel.GetMeterProvider(), tracers: otel.GetTracerProvider()}
+	for _, o := range opts {
+		o.apply(c)
+	}
+	return c
+}
+
+// WithMeterProvider sets where metrics go: the global provider by default.
+func WithMeterProvider(p metric.MeterProvider) Option {
+	return option(func(c *config) { c.meters = p })
+}
+
+// WithTracerProvider sets where spans go: the global provider by default.
+func WithTracerProvider(p trace.TracerProvider) Option {
+	return option(func(c *config) { c.tracers = p })
+}
+
+// WithResource has the name of the resource on spans, and whole error texts, which have it in
+// them. By default it is left out: names can be those of customers. It is never on metrics.
+func WithResource() Option { return option(func(c *config) { c.resource = true }) }

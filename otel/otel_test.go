@@ -1,0 +1,364 @@
+package redlockotel_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/redistest"
+	redlockotel "github.com/d0720281/redlock/otel"
+)
+
+const (
+	ttl      = 2 * time.Second
+	resource = "customer-4711"
+)
+
+// scene is a Locker on masters of its own, and what it tells of itself.
+type scene struct {
+	t      *testing.T
+	procs  []*masters.Process
+	locker *redlock.Locker
+	reader *sdkmetric.ManualReader
+	spans  *tracetest.InMemoryExporter
+	tracer trace.Tracer
+}
+
+func newScene(t *testing.T, n int, opts ...redlockotel.Option) *scene {
+	t.Helper()
+	s := &scene{t: t, procs: redistest.Masters(t, n), reader: sdkmetric.NewManualReader(), spans: tracetest.NewInMemoryExporter()}
+	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(s.reader))
+	tracers := sdktrace.NewTracerProvider(sdktrace.WithSyncer(s.spans))
+	s.tracer = tracers.Tracer("test")
+	opts = append(opts, redlockotel.WithMeterProvider(meters), redlockotel.WithTracerProvider(tracers))
+	observer, err := redlockotel.Observer(opts...)
+	s.must(err)
+	s.locker, err = redlock.New(redistest.Addrs(s.procs), redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithNodeTimeout(ttl/4),
+		redlock.WithoutRenewal(), redlock.WithLogger(nil), redlock.WithObserver(observer), redlock.WithTracer(redlockotel.Tracer(opts...)))
+	s.must(err)
+	t.Cleanup(func() { _ = s.locker.Close() }) // some tests leave nothing to confirm a release
+	redistest.Eventually(t, 20*time.Second, func() bool { return s.locker.Bootstrap(t.Context()) == nil }, "the masters vote")
+	return s
+}
+
+func (s *scene) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// metrics is what a reader collects.
+func (s *scene) metrics() []metricdata.Metrics {
+	s.t.Helper()
+	var all metricdata.ResourceMetrics
+	s.must(s.reader.Collect(context.Background(), &all))
+	if len(all.ScopeMetrics) == 0 {
+		return nil
+	}
+	return all.ScopeMetrics[0].Metrics
+}
+
+// values is each series with its value, histograms as their number of observations.
+func (s *scene) values() map[string]float64 {
+	values := make(map[string]float64)
+	note := func(name string, attrs attribute.Set, v float64) {
+		key := strings.TrimPrefix(name, "redlock.")
+		for _, kv := range attrs.ToSlice() {
+			key += fmt.Sprintf(" %s=%s", strings.TrimPrefix(string(kv.Key), "redlock."), kv.Value.String())
+		}
+		values[key] = v
+	}
+	for _, m := range s.metrics() {
+		switch d := m.Data.(type) {
+		case metricdata.Sum[int64]:
+			for _, p := range d.DataPoints {
+				note(m.Name, p.Attributes, float64(p.Value))
+			}
+		case metricdata.Sum[float64]:
+			for _, p := range d.DataPoints {
+				note(m.Name, p.Attributes, p.Value)
+			}
+		case metricdata.Gauge[int64]:
+			for _, p := range d.DataPoints {
+				note(m.Name, p.Attributes, float64(p.Value))
+			}
+		case metricdata.Histogram[float64]:
+			for _, p := range d.DataPoints {
+				note(m.Name, p.Attributes, float64(p.Count))
+			}
+		default:
+			s.t.Fatalf("%s: got %T, want a kind that is known", m.Name, d)
+		}
+	}
+	return values
+}
+
+// want checks values as soon as they are there: events are told a moment after they happened.
+func (s *scene) want(want map[string]float64) {
+	s.t.Helper()
+	wrong := func() (list []string) {
+		got := s.values()
+		for key, v := range want {
+			if got[key] != v {
+				list = append(list, fmt.Sprintf("%s: got %v, want %v", key, got[key], v))
+			}
+		}
+		return list
+	}
+	for end := time.Now().Add(10 * time.Second); len(wrong()) > 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatal(strings.Join(wrong(), "; "))
+		}
+	}
+}
+
+func (s *scene) server(i int) string {
+	host, port, _ := strings.Cut(s.procs[i].Addr(), ":")
+	return fmt.Sprintf(" server.address=%s server.port=%s", host, port)
+}
+
+// scenario has a lease of each kind, and returns how calls are to be told.
+func (s *scene) scenario(ctx context.Context) {
+	t := s.t
+	lease, err := s.locker.Lock(ctx, resource)
+	s.must(err)
+	s.must(lease.Extend(ctx))
+	s.want(map[string]float64{"attempts outcome=granted": 1, "leases": 1, "renewals outcome=renewed": 1, "validity at=renewal": 1, "node.up" + s.server(2): 1})
+	_, err = s.locker.TryLock(ctx, resource)
+	if !errors.Is(err, redlock.ErrTaken) {
+		t.Fatalf("got %v, want ErrTaken", err)
+	}
+	next := make(chan *redlock.Lease)
+	go func() {
+		le, err := s.locker.Lock(ctx, resource)
+		if err != nil {
+			t.Error(err)
+		}
+		next <- le
+	}()
+	redistest.Eventually(t, 10*time.Second, func() bool { return s.locker.Stats().Waiting == 1 }, "another caller waits")
+	s.must(lease.Unlock(ctx))
+	lease = <-next
+	s.want(map[string]float64{"handovers": 1, "attempts outcome=granted": 1, "leases": 1, "hold.duration": 1, "wait.duration outcome=granted": 2, "validity at=grant": 2})
+	for _, p := range s.procs[1:] {
+		s.must(p.Kill())
+	}
+	if err := lease.Extend(ctx); !errors.Is(err, redlock.ErrNoQuorum) {
+		t.Fatalf("got %v, want ErrNoQuorum", err)
+	}
+	<-lease.Context().Done()
+	if err := lease.Unlock(ctx); !errors.Is(err, redlock.ErrExpired) {
+		t.Fatalf("got %v, want ErrExpired", err)
+	}
+	if _, err := s.locker.TryLock(ctx, resource); !errors.Is(err, redlock.ErrNoQuorum) {
+		t.Fatalf("got %v, want ErrNoQuorum", err)
+	}
+	s.want(map[string]float64{
+		"losses cause=expired": 1, "leases": 0, "hold.duration": 2, "renewals outcome=no_quorum": 1, "validity at=failure": 1,
+		"attempts outcome=no_quorum": 1, "wait.duration outcome=no_quorum": 1, "node.up" + s.server(0): 1, "node.up" + s.server(1): 0, "node.up" + s.server(2): 0,
+	})
+}
+
+// Metrics are what has happened, and the name of a resource is on none.
+func TestMetrics(t *testing.T) {
+	s := newScene(t, 3, redlockotel.WithResource())
+	s.scenario(t.Context())
+	for key := range s.values() {
+		if strings.Contains(key, resource) {
+			t.Errorf("got %s, want no resource", key)
+		}
+	}
+	documented := documentedMetrics(t)
+	for _, m := range s.metrics() {
+		if want, known := documented[m.Name]; !known || m.Unit != want || m.Description == "" {
+			t.Errorf("%s: got unit %q and description %q, want unit %q (documented: %v)", m.Name, m.Unit, m.Description, want, known)
+		}
+	}
+}
+
+// Each callback has its metric, of the name, unit and attributes that the package comment says.
+func TestEveryEvent(t *testing.T) {
+	s := &scene{t: t, reader: sdkmetric.NewManualReader()}
+	o, err := redlockotel.Observer(redlockotel.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(s.reader))))
+	s.must(err)
+	e := redlock.Event{Resource: resource, Node: "10.0.0.1:6379", Elapsed: 2 * time.Second, Validity: time.Second}
+	failed := e
+	failed.Err = redlock.ErrNoQuorum
+	lost := e
+	lost.Err = redlock.ErrExpired
+	handed := e
+	handed.HandedOver = true
+	socket := e
+	socket.Node = "/run/redis.sock"
+	o.Acquired(e)
+	o.Acquired(handed)
+	o.NotAcquired(failed)
+	o.GaveUp(failed)
+	o.Extended(e)
+	o.ExtendFailed(failed)
+	o.Lost(lost)
+	o.Released(e)
+	o.NodeAsked(e)
+	o.NodeAsked(failed)
+	o.NodeDown(failed)
+	o.NodeUp(socket)
+	o.NodeForgot(e)
+	o.Quarantined(e)
+	o.ClockStepped(e)
+	o.StoodStill(e)
+	o.Warning(e)
+	o.Dropped(7)
+	const at = " server.address=10.0.0.1 server.port=6379"
+	want := map[string]float64{
+		"attempts outcome=granted": 1, "attempts outcome=no_quorum": 1, "handovers": 1, "leases": 0,
+		"wait.duration outcome=granted": 2, "wait.duration outcome=no_quorum": 1, "hold.duration": 2,
+		"validity at=grant": 2, "validity at=renewal": 1, "validity at=failure": 1,
+		"renewals outcome=renewed": 1, "renewals outcome=no_quorum": 1, "losses cause=expired": 1,
+		"node.duration outcome=answered" + at: 1, "node.duration outcome=no_quorum" + at: 1, "node.up" + at: 0, "node.up server.address=/run/redis.sock": 1,
+		"node.failures error.type=no_quorum" + at: 1, "node.forgets" + at: 1, "node.quarantines" + at: 1, "node.clock_steps" + at: 1, "node.warnings" + at: 1,
+		"clock.standstill": 2, "events.dropped": 7,
+	}
+	s.want(want)
+	for key := range s.values() {
+		if _, known := want[key]; !known {
+			t.Errorf("got %s, want none like that", key)
+		}
+	}
+	documented := documentedMetrics(t)
+	for _, m := range s.metrics() {
+		if documented[m.Name] != m.Unit {
+			t.Errorf("%s: got unit %q, want %q", m.Name, m.Unit, documented[m.Name])
+		}
+		delete(documented, m.Name)
+	}
+	if len(documented) > 0 {
+		t.Errorf("nothing tells of %v", documented)
+	}
+}
+
+var documentedLine = regexp.MustCompile(`(?m)^//\t(redlock\.[a-z_.]+) +(\S+)`)
+
+// documentedMetrics is what the package comment says, names with units.
+func documentedMetrics(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := make(map[string]string)
+	for _, m := range documentedLine.FindAllStringSubmatch(string(text), -1) {
+		list[m[1]] = m[2]
+	}
+	return list
+}
+
+// Calls are spans under the caller's own; the resource is only on them where that was asked
+// for, in no form.
+func TestTraces(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		opts []redlockotel.Option
+		want int // spans that name the resource
+	}{
+		{"without the resource", nil, 0},
+		{"with the resource", []redlockotel.Option{redlockotel.WithResource()}, 8},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := newScene(t, 3, test.opts...)
+			ctx, root := s.tracer.Start(t.Context(), "root")
+			s.scenario(ctx)
+			root.End()
+			var told []string
+			named := 0
+			for _, span := range s.spans.GetSpans() {
+				if span.Name == "root" {
+					continue
+				}
+				if span.Parent.SpanID() != root.SpanContext().SpanID() || span.SpanKind != trace.SpanKindClient {
+					t.Errorf("%s: got parent %v and kind %v, want the caller's span and a client", span.Name, span.Parent.SpanID(), span.SpanKind)
+				}
+				outcome, fence, kind := "", false, ""
+				for _, kv := range span.Attributes {
+					switch kv.Key {
+					case "redlock.outcome":
+						outcome = kv.Value.AsString()
+					case "redlock.fence":
+						fence = kv.Value.AsInt64() > 0
+					case "error.type":
+						kind = kv.Value.AsString()
+					}
+				}
+				if (span.Status.Code == codes.Error) != (kind != "") {
+					t.Errorf("%s: got status %v with error.type %q", span.Name, span.Status, kind)
+				}
+				nodes := 0
+				for _, e := range span.Events {
+					if e.Name == "redlock.node" {
+						nodes++
+					}
+				}
+				told = append(told, fmt.Sprintf("%s %s fence=%v error=%q nodes=%v", span.Name, outcome, fence, kind, nodes > 0))
+				if strings.Contains(fmt.Sprint(span), resource) {
+					named++
+				}
+			}
+			want := []string{
+				`redlock.Lock granted fence=true error="" nodes=false`,
+				`redlock.Extend renewed fence=true error="" nodes=false`,
+				`redlock.TryLock taken fence=false error="" nodes=true`,
+				`redlock.Unlock released fence=true error="" nodes=false`,
+				`redlock.Lock granted fence=true error="" nodes=false`,
+				`redlock.Extend no_quorum fence=false error="no_quorum" nodes=true`,
+				`redlock.Unlock expired fence=false error="expired" nodes=false`,
+				`redlock.TryLock no_quorum fence=false error="no_quorum" nodes=true`,
+			}
+			slices.Sort(told) // of the hand-over either call can end first
+			slices.Sort(want)
+			if !slices.Equal(told, want) {
+				t.Errorf("got %q, want %q", told, want)
+			}
+			if named != test.want {
+				t.Errorf("got %d spans with the name of the resource, want %d", named, test.want)
+			}
+		})
+	}
+}
+
+// A provider that refuses an instrument is told of.
+func TestRefusedInstrument(t *testing.T) {
+	_, err := redlockotel.Observer(redlockotel.WithMeterProvider(refusing{}))
+	if !errors.Is(err, errRefused) {
+		t.Errorf("got %v, want %v", err, errRefused)
+	}
+}
+
+var errRefused = errors.New("refused")
+
+type refusing struct{ noop.MeterProvider }
+
+func (refusing) Meter(string, ...metric.MeterOption) metric.Meter { return refusingMeter{} }
+
+type refusingMeter struct{ noop.Meter }
+
+func (refusingMeter) Int64Gauge(string, ...metric.Int64GaugeOption) (metric.Int64Gauge, error) {
+	return nil, errRefused
+}

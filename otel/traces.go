@@ -1,0 +1,68 @@
+package redlockotel
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/telemetry"
+)
+
+// Tracer makes the spans that the package comment describes; it is for [redlock.WithTracer].
+func Tracer(opts ...Option) redlock.Tracer {
+	c := newConfig(opts)
+	tracer := c.tracers.Tracer(scope)
+	return func(ctx context.Context, op, resource string) func(*redlock.Lease, error) {
+		_, span := tracer.Start(ctx, "redlock."+op, trace.WithSpanKind(trace.SpanKindClient))
+		if c.resource {
+			span.SetAttributes(resourceKey.String(resource))
+		}
+		return func(lease *redlock.Lease, err error) {
+			defer span.End()
+			if !span.IsRecording() {
+				return
+			}
+			if lease != nil && err == nil {
+				span.SetAttributes(fenceKey.Int64(lease.Fence()))
+				if op != "Unlock" {
+					span.SetAttributes(validityKey.Float64(lease.Validity().Seconds()))
+				}
+			}
+			c.outcome(span, op, err)
+		}
+	}
+}
+
+// outcomes is how calls end that succeed.
+var outcomes = map[string]string{
+	"Lock": telemetry.Granted, "TryLock": telemetry.Granted, "Extend": telemetry.Renewed, "Unlock": "released",
+}
+
+// outcome notes how a call ended. Only with the name of the resource allowed may the text of
+// the error be there, which has it.
+func (c *config) outcome(span trace.Span, op string, err error) {
+	if err == nil {
+		span.SetAttributes(outcomeKey.String(outcomes[op]))
+		return
+	}
+	reason := redlock.Reason(err)
+	span.SetAttributes(outcomeKey.String(reason))
+	if op != "TryLock" || !errors.Is(err, redlock.ErrTaken) {
+		text := reason
+		if c.resource {
+			text = err.Error()
+		}
+		span.SetStatus(codes.Error, text)
+		span.SetAttributes(errorKey.String(reason))
+	}
+	var verdict *redlock.QuorumError
+	if errors.As(err, &verdict) {
+		for _, n := range verdict.Nodes {
+			attrs := append(server(n.Node), requestKey.String(n.Op), errorKey.String(redlock.Reason(n)))
+			span.AddEvent("redlock.node", trace.WithAttributes(attrs...))
+		}
+	}
+}
