@@ -1,0 +1,59 @@
+package fencing
+
+import (
+	"context"
+	"database/sql"
+)
+
+// Schema is the tables that the functions of this file use.
+const Schema = `
+CREATE TABLE stock (item TEXT PRIMARY KEY, amount BIGINT NOT NULL, fence BIGINT NOT NULL DEFAULT 0);
+CREATE TABLE config (name TEXT PRIMARY KEY, value TEXT NOT NULL, fence BIGINT NOT NULL);
+CREATE TABLE fences (resource TEXT PRIMARY KEY, fence BIGINT NOT NULL);
+CREATE TABLE orders (id BIGINT PRIMARY KEY, item TEXT NOT NULL);`
+
+// Sell takes one from the stock. One statement looks at the fencing token and writes.
+func Sell(ctx context.Context, db *sql.DB, item string, fence int64) error {
+	return changed(db.ExecContext(ctx,
+		`UPDATE stock SET amount = amount - 1, fence = ?1 WHERE item = ?2 AND fence <= ?1`, fence, item))
+}
+
+// changed is for a statement that changes one row, or none if the token is too small.
+func changed(result sql.Result, err error) error {
+	if err != nil {
+		return err
+	}
+	if n, err := result.RowsAffected(); n > 0 || err != nil {
+		return err
+	}
+	return ErrFenced
+}
+
+// Put sets a value, whether there is one or not.
+func Put(ctx context.Context, db *sql.DB, name, value string, fence int64) error {
+	return changed(db.ExecContext(ctx, `
+		INSERT INTO config (name, value, fence) VALUES (?1, ?2, ?3)
+		ON CONFLICT (name) DO UPDATE SET value = excluded.value, fence = excluded.fence
+		WHERE config.fence <= excluded.fence`, name, value, fence))
+}
+
+// Fenced runs a transaction that changes what it likes, in any table. The first statement
+// keeps every older holder out, those that are in the middle of a transaction included.
+func Fenced(ctx context.Context, db *sql.DB, resource string, fence int64, do func(*sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() // after a commit it does nothing
+	err = changed(tx.ExecContext(ctx, `
+		INSERT INTO fences (resource, fence) VALUES (?1, ?2)
+		ON CONFLICT (resource) DO UPDATE SET fence = excluded.fence
+		WHERE fences.fence <= excluded.fence`, resource, fence))
+	if err != nil {
+		return err
+	}
+	if err := do(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
