@@ -294,10 +294,15 @@ func (n *bubbleNode) queued(key string) string {
 	return b.String()
 }
 
-// bubbleLua is the script that the library sends.
-var bubbleLua = sync.OnceValue(func() string {
+// bubbleLua and bubbleMarkerLua are the scripts that the library sends.
+var (
+	bubbleLua       = sync.OnceValue(func() string { return luaOf("begin", "guard", "queue", "acquire", "raise", "extend", "release", "run") })
+	bubbleMarkerLua = sync.OnceValue(func() string { return luaOf("begin", "guard", "marker") })
+)
+
+func luaOf(names ...string) string {
 	var parts []string
-	for _, name := range []string{"begin", "guard", "queue", "acquire", "raise", "extend", "release", "run"} {
+	for _, name := range names {
 		part, err := os.ReadFile("lua/" + name + ".lua")
 		if err != nil {
 			panic(err)
@@ -305,11 +310,17 @@ var bubbleLua = sync.OnceValue(func() string {
 		parts = append(parts, string(part))
 	}
 	return strings.Join(parts, "\n")
-})
+}
 
 func number(s string) int64 {
 	n, _ := strconv.ParseInt(s, 10, 64)
 	return n
+}
+
+// marker is a field of the marker of the key "k".
+func (n *bubbleNode) marker(field string) (value string) {
+	n.inside(func(r *miniredis.Miniredis) { value = r.HGet("k~guard", field) })
+	return value
 }
 
 // TestBubbleScripts has random requests carried out by two nodes, one of which runs the
@@ -332,17 +343,18 @@ func TestBubbleScripts(t *testing.T) {
 		}
 		rng := rand.New(rand.NewPCG(1, 2))
 		names := []string{"k", "k~fence"}
-		seen := make(map[int64]int)   // codes
-		counts := make(map[int64]int) // of those, with others who wait
+		seen := make(map[int64]int)    // codes
+		counts := make(map[int64]int)  // of those, with others who wait
+		marked := make(map[string]int) // what was done to markers
 		calls, skipped := 0, 0
 		for _, n := range b.nodes {
 			n.RunAs("one")
 		}
-		for step := range 1200 {
+		for step := range 3000 {
 			time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond)
-			switch rng.IntN(40) {
+			switch rng.IntN(30) {
 			case 0:
-				time.Sleep(time.Duration(2+rng.IntN(2)) * time.Second) // who waits may lose its place
+				time.Sleep(time.Duration(2+rng.IntN(3)) * time.Second) // who waits may lose its place
 			case 1:
 				time.Sleep(10 * time.Second) // and the queue is forgotten
 			case 3:
@@ -364,7 +376,7 @@ func TestBubbleScripts(t *testing.T) {
 				}
 				return cmp.Or(v, "0")
 			}
-			argv := []any{"2000", "64", run, "100", "1.02", rng.IntN(2)}
+			argv := []any{"2000", "64", run, 100 + 20*rng.IntN(2), "1.02", rng.IntN(2)}
 			keys := []string{"k~guard"}
 			before := b.nodes[0].queued("k")
 			for range 1 + rng.IntN(3) {
@@ -393,12 +405,37 @@ func TestBubbleScripts(t *testing.T) {
 					n.put("k~guard", "", 0) // the node has lost data
 				}
 			}
+			if rng.IntN(30) == 0 {
+				id := []string{"one", "two"}[rng.IntN(2)]
+				for _, n := range b.nodes {
+					n.RunAs(id) // and this time it has kept them
+				}
+			}
 			if rng.IntN(40) == 0 {
 				for _, n := range b.nodes {
 					n.put(names[1], "", 0) // the counter has expired
 				}
 			}
 			var got [2]string
+			if rng.IntN(4) == 0 { // something about the node itself
+				what := []string{"look", "vouch", "mark"}[rng.IntN(3)]
+				mark := append(slices.Clone(argv[:6]), what, []string{"five", "three"}[rng.IntN(2)])
+				seen := []any{b.nodes[0].marker("run"), b.nodes[0].marker("born")}
+				if i := rng.IntN(4); i < 2 {
+					seen[i] = "1" // it has changed since
+				}
+				mark = append(mark, seen...)
+				for i, c := range clients {
+					reply, err := c.Eval(t.Context(), bubbleMarkerLua(), keys[:1], mark...).Slice()
+					got[i] = fmt.Sprint(mark, reply, err)
+				}
+				if got[0] != got[1] {
+					t.Fatalf("step %d: Go got %s, want %s as Lua", step, got[1], got[0])
+				}
+				if !strings.Contains(got[0], " -1 0 ") {
+					marked[what]++
+				}
+			}
 			for i, c := range clients {
 				reply, err := c.Eval(t.Context(), bubbleLua(), keys, argv...).Int64Slice()
 				got[i] = fmt.Sprint(reply, err)
@@ -418,6 +455,9 @@ func TestBubbleScripts(t *testing.T) {
 				told := heard[i]()
 				calls += len(strings.Fields(told))
 				got[i] += b.nodes[i].queued("k") + " told " + told
+				for _, field := range []string{"run", "born", "maxttl", "masters"} {
+					got[i] += " " + field + "=" + b.nodes[i].marker(field)
+				}
 			}
 			if got[0] != got[1] {
 				t.Fatalf("step %d, %v: Go got %s, want %s as Lua; before%s", step, argv, got[1], got[0], before)
@@ -439,6 +479,11 @@ func TestBubbleScripts(t *testing.T) {
 		for _, code := range []int64{1, 3, 8} {
 			if counts[code] < 20 {
 				t.Errorf("replies with code %d and others who wait: got %d, want at least 20", code, counts[code])
+			}
+		}
+		for _, what := range []string{"look", "vouch", "mark"} {
+			if marked[what] < 20 {
+				t.Errorf("%s of a marker: got %d, want at least 20", what, marked[what])
 			}
 		}
 		if calls < 40 || skipped < 8 {

@@ -47,7 +47,7 @@ func (c *virtualCluster) Nodes() []Node {
 func (c *virtualCluster) Masters() []*redis.Options {
 	list := make([]*redis.Options, len(c.nodes))
 	for i, n := range c.nodes {
-		list[i] = &redis.Options{Addr: n.Addr(), Dialer: n.Dial}
+		list[i] = &redis.Options{Addr: n.Addr(), Dialer: n.Dial, ReadBufferSize: 4 << 10, WriteBufferSize: 4 << 10} // there are many
 	}
 	return list
 }

@@ -29,9 +29,9 @@ type Node struct {
 	redis *miniredis.Miniredis
 	conns map[*conn]bool
 	calls []Call
-	known map[string]bool // scripts that the node has been sent, by hash; true: the library's
+	known map[string]script // those that the node has been sent, by hash
 
-	native            bool // the library's script runs as Go code, see twins
+	native            bool // the library's scripts run as Go code, see twins
 	ranNative, ranLua int
 
 	// A message may be published while mu is held, and what is written to a connection must
@@ -56,8 +56,8 @@ func New(addr string) *Node {
 	return n
 }
 
-// Native has the library's script run as Go code from now on, or as Lua again. It does the
-// same, in a fraction of the time.
+// Native has the library's scripts run as Go code from now on, or as Lua again. It does
+// the same, in a fraction of the time.
 func (n *Node) Native(on bool) { n.set(func() { n.native = on }) }
 
 // Addr is what clients call the node. It cannot be dialled but by Dial.
@@ -67,7 +67,7 @@ func (n *Node) Addr() string { return n.addr }
 func (n *Node) boot() {
 	n.redis = miniredis.NewMiniRedis()
 	n.redis.ClockTTL(true)
-	n.known = make(map[string]bool)
+	n.known = make(map[string]script)
 	n.newRun()
 	c, err := n.redis.Dial() // makes the server, which the hook needs
 	if err != nil {

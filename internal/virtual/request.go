@@ -29,18 +29,34 @@ func (n *Node) Calls() []Call {
 // ForgetCalls has Calls begin anew.
 func (n *Node) ForgetCalls() { n.set(func() { n.calls = nil }) }
 
-// Ran is how many times the library's script has run as Go code, and how many as Lua.
+// Ran is how many times the script that carries requests has run as Go code, and how many
+// as Lua.
 func (n *Node) Ran() (native, lua int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.ranNative, n.ranLua
 }
 
-// isLibrary reports whether a script is the one that carries requests: it begins with
-// lua/begin.lua and ends with lua/run.lua. A client sends the source before it goes by
-// the hash, so that a node needs no copy of it.
-func isLibrary(source string) bool {
-	return strings.HasPrefix(source, "-- begin.lua, ") && strings.Contains(source, "\n-- run.lua: ")
+// script is what a node knows of a script by its source. A client sends that before it goes
+// by the hash, so that a node needs no copy of the library's.
+type script int
+
+const (
+	foreign  script = iota
+	requests        // lua/begin.lua to lua/run.lua: it carries requests
+	marking         // lua/begin.lua to lua/marker.lua: it is about the node itself
+)
+
+func scriptOf(source string) script {
+	switch {
+	case !strings.HasPrefix(source, "-- begin.lua, "):
+		return foreign
+	case strings.Contains(source, "\n-- run.lua: "):
+		return requests
+	case strings.Contains(source, "\n-- begin.lua, then guard.lua, then marker.lua: "):
+		return marking
+	}
+	return foreign
 }
 
 func hashOf(source string) string {
@@ -70,55 +86,63 @@ func (n *Node) scriptLocked(p *server.Peer, bySource bool, args []string) bool {
 	hash := args[0]
 	if bySource {
 		hash = hashOf(args[0])
-		n.known[hash] = isLibrary(args[0])
+		n.known[hash] = scriptOf(args[0])
 	}
-	library, known := n.known[hash]
-	var reqs []request
-	var common []string
-	if library {
-		reqs, common = parse(args[1:])
-		for _, r := range reqs {
-			c := Call{At: time.Now(), Op: r.op, Key: r.keys[0], ID: r.argv[0]}
-			c.Before, _ = n.redis.Get(c.Key)
-			n.calls = append(n.calls, c)
-		}
+	what, known := n.known[hash]
+	args = args[1:]
+	if what == requests {
+		n.recordLocked(args)
 	}
 	switch {
 	case n.answer != "":
 		p.WriteError(n.answer)
 	case !known:
 		p.WriteError("NOSCRIPT No matching script. Please use EVAL.")
-	case library && n.native:
-		n.ranNative++
-		reply := n.runLocked(args[2], common, reqs)
-		p.WriteLen(len(reply))
-		for _, v := range reply {
-			p.WriteInt(int(v))
-		}
-	default:
-		if library {
+	case what == foreign:
+		return false
+	case !n.native:
+		if what == requests {
 			n.ranLua++
 		}
 		return false
+	default:
+		if what == requests {
+			n.ranNative++
+		}
+		reply := n.runLocked(what, args)
+		p.WriteLen(len(reply))
+		for _, v := range reply {
+			switch v := v.(type) {
+			case int64:
+				p.WriteInt(int(v))
+			case string:
+				p.WriteBulk(v)
+			default:
+				p.WriteNull()
+			}
+		}
 	}
 	return true
 }
 
-// runLocked is lua/run.lua in Go.
-func (n *Node) runLocked(marker string, common []string, reqs []request) []int64 {
-	s := store{redis: n.redis, now: n.clockLocked().UnixMicro(), counterTTL: common[0], block: number(common[1])}
-	reply := []int64{0, 0}
-	for _, r := range reqs {
-		if reply[0] == 0 && (r.op == "acquire" || r.op == "extend") {
-			reply[0] = s.now
-			s.left = s.guard(marker, common, n.Identity())
-			reply[1] = max(s.left, 0)
-		}
-		s.gate = r.gate
-		three := twins[r.op](s, r.keys, r.argv)
-		reply = append(reply, three[:]...)
+func (n *Node) recordLocked(args []string) {
+	list, _ := parse(args)
+	for _, r := range list {
+		c := Call{At: time.Now(), Op: r.op, Key: r.keys[0], ID: r.argv[0]}
+		c.Before, _ = n.redis.Get(c.Key)
+		n.calls = append(n.calls, c)
 	}
-	return reply
+}
+
+// runLocked runs a script of the library in Go. The arguments are those from the number
+// of keys on.
+func (n *Node) runLocked(what script, args []string) []any {
+	list, common := parse(args)
+	s := store{redis: n.redis, own: n.Identity(), now: n.clockLocked().UnixMicro(), marker: args[1], common: common}
+	if what == marking {
+		return s.mark(args[2+len(common):])
+	}
+	return s.run(list)
 }
 
 // request is one of those that came in one call of the script.
@@ -147,8 +171,8 @@ var kinds = map[string]struct {
 func parse(args []string) (list []request, common []string) {
 	keys := args[1 : 1+number(args[0])]
 	args = args[1+len(keys):]
-	keys = keys[1:] // the marker
-	common, args = args[:6], args[6:]
+	keys = keys[1:]                   // the marker
+	common, args = args[:6], args[6:] // before all
 	for ; len(keys) > 0; keys = keys[2:] {
 		k := kinds[args[0]]
 		list = append(list, request{op: k.op, gate: k.gate, keys: keys[:2], argv: args[1 : 1+k.args]})

@@ -1,7 +1,6 @@
 package virtual
 
 import (
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -9,19 +8,23 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// This file is the functions of the library's script a second time, in Go, for tests that
-// would take too long with an interpreter. TestBubbleScripts compares them with the real
-// ones. They know lock keys and counters that hold strings only.
+// This file, guard.go and queue.go are the library's scripts a second time, in Go, for tests
+// that would take too long with an interpreter. TestBubbleScripts compares them with the
+// real ones. They know lock keys and counters that hold strings only.
 
 // store is the data of a node, as a request finds it.
 type store struct {
-	redis      *miniredis.Miniredis
-	now        int64 // us
-	counterTTL string
-	block      int64
-	left       int64 // ms without a vote, -1 for a stale caller
-	gate       bool  // the request says who waits, or has done
+	redis  *miniredis.Miniredis
+	own    string   // what the node says it is
+	now    int64    // us
+	marker string   // the key
+	common []string // ARGV "before all" requests
+	left   int64    // ms without a vote, -1 for a stale caller
+	gate   bool     // the request says who waits, or has done
 }
+
+func (s store) counterTTL() string { return s.common[0] }
+func (s store) block() int64       { return number(s.common[1]) }
 
 func (s store) get(key string) (value string, exists bool) {
 	value, err := s.redis.Get(key)
@@ -49,6 +52,26 @@ const (
 	kept, keptVoteless, filled, filledVoteless, taken = 20, 21, 22, 23, 24
 	released, gone                                    = 30, 31
 )
+
+// run is lua/run.lua: the reply to some requests.
+func (s store) run(list []request) []any {
+	reply := []any{int64(0), int64(0)}
+	guarded := false
+	for _, r := range list {
+		if !guarded && (r.op == "acquire" || r.op == "extend") {
+			guarded = true
+			if s.common[2] != "" {
+				s.left = s.guard()
+			}
+			reply[0], reply[1] = s.now, max(s.left, 0)
+		}
+		s.gate = r.gate
+		for _, v := range twins[r.op](s, r.keys, r.argv) {
+			reply = append(reply, v)
+		}
+	}
+	return reply
+}
 
 // twins is the functions by their names. A request has the lock key and the counter, and
 // the arguments from at+1 on; the reply is code, counter, extra.
@@ -94,13 +117,12 @@ func (s store) acquire(keys, argv []string) [3]int64 {
 	}
 	count := s.now
 	if old, exists := s.get(keys[1]); exists {
-		count = number(old) + s.block
+		count = number(old) + s.block()
 	} else if hint := number(argv[3]); s.now <= hint && hint <= s.now+1e6 {
 		count = hint
 	}
-	text := strconv.FormatInt(count, 10)
-	s.set(keys[1], text, s.counterTTL)
-	s.set(keys[0], argv[0]+"|"+text, argv[1])
+	s.set(keys[1], text(count), s.counterTTL())
+	s.set(keys[0], argv[0]+"|"+text(count), argv[1])
 	if crowd {
 		q.leave(who)
 		return [3]int64{granted, count, q.waiting()}
@@ -125,7 +147,7 @@ func (s store) raise(keys, argv []string) [3]int64 {
 		return [3]int64{unheld}
 	}
 	if old, _ := s.get(keys[1]); number(old) < number(argv[2]) {
-		s.set(keys[1], argv[2], s.counterTTL)
+		s.set(keys[1], argv[2], s.counterTTL())
 	}
 	return [3]int64{raised}
 }
@@ -154,9 +176,9 @@ func (s store) extend(keys, argv []string) [3]int64 {
 	}
 	if old, counts := s.get(keys[1]); counts && argv[3] != "0" && held == argv[0]+"|"+argv[3] {
 		if number(old) < number(argv[4]) {
-			s.set(keys[1], argv[4], s.counterTTL)
+			s.set(keys[1], argv[4], s.counterTTL())
 		} else {
-			s.expire(keys[1], s.counterTTL)
+			s.expire(keys[1], s.counterTTL())
 		}
 	}
 	return [3]int64{whenKept, 0, s.left}
@@ -169,7 +191,7 @@ func (s store) release(keys, argv []string) [3]int64 {
 		s.redis.Del(keys[0])
 		exact := held == argv[0]+"|"+argv[1] && argv[1] != "0" && argv[2] != "0"
 		if old, counts := s.get(keys[1]); exact && counts && number(old) < number(argv[2]) {
-			s.set(keys[1], argv[2], s.counterTTL)
+			s.set(keys[1], argv[2], s.counterTTL())
 		}
 	}
 	if q := (queue{s, keys[0]}); s.gate && q.crowded() {
@@ -181,37 +203,4 @@ func (s store) release(keys, argv []string) [3]int64 {
 	return [3]int64{code}
 }
 
-// guard is lua/guard.lua: ms without a vote, -1 for a stale caller.
-func (s store) guard(marker string, common []string, own string) int64 {
-	run, given, trusted := common[2], number(common[3]), common[5] == "1"
-	if run == "" {
-		return 0
-	}
-	stretch, _ := strconv.ParseFloat(common[4], 64)
-	get := func(field string) string { return s.redis.HGet(marker, field) }
-	set := func(field string, v int64) { s.redis.HSet(marker, field, strconv.FormatInt(v, 10)) }
-	now, born, longest := s.now/1000, number(get("born")), number(get("maxttl"))
-	known := longest > 0
-	if !known || get("run") != run && run != "?" {
-		if known && get("run") == own {
-			return -1
-		}
-		if !trusted || !known {
-			born = now
-		}
-		s.redis.HSet(marker, "run", own)
-		set("born", born)
-		longest = max(longest, given)
-		set("maxttl", longest)
-	} else if longest < given {
-		longest = given
-		set("maxttl", longest)
-	}
-	whole := int64(math.Ceil(float64(longest)*stretch)) + 100
-	left := born + whole - now
-	if left > whole {
-		set("born", now)
-		left = whole
-	}
-	return max(left, 0)
-}
+func text(v int64) string { return strconv.FormatInt(v, 10) }
