@@ -1,0 +1,96 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+)
+
+// LogObserver is an Observer that logs what happens. Leases come and go at level Debug, as do
+// renewals and attempts that failed because somebody else has the resource; what ends well by itself
+// is Info; failed attempts for want of a quorum, renewals that failed, lost leases, and
+// what befalls masters and clocks is Warn. Attempts that Lock makes while masters are down are
+// many: give the handler a bound, or the Observer another NotAcquired. A nil logger is the
+// [slog.Default] of the moment of each event.
+//
+// What goes to the logger of [WithLogger] already, an Observer's Warning, ClockStepped and
+// StoodStill, is not logged again.
+func LogObserver(l *slog.Logger) Observer {
+	log := func(level slog.Level, text string, attrs ...any) {
+		to := l
+		if to == nil {
+			to = slog.Default()
+		}
+		to.Log(context.Background(), level, "redlock: "+text, attrs...)
+	}
+	return Observer{
+		Acquired: func(e Event) {
+			log(slog.LevelDebug, "acquired", "resource", e.Resource, "fence", e.Fence, "waited", e.Elapsed, "validity", e.Validity)
+		},
+		NotAcquired: func(e Event) {
+			level := slog.LevelDebug
+			if errors.Is(e.Err, ErrNoQuorum) {
+				level = slog.LevelWarn
+			}
+			log(level, "not acquired", "resource", e.Resource, "waited", e.Elapsed, "error", e.Err)
+		},
+		Extended: func(e Event) {
+			log(slog.LevelDebug, "extended", "resource", e.Resource, "fence", e.Fence, "validity", e.Validity)
+		},
+		ExtendFailed: func(e Event) {
+			log(slog.LevelWarn, "extension failed", "resource", e.Resource, "fence", e.Fence, "validity", e.Validity, "error", e.Err)
+		},
+		Lost: func(e Event) {
+			log(slog.LevelWarn, "lease lost", "resource", e.Resource, "fence", e.Fence, "error", e.Err)
+		},
+		Released: func(e Event) {
+			log(slog.LevelDebug, "released", "resource", e.Resource, "fence", e.Fence, "held", e.Elapsed)
+		},
+		NodeDown:    func(e Event) { log(slog.LevelWarn, "master is down", "node", e.Node, "error", e.Err) },
+		NodeUp:      func(e Event) { log(slog.LevelInfo, "master is up again", "node", e.Node) },
+		NodeForgot:  func(e Event) { log(slog.LevelWarn, "master has lost a key", "node", e.Node, "resource", e.Resource) },
+		Quarantined: func(e Event) { log(slog.LevelWarn, "master has no vote for a time", "node", e.Node, "for", e.Elapsed) },
+		Dropped:     func(n int) { log(slog.LevelWarn, "events were dropped", "count", n) },
+	}
+}
+
+// Observers is an Observer that tells several, one after the other.
+func Observers(list ...Observer) Observer {
+	return Observer{
+		Acquired:     tellAll(list, func(o Observer) func(Event) { return o.Acquired }),
+		NotAcquired:  tellAll(list, func(o Observer) func(Event) { return o.NotAcquired }),
+		Extended:     tellAll(list, func(o Observer) func(Event) { return o.Extended }),
+		ExtendFailed: tellAll(list, func(o Observer) func(Event) { return o.ExtendFailed }),
+		Lost:         tellAll(list, func(o Observer) func(Event) { return o.Lost }),
+		Released:     tellAll(list, func(o Observer) func(Event) { return o.Released }),
+		NodeDown:     tellAll(list, func(o Observer) func(Event) { return o.NodeDown }),
+		NodeUp:       tellAll(list, func(o Observer) func(Event) { return o.NodeUp }),
+		NodeForgot:   tellAll(list, func(o Observer) func(Event) { return o.NodeForgot }),
+		Quarantined:  tellAll(list, func(o Observer) func(Event) { return o.Quarantined }),
+		ClockStepped: tellAll(list, func(o Observer) func(Event) { return o.ClockStepped }),
+		StoodStill:   tellAll(list, func(o Observer) func(Event) { return o.StoodStill }),
+		Warning:      tellAll(list, func(o Observer) func(Event) { return o.Warning }),
+		Dropped:      tellAll(list, func(o Observer) func(int) { return o.Dropped }),
+	}
+}
+
+// tellAll is one callback for all of a kind; nil if there is none.
+func tellAll[E any](list []Observer, kind func(Observer) func(E)) func(E) {
+	var calls []func(E)
+	for _, o := range list {
+		if call := kind(o); call != nil {
+			calls = append(calls, call)
+		}
+	}
+	switch len(calls) {
+	case 0:
+		return nil
+	case 1:
+		return calls[0]
+	}
+	return func(e E) {
+		for _, call := range calls {
+			call(e)
+		}
+	}
+}
