@@ -1,0 +1,327 @@
+package integrations
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/robfig/cron/v3"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+const ttl = time.Second
+
+// An Elector is what gocron wants as it is.
+var _ gocron.Elector = (*redlock.Elector)(nil)
+
+// start starts three masters that have their votes.
+func start(t *testing.T) (addrs []string, list []*masters.Process) {
+	t.Helper()
+	list = redistest.Masters(t, 3)
+	addrs = redistest.Addrs(list)
+	l := open(t, addrs)
+	for l.Bootstrap(t.Context()) != nil && t.Context().Err() == nil {
+		time.Sleep(10 * time.Millisecond)
+	}
+	return addrs, list
+}
+
+func open(t *testing.T, addrs []string) *redlock.Locker {
+	t.Helper()
+	l, err := redlock.New(addrs, redlock.WithTTL(ttl), redlock.WithNodeTimeout(200*time.Millisecond))
+	must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// scheduler is one with its own Locker, as on a machine of its own.
+func scheduler(t *testing.T, addrs []string, minHold time.Duration) gocron.Scheduler {
+	t.Helper()
+	locks, err := redlock.NewJobLocker[gocron.Lock](open(t, addrs), minHold)
+	must(t, err)
+	return started(t, gocron.WithDistributedLocker(locks))
+}
+
+func started(t *testing.T, opts ...gocron.SchedulerOption) gocron.Scheduler {
+	t.Helper()
+	s, err := gocron.NewScheduler(opts...)
+	must(t, err)
+	t.Cleanup(func() { _ = s.Shutdown() })
+	s.Start()
+	return s
+}
+
+func every(t *testing.T, s gocron.Scheduler, d time.Duration, task any) {
+	t.Helper()
+	_, err := s.NewJob(gocron.DurationJob(d), gocron.NewTask(task), gocron.WithName("job"))
+	must(t, err)
+}
+
+// book notes when a job runs, and where.
+type book struct {
+	mu       sync.Mutex
+	running  int
+	most     int
+	began    []time.Time
+	atPlaces map[int]int
+}
+
+// run is a job that takes so long at a place.
+func (b *book) run(place int, d time.Duration) func() {
+	return func() {
+		b.mu.Lock()
+		b.running++
+		b.most = max(b.most, b.running)
+		b.began = append(b.began, time.Now())
+		if b.atPlaces == nil {
+			b.atPlaces = make(map[int]int)
+		}
+		b.atPlaces[place]++
+		b.mu.Unlock()
+		time.Sleep(d)
+		b.mu.Lock()
+		b.running--
+		b.mu.Unlock()
+	}
+}
+
+func (b *book) runs() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.began)
+}
+
+func (b *book) wantOneAtATime(t *testing.T) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.most != 1 {
+		t.Errorf("runs at one time: got %d, want 1", b.most)
+	}
+}
+
+// wantApart checks that no run began sooner after another than the minimum hold, but for what
+// scheduling adds.
+func (b *book) wantApart(t *testing.T, minHold time.Duration) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := 1; i < len(b.began); i++ {
+		if apart := b.began[i].Sub(b.began[i-1]); apart < minHold*3/4 {
+			t.Errorf("runs %d and %d: got them %v apart, want at least %v", i, i+1, apart, minHold)
+		}
+	}
+}
+
+// Two schedulers with the same job: never two runs at a time, also where a run takes several
+// TTLs.
+func TestGocronOneAtATime(t *testing.T) {
+	for name, takes := range map[string]time.Duration{"short": 20 * time.Millisecond, "longer than the TTL": 5 * ttl / 2} {
+		t.Run(name, func(t *testing.T) {
+			addrs, _ := start(t)
+			var b book
+			for place := range 2 {
+				every(t, scheduler(t, addrs, 0), 50*time.Millisecond, b.run(place, takes))
+			}
+			redistest.Eventually(t, 30*time.Second, func() bool { return b.runs() >= 4 }, "4 runs")
+			b.wantOneAtATime(t)
+		})
+	}
+}
+
+// A fast job of machines whose clocks differ runs once.
+func TestGocronMinimumHold(t *testing.T) {
+	addrs, _ := start(t)
+	const minHold = 800 * time.Millisecond
+	var b book
+	for place := range 2 {
+		every(t, scheduler(t, addrs, minHold), time.Second, b.run(place, 0))
+		time.Sleep(300 * time.Millisecond) // the clock of the next is behind
+	}
+	redistest.Eventually(t, 30*time.Second, func() bool { return b.runs() >= 4 }, "4 runs")
+	b.wantOneAtATime(t)
+	b.wantApart(t, minHold)
+}
+
+// A job that is cut off from the masters is told, before its place can be taken.
+func TestGocronLossInMidJob(t *testing.T) {
+	addrs, list := start(t)
+	proxies := redistest.Proxied(t, list)
+	causes := make(chan error, 1)
+	var b book
+	task, err := open(t, redistest.Addrs(proxies)).Job("job", 0, func(ctx context.Context, _ *redlock.Lease) error {
+		for _, p := range proxies {
+			if err := p.Set(masters.Blackhole); err != nil {
+				return err
+			}
+		}
+		b.run(0, 0)()
+		b.mu.Lock()
+		b.running++
+		b.mu.Unlock()
+		<-ctx.Done()
+		b.mu.Lock()
+		b.running--
+		b.mu.Unlock()
+		select {
+		case causes <- context.Cause(ctx):
+		default:
+		}
+		return nil
+	})
+	must(t, err)
+	every(t, started(t), 50*time.Millisecond, task)
+	redistest.Eventually(t, 20*time.Second, func() bool { return b.runs() == 1 }, "the first run")
+	every(t, scheduler(t, addrs, 0), 50*time.Millisecond, b.run(1, 0))
+	redistest.Eventually(t, 20*time.Second, func() bool { return b.runs() >= 3 }, "a run elsewhere")
+	b.wantOneAtATime(t)
+	select {
+	case cause := <-causes:
+		if !errors.Is(cause, redlock.ErrLost) {
+			t.Errorf("cause: got %v, want ErrLost", cause)
+		}
+	default:
+		t.Error("the job was not told of the loss")
+	}
+}
+
+// Only the leader's scheduler runs jobs. When its process is killed the other's does.
+func TestGocronElectorKilled(t *testing.T) {
+	addrs, _ := start(t)
+	exe, err := os.Executable()
+	must(t, err)
+	child := exec.CommandContext(t.Context(), exe, "-test.run=^TestLeaderProcess$", "-test.v")
+	child.Env = append(os.Environ(), "REDLOCK_LEADER="+strings.Join(addrs, ","))
+	out, err := child.StdoutPipe()
+	must(t, err)
+	must(t, child.Start())
+	defer func() { _ = child.Wait() }()
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && !strings.Contains(lines.Text(), "the leader runs the job") {
+	}
+	if lines.Err() != nil || lines.Text() == "" {
+		t.Fatalf("the other process did not lead: %v", lines.Err())
+	}
+
+	var b book
+	elector := lead(t, addrs)
+	every(t, started(t, gocron.WithDistributedElector(elector)), 20*time.Millisecond, b.run(0, 0))
+	time.Sleep(2 * ttl)
+	if got := b.runs(); got != 0 || elector.Leading() {
+		t.Errorf("while the other process leads: got %d runs, leading %t; want none, false", got, elector.Leading())
+	}
+	if err := elector.IsLeader(t.Context()); !errors.Is(err, redlock.ErrNotLeader) || !errors.Is(err, redlock.ErrTaken) {
+		t.Errorf("IsLeader: got %v, want ErrNotLeader and ErrTaken", err)
+	}
+	must(t, child.Process.Kill())
+	redistest.Eventually(t, 20*time.Second, func() bool { return b.runs() > 0 }, "a run after the leader was killed")
+	if !elector.Leading() {
+		t.Error("Leading: got false, want true")
+	}
+}
+
+// lead runs an Elector until the test ends.
+func lead(t *testing.T, addrs []string) *redlock.Elector {
+	t.Helper()
+	elector, err := redlock.NewElector(open(t, addrs), "leader")
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err := elector.Run(ctx, func(ctx context.Context, _ *redlock.Lease) error { <-ctx.Done(); return nil })
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("Run: got %v, want context.Canceled", err)
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return elector
+}
+
+// TestLeaderProcess is the process that TestGocronElectorKilled kills.
+func TestLeaderProcess(t *testing.T) {
+	list := os.Getenv("REDLOCK_LEADER")
+	if list == "" {
+		t.Skip("is run by another test")
+	}
+	elector := lead(t, strings.Split(list, ","))
+	every(t, started(t, gocron.WithDistributedElector(elector)), 20*time.Millisecond, func() { fmt.Println("the leader runs the job") })
+	time.Sleep(time.Minute)
+}
+
+// contextJob is a job of cron's that wants to know when to stop.
+type contextJob struct {
+	cron.Job
+	run func(context.Context)
+}
+
+func (c contextJob) RunContext(ctx context.Context) { c.run(ctx) }
+
+// once schedules a job on a cron of its own, as on a machine of its own.
+func once(t *testing.T, addrs []string, minHold time.Duration, job cron.Job) {
+	t.Helper()
+	wrapper, err := redlock.JobWrapper[cron.Job](open(t, addrs), "job", minHold)
+	must(t, err)
+	c := cron.New()
+	c.Schedule(cron.Every(time.Second), cron.NewChain(wrapper).Then(job))
+	c.Start()
+	t.Cleanup(func() { <-c.Stop().Done() })
+}
+
+// Two crons on the same second: one of them runs the job, also where it takes several TTLs.
+func TestCronOnce(t *testing.T) {
+	for name, takes := range map[string]time.Duration{"short": 0, "longer than the TTL": 5 * ttl / 2} {
+		t.Run(name, func(t *testing.T) {
+			addrs, _ := start(t)
+			const minHold = 700 * time.Millisecond
+			var b book
+			for place := range 2 {
+				once(t, addrs, minHold, cron.FuncJob(b.run(place, takes)))
+			}
+			redistest.Eventually(t, 30*time.Second, func() bool { return b.runs() >= 4 }, "4 runs")
+			b.wantOneAtATime(t)
+			b.wantApart(t, minHold)
+		})
+	}
+}
+
+func TestCronLossInMidJob(t *testing.T) {
+	_, list := start(t)
+	proxies := redistest.Proxied(t, list)
+	causes := make(chan error, 10)
+	once(t, redistest.Addrs(proxies), 0, contextJob{cron.FuncJob(func() { t.Error("Run was called, want RunContext") }), func(ctx context.Context) {
+		for _, p := range proxies {
+			if err := p.Set(masters.Blackhole); err != nil {
+				t.Error(err)
+			}
+		}
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+	}})
+	select {
+	case cause := <-causes:
+		if !errors.Is(cause, redlock.ErrLost) {
+			t.Errorf("cause: got %v, want ErrLost", cause)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the job was not told of the loss")
+	}
+}
