@@ -1,0 +1,214 @@
+// Package redlockdebug shows what a [redlock.Locker] has and knows: the leases it holds, its
+// masters and its counters, as a page, as JSON and by package expvar. Nothing here asks a
+// master or changes anything.
+//
+// It is a package of its own as net/http and expvar do not belong into every program that
+// locks; importing expvar registers a handler with http.DefaultServeMux.
+package redlockdebug
+
+import (
+	"encoding/json"
+	"expvar"
+	"fmt"
+	"html/template"
+	"mime"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	_ "embed"
+
+	"github.com/d0720281/redlock"
+)
+
+// Handler answers GET and HEAD with the present [redlock.Stats] of a Locker, which must not be
+// nil: as JSON if the query has format=json or the Accept header prefers that, else as a page.
+// Durations are seconds in JSON. Tokens are shortened to 8 characters, which is enough to compare
+// them with what the command "redlock status" shows. Names of resources are shown as they
+// are: put it where only those who may see them can reach it.
+func Handler(l *redlock.Locker) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			http.Error(w, "redlockdebug: only GET and HEAD are answered", http.StatusMethodNotAllowed)
+			return
+		}
+		v := viewOf(l.Stats(), time.Now())
+		h := w.Header()
+		h.Set("Cache-Control", "no-store")
+		h.Set("Vary", "Accept")
+		h.Set("X-Content-Type-Options", "nosniff")
+		switch format := r.URL.Query().Get("format"); {
+		case format == "json" || format == "" && prefersJSON(r.Header.Values("Accept")):
+			h.Set("Content-Type", "application/json")
+			e := json.NewEncoder(w)
+			e.SetIndent("", "  ")
+			_ = e.Encode(v) // the client has gone
+		case format == "" || format == "html":
+			h.Set("Content-Type", "text/html; charset=utf-8")
+			_ = page.Execute(w, v)
+		default:
+			http.Error(w, fmt.Sprintf("redlockdebug: format %q is neither html nor json", format), http.StatusBadRequest)
+		}
+	})
+}
+
+// Publish has expvar show the present [redlock.Stats] of a Locker under a name, in the form of
+// [Handler]'s JSON. A name that is published already panics, as it does in package expvar,
+// where nothing is ever taken back: publish Lockers that live as long as the process.
+func Publish(name string, l *redlock.Locker) { expvar.Publish(name, Var(l)) }
+
+// Var is what [Publish] publishes, for an expvar.Map or a test.
+func Var(l *redlock.Locker) expvar.Var {
+	return expvar.Func(func() any { return viewOf(l.Stats(), time.Now()) })
+}
+
+// prefersJSON reports whether an Accept header ranks JSON above HTML.
+func prefersJSON(accept []string) bool {
+	var forJSON, forHTML float64
+	for _, one := range strings.Split(strings.Join(accept, ","), ",") {
+		kind, params, err := mime.ParseMediaType(one)
+		if err != nil {
+			continue
+		}
+		q := 1.0
+		if given, err := strconv.ParseFloat(params["q"], 64); err == nil {
+			q = given
+		}
+		switch kind {
+		case "application/json":
+			forJSON = max(forJSON, q)
+		case "text/html":
+			forHTML = max(forHTML, q)
+		}
+	}
+	return forJSON > forHTML
+}
+
+// view is Stats as it is shown.
+type view struct {
+	Time    time.Time     `json:"time"`
+	Leases  []lease       `json:"leases"`
+	Nodes   []node        `json:"nodes"`
+	Waiting int           `json:"waiting"`
+	Counts  orderedCounts `json:"counts"`
+}
+
+type lease struct {
+	Resource string  `json:"resource"`
+	Token    string  `json:"token"`
+	Fence    int64   `json:"fence,string"` // more than a float of JavaScript can tell apart
+	Age      seconds `json:"age"`
+	TTL      seconds `json:"ttl"`
+	Validity seconds `json:"validity"`
+	Renewals int     `json:"renewals"`
+	Handles  int     `json:"handles"`
+}
+
+type node struct {
+	Node       string     `json:"node"`
+	State      string     `json:"state"`
+	Error      string     `json:"error,omitempty"` // of now or of the last time
+	ErrorTime  *time.Time `json:"error_time,omitempty"`
+	Quarantine seconds    `json:"quarantine"`
+	Skewed     bool       `json:"skewed"`
+	RoundTrip  seconds    `json:"round_trip"`
+}
+
+// seconds is a duration that JSON has as a number.
+type seconds time.Duration
+
+// MarshalJSON implements json.Marshaler.
+func (s seconds) MarshalJSON() ([]byte, error) {
+	return strconv.AppendFloat(nil, time.Duration(s).Seconds(), 'f', -1, 64), nil
+}
+
+func (s seconds) String() string {
+	switch d := time.Duration(s); {
+	case d >= time.Second:
+		return d.Round(10 * time.Millisecond).String()
+	default:
+		return d.Round(time.Microsecond).String()
+	}
+}
+
+// orderedCounts is Counts by name, in the order of its fields.
+type orderedCounts []count
+
+type count struct {
+	Name  string
+	Value uint64
+}
+
+// MarshalJSON implements json.Marshaler.
+func (c orderedCounts) MarshalJSON() ([]byte, error) {
+	out := []byte("{")
+	for i, one := range c {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = strconv.AppendQuote(out, one.Name)
+		out = strconv.AppendUint(append(out, ':'), one.Value, 10)
+	}
+	return append(out, '}'), nil
+}
+
+const shownOfToken = 8
+
+func viewOf(s redlock.Stats, now time.Time) view {
+	v := view{Time: now, Leases: []lease{}, Nodes: []node{}, Waiting: s.Waiting}
+	for _, l := range s.Leases {
+		v.Leases = append(v.Leases, lease{
+			Resource: l.Resource,
+			Token:    l.Token[:min(len(l.Token), shownOfToken)],
+			Fence:    l.Fence,
+			Age:      seconds(now.Sub(l.Since)),
+			TTL:      seconds(l.TTL),
+			Validity: seconds(l.Validity),
+			Renewals: l.Renewals,
+			Handles:  l.Handles,
+		})
+	}
+	for _, n := range s.Nodes {
+		shown := node{
+			Node:       n.Node,
+			State:      n.State.String(),
+			Quarantine: seconds(n.Quarantine),
+			Skewed:     n.Skewed,
+			RoundTrip:  seconds(n.RoundTrip),
+		}
+		if n.Err != nil {
+			shown.Error = n.Err.Error()
+		}
+		if !n.ErrTime.IsZero() {
+			shown.ErrorTime = &n.ErrTime
+		}
+		v.Nodes = append(v.Nodes, shown)
+	}
+	counts := reflect.ValueOf(s.Counts)
+	for i := range counts.NumField() {
+		v.Counts = append(v.Counts, count{snake(counts.Type().Field(i).Name), counts.Field(i).Uint()})
+	}
+	return v
+}
+
+// snake is a name of Go as one of JSON: NoQuorum is no_quorum.
+func snake(name string) string {
+	var b strings.Builder
+	for i, r := range name {
+		if i > 0 && 'A' <= r && r <= 'Z' {
+			b.WriteByte('_')
+		}
+		b.WriteRune(r)
+	}
+	return strings.ToLower(b.String())
+}
+
+var (
+	//go:embed page.html
+	pageText string
+
+	page = template.Must(template.New("page").Parse(pageText))
+)

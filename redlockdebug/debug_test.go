@@ -1,0 +1,189 @@
+package redlockdebug_test
+
+import (
+	"context"
+	"encoding/json"
+	"expvar"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/redistest"
+	"github.com/d0720281/redlock/redlockdebug"
+)
+
+// start is a Locker that holds a lease, and whose third master is down.
+func start(t *testing.T, resource string) (*redlock.Locker, *redlock.Lease) {
+	t.Helper()
+	minis := redistest.Minis(t, 3)
+	l, err := redlock.New(redistest.Addrs(minis), redlock.WithoutRestartGuard(), redlock.WithLogger(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	if err := minis[2].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	lease, err := l.Lock(t.Context(), resource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, 10*time.Second, func() bool { return l.Stats().Nodes[2].State == redlock.NodeDown }, "a master that is down")
+	return l, lease
+}
+
+func get(t *testing.T, l *redlock.Locker, method, target, accept string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequest(method, target, nil)
+	if accept != "" {
+		r.Header.Set("Accept", accept)
+	}
+	w := httptest.NewRecorder()
+	redlockdebug.Handler(l).ServeHTTP(w, r)
+	return w
+}
+
+// shown is the JSON that is promised.
+type shown struct {
+	Time   time.Time
+	Leases []struct {
+		Resource, Token, Fence string
+		Age, TTL, Validity     float64
+		Renewals, Handles      int
+	}
+	Nodes []struct {
+		Node, State, Error string
+		ErrorTime          *time.Time `json:"error_time"`
+		Quarantine         float64
+		Skewed             bool
+		RoundTrip          float64 `json:"round_trip"`
+	}
+	Waiting *int
+	Counts  map[string]uint64
+}
+
+func wantShown(t *testing.T, text []byte, lease *redlock.Lease) {
+	t.Helper()
+	var s shown
+	d := json.NewDecoder(strings.NewReader(string(text)))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&s); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	if len(s.Leases) != 1 || s.Leases[0].Resource != lease.Resource() || s.Leases[0].Token != lease.Token()[:8] ||
+		s.Leases[0].Fence != fmt.Sprint(lease.Fence()) || s.Leases[0].TTL != 10 || s.Leases[0].Validity <= 0 ||
+		s.Leases[0].Validity > 10 || s.Leases[0].Age < 0 || s.Leases[0].Handles != 1 {
+		t.Errorf("leases: got %+v, want that of %q", s.Leases, lease.Resource())
+	}
+	if len(s.Nodes) != 3 || s.Nodes[0].State != "up" || s.Nodes[0].RoundTrip <= 0 || s.Nodes[0].Error != "" || s.Nodes[0].ErrorTime != nil {
+		t.Errorf("nodes: got %+v, want three, the first up", s.Nodes)
+	} else if s.Nodes[2].State != "down" || s.Nodes[2].Error == "" || s.Nodes[2].ErrorTime == nil {
+		t.Errorf("nodes: got %+v, want the third down, with the reason", s.Nodes[2])
+	}
+	if s.Counts["acquired"] != 1 || s.Counts["node_down"] == 0 || len(s.Counts) != 15 || s.Waiting == nil || s.Time.IsZero() {
+		t.Errorf("got %s, want 15 counters, 1 lease acquired, a master that went down", text)
+	}
+}
+
+// The form is what the query says, or else the Accept header.
+func TestHandlerForms(t *testing.T) {
+	l, lease := start(t, "stock:<b>1</b>")
+	const browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+	for _, test := range []struct{ target, accept, want string }{
+		{"/", "", "text/html; charset=utf-8"},
+		{"/", browser, "text/html; charset=utf-8"},
+		{"/", "*/*", "text/html; charset=utf-8"},
+		{"/", "application/json", "application/json"},
+		{"/", "application/json, text/html;q=0.9", "application/json"},
+		{"/", "application/json;q=0.5, text/html", "text/html; charset=utf-8"},
+		{"/?format=json", browser, "application/json"},
+		{"/?format=html", "application/json", "text/html; charset=utf-8"},
+	} {
+		w := get(t, l, http.MethodGet, test.target, test.accept)
+		if got := w.Header().Get("Content-Type"); w.Code != http.StatusOK || got != test.want {
+			t.Errorf("%s, Accept %q: got %d, %q, want 200, %q", test.target, test.accept, w.Code, got, test.want)
+			continue
+		}
+		if test.want == "application/json" {
+			wantShown(t, w.Body.Bytes(), lease)
+			continue
+		}
+		for _, want := range []string{"stock:&lt;b&gt;1&lt;/b&gt;", lease.Token()[:8], fmt.Sprint(lease.Fence()), "no_quorum", `class="bad"`, "down"} {
+			if !strings.Contains(w.Body.String(), want) {
+				t.Errorf("page: got none of %q, want it in %s", want, w.Body)
+			}
+		}
+		if strings.Contains(w.Body.String(), lease.Token()) {
+			t.Error("page: got the whole token, want it shortened")
+		}
+	}
+}
+
+func TestHandlerRefuses(t *testing.T) {
+	l, _ := start(t, "r")
+	if w := get(t, l, http.MethodPost, "/", ""); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD" {
+		t.Errorf("POST: got %d, Allow %q, want 405, GET, HEAD", w.Code, w.Header().Get("Allow"))
+	}
+	if w := get(t, l, http.MethodGet, "/?format=yaml", ""); w.Code != http.StatusBadRequest {
+		t.Errorf("format=yaml: got %d, want 400", w.Code)
+	}
+	if w := get(t, l, http.MethodHead, "/", ""); w.Code != http.StatusOK || w.Header().Get("Cache-Control") != "no-store" {
+		t.Errorf("HEAD: got %d, Cache-Control %q, want 200, no-store", w.Code, w.Header().Get("Cache-Control"))
+	}
+}
+
+func TestPublish(t *testing.T) {
+	l, lease := start(t, "r")
+	redlockdebug.Publish("redlock-test", l)
+	wantShown(t, []byte(expvar.Get("redlock-test").String()), lease)
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := expvar.Get("redlock-test").String(); !strings.Contains(got, `"leases":[]`) {
+		t.Errorf("after Unlock: got %s, want no leases, as a list", got)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("Publish under the same name: got no panic, want that of expvar")
+		}
+	}()
+	defer log.SetOutput(log.Writer())
+	log.SetOutput(t.Output()) // where expvar says so first
+	redlockdebug.Publish("redlock-test", l)
+}
+
+// What this package needs is not for those who only lock.
+func TestRootStaysWithout(t *testing.T) {
+	path, err := exec.LookPath("go")
+	if err != nil {
+		t.Skip("needs the go command on the PATH: ", err)
+	}
+	out, err := exec.CommandContext(t.Context(), path, "list", "-f", `{{join .Imports "\n"}}`, "github.com/d0720281/redlock").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"net/http", "expvar", "html/template"} {
+		if slices.Contains(strings.Fields(string(out)), name) {
+			t.Errorf("the library imports %s, want it here alone", name)
+		}
+	}
+}
+
+func ExampleHandler() {
+	locker, err := redlock.New([]string{"10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379"})
+	if err != nil {
+		log.Panic(err)
+	}
+	defer locker.Close()
+	http.Handle("GET /debug/redlock", redlockdebug.Handler(locker))
+	redlockdebug.Publish("redlock", locker) // at /debug/vars
+	_, _ = locker.TryLock(context.Background(), "stock:item-1")
+	go func() { log.Print(http.ListenAndServe("127.0.0.1:6060", nil)) }()
+}
