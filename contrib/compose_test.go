@@ -1,0 +1,190 @@
+package contrib_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// imageEnv is the variable of the compose file that names the image.
+const imageEnv = "REDIS_IMAGE"
+
+// compose is the compose file, started under a name of its own.
+type compose struct {
+	t    *testing.T
+	argv []string
+	env  []string
+}
+
+// newCompose finds what it takes, or ends the test.
+func newCompose(t *testing.T) *compose {
+	t.Helper()
+	c := &compose{t: t, env: os.Environ()}
+	if out, err := c.output("docker", "info"); err != nil {
+		redistest.Missing(t, "docker", "needs a container engine: "+lastLine(out, err))
+	}
+	project := []string{"--project-name", fmt.Sprintf("redlock-test-%d", os.Getpid()), "--file", "compose/compose.yaml"}
+	if _, err := c.output("docker", "compose", "version"); err == nil {
+		c.argv = append([]string{"docker", "compose"}, project...)
+	} else if out, err := c.output("docker-compose", "version"); err == nil {
+		c.argv = append([]string{"docker-compose"}, project...)
+	} else {
+		redistest.Missing(t, "compose", "needs docker compose: "+lastLine(out, err))
+	}
+	return c
+}
+
+func lastLine(out string, err error) string {
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	return fmt.Sprintf("%v: %s", err, lines[len(lines)-1])
+}
+
+func (c *compose) output(name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = c.env
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// do runs a subcommand of compose.
+func (c *compose) do(args ...string) string {
+	c.t.Helper()
+	out, err := c.output(c.argv[0], append(c.argv[1:len(c.argv):len(c.argv)], args...)...)
+	if err != nil {
+		c.t.Fatalf("%s %q: %v\n%s", c.argv, args, err, out)
+	}
+	return out
+}
+
+// image is one to use: that of the environment, the default if it is there, or else one made
+// of the programs of this machine, as there may be no registry.
+func (c *compose) image() string {
+	c.t.Helper()
+	if name := os.Getenv(imageEnv); name != "" {
+		return name
+	}
+	const published, made = "redis:8", "redlock-contrib/redis:test"
+	if _, err := c.output("docker", "image", "inspect", published); err == nil {
+		return published
+	}
+	archive := c.pack("redis-server", "redis-cli")
+	cmd := exec.CommandContext(c.t.Context(), "docker", "import", "-", made)
+	cmd.Stdin = archive
+	if out, err := cmd.CombinedOutput(); err != nil {
+		c.t.Fatalf("docker import: %v: %s", err, out)
+	}
+	c.t.Cleanup(func() { _, _ = c.output("docker", "image", "rm", made) })
+	return made
+}
+
+var libraryPath = regexp.MustCompile(`/[^ )]+`)
+
+// pack makes a tar of programs and the libraries that they need.
+func (c *compose) pack(programs ...string) *bytes.Buffer {
+	c.t.Helper()
+	files := make(map[string]string) // by path in the image
+	for _, name := range programs {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			redistest.Missing(c.t, "server", "needs "+name+" on the PATH, or an image in "+imageEnv)
+		}
+		files["usr/bin/"+name] = path
+		libraries, err := c.output("ldd", path)
+		if err != nil {
+			c.t.Fatalf("ldd %s: %v: %s", path, err, libraries)
+		}
+		for _, l := range libraryPath.FindAllString(libraries, -1) {
+			files[strings.TrimPrefix(l, "/")] = l
+		}
+	}
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	add := func(h tar.Header, text []byte) {
+		h.Size = int64(len(text))
+		err := w.WriteHeader(&h)
+		if err == nil {
+			_, err = w.Write(text)
+		}
+		if err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	add(tar.Header{Typeflag: tar.TypeDir, Name: "data/", Mode: 0o777}, nil)
+	for name, path := range files {
+		add(tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o755}, []byte(read(c.t, path)))
+	}
+	if err := w.Close(); err != nil {
+		c.t.Fatal(err)
+	}
+	return &archive
+}
+
+// freePort is one that nobody listens on just now.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
+}
+
+// The masters of the compose file are what the library wants, lock with two of five killed, and
+// one that comes back has its keys and its vote.
+func TestCompose(t *testing.T) {
+	c := newCompose(t)
+	c.env = append(c.env, imageEnv+"="+c.image())
+	var addrs []string
+	for i := range 5 {
+		port := freePort(t)
+		c.env = append(c.env, fmt.Sprintf("REDLOCK_PORT_%d=%s", i+1, port))
+		addrs = append(addrs, "127.0.0.1:"+port)
+	}
+	t.Cleanup(func() {
+		if out, err := c.output(c.argv[0], append(c.argv[1:len(c.argv):len(c.argv)], "down", "--volumes", "--timeout", "2")...); err != nil {
+			t.Errorf("down: %v: %s", err, out)
+		}
+	})
+	c.do("up", "--detach")
+	urls := withUser(addrs)
+	wantGood(t, urls)
+	redistest.Eventually(t, time.Minute, func() bool { return strings.Count(c.do("ps"), "(healthy)") == 5 }, "all masters are healthy")
+
+	l, err := redlock.New(urls, redlock.WithTrustedDisk(), redlock.WithLogger(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	lease, err := l.Lock(t.Context(), "held")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.do("kill", "master-1", "master-2")
+	lockOnce(t, l)
+	c.do("start", "master-1", "master-2")
+	redistest.Eventually(t, 20*time.Second, func() bool {
+		report, err := l.Check(t.Context())
+		return err == nil && report.Voting == 5
+	}, "the masters have their votes back")
+	if err := lease.Extend(t.Context()); err != nil {
+		t.Errorf("Extend: got %v, want no error", err)
+	}
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Errorf("Unlock: got %v, want no error", err)
+	}
+}

@@ -1,0 +1,164 @@
+package contrib_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+const password = "secret"
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// The users are those that the README of the library recommends.
+func TestUsers(t *testing.T) {
+	const begin = "ACL SETUSER "
+	i := slices.IndexFunc(strings.Split(read(t, "../README.md"), "\n"), func(line string) bool { return strings.HasPrefix(line, begin) })
+	if i < 0 {
+		t.Fatalf("README.md has no line that begins with %q", begin)
+	}
+	user := strings.TrimPrefix(strings.Split(read(t, "../README.md"), "\n")[i], begin)
+	want := "user default off\nuser " + user + "\n"
+	if got := read(t, "compose/users.acl"); got != want {
+		t.Errorf("compose/users.acl: got %q, want %q", got, want)
+	}
+	if got := secret(t, "users.acl"); got != want {
+		t.Errorf("kubernetes/masters.yaml: got %q, want %q", got, want)
+	}
+	if !strings.Contains(user, ">"+password+" ") || secret(t, "password") != password {
+		t.Errorf("got password %q in the Secret, want %q as in %q", secret(t, "password"), password, user)
+	}
+}
+
+// servers starts masters with compose/redis.conf and compose/users.acl.
+func servers(t *testing.T, n int) (urls, addrs []string) {
+	t.Helper()
+	acl, err := filepath.Abs("compose/users.acl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var args []string
+	for line := range strings.Lines(read(t, "compose/redis.conf")) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
+			continue
+		}
+		switch fields[0] {
+		case "dir", "bind": // the test's own
+			continue
+		case "aclfile":
+			fields[1] = acl
+		}
+		args = append(args, "--"+fields[0])
+		for _, f := range fields[1:] {
+			args = append(args, strings.Trim(f, `"`))
+		}
+	}
+	addrs = redistest.Addrs(redistest.Masters(t, n, args...))
+	return withUser(addrs), addrs
+}
+
+func withUser(addrs []string) (urls []string) {
+	for _, a := range addrs {
+		urls = append(urls, "redis://redlock:"+password+"@"+a)
+	}
+	return urls
+}
+
+// wantGood checks that masters are what the library wants them to be, and locks on them.
+func wantGood(t *testing.T, urls []string) {
+	t.Helper()
+	l, err := redlock.New(urls, redlock.WithTrustedDisk(), redlock.WithLogger(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	redistest.Eventually(t, 20*time.Second, func() bool { return l.Bootstrap(t.Context()) == nil }, "the masters vote")
+	report, err := l.Check(t.Context())
+	if err != nil {
+		t.Errorf("Check: got %v, want no error", err)
+	}
+	for _, n := range report.Nodes {
+		for _, f := range n.Findings {
+			if f.Level != redlock.LevelOK {
+				t.Errorf("%s: got %v, %s: %s, want all in order", n.Node, f.Level, f.Check, f.Text)
+			}
+		}
+	}
+	lockOnce(t, l)
+}
+
+func lockOnce(t *testing.T, l *redlock.Locker) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	lease, err := l.Lock(ctx, "contrib")
+	if err == nil {
+		err = lease.Unlock(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Servers with the configuration are good masters.
+func TestConfiguration(t *testing.T) {
+	urls, _ := servers(t, 5)
+	wantGood(t, urls)
+}
+
+// command builds the command redlock.
+var command = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "redlock-contrib-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "redlock")
+	cmd := exec.Command("go", "build", "-o", path, "./cmd/redlock")
+	cmd.Dir, cmd.Stderr = "..", os.Stderr
+	return path, cmd.Run()
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, err := command(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+// run runs redlock with a command line of some file: what comes after -- there is replaced.
+func run(t *testing.T, addrs, args []string) {
+	t.Helper()
+	path, err := command()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i := slices.Index(args, "--"); i >= 0 {
+		args = append(slices.Clone(args[:i+1]), "true")
+	}
+	if i := slices.Index(args, "--at-least"); i >= 0 {
+		args = slices.Concat(args[:i], []string{"--at-least", "1s"}, args[i+2:])
+	}
+	cmd := exec.CommandContext(t.Context(), path, args...)
+	cmd.Env = append(os.Environ(), "REDLOCK_MASTERS="+strings.Join(addrs, ","), "REDLOCK_PASSWORD="+password)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%q: got %v, want exit code 0: %s", args, err, out)
+	}
+}
