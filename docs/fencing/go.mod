@@ -5,7 +5,7 @@ go 1.26.0
 require (
 	github.com/d0720281/redlock v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
-	modernc.org/sqlite v1.61.1
+	modernc.org/sqlite v1.52.0
 )
 
 require (
@@ -19,10 +19,10 @@ require (
 	github.com/yuin/gopher-lua v1.1.1 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
-	golang.org/x/sys v0.49.0 // indirect
-	modernc.org/libc v1.79.0 // indirect
+	golang.org/x/sys v0.48.0 // indirect
+	modernc.org/libc v1.72.3 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
-	modernc.org/memory v1.12.1 // indirect
+	modernc.org/memory v1.11.0 // indirect
 )
 
 replace github.com/d0720281/redlock => ../..
