@@ -1,15 +1,25 @@
 package redlock_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"go/parser"
 	"go/token"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/redlocktest"
 )
 
 // Every block of Go in the README and in docs/ compiles, and go vet has nothing to say. The
@@ -17,24 +27,12 @@ import (
 // not is the inside of a function: it has its imports by the names it uses (see pageImports),
 // and may use what pageSetting declares.
 func TestPagesCompile(t *testing.T) {
-	pages, err := filepath.Glob("docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := 0
 	sources := make(map[string]string)
-	for _, page := range append(pages, "README.md") {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for name, source := range compilable(t, page, string(text)) {
-			sources[name] = source
-			blocks++
-		}
+	for page, text := range pages(t) {
+		maps.Copy(sources, compilable(t, page, text))
 	}
-	if len(pages) < 3 || blocks < 8 {
-		t.Errorf("got %d packages of %d pages: does this test still look in the right places?", blocks, len(pages)+1)
+	if len(sources) < 4 {
+		t.Errorf("got %d packages: does this test still look in the right places?", len(sources))
 	}
 	if out := vet(t, sources); out != "" {
 		t.Errorf("got this about the blocks of Go, want nothing:\n%s", out)
@@ -57,6 +55,130 @@ func TestBrokenPages(t *testing.T) {
 				t.Errorf("got %q, want %q", out, test.want)
 			}
 		})
+	}
+}
+
+// pages is the text of the README and of what is in docs/, by path.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	paths, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(paths) < 3 {
+		t.Errorf("got %d pages in docs, want all of them", len(paths))
+	}
+	texts := make(map[string]string)
+	for _, path := range append(paths, "README.md") {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[path] = string(text)
+	}
+	return texts
+}
+
+// The tests that pages name exist, and so does what they link to.
+func TestPagesNameWhatExists(t *testing.T) {
+	tests := declaredTests(t)
+	for page, text := range pages(t) {
+		for _, problem := range strangers(page, text, tests) {
+			t.Errorf("%s names %s, which does not exist", page, problem)
+		}
+	}
+	for _, unknown := range []string{"`TestNothing`", "[x](nowhere.md)", "[x](#nowhere)", "[x](docs/fencing.md#nowhere)"} {
+		if len(strangers("README.md", "# X\n"+unknown, tests)) != 1 {
+			t.Errorf("got no complaint about %s", unknown)
+		}
+	}
+}
+
+// strangers is what a page names and nobody knows.
+func strangers(page, text string, tests map[string]bool) (unknown []string) {
+	for _, m := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(text, -1) {
+		if !tests[m[1]] {
+			unknown = append(unknown, m[1])
+		}
+	}
+	for _, m := range regexp.MustCompile(`\]\(([^):]*)\)`).FindAllStringSubmatch(text, -1) {
+		path, anchor, _ := strings.Cut(m[1], "#")
+		target := text
+		if path != "" {
+			full := filepath.Join(filepath.Dir(page), path)
+			if info, err := os.Stat(full); err != nil {
+				unknown = append(unknown, m[1])
+				continue
+			} else if info.IsDir() {
+				continue
+			}
+			data, err := os.ReadFile(full)
+			if err != nil {
+				unknown = append(unknown, err.Error())
+			}
+			target = string(data)
+		}
+		if anchor != "" && !slices.Contains(anchors(target), anchor) {
+			unknown = append(unknown, m[1])
+		}
+	}
+	return unknown
+}
+
+// anchors is what the headings of a page can be linked to by.
+func anchors(text string) (list []string) {
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
+		plain := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		list = append(list, strings.ReplaceAll(plain, " ", "-"))
+	}
+	return list
+}
+
+// declaredTests is the names of all tests of the repository.
+func declaredTests(t *testing.T) map[string]bool {
+	t.Helper()
+	names := make(map[string]bool)
+	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllSubmatch(source, -1) {
+			names[string(m[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// The README has this test, as it is here.
+func TestLeaseIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		masters := redlocktest.Start(t, 3)
+		lease, err := masters.Locker().Lock(t.Context(), "mailer")
+		if err != nil {
+			t.Fatal(err)
+		}
+		masters.Masters()[0].Kill()
+		masters.Masters()[1].Hang()
+		time.Sleep(redlock.DefaultTTL)
+		if !errors.Is(context.Cause(lease.Context()), redlock.ErrLost) {
+			t.Error("got a lease that goes on, want one that is lost")
+		}
+	})
+}
+
+func TestReadmeHasATestThatRuns(t *testing.T) {
+	source, err := os.ReadFile("docs_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(readme(t), "```go\nfunc TestLeaseIsLost")
+	if body, _, found := strings.Cut(rest, "```\n"); !found || !strings.Contains(string(source), "func TestLeaseIsLost"+body) {
+		t.Errorf("README.md has a TestLeaseIsLost that is not the one that runs:\n%s", body)
 	}
 }
 
