@@ -60,8 +60,8 @@ func TestDetachedLeaseEndsByItself(t *testing.T) {
 		b.wantHolding(moved, 0, 1, 2)
 		for i, n := range b.nodes {
 			for _, c := range append(n.callsOf("extend", moved), n.callsOf("release", moved)...) {
-				if c.id == le.Token() { // and not of the one that waits
-					t.Errorf("node %d: got a call of %s, want none", i, c.op)
+				if c.ID == le.Token() { // and not of the one that waits
+					t.Errorf("node %d: got a call of %s, want none", i, c.Op)
 				}
 			}
 		}

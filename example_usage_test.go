@@ -222,23 +222,6 @@ func ExampleQuorumError() {
 	// 127.0.0.1:3 true
 }
 
-// What this process holds, for a page of its own or a debugger.
-func ExampleLocker_Stats() {
-	locker, stop := exampleLocker()
-	defer stop()
-	if _, err := locker.Lock(context.Background(), "stock:item-1"); err != nil { // released by Close
-		log.Panic(err)
-	}
-	stats := locker.Stats()
-	for _, lease := range stats.Leases {
-		fmt.Println("held:", lease.Resource)
-	}
-	fmt.Println("masters:", len(stats.Nodes))
-	// Output:
-	// held: stock:item-1
-	// masters: 3
-}
-
 // A word for a label or a field of a log.
 func ExampleReason() {
 	locker, stop := exampleLocker()
