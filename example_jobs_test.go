@@ -89,15 +89,14 @@ type report struct{}
 func (report) Run() { fmt.Println("reporting") }
 
 // Events go to a log and to metrics.
-func ExampleObservers() {
+func ExampleLogObserver() {
 	addrs, stop := exampleMasters()
 	defer stop()
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil)) // leases come and go at level Debug
 	acquired := 0
-	locker, err := redlock.New(addrs, redlock.WithObserver(redlock.Observers(
-		redlock.LogObserver(logger),
-		redlock.Observer{Acquired: func(redlock.Event) { acquired++ }},
-	)))
+	locker, err := redlock.New(addrs,
+		redlock.WithObserver(redlock.LogObserver(logger)),
+		redlock.WithObserver(redlock.Observer{Acquired: func(redlock.Event) { acquired++ }}))
 	if err != nil {
 		log.Panic(err)
 	}

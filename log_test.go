@@ -2,55 +2,10 @@ package redlock
 
 import (
 	"bytes"
-	"fmt"
 	"log/slog"
-	"reflect"
-	"slices"
 	"strings"
 	"testing"
 )
-
-// Several observers are told, in order, of everything; where none wants to know there is no
-// callback, so that nothing is found out for nobody.
-func TestObservers(t *testing.T) {
-	var got []string
-	all := func(name string) (o Observer) {
-		v := reflect.ValueOf(&o).Elem()
-		for i := range v.NumField() {
-			field := v.Type().Field(i).Name
-			switch f := v.Field(i).Addr().Interface().(type) {
-			case *func(Event):
-				*f = func(e Event) { got = append(got, name+" "+field+" "+e.Node) }
-			case *func(int):
-				*f = func(n int) { got = append(got, fmt.Sprint(name, " ", field, " ", n)) }
-			}
-		}
-		return o
-	}
-	both := reflect.ValueOf(Observers(all("a"), Observer{}, all("b")))
-	for i := range both.NumField() {
-		field := both.Type().Field(i).Name
-		if both.Field(i).IsNil() {
-			t.Errorf("%s: got no callback, want one", field)
-			continue
-		}
-		got = nil
-		arg, told := reflect.ValueOf(Event{Node: "n"}), "n"
-		if field == "Dropped" {
-			arg, told = reflect.ValueOf(3), "3"
-		}
-		both.Field(i).Call([]reflect.Value{arg})
-		if want := []string{"a " + field + " " + told, "b " + field + " " + told}; !slices.Equal(got, want) {
-			t.Errorf("%s: got %q, want %q", field, got, want)
-		}
-	}
-	none := reflect.ValueOf(Observers(Observer{}, Observer{}))
-	for i := range none.NumField() {
-		if !none.Field(i).IsNil() {
-			t.Errorf("%s of none: got a callback, want nil", none.Type().Field(i).Name)
-		}
-	}
-}
 
 func TestLogObserver(t *testing.T) {
 	e := Event{Resource: "r", Fence: 7, Node: "10.0.0.1:6379", Err: ErrTaken}

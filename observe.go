@@ -127,39 +127,46 @@ func (e *events) run() {
 	}
 }
 
-// join is an observer that tells both.
-func (o Observer) join(p Observer) Observer {
+// joined is an Observer that tells several, one after the other.
+func joined(list ...Observer) Observer {
 	return Observer{
-		Acquired:     both(o.Acquired, p.Acquired),
-		NotAcquired:  both(o.NotAcquired, p.NotAcquired),
-		GaveUp:       both(o.GaveUp, p.GaveUp),
-		Extended:     both(o.Extended, p.Extended),
-		ExtendFailed: both(o.ExtendFailed, p.ExtendFailed),
-		Lost:         both(o.Lost, p.Lost),
-		Released:     both(o.Released, p.Released),
-		NodeAsked:    both(o.NodeAsked, p.NodeAsked),
-		NodeDown:     both(o.NodeDown, p.NodeDown),
-		NodeUp:       both(o.NodeUp, p.NodeUp),
-		NodeForgot:   both(o.NodeForgot, p.NodeForgot),
-		Quarantined:  both(o.Quarantined, p.Quarantined),
-		ClockStepped: both(o.ClockStepped, p.ClockStepped),
-		StoodStill:   both(o.StoodStill, p.StoodStill),
-		Warning:      both(o.Warning, p.Warning),
-		Dropped:      both(o.Dropped, p.Dropped),
+		Acquired:     tellAll(list, func(o Observer) func(Event) { return o.Acquired }),
+		NotAcquired:  tellAll(list, func(o Observer) func(Event) { return o.NotAcquired }),
+		GaveUp:       tellAll(list, func(o Observer) func(Event) { return o.GaveUp }),
+		Extended:     tellAll(list, func(o Observer) func(Event) { return o.Extended }),
+		ExtendFailed: tellAll(list, func(o Observer) func(Event) { return o.ExtendFailed }),
+		Lost:         tellAll(list, func(o Observer) func(Event) { return o.Lost }),
+		Released:     tellAll(list, func(o Observer) func(Event) { return o.Released }),
+		NodeAsked:    tellAll(list, func(o Observer) func(Event) { return o.NodeAsked }),
+		NodeDown:     tellAll(list, func(o Observer) func(Event) { return o.NodeDown }),
+		NodeUp:       tellAll(list, func(o Observer) func(Event) { return o.NodeUp }),
+		NodeForgot:   tellAll(list, func(o Observer) func(Event) { return o.NodeForgot }),
+		Quarantined:  tellAll(list, func(o Observer) func(Event) { return o.Quarantined }),
+		ClockStepped: tellAll(list, func(o Observer) func(Event) { return o.ClockStepped }),
+		StoodStill:   tellAll(list, func(o Observer) func(Event) { return o.StoodStill }),
+		Warning:      tellAll(list, func(o Observer) func(Event) { return o.Warning }),
+		Dropped:      tellAll(list, func(o Observer) func(int) { return o.Dropped }),
 	}
 }
 
-// both calls one and then the other, of those there are.
-func both[T any](one, other func(T)) func(T) {
-	switch {
-	case one == nil:
-		return other
-	case other == nil:
-		return one
+// tellAll is one callback for all of a kind; nil if there is none.
+func tellAll[E any](list []Observer, kind func(Observer) func(E)) func(E) {
+	var calls []func(E)
+	for _, o := range list {
+		if call := kind(o); call != nil {
+			calls = append(calls, call)
+		}
 	}
-	return func(v T) {
-		one(v)
-		other(v)
+	switch len(calls) {
+	case 0:
+		return nil
+	case 1:
+		return calls[0]
+	}
+	return func(e E) {
+		for _, call := range calls {
+			call(e)
+		}
 	}
 }
 

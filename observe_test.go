@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"reflect"
 	"slices"
@@ -253,6 +254,48 @@ func TestExchangeError(t *testing.T) {
 	} {
 		if got := exchangeError(test.failure, test.unwritable); got != test.want {
 			t.Errorf("%v, %v: got %v, want %v", test.failure, test.unwritable, got, test.want)
+		}
+	}
+}
+
+// Several observers are told, in order, of everything; where none wants to know there is no
+// callback, so that nothing is found out for nobody.
+func TestJoined(t *testing.T) {
+	var got []string
+	all := func(name string) (o Observer) {
+		v := reflect.ValueOf(&o).Elem()
+		for i := range v.NumField() {
+			field := v.Type().Field(i).Name
+			switch f := v.Field(i).Addr().Interface().(type) {
+			case *func(Event):
+				*f = func(e Event) { got = append(got, name+" "+field+" "+e.Node) }
+			case *func(int):
+				*f = func(n int) { got = append(got, fmt.Sprint(name, " ", field, " ", n)) }
+			}
+		}
+		return o
+	}
+	both := reflect.ValueOf(joined(all("a"), Observer{}, all("b")))
+	for i := range both.NumField() {
+		field := both.Type().Field(i).Name
+		if both.Field(i).IsNil() {
+			t.Errorf("%s: got no callback, want one", field)
+			continue
+		}
+		got = nil
+		arg, told := reflect.ValueOf(Event{Node: "n"}), "n"
+		if field == "Dropped" {
+			arg, told = reflect.ValueOf(3), "3"
+		}
+		both.Field(i).Call([]reflect.Value{arg})
+		if want := []string{"a " + field + " " + told, "b " + field + " " + told}; !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", field, got, want)
+		}
+	}
+	none := reflect.ValueOf(joined(Observer{}, Observer{}))
+	for i := range none.NumField() {
+		if !none.Field(i).IsNil() {
+			t.Errorf("%s of none: got a callback, want nil", none.Type().Field(i).Name)
 		}
 	}
 }

@@ -142,7 +142,7 @@ func WithObserver(o Observer) Option {
 	return option(func(c *config) {
 		all := o
 		if c.observer != nil {
-			all = c.observer.join(o)
+			all = joined(*c.observer, o)
 		}
 		c.observer = &all
 	})

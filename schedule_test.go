@@ -141,7 +141,7 @@ func TestVirtualJobLosesItsLease(t *testing.T) {
 
 		b.all((*bubbleNode).heal)
 		time.Sleep(time.Minute)
-		lock, err := jobLocker(t, l, 0).Lock(t.Context(), "r")
+		lock, err := jobLocker(t, l, time.Hour).Lock(t.Context(), "r")
 		if err != nil {
 			t.Fatal(err)
 		}
