@@ -112,6 +112,11 @@ func (m *Master) MoveClock(d time.Duration) {
 // Token is the token whose key the master has for a resource, under the default key
 // prefix. It is "" if there is none, or if the master was killed.
 func (m *Master) Token(resource string) (token string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.down {
+		return ""
+	}
 	m.node.Inside(func(r *miniredis.Miniredis, _ time.Time) {
 		value, _ := r.Get(redlock.DefaultKeyPrefix + resource) // an error is no key
 		token, _, _ = strings.Cut(value, "|")
