@@ -74,6 +74,12 @@
 // for other processes one more of both for each master that keeps a queue. They start with
 // the first call, or wait, and end with [Locker.Close].
 //
+// # Tests
+//
+// Package [github.com/d0720281/redlock/redlocktest] has masters inside a test process, for
+// the tests of programs that use this package: they can be killed, hung, emptied and cut
+// off, in virtual time.
+//
 // # Sources
 //
 //   - Distributed Locks with Redis (distlock in the comments of this package):
