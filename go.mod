@@ -17,7 +17,6 @@ require (
 	golang.org/x/sync v0.24.0
 	golang.org/x/sys v0.48.0
 	golang.org/x/term v0.29.0
-	pgregory.net/rapid v1.3.0
 )
 
 require (
