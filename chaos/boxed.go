@@ -10,7 +10,6 @@ import (
 	"github.com/ory/dockertest/v3"
 	dc "github.com/ory/dockertest/v3/docker"
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/sync/errgroup"
 )
 
 // StartContainers starts n masters in containers, behind fault proxies. They have
@@ -20,28 +19,13 @@ func StartContainers(pool *dockertest.Pool, n int) (Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &realCluster{tier: Containers, nodes: make([]*realNode, n)}
-	var g errgroup.Group
-	for i := range c.nodes {
-		g.Go(func() error {
-			b, err := startBoxed(pool, image)
-			if err != nil {
-				return err
-			}
-			c.nodes[i], err = newRealNode(i, b)
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
-	return c, nil
+	return startReal(Containers, n, func() (box, error) { return startBoxed(pool, image) })
 }
 
 // boxed is a container as a box.
 type boxed struct{ *Container }
 
-func startBoxed(pool *dockertest.Pool, image Image) (boxed, error) {
+func startBoxed(pool *dockertest.Pool, image Image) (box, error) {
 	c, err := StartContainer(pool, image, "--appendonly", "yes", "--enable-protected-configs", "yes")
 	return boxed{c}, err
 }
@@ -51,8 +35,7 @@ func (b boxed) step(time.Duration) error   { return ErrUnable }
 func (b boxed) drift(int) error            { return ErrUnable }
 
 func (b boxed) another(context.Context) (box, error) {
-	next, err := startBoxed(b.pool, b.image)
-	return next, err
+	return startBoxed(b.pool, b.image)
 }
 
 // restart keeps the data, or has another container take the place of this one.

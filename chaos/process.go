@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/d0720281/redlock/internal/masters"
 )
@@ -22,23 +21,7 @@ type ProcessOptions struct {
 
 // StartProcesses starts n servers behind fault proxies.
 func StartProcesses(ctx context.Context, n int, opts ProcessOptions) (Cluster, error) {
-	c := &realCluster{tier: Processes}
-	var g errgroup.Group
-	c.nodes = make([]*realNode, n)
-	for i := range c.nodes {
-		g.Go(func() error {
-			b, err := startProcess(ctx, opts)
-			if err != nil {
-				return err
-			}
-			c.nodes[i], err = newRealNode(i, b)
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
-	return c, nil
+	return startReal(Processes, n, func() (box, error) { return startProcess(ctx, opts) })
 }
 
 // process is a server on this machine, with a data directory that outlives it.
@@ -49,7 +32,7 @@ type process struct {
 	mark int64 // size of the append-only file then
 }
 
-func startProcess(ctx context.Context, opts ProcessOptions) (*process, error) {
+func startProcess(ctx context.Context, opts ProcessOptions) (box, error) {
 	dir, err := os.MkdirTemp("", "redlock-chaos-")
 	if err != nil {
 		return nil, err

@@ -41,6 +41,26 @@ type realCluster struct {
 	nodes []*realNode
 }
 
+// startReal starts n servers, and a proxy before each.
+func startReal(tier Tier, n int, start func() (box, error)) (Cluster, error) {
+	c := &realCluster{tier: tier, nodes: make([]*realNode, n)}
+	var g errgroup.Group
+	for i := range c.nodes {
+		g.Go(func() error {
+			b, err := start()
+			if err != nil {
+				return err
+			}
+			c.nodes[i], err = newRealNode(i, b)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
 func (c *realCluster) Tier() Tier { return c.tier }
 
 func (c *realCluster) Nodes() []Node {
