@@ -394,7 +394,7 @@ func exchangeError(failure, unwritable error) error {
 	switch {
 	case unwritable != nil:
 		return unwritable
-	case isTimeout(failure):
+	case failure != nil && isTimeout(failure): // which allocates, even to say no
 		return errNodeTimeout
 	}
 	return failure
