@@ -1,12 +1,13 @@
 GO          ?= go
 FUZZTIME    ?= 10s
 STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+MODULES      = bench contrib docs/fencing integrations otel prom
 
 .PHONY: test lint fuzz bench chaos cover
 
 test:
 	$(GO) test -race ./...
-	cd bench && $(GO) test -race ./...
+	@set -e; for m in $(MODULES); do echo "$$m"; (cd $$m && $(GO) test -race ./...); done
 
 lint:
 	@if command -v golangci-lint >/dev/null; then \
@@ -14,7 +15,7 @@ lint:
 	else \
 		$(GO) vet ./... && $(GO) run $(STATICCHECK) ./...; \
 	fi
-	cd bench && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...
+	@set -e; for m in $(MODULES); do echo "$$m"; (cd $$m && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...); done
 
 # Every fuzz target of every package, one after the other.
 fuzz:

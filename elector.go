@@ -8,10 +8,6 @@ import (
 	"time"
 )
 
-// ErrNotLeader is matched by what [Elector.IsLeader] returns while this Elector does not
-// lead.
-var ErrNotLeader = errors.New("redlock: not the leader")
-
 // Elector makes one of several processes the leader: the one that holds the lease of a
 // resource. It is made by [NewElector] and safe for concurrent use; nothing happens until
 // Run is called.

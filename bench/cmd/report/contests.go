@@ -51,6 +51,9 @@ func (b *bench) allContests() error {
 			if on.workers > 100 {
 				long *= 2
 			}
+			if on.hold != results.NoHold { // so that each worker has some turns
+				long *= 2
+			}
 			s := measure.Contest{For: long, Hold: holds[on.hold], Plain: b.plain.Addr()}
 			if err := b.contest(c, cell, on.procs, on.workers, s, func(seen contested) error {
 				b.measured(cell, c.Name, b.hotValues(seen, on.hold), seen.failure)
