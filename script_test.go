@@ -311,6 +311,25 @@ func testGuard(t *testing.T, base *node) {
 		n.wantKeys(t, "a|64", "")
 		n.release(t, "a", 64, 64).want(t, codeReleased, 0, 0)
 	})
+	t.Run("a caller that is behind is told so by the marker script, too", func(t *testing.T) {
+		for _, what := range []string{markerLook, markerVouch, markerMark} {
+			n := guarded(t, own)
+			n.Del(t.Context(), n.markerKey())
+			g := guarding{args: [6]any{hour, fenceBlock, "the run before", 1000, "1.02", 0}}
+			var left []any
+			for range 2 {
+				reply, err := n.Eval(t.Context(), markerScript, []string{n.markerKey()}, append(g.args[:], what, "list", "", "")...).Slice()
+				if err != nil || len(reply) != 6 {
+					t.Fatalf("%s: got %v, %v; want six values", what, reply, err)
+				}
+				left = append(left, reply[1])
+			}
+			// Without a marker a look learns by itself who the node is.
+			if want := map[string]int64{markerLook: whole, markerVouch: -1, markerMark: -1}[what]; left[0] != want || left[1] != int64(-1) {
+				t.Errorf("%s: got %v left without a marker and with one, want %d and -1", what, left, want)
+			}
+		}
+	})
 	t.Run("a caller without the run id goes by the marker alone", func(t *testing.T) {
 		n := guarded(t, unknownRun)
 		n.acquire(t, "a", 0, 0).want(t, codePlanted, 0, whole)

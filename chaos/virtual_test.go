@@ -131,9 +131,12 @@ func TestVirtualSchedules(t *testing.T) {
 						repeat = strings.TrimSuffix(repeat, "0") + "1"
 					}
 					if len(found) > 0 {
-						failed.Add(1)
+						first := failed.Add(1) == 1
 						t.Errorf("%v\nrepeat with: %s\nschedule %v", found, repeat, s)
 						keep(t, r, found)
+						if first {
+							t.Logf("the first one, made smaller: %v", smaller(s, func(less Schedule) bool { return breaks(t, p, less, seed, how, found[0].Rule) }))
+						}
 					}
 				}
 			})
@@ -141,6 +144,17 @@ func TestVirtualSchedules(t *testing.T) {
 	})
 	t.Logf("%d schedules from seed %d, %d of them with Lua, %d operations, %d faults in %v, %d with violations",
 		min(next.Load(), int64(n)), first, lua.Load(), operations.Load(), faults.Load(), time.Since(began).Round(time.Second), failed.Load())
+}
+
+// breaks plays a schedule with ten seeds, and reports whether one run breaks a rule.
+func breaks(t *testing.T, p Plan, s Schedule, seed uint64, how played, rule string) bool {
+	for i := range uint64(10) {
+		_, found := play(t, p, s, seed+i, how)
+		if slices.ContainsFunc(found, func(v history.Violation) bool { return v.Rule == rule }) {
+			return true
+		}
+	}
+	return false
 }
 
 // smaller takes steps out of a schedule for as long as it fails without them. What clients
@@ -191,15 +205,7 @@ func TestVirtualShrinks(t *testing.T) {
 	}
 	p := Plan{Tier: Virtual, Nodes: 5, TTL: testTTL, During: time.Second, Havoc: true}
 	twoHolders := func(how played) func(Schedule) bool {
-		return func(s Schedule) bool {
-			for seed := range uint64(10) {
-				_, found := play(t, p, s, seed, how)
-				if slices.ContainsFunc(found, func(v history.Violation) bool { return v.Rule == "I1" }) {
-					return true
-				}
-			}
-			return false
-		}
+		return func(s Schedule) bool { return breaks(t, p, s, 0, how, "I1") }
 	}
 	unguarded := twoHolders(played{unguarded: true})
 	rng := rand.New(rand.NewPCG(anySeed(), 3))

@@ -24,6 +24,9 @@ elseif argv[7] == 'mark' then
   call('HSET', marker, 'born', string.format('%.0f', math.floor(now / 1000)))
 end
 if argv[7] ~= 'look' then left = guard(marker, now) end
+if not left then -- the first has just written down who this node is
+  return {now, -1, 0, '', '', ''}
+end
 local known = call('HMGET', marker, 'maxttl', 'masters', 'run', 'born')
 if known[2] ~= argv[8] then call('HSET', marker, 'masters', argv[8]) end
 return {now, left, tonumber(known[1]), known[2] or '', known[3], known[4]}

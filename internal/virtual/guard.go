@@ -42,9 +42,10 @@ func (s store) learn(field, value string) { s.redis.HSet(s.marker, field, value)
 // mark is lua/marker.lua.
 func (s store) mark(argv []string) []any {
 	what, masters := argv[0], argv[1]
+	stale := []any{s.now, int64(-1), int64(0), "", "", ""}
 	left := s.guard()
 	if left < 0 {
-		return []any{s.now, int64(-1), int64(0), "", "", ""}
+		return stale
 	}
 	switch what {
 	case "vouch":
@@ -55,13 +56,12 @@ func (s store) mark(argv []string) []any {
 		s.learn("born", text(s.now/1000))
 	}
 	if what != "look" {
-		left = s.guard()
+		if left = s.guard(); left < 0 { // the first has just learned who the node is
+			return stale
+		}
 	}
 	before := s.known("masters")
 	reply := []any{s.now, left, number(s.known("maxttl")), before, s.known("run"), s.known("born")}
-	if left < 0 {
-		reply[1] = nil // as Lua has it, when the first guard has just learned who the node is
-	}
 	if before != masters {
 		s.learn("masters", masters)
 	}
