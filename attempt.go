@@ -117,6 +117,7 @@ func (g *grant) votedLocked(r *request, rep reply) {
 		return
 	case err != nil:
 		p.busy = rep.err == nil && (rep.code == codeBusy || rep.code == codeQueued)
+		p.left = time.Duration(rep.extra) * time.Millisecond
 		if p.busy && node != g.gate && g.target == 0 && g.verdict == undecided {
 			p.pending = true // perhaps it only has not heard of the release yet
 			g.noteLocked(node, opAcquire, err)

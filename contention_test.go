@@ -1276,3 +1276,38 @@ func TestGrantIsNoTimeout(t *testing.T) {
 		}
 	})
 }
+
+// Who waits leaves room for a holder's renewals where the gate is not among the nodes that
+// hold its lease: the gate grants it every attempt, and it has what the holder lacks for as
+// long as it hopes that the others are about to be released.
+//
+// Source: ALGORITHM section 10, "While the gate has granted".
+func TestVirtualWaiterLeavesRoom(t *testing.T) {
+	const ttl = time.Second
+	for _, waiters := range []int{1, 3} {
+		t.Run(fmt.Sprint(waiters), func(t *testing.T) {
+			inBubble(t, 5, func(t *testing.T, b *bubble) {
+				b.all(goNative)
+				opts := []redlock.Option{redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl)}
+				holder := b.warmLocker(opts...)
+				b.all(func(n *bubbleNode) { n.latency(time.Millisecond, time.Millisecond) })
+				gate := holder.GateOf("r")
+				lacking := []*bubbleNode{b.nodes[gate], b.nodes[(gate+1)%5]}
+				for _, n := range lacking { // for the grant alone
+					n.put(redlock.DefaultKeyPrefix+"r", "of somebody else", 20*time.Millisecond)
+				}
+				held := b.lock(holder, "r")
+				for range waiters {
+					b.wait(t.Context(), b.warmLocker(opts...))
+				}
+				time.Sleep(ttl)
+				for _, n := range lacking {
+					if got := n.value("r"); !strings.HasPrefix(got, held.Token()) {
+						t.Errorf("node %s: got %q after a TTL, want the key of the holder", n.Addr(), got)
+					}
+				}
+				b.unlock(held)
+			})
+		})
+	}
+}

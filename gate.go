@@ -20,6 +20,7 @@ const (
 const (
 	mostAgain  = 5                    // rounds in which busy nodes are asked again at once
 	againPause = 2 * time.Millisecond // before each further one
+	squatShare = 10                   // of the node timeout in which they are, where a quorum of them is busy
 	leastHurry = 2 * time.Millisecond // for a gate that is slower than a quorum of the others
 )
 
@@ -73,6 +74,8 @@ type gateWord struct {
 	others  bool          // other processes are
 	left    time.Duration // of the holder's key or of the other's turn; negative if it has no end
 	gate    int
+
+	elsewhere bool // it granted, but a quorum of the nodes is busy: somebody may well hold the resource without it
 }
 
 // who is the name by which the gate is to call the process.
@@ -127,8 +130,9 @@ func (g *grant) gateAwaitedLocked() bool {
 // askAgainLocked is for an attempt that too many nodes keep from a quorum because they are
 // busy. The gate decides between them: where it has granted, whoever is in the way has
 // released and the news is under way, or will be refused and roll back. So the nodes are
-// asked again, as long as the attempt has time; a TryLock only does so at once. It reports
-// false if there is nothing to hope for.
+// asked again, as long as the attempt has time; a TryLock only does so at once. Where a
+// quorum is busy somebody may well hold the resource, whose renewals lack the nodes that this
+// attempt has: it lets them go a good deal sooner. It reports false if there is nothing to hope for.
 //
 // Source: ALGORITHM section 10.
 func (g *grant) askAgainLocked() bool {
@@ -136,6 +140,10 @@ func (g *grant) askAgainLocked() bool {
 		return true
 	}
 	now := g.pool.now()
+	busy := g.countLocked(func(p *place) bool { return p.busy })
+	if g.places[g.gate].vote == yes && busy >= quorum(len(g.places)) {
+		g.word.elsewhere, g.word.left = true, g.shortestLocked()
+	}
 	if g.places[g.gate].vote != yes || now >= g.asked.add(g.timeout()) {
 		return false
 	}
@@ -143,13 +151,25 @@ func (g *grant) askAgainLocked() bool {
 	case g.againAt != 0: // soon
 	case g.rounds < mostAgain:
 		return g.reaskLocked()
-	case g.waits:
+	case g.waits && (busy < quorum(len(g.places)) || now < g.asked.add(g.timeout()/squatShare)):
 		g.againAt = now.add(againPause)
 		g.wakeLocked()
 	default:
 		return false
 	}
 	return true
+}
+
+// shortestLocked is what the first of the keys that are in the way has left; negative if
+// none has an end.
+func (g *grant) shortestLocked() time.Duration {
+	left := time.Duration(-1)
+	for i := range g.places {
+		if p := &g.places[i]; p.busy && p.left >= 0 && (left < 0 || p.left < left) {
+			left = p.left
+		}
+	}
+	return left
 }
 
 // reaskLocked asks the nodes that are busy again. It reports false if none could be.

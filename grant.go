@@ -80,9 +80,10 @@ type place struct {
 	keepsTo instant // until then the node has to have the key
 	server  string  // that voted
 	release ballot
-	unsent  bool // no message has reached the node, nor will one
-	busy    bool // it said that somebody else has the key
-	pending bool // and may be asked again, so that its vote is not cast
+	unsent  bool          // no message has reached the node, nor will one
+	busy    bool          // it said that somebody else has the key
+	left    time.Duration // of that, then; negative if it has no end
+	pending bool          // and may be asked again, so that its vote is not cast
 	err     error
 	op      op // what err was the answer to
 }

@@ -190,11 +190,15 @@ func (t *turns) failed(c *caller, verdict *QuorumError, d func(failed int) time.
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l, now := c.line, time.Now()
+	again := l.verdict != nil && l.verdict.gate.elsewhere
 	l.verdict = verdict
 	l.failed++
 	wait := d(l.failed)
-	if n := verdict.gate; n.queued {
+	switch n := verdict.gate; {
+	case n.queued:
 		l.allUntil = now // in case the queue is not as it should be
+		wait = max(wait, patience(n.left))
+	case n.elsewhere && again: // no release was under way: let the holder's renewals have the gate
 		wait = max(wait, patience(n.left))
 	}
 	l.askAt = now.Add(wait)
