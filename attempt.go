@@ -117,7 +117,6 @@ func (g *grant) votedLocked(r *request, rep reply) {
 		return
 	case err != nil:
 		p.busy = rep.err == nil && (rep.code == codeBusy || rep.code == codeQueued)
-		p.left = time.Duration(rep.extra) * time.Millisecond
 		if p.busy && node != g.gate && g.target == 0 && g.verdict == undecided {
 			p.pending = true // perhaps it only has not heard of the release yet
 			g.noteLocked(node, opAcquire, err)
@@ -372,7 +371,9 @@ func (g *grant) timeUp() {
 func (g *grant) conclude(over error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.stays = g.word.refused // and not if it does from now on: nobody would know of that
+	// Not if it does from now on: nobody would know of that. And where somebody has the
+	// resource without the gate nobody is to be called.
+	g.stays = g.word.refused || g.word.elsewhere
 	granted := g.countLocked(func(p *place) bool { return p.vote == yes && p.fence != no })
 	refused := func(p *place) bool { return p.vote != yes || p.fence == no }
 	if err := g.pool.roster.misconfiguration(); err != nil && over == nil {

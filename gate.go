@@ -75,7 +75,7 @@ type gateWord struct {
 	left    time.Duration // of the holder's key or of the other's turn; negative if it has no end
 	gate    int
 
-	elsewhere bool // it granted, but a quorum of the nodes is busy: somebody may well hold the resource without it
+	elsewhere bool // it granted, but a quorum of the nodes stays busy: somebody may well hold the resource without it
 }
 
 // who is the name by which the gate is to call the process.
@@ -141,9 +141,6 @@ func (g *grant) askAgainLocked() bool {
 	}
 	now := g.pool.now()
 	busy := g.countLocked(func(p *place) bool { return p.busy })
-	if g.places[g.gate].vote == yes && busy >= quorum(len(g.places)) {
-		g.word.elsewhere, g.word.left = true, g.shortestLocked()
-	}
 	if g.places[g.gate].vote != yes || now >= g.asked.add(g.timeout()) {
 		return false
 	}
@@ -151,25 +148,16 @@ func (g *grant) askAgainLocked() bool {
 	case g.againAt != 0: // soon
 	case g.rounds < mostAgain:
 		return g.reaskLocked()
-	case g.waits && (busy < quorum(len(g.places)) || now < g.asked.add(g.timeout()/squatShare)):
+	case !g.waits:
+		return false
+	case busy >= quorum(len(g.places)) && now >= g.asked.add(g.timeout()/squatShare):
+		g.word.elsewhere = true
+		return false
+	default:
 		g.againAt = now.add(againPause)
 		g.wakeLocked()
-	default:
-		return false
 	}
 	return true
-}
-
-// shortestLocked is what the first of the keys that are in the way has left; negative if
-// none has an end.
-func (g *grant) shortestLocked() time.Duration {
-	left := time.Duration(-1)
-	for i := range g.places {
-		if p := &g.places[i]; p.busy && p.left >= 0 && (left < 0 || p.left < left) {
-			left = p.left
-		}
-	}
-	return left
 }
 
 // reaskLocked asks the nodes that are busy again. It reports false if none could be.

@@ -43,7 +43,7 @@ type grant struct {
 	armed    instant  // what the timer was set to
 	hint     int64    // where a missing counter should start
 	word     gateWord // what the gate said
-	stays    bool     // it had refused when the attempt failed: the process stays in its queue
+	stays    bool     // the release of the failed attempt leaves the gate's queue as it is
 	verdict  verdict  // of the attempt
 	target   int64    // fencing counter; 0 until a quorum granted
 	raiseEnd instant  // how long the second round may take
@@ -80,10 +80,9 @@ type place struct {
 	keepsTo instant // until then the node has to have the key
 	server  string  // that voted
 	release ballot
-	unsent  bool          // no message has reached the node, nor will one
-	busy    bool          // it said that somebody else has the key
-	left    time.Duration // of that, then; negative if it has no end
-	pending bool          // and may be asked again, so that its vote is not cast
+	unsent  bool // no message has reached the node, nor will one
+	busy    bool // it said that somebody else has the key
+	pending bool // and may be asked again, so that its vote is not cast
 	err     error
 	op      op // what err was the answer to
 }

@@ -17,6 +17,7 @@ const (
 	maxDelay   = 100 * time.Millisecond // largest pause between attempts
 	queueDelay = time.Second            // largest pause of one who has been promised a call
 	askAllOnce = 700 * time.Millisecond // in so long by one who keeps asking the gate
+	roomDelay  = 160 * time.Millisecond // usual pause of one who may keep a holder's renewals from the gate
 )
 
 // retryDelay is how long to pause after the given number of failed attempts: a
@@ -199,7 +200,7 @@ func (t *turns) failed(c *caller, verdict *QuorumError, d func(failed int) time.
 		l.allUntil = now // in case the queue is not as it should be
 		wait = max(wait, patience(n.left))
 	case n.elsewhere && again: // no release was under way: let the holder's renewals have the gate
-		wait = max(wait, patience(n.left))
+		wait = roomDelay*3/4 + rand.N(roomDelay/2)
 	}
 	l.askAt = now.Add(wait)
 }
