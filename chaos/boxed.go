@@ -14,11 +14,7 @@ import (
 
 // StartContainers starts n masters in containers, behind fault proxies. They have
 // append-only files, which a restart keeps.
-func StartContainers(pool *dockertest.Pool, n int) (Cluster, error) {
-	image, err := FindImage(pool)
-	if err != nil {
-		return nil, err
-	}
+func StartContainers(pool *dockertest.Pool, image Image, n int) (Cluster, error) {
 	return startReal(Containers, n, func() (box, error) { return startBoxed(pool, image) })
 }
 

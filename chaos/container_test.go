@@ -42,7 +42,11 @@ func inContainers(t *testing.T, n int) *Run {
 	if err != nil {
 		redistest.Missing(t, "docker", "needs a container engine: "+err.Error())
 	}
-	c, err := StartContainers(pool, n)
+	image, err := FindImage(pool)
+	if err != nil {
+		redistest.Missing(t, "docker", "needs an image: "+err.Error())
+	}
+	c, err := StartContainers(pool, image, n)
 	return begin(t, c, err, 2*testTTL)
 }
 
