@@ -27,7 +27,7 @@ const childEnv = "REDLOCK_CHAOS_CLIENT"
 // line is what a child says.
 type line struct {
 	R *history.Record `json:"r,omitempty"`
-	W *history.Write  `json:"w,omitempty"`
+	A *history.Access `json:"a,omitempty"`
 }
 
 // Child is a client in a process of its own.
@@ -40,7 +40,7 @@ type Child struct {
 }
 
 // StartChild starts a client that runs until it is told to stop.
-func StartChild(conf ClientConfig, sink func(history.Record), writes func(history.Write)) (*Child, error) {
+func StartChild(conf ClientConfig, sink func(history.Record), accesses func(history.Access)) (*Child, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -68,12 +68,12 @@ func StartChild(conf ClientConfig, sink func(history.Record), writes func(histor
 	}
 	go func() {
 		defer r.Close()
-		c.read <- listen(r, sink, writes)
+		c.read <- listen(r, sink, accesses)
 	}()
 	return c, nil
 }
 
-func listen(r io.Reader, sink func(history.Record), writes func(history.Write)) error {
+func listen(r io.Reader, sink func(history.Record), accesses func(history.Access)) error {
 	lines := bufio.NewReaderSize(r, 1<<16)
 	for {
 		text, err := lines.ReadBytes('\n')
@@ -87,8 +87,8 @@ func listen(r io.Reader, sink func(history.Record), writes func(history.Write)) 
 		switch {
 		case l.R != nil:
 			sink(*l.R)
-		case l.W != nil:
-			writes(*l.W)
+		case l.A != nil:
+			accesses(*l.A)
 		}
 	}
 }
@@ -142,7 +142,7 @@ func beChild() bool {
 	for i, addr := range conf.Masters {
 		list[i] = &redis.Options{Addr: addr}
 	}
-	c, err := NewClient(conf, list, Now, func(r history.Record) { say(line{R: &r}) }, func(w history.Write) { say(line{W: &w}) })
+	c, err := NewClient(conf, list, Now, func(r history.Record) { say(line{R: &r}) }, func(a history.Access) { say(line{A: &a}) })
 	if err != nil {
 		panic(err)
 	}

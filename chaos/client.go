@@ -65,8 +65,9 @@ type Client struct {
 	pause  time.Duration // after each piece of work
 }
 
-// NewClient makes a client of some masters. What it sees goes to sink.
-func NewClient(conf ClientConfig, list []*redis.Options, now func() time.Duration, sink func(history.Record), writes func(history.Write), opts ...redlock.Option) (*Client, error) {
+// NewClient makes a client of some masters. What it sees goes to sink,
+// its accesses to the store of the stock workload to accesses.
+func NewClient(conf ClientConfig, list []*redis.Options, now func() time.Duration, sink func(history.Record), accesses func(history.Access), opts ...redlock.Option) (*Client, error) {
 	if len(conf.Masters) > 0 && len(conf.Masters) < len(list) {
 		list = list[:len(conf.Masters)] // an older list
 	}
@@ -76,7 +77,7 @@ func NewClient(conf ClientConfig, list []*redis.Options, now func() time.Duratio
 	}
 	c := &Client{conf: conf, locker: l, book: &history.Client{Name: conf.Name, Sink: sink, Now: now, Why: why}}
 	if conf.Store != "" {
-		c.store = newStore(conf.Store, conf.Name, now, writes)
+		c.store = newStore(conf.Store, conf.Name, now, accesses)
 	}
 	return c, nil
 }
@@ -160,7 +161,7 @@ var works = map[string]func(*worker, context.Context){
 	},
 	// A line of goroutines that hand the lease over, inside the process and beyond.
 	"line": func(w *worker, ctx context.Context) { w.with(ctx, "line", w.wait(ctx), w.briefly) },
-	// A stock that is counted in a store.
+	// A stock that is counted in a store: read, then written.
 	"stock": func(w *worker, ctx context.Context) {
 		if w.store == nil {
 			<-ctx.Done()

@@ -69,7 +69,7 @@ func Faults() []Fault {
 		{Name: "OOM", Tiers: All, Cost: Vote, Act: refusing("OOM command not allowed when used memory > 'maxmemory'.",
 			does("config", "set", "maxmemory", "1"), does("config", "set", "maxmemory", "0"))},
 		{Name: "NOREPLICAS", Tiers: All, Cost: Vote, Act: refusing("NOREPLICAS Not enough good replicas to write.",
-			does("config", "set", "min-replicas-to-write", "1"), does("config", "set", "min-replicas-to-write", "0"))},
+			lonely, does("config", "set", "min-replicas-to-write", "0"))},
 		{Name: "NOPERM", Tiers: All, Cost: Vote, Act: refusing("NOPERM this user has no permissions to run the 'set' command",
 			does("acl", "setuser", "default", "-set"), does("acl", "setuser", "default", "+set"))},
 		{Name: "MISCONF", Tiers: All, Cost: Vote, Act: refusing("MISCONF Redis is configured to save RDB snapshots, but it is not able to.", cannotSave, canSave)},
@@ -259,8 +259,20 @@ func awaitBusy(n Node) error {
 	}
 }
 
+// lonely has a server refuse writes for want of replicas. Redis before 7.0 refuses no script.
+func lonely(n Node) error {
+	if err := does("config", "set", "min-replicas-to-write", "1")(n); err != nil {
+		return err
+	}
+	if does("eval", "return redis.call('set', 'probe', '1')", "0")(n) != nil {
+		return nil
+	}
+	return errors.Join(fmt.Errorf("%w: scripts write without replicas", ErrUnable),
+		does("config", "set", "min-replicas-to-write", "0")(n), does("del", "probe")(n))
+}
+
 func busy(n Node) error {
-	return all(does("config", "set", "busy-reply-threshold", "20"),
+	return all(does("config", "set", "lua-time-limit", "20"),
 		func(n Node) error { return keepBusy(n, "eval", "while true do end", "0") })(n)
 }
 
@@ -275,8 +287,12 @@ func idle(n Node) error {
 
 // reload has the server load its data slowly: some of it is made up for that.
 func reload(n Node) error {
+	for _, name := range []string{"loading-process-events-interval-bytes", "key-load-delay"} {
+		if err := does("config", "set", name, "1024")(n); err != nil { // not in every version
+			return fmt.Errorf("%w: loading slowly: %w", ErrUnable, err)
+		}
+	}
 	return all(
-		does("config", "set", "loading-process-events-interval-bytes", "1024"),
 		does("config", "set", "key-load-delay", "5000"),
 		does("eval", "for i = 1, 80 do redis.call('set', 'ballast' .. i, string.rep('x', 2048)) end return 1", "0"),
 		func(n Node) error { return keepBusy(n, "debug", "reload") },
@@ -288,9 +304,9 @@ func loaded(n Node) error {
 		does("eval", "for i = 1, 80 do redis.call('del', 'ballast' .. i) end return 1", "0"))(n)
 }
 
-// cannotSave has a save fail: the file that it is to become is a folder.
+// cannotSave has a save fail: the file that it is to become is the folder of it.
 func cannotSave(n Node) error {
-	err := all(does("config", "set", "dbfilename", "appendonlydir"), does("config", "set", "save", "3600 1000000"), does("bgsave"))(n)
+	err := all(does("config", "set", "dbfilename", "."), does("config", "set", "save", "3600 1000000"), does("bgsave"))(n)
 	for began := time.Now(); err == nil && time.Since(began) < adminPatience; time.Sleep(10 * time.Millisecond) {
 		if probe := does("set", "probe", "1")(n); probe != nil && strings.Contains(probe.Error(), "MISCONF") {
 			return nil
@@ -305,7 +321,7 @@ func clientPause(n Node) (func() error, error) {
 	const long = 300 * time.Millisecond
 	began := time.Now()
 	return func() error { time.Sleep(time.Until(began.Add(long))); return does("ping")(n) },
-		does("client", "pause", long.Milliseconds(), "all")(n)
+		does("client", "pause", long.Milliseconds())(n)
 }
 
 func maxClients(n Node) (func() error, error) {

@@ -33,15 +33,22 @@ type process struct {
 }
 
 func startProcess(ctx context.Context, opts ProcessOptions) (box, error) {
+	binary, err := masters.LookPath()
+	if err != nil {
+		return nil, err
+	}
 	dir, err := os.MkdirTemp("", "redlock-chaos-")
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"--dir", dir, "--auto-aof-rewrite-percentage", "0", "--enable-protected-configs", "yes", "--repl-diskless-sync-delay", "0"}
+	args := []string{"--dir", dir, "--auto-aof-rewrite-percentage", "0", "--repl-diskless-sync-delay", "0"}
 	if !opts.RDB {
 		args = append(args, "--appendonly", "yes")
 	}
-	p, err := masters.StartProcess(ctx, masters.ProcessConfig{Args: args, Skew: opts.Clock})
+	if !masters.IsRedisBefore(binary, 7, 0) { // which protects none
+		args = append(args, "--enable-protected-configs", "yes")
+	}
+	p, err := masters.StartProcess(ctx, masters.ProcessConfig{Binary: binary, Args: args, Skew: opts.Clock})
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -50,9 +57,12 @@ func startProcess(ctx context.Context, opts ProcessOptions) (box, error) {
 
 func (p *process) Close() error { return errors.Join(p.Process.Close(), os.RemoveAll(p.dir)) }
 
-// appendOnly is the part of the append-only file that grows.
+// appendOnly is the part of the append-only file that grows: all of it before Redis 7.0.
 func (p *process) appendOnly() (string, error) {
 	files, err := filepath.Glob(filepath.Join(p.dir, "appendonlydir", "*.incr.aof"))
+	if err == nil && len(files) == 0 {
+		files, err = filepath.Glob(filepath.Join(p.dir, "appendonly.aof"))
+	}
 	if err == nil && len(files) != 1 {
 		err = fmt.Errorf("append-only files: got %q, want one", files)
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -146,7 +147,13 @@ func (n *realNode) Drip(perByte time.Duration)           { n.proxy.Drip(perByte)
 func (n *realNode) Reset()                               { n.proxy.ResetAll() }
 func (n *realNode) Do(ctx context.Context, a ...any) error {
 	_, admin := n.server()
-	return admin.Do(ctx, a...).Err()
+	for patience := time.Now().Add(2 * time.Second); ; {
+		err := admin.Do(ctx, a...).Err()
+		if !errors.Is(err, syscall.ECONNREFUSED) || ctx.Err() != nil || time.Now().After(patience) {
+			return err
+		}
+		time.Sleep(20 * time.Millisecond) // the port of a container that was started anew is published a little later
+	}
 }
 
 // Replace implements [Node].
@@ -238,7 +245,10 @@ func (n *realNode) Look(ctx context.Context, prefix string, resources []string, 
 
 // quarantine fills in what the marker says.
 func quarantine(l *history.Look, marker map[string]string, clock time.Time) {
-	born, _ := strconv.ParseInt(marker["born"], 10, 64)
+	born, err := strconv.ParseInt(marker["born"], 10, 64)
+	if err != nil && marker["born"] != "" { // it is yet to begin
+		born = clock.UnixMilli()
+	}
 	longest, _ := strconv.ParseFloat(marker["maxttl"], 64)
 	whole := int64(math.Ceil(longest*(1+2*redlock.DefaultDrift))) + 100
 	age := clock.UnixMilli() - born

@@ -16,11 +16,11 @@ import (
 // Run is a cluster, what its clients see and what is done to it. The zero value of what
 // is not set by [NewRun] is of use.
 type Run struct {
-	Cluster Cluster
-	TTL     time.Duration // MaxTTL, too
-	Now     func() time.Duration
-	History *history.History
-	Writes  []history.Write
+	Cluster  Cluster
+	TTL      time.Duration // MaxTTL, too
+	Now      func() time.Duration
+	History  *history.History
+	Accesses []history.Access // of the store
 
 	mu sync.Mutex
 }
@@ -52,25 +52,30 @@ func (r *Run) config(name string, work map[string]int) ClientConfig {
 
 // Client makes a client in this process.
 func (r *Run) Client(conf ClientConfig, opts ...redlock.Option) (*Client, error) {
-	return NewClient(conf, r.Cluster.Masters(), r.Now, r.History.Add, r.wrote, opts...)
+	return NewClient(conf, r.Cluster.Masters(), r.Now, r.History.Add, r.accessed, opts...)
 }
 
 // Child makes one in a process of its own.
 func (r *Run) Child(conf ClientConfig) (*Child, error) {
-	return StartChild(conf, r.History.Add, r.wrote)
+	return StartChild(conf, r.History.Add, r.accessed)
 }
 
-func (r *Run) wrote(w history.Write) {
+func (r *Run) accessed(a history.Access) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.Writes = append(r.Writes, w)
+	r.Accesses = append(r.Accesses, a)
 }
 
-// written is how many writes to the store are known.
-func (r *Run) written() int {
+// written is how many writes to the fenced store are known.
+func (r *Run) written() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.Writes)
+	for _, a := range r.Accesses {
+		if a.Write && a.Store == fenced.name {
+			n++
+		}
+	}
+	return n
 }
 
 // resources is what to look at: some of those that the workloads lock.

@@ -117,7 +117,8 @@ func soak(t *testing.T, tier Tier, havoc bool) {
 	r.Settle(15 * time.Second)
 
 	found := r.History.Check(r.Rules())
-	stale, lost := history.Stale(of(r.Writes, fencedStore)), history.Lost(of(r.Writes, fencedStore))
+	shopped := of(r.Accesses, fenced)
+	stale, lost := history.Stale(shopped), history.Lost(shopped)
 	found = append(found, stale...)
 	for _, w := range lost {
 		found = append(found, history.Violation{Rule: "store", At: w.Call, Resource: "stock", Text: fmt.Sprintf("an update was lost: %+v", w)})
@@ -127,8 +128,9 @@ func soak(t *testing.T, tier Tier, havoc bool) {
 		found, excused = unexplained(found, faults)
 	}
 	figures := Measure(r.History)
-	t.Logf("%v\nfenced store: %d writes, %d refused, %d lost; open store: %d lost; %d steps skipped, %d violations that the faults explain", figures,
-		len(of(r.Writes, fencedStore)), refused(of(r.Writes, fencedStore)), len(lost), len(history.Lost(of(r.Writes, openStore))), n.skipped, excused)
+	reads, writes := refused(shopped)
+	t.Logf("%v\nfenced store: %d reads and writes, %d reads and %d writes refused, %d updates lost; fenced at the write only: %d lost; open store: %d lost; %d steps skipped, %d violations that the faults explain", figures,
+		len(shopped), reads, writes, len(lost), len(history.Lost(of(r.Accesses, writesFenced))), len(history.Lost(of(r.Accesses, open))), n.skipped, excused)
 	for i, v := range found {
 		if i == 10 {
 			t.Logf("and %d more", len(found)-i)
@@ -192,22 +194,26 @@ func unexplained(found []history.Violation, faults []history.Fault) (left []hist
 	return left, explained
 }
 
-func of(writes []history.Write, store string) (list []history.Write) {
-	for _, w := range writes {
-		if w.Store == store {
-			list = append(list, w)
+func of(accesses []history.Access, r register) (list []history.Access) {
+	for _, a := range accesses {
+		if a.Store == r.name {
+			list = append(list, a)
 		}
 	}
 	return list
 }
 
-func refused(writes []history.Write) (n int) {
-	for _, w := range writes {
-		if !w.Accepted {
-			n++
+func refused(accesses []history.Access) (reads, writes int) {
+	for _, a := range accesses {
+		switch {
+		case a.Accepted:
+		case a.Write:
+			writes++
+		default:
+			reads++
 		}
 	}
-	return n
+	return reads, writes
 }
 
 // people is the client processes.

@@ -9,52 +9,85 @@ import (
 	"github.com/d0720281/redlock/chaos/history"
 )
 
-// store is what the lock protects: a count of sales, once in a register that refuses
-// fencing tokens smaller than the largest it has seen, and once in one that takes what
-// it gets. It is a Redis of its own, to which nothing is done.
+// store is what the lock protects: counts of sales, in registers that differ in where they
+// compare fencing tokens. It is a Redis of its own, to which nothing is done.
 type store struct {
 	client *redis.Client
 	name   string
 	now    func() time.Duration
-	sink   func(history.Write)
+	sink   func(history.Access)
 }
 
-// The keys of the two registers.
-const (
-	fencedStore = "fenced"
-	openStore   = "open"
+// register is one count. It refuses reads, writes or neither with a fencing token smaller
+// than the largest that it has compared.
+type register struct {
+	name          string
+	reads, writes bool // compare the token
+}
+
+// The registers, by what they compare. Only the first keeps every update; the others are
+// controls.
+var (
+	fenced       = register{"fenced", true, true}
+	writesFenced = register{"fenced at the write only", false, true}
+	open         = register{"open", false, false}
+
+	registers = [...]register{fenced, writesFenced, open}
 )
 
-func newStore(addr, name string, now func() time.Duration, sink func(history.Write)) *store {
+func newStore(addr, name string, now func() time.Duration, sink func(history.Access)) *store {
 	return &store{adminOf(addr), name, now, sink}
 }
 
-// write replies whether the write was accepted, and its number in the order of the store.
-var write = redis.NewScript(`
-local largest = tonumber(redis.call('hget', KEYS[1], 'fence') or '0')
-if ARGV[3] == '1' and tonumber(ARGV[1]) < largest then return {0, 0} end
-redis.call('hset', KEYS[1], 'fence', ARGV[1], 'value', ARGV[2])
+// access reads or writes a register. KEYS[1] is its hash; ARGV is the token, 1 if it is to
+// be compared, and for a write the value. It replies whether the access was accepted, 1 or
+// 0, and the value that was read, or the number of the write in the order of the register.
+//
+// Source: ALGORITHM section 7.
+var access = redis.NewScript(`
+if ARGV[2] == '1' then
+	local seen = tonumber(redis.call('hget', KEYS[1], 'fence') or '0')
+	if tonumber(ARGV[1]) < seen then return {0, 0} end
+	redis.call('hset', KEYS[1], 'fence', ARGV[1])
+end
+if not ARGV[3] then return {1, tonumber(redis.call('hget', KEYS[1], 'value') or '0')} end
+redis.call('hset', KEYS[1], 'value', ARGV[3])
 return {1, redis.call('hincrby', KEYS[1], 'writes', 1)}`)
 
-// sell reads both registers, and writes one more to each of them.
+// read reports the value of a register, if that accepts the token.
+func (s *store) read(r register, fence int64) (value int64, accepted bool) {
+	a := history.Access{Store: r.name, Client: s.name, Fence: fence, Call: s.now()}
+	reply, err := access.Run(context.Background(), s.client, []string{r.name}, fence, r.reads).Int64Slice()
+	if err != nil {
+		return 0, false
+	}
+	a.Done, a.Accepted, a.Value = s.now(), reply[0] == 1, reply[1]
+	s.sink(a)
+	return a.Value, a.Accepted
+}
+
+// write writes one more than the value that was read.
+func (s *store) write(r register, fence, value int64) {
+	a := history.Access{Store: r.name, Client: s.name, Fence: fence, Write: true, Value: value, Call: s.now()}
+	reply, err := access.Run(context.Background(), s.client, []string{r.name}, fence, r.writes, value+1).Int64Slice()
+	if err != nil {
+		return
+	}
+	a.Done, a.Accepted, a.Seq = s.now(), reply[0] == 1, reply[1]
+	s.sink(a)
+}
+
+// sell reads every register, and writes one more to those that accepted the read.
 func (s *store) sell(fence int64) {
-	ctx := context.Background()
-	var read [2]int64
-	for i, register := range []string{fencedStore, openStore} {
-		v, err := s.client.HGet(ctx, register, "value").Int64()
-		if err != nil && err != redis.Nil {
-			return
-		}
-		read[i] = v
+	var value [len(registers)]int64
+	var accepted [len(registers)]bool
+	for i, r := range registers {
+		value[i], accepted[i] = s.read(r, fence)
 	}
 	time.Sleep(2 * time.Millisecond) // what makes it a critical section
-	for i, register := range []string{fencedStore, openStore} {
-		w := history.Write{Store: register, Client: s.name, Fence: fence, Read: read[i], Call: s.now()}
-		reply, err := write.Run(ctx, s.client, []string{register}, fence, read[i]+1, register == fencedStore).Int64Slice()
-		if err != nil {
-			return
+	for i, r := range registers {
+		if accepted[i] {
+			s.write(r, fence, value[i])
 		}
-		w.Done, w.Accepted, w.Seq = s.now(), reply[0] == 1, reply[1]
-		s.sink(w)
 	}
 }

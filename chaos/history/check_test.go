@@ -231,10 +231,15 @@ func TestPicture(t *testing.T) {
 }
 
 func TestStores(t *testing.T) {
-	write := func(fence, call, done, read int64, accepted bool) Write {
-		return Write{Fence: fence, Call: time.Duration(call), Done: time.Duration(done), Read: read, Accepted: accepted}
+	read := func(fence, call, done, value int64, accepted bool) Access {
+		return Access{Fence: fence, Call: time.Duration(call), Done: time.Duration(done), Value: value, Accepted: accepted}
 	}
-	good := []Write{write(1, 0, 1, 0, true), write(2, 2, 3, 1, true), write(1, 4, 5, 0, false), write(2, 6, 7, 2, true)}
+	write := func(fence, call, done, value int64, accepted bool) Access {
+		a := read(fence, call, done, value, accepted)
+		a.Write = true
+		return a
+	}
+	good := []Access{write(1, 0, 1, 0, true), write(2, 2, 3, 1, true), write(1, 4, 5, 0, false), write(2, 6, 7, 2, true)}
 	if lost, stale := Lost(good), Stale(good); len(lost)+len(stale) > 0 {
 		t.Errorf("got %v and %v, want nothing wrong", lost, stale)
 	}
@@ -242,6 +247,20 @@ func TestStores(t *testing.T) {
 	bad[2].Accepted = true
 	if lost, stale := Lost(bad), Stale(bad); len(lost) != 2 || len(stale) != 1 {
 		t.Errorf("got %v and %v, want two lost updates (the late one, and the one that did not see it) and one stale write", lost, stale)
+	}
+
+	// The write of holder 1 comes between the read and the write of holder 2.
+	between := []Access{read(1, 0, 1, 0, true), read(2, 2, 3, 0, true), write(1, 4, 5, 0, false), write(2, 6, 7, 0, true), read(1, 8, 9, 0, false)}
+	if lost, stale := Lost(between), Stale(between); len(lost)+len(stale) > 0 {
+		t.Errorf("got %v and %v of a store that refused holder 1, want nothing wrong", lost, stale)
+	}
+	between[2].Accepted = true
+	if lost, stale := Lost(between), Stale(between); len(lost) != 1 || len(stale) != 1 || stale[0].At != between[2].Call {
+		t.Errorf("got %v and %v of a store that took the write, want one lost update and one stale write", lost, stale)
+	}
+	between[2].Accepted, between[4].Accepted = false, true
+	if lost, stale := Lost(between), Stale(between); len(lost) != 0 || len(stale) != 1 || stale[0].At != between[4].Call {
+		t.Errorf("got %v and %v of a store that took the read, want one stale read", lost, stale)
 	}
 }
 

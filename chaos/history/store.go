@@ -7,53 +7,56 @@ import (
 	"time"
 )
 
-// Write is a write to a store that the lock protects.
-type Write struct {
+// Access is a read or a write of a store that the lock protects.
+type Access struct {
 	Store      string
 	Client     string
 	Fence      int64
 	Call, Done time.Duration
-	Read       int64 // what the client had read before, and wrote one more than
-	Accepted   bool
-	Seq        int64 // number of the write in the order of the store, if it was accepted
+	Write      bool
+	Value      int64 // the client read it: with this read, or before this write, which writes one more
+	Accepted   bool  // the store did not refuse the fencing token
+	Seq        int64 // number of an accepted write in the order of the store
 }
 
 // Lost returns the writes that overwrote one that their client had not read: lost updates.
 // Those that were not accepted do not count.
-func Lost(writes []Write) (lost []Write) {
-	writes = slices.Clone(writes)
-	slices.SortStableFunc(writes, func(a, b Write) int { return cmp.Compare(a.Seq, b.Seq) })
+func Lost(accesses []Access) (lost []Access) {
+	writes := slices.DeleteFunc(slices.Clone(accesses), func(a Access) bool { return !a.Write || !a.Accepted })
+	slices.SortStableFunc(writes, func(a, b Access) int { return cmp.Compare(a.Seq, b.Seq) })
 	var value, seq int64
 	for _, w := range writes {
-		if !w.Accepted {
-			continue
-		}
 		// A number that nobody knows of: its client died before it could tell.
-		if w.Read != value && w.Seq <= seq+1 {
+		if w.Value != value && w.Seq <= seq+1 {
 			lost = append(lost, w)
 		}
-		value, seq = w.Read+1, w.Seq
+		value, seq = w.Value+1, w.Seq
 	}
 	return lost
 }
 
-// Stale checks a store that compares fencing tokens: it must not have accepted a write
-// with a smaller token after one with a larger one had returned.
-func Stale(writes []Write) (found []Violation) {
-	byCall := slices.Clone(writes)
-	slices.SortFunc(byCall, func(a, b Write) int { return cmp.Compare(a.Call, b.Call) })
-	byDone := slices.Clone(writes)
-	slices.SortFunc(byDone, func(a, b Write) int { return cmp.Compare(a.Done, b.Done) })
+// Stale checks a store that compares fencing tokens: it must not have accepted an access
+// with a smaller token after one with a larger one had returned. Reads count on both sides:
+// a write that comes between a read with a larger token and the write that is computed from
+// that read is lost.
+//
+// Source: ALGORITHM section 7.
+func Stale(accesses []Access) (found []Violation) {
+	byCall := slices.Clone(accesses)
+	slices.SortFunc(byCall, func(a, b Access) int { return cmp.Compare(a.Call, b.Call) })
+	byDone := slices.Clone(accesses)
+	slices.SortFunc(byDone, func(a, b Access) int { return cmp.Compare(a.Done, b.Done) })
 	var largest int64
 	i := 0
-	for _, w := range byCall {
-		for ; i < len(byDone) && byDone[i].Done < w.Call; i++ {
+	for _, a := range byCall {
+		for ; i < len(byDone) && byDone[i].Done < a.Call; i++ {
 			if byDone[i].Accepted {
 				largest = max(largest, byDone[i].Fence)
 			}
 		}
-		if w.Accepted && w.Fence < largest {
-			found = append(found, Violation{"fence", w.Call, "store", fmt.Sprintf("a write with fence %d by %s was accepted after one with %d", w.Fence, w.Client, largest)})
+		if a.Accepted && a.Fence < largest {
+			what := map[bool]string{false: "read", true: "write"}[a.Write]
+			found = append(found, Violation{"fence", a.Call, "store", fmt.Sprintf("a %s with fence %d by %s was accepted after an access with %d", what, a.Fence, a.Client, largest)})
 		}
 	}
 	return found

@@ -2,7 +2,7 @@
 // raises them, the block of tokens that a grant reserves, and the hand-over of a lease to
 // the next caller of the same process.
 //
-// There is no time. A message takes for ever or is lost, as is its reply, and a key can
+// Where counters do not expire there is no time. A message takes for ever or is lost, as is its reply, and a key can
 // vanish at any moment: that stands for its end, for a release and for a process that was
 // paused. Only a hand-over knows of time: a lease is not over while the keys that it
 // counted are there.
@@ -35,6 +35,15 @@ type Config struct {
 	Twice int  // acquires that arrive a second time
 	Wipe  bool // a counter is lost, and starts anew from the clock
 
+	// Where counters expire, a counter of 0 is missing, and a grant starts it from the clocks.
+	Expiry      bool
+	Ticks       int        // of the true time, which is 0 at first
+	Ahead       [nodes]int // of each node's clock at first; one that is further off than MaxSkew has no vote
+	Corrections int        // of such clocks
+	Margin      int        // for so long after the node's clock has passed a counter it still lives
+	Restarts    int        // of nodes, which come back empty
+	Quarantine  int        // ticks without a vote after that
+
 	// Rules left out, or done in a wrong way.
 	NoRaise       bool // the token is the largest of the votes, without a second round
 	RaiseAnywhere bool // also where the key is not held
@@ -44,7 +53,12 @@ type Config struct {
 	PastBlock     bool // a hand-over goes on behind the end of the block
 	HandOverLate  bool // a lease is handed over after its end
 	KeepHandle    bool // the old handle is over only after the new one is there
+	ExpireEarly   bool // a counter expires however far ahead of the node's clock it is
+	SeedFar       bool // a node whose clock is far off has started a counter by that clock
 }
+
+// MaxSkew is how far a node's clock may be off, in ticks.
+const MaxSkew = 1
 
 // Default is the algorithm.
 func Default() Config { return Config{Attempts: 2, Block: 1} }
@@ -53,6 +67,8 @@ type node struct {
 	owner   uint8 // attempt + 1
 	counter uint8
 	grant   uint8 // the counter given with the key
+	ahead   int8  // its clock, of the true time
+	quar    uint8 // ticks without a vote
 
 	acquire [mostAttempts]delivery
 	vote    [mostAttempts]uint8 // the counter given to the attempt, as far as it knows
@@ -99,6 +115,9 @@ type state struct {
 	node    [nodes]node
 	attempt [mostAttempts]attempt
 	twice   uint8 // acquires that have been sent again
+	time    uint8
+	right   uint8 // corrections of clocks
+	empty   uint8 // restarts
 }
 
 // Model is the model of a configuration.
@@ -106,6 +125,10 @@ func (c Config) Model() search.Model[state] {
 	m := search.Model[state]{Next: c.next, Canon: canon}
 	for i := range nodes {
 		m.Start.node[i].counter = uint8(c.Clocks[i])
+		m.Start.node[i].ahead = int8(c.Ahead[i])
+		if c.SeedFar && m.Start.node[i].far() {
+			m.Start.node[i].counter = uint8(c.Ahead[i] + c.Block)
+		}
 	}
 	return m
 }
@@ -126,7 +149,7 @@ func (n *node) before(other *node) bool {
 }
 
 func (n *node) rank() (r [2]uint64) {
-	r[0] = uint64(n.owner) | uint64(n.counter)<<8 | uint64(n.grant)<<16
+	r[0] = uint64(n.owner) | uint64(n.counter)<<8 | uint64(n.grant)<<16 | uint64(uint8(n.ahead))<<24 | uint64(n.quar)<<32
 	for a := range mostAttempts {
 		r[1] |= (uint64(n.acquire[a]) | uint64(n.raise[a])<<4 | uint64(n.vote[a])<<8) << (16 * a)
 	}

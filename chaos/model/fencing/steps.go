@@ -34,7 +34,62 @@ func (c Config) next(s state, visit visit) {
 		if c.Wipe && s.node[i].counter > 0 {
 			c.wipe(s, i, visit)
 		}
+		if c.Expiry {
+			c.expire(s, i, visit)
+		}
 	}
+	if c.Expiry && int(s.time) < c.Ticks {
+		s.time++
+		for i := range nodes {
+			s.node[i].quar = max(s.node[i].quar, 1) - 1
+		}
+		visit(s, search.Step{Format: "time passes"})
+	}
+}
+
+// far reports whether a node's clock is so far off that its vote is refused.
+func (n *node) far() bool { return n.ahead > MaxSkew || n.ahead < -MaxSkew }
+
+// expire ends a counter that is not in use, or sets a clock right.
+//
+// Source: ALGORITHM section 4.
+func (c Config) expire(s state, i int, visit visit) {
+	n := &s.node[i]
+	clock := int(s.time) + int(n.ahead)
+	if n.counter > 0 && n.owner == 0 && (c.ExpireEarly || clock >= int(n.counter)+c.Margin) {
+		s := s
+		s.node[i].counter = 0
+		visit(s, search.Step{Format: "node %d: the counter expires", A: i})
+	}
+	if int(s.empty) < c.Restarts {
+		s := s
+		s.empty++
+		if s.node[i].owner != 0 {
+			s.vanish(i)
+		}
+		s.node[i].counter, s.node[i].quar = 0, uint8(c.Quarantine)
+		visit(s, search.Step{Format: "node %d RESTARTS EMPTY", A: i, Fault: true})
+	}
+	if n.far() && int(s.right) < c.Corrections {
+		s.right++
+		s.node[i].ahead = 0
+		visit(s, search.Step{Format: "node %d: the clock is CORRECTED", A: i, Fault: true})
+	}
+}
+
+// count is the counter that a node gives with a grant, 0 for none.
+//
+// Source: ALGORITHM section 4.
+func (c Config) count(s *state, i int) uint8 {
+	switch n := &s.node[i]; {
+	case n.quar > 0:
+		return 0
+	case !c.Expiry || n.counter > 0:
+		return n.counter + uint8(c.Block)
+	case !n.far():
+		return s.time + uint8(c.Block)
+	}
+	return 0
 }
 
 func start(s state, a int, visit visit) {
@@ -202,15 +257,15 @@ func (c Config) acquire(s state, a, i int, visit visit) {
 	n.acquire[a]--
 	switch n.owner {
 	case 0:
-		n.counter += uint8(c.Block)
-		n.owner, n.grant = uint8(a+1), n.counter
+		n.owner, n.grant = uint8(a+1), c.count(&s, i)
+		n.counter = max(n.counter, n.grant)
 	case uint8(a + 1): // the first of two was granted
 	default:
 		visit(s, search.Step{Format: "node %d refuses attempt %d", A: i, B: a})
 		return
 	}
 	visit(s, search.Step{Format: "node %d grants %d to attempt %d, the reply is lost", A: i, B: int(n.grant), C: a})
-	if s.attempt[a].phase == asking {
+	if s.attempt[a].phase == asking && n.grant > 0 && !n.far() {
 		n.vote[a] = n.grant
 		visit(s, search.Step{Format: "node %d grants %d to attempt %d", A: i, B: int(n.grant), C: a})
 	}

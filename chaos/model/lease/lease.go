@@ -1,5 +1,6 @@
 // Package lease models a lease: acquire, extend, fill, release and rollback over nodes that
-// can restart empty, with the quarantine of such nodes.
+// can restart empty, with the quarantine of such nodes. A lock can be broken: at any moment a key
+// of an attempt becomes a placeholder, which lives as long.
 //
 // Time passes in ticks, the same for all. A message takes any time or is lost, as is its
 // reply; a release can overtake the acquire before it. A holder does nothing by itself at
@@ -34,9 +35,20 @@ type Config struct {
 	Restarts int // of nodes, which come back empty
 	Losses   int // keys that vanish unnoticed: a clock that steps, an eviction
 
-	// The first attempt asks nodes of another list than the rest: so many, by that quorum.
+	// Nodes that restart come back with a wrong clock, which is put forward to the true time at
+	// any moment. Until then they have no vote.
+	WrongClocks bool
+
+	// Break replaces any key at any node at any moment. It makes no difference when it looked: what
+	// it replaces is what it saw.
+	Breaks bool
+
+	// The first attempt asks nodes of another list than the rest: the first so many, by that
+	// quorum. The others do not ask the first few of these: masters that were exchanged.
 	OtherNodes, OtherQuorum int
-	FirstNeeds              int // votes of the first attempt; 0 for the quorum
+	Exchanged               int
+	Membership              bool // nodes that know the first list take no other
+	FirstNeeds              int  // votes of the first attempt; 0 for the quorum
 
 	// Rules left out, to see what they are for.
 	NoFill            bool // extensions only count keys that are kept, and set none
@@ -44,6 +56,11 @@ type Config struct {
 	LateExtension     bool // an extension after the end of the lease revives it
 	ReuseID           bool // attempt 1 is a later try of attempt 0, under the same id
 	ValidityFromReply bool // validity counts from the last reply
+	BreakDeletes      bool // Break deletes keys
+	EarlyDrop         bool // a placeholder is dropped while the holder may believe in its lease
+	ForeignDrop       bool // the release of another attempt drops it, too
+	ForgetLists       bool // nodes that restart have forgotten the first list, and nobody tells them
+	CountWrongClock   bool // a quarantine is counted by a clock while that is wrong, so that its correction ends it
 }
 
 // Default is the algorithm over three nodes.
@@ -53,13 +70,17 @@ func Default() Config {
 
 // A node, with what is between it and the attempts: of those, a bit each.
 type node struct {
-	owner      uint8 // id of the attempt, 0 if none
+	owner      uint8 // id of the attempt, 0 if none; with broken, a placeholder in place of its key
 	ttl        uint8
 	quarantine uint8
+	wrong      bool // the clock is
+	forgot     bool // which list was in use
 
 	acquire, extend, release uint8 // on their way to the node
 	votes, acks              uint8 // counted by the attempt
 }
+
+const broken = 0x80 // beside the id of an attempt
 
 type phase uint8
 
@@ -100,18 +121,25 @@ func (c Config) Model() search.Model[state] {
 	if c.OtherNodes == 0 {
 		m.Canon = c.canon
 	}
-	if c.Restarts == 0 && c.Losses == 0 && !c.LateExtension && !c.ReuseID {
+	badBreak := c.BreakDeletes || c.EarlyDrop || c.ForeignDrop
+	if c.Restarts == 0 && c.Losses == 0 && !c.LateExtension && !c.ReuseID && !badBreak {
 		m.Check = c.keeps
 	}
 	return m
 }
 
-// list is how many of the nodes an attempt knows, and how many votes it needs.
-func (c Config) list(a int) (known, quorum int) {
+// list is which nodes an attempt knows, from one to before another, and how many votes it
+// needs.
+func (c Config) list(a int) (from, to, quorum int) {
 	if a == 0 && c.OtherNodes > 0 {
-		return c.OtherNodes, c.OtherQuorum
+		return 0, c.OtherNodes, c.OtherQuorum
 	}
-	return c.Nodes, c.Quorum
+	return c.Exchanged, c.Nodes, c.Quorum
+}
+
+// takes reports whether a node takes the list of an attempt.
+func (c Config) takes(n *node, a, i int) bool {
+	return !c.Membership || a == 0 || i >= c.OtherNodes || n.forgot
 }
 
 func (c Config) id(a int) uint8 {
@@ -121,7 +149,7 @@ func (c Config) id(a int) uint8 {
 	return uint8(a + 1)
 }
 
-// keeps checks that the keys of a lease do not end before it.
+// keeps checks that the keys of a lease, or what is there in their place, do not end before it.
 //
 // Source: ALGORITHM section 13, I3.
 func (c Config) keeps(s state) string {
@@ -129,10 +157,10 @@ func (c Config) keeps(s state) string {
 		if s.attempt[a].left == 0 {
 			continue
 		}
-		known, quorum := c.list(a)
+		from, to, quorum := c.list(a)
 		keys := 0
-		for _, n := range s.node[:known] {
-			if n.owner == c.id(a) && n.ttl >= s.attempt[a].left {
+		for _, n := range s.node[from:to] {
+			if n.owner&^broken == c.id(a) && n.ttl >= s.attempt[a].left {
 				keys++
 			}
 		}
@@ -154,7 +182,11 @@ func (c Config) canon(s state) state {
 }
 
 func (n node) rank() uint64 {
-	return uint64(n.owner) | uint64(n.ttl)<<8 | uint64(n.quarantine)<<16 |
+	quarantine := uint64(n.quarantine)
+	if n.wrong {
+		quarantine |= 1 << 7
+	}
+	return uint64(n.owner) | uint64(n.ttl)<<8 | quarantine<<16 |
 		uint64(n.acquire)<<24 | uint64(n.extend)<<32 | uint64(n.release)<<40 |
 		uint64(n.votes)<<48 | uint64(n.acks)<<56
 }

@@ -12,6 +12,15 @@ func with(change func(c *Config)) Config {
 	return c
 }
 
+// exchanged is a list of three nodes, of which one is another one in the list of the rest.
+func exchanged(change func(c *Config)) Config {
+	return with(func(c *Config) {
+		c.Nodes, c.OtherNodes, c.OtherQuorum, c.Exchanged, c.Membership, c.Extensions = 4, 3, 2, 1, true, 0
+		c.TTL, c.Quarantine = 2, 2
+		change(c)
+	})
+}
+
 func TestSound(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -20,7 +29,19 @@ func TestSound(t *testing.T) {
 		{"an extension and a restart", with(func(c *Config) { c.Restarts = 1 })},
 		{"two restarts", with(func(c *Config) { c.Restarts, c.Extensions = 2, 0 })},
 		{"an extension", Default()},
+		{"a restart with a wrong clock", with(func(c *Config) { c.Restarts, c.Extensions, c.WrongClocks = 1, 0, true })},
 		{"a key lost of three", with(func(c *Config) { c.Losses, c.FirstNeeds, c.Extensions = 1, 3, 0 })},
+		{"Break, an extension", with(func(c *Config) { c.Breaks = true })},
+		{"Break, a restart", with(func(c *Config) { c.Breaks, c.Restarts, c.Extensions = true, 1, 0; c.TTL, c.Quarantine = 2, 2 })},
+		{"a node added", with(func(c *Config) {
+			c.Nodes, c.Quorum, c.OtherNodes, c.OtherQuorum, c.Extensions = 4, 3, 3, 2, 0
+			c.TTL = 2
+		})},
+		{"a node removed", with(func(c *Config) {
+			c.Nodes, c.OtherNodes, c.OtherQuorum, c.Exchanged, c.Extensions = 4, 4, 3, 1, 0
+			c.TTL = 2
+		})},
+		{"a node exchanged, a restart", exchanged(func(c *Config) { c.Restarts = 1 })},
 		{"no fill, a restart", with(func(c *Config) { c.Restarts, c.NoFill = 1, true; c.TTL, c.Quarantine = 2, 2 })},
 	} {
 		t.Run(test.name, func(t *testing.T) { searchtest.Sound(t, test.Model()) })
@@ -37,7 +58,16 @@ func TestControls(t *testing.T) {
 		{"guard off", with(func(c *Config) { c.Restarts, c.Quarantine = 1, 0 }), TwoHolders},
 		{"quarantine a tick too short", with(func(c *Config) { c.Restarts, c.Quarantine = 1, 2 }), TwoHolders},
 		{"quarantined nodes count", with(func(c *Config) { c.Restarts, c.CountQuarantined = 1, true }), TwoHolders},
+		{"a quarantine that the correction of a clock ends", with(func(c *Config) {
+			c.Restarts, c.Extensions, c.WrongClocks, c.CountWrongClock = 1, 0, true, true
+		}), TwoHolders},
 		{"late extension", with(func(c *Config) { c.LateExtension = true }), NotAlone},
+		{"Break that deletes", with(func(c *Config) { c.Breaks, c.BreakDeletes, c.Extensions = true, true, 0 }), TwoHolders},
+		{"a placeholder that is dropped before its holder's end", with(func(c *Config) { c.Breaks, c.EarlyDrop, c.Extensions = true, true, 0 }), TwoHolders},
+		{"a placeholder that another attempt's release drops", with(func(c *Config) {
+			c.Breaks, c.ForeignDrop, c.Attempts, c.Extensions = true, true, 3, 0
+			c.TTL, c.Quarantine = 2, 2
+		}), TwoHolders},
 		{"id used again", with(func(c *Config) { c.Attempts, c.Extensions, c.ReuseID = 3, 0, true }), TwoHolders},
 		{"validity from the last reply", with(func(c *Config) { c.Extensions, c.ValidityFromReply = 0, true }), EarlyEnd},
 		{"a key lost of a bare majority", with(func(c *Config) { c.Losses, c.Extensions = 1, 0 }), TwoHolders},
@@ -45,6 +75,10 @@ func TestControls(t *testing.T) {
 		{"half of the nodes", with(func(c *Config) { c.Nodes, c.Quorum, c.Extensions = 4, 2, 0 }), TwoHolders},
 		{"lists of three and of five", with(func(c *Config) {
 			c.Nodes, c.Quorum, c.OtherNodes, c.OtherQuorum, c.Extensions = 5, 3, 3, 2, 0
+		}), TwoHolders},
+		{"a node exchanged", exchanged(func(c *Config) { c.Membership = false }), TwoHolders},
+		{"a node exchanged, and a restarted one that has forgotten the list", exchanged(func(c *Config) {
+			c.Restarts, c.ForgetLists = 1, true
 		}), TwoHolders},
 	} {
 		t.Run(test.name, func(t *testing.T) { searchtest.Breaks(t, test.Model(), test.want) })

@@ -24,6 +24,9 @@ func (c Config) next(s state, visit visit) {
 			c.deliver(s, a, i, visit)
 		}
 	}
+	if c.Breaks {
+		c.breakOne(s, visit)
+	}
 	c.fail(s, visit)
 	c.tick(s, visit)
 }
@@ -37,15 +40,15 @@ func (c Config) start(s state, a int, visit visit) {
 		return
 	}
 	s.attempt[a].phase = asking
-	known, _ := c.list(a)
-	for i := range known {
+	from, to, _ := c.list(a)
+	for i := from; i < to; i++ {
 		s.node[i].acquire |= 1 << a
 	}
 	visit(s, search.Step{Format: "attempt %d asks all nodes", A: a})
 }
 
 func (c Config) acquired(s state, a int, visit visit) {
-	_, need := c.list(a)
+	_, _, need := c.list(a)
 	if a == 0 && c.FirstNeeds > 0 {
 		need = c.FirstNeeds
 	}
@@ -114,8 +117,8 @@ func (c Config) renew(s state, a int, visit visit) {
 // end is the end of an attempt, and of a lease before its time: all nodes are told.
 func (c Config) end(s state, a int, format string, visit visit) {
 	s.attempt[a] = attempt{phase: ended}
-	known, _ := c.list(a)
-	for i := range known {
+	from, to, _ := c.list(a)
+	for i := from; i < to; i++ {
 		s.node[i].votes &^= 1 << a
 		s.node[i].acks &^= 1 << a
 		s.node[i].release |= 1 << a
@@ -136,7 +139,7 @@ func (c Config) deliver(s state, a, i int, visit visit) {
 			n.owner, n.ttl = mine, uint8(c.TTL)
 		}
 		visit(s, search.Step{Format: "node %d has the acquire of attempt %d, the reply is lost", A: i, B: a})
-		if set && n.quarantine == 0 && s.attempt[a].phase == asking {
+		if set && n.hasVote() && c.takes(n, a, i) && s.attempt[a].phase == asking {
 			n.votes |= bit
 			visit(s, search.Step{Format: "node %d grants to attempt %d", A: i, B: a})
 		}
@@ -148,10 +151,10 @@ func (c Config) deliver(s state, a, i int, visit visit) {
 		counts := false
 		switch {
 		case n.owner == mine:
-			n.ttl, counts = uint8(c.TTL), n.quarantine == 0
+			n.ttl, counts = uint8(c.TTL), n.hasVote()
 		case n.owner == 0 && !c.NoFill:
 			n.owner, n.ttl = mine, uint8(c.TTL)
-			counts = n.quarantine == 0 || c.CountQuarantined
+			counts = n.hasVote() || c.CountQuarantined
 		}
 		visit(s, search.Step{Format: "node %d has the extension of attempt %d, the reply is lost", A: i, B: a})
 		if counts && s.attempt[a].renewal == running {
@@ -163,12 +166,37 @@ func (c Config) deliver(s state, a, i int, visit visit) {
 		s := s
 		n := &s.node[i]
 		n.release &^= bit
-		if n.owner == mine {
+		if n.owner&^broken == mine || c.ForeignDrop && n.owner&broken != 0 {
 			n.owner, n.ttl = 0, 0
 		}
 		visit(s, search.Step{Format: "node %d has the release of attempt %d", A: i, B: a})
 	}
 }
+
+// breakOne is what Break does to one node.
+func (c Config) breakOne(s state, visit visit) {
+	for i := range c.Nodes {
+		s := s
+		n := &s.node[i]
+		switch {
+		case n.owner == 0:
+			continue
+		case n.owner&broken != 0 && !c.EarlyDrop:
+			continue
+		case n.owner&broken != 0:
+			n.owner, n.ttl = 0, 0
+			visit(s, search.Step{Format: "node %d: the placeholder is DROPPED", A: i, Fault: true})
+			continue
+		case c.BreakDeletes:
+			n.owner, n.ttl = 0, 0
+		default:
+			n.owner |= broken
+		}
+		visit(s, search.Step{Format: "node %d: the key is BROKEN", A: i, Fault: true})
+	}
+}
+
+func (n *node) hasVote() bool { return n.quarantine == 0 && !n.wrong }
 
 func (c Config) fail(s state, visit visit) {
 	for i := range c.Nodes {
@@ -176,7 +204,17 @@ func (c Config) fail(s state, visit visit) {
 			s := s
 			s.restarts++
 			s.node[i].owner, s.node[i].ttl, s.node[i].quarantine = 0, 0, uint8(c.Quarantine)
+			s.node[i].wrong, s.node[i].forgot = c.WrongClocks, c.ForgetLists
 			visit(s, search.Step{Format: "node %d RESTARTS EMPTY", A: i, Fault: true})
+		}
+		if s.node[i].wrong {
+			s := s
+			n := &s.node[i]
+			n.wrong = false
+			if c.CountWrongClock {
+				n.quarantine = 0
+			}
+			visit(s, search.Step{Format: "node %d: the clock is CORRECTED", A: i, Fault: true})
 		}
 		if int(s.losses) < c.Losses && s.node[i].owner != 0 {
 			s := s
@@ -195,7 +233,7 @@ func (c Config) tick(s state, visit visit) {
 				n.owner = 0
 			}
 		}
-		if n.quarantine > 0 {
+		if n.quarantine > 0 && !n.wrong {
 			n.quarantine--
 		}
 	}

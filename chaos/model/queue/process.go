@@ -12,25 +12,31 @@ func (c Config) local(s state, i int, visit visit) {
 	case idle:
 		if s.process[i].callers > 0 {
 			s.process[i].settle()
-			s.begin(i, false, false, search.Step{Format: "process %d: a caller comes, asks all", A: i}, visit)
+			c.begin(s, i, false, false, search.Step{Format: "process %d: a caller comes, asks all", A: i}, visit)
 		}
 	case asking:
 		c.without(s, i, visit)
 		if c.TimeUp && !s.process[i].behind {
+			s := s
 			c.fail(&s, i)
 			visit(s, search.Step{Format: "process %d: the time of the attempt is over", A: i, Fault: true})
+		}
+		if p := &s.process[i]; c.Elsewhere && p.link[gate].vote == granted && p.busy() >= quorum && p.room() {
+			c.end(&s, i, away)
+			p.phase, p.retry = waiting, c.Pauses
+			visit(s, search.Step{Format: "process %d: a quorum stays busy, somebody may hold the lock elsewhere", A: i})
 		}
 	case waiting:
 		p := &s.process[i]
 		if c.Timers || c.stranger(i) {
-			s.begin(i, false, false, search.Step{Format: "process %d: the timer, asks all", A: i}, visit)
+			c.begin(s, i, false, false, search.Step{Format: "process %d: the timer, asks all", A: i}, visit)
 		}
 		switch {
 		case p.woken:
 			p.woken = false
-			s.begin(i, true, false, search.Step{Format: "process %d answers the notification, asks all", A: i}, visit)
+			c.begin(s, i, true, false, search.Step{Format: "process %d answers the notification, asks all", A: i}, visit)
 		case p.retry:
-			s.begin(i, false, true, search.Step{Format: "process %d asks the gate again", A: i}, visit)
+			c.begin(s, i, false, true, search.Step{Format: "process %d asks the gate again", A: i}, visit)
 		}
 	case holding:
 		c.holder(s, i, visit)
@@ -39,7 +45,7 @@ func (c Config) local(s state, i int, visit visit) {
 
 // begin starts an attempt: with all nodes, or with the gate alone. It does when there is
 // room on the lanes, to keep them short.
-func (s state) begin(i int, notified, behind bool, by search.Step, visit visit) {
+func (c Config) begin(s state, i int, notified, behind bool, by search.Step, visit visit) {
 	p := &s.process[i]
 	for n := range p.link {
 		if p.link[n].lane[1] != none {
@@ -54,6 +60,37 @@ func (s state) begin(i int, notified, behind bool, by search.Step, visit visit) 
 		}
 	}
 	visit(s, by)
+}
+
+// date notes which releases of others are on their way when the gate grants. Refusals of
+// before count no more.
+func (s *state) date(p int) {
+	for i := range s.process {
+		for n := gate + 1; n < nodes && i != p; n++ {
+			lane := &s.process[i].link[n].lane
+			for j, m := range lane {
+				if m.of() == release {
+					lane[j] = m | (kind+1)<<p
+				}
+			}
+		}
+	}
+	for n := range nodes {
+		l := &s.process[p].link[n]
+		l.fresh, l.busy = false, false
+	}
+}
+
+// undate forgets it.
+func (s *state) undate(p int) {
+	for i := range s.process {
+		for n := range nodes {
+			lane := &s.process[i].link[n].lane
+			for j := range lane {
+				lane[j] &^= (kind + 1) << p
+			}
+		}
+	}
 }
 
 // without is how an attempt succeeds, or fails, without a word of the gate.
@@ -97,8 +134,12 @@ func (c Config) hold(s state, i int, by search.Step, visit visit) {
 		}
 	}
 	s.seen.leave(me)
+	s.undate(i)
 	p.settle()
 	p.phase, p.used, p.notified = holding, 1, false
+	for n := range p.link {
+		p.link[n].fresh, p.link[n].busy = false, false
+	}
 	visit(s, by)
 }
 
@@ -121,20 +162,21 @@ func (c Config) holder(s state, i int, visit visit) {
 		visit(s, search.Step{Format: "process %d hands over to its next caller", A: i})
 		return
 	}
-	c.end(p, i, release)
+	c.end(&s, i, release)
 	p.phase = idle
 	visit(s, search.Step{Format: "process %d releases", A: i})
 }
 
-// fail ends an attempt that the gate did not refuse. The process is in no queue then.
+// fail ends an attempt that found no quorum. The process is in no queue then.
 func (c Config) fail(s *state, i int) {
 	p := &s.process[i]
-	c.end(p, i, release)
+	c.end(s, i, undo)
 	p.phase, p.retry = waiting, !c.NoRetry && !c.stranger(i)
 }
 
 // end gives back what an attempt or a lease has. All nodes that were asked are told.
-func (c Config) end(p *process, i int, how message) {
+func (c Config) end(s *state, i int, how message) {
+	p := &s.process[i]
 	for n := range p.link {
 		l := &p.link[n]
 		for j, m := range l.lane {
@@ -142,9 +184,9 @@ func (c Config) end(p *process, i int, how message) {
 				l.lane[j] = late
 			}
 		}
-		m := release
-		if n == gate {
-			m = how
+		m := how
+		if n != gate && m != release {
+			m = undo
 		}
 		if c.stranger(i) && c.OwnGateOnly {
 			m = quiet
@@ -155,6 +197,7 @@ func (c Config) end(p *process, i int, how message) {
 	}
 	p.clear()
 	p.notified, p.behind = false, false
+	s.undate(i)
 }
 
 // hear takes the reply of a node.
@@ -163,12 +206,14 @@ func (c Config) hear(s state, i, node int, visit visit) {
 	l := &p.link[node]
 	a := l.reply
 	p.crowd = p.crowd || l.crowd
-	l.reply, l.crowd = open, false
+	l.busy = l.fresh
+	l.reply, l.crowd, l.fresh = open, false, false
 	by := search.Step{Format: "process %d hears of node %d: granted", A: i, B: node}
 	if a == refused {
 		by.Format = "process %d hears of node %d: refused"
 	}
 	if p.phase != asking {
+		l.busy = false
 		visit(s, by)
 		return
 	}
@@ -184,7 +229,7 @@ func (c Config) hear(s state, i, node int, visit visit) {
 			c.fail(&s, i)
 		}
 	case node == gate && a == refused:
-		c.end(p, i, keep)
+		c.end(&s, i, rest)
 		p.phase = waiting
 	case node == gate && p.behind:
 		p.behind = false
@@ -221,9 +266,9 @@ func (c Config) giveUp(s state, i int, visit visit) {
 		return
 	}
 	if p.phase == asking {
-		c.end(p, i, release)
+		c.end(&s, i, undo)
 	} else {
-		p.send(gate, release)
+		p.send(gate, undo)
 	}
 	s.seen.leave(uint8(i + 1))
 	p.settle()
@@ -258,6 +303,16 @@ func (p *process) room() bool {
 	return true
 }
 
+// busy is how many nodes a lease keeps busy.
+func (p *process) busy() (n int) {
+	for i := range p.link {
+		if p.link[i].busy {
+			n++
+		}
+	}
+	return n
+}
+
 func (p *process) count(a answer) (n int) {
 	for i := range p.link {
 		if p.link[i].vote == a {
@@ -271,7 +326,7 @@ func (p *process) count(a answer) (n int) {
 func (p *process) clear() {
 	for n := range p.link {
 		l := &p.link[n]
-		l.reply, l.crowd, l.vote = open, false, open
+		l.reply, l.crowd, l.vote, l.fresh, l.busy = open, false, open, false, false
 	}
 }
 

@@ -27,8 +27,8 @@ const (
 // and the queue is empty.
 const (
 	TwoHolders = "two holders"
-	Overtaken  = "somebody whom the gate saw earlier still waits"
-	Jumped     = "somebody whom the gate saw waits, and it has not seen the holder"
+	Overtaken  = "somebody who said so earlier still waits"
+	Jumped     = "somebody waits, and the holder has not said that it would"
 	Stuck      = "somebody waits for ever"
 	Litter     = "the queue or the reservation is left behind"
 )
@@ -45,6 +45,11 @@ type Config struct {
 	Renewals bool // a holder sets its key on the gate if there is none
 	Stranger bool // the last process takes another node for the gate, and waits by timer only
 
+	// An attempt that the gate granted ends when a quorum was busy with a lease that had not
+	// been released then: somebody may hold the lock without the gate.
+	Elsewhere bool
+	Pauses    bool // such a process asks the gate again after a while
+
 	// What can go wrong.
 	Losses   int  // notifications that are lost
 	Crashes  int  // processes that die
@@ -52,6 +57,7 @@ type Config struct {
 	Expiry   bool // a reservation ends before its owner comes
 	TimeUp   bool // an attempt ends before it has a quorum, though the gate granted
 	GateDies bool // with its queue
+	Late     bool // a release that was sent before the gate granted may arrive after the attempt
 
 	InOrder bool // check that nobody is overtaken
 
@@ -64,6 +70,11 @@ type Config struct {
 	Forget          bool // a notification that comes before the refusal it answers is lost on the process
 	NoVeto          bool // a quorum is enough though the gate refused
 	GateOrNothing   bool // a gate that does not answer keeps an attempt from succeeding
+	MuteRest        bool // a rest calls nobody
+	LeaveElsewhere  bool // an attempt that ends elsewhere leaves the queue, and calls nobody
+	NoMark          bool // a release that comes while another has the key leaves no mark
+	DeafRest        bool // a rest of an attempt that ended elsewhere does not look for the mark
+	MarkIsTurn      bool // the mark is taken for a process that has been called
 }
 
 type phase uint8
@@ -83,10 +94,23 @@ const (
 	acquire         // with the process's place in the queue
 	late            // an acquire whose attempt is over: nobody waits for the reply
 	extend
-	release // the process leaves the queue, and the next is woken
-	keep    // a rollback of what the gate refused: it stays
+	release // of a lease: the process leaves the queue, and the next is called
+	undo    // of an attempt: the same, but nobody waits for it
+	rest    // the process goes on waiting, and the gate had refused
+	away    // the same, and the gate had granted but a quorum was busy
 	quiet   // a release without regard to the queue
+
+	kind = 1<<4 - 1 // of a message; above that a bit for each process: it was sent before the gate granted its attempt
 )
+
+// of is the kind of a message.
+func (m message) of() message { return m & kind }
+
+// before reports whether it was sent before the gate granted the attempt of a process.
+func (m message) before(p int) bool { return m&((kind+1)<<p) != 0 }
+
+// mark is a reservation for nobody: a release has come by while another had the key.
+const mark = most + 1
 
 type answer uint8
 
@@ -102,6 +126,8 @@ type link struct {
 	reply answer // on its way
 	crowd bool   // with it: others wait
 	vote  answer
+	fresh bool // the reply is the refusal of a node that a lease keeps busy
+	busy  bool // there was such a reply
 }
 
 type process struct {
@@ -124,9 +150,9 @@ type line [most]uint8
 
 type state struct {
 	key      [nodes]uint8 // process and 1
-	reserved uint8        // the same, on the gate
+	reserved uint8        // the same, on the gate, or mark
 	queue    line
-	seen     line // who waits, as the gate saw them first: for the check alone
+	seen     line // who waits, in the order in which they said so: for the check alone
 	gateDead bool
 
 	losses, crashes, giveUps uint8
@@ -153,7 +179,7 @@ func (c Config) ends(s state) string {
 			return Stuck
 		}
 	}
-	if s.reserved != 0 || s.queue[0] != 0 && s.process[s.queue[0]-1].phase != dead {
+	if s.reserved != 0 && s.reserved != mark || s.queue[0] != 0 && s.process[s.queue[0]-1].phase != dead {
 		return Litter
 	}
 	return ""
@@ -169,7 +195,7 @@ func canon(s state) state {
 		rank[n] = append(room[n][:0], s.key[n])
 		for i := range s.process {
 			l := &s.process[i].link[n]
-			rank[n] = append(rank[n], byte(l.lane[0]), byte(l.lane[1]), byte(l.lane[2]), byte(l.reply)<<2|byte(l.vote))
+			rank[n] = append(rank[n], byte(l.lane[0]), byte(l.lane[1]), byte(l.lane[2]), byte(l.reply)<<4|byte(l.vote)<<2|flags(l.fresh, l.busy))
 		}
 	}
 	if bytes.Compare(rank[1], rank[2]) > 0 {
@@ -180,6 +206,16 @@ func canon(s state) state {
 		}
 	}
 	return s
+}
+
+func flags(a, b bool) (f byte) {
+	if a {
+		f = 1
+	}
+	if b {
+		f |= 2
+	}
+	return f
 }
 
 func (l *line) join(p uint8) {

@@ -15,10 +15,19 @@ func some(processes, callers, block int, change func(c *Config)) Config {
 func TestSound(t *testing.T) {
 	inOrder := func(c *Config) { c.InOrder = true }
 	noTimers := func(c *Config) { c.Barging, c.Renewals, c.Expiry = true, true, true }
+	// The releases of a lease may reach the gate before, during and after the attempt of another
+	// and its rest, while the holder lacks the gate's key.
+	anyOrder := func(c *Config) { c.Barging, c.Elsewhere = true, true }
 	for _, test := range []struct {
 		name string
 		Config
 	}{
+		{"release, acquire and rest in any order", some(2, 1, 1, anyOrder)},
+		{"release, acquire and rest in any order, twice", some(2, 2, 1, anyOrder)},
+		{"release, acquire and rest in any order, with hand-over and renewals", some(2, 2, 2, func(c *Config) { anyOrder(c); c.Renewals, c.Expiry = true, true })},
+		{"release, acquire and rest in any order, callers that give up", some(2, 2, 2, func(c *Config) { anyOrder(c); c.Pauses, c.GiveUps = true, 2 })},
+		{"release, acquire and rest in any order, in three processes", some(3, 1, 1, anyOrder)},
+		{"what is late, with timers", some(2, 1, 1, func(c *Config) { anyOrder(c); c.Late, c.Timers = true, true })},
 		{"in order, three processes", some(3, 1, 1, inOrder)},
 		{"in order, block of one", some(2, 3, 1, inOrder)},
 		{"in order, block of two", some(2, 3, 2, inOrder)},
@@ -39,6 +48,7 @@ func TestSound(t *testing.T) {
 
 // Each rule that is left out is missed, and nothing more is promised than what holds.
 func TestControls(t *testing.T) {
+	anyOrder := func(c *Config) { c.Barging, c.Elsewhere = true, true }
 	for _, test := range []struct {
 		name string
 		Config
@@ -48,12 +58,18 @@ func TestControls(t *testing.T) {
 		{"a node that was busy is not asked again", some(2, 2, 1, func(c *Config) { c.AskOnce, c.InOrder = true, true }), Overtaken},
 		{"no timer, a notification is lost", some(2, 1, 1, func(c *Config) { c.Losses, c.Expiry = 1, true }), Stuck},
 		{"no timer, a holder dies", some(2, 1, 1, func(c *Config) { c.Crashes = 1 }), Stuck},
-		{"a notification before the refusal is forgotten", some(2, 1, 1, func(c *Config) { c.Forget = true }), Stuck},
-		{"a reservation is left by who had one", some(2, 1, 1, func(c *Config) { c.Barging, c.KeepReservation = true, true }), Litter},
+		{"a notification before the refusal is forgotten", some(2, 2, 1, func(c *Config) { c.Barging, c.Renewals, c.Forget = true, true, true }), Stuck},
+		{"a reservation is left by who had one", some(2, 2, 1, func(c *Config) { c.Barging, c.GiveUps, c.KeepReservation = true, 1, true }), Stuck},
 		{"an owner is told once", some(2, 2, 1, func(c *Config) { c.Barging, c.Renewals, c.NotifyOnce = true, true, true }), Stuck},
 		{"a release wakes at its own gate only", some(2, 1, 1, func(c *Config) { c.Stranger, c.OwnGateOnly = true, true }), Stuck},
 		{"nothing without the gate", some(2, 1, 1, func(c *Config) { c.Timers, c.GateDies, c.GateOrNothing = true, true, true }), Stuck},
-		{"no veto", some(2, 1, 1, func(c *Config) { c.NoVeto, c.InOrder = true, true }), Overtaken},
+		{"a rest calls nobody", some(2, 1, 1, func(c *Config) { c.MuteRest = true }), Stuck},
+		{"who may have met a holder elsewhere is in no queue", some(2, 1, 1, func(c *Config) { anyOrder(c); c.LeaveElsewhere = true }), Stuck},
+		{"a release that finds the key gone leaves no mark", some(2, 1, 1, func(c *Config) { anyOrder(c); c.NoMark = true }), Stuck},
+		{"a rest does not call though a release was missed", some(2, 1, 1, func(c *Config) { anyOrder(c); c.DeafRest = true }), Stuck},
+		{"the mark is a turn", some(2, 1, 1, func(c *Config) { anyOrder(c); c.MarkIsTurn = true }), Stuck},
+		{"no timer, a release comes to the other nodes after two attempts", some(2, 1, 1, func(c *Config) { anyOrder(c); c.Late = true }), Stuck},
+		{"no veto", some(2, 1, 1, func(c *Config) { c.NoVeto, c.InOrder = true, true }), Jumped},
 		{"in order: barging", some(2, 1, 1, func(c *Config) { c.Barging, c.InOrder = true, true }), Jumped},
 		{"in order: a reservation that ends early", some(3, 1, 1, func(c *Config) { c.Expiry, c.InOrder = true, true }), Overtaken},
 		{"in order: an attempt without a quorum", some(2, 1, 1, func(c *Config) { c.TimeUp, c.InOrder = true, true }), Overtaken},

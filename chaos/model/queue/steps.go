@@ -32,7 +32,7 @@ func (c Config) deliver(s state, i, node int, visit visit) {
 	if l.reply != open {
 		c.hear(s, i, node, visit)
 	}
-	m := l.lane[0]
+	m := l.lane[0].of()
 	if m == none || m == acquire && l.reply != open {
 		return
 	}
@@ -52,7 +52,9 @@ var served = [...]string{
 	late:    "node %d has a late acquire of process %d",
 	extend:  "node %d has an extension of process %d",
 	release: "node %d has a release of process %d",
-	keep:    "node %d has a rollback of process %d, which stays in the queue",
+	undo:    "node %d has a rollback of process %d",
+	rest:    "node %d has a rest of process %d",
+	away:    "node %d has a rest of process %d, which was granted there",
 	quiet:   "node %d has a release of process %d, to which it is not the gate",
 }
 
@@ -73,12 +75,13 @@ func (c Config) crash(s state, i int, visit visit) {
 	s.crashes++
 	s.process[i] = process{phase: dead}
 	s.seen.leave(uint8(i + 1))
+	s.undate(i)
 	visit(s, search.Step{Format: "process %d dies", A: i, Fault: true})
 }
 
 // expire ends a reservation, and what the dead have left.
 func (c Config) expire(s state, visit visit) {
-	if r := s.reserved; r != 0 && (c.Expiry || s.process[r-1].phase == dead) {
+	if r := s.reserved; s.called() && (c.Expiry || s.process[r-1].phase == dead) {
 		s := s
 		s.reserved = 0
 		visit(s, search.Step{Format: "the reservation for process %d ends", A: int(r - 1)})
