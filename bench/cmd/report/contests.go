@@ -150,6 +150,7 @@ func (b *bench) hotValues(seen contested, hold string) map[string]float64 {
 		"rate":         rate,
 		"limit":        results.OfLimit(rate, b.section[hold], b.rtt),
 		"jain":         seen.Jain,
+		"least":        seen.Least,
 		"wait.p50":     seen.Wait.Micros(50),
 		"wait.p99":     seen.Wait.Micros(99),
 		"wait.max":     seen.Wait.Micros(100),

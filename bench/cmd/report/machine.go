@@ -36,6 +36,9 @@ func thisMachine(ctx context.Context, server *redis.Client) (results.Machine, er
 		Go:     strings.TrimPrefix(runtime.Version(), "go"),
 		Redis:  after(info, "redis_version", ":"),
 	}
+	if v := after(info, "valkey_version", ":"); v != "" {
+		m.Redis = "valkey " + v
+	}
 	if m.CPU == "" {
 		m.CPU = runtime.GOARCH
 	}

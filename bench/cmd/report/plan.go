@@ -60,6 +60,7 @@ func fullPlan() plan {
 		}
 	}
 	p.hot = append(p.hot, []contest{
+		{results.HotN, 8, 10, results.NoHold}, // two of the processes have two workers
 		{results.HotN, 1, 10, results.ShortHold},
 		{results.HotN, 10, 10, results.ShortHold}, {results.HotN, 10, 50, results.ShortHold}, {results.HotN, 10, 200, results.ShortHold},
 		{3, 10, 10, results.ShortHold},
@@ -75,7 +76,7 @@ func quickPlan() plan {
 		goroutines: []int{1, 256},
 		cycles:     150 * time.Millisecond,
 		hot: []contest{
-			{results.HotN, 1, 10, results.NoHold}, {results.HotN, 10, 50, results.NoHold}, {results.HotN, 10, 10, results.ShortHold},
+			{results.HotN, 1, 10, results.NoHold}, {results.HotN, 8, 10, results.NoHold}, {results.HotN, 10, 50, results.NoHold}, {results.HotN, 10, 10, results.ShortHold},
 		},
 		hotTime:   400 * time.Millisecond,
 		faults:    []fault{all[1], all[2], all[4]},

@@ -149,7 +149,8 @@ func (a *arena) lock(waiting context.Context) contender.Lease {
 }
 
 // section is what the key protects: a look at the plain Redis, and with a stock also
-// the decrement, as two commands that nothing but the lock makes one.
+// the decrement, as two commands that nothing but the lock makes one: a stock that compared
+// fencing tokens would hide a lock that fails.
 func (c Contest) section(ctx context.Context, plain *redis.Client) (sold bool, err error) {
 	key := c.Stock
 	if key == "" {

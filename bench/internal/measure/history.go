@@ -19,6 +19,7 @@ type History struct {
 	Overlaps int     // workers that had the key while another had it: the lock did not lock
 	Falls    int     // fencing tokens that did not rise
 	Jain     float64 // of how often each worker had the key
+	Least    float64 // of the worker that had it least often, in parts of an equal share
 }
 
 // entry is a section and the process it was in.
@@ -49,7 +50,7 @@ func NewHistory(c Contest, workers []int, seen []Attempts) History {
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.Start, b.Start) })
 	h.HandOvers = len(entries)
-	h.Jain = Jain(turns)
+	h.Jain, h.Least = Jain(turns), Least(turns)
 	h.follow(entries)
 	return h
 }
@@ -91,4 +92,17 @@ func Jain(shares []int) float64 {
 		return 0
 	}
 	return sum * sum / (float64(len(shares)) * squares)
+}
+
+// Least is the smallest share, in parts of what each would have if all had the same: 1 if they
+// have, 0 if one has nothing. Of nobody, or with nothing to share out, it is 0.
+func Least(shares []int) float64 {
+	sum := 0
+	for _, s := range shares {
+		sum += s
+	}
+	if sum == 0 {
+		return 0
+	}
+	return float64(slices.Min(shares)) * float64(len(shares)) / float64(sum)
 }

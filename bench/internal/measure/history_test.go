@@ -21,6 +21,19 @@ func TestJain(t *testing.T) {
 	}
 }
 
+func TestLeast(t *testing.T) {
+	for _, test := range []struct {
+		shares []int
+		want   float64
+	}{
+		{nil, 0}, {[]int{0, 0}, 0}, {[]int{3}, 1}, {[]int{7, 7, 7}, 1}, {[]int{4, 0}, 0}, {[]int{1, 2, 3}, 0.5},
+	} {
+		if got := Least(test.shares); math.Abs(got-test.want) > 1e-12 {
+			t.Errorf("%v: got %v, want %v", test.shares, got, test.want)
+		}
+	}
+}
+
 // section is one that was waited for one millisecond.
 func section(worker int, start, end time.Duration, fence int64) Section {
 	return Section{Worker: worker, Asked: start - ms, Start: start, End: end, Fence: fence}

@@ -34,7 +34,7 @@ func (s Set) hotParts() (parts []string) {
 func (s Set) hotTable(in func(Cell) bool) Table {
 	t := s.table(in, "workers", []column{
 		{"hand-overs/s", "rate", number, false}, {"of the limit", "limit", percent, false}, {"hold p50", "hold.p50", micros, false}, {"wait p50", "wait.p50", micros, false}, {"p99", "wait.p99", micros, false},
-		{"max", "wait.max", micros, false}, {"Jain", "jain", number, false}, {"commands", "commands", number, false}, {"client CPU", "cpu", micros, false}, {"failed, in all", "failed", count, true},
+		{"max", "wait.max", micros, false}, {"Jain", "jain", number, false}, {"least share", "least", number, false}, {"commands", "commands", number, false}, {"client CPU", "cpu", micros, false}, {"failed, in all", "failed", count, true},
 	}, func(c Cell) string {
 		if c.N == 3 { // the others have HotN, or what they need
 			return fmt.Sprintf("%d, N=3", c.Workers)
