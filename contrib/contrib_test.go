@@ -26,7 +26,8 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// The users are those that the README of the library recommends.
+// The users are those that the README of the library recommends, with the right that
+// WithTrustedDisk needs.
 func TestUsers(t *testing.T) {
 	const begin = "ACL SETUSER "
 	i := slices.IndexFunc(strings.Split(read(t, "../README.md"), "\n"), func(line string) bool { return strings.HasPrefix(line, begin) })
@@ -34,7 +35,7 @@ func TestUsers(t *testing.T) {
 		t.Fatalf("README.md has no line that begins with %q", begin)
 	}
 	user := strings.TrimPrefix(strings.Split(read(t, "../README.md"), "\n")[i], begin)
-	want := "user default off\nuser " + user + "\n"
+	want := "user default off\nuser " + user + " +config|get\n"
 	if got := read(t, "compose/users.acl"); got != want {
 		t.Errorf("compose/users.acl: got %q, want %q", got, want)
 	}

@@ -5,5 +5,5 @@ package fencing
 
 import "errors"
 
-// ErrFenced says that a later holder has written: the one that is told has lost its lease.
-var ErrFenced = errors.New("a later holder has written")
+// ErrFenced says that a later holder has read or written: the caller has lost its lease.
+var ErrFenced = errors.New("a later holder has read or written")

@@ -4,13 +4,16 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	_ "modernc.org/sqlite"
 
 	"github.com/d0720281/redlock"
@@ -124,6 +127,174 @@ func TestSet(t *testing.T) {
 	if got := rdb.HGet(t.Context(), "colour", "value").Val(); got != "red" {
 		t.Errorf("got %q, want red", got)
 	}
+}
+
+// A read takes the token as a write does, and returns what is there.
+func TestReads(t *testing.T) {
+	db := openDB(t)
+	exec(t, db, `INSERT INTO stock (item, amount) VALUES ('apple', 5)`)
+	wantFenced(t, func(fence int64) error {
+		amount, err := Amount(t.Context(), db, "apple", fence)
+		if err == nil && amount != 5 {
+			t.Errorf("got an amount of %d, want 5", amount)
+		}
+		return err
+	})
+	if _, err := Amount(t.Context(), db, "pear", 1<<60); !errors.Is(err, ErrFenced) {
+		t.Errorf("an item that is not there: got %v, want ErrFenced", err)
+	}
+	rdb := redistest.Client(t, redistest.Addrs(redistest.Masters(t, 1))[0])
+	want := ""
+	wantFenced(t, func(fence int64) error {
+		got, err := Get(t.Context(), rdb, "colour", fence)
+		if err == nil && got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if err == nil && want == "" {
+			want = "red"
+			err = Set(t.Context(), rdb, "colour", want, fence)
+		}
+		return err
+	})
+}
+
+// account is a number that holders read, and write one more to.
+type account struct {
+	read  func(fence int64) (int64, error)
+	write func(fence, value int64) error
+	left  func() int64
+}
+
+// sqlAccount is one whose write is SetAmount.
+func sqlAccount(t *testing.T) (*sql.DB, account) {
+	t.Helper()
+	db := openDB(t)
+	exec(t, db, `INSERT INTO stock (item, amount) VALUES ('apple', 0)`)
+	return db, account{
+		write: func(fence, value int64) error { return SetAmount(t.Context(), db, "apple", value, fence) },
+		left:  func() int64 { return number(t, value(t, db, `SELECT amount FROM stock`)) },
+	}
+}
+
+// redisAccount is one whose write is Set.
+func redisAccount(t *testing.T, rdb *redis.Client) account {
+	t.Helper()
+	if err := rdb.Del(t.Context(), "account").Err(); err != nil {
+		t.Fatal(err)
+	}
+	return account{
+		write: func(fence, value int64) error { return Set(t.Context(), rdb, "account", fmt.Sprint(value), fence) },
+		left:  func() int64 { return number(t, rdb.HGet(t.Context(), "account", "value").Val()) },
+	}
+}
+
+// A holder that lost its lease and the one that came after it read an account and write one
+// more to it, in every order. The account must have every write that was accepted.
+//
+// Control: a read that does not present the token. Two orders then lose an update: both
+// holders read, then the older one writes before the younger one does.
+func TestReadAndWrite(t *testing.T) {
+	old, young := tokens(t)
+	rdb := redistest.Client(t, redistest.Addrs(redistest.Masters(t, 1))[0])
+	for _, test := range []struct {
+		name  string
+		loses bool
+		open  func(t *testing.T) account
+	}{
+		{"SQL", false, func(t *testing.T) account {
+			db, a := sqlAccount(t)
+			a.read = func(fence int64) (int64, error) { return Amount(t.Context(), db, "apple", fence) }
+			return a
+		}},
+		{"SQL, a plain read", true, func(t *testing.T) account {
+			_, a := sqlAccount(t)
+			a.read = func(int64) (int64, error) { return a.left(), nil }
+			return a
+		}},
+		{"SQL, one transaction reads and another writes", false, func(t *testing.T) account {
+			db, a := sqlAccount(t)
+			a.read = func(fence int64) (amount int64, err error) {
+				err = Fenced(t.Context(), db, "stock", fence, func(tx *sql.Tx) error {
+					return tx.QueryRowContext(t.Context(), `SELECT amount FROM stock`).Scan(&amount)
+				})
+				return amount, err
+			}
+			a.write = func(fence, value int64) error {
+				return Fenced(t.Context(), db, "stock", fence, func(tx *sql.Tx) error {
+					_, err := tx.ExecContext(t.Context(), `UPDATE stock SET amount = ?1`, value)
+					return err
+				})
+			}
+			return a
+		}},
+		{"Redis", false, func(t *testing.T) account {
+			a := redisAccount(t, rdb)
+			a.read = func(fence int64) (int64, error) {
+				v, err := Get(t.Context(), rdb, "account", fence)
+				return number(t, v), err
+			}
+			return a
+		}},
+		{"Redis, a plain read", true, func(t *testing.T) account {
+			a := redisAccount(t, rdb)
+			a.read = func(int64) (int64, error) { return a.left(), nil }
+			return a
+		}},
+	} {
+		for _, order := range []string{"ooyy", "oyoy", "oyyo", "yooy", "yoyo", "yyoo"} { // o: the older holder reads, then writes; y: the younger
+			t.Run(test.name+" "+order, func(t *testing.T) {
+				a := test.open(t)
+				accepted := a.sell(t, order, map[rune]int64{'o': old, 'y': young})
+				want := test.loses && (order == "oyoy" || order == "yooy")
+				if got := a.left() != accepted; got != want {
+					t.Errorf("got %d after %d accepted writes, want an update lost: %v", a.left(), accepted, want)
+				}
+			})
+		}
+	}
+}
+
+// sell has holders read and write in an order, with their tokens, and counts the writes that
+// were accepted. The younger holder is never refused.
+func (a account) sell(t *testing.T, order string, tokens map[rune]int64) (accepted int64) {
+	t.Helper()
+	type holder struct {
+		began bool
+		value int64
+		err   error
+	}
+	holders := map[rune]*holder{'o': {}, 'y': {}}
+	for _, name := range order {
+		switch h := holders[name]; {
+		case !h.began:
+			h.began = true
+			h.value, h.err = a.read(tokens[name])
+		case h.err == nil:
+			if h.err = a.write(tokens[name], h.value+1); h.err == nil {
+				accepted++
+			}
+		}
+	}
+	if err := holders['y'].err; err != nil {
+		t.Errorf("the younger holder: got %v, want its write accepted", err)
+	}
+	if err := holders['o'].err; err != nil && !errors.Is(err, ErrFenced) {
+		t.Errorf("the older holder: got %v, want nil or ErrFenced", err)
+	}
+	return accepted
+}
+
+// number is a text as a number, 0 for "".
+func number(t *testing.T, text string) int64 {
+	t.Helper()
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // Control: the same steps at a store that does not look at the token.

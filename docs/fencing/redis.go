@@ -2,6 +2,7 @@ package fencing
 
 import (
 	"context"
+	"errors"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -21,4 +22,23 @@ func Set(ctx context.Context, rdb *redis.Client, key, value string, fence int64)
 		err = ErrFenced
 	}
 	return err
+}
+
+// view reads a value for a write that is computed from it, unless a larger fencing token
+// has been seen. KEYS[1] is a hash; ARGV is the token. It replies the value, "" if there is
+// none, or nil if the token is too small.
+var view = redis.NewScript(`
+local seen = tonumber(redis.call('HGET', KEYS[1], 'fence') or '0')
+if tonumber(ARGV[1]) < seen then return false end
+redis.call('HSET', KEYS[1], 'fence', ARGV[1])
+return redis.call('HGET', KEYS[1], 'value') or ''`)
+
+// Get reads what the holder computes a Set from. It presents the token with the read: from
+// then on the key refuses every older holder.
+func Get(ctx context.Context, rdb *redis.Client, key string, fence int64) (value string, err error) {
+	value, err = view.Run(ctx, rdb, []string{key}, fence).Text()
+	if errors.Is(err, redis.Nil) {
+		err = ErrFenced
+	}
+	return value, err
 }

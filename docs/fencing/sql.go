@@ -3,6 +3,7 @@ package fencing
 import (
 	"context"
 	"database/sql"
+	"errors"
 )
 
 // Schema is the tables that the functions of this file use.
@@ -29,6 +30,23 @@ func changed(result sql.Result, err error) error {
 	return ErrFenced
 }
 
+// Amount reads the stock for a write that is computed from it. It presents the token with
+// the read: from then on the row refuses every older holder.
+func Amount(ctx context.Context, db *sql.DB, item string, fence int64) (amount int64, err error) {
+	err = db.QueryRowContext(ctx,
+		`UPDATE stock SET fence = ?1 WHERE item = ?2 AND fence <= ?1 RETURNING amount`, fence, item).Scan(&amount)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = ErrFenced
+	}
+	return amount, err
+}
+
+// SetAmount writes what the holder computed from Amount, with the same token.
+func SetAmount(ctx context.Context, db *sql.DB, item string, amount, fence int64) error {
+	return changed(db.ExecContext(ctx,
+		`UPDATE stock SET amount = ?3, fence = ?1 WHERE item = ?2 AND fence <= ?1`, fence, item, amount))
+}
+
 // Put sets a value, whether there is one or not.
 func Put(ctx context.Context, db *sql.DB, name, value string, fence int64) error {
 	return changed(db.ExecContext(ctx, `
@@ -37,8 +55,9 @@ func Put(ctx context.Context, db *sql.DB, name, value string, fence int64) error
 		WHERE config.fence <= excluded.fence`, name, value, fence))
 }
 
-// Fenced runs a transaction that changes what it likes, in any table. The first statement
-// keeps every older holder out, those that are in the middle of a transaction included.
+// Fenced runs a transaction that reads and changes what it likes, in any table. The first
+// statement keeps every older holder out, those that are in the middle of a transaction
+// included.
 func Fenced(ctx context.Context, db *sql.DB, resource string, fence int64, do func(*sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
