@@ -94,7 +94,7 @@ func TestRow02DeadMinority(t *testing.T) {
 	must(t, lock(t, l, "r").Unlock(t.Context()))
 
 	names := []string{"no-such-host.invalid:6379", "neither.invalid:6379"}
-	l = open(t, append(names, c.addrs[2:]...))
+	l = open(t, append(names, c.addrs[2:]...), redlock.WithoutRestartGuard()) // the other list is in use
 	must(t, lock(t, l, "r").Unlock(t.Context()))
 	must(t, c.procs[0].Restart())
 	l = open(t, c.addrs)
@@ -229,7 +229,7 @@ func TestRow07RollingEmptyRestarts(t *testing.T) {
 	must(t, c.procs[4].Kill())
 	var extended atomic.Int64
 	forgot := make(chan string, 16)
-	ttl := 900 * time.Millisecond
+	ttl := 1500 * time.Millisecond // a renewal has to come before a node may have dropped the key
 	l := open(t, c.addrs, redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithObserver(redlock.Observer{
 		Extended:   func(redlock.Event) { extended.Add(1) },
 		NodeForgot: func(e redlock.Event) { forgot <- e.Node },
@@ -250,8 +250,13 @@ func TestRow07RollingEmptyRestarts(t *testing.T) {
 		if _, err := rival.TryLock(t.Context(), "r"); !errors.Is(err, redlock.ErrTaken) {
 			t.Fatalf("restart %d: got %v, want the rival refused", i, err)
 		}
-		if got := <-forgot; got != c.addrs[i] {
-			t.Errorf("restart %d: got %s reported to have forgotten, want %s", i, got, c.addrs[i])
+		select {
+		case got := <-forgot:
+			if got != c.addrs[i] {
+				t.Errorf("restart %d: got %s reported to have forgotten, want %s", i, got, c.addrs[i])
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("restart %d: got no report that %s has forgotten", i, c.addrs[i])
 		}
 		seen := extended.Load()
 		redistest.Eventually(t, 10*time.Second, func() bool { return extended.Load() > seen }, "another renewal")
@@ -429,6 +434,9 @@ func TestRow15ReleaseOnNodesThatRefuseWrites(t *testing.T) {
 	}
 
 	// A node that takes no writes at all is reported, and told again until it does.
+	if redistest.IsRedisBefore(t, 7, 0) {
+		return // min-replicas-to-write is not for scripts there
+	}
 	le = hold()
 	for _, n := range c.nodes[:3] {
 		must(t, n.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
@@ -540,17 +548,20 @@ func TestNodesThatRefuse(t *testing.T) {
 	warm(t, l, c)
 	admin := func(i int, args ...any) { must(t, c.nodes[i].Do(t.Context(), args...).Err()) }
 	faults := []struct {
-		name, says   string
+		name, says   string // "" where servers differ
 		inject, heal func(i int)
 	}{
 		{"READONLY", "READONLY", func(i int) { admin(i, "replicaof", "127.0.0.1", "1") }, func(i int) { admin(i, "replicaof", "no", "one") }},
 		{"OOM", "OOM", func(i int) { admin(i, "config", "set", "maxmemory", "1") }, func(i int) { admin(i, "config", "set", "maxmemory", "0") }},
 		{"NOREPLICAS", "NOREPLICAS", func(i int) { admin(i, "config", "set", "min-replicas-to-write", "1") },
 			func(i int) { admin(i, "config", "set", "min-replicas-to-write", "0") }},
-		{"NOPERM", "can't run this command", func(i int) { admin(i, "acl", "setuser", "default", "-set") }, func(i int) { admin(i, "acl", "setuser", "default", "+set") }},
+		{"NOPERM", "", func(i int) { admin(i, "acl", "setuser", "default", "-set") }, func(i int) { admin(i, "acl", "setuser", "default", "+set") }},
 	}
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
+			if f.name == "NOREPLICAS" && redistest.IsRedisBefore(t, 7, 0) {
+				t.Skip("this server lets scripts write with too few replicas")
+			}
 			f.inject(0)
 			f.inject(1)
 			for range 5 {

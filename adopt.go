@@ -7,7 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
+	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // This file is about a lease that goes from one process to another: the first ends its
@@ -67,12 +68,14 @@ func (le *Lease) Detach() error {
 // token, and is renewed unless [WithoutRenewal] is given. It is never handed over to
 // another caller of this process.
 //
-// If the nodes do not have the lease any more the error matches [ErrNotHeld]. It matches
+// If the nodes do not have the lease any more the error matches [ErrNotHeld], and
+// [ErrBroken] if [Locker.Break] has taken it away. It matches
 // [ErrNoQuorum] if too few of them answered to say, or to extend it, or, where no fencing
 // token was given, if they cannot say whether somebody else had it in between: after too
 // many nodes have lost the key and got it again. It is a [*QuorumError], which has what each node
 // said, but for a lease that was lost in the second round: that is [ErrLost] with
-// [ErrNotHeld]. Bad arguments give [ErrConfig], a closed Locker [ErrClosed]. After a
+// [ErrNotHeld]. Bad arguments give [ErrConfig], also a fence that is further ahead of the
+// nodes' clocks than a fencing token can be; a closed Locker [ErrClosed]. After a
 // failure the nodes have what they had, and keep it for at most the longer of what was
 // left and the TTL of this call; Adopt can be called again.
 //
@@ -84,15 +87,16 @@ func (le *Lease) Detach() error {
 // renewal or Extend, and until then take themselves for holders beside the next one. If one of
 // them had neither detached nor adopted the lease it takes the nodes for ones that have lost
 // data, and puts them in quarantine. To end a lease that somebody else goes on with
-// use [Locker.Break].
+// use [Locker.Break]: those who have adopted it leave the placeholders until they expire, as the
+// others may not have heard, but one that had it first, and has not detached it, does not know of them.
 //
 // Source: ALGORITHM sections 4 and 6.
 func (l *Locker) Adopt(ctx context.Context, resource, token string, fence int64, opts ...LockOption) (*Lease, error) {
-	if err := checkCall(ctx, "Adopt", resource); err != nil {
+	if err := l.conf.checkCall(ctx, "Adopt", resource); err != nil {
 		return nil, err
 	}
-	switch id, err := uuid.Parse(token); {
-	case err != nil || id.String() != token:
+	switch {
+	case !isID(token):
 		return nil, configErrorf("Adopt: the token is not that of a lease")
 	case fence < 0:
 		return nil, configErrorf("Adopt: fence %d: must not be negative", fence)
@@ -124,21 +128,43 @@ func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, l
 	if err != nil {
 		return nil, err
 	}
-	g.id, g.adopted, g.gate = token, true, p.gateOf(resource)
+	g.keys.ID, g.adopted, g.gate = token, true, p.gateOf(resource)
 	g.start = p.now()
 	g.heldFrom = g.start
 	in := p.inspect(ctx, resource)
-	if err := p.roster.misconfiguration(); err != nil {
+	if err := p.set.Misconfigured(); err != nil {
 		return nil, fmt.Errorf("redlock: adopt %q: %w", resource, err)
 	}
-	if err := in.adoptable(token, &fence); err != nil {
-		if ctx.Err() != nil {
-			err.reasons = append(err.reasons, contextError(ctx))
-		}
+	median := p.set.Median()
+	if err := p.bounded(fence, median); err != nil {
 		return nil, err
+	}
+	given := fence > 0
+	failed := in.adoptable(token, &fence)
+	if failed == nil && given && median == 0 && in.counterOf(token) == 0 {
+		failed = in.errorOf("adopt", func(n *NodeLock) error { return n.Err })
+		failed.reasons = []error{ErrNoQuorum, errors.New("the nodes' clocks do not tell whether there can be such a fencing token")}
+	}
+	if failed != nil {
+		if ctx.Err() != nil {
+			failed.reasons = append(failed.reasons, contextError(ctx))
+		}
+		return nil, failed
 	}
 	g.takeUp(&in, fence)
 	return g, g.firstRound(ctx)
+}
+
+// bounded refuses a fencing token that no lease can have: it is further ahead of the nodes'
+// clocks than a counter can be. A median of 0 is one that is not known.
+//
+// Source: ALGORITHM section 4, "MaxAhead".
+func (p *pool) bounded(fence, median int64) error {
+	most := p.set.MaxAhead()
+	if median == 0 || fence <= median+most.Microseconds() {
+		return nil
+	}
+	return configErrorf("Adopt: fence %d: must not be ahead of the nodes' clocks, %d, by more than %v", fence, median, most)
 }
 
 // adoptable tells whether the nodes have the lease with a token, and nobody else was granted
@@ -151,14 +177,16 @@ func (in *Inspection) adoptable(token string, fence *int64) *QuorumError {
 		switch {
 		case n.Err != nil:
 			return n.Err
+		case n.has(token):
+			return nil
 		case n.Token == "":
 			return errGone
-		case n.Token != token:
-			return errHeldByOther
+		case n.Token == token:
+			return errTakenAway
 		}
-		return nil
+		return errHeldByOther
 	})
-	unknown, later, asGranted := 0, 0, 0
+	unknown, later, asGranted, broken := 0, 0, 0, false
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
 		switch {
@@ -167,7 +195,8 @@ func (in *Inspection) adoptable(token string, fence *int64) *QuorumError {
 		case *fence > 0 && n.counter-fenceBlock >= *fence:
 			later++
 		}
-		if n.Err == nil && n.Token == token && n.given > 0 {
+		broken = broken || n.Broken && n.Token == token
+		if n.has(token) && n.given > 0 {
 			asGranted++ // and has had it ever since
 		}
 	}
@@ -176,6 +205,9 @@ func (in *Inspection) adoptable(token string, fence *int64) *QuorumError {
 	switch {
 	case e.Granted+unknown < in.Quorum:
 		e.reasons = []error{ErrNotHeld}
+		if broken {
+			e.reasons = append(e.reasons, ErrBroken)
+		}
 	case e.Granted < in.Quorum:
 		e.reasons = []error{ErrNoQuorum}
 	case between && later >= in.Quorum:
@@ -200,14 +232,14 @@ func (g *grant) takeUp(in *Inspection, fence int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.verdict = reached
-	if g.target = in.counterOf(g.id); g.target == 0 {
+	if g.target = in.counterOf(g.keys.ID); g.target == 0 {
 		g.target = fence // no more than the counter of the lease: to lift others to that does no harm
 	}
 	g.handed = int(fence - firstFence(g.target))
 	var ends []instant
 	for i, n := range in.Nodes {
-		g.traces[i].sent = true // whatever is there has to be released
-		if n.Err == nil && n.Token == g.id {
+		g.keys.AssumeSent(g.pool.nodes[i]) // whatever is there has to be released
+		if n.has(g.keys.ID) {
 			p := &g.places[i]
 			p.held, p.had, p.counter, p.keepsTo = true, true, n.given, n.keepsTo
 			ends = append(ends, n.keepsTo)
@@ -230,18 +262,18 @@ func (g *grant) takeUp(in *Inspection, fence int64) {
 func (g *grant) firstRound(ctx context.Context) error {
 	g.mu.Lock()
 	g.start = g.pool.now()
-	rd := &round{start: g.start, answered: make([]bool, len(g.places)), done: make(chan struct{})}
-	reqs := make([]request, len(g.places))
+	rd := &round{grant: g, start: g.start, answered: make([]bool, len(g.places)), done: make(chan struct{})}
+	reqs := make([]node.Request, len(g.places))
 	var rest []int
 	for i := range g.places {
 		if g.places[i].held {
-			g.extendOnLocked(rd, &reqs[i], i, rd.start)
+			g.extendOnLocked(rd, &reqs[i], i)
 			continue
 		}
 		rd.out++
 		rd.answered[i] = true
 		rest = append(rest, i)
-		g.noteLocked(i, opExtend, errGone)
+		g.noteLocked(i, wire.Extend, errGone)
 	}
 	_ = g.judgeRoundLocked(rd) // the keeper does not know of the lease yet
 	g.mu.Unlock()
@@ -264,14 +296,13 @@ func (g *grant) firstRound(ctx context.Context) error {
 	case g.cause != nil: // the nodes say that it is over
 		return notHeld("adopt", g.resource, g.cause)
 	case rd.verdict != reached:
-		g.abandoned.Store(true)
+		g.keys.Abandon()
 		err := g.roundErrorLocked(rd, reasons...)
 		err.Op = "adopt"
 		return err
 	}
-	now := g.pool.now()
 	for _, i := range rest {
-		g.extendOnLocked(rd, &reqs[i], i, now)
+		g.extendOnLocked(rd, &reqs[i], i)
 	}
 	return nil
 }

@@ -2,10 +2,13 @@ package redlock_test
 
 import (
 	"context"
+	"math"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/d0720281/redlock"
 )
@@ -24,15 +27,9 @@ func handOn(b *bubble, opts ...redlock.LockOption) *redlock.Lease {
 // begins now, and before they are asked to extend.
 func betweenTheRounds(b *bubble, do func()) {
 	const there = 50 * time.Millisecond
-	for _, n := range b.nodes { // or the script would take another round trip
-		n.latency(0, 0)
-	}
-	if _, err := b.locker().Inspect(b.t.Context(), moved); err != nil {
-		b.t.Fatalf("Inspect: got %v, want no error", err)
-	}
 	b.all(func(n *bubbleNode) { n.latency(there, 0) })
 	go func() {
-		time.Sleep(2*there + there/2) // for the marker and the key
+		time.Sleep(there + there/2)
 		do()
 	}()
 }
@@ -111,7 +108,7 @@ func TestAdoptTooLate(t *testing.T) {
 			t.Fatalf("Inspect: got %v, want no error", err)
 		}
 		b.all(func(n *bubbleNode) { n.latency(time.Millisecond, 40*time.Millisecond) })
-		time.Sleep(880 * time.Millisecond) // the look is back before the end, the round is there but not back
+		time.Sleep(920 * time.Millisecond) // the look is back before the end, the round is there but not back
 		_, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence())
 		wantMatch(t, "Adopt", err, []error{redlock.ErrNoQuorum})
 		if n := b.nodes[0].seen("extend", moved); n != 1 {
@@ -163,7 +160,7 @@ func TestAdoptWhatIsTakenMeanwhile(t *testing.T) {
 		})
 		began := time.Now()
 		_, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence())
-		wantSince(t, "the error", began, 150*time.Millisecond) // without waiting for anything
+		wantSince(t, "the error", began, 100*time.Millisecond) // without waiting for anything
 		wantMatch(t, "Adopt", err, []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrQuorumLost})
 	})
 }
@@ -197,6 +194,69 @@ func TestAdoptWhileItIsRenewed(t *testing.T) {
 		b.unlock(next)
 		if got := b.holding(moved); !slices.Equal(got, nil) {
 			t.Errorf("got the key on %v, want it nowhere", got)
+		}
+	})
+}
+
+// A fencing token that no lease can have is refused before it is written anywhere. What the
+// nodes' clocks show is what counts, and not the local one.
+//
+// Source: ALGORITHM section 4, "MaxAhead", and section 6.
+func TestAdoptWithAFenceFromTheFuture(t *testing.T) {
+	const most = 6150 * time.Millisecond // MaxSkew, half a quarantine of 10.3 s, and 1 s
+	for _, test := range []struct {
+		name  string
+		ahead time.Duration // of the median
+		step  time.Duration // of one node's clock
+		want  error
+	}{
+		{name: "as far as can be", ahead: most},
+		{name: "further", ahead: most + 10*time.Millisecond, want: redlock.ErrConfig},
+		{name: "a year", ahead: 365 * 24 * time.Hour, want: redlock.ErrConfig},
+		{name: "292 years", ahead: math.MaxInt64, want: redlock.ErrConfig},
+		{name: "a day, and one node's clock is there", ahead: 24 * time.Hour, step: 24 * time.Hour, want: redlock.ErrConfig},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, 3, func(t *testing.T, b *bubble) {
+				b.nodes[2].runClock(1, test.step)
+				token := uuid.NewString()
+				before := token + "|0" // filled: the counter cannot be told
+				l := b.locker()
+				b.all(func(n *bubbleNode) { n.put("redlock:"+moved, before, time.Minute) })
+				fence := time.Now().UnixMicro() + min(test.ahead.Microseconds(), math.MaxInt64-time.Now().UnixMicro())
+				le, err := l.Adopt(t.Context(), moved, token, fence)
+				if test.want == nil {
+					if err != nil || le.Fence() != fence {
+						t.Errorf("got %v, want a lease with fence %d", err, fence)
+					}
+					return
+				}
+				wantMatch(t, "Adopt", err, []error{test.want}, redlock.ErrNotHeld)
+				synctest.Wait()
+				for i, n := range b.nodes {
+					if got := n.at("redlock:" + moved + "~fence"); got != "" || n.seen("extend", moved) > 0 || n.value(moved) != before {
+						t.Errorf("node %d: got %q, counter %q, %d extends; want it as it was", i, n.value(moved), got, n.seen("extend", moved))
+					}
+				}
+			})
+		})
+	}
+}
+
+// Two clocks in the middle that disagree do not say how far ahead a fencing token may be. A
+// lease whose token is known by its counter can be adopted all the same.
+func TestAdoptWithClocksThatDisagree(t *testing.T) {
+	inBubble(t, 4, func(t *testing.T, b *bubble) {
+		le := handOn(b)
+		granted := b.nodes[0].value(moved)
+		b.each(func(n *bubbleNode) { n.runClock(1, time.Minute) }, 2, 3)
+		l := b.locker(redlock.WithLogger(nil))
+		b.all(func(n *bubbleNode) { n.put("redlock:unknown", le.Token()+"|0", time.Hour) })
+		_, err := l.Adopt(t.Context(), "unknown", le.Token(), le.Fence())
+		wantMatch(t, "Adopt", err, []error{redlock.ErrNoQuorum}, redlock.ErrConfig, redlock.ErrNotHeld)
+		b.all(func(n *bubbleNode) { n.put("redlock:"+moved, granted, time.Hour) })
+		if _, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence()); err != nil {
+			t.Errorf("Adopt: got %v, want a lease", err)
 		}
 	})
 }

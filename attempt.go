@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // This file is one attempt, from top to bottom: ask the nodes, count their votes,
@@ -15,23 +18,46 @@ import (
 //
 // Source: distlock, "The Redlock Algorithm", steps 1 to 5; ALGORITHM section 3.
 func (p *pool) attempt(ctx context.Context, resource string, lc lockConfig, how approach) (*grant, error) {
-	if err := ctx.Err(); err != nil {
+	if closed(ctx.Done()) {
 		return nil, endedBy(ctx)
 	}
-	if err := p.roster.misconfiguration(); err != nil {
+	if err := p.set.Misconfigured(); err != nil {
 		return nil, fmt.Errorf("redlock: lock %q: %w: %w", resource, ErrNotAcquired, err)
 	}
 	g, err := newGrant(p, resource, lc)
 	if err != nil {
 		return nil, fmt.Errorf("%w: no random attempt id: %w", ErrNotAcquired, err)
 	}
-	g.approach, g.gate = how, p.gateOf(resource)
-	g.ask()
-	if err := g.await(ctx); err != nil {
-		g.sendReleases(p.now())
-		return nil, err
+	if err := p.admission.enter(ctx, p.closing); err != nil {
+		return nil, fmt.Errorf("redlock: lock %q: %w: %w", resource, ErrNotAcquired, err)
 	}
-	return g, nil
+	g.approach = how
+	granted, rests := false, false
+	defer func() { // also if a method of ctx panics
+		p.admission.leave(g.answeredIn(), g.timeout())
+		if !granted {
+			g.sendReleases(p.now(), rests)
+		}
+	}()
+	p.set.AwaitClocks(ctx, p.closing, g.timeout())
+	g.gate = p.gateOf(resource)
+	g.ask()
+	err = g.await(ctx)
+	if err == nil {
+		granted = true
+		return g, nil
+	}
+	if verdict, ok := err.(*QuorumError); ok && !verdict.permanent() && p.goesOn(ctx, resource) {
+		rests = verdict.gate.rests(how)
+		verdict.gate.waits = rests
+	}
+	return nil, err
+}
+
+// goesOn reports whether the process goes on waiting for a resource when an attempt of the
+// head of the line has failed: it does so itself, or another caller does.
+func (p *pool) goesOn(ctx context.Context, resource string) bool {
+	return p.opened.Err() == nil && (!closed(ctx.Done()) || p.turns.behind(resource))
 }
 
 // endedBy is the error of a call whose context was over before a node was asked.
@@ -56,13 +82,13 @@ func (g *grant) ask() {
 	defer g.mu.Unlock()
 	g.start = g.pool.now()
 	g.heldFrom = g.start
-	g.hint = g.pool.hint(g.timeout())
+	g.seed = g.pool.set.Seed(g.timeout())
 	if g.gateFirst {
 		for i := range g.places {
-			g.places[i].op, g.places[i].err = opAcquire, errNotAsked
+			g.places[i].op, g.places[i].err = wire.Acquire, errNotAsked
 		}
 		g.asked = g.start
-		g.askLocked(make([]request, 1), g.gate)
+		g.askLocked(make([]node.Request, 1), g.gate)
 	} else {
 		g.askAllLocked(g.start)
 	}
@@ -73,7 +99,7 @@ func (g *grant) ask() {
 func (g *grant) askAllLocked(now instant) {
 	first := !g.gateFirst
 	g.asked, g.spread = now, true
-	reqs := make([]request, len(g.places))
+	reqs := make([]node.Request, len(g.places))
 	for i := range g.places {
 		if first || i != g.gate {
 			g.places[i].err = nil
@@ -83,49 +109,54 @@ func (g *grant) askAllLocked(now instant) {
 }
 
 // askLocked sends the acquire to one node, with the first of some requests.
-func (g *grant) askLocked(reqs []request, node int) {
-	reqs[0] = request{op: opAcquire, node: node, grant: g, target: g.hint, end: g.asked.add(g.timeout())}
-	if node == g.gate {
-		reqs[0].who = g.who()
+func (g *grant) askLocked(reqs []node.Request, i int) {
+	r := &reqs[0]
+	*r = node.Request{Op: wire.Acquire, Node: i, Key: &g.keys, Target: g.seed, Timeout: g.timeout(), To: g}
+	if i == g.gate {
+		r.Who = g.who()
 	}
-	if err := g.pool.lanes[node].send(&reqs[0]); err != nil {
-		g.refuseLocked(node, opAcquire, err)
+	g.places[i].asked = r
+	if err := g.pool.nodes[i].Send(r); err != nil {
+		g.refuseLocked(i, wire.Acquire, err)
 	}
 }
 
 // votedLocked takes a node's answer to the acquire.
 //
 // Source: ALGORITHM section 3, point 3.
-func (g *grant) votedLocked(r *request, rep reply) {
-	node := r.node
-	p := &g.places[node]
-	if r.who != "" && rep.err == nil {
-		g.hearGateLocked(rep, r.who)
+func (g *grant) votedLocked(r *node.Request, rep node.Reply) {
+	i := r.Node
+	p := &g.places[i]
+	if p.asked == r {
+		p.asked = nil
 	}
-	err := rep.refusal(g.key, g.counterKey)
-	if rep.hasKey() { // too late for a vote or not, with a vote or not
+	if r.Who != "" && rep.Err == nil {
+		g.hearGateLocked(rep)
+	}
+	err := rep.Refusal(&g.keys)
+	if rep.HasKey() { // too late for a vote or not, with a vote or not
 		p.held, p.had, p.keepsTo = true, true, g.keyLife(g.start)
 	}
-	if err == nil && p.vote != yes && g.votedBeforeLocked(rep.server) {
+	if err == nil && p.vote != yes && g.votedBeforeLocked(rep.Server) {
 		err = errTwice
 	}
 	if err == nil {
-		p.counter = rep.counter
+		p.counter = rep.Counter
 	}
 	switch {
 	case p.vote != awaited:
 		return
 	case err != nil:
-		p.busy = rep.err == nil && (rep.code == codeBusy || rep.code == codeQueued)
-		if p.busy && node != g.gate && g.target == 0 && g.verdict == undecided {
+		p.busy = rep.Err == nil && (rep.Code == wire.Busy || rep.Code == wire.Queued)
+		if p.busy && i != g.gate && g.target == 0 && g.verdict == undecided {
 			p.pending = true // perhaps it only has not heard of the release yet
-			g.noteLocked(node, opAcquire, err)
+			g.noteLocked(i, wire.Acquire, err)
 		} else {
-			g.refuseLocked(node, opAcquire, err)
+			g.refuseLocked(i, wire.Acquire, err)
 		}
 	default:
-		p.vote, p.server, p.busy, p.pending = yes, rep.server, false, false
-		g.fenceLocked(node)
+		p.vote, p.server, p.busy, p.pending = yes, rep.Server, false, false
+		g.fenceLocked(i)
 	}
 	g.judgeLocked()
 }
@@ -136,9 +167,9 @@ func (g *grant) votedBeforeLocked(server string) bool {
 	return server != "" && slices.ContainsFunc(g.places, func(p place) bool { return p.vote == yes && p.server == server })
 }
 
-func (g *grant) refuseLocked(node int, o op, err error) {
-	g.places[node].vote, g.places[node].fence = no, no
-	g.noteLocked(node, o, err)
+func (g *grant) refuseLocked(i int, o wire.Op, err error) {
+	g.places[i].vote, g.places[i].fence, g.places[i].asked = no, no, nil
+	g.noteLocked(i, o, err)
 }
 
 // castLocked makes the answer of a node that was busy its vote.
@@ -147,8 +178,8 @@ func (p *place) castLocked() { p.vote, p.fence, p.pending = no, no, false }
 // fenceLocked sees to it that a voter counts at least the target, once there is one.
 //
 // Source: ALGORITHM section 4.
-func (g *grant) fenceLocked(node int) {
-	p := &g.places[node]
+func (g *grant) fenceLocked(i int) {
+	p := &g.places[i]
 	switch {
 	case g.target == 0 || g.verdict != undecided:
 	case p.counter == g.target:
@@ -156,20 +187,23 @@ func (g *grant) fenceLocked(node int) {
 	case p.counter > g.target:
 		p.fence = no // a grant from after the target was fixed; it joins no count
 	default:
-		r := &request{op: opRaise, node: node, grant: g, counter: p.counter, target: g.target, end: g.raiseEnd}
-		if err := g.pool.lanes[node].send(r); err != nil {
-			p.fence = no
-			g.noteLocked(node, opRaise, err)
+		p.asked = &node.Request{Op: wire.Raise, Node: i, Key: &g.keys, Counter: p.counter, Target: g.target, Timeout: g.timeout(), To: g}
+		if err := g.pool.nodes[i].Send(p.asked); err != nil {
+			p.fence, p.asked = no, nil
+			g.noteLocked(i, wire.Raise, err)
 		}
 	}
 }
 
 // raisedLocked takes a node's answer to the raise.
-func (g *grant) raisedLocked(node int, rep reply) {
-	p := &g.places[node]
-	if err := rep.refusal(g.key, g.counterKey); err != nil {
+func (g *grant) raisedLocked(r *node.Request, rep node.Reply) {
+	p := &g.places[r.Node]
+	if p.asked == r {
+		p.asked = nil
+	}
+	if err := rep.Refusal(&g.keys); err != nil {
 		p.fence = no
-		g.noteLocked(node, opRaise, err)
+		g.noteLocked(r.Node, wire.Raise, err)
 	} else {
 		p.fence = yes // the counter that came with the grant stays what the node knows it by
 	}
@@ -202,7 +236,11 @@ func (g *grant) judgeLocked() {
 	if g.target == 0 {
 		votes := g.countLocked(func(p *place) bool { return p.vote == yes })
 		refused := g.countLocked(func(p *place) bool { return p.vote == no || p.pending })
-		switch decide(n, votes, refused) {
+		v := decide(n, votes, refused)
+		if v != undecided && g.answered == 0 {
+			g.answered = g.pool.now()
+		}
+		switch v {
 		case undecided:
 			return
 		case impossible:
@@ -231,7 +269,7 @@ func (g *grant) judgeLocked() {
 			g.concludeLocked(reached) // all counters equal: the steady state
 			return
 		}
-		g.raiseEnd = g.pool.now().add(g.timeout())
+		g.raiseEnd = g.pool.now().Add(g.timeout())
 		for i := range g.places {
 			switch p := &g.places[i]; {
 			case p.vote == yes:
@@ -260,13 +298,13 @@ func (g *grant) skewedLocked() (some, wait bool) {
 		if g.places[i].vote != yes {
 			continue
 		}
-		err, maybe := g.pool.watch.tooFar(i, g.pool.conf)
+		err, certain := g.pool.nodes[i].TooFar()
 		switch {
-		case err == nil && maybe != nil && left > 0:
+		case err != nil && !certain && left > 0:
 			wait = true
-		case maybe != nil:
+		case err != nil:
 			g.places[i].counter = 0
-			g.refuseLocked(i, opAcquire, maybe)
+			g.refuseLocked(i, wire.Acquire, err)
 			some = true
 		}
 	}
@@ -298,7 +336,9 @@ func (g *grant) await(ctx context.Context) error {
 			if g.rearm(timer) {
 				continue
 			}
-			over = ctx.Err() // it may have ended while the votes came in
+			if closed(ctx.Done()) { // while the votes came in
+				over = contextError(ctx)
+			}
 		}
 		return g.conclude(over)
 	}
@@ -312,24 +352,27 @@ func (g *grant) rearm(timer *time.Timer) bool {
 		return false
 	}
 	g.armed = g.awaitedUntilLocked()
-	timer.Reset(max(g.armed.sub(g.pool.now()), time.Microsecond))
+	timer.Reset(max(g.armed.Sub(g.pool.now()), time.Microsecond))
 	return true
 }
 
 // awaitedUntilLocked is until when to wait for what is awaited just now.
 func (g *grant) awaitedUntilLocked() instant {
 	switch {
+	case g.lateUntil > g.asked.Add(g.timeout()): // some have been sent late
+		return g.lateUntil
 	case g.target != 0: // the second round
-		return max(min(g.raiseEnd, g.start.add(g.ttl-g.minValidity())), g.asked.add(g.timeout()))
+		return max(min(g.raiseEnd, g.start.Add(g.ttl-g.minValidity())), g.asked.Add(g.timeout()))
 	case g.hurry != 0 && !g.ungated:
 		return g.hurry
 	case g.againAt != 0:
-		return min(g.againAt, g.asked.add(g.timeout()))
+		return min(g.againAt, g.asked.Add(g.timeout()))
 	}
-	return g.asked.add(g.timeout())
+	return g.asked.Add(g.timeout())
 }
 
-// timeUp counts the nodes that have not answered in time as refusals.
+// timeUp counts the nodes that have not answered in time as refusals. The time of each counts
+// from when it was sent its request, which a busy node is a little later.
 func (g *grant) timeUp() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -349,19 +392,46 @@ func (g *grant) timeUp() {
 		}
 		return
 	}
+	now, next := g.pool.now(), never
+	end := g.start.Add(g.ttl - g.minValidity())
 	for i := range g.places {
-		switch p := &g.places[i]; {
+		p := &g.places[i]
+		if p.asked != nil && now < end {
+			due, hasTurn := g.pool.nodes[i].DueAt(p.asked)
+			if due == 0 && hasTurn { // as others are before it
+				due = g.asked.Add(2 * g.timeout())
+			}
+			if due > now {
+				next = min(next, due)
+				continue
+			}
+		}
+		switch {
 		case !g.spread && i != g.gate:
 		case p.vote == awaited && p.busy:
 			p.castLocked() // as it said
 		case p.vote == awaited:
-			g.refuseLocked(i, opAcquire, errNodeTimeout)
+			g.refuseLocked(i, wire.Acquire, errNodeTimeout)
 		case g.target != 0 && p.fence == awaited:
 			p.fence = no
-			g.noteLocked(i, opRaise, errNodeTimeout)
+			g.noteLocked(i, wire.Raise, errNodeTimeout)
 		}
 	}
+	if next < never {
+		g.lateUntil = min(next, end)
+	}
 	g.judgeLocked()
+}
+
+// answeredIn is how long it took until a quorum of the nodes had answered, or until the
+// attempt was over.
+func (g *grant) answeredIn() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.answered != 0 {
+		return g.answered.Sub(g.asked)
+	}
+	return g.pool.now().Sub(g.asked)
 }
 
 // conclude ends the attempt. over says that the caller will not have the lease,
@@ -371,12 +441,9 @@ func (g *grant) timeUp() {
 func (g *grant) conclude(over error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	// Not if it does from now on: nobody would know of that. And where somebody has the
-	// resource without the gate nobody is to be called.
-	g.stays = g.word.refused || g.word.elsewhere
 	granted := g.countLocked(func(p *place) bool { return p.vote == yes && p.fence != no })
 	refused := func(p *place) bool { return p.vote != yes || p.fence == no }
-	if err := g.pool.roster.misconfiguration(); err != nil && over == nil {
+	if err := g.pool.set.Misconfigured(); err != nil && over == nil {
 		over = err
 	}
 	if over != nil {
@@ -407,7 +474,7 @@ func (g *grant) reasonsLocked() []error {
 	var busy, waiting, failed int
 	for i := range g.places {
 		p := &g.places[i]
-		_, inQuarantine := p.err.(quarantined)
+		_, inQuarantine := p.err.(node.Quarantine)
 		switch {
 		case p.busy:
 			busy++
@@ -437,7 +504,7 @@ func (g *grant) setDeadlineLocked(start instant) {
 	d = min(d, g.holdEnd())
 	if d > instant(g.deadline.Load()) {
 		g.deadline.Store(int64(d))
-		g.stood = g.pool.conf.clock.stood.Load()
+		g.stood = g.pool.conf.clock.Stood()
 	}
 }
 
@@ -446,5 +513,5 @@ func (g *grant) holdEnd() instant {
 	if g.maxHold == 0 {
 		return never
 	}
-	return g.heldFrom.add(g.maxHold)
+	return g.heldFrom.Add(g.maxHold)
 }

@@ -3,7 +3,6 @@ package redlock_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -57,8 +56,8 @@ func TestBreakALiveHolder(t *testing.T) {
 		t.Errorf("got it free in %v, want what was left of 3s", in.FreeIn())
 	}
 	for _, v := range c.holders("redlock:" + stuck) {
-		if v == "" || strings.HasPrefix(v, le.Token()) || !strings.HasSuffix(v, "|0") {
-			t.Errorf("got %q on a node, want nobody's key", v)
+		if v != "" && v != "~broken:"+le.Token()+"|0" { // or it was given back already
+			t.Errorf("got %q on a node, want a placeholder", v)
 		}
 	}
 	free := time.Now().Add(in.FreeIn())
@@ -114,8 +113,10 @@ func TestBreakWithNodesDown(t *testing.T) {
 	if err := context.Cause(le.Context()); !errors.Is(err, redlock.ErrQuorumLost) {
 		t.Errorf("got %v, want %v", err, redlock.ErrQuorumLost)
 	}
+	const another = "another" // as what was broken is given back by now, or not
+	lock(t, open(t, c.addrs), another, redlock.WithoutRenewal())
 	must(t, c.procs[1].Kill())
-	in, err = l.Break(t.Context(), stuck)
+	in, err = l.Break(t.Context(), another)
 	wantMatch(t, "Break", err, []error{redlock.ErrNoQuorum}, redlock.ErrNotHeld)
 	var failed *redlock.QuorumError
 	if !errors.As(err, &failed) || failed.Op != "break" || failed.Granted != 1 || failed.Need != 2 || len(failed.Nodes) != 2 {
@@ -177,7 +178,7 @@ func TestBreakOddKeys(t *testing.T) {
 func TestBreakAndAdoptWithTheACLLine(t *testing.T) {
 	n := redistest.Masters(t, 1)[0]
 	c := aclCluster{addrs: []string{n.Addr()}, admins: []*redis.Client{aclAdmin(t, n)}}
-	c.setUser(t, strings.Fields(aclLine)[3:])
+	c.setUser(t, aclRights(t))
 	l := open(t, []string{"redis://redlock:secret@" + n.Addr()})
 	must(t, l.Bootstrap(t.Context()))
 	le := lock(t, l, stuck)

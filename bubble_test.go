@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/virtual"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // This file has what tests in virtual time need beside the nodes of internal/virtual. In a
@@ -213,6 +213,7 @@ func (n *bubbleNode) heal()         { n.Heal() }
 func (n *bubbleNode) blackhole()    { n.Net(masters.Blackhole) }
 func (n *bubbleNode) breakOff()     { n.BreakOff() }
 func (n *bubbleNode) forgetCalls()  { n.ForgetCalls() }
+func (n *bubbleNode) swallowConns() { n.SwallowConns() }
 func (n *bubbleNode) silence()      { n.Net(masters.LoseReplies) }
 
 func (n *bubbleNode) latency(there, back time.Duration)         { n.Latency(there, back) }
@@ -294,24 +295,6 @@ func (n *bubbleNode) queued(key string) string {
 	return b.String()
 }
 
-// bubbleLua and bubbleMarkerLua are the scripts that the library sends.
-var (
-	bubbleLua       = sync.OnceValue(func() string { return luaOf("begin", "guard", "queue", "acquire", "raise", "extend", "release", "run") })
-	bubbleMarkerLua = sync.OnceValue(func() string { return luaOf("begin", "guard", "marker") })
-)
-
-func luaOf(names ...string) string {
-	var parts []string
-	for _, name := range names {
-		part, err := os.ReadFile("lua/" + name + ".lua")
-		if err != nil {
-			panic(err)
-		}
-		parts = append(parts, string(part))
-	}
-	return strings.Join(parts, "\n")
-}
-
 func number(s string) int64 {
 	n, _ := strconv.ParseInt(s, 10, 64)
 	return n
@@ -346,21 +329,31 @@ func TestBubbleScripts(t *testing.T) {
 		seen := make(map[int64]int)    // codes
 		counts := make(map[int64]int)  // of those, with others who wait
 		marked := make(map[string]int) // what was done to markers
-		calls, skipped := 0, 0
+		calls, skipped, missed := 0, 0, 0
 		for _, n := range b.nodes {
 			n.RunAs("one")
 		}
-		for step := range 3000 {
+		for step := range 4000 {
 			time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond)
 			switch rng.IntN(30) {
 			case 0:
 				time.Sleep(time.Duration(2+rng.IntN(3)) * time.Second) // who waits may lose its place
 			case 1:
 				time.Sleep(10 * time.Second) // and the queue is forgotten
+			case 4:
+				who := []string{"-", "p", "q"}[rng.IntN(3)]
+				for _, n := range b.nodes {
+					n.put("k~turn", who, 0) // by an operator, without an end
+				}
 			case 3:
 				left := time.Duration(20+100*rng.IntN(2)) * time.Millisecond
 				for _, n := range b.nodes {
 					n.put("k", "foreign", left)
+				}
+			case 5:
+				of := []string{"a", "b"}[rng.IntN(2)]
+				for _, n := range b.nodes {
+					n.put("k", wire.Placeholder(of), 300*time.Millisecond)
 				}
 			case 2:
 				on := rng.IntN(2) == 0
@@ -376,7 +369,10 @@ func TestBubbleScripts(t *testing.T) {
 				}
 				return cmp.Or(v, "0")
 			}
-			argv := []any{"2000", "64", run, 100 + 20*rng.IntN(2), "1.02", rng.IntN(2)}
+			const skew = 101_000 // us
+			median := []int64{0, now, now, now, now + skew/2, now - skew/3, now + skew + 1, now - skew - 1000}[rng.IntN(8)]
+			argv := []any{"2000", "64", run, 100 + 20*rng.IntN(2), "1.02", rng.IntN(2), median, skew}
+			common := slices.Clone(argv)
 			keys := []string{"k~guard"}
 			before := b.nodes[0].queued("k")
 			for range 1 + rng.IntN(3) {
@@ -384,10 +380,13 @@ func TestBubbleScripts(t *testing.T) {
 				by := []int64{0, now - 5, now + 5}[rng.IntN(3)]
 				id, ttl := []string{"a", "b"}[rng.IntN(2)], 50+rng.IntN(300)
 				target := number(count()) + int64(rng.IntN(100))
+				if rng.IntN(10) == 0 {
+					target = now + skew + 1e6 + int64(rng.IntN(3)-1) // as far ahead as can be, or further
+				}
 				who := []string{"-", "p", "q", "r", "s"}[rng.IntN(5)] // r never listens
-				switch rng.IntN(7) {
+				switch rng.IntN(9) {
 				case 0:
-					argv = append(argv, 1, id, ttl, by, now+int64(rng.IntN(3)-1)*700_000)
+					argv = append(argv, 1, id, ttl, by, median+int64(rng.IntN(3)-1)*700_000)
 				case 1:
 					argv = append(argv, 2, id, count(), target)
 				case 2:
@@ -395,9 +394,11 @@ func TestBubbleScripts(t *testing.T) {
 				case 3:
 					argv = append(argv, 4, id, count(), target)
 				case 4, 5:
-					argv = append(argv, 5, id, ttl, by, now+int64(rng.IntN(3)-1)*700_000, who)
+					argv = append(argv, 5, id, ttl, by, median+int64(rng.IntN(3)-1)*700_000, who)
 				case 6:
-					argv = append(argv, 6, id, count(), target, who)
+					argv = append(argv, 6, id, count(), []int64{0, target}[rng.IntN(2)], who)
+				case 7, 8:
+					argv = append(argv, 7, id, []string{"0", count()}[rng.IntN(2)], who)
 				}
 			}
 			if rng.IntN(20) == 0 {
@@ -416,17 +417,23 @@ func TestBubbleScripts(t *testing.T) {
 					n.put(names[1], "", 0) // the counter has expired
 				}
 			}
+			if rng.IntN(12) == 0 {
+				ahead := strconv.FormatInt(now+skew+1e6-64+int64(rng.IntN(3)-1), 10)
+				for _, n := range b.nodes {
+					n.put(names[1], ahead, time.Second)
+				}
+			}
 			var got [2]string
 			if rng.IntN(4) == 0 { // something about the node itself
-				what := []string{"look", "vouch", "mark"}[rng.IntN(3)]
-				mark := append(slices.Clone(argv[:6]), what, []string{"five", "three"}[rng.IntN(2)])
-				seen := []any{b.nodes[0].marker("run"), b.nodes[0].marker("born")}
+				what := []string{wire.Look, wire.Join, wire.Vouch, wire.Mark}[rng.IntN(4)]
+				mark := append(common, what, []string{"a b c", "a b d", "a b c d", "x y z", "a", "d"}[rng.IntN(6)])
+				seen := []any{b.nodes[0].marker("run"), b.nodes[0].marker("made")}
 				if i := rng.IntN(4); i < 2 {
 					seen[i] = "1" // it has changed since
 				}
 				mark = append(mark, seen...)
 				for i, c := range clients {
-					reply, err := c.Eval(t.Context(), bubbleMarkerLua(), keys[:1], mark...).Slice()
+					reply, err := c.Eval(t.Context(), wire.Marker.Source, keys[:1], mark...).Slice()
 					got[i] = fmt.Sprint(mark, reply, err)
 				}
 				if got[0] != got[1] {
@@ -437,7 +444,7 @@ func TestBubbleScripts(t *testing.T) {
 				}
 			}
 			for i, c := range clients {
-				reply, err := c.Eval(t.Context(), bubbleLua(), keys, argv...).Int64Slice()
+				reply, err := c.Eval(t.Context(), wire.Requests.Source, keys, argv...).Int64Slice()
 				got[i] = fmt.Sprint(reply, err)
 				for at := 2; at < len(reply); at += 3 {
 					seen[reply[at]]++
@@ -455,12 +462,15 @@ func TestBubbleScripts(t *testing.T) {
 				told := heard[i]()
 				calls += len(strings.Fields(told))
 				got[i] += b.nodes[i].queued("k") + " told " + told
-				for _, field := range []string{"run", "born", "maxttl", "masters"} {
+				for _, field := range []string{"run", "made", "born", "maxttl", "lists"} {
 					got[i] += " " + field + "=" + b.nodes[i].marker(field)
 				}
 			}
 			if got[0] != got[1] {
 				t.Fatalf("step %d, %v: Go got %s, want %s as Lua; before%s", step, argv, got[1], got[0], before)
+			}
+			if strings.Contains(got[0], " turn - for") && !strings.Contains(before, " turn -") {
+				missed++
 			}
 			if strings.Contains(before, "r:") && !strings.Contains(got[0], "r:") {
 				skipped++
@@ -471,7 +481,7 @@ func TestBubbleScripts(t *testing.T) {
 				t.Errorf("node %d: got %d scripts run as Go and %d as Lua, want them all as one", i, native, lua)
 			}
 		}
-		for _, code := range []int64{1, 2, 3, 4, 5, 6, 8, 10, 11, 20, 21, 22, 23, 24, 30, 31} {
+		for _, code := range []int64{1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 20, 21, 22, 23, 24, 25, 30, 31} {
 			if seen[code] < 20 {
 				t.Errorf("replies with code %d: got %d, want at least 20, or little was compared", code, seen[code])
 			}
@@ -486,8 +496,8 @@ func TestBubbleScripts(t *testing.T) {
 				t.Errorf("%s of a marker: got %d, want at least 20", what, marked[what])
 			}
 		}
-		if calls < 40 || skipped < 8 {
-			t.Errorf("got %d messages told and %d places lost by one who does not listen, want at least 40 and 8", calls, skipped)
+		if calls < 40 || skipped < 8 || missed < 8 {
+			t.Errorf("got %d messages told, %d places lost by one who does not listen and %d releases missed, want at least 40, 8 and 8", calls, skipped, missed)
 		}
 	})
 }

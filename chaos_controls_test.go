@@ -33,6 +33,7 @@ var found = map[string][]string{
 	"lost counter starts anew":            {"I2", "lock"},
 	"q = N/2":                             {"I1", "lock"},
 	"lists of 3 and 5 masters":            {"I1", "lock"},
+	"lists with one master exchanged":     {"I1", "lock"},
 }
 
 // Source: ALGORITHM section 13, "Negative controls".

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/d0720281/redlock/internal/node"
 )
 
 // Level says how much a [Finding] matters.
@@ -52,7 +54,7 @@ type Report struct {
 type NodeReport struct {
 	Node       string        // address, without credentials
 	Err        error         // why it has no vote and was not asked more; nil if it was
-	Version    string        // of the server
+	Version    string        // of the server: "7.0.15" of Redis, "valkey 8.1.1" of Valkey
 	RunID      string        // of the server, new with each start of its process
 	RoundTrip  time.Duration // of one small script
 	Clock      time.Duration // how far its clock is from the median of all nodes
@@ -67,7 +69,7 @@ type NodeReport struct {
 //
 // The error is a [*QuorumError] with the nodes that have no vote, nil if all have one. It
 // matches [ErrNoQuorum] if the others make no quorum, [ErrQuarantine] if some only
-// have to wait, and [ErrSameServer], [ErrNotMaster] or [ErrPermission] where a node is
+// have to wait, and [ErrSameServer], [ErrMembership], [ErrNotMaster] or [ErrPermission] where a node is
 // or says such a thing. Warnings are in the report alone. The report is complete in any
 // case but for bad arguments, [ErrClosed], and ctx ending, which leaves out what had not
 // answered by then.
@@ -76,7 +78,7 @@ type NodeReport struct {
 //
 // Source: ALGORITHM section 8, "Start-up audit".
 func (l *Locker) Check(ctx context.Context) (Report, error) {
-	r := Report{Quorum: quorum(len(l.pool.lanes))}
+	r := Report{Quorum: quorum(len(l.pool.nodes))}
 	if ctx == nil {
 		return r, configErrorf("Check: ctx is nil")
 	}
@@ -85,30 +87,26 @@ func (l *Locker) Check(ctx context.Context) (Report, error) {
 	}
 	defer l.calls.leave()
 	l.pool.start()
-	found, errs := onEach(ctx, l.pool, func(ctx context.Context, lane *lane) (*inspection, error) {
-		i, err := lane.inspect(ctx, lane.conn)
-		if err == nil {
-			lane.audited(i)
-		}
-		return i, err
+	found, errs := onEach(ctx, l.pool, func(ctx context.Context, n *node.Node) (*node.Audit, error) {
+		return n.Audit(ctx)
 	})
 	failed := &QuorumError{Op: "check", Need: r.Quorum, of: len(errs)}
 	waiting := false
 	for i, err := range errs {
-		node, why := l.report(i, found[i], err)
-		r.Nodes = append(r.Nodes, node)
+		one, why := l.report(i, found[i], err)
+		r.Nodes = append(r.Nodes, one)
 		if why == nil {
 			r.Voting++
 			continue
 		}
-		waiting = waiting || node.Quarantine > 0
-		failed.Nodes = append(failed.Nodes, &NodeError{Node: node.Node, Op: "check", Err: why, Quarantine: node.Quarantine})
+		waiting = waiting || one.Quarantine > 0
+		failed.Nodes = append(failed.Nodes, &NodeError{Node: one.Node, Op: "check", Err: why, Quarantine: one.Quarantine})
 	}
 	if len(failed.Nodes) == 0 {
 		return r, nil
 	}
 	failed.Granted = r.Voting
-	wrong := l.pool.roster.misconfiguration()
+	wrong := l.pool.set.Misconfigured()
 	if r.Voting < r.Quorum || wrong != nil { // a wrong list grants nothing
 		failed.reasons = append(failed.reasons, ErrNoQuorum)
 	}
@@ -125,34 +123,36 @@ func (l *Locker) Check(ctx context.Context) (Report, error) {
 }
 
 // report puts together what is known of a node. why is the reason that it has no vote.
-func (l *Locker) report(index int, i *inspection, err error) (r NodeReport, why error) {
-	lane := l.pool.lanes[index]
-	r = NodeReport{Node: lane.addr, Err: err}
+func (l *Locker) report(index int, a *node.Audit, err error) (r NodeReport, why error) {
+	n := l.pool.nodes[index]
+	r = NodeReport{Node: n.Addr(), Err: err}
 	if err != nil {
 		r.Findings = []Finding{{Check: "reach", Level: LevelFailure, Text: err.Error(), Hint: hintFor(err)}}
 		return r, err
 	}
-	r.Version, r.RunID, r.RoundTrip = i.info.version, i.info.runID, i.roundTrip
-	r.Quarantine, r.MaxTTL = i.marker.left, i.marker.maxTTL
-	r.Findings = append([]Finding{{Check: "reach", Text: fmt.Sprintf("answers in %v", i.roundTrip.Round(time.Microsecond))}},
-		l.conf.findings(i, l.pool.list)...)
+	r.Version, r.RunID, r.RoundTrip = a.Info.Version, a.Info.RunID, a.RoundTrip
+	r.Quarantine, r.MaxTTL = a.Marker.Left, a.Marker.MaxTTL
+	r.Findings = append([]Finding{{Check: "reach", Text: fmt.Sprintf("answers in %v", a.RoundTrip.Round(time.Microsecond))}},
+		l.conf.findings(a)...)
 	clock := Finding{Check: "clock", Level: LevelUnknown, Text: "too few nodes are known to compare it with"}
-	if s := l.pool.watch.skew(index); s.known {
-		r.Clock = s.far
-		clock.Level, clock.Text = LevelOK, fmt.Sprintf("%v from the median of all nodes", s.far.Round(time.Millisecond))
-		if s.over(s.far, maxSkew(l.conf.maxTTL, l.conf.drift)) {
+	if far, tooFar, known := n.Skew(); known {
+		r.Clock = far
+		clock.Level, clock.Text = LevelOK, fmt.Sprintf("%v from the median of all nodes", far.Round(time.Millisecond))
+		if tooFar {
 			clock.Level, clock.Hint = LevelFailure, "set the clock"
 			why = errors.New(clock.Text)
 		}
 	}
 	r.Findings = append(r.Findings, clock)
 	switch {
-	case i.markerErr != nil && i.markerErr != errGuardOff:
-		why = i.markerErr
+	case a.MarkerErr != nil && a.MarkerErr != node.ErrGuardOff:
+		why = a.MarkerErr
 	case r.Quarantine > 0:
-		why = quarantined(r.Quarantine)
-	case i.void != nil:
-		why = i.void
+		why = node.Quarantine(r.Quarantine)
+	case a.Marker.Conflict != nil:
+		why = a.Marker.Conflict
+	case a.Void != nil:
+		why = a.Void
 	}
 	return r, why
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/d0720281/redlock/internal/clock"
 )
 
 // The allowance is the part of the TTL, rounded up, and 2 ms.
@@ -94,144 +96,17 @@ func TestCancelLead(t *testing.T) {
 	}
 }
 
-// Milliseconds are rounded up: a node keeps a key for no less than the TTL.
-//
-// Source: ALGORITHM section 1, "whole milliseconds".
-func TestMillisRoundsUp(t *testing.T) {
-	for d, want := range map[time.Duration]int64{
-		0: 0, 1: 1, time.Millisecond - 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2,
-		50 * time.Millisecond: 50, 10*time.Second + 1: 10001, 240 * time.Hour: 864_000_000,
-	} {
-		if got := millis(d); got != want {
-			t.Errorf("millis(%d ns): got %d, want %d", d, got, want)
-		}
-	}
-}
-
-// Instants stop at the ends of the scale instead of wrapping.
-func TestInstantSaturates(t *testing.T) {
-	const least = instant(math.MinInt64)
-	for _, test := range []struct {
-		i    instant
-		d    time.Duration
-		want instant
-	}{
-		{1, 2, 3}, {1, -2, -1}, {0, 0, 0},
-		{never, 0, never}, {never, 1, never}, {never, -1, never - 1}, {never - 1, 1, never}, {never - 1, 2, never},
-		{never, math.MaxInt64, never}, {never, math.MinInt64, -1}, {0, math.MaxInt64, never}, {1, math.MaxInt64, never},
-		{least, 0, least}, {least, -1, least}, {least, 1, least + 1}, {least + 1, -1, least}, {least + 1, -2, least},
-		{least, math.MinInt64, least}, {0, math.MinInt64, least}, {-1, math.MinInt64, least}, {least, math.MaxInt64, -1},
-	} {
-		if got := test.i.add(test.d); got != test.want {
-			t.Errorf("%d.add(%d): got %d, want %d", test.i, test.d, got, test.want)
-		}
-	}
-	for _, test := range []struct {
-		i, j instant
-		want time.Duration
-	}{
-		{3, 1, 2}, {1, 3, -2}, {5, 5, 0}, {never, never, 0}, {least, least, 0},
-		{never, 0, math.MaxInt64}, {never, -1, math.MaxInt64}, {never, least, math.MaxInt64},
-		{0, never, -math.MaxInt64}, {-1, never, math.MinInt64}, {-2, never, math.MinInt64}, {least, never, math.MinInt64},
-		{least, 0, math.MinInt64}, {least, 1, math.MinInt64}, {0, least, math.MaxInt64}, {-1, least, math.MaxInt64},
-	} {
-		if got := test.i.sub(test.j); got != test.want {
-			t.Errorf("%d.sub(%d): got %d, want %d", test.i, test.j, got, test.want)
-		}
-	}
-}
-
-// A reading lies in the middle of its exchange, and is off by half of it at most.
-//
-// Source: ALGORITHM section 9, "est_i".
-func TestTakeSample(t *testing.T) {
-	const ms = instant(time.Millisecond)
-	s := takeSample(1_000_000, 10*ms, 14*ms)
-	if want := (sample{1_000_000, 12 * ms, 2 * time.Millisecond}); s != want {
-		t.Fatalf("got %+v, want %+v", s, want)
-	}
-	for now, want := range map[instant]int64{12 * ms: 1_000_000, 15 * ms: 1_003_000, 10 * ms: 998_000} {
-		if got := s.estimate(now); got != want {
-			t.Errorf("estimate at %d: got %d, want %d", now, got, want)
-		}
-	}
-}
-
-// Whatever the node's clock was when it answered, a request is in time until its
-// end, and dead when deadBy says so.
-//
-// Source: ALGORITHM section 5, "notAfter_i".
-func TestNotAfterAndDeadBy(t *testing.T) {
-	const ms = instant(time.Millisecond)
-	const sent, received, micros = 10 * ms, 14 * ms, int64(5_000_000)
-	s := takeSample(micros, sent, received)
-	for _, end := range []instant{received, received + 1, received + 999, 50 * ms, 3000*ms + 7} {
-		// The node read its clock at a moment of the exchange that nobody knows.
-		for read := sent; read <= received; read += ms / 4 {
-			node := func(local instant) float64 { return float64(micros) + float64(local-read)/1000 }
-			notAfter := float64(s.notAfter(end, 0.01))
-			if got := node(end); got > notAfter+1 {
-				t.Errorf("read at %d: the request is late at its end %d: the node's clock is %.1f, limit %.1f", read, end, got, notAfter)
-			}
-			if by := s.deadBy(end, 0.01); node(by) <= notAfter {
-				t.Errorf("read at %d: at %d the node's clock is %.1f: a request with the limit %.1f is not dead", read, by, node(by), notAfter)
-			}
-		}
-		if by := s.deadBy(end, 0.01); by < end {
-			t.Errorf("dead at %d, before its end %d", by, end)
-		}
-	}
-	// 8 ms after the sample, which was good to 2 ms and has aged by 80 us.
-	if got, want := s.notAfter(20*ms, 0.01), int64(5_000_000+8_000+2_000+80+1); got != want {
-		t.Errorf("notAfter: got %d, want %d", got, want)
-	}
-}
-
-// A sample gives way to a sharper one, and to one that contradicts it.
-//
-// Source: ALGORITHM section 9.
-func TestBetterSample(t *testing.T) {
-	const at, later = instant(time.Hour), instant(time.Hour + time.Second)
-	const ms = time.Millisecond
-	old := sample{micros: 7_000_000, at: at, err: 2 * ms}
-	for _, test := range []struct {
-		name string
-		next sample
-		want bool
-	}{
-		{"sharper", sample{7_000_000, at, ms}, true},
-		{"as sharp", sample{7_000_000, at, 2 * ms}, true},
-		{"blunter and consistent", sample{7_000_000, at, 2*ms + 1}, false},
-		{"blunter, but the old one has aged", sample{8_000_000, later, 12 * ms}, true},
-		{"blunter than the aged one", sample{8_000_000, later, 12*ms + 1}, false},
-		{"blunter, a step forward", sample{8_200_000, later, 20 * ms}, true},
-		{"blunter, a step back", sample{7_800_000, later, 20 * ms}, true},
-		{"blunter, a huge step back", sample{1, later, 20 * ms}, true},
-		// Together they may be off by 2 + 20 ms, 10 ms of age and 1 ms.
-		{"as far ahead as can be without a step", sample{8_033_000, later, 20 * ms}, false},
-		{"a microsecond more", sample{8_033_001, later, 20 * ms}, true},
-		{"as far back as can be without a step", sample{7_967_000, later, 20 * ms}, false},
-		{"a microsecond less", sample{7_966_999, later, 20 * ms}, true},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			if got := old.better(test.next, 0.01); got != test.want {
-				t.Errorf("got %v, want %v", got, test.want)
-			}
-		})
-	}
-}
-
 // Neither clock goes back, and both go on.
 //
 // Source: ALGORITHM section 11.
 func TestClocksAreMonotone(t *testing.T) {
-	for name, clock := range map[string]Clock{"system": SystemClock(), "runtime": RuntimeClock()} {
+	for name, c := range map[string]Clock{"system": SystemClock(), "runtime": RuntimeClock()} {
 		t.Run(name, func(t *testing.T) {
-			first := clock.Now()
+			first := c.Now()
 			last := first
 			for last == first { // until it has moved
 				for range 1000 {
-					now := clock.Now()
+					now := c.Now()
 					if now < last {
 						t.Fatalf("got %d after %d", now, last)
 					}
@@ -247,12 +122,12 @@ func TestClocksAreMonotone(t *testing.T) {
 // Source: ALGORITHM section 11, "Injected".
 func TestRuntimeClockInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clock := RuntimeClock()
-		if got := clock.Now(); got != 0 {
+		c := RuntimeClock()
+		if got := c.Now(); got != 0 {
 			t.Errorf("got %v at first, want 0", got)
 		}
 		time.Sleep(3 * time.Hour)
-		if got := clock.Now(); got != 3*time.Hour {
+		if got := c.Now(); got != 3*time.Hour {
 			t.Errorf("got %v, want 3h", got)
 		}
 	})
@@ -297,7 +172,7 @@ func FuzzValidity(f *testing.F) {
 			factor = MinDrift + float64(math.Float64bits(factor)%1e6)/1e6*(MaxDrift-MinDrift)
 		}
 		ttl, grace := time.Duration(ttlNs), time.Duration(graceNs)
-		conf := config{lockConfig: lockConfig{ttl: ttl, grace: grace}, maxTTL: LongestMaxTTL, drift: factor, clock: newLeaseClock(RuntimeClock())}
+		conf := config{lockConfig: lockConfig{ttl: ttl, grace: grace}, maxTTL: LongestMaxTTL, drift: factor, clock: clock.NewLease(RuntimeClock())}
 		start, now := instant(startNs), instant(startNs+elapsedNs)
 		if now < start || conf.validate() != nil {
 			t.Skip("past the end of the clock, or too much grace with this drift")

@@ -1055,6 +1055,159 @@ func stepStorm(t *testing.T, seed uint64, during time.Duration, steps *atomic.In
 
 // The tests on real masters.
 
+// A master that is gone says nothing of the others' clocks any more: what was last seen of
+// its own must not hide that another one is off.
+//
+// Source: ALGORITHM section 9.
+func TestWatchSkewWithANodeDeadForLong(t *testing.T) {
+	for _, off := range []time.Duration{10 * time.Minute, -10 * time.Minute, 6 * time.Second} {
+		t.Run(off.String(), func(t *testing.T) {
+			inBubble(t, 5, func(t *testing.T, b *bubble) {
+				b.nodes[1].runClock(1, off)
+				l := b.warmLocker(redlock.WithLogger(nil))
+				b.nodes[0].kill()
+				time.Sleep(24 * time.Hour)
+				b.unlock(b.lock(l, "r")) // by the three that agree
+				b.nodes[2].kill()
+				_, err := l.TryLock(t.Context(), "r")
+				wantMatch(t, "TryLock where the vote of the one that is off is needed", err, []error{redlock.ErrNoQuorum})
+				if said := b.refusedBy(1, err); !strings.Contains(said, "clock is ") {
+					t.Errorf("the master whose clock is off: got %q, want how far", said)
+				}
+				b.nodes[1].runClock(1, -off)
+				b.unlock(b.mustLock(l, "r"))
+			})
+		})
+	}
+}
+
+// A Locker that was idle for long looks at the clocks before it asks for votes, and a
+// call waits no longer for that than for an answer.
+//
+// Source: ALGORITHM section 9.
+func TestWatchClocksAfterIdleTime(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		l := b.warmLocker(redlock.WithLogger(nil))
+		b.all(func(n *bubbleNode) { n.latency(5*time.Millisecond, 5*time.Millisecond) })
+		time.Sleep(24 * time.Hour)
+		began := time.Now()
+		lease := b.lock(l, "never seen before")
+		wantWithin(t, "the lease", began, 25*time.Millisecond) // a look and a round trip
+		b.unlock(lease)
+		time.Sleep(24 * time.Hour)
+		b.all((*bubbleNode).hang)
+		began = time.Now()
+		_, err := l.TryLock(t.Context(), "r")
+		wantMatch(t, "TryLock with all masters hung", err, []error{redlock.ErrNoQuorum})
+		wantWithin(t, "the error", began, 2*timeout10) // the clocks are looked at first
+		b.all((*bubbleNode).resume)
+		time.Sleep(24 * time.Hour)
+		b.all((*bubbleNode).kill)
+		_, _ = l.TryLock(t.Context(), "r") // which finds out
+		began = time.Now()
+		_, err = l.TryLock(t.Context(), "r")
+		wantMatch(t, "TryLock with all masters down", err, []error{redlock.ErrNoQuorum})
+		wantSince(t, "the error", began, 0)
+	})
+}
+
+// A quarantine is counted by the node's clock, so it only runs while that clock is right.
+//
+// Source: ALGORITHM section 8.
+func TestWatchQuarantineUnderAWrongClock(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		off  time.Duration
+		look func(t *testing.T, l *redlock.Locker) // of the client that comes first
+	}{
+		{"behind, met by an attempt", -time.Hour, func(t *testing.T, l *redlock.Locker) { _, _ = l.TryLock(t.Context(), "x") }},
+		{"behind, met by a look", -time.Hour, func(t *testing.T, l *redlock.Locker) { _, _ = l.Check(t.Context()) }},
+		{"ahead", time.Hour, func(t *testing.T, l *redlock.Locker) { _, _ = l.TryLock(t.Context(), "x") }},
+		{"a little behind", -20 * time.Second, func(t *testing.T, l *redlock.Locker) { _, _ = l.TryLock(t.Context(), "x") }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, 3, func(t *testing.T, b *bubble) {
+				holder := b.warmLocker(redlock.WithLogger(nil), redlock.WithoutRenewal())
+				b.nodes[2].kill()
+				lease := b.lock(holder, "r") // by a bare majority
+				b.nodes[2].restart()
+				b.revouch()
+				// A master comes back without its data and by a wrong clock, is met, and then corrected.
+				b.nodes[1].restartEmpty()
+				b.nodes[1].runClock(1, test.off)
+				first := b.locker(redlock.WithLogger(nil))
+				test.look(t, first)
+				synctest.Wait()
+				_ = first.Close()
+				b.nodes[1].runClock(1, -test.off)
+				corrected := time.Now()
+				for lease.Validity() > 0 {
+					fresh := b.locker(redlock.WithLogger(nil))
+					if _, err := fresh.TryLock(t.Context(), "r"); err == nil {
+						t.Fatalf("a second holder, %v before the end of the first lease", lease.Validity())
+					}
+					_ = fresh.Close()
+					time.Sleep(500 * time.Millisecond)
+				}
+				// And it ends: whole after the correction, at the latest.
+				b.nodes[0].kill()
+				fresh := b.locker(redlock.WithLogger(nil))
+				b.unlock(b.mustLock(fresh, "r"))
+				wantWithin(t, "a vote", corrected, quarantine10+1500*time.Millisecond)
+			})
+		})
+	}
+}
+
+// mustLock waits for a lease.
+func (b *bubble) mustLock(l *redlock.Locker, resource string) *redlock.Lease {
+	b.t.Helper()
+	lease, err := l.Lock(b.t.Context(), resource)
+	if err != nil {
+		b.t.Fatalf("Lock(%q): got %v, want a lease", resource, err)
+	}
+	return lease
+}
+
+// However far a node's clock jumps, a lease ends: with the others silent it may be the
+// local clock that stood still.
+//
+// Source: ALGORITHM section 9.
+func TestWatchAbsurdTimes(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	for _, jump := range []time.Duration{100 * year, 250 * year, 290 * year} {
+		t.Run(fmt.Sprint(int(jump/year), " years"), func(t *testing.T) {
+			inBubble(t, 3, func(t *testing.T, b *bubble) {
+				var seen clockLog
+				l := b.watching(&seen)
+				lease := b.lock(l, "r")
+				b.each((*bubbleNode).hang, 1, 2)
+				b.nodes[0].runClock(1, jump)
+				for range 4 { // each time as far again
+					_, _ = l.TryLock(t.Context(), "s")
+					time.Sleep(time.Second)
+					b.nodes[0].runClock(1, -jump)
+					_, _ = l.TryLock(t.Context(), "s")
+					time.Sleep(time.Second)
+					b.nodes[0].runClock(1, jump)
+				}
+				if got := lease.Validity(); got > ttl10 {
+					t.Errorf("validity: got %v, want no more than the TTL", got)
+				}
+				wantDone(t, lease.Context(), []error{redlock.ErrLost})
+				b.all((*bubbleNode).heal)
+				b.nodes[0].runClock(1, -jump)
+				time.Sleep(time.Minute)
+				again := b.mustLock(l, "r")
+				if got := again.Validity(); got <= 0 || got > ttl10 {
+					t.Errorf("validity of the next lease: got %v, want some", got)
+				}
+				b.unlock(again)
+			})
+		})
+	}
+}
+
 // skewedCluster is N masters whose wall clocks can be moved.
 func skewedCluster(t *testing.T, n int) *cluster {
 	t.Helper()

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -542,7 +543,21 @@ func TestVirtualHeirWhoGivesUp(t *testing.T) {
 
 // uplink is the way from one Locker to the nodes. When it is cut, nothing gets through
 // any more, in either direction, and no connection ends for it.
-type uplink struct{ dead atomic.Bool }
+type uplink struct {
+	dead atomic.Bool
+
+	mu   sync.Mutex
+	subs []*cutConn // on which the Locker has subscribed
+}
+
+// deafen has nothing get through any more by the subscriptions that there are.
+func (u *uplink) deafen() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, c := range u.subs {
+		c.dead.Store(true)
+	}
+}
 
 func (u *uplink) dialer(n *bubbleNode) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -554,27 +569,35 @@ func (u *uplink) dialer(n *bubbleNode) func(context.Context, string, string) (ne
 		if err != nil {
 			return nil, err
 		}
-		return &cutConn{conn, u}, nil
+		return &cutConn{Conn: conn, up: u}, nil
 	}
 }
 
 type cutConn struct {
 	net.Conn
-	up *uplink
+	up   *uplink
+	dead atomic.Bool
 }
+
+func (c *cutConn) isDead() bool { return c.dead.Load() || c.up.dead.Load() }
 
 func (c *cutConn) Read(p []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(p)
-		if err != nil || !c.up.dead.Load() {
+		if err != nil || !c.isDead() {
 			return n, err
 		}
 	}
 }
 
 func (c *cutConn) Write(p []byte) (int, error) {
-	if c.up.dead.Load() {
+	if c.isDead() {
 		return len(p), nil
+	}
+	if bytes.Contains(p, []byte("\r\nsubscribe\r\n")) {
+		c.up.mu.Lock()
+		c.up.subs = append(c.up.subs, c)
+		c.up.mu.Unlock()
 	}
 	return c.Conn.Write(p)
 }
@@ -1307,6 +1330,209 @@ func TestVirtualWaiterLeavesRoom(t *testing.T) {
 					}
 				}
 				b.unlock(held)
+			})
+		})
+	}
+}
+
+// A holder may lack the key of the gate: it was granted without, before the release of the one
+// before it got there. The next process is served as soon as it unlocks all the same, whether
+// it has just come, asks just then or has asked in vain.
+//
+// Source: ALGORITHM section 10, "rest".
+func TestVirtualHolderWithoutItsGate(t *testing.T) {
+	const there = 250 * time.Microsecond
+	for hold := time.Duration(0); hold < 3*time.Second; hold += 7*time.Millisecond + hold/20 {
+		t.Run(hold.String(), func(t *testing.T) {
+			inBubble(t, 5, func(t *testing.T, b *bubble) {
+				b.all(goNative)
+				holder, waiter := b.warmLocker(), b.warmLocker()
+				b.all(func(n *bubbleNode) { n.latency(there, there) })
+				gate := b.nodes[holder.GateOf("r")]
+				gate.put(redlock.DefaultKeyPrefix+"r", "earlier|0", time.Millisecond)
+				held := b.lock(holder, "r", redlock.WithoutRenewal())
+				time.Sleep(time.Millisecond)
+				if got := gate.value("r"); got != "" {
+					t.Fatalf("the gate has %q, want it without a key", got)
+				}
+				w := b.wait(t.Context(), waiter)
+				time.Sleep(hold)
+				since := time.Now()
+				b.unlock(held)
+				b.got(w)
+				// The release and the call, and an attempt that asks the gate and then the others;
+				// or the pause in which one that is under way asks them again.
+				if got, most := w.at.Sub(since), 8*there+2*time.Millisecond; got > most {
+					t.Errorf("the next lease: got it after %v, want at most %v", got, most)
+				}
+				b.unlock(w.lease)
+				time.Sleep(time.Second)
+				b.wantNothingLeft()
+			})
+		})
+	}
+}
+
+// A release may reach the gate while an attempt has its key, and the other nodes, further away,
+// when that has asked them in vain. The gate has that process try again at once.
+//
+// Source: ALGORITHM section 10, "the mark".
+func TestVirtualMissedRelease(t *testing.T) {
+	const near, far = 250 * time.Microsecond, 2 * time.Millisecond
+	for hold := time.Duration(0); hold < 100*time.Millisecond; hold += 700 * time.Microsecond { // of which two attempts take 60
+		t.Run(hold.String(), func(t *testing.T) {
+			inBubble(t, 5, func(t *testing.T, b *bubble) {
+				b.all(goNative)
+				holder, waiter := b.warmLocker(), b.warmLocker()
+				b.all(func(n *bubbleNode) { n.latency(far, far) })
+				gate := b.nodes[holder.GateOf("r")]
+				gate.latency(near, near)
+				gate.put(redlock.DefaultKeyPrefix+"r", "earlier|0", time.Millisecond)
+				held := b.lock(holder, "r", redlock.WithoutRenewal())
+				w := b.wait(t.Context(), waiter)
+				time.Sleep(hold)
+				since := time.Now()
+				go func() { _ = held.Unlock(context.Background()) }()
+				b.got(w)
+				// The last rounds of an attempt, a pause between two, and one attempt more.
+				if got, most := w.at.Sub(since), 20*time.Millisecond; got > most {
+					t.Errorf("the next lease: got it after %v, want at most %v", got, most)
+				}
+				b.unlock(w.lease)
+				time.Sleep(time.Second)
+				b.wantNothingLeft()
+			})
+		})
+	}
+}
+
+// Clients may have other names for the same masters. They agree all the same on the one that
+// keeps the queue, so that no client waits longer than the others.
+//
+// Source: ALGORITHM section 10, "Gate of a resource".
+func TestVirtualOtherNames(t *testing.T) {
+	const resources, others = 3, 5
+	inBubble(t, 5, func(t *testing.T, b *bubble) {
+		b.all(goNative)
+		named := make([]*redis.Options, len(b.nodes))
+		for i, n := range b.nodes {
+			named[i] = &redis.Options{Addr: fmt.Sprintf("master-%d.example:6379", i+1), Dialer: n.Dial}
+		}
+		l, err := redlock.NewFromOptions(named, redlock.WithClock(redlock.RuntimeClock()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		b.vouch()
+		b.warm(l)
+		lockers := []*redlock.Locker{l}
+		for range others {
+			lockers = append(lockers, b.warmLocker())
+		}
+		b.all(func(n *bubbleNode) { n.latency(250*time.Microsecond, 250*time.Microsecond) })
+		for i := range resources {
+			resource := fmt.Sprint("r", i)
+			if a, b := lockers[0].GateOf(resource), lockers[1].GateOf(resource); a != b {
+				t.Errorf("gate of %s: got node %d by names and node %d by addresses, want one", resource, a, b)
+			}
+			var locks [1 + others]int
+			var longest [1 + others]time.Duration
+			var workers sync.WaitGroup
+			end := time.Now().Add(20 * time.Second)
+			for who, l := range lockers {
+				workers.Go(func() {
+					for {
+						asked := time.Now()
+						if asked.After(end) {
+							return
+						}
+						lease, err := l.Lock(t.Context(), resource)
+						if err != nil {
+							t.Errorf("Lock: got %v, want a lease", err)
+							return
+						}
+						locks[who]++
+						longest[who] = max(longest[who], time.Since(asked))
+						time.Sleep(20 * time.Millisecond)
+						if err := lease.Unlock(t.Context()); err != nil {
+							t.Errorf("Unlock: got %v, want no error", err)
+						}
+					}
+				})
+			}
+			workers.Wait()
+			if least, most := slices.Min(locks[:]), slices.Max(locks[:]); least < most*9/10 {
+				t.Errorf("%s: got %v locks, want about as many each", resource, locks)
+			}
+			if got := longest[0]; got > 2*slices.Max(longest[1:]) {
+				t.Errorf("%s: the one with other names waited for %v, the others at most %v", resource, got, slices.Max(longest[1:]))
+			}
+			t.Logf("%s: locks %v, longest waits %v", resource, locks, longest)
+		}
+	})
+}
+
+// Which server a node is that was never reached is not known: another one keeps the queue, the
+// same for all who have reached it.
+func TestVirtualGateIsKnown(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, b *bubble) {
+		b.all(goNative)
+		b.nodes[3].blackhole()
+		start := time.Now()
+		lockers := []*redlock.Locker{b.warmLocker(), b.warmLocker()}
+		for i := range 200 {
+			resource := fmt.Sprint("r", i)
+			gate, other := lockers[0].GateOf(resource), lockers[1].GateOf(resource)
+			if gate == 3 || gate != other {
+				t.Errorf("gate of %s: got nodes %d and %d, want one that was reached", resource, gate, other)
+			}
+		}
+		wantSince(t, "all of it", start, 0) // node 3 is not known to be down
+	})
+}
+
+// A subscription over which nothing comes any more, though its connection stays, is found by a
+// process that waits before it has lost many turns.
+//
+// Source: ALGORITHM section 10 ("a ping in the subscription").
+func TestVirtualHalfOpenSubscription(t *testing.T) {
+	const hold, lockers = 50 * time.Millisecond, 5
+	for seed := range 10 {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			inBubble(t, 3, func(t *testing.T, b *bubble) {
+				b.all(goNative)
+				ways := make([]uplink, lockers)
+				var longest [lockers]time.Duration
+				var workers sync.WaitGroup
+				b.all(func(n *bubbleNode) { n.latency(time.Millisecond, time.Millisecond) })
+				cut := time.Now().Add(5*time.Second + time.Duration(seed)*37*time.Millisecond)
+				end := cut.Add(20 * time.Second)
+				for who := range lockers {
+					l := b.lockerBy(&ways[who])
+					workers.Go(func() {
+						for time.Now().Before(end) {
+							asked := time.Now()
+							lease, err := l.Lock(t.Context(), "r")
+							if err != nil {
+								t.Errorf("Lock: got %v, want a lease", err)
+								return
+							}
+							longest[who] = max(longest[who], time.Since(asked))
+							time.Sleep(hold)
+							if err := lease.Unlock(t.Context()); err != nil {
+								t.Errorf("Unlock: got %v, want no error", err)
+							}
+						}
+					})
+				}
+				time.Sleep(time.Until(cut))
+				ways[0].deafen()
+				workers.Wait()
+				// It is found within 1.2 s. By then the process has asked again, and stands behind the others.
+				if got, most := longest[0], 2*time.Second; got > most {
+					t.Errorf("the longest wait of the one that did not hear: got %v, want at most %v", got, most)
+				}
+				t.Log(longest)
 			})
 		})
 	}

@@ -8,10 +8,7 @@ type sabotage struct {
 	reuseID           bool // every attempt at a resource has the same id
 	validityFromReply bool // the deadline is counted from the last reply
 	lateExtension     bool // a round that is complete after the deadline revives the lease
-	votelessCount     bool // what a node in quarantine says counts
 	oneRound          bool // the fencing token is not agreed on by a quorum
-	keepsRunID        bool // the run id of the first connection is used for all
-	ignoresSteps      bool // clocks of nodes are not watched
 	sameToken         bool // a lease that is handed over keeps its fencing token
 	keepsHandle       bool // the handle that it is handed over from goes on
 	lateHandOver      bool // it is handed over whatever it has left

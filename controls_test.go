@@ -48,9 +48,10 @@ func controls() []control {
 		{"token without second round", broken("oneRound"), 3, unevenCounters, 2, "fence 64065 after 64129"},
 		{"raise by id only, with retries", change(raiseTest, idOnly), 3, lateRaise(true), 1, "fence 64065 twice"},
 		{"raise without hold", change(raiseTest, "if false then"), 3, lateRaise(false), 1, "fence 64065 twice"},
-		{"lost counter starts anew", change("counter = now\n", "counter = 64\n", "counter = hint", "counter = 64"), 3, lostCounters, 2, "fence 1 twice"},
+		{"lost counter starts anew", change("counter = median <= wish and wish <= median + 1000000 and wish or median", "counter = 64"), 3, lostCounters, 2, "fence 1 twice"},
 		{"q = N/2", broken("fewerVotes"), 4, halves, 0, overlap},
 		{"lists of 3 and 5 masters", twoMoreMasters, 5, twoLists, 1, overlap},
+		{"lists with one master exchanged", change("return shared > 0 and", "return false and"), 4, exchanged, 1, overlap},
 	}
 }
 
@@ -110,7 +111,10 @@ func change(parts ...string) func(testing.TB, *trial) {
 
 func guardOff(_ testing.TB, c *trial) { c.opts = []redlock.Option{redlock.WithoutRestartGuard()} }
 
-func twoMoreMasters(_ testing.TB, c *trial) { c.masters = 5 }
+func twoMoreMasters(t testing.TB, c *trial) {
+	change("return shared > 0 and", "return false and")(t, c)
+	c.masters = 5
+}
 
 // What keeps a counter from being raised where its grant is not held any more, and what
 // does not.
@@ -418,4 +422,17 @@ func twoLists(c *trial) {
 	c.begun = time.Now()
 	c.without([]int{2}, a)
 	c.try(b)
+}
+
+// One Locker has the masters 0 to 2, and nodes 1 and 2 of them. In the other one's list
+// master 3 is in the place of master 2: nodes 0 and 3 are a quorum there.
+//
+// Source: ALGORITHM section 8, "Membership".
+func exchanged(c *trial) {
+	old := &bubble{t: c.t, nodes: c.nodes[:3]}
+	changed := &bubble{t: c.t, nodes: []*bubbleNode{c.nodes[0], c.nodes[1], c.nodes[3]}}
+	a, b := old.warmLocker(), changed.locker()
+	c.begun = time.Now()
+	c.without([]int{0}, a)
+	c.without([]int{1}, b)
 }

@@ -13,6 +13,10 @@ import (
 // belongs into the changelog; the tests and the command may use what they like.
 var wantDeps = []string{
 	"github.com/cespare/xxhash/v2", // for go-redis
+	"github.com/d0720281/redlock/internal/clock",
+	"github.com/d0720281/redlock/internal/node",
+	"github.com/d0720281/redlock/internal/resp",
+	"github.com/d0720281/redlock/internal/wire",
 	"github.com/google/uuid",
 	"github.com/redis/go-redis/v9/...",
 	"go.uber.org/atomic", // for go-redis

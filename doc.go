@@ -4,7 +4,8 @@
 // A lease keeps others out until its validity ends and no longer, and only while
 // clocks run at nearly the same rate and masters keep their keys. A process can be
 // paused past that end without noticing it. What must never be written twice needs
-// the fencing token, checked by the store that is written to: see [Lease.Fence].
+// the fencing token, checked by the store at the write, and at the read that the write is
+// computed from: see [Lease.Fence].
 //
 // # Guarantees
 //
@@ -25,9 +26,10 @@
 // Fencing tokens of a resource are unique, and larger for every lease whose
 // acquisition began after an earlier one had succeeded. That needs no clock while the
 // counters on the masters survive. A counter lives for ten times the largest TTL after
-// the last grant or renewal; where it is gone it starts anew from the master's clock,
-// and the promise then needs clocks of the masters that agree. One that is more than half
-// a quarantine, 5.15 s by default, from the median of all grants nothing.
+// the last grant or renewal; where it is gone it starts anew from the median of the
+// masters' clocks, and the promise then needs that these do not go back together by
+// about half a quarantine. A master whose clock is more than half a quarantine, 5.15 s by
+// default, from the median of all grants nothing.
 //
 // A free resource is granted when a quorum answers in time. An attempt that was given
 // up blocks a master for at most the TTL, normally for one round trip.
@@ -71,8 +73,8 @@
 // A [Locker] and a [Lease] are safe for concurrent use. Make one Locker per process: it
 // has one connection, and one goroutine, for each master, one goroutine that watches
 // all leases, and one for the log and the callbacks of an [Observer]; where it has to wait
-// for other processes one more of both for each master that keeps a queue. They start with
-// the first call, or wait, and end with [Locker.Close].
+// for other processes, or renews a lease, one more of both for each master that keeps a queue. They
+// start with the first call, wait or renewal, and end with [Locker.Close].
 //
 // # Tests
 //

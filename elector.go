@@ -49,7 +49,7 @@ func NewElector(l *Locker, resource string, opts ...LockOption) (*Elector, error
 	if l == nil {
 		return nil, configErrorf("NewElector: the Locker is nil")
 	}
-	if err := checkResource("NewElector", resource); err != nil {
+	if err := l.conf.checkResource("NewElector", resource); err != nil {
 		return nil, err
 	}
 	switch lc, err := l.conf.forCall(opts); {
@@ -141,7 +141,7 @@ func (e *Elector) lead(ctx context.Context, lease *Lease, lead func(context.Cont
 		unlockErr = nil // as is known
 	}
 	if err := errors.Join(err, unlockErr); err != nil {
-		e.locker.conf.logger().Warn("redlock: after a term as leader", "resource", e.resource, "error", err)
+		e.locker.conf.warn("after a term as leader", "resource", e.resource, "error", err)
 	}
 	return false, nil
 }
@@ -220,12 +220,12 @@ func (e *Elector) begin() bool {
 }
 
 func (e *Elector) finish(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		err = nil
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.running = false
-	if ctx.Err() == nil {
-		e.failed = err
-	}
+	e.running, e.failed = false, err
 }
 
 func (e *Elector) setTerm(t *term) {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/d0720281/redlock/internal/node"
 )
 
 // Sentinels to branch on with errors.Is. What has happened to whom is in
@@ -34,11 +36,20 @@ var (
 	// as well, by another name or database number: it would vote twice. A list in
 	// which that is found when its masters are first reached grants nothing from then
 	// on. It takes INFO to be found.
-	ErrSameServer = errors.New("redlock: two masters are the same server")
+	ErrSameServer = node.ErrSameServer
+
+	// ErrMembership says that other clients use another list of masters, of which a quorum
+	// can have no master in common with a quorum of this one's: two masters are exchanged, or
+	// more than one is added or removed. Both could hold a resource at once. So a node on
+	// which the other list is in use gives this client no vote, until 20.6 s (two quarantines,
+	// which follow from [WithMaxTTL]) after the last client with that list asked for votes
+	// there. To change the list add a master, give that list to all clients, and then remove
+	// one. Lists are compared by addresses as they are written. NodeError.Err has the other list.
+	ErrMembership = node.ErrMembership
 
 	// ErrNotMaster says that a node is a replica, or belongs to a cluster. It is asked
 	// nothing until that has changed.
-	ErrNotMaster = errors.New("redlock: node is no independent master")
+	ErrNotMaster = node.ErrNotMaster
 
 	// ErrLost says that the lease is over although nobody released it. The
 	// work it protects must stop.
@@ -55,6 +66,10 @@ var (
 	// ErrQuorumLost comes with ErrLost when the nodes reported that a quorum
 	// of them is free for others, while validity was still left.
 	ErrQuorumLost = errors.New("redlock: key gone from too many nodes")
+
+	// ErrBroken says that [Locker.Break] has taken the lease away. It comes with ErrLost and
+	// ErrQuorumLost where that ended a lease, and with ErrNotHeld from [Locker.Adopt].
+	ErrBroken = errors.New("redlock: lock was broken")
 
 	// ErrMaxHold comes with ErrLost when the bound of [WithMaxHold] was reached.
 	ErrMaxHold = errors.New("redlock: maximum hold reached")
@@ -80,40 +95,32 @@ var (
 
 	// ErrClosed says that the Locker is closed. It comes with ErrNotAcquired when
 	// that ended a call which was waiting.
-	ErrClosed = errors.New("redlock: locker is closed")
+	ErrClosed = node.ErrClosed
 
 	// ErrConfig is matched by every complaint about an argument or option. No
-	// node was asked.
+	// node was asked, but by [Locker.Adopt], which compares the fencing token that it
+	// is given with the nodes' clocks.
 	ErrConfig = errors.New("redlock: invalid configuration")
 
 	// ErrWrongType says that the key of a resource holds data that is no lock.
 	// Waiting does not help: change the resource, or the key prefix.
-	ErrWrongType = errors.New("redlock: key holds something that is not a lock")
+	ErrWrongType = node.ErrWrongType
 
 	// ErrPermission says that a node refused the credentials, or that its
 	// access control list lacks a command or key. The README has the line.
-	ErrPermission = errors.New("redlock: permission denied by node")
+	ErrPermission = node.ErrPermission
 )
 
 // Outcomes of one node. They are found in NodeError.Err by reading it, not by
 // errors.Is, so that one busy node does not make an error match ErrTaken.
 var (
-	errHeldByOther = errors.New("held by another")
-	errNodeTimeout = errors.New("no answer within the node timeout")
-	errLate        = errors.New("request arrived after its time and was ignored")
-	errNotCounted  = errors.New("key was missing and has been set again")
-	errGone        = errors.New("key was not there any more")
-	errUnraised    = errors.New("grant was gone before its fencing counter could be raised")
-	errBadReply    = errors.New("reply is not in the form of the script")
-	errPlanted     = errors.New("key set, but without a vote")
-	errForgot      = errors.New("has lost a key: no vote for a time")
-	errStepped     = errors.New("clock was stepped: no vote for a time")
-	errTwice       = &sentinelError{ErrSameServer, errors.New("its server has voted under another address")}
-	errStale       = errors.New("server was replaced behind the connection")
+	errNodeTimeout = node.ErrTimeout
+	errGone        = node.ErrGone
+	errHeldByOther = node.ErrHeldByOther
+	errTakenAway   = node.ErrTakenAway
+	errTwice       = &node.Marked{Sentinel: ErrSameServer, Err: errors.New("its server has voted under another address")}
 	errUndecided   = errors.New("no answer by the time it was decided")
-	errQueued      = errors.New("another process has been called and is about to lock")
 	errNotAsked    = errors.New("not asked: it was taken at the node that keeps the queue")
-	errUnsent      = errors.New("not sent: the attempt was over")
 )
 
 // QuorumError says how a round over the nodes ended. It matches, by errors.Is,
@@ -167,12 +174,12 @@ func (e *QuorumError) orNil() error {
 	return e
 }
 
-// permanent reports that waiting cannot help: so many nodes refuse the key's type, or
-// the user, or are none of their own, that the others make no quorum.
+// permanent reports that waiting cannot help: so many nodes refuse the key's type, the
+// user, or the list of masters, or are none of their own, that the others make no quorum.
 func (e *QuorumError) permanent() bool {
 	hopeless := 0
 	for _, n := range e.Nodes {
-		if errors.Is(n, ErrWrongType) || errors.Is(n, ErrPermission) || errors.Is(n, ErrSameServer) {
+		if errors.Is(n, ErrWrongType) || errors.Is(n, ErrPermission) || errors.Is(n, ErrSameServer) || errors.Is(n, ErrMembership) {
 			hopeless++
 		}
 	}
@@ -204,22 +211,6 @@ func (e *NodeError) Error() string {
 // Unwrap gives the node's own error.
 func (e *NodeError) Unwrap() error { return e.Err }
 
-// quarantined is the outcome of a node that has no vote for so long.
-type quarantined time.Duration
-
-func (q quarantined) Error() string {
-	return fmt.Sprintf("in quarantine for %.1fs more: it is new, or may have lost keys", time.Duration(q).Seconds())
-}
-
-// keyError names the key that a node error is about.
-type keyError struct {
-	key string
-	err error
-}
-
-func (e *keyError) Error() string { return fmt.Sprintf("%v (key %q)", e.err, e.key) }
-func (e *keyError) Unwrap() error { return e.err }
-
 func configErrorf(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...))
 }
@@ -236,6 +227,7 @@ var (
 	errLostExpired = lostBecause(ErrExpired)
 	errLostStill   = fmt.Errorf("%w: %w", errLostExpired, ErrSuspended)
 	errLostQuorum  = lostBecause(ErrQuorumLost)
+	errLostBroken  = fmt.Errorf("%w: %w", errLostQuorum, ErrBroken)
 	errLostMaxHold = lostBecause(ErrMaxHold)
 	errClosedHeld  = fmt.Errorf("%w: %w", ErrReleased, ErrClosed)
 )

@@ -5,17 +5,30 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/d0720281/redlock/internal/node"
 )
 
 // sentinels is every exported one.
 var sentinels = []error{
-	ErrNotAcquired, ErrTaken, ErrNoQuorum, ErrLost, ErrExpired, ErrQuorumLost, ErrMaxHold, ErrNotHeld, ErrReleased,
-	ErrReentry, ErrClosed, ErrConfig, ErrWrongType, ErrPermission,
+	ErrNotAcquired, ErrTaken, ErrNoQuorum, ErrQuarantine, ErrSameServer, ErrNotMaster, ErrLost, ErrExpired, ErrSuspended, ErrQuorumLost, ErrMaxHold,
+	ErrNotHeld, ErrReleased, ErrDetached, ErrNotLeader, ErrReentry, ErrClosed, ErrConfig, ErrWrongType, ErrPermission, ErrBroken, ErrMembership,
+}
+
+// None is missing from that list.
+func TestAllSentinels(t *testing.T) {
+	src, err := os.ReadFile("errors.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := len(regexp.MustCompile(`(?m)^\tErr\w+ += `).FindAll(src, -1)); got != len(sentinels) {
+		t.Errorf("got %d exported errors in errors.go, want %d as listed", got, len(sentinels))
+	}
 }
 
 // wantMatches checks that err matches the sentinels given and no other.
@@ -74,8 +87,8 @@ func nodesSaying(errs ...error) []*NodeError {
 }
 
 func TestQuorumErrorMatches(t *testing.T) {
-	wrong := &keyError{key: "redlock:r", err: ErrWrongType}
-	denied := nodeFailure(serverError("NOPERM this user has no permissions"))
+	wrong := &node.KeyError{Key: "redlock:r", Err: ErrWrongType}
+	denied := &node.Marked{Sentinel: ErrPermission, Err: errors.New("NOPERM this user has no permissions")}
 	for _, test := range []struct {
 		name    string
 		reasons []error
@@ -89,8 +102,8 @@ func TestQuorumErrorMatches(t *testing.T) {
 			[]error{ErrNotAcquired, context.Canceled}},
 		{"the context ended", []error{ErrNotAcquired, context.DeadlineExceeded}, nil, []error{ErrNotAcquired, context.DeadlineExceeded}},
 		{"a node's wrong type", []error{ErrNotAcquired, ErrNoQuorum}, nodesSaying(wrong), []error{ErrNotAcquired, ErrNoQuorum, ErrWrongType}},
-		{"a node's permission", []error{ErrNotAcquired, ErrNoQuorum}, nodesSaying(errLate, denied), []error{ErrNotAcquired, ErrNoQuorum, ErrPermission}},
-		{"what nodes say of themselves", []error{ErrNoQuorum}, nodesSaying(errLate, errNotCounted, errGone, errUnraised, errBadReply, errPlanted, errUnsent),
+		{"a node's permission", []error{ErrNotAcquired, ErrNoQuorum}, nodesSaying(node.ErrLate, denied), []error{ErrNotAcquired, ErrNoQuorum, ErrPermission}},
+		{"what nodes say of themselves", []error{ErrNoQuorum}, nodesSaying(node.ErrLate, node.ErrNotCounted, errGone, node.ErrUnraised, node.ErrBadReply, node.ErrPlanted, node.ErrUnsent),
 			[]error{ErrNoQuorum}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -121,7 +134,7 @@ func TestQuorumErrorMatches(t *testing.T) {
 func TestQuorumErrorText(t *testing.T) {
 	err := &QuorumError{
 		Op: "lock", Resource: "or\"der\n7", Granted: 1, Need: 2, of: 3, reasons: []error{ErrNotAcquired, ErrNoQuorum},
-		Nodes: nodesSaying(errNodeTimeout, &keyError{"a:or\nder", io.EOF}),
+		Nodes: nodesSaying(errNodeTimeout, &node.KeyError{Key: "a:or\nder", Err: io.EOF}),
 	}
 	wantOneLine(t, &QuorumError{Op: "lock", reasons: []error{ErrTaken}})
 	got, want := err.Error(), `redlock: lock "or\"der\n7": not acquired, no quorum: 1 of 2 nodes needed said yes`+
@@ -157,7 +170,7 @@ func TestBecause(t *testing.T) {
 
 // Waiting is given up when the nodes that will never agree leave no quorum.
 func TestPermanent(t *testing.T) {
-	wrong, denied := error(&keyError{"k", ErrWrongType}), error(&sentinelError{ErrPermission, io.EOF})
+	wrong, denied := error(&node.KeyError{Key: "k", Err: ErrWrongType}), error(&node.Marked{Sentinel: ErrPermission, Err: io.EOF})
 	for _, test := range []struct {
 		of   int
 		said []error
@@ -168,7 +181,7 @@ func TestPermanent(t *testing.T) {
 		{2, []error{denied}, true},
 		{3, []error{wrong}, false},
 		{3, []error{wrong, errHeldByOther, errNodeTimeout}, false},
-		{3, []error{errHeldByOther, errNodeTimeout, errLate}, false},
+		{3, []error{errHeldByOther, errNodeTimeout, node.ErrLate}, false},
 		{3, []error{wrong, denied}, true},
 		{3, []error{denied, errNodeTimeout, denied}, true},
 		{4, []error{wrong}, false},
@@ -180,109 +193,6 @@ func TestPermanent(t *testing.T) {
 		e := &QuorumError{of: test.of, Nodes: nodesSaying(test.said...)}
 		if got := e.permanent(); got != test.want {
 			t.Errorf("%v of %d nodes: got %v, want %v", test.said, test.of, got, test.want)
-		}
-	}
-}
-
-// serverError is an error that came in a reply.
-type serverError string
-
-func (e serverError) Error() string { return string(e) }
-func (serverError) RedisError()     {}
-
-var _ redis.Error = serverError("")
-
-// What a server refuses gets a sentinel where a caller can do something about it.
-func TestNodeFailure(t *testing.T) {
-	for text, denied := range map[string]bool{
-		"NOPERM this user has no permissions to run the 'evalsha' command":                                       true,
-		"NOAUTH Authentication required.":                                                                        true,
-		"WRONGPASS invalid username-password pair or user is disabled.":                                          true,
-		"ERR The user executing the script can't run this command or subcommand script: 0a, on @user_script:27.": true,
-		"ERR -NOPERM The user executing the script can't access at least one of the keys":                        true,
-		"OOM command not allowed when used memory > 'maxmemory'.":                                                false,
-		"READONLY You can't write against a read only replica.":                                                  false,
-		"ERR unknown command 'evalsha'":                                                                          false,
-		"ERR Error running script (call to f_0a): @user_script:9: -NOPERM no":                                    true,
-	} {
-		err := nodeFailure(serverError(text))
-		if got := errors.Is(err, ErrPermission); got != denied {
-			t.Errorf("%q is about permission: got %v, want %v", text, got, denied)
-		}
-		if !errors.Is(err, serverError(text)) || err.Error() != text {
-			t.Errorf("got %v, want the server's words %q", err, text)
-		}
-	}
-	if err := nodeFailure(nil); err != nil {
-		t.Errorf("no failure: got %v", err)
-	}
-	if local := errors.New("dial: NOAUTH NOPERM No permission"); nodeFailure(local) != local {
-		t.Error("an error of the connection was taken for the server's")
-	}
-}
-
-func TestKindsOfFailure(t *testing.T) {
-	for _, test := range []struct {
-		err                                    error
-		reply, noScript, unwritable, timesOver bool
-	}{
-		{err: serverError("NOSCRIPT No matching script."), reply: true, noScript: true},
-		{err: serverError("READONLY You can't write."), reply: true, unwritable: true},
-		{err: serverError("MASTERDOWN Link with MASTER is down"), reply: true, unwritable: true},
-		{err: serverError("ERR what NOSCRIPT READONLY"), reply: true},
-		{err: errBadReply, reply: true},
-		{err: errors.New("NOSCRIPT READONLY")},
-		// How the client tells that it gave up a connection, because of a reply.
-		{err: fmt.Errorf("redis: Conn is in a bad state: %w", serverError("READONLY You can't write."))},
-		{err: serverError("ERR Error running script (call to f_0a): @user_script:9: -READONLY You can't write."), reply: true, unwritable: true},
-		{err: io.EOF},
-		{err: context.DeadlineExceeded, timesOver: true},
-		{err: fmt.Errorf("read: %w", context.DeadlineExceeded), timesOver: true},
-		{err: context.Canceled},
-		{err: nil},
-	} {
-		if isReply(test.err) != test.reply || says(test.err, "NOSCRIPT") != test.noScript || isUnwritable(test.err) != test.unwritable || isTimeout(test.err) != test.timesOver {
-			t.Errorf("%v: reply %v, no script %v, unwritable %v, time-out %v; want %+v",
-				test.err, isReply(test.err), says(test.err, "NOSCRIPT"), isUnwritable(test.err), isTimeout(test.err), test)
-		}
-	}
-}
-
-// Every code is a vote or has its own words, and so has a reply that is no reply.
-//
-// Source: ALGORITHM section 3, point 3.
-func TestRefusal(t *testing.T) {
-	for _, test := range []struct {
-		rep  reply
-		want error
-	}{
-		{reply{code: codeGranted, counter: 64}, nil},
-		{reply{code: codeMine, counter: 64}, nil},
-		{reply{code: codeGranted}, errPlanted}, // no counter, no vote
-		{reply{code: codeMine}, errPlanted},
-		{reply{code: codeGranted, counter: -1}, errPlanted},
-		{reply{code: codePlanted}, errPlanted},
-		{reply{code: codeBusy}, errHeldByOther},
-		{reply{code: codeTaken}, errHeldByOther},
-		{reply{code: codeLate}, errLate},
-		{reply{code: codeRaised}, nil},
-		{reply{code: codeUnheld}, errUnraised},
-		{reply{code: codeKept}, nil},
-		{reply{code: codeFilled}, errNotCounted},
-		{reply{code: codeReleased}, nil},
-		{reply{code: codeGone}, errGone},
-		{reply{code: 0}, errBadReply},
-		{reply{code: 99, counter: 64}, errBadReply},
-		{reply{code: codeGranted, counter: 64, err: io.EOF}, io.EOF},
-	} {
-		if got := test.rep.refusal("k", "c"); got != test.want {
-			t.Errorf("%+v: got %v, want %v", test.rep, got, test.want)
-		}
-	}
-	for extra, key := range map[int64]string{1: `"k"`, 2: `"c"`} {
-		err := reply{code: codeBadType, extra: extra}.refusal("k", "c")
-		if !errors.Is(err, ErrWrongType) || !strings.Contains(err.Error(), "(key "+key+")") {
-			t.Errorf("got %v, want ErrWrongType and the key %s", err, key)
 		}
 	}
 }

@@ -105,7 +105,8 @@ func ExampleLocker_TryLock() {
 }
 
 // A store that checks fencing tokens is safe from a holder that slept through the
-// end of its lease.
+// end of its lease. The write is computed from a read, so the read presents the token,
+// too: from then on the store refuses the first holder, before anything new is written.
 func ExampleLease_Fence() {
 	addrs, stop := exampleMasters()
 	defer stop()
@@ -116,43 +117,66 @@ func ExampleLease_Fence() {
 	defer locker.Close()
 
 	ctx := context.Background()
-	store := fencedStore{values: map[string]string{}, largest: map[string]int64{}}
+	store := fencedStore{stock: 10}
 
-	slow, err := locker.Lock(ctx, "config", redlock.WithTTL(100*time.Millisecond), redlock.WithoutRenewal())
+	slow, err := locker.Lock(ctx, "stock", redlock.WithTTL(100*time.Millisecond), redlock.WithoutRenewal())
+	if err != nil {
+		log.Panic(err)
+	}
+	before, err := store.read(slow.Fence())
 	if err != nil {
 		log.Panic(err)
 	}
 	// Here the first holder is paused; its lease ends, and another gets the resource.
-	next, err := locker.Lock(ctx, "config")
+	next, err := locker.Lock(ctx, "stock")
 	if err != nil {
 		log.Panic(err)
 	}
-	fmt.Println("second holder:", store.write("config", "new", next.Fence()))
-	fmt.Println("first holder:", store.write("config", "old", slow.Fence()))
-	fmt.Println("stored:", store.values["config"])
+	stock, err := store.read(next.Fence())
+	if err != nil {
+		log.Panic(err)
+	}
+	fmt.Println("first holder:", store.write(before-1, slow.Fence()))
+	fmt.Println("second holder:", store.write(stock-1, next.Fence()))
+	fmt.Println("stock:", store.stock)
 	// Output:
+	// first holder: a later holder has read or written
 	// second holder: <nil>
-	// first holder: a later holder has written
-	// stored: new
+	// stock: 9
 }
 
-// fencedStore remembers the largest token that each value was written with. A table
-// of a database does the same with one more column:
+// fencedStore remembers the largest token that it was shown. A table of a database does
+// the same with one more column:
 //
-//	UPDATE config SET value = $1, fence = $2 WHERE name = $3 AND fence <= $2
+//	UPDATE stock SET fence = $1 WHERE item = $2 AND fence <= $1 RETURNING amount
+//	UPDATE stock SET fence = $1, amount = $3 WHERE item = $2 AND fence <= $1
 type fencedStore struct {
 	mu      sync.Mutex
-	values  map[string]string
-	largest map[string]int64
+	stock   int
+	largest int64
 }
 
-func (s *fencedStore) write(name, value string, fence int64) error {
+func (s *fencedStore) read(fence int64) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if fence < s.largest[name] { // equal: the same holder writes again
-		return errors.New("a later holder has written")
+	return s.stock, s.checkLocked(fence)
+}
+
+func (s *fencedStore) write(stock int, fence int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.checkLocked(fence)
+	if err == nil {
+		s.stock = stock
 	}
-	s.largest[name], s.values[name] = fence, value
+	return err
+}
+
+func (s *fencedStore) checkLocked(fence int64) error {
+	if fence < s.largest { // equal: the same holder again
+		return errors.New("a later holder has read or written")
+	}
+	s.largest = fence
 	return nil
 }
 
@@ -335,12 +359,12 @@ func ExampleLocker_Break() {
 	}
 	fmt.Println("it was the one that hangs:", was.Token == stuck.Token(), was.Fence == stuck.Fence())
 	fmt.Println("free within its TTL:", was.FreeIn() <= 2*time.Second)
-	<-stuck.Context().Done() // at the next renewal
+	<-stuck.Context().Done() // at once, as it is this Locker's; the keys are dropped when that has wound down
 	fmt.Println(context.Cause(stuck.Context()))
 	// Output:
 	// it was the one that hangs: true true
 	// free within its TTL: true
-	// redlock: lease lost: redlock: key gone from too many nodes
+	// redlock: lease lost: redlock: key gone from too many nodes: redlock: lock was broken
 }
 
 // exampleMasters starts three masters that have their votes.

@@ -1,13 +1,21 @@
 package redlock
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/wire"
+)
 
 // Break builds the algorithm wrongly until the test ends, see sabotage. The test must not
 // be parallel to any other.
 func Break(t testing.TB, ways ...string) {
 	t.Helper()
 	t.Setenv("REDLOCK_BROKEN", "yes") // which a parallel test must not do
-	t.Cleanup(func() { broken = sabotage{} })
+	t.Cleanup(func() {
+		broken = sabotage{}
+		node.Sabotage.VotelessCount, node.Sabotage.KeepsRunID, node.Sabotage.IgnoresSteps = false, false, false
+	})
 	for _, way := range ways {
 		switch way {
 		case "reuseID":
@@ -17,13 +25,13 @@ func Break(t testing.TB, ways ...string) {
 		case "lateExtension":
 			broken.lateExtension = true
 		case "votelessCount":
-			broken.votelessCount = true
+			node.Sabotage.VotelessCount = true
 		case "oneRound":
 			broken.oneRound = true
 		case "keepsRunID":
-			broken.keepsRunID = true
+			node.Sabotage.KeepsRunID = true
 		case "ignoresSteps":
-			broken.ignoresSteps = true
+			node.Sabotage.IgnoresSteps = true
 		case "sameToken":
 			broken.sameToken = true
 		case "keepsHandle":
@@ -38,19 +46,23 @@ func Break(t testing.TB, ways ...string) {
 	}
 }
 
-// BreakScript replaces a part of the script until the test ends. The nodes of
+// BreakScript replaces a part of the scripts until the test ends. The nodes of
 // internal/virtual have no twin of that.
 func BreakScript(t testing.TB, change func(script string) string) {
 	t.Helper()
 	t.Setenv("REDLOCK_BROKEN", "yes")
-	whole, byHash, bySource := script, evalsha, eval
-	t.Cleanup(func() { script, evalsha, eval = whole, byHash, bySource })
-	changed := change(whole)
-	if changed == whole {
-		t.Fatal("the script is as it was")
+	changes := 0
+	for _, s := range []*wire.Script{&wire.Requests, &wire.Marker} {
+		whole := *s
+		t.Cleanup(func() { *s = whole })
+		if changed := change(whole.Source); changed != whole.Source {
+			*s = wire.NewScript("-- broken on purpose\n" + changed)
+			changes++
+		}
 	}
-	script = "-- broken on purpose\n" + changed
-	evalsha, eval = callsOf(script)
+	if changes == 0 {
+		t.Fatal("the scripts are as they were")
+	}
 }
 
 // GateOf is the index of the node that keeps the queue for a resource, as the Locker
@@ -62,4 +74,12 @@ func (l *Locker) Lines() int {
 	l.pool.turns.mu.Lock()
 	defer l.pool.turns.mu.Unlock()
 	return len(l.pool.turns.lines)
+}
+
+// Asking is how many attempts ask the nodes, and how many wait for their turn to.
+func (l *Locker) Asking() (asking, waiting int) {
+	a := &l.pool.admission
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.asking, len(a.waiting)
 }

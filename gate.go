@@ -3,19 +3,15 @@ package redlock
 import (
 	"strings"
 	"time"
+
+	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // This file is about the order among processes. Each resource has a gate, the one node
 // that keeps the queue of those who wait for it and calls them one after the other
 // (lua/queue.lua). That is for order alone: exclusion never depends on it, and clients
 // may disagree about which node it is.
-
-// Keys beside the lock key that the gate uses, see lua/queue.lua.
-const (
-	queueSuffix = "~queue"
-	seenSuffix  = "~seen"
-	turnSuffix  = "~turn"
-)
 
 const (
 	mostAgain  = 5                    // rounds in which busy nodes are asked again at once
@@ -24,31 +20,25 @@ const (
 	leastHurry = 2 * time.Millisecond // for a gate that is slower than a quorum of the others
 )
 
-// nobody is who waits where nobody does, or cannot be called.
-const nobody = "-"
-
 // gateOf is the gate of a resource: the node of the highest rendezvous hash among those
-// that are up.
+// that are up. Nodes go by the servers' identities there, as clients may have other names for
+// them. That of a node which was never reached is not known, so another is taken if there is
+// one.
 //
 // Source: ALGORITHM section 10.
 func (p *pool) gateOf(resource string) int {
-	h := hashOf(resource)
-	gate, highest := 0, uint64(0)
-	for i, n := range p.lanes {
-		if score := mix(h ^ n.hash); score >= highest && !n.isDown.Load() {
-			gate, highest = i, score
+	h := node.Hash(resource)
+	gate, highest, known := 0, uint64(0), false
+	for i, n := range p.nodes {
+		s := n.Standing()
+		if s.Down != nil || known && !s.Reached {
+			continue
+		}
+		if score := mix(h ^ s.Hash); score >= highest || s.Reached && !known {
+			gate, highest, known = i, score, s.Reached
 		}
 	}
 	return gate
-}
-
-// hashOf is FNV-1a, which is the same in every process.
-func hashOf(s string) uint64 {
-	h := uint64(14695981039346656037)
-	for i := range len(s) {
-		h = (h ^ uint64(s[i])) * 1099511628211
-	}
-	return h
 }
 
 // mix spreads the bits of a hash.
@@ -60,56 +50,52 @@ func mix(h uint64) uint64 {
 
 // approach is how an attempt goes about it.
 type approach struct {
-	waits     bool // the process is to be put into the queue if somebody else has the resource
+	waits     bool // if somebody else has the resource the process waits for it
 	gateFirst bool // the other nodes are asked when the gate has granted
 	patient   bool // others are known to wait: a quorum alone is not enough, the gate must have its say
 }
 
-// gateWord is what the gate said of those who wait.
+// gateWord is what the gate said of those who wait, and what the attempt made of it.
 type gateWord struct {
 	heard   bool
 	refused bool          // somebody has the resource, or has been called
 	vetoed  bool          // the latter: nobody else gets it for now
-	queued  bool          // this process is in the queue now
-	others  bool          // other processes are
+	others  bool          // other processes wait
 	left    time.Duration // of the holder's key or of the other's turn; negative if it has no end
 	gate    int
 
 	elsewhere bool // it granted, but a quorum of the nodes stays busy: somebody may well hold the resource without it
+	waits     bool // the process goes on waiting, and the gate was told so
 }
 
-// who is the name by which the gate is to call the process.
+// who is the name by which the gate knows the process.
 func (g *grant) who() string {
-	if g.pool.lanes[g.gate].inbox.ready.Load() {
-		return g.name()
-	}
-	return nobody
-}
-
-// name is that by which the gate may know it.
-func (g *grant) name() string {
 	if g.waits {
 		return g.pool.channel
 	}
-	return nobody
+	return wire.Nobody
 }
 
 // hearGateLocked takes what the gate said beside its vote.
-func (g *grant) hearGateLocked(rep reply, who string) {
-	switch rep.code {
-	case codeGranted:
-		g.word = gateWord{heard: true, others: rep.extra > 0, gate: g.gate}
-	case codeBusy, codeQueued:
-		n := gateWord{heard: true, refused: true, queued: who != nobody, left: time.Duration(rep.extra) * time.Millisecond, gate: g.gate}
-		others := rep.counter
-		if n.queued {
-			others--
+func (g *grant) hearGateLocked(rep node.Reply) {
+	switch rep.Code {
+	case wire.Granted:
+		g.word = gateWord{heard: true, others: rep.Extra > 0, gate: g.gate}
+	case wire.Busy, wire.Queued:
+		vetoed := rep.Code == wire.Queued
+		g.word = gateWord{
+			heard: true, refused: true, vetoed: vetoed, others: rep.Counter > 0 || vetoed,
+			left: time.Duration(rep.Extra) * time.Millisecond, gate: g.gate,
 		}
-		n.vetoed = rep.code == codeQueued
-		n.others = others > 0 || n.vetoed
-		g.word = n
 	}
 }
+
+// rests reports whether an attempt that failed has its process wait in the gate's queue:
+// somebody else has the resource. Where it is the nodes that are in trouble the process asks
+// again by itself.
+//
+// Source: ALGORITHM section 10, "rest".
+func (w gateWord) rests(how approach) bool { return how.waits && (w.refused || w.elsewhere) }
 
 // gateAwaitedLocked reports whether an attempt that could be decided has to wait for what
 // the gate says. It does so for about as long again as it took the others.
@@ -121,7 +107,7 @@ func (g *grant) gateAwaitedLocked() bool {
 	}
 	if g.hurry == 0 {
 		now := g.pool.now()
-		g.hurry = min(now.add(max(now.sub(g.start), leastHurry)), g.asked.add(g.timeout()))
+		g.hurry = min(now.Add(max(now.Sub(g.start), leastHurry)), g.asked.Add(g.timeout()))
 		g.wakeLocked()
 	}
 	return true
@@ -141,7 +127,7 @@ func (g *grant) askAgainLocked() bool {
 	}
 	now := g.pool.now()
 	busy := g.countLocked(func(p *place) bool { return p.busy })
-	if g.places[g.gate].vote != yes || now >= g.asked.add(g.timeout()) {
+	if g.places[g.gate].vote != yes || now >= g.asked.Add(g.timeout()) {
 		return false
 	}
 	switch {
@@ -150,11 +136,11 @@ func (g *grant) askAgainLocked() bool {
 		return g.reaskLocked()
 	case !g.waits:
 		return false
-	case busy >= quorum(len(g.places)) && now >= g.asked.add(g.timeout()/squatShare):
-		g.word.elsewhere = true
+	case busy >= quorum(len(g.places)) && now >= g.asked.Add(g.timeout()/squatShare):
+		g.word.elsewhere, g.word.left = true, -1
 		return false
 	default:
-		g.againAt = now.add(againPause)
+		g.againAt = now.Add(againPause)
 		g.wakeLocked()
 	}
 	return true
@@ -166,7 +152,7 @@ func (g *grant) reaskLocked() (sent bool) {
 	for i := range g.places {
 		if p := &g.places[i]; p.pending {
 			p.pending = false
-			g.askLocked(make([]request, 1), i)
+			g.askLocked(make([]node.Request, 1), i)
 			sent = sent || p.vote == awaited
 		}
 	}
@@ -181,18 +167,35 @@ func (p *pool) leaveQueue(resource string, gate int) {
 	if err != nil {
 		return // it will lose its place by not answering
 	}
-	n := p.lanes[gate]
-	g.traces[gate].sent = true
-	_ = n.send(&request{op: opRelease, node: gate, grant: g, who: p.channel, end: p.now().add(lc.timeout())})
+	n := p.nodes[gate]
+	g.keys.AssumeSent(n)
+	_ = n.Send(&node.Request{Op: wire.Release, Node: gate, Key: &g.keys, Who: p.channel, Timeout: lc.timeout(), To: g})
 }
 
-// listen has the process hear what the gate says, from now on.
+// listen has the process hear what a gate says, from now on and as soon as it can, and what is
+// told there of locks that were broken.
 func (p *pool) listen(gate int) {
-	in := p.lanes[gate].inbox
-	in.start.Do(func() {
-		p.listeners.Go(func() error { in.serve(p.hearing, p.called); return nil })
-	})
+	p.inboxes[gate].Start(p.hearing, func(serve func()) {
+		p.listeners.Go(func() error { serve(); return nil })
+	}, p.heard)
 }
+
+// heard takes what a gate said: to this process that it is its turn, or to all that a lock was
+// broken.
+func (p *pool) heard(channel, key string) {
+	if channel == p.channel {
+		p.called(key)
+		return
+	}
+	for _, g := range p.keeper.all() {
+		if g.keys.Lock == key {
+			g.probe()
+		}
+	}
+}
+
+// hears reports whether the gate can call the process.
+func (p *pool) hears(gate int) bool { return p.inboxes[gate].Ready() }
 
 // called is told that it is this process's turn. If nobody waits here any more that is no
 // news to the gate: a release that says so is on its way.

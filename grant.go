@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"crypto/rand"
 	"fmt"
 	"math"
 	"slices"
@@ -9,6 +10,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // grant is one attempt to take a resource and, if a quorum agrees, the keys on
@@ -17,42 +21,40 @@ import (
 type grant struct {
 	pool     *pool
 	resource string
-	id       string // a fresh one for each attempt: a late delete of one must not hit the next
+	keys     node.Key // with a fresh id for each attempt: a late delete of one must not hit the next
 	lockConfig
-	key, counterKey string
-	ttlMillis       int64
-	start           instant // when the attempt began; every deadline is counted from such a moment
+	start instant // when the attempt began; every deadline is counted from such a moment
 	approach
-	gate      int         // the node that keeps the queue
-	stood     int64       // the clock's, when the deadline was last set; guarded by mu
-	abandoned atomic.Bool // nothing but releases may be sent any more
-	deadline  atomic.Int64
-	traces    []trace // traces[i] belongs to lane i
-	adopted   bool    // other processes may have the same lease
+	gate     int           // the node that keeps the queue
+	stood    time.Duration // the clock's, when the deadline was last set; guarded by mu
+	deadline atomic.Int64
+	adopted  bool // other processes may have the same lease
 
 	signal chan struct{} // holds one token: the call that waits should look again
 
-	mu       sync.Mutex
-	places   []place  // guarded by mu, like all below
-	asked    instant  // when the nodes were asked that were asked last
-	spread   bool     // whether all of them were
-	hurry    instant  // until when a quorum waits for the gate; 0 = it does not
-	ungated  bool     // it was waited for long enough
-	rounds   int      // in which busy nodes were asked again
-	againAt  instant  // when they are to be; 0 = not for now
-	armed    instant  // what the timer was set to
-	hint     int64    // where a missing counter should start
-	word     gateWord // what the gate said
-	stays    bool     // the release of the failed attempt leaves the gate's queue as it is
-	verdict  verdict  // of the attempt
-	target   int64    // fencing counter; 0 until a quorum granted
-	raiseEnd instant  // how long the second round may take
-	cause    error    // why the lease is over; nil while it is not
-	handles  []*Lease // given out and not unlocked yet
-	heldFrom instant  // when its present holder's time began
-	uncapped instant  // the deadline but for the holder's bound
-	renewAt  instant  // when the next renewal begins
-	renewals int      // that were successful, as were calls of Extend
+	mu        sync.Mutex
+	places    []place  // guarded by mu, like all below
+	asked     instant  // when the nodes were asked that were asked last
+	spread    bool     // whether all of them were
+	hurry     instant  // until when a quorum waits for the gate; 0 = it does not
+	ungated   bool     // it was waited for long enough
+	rounds    int      // in which busy nodes were asked again
+	againAt   instant  // when they are to be; 0 = not for now
+	armed     instant  // what the timer was set to
+	lateUntil instant  // until when nodes are waited for that were sent their request late
+	answered  instant  // when a quorum had answered; 0 = not yet
+	seed      int64    // where a missing counter should start
+	word      gateWord // what the gate said
+	verdict   verdict  // of the attempt
+	target    int64    // fencing counter; 0 until a quorum granted
+	raiseEnd  instant  // how long the second round may take
+	cause     error    // why the lease is over; nil while it is not
+	handles   []*Lease // given out and not unlocked yet
+	heldFrom  instant  // when its present holder's time began
+	uncapped  instant  // the deadline but for the holder's bound
+	renewAt   instant  // when the next renewal begins
+	renewals  int      // that were successful, as were calls of Extend
+	dropAt    instant  // when the keys of a lease that was broken are dropped; never = not by itself
 
 	// What bounds how often the lease is handed over; guarded by mu.
 	handed    int           // how often it was
@@ -67,7 +69,6 @@ type grant struct {
 	first        Lease
 	onlyHandle   [1]*Lease
 	placesOfFive [5]place
-	tracesOfFive [5]trace
 }
 
 // place is what an attempt knows of its key on one node.
@@ -80,11 +81,13 @@ type place struct {
 	keepsTo instant // until then the node has to have the key
 	server  string  // that voted
 	release ballot
-	unsent  bool // no message has reached the node, nor will one
-	busy    bool // it said that somebody else has the key
-	pending bool // and may be asked again, so that its vote is not cast
+	gone    bool          // since the release: the node had no key any more, or that has expired
+	unsent  bool          // no message has reached the node, nor will one
+	asked   *node.Request // the acquire or raise that is not answered
+	busy    bool          // it said that somebody else has the key
+	pending bool          // and may be asked again, so that its vote is not cast
 	err     error
-	op      op // what err was the answer to
+	op      wire.Op // what err was the answer to
 }
 
 // ballot is one node's answer to one question.
@@ -96,65 +99,73 @@ const (
 	no
 )
 
-// fenceSuffix ends the name of a fencing counter. No resource may end like that.
-const fenceSuffix = "~fence"
+// newID returns an id that no other attempt or process has. Two attempts with one id would both
+// be granted the resource. So the source is named here: that of package uuid is a variable of the
+// whole program, which another package can make deterministic.
+func newID() (uuid.UUID, error) { return uuid.NewRandomFromReader(rand.Reader) }
+
+// isID reports whether a token has the form of those that newID makes.
+func isID(token string) bool {
+	id, err := uuid.Parse(token)
+	return err == nil && id.String() == token
+}
 
 func newGrant(p *pool, resource string, lc lockConfig) (*grant, error) {
-	id, err := uuid.NewRandom()
+	id, err := newID()
 	if err != nil {
 		return nil, err // the system has no random numbers
 	}
 	if broken.reuseID {
 		id = uuid.NewSHA1(uuid.NameSpaceOID, fmt.Appendf(nil, "%p %s", p, resource))
 	}
-	n := len(p.lanes)
-	counterKey := p.conf.keyPrefix + resource + fenceSuffix
+	n := len(p.nodes)
+	counterKey := p.conf.keyPrefix + resource + wire.FenceSuffix
 	g := &grant{
 		pool:       p,
 		resource:   resource,
-		id:         id.String(),
 		lockConfig: lc,
-		key:        counterKey[:len(counterKey)-len(fenceSuffix)],
-		counterKey: counterKey,
-		ttlMillis:  millis(lc.ttl),
-		signal:     make(chan struct{}, 1),
-		slot:       -1,
+		keys: node.Key{
+			ID:      id.String(),
+			Lock:    counterKey[:len(counterKey)-len(wire.FenceSuffix)],
+			Counter: counterKey,
+			TTL:     node.Millis(lc.ttl),
+			Life:    lc.ttl + driftAllowance(lc.ttl, p.conf.drift),
+		},
+		signal: make(chan struct{}, 1),
+		slot:   -1,
 	}
+	g.keys.Init(n)
 	g.handles = g.onlyHandle[:0]
 	g.deadline.Store(math.MinInt64) // a clock may show anything
-	g.uncapped = math.MinInt64
+	g.uncapped, g.dropAt = math.MinInt64, never
 	// Most pools have no more than five nodes, whose state comes with the grant.
-	g.places, g.traces = g.placesOfFive[:0], g.tracesOfFive[:0]
-	g.places, g.traces = slices.Grow(g.places, n)[:n], slices.Grow(g.traces, n)[:n]
+	g.places = slices.Grow(g.placesOfFive[:0], n)[:n]
 	return g, nil
 }
 
-// receive takes a lane's report of a request. It is called by the lane's goroutine
-// and never waits for anything but the mutex.
-func (g *grant) receive(r *request, rep reply) {
-	var after []func()
+// Receive implements [node.Receiver] for all requests but those of a round.
+func (g *grant) Receive(r *node.Request, rep node.Reply) {
 	g.mu.Lock()
-	switch r.op {
-	case opAcquire:
+	defer g.mu.Unlock()
+	switch r.Op {
+	case wire.Acquire:
 		g.votedLocked(r, rep)
-	case opRaise:
-		g.raisedLocked(r.node, rep)
-	case opExtend:
-		after = g.extendedLocked(r, rep)
-	case opRelease:
-		g.releasedLocked(r.node, rep)
+	case wire.Raise:
+		g.raisedLocked(r, rep)
+	case wire.Release, wire.Rest:
+		g.releasedLocked(r.Node, rep)
 	}
-	g.mu.Unlock()
-	run(after)
 }
 
 // noteLocked keeps why a node did not say yes, for the error.
-func (g *grant) noteLocked(node int, o op, err error) {
-	g.places[node].op, g.places[node].err = o, err
+func (g *grant) noteLocked(i int, o wire.Op, err error) {
+	g.places[i].op, g.places[i].err = o, err
 }
 
 // wakeLocked has the call that waits for this grant look again.
-func (g *grant) wakeLocked() {
+func (g *grant) wakeLocked() { g.wake() }
+
+func (g *grant) wake() {
 	select {
 	case g.signal <- struct{}{}:
 	default:
@@ -177,7 +188,7 @@ func (g *grant) presentFenceLocked() int64 { return firstFence(g.target) + int64
 
 // keyLife is the least time a node keeps the key after a request sent at start.
 func (g *grant) keyLife(start instant) instant {
-	return start.add(g.ttl - driftAllowance(g.ttl, g.pool.conf.drift))
+	return start.Add(g.ttl - driftAllowance(g.ttl, g.pool.conf.drift))
 }
 
 func (g *grant) validity() time.Duration {
@@ -201,11 +212,12 @@ func (g *grant) quorumErrorLocked(name string, granted int, failed func(*place) 
 			if err == errNodeTimeout {
 				err = g.timeoutError()
 			}
-			if left := instant(g.pool.lanes[i].votesAt.Load()).sub(g.pool.now()); err == errUndecided && left > 0 {
-				err = quarantined(left) // as the node said when it was last asked
+			n := g.pool.nodes[i]
+			if left := n.Standing().SaidIn(g.pool.now()); err == errUndecided && left > 0 {
+				err = node.Quarantine(left) // as the node said when it was last asked
 			}
-			left, _ := err.(quarantined)
-			e.Nodes = append(e.Nodes, &NodeError{Node: g.pool.lanes[i].addr, Op: o.String(), Err: err, Quarantine: time.Duration(left)})
+			left, _ := err.(node.Quarantine)
+			e.Nodes = append(e.Nodes, &NodeError{Node: n.Addr(), Op: o.String(), Err: err, Quarantine: time.Duration(left)})
 		}
 	}
 	return e

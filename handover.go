@@ -44,7 +44,7 @@ func (t *turns) heirLocked(g *grant) *caller {
 	if l == nil || l.holder != g {
 		return nil
 	}
-	if c := l.first; c != nil && c.idle && c.config == g.lockConfig && c.ctx.Err() == nil {
+	if c := l.first; c != nil && c.idle && c.config == g.lockConfig && !closed(c.done) {
 		return c
 	}
 	return nil
@@ -60,7 +60,7 @@ func (g *grant) passOn(le *Lease, heir *caller, now instant) (next *Lease) {
 	most := mostHandovers
 	if g.word.others || g.contested {
 		most = crowdedHandovers
-		if now.sub(g.start) >= crowdedPayoff*g.took {
+		if now.Sub(g.start) >= crowdedPayoff*g.took {
 			most = g.inLine
 		}
 	}
@@ -70,7 +70,7 @@ func (g *grant) passOn(le *Lease, heir *caller, now instant) (next *Lease) {
 	case broken.lateHandOver:
 	case g.handed >= most || now >= instant(g.deadline.Load()):
 		return nil
-	case now.sub(g.start) > g.minValidity() || g.uncapped.sub(now) < g.minValidity():
+	case now.Sub(g.start) > g.minValidity() || g.uncapped.Sub(now) < g.minValidity():
 		return nil
 	}
 	le.done = true

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // handing is a Locker that has a resource by one grant, and callers who want it. Its
@@ -22,7 +25,7 @@ func newHanding(t *testing.T, opts ...Option) *handing {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.pool.quitNow(); l.pool.deafen() })
+	t.Cleanup(func() { l.pool.shut(ErrClosed); l.pool.deafen() })
 	h := &handing{Locker: l}
 	h.take(t)
 	return h
@@ -38,8 +41,8 @@ func (h *handing) take(t *testing.T) {
 	g.start = h.pool.now()
 	g.heldFrom, g.target, g.verdict = g.start, 6400, reached
 	g.setDeadlineLocked(g.start)
-	for i := range g.traces {
-		g.traces[i].sent = true
+	for _, n := range h.pool.nodes {
+		g.keys.AssumeSent(n)
 	}
 	h.g = g
 	h.lease = h.grantLease(context.Background(), g, nil, time.Now())
@@ -59,17 +62,17 @@ func (h *handing) crowd(handed, inLine int, age time.Duration) {
 	time.Sleep(age)
 }
 
-// sent is how many releases wait to be sent.
+// sent is how many releases wait to be sent, since it was last called.
 func (h *handing) sent() int {
-	n := 0
-	for _, lane := range h.pool.lanes {
-		for _, r := range lane.queue {
-			if r.op == opRelease {
-				n++
+	releases := 0
+	for _, n := range h.pool.nodes {
+		for _, r := range n.Unsent() {
+			if r.Op == wire.Release {
+				releases++
 			}
 		}
 	}
-	return n
+	return releases
 }
 
 // A lease goes to the head of the line as it is, and to nobody else.
@@ -90,7 +93,7 @@ func TestHandOverConditions(t *testing.T) {
 		{name: "to a head whose context has ended", do: func(_ *handing, c *caller) {
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
-			c.ctx = ctx
+			c.ctx, c.done = ctx, ctx.Done()
 		}},
 		{name: "to nobody", do: func(h *handing, c *caller) { h.pool.turns.leave(c) }},
 		{name: "of what another grant of the process has", do: func(h *handing, _ *caller) { h.pool.turns.held(&grant{resource: "r"}, nil) }},
@@ -282,8 +285,8 @@ func TestHandOverOfABoundedHold(t *testing.T) {
 		start := h.pool.now()
 		time.Sleep(3 * time.Second)
 		h.g.setDeadlineLocked(h.pool.now()) // a renewal: until 12 s, for the bound
-		if got, want := instant(h.g.deadline.Load()), start.add(12*time.Second); got != want {
-			t.Fatalf("deadline after a renewal: got %v, want %v", got.sub(start), want.sub(start))
+		if got, want := instant(h.g.deadline.Load()), start.Add(12*time.Second); got != want {
+			t.Fatalf("deadline after a renewal: got %v, want %v", got.Sub(start), want.Sub(start))
 		}
 		c := h.caller(context.Background())
 		time.Sleep(time.Second)
@@ -292,11 +295,11 @@ func TestHandOverOfABoundedHold(t *testing.T) {
 			t.Fatal("got no hand-over, want one")
 		}
 		// 3 s and a TTL less its drift is sooner than the bound, which is at 16 s.
-		if got, want := instant(h.g.deadline.Load()), start.add(13*time.Second-102*time.Millisecond); got != want {
-			t.Errorf("deadline: got %v, want %v", got.sub(start), want.sub(start))
+		if got, want := instant(h.g.deadline.Load()), start.Add(13*time.Second-102*time.Millisecond); got != want {
+			t.Errorf("deadline: got %v, want %v", got.Sub(start), want.Sub(start))
 		}
-		if got, want := h.g.holdEnd(), start.add(16*time.Second); got != want {
-			t.Errorf("end of the hold: got %v, want %v", got.sub(start), want.sub(start))
+		if got, want := h.g.holdEnd(), start.Add(16*time.Second); got != want {
+			t.Errorf("end of the hold: got %v, want %v", got.Sub(start), want.Sub(start))
 		}
 		if !h.g.renews() || h.g.due > h.pool.now() {
 			t.Error("got a lease that is not looked at again, want its renewal to go on")
@@ -309,21 +312,21 @@ func TestLeaveQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHanding(t)
 		h.release(h.lease, h.pool.now())
-		for _, lane := range h.pool.lanes {
-			lane.queue = nil
-		}
+		h.sent()
 		c := h.caller(context.Background())
-		h.pool.turns.heard("r", refusedBy(1, true, -1).gate, time.Second)
+		h.pool.turns.heard("r", refusedBy(1, -1).gate, time.Second)
 		h.leave(c)
-		for i, lane := range h.pool.lanes {
+		for i, n := range h.pool.nodes {
+			unsent := n.Unsent()
 			want := map[int]int{1: 1}[i]
-			if got := len(lane.queue); got != want {
+			if got := len(unsent); got != want {
 				t.Fatalf("requests to node %d: got %d, want %d", i, got, want)
 			}
-		}
-		r := h.pool.lanes[1].queue[0]
-		if r.op != opRelease || r.who != h.pool.lanes[1].inbox.channel || r.grant.resource != "r" || !r.grant.traces[1].sent {
-			t.Errorf("got %+v, want a release that is sent, by the name of the process", r)
+			for _, r := range unsent {
+				if r.Op != wire.Release || r.Who != h.pool.channel || r.Key.Lock != "redlock:r" || !r.Key.Sent(n) {
+					t.Errorf("got %+v, want a release that is sent, by the name of the process", r)
+				}
+			}
 		}
 	})
 }
@@ -336,7 +339,7 @@ func TestCalled(t *testing.T) {
 		h.pool.called("")                     // what nobody of ours has sent
 		h.release(h.lease, h.pool.now())
 		c := h.caller(context.Background())
-		h.pool.turns.failed(c, &QuorumError{}, pause(time.Minute))
+		h.pool.turns.failed(c, &QuorumError{}, false, pause(time.Minute))
 		h.pool.called(DefaultKeyPrefix + "s")
 		h.pool.called("r" + DefaultKeyPrefix)
 		wantAdvice(t, "a caller, for another resource", h.pool.turns.look(c), advice{wait: time.Minute})
@@ -359,7 +362,7 @@ func TestGateOf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { l.pool.quitNow(); l.pool.deafen() })
+		t.Cleanup(func() { l.pool.shut(ErrClosed); l.pool.deafen() })
 		pools[i] = l.pool
 	}
 	const resources = 5000
@@ -369,7 +372,7 @@ func TestGateOf(t *testing.T) {
 	for i := range resources {
 		first[i] = pools[0].gateOf(name(i))
 		gates[first[i]]++
-		if a, b := pools[0].lanes[first[i]].addr, pools[1].lanes[pools[1].gateOf(name(i))].addr; a != b {
+		if a, b := pools[0].nodes[first[i]].Addr(), pools[1].nodes[pools[1].gateOf(name(i))].Addr(); a != b {
 			t.Fatalf("%q: got %s by one list and %s by the other", name(i), a, b)
 		}
 	}
@@ -378,7 +381,7 @@ func TestGateOf(t *testing.T) {
 			t.Errorf("node %d is the gate of %d of %d resources, want about a fifth", node, n, resources)
 		}
 	}
-	pools[0].lanes[3].isDown.Store(true)
+	pools[0].nodes[3].TakeDown()
 	var moved [5]int
 	for i := range resources {
 		gate := pools[0].gateOf(name(i))
@@ -396,42 +399,95 @@ func TestGateOf(t *testing.T) {
 			t.Errorf("node %d got %d of %d, want about a quarter", node, n, gates[3])
 		}
 	}
-	for _, n := range pools[0].lanes {
-		n.isDown.Store(true)
+	for _, n := range pools[0].nodes {
+		n.TakeDown()
 	}
 	pools[0].gateOf("r") // some node, if all are down
 }
 
-// Who is refused by the gate stays in its queue, and who gives up before it hears of that
-// does not.
+// A process that goes on waiting says so by the rollback of its attempt, at the gate; any other
+// end is a release.
 //
-// Source: ALGORITHM section 10 ("A rollback of an attempt that the gate refused").
-func TestWhoStaysInTheQueue(t *testing.T) {
-	for _, heard := range []bool{true, false} {
-		p := watched(t, 3)
-		g, err := newGrant(p, "r", p.conf.lockConfig)
-		if err != nil {
-			t.Fatal(err)
-		}
-		g.waits, g.gate = true, p.gateOf("r")
-		g.ask()
-		busy := func() {
-			g.receive(&request{op: opAcquire, node: g.gate, grant: g, who: p.channel}, reply{code: codeBusy, counter: 1})
-		}
-		if heard {
-			busy()
-		}
-		if err := g.conclude(context.Canceled); err == nil {
-			t.Fatal("got no error")
-		}
-		if !heard {
-			busy()
-		}
-		g.sendReleases(p.now())
-		queue := p.lanes[g.gate].queue
-		last := queue[len(queue)-1]
-		if leaves := last.who == p.channel; last.op != opRelease || leaves == heard {
-			t.Errorf("heard of it %v: got %v as %q, want a release that leaves the queue %v", heard, last.op, last.who, !heard)
-		}
+// Source: ALGORITHM section 10, "rest".
+func TestWhoRests(t *testing.T) {
+	busy, queued, granted := node.Reply{Code: wire.Busy, Counter: 1, Extra: 5}, node.Reply{Code: wire.Queued, Extra: 5}, node.Reply{Code: wire.Granted, Counter: 64}
+	for _, test := range []struct {
+		name   string
+		gate   node.Reply // what it answers, if it does
+		others node.Reply
+		over   bool // the caller's context has ended
+		behind bool // another caller waits behind it
+		try    bool // the attempt is that of a TryLock
+		rests  bool
+	}{
+		{name: "refused by the gate", gate: busy, rests: true},
+		{name: "another has been called", gate: queued, rests: true},
+		{name: "refused by a quorum of the others", gate: granted, others: busy, rests: true},
+		{name: "the nodes are in trouble", gate: granted, others: node.Reply{Err: node.ErrTimeout}},
+		{name: "nothing was heard of the gate", gate: node.Reply{Err: node.ErrTimeout}, others: busy},
+		{name: "refused, and the caller gives up", gate: busy, over: true},
+		{name: "refused, the caller gives up and another goes on", gate: busy, over: true, behind: true, rests: true},
+		{name: "refused by the gate, of a TryLock", gate: busy, try: true},
+		{name: "refused by the others, of a TryLock", gate: granted, others: busy, try: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHanding(t)
+				h.release(h.lease, h.pool.now())
+				h.sent()
+				p, gate := h.pool, h.pool.gateOf("r")
+				ctx, giveUp := context.WithCancel(t.Context())
+				defer giveUp()
+				if !test.try {
+					p.turns.join(ctx, "r", p.conf.lockConfig, time.Now())
+				}
+				if test.behind {
+					h.caller(context.Background())
+				}
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					if _, err := h.attempt(ctx, "r", p.conf.lockConfig, approach{waits: !test.try}); err == nil {
+						t.Error("got a grant, want none")
+					}
+				}()
+				for over := false; !over; {
+					for i, n := range p.nodes {
+						for _, r := range n.Unsent() {
+							rep := test.others
+							if i == gate {
+								rep = test.gate
+								if test.over {
+									giveUp()
+								}
+							}
+							r.To.Receive(r, rep)
+						}
+					}
+					select {
+					case <-ended:
+						over = true
+					case <-time.After(time.Millisecond):
+					}
+				}
+				for i, n := range p.nodes {
+					want, who := wire.Release, ""
+					switch {
+					case i != gate:
+					case test.try:
+						who = wire.Nobody
+					default:
+						who = p.channel
+						if test.rests {
+							want = wire.Rest
+						}
+					}
+					sent := n.Unsent()
+					if len(sent) != 1 || sent[0].Op != want || sent[0].Who != who {
+						t.Errorf("node %d, the gate is %d: got %+v, want a %v by %q", i, gate, sent, want, who)
+					}
+				}
+			})
+		})
 	}
 }

@@ -3,14 +3,14 @@ package redlock
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // Verdict is what the nodes' answers about a resource come to.
@@ -25,13 +25,14 @@ const (
 	VerdictSplit                      // nodes have keys of several holders, and nobody a quorum
 	VerdictMinority                   // nodes have the key of one holder, but no quorum of them
 	VerdictQuarantined                // nobody has a quorum of keys, and too few nodes have a vote to grant one
+	VerdictBroken                     // [Locker.Break] took it away: nobody can be granted it yet, see [Inspection.FreeIn]
 )
 
 func (v Verdict) String() string {
-	if v < VerdictUnknown || v > VerdictQuarantined {
+	if v < VerdictUnknown || v > VerdictBroken {
 		return fmt.Sprintf("Verdict(%d)", int(v))
 	}
-	return [...]string{"UNKNOWN", "FREE", "HELD", "SPLIT", "MINORITY", "QUARANTINED"}[v]
+	return [...]string{"UNKNOWN", "FREE", "HELD", "SPLIT", "MINORITY", "QUARANTINED", "BROKEN"}[v]
 }
 
 // Inspection is what [Locker.Inspect] found.
@@ -39,7 +40,7 @@ type Inspection struct {
 	Resource string
 	Verdict  Verdict
 	Quorum   int    // nodes that have to agree: N/2+1
-	Token    string // of the one holder that the verdict HELD or MINORITY is about
+	Token    string // of the one holder that the verdict HELD, MINORITY or BROKEN is about
 	Fence    int64  // smallest fencing token that the holder of a quorum may have, as a lease that was handed over has a later one; 0 if that is not certain
 	Nodes    []NodeLock
 }
@@ -48,25 +49,18 @@ type Inspection struct {
 type NodeLock struct {
 	Node       string        // address, without credentials
 	Err        error         // why nothing is known of it; nil if it answered
-	Token      string        // of the holder, "" if there is no key
+	Token      string        // of the holder, or of the one from whom the key was taken away; "" if there is no key
 	Fence      int64         // largest fencing token of the resource that the node knows of, whoever has it
 	TTL        time.Duration // until the key expires; negative for a key that never does
 	Quarantine time.Duration // how long the node has no vote yet
 	Void       error         // why its vote would not count, nil if it would; not nil in quarantine
 	RoundTrip  time.Duration // of the question
-	Broken     bool          // by [Locker.Break]: the key that the TTL is about is nobody's
+	Broken     bool          // by [Locker.Break]: the key is a placeholder, and nobody's; the TTL is its
 
 	value          string  // of the key, as it is there
 	given, counter int64   // fencing counters: that came with the key, and of now
 	keepsTo        instant // at least until then the node keeps the key as it is
 }
-
-var (
-	//go:embed lua/inspect.lua
-	inspectLua string
-
-	inspectScript = redis.NewScript(inspectLua)
-)
 
 // Inspect asks all nodes who holds a resource, and changes nothing about it. It is for
 // people and for monitoring: by the time it returns the answer can be another one, so
@@ -80,8 +74,8 @@ var (
 //
 // Source: ALGORITHM section 2.
 func (l *Locker) Inspect(ctx context.Context, resource string) (Inspection, error) {
-	in := Inspection{Resource: resource, Quorum: quorum(len(l.pool.lanes))}
-	if err := checkCall(ctx, "Inspect", resource); err != nil {
+	in := Inspection{Resource: resource, Quorum: quorum(len(l.pool.nodes))}
+	if err := l.conf.checkCall(ctx, "Inspect", resource); err != nil {
 		return in, err
 	}
 	if !l.calls.enter() {
@@ -103,15 +97,16 @@ func (l *Locker) Inspect(ctx context.Context, resource string) (Inspection, erro
 
 // inspect has all nodes look.
 func (p *pool) inspect(ctx context.Context, resource string) Inspection {
-	in := Inspection{Resource: resource, Quorum: quorum(len(p.lanes))}
+	in := Inspection{Resource: resource, Quorum: quorum(len(p.nodes))}
 	key := p.conf.keyPrefix + resource
-	found, errs := onEach(ctx, p, func(ctx context.Context, lane *lane) (NodeLock, error) {
-		return lane.look(ctx, key)
+	found, errs := onEach(ctx, p, func(ctx context.Context, n *node.Node) (NodeLock, error) {
+		held, err := n.Look(ctx, key)
+		return p.lockOn(held), err
 	})
 	for i, err := range errs {
-		node := found[i]
-		node.Node, node.Err = p.lanes[i].addr, err
-		in.Nodes = append(in.Nodes, node)
+		n := found[i]
+		n.Node, n.Err = p.nodes[i].Addr(), err
+		in.Nodes = append(in.Nodes, n)
 	}
 	in.judge()
 	return in
@@ -130,55 +125,37 @@ func (in *Inspection) errorOf(op string, wrong func(*NodeLock) error) *QuorumErr
 	return e
 }
 
-// look reads the lock's keys on one node.
-func (n *lane) look(ctx context.Context, key string) (found NodeLock, err error) {
-	if n.guarding.on() {
-		m, err := n.markerOn(ctx, n.conn, markerLook, marker{})
-		if err != nil {
-			return found, err
+// lockOn is what a node has of a lock. A fencing counter that cannot be is left out: nothing
+// may go on from it.
+func (p *pool) lockOn(held node.Held) (found NodeLock) {
+	most := held.Micros + p.set.MaxAhead().Microseconds()
+	believed := func(text string) int64 {
+		if c := parseCounter(text); c <= most {
+			return c
 		}
-		found.Quarantine = m.left
+		return 0
 	}
-	sent := n.now()
-	values, err := inspectScript.Run(ctx, n.conn, []string{key, key + fenceSuffix}).Slice()
-	found.RoundTrip = n.now().sub(sent)
-	if err != nil {
-		return found, nodeFailure(err)
-	}
-	if len(values) != 3 {
-		return found, errBadReply
-	}
-	held, ok0 := values[0].(string)
-	ttl, ok1 := values[1].(int64)
-	counter, ok2 := values[2].(string)
-	if !ok0 || !ok1 || !ok2 {
-		return found, errBadReply
-	}
-	if found.Void = quarantinedFor(found.Quarantine); found.Void == nil {
-		_, found.Void = n.voteless(n.now())
-	}
-	if found.counter = parseCounter(counter); found.counter > 0 {
+	found.Quarantine, found.Void, found.RoundTrip = held.Quarantine, held.Void, held.RoundTrip
+	if found.counter = believed(held.Counter); found.counter > 0 {
 		found.Fence = firstFence(found.counter)
 	}
-	switch ttl {
-	case ttlBadType:
-		return found, &keyError{key: key, err: ErrWrongType}
-	case ttlNoKey:
-		return found, nil
+	if !held.Exists {
+		return found
 	}
-	token, given, _ := strings.Cut(held, "|") // another library's value has no counter
-	found.Token, found.TTL, found.value, found.given = token, time.Duration(ttl)*time.Millisecond, held, parseCounter(given)
+	token, given, _ := strings.Cut(held.Value, "|") // another library's value has no counter
+	if of, is := strings.CutPrefix(token, wire.BrokenMark); is {
+		token, given, found.Broken = of, "", true
+	}
+	found.Token, found.TTL, found.value, found.given = token, held.TTL, held.Value, believed(given)
 	if found.keepsTo = never; found.TTL >= 0 {
-		found.keepsTo = sent.add(found.TTL - driftAllowance(found.TTL, n.conf.drift))
+		found.keepsTo = held.Asked.Add(found.TTL - driftAllowance(found.TTL, p.conf.drift))
 	}
-	return found, nil
+	return found
 }
 
-func quarantinedFor(d time.Duration) error {
-	if d > 0 {
-		return quarantined(d)
-	}
-	return nil
+// has reports whether the node has the key of a holder, which a placeholder is not.
+func (n *NodeLock) has(token string) bool {
+	return n.Err == nil && !n.Broken && token != "" && n.Token == token
 }
 
 // parseCounter is 0 for what cannot be one.
@@ -190,16 +167,10 @@ func parseCounter(s string) int64 {
 	return c
 }
 
-// What lua/inspect.lua says in place of a life.
-const (
-	ttlNoKey   = -2
-	ttlBadType = -3
-)
-
 // judge comes to the verdict.
 func (in *Inspection) judge() {
-	holders := make(map[string]int)
-	unknown, voting, most := 0, 0, ""
+	holders, broken, tokens := make(map[string]int), make(map[string]int), make(map[string]bool)
+	unknown, voting, placeholders := 0, 0, 0
 	for _, n := range in.Nodes {
 		switch {
 		case n.Err != nil:
@@ -208,16 +179,27 @@ func (in *Inspection) judge() {
 		case n.Void == nil:
 			voting++
 		}
-		if n.Token != "" {
+		switch {
+		case n.Token == "":
+			continue
+		case n.Broken:
+			broken[n.Token]++
+			placeholders++
+		default:
 			holders[n.Token]++
-			if most == "" || holders[n.Token] > holders[most] {
-				most = n.Token
-			}
 		}
+		tokens[n.Token] = true
 	}
-	in.Verdict = verdictOf(in.Quorum, holders[most], len(holders), unknown, voting)
-	if in.Verdict == VerdictHeld || in.Verdict == VerdictMinority {
+	most, of := mostOf(holders), mostOf(broken)
+	blocked := placeholders > len(in.Nodes)-in.Quorum
+	in.Verdict = verdictOf(in.Quorum, holders[most], len(tokens), unknown, voting, blocked)
+	switch in.Verdict {
+	case VerdictHeld:
 		in.Token = most
+	case VerdictMinority:
+		in.Token = cmp.Or(most, of)
+	case VerdictBroken:
+		in.Token = of
 	}
 	if in.Verdict == VerdictHeld {
 		if counter := in.counterOf(most); counter > 0 {
@@ -226,14 +208,27 @@ func (in *Inspection) judge() {
 	}
 }
 
+// mostOf is the token that most nodes have.
+func mostOf(tokens map[string]int) (most string) {
+	for token, k := range tokens {
+		if k > tokens[most] || k == tokens[most] && token < most {
+			most = token
+		}
+	}
+	return most
+}
+
 // verdictOf is the verdict for so many nodes that have the key of one holder, holders in
-// all, nodes that did not answer, and nodes with a vote.
-func verdictOf(quorum, most, holders, unknown, voting int) Verdict {
+// all and those who were, nodes that did not answer, and nodes with a vote. blocked says that
+// placeholders alone leave no quorum to anybody.
+func verdictOf(quorum, most, holders, unknown, voting int, blocked bool) Verdict {
 	switch {
 	case most >= quorum:
 		return VerdictHeld
 	case most+unknown >= quorum: // somebody may hold it
 		return VerdictUnknown
+	case blocked:
+		return VerdictBroken
 	case voting < quorum:
 		return VerdictQuarantined
 	case holders > 1:
@@ -253,7 +248,7 @@ func verdictOf(quorum, most, holders, unknown, voting int) Verdict {
 func (in *Inspection) counterOf(token string) int64 {
 	var its []NodeLock
 	for _, n := range in.Nodes {
-		if n.Err == nil && n.Token == token && n.given > 0 {
+		if n.has(token) && n.given > 0 {
 			its = append(its, n)
 		}
 	}

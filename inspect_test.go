@@ -3,7 +3,6 @@ package redlock_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -144,7 +143,7 @@ func clientsOf(t *testing.T, nodes []*masters.Process) (list []*redis.Client) {
 func TestInspectWithTheACLLine(t *testing.T) {
 	n := redistest.Masters(t, 1)[0]
 	c := aclCluster{addrs: []string{n.Addr()}, admins: []*redis.Client{aclAdmin(t, n)}}
-	c.setUser(t, strings.Fields(aclLine)[3:])
+	c.setUser(t, aclRights(t))
 	in, err := inspection(t, []string{"redis://redlock:secret@" + n.Addr()})
 	wantVerdict(t, in, err, redlock.VerdictQuarantined)
 }
@@ -174,7 +173,7 @@ func TestInspectWithBadArguments(t *testing.T) {
 func TestVerdictNames(t *testing.T) {
 	for v, want := range map[redlock.Verdict]string{
 		redlock.VerdictUnknown: "UNKNOWN", redlock.VerdictFree: "FREE", redlock.VerdictHeld: "HELD", redlock.VerdictSplit: "SPLIT",
-		redlock.VerdictMinority: "MINORITY", redlock.VerdictQuarantined: "QUARANTINED", -1: "Verdict(-1)", 6: "Verdict(6)",
+		redlock.VerdictMinority: "MINORITY", redlock.VerdictQuarantined: "QUARANTINED", redlock.VerdictBroken: "BROKEN", -1: "Verdict(-1)", 7: "Verdict(7)",
 	} {
 		if got := v.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)

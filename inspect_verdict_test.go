@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"errors"
 	"math/rand/v2"
 	"testing"
 )
@@ -15,9 +16,13 @@ func TestVerdictOf(t *testing.T) {
 		all = func(i int) {
 			if i < n {
 				for _, token := range []string{"", "a", "b"} {
-					for _, void := range []error{nil, errStepped} {
+					for _, void := range []error{nil, errors.New("stepped")} {
 						nodes[i] = NodeLock{Token: token, Void: void}
 						all(i + 1)
+						if token == "a" {
+							nodes[i].Broken = true
+							all(i + 1)
+						}
 					}
 				}
 				nodes[i] = NodeLock{Err: errNodeTimeout}
@@ -34,13 +39,16 @@ func TestVerdictOf(t *testing.T) {
 
 func checkVerdict(t *testing.T, in *Inspection) {
 	t.Helper()
-	a, b, down, votes := 0, 0, 0, 0
+	a, b, down, votes, taken := 0, 0, 0, 0, 0 // taken away from a
 	for _, n := range in.Nodes {
 		if n.Err != nil {
 			down++
 			continue
 		}
-		if n.Token == "a" {
+		switch {
+		case n.Broken:
+			taken++
+		case n.Token == "a":
 			a++
 		}
 		if n.Token == "b" {
@@ -53,20 +61,23 @@ func checkVerdict(t *testing.T, in *Inspection) {
 	q := in.Quorum
 	held := a >= q || b >= q
 	perhaps := a+down >= q || b+down >= q // or a third one's
+	blocked := taken > len(in.Nodes)-q
 	ok := false
 	switch in.Verdict {
 	case VerdictHeld:
 		ok = held && (in.Token == "a") == (a >= q)
 	case VerdictUnknown:
 		ok = !held && perhaps
+	case VerdictBroken:
+		ok = !perhaps && blocked && in.Token == "a"
 	case VerdictQuarantined:
-		ok = !perhaps && votes < q
+		ok = !perhaps && !blocked && votes < q
 	case VerdictSplit:
-		ok = !perhaps && votes >= q && a > 0 && b > 0
+		ok = !perhaps && !blocked && votes >= q && a+taken > 0 && b > 0
 	case VerdictMinority:
-		ok = !perhaps && votes >= q && (a > 0) != (b > 0) && in.Token != ""
+		ok = !perhaps && !blocked && votes >= q && (a+taken > 0) != (b > 0) && in.Token != ""
 	case VerdictFree:
-		ok = !perhaps && votes >= q && a+b == 0
+		ok = !perhaps && votes >= q && a+b+taken == 0
 	}
 	if !ok {
 		t.Errorf("got %v, %q for %+v", in.Verdict, in.Token, in.Nodes)

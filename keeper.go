@@ -128,7 +128,7 @@ func (k *keeper) takeDue(due []*grant, now instant) (_ []*grant, closed bool) {
 }
 
 // looked marks a lease that is being looked at.
-func looked(now instant) instant { return now.add(maxNap) }
+func looked(now instant) instant { return now.Add(maxNap) }
 
 // checked notes when a lease that was looked at is due next, unless it was removed or
 // has to be looked at again already.
@@ -154,8 +154,8 @@ func (k *keeper) nap() time.Duration {
 	if len(k.leases) == 0 {
 		return time.Hour
 	}
-	k.next = min(k.leases[0].due, now.add(maxNap))
-	return k.next.sub(now)
+	k.next = min(k.leases[0].due, now.Add(maxNap))
+	return k.next.Sub(now)
 }
 
 // leaseHeap is ordered by due. It implements heap.Interface.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/d0720281/redlock/internal/clock"
 )
 
 // wantSlots checks that every lease knows its place and none is due before its parent.
@@ -73,8 +75,8 @@ func kept(t *testing.T) *keeper {
 
 // lease is one of a TTL that was granted now.
 func (k *keeper) lease(ttl time.Duration) *grant {
-	conf := &config{lockConfig: lockConfig{ttl: ttl, manual: true}, drift: DefaultDrift, clock: newLeaseClock(k.clock)}
-	g := &grant{pool: &pool{conf: conf, keeper: k, events: newEvents(nil, conf.logger)}, lockConfig: conf.lockConfig, slot: -1}
+	conf := &config{lockConfig: lockConfig{ttl: ttl, manual: true}, drift: DefaultDrift, clock: clock.NewLease(k.clock)}
+	g := &grant{pool: &pool{conf: conf, keeper: k, events: eventsOf()}, lockConfig: conf.lockConfig, slot: -1}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.start = g.pool.now()

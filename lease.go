@@ -22,6 +22,7 @@ type Lease struct {
 
 	// All guarded by grant.mu.
 	done      bool  // unlocked
+	untold    bool  // that the keys are gone, by the Unlock that ended it: no quorum had confirmed
 	over      error // why this handle has no lease any more; nil while it has
 	ctx       context.Context
 	cancelCtx context.CancelCauseFunc
@@ -33,15 +34,17 @@ func (le *Lease) Resource() string { return le.grant.resource }
 // Token is the random value stored under the key, new for each grant. It tells who set
 // the key and has no order; for that there is Fence. Leases that were handed over from
 // one caller of the process to the next share it.
-func (le *Lease) Token() string { return le.grant.id }
+func (le *Lease) Token() string { return le.grant.keys.ID }
 
 // Fence is the fencing token: a positive number, strictly larger for every later
 // lease of the resource, though not by one each time. A store that keeps
 // the largest number it has seen and refuses smaller ones is safe from a holder
-// that was paused past the end of its lease; nothing else is. It is 0 for a lease that
+// that was paused past the end of its lease; nothing else is. What is computed from a
+// read must present the number with the read, too: otherwise the write of such a holder
+// can come between the read and the write of the next one. It is 0 for a lease that
 // was adopted without it, where the nodes could not tell.
 //
-// Source: ALGORITHM section 4.
+// Source: ALGORITHM sections 4 and 7.
 func (le *Lease) Fence() int64 { return le.fence }
 
 // Validity is what is left of the lease by the local clock: nobody else can be granted
@@ -119,6 +122,12 @@ func (le *Lease) Extend(ctx context.Context) error {
 // matches [ErrNoQuorum]: then the key may stay for up to a TTL. After an error, too,
 // the lease is over. A nil ctx alone is refused with [ErrConfig] and ends nothing.
 //
+// Unlock may be called again after it failed with ErrNoQuorum. It sends nothing of its own, as
+// the nodes are told in the background all the time. It waits, and returns nil once a quorum is
+// free of the key: by their word, or as the key has expired there for certain. If ctx ends
+// first, or the Locker is closed, the error is a QuorumError that matches ErrNoQuorum, and
+// ctx.Err() or [ErrClosed]. A call after one that returned nil gives ErrNotHeld.
+//
 // Of a lease that was re-entered, the last Unlock releases; the others only end
 // their own handle.
 //
@@ -128,11 +137,30 @@ func (le *Lease) Unlock(ctx context.Context) error {
 		return configErrorf("Unlock: ctx is nil")
 	}
 	end := le.locker.conf.trace(ctx, "Unlock", le.Resource())
-	last, err := le.locker.unlock(le)
-	if last && err == nil {
-		err = le.grant.awaitRelease()
-	}
+	err := le.unlock(ctx)
 	end(le, err)
+	return err
+}
+
+func (le *Lease) unlock(ctx context.Context) error {
+	g := le.grant
+	g.mu.Lock()
+	again := le.untold
+	g.mu.Unlock()
+	var err error
+	if again {
+		err = g.awaitRepeated(ctx)
+	} else {
+		var last bool
+		if last, err = le.locker.unlock(le); last && err == nil {
+			err = g.awaitRelease()
+		}
+	}
+	if again || err != nil && !errors.Is(err, ErrNotHeld) {
+		g.mu.Lock()
+		le.untold = err != nil
+		g.mu.Unlock()
+	}
 	return err
 }
 

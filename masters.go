@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -169,24 +168,4 @@ func setByCaller(o *redis.Options) string {
 		}
 	}
 	return ""
-}
-
-// lockProfile sets what a lock needs of the client library: one connection, no
-// repeated command or dial behind the lane's back, every exchange bounded, and
-// nothing on the wire that is not asked for. By default a hung master would cost
-// 5 s a command, and a repeated SET NX meets its own key.
-func lockProfile(o *redis.Options, timeout time.Duration) {
-	o.Protocol = 2
-	o.MaxRetries = -1
-	o.DialerRetries = 1
-	o.DialTimeout = 4 * timeout // several round trips with TLS; nobody waits for it
-	o.ReadTimeout = timeout
-	o.WriteTimeout = timeout
-	o.ContextTimeoutEnabled = true
-	o.PoolSize = 1
-	o.PipelinePoolSize = -1 // pipelines use the one connection
-	o.ConnMaxIdleTime = -1
-	o.ConnMaxLifetime = 0
-	o.DisableIdentity = true
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }

@@ -93,7 +93,7 @@ func TestNewAcceptsAnyNumber(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%d masters: %v", n, err)
 		}
-		if got, want := len(l.pool.lanes), n; got != want {
+		if got, want := len(l.pool.nodes), n; got != want {
 			t.Errorf("%d masters: got %d nodes", n, got)
 		}
 		if err := l.Close(); err != nil {
@@ -130,16 +130,17 @@ func TestMasterURL(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer l.Close()
-			lane := l.pool.lanes[0]
-			got := want{network: lane.opt.Network, addr: lane.opt.Addr, user: lane.opt.Username, password: lane.opt.Password, db: lane.opt.DB}
-			if lane.opt.TLSConfig != nil {
-				got.serverName = lane.opt.TLSConfig.ServerName
+			n := l.pool.nodes[0]
+			opt := n.Options()
+			got := want{network: opt.Network, addr: opt.Addr, user: opt.Username, password: opt.Password, db: opt.DB}
+			if opt.TLSConfig != nil {
+				got.serverName = opt.TLSConfig.ServerName
 			}
 			if got != w {
 				t.Errorf("got %+v, want %+v", got, w)
 			}
-			if lane.addr != w.addr {
-				t.Errorf("the node is called %q, want %q", lane.addr, w.addr)
+			if n.Addr() != w.addr {
+				t.Errorf("the node is called %q, want %q", n.Addr(), w.addr)
 			}
 		})
 	}
@@ -160,7 +161,7 @@ func TestNewFromOptionsKeepsWhatItDoesNotOwn(t *testing.T) {
 	if mine.PoolSize != 0 || mine.MaxRetries != 0 || mine.MaintNotificationsConfig != nil {
 		t.Errorf("the caller's options were changed: %+v", mine)
 	}
-	got := l.pool.lanes[0].opt
+	got := l.pool.nodes[0].Options()
 	if got.Username != "me" || got.Password != secret || got.DB != 3 || got.ClientName != "worker" || got.TLSConfig != mine.TLSConfig {
 		t.Errorf("got %+v, want what was given", got)
 	}
@@ -323,7 +324,7 @@ func TestPasswordsAreNotShown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l, err := New([]string{master})
 			if err == nil {
-				t.Errorf("%q was accepted as a master at %q", master, l.pool.lanes[0].addr)
+				t.Errorf("%q was accepted as a master at %q", master, l.pool.nodes[0].Addr())
 				l.Close()
 				return
 			}

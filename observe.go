@@ -1,16 +1,20 @@
 package redlock
 
 import (
-	"log/slog"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/d0720281/redlock/internal/node"
 )
 
 // Observer is told of what happens, for metrics and logs. Every callback is
 // optional. They are called one at a time and in order, by a goroutine of their
 // own: a slow callback delays the next event and the return of Close, never a
-// lock. They must not call Close. Neither tokens nor credentials are in an event.
+// lock. They must not call Close, nor runtime.Goexit, after which there are no more events.
+// A panic is recovered and logged, once for each callback, see [WithLogger]; the next event
+// comes as if it had returned. Neither tokens nor credentials are in an event.
 type Observer struct {
 	Acquired     func(Event) // a lease was granted, or adopted; Elapsed is the time since the call
 	NotAcquired  func(Event) // an attempt failed, Err says why; Lock may go on trying
@@ -23,7 +27,7 @@ type Observer struct {
 	NodeDown     func(Event) // a node stopped answering and is probed until it does; Err says why
 	NodeUp       func(Event) // it answers again
 	NodeForgot   func(Event) // a node had lost a key it was holding: it restarted empty, was flushed, or its clock jumped
-	Quarantined  func(Event) // a node has no vote for a time, Elapsed says how long: it is new, restarted, or lost data
+	Quarantined  func(Event) // a node has no vote for a time, Elapsed says how long: it is new, restarted, lost data, or its clock was moved
 	ClockStepped func(Event) // a node's wall clock was moved by Elapsed, which is negative for back; it is in quarantine
 	StoodStill   func(Event) // the local clock had stood still for Elapsed, and the leases were shortened by that
 	Warning      func(Event) // something about a node makes locks less safe than they should be, Err says what
@@ -49,7 +53,8 @@ const maxEvents = 1 << 14
 // events queues what happened, for the observer and for the log.
 type events struct {
 	observer Observer
-	logger   func() *slog.Logger
+	conf     *config
+	told     []atomic.Bool // by node: a call that waits for its quarantine was told
 	wake     chan struct{}
 	counts   counts
 
@@ -64,16 +69,13 @@ type notice struct {
 	event Event
 }
 
-func newEvents(o *Observer, logger func() *slog.Logger) *events {
-	if o == nil {
-		o = new(Observer)
-	}
-	return &events{observer: *o, logger: logger, wake: make(chan struct{}, 1)}
+func newEvents(c *config, nodes int) *events {
+	return &events{observer: c.joined(c.observers), conf: c, told: make([]atomic.Bool, nodes), wake: make(chan struct{}, 1)}
 }
 
 // log queues a warning for the operator.
 func (e *events) log(text string, attrs ...any) {
-	e.add(func(Event) { e.logger().Warn("redlock: "+text, attrs...) }, Event{})
+	e.add(func(Event) { e.conf.warn(text, attrs...) }, Event{})
 }
 
 // add queues an event. It never waits.
@@ -127,45 +129,43 @@ func (e *events) run() {
 	}
 }
 
-// joined is an Observer that tells several, one after the other.
-func joined(list ...Observer) Observer {
+// joined is an Observer that tells several, one after the other, whatever becomes of the one
+// before.
+func (c *config) joined(list []Observer) Observer {
 	return Observer{
-		Acquired:     tellAll(list, func(o Observer) func(Event) { return o.Acquired }),
-		NotAcquired:  tellAll(list, func(o Observer) func(Event) { return o.NotAcquired }),
-		GaveUp:       tellAll(list, func(o Observer) func(Event) { return o.GaveUp }),
-		Extended:     tellAll(list, func(o Observer) func(Event) { return o.Extended }),
-		ExtendFailed: tellAll(list, func(o Observer) func(Event) { return o.ExtendFailed }),
-		Lost:         tellAll(list, func(o Observer) func(Event) { return o.Lost }),
-		Released:     tellAll(list, func(o Observer) func(Event) { return o.Released }),
-		NodeAsked:    tellAll(list, func(o Observer) func(Event) { return o.NodeAsked }),
-		NodeDown:     tellAll(list, func(o Observer) func(Event) { return o.NodeDown }),
-		NodeUp:       tellAll(list, func(o Observer) func(Event) { return o.NodeUp }),
-		NodeForgot:   tellAll(list, func(o Observer) func(Event) { return o.NodeForgot }),
-		Quarantined:  tellAll(list, func(o Observer) func(Event) { return o.Quarantined }),
-		ClockStepped: tellAll(list, func(o Observer) func(Event) { return o.ClockStepped }),
-		StoodStill:   tellAll(list, func(o Observer) func(Event) { return o.StoodStill }),
-		Warning:      tellAll(list, func(o Observer) func(Event) { return o.Warning }),
-		Dropped:      tellAll(list, func(o Observer) func(int) { return o.Dropped }),
+		Acquired:     tellAll(c, "Observer.Acquired", list, func(o Observer) func(Event) { return o.Acquired }),
+		NotAcquired:  tellAll(c, "Observer.NotAcquired", list, func(o Observer) func(Event) { return o.NotAcquired }),
+		GaveUp:       tellAll(c, "Observer.GaveUp", list, func(o Observer) func(Event) { return o.GaveUp }),
+		Extended:     tellAll(c, "Observer.Extended", list, func(o Observer) func(Event) { return o.Extended }),
+		ExtendFailed: tellAll(c, "Observer.ExtendFailed", list, func(o Observer) func(Event) { return o.ExtendFailed }),
+		Lost:         tellAll(c, "Observer.Lost", list, func(o Observer) func(Event) { return o.Lost }),
+		Released:     tellAll(c, "Observer.Released", list, func(o Observer) func(Event) { return o.Released }),
+		NodeAsked:    tellAll(c, "Observer.NodeAsked", list, func(o Observer) func(Event) { return o.NodeAsked }),
+		NodeDown:     tellAll(c, "Observer.NodeDown", list, func(o Observer) func(Event) { return o.NodeDown }),
+		NodeUp:       tellAll(c, "Observer.NodeUp", list, func(o Observer) func(Event) { return o.NodeUp }),
+		NodeForgot:   tellAll(c, "Observer.NodeForgot", list, func(o Observer) func(Event) { return o.NodeForgot }),
+		Quarantined:  tellAll(c, "Observer.Quarantined", list, func(o Observer) func(Event) { return o.Quarantined }),
+		ClockStepped: tellAll(c, "Observer.ClockStepped", list, func(o Observer) func(Event) { return o.ClockStepped }),
+		StoodStill:   tellAll(c, "Observer.StoodStill", list, func(o Observer) func(Event) { return o.StoodStill }),
+		Warning:      tellAll(c, "Observer.Warning", list, func(o Observer) func(Event) { return o.Warning }),
+		Dropped:      tellAll(c, "Observer.Dropped", list, func(o Observer) func(int) { return o.Dropped }),
 	}
 }
 
 // tellAll is one callback for all of a kind; nil if there is none.
-func tellAll[E any](list []Observer, kind func(Observer) func(E)) func(E) {
+func tellAll[E any](c *config, name string, list []Observer, kind func(Observer) func(E)) func(E) {
 	var calls []func(E)
 	for _, o := range list {
 		if call := kind(o); call != nil {
 			calls = append(calls, call)
 		}
 	}
-	switch len(calls) {
-	case 0:
+	if len(calls) == 0 {
 		return nil
-	case 1:
-		return calls[0]
 	}
 	return func(e E) {
 		for _, call := range calls {
-			call(e)
+			c.guarded(name, func() { call(e) })
 		}
 	}
 }
@@ -224,47 +224,73 @@ func (e *events) givenBack(le *Lease, err error) {
 	}
 }
 
-func (e *events) nodeAsked(addr string, took time.Duration, err error) {
-	e.add(e.observer.NodeAsked, Event{Node: addr, Elapsed: took, Err: err})
+// The methods that begin with a capital letter are node.Events.
+
+// Asked implements [node.Events].
+func (e *events) Asked(n *node.Node, took time.Duration, err error) {
+	if call := e.observer.NodeAsked; call != nil {
+		e.add(call, Event{Node: n.Addr(), Elapsed: took, Err: err})
+	}
 }
 
-func (e *events) nodeDown(addr string, err error) {
+// Down implements [node.Events].
+func (e *events) Down(n *node.Node, err error) {
 	e.counts.nodeDown.Add(1)
-	e.add(e.observer.NodeDown, Event{Node: addr, Err: err})
+	e.add(e.observer.NodeDown, Event{Node: n.Addr(), Err: err})
 }
 
-func (e *events) nodeUp(addr string) { e.add(e.observer.NodeUp, Event{Node: addr}) }
+// Up implements [node.Events].
+func (e *events) Up(n *node.Node) { e.add(e.observer.NodeUp, Event{Node: n.Addr()}) }
+
+// Audited implements [node.Events].
+func (e *events) Audited(n *node.Node, before, now *node.Audit) {
+	for _, f := range e.conf.newFindings(before, now) {
+		e.Warning(n, f.err())
+	}
+}
 
 func (e *events) nodeForgot(g *grant, addr string) {
 	e.counts.nodeForgot.Add(1)
 	e.add(e.observer.NodeForgot, Event{Node: addr, Resource: g.resource, Fence: g.presentFenceLocked()})
 }
 
-func (e *events) nodeQuarantined(addr string, left time.Duration) {
+// Quarantined implements [node.Events].
+func (e *events) Quarantined(n *node.Node, left time.Duration) {
+	e.told[n.Index()].Store(false)
 	e.counts.quarantined.Add(1)
-	e.add(e.observer.Quarantined, Event{Node: addr, Elapsed: left})
+	e.add(e.observer.Quarantined, Event{Node: n.Addr(), Elapsed: left})
 }
 
-func (e *events) nodeStepped(addr string, by time.Duration) {
+// Stepped implements [node.Events].
+func (e *events) Stepped(n *node.Node, by time.Duration) {
 	e.counts.clockStepped.Add(1)
-	e.add(e.observer.ClockStepped, Event{Node: addr, Elapsed: by})
-	e.log("clock of a master was stepped, it has no vote for a time", "node", addr, "by", by.Round(time.Millisecond))
+	e.add(e.observer.ClockStepped, Event{Node: n.Addr(), Elapsed: by})
+	e.log("clock of a master was stepped, it has no vote for a time", "node", n.Addr(), "by", by.Round(time.Millisecond))
 }
 
-func (e *events) stoodStill(d time.Duration) {
+// StoodStill implements [node.Events].
+func (e *events) StoodStill(d time.Duration) {
 	e.counts.stoodStill.Add(1)
 	e.add(e.observer.StoodStill, Event{Elapsed: d})
 	e.log("the local clock had stood still, leases are shortened by that", "for", d.Round(time.Millisecond))
 }
 
-func (e *events) warning(addr string, err error) {
+// Warning implements [node.Events].
+func (e *events) Warning(n *node.Node, err error) {
 	e.counts.warnings.Add(1)
-	e.add(e.observer.Warning, Event{Node: addr, Err: err})
-	e.log(err.Error(), "node", addr)
+	e.add(e.observer.Warning, Event{Node: n.Addr(), Err: err})
+	e.log(err.Error(), "node", n.Addr())
 }
 
-// waiting is the warning of a Lock that waits for a node to have a vote again.
-func (e *events) waiting(addr string, left time.Duration) {
-	e.log("a Lock waits for a master in quarantine", "node", addr,
-		"seconds", math.Ceil(left.Seconds()), "hint", bootstrapHint)
+// waiting is the warning of a Lock that waits for a node to have a vote again. It is given
+// once for each quarantine.
+func (e *events) waiting(n *node.Node, left time.Duration) {
+	if e.told[n.Index()].Swap(true) {
+		return
+	}
+	hint := bootstrapHint
+	if n.Standing().SaidIn(e.conf.clock.Instant()) == 0 { // it is this client that does not trust it: nobody can vouch for it
+		hint = "wait"
+	}
+	e.log("a Lock waits for a master in quarantine", "node", n.Addr(), "seconds", math.Ceil(left.Seconds()), "hint", hint)
 }

@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,16 +9,32 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/node"
 )
+
+// eventsOf is what tells an observer, for one node.
+func eventsOf(o ...Observer) *events {
+	return newEvents(&config{observers: o, logger: slog.Default}, 1)
+}
+
+// nodeAt is a node that does not run.
+func nodeAt(addr string) *node.Node {
+	conf := node.Config{Drift: DefaultDrift, MaxTTL: DefaultMaxTTL, Clock: clock.NewLease(RuntimeClock())}
+	return node.NewSet(conf, []redis.Options{{Addr: addr}}).Nodes()[0]
+}
 
 // Events are told in the order they happened.
 func TestEventsKeepTheirOrder(t *testing.T) {
 	var got []string
 	say := func(what string) func(Event) { return func(e Event) { got = append(got, what+" "+e.Node) } }
-	e := newEvents(&Observer{NodeDown: say("down"), NodeUp: say("up")}, slog.Default)
-	for _, node := range []string{"a", "b", "c"} {
-		e.nodeDown(node, nil)
-		e.nodeUp(node)
+	e := eventsOf(Observer{NodeDown: say("down"), NodeUp: say("up")})
+	for _, addr := range []string{"a", "b", "c"} {
+		e.Down(nodeAt(addr), nil)
+		e.Up(nodeAt(addr))
 	}
 	e.close()
 	e.run()
@@ -33,12 +48,12 @@ func TestSlowCallbackDoesNotBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []string
 		block, done := make(chan struct{}), make(chan struct{})
-		e := newEvents(&Observer{NodeUp: func(e Event) { got = append(got, e.Node); <-block }}, slog.Default)
+		e := eventsOf(Observer{NodeUp: func(e Event) { got = append(got, e.Node); <-block }})
 		go func() { defer close(done); e.run() }()
-		e.nodeUp("a")
+		e.Up(nodeAt("a"))
 		synctest.Wait() // the callback has the event and blocks
-		for _, node := range []string{"b", "c", "d"} {
-			e.nodeUp(node)
+		for _, addr := range []string{"b", "c", "d"} {
+			e.Up(nodeAt(addr))
 		}
 		synctest.Wait()
 		if !slices.Equal(got, []string{"a"}) {
@@ -63,12 +78,12 @@ func TestSlowCallbackDoesNotBlock(t *testing.T) {
 // did.
 func TestDroppedEvents(t *testing.T) {
 	told, dropped := 0, []int(nil)
-	e := newEvents(&Observer{
+	e := eventsOf(Observer{
 		NodeUp:  func(Event) { told++ },
 		Dropped: func(n int) { dropped = append(dropped, n, told) },
-	}, slog.Default)
+	})
 	for range maxEvents + 5 {
-		e.nodeUp("a")
+		e.Up(nodeAt("a"))
 	}
 	e.close()
 	e.run()
@@ -80,9 +95,9 @@ func TestDroppedEvents(t *testing.T) {
 // As many as fit are told, and none is reported missing.
 func TestFullQueueDropsNothing(t *testing.T) {
 	told := 0
-	e := newEvents(&Observer{NodeUp: func(Event) { told++ }, Dropped: func(n int) { t.Errorf("%d dropped", n) }}, slog.Default)
+	e := eventsOf(Observer{NodeUp: func(Event) { told++ }, Dropped: func(n int) { t.Errorf("%d dropped", n) }})
 	for range maxEvents {
-		e.nodeUp("a")
+		e.Up(nodeAt("a"))
 	}
 	e.close()
 	e.run()
@@ -93,7 +108,7 @@ func TestFullQueueDropsNothing(t *testing.T) {
 
 // Neither an observer nor any of its callbacks has to be there.
 func TestObserverIsOptional(t *testing.T) {
-	g := &grant{pool: &pool{conf: &config{clock: newLeaseClock(RuntimeClock())}}, target: 64}
+	g := &grant{pool: &pool{conf: &config{clock: clock.NewLease(RuntimeClock())}}, target: 64}
 	all := func(e *events) {
 		now := time.Now()
 		le := &Lease{grant: g, since: now}
@@ -103,15 +118,15 @@ func TestObserverIsOptional(t *testing.T) {
 		e.extendFailed(g, ErrNoQuorum)
 		e.lost(g, ErrLost)
 		e.released(le)
-		e.nodeDown("a", errNodeTimeout)
-		e.nodeUp("a")
+		e.Down(nodeAt("a"), errNodeTimeout)
+		e.Up(nodeAt("a"))
 		e.nodeForgot(g, "a")
-		e.nodeQuarantined("a", time.Second)
+		e.Quarantined(nodeAt("a"), time.Second)
 		e.gaveUp("r", now, ErrTaken)
-		e.nodeAsked("a", time.Second, nil)
+		e.Asked(nodeAt("a"), time.Second, nil)
 	}
-	all(newEvents(nil, slog.Default))
-	e := newEvents(&Observer{}, slog.Default)
+	all(eventsOf())
+	e := eventsOf(Observer{})
 	for range maxEvents/9 + 1 {
 		all(e)
 	}
@@ -122,9 +137,9 @@ func TestObserverIsOptional(t *testing.T) {
 	e.run()
 
 	// Dropped may be missing where others are not.
-	e = newEvents(&Observer{NodeUp: func(Event) {}}, slog.Default)
+	e = eventsOf(Observer{NodeUp: func(Event) {}})
 	for range maxEvents + 1 {
-		e.nodeUp("a")
+		e.Up(nodeAt("a"))
 	}
 	e.close()
 	e.run()
@@ -142,11 +157,11 @@ func TestEventFields(t *testing.T) {
 				got["acquired"] = e
 			}
 		}
-		e := newEvents(&Observer{
+		e := eventsOf(Observer{
 			Acquired: acquired, NotAcquired: keep("not acquired"), GaveUp: keep("gave up"), Extended: keep("extended"), ExtendFailed: keep("extend failed"),
 			Lost: keep("lost"), Released: keep("released"), NodeAsked: keep("asked"), NodeDown: keep("down"), NodeUp: keep("up"), NodeForgot: keep("forgot"),
-		}, slog.Default)
-		g := &grant{pool: &pool{conf: &config{clock: newLeaseClock(RuntimeClock())}}, resource: "r", target: 1064}
+		})
+		g := &grant{pool: &pool{conf: &config{clock: clock.NewLease(RuntimeClock())}}, resource: "r", target: 1064}
 		g.deadline.Store(int64(5 * time.Second))
 		began := time.Now()
 		time.Sleep(2 * time.Second)
@@ -155,7 +170,7 @@ func TestEventFields(t *testing.T) {
 		e.acquired(le, began)
 		e.notAcquired("r", began, oops)
 		e.gaveUp("r", began, oops)
-		e.nodeAsked("a", time.Minute, oops)
+		e.Asked(nodeAt("a"), time.Minute, oops)
 		next := *le
 		next.turn, next.fence = 1, 1002
 		e.acquired(&next, now)
@@ -164,8 +179,8 @@ func TestEventFields(t *testing.T) {
 		g.handles = append(g.handles, le)
 		e.lost(g, oops)
 		e.released(le)
-		e.nodeDown("a", oops)
-		e.nodeUp("a")
+		e.Down(nodeAt("a"), oops)
+		e.Up(nodeAt("a"))
 		e.nodeForgot(g, "a")
 		time.Sleep(time.Second) // the time is that of the event, not of the telling
 		e.close()
@@ -225,7 +240,7 @@ func TestObserversAreJoined(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				v := reflect.ValueOf(*c.observer)
+				v := reflect.ValueOf(c.joined(c.observers))
 				for i := range v.NumField() {
 					told = nil
 					v.Field(i).Call([]reflect.Value{reflect.Zero(v.Field(i).Type().In(0))})
@@ -239,22 +254,6 @@ func TestObserversAreJoined(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// Each exchange with a node is told, with its time and how it ended.
-func TestExchangeError(t *testing.T) {
-	broken, readonly := errors.New("broken"), errors.New("READONLY")
-	for _, test := range []struct{ failure, unwritable, want error }{
-		{nil, nil, nil},
-		{broken, nil, broken},
-		{context.DeadlineExceeded, nil, errNodeTimeout},
-		{errStale, nil, errStale},
-		{nil, readonly, readonly},
-	} {
-		if got := exchangeError(test.failure, test.unwritable); got != test.want {
-			t.Errorf("%v, %v: got %v, want %v", test.failure, test.unwritable, got, test.want)
-		}
 	}
 }
 
@@ -275,7 +274,7 @@ func TestJoined(t *testing.T) {
 		}
 		return o
 	}
-	both := reflect.ValueOf(joined(all("a"), Observer{}, all("b")))
+	both := reflect.ValueOf(new(config).joined([]Observer{all("a"), {}, all("b")}))
 	for i := range both.NumField() {
 		field := both.Type().Field(i).Name
 		if both.Field(i).IsNil() {
@@ -292,7 +291,7 @@ func TestJoined(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", field, got, want)
 		}
 	}
-	none := reflect.ValueOf(joined(Observer{}, Observer{}))
+	none := reflect.ValueOf(new(config).joined([]Observer{{}, {}}))
 	for i := range none.NumField() {
 		if !none.Field(i).IsNil() {
 			t.Errorf("%s of none: got a callback, want nil", none.Type().Field(i).Name)

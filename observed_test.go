@@ -49,28 +49,32 @@ func TestObservedCalls(t *testing.T) {
 		synctest.Wait()
 		got = nil
 
+		r := "r" // which the fast node keeps the queue of
+		for l.GateOf(r) != 0 {
+			r += "r"
+		}
 		slow.latency(time.Millisecond, 2*time.Millisecond)
 		hung.hang()
-		lease := b.lock(l, "r", redlock.WithoutRenewal())
+		lease := b.lock(l, r, redlock.WithoutRenewal())
 		time.Sleep(time.Second)
-		told(slow.Addr()+" 3ms ", hung.Addr()+" 250ms timeout", "acquired r after 3ms, handed over: false")
+		told(slow.Addr()+" 3ms ", hung.Addr()+" 250ms timeout", "acquired "+r+" after 3ms, handed over: false")
 
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
-		_, err := l.Lock(ctx, "r")
+		_, err := l.Lock(ctx, r)
 		wantErr(t, err, redlock.ErrTaken, context.DeadlineExceeded)
-		told("gave up r after 300ms: taken") // without asking a node: this process has it
-		_, err = l.TryLock(t.Context(), "r")
+		told("gave up " + r + " after 300ms: taken") // without asking a node: this process has it
+		_, err = l.TryLock(t.Context(), r)
 		wantErr(t, err, redlock.ErrTaken)
 		time.Sleep(10 * time.Millisecond)
-		told("gave up r after 0s: taken", slow.Addr()+" 3ms ", slow.Addr()+" 3ms ") // one node refuses and one is down; then the release
+		told("gave up "+r+" after 0s: taken", slow.Addr()+" 3ms ", slow.Addr()+" 3ms ") // one node refuses and one is down; then the release
 
 		next := make(chan *redlock.Lease)
-		go func() { next <- lock(t, l, "r", redlock.WithoutRenewal()) }()
+		go func() { next <- lock(t, l, r, redlock.WithoutRenewal()) }()
 		time.Sleep(200 * time.Millisecond)
 		b.unlock(lease)
 		heir := <-next
-		told("acquired r after 200ms, handed over: true")
+		told("acquired " + r + " after 200ms, handed over: true")
 
 		b.unlock(heir)
 	})

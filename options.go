@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/d0720281/redlock/internal/clock"
 )
 
 // Bounds and defaults of the options.
@@ -43,9 +45,10 @@ type config struct {
 	maxTTL    time.Duration
 	drift     float64
 	keyPrefix string
-	observer  *Observer
+	observers []Observer
 	tracer    Tracer
-	clock     *leaseClock
+	foreign   foreign
+	clock     *clock.Lease
 	guard     bool // restart guard
 	trusted   bool // the nodes' disks
 	logger    func() *slog.Logger
@@ -80,7 +83,8 @@ func WithTTL(ttl time.Duration) LockOption {
 }
 
 // WithoutRenewal leaves the lease to end with its TTL, unless Extend is called.
-// By default it is renewed every third of the TTL. It contradicts [WithMaxHold].
+// By default it is renewed every third of the TTL. A lease without renewal learns of a
+// [Locker.Break] by another Locker from Extend alone. It contradicts [WithMaxHold].
 func WithoutRenewal() LockOption {
 	return lockOption(func(c *lockConfig) { c.manual, c.manualSet = true, true })
 }
@@ -133,29 +137,36 @@ func WithDrift(factor float64) Option { return option(func(c *config) { c.drift 
 
 // WithKeyPrefix sets what comes before the resource in the key on the nodes,
 // [DefaultKeyPrefix] by default, 256 bytes at most. Clients exclude each other
-// only if they use the same prefix. With "" the key is the bare resource.
+// only if they use the same prefix. With "" the key is the bare resource. A resource whose
+// key, prefix and all, ends as the library's own keys do is refused with [ErrConfig], see
+// [Locker.Lock].
 func WithKeyPrefix(prefix string) Option { return option(func(c *config) { c.keyPrefix = prefix }) }
 
 // WithObserver has o told of what happens, see [Observer]. Given more than once, all are
 // told, in that order.
 func WithObserver(o Observer) Option {
-	return option(func(c *config) {
-		all := o
-		if c.observer != nil {
-			all = joined(*c.observer, o)
-		}
-		c.observer = &all
-	})
+	return option(func(c *config) { c.observers = append(c.observers, o) })
 }
 
 // WithClock sets the clock that validities are judged by: [SystemClock] by
 // default. It is there for tests, which give [RuntimeClock] or one of their own.
-func WithClock(clock Clock) Option { return option(func(c *config) { c.clock.Clock = clock }) }
+func WithClock(source Clock) Option {
+	return option(func(c *config) {
+		if c.clock = nil; source != nil {
+			c.clock = clock.NewLease(source)
+		}
+	})
+}
 
-// WithoutRestartGuard lets a master vote at once after it restarted or was emptied. This
-// is unsafe: if one that had helped to grant a lease comes back without the key, another
+// WithoutRestartGuard lets a master vote at once after it restarted, was emptied or lost a
+// key. This is unsafe: if one that had helped to grant a lease comes back without the key, another
 // client can be granted the resource while the lease is valid. It is there for tests,
 // and for a single master whose loss of data is meant to free all locks.
+//
+// The loss of a key that was noticed is told to the [Observer] (NodeForgot) and changes nothing.
+// Clocks are watched all the same: this Locker does not count the vote of a master whose clock
+// was stepped until the keys that it can have dropped would have expired (10.3 s by default), and
+// nothing shortens that, as there is no [Locker.Bootstrap].
 //
 // All clients of some masters need the guard, or it guards none of them.
 //
@@ -163,19 +174,23 @@ func WithClock(clock Clock) Option { return option(func(c *config) { c.clock.Clo
 func WithoutRestartGuard() Option { return option(func(c *config) { c.guard = false }) }
 
 // WithTrustedDisk lets a master vote at once after it restarted, if it still has its data.
-// That is safe only where each write is on disk before it is answered, by "appendonly
-// yes" and "appendfsync always", and where no replica can take the master's place: one
-// that was promoted lacks the last writes and is not told from a restart any more. A
-// master that says it has no append-only file is not trusted. One that comes back empty
-// is still caught.
+// That is safe only where each write is on disk before it is answered, and where no replica
+// can take the master's place: one that was promoted lacks the last writes and is not told
+// from a restart any more.
+//
+// A master is trusted if INFO and CONFIG GET say so when it is connected to, and did so when
+// this Locker was connected to it before: "appendonly yes", "appendfsync always" and
+// "no-appendfsync-on-rewrite no". So keep these in its configuration file, and allow the
+// user +config|get. [Locker.Check] says what is missing. A master that comes back empty is
+// still caught.
 //
 // Source: ALGORITHM section 8, "TrustDisk".
 func WithTrustedDisk() Option { return option(func(c *config) { c.trusted = true }) }
 
 // WithLogger sets where a Locker says what an operator should know and no error tells:
 // why a Lock waits for masters in quarantine, what is wrong with a master, a clock
-// that was stepped. By default that is [slog.Default] of the moment. A nil logger
-// silences it.
+// that was stepped, a callback that panicked. By default that is [slog.Default] of the
+// moment. A nil logger silences it. A panic of the handler is recovered.
 func WithLogger(l *slog.Logger) Option {
 	if l == nil {
 		l = slog.New(slog.DiscardHandler)
@@ -189,7 +204,7 @@ func newConfig(opts []Option) (*config, error) {
 		maxTTL:     DefaultMaxTTL,
 		drift:      DefaultDrift,
 		keyPrefix:  DefaultKeyPrefix,
-		clock:      newLeaseClock(SystemClock()),
+		clock:      clock.NewLease(SystemClock()),
 		guard:      true,
 		logger:     slog.Default,
 	}
@@ -229,7 +244,7 @@ func (c *config) validate() error {
 			fmt.Sprintf("WithDrift(%v): must be from %v to %v", c.drift, MinDrift, MaxDrift)},
 		{len(c.keyPrefix) <= maxKeyPrefix,
 			fmt.Sprintf("WithKeyPrefix of %d bytes: must be at most %d", len(c.keyPrefix), maxKeyPrefix)},
-		{c.clock.Clock != nil, "WithClock(nil): there must be a clock"},
+		{c.clock != nil, "WithClock(nil): there must be a clock"},
 		{c.guard || !c.trusted, "WithTrustedDisk relaxes the restart guard, which WithoutRestartGuard switches off: give one of them"},
 	})
 	if err != nil {
@@ -281,9 +296,9 @@ func (c *lockConfig) timeout() time.Duration {
 	return min(defaultNodeTimeout, c.ttl/10)
 }
 
-// laneTimeout bounds one exchange with a node: the node timeout of the longest
-// lock there may be.
-func (c *config) laneTimeout() time.Duration {
+// nodeTimeoutOfAll bounds one exchange with a node: the node timeout of the longest lock
+// there may be.
+func (c *config) nodeTimeoutOfAll() time.Duration {
 	longest := c.lockConfig
 	longest.ttl = c.maxTTL
 	return longest.timeout()
@@ -293,8 +308,3 @@ func (c *config) laneTimeout() time.Duration {
 //
 // Source: ALGORITHM section 1, "MinValidity".
 func (c *lockConfig) minValidity() time.Duration { return c.ttl / 2 }
-
-// counterTTL is the life of an idle fencing counter.
-//
-// Source: ALGORITHM section 1, "CounterTTL".
-func (c *config) counterTTL() time.Duration { return 10 * c.maxTTL }

@@ -42,15 +42,14 @@ func TestDefaults(t *testing.T) {
 		"NodeTimeout": {c.timeout(), 250 * time.Millisecond},
 		"MinValidity": {c.minValidity(), 5 * time.Second},
 		"CancelLead":  {cancelLead(c.ttl), 200 * time.Millisecond},
-		"CounterTTL":  {c.counterTTL(), 100 * time.Second},
 		"B":           {fenceBlock, 64},
 		"grace":       {c.grace, time.Duration(0)},
 		"max hold":    {c.maxHold, time.Duration(0)},
 		"no renewal":  {c.manual, false},
 		"re-entry":    {c.reentry, false},
 		"key prefix":  {c.keyPrefix, "redlock:"},
-		"observer":    {c.observer, (*Observer)(nil)},
-		"clock":       {c.clock.Clock, SystemClock()},
+		"observer":    {len(c.observers), 0},
+		"clock":       {c.clock.Source, SystemClock()},
 		"guard":       {c.guard, true},
 		"trusted":     {c.trusted, false},
 	} {
@@ -88,7 +87,7 @@ func TestDerivedFromTTL(t *testing.T) {
 }
 
 // An exchange may take as long as the longest lock allows.
-func TestLaneTimeout(t *testing.T) {
+func TestNodeTimeoutOfAll(t *testing.T) {
 	for _, test := range []struct {
 		opts []Option
 		want time.Duration
@@ -102,7 +101,7 @@ func TestLaneTimeout(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := c.laneTimeout(); got != test.want {
+		if got := c.nodeTimeoutOfAll(); got != test.want {
 			t.Errorf("%d options: got %v, want %v", len(test.opts), got, test.want)
 		}
 	}

@@ -2,73 +2,79 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/d0720281/redlock/internal/node"
 )
 
-// pool is the fixed set of N nodes, each behind a lane of its own.
+// pool is the fixed set of N nodes, and what a Locker does with them.
 type pool struct {
-	conf    *config
-	lanes   []*lane
-	keeper  *keeper
-	events  *events
-	roster  *roster
-	watch   *watch
-	turns   turns
-	timers  timers
-	list    string        // fingerprint of the masters
-	channel string        // on which the gates call this process
-	closing chan struct{} // closed when no new attempt may begin
+	conf      *config
+	set       *node.Set
+	nodes     []*node.Node
+	keeper    *keeper
+	events    *events
+	turns     turns
+	timers    timers
+	admission admission
+	channel   string // on which the gates call this process
 
-	quit      context.Context // of the lanes; ends when stop waits no longer
-	quitNow   context.CancelFunc
+	opened  context.Context // ends when no new attempt may begin
+	shut    context.CancelCauseFunc
+	closing <-chan struct{} // closed then
+
 	startOnce sync.Once
-	lanesRun  errgroup.Group // the lanes' goroutines
-	watchers  errgroup.Group // the keeper's, and the observer's if there is one
+	watchers  errgroup.Group // the keeper's goroutine, and that of the events
 
-	hearing   context.Context // of the listeners; ends when nobody waits any more
+	hearing   context.Context // of the listeners; ends when no caller waits any more
 	deafen    context.CancelFunc
-	listeners errgroup.Group // the inboxes'
+	listeners errgroup.Group // the subscriptions'
+	inboxes   []*node.Subscription
 }
 
-func newPool(c *config, masters []redis.Options, ev *events) *pool {
+func newPool(c *config, masters []redis.Options) *pool {
 	p := &pool{
 		conf:    c,
 		keeper:  newKeeper(c.clock),
-		events:  ev,
-		closing: make(chan struct{}),
+		events:  newEvents(c, len(masters)),
+		channel: c.keyPrefix + "~inbox:" + uuid.Must(newID()).String(),
 	}
-	p.quit, p.quitNow = context.WithCancel(context.Background())
+	p.opened, p.shut = context.WithCancelCause(context.Background())
+	p.closing = p.opened.Done()
 	p.hearing, p.deafen = context.WithCancel(context.Background())
-	p.channel = c.keyPrefix + "~inbox:" + uuid.NewString()
-	addrs := make([]string, len(masters))
-	for i := range masters {
-		addrs[i] = masters[i].Addr
+	p.set = node.NewSet(node.Config{
+		Timeout:   c.nodeTimeoutOfAll(),
+		MaxTTL:    c.maxTTL,
+		Drift:     c.drift,
+		Prefix:    c.keyPrefix,
+		Quorum:    quorum(len(masters)),
+		Guard:     c.guard,
+		Trusted:   c.trusted,
+		Channel:   p.channel,
+		Clock:     c.clock,
+		Events:    p.events,
+		Corrected: p.keeper.poke,
+	}, masters)
+	p.nodes = p.set.Nodes()
+	for _, n := range p.nodes {
+		p.inboxes = append(p.inboxes, node.NewSubscription(n))
 	}
-	g := newGuarding(c, addrs)
-	p.list = g.list
-	p.roster = newRoster(addrs)
-	p.watch = &watch{clock: c.clock, keeper: p.keeper, events: ev}
-	for i := range masters {
-		p.lanes = append(p.lanes, newLane(p, i, masters[i], g))
-	}
-	p.watch.lanes = p.lanes
 	return p
 }
 
-func (p *pool) now() instant { return instant(p.conf.clock.Now()) }
+func (p *pool) now() instant { return p.conf.clock.Instant() }
 
-// start runs the lanes and the keeper when there is something to do for the first
-// time.
+// start runs the goroutines of the nodes, the keeper and the events when there is
+// something to do for the first time.
 func (p *pool) start() {
 	p.startOnce.Do(func() {
-		for _, lane := range p.lanes {
-			p.lanesRun.Go(func() error { lane.serve(); return nil })
-		}
+		p.set.Start()
 		p.watchers.Go(func() error { p.keeper.run(); return nil })
 		p.watchers.Go(func() error { p.events.run(); return nil })
 	})
@@ -90,57 +96,58 @@ func (t *timers) stop(timer *time.Timer) {
 	t.idle.Put(timer)
 }
 
-// hint is where a fencing counter that no node has should start, in microseconds:
-// ahead of every node's clock, so that all nodes start at the same number.
-//
-// Source: ALGORITHM section 4, "hint".
-func (p *pool) hint(timeout time.Duration) int64 {
-	var latest int64
-	now := p.conf.clock.shown(p.now())
-	for _, lane := range p.lanes {
-		if s := lane.sample.Load(); s != nil && !lane.skewed.Load() {
-			latest = max(latest, s.estimate(now))
-		}
-	}
-	if latest == 0 {
-		return 0
-	}
-	return latest + timeout.Microseconds()
-}
-
 // awaitVotes is how long to wait for nodes in quarantine, after an attempt that failed for
 // want of their votes. It has the operator told, once for each quarantine.
 func (p *pool) awaitVotes(e *QuorumError) time.Duration {
-	const atMost = time.Second // somebody may vouch for them
+	const atMost = time.Second // an operator may vouch for them
 	wait := atMost
-	for _, n := range e.Nodes {
-		if n.Quarantine == 0 {
+	for _, failed := range e.Nodes {
+		if failed.Quarantine == 0 {
 			continue
 		}
-		wait = min(wait, n.Quarantine)
-		for _, lane := range p.lanes {
-			if lane.addr == n.Node && !lane.warned.Swap(true) {
-				p.events.waiting(n.Node, n.Quarantine)
+		wait = min(wait, failed.Quarantine)
+		for _, n := range p.nodes {
+			if n.Addr() == failed.Node {
+				p.events.waiting(n, failed.Quarantine)
 			}
 		}
 	}
 	return wait
 }
 
-// stop lets the lanes send what they have, for grace at the most, and waits for every
+// onEach asks each node for something, and returns what came of it when all have answered or
+// ctx or the Locker ended.
+func onEach[T any](ctx context.Context, p *pool, ask func(context.Context, *node.Node) (T, error)) ([]T, []error) {
+	results, errs := make([]T, len(p.nodes)), make([]error, len(p.nodes))
+	both, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	defer context.AfterFunc(p.opened, func() { cancel(ErrClosed) })()
+	defer context.AfterFunc(ctx, func() { cancel(errCallOver) })()
+	var asked sync.WaitGroup
+	for i, n := range p.nodes {
+		asked.Go(func() { results[i], errs[i] = ask(both, n) })
+	}
+	asked.Wait()
+	for i, err := range errs {
+		if err == errCallOver {
+			errs[i] = contextError(ctx)
+		}
+	}
+	return results, errs
+}
+
+// errCallOver stands for the end of a call's context, whose own cause may be of a type that
+// cannot be compared.
+var errCallOver = errors.New("the call is over")
+
+// stop lets the nodes send what they have, for grace at the most, and waits for every
 // goroutine to end.
 func (p *pool) stop(grace time.Duration) {
 	p.startOnce.Do(func() {}) // a pool that never ran does not start any more
-	defer time.AfterFunc(grace, p.quitNow).Stop()
 	p.deafen()
 	_ = p.listeners.Wait()
-	by := p.now().add(grace)
-	for _, lane := range p.lanes {
-		lane.shut(by)
-	}
-	_ = p.lanesRun.Wait() // a lane reports to its callers, not here
+	p.set.Stop(grace) // a node reports to its callers, not here
 	p.keeper.close()
 	p.events.close()
 	_ = p.watchers.Wait()
-	p.quitNow()
 }

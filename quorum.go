@@ -1,5 +1,7 @@
 package redlock
 
+import "github.com/d0720281/redlock/internal/wire"
+
 // This file counts votes. Nothing in it knows a clock, a network or a lock, so
 // that it can be read beside the algorithm and checked by going through every
 // case (quorum_test.go).
@@ -69,7 +71,7 @@ func fenceKnown(counters []int64, target int64) int {
 // for handing the key over inside the process.
 //
 // Source: ALGORITHM section 1, "B", and section 4.
-const fenceBlock = 64
+const fenceBlock = wire.Block
 
 // firstFence is the first token of the block that ends at counter.
 func firstFence(counter int64) int64 { return counter - fenceBlock + 1 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"net"
+
+	"github.com/d0720281/redlock/internal/node"
 )
 
 // Reason is what an error of this package comes to, in one word out of a short list, for
@@ -14,12 +16,17 @@ import (
 //	taken, split_vote               somebody else has the resource, or some nodes granted it and too few
 //	no_quorum, quarantine           too few nodes answered usably; what is missing has no vote yet
 //	canceled, deadline              the context ended before anything was known
-//	expired, suspended, quorum_lost, max_hold, released
+//	expired, suspended, quorum_lost, broken, max_hold, released
 //	                                what ended a lease
 //	timeout, connection, late, key_missing
 //	                                of one node: no answer in time, none at all, it came too late, it had lost the key
-//	permission, wrong_type, not_master, same_server, stale
+//	permission, membership, wrong_type, not_master, same_server, stale
 //	config, reentry, closed
+//	detached                        the lease goes on elsewhere
+//	not_leader                      the process does not campaign, or is yet to lead
+//	not_held, lost, not_acquired    of an error that has no other reason
+//
+// An [Locker.Adopt] that found no lease is "not_held".
 //
 // More may be added. Of an error with several of them it is the one to act on: what
 // masters said goes before the end of the context that cut the waiting short.
@@ -40,7 +47,7 @@ func Reason(err error) string {
 		}
 		return w.word
 	}
-	var waits quarantined
+	var waits node.Quarantine
 	var broken net.Error
 	switch {
 	case errors.As(err, &waits):
@@ -53,6 +60,11 @@ func Reason(err error) string {
 	return "other"
 }
 
+func isTimeout(err error) bool {
+	var t net.Error
+	return errors.As(err, &t) && t.Timeout() || errors.Is(err, context.DeadlineExceeded)
+}
+
 // reasonWords is in the order in which they are looked for.
 var reasonWords = []struct {
 	err  error
@@ -63,25 +75,33 @@ var reasonWords = []struct {
 	{ErrReentry, "reentry"},
 	{ErrSuspended, "suspended"},
 	{ErrMaxHold, "max_hold"},
+	{ErrBroken, "broken"},
 	{ErrQuorumLost, "quorum_lost"},
 	{ErrExpired, "expired"},
 	{ErrReleased, "released"},
 	{ErrSameServer, "same_server"},
 	{ErrNotMaster, "not_master"},
 	{ErrPermission, "permission"},
+	{ErrMembership, "membership"},
 	{ErrWrongType, "wrong_type"},
 	{ErrTaken, "taken"},
 	{ErrQuarantine, "quarantine"},
 	{ErrNoQuorum, "no_quorum"},
 	{errHeldByOther, "taken"},
-	{errQueued, "taken"},
+	{errTakenAway, "broken"},
+	{node.ErrQueued, "taken"},
 	{errNodeTimeout, "timeout"},
-	{errLate, "late"},
-	{errNotCounted, "key_missing"},
+	{node.ErrLate, "late"},
+	{node.ErrNotCounted, "key_missing"},
 	{errGone, "key_missing"},
-	{errForgot, "quarantine"},
-	{errStepped, "quarantine"},
-	{errStale, "stale"},
+	{node.ErrForgot, "quarantine"},
+	{node.ErrStepped, "quarantine"},
+	{node.ErrStale, "stale"},
+	{ErrDetached, "detached"},
 	{context.Canceled, "canceled"},
 	{context.DeadlineExceeded, "deadline"},
+	{ErrNotLeader, "not_leader"},
+	{ErrNotHeld, "not_held"},
+	{ErrLost, "lost"},
+	{ErrNotAcquired, "not_acquired"},
 }

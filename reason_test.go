@@ -9,6 +9,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	nodes "github.com/d0720281/redlock/internal/node"
 )
 
 // An error comes to one word, and what one node said is not taken for what a round came to.
@@ -28,7 +30,7 @@ func TestReason(t *testing.T) {
 		{verdict(1, node(errHeldByOther), ErrNotAcquired, ErrTaken), "split_vote"},
 		{verdict(1, node(dial), ErrNotAcquired, ErrNoQuorum), "no_quorum"},
 		{verdict(1, node(ErrPermission), ErrNotAcquired, ErrNoQuorum), "no_quorum"},
-		{verdict(1, node(quarantined(time.Second)), ErrNotAcquired, ErrNoQuorum, ErrQuarantine), "quarantine"},
+		{verdict(1, node(nodes.Quarantine(time.Second)), ErrNotAcquired, ErrNoQuorum, ErrQuarantine), "quarantine"},
 		{verdict(0, nil, ErrNotAcquired, context.Canceled), "canceled"},
 		{verdict(0, nil, ErrNotAcquired, ErrTaken, context.DeadlineExceeded), "taken"},
 		{verdict(0, nil, ErrNotAcquired, ErrTaken, ErrClosed), "closed"},
@@ -43,12 +45,19 @@ func TestReason(t *testing.T) {
 		{notHeld("unlock", "r", ErrReleased), "released"},
 		{notHeld("extend", "r", errLostExpired), "expired"},
 		{notHeld("unlock", "r", verdict(0, nil, errGone)), "key_missing"},
+		{notHeld("extend", "r", ErrDetached), "detached"},
+		{&QuorumError{Op: "adopt", Resource: "r", Need: 2, of: 3, reasons: []error{ErrNotHeld}}, "not_held"},
+		{&QuorumError{Op: "adopt", Resource: "r", Need: 2, of: 3, reasons: []error{ErrNotHeld, errors.New("somebody else had it in between")}}, "not_held"},
+		{notHeld("adopt", "r", errLostQuorum), "quorum_lost"},
+		{fmt.Errorf("%w of %q yet", ErrNotLeader, "r"), "not_leader"},
+		{fmt.Errorf("%w of %q: %w", ErrNotLeader, "r", verdict(0, nil, ErrNotAcquired, ErrTaken)), "taken"},
+		{fmt.Errorf("%w: no random attempt id: %w", ErrNotAcquired, io.ErrNoProgress), "not_acquired"},
 		{configErrorf("x"), "config"},
 		{fmt.Errorf("%w: %w", ErrNotAcquired, ErrSameServer), "same_server"},
 		{node(dial)[0], "timeout"},
 		{node(fmt.Errorf("%w of 1s", errNodeTimeout))[0], "timeout"},
 		{node(errHeldByOther)[0], "taken"},
-		{node(quarantined(time.Second))[0], "quarantine"},
+		{node(nodes.Quarantine(time.Second))[0], "quarantine"},
 		{node(&net.OpError{Op: "dial", Err: errors.New("connection refused")})[0], "connection"},
 		{node(fmt.Errorf("read: %w", io.EOF))[0], "connection"},
 		{node(errors.New("ERR unknown"))[0], "other"},
@@ -57,10 +66,13 @@ func TestReason(t *testing.T) {
 			t.Errorf("%v: got %q, want %q", test.err, got, test.want)
 		}
 	}
+	words := make(map[string]error)
 	for _, s := range sentinels {
-		if got := Reason(s); got == "other" && s != ErrNotAcquired && s != ErrLost && s != ErrNotHeld { // which come with a reason
-			t.Errorf("%v: got %q, want a word of its own", s, got)
+		word := Reason(s)
+		if other := words[word]; word == "other" || other != nil {
+			t.Errorf("%v: got %q, want a word of its own; it is that of %v", s, word, other)
 		}
+		words[word] = s
 	}
 }
 

@@ -9,11 +9,14 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // Locker grants leases on resources by a quorum of a fixed list of masters. It is
 // made by [New] or [NewFromOptions], safe for concurrent use, and meant to be made
-// once per process: it keeps one connection to each master.
+// once per process: it keeps one connection to each master, and one more to those that
+// have to tell it something: where it waits, and where one would wait for a lease that it renews.
 type Locker struct {
 	conf *config
 	pool *pool
@@ -55,7 +58,7 @@ func NewFromOptions(masters []*redis.Options, opts ...Option) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Locker{conf: conf, pool: newPool(conf, nodes, newEvents(conf.observer, conf.logger))}, nil
+	return &Locker{conf: conf, pool: newPool(conf, nodes)}, nil
 }
 
 // Lock grants a lease on resource, waiting until a quorum of the masters grants it
@@ -64,7 +67,8 @@ func NewFromOptions(masters []*redis.Options, opts ...Option) (*Locker, error) {
 // themselves without asking the masters. Other processes wait in a queue that one of the
 // masters keeps, and are called when it is their turn.
 //
-// A resource is any string of 1 to [MaxResourceLength] bytes that does not end in
+// A resource is any string of 1 to [MaxResourceLength] bytes. Its key, the prefix of
+// [WithKeyPrefix] and the resource together, must not end in
 // "~fence", "~guard", "~queue", "~seen" or "~turn". The lease has at least half of its TTL left when it is returned, and
 // less than the TTL by the drift and by the time the attempt took. It is renewed in
 // the background until Unlock, unless [WithoutRenewal] is given.
@@ -90,7 +94,9 @@ func (l *Locker) Lock(ctx context.Context, resource string, opts ...LockOption) 
 }
 
 // TryLock is [Locker.Lock] with one attempt: it waits for the nodes' answers, at most
-// a node timeout (two where fencing counters differ), but not for another holder. It
+// a node timeout, but not for another holder. That becomes two node timeouts where fencing
+// counters differ, or the Locker is new or was idle for minutes. Under overload the call first waits
+// for its turn: the nodes are asked by no more attempts at a time than they answer soon. It
 // joins no queue, and is refused while the master that keeps one has called somebody else.
 // The error of a resource that somebody has matches [ErrTaken], that of masters in
 // trouble [ErrNoQuorum], and [ErrQuarantine] if they only have to wait. If ctx ended the
@@ -126,7 +132,7 @@ func (l *Locker) Do(ctx context.Context, resource string, fn func(ctx context.Co
 // acquire is the way in for Lock and TryLock: it checks everything that can be
 // checked without asking a node, and then has try do the rest.
 func (l *Locker) acquire(ctx context.Context, name, resource string, opts []LockOption, try func(context.Context, string, lockConfig) (*Lease, error)) (*Lease, error) {
-	if err := checkCall(ctx, name, resource); err != nil {
+	if err := l.conf.checkCall(ctx, name, resource); err != nil {
 		return nil, err
 	}
 	lc, err := l.conf.forCall(opts)
@@ -135,8 +141,20 @@ func (l *Locker) acquire(ctx context.Context, name, resource string, opts []Lock
 	}
 	end := l.conf.trace(ctx, name, resource)
 	le, err := l.admit(ctx, name, resource, lc, try)
-	end(le, err)
+	l.ended(end, le, err)
 	return le, err
+}
+
+// ended ends the trace of a call. If that does not return nobody gets the lease.
+func (l *Locker) ended(end func(*Lease, error), le *Lease, err error) {
+	returned := false
+	defer func() {
+		if !returned && le != nil {
+			_, _ = l.unlock(le)
+		}
+	}()
+	end(le, err)
+	returned = true
 }
 
 // admit has a call tried unless that is pointless.
@@ -145,7 +163,7 @@ func (l *Locker) admit(ctx context.Context, name, resource string, lc lockConfig
 		return nil, ErrClosed
 	}
 	defer l.calls.leave()
-	if ctx.Err() != nil {
+	if closed(ctx.Done()) {
 		return nil, endedBy(ctx)
 	}
 	if outer := l.heldIn(ctx, resource); outer != nil {
@@ -161,26 +179,32 @@ func (l *Locker) admit(ctx context.Context, name, resource string, lc lockConfig
 	return try(ctx, resource, lc)
 }
 
-func checkCall(ctx context.Context, name, resource string) error {
+func (c *config) checkCall(ctx context.Context, name, resource string) error {
 	if ctx == nil {
 		return configErrorf("%s: ctx is nil", name)
 	}
-	return checkResource(name, resource)
+	return c.checkResource(name, resource)
 }
 
-func checkResource(name, resource string) error {
+// checkResource refuses what cannot be the name of a resource. Whether its key is one of the
+// library's own the whole key tells.
+//
+// Source: ALGORITHM section 2.
+func (c *config) checkResource(name, resource string) error {
 	switch {
 	case resource == "":
 		return configErrorf("%s: the resource is empty", name)
 	case len(resource) > MaxResourceLength:
 		return configErrorf("%s: the resource has %d bytes: at most %d are allowed", name, len(resource), MaxResourceLength)
 	}
-	for _, suffix := range []string{fenceSuffix, guardSuffix, queueSuffix, seenSuffix, turnSuffix} {
-		if strings.HasSuffix(resource, suffix) {
-			return configErrorf("%s: resource %q ends in %q, which marks the library's own keys", name, resource, suffix)
-		}
+	switch suffix := wire.Reserved(c.keyPrefix + resource); {
+	case suffix == "":
+		return nil
+	case strings.HasSuffix(resource, suffix):
+		return configErrorf("%s: resource %q ends in %q, which marks the library's own keys", name, resource, suffix)
+	default:
+		return configErrorf("%s: the key of resource %q, behind the prefix %q, ends in %q, which marks the library's own keys", name, resource, c.keyPrefix, suffix)
 	}
-	return nil
 }
 
 // tryOnce makes one attempt.
@@ -211,20 +235,30 @@ func (l *Locker) attempt(ctx context.Context, resource string, lc lockConfig, ho
 func (l *Locker) waitFor(ctx context.Context, resource string, lc lockConfig) (*Lease, error) {
 	turns := &l.pool.turns
 	c := turns.join(ctx, resource, lc, time.Now())
+	left := false // the line
+	defer func() {
+		if !left { // a method of ctx panicked
+			l.leave(c)
+		}
+	}()
 	for {
 		switch next := turns.look(c); {
 		case next.lease != nil:
+			left = true
 			return next.lease, nil
 		case next.ask:
 			g, err := l.attempt(ctx, resource, lc, next.how)
 			if err == nil {
+				left = true
 				return l.grantLease(ctx, g, c, c.began), nil
 			}
 			if err := l.retryable(ctx, c, err); err != nil {
+				left = true
 				return nil, l.giveUp(c, err)
 			}
 		default:
 			if reason := until(ctx, l.pool.closing, next.wake, next.wait); reason != nil {
+				left = true
 				return nil, l.giveUp(c, l.gaveUp(c, reason))
 			}
 		}
@@ -234,7 +268,7 @@ func (l *Locker) waitFor(ctx context.Context, resource string, lc lockConfig) (*
 // retryable notes the failure of an attempt by the head of a line. It returns the error
 // that ends the waiting, if any.
 func (l *Locker) retryable(ctx context.Context, c *caller, err error) error {
-	if over := ctx.Err(); over != nil && errors.Is(err, over) {
+	if closed(c.done) && errors.Is(err, ctx.Err()) {
 		// The attempt was cut short; an earlier one knew more.
 		if last, _ := l.pool.turns.last(c); last != nil {
 			err = last.because(contextError(ctx))
@@ -245,11 +279,10 @@ func (l *Locker) retryable(ctx context.Context, c *caller, err error) error {
 	if !errors.As(err, &verdict) || verdict.permanent() || errors.Is(err, ErrClosed) {
 		return err
 	}
-	n := verdict.gate
-	if n.refused && !n.queued {
-		l.pool.listen(n.gate) // the next time it can be
+	if verdict.gate.waits {
+		l.pool.listen(verdict.gate.gate)
 	}
-	l.pool.turns.failed(c, verdict, func(failed int) time.Duration {
+	l.pool.turns.failed(c, verdict, l.pool.hears(verdict.gate.gate), func(failed int) time.Duration {
 		delay := retryDelay(failed)
 		if errors.Is(err, ErrQuarantine) {
 			delay = max(delay, l.pool.awaitVotes(verdict))
@@ -298,7 +331,7 @@ func (l *Locker) grantLease(ctx context.Context, g *grant, head *caller, began t
 	g.mu.Lock()
 	*le = Lease{grant: g, locker: l, fence: g.presentFenceLocked(), turn: g.handed, parent: ctx, since: time.Now()}
 	g.handles = append(g.handles, le)
-	g.took = l.pool.now().sub(g.start)
+	g.took = l.pool.now().Sub(g.start)
 	g.renewAt = g.nextRenewal(g.start)
 	due := g.dueLocked()
 	g.mu.Unlock()
@@ -326,7 +359,7 @@ func (l *Locker) unlock(le *Lease) (last bool, err error) {
 
 // release has the keys of a lease dropped whose last handle was ended at now.
 func (l *Locker) release(le *Lease, now instant) {
-	le.grant.sendReleases(now)
+	le.grant.sendReleases(now, false)
 	l.pool.keeper.remove(le.grant)
 	l.pool.turns.freed(le.grant)
 }
@@ -343,7 +376,7 @@ func (l *Locker) Close() error {
 
 func (l *Locker) close() error {
 	l.calls.shut()
-	close(l.pool.closing)
+	l.pool.shut(ErrClosed)
 	l.calls.wait()
 	var ending []*Lease
 	for _, g := range l.pool.keeper.all() {
@@ -360,7 +393,7 @@ func (l *Locker) close() error {
 			unconfirmed++
 		}
 	}
-	l.pool.stop(l.conf.laneTimeout() + 10*time.Millisecond)
+	l.pool.stop(l.conf.nodeTimeoutOfAll() + 10*time.Millisecond)
 	if unconfirmed > 0 {
 		return fmt.Errorf("redlock: close: %w for the release of %d leases: their keys expire by themselves", ErrNoQuorum, unconfirmed)
 	}

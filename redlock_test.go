@@ -354,7 +354,7 @@ func TestSecondRoundOnlyWhenCountersDiffer(t *testing.T) {
 func TestExtendKeepsCountersAlive(t *testing.T) {
 	c := start(t, 3)
 	l := open(t, c.addrs)
-	must(t, c.nodes[0].Set(t.Context(), "redlock:r~fence", 1<<52, time.Minute).Err()) // ahead of the others
+	must(t, c.nodes[0].Set(t.Context(), "redlock:r~fence", time.Now().Add(5*time.Second).UnixMicro(), time.Minute).Err()) // ahead of the others
 	le := lock(t, l, "r", redlock.WithoutRenewal())
 	redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:r") == 3 }, "all nodes hold the key")
 	for _, n := range c.nodes {
@@ -422,41 +422,42 @@ type endsWhenAsked struct {
 	end  context.CancelFunc
 }
 
-func (c *endsWhenAsked) Err() error {
+func (c *endsWhenAsked) Done() <-chan struct{} {
 	if c.left.Add(-1) < 0 {
 		c.end()
 	}
-	return c.Context.Err()
+	return c.Context.Done()
 }
 
 // At whatever moment the context of a waiting Lock ends: the error says so, and what
-// the last attempt ended with that had a verdict.
-func TestLockCutShortAtAnyMoment(t *testing.T) {
-	c := start(t, 3)
-	le := lock(t, open(t, c.addrs), "r")
-	l := open(t, c.addrs)
-	warm(t, l, c)
-	taken := 0
-	for looks := range 24 {
-		ctx := &endsWhenAsked{}
-		ctx.Context, ctx.end = context.WithCancel(t.Context())
-		ctx.left.Store(int64(looks))
-		_, err := l.Lock(ctx, "r")
-		wantErr(t, err, redlock.ErrNotAcquired, context.Canceled)
-		if errors.Is(err, redlock.ErrNoQuorum) {
-			t.Errorf("%d looks: got %v, want no alarm: the nodes are well", looks, err)
+// the last attempt ended with that had a verdict. A waiter looks at its context about once
+// a second.
+func TestVirtualLockCutShortAtAnyMoment(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		le := b.lock(b.warmLocker(), "r")
+		l := b.warmLocker()
+		taken := 0
+		for looks := range 24 {
+			ctx := &endsWhenAsked{}
+			ctx.Context, ctx.end = context.WithCancel(t.Context())
+			ctx.left.Store(int64(looks))
+			_, err := l.Lock(ctx, "r")
+			wantErr(t, err, redlock.ErrNotAcquired, context.Canceled)
+			if errors.Is(err, redlock.ErrNoQuorum) {
+				t.Errorf("%d looks: got %v, want no alarm: the nodes are well", looks, err)
+			}
+			if errors.Is(err, redlock.ErrTaken) {
+				taken++
+			} else if taken > 0 {
+				t.Errorf("%d looks: got %v, want the verdict of the attempts before: taken", looks, err)
+			}
 		}
-		if errors.Is(err, redlock.ErrTaken) {
-			taken++
-		} else if taken > 0 {
-			t.Errorf("%d looks: got %v, want the verdict of the attempts before: taken", looks, err)
+		if taken == 0 {
+			t.Error("no call got as far as an attempt with a verdict")
 		}
-	}
-	if taken == 0 {
-		t.Error("no call got as far as an attempt with a verdict")
-	}
-	must(t, le.Unlock(t.Context()))
-	c.empty(t, "redlock:r")
+		b.unlock(le)
+		b.wantHolding("r")
+	})
 }
 
 // Source: ALGORITHM section 5: the holder's lease is over at once, and nobody needs
@@ -536,6 +537,57 @@ func TestResourceNames(t *testing.T) {
 		_, err = l.TryLock(t.Context(), r)
 		wantErr(t, err, redlock.ErrConfig)
 	}
+}
+
+// Whether a name is one of the library's own keys the whole key tells: the prefix and the
+// resource can make one up between them. Every way in refuses it, and asks no node.
+//
+// Source: ALGORITHM section 2.
+func TestReservedKeys(t *testing.T) {
+	must := func(l *redlock.Locker, err error) *redlock.Locker {
+		if err != nil {
+			t.Fatalf("New: got %v, want no error", err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	const id = "6ba7b810-9dad-41d1-80b4-00c04fd430c8"
+	for _, suffix := range []string{"~fence", "~guard", "~queue", "~seen", "~turn"} {
+		for cut := range len(suffix) {
+			key := "p:a" + suffix
+			cut += len("p:a")
+			prefix, resource := key[:cut], key[cut:]
+			l := must(redlock.New([]string{"127.0.0.1:1"}, redlock.WithKeyPrefix(prefix)))
+			fn := func(context.Context, *redlock.Lease) error { return nil }
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second) // nothing may wait
+			defer cancel()
+			for name, call := range map[string]func() error{
+				"Lock":       func() error { _, err := l.Lock(ctx, resource); return err },
+				"TryLock":    func() error { _, err := l.TryLock(ctx, resource); return err },
+				"Do":         func() error { return l.Do(ctx, resource, fn) },
+				"Adopt":      func() error { _, err := l.Adopt(ctx, resource, id, 0); return err },
+				"Inspect":    func() error { _, err := l.Inspect(ctx, resource); return err },
+				"Break":      func() error { _, err := l.Break(ctx, resource); return err },
+				"NewElector": func() error { _, err := redlock.NewElector(l, resource); return err },
+				"Job":        func() error { _, err := l.Job(resource, 0, fn); return err },
+			} {
+				if err := call(); !errors.Is(err, redlock.ErrConfig) {
+					t.Errorf("%s(%q) behind the prefix %q: got %v, want ErrConfig", name, resource, prefix, err)
+				}
+			}
+			for _, n := range l.Stats().Nodes {
+				if n.State != redlock.NodeUntried {
+					t.Errorf("prefix %q, resource %q: a node was asked", prefix, resource)
+				}
+			}
+			// A key that only contains such an ending is one like others.
+			if _, err := redlock.NewElector(l, resource+"s"); err != nil {
+				t.Errorf("%q behind the prefix %q: got %v, want no error", resource+"s", prefix, err)
+			}
+		}
+	}
+	_, err := redlock.JobWrapper[interface{ Run() }](must(redlock.New([]string{"127.0.0.1:1"}, redlock.WithKeyPrefix("a~"))), "turn", 0)
+	wantErr(t, err, redlock.ErrConfig)
 }
 
 // Bad arguments of a call reach no node.

@@ -1,43 +1,68 @@
 package redlock
 
-import "slices"
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/wire"
+)
 
 // This file ends a lease, or undoes an attempt: every node is told to drop the
 // key. What a node does not confirm its lane repeats (lane.go, settle).
 
 // sendReleases tells all nodes to drop the key. On each lane this comes behind
-// whatever was sent for the same attempt before.
+// whatever was sent for the same attempt before. The gate is told besides whether the process
+// goes on waiting, which it does after an attempt that rests.
 //
-// Source: distlock, step 5; ALGORITHM section 5.
-func (g *grant) sendReleases(now instant) {
-	g.abandoned.Store(true)
-	reqs := make([]request, len(g.places))
-	end := now.add(g.timeout())
+// Source: distlock, step 5; ALGORITHM sections 5 and 10.
+func (g *grant) sendReleases(now instant, rests bool) {
+	g.keys.Abandon()
+	reqs := make([]node.Request, len(g.places))
 	gate := g.pool.gateOf(g.resource) // it may be another one by now
+	who := g.whoReleases()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for i, lane := range g.pool.lanes {
-		reqs[i] = request{op: opRelease, node: i, grant: g, counter: g.places[i].counter, target: g.target, end: end}
-		if stays := g.cause == nil && g.stays; !stays && (i == g.gate || i == gate) {
-			reqs[i].who = g.name()
+	for i, n := range g.pool.nodes {
+		r := &reqs[i]
+		*r = node.Request{Op: wire.Release, Node: i, Key: &g.keys, Counter: g.places[i].counter, Target: g.target, Timeout: g.timeout(), To: g}
+		switch {
+		case rests && i == g.gate:
+			r.Op, r.Who = wire.Rest, who
+		case !rests && (i == g.gate || i == gate):
+			r.Who = who
 		}
-		_ = lane.send(&reqs[i]) // a release is always taken
+		_ = n.Send(r) // a release is always taken
 	}
+}
+
+// whoReleases is the process that the gate takes out of its queue at the release. Where a lease
+// was lost before, whoever waits in this process has come since: it keeps its place.
+func (g *grant) whoReleases() string {
+	g.mu.Lock()
+	lost := errors.Is(g.cause, ErrLost)
+	g.mu.Unlock()
+	if lost && g.pool.turns.waits(g.resource) {
+		return wire.Nobody
+	}
+	return g.who()
 }
 
 // releasedLocked takes a node's answer to the release. A node that could not be
 // reached at first may still answer later.
-func (g *grant) releasedLocked(node int, rep reply) {
-	p := &g.places[node]
+func (g *grant) releasedLocked(i int, rep node.Reply) {
+	p := &g.places[i]
 	if p.release == yes {
 		return
 	}
-	switch err := rep.refusal("", ""); err {
+	switch err := rep.Refusal(&g.keys); err {
 	case nil:
 		p.release = yes
 	default:
-		p.release, p.unsent = no, err == errUnsent
-		g.noteLocked(node, opRelease, err)
+		p.release, p.unsent = no, err == node.ErrUnsent
+		p.gone = p.gone || err == errGone || err == node.ErrExpired
+		g.noteLocked(i, wire.Release, err)
 	}
 	g.wakeLocked()
 }
@@ -96,7 +121,31 @@ func (g *grant) releaseVerdict(timeUp bool) (err error, decided bool) {
 	return g.releaseErrorLocked(ErrNoQuorum), true
 }
 
-func (g *grant) releaseErrorLocked(reason error) error {
+func (g *grant) releaseErrorLocked(reasons ...error) error {
 	confirmed := func(p *place) bool { return p.release == yes }
-	return g.quorumErrorLocked("unlock", g.countLocked(confirmed), func(p *place) bool { return !confirmed(p) }, reason)
+	return g.quorumErrorLocked("unlock", g.countLocked(confirmed), func(p *place) bool { return !confirmed(p) }, reasons...)
+}
+
+// awaitRepeated waits until a quorum is free of the key, after a release that no quorum
+// confirmed in time. The lanes repeat it until the key has expired. That a node does not have
+// the key says that the first release got there.
+//
+// Source: ALGORITHM section 5.
+func (g *grant) awaitRepeated(ctx context.Context) error {
+	for {
+		g.mu.Lock()
+		free := g.countLocked(func(p *place) bool { return p.release == yes || p.unsent || p.gone })
+		settled := free >= quorum(len(g.places))
+		g.mu.Unlock()
+		if settled {
+			g.wake() // another call that waits for the same
+			return nil
+		}
+		if over := until(ctx, g.pool.closing, g.signal, 0); over != nil {
+			g.wake()
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			return g.releaseErrorLocked(ErrNoQuorum, over)
+		}
+	}
 }

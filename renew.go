@@ -6,6 +6,9 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // This file keeps a lease alive, and ends it on time if that fails. keeper.go
@@ -13,6 +16,7 @@ import (
 
 // round is one extend sent to all nodes.
 type round struct {
+	grant    *grant
 	start    instant
 	counted  int
 	out      int
@@ -26,53 +30,61 @@ type round struct {
 //
 // Source: ALGORITHM section 6.
 func (g *grant) startRoundLocked(now instant) *round {
-	r := &round{start: now, answered: make([]bool, len(g.places))}
-	reqs := make([]request, len(g.places))
+	r := &round{grant: g, start: now, answered: make([]bool, len(g.places))}
+	reqs := make([]node.Request, len(g.places))
 	for i := range reqs {
-		g.extendOnLocked(r, &reqs[i], i, now)
+		g.extendOnLocked(r, &reqs[i], i)
 	}
 	return r
 }
 
 // extendOnLocked sends the extend of a round to one node.
-func (g *grant) extendOnLocked(r *round, req *request, node int, now instant) {
-	*req = request{
-		op: opExtend, node: node, grant: g, round: r,
-		counter: g.places[node].counter, target: g.target, end: now.add(g.timeout()),
+func (g *grant) extendOnLocked(r *round, req *node.Request, i int) {
+	*req = node.Request{
+		Op: wire.Extend, Node: i, Key: &g.keys,
+		Counter: g.places[i].counter, Target: g.target, Timeout: g.timeout(), To: r,
 	}
-	g.noteLocked(node, opExtend, errUndecided)
-	if err := g.pool.lanes[node].send(req); err != nil {
+	g.noteLocked(i, wire.Extend, errUndecided)
+	if err := g.pool.nodes[i].Send(req); err != nil {
 		r.out++
-		r.answered[node] = true
-		g.noteLocked(node, opExtend, err)
+		r.answered[i] = true
+		g.noteLocked(i, wire.Extend, err)
 	}
+}
+
+// Receive implements [node.Receiver].
+func (rd *round) Receive(r *node.Request, rep node.Reply) {
+	g := rd.grant
+	g.mu.Lock()
+	after := g.extendedLocked(rd, r.Node, rep)
+	g.mu.Unlock()
+	run(after)
 }
 
 // extendedLocked takes a node's answer to an extend. What it returns is to be
 // called when the mutex is free.
 //
 // Source: ALGORITHM section 6, "Counted" and "Lost now".
-func (g *grant) extendedLocked(r *request, rep reply) (after []func()) {
-	p, rd := &g.places[r.node], r.round
-	err := rep.refusal(g.key, g.counterKey)
-	g.noteLocked(r.node, opExtend, err)
+func (g *grant) extendedLocked(rd *round, i int, rep node.Reply) (after []func()) {
+	p := &g.places[i]
+	err := rep.Refusal(&g.keys)
+	g.noteLocked(i, wire.Extend, err)
 	counted := false
-	switch missing := rep.code == codeFilled || rep.code == codeFilledVoteless; {
-	case rep.err != nil: // it may hold the key still: only the deadline ends that belief
+	switch missing := rep.Code == wire.Filled || rep.Code == wire.FilledVoteless; {
+	case rep.Err != nil: // it may hold the key still: only the deadline ends that belief
 	case missing && p.had: // whoever asked it in between may have been granted
 		p.held = false
-		g.forgotLocked(r.node, rep)
-	case rep.code == codeTaken:
+		g.forgotLocked(i, rep)
+	case rep.Code == wire.Taken, rep.Code == wire.TakenAway:
 		p.held = false
-	case missing, rep.code == codeKept, rep.code == codeKeptVoteless:
+	case missing, rep.Code == wire.Kept, rep.Code == wire.KeptVoteless:
 		p.held, p.had = true, true
 		p.keepsTo = max(p.keepsTo, g.keyLife(rd.start))
-		voteless := rep.code == codeFilledVoteless || rep.code == codeKeptVoteless || rep.void != nil
-		twice := rep.server != "" && slices.Contains(rd.servers, rep.server)
-		if (!voteless || broken.votelessCount) && !twice {
+		twice := rep.Server != "" && slices.Contains(rd.servers, rep.Server)
+		if (!rep.Voteless() || node.Sabotage.VotelessCount) && !twice {
 			counted = true
-			rd.servers = append(rd.servers, rep.server)
-			g.noteLocked(r.node, opExtend, nil)
+			rd.servers = append(rd.servers, rep.Server)
+			g.noteLocked(i, wire.Extend, nil)
 		}
 	}
 	if g.cause != nil {
@@ -83,18 +95,26 @@ func (g *grant) extendedLocked(r *request, rep reply) (after []func()) {
 	} else {
 		rd.out++
 	}
-	rd.answered[r.node] = true
+	rd.answered[i] = true
 	held := 0 // or perhaps so, as the round has not heard of it yet
-	for i := range g.places {
-		if g.places[i].held || !rd.answered[i] {
+	for k := range g.places {
+		if g.places[k].held || !rd.answered[k] {
 			held++
 		}
 	}
 	if !exclusive(len(g.places), held) {
 		rd.concludeLocked(impossible)
-		return g.endLocked(errLostQuorum, g.pool.now())
+		return g.endLocked(g.lostQuorumLocked(), g.pool.now())
 	}
 	return g.judgeRoundLocked(rd)
+}
+
+// lostQuorumLocked is the cause of a lease of which too few nodes have the key.
+func (g *grant) lostQuorumLocked() error {
+	if g.countLocked(func(p *place) bool { return p.err == errTakenAway }) > 0 {
+		return errLostBroken
+	}
+	return errLostQuorum
 }
 
 // concludeLocked has whoever waits for the round hear of its end.
@@ -113,19 +133,19 @@ func (rd *round) concludeLocked(v verdict) {
 // show: it is put in quarantine for everybody.
 //
 // Source: ALGORITHM section 6, "Counted", and section 8, last row of the table.
-func (g *grant) forgotLocked(node int, rep reply) {
-	lane := g.pool.lanes[node]
+func (g *grant) forgotLocked(i int, rep node.Reply) {
+	n := g.pool.nodes[i]
 	switch {
-	case g.cause != nil || g.pool.now() >= g.places[node].keepsTo:
+	case g.cause != nil || g.pool.now() >= g.places[i].keepsTo:
 		return
 	case g.adopted: // who else has the lease may have released it
 		return
-	case lane.view.suspect || g.pool.watch.open.Load():
+	case n.Standing().Unclear() || g.pool.set.InDoubt():
 		return // it is not clear what time it is
 	}
-	g.pool.events.nodeForgot(g, lane.addr)
-	if rep.code == codeFilled {
-		lane.view.marking = true // this is the lane's own goroutine
+	g.pool.events.nodeForgot(g, n.Addr())
+	if rep.Code == wire.Filled {
+		n.Forgot()
 	}
 }
 
@@ -147,9 +167,12 @@ func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
 		g.renewAt = g.nextRenewal(rd.start)
 		g.renewals++
 		g.pool.events.extended(g)
+		if !g.manual && rd.done == nil { // it is kept, and may be broken; Close ends it before it waits for those who listen
+			g.pool.listen(g.pool.gateOf(g.resource))
+		}
 	default:
 		rd.concludeLocked(impossible)
-		g.renewAt = now.add(g.roundDelay(now))
+		g.renewAt = now.Add(g.roundDelay(now))
 		g.pool.events.extendFailed(g, g.roundErrorLocked(rd))
 	}
 	return []func(){func() { g.pool.keeper.update(g) }}
@@ -201,24 +224,57 @@ func (g *grant) beginExtend(le *Lease) (rd *round, err error) {
 	return rd, err
 }
 
+// probe has the lease renewed at once: somebody says that the lock was broken. That is not
+// believed, but asked. A lease without renewal learns of it by Extend alone.
+//
+// Source: ALGORITHM section 5, "Break".
+func (g *grant) probe() {
+	g.mu.Lock()
+	g.renewAt = g.pool.now()
+	g.mu.Unlock()
+	g.pool.keeper.update(g)
+}
+
+// brokenOn ends a lease whose keys have been broken by a Locker of its own, on too many nodes
+// for a quorum to be left.
+//
+// Source: ALGORITHM section 5, "Break".
+func (g *grant) brokenOn(nodes []NodeLock) {
+	g.mu.Lock()
+	taken := 0
+	for i := range nodes {
+		if nodes[i].Broken && nodes[i].Token == g.keys.ID {
+			taken++
+			g.places[i].held = false
+			g.noteLocked(i, wire.Extend, errTakenAway)
+		}
+	}
+	var after []func()
+	if n := len(nodes); g.cause == nil && !exclusive(n, n-taken) {
+		after = g.endLocked(errLostBroken, g.pool.now())
+	}
+	g.mu.Unlock()
+	run(after)
+}
+
 // nextRenewal is when the renewal after a round that began at start is due.
 //
 // Source: ALGORITHM section 1, "RenewEvery".
 func (g *grant) nextRenewal(start instant) instant {
 	every := g.ttl / 3
-	return start.add(every - rand.N(every/10))
+	return start.Add(every - rand.N(every/10))
 }
 
 // roundDelay is how long to wait after a round that failed.
 //
 // Source: ALGORITHM section 6, "Failure of a round".
 func (g *grant) roundDelay(now instant) time.Duration {
-	left := instant(g.deadline.Load()).sub(now)
+	left := instant(g.deadline.Load()).Sub(now)
 	return max(min(g.timeout(), left/8), time.Millisecond)
 }
 
 func (g *grant) roundErrorLocked(rd *round, more ...error) *QuorumError {
-	failed := func(p *place) bool { return p.op == opExtend && p.err != nil }
+	failed := func(p *place) bool { return p.op == wire.Extend && p.err != nil }
 	return g.quorumErrorLocked("extend", rd.counted, failed, append([]error{ErrNoQuorum}, more...)...)
 }
 
@@ -235,14 +291,20 @@ func (g *grant) check(now instant) (next instant) {
 }
 
 func (g *grant) checkLocked(now instant) (next instant, after []func()) {
-	after = g.expireLocked(now.add(cancelLead(g.ttl)))
+	after = g.expireLocked(now.Add(cancelLead(g.ttl)))
 	switch {
+	case g.cause != nil && now < g.dropAt:
+		return g.dropAt, after
 	case g.cause != nil:
+		if g.dropAt != never {
+			g.dropAt = never
+			after = append(after, func() { g.sendReleases(now, false) }) // it is over here: nobody has to be kept out any more
+		}
 		return never, after
 	case g.renews() && now >= g.renewAt:
 		rd := g.startRoundLocked(now)
-		left := instant(g.deadline.Load()).sub(now)
-		g.renewAt = now.add(min(g.timeout(), max(left, g.timeout())/8))
+		left := instant(g.deadline.Load()).Sub(now)
+		g.renewAt = now.Add(min(g.timeout(), max(left, g.timeout())/8))
 		after = g.judgeRoundLocked(rd) // with too many nodes down it is over already
 	}
 	return g.dueLocked(), after
@@ -250,7 +312,7 @@ func (g *grant) checkLocked(now instant) (next instant, after []func()) {
 
 // dueLocked is when the lease has to be looked at next.
 func (g *grant) dueLocked() instant {
-	end := instant(g.deadline.Load()).add(-cancelLead(g.ttl))
+	end := instant(g.deadline.Load()).Add(-cancelLead(g.ttl))
 	if broken.lateExtension {
 		end = never
 	}
@@ -273,7 +335,7 @@ func (g *grant) expireLocked(now instant) (after []func()) {
 		return nil
 	case d == g.holdEnd():
 		return g.endLocked(errLostMaxHold, now)
-	case now.add(-g.stoodSinceLocked()) < d: // it is only over because of that
+	case now.Add(-g.stoodSinceLocked()) < d: // it is only over because of that
 		return g.endLocked(errLostStill, now)
 	}
 	return g.endLocked(errLostExpired, now)
@@ -281,7 +343,7 @@ func (g *grant) expireLocked(now instant) (after []func()) {
 
 // stoodSinceLocked is for how long the local clock stood still since the deadline was set.
 func (g *grant) stoodSinceLocked() time.Duration {
-	return time.Duration(g.pool.conf.clock.stood.Load() - g.stood)
+	return g.pool.conf.clock.Stood() - g.stood
 }
 
 // endLocked ends the lease. What it returns ends the contexts, and is to be called
@@ -291,19 +353,23 @@ func (g *grant) stoodSinceLocked() time.Duration {
 func (g *grant) endLocked(cause error, now instant) (after []func()) {
 	g.cause = cause
 	if cause != ErrDetached {
-		g.abandoned.Store(true) // a renewal that is still queued would set keys again
+		g.keys.Abandon() // a renewal that is still queued would set keys again
 	}
 	expired := errors.Is(cause, ErrExpired) || cause == errLostMaxHold
 	if !expired && now < instant(g.deadline.Load()) {
 		g.deadline.Store(int64(now)) // an expired lease keeps its last moments for winding down
 	}
-	if errors.Is(cause, ErrLost) && len(g.handles) > 0 { // as there are none while it is being adopted
-		g.pool.events.lost(g, cause)
-		after = append(after, func() { g.pool.turns.freed(g) })
-	}
 	for _, h := range g.handles {
 		if end := h.overLocked(cause); end != nil {
 			after = append(after, end)
+		}
+	}
+	if errors.Is(cause, ErrLost) && len(g.handles) > 0 { // as there are none while it is being adopted
+		g.pool.events.lost(g, cause)
+		after = append(after, func() { g.pool.turns.freed(g) })
+		if cause == errLostBroken && !g.adopted {
+			g.dropAt = now.Add(g.grace + dropLead(g.ttl))
+			after = append(after, func() { g.pool.keeper.update(g) })
 		}
 	}
 	return after

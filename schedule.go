@@ -95,7 +95,7 @@ func (j *jobs) noteFailure(name string, err error) {
 	}
 	j.mu.Unlock()
 	if news {
-		j.locker.conf.logger().Warn("redlock: runs of a job are left out", "job", name, "error", err)
+		j.locker.conf.warn("runs of a job are left out", "job", name, "error", err)
 	}
 }
 
@@ -116,7 +116,7 @@ func (j *JobLock) Unlock(ctx context.Context) error {
 	}
 	err := j.Lease.Unlock(ctx)
 	if errors.Is(err, ErrLost) {
-		j.locker.conf.logger().Warn("redlock: a job ran on after its lease was lost", "job", j.Resource(), "error", err)
+		j.locker.conf.warn("a job ran on after its lease was lost", "job", j.Resource(), "error", err)
 	}
 	return err
 }
@@ -185,11 +185,11 @@ func JobWrapper[J interface{ Run() }](l *Locker, name string, minHold time.Durat
 	if _, ok := any(jobFunc(nil)).(J); !ok {
 		return nil, configErrorf("JobWrapper: a value that has Run alone is no %v", reflect.TypeFor[J]())
 	}
-	if err := checkResource("JobWrapper", name); err != nil {
-		return nil, err
-	}
 	jobs, err := newJobs("JobWrapper", l, minHold, opts)
 	if err != nil {
+		return nil, err
+	}
+	if err := l.conf.checkResource("JobWrapper", name); err != nil {
 		return nil, err
 	}
 	return func(job J) J {
@@ -222,11 +222,11 @@ func (l *Locker) Job(name string, minHold time.Duration, run func(ctx context.Co
 	if run == nil {
 		return nil, configErrorf("Job: run is nil")
 	}
-	if err := checkResource("Job", name); err != nil {
-		return nil, err
-	}
 	jobs, err := newJobs("Job", l, minHold, opts)
 	if err != nil {
+		return nil, err
+	}
+	if err := l.conf.checkResource("Job", name); err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) error { return jobs.run(ctx, name, run) }, nil

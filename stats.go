@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/d0720281/redlock/internal/node"
 )
 
 // Stats is what a Locker knows of itself at one moment, see [Locker.Stats].
@@ -92,8 +94,8 @@ func (l *Locker) Stats() Stats {
 	slices.SortFunc(s.Leases, func(a, b LeaseStats) int {
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Fence, b.Fence))
 	})
-	for _, lane := range p.lanes {
-		s.Nodes = append(s.Nodes, lane.stats())
+	for _, n := range p.nodes {
+		s.Nodes = append(s.Nodes, statsOf(n, p.now()))
 	}
 	return s
 }
@@ -107,7 +109,7 @@ func (g *grant) stats() (s LeaseStats, held bool) {
 	}
 	return LeaseStats{
 		Resource: g.resource,
-		Token:    g.id,
+		Token:    g.keys.ID,
 		Fence:    g.presentFenceLocked(),
 		Since:    g.handles[0].since,
 		TTL:      g.ttl,
@@ -117,17 +119,16 @@ func (g *grant) stats() (s LeaseStats, held bool) {
 	}, true
 }
 
-func (n *lane) stats() NodeStats {
-	s := NodeStats{Node: n.addr, Skewed: n.skewed.Load(), RoundTrip: time.Duration(n.roundTrip.Load())}
-	until := max(instant(n.votesAt.Load()), instant(n.distrustTo.Load()))
-	s.Quarantine = max(until.sub(n.now()), 0)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	s.Err, s.ErrTime = n.failure, n.failed
+func statsOf(n *node.Node, now instant) NodeStats {
+	standing := n.Standing()
+	s := NodeStats{
+		Node: n.Addr(), Skewed: standing.Skewed(), RoundTrip: n.RoundTrip(), Quarantine: standing.VotesIn(now),
+		Err: standing.Failure, ErrTime: standing.FailedAt,
+	}
 	switch {
-	case n.down != nil:
-		s.State, s.Err = NodeDown, n.down
-	case n.reached:
+	case standing.Down != nil:
+		s.State, s.Err = NodeDown, standing.Down
+	case standing.Reached:
 		s.State = NodeUp
 	}
 	return s

@@ -1971,3 +1971,53 @@ func TestVirtualCheckerCatches(t *testing.T) {
 		})
 	}
 }
+
+// A quarantine is told of once, also where a reply that was sent in it arrives when it is over.
+// The next one is told of again, also if the end of the first was not seen.
+//
+// Source: ALGORITHM section 8.
+func TestVirtualQuarantineIsToldOnce(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, b *bubble) {
+		var told atomic.Int64
+		l := b.warmLocker(redlock.WithObserver(redlock.Observer{Quarantined: func(redlock.Event) { told.Add(1) }}))
+		wantTold := func(want int64, when string) {
+			t.Helper()
+			synctest.Wait()
+			if got := told.Load(); got != want {
+				t.Errorf("%s: got the event %d times, want %d", when, got, want)
+			}
+		}
+		left := func() time.Duration {
+			t.Helper()
+			_, err := l.TryLock(t.Context(), "r")
+			var q *redlock.QuorumError
+			if !errors.As(err, &q) || len(q.Nodes) != 1 {
+				t.Fatalf("got %v, want a refusal", err)
+			}
+			return q.Nodes[0].Quarantine
+		}
+		b.nodes[0].restartEmpty()
+		wait := left()
+		if wait <= 0 {
+			t.Fatal("got no quarantine after an empty restart")
+		}
+		wantTold(1, "at first")
+		b.nodes[0].breakOff() // another connection
+		wait = left()
+		wantTold(1, "by another connection")
+		time.Sleep(wait - 10*time.Millisecond)
+		b.nodes[0].latency(0, 30*time.Millisecond)
+		_ = left()
+		wantTold(1, "by a reply that comes after the end")
+		b.nodes[0].latency(0, 0)
+		b.unlock(b.lock(l, "r"))
+
+		b.nodes[0].restartEmpty()
+		_ = left()
+		wantTold(2, "of the next")
+		time.Sleep(time.Minute) // nobody asks
+		b.nodes[0].restartEmpty()
+		_ = left()
+		wantTold(3, "of one after a long time")
+	})
+}

@@ -18,6 +18,7 @@ const (
 	queueDelay = time.Second            // largest pause of one who has been promised a call
 	askAllOnce = 700 * time.Millisecond // in so long by one who keeps asking the gate
 	roomDelay  = 160 * time.Millisecond // usual pause of one who may keep a holder's renewals from the gate
+	mostBusy   = 2                      // attempts in a row that may, before it waits to be called
 )
 
 // retryDelay is how long to pause after the given number of failed attempts: a
@@ -58,13 +59,14 @@ type line struct {
 
 	// Of the head's attempts. The next head goes on from there: the place in the gate's
 	// queue is the process's.
-	verdict  *QuorumError // what the last one ended with
-	failed   int
-	askAt    time.Time // when to make the next one
-	allUntil time.Time // until then the gate is asked first
-	called   bool      // the gate has called since the last one began
-	released bool      // the process has just had the resource
-	queuedAt int       // the node in whose queue the process is; -1 for none
+	verdict   *QuorumError // what the last one ended with
+	failed    int
+	elsewhere int       // in a row, up to the last one: the gate granted, but a quorum stayed busy
+	askAt     time.Time // when to make the next one
+	allUntil  time.Time // until then the gate is asked first
+	called    bool      // the gate has called since the last one began
+	released  bool      // the process has just had the resource
+	queuedAt  int       // the node in whose queue the process is; -1 for none
 
 	lone caller // room for the one who began the line: most lines see no other
 }
@@ -74,6 +76,7 @@ type caller struct {
 	line        *line
 	ahead, next *caller
 	ctx         context.Context
+	done        <-chan struct{} // of ctx
 	config      lockConfig
 	began       time.Time
 	wake        chan struct{} // holds one token: look again; nil until the caller has waited
@@ -114,6 +117,7 @@ func (t *turns) tidyLocked(l *line) {
 
 // join puts a caller at the end of the line for resource.
 func (t *turns) join(ctx context.Context, resource string, lc lockConfig, began time.Time) *caller {
+	done := ctx.Done()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := t.lineLocked(resource)
@@ -121,7 +125,7 @@ func (t *turns) join(ctx context.Context, resource string, lc lockConfig, began 
 	if c.line != nil {
 		c = new(caller)
 	}
-	*c = caller{line: l, ahead: l.rear, ctx: ctx, config: lc, began: began}
+	*c = caller{line: l, ahead: l.rear, ctx: ctx, done: done, config: lc, began: began}
 	if l.rear == nil {
 		l.first = c
 	} else {
@@ -130,6 +134,14 @@ func (t *turns) join(ctx context.Context, resource string, lc lockConfig, began 
 	l.rear = c
 	t.inLine++
 	return c
+}
+
+// waits reports whether somebody of this process wants a resource that it does not have.
+func (t *turns) waits(resource string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.lines[resource]
+	return l != nil && l.first != nil
 }
 
 // waiting is how many callers stand in line, or ask the nodes at the head of one.
@@ -186,21 +198,29 @@ func (t *turns) approachLocked(l *line, now time.Time) approach {
 }
 
 // failed notes how an attempt of the head ended, and that the next one is due after d or
-// when the gate calls.
-func (t *turns) failed(c *caller, verdict *QuorumError, d func(failed int) time.Duration) {
+// when the gate calls, which it can if the process hears it.
+//
+// Source: ALGORITHM section 10.
+func (t *turns) failed(c *caller, verdict *QuorumError, hears bool, d func(failed int) time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l, now := c.line, time.Now()
-	again := l.verdict != nil && l.verdict.gate.elsewhere
 	l.verdict = verdict
 	l.failed++
 	wait := d(l.failed)
-	switch n := verdict.gate; {
-	case n.queued:
+	n := verdict.gate
+	if n.elsewhere {
+		l.elsewhere++
+	} else {
+		l.elsewhere = 0
+	}
+	switch {
+	case n.elsewhere && l.elsewhere < mostBusy: // a release may be under way
+	case n.elsewhere && (l.elsewhere == mostBusy || !hears): // let the holder's renewals have the gate
+		wait = roomDelay*3/4 + rand.N(roomDelay/2)
+	case n.waits && hears:
 		l.allUntil = now // in case the queue is not as it should be
 		wait = max(wait, patience(n.left))
-	case n.elsewhere && again: // no release was under way: let the holder's renewals have the gate
-		wait = roomDelay*3/4 + rand.N(roomDelay/2)
 	}
 	l.askAt = now.Add(wait)
 }
@@ -213,9 +233,17 @@ func (t *turns) heard(resource string, n gateWord, ttl time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.crowds.note(resource, n.others, ttl)
-	if l := t.lines[resource]; l != nil && n.queued {
+	if l := t.lines[resource]; l != nil && n.waits {
 		l.queuedAt = n.gate
 	}
+}
+
+// behind reports whether a caller waits behind the head of the line for a resource.
+func (t *turns) behind(resource string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.lines[resource]
+	return l != nil && l.first != nil && l.first.next != nil
 }
 
 // crowded reports whether other processes are known to wait for a resource.
@@ -257,7 +285,7 @@ func (t *turns) held(g *grant, c *caller) (queuedAt int) {
 		t.crowds.note(g.resource, word.others, g.ttl)
 	}
 	l.holder = g
-	l.verdict, l.failed, l.askAt, l.called, l.released = nil, 0, time.Time{}, false, false
+	l.verdict, l.failed, l.elsewhere, l.askAt, l.called, l.released = nil, 0, 0, time.Time{}, false, false
 	queuedAt, l.queuedAt = l.queuedAt, -1
 	if queuedAt == g.gate {
 		return -1
@@ -332,6 +360,17 @@ func (c *caller) poke() {
 	select {
 	case c.wake <- struct{}{}:
 	default:
+	}
+}
+
+// closed reports whether a context has ended, by its channel: Err can be anybody's code, which
+// may block. It is not called before that, nor under a mutex, nor by another's goroutine.
+func closed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -138,7 +138,7 @@ func TestTurnsAgainstPlainLists(t *testing.T) {
 func TestLastVerdict(t *testing.T) {
 	var turns turns
 	last := func(c *caller) *QuorumError { v, _ := turns.last(c); return v }
-	fail := func(c *caller, v *QuorumError) { turns.failed(c, v, retryDelay) }
+	fail := func(c *caller, v *QuorumError) { turns.failed(c, v, false, retryDelay) }
 	line := joinAll(&turns, "r", 2)
 	if got := last(line[1]); got != nil {
 		t.Errorf("before an attempt: got %v, want none", got)
@@ -190,8 +190,8 @@ func pause(d time.Duration) func(int) time.Duration {
 }
 
 // refusedBy is the verdict of an attempt that a gate has refused.
-func refusedBy(gate int, queued bool, left time.Duration) *QuorumError {
-	return &QuorumError{gate: gateWord{heard: true, refused: true, queued: queued, left: left, gate: gate}}
+func refusedBy(gate int, left time.Duration) *QuorumError {
+	return &QuorumError{gate: gateWord{heard: true, refused: true, waits: true, left: left, gate: gate}}
 }
 
 // The head of a line alone asks the nodes, and only while its process does not have the
@@ -204,7 +204,7 @@ func TestHeadAlone(t *testing.T) {
 		line := joinAll(&turns, "r", 3)
 		wantAdvice(t, "the head", turns.look(line[0]), askAll)
 		wantAdvice(t, "the second", turns.look(line[1]), park)
-		turns.failed(line[0], &QuorumError{}, pause(50*time.Millisecond))
+		turns.failed(line[0], &QuorumError{}, false, pause(50*time.Millisecond))
 		wantAdvice(t, "the head after a failure", turns.look(line[0]), advice{wait: 50 * time.Millisecond})
 		time.Sleep(20 * time.Millisecond)
 		wantAdvice(t, "the head a little later", turns.look(line[0]), advice{wait: 30 * time.Millisecond})
@@ -213,7 +213,7 @@ func TestHeadAlone(t *testing.T) {
 		turns.look(line[2])
 
 		// The next one goes on from there.
-		turns.failed(line[0], &QuorumError{}, pause(50*time.Millisecond))
+		turns.failed(line[0], &QuorumError{}, false, pause(50*time.Millisecond))
 		turns.leave(line[0])
 		if !line[1].told() || line[2].told() {
 			t.Error("when the head has left: want the second told, and none else")
@@ -253,7 +253,7 @@ func TestFreedEndsThePause(t *testing.T) {
 		var turns turns
 		g := &grant{resource: "r"}
 		c := turns.stand("r")
-		turns.failed(c, &QuorumError{}, pause(time.Minute))
+		turns.failed(c, &QuorumError{}, false, pause(time.Minute))
 		turns.held(g, nil) // by TryLock
 		wantAdvice(t, "while the process has it", turns.look(c), park)
 		turns.freed(g)
@@ -261,7 +261,7 @@ func TestFreedEndsThePause(t *testing.T) {
 
 		// Also if an attempt has failed meanwhile.
 		turns.held(g, nil)
-		turns.failed(c, &QuorumError{}, pause(time.Minute))
+		turns.failed(c, &QuorumError{}, false, pause(time.Minute))
 		turns.freed(g)
 		wantAdvice(t, "after another attempt", turns.look(c), askAll)
 	})
@@ -293,14 +293,41 @@ func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var turns turns
 		c := turns.stand("r")
-		turns.failed(c, refusedBy(0, true, time.Hour), pause(time.Millisecond))
+		turns.failed(c, refusedBy(0, time.Hour), true, pause(time.Millisecond))
 		if got := turns.look(c); got.ask || got.wait < 800*time.Millisecond || got.wait > 1200*time.Millisecond {
 			t.Errorf("in the queue: got %+v, want about a second", got)
 		}
-		turns.failed(c, refusedBy(0, false, time.Hour), pause(time.Millisecond))
-		wantAdvice(t, "not in the queue", turns.look(c), advice{wait: time.Millisecond})
-		turns.failed(c, refusedBy(0, true, time.Millisecond), pause(5*time.Second)) // as with nodes in quarantine
+		turns.failed(c, refusedBy(0, time.Hour), false, pause(time.Millisecond))
+		wantAdvice(t, "that does not hear", turns.look(c), advice{wait: time.Millisecond})
+		turns.failed(c, refusedBy(0, time.Millisecond), true, pause(5*time.Second)) // as with nodes in quarantine
 		wantAdvice(t, "in the queue, with a reason to wait longer", turns.look(c), advice{wait: 5 * time.Second})
+	})
+}
+
+// A process that may keep a holder's renewals from the gate asks again soon, once, then after
+// 120 to 200 ms, and then waits to be called as others do.
+//
+// Source: ALGORITHM section 10, "elsewhere".
+func TestPauseWhereAQuorumIsBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turns turns
+		c := turns.stand("r")
+		elsewhere := &QuorumError{gate: gateWord{heard: true, elsewhere: true, waits: true, left: -1}}
+		soon, later, called := [2]time.Duration{1, 1}, [2]time.Duration{120, 200}, [2]time.Duration{800, 1200}
+		for i, step := range []struct {
+			verdict *QuorumError
+			hears   bool
+			want    [2]time.Duration // ms
+		}{
+			{elsewhere, true, soon}, {elsewhere, true, later}, {elsewhere, true, called}, {elsewhere, true, called},
+			{refusedBy(0, -1), true, called}, {elsewhere, true, soon}, {elsewhere, true, later},
+			{elsewhere, false, later}, {elsewhere, false, later}, {&QuorumError{}, true, soon}, {elsewhere, false, soon},
+		} {
+			turns.failed(c, step.verdict, step.hears, pause(time.Millisecond))
+			if got := turns.look(c); got.ask || got.wait < step.want[0]*time.Millisecond || got.wait > step.want[1]*time.Millisecond {
+				t.Errorf("step %d: got %+v, want a pause of %d to %d ms", i, got, step.want[0], step.want[1])
+			}
+		}
 	})
 }
 
@@ -334,7 +361,7 @@ func TestCall(t *testing.T) {
 			var turns turns
 			line := joinAll(&turns, "r", 2)
 			turns.look(line[1])
-			turns.failed(line[0], refusedBy(0, true, -1), soon)
+			turns.failed(line[0], refusedBy(0, -1), true, soon)
 			turns.look(line[0])
 			turns.call("r")
 			turns.call("r")
@@ -342,7 +369,7 @@ func TestCall(t *testing.T) {
 				t.Error("want the head told, once, and none else")
 			}
 			wantAdvice(t, "the head", turns.look(line[0]), answer)
-			turns.failed(line[0], refusedBy(0, true, -1), soon)
+			turns.failed(line[0], refusedBy(0, -1), true, soon)
 			if got := turns.look(line[0]); got.ask || got.wait == 0 {
 				t.Errorf("the head after it: got %+v, want a pause", got)
 			}
@@ -354,7 +381,7 @@ func TestCall(t *testing.T) {
 			c := turns.stand("r")
 			wantAdvice(t, "the head", turns.look(c), askAll)
 			turns.call("r")
-			turns.failed(c, refusedBy(0, true, -1), soon)
+			turns.failed(c, refusedBy(0, -1), true, soon)
 			wantAdvice(t, "the head after it", turns.look(c), answer)
 		})
 	})
@@ -362,8 +389,8 @@ func TestCall(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var turns turns
 			line := joinAll(&turns, "r", 2)
-			turns.failed(line[0], refusedBy(3, true, -1), soon)
-			turns.heard("r", refusedBy(3, true, -1).gate, time.Second)
+			turns.failed(line[0], refusedBy(3, -1), true, soon)
+			turns.heard("r", refusedBy(3, -1).gate, time.Second)
 			turns.call("r")
 			if _, queuedAt := turns.leave(line[0]); queuedAt != -1 {
 				t.Errorf("got that the process leaves the queue of node %d, want it to stay", queuedAt)
@@ -385,7 +412,7 @@ func TestCall(t *testing.T) {
 			g := &grant{resource: "r"}
 			turns.held(g, line[0])
 			turns.freed(g)
-			turns.failed(line[1], &QuorumError{}, soon)
+			turns.failed(line[1], &QuorumError{}, false, soon)
 			wantAdvice(t, "the next, after a failure", turns.look(line[1]), advice{wait: time.Minute})
 		})
 	})
@@ -403,14 +430,14 @@ func TestApproach(t *testing.T) {
 			c := turns.stand("r")
 			for round := range 3 {
 				wantAdvice(t, "at first, and after a time", turns.look(c), askAll)
-				turns.failed(c, refusedBy(0, false, -1), now)
+				turns.failed(c, refusedBy(0, -1), false, now)
 				for range 7 {
 					wantAdvice(t, "refused", turns.look(c), askFirst)
-					turns.failed(c, refusedBy(0, false, -1), now)
+					turns.failed(c, refusedBy(0, -1), false, now)
 					time.Sleep(99 * time.Millisecond)
 				}
 				wantAdvice(t, "refused for long", turns.look(c), askFirst)
-				turns.failed(c, refusedBy(0, false, -1), now)
+				turns.failed(c, refusedBy(0, -1), false, now)
 				time.Sleep(askAllOnce - 7*99*time.Millisecond)
 				if round == 0 && askAllOnce != 700*time.Millisecond {
 					t.Errorf("askAllOnce: got %v, want 700ms", askAllOnce)
@@ -423,14 +450,14 @@ func TestApproach(t *testing.T) {
 		c := turns.stand("r")
 		for range 3 {
 			wantAdvice(t, "the head", turns.look(c), askAll)
-			turns.failed(c, &QuorumError{}, now)
+			turns.failed(c, &QuorumError{}, false, now)
 		}
 	})
 	t.Run("one whom the gate has granted, and the others refused", func(t *testing.T) {
 		var turns turns
 		c := turns.stand("r")
 		wantAdvice(t, "at first", turns.look(c), askAll)
-		turns.failed(c, &QuorumError{gate: gateWord{heard: true}}, now)
+		turns.failed(c, &QuorumError{gate: gateWord{heard: true}}, false, now)
 		wantAdvice(t, "after it", turns.look(c), askFirst)
 	})
 	t.Run("one who is in the queue", func(t *testing.T) {
@@ -439,7 +466,7 @@ func TestApproach(t *testing.T) {
 			c := turns.stand("r")
 			for range 3 {
 				wantAdvice(t, "the head", turns.look(c), askAll)
-				turns.failed(c, refusedBy(0, true, 200*time.Millisecond), now)
+				turns.failed(c, refusedBy(0, 200*time.Millisecond), true, now)
 				time.Sleep(300 * time.Millisecond)
 			}
 			turns.call("r")
@@ -454,15 +481,15 @@ func TestApproach(t *testing.T) {
 			wait := askFirst
 			wait.how.patient = true
 			wantAdvice(t, "the first attempt", turns.look(c), wait)
-			turns.failed(c, &QuorumError{}, now) // the gate was too slow
+			turns.failed(c, &QuorumError{}, false, now) // the gate was too slow
 			wait.how.gateFirst = false
 			wantAdvice(t, "the second", turns.look(c), wait)
-			turns.failed(c, refusedBy(0, false, -1), now)
+			turns.failed(c, refusedBy(0, -1), false, now)
 			wait.how.gateFirst = true
 			wantAdvice(t, "refused", turns.look(c), wait)
 			turns.call("r")
 			wantAdvice(t, "called", turns.look(c), answer) // which is patience enough
-			turns.failed(c, &QuorumError{}, now)
+			turns.failed(c, &QuorumError{}, false, now)
 			time.Sleep(time.Second)
 			wantAdvice(t, "when it is forgotten", turns.look(c), askAll)
 		})
@@ -525,7 +552,7 @@ func TestQueuePlace(t *testing.T) {
 	queued := func(n int) (*turns, []*caller) {
 		turns := new(turns)
 		line := joinAll(turns, "r", n)
-		turns.heard("r", refusedBy(gate, true, -1).gate, time.Second)
+		turns.heard("r", refusedBy(gate, -1).gate, time.Second)
 		return turns, line
 	}
 	wantLeft := func(t *testing.T, what string, got, want int) {
@@ -545,8 +572,8 @@ func TestQueuePlace(t *testing.T) {
 	})
 	t.Run("another gate", func(t *testing.T) {
 		turns, line := queued(1)
-		turns.heard("r", refusedBy(4, true, -1).gate, time.Second)
-		turns.heard("r", refusedBy(4, false, -1).gate, time.Second) // and the place is kept
+		turns.heard("r", refusedBy(4, -1).gate, time.Second)
+		turns.heard("r", gateWord{heard: true, gate: 3}, time.Second) // and the place is kept
 		turns.heard("r", gateWord{}, time.Second)
 		_, got := turns.leave(line[0])
 		wantLeft(t, "leaving", got, 4)

@@ -14,7 +14,7 @@
 //	redlock_hold_seconds                          how long leases were held, until Unlock or loss
 //	redlock_validity_seconds{at}                  left of a lease: at grant, after a renewal, at a failure to renew
 //	redlock_renewals_total{outcome}               renewed, or why not; Extend counts, too
-//	redlock_losses_total{cause}                   leases that ended without Unlock: expired, suspended, quorum_lost, max_hold
+//	redlock_losses_total{cause}                   leases that ended without Unlock: expired, suspended, quorum_lost, broken, max_hold
 //	redlock_node_latency_seconds{node,outcome}    of one exchange; answered, or why not
 //	redlock_node_up{node}                         0 while the master does not answer and is probed
 //	redlock_node_quarantine_seconds{node}         for how long yet the master has no vote, as it said; Bootstrap makes that shorter

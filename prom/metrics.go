@@ -62,7 +62,7 @@ func New() *Metrics {
 	for _, outcome := range []string{telemetry.Renewed, "no_quorum"} {
 		m.renewals.WithLabelValues(outcome)
 	}
-	for _, cause := range []error{redlock.ErrExpired, redlock.ErrSuspended, redlock.ErrQuorumLost, redlock.ErrMaxHold} {
+	for _, cause := range []error{redlock.ErrExpired, redlock.ErrSuspended, redlock.ErrQuorumLost, redlock.ErrBroken, redlock.ErrMaxHold} {
 		m.losses.WithLabelValues(redlock.Reason(cause))
 	}
 	return m

@@ -176,7 +176,7 @@ func TestMetrics(t *testing.T) {
 	s := newScene(t, 3)
 	s.want(map[string]float64{
 		`attempts_total{outcome="granted"}`: 0, `attempts_total{outcome="no_quorum"}`: 0, `attempts_total{outcome="split_vote"}`: 0,
-		`losses_total{cause="expired"}`: 0, `losses_total{cause="suspended"}`: 0, `losses_total{cause="quorum_lost"}`: 0, `losses_total{cause="max_hold"}`: 0,
+		`losses_total{cause="expired"}`: 0, `losses_total{cause="suspended"}`: 0, `losses_total{cause="quorum_lost"}`: 0, `losses_total{cause="broken"}`: 0, `losses_total{cause="max_hold"}`: 0,
 		`renewals_total{outcome="renewed"}`: 0, `leases`: 0, `handovers_total`: 0, `events_dropped_total`: 0,
 	})
 

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,9 +13,11 @@ import (
 const breakHelp = `Take the lock KEY away from whoever holds it. Without --yes it only shows who that is.
 
 It is for a holder that lives and does not let go: of one that has died the lock ends by
-itself. On each master the holder's key is replaced by one of nobody's, with the life that
-was left. So the holder cannot renew its lock, and loses it before anybody else can have
-it; a redlock run then kills its command. A key that never expires gets --max-ttl.
+itself. On each master the holder's key is replaced by a placeholder, with the life that was
+left. So the holder cannot renew its lock, and loses it before anybody else can have it; a
+redlock run then kills its command. A holder that lives is told, and gives the lock back when it
+has ended; otherwise it is free when the placeholders expire, and BROKEN until then. A key that
+never expires gets --max-ttl.
 
 Exit code: 0 if the lock was taken away, or nobody had it, 64 without --yes or for wrong usage, and
 69 if it could not be taken away from a quorum of masters: then the holder may go on.`
@@ -82,7 +83,7 @@ func (b *breakCommand) run(cmd *cobra.Command, key string) (err error) {
 			broken.Broken++
 		}
 	}
-	broken.FreeMillis = int64(math.Ceil(float64(in.FreeIn()) / float64(time.Millisecond)))
+	broken.FreeMillis = freeMillis(in)
 	shown, jsonErr := b.json(broken)
 	if jsonErr != nil {
 		return jsonErr

@@ -30,7 +30,8 @@ at once. A renewal that comes after the command was asked to end changes nothing
 That takes a redlock which runs. If this process is itself stopped (SIGSTOP, a virtual
 machine that is paused) past the end of the lock, another holder and the command can run
 at the same time. What must never be written twice needs the fencing token, in
-$REDLOCK_FENCE, checked by the store that is written to.
+$REDLOCK_FENCE, checked by the store at the write, and at the read that the write is
+computed from.
 
 The command runs in a process group of its own, in the foreground if the standard input
 is a terminal. SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2 are forwarded to

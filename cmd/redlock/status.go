@@ -16,6 +16,7 @@ const statusHelp = `Show who holds locks, as each master has it.
 
   FREE         nobody holds it, and it could be granted
   HELD         a quorum of masters has the key of one holder
+  BROKEN       redlock break took it away, and its holder has not given it back yet
   MINORITY     fewer masters have it: it is being taken or given back, or is left over
   SPLIT        masters have keys of several holders, none of them a quorum
   QUARANTINED  not held, and too few masters have a vote to grant it
@@ -28,7 +29,7 @@ redlock run, and not after a look at this. Nothing is changed on the masters, bu
 marker of one that is seen for the first time.
 
 Exit code: 0, or 69 if a verdict is UNKNOWN. With --exit-status also 75 if a lock is not
-free (HELD, MINORITY or SPLIT), and 69 if one is QUARANTINED; 69 outweighs 75.`
+free (HELD, BROKEN, MINORITY or SPLIT), and 69 if one is QUARANTINED; 69 outweighs 75.`
 
 // statusCommand is the status command: who holds what.
 type statusCommand struct {
@@ -135,12 +136,32 @@ func (o *output) showLock(in redlock.Inspection) {
 	if in.Fence != 0 {
 		line += fmt.Sprint(", fence ", in.Fence)
 	}
+	if free := freeOf(in); free != "" {
+		line += ", " + free
+	}
 	fmt.Fprintln(o.out, line)
 	var rows []table.Row
 	for _, n := range in.Nodes {
 		rows = append(rows, rowOf(n))
 	}
 	o.table(table.Row{"master", "key", "token", "fence", "expires in", "round trip", "remark"}, rows)
+}
+
+// freeOf says when a lock that was broken is free, and nothing of others.
+func freeOf(in redlock.Inspection) string {
+	switch left := in.FreeIn(); {
+	case in.Verdict != redlock.VerdictBroken:
+		return ""
+	case left < 0:
+		return "never free by itself"
+	default:
+		return fmt.Sprintf("free in %v at the latest", left.Round(time.Millisecond))
+	}
+}
+
+// freeMillis is that for JSON, in whole ms; negative for never.
+func freeMillis(in redlock.Inspection) int64 {
+	return int64(math.Ceil(float64(in.FreeIn()) / float64(time.Millisecond)))
 }
 
 func rowOf(n redlock.NodeLock) table.Row {
@@ -191,6 +212,7 @@ type lockReport struct {
 	Quorum  int          `json:"quorum"`
 	Token   string       `json:"token,omitempty"` // the beginning of it
 	Fence   int64        `json:"fence,omitempty"`
+	Free    *int64       `json:"free_in_ms,omitempty"` // of BROKEN, at the latest; negative: never by itself
 	Masters []nodeStatus `json:"masters"`
 }
 
@@ -208,6 +230,10 @@ type nodeStatus struct {
 
 func reportOf(in redlock.Inspection) lockReport {
 	r := lockReport{Key: in.Resource, Verdict: in.Verdict.String(), Quorum: in.Quorum, Token: shortToken(in.Token), Fence: in.Fence}
+	if in.Verdict == redlock.VerdictBroken {
+		free := freeMillis(in)
+		r.Free = &free
+	}
 	for _, n := range in.Nodes {
 		s := nodeStatus{
 			Node: n.Node, Key: stateOf(n), Token: shortToken(n.Token), Fence: n.Fence, Vote: n.Err == nil && n.Void == nil,

@@ -165,6 +165,9 @@ func holderOf(in redlock.Inspection) (text string) {
 	if in.Fence != 0 {
 		text += fmt.Sprint("  fence ", in.Fence)
 	}
+	if free := freeOf(in); free != "" {
+		text += "  " + free
+	}
 	return text
 }
 
@@ -211,6 +214,7 @@ func (p *picture) row(b *strings.Builder, in redlock.Inspection, width int) {
 		}
 	}
 	switch left := in.FreeIn(); {
+	case in.Verdict == redlock.VerdictBroken: // it has been said when
 	case left < 0:
 		text += "  never expires"
 	case left > 0:

@@ -64,7 +64,8 @@ type step struct {
 }
 
 // workload sells a stock: each attempt reads what is left and writes it back
-// diminished by one, which is right only if nobody else is between the two.
+// diminished by one, which is right only if nobody else is between the two. The stock has
+// no fencing token on purpose: a store that refuses would hide a lock that fails.
 type workload struct {
 	key      string
 	stock    int

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -27,6 +28,34 @@ const (
 
 // LookPath returns the redis-server on the PATH.
 func LookPath() (string, error) { return exec.LookPath("redis-server") }
+
+// redisVersion matches what a Redis server says of its version. Valkey begins at 7.2 and
+// says another name.
+var redisVersion = regexp.MustCompile(`^Redis server v=(\d+)\.(\d+)`)
+
+var versions sync.Map // by binary; asking takes a process
+
+// IsRedisBefore reports whether the binary is a Redis server of an older version. It is false
+// of one that does not say what it is.
+func IsRedisBefore(binary string, major, minor int) bool {
+	found := redisVersion.FindStringSubmatch(versionOf(binary))
+	if found == nil {
+		return false
+	}
+	a, _ := strconv.Atoi(found[1])
+	b, _ := strconv.Atoi(found[2])
+	return a < major || a == major && b < minor
+}
+
+// versionOf is what a server says of its version.
+func versionOf(binary string) string {
+	said, known := versions.Load(binary)
+	if !known {
+		out, _ := exec.Command(binary, "--version").Output() // what fails here fails when it is started, too
+		said, _ = versions.LoadOrStore(binary, string(out))
+	}
+	return said.(string)
+}
 
 // ProcessConfig says how to run one redis-server. The zero value is a master
 // without persistence on a free port.
@@ -211,7 +240,10 @@ func (p *Process) startLocked(ctx context.Context) error {
 
 	args := []string{
 		"--bind", "127.0.0.1", "--port", strconv.Itoa(p.cfg.Port), "--protected-mode", "no",
-		"--save", "", "--appendonly", "no", "--dir", p.dir, "--enable-debug-command", "yes",
+		"--save", "", "--appendonly", "no", "--dir", p.dir,
+	}
+	if !IsRedisBefore(p.cfg.Binary, 7, 0) { // which permits DEBUG, and refuses options that it does not know
+		args = append(args, "--enable-debug-command", "yes")
 	}
 	env := append(os.Environ(), p.cfg.Env...)
 	if p.cfg.Skew {

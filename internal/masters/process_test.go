@@ -29,12 +29,13 @@ func configured(t *testing.T, addr, name string) string {
 func TestProcessDefaults(t *testing.T) {
 	p := server(t)
 	for name, want := range map[string]string{
-		"bind": "127.0.0.1", "save": "", "appendonly": "no", "protected-mode": "no", "enable-debug-command": "yes",
+		"bind": "127.0.0.1", "save": "", "appendonly": "no", "protected-mode": "no",
 	} {
 		if got := configured(t, p.Addr(), name); got != want {
 			t.Errorf("%s: got %q, want %q", name, got, want)
 		}
 	}
+	ok(t, redistest.Client(t, p.Addr()).Do(t.Context(), "debug", "sleep", "0").Err()) // permitted
 }
 
 func TestProcessConfig(t *testing.T) {

@@ -3,6 +3,7 @@ package masters
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"time"
 )
 
@@ -58,5 +59,14 @@ func (p *Process) setClock(change func(offset, ppm, run int64) (int64, int64)) e
 	if err := p.changeSkew(change); err != nil {
 		return fmt.Errorf("masters: clock of %s: %w", p.addr, err)
 	}
+	if looksNowAndThen.MatchString(versionOf(p.cfg.Binary)) && p.Pid() != 0 {
+		time.Sleep(untilItLooks)
+	}
 	return nil
 }
+
+// looksNowAndThen matches the servers that go by another clock most of the time. For as long
+// as untilItLooks they do not notice what became of the wall clock.
+var looksNowAndThen = regexp.MustCompile(`^Valkey server v=(9|\d\d)`)
+
+const untilItLooks = 150 * time.Millisecond

@@ -29,6 +29,17 @@ func Server(t testing.TB) {
 	}
 }
 
+// IsRedisBefore reports whether the redis-server on the PATH is Redis and older than that.
+func IsRedisBefore(t testing.TB, major, minor int) bool {
+	t.Helper()
+	Server(t)
+	binary, err := masters.LookPath()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return masters.IsRedisBefore(binary, major, minor)
+}
+
 // Missing ends a test that lacks what ("server", "docker"), for the reason given:
 // it is skipped, or failed if REDLOCK_REQUIRE asks for what.
 func Missing(t testing.TB, what, reason string) {

@@ -17,6 +17,7 @@ type conn struct {
 	up, down    way
 	once        sync.Once
 	dead        chan struct{}
+	swallowed   bool // guarded by node.wire: nothing arrives any more
 }
 
 // way is one direction of a connection.
@@ -37,10 +38,10 @@ func (n *Node) serve(wire, inner net.Conn) {
 	c.up.wake, c.down.wake = make(chan struct{}, 1), make(chan struct{}, 1)
 	n.conns[c] = true
 	go c.collect(&c.up, wire, func() (time.Duration, bool) {
-		return n.there, n.fault != masters.Blackhole && n.fault != masters.LoseRequests
+		return n.there, !c.swallowed && n.fault != masters.Blackhole && n.fault != masters.LoseRequests
 	})
 	go c.collect(&c.down, inner, func() (time.Duration, bool) {
-		return n.back, n.fault != masters.Blackhole && n.fault != masters.LoseReplies
+		return n.back, !c.swallowed && n.fault != masters.Blackhole && n.fault != masters.LoseReplies
 	})
 	go c.deliver(&c.up, inner, true)
 	go c.deliver(&c.down, wire, false)
@@ -161,4 +162,16 @@ func (c *conn) forget() {
 	c.node.mu.Lock()
 	defer c.node.mu.Unlock()
 	delete(c.node.conns, c)
+}
+
+// SwallowConns has the connections that there are carry nothing more, as a network device
+// does that has forgotten them. New ones work.
+func (n *Node) SwallowConns() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.wire.Lock()
+	defer n.wire.Unlock()
+	for c := range n.conns {
+		c.swallowed = true
+	}
 }

@@ -2,24 +2,30 @@ package virtual
 
 import (
 	"math"
+	"slices"
 	"strconv"
+	"strings"
+
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // guard is lua/guard.lua: ms without a vote, -1 for a stale caller.
 func (s store) guard() int64 {
 	run, given, trusted := s.common[2], number(s.common[3]), s.common[5] == "1"
 	stretch, _ := strconv.ParseFloat(s.common[4], 64)
-	now, born, longest := s.now/1000, number(s.known("born")), number(s.known("maxttl"))
-	known := longest > 0
+	born, longest := s.known("born"), number(s.known("maxttl"))
+	moment := text(s.now / 1000)
+	known := longest > 0 && born != ""
 	if !known || s.known("run") != run && run != "?" {
 		if known && s.known("run") == s.own {
 			return -1
 		}
 		if !trusted || !known {
-			born = now
+			born = "?"
 		}
 		s.learn("run", s.own)
-		s.learn("born", text(born))
+		s.learn("made", moment)
+		s.learn("born", born)
 		longest = max(longest, given)
 		s.learn("maxttl", text(longest))
 	} else if longest < given {
@@ -27,12 +33,27 @@ func (s store) guard() int64 {
 		s.learn("maxttl", text(longest))
 	}
 	whole := int64(math.Ceil(float64(longest)*stretch)) + 100
-	left := born + whole - now
-	if left > whole {
-		s.learn("born", text(now))
+	left, is := whole, born
+	since, err := strconv.ParseInt(born, 10, 64)
+	counting := err == nil
+	if counting {
+		left = since + whole - s.now/1000
+	}
+	switch {
+	case left <= 0:
+		return 0
+	case s.near():
+		if !counting || left > whole {
+			is = moment
+		}
+	case counting && (s.median() > 0 || left > whole):
+		is = "?"
+	}
+	if is != born {
+		s.learn("born", is)
 		left = whole
 	}
-	return max(left, 0)
+	return left
 }
 
 // known is a field of the marker, and learn sets one.
@@ -41,29 +62,78 @@ func (s store) learn(field, value string) { s.redis.HSet(s.marker, field, value)
 
 // mark is lua/marker.lua.
 func (s store) mark(argv []string) []any {
-	what, masters := argv[0], argv[1]
-	stale := []any{s.now, int64(-1), int64(0), "", "", ""}
+	what, list := argv[0], argv[1]
 	left := s.guard()
-	if left < 0 {
-		return stale
-	}
-	switch what {
-	case "vouch":
-		if s.known("run") == argv[2] && s.known("born") == argv[3] {
+	if left >= 0 && (what == wire.Vouch || what == wire.Mark) {
+		switch {
+		case what == wire.Mark:
+			s.learn("made", text(s.now/1000))
+			s.learn("born", "?")
+		case s.known("run") == argv[2] && s.known("made") == argv[3]:
 			s.learn("born", "0")
 		}
-	case "mark":
-		s.learn("born", text(s.now/1000))
+		left = s.guard() // stale if the first has just learned who the node is
 	}
-	if what != "look" {
-		if left = s.guard(); left < 0 { // the first has just learned who the node is
-			return stale
+	if left < 0 {
+		return []any{s.now, int64(-1), int64(0), "", "", "", ""}
+	}
+	longest, moment := number(s.known("maxttl")), s.now/1000
+	stretch, _ := strconv.ParseFloat(s.common[4], 64)
+	inUse := 2 * (int64(math.Ceil(float64(longest)*stretch)) + 100)
+	var kept, others []string
+	against, joined := "", false
+	for line := range strings.SplitSeq(s.known("lists"), "\n") {
+		seen, other, isLine := strings.Cut(line, " ")
+		at := min(number(seen), moment)
+		switch {
+		case !isLine || moment-at >= inUse:
+			continue
+		case other == list:
+			joined = true
+			continue
+		}
+		kept = append(kept, text(at)+" "+other)
+		others = append(others, other)
+		if conflict(list, other) {
+			against = other
 		}
 	}
-	before := s.known("masters")
-	reply := []any{s.now, left, number(s.known("maxttl")), before, s.known("run"), s.known("born")}
-	if before != masters {
-		s.learn("masters", masters)
+	if what == wire.Join && (against == "" || joined || left > 0) {
+		s.learn("lists", strings.Join(append(kept, text(moment)+" "+list), "\n"))
 	}
-	return reply
+	return []any{s.now, left, longest, s.known("run"), s.known("made"), strings.Join(others, "\n"), against}
+}
+
+// conflict is the function of that name in lua/marker.lua.
+func conflict(a, b string) bool {
+	first, second := strings.Fields(a), strings.Fields(b)
+	shared := 0
+	for _, m := range second {
+		if slices.Contains(first, m) {
+			shared++
+		}
+	}
+	all := len(first) + len(second) - shared
+	return shared > 0 && len(first)/2+1+len(second)/2+1 <= all
+}
+
+// look is lua/inspect.lua.
+func (s store) look(key, counterKey string) []any {
+	left := int64(0)
+	if s.common[2] != "" {
+		left = s.guard()
+	}
+	if left < 0 {
+		return []any{s.now, left, "", int64(-2), ""}
+	}
+	counter, _ := s.get(counterKey)
+	held, exists := s.get(key)
+	if !exists {
+		return []any{s.now, left, "", int64(-2), counter}
+	}
+	life := s.pttl(key)
+	if s.redis.TTL(key) == 0 {
+		life = -1
+	}
+	return []any{s.now, left, held, life, counter}
 }

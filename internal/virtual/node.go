@@ -6,16 +6,15 @@ package virtual
 
 import (
 	"context"
+	"crypto/sha1"
 	"fmt"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/google/uuid"
 
 	"github.com/d0720281/redlock/internal/masters"
 )
@@ -43,7 +42,8 @@ type Node struct {
 	hung        chan struct{} // requests wait until it is closed; nil while the node is well
 	there, back time.Duration // latency of requests and of replies
 	answer      string        // what every script is answered with, unless it is empty
-	runID       atomic.Value  // string; new with each start of the process
+	runs        atomic.Int64  // of the process
+	runID       atomic.Value  // string; new with each of them
 	rate        float64
 	offset      time.Duration
 	zero        time.Time // when rate and offset began
@@ -140,7 +140,11 @@ func (n *Node) RestartEmpty() {
 	})
 }
 
-func (n *Node) newRun() { n.runID.Store(strings.ReplaceAll(uuid.NewString(), "-", "")) }
+// newRun gives the process a run id, the same in every run of a test: which node keeps a
+// queue follows from that.
+func (n *Node) newRun() {
+	n.runID.Store(fmt.Sprintf("%x", sha1.Sum(fmt.Appendf(nil, "%s %d", n.addr, n.runs.Add(1)))))
+}
 
 // Hang stops the process as SIGSTOP does: connections can be made and requests sent,
 // but they are only carried out when it resumes.
@@ -231,13 +235,15 @@ func (n *Node) Get(key string) (value string) {
 	return value
 }
 
-// Put sets a key behind everybody's back, or deletes it if value is "".
+// Put sets a key behind everybody's back, for ever if ttl is 0, or deletes it if value is "".
 func (n *Node) Put(key, value string, ttl time.Duration) {
 	n.Inside(func(r *miniredis.Miniredis, _ time.Time) {
 		r.Del(key)
 		if value != "" {
 			_ = r.Set(key, value)
-			r.SetTTL(key, ttl)
+			if ttl > 0 {
+				r.SetTTL(key, ttl)
+			}
 		}
 	})
 }

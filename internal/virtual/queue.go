@@ -28,16 +28,42 @@ func (q queue) members() map[string]float64 {
 
 func (q queue) waiting() int64 { return int64(len(q.members())) }
 
-func (q queue) join(who string) int64 {
-	if who != "-" {
-		if _, in := q.members()[who]; !in {
-			_, _ = q.redis.ZAdd(q.line(), float64(q.now), who)
-		}
-		q.redis.HSet(q.seen(), who, strconv.FormatFloat(float64(q.now)/1000, 'f', 0, 64))
-		q.redis.SetTTL(q.line(), 10*time.Second)
-		q.redis.SetTTL(q.seen(), 10*time.Second)
+// others is how many wait, without one.
+func (q queue) others(who string) int64 {
+	n := q.waiting()
+	if n > 0 && q.redis.HGet(q.seen(), who) != "" {
+		n--
 	}
-	return q.waiting()
+	return n
+}
+
+// called is the process that has its turn, and for how many ms; "" if none has, and then
+// comes whether a release was missed.
+func (q queue) called() (who string, left int64, missed bool) {
+	who, some := q.get(q.turn())
+	switch {
+	case !some:
+		return "", 0, false
+	case who == "-":
+		return "", 0, true
+	case q.redis.TTL(q.turn()) == 0:
+		q.expire(q.turn(), turnMillis)
+	}
+	return who, q.pttl(q.turn()), false
+}
+
+const turnMillis = "250"
+
+func (q queue) join(who string) {
+	if who == "-" {
+		return
+	}
+	if _, in := q.members()[who]; !in {
+		_, _ = q.redis.ZAdd(q.line(), float64(q.now), who)
+	}
+	q.redis.HSet(q.seen(), who, strconv.FormatFloat(float64(q.now)/1000, 'f', 0, 64))
+	q.redis.SetTTL(q.line(), 10*time.Second)
+	q.redis.SetTTL(q.seen(), 10*time.Second)
 }
 
 // forget takes a process out of what is known of those who wait.
@@ -51,15 +77,26 @@ func (q queue) forget(who string) {
 func (q queue) leave(who string) {
 	_, _ = q.redis.ZRem(q.line(), who)
 	q.forget(who)
-	if called, _ := q.get(q.turn()); called == who {
+	if called, _ := q.get(q.turn()); called == who && who != "-" {
 		q.redis.Del(q.turn())
 	}
 }
 
+// miss leaves word that a release came while another attempt had the key.
+func (q queue) miss() {
+	if !q.redis.Exists(q.turn()) {
+		q.set(q.turn(), "-", turnMillis)
+	}
+}
+
 func (q queue) callNext() {
-	if called, some := q.get(q.turn()); some {
+	called, _, missed := q.called()
+	if called != "" {
 		q.redis.Publish(called, q.key)
 		return
+	}
+	if missed {
+		q.redis.Del(q.turn())
 	}
 	for range 16 {
 		all := q.members()
@@ -73,7 +110,7 @@ func (q queue) callNext() {
 		last := q.redis.HGet(q.seen(), head)
 		q.forget(head)
 		if float64(number(last)) > float64(q.now)/1000-3000 && q.redis.Publish(head, q.key) > 0 {
-			q.set(q.turn(), head, "250")
+			q.set(q.turn(), head, turnMillis)
 			return
 		}
 	}

@@ -1,19 +1,18 @@
 package virtual
 
 import (
-	"crypto/sha1"
-	"encoding/hex"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/alicebob/miniredis/v2/server"
+
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // Call is a request that arrived at a node in the library's script.
 type Call struct {
 	At     time.Time
-	Op     string // acquire, raise, extend or release
+	Op     string // acquire, raise, extend, release or rest
 	Key    string
 	ID     string // of the attempt
 	Before string // value of the key before the command
@@ -37,31 +36,29 @@ func (n *Node) Ran() (native, lua int) {
 	return n.ranNative, n.ranLua
 }
 
-// script is what a node knows of a script by its source. A client sends that before it goes
-// by the hash, so that a node needs no copy of the library's.
+// script is what a node makes of a script.
 type script int
 
 const (
 	foreign  script = iota
 	requests        // lua/begin.lua to lua/run.lua: it carries requests
 	marking         // lua/begin.lua to lua/marker.lua: it is about the node itself
+	looking         // lua/begin.lua to lua/inspect.lua: it is about a lock
 )
 
-func scriptOf(source string) script {
-	switch {
-	case !strings.HasPrefix(source, "-- begin.lua, "):
-		return foreign
-	case strings.Contains(source, "\n-- run.lua: "):
+// The scripts as they should be: a test may have a Locker send others.
+var requestsHash, markerHash, inspectHash = wire.Requests.Hash, wire.Marker.Hash, wire.Inspect.Hash
+
+func scriptOf(hash string) script {
+	switch hash {
+	case requestsHash:
 		return requests
-	case strings.Contains(source, "\n-- begin.lua, then guard.lua, then marker.lua: "):
+	case markerHash:
 		return marking
+	case inspectHash:
+		return looking
 	}
 	return foreign
-}
-
-func hashOf(source string) string {
-	sum := sha1.Sum([]byte(source))
-	return hex.EncodeToString(sum[:])
 }
 
 // arrived is called by the server before each command, those of scripts included: it
@@ -85,8 +82,8 @@ func (n *Node) arrived(p *server.Peer, cmd string, args ...string) bool {
 func (n *Node) scriptLocked(p *server.Peer, bySource bool, args []string) bool {
 	hash := args[0]
 	if bySource {
-		hash = hashOf(args[0])
-		n.known[hash] = scriptOf(args[0])
+		hash = wire.NewScript(args[0]).Hash
+		n.known[hash] = scriptOf(hash)
 	}
 	what, known := n.known[hash]
 	args = args[1:]
@@ -137,11 +134,17 @@ func (n *Node) recordLocked(args []string) {
 // runLocked runs a script of the library in Go. The arguments are those from the number
 // of keys on.
 func (n *Node) runLocked(what script, args []string) []any {
-	list, common := parse(args)
-	s := store{redis: n.redis, own: n.Identity(), now: n.clockLocked().UnixMicro(), marker: args[1], common: common}
-	if what == marking {
-		return s.mark(args[2+len(common):])
+	s := store{redis: n.redis, own: n.Identity(), now: n.clockLocked().UnixMicro(), marker: args[1]}
+	switch what {
+	case marking:
+		s.common = args[2:10]
+		return s.mark(args[10:])
+	case looking:
+		s.common = args[4:]
+		return s.look(args[2], args[3])
 	}
+	list, common := parse(args)
+	s.common = common
 	return s.run(list)
 }
 
@@ -164,6 +167,7 @@ var kinds = map[string]struct {
 	"4": {"release", 3, false},
 	"5": {"acquire", 5, true},
 	"6": {"release", 4, true},
+	"7": {"rest", 3, true},
 }
 
 // parse takes the arguments of the script apart, from the number of keys on, as
@@ -172,7 +176,7 @@ func parse(args []string) (list []request, common []string) {
 	keys := args[1 : 1+number(args[0])]
 	args = args[1+len(keys):]
 	keys = keys[1:]                   // the marker
-	common, args = args[:6], args[6:] // before all
+	common, args = args[:8], args[8:] // before all
 	for ; len(keys) > 0; keys = keys[2:] {
 		k := kinds[args[0]]
 		list = append(list, request{op: k.op, gate: k.gate, keys: keys[:2], argv: args[1 : 1+k.args]})

@@ -1,11 +1,14 @@
 package virtual
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // This file, guard.go and queue.go are the library's scripts a second time, in Go, for tests
@@ -25,10 +28,34 @@ type store struct {
 
 func (s store) counterTTL() string { return s.common[0] }
 func (s store) block() int64       { return number(s.common[1]) }
+func (s store) median() int64      { return number(s.common[6]) }
+func (s store) skew() int64        { return number(s.common[7]) }
+
+// near reports whether the node's clock agrees with that of the others.
+func (s store) near() bool {
+	return s.median() > 0 && max(s.now-s.median(), s.median()-s.now) <= s.skew()
+}
+
+// ahead is how far a counter is ahead of the largest that it can be, us.
+func (s store) ahead(counter int64) int64 { return counter - s.now - s.skew() - 1e6 }
+
+// keep sets a counter, which outlives the moment at which the clock reaches it.
+func (s store) keep(key string, counter int64) {
+	early := max(0, (counter-s.now+999)/1000)
+	s.set(key, text(counter), text(number(s.counterTTL())+early))
+}
+
+// lift raises the counter of a held lock to a target.
+func (s store) lift(key, target string) {
+	old, exists := s.get(key)
+	if counter := max(number(old), number(target)); exists && s.ahead(counter) <= 0 {
+		s.keep(key, counter)
+	}
+}
 
 func (s store) get(key string) (value string, exists bool) {
 	value, err := s.redis.Get(key)
-	return value, err == nil
+	return value[:min(len(value), 256)], err == nil
 }
 
 func (s store) set(key, value, millis string) {
@@ -46,10 +73,11 @@ func (s store) pttl(key string) int64 {
 
 // The first number of a reply: the Lua files say what each means.
 const (
-	granted, mine, busy, planted, late, stale, queued = 1, 2, 3, 4, 5, 6, 8
+	granted, mine, busy, planted, late, stale, queued, unseeded, ahead = 1, 2, 3, 4, 5, 6, 8, 9, 12
 
 	raised, unheld                                    = 10, 11
 	kept, keptVoteless, filled, filledVoteless, taken = 20, 21, 22, 23, 24
+	takenAway                                         = 25
 	released, gone                                    = 30, 31
 )
 
@@ -80,6 +108,7 @@ var twins = map[string]func(s store, keys, argv []string) [3]int64{
 	"raise":   store.raise,
 	"extend":  store.extend,
 	"release": store.release,
+	"rest":    store.rest,
 }
 
 func (s store) acquire(keys, argv []string) [3]int64 {
@@ -94,8 +123,8 @@ func (s store) acquire(keys, argv []string) [3]int64 {
 		who, crowd = argv[4], q.crowded()
 	}
 	if crowd {
-		if called, some := s.get(q.turn()); some && called != who {
-			return [3]int64{queued, q.join(who), s.pttl(q.turn())}
+		if called, left, _ := q.called(); called != "" && called != who {
+			return [3]int64{queued, q.others(who), left}
 		}
 	}
 	if held, some := s.get(keys[0]); some {
@@ -103,6 +132,8 @@ func (s store) acquire(keys, argv []string) [3]int64 {
 		switch {
 		case !isMine:
 			return s.busy(q, held, who)
+		case s.ahead(number(own)) > 0:
+			return s.tooFar(number(own))
 		case number(own) > 0 && s.left == 0:
 			return [3]int64{mine, number(own)}
 		}
@@ -115,19 +146,37 @@ func (s store) acquire(keys, argv []string) [3]int64 {
 		}
 		return [3]int64{planted, 0, s.left}
 	}
-	count := s.now
-	if old, exists := s.get(keys[1]); exists {
+	var count int64
+	switch old, exists := s.get(keys[1]); {
+	case exists:
 		count = number(old) + s.block()
-	} else if hint := number(argv[3]); s.now <= hint && hint <= s.now+1e6 {
-		count = hint
+	case s.near():
+		count = s.median()
+		if wish := number(argv[3]); count <= wish && wish <= count+1e6 {
+			count = wish
+		}
+	default:
+		s.set(keys[0], argv[0]+"|0", argv[1])
+		if s.median() == 0 {
+			return [3]int64{unseeded}
+		}
+		return [3]int64{unseeded, 0, int64(math.Floor(float64(s.now-s.median()) / 1000))}
 	}
-	s.set(keys[1], text(count), s.counterTTL())
+	if s.ahead(count) > 0 {
+		return s.tooFar(count)
+	}
+	s.keep(keys[1], count)
 	s.set(keys[0], argv[0]+"|"+text(count), argv[1])
 	if crowd {
 		q.leave(who)
 		return [3]int64{granted, count, q.waiting()}
 	}
 	return [3]int64{granted, count}
+}
+
+// tooFar is what the scripts say of a counter that is too far ahead of the clock.
+func (s store) tooFar(counter int64) [3]int64 {
+	return [3]int64{ahead, 0, (counter - s.now + 999) / 1000}
 }
 
 // busy is what acquire says where the key is another's.
@@ -139,15 +188,18 @@ func (s store) busy(q queue, held, who string) [3]int64 {
 	if !strings.Contains(held, "|") && (rest <= 0 || rest > 50) { // of another library
 		rest = 50
 	}
-	return [3]int64{busy, q.join(who), rest}
+	return [3]int64{busy, q.others(who), rest}
 }
 
 func (s store) raise(keys, argv []string) [3]int64 {
 	if held, _ := s.get(keys[0]); held != argv[0]+"|"+argv[1] {
 		return [3]int64{unheld}
 	}
+	if s.ahead(number(argv[2])) > 0 {
+		return s.tooFar(number(argv[2]))
+	}
 	if old, _ := s.get(keys[1]); number(old) < number(argv[2]) {
-		s.set(keys[1], argv[2], s.counterTTL())
+		s.keep(keys[1], number(argv[2]))
 	}
 	return [3]int64{raised}
 }
@@ -168,37 +220,60 @@ func (s store) extend(keys, argv []string) [3]int64 {
 	case !exists:
 		s.set(keys[0], argv[0]+"|0", argv[1])
 		return [3]int64{whenFilled, 0, s.left}
+	case held == wire.Placeholder(argv[0]):
+		return [3]int64{takenAway}
 	case !strings.HasPrefix(held, argv[0]+"|"):
 		return [3]int64{taken}
 	}
 	if s.pttl(keys[0]) < number(argv[1]) {
 		s.expire(keys[0], argv[1])
 	}
-	if old, counts := s.get(keys[1]); counts && argv[3] != "0" && held == argv[0]+"|"+argv[3] {
-		if number(old) < number(argv[4]) {
-			s.set(keys[1], argv[4], s.counterTTL())
-		} else {
-			s.expire(keys[1], s.counterTTL())
-		}
+	if argv[3] != "0" && held == argv[0]+"|"+argv[3] {
+		s.lift(keys[1], argv[4])
 	}
 	return [3]int64{whenKept, 0, s.left}
 }
 
-func (s store) release(keys, argv []string) [3]int64 {
-	code := int64(gone)
-	if held, _ := s.get(keys[0]); strings.HasPrefix(held, argv[0]+"|") {
-		code = released
-		s.redis.Del(keys[0])
-		exact := held == argv[0]+"|"+argv[1] && argv[1] != "0" && argv[2] != "0"
-		if old, counts := s.get(keys[1]); exact && counts && number(old) < number(argv[2]) {
-			s.set(keys[1], argv[2], s.counterTTL())
-		}
+// drop deletes the key if it is the attempt's, or the placeholder in its place. It tells the
+// code, and what the key held.
+func (s store) drop(key, id string) (code int64, held string) {
+	if held, _ = s.get(key); !strings.HasPrefix(held, id+"|") && held != wire.Placeholder(id) {
+		return gone, held
 	}
-	if q := (queue{s, keys[0]}); s.gate && q.crowded() {
+	s.redis.Del(key)
+	return released, held
+}
+
+func (s store) release(keys, argv []string) [3]int64 {
+	code, held := s.drop(keys[0], argv[0])
+	if held == argv[0]+"|"+argv[1] && argv[1] != "0" && argv[2] != "0" && argv[1] != argv[2] {
+		s.lift(keys[1], argv[2])
+	}
+	if !s.gate {
+		return [3]int64{code}
+	}
+	q, free := queue{s, keys[0]}, !s.redis.Exists(keys[0])
+	if q.crowded() {
 		q.leave(argv[3])
-		if !s.redis.Exists(keys[0]) {
+		if free {
 			q.callNext()
 		}
+	}
+	if !free && argv[2] != "0" {
+		q.miss()
+	}
+	return [3]int64{code}
+}
+
+func (s store) rest(keys, argv []string) [3]int64 {
+	code, _ := s.drop(keys[0], argv[0])
+	q := queue{s, keys[0]}
+	q.join(argv[2])
+	if s.redis.Exists(keys[0]) {
+		return [3]int64{code}
+	}
+	if called, _, missed := q.called(); called == "" && (argv[1] == "0" || missed) {
+		q.callNext()
 	}
 	return [3]int64{code}
 }

@@ -1,0 +1,47 @@
+package redlock_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/d0720281/redlock"
+)
+
+// Another program has put a large string at a lock key, and one at the key of a fencing
+// counter. The scripts read the beginning of it.
+func TestLargeForeignValue(t *testing.T) {
+	c := start(t, 3)
+	l := open(t, c.addrs)
+	warm(t, l, c)
+	const size = 32 << 20 // more than any reply that is read
+	for _, n := range c.nodes {
+		must(t, n.Set(t.Context(), "redlock:r", strings.Repeat("x", size), time.Minute).Err())
+		must(t, n.Set(t.Context(), "redlock:s~fence", strings.Repeat("x", size), time.Minute).Err())
+		must(t, n.Set(t.Context(), "redlock:empty", "", time.Minute).Err())
+		must(t, n.ConfigResetStat(t.Context()).Err())
+	}
+	for _, resource := range []string{"r", "empty"} {
+		_, err := l.TryLock(t.Context(), resource)
+		wantErr(t, err, redlock.ErrTaken)
+	}
+	_, err := l.TryLock(t.Context(), "s")
+	wantErr(t, err, redlock.ErrWrongType)
+	seen, err := l.Inspect(t.Context(), "r")
+	must(t, err)
+	if seen.Verdict != redlock.VerdictHeld || len(seen.Token) > 256 {
+		t.Errorf("Inspect: got %+v, want a holder with a token that is cut", seen)
+	}
+	for i, n := range c.nodes {
+		if got := n.StrLen(t.Context(), "redlock:r").Val(); got != size {
+			t.Errorf("node %d: got %d bytes, want them as they were", i, got)
+		}
+		if got := n.Exists(t.Context(), "redlock:empty").Val(); got != 1 {
+			t.Errorf("node %d: the empty string has gone", i)
+		}
+		stats := n.Info(t.Context(), "commandstats").Val()
+		if strings.Contains(stats, "cmdstat_get:") {
+			t.Errorf("node %d: got GET used, want no more read than a lock's value", i)
+		}
+	}
+}

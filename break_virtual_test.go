@@ -1,0 +1,328 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/d0720281/redlock"
+)
+
+// next is whoever waits for stuck, and when it got it.
+type nextHolder struct {
+	lease *redlock.Lease
+	at    time.Time
+}
+
+// nextOf has somebody wait for stuck, who must not get it beside a lease.
+func (b *bubble) nextOf(l *redlock.Locker, before *redlock.Lease) <-chan nextHolder {
+	b.t.Helper()
+	got := make(chan nextHolder, 1)
+	go func() {
+		le, err := l.Lock(b.t.Context(), stuck)
+		if err != nil {
+			b.t.Errorf("Lock: got %v, want a lease", err)
+		}
+		if before.Context().Err() == nil || before.Validity() > 0 {
+			b.t.Error("got a lease while the one that was broken is valid")
+		}
+		got <- nextHolder{le, time.Now()}
+	}()
+	return got
+}
+
+// doneAt is when a context ended.
+func doneAt(ctx context.Context) <-chan time.Time {
+	at := make(chan time.Time, 1)
+	context.AfterFunc(ctx, func() { at <- time.Now() })
+	return at
+}
+
+// broken has stuck broken, on a quorum of nodes at least.
+func (b *bubble) broken(l *redlock.Locker) {
+	b.t.Helper()
+	if _, err := l.Break(b.t.Context(), stuck); err != nil {
+		b.t.Fatalf("Break: got %v, want no error", err)
+	}
+}
+
+// A holder that lives is told that its lock was broken, and gives back what stands in the
+// place of its keys when it has ended its lease: the next one need not wait for the TTL.
+//
+// Source: ALGORITHM section 5, "Break".
+func TestBreakIsToldToTheHolder(t *testing.T) {
+	const way, roundTrip = 10 * time.Millisecond, 20 * time.Millisecond
+	for _, test := range []struct {
+		name    string
+		here    bool // the holder's own Locker breaks it
+		local   bool // who waits is in the holder's process
+		young   bool // the holder has not renewed it yet
+		unlocks bool
+		told    time.Duration // the holder knows, at most so long after the call of Break
+		next    time.Duration // and the next has it, at most so long after that
+	}{
+		{name: "by another process", told: 200 * time.Millisecond, next: 300 * time.Millisecond},
+		{name: "by another process, one of the holder's waits", local: true, told: 200 * time.Millisecond, next: 300 * time.Millisecond},
+		{name: "by its own process", here: true, young: true, told: 100 * time.Millisecond, next: 300 * time.Millisecond},
+		{name: "by its own process, which waits", here: true, local: true, told: 100 * time.Millisecond, next: 300 * time.Millisecond},
+		{name: "which has not renewed yet", young: true, told: 3 * time.Second, next: 300 * time.Millisecond},
+		{name: "which unlocks at once", unlocks: true, told: 200 * time.Millisecond, next: 100 * time.Millisecond},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, 3, func(t *testing.T, b *bubble) {
+				holder := b.locker()
+				breaker, waiter := b.warmLocker(), b.warmLocker()
+				if test.here {
+					breaker = holder
+				}
+				if test.local {
+					waiter = holder
+				}
+				b.all(func(n *bubbleNode) { n.latency(way, way) })
+				le := b.lock(holder, stuck)
+				ended := doneAt(le.Context())
+				got := b.nextOf(waiter, le)
+				if test.young {
+					time.Sleep(time.Second)
+				} else {
+					time.Sleep(4 * time.Second) // it is renewed after a third of the TTL
+				}
+				if test.unlocks {
+					context.AfterFunc(le.Context(), func() { _ = le.Unlock(t.Context()) })
+				}
+				began := time.Now()
+				b.broken(breaker)
+				learned := <-ended
+				if d := learned.Sub(began); d > test.told {
+					t.Errorf("got a holder that knew after %v, want at most %v", d, test.told)
+				}
+				wantMatch(t, "cause of the context", context.Cause(le.Context()), []error{redlock.ErrLost, redlock.ErrQuorumLost, redlock.ErrBroken}, redlock.ErrExpired)
+				next := <-got
+				if next.lease == nil {
+					t.FailNow()
+				}
+				d := next.at.Sub(learned)
+				t.Logf("the holder knew after %v, and the next one had it %v later", learned.Sub(began), d)
+				if d > test.next {
+					t.Errorf("got it %v after the holder knew, want at most %v", d, test.next)
+				}
+				if !test.unlocks && d < 200*time.Millisecond {
+					t.Errorf("got it %v after the holder knew, want 200ms for that to wind down", d)
+				}
+				if next.lease.Fence() <= le.Fence() {
+					t.Errorf("got fence %d after %d, want a larger one", next.lease.Fence(), le.Fence())
+				}
+				_ = le.Unlock(t.Context()) // late, of no effect on the next one
+				time.Sleep(time.Second)
+				if next.lease.Validity() <= 0 {
+					t.Error("got a next lease that is over")
+				}
+				b.unlock(next.lease)
+				b.wantHolding(stuck)
+			})
+		})
+	}
+}
+
+// What keeps messages of the holder's that are under way apart from the next one's is kept.
+func TestBreakLeavesTheGrace(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		le := b.lock(b.warmLocker(redlock.WithGrace(time.Second)), stuck)
+		ended := doneAt(le.Context())
+		got := b.nextOf(b.warmLocker(), le)
+		time.Sleep(4 * time.Second)
+		b.broken(b.warmLocker())
+		learned := <-ended
+		next := <-got
+		if d := next.at.Sub(learned); d < 1200*time.Millisecond || d > 1300*time.Millisecond {
+			t.Errorf("got it %v after the holder knew, want 1s of grace and 200ms", d)
+		}
+	})
+}
+
+// A lease that was adopted may be another process's, too, which has perhaps not heard yet. So
+// the placeholders stay until they expire.
+func TestBreakOfAnAdoptedLease(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		first := handOn(b)
+		le, err := b.warmLocker().Adopt(t.Context(), moved, first.Token(), first.Fence())
+		if err != nil {
+			t.Fatalf("Adopt: got %v, want a lease", err)
+		}
+		time.Sleep(4 * time.Second)
+		l := b.warmLocker()
+		in, err := l.Break(t.Context(), moved)
+		if err != nil {
+			t.Fatalf("Break: got %v, want no error", err)
+		}
+		free := time.Now().Add(in.FreeIn())
+		wantDone(t, le.Context(), []error{redlock.ErrBroken})
+		wantWithin(t, "the end of the lease", free.Add(-in.FreeIn()), 100*time.Millisecond)
+		if _, err := l.Lock(t.Context(), moved); err != nil || time.Now().Before(free) {
+			t.Errorf("got %v, %v before it is free; want a lease then", err, time.Until(free))
+		}
+	})
+}
+
+// A message that somebody makes up has the holder ask the nodes, and no more.
+func TestBreakIsNotBelieved(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		le := b.lock(b.warmLocker(), stuck)
+		manual := b.lock(b.warmLocker(), "manual", redlock.WithoutRenewal())
+		time.Sleep(4 * time.Second)
+		b.all(func(n *bubbleNode) { n.forgetCalls() })
+		for _, key := range []string{stuck, "manual", "nobody"} {
+			b.all(func(n *bubbleNode) {
+				n.inside(func(r *miniredis.Miniredis) { r.Publish("redlock:~broken", "redlock:"+key) })
+			})
+		}
+		synctest.Wait()
+		if n := b.nodes[0].seen("extend", stuck); n == 0 {
+			t.Error("got no extend, want the holder to ask")
+		}
+		if n := b.nodes[0].seen("extend", "manual"); n != 0 {
+			t.Errorf("got %d extends of a lease without renewal, want none", n)
+		}
+		time.Sleep(time.Minute)
+		if le.Validity() <= 0 || le.Context().Err() != nil {
+			t.Error("got a lease that is over, want one that goes on")
+		}
+		wantDone(t, manual.Context(), []error{redlock.ErrExpired})
+	})
+}
+
+// A placeholder is no lease: it is not adopted, not extended, and shown as what it is, with
+// when the resource is free.
+func TestBreakLeavesNoLease(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		le := b.lock(b.warmLocker(), stuck, redlock.WithoutRenewal())
+		time.Sleep(4 * time.Second)
+		l := b.warmLocker()
+		b.broken(l)
+		if le.Validity() <= 0 {
+			t.Fatal("got a holder that knows, want one that does not look")
+		}
+		in, err := l.Inspect(t.Context(), stuck)
+		wantVerdict(t, in, err, redlock.VerdictBroken)
+		if in.Token != le.Token() || in.Fence != 0 || in.FreeIn() != 6*time.Second {
+			t.Errorf("got %+v, free in %v; want the token of the holder, and 6s", in, in.FreeIn())
+		}
+		var nobodys string
+		for i, n := range in.Nodes {
+			if !n.Broken || n.Token != le.Token() || n.TTL != 6*time.Second {
+				t.Errorf("got %+v, want a placeholder", n)
+			}
+			nobodys, _, _ = strings.Cut(b.nodes[i].value(stuck), "|")
+		}
+		_, err = l.Adopt(t.Context(), stuck, in.Token, 0)
+		wantMatch(t, "Adopt of the holder's token", err, []error{redlock.ErrNotHeld, redlock.ErrBroken}, redlock.ErrNoQuorum)
+		_, err = l.Adopt(t.Context(), stuck, nobodys, 0)
+		wantMatch(t, "Adopt of what is on the nodes", err, []error{redlock.ErrConfig})
+		for i, n := range b.nodes {
+			if got := n.value(stuck); got != nobodys+"|0" {
+				t.Errorf("node %d: got %q, want the placeholder as it was", i, got)
+			}
+		}
+
+		b.broken(l) // once more: that changes nothing
+		if again, err := l.Inspect(t.Context(), stuck); err != nil || again.FreeIn() != 6*time.Second || again.Token != le.Token() {
+			t.Errorf("got %+v, %v; want it as before", again, err)
+		}
+		wantMatch(t, "Extend", le.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrBroken})
+		time.Sleep(250 * time.Millisecond)
+		b.wantHolding(stuck) // the holder knows now
+		in, err = l.Inspect(t.Context(), stuck)
+		wantVerdict(t, in, err, redlock.VerdictFree)
+	})
+}
+
+// Of a holder that has died nobody gives anything back.
+func TestBreakOfADeadHolder(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		var u uplink
+		le := b.lock(b.lockerBy(&u), stuck)
+		began := time.Now()
+		time.Sleep(time.Second)
+		u.dead.Store(true)
+		b.broken(b.warmLocker())
+		got := b.nextOf(b.warmLocker(), le)
+		if next := <-got; next.at.Sub(began) < 10*time.Second || next.at.Sub(began) > 11500*time.Millisecond {
+			t.Errorf("got it after %v, want the TTL", next.at.Sub(began))
+		}
+	})
+}
+
+// Two who break it at once agree, whoever of them is where first.
+func TestBreakTwiceAtOnce(t *testing.T) {
+	for shift := range 4 {
+		t.Run(fmt.Sprint(shift), func(t *testing.T) {
+			inBubble(t, 3, func(t *testing.T, b *bubble) {
+				le := b.lock(b.warmLocker(), stuck)
+				time.Sleep(4 * time.Second)
+				lockers := []*redlock.Locker{b.warmLocker(), b.warmLocker()}
+				for i, n := range b.nodes {
+					n.latency(time.Duration(1+i*shift)*10*time.Millisecond, time.Duration(3-i)*10*time.Millisecond)
+				}
+				ended := doneAt(le.Context())
+				got := b.nextOf(b.warmLocker(), le)
+				done := make(chan bool, 2)
+				for i, l := range lockers {
+					go func() {
+						time.Sleep(time.Duration(i*shift) * 15 * time.Millisecond)
+						if _, err := l.Break(t.Context(), stuck); err != nil {
+							t.Errorf("Break %d: got %v, want no error", i, err)
+						}
+						done <- true
+					}()
+				}
+				<-done
+				<-done
+				learned, next := <-ended, <-got
+				if d := next.at.Sub(learned); d > 500*time.Millisecond {
+					t.Errorf("got it %v after the holder knew, want at most 500ms", d)
+				}
+				b.unlock(next.lease)
+				time.Sleep(500 * time.Millisecond)
+				b.wantHolding(stuck)
+			})
+		})
+	}
+}
+
+// Who waits in the holder's process keeps the place in the queue that it took when the lease
+// was lost, whenever the keys are released.
+func TestBreakLeavesTheQueueAsItIs(t *testing.T) {
+	for _, unlocks := range []time.Duration{0, 100 * time.Millisecond, time.Second} { // 0: it does not
+		t.Run(fmt.Sprint(unlocks), func(t *testing.T) {
+			inBubble(t, 3, func(t *testing.T, b *bubble) {
+				holder, other, breaker := b.warmLocker(), b.warmLocker(), b.warmLocker()
+				le, err := holder.Lock(t.Context(), stuck)
+				if err != nil {
+					t.Fatalf("Lock: got %v, want a lease", err)
+				}
+				ended := doneAt(le.Context())
+				first := b.nextOf(holder, le)
+				time.Sleep(4 * time.Second)
+				b.broken(breaker)
+				<-ended
+				time.Sleep(20 * time.Millisecond) // the first has asked
+				second := b.nextOf(other, le)
+				if unlocks > 0 {
+					time.AfterFunc(unlocks, func() { _ = le.Unlock(t.Context()) })
+				}
+				select {
+				case got := <-first:
+					b.unlock(got.lease)
+				case <-second:
+					t.Fatal("got the resource for one who came later")
+				}
+				b.unlock((<-second).lease)
+			})
+		})
+	}
+}

@@ -1,0 +1,212 @@
+package redlock_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/d0720281/redlock"
+)
+
+// counterOf is a node's fencing counter of a resource, 0 if there is none.
+func (n *bubbleNode) counterOf(resource string) int64 {
+	c, _ := strconv.ParseInt(n.at(redlock.DefaultKeyPrefix+resource+"~fence"), 10, 64)
+	return c
+}
+
+// takeTurn locks a resource once, by a Locker that has seen nothing before, and wants a
+// token larger than the last.
+func (b *bubble) takeTurn(resource string, last int64, opts ...redlock.Option) (fence int64) {
+	b.t.Helper()
+	l := b.locker(append(opts, redlock.WithLogger(nil))...)
+	lease := b.lock(l, resource)
+	if fence = lease.Fence(); fence <= last {
+		b.t.Errorf("fencing token: got %d, want more than %d", fence, last)
+	}
+	b.unlock(lease)
+	if err := l.Close(); err != nil {
+		b.t.Errorf("Close: got %v, want no error", err)
+	}
+	synctest.Wait()
+	return fence
+}
+
+// A master whose clock is a day ahead starts no fencing counter by that clock. So nothing
+// is left of the day when the clock has been corrected, and no token falls when counters
+// have expired.
+//
+// Source: ALGORITHM section 4.
+func TestVirtualFenceAfterAClockWasCorrected(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		b.nodes[2].runClock(1, 24*time.Hour)
+		last := b.takeTurn("r", 0)
+		if c := b.nodes[2].counterOf("r"); c != 0 {
+			t.Errorf("counter of the master whose clock is wrong: got %d, want none", c)
+		}
+		b.nodes[2].runClock(1, -24*time.Hour)
+		b.nodes[0].kill()
+		last = b.takeTurn("r", last)
+		if ahead := last - time.Now().UnixMicro(); ahead > 10*time.Second.Microseconds() {
+			t.Errorf("fencing token: got one that is %v ahead of the clocks", time.Duration(ahead)*time.Microsecond)
+		}
+		b.nodes[0].heal()
+		time.Sleep(2 * 100 * time.Second) // the idle counters expire
+		for _, n := range b.nodes {
+			if c := n.counterOf("r"); c != 0 {
+				t.Errorf("counter after %v: got %d, want none", 2*100*time.Second, c)
+			}
+		}
+		b.takeTurn("r", last)
+	})
+}
+
+// A counter that is ahead of its master's clock does not expire before the clock has passed
+// it: the next one starts from that clock.
+//
+// Source: ALGORITHM section 4.
+func TestVirtualCounterOutlivesItsValue(t *testing.T) {
+	const ttl = 50 * time.Millisecond // an idle counter lives for 500 ms
+	opts := []redlock.Option{redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl)}
+	for _, way := range []string{"acquire", "raise", "extend", "release"} {
+		t.Run("raised by "+way, func(t *testing.T) {
+			inBubble(t, 3, func(t *testing.T, b *bubble) {
+				ahead := strconv.FormatInt(time.Now().Add(time.Second).UnixMicro(), 10)
+				b.nodes[0].put("redlock:r~fence", ahead, ttl)
+				if way == "acquire" {
+					b.nodes[1].put("redlock:r~fence", ahead, ttl)
+				}
+				l := b.locker(append(opts, redlock.WithLogger(nil))...)
+				lease := b.lock(l, "r")
+				if way == "extend" {
+					time.Sleep(2 * ttl)
+				}
+				last := lease.Fence()
+				b.unlock(lease)
+				time.Sleep(600 * time.Millisecond)
+				last = b.takeTurn("r", last, opts...)
+				time.Sleep(1200 * time.Millisecond)
+				b.takeTurn("r", last, opts...)
+			})
+		})
+	}
+}
+
+// A counter on one master that no grant can have brought about costs that master its vote
+// for the resource, by an error that names both. The others decide, and their counters
+// stay as they are.
+//
+// Source: ALGORITHM section 4.
+func TestVirtualCounterThatIsTooFarAhead(t *testing.T) {
+	for name, counter := range map[string]string{
+		"below 2^53":          "8999999999999999",
+		"the largest integer": "9223372036854775807",
+		"a day":               strconv.FormatInt(time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC).UnixMicro(), 10),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 3, func(t *testing.T, b *bubble) {
+				l := b.warmLocker(redlock.WithLogger(nil))
+				last := b.takeTurn("r", 0)
+				b.nodes[1].put("redlock:r~fence", counter, 100*time.Second)
+				for range 3 {
+					last = b.takeTurn("r", last)
+				}
+				if ahead := last - time.Now().UnixMicro(); ahead > 10*time.Second.Microseconds() {
+					t.Errorf("fencing token: got one that is %v ahead of the clocks", time.Duration(ahead)*time.Microsecond)
+				}
+				for i, n := range b.nodes {
+					if c := n.counterOf("r"); i != 1 && c > last+64 {
+						t.Errorf("counter of node %d: got %d, want what was granted, %d", i, c, last)
+					}
+				}
+				b.lock(l, "another") // the master has a vote for everything else
+				b.nodes[0].kill()
+				_, err := l.TryLock(t.Context(), "r")
+				wantMatch(t, "TryLock with another master down", err, []error{redlock.ErrNoQuorum}, redlock.ErrWrongType, redlock.ErrTaken)
+				if said := b.refusedBy(1, err); !strings.Contains(said, "redlock:r~fence") || !strings.Contains(said, "ahead") {
+					t.Errorf("got %q, want the key and what is wrong with it", said)
+				}
+				// Waiting helps: the counter expires.
+				began := time.Now()
+				lease, err := l.Lock(t.Context(), "r")
+				if err != nil {
+					t.Fatalf("Lock: got %v, want it to wait", err)
+				}
+				if lease.Fence() <= last {
+					t.Errorf("fencing token: got %d, want more than %d", lease.Fence(), last)
+				}
+				wantWithin(t, "the lease", began, 105*time.Second)
+				b.unlock(lease)
+			})
+		})
+	}
+}
+
+// What a master says of a grant is not believed if it cannot be, and reaches no other.
+//
+// Source: ALGORITHM section 4.
+func TestVirtualGrantThatIsNotBelieved(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		l := b.warmLocker(redlock.WithLogger(nil))
+		redlock.BreakScript(t, func(script string) string {
+			return strings.Replace(script, "if not crowd then return 1, counter, 0 end", "if not crowd then return 1, 9e18, 0 end", 1)
+		})
+		_, err := l.TryLock(t.Context(), "r")
+		wantMatch(t, "TryLock", err, []error{redlock.ErrNoQuorum}, redlock.ErrWrongType, redlock.ErrTaken)
+		for i := range b.nodes {
+			if said := b.refusedBy(i, err); said != "" && !strings.Contains(said, "ahead") && !strings.Contains(said, "by the time it was decided") {
+				t.Errorf("node %d: got %q, want what is wrong with its counter", i, said)
+			}
+		}
+	})
+}
+
+// A resource that is granted faster than the clock runs gets one grant for each 64 us of the
+// clock, as soon as its counters are as far ahead of that as they can be. Tokens go on rising.
+//
+// Source: ALGORITHM section 4.
+func TestGrantsOutrunTheClock(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		const maxAhead = quarantine10/2 + time.Second
+		l := b.warmLocker()
+		for _, n := range b.nodes { // as after many grants: there is room for three more
+			n.put(redlock.DefaultKeyPrefix+"r~fence", strconv.FormatInt(time.Now().Add(maxAhead).UnixMicro()-3*64, 10), time.Minute)
+		}
+		last := int64(0)
+		grant := func(what string) {
+			t.Helper()
+			lease, err := l.TryLock(t.Context(), "r")
+			if err != nil {
+				t.Fatalf("%s: got %v, want a lease", what, err)
+			}
+			if lease.Fence() <= last {
+				t.Errorf("%s: got the token %d after %d, want a larger one", what, lease.Fence(), last)
+			}
+			last = lease.Fence()
+			b.unlock(lease)
+		}
+		refused := func(what string) {
+			t.Helper()
+			_, err := l.TryLock(t.Context(), "r")
+			wantMatch(t, what, err, []error{redlock.ErrNoQuorum}, redlock.ErrTaken)
+			b.wantHolding("r")
+		}
+		for range 3 {
+			grant("with room")
+		}
+		for range 5 {
+			refused("at the bound")
+			time.Sleep(63 * time.Microsecond)
+			refused("64 us less 1 later")
+			time.Sleep(time.Microsecond)
+			grant("64 us later")
+		}
+		lease, err := l.Lock(t.Context(), "r") // which waits for the clock
+		must(t, err)
+		if lease.Fence() <= last {
+			t.Errorf("got the token %d after %d, want a larger one", lease.Fence(), last)
+		}
+		b.unlock(lease)
+	})
+}

@@ -1,0 +1,383 @@
+package redlock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock"
+)
+
+// This file is about code of others that the library calls, and that panics, blocks or ends
+// the goroutine.
+
+// logText is a logger, and what it was told.
+func logText() (l *slog.Logger, text func() string) {
+	var mu sync.Mutex
+	var b bytes.Buffer
+	l = slog.New(slog.NewTextHandler(lockedWriter{&mu, &b}, nil))
+	return l, func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return b.String()
+	}
+}
+
+type lockedWriter struct {
+	mu *sync.Mutex
+	b  *bytes.Buffer
+}
+
+func (w lockedWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.Write(p)
+}
+
+// badHandler is the handler of a logger that panics.
+type badHandler struct{ slog.Handler }
+
+func (badHandler) Handle(context.Context, slog.Record) error { panic("handler") }
+func (h badHandler) WithAttrs([]slog.Attr) slog.Handler      { return h }
+func (h badHandler) WithGroup(string) slog.Handler           { return h }
+
+// A panic of a Tracer, or of its end, changes nothing about the calls. It is logged once.
+func TestTracerPanics(t *testing.T) {
+	for _, when := range []string{"start", "end"} {
+		t.Run(when, func(t *testing.T) {
+			inBubble(t, 3, func(t *testing.T, b *bubble) {
+				logger, text := logText()
+				l := b.locker(redlock.WithLogger(logger), redlock.WithTracer(func(context.Context, string, string) func(*redlock.Lease, error) {
+					if when == "start" {
+						panic("oh no")
+					}
+					return func(*redlock.Lease, error) { panic("oh no") }
+				}))
+				for range 3 {
+					lease, err := l.Lock(t.Context(), "r")
+					if err != nil {
+						t.Fatalf("Lock: got %v, want a lease", err)
+					}
+					must(t, lease.Extend(t.Context()))
+					_, err = l.TryLock(t.Context(), "r")
+					wantErr(t, err, redlock.ErrTaken)
+					must(t, lease.Unlock(t.Context()))
+				}
+				if n := strings.Count(text(), "oh no"); n != 1 {
+					t.Errorf("got %d panics in the log, want 1:\n%s", n, text())
+				}
+			})
+		})
+	}
+}
+
+// A lease whose call does not return, as the end of its trace ends the goroutine, is released.
+func TestTracerEndsTheGoroutine(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		end := true
+		l := b.locker(redlock.WithTracer(func(_ context.Context, op, _ string) func(*redlock.Lease, error) {
+			return func(*redlock.Lease, error) {
+				if end {
+					runtime.Goexit()
+				}
+			}
+		}))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for name, call := range map[string]func(){
+			"Lock":    func() { _, _ = l.Lock(ctx, "r") },
+			"TryLock": func() { _, _ = l.TryLock(ctx, "r") },
+			"Do": func() {
+				_ = l.Do(ctx, "r", func(context.Context, *redlock.Lease) error { t.Error("fn was called"); return nil })
+			},
+		} {
+			end = true
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				call()
+				t.Errorf("%s returned", name)
+			}()
+			<-done
+			synctest.Wait()
+			end = false
+			b.wantHolding("r")
+			if s := l.Stats(); len(s.Leases) != 0 {
+				t.Errorf("%s: got the leases %v, want none", name, s.Leases)
+			}
+			lease, err := l.TryLock(t.Context(), "r")
+			if err != nil {
+				t.Errorf("%s: the next TryLock: got %v, want a lease", name, err)
+				continue
+			}
+			b.unlock(lease)
+		}
+	})
+}
+
+// A panic of an Observer ends nothing: other events are told, and other Observers. The log has
+// it once for each callback.
+func TestObserverPanics(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		var bad, good redlock.Observer
+		var mu sync.Mutex
+		called, told := make(map[string]int), make(map[string]int)
+		count := func(m map[string]int, name string) {
+			mu.Lock()
+			defer mu.Unlock()
+			m[name]++
+		}
+		v, w := reflect.ValueOf(&bad).Elem(), reflect.ValueOf(&good).Elem()
+		for i := range v.NumField() {
+			name := v.Type().Field(i).Name
+			v.Field(i).Set(reflect.MakeFunc(v.Field(i).Type(), func([]reflect.Value) []reflect.Value {
+				count(called, name)
+				panic(fmt.Sprintf("of %s.", name))
+			}))
+			w.Field(i).Set(reflect.MakeFunc(w.Field(i).Type(), func([]reflect.Value) []reflect.Value { count(told, name); return nil }))
+		}
+		logger, text := logText()
+		l := b.locker(redlock.WithLogger(logger), redlock.WithObserver(bad), redlock.WithObserver(good))
+		for range 3 {
+			b.unlock(b.lock(l, "r"))
+		}
+		b.nodes[0].restart()
+		lease := b.lock(l, "r")
+		b.nodes[0].kill()
+		time.Sleep(time.Minute)
+		b.nodes[0].heal()
+		b.unlock(lease)
+		must(t, l.Close())
+		if called["Acquired"] != 4 || called["Released"] != 4 || called["NodeDown"] == 0 {
+			t.Errorf("got the calls %v, want 4 Acquired, 4 Released and some of NodeDown", called)
+		}
+		if !reflect.DeepEqual(called, told) {
+			t.Errorf("the Observer behind it: got the calls %v, want %v", told, called)
+		}
+		for name := range called {
+			if n := strings.Count(text(), "of "+name+"."); n != 1 {
+				t.Errorf("got %d panics of %s in the log, want 1", n, name)
+			}
+		}
+	})
+}
+
+// A panic of the logger's handler ends nothing, whoever logs.
+func TestLoggerPanics(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		logger := slog.New(badHandler{slog.NewTextHandler(new(bytes.Buffer), nil)})
+		l := b.locker(redlock.WithLogger(logger), redlock.WithObserver(redlock.LogObserver(logger)),
+			redlock.WithTracer(func(context.Context, string, string) func(*redlock.Lease, error) { panic("tracer") }))
+		b.nodes[2].runClock(1, time.Hour) // which is worth a warning
+		job, err := l.Job("job", 0, func(context.Context, *redlock.Lease) error { return nil })
+		must(t, err)
+		must(t, job(t.Context()))
+		e, err := redlock.NewElector(l, "e")
+		must(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		terms := 0
+		err = e.Run(ctx, func(ctx context.Context, lease *redlock.Lease) error {
+			if terms++; terms == 2 {
+				cancel()
+			}
+			e.Resign()
+			<-ctx.Done()
+			return errors.New("worth a warning")
+		})
+		wantErr(t, err, context.Canceled)
+		b.each((*bubbleNode).kill, 0, 1, 2)
+		if err := job(t.Context()); err == nil {
+			t.Error("a job ran without masters")
+		}
+		b.all((*bubbleNode).heal)
+	})
+}
+
+// A dialer that panics, or returns nothing, is a master that cannot be reached.
+func TestDialerPanics(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		b.vouch()
+		options := make([]*redis.Options, len(b.nodes))
+		for i, n := range b.nodes {
+			options[i] = &redis.Options{Addr: n.Addr(), Dialer: n.Dial}
+		}
+		const panics, silent = "panic in the dialer: oh no", "no connection"
+		var says atomic.Value
+		says.Store(panics)
+		options[0].Dialer = func(context.Context, string, string) (net.Conn, error) {
+			if says.Load() == panics {
+				panic("oh no")
+			}
+			return nil, nil
+		}
+		l, err := redlock.NewFromOptions(options, redlock.WithClock(redlock.RuntimeClock()))
+		must(t, err)
+		t.Cleanup(func() { _ = l.Close() })
+		for range 2 {
+			lease, err := l.Lock(t.Context(), "r")
+			must(t, err)
+			_, err = l.Lock(context.WithoutCancel(t.Context()), "") // of no use, and no harm
+			wantErr(t, err, redlock.ErrConfig)
+			time.Sleep(time.Minute)
+			must(t, lease.Unlock(t.Context()))
+			if s := l.Stats().Nodes[0]; s.State != redlock.NodeDown || !strings.Contains(fmt.Sprint(s.Err), says.Load().(string)) {
+				t.Errorf("got state %v, error %v, want it down as %q", s.State, s.Err, says.Load())
+			}
+			says.Store(silent)
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// slowContext is one whose Err blocks until it is let go.
+type slowContext struct {
+	context.Context
+	let chan struct{}
+}
+
+func (c slowContext) Err() error { <-c.let; return c.Context.Err() }
+
+// A context whose Err blocks holds up no other call: neither that of the holder, which passes
+// the lease on to it, nor those of others who want the same resource or another.
+func TestContextThatBlocks(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		l := b.warmLocker()
+		let := make(chan struct{})
+		t.Cleanup(func() { close(let) })
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		first := b.lock(l, "r")
+		got := make(chan error)
+		for range 2 {
+			go func() {
+				lease, err := l.Lock(slowContext{ctx, let}, "r")
+				if err == nil {
+					err = lease.Unlock(slowContext{ctx, let})
+				}
+				got <- err
+			}()
+		}
+		synctest.Wait()
+		began := time.Now()
+		b.unlock(first)
+		b.unlock(b.lock(l, "another"))
+		for range 2 {
+			must(t, <-got)
+		}
+		other, err := l.Lock(t.Context(), "r")
+		must(t, err)
+		if s := l.Stats(); s.Waiting != 0 || s.Counts.Acquired != 6 {
+			t.Errorf("got %d waiting and %d leases, want 0 and 6", s.Waiting, s.Counts.Acquired)
+		}
+		wantSince(t, "all leases", began, 0)
+		b.unlock(other)
+
+		e, err := redlock.NewElector(l, "e")
+		must(t, err)
+		go func() {
+			_ = e.Run(slowContext{ctx, let}, func(context.Context, *redlock.Lease) error { return nil })
+		}()
+		synctest.Wait()
+		_ = e.Healthy(0) // which asks for what Run leaves
+		_ = e.Leading()
+	})
+}
+
+// badContext is one whose Err panics when the context has ended.
+type badContext struct{ context.Context }
+
+func (c badContext) Err() error { panic("Err") }
+
+// A caller whose context panics leaves nothing behind: no place in the line, no place among the
+// attempts, no key.
+func TestContextThatPanics(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		l := b.warmLocker()
+		try := func(ctx context.Context, lock func(context.Context, string, ...redlock.LockOption) (*redlock.Lease, error)) {
+			t.Helper()
+			defer func() {
+				if recover() == nil {
+					t.Error("got no panic, want that of the context")
+				}
+			}()
+			_, _ = lock(ctx, "r")
+		}
+		after := func(d time.Duration) context.Context {
+			ctx, cancel := context.WithTimeout(context.Background(), d)
+			t.Cleanup(cancel)
+			return badContext{ctx}
+		}
+		held := b.lock(l, "r") // by this process
+		done := make(chan error)
+		go func() { try(after(time.Second), l.Lock); done <- nil }()
+		time.Sleep(time.Millisecond)
+		go func() {
+			lease, err := l.Lock(t.Context(), "r")
+			if err == nil {
+				err = lease.Unlock(t.Context())
+			}
+			done <- err
+		}()
+		<-done
+		b.unlock(held)
+		must(t, <-done)
+
+		b.all(func(n *bubbleNode) { n.latency(20*time.Millisecond, 20*time.Millisecond) })
+		for range 600 { // more attempts than there are places
+			go func() { try(after(25*time.Millisecond), l.TryLock); done <- nil }() // during the attempt
+		}
+		for range 600 {
+			<-done
+		}
+		time.Sleep(time.Second)
+		b.wantHolding("r")
+		if lines := l.Lines(); lines != 0 {
+			t.Errorf("got %d lines, want none", lines)
+		}
+		if asking, waiting := l.Asking(); asking != 0 || waiting != 0 {
+			t.Errorf("got %d attempts that ask and %d that wait to, want none", asking, waiting)
+		}
+		b.unlock(b.lock(l, "r"))
+	})
+}
+
+// causes is an error that cannot be compared with others.
+type causes []string
+
+func (c causes) Error() string { return strings.Join(c, ", ") }
+
+// The cause of a context can be of any type.
+func TestIncomparableCause(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		l := b.warmLocker()
+		b.all((*bubbleNode).hang)
+		for name, call := range map[string]func(context.Context) error{
+			"Inspect": func(ctx context.Context) error { _, err := l.Inspect(ctx, "r"); return err },
+			"Check":   func(ctx context.Context) error { _, err := l.Check(ctx); return err },
+			"Break":   func(ctx context.Context) error { _, err := l.Break(ctx, "r"); return err },
+			"Lock":    func(ctx context.Context) error { _, err := l.Lock(ctx, "r"); return err },
+		} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Millisecond, func() { cancel(causes{"because"}) })
+			err := call(ctx)
+			var cause causes
+			if !errors.Is(err, context.Canceled) || !errors.As(err, &cause) {
+				t.Errorf("%s: got %v, want context.Canceled and the cause", name, err)
+			}
+		}
+		b.all((*bubbleNode).resume)
+	})
+}

@@ -1,0 +1,69 @@
+package redlock_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/d0720281/redlock"
+)
+
+// Without the guard a master that has lost a key goes on voting, also for the Locker that
+// noticed, and nothing says that it is in quarantine.
+//
+// Source: the doc comment of WithoutRestartGuard.
+func TestLostKeyWithoutGuard(t *testing.T) {
+	for name, lose := range map[string]func(*bubbleNode){
+		"DEL":     func(n *bubbleNode) { n.put(redlock.DefaultKeyPrefix+"r", "", 0) },
+		"FLUSHDB": func(n *bubbleNode) { n.inside(func(r *miniredis.Miniredis) { r.FlushDB() }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 3, func(t *testing.T, b *bubble) {
+				forgot := 0
+				l := b.warmLocker(redlock.WithoutRestartGuard(), redlock.WithObserver(redlock.Observer{NodeForgot: func(redlock.Event) { forgot++ }}))
+				lease := b.lock(l, "r")
+				lose(b.nodes[0])
+				must(t, lease.Extend(t.Context()))
+				b.nodes[2].kill()
+				for _, r := range []string{"a", "b", "c"} { // which need the vote of the first
+					b.unlock(b.lock(l, r))
+				}
+				must(t, lease.Extend(t.Context()))
+				s := l.Stats()
+				if forgot != 1 || s.Counts.NodeForgot != 1 || s.Counts.Quarantined != 0 || s.Nodes[0].Quarantine != 0 {
+					t.Errorf("got %d events of a lost key, counts %+v, quarantine %v; want one, and no quarantine", forgot, s.Counts, s.Nodes[0].Quarantine)
+				}
+				b.unlock(lease)
+			})
+		})
+	}
+}
+
+// A vote that the Locker does not count after the step of a clock is told and counted as a
+// quarantine, and the log does not advise what cannot be done.
+func TestStepWithoutGuard(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		logger, text := logText()
+		l := b.warmLocker(redlock.WithoutRestartGuard(), redlock.WithLogger(logger))
+		b.nodes[0].runClock(1, time.Second)
+		b.unlock(b.lock(l, "r"))
+		time.Sleep(time.Second)
+		if s := l.Stats(); s.Counts.ClockStepped != 1 || s.Counts.Quarantined != 1 || s.Nodes[0].Quarantine == 0 {
+			t.Errorf("got counts %+v, quarantine %v; want one step and one quarantine", s.Counts, s.Nodes[0].Quarantine)
+		}
+		b.nodes[2].kill()
+		began := time.Now()
+		lease, err := l.Lock(context.Background(), "r")
+		must(t, err)
+		b.unlock(lease)
+		if took := time.Since(began); took < 8*time.Second || took > 12*time.Second {
+			t.Errorf("a Lock that needs the vote took %v, want the rest of 10.3 s", took)
+		}
+		if !strings.Contains(text(), "waits for a master in quarantine") || strings.Contains(text(), "Bootstrap") {
+			t.Errorf("got the log\n%s\nwant it to say that a Lock waits, and not to name Bootstrap", text())
+		}
+	})
+}

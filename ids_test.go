@@ -1,0 +1,50 @@
+package redlock_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/d0720281/redlock"
+)
+
+// zeros is the worst source of random numbers that a program can set.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// Ids are unique whatever the program does to package uuid: with equal ones two processes take
+// each other's key for their own, and each other's calls.
+//
+// Source: ALGORITHM section 1 ("an attempt id of its own").
+func TestIDsWithADeterministicUUID(t *testing.T) {
+	t.Setenv("REDLOCK_DETERMINISTIC_UUID", "yes") // a test that shares the source must not be parallel
+	t.Cleanup(func() { uuid.SetRand(nil) })
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		uuid.SetRand(zeros{}) // the nodes have their run ids already
+		holder, rival := b.warmLocker(), b.warmLocker()
+		lease := b.lock(holder, "r")
+		if other, err := rival.TryLock(t.Context(), "r"); err == nil {
+			t.Errorf("two Lockers have the resource: with token %s and %s", lease.Token(), other.Token())
+		}
+		gate := b.nodes[holder.GateOf("r")]
+		for _, l := range []*redlock.Locker{b.warmLocker(), b.warmLocker()} {
+			go func() { _, _ = l.Lock(t.Context(), "r") }()
+		}
+		time.Sleep(3 * time.Second)
+		if got := strings.Count(gate.queued(redlock.DefaultKeyPrefix+"r"), "~inbox:") / 2; got != 2 { // queue and seen
+			t.Errorf("processes in the queue: got %d, want 2", got)
+		}
+		b.lock(holder, "s")
+		for _, resource := range []string{"r", "s"} {
+			if _, err := rival.Break(t.Context(), resource); err != nil {
+				t.Errorf("Break(%q): got %v, want no error", resource, err)
+			}
+		}
+		if r, s := gate.value("r"), gate.value("s"); r == s {
+			t.Errorf("Break put %q in the place of both keys, want a value for each", r)
+		}
+	})
+}

@@ -1,0 +1,86 @@
+// Package clock has the time by which leases are judged: instants of one clock that never
+// goes back, which can be corrected when it is found to have stood still.
+package clock
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+// Source tells how much time has gone by since an arbitrary fixed moment.
+type Source interface {
+	Now() time.Duration
+}
+
+// Lease is the clock that leases are judged by: a Source, and the time for which that is
+// known to have stood still while the nodes' clocks went on.
+//
+// Source: ALGORITHM section 9 ("Add the median step to the elapsed time").
+type Lease struct {
+	Source Source
+	origin Instant      // what the source showed at the instant 0
+	stood  atomic.Int64 // nanoseconds; never falls
+}
+
+// NewLease makes a clock that has not stood still. Its instants are not negative, even if
+// the source counts from a moment that is to come: the instant 0 is before all others.
+func NewLease(s Source) *Lease { return &Lease{Source: s, origin: min(Instant(s.Now()), 0)} }
+
+// Now implements [Source].
+func (c *Lease) Now() time.Duration { return time.Duration(c.Instant()) }
+
+// Instant is the present moment.
+func (c *Lease) Instant() Instant {
+	return Instant(Instant(c.Source.Now()).Sub(c.origin)).Add(c.Stood())
+}
+
+// Shown is what the source itself showed, or will show, at an instant. The clocks of nodes
+// are compared with that: a correction moves no reading already taken.
+func (c *Lease) Shown(i Instant) Instant { return i.Add(-c.Stood()) }
+
+// Stood is for how long the source is known to have stood still.
+func (c *Lease) Stood() time.Duration { return time.Duration(c.stood.Load()) }
+
+// StoodStill corrects the clock by d, which must not be negative.
+func (c *Lease) StoodStill(d time.Duration) {
+	for {
+		old := c.stood.Load()
+		if c.stood.CompareAndSwap(old, int64(Instant(old).Add(d))) {
+			return
+		}
+	}
+}
+
+// Instant is a reading of a [Lease] clock, in nanoseconds.
+type Instant int64
+
+// The ends of the scale.
+const (
+	Never = Instant(math.MaxInt64)
+	Start = Instant(math.MinInt64)
+)
+
+// Add moves an instant and stops at the ends of the scale instead of wrapping.
+func (i Instant) Add(d time.Duration) Instant {
+	sum := i + Instant(d)
+	switch {
+	case d > 0 && sum < i:
+		return Never
+	case d < 0 && sum > i:
+		return Start
+	}
+	return sum
+}
+
+// Sub is the time from j to i. It stops at the ends of the scale.
+func (i Instant) Sub(j Instant) time.Duration {
+	d := time.Duration(i - j)
+	switch {
+	case i > j && d < 0:
+		return math.MaxInt64
+	case i < j && d > 0:
+		return math.MinInt64
+	}
+	return d
+}

@@ -1,0 +1,500 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/resp"
+	"github.com/d0720281/redlock/internal/wire"
+)
+
+// This file is one exchange: what is written to a node at once, and what comes back.
+
+// flight is an exchange that is under way.
+type flight struct {
+	batch  []*Request
+	source bool    // the script was sent by its source
+	join   *task   // sent before the batch: the client's list of masters; nil for none
+	tasks  []*task // sent behind the batch, one after the other
+	sent   moment
+	began  clock.Instant
+	due    clock.Instant // when to give up the connection
+	unsure bool          // the connection may have been dropped on the way: no reply by due says nothing about the node
+}
+
+// outcomes is what is to be told when no mutex is held.
+type outcomes struct {
+	replies []reply
+	calls   []func()
+}
+
+type reply struct {
+	r        *Request
+	rep      Reply
+	standing *Standing // by which the vote was judged; nil for none
+}
+
+func (o *outcomes) add(r *Request, rep Reply) { o.replies = append(o.replies, reply{r: r, rep: rep}) }
+func (o *outcomes) after(f func())            { o.calls = append(o.calls, f) }
+
+func (o *outcomes) addTask(t *task, err error) {
+	o.after(func() { t.done(nil, t.sent, 0, err) })
+}
+
+// tell tells, and forgets. What one reply shows, as that the node has lost a key, takes the
+// votes behind it.
+func (o *outcomes) tell(n *Node) {
+	for i := range o.replies {
+		one := o.replies[i]
+		o.replies[i] = reply{}
+		if now := n.standing.Load(); one.standing != nil && one.standing != now && one.rep.void == nil {
+			one.rep.void = now.Void(n.now(), one.r.Op == wire.Acquire)
+		}
+		one.r.To.Receive(one.r, one.rep)
+	}
+	for i, f := range o.calls {
+		o.calls[i] = nil
+		f()
+	}
+	o.replies, o.calls = o.replies[:0], o.calls[:0]
+}
+
+// write sends what waits.
+func (n *Node) write(out *outcomes) {
+	now := n.now()
+	n.mu.Lock()
+	l := n.link
+	if l == nil {
+		n.mu.Unlock()
+		return
+	}
+	f := n.flightLocked(now, l, out)
+	if f == nil {
+		n.mu.Unlock()
+		out.tell(n)
+		return
+	}
+	n.flights = append(n.flights, f)
+	l.out = n.encodeLocked(f, l, l.out[:0])
+	arm := len(n.flights) == 1 && (l.armed == clock.Never || f.due < l.armed)
+	if arm {
+		l.armed = f.due
+	}
+	n.mu.Unlock()
+	out.tell(n)
+	if arm {
+		l.wakeReaderAt(f.due.Sub(now))
+	}
+	if _, err := l.conn.Write(l.out); err != nil {
+		n.broken(l, err, out)
+	}
+}
+
+// flightLocked takes what is to be sent next; nil for nothing.
+func (n *Node) flightLocked(now clock.Instant, l *link, out *outcomes) *flight {
+	f := n.newFlightLocked()
+	switch {
+	case !n.view.marking || n.view.markSent:
+	case n.guard.on:
+		n.view.markSent = true
+		f.tasks = append(f.tasks, n.markTask())
+	default:
+		n.markedLocked(ErrGuardOff, out)
+	}
+	if n.wantSample.Swap(false) {
+		f.tasks = append(f.tasks, n.sampleTask())
+	}
+	k := min(len(n.queue.tasks), maxTasks)
+	f.tasks = append(f.tasks, n.queue.tasks[:k]...)
+	n.queue.tasks = append(n.queue.tasks[:0], n.queue.tasks[k:]...)
+	for i := range n.retries {
+		if r := &n.retries[i]; now >= r.at && len(f.batch) < maxBatch {
+			f.batch = append(f.batch, r.Request)
+			r.wait = longerPause(r.wait) // it stays until it is confirmed
+			r.at = now.Add(n.conf.Timeout + r.wait)
+		}
+	}
+	f.batch = n.queue.take(f.batch, maxBatch, func(r *Request) error {
+		sent := r.Key.traffic[n.index].sent
+		switch {
+		case r.isRelease() && !sent, !r.isRelease() && r.Key.abandoned.Load():
+			return ErrUnsent
+		case !r.isRelease() && now > r.expires():
+			return ErrTimeout
+		}
+		return nil
+	}, func(r *Request, why error) { out.add(r, Reply{Err: why}) })
+	if len(f.batch) == 0 && len(f.tasks) == 0 {
+		n.free = append(n.free, f)
+		return nil
+	}
+	n.joinLocked(f, l, now)
+	f.source = len(f.batch) > 0 && !l.knows[&wire.Requests]
+	l.knows[&wire.Requests] = l.knows[&wire.Requests] || f.source
+	f.sent, f.began = n.momentAt(now), now
+	f.due, f.unsure = now.Add(n.conf.Timeout), false
+	if now.Sub(l.heard) > idleAfter && len(n.flights) == 0 && !l.fresh {
+		f.due, f.unsure = now.Add(max(n.conf.Timeout/4, min(2*n.near.roundTrip(), n.conf.Timeout))), true
+	}
+	return f
+}
+
+func (n *Node) newFlightLocked() *flight {
+	if k := len(n.free); k > 0 {
+		f := n.free[k-1]
+		n.free = n.free[:k-1]
+		return f
+	}
+	return new(flight)
+}
+
+// encodeLocked writes a flight as commands; lua/begin.lua says what that of the batch is
+// made of.
+func (n *Node) encodeLocked(f *flight, l *link, b []byte) []byte {
+	median := n.set.watch.times(f.sent.shown).median(f.sent.shown)
+	if f.join != nil {
+		b = f.join.write(n, l, median, b)
+	}
+	if len(f.batch) > 0 {
+		args := 4 + headArgs
+		for _, r := range f.batch {
+			args += 2 + r.args()
+		}
+		b = resp.AppendCommand(b, args)
+		b = appendScript(b, &wire.Requests, f.source)
+		b = resp.AppendInt(b, int64(1+2*len(f.batch)))
+		b = resp.AppendString(b, n.guard.marker)
+		for _, r := range f.batch {
+			b = resp.AppendString(b, r.Key.Lock)
+			b = resp.AppendString(b, r.Key.Counter)
+		}
+		b = n.guard.append(b, median)
+		for _, r := range f.batch {
+			r.sent = f.began
+			r.notAfter = n.notAfter(r.end())
+			r.Key.traffic[n.index].sent = true
+			b = r.append(b)
+		}
+	}
+	for _, t := range f.tasks {
+		t.sent = f.sent
+		b = t.write(n, l, median, b)
+	}
+	return b
+}
+
+// appendScript writes how to call a script: by its hash, or by its source where the server
+// may not know it.
+func appendScript(b []byte, s *wire.Script, bySource bool) []byte {
+	if bySource {
+		return resp.AppendString(resp.AppendString(b, "EVAL"), s.Source)
+	}
+	return resp.AppendString(resp.AppendString(b, "EVALSHA"), s.Hash)
+}
+
+// read is the goroutine that takes the replies of a connection.
+func (n *Node) read(l *link) {
+	var out outcomes
+	var room []Reply
+	for {
+		err := l.in.Wait()
+		if err == nil {
+			room, err = n.receive(l, room[:0], &out)
+		}
+		if err != nil {
+			n.broken(l, err, &out)
+			return
+		}
+	}
+}
+
+// arrivals is what a node's reader reads from: the connection, on which it waits for as long
+// as the oldest exchange has time. That may end one exchange after another while a reply
+// is only half there.
+type arrivals struct {
+	n *Node
+	l *link
+}
+
+func (a arrivals) Read(b []byte) (int, error) {
+	for {
+		k, err := a.l.conn.Read(b)
+		if k > 0 || !isTimeout(err) {
+			return k, err
+		}
+		if err := a.n.overdue(a.l, err); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// overdue is for a connection on which nothing came by a time. Its error is why the
+// connection is to be given up; nil if there is still time.
+func (n *Node) overdue(l *link, err error) error {
+	now := n.now()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.link != l: // not in use yet, or no longer
+		return err
+	case len(n.flights) == 0:
+		l.armed = clock.Never
+		l.wakeReaderAt(0)
+		return nil
+	case now < n.flights[0].due:
+		l.armed = n.flights[0].due
+		l.wakeReaderAt(l.armed.Sub(now))
+		return nil
+	case n.flights[0].unsure:
+		return errDropped
+	}
+	return ErrTimeout
+}
+
+var errDropped = errors.New("an idle connection was dropped on the way")
+
+// receive takes the reply to the oldest flight. Its error is one of the connection.
+func (n *Node) receive(l *link, room []Reply, out *outcomes) ([]Reply, error) {
+	n.mu.Lock()
+	if n.link != l || len(n.flights) == 0 {
+		n.mu.Unlock()
+		return room, errUnasked
+	}
+	f := n.flights[0]
+	n.mu.Unlock()
+	var h heading
+	var joined any
+	var refused error
+	var err error
+	if f.join != nil {
+		if joined, err = l.in.Value(); err != nil {
+			return room, err
+		}
+	}
+	if len(f.batch) > 0 {
+		if h, room, refused, err = readBatch(l.in, len(f.batch), room); err != nil {
+			return room, err
+		}
+	}
+	values := make([][]any, 0, len(f.tasks))
+	for _, t := range f.tasks {
+		list, err := readValues(l.in, t.replies)
+		if err != nil {
+			return room, err
+		}
+		values = append(values, list)
+	}
+	n.landed(l, f, joined, h, room, refused, values, out)
+	return room, nil
+}
+
+var errUnasked = errors.New("a reply that was not asked for")
+
+func readValues(in *resp.Reader, k int) ([]any, error) {
+	list := make([]any, 0, k)
+	for range k {
+		v, err := in.Value()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+	return list, nil
+}
+
+// landed hands out the replies to a flight.
+func (n *Node) landed(l *link, f *flight, joined any, h heading, replies []Reply, refused error, values [][]any, out *outcomes) {
+	now := n.now()
+	took := now.Sub(f.began)
+	n.mu.Lock()
+	if n.link != l {
+		n.mu.Unlock() // given up meanwhile, with all that was under way
+		return
+	}
+	n.flights = append(n.flights[:0], n.flights[1:]...)
+	l.heard, l.fresh = now, false
+	n.near.add(took, now)
+	n.roundTrip.Store(int64(took))
+	if f.join != nil {
+		n.joinedLocked(l, f, joined, now, out)
+	}
+	var failure error
+	switch {
+	case refused == nil:
+		if h.micros > 0 {
+			n.observeLocked(h.micros, f.sent, now, out)
+			n.noteQuarantineLocked(h.left, now, out)
+		}
+		disbelieve(f.batch, replies, h.micros, n.conf)
+		failure = n.takeLocked(l, f, replies, now, out)
+	case Says(refused, "NOSCRIPT"): // nothing was carried out
+		l.knows[&wire.Requests] = false
+		n.queue.putBack(f.batch)
+	case len(f.batch) > 1 && IsPermission(refused):
+		// One key that the user may not touch has the whole batch refused.
+		for _, r := range f.batch {
+			r.alone = true
+		}
+		n.queue.putBack(f.batch)
+	default:
+		replies = replies[:0]
+		for range f.batch {
+			replies = append(replies, Reply{Err: refused})
+		}
+		failure = n.takeLocked(l, f, replies, now, out)
+	}
+	if failure == nil {
+		n.pause = 0
+	} else {
+		n.dropLinkLocked(failure, now, out)
+		n.goDownLocked(failure, now, out)
+	}
+	for i, t := range f.tasks {
+		out.after(func() { t.done(values[i], t.sent, now, nil) })
+	}
+	asked := len(f.batch) > 0
+	clear(f.batch)
+	clear(f.tasks)
+	f.batch, f.tasks, f.join = f.batch[:0], f.tasks[:0], nil
+	n.free = append(n.free, f)
+	more := n.workAtLocked() < clock.Never || n.view.suspect || n.closeBy < clock.Never
+	n.mu.Unlock()
+	if asked {
+		n.conf.Events.Asked(n, took, failure)
+	}
+	out.tell(n)
+	if more || failure != nil {
+		n.poke()
+	}
+}
+
+// takeLocked turns replies into outcomes. The result is why the node must not be asked any
+// more over this connection, if it must not.
+func (n *Node) takeLocked(l *link, f *flight, replies []Reply, now clock.Instant, out *outcomes) (failure error) {
+	standing := n.standing.Load()
+	voidForAll, voidForGrants := standing.Void(now, false), standing.Void(now, true)
+	for i, r := range f.batch {
+		rep := replies[i]
+		if standing.refused != nil && !r.isRelease() && rep.Err == nil && rep.Code != wire.Stale {
+			rep = Reply{Err: standing.refused} // also where the key is another's: waiting does not help
+		}
+		rep.Server = l.server
+		rep.void = voidForAll
+		if r.Op == wire.Acquire {
+			rep.void = voidForGrants
+		}
+		switch {
+		case rep.Code == wire.Stale:
+			failure = ErrStale
+		case rep.Err != nil && isUnwritable(rep.Err):
+			failure = rep.Err
+		}
+		if rep.Err != nil {
+			rep.Err = nodeFailure(rep.Err)
+		}
+		if r.isRelease() {
+			n.settleLocked(r, rep.Err, now)
+		}
+		out.replies = append(out.replies, reply{r, rep, standing})
+	}
+	return failure
+}
+
+// broken gives up a connection on which something failed. What had no reply may still be
+// carried out. It is sent once more on the next connection, unless the node did not answer
+// in time.
+func (n *Node) broken(l *link, err error, out *outcomes) {
+	now := n.now()
+	n.mu.Lock()
+	if n.link != l {
+		n.mu.Unlock()
+		return
+	}
+	if isTimeout(err) {
+		err = ErrTimeout
+	}
+	if len(n.flights) > 0 && len(n.flights[0].batch) > 0 {
+		took := now.Sub(n.flights[0].began)
+		out.after(func() { n.conf.Events.Asked(n, took, err) })
+	}
+	n.dropLinkLocked(err, now, out)
+	if err == ErrTimeout {
+		n.goDownLocked(err, now, out)
+	}
+	n.mu.Unlock()
+	out.tell(n)
+	n.poke()
+}
+
+// dropLinkLocked ends the connection, and decides what becomes of what was under way.
+func (n *Node) dropLinkLocked(err error, now clock.Instant, out *outcomes) {
+	l := n.link
+	if l == nil {
+		return
+	}
+	n.link = nil
+	l.close()
+	n.view.markSent = false
+	flights := n.flights
+	n.flights = nil
+	var again []*Request
+	for _, f := range flights {
+		for _, r := range f.batch {
+			tr := &r.Key.traffic[n.index]
+			if r.Op == wire.Acquire || r.Op == wire.Extend { // which could set the key
+				tr.deadBy = max(tr.deadBy, n.deadBy(r.end()))
+			}
+			if err != ErrTimeout && err != ErrClosed && !r.resent && (r.isRelease() || now < r.end()) {
+				r.resent, r.sent = true, 0
+				again = append(again, r)
+				continue
+			}
+			if r.isRelease() {
+				n.settleLocked(r, err, now)
+			}
+			out.add(r, Reply{Err: err})
+		}
+		for _, t := range f.tasks {
+			if err != ErrTimeout && err != ErrClosed && !t.resent {
+				t.resent = true
+				n.queue.tasks = append(n.queue.tasks, t)
+				continue
+			}
+			out.addTask(t, err)
+		}
+	}
+	n.queue.putBack(again)
+}
+
+// notAfter is the latest node time at which a request that lives until end may still be
+// carried out.
+func (n *Node) notAfter(end clock.Instant) int64 {
+	return n.sample.Load().notAfter(n.conf.Clock.Shown(end), n.conf.Drift)
+}
+
+// deadBy is when the node's clock has passed notAfter(end).
+func (n *Node) deadBy(end clock.Instant) clock.Instant {
+	shown := n.conf.Clock.Shown(end)
+	return n.sample.Load().deadBy(shown, n.conf.Drift).Add(end.Sub(shown))
+}
+
+// isTimeout reports whether an error is that of a time that was over.
+func isTimeout(err error) bool {
+	if err == nil {
+		return false
+	}
+	var t net.Error
+	return errors.As(err, &t) && t.Timeout() || errors.Is(err, context.DeadlineExceeded)
+}
+
+// wakeReaderAt has the reader look at the time after d, or not at all if d is 0.
+func (l *link) wakeReaderAt(d time.Duration) {
+	var at time.Time
+	if d != 0 {
+		at = time.Now().Add(max(d, 0))
+	}
+	_ = l.conn.SetReadDeadline(at) // fails on a connection that is closed, which the reader notices
+}

@@ -1,0 +1,653 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock/internal/redistest"
+	"github.com/d0720281/redlock/internal/wire"
+)
+
+// nobody stands for a process that does not wait.
+const nobody = wire.Nobody
+
+// This file tests what the gate does in lua/queue.lua, and which node it is.
+
+// waiters is what a gate has of those who wait for a resource.
+type waiters struct {
+	queue []string          // in order
+	seen  map[string]string // how many ms before theTime each last asked
+	turn  string
+}
+
+// lives is how long the gate still keeps that, in ms: -1 for ever, -2 that it has none.
+type lives struct{ queue, seen, turn int64 }
+
+// atGate sends a request to the gate, and looks at once at what that has left there.
+func (n *node) atGate(t *testing.T, o wire.Op, args ...any) (Reply, waiters, lives) {
+	t.Helper()
+	n.pinned = true
+	tx := n.TxPipeline()
+	done := n.eval(t, tx, o, args...)
+	queue := tx.ZRange(t.Context(), n.key+wire.QueueSuffix, 0, -1)
+	seen := tx.HGetAll(t.Context(), n.key+wire.SeenSuffix)
+	turn := tx.Get(t.Context(), n.key+wire.TurnSuffix)
+	var left [3]*redis.Cmd
+	for i, suffix := range []string{wire.QueueSuffix, wire.SeenSuffix, wire.TurnSuffix} {
+		left[i] = tx.Do(t.Context(), "PTTL", n.key+suffix)
+	}
+	_, _ = tx.Exec(t.Context()) // the turn may be missing
+	w := waiters{queue: queue.Val(), seen: seen.Val(), turn: turn.Val()}
+	for who, at := range w.seen {
+		ms, err := strconv.ParseInt(at, 10, 64)
+		if err != nil {
+			t.Fatalf("when %s last asked: got %q, want a number", who, at)
+		}
+		w.seen[who] = fmt.Sprint(theTime/1000 - ms)
+	}
+	l := lives{}
+	for i, into := range []*int64{&l.queue, &l.seen, &l.turn} {
+		*into, _ = left[i].Int64()
+	}
+	return n.parse(t, o, done), w, l
+}
+
+func (n *node) acquireAtGate(t *testing.T, id, who string) (Reply, waiters, lives) {
+	t.Helper()
+	return n.atGate(t, wire.AcquireAtGate, id, hour, 0, 0, who)
+}
+
+func (n *node) releaseAtGate(t *testing.T, id, who string) (Reply, waiters, lives) {
+	t.Helper()
+	return n.atGate(t, wire.ReleaseAtGate, id, 64, 64, who)
+}
+
+// rest sends the rollback of an attempt of a process that goes on waiting.
+func (n *node) rest(t *testing.T, id, given, who string) (Reply, waiters, lives) {
+	t.Helper()
+	return n.atGate(t, wire.Rest, id, given, who)
+}
+
+// wait puts processes into the queue, in this order, who asked so many ms ago.
+func (n *node) wait(t *testing.T, ago int64, who ...string) {
+	t.Helper()
+	for _, w := range who {
+		behind := n.ZCard(t.Context(), n.key+wire.QueueSuffix).Val()
+		if err := n.ZAdd(t.Context(), n.key+wire.QueueSuffix, redis.Z{Score: float64(behind), Member: w}).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.HSet(t.Context(), n.key+wire.SeenSuffix, w, theTime/1000-ago).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// listener hears what is published to some channels.
+func (n *node) listener(t *testing.T, channels ...string) *redis.PubSub {
+	t.Helper()
+	sub := n.Subscribe(t.Context(), channels...)
+	t.Cleanup(func() {
+		_ = sub.Close()
+		redistest.Eventually(t, 10*time.Second, func() bool {
+			hear, err := n.PubSubNumSub(context.Background(), channels...).Result()
+			return err == nil && !slices.ContainsFunc(slices.Collect(maps.Values(hear)), func(k int64) bool { return k > 0 })
+		}, "the listener has gone, for the next test")
+	})
+	for range channels {
+		if _, err := sub.Receive(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return sub
+}
+
+// wantTold checks what has been published, and to whom. At least one of the listener's
+// channels is told the end of it.
+func (n *node) wantTold(t *testing.T, sub *redis.PubSub, last string, want ...string) {
+	t.Helper()
+	if err := n.Publish(t.Context(), last, "the end").Err(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for {
+		msg, err := sub.ReceiveTimeout(t.Context(), 10*time.Second)
+		if err != nil {
+			t.Fatalf("after %q: got %v, want another message", got, err)
+		}
+		m, ok := msg.(*redis.Message)
+		switch {
+		case !ok:
+			t.Fatalf("got %v, want a message", msg)
+		case m.Payload == "the end":
+			if !slices.Equal(got, want) {
+				t.Errorf("told: got %q, want %q", got, want)
+			}
+			return
+		case m.Payload != n.key:
+			t.Errorf("told: got %q, want the key %q", m.Payload, n.key)
+		}
+		got = append(got, m.Channel)
+	}
+}
+
+func (w waiters) want(t *testing.T, turn string, queue ...string) {
+	t.Helper()
+	if !slices.Equal(w.queue, queue) || w.turn != turn {
+		t.Errorf("got the queue %q and the turn of %q, want %q and %q", w.queue, w.turn, queue, turn)
+	}
+	in := slices.Sorted(maps.Keys(w.seen))
+	slices.Sort(queue)
+	if !slices.Equal(in, queue) {
+		t.Errorf("when they last asked is known of %q, want it of %q", in, queue)
+	}
+}
+
+// testGate goes through what the gate says to those who ask and those who have done.
+//
+// Source: ALGORITHM section 10.
+func testGate(t *testing.T, base *node) {
+	const in1, in2, in3 = "in1", "in2", "in3"
+	held := func(t *testing.T) *node { // by b
+		n := base.fresh(t)
+		n.set(t, n.key, "b|64", hour)
+		return n
+	}
+	wantLeft := func(t *testing.T, what string, got, most int64) {
+		t.Helper()
+		if got <= 0 || got > most {
+			t.Errorf("time left of %s: got %d ms, want up to %d", what, got, most)
+		}
+	}
+
+	t.Run("a free lock that nobody waits for has no queue", func(t *testing.T) {
+		for _, who := range []string{in1, nobody} {
+			n := base.fresh(t)
+			n.Del(t.Context(), n.counterKey)
+			rep, w, _ := n.acquireAtGate(t, "a", who)
+			rep.want(t, wire.Granted, theTime, 0)
+			w.want(t, "")
+			rep, w, _ = n.acquireAtGate(t, "a", who)
+			rep.want(t, wire.Mine, theTime, 0)
+			w.want(t, "")
+			rep, w, _ = n.atGate(t, wire.ReleaseAtGate, "a", theTime, theTime, who)
+			rep.want(t, wire.Released, 0, 0)
+			w.want(t, "")
+			if left := n.Exists(t.Context(), n.key, n.key+wire.QueueSuffix, n.key+wire.SeenSuffix, n.key+wire.TurnSuffix).Val(); left != 0 {
+				t.Errorf("keys: got %d, want none but the counter", left)
+			}
+		}
+	})
+	t.Run("an acquire joins no queue", func(t *testing.T) {
+		n := held(t)
+		n.wait(t, 7, in1, in2)
+		for who, others := range map[string]int64{in3: 2, nobody: 2, in2: 1} {
+			rep, w, l := n.acquireAtGate(t, "a", who)
+			wantLeft(t, "the key", rep.Extra, hour)
+			rep.want(t, wire.Busy, others, rep.Extra)
+			w.want(t, "", in1, in2)
+			if w.seen[in2] != "7" || l.queue != -1 || l.seen != -1 {
+				t.Errorf("%s: got the time %s and the lives %v, want all as it was", who, w.seen[in2], l)
+			}
+		}
+		n.wantKeys(t, "b|64", "")
+	})
+	t.Run("who rests joins the queue, once", func(t *testing.T) {
+		n := held(t)
+		for i, step := range []struct {
+			who, given string
+			queue      []string
+		}{
+			{in2, "0", []string{in2}},
+			{in1, "64", []string{in2, in1}}, // in the order they came
+			{in3, "0", []string{in2, in1, in3}},
+			{in2, "0", []string{in2, in1, in3}}, // and a place is kept
+			{nobody, "0", []string{in2, in1, in3}},
+		} {
+			n.later = int64(i)
+			rep, w, l := n.rest(t, fmt.Sprint("a", i), step.given, step.who)
+			rep.want(t, wire.Gone, 0, 0)
+			w.want(t, "", step.queue...)
+			wantLeft(t, "the queue", l.queue, 10_000)
+			wantLeft(t, "the times", l.seen, 10_000)
+			if want := fmt.Sprint(-i); step.who != nobody && w.seen[step.who] != want {
+				t.Errorf("%s asked at %s, want %s", step.who, w.seen[step.who], want)
+			}
+		}
+		n.wantKeys(t, "b|64", "")
+	})
+	t.Run("a rest drops the key of the attempt, and no other", func(t *testing.T) {
+		n := held(t)
+		rep, _, _ := n.rest(t, "a", "64", in1)
+		rep.want(t, wire.Gone, 0, 0)
+		n.wantKeys(t, "b|64", "")
+		rep, w, _ := n.rest(t, "b", "64", in2)
+		rep.want(t, wire.Released, 0, 0)
+		w.want(t, "", in1, in2)
+		n.wantKeys(t, "", "")
+	})
+	for _, test := range []struct {
+		name  string
+		given string // by the gate to the attempt that rests
+		turn  string // who has been called before
+		held  string // by whom the key is
+		calls bool   // the head of the queue, which is in1
+	}{
+		{"that was refused calls the head", "0", "", "", true},
+		{"that was refused calls the head though it had the key", "0", "", "a", true},
+		{"calls nobody while another has the key", "0", "", "b", false},
+		{"calls nobody where somebody has been called", "0", in3, "", false},
+		{"calls the head where a release was missed", "0", nobody, "", true},
+		{"that was granted calls nobody", "64", "", "a", false},
+		{"that was granted calls nobody where the key is gone", "64", "", "", false},
+		{"that was granted calls the head where a release was missed", "64", nobody, "a", true},
+		{"calls nobody where a release was missed and another has the key", "64", nobody, "b", false},
+	} {
+		t.Run("a rest "+test.name, func(t *testing.T) {
+			n := base.fresh(t)
+			if test.held != "" {
+				n.set(t, n.key, test.held+"|64", hour)
+			}
+			if test.turn != "" {
+				n.set(t, n.key+wire.TurnSuffix, test.turn, minute)
+			}
+			n.wait(t, 0, in1)
+			sub := n.listener(t, in1, in2, in3)
+			_, w, l := n.rest(t, "a", test.given, in2)
+			if test.calls {
+				w.want(t, in1, in2)
+				wantLeft(t, "the turn", l.turn, 250)
+				n.wantTold(t, sub, in3, in1)
+			} else {
+				w.want(t, test.turn, in1, in2)
+				n.wantTold(t, sub, in3)
+			}
+		})
+	}
+	t.Run("who rests alone is called itself", func(t *testing.T) {
+		n := base.fresh(t)
+		sub := n.listener(t, in1)
+		_, w, _ := n.rest(t, "a", "0", in1)
+		w.want(t, in1)
+		n.wantTold(t, sub, in1, in1)
+	})
+	t.Run("a key that never expires is waited for, too", func(t *testing.T) {
+		n := base.fresh(t)
+		n.set(t, n.key, "b|64", 0)
+		rep, w, _ := n.acquireAtGate(t, "a", in1)
+		rep.want(t, wire.Busy, 0, -1)
+		w.want(t, "")
+	})
+	t.Run("another library's client will not call, so its key is not waited for long", func(t *testing.T) {
+		for _, ttl := range []int64{hour, 0} {
+			n := base.fresh(t)
+			n.set(t, n.key, "bm8gYmFy", ttl)
+			rep, w, _ := n.acquireAtGate(t, "a", in1)
+			rep.want(t, wire.Busy, 0, 50)
+			w.want(t, "")
+		}
+		n := base.fresh(t)
+		n.set(t, n.key, "bm8gYmFy", 40)
+		rep, _, _ := n.acquireAtGate(t, "a", in1)
+		if rep.Code != wire.Busy || rep.Extra < 0 || rep.Extra > 40 {
+			t.Errorf("a key that ends before: got code %d and %d ms, want %d and at most 40", rep.Code, rep.Extra, wire.Busy)
+		}
+	})
+	t.Run("nobody is never queued", func(t *testing.T) {
+		n := held(t)
+		rep, w, l := n.acquireAtGate(t, "a", nobody)
+		rep.want(t, wire.Busy, 0, rep.Extra)
+		w.want(t, "")
+		if l != (lives{-2, -2, -2}) {
+			t.Errorf("lives: got %v, want no keys", l)
+		}
+		n.set(t, n.key+wire.TurnSuffix, in1, minute)
+		rep, w, _ = n.acquireAtGate(t, "a", nobody)
+		rep.want(t, wire.Queued, 0, rep.Extra)
+		w.want(t, in1)
+	})
+	t.Run("the queue lives for 10 s from the last who rested", func(t *testing.T) {
+		n := held(t)
+		n.wait(t, 0, in1, in2) // without an end
+		for _, who := range []string{nobody, in1} {
+			_, _, l := n.rest(t, "a", "0", who)
+			if who == nobody && (l.queue != -1 || l.seen != -1) {
+				t.Errorf("for nobody: got %v, want no end", l)
+			}
+			if who != nobody && (l.queue <= 9_000 || l.queue > 10_000 || l.seen <= 9_000 || l.seen > 10_000) {
+				t.Errorf("got %v, want 10 s", l)
+			}
+		}
+	})
+	t.Run("who is granted leaves the queue, and the others are counted", func(t *testing.T) {
+		n := base.fresh(t)
+		n.wait(t, 0, in1, in2, in3)
+		rep, w, _ := n.acquireAtGate(t, "a", in2)
+		rep.want(t, wire.Granted, theTime, 2)
+		w.want(t, "", in1, in3)
+		n.wantKeys(t, value("a", theTime), strconv.FormatInt(theTime, 10))
+	})
+	t.Run("somebody who is not in the queue is granted, too", func(t *testing.T) {
+		for _, who := range []string{nobody, "in4"} {
+			n := base.fresh(t)
+			n.wait(t, 0, in1, in2, in3)
+			rep, w, _ := n.acquireAtGate(t, "a", who)
+			rep.want(t, wire.Granted, theTime, 3)
+			w.want(t, "", in1, in2, in3)
+			n.Del(t.Context(), n.key, n.counterKey, n.key+wire.QueueSuffix, n.key+wire.SeenSuffix)
+		}
+	})
+	t.Run("who has been called is let in, and its turn ends", func(t *testing.T) {
+		n := base.fresh(t)
+		n.set(t, n.key+wire.TurnSuffix, in1, minute)
+		n.wait(t, 0, in2)
+		rep, w, _ := n.acquireAtGate(t, "a", in1)
+		rep.want(t, wire.Granted, theTime, 1)
+		w.want(t, "", in2)
+	})
+	t.Run("the turn of another is a veto, though the key is free", func(t *testing.T) {
+		n := base.fresh(t)
+		n.set(t, n.counterKey, "64", minute)
+		n.set(t, n.key+wire.TurnSuffix, in1, minute)
+		for _, who := range []string{in2, in2, in3, nobody} {
+			rep, _, _ := n.acquireAtGate(t, "a", who)
+			wantLeft(t, "the turn", rep.Extra, minute)
+			rep.want(t, wire.Queued, 0, rep.Extra)
+			if rep.Refusal(n.keys()) == nil || rep.HasKey() {
+				t.Error("it counts as a vote")
+			}
+		}
+		_, w, _ := n.acquireAtGate(t, "a", nobody)
+		w.want(t, in1)
+		n.wantKeys(t, "", "64")
+	})
+	t.Run("the turn of another is a veto where the key is held", func(t *testing.T) {
+		n := held(t)
+		n.set(t, n.key+wire.TurnSuffix, in1, minute)
+		rep, w, _ := n.acquireAtGate(t, "a", in2)
+		wantLeft(t, "the turn", rep.Extra, minute)
+		rep.want(t, wire.Queued, 0, rep.Extra)
+		w.want(t, in1)
+	})
+	t.Run("a release that was missed is no veto", func(t *testing.T) {
+		n := base.fresh(t)
+		n.set(t, n.key+wire.TurnSuffix, nobody, minute)
+		rep, w, _ := n.acquireAtGate(t, "a", in1)
+		rep.want(t, wire.Granted, theTime, 0)
+		w.want(t, nobody)
+		rep, _, _ = n.acquireAtGate(t, "b", in2)
+		rep.want(t, wire.Busy, 0, rep.Extra)
+	})
+	t.Run("a turn that an operator has left without an end gets one", func(t *testing.T) {
+		for _, ask := range []func(n *node) (Reply, waiters, lives){
+			func(n *node) (Reply, waiters, lives) { return n.acquireAtGate(t, "a", in2) },
+			func(n *node) (Reply, waiters, lives) { return n.releaseAtGate(t, "a", in2) },
+			func(n *node) (Reply, waiters, lives) { return n.rest(t, "a", "0", in2) },
+		} {
+			n := base.fresh(t)
+			n.set(t, n.key+wire.TurnSuffix, in1, 0)
+			_, w, l := ask(n)
+			if w.turn != in1 || l.turn <= 0 || l.turn > 250 {
+				t.Errorf("got the turn of %q for %d ms, want that of %s for up to 250", w.turn, l.turn, in1)
+			}
+			n.Del(t.Context(), n.key, n.key+wire.QueueSuffix, n.key+wire.SeenSuffix, n.key+wire.TurnSuffix)
+		}
+	})
+	t.Run("a node that is no gate has no veto, and leaves the queue alone", func(t *testing.T) {
+		n := base.fresh(t)
+		n.set(t, n.key+wire.TurnSuffix, in1, minute)
+		n.wait(t, 0, in2)
+		rep, w, _ := n.atGate(t, wire.Acquire, "a", hour, 0, 0)
+		rep.want(t, wire.Granted, theTime, 0)
+		w.want(t, in1, in2)
+		rep, w, _ = n.atGate(t, wire.Acquire, "c", hour, 0, 0)
+		rep.want(t, wire.Busy, 0, rep.Extra)
+		w.want(t, in1, in2)
+		rep, w, _ = n.atGate(t, wire.Release, "a", theTime, theTime)
+		rep.want(t, wire.Released, 0, 0)
+		w.want(t, in1, in2)
+	})
+	t.Run("a gate in quarantine keeps the queue, without a vote", func(t *testing.T) {
+		n := base.fresh(t)
+		n.guarded, n.run, n.longest = true, wire.UnknownRun, second/1000
+		n.wait(t, 0, in1, in2)
+		rep, w, _ := n.acquireAtGate(t, "a", in1)
+		rep.want(t, wire.Planted, 0, 1120)
+		w.want(t, "", in2)
+		rep, w, _ = n.acquireAtGate(t, "c", in1)
+		rep.want(t, wire.Busy, 1, rep.Extra)
+		w.want(t, "", in2)
+		n.set(t, n.key+wire.TurnSuffix, in2, minute)
+		rep, _, _ = n.acquireAtGate(t, "c", in1)
+		rep.want(t, wire.Queued, 1, rep.Extra)
+	})
+	t.Run("a request that is late, or of a caller behind, changes no queue", func(t *testing.T) {
+		n := held(t)
+		n.wait(t, 7, in2)
+		rep, w, _ := n.atGate(t, wire.AcquireAtGate, "a", hour, theTime-1, 0, in1)
+		rep.want(t, wire.Late, 0, 0)
+		w.want(t, "", in2)
+		rep, w, _ = n.atGate(t, wire.AcquireAtGate, "a", hour, theTime-1, 0, in2)
+		rep.want(t, wire.Late, 0, 0)
+		if w.seen[in2] != "7" {
+			t.Errorf("in2 asked %s ms ago, want 7", w.seen[in2])
+		}
+	})
+
+	t.Run("a release calls the head", func(t *testing.T) {
+		n := base.fresh(t)
+		n.set(t, n.key, "a|64", hour)
+		n.wait(t, 0, in2, in1, in3)
+		sub := n.listener(t, in1, in2, in3)
+		rep, w, l := n.releaseAtGate(t, "a", nobody)
+		rep.want(t, wire.Released, 0, 0)
+		w.want(t, in2, in1, in3)
+		wantLeft(t, "the turn", l.turn, 250)
+		if l.turn <= 200 { // it has been looked at at once
+			t.Errorf("time left of the turn: got %d ms, want 250", l.turn)
+		}
+		n.wantTold(t, sub, in3, in2)
+		n.wantKeys(t, "", "")
+	})
+	t.Run("a release of what was not held here calls the head", func(t *testing.T) {
+		n := base.fresh(t)
+		n.wait(t, 0, in1)
+		sub := n.listener(t, in1)
+		rep, w, _ := n.releaseAtGate(t, "a", nobody)
+		rep.want(t, wire.Gone, 0, 0)
+		w.want(t, in1)
+		n.wantTold(t, sub, in1, in1)
+	})
+	t.Run("nobody is called while somebody has the key", func(t *testing.T) {
+		n := held(t)
+		n.wait(t, 0, in1, in2)
+		sub := n.listener(t, in1, in2)
+		rep, w, l := n.releaseAtGate(t, "a", in2) // whose place is given up all the same
+		rep.want(t, wire.Gone, 0, 0)
+		w.want(t, nobody, in1) // but it leaves word
+		wantLeft(t, "the mark", l.turn, 250)
+		n.set(t, n.key+wire.TurnSuffix, in1, minute)
+		rep, w, _ = n.releaseAtGate(t, "a", nobody)
+		rep.want(t, wire.Gone, 0, 0)
+		w.want(t, in1, in1)
+		n.wantTold(t, sub, in1)
+		n.wantKeys(t, "b|64", "")
+	})
+	t.Run("the rollback of an attempt leaves no word", func(t *testing.T) {
+		n := held(t)
+		rep, w, _ := n.atGate(t, wire.ReleaseAtGate, "a", 0, 0, in2)
+		rep.want(t, wire.Gone, 0, 0)
+		w.want(t, "")
+	})
+	t.Run("a release that was missed is forgotten when the head is called", func(t *testing.T) {
+		n := base.fresh(t)
+		n.set(t, n.key, "a|64", hour)
+		n.set(t, n.key+wire.TurnSuffix, nobody, minute)
+		sub := n.listener(t, in1)
+		_, w, _ := n.releaseAtGate(t, "a", nobody)
+		w.want(t, "")
+		n.set(t, n.key+wire.TurnSuffix, nobody, minute)
+		n.wait(t, 0, in1)
+		_, w, l := n.releaseAtGate(t, "a", nobody)
+		w.want(t, in1)
+		wantLeft(t, "the turn", l.turn, 250)
+		n.wantTold(t, sub, in1, in1)
+	})
+	t.Run("who has done leaves the queue", func(t *testing.T) {
+		n := base.fresh(t)
+		n.set(t, n.key, "a|64", hour)
+		n.wait(t, 0, in1, in2)
+		sub := n.listener(t, in1, in2)
+		rep, w, _ := n.releaseAtGate(t, "a", in1)
+		rep.want(t, wire.Released, 0, 0)
+		w.want(t, in2)
+		n.wantTold(t, sub, in2, in2)
+	})
+	t.Run("who gives up its turn has the next one called", func(t *testing.T) {
+		n := base.fresh(t)
+		n.set(t, n.key+wire.TurnSuffix, in1, minute)
+		n.wait(t, 0, in2)
+		sub := n.listener(t, in1, in2)
+		rep, w, l := n.releaseAtGate(t, "none", in1)
+		rep.want(t, wire.Gone, 0, 0)
+		w.want(t, in2)
+		wantLeft(t, "the turn", l.turn, 250)
+		n.wantTold(t, sub, in2, in2)
+	})
+	t.Run("a process that has been called is told again", func(t *testing.T) {
+		n := base.fresh(t)
+		n.set(t, n.key, "a|64", hour)
+		n.set(t, n.key+wire.TurnSuffix, in1, minute)
+		n.wait(t, 0, in2)
+		sub := n.listener(t, in1, in2)
+		rep, w, l := n.releaseAtGate(t, "a", nobody)
+		rep.want(t, wire.Released, 0, 0)
+		w.want(t, in1, in2)
+		if l.turn <= 1000 {
+			t.Errorf("time left of the turn: got %d ms, want what it had", l.turn)
+		}
+		n.wantTold(t, sub, in1, in1)
+	})
+	for _, test := range []struct {
+		name   string
+		ago    int64
+		listen bool
+		called bool
+	}{
+		{"asked 2999 ms ago", 2999, true, true},
+		{"has not asked for 3 s", 3000, true, false},
+		{"does not listen", 0, false, false},
+	} {
+		t.Run("a head that "+test.name, func(t *testing.T) {
+			n := base.fresh(t)
+			n.wait(t, test.ago, in1)
+			n.wait(t, 0, in2, in3)
+			hears := []string{in2, in3}
+			if test.listen {
+				hears = append(hears, in1)
+			}
+			sub := n.listener(t, hears...)
+			_, w, _ := n.releaseAtGate(t, "a", nobody)
+			if test.called {
+				w.want(t, in1, in2, in3)
+				n.wantTold(t, sub, in3, in1)
+			} else {
+				w.want(t, in2, in3)
+				n.wantTold(t, sub, in3, in2)
+			}
+		})
+	}
+	t.Run("a head of which nothing more is known is skipped", func(t *testing.T) {
+		n := base.fresh(t)
+		n.wait(t, 0, in1, in2)
+		n.HDel(t.Context(), n.key+wire.SeenSuffix, in1)
+		sub := n.listener(t, in1, in2)
+		_, w, _ := n.releaseAtGate(t, "a", nobody)
+		w.want(t, in2)
+		n.wantTold(t, sub, in2, in2)
+	})
+	t.Run("at most 16 are skipped", func(t *testing.T) {
+		n := base.fresh(t)
+		for i := range 32 {
+			n.wait(t, 0, fmt.Sprintf("gone%02d", i))
+		}
+		n.wait(t, 0, in1)
+		sub := n.listener(t, in1)
+		_, w, l := n.releaseAtGate(t, "a", nobody)
+		if len(w.queue) != 17 || w.turn != "" || l.turn != -2 {
+			t.Errorf("got %d in the queue and the turn of %q, want 17 and nobody's", len(w.queue), w.turn)
+		}
+		n.wantTold(t, sub, in1)
+		_, w, _ = n.releaseAtGate(t, "a", nobody)
+		w.want(t, "", in1)
+		_, w, _ = n.releaseAtGate(t, "a", nobody)
+		w.want(t, in1)
+		n.wantTold(t, sub, in1, in1)
+	})
+	t.Run("the sixteenth is called", func(t *testing.T) {
+		n := base.fresh(t)
+		for i := range 15 {
+			n.wait(t, 0, fmt.Sprintf("gone%02d", i))
+		}
+		n.wait(t, 0, in1)
+		sub := n.listener(t, in1)
+		_, w, _ := n.releaseAtGate(t, "a", nobody)
+		w.want(t, in1)
+		n.wantTold(t, sub, in1, in1)
+	})
+	t.Run("queue keys of another type are no hindrance", func(t *testing.T) {
+		for _, suffix := range []string{wire.QueueSuffix, wire.SeenSuffix, wire.TurnSuffix} {
+			n := base.fresh(t)
+			if err := n.RPush(t.Context(), n.key+suffix, "x").Err(); err != nil {
+				t.Fatal(err)
+			}
+			n.acquire(t, "a", 0).wantOneOf(t, "a grant", wire.Granted)
+			for i, who := range []string{in1, nobody} {
+				rep := n.send(t, wire.AcquireAtGate, "b", hour, 0, 0, who)
+				rep.wantOneOf(t, "no error", wire.Busy)
+				if rep.Err != nil {
+					t.Errorf("%s, acquire %d: got %v, want no error", suffix, i, rep.Err)
+				}
+			}
+			rep := n.send(t, wire.Rest, "b", 0, in2)
+			rep.want(t, wire.Gone, 0, 0)
+			rep = n.send(t, wire.ReleaseAtGate, "a", 0, 0, in1)
+			rep.want(t, wire.Released, 0, 0)
+			rep = n.send(t, wire.AcquireAtGate, "b", hour, 0, 0, in1)
+			if rep.Err != nil || rep.Code != wire.Granted {
+				t.Errorf("%s: got code %d, %v; want it granted", suffix, rep.Code, rep.Err)
+			}
+			n.Del(t.Context(), n.key, n.key+wire.QueueSuffix, n.key+wire.SeenSuffix, n.key+wire.TurnSuffix)
+		}
+	})
+}
+
+// The fakes of the other tests keep the queue as a real server does.
+func TestGateOnMiniredis(t *testing.T) {
+	mini := redistest.Minis(t, 1)[0]
+	testGate(t, &node{Client: redistest.Client(t, mini.Addr()), seen: make(map[wire.Op]map[wire.Code]bool)})
+}
+
+// A gate that is out of memory lets go, and calls whom it can.
+func TestGateOutOfMemory(t *testing.T) {
+	master := redistest.Masters(t, 1, "--maxmemory-policy", "noeviction")[0]
+	base := node{Client: redistest.Client(t, master.Addr()), seen: make(map[wire.Op]map[wire.Code]bool)}
+	n := base.fresh(t)
+	n.set(t, n.key, "a|64", hour)
+	n.pinned = true
+	n.wait(t, 0, "in1", "in2")
+	sub := n.listener(t, "in1", "in2")
+	if err := n.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	n.send(t, wire.AcquireAtGate, "b", hour, 0, 0, "in3").wantOneOf(t, "OOM", wire.Busy)
+	n.send(t, wire.ReleaseAtGate, "a", 64, 64, nobody).want(t, wire.Released, 0, 0)
+	n.wantTold(t, sub, "in1", "in1")
+	n.wantKeys(t, "", "")
+}

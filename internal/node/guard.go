@@ -1,0 +1,228 @@
+package node
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/resp"
+	"github.com/d0720281/redlock/internal/wire"
+)
+
+// This file is the client's side of the restart guard: the marker of a node, and what every
+// script is told for it. The guard itself is in lua/guard.lua.
+
+// QuarantineFor is how long a node that may have lost keys has no vote: until every key that
+// it can have lost would have expired.
+//
+// Source: distlock, "Performance, Crash Recovery and fsync"; ALGORITHM section 1.
+func QuarantineFor(maxTTL time.Duration, drift float64) time.Duration {
+	return time.Duration(math.Ceil(float64(maxTTL)*stretch(drift))) + 100*time.Millisecond
+}
+
+// stretch is the quarantine as a multiple of the largest TTL, without the constant 100 ms.
+func stretch(drift float64) float64 { return 1 + 2*drift }
+
+func (c *Config) quarantine() time.Duration { return QuarantineFor(c.MaxTTL, c.Drift) }
+
+// MaxSkew is how far a node's clock may be from the median of all.
+//
+// Source: ALGORITHM section 1, "MaxSkew".
+func MaxSkew(maxTTL time.Duration, drift float64) time.Duration {
+	return QuarantineFor(maxTTL, drift) / 2
+}
+
+func (c *Config) maxSkew() time.Duration { return MaxSkew(c.MaxTTL, c.Drift) }
+
+// maxAhead is how far a fencing counter may be ahead of a node's clock: the clocks may
+// differ, and a counter starts a little ahead of them.
+//
+// Source: ALGORITHM section 1, "MaxAhead".
+func (c *Config) maxAhead() time.Duration { return c.maxSkew() + time.Second }
+
+// MaxAhead is the same for others.
+func (s *Set) MaxAhead() time.Duration { return s.conf.maxAhead() }
+
+// counterTTL is the life of an idle fencing counter.
+//
+// Source: ALGORITHM section 1, "CounterTTL".
+func (c *Config) counterTTL() time.Duration { return 10 * c.MaxTTL }
+
+// guard is what every script is told first: what the guard and the counters need.
+type guard struct {
+	on      bool
+	marker  string // the key
+	run     string // identity of the server at the other end of the connection
+	durable bool   // that server writes to disk before it answers, as it said when it was last connected to
+	trusted bool   // a restart has lost nothing
+	list    string // of masters, see members
+
+	counterTTL, maxTTL, skew int64
+	stretch                  string
+}
+
+// headArgs is how many arguments append writes.
+const headArgs = 8
+
+func newGuard(c *Config, list string) guard {
+	return guard{
+		on:         c.Guard,
+		marker:     c.Prefix + wire.GuardSuffix,
+		list:       list,
+		counterTTL: Millis(c.counterTTL()),
+		maxTTL:     Millis(c.MaxTTL),
+		skew:       c.maxSkew().Microseconds(),
+		stretch:    strconv.FormatFloat(stretch(c.Drift), 'f', -1, 64),
+	}
+}
+
+// append writes what lua/begin.lua calls "before all".
+func (g *guard) append(b []byte, median int64) []byte {
+	b = resp.AppendInt(b, g.counterTTL)
+	b = resp.AppendInt(b, wire.Block)
+	run := g.run
+	if !g.on {
+		run = ""
+	}
+	b = resp.AppendString(b, run)
+	b = resp.AppendInt(b, g.maxTTL)
+	b = resp.AppendString(b, g.stretch)
+	trusted := int64(0)
+	if g.trusted {
+		trusted = 1
+	}
+	b = resp.AppendInt(b, trusted)
+	b = resp.AppendInt(b, median)
+	return resp.AppendInt(b, g.skew)
+}
+
+// Millis rounds up, so that a node never keeps a key for less than was asked for.
+func Millis(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
+
+// Marker is what a node says of itself by its marker.
+type Marker struct {
+	Left   time.Duration // without a vote
+	MaxTTL time.Duration // the largest of any client
+
+	Lists    [][]string // of masters, in use by other clients
+	Conflict *Conflict  // with one of them, for which this client has no vote; nil for none
+
+	run, made string // as they are there, for vouching
+}
+
+// markerTask asks for what is to be done about the marker: look, join, vouch or mark.
+func (n *Node) markerTask(what string, seen Marker) *task {
+	return scriptTask(&wire.Marker, []string{n.guard.marker}, true, text(what), text(n.guard.list), text(seen.run), text(seen.made))
+}
+
+// readMarker takes the reply, and the node's clock and quarantine on the way.
+func (n *Node) readMarker(reply any, sent moment, received clock.Instant, out *outcomes) (Marker, error) {
+	if err, refused := reply.(resp.Error); refused {
+		return Marker{}, nodeFailure(err)
+	}
+	values, _ := reply.([]any)
+	if len(values) != 7 {
+		return Marker{}, ErrBadReply
+	}
+	micros, ok0 := values[0].(int64)
+	left, ok1 := values[1].(int64)
+	longest, ok2 := values[2].(int64)
+	run, ok3 := values[3].(string)
+	made, ok4 := values[4].(string)
+	lists, ok5 := values[5].(string)
+	other, ok6 := values[6].(string)
+	if !ok0 || !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || !plausible(micros) {
+		return Marker{}, ErrBadReply
+	}
+	n.observeLocked(micros, sent, received, out)
+	if left < 0 {
+		return Marker{}, ErrStale
+	}
+	m := Marker{Left: time.Duration(left) * time.Millisecond, MaxTTL: time.Duration(longest) * time.Millisecond, run: run, made: made}
+	for line := range strings.Lines(lists) {
+		m.Lists = append(m.Lists, strings.Fields(line))
+	}
+	if other == "" {
+		n.refuseLocked(nil)
+	} else {
+		m.Conflict = &Conflict{Other: strings.Fields(other)}
+		n.refuseLocked(m.Conflict)
+	}
+	n.noteQuarantineLocked(m.Left, received, out)
+	return m, nil
+}
+
+// noteQuarantineLocked keeps until when the node has no vote, as it says itself. It tells of
+// the quarantine once. A reply that says there is some time left may arrive when that is over,
+// and be the last or not; only long after can it be another quarantine, whose predecessor
+// ended unseen.
+func (n *Node) noteQuarantineLocked(left time.Duration, now clock.Instant, out *outcomes) {
+	was := n.standing.Load().votesAt
+	if left <= 0 {
+		if was != clock.Start {
+			n.standLocked(func(s *Standing) { s.votesAt = clock.Start })
+		}
+		return
+	}
+	n.standLocked(func(s *Standing) { s.votesAt = now.Add(left) })
+	if was == clock.Start || now.Sub(was) > n.conf.quarantine() {
+		out.after(func() { n.conf.Events.Quarantined(n, left) })
+	}
+}
+
+// Forgot is for evidence that the node has lost a key that it had to keep: it is put in
+// quarantine for every client. Without the guard it keeps its vote, whatever it has lost.
+//
+// Source: ALGORITHM section 8, last row of the table.
+func (n *Node) Forgot() {
+	if !n.conf.Guard {
+		return
+	}
+	n.mu.Lock()
+	n.view.marking = true
+	n.standLocked(func(s *Standing) { s.void = ErrForgot })
+	n.mu.Unlock()
+	n.poke()
+}
+
+// distrustLocked has the node have no vote here for as long as a quarantine takes.
+func (n *Node) distrustLocked(out *outcomes) {
+	left := n.conf.quarantine()
+	n.standLocked(func(s *Standing) { s.void, s.distrustTo = nil, n.now().Add(left) })
+	out.after(func() { n.conf.Events.Quarantined(n, left) })
+}
+
+// markTask has the node's quarantine begin, for every client.
+func (n *Node) markTask() *task {
+	t := n.markerTask(wire.Mark, Marker{})
+	t.resent = true // not by itself: see view.marking
+	t.done = func(values []any, sent moment, received clock.Instant, err error) {
+		if err != nil {
+			return // it is told over the next connection
+		}
+		var out outcomes
+		n.mu.Lock()
+		_, err = n.readMarker(values[0], sent, received, &out)
+		n.markedLocked(err, &out)
+		n.mu.Unlock()
+		if err != nil {
+			n.conf.Events.Warning(n, fmt.Errorf("evidence of lost keys could not be noted: %w", err))
+		}
+		out.tell(n)
+	}
+	return t
+}
+
+// markedLocked is for a node that was told of its quarantine, or could not be: that has no
+// vote here for as long.
+func (n *Node) markedLocked(err error, out *outcomes) {
+	n.view.marking, n.view.markSent, n.view.suspect = false, false, false
+	if err != nil {
+		n.distrustLocked(out)
+		return
+	}
+	n.standLocked(func(s *Standing) { s.void = nil })
+}

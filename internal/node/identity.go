@@ -1,0 +1,233 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/d0720281/redlock/internal/resp"
+	"github.com/d0720281/redlock/internal/wire"
+)
+
+// This file is about which server a node is, and what it says of itself. All of that comes
+// from INFO, each time the node is connected to and before anything is asked of it. What a
+// server does not tell is unknown, and said to be.
+//
+// Source: ALGORITHM section 8, "Start-up audit".
+
+// Info is what INFO tells. What it does not have is empty.
+type Info struct {
+	RunID   string // new with each start of the process
+	ReplID  string // new with each promotion to master
+	Version string
+	Role    string
+	Cluster string // "1" for a node of a cluster
+	Policy  string // maxmemory_policy
+	Memory  string // maxmemory, bytes; "0" for no limit
+	AOF     string // "1" for an append-only file
+	Disk    Disk   // asked for where disks are trusted
+}
+
+// Disk is what CONFIG GET tells of when the append-only file is written to disk.
+type Disk struct {
+	Fsync     string // appendfsync
+	OnRewrite string // no-appendfsync-on-rewrite: "yes" for no sync while the file is rewritten
+	Err       error  // why it is not known
+}
+
+// durable reports whether each write is on disk before it is answered.
+func (i Info) durable() bool {
+	return i.AOF == "1" && i.Disk.Fsync == "always" && i.Disk.OnRewrite == "no"
+}
+
+func diskTask() *task {
+	return &task{replies: 1, write: func(_ *Node, _ *link, _ int64, b []byte) []byte {
+		b = resp.AppendCommand(b, 3)
+		return resp.AppendString(resp.AppendString(resp.AppendString(b, "CONFIG"), "GET"), "*appendfsync*")
+	}}
+}
+
+// readDisk reads the reply of diskTask.
+func readDisk(reply any) (d Disk) {
+	if refused, ok := reply.(resp.Error); ok {
+		return Disk{Err: nodeFailure(refused)}
+	}
+	values, _ := reply.([]any)
+	for ; len(values) > 1; values = values[2:] {
+		switch value, _ := values[1].(string); values[0] {
+		case "appendfsync":
+			d.Fsync = value
+		case "no-appendfsync-on-rewrite":
+			d.OnRewrite = value
+		}
+	}
+	if d.Fsync == "" || d.OnRewrite == "" {
+		d.Err = ErrBadReply
+	}
+	return d
+}
+
+// ParseInfo reads the reply of INFO. Other servers than Redis have other names for some.
+func ParseInfo(text string) Info {
+	fields := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimRight(line, "\r\n"), ":"); ok {
+			fields[name] = value
+		}
+	}
+	version := fields["redis_version"]
+	if v := fields["valkey_version"]; v != "" {
+		version = "valkey " + v
+	}
+	return Info{
+		RunID:   fields["run_id"],
+		ReplID:  fields["master_replid"],
+		Version: version,
+		Role:    fields["role"],
+		Cluster: fields["cluster_enabled"],
+		Policy:  fields["maxmemory_policy"],
+		Memory:  fields["maxmemory"],
+		AOF:     fields["aof_enabled"],
+	}
+}
+
+// Identity tells this server, as a master, from every other: a replica that was promoted is
+// another one, even if it had been that master before. It is empty if it is not known.
+// lua/guard.lua puts it together in the same way.
+func (i Info) Identity() string {
+	if i.RunID == "" {
+		return ""
+	}
+	return i.RunID + ":" + i.ReplID
+}
+
+// Hash is FNV-1a, which is the same in every process.
+func Hash(s string) uint64 {
+	h := uint64(14695981039346656037)
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 1099511628211
+	}
+	return h
+}
+
+// hashed is what all clients tell the server by, whatever they call it: its run id, as it says
+// itself or as others have it in the marker, or its address if neither is there.
+func (a *Audit) hashed(addr string) uint64 {
+	run := a.Info.RunID
+	if run == "" {
+		run, _, _ = strings.Cut(a.Marker.run, ":")
+	}
+	if run == "" || run == wire.UnknownRun {
+		run = addr
+	}
+	return Hash(run)
+}
+
+// usable is the error of a server that must not be asked at all: its vote would be none, or
+// not its own.
+func (i Info) usable() error {
+	switch {
+	case i.Role != "" && i.Role != "master":
+		return &Marked{ErrNotMaster, fmt.Errorf("its role is %s", i.Role)}
+	case i.Cluster == "1":
+		return &Marked{ErrNotMaster, errors.New("it is a node of a cluster")}
+	}
+	return nil
+}
+
+// Audit is what was found out about a node.
+type Audit struct {
+	Info      Info
+	InfoErr   error // why nothing is known of it
+	Marker    Marker
+	MarkerErr error // ErrGuardOff without the guard
+	RoundTrip time.Duration
+	Void      error // why this client does not count its vote, whatever the node says
+}
+
+// readInfo reads the reply of INFO: refused is why the server does not tell.
+func readInfo(reply any) (info Info, refused, err error) {
+	switch v := reply.(type) {
+	case string:
+		return ParseInfo(v), nil, nil
+	case resp.Error:
+		if IsPermission(v) || Says(v, "ERR unknown command") {
+			return info, nodeFailure(v), nil
+		}
+		return info, nil, nodeFailure(v)
+	}
+	return info, nil, ErrBadReply
+}
+
+// identities is which server each node leads to, so that none votes twice.
+type identities struct {
+	addrs []string
+
+	mu    sync.Mutex
+	runs  []string // guarded by mu; "" = not known, or no longer there
+	known []bool   // guarded by mu; the node had a server of its own at some time
+	twins []error  // guarded by mu; found before that
+
+	first atomic.Pointer[error] // of twins
+}
+
+func newIdentities(addrs []string) *identities {
+	n := len(addrs)
+	return &identities{addrs: addrs, runs: make([]string, n), known: make([]bool, n), twins: make([]error, n)}
+}
+
+// enroll notes which server a node has reached. A server that another node has reached
+// before is refused: it would vote twice.
+func (r *identities) enroll(index int, run string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	defer r.sumUpLocked()
+	r.runs[index], r.twins[index] = "", nil
+	if run == "" {
+		return nil // it does not tell, so nothing is known against it
+	}
+	if first := slices.Index(r.runs, run); first >= 0 {
+		err := &Marked{ErrSameServer, fmt.Errorf("it is the same server as %s", strconv.Quote(r.addrs[first]))}
+		if !r.known[index] {
+			r.twins[index] = fmt.Errorf("%w: %s and %s", ErrSameServer, r.addrs[index], r.addrs[first])
+		}
+		return err
+	}
+	r.runs[index], r.known[index] = run, true
+	return nil
+}
+
+// lost notes that a node does not reach the server that it shared with another.
+func (r *identities) lost(index int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.twins[index] = nil
+	r.sumUpLocked()
+}
+
+func (r *identities) sumUpLocked() {
+	var first *error
+	for _, err := range r.twins {
+		if err != nil {
+			first = &err
+			break
+		}
+	}
+	r.first.Store(first)
+}
+
+// misconfigured is the error of a list of masters that cannot make a quorum: nil unless two
+// of them turned out to be one when they were first reached. If that happens later, to a name
+// that now stands for another server, the node has no vote, which is no reason to stop the
+// others.
+func (r *identities) misconfigured() error {
+	if err := r.first.Load(); err != nil {
+		return *err
+	}
+	return nil
+}

@@ -1,0 +1,207 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/d0720281/redlock/internal/resp"
+
+	"github.com/d0720281/redlock/internal/wire"
+)
+
+func TestParseInfo(t *testing.T) {
+	const redis = "# Server\r\nredis_version:7.0.15\r\nexecutable:/usr/bin/a:b\r\nrun_id:abc\r\n\r\n" +
+		"# Memory\r\nmaxmemory:1024\r\nmaxmemory_human:1K\r\nmaxmemory_policy:allkeys-lru\r\n" +
+		"# Persistence\r\naof_enabled:1\r\n# Replication\r\nrole:master\r\n# Cluster\r\ncluster_enabled:0\r\n"
+	all := Info{RunID: "abc", Version: "7.0.15", Role: "master", Cluster: "0", Policy: "allkeys-lru", Memory: "1024", AOF: "1"}
+	valkey := all
+	valkey.Version = "valkey 8.1.0"
+	for name, test := range map[string]struct {
+		text string
+		want Info
+	}{
+		"redis":               {redis, all},
+		"bare line feeds":     {strings.ReplaceAll(redis, "\r", ""), all},
+		"valkey":              {redis + "valkey_version:8.1.0\r\n", valkey},
+		"nothing":             {"", Info{}},
+		"no fields":           {"# Server\r\nrun_id\r\n", Info{}},
+		"names in other text": {"xrun_id:1\r\n run_id:2\r\nmaxmemory_human:3\r\n", Info{}},
+		"no value":            {"run_id:\r\nrole:", Info{}},
+		"colon in a value":    {"run_id:a:b\r\n", Info{RunID: "a:b"}},
+		"no end of line":      {"role:slave", Info{Role: "slave"}},
+	} {
+		if got := ParseInfo(test.text); got != test.want {
+			t.Errorf("%s: got %+v, want %+v", name, got, test.want)
+		}
+	}
+}
+
+// All clients have one number for a server, by whatever address they know it and whether it
+// tells them its run id or not.
+//
+// Source: ALGORITHM section 10, "Gate of a resource".
+func TestHashed(t *testing.T) {
+	const run = "0a1b"
+	for name, a := range map[string]Audit{
+		"it says":          {Info: Info{RunID: run, ReplID: "x"}},
+		"it was promoted":  {Info: Info{RunID: run, ReplID: "y"}},
+		"another wrote it": {Marker: Marker{run: run + ":x"}},
+		"both":             {Info: Info{RunID: run}, Marker: Marker{run: "old:x"}},
+	} {
+		if got, other := a.hashed("10.0.0.1:6379"), a.hashed("m1:6379"); got != other || got != Hash(run) {
+			t.Errorf("%s: got %x and %x by another address, want %x", name, got, other, Hash(run))
+		}
+	}
+	for name, a := range map[string]Audit{"nothing": {}, "nobody knew": {Marker: Marker{run: wire.UnknownRun}}} {
+		if got, want := a.hashed("m1:6379"), Hash("m1:6379"); got != want {
+			t.Errorf("%s: got %x, want that of the address", name, got)
+		}
+	}
+}
+
+func TestUsable(t *testing.T) {
+	for _, test := range []struct {
+		info Info
+		says string // "" = usable
+	}{
+		{Info{}, ""},
+		{Info{Role: "master", Cluster: "0"}, ""},
+		{Info{Role: "master"}, ""},
+		{Info{Cluster: "0"}, ""},
+		{Info{Role: "slave"}, "slave"},
+		{Info{Role: "sentinel", Cluster: "0"}, "sentinel"},
+		{Info{Role: "master", Cluster: "1"}, "cluster"},
+		{Info{Cluster: "1"}, "cluster"},
+	} {
+		err := test.info.usable()
+		switch {
+		case test.says == "" && err != nil:
+			t.Errorf("%+v: got %v, want no error", test.info, err)
+		case test.says != "" && (!errors.Is(err, ErrNotMaster) || !strings.Contains(err.Error(), test.says)):
+			t.Errorf("%+v: got %v, want ErrNotMaster that says %q", test.info, err, test.says)
+		}
+	}
+}
+
+// contact is one connection of a node, and what has to come of it.
+type contact struct {
+	lane int
+	run  string
+	twin int  // the lane that has the server already, -1 for none
+	bad  bool // the whole list grants nothing after that
+}
+
+func TestIdentities(t *testing.T) {
+	const none = -1
+	for name, steps := range map[string][]contact{
+		"three servers":                       {{0, "x", none, false}, {1, "y", none, false}, {2, "z", none, false}},
+		"the same again":                      {{0, "x", none, false}, {0, "x", none, false}, {1, "y", none, false}, {0, "x", none, false}},
+		"unknown is nobody":                   {{0, "", none, false}, {1, "", none, false}, {2, "x", none, false}, {0, "", none, false}},
+		"twins at first":                      {{0, "x", none, false}, {1, "x", 0, true}, {2, "z", none, true}, {1, "x", 0, true}},
+		"in any order":                        {{2, "x", none, false}, {0, "x", 2, true}, {1, "y", none, true}},
+		"three of a kind":                     {{1, "x", none, false}, {0, "x", 1, true}, {2, "x", 1, true}, {0, "y", none, true}, {2, "z", none, false}},
+		"the second goes elsewhere":           {{0, "x", none, false}, {1, "x", 0, true}, {1, "y", none, false}, {0, "x", none, false}},
+		"the first goes elsewhere":            {{0, "x", none, false}, {1, "x", 0, true}, {0, "z", none, true}, {1, "x", none, false}},
+		"a lane moves to a new server":        {{0, "x", none, false}, {1, "y", none, false}, {0, "z", none, false}, {2, "x", none, false}},
+		"twins later":                         {{0, "x", none, false}, {1, "y", none, false}, {0, "y", 1, false}, {0, "y", 1, false}, {0, "x", none, false}},
+		"two lanes change places":             {{0, "x", none, false}, {1, "y", none, false}, {0, "y", 1, false}, {1, "x", none, false}, {0, "y", none, false}},
+		"restart":                             {{0, "x", none, false}, {1, "y", none, false}, {0, "x2", none, false}, {1, "x", none, false}},
+		"refused, the server is free":         {{0, "x", none, false}, {1, "y", none, false}, {1, "x", 0, false}, {2, "y", none, false}},
+		"twins, and one tells no more":        {{0, "x", none, false}, {1, "x", 0, true}, {1, "", none, false}},
+		"a lane moves to one that is unknown": {{0, "x", none, false}, {1, "y", none, false}, {0, "", none, false}, {1, "x", none, false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newIdentities([]string{"a:1", "b:2", "c:3"})
+			for i, s := range steps {
+				err := r.enroll(s.lane, s.run)
+				switch {
+				case s.twin == none && err != nil:
+					t.Fatalf("step %d: got %v, want no error", i+1, err)
+				case s.twin != none && (!errors.Is(err, ErrSameServer) || !strings.Contains(err.Error(), r.addrs[s.twin])):
+					t.Fatalf("step %d: got %v, want ErrSameServer that names %s", i+1, err, r.addrs[s.twin])
+				}
+				bad := r.misconfigured()
+				if (bad != nil) != s.bad || bad != nil && !errors.Is(bad, ErrSameServer) {
+					t.Fatalf("step %d: got %v for the list, want an error: %v", i+1, bad, s.bad)
+				}
+				if s.twin != none && s.bad && !(strings.Contains(bad.Error(), "b:2") || strings.Contains(bad.Error(), "a:1")) {
+					t.Errorf("step %d: got %v, want the masters named", i+1, bad)
+				}
+			}
+		})
+	}
+}
+
+// No server is ever given to two lanes, and the error of the list may be read at any time.
+func TestIdentitiesConcurrently(t *testing.T) {
+	r := newIdentities([]string{"a:1", "b:2", "c:3"})
+	holder := make(map[string]int)
+	var mu sync.Mutex
+	var lanes, readers sync.WaitGroup
+	for lane := range 3 {
+		lanes.Go(func() {
+			for i := range 500 {
+				run := fmt.Sprint("run ", (i+lane)%4)
+				mu.Lock() // a lane leaves its server before it comes to another
+				for held, by := range holder {
+					if by == lane {
+						delete(holder, held)
+					}
+				}
+				mu.Unlock()
+				if err := r.enroll(lane, ""); err != nil {
+					t.Error(err)
+				}
+				if r.enroll(lane, run) != nil {
+					continue
+				}
+				mu.Lock()
+				if by, taken := holder[run]; taken {
+					t.Errorf("%s was given to lane %d and to lane %d", run, by, lane)
+				}
+				holder[run] = lane
+				mu.Unlock()
+			}
+		})
+	}
+	stop := make(chan struct{})
+	readers.Go(func() {
+		for {
+			if err := r.misconfigured(); err != nil && !errors.Is(err, ErrSameServer) {
+				t.Error(err)
+			}
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	})
+	lanes.Wait()
+	close(stop)
+	readers.Wait()
+}
+
+func TestReadDisk(t *testing.T) {
+	for _, test := range []struct {
+		reply any
+		want  Disk
+		known bool
+	}{
+		{[]any{"appendfsync", "always", "no-appendfsync-on-rewrite", "no"}, Disk{Fsync: "always", OnRewrite: "no"}, true},
+		{[]any{"no-appendfsync-on-rewrite", "yes", "appendfsync", "everysec", "other", "x"}, Disk{Fsync: "everysec", OnRewrite: "yes"}, true},
+		{[]any{"appendfsync", "always"}, Disk{Fsync: "always"}, false},
+		{[]any{"appendfsync", int64(1), "no-appendfsync-on-rewrite"}, Disk{}, false},
+		{[]any{}, Disk{}, false},
+		{"OK", Disk{}, false},
+		{resp.Error("NOPERM no"), Disk{}, false},
+	} {
+		got := readDisk(test.reply)
+		if known := got.Err == nil; known != test.known || got.Fsync != test.want.Fsync || got.OnRewrite != test.want.OnRewrite {
+			t.Errorf("%v: got %+v, want %+v, known %v", test.reply, got, test.want, test.known)
+		}
+	}
+}

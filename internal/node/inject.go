@@ -1,0 +1,30 @@
+package node
+
+import "errors"
+
+// This file is for tests of the exported package, which has nodes that do not run.
+
+// Unsent takes what waits to be sent, in the order in which it would be.
+func (n *Node) Unsent() (list []*Request) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.queue.drop(func(r *Request) bool {
+		list = append(list, r)
+		return true
+	})
+	return list
+}
+
+// TakeDown has the node be known to be down.
+func (n *Node) TakeDown() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.standLocked(func(s *Standing) { s.Down = errors.New("taken down") })
+}
+
+// Sent reports whether a message of an attempt is taken to have reached a node.
+func (k *Key) Sent(n *Node) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return k.traffic[n.index].sent
+}

@@ -1,0 +1,242 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/resp"
+	"github.com/d0720281/redlock/internal/wire"
+)
+
+// This file is what is asked of a node for people: about itself, about a lock, and to break
+// one and tell that. Each takes one round trip, behind what attempts have to say.
+
+// Held is what a node has of a lock.
+type Held struct {
+	Quarantine time.Duration // how long the node has no vote yet
+	Void       error         // why its vote would not count, nil if it would; not nil in quarantine
+	RoundTrip  time.Duration
+	Exists     bool   // there is a lock key
+	Value      string // of the lock key
+	TTL        time.Duration
+	Asked      clock.Instant // when the question was sent, from which the TTL counts
+	Counter    string        // the fencing counter, "" if there is none
+	Micros     int64         // the node's time
+}
+
+// What lua/inspect.lua says in place of a life.
+const (
+	ttlNoKey   = -2
+	ttlBadType = -3
+)
+
+// Look asks what the node has of a lock.
+func (n *Node) Look(ctx context.Context, key string) (Held, error) {
+	return upToDate(n, func() (Held, error) { return n.look(ctx, key) })
+}
+
+// upToDate asks once more, over a new connection, where the server has become another one
+// behind the connection.
+func upToDate[T any](n *Node, ask func() (T, error)) (T, error) {
+	v, err := ask()
+	if err == ErrStale {
+		n.reconnect()
+		v, err = ask()
+	}
+	return v, err
+}
+
+// reconnect gives up the connection.
+func (n *Node) reconnect() {
+	var out outcomes
+	n.mu.Lock()
+	n.dropLinkLocked(ErrStale, n.now(), &out)
+	n.mu.Unlock()
+	out.tell(n)
+	n.poke()
+}
+
+func (n *Node) look(ctx context.Context, key string) (h Held, err error) {
+	asked := n.now()
+	reply, sent, received, err := n.askScript(ctx, &wire.Inspect, func() *task {
+		return scriptTask(&wire.Inspect, []string{n.guard.marker, key, key + wire.FenceSuffix}, true)
+	})
+	if err != nil {
+		return h, err
+	}
+	if refused, ok := reply.(resp.Error); ok {
+		return h, nodeFailure(refused)
+	}
+	values, _ := reply.([]any)
+	if len(values) != 5 {
+		return h, ErrBadReply
+	}
+	micros, ok0 := values[0].(int64)
+	left, ok1 := values[1].(int64)
+	value, ok2 := values[2].(string)
+	ttl, ok3 := values[3].(int64)
+	counter, ok4 := values[4].(string)
+	if !ok0 || !ok1 || !ok2 || !ok3 || !ok4 || !plausible(micros) {
+		return h, ErrBadReply
+	}
+	var out outcomes
+	n.mu.Lock()
+	n.observeLocked(micros, sent, received, &out)
+	if left >= 0 && n.guard.on {
+		n.noteQuarantineLocked(time.Duration(left)*time.Millisecond, received, &out)
+	}
+	n.mu.Unlock()
+	out.tell(n)
+	if left < 0 {
+		return h, ErrStale
+	}
+	h = Held{
+		Quarantine: time.Duration(left) * time.Millisecond,
+		RoundTrip:  received.Sub(asked),
+		Asked:      asked,
+		Counter:    counter,
+		Micros:     micros,
+	}
+	h.Void = n.Standing().Void(received, true)
+	if h.Quarantine > 0 {
+		h.Void = Quarantine(h.Quarantine)
+	}
+	switch ttl {
+	case ttlBadType:
+		return h, &KeyError{Key: key, Err: ErrWrongType}
+	case ttlNoKey:
+		return h, nil
+	}
+	h.Exists, h.Value, h.TTL = true, value, time.Duration(ttl)*time.Millisecond
+	return h, nil
+}
+
+// Break replaces the key on the node if it has the value that was seen, and says how long
+// the new one lives. broken is false if the key has changed since.
+func (n *Node) Break(ctx context.Context, key, seen, placeholder string) (life time.Duration, broken bool, err error) {
+	reply, _, _, err := n.askScript(ctx, &wire.Break, func() *task {
+		return scriptTask(&wire.Break, []string{key}, false, text(seen), text(placeholder), number(n.guard.maxTTL))
+	})
+	if err != nil {
+		return 0, false, err
+	}
+	if refused, ok := reply.(resp.Error); ok {
+		return 0, false, nodeFailure(refused)
+	}
+	values, _ := reply.([]any)
+	if len(values) != 2 {
+		return 0, false, ErrBadReply
+	}
+	done, ok0 := values[0].(int64)
+	left, ok1 := values[1].(int64)
+	if !ok0 || !ok1 {
+		return 0, false, ErrBadReply
+	}
+	return time.Duration(left) * time.Millisecond, done == 1, nil
+}
+
+// TellBroken tells all who listen at the node that the lock of a key was broken.
+func (n *Node) TellBroken(ctx context.Context, key string) error {
+	values, _, _, err := n.ask(ctx, &task{replies: 1, write: func(n *Node, _ *link, _ int64, b []byte) []byte {
+		b = resp.AppendCommand(b, 3)
+		b = resp.AppendString(b, "PUBLISH")
+		b = resp.AppendString(b, n.conf.brokenChannel())
+		return resp.AppendString(b, key)
+	}})
+	if err != nil {
+		return err
+	}
+	if refused, ok := values[0].(resp.Error); ok {
+		return nodeFailure(refused)
+	}
+	return nil
+}
+
+func (c *Config) brokenChannel() string { return c.Prefix + wire.BrokenChannel }
+
+// OnMarker has the marker looked at, or vouched for if it is still as it was seen.
+func (n *Node) OnMarker(ctx context.Context, what string, seen Marker) (Marker, error) {
+	return upToDate(n, func() (Marker, error) { return n.onMarker(ctx, what, seen) })
+}
+
+func (n *Node) onMarker(ctx context.Context, what string, seen Marker) (m Marker, err error) {
+	reply, sent, received, err := n.askScript(ctx, &wire.Marker, func() *task { return n.markerTask(what, seen) })
+	if err != nil {
+		return m, err
+	}
+	var out outcomes
+	n.mu.Lock()
+	m, err = n.readMarker(reply, sent, received, &out)
+	n.mu.Unlock()
+	out.tell(n)
+	return m, err
+}
+
+// Audit asks the node about itself once more.
+func (n *Node) Audit(ctx context.Context) (*Audit, error) {
+	return upToDate(n, func() (*Audit, error) { return n.auditOnce(ctx) })
+}
+
+func (n *Node) auditOnce(ctx context.Context) (*Audit, error) {
+	asked := n.now()
+	info, marker := infoTask(), n.markerTask(wire.Look, Marker{})
+	replies := 2
+	if n.conf.Trusted {
+		replies++
+	}
+	all := &task{replies: replies, write: func(n *Node, l *link, median int64, b []byte) []byte {
+		b = info.write(n, l, median, b)
+		if n.conf.Trusted {
+			b = diskTask().write(n, l, median, b)
+		}
+		if n.guard.on {
+			return marker.write(n, l, median, b)
+		}
+		return n.sampleTask().write(n, l, median, b)
+	}}
+	values, sent, received, err := n.ask(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	a := &Audit{RoundTrip: received.Sub(asked), MarkerErr: ErrGuardOff}
+	if a.Info, a.InfoErr, err = readInfo(values[0]); err != nil {
+		return nil, err
+	}
+	if n.conf.Trusted {
+		a.Info.Disk = readDisk(values[1])
+		values = values[1:]
+	}
+	var out outcomes
+	n.mu.Lock()
+	if n.guard.on {
+		a.Marker, a.MarkerErr = n.readMarker(values[1], sent, received, &out)
+	} else if micros, err := readTime(values[1]); err == nil {
+		n.observeLocked(micros, sent, received, &out)
+	}
+	n.mu.Unlock()
+	if err := a.Info.usable(); err != nil {
+		out.tell(n)
+		n.giveUp(err)
+		return nil, err
+	}
+	if a.MarkerErr == ErrStale {
+		out.tell(n)
+		return nil, ErrStale
+	}
+	n.audited(a, &out)
+	out.tell(n)
+	return a, nil
+}
+
+// giveUp has the node not be asked any more, as it is not what it should be.
+func (n *Node) giveUp(err error) {
+	var out outcomes
+	now := n.now()
+	n.mu.Lock()
+	n.dropLinkLocked(err, now, &out)
+	n.goDownLocked(err, now, &out)
+	n.mu.Unlock()
+	out.tell(n)
+	n.poke()
+}

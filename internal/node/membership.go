@@ -1,0 +1,95 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/wire"
+)
+
+// This file is about which masters belong together. Two clients exclude each other only if
+// every quorum of the one's list has a master in common with every quorum of the other's. So
+// a client tells each node its list before it asks for votes there, and a node gives a client
+// no vote whose list conflicts with another one in use. lua/marker.lua decides that.
+//
+// Source: ALGORITHM section 8, "Membership".
+
+// ErrMembership is in the exported package under the same name.
+var ErrMembership = errors.New("redlock: list of masters conflicts with another one in use")
+
+// Conflict is the outcome of a node on which a list of masters is in use that has a quorum
+// without any master of some quorum of this client's.
+type Conflict struct{ Other []string }
+
+func (c *Conflict) Error() string {
+	return fmt.Sprintf("no vote: other clients have the list of masters %s, and a quorum of that may have no master in common with one of this client's",
+		strings.Join(c.Other, ", "))
+}
+
+// Is reports that a conflict is an ErrMembership.
+func (c *Conflict) Is(target error) bool { return target == ErrMembership }
+
+// members is a list of masters as the nodes keep it.
+func members(masters []redis.Options) string {
+	list := make([]string, len(masters))
+	for i := range masters {
+		list[i] = member(&masters[i])
+	}
+	slices.Sort(list)
+	return strings.Join(list, " ")
+}
+
+// member is the address of a master, in the same way for all clients.
+func member(o *redis.Options) string {
+	if o.Network == "unix" {
+		return strings.Join(strings.Fields(o.Addr), "%20")
+	}
+	if addr, err := netip.ParseAddrPort(o.Addr); err == nil {
+		return addr.String()
+	}
+	return strings.ToLower(strings.Join(strings.Fields(o.Addr), "%20"))
+}
+
+// joinEvery is how often a client that wants votes tells a node its list. A list is in use
+// for four times as long. The client of a lease that is kept alive joins more than once in a
+// quarantine: so a node that was emptied has its list before it votes again.
+func (c *Config) joinEvery() time.Duration { return c.quarantine() / 2 }
+
+// joinLocked has a flight begin with the client's list of masters, if it asks for votes and
+// the node has not taken the list for some time.
+func (n *Node) joinLocked(f *flight, l *link, now clock.Instant) {
+	if !n.guard.on || l.joined != clock.Start && now.Sub(l.joined) < n.conf.joinEvery() ||
+		!slices.ContainsFunc(f.batch, func(r *Request) bool { return !r.isRelease() }) {
+		return
+	}
+	l.joined = now
+	f.join = n.markerTask(wire.Join, Marker{})
+}
+
+// joinedLocked takes the reply to a join, before the votes of the flight are counted.
+func (n *Node) joinedLocked(l *link, f *flight, reply any, now clock.Instant, out *outcomes) {
+	m, err := n.readMarker(reply, f.sent, now, out)
+	if err != nil {
+		n.refuseLocked(err)
+	}
+	if err != nil || m.Conflict != nil {
+		l.joined = clock.Start
+	}
+	if Says(err, "NOSCRIPT") {
+		l.knows[&wire.Marker] = false
+	}
+}
+
+// refuseLocked keeps why the node takes no votes of this client, nil if it does.
+func (n *Node) refuseLocked(err error) {
+	if n.standing.Load().refused != err {
+		n.standLocked(func(s *Standing) { s.refused = err })
+	}
+}

@@ -1,0 +1,448 @@
+// Package node is one Redis master as the clients of a lock see it: its connection, what is
+// asked of it and in which order, whether it has a vote, which server it is, and what its
+// clock shows. It knows no lease and no attempt: whoever sends a request says where the
+// reply goes.
+package node
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/d0720281/redlock/internal/clock"
+)
+
+// Config is what all nodes of a Locker have in common.
+type Config struct {
+	Timeout time.Duration // of one exchange with a node
+	MaxTTL  time.Duration // the largest TTL of any lease
+	Drift   float64       // factor by which clocks may run apart
+	Prefix  string        // of all keys
+	Quorum  int           // nodes that decide
+	Guard   bool          // the restart guard is on
+	Trusted bool          // a restart loses nothing where there is an append-only file
+	Channel string        // on which the nodes call this process
+	Clock   *clock.Lease
+	Events  Events
+
+	// Corrected is called when the clock was found to have stood still.
+	Corrected func()
+}
+
+// Events is told what happens to nodes. Its methods must not block. They are called without
+// any mutex of this package.
+type Events interface {
+	Asked(n *Node, took time.Duration, err error)
+	Down(n *Node, err error)
+	Up(n *Node)
+	Audited(n *Node, before, now *Audit) // before is nil at the first contact
+	Quarantined(n *Node, left time.Duration)
+	Stepped(n *Node, by time.Duration)
+	StoodStill(d time.Duration)
+	Warning(n *Node, err error)
+}
+
+// Set is the fixed set of nodes of a Locker.
+type Set struct {
+	conf  *Config
+	nodes []*Node
+	watch *watch
+	ids   *identities
+	list  string // of masters, see members
+
+	quit    context.Context // ends when Stop waits no longer
+	quitNow context.CancelFunc
+	running errgroup.Group
+}
+
+// NewSet makes the nodes for some masters. Nothing is sent before Start.
+func NewSet(conf Config, masters []redis.Options) *Set {
+	s := &Set{conf: &conf, list: members(masters)}
+	s.quit, s.quitNow = context.WithCancel(context.Background())
+	addrs := make([]string, len(masters))
+	for i := range masters {
+		addrs[i] = masters[i].Addr
+	}
+	s.ids = newIdentities(addrs)
+	s.watch = &watch{set: s}
+	for i := range masters {
+		s.nodes = append(s.nodes, newNode(s, i, masters[i]))
+	}
+	return s
+}
+
+// Nodes is the nodes, in the order of the masters.
+func (s *Set) Nodes() []*Node { return s.nodes }
+
+// Start runs the nodes' goroutines.
+func (s *Set) Start() {
+	for _, n := range s.nodes {
+		s.running.Go(func() error { n.serve(); return nil })
+	}
+}
+
+// Stop lets the nodes send what they have, for grace at the most, and waits for their
+// goroutines to end.
+func (s *Set) Stop(grace time.Duration) {
+	defer time.AfterFunc(grace, s.quitNow).Stop()
+	by := s.conf.Clock.Instant().Add(grace)
+	for _, n := range s.nodes {
+		n.shut(by)
+	}
+	_ = s.running.Wait() // a node reports to those who asked it, not here
+	s.quitNow()
+}
+
+// Misconfigured is the error of a list of masters that cannot make a quorum, as two of them
+// are one server; nil if nothing is known against it.
+func (s *Set) Misconfigured() error { return s.ids.misconfigured() }
+
+// Errors that an operator can mend. The exported package has them under the same names.
+var (
+	ErrSameServer = errors.New("redlock: two masters are the same server")
+	ErrNotMaster  = errors.New("redlock: node is no independent master")
+	ErrPermission = errors.New("redlock: permission denied by node")
+	ErrWrongType  = errors.New("redlock: key holds something that is not a lock")
+	ErrClosed     = errors.New("redlock: locker is closed")
+)
+
+const (
+	maxBatch   = 256 // requests in one call of the script: a millisecond or so of the node's time
+	maxTasks   = 16  // tasks in one exchange
+	maxFlights = 8   // exchanges under way
+
+	farAway    = time.Millisecond       // from this round trip on several exchanges are under way
+	idleAfter  = 5 * time.Second        // without a reply a connection may have been dropped on the way
+	firstPause = 20 * time.Millisecond  // after the first failure of a node or of a release
+	maxPause   = 500 * time.Millisecond // between two tries
+)
+
+// Node is one master. All requests to it go over one connection, in order. They queue; one
+// goroutine writes all that is queued as one call of the script, another takes the replies.
+// On a short way there is one call at a time, and while that is under way the next one
+// collects: an idle node adds no delay, and a busy one gets deep batches. On a long way
+// several are under way.
+//
+// A connection is never replaced unnoticed. What was sent before a change may still arrive
+// after it, which is why [Key] remembers what was sent.
+//
+// Source: ALGORITHM section 5 ("one lane per node, same connection").
+type Node struct {
+	set   *Set
+	conf  *Config
+	index int
+	addr  string
+	opt   redis.Options
+
+	wake       chan struct{} // holds one token: there may be something to do
+	standing   atomic.Pointer[Standing]
+	sample     atomic.Pointer[sample] // of the node's clock; nil until it was first reached
+	roundTrip  atomic.Int64           // of the last exchange, in nanoseconds; 0 before the first
+	wantSample atomic.Bool            // a new sample is needed
+	verdicts   atomic.Int32           // of the watch, see verdict
+	audit      atomic.Pointer[Audit]  // what the node said of itself
+
+	mu      sync.Mutex // guards all below
+	queue   queue
+	flights []*flight     // under way, the oldest first
+	link    *link         // the connection; nil while there is none
+	closeBy clock.Instant // when to give up; never until the Set is stopped
+	retries []retry       // releases to be sent again
+	pause   time.Duration // before the next try to connect; 0 after a good exchange
+	probeAt clock.Instant // when to connect again while down
+	guard   guard
+	view    clockView
+	near    nearest // how far away the node is
+	free    []*flight
+}
+
+func newNode(s *Set, index int, opt redis.Options) *Node {
+	n := &Node{
+		set:     s,
+		conf:    s.conf,
+		index:   index,
+		addr:    opt.Addr,
+		opt:     opt,
+		wake:    make(chan struct{}, 1),
+		closeBy: clock.Never,
+		guard:   newGuard(s.conf, s.list),
+		view:    newClockView(),
+	}
+	lockProfile(&n.opt, s.conf.Timeout)
+	n.standing.Store(&Standing{Hash: Hash(opt.Addr), votesAt: clock.Start, distrustTo: clock.Start})
+	return n
+}
+
+// Index is the node's place in the Set.
+func (n *Node) Index() int { return n.index }
+
+// Addr is the address of the master, without credentials.
+func (n *Node) Addr() string { return n.addr }
+
+// Options is how to connect to the master.
+func (n *Node) Options() redis.Options { return n.opt }
+
+// RoundTrip is the time that the last exchange took, 0 before the first.
+func (n *Node) RoundTrip() time.Duration { return time.Duration(n.roundTrip.Load()) }
+
+func (n *Node) now() clock.Instant { return n.conf.Clock.Instant() }
+
+func (n *Node) poke() {
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Send queues a request. It answers at once with the reason if the node is known to be
+// down, in which case nothing will be sent and nothing reported. A release is always
+// taken: the node goes on with it until the master confirms it or the key has expired.
+func (n *Node) Send(r *Request) error {
+	n.mu.Lock()
+	if down := n.standing.Load().Down; down != nil && !r.isRelease() {
+		n.mu.Unlock()
+		return down
+	}
+	r.queued = n.now()
+	n.queue.add(r)
+	n.mu.Unlock()
+	n.poke()
+	return nil
+}
+
+// DueAt is when a request that has not been answered times out: its node timeout counts
+// from when it was sent. A request that is not sent yet has no such time. It has a turn if
+// the node is connected, or the request goes out once more as an idle connection was found
+// to be dropped.
+func (n *Node) DueAt(r *Request) (due clock.Instant, hasTurn bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if r.sent != 0 {
+		return r.sent.Add(r.Timeout), true
+	}
+	return 0, n.link != nil || r.resent && n.standing.Load().Down == nil
+}
+
+// shut has serve end as soon as nothing is left to send, or the node does not answer, or
+// at by.
+func (n *Node) shut(by clock.Instant) {
+	n.mu.Lock()
+	n.closeBy = by
+	n.mu.Unlock()
+	n.poke()
+}
+
+// serve is the goroutine that connects and writes.
+func (n *Node) serve() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	var out outcomes
+	for {
+		now := n.now()
+		n.mu.Lock()
+		next, due := n.planLocked(now, &out)
+		n.mu.Unlock()
+		out.tell(n)
+		switch next {
+		case stop:
+			return
+		case dial:
+			n.connect(&out)
+			continue
+		case write:
+			n.write(&out)
+			continue
+		case again:
+			continue
+		}
+		if due == clock.Never {
+			<-n.wake
+			continue
+		}
+		timer.Reset(due.Sub(now))
+		select {
+		case <-n.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// step is what serve does next.
+type step int
+
+const (
+	wait step = iota
+	again
+	dial
+	write
+	stop
+)
+
+// planLocked decides what serve does next, and when to look again if it waits.
+func (n *Node) planLocked(now clock.Instant, out *outcomes) (next step, due clock.Instant) {
+	n.heedLocked(now, out)
+	n.pruneLocked(now, out)
+	down := n.standing.Load().Down
+	if down != nil && now < n.probeAt {
+		n.failQueuedLocked(down, now, out)
+	}
+	idle := n.queue.empty() && len(n.retries) == 0 && len(n.flights) == 0
+	if now >= n.closeBy || n.closeBy < clock.Never && (idle || down != nil) {
+		n.abandonLocked(now, out)
+		return stop, 0
+	}
+	if n.link == nil {
+		due = n.connectAtLocked(down)
+		if due <= now {
+			return dial, 0
+		}
+	} else {
+		due = n.writeAtLocked(now)
+		if due <= now {
+			return write, 0
+		}
+	}
+	if n.view.suspect && !n.view.marking {
+		due = min(due, n.view.judgeBy)
+	}
+	return wait, min(due, n.closeBy)
+}
+
+// connectAtLocked is when a connection is needed.
+func (n *Node) connectAtLocked(down error) clock.Instant {
+	if down != nil {
+		return n.probeAt
+	}
+	return n.workAtLocked()
+}
+
+// workAtLocked is when there is something to send.
+func (n *Node) workAtLocked() clock.Instant {
+	if !n.queue.empty() || n.hasChoresLocked() {
+		return clock.Start
+	}
+	due := clock.Never
+	for i := range n.retries {
+		due = min(due, n.retries[i].at)
+	}
+	return due
+}
+
+// hasChoresLocked reports whether the node has something to say of its own accord.
+func (n *Node) hasChoresLocked() bool {
+	return n.view.marking && !n.view.markSent || n.wantSample.Load()
+}
+
+// writeAtLocked is when the next exchange begins. While one is under way to a node nearby
+// the next one collects. To a node that is far away it begins when a batch is full, or when
+// the oldest request has waited for an eighth of the round trip.
+func (n *Node) writeAtLocked(now clock.Instant) clock.Instant {
+	work := n.workAtLocked()
+	rtt := n.near.roundTrip()
+	switch {
+	case len(n.flights) == 0:
+		return work
+	case len(n.flights) >= maxFlights, rtt < farAway:
+		return clock.Never
+	case n.queue.full():
+		return clock.Start
+	case n.hasChoresLocked():
+		return clock.Start
+	}
+	due := work
+	if oldest, some := n.queue.oldest(); some {
+		due = oldest.Add(rtt / 8)
+	}
+	return due
+}
+
+// failQueuedLocked answers what waits to be sent while the node is not reachable.
+func (n *Node) failQueuedLocked(err error, now clock.Instant, out *outcomes) {
+	n.queue.drop(func(r *Request) bool {
+		switch {
+		case !r.isRelease():
+			out.add(r, Reply{Err: err})
+		case r.Key.traffic[n.index].sent:
+			n.retryLocked(r, now)
+			out.add(r, Reply{Err: err})
+		default:
+			out.add(r, Reply{Err: ErrUnsent})
+		}
+		return true
+	})
+	for _, t := range n.queue.tasks {
+		out.addTask(t, err)
+	}
+	n.queue.tasks = nil
+}
+
+// goDownLocked has the node not be asked any more. It is probed until it answers.
+func (n *Node) goDownLocked(err error, now clock.Instant, out *outcomes) {
+	first := n.standing.Load().Down == nil
+	n.standLocked(func(s *Standing) {
+		s.Down, s.Failure = err, err
+		if first {
+			s.FailedAt = time.Now()
+		}
+	})
+	n.failQueuedLocked(err, now, out)
+	n.probeAt = now.Add(n.pause)
+	n.pause = longerPause(n.pause)
+	out.after(func() { n.set.watch.tell(n.conf.Clock.Shown(now)) })
+	if first {
+		out.after(func() { n.conf.Events.Down(n, err) })
+	}
+}
+
+// comeUpLocked has the node be asked again.
+func (n *Node) comeUpLocked(now clock.Instant, out *outcomes) {
+	was := n.standing.Load().Down
+	n.standLocked(func(s *Standing) { s.Down, s.Reached = nil, true })
+	if was != nil {
+		out.after(func() { n.conf.Events.Up(n) })
+	}
+	for i := range n.retries { // what waited for the node need not wait longer
+		if r := &n.retries[i]; r.Key.traffic[n.index].deadBy <= now {
+			r.at = now
+		}
+	}
+}
+
+// abandonLocked answers everything that is left when the node ends.
+func (n *Node) abandonLocked(now clock.Instant, out *outcomes) {
+	n.standLocked(func(s *Standing) { s.Down = ErrClosed })
+	n.dropLinkLocked(ErrClosed, now, out)
+	n.failQueuedLocked(ErrClosed, now, out)
+}
+
+func longerPause(d time.Duration) time.Duration { return min(max(2*d, firstPause), maxPause) }
+
+// nearest is the shortest round trip of late: what the way takes, without what a busy node
+// adds to it.
+type nearest struct {
+	now, before time.Duration // of this time and the one before; 0 for none
+	turned      clock.Instant
+}
+
+const nearestFor = 5 * time.Second
+
+func (m *nearest) add(d time.Duration, now clock.Instant) {
+	if now.Sub(m.turned) > nearestFor {
+		m.before, m.now, m.turned = m.now, 0, now
+	}
+	if m.now == 0 || d < m.now {
+		m.now = d
+	}
+}
+
+func (m *nearest) roundTrip() time.Duration {
+	if m.before > 0 {
+		return min(m.now, m.before)
+	}
+	return m.now
+}

@@ -1,0 +1,262 @@
+package node
+
+import (
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock/internal/resp"
+	"github.com/d0720281/redlock/internal/wire"
+)
+
+// Reply is what became of a request. Either Err is set, or Code, Counter and Extra are what
+// the script said.
+type Reply struct {
+	Code    wire.Code
+	Counter int64
+	Extra   int64
+	Err     error
+	Server  string // identity of the server that said it, "" if that is not known
+
+	void error // why the node has no vote as this client sees it, whatever the node says
+}
+
+// HasKey reports whether a reply to an acquire says that the key is there for the attempt.
+func (r Reply) HasKey() bool {
+	switch r.Code {
+	case wire.Granted, wire.Mine, wire.Planted, wire.Unseeded:
+		return r.Err == nil
+	}
+	return false
+}
+
+// Voteless reports whether a node that has the key says so without a vote.
+func (r Reply) Voteless() bool {
+	return r.Code == wire.KeptVoteless || r.Code == wire.FilledVoteless || r.void != nil
+}
+
+// Refusal says in words why a reply is no vote; nil for one that is.
+func (r Reply) Refusal(k *Key) error {
+	if r.Err != nil {
+		return r.Err
+	}
+	if Sabotage.VotelessCount {
+		r.void = nil
+		switch r.Code {
+		case wire.Planted, wire.KeptVoteless, wire.FilledVoteless:
+			return nil
+		}
+	}
+	switch r.Code {
+	case wire.Granted, wire.Mine:
+		if r.Counter <= 0 {
+			return ErrPlanted
+		}
+		return r.void
+	case wire.Kept:
+		return r.void
+	case wire.Raised, wire.Released:
+		return nil
+	case wire.Busy, wire.Taken:
+		return ErrHeldByOther
+	case wire.TakenAway:
+		return ErrTakenAway
+	case wire.Queued:
+		return ErrQueued
+	case wire.Planted, wire.KeptVoteless, wire.FilledVoteless:
+		if r.Extra > 0 {
+			return Quarantine(time.Duration(r.Extra) * time.Millisecond)
+		}
+		return ErrPlanted
+	case wire.Late:
+		return ErrLate
+	case wire.Stale:
+		return ErrStale
+	case wire.Filled:
+		return ErrNotCounted
+	case wire.Unheld:
+		return ErrUnraised
+	case wire.Gone:
+		return ErrGone
+	case wire.Unseeded:
+		switch {
+		case r.void != nil:
+			return r.void
+		case r.Extra != 0:
+			return errSkewed(time.Duration(r.Extra) * time.Millisecond)
+		}
+		return ErrUnseeded
+	case wire.Ahead:
+		return &KeyError{Key: k.Counter, Err: Ahead(time.Duration(r.Extra) * time.Millisecond)}
+	case wire.BadType:
+		key := k.Lock
+		if r.Extra == 2 {
+			key = k.Counter
+		}
+		return &KeyError{Key: key, Err: ErrWrongType}
+	}
+	return ErrBadReply
+}
+
+// Sabotage is ways to build the algorithm wrongly. The tests of the exported package use
+// them, while no Locker exists.
+var Sabotage struct {
+	VotelessCount bool // what a node in quarantine says counts
+	KeepsRunID    bool // the run id of the first connection is used for all
+	IgnoresSteps  bool // clocks of nodes are not watched
+}
+
+// heading is what the script says of the node, before what it says of the requests.
+type heading struct {
+	micros int64         // the node's time; 0 if nothing needed it
+	left   time.Duration // how long the node has no vote yet
+}
+
+const (
+	numbersInHeading = 2
+	numbersPerReply  = 3
+)
+
+// readBatch reads the reply of the script to a batch of k requests: the heading, and a reply
+// each. refused is an error that the server replied in place of all of that. err is one of
+// the connection: what was read is no such reply.
+func readBatch(in *resp.Reader, k int, replies []Reply) (h heading, _ []Reply, refused, err error) {
+	head, err := in.Head()
+	switch {
+	case err != nil:
+		return h, replies, nil, err
+	case head.Kind == resp.Failure:
+		return h, replies, resp.Error(head.Text), nil
+	case head.Kind != resp.Array || head.N != int64(numbersInHeading+numbersPerReply*k):
+		return h, replies, nil, ErrBadReply
+	}
+	micros, err := readInt(in)
+	if err != nil {
+		return h, replies, nil, err
+	}
+	left, err := readInt(in)
+	if err != nil {
+		return h, replies, nil, err
+	}
+	h = heading{micros: micros, left: time.Duration(left) * time.Millisecond}
+	for range k {
+		one, err := readReply(in)
+		if err != nil {
+			return h, replies, nil, err
+		}
+		replies = append(replies, one)
+	}
+	if micros != 0 && !plausible(micros) {
+		return h, replies, nil, ErrBadReply
+	}
+	return h, replies, nil, nil
+}
+
+func readInt(in *resp.Reader) (int64, error) {
+	head, err := in.Head()
+	switch {
+	case err != nil:
+		return 0, err
+	case head.Kind != resp.Number:
+		return 0, ErrBadReply
+	}
+	return head.N, nil
+}
+
+// readReply reads what the script says of one request: three numbers, or a text in place of
+// the first where a command was refused.
+func readReply(in *resp.Reader) (r Reply, err error) {
+	head, err := in.Head()
+	if err != nil {
+		return r, err
+	}
+	switch head.Kind {
+	case resp.Number:
+		r.Code = wire.Code(head.N)
+	case resp.Bulk:
+		text, err := in.String(head)
+		switch {
+		case err != nil:
+			return r, err
+		case head.N < 0:
+			return r, ErrBadReply
+		}
+		r.Err = resp.Error(withoutPlace(text))
+	default:
+		return r, ErrBadReply
+	}
+	if r.Counter, err = readInt(in); err != nil {
+		return r, err
+	}
+	if r.Extra, err = readInt(in); err != nil {
+		return r, err
+	}
+	if r.Err != nil {
+		r.Counter, r.Extra = 0, 0
+	}
+	return r, nil
+}
+
+// disbelieve makes refusals of grants whose counter is further ahead of the node's time than
+// one can be, whoever made it up.
+//
+// Source: ALGORITHM section 4.
+func disbelieve(batch []*Request, replies []Reply, micros int64, c *Config) {
+	most := micros + c.maxAhead().Microseconds()
+	for i := range replies {
+		r := &replies[i]
+		if (r.Code == wire.Granted || r.Code == wire.Mine) && r.Counter > most && batch[i].Op == wire.Acquire {
+			*r = Reply{Code: wire.Ahead, Extra: (r.Counter - micros) / 1000}
+		}
+	}
+}
+
+// denials are the beginnings of what a server says when it refuses the user: the
+// credentials, a command, a key or a channel. Inside a script Redis before 7.2 says the last
+// but one, Redis from 7.2 on and Valkey the last.
+var denials = []string{"NOPERM ", "NOAUTH ", "WRONGPASS ", "The user executing the script ", "ACL failure in script: "}
+
+// IsPermission reports whether err is a server's refusal of the user.
+func IsPermission(err error) bool {
+	if err == nil || !IsReply(err) {
+		return false
+	}
+	text := strings.TrimPrefix(withoutPlace(err.Error()), "ERR ")
+	return slices.ContainsFunc(denials, func(d string) bool { return strings.HasPrefix(text, d) })
+}
+
+// nodeFailure gives an error of a node a sentinel where a caller can act on it.
+func nodeFailure(err error) error {
+	if IsPermission(err) {
+		return &Marked{ErrPermission, err}
+	}
+	return err
+}
+
+// IsReply tells an error that came in a complete reply from one of the connection.
+func IsReply(err error) bool {
+	_, ok := err.(redis.Error) // itself: the client library wraps one in the error of a connection that it gave up for it
+	return ok || errors.Is(err, ErrBadReply)
+}
+
+// Says reports whether err is what a server said, and begins like that.
+func Says(err error, prefix string) bool {
+	return err != nil && IsReply(err) && strings.HasPrefix(withoutPlace(err.Error()), prefix)
+}
+
+// scriptPlace is what Redis before 7.0 puts in front of the error of a command in a script:
+// the line, once more if the script ended with the error, and a minus in front of some.
+var scriptPlace = regexp.MustCompile(`^(ERR Error running script \(call to \w+\): )?(@user_script: ?\d+: )*-?`)
+
+// withoutPlace is an error's text without the place in the script, and on one line.
+func withoutPlace(text string) string {
+	return strings.TrimSpace(text[len(scriptPlace.FindString(text)):])
+}
+
+// isUnwritable reports that the node is no master (any more). Its connection is given up, so
+// that a name which now stands for another node is looked up again.
+func isUnwritable(err error) bool { return Says(err, "READONLY") || Says(err, "MASTERDOWN") }

@@ -1,0 +1,170 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock/internal/resp"
+	"github.com/d0720281/redlock/internal/wire"
+)
+
+// serverError is an error that came in a reply.
+type serverError string
+
+func (e serverError) Error() string { return string(e) }
+func (serverError) RedisError()     {}
+
+var _ redis.Error = serverError("")
+
+// What a server refuses gets a sentinel where a caller can do something about it. The texts are those
+// of real servers; inside a script each generation has its own.
+func TestNodeFailure(t *testing.T) {
+	for text, denied := range map[string]bool{
+		"NOAUTH Authentication required.":                                                     true,
+		"WRONGPASS invalid username-password pair or user is disabled.":                       true,
+		"OOM command not allowed when used memory > 'maxmemory'.":                             false,
+		"READONLY You can't write against a read only replica.":                               false,
+		"ERR unknown command 'evalsha'":                                                       false,
+		"ERR user_script:9: attempt to index a nil value script: 0a, on @user_script:9.":      false,
+		"ERR The command lacks ACL failure in script: ":                                       false,
+		"WRONGTYPE Operation against a key holding the wrong kind of value":                   false,
+		"NOPERM this user has no permissions to run the 'evalsha' command or its subcommand":  true, // Redis 6
+		"NOPERM this user has no permissions to access one of the keys used as arguments":     true,
+		"NOPERM this user has no permissions to access one of the channels used as arguments": true,
+		"NOPERM this user has no permissions to run the 'evalsha' command":                    true, // Redis 7.0
+		"NOPERM User u has no permissions to run the 'evalsha' command":                       true, // Redis from 7.2 on, Valkey
+		"NOPERM No permissions to access a key":                                               true,
+		"NOPERM No permissions to access a channel":                                           true,
+
+		// Redis 6, where the script ends with the error and where it goes on.
+		"ERR Error running script (call to f_0a): @user_script:9: @user_script: 9: The user executing the script can't run this command or subcommand": true,
+		"@user_script: 9: The user executing the script can't run this command or subcommand":                                                          true,
+		"@user_script: 9: The user executing the script can't access at least one of the keys mentioned in the command arguments":                      true,
+		"ERR Error running script (call to f_0a): @user_script:9: @user_script: 9: -OOM command not allowed when used memory > 'maxmemory'.":           false,
+		"@user_script: 9: Unknown Redis command called from Lua script":                                                                                false,
+		"ERR Error running script (call to f_0a): @user_script:9: WRONGTYPE Operation against a key holding the wrong kind of value":                   false,
+
+		// Redis 7.0.
+		"ERR The user executing the script can't run this command or subcommand script: 0a, on @user_script:27.":                                    true,
+		"ERR The user executing the script can't run this command or subcommand":                                                                    true,
+		"ERR The user executing the script can't access at least one of the keys mentioned in the command arguments script: 0a, on @user_script:1.": true,
+		"ERR The user executing the script can't publish to the channel mentioned in the command":                                                   true,
+		"ERR Unknown Redis command called from script script: 0a, on @user_script:1.":                                                               false,
+
+		// Redis from 7.2 on, Valkey; Valkey 9 does not give the hash.
+		"ERR ACL failure in script: User u has no permissions to run the 'set' command script: 0a, on @user_script:1.": true,
+		"ERR ACL failure in script: User u has no permissions to run the 'set' command script: on @user_script:1.":     true,
+		"ERR ACL failure in script: User u has no permissions to run the 'set' command":                                true,
+		"ERR ACL failure in script: No permissions to access a key":                                                    true,
+		"ERR ACL failure in script: No permissions to access a channel":                                                true,
+		"ERR Unknown command called from script":                                                                       false,
+	} {
+		err := nodeFailure(serverError(text))
+		if got := errors.Is(err, ErrPermission); got != denied {
+			t.Errorf("%q is about permission: got %v, want %v", text, got, denied)
+		}
+		if !errors.Is(err, serverError(text)) || err.Error() != text {
+			t.Errorf("got %v, want the server's words %q", err, text)
+		}
+	}
+	if err := nodeFailure(nil); err != nil {
+		t.Errorf("no failure: got %v", err)
+	}
+	for _, text := range []string{"dial: NOAUTH NOPERM No permission", "NOPERM No permissions to access a key", "ERR ACL failure in script: x"} {
+		if local := errors.New(text); nodeFailure(local) != local {
+			t.Errorf("%q: an error of the connection was taken for the server's", text)
+		}
+	}
+}
+
+// What a command in a script is refused with is the same text with every server that calls
+// it the same: Redis before 7.0 puts the place in front of it, and line ends behind it.
+func TestErrorOfACommandInAScript(t *testing.T) {
+	for text, want := range map[string]string{
+		"OOM command not allowed when used memory > 'maxmemory'.":                             "OOM command not allowed when used memory > 'maxmemory'.",
+		"@user_script: 9: -OOM command not allowed when used memory > 'maxmemory'.\r\n":       "OOM command not allowed when used memory > 'maxmemory'.",
+		"WRONGTYPE Operation against a key holding the wrong kind of value":                   "WRONGTYPE Operation against a key holding the wrong kind of value",
+		"@user_script: 9: The user executing the script can't run this command or subcommand": "The user executing the script can't run this command or subcommand",
+		"ERR ACL failure in script: User @user_script: 9: has no permissions":                 "ERR ACL failure in script: User @user_script: 9: has no permissions",
+	} {
+		if got := withoutPlace(text); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestKindsOfFailure(t *testing.T) {
+	for _, test := range []struct {
+		err                                    error
+		reply, noScript, unwritable, timesOver bool
+	}{
+		{err: serverError("NOSCRIPT No matching script."), reply: true, noScript: true},
+		{err: serverError("READONLY You can't write."), reply: true, unwritable: true},
+		{err: serverError("MASTERDOWN Link with MASTER is down"), reply: true, unwritable: true},
+		{err: serverError("ERR what NOSCRIPT READONLY"), reply: true},
+		{err: ErrBadReply, reply: true},
+		{err: errors.New("NOSCRIPT READONLY")},
+		// How the client tells that it gave up a connection, because of a reply.
+		{err: fmt.Errorf("redis: Conn is in a bad state: %w", serverError("READONLY You can't write."))},
+		{err: serverError("ERR Error running script (call to f_0a): @user_script:9: @user_script: 9: -READONLY You can't write."), reply: true, unwritable: true},
+		{err: resp.Error("@user_script: 9: -READONLY You can't write."), reply: true, unwritable: true},
+		{err: serverError("READONLY You can't write against a read only replica. script: 0a, on @user_script:9."), reply: true, unwritable: true},
+		{err: serverError("ERR what: -READONLY You can't write."), reply: true},
+		{err: io.EOF},
+		{err: context.DeadlineExceeded, timesOver: true},
+		{err: fmt.Errorf("read: %w", context.DeadlineExceeded), timesOver: true},
+		{err: context.Canceled},
+		{err: nil},
+	} {
+		if IsReply(test.err) != test.reply || Says(test.err, "NOSCRIPT") != test.noScript || isUnwritable(test.err) != test.unwritable || isTimeout(test.err) != test.timesOver {
+			t.Errorf("%v: reply %v, no script %v, unwritable %v, time-out %v; want %+v",
+				test.err, IsReply(test.err), Says(test.err, "NOSCRIPT"), isUnwritable(test.err), isTimeout(test.err), test)
+		}
+	}
+}
+
+// Every code is a vote or has its own words, and so has a reply that is no reply.
+//
+// Source: ALGORITHM section 3, point 3.
+func TestRefusal(t *testing.T) {
+	key := &Key{Lock: "k", Counter: "c"}
+	for _, test := range []struct {
+		rep  Reply
+		want error
+	}{
+		{Reply{Code: wire.Granted, Counter: 64}, nil},
+		{Reply{Code: wire.Mine, Counter: 64}, nil},
+		{Reply{Code: wire.Granted}, ErrPlanted}, // no counter, no vote
+		{Reply{Code: wire.Mine}, ErrPlanted},
+		{Reply{Code: wire.Granted, Counter: -1}, ErrPlanted},
+		{Reply{Code: wire.Planted}, ErrPlanted},
+		{Reply{Code: wire.Busy}, ErrHeldByOther},
+		{Reply{Code: wire.Taken}, ErrHeldByOther},
+		{Reply{Code: wire.Late}, ErrLate},
+		{Reply{Code: wire.Raised}, nil},
+		{Reply{Code: wire.Unheld}, ErrUnraised},
+		{Reply{Code: wire.Kept}, nil},
+		{Reply{Code: wire.Filled}, ErrNotCounted},
+		{Reply{Code: wire.Released}, nil},
+		{Reply{Code: wire.Gone}, ErrGone},
+		{Reply{Code: 0}, ErrBadReply},
+		{Reply{Code: 99, Counter: 64}, ErrBadReply},
+		{Reply{Code: wire.Granted, Counter: 64, Err: io.EOF}, io.EOF},
+	} {
+		if got := test.rep.Refusal(key); got != test.want {
+			t.Errorf("%+v: got %v, want %v", test.rep, got, test.want)
+		}
+	}
+	for extra, name := range map[int64]string{1: `"k"`, 2: `"c"`} {
+		err := Reply{Code: wire.BadType, Extra: extra}.Refusal(key)
+		if !errors.Is(err, ErrWrongType) || !strings.Contains(err.Error(), "(key "+name+")") {
+			t.Errorf("got %v, want ErrWrongType and the key %s", err, name)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package node
+
+import (
+	"slices"
+	"time"
+
+	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/wire"
+)
+
+// This file is about releases that have to go out more than once: a node repeats them until
+// the master confirms, or the key must have expired.
+
+// retry is a release that has to go out again: the master did not confirm it, or a lost
+// message of the same attempt may still arrive.
+type retry struct {
+	*Request
+	at, until clock.Instant
+	wait      time.Duration
+}
+
+// settleLocked decides whether a release that was answered, or failed, has to go out again.
+func (n *Node) settleLocked(r *Request, err error, now clock.Instant) {
+	if err != nil {
+		n.retryLocked(r, now.Add(firstPause))
+		return
+	}
+	n.dropRetryLocked(r)
+	if deadBy := r.Key.traffic[n.index].deadBy; deadBy > now {
+		n.retryLocked(r, deadBy)
+	}
+}
+
+// retryLocked keeps a release, once, until the key must have expired: what was sent before
+// the release can set it until its node timeout is over, and what was lost until it is dead.
+func (n *Node) retryLocked(r *Request, at clock.Instant) {
+	if r.kept {
+		return
+	}
+	r.kept = true
+	if r.Op == wire.Rest {
+		r.Who = wire.Nobody // by then the process may not wait any more
+	}
+	last := max(r.queued.Add(r.Timeout), r.Key.traffic[n.index].deadBy)
+	n.retries = append(n.retries, retry{Request: r, at: at, until: last.Add(r.Key.Life), wait: firstPause})
+}
+
+func (n *Node) dropRetryLocked(r *Request) {
+	if !r.kept {
+		return
+	}
+	r.kept = false
+	for i := range n.retries {
+		if n.retries[i].Request == r {
+			last := len(n.retries) - 1
+			n.retries[i] = n.retries[last]
+			n.retries[last] = retry{}
+			n.retries = n.retries[:last]
+			return
+		}
+	}
+}
+
+// pruneLocked ends the releases of keys that have expired by now.
+func (n *Node) pruneLocked(now clock.Instant, out *outcomes) {
+	n.retries = slices.DeleteFunc(n.retries, func(b retry) bool {
+		over := now >= b.until
+		if over {
+			out.add(b.Request, Reply{Err: ErrExpired})
+		}
+		return over
+	})
+}

@@ -1,0 +1,204 @@
+package node
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/resp"
+	"github.com/d0720281/redlock/internal/wire"
+)
+
+// heard takes replies.
+type heard struct{ replies []Reply }
+
+func (h *heard) Receive(_ *Request, rep Reply) { h.replies = append(h.replies, rep) }
+
+// releaseFor makes releases of attempts at a lock with a TTL of 10 s, queued at an instant.
+func releaseFor(n *Node, at clock.Instant) (*Request, *heard) {
+	k := &Key{ID: "id", Lock: "r", Counter: "r" + wire.FenceSuffix, TTL: 10_000, Life: 10*time.Second + 102*time.Millisecond}
+	k.Init(len(n.set.nodes))
+	h := new(heard)
+	return &Request{Op: wire.Release, Key: k, Timeout: 250 * time.Millisecond, To: h, queued: at}, h
+}
+
+// What a node has to repeat for a dead master is forgotten when the keys have expired,
+// although the master never came back.
+//
+// Source: ALGORITHM section 5, "then dropped (the key is gone by then)".
+func TestReleasesOfADeadMasterAreForgotten(t *testing.T) {
+	n := idle(t, 1).nodes[0]
+	const queued = clock.Instant(time.Hour)
+	var out outcomes
+	sent, _ := releaseFor(n, queued)
+	unsent, answer := releaseFor(n, queued)
+	sent.Key.traffic[0].sent = true
+	n.queue.add(sent)
+	n.queue.add(unsent)
+	n.goDownLocked(ErrTimeout, queued, &out)
+	out.tell(n)
+	if len(n.retries) != 1 || n.retries[0].Request != sent {
+		t.Fatalf("got %d releases to repeat, want the one whose attempt had reached the master", len(n.retries))
+	}
+	if len(answer.replies) != 1 || !errors.Is(answer.replies[0].Err, ErrUnsent) {
+		t.Errorf("got %+v, want it known that the master has no key of the attempt", answer.replies)
+	}
+	last := queued.Add(sent.Timeout + sent.Key.Life)
+	n.pruneLocked(last-1, new(outcomes))
+	if len(n.retries) != 1 {
+		t.Error("forgotten before the key has expired")
+	}
+	n.pruneLocked(last, new(outcomes))
+	if len(n.retries) != 0 {
+		t.Error("kept after the key has expired")
+	}
+}
+
+// A release that was confirmed while a lost message of its attempt could still arrive goes
+// out again when that is over, and only then is done.
+//
+// Source: ALGORITHM section 5, "notAfter".
+func TestReleaseIsRepeatedAfterALostMessage(t *testing.T) {
+	n := idle(t, 1).nodes[0]
+	now := clock.Instant(time.Hour)
+	r, _ := releaseFor(n, now)
+	tr := &r.Key.traffic[0]
+	tr.sent, tr.deadBy = true, now.Add(100*time.Millisecond)
+	n.settleLocked(r, nil, now)
+	if len(n.retries) != 1 || n.workAtLocked() != tr.deadBy {
+		t.Fatalf("got %d releases to repeat, due at %d; want one at %d", len(n.retries), n.workAtLocked(), tr.deadBy)
+	}
+	var out outcomes
+	batch := func(now clock.Instant) []*Request {
+		l := &link{knows: make(map[*wire.Script]bool), heard: now}
+		if f := n.flightLocked(now, l, &out); f != nil {
+			return f.batch
+		}
+		return nil
+	}
+	if b := batch(tr.deadBy - 1); len(b) != 0 {
+		t.Errorf("got %d requests before that, want none", len(b))
+	}
+	if b := batch(tr.deadBy); len(b) != 1 || b[0] != r {
+		t.Errorf("got %d requests then, want the release", len(b))
+	}
+	// The clock of a master that was not heard for long is known badly: what was lost may
+	// arrive, and set the key, long after the release.
+	late, _ := releaseFor(n, now)
+	lateTraffic := &late.Key.traffic[0]
+	lateTraffic.sent, lateTraffic.deadBy = true, now.Add(time.Minute)
+	n.settleLocked(late, nil, now)
+	n.pruneLocked(lateTraffic.deadBy.Add(10*time.Second), new(outcomes))
+	if i := slices.IndexFunc(n.retries, func(b retry) bool { return b.Request == late }); i < 0 {
+		t.Error("forgotten while a key that arrived late can be there")
+	}
+	n.dropRetryLocked(late)
+	n.settleLocked(r, nil, tr.deadBy)
+	if len(n.retries) != 0 {
+		t.Error("still to be repeated, although nothing can arrive any more")
+	}
+	// A release that failed is repeated until it is confirmed.
+	n.settleLocked(r, resp.Error("MISCONF no"), tr.deadBy)
+	n.settleLocked(r, resp.Error("MISCONF no"), tr.deadBy)
+	if len(n.retries) != 1 {
+		t.Errorf("got %d releases to repeat, want one", len(n.retries))
+	}
+}
+
+// A rest that was not confirmed drops the key when it is repeated, and says nothing of who
+// waits: the process may not wait any more. Over a new connection it goes out as it was, in
+// front of what came after it.
+//
+// Source: ALGORITHM section 10, "rest".
+func TestRestIsRepeatedWithoutAName(t *testing.T) {
+	n := idle(t, 1).nodes[0]
+	now := clock.Instant(time.Hour)
+	l := &link{knows: make(map[*wire.Script]bool), heard: now}
+	var out outcomes
+	sent := func(want *Request, who string) {
+		t.Helper()
+		f := n.flightLocked(now, l, &out)
+		if f == nil || len(f.batch) == 0 || f.batch[0] != want {
+			t.Fatalf("got %+v sent, want the rest", f)
+		}
+		n.flights = append(n.flights, f)
+		args := string(want.append(nil))
+		if wantArgs := string(resp.AppendString(resp.AppendInt(resp.AppendString(resp.AppendInt(nil, 7), "id"), 64), who)); args != wantArgs {
+			t.Errorf("got %q, want %q", args, wantArgs)
+		}
+	}
+	rest, _ := releaseFor(n, now)
+	rest.Op, rest.Who, rest.Counter = wire.Rest, "in1", 64
+	rest.Key.traffic[0].sent = true
+	n.queue.add(rest)
+	sent(rest, "in1")
+	for _, f := range n.flights { // the connection ends
+		n.queue.putBack(f.batch)
+	}
+	n.flights = nil
+	later, _ := releaseFor(n, now)
+	later.Key.traffic[0].sent = true
+	n.queue.add(later)
+	sent(rest, "in1")
+	n.flights = nil
+	n.settleLocked(rest, ErrTimeout, now)
+	now = now.Add(time.Second)
+	sent(rest, wire.Nobody)
+}
+
+// A renewal that waits to be sent when the lease is lost is not sent any more: it would set
+// keys that no holder has.
+func TestRenewalsOfALostLeaseAreDropped(t *testing.T) {
+	n := idle(t, 1).nodes[0]
+	now := clock.Instant(time.Hour)
+	var out outcomes
+	l := &link{knows: make(map[*wire.Script]bool), heard: now}
+	for _, lost := range []bool{false, true} {
+		r, answer := releaseFor(n, now)
+		r.Op = wire.Extend
+		n.queue.add(r)
+		if lost {
+			r.Key.Abandon()
+		}
+		f := n.flightLocked(now, l, &out)
+		out.tell(n)
+		if sent := f != nil && len(f.batch) == 1; sent == lost {
+			t.Errorf("lost %v: got the renewal sent: %v", lost, sent)
+		}
+		if lost && (len(answer.replies) != 1 || answer.replies[0].Err != ErrUnsent) {
+			t.Errorf("got %+v, want it known that it was not sent", answer.replies)
+		}
+	}
+}
+
+// What ends a lease goes before what keeps one, and that before what asks for one.
+//
+// Source: ALGORITHM section 5.
+func TestOrderOfRequests(t *testing.T) {
+	n := idle(t, 1).nodes[0]
+	now := clock.Instant(time.Hour)
+	var want []wire.Op
+	for range maxBatch {
+		r, _ := releaseFor(n, now)
+		r.Op = wire.Acquire
+		n.queue.add(r)
+	}
+	for _, o := range []wire.Op{wire.Extend, wire.Release, wire.Raise, wire.Release, wire.Extend} {
+		r, _ := releaseFor(n, now)
+		r.Op, r.Key.traffic[0].sent = o, true
+		n.queue.add(r)
+	}
+	want = []wire.Op{wire.Release, wire.Release, wire.Extend, wire.Raise, wire.Extend, wire.Acquire}
+	var out outcomes
+	f := n.flightLocked(now, &link{knows: make(map[*wire.Script]bool), heard: now}, &out)
+	if len(f.batch) != maxBatch || n.queue.len() != len(want)-1 {
+		t.Fatalf("got %d requests, and %d left", len(f.batch), n.queue.len())
+	}
+	for i, o := range want {
+		if f.batch[i].Op != o {
+			t.Errorf("request %d: got %v, want %v", i, f.batch[i].Op, o)
+		}
+	}
+}

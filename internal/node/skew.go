@@ -1,0 +1,220 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/d0720281/redlock/internal/clock"
+)
+
+// This file compares the clocks of the nodes with each other. Exclusion does not depend on
+// that. Fencing counters do: a counter that was lost starts anew from the clocks, and a
+// counter that is far ahead of a clock is an accident. And a quarantine is counted by the
+// node's own clock, which has to be right for that.
+//
+// Source: ALGORITHM section 1, A4, and section 9.
+
+// span is where a clock is against the local one, in microseconds: probably, and for certain.
+type span struct{ at, from, to int64 }
+
+// apart is how far two clocks are apart at least: negative if s is behind.
+func (s span) apart(other span) time.Duration {
+	switch {
+	case s.from > other.to:
+		return time.Duration(s.from-other.to) * time.Microsecond
+	case s.to < other.from:
+		return time.Duration(s.to-other.from) * time.Microsecond
+	}
+	return 0
+}
+
+// times is the middle of the nodes' clocks at one moment, by the samples that are fresh.
+type times struct {
+	lower, upper span // the two in the middle; one and the same of an odd number
+	limit        time.Duration
+	known        bool // a quorum of the samples is fresh
+}
+
+// times is what is known of the nodes' clocks when the local one shows shown. A sample says
+// less the older it is. One that has become too vague is left out: a node that is dead must
+// not hide what the others show.
+func (w *watch) times(shown clock.Instant) (t times) {
+	t.limit = w.set.conf.maxSkew()
+	var room [3][9]int64
+	at, from, to := room[0][:0], room[1][:0], room[2][:0]
+	for _, n := range w.set.nodes {
+		if own, fresh := w.span(n.sample.Load(), shown); fresh {
+			at, from, to = append(at, own.at), append(from, own.from), append(to, own.to)
+		}
+	}
+	k := len(at)
+	if k < w.set.conf.Quorum {
+		return t
+	}
+	slices.Sort(at)
+	slices.Sort(from)
+	slices.Sort(to)
+	low, high := (k-1)/2, k/2
+	t.lower, t.upper = span{at[low], from[low], to[low]}, span{at[high], from[high], to[high]}
+	t.known = true
+	return t
+}
+
+// span is what a sample says of its clock when the local one shows shown.
+func (w *watch) span(s *sample, shown clock.Instant) (own span, fresh bool) {
+	if s == nil {
+		return own, false
+	}
+	u := s.uncertainty(shown, w.set.conf.Drift)
+	if u > w.set.conf.maxSkew()/2 {
+		return own, false
+	}
+	offset := s.micros - time.Duration(s.at).Microseconds()
+	return span{offset, offset - u.Microseconds() - 1, offset + u.Microseconds() + 1}, true
+}
+
+// median is what the clock in the middle shows, in microseconds: 0 if too few are known, or
+// if there are two in the middle that disagree.
+func (t times) median(shown clock.Instant) int64 {
+	if !t.known || t.upper.apart(t.lower) > t.limit {
+		return 0
+	}
+	return time.Duration(shown).Microseconds() + t.upper.at
+}
+
+// skew is how far a node's clock is from those of the others.
+type skew struct {
+	far       time.Duration // from the one in the middle; of two, from the one that is farther off
+	over      bool          // a quorum of clocks is known, and it is too far from it, or from both, for certain
+	maybeOver bool          // it is too far from one of two in the middle, which disagree
+	known     bool          // enough clocks are known to tell
+}
+
+func (w *watch) skew(index int, shown clock.Instant) (s skew) {
+	own, fresh := w.span(w.set.nodes[index].sample.Load(), shown)
+	t := w.times(shown)
+	if !fresh || !t.known {
+		return s
+	}
+	far, near := own.at-t.upper.at, own.at-t.lower.at
+	if max(far, -far) < max(near, -near) {
+		far = near
+	}
+	s.far, s.known = time.Duration(far)*time.Microsecond, true
+	lower, upper := own.apart(t.lower).Abs() > t.limit, own.apart(t.upper).Abs() > t.limit
+	s.over, s.maybeOver = lower && upper, lower || upper
+	return s
+}
+
+// tooFar says that a node's clock is too far from the others for a vote; maybe, that it is
+// or another one is: there are two in the middle that disagree.
+func (w *watch) tooFar(index int, shown clock.Instant) (err, maybe error) {
+	s := w.skew(index, shown)
+	if !s.maybeOver || Sabotage.IgnoresSteps {
+		return nil, nil
+	}
+	maybe = errSkewed(s.far)
+	if s.over {
+		err = maybe
+	}
+	return err, maybe
+}
+
+func errSkewed(far time.Duration) error {
+	return fmt.Errorf("clock is %v from the median of all nodes: no vote until it agrees", far.Round(time.Millisecond))
+}
+
+// Seed is where a fencing counter that no node has should start, in microseconds: ahead of
+// the nodes' clocks, so that all nodes start at the same number. It is 0 if too little is
+// known of the clocks.
+//
+// Source: ALGORITHM section 4.
+func (s *Set) Seed(timeout time.Duration) int64 {
+	median := s.Median()
+	if median == 0 {
+		return 0
+	}
+	return median + timeout.Microseconds()
+}
+
+// Median is what the nodes' clocks show in the middle, in microseconds: 0 if too little is known
+// of them.
+func (s *Set) Median() int64 {
+	shown := s.shown()
+	return s.watch.times(shown).median(shown)
+}
+
+// shown is what the local clock shows, uncorrected: what nodes' clocks are compared with.
+func (s *Set) shown() clock.Instant { return s.conf.Clock.Shown(s.conf.Clock.Instant()) }
+
+// AwaitClocks has the nodes' clocks looked at if their median is not known, as in a process
+// that is new, or was idle for long. It waits until it is, or no more can be found out, or
+// done is closed, for d at the most: what then is not known costs votes.
+func (s *Set) AwaitClocks(ctx context.Context, done <-chan struct{}, d time.Duration) {
+	if shown := s.shown(); s.watch.times(shown).median(shown) != 0 {
+		return
+	}
+	w := s.watch
+	w.mu.Lock()
+	ready := w.ready
+	if ready == nil {
+		ready = make(chan struct{})
+		w.ready = ready
+	}
+	w.wanted.Store(true)
+	w.mu.Unlock()
+	for _, n := range s.nodes {
+		n.wantSample.Store(true)
+		n.poke()
+	}
+	w.tell(s.shown()) // it may have become known meanwhile
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ready:
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-done:
+	}
+}
+
+// tell has the calls that wait for the clocks go on, if there is nothing more to wait for.
+func (w *watch) tell(shown clock.Instant) {
+	if !w.wanted.Load() {
+		return
+	}
+	down, open := 0, 0 // nodes that cannot tell, and that have not yet
+	for _, n := range w.set.nodes {
+		if n.standing.Load().Down != nil {
+			down++
+		} else if _, fresh := w.span(n.sample.Load(), shown); !fresh {
+			open++
+		}
+	}
+	if w.times(shown).median(shown) == 0 && open > 0 && len(w.set.nodes)-down >= w.set.conf.Quorum {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ready != nil {
+		close(w.ready)
+		w.ready = nil
+	}
+	w.wanted.Store(false)
+}
+
+// TooFar says that a voter's clock is too far from the others, or that it or another one
+// is: there are two in the middle that disagree. certain tells which.
+func (n *Node) TooFar() (err error, certain bool) {
+	sure, maybe := n.set.watch.tooFar(n.index, n.set.shown())
+	return maybe, sure != nil
+}
+
+// Skew is how far the node's clock is from the median of all, if enough clocks are known to
+// tell, and whether that is too far.
+func (n *Node) Skew() (far time.Duration, tooFar, known bool) {
+	s := n.set.watch.skew(n.index, n.set.shown())
+	return s.far, s.maybeOver, s.known
+}

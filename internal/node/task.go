@@ -1,0 +1,104 @@
+package node
+
+import (
+	"context"
+
+	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/resp"
+	"github.com/d0720281/redlock/internal/wire"
+)
+
+// task is something that is asked of the node itself, beside the requests of attempts. Tasks
+// go behind the requests of an exchange, a few at a time, so that they hold up nothing.
+type task struct {
+	replies int // that it gets
+	write   func(n *Node, l *link, median int64, b []byte) []byte
+	done    func(values []any, sent moment, received clock.Instant, err error)
+
+	queued clock.Instant
+	sent   moment
+	resent bool // once, on a new connection: a node may close one that was idle
+}
+
+// ask has a task done, and waits for that.
+func (n *Node) ask(ctx context.Context, t *task) (values []any, sent moment, received clock.Instant, err error) {
+	type result struct {
+		values   []any
+		sent     moment
+		received clock.Instant
+		err      error
+	}
+	results := make(chan result, 1)
+	t.done = func(values []any, sent moment, received clock.Instant, err error) {
+		results <- result{values, sent, received, err}
+	}
+	n.mu.Lock()
+	if down := n.standing.Load().Down; down != nil {
+		n.mu.Unlock()
+		return nil, sent, 0, down
+	}
+	t.queued = n.now()
+	n.queue.tasks = append(n.queue.tasks, t)
+	n.mu.Unlock()
+	n.poke()
+	select {
+	case r := <-results:
+		return r.values, r.sent, r.received, r.err
+	case <-ctx.Done():
+		return nil, sent, 0, context.Cause(ctx)
+	}
+}
+
+// askScript is ask for a task of one script. A server that has forgotten the script is sent
+// its source.
+func (n *Node) askScript(ctx context.Context, s *wire.Script, make func() *task) (reply any, sent moment, received clock.Instant, err error) {
+	for range 2 {
+		var values []any
+		if values, sent, received, err = n.ask(ctx, make()); err != nil {
+			return nil, sent, received, err
+		}
+		reply = values[0]
+		if refused, ok := reply.(resp.Error); !ok || !Says(refused, "NOSCRIPT") {
+			break
+		}
+		n.mu.Lock()
+		if n.link != nil {
+			n.link.knows[s] = false
+		}
+		n.mu.Unlock()
+	}
+	return reply, sent, received, nil
+}
+
+// scriptTask is the task of a script with one reply.
+func scriptTask(s *wire.Script, keys []string, withHead bool, args ...func(b []byte) []byte) *task {
+	return &task{
+		replies: 1,
+		write: func(n *Node, l *link, median int64, b []byte) []byte {
+			count := 3 + len(keys) + len(args)
+			if withHead {
+				count += headArgs
+			}
+			b = resp.AppendCommand(b, count)
+			b = l.appendScript(b, s)
+			b = resp.AppendInt(b, int64(len(keys)))
+			for _, k := range keys {
+				b = resp.AppendString(b, k)
+			}
+			if withHead {
+				b = n.guard.append(b, median)
+			}
+			for _, arg := range args {
+				b = arg(b)
+			}
+			return b
+		},
+	}
+}
+
+func text(s string) func([]byte) []byte {
+	return func(b []byte) []byte { return resp.AppendString(b, s) }
+}
+func number(v int64) func([]byte) []byte {
+	return func(b []byte) []byte { return resp.AppendInt(b, v) }
+}

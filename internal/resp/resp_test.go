@@ -1,0 +1,192 @@
+package resp
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+func TestCommand(t *testing.T) {
+	b := AppendCommand(nil, 4)
+	b = AppendString(b, "SET")
+	b = AppendString(b, "a\r\nb")
+	b = AppendString(b, "")
+	b = AppendInt(b, -9223372036854775808)
+	want := "*4\r\n$3\r\nSET\r\n$4\r\na\r\nb\r\n$0\r\n\r\n$20\r\n-9223372036854775808\r\n"
+	if string(b) != want {
+		t.Errorf("got %q, want %q", b, want)
+	}
+}
+
+// replies is what servers send, and what it means.
+var replies = []struct {
+	text string
+	want any
+}{
+	{"+OK\r\n", "OK"},
+	{"+\r\n", ""},
+	{"-ERR no\r\n", Error("ERR no")},
+	{":0\r\n", int64(0)},
+	{":-9223372036854775808\r\n", int64(-9223372036854775808)},
+	{":9223372036854775807\r\n", int64(9223372036854775807)},
+	{"$0\r\n\r\n", ""},
+	{"$4\r\na\r\nb\r\n", "a\r\nb"},
+	{"$-1\r\n", nil},
+	{"*-1\r\n", nil},
+	{"*0\r\n", []any{}},
+	{"*3\r\n:1\r\n$1\r\na\r\n-ERR in it\r\n", []any{int64(1), "a", Error("ERR in it")}},
+	{"*2\r\n*1\r\n:1\r\n*2\r\n$-1\r\n*0\r\n", []any{[]any{int64(1)}, []any{nil, []any{}}}},
+	{fmt.Sprintf("$%d\r\n%s\r\n", MaxBulk, strings.Repeat("x", MaxBulk)), strings.Repeat("x", MaxBulk)},
+	{fmt.Sprintf("*%d\r\n%s", MaxArray, strings.Repeat(":7\r\n", MaxArray)), slices.Repeat([]any{int64(7)}, MaxArray)},
+	{"+" + strings.Repeat("x", MaxLine-2) + "\r\n", strings.Repeat("x", MaxLine-2)},
+}
+
+// garbage is what no server should send: among it the lengths that a reader which believes
+// them panics by, or runs out of memory.
+var garbage = []string{
+	"$9223372036854775800\r\n", "$2147483647000\r\n", "*9223372036854775807\r\n", "*2147483647\r\n",
+	fmt.Sprintf("$%d\r\n", MaxBulk+1), fmt.Sprintf("*%d\r\n", MaxArray+1),
+	"$-2\r\n", "*-2\r\n", "$\r\n", "$x\r\n", "$1x\r\n", "$ 1\r\n", "$99999999999999999999\r\n", ":\r\n", ":1.5\r\n", ":9223372036854775808\r\n", ":-\r\n",
+	"x\r\n", "\r\n", "\n", "+OK\n", "%1\r\n+a\r\n+b\r\n", ">1\r\n+a\r\n", "_\r\n", "#t\r\n", ",1.5\r\n",
+	"*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n", "+" + strings.Repeat("x", 2*MaxLine) + "\r\n", strings.Repeat("x", 2*MaxLine),
+}
+
+// pieces is a text as it may arrive.
+func pieces(text string) map[string]io.Reader {
+	return map[string]io.Reader{
+		"whole":        strings.NewReader(text),
+		"byte by byte": iotest.OneByteReader(strings.NewReader(text)),
+		"by halves":    iotest.HalfReader(strings.NewReader(text)),
+	}
+}
+
+func TestReader(t *testing.T) {
+	for _, test := range replies {
+		for how, from := range pieces(test.text + "+next\r\n") {
+			r := NewReader(from)
+			got, err := r.Value()
+			if err != nil || !reflect.DeepEqual(got, test.want) {
+				t.Errorf("%.40q %s: got %.40v, %v, want %.40v", test.text, how, got, err, test.want)
+			}
+			if next, err := r.Value(); err != nil || next != "next" {
+				t.Errorf("%.40q %s: then got %v, %v, want the next reply", test.text, how, next, err)
+			}
+			if _, err := r.Value(); err != io.EOF || r.Buffered() {
+				t.Errorf("%.40q %s: at the end got %v", test.text, how, err)
+			}
+		}
+	}
+	for _, text := range garbage {
+		for how, from := range pieces(text + strings.Repeat("\r\n", 8)) {
+			if got, err := NewReader(from).Value(); !errors.Is(err, ErrProtocol) {
+				t.Errorf("%.40q %s: got %.40v, %v, want ErrProtocol", text, how, got, err)
+			}
+		}
+	}
+}
+
+// What has arrived is not lost when the rest is late.
+func TestReaderGoesOnAfterATimeOut(t *testing.T) {
+	late := errors.New("late")
+	text := "*2\r\n$3\r\nabc\r\n:12\r\n"
+	for at := 1; at < len(text); at++ {
+		once := true
+		rest := strings.NewReader(text)
+		r := NewReader(readerFunc(func(p []byte) (int, error) {
+			if once && rest.Len() == len(text)-at {
+				once = false
+				return 0, late
+			}
+			if once {
+				p = p[:min(len(p), at-(len(text)-rest.Len()))]
+			}
+			return rest.Read(p)
+		}))
+		if err := r.Wait(); err != nil {
+			t.Fatalf("at %d: got %v, want something", at, err)
+		}
+		if _, err := r.Value(); err != late && at < len(text) {
+			t.Fatalf("at %d: got %v, want the time-out", at, err)
+		}
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// bound is how much of a text passes a Bound connection that gets it in chunks of n bytes.
+func bound(text string, n int) (passed string, err error) {
+	client, server := net.Pipe()
+	defer client.Close()
+	go func() {
+		defer server.Close()
+		for chunk := range slices.Chunk([]byte(text), n) {
+			if _, err := server.Write(chunk); err != nil {
+				return
+			}
+		}
+	}()
+	b, err := io.ReadAll(Bound(client))
+	return string(b), err
+}
+
+func TestBound(t *testing.T) {
+	for _, n := range []int{1, 7, 1 << 16} {
+		var all strings.Builder
+		for _, test := range replies {
+			if n > 1 || len(test.text) < 1000 {
+				all.WriteString(test.text)
+			}
+		}
+		if got, err := bound(all.String(), n); err != nil || got != all.String() {
+			t.Errorf("in chunks of %d: got %d of %d bytes, %v, want all that servers send", n, len(got), all.Len(), err)
+		}
+		for _, text := range garbage {
+			const before = "*2\r\n:1\r\n+OK\r\n"
+			got, err := bound(before+text+"\r\n", n)
+			if !errors.Is(err, ErrProtocol) {
+				t.Errorf("%.40q in chunks of %d: got %v, want ErrProtocol", text, n, err)
+			}
+			if len(got) >= len(before+text) {
+				t.Errorf("%.40q in chunks of %d: it has passed", text, n)
+			}
+		}
+	}
+}
+
+// Nothing makes the reader panic, and what it reads is what a Bound connection lets pass.
+func FuzzReader(f *testing.F) {
+	for _, test := range replies {
+		if len(test.text) < 1000 {
+			f.Add([]byte(test.text))
+		}
+	}
+	for _, text := range garbage {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var c check
+		passes := c.next(b) == nil
+		r := NewReader(bytes.NewReader(b))
+		for {
+			_, err := r.Value()
+			if err == nil {
+				continue
+			}
+			if wrong := errors.Is(err, ErrProtocol); wrong && passes && !strings.Contains(err.Error(), "goes on behind") {
+				t.Errorf("%q: got %v, but it passes", b, err)
+			} else if !wrong && !passes {
+				t.Errorf("%q: got %v, but it does not pass", b, err)
+			}
+			return
+		}
+	})
+}

@@ -1,0 +1,89 @@
+-- acquire: take the lock key for one attempt, and count its fencing tokens.
+--
+-- at+1 attempt id      at+2 TTL, ms
+-- at+3 not after, us of this node's clock; 0 = no limit
+-- at+4 where a missing counter should start, us: at the clocks' median or at most a second
+--      ahead of it, 0 = no wish
+-- at+5 at the gate alone: who asks (queue.lua)
+--
+--   1 granted  counter given with this grant; extra: how many others wait at this gate
+--   2 mine     the attempt holds the key already; counter as given then
+--   3 busy     extra: ms until the other's key expires, -1 = never; counter: how many others wait.
+--              At the gate, no more than 50 ms for a client of another library: when that
+--              releases, nobody is called.
+--   4 planted  the key is set, but this is no vote; extra: ms until this node has one
+--   5 late     the request arrived after at+3: nothing was done
+--   6 stale    the caller's run id is not this server's: nothing was done
+--   7 badtype  extra: 1 or 2, the key that is no string, or no number
+--   8 queued   another process has been called; counter: how many others wait; extra: ms
+--              until its turn is over
+--   9 unseeded the key is set, but this is no vote: the resource has no counter here, and
+--              this node's clock is not known to agree with the others'; extra: ms that it
+--              is ahead of them, 0 = not known
+--   12 ahead   the counter is further ahead of this node's clock than it can be; extra: by
+--              how many ms; nothing was done
+--
+-- A node without a vote holds the place all the same: it keeps the others out of the
+-- attempt's way, and leaves the counter alone.
+--
+-- Source: ALGORITHM sections 3, 4, 8 and 10.
+
+-- nextCounter is the counter that a grant would get. If there is none it is false, and then
+-- come the code and the extra to answer.
+local function nextCounter(counterKey, now, wish)
+  local counter = get(counterKey)
+  if type(counter) == 'table' then return false, 7, 2 end
+  if counter then
+    counter = tonumber(counter)
+    if not counter or counter % 1 ~= 0 or counter < 0 then return false, 7, 2 end
+    counter = counter + block
+  elseif near(now) then
+    counter = median <= wish and wish <= median + 1000000 and wish or median
+  else
+    return false, 9, median > 0 and math.floor((now - median) / 1000) or 0
+  end
+  if counter > now + ahead then return false, 12, math.ceil((counter - now) / 1000) end
+  return counter
+end
+
+local abrupt = 50
+local function acquire(key, counterKey, at, gate)
+  local now, notAfter = time(), tonumber(argv[at + 3])
+  if notAfter > 0 and now > notAfter then return 5, 0, 0 end
+  if not left then return 6, 0, 0 end
+  local own, who = argv[at + 1] .. '|', gate and argv[at + 5]
+  local crowd = who and crowded(key)
+  if crowd then
+    local called, rest = turn(key)
+    if called and called ~= who then return 8, others(key, who), rest end
+  end
+  if left > 0 and call('SET', key, own .. '0', 'NX', 'PX', argv[at + 2]) then
+    if crowd then leave(key, who) end
+    return 4, 0, left
+  end
+
+  -- The free lock is the common case: it is told by the SET itself.
+  local counter, code, extra = nextCounter(counterKey, now, tonumber(argv[at + 4]))
+  if left == 0 and counter and call('SET', key, own .. string.format(whole, counter), 'NX', 'PX', argv[at + 2]) then
+    keep(counterKey, counter)
+    if not crowd then return 1, counter, 0 end
+    leave(key, who)
+    return 1, counter, waiting(key)
+  end
+  local held = get(key)
+  if type(held) == 'table' then return 7, 0, 1 end
+  if not held then
+    if code == 9 then call('SET', key, own .. '0', 'PX', argv[at + 2]) end
+    return code, 0, extra
+  end
+  if string.sub(held, 1, #own) ~= own then
+    local rest = call('PTTL', key)
+    if not who then return 3, 0, rest end
+    if not string.find(held, '|', 1, true) and (rest < 0 or rest > abrupt) then rest = abrupt end
+    return 3, crowd and others(key, who) or 0, rest
+  end
+  local given = tonumber(string.sub(held, #own + 1)) or 0
+  if given > now + ahead then return 12, 0, math.ceil((given - now) / 1000) end
+  if given > 0 and left == 0 then return 2, given, 0 end
+  return 4, 0, left
+end

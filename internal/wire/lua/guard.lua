@@ -1,0 +1,48 @@
+-- guard: how long this node has no vote yet, in ms: 0 = it has one, false = the caller
+-- goes by the run id of a server that is not this one any more, so that nothing was done.
+--
+-- The marker is a hash: run = who the server is that it was written by (run id, a colon,
+-- and the replication id, which is new with each promotion to master), made = when it was
+-- written for that, born = ms of this node's clock, since when it is known to remember
+-- everything, maxttl = ms, the largest TTL of any client. A marker that is missing, or another server's, means that keys may
+-- have been lost: as long as one of them could have lived the node gives no vote. That
+-- is kept here and not in a client because it has to hold for each of them.
+--
+-- That time is counted by this node's clock, so it only counts while the clock is right: a
+-- clock that is put forward would end the quarantine too early. Until a caller confirms by
+-- the clocks of the others that this one is right, and after one has denied it, born is
+-- '?', and the whole quarantine lies ahead.
+--
+-- Source: ALGORITHM section 8.
+local function guard(marker, now)
+  local known = call('HMGET', marker, 'run', 'born', 'maxttl')
+  local born, longest = known[2], tonumber(known[3])
+  local moment = string.format('%.0f', math.floor(now / 1000))
+  if not born or not longest or known[1] ~= run and run ~= '?' then
+    local own, info = run, try('INFO')
+    local id = type(info) == 'string' and string.match(info, '\nrun_id:([^\r\n]+)')
+    if id then own = id .. ':' .. (string.match(info, '\nmaster_replid:([^\r\n]+)') or '') end
+    if known[1] == own and born and longest then return false end
+    if trust == '0' or not born or not longest then born = '?' end
+    longest = math.max(longest or 0, tonumber(maxTTL))
+    call('HSET', marker, 'run', own, 'made', moment, 'born', born, 'maxttl', string.format('%.0f', longest))
+  elseif longest < tonumber(maxTTL) then
+    longest = tonumber(maxTTL)
+    call('HSET', marker, 'maxttl', maxTTL)
+  end
+  local whole = math.ceil(longest * stretch) + 100
+  local since = tonumber(born) -- none while it is pending
+  local left = since and since + whole - moment or whole
+  if left <= 0 then return 0 end
+  local is = born
+  if near(now) then
+    if not since or left > whole then is = moment end -- from now on; the clock was put back
+  elseif since and (median > 0 or left > whole) then
+    is = '?'
+  end
+  if is ~= born then
+    call('HSET', marker, 'born', is)
+    left = whole
+  end
+  return left
+end

@@ -1,0 +1,19 @@
+-- begin.lua, then guard.lua, then inspect.lua: what this node has of a lock. It changes
+-- nothing about that; the marker is kept up as by any other call.
+--
+-- KEYS[1] marker  KEYS[2] lock key  KEYS[3] fencing counter
+-- ARGV    as begin.lua has it
+--
+-- Reply {node time in us, ms left without a vote or -1 for a stale caller, value of the lock
+-- key, ms until it expires or -1 for never, counter}. The value is empty if there is no key,
+-- and the life -2 then; a key that holds something else than a string has a life of -3.
+--
+-- Source: ALGORITHM section 2.
+local now, left = time(), 0
+if run ~= '' then left = guard(KEYS[1], now) end
+if not left then return {now, -1, '', -2, ''} end
+local held, counter = get(KEYS[2]), get(KEYS[3])
+if type(counter) ~= 'string' then counter = '' end
+if type(held) == 'table' then return {now, left, '', -3, counter} end
+if not held then return {now, left, '', -2, counter} end
+return {now, left, held, call('PTTL', KEYS[2]), counter}

@@ -1,0 +1,75 @@
+-- release: delete the lock key if the attempt still holds it, or the placeholder that is there
+-- in its place. The process that sends it does not wait for the resource any more.
+--
+-- at+1 attempt id
+-- at+2 counter that came with the grant here, 0 = none or unknown
+-- at+3 counter of the lease, 0 = there was no lease
+-- at+4 at the gate alone: who has done with the resource (queue.lua)
+--
+--   30 released  the key was ours, or the placeholder in its place, and is deleted
+--   31 gone      the key is missing or another's: nothing was done
+--
+-- The key goes first: a node that is out of memory deletes all the same, and a counter
+-- that was not raised costs the next attempt one round trip, no more. Where the grant
+-- came with the counter of the lease there is nothing to raise.
+--
+-- A placeholder (break.lua) keeps others out as long as the holder may believe in its lease.
+-- This says that it does not: whoever sends a release has ended the attempt before.
+--
+-- Source: ALGORITHM section 5.
+
+-- drop deletes the key if it is the attempt's, or the placeholder in its place. It tells the
+-- code, and what the key held.
+local function drop(key, id)
+  local held = get(key)
+  if held ~= placeholder(id) and (type(held) ~= 'string' or string.sub(held, 1, #id + 1) ~= id .. '|') then
+    return 31, held
+  end
+  call('DEL', key)
+  return 30, held
+end
+
+-- At the gate release calls the next process if nobody has the key: it may never have been
+-- ours here. If another attempt has it, that calls when it ends.
+--
+-- Source: ALGORITHM section 10, "release".
+local function release(key, counterKey, at, gate)
+  local id, given, target = argv[at + 1], argv[at + 2], argv[at + 3]
+  local code, held = drop(key, id)
+  if given ~= '0' and target ~= '0' and given ~= target and held == id .. '|' .. given then
+    lift(counterKey, target)
+  end
+  if not gate then return code, 0, 0 end
+  local free = code == 30 or not held
+  if crowded(key) then
+    leave(key, argv[at + 4])
+    if free then callNext(key) end
+  end
+  if not free and target ~= '0' then miss(key) end
+  return code, 0, 0
+end
+
+-- rest: delete the key as release does, at the gate, after an attempt that failed. The
+-- process goes on waiting, and joins the queue.
+--
+-- at+1 attempt id
+-- at+2 counter that came with the grant here; 0 = this node refused
+-- at+3 who waits
+--
+-- Codes as release has them.
+--
+-- What was in the way may have gone since the attempt asked. So if nobody has the key, and
+-- nobody has been called, the head of the queue is called. But if this node had granted, it
+-- was a quorum of the others that refused: somebody may have the resource without this node,
+-- and a call would be in vain, unless a release was missed.
+--
+-- Source: ALGORITHM section 10, "rest".
+local function rest(key, _, at)
+  local code, held = drop(key, argv[at + 1])
+  join(key, argv[at + 3])
+  if code == 31 and held then return code, 0, 0 end
+  local called, missed = turn(key)
+  if not called and (argv[at + 2] == '0' or missed) then callNext(key) end
+  return code, 0, 0
+end
+

@@ -1,0 +1,169 @@
+// Package wire is what clients and nodes say to each other: the scripts, the numbers of
+// their functions and replies, and the names of keys.
+//
+// Source: ALGORITHM section 2.
+package wire
+
+import (
+	"crypto/sha1"
+	_ "embed"
+	"encoding/hex"
+	"strings"
+)
+
+// Op is the number of a function of [Requests], see lua/run.lua.
+type Op int
+
+// The functions.
+const (
+	Acquire Op = 1 + iota
+	Raise
+	Extend
+	Release
+	AcquireAtGate
+	ReleaseAtGate
+	Rest // at the gate
+)
+
+func (o Op) String() string {
+	switch o {
+	case Acquire, AcquireAtGate:
+		return "acquire"
+	case Raise:
+		return "raise"
+	case Extend:
+		return "extend"
+	case Release, ReleaseAtGate:
+		return "release"
+	case Rest:
+		return "rest"
+	}
+	return "none"
+}
+
+// Code is the first number of a reply. The Lua files say what each means.
+type Code int64
+
+// The codes.
+const (
+	Granted  Code = 1
+	Mine     Code = 2
+	Busy     Code = 3
+	Planted  Code = 4
+	Late     Code = 5
+	Stale    Code = 6
+	BadType  Code = 7
+	Queued   Code = 8
+	Unseeded Code = 9
+
+	Raised Code = 10
+	Unheld Code = 11
+	Ahead  Code = 12
+
+	Kept           Code = 20
+	KeptVoteless   Code = 21
+	Filled         Code = 22
+	FilledVoteless Code = 23
+	Taken          Code = 24
+	TakenAway      Code = 25
+
+	Released Code = 30
+	Gone     Code = 31
+)
+
+// Block is the number of fencing tokens that one grant reserves.
+//
+// Source: ALGORITHM section 1, "B".
+const Block = 64
+
+// The keys beside a lock key are named by what comes behind it; that of the marker by what
+// comes behind the prefix of all keys. No resource may end like that.
+const (
+	FenceSuffix = "~fence"
+	GuardSuffix = "~guard"
+	QueueSuffix = "~queue"
+	SeenSuffix  = "~seen"
+	TurnSuffix  = "~turn"
+)
+
+// Nobody stands for a process that does not wait, where a gate is told the process.
+const Nobody = "-"
+
+// BrokenMark is what the value of a lock key begins with that is nobody's: lua/break.lua has
+// put it in the place of an attempt's. No attempt has such an id.
+const BrokenMark = "~broken:"
+
+// BrokenChannel is, behind the prefix of all keys, the channel on which it is told that a lock was
+// broken.
+const BrokenChannel = "~broken"
+
+// Placeholder is what takes the place of the key of an attempt.
+func Placeholder(id string) string { return BrokenMark + id + "|0" }
+
+// Reserved is the ending by which a key is one of the library's own beside the lock keys, ""
+// if it is none. The prefix of a Locker and a resource can make up such an ending together:
+// under "p:a~" the key of "fence" is the counter of "a" under "p:".
+func Reserved(key string) (suffix string) {
+	for _, suffix := range []string{FenceSuffix, GuardSuffix, QueueSuffix, SeenSuffix, TurnSuffix} {
+		if strings.HasSuffix(key, suffix) {
+			return suffix
+		}
+	}
+	return ""
+}
+
+// UnknownRun stands for the identity of a server that does not tell it.
+const UnknownRun = "?"
+
+// What can be done about a marker; lua/marker.lua has more.
+const (
+	Look  = "look"
+	Join  = "join"
+	Vouch = "vouch"
+	Mark  = "mark"
+)
+
+// Script is a Lua script, and the hash by which a server that has run it knows it.
+type Script struct{ Source, Hash string }
+
+func script(files ...string) Script { return NewScript(strings.Join(files, "\n")) }
+
+// NewScript is the script of a source.
+func NewScript(source string) Script {
+	sum := sha1.Sum([]byte(source))
+	return Script{Source: source, Hash: hex.EncodeToString(sum[:])}
+}
+
+// The sources, for tests that read them.
+var (
+	//go:embed lua/begin.lua
+	BeginLua string
+	//go:embed lua/guard.lua
+	GuardLua string
+	//go:embed lua/queue.lua
+	QueueLua string
+	//go:embed lua/acquire.lua
+	AcquireLua string
+	//go:embed lua/raise.lua
+	RaiseLua string
+	//go:embed lua/extend.lua
+	ExtendLua string
+	//go:embed lua/release.lua
+	ReleaseLua string
+	//go:embed lua/run.lua
+	RunLua string
+	//go:embed lua/marker.lua
+	MarkerLua string
+	//go:embed lua/inspect.lua
+	InspectLua string
+	//go:embed lua/break.lua
+	BreakLua string
+)
+
+// The scripts.
+var (
+	Requests = script(BeginLua, GuardLua, QueueLua, AcquireLua, RaiseLua, ExtendLua, ReleaseLua, RunLua) // the messages of attempts
+	Marker   = script(BeginLua, GuardLua, MarkerLua)                                                     // about the node itself
+	Inspect  = script(BeginLua, GuardLua, InspectLua)                                                    // about a lock, for people
+	Break    = script(BreakLua)
+)

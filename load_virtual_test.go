@@ -1,0 +1,200 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock"
+)
+
+// distant has all nodes answer after a round trip.
+func (b *bubble) distant(roundTrip time.Duration) {
+	b.all(func(n *bubbleNode) { n.latency(roundTrip/2, roundTrip/2) })
+}
+
+// What people and monitoring ask holds up neither calls nor renewals.
+//
+// Source: ALGORITHM section 5, "order of requests".
+func TestVirtualLooksHoldUpNothing(t *testing.T) {
+	for _, test := range []struct {
+		callers   int
+		roundTrip time.Duration
+		ttl       time.Duration // of a lease that is held meanwhile, for two of them
+	}{{10, 40 * time.Millisecond, time.Second}, {100, 2 * time.Millisecond, 100 * time.Millisecond}} {
+		t.Run(fmt.Sprintf("%d callers of Inspect, round trip %v", test.callers, test.roundTrip), func(t *testing.T) {
+			inBubble(t, 3, func(t *testing.T, b *bubble) {
+				b.all(goNative)
+				l := b.warmLocker(redlock.WithLogger(nil), redlock.WithTTL(test.ttl), redlock.WithMaxTTL(test.ttl))
+				held := b.lock(l, "held")
+				b.distant(test.roundTrip)
+				ctx, cancel := context.WithCancel(t.Context())
+				var asking sync.WaitGroup
+				var looks atomic.Int64
+				for i := range test.callers {
+					asking.Go(func() {
+						for ctx.Err() == nil {
+							switch i % 3 {
+							case 0:
+								_, _ = l.Check(ctx)
+							default:
+								_, _ = l.Inspect(ctx, "held")
+							}
+							looks.Add(1)
+						}
+					})
+				}
+				for range 40 {
+					began := time.Now()
+					lease, err := l.TryLock(t.Context(), "r")
+					if err != nil {
+						t.Fatalf("TryLock: got %v, want a lease", err)
+					}
+					wantWithin(t, "a lease", began, 2*test.roundTrip) // its own, and what is left of the exchange before it
+					began = time.Now()
+					if err := lease.Unlock(t.Context()); err != nil {
+						t.Fatalf("Unlock: got %v, want no error", err)
+					}
+					wantWithin(t, "an unlock", began, 2*test.roundTrip)
+				}
+				time.Sleep(2 * test.ttl)
+				if err := held.Context().Err(); err != nil {
+					t.Errorf("the lease that was held meanwhile: got %v, want it renewed", context.Cause(held.Context()))
+				}
+				cancel()
+				asking.Wait()
+				if least := int64(test.callers) * int64(2*test.ttl/test.roundTrip) / 4; looks.Load() < least {
+					t.Errorf("got %d looks, want at least %d: they have to go on, too", looks.Load(), least)
+				}
+				b.unlock(held)
+			})
+		})
+	}
+}
+
+// goodput is how many times a second callers lock and unlock resources of their own, by their
+// own clock, and how many of some leases are lost meanwhile.
+func goodput(t *testing.T, callers int, roundTrip, during time.Duration) (perSecond float64, refused int64) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		b.all(goNative)
+		l := b.warmLocker(redlock.WithLogger(nil), redlock.WithTTL(3*time.Second), redlock.WithMaxTTL(3*time.Second))
+		held := make([]*redlock.Lease, 20)
+		for i := range held {
+			held[i] = b.lock(l, fmt.Sprint("held ", i))
+		}
+		b.distant(roundTrip)
+		ctx, cancel := context.WithTimeout(t.Context(), during)
+		defer cancel()
+		var working sync.WaitGroup
+		var sections, failed atomic.Int64
+		for i := range callers {
+			working.Go(func() {
+				for ctx.Err() == nil {
+					lease, err := l.TryLock(t.Context(), fmt.Sprint("own ", i))
+					if err != nil {
+						failed.Add(1)
+						continue
+					}
+					if ctx.Err() == nil {
+						sections.Add(1)
+					}
+					_ = lease.Unlock(t.Context())
+				}
+			})
+		}
+		working.Wait()
+		for i, lease := range held {
+			if lease.Context().Err() != nil {
+				t.Errorf("%d callers, round trip %v: lease %d was lost: %v", callers, roundTrip, i, context.Cause(lease.Context()))
+			}
+		}
+		perSecond, refused = float64(sections.Load())/during.Seconds(), failed.Load()
+	})
+	return perSecond, refused
+}
+
+// More callers than the masters can serve are a queue, and not failures: the sections that
+// get through do not become fewer, and no lease is lost.
+//
+// Source: ALGORITHM section 10, "Admission".
+func TestVirtualOverload(t *testing.T) {
+	const roundTrip = 40 * time.Millisecond
+	best := 0.0
+	for _, callers := range []int{250, 1000, 4000} {
+		got, refused := goodput(t, callers, roundTrip, 2*time.Second)
+		t.Logf("%5d callers: %6.0f sections/s, %d refused", callers, got, refused)
+		if got < 0.9*best {
+			t.Errorf("%d callers: got %.0f sections/s, want no fewer than %.0f with fewer callers", callers, got, best)
+		}
+		if refused > 0 {
+			t.Errorf("%d callers: got %d refused, want none", callers, refused)
+		}
+		best = max(best, got)
+	}
+}
+
+// A network device that forgets an idle connection costs no call: what gets no answer goes
+// out once more, on a new connection.
+//
+// Source: ALGORITHM section 5.
+func TestVirtualIdleConnectionsAreDropped(t *testing.T) {
+	for _, roundTrip := range []time.Duration{0, 2 * time.Millisecond, 40 * time.Millisecond} {
+		t.Run(roundTrip.String(), func(t *testing.T) {
+			inBubble(t, 3, func(t *testing.T, b *bubble) {
+				l := b.warmLocker(redlock.WithLogger(nil))
+				b.distant(roundTrip)
+				for _, idle := range []time.Duration{10 * time.Second, time.Minute, time.Hour} {
+					b.all((*bubbleNode).swallowConns)
+					time.Sleep(idle)
+					lease, err := l.TryLock(t.Context(), "r")
+					if err != nil {
+						t.Fatalf("TryLock after %v: got %v, want a lease", idle, err)
+					}
+					b.unlock(lease)
+					b.wantHolding("r")
+				}
+			})
+		})
+	}
+}
+
+// sluggish is a connection on which what a node says arrives in small pieces.
+type sluggish struct{ net.Conn }
+
+func (c sluggish) Read(b []byte) (int, error) {
+	time.Sleep(time.Millisecond)
+	return c.Conn.Read(b[:min(len(b), 4)])
+}
+
+// The time of an exchange that was answered long ago ends nothing while a later reply is
+// half there.
+//
+// Source: ALGORITHM section 5.
+func TestVirtualRepliesInPieces(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		options := make([]*redis.Options, len(b.nodes))
+		for i, n := range b.nodes {
+			options[i] = &redis.Options{Addr: n.Addr(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				conn, err := n.Dial(ctx, network, addr)
+				return sluggish{conn}, err
+			}}
+		}
+		l, err := redlock.NewFromOptions(options, redlock.WithClock(redlock.RuntimeClock()), redlock.WithNodeTimeout(time.Second))
+		must(t, err)
+		defer func() { must(t, l.Close()) }()
+		b.vouch()
+		for i := range 200 {
+			lease, err := l.TryLock(t.Context(), "r")
+			if err != nil {
+				t.Fatalf("round %d: TryLock: got %v, want a lease", i, err)
+			}
+			must(t, lease.Unlock(t.Context()))
+		}
+	})
+}

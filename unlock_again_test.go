@@ -1,0 +1,88 @@
+package redlock_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/d0720281/redlock"
+)
+
+// A second Unlock, after one that no quorum confirmed, waits until a quorum is free of the key,
+// and says so: by the nodes' word when they can be reached again, or as the key has expired.
+//
+// Source: ALGORITHM section 5.
+func TestUnlockAgain(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		fail, heal func(*bubbleNode)
+	}{
+		{"requests are lost", (*bubbleNode).kill, (*bubbleNode).heal},
+		{"replies are lost", (*bubbleNode).silence, (*bubbleNode).heal}, // the keys are gone, and nobody says so
+		{"the nodes hang", (*bubbleNode).hang, (*bubbleNode).resume},
+		{"the connection is a hole", (*bubbleNode).blackhole, (*bubbleNode).heal},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, 3, func(t *testing.T, b *bubble) {
+				l := b.warmLocker()
+				lease := b.lock(l, "r")
+				b.each(test.fail, 0, 1)
+				wantMatch(t, "the first Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNoQuorum}, redlock.ErrNotHeld)
+				short, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				for range 2 { // the end of a context changes nothing
+					wantMatch(t, "a short one", lease.Unlock(short), []error{redlock.ErrNoQuorum, context.DeadlineExceeded}, redlock.ErrNotHeld)
+				}
+				results := make(chan error, 2)
+				for range 2 {
+					go func() { results <- lease.Unlock(t.Context()) }()
+				}
+				synctest.Wait()
+				if len(results) > 0 {
+					t.Errorf("the second Unlock: got %v while the nodes cannot be reached, want none yet", <-results)
+					return
+				}
+				b.each(test.heal, 0, 1)
+				healed := time.Now()
+				for range 2 {
+					if err := <-results; err != nil {
+						t.Errorf("the second Unlock: got %v, want no error", err)
+					}
+				}
+				wantWithin(t, "the confirmation after the nodes were back", healed, 2*time.Second)
+				if holding := b.holding("r"); len(holding) > 1 {
+					t.Errorf("the nodes %v have the key, want no quorum of them", holding)
+				}
+				wantMatch(t, "the third Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrReleased})
+			})
+		})
+	}
+	t.Run("the keys expire", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker()
+			lease := b.lock(l, "r")
+			b.each((*bubbleNode).kill, 0, 1)
+			began := time.Now()
+			wantMatch(t, "the first Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNoQuorum})
+			if err := lease.Unlock(t.Context()); err != nil {
+				t.Errorf("the second Unlock: got %v, want no error", err)
+			}
+			if took := time.Since(began); took < redlock.DefaultTTL || took > redlock.DefaultTTL*11/10 {
+				t.Errorf("the second Unlock: it took %v, want a TTL of 10 s and a little more", took)
+			}
+			b.all((*bubbleNode).heal)
+			b.wantHolding("r")
+		})
+	})
+	t.Run("the Locker is closed", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker()
+			lease := b.lock(l, "r")
+			b.each((*bubbleNode).kill, 0, 1)
+			wantMatch(t, "the first Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNoQuorum})
+			time.AfterFunc(time.Second, func() { _ = l.Close() })
+			wantMatch(t, "the second Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNoQuorum, redlock.ErrClosed}, redlock.ErrNotHeld)
+		})
+	})
+}
