@@ -1257,13 +1257,13 @@ func TestVirtualContentionCatches(t *testing.T) {
 	} {
 		t.Run(way, func(t *testing.T) {
 			redlock.Break(t, way)
-			for seed := range uint64(20) {
+			for seed := range uint64(300) {
 				problems, _, _ := race(t, seed, 3*time.Second)
 				if slices.ContainsFunc(problems, func(p string) bool { return strings.HasPrefix(p, want) }) {
 					return
 				}
 			}
-			t.Errorf("problems with 20 seeds: got none, want %q", want)
+			t.Errorf("problems with 300 seeds: got none, want %q", want)
 		})
 	}
 }
