@@ -128,9 +128,9 @@ func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, l
 	if err != nil {
 		return nil, err
 	}
-	g.keys.ID, g.adopted, g.gate = token, true, p.gateOf(resource)
+	g.keys.ID, g.adopted, g.queueNode = token, true, p.queueNodeOf(resource)
 	g.start = p.now()
-	g.heldFrom = g.start
+	g.hand.since = g.start
 	in := p.inspect(ctx, resource)
 	if err := p.set.Misconfigured(); err != nil {
 		return nil, fmt.Errorf("redlock: adopt %q: %w", resource, err)
@@ -200,7 +200,7 @@ func (in *Inspection) adoptable(token string, fence *int64) *QuorumError {
 			asGranted++ // and has had it ever since
 		}
 	}
-	between := !exclusive(len(in.Nodes), asGranted) // for all that their keys show
+	between := !exclusive(len(in.Nodes), in.Quorum, asGranted) // for all that their keys show
 	counter := in.counterOf(token)
 	switch {
 	case e.Granted+unknown < in.Quorum:
@@ -231,16 +231,15 @@ func (in *Inspection) adoptable(token string, fence *int64) *QuorumError {
 func (g *grant) takeUp(in *Inspection, fence int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.verdict = reached
 	if g.target = in.counterOf(g.keys.ID); g.target == 0 {
 		g.target = fence // no more than the counter of the lease: to lift others to that does no harm
 	}
-	g.handed = int(fence - firstFence(g.target))
+	g.hand.count = int(fence - firstFence(g.target))
 	var ends []instant
 	for i, n := range in.Nodes {
 		g.keys.AssumeSent(g.pool.nodes[i]) // whatever is there has to be released
 		if n.has(g.keys.ID) {
-			p := &g.places[i]
+			p := &g.nodes[i]
 			p.held, p.had, p.counter, p.keepsTo = true, true, n.given, n.keepsTo
 			ends = append(ends, n.keepsTo)
 		}
@@ -248,8 +247,8 @@ func (g *grant) takeUp(in *Inspection, fence int64) {
 	slices.Sort(ends)
 	slices.Reverse(ends)
 	g.setDeadlineLocked(g.start)
-	if held := ends[in.Quorum-1]; held < instant(g.deadline.Load()) { // a quorum has the key until then
-		g.deadline.Store(int64(held))
+	if held := ends[in.Quorum-1]; held < g.deadline() { // a quorum has the key until then
+		g.limits.deadline.Store(int64(held))
 	}
 }
 
@@ -262,11 +261,11 @@ func (g *grant) takeUp(in *Inspection, fence int64) {
 func (g *grant) firstRound(ctx context.Context) error {
 	g.mu.Lock()
 	g.start = g.pool.now()
-	rd := &round{grant: g, start: g.start, answered: make([]bool, len(g.places)), done: make(chan struct{})}
-	reqs := make([]node.Request, len(g.places))
+	rd := &round{grant: g, start: g.start, answered: make([]bool, len(g.nodes)), done: make(chan struct{})}
+	reqs := make([]node.Request, len(g.nodes))
 	var rest []int
-	for i := range g.places {
-		if g.places[i].held {
+	for i := range g.nodes {
+		if g.nodes[i].held {
 			g.extendOnLocked(rd, &reqs[i], i)
 			continue
 		}
@@ -295,7 +294,7 @@ func (g *grant) firstRound(ctx context.Context) error {
 	switch {
 	case g.cause != nil: // the nodes say that it is over
 		return notHeld("adopt", g.resource, g.cause)
-	case rd.verdict != reached:
+	case rd.tally != reached:
 		g.keys.Abandon()
 		err := g.roundErrorLocked(rd, reasons...)
 		err.Op = "adopt"

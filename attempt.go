@@ -1,517 +1,398 @@
 package redlock
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 
-	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// This file is one attempt, from top to bottom: ask the nodes, count their votes,
-// agree on the fencing token, judge the validity; or undo it all.
-
-// attempt makes one attempt. If it fails, releases are on their way to all nodes.
+// attempt is one attempt to take a resource, as a state machine: step takes an event and the
+// present moment, and returns the requests to send. It knows no clock, network, goroutine,
+// mutex or lease. acquire.go runs it; the exhaustive search of attempt_search_test.go runs it, too.
 //
-// Source: distlock, "The Redlock Algorithm", steps 1 to 5; ALGORITHM section 3.
-func (p *pool) attempt(ctx context.Context, resource string, lc lockConfig, how approach) (*grant, error) {
-	if closed(ctx.Done()) {
-		return nil, endedBy(ctx)
+// It has three parts. This file counts votes, by the rules of quorum.go. fencing.go agrees on
+// the fencing token. approach.go asks the queue node before or beside the others.
+//
+// Source: distlock, "The Redlock Algorithm", steps 2, 3 and 5; ALGORITHM section 3.
+type attempt struct {
+	rules   *rules
+	need    int           // votes that make a quorum
+	timeout time.Duration // of a node, from when it is sent a request
+	start   instant
+	useless instant // a grant at this moment has less than MinValidity left
+
+	// skew tells whether the clock of a voter is too far from the others'. It is not certain
+	// while two clocks disagree and no third one was heard.
+	skew func(node int) (err error, certain bool)
+
+	phase     phase
+	nodes     []voter // by index
+	asked     instant // when the nodes were asked that were asked last
+	lateUntil instant // the attempt waits that long for nodes that were sent their request late
+	answered  instant // when the answers first decided; 0 = not yet
+	armed     instant // the moment of the next timeUp, as until told it
+
+	approach approach
+	fencing  fencing
+}
+
+// phase is how far an attempt has come. It moves as transitions says.
+type phase uint8
+
+const (
+	askingQueueNode phase = iota // the queue node alone has been asked
+	asking                       // all nodes have been asked for their votes
+	raising                      // a quorum voted; those whose counters are behind are asked to raise them
+	won                          // a quorum has the key and knows the token
+	lost                         // no quorum is possible, or the caller has stopped waiting
+)
+
+// transitions are the phases that may follow a phase.
+var transitions = [...][]phase{
+	askingQueueNode: {asking, lost},
+	asking:          {raising, won, lost},
+	raising:         {won, lost},
+	won:             {lost}, // too late to be of use
+	lost:            {},
+}
+
+func (p phase) over() bool { return p >= won }
+
+// enter moves the attempt to a phase, if that may follow.
+func (a *attempt) enter(p phase) {
+	if slices.Contains(transitions[a.phase], p) {
+		a.phase = p
 	}
-	if err := p.set.Misconfigured(); err != nil {
-		return nil, fmt.Errorf("redlock: lock %q: %w: %w", resource, ErrNotAcquired, err)
-	}
-	g, err := newGrant(p, resource, lc)
-	if err != nil {
-		return nil, fmt.Errorf("%w: no random attempt id: %w", ErrNotAcquired, err)
-	}
-	if err := p.admission.enter(ctx, p.closing); err != nil {
-		return nil, fmt.Errorf("redlock: lock %q: %w: %w", resource, ErrNotAcquired, err)
-	}
-	g.approach = how
-	granted, rests := false, false
-	defer func() { // also if a method of ctx panics
-		p.admission.leave(g.answeredIn(), g.timeout())
-		if !granted {
-			g.sendReleases(p.now(), rests)
+}
+
+// voter is what an attempt knows of one node.
+type voter struct {
+	vote    answer
+	knows   answer // whether the node counts at least the target
+	counter int64  // given with the vote; 0 = no vote
+	server  string // that voted
+	refused bool   // another holder has the key there, or another process has its turn
+	pending bool   // refused, but may be asked again: no vote is cast
+	op      wire.Op
+	err     error // the answer to op, if that was not yes
+}
+
+// answer is one node's answer to one question.
+type answer uint8
+
+const (
+	awaited answer = iota
+	yes
+	no
+)
+
+// event is what happens to an attempt.
+type event struct {
+	what  eventKind
+	node  int
+	vote  vote      // of voted
+	err   error     // of raised: nil if the node has raised its counter
+	later []instant // of timeUp, by node: until when the answer to a request may still come; 0 = it may not
+}
+
+type eventKind uint8
+
+const (
+	begun  eventKind = iota
+	voted            // a node answered the acquire, or could not be asked
+	raised           // a node answered the raise, or could not be asked
+	timeUp           // the moment that until told has come
+	gaveUp           // the caller has stopped waiting
+)
+
+// vote is a node's answer to the acquire.
+type vote struct {
+	counter int64
+	server  string
+	refused bool  // another holder has the key there, or another process has its turn
+	err     error // why this is no vote; nil if it is one
+	queue   queueReply
+}
+
+// action is a request to send: an acquire, or a raise from a counter to a target.
+type action struct {
+	op              wire.Op
+	node            int
+	counter, target int64
+}
+
+// step takes an event that happens now, and appends to do what it asks for.
+func (a *attempt) step(e event, now instant, do []action) []action {
+	switch e.what {
+	case begun:
+		return a.begin(now, do)
+	case voted:
+		a.approach.hear(e.vote.queue)
+		switch n := &a.nodes[e.node]; {
+		case n.vote != awaited:
+			return do
+		case a.phase.over():
+			n.err = e.vote.err // for the error of the attempt
+			return do
 		}
-	}()
-	p.set.AwaitClocks(ctx, p.closing, g.timeout())
-	g.gate = p.gateOf(resource)
-	g.ask()
-	err = g.await(ctx)
-	if err == nil {
-		granted = true
-		return g, nil
+		do = a.take(e.node, e.vote, do)
+	case raised:
+		if a.phase != raising || a.nodes[e.node].knows != awaited {
+			return do
+		}
+		a.takeRaise(e.node, e.err)
+	case timeUp:
+		if a.phase.over() || a.armed < a.until() {
+			return do
+		}
+		return a.elapse(e.later, now, do)
+	case gaveUp:
+		a.enter(lost)
+		return do
 	}
-	if verdict, ok := err.(*QuorumError); ok && !verdict.permanent() && p.goesOn(ctx, resource) {
-		rests = verdict.gate.rests(how)
-		verdict.gate.waits = rests
-	}
-	return nil, err
+	return a.judge(now, do)
 }
 
-// goesOn reports whether the process goes on waiting for a resource when an attempt of the
-// head of the line has failed: it does so itself, or another caller does.
-func (p *pool) goesOn(ctx context.Context, resource string) bool {
-	return p.opened.Err() == nil && (!closed(ctx.Done()) || p.turns.behind(resource))
-}
-
-// endedBy is the error of a call whose context was over before a node was asked.
-func endedBy(ctx context.Context) error {
-	return fmt.Errorf("%w: %w", ErrNotAcquired, contextError(ctx))
-}
-
-// contextError is ctx.Err(), with the cause if there is another one.
-func contextError(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
-}
-
-// ask sends the acquire to all nodes at once, or to the gate alone.
+// begin asks all nodes at once, or the queue node alone.
 //
 // Source: distlock, steps 1 and 2; ALGORITHM section 3, points 1 and 2, and section 10.
-func (g *grant) ask() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.start = g.pool.now()
-	g.heldFrom = g.start
-	g.seed = g.pool.set.Seed(g.timeout())
-	if g.gateFirst {
-		for i := range g.places {
-			g.places[i].op, g.places[i].err = wire.Acquire, errNotAsked
+func (a *attempt) begin(now instant, do []action) []action {
+	a.asked = now
+	if a.approach.queueNodeFirst {
+		for i := range a.nodes {
+			a.nodes[i].note(wire.Acquire, errNotAsked)
 		}
-		g.asked = g.start
-		g.askLocked(make([]node.Request, 1), g.gate)
-	} else {
-		g.askAllLocked(g.start)
+		return append(do, action{op: wire.Acquire, node: a.approach.node})
 	}
-	g.judgeLocked()
+	a.phase = asking
+	return a.askOthers(-1, do)
 }
 
-// askAllLocked sends the acquire to all nodes that have not been asked.
-func (g *grant) askAllLocked(now instant) {
-	first := !g.gateFirst
-	g.asked, g.spread = now, true
-	reqs := make([]node.Request, len(g.places))
-	for i := range g.places {
-		if first || i != g.gate {
-			g.places[i].err = nil
-			g.askLocked(reqs[i:], i)
+// askOthers sends the acquire to all nodes but one.
+func (a *attempt) askOthers(but int, do []action) []action {
+	for i := range a.nodes {
+		if i != but {
+			a.nodes[i].err = nil
+			do = append(do, action{op: wire.Acquire, node: i})
 		}
 	}
+	return do
 }
 
-// askLocked sends the acquire to one node, with the first of some requests.
-func (g *grant) askLocked(reqs []node.Request, i int) {
-	r := &reqs[0]
-	*r = node.Request{Op: wire.Acquire, Node: i, Key: &g.keys, Target: g.seed, Timeout: g.timeout(), To: g}
-	if i == g.gate {
-		r.Who = g.who()
-	}
-	g.places[i].asked = r
-	if err := g.pool.nodes[i].Send(r); err != nil {
-		g.refuseLocked(i, wire.Acquire, err)
-	}
-}
-
-// votedLocked takes a node's answer to the acquire.
+// take notes a node's answer to the acquire.
 //
 // Source: ALGORITHM section 3, point 3.
-func (g *grant) votedLocked(r *node.Request, rep node.Reply) {
-	i := r.Node
-	p := &g.places[i]
-	if p.asked == r {
-		p.asked = nil
-	}
-	if r.Who != "" && rep.Err == nil {
-		g.hearGateLocked(rep)
-	}
-	err := rep.Refusal(&g.keys)
-	if rep.HasKey() { // too late for a vote or not, with a vote or not
-		p.held, p.had, p.keepsTo = true, true, g.keyLife(g.start)
-	}
-	if err == nil && p.vote != yes && g.votedBeforeLocked(rep.Server) {
-		err = errTwice
-	}
-	if err == nil {
-		p.counter = rep.Counter
+func (a *attempt) take(i int, v vote, do []action) []action {
+	n := &a.nodes[i]
+	if v.err == nil && a.votedAs(v.server) {
+		v.err = errTwice
 	}
 	switch {
-	case p.vote != awaited:
-		return
-	case err != nil:
-		p.busy = rep.Err == nil && (rep.Code == wire.Busy || rep.Code == wire.Queued)
-		if p.busy && i != g.gate && g.target == 0 && g.verdict == undecided {
-			p.pending = true // perhaps it only has not heard of the release yet
-			g.noteLocked(i, wire.Acquire, err)
-		} else {
-			g.refuseLocked(i, wire.Acquire, err)
-		}
+	case v.err == nil:
+		n.vote, n.counter, n.server, n.refused, n.pending = yes, v.counter, v.server, false, false
+		return a.fence(i, do)
+	case v.refused && i != a.approach.node && a.phase != raising:
+		n.refused, n.pending = true, true // perhaps it only has not heard of the release yet
+		n.note(wire.Acquire, v.err)
 	default:
-		p.vote, p.server, p.busy, p.pending = yes, rep.Server, false, false
-		g.fenceLocked(i)
+		n.refused = v.refused
+		n.refuse(v.err)
 	}
-	g.judgeLocked()
+	return do
 }
 
-// votedBeforeLocked reports whether a server has voted by another name: names can move
+// votedAs reports whether a server has voted under another address: addresses can move
 // while an attempt is under way.
-func (g *grant) votedBeforeLocked(server string) bool {
-	return server != "" && slices.ContainsFunc(g.places, func(p place) bool { return p.vote == yes && p.server == server })
+func (a *attempt) votedAs(server string) bool {
+	return server != "" && slices.ContainsFunc(a.nodes, func(n voter) bool { return n.vote == yes && n.server == server })
 }
 
-func (g *grant) refuseLocked(i int, o wire.Op, err error) {
-	g.places[i].vote, g.places[i].fence, g.places[i].asked = no, no, nil
-	g.noteLocked(i, o, err)
+func (n *voter) note(o wire.Op, err error) { n.op, n.err = o, err }
+
+// refuse notes that a node gives no vote, and why.
+func (n *voter) refuse(err error) {
+	n.vote, n.knows, n.counter, n.pending = no, no, 0, false
+	n.note(wire.Acquire, err)
 }
 
-// castLocked makes the answer of a node that was busy its vote.
-func (p *place) castLocked() { p.vote, p.fence, p.pending = no, no, false }
+// cast makes a refusal that was pending the node's vote.
+func (n *voter) cast() { n.vote, n.knows, n.pending = no, no, false }
 
-// fenceLocked sees to it that a voter counts at least the target, once there is one.
-//
-// Source: ALGORITHM section 4.
-func (g *grant) fenceLocked(i int) {
-	p := &g.places[i]
-	switch {
-	case g.target == 0 || g.verdict != undecided:
-	case p.counter == g.target:
-		p.fence = yes
-	case p.counter > g.target:
-		p.fence = no // a grant from after the target was fixed; it joins no count
-	default:
-		p.asked = &node.Request{Op: wire.Raise, Node: i, Key: &g.keys, Counter: p.counter, Target: g.target, Timeout: g.timeout(), To: g}
-		if err := g.pool.nodes[i].Send(p.asked); err != nil {
-			p.fence, p.asked = no, nil
-			g.noteLocked(i, wire.Raise, err)
+// count counts the nodes of which something is true.
+func (a *attempt) count(is func(*voter) bool) int {
+	n := 0
+	for i := range a.nodes {
+		if is(&a.nodes[i]) {
+			n++
 		}
 	}
+	return n
 }
 
-// raisedLocked takes a node's answer to the raise.
-func (g *grant) raisedLocked(r *node.Request, rep node.Reply) {
-	p := &g.places[r.Node]
-	if p.asked == r {
-		p.asked = nil
-	}
-	if err := rep.Refusal(&g.keys); err != nil {
-		p.fence = no
-		g.noteLocked(r.Node, wire.Raise, err)
-	} else {
-		p.fence = yes // the counter that came with the grant stays what the node knows it by
-	}
-	g.judgeLocked()
-}
-
-// judgeLocked comes to the verdict as soon as the votes allow one.
+// judge moves the attempt on as soon as the answers allow that.
 //
 // Source: ALGORITHM section 3, points 4 and 5, and section 4.
-func (g *grant) judgeLocked() {
-	if g.verdict != undecided {
-		return
+func (a *attempt) judge(now instant, do []action) []action {
+	if a.phase.over() {
+		return do
 	}
-	n := len(g.places)
-	if g.word.vetoed {
-		g.concludeLocked(impossible)
-		return
+	if a.approach.reply.vetoed {
+		a.enter(lost)
+		return do
 	}
-	if !g.spread {
-		switch gate := &g.places[g.gate]; {
-		case gate.vote == awaited:
-			return
-		case gate.busy:
-			g.concludeLocked(impossible)
-			return
-		}
-		g.askAllLocked(g.pool.now()) // also if it is the gate that has failed
-		g.wakeLocked()
+	switch a.phase {
+	case askingQueueNode:
+		return a.judgeQueueNode(now, do)
+	case asking:
+		return a.judgeVotes(now, do)
+	case raising:
+		a.judgeRaise()
 	}
-	if g.target == 0 {
-		votes := g.countLocked(func(p *place) bool { return p.vote == yes })
-		refused := g.countLocked(func(p *place) bool { return p.vote == no || p.pending })
-		v := decide(n, votes, refused)
-		if v != undecided && g.answered == 0 {
-			g.answered = g.pool.now()
-		}
-		switch v {
-		case undecided:
-			return
-		case impossible:
-			if !g.askAgainLocked() {
-				g.concludeLocked(impossible)
-			}
-			return
-		}
-		if g.patient && g.gateAwaitedLocked() {
-			return
-		}
-		switch some, wait := g.skewedLocked(); {
-		case some:
-			g.judgeLocked()
-			return
-		case wait:
-			return
-		}
-		counters := make([]int64, 0, 8)
-		for i := range g.places {
-			counters = append(counters, g.places[i].counter)
-		}
-		target := fenceTarget(counters)
-		g.target = target
-		if fenceKnown(counters, target) >= quorum(n) || broken.oneRound {
-			g.concludeLocked(reached) // all counters equal: the steady state
-			return
-		}
-		g.raiseEnd = g.pool.now().Add(g.timeout())
-		for i := range g.places {
-			switch p := &g.places[i]; {
-			case p.vote == yes:
-				g.fenceLocked(i)
-			case p.pending:
-				p.castLocked()
-			}
-		}
-	}
-	known := g.countLocked(func(p *place) bool { return p.fence == yes })
-	out := g.countLocked(func(p *place) bool { return p.fence == no })
-	if v := decide(n, known, out); v != undecided {
-		g.concludeLocked(v)
-	}
+	return do
 }
 
-// skewedLocked looks at the voters' clocks again now that they are a quorum: some may have
-// voted before enough was known of the other clocks to tell. Those that are off are
-// refused; while it is not clear which are, and somebody has still to answer, the
-// attempt waits.
+// judgeVotes counts the votes.
+//
+// Source: distlock, step 3; ALGORITHM section 3, points 4 and 5.
+func (a *attempt) judgeVotes(now instant, do []action) []action {
+	votes := a.count(func(n *voter) bool { return n.vote == yes })
+	refused := a.count(func(n *voter) bool { return n.vote == no || n.pending })
+	v := decide(len(a.nodes), a.need, votes, refused)
+	if v == undecided {
+		return do
+	}
+	if a.answered == 0 {
+		a.answered = now
+	}
+	switch {
+	case v == impossible:
+		return a.askAgain(now, do)
+	case a.approach.patient && a.awaitsQueueNode(now):
+		return do
+	}
+	switch refused, wait := a.refuseSkewed(); {
+	case wait:
+		return do
+	case refused:
+		return a.judgeVotes(now, do)
+	}
+	return a.agree(now, do)
+}
+
+// refuseSkewed looks at the voters' clocks, now that they are a quorum. A voter whose clock is
+// too far from the others' is refused. While it is not certain which clock that is, and some
+// node has still to answer, the attempt waits.
 //
 // Source: ALGORITHM section 9.
-func (g *grant) skewedLocked() (some, wait bool) {
-	left := g.countLocked(func(p *place) bool { return p.vote == awaited && !p.pending })
-	for i := range g.places {
-		if g.places[i].vote != yes {
+func (a *attempt) refuseSkewed() (refused, wait bool) {
+	left := a.count(func(n *voter) bool { return n.vote == awaited && !n.pending })
+	for i := range a.nodes {
+		if a.nodes[i].vote != yes {
 			continue
 		}
-		err, certain := g.pool.nodes[i].TooFar()
+		err, certain := a.skew(i)
 		switch {
 		case err != nil && !certain && left > 0:
 			wait = true
 		case err != nil:
-			g.places[i].counter = 0
-			g.refuseLocked(i, wire.Acquire, err)
-			some = true
+			a.nodes[i].refuse(err)
+			refused = true
 		}
 	}
-	return some, wait
+	return refused, wait && !refused
 }
 
-func (g *grant) concludeLocked(v verdict) {
-	g.verdict = v
-	g.wakeLocked()
-}
-
-// await waits for the verdict and turns it into a lease's deadline or an error.
-func (g *grant) await(ctx context.Context) error {
-	timer := g.pool.timers.start(g.timeout())
-	defer g.pool.timers.stop(timer)
-	g.rearm(timer)
-	for {
-		var over error
-		select {
-		case <-g.signal:
-		case <-timer.C:
-			g.timeUp()
-		case <-ctx.Done():
-			over = contextError(ctx)
-		case <-g.pool.closing:
-			over = ErrClosed
-		}
-		if over == nil {
-			if g.rearm(timer) {
-				continue
-			}
-			if closed(ctx.Done()) { // while the votes came in
-				over = contextError(ctx)
-			}
-		}
-		return g.conclude(over)
-	}
-}
-
-// rearm sets the timer to when something awaited is late; false if there is a verdict.
-func (g *grant) rearm(timer *time.Timer) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.verdict != undecided {
-		return false
-	}
-	g.armed = g.awaitedUntilLocked()
-	timer.Reset(max(g.armed.Sub(g.pool.now()), time.Microsecond))
-	return true
-}
-
-// awaitedUntilLocked is until when to wait for what is awaited just now.
-func (g *grant) awaitedUntilLocked() instant {
+// until is the moment up to which the attempt waits for what it awaits now.
+func (a *attempt) until() instant {
+	answers := a.asked.Add(a.timeout)
 	switch {
-	case g.lateUntil > g.asked.Add(g.timeout()): // some have been sent late
-		return g.lateUntil
-	case g.target != 0: // the second round
-		return max(min(g.raiseEnd, g.start.Add(g.ttl-g.minValidity())), g.asked.Add(g.timeout()))
-	case g.hurry != 0 && !g.ungated:
-		return g.hurry
-	case g.againAt != 0:
-		return min(g.againAt, g.asked.Add(g.timeout()))
+	case a.lateUntil > answers:
+		return a.lateUntil
+	case a.phase == raising:
+		return max(min(a.fencing.raiseEnd, a.useless), answers)
+	case a.approach.closes != 0 && !a.approach.closed:
+		return a.approach.closes
+	case a.approach.againAt != 0:
+		return min(a.approach.againAt, answers)
 	}
-	return g.asked.Add(g.timeout())
+	return answers
 }
 
-// timeUp counts the nodes that have not answered in time as refusals. The time of each counts
-// from when it was sent its request, which a busy node is a little later.
-func (g *grant) timeUp() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.verdict != undecided || g.armed < g.awaitedUntilLocked() {
-		return // something has changed meanwhile
-	}
+// arm fixes the moment of the next timeUp, and returns it.
+func (a *attempt) arm() instant {
+	a.armed = a.until()
+	return a.armed
+}
+
+// elapse counts the nodes that have not answered in time as refusals. The time of each counts
+// from when it was sent its request, which on a busy connection is later than asked.
+func (a *attempt) elapse(later []instant, now instant, do []action) []action {
 	switch {
-	case g.target != 0:
-	case g.hurry != 0 && !g.ungated:
-		g.ungated = true
-		g.judgeLocked()
-		return
-	case g.againAt != 0 && g.armed == g.againAt:
-		g.againAt = 0
-		if !g.reaskLocked() {
-			g.judgeLocked()
+	case a.phase == raising:
+	case a.approach.closes != 0 && !a.approach.closed:
+		a.approach.closed = true
+		return a.judge(now, do)
+	case a.approach.againAt != 0 && a.armed == a.approach.againAt:
+		a.approach.againAt = 0
+		do, sent := a.askRefused(do)
+		if sent {
+			return do
 		}
-		return
+		return a.judge(now, do)
 	}
-	now, next := g.pool.now(), never
-	end := g.start.Add(g.ttl - g.minValidity())
-	for i := range g.places {
-		p := &g.places[i]
-		if p.asked != nil && now < end {
-			due, hasTurn := g.pool.nodes[i].DueAt(p.asked)
-			if due == 0 && hasTurn { // as others are before it
-				due = g.asked.Add(2 * g.timeout())
-			}
-			if due > now {
-				next = min(next, due)
-				continue
-			}
-		}
+	next := never
+	for i := range a.nodes {
+		n := &a.nodes[i]
 		switch {
-		case !g.spread && i != g.gate:
-		case p.vote == awaited && p.busy:
-			p.castLocked() // as it said
-		case p.vote == awaited:
-			g.refuseLocked(i, wire.Acquire, errNodeTimeout)
-		case g.target != 0 && p.fence == awaited:
-			p.fence = no
-			g.noteLocked(i, wire.Raise, errNodeTimeout)
+		case a.phase == askingQueueNode && i != a.approach.node:
+		case n.vote != awaited && n.knows != awaited || n.vote == yes && a.phase != raising:
+		case now < a.useless && later[i] > now && !n.pending:
+			next = min(next, later[i])
+		case n.vote == awaited && n.refused:
+			n.cast()
+		case n.vote == awaited:
+			n.refuse(errNodeTimeout)
+		default:
+			n.knows = no
+			n.note(wire.Raise, errNodeTimeout)
 		}
 	}
 	if next < never {
-		g.lateUntil = min(next, end)
+		a.lateUntil = min(next, a.useless)
 	}
-	g.judgeLocked()
+	return a.judge(now, do)
 }
 
-// answeredIn is how long it took until a quorum of the nodes had answered, or until the
-// attempt was over.
-func (g *grant) answeredIn() time.Duration {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.answered != 0 {
-		return g.answered.Sub(g.asked)
-	}
-	return g.pool.now().Sub(g.asked)
+// granted counts the voters that know the token, as far as the attempt came.
+func (a *attempt) granted() int {
+	return a.count(func(n *voter) bool { return !n.failed() })
 }
 
-// conclude ends the attempt. over says that the caller will not have the lease,
-// whatever the votes.
-//
-// Source: ALGORITHM section 3, point 4 ("deadline D"); section 1, "MinValidity".
-func (g *grant) conclude(over error) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	granted := g.countLocked(func(p *place) bool { return p.vote == yes && p.fence != no })
-	refused := func(p *place) bool { return p.vote != yes || p.fence == no }
-	if err := g.pool.set.Misconfigured(); err != nil && over == nil {
-		over = err
-	}
-	if over != nil {
-		g.verdict = impossible
-		return g.quorumErrorLocked("lock", granted, refused, ErrNotAcquired, over)
-	}
-	if g.verdict == reached {
-		start := g.start
-		if broken.validityFromReply {
-			start = g.pool.now()
-		}
-		g.setDeadlineLocked(start)
-		if left := g.validity(); left >= g.minValidity() {
-			return nil
-		} else {
-			g.verdict = impossible
-			tooLate := fmt.Errorf("only %v of the validity was left", max(left, 0))
-			return g.quorumErrorLocked("lock", granted, refused, ErrNotAcquired, ErrNoQuorum, tooLate)
-		}
-	}
-	g.verdict = impossible
-	return g.quorumErrorLocked("lock", granted, refused, append([]error{ErrNotAcquired}, g.reasonsLocked()...)...)
-}
+// failed reports whether a node is to be named in the error of an attempt.
+func (n *voter) failed() bool { return n.vote != yes || n.knows == no }
 
-// reasonsLocked says why there is no quorum: it is taken if only the other holder is in
-// the way, and waiting helps if otherwise only nodes in quarantine are.
-func (g *grant) reasonsLocked() []error {
-	var busy, waiting, failed int
-	for i := range g.places {
-		p := &g.places[i]
-		_, inQuarantine := p.err.(node.Quarantine)
+// reasons says why there is no quorum. The resource is taken if nothing but its holder is in
+// the way. Waiting helps if otherwise nodes in quarantine are.
+func (a *attempt) reasons() []error {
+	var refused, waiting, failed int
+	for i := range a.nodes {
+		n := &a.nodes[i]
 		switch {
-		case p.busy:
-			busy++
-		case p.vote == no && inQuarantine:
+		case n.refused:
+			refused++
+		case n.vote == no && inQuarantine(n.err):
 			waiting++
-		case p.vote == no, p.fence == no:
+		case n.vote == no, n.knows == no:
 			failed++
 		}
 	}
-	n := len(g.places)
+	of := len(a.nodes)
 	switch {
-	case busy > 0 && decide(n, 0, failed+waiting) != impossible:
+	case refused > 0 && decide(of, a.need, 0, failed+waiting) != impossible:
 		return []error{ErrTaken}
-	case waiting > 0 && decide(n, 0, failed) != impossible:
+	case waiting > 0 && decide(of, a.need, 0, failed) != impossible:
 		return []error{ErrNoQuorum, ErrQuarantine}
 	}
 	return []error{ErrNoQuorum}
-}
-
-// setDeadlineLocked moves the deadline to where a round that began at start puts
-// it. It never moves back.
-//
-// Source: ALGORITHM section 13, I8.
-func (g *grant) setDeadlineLocked(start instant) {
-	d := deadline(start, g.ttl, driftAllowance(g.ttl, g.pool.conf.drift), g.grace)
-	g.uncapped = max(g.uncapped, d)
-	d = min(d, g.holdEnd())
-	if d > instant(g.deadline.Load()) {
-		g.deadline.Store(int64(d))
-		g.stood = g.pool.conf.clock.Stood()
-	}
-}
-
-// holdEnd is the latest end of the lease.
-func (g *grant) holdEnd() instant {
-	if g.maxHold == 0 {
-		return never
-	}
-	return g.heldFrom.Add(g.maxHold)
 }

@@ -36,18 +36,20 @@ func (l *Locker) Bootstrap(ctx context.Context) error {
 	defer l.calls.leave()
 	l.pool.start()
 	markers, waiting := l.onMarkers(ctx, wire.Look, make([]node.Marker, len(l.pool.nodes)))
-	if waiting == nil || waiting.Granted > 0 || !errors.Is(waiting, ErrQuarantine) {
-		return waiting.orNil()
+	if waiting != nil && waiting.Granted == 0 && errors.Is(waiting, ErrQuarantine) {
+		_, waiting = l.onMarkers(ctx, wire.Vouch, markers)
 	}
-	_, waiting = l.onMarkers(ctx, wire.Vouch, markers)
-	return waiting.orNil()
+	if waiting == nil {
+		return nil
+	}
+	return waiting
 }
 
 // onMarkers does the same about the markers of all nodes, which were seen like that before.
 // The error is nil if all have a vote then, and matches ErrQuarantine if all answered.
 func (l *Locker) onMarkers(ctx context.Context, what string, seen []node.Marker) ([]node.Marker, *QuorumError) {
 	n := len(l.pool.nodes)
-	e := &QuorumError{Op: "bootstrap", Need: n, of: n, reasons: []error{ErrQuarantine}}
+	e := newQuorumError("bootstrap", "", n, n, ErrQuarantine)
 	markers, errs := onEach(ctx, l.pool, func(ctx context.Context, n *node.Node) (node.Marker, error) {
 		return n.OnMarker(ctx, what, seen[n.Index()])
 	})

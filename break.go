@@ -42,7 +42,7 @@ import (
 //
 // Source: ALGORITHM section 5.
 func (l *Locker) Break(ctx context.Context, resource string) (Inspection, error) {
-	in := Inspection{Resource: resource, Quorum: quorum(len(l.pool.nodes))}
+	in := Inspection{Resource: resource, Quorum: l.pool.need}
 	if err := l.conf.checkCall(ctx, "Break", resource); err != nil {
 		return in, err
 	}
@@ -82,7 +82,7 @@ func (l *Locker) Break(ctx context.Context, resource string) (Inspection, error)
 	if broken >= in.Quorum || in.Verdict != VerdictHeld && in.Verdict != VerdictUnknown {
 		return in, nil
 	}
-	failed := &QuorumError{Op: "break", Resource: resource, Granted: broken, Need: in.Quorum, of: len(errs), reasons: []error{ErrNoQuorum}}
+	failed := l.pool.quorumError("break", resource, broken, ErrNoQuorum)
 	for i, n := range in.Nodes {
 		err := errs[i]
 		if err == nil && !n.Broken {
@@ -123,7 +123,7 @@ func placeholder(seen *NodeLock) (string, error) {
 	case isID(seen.Token):
 		return wire.Placeholder(seen.Token), nil
 	}
-	id, err := newID()
+	id, err := algorithm().newID()
 	if err != nil {
 		return "", fmt.Errorf("no random token: %w", err)
 	}

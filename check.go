@@ -78,7 +78,7 @@ type NodeReport struct {
 //
 // Source: ALGORITHM section 8, "Start-up audit".
 func (l *Locker) Check(ctx context.Context) (Report, error) {
-	r := Report{Quorum: quorum(len(l.pool.nodes))}
+	r := Report{Quorum: l.pool.need}
 	if ctx == nil {
 		return r, configErrorf("Check: ctx is nil")
 	}
@@ -90,7 +90,7 @@ func (l *Locker) Check(ctx context.Context) (Report, error) {
 	found, errs := onEach(ctx, l.pool, func(ctx context.Context, n *node.Node) (*node.Audit, error) {
 		return n.Audit(ctx)
 	})
-	failed := &QuorumError{Op: "check", Need: r.Quorum, of: len(errs)}
+	failed := l.pool.quorumError("check", "", 0)
 	waiting := false
 	for i, err := range errs {
 		one, why := l.report(i, found[i], err)

@@ -35,7 +35,7 @@ type term struct {
 
 // afterYou is how long Run waits to campaign again after a term that it gave up: who waits in
 // another process has been called by then, or has asked by itself, see patience.
-const afterYou = queueDelay * 3 / 2
+const afterYou = 1500 * time.Millisecond
 
 // errResigned is how the context of a term ends after Resign.
 var errResigned = fmt.Errorf("redlock: resigned as leader: %w", ErrReleased)

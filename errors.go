@@ -133,9 +133,46 @@ type QuorumError struct {
 	Need     int          // nodes that had to: N/2+1
 	Nodes    []*NodeError // one for each node that did not say yes
 
-	of      int // nodes in all
-	gate    gateWord
+	of      int     // nodes in all
 	reasons []error // sentinels, and the context's error
+}
+
+// newQuorumError is the error of a round over nodes, of which need make a quorum.
+func newQuorumError(op, resource string, need, of int, reasons ...error) *QuorumError {
+	return &QuorumError{Op: op, Resource: resource, Need: need, of: of, reasons: reasons}
+}
+
+// quorumError is that of a round over all nodes.
+func (p *pool) quorumError(op, resource string, granted int, reasons ...error) *QuorumError {
+	e := newQuorumError(op, resource, p.need, len(p.nodes), reasons...)
+	e.Granted = granted
+	return e
+}
+
+// nodeError is what one node said to op, or that it did not within the timeout. A node that was
+// not heard, but has said before that it is in quarantine, is said to be so.
+func (p *pool) nodeError(i int, op string, err error, timeout time.Duration) *NodeError {
+	n := p.nodes[i]
+	if err == nil {
+		err = errUndecided
+	}
+	if left := n.Standing().SaidIn(p.now()); err == errUndecided && left > 0 {
+		err = node.Quarantine(left)
+	}
+	if err == errNodeTimeout {
+		err = timeoutError(timeout)
+	}
+	left, _ := err.(node.Quarantine)
+	return &NodeError{Node: n.Addr(), Op: op, Err: err, Quarantine: time.Duration(left)}
+}
+
+func timeoutError(d time.Duration) error {
+	return fmt.Errorf("%w of %v (see WithNodeTimeout)", errNodeTimeout, d)
+}
+
+func inQuarantine(err error) bool {
+	_, is := err.(node.Quarantine)
+	return is
 }
 
 // Error puts the reason first and each node's answer after it, on one line.
@@ -166,14 +203,6 @@ func (e *QuorumError) Unwrap() []error {
 	return all
 }
 
-// orNil is e as an error.
-func (e *QuorumError) orNil() error {
-	if e == nil {
-		return nil
-	}
-	return e
-}
-
 // permanent reports that waiting cannot help: so many nodes refuse the key's type, the
 // user, or the list of masters, or are none of their own, that the others make no quorum.
 func (e *QuorumError) permanent() bool {
@@ -183,7 +212,7 @@ func (e *QuorumError) permanent() bool {
 			hopeless++
 		}
 	}
-	return decide(e.of, 0, hopeless) == impossible
+	return decide(e.of, e.Need, 0, hopeless) == impossible
 }
 
 // because is the same error with one more reason, for a call that waited

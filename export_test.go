@@ -3,47 +3,58 @@ package redlock
 import (
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// Break builds the algorithm wrongly until the test ends, see sabotage. The test must not
-// be parallel to any other.
+// Break builds the algorithm wrongly until the test ends: some of its rules are others. The
+// test must not be parallel to any other.
 func Break(t testing.TB, ways ...string) {
 	t.Helper()
 	t.Setenv("REDLOCK_BROKEN", "yes") // which a parallel test must not do
+	sound := algorithm
 	t.Cleanup(func() {
-		broken = sabotage{}
+		algorithm = sound
 		node.Sabotage.VotelessCount, node.Sabotage.KeepsRunID, node.Sabotage.IgnoresSteps = false, false, false
 	})
 	for _, way := range ways {
 		switch way {
-		case "reuseID":
-			broken.reuseID = true
-		case "validityFromReply":
-			broken.validityFromReply = true
-		case "lateExtension":
-			broken.lateExtension = true
 		case "votelessCount":
 			node.Sabotage.VotelessCount = true
-		case "oneRound":
-			broken.oneRound = true
 		case "keepsRunID":
 			node.Sabotage.KeepsRunID = true
 		case "ignoresSteps":
 			node.Sabotage.IgnoresSteps = true
-		case "sameToken":
-			broken.sameToken = true
-		case "keepsHandle":
-			broken.keepsHandle = true
-		case "lateHandOver":
-			broken.lateHandOver = true
-		case "fewerVotes":
-			broken.fewerVotes = 1
 		default:
-			t.Fatalf("there is no way to break %q", way)
+			change := wrong[way]
+			if change == nil {
+				t.Fatalf("there is no way to break %q", way)
+			}
+			rightly := algorithm
+			algorithm = func() rules {
+				r := rightly()
+				change(&r)
+				return r
+			}
 		}
 	}
+}
+
+// wrong are rules that the checkers must notice.
+var wrong = map[string]func(*rules){
+	"reuseID": func(r *rules) { // every attempt of a Locker has the same id
+		id := uuid.New()
+		r.newID = func() (uuid.UUID, error) { return id, nil }
+	},
+	"validityFromReply": func(r *rules) { r.validFrom = func(_, decided instant) instant { return decided } },
+	"lateExtension":     func(r *rules) { r.isOver = func(_, _ instant) bool { return false } },
+	"oneRound":          func(r *rules) { r.agreed = func(_, _ int) bool { return true } },
+	"sameToken":         func(r *rules) { r.successor = func(fence int64) int64 { return fence } },
+	"keepsHandle":       func(r *rules) { r.retire = func(*Lease) func() { return nil } },
+	"lateHandOver":      func(r *rules) { r.handsOver = func(*grant, instant) bool { return true } },
+	"fewerVotes":        func(r *rules) { r.quorum = func(n int) int { return quorum(n) - 1 } },
 }
 
 // BreakScript replaces a part of the scripts until the test ends. The nodes of
@@ -67,7 +78,7 @@ func BreakScript(t testing.TB, change func(script string) string) {
 
 // GateOf is the index of the node that keeps the queue for a resource, as the Locker
 // sees it now.
-func (l *Locker) GateOf(resource string) int { return l.pool.gateOf(resource) }
+func (l *Locker) GateOf(resource string) int { return l.pool.queueNodeOf(resource) }
 
 // Lines is how many resources the Locker has, or has callers for.
 func (l *Locker) Lines() int {

@@ -8,33 +8,67 @@ import "time"
 //
 // Source: ALGORITHM section 10, "Hand-over inside the process".
 
-// How often one grant may be handed over: as it has tokens, or less if other processes are
-// known to want the resource. Then those who were in line when it was made get it, and after
-// them more only until the time that it took to get the grant has paid off.
+// How often one grant may be handed over: as often as it has tokens, or less if other processes
+// are known to want the resource. Then the callers that were in line at the grant get the lease,
+// and further callers only until the time that it took to get the grant has paid off.
 const (
 	mostHandovers    = fenceBlock - 1
 	crowdedHandovers = 16
 	crowdedPayoff    = 8 // times what the grant took
 )
 
-// handOver ends a lease at now and gives what it stood on to the caller at the head of the
+// handOver is what bounds how often a lease goes to the next caller of the process.
+type handOver struct {
+	since     instant       // when the time of its present holder began
+	count     int           // how often the lease has been handed over
+	took      time.Duration // until it was granted
+	inLine    int           // callers of this process that waited then, at most crowdedHandovers
+	contested bool          // an attempt of this process failed before: another process had the resource, and may come back
+	heard     bool          // the queue node has said whether other processes wait
+	others    bool          // they do
+}
+
+// most is how often a lease that was granted at start may be handed over by now.
+func (h *handOver) most(start, now instant) int {
+	switch {
+	case !h.others && !h.contested:
+		return mostHandovers
+	case now.Sub(start) >= crowdedPayoff*h.took:
+		return h.inLine
+	}
+	return crowdedHandovers
+}
+
+// passToNext ends a lease at now and gives what it stood on to the caller at the head of the
 // line. It reports false, and has done nothing, if that cannot be.
-func (l *Locker) handOver(le *Lease, now instant) bool {
-	t, g := &l.pool.turns, le.grant
+func (l *Locker) passToNext(le *Lease, now instant) bool {
+	t := &l.pool.turns
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	c := t.heirLocked(g)
+	c, end := t.passLocked(le, now)
+	t.mu.Unlock()
 	if c == nil {
 		return false
 	}
-	next := g.passOn(le, c, now)
+	if end != nil {
+		end()
+	}
+	c.poke()
+	return true
+}
+
+// passLocked is passToNext without what may not be done under a mutex: to end the context of the
+// present holder, and then to wake the next one.
+func (t *turns) passLocked(le *Lease, now instant) (c *caller, end func()) {
+	if c = t.heirLocked(le.grant); c == nil {
+		return nil, nil
+	}
+	next, end := le.grant.passOn(le, c, now)
 	if next == nil {
-		return false
+		return nil, nil
 	}
 	t.removeLocked(c)
 	c.lease = next
-	c.poke()
-	return true
+	return c, end
 }
 
 // heirLocked is the caller who may have what a grant stands on: it waits at the head of
@@ -51,46 +85,35 @@ func (t *turns) heirLocked(g *grant) *caller {
 }
 
 // passOn ends the only handle of a lease and makes one for its heir, in this order; nil
-// if the lease cannot be passed on. The block ends early enough for the new lease to have
-// its MinValidity by the grant alone, so that other processes get their turn even
-// where the lease has been renewed.
-func (g *grant) passOn(le *Lease, heir *caller, now instant) (next *Lease) {
+// if the lease cannot be passed on. end is to be called when the mutexes are free.
+func (g *grant) passOn(le *Lease, heir *caller, now instant) (next *Lease, end func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	most := mostHandovers
-	if g.word.others || g.contested {
-		most = crowdedHandovers
-		if now.Sub(g.start) >= crowdedPayoff*g.took {
-			most = g.inLine
-		}
-	}
 	switch {
 	case g.adopted || g.cause != nil || le.done || len(g.handles) != 1 || g.handles[0] != le:
-		return nil // somebody else uses it, or nobody can any more
-	case broken.lateHandOver:
-	case g.handed >= most || now >= instant(g.deadline.Load()):
-		return nil
-	case now.Sub(g.start) > g.minValidity() || g.uncapped.Sub(now) < g.minValidity():
-		return nil
+		return nil, nil // another caller uses it, or none can any more
+	case !g.pool.conf.rules.handsOver(g, now):
+		return nil, nil
 	}
 	le.done = true
-	if !broken.keepsHandle {
-		if end := le.overLocked(ErrReleased); end != nil {
-			end()
-		}
-	}
+	end = g.pool.conf.rules.retire(le)
 	g.pool.events.released(le)
-	g.handed++
-	next = &Lease{grant: g, locker: le.locker, fence: le.fence + 1, turn: g.handed, parent: heir.ctx, since: time.Now()}
-	if broken.sameToken {
-		next.fence = le.fence
-	}
+	g.hand.count++
+	next = &Lease{grant: g, locker: le.locker, fence: g.pool.conf.rules.successor(le.fence), turn: g.hand.count, parent: heir.ctx, since: time.Now()}
 	g.handles[0] = next
 	if g.maxHold > 0 { // which counts from now
-		g.heldFrom = now
-		g.deadline.Store(int64(min(g.uncapped, g.holdEnd())))
+		g.hand.since = now
+		g.limits.deadline.Store(int64(min(g.limits.uncapped, g.holdEnd())))
 		g.pool.keeper.update(g)
 	}
 	g.pool.events.acquired(next, heir.began)
-	return next
+	return next, end
+}
+
+// handsOverLocked reports whether a lease may go on to the next caller at now. The hand-overs end
+// early enough for the next lease to have its MinValidity by the grant alone. So other processes
+// get their turn even where the lease has been renewed.
+func (g *grant) handsOverLocked(now instant) bool {
+	return g.hand.count < g.hand.most(g.start, now) && now < g.deadline() &&
+		now.Sub(g.start) <= g.minValidity() && g.limits.uncapped.Sub(now) >= g.minValidity()
 }

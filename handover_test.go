@@ -39,7 +39,7 @@ func (h *handing) take(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.start = h.pool.now()
-	g.heldFrom, g.target, g.verdict = g.start, 6400, reached
+	g.hand.since, g.target = g.start, 6400
 	g.setDeadlineLocked(g.start)
 	for _, n := range h.pool.nodes {
 		g.keys.AssumeSent(n)
@@ -58,7 +58,7 @@ func (h *handing) caller(ctx context.Context) *caller {
 // crowd has others wait. The grant took 1 ms, was handed over so many times, and is so old;
 // so many callers were in line when it was made.
 func (h *handing) crowd(handed, inLine int, age time.Duration) {
-	h.g.word.others, h.g.handed, h.g.inLine, h.g.took = true, handed, inLine, time.Millisecond
+	h.g.hand.others, h.g.hand.count, h.g.hand.inLine, h.g.hand.took = true, handed, inLine, time.Millisecond
 	time.Sleep(age)
 }
 
@@ -107,8 +107,8 @@ func TestHandOverConditions(t *testing.T) {
 			time.Sleep(ttl/2 + 1)
 			h.g.setDeadlineLocked(h.pool.now())
 		}},
-		{name: "the last token", want: true, do: func(h *handing, _ *caller) { h.g.handed = 62 }},
-		{name: "without a token left", do: func(h *handing, _ *caller) { h.g.handed = 63 }},
+		{name: "the last token", want: true, do: func(h *handing, _ *caller) { h.g.hand.count = 62 }},
+		{name: "without a token left", do: func(h *handing, _ *caller) { h.g.hand.count = 63 }},
 		{name: "the last while others wait", want: true, do: func(h *handing, _ *caller) { h.crowd(15, 16, 0) }},
 		{name: "too many while others wait", do: func(h *handing, _ *caller) { h.crowd(16, 16, 0) }},
 		{name: "in line since the grant, while others wait", want: true, do: func(h *handing, _ *caller) { h.crowd(4, 5, time.Second) }},
@@ -118,7 +118,7 @@ func TestHandOverConditions(t *testing.T) {
 			time.Sleep(4 * time.Second)
 		}},
 		{name: "after the deadline", opts: []Option{WithMaxHold(10 * time.Second)}, do: func(h *handing, _ *caller) {
-			h.g.deadline.Store(int64(h.pool.now()))
+			h.g.limits.deadline.Store(int64(h.pool.now()))
 		}},
 		{name: "of a lease that is lost", do: func(h *handing, _ *caller) { run(h.g.endLocked(errLostQuorum, h.pool.now())) }},
 		{name: "of a lease that has another handle", do: func(h *handing, _ *caller) {
@@ -135,7 +135,7 @@ func TestHandOverConditions(t *testing.T) {
 				for c.told() {
 					continue
 				}
-				if got := h.handOver(h.lease, h.pool.now()); got != test.want {
+				if got := h.passToNext(h.lease, h.pool.now()); got != test.want {
 					t.Errorf("got %v, want %v", got, test.want)
 				}
 				if got := c.lease != nil; got != test.want {
@@ -163,7 +163,7 @@ func TestHandOver(t *testing.T) {
 	type ctxKey struct{}
 	synctest.Test(t, func(t *testing.T) {
 		h := newHanding(t)
-		deadline, id := h.g.deadline.Load(), h.lease.Token()
+		deadline, id := h.g.deadline(), h.lease.Token()
 		for i := range 63 {
 			ctx := context.WithValue(context.Background(), ctxKey{}, i)
 			c := h.caller(ctx)
@@ -181,7 +181,7 @@ func TestHandOver(t *testing.T) {
 			if got, want := h.lease.Fence(), int64(6400-64+1+i+1); got != want || h.g.presentFenceLocked() != want {
 				t.Errorf("fence: got %d and %d, want %d", got, h.g.presentFenceLocked(), want)
 			}
-			if h.lease.Token() != id || h.g.deadline.Load() != deadline || h.lease.Resource() != "r" {
+			if h.lease.Token() != id || h.g.deadline() != deadline || h.lease.Resource() != "r" {
 				t.Error("got another token, deadline or resource, want those of the grant")
 			}
 			if cause := context.Cause(oldCtx); !errors.Is(cause, ErrReleased) || errors.Is(cause, ErrLost) {
@@ -285,7 +285,7 @@ func TestHandOverOfABoundedHold(t *testing.T) {
 		start := h.pool.now()
 		time.Sleep(3 * time.Second)
 		h.g.setDeadlineLocked(h.pool.now()) // a renewal: until 12 s, for the bound
-		if got, want := instant(h.g.deadline.Load()), start.Add(12*time.Second); got != want {
+		if got, want := h.g.deadline(), start.Add(12*time.Second); got != want {
 			t.Fatalf("deadline after a renewal: got %v, want %v", got.Sub(start), want.Sub(start))
 		}
 		c := h.caller(context.Background())
@@ -295,13 +295,13 @@ func TestHandOverOfABoundedHold(t *testing.T) {
 			t.Fatal("got no hand-over, want one")
 		}
 		// 3 s and a TTL less its drift is sooner than the bound, which is at 16 s.
-		if got, want := instant(h.g.deadline.Load()), start.Add(13*time.Second-102*time.Millisecond); got != want {
+		if got, want := h.g.deadline(), start.Add(13*time.Second-102*time.Millisecond); got != want {
 			t.Errorf("deadline: got %v, want %v", got.Sub(start), want.Sub(start))
 		}
 		if got, want := h.g.holdEnd(), start.Add(16*time.Second); got != want {
 			t.Errorf("end of the hold: got %v, want %v", got.Sub(start), want.Sub(start))
 		}
-		if !h.g.renews() || h.g.due > h.pool.now() {
+		if !h.g.renews() || h.g.renewal.due > h.pool.now() {
 			t.Error("got a lease that is not looked at again, want its renewal to go on")
 		}
 	})
@@ -314,7 +314,7 @@ func TestLeaveQueue(t *testing.T) {
 		h.release(h.lease, h.pool.now())
 		h.sent()
 		c := h.caller(context.Background())
-		h.pool.turns.heard("r", refusedBy(1, -1).gate, time.Second)
+		h.pool.turns.heard("r", refusedBy(1, -1).queue, time.Second)
 		h.leave(c)
 		for i, n := range h.pool.nodes {
 			unsent := n.Unsent()
@@ -339,12 +339,12 @@ func TestCalled(t *testing.T) {
 		h.pool.called("")                     // what nobody of ours has sent
 		h.release(h.lease, h.pool.now())
 		c := h.caller(context.Background())
-		h.pool.turns.failed(c, &QuorumError{}, false, pause(time.Minute))
+		h.pool.turns.failed(c, failedWith(queueReply{}), false, pause(time.Minute))
 		h.pool.called(DefaultKeyPrefix + "s")
 		h.pool.called("r" + DefaultKeyPrefix)
 		wantAdvice(t, "a caller, for another resource", h.pool.turns.look(c), advice{wait: time.Minute})
 		h.pool.called(DefaultKeyPrefix + "r")
-		wantAdvice(t, "a caller", h.pool.turns.look(c), answer)
+		wantAdvice(t, "a caller", h.pool.turns.look(c), answered)
 	})
 }
 
@@ -370,9 +370,9 @@ func TestGateOf(t *testing.T) {
 	first := make([]int, resources)
 	name := func(i int) string { return "resource-" + string(rune(i)) }
 	for i := range resources {
-		first[i] = pools[0].gateOf(name(i))
+		first[i] = pools[0].queueNodeOf(name(i))
 		gates[first[i]]++
-		if a, b := pools[0].nodes[first[i]].Addr(), pools[1].nodes[pools[1].gateOf(name(i))].Addr(); a != b {
+		if a, b := pools[0].nodes[first[i]].Addr(), pools[1].nodes[pools[1].queueNodeOf(name(i))].Addr(); a != b {
 			t.Fatalf("%q: got %s by one list and %s by the other", name(i), a, b)
 		}
 	}
@@ -384,7 +384,7 @@ func TestGateOf(t *testing.T) {
 	pools[0].nodes[3].TakeDown()
 	var moved [5]int
 	for i := range resources {
-		gate := pools[0].gateOf(name(i))
+		gate := pools[0].queueNodeOf(name(i))
 		switch {
 		case gate == 3:
 			t.Fatalf("%q: got a node that is down", name(i))
@@ -402,7 +402,7 @@ func TestGateOf(t *testing.T) {
 	for _, n := range pools[0].nodes {
 		n.TakeDown()
 	}
-	pools[0].gateOf("r") // some node, if all are down
+	pools[0].queueNodeOf("r") // some node, if all are down
 }
 
 // A process that goes on waiting says so by the rollback of its attempt, at the gate; any other
@@ -435,7 +435,7 @@ func TestWhoRests(t *testing.T) {
 				h := newHanding(t)
 				h.release(h.lease, h.pool.now())
 				h.sent()
-				p, gate := h.pool, h.pool.gateOf("r")
+				p, gate := h.pool, h.pool.queueNodeOf("r")
 				ctx, giveUp := context.WithCancel(t.Context())
 				defer giveUp()
 				if !test.try {
@@ -447,7 +447,7 @@ func TestWhoRests(t *testing.T) {
 				ended := make(chan struct{})
 				go func() {
 					defer close(ended)
-					if _, err := h.attempt(ctx, "r", p.conf.lockConfig, approach{waits: !test.try}); err == nil {
+					if _, f := h.attempt(ctx, "r", p.conf.lockConfig, strategy{waits: !test.try}); f == nil {
 						t.Error("got a grant, want none")
 					}
 				}()

@@ -74,7 +74,7 @@ type NodeLock struct {
 //
 // Source: ALGORITHM section 2.
 func (l *Locker) Inspect(ctx context.Context, resource string) (Inspection, error) {
-	in := Inspection{Resource: resource, Quorum: quorum(len(l.pool.nodes))}
+	in := Inspection{Resource: resource, Quorum: l.pool.need}
 	if err := l.conf.checkCall(ctx, "Inspect", resource); err != nil {
 		return in, err
 	}
@@ -97,7 +97,7 @@ func (l *Locker) Inspect(ctx context.Context, resource string) (Inspection, erro
 
 // inspect has all nodes look.
 func (p *pool) inspect(ctx context.Context, resource string) Inspection {
-	in := Inspection{Resource: resource, Quorum: quorum(len(p.nodes))}
+	in := Inspection{Resource: resource, Quorum: p.need}
 	key := p.conf.keyPrefix + resource
 	found, errs := onEach(ctx, p, func(ctx context.Context, n *node.Node) (NodeLock, error) {
 		held, err := n.Look(ctx, key)
@@ -115,7 +115,7 @@ func (p *pool) inspect(ctx context.Context, resource string) Inspection {
 // errorOf is an error that lists the nodes of which something is wrong. Why it is one is
 // for the caller to say.
 func (in *Inspection) errorOf(op string, wrong func(*NodeLock) error) *QuorumError {
-	e := &QuorumError{Op: op, Resource: in.Resource, Need: in.Quorum, of: len(in.Nodes)}
+	e := newQuorumError(op, in.Resource, in.Quorum, len(in.Nodes))
 	for i := range in.Nodes {
 		if err := wrong(&in.Nodes[i]); err != nil {
 			e.Nodes = append(e.Nodes, &NodeError{Node: in.Nodes[i].Node, Op: "look", Err: err})

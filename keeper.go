@@ -32,7 +32,7 @@ func newKeeper(clock Clock) *keeper {
 func (k *keeper) add(g *grant, due, since instant) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	g.due = due
+	g.renewal.due = due
 	heap.Push(&k.leases, g)
 	k.pokeIfLateLocked(due, since)
 }
@@ -41,12 +41,12 @@ func (k *keeper) add(g *grant, due, since instant) {
 func (k *keeper) update(g *grant) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if g.slot < 0 {
+	if g.renewal.slot < 0 {
 		return // it is over
 	}
 	now := instant(k.clock.Now())
-	g.due = now
-	heap.Fix(&k.leases, g.slot)
+	g.renewal.due = now
+	heap.Fix(&k.leases, g.renewal.slot)
 	k.pokeIfLateLocked(now, now)
 }
 
@@ -54,8 +54,8 @@ func (k *keeper) update(g *grant) {
 func (k *keeper) remove(g *grant) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if g.slot >= 0 {
-		heap.Remove(&k.leases, g.slot)
+	if g.renewal.slot >= 0 {
+		heap.Remove(&k.leases, g.renewal.slot)
 	}
 }
 
@@ -118,10 +118,10 @@ func (k *keeper) run() {
 func (k *keeper) takeDue(due []*grant, now instant) (_ []*grant, closed bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for len(k.leases) > 0 && k.leases[0].due <= now {
+	for len(k.leases) > 0 && k.leases[0].renewal.due <= now {
 		g := k.leases[0]
 		due = append(due, g)
-		g.due = looked(now)
+		g.renewal.due = looked(now)
 		heap.Fix(&k.leases, 0)
 	}
 	return due, k.closed
@@ -136,12 +136,15 @@ func (k *keeper) checked(g *grant, next, now instant) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
-	case g.slot < 0:
+	case g.renewal.slot < 0:
 	case next == never:
-		heap.Remove(&k.leases, g.slot)
-	case g.due == looked(now):
-		g.due = next
-		heap.Fix(&k.leases, g.slot)
+		heap.Remove(&k.leases, g.renewal.slot)
+	case g.renewal.due == looked(now):
+		g.renewal.due = next
+		if next <= now { // only by wrong rules: the goroutine must not spin all the same
+			g.renewal.due = now.Add(time.Millisecond)
+		}
+		heap.Fix(&k.leases, g.renewal.slot)
 	}
 }
 
@@ -154,7 +157,7 @@ func (k *keeper) nap() time.Duration {
 	if len(k.leases) == 0 {
 		return time.Hour
 	}
-	k.next = min(k.leases[0].due, now.Add(maxNap))
+	k.next = min(k.leases[0].renewal.due, now.Add(maxNap))
 	return k.next.Sub(now)
 }
 
@@ -162,15 +165,15 @@ func (k *keeper) nap() time.Duration {
 type leaseHeap []*grant
 
 func (h leaseHeap) Len() int           { return len(h) }
-func (h leaseHeap) Less(i, j int) bool { return h[i].due < h[j].due }
+func (h leaseHeap) Less(i, j int) bool { return h[i].renewal.due < h[j].renewal.due }
 func (h leaseHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].slot, h[j].slot = i, j
+	h[i].renewal.slot, h[j].renewal.slot = i, j
 }
 
 func (h *leaseHeap) Push(x any) {
 	g := x.(*grant)
-	g.slot = len(*h)
+	g.renewal.slot = len(*h)
 	*h = append(*h, g)
 }
 
@@ -179,6 +182,6 @@ func (h *leaseHeap) Pop() any {
 	g := (*h)[last]
 	(*h)[last] = nil
 	*h = (*h)[:last]
-	g.slot = -1
+	g.renewal.slot = -1
 	return g
 }

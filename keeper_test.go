@@ -17,11 +17,11 @@ import (
 func wantSlots(t *testing.T, h leaseHeap) {
 	t.Helper()
 	for i, g := range h {
-		if g.slot != i {
-			t.Fatalf("the lease in slot %d believes to be in %d", i, g.slot)
+		if g.renewal.slot != i {
+			t.Fatalf("the lease in slot %d believes to be in %d", i, g.renewal.slot)
 		}
-		if parent := h[(i-1)/2]; i > 0 && g.due < parent.due {
-			t.Fatalf("slot %d is due at %d, above it one at %d", i, g.due, parent.due)
+		if parent := h[(i-1)/2]; i > 0 && g.renewal.due < parent.renewal.due {
+			t.Fatalf("slot %d is due at %d, above it one at %d", i, g.renewal.due, parent.renewal.due)
 		}
 	}
 }
@@ -35,10 +35,10 @@ func TestLeaseHeap(t *testing.T) {
 		for range 200 {
 			switch pick := rng.IntN(5); {
 			case pick < 3 || len(h) == 0:
-				heap.Push(&h, &grant{due: instant(rng.IntN(50)), slot: -1})
+				heap.Push(&h, &grant{renewal: renewal{due: instant(rng.IntN(50)), slot: -1}})
 			case pick == 3:
 				i := rng.IntN(len(h))
-				h[i].due = instant(rng.IntN(50))
+				h[i].renewal.due = instant(rng.IntN(50))
 				heap.Fix(&h, i)
 			default:
 				gone = append(gone, heap.Remove(&h, rng.IntN(len(h))).(*grant))
@@ -49,15 +49,15 @@ func TestLeaseHeap(t *testing.T) {
 		for len(h) > 0 {
 			g := heap.Pop(&h).(*grant)
 			wantSlots(t, h)
-			if g.due < last {
-				t.Fatalf("seed %d: got one that was due at %d after one at %d", seed, g.due, last)
+			if g.renewal.due < last {
+				t.Fatalf("seed %d: got one that was due at %d after one at %d", seed, g.renewal.due, last)
 			}
-			last = g.due
+			last = g.renewal.due
 			gone = append(gone, g)
 		}
 		for _, g := range gone {
-			if g.slot != -1 {
-				t.Fatalf("seed %d: a lease that is out of the heap has slot %d", seed, g.slot)
+			if g.renewal.slot != -1 {
+				t.Fatalf("seed %d: a lease that is out of the heap has slot %d", seed, g.renewal.slot)
 			}
 		}
 	}
@@ -75,8 +75,8 @@ func kept(t *testing.T) *keeper {
 
 // lease is one of a TTL that was granted now.
 func (k *keeper) lease(ttl time.Duration) *grant {
-	conf := &config{lockConfig: lockConfig{ttl: ttl, manual: true}, drift: DefaultDrift, clock: clock.NewLease(k.clock)}
-	g := &grant{pool: &pool{conf: conf, keeper: k, events: eventsOf()}, lockConfig: conf.lockConfig, slot: -1}
+	conf := &config{rules: algorithm(), lockConfig: lockConfig{ttl: ttl, manual: true}, drift: DefaultDrift, clock: clock.NewLease(k.clock)}
+	g := &grant{pool: &pool{conf: conf, keeper: k, events: eventsOf()}, lockConfig: conf.lockConfig, renewal: renewal{slot: -1}}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.start = g.pool.now()
@@ -219,14 +219,14 @@ func TestKeeperKeepsWhatItLooksAt(t *testing.T) {
 	}
 	k.remove(removed)
 	k.update(updated)
-	now := updated.due
+	now := updated.renewal.due
 	for _, g := range []*grant{kept, removed, updated} {
 		k.checked(g, 500, 10)
 	}
 	k.checked(over, never, 10)
-	if kept.due != 500 || updated.due != now || removed.slot != -1 || over.slot != -1 || len(k.all()) != 2 {
+	if kept.renewal.due != 500 || updated.renewal.due != now || removed.renewal.slot != -1 || over.renewal.slot != -1 || len(k.all()) != 2 {
 		t.Errorf("got due %d and %d, slots %d and %d, %d leases; want 500, %d, -1, -1 and 2",
-			kept.due, updated.due, removed.slot, over.slot, len(k.all()), now)
+			kept.renewal.due, updated.renewal.due, removed.renewal.slot, over.renewal.slot, len(k.all()), now)
 	}
 }
 

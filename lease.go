@@ -261,7 +261,7 @@ func (le *Lease) reenter(ctx context.Context, wanted bool) (inner *Lease, held b
 	g := le.grant
 	g.mu.Lock()
 	after := g.expireLocked(g.pool.now())
-	if held = g.cause == nil && le.turn == g.handed; held && wanted {
+	if held = g.cause == nil && le.turn == g.hand.count; held && wanted {
 		inner = &Lease{grant: g, locker: le.locker, fence: le.fence, turn: le.turn, parent: ctx, since: time.Now()}
 		g.handles = append(g.handles, inner)
 	}

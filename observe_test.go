@@ -18,7 +18,7 @@ import (
 
 // eventsOf is what tells an observer, for one node.
 func eventsOf(o ...Observer) *events {
-	return newEvents(&config{observers: o, logger: slog.Default}, 1)
+	return newEvents(&config{rules: algorithm(), observers: o, logger: slog.Default}, 1)
 }
 
 // nodeAt is a node that does not run.
@@ -108,7 +108,7 @@ func TestFullQueueDropsNothing(t *testing.T) {
 
 // Neither an observer nor any of its callbacks has to be there.
 func TestObserverIsOptional(t *testing.T) {
-	g := &grant{pool: &pool{conf: &config{clock: clock.NewLease(RuntimeClock())}}, target: 64}
+	g := &grant{pool: &pool{conf: &config{rules: algorithm(), clock: clock.NewLease(RuntimeClock())}}, target: 64}
 	all := func(e *events) {
 		now := time.Now()
 		le := &Lease{grant: g, since: now}
@@ -161,8 +161,8 @@ func TestEventFields(t *testing.T) {
 			Acquired: acquired, NotAcquired: keep("not acquired"), GaveUp: keep("gave up"), Extended: keep("extended"), ExtendFailed: keep("extend failed"),
 			Lost: keep("lost"), Released: keep("released"), NodeAsked: keep("asked"), NodeDown: keep("down"), NodeUp: keep("up"), NodeForgot: keep("forgot"),
 		})
-		g := &grant{pool: &pool{conf: &config{clock: clock.NewLease(RuntimeClock())}}, resource: "r", target: 1064}
-		g.deadline.Store(int64(5 * time.Second))
+		g := &grant{pool: &pool{conf: &config{rules: algorithm(), clock: clock.NewLease(RuntimeClock())}}, resource: "r", target: 1064}
+		g.limits.deadline.Store(int64(5 * time.Second))
 		began := time.Now()
 		time.Sleep(2 * time.Second)
 		now, oops := time.Now(), errors.New("oops")

@@ -52,6 +52,8 @@ type config struct {
 	guard     bool // restart guard
 	trusted   bool // the nodes' disks
 	logger    func() *slog.Logger
+	rules     rules
+	queue     queuePolicy
 }
 
 type lockConfig struct {
@@ -207,6 +209,8 @@ func newConfig(opts []Option) (*config, error) {
 		clock:      clock.NewLease(SystemClock()),
 		guard:      true,
 		logger:     slog.Default,
+		rules:      algorithm(),
+		queue:      defaultQueuePolicy,
 	}
 	for i, o := range opts {
 		if o == nil {

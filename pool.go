@@ -18,6 +18,8 @@ type pool struct {
 	conf      *config
 	set       *node.Set
 	nodes     []*node.Node
+	need      int                                      // votes that make a quorum
+	skew      func(node int) (err error, certain bool) // of a voter's clock; see attempt
 	keeper    *keeper
 	events    *events
 	turns     turns
@@ -41,9 +43,11 @@ type pool struct {
 func newPool(c *config, masters []redis.Options) *pool {
 	p := &pool{
 		conf:    c,
+		need:    c.rules.quorum(len(masters)),
+		turns:   turns{policy: &c.queue},
 		keeper:  newKeeper(c.clock),
 		events:  newEvents(c, len(masters)),
-		channel: c.keyPrefix + "~inbox:" + uuid.Must(newID()).String(),
+		channel: c.keyPrefix + "~inbox:" + uuid.Must(c.rules.newID()).String(),
 	}
 	p.opened, p.shut = context.WithCancelCause(context.Background())
 	p.closing = p.opened.Done()
@@ -53,7 +57,7 @@ func newPool(c *config, masters []redis.Options) *pool {
 		MaxTTL:    c.maxTTL,
 		Drift:     c.drift,
 		Prefix:    c.keyPrefix,
-		Quorum:    quorum(len(masters)),
+		Quorum:    p.need,
 		Guard:     c.guard,
 		Trusted:   c.trusted,
 		Channel:   p.channel,
@@ -62,6 +66,7 @@ func newPool(c *config, masters []redis.Options) *pool {
 		Corrected: p.keeper.poke,
 	}, masters)
 	p.nodes = p.set.Nodes()
+	p.skew = func(i int) (error, bool) { return p.nodes[i].TooFar() }
 	for _, n := range p.nodes {
 		p.inboxes = append(p.inboxes, node.NewSubscription(n))
 	}

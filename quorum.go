@@ -10,25 +10,26 @@ import "github.com/d0720281/redlock/internal/wire"
 // share a node; that node is what keeps two holders apart.
 //
 // Source: distlock, step 3 ("N/2+1"); ALGORITHM section 1.
-func quorum(n int) int { return n/2 + 1 - broken.fewerVotes }
+func quorum(n int) int { return n/2 + 1 }
 
-// verdict is what a count of votes amounts to.
-type verdict int
+// tally is what a count of votes amounts to.
+type tally int
 
 const (
-	undecided  verdict = iota // the missing votes can still tip it
-	reached                   // a quorum said yes
-	impossible                // the missing votes cannot make a quorum any more
+	undecided  tally = iota // the missing votes can still tip it
+	reached                 // a quorum said yes
+	impossible              // the missing votes cannot make a quorum any more
 )
 
-// decide judges yes votes for, and no votes against or missing for good, of n.
+// decide judges yes votes for, and no votes against or missing for good, of n, where need
+// votes make a quorum.
 //
 // Source: ALGORITHM section 3, points 4 and 5.
-func decide(n, yes, no int) verdict {
+func decide(n, need, yes, no int) tally {
 	switch {
-	case yes >= quorum(n):
+	case yes >= need:
 		return reached
-	case n-no < quorum(n):
+	case n-no < need:
 		return impossible
 	}
 	return undecided
@@ -38,7 +39,7 @@ func decide(n, yes, no int) verdict {
 // keeps every other holder out: the rest are too few to make a quorum.
 //
 // Source: ALGORITHM section 6, "Lost now".
-func exclusive(n, held int) bool { return held > n-quorum(n) }
+func exclusive(n, need, held int) bool { return held > n-need }
 
 // fenceTarget is the fencing counter of an attempt: the largest that its voters
 // gave. A counter of 0 marks a node that gave no vote.

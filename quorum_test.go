@@ -50,8 +50,8 @@ func TestQuorumsShareANode(t *testing.T) {
 }
 
 // eachVote yields all ways in which n nodes can have said yes, no or nothing.
-func eachVote(n int, visit func(votes []ballot)) {
-	votes := make([]ballot, n)
+func eachVote(n int, visit func(votes []answer)) {
+	votes := make([]answer, n)
 	for {
 		visit(votes)
 		i := 0
@@ -65,10 +65,10 @@ func eachVote(n int, visit func(votes []ballot)) {
 	}
 }
 
-// slowVerdict looks at every way in which the missing votes can still turn out.
-func slowVerdict(votes []ballot) verdict {
+// slowTally looks at every way in which the missing votes can still turn out.
+func slowTally(votes []answer) tally {
 	granted, refused := 0, 0
-	eachVote(len(votes), func(end []ballot) {
+	eachVote(len(votes), func(end []answer) {
 		yeses := 0
 		for i, v := range end {
 			if v == awaited || votes[i] != awaited && votes[i] != v {
@@ -93,7 +93,7 @@ func slowVerdict(votes []ballot) verdict {
 	return undecided
 }
 
-func count(votes []ballot, of ballot) int {
+func count(votes []answer, of answer) int {
 	n := 0
 	for _, v := range votes {
 		if v == of {
@@ -110,12 +110,12 @@ func count(votes []ballot, of ballot) int {
 func TestDecide(t *testing.T) {
 	for n := 1; n <= maxN; n++ {
 		seen := make(map[string]bool) // the slow count is too slow to ask twice
-		eachVote(n, func(votes []ballot) {
+		eachVote(n, func(votes []answer) {
 			y, x := count(votes, yes), count(votes, no)
 			if key := fmt.Sprint(y, x); !seen[key] {
 				seen[key] = true
-				if got, want := decide(n, y, x), slowVerdict(votes); got != want {
-					t.Errorf("decide(%d, %d, %d): got %v, want %v", n, y, x, got, want)
+				if got, want := decide(n, quorum(n), y, x), slowTally(votes); got != want {
+					t.Errorf("decide(%d, %[1]d/2+1, %[2]d, %[3]d): got %v, want %v", n, y, x, got, want)
 				}
 			}
 		})
@@ -128,13 +128,13 @@ func TestDecide(t *testing.T) {
 // One vote more never takes a verdict back.
 func TestVerdictsAreFinal(t *testing.T) {
 	for n := 1; n <= maxN; n++ {
-		eachVote(n, func(votes []ballot) {
+		eachVote(n, func(votes []answer) {
 			y, x := count(votes, yes), count(votes, no)
-			before := decide(n, y, x)
+			before := decide(n, quorum(n), y, x)
 			if before == undecided || y+x == n {
 				return
 			}
-			for _, after := range []verdict{decide(n, y+1, x), decide(n, y, x+1)} {
+			for _, after := range []tally{decide(n, quorum(n), y+1, x), decide(n, quorum(n), y, x+1)} {
 				if after != before {
 					t.Errorf("n = %d, yes = %d, no = %d: %v became %v", n, y, x, before, after)
 				}
@@ -155,7 +155,7 @@ func TestExclusive(t *testing.T) {
 					want = want && ours&theirs != 0
 				}
 			}
-			if got := exclusive(n, held); got != want {
+			if got := exclusive(n, quorum(n), held); got != want {
 				t.Errorf("exclusive(%d, %d): got %v, want %v", n, held, got, want)
 			}
 		}

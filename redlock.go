@@ -210,24 +210,23 @@ func (c *config) checkResource(name, resource string) error {
 // tryOnce makes one attempt.
 func (l *Locker) tryOnce(ctx context.Context, resource string, lc lockConfig) (*Lease, error) {
 	began := time.Now()
-	g, err := l.attempt(ctx, resource, lc, approach{patient: l.pool.turns.crowded(resource)})
-	if err != nil {
-		l.pool.events.gaveUp(resource, began, err)
-		return nil, err
+	g, f := l.attempt(ctx, resource, lc, strategy{patient: l.pool.turns.crowded(resource)})
+	if f != nil {
+		l.pool.events.gaveUp(resource, began, f.err)
+		return nil, f.err
 	}
 	return l.grantLease(ctx, g, nil, began), nil
 }
 
-func (l *Locker) attempt(ctx context.Context, resource string, lc lockConfig, how approach) (*grant, error) {
+// attempt makes one attempt, and tells of one that failed.
+func (l *Locker) attempt(ctx context.Context, resource string, lc lockConfig, how strategy) (*grant, *failure) {
 	began := time.Now()
-	g, err := l.pool.attempt(ctx, resource, lc, how)
-	if err != nil {
-		if verdict, ok := err.(*QuorumError); ok {
-			l.pool.turns.heard(resource, verdict.gate, lc.ttl)
-		}
-		l.pool.events.notAcquired(resource, began, err)
+	g, f := l.pool.acquire(ctx, resource, lc, how)
+	if f != nil {
+		l.pool.turns.heard(resource, f.queue, lc.ttl)
+		l.pool.events.notAcquired(resource, began, f.err)
 	}
-	return g, err
+	return g, f
 }
 
 // waitFor stands in line until the resource is handed to this caller, or, at the head of
@@ -247,12 +246,12 @@ func (l *Locker) waitFor(ctx context.Context, resource string, lc lockConfig) (*
 			left = true
 			return next.lease, nil
 		case next.ask:
-			g, err := l.attempt(ctx, resource, lc, next.how)
-			if err == nil {
+			g, f := l.attempt(ctx, resource, lc, next.how)
+			if f == nil {
 				left = true
 				return l.grantLease(ctx, g, c, c.began), nil
 			}
-			if err := l.retryable(ctx, c, err); err != nil {
+			if err := l.retryable(ctx, c, f); err != nil {
 				left = true
 				return nil, l.giveUp(c, err)
 			}
@@ -267,27 +266,26 @@ func (l *Locker) waitFor(ctx context.Context, resource string, lc lockConfig) (*
 
 // retryable notes the failure of an attempt by the head of a line. It returns the error
 // that ends the waiting, if any.
-func (l *Locker) retryable(ctx context.Context, c *caller, err error) error {
-	if closed(c.done) && errors.Is(err, ctx.Err()) {
+func (l *Locker) retryable(ctx context.Context, c *caller, f *failure) error {
+	if closed(c.done) && errors.Is(f.err, ctx.Err()) {
 		// The attempt was cut short; an earlier one knew more.
 		if last, _ := l.pool.turns.last(c); last != nil {
-			err = last.because(contextError(ctx))
+			return last.because(contextError(ctx))
 		}
-		return err
+		return f.err
 	}
-	var verdict *QuorumError
-	if !errors.As(err, &verdict) || verdict.permanent() || errors.Is(err, ErrClosed) {
-		return err
+	if f.verdict == nil || f.verdict.permanent() || errors.Is(f.err, ErrClosed) {
+		return f.err
 	}
-	if verdict.gate.waits {
-		l.pool.listen(verdict.gate.gate)
+	if f.queue.queued {
+		l.pool.listen(f.queue.node)
 	}
-	l.pool.turns.failed(c, verdict, l.pool.hears(verdict.gate.gate), func(failed int) time.Duration {
-		delay := retryDelay(failed)
-		if errors.Is(err, ErrQuarantine) {
-			delay = max(delay, l.pool.awaitVotes(verdict))
-		}
-		return delay
+	var voteless time.Duration
+	if errors.Is(f.err, ErrQuarantine) {
+		voteless = l.pool.awaitVotes(f.verdict)
+	}
+	l.pool.turns.failed(c, f, l.pool.hears(f.queue.node), func(failed int) time.Duration {
+		return max(l.conf.queue.retryDelay(failed), voteless)
 	})
 	return nil
 }
@@ -327,12 +325,12 @@ func (l *Locker) gaveUp(c *caller, reason error) error {
 // grantLease makes the handle of an attempt that was successful, or of a lease that was
 // adopted. It was made by the head of a line, or by nobody who stands in one.
 func (l *Locker) grantLease(ctx context.Context, g *grant, head *caller, began time.Time) *Lease {
-	le := &g.first
+	le := &g.room.first
 	g.mu.Lock()
-	*le = Lease{grant: g, locker: l, fence: g.presentFenceLocked(), turn: g.handed, parent: ctx, since: time.Now()}
+	*le = Lease{grant: g, locker: l, fence: g.presentFenceLocked(), turn: g.hand.count, parent: ctx, since: time.Now()}
 	g.handles = append(g.handles, le)
-	g.took = l.pool.now().Sub(g.start)
-	g.renewAt = g.nextRenewal(g.start)
+	g.hand.took = l.pool.now().Sub(g.start)
+	g.renewal.at = g.nextRenewal(g.start)
 	due := g.dueLocked()
 	g.mu.Unlock()
 	if queuedAt := l.pool.turns.held(g, head); queuedAt >= 0 {
@@ -347,7 +345,7 @@ func (l *Locker) grantLease(ctx context.Context, g *grant, head *caller, began t
 // are on their way.
 func (l *Locker) unlock(le *Lease) (last bool, err error) {
 	now := l.pool.now()
-	if l.handOver(le, now) {
+	if l.passToNext(le, now) {
 		return false, nil
 	}
 	last, err = le.end(ErrReleased, now)

@@ -19,18 +19,18 @@ import (
 // Source: distlock, step 5; ALGORITHM sections 5 and 10.
 func (g *grant) sendReleases(now instant, rests bool) {
 	g.keys.Abandon()
-	reqs := make([]node.Request, len(g.places))
-	gate := g.pool.gateOf(g.resource) // it may be another one by now
+	reqs := make([]node.Request, len(g.nodes))
+	gate := g.pool.queueNodeOf(g.resource) // it may be another one by now
 	who := g.whoReleases()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for i, n := range g.pool.nodes {
 		r := &reqs[i]
-		*r = node.Request{Op: wire.Release, Node: i, Key: &g.keys, Counter: g.places[i].counter, Target: g.target, Timeout: g.timeout(), To: g}
+		*r = node.Request{Op: wire.Release, Node: i, Key: &g.keys, Counter: g.nodes[i].counter, Target: g.target, Timeout: g.timeout(), To: g}
 		switch {
-		case rests && i == g.gate:
+		case rests && i == g.queueNode:
 			r.Op, r.Who = wire.Rest, who
-		case !rests && (i == g.gate || i == gate):
+		case !rests && (i == g.queueNode || i == gate):
 			r.Who = who
 		}
 		_ = n.Send(r) // a release is always taken
@@ -46,25 +46,25 @@ func (g *grant) whoReleases() string {
 	if lost && g.pool.turns.waits(g.resource) {
 		return wire.Nobody
 	}
-	return g.who()
+	return g.name
 }
 
 // releasedLocked takes a node's answer to the release. A node that could not be
 // reached at first may still answer later.
 func (g *grant) releasedLocked(i int, rep node.Reply) {
-	p := &g.places[i]
-	if p.release == yes {
+	p := &g.nodes[i]
+	if p.released == yes {
 		return
 	}
 	switch err := rep.Refusal(&g.keys); err {
 	case nil:
-		p.release = yes
+		p.released = yes
 	default:
-		p.release, p.unsent = no, err == node.ErrUnsent
+		p.released, p.unsent = no, err == node.ErrUnsent
 		p.gone = p.gone || err == errGone || err == node.ErrExpired
 		g.noteLocked(i, wire.Release, err)
 	}
-	g.wakeLocked()
+	g.wake()
 }
 
 // endAll ends all handles of a lease. If that ended the lease it returns the last of
@@ -105,25 +105,25 @@ func (g *grant) awaitRelease() error {
 func (g *grant) releaseVerdict(timeUp bool) (err error, decided bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	gone := func(p *place) bool { return p.release == no && p.err == errGone }
-	free := func(p *place) bool { return p.release == yes || p.unsent }
-	n := len(g.places)
+	gone := func(p *nodeKey) bool { return p.released == no && p.err == errGone }
+	free := func(p *nodeKey) bool { return p.released == yes || p.unsent }
+	need := g.pool.need
 	switch {
-	case g.countLocked(free) >= quorum(n):
+	case g.countLocked(free) >= need:
 		return nil, true
-	case g.countLocked(gone) >= quorum(n):
+	case g.countLocked(gone) >= need:
 		return notHeld("unlock", g.resource, g.releaseErrorLocked(errGone)), true
-	case !timeUp && g.countLocked(func(p *place) bool { return p.release == awaited }) > 0:
+	case !timeUp && g.countLocked(func(p *nodeKey) bool { return p.released == awaited }) > 0:
 		return nil, false
-	case g.countLocked(free)+g.countLocked(gone) >= quorum(n):
+	case g.countLocked(free)+g.countLocked(gone) >= need:
 		return nil, true // dropped here, missing there: a quorum is free of the key
 	}
 	return g.releaseErrorLocked(ErrNoQuorum), true
 }
 
 func (g *grant) releaseErrorLocked(reasons ...error) error {
-	confirmed := func(p *place) bool { return p.release == yes }
-	return g.quorumErrorLocked("unlock", g.countLocked(confirmed), func(p *place) bool { return !confirmed(p) }, reasons...)
+	confirmed := func(p *nodeKey) bool { return p.released == yes }
+	return g.quorumErrorLocked("unlock", g.countLocked(confirmed), func(p *nodeKey) bool { return !confirmed(p) }, reasons...)
 }
 
 // awaitRepeated waits until a quorum is free of the key, after a release that no quorum
@@ -134,8 +134,8 @@ func (g *grant) releaseErrorLocked(reasons ...error) error {
 func (g *grant) awaitRepeated(ctx context.Context) error {
 	for {
 		g.mu.Lock()
-		free := g.countLocked(func(p *place) bool { return p.release == yes || p.unsent || p.gone })
-		settled := free >= quorum(len(g.places))
+		free := g.countLocked(func(p *nodeKey) bool { return p.released == yes || p.unsent || p.gone })
+		settled := free >= g.pool.need
 		g.mu.Unlock()
 		if settled {
 			g.wake() // another call that waits for the same

@@ -22,7 +22,7 @@ type round struct {
 	out      int
 	answered []bool   // by node
 	servers  []string // that were counted
-	verdict  verdict
+	tally    tally
 	done     chan struct{} // closed with the verdict; nil if nobody waits
 }
 
@@ -30,8 +30,8 @@ type round struct {
 //
 // Source: ALGORITHM section 6.
 func (g *grant) startRoundLocked(now instant) *round {
-	r := &round{grant: g, start: now, answered: make([]bool, len(g.places))}
-	reqs := make([]node.Request, len(g.places))
+	r := &round{grant: g, start: now, answered: make([]bool, len(g.nodes))}
+	reqs := make([]node.Request, len(g.nodes))
 	for i := range reqs {
 		g.extendOnLocked(r, &reqs[i], i)
 	}
@@ -42,7 +42,7 @@ func (g *grant) startRoundLocked(now instant) *round {
 func (g *grant) extendOnLocked(r *round, req *node.Request, i int) {
 	*req = node.Request{
 		Op: wire.Extend, Node: i, Key: &g.keys,
-		Counter: g.places[i].counter, Target: g.target, Timeout: g.timeout(), To: r,
+		Counter: g.nodes[i].counter, Target: g.target, Timeout: g.timeout(), To: r,
 	}
 	g.noteLocked(i, wire.Extend, errUndecided)
 	if err := g.pool.nodes[i].Send(req); err != nil {
@@ -66,7 +66,7 @@ func (rd *round) Receive(r *node.Request, rep node.Reply) {
 //
 // Source: ALGORITHM section 6, "Counted" and "Lost now".
 func (g *grant) extendedLocked(rd *round, i int, rep node.Reply) (after []func()) {
-	p := &g.places[i]
+	p := &g.nodes[i]
 	err := rep.Refusal(&g.keys)
 	g.noteLocked(i, wire.Extend, err)
 	counted := false
@@ -97,12 +97,12 @@ func (g *grant) extendedLocked(rd *round, i int, rep node.Reply) (after []func()
 	}
 	rd.answered[i] = true
 	held := 0 // or perhaps so, as the round has not heard of it yet
-	for k := range g.places {
-		if g.places[k].held || !rd.answered[k] {
+	for k := range g.nodes {
+		if g.nodes[k].held || !rd.answered[k] {
 			held++
 		}
 	}
-	if !exclusive(len(g.places), held) {
+	if !exclusive(len(g.nodes), g.pool.need, held) {
 		rd.concludeLocked(impossible)
 		return g.endLocked(g.lostQuorumLocked(), g.pool.now())
 	}
@@ -111,18 +111,18 @@ func (g *grant) extendedLocked(rd *round, i int, rep node.Reply) (after []func()
 
 // lostQuorumLocked is the cause of a lease of which too few nodes have the key.
 func (g *grant) lostQuorumLocked() error {
-	if g.countLocked(func(p *place) bool { return p.err == errTakenAway }) > 0 {
+	if g.countLocked(func(p *nodeKey) bool { return p.err == errTakenAway }) > 0 {
 		return errLostBroken
 	}
 	return errLostQuorum
 }
 
 // concludeLocked has whoever waits for the round hear of its end.
-func (rd *round) concludeLocked(v verdict) {
-	if rd.verdict != undecided {
+func (rd *round) concludeLocked(v tally) {
+	if rd.tally != undecided {
 		return
 	}
-	rd.verdict = v
+	rd.tally = v
 	if rd.done != nil {
 		close(rd.done)
 	}
@@ -136,7 +136,7 @@ func (rd *round) concludeLocked(v verdict) {
 func (g *grant) forgotLocked(i int, rep node.Reply) {
 	n := g.pool.nodes[i]
 	switch {
-	case g.cause != nil || g.pool.now() >= g.places[i].keepsTo:
+	case g.cause != nil || g.pool.now() >= g.nodes[i].keepsTo:
 		return
 	case g.adopted: // who else has the lease may have released it
 		return
@@ -153,26 +153,26 @@ func (g *grant) forgotLocked(i int, rep node.Reply) {
 // is complete only after the deadline revives nothing: somebody else may have come
 // and gone.
 func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
-	if rd.verdict != undecided {
+	if rd.tally != undecided {
 		return nil
 	}
 	now := g.pool.now()
-	v := decide(len(g.places), rd.counted, rd.out)
+	v := decide(len(g.nodes), g.pool.need, rd.counted, rd.out)
 	switch {
 	case v == undecided:
 		return nil
-	case v == reached && (now < instant(g.deadline.Load()) || broken.lateExtension):
+	case v == reached && !g.pool.conf.rules.isOver(g.deadline(), now):
 		rd.concludeLocked(reached)
 		g.setDeadlineLocked(rd.start)
-		g.renewAt = g.nextRenewal(rd.start)
-		g.renewals++
+		g.renewal.at = g.nextRenewal(rd.start)
+		g.renewal.count++
 		g.pool.events.extended(g)
 		if !g.manual && rd.done == nil { // it is kept, and may be broken; Close ends it before it waits for those who listen
-			g.pool.listen(g.pool.gateOf(g.resource))
+			g.pool.listen(g.pool.queueNodeOf(g.resource))
 		}
 	default:
 		rd.concludeLocked(impossible)
-		g.renewAt = now.Add(g.roundDelay(now))
+		g.renewal.at = now.Add(g.roundDelay(now))
 		g.pool.events.extendFailed(g, g.roundErrorLocked(rd))
 	}
 	return []func(){func() { g.pool.keeper.update(g) }}
@@ -200,7 +200,7 @@ func (g *grant) extend(ctx context.Context, le *Lease) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case rd.verdict == reached:
+	case rd.tally == reached:
 		return nil
 	case le.over != nil:
 		return notHeld("extend", g.resource, le.over)
@@ -230,7 +230,7 @@ func (g *grant) beginExtend(le *Lease) (rd *round, err error) {
 // Source: ALGORITHM section 5, "Break".
 func (g *grant) probe() {
 	g.mu.Lock()
-	g.renewAt = g.pool.now()
+	g.renewal.at = g.pool.now()
 	g.mu.Unlock()
 	g.pool.keeper.update(g)
 }
@@ -245,12 +245,12 @@ func (g *grant) brokenOn(nodes []NodeLock) {
 	for i := range nodes {
 		if nodes[i].Broken && nodes[i].Token == g.keys.ID {
 			taken++
-			g.places[i].held = false
+			g.nodes[i].held = false
 			g.noteLocked(i, wire.Extend, errTakenAway)
 		}
 	}
 	var after []func()
-	if n := len(nodes); g.cause == nil && !exclusive(n, n-taken) {
+	if n := len(nodes); g.cause == nil && !exclusive(n, g.pool.need, n-taken) {
 		after = g.endLocked(errLostBroken, g.pool.now())
 	}
 	g.mu.Unlock()
@@ -269,12 +269,12 @@ func (g *grant) nextRenewal(start instant) instant {
 //
 // Source: ALGORITHM section 6, "Failure of a round".
 func (g *grant) roundDelay(now instant) time.Duration {
-	left := instant(g.deadline.Load()).Sub(now)
+	left := g.deadline().Sub(now)
 	return max(min(g.timeout(), left/8), time.Millisecond)
 }
 
 func (g *grant) roundErrorLocked(rd *round, more ...error) *QuorumError {
-	failed := func(p *place) bool { return p.op == wire.Extend && p.err != nil }
+	failed := func(p *nodeKey) bool { return p.op == wire.Extend && p.err != nil }
 	return g.quorumErrorLocked("extend", rd.counted, failed, append([]error{ErrNoQuorum}, more...)...)
 }
 
@@ -301,10 +301,10 @@ func (g *grant) checkLocked(now instant) (next instant, after []func()) {
 			after = append(after, func() { g.sendReleases(now, false) }) // it is over here: nobody has to be kept out any more
 		}
 		return never, after
-	case g.renews() && now >= g.renewAt:
+	case g.renews() && now >= g.renewal.at:
 		rd := g.startRoundLocked(now)
-		left := instant(g.deadline.Load()).Sub(now)
-		g.renewAt = now.Add(min(g.timeout(), max(left, g.timeout())/8))
+		left := g.deadline().Sub(now)
+		g.renewal.at = now.Add(min(g.timeout(), max(left, g.timeout())/8))
 		after = g.judgeRoundLocked(rd) // with too many nodes down it is over already
 	}
 	return g.dueLocked(), after
@@ -312,26 +312,23 @@ func (g *grant) checkLocked(now instant) (next instant, after []func()) {
 
 // dueLocked is when the lease has to be looked at next.
 func (g *grant) dueLocked() instant {
-	end := instant(g.deadline.Load()).Add(-cancelLead(g.ttl))
-	if broken.lateExtension {
-		end = never
-	}
+	end := g.deadline().Add(-cancelLead(g.ttl))
 	if !g.renews() {
 		return end
 	}
-	return min(end, g.renewAt)
+	return min(end, g.renewal.at)
 }
 
 // renews reports whether the lease is to be renewed, and can be.
 func (g *grant) renews() bool {
-	return !g.manual && instant(g.deadline.Load()) < g.holdEnd()
+	return !g.manual && g.deadline() < g.holdEnd()
 }
 
 // expireLocked ends the lease if its validity is over at now.
 func (g *grant) expireLocked(now instant) (after []func()) {
-	d := instant(g.deadline.Load())
+	d := g.deadline()
 	switch {
-	case g.cause != nil || now < d || broken.lateExtension:
+	case g.cause != nil || !g.pool.conf.rules.isOver(d, now):
 		return nil
 	case d == g.holdEnd():
 		return g.endLocked(errLostMaxHold, now)
@@ -343,7 +340,7 @@ func (g *grant) expireLocked(now instant) (after []func()) {
 
 // stoodSinceLocked is for how long the local clock stood still since the deadline was set.
 func (g *grant) stoodSinceLocked() time.Duration {
-	return g.pool.conf.clock.Stood() - g.stood
+	return g.pool.conf.clock.Stood() - g.limits.stood
 }
 
 // endLocked ends the lease. What it returns ends the contexts, and is to be called
@@ -356,8 +353,8 @@ func (g *grant) endLocked(cause error, now instant) (after []func()) {
 		g.keys.Abandon() // a renewal that is still queued would set keys again
 	}
 	expired := errors.Is(cause, ErrExpired) || cause == errLostMaxHold
-	if !expired && now < instant(g.deadline.Load()) {
-		g.deadline.Store(int64(now)) // an expired lease keeps its last moments for winding down
+	if !expired && now < g.deadline() {
+		g.limits.deadline.Store(int64(now)) // an expired lease keeps its last moments for winding down
 	}
 	for _, h := range g.handles {
 		if end := h.overLocked(cause); end != nil {

@@ -59,7 +59,7 @@ func (j *jobs) lock(ctx context.Context, name string) (*JobLock, error) {
 			j.noteFailure(name, nil)
 			return &JobLock{Lease: lease, jobs: j}, nil
 		}
-		delay := retryDelay(tries)
+		delay := defaultQueuePolicy.retryDelay(tries)
 		if !worthwhile(err) || time.Since(began)+delay > limit || until(ctx, j.locker.pool.closing, nil, delay) != nil {
 			if ctx == nil || ctx.Err() == nil {
 				j.noteFailure(name, err)

@@ -114,7 +114,7 @@ func (g *grant) stats() (s LeaseStats, held bool) {
 		Since:    g.handles[0].since,
 		TTL:      g.ttl,
 		Validity: left,
-		Renewals: g.renewals,
+		Renewals: g.renewal.count,
 		Handles:  len(g.handles),
 	}, true
 }

@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 )
@@ -12,39 +11,10 @@ import (
 // in line: the head alone asks the nodes, and only while the process does not have the
 // resource. First come, first served.
 
-const (
-	firstDelay = 2 * time.Millisecond   // largest pause before the second attempt
-	maxDelay   = 100 * time.Millisecond // largest pause between attempts
-	queueDelay = time.Second            // largest pause of one who has been promised a call
-	askAllOnce = 700 * time.Millisecond // in so long by one who keeps asking the gate
-	roomDelay  = 160 * time.Millisecond // usual pause of one who may keep a holder's renewals from the gate
-	mostBusy   = 2                      // attempts in a row that may, before it waits to be called
-)
-
-// retryDelay is how long to pause after the given number of failed attempts: a
-// random part of a limit that doubles, so that callers who collided part ways.
-func retryDelay(failed int) time.Duration {
-	limit := maxDelay
-	if failed < 10 {
-		limit = min(firstDelay<<max(failed-1, 0), maxDelay)
-	}
-	return rand.N(limit) + time.Microsecond
-}
-
-// patience is how long to wait for the call of a gate which said that what is in the way
-// has so much time left (negative: it does not end). Messages get lost, and holders die.
-//
-// Source: ALGORITHM section 10.
-func patience(left time.Duration) time.Duration {
-	d := queueDelay
-	if left >= 0 {
-		d = min(left+time.Millisecond, queueDelay)
-	}
-	return d*4/5 + rand.N(d*2/5+1)
-}
-
 // turns are the lines of a Locker.
 type turns struct {
+	policy *queuePolicy
+
 	mu     sync.Mutex
 	lines  map[string]*line // guarded by mu; those with a holder or a caller
 	crowds crowds           // guarded by mu
@@ -59,12 +29,12 @@ type line struct {
 
 	// Of the head's attempts. The next head goes on from there: the place in the gate's
 	// queue is the process's.
-	verdict   *QuorumError // what the last one ended with
+	last      *failure
 	failed    int
-	elsewhere int       // in a row, up to the last one: the gate granted, but a quorum stayed busy
+	elsewhere int       // in a row, up to the last one: the queue node granted, but a quorum refused
 	askAt     time.Time // when to make the next one
-	allUntil  time.Time // until then the gate is asked first
-	called    bool      // the gate has called since the last one began
+	allUntil  time.Time // until then the queue node is asked first
+	called    bool      // the queue node has called since the last one began
 	released  bool      // the process has just had the resource
 	queuedAt  int       // the node in whose queue the process is; -1 for none
 
@@ -90,7 +60,7 @@ type caller struct {
 type advice struct {
 	lease *Lease
 	ask   bool
-	how   approach
+	how   strategy
 	wake  <-chan struct{}
 	wait  time.Duration
 }
@@ -167,7 +137,7 @@ func (t *turns) look(c *caller) advice {
 		return c.pause(l.askAt.Sub(now))
 	}
 	c.idle = false
-	return advice{ask: true, how: t.approachLocked(l, now)}
+	return advice{ask: true, how: t.strategyLocked(l, now)}
 }
 
 // pause has the caller wait.
@@ -178,63 +148,62 @@ func (c *caller) pause(d time.Duration) advice {
 	return advice{wake: c.wake, wait: d}
 }
 
-// approachLocked is how the head of a line makes its next attempt.
+// strategyLocked is how the head of a line makes its next attempt.
 //
 // Source: ALGORITHM section 10.
-func (t *turns) approachLocked(l *line, now time.Time) approach {
-	how := approach{waits: true, patient: t.crowds.known(l.resource, now)}
+func (t *turns) strategyLocked(l *line, now time.Time) strategy {
+	how := strategy{waits: true, patient: t.crowds.known(l.resource, now)}
 	switch {
 	case l.called: // nobody else is let in now
 		how.patient, l.called = false, false
 	case l.failed == 0 && (how.patient || l.released): // or it would overtake the one who is called now
-		how.gateFirst = true
-		l.allUntil = now.Add(askAllOnce)
-	case l.failed > 0 && l.verdict.gate.heard && now.Before(l.allUntil):
-		how.gateFirst = true
+		how.queueNodeFirst = true
+		l.allUntil = now.Add(t.policy.askAllEvery)
+	case l.failed > 0 && l.last.queue.heard && now.Before(l.allUntil):
+		how.queueNodeFirst = true
 	default:
-		l.allUntil = now.Add(askAllOnce)
+		l.allUntil = now.Add(t.policy.askAllEvery)
 	}
 	return how
 }
 
-// failed notes how an attempt of the head ended, and that the next one is due after d or
-// when the gate calls, which it can if the process hears it.
+// failed notes how an attempt of the head ended. The next one is due after d, or when the queue
+// node calls, which it can if the process hears it.
 //
 // Source: ALGORITHM section 10.
-func (t *turns) failed(c *caller, verdict *QuorumError, hears bool, d func(failed int) time.Duration) {
+func (t *turns) failed(c *caller, f *failure, hears bool, d func(failed int) time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l, now := c.line, time.Now()
-	l.verdict = verdict
+	l.last = f
 	l.failed++
 	wait := d(l.failed)
-	n := verdict.gate
-	if n.elsewhere {
+	if f.queue.elsewhere {
 		l.elsewhere++
 	} else {
 		l.elsewhere = 0
 	}
-	switch {
-	case n.elsewhere && l.elsewhere < mostBusy: // a release may be under way
-	case n.elsewhere && (l.elsewhere == mostBusy || !hears): // let the holder's renewals have the gate
-		wait = roomDelay*3/4 + rand.N(roomDelay/2)
-	case n.waits && hears:
+	switch most := t.policy.mostRefused; {
+	case f.queue.elsewhere && l.elsewhere < most: // a release may be under way
+	case f.queue.elsewhere && (l.elsewhere == most || !hears):
+		wait = t.policy.room()
+	case f.queue.queued && hears:
 		l.allUntil = now // in case the queue is not as it should be
-		wait = max(wait, patience(n.left))
+		wait = max(wait, t.policy.patience(f.queue.left))
 	}
 	l.askAt = now.Add(wait)
 }
 
-// heard takes what a gate said to an attempt that failed.
-func (t *turns) heard(resource string, n gateWord, ttl time.Duration) {
-	if !n.heard {
+// heard takes what the queue node said to an attempt that failed.
+func (t *turns) heard(resource string, q queueReply, ttl time.Duration) {
+	if !q.heard {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.crowds.note(resource, n.others, ttl)
-	if l := t.lines[resource]; l != nil && n.waits {
-		l.queuedAt = n.gate
+	t.crowds.note(resource, q.others, ttl)
+	if l := t.lines[resource]; l != nil && q.queued {
+		l.queuedAt = q.node
 	}
 }
 
@@ -275,19 +244,19 @@ func (t *turns) held(g *grant, c *caller) (queuedAt int) {
 		t.removeLocked(c)
 	}
 	g.mu.Lock()
-	word := g.word
-	g.contested = l.failed > 0
-	for c := l.first; c != nil && g.inLine < crowdedHandovers; c = c.next {
-		g.inLine++
+	heard, others := g.hand.heard, g.hand.others
+	g.hand.contested = l.failed > 0
+	for c := l.first; c != nil && g.hand.inLine < crowdedHandovers; c = c.next {
+		g.hand.inLine++
 	}
 	g.mu.Unlock()
-	if word.heard {
-		t.crowds.note(g.resource, word.others, g.ttl)
+	if heard {
+		t.crowds.note(g.resource, others, g.ttl)
 	}
 	l.holder = g
-	l.verdict, l.failed, l.elsewhere, l.askAt, l.called, l.released = nil, 0, 0, time.Time{}, false, false
+	l.last, l.failed, l.elsewhere, l.askAt, l.called, l.released = nil, 0, 0, time.Time{}, false, false
 	queuedAt, l.queuedAt = l.queuedAt, -1
-	if queuedAt == g.gate {
+	if queuedAt == g.queueNode {
 		return -1
 	}
 	return queuedAt
@@ -297,7 +266,7 @@ func (t *turns) held(g *grant, c *caller) (queuedAt int) {
 // be dropped, or it was lost.
 func (t *turns) freed(g *grant) {
 	g.mu.Lock()
-	others := g.word.others // the gate's answer may have come after the verdict
+	others := g.hand.others // the queue node's answer may have come after the verdict
 	g.mu.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -374,12 +343,15 @@ func closed(done <-chan struct{}) bool {
 	}
 }
 
-// last is the verdict of the last attempt by the head of the caller's line; and if there
+// last is how the last attempt by the head of the caller's line ended; and if there
 // was none since, whether the caller has waited for a lease of this process.
 func (t *turns) last(c *caller) (verdict *QuorumError, behind bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return c.line.verdict, c.line.verdict == nil && c.behind
+	if c.line.last == nil {
+		return nil, c.behind
+	}
+	return c.line.last.verdict, false
 }
 
 // whyNot is what keeps this process from having a resource that it does not have, as far as
@@ -392,8 +364,10 @@ func (t *turns) whyNot(resource string) error {
 		return nil
 	case l.holder != nil:
 		return fmt.Errorf("%w in this process", ErrTaken)
+	case l.last == nil:
+		return nil
 	default:
-		return l.verdict.orNil()
+		return l.last.err
 	}
 }
 

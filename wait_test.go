@@ -58,8 +58,8 @@ func joinAll(turns *turns, resource string, n int) []*caller {
 // Source: ALGORITHM section 10, "FIFO per resource".
 func TestTurns(t *testing.T) {
 	t.Run("first come, first served", func(t *testing.T) {
-		var turns turns
-		for line := joinAll(&turns, "r", 5); len(line) > 0; line = line[1:] {
+		turns := newTurns()
+		for line := joinAll(turns, "r", 5); len(line) > 0; line = line[1:] {
 			wantTurn(t, line...)
 			turns.leave(line[0])
 		}
@@ -69,8 +69,8 @@ func TestTurns(t *testing.T) {
 	})
 	for name, at := range map[string]int{"the head": 0, "the second": 1, "one in the middle": 2, "the last": 4} {
 		t.Run(name+" leaves", func(t *testing.T) {
-			var turns turns
-			line := joinAll(&turns, "r", 5)
+			turns := newTurns()
+			line := joinAll(turns, "r", 5)
 			gone := line[at]
 			turns.leave(gone)
 			line = slices.Delete(line, at, at+1)
@@ -83,22 +83,22 @@ func TestTurns(t *testing.T) {
 		})
 	}
 	t.Run("all but the head leave", func(t *testing.T) {
-		var turns turns
-		line := joinAll(&turns, "r", 3)
+		turns := newTurns()
+		line := joinAll(turns, "r", 3)
 		turns.leave(line[1])
 		turns.leave(line[2])
 		wantTurn(t, line[0])
 		wantTurn(t, line[0], turns.stand("r"))
 	})
 	t.Run("another resource has a line of its own", func(t *testing.T) {
-		var turns turns
-		a, b := joinAll(&turns, "a", 2), joinAll(&turns, "b", 2)
+		turns := newTurns()
+		a, b := joinAll(turns, "a", 2), joinAll(turns, "b", 2)
 		turns.leave(a[0])
 		wantTurn(t, a[1])
 		wantTurn(t, b...)
 	})
 	t.Run("who comes when the line has emptied is at the head", func(t *testing.T) {
-		var turns turns
+		turns := newTurns()
 		turns.leave(turns.stand("r"))
 		wantTurn(t, turns.stand("r"))
 	})
@@ -108,7 +108,7 @@ func TestTurns(t *testing.T) {
 func TestTurnsAgainstPlainLists(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		var turns turns
+		turns := newTurns()
 		lists := map[string][]*caller{}
 		for range 300 {
 			resource := string(rune('a' + rng.IntN(3)))
@@ -136,10 +136,12 @@ func TestTurnsAgainstPlainLists(t *testing.T) {
 
 // What the head's last attempt ended with is there for all who stand in its line.
 func TestLastVerdict(t *testing.T) {
-	var turns turns
+	turns := newTurns()
 	last := func(c *caller) *QuorumError { v, _ := turns.last(c); return v }
-	fail := func(c *caller, v *QuorumError) { turns.failed(c, v, false, retryDelay) }
-	line := joinAll(&turns, "r", 2)
+	fail := func(c *caller, v *QuorumError) {
+		turns.failed(c, &failure{err: v, verdict: v}, false, turns.policy.retryDelay)
+	}
+	line := joinAll(turns, "r", 2)
 	if got := last(line[1]); got != nil {
 		t.Errorf("before an attempt: got %v, want none", got)
 	}
@@ -180,18 +182,27 @@ func wantAdvice(t *testing.T, what string, got, want advice) {
 
 var (
 	park     = advice{}
-	askAll   = advice{ask: true, how: approach{waits: true}}
-	askFirst = advice{ask: true, how: approach{waits: true, gateFirst: true}}
-	answer   = askAll // to a call
+	askAll   = advice{ask: true, how: strategy{waits: true}}
+	askFirst = advice{ask: true, how: strategy{waits: true, queueNodeFirst: true}}
+	answered = askAll // to a call
 )
 
 func pause(d time.Duration) func(int) time.Duration {
 	return func(int) time.Duration { return d }
 }
 
-// refusedBy is the verdict of an attempt that a gate has refused.
-func refusedBy(gate int, left time.Duration) *QuorumError {
-	return &QuorumError{gate: gateWord{heard: true, refused: true, waits: true, left: left, gate: gate}}
+// newTurns are lines with the policy of a Locker.
+func newTurns() *turns { return &turns{policy: &defaultQueuePolicy} }
+
+// refusedBy is the failure of an attempt that a queue node has refused.
+func refusedBy(queueNode int, left time.Duration) *failure {
+	return failedWith(queueReply{heard: true, refused: true, queued: true, left: left, node: queueNode})
+}
+
+// failedWith is the failure of an attempt in which a queue node said something.
+func failedWith(q queueReply) *failure {
+	e := &QuorumError{}
+	return &failure{err: e, verdict: e, queue: q}
 }
 
 // The head of a line alone asks the nodes, and only while its process does not have the
@@ -200,11 +211,11 @@ func refusedBy(gate int, left time.Duration) *QuorumError {
 // Source: ALGORITHM section 10, "only its head goes to the network".
 func TestHeadAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var turns turns
-		line := joinAll(&turns, "r", 3)
+		turns := newTurns()
+		line := joinAll(turns, "r", 3)
 		wantAdvice(t, "the head", turns.look(line[0]), askAll)
 		wantAdvice(t, "the second", turns.look(line[1]), park)
-		turns.failed(line[0], &QuorumError{}, false, pause(50*time.Millisecond))
+		turns.failed(line[0], failedWith(queueReply{}), false, pause(50*time.Millisecond))
 		wantAdvice(t, "the head after a failure", turns.look(line[0]), advice{wait: 50 * time.Millisecond})
 		time.Sleep(20 * time.Millisecond)
 		wantAdvice(t, "the head a little later", turns.look(line[0]), advice{wait: 30 * time.Millisecond})
@@ -213,7 +224,7 @@ func TestHeadAlone(t *testing.T) {
 		turns.look(line[2])
 
 		// The next one goes on from there.
-		turns.failed(line[0], &QuorumError{}, false, pause(50*time.Millisecond))
+		turns.failed(line[0], failedWith(queueReply{}), false, pause(50*time.Millisecond))
 		turns.leave(line[0])
 		if !line[1].told() || line[2].told() {
 			t.Error("when the head has left: want the second told, and none else")
@@ -250,10 +261,10 @@ func TestHeadAlone(t *testing.T) {
 // A resource that is free again is asked for at once, however long the pause was to be.
 func TestFreedEndsThePause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var turns turns
+		turns := newTurns()
 		g := &grant{resource: "r"}
 		c := turns.stand("r")
-		turns.failed(c, &QuorumError{}, false, pause(time.Minute))
+		turns.failed(c, failedWith(queueReply{}), false, pause(time.Minute))
 		turns.held(g, nil) // by TryLock
 		wantAdvice(t, "while the process has it", turns.look(c), park)
 		turns.freed(g)
@@ -261,7 +272,7 @@ func TestFreedEndsThePause(t *testing.T) {
 
 		// Also if an attempt has failed meanwhile.
 		turns.held(g, nil)
-		turns.failed(c, &QuorumError{}, false, pause(time.Minute))
+		turns.failed(c, failedWith(queueReply{}), false, pause(time.Minute))
 		turns.freed(g)
 		wantAdvice(t, "after another attempt", turns.look(c), askAll)
 	})
@@ -280,7 +291,7 @@ func TestPatience(t *testing.T) {
 	} {
 		least, most := time.Duration(1<<62), time.Duration(0)
 		for range 500 {
-			d := patience(left)
+			d := defaultQueuePolicy.patience(left)
 			least, most = min(least, d), max(most, d)
 		}
 		if least < want*4/5 || most > want*6/5+1 {
@@ -291,7 +302,7 @@ func TestPatience(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		var turns turns
+		turns := newTurns()
 		c := turns.stand("r")
 		turns.failed(c, refusedBy(0, time.Hour), true, pause(time.Millisecond))
 		if got := turns.look(c); got.ask || got.wait < 800*time.Millisecond || got.wait > 1200*time.Millisecond {
@@ -310,20 +321,20 @@ func TestPatience(t *testing.T) {
 // Source: ALGORITHM section 10, "elsewhere".
 func TestPauseWhereAQuorumIsBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var turns turns
+		turns := newTurns()
 		c := turns.stand("r")
-		elsewhere := &QuorumError{gate: gateWord{heard: true, elsewhere: true, waits: true, left: -1}}
+		elsewhere := failedWith(queueReply{heard: true, elsewhere: true, queued: true, left: -1})
 		soon, later, called := [2]time.Duration{1, 1}, [2]time.Duration{120, 200}, [2]time.Duration{800, 1200}
 		for i, step := range []struct {
-			verdict *QuorumError
+			failure *failure
 			hears   bool
 			want    [2]time.Duration // ms
 		}{
 			{elsewhere, true, soon}, {elsewhere, true, later}, {elsewhere, true, called}, {elsewhere, true, called},
 			{refusedBy(0, -1), true, called}, {elsewhere, true, soon}, {elsewhere, true, later},
-			{elsewhere, false, later}, {elsewhere, false, later}, {&QuorumError{}, true, soon}, {elsewhere, false, soon},
+			{elsewhere, false, later}, {elsewhere, false, later}, {failedWith(queueReply{}), true, soon}, {elsewhere, false, soon},
 		} {
-			turns.failed(c, step.verdict, step.hears, pause(time.Millisecond))
+			turns.failed(c, step.failure, step.hears, pause(time.Millisecond))
 			if got := turns.look(c); got.ask || got.wait < step.want[0]*time.Millisecond || got.wait > step.want[1]*time.Millisecond {
 				t.Errorf("step %d: got %+v, want a pause of %d to %d ms", i, got, step.want[0], step.want[1])
 			}
@@ -338,7 +349,7 @@ func TestPauseWhereAQuorumIsBusy(t *testing.T) {
 func TestCall(t *testing.T) {
 	soon := pause(time.Minute)
 	t.Run("for nobody", func(t *testing.T) {
-		var turns turns
+		turns := newTurns()
 		turns.call("r")
 		if len(turns.lines) != 0 {
 			t.Errorf("lines: got %d, want none", len(turns.lines))
@@ -358,8 +369,8 @@ func TestCall(t *testing.T) {
 	})
 	t.Run("while the head pauses", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			var turns turns
-			line := joinAll(&turns, "r", 2)
+			turns := newTurns()
+			line := joinAll(turns, "r", 2)
 			turns.look(line[1])
 			turns.failed(line[0], refusedBy(0, -1), true, soon)
 			turns.look(line[0])
@@ -368,7 +379,7 @@ func TestCall(t *testing.T) {
 			if !line[0].told() || line[0].told() || line[1].told() {
 				t.Error("want the head told, once, and none else")
 			}
-			wantAdvice(t, "the head", turns.look(line[0]), answer)
+			wantAdvice(t, "the head", turns.look(line[0]), answered)
 			turns.failed(line[0], refusedBy(0, -1), true, soon)
 			if got := turns.look(line[0]); got.ask || got.wait == 0 {
 				t.Errorf("the head after it: got %+v, want a pause", got)
@@ -377,25 +388,25 @@ func TestCall(t *testing.T) {
 	})
 	t.Run("while an attempt is under way", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			var turns turns
+			turns := newTurns()
 			c := turns.stand("r")
 			wantAdvice(t, "the head", turns.look(c), askAll)
 			turns.call("r")
 			turns.failed(c, refusedBy(0, -1), true, soon)
-			wantAdvice(t, "the head after it", turns.look(c), answer)
+			wantAdvice(t, "the head after it", turns.look(c), answered)
 		})
 	})
 	t.Run("and the head leaves", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			var turns turns
-			line := joinAll(&turns, "r", 2)
+			turns := newTurns()
+			line := joinAll(turns, "r", 2)
 			turns.failed(line[0], refusedBy(3, -1), true, soon)
-			turns.heard("r", refusedBy(3, -1).gate, time.Second)
+			turns.heard("r", refusedBy(3, -1).queue, time.Second)
 			turns.call("r")
 			if _, queuedAt := turns.leave(line[0]); queuedAt != -1 {
 				t.Errorf("got that the process leaves the queue of node %d, want it to stay", queuedAt)
 			}
-			wantAdvice(t, "the next", turns.look(line[1]), answer)
+			wantAdvice(t, "the next", turns.look(line[1]), answered)
 			turns.call("r")
 			if _, queuedAt := turns.leave(line[1]); queuedAt != 3 {
 				t.Errorf("when the last has left: got %d, want the queue of node 3 left", queuedAt)
@@ -405,14 +416,14 @@ func TestCall(t *testing.T) {
 	})
 	t.Run("and the process gets the resource without it", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			var turns turns
-			line := joinAll(&turns, "r", 2)
+			turns := newTurns()
+			line := joinAll(turns, "r", 2)
 			turns.look(line[0])
 			turns.call("r")
 			g := &grant{resource: "r"}
 			turns.held(g, line[0])
 			turns.freed(g)
-			turns.failed(line[1], &QuorumError{}, false, soon)
+			turns.failed(line[1], failedWith(queueReply{}), false, soon)
 			wantAdvice(t, "the next, after a failure", turns.look(line[1]), advice{wait: time.Minute})
 		})
 	})
@@ -426,7 +437,7 @@ func TestApproach(t *testing.T) {
 	now := pause(0)
 	t.Run("one who keeps asking", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			var turns turns
+			turns := newTurns()
 			c := turns.stand("r")
 			for round := range 3 {
 				wantAdvice(t, "at first, and after a time", turns.look(c), askAll)
@@ -438,31 +449,31 @@ func TestApproach(t *testing.T) {
 				}
 				wantAdvice(t, "refused for long", turns.look(c), askFirst)
 				turns.failed(c, refusedBy(0, -1), false, now)
-				time.Sleep(askAllOnce - 7*99*time.Millisecond)
-				if round == 0 && askAllOnce != 700*time.Millisecond {
-					t.Errorf("askAllOnce: got %v, want 700ms", askAllOnce)
+				time.Sleep(defaultQueuePolicy.askAllEvery - 7*99*time.Millisecond)
+				if round == 0 && defaultQueuePolicy.askAllEvery != 700*time.Millisecond {
+					t.Errorf("defaultQueuePolicy.askAllEvery: got %v, want 700ms", defaultQueuePolicy.askAllEvery)
 				}
 			}
 		})
 	})
 	t.Run("one who has not heard of the gate", func(t *testing.T) {
-		var turns turns
+		turns := newTurns()
 		c := turns.stand("r")
 		for range 3 {
 			wantAdvice(t, "the head", turns.look(c), askAll)
-			turns.failed(c, &QuorumError{}, false, now)
+			turns.failed(c, failedWith(queueReply{}), false, now)
 		}
 	})
 	t.Run("one whom the gate has granted, and the others refused", func(t *testing.T) {
-		var turns turns
+		turns := newTurns()
 		c := turns.stand("r")
 		wantAdvice(t, "at first", turns.look(c), askAll)
-		turns.failed(c, &QuorumError{gate: gateWord{heard: true}}, false, now)
+		turns.failed(c, failedWith(queueReply{heard: true}), false, now)
 		wantAdvice(t, "after it", turns.look(c), askFirst)
 	})
 	t.Run("one who is in the queue", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			var turns turns
+			turns := newTurns()
 			c := turns.stand("r")
 			for range 3 {
 				wantAdvice(t, "the head", turns.look(c), askAll)
@@ -470,26 +481,26 @@ func TestApproach(t *testing.T) {
 				time.Sleep(300 * time.Millisecond)
 			}
 			turns.call("r")
-			wantAdvice(t, "called", turns.look(c), answer)
+			wantAdvice(t, "called", turns.look(c), answered)
 		})
 	})
 	t.Run("where others wait", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			var turns turns
-			turns.heard("r", gateWord{heard: true, others: true}, time.Second)
+			turns := newTurns()
+			turns.heard("r", queueReply{heard: true, others: true}, time.Second)
 			c := turns.stand("r")
 			wait := askFirst
 			wait.how.patient = true
 			wantAdvice(t, "the first attempt", turns.look(c), wait)
-			turns.failed(c, &QuorumError{}, false, now) // the gate was too slow
-			wait.how.gateFirst = false
+			turns.failed(c, failedWith(queueReply{}), false, now) // the gate was too slow
+			wait.how.queueNodeFirst = false
 			wantAdvice(t, "the second", turns.look(c), wait)
 			turns.failed(c, refusedBy(0, -1), false, now)
-			wait.how.gateFirst = true
+			wait.how.queueNodeFirst = true
 			wantAdvice(t, "refused", turns.look(c), wait)
 			turns.call("r")
-			wantAdvice(t, "called", turns.look(c), answer) // which is patience enough
-			turns.failed(c, &QuorumError{}, false, now)
+			wantAdvice(t, "called", turns.look(c), answered) // which is patience enough
+			turns.failed(c, failedWith(queueReply{}), false, now)
 			time.Sleep(time.Second)
 			wantAdvice(t, "when it is forgotten", turns.look(c), askAll)
 		})
@@ -499,8 +510,8 @@ func TestApproach(t *testing.T) {
 // What gates say of other processes is kept for a TTL, and not for ever.
 func TestCrowds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var turns turns
-		say := func(resource string, n gateWord) { turns.heard(resource, n, time.Second) }
+		turns := newTurns()
+		say := func(resource string, n queueReply) { turns.heard(resource, n, time.Second) }
 		want := func(what, resource string, want bool) {
 			t.Helper()
 			if got := turns.crowded(resource); got != want {
@@ -508,24 +519,24 @@ func TestCrowds(t *testing.T) {
 			}
 		}
 		want("nothing was heard", "r", false)
-		say("r", gateWord{others: true})
+		say("r", queueReply{others: true})
 		want("a gate that was not heard", "r", false)
-		say("r", gateWord{heard: true, others: true})
+		say("r", queueReply{heard: true, others: true})
 		want("others wait", "r", true)
 		want("others wait for another resource", "s", false)
-		say("r", gateWord{})
+		say("r", queueReply{})
 		want("a gate that was not heard since", "r", true)
 		time.Sleep(time.Second - 1)
 		want("nearly a TTL later", "r", true)
 		time.Sleep(time.Nanosecond)
 		want("a TTL later", "r", false)
-		say("r", gateWord{heard: true, others: true})
-		say("r", gateWord{heard: true})
+		say("r", queueReply{heard: true, others: true})
+		say("r", queueReply{heard: true})
 		want("nobody waits any more", "r", false)
 
 		g := &grant{resource: "r", lockConfig: lockConfig{ttl: time.Second}}
 		for _, others := range []bool{true, false} {
-			g.word = gateWord{heard: true, others: others}
+			g.hand.heard, g.hand.others = true, others
 			turns.held(g, nil)
 			turns.freed(g)
 			want("what the grant was told", "r", others)
@@ -533,7 +544,7 @@ func TestCrowds(t *testing.T) {
 
 		for round := range 20 {
 			for i := range 1000 {
-				say(fmt.Sprint(round, " ", i), gateWord{heard: true, others: true})
+				say(fmt.Sprint(round, " ", i), queueReply{heard: true, others: true})
 			}
 			time.Sleep(2 * time.Second)
 		}
@@ -550,9 +561,9 @@ func TestCrowds(t *testing.T) {
 func TestQueuePlace(t *testing.T) {
 	const gate = 2
 	queued := func(n int) (*turns, []*caller) {
-		turns := new(turns)
+		turns := newTurns()
 		line := joinAll(turns, "r", n)
-		turns.heard("r", refusedBy(gate, -1).gate, time.Second)
+		turns.heard("r", refusedBy(gate, -1).queue, time.Second)
 		return turns, line
 	}
 	wantLeft := func(t *testing.T, what string, got, want int) {
@@ -572,15 +583,15 @@ func TestQueuePlace(t *testing.T) {
 	})
 	t.Run("another gate", func(t *testing.T) {
 		turns, line := queued(1)
-		turns.heard("r", refusedBy(4, -1).gate, time.Second)
-		turns.heard("r", gateWord{heard: true, gate: 3}, time.Second) // and the place is kept
-		turns.heard("r", gateWord{}, time.Second)
+		turns.heard("r", refusedBy(4, -1).queue, time.Second)
+		turns.heard("r", queueReply{heard: true, node: 3}, time.Second) // and the place is kept
+		turns.heard("r", queueReply{}, time.Second)
 		_, got := turns.leave(line[0])
 		wantLeft(t, "leaving", got, 4)
 	})
 	for gateOfGrant, want := range map[int]int{gate: -1, gate + 1: gate} {
 		turns, line := queued(2)
-		g := &grant{resource: "r", gate: gateOfGrant}
+		g := &grant{resource: "r", queueNode: gateOfGrant}
 		wantLeft(t, "the resource is granted", turns.held(g, line[0]), want)
 		turns.freed(g)
 		_, got := turns.leave(line[1])
@@ -590,7 +601,7 @@ func TestQueuePlace(t *testing.T) {
 
 // A line is kept for the grant that the process has, or for callers, and for nothing else.
 func TestHeldAndFreed(t *testing.T) {
-	var turns turns
+	turns := newTurns()
 	wantLines := func(what string, want int) {
 		t.Helper()
 		if got := len(turns.lines); got != want {
@@ -637,7 +648,7 @@ func TestRetryDelay(t *testing.T) {
 	for failed, limit := range limits {
 		least, most := time.Duration(1<<62), time.Duration(0)
 		for range 500 {
-			d := retryDelay(failed)
+			d := defaultQueuePolicy.retryDelay(failed)
 			least, most = min(least, d), max(most, d)
 		}
 		if least <= 0 || most > limit+time.Microsecond {

@@ -1,0 +1,307 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/wire"
+)
+
+// This file runs an attempt (attempt.go): it sends the requests that a step asks for, passes
+// the replies in, keeps the time, and turns the result into a grant or an error.
+
+// acquisition is an attempt under way, and the grant that it may become. The grant's mutex
+// guards both.
+type acquisition struct {
+	grant
+	attempt attempt
+	seed    int64           // where a missing counter should start
+	sent    []*node.Request // by node: that is not answered
+	actions []action        // room for those of a step
+	later   []instant       // room for an event
+
+	votersOfFive  [5]voter
+	sentOfFive    [5]*node.Request
+	actionsOfFive [5]action
+}
+
+// failure is what came of an attempt that was not granted.
+type failure struct {
+	err     error
+	verdict *QuorumError // err, if nodes were asked
+	queue   queueReply
+}
+
+// acquire makes one attempt. If it fails, releases are on their way to all nodes.
+//
+// Source: distlock, "The Redlock Algorithm", steps 1 to 5; ALGORITHM section 3.
+func (p *pool) acquire(ctx context.Context, resource string, lc lockConfig, how strategy) (*grant, *failure) {
+	if closed(ctx.Done()) {
+		return nil, &failure{err: endedBy(ctx)}
+	}
+	if err := p.set.Misconfigured(); err != nil {
+		return nil, &failure{err: fmt.Errorf("redlock: lock %q: %w: %w", resource, ErrNotAcquired, err)}
+	}
+	a, err := newAcquisition(p, resource, lc)
+	if err != nil {
+		return nil, &failure{err: fmt.Errorf("%w: no random attempt id: %w", ErrNotAcquired, err)}
+	}
+	if err := p.admission.enter(ctx, p.closing); err != nil {
+		return nil, &failure{err: fmt.Errorf("redlock: lock %q: %w: %w", resource, ErrNotAcquired, err)}
+	}
+	granted, queued := false, false
+	defer func() { // also if a method of ctx panics
+		p.admission.leave(a.answeredIn(), lc.timeout())
+		if !granted {
+			a.sendReleases(p.now(), queued)
+		}
+	}()
+	p.set.AwaitClocks(ctx, p.closing, lc.timeout())
+	a.ask(how)
+	verdict := a.conclude(a.await(ctx))
+	if verdict == nil {
+		granted = true
+		return &a.grant, nil
+	}
+	f := &failure{err: verdict, verdict: verdict, queue: a.attempt.approach.reply}
+	if !verdict.permanent() && p.goesOn(ctx, resource) {
+		queued = a.attempt.approach.rests()
+		f.queue.queued = queued
+	}
+	return nil, f
+}
+
+// goesOn reports whether the process still wants a resource when an attempt of the
+// head of its line has failed: the head waits, or another caller does.
+func (p *pool) goesOn(ctx context.Context, resource string) bool {
+	return p.opened.Err() == nil && (!closed(ctx.Done()) || p.turns.behind(resource))
+}
+
+// endedBy is the error of a call whose context was over before a node was asked.
+func endedBy(ctx context.Context) error {
+	return fmt.Errorf("%w: %w", ErrNotAcquired, contextError(ctx))
+}
+
+// contextError is ctx.Err(), with the cause if there is another one.
+func contextError(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+func newAcquisition(p *pool, resource string, lc lockConfig) (*acquisition, error) {
+	a := &acquisition{}
+	if err := a.init(p, resource, lc); err != nil {
+		return nil, err
+	}
+	// Most pools have no more than five nodes, whose state comes with the acquisition.
+	n := len(p.nodes)
+	a.sent = slices.Grow(a.sentOfFive[:0], n)[:n]
+	a.actions = a.actionsOfFive[:0]
+	a.attempt = attempt{
+		rules:   &p.conf.rules,
+		need:    p.need,
+		timeout: lc.timeout(),
+		skew:    p.skew,
+		nodes:   slices.Grow(a.votersOfFive[:0], n)[:n],
+	}
+	return a, nil
+}
+
+// ask begins the attempt.
+func (a *acquisition) ask(how strategy) {
+	p := a.pool
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.start = p.now()
+	a.hand.since = a.start
+	a.queueNode = p.queueNodeOf(a.resource)
+	if how.waits {
+		a.name = p.channel
+	}
+	a.seed = p.set.Seed(a.timeout())
+	t := &a.attempt
+	t.start, t.useless = a.start, a.start.Add(a.ttl-a.minValidity())
+	t.approach = approach{strategy: how, policy: &p.conf.queue, node: a.queueNode}
+	a.stepLocked(event{what: begun}, a.start)
+}
+
+// stepLocked has the attempt take an event, and sends what that asks for.
+func (a *acquisition) stepLocked(e event, now instant) {
+	t := &a.attempt
+	do := t.step(e, now, a.actions[:0])
+	var reqs []node.Request
+	for k := 0; k < len(do) && !t.phase.over(); k++ {
+		if len(reqs) == 0 {
+			reqs = make([]node.Request, len(do)-k)
+		}
+		r, i := &reqs[0], do[k].node
+		reqs = reqs[1:]
+		*r = node.Request{Op: do[k].op, Node: i, Key: &a.keys, Counter: do[k].counter, Target: do[k].target, Timeout: a.timeout(), To: a}
+		if r.Op == wire.Acquire {
+			r.Target = a.seed
+			if i == a.queueNode {
+				r.Who = a.name
+			}
+		}
+		a.sent[i] = r
+		if err := a.pool.nodes[i].Send(r); err != nil {
+			a.sent[i] = nil
+			do = t.step(unsent(r, err), now, do)
+		}
+	}
+	a.actions = do[:0]
+	a.target = t.fencing.target
+	a.hand.heard, a.hand.others = t.approach.reply.heard, t.approach.reply.others
+	if t.phase.over() || t.until() < t.armed {
+		a.wake()
+	}
+}
+
+// unsent is the event that a request could not be sent.
+func unsent(r *node.Request, err error) event {
+	if r.Op == wire.Raise {
+		return event{what: raised, node: r.Node, err: err}
+	}
+	return event{what: voted, node: r.Node, vote: vote{err: err}}
+}
+
+// Receive implements [node.Receiver] for the acquire and the raise.
+func (a *acquisition) Receive(r *node.Request, rep node.Reply) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.sent[r.Node] == r {
+		a.sent[r.Node] = nil
+	}
+	e := event{what: raised, node: r.Node, err: rep.Refusal(&a.keys)}
+	if r.Op == wire.Acquire {
+		e = event{what: voted, node: r.Node, vote: vote{counter: rep.Counter, server: rep.Server, err: e.err}}
+		e.vote.refused = rep.Err == nil && (rep.Code == wire.Busy || rep.Code == wire.Queued)
+		if r.Who != "" {
+			e.vote.queue = heardFrom(r.Node, rep)
+		}
+		a.nodes[r.Node].takeGrant(rep, e.err == nil, a.keyLife(a.start))
+	}
+	a.stepLocked(e, a.pool.now())
+}
+
+// takeGrant notes what the answer to an acquire says of the key, be it too late for a vote or not.
+func (n *nodeKey) takeGrant(rep node.Reply, isVote bool, keepsTo instant) {
+	if rep.HasKey() {
+		n.held, n.had, n.keepsTo = true, true, keepsTo
+	}
+	if isVote {
+		n.counter = rep.Counter
+	}
+}
+
+// await waits for the end of the attempt. The result says why the caller will not have the
+// lease, whatever the votes; nil if it will.
+func (a *acquisition) await(ctx context.Context) (over error) {
+	timer := a.pool.timers.start(a.timeout())
+	defer a.pool.timers.stop(timer)
+	a.rearm(timer)
+	for {
+		select {
+		case <-a.signal:
+		case <-timer.C:
+			a.timeUp()
+		case <-ctx.Done():
+			return contextError(ctx)
+		case <-a.pool.closing:
+			return ErrClosed
+		}
+		if a.rearm(timer) {
+			continue
+		}
+		if closed(ctx.Done()) { // while the votes came in
+			return contextError(ctx)
+		}
+		return nil
+	}
+}
+
+// rearm sets the timer for the attempt. It reports false if the attempt is over.
+func (a *acquisition) rearm(timer *time.Timer) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.attempt.phase.over() {
+		return false
+	}
+	timer.Reset(max(a.attempt.arm().Sub(a.pool.now()), time.Microsecond))
+	return true
+}
+
+// timeUp tells the attempt that its time has come, and which answers may come later.
+func (a *acquisition) timeUp() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.later == nil {
+		a.later = make([]instant, len(a.sent))
+	}
+	for i, r := range a.sent {
+		a.later[i] = 0
+		if r == nil {
+			continue
+		}
+		due, hasTurn := a.pool.nodes[i].DueAt(r)
+		if due == 0 && hasTurn { // as other requests go before it
+			due = a.attempt.asked.Add(2 * a.timeout())
+		}
+		a.later[i] = due
+	}
+	a.stepLocked(event{what: timeUp, later: a.later}, a.pool.now())
+}
+
+// answeredIn is how long it took until a quorum of the nodes had answered, or until the
+// attempt was over.
+func (a *acquisition) answeredIn() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if t := &a.attempt; t.answered != 0 {
+		return t.answered.Sub(t.asked)
+	}
+	return a.pool.now().Sub(a.attempt.asked)
+}
+
+// conclude turns the attempt into a lease's deadline, or an error. over says that the caller will
+// not have the lease.
+//
+// Source: ALGORITHM section 3, point 4 ("deadline D"); section 1, "MinValidity".
+func (a *acquisition) conclude(over error) *QuorumError {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t := &a.attempt
+	if err := a.pool.set.Misconfigured(); err != nil && over == nil {
+		over = err
+	}
+	reasons := []error{ErrNotAcquired}
+	switch {
+	case over != nil:
+		reasons = append(reasons, over)
+	case t.phase == lost:
+		reasons = append(reasons, t.reasons()...)
+	default:
+		now := a.pool.now()
+		a.setDeadlineLocked(a.pool.conf.rules.validFrom(a.start, now))
+		left := a.validity()
+		if left >= a.minValidity() {
+			return nil
+		}
+		reasons = append(reasons, ErrNoQuorum, fmt.Errorf("only %v of the validity was left", max(left, 0)))
+	}
+	a.stepLocked(event{what: gaveUp}, a.pool.now())
+	e := a.pool.quorumError("lock", a.resource, t.granted(), reasons...)
+	for i := range t.nodes {
+		if n := &t.nodes[i]; n.failed() {
+			e.Nodes = append(e.Nodes, a.pool.nodeError(i, n.op.String(), n.err, a.timeout()))
+		}
+	}
+	return e
+}

@@ -1,0 +1,132 @@
+package redlock
+
+import (
+	"time"
+
+	"github.com/d0720281/redlock/internal/wire"
+)
+
+// approach is how an attempt deals with the node that keeps the queue of the processes that
+// wait (queue.go). Exclusion never depends on it.
+//
+// Source: ALGORITHM section 10.
+type approach struct {
+	strategy
+	policy *queuePolicy
+	node   int        // the queue node
+	reply  queueReply // what the queue node said
+
+	closes  instant // a quorum waits for the queue node's answer until then; 0 = it does not wait
+	closed  bool    // it has waited long enough
+	rounds  int     // in which nodes that refused were asked again
+	againAt instant // when they are asked again; 0 = not for now
+}
+
+// strategy is how the head of a line approaches the nodes.
+type strategy struct {
+	waits          bool // the process waits for the resource if another one has it
+	queueNodeFirst bool // the other nodes are asked when the queue node has granted
+	patient        bool // other processes are known to wait: a quorum waits for the queue node's answer
+}
+
+// queueReply is what the queue node says beside its vote, and what the attempt made of that.
+type queueReply struct {
+	heard   bool
+	node    int
+	refused bool          // another process has the resource, or has been called
+	vetoed  bool          // another process has been called: no other process gets the resource for now
+	others  bool          // other processes wait
+	left    time.Duration // negative if it has no end; of the holder's key or of the other process's turn
+
+	elsewhere bool // the queue node granted, but a quorum of the nodes refuses: a process may hold the resource without the queue node
+	queued    bool // the process has a place in the queue: the queue node was told so
+}
+
+// hear takes what the queue node said beside its vote.
+func (p *approach) hear(r queueReply) {
+	if r.heard {
+		p.reply = r
+	}
+}
+
+// rests reports whether an attempt that failed leaves its process in the queue: another process
+// has the resource. Where nodes are in trouble the process asks again by itself.
+//
+// Source: ALGORITHM section 10, "rest".
+func (p *approach) rests() bool { return p.waits && (p.reply.refused || p.reply.elsewhere) }
+
+// judgeQueueNode asks the other nodes once the queue node has granted, or has failed.
+func (a *attempt) judgeQueueNode(now instant, do []action) []action {
+	n := &a.nodes[a.approach.node]
+	switch {
+	case n.vote == awaited:
+		return do
+	case n.refused:
+		a.enter(lost)
+		return do
+	}
+	a.enter(asking)
+	a.asked = now
+	return a.judgeVotes(now, a.askOthers(a.approach.node, do))
+}
+
+// awaitsQueueNode reports whether an attempt that could be decided waits for the queue node. It
+// does so for about as long again as the other nodes took.
+//
+// Source: ALGORITHM section 10.
+func (a *attempt) awaitsQueueNode(now instant) bool {
+	p := &a.approach
+	if p.closed || a.nodes[p.node].vote != awaited {
+		return false
+	}
+	if p.closes == 0 {
+		p.closes = min(now.Add(max(now.Sub(a.start), p.policy.leastPatience)), a.asked.Add(a.timeout))
+	}
+	return true
+}
+
+// askAgain is for an attempt that refusals keep from a quorum. The queue node decides between
+// the processes. Where it has granted, the process in the way has released the resource and its
+// releases are under way, or it will be refused and roll back. So the nodes that refused are
+// asked again while the attempt has time; a TryLock asks again a few times at once, and no more.
+// Where a quorum refuses, another process may hold the resource, whose renewals lack the nodes
+// that this attempt has: the attempt fails a good deal sooner.
+//
+// Source: ALGORITHM section 10.
+func (a *attempt) askAgain(now instant, do []action) []action {
+	p := &a.approach
+	if a.awaitsQueueNode(now) {
+		return do
+	}
+	refused := a.count(func(n *voter) bool { return n.refused })
+	switch {
+	case a.nodes[p.node].vote != yes || now >= a.asked.Add(a.timeout):
+	case p.againAt != 0:
+		return do
+	case p.rounds < p.policy.roundsAtOnce:
+		do, sent := a.askRefused(do)
+		if sent {
+			return do
+		}
+	case !p.waits:
+	case refused >= a.need && now >= a.asked.Add(a.timeout/p.policy.squatShare):
+		p.reply.elsewhere, p.reply.left = true, -1
+	default:
+		p.againAt = now.Add(p.policy.roundPause)
+		return do
+	}
+	a.enter(lost)
+	return do
+}
+
+// askRefused asks the nodes that refused again. It reports false if there are none.
+func (a *attempt) askRefused(do []action) (_ []action, sent bool) {
+	a.approach.rounds++
+	for i := range a.nodes {
+		if n := &a.nodes[i]; n.pending {
+			n.pending, sent = false, true
+			do = append(do, action{op: wire.Acquire, node: i})
+		}
+	}
+	return do, sent
+}

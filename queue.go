@@ -1,0 +1,157 @@
+package redlock
+
+import (
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/wire"
+)
+
+// This file is about the order among processes. One node keeps the queue of the processes that
+// wait for a resource and calls them one after the other (internal/wire/lua/queue.lua). That is
+// for order alone: exclusion never depends on it, and clients may disagree about which node it is.
+
+// queuePolicy is what tunes the order among processes.
+//
+// Source: ALGORITHM section 10.
+type queuePolicy struct {
+	// Of one attempt: see approach.go.
+	leastPatience time.Duration // a quorum waits at least that long for the queue node's answer
+	roundsAtOnce  int           // in which nodes that refused are asked again at once
+	roundPause    time.Duration // before each further round
+	squatShare    time.Duration // the part of the node timeout for that, where a quorum refuses
+
+	// Between attempts: see wait.go.
+	firstDelay  time.Duration // largest pause before the second attempt
+	mostDelay   time.Duration // largest pause between attempts
+	queuedDelay time.Duration // largest pause of a process in the queue
+	askAllEvery time.Duration // how often a process that keeps asking the queue node asks all nodes
+	roomDelay   time.Duration // usual pause of a process that may keep a holder's renewals from the queue node
+	mostRefused int           // attempts in a row that may, before the process pauses so
+}
+
+var defaultQueuePolicy = queuePolicy{
+	leastPatience: 2 * time.Millisecond,
+	roundsAtOnce:  5,
+	roundPause:    2 * time.Millisecond,
+	squatShare:    10,
+	firstDelay:    2 * time.Millisecond,
+	mostDelay:     100 * time.Millisecond,
+	queuedDelay:   time.Second,
+	askAllEvery:   700 * time.Millisecond,
+	roomDelay:     160 * time.Millisecond,
+	mostRefused:   2,
+}
+
+// retryDelay is how long to pause after the given number of failed attempts: a
+// random part of a limit that doubles, so that callers who collided part ways.
+func (q *queuePolicy) retryDelay(failed int) time.Duration {
+	limit := q.mostDelay
+	if failed < 10 {
+		limit = min(q.firstDelay<<max(failed-1, 0), q.mostDelay)
+	}
+	return rand.N(limit) + time.Microsecond
+}
+
+// patience is how long a process in the queue waits for its call, where the queue node said that
+// what is in the way has so much time left (negative: it does not end). Messages get lost, and
+// holders die.
+func (q *queuePolicy) patience(left time.Duration) time.Duration {
+	d := q.queuedDelay
+	if left >= 0 {
+		d = min(left+time.Millisecond, q.queuedDelay)
+	}
+	return d*4/5 + rand.N(d*2/5+1)
+}
+
+// room is how long a process pauses to let a holder's renewals have the queue node.
+func (q *queuePolicy) room() time.Duration { return q.roomDelay*3/4 + rand.N(q.roomDelay/2) }
+
+// queueNodeOf is the node that keeps the queue of a resource: that of the highest rendezvous hash
+// among those that are up. The hash is of the servers' identities, as clients may have other
+// addresses for them. The identity of a node which was never reached is not known, so such a
+// node is taken only if there is no other.
+//
+// Source: ALGORITHM section 10.
+func (p *pool) queueNodeOf(resource string) int {
+	h := node.Hash(resource)
+	best, highest, known := 0, uint64(0), false
+	for i, n := range p.nodes {
+		s := n.Standing()
+		if s.Down != nil || known && !s.Reached {
+			continue
+		}
+		if score := mix(h ^ s.Hash); score >= highest || s.Reached && !known {
+			best, highest, known = i, score, s.Reached
+		}
+	}
+	return best
+}
+
+// mix spreads the bits of a hash.
+func mix(h uint64) uint64 {
+	h = (h ^ h>>33) * 0xff51afd7ed558ccd
+	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
+}
+
+// heardFrom is what the queue node says beside its vote.
+func heardFrom(i int, rep node.Reply) queueReply {
+	switch {
+	case rep.Err != nil:
+	case rep.Code == wire.Granted:
+		return queueReply{heard: true, node: i, others: rep.Extra > 0}
+	case rep.Code == wire.Busy, rep.Code == wire.Queued:
+		vetoed := rep.Code == wire.Queued
+		return queueReply{
+			heard: true, node: i, refused: true, vetoed: vetoed, others: rep.Counter > 0 || vetoed,
+			left: time.Duration(rep.Extra) * time.Millisecond,
+		}
+	}
+	return queueReply{}
+}
+
+// leaveQueue tells a queue node that this process does not wait for a resource any more: the
+// release of an attempt that was never made says just that.
+func (p *pool) leaveQueue(resource string, queueNode int) {
+	lc := p.conf.lockConfig
+	g, err := newGrant(p, resource, lc)
+	if err != nil {
+		return // the process loses its place by not answering
+	}
+	n := p.nodes[queueNode]
+	g.keys.AssumeSent(n)
+	_ = n.Send(&node.Request{Op: wire.Release, Node: queueNode, Key: &g.keys, Who: p.channel, Timeout: lc.timeout(), To: g})
+}
+
+// listen has the process hear what a queue node says, from now on and as soon as it can, and
+// what is told there of locks that were broken.
+func (p *pool) listen(queueNode int) {
+	p.inboxes[queueNode].Start(p.hearing, func(serve func()) {
+		p.listeners.Go(func() error { serve(); return nil })
+	}, p.heard)
+}
+
+// heard takes a message: to this process that it is its turn, or to all that a lock was broken.
+func (p *pool) heard(channel, key string) {
+	if channel == p.channel {
+		p.called(key)
+		return
+	}
+	for _, g := range p.keeper.all() {
+		if g.keys.Lock == key {
+			g.probe()
+		}
+	}
+}
+
+// hears reports whether a queue node can call the process.
+func (p *pool) hears(queueNode int) bool { return p.inboxes[queueNode].Ready() }
+
+// called is told that it is this process's turn. If no caller waits here any more that is no
+// news to the queue node: a release that says so is on its way.
+func (p *pool) called(key string) {
+	p.turns.call(strings.TrimPrefix(key, p.conf.keyPrefix))
+}

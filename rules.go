@@ -1,0 +1,55 @@
+package redlock
+
+import (
+	"crypto/rand"
+
+	"github.com/google/uuid"
+)
+
+// rules are the decisions that exclusion and the order of the fencing tokens rest on. A Locker
+// has its own, which algorithm made. Tests pass in wrong ones, to see that the checkers notice.
+//
+// Source: ALGORITHM section 14.
+type rules struct {
+	// newID is the id of an attempt. Two attempts with one id would both be granted the resource.
+	newID func() (uuid.UUID, error)
+
+	// quorum is the number of votes that decides among n nodes.
+	quorum func(n int) int
+
+	// agreed reports whether so many voters that count the target are enough to grant the lease.
+	agreed func(known, need int) bool
+
+	// validFrom is the moment that the validity of a lease counts from, of the moments at which
+	// its attempt began and was decided.
+	validFrom func(start, decided instant) instant
+
+	// isOver reports whether a lease has ended. A round that is complete later extends nothing.
+	isOver func(deadline, now instant) bool
+
+	// handsOver reports whether a lease can go to the next caller of the process.
+	handsOver func(g *grant, now instant) bool
+
+	// retire ends the handle of the caller that a lease is taken from. What it returns ends
+	// the handle's context.
+	retire func(le *Lease) (end func())
+
+	// successor is the fencing token of the next caller.
+	successor func(fence int64) int64
+}
+
+// algorithm makes the rules of a Locker. Tests alone replace it.
+var algorithm = func() rules {
+	return rules{
+		// The source of random numbers is named here. That of package uuid is a variable of the
+		// whole program, which another package can make deterministic.
+		newID:     func() (uuid.UUID, error) { return uuid.NewRandomFromReader(rand.Reader) },
+		quorum:    quorum,
+		agreed:    func(known, need int) bool { return known >= need },
+		validFrom: func(start, _ instant) instant { return start },
+		isOver:    func(deadline, now instant) bool { return now >= deadline },
+		handsOver: (*grant).handsOverLocked,
+		retire:    func(le *Lease) func() { return le.overLocked(ErrReleased) },
+		successor: func(fence int64) int64 { return fence + 1 },
+	}
+}
