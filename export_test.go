@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -15,29 +16,17 @@ func Break(t testing.TB, ways ...string) {
 	t.Helper()
 	t.Setenv("REDLOCK_BROKEN", "yes") // which a parallel test must not do
 	sound := algorithm
-	t.Cleanup(func() {
-		algorithm = sound
-		node.Sabotage.VotelessCount, node.Sabotage.KeepsRunID, node.Sabotage.IgnoresSteps = false, false, false
-	})
+	t.Cleanup(func() { algorithm = sound })
 	for _, way := range ways {
-		switch way {
-		case "votelessCount":
-			node.Sabotage.VotelessCount = true
-		case "keepsRunID":
-			node.Sabotage.KeepsRunID = true
-		case "ignoresSteps":
-			node.Sabotage.IgnoresSteps = true
-		default:
-			change := wrong[way]
-			if change == nil {
-				t.Fatalf("there is no way to break %q", way)
-			}
-			rightly := algorithm
-			algorithm = func() rules {
-				r := rightly()
-				change(&r)
-				return r
-			}
+		change := wrong[way]
+		if change == nil {
+			t.Fatalf("there is no way to break %q", way)
+		}
+		rightly := algorithm
+		algorithm = func() rules {
+			r := rightly()
+			change(&r)
+			return r
 		}
 	}
 }
@@ -54,6 +43,9 @@ var wrong = map[string]func(*rules){
 	"sameToken":         func(r *rules) { r.successor = func(fence int64) int64 { return fence } },
 	"keepsHandle":       func(r *rules) { r.retire = func(*Lease) func() { return nil } },
 	"lateHandOver":      func(r *rules) { r.handsOver = func(*grant, instant) bool { return true } },
+	"votelessCount":     func(r *rules) { r.node.Counts = func(node.Reply) bool { return true } },
+	"keepsRunID":        func(r *rules) { r.node.Run = func(first, _ string) string { return first } },
+	"ignoresSteps":      func(r *rules) { r.node.Heeds = func(time.Duration) bool { return false } },
 	"fewerVotes":        func(r *rules) { r.quorum = func(n int) int { return quorum(n) - 1 } },
 }
 

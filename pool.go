@@ -63,6 +63,7 @@ func newPool(c *config, masters []redis.Options) *pool {
 		Channel:   p.channel,
 		Clock:     c.clock,
 		Events:    p.events,
+		Rules:     c.rules.node,
 		Corrected: p.keeper.poke,
 	}, masters)
 	p.nodes = p.set.Nodes()

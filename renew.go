@@ -81,7 +81,7 @@ func (g *grant) extendedLocked(rd *round, i int, rep node.Reply) (after []func()
 		p.held, p.had = true, true
 		p.keepsTo = max(p.keepsTo, g.keyLife(rd.start))
 		twice := rep.Server != "" && slices.Contains(rd.servers, rep.Server)
-		if (!rep.Voteless() || node.Sabotage.VotelessCount) && !twice {
+		if !rep.Voteless() && !twice {
 			counted = true
 			rd.servers = append(rd.servers, rep.Server)
 			g.noteLocked(i, wire.Extend, nil)

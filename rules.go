@@ -4,6 +4,8 @@ import (
 	"crypto/rand"
 
 	"github.com/google/uuid"
+
+	"github.com/d0720281/redlock/internal/node"
 )
 
 // rules are the decisions that exclusion and the order of the fencing tokens rest on. A Locker
@@ -36,6 +38,8 @@ type rules struct {
 
 	// successor is the fencing token of the next caller.
 	successor func(fence int64) int64
+
+	node node.Rules // about one node's vote
 }
 
 // algorithm makes the rules of a Locker. Tests alone replace it.
@@ -51,5 +55,6 @@ var algorithm = func() rules {
 		handsOver: (*grant).handsOverLocked,
 		retire:    func(le *Lease) func() { return le.overLocked(ErrReleased) },
 		successor: func(fence int64) int64 { return fence + 1 },
+		node:      node.Algorithm,
 	}
 }

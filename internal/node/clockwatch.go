@@ -308,7 +308,7 @@ func (n *Node) observeLocked(micros int64, sent moment, received clock.Instant, 
 		v.forget()
 		v.epoch = sent.epoch
 	}
-	if moved, known := v.compare(next, n.conf.MaxTTL, n.conf.Drift); known && !Sabotage.IgnoresSteps {
+	if moved, known := v.compare(next, n.conf.MaxTTL, n.conf.Drift); known && n.conf.Rules.Heeds(moved.size()) {
 		if moved.stepped() && !v.suspect {
 			v.suspect, v.judgeBy = true, received.Add(n.conf.Timeout)
 			n.standLocked(func(s *Standing) { s.void = ErrStepped })

@@ -209,6 +209,7 @@ func idle(t *testing.T, n int) *Set {
 		masters[i].Addr = fmt.Sprintf("%c:1", 'a'+i)
 	}
 	return NewSet(Config{
+		Rules:   Algorithm,
 		Timeout: 250 * time.Millisecond, MaxTTL: 10 * time.Second, Drift: 0.01, Quorum: n/2 + 1, Guard: true,
 		Clock:  clock.NewLease(clockOf(func() time.Duration { return time.Hour })),
 		Events: nothing{}, Corrected: func() {},

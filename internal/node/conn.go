@@ -242,8 +242,8 @@ func (n *Node) identifyLocked(l *link, info Info) {
 	if run == "" {
 		run = wire.UnknownRun
 	}
-	if Sabotage.KeepsRunID && n.guard.run != "" {
-		run = n.guard.run
+	if n.guard.run != "" {
+		run = n.conf.Rules.Run(n.guard.run, run)
 	}
 	if run != n.guard.run && !(n.conf.Trusted && n.guard.run != "") { // or what was trusted is that clock, too
 		n.view.forget()

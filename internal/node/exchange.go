@@ -53,6 +53,7 @@ func (o *outcomes) tell(n *Node) {
 		if now := n.standing.Load(); one.standing != nil && one.standing != now && one.rep.void == nil {
 			one.rep.void = now.Void(n.now(), one.r.Op == wire.Acquire)
 		}
+		one.rep.counts = one.rep.withoutVote() && n.conf.Rules.Counts(one.rep)
 		one.r.To.Receive(one.r, one.rep)
 	}
 	for i, f := range o.calls {

@@ -29,6 +29,7 @@ type Config struct {
 	Channel string        // on which the nodes call this process
 	Clock   *clock.Lease
 	Events  Events
+	Rules   Rules
 
 	// Corrected is called when the clock was found to have stood still.
 	Corrected func()

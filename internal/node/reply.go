@@ -22,7 +22,8 @@ type Reply struct {
 	Err     error
 	Server  string // identity of the server that said it, "" if that is not known
 
-	void error // why the node has no vote as this client sees it, whatever the node says
+	void   error // why the node has no vote as this client sees it, whatever the node says
+	counts bool  // as a vote, although the node has none: by wrong rules alone
 }
 
 // HasKey reports whether a reply to an acquire says that the key is there for the attempt.
@@ -34,9 +35,20 @@ func (r Reply) HasKey() bool {
 	return false
 }
 
+// withoutVote reports whether a node that did what it was asked says so without a vote.
+func (r Reply) withoutVote() bool {
+	switch r.Code {
+	case wire.Planted, wire.KeptVoteless, wire.FilledVoteless:
+		return r.Err == nil
+	case wire.Granted, wire.Mine, wire.Kept:
+		return r.Err == nil && r.void != nil
+	}
+	return false
+}
+
 // Voteless reports whether a node that has the key says so without a vote.
 func (r Reply) Voteless() bool {
-	return r.Code == wire.KeptVoteless || r.Code == wire.FilledVoteless || r.void != nil
+	return !r.counts && (r.Code == wire.KeptVoteless || r.Code == wire.FilledVoteless || r.void != nil)
 }
 
 // Refusal says in words why a reply is no vote; nil for one that is.
@@ -44,12 +56,8 @@ func (r Reply) Refusal(k *Key) error {
 	if r.Err != nil {
 		return r.Err
 	}
-	if Sabotage.VotelessCount {
-		r.void = nil
-		switch r.Code {
-		case wire.Planted, wire.KeptVoteless, wire.FilledVoteless:
-			return nil
-		}
+	if r.counts {
+		return nil
 	}
 	switch r.Code {
 	case wire.Granted, wire.Mine:
@@ -100,14 +108,6 @@ func (r Reply) Refusal(k *Key) error {
 		return &KeyError{Key: key, Err: ErrWrongType}
 	}
 	return ErrBadReply
-}
-
-// Sabotage is ways to build the algorithm wrongly. The tests of the exported package use
-// them, while no Locker exists.
-var Sabotage struct {
-	VotelessCount bool // what a node in quarantine says counts
-	KeepsRunID    bool // the run id of the first connection is used for all
-	IgnoresSteps  bool // clocks of nodes are not watched
 }
 
 // heading is what the script says of the node, before what it says of the requests.

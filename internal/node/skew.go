@@ -112,7 +112,7 @@ func (w *watch) skew(index int, shown clock.Instant) (s skew) {
 // or another one is: there are two in the middle that disagree.
 func (w *watch) tooFar(index int, shown clock.Instant) (err, maybe error) {
 	s := w.skew(index, shown)
-	if !s.maybeOver || Sabotage.IgnoresSteps {
+	if !s.maybeOver || !w.set.conf.Rules.Heeds(s.far) {
 		return nil, nil
 	}
 	maybe = errSkewed(s.far)
