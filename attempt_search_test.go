@@ -1,0 +1,315 @@
+package redlock
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/d0720281/redlock/chaos/model/search"
+	"github.com/d0720281/redlock/chaos/model/searchtest"
+	"github.com/d0720281/redlock/internal/wire"
+)
+
+// This file searches every state that attempts of several processes can reach over three nodes.
+// What an attempt does is the code of attempt.go itself: a state has the number of each attempt's
+// state in a list. What a node does is the rule of the scripts in a few lines.
+//
+// There is no time. A message takes for ever or is lost, as is its reply, and the time of an
+// attempt can be up at any moment. A holder keeps its keys until it releases them.
+//
+// Source: ALGORITHM sections 3 and 4.
+
+const (
+	searchNodes    = 3
+	searchAttempts = 3
+)
+
+// mail is what is on its way between an attempt and a node.
+type mail struct {
+	what            mailKind
+	counter, target int8
+	release         bool // a release is behind it
+}
+
+type mailKind uint8
+
+const (
+	nothing mailKind = iota
+	toAcquire
+	toRaise
+	saysGranted
+	saysRefused
+	saysRaised
+	saysUnraised
+)
+
+type searchNode struct {
+	owner          uint8 // attempt + 1
+	counter, given int8
+	mail           [searchAttempts]mail
+}
+
+type searchState struct {
+	node    [searchNodes]searchNode
+	machine [searchAttempts]uint16 // in the list of machines; 0 = not begun
+	floor   [searchAttempts]int8   // the largest token in use when it began
+	done    [searchAttempts]bool   // has released its keys
+}
+
+// attemptSearch is the model of some attempts.
+type attemptSearch struct {
+	rules    rules
+	need     int
+	attempts int
+	clocks   [searchNodes]int8 // the counters at first
+	patient  bool
+	first    bool // the queue node is asked first
+
+	machines []*attempt
+	numbers  map[string]uint16
+	phases   map[[2]phase]bool // the transitions that were seen
+}
+
+func (c *attemptSearch) model() search.Model[searchState] {
+	c.machines, c.numbers, c.phases = []*attempt{nil}, map[string]uint16{}, map[[2]phase]bool{}
+	m := search.Model[searchState]{Next: c.next, Check: c.check}
+	for i := range searchNodes {
+		m.Start.node[i].counter = c.clocks[i]
+	}
+	return m
+}
+
+// number is the place of a machine's state in the list.
+func (c *attemptSearch) number(a *attempt) uint16 {
+	key := []byte{byte(a.phase), byte(a.fencing.target), byte(a.approach.rounds)}
+	for _, is := range []bool{a.approach.closes != 0, a.approach.closed, a.approach.againAt != 0, a.approach.reply.vetoed} {
+		key = append(key, fmt.Sprint(is)[0])
+	}
+	for _, n := range a.nodes {
+		key = append(key, byte(n.vote), byte(n.knows), byte(n.counter), fmt.Sprint(n.refused)[0], fmt.Sprint(n.pending)[0])
+	}
+	k, ok := c.numbers[string(key)]
+	if !ok {
+		k = uint16(len(c.machines))
+		c.machines, c.numbers[string(key)] = append(c.machines, a), k
+	}
+	return k
+}
+
+// step has an attempt take an event, and puts what that sends on its way.
+func (c *attemptSearch) step(s *searchState, k int, e event) {
+	a := &attempt{
+		rules: &c.rules, need: c.need, timeout: 1000, useless: 1 << 40,
+		skew:  func(int) (error, bool) { return nil, true },
+		nodes: make([]voter, searchNodes),
+	}
+	policy := defaultQueuePolicy
+	policy.roundsAtOnce = 1
+	a.approach = approach{policy: &policy, strategy: strategy{patient: c.patient, queueNodeFirst: c.first}}
+	before := askingQueueNode
+	if m := c.machines[s.machine[k]]; m != nil {
+		*a = *m
+		a.nodes = slices.Clone(m.nodes)
+		before = a.phase
+	}
+	now := instant(1)
+	if e.what == timeUp {
+		now = a.arm()
+	}
+	for _, do := range a.step(e, now, nil) {
+		m := mail{what: toAcquire}
+		if do.op == wire.Raise {
+			m = mail{what: toRaise, counter: int8(do.counter), target: int8(do.target)}
+		}
+		s.node[do.node].mail[k] = m
+	}
+	if a.phase != before {
+		c.phases[[2]phase{before, a.phase}] = true
+	}
+	if a.phase == lost {
+		s.release(k)
+	}
+	s.machine[k] = c.number(a)
+}
+
+// release sends a release behind all that was sent. No answer matters after it.
+func (s *searchState) release(k int) {
+	s.done[k] = true
+	for i := range s.node {
+		m := &s.node[i].mail[k]
+		if m.what != toAcquire {
+			*m = mail{}
+		}
+		m.release = true
+	}
+}
+
+func (c *attemptSearch) holds(s *searchState, k int) bool {
+	a := c.machines[s.machine[k]]
+	return a != nil && a.phase == won && !s.done[k]
+}
+
+const (
+	bothHold   = "two attempts hold the resource"
+	tokenFalls = "a token is not larger than one before it"
+)
+
+func (c *attemptSearch) check(s searchState) string {
+	holders := 0
+	for k := range c.attempts {
+		if c.holds(&s, k) {
+			holders++
+		}
+	}
+	if holders > 1 {
+		return bothHold
+	}
+	var tokens []int64
+	for k := range c.attempts {
+		a := c.machines[s.machine[k]]
+		if a == nil || a.phase != won {
+			continue
+		}
+		if a.fencing.target <= int64(s.floor[k]) || slices.Contains(tokens, a.fencing.target) {
+			return tokenFalls
+		}
+		tokens = append(tokens, a.fencing.target)
+	}
+	return ""
+}
+
+func (c *attemptSearch) next(s searchState, visit func(searchState, search.Step)) {
+	for k := range c.attempts {
+		a := c.machines[s.machine[k]]
+		switch {
+		case a == nil && (k == 0 || s.machine[k-1] != 0): // in the order of their numbers
+			s := s
+			for other := range c.attempts {
+				if b := c.machines[s.machine[other]]; b != nil && b.phase == won {
+					s.floor[k] = max(s.floor[k], int8(b.fencing.target))
+				}
+			}
+			c.step(&s, k, event{what: begun})
+			visit(s, search.Step{Format: "attempt %d begins", A: k})
+		case a == nil:
+		case a.phase == won && !s.done[k]:
+			s := s
+			s.release(k)
+			visit(s, search.Step{Format: "attempt %d releases", A: k})
+		case !a.phase.over():
+			s := s
+			c.step(&s, k, event{what: timeUp, later: make([]instant, searchNodes)})
+			visit(s, search.Step{Format: "attempt %d: its time is up", A: k})
+		}
+		for i := range searchNodes {
+			c.deliver(s, k, i, visit)
+		}
+	}
+}
+
+// deliver has what is on its way arrive.
+func (c *attemptSearch) deliver(s searchState, k, i int, visit func(searchState, search.Step)) {
+	n := &s.node[i]
+	m := n.mail[k]
+	by := search.Step{Format: "between attempt %d and node %d: message %d arrives", A: k, B: i, C: int(m.what)}
+	lose := s
+	switch m.what {
+	case toAcquire:
+		said := mail{what: saysRefused, release: m.release}
+		if n.owner == 0 {
+			n.counter++
+			n.owner, n.given = uint8(k+1), n.counter
+		}
+		if n.owner == uint8(k+1) {
+			said = mail{what: saysGranted, counter: n.given, release: m.release}
+		}
+		n.mail[k] = said
+		if m.release {
+			n.mail[k] = mail{release: true}
+		}
+		visit(s, by)
+	case toRaise:
+		n.mail[k] = mail{what: saysUnraised}
+		if n.owner == uint8(k+1) && n.given == m.counter {
+			n.counter = max(n.counter, m.target)
+			n.mail[k] = mail{what: saysRaised}
+		}
+		visit(s, by)
+	case saysGranted, saysRefused, saysRaised, saysUnraised:
+		n.mail[k] = mail{}
+		c.step(&s, k, said(i, m))
+		visit(s, by)
+	case nothing:
+		if !m.release {
+			return
+		}
+		n.mail[k] = mail{}
+		if n.owner == uint8(k+1) {
+			n.owner, n.given = 0, 0
+		}
+		visit(s, search.Step{Format: "node %d has the release of attempt %d", A: i, B: k})
+		return
+	}
+	lose.node[i].mail[k] = mail{release: m.release}
+	visit(lose, search.Step{Format: "between attempt %d and node %d: message %d is LOST", A: k, B: i, C: int(m.what)})
+}
+
+// said is a node's answer as an event.
+func said(i int, m mail) event {
+	switch m.what {
+	case saysGranted:
+		return event{what: voted, node: i, vote: vote{counter: int64(m.counter), server: fmt.Sprint(i), queue: queueReply{heard: i == 0}}}
+	case saysRefused:
+		return event{what: voted, node: i, vote: vote{refused: true, err: errHeldByOther, queue: queueReply{heard: i == 0, refused: i == 0}}}
+	case saysRaised:
+		return event{what: raised, node: i}
+	}
+	return event{what: raised, node: i, err: errors.New("not raised")}
+}
+
+func searchOf(change func(*attemptSearch)) *attemptSearch {
+	c := &attemptSearch{rules: algorithm(), need: quorum(searchNodes), attempts: 2}
+	change(c)
+	return c
+}
+
+// The library's own attempt is sound in every state that it can reach, and goes from phase to
+// phase by its table.
+func TestAttemptSearch(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		*attemptSearch
+	}{
+		{"two attempts", searchOf(func(*attemptSearch) {})},
+		{"counters that differ", searchOf(func(c *attemptSearch) { c.clocks = [searchNodes]int8{2, 0, 1} })},
+		{"the queue node is waited for", searchOf(func(c *attemptSearch) { c.patient, c.clocks = true, [searchNodes]int8{0, 2, 1} })},
+		{"the queue node is asked first", searchOf(func(c *attemptSearch) { c.first, c.clocks = true, [searchNodes]int8{0, 2, 1} })},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			searchtest.Sound(t, test.model())
+			for seen := range test.phases {
+				if !slices.Contains(transitions[seen[0]], seen[1]) && seen != [2]phase{askingQueueNode, asking} {
+					t.Errorf("phase %d followed phase %d, against the table", seen[1], seen[0])
+				}
+			}
+			t.Logf("%d states of one attempt, %d transitions", len(test.machines)-1, len(test.phases))
+		})
+	}
+}
+
+// Each rule that is wrong is missed.
+func TestAttemptSearchControls(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		*attemptSearch
+		want string
+	}{
+		{"a quorum of one", searchOf(func(c *attemptSearch) { c.need, c.clocks = 1, [searchNodes]int8{0, 9, 5} }), bothHold},
+		{"no second round", searchOf(func(c *attemptSearch) {
+			c.rules.agreed, c.clocks = func(_, _ int) bool { return true }, [searchNodes]int8{3, 0, 0}
+		}), tokenFalls},
+	} {
+		t.Run(test.name, func(t *testing.T) { searchtest.Breaks(t, test.model(), test.want) })
+	}
+}
