@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -18,7 +17,7 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// aclLine is the user that the README recommends, for the default key prefix.
+// aclLine is the user that docs/operations.md recommends, for the default key prefix.
 const aclLine = "ACL SETUSER redlock on >secret resetkeys ~redlock:* resetchannels &redlock:* -@all +eval +evalsha +info +time +hmget +hset +getrange +set +pttl +pexpire +del +exists +zadd +zrem +zcard +zpopmin +hget +hdel +publish +subscribe +ping"
 
 // forTheQueue is what of it only the order among processes needs.
@@ -39,17 +38,13 @@ func isChannelRule(right string) bool {
 	return right == "resetchannels" || strings.HasPrefix(right, "&")
 }
 
-func TestReadmeHasTheACLLine(t *testing.T) {
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Contains(strings.Split(string(text), "\n"), aclLine) {
-		t.Errorf("README.md lacks the line %q", aclLine)
+func TestOperationsHasTheACLLine(t *testing.T) {
+	if !slices.Contains(strings.Split(textOf(t, "docs/operations.md"), "\n"), aclLine) {
+		t.Errorf("docs/operations.md lacks the line %q", aclLine)
 	}
 }
 
-// TestACL runs the life of a lock as a user who may do what the README says and
+// TestACL runs the life of a lock as a user who may do what docs/operations.md says and
 // nothing else, and then without each of these permissions, which must fail: the
 // line is long enough, and no longer than it has to be.
 func TestACL(t *testing.T) {
@@ -61,7 +56,7 @@ func TestACL(t *testing.T) {
 	c.addrs, c.alone = c.addrs[:3], c.addrs[3]
 	rights := aclRights(t)
 
-	t.Run("as the README has it", func(t *testing.T) {
+	t.Run("as docs/operations.md has it", func(t *testing.T) {
 		c.setUser(t, rights)
 		if err := c.life(t, "redlock:", ""); err != nil {
 			t.Error(err)

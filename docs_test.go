@@ -23,9 +23,10 @@ import (
 )
 
 // Every block of Go in the README and in docs/ compiles, and go vet has nothing to say. The
-// blocks of one page that declare something at the top level are one package. One that does
-// not is the inside of a function: it has its imports by the names it uses (see pageImports),
-// and may use what pageSetting declares.
+// blocks of one page that declare something at the top level are one package, but for a block
+// with a package clause, which is a program. A block that declares nothing is the inside of a
+// function: it has its imports by the names it uses (see pageImports), and may use what
+// pageSetting declares.
 func TestPagesCompile(t *testing.T) {
 	sources := make(map[string]string)
 	for page, text := range pages(t) {
@@ -46,6 +47,7 @@ func TestBrokenPages(t *testing.T) {
 		{"too few arguments", "lease, err := locker.Lock(\"a\")\n_, _ = lease, err\n", "not enough arguments"},
 		{"no Go", "lease := \n", "expected operand"},
 		{"a function", "func f() int { }\n", "missing return"},
+		{"a program", "package main\n\nfunc main() { x }\n", "undefined: x"},
 		{"what vet finds", "log.Printf(\"%d\", \"a\")\n", "has arg \"a\" of wrong type"},
 		{"nothing", "log.Print(locker, lease, ctx)\n", ""},
 	} {
@@ -154,7 +156,7 @@ func declaredTests(t *testing.T) map[string]bool {
 	return names
 }
 
-// The README has this test, as it is here.
+// docs/testing.md has this test, as it is here.
 func TestLeaseIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		masters := redlocktest.Start(t, 3)
@@ -171,14 +173,10 @@ func TestLeaseIsLost(t *testing.T) {
 	})
 }
 
-func TestReadmeHasATestThatRuns(t *testing.T) {
-	source, err := os.ReadFile("docs_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(readme(t), "```go\nfunc TestLeaseIsLost")
-	if body, _, found := strings.Cut(rest, "```\n"); !found || !strings.Contains(string(source), "func TestLeaseIsLost"+body) {
-		t.Errorf("README.md has a TestLeaseIsLost that is not the one that runs:\n%s", body)
+func TestPageHasATestThatRuns(t *testing.T) {
+	_, rest, _ := strings.Cut(textOf(t, "docs/testing.md"), "```go\nfunc TestLeaseIsLost")
+	if body, _, found := strings.Cut(rest, "```\n"); !found || !strings.Contains(textOf(t, "docs_test.go"), "func TestLeaseIsLost"+body) {
+		t.Errorf("docs/testing.md has a TestLeaseIsLost that is not the one that runs:\n%s", body)
 	}
 }
 
@@ -205,6 +203,10 @@ func compilable(t *testing.T, page, text string) map[string]string {
 	sources := make(map[string]string)
 	var whole strings.Builder
 	for i, b := range regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(text, -1) {
+		if strings.HasPrefix(b[1], "package ") {
+			sources[fmt.Sprintf("%s_%d", dir, i+1)] = b[1]
+			continue
+		}
 		if _, err := parser.ParseFile(token.NewFileSet(), "", "package p\n"+b[1], parser.SkipObjectResolution); err == nil {
 			whole.WriteString(b[1] + "\n")
 			continue

@@ -1,17 +1,17 @@
 package redlock_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"go/ast"
-	"go/format"
 	"go/parser"
 	"go/token"
 	"log"
 	"log/slog"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,26 +20,6 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/masters"
 )
-
-func Example() {
-	ctx := context.Background()
-	locker, err := redlock.New([]string{"10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379"})
-	if err != nil {
-		log.Panic(err)
-	}
-	defer locker.Close()
-
-	lease, err := locker.Lock(ctx, "stock:item-1") // waits as long as ctx does
-	if err != nil {
-		log.Panic(err)
-	}
-	sell(lease.Context(), lease.Fence()) // the context ends before the lease does
-	if err := lease.Unlock(ctx); err != nil {
-		log.Print(err) // ErrLost: somebody else may have sold meanwhile
-	}
-}
-
-func sell(context.Context, int64) {}
 
 // Do takes the lease, and gives it back when the function returns or panics.
 func ExampleLocker_Do() {
@@ -401,65 +381,41 @@ func newMasters() (addrs []string, stop func()) {
 	}
 }
 
-func TestReadmeQuickstart(t *testing.T) {
-	_, rest, _ := strings.Cut(readme(t), "```go\n")
+// The program in the README is example_program_test.go, which the reference shows, too. Only the
+// names of the package and of main differ.
+func TestReadmeProgram(t *testing.T) {
+	_, rest, _ := strings.Cut(textOf(t, "README.md"), "```go\n")
 	got, _, found := strings.Cut(rest, "```\n")
 	if !found {
 		t.Fatal("README.md has no block of Go")
 	}
-	if want := bodyOf(t, "example_test.go", "Example"); got != want {
-		t.Errorf("the first block of Go in README.md is not the body of Example\ngot:\n%s\nwant:\n%s", got, want)
+	names := strings.NewReplacer("package redlock_test\n", "package main\n", "func Example() {\n", "func main() {\n")
+	if want := names.Replace(textOf(t, "example_program_test.go")); got != want {
+		t.Errorf("the first block of Go in README.md is not example_program_test.go\ngot:\n%s\nwant:\n%s", got, want)
 	}
 }
 
-// Everything that a caller can set or branch on is in the README.
-func TestReadmeNamesOptionsAndErrors(t *testing.T) {
-	text := readme(t)
-	names := append(declared(t, "options.go", "With"), declared(t, "errors.go", "Err")...)
+// The package comment names all that a caller can set or branch on.
+func TestPackageCommentNamesOptionsAndErrors(t *testing.T) {
+	comment := textOf(t, "doc.go")
+	names := slices.Concat(declared(t, "options.go", "With"), declared(t, "trace.go", "With"), declared(t, "errors.go", "Err"))
 	if len(names) < 20 {
 		t.Fatalf("found only %q: is this test still looking in the right files?", names)
 	}
 	for _, name := range names {
-		if !strings.Contains(text, "`"+name) {
-			t.Errorf("README.md does not name %s", name)
+		if !regexp.MustCompile(`\b` + name + `\b`).MatchString(comment) {
+			t.Errorf("doc.go does not name %s", name)
 		}
 	}
 }
 
-func readme(t *testing.T) string {
+func textOf(t *testing.T, file string) string {
 	t.Helper()
-	text, err := os.ReadFile("README.md")
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-// bodyOf is the source between the braces of a function, formatted as a piece of its
-// own.
-func bodyOf(t *testing.T, file, name string) string {
-	t.Helper()
-	src, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fset := token.NewFileSet()
-	parsed, err := parser.ParseFile(fset, file, src, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range parsed.Decls {
-		if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == name {
-			inner := src[fset.Position(f.Body.Lbrace).Offset+1 : fset.Position(f.Body.Rbrace).Offset]
-			body, err := format.Source(bytes.TrimSpace(inner))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return string(body) + "\n"
-		}
-	}
-	t.Fatalf("%s has no func %s", file, name)
-	return ""
 }
 
 // declared is the functions and variables at the top level of a file whose names

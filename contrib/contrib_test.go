@@ -26,15 +26,16 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// The users are those that the README of the library recommends, with the right that
-// WithTrustedDisk needs.
+// The users are those that docs/operations.md recommends, with the right that WithTrustedDisk
+// needs.
 func TestUsers(t *testing.T) {
 	const begin = "ACL SETUSER "
-	i := slices.IndexFunc(strings.Split(read(t, "../README.md"), "\n"), func(line string) bool { return strings.HasPrefix(line, begin) })
+	lines := strings.Split(read(t, "../docs/operations.md"), "\n")
+	i := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, begin) })
 	if i < 0 {
-		t.Fatalf("README.md has no line that begins with %q", begin)
+		t.Fatalf("docs/operations.md has no line that begins with %q", begin)
 	}
-	user := strings.TrimPrefix(strings.Split(read(t, "../README.md"), "\n")[i], begin)
+	user := strings.TrimPrefix(lines[i], begin)
 	want := "user default off\nuser " + user + " +config|get\n"
 	if got := read(t, "compose/users.acl"); got != want {
 		t.Errorf("compose/users.acl: got %q, want %q", got, want)
