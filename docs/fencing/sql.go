@@ -6,20 +6,20 @@ import (
 	"errors"
 )
 
-// Schema is the tables that the functions of this file use.
+// Schema has the tables that the functions of this file use.
 const Schema = `
 CREATE TABLE stock (item TEXT PRIMARY KEY, amount BIGINT NOT NULL, fence BIGINT NOT NULL DEFAULT 0);
 CREATE TABLE config (name TEXT PRIMARY KEY, value TEXT NOT NULL, fence BIGINT NOT NULL);
 CREATE TABLE fences (resource TEXT PRIMARY KEY, fence BIGINT NOT NULL);
 CREATE TABLE orders (id BIGINT PRIMARY KEY, item TEXT NOT NULL);`
 
-// Sell takes one from the stock. One statement looks at the fencing token and writes.
+// Sell reduces the stock of item by one. One statement compares the fencing token and writes.
 func Sell(ctx context.Context, db *sql.DB, item string, fence int64) error {
 	return changed(db.ExecContext(ctx,
 		`UPDATE stock SET amount = amount - 1, fence = ?1 WHERE item = ?2 AND fence <= ?1`, fence, item))
 }
 
-// changed is for a statement that changes one row, or none if the token is too small.
+// changed returns ErrFenced if a statement changed no row, because the token was too small.
 func changed(result sql.Result, err error) error {
 	if err != nil {
 		return err
@@ -31,7 +31,7 @@ func changed(result sql.Result, err error) error {
 }
 
 // Amount reads the stock for a write that is computed from it. It presents the token with
-// the read: from then on the row refuses every older holder.
+// the read. From then on the row refuses every older holder.
 func Amount(ctx context.Context, db *sql.DB, item string, fence int64) (amount int64, err error) {
 	err = db.QueryRowContext(ctx,
 		`UPDATE stock SET fence = ?1 WHERE item = ?2 AND fence <= ?1 RETURNING amount`, fence, item).Scan(&amount)
@@ -41,13 +41,13 @@ func Amount(ctx context.Context, db *sql.DB, item string, fence int64) (amount i
 	return amount, err
 }
 
-// SetAmount writes what the holder computed from Amount, with the same token.
+// SetAmount writes an amount that was computed from Amount, with the same token.
 func SetAmount(ctx context.Context, db *sql.DB, item string, amount, fence int64) error {
 	return changed(db.ExecContext(ctx,
 		`UPDATE stock SET amount = ?3, fence = ?1 WHERE item = ?2 AND fence <= ?1`, fence, item, amount))
 }
 
-// Put sets a value, whether there is one or not.
+// Put sets a value, and inserts its row if there is none.
 func Put(ctx context.Context, db *sql.DB, name, value string, fence int64) error {
 	return changed(db.ExecContext(ctx, `
 		INSERT INTO config (name, value, fence) VALUES (?1, ?2, ?3)
@@ -55,15 +55,14 @@ func Put(ctx context.Context, db *sql.DB, name, value string, fence int64) error
 		WHERE config.fence <= excluded.fence`, name, value, fence))
 }
 
-// Fenced runs a transaction that reads and changes what it likes, in any table. The first
-// statement keeps every older holder out, those that are in the middle of a transaction
-// included.
+// Fenced runs a transaction that may read and change any table. The first statement keeps
+// every older holder out, also one that is in the middle of a transaction.
 func Fenced(ctx context.Context, db *sql.DB, resource string, fence int64, do func(*sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() // after a commit it does nothing
+	defer tx.Rollback() // does nothing after a commit
 	err = changed(tx.ExecContext(ctx, `
 		INSERT INTO fences (resource, fence) VALUES (?1, ?2)
 		ON CONFLICT (resource) DO UPDATE SET fence = excluded.fence
