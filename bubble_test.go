@@ -2,8 +2,6 @@ package redlock_test
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -18,111 +16,61 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/virtual"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// This file has what tests in virtual time need beside the nodes of internal/virtual. In a
-// testing/synctest bubble time stands still while anything runs, and jumps to the next
-// timer when nothing does. So every moment is exact, and a wait costs nothing. What a real
-// server does differently is for the tests against real servers to find.
+// This file gives the bubbles of internal/locktest, and their nodes, the names that the tests
+// of this package use.
 
 // bubble is some fake nodes and what uses them.
 type bubble struct {
+	*locktest.Bubble
 	t     *testing.T
 	nodes []*bubbleNode
-
-	vouched sync.Once
 }
 
-// inBubble runs f in a bubble with n nodes, and shuts everything down after it:
-// Lockers first, then nodes, then what dials in the background.
+func newBubble(of *locktest.Bubble) *bubble {
+	b := &bubble{Bubble: of, t: of.T}
+	for _, n := range of.Nodes {
+		b.nodes = append(b.nodes, &bubbleNode{n})
+	}
+	return b
+}
+
+// inBubble runs f in a bubble with n nodes, and shuts everything down after it.
 func inBubble(t *testing.T, n int, f func(t *testing.T, b *bubble)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		b := &bubble{t: t}
-		for i := range n {
-			b.nodes = append(b.nodes, &bubbleNode{virtual.New(fmt.Sprintf("10.0.0.%d:6379", i+1))})
-		}
-		t.Cleanup(func() { // runs after those that close the Lockers
-			for _, node := range b.nodes {
-				node.Close()
-			}
-			time.Sleep(10 * time.Second)
-		})
-		f(t, b)
-	})
+	locktest.InBubble(t, n, func(t *testing.T, b *locktest.Bubble) { f(t, newBubble(b)) })
 }
 
-// locker is a Locker for all nodes. The bubble's clock is also its own.
+func (b *bubble) vouch() { b.Vouch() }
+
 func (b *bubble) locker(opts ...redlock.Option) *redlock.Locker {
 	b.t.Helper()
-	options := make([]*redis.Options, len(b.nodes))
-	for i, n := range b.nodes {
-		options[i] = &redis.Options{Addr: n.Addr(), Dialer: n.Dial}
-	}
-	opts = append([]redlock.Option{redlock.WithClock(redlock.RuntimeClock())}, opts...)
-	l, err := redlock.NewFromOptions(options, opts...)
-	if err != nil {
-		b.t.Fatalf("NewFromOptions: got %v, want no error", err)
-	}
-	b.t.Cleanup(func() { _ = l.Close() })
-	b.vouch()
-	return l
+	return b.Locker(opts...)
 }
 
-// vouch has new nodes vote at once, as Bootstrap does, but without a Locker and where some
-// are down.
-func (b *bubble) vouch() {
-	b.vouched.Do(func() {
-		for _, n := range b.nodes {
-			for field, v := range map[string]string{"run": n.Identity(), "born": "0", "maxttl": "50"} {
-				n.inside(func(r *miniredis.Miniredis) { r.HSet(redlock.DefaultKeyPrefix+"~guard", field, v) })
-			}
-		}
-	})
-}
-
-// warm connects a Locker to all nodes and has every script known there, so that the
-// next call costs what it costs in the steady state.
 func (b *bubble) warm(l *redlock.Locker) {
 	b.t.Helper()
-	lease := b.lock(l, "warm")
-	if err := lease.Extend(b.t.Context()); err != nil {
-		b.t.Fatalf("warming up: Extend: got %v, want no error", err)
-	}
-	b.unlock(lease)
-	synctest.Wait()
-	for _, n := range b.nodes {
-		n.forgetCalls()
-	}
+	b.Warm(l)
 }
 
-// warmLocker is a Locker that has been warmed up.
 func (b *bubble) warmLocker(opts ...redlock.Option) *redlock.Locker {
 	b.t.Helper()
-	l := b.locker(opts...)
-	b.warm(l)
-	return l
+	return b.WarmLocker(opts...)
 }
 
 func (b *bubble) lock(l *redlock.Locker, resource string, opts ...redlock.LockOption) *redlock.Lease {
 	b.t.Helper()
-	lease, err := l.TryLock(b.t.Context(), resource, opts...)
-	if err != nil {
-		b.t.Fatalf("TryLock(%q): got %v, want a lease", resource, err)
-	}
-	synctest.Wait() // for the nodes that were not needed
-	return lease
+	return b.Lock(l, resource, opts...)
 }
 
 func (b *bubble) unlock(lease *redlock.Lease) {
 	b.t.Helper()
-	if err := lease.Unlock(b.t.Context()); err != nil {
-		b.t.Errorf("Unlock of %q: got %v, want no error", lease.Resource(), err)
-	}
-	synctest.Wait()
+	b.Unlock(lease)
 }
 
 // each does something to some nodes, by index.
@@ -139,66 +87,19 @@ func (b *bubble) all(do func(*bubbleNode)) {
 	}
 }
 
-// holding is the indexes of the nodes that have the key of resource.
-func (b *bubble) holding(resource string) []int {
-	synctest.Wait()
-	var list []int
-	for i, n := range b.nodes {
-		if n.value(resource) != "" {
-			list = append(list, i)
-		}
-	}
-	return list
-}
+func (b *bubble) holding(resource string) []int { return b.Holding(resource) }
 
 func (b *bubble) wantHolding(resource string, want ...int) {
 	b.t.Helper()
-	if got := b.holding(resource); !slices.Equal(got, want) {
-		b.t.Errorf("nodes that have the key of %q: got %v, want %v", resource, got, want)
-	}
+	b.WantHolding(resource, want...)
 }
 
-// wantSince checks that a moment is exactly so long after another.
-func wantSince(t *testing.T, what string, since time.Time, want time.Duration) {
-	t.Helper()
-	if got := time.Since(since); got != want {
-		t.Errorf("%s: got it after %v, want %v", what, got, want)
-	}
-}
-
-// wantWithin checks that a moment is at most so long after another.
-func wantWithin(t *testing.T, what string, since time.Time, atMost time.Duration) {
-	t.Helper()
-	if got := time.Since(since); got > atMost {
-		t.Errorf("%s: got it after %v, want at most %v", what, got, atMost)
-	}
-}
-
-// wantMatch checks what an error matches, and what it does not.
-func wantMatch(t *testing.T, what string, err error, want []error, not ...error) {
-	t.Helper()
-	for _, w := range want {
-		if !errors.Is(err, w) {
-			t.Errorf("%s: got error %v, want one that matches %v", what, err, w)
-		}
-	}
-	for _, n := range not {
-		if errors.Is(err, n) {
-			t.Errorf("%s: got error %v, want one that does not match %v", what, err, n)
-		}
-	}
-}
-
-// wantDone waits for a context and checks what ended it.
-func wantDone(t *testing.T, ctx context.Context, want []error, not ...error) {
-	t.Helper()
-	select {
-	case <-ctx.Done():
-	case <-time.After(10 * time.Minute):
-		t.Fatal("got a context that goes on, want one that ends")
-	}
-	wantMatch(t, "cause of the context", context.Cause(ctx), want, not...)
-}
+var (
+	wantSince  = locktest.WantSince
+	wantWithin = locktest.WantWithin
+	wantMatch  = locktest.WantMatch
+	wantDone   = locktest.WantDone
+)
 
 // bubbleNode is one fake master and the network in front of it, by the names that the tests
 // here have for what can be done to it.

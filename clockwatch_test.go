@@ -16,6 +16,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
 )
@@ -287,10 +288,7 @@ func TestWatchBareMajority(t *testing.T) {
 }
 
 // revouch has all nodes vote at once after some restarted.
-func (b *bubble) revouch() {
-	b.vouched = sync.Once{}
-	b.vouch()
-}
+func (b *bubble) revouch() { b.VouchAgain() }
 
 // A machine that is paused comes back with leases that are over. The first reply of a
 // quorum shows it; nobody else suffers.
@@ -829,14 +827,14 @@ func TestWatchLocalJump(t *testing.T) {
 			t.Run(fmt.Sprintf("%v, nodes too: %v", ahead, nodesToo), func(t *testing.T) {
 				t.Parallel()
 				inBubble(t, 3, func(t *testing.T, b *bubble) {
-					clock := newJumpClock()
+					clock := locktest.NewJumpClock()
 					var seen clockLog
 					l := b.watching(&seen, redlock.WithClock(clock))
 					lease := b.lock(l, "r")
 					ctx := lease.Context()
 					for range 3 {
 						time.Sleep(ttl10)
-						clock.jump(ahead)
+						clock.Jump(ahead)
 						if nodesToo {
 							b.all(func(n *bubbleNode) { n.runClock(1, ahead) })
 						}

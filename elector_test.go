@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
 )
@@ -76,7 +77,7 @@ func (c *candidate) cause(i int) error {
 // term waits for the next one.
 func (c *candidate) term(t *testing.T) *redlock.Lease {
 	t.Helper()
-	return receive(t, c.led, "a term")
+	return locktest.Receive(t, c.led, "a term")
 }
 
 func wantLeading(t *testing.T, c *candidate, want bool) {
@@ -192,12 +193,12 @@ func TestVirtualElectorWaitsForLead(t *testing.T) {
 // After a pause Leading looks at the clock: no timer has fired yet.
 func TestVirtualElectorAfterAPause(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		clock := newJumpClock()
+		clock := locktest.NewJumpClock()
 		a := campaign(t, b.locker(redlock.WithClock(clock)), leading)
 		lease := a.term(t)
 		synctest.Wait()
 		wantLeading(t, a, true)
-		clock.jump(time.Minute)
+		clock.Jump(time.Minute)
 		if a.cause(0) != nil {
 			t.Fatal("the context has ended, want it to know nothing yet")
 		}
@@ -317,13 +318,9 @@ func TestVirtualElectorLogsLateErrors(t *testing.T) {
 			a.term(t)
 		}
 		a.term(t)
-		log.mu.Lock()
-		defer log.mu.Unlock()
 		var said []string
-		for _, line := range log.list {
-			if text := line["text"].(string); strings.Contains(text, "leader") {
-				said = append(said, fmt.Sprint(line["error"]))
-			}
+		for _, line := range log.With("leader") {
+			said = append(said, fmt.Sprint(line["error"]))
 		}
 		if want := []string{"rollback failed"}; !slices.Equal(said, want) {
 			t.Errorf("log: got %q, want %q", said, want)
@@ -334,9 +331,9 @@ func TestVirtualElectorLogsLateErrors(t *testing.T) {
 // A lead that learns of the loss by itself, before its context has ended, has lost too.
 func TestVirtualElectorLeadLearnsOfTheLoss(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		clock := newJumpClock()
+		clock := locktest.NewJumpClock()
 		a := campaign(t, b.locker(redlock.WithClock(clock)), func(ctx context.Context, lease *redlock.Lease) error {
-			clock.jump(time.Minute)
+			clock.Jump(time.Minute)
 			if lease.Validity() > 0 || ctx.Err() != nil {
 				t.Errorf("after a pause: got a validity of %v, context %v; want it over, and a context that does not know", lease.Validity(), ctx.Err())
 			}

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
-	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/locktest"
 )
 
 // Do takes the lease, and gives it back when the function returns or panics.
@@ -347,39 +347,10 @@ func ExampleLocker_Break() {
 	// redlock: lease lost: redlock: key gone from too many nodes: redlock: lock was broken
 }
 
-// exampleMasters starts three masters that have their votes.
-func exampleMasters(opts ...redlock.Option) (addrs []string, stop func()) {
-	addrs, stop = newMasters()
-	locker, err := redlock.New(addrs, opts...)
-	if err != nil {
-		log.Panic(err)
-	}
-	if err := errors.Join(locker.Bootstrap(context.Background()), locker.Close()); err != nil {
-		log.Panic(err)
-	}
-	return addrs, stop
-}
-
-// newMasters starts three masters inside this process, so that the examples run
-// everywhere.
-func newMasters() (addrs []string, stop func()) {
-	var started []*masters.Mini
-	for range 3 {
-		m, err := masters.StartMini()
-		if err != nil {
-			log.Panic(err)
-		}
-		started = append(started, m)
-		addrs = append(addrs, m.Addr())
-	}
-	return addrs, func() {
-		for _, m := range started {
-			if err := m.Close(); err != nil {
-				log.Panic(err)
-			}
-		}
-	}
-}
+var (
+	exampleMasters = locktest.ExampleMasters // three masters inside this process, which have their votes
+	newMasters     = locktest.NewMasters     // the same without votes
+)
 
 // The program in the README is example_program_test.go, which the reference shows, too. Only the
 // names of the package and of main differ.

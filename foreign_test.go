@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
 )
 
 // This file is about code of others that the library calls, and that panics, blocks or ends
@@ -46,13 +47,6 @@ func (w lockedWriter) Write(p []byte) (int, error) {
 	defer w.mu.Unlock()
 	return w.b.Write(p)
 }
-
-// badHandler is the handler of a logger that panics.
-type badHandler struct{ slog.Handler }
-
-func (badHandler) Handle(context.Context, slog.Record) error { panic("handler") }
-func (h badHandler) WithAttrs([]slog.Attr) slog.Handler      { return h }
-func (h badHandler) WithGroup(string) slog.Handler           { return h }
 
 // A panic of a Tracer, or of its end, changes nothing about the calls. It is logged once.
 func TestTracerPanics(t *testing.T) {
@@ -178,7 +172,7 @@ func TestObserverPanics(t *testing.T) {
 // A panic of the logger's handler ends nothing, whoever logs.
 func TestLoggerPanics(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		logger := slog.New(badHandler{slog.NewTextHandler(new(bytes.Buffer), nil)})
+		logger := locktest.BadLogger()
 		l := b.locker(redlock.WithLogger(logger), redlock.WithObserver(redlock.LogObserver(logger)),
 			redlock.WithTracer(func(context.Context, string, string) func(*redlock.Lease, error) { panic("tracer") }))
 		b.nodes[2].runClock(1, time.Hour) // which is worth a warning
@@ -242,14 +236,6 @@ func TestDialerPanics(t *testing.T) {
 	})
 }
 
-// slowContext is one whose Err blocks until it is let go.
-type slowContext struct {
-	context.Context
-	let chan struct{}
-}
-
-func (c slowContext) Err() error { <-c.let; return c.Context.Err() }
-
 // A context whose Err blocks holds up no other call: neither that of the holder, which passes
 // the lease on to it, nor those of others who want the same resource or another.
 func TestContextThatBlocks(t *testing.T) {
@@ -263,9 +249,9 @@ func TestContextThatBlocks(t *testing.T) {
 		got := make(chan error)
 		for range 2 {
 			go func() {
-				lease, err := l.Lock(slowContext{ctx, let}, "r")
+				lease, err := l.Lock(locktest.SlowContext(ctx, let), "r")
 				if err == nil {
-					err = lease.Unlock(slowContext{ctx, let})
+					err = lease.Unlock(locktest.SlowContext(ctx, let))
 				}
 				got <- err
 			}()
@@ -288,7 +274,7 @@ func TestContextThatBlocks(t *testing.T) {
 		e, err := redlock.NewElector(l, "e")
 		must(t, err)
 		go func() {
-			_ = e.Run(slowContext{ctx, let}, func(context.Context, *redlock.Lease) error { return nil })
+			_ = e.Run(locktest.SlowContext(ctx, let), func(context.Context, *redlock.Lease) error { return nil })
 		}()
 		synctest.Wait()
 		_ = e.Healthy(0) // which asks for what Run leaves

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
 )
@@ -128,17 +129,6 @@ func quarantines(t testing.TB, l *redlock.Locker) (all []time.Duration) {
 		all = append(all, n.Quarantine)
 	}
 	return all
-}
-
-// receive is what comes next from ch.
-func receive[T any](t testing.TB, ch <-chan T, what string) (v T) {
-	t.Helper()
-	select {
-	case v = <-ch:
-	case <-time.After(20 * time.Second):
-		t.Fatalf("not within 20s: %s", what)
-	}
-	return v
 }
 
 // wantRefusal checks that err is that of a lock which only has to wait for masters.
@@ -399,7 +389,7 @@ func TestGuardForgottenKey(t *testing.T) {
 		} else {
 			wantErr(t, err, redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrQuorumLost)
 		}
-		if e := receive(t, forgot, "NodeForgot"); e.Node != c.addrs[hit] || e.Resource != "r" || e.Fence != le.Fence() {
+		if e := locktest.Receive(t, forgot, "NodeForgot"); e.Node != c.addrs[hit] || e.Resource != "r" || e.Fence != le.Fence() {
 			t.Errorf("got event %+v, want node %s, resource r and fence %d", e, c.addrs[hit], le.Fence())
 		}
 		redistest.Eventually(t, 5*time.Second, func() bool { return c.born()[hit] != "0" }, "the node is marked")
@@ -555,34 +545,13 @@ func TestTryLockOnNewMasters(t *testing.T) {
 }
 
 // records is a log that is kept.
-type records struct {
-	mu   sync.Mutex
-	list []map[string]any // guarded by mu; what was said under each name
-}
-
-func (r *records) Enabled(context.Context, slog.Level) bool { return true }
-func (r *records) WithAttrs([]slog.Attr) slog.Handler       { return r }
-func (r *records) WithGroup(string) slog.Handler            { return r }
-
-func (r *records) Handle(_ context.Context, rec slog.Record) error {
-	said := map[string]any{"text": rec.Message, "level": rec.Level}
-	rec.Attrs(func(a slog.Attr) bool { said[a.Key] = a.Value.Any(); return true })
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.list = append(r.list, said)
-	return nil
-}
+type records struct{ locktest.Records }
 
 // waits is the warnings of Locks that wait for masters, by master.
 func (r *records) waits(t testing.TB) map[string]int {
 	t.Helper()
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	found := make(map[string]int)
-	for _, said := range r.list {
-		if !strings.Contains(said["text"].(string), "quarantine") {
-			continue
-		}
+	for _, said := range r.With("quarantine") {
 		node, _ := said["node"].(string)
 		seconds, _ := said["seconds"].(float64)
 		hint, _ := said["hint"].(string)
@@ -631,8 +600,8 @@ func TestLockOnNewMasters(t *testing.T) {
 		for name, r := range map[string]*records{"WithLogger": own, "slog.Default": general} {
 			waits := r.waits(t)
 			if name != where {
-				if len(r.list) > 0 {
-					t.Errorf("logged to %s: got %v in %s, want nothing", where, r.list, name)
+				if list := r.List(); len(list) > 0 {
+					t.Errorf("logged to %s: got %v in %s, want nothing", where, list, name)
 				}
 				continue
 			}
@@ -658,7 +627,7 @@ func TestLockGoesOnAfterBootstrap(t *testing.T) {
 		granted <- l.Do(t.Context(), "r", func(context.Context, *redlock.Lease) error { return nil })
 	}()
 	for range 2 { // and it has waited between the two
-		wantRefusal(t, receive(t, refused, "an attempt that is refused"))
+		wantRefusal(t, locktest.Receive(t, refused, "an attempt that is refused"))
 	}
 	select {
 	case err := <-granted:
@@ -666,7 +635,7 @@ func TestLockGoesOnAfterBootstrap(t *testing.T) {
 	default:
 	}
 	must(t, open(t, c.addrs, forAges()...).Bootstrap(t.Context()))
-	must(t, receive(t, granted, "the lock")) // which takes an hour otherwise
+	must(t, locktest.Receive(t, granted, "the lock")) // which takes an hour otherwise
 }
 
 // What one client found out about a master holds for all, and for those that come later.

@@ -13,14 +13,7 @@ import (
 )
 
 // of is a bubble with some of the nodes, for a Locker with another list.
-func (b *bubble) of(nodes ...int) *bubble {
-	part := &bubble{t: b.t}
-	for _, i := range nodes {
-		part.nodes = append(part.nodes, b.nodes[i])
-	}
-	part.vouched.Do(func() {})
-	return part
-}
+func (b *bubble) of(nodes ...int) *bubble { return newBubble(b.Part(nodes...)) }
 
 // joins is the lists of masters in use on a node, and when a client joined with each.
 func (n *bubbleNode) joins() (text string) {

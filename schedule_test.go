@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -148,22 +147,10 @@ func TestVirtualJobLosesItsLease(t *testing.T) {
 		b.all((*bubbleNode).blackhole)
 		time.Sleep(time.Minute)
 		wantMatch(t, "Unlock", lock.Unlock(t.Context()), []error{redlock.ErrLost, redlock.ErrNotHeld})
-		if got := log.count("ran on"); got != 2 {
+		if got := len(log.With("ran on")); got != 2 {
 			t.Errorf("got %d lines in the log about jobs that ran on, want 2", got)
 		}
 	})
-}
-
-// count is how many lines have a text.
-func (r *records) count(text string) (n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, line := range r.list {
-		if strings.Contains(line["text"].(string), text) {
-			n++
-		}
-	}
-	return n
 }
 
 // A run that another machine has is no news. Masters in trouble are, once for each job until
@@ -180,7 +167,7 @@ func TestVirtualJobsLeftOut(t *testing.T) {
 		}
 		left := func(want int) {
 			t.Helper()
-			if got := log.count("left out"); got != want {
+			if got := len(log.With("left out")); got != want {
 				t.Errorf("got %d lines in the log about runs that are left out, want %d", got, want)
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
 )
 
 // The tests in virtual time: what is promised about moments, asserted exactly. The
@@ -333,7 +334,7 @@ func TestVirtualLateRenewal(t *testing.T) {
 	})
 	t.Run("the clock jumps past the deadline while the round is under way", func(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			clock := newJumpClock()
+			clock := locktest.NewJumpClock()
 			l := b.warmLocker(redlock.WithoutRenewal(), redlock.WithClock(clock))
 			lease := b.lock(l, "r")
 			time.Sleep(time.Second)
@@ -341,7 +342,7 @@ func TestVirtualLateRenewal(t *testing.T) {
 			done := make(chan error)
 			go func() { done <- lease.Extend(context.Background()) }()
 			time.Sleep(10 * time.Millisecond)
-			clock.jump(20 * time.Second)
+			clock.Jump(20 * time.Second)
 			if err := <-done; err == nil {
 				t.Errorf("Extend: got no error, want one: its replies came after the deadline")
 			}
@@ -353,17 +354,6 @@ func TestVirtualLateRenewal(t *testing.T) {
 		})
 	})
 }
-
-// jumpClock is a clock that can be made to jump ahead, as after a suspend.
-type jumpClock struct {
-	redlock.Clock
-	ahead atomic.Int64
-}
-
-func newJumpClock() *jumpClock { return &jumpClock{Clock: redlock.RuntimeClock()} }
-
-func (c *jumpClock) Now() time.Duration   { return c.Clock.Now() + time.Duration(c.ahead.Load()) }
-func (c *jumpClock) jump(d time.Duration) { c.ahead.Add(int64(d)) }
 
 // steal has a node hold the resource for somebody else.
 func steal(n *bubbleNode) { n.put(redlock.DefaultKeyPrefix+"r", "somebody-else|1", time.Hour) }
@@ -1421,12 +1411,12 @@ func TestVirtualSecondRound(t *testing.T) {
 func TestVirtualClockOfTheHolder(t *testing.T) {
 	t.Run("jumps past the deadline", func(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			clock := newJumpClock()
+			clock := locktest.NewJumpClock()
 			l, other := b.warmLocker(redlock.WithClock(clock)), b.warmLocker()
 			watched, extended, unlocked := b.lock(l, "watched"), b.lock(l, "extended"), b.lock(l, "unlocked")
 			ctx := watched.Context()
 			time.Sleep(1300 * time.Millisecond)
-			clock.jump(time.Hour)
+			clock.Jump(time.Hour)
 			b.all(func(n *bubbleNode) { n.runClock(1, time.Hour) })
 			_, _ = other.TryLock(t.Context(), "r") // learns that the nodes' clocks have jumped
 			synctest.Wait()
@@ -1453,8 +1443,8 @@ func TestVirtualClockOfTheHolder(t *testing.T) {
 	for _, ahead := range []time.Duration{-1000 * time.Hour, 1000 * time.Hour, 1<<63 - 1 - time.Hour} {
 		t.Run(fmt.Sprintf("starts at %v", ahead), func(t *testing.T) {
 			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				clock := newJumpClock()
-				clock.jump(ahead)
+				clock := locktest.NewJumpClock()
+				clock.Jump(ahead)
 				l := b.warmLocker(redlock.WithClock(clock))
 				lease := b.lock(l, "r")
 				if got := lease.Validity(); got != validity10 {

@@ -1,0 +1,45 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"log"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/masters"
+)
+
+// NewMasters starts three masters inside this process, so that the examples run everywhere.
+// They have no votes yet.
+func NewMasters() (addrs []string, stop func()) {
+	var started []*masters.Mini
+	for range 3 {
+		m, err := masters.StartMini()
+		if err != nil {
+			log.Panic(err)
+		}
+		started = append(started, m)
+		addrs = append(addrs, m.Addr())
+	}
+	return addrs, func() {
+		for _, m := range started {
+			if err := m.Close(); err != nil {
+				log.Panic(err)
+			}
+		}
+	}
+}
+
+// ExampleMasters starts three masters that have their votes. opts are those of the Locker that
+// vouches for them.
+func ExampleMasters(opts ...redlock.Option) (addrs []string, stop func()) {
+	addrs, stop = NewMasters()
+	locker, err := redlock.New(addrs, opts...)
+	if err != nil {
+		log.Panic(err)
+	}
+	if err := errors.Join(locker.Bootstrap(context.Background()), locker.Close()); err != nil {
+		log.Panic(err)
+	}
+	return addrs, stop
+}

@@ -1,0 +1,61 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+// WantSince checks that a moment is exactly so long after another.
+func WantSince(t *testing.T, what string, since time.Time, want time.Duration) {
+	t.Helper()
+	if got := time.Since(since); got != want {
+		t.Errorf("%s: got it after %v, want %v", what, got, want)
+	}
+}
+
+// WantWithin checks that a moment is at most so long after another.
+func WantWithin(t *testing.T, what string, since time.Time, atMost time.Duration) {
+	t.Helper()
+	if got := time.Since(since); got > atMost {
+		t.Errorf("%s: got it after %v, want at most %v", what, got, atMost)
+	}
+}
+
+// WantMatch checks what an error matches, and what it does not.
+func WantMatch(t *testing.T, what string, err error, want []error, not ...error) {
+	t.Helper()
+	for _, w := range want {
+		if !errors.Is(err, w) {
+			t.Errorf("%s: got error %v, want one that matches %v", what, err, w)
+		}
+	}
+	for _, n := range not {
+		if errors.Is(err, n) {
+			t.Errorf("%s: got error %v, want one that does not match %v", what, err, n)
+		}
+	}
+}
+
+// WantDone waits for a context and checks what ended it.
+func WantDone(t *testing.T, ctx context.Context, want []error, not ...error) {
+	t.Helper()
+	select {
+	case <-ctx.Done():
+	case <-time.After(10 * time.Minute):
+		t.Fatal("got a context that goes on, want one that ends")
+	}
+	WantMatch(t, "cause of the context", context.Cause(ctx), want, not...)
+}
+
+// Receive returns the next value of a channel, which must come within 20 s.
+func Receive[T any](t testing.TB, ch <-chan T, what string) (v T) {
+	t.Helper()
+	select {
+	case v = <-ch:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("not within 20s: %s", what)
+	}
+	return v
+}
