@@ -68,7 +68,7 @@ func (p *pool) acquire(ctx context.Context, resource string, lc lockConfig, how 
 		return &a.grant, nil
 	}
 	f := &failure{err: verdict, verdict: verdict, queue: a.attempt.approach.reply}
-	if !verdict.permanent() && p.goesOn(ctx, resource) {
+	if !verdict.Permanent() && p.goesOn(ctx, resource) {
 		queued = a.attempt.approach.rests()
 		f.queue.queued = queued
 	}

@@ -111,7 +111,9 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, lease 
 
 // lead is one term. over says that it was the last.
 func (e *Elector) lead(ctx context.Context, lease *Lease, lead func(context.Context, *Lease) error) (over bool, err error) {
-	termCtx, cancel := lease.within(ctx)
+	inner, done := lease.Within(ctx)
+	defer done()
+	termCtx, cancel := context.WithCancelCause(inner)
 	e.setTerm(&term{lease, termCtx, cancel})
 	var unlockErr error
 	ended := false // before lead returned
@@ -122,7 +124,7 @@ func (e *Elector) lead(ctx context.Context, lease *Lease, lead func(context.Cont
 			unlockErr = lease.Unlock(ctx)
 		}()
 		err = lead(termCtx, lease)
-		ended = termCtx.Err() != nil || lease.isOver()
+		ended = termCtx.Err() != nil || lease.Err() != nil
 	}()
 	consequence := err == nil || ended && (errors.Is(err, context.Canceled) || errors.Is(err, ErrReleased) || errors.Is(err, ErrLost))
 	switch {
@@ -241,7 +243,7 @@ func (e *Elector) present() *term {
 }
 
 // leads reports whether the term is not over. There may be none.
-func (t *term) leads() bool { return t != nil && t.ctx.Err() == nil && !t.lease.isOver() }
+func (t *term) leads() bool { return t != nil && t.ctx.Err() == nil && t.lease.Err() == nil }
 
 // cause is why the term is over.
 func (t *term) cause() error {

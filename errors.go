@@ -203,9 +203,10 @@ func (e *QuorumError) Unwrap() []error {
 	return all
 }
 
-// permanent reports that waiting cannot help: so many nodes refuse the key's type, the
-// user, or the list of masters, or are none of their own, that the others make no quorum.
-func (e *QuorumError) permanent() bool {
+// Permanent reports whether waiting cannot help: so many masters refuse the type of the key,
+// the user or the list of masters, or are one server, that the others make no quorum.
+// [Locker.Lock] gives up then.
+func (e *QuorumError) Permanent() bool {
 	hopeless := 0
 	for _, n := range e.Nodes {
 		if errors.Is(n, ErrWrongType) || errors.Is(n, ErrPermission) || errors.Is(n, ErrSameServer) || errors.Is(n, ErrMembership) {

@@ -191,7 +191,7 @@ func TestPermanent(t *testing.T) {
 		{5, nil, false},
 	} {
 		e := &QuorumError{Need: quorum(test.of), of: test.of, Nodes: nodesSaying(test.said...)}
-		if got := e.permanent(); got != test.want {
+		if got := e.Permanent(); got != test.want {
 			t.Errorf("%v of %d nodes: got %v, want %v", test.said, test.of, got, test.want)
 		}
 	}

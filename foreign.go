@@ -38,6 +38,5 @@ func (c *config) panicked(what string, p any) {
 
 // warn tells the operator, unless the handler panics.
 func (c *config) warn(text string, attrs ...any) {
-	defer func() { _ = recover() }() // there is no other place to say so
-	c.logger().Warn("redlock: "+text, attrs...)
+	c.guardedLogger().Warn("redlock: "+text, attrs...)
 }

@@ -87,6 +87,36 @@ func (le *Lease) Context() context.Context {
 	return le.ctx
 }
 
+// Err returns nil while the lease stands. When the lease is over, Err returns the reason: an
+// error that matches [ErrLost], [ErrReleased] or [ErrDetached]. It looks at the clock: after a
+// suspend of the machine it tells of the end even before the lease's context has ended.
+func (le *Lease) Err() error {
+	le.grant.mu.Lock()
+	over := le.over
+	le.grant.mu.Unlock()
+	if over == nil && le.grant.validity() <= 0 {
+		return errLostExpired
+	}
+	return over
+}
+
+// Within returns a context for work under the lease. It ends with ctx or with the lease,
+// whichever is first, and context.Cause tells the reason, as it does for ctx and for
+// [Lease.Context]. It carries the values and the deadline of ctx. [Locker.Do] calls its
+// function with such a context.
+//
+// Call cancel when the work is over: it ends the context and frees what the context needs. The
+// lease goes on.
+func (le *Lease) Within(ctx context.Context) (inner context.Context, cancel context.CancelFunc) {
+	inner, end := context.WithCancelCause(&leaseContext{ctx, le})
+	leaseCtx := le.Context()
+	stop := context.AfterFunc(leaseCtx, func() { end(context.Cause(leaseCtx)) })
+	return inner, func() {
+		stop()
+		end(nil)
+	}
+}
+
 // Extend makes one renewal round now, with the TTL of the lease, counted from now.
 // It is also the way to make sure of the lease before a critical step.
 //
@@ -222,26 +252,6 @@ func (c *leaseContext) Value(key any) any {
 		return c
 	}
 	return c.Context.Value(key)
-}
-
-// isOver reports that the handle has no lease any more, or that its validity has ended.
-func (le *Lease) isOver() bool {
-	le.grant.mu.Lock()
-	over := le.over != nil
-	le.grant.mu.Unlock()
-	return over || le.grant.validity() <= 0
-}
-
-// within is a context that ends with ctx or with the lease, whichever is first, or when it
-// is cancelled, as it has to be.
-func (le *Lease) within(ctx context.Context) (context.Context, context.CancelCauseFunc) {
-	inner, cancel := context.WithCancelCause(&leaseContext{ctx, le})
-	leaseCtx := le.Context()
-	stop := context.AfterFunc(leaseCtx, func() { cancel(context.Cause(leaseCtx)) })
-	return inner, func(cause error) {
-		stop()
-		cancel(cause)
-	}
 }
 
 // heldIn is the lease of resource that ctx descends from; nil if it does from none.

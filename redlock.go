@@ -124,8 +124,8 @@ func (l *Locker) Do(ctx context.Context, resource string, fn func(ctx context.Co
 			err = errors.Join(err, unlockErr)
 		}
 	}()
-	fnCtx, cancel := lease.within(ctx)
-	defer cancel(context.Canceled)
+	fnCtx, cancel := lease.Within(ctx)
+	defer cancel()
 	return fn(fnCtx, lease)
 }
 
@@ -274,7 +274,7 @@ func (l *Locker) retryable(ctx context.Context, c *caller, f *failure) error {
 		}
 		return f.err
 	}
-	if f.verdict == nil || f.verdict.permanent() || errors.Is(f.err, ErrClosed) {
+	if f.verdict == nil || f.verdict.Permanent() || errors.Is(f.err, ErrClosed) {
 		return f.err
 	}
 	if f.queue.queued {

@@ -562,14 +562,15 @@ func TestReservedKeys(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second) // nothing may wait
 			defer cancel()
 			for name, call := range map[string]func() error{
-				"Lock":       func() error { _, err := l.Lock(ctx, resource); return err },
-				"TryLock":    func() error { _, err := l.TryLock(ctx, resource); return err },
-				"Do":         func() error { return l.Do(ctx, resource, fn) },
-				"Adopt":      func() error { _, err := l.Adopt(ctx, resource, id, 0); return err },
-				"Inspect":    func() error { _, err := l.Inspect(ctx, resource); return err },
-				"Break":      func() error { _, err := l.Break(ctx, resource); return err },
-				"NewElector": func() error { _, err := redlock.NewElector(l, resource); return err },
-				"Job":        func() error { _, err := l.Job(resource, 0, fn); return err },
+				"CheckResource": func() error { return l.CheckResource(resource) },
+				"Lock":          func() error { _, err := l.Lock(ctx, resource); return err },
+				"TryLock":       func() error { _, err := l.TryLock(ctx, resource); return err },
+				"Do":            func() error { return l.Do(ctx, resource, fn) },
+				"Adopt":         func() error { _, err := l.Adopt(ctx, resource, id, 0); return err },
+				"Inspect":       func() error { _, err := l.Inspect(ctx, resource); return err },
+				"Break":         func() error { _, err := l.Break(ctx, resource); return err },
+				"NewElector":    func() error { _, err := redlock.NewElector(l, resource); return err },
+				"Job":           func() error { _, err := l.Job(resource, 0, fn); return err },
 			} {
 				if err := call(); !errors.Is(err, redlock.ErrConfig) {
 					t.Errorf("%s(%q) behind the prefix %q: got %v, want ErrConfig", name, resource, prefix, err)
@@ -581,7 +582,7 @@ func TestReservedKeys(t *testing.T) {
 				}
 			}
 			// A key that only contains such an ending is one like others.
-			if _, err := redlock.NewElector(l, resource+"s"); err != nil {
+			if err := l.CheckResource(resource + "s"); err != nil {
 				t.Errorf("%q behind the prefix %q: got %v, want no error", resource+"s", prefix, err)
 			}
 		}

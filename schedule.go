@@ -74,7 +74,7 @@ func (j *jobs) lock(ctx context.Context, name string) (*JobLock, error) {
 func worthwhile(err error) bool {
 	var verdict *QuorumError
 	switch {
-	case !errors.As(err, &verdict) || verdict.permanent() || errors.Is(err, ErrQuarantine) || errors.Is(err, ErrClosed):
+	case !errors.As(err, &verdict) || verdict.Permanent() || errors.Is(err, ErrQuarantine) || errors.Is(err, ErrClosed):
 		return false
 	case errors.Is(err, ErrTaken):
 		return verdict.Granted > 0
@@ -110,7 +110,7 @@ type JobLock struct {
 // ctx has ended makes no difference. If the lease was lost before, the job was not
 // alone: the error matches [ErrLost], and as schedulers drop it, it is logged as well.
 func (j *JobLock) Unlock(ctx context.Context) error {
-	if left := j.jobs.minHold - time.Since(j.since); left > 0 && !j.isOver() {
+	if left := j.jobs.minHold - time.Since(j.since); left > 0 && j.Err() == nil {
 		time.AfterFunc(left, func() { _, _ = j.locker.unlock(j.Lease) })
 		return nil
 	}
@@ -246,7 +246,7 @@ func (j *jobs) run(ctx context.Context, name string, run func(context.Context, *
 			err = errors.Join(err, unlockErr)
 		}
 	}()
-	runCtx, cancel := lock.within(ctx)
-	defer cancel(context.Canceled)
+	runCtx, cancel := lock.Within(ctx)
+	defer cancel()
 	return run(runCtx, lock.Lease)
 }

@@ -1,0 +1,95 @@
+package redlock
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+// This file has what packages on top of a Locker need of it beside the leases. Packages
+// election and jobs use nothing of this package that is not exported.
+
+// Settings is what holds for one lease: the options of [New] and those of the call together.
+type Settings struct {
+	TTL         time.Duration // how long a master keeps the key that is not renewed
+	NodeTimeout time.Duration // how long one master may take to answer
+	Grace       time.Duration // by how much the lease ends earlier for its holder
+	MaxHold     time.Duration // bound on the life of the lease; 0 for none
+	Renewed     bool          // in the background: WithoutRenewal was not given
+	Reentry     bool          // WithReentry was given
+}
+
+// Settings returns what would hold for a lease that is acquired with opts. It asks no master.
+// The error matches [ErrConfig] if [Locker.Lock] would refuse the options.
+func (l *Locker) Settings(opts ...LockOption) (Settings, error) {
+	lc, err := l.conf.forCall(opts)
+	if err != nil {
+		return Settings{}, err
+	}
+	return Settings{
+		TTL:         lc.ttl,
+		NodeTimeout: lc.timeout(),
+		Grace:       lc.grace,
+		MaxHold:     lc.maxHold,
+		Renewed:     !lc.manual,
+		Reentry:     lc.reentry,
+	}, nil
+}
+
+// CheckResource reports whether resource can be locked: it has from 1 to [MaxResourceLength]
+// bytes, and its key is none of the library's own. It asks no master. The error matches
+// [ErrConfig], and is the one that [Locker.Lock] would give.
+func (l *Locker) CheckResource(resource string) error {
+	return l.conf.checkResource("CheckResource", resource)
+}
+
+// WhyWaiting returns what keeps this process from having a resource that it wants, as far as
+// is known. It asks no master. The result is nil if no call of [Locker.Lock] or [Locker.Do]
+// waits for the resource, or if none of their attempts has failed yet. If the process has
+// the resource itself, the error matches [ErrTaken]. Otherwise it is the [*QuorumError] of the
+// last attempt.
+func (l *Locker) WhyWaiting(resource string) error { return l.pool.turns.whyNot(resource) }
+
+// Logger returns the logger that [WithLogger] has set, for warnings of code that uses the
+// Locker. A panic of its handler is recovered.
+func (l *Locker) Logger() *slog.Logger { return l.conf.guardedLogger() }
+
+// Done returns a channel that is closed when [Locker.Close] is called. From then on calls
+// fail with [ErrClosed].
+func (l *Locker) Done() <-chan struct{} { return l.pool.closing }
+
+// guardedLogger is the logger, with panics of its handler recovered: there is no other place
+// to tell of them.
+func (c *config) guardedLogger() *slog.Logger {
+	return slog.New(guardedHandler{c.logger().Handler()})
+}
+
+type guardedHandler struct{ slog.Handler }
+
+func (h guardedHandler) Enabled(ctx context.Context, level slog.Level) (on bool) {
+	defer func() { _ = recover() }()
+	return h.Handler.Enabled(ctx, level)
+}
+
+func (h guardedHandler) Handle(ctx context.Context, r slog.Record) error {
+	defer func() { _ = recover() }()
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h guardedHandler) WithAttrs(attrs []slog.Attr) (with slog.Handler) {
+	defer func() {
+		if recover() != nil {
+			with = h
+		}
+	}()
+	return guardedHandler{h.Handler.WithAttrs(attrs)}
+}
+
+func (h guardedHandler) WithGroup(name string) (with slog.Handler) {
+	defer func() {
+		if recover() != nil {
+			with = h
+		}
+	}()
+	return guardedHandler{h.Handler.WithGroup(name)}
+}

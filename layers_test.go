@@ -1,0 +1,227 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
+)
+
+// Settings are the defaults, then the options of New, then those of the call.
+func TestSettings(t *testing.T) {
+	plain := open(t, []string{"127.0.0.1:1"})
+	set := open(t, []string{"127.0.0.1:1"}, redlock.WithTTL(4*time.Second), redlock.WithNodeTimeout(70*time.Millisecond), redlock.WithGrace(time.Second), redlock.WithReentry())
+	for _, test := range []struct {
+		name   string
+		locker *redlock.Locker
+		opts   []redlock.LockOption
+		want   redlock.Settings
+	}{
+		{"defaults", plain, nil, redlock.Settings{TTL: 10 * time.Second, NodeTimeout: 250 * time.Millisecond, Renewed: true}},
+		{"options of the call", plain, []redlock.LockOption{redlock.WithTTL(time.Second), redlock.WithoutRenewal(), redlock.WithReentry()},
+			redlock.Settings{TTL: time.Second, NodeTimeout: 100 * time.Millisecond, Reentry: true}},
+		{"options of New", set, nil,
+			redlock.Settings{TTL: 4 * time.Second, NodeTimeout: 70 * time.Millisecond, Grace: time.Second, Renewed: true, Reentry: true}},
+		{"options of both", set, []redlock.LockOption{redlock.WithMaxHold(time.Minute), redlock.WithGrace(0)},
+			redlock.Settings{TTL: 4 * time.Second, NodeTimeout: 70 * time.Millisecond, MaxHold: time.Minute, Renewed: true, Reentry: true}},
+	} {
+		if got, err := test.locker.Settings(test.opts...); err != nil || got != test.want {
+			t.Errorf("%s: got %+v, %v, want %+v", test.name, got, err, test.want)
+		}
+	}
+	for name, opts := range map[string][]redlock.LockOption{
+		"nil":                   {nil},
+		"a TTL over WithMaxTTL": {redlock.WithTTL(time.Hour)},
+	} {
+		got, err := plain.Settings(opts...)
+		wantMatch(t, name, err, []error{redlock.ErrConfig})
+		if got != (redlock.Settings{}) {
+			t.Errorf("%s: got %+v, want the zero value", name, got)
+		}
+	}
+}
+
+// What keeps a process from a resource that it waits for.
+func TestVirtualWhyWaiting(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		l := b.warmLocker()
+		want := func(what string, want []error, not ...error) {
+			t.Helper()
+			synctest.Wait()
+			err := l.WhyWaiting("r")
+			wantMatch(t, what, err, want, not...)
+			if len(want) == 0 && err != nil {
+				t.Errorf("%s: got %v, want nil", what, err)
+			}
+		}
+		want("nobody waits", nil)
+		lease := b.lock(l, "r")
+		want("this process has it", []error{redlock.ErrTaken})
+		b.unlock(lease)
+		want("it had it", nil)
+
+		held := b.lock(b.warmLocker(), "r")
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() {
+			_, err := l.Lock(ctx, "r")
+			done <- err
+		}()
+		want("another process has it", []error{redlock.ErrNotAcquired, redlock.ErrTaken}, redlock.ErrNoQuorum)
+		b.all((*bubbleNode).blackhole)
+		<-held.Context().Done()
+		want("the masters do not answer", []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum}, redlock.ErrTaken)
+		cancel()
+		wantMatch(t, "Lock", <-done, []error{context.Canceled})
+		want("the caller has left", nil)
+	})
+}
+
+// Err is nil while a lease stands, and says why it is over.
+func TestVirtualLeaseErr(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		clock := locktest.NewJumpClock()
+		l := b.warmLocker(redlock.WithClock(clock))
+		lease := func() *redlock.Lease {
+			t.Helper()
+			lease := b.lock(l, "r")
+			if err := lease.Err(); err != nil {
+				t.Errorf("Err of a lease that is held: got %v, want nil", err)
+			}
+			return lease
+		}
+		released := lease()
+		b.unlock(released)
+		wantMatch(t, "after Unlock", released.Err(), []error{redlock.ErrReleased}, redlock.ErrLost)
+
+		cut := lease()
+		b.all((*bubbleNode).blackhole)
+		<-cut.Context().Done()
+		if cut.Validity() <= 0 {
+			t.Fatal("got no validity when the context ended, want some")
+		}
+		wantMatch(t, "when the context has ended", cut.Err(), []error{redlock.ErrLost, redlock.ErrExpired}, redlock.ErrReleased)
+		b.all((*bubbleNode).heal)
+		time.Sleep(time.Minute)
+
+		detached := lease()
+		if err := detached.Detach(); err != nil {
+			t.Fatal(err)
+		}
+		wantMatch(t, "after Detach", detached.Err(), []error{redlock.ErrDetached}, redlock.ErrLost, redlock.ErrReleased)
+		time.Sleep(time.Minute)
+
+		slept := lease()
+		ctx := slept.Context()
+		clock.Jump(time.Minute)
+		wantMatch(t, "after a pause", slept.Err(), []error{redlock.ErrLost, redlock.ErrExpired}, redlock.ErrReleased)
+		if ctx.Err() != nil {
+			t.Error("the context has ended, want it to know nothing yet")
+		}
+	})
+}
+
+// A context of Within ends with the lease or with the context that it is made of.
+func TestVirtualWithin(t *testing.T) {
+	type key struct{}
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		l := b.warmLocker()
+		lease := b.lock(l, "r")
+		outer, cancelOuter := context.WithTimeoutCause(context.WithValue(t.Context(), key{}, "value"), time.Minute, errors.New("late"))
+		defer cancelOuter()
+
+		ctx, cancel := lease.Within(outer)
+		if ctx.Err() != nil || ctx.Value(key{}) != "value" {
+			t.Errorf("got error %v, value %v, want none, and that of the outer context", ctx.Err(), ctx.Value(key{}))
+		}
+		got, ok := ctx.Deadline()
+		if want, _ := outer.Deadline(); !ok || !got.Equal(want) {
+			t.Errorf("deadline: got %v, %t, want that of the outer context", got, ok)
+		}
+		_, err := l.Lock(ctx, "r")
+		wantMatch(t, "Lock inside", err, []error{redlock.ErrReentry})
+		cancel()
+		wantDone(t, ctx, []error{context.Canceled}, redlock.ErrLost, redlock.ErrReleased)
+		if err := lease.Err(); err != nil {
+			t.Errorf("the lease after cancel: got %v, want it to go on", err)
+		}
+
+		start := time.Now()
+		ctx, cancel = lease.Within(outer)
+		defer cancel()
+		<-ctx.Done()
+		wantSince(t, "the end of the outer context", start, time.Minute)
+		if cause := context.Cause(ctx); ctx.Err() != context.DeadlineExceeded || cause == nil || cause.Error() != "late" {
+			t.Errorf("got %v because of %v, want it as the outer context has it", ctx.Err(), cause)
+		}
+
+		ctx, cancel = lease.Within(t.Context())
+		defer cancel()
+		b.all((*bubbleNode).blackhole)
+		wantDone(t, ctx, []error{redlock.ErrLost, redlock.ErrExpired})
+		ctx, cancel = lease.Within(t.Context())
+		defer cancel()
+		synctest.Wait()
+		wantDone(t, ctx, []error{redlock.ErrLost, redlock.ErrExpired}) // it was over before
+	})
+}
+
+// The channel of Done is closed when Close is called, not when it returns.
+func TestVirtualDone(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		l := b.warmLocker()
+		b.lock(l, "r")
+		select {
+		case <-l.Done():
+			t.Error("got an end before Close")
+		default:
+		}
+		b.all((*bubbleNode).hang) // so that Close takes its time
+		closed := make(chan struct{})
+		go func() { _ = l.Close(); close(closed) }()
+		synctest.Wait()
+		select {
+		case <-closed:
+			t.Error("Close has returned, want it to wait")
+		default:
+		}
+		select {
+		case <-l.Done():
+		default:
+			t.Error("got no end while Close runs")
+		}
+		_, err := l.TryLock(t.Context(), "r")
+		wantMatch(t, "TryLock", err, []error{redlock.ErrClosed})
+		<-closed
+	})
+}
+
+// The logger is the Locker's, and a panic of its handler harms nobody.
+func TestLogger(t *testing.T) {
+	logger, text := logText()
+	l := open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(logger))
+	l.Logger().With("a", 1).WithGroup("g").Warn("told", "b", 2)
+	if got := text(); !strings.Contains(got, "level=WARN msg=told a=1 g.b=2") {
+		t.Errorf("log: got %q, want the line with its attributes", got)
+	}
+	bad := open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(locktest.BadLogger())).Logger()
+	bad.Warn("x")
+	bad.With("a", 1).WithGroup("g").Warn("x")
+	open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(nil)).Logger().Warn("x")
+
+	standard := slog.Default()
+	t.Cleanup(func() { slog.SetDefault(standard) })
+	l = open(t, []string{"127.0.0.1:1"})
+	general, text := logText()
+	slog.SetDefault(general)
+	l.Logger().Warn("told", "b", 3)
+	if got := text(); !strings.Contains(got, "msg=told b=3") {
+		t.Errorf("log: got %q, want the line, as that is the default of the moment", got)
+	}
+}
