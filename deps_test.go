@@ -31,6 +31,22 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
+// The packages on top of the library are built on its exported API alone. They import neither
+// its internal packages nor other modules.
+func TestLayersUseTheExportedAPI(t *testing.T) {
+	for _, pkg := range []string{"./election"} {
+		out := goOutput(t, "list", "-f", `{{join .Imports "\n"}}`, pkg)
+		for _, path := range strings.Fields(out) {
+			if strings.Contains(path, ".") && path != self { // a path with a dot is not of the standard library
+				t.Errorf("%s imports %q, want %q and the standard library alone", pkg, path, self)
+			}
+		}
+		if !slices.Contains(strings.Fields(out), self) {
+			t.Errorf("%s imports %q, want %q among them", pkg, out, self)
+		}
+	}
+}
+
 // The guard has to bark: it is shown lists that differ by one.
 func TestDependencyGuard(t *testing.T) {
 	seen := []string{"example.com/z", self, "github.com/redis/go-redis/v9", "github.com/redis/go-redis/v9/push", "github.com/redis/go-redis/v9x"}

@@ -194,6 +194,7 @@ var pageImports = map[string]string{
 	"context": "context", "errors": "errors", "fmt": "fmt", "log": "log", "slog": "log/slog", "os": "os", "sql": "database/sql",
 	"strings": "strings", "synctest": "testing/synctest", "testing": "testing", "time": "time", "tls": "crypto/tls",
 	"redis": "github.com/redis/go-redis/v9", "redlock": self, "redlocktest": self + "/redlocktest",
+	"election": self + "/election",
 }
 
 // compilable makes packages of the blocks of Go of a page, by directory.

@@ -85,10 +85,6 @@ var (
 	// ErrDetached is the cause of a lease that [Lease.Detach] ended here.
 	ErrDetached = errors.New("redlock: lease detached")
 
-	// ErrNotLeader is matched by what [Elector.IsLeader] returns while this Elector does
-	// not lead.
-	ErrNotLeader = errors.New("redlock: not the leader")
-
 	// ErrReentry says that Lock was called for a resource which the context
 	// already holds, without [WithReentry]. Waiting would never end.
 	ErrReentry = errors.New("redlock: resource already held by this context")

@@ -17,7 +17,7 @@ import (
 // sentinels is every exported one.
 var sentinels = []error{
 	ErrNotAcquired, ErrTaken, ErrNoQuorum, ErrQuarantine, ErrSameServer, ErrNotMaster, ErrLost, ErrExpired, ErrSuspended, ErrQuorumLost, ErrMaxHold,
-	ErrNotHeld, ErrReleased, ErrDetached, ErrNotLeader, ErrReentry, ErrClosed, ErrConfig, ErrWrongType, ErrPermission, ErrBroken, ErrMembership,
+	ErrNotHeld, ErrReleased, ErrDetached, ErrReentry, ErrClosed, ErrConfig, ErrWrongType, ErrPermission, ErrBroken, ErrMembership,
 }
 
 // None is missing from that list.

@@ -179,19 +179,6 @@ func TestLoggerPanics(t *testing.T) {
 		job, err := l.Job("job", 0, func(context.Context, *redlock.Lease) error { return nil })
 		must(t, err)
 		must(t, job(t.Context()))
-		e, err := redlock.NewElector(l, "e")
-		must(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		terms := 0
-		err = e.Run(ctx, func(ctx context.Context, lease *redlock.Lease) error {
-			if terms++; terms == 2 {
-				cancel()
-			}
-			e.Resign()
-			<-ctx.Done()
-			return errors.New("worth a warning")
-		})
-		wantErr(t, err, context.Canceled)
 		b.each((*bubbleNode).kill, 0, 1, 2)
 		if err := job(t.Context()); err == nil {
 			t.Error("a job ran without masters")
@@ -270,15 +257,6 @@ func TestContextThatBlocks(t *testing.T) {
 		}
 		wantSince(t, "all leases", began, 0)
 		b.unlock(other)
-
-		e, err := redlock.NewElector(l, "e")
-		must(t, err)
-		go func() {
-			_ = e.Run(locktest.SlowContext(ctx, let), func(context.Context, *redlock.Lease) error { return nil })
-		}()
-		synctest.Wait()
-		_ = e.Healthy(0) // which asks for what Run leaves
-		_ = e.Leading()
 	})
 }
 

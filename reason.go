@@ -9,27 +9,28 @@ import (
 	"github.com/d0720281/redlock/internal/node"
 )
 
-// Reason is what an error of this package comes to, in one word out of a short list, for
-// the labels of metrics and the fields of logs. It is "" for nil and "other" for an error
-// that has no word of its own. The name of a resource or node is never in it.
+// Reason returns an error as one word of a short list, for the labels of metrics and the
+// fields of logs. It returns "" for nil, and "other" for an error without a word. No word
+// contains the name of a resource or a node.
 //
-//	taken, split_vote               somebody else has the resource, or some nodes granted it and too few
-//	no_quorum, quarantine           too few nodes answered usably; what is missing has no vote yet
+//	taken, split_vote               another holder has the resource; or some nodes granted it, but too few
+//	no_quorum, quarantine           too few nodes answered usably; the missing ones have no vote yet
 //	canceled, deadline              the context ended before anything was known
 //	expired, suspended, quorum_lost, broken, max_hold, released
 //	                                what ended a lease
 //	timeout, connection, late, key_missing
-//	                                of one node: no answer in time, none at all, it came too late, it had lost the key
+//	                                of one node: no answer in time; no connection; an answer too late; it had lost the key
 //	permission, membership, wrong_type, not_master, same_server, stale
 //	config, reentry, closed
 //	detached                        the lease goes on elsewhere
-//	not_leader                      the process does not campaign, or is yet to lead
 //	not_held, lost, not_acquired    of an error that has no other reason
 //
-// An [Locker.Adopt] that found no lease is "not_held".
+// A [Locker.Adopt] that found no lease is "not_held".
 //
-// More may be added. Of an error with several of them it is the one to act on: what
-// masters said goes before the end of the context that cut the waiting short.
+// An error that matches several words has the word to act on: what masters said goes before
+// the end of the context that cut the waiting short. An error type of another package can add
+// a word by a method Reason() string, which goes before not_held, lost and not_acquired: that
+// of package election adds not_leader. More words may be added.
 func Reason(err error) string {
 	if err == nil {
 		return ""
@@ -46,6 +47,17 @@ func Reason(err error) string {
 			return "split_vote"
 		}
 		return w.word
+	}
+	var own interface{ Reason() string }
+	if errors.As(err, &own) {
+		if word := own.Reason(); word != "" {
+			return word
+		}
+	}
+	for _, w := range vagueWords {
+		if errors.Is(err, w.err) {
+			return w.word
+		}
 	}
 	var waits node.Quarantine
 	var broken net.Error
@@ -65,11 +77,13 @@ func isTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout() || errors.Is(err, context.DeadlineExceeded)
 }
 
-// reasonWords is in the order in which they are looked for.
-var reasonWords = []struct {
+type reasonWord struct {
 	err  error
 	word string
-}{
+}
+
+// reasonWords has the words in the order in which they are looked for.
+var reasonWords = []reasonWord{
 	{ErrClosed, "closed"},
 	{ErrConfig, "config"},
 	{ErrReentry, "reentry"},
@@ -100,7 +114,10 @@ var reasonWords = []struct {
 	{ErrDetached, "detached"},
 	{context.Canceled, "canceled"},
 	{context.DeadlineExceeded, "deadline"},
-	{ErrNotLeader, "not_leader"},
+}
+
+// vagueWords has those of errors without another reason.
+var vagueWords = []reasonWord{
 	{ErrNotHeld, "not_held"},
 	{ErrLost, "lost"},
 	{ErrNotAcquired, "not_acquired"},

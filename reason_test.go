@@ -49,8 +49,12 @@ func TestReason(t *testing.T) {
 		{&QuorumError{Op: "adopt", Resource: "r", Need: 2, of: 3, reasons: []error{ErrNotHeld}}, "not_held"},
 		{&QuorumError{Op: "adopt", Resource: "r", Need: 2, of: 3, reasons: []error{ErrNotHeld, errors.New("somebody else had it in between")}}, "not_held"},
 		{notHeld("adopt", "r", errLostQuorum), "quorum_lost"},
-		{fmt.Errorf("%w of %q yet", ErrNotLeader, "r"), "not_leader"},
-		{fmt.Errorf("%w of %q: %w", ErrNotLeader, "r", verdict(0, nil, ErrNotAcquired, ErrTaken)), "taken"},
+		{fmt.Errorf("%w yet", ownReason("not_leader")), "not_leader"},
+		{fmt.Errorf("%w: %w", ownReason("not_leader"), verdict(0, nil, ErrNotAcquired, ErrTaken)), "taken"},
+		{fmt.Errorf("%w: %w", ownReason("not_leader"), errLostExpired), "expired"},
+		{fmt.Errorf("%w: %w", ErrLost, ownReason("not_leader")), "not_leader"},
+		{fmt.Errorf("%w: %w", ownReason(""), ErrLost), "lost"},
+		{ownReason(""), "other"},
 		{fmt.Errorf("%w: no random attempt id: %w", ErrNotAcquired, io.ErrNoProgress), "not_acquired"},
 		{configErrorf("x"), "config"},
 		{fmt.Errorf("%w: %w", ErrNotAcquired, ErrSameServer), "same_server"},
@@ -75,6 +79,12 @@ func TestReason(t *testing.T) {
 		words[word] = s
 	}
 }
+
+// ownReason is an error of another package.
+type ownReason string
+
+func (ownReason) Error() string    { return "error with a reason of its own" }
+func (r ownReason) Reason() string { return string(r) }
 
 func canceled(cause error) context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())

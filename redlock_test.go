@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
 )
@@ -21,16 +22,10 @@ import (
 // The tests of this file go through the algorithm, a test a step, on real masters.
 // distlock is https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/.
 
-// open makes a Locker that is closed when the test ends.
-func open(t testing.TB, addrs []string, opts ...redlock.Option) *redlock.Locker {
-	t.Helper()
-	l, err := redlock.New(addrs, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() }) // some tests leave nothing to confirm a release
-	return l
-}
+var (
+	open      = locktest.Open      // a Locker that is closed when the test ends
+	bootstrap = locktest.Bootstrap // has new masters vote at once
+)
 
 // cluster is N real masters and a client for each, to look at what is on them.
 type cluster struct {
@@ -56,28 +51,11 @@ func newCluster(t testing.TB, procs []*masters.Process) *cluster {
 	return vouched(t, c)
 }
 
-// vouched has masters vote whatever became of the order to: one that was too late for it
-// on a busy machine has sat out the quarantine of bootstrap's Locker, not that of others.
+// vouched has masters vote whatever became of bootstrap.
 func vouched(t testing.TB, c *cluster) *cluster {
 	t.Helper()
-	for _, n := range c.nodes {
-		must(t, n.HSet(t.Context(), "redlock:~guard", "born", 0).Err())
-	}
+	locktest.Vouch(t, c.nodes...)
 	return c
-}
-
-// bootstrap has new masters vote at once, as far as the tests' Lockers are concerned. It
-// must not raise the largest TTL of those.
-func bootstrap(t testing.TB, addrs []string, opts ...redlock.Option) {
-	t.Helper()
-	opts = append([]redlock.Option{redlock.WithTTL(redlock.MinTTL), redlock.WithMaxTTL(redlock.MinTTL), redlock.WithNodeTimeout(12 * time.Millisecond)}, opts...)
-	l, err := redlock.New(addrs, opts...)
-	must(t, err)
-	defer l.Close()
-	for err = errors.New("not tried"); err != nil && t.Context().Err() == nil; {
-		err = l.Bootstrap(t.Context()) // under load a node may be too late
-	}
-	must(t, err)
 }
 
 // holders is what each node holds under key; "" where it holds nothing or is down.
@@ -569,7 +547,6 @@ func TestReservedKeys(t *testing.T) {
 				"Adopt":         func() error { _, err := l.Adopt(ctx, resource, id, 0); return err },
 				"Inspect":       func() error { _, err := l.Inspect(ctx, resource); return err },
 				"Break":         func() error { _, err := l.Break(ctx, resource); return err },
-				"NewElector":    func() error { _, err := redlock.NewElector(l, resource); return err },
 				"Job":           func() error { _, err := l.Job(resource, 0, fn); return err },
 			} {
 				if err := call(); !errors.Is(err, redlock.ErrConfig) {

@@ -9,6 +9,7 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/election"
 )
 
 var locker *redlock.Locker
@@ -31,7 +32,7 @@ func Example_gocronLocker() {
 
 // gocron: all jobs on the machine that leads.
 func Example_gocronElector() {
-	elector, err := redlock.NewElector(locker, "scheduler")
+	elector, err := election.New(locker, "scheduler")
 	if err != nil {
 		log.Panic(err)
 	}

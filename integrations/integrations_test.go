@@ -16,6 +16,7 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/election"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
 )
@@ -23,7 +24,7 @@ import (
 const ttl = time.Second
 
 // An Elector is what gocron wants as it is.
-var _ gocron.Elector = (*redlock.Elector)(nil)
+var _ gocron.Elector = (*election.Elector)(nil)
 
 // start starts three masters that have their votes.
 func start(t *testing.T) (addrs []string, list []*masters.Process) {
@@ -228,7 +229,7 @@ func TestGocronElectorKilled(t *testing.T) {
 	if got := b.runs(); got != 0 || elector.Leading() {
 		t.Errorf("while the other process leads: got %d runs, leading %t; want none, false", got, elector.Leading())
 	}
-	if err := elector.IsLeader(t.Context()); !errors.Is(err, redlock.ErrNotLeader) || !errors.Is(err, redlock.ErrTaken) {
+	if err := elector.IsLeader(t.Context()); !errors.Is(err, election.ErrNotLeader) || !errors.Is(err, redlock.ErrTaken) {
 		t.Errorf("IsLeader: got %v, want ErrNotLeader and ErrTaken", err)
 	}
 	must(t, child.Process.Kill())
@@ -239,9 +240,9 @@ func TestGocronElectorKilled(t *testing.T) {
 }
 
 // lead runs an Elector until the test ends.
-func lead(t *testing.T, addrs []string) *redlock.Elector {
+func lead(t *testing.T, addrs []string) *election.Elector {
 	t.Helper()
-	elector, err := redlock.NewElector(open(t, addrs), "leader")
+	elector, err := election.New(open(t, addrs), "leader")
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

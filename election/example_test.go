@@ -1,4 +1,4 @@
-package redlock_test
+package election_test
 
 import (
 	"context"
@@ -7,18 +7,20 @@ import (
 	"log"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/election"
+	"github.com/d0720281/redlock/internal/locktest"
 )
 
-// One process of several does the work, and another takes over when it stops or dies.
+// One process of several does the work. Another one takes over when it stops or dies.
 func ExampleElector() {
-	addrs, stopMasters := exampleMasters()
+	addrs, stopMasters := locktest.ExampleMasters()
 	defer stopMasters()
 	locker, err := redlock.New(addrs)
 	if err != nil {
 		log.Panic(err)
 	}
 	defer locker.Close()
-	elector, err := redlock.NewElector(locker, "invoices")
+	elector, err := election.New(locker, "invoices")
 	if err != nil {
 		log.Panic(err)
 	}
@@ -27,7 +29,7 @@ func ExampleElector() {
 	err = elector.Run(ctx, func(ctx context.Context, lease *redlock.Lease) error {
 		fmt.Println("leading:", elector.Leading())
 		stop()
-		<-ctx.Done() // or work, until this
+		<-ctx.Done() // or work until then
 		return nil
 	})
 	fmt.Println("stopped:", errors.Is(err, context.Canceled))

@@ -1,0 +1,326 @@
+// Package election makes one of several processes the leader: the process that holds the
+// lease of a resource of package redlock.
+//
+// There is one leader at a time, but only during the validity of its lease, and by its own
+// clock. A leader that was paused can wake up after another one was elected, and write before
+// it looks at the clock. The store has to refuse such writes by the fencing token, see
+// [redlock.Lease.Fence].
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/d0720281/redlock"
+)
+
+// ErrNotLeader is matched by the errors of [Elector.IsLeader]. [redlock.Reason] returns
+// "not_leader" for such an error, or a more precise word.
+var ErrNotLeader error = notLeader{}
+
+type notLeader struct{}
+
+func (notLeader) Error() string { return "election: not the leader" }
+
+// Reason implements what [redlock.Reason] asks of errors of other packages.
+func (notLeader) Reason() string { return "not_leader" }
+
+// errResigned ends the context of a term after Resign.
+var errResigned = fmt.Errorf("election: resigned: %w", redlock.ErrReleased)
+
+// afterYou is how long Run waits before it campaigns again after a term that it gave up. A
+// process that waits for a lease asks for it at least every 1.2 s, so it comes first.
+const afterYou = 1500 * time.Millisecond
+
+// Elector takes part in the elections of one leader. Call [New] to make one, and
+// [Elector.Run] to campaign. An Elector is safe for concurrent use.
+type Elector struct {
+	locker   *redlock.Locker
+	resource string
+	opts     []redlock.LockOption
+
+	mu      sync.Mutex
+	running bool  // guarded by mu, like all below
+	term    *term // of the lead that has not returned yet; nil for none
+	failed  error // result of the last Run, unless its context had ended
+}
+
+// term is one time of leading.
+type term struct {
+	lease  *redlock.Lease
+	ctx    context.Context // of lead
+	cancel context.CancelCauseFunc
+	over   time.Time // when the lease's context ended; guarded by Elector.mu
+}
+
+// New returns an Elector for the resource. The options hold for the lease of each term. Their
+// TTL bounds the time without a leader after a leader has died, and [redlock.WithMaxHold]
+// bounds a term.
+//
+// New sends nothing to any master. A nil locker, and a resource or options that
+// [redlock.Locker.Lock] would refuse, give an error that matches [redlock.ErrConfig].
+// So does [redlock.WithReentry], with which two leaders could share one lease.
+func New(locker *redlock.Locker, resource string, opts ...redlock.LockOption) (*Elector, error) {
+	if locker == nil {
+		return nil, configError("New: the Locker is nil")
+	}
+	if err := locker.CheckResource(resource); err != nil {
+		return nil, err
+	}
+	settings, err := locker.Settings(opts...)
+	switch {
+	case err != nil:
+		return nil, err
+	case settings.Reentry:
+		return nil, configError("New: with WithReentry two leaders could share one lease")
+	}
+	return &Elector{locker: locker, resource: resource, opts: slices.Clone(opts)}, nil
+}
+
+func configError(text string) error {
+	return fmt.Errorf("%w: election: %s", redlock.ErrConfig, text)
+}
+
+// Run campaigns until this process leads, calls lead, and campaigns again when the term is
+// over. It returns when ctx ends, or when lead returns before its term is over.
+//
+// The context of lead carries the values of ctx. It ends when ctx ends, when the lease is lost
+// (its cause then matches [redlock.ErrLost]), or after [Elector.Resign] (its cause then matches
+// [redlock.ErrReleased]). lead must return soon after that. Until lead has returned, this process
+// neither campaigns nor leads again, so that two of its terms never overlap. If ctx or Resign has
+// ended the context, the lease is renewed until lead has returned. If the lease is lost,
+// another process may lead while lead still runs; [Elector.Healthy] reports that. When lead
+// returns or panics, the lease is released, even if ctx has ended, and the next leader need not
+// wait for the TTL.
+//
+// If lead returns before its term is over, Run returns the result of lead, an error or nil. If
+// the lease was lost just after lead returned, the error also matches redlock.ErrLost. If lead
+// returns after the end of its term, Run campaigns again. It then logs the error of lead, unless
+// the error follows from the end of the term, see [redlock.WithLogger].
+//
+// If ctx ends, the error matches ctx.Err(), and also the error of lead if that has another
+// reason. Run goes on while masters are down: [Elector.IsLeader] tells why there is no
+// quorum. An error after which waiting cannot help ([redlock.ErrClosed],
+// [redlock.ErrPermission], [redlock.ErrWrongType] and others, see [redlock.Locker.Lock]) ends
+// Run. A nil ctx, a nil lead, and a call while another Run of this Elector has not returned give
+// [redlock.ErrConfig].
+func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, lease *redlock.Lease) error) (err error) {
+	switch {
+	case ctx == nil:
+		return configError("Run: ctx is nil")
+	case lead == nil:
+		return configError("Run: lead is nil")
+	case !e.begin():
+		return configError(fmt.Sprintf("Run: the Elector of %q is running already", e.resource))
+	}
+	defer func() { e.finish(ctx, err) }()
+	for {
+		again, err := e.campaign(ctx, lead)
+		if !again {
+			return err
+		}
+	}
+}
+
+// campaign waits until this process leads, and leads for one term. If it reports false, Run
+// ends with the error.
+func (e *Elector) campaign(ctx context.Context, lead func(context.Context, *redlock.Lease) error) (again bool, _ error) {
+	var t *term // nil until the lease is granted
+	var err error
+	ended := false // before lead returned
+	unlockErr := e.locker.Do(ctx, e.resource, func(leaseCtx context.Context, lease *redlock.Lease) error {
+		t = e.beginTerm(leaseCtx, lease)
+		defer e.endTerm(t)
+		err = lead(t.ctx, lease)
+		ended = !t.leads()
+		return nil
+	}, e.opts...)
+	if t == nil {
+		return false, unlockErr // of the wait for the lease
+	}
+	consequence := err == nil || ended && (errors.Is(err, context.Canceled) || errors.Is(err, redlock.ErrReleased) || errors.Is(err, redlock.ErrLost))
+	switch {
+	case ctx.Err() != nil:
+		if consequence || errors.Is(err, ctx.Err()) {
+			err = nil
+		}
+		return false, errors.Join(contextError(ctx), err, unlockErr)
+	case !ended:
+		return false, errors.Join(err, unlockErr)
+	}
+	if consequence {
+		err = nil
+	}
+	if errors.Is(unlockErr, redlock.ErrNotHeld) {
+		unlockErr = nil // the term ended by that
+	}
+	if err := errors.Join(err, unlockErr); err != nil {
+		e.locker.Logger().Warn("redlock: error after a term as leader", "resource", e.resource, "error", err)
+	}
+	if why := t.lease.Err(); errors.Is(why, redlock.ErrLost) && !errors.Is(why, redlock.ErrMaxHold) {
+		return true, nil
+	}
+	if err := e.pause(ctx); err != nil {
+		return false, fmt.Errorf("election: Elector of %q: %w", e.resource, err)
+	}
+	return true, nil
+}
+
+// pause lets other processes lead after a term that this one gave up.
+func (e *Elector) pause(ctx context.Context) error {
+	timer := time.NewTimer(afterYou)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return contextError(ctx)
+	case <-e.locker.Done():
+		return redlock.ErrClosed
+	}
+}
+
+// contextError returns ctx.Err(), with the cause if that is another error.
+func contextError(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// Resign ends the present term, if there is one. The context of lead ends, and when lead has
+// returned the lease is released. Run campaigns again after 1.5 s, in which another process can
+// take the lease. Resign does not wait for any of that. To stop campaigning, end the context of
+// Run.
+func (e *Elector) Resign() {
+	if t := e.present(); t != nil {
+		t.cancel(errResigned)
+	}
+}
+
+// Leading reports whether lead runs and its term is not over. It looks at the clock: after a
+// pause longer than the lease it returns false, even if the context of lead has not ended yet.
+func (e *Elector) Leading() bool { return e.present().leads() }
+
+// Lease returns the lease of the present term, or nil if Leading is false.
+func (e *Elector) Lease() *redlock.Lease {
+	if t := e.present(); t.leads() {
+		return t.lease
+	}
+	return nil
+}
+
+// IsLeader returns nil while [Elector.Leading] is true. Otherwise the error matches
+// [ErrNotLeader], and the reason as far as it is known: [redlock.ErrTaken] if another process
+// leads, [redlock.ErrNoQuorum] and [redlock.ErrQuarantine] if too few masters answer or have a
+// vote. IsLeader asks no master, and ignores its context. The context is there to fit the
+// interfaces of schedulers: an Elector is a gocron.Elector, for example.
+func (e *Elector) IsLeader(context.Context) error {
+	e.mu.Lock()
+	running, t := e.running, e.term
+	e.mu.Unlock()
+	switch {
+	case t.leads():
+		return nil
+	case t != nil:
+		return fmt.Errorf("%w of %q: the term is over, but lead has not returned: %w", ErrNotLeader, e.resource, t.cause())
+	case !running:
+		return fmt.Errorf("%w of %q: it does not campaign", ErrNotLeader, e.resource)
+	}
+	if err := e.locker.WhyWaiting(e.resource); err != nil {
+		return fmt.Errorf("%w of %q: %w", ErrNotLeader, e.resource, err)
+	}
+	return fmt.Errorf("%w of %q yet", ErrNotLeader, e.resource)
+}
+
+// Healthy is for a liveness probe. It returns an error if lead still runs although its lease has
+// been over for longer than after: another process may lead then. It also returns an error if
+// the last Run ended with an error before its context ended. A process that does not lead is
+// healthy, also while masters are down: a restart of the process would not help.
+func (e *Elector) Healthy(after time.Duration) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.term != nil {
+		if late := e.term.lateLocked(); late > after {
+			return fmt.Errorf("election: lead of %q still runs %v after the end of its lease: %w", e.resource, late, e.term.cause())
+		}
+	}
+	if e.failed != nil {
+		return fmt.Errorf("election: the Elector of %q has ended: %w", e.resource, e.failed)
+	}
+	return nil
+}
+
+func (e *Elector) begin() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.running {
+		return false
+	}
+	e.running, e.failed = true, nil
+	return true
+}
+
+func (e *Elector) finish(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		err = nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.running, e.failed = false, err
+}
+
+func (e *Elector) beginTerm(leaseCtx context.Context, lease *redlock.Lease) *term {
+	t := &term{lease: lease}
+	t.ctx, t.cancel = context.WithCancelCause(leaseCtx)
+	context.AfterFunc(lease.Context(), func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		t.over = time.Now()
+	})
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.term = t
+	return t
+}
+
+func (e *Elector) endTerm(t *term) {
+	e.mu.Lock()
+	e.term = nil
+	e.mu.Unlock()
+	t.cancel(context.Canceled)
+}
+
+func (e *Elector) present() *term {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.term
+}
+
+// leads reports whether there is a term, and it is not over.
+func (t *term) leads() bool { return t != nil && t.ctx.Err() == nil && t.lease.Err() == nil }
+
+// cause is why the term is over.
+func (t *term) cause() error {
+	if err := context.Cause(t.ctx); err != nil {
+		return err
+	}
+	return t.lease.Err() // the context has not noticed yet
+}
+
+// lateLocked is how long ago the lease ended; negative while it is valid. The validity does not
+// tell for a lease that lead itself has unlocked or detached.
+func (t *term) lateLocked() time.Duration {
+	if err := t.lease.Err(); !errors.Is(err, redlock.ErrReleased) && !errors.Is(err, redlock.ErrDetached) {
+		return -t.lease.Validity()
+	}
+	if t.over.IsZero() {
+		return 0 // it ends in this moment
+	}
+	return time.Since(t.over)
+}
