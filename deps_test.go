@@ -34,7 +34,7 @@ func TestDependencies(t *testing.T) {
 // The packages on top of the library are built on its exported API alone. They import neither
 // its internal packages nor other modules.
 func TestLayersUseTheExportedAPI(t *testing.T) {
-	for _, pkg := range []string{"./election"} {
+	for _, pkg := range []string{"./election", "./jobs"} {
 		out := goOutput(t, "list", "-f", `{{join .Imports "\n"}}`, pkg)
 		for _, path := range strings.Fields(out) {
 			if strings.Contains(path, ".") && path != self { // a path with a dot is not of the standard library

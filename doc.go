@@ -146,6 +146,12 @@
 // the tests of programs that use this package. A test can kill, hang, empty and cut off
 // these masters, in virtual time.
 //
+// # More
+//
+// Package [github.com/d0720281/redlock/election] makes one of several processes the leader.
+// Package [github.com/d0720281/redlock/jobs] runs each run of a scheduled job on one of several
+// machines. Both use the exported API of this package alone.
+//
 // # Sources
 //
 //   - Distributed Locks with Redis (distlock in the comments of this package):

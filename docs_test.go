@@ -26,7 +26,8 @@ import (
 // blocks of one page that declare something at the top level are one package, but for a block
 // with a package clause, which is a program. A block that declares nothing is the inside of a
 // function: it has its imports by the names it uses (see pageImports), and may use what
-// pageSetting declares.
+// pageSetting declares. A block that is in the tests of integrations/ as it is compiles there,
+// with the schedulers that it is for.
 func TestPagesCompile(t *testing.T) {
 	sources := make(map[string]string)
 	for page, text := range pages(t) {
@@ -49,6 +50,7 @@ func TestBrokenPages(t *testing.T) {
 		{"a function", "func f() int { }\n", "missing return"},
 		{"a program", "package main\n\nfunc main() { x }\n", "undefined: x"},
 		{"what vet finds", "log.Printf(\"%d\", \"a\")\n", "has arg \"a\" of wrong type"},
+		{"an adapter that is not as it is compiled", "type gocronLocker struct{ *jobs.Locker }\n\nvar _ gocron.Locker = gocronLocker{}\n", "undefined: gocron"},
 		{"nothing", "log.Print(locker, lease, ctx)\n", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -194,18 +196,26 @@ var pageImports = map[string]string{
 	"context": "context", "errors": "errors", "fmt": "fmt", "log": "log", "slog": "log/slog", "os": "os", "sql": "database/sql",
 	"strings": "strings", "synctest": "testing/synctest", "testing": "testing", "time": "time", "tls": "crypto/tls",
 	"redis": "github.com/redis/go-redis/v9", "redlock": self, "redlocktest": self + "/redlocktest",
-	"election": self + "/election",
+	"election": self + "/election", "jobs": self + "/jobs",
 }
 
-// compilable makes packages of the blocks of Go of a page, by directory.
+// compilable makes packages of the blocks of Go of a page, by directory. It leaves out those that
+// are compiled in the module integrations.
 func compilable(t *testing.T, page, text string) map[string]string {
 	t.Helper()
+	adapters, err := os.ReadFile("integrations/adapters_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir := strings.ToLower(regexp.MustCompile(`\W`).ReplaceAllString(page, "_"))
 	sources := make(map[string]string)
 	var whole strings.Builder
 	for i, b := range regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(text, -1) {
 		if strings.HasPrefix(b[1], "package ") {
 			sources[fmt.Sprintf("%s_%d", dir, i+1)] = b[1]
+			continue
+		}
+		if strings.Contains(string(adapters), "\n\n"+b[1]) {
 			continue
 		}
 		if _, err := parser.ParseFile(token.NewFileSet(), "", "package p\n"+b[1], parser.SkipObjectResolution); err == nil {

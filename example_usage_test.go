@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -233,6 +234,50 @@ func ExampleReason() {
 	// Output:
 	// ""
 	// "taken"
+}
+
+// Events go to a log and to metrics.
+func ExampleLogObserver() {
+	addrs, stop := exampleMasters()
+	defer stop()
+	logger := slog.New(slog.NewTextHandler(os.Stderr, nil)) // leases come and go at level Debug
+	acquired := 0
+	locker, err := redlock.New(addrs,
+		redlock.WithObserver(redlock.LogObserver(logger)),
+		redlock.WithObserver(redlock.Observer{Acquired: func(redlock.Event) { acquired++ }}))
+	if err != nil {
+		log.Panic(err)
+	}
+	if _, err := locker.Lock(context.Background(), "stock:item-1"); err != nil {
+		log.Panic(err)
+	}
+	if err := locker.Close(); err != nil { // returns when all events have been told
+		log.Print(err)
+	}
+	fmt.Println("acquired:", acquired)
+	// Output: acquired: 1
+}
+
+// A snapshot of what the Locker has, without asking a master.
+func ExampleLocker_Stats() {
+	addrs, stop := exampleMasters()
+	defer stop()
+	locker, err := redlock.New(addrs)
+	if err != nil {
+		log.Panic(err)
+	}
+	defer locker.Close()
+	if _, err := locker.Lock(context.Background(), "stock:item-1"); err != nil {
+		log.Panic(err)
+	}
+	s := locker.Stats()
+	for _, lease := range s.Leases {
+		fmt.Println(lease.Resource, lease.TTL, lease.Validity > 5*time.Second)
+	}
+	fmt.Println(s.Counts.Acquired, "acquired,", s.Counts.Lost, "lost,", len(s.Nodes), "masters")
+	// Output:
+	// stock:item-1 10s true
+	// 1 acquired, 0 lost, 3 masters
 }
 
 // exampleLocker is a Locker for three masters that have their votes. stop closes it.

@@ -547,7 +547,6 @@ func TestReservedKeys(t *testing.T) {
 				"Adopt":         func() error { _, err := l.Adopt(ctx, resource, id, 0); return err },
 				"Inspect":       func() error { _, err := l.Inspect(ctx, resource); return err },
 				"Break":         func() error { _, err := l.Break(ctx, resource); return err },
-				"Job":           func() error { _, err := l.Job(resource, 0, fn); return err },
 			} {
 				if err := call(); !errors.Is(err, redlock.ErrConfig) {
 					t.Errorf("%s(%q) behind the prefix %q: got %v, want ErrConfig", name, resource, prefix, err)
@@ -564,8 +563,7 @@ func TestReservedKeys(t *testing.T) {
 			}
 		}
 	}
-	_, err := redlock.JobWrapper[interface{ Run() }](must(redlock.New([]string{"127.0.0.1:1"}, redlock.WithKeyPrefix("a~"))), "turn", 0)
-	wantErr(t, err, redlock.ErrConfig)
+	wantErr(t, must(redlock.New([]string{"127.0.0.1:1"}, redlock.WithKeyPrefix("a~"))).CheckResource("turn"), redlock.ErrConfig)
 }
 
 // Bad arguments of a call reach no node.

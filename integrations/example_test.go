@@ -10,22 +10,43 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/election"
+	"github.com/d0720281/redlock/jobs"
 )
 
 var locker *redlock.Locker
 
-// gocron: each run of a job on one machine.
+// gocron: each run of a job on one machine. The adapter gocronLocker is in adapters_test.go.
 func Example_gocronLocker() {
-	locks, err := redlock.NewJobLocker[gocron.Lock](locker, 5*time.Second)
+	locks, err := jobs.New(locker, 5*time.Second)
 	if err != nil {
 		log.Panic(err)
 	}
-	s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locks))
+	s, err := gocron.NewScheduler(gocron.WithDistributedLocker(gocronLocker{locks}))
 	if err != nil {
 		log.Panic(err)
 	}
 	_, err = s.NewJob(gocron.CronJob("0 3 * * *", false), gocron.NewTask(func() {}), gocron.WithName("nightly"))
 	if err != nil {
+		log.Panic(err)
+	}
+}
+
+// gocron: each run of a job on one machine, and the job is told when its lease is lost.
+func Example_gocronTask() {
+	locks, err := jobs.New(locker, 5*time.Second)
+	if err != nil {
+		log.Panic(err)
+	}
+	s, err := gocron.NewScheduler()
+	if err != nil {
+		log.Panic(err)
+	}
+	task := func(ctx context.Context) error {
+		return locks.Run(ctx, "nightly", func(ctx context.Context, lease *redlock.Lease) error {
+			return ctx.Err() // work until ctx ends
+		})
+	}
+	if _, err = s.NewJob(gocron.CronJob("0 3 * * *", false), gocron.NewTask(task)); err != nil {
 		log.Panic(err)
 	}
 }
@@ -47,14 +68,15 @@ func Example_gocronElector() {
 	}
 }
 
-// robfig/cron: each run of a job on one machine.
+// robfig/cron: each run of a job on one machine. The adapter once is in adapters_test.go.
 func Example_cron() {
-	once, err := redlock.JobWrapper[cron.Job](locker, "nightly", 5*time.Second)
+	locks, err := jobs.New(locker, 5*time.Second)
 	if err != nil {
 		log.Panic(err)
 	}
 	c := cron.New()
-	if _, err := c.AddJob("0 3 * * *", cron.NewChain(once).Then(cron.FuncJob(func() {}))); err != nil {
+	job := cron.NewChain(once(locks, "nightly")).Then(cron.FuncJob(func() {}))
+	if _, err := c.AddJob("0 3 * * *", job); err != nil {
 		log.Panic(err)
 	}
 }

@@ -19,11 +19,12 @@ import (
 	"github.com/d0720281/redlock/election"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
+	"github.com/d0720281/redlock/jobs"
 )
 
 const ttl = time.Second
 
-// An Elector is what gocron wants as it is.
+// An Elector fits gocron without an adapter.
 var _ gocron.Elector = (*election.Elector)(nil)
 
 // start starts three masters that have their votes.
@@ -53,12 +54,18 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// scheduler is one with its own Locker, as on a machine of its own.
+// newLocker returns a Locker of jobs with its own connections, as on a machine of its own.
+func newLocker(t *testing.T, addrs []string, minHold time.Duration) *jobs.Locker {
+	t.Helper()
+	locks, err := jobs.New(open(t, addrs), minHold)
+	must(t, err)
+	return locks
+}
+
+// scheduler returns a scheduler with its own Locker.
 func scheduler(t *testing.T, addrs []string, minHold time.Duration) gocron.Scheduler {
 	t.Helper()
-	locks, err := redlock.NewJobLocker[gocron.Lock](open(t, addrs), minHold)
-	must(t, err)
-	return started(t, gocron.WithDistributedLocker(locks))
+	return started(t, gocron.WithDistributedLocker(gocronLocker{newLocker(t, addrs, minHold)}))
 }
 
 func started(t *testing.T, opts ...gocron.SchedulerOption) gocron.Scheduler {
@@ -76,7 +83,7 @@ func every(t *testing.T, s gocron.Scheduler, d time.Duration, task any) {
 	must(t, err)
 }
 
-// book notes when a job runs, and where.
+// book notes when and where a job runs.
 type book struct {
 	mu       sync.Mutex
 	running  int
@@ -85,7 +92,7 @@ type book struct {
 	atPlaces map[int]int
 }
 
-// run is a job that takes so long at a place.
+// run returns a job that takes the time d at a place.
 func (b *book) run(place int, d time.Duration) func() {
 	return func() {
 		b.mu.Lock()
@@ -119,8 +126,8 @@ func (b *book) wantOneAtATime(t *testing.T) {
 	}
 }
 
-// wantApart checks that no run began sooner after another than the minimum hold, but for what
-// scheduling adds.
+// wantApart checks that every run began at least the minimum hold after the run before, with a
+// quarter of it for delays of the scheduler.
 func (b *book) wantApart(t *testing.T, minHold time.Duration) {
 	t.Helper()
 	b.mu.Lock()
@@ -132,8 +139,8 @@ func (b *book) wantApart(t *testing.T, minHold time.Duration) {
 	}
 }
 
-// Two schedulers with the same job: never two runs at a time, also where a run takes several
-// TTLs.
+// Two schedulers have the same job. There are never two runs at a time, even if a run takes
+// several TTLs.
 func TestGocronOneAtATime(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"short": 20 * time.Millisecond, "longer than the TTL": 5 * ttl / 2} {
 		t.Run(name, func(t *testing.T) {
@@ -148,7 +155,7 @@ func TestGocronOneAtATime(t *testing.T) {
 	}
 }
 
-// A fast job of machines whose clocks differ runs once.
+// A fast job runs once, although the clocks of the machines differ.
 func TestGocronMinimumHold(t *testing.T) {
 	addrs, _ := start(t)
 	const minHold = 800 * time.Millisecond
@@ -162,13 +169,14 @@ func TestGocronMinimumHold(t *testing.T) {
 	b.wantApart(t, minHold)
 }
 
-// A job that is cut off from the masters is told, before its place can be taken.
+// A job that is cut off from the masters is told before the job can run elsewhere.
 func TestGocronLossInMidJob(t *testing.T) {
 	addrs, list := start(t)
 	proxies := redistest.Proxied(t, list)
 	causes := make(chan error, 1)
 	var b book
-	task, err := open(t, redistest.Addrs(proxies)).Job("job", 0, func(ctx context.Context, _ *redlock.Lease) error {
+	locks := newLocker(t, redistest.Addrs(proxies), 0)
+	cutOff := func(ctx context.Context, _ *redlock.Lease) error {
 		for _, p := range proxies {
 			if err := p.Set(masters.Blackhole); err != nil {
 				return err
@@ -187,9 +195,8 @@ func TestGocronLossInMidJob(t *testing.T) {
 		default:
 		}
 		return nil
-	})
-	must(t, err)
-	every(t, started(t), 50*time.Millisecond, task)
+	}
+	every(t, started(t), 50*time.Millisecond, func(ctx context.Context) error { return locks.Run(ctx, "job", cutOff) })
 	redistest.Eventually(t, 20*time.Second, func() bool { return b.runs() == 1 }, "the first run")
 	every(t, scheduler(t, addrs, 0), 50*time.Millisecond, b.run(1, 0))
 	redistest.Eventually(t, 20*time.Second, func() bool { return b.runs() >= 3 }, "a run elsewhere")
@@ -204,7 +211,7 @@ func TestGocronLossInMidJob(t *testing.T) {
 	}
 }
 
-// Only the leader's scheduler runs jobs. When its process is killed the other's does.
+// Only the scheduler of the leader runs jobs. When the leader is killed, the other scheduler does.
 func TestGocronElectorKilled(t *testing.T) {
 	addrs, _ := start(t)
 	exe, err := os.Executable()
@@ -268,26 +275,17 @@ func TestLeaderProcess(t *testing.T) {
 	time.Sleep(time.Minute)
 }
 
-// contextJob is a job of cron's that wants to know when to stop.
-type contextJob struct {
-	cron.Job
-	run func(context.Context)
-}
-
-func (c contextJob) RunContext(ctx context.Context) { c.run(ctx) }
-
-// once schedules a job on a cron of its own, as on a machine of its own.
-func once(t *testing.T, addrs []string, minHold time.Duration, job cron.Job) {
+// schedule has a cron of its own, as on a machine of its own, run a job every second.
+func schedule(t *testing.T, job cron.Job) {
 	t.Helper()
-	wrapper, err := redlock.JobWrapper[cron.Job](open(t, addrs), "job", minHold)
-	must(t, err)
 	c := cron.New()
-	c.Schedule(cron.Every(time.Second), cron.NewChain(wrapper).Then(job))
+	c.Schedule(cron.Every(time.Second), job)
 	c.Start()
 	t.Cleanup(func() { <-c.Stop().Done() })
 }
 
-// Two crons on the same second: one of them runs the job, also where it takes several TTLs.
+// Two crons have the same job at the same second. One of them runs it, even if it takes several
+// TTLs.
 func TestCronOnce(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"short": 0, "longer than the TTL": 5 * ttl / 2} {
 		t.Run(name, func(t *testing.T) {
@@ -295,7 +293,8 @@ func TestCronOnce(t *testing.T) {
 			const minHold = 700 * time.Millisecond
 			var b book
 			for place := range 2 {
-				once(t, addrs, minHold, cron.FuncJob(b.run(place, takes)))
+				wrapper := once(newLocker(t, addrs, minHold), "job")
+				schedule(t, cron.NewChain(wrapper).Then(cron.FuncJob(b.run(place, takes))))
 			}
 			redistest.Eventually(t, 30*time.Second, func() bool { return b.runs() >= 4 }, "4 runs")
 			b.wantOneAtATime(t)
@@ -304,19 +303,24 @@ func TestCronOnce(t *testing.T) {
 	}
 }
 
+// A job that has to know calls Run itself. It is told when it is cut off from the masters.
 func TestCronLossInMidJob(t *testing.T) {
 	_, list := start(t)
 	proxies := redistest.Proxied(t, list)
+	locks := newLocker(t, redistest.Addrs(proxies), 0)
 	causes := make(chan error, 10)
-	once(t, redistest.Addrs(proxies), 0, contextJob{cron.FuncJob(func() { t.Error("Run was called, want RunContext") }), func(ctx context.Context) {
-		for _, p := range proxies {
-			if err := p.Set(masters.Blackhole); err != nil {
-				t.Error(err)
+	schedule(t, cron.FuncJob(func() {
+		_ = locks.Run(context.Background(), "job", func(ctx context.Context, _ *redlock.Lease) error {
+			for _, p := range proxies {
+				if err := p.Set(masters.Blackhole); err != nil {
+					t.Error(err)
+				}
 			}
-		}
-		<-ctx.Done()
-		causes <- context.Cause(ctx)
-	}})
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return nil
+		})
+	}))
 	select {
 	case cause := <-causes:
 		if !errors.Is(cause, redlock.ErrLost) {

@@ -1,0 +1,218 @@
+// Package jobs runs each run of a scheduled job on one machine of several.
+//
+// The job runs on one machine at a time, but only during the validity of its lease, and by the
+// clock of that machine. A run that was paused can go on after its lease has ended, beside a run
+// on another machine. The store has to refuse the writes of the first one by the fencing token,
+// see [redlock.Lease.Fence].
+//
+// [Locker.Run] fits every scheduler. A scheduler that takes locks itself gets them from
+// [Locker.Lock], by an adapter of a few lines: the examples have one for gocron and one for
+// robfig/cron. The package imports no scheduler, so that it adds no dependency.
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/d0720281/redlock"
+)
+
+const (
+	longestTry   = 500 * time.Millisecond // for the lock of one run
+	firstPause   = 2 * time.Millisecond   // at most, before the second try
+	longestPause = 100 * time.Millisecond // between two tries
+)
+
+// Locker takes the locks of jobs. Call [New] to make one. A Locker is safe for concurrent use.
+type Locker struct {
+	locker  *redlock.Locker
+	minHold time.Duration
+	opts    []redlock.LockOption
+
+	mu     sync.Mutex
+	failed map[string]bool // guarded by mu; jobs whose last run was left out for an error
+}
+
+// New returns a Locker that takes leases of locker with opts. The lease of a job is renewed while
+// the job runs, however long that takes.
+//
+// The lease is held for at least minHold, from 0: clocks of machines differ, and a machine that
+// begins the same run a moment later must still find the lock taken. So minHold must be longer
+// than the clocks differ, and shorter than the time between two runs. [redlock.Locker.Close] ends
+// the lease earlier. If the process crashes, the lock stays for the rest of its TTL.
+//
+// New sends nothing to any master. It returns an error that matches [redlock.ErrConfig] if
+// locker is nil; if [redlock.Locker.Lock] would refuse opts; if minHold is negative, not less
+// than [redlock.WithMaxHold], or, with [redlock.WithoutRenewal], not less than half of the TTL;
+// and with [redlock.WithReentry], which would let a job run twice.
+func New(locker *redlock.Locker, minHold time.Duration, opts ...redlock.LockOption) (*Locker, error) {
+	if locker == nil {
+		return nil, configError("New: the Locker is nil")
+	}
+	settings, err := locker.Settings(opts...)
+	switch {
+	case err != nil:
+		return nil, err
+	case minHold < 0:
+		return nil, configError("New: the minimum hold is negative")
+	case settings.MaxHold > 0 && minHold >= settings.MaxHold:
+		return nil, configError("New: the minimum hold must be less than WithMaxHold")
+	case !settings.Renewed && minHold >= settings.TTL/2:
+		return nil, configError("New: without renewal the minimum hold must be less than half of the TTL")
+	case settings.Reentry:
+		return nil, configError("New: WithReentry would let a job run twice")
+	}
+	return &Locker{locker: locker, minHold: minHold, opts: slices.Clone(opts), failed: make(map[string]bool)}, nil
+}
+
+func configError(text string) error {
+	return fmt.Errorf("%w: jobs: %s", redlock.ErrConfig, text)
+}
+
+// Run calls run if this machine gets the lock of the job, and does nothing if another machine
+// has the lock. The name of the job is the resource, see [redlock.Locker.CheckResource]. The
+// context of run ends with ctx or with the lease, whichever is first. When run returns or
+// panics, the lock ends as by [Lock.Unlock].
+//
+// Run returns the error of run. If the lease was lost before run returned, the error also
+// matches [redlock.ErrLost]. Run returns nil if another machine has the lock. If no machine got
+// the lock, or ctx ended before, it returns the error of [Locker.Lock]. A nil run gives an error
+// that matches [redlock.ErrConfig].
+//
+// An error that keeps a job from running on any machine is logged, see [Locker.Lock]; so is a lost
+// lease.
+func (l *Locker) Run(ctx context.Context, job string, run func(ctx context.Context, lease *redlock.Lease) error) (err error) {
+	if run == nil {
+		return configError("Run: run is nil")
+	}
+	lock, err := l.Lock(ctx, job)
+	switch {
+	case errors.Is(err, redlock.ErrTaken):
+		return nil
+	case err != nil:
+		return err
+	}
+	defer func() {
+		if unlockErr := lock.Unlock(ctx); unlockErr != nil {
+			err = errors.Join(err, unlockErr)
+		}
+	}()
+	runCtx, cancel := lock.Within(ctx)
+	defer cancel()
+	return run(runCtx, lock.Lease)
+}
+
+// Lock takes the lock of a job for one run. The name of the job is the resource. Lock does not
+// wait for another holder. While masters do not answer, or some of them still grant, it tries
+// again for half a second, or for half of the minimum hold if that is shorter.
+//
+// The errors are those of [redlock.Locker.TryLock]. After an error the run has to be left out.
+// An error that matches [redlock.ErrTaken] is no alarm. Any other error is logged, see
+// [redlock.WithLogger]: once per job, until a run of the job gets its lock again or finds it
+// taken.
+//
+// The scheduler does not tell the job when the lease is lost, as it gives jobs a context of its
+// own. Use [Locker.Run] for a job that has to know.
+func (l *Locker) Lock(ctx context.Context, job string) (*Lock, error) {
+	began, limit := time.Now(), longestTry
+	if l.minHold > 0 {
+		limit = min(limit, l.minHold/2) // or the run of another machine could be over
+	}
+	for tries := 1; ; tries++ {
+		lease, err := l.locker.TryLock(ctx, job, l.opts...)
+		if err == nil {
+			l.note(job, nil)
+			return &Lock{Lease: lease, of: l, since: time.Now()}, nil
+		}
+		d := pause(tries)
+		if !worthwhile(err) || time.Since(began)+d > limit || !l.sleep(ctx, d) {
+			if ctx == nil || ctx.Err() == nil {
+				l.note(job, err)
+			}
+			return nil, err
+		}
+	}
+}
+
+// pause is how long to wait after a number of tries: a random part of a bound that doubles, so
+// that machines that collided part ways.
+func pause(tries int) time.Duration {
+	bound := longestPause
+	if tries < 10 {
+		bound = min(firstPause<<(tries-1), longestPause)
+	}
+	return rand.N(bound) + time.Microsecond
+}
+
+// sleep reports false if ctx or the Locker ended before the time was over.
+func (l *Locker) sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-l.locker.Done():
+	}
+	return false
+}
+
+// worthwhile reports whether another try at once may succeed: it is not known that another
+// machine has the lock.
+func worthwhile(err error) bool {
+	var verdict *redlock.QuorumError
+	switch {
+	case !errors.As(err, &verdict) || verdict.Permanent() || errors.Is(err, redlock.ErrQuarantine) || errors.Is(err, redlock.ErrClosed):
+		return false
+	case errors.Is(err, redlock.ErrTaken):
+		return verdict.Granted > 0
+	}
+	return errors.Is(err, redlock.ErrNoQuorum)
+}
+
+// note tells the operator of a job that runs nowhere: at the first run that is left out, not at
+// each. A lock that another machine has is no news.
+func (l *Locker) note(job string, err error) {
+	bad := err != nil && !errors.Is(err, redlock.ErrTaken)
+	l.mu.Lock()
+	news := bad && !l.failed[job]
+	if bad {
+		l.failed[job] = true
+	} else {
+		delete(l.failed, job)
+	}
+	l.mu.Unlock()
+	if news {
+		l.locker.Logger().Warn("redlock: runs of a job are left out", "job", job, "error", err)
+	}
+}
+
+// Lock is the lock of one run of a job, from [Locker.Lock].
+type Lock struct {
+	*redlock.Lease
+	of    *Locker
+	since time.Time
+}
+
+// Unlock ends the lock, as [redlock.Lease.Unlock] does, but not before the end of the minimum
+// hold. Until then the lease is held and renewed in the background, and Unlock returns nil at
+// once. Whether ctx has ended makes no difference. If the lease was lost, the job may not have
+// been alone: the error matches [redlock.ErrLost]. As schedulers drop this error, it is logged,
+// too.
+func (l *Lock) Unlock(ctx context.Context) error {
+	if left := l.of.minHold - time.Since(l.since); ctx != nil && left > 0 && l.Err() == nil {
+		later := context.WithoutCancel(ctx)
+		time.AfterFunc(left, func() { _ = l.Lease.Unlock(later) })
+		return nil
+	}
+	err := l.Lease.Unlock(ctx)
+	if errors.Is(err, redlock.ErrLost) {
+		l.of.locker.Logger().Warn("redlock: a job ran on after its lease was lost", "job", l.Resource(), "error", err)
+	}
+	return err
+}

@@ -1,0 +1,407 @@
+package jobs_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/virtual"
+	"github.com/d0720281/redlock/jobs"
+)
+
+func newLocker(t *testing.T, l *redlock.Locker, minHold time.Duration, opts ...redlock.LockOption) *jobs.Locker {
+	t.Helper()
+	j, err := jobs.New(l, minHold, opts...)
+	if err != nil {
+		t.Fatalf("New: got %v, want no error", err)
+	}
+	return j
+}
+
+// blackhole has a node's network swallow everything.
+func blackhole(n *virtual.Node) { n.Net(masters.Blackhole) }
+
+// A lock is held while the job runs, and for at least the minimum hold.
+func TestVirtualHold(t *testing.T) {
+	const minHold, ttl = 5 * time.Second, time.Second
+	for _, test := range []struct {
+		name       string
+		runs, held time.Duration
+	}{
+		{"a fast job", time.Millisecond, minHold},
+		{"a job a little shorter than the minimum", minHold - 1, minHold},
+		{"a job as long as the minimum", minHold, minHold},
+		{"a job that takes many TTLs", time.Minute, time.Minute},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				here := newLocker(t, b.Locker(), minHold, redlock.WithTTL(ttl))
+				there := newLocker(t, b.Locker(), minHold, redlock.WithTTL(ttl))
+				lock, err := here.Lock(t.Context(), "r")
+				if err != nil {
+					t.Fatalf("Lock: got %v, want a lock", err)
+				}
+				start := time.Now()
+				time.Sleep(test.runs)
+				ended, cancel := context.WithCancel(t.Context())
+				cancel() // as while the scheduler is shut down
+				if err := lock.Unlock(ended); err != nil {
+					t.Errorf("Unlock: got %v, want no error", err)
+				}
+				locktest.WantSince(t, "Unlock", start, test.runs)
+				if left := test.held - test.runs; left > 0 {
+					time.Sleep(left - 1)
+					if _, err := there.Lock(t.Context(), "r"); !errors.Is(err, redlock.ErrTaken) {
+						t.Errorf("Lock elsewhere before the hold is over: got %v, want ErrTaken", err)
+					}
+					b.WantHolding("r", 0, 1, 2)
+					time.Sleep(time.Nanosecond)
+				}
+				b.WantHolding("r")
+				if _, err := there.Lock(t.Context(), "r"); err != nil {
+					t.Errorf("Lock elsewhere after the hold: got %v, want a lock", err)
+				}
+			})
+		})
+	}
+}
+
+// Of several machines that begin at the same moment, exactly one runs the job.
+func TestVirtualAtOneMoment(t *testing.T) {
+	for _, machines := range []int{2, 3, 7} {
+		for seed := range uint64(20) {
+			locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
+				b.All(func(n *virtual.Node) { n.Native(true) })
+				var all []*jobs.Locker
+				for range machines {
+					l := b.WarmLocker()
+					all = append(all, newLocker(t, l, 5*time.Second))
+				}
+				random := rand.New(rand.NewPCG(seed, 0))
+				b.All(func(n *virtual.Node) {
+					n.Latency(time.Duration(random.IntN(2000))*time.Microsecond, time.Duration(random.IntN(2000))*time.Microsecond)
+				})
+				var mu sync.Mutex
+				var running sync.WaitGroup
+				got := 0
+				for _, j := range all {
+					after := time.Duration(random.IntN(1500)) * time.Microsecond
+					running.Go(func() {
+						time.Sleep(after)
+						lock, err := j.Lock(t.Context(), "r")
+						if err != nil {
+							locktest.WantMatch(t, "Lock", err, []error{redlock.ErrTaken})
+							return
+						}
+						mu.Lock()
+						got++
+						mu.Unlock()
+						_ = lock.Unlock(t.Context())
+					})
+				}
+				running.Wait()
+				if got != 1 {
+					t.Errorf("%d machines, seed %d: got %d runs, want 1", machines, seed, got)
+				}
+			})
+		}
+	}
+}
+
+// The loss of a lease ends the context of the job, is an error of Run, and is logged.
+func TestVirtualLosesItsLease(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		var log locktest.Records
+		l := b.Locker(redlock.WithLogger(slog.New(&log)))
+		failure := errors.New("not finished")
+		err := newLocker(t, l, time.Second).Run(t.Context(), "r", func(ctx context.Context, lease *redlock.Lease) error {
+			b.All(blackhole)
+			locktest.WantDone(t, ctx, []error{redlock.ErrLost, redlock.ErrExpired})
+			if lease.Validity() <= 0 {
+				t.Error("got no validity when the context ended, want some")
+			}
+			return failure
+		})
+		locktest.WantMatch(t, "Run", err, []error{failure, redlock.ErrLost})
+
+		b.All((*virtual.Node).Heal)
+		time.Sleep(time.Minute)
+		lock, err := newLocker(t, l, time.Hour).Lock(t.Context(), "r")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.All(blackhole)
+		time.Sleep(time.Minute)
+		locktest.WantMatch(t, "Unlock", lock.Unlock(t.Context()), []error{redlock.ErrLost, redlock.ErrNotHeld})
+		if got := len(log.With("ran on")); got != 2 {
+			t.Errorf("got %d lines in the log about jobs that ran on, want 2", got)
+		}
+	})
+}
+
+// A run that another machine has is not logged. A run that is left out because of the masters is
+// logged once per job, until the job can be locked again.
+func TestVirtualLeftOut(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		var log locktest.Records
+		l := b.Locker(redlock.WithLogger(slog.New(&log)))
+		j := newLocker(t, l, 0)
+		ran := 0
+		runner := newLocker(t, l, 0)
+		run := func() error {
+			return runner.Run(t.Context(), "r", func(context.Context, *redlock.Lease) error { ran++; return nil })
+		}
+		left := func(want int) {
+			t.Helper()
+			if got := len(log.With("left out")); got != want {
+				t.Errorf("got %d lines in the log about runs that are left out, want %d", got, want)
+			}
+		}
+		other, err := newLocker(t, b.Locker(), 0).Lock(t.Context(), "r")
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // for the third node, which would still grant
+		for range 3 {
+			if err := run(); err != nil {
+				t.Errorf("a job that runs elsewhere: got %v, want no error", err)
+			}
+			start := time.Now()
+			_, err := j.Lock(t.Context(), "r")
+			locktest.WantMatch(t, "Lock", err, []error{redlock.ErrTaken})
+			locktest.WantSince(t, "Lock", start, 0) // all masters have refused
+		}
+		left(0)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := j.Lock(ended, "r"); !errors.Is(err, context.Canceled) {
+			t.Errorf("Lock: got %v, want context.Canceled", err)
+		}
+		left(0)
+
+		b.Each((*virtual.Node).Kill, 0, 1)
+		_, _ = j.Lock(t.Context(), "r") // the third node may answer before the others are known to be down
+		time.Sleep(time.Second)
+		for range 3 {
+			_, err := j.Lock(t.Context(), "r")
+			locktest.WantMatch(t, "Lock", err, []error{redlock.ErrNoQuorum})
+			locktest.WantMatch(t, "Run", run(), []error{redlock.ErrNoQuorum})
+		}
+		left(2) // one for each Locker
+		if _, err := j.Lock(t.Context(), "another"); err == nil {
+			t.Error("Lock: got no error, want ErrNoQuorum")
+		}
+		left(3)
+		b.All((*virtual.Node).Heal)
+		time.Sleep(time.Second)
+		if _, err := j.Lock(t.Context(), "r"); !errors.Is(err, redlock.ErrTaken) {
+			t.Errorf("Lock: got %v, want ErrTaken", err)
+		}
+		if err := other.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if err := run(); err != nil || ran != 1 {
+			t.Errorf("a job that is free: got %v and %d runs, want no error and 1", err, ran)
+		}
+		b.Each((*virtual.Node).Kill, 0, 1)
+		if _, err := j.Lock(t.Context(), "r"); err == nil {
+			t.Error("Lock: got no error, want ErrNoQuorum")
+		}
+		left(4)
+	})
+}
+
+// A short failure of the masters does not leave a run out.
+func TestVirtualTriesAgain(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		j := newLocker(t, b.WarmLocker(), 0)
+		b.Each((*virtual.Node).Kill, 0, 1)
+		go func() {
+			time.Sleep(10 * time.Millisecond)
+			b.Each((*virtual.Node).Heal, 0, 1)
+		}()
+		if _, err := j.Lock(t.Context(), "r"); err != nil {
+			t.Errorf("Lock: got %v, want a lock", err)
+		}
+	})
+}
+
+// While some masters still grant, nobody may have the lock: Lock tries again. If all refuse, it
+// does not.
+func TestVirtualTriesAgainWhileSomeGrant(t *testing.T) {
+	for refuse, want := range map[int]error{2: nil, 3: redlock.ErrTaken} {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			j := newLocker(t, b.WarmLocker(), 0)
+			for _, n := range b.Nodes[:refuse] {
+				n.Latency(time.Millisecond, 0) // so that the others have granted before
+				n.Put(redlock.DefaultKeyPrefix+"r", "another|1", 50*time.Millisecond)
+			}
+			if _, err := j.Lock(t.Context(), "r"); !errors.Is(err, want) {
+				t.Errorf("%d of 3 masters refuse for 50 ms: got %v, want %v", refuse, err, want)
+			}
+		})
+	}
+}
+
+// Run runs a job on one machine, once within the minimum hold. A panic of the job reaches the
+// caller of Run, and leaves no lock.
+func TestVirtualRun(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		here, there := newLocker(t, b.Locker(), 5*time.Second), newLocker(t, b.Locker(), 5*time.Second)
+		ran := 0
+		job := func(ctx context.Context, _ *redlock.Lease) error {
+			ran++
+			return there.Run(ctx, "r", func(context.Context, *redlock.Lease) error {
+				t.Error("it runs on two machines")
+				return nil
+			})
+		}
+		run := func(l *jobs.Locker) {
+			t.Helper()
+			if err := l.Run(t.Context(), "r", job); err != nil {
+				t.Errorf("Run: got %v, want no error", err)
+			}
+		}
+		run(here)
+		time.Sleep(time.Second)
+		run(there)
+		if ran != 1 {
+			t.Errorf("got %d runs within the minimum hold, want 1", ran)
+		}
+		time.Sleep(5 * time.Second)
+
+		failure := errors.New("not finished")
+		if err := there.Run(t.Context(), "r", func(context.Context, *redlock.Lease) error { ran++; return failure }); err != failure {
+			t.Errorf("Run: got %v, want the error of the job as it is", err)
+		}
+		if ran != 2 {
+			t.Errorf("got %d runs, want 2", ran)
+		}
+		time.Sleep(5 * time.Second)
+
+		once := newLocker(t, b.Locker(), 0)
+		func() {
+			defer func() {
+				if got := recover(); got != "oh" {
+					t.Errorf("got panic %v, want that of the job", got)
+				}
+			}()
+			_ = once.Run(t.Context(), "r", func(context.Context, *redlock.Lease) error { panic("oh") })
+		}()
+		b.WantHolding("r")
+	})
+}
+
+// A panic of the logger's handler does not end a run.
+func TestVirtualLoggerPanics(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		j := newLocker(t, b.Locker(redlock.WithLogger(locktest.BadLogger())), 0)
+		ran := 0
+		job := func(ctx context.Context, _ *redlock.Lease) error {
+			ran++
+			b.All(blackhole)
+			locktest.WantDone(t, ctx, []error{redlock.ErrLost})
+			return nil
+		}
+		locktest.WantMatch(t, "Run that loses its lease", j.Run(t.Context(), "r", job), []error{redlock.ErrLost})
+		locktest.WantMatch(t, "Run without masters", j.Run(t.Context(), "r", job), []error{redlock.ErrNoQuorum})
+		if ran != 1 {
+			t.Errorf("got %d runs, want 1", ran)
+		}
+	})
+}
+
+// Close does not wait for the minimum hold.
+func TestVirtualClosed(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.Locker()
+		j := newLocker(t, l, time.Hour)
+		lock, err := j.Lock(t.Context(), "r")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(lock.Unlock(t.Context()), l.Close()); err != nil {
+			t.Errorf("got %v, want no error", err)
+		}
+		b.WantHolding("r")
+		_, err = j.Lock(t.Context(), "r")
+		locktest.WantMatch(t, "Lock after Close", err, []error{redlock.ErrClosed})
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+// Close ends a Lock that would try again.
+func TestVirtualClosedBetweenTries(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
+		b.All((*virtual.Node).Kill)
+		j, closed := newLocker(t, l, 0), time.Now().Add(250*time.Millisecond)
+		time.AfterFunc(time.Until(closed), func() { _ = l.Close() })
+		_, err := j.Lock(t.Context(), "r")
+		locktest.WantMatch(t, "Lock", err, []error{redlock.ErrNoQuorum})
+		locktest.WantSince(t, "the end of Lock", closed, 0)
+	})
+}
+
+func TestBadArguments(t *testing.T) {
+	l := locktest.Open(t, []string{"127.0.0.1:1"})
+	reentrant := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithReentry())
+	prefixed := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithKeyPrefix("a~"))
+	locker := func(l *redlock.Locker, minHold time.Duration, opts ...redlock.LockOption) error {
+		_, err := jobs.New(l, minHold, opts...)
+		return err
+	}
+	lock := func(l *redlock.Locker, name string) error {
+		_, err := newLocker(t, l, 0).Lock(t.Context(), name)
+		return err
+	}
+	do := func(ctx context.Context, name string) error {
+		return newLocker(t, l, 0).Run(ctx, name, func(context.Context, *redlock.Lease) error {
+			t.Errorf("the job %q ran", name)
+			return nil
+		})
+	}
+	var none context.Context
+	for name, err := range map[string]error{
+		"no Locker":                         locker(nil, 0),
+		"a negative minimum":                locker(l, -1),
+		"a minimum as long as the longest":  locker(l, time.Minute, redlock.WithMaxHold(time.Minute)),
+		"a minimum that outlasts the lease": locker(l, 5*time.Second, redlock.WithoutRenewal()),
+		"re-entry":                          locker(l, 0, redlock.WithReentry()),
+		"re-entry for all":                  locker(reentrant, 0),
+		"a TTL that is too long":            locker(l, 0, redlock.WithTTL(time.Hour)),
+		"a nil option":                      locker(l, 0, nil),
+		"Lock without a context":            func() error { _, err := newLocker(t, l, 0).Lock(none, "r"); return err }(),
+		"Lock without a name":               lock(l, ""),
+		"Lock with a name of the library":   lock(l, "r~queue"),
+		"Lock with one with the prefix":     lock(prefixed, "turn"),
+		"Run without a context":             do(none, "r"),
+		"Run without a name":                do(t.Context(), ""),
+		"Run with a name of the library":    do(t.Context(), "r~queue"),
+		"Run without a job":                 newLocker(t, l, 0).Run(t.Context(), "r", nil),
+	} {
+		locktest.WantMatch(t, name, err, []error{redlock.ErrConfig}, redlock.ErrNotAcquired)
+	}
+	for name, err := range map[string]error{
+		"a minimum below the longest":   locker(l, time.Minute-1, redlock.WithMaxHold(time.Minute)),
+		"a minimum well within the TTL": locker(l, 5*time.Second-1, redlock.WithoutRenewal()),
+	} {
+		if err != nil {
+			t.Errorf("%s: got %v, want no error", name, err)
+		}
+	}
+	for _, l := range []*redlock.Locker{l, reentrant, prefixed} {
+		if n := l.Stats().Nodes[0]; n.State != redlock.NodeUntried {
+			t.Errorf("got a node that is %v, want it not asked", n.State)
+		}
+	}
+}
