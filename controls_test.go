@@ -416,8 +416,9 @@ func halves(c *trial) {
 // Source: ALGORITHM section 1, A3; section 8, "Node sets change one node at a time";
 // SCENARIOS row 60.
 func twoLists(c *trial) {
-	old := &bubble{t: c.t, nodes: c.nodes[:3]}
-	changed := &bubble{t: c.t, nodes: c.nodes[:c.masters]}
+	c.vouch()
+	old := c.of(0, 1, 2)
+	changed := c.of([]int{0, 1, 2, 3, 4}[:c.masters]...)
 	a, b := old.warmLocker(), changed.warmLocker()
 	c.begun = time.Now()
 	c.without([]int{2}, a)
@@ -429,8 +430,9 @@ func twoLists(c *trial) {
 //
 // Source: ALGORITHM section 8, "Membership".
 func exchanged(c *trial) {
-	old := &bubble{t: c.t, nodes: c.nodes[:3]}
-	changed := &bubble{t: c.t, nodes: []*bubbleNode{c.nodes[0], c.nodes[1], c.nodes[3]}}
+	c.vouch()
+	old := c.of(0, 1, 2)
+	changed := c.of(0, 1, 3)
 	a, b := old.warmLocker(), changed.locker()
 	c.begun = time.Now()
 	c.without([]int{0}, a)
