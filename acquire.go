@@ -78,7 +78,7 @@ func (p *pool) acquire(ctx context.Context, resource string, lc lockConfig, how 
 // goesOn reports whether the process still wants a resource when an attempt of the
 // head of its line has failed: the head waits, or another caller does.
 func (p *pool) goesOn(ctx context.Context, resource string) bool {
-	return p.opened.Err() == nil && (!closed(ctx.Done()) || p.turns.behind(resource))
+	return p.opened.Err() == nil && (!closed(ctx.Done()) || p.waitlines.behind(resource))
 }
 
 // endedBy is the error of a call whose context was over before a node was asked.
@@ -147,7 +147,7 @@ func (a *acquisition) stepLocked(e event, now instant) {
 		if r.Op == wire.Acquire {
 			r.Target = a.seed
 			if i == a.queueNode {
-				r.Who = a.name
+				r.Process = a.name
 			}
 		}
 		a.sent[i] = r
@@ -183,7 +183,7 @@ func (a *acquisition) Receive(r *node.Request, rep node.Reply) {
 	if r.Op == wire.Acquire {
 		e = event{what: voted, node: r.Node, vote: vote{counter: rep.Counter, server: rep.Server, err: e.err}}
 		e.vote.refused = rep.Err == nil && (rep.Code == wire.Busy || rep.Code == wire.Queued)
-		if r.Who != "" {
+		if r.Process != "" {
 			e.vote.queue = heardFrom(r.Node, rep)
 		}
 		a.nodes[r.Node].takeGrant(rep, e.err == nil, a.keyLife(a.start))

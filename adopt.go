@@ -49,8 +49,8 @@ func (le *Lease) Detach() error {
 	g.handles = nil
 	g.mu.Unlock()
 	run(after)
-	g.pool.keeper.remove(g)
-	g.pool.turns.freed(g)
+	g.pool.renewer.remove(g)
+	g.pool.waitlines.freed(g)
 	return nil
 }
 
@@ -274,7 +274,7 @@ func (g *grant) firstRound(ctx context.Context) error {
 		rest = append(rest, i)
 		g.noteLocked(i, wire.Extend, errGone)
 	}
-	_ = g.judgeRoundLocked(rd) // the keeper does not know of the lease yet
+	_ = g.judgeRoundLocked(rd) // the renewer does not know of the lease yet
 	g.mu.Unlock()
 
 	timer := g.pool.timers.start(g.timeout())

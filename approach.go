@@ -109,7 +109,7 @@ func (a *attempt) askAgain(now instant, do []action) []action {
 			return do
 		}
 	case !p.waits:
-	case refused >= a.need && now >= a.asked.Add(a.timeout/p.policy.squatShare):
+	case refused >= a.need && now >= a.asked.Add(a.timeout/p.policy.retryShare):
 		p.reply.elsewhere, p.reply.left = true, -1
 	default:
 		p.againAt = now.Add(p.policy.roundPause)

@@ -52,7 +52,7 @@ func (l *Locker) Break(ctx context.Context, resource string) (Inspection, error)
 	defer l.calls.leave()
 	l.pool.start()
 	in = l.pool.inspect(ctx, resource)
-	nodes := slices.Clone(in.Nodes) // an errand can outlive the call
+	nodes := slices.Clone(in.Nodes) // a node task can outlive the call
 	left, errs := onEach(ctx, l.pool, func(ctx context.Context, n *node.Node) (time.Duration, error) {
 		seen := &nodes[n.Index()]
 		if seen.Err != nil || seen.Token == "" {
@@ -101,7 +101,7 @@ func (l *Locker) Break(ctx context.Context, resource string) (Inspection, error)
 // tellBroken has those who may hold the resource look: in this Locker at once, elsewhere by a
 // message to all who listen at a node. Who does not hear of it learns at its next renewal.
 func (l *Locker) tellBroken(ctx context.Context, in *Inspection) {
-	for _, g := range l.pool.keeper.all() {
+	for _, g := range l.pool.renewer.all() {
 		if g.resource == in.Resource {
 			g.brokenOn(in.Nodes)
 		}

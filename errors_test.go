@@ -103,7 +103,7 @@ func TestQuorumErrorMatches(t *testing.T) {
 		{"the context ended", []error{ErrNotAcquired, context.DeadlineExceeded}, nil, []error{ErrNotAcquired, context.DeadlineExceeded}},
 		{"a node's wrong type", []error{ErrNotAcquired, ErrNoQuorum}, nodesSaying(wrong), []error{ErrNotAcquired, ErrNoQuorum, ErrWrongType}},
 		{"a node's permission", []error{ErrNotAcquired, ErrNoQuorum}, nodesSaying(node.ErrLate, denied), []error{ErrNotAcquired, ErrNoQuorum, ErrPermission}},
-		{"what nodes say of themselves", []error{ErrNoQuorum}, nodesSaying(node.ErrLate, node.ErrNotCounted, errGone, node.ErrUnraised, node.ErrBadReply, node.ErrPlanted, node.ErrUnsent),
+		{"what nodes say of themselves", []error{ErrNoQuorum}, nodesSaying(node.ErrLate, node.ErrNotCounted, errGone, node.ErrUnraised, node.ErrBadReply, node.ErrSetVoteless, node.ErrUnsent),
 			[]error{ErrNoQuorum}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -74,9 +74,9 @@ func (l *Locker) GateOf(resource string) int { return l.pool.queueNodeOf(resourc
 
 // Lines is how many resources the Locker has, or has callers for.
 func (l *Locker) Lines() int {
-	l.pool.turns.mu.Lock()
-	defer l.pool.turns.mu.Unlock()
-	return len(l.pool.turns.lines)
+	l.pool.waitlines.mu.Lock()
+	defer l.pool.waitlines.mu.Unlock()
+	return len(l.pool.waitlines.lines)
 }
 
 // Asking is how many attempts ask the nodes, and how many wait for their turn to.

@@ -42,7 +42,7 @@ func (h *handOver) most(start, now instant) int {
 // passToNext ends a lease at now and gives what it stood on to the caller at the head of the
 // line. It reports false, and has done nothing, if that cannot be.
 func (l *Locker) passToNext(le *Lease, now instant) bool {
-	t := &l.pool.turns
+	t := &l.pool.waitlines
 	t.mu.Lock()
 	c, end := t.passLocked(le, now)
 	t.mu.Unlock()
@@ -58,7 +58,7 @@ func (l *Locker) passToNext(le *Lease, now instant) bool {
 
 // passLocked is passToNext without what may not be done under a mutex: to end the context of the
 // present holder, and then to wake the next one.
-func (t *turns) passLocked(le *Lease, now instant) (c *caller, end func()) {
+func (t *waitlines) passLocked(le *Lease, now instant) (c *caller, end func()) {
 	if c = t.heirLocked(le.grant); c == nil {
 		return nil, nil
 	}
@@ -73,7 +73,7 @@ func (t *turns) passLocked(le *Lease, now instant) (c *caller, end func()) {
 
 // heirLocked is the caller who may have what a grant stands on: it waits at the head of
 // the line, and wants the lease to be as it is.
-func (t *turns) heirLocked(g *grant) *caller {
+func (t *waitlines) heirLocked(g *grant) *caller {
 	l := t.lines[g.resource]
 	if l == nil || l.holder != g {
 		return nil
@@ -104,7 +104,7 @@ func (g *grant) passOn(le *Lease, heir *caller, now instant) (next *Lease, end f
 	if g.maxHold > 0 { // which counts from now
 		g.hand.since = now
 		g.limits.deadline.Store(int64(min(g.limits.uncapped, g.holdEnd())))
-		g.pool.keeper.update(g)
+		g.pool.renewer.update(g)
 	}
 	g.pool.events.acquired(next, heir.began)
 	return next, end

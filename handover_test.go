@@ -50,8 +50,8 @@ func (h *handing) take(t *testing.T) {
 
 // caller stands in line as Lock does, and has looked.
 func (h *handing) caller(ctx context.Context) *caller {
-	c := h.pool.turns.join(ctx, "r", h.conf.lockConfig, time.Now())
-	h.pool.turns.look(c)
+	c := h.pool.waitlines.join(ctx, "r", h.conf.lockConfig, time.Now())
+	h.pool.waitlines.look(c)
 	return c
 }
 
@@ -87,7 +87,7 @@ func TestHandOverConditions(t *testing.T) {
 		want bool
 	}{
 		{name: "as it should be", want: true},
-		{name: "to one who has been called by the gate, too", want: true, do: func(h *handing, _ *caller) { h.pool.turns.call("r") }},
+		{name: "to one who has been called by the gate, too", want: true, do: func(h *handing, _ *caller) { h.pool.waitlines.call("r") }},
 		{name: "to a head who is about to ask", do: func(_ *handing, c *caller) { c.idle = false }},
 		{name: "to a head with other options", do: func(_ *handing, c *caller) { c.config.ttl = time.Second }},
 		{name: "to a head whose context has ended", do: func(_ *handing, c *caller) {
@@ -95,8 +95,8 @@ func TestHandOverConditions(t *testing.T) {
 			cancel()
 			c.ctx, c.done = ctx, ctx.Done()
 		}},
-		{name: "to nobody", do: func(h *handing, c *caller) { h.pool.turns.leave(c) }},
-		{name: "of what another grant of the process has", do: func(h *handing, _ *caller) { h.pool.turns.held(&grant{resource: "r"}, nil) }},
+		{name: "to nobody", do: func(h *handing, c *caller) { h.pool.waitlines.leave(c) }},
+		{name: "of what another grant of the process has", do: func(h *handing, _ *caller) { h.pool.waitlines.held(&grant{resource: "r"}, nil) }},
 		{name: "half a TTL after the grant", want: true, do: func(*handing, *caller) { time.Sleep(ttl/2 - 102*time.Millisecond) }},
 		{name: "with too little validity left", do: func(*handing, *caller) { time.Sleep(ttl/2 - 102*time.Millisecond + 1) }},
 		{name: "renewed, half a TTL after the grant", want: true, do: func(h *handing, _ *caller) {
@@ -173,7 +173,7 @@ func TestHandOver(t *testing.T) {
 			if err != nil || last {
 				t.Fatalf("unlock %d: got %v and last %v, want it handed over", i, err, last)
 			}
-			got := h.pool.turns.look(c)
+			got := h.pool.waitlines.look(c)
 			if got.lease == nil || got.ask {
 				t.Fatalf("the caller is told %+v, want a lease", got)
 			}
@@ -216,12 +216,12 @@ func TestHandOver(t *testing.T) {
 		if !c.told() {
 			t.Error("got the next caller not told, want it told to ask")
 		}
-		wantAdvice(t, "the next caller", h.pool.turns.look(c), askFirst)
-		if len(h.pool.keeper.leases) != 0 {
+		wantAdvice(t, "the next caller", h.pool.waitlines.look(c), askFirst)
+		if len(h.pool.renewer.leases) != 0 {
 			t.Error("the keeper still has the lease")
 		}
-		h.pool.turns.leave(c)
-		if got := len(h.pool.turns.lines); got != 0 {
+		h.pool.waitlines.leave(c)
+		if got := len(h.pool.waitlines.lines); got != 0 {
 			t.Errorf("%d lines are left", got)
 		}
 	})
@@ -266,7 +266,7 @@ func TestHeirGivesBack(t *testing.T) {
 		if got := h.sent(); got != 3 {
 			t.Errorf("releases: got %d, want 3", got)
 		}
-		if got := len(h.pool.turns.lines); got != 0 {
+		if got := len(h.pool.waitlines.lines); got != 0 {
 			t.Errorf("%d lines are left", got)
 		}
 		if next.lease.Validity() != 0 {
@@ -314,7 +314,7 @@ func TestLeaveQueue(t *testing.T) {
 		h.release(h.lease, h.pool.now())
 		h.sent()
 		c := h.caller(context.Background())
-		h.pool.turns.heard("r", refusedBy(1, -1).queue, time.Second)
+		h.pool.waitlines.heard("r", refusedBy(1, -1).queue, time.Second)
 		h.leave(c)
 		for i, n := range h.pool.nodes {
 			unsent := n.Unsent()
@@ -323,7 +323,7 @@ func TestLeaveQueue(t *testing.T) {
 				t.Fatalf("requests to node %d: got %d, want %d", i, got, want)
 			}
 			for _, r := range unsent {
-				if r.Op != wire.Release || r.Who != h.pool.channel || r.Key.Lock != "redlock:r" || !r.Key.Sent(n) {
+				if r.Op != wire.Release || r.Process != h.pool.channel || r.Key.Lock != "redlock:r" || !r.Key.Sent(n) {
 					t.Errorf("got %+v, want a release that is sent, by the name of the process", r)
 				}
 			}
@@ -339,12 +339,12 @@ func TestCalled(t *testing.T) {
 		h.pool.called("")                     // what nobody of ours has sent
 		h.release(h.lease, h.pool.now())
 		c := h.caller(context.Background())
-		h.pool.turns.failed(c, failedWith(queueReply{}), false, pause(time.Minute))
+		h.pool.waitlines.failed(c, failedWith(queueReply{}), false, pause(time.Minute))
 		h.pool.called(DefaultKeyPrefix + "s")
 		h.pool.called("r" + DefaultKeyPrefix)
-		wantAdvice(t, "a caller, for another resource", h.pool.turns.look(c), advice{wait: time.Minute})
+		wantAdvice(t, "a caller, for another resource", h.pool.waitlines.look(c), advice{wait: time.Minute})
 		h.pool.called(DefaultKeyPrefix + "r")
-		wantAdvice(t, "a caller", h.pool.turns.look(c), answered)
+		wantAdvice(t, "a caller", h.pool.waitlines.look(c), answered)
 	})
 }
 
@@ -439,7 +439,7 @@ func TestWhoRests(t *testing.T) {
 				ctx, giveUp := context.WithCancel(t.Context())
 				defer giveUp()
 				if !test.try {
-					p.turns.join(ctx, "r", p.conf.lockConfig, time.Now())
+					p.waitlines.join(ctx, "r", p.conf.lockConfig, time.Now())
 				}
 				if test.behind {
 					h.caller(context.Background())
@@ -483,7 +483,7 @@ func TestWhoRests(t *testing.T) {
 						}
 					}
 					sent := n.Unsent()
-					if len(sent) != 1 || sent[0].Op != want || sent[0].Who != who {
+					if len(sent) != 1 || sent[0].Op != want || sent[0].Process != who {
 						t.Errorf("node %d, the gate is %d: got %+v, want a %v by %q", i, gate, sent, want, who)
 					}
 				}

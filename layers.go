@@ -48,7 +48,7 @@ func (l *Locker) CheckResource(resource string) error {
 // waits for the resource, or if none of their attempts has failed yet. If the process has
 // the resource itself, the error matches [ErrTaken]. Otherwise it is the [*QuorumError] of the
 // last attempt.
-func (l *Locker) WhyWaiting(resource string) error { return l.pool.turns.whyNot(resource) }
+func (l *Locker) WhyWaiting(resource string) error { return l.pool.waitlines.whyNot(resource) }
 
 // Logger returns the logger that [WithLogger] has set, for warnings of code that uses the
 // Locker. A panic of its handler is recovered.

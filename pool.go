@@ -20,34 +20,34 @@ type pool struct {
 	nodes     []*node.Node
 	need      int                                      // votes that make a quorum
 	skew      func(node int) (err error, certain bool) // of a voter's clock; see attempt
-	keeper    *keeper
+	renewer   *renewer
 	events    *events
-	turns     turns
+	waitlines waitlines
 	timers    timers
 	admission admission
-	channel   string // on which the gates call this process
+	channel   string // on which queue nodes call this process
 
 	opened  context.Context // ends when no new attempt may begin
 	shut    context.CancelCauseFunc
 	closing <-chan struct{} // closed then
 
 	startOnce sync.Once
-	watchers  errgroup.Group // the keeper's goroutine, and that of the events
+	watchers  errgroup.Group // the renewer's goroutine, and that of the events
 
-	hearing   context.Context // of the listeners; ends when no caller waits any more
-	deafen    context.CancelFunc
-	listeners errgroup.Group // the subscriptions'
-	inboxes   []*node.Subscription
+	hearing       context.Context // of the listeners; ends when no caller waits any more
+	deafen        context.CancelFunc
+	listeners     errgroup.Group // the subscriptions'
+	subscriptions []*node.Subscription
 }
 
 func newPool(c *config, masters []redis.Options) *pool {
 	p := &pool{
-		conf:    c,
-		need:    c.rules.quorum(len(masters)),
-		turns:   turns{policy: &c.queue},
-		keeper:  newKeeper(c.clock),
-		events:  newEvents(c, len(masters)),
-		channel: c.keyPrefix + "~inbox:" + uuid.Must(c.rules.newID()).String(),
+		conf:      c,
+		need:      c.rules.quorum(len(masters)),
+		waitlines: waitlines{policy: &c.queue},
+		renewer:   newRenewer(c.clock),
+		events:    newEvents(c, len(masters)),
+		channel:   c.keyPrefix + "~inbox:" + uuid.Must(c.rules.newID()).String(),
 	}
 	p.opened, p.shut = context.WithCancelCause(context.Background())
 	p.closing = p.opened.Done()
@@ -64,24 +64,24 @@ func newPool(c *config, masters []redis.Options) *pool {
 		Clock:     c.clock,
 		Events:    p.events,
 		Rules:     c.rules.node,
-		Corrected: p.keeper.poke,
+		Corrected: p.renewer.poke,
 	}, masters)
 	p.nodes = p.set.Nodes()
 	p.skew = func(i int) (error, bool) { return p.nodes[i].TooFar() }
 	for _, n := range p.nodes {
-		p.inboxes = append(p.inboxes, node.NewSubscription(n))
+		p.subscriptions = append(p.subscriptions, node.NewSubscription(n))
 	}
 	return p
 }
 
 func (p *pool) now() instant { return p.conf.clock.Instant() }
 
-// start runs the goroutines of the nodes, the keeper and the events when there is
+// start runs the goroutines of the nodes, the renewer and the events when there is
 // something to do for the first time.
 func (p *pool) start() {
 	p.startOnce.Do(func() {
 		p.set.Start()
-		p.watchers.Go(func() error { p.keeper.run(); return nil })
+		p.watchers.Go(func() error { p.renewer.run(); return nil })
 		p.watchers.Go(func() error { p.events.run(); return nil })
 	})
 }
@@ -153,7 +153,7 @@ func (p *pool) stop(grace time.Duration) {
 	p.deafen()
 	_ = p.listeners.Wait()
 	p.set.Stop(grace) // a node reports to its callers, not here
-	p.keeper.close()
+	p.renewer.close()
 	p.events.close()
 	_ = p.watchers.Wait()
 }

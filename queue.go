@@ -21,7 +21,7 @@ type queuePolicy struct {
 	leastPatience time.Duration // a quorum waits at least that long for the queue node's answer
 	roundsAtOnce  int           // in which nodes that refused are asked again at once
 	roundPause    time.Duration // before each further round
-	squatShare    time.Duration // the part of the node timeout for that, where a quorum refuses
+	retryShare    time.Duration // the part of the node timeout for that, where a quorum refuses
 
 	// Between attempts: see wait.go.
 	firstDelay  time.Duration // largest pause before the second attempt
@@ -36,7 +36,7 @@ var defaultQueuePolicy = queuePolicy{
 	leastPatience: 2 * time.Millisecond,
 	roundsAtOnce:  5,
 	roundPause:    2 * time.Millisecond,
-	squatShare:    10,
+	retryShare:    10,
 	firstDelay:    2 * time.Millisecond,
 	mostDelay:     100 * time.Millisecond,
 	queuedDelay:   time.Second,
@@ -123,13 +123,13 @@ func (p *pool) leaveQueue(resource string, queueNode int) {
 	}
 	n := p.nodes[queueNode]
 	g.keys.AssumeSent(n)
-	_ = n.Send(&node.Request{Op: wire.Release, Node: queueNode, Key: &g.keys, Who: p.channel, Timeout: lc.timeout(), To: g})
+	_ = n.Send(&node.Request{Op: wire.Release, Node: queueNode, Key: &g.keys, Process: p.channel, Timeout: lc.timeout(), To: g})
 }
 
 // listen has the process hear what a queue node says, from now on and as soon as it can, and
 // what is told there of locks that were broken.
 func (p *pool) listen(queueNode int) {
-	p.inboxes[queueNode].Start(p.hearing, func(serve func()) {
+	p.subscriptions[queueNode].Start(p.hearing, func(serve func()) {
 		p.listeners.Go(func() error { serve(); return nil })
 	}, p.heard)
 }
@@ -140,7 +140,7 @@ func (p *pool) heard(channel, key string) {
 		p.called(key)
 		return
 	}
-	for _, g := range p.keeper.all() {
+	for _, g := range p.renewer.all() {
 		if g.keys.Lock == key {
 			g.probe()
 		}
@@ -148,10 +148,10 @@ func (p *pool) heard(channel, key string) {
 }
 
 // hears reports whether a queue node can call the process.
-func (p *pool) hears(queueNode int) bool { return p.inboxes[queueNode].Ready() }
+func (p *pool) hears(queueNode int) bool { return p.subscriptions[queueNode].Ready() }
 
 // called is told that it is this process's turn. If no caller waits here any more that is no
 // news to the queue node: a release that says so is on its way.
 func (p *pool) called(key string) {
-	p.turns.call(strings.TrimPrefix(key, p.conf.keyPrefix))
+	p.waitlines.call(strings.TrimPrefix(key, p.conf.keyPrefix))
 }

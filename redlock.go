@@ -210,7 +210,7 @@ func (c *config) checkResource(name, resource string) error {
 // tryOnce makes one attempt.
 func (l *Locker) tryOnce(ctx context.Context, resource string, lc lockConfig) (*Lease, error) {
 	began := time.Now()
-	g, f := l.attempt(ctx, resource, lc, strategy{patient: l.pool.turns.crowded(resource)})
+	g, f := l.attempt(ctx, resource, lc, strategy{patient: l.pool.waitlines.crowded(resource)})
 	if f != nil {
 		l.pool.events.gaveUp(resource, began, f.err)
 		return nil, f.err
@@ -223,7 +223,7 @@ func (l *Locker) attempt(ctx context.Context, resource string, lc lockConfig, ho
 	began := time.Now()
 	g, f := l.pool.acquire(ctx, resource, lc, how)
 	if f != nil {
-		l.pool.turns.heard(resource, f.queue, lc.ttl)
+		l.pool.waitlines.heard(resource, f.queue, lc.ttl)
 		l.pool.events.notAcquired(resource, began, f.err)
 	}
 	return g, f
@@ -232,8 +232,8 @@ func (l *Locker) attempt(ctx context.Context, resource string, lc lockConfig, ho
 // waitFor stands in line until the resource is handed to this caller, or, at the head of
 // the line, makes attempts until one is successful.
 func (l *Locker) waitFor(ctx context.Context, resource string, lc lockConfig) (*Lease, error) {
-	turns := &l.pool.turns
-	c := turns.join(ctx, resource, lc, time.Now())
+	lines := &l.pool.waitlines
+	c := lines.join(ctx, resource, lc, time.Now())
 	left := false // the line
 	defer func() {
 		if !left { // a method of ctx panicked
@@ -241,7 +241,7 @@ func (l *Locker) waitFor(ctx context.Context, resource string, lc lockConfig) (*
 		}
 	}()
 	for {
-		switch next := turns.look(c); {
+		switch next := lines.look(c); {
 		case next.lease != nil:
 			left = true
 			return next.lease, nil
@@ -269,7 +269,7 @@ func (l *Locker) waitFor(ctx context.Context, resource string, lc lockConfig) (*
 func (l *Locker) retryable(ctx context.Context, c *caller, f *failure) error {
 	if closed(c.done) && errors.Is(f.err, ctx.Err()) {
 		// The attempt was cut short; an earlier one knew more.
-		if last, _ := l.pool.turns.last(c); last != nil {
+		if last, _ := l.pool.waitlines.last(c); last != nil {
 			return last.because(contextError(ctx))
 		}
 		return f.err
@@ -284,7 +284,7 @@ func (l *Locker) retryable(ctx context.Context, c *caller, f *failure) error {
 	if errors.Is(f.err, ErrQuarantine) {
 		voteless = l.pool.awaitVotes(f.verdict)
 	}
-	l.pool.turns.failed(c, f, l.pool.hears(f.queue.node), func(failed int) time.Duration {
+	l.pool.waitlines.failed(c, f, l.pool.hears(f.queue.node), func(failed int) time.Duration {
 		return max(l.conf.queue.retryDelay(failed), voteless)
 	})
 	return nil
@@ -299,7 +299,7 @@ func (l *Locker) giveUp(c *caller, err error) error {
 
 // leave ends the waiting of a caller without a lease.
 func (l *Locker) leave(c *caller) {
-	lease, queuedAt := l.pool.turns.leave(c)
+	lease, queuedAt := l.pool.waitlines.leave(c)
 	if lease != nil { // handed over in the same moment
 		_, _ = l.unlock(lease)
 	}
@@ -312,7 +312,7 @@ func (l *Locker) leave(c *caller) {
 // attempt that had one, made by this caller or by the one ahead of it, and what ended
 // the waiting.
 func (l *Locker) gaveUp(c *caller, reason error) error {
-	last, behind := l.pool.turns.last(c)
+	last, behind := l.pool.waitlines.last(c)
 	switch {
 	case behind:
 		return fmt.Errorf("redlock: lock %q: %w, %w in this process: %w", c.line.resource, ErrNotAcquired, ErrTaken, reason)
@@ -333,10 +333,10 @@ func (l *Locker) grantLease(ctx context.Context, g *grant, head *caller, began t
 	g.renewal.at = g.nextRenewal(g.start)
 	due := g.dueLocked()
 	g.mu.Unlock()
-	if queuedAt := l.pool.turns.held(g, head); queuedAt >= 0 {
+	if queuedAt := l.pool.waitlines.held(g, head); queuedAt >= 0 {
 		l.pool.leaveQueue(g.resource, queuedAt)
 	}
-	l.pool.keeper.add(g, due, g.start)
+	l.pool.renewer.add(g, due, g.start)
 	l.pool.events.acquired(le, began)
 	return le
 }
@@ -358,8 +358,8 @@ func (l *Locker) unlock(le *Lease) (last bool, err error) {
 // release has the keys of a lease dropped whose last handle was ended at now.
 func (l *Locker) release(le *Lease, now instant) {
 	le.grant.sendReleases(now, false)
-	l.pool.keeper.remove(le.grant)
-	l.pool.turns.freed(le.grant)
+	l.pool.renewer.remove(le.grant)
+	l.pool.waitlines.freed(le.grant)
 }
 
 // Close ends all leases of the Locker and releases their keys, fails the calls that
@@ -377,7 +377,7 @@ func (l *Locker) close() error {
 	l.pool.shut(ErrClosed)
 	l.calls.wait()
 	var ending []*Lease
-	for _, g := range l.pool.keeper.all() {
+	for _, g := range l.pool.renewer.all() {
 		if last := g.endAll(errClosedHeld); last != nil {
 			ending = append(ending, last)
 		}

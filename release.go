@@ -10,17 +10,17 @@ import (
 )
 
 // This file ends a lease, or undoes an attempt: every node is told to drop the
-// key. What a node does not confirm its lane repeats (lane.go, settle).
+// key. Each node repeats what was not confirmed there (internal/node/retry.go).
 
-// sendReleases tells all nodes to drop the key. On each lane this comes behind
-// whatever was sent for the same attempt before. The gate is told besides whether the process
+// sendReleases tells all nodes to drop the key. On each node this comes behind
+// whatever was sent for the same attempt before. The queue node is also told whether the process
 // goes on waiting, which it does after an attempt that rests.
 //
 // Source: distlock, step 5; ALGORITHM sections 5 and 10.
 func (g *grant) sendReleases(now instant, rests bool) {
 	g.keys.Abandon()
 	reqs := make([]node.Request, len(g.nodes))
-	gate := g.pool.queueNodeOf(g.resource) // it may be another one by now
+	present := g.pool.queueNodeOf(g.resource) // it may be another one by now
 	who := g.whoReleases()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -29,21 +29,21 @@ func (g *grant) sendReleases(now instant, rests bool) {
 		*r = node.Request{Op: wire.Release, Node: i, Key: &g.keys, Counter: g.nodes[i].counter, Target: g.target, Timeout: g.timeout(), To: g}
 		switch {
 		case rests && i == g.queueNode:
-			r.Op, r.Who = wire.Rest, who
-		case !rests && (i == g.queueNode || i == gate):
-			r.Who = who
+			r.Op, r.Process = wire.Rest, who
+		case !rests && (i == g.queueNode || i == present):
+			r.Process = who
 		}
 		_ = n.Send(r) // a release is always taken
 	}
 }
 
-// whoReleases is the process that the gate takes out of its queue at the release. Where a lease
+// whoReleases is the process that the queue node takes out of its queue at the release. Where a lease
 // was lost before, whoever waits in this process has come since: it keeps its place.
 func (g *grant) whoReleases() string {
 	g.mu.Lock()
 	lost := errors.Is(g.cause, ErrLost)
 	g.mu.Unlock()
-	if lost && g.pool.turns.waits(g.resource) {
+	if lost && g.pool.waitlines.waits(g.resource) {
 		return wire.Nobody
 	}
 	return g.name
@@ -82,7 +82,7 @@ func (g *grant) endAll(cause error) *Lease {
 }
 
 // awaitRelease waits until a quorum confirmed the release. That leaves the nodes
-// which have not to their lanes.
+// which have not to the background.
 //
 // Source: ALGORITHM section 5 ("returns when q nodes confirmed").
 func (g *grant) awaitRelease() error {
@@ -127,7 +127,7 @@ func (g *grant) releaseErrorLocked(reasons ...error) error {
 }
 
 // awaitRepeated waits until a quorum is free of the key, after a release that no quorum
-// confirmed in time. The lanes repeat it until the key has expired. That a node does not have
+// confirmed in time. The nodes repeat it until the key has expired. That a node does not have
 // the key says that the first release got there.
 //
 // Source: ALGORITHM section 5.

@@ -11,7 +11,7 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// This file keeps a lease alive, and ends it on time if that fails. keeper.go
+// This file keeps a lease alive, and ends it on time if that fails. renewer.go
 // says when; what it says of the nodes' answers is a round.
 
 // round is one extend sent to all nodes.
@@ -175,7 +175,7 @@ func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
 		g.renewal.at = now.Add(g.roundDelay(now))
 		g.pool.events.extendFailed(g, g.roundErrorLocked(rd))
 	}
-	return []func(){func() { g.pool.keeper.update(g) }}
+	return []func(){func() { g.pool.renewer.update(g) }}
 }
 
 // extend makes one round for a holder, and waits for its verdict, or for the end of the
@@ -232,7 +232,7 @@ func (g *grant) probe() {
 	g.mu.Lock()
 	g.renewal.at = g.pool.now()
 	g.mu.Unlock()
-	g.pool.keeper.update(g)
+	g.pool.renewer.update(g)
 }
 
 // brokenOn ends a lease whose keys have been broken by a Locker of its own, on too many nodes
@@ -363,10 +363,10 @@ func (g *grant) endLocked(cause error, now instant) (after []func()) {
 	}
 	if errors.Is(cause, ErrLost) && len(g.handles) > 0 { // as there are none while it is being adopted
 		g.pool.events.lost(g, cause)
-		after = append(after, func() { g.pool.turns.freed(g) })
+		after = append(after, func() { g.pool.waitlines.freed(g) })
 		if cause == errLostBroken && !g.adopted {
 			g.dropAt = now.Add(g.grace + dropLead(g.ttl))
-			after = append(after, func() { g.pool.keeper.update(g) })
+			after = append(after, func() { g.pool.renewer.update(g) })
 		}
 	}
 	return after

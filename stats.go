@@ -85,8 +85,8 @@ type Counts struct {
 // may be decided by it that a lease is needed for.
 func (l *Locker) Stats() Stats {
 	p := l.pool
-	s := Stats{Waiting: p.turns.waiting(), Counts: p.events.counts.read()}
-	for _, g := range p.keeper.all() {
+	s := Stats{Waiting: p.waitlines.waiting(), Counts: p.events.counts.read()}
+	for _, g := range p.renewer.all() {
 		if ls, held := g.stats(); held {
 			s.Leases = append(s.Leases, ls)
 		}

@@ -132,7 +132,7 @@ const (
 // A connection is never replaced unnoticed. What was sent before a change may still arrive
 // after it, which is why [Key] remembers what was sent.
 //
-// Source: ALGORITHM section 5 ("one lane per node, same connection").
+// Source: ALGORITHM section 5 ("one connection per node, in order").
 type Node struct {
 	set   *Set
 	conf  *Config

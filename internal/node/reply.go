@@ -29,7 +29,7 @@ type Reply struct {
 // HasKey reports whether a reply to an acquire says that the key is there for the attempt.
 func (r Reply) HasKey() bool {
 	switch r.Code {
-	case wire.Granted, wire.Mine, wire.Planted, wire.Unseeded:
+	case wire.Granted, wire.Mine, wire.SetVoteless, wire.Unseeded:
 		return r.Err == nil
 	}
 	return false
@@ -38,7 +38,7 @@ func (r Reply) HasKey() bool {
 // withoutVote reports whether a node that did what it was asked says so without a vote.
 func (r Reply) withoutVote() bool {
 	switch r.Code {
-	case wire.Planted, wire.KeptVoteless, wire.FilledVoteless:
+	case wire.SetVoteless, wire.KeptVoteless, wire.FilledVoteless:
 		return r.Err == nil
 	case wire.Granted, wire.Mine, wire.Kept:
 		return r.Err == nil && r.void != nil
@@ -62,7 +62,7 @@ func (r Reply) Refusal(k *Key) error {
 	switch r.Code {
 	case wire.Granted, wire.Mine:
 		if r.Counter <= 0 {
-			return ErrPlanted
+			return ErrSetVoteless
 		}
 		return r.void
 	case wire.Kept:
@@ -75,11 +75,11 @@ func (r Reply) Refusal(k *Key) error {
 		return ErrTakenAway
 	case wire.Queued:
 		return ErrQueued
-	case wire.Planted, wire.KeptVoteless, wire.FilledVoteless:
+	case wire.SetVoteless, wire.KeptVoteless, wire.FilledVoteless:
 		if r.Extra > 0 {
 			return Quarantine(time.Duration(r.Extra) * time.Millisecond)
 		}
-		return ErrPlanted
+		return ErrSetVoteless
 	case wire.Late:
 		return ErrLate
 	case wire.Stale:

@@ -140,10 +140,10 @@ func TestRefusal(t *testing.T) {
 	}{
 		{Reply{Code: wire.Granted, Counter: 64}, nil},
 		{Reply{Code: wire.Mine, Counter: 64}, nil},
-		{Reply{Code: wire.Granted}, ErrPlanted}, // no counter, no vote
-		{Reply{Code: wire.Mine}, ErrPlanted},
-		{Reply{Code: wire.Granted, Counter: -1}, ErrPlanted},
-		{Reply{Code: wire.Planted}, ErrPlanted},
+		{Reply{Code: wire.Granted}, ErrSetVoteless}, // no counter, no vote
+		{Reply{Code: wire.Mine}, ErrSetVoteless},
+		{Reply{Code: wire.Granted, Counter: -1}, ErrSetVoteless},
+		{Reply{Code: wire.SetVoteless}, ErrSetVoteless},
 		{Reply{Code: wire.Busy}, ErrHeldByOther},
 		{Reply{Code: wire.Taken}, ErrHeldByOther},
 		{Reply{Code: wire.Late}, ErrLate},

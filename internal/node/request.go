@@ -59,7 +59,7 @@ type Request struct {
 	Counter int64         // that came with the grant on this node; 0 = none or unknown
 	Target  int64         // counter of the lease; for an acquire, where to start a missing one
 	Timeout time.Duration // neither carried out nor waited for longer than this after it was sent
-	Who     string        // at the gate: the process that asks, waits, or has done; "" anywhere else
+	Process     string        // at the queue node: the process that asks, waits, or has done; "" anywhere else
 	To      Receiver
 
 	queued   clock.Instant
@@ -191,11 +191,11 @@ func (q *queue) take(batch []*Request, most int, pointless func(*Request) error,
 func (r *Request) append(b []byte) []byte {
 	number := r.Op
 	switch {
-	case r.Who == "":
+	case r.Process == "":
 	case r.Op == wire.Acquire:
-		number = wire.AcquireAtGate
+		number = wire.AcquireQueued
 	case r.Op == wire.Release:
-		number = wire.ReleaseAtGate
+		number = wire.ReleaseQueued
 	}
 	b = resp.AppendInt(b, int64(number))
 	b = resp.AppendString(b, r.Key.ID)
@@ -215,8 +215,8 @@ func (r *Request) append(b []byte) []byte {
 		b = resp.AppendInt(b, r.Counter)
 		b = resp.AppendInt(b, r.Target)
 	}
-	if r.Who != "" {
-		b = resp.AppendString(b, r.Who)
+	if r.Process != "" {
+		b = resp.AppendString(b, r.Process)
 	}
 	return b
 }
@@ -232,7 +232,7 @@ func (r *Request) args() int {
 	case wire.Rest:
 		n = 3 // and who waits
 	}
-	if r.Who != "" {
+	if r.Process != "" {
 		n++
 	}
 	return n

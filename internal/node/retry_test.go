@@ -130,7 +130,7 @@ func TestRestIsRepeatedWithoutAName(t *testing.T) {
 		}
 	}
 	rest, _ := releaseFor(n, now)
-	rest.Op, rest.Who, rest.Counter = wire.Rest, "in1", 64
+	rest.Op, rest.Process, rest.Counter = wire.Rest, "in1", 64
 	rest.Key.traffic[0].sent = true
 	n.queue.add(rest)
 	sent(rest, "in1")

@@ -120,9 +120,9 @@ func (n *node) common(run string) []any {
 func (n *node) parse(t *testing.T, o wire.Op, cmd *redis.Cmd) Reply {
 	t.Helper()
 	switch o {
-	case wire.AcquireAtGate:
+	case wire.AcquireQueued:
 		o = wire.Acquire
-	case wire.ReleaseAtGate, wire.Rest:
+	case wire.ReleaseQueued, wire.Rest:
 		o = wire.Release
 	}
 	values, err := cmd.Slice()
@@ -265,17 +265,17 @@ func TestScripts(t *testing.T) {
 	master := redistest.Masters(t, 1)[0]
 	base := node{Client: redistest.Client(t, master.Addr()), seen: make(map[wire.Op]map[wire.Code]bool)}
 	for name, test := range map[string]func(*testing.T, *node){
-		"acquire": testAcquire,
-		"seed":    testSeed,
-		"ahead":   testAhead,
-		"late":    testLate,
-		"badtype": testBadType,
-		"raise":   testRaise,
-		"extend":  testExtend,
-		"release": testRelease,
-		"foreign": testForeign,
-		"guard":   testGuard,
-		"gate":    testGate,
+		"acquire":    testAcquire,
+		"seed":       testSeed,
+		"ahead":      testAhead,
+		"late":       testLate,
+		"badtype":    testBadType,
+		"raise":      testRaise,
+		"extend":     testExtend,
+		"release":    testRelease,
+		"foreign":    testForeign,
+		"guard":      testGuard,
+		"queue node": testQueueNode,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, &base) })
 	}
@@ -331,10 +331,10 @@ func testGuard(t *testing.T, base *node) {
 
 	t.Run("a new node holds the place and has no vote", func(t *testing.T) {
 		n := guarded(t, own)
-		n.acquire(t, "a", 0).want(t, wire.Planted, 0, whole)
+		n.acquire(t, "a", 0).want(t, wire.SetVoteless, 0, whole)
 		n.wantKeys(t, "a|0", "")
 		wantMarker(t, n, own, 0, 1000)
-		n.acquire(t, "a", 0).want(t, wire.Planted, 0, whole)
+		n.acquire(t, "a", 0).want(t, wire.SetVoteless, 0, whole)
 		n.acquire(t, "b", 0).wantOneOf(t, "busy alone", wire.Busy)
 		n.extend(t, "a", 0, 0, 64).want(t, wire.KeptVoteless, 0, whole)
 		n.extend(t, "b", 0, 0, 64).want(t, wire.Taken, 0, 0)
@@ -347,7 +347,7 @@ func testGuard(t *testing.T, base *node) {
 	t.Run("it has a vote when the quarantine is over, to the millisecond", func(t *testing.T) {
 		n := guarded(t, own)
 		mark(t, n, own, whole-1, 1000)
-		n.acquire(t, "a", 0).want(t, wire.Planted, 0, 1)
+		n.acquire(t, "a", 0).want(t, wire.SetVoteless, 0, 1)
 		n.release(t, "a", 0, 0).want(t, wire.Released, 0, 0)
 		mark(t, n, own, whole, 1000)
 		n.acquire(t, "a", 0).want(t, wire.Granted, theTime, 0)
@@ -362,7 +362,7 @@ func testGuard(t *testing.T, base *node) {
 		n.set(t, n.key, "a|64", hour)
 		n.set(t, n.counterKey, "64", hour)
 		mark(t, n, "another", 10*whole, 1000)
-		n.acquire(t, "a", 0).want(t, wire.Planted, 0, whole)
+		n.acquire(t, "a", 0).want(t, wire.SetVoteless, 0, whole)
 		n.extend(t, "a", 0, 64, 64).want(t, wire.KeptVoteless, 0, whole)
 		n.wantKeys(t, "a|64", "64")
 		wantMarker(t, n, own, 0, 1000)
@@ -377,7 +377,7 @@ func testGuard(t *testing.T, base *node) {
 	t.Run("a trusted disk that is empty is not trusted", func(t *testing.T) {
 		n := guarded(t, own)
 		n.trusted = 1
-		n.acquire(t, "a", 0).want(t, wire.Planted, 0, whole)
+		n.acquire(t, "a", 0).want(t, wire.SetVoteless, 0, whole)
 	})
 	t.Run("a caller that is behind changes nothing", func(t *testing.T) {
 		n := guarded(t, "the run before")
@@ -476,7 +476,7 @@ func testGuard(t *testing.T, base *node) {
 	})
 	t.Run("a caller without the run id goes by the marker alone", func(t *testing.T) {
 		n := guarded(t, wire.UnknownRun)
-		n.acquire(t, "a", 0).want(t, wire.Planted, 0, whole)
+		n.acquire(t, "a", 0).want(t, wire.SetVoteless, 0, whole)
 		wantMarker(t, n, own, 0, 1000)
 		mark(t, n, "another", 10*whole, 1000)
 		n.release(t, "a", 0, 0)
@@ -486,16 +486,16 @@ func testGuard(t *testing.T, base *node) {
 		n := guarded(t, own)
 		mark(t, n, own, whole, 1000)
 		n.longest = 2000
-		n.acquire(t, "a", 0).want(t, wire.Planted, 0, 1020)
+		n.acquire(t, "a", 0).want(t, wire.SetVoteless, 0, 1020)
 		wantMarker(t, n, own, whole, 2000)
 		n.longest = 500
-		n.acquire(t, "a", 0).want(t, wire.Planted, 0, 1020)
+		n.acquire(t, "a", 0).want(t, wire.SetVoteless, 0, 1020)
 		wantMarker(t, n, own, whole, 2000)
 	})
 	t.Run("a clock put back makes no quarantine longer than whole", func(t *testing.T) {
 		n := guarded(t, own)
 		mark(t, n, own, -hour, 1000)
-		n.acquire(t, "a", 0).want(t, wire.Planted, 0, whole)
+		n.acquire(t, "a", 0).want(t, wire.SetVoteless, 0, whole)
 		wantMarker(t, n, own, 0, 1000)
 	})
 	t.Run("a quarantine begins when the clock is known to be right", func(t *testing.T) {
@@ -504,16 +504,16 @@ func testGuard(t *testing.T, base *node) {
 			n.Del(t.Context(), n.key, n.counterKey, n.markerKey())
 			n.off, n.alone = off, off == 0
 			for range 2 {
-				n.acquire(t, "a", 0).want(t, wire.Planted, 0, whole)
+				n.acquire(t, "a", 0).want(t, wire.SetVoteless, 0, whole)
 				if born := n.HGet(t.Context(), n.markerKey(), "born").Val(); born != "?" {
 					t.Errorf("%s: got born %q, want that it is open", name, born)
 				}
 				n.later += 10 * whole // which does not count
 			}
 			n.off, n.alone = 0, false
-			n.acquire(t, "a", 0).want(t, wire.Planted, 0, whole)
+			n.acquire(t, "a", 0).want(t, wire.SetVoteless, 0, whole)
 			n.later += whole - 1
-			n.acquire(t, "a", 0).want(t, wire.Planted, 0, 1)
+			n.acquire(t, "a", 0).want(t, wire.SetVoteless, 0, 1)
 			n.later++
 			n.release(t, "a", 0, 0)
 			n.acquire(t, "a", 0).wantOneOf(t, "a grant", wire.Granted)
@@ -523,11 +523,11 @@ func testGuard(t *testing.T, base *node) {
 		n := guarded(t, own)
 		mark(t, n, own, whole-1, 1000)
 		n.alone = true // which tells nothing
-		n.acquire(t, "a", 0).want(t, wire.Planted, 0, 1)
+		n.acquire(t, "a", 0).want(t, wire.SetVoteless, 0, 1)
 		n.alone, n.off = false, theSkew+1
-		n.acquire(t, "a", 0).want(t, wire.Planted, 0, whole)
+		n.acquire(t, "a", 0).want(t, wire.SetVoteless, 0, whole)
 		n.off, n.later = 0, 10*whole
-		n.acquire(t, "a", 0).want(t, wire.Planted, 0, whole)
+		n.acquire(t, "a", 0).want(t, wire.SetVoteless, 0, whole)
 		// A node out of quarantine stays so: its vote is for the clients to refuse.
 		n = guarded(t, own)
 		n.Del(t.Context(), n.key)
@@ -540,7 +540,7 @@ func testGuard(t *testing.T, base *node) {
 			n := guarded(t, own)
 			mark(t, n, own, 10*whole, 1000)
 			n.HDel(t.Context(), n.markerKey(), field)
-			n.acquire(t, "a", 0).want(t, wire.Planted, 0, whole)
+			n.acquire(t, "a", 0).want(t, wire.SetVoteless, 0, whole)
 			n.Del(t.Context(), n.key, n.markerKey())
 		}
 	})
@@ -627,7 +627,7 @@ func testAcquire(t *testing.T, base *node) {
 			n := base.fresh(t)
 			n.set(t, n.key, value, hour)
 			rep := n.acquire(t, "a", 0)
-			rep.want(t, wire.Planted, 0, 0)
+			rep.want(t, wire.SetVoteless, 0, 0)
 			if rep.Refusal(n.keys()) == nil {
 				t.Errorf("%q counts as a vote", value)
 			}
@@ -690,8 +690,8 @@ func testSeed(t *testing.T, base *node) {
 			}
 			for range 2 { // sent again it is no vote either
 				rep := n.acquire(t, "a", 0)
-				if rep.Code == wire.Planted {
-					rep.want(t, wire.Planted, 0, 0)
+				if rep.Code == wire.SetVoteless {
+					rep.want(t, wire.SetVoteless, 0, 0)
 				} else {
 					rep.want(t, wire.Unseeded, 0, by)
 				}
@@ -1337,7 +1337,7 @@ func TestScriptHeads(t *testing.T) {
 			}
 			r := &Request{Op: o, Key: new(Key)}
 			if o == wire.Acquire || o == wire.Release {
-				r.Who = "-" // at the gate they take one more
+				r.Process = "-" // at the queue node they take one more
 			}
 			if got := len(argsOf(t, r)); got != 1+last || got != r.args() {
 				t.Errorf("%d arguments are sent, it has %d", got, 1+last)

@@ -150,16 +150,16 @@ func (n *Node) runLocked(what script, args []string) []any {
 
 // request is one of those that came in one call of the script.
 type request struct {
-	op         string
-	gate       bool
-	keys, argv []string
+	op          string
+	atQueueNode bool
+	keys, argv  []string
 }
 
 // kinds is the functions of the script by their number, as lua/begin.lua has them.
 var kinds = map[string]struct {
-	op   string
-	args int
-	gate bool
+	op          string
+	args        int
+	atQueueNode bool
 }{
 	"1": {"acquire", 4, false},
 	"2": {"raise", 3, false},
@@ -179,7 +179,7 @@ func parse(args []string) (list []request, common []string) {
 	common, args = args[:8], args[8:] // before all
 	for ; len(keys) > 0; keys = keys[2:] {
 		k := kinds[args[0]]
-		list = append(list, request{op: k.op, gate: k.gate, keys: keys[:2], argv: args[1 : 1+k.args]})
+		list = append(list, request{op: k.op, atQueueNode: k.atQueueNode, keys: keys[:2], argv: args[1 : 1+k.args]})
 		args = args[1+k.args:]
 	}
 	return list, common

@@ -17,13 +17,13 @@ import (
 
 // store is the data of a node, as a request finds it.
 type store struct {
-	redis  *miniredis.Miniredis
-	own    string   // what the node says it is
-	now    int64    // us
-	marker string   // the key
-	common []string // ARGV "before all" requests
-	left   int64    // ms without a vote, -1 for a stale caller
-	gate   bool     // the request says who waits, or has done
+	redis       *miniredis.Miniredis
+	own         string   // what the node says it is
+	now         int64    // us
+	marker      string   // the key
+	common      []string // ARGV "before all" requests
+	left        int64    // ms without a vote, -1 for a stale caller
+	atQueueNode bool     // the request says who waits, or has done
 }
 
 func (s store) counterTTL() string { return s.common[0] }
@@ -93,7 +93,7 @@ func (s store) run(list []request) []any {
 			}
 			reply[0], reply[1] = s.now, max(s.left, 0)
 		}
-		s.gate = r.gate
+		s.atQueueNode = r.atQueueNode
 		for _, v := range twins[r.op](s, r.keys, r.argv) {
 			reply = append(reply, v)
 		}
@@ -119,7 +119,7 @@ func (s store) acquire(keys, argv []string) [3]int64 {
 		return [3]int64{stale}
 	}
 	q, who, crowd := queue{s, keys[0]}, "", false
-	if s.gate {
+	if s.atQueueNode {
 		who, crowd = argv[4], q.crowded()
 	}
 	if crowd {
@@ -182,7 +182,7 @@ func (s store) tooFar(counter int64) [3]int64 {
 // busy is what acquire says where the key is another's.
 func (s store) busy(q queue, held, who string) [3]int64 {
 	rest := s.pttl(q.key)
-	if !s.gate {
+	if !s.atQueueNode {
 		return [3]int64{busy, 0, rest}
 	}
 	if !strings.Contains(held, "|") && (rest <= 0 || rest > 50) { // of another library
@@ -249,7 +249,7 @@ func (s store) release(keys, argv []string) [3]int64 {
 	if held == argv[0]+"|"+argv[1] && argv[1] != "0" && argv[2] != "0" && argv[1] != argv[2] {
 		s.lift(keys[1], argv[2])
 	}
-	if !s.gate {
+	if !s.atQueueNode {
 		return [3]int64{code}
 	}
 	q, free := queue{s, keys[0]}, !s.redis.Exists(keys[0])

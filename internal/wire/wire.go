@@ -20,20 +20,20 @@ const (
 	Raise
 	Extend
 	Release
-	AcquireAtGate
-	ReleaseAtGate
-	Rest // at the gate
+	AcquireQueued
+	ReleaseQueued
+	Rest // at the queue node
 )
 
 func (o Op) String() string {
 	switch o {
-	case Acquire, AcquireAtGate:
+	case Acquire, AcquireQueued:
 		return "acquire"
 	case Raise:
 		return "raise"
 	case Extend:
 		return "extend"
-	case Release, ReleaseAtGate:
+	case Release, ReleaseQueued:
 		return "release"
 	case Rest:
 		return "rest"
@@ -49,7 +49,7 @@ const (
 	Granted  Code = 1
 	Mine     Code = 2
 	Busy     Code = 3
-	Planted  Code = 4
+	SetVoteless  Code = 4
 	Late     Code = 5
 	Stale    Code = 6
 	BadType  Code = 7
@@ -86,7 +86,7 @@ const (
 	TurnSuffix  = "~turn"
 )
 
-// Nobody stands for a process that does not wait, where a gate is told the process.
+// Nobody stands for a process that does not wait, where a queue node is told the process.
 const Nobody = "-"
 
 // BrokenMark is what the value of a lock key begins with that is nobody's: lua/break.lua has

@@ -4,12 +4,12 @@
 -- at+3 not after, us of this node's clock; 0 = no limit
 -- at+4 where a missing counter should start, us: at the clocks' median or at most a second
 --      ahead of it, 0 = no wish
--- at+5 at the gate alone: who asks (queue.lua)
+-- at+5 at the queue node alone: who asks (queue.lua)
 --
---   1 granted  counter given with this grant; extra: how many others wait at this gate
+--   1 granted  counter given with this grant; extra: how many others wait at this queue node
 --   2 mine     the attempt holds the key already; counter as given then
 --   3 busy     extra: ms until the other's key expires, -1 = never; counter: how many others wait.
---              At the gate, no more than 50 ms for a client of another library: when that
+--              At the queue node, no more than 50 ms for a client of another library: when that
 --              releases, nobody is called.
 --   4 planted  the key is set, but this is no vote; extra: ms until this node has one
 --   5 late     the request arrived after at+3: nothing was done
@@ -47,11 +47,11 @@ local function nextCounter(counterKey, now, wish)
 end
 
 local abrupt = 50
-local function acquire(key, counterKey, at, gate)
+local function acquire(key, counterKey, at, atQueueNode)
   local now, notAfter = time(), tonumber(argv[at + 3])
   if notAfter > 0 and now > notAfter then return 5, 0, 0 end
   if not left then return 6, 0, 0 end
-  local own, who = argv[at + 1] .. '|', gate and argv[at + 5]
+  local own, who = argv[at + 1] .. '|', atQueueNode and argv[at + 5]
   local crowd = who and crowded(key)
   if crowd then
     local called, rest = turn(key)

@@ -12,8 +12,8 @@
 --               ARGV[8] how far this node's clock may be from that, us
 -- Per request   KEYS: lock key, fencing counter
 --               ARGV: number of its function, then its arguments: 1 acquire, 2 raise,
---                       3 extend, 4 release, 5 and 6 acquire and release at the gate,
---                       7 rest, at the gate
+--                       3 extend, 4 release, 5 and 6 acquire and release at the queue node,
+--                       7 rest, at the queue node
 --
 -- Reply {node time in us or 0 if nothing needed it, ms left without a vote, then for each
 -- request: code, counter, extra}. The codes are explained with the functions. In place of

@@ -1,4 +1,4 @@
--- queue: the order in which processes get a resource, kept by one node, its gate. It never
+-- queue: the order in which processes get a resource, kept by one node, the queue node. It never
 -- decides who holds the lock: that takes a quorum.
 --
 -- lock key~queue  sorted set: the processes that wait, by when they came, us

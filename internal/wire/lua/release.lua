@@ -4,7 +4,7 @@
 -- at+1 attempt id
 -- at+2 counter that came with the grant here, 0 = none or unknown
 -- at+3 counter of the lease, 0 = there was no lease
--- at+4 at the gate alone: who has done with the resource (queue.lua)
+-- at+4 at the queue node alone: who has done with the resource (queue.lua)
 --
 --   30 released  the key was ours, or the placeholder in its place, and is deleted
 --   31 gone      the key is missing or another's: nothing was done
@@ -29,17 +29,17 @@ local function drop(key, id)
   return 30, held
 end
 
--- At the gate release calls the next process if nobody has the key: it may never have been
+-- At the queue node release calls the next process if nobody has the key: it may never have been
 -- ours here. If another attempt has it, that calls when it ends.
 --
 -- Source: ALGORITHM section 10, "release".
-local function release(key, counterKey, at, gate)
+local function release(key, counterKey, at, atQueueNode)
   local id, given, target = argv[at + 1], argv[at + 2], argv[at + 3]
   local code, held = drop(key, id)
   if given ~= '0' and target ~= '0' and given ~= target and held == id .. '|' .. given then
     lift(counterKey, target)
   end
-  if not gate then return code, 0, 0 end
+  if not atQueueNode then return code, 0, 0 end
   local free = code == 30 or not held
   if crowded(key) then
     leave(key, argv[at + 4])
@@ -49,7 +49,7 @@ local function release(key, counterKey, at, gate)
   return code, 0, 0
 end
 
--- rest: delete the key as release does, at the gate, after an attempt that failed. The
+-- rest: delete the key as release does, at the queue node, after an attempt that failed. The
 -- process goes on waiting, and joins the queue.
 --
 -- at+1 attempt id

@@ -3,8 +3,8 @@ local reply, guarded, unguarded, at, n = {0, 0}, false, nil, 9, 2
 for i = 2, #KEYS, 2 do
   local number = argv[at]
   -- The function, how much of ARGV it takes, whether it needs the guard, and whether this
-  -- node is the gate.
-  local f, length, guards, gate = release, 4, false, false
+  -- node is the queue node.
+  local f, length, guards, atQueueNode = release, 4, false, false
   if number == '1' then
     f, length, guards = acquire, 5, true
   elseif number == '2' then
@@ -12,9 +12,9 @@ for i = 2, #KEYS, 2 do
   elseif number == '3' then
     f, length, guards = extend, 6, true
   elseif number == '5' then
-    f, length, guards, gate = acquire, 6, true, true
+    f, length, guards, atQueueNode = acquire, 6, true, true
   elseif number == '6' then
-    length, gate = 5, true
+    length, atQueueNode = 5, true
   elseif number == '7' then
     f = rest
   end
@@ -31,7 +31,7 @@ for i = 2, #KEYS, 2 do
   if unguarded and guards then -- no vote without the marker
     ok, code = false, unguarded
   else
-    ok, code, counter, extra = pcall(f, KEYS[i], KEYS[i + 1], at, gate)
+    ok, code, counter, extra = pcall(f, KEYS[i], KEYS[i + 1], at, atQueueNode)
   end
   if not ok then
     code = type(code) == 'table' and code.err or tostring(code)

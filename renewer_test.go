@@ -64,9 +64,9 @@ func TestLeaseHeap(t *testing.T) {
 }
 
 // kept is a keeper in a bubble, with a pool without nodes. It ends with the bubble.
-func kept(t *testing.T) *keeper {
+func kept(t *testing.T) *renewer {
 	t.Helper()
-	k := newKeeper(RuntimeClock())
+	k := newRenewer(RuntimeClock())
 	done := make(chan struct{})
 	go func() { defer close(done); k.run() }()
 	t.Cleanup(func() { k.close(); <-done })
@@ -74,9 +74,9 @@ func kept(t *testing.T) *keeper {
 }
 
 // lease is one of a TTL that was granted now.
-func (k *keeper) lease(ttl time.Duration) *grant {
+func (k *renewer) lease(ttl time.Duration) *grant {
 	conf := &config{rules: algorithm(), lockConfig: lockConfig{ttl: ttl, manual: true}, drift: DefaultDrift, clock: clock.NewLease(k.clock)}
-	g := &grant{pool: &pool{conf: conf, keeper: k, events: eventsOf()}, lockConfig: conf.lockConfig, renewal: renewal{slot: -1}}
+	g := &grant{pool: &pool{conf: conf, renewer: k, events: eventsOf()}, lockConfig: conf.lockConfig, renewal: renewal{slot: -1}}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.start = g.pool.now()
@@ -183,7 +183,7 @@ func (c clockOf) Now() time.Duration { return c() }
 func TestKeeperNoticesSuspend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, asleep := time.Now(), atomic.Int64{}
-		k := newKeeper(clockOf(func() time.Duration { return time.Since(start) + time.Duration(asleep.Load()) }))
+		k := newRenewer(clockOf(func() time.Duration { return time.Since(start) + time.Duration(asleep.Load()) }))
 		done := make(chan struct{})
 		g := k.lease(time.Minute)
 		k.add(g, g.dueLocked(), instant(k.clock.Now()))
@@ -203,7 +203,7 @@ func TestKeeperNoticesSuspend(t *testing.T) {
 // A lease that is being looked at is still there for whoever asks for all of them, and
 // what is done to it meanwhile counts.
 func TestKeeperKeepsWhatItLooksAt(t *testing.T) {
-	k := newKeeper(RuntimeClock())
+	k := newRenewer(RuntimeClock())
 	lease := func() *grant {
 		g := k.lease(time.Second)
 		k.add(g, 10, 0)
@@ -235,7 +235,7 @@ func TestKeeperKeepsWhatItLooksAt(t *testing.T) {
 func TestKeeperAfterAClockJump(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, asleep := time.Now(), atomic.Int64{}
-		k := newKeeper(clockOf(func() time.Duration { return time.Since(start) + time.Duration(asleep.Load()) }))
+		k := newRenewer(clockOf(func() time.Duration { return time.Since(start) + time.Duration(asleep.Load()) }))
 		done := make(chan struct{})
 		go func() { defer close(done); k.run() }()
 		other := k.lease(time.Minute)

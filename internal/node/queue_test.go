@@ -18,20 +18,20 @@ import (
 // nobody stands for a process that does not wait.
 const nobody = wire.Nobody
 
-// This file tests what the gate does in lua/queue.lua, and which node it is.
+// This file tests what the queue node does in lua/queue.lua, and which node it is.
 
-// waiters is what a gate has of those who wait for a resource.
+// waiters is what a queue node has of those who wait for a resource.
 type waiters struct {
 	queue []string          // in order
 	seen  map[string]string // how many ms before theTime each last asked
 	turn  string
 }
 
-// lives is how long the gate still keeps that, in ms: -1 for ever, -2 that it has none.
+// lives is how long the queue node still keeps that, in ms: -1 for ever, -2 that it has none.
 type lives struct{ queue, seen, turn int64 }
 
-// atGate sends a request to the gate, and looks at once at what that has left there.
-func (n *node) atGate(t *testing.T, o wire.Op, args ...any) (Reply, waiters, lives) {
+// atQueueNode sends a request to the queue node, and looks at once at what that has left there.
+func (n *node) atQueueNode(t *testing.T, o wire.Op, args ...any) (Reply, waiters, lives) {
 	t.Helper()
 	n.pinned = true
 	tx := n.TxPipeline()
@@ -61,18 +61,18 @@ func (n *node) atGate(t *testing.T, o wire.Op, args ...any) (Reply, waiters, liv
 
 func (n *node) acquireAtGate(t *testing.T, id, who string) (Reply, waiters, lives) {
 	t.Helper()
-	return n.atGate(t, wire.AcquireAtGate, id, hour, 0, 0, who)
+	return n.atQueueNode(t, wire.AcquireQueued, id, hour, 0, 0, who)
 }
 
 func (n *node) releaseAtGate(t *testing.T, id, who string) (Reply, waiters, lives) {
 	t.Helper()
-	return n.atGate(t, wire.ReleaseAtGate, id, 64, 64, who)
+	return n.atQueueNode(t, wire.ReleaseQueued, id, 64, 64, who)
 }
 
 // rest sends the rollback of an attempt of a process that goes on waiting.
 func (n *node) rest(t *testing.T, id, given, who string) (Reply, waiters, lives) {
 	t.Helper()
-	return n.atGate(t, wire.Rest, id, given, who)
+	return n.atQueueNode(t, wire.Rest, id, given, who)
 }
 
 // wait puts processes into the queue, in this order, who asked so many ms ago.
@@ -149,10 +149,10 @@ func (w waiters) want(t *testing.T, turn string, queue ...string) {
 	}
 }
 
-// testGate goes through what the gate says to those who ask and those who have done.
+// testQueueNode goes through what the queue node says to those who ask and those who have done.
 //
 // Source: ALGORITHM section 10.
-func testGate(t *testing.T, base *node) {
+func testQueueNode(t *testing.T, base *node) {
 	const in1, in2, in3 = "in1", "in2", "in3"
 	held := func(t *testing.T) *node { // by b
 		n := base.fresh(t)
@@ -176,7 +176,7 @@ func testGate(t *testing.T, base *node) {
 			rep, w, _ = n.acquireAtGate(t, "a", who)
 			rep.want(t, wire.Mine, theTime, 0)
 			w.want(t, "")
-			rep, w, _ = n.atGate(t, wire.ReleaseAtGate, "a", theTime, theTime, who)
+			rep, w, _ = n.atQueueNode(t, wire.ReleaseQueued, "a", theTime, theTime, who)
 			rep.want(t, wire.Released, 0, 0)
 			w.want(t, "")
 			if left := n.Exists(t.Context(), n.key, n.key+wire.QueueSuffix, n.key+wire.SeenSuffix, n.key+wire.TurnSuffix).Val(); left != 0 {
@@ -234,7 +234,7 @@ func testGate(t *testing.T, base *node) {
 	})
 	for _, test := range []struct {
 		name  string
-		given string // by the gate to the attempt that rests
+		given string // by the queue node to the attempt that rests
 		turn  string // who has been called before
 		held  string // by whom the key is
 		calls bool   // the head of the queue, which is in1
@@ -399,26 +399,26 @@ func testGate(t *testing.T, base *node) {
 			n.Del(t.Context(), n.key, n.key+wire.QueueSuffix, n.key+wire.SeenSuffix, n.key+wire.TurnSuffix)
 		}
 	})
-	t.Run("a node that is no gate has no veto, and leaves the queue alone", func(t *testing.T) {
+	t.Run("a node that is no queue node has no veto, and leaves the queue alone", func(t *testing.T) {
 		n := base.fresh(t)
 		n.set(t, n.key+wire.TurnSuffix, in1, minute)
 		n.wait(t, 0, in2)
-		rep, w, _ := n.atGate(t, wire.Acquire, "a", hour, 0, 0)
+		rep, w, _ := n.atQueueNode(t, wire.Acquire, "a", hour, 0, 0)
 		rep.want(t, wire.Granted, theTime, 0)
 		w.want(t, in1, in2)
-		rep, w, _ = n.atGate(t, wire.Acquire, "c", hour, 0, 0)
+		rep, w, _ = n.atQueueNode(t, wire.Acquire, "c", hour, 0, 0)
 		rep.want(t, wire.Busy, 0, rep.Extra)
 		w.want(t, in1, in2)
-		rep, w, _ = n.atGate(t, wire.Release, "a", theTime, theTime)
+		rep, w, _ = n.atQueueNode(t, wire.Release, "a", theTime, theTime)
 		rep.want(t, wire.Released, 0, 0)
 		w.want(t, in1, in2)
 	})
-	t.Run("a gate in quarantine keeps the queue, without a vote", func(t *testing.T) {
+	t.Run("a queue node in quarantine keeps the queue, without a vote", func(t *testing.T) {
 		n := base.fresh(t)
 		n.guarded, n.run, n.longest = true, wire.UnknownRun, second/1000
 		n.wait(t, 0, in1, in2)
 		rep, w, _ := n.acquireAtGate(t, "a", in1)
-		rep.want(t, wire.Planted, 0, 1120)
+		rep.want(t, wire.SetVoteless, 0, 1120)
 		w.want(t, "", in2)
 		rep, w, _ = n.acquireAtGate(t, "c", in1)
 		rep.want(t, wire.Busy, 1, rep.Extra)
@@ -430,10 +430,10 @@ func testGate(t *testing.T, base *node) {
 	t.Run("a request that is late, or of a caller behind, changes no queue", func(t *testing.T) {
 		n := held(t)
 		n.wait(t, 7, in2)
-		rep, w, _ := n.atGate(t, wire.AcquireAtGate, "a", hour, theTime-1, 0, in1)
+		rep, w, _ := n.atQueueNode(t, wire.AcquireQueued, "a", hour, theTime-1, 0, in1)
 		rep.want(t, wire.Late, 0, 0)
 		w.want(t, "", in2)
-		rep, w, _ = n.atGate(t, wire.AcquireAtGate, "a", hour, theTime-1, 0, in2)
+		rep, w, _ = n.atQueueNode(t, wire.AcquireQueued, "a", hour, theTime-1, 0, in2)
 		rep.want(t, wire.Late, 0, 0)
 		if w.seen[in2] != "7" {
 			t.Errorf("in2 asked %s ms ago, want 7", w.seen[in2])
@@ -481,7 +481,7 @@ func testGate(t *testing.T, base *node) {
 	})
 	t.Run("the rollback of an attempt leaves no word", func(t *testing.T) {
 		n := held(t)
-		rep, w, _ := n.atGate(t, wire.ReleaseAtGate, "a", 0, 0, in2)
+		rep, w, _ := n.atQueueNode(t, wire.ReleaseQueued, "a", 0, 0, in2)
 		rep.want(t, wire.Gone, 0, 0)
 		w.want(t, "")
 	})
@@ -609,7 +609,7 @@ func testGate(t *testing.T, base *node) {
 			}
 			n.acquire(t, "a", 0).wantOneOf(t, "a grant", wire.Granted)
 			for i, who := range []string{in1, nobody} {
-				rep := n.send(t, wire.AcquireAtGate, "b", hour, 0, 0, who)
+				rep := n.send(t, wire.AcquireQueued, "b", hour, 0, 0, who)
 				rep.wantOneOf(t, "no error", wire.Busy)
 				if rep.Err != nil {
 					t.Errorf("%s, acquire %d: got %v, want no error", suffix, i, rep.Err)
@@ -617,9 +617,9 @@ func testGate(t *testing.T, base *node) {
 			}
 			rep := n.send(t, wire.Rest, "b", 0, in2)
 			rep.want(t, wire.Gone, 0, 0)
-			rep = n.send(t, wire.ReleaseAtGate, "a", 0, 0, in1)
+			rep = n.send(t, wire.ReleaseQueued, "a", 0, 0, in1)
 			rep.want(t, wire.Released, 0, 0)
-			rep = n.send(t, wire.AcquireAtGate, "b", hour, 0, 0, in1)
+			rep = n.send(t, wire.AcquireQueued, "b", hour, 0, 0, in1)
 			if rep.Err != nil || rep.Code != wire.Granted {
 				t.Errorf("%s: got code %d, %v; want it granted", suffix, rep.Code, rep.Err)
 			}
@@ -631,7 +631,7 @@ func testGate(t *testing.T, base *node) {
 // The fakes of the other tests keep the queue as a real server does.
 func TestGateOnMiniredis(t *testing.T) {
 	mini := redistest.Minis(t, 1)[0]
-	testGate(t, &node{Client: redistest.Client(t, mini.Addr()), seen: make(map[wire.Op]map[wire.Code]bool)})
+	testQueueNode(t, &node{Client: redistest.Client(t, mini.Addr()), seen: make(map[wire.Op]map[wire.Code]bool)})
 }
 
 // A gate that is out of memory lets go, and calls whom it can.
@@ -646,8 +646,8 @@ func TestGateOutOfMemory(t *testing.T) {
 	if err := n.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	n.send(t, wire.AcquireAtGate, "b", hour, 0, 0, "in3").wantOneOf(t, "OOM", wire.Busy)
-	n.send(t, wire.ReleaseAtGate, "a", 64, 64, nobody).want(t, wire.Released, 0, 0)
+	n.send(t, wire.AcquireQueued, "b", hour, 0, 0, "in3").wantOneOf(t, "OOM", wire.Busy)
+	n.send(t, wire.ReleaseQueued, "a", 64, 64, nobody).want(t, wire.Released, 0, 0)
 	n.wantTold(t, sub, "in1", "in1")
 	n.wantKeys(t, "", "")
 }

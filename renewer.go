@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// keeper is the one goroutine that watches the time of all leases of a Locker. It
-// does no I/O: what it starts goes through the lanes, and what ends a lease on time
+// renewer is the one goroutine that watches the time of all leases of a Locker. It
+// does no I/O: what it starts goes through the nodes' queues, and what ends a lease on time
 // waits for nothing. Leases that are due together find themselves in one batch of
-// each lane.
-type keeper struct {
+// each node.
+type renewer struct {
 	clock Clock
 	wake  chan struct{}
 
@@ -20,16 +20,16 @@ type keeper struct {
 	closed bool      // guarded by mu
 }
 
-// maxNap bounds how long the keeper sleeps while there are leases. Timers stand
+// maxNap bounds how long the renewer sleeps while there are leases. Timers stand
 // still while the machine is suspended; the clock does not.
 const maxNap = time.Second
 
-func newKeeper(clock Clock) *keeper {
-	return &keeper{clock: clock, wake: make(chan struct{}, 1), next: never}
+func newRenewer(clock Clock) *renewer {
+	return &renewer{clock: clock, wake: make(chan struct{}, 1), next: never}
 }
 
 // add begins to watch a lease that was granted after since.
-func (k *keeper) add(g *grant, due, since instant) {
+func (k *renewer) add(g *grant, due, since instant) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	g.renewal.due = due
@@ -38,7 +38,7 @@ func (k *keeper) add(g *grant, due, since instant) {
 }
 
 // update looks at a lease again: something about it has changed.
-func (k *keeper) update(g *grant) {
+func (k *renewer) update(g *grant) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if g.renewal.slot < 0 {
@@ -51,7 +51,7 @@ func (k *keeper) update(g *grant) {
 }
 
 // remove stops watching a lease.
-func (k *keeper) remove(g *grant) {
+func (k *renewer) remove(g *grant) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if g.renewal.slot >= 0 {
@@ -60,7 +60,7 @@ func (k *keeper) remove(g *grant) {
 }
 
 // all is every lease that is being watched.
-func (k *keeper) all() []*grant {
+func (k *renewer) all() []*grant {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return append([]*grant(nil), k.leases...)
@@ -68,13 +68,13 @@ func (k *keeper) all() []*grant {
 
 // pokeIfLateLocked wakes the goroutine if it would sleep past due. Where the clock has
 // jumped over the moment at which it meant to wake up, its timer is not to be relied on.
-func (k *keeper) pokeIfLateLocked(due, now instant) {
+func (k *renewer) pokeIfLateLocked(due, now instant) {
 	if due < k.next || k.next <= now {
 		k.poke()
 	}
 }
 
-func (k *keeper) poke() {
+func (k *renewer) poke() {
 	select {
 	case k.wake <- struct{}{}:
 	default:
@@ -82,15 +82,15 @@ func (k *keeper) poke() {
 }
 
 // close ends run.
-func (k *keeper) close() {
+func (k *renewer) close() {
 	k.mu.Lock()
 	k.closed = true
 	k.mu.Unlock()
 	k.poke()
 }
 
-// run is the keeper's goroutine.
-func (k *keeper) run() {
+// run is the renewer's goroutine.
+func (k *renewer) run() {
 	timer := time.NewTimer(maxNap)
 	defer timer.Stop()
 	var due []*grant
@@ -115,7 +115,7 @@ func (k *keeper) run() {
 // takeDue lists the leases that are to be looked at. They stay where they are, marked
 // as looked at now, so that whoever asks for all leases, removes one or has one looked
 // at again meanwhile finds it.
-func (k *keeper) takeDue(due []*grant, now instant) (_ []*grant, closed bool) {
+func (k *renewer) takeDue(due []*grant, now instant) (_ []*grant, closed bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for len(k.leases) > 0 && k.leases[0].renewal.due <= now {
@@ -132,7 +132,7 @@ func looked(now instant) instant { return now.Add(maxNap) }
 
 // checked notes when a lease that was looked at is due next, unless it was removed or
 // has to be looked at again already.
-func (k *keeper) checked(g *grant, next, now instant) {
+func (k *renewer) checked(g *grant, next, now instant) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
@@ -149,7 +149,7 @@ func (k *keeper) checked(g *grant, next, now instant) {
 }
 
 // nap is how long the goroutine may sleep.
-func (k *keeper) nap() time.Duration {
+func (k *renewer) nap() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := instant(k.clock.Now()) // looking at the leases has taken time

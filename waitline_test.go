@@ -12,7 +12,7 @@ import (
 )
 
 // stand puts a caller at the end of the line for a resource.
-func (t *turns) stand(resource string) *caller {
+func (t *waitlines) stand(resource string) *caller {
 	return t.join(context.Background(), resource, lockConfig{}, time.Now())
 }
 
@@ -45,7 +45,7 @@ func wantTurn(t *testing.T, callers ...*caller) {
 	}
 }
 
-func joinAll(turns *turns, resource string, n int) []*caller {
+func joinAll(turns *waitlines, resource string, n int) []*caller {
 	callers := make([]*caller, n)
 	for i := range callers {
 		callers[i] = turns.stand(resource)
@@ -192,7 +192,7 @@ func pause(d time.Duration) func(int) time.Duration {
 }
 
 // newTurns are lines with the policy of a Locker.
-func newTurns() *turns { return &turns{policy: &defaultQueuePolicy} }
+func newTurns() *waitlines { return &waitlines{policy: &defaultQueuePolicy} }
 
 // refusedBy is the failure of an attempt that a queue node has refused.
 func refusedBy(queueNode int, left time.Duration) *failure {
@@ -548,7 +548,7 @@ func TestCrowds(t *testing.T) {
 			}
 			time.Sleep(2 * time.Second)
 		}
-		if got := len(turns.crowds.until); got > 2500 {
+		if got := len(turns.remote.until); got > 2500 {
 			t.Errorf("resources remembered: got %d of 1000 at a time, want the old ones forgotten", got)
 		}
 	})
@@ -560,7 +560,7 @@ func TestCrowds(t *testing.T) {
 // Source: ALGORITHM section 10; section 13, I11.
 func TestQueuePlace(t *testing.T) {
 	const gate = 2
-	queued := func(n int) (*turns, []*caller) {
+	queued := func(n int) (*waitlines, []*caller) {
 		turns := newTurns()
 		line := joinAll(turns, "r", n)
 		turns.heard("r", refusedBy(gate, -1).queue, time.Second)

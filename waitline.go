@@ -11,23 +11,23 @@ import (
 // in line: the head alone asks the nodes, and only while the process does not have the
 // resource. First come, first served.
 
-// turns are the lines of a Locker.
-type turns struct {
+// waitlines are the lines of a Locker.
+type waitlines struct {
 	policy *queuePolicy
 
 	mu     sync.Mutex
-	lines  map[string]*line // guarded by mu; those with a holder or a caller
-	crowds crowds           // guarded by mu
-	inLine int              // guarded by mu; callers in all lines
+	lines  map[string]*waitline // guarded by mu; those with a holder or a caller
+	remote remoteWaiters        // guarded by mu
+	inLine int                  // guarded by mu; callers in all lines
 }
 
-// line is what a process does with one resource. The turns' mutex guards it.
-type line struct {
+// waitline is what a process does with one resource. The waitlines' mutex guards it.
+type waitline struct {
 	resource    string
 	holder      *grant  // that has it for this process, if one has
 	first, rear *caller // those who want it; the first is the head
 
-	// Of the head's attempts. The next head goes on from there: the place in the gate's
+	// Of the head's attempts. The next head goes on from there: the place in the
 	// queue is the process's.
 	last      *failure
 	failed    int
@@ -43,7 +43,7 @@ type line struct {
 
 // caller is a place in a line.
 type caller struct {
-	line        *line
+	line        *waitline
 	ahead, next *caller
 	ctx         context.Context
 	done        <-chan struct{} // of ctx
@@ -66,27 +66,27 @@ type advice struct {
 }
 
 // lineLocked is the line of a resource, which begins here if there is none.
-func (t *turns) lineLocked(resource string) *line {
+func (t *waitlines) lineLocked(resource string) *waitline {
 	l := t.lines[resource]
 	if l == nil {
 		if t.lines == nil {
-			t.lines = make(map[string]*line)
+			t.lines = make(map[string]*waitline)
 		}
-		l = &line{resource: resource, queuedAt: -1}
+		l = &waitline{resource: resource, queuedAt: -1}
 		t.lines[resource] = l
 	}
 	return l
 }
 
 // tidyLocked forgets a line that nobody is in.
-func (t *turns) tidyLocked(l *line) {
+func (t *waitlines) tidyLocked(l *waitline) {
 	if l.first == nil && l.holder == nil {
 		delete(t.lines, l.resource)
 	}
 }
 
 // join puts a caller at the end of the line for resource.
-func (t *turns) join(ctx context.Context, resource string, lc lockConfig, began time.Time) *caller {
+func (t *waitlines) join(ctx context.Context, resource string, lc lockConfig, began time.Time) *caller {
 	done := ctx.Done()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,7 +107,7 @@ func (t *turns) join(ctx context.Context, resource string, lc lockConfig, began 
 }
 
 // waits reports whether somebody of this process wants a resource that it does not have.
-func (t *turns) waits(resource string) bool {
+func (t *waitlines) waits(resource string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := t.lines[resource]
@@ -115,14 +115,14 @@ func (t *turns) waits(resource string) bool {
 }
 
 // waiting is how many callers stand in line, or ask the nodes at the head of one.
-func (t *turns) waiting() int {
+func (t *waitlines) waiting() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.inLine
 }
 
 // look tells a caller what to do.
-func (t *turns) look(c *caller) advice {
+func (t *waitlines) look(c *caller) advice {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l, now := c.line, time.Now()
@@ -151,8 +151,8 @@ func (c *caller) pause(d time.Duration) advice {
 // strategyLocked is how the head of a line makes its next attempt.
 //
 // Source: ALGORITHM section 10.
-func (t *turns) strategyLocked(l *line, now time.Time) strategy {
-	how := strategy{waits: true, patient: t.crowds.known(l.resource, now)}
+func (t *waitlines) strategyLocked(l *waitline, now time.Time) strategy {
+	how := strategy{waits: true, patient: t.remote.known(l.resource, now)}
 	switch {
 	case l.called: // nobody else is let in now
 		how.patient, l.called = false, false
@@ -171,7 +171,7 @@ func (t *turns) strategyLocked(l *line, now time.Time) strategy {
 // node calls, which it can if the process hears it.
 //
 // Source: ALGORITHM section 10.
-func (t *turns) failed(c *caller, f *failure, hears bool, d func(failed int) time.Duration) {
+func (t *waitlines) failed(c *caller, f *failure, hears bool, d func(failed int) time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l, now := c.line, time.Now()
@@ -195,20 +195,20 @@ func (t *turns) failed(c *caller, f *failure, hears bool, d func(failed int) tim
 }
 
 // heard takes what the queue node said to an attempt that failed.
-func (t *turns) heard(resource string, q queueReply, ttl time.Duration) {
+func (t *waitlines) heard(resource string, q queueReply, ttl time.Duration) {
 	if !q.heard {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.crowds.note(resource, q.others, ttl)
+	t.remote.note(resource, q.others, ttl)
 	if l := t.lines[resource]; l != nil && q.queued {
 		l.queuedAt = q.node
 	}
 }
 
 // behind reports whether a caller waits behind the head of the line for a resource.
-func (t *turns) behind(resource string) bool {
+func (t *waitlines) behind(resource string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := t.lines[resource]
@@ -216,15 +216,15 @@ func (t *turns) behind(resource string) bool {
 }
 
 // crowded reports whether other processes are known to wait for a resource.
-func (t *turns) crowded(resource string) bool {
+func (t *waitlines) crowded(resource string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.crowds.known(resource, time.Now())
+	return t.remote.known(resource, time.Now())
 }
 
-// call tells the head of a line that the gate says it is its turn. It may come before the
+// call tells the head of a line that the queue node says it is its turn. It may come before the
 // answer that it would have to wait.
-func (t *turns) call(resource string) {
+func (t *waitlines) call(resource string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if l := t.lines[resource]; l != nil && l.first != nil && l.holder == nil {
@@ -236,7 +236,7 @@ func (t *turns) call(resource string) {
 // held notes that this process has the resource. The caller that got it, if there is one,
 // leaves the line. If the process is in a queue where the grant's release will not take it
 // out, that is the result.
-func (t *turns) held(g *grant, c *caller) (queuedAt int) {
+func (t *waitlines) held(g *grant, c *caller) (queuedAt int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := t.lineLocked(g.resource)
@@ -251,7 +251,7 @@ func (t *turns) held(g *grant, c *caller) (queuedAt int) {
 	}
 	g.mu.Unlock()
 	if heard {
-		t.crowds.note(g.resource, others, g.ttl)
+		t.remote.note(g.resource, others, g.ttl)
 	}
 	l.holder = g
 	l.last, l.failed, l.elsewhere, l.askAt, l.called, l.released = nil, 0, 0, time.Time{}, false, false
@@ -264,14 +264,14 @@ func (t *turns) held(g *grant, c *caller) (queuedAt int) {
 
 // freed notes that a grant does not have the resource any more: its keys are about to
 // be dropped, or it was lost.
-func (t *turns) freed(g *grant) {
+func (t *waitlines) freed(g *grant) {
 	g.mu.Lock()
 	others := g.hand.others // the queue node's answer may have come after the verdict
 	g.mu.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if others {
-		t.crowds.note(g.resource, true, g.ttl)
+		t.remote.note(g.resource, true, g.ttl)
 	}
 	l := t.lines[g.resource]
 	if l == nil {
@@ -290,7 +290,7 @@ func (t *turns) freed(g *grant) {
 // leave takes a caller out of its line, wherever it stands. If it was handed a lease in the
 // same moment that is the result: somebody has to give it back. If it was the last, and the
 // process is in a queue, that is the other.
-func (t *turns) leave(c *caller) (lease *Lease, queuedAt int) {
+func (t *waitlines) leave(c *caller) (lease *Lease, queuedAt int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c.lease != nil {
@@ -307,7 +307,7 @@ func (t *turns) leave(c *caller) (lease *Lease, queuedAt int) {
 }
 
 // removeLocked takes a caller out of its line, and has a new head look.
-func (t *turns) removeLocked(c *caller) {
+func (t *waitlines) removeLocked(c *caller) {
 	l := c.line
 	t.inLine--
 	if c.next != nil {
@@ -345,7 +345,7 @@ func closed(done <-chan struct{}) bool {
 
 // last is how the last attempt by the head of the caller's line ended; and if there
 // was none since, whether the caller has waited for a lease of this process.
-func (t *turns) last(c *caller) (verdict *QuorumError, behind bool) {
+func (t *waitlines) last(c *caller) (verdict *QuorumError, behind bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c.line.last == nil {
@@ -356,7 +356,7 @@ func (t *turns) last(c *caller) (verdict *QuorumError, behind bool) {
 
 // whyNot is what keeps this process from having a resource that it does not have, as far as
 // is known.
-func (t *turns) whyNot(resource string) error {
+func (t *waitlines) whyNot(resource string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch l := t.lines[resource]; {
@@ -389,4 +389,35 @@ func until(ctx context.Context, closing, ready <-chan struct{}, d time.Duration)
 		return ErrClosed
 	}
 	return nil
+}
+
+// remoteWaiters remembers for which resources other processes wait. That is told by queue nodes, and
+// holds for a TTL.
+type remoteWaiters struct {
+	until   map[string]time.Time
+	sweepAt int
+}
+
+func (s *remoteWaiters) known(resource string, now time.Time) bool {
+	return len(s.until) > 0 && now.Before(s.until[resource])
+}
+
+func (s *remoteWaiters) note(resource string, crowded bool, ttl time.Duration) {
+	if !crowded {
+		delete(s.until, resource)
+		return
+	}
+	now := time.Now()
+	if s.until == nil {
+		s.until = make(map[string]time.Time)
+	}
+	s.until[resource] = now.Add(ttl)
+	if len(s.until) > s.sweepAt {
+		for r, end := range s.until {
+			if !now.Before(end) {
+				delete(s.until, r)
+			}
+		}
+		s.sweepAt = 2*len(s.until) + 64
+	}
 }
