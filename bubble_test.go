@@ -409,8 +409,8 @@ func TestBubbleNative(t *testing.T) {
 		b.all(goNative)
 		b.warmLocker()
 		for i, n := range b.nodes {
-			if native, lua := n.Ran(); native < 3 || lua > 0 {
-				t.Errorf("node %d: got %d scripts run as Go and %d as Lua, want at least 3 and none", i, native, lua)
+			if native, lua := n.Ran(); native < 2 || lua > 0 { // the extend and the release can go together
+				t.Errorf("node %d: got %d scripts run as Go and %d as Lua, want at least 2 and none", i, native, lua)
 			}
 		}
 	})
