@@ -2,8 +2,9 @@ package redlock
 
 import (
 	"context"
-	"sync"
 	"time"
+
+	"github.com/d0720281/redlock/internal/lockorder"
 )
 
 // admission bounds the attempts that ask nodes at one time, so that overload becomes a queue
@@ -13,7 +14,7 @@ import (
 //
 // The first in the queue is the first to be let in.
 type admission struct {
-	mu      sync.Mutex
+	mu      lockorder.Mutex[lockorder.Admission]
 	limit   int       // guarded by mu; 0 for the least
 	asking  int       // guarded by mu; attempts that were let in and have no answers yet
 	waiting []*entry  // guarded by mu; those that were not, the first first

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+
+	"github.com/d0720281/redlock/internal/lockorder"
 )
 
 // This file is about code of others that the library calls in the middle of its own work: the
@@ -21,6 +23,7 @@ type foreign struct {
 
 // guarded calls a callback, which is named for the log.
 func (c *config) guarded(what string, call func()) {
+	lockorder.MustBeFree()
 	defer func() {
 		if p := recover(); p != nil {
 			c.panicked(what, p)
@@ -38,5 +41,6 @@ func (c *config) panicked(what string, p any) {
 
 // warn tells the operator, unless the handler panics.
 func (c *config) warn(text string, attrs ...any) {
+	lockorder.MustBeFree()
 	c.guardedLogger().Warn("redlock: "+text, attrs...)
 }

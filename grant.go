@@ -3,12 +3,12 @@ package redlock
 import (
 	"math"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/d0720281/redlock/internal/lockorder"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/wire"
 )
@@ -29,7 +29,7 @@ type grant struct {
 
 	limits limits
 
-	mu      sync.Mutex
+	mu      lockorder.Mutex[lockorder.Grant]
 	nodes   []nodeKey // by index; guarded by mu, like all below
 	target  int64     // fencing counter; 0 until a quorum granted
 	cause   error     // why the lease is over; nil while it is not

@@ -1,6 +1,10 @@
 package redlock
 
-import "time"
+import (
+	"time"
+
+	"github.com/d0720281/redlock/internal/lockorder"
+)
 
 // This file is the hand-over: a lease that is unlocked while another caller of the same
 // process waits for the resource goes to that caller as it is, keys and deadline, and
@@ -50,6 +54,7 @@ func (l *Locker) passToNext(le *Lease, now instant) bool {
 		return false
 	}
 	if end != nil {
+		lockorder.MustBeFree()
 		end()
 	}
 	c.poke()

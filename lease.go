@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/d0720281/redlock/internal/lockorder"
 )
 
 // Lease is one acquisition of a resource: the right to be the only one that works
@@ -235,6 +237,7 @@ func (le *Lease) overLocked(cause error) func() {
 
 // run calls what had to wait for a mutex.
 func run(after []func()) {
+	lockorder.MustBeFree()
 	for _, f := range after {
 		f()
 	}

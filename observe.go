@@ -2,10 +2,10 @@ package redlock
 
 import (
 	"math"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/d0720281/redlock/internal/lockorder"
 	"github.com/d0720281/redlock/internal/node"
 )
 
@@ -58,7 +58,7 @@ type events struct {
 	wake     chan struct{}
 	counts   counts
 
-	mu      sync.Mutex
+	mu      lockorder.Mutex[lockorder.Events]
 	queue   []notice // guarded by mu
 	dropped int      // guarded by mu
 	closed  bool     // guarded by mu

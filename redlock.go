@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/d0720281/redlock/internal/lockorder"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
@@ -400,7 +401,7 @@ func (l *Locker) close() error {
 
 // callGate counts the calls under way, and lets no more in once it is shut.
 type callGate struct {
-	mu      sync.Mutex
+	mu      lockorder.Mutex[lockorder.Calls]
 	closed  bool
 	running sync.WaitGroup
 }

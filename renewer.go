@@ -2,8 +2,9 @@ package redlock
 
 import (
 	"container/heap"
-	"sync"
 	"time"
+
+	"github.com/d0720281/redlock/internal/lockorder"
 )
 
 // renewer is the one goroutine that watches the time of all leases of a Locker. It
@@ -14,7 +15,7 @@ type renewer struct {
 	clock Clock
 	wake  chan struct{}
 
-	mu     sync.Mutex
+	mu     lockorder.Mutex[lockorder.Renewer]
 	leases leaseHeap // guarded by mu
 	next   instant   // guarded by mu; when the goroutine means to wake up
 	closed bool      // guarded by mu

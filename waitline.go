@@ -3,8 +3,9 @@ package redlock
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
+
+	"github.com/d0720281/redlock/internal/lockorder"
 )
 
 // This file is about the callers of one process that want the same resource. They stand
@@ -15,7 +16,7 @@ import (
 type waitlines struct {
 	policy *queuePolicy
 
-	mu     sync.Mutex
+	mu     lockorder.Mutex[lockorder.Waitlines]
 	lines  map[string]*waitline // guarded by mu; those with a holder or a caller
 	remote remoteWaiters        // guarded by mu
 	inLine int                  // guarded by mu; callers in all lines

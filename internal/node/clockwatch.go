@@ -3,11 +3,11 @@ package node
 import (
 	"cmp"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/lockorder"
 	"github.com/d0720281/redlock/internal/resp"
 )
 
@@ -109,7 +109,7 @@ type watch struct {
 	open   atomic.Bool  // some clock stepped, and it is not clear yet whose
 	wanted atomic.Bool  // ready is awaited
 
-	mu     sync.Mutex
+	mu     lockorder.Mutex[lockorder.Watch]
 	opened clock.Instant // guarded by mu; when the step was seen that the round is about
 	shifts []*shift      // guarded by mu; by node, since then
 	ready  chan struct{} // guarded by mu; closed when the time is known, see AwaitClocks

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/d0720281/redlock/internal/lockorder"
 	"github.com/d0720281/redlock/internal/resp"
 	"github.com/d0720281/redlock/internal/wire"
 )
@@ -168,7 +168,7 @@ func readInfo(reply any) (info Info, refused, err error) {
 type identities struct {
 	addrs []string
 
-	mu    sync.Mutex
+	mu    lockorder.Mutex[lockorder.Servers]
 	runs  []string // guarded by mu; "" = not known, or no longer there
 	known []bool   // guarded by mu; the node had a server of its own at some time
 	twins []error  // guarded by mu; found before that

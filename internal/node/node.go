@@ -7,7 +7,6 @@ package node
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/lockorder"
 )
 
 // Config is what all nodes of a Locker have in common.
@@ -148,7 +148,7 @@ type Node struct {
 	verdicts   atomic.Int32           // of the watch, see verdict
 	audit      atomic.Pointer[Audit]  // what the node said of itself
 
-	mu      sync.Mutex // guards all below
+	mu      lockorder.Mutex[lockorder.Node] // guards all below
 	queue   queue
 	flights []*flight     // under way, the oldest first
 	link    *link         // the connection; nil while there is none

@@ -59,7 +59,7 @@ type Request struct {
 	Counter int64         // that came with the grant on this node; 0 = none or unknown
 	Target  int64         // counter of the lease; for an acquire, where to start a missing one
 	Timeout time.Duration // neither carried out nor waited for longer than this after it was sent
-	Process     string        // at the queue node: the process that asks, waits, or has done; "" anywhere else
+	Process string        // at the queue node: the process that asks, waits, or has done; "" anywhere else
 	To      Receiver
 
 	queued   clock.Instant

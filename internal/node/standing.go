@@ -107,7 +107,7 @@ var (
 	ErrGone        = errors.New("key was not there any more")
 	ErrUnraised    = errors.New("grant was gone before its fencing counter could be raised")
 	ErrBadReply    = errors.New("reply is not in the form of the script")
-	ErrSetVoteless     = errors.New("key set, but without a vote")
+	ErrSetVoteless = errors.New("key set, but without a vote")
 	ErrForgot      = errors.New("has lost a key: no vote for a time")
 	ErrStepped     = errors.New("clock was stepped: no vote for a time")
 	ErrStale       = errors.New("server was replaced behind the connection")

@@ -46,15 +46,15 @@ type Code int64
 
 // The codes.
 const (
-	Granted  Code = 1
-	Mine     Code = 2
-	Busy     Code = 3
-	SetVoteless  Code = 4
-	Late     Code = 5
-	Stale    Code = 6
-	BadType  Code = 7
-	Queued   Code = 8
-	Unseeded Code = 9
+	Granted     Code = 1
+	Mine        Code = 2
+	Busy        Code = 3
+	SetVoteless Code = 4
+	Late        Code = 5
+	Stale       Code = 6
+	BadType     Code = 7
+	Queued      Code = 8
+	Unseeded    Code = 9
 
 	Raised Code = 10
 	Unheld Code = 11

@@ -1,0 +1,23 @@
+// Package lockorder has the mutexes of the library, each with its place in the one order in
+// which a goroutine may lock them. A build with the tag lockorder checks the order at run time.
+// Any other build has plain mutexes.
+package lockorder
+
+// The places, in the order in which a goroutine may lock them: with a mutex of one place it may
+// lock those of later places, and none of the same place.
+type (
+	Calls     struct{} // the count of calls under way
+	Waitlines struct{} // the callers of the process, by resource
+	Grant     struct{} // one attempt, or one lease
+	Renewer   struct{} // the leases by the time when they are due
+	Admission struct{} // the attempts that may ask
+	Node      struct{} // one node
+	Watch     struct{} // what the clocks of all nodes show together
+	Servers   struct{} // which node is which server
+	Events    struct{} // what observers have still to be told
+)
+
+// Place is a place in the order.
+type Place interface {
+	Calls | Waitlines | Grant | Renewer | Admission | Node | Watch | Servers | Events
+}
