@@ -168,7 +168,7 @@ func (b *bubble) pause(d time.Duration) { b.all(func(n *bubbleNode) { n.runClock
 // A node whose clock steps has no vote from the reply that shows it. It is in quarantine
 // for everybody, and a lease on the other nodes goes on.
 //
-// Source: ALGORITHM section 9 ("their vote is void, script mark sets M.born").
+// Source: ALGORITHM section 9 ("their vote is void").
 func TestWatchNodeSteps(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		for _, step := range []time.Duration{ttl10, -30 * time.Second, 150 * time.Millisecond, -150 * time.Millisecond} {
@@ -293,7 +293,7 @@ func (b *bubble) revouch() { b.VouchAgain() }
 // A machine that is paused comes back with leases that are over. The first reply of a
 // quorum shows it; nobody else suffers.
 //
-// Source: ALGORITHM section 9 ("it is the local clock that stood still").
+// Source: ALGORITHM section 9 ("the local clock stood still").
 func TestWatchStandstill(t *testing.T) {
 	for _, test := range []struct {
 		n, down int
@@ -547,7 +547,7 @@ func TestWatchQuorumSteps(t *testing.T) {
 // A clock that is far from the others' gives no vote until it agrees, and an operator is
 // told once.
 //
-// Source: ALGORITHM section 9 ("no vote until it agrees").
+// Source: ALGORITHM section 9 ("no vote for grants until it agrees").
 func TestWatchSkew(t *testing.T) {
 	told := func(c *clockLog) (n int) {
 		_, _, warnings := c.get()

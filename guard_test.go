@@ -640,7 +640,7 @@ func TestLockGoesOnAfterBootstrap(t *testing.T) {
 
 // What one client found out about a master holds for all, and for those that come later.
 //
-// Source: ALGORITHM section 8, "quarantine for everybody".
+// Source: ALGORITHM section 9, "quarantine for everybody".
 func TestQuarantineIsForEverybody(t *testing.T) {
 	c := startFor(t, ages, 3)
 	l := open(t, c.addrs, forAges()...)
