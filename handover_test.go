@@ -351,7 +351,7 @@ func TestCalled(t *testing.T) {
 // The gate of a resource is the same for all who see the same nodes, moves only where a
 // node is down, and each node is the gate of about as many.
 //
-// Source: ALGORITHM section 10, "Gate of a resource".
+// Source: ALGORITHM section 10, "The queue node of a resource".
 func TestGateOf(t *testing.T) {
 	pools := make([]*pool, 2)
 	for i, masters := range [][]string{

@@ -280,7 +280,7 @@ func TestFreedEndsThePause(t *testing.T) {
 
 // A promise to be called makes the pause long, but no longer than what is in the way.
 //
-// Source: ALGORITHM section 10, "A waiter re-asks after".
+// Source: ALGORITHM section 10, "A waiting process asks again after".
 func TestPatience(t *testing.T) {
 	for left, want := range map[time.Duration]time.Duration{
 		-time.Millisecond:      time.Second, // without an end
@@ -345,7 +345,7 @@ func TestPauseWhereAQuorumIsBusy(t *testing.T) {
 // A gate's call ends the pause of the head, is kept for it while an attempt is under way,
 // and is for whoever is the head.
 //
-// Source: ALGORITHM section 10, "A wake can come before the BUSY it answers".
+// Source: ALGORITHM section 10, "A call can come while an attempt is under way".
 func TestCall(t *testing.T) {
 	soon := pause(time.Minute)
 	t.Run("for nobody", func(t *testing.T) {

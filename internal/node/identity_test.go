@@ -42,7 +42,7 @@ func TestParseInfo(t *testing.T) {
 // All clients have one number for a server, by whatever address they know it and whether it
 // tells them its run id or not.
 //
-// Source: ALGORITHM section 10, "Gate of a resource".
+// Source: ALGORITHM section 10, "The queue node of a resource".
 func TestHashed(t *testing.T) {
 	const run = "0a1b"
 	for name, a := range map[string]Audit{
