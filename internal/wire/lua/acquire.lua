@@ -4,13 +4,13 @@
 -- at+3 not after, us of this node's clock; 0 = no limit
 -- at+4 where a missing counter should start, us: at the clocks' median or at most a second
 --      ahead of it, 0 = no wish
--- at+5 at the queue node alone: who asks (queue.lua)
+-- at+5 at the queue node alone: the process that asks (queue.lua)
 --
---   1 granted  counter given with this grant; extra: how many others wait at this queue node
+--   1 granted  counter given with this grant; extra, at the queue node: how many others wait
 --   2 mine     the attempt holds the key already; counter as given then
 --   3 busy     extra: ms until the other's key expires, -1 = never; counter: how many others wait.
---              At the queue node, no more than 50 ms for a client of another library: when that
---              releases, nobody is called.
+--              At the queue node, no more than 50 ms for a client of another library, whose
+--              release calls no process.
 --   4 planted  the key is set, but this is no vote; extra: ms until this node has one
 --   5 late     the request arrived after at+3: nothing was done
 --   6 stale    the caller's run id is not this server's: nothing was done
@@ -23,13 +23,13 @@
 --   12 ahead   the counter is further ahead of this node's clock than it can be; extra: by
 --              how many ms; nothing was done
 --
--- A node without a vote holds the place all the same: it keeps the others out of the
--- attempt's way, and leaves the counter alone.
+-- A node without a vote sets the key all the same, which keeps other attempts away. It
+-- leaves the counter alone.
 --
 -- Source: ALGORITHM sections 3, 4, 8 and 10.
 
--- nextCounter is the counter that a grant would get. If there is none it is false, and then
--- come the code and the extra to answer.
+-- nextCounter returns the counter that a grant would get. If there is none, it returns false,
+-- and the code and the extra of the answer.
 local function nextCounter(counterKey, now, wish)
   local counter = get(counterKey)
   if type(counter) == 'table' then return false, 7, 2 end

@@ -16,13 +16,13 @@
 --                       7 rest, at the queue node
 --
 -- Reply {node time in us or 0 if nothing needed it, ms left without a vote, then for each
--- request: code, counter, extra}. The codes are explained with the functions. In place of
--- a code there is a text where a command failed, as out of memory does; it touches no
+-- request: code, counter, extra}. The codes are explained with the functions. If a command
+-- failed (out of memory, for example), an error text is in place of the code. That affects no
 -- other request.
 --
--- One script for a batch rather than one each: calling a script costs as much as what
--- an acquire does in it, and the node's time is read once (TIME must be: two readings
--- could contradict each other).
+-- There is one script for a batch and not one for each request. Calling a script costs as much
+-- as what an acquire does in it. And the node's time has to be read once: two readings could
+-- contradict each other.
 --
 -- Numbers are turned into text by a format alone: the language's own conversion loses
 -- digits above 1e15.
@@ -34,8 +34,8 @@ local median, skew = tonumber(argv[7]), tonumber(argv[8])
 -- whole is the format of a counter: %d is faster, and exact but for servers of 32 bits.
 local whole = string.format('%d', 2 ^ 53) == '9007199254740992' and '%d' or '%.0f'
 
--- ahead is how far a fencing counter may be ahead of this node's clock, us. Larger ones
--- are an accident: nothing of them is granted or passed on.
+-- ahead is how far a fencing counter may be ahead of this node's clock, us. A larger counter
+-- is an accident: it is neither granted from nor passed on.
 local ahead = skew + 1000000
 
 local left = 0 -- ms without a vote; the time between two requests of a batch does not count
@@ -50,9 +50,9 @@ local function time()
   return micros
 end
 
--- get is a key's string, false if there is none, or a table if it holds something else.
--- Whatever else the node has against it ends the request. What another program has put there
--- may be large: it is cut behind what can be a lock's.
+-- get returns a key's string, false if there is no key, or a table if the key holds something
+-- else. Any other error ends the request. What another program has put there may be large, so
+-- no more is read than a lock's value can have.
 local function get(key)
   local value = try('GETRANGE', key, 0, 255)
   if type(value) == 'table' and string.sub(value.err, 1, 9) ~= 'WRONGTYPE' then error(value) end
@@ -63,8 +63,8 @@ end
 -- placeholder is what break.lua puts in the place of an attempt's key.
 local function placeholder(id) return '~broken:' .. id .. '|0' end
 
--- near reports whether this node's clock agrees with that of the others. A caller that does
--- not know theirs cannot tell.
+-- near reports whether this node's clock agrees with those of the other nodes. It is false if
+-- the caller does not know their clocks.
 local function near(now)
   return median > 0 and math.abs(now - median) <= skew
 end

@@ -1,16 +1,17 @@
--- break: put a placeholder, which is nobody's, in the place of a holder's key that was seen, for
--- as long as that one would still have been there.
+-- break: replace a holder's key, if it is still as it was seen, by a placeholder that no attempt
+-- owns. The placeholder lives for as long as the key would have lived.
 --
 -- KEYS[1] lock key
 -- ARGV[1] value that was seen  ARGV[2] value to put in its place: ~broken:<attempt id>|0
 -- ARGV[3] life of a key that has no end, ms
 --
 -- Reply {1 if the placeholder is there, 0 if the key holds something else by now or is gone; ms
--- that it still lives}.
+-- that the placeholder still lives}.
 --
--- Not deleted: its holder would take the node for one that has lost data, and set it
--- again; and believes for as long that nobody else can have the lock. The placeholder has the
--- id of the attempt, whose release deletes it: by then its holder has stopped to believe.
+-- The key is not deleted. Its holder would take the node for one that has lost data, and set the
+-- key again. And the holder believes for that long that no other process can have the lock. The
+-- placeholder has the attempt's id, and the release of that attempt deletes it: by then the
+-- holder does not believe in its lease any more.
 --
 -- Source: ALGORITHM section 5.
 local held = redis.call('GETRANGE', KEYS[1], 0, 255)

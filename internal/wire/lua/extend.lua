@@ -10,11 +10,11 @@
 --   22 filled   the key was missing and is now set
 --   23 filled, by a node that has no vote; extra as above
 --   24 taken    the key is another's: nothing was done
---   25 taken away  in place of ours there is a placeholder (break.lua): nothing was done
+--   25 taken away  a placeholder is in place of our key (break.lua): nothing was done
 --   5  late, 6 stale, 7 badtype  as in acquire
 --
--- A life is never shortened, and a counter never created: a node that lost its
--- counter starts it by the clocks at the next grant.
+-- A life is never shortened, and a counter is never created: a node that lost its counter
+-- starts a new one from the clocks at the next grant.
 --
 -- Source: ALGORITHM sections 6 and 8.
 local function extend(key, counterKey, at)

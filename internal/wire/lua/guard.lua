@@ -1,17 +1,22 @@
--- guard: how long this node has no vote yet, in ms: 0 = it has one, false = the caller
--- goes by the run id of a server that is not this one any more, so that nothing was done.
+-- guard returns for how long this node has no vote yet, in ms; 0 if it has a vote. It returns
+-- false if the caller goes by the run id of a server that is not this one any more. Nothing was
+-- done then.
 --
--- The marker is a hash: run = who the server is that it was written by (run id, a colon,
--- and the replication id, which is new with each promotion to master), made = when it was
--- written for that, born = ms of this node's clock, since when it is known to remember
--- everything, maxttl = ms, the largest TTL of any client. A marker that is missing, or another server's, means that keys may
--- have been lost: as long as one of them could have lived the node gives no vote. That
--- is kept here and not in a client because it has to hold for each of them.
+-- The marker is a hash with these fields:
+--   run     the server that the marker was written for: run id, a colon, and the replication
+--           id, which is new with each promotion to master
+--   made    when it was written for that server, ms of this node's clock
+--   born    since when the node is known to remember everything, ms of this node's clock
+--   maxttl  the largest TTL of any client, ms
+--   lists   see marker.lua
+-- A marker that is missing, or another server's, means that keys may have been lost. The node
+-- gives no vote for as long as one of them could have lived. The marker is kept on the node and
+-- not in a client, because this has to hold for every client.
 --
--- That time is counted by this node's clock, so it only counts while the clock is right: a
--- clock that is put forward would end the quarantine too early. Until a caller confirms by
--- the clocks of the others that this one is right, and after one has denied it, born is
--- '?', and the whole quarantine lies ahead.
+-- The quarantine is counted by this node's clock, so it only runs while the clock is right: a
+-- clock that is put forward would end it too early. born is '?' until a caller confirms by the
+-- clocks of the other nodes that this clock is right, and again after a caller has denied that.
+-- The whole quarantine lies ahead then.
 --
 -- Source: ALGORITHM section 8.
 local function guard(marker, now)

@@ -1,12 +1,12 @@
--- begin.lua, then guard.lua, then inspect.lua: what this node has of a lock. It changes
--- nothing about that; the marker is kept up as by any other call.
+-- begin.lua, then guard.lua, then inspect.lua: what this node has of a lock. The script does
+-- not change the lock. It keeps up the marker as every other call does.
 --
 -- KEYS[1] marker  KEYS[2] lock key  KEYS[3] fencing counter
 -- ARGV    as begin.lua has it
 --
 -- Reply {node time in us, ms left without a vote or -1 for a stale caller, value of the lock
--- key, ms until it expires or -1 for never, counter}. The value is empty if there is no key,
--- and the life -2 then; a key that holds something else than a string has a life of -3.
+-- key, ms until it expires or -1 for never, counter}. If there is no key, the value is empty and
+-- the life -2. If the key holds something else than a string, the life is -3.
 --
 -- Source: ALGORITHM section 2.
 local now, left = time(), 0

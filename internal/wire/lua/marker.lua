@@ -1,5 +1,5 @@
--- begin.lua, then guard.lua, then marker.lua: a script of its own, for what is asked of
--- a node rather than of a lock.
+-- begin.lua, then guard.lua, then marker.lua: a script of its own, for questions about the node
+-- and not about a lock.
 --
 -- KEYS[1] marker
 -- ARGV    as begin.lua has it, then: what to do (look, join, vouch or mark), the caller's
@@ -10,23 +10,26 @@
 -- ms, run, made, the other lists in use, one a line, and the one of them that the caller's
 -- list conflicts with, or ''}.
 --
--- join   says that the caller's list is in use. One that conflicts with another is not taken,
---        but where it is already there, and in quarantine: after a node was emptied the first
---        to come need not be the one that was there before
--- vouch  ends the quarantine: an operator answers for this node having forgotten nothing. It
+-- join   says that the caller's list is in use. A list that conflicts with another one is not
+--        taken, with two exceptions: it is in use here already, or the node is in quarantine.
+--        After a node was emptied, the first client to join need not be one whose list the node
+--        knew before
+-- vouch  ends the quarantine: an operator guarantees that this node has forgotten nothing. It
 --        does nothing if the node has been restarted or emptied since the operator looked
--- mark   begins it: the caller has evidence that the node has forgotten something
+-- mark   begins a quarantine: the caller has evidence that the node has forgotten something
 --
 -- The marker's field lists has a line for each list of masters in use: when a client joined
 -- with it last, in ms of this node's clock, and the list. A list is in use for two quarantines
--- after that: clients that want votes join every half of one, and no key lives longer than one.
+-- after that: clients that want votes join every half quarantine, and no key lives longer than
+-- one quarantine.
 --
 -- Source: ALGORITHM section 8, "Bootstrap" and "Membership", and section 9, "mark".
 local marker, now = KEYS[1], time()
 local what, list, seenRun, seenMade = argv[9], argv[10], argv[11], argv[12]
 
--- conflict reports whether a quorum of one list can be without any member of one of the
--- other's. Lists that share no address are not told from one that has other names for all.
+-- conflict reports whether a quorum of one list and a quorum of the other can have no member in
+-- common. Two lists that share no address are not in conflict: they may be two sets of names for
+-- the same nodes.
 local function conflict(a, b)
   local members, all, shared, ofA, ofB = {}, 0, 0, 0, 0
   for m in string.gmatch(a, '%S+') do

@@ -1,18 +1,18 @@
--- queue: the order in which processes get a resource, kept by one node, the queue node. It never
--- decides who holds the lock: that takes a quorum.
+-- queue: the order in which processes get a resource. One node keeps it, the queue node of the
+-- resource. It never decides which process holds the lock: that takes a quorum.
 --
--- lock key~queue  sorted set: the processes that wait, by when they came, us
--- lock key~seen   hash: when each of them last asked, ms
--- lock key~turn   the process that has been called; until this expires nobody else gets in.
---                 '-' is nobody: a release came while another attempt had the key
+-- lock key~queue  sorted set: the processes that wait, by when they joined, us
+-- lock key~seen   hash: when each of them last said that it waits, ms
+-- lock key~turn   the process that has been called; until this expires this node lets no other
+--                 process in. '-' is the mark: a release came while another attempt had the key
 --
 -- A process goes by the channel on which it listens, or by '-' if it does not wait. It joins
--- by its rest and leaves by a release, or when it is granted. What the user may not do with
--- the queue is left out: waiting is slower then.
+-- by its rest and leaves by a release, when it is called, or when it is granted. What the user
+-- may not do with these keys is left out: waiting is slower then.
 --
 -- Source: ALGORITHM section 10.
 
--- crowded tells whether somebody waits or has been called.
+-- crowded reports whether a process waits or has been called.
 local function crowded(key)
   local n = try('EXISTS', key .. '~queue', key .. '~turn')
   return type(n) == 'number' and n > 0
@@ -23,16 +23,16 @@ local function waiting(key)
   return type(n) == 'number' and n or 0
 end
 
--- others counts the processes that wait, without one.
+-- others counts the processes that wait, without who.
 local function others(key, who)
   local n = waiting(key)
   if n > 0 and type(try('HGET', key .. '~seen', who)) == 'string' then n = n - 1 end
   return n
 end
 
--- turn is the process that has been called, and for how many ms it has its turn. It is
--- false if none has, and then comes whether a release was missed. A turn without an end,
--- which only an operator leaves, gets one.
+-- turn returns the process that has been called, and for how many ms it has its turn. If no
+-- process has been called, it returns false, and whether a release was missed. A turn without an
+-- end, which only an operator leaves, gets one.
 local turnMillis = 250
 local function turn(key)
   local name = key .. '~turn'
@@ -46,8 +46,8 @@ local function turn(key)
   return called, left
 end
 
--- join puts a process at the end of the queue, unless it is in it. Whoever waits says so
--- about once a second; a queue that nobody joins is forgotten.
+-- join puts a process at the end of the queue, unless it is in it. Each waiting process says
+-- about once a second that it waits. A queue that no process joins for 10 s is forgotten.
 local function join(key, who)
   if who == '-' then return end
   local queue, seen = key .. '~queue', key .. '~seen'
@@ -57,15 +57,15 @@ local function join(key, who)
   try('PEXPIRE', seen, 10000)
 end
 
--- leave takes a process out of the queue, and its turn from it.
+-- leave takes a process out of the queue, and ends its turn.
 local function leave(key, who)
   try('ZREM', key .. '~queue', who)
   try('HDEL', key .. '~seen', who)
   if who ~= '-' and try('GETRANGE', key .. '~turn', 0, 255) == who then try('DEL', key .. '~turn') end
 end
 
--- next calls the process at the head of the queue. One that has not asked for 3 s, or does
--- not listen any more, loses its place.
+-- callNext calls the process at the head of the queue. A process that has not said for 3 s that
+-- it waits, or does not listen any more, loses its place.
 local function callNext(key)
   local queue, seen = key .. '~queue', key .. '~seen'
   local called, missed = turn(key)
@@ -89,8 +89,8 @@ local function callNext(key)
   end
 end
 
--- miss leaves word, for whoever has the key, that a release came meanwhile. It lives as long
--- as an attempt can.
+-- miss leaves the mark for the attempt that has the key: a release came meanwhile. The mark
+-- lives as long as an attempt can.
 local function miss(key)
   try('SET', key .. '~turn', '-', 'NX', 'PX', turnMillis)
 end

@@ -1,5 +1,4 @@
--- raise: lift the fencing counter to what the quorum counted, on a node that counted
--- less.
+-- raise: lift the fencing counter of a node that counts less than the quorum's target.
 --
 -- at+1 attempt id     at+2 counter that came with the grant here
 -- at+3 counter to reach
@@ -9,9 +8,9 @@
 --   12 ahead    at+3 is further ahead of this node's clock than a counter can be; extra: by
 --               how many ms; nothing was done
 --
--- The test is for the id and the counter: with a request that was sent twice, an
--- attempt can hold a node twice with a foreign grant in between, and by the id alone
--- two leases then got one token.
+-- The test is for the id and the counter. With a request that was sent twice, an attempt can
+-- hold a node twice with another attempt's grant in between. With a test for the id alone two
+-- leases then got one token.
 --
 -- Source: ALGORITHM section 4.
 local function raise(key, counterKey, at)

@@ -1,24 +1,24 @@
--- release: delete the lock key if the attempt still holds it, or the placeholder that is there
--- in its place. The process that sends it does not wait for the resource any more.
+-- release: delete the lock key if the attempt still holds it, or the placeholder in its place.
+-- The process that sends it does not wait for the resource any more.
 --
 -- at+1 attempt id
 -- at+2 counter that came with the grant here, 0 = none or unknown
 -- at+3 counter of the lease, 0 = there was no lease
--- at+4 at the queue node alone: who has done with the resource (queue.lua)
+-- at+4 at the queue node alone: the process that does not wait any more (queue.lua)
 --
 --   30 released  the key was ours, or the placeholder in its place, and is deleted
 --   31 gone      the key is missing or another's: nothing was done
 --
--- The key goes first: a node that is out of memory deletes all the same, and a counter
--- that was not raised costs the next attempt one round trip, no more. Where the grant
--- came with the counter of the lease there is nothing to raise.
+-- The key is deleted first: a node that is out of memory can still do that, and a counter that
+-- was not raised costs the next attempt one round trip and no more. Where the grant came with the
+-- counter of the lease there is nothing to raise.
 --
--- A placeholder (break.lua) keeps others out as long as the holder may believe in its lease.
--- This says that it does not: whoever sends a release has ended the attempt before.
+-- A placeholder (break.lua) keeps other processes out for as long as the holder may believe in
+-- its lease. A release says that the holder does not: the attempt has ended before it was sent.
 --
 -- Source: ALGORITHM section 5.
 
--- drop deletes the key if it is the attempt's, or the placeholder in its place. It tells the
+-- drop deletes the key if it is the attempt's, or the placeholder in its place. It returns the
 -- code, and what the key held.
 local function drop(key, id)
   local held = get(key)
@@ -29,8 +29,8 @@ local function drop(key, id)
   return 30, held
 end
 
--- At the queue node release calls the next process if nobody has the key: it may never have been
--- ours here. If another attempt has it, that calls when it ends.
+-- At the queue node a release calls the next process if no attempt has the key; the key need not
+-- have been ours here. If another attempt has the key, the end of that attempt calls.
 --
 -- Source: ALGORITHM section 10, "release".
 local function release(key, counterKey, at, atQueueNode)
@@ -54,14 +54,14 @@ end
 --
 -- at+1 attempt id
 -- at+2 counter that came with the grant here; 0 = this node refused
--- at+3 who waits
+-- at+3 the process that waits
 --
--- Codes as release has them.
+-- The codes are those of release.
 --
--- What was in the way may have gone since the attempt asked. So if nobody has the key, and
--- nobody has been called, the head of the queue is called. But if this node had granted, it
--- was a quorum of the others that refused: somebody may have the resource without this node,
--- and a call would be in vain, unless a release was missed.
+-- The holder may have released since the attempt asked. So if no attempt has the key, and no
+-- process has been called, the head of the queue is called. But if this node had granted, a
+-- quorum of the nodes refused: another process may have the resource without this node. A call
+-- would be in vain then, unless a release was missed.
 --
 -- Source: ALGORITHM section 10, "rest".
 local function rest(key, _, at)
