@@ -11,23 +11,22 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// This file is about a lease that goes from one process to another: the first ends its
-// handles and leaves the keys where they are, the second finds them by the token.
+// This file passes a lease from one process to another. The first process ends its handles and
+// leaves the keys on the nodes. The second process finds them by the token.
 
-// Detach ends the lease for this process, but not on the nodes: their keys stay until
-// they expire, a TTL after the last renewal at most. Nobody else gets the resource
-// before, and whoever has the token and the fencing token can go on with the lease
-// meanwhile, in another process or a later one: see [Locker.Adopt]. The Validity that is
-// left for that has to be asked for before.
+// Detach ends the lease for this process, but not on the masters: their keys stay until they
+// expire, a TTL after the last renewal at most. Until then no other holder gets the resource,
+// and another process can go on with the lease by [Locker.Adopt], if it has the token and the
+// fencing token. Call Validity before Detach to know how much time that process has.
 //
-// All handles of the lease end, also those of re-entry, as if by Unlock but with
-// [ErrDetached]: it is not renewed any more, and neither Unlock nor Close releases it.
-// Nothing is sent and nothing waited for. What is under way to a node may
-// still be carried out, within a node timeout, so that a lease that is unlocked elsewhere
-// within that time can leave a key behind on some node, for a TTL at most.
+// All handles of the lease end with [ErrDetached], also those of re-entry. The lease is not
+// renewed any more, and neither Unlock nor Close releases it. Detach sends nothing and does not
+// wait. A master may still carry out a request that is under way, within a node timeout. If the
+// other process unlocks the lease within that time, a master may keep the key, for a TTL at
+// most.
 //
 // If the lease was over before, the error matches [ErrNotHeld], and [ErrLost],
-// [ErrReleased] or ErrDetached for the reason, and nothing is changed.
+// [ErrReleased] or ErrDetached for the reason. Detach then changes nothing.
 //
 // Source: ALGORITHM section 6.
 func (le *Lease) Detach() error {
@@ -54,41 +53,44 @@ func (le *Lease) Detach() error {
 	return nil
 }
 
-// Adopt goes on with a lease by its token, where the process that got it has detached it
-// or has died. fence is what [Lease.Fence] said of it. A caller that was not told gives 0,
-// and gets the first of the grant's fencing tokens if the nodes can tell, which is too
-// small to be of use if that process had handed the lease over inside itself; if they
-// cannot, Fence stays 0.
+// Adopt goes on with a lease by its token, after the process that got the lease has detached it
+// or has died. fence is the result of [Lease.Fence] in that process. If it is not known, give 0.
+// Fence of the adopted lease is then the first fencing token of the grant, which is too small
+// to be of use if that process had handed the lease over to another caller. If the masters
+// cannot tell it, Fence is 0.
 //
-// Two rounds are made, each a node timeout long at the most. In the first the nodes say
-// what they have, and nothing is written. If a quorum has the key with that token, and nobody
-// else can have been granted the resource since, the second extends it there, by the TTL
-// of this call; the nodes that lack the key get it afterwards. The validity counts from
-// before the second round. The result is a lease like any other, with the same token and fencing
-// token, and is renewed unless [WithoutRenewal] is given. It is never handed over to
+// Adopt makes two rounds, each of which takes one node timeout at most. In the first round it
+// asks the masters what they have, and writes nothing. If a quorum has the key with that token,
+// and no other holder can have been granted the resource since, the second round extends the
+// key there, by the TTL of this call. The masters that lack the key get it afterwards. The
+// validity counts from before the second round. The result is a lease with the same token and
+// fencing token, which is renewed unless [WithoutRenewal] is given. It is never handed over to
 // another caller of this process.
 //
-// If the nodes do not have the lease any more the error matches [ErrNotHeld], and
-// [ErrBroken] if [Locker.Break] has taken it away. It matches
-// [ErrNoQuorum] if too few of them answered to say, or to extend it, or, where no fencing
-// token was given, if they cannot say whether somebody else had it in between: after too
-// many nodes have lost the key and got it again. It is a [*QuorumError], which has what each node
-// said, but for a lease that was lost in the second round: that is [ErrLost] with
-// [ErrNotHeld]. Bad arguments give [ErrConfig], also a fence that is further ahead of the
-// nodes' clocks than a fencing token can be; a closed Locker [ErrClosed]. After a
-// failure the nodes have what they had, and keep it for at most the longer of what was
-// left and the TTL of this call; Adopt can be called again.
+// If the masters do not have the lease any more, the error matches [ErrNotHeld], and
+// [ErrBroken] if [Locker.Break] has taken the lease away. If too few masters answered in either
+// round, it matches [ErrNoQuorum]. Without a fencing token it also matches ErrNoQuorum if too
+// many masters have lost the key and got it again, so that another holder may have had the
+// resource in between. These errors are a [*QuorumError], which has the answer of each master.
+// If the lease was lost in the second round, the error matches [ErrLost] and ErrNotHeld. If
+// an argument is wrong, the error matches [ErrConfig]; that includes a fence that is further
+// ahead of the masters' clocks than a fencing token can be. If the Locker is closed, it is
+// [ErrClosed]. After an error the masters have the keys that they had, and keep them for the
+// time that was left or the TTL of this call, whichever is longer. Adopt can be called again.
 //
-// To the nodes whoever has the token is the holder, and a token is for one process at a
-// time. If the lease goes on where it came from, or is adopted twice, it is shared: it stays
-// as long as one of them renews it, no other token gets the resource meanwhile, but
-// nothing keeps apart those who have this one, nor the callers to whom the first process
-// may hand it over. The first to unlock it ends it for all: the others notice at their next
-// renewal or Extend, and until then take themselves for holders beside the next one. If one of
-// them had neither detached nor adopted the lease it takes the nodes for ones that have lost
-// data, and puts them in quarantine. To end a lease that somebody else goes on with
-// use [Locker.Break]: those who have adopted it leave the placeholders until they expire, as the
-// others may not have heard, but one that had it first, and has not detached it, does not know of them.
+// For the masters the holder is the process that has the token, so give a token to one process
+// at a time. If the first process goes on with the lease, or two processes adopt it, they share
+// it: the lease stays as long as one of them renews it, and no other token gets the resource
+// meanwhile. But nothing keeps these processes apart, nor the callers to which the first
+// process may hand the lease over. The first Unlock ends the lease for all. Each other process
+// notices that at its next renewal or Extend, and until then regards itself as a holder beside
+// the next one. If it had neither detached nor adopted the lease, it concludes that the masters
+// have lost data, and puts them in quarantine.
+//
+// To end a lease that another process goes on with, use [Locker.Break]. A process that has
+// adopted the lease leaves the placeholders of Break until they expire, because other processes
+// with the token may not have heard of it. But the process that got the lease first gives them
+// back, if it has not detached the lease.
 //
 // Source: ALGORITHM sections 4 and 6.
 func (l *Locker) Adopt(ctx context.Context, resource, token string, fence int64, opts ...LockOption) (*Lease, error) {
@@ -119,7 +121,7 @@ func (l *Locker) Adopt(ctx context.Context, resource, token string, fence int64,
 	return l.grantLease(ctx, g, nil, began), nil
 }
 
-// adopt makes the grant of a lease that the nodes have already.
+// adopt makes a grant for a lease whose keys are on the nodes already.
 func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, lc lockConfig) (*grant, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("redlock: adopt %q: %w", resource, contextError(ctx))
@@ -155,8 +157,8 @@ func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, l
 	return g, g.firstRound(ctx)
 }
 
-// bounded refuses a fencing token that no lease can have: it is further ahead of the nodes'
-// clocks than a counter can be. A median of 0 is one that is not known.
+// bounded refuses a fencing token that no lease can have: a token further ahead of the nodes'
+// clocks than a counter can be. If the median of the clocks is not known, it is 0.
 //
 // Source: ALGORITHM section 4, "MaxAhead".
 func (p *pool) bounded(fence, median int64) error {
@@ -167,11 +169,11 @@ func (p *pool) bounded(fence, median int64) error {
 	return configErrorf("Adopt: fence %d: must not be ahead of the nodes' clocks, %d, by more than %v", fence, median, most)
 }
 
-// adoptable tells whether the nodes have the lease with a token, and nobody else was granted
-// the resource since this one. A fence of 0 is set if they can tell that, too.
+// adoptable returns nil if the nodes have the lease with a token, and no other holder was
+// granted the resource since. If fence is 0, and the nodes can tell the fencing token, it sets
+// fence. A later grant is seen by the counters: it has lifted those of a quorum by a block.
 //
-// Source: ALGORITHM section 4: whoever was granted the resource after this lease has lifted
-// the counters of a quorum by a block.
+// Source: ALGORITHM section 4.
 func (in *Inspection) adoptable(token string, fence *int64) *QuorumError {
 	e := in.errorOf("adopt", func(n *NodeLock) error {
 		switch {
@@ -197,10 +199,10 @@ func (in *Inspection) adoptable(token string, fence *int64) *QuorumError {
 		}
 		broken = broken || n.Broken && n.Token == token
 		if n.has(token) && n.given > 0 {
-			asGranted++ // and has had it ever since
+			asGranted++ // the node has had the key ever since
 		}
 	}
-	between := !exclusive(len(in.Nodes), in.Quorum, asGranted) // for all that their keys show
+	between := !exclusive(len(in.Nodes), in.Quorum, asGranted) // the keys alone do not exclude another holder in between
 	counter := in.counterOf(token)
 	switch {
 	case e.Granted+unknown < in.Quorum:
@@ -211,11 +213,11 @@ func (in *Inspection) adoptable(token string, fence *int64) *QuorumError {
 	case e.Granted < in.Quorum:
 		e.reasons = []error{ErrNoQuorum}
 	case between && later >= in.Quorum:
-		e.reasons = []error{ErrNotHeld, errors.New("somebody else had it in between")}
+		e.reasons = []error{ErrNotHeld, errors.New("another holder had the resource in between")}
 	case between && (*fence == 0 || later+unknown >= in.Quorum):
-		e.reasons = []error{ErrNoQuorum, errors.New("somebody else may have had it in between")}
+		e.reasons = []error{ErrNoQuorum, errors.New("another holder may have had the resource in between")}
 	case *fence > 0 && counter > 0 && (*fence < firstFence(counter) || *fence > counter):
-		e.reasons = []error{ErrNotHeld, fmt.Errorf("it has another fencing token than %d", *fence)}
+		e.reasons = []error{ErrNotHeld, fmt.Errorf("the lease has another fencing token than %d", *fence)}
 	case *fence == 0 && counter > 0:
 		*fence = firstFence(counter)
 		return nil
@@ -225,19 +227,19 @@ func (in *Inspection) adoptable(token string, fence *int64) *QuorumError {
 	return e
 }
 
-// takeUp has the grant stand on what was found.
+// takeUp gives the grant the keys, counters and deadline that the inspection found.
 //
 // Source: ALGORITHM section 6.
 func (g *grant) takeUp(in *Inspection, fence int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.target = in.counterOf(g.keys.ID); g.target == 0 {
-		g.target = fence // no more than the counter of the lease: to lift others to that does no harm
+		g.target = fence // the counter of the lease is no smaller, so it is safe to raise other nodes to fence
 	}
 	g.hand.count = int(fence - firstFence(g.target))
 	var ends []instant
 	for i, n := range in.Nodes {
-		g.keys.AssumeSent(g.pool.nodes[i]) // whatever is there has to be released
+		g.keys.AssumeSent(g.pool.nodes[i]) // each node has to be told of the release
 		if n.has(g.keys.ID) {
 			p := &g.nodes[i]
 			p.held, p.had, p.counter, p.keepsTo = true, true, n.given, n.keepsTo
@@ -252,10 +254,10 @@ func (g *grant) takeUp(in *Inspection, fence int64) {
 	}
 }
 
-// firstRound extends the lease where it was found. Only what these nodes keep counts, and
-// they alone are asked at first: if it fails, no node has got the key that lacked it. One
-// that loses it between the two rounds gets it back, and is left with it until it
-// expires: another process with this token may count on it.
+// firstRound extends the lease on the nodes where it was found. Only these nodes count, and
+// they alone are asked at first, so that a failed round leaves no key on the other nodes. If a
+// node loses the key between the two rounds, it gets the key back. After a failure it keeps
+// that key until it expires, because another process with this token may count on it.
 //
 // Source: ALGORITHM section 6.
 func (g *grant) firstRound(ctx context.Context) error {
@@ -292,7 +294,7 @@ func (g *grant) firstRound(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case g.cause != nil: // the nodes say that it is over
+	case g.cause != nil: // by the nodes' answers the lease is over
 		return notHeld("adopt", g.resource, g.cause)
 	case rd.tally != reached:
 		g.keys.Abandon()

@@ -9,51 +9,51 @@ import (
 	"github.com/d0720281/redlock/internal/lockorder"
 )
 
-// Lease is one acquisition of a resource: the right to be the only one that works
-// on it, until the validity ends. It comes from [Locker.Lock], [Locker.TryLock],
-// [Locker.Do] or [Locker.Adopt]; the zero value is of no use. A Lease is safe for concurrent use.
+// Lease is one acquisition of a resource: the exclusive right to work on the resource until
+// the validity ends. [Locker.Lock], [Locker.TryLock], [Locker.Do] and [Locker.Adopt] return
+// leases; the zero value is of no use. A Lease is safe for concurrent use.
 //
-// It is no sync.Locker: taking it can fail, and it ends by itself.
+// A Lease is no sync.Locker: it can be refused, and it ends by itself.
 type Lease struct {
 	grant  *grant
 	locker *Locker
 	fence  int64
-	turn   int             // which holder of the grant
-	parent context.Context // of the call that got the lease; for its values alone
+	turn   int             // number of hand-overs of the grant before this holder
+	parent context.Context // of the call that got the lease; used for its values alone
 	since  time.Time
 
 	// All guarded by grant.mu.
 	done      bool  // unlocked
-	untold    bool  // that the keys are gone, by the Unlock that ended it: no quorum had confirmed
-	over      error // why this handle has no lease any more; nil while it has
+	untold    bool  // the Unlock that ended the lease failed, as no quorum had confirmed that the keys are gone
+	over      error // why this handle has no lease any more; nil while it has one
 	ctx       context.Context
 	cancelCtx context.CancelCauseFunc
 }
 
-// Resource is the name that was locked.
+// Resource returns the name of the resource.
 func (le *Lease) Resource() string { return le.grant.resource }
 
-// Token is the random value stored under the key, new for each grant. It tells who set
-// the key and has no order; for that there is Fence. Leases that were handed over from
-// one caller of the process to the next share it.
+// Token returns the random value that the masters store under the key, new for each grant. It
+// identifies the grant and has no order; Fence returns an ordered number. Leases that were
+// handed over from one caller of the process to the next have the same token.
 func (le *Lease) Token() string { return le.grant.keys.ID }
 
-// Fence is the fencing token: a positive number, strictly larger for every later
-// lease of the resource, though not by one each time. A store that keeps
-// the largest number it has seen and refuses smaller ones is safe from a holder
-// that was paused past the end of its lease; nothing else is. What is computed from a
-// read must present the number with the read, too: otherwise the write of such a holder
-// can come between the read and the write of the next one. It is 0 for a lease that
-// was adopted without it, where the nodes could not tell.
+// Fence returns the fencing token: a positive number that is larger for every later lease of
+// the resource, though not by one each time. Only a store that keeps the largest number it has
+// seen, and refuses smaller ones, is safe from a holder that was paused past the end of its
+// lease. If a write is computed from a read, present the number with the read, too. Otherwise
+// the write of a paused holder can come between the read and the write of the next holder.
+// Fence returns 0 for a lease that was adopted without its fencing token, if the masters could
+// not tell it.
 //
 // Source: ALGORITHM sections 4 and 7.
 func (le *Lease) Fence() int64 { return le.fence }
 
-// Validity is what is left of the lease by the local clock: nobody else can be granted
-// the resource before that is over. It is not positive after Unlock or Detach, or once too many
-// nodes lost the key. The lease's context ends a little before the validity, by a
-// fiftieth of the TTL or 5 ms if that is more, and with it the lease for Extend and
-// Unlock: what is left then is for winding down.
+// Validity returns the time until the lease ends, by the local clock. No other holder can be
+// granted the resource before. The result is not positive after Unlock or Detach, or once too
+// many masters have lost the key. The lease's context ends before the validity: by a fiftieth
+// of the TTL, or by 5 ms if that is more. From then on Extend and Unlock regard the lease as
+// over, and the rest of the validity is for winding down.
 //
 // Source: distlock, step 4; ALGORITHM section 7.
 func (le *Lease) Validity() time.Duration {
@@ -66,13 +66,13 @@ func (le *Lease) Validity() time.Duration {
 	return le.grant.validity()
 }
 
-// Context ends before the validity does, whatever the reason: context.Cause then
-// matches [ErrLost], or [ErrReleased] after Unlock, or [ErrDetached]. It carries the values of the
-// context that the lease was acquired with, but neither its cancellation nor its
-// deadline: those were for the waiting.
+// Context returns a context that ends before the validity ends, for whatever reason.
+// context.Cause then matches [ErrLost], or [ErrReleased] after Unlock, or [ErrDetached]. The
+// context carries the values of the context that the lease was acquired with, but neither its
+// cancellation nor its deadline: those were for the waiting.
 //
-// No I/O is needed for it to end. After the machine was suspended it can be up to a
-// second late; Validity is not.
+// The context ends without any I/O. After the machine was suspended it can end up to a second
+// late; Validity is exact even then.
 //
 // Source: ALGORITHM section 7.
 func (le *Lease) Context() context.Context {
@@ -90,8 +90,8 @@ func (le *Lease) Context() context.Context {
 }
 
 // Err returns nil while the lease stands. When the lease is over, Err returns the reason: an
-// error that matches [ErrLost], [ErrReleased] or [ErrDetached]. It looks at the clock: after a
-// suspend of the machine it tells of the end even before the lease's context has ended.
+// error that matches [ErrLost], [ErrReleased] or [ErrDetached]. Err looks at the clock: after a
+// suspend of the machine it reports the end even before the lease's context has ended.
 func (le *Lease) Err() error {
 	le.grant.mu.Lock()
 	over := le.over
@@ -103,12 +103,11 @@ func (le *Lease) Err() error {
 }
 
 // Within returns a context for work under the lease. It ends with ctx or with the lease,
-// whichever is first, and context.Cause tells the reason, as it does for ctx and for
-// [Lease.Context]. It carries the values and the deadline of ctx. [Locker.Do] calls its
-// function with such a context.
+// whichever is first, and its context.Cause is that of ctx or of [Lease.Context]. It carries
+// the values and the deadline of ctx. [Locker.Do] calls its function with such a context.
 //
-// Call cancel when the work is over: it ends the context and frees what the context needs. The
-// lease goes on.
+// Call cancel when the work is over: it ends the context and frees its resources. The lease
+// goes on.
 func (le *Lease) Within(ctx context.Context) (inner context.Context, cancel context.CancelFunc) {
 	inner, end := context.WithCancelCause(&leaseContext{ctx, le})
 	leaseCtx := le.Context()
@@ -119,13 +118,13 @@ func (le *Lease) Within(ctx context.Context) (inner context.Context, cancel cont
 	}
 }
 
-// Extend makes one renewal round now, with the TTL of the lease, counted from now.
-// It is also the way to make sure of the lease before a critical step.
+// Extend makes one renewal round now: the TTL of the lease then counts from now. Call it also
+// to make sure of the lease before a critical step.
 //
-// If the lease is over the error matches [ErrNotHeld], and [ErrLost], [ErrReleased]
-// or [ErrDetached]; it is never revived. If too few nodes answered the error is a
-// [*QuorumError] that matches [ErrNoQuorum], and ctx.Err() if that ended the call;
-// the lease then stands as it was, until its validity ends.
+// If the lease is over, the error matches [ErrNotHeld], and [ErrLost], [ErrReleased] or
+// [ErrDetached] for the reason. Extend never revives a lease. If too few masters answered, the
+// error is a [*QuorumError] that matches [ErrNoQuorum], and ctx.Err() if ctx ended the call.
+// The lease then stands as it was, until its validity ends.
 //
 // Source: ALGORITHM section 6.
 func (le *Lease) Extend(ctx context.Context) error {
@@ -141,27 +140,27 @@ func (le *Lease) Extend(ctx context.Context) error {
 	return err
 }
 
-// Unlock ends the lease: for the holder at once, then on the nodes. It returns when
-// a quorum confirmed that the key is gone; the others are told in the background,
-// until they confirm or the key has expired there. If another caller of this process
-// waits for the resource the key may be handed over to that one instead, and Unlock
-// returns at once.
+// Unlock ends the lease: for the holder at once, then on the masters. It returns when a quorum
+// of the masters has confirmed that the key is gone. The library tells the other masters in
+// the background, until they confirm or the key has expired there. If another caller of this
+// process waits for the resource, Unlock may hand the key over to that caller instead, and
+// return at once.
 //
-// Whether ctx has ended, or ends, makes no difference: a request that was cancelled
-// must still give back what it locked. Unlock returns within one node timeout in any
-// case. If the lease was over before, the error matches [ErrNotHeld], and [ErrLost],
-// [ErrReleased] or [ErrDetached] for the reason. If no quorum confirmed, it is a [*QuorumError] that
-// matches [ErrNoQuorum]: then the key may stay for up to a TTL. After an error, too,
-// the lease is over. A nil ctx alone is refused with [ErrConfig] and ends nothing.
+// Unlock does its work even if ctx has ended: a request that was cancelled must still give
+// back what it locked. Unlock returns within one node timeout. If the lease was over before,
+// the error matches [ErrNotHeld], and [ErrLost], [ErrReleased] or [ErrDetached] for the
+// reason. If no quorum confirmed, the error is a [*QuorumError] that matches [ErrNoQuorum],
+// and the key may stay for up to a TTL. The lease is over after these errors, too. Only a nil
+// ctx is refused with [ErrConfig] and ends nothing.
 //
-// Unlock may be called again after it failed with ErrNoQuorum. It sends nothing of its own, as
-// the nodes are told in the background all the time. It waits, and returns nil once a quorum is
-// free of the key: by their word, or as the key has expired there for certain. If ctx ends
-// first, or the Locker is closed, the error is a QuorumError that matches ErrNoQuorum, and
-// ctx.Err() or [ErrClosed]. A call after one that returned nil gives ErrNotHeld.
+// After ErrNoQuorum, Unlock may be called again. It then sends nothing itself, because the
+// masters are told in the background all the time. It waits, and returns nil once a quorum is
+// free of the key: because a master says so, or because the key must have expired there. If
+// ctx ends first, or the Locker is closed, the error is a QuorumError that matches ErrNoQuorum,
+// and ctx.Err() or [ErrClosed]. After a call that returned nil, Unlock returns ErrNotHeld.
 //
-// Of a lease that was re-entered, the last Unlock releases; the others only end
-// their own handle.
+// If a lease was re-entered, the Unlock of its last handle releases the lease; each other
+// Unlock only ends its own handle.
 //
 // Source: ALGORITHM sections 5 and 10.
 func (le *Lease) Unlock(ctx context.Context) error {
@@ -197,7 +196,8 @@ func (le *Lease) unlock(ctx context.Context) error {
 }
 
 // end takes the handle off its lease at now, for good. last reports that the lease has no
-// other handle, so that its keys have to be released; err that it was over before.
+// other handle, so that its keys have to be released. err is not nil if the lease was over
+// before.
 func (le *Lease) end(cause error, now instant) (last bool, err error) {
 	g := le.grant
 	g.mu.Lock()
@@ -223,8 +223,9 @@ func (le *Lease) end(cause error, now instant) (last bool, err error) {
 	return last, err
 }
 
-// overLocked ends the handle's context with cause, if it has not ended. What it
-// returns is to be called when the mutex is free.
+// overLocked marks the handle as over for cause, if it is not over yet. The caller calls the
+// result after it has unlocked the mutex; that ends the handle's context. The result is nil if
+// there is no context.
 func (le *Lease) overLocked(cause error) func() {
 	if le.over == nil {
 		le.over = cause
@@ -235,7 +236,7 @@ func (le *Lease) overLocked(cause error) func() {
 	return func() { le.cancelCtx(cause) } // has no effect on a context that has ended
 }
 
-// run calls what had to wait for a mutex.
+// run calls the functions that had to wait until a mutex was unlocked.
 func run(after []func()) {
 	lockorder.MustBeFree()
 	for _, f := range after {
@@ -243,8 +244,8 @@ func run(after []func()) {
 	}
 }
 
-// leaseContext is what Lease.Context is derived from: the caller's values, and the
-// lease itself, for re-entry. It is found under its Locker.
+// leaseContext is the parent of the contexts of a lease. It has the caller's values, and the
+// lease itself for re-entry: its Value for the key Locker is the leaseContext.
 type leaseContext struct {
 	context.Context
 	lease *Lease
@@ -257,7 +258,7 @@ func (c *leaseContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// heldIn is the lease of resource that ctx descends from; nil if it does from none.
+// heldIn returns the lease of resource that ctx descends from, or nil.
 func (l *Locker) heldIn(ctx context.Context, resource string) *Lease {
 	c, ok := ctx.Value(l).(*leaseContext)
 	for ; ok; c, ok = c.Context.Value(l).(*leaseContext) {
@@ -268,8 +269,8 @@ func (l *Locker) heldIn(ctx context.Context, resource string) *Lease {
 	return nil
 }
 
-// reenter is for a caller inside the lease: held reports that it is still held, and
-// then inner is another handle of it, if one is wanted.
+// reenter is called for a caller whose context descends from the lease. held reports that the
+// lease is still held. If it is, and the caller wants a handle, inner is another handle.
 func (le *Lease) reenter(ctx context.Context, wanted bool) (inner *Lease, held bool) {
 	g := le.grant
 	g.mu.Lock()

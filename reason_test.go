@@ -47,7 +47,7 @@ func TestReason(t *testing.T) {
 		{notHeld("unlock", "r", verdict(0, nil, errGone)), "key_missing"},
 		{notHeld("extend", "r", ErrDetached), "detached"},
 		{&QuorumError{Op: "adopt", Resource: "r", Need: 2, of: 3, reasons: []error{ErrNotHeld}}, "not_held"},
-		{&QuorumError{Op: "adopt", Resource: "r", Need: 2, of: 3, reasons: []error{ErrNotHeld, errors.New("somebody else had it in between")}}, "not_held"},
+		{&QuorumError{Op: "adopt", Resource: "r", Need: 2, of: 3, reasons: []error{ErrNotHeld, errors.New("another holder had the resource in between")}}, "not_held"},
 		{notHeld("adopt", "r", errLostQuorum), "quorum_lost"},
 		{fmt.Errorf("%w yet", ownReason("not_leader")), "not_leader"},
 		{fmt.Errorf("%w: %w", ownReason("not_leader"), verdict(0, nil, ErrNotAcquired, ErrTaken)), "taken"},

@@ -14,10 +14,10 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// Locker grants leases on resources by a quorum of a fixed list of masters. It is
-// made by [New] or [NewFromOptions], safe for concurrent use, and meant to be made
-// once per process: it keeps one connection to each master, and one more to those that
-// have to tell it something: where it waits, and where one would wait for a lease that it renews.
+// Locker grants leases on resources by a quorum of a fixed list of masters. [New] and
+// [NewFromOptions] make one. A Locker is safe for concurrent use. Make one per process: it
+// keeps one connection to each master, and a second one to each master that keeps the queue
+// of a resource for which the Locker waits or whose lease it renews.
 type Locker struct {
 	conf *config
 	pool *pool
@@ -30,11 +30,11 @@ type Locker struct {
 // New makes a Locker for the masters at the given addresses: "host:port", or URLs
 // redis://user:password@host:port/db, rediss:// for TLS, unix://user:password@/path.
 // The quorum is N/2+1 of them, whether they are up or not. They must be independent
-// masters: no replicas of each other, no nodes of one cluster. With N = 1 there is
-// a lock, but nothing that survives the loss of its one master.
+// masters: no replicas of each other, no nodes of one cluster. With N = 1 no lock survives
+// the loss of the one master.
 //
-// New sends nothing to any master and works with all of them down. A list or option
-// that cannot work is refused with an error that matches [ErrConfig].
+// New sends nothing to any master and works with all of them down. If the list or an option
+// cannot work, the error matches [ErrConfig].
 //
 // Source: distlock, "The Redlock Algorithm"; ALGORITHM section 1.
 func New(masters []string, opts ...Option) (*Locker, error) {
@@ -45,11 +45,10 @@ func New(masters []string, opts ...Option) (*Locker, error) {
 	return NewFromOptions(parsed, opts...)
 }
 
-// NewFromOptions is [New] for masters that need more than a URL says: a TLS
-// configuration, a credentials provider, a dialer (which has to heed its context: Close
-// waits for it). The options are copied. Retries,
-// time-outs and pool sizes are the library's own: an option of that kind that is
-// set is refused with an error that matches [ErrConfig].
+// NewFromOptions is [New] for masters that need more than a URL can say: a TLS
+// configuration, a credentials provider or a dialer. A dialer must return when its context
+// ends, because Close waits for it. The options are copied. Retries, time-outs and pool sizes
+// belong to the library: if an option of that kind is set, the error matches [ErrConfig].
 func NewFromOptions(masters []*redis.Options, opts ...Option) (*Locker, error) {
 	nodes, err := checkMasters(masters)
 	if err != nil {
@@ -62,56 +61,58 @@ func NewFromOptions(masters []*redis.Options, opts ...Option) (*Locker, error) {
 	return &Locker{conf: conf, pool: newPool(conf, nodes)}, nil
 }
 
-// Lock grants a lease on resource, waiting until a quorum of the masters grants it
+// Lock returns a lease on resource. It waits until a quorum of the masters grants the lease
 // or ctx ends. Nothing but ctx bounds the waiting. Callers of one process that want
-// the same resource are served in the order they came, and hand the lease over among
-// themselves without asking the masters. Other processes wait in a queue that one of the
-// masters keeps, and are called when it is their turn.
+// the same resource are served in the order in which they came, and hand the lease over
+// without asking the masters. Processes wait in a queue that one of the masters keeps, and
+// that master calls them when it is their turn.
 //
 // A resource is any string of 1 to [MaxResourceLength] bytes. Its key, the prefix of
 // [WithKeyPrefix] and the resource together, must not end in
-// "~fence", "~guard", "~queue", "~seen" or "~turn". The lease has at least half of its TTL left when it is returned, and
-// less than the TTL by the drift and by the time the attempt took. It is renewed in
-// the background until Unlock, unless [WithoutRenewal] is given.
+// "~fence", "~guard", "~queue", "~seen" or "~turn". When Lock returns, the lease has at least
+// half of its TTL left: the TTL less the drift and the time the attempt took. The lease is
+// renewed in the background until Unlock, unless [WithoutRenewal] is given.
 //
-// Bad arguments give an error that matches [ErrConfig]; [ErrClosed] and [ErrReentry]
-// stand for themselves. Any other error matches [ErrNotAcquired]; if ctx ended it
-// matches ctx.Err() too, and [ErrTaken] or [ErrNoQuorum] for what the last attempt
-// ended with; [*QuorumError] has each node's answer, if it was not this process that had the
-// resource. While too many masters have no vote
-// because they are new or may have lost keys ([ErrQuarantine]), Lock waits for them, and
-// says so in the log (see [WithLogger]) and how long it will take. A resource whose key holds
-// something else ([ErrWrongType]), and nodes that refuse the user ([ErrPermission]),
-// end the waiting if they are so many that no quorum is left. Two masters that are one
-// server ([ErrSameServer]) end it in any case.
+// If an argument is wrong, the error matches [ErrConfig]. [ErrClosed] and [ErrReentry] come
+// alone. Any other error matches [ErrNotAcquired]. If ctx ended, the error also matches
+// ctx.Err(), and [ErrTaken] or [ErrNoQuorum] for the result of the last attempt. Unless this
+// process itself had the resource, a [*QuorumError] has the answer of each master.
 //
-// After an error no lease is held. Every node that may have set the key is told to
-// drop it, as often as it takes; one that cannot be reached keeps it for at most the
-// TTL.
+// While too many masters have no vote because they are new or may have lost keys
+// ([ErrQuarantine]), Lock waits for them. It then logs how long that will take (see
+// [WithLogger]). If masters find other data in the key ([ErrWrongType]) or refuse the user
+// ([ErrPermission]), and the others make no quorum, Lock fails at once. If two masters are one
+// server ([ErrSameServer]), it fails in any case.
+//
+// After an error no lease is held. The library tells every master that may have set the key
+// to drop it, and repeats that until the master confirms. A master that cannot be reached
+// keeps the key for at most the TTL.
 //
 // Source: distlock, "The Redlock Algorithm", steps 1 to 5; ALGORITHM sections 3 and 10.
 func (l *Locker) Lock(ctx context.Context, resource string, opts ...LockOption) (*Lease, error) {
 	return l.acquire(ctx, "Lock", resource, opts, l.waitFor)
 }
 
-// TryLock is [Locker.Lock] with one attempt: it waits for the nodes' answers, at most
-// a node timeout, but not for another holder. That becomes two node timeouts where fencing
-// counters differ, or the Locker is new or was idle for minutes. Under overload the call first waits
-// for its turn: the nodes are asked by no more attempts at a time than they answer soon. It
-// joins no queue, and is refused while the master that keeps one has called somebody else.
-// The error of a resource that somebody has matches [ErrTaken], that of masters in
-// trouble [ErrNoQuorum], and [ErrQuarantine] if they only have to wait. If ctx ended the
-// attempt neither is known.
+// TryLock is [Locker.Lock] with one attempt. It waits for the masters' answers, but not for
+// another holder. It waits for one node timeout at most, or for two if fencing counters
+// differ, if the Locker is new or if it was idle for minutes. Under overload the call first
+// waits for its turn, because the Locker limits the attempts that run at the same time.
+// TryLock joins no queue. It is refused while the master that keeps the queue has called a
+// waiting process.
+//
+// If another holder has the resource, the error matches [ErrTaken]. If the masters are in
+// trouble, it matches [ErrNoQuorum], and [ErrQuarantine] if waiting would help. If ctx ended
+// the attempt, neither is known.
 func (l *Locker) TryLock(ctx context.Context, resource string, opts ...LockOption) (*Lease, error) {
 	return l.acquire(ctx, "TryLock", resource, opts, l.tryOnce)
 }
 
-// Do calls fn while a lease on resource is held, and returns fn's error joined with
-// that of the lock. It waits for the resource as [Locker.Lock] does; if that fails fn
-// is not called. The context of fn ends with ctx or with the lease, whichever is
-// first, and carries the values of ctx. The lease is unlocked when fn returns or
-// panics, whatever has become of ctx, unless fn has detached it. If the lease was lost before fn returned, the
-// error matches [ErrLost], even if fn did not notice.
+// Do calls fn while a lease on resource is held, and returns fn's error joined with the
+// error of Unlock. It waits for the resource like [Locker.Lock]. If Lock fails, Do returns its
+// error and does not call fn. The context of fn ends with ctx or with the lease, whichever is
+// first, and carries the values of ctx. When fn returns or panics, Do unlocks the lease, even
+// if ctx has ended, unless fn has detached the lease. If the lease was lost before fn
+// returned, the error matches [ErrLost], even if fn did not notice.
 func (l *Locker) Do(ctx context.Context, resource string, fn func(ctx context.Context, lease *Lease) error, opts ...LockOption) (err error) {
 	if fn == nil {
 		return configErrorf("Do: fn is nil")
@@ -130,8 +131,8 @@ func (l *Locker) Do(ctx context.Context, resource string, fn func(ctx context.Co
 	return fn(fnCtx, lease)
 }
 
-// acquire is the way in for Lock and TryLock: it checks everything that can be
-// checked without asking a node, and then has try do the rest.
+// acquire is the common part of Lock and TryLock: it checks everything that can be
+// checked without asking a node, and then calls try.
 func (l *Locker) acquire(ctx context.Context, name, resource string, opts []LockOption, try func(context.Context, string, lockConfig) (*Lease, error)) (*Lease, error) {
 	if err := l.conf.checkCall(ctx, name, resource); err != nil {
 		return nil, err
@@ -146,7 +147,8 @@ func (l *Locker) acquire(ctx context.Context, name, resource string, opts []Lock
 	return le, err
 }
 
-// ended ends the trace of a call. If that does not return nobody gets the lease.
+// ended ends the trace of a call. If end panics or exits the goroutine, no caller gets the
+// lease, and ended unlocks it.
 func (l *Locker) ended(end func(*Lease, error), le *Lease, err error) {
 	returned := false
 	defer func() {
@@ -158,7 +160,8 @@ func (l *Locker) ended(end func(*Lease, error), le *Lease, err error) {
 	returned = true
 }
 
-// admit has a call tried unless that is pointless.
+// admit rejects calls on a closed Locker, with an ended context, or that would deadlock on
+// re-entry. Otherwise it calls try.
 func (l *Locker) admit(ctx context.Context, name, resource string, lc lockConfig, try func(context.Context, string, lockConfig) (*Lease, error)) (*Lease, error) {
 	if !l.calls.enter() {
 		return nil, ErrClosed
@@ -187,8 +190,8 @@ func (c *config) checkCall(ctx context.Context, name, resource string) error {
 	return c.checkResource(name, resource)
 }
 
-// checkResource refuses what cannot be the name of a resource. Whether its key is one of the
-// library's own the whole key tells.
+// checkResource returns an error if resource cannot be the name of a resource. It looks at the
+// whole key, prefix included, to tell whether that is one of the library's own keys.
 //
 // Source: ALGORITHM section 2.
 func (c *config) checkResource(name, resource string) error {
@@ -219,7 +222,7 @@ func (l *Locker) tryOnce(ctx context.Context, resource string, lc lockConfig) (*
 	return l.grantLease(ctx, g, nil, began), nil
 }
 
-// attempt makes one attempt, and tells of one that failed.
+// attempt makes one attempt, and reports it to the waitlines and the observer if it failed.
 func (l *Locker) attempt(ctx context.Context, resource string, lc lockConfig, how strategy) (*grant, *failure) {
 	began := time.Now()
 	g, f := l.pool.acquire(ctx, resource, lc, how)
@@ -265,8 +268,8 @@ func (l *Locker) waitFor(ctx context.Context, resource string, lc lockConfig) (*
 	}
 }
 
-// retryable notes the failure of an attempt by the head of a line. It returns the error
-// that ends the waiting, if any.
+// retryable notes the failure of an attempt by the head of a line. If the caller must stop
+// waiting, it returns the error for the caller.
 func (l *Locker) retryable(ctx context.Context, c *caller, f *failure) error {
 	if closed(c.done) && errors.Is(f.err, ctx.Err()) {
 		// The attempt was cut short; an earlier one knew more.
@@ -309,9 +312,8 @@ func (l *Locker) leave(c *caller) {
 	}
 }
 
-// gaveUp is the error of a caller that stopped waiting: the verdict of the last
-// attempt that had one, made by this caller or by the one ahead of it, and what ended
-// the waiting.
+// gaveUp is the error of a caller that stopped waiting for reason. It includes the verdict of
+// the line's last attempt, which this caller or the one ahead of it made.
 func (l *Locker) gaveUp(c *caller, reason error) error {
 	last, behind := l.pool.waitlines.last(c)
 	switch {
@@ -323,8 +325,8 @@ func (l *Locker) gaveUp(c *caller, reason error) error {
 	return fmt.Errorf("redlock: lock %q: %w: %w", c.line.resource, ErrNotAcquired, reason)
 }
 
-// grantLease makes the handle of an attempt that was successful, or of a lease that was
-// adopted. It was made by the head of a line, or by nobody who stands in one.
+// grantLease makes the first handle of a lease that was granted or adopted. head is the caller
+// at the head of a line that got it; it is nil if the caller stood in no line.
 func (l *Locker) grantLease(ctx context.Context, g *grant, head *caller, began time.Time) *Lease {
 	le := &g.room.first
 	g.mu.Lock()
@@ -342,8 +344,8 @@ func (l *Locker) grantLease(ctx context.Context, g *grant, head *caller, began t
 	return le
 }
 
-// unlock ends a handle. last reports that it was the last of its lease, so that releases
-// are on their way.
+// unlock ends a handle. last reports that it was the last handle of its lease; the releases
+// have then been sent.
 func (l *Locker) unlock(le *Lease) (last bool, err error) {
 	now := l.pool.now()
 	if l.passToNext(le, now) {
@@ -356,18 +358,18 @@ func (l *Locker) unlock(le *Lease) (last bool, err error) {
 	return last, err
 }
 
-// release has the keys of a lease dropped whose last handle was ended at now.
+// release sends the releases of a lease whose last handle was ended at now.
 func (l *Locker) release(le *Lease, now instant) {
 	le.grant.sendReleases(now, false)
 	l.pool.renewer.remove(le.grant)
 	l.pool.waitlines.freed(le.grant)
 }
 
-// Close ends all leases of the Locker and releases their keys, fails the calls that
-// wait with [ErrClosed], and returns when every goroutine has ended. That takes at
-// most a few node timeouts: a node that does not answer by then keeps its keys until
-// they expire. If that leaves leases without a quorum that confirmed, the error
-// matches [ErrNoQuorum]. Close may be called again, and returns the same.
+// Close ends all leases of the Locker and releases their keys. Calls that wait fail with
+// [ErrClosed]. Close returns when every goroutine has ended, after a few node timeouts at most.
+// A master that does not answer by then keeps its keys until they expire. If no quorum
+// confirmed the release of some lease, the error matches [ErrNoQuorum]. Close may be called
+// again, and returns the same error.
 func (l *Locker) Close() error {
 	l.closeOnce.Do(func() { l.closeErr = l.close() })
 	return l.closeErr
@@ -399,7 +401,7 @@ func (l *Locker) close() error {
 	return nil
 }
 
-// callGate counts the calls under way, and lets no more in once it is shut.
+// callGate counts the calls under way. Once it is shut, it admits no further call.
 type callGate struct {
 	mu      lockorder.Mutex[lockorder.Calls]
 	closed  bool

@@ -9,19 +9,19 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// This file ends a lease, or undoes an attempt: every node is told to drop the
-// key. Each node repeats what was not confirmed there (internal/node/retry.go).
+// This file ends a lease, or undoes an attempt: it tells every node to drop the key.
+// internal/node/retry.go repeats a release until the node confirms it.
 
-// sendReleases tells all nodes to drop the key. On each node this comes behind
-// whatever was sent for the same attempt before. The queue node is also told whether the process
-// goes on waiting, which it does after an attempt that rests.
+// sendReleases tells all nodes to drop the key. Each node gets the release after all earlier
+// requests of the same attempt. rests says that the process goes on waiting after a failed
+// attempt; the queue node then keeps its place.
 //
 // Source: distlock, step 5; ALGORITHM sections 5 and 10.
 func (g *grant) sendReleases(now instant, rests bool) {
 	g.keys.Abandon()
 	reqs := make([]node.Request, len(g.nodes))
-	present := g.pool.queueNodeOf(g.resource) // it may be another one by now
-	who := g.whoReleases()
+	present := g.pool.queueNodeOf(g.resource) // another node may keep the queue by now
+	process := g.releasedBy()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for i, n := range g.pool.nodes {
@@ -29,17 +29,18 @@ func (g *grant) sendReleases(now instant, rests bool) {
 		*r = node.Request{Op: wire.Release, Node: i, Key: &g.keys, Counter: g.nodes[i].counter, Target: g.target, Timeout: g.timeout(), To: g}
 		switch {
 		case rests && i == g.queueNode:
-			r.Op, r.Process = wire.Rest, who
+			r.Op, r.Process = wire.Rest, process
 		case !rests && (i == g.queueNode || i == present):
-			r.Process = who
+			r.Process = process
 		}
-		_ = n.Send(r) // a release is always taken
+		_ = n.Send(r) // Send accepts every release
 	}
 }
 
-// whoReleases is the process that the queue node takes out of its queue at the release. Where a lease
-// was lost before, whoever waits in this process has come since: it keeps its place.
-func (g *grant) whoReleases() string {
+// releasedBy returns the name of the process that the queue node removes from its queue at the
+// release. If the lease was lost before, the callers of this process that wait now came later:
+// the process keeps its place.
+func (g *grant) releasedBy() string {
 	g.mu.Lock()
 	lost := errors.Is(g.cause, ErrLost)
 	g.mu.Unlock()
@@ -49,8 +50,8 @@ func (g *grant) whoReleases() string {
 	return g.name
 }
 
-// releasedLocked takes a node's answer to the release. A node that could not be
-// reached at first may still answer later.
+// releasedLocked takes a node's answer to the release. A node that could not be reached at
+// first may answer later.
 func (g *grant) releasedLocked(i int, rep node.Reply) {
 	p := &g.nodes[i]
 	if p.released == yes {
@@ -67,8 +68,8 @@ func (g *grant) releasedLocked(i int, rep node.Reply) {
 	g.wake()
 }
 
-// endAll ends all handles of a lease. If that ended the lease it returns the last of
-// them: its keys have to be released.
+// endAll ends all handles of a lease. If that ended the lease, endAll returns the last handle,
+// and the caller has to release the keys.
 func (g *grant) endAll(cause error) *Lease {
 	g.mu.Lock()
 	handles := slices.Clone(g.handles)
@@ -81,8 +82,8 @@ func (g *grant) endAll(cause error) *Lease {
 	return nil
 }
 
-// awaitRelease waits until a quorum confirmed the release. That leaves the nodes
-// which have not to the background.
+// awaitRelease waits until a quorum has confirmed the release. The other nodes are told in the
+// background.
 //
 // Source: ALGORITHM section 5 ("returns when q nodes confirmed").
 func (g *grant) awaitRelease() error {
@@ -100,8 +101,8 @@ func (g *grant) awaitRelease() error {
 	}
 }
 
-// releaseVerdict judges the answers so far. A node that never got a message of the
-// attempt has no key of it, which is as good as a confirmation.
+// releaseVerdict judges the answers so far. A node that never got a request of the attempt has
+// no key of it: that counts as a confirmation.
 func (g *grant) releaseVerdict(timeUp bool) (err error, decided bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -116,7 +117,7 @@ func (g *grant) releaseVerdict(timeUp bool) (err error, decided bool) {
 	case !timeUp && g.countLocked(func(p *nodeKey) bool { return p.released == awaited }) > 0:
 		return nil, false
 	case g.countLocked(free)+g.countLocked(gone) >= need:
-		return nil, true // dropped here, missing there: a quorum is free of the key
+		return nil, true // a quorum is free of the key: some nodes dropped it, the others lacked it
 	}
 	return g.releaseErrorLocked(ErrNoQuorum), true
 }
@@ -127,8 +128,8 @@ func (g *grant) releaseErrorLocked(reasons ...error) error {
 }
 
 // awaitRepeated waits until a quorum is free of the key, after a release that no quorum
-// confirmed in time. The nodes repeat it until the key has expired. That a node does not have
-// the key says that the first release got there.
+// confirmed in time. The release is repeated until the key has expired. If a node answers that
+// it has no such key, an earlier release has arrived there.
 //
 // Source: ALGORITHM section 5.
 func (g *grant) awaitRepeated(ctx context.Context) error {
@@ -138,7 +139,7 @@ func (g *grant) awaitRepeated(ctx context.Context) error {
 		settled := free >= g.pool.need
 		g.mu.Unlock()
 		if settled {
-			g.wake() // another call that waits for the same
+			g.wake() // another Unlock may wait, too
 			return nil
 		}
 		if over := until(ctx, g.pool.closing, g.signal, 0); over != nil {

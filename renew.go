@@ -11,19 +11,19 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// This file keeps a lease alive, and ends it on time if that fails. renewer.go
-// says when; what it says of the nodes' answers is a round.
+// This file keeps a lease alive, and ends it on time if the renewals fail. renewer.go decides
+// when to renew.
 
-// round is one extend sent to all nodes.
+// round is one extend sent to all nodes, and their answers.
 type round struct {
 	grant    *grant
 	start    instant
-	counted  int
-	out      int
+	counted  int      // nodes that extended the key
+	out      int      // nodes that did not, or cannot any more
 	answered []bool   // by node
-	servers  []string // that were counted
+	servers  []string // of the nodes that were counted
 	tally    tally
-	done     chan struct{} // closed with the verdict; nil if nobody waits
+	done     chan struct{} // closed when tally is decided; nil if no call waits for the round
 }
 
 // startRoundLocked sends an extend to all nodes.
@@ -61,8 +61,8 @@ func (rd *round) Receive(r *node.Request, rep node.Reply) {
 	run(after)
 }
 
-// extendedLocked takes a node's answer to an extend. What it returns is to be
-// called when the mutex is free.
+// extendedLocked takes a node's answer to an extend. The caller runs the result after it has
+// unlocked the mutex.
 //
 // Source: ALGORITHM section 6, "Counted" and "Lost now".
 func (g *grant) extendedLocked(rd *round, i int, rep node.Reply) (after []func()) {
@@ -71,8 +71,8 @@ func (g *grant) extendedLocked(rd *round, i int, rep node.Reply) (after []func()
 	g.noteLocked(i, wire.Extend, err)
 	counted := false
 	switch missing := rep.Code == wire.Filled || rep.Code == wire.FilledVoteless; {
-	case rep.Err != nil: // it may hold the key still: only the deadline ends that belief
-	case missing && p.had: // whoever asked it in between may have been granted
+	case rep.Err != nil: // the node may still hold the key: only the deadline ends that belief
+	case missing && p.had: // in between, the node may have granted the key to another process
 		p.held = false
 		g.forgotLocked(i, rep)
 	case rep.Code == wire.Taken, rep.Code == wire.TakenAway:
@@ -96,7 +96,7 @@ func (g *grant) extendedLocked(rd *round, i int, rep node.Reply) (after []func()
 		rd.out++
 	}
 	rd.answered[i] = true
-	held := 0 // or perhaps so, as the round has not heard of it yet
+	held := 0 // nodes that hold the key, or may hold it as they have not answered yet
 	for k := range g.nodes {
 		if g.nodes[k].held || !rd.answered[k] {
 			held++
@@ -109,7 +109,7 @@ func (g *grant) extendedLocked(rd *round, i int, rep node.Reply) (after []func()
 	return g.judgeRoundLocked(rd)
 }
 
-// lostQuorumLocked is the cause of a lease of which too few nodes have the key.
+// lostQuorumLocked returns the cause for the end of a lease when too few nodes have its key.
 func (g *grant) lostQuorumLocked() error {
 	if g.countLocked(func(p *nodeKey) bool { return p.err == errTakenAway }) > 0 {
 		return errLostBroken
@@ -117,7 +117,7 @@ func (g *grant) lostQuorumLocked() error {
 	return errLostQuorum
 }
 
-// concludeLocked has whoever waits for the round hear of its end.
+// concludeLocked sets the verdict of the round, and wakes the call that waits for it.
 func (rd *round) concludeLocked(v tally) {
 	if rd.tally != undecided {
 		return
@@ -128,9 +128,9 @@ func (rd *round) concludeLocked(v tally) {
 	}
 }
 
-// forgotLocked takes the evidence that a node lost the key, if the node should still have
-// had it. One that has a vote all the same has lost it in a way its marker does not
-// show: it is put in quarantine for everybody.
+// forgotLocked is called for a node that lacked the key. If the node should still have had the
+// key, that is reported. If the node has a vote all the same, its marker does not show the
+// loss: the node is put in quarantine for all clients.
 //
 // Source: ALGORITHM section 6, "Counted", and section 8, last row of the table.
 func (g *grant) forgotLocked(i int, rep node.Reply) {
@@ -138,10 +138,10 @@ func (g *grant) forgotLocked(i int, rep node.Reply) {
 	switch {
 	case g.cause != nil || g.pool.now() >= g.nodes[i].keepsTo:
 		return
-	case g.adopted: // who else has the lease may have released it
+	case g.adopted: // another process that has the lease may have released it
 		return
 	case n.Standing().Unclear() || g.pool.set.InDoubt():
-		return // it is not clear what time it is
+		return // a clock is in doubt, so the key may have expired
 	}
 	g.pool.events.nodeForgot(g, n.Addr())
 	if rep.Code == wire.Filled {
@@ -149,9 +149,9 @@ func (g *grant) forgotLocked(i int, rep node.Reply) {
 	}
 }
 
-// judgeRoundLocked comes to the verdict of a round as soon as it can. A quorum that
-// is complete only after the deadline revives nothing: somebody else may have come
-// and gone.
+// judgeRoundLocked decides the round as soon as the answers allow it. A quorum that is
+// complete only after the deadline does not revive the lease: in between, another holder may
+// have had the resource.
 func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
 	if rd.tally != undecided {
 		return nil
@@ -167,7 +167,7 @@ func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
 		g.renewal.at = g.nextRenewal(rd.start)
 		g.renewal.count++
 		g.pool.events.extended(g)
-		if !g.manual && rd.done == nil { // it is kept, and may be broken; Close ends it before it waits for those who listen
+		if !g.manual && rd.done == nil { // the lease lasts, and its holder must hear of a Break; Close ends all leases before it waits for the listeners
 			g.pool.listen(g.pool.queueNodeOf(g.resource))
 		}
 	default:
@@ -178,7 +178,7 @@ func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
 	return []func(){func() { g.pool.renewer.update(g) }}
 }
 
-// extend makes one round for a holder, and waits for its verdict, or for the end of the
+// extend makes one round for a holder. It waits for the verdict of the round or the end of the
 // lease.
 func (g *grant) extend(ctx context.Context, le *Lease) error {
 	over := le.Context().Done()
@@ -224,8 +224,9 @@ func (g *grant) beginExtend(le *Lease) (rd *round, err error) {
 	return rd, err
 }
 
-// probe has the lease renewed at once: somebody says that the lock was broken. That is not
-// believed, but asked. A lease without renewal learns of it by Extend alone.
+// probe renews the lease at once, after a message that its lock was broken. The message is not
+// believed: the renewal asks the nodes. A lease without renewal learns of a Break by Extend
+// alone.
 //
 // Source: ALGORITHM section 5, "Break".
 func (g *grant) probe() {
@@ -235,8 +236,8 @@ func (g *grant) probe() {
 	g.pool.renewer.update(g)
 }
 
-// brokenOn ends a lease whose keys have been broken by a Locker of its own, on too many nodes
-// for a quorum to be left.
+// brokenOn notes on which nodes Break of the lease's own Locker has replaced the keys. It ends
+// the lease if these are too many for a quorum.
 //
 // Source: ALGORITHM section 5, "Break".
 func (g *grant) brokenOn(nodes []NodeLock) {
@@ -257,7 +258,7 @@ func (g *grant) brokenOn(nodes []NodeLock) {
 	run(after)
 }
 
-// nextRenewal is when the renewal after a round that began at start is due.
+// nextRenewal returns when the renewal after a round that began at start is due.
 //
 // Source: ALGORITHM section 1, "RenewEvery".
 func (g *grant) nextRenewal(start instant) instant {
@@ -265,7 +266,7 @@ func (g *grant) nextRenewal(start instant) instant {
 	return start.Add(every - rand.N(every/10))
 }
 
-// roundDelay is how long to wait after a round that failed.
+// roundDelay returns the pause after a round that failed.
 //
 // Source: ALGORITHM section 6, "Failure of a round".
 func (g *grant) roundDelay(now instant) time.Duration {
@@ -278,8 +279,8 @@ func (g *grant) roundErrorLocked(rd *round, more ...error) *QuorumError {
 	return g.quorumErrorLocked("extend", rd.counted, failed, append([]error{ErrNoQuorum}, more...)...)
 }
 
-// check looks at the clock: it ends the lease if its time has come, renews it if
-// that is due, and says when to look again, which is never for a lease that is over.
+// check ends the lease if its validity is over, and renews it if a renewal is due. It returns
+// when to check again: never for a lease that is over.
 //
 // Source: ALGORITHM sections 7 and 11 ("compare now with D first").
 func (g *grant) check(now instant) (next instant) {
@@ -298,19 +299,19 @@ func (g *grant) checkLocked(now instant) (next instant, after []func()) {
 	case g.cause != nil:
 		if g.dropAt != never {
 			g.dropAt = never
-			after = append(after, func() { g.sendReleases(now, false) }) // it is over here: nobody has to be kept out any more
+			after = append(after, func() { g.sendReleases(now, false) }) // the holder has stopped: other processes may have the resource
 		}
 		return never, after
 	case g.renews() && now >= g.renewal.at:
 		rd := g.startRoundLocked(now)
 		left := g.deadline().Sub(now)
 		g.renewal.at = now.Add(min(g.timeout(), max(left, g.timeout())/8))
-		after = g.judgeRoundLocked(rd) // with too many nodes down it is over already
+		after = g.judgeRoundLocked(rd) // with too many nodes down, the round has failed already
 	}
 	return g.dueLocked(), after
 }
 
-// dueLocked is when the lease has to be looked at next.
+// dueLocked returns when the renewer must check the lease next.
 func (g *grant) dueLocked() instant {
 	end := g.deadline().Add(-cancelLead(g.ttl))
 	if !g.renews() {
@@ -319,7 +320,8 @@ func (g *grant) dueLocked() instant {
 	return min(end, g.renewal.at)
 }
 
-// renews reports whether the lease is to be renewed, and can be.
+// renews reports whether the lease is renewed in the background: it may be, and a renewal
+// would still move its deadline.
 func (g *grant) renews() bool {
 	return !g.manual && g.deadline() < g.holdEnd()
 }
@@ -332,19 +334,19 @@ func (g *grant) expireLocked(now instant) (after []func()) {
 		return nil
 	case d == g.holdEnd():
 		return g.endLocked(errLostMaxHold, now)
-	case now.Add(-g.stoodSinceLocked()) < d: // it is only over because of that
+	case now.Add(-g.stoodSinceLocked()) < d: // without the standstill the lease would be valid
 		return g.endLocked(errLostStill, now)
 	}
 	return g.endLocked(errLostExpired, now)
 }
 
-// stoodSinceLocked is for how long the local clock stood still since the deadline was set.
+// stoodSinceLocked returns how long the local clock stood still since the deadline was set.
 func (g *grant) stoodSinceLocked() time.Duration {
 	return g.pool.conf.clock.Stood() - g.limits.stood
 }
 
-// endLocked ends the lease. What it returns ends the contexts, and is to be called
-// when the mutex is free.
+// endLocked ends the lease. The caller runs the result after it has unlocked the mutex; that
+// ends the contexts.
 //
 // Source: ALGORITHM section 5 ("D := 0 before anything is sent") and section 7.
 func (g *grant) endLocked(cause error, now instant) (after []func()) {
@@ -361,7 +363,7 @@ func (g *grant) endLocked(cause error, now instant) (after []func()) {
 			after = append(after, end)
 		}
 	}
-	if errors.Is(cause, ErrLost) && len(g.handles) > 0 { // as there are none while it is being adopted
+	if errors.Is(cause, ErrLost) && len(g.handles) > 0 { // a lease that is being adopted has no handle yet
 		g.pool.events.lost(g, cause)
 		after = append(after, func() { g.pool.waitlines.freed(g) })
 		if cause == errLostBroken && !g.adopted {
