@@ -6,9 +6,9 @@ import (
 	"github.com/d0720281/redlock/internal/lockorder"
 )
 
-// This file is the hand-over: a lease that is unlocked while another caller of the same
-// process waits for the resource goes to that caller as it is, keys and deadline, and
-// no node is told. Its grant has reserved a block of fencing tokens for that.
+// This file hands a lease over inside the process. If a lease is unlocked while another caller
+// of the process waits for the resource, that caller gets the keys and the deadline as they
+// are, and no node is told. Each grant has reserved a block of fencing tokens for that.
 //
 // Source: ALGORITHM section 10, "Hand-over inside the process".
 
@@ -18,21 +18,21 @@ import (
 const (
 	mostHandovers    = fenceBlock - 1
 	crowdedHandovers = 16
-	crowdedPayoff    = 8 // times what the grant took
+	crowdedPayoff    = 8 // times the duration of the attempt that was granted
 )
 
-// handOver is what bounds how often a lease goes to the next caller of the process.
+// handOver has what decides how often a lease goes to the next caller of the process.
 type handOver struct {
 	since     instant       // when the time of its present holder began
 	count     int           // how often the lease has been handed over
-	took      time.Duration // until it was granted
-	inLine    int           // callers of this process that waited then, at most crowdedHandovers
+	took      time.Duration // from the start of the attempt to the grant
+	inLine    int           // callers of this process that waited at the grant, at most crowdedHandovers
 	contested bool          // an attempt of this process failed before: another process had the resource, and may come back
 	heard     bool          // the queue node has said whether other processes wait
-	others    bool          // they do
+	others    bool          // other processes wait
 }
 
-// most is how often a lease that was granted at start may be handed over by now.
+// most returns how often a lease that was granted at start may be handed over by now.
 func (h *handOver) most(start, now instant) int {
 	switch {
 	case !h.others && !h.contested:
@@ -43,8 +43,8 @@ func (h *handOver) most(start, now instant) int {
 	return crowdedHandovers
 }
 
-// passToNext ends a lease at now and gives what it stood on to the caller at the head of the
-// line. It reports false, and has done nothing, if that cannot be.
+// passToNext ends a lease at now and gives its grant to the caller at the head of the line. It
+// reports false, and has done nothing, if the lease cannot be handed over.
 func (l *Locker) passToNext(le *Lease, now instant) bool {
 	t := &l.pool.waitlines
 	t.mu.Lock()
@@ -61,8 +61,8 @@ func (l *Locker) passToNext(le *Lease, now instant) bool {
 	return true
 }
 
-// passLocked is passToNext without what may not be done under a mutex: to end the context of the
-// present holder, and then to wake the next one.
+// passLocked is the part of passToNext under the waitlines' mutex. After unlocking it, the
+// caller calls end, which ends the context of the present holder, and then wakes c.
 func (t *waitlines) passLocked(le *Lease, now instant) (c *caller, end func()) {
 	if c = t.heirLocked(le.grant); c == nil {
 		return nil, nil
@@ -76,8 +76,8 @@ func (t *waitlines) passLocked(le *Lease, now instant) (c *caller, end func()) {
 	return c, end
 }
 
-// heirLocked is the caller who may have what a grant stands on: it waits at the head of
-// the line, and wants the lease to be as it is.
+// heirLocked returns the caller that can take over a grant: it waits at the head of the line,
+// and has the same options. It returns nil if there is no such caller.
 func (t *waitlines) heirLocked(g *grant) *caller {
 	l := t.lines[g.resource]
 	if l == nil || l.holder != g {
@@ -89,14 +89,14 @@ func (t *waitlines) heirLocked(g *grant) *caller {
 	return nil
 }
 
-// passOn ends the only handle of a lease and makes one for its heir, in this order; nil
-// if the lease cannot be passed on. end is to be called when the mutexes are free.
+// passOn ends the only handle of a lease, and then makes a handle for its heir. next is nil if
+// the lease cannot be passed on. The caller calls end after it has unlocked the mutexes.
 func (g *grant) passOn(le *Lease, heir *caller, now instant) (next *Lease, end func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
 	case g.adopted || g.cause != nil || le.done || len(g.handles) != 1 || g.handles[0] != le:
-		return nil, nil // another caller uses it, or none can any more
+		return nil, nil // another caller may use the lease, or the lease is over
 	case !g.pool.conf.rules.handsOver(g, now):
 		return nil, nil
 	}
@@ -106,7 +106,7 @@ func (g *grant) passOn(le *Lease, heir *caller, now instant) (next *Lease, end f
 	g.hand.count++
 	next = &Lease{grant: g, locker: le.locker, fence: g.pool.conf.rules.successor(le.fence), turn: g.hand.count, parent: heir.ctx, since: time.Now()}
 	g.handles[0] = next
-	if g.maxHold > 0 { // which counts from now
+	if g.maxHold > 0 { // the bound of the new holder counts from now
 		g.hand.since = now
 		g.limits.deadline.Store(int64(min(g.limits.uncapped, g.holdEnd())))
 		g.pool.renewer.update(g)
@@ -115,9 +115,9 @@ func (g *grant) passOn(le *Lease, heir *caller, now instant) (next *Lease, end f
 	return next, end
 }
 
-// handsOverLocked reports whether a lease may go on to the next caller at now. The hand-overs end
-// early enough for the next lease to have its MinValidity by the grant alone. So other processes
-// get their turn even where the lease has been renewed.
+// handsOverLocked reports whether a lease may go to the next caller at now. The hand-overs end
+// while the grant alone still gives the next lease its MinValidity. So other processes get their
+// turn even if the lease has been renewed.
 func (g *grant) handsOverLocked(now instant) bool {
 	return g.hand.count < g.hand.most(g.start, now) && now < g.deadline() &&
 		now.Sub(g.start) <= g.minValidity() && g.limits.uncapped.Sub(now) >= g.minValidity()

@@ -8,16 +8,16 @@ import (
 	"github.com/d0720281/redlock/internal/lockorder"
 )
 
-// This file is about the callers of one process that want the same resource. They stand
-// in line: the head alone asks the nodes, and only while the process does not have the
-// resource. First come, first served.
+// This file orders the callers of one process that want the same resource. They stand in line,
+// first come, first served. The head alone asks the nodes, and only while the process does not
+// have the resource.
 
 // waitlines are the lines of a Locker.
 type waitlines struct {
 	policy *queuePolicy
 
 	mu     lockorder.Mutex[lockorder.Waitlines]
-	lines  map[string]*waitline // guarded by mu; those with a holder or a caller
+	lines  map[string]*waitline // guarded by mu; the lines with a holder or a caller
 	remote remoteWaiters        // guarded by mu
 	inLine int                  // guarded by mu; callers in all lines
 }
@@ -25,24 +25,24 @@ type waitlines struct {
 // waitline is what a process does with one resource. The waitlines' mutex guards it.
 type waitline struct {
 	resource    string
-	holder      *grant  // that has it for this process, if one has
-	first, rear *caller // those who want it; the first is the head
+	holder      *grant  // by which the process has the resource; nil if it does not
+	first, rear *caller // the callers that wait; first is the head
 
-	// Of the head's attempts. The next head goes on from there: the place in the
-	// queue is the process's.
+	// State of the head's attempts. The next head goes on from there, because the place in the
+	// queue belongs to the process.
 	last      *failure
 	failed    int
-	elsewhere int       // in a row, up to the last one: the queue node granted, but a quorum refused
-	askAt     time.Time // when to make the next one
-	allUntil  time.Time // until then the queue node is asked first
-	called    bool      // the queue node has called since the last one began
+	elsewhere int       // last attempts in a row that the queue node granted and a quorum refused
+	askAt     time.Time // when to make the next attempt
+	allUntil  time.Time // until then attempts ask the queue node first
+	called    bool      // the queue node has called since the last attempt began
 	released  bool      // the process has just had the resource
 	queuedAt  int       // the node in whose queue the process is; -1 for none
 
-	lone caller // room for the one who began the line: most lines see no other
+	lone caller // room for the caller that began the line: most lines have no other caller
 }
 
-// caller is a place in a line.
+// caller is a call of Lock or Do that stands in a line.
 type caller struct {
 	line        *waitline
 	ahead, next *caller
@@ -50,14 +50,14 @@ type caller struct {
 	done        <-chan struct{} // of ctx
 	config      lockConfig
 	began       time.Time
-	wake        chan struct{} // holds one token: look again; nil until the caller has waited
-	idle        bool          // makes no attempt just now
-	behind      bool          // has waited for another caller's lease
-	lease       *Lease        // was handed over, and the caller has left the line
+	wake        chan struct{} // holds one token, which means: look again; nil until the caller has waited
+	idle        bool          // the caller makes no attempt just now
+	behind      bool          // the caller has waited for another caller's lease
+	lease       *Lease        // that was handed over to the caller, which has left the line then
 }
 
-// advice is what a caller is to do next: take a lease that it was handed, make an attempt,
-// or wait until it is woken, for a time at the most if that is not 0.
+// advice tells a caller what to do next: take a lease that was handed over to it, make an
+// attempt, or wait until it is woken. If wait is not 0, it bounds the waiting.
 type advice struct {
 	lease *Lease
 	ask   bool
@@ -66,7 +66,7 @@ type advice struct {
 	wait  time.Duration
 }
 
-// lineLocked is the line of a resource, which begins here if there is none.
+// lineLocked returns the line of a resource, and makes it if there is none.
 func (t *waitlines) lineLocked(resource string) *waitline {
 	l := t.lines[resource]
 	if l == nil {
@@ -79,7 +79,7 @@ func (t *waitlines) lineLocked(resource string) *waitline {
 	return l
 }
 
-// tidyLocked forgets a line that nobody is in.
+// tidyLocked deletes a line without a holder and callers.
 func (t *waitlines) tidyLocked(l *waitline) {
 	if l.first == nil && l.holder == nil {
 		delete(t.lines, l.resource)
@@ -107,7 +107,7 @@ func (t *waitlines) join(ctx context.Context, resource string, lc lockConfig, be
 	return c
 }
 
-// waits reports whether somebody of this process wants a resource that it does not have.
+// waits reports whether a caller of this process waits for a resource.
 func (t *waitlines) waits(resource string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -115,7 +115,7 @@ func (t *waitlines) waits(resource string) bool {
 	return l != nil && l.first != nil
 }
 
-// waiting is how many callers stand in line, or ask the nodes at the head of one.
+// waiting returns the number of callers in all lines, heads included.
 func (t *waitlines) waiting() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -149,15 +149,15 @@ func (c *caller) pause(d time.Duration) advice {
 	return advice{wake: c.wake, wait: d}
 }
 
-// strategyLocked is how the head of a line makes its next attempt.
+// strategyLocked returns the strategy of the next attempt by the head of a line.
 //
 // Source: ALGORITHM section 10.
 func (t *waitlines) strategyLocked(l *waitline, now time.Time) strategy {
 	how := strategy{waits: true, patient: t.remote.known(l.resource, now)}
 	switch {
-	case l.called: // nobody else is let in now
+	case l.called: // the queue node grants the resource to no other process now
 		how.patient, l.called = false, false
-	case l.failed == 0 && (how.patient || l.released): // or it would overtake the one who is called now
+	case l.failed == 0 && (how.patient || l.released): // asking all nodes could overtake the process that is called now
 		how.queueNodeFirst = true
 		l.allUntil = now.Add(t.policy.askAllEvery)
 	case l.failed > 0 && l.last.queue.heard && now.Before(l.allUntil):
@@ -168,8 +168,9 @@ func (t *waitlines) strategyLocked(l *waitline, now time.Time) strategy {
 	return how
 }
 
-// failed notes how an attempt of the head ended. The next one is due after d, or when the queue
-// node calls, which it can if the process hears it.
+// failed notes a failed attempt of the head. The next attempt is due after a delay, which is
+// about d of the number of failures, or when the queue node calls. hears reports whether the
+// process can hear such a call.
 //
 // Source: ALGORITHM section 10.
 func (t *waitlines) failed(c *caller, f *failure, hears bool, d func(failed int) time.Duration) {
@@ -189,13 +190,13 @@ func (t *waitlines) failed(c *caller, f *failure, hears bool, d func(failed int)
 	case f.queue.elsewhere && (l.elsewhere == most || !hears):
 		wait = t.policy.room()
 	case f.queue.queued && hears:
-		l.allUntil = now // in case the queue is not as it should be
+		l.allUntil = now // the next attempt asks all nodes, in case the queue node has lost its queue
 		wait = max(wait, t.policy.patience(f.queue.left))
 	}
 	l.askAt = now.Add(wait)
 }
 
-// heard takes what the queue node said to an attempt that failed.
+// heard takes the queue node's reply to an attempt that failed.
 func (t *waitlines) heard(resource string, q queueReply, ttl time.Duration) {
 	if !q.heard {
 		return
@@ -223,8 +224,8 @@ func (t *waitlines) crowded(resource string) bool {
 	return t.remote.known(resource, time.Now())
 }
 
-// call tells the head of a line that the queue node says it is its turn. It may come before the
-// answer that it would have to wait.
+// call wakes the head of a line after the queue node has called the process. The call may come
+// before the answer to the attempt that joined the queue.
 func (t *waitlines) call(resource string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -234,9 +235,9 @@ func (t *waitlines) call(resource string) {
 	}
 }
 
-// held notes that this process has the resource. The caller that got it, if there is one,
-// leaves the line. If the process is in a queue where the grant's release will not take it
-// out, that is the result.
+// held notes that this process has the resource. The caller that got it leaves the line; c is
+// nil if it stood in none. If the process is in the queue of a node where the grant's release
+// will not remove it, held returns that node, and otherwise -1.
 func (t *waitlines) held(g *grant, c *caller) (queuedAt int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -263,11 +264,11 @@ func (t *waitlines) held(g *grant, c *caller) (queuedAt int) {
 	return queuedAt
 }
 
-// freed notes that a grant does not have the resource any more: its keys are about to
-// be dropped, or it was lost.
+// freed notes that a grant does not have the resource any more: its lease is being released, or
+// was lost or detached.
 func (t *waitlines) freed(g *grant) {
 	g.mu.Lock()
-	others := g.hand.others // the queue node's answer may have come after the verdict
+	others := g.hand.others // may have come after the verdict, so that held has not seen it
 	g.mu.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -288,9 +289,9 @@ func (t *waitlines) freed(g *grant) {
 	t.tidyLocked(l)
 }
 
-// leave takes a caller out of its line, wherever it stands. If it was handed a lease in the
-// same moment that is the result: somebody has to give it back. If it was the last, and the
-// process is in a queue, that is the other.
+// leave takes a caller out of its line. If a lease was handed over to it in the same moment,
+// leave returns the lease, and the caller of leave has to unlock it. If the line is empty now,
+// queuedAt is the node in whose queue the process is. Otherwise, and if there is none, it is -1.
 func (t *waitlines) leave(c *caller) (lease *Lease, queuedAt int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -307,7 +308,7 @@ func (t *waitlines) leave(c *caller) (lease *Lease, queuedAt int) {
 	return nil, queuedAt
 }
 
-// removeLocked takes a caller out of its line, and has a new head look.
+// removeLocked takes a caller out of its line, and wakes the new head, if there is one.
 func (t *waitlines) removeLocked(c *caller) {
 	l := c.line
 	t.inLine--
@@ -333,8 +334,9 @@ func (c *caller) poke() {
 	}
 }
 
-// closed reports whether a context has ended, by its channel: Err can be anybody's code, which
-// may block. It is not called before that, nor under a mutex, nor by another's goroutine.
+// closed reports whether a context has ended, by its channel. Err of a context can be foreign
+// code that blocks. So Err is called only after the context has ended, only by the goroutine of
+// the call, and not under a mutex.
 func closed(done <-chan struct{}) bool {
 	select {
 	case <-done:
@@ -344,8 +346,8 @@ func closed(done <-chan struct{}) bool {
 	}
 }
 
-// last is how the last attempt by the head of the caller's line ended; and if there
-// was none since, whether the caller has waited for a lease of this process.
+// last returns the verdict of the last attempt by the head of the caller's line. If there was
+// none since, behind reports whether the caller has waited for a lease of this process.
 func (t *waitlines) last(c *caller) (verdict *QuorumError, behind bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -355,8 +357,8 @@ func (t *waitlines) last(c *caller) (verdict *QuorumError, behind bool) {
 	return c.line.last.verdict, false
 }
 
-// whyNot is what keeps this process from having a resource that it does not have, as far as
-// is known.
+// whyNot returns the reason why this process does not have a resource, or why a caller of it
+// has to wait. It returns nil if none is known.
 func (t *waitlines) whyNot(resource string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -372,8 +374,8 @@ func (t *waitlines) whyNot(resource string) error {
 	}
 }
 
-// until blocks until ready is closed or has a token, or d is over (never, if it is
-// 0), or the context or the Locker ends, which is the error.
+// until blocks until ready is closed or has a token, or until d is over. A d of 0 is never
+// over. If the context or the Locker ends first, until returns that as an error.
 func until(ctx context.Context, closing, ready <-chan struct{}, d time.Duration) error {
 	var after <-chan time.Time
 	if d > 0 {
@@ -392,8 +394,8 @@ func until(ctx context.Context, closing, ready <-chan struct{}, d time.Duration)
 	return nil
 }
 
-// remoteWaiters remembers for which resources other processes wait. That is told by queue nodes, and
-// holds for a TTL.
+// remoteWaiters remembers for which resources other processes wait. The queue nodes tell it, and
+// it is remembered for a TTL.
 type remoteWaiters struct {
 	until   map[string]time.Time
 	sweepAt int
