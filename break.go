@@ -11,34 +11,38 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// Break takes a lock away from whoever has it, without a time in which there are two
-// holders: on each node the key that was just seen is replaced by a placeholder, which is nobody's
-// and lives for as long as that one would have. So the holder cannot renew its lease any more, and
-// loses it with [ErrBroken]: at once if it is of this Locker, or as soon as it hears of it,
-// which holders do that have renewed a lease before; else at its next renewal or Extend, or when its
-// validity ends. Until then nobody else gets the resource.
+// Break takes a lock away from its holder. There is no time in which two holders have the
+// resource: on each master Break replaces the key that it has just seen by a placeholder, which
+// has no holder and lives as long as the key would have. So the holder cannot renew its lease
+// any more, and loses it with [ErrBroken]. A holder of this Locker loses it at once. A holder
+// that has renewed its lease before hears of the Break by a message. Any other holder learns of
+// it at its next renewal or Extend, or loses the lease when its validity ends. Until the lease
+// is lost, no other holder gets the resource.
 //
-// A holder that has learned of it gives the resource back, placeholders and all, when its lease
-// is unlocked, and otherwise by itself after what [WithGrace] sets and 200 ms more, or a fifth of
-// the TTL if that is less: so the next one has the resource within half a second of
-// a holder's end, and the round trips. Where nobody gives it back it is free when the
-// placeholders expire: a holder that has died, or is cut off, that has a lease without renewal and
-// does not look, or one that was adopted (see [Locker.Adopt]).
+// A holder that has learned of the Break removes the placeholders when it unlocks the lease. If
+// it does not unlock, the library removes them after the time of [WithGrace] and another 200 ms,
+// or a fifth of the TTL if that is less. So the next holder has the resource within half a
+// second of the end of the lease, and the round trips. If the holder has died, is cut off, has a
+// lease without renewal and does not call Extend, or has adopted the lease (see [Locker.Adopt]),
+// the resource is free when the placeholders expire.
 //
-// Break is for people, where a holder lives and does not let go. Of one that has died the keys
-// end by themselves.
+// Break is for people, against a holder that lives and does not let go. The keys of a holder
+// that has died expire by themselves.
 //
-// A key that never expires is no lease of this library's; it is given the value of
-// [WithMaxTTL]. One that is no string is left alone: [ErrWrongType] in the node's error. Where
-// nobody has a key nothing is done. Who waits for the resource goes on waiting.
+// A key that never expires is not of this library; its placeholder lives for the value of
+// [WithMaxTTL]. A key that is no string is left alone, and the error of that master matches
+// [ErrWrongType]. A master without a key is not changed. Callers that wait for the resource go
+// on waiting.
 //
-// The result is what was on the nodes before, but for the TTL of those that are Broken,
-// which is how long they will have a key from now on; [Inspection.FreeIn] tells when the
-// resource is free at the latest. If somebody held it, or may have, and fewer than a quorum of the
-// nodes could be broken, that holder may go on: the error is then a [*QuorumError] with
-// what the other nodes said, and matches [ErrNoQuorum]. What was broken stays so, and
-// Break can be called again: what is broken already counts. Bad arguments give [ErrConfig], a
-// closed Locker [ErrClosed].
+// The result is what the masters had before, except for the TTL of those that are Broken: that
+// is the time for which they keep their placeholders. [Inspection.FreeIn] returns when the
+// resource is free at the latest.
+//
+// If there was or may have been a holder, and fewer than a quorum of the masters are broken,
+// that holder may go on. The error is then a [*QuorumError] with the answers of the other
+// masters, and matches [ErrNoQuorum]. The placeholders stay, and Break can be called again: it
+// counts the masters that have placeholders already. If an argument is wrong, the error matches
+// [ErrConfig]. If the Locker is closed, it is [ErrClosed].
 //
 // Source: ALGORITHM section 5.
 func (l *Locker) Break(ctx context.Context, resource string) (Inspection, error) {
@@ -98,8 +102,9 @@ func (l *Locker) Break(ctx context.Context, resource string) (Inspection, error)
 	return in, failed
 }
 
-// tellBroken has those who may hold the resource look: in this Locker at once, elsewhere by a
-// message to all who listen at a node. Who does not hear of it learns at its next renewal.
+// tellBroken tells the holders of the resource that it was broken: a holder of this Locker at
+// once, the others by a message to all subscribers of each node. A holder that misses the
+// message learns of the Break at its next renewal.
 func (l *Locker) tellBroken(ctx context.Context, in *Inspection) {
 	for _, g := range l.pool.renewer.all() {
 		if g.resource == in.Resource {
@@ -111,9 +116,9 @@ func (l *Locker) tellBroken(ctx context.Context, in *Inspection) {
 	})
 }
 
-// placeholder is what takes the place of a key. It has the id of the attempt that set the key:
-// with that its holder, once it believes in its lease no more, can give the resource back. A
-// key that no Locker has set has no such holder.
+// placeholder returns the value that replaces a key. It has the id of the attempt that set the
+// key, by which the former holder can remove it. If no Locker has set the key, the placeholder
+// has a new id, and no process removes it.
 //
 // Source: ALGORITHM section 5.
 func placeholder(seen *NodeLock) (string, error) {
@@ -130,10 +135,10 @@ func placeholder(seen *NodeLock) (string, error) {
 	return wire.Placeholder(id.String()), nil
 }
 
-var errChanged = errors.New("it has changed hands since it was looked at")
+var errChanged = errors.New("the key has changed since it was read")
 
-// FreeIn is how long it takes at most until no node that answered has a key any more, if
-// none is set or renewed: the longest TTL. It is negative if some key never expires.
+// FreeIn returns the longest TTL of the keys: after that time no master that answered has a key
+// any more, if none is set or renewed. It is negative if some key never expires.
 func (in *Inspection) FreeIn() time.Duration {
 	var longest time.Duration
 	for _, n := range in.Nodes {

@@ -13,19 +13,19 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// Verdict is what the nodes' answers about a resource come to.
+// Verdict is the conclusion from the masters' answers about a resource.
 type Verdict int
 
-// The verdicts. They are about the moment of the answers, which come one after the other:
-// a lock that is just being taken or given back can look like one that is on too few nodes.
+// The verdicts. The masters answer one after the other. So while a lock is just being taken or
+// given back, the verdict can be VerdictMinority or VerdictSplit.
 const (
-	VerdictUnknown     Verdict = iota // too few nodes answered to tell
-	VerdictFree                       // no node that answered has a key, and a quorum could grant it
+	VerdictUnknown     Verdict = iota // too few masters answered to tell
+	VerdictFree                       // no master that answered has a key, and a quorum could grant the resource
 	VerdictHeld                       // a quorum has the key of one holder
-	VerdictSplit                      // nodes have keys of several holders, and nobody a quorum
-	VerdictMinority                   // nodes have the key of one holder, but no quorum of them
-	VerdictQuarantined                // nobody has a quorum of keys, and too few nodes have a vote to grant one
-	VerdictBroken                     // [Locker.Break] took it away: nobody can be granted it yet, see [Inspection.FreeIn]
+	VerdictSplit                      // masters have keys of several holders, none of which has a quorum
+	VerdictMinority                   // masters have the key of one holder, but are no quorum
+	VerdictQuarantined                // no holder has a quorum, and too few masters have a vote to grant the resource
+	VerdictBroken                     // [Locker.Break] took the lock away, and the resource cannot be granted yet: see [Inspection.FreeIn]
 )
 
 func (v Verdict) String() string {
@@ -39,38 +39,39 @@ func (v Verdict) String() string {
 type Inspection struct {
 	Resource string
 	Verdict  Verdict
-	Quorum   int    // nodes that have to agree: N/2+1
-	Token    string // of the one holder that the verdict HELD, MINORITY or BROKEN is about
-	Fence    int64  // smallest fencing token that the holder of a quorum may have, as a lease that was handed over has a later one; 0 if that is not certain
+	Quorum   int    // masters that have to agree: N/2+1
+	Token    string // of the one holder, if the verdict is HELD, MINORITY or BROKEN
+	Fence    int64  // fencing token that came with the grant of the holder, whose own is larger after a hand-over; 0 if not certain or not HELD
 	Nodes    []NodeLock
 }
 
-// NodeLock is what a node has of a lock. What it does not tell is zero.
+// NodeLock is what a master has of a lock. A field that the master does not tell is zero.
 type NodeLock struct {
 	Node       string        // address, without credentials
-	Err        error         // why nothing is known of it; nil if it answered
-	Token      string        // of the holder, or of the one from whom the key was taken away; "" if there is no key
-	Fence      int64         // largest fencing token of the resource that the node knows of, whoever has it
-	TTL        time.Duration // until the key expires; negative for a key that never does
-	Quarantine time.Duration // how long the node has no vote yet
-	Void       error         // why its vote would not count, nil if it would; not nil in quarantine
+	Err        error         // why the master did not answer; nil if it did
+	Token      string        // of the holder, or of the former holder if Broken; "" if there is no key
+	Fence      int64         // largest fencing token of the resource that the master knows of, of whichever holder
+	TTL        time.Duration // until the key expires; negative for a key that never expires
+	Quarantine time.Duration // how long the master has no vote yet
+	Void       error         // why the vote of the master would not count, as in quarantine; nil if it would
 	RoundTrip  time.Duration // of the question
-	Broken     bool          // by [Locker.Break]: the key is a placeholder, and nobody's; the TTL is its
+	Broken     bool          // by [Locker.Break]: the key is a placeholder without a holder, and TTL is that of the placeholder
 
-	value          string  // of the key, as it is there
-	given, counter int64   // fencing counters: that came with the key, and of now
-	keepsTo        instant // at least until then the node keeps the key as it is
+	value   string  // of the key
+	given   int64   // fencing counter that came with the key
+	counter int64   // fencing counter at the moment of the answer
+	keepsTo instant // at least until then the node keeps the key as it is
 }
 
-// Inspect asks all nodes who holds a resource, and changes nothing about it. It is for
-// people and for monitoring: by the time it returns the answer can be another one, so
-// nothing may be decided by it that a lock is needed for.
+// Inspect asks all masters which holder has a resource. It does not change the lock. The result
+// can be out of date by the time Inspect returns: use it for people and for monitoring, never in
+// place of a lock.
 //
-// If the verdict is [VerdictUnknown] the error is a [*QuorumError] with the nodes that did
-// not answer, and matches [ErrNoQuorum]; what is known is in the result all the same. Bad
-// arguments give [ErrConfig], a closed Locker [ErrClosed].
+// If the verdict is [VerdictUnknown], the error is a [*QuorumError] that names the masters that
+// did not answer, and matches [ErrNoQuorum]. The Inspection then has the other answers. If an
+// argument is wrong, the error matches [ErrConfig]. If the Locker is closed, it is [ErrClosed].
 //
-// A master seen for the first time gets its marker, as it does by locking.
+// A master that is seen for the first time gets its marker, as by Lock.
 //
 // Source: ALGORITHM section 2.
 func (l *Locker) Inspect(ctx context.Context, resource string) (Inspection, error) {
@@ -95,7 +96,7 @@ func (l *Locker) Inspect(ctx context.Context, resource string) (Inspection, erro
 	return in, failed
 }
 
-// inspect has all nodes look.
+// inspect asks all nodes for what they have of a resource.
 func (p *pool) inspect(ctx context.Context, resource string) Inspection {
 	in := Inspection{Resource: resource, Quorum: p.need}
 	key := p.conf.keyPrefix + resource
@@ -112,8 +113,8 @@ func (p *pool) inspect(ctx context.Context, resource string) Inspection {
 	return in
 }
 
-// errorOf is an error that lists the nodes of which something is wrong. Why it is one is
-// for the caller to say.
+// errorOf returns an error that lists the nodes for which wrong returns an error. The caller
+// sets its reasons.
 func (in *Inspection) errorOf(op string, wrong func(*NodeLock) error) *QuorumError {
 	e := newQuorumError(op, in.Resource, in.Quorum, len(in.Nodes))
 	for i := range in.Nodes {
@@ -125,8 +126,8 @@ func (in *Inspection) errorOf(op string, wrong func(*NodeLock) error) *QuorumErr
 	return e
 }
 
-// lockOn is what a node has of a lock. A fencing counter that cannot be is left out: nothing
-// may go on from it.
+// lockOn returns what a node has of a lock. It leaves out a fencing counter that is further
+// ahead of the node's clock than a counter can be.
 func (p *pool) lockOn(held node.Held) (found NodeLock) {
 	most := held.Micros + p.set.MaxAhead().Microseconds()
 	believed := func(text string) int64 {
@@ -153,12 +154,12 @@ func (p *pool) lockOn(held node.Held) (found NodeLock) {
 	return found
 }
 
-// has reports whether the node has the key of a holder, which a placeholder is not.
+// has reports whether the node has the key of a holder. A placeholder is no such key.
 func (n *NodeLock) has(token string) bool {
 	return n.Err == nil && !n.Broken && token != "" && n.Token == token
 }
 
-// parseCounter is 0 for what cannot be one.
+// parseCounter returns 0 for a string that cannot be a fencing counter.
 func parseCounter(s string) int64 {
 	c, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || c < fenceBlock {
@@ -167,7 +168,7 @@ func parseCounter(s string) int64 {
 	return c
 }
 
-// judge comes to the verdict.
+// judge sets the verdict, and with it the token and the fencing token.
 func (in *Inspection) judge() {
 	holders, broken, tokens := make(map[string]int), make(map[string]int), make(map[string]bool)
 	unknown, voting, placeholders := 0, 0, 0
@@ -208,7 +209,7 @@ func (in *Inspection) judge() {
 	}
 }
 
-// mostOf is the token that most nodes have.
+// mostOf returns the token that most nodes have.
 func mostOf(tokens map[string]int) (most string) {
 	for token, k := range tokens {
 		if k > tokens[most] || k == tokens[most] && token < most {
@@ -218,14 +219,15 @@ func mostOf(tokens map[string]int) (most string) {
 	return most
 }
 
-// verdictOf is the verdict for so many nodes that have the key of one holder, holders in
-// all and those who were, nodes that did not answer, and nodes with a vote. blocked says that
-// placeholders alone leave no quorum to anybody.
+// verdictOf returns the verdict. most is the largest number of nodes that have the key of one
+// holder. holders counts the present holders, and the former ones that have placeholders.
+// unknown counts the nodes that did not answer, and voting the nodes with a vote. blocked says
+// that the placeholders alone leave no quorum to any holder.
 func verdictOf(quorum, most, holders, unknown, voting int, blocked bool) Verdict {
 	switch {
 	case most >= quorum:
 		return VerdictHeld
-	case most+unknown >= quorum: // somebody may hold it
+	case most+unknown >= quorum: // a holder may have a quorum
 		return VerdictUnknown
 	case blocked:
 		return VerdictBroken
@@ -239,10 +241,10 @@ func verdictOf(quorum, most, holders, unknown, voting int, blocked bool) Verdict
 	return VerdictFree
 }
 
-// counterOf is the fencing counter of a holder's lease, or 0 if it cannot be told. That
-// came with the key on one of its nodes, and a quorum counts at least as much; a larger one
-// came with a vote that was too late, and fewer nodes count that much. A node that is not
-// known to have the key as it was granted may count anything, and have given any of them.
+// counterOf returns the fencing counter of a holder's lease, or 0 if the answers do not tell it.
+// The counter came with the key on one of the holder's nodes, and a quorum counts at least as
+// much. A larger counter came with a vote that was too late, and fewer nodes count as much. The
+// other nodes may count anything, and each counter may have come from one of them.
 //
 // Source: ALGORITHM section 4.
 func (in *Inspection) counterOf(token string) int64 {

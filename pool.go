@@ -13,42 +13,13 @@ import (
 	"github.com/d0720281/redlock/internal/node"
 )
 
-// pool is the fixed set of N nodes, and what a Locker does with them.
-//
-// # Mutexes
-//
-// A goroutine that holds a mutex may lock those further down, and no other of the same kind.
-// No callback of the caller, no log and no end of a context happens under a mutex. A build with
-// the tag lockorder checks both; package lockorder has the order.
-//
-//	Calls      the calls under way, until Close               redlock.go
-//	Waitlines  the callers of the process, by resource        waitline.go, handover.go
-//	Grant      one attempt, or one lease and its handles      acquire.go, grant.go, renew.go, release.go
-//	Renewer    the leases by the time when they are due       renewer.go
-//	Admission  the attempts that may ask                      admission.go
-//	Node       the requests and the connection of one node    internal/node/node.go
-//	Watch      what the clocks of all nodes show together     internal/node/clockwatch.go
-//	Servers    which node is which server                     internal/node/identity.go
-//	Events     what the observers have still to be told       observe.go
-//
-// # Goroutines
-//
-//	goroutine       number                      ends                                      waited for by
-//	Node.serve      one for each node           when Set.Stop has it shut                 Set.Stop
-//	Node.read       one for each connection     with the connection                       Set.Stop
-//	renewer.run     one                         by renewer.close                          pool.stop
-//	events.run      one                         by events.close, with all events told     pool.stop
-//	subscription    one for each queue node     by pool.deafen                            pool.stop
-//	                that the process listens to
-//	of onEach       one for each node and call  with the answer, the context or Close     onEach
-//
-// Nodes, renewer and events start with the first call. Every other goroutine is the caller's.
+// pool is the fixed set of N nodes of a Locker, with all that its leases and callers share.
 type pool struct {
 	conf      *config
 	set       *node.Set
 	nodes     []*node.Node
 	need      int                                      // votes that make a quorum
-	skew      func(node int) (err error, certain bool) // of a voter's clock; see attempt
+	skew      func(node int) (err error, certain bool) // see attempt
 	renewer   *renewer
 	events    *events
 	waitlines waitlines
@@ -58,14 +29,14 @@ type pool struct {
 
 	opened  context.Context // ends when no new attempt may begin
 	shut    context.CancelCauseFunc
-	closing <-chan struct{} // closed then
+	closing <-chan struct{} // closed when opened ends
 
 	startOnce sync.Once
 	watchers  errgroup.Group // the renewer's goroutine, and that of the events
 
-	hearing       context.Context // of the listeners; ends when no caller waits any more
+	hearing       context.Context // of the subscriptions; ends when no caller waits any more
 	deafen        context.CancelFunc
-	listeners     errgroup.Group // the subscriptions'
+	listeners     errgroup.Group // the goroutines of the subscriptions
 	subscriptions []*node.Subscription
 }
 
@@ -105,8 +76,7 @@ func newPool(c *config, masters []redis.Options) *pool {
 
 func (p *pool) now() instant { return p.conf.clock.Instant() }
 
-// start runs the goroutines of the nodes, the renewer and the events when there is
-// something to do for the first time.
+// start starts the goroutines of the nodes, the renewer and the events, once.
 func (p *pool) start() {
 	p.startOnce.Do(func() {
 		p.set.Start()
@@ -115,7 +85,7 @@ func (p *pool) start() {
 	})
 }
 
-// timers are those that no call uses just now.
+// timers keeps idle timers for reuse.
 type timers struct{ idle sync.Pool }
 
 func (t *timers) start(d time.Duration) *time.Timer {
@@ -131,10 +101,10 @@ func (t *timers) stop(timer *time.Timer) {
 	t.idle.Put(timer)
 }
 
-// awaitVotes is how long to wait for nodes in quarantine, after an attempt that failed for
-// want of their votes. It has the operator told, once for each quarantine.
+// awaitVotes returns how long to wait for nodes in quarantine, after an attempt that lacked
+// their votes. It logs that for the operator, once for each quarantine.
 func (p *pool) awaitVotes(e *QuorumError) time.Duration {
-	const atMost = time.Second // an operator may vouch for them
+	const atMost = time.Second // an operator may call Bootstrap meanwhile
 	wait := atMost
 	for _, failed := range e.Nodes {
 		if failed.Quarantine == 0 {
@@ -150,8 +120,8 @@ func (p *pool) awaitVotes(e *QuorumError) time.Duration {
 	return wait
 }
 
-// onEach asks each node for something, and returns what came of it when all have answered or
-// ctx or the Locker ended.
+// onEach calls ask for all nodes at the same time, and returns their results by node. The
+// context of ask ends with ctx or with the Locker.
 func onEach[T any](ctx context.Context, p *pool, ask func(context.Context, *node.Node) (T, error)) ([]T, []error) {
 	results, errs := make([]T, len(p.nodes)), make([]error, len(p.nodes))
 	both, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -171,17 +141,17 @@ func onEach[T any](ctx context.Context, p *pool, ask func(context.Context, *node
 	return results, errs
 }
 
-// errCallOver stands for the end of a call's context, whose own cause may be of a type that
-// cannot be compared.
+// errCallOver stands for the end of a call's context, because the cause of that context may be
+// of a type that cannot be compared.
 var errCallOver = errors.New("the call is over")
 
-// stop lets the nodes send what they have, for grace at the most, and waits for every
-// goroutine to end.
+// stop lets the nodes send the requests that they have, for grace at most, and waits until every
+// goroutine has ended.
 func (p *pool) stop(grace time.Duration) {
-	p.startOnce.Do(func() {}) // a pool that never ran does not start any more
+	p.startOnce.Do(func() {}) // no later call starts the goroutines
 	p.deafen()
 	_ = p.listeners.Wait()
-	p.set.Stop(grace) // a node reports to its callers, not here
+	p.set.Stop(grace)
 	p.renewer.close()
 	p.events.close()
 	_ = p.watchers.Wait()
