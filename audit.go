@@ -9,12 +9,11 @@ import (
 	"github.com/d0720281/redlock/internal/node"
 )
 
-// This file says what is good and what is wrong about a master, by what that said of
-// itself when it was connected to.
+// This file judges what a master said of itself when the library connected to it.
 //
 // Source: ALGORITHM section 8, "Start-up audit".
 
-// newFindings is what is worth a warning and was not found before.
+// newFindings returns the findings that deserve a warning and were not found before.
 func (c *config) newFindings(before, now *node.Audit) (fresh []Finding) {
 	var old []Finding
 	if before != nil {
@@ -32,7 +31,7 @@ func (c *config) newFindings(before, now *node.Audit) (fresh []Finding) {
 	return fresh
 }
 
-// findings is the audit: what an inspection says about a node that has to serve locks.
+// findings returns the findings about a node, good and bad, for use with locks.
 func (c *config) findings(a *node.Audit) []Finding {
 	var all []Finding
 	add := func(l Level, check, text, hint string) {
@@ -72,9 +71,9 @@ func (c *config) findings(a *node.Audit) []Finding {
 	return all
 }
 
-const bootstrapHint = "wait; or, for a new set of masters that nobody has used yet, call Bootstrap once"
+const bootstrapHint = "wait; or, for a new set of masters that no client has used yet, call Bootstrap once"
 
-// listFinding says what other clients have for lists of masters.
+// listFinding compares the lists of masters of other clients with this one.
 //
 // Source: ALGORITHM section 8, "Membership".
 func listFinding(m node.Marker) Finding {

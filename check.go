@@ -16,9 +16,9 @@ type Level int
 const (
 	LevelOK      Level = iota // as it should be
 	LevelNotice               // worth knowing
-	LevelUnknown              // the node does not tell
-	LevelWarning              // safe only with luck, or with less than was asked for
-	LevelFailure              // the node has no vote, or not yet
+	LevelUnknown              // the master does not tell
+	LevelWarning              // locks are less safe than they should be, or an option has no effect
+	LevelFailure              // the master has no vote, or not yet
 )
 
 func (l Level) String() string {
@@ -28,12 +28,12 @@ func (l Level) String() string {
 	return [...]string{"ok", "notice", "unknown", "warning", "failure"}[l]
 }
 
-// Finding is one thing that was looked at.
+// Finding is the result of one check of a master.
 type Finding struct {
 	Check string // stable name: reach, info, identity, eviction, persistence, guard, max-ttl, masters or clock
 	Level Level
 	Text  string
-	Hint  string // what to do about it, or ""
+	Hint  string // how to correct it, or ""
 }
 
 func (f Finding) err() error {
@@ -43,38 +43,40 @@ func (f Finding) err() error {
 	return fmt.Errorf("%s: %s (%s)", f.Check, f.Text, f.Hint)
 }
 
-// Report is what [Locker.Check] found.
+// Report is the result of [Locker.Check].
 type Report struct {
-	Quorum int // nodes that have to agree: N/2+1
-	Voting int // nodes that can, at this moment
+	Quorum int // masters that have to agree: N/2+1
+	Voting int // masters that have a vote at this moment
 	Nodes  []NodeReport
 }
 
-// NodeReport is what a node said of itself. What it does not tell is zero.
+// NodeReport is what a master said of itself. A field that the master does not tell is zero.
 type NodeReport struct {
 	Node       string        // address, without credentials
-	Err        error         // why it has no vote and was not asked more; nil if it was
+	Err        error         // why the master was not asked about itself; nil if it was
 	Version    string        // of the server: "7.0.15" of Redis, "valkey 8.1.1" of Valkey
-	RunID      string        // of the server, new with each start of its process
+	RunID      string        // of the server; new with each start of its process
 	RoundTrip  time.Duration // of one small script
-	Clock      time.Duration // how far its clock is from the median of all nodes
-	Quarantine time.Duration // how long it has no vote yet
-	MaxTTL     time.Duration // the largest of any client
+	Clock      time.Duration // difference of its clock from the median of all masters' clocks
+	Quarantine time.Duration // how long the master has no vote yet
+	MaxTTL     time.Duration // the largest WithMaxTTL of any client
 	Findings   []Finding
 }
 
-// Check asks all masters about themselves, once more, and says what it found. A Locker
-// looks at the same things each time it connects to a master, and tells its [Observer]
-// and its log; Check is for those who want to see it all at once.
+// Check asks all masters about themselves, and reports what is wrong with them. A Locker checks
+// the same each time it connects to a master, and tells its [Observer] and its log. Check
+// reports all of it at once.
 //
-// The error is a [*QuorumError] with the nodes that have no vote, nil if all have one. It
-// matches [ErrNoQuorum] if the others make no quorum, [ErrQuarantine] if some only
-// have to wait, and [ErrSameServer], [ErrMembership], [ErrNotMaster] or [ErrPermission] where a node is
-// or says such a thing. Warnings are in the report alone. The report is complete in any
-// case but for bad arguments, [ErrClosed], and ctx ending, which leaves out what had not
-// answered by then.
+// If all masters have a vote, the error is nil. Otherwise it is a [*QuorumError] with the
+// masters that have none. It matches [ErrNoQuorum] if the others make no quorum,
+// [ErrQuarantine] if some masters only have to wait, and [ErrSameServer], [ErrMembership],
+// [ErrNotMaster] or [ErrPermission] if such an error was found. Warnings are in the report
+// alone.
 //
-// A master seen for the first time gets its marker, as it does by locking.
+// The report has all masters, unless an argument is wrong or the Locker is closed ([ErrClosed]).
+// If ctx ends, it lacks the answers that had not come by then.
+//
+// A master that is seen for the first time gets its marker, as by Lock.
 //
 // Source: ALGORITHM section 8, "Start-up audit".
 func (l *Locker) Check(ctx context.Context) (Report, error) {
@@ -122,7 +124,7 @@ func (l *Locker) Check(ctx context.Context) (Report, error) {
 	return r, failed
 }
 
-// report puts together what is known of a node. why is the reason that it has no vote.
+// report returns the report of a node. why is the reason why it has no vote, nil if it has one.
 func (l *Locker) report(index int, a *node.Audit, err error) (r NodeReport, why error) {
 	n := l.pool.nodes[index]
 	r = NodeReport{Node: n.Addr(), Err: err}
@@ -157,7 +159,7 @@ func (l *Locker) report(index int, a *node.Audit, err error) (r NodeReport, why 
 	return r, why
 }
 
-// hintFor says what can be done about a node that was not reached.
+// hintFor returns how to correct the error of a node that could not be asked.
 func hintFor(err error) string {
 	switch {
 	case errors.Is(err, ErrSameServer):

@@ -9,32 +9,32 @@ import (
 	"github.com/d0720281/redlock/internal/node"
 )
 
-// Observer is told of what happens, for metrics and logs. Every callback is
-// optional. They are called one at a time and in order, by a goroutine of their
-// own: a slow callback delays the next event and the return of Close, never a
-// lock. They must not call Close, nor runtime.Goexit, after which there are no more events.
-// A panic is recovered and logged, once for each callback, see [WithLogger]; the next event
-// comes as if it had returned. Neither tokens nor credentials are in an event.
+// Observer has callbacks for what happens in a Locker, for metrics and logs. Every callback is
+// optional. One goroutine calls them, one at a time and in order: a slow callback delays the
+// next event and the return of Close, never a lock. A callback must not call Close, nor
+// runtime.Goexit, which would end all events. A panic of a callback is recovered, and logged
+// once for each callback (see [WithLogger]); the next event follows. Events have neither tokens
+// nor credentials.
 type Observer struct {
-	Acquired     func(Event) // a lease was granted, or adopted; Elapsed is the time since the call
-	NotAcquired  func(Event) // an attempt failed, Err says why; Lock may go on trying
-	GaveUp       func(Event) // a Lock or TryLock ended without a lease, Err says why; Elapsed is the time since the call
+	Acquired     func(Event) // a lease was granted, handed over or adopted; Elapsed is the time since the call
+	NotAcquired  func(Event) // an attempt failed; Err says why; Lock may go on trying
+	GaveUp       func(Event) // a Lock or TryLock ended without a lease; Err says why; Elapsed is the time since the call
 	Extended     func(Event) // a renewal or Extend was successful
-	ExtendFailed func(Event) // a renewal or Extend was not; the lease stands until its validity ends
-	Lost         func(Event) // a lease is over without having been released, Err says why; Elapsed is how long it was held
-	Released     func(Event) // a lease was given back, by Unlock or Close, or detached, as Err says; Elapsed is how long it was held
-	NodeAsked    func(Event) // a batch of requests was sent to a node; Elapsed is the time to the answer, Err why there is none
-	NodeDown     func(Event) // a node stopped answering and is probed until it does; Err says why
-	NodeUp       func(Event) // it answers again
-	NodeForgot   func(Event) // a node had lost a key it was holding: it restarted empty, was flushed, or its clock jumped
-	Quarantined  func(Event) // a node has no vote for a time, Elapsed says how long: it is new, restarted, lost data, or its clock was moved
-	ClockStepped func(Event) // a node's wall clock was moved by Elapsed, which is negative for back; it is in quarantine
-	StoodStill   func(Event) // the local clock had stood still for Elapsed, and the leases were shortened by that
-	Warning      func(Event) // something about a node makes locks less safe than they should be, Err says what
-	Dropped      func(n int) // n events could not be kept because the callbacks were too slow
+	ExtendFailed func(Event) // a renewal or Extend failed; the lease stands until its validity ends
+	Lost         func(Event) // a lease ended without having been released; Err says why; Elapsed is how long it was held
+	Released     func(Event) // a lease was released or handed over, or detached if Err is ErrDetached; Elapsed is how long it was held
+	NodeAsked    func(Event) // a batch of requests was sent to a master; Elapsed is the time to the answer; Err says why there is none
+	NodeDown     func(Event) // a master stopped answering; it is probed until it answers; Err says why
+	NodeUp       func(Event) // a master that was down answers again
+	NodeForgot   func(Event) // a master has lost a key: it restarted empty, was flushed, or its clock jumped
+	Quarantined  func(Event) // a master has no vote for Elapsed: it is new, restarted, lost data, or its clock was moved
+	ClockStepped func(Event) // the wall clock of a master was moved by Elapsed, negative for back; the master is in quarantine
+	StoodStill   func(Event) // the local clock had stood still for Elapsed; the leases were shortened by that
+	Warning      func(Event) // something about a master makes locks less safe than they should be; Err says what
+	Dropped      func(n int) // n events were dropped because the callbacks were too slow
 }
 
-// Event is one thing that happened. Fields that do not apply are zero.
+// Event is the argument of a callback of [Observer]. Fields that do not apply are zero.
 type Event struct {
 	Time     time.Time
 	Resource string
@@ -44,17 +44,17 @@ type Event struct {
 	Validity time.Duration // what is left of the lease
 	Err      error
 
-	HandedOver bool // of Acquired: by another caller of this process, no node was asked
+	HandedOver bool // of Acquired: another caller of this process handed the lease over, and no master was asked
 }
 
-// maxEvents is how many events wait for slow callbacks before some are dropped.
+// maxEvents is how many events wait for slow callbacks before further ones are dropped.
 const maxEvents = 1 << 14
 
-// events queues what happened, for the observer and for the log.
+// events queues events for the observer and the log.
 type events struct {
 	observer Observer
 	conf     *config
-	told     []atomic.Bool // by node: a call that waits for its quarantine was told
+	told     []atomic.Bool // by node: the log has said that a Lock waits for its quarantine
 	wake     chan struct{}
 	counts   counts
 
@@ -102,7 +102,7 @@ func (e *events) poke() {
 	}
 }
 
-// close makes run end when all events have been told.
+// close makes run return after it has passed on all events.
 func (e *events) close() {
 	e.mu.Lock()
 	e.closed = true
@@ -129,8 +129,8 @@ func (e *events) run() {
 	}
 }
 
-// joined is an Observer that tells several, one after the other, whatever becomes of the one
-// before.
+// joined returns an Observer that calls several observers, one after the other. A panic of one
+// does not keep the event from the next.
 func (c *config) joined(list []Observer) Observer {
 	return Observer{
 		Acquired:     tellAll(c, "Observer.Acquired", list, func(o Observer) func(Event) { return o.Acquired }),
@@ -152,7 +152,7 @@ func (c *config) joined(list []Observer) Observer {
 	}
 }
 
-// tellAll is one callback for all of a kind; nil if there is none.
+// tellAll returns one callback that calls all callbacks of a kind, or nil if there are none.
 func tellAll[E any](c *config, name string, list []Observer, kind func(Observer) func(E)) func(E) {
 	var calls []func(E)
 	for _, o := range list {
@@ -170,7 +170,7 @@ func tellAll[E any](c *config, name string, list []Observer, kind func(Observer)
 	}
 }
 
-// What costs something to find out is only found out if somebody wants to know.
+// Where an event takes time to put together, the method first looks for a callback.
 
 func (e *events) acquired(le *Lease, began time.Time) {
 	e.counts.acquired.Add(1)
@@ -224,7 +224,7 @@ func (e *events) givenBack(le *Lease, err error) {
 	}
 }
 
-// The methods that begin with a capital letter are node.Events.
+// The exported methods implement node.Events.
 
 // Asked implements [node.Events].
 func (e *events) Asked(n *node.Node, took time.Duration, err error) {
@@ -282,14 +282,13 @@ func (e *events) Warning(n *node.Node, err error) {
 	e.log(err.Error(), "node", n.Addr())
 }
 
-// waiting is the warning of a Lock that waits for a node to have a vote again. It is given
-// once for each quarantine.
+// waiting logs that a Lock waits for a node to have a vote again, once for each quarantine.
 func (e *events) waiting(n *node.Node, left time.Duration) {
 	if e.told[n.Index()].Swap(true) {
 		return
 	}
 	hint := bootstrapHint
-	if n.Standing().SaidIn(e.conf.clock.Instant()) == 0 { // it is this client that does not trust it: nobody can vouch for it
+	if n.Standing().SaidIn(e.conf.clock.Instant()) == 0 { // only this client does not trust the node: Bootstrap cannot vouch for it
 		hint = "wait"
 	}
 	e.log("a Lock waits for a master in quarantine", "node", n.Addr(), "seconds", math.Ceil(left.Seconds()), "hint", hint)

@@ -38,8 +38,7 @@ type LockOption interface {
 	applyLock(*lockConfig)
 }
 
-// config is what New was given. lockConfig is the part of it that a call may
-// change.
+// config has the options given to New. lockConfig is the part that a call may change.
 type config struct {
 	lockConfig
 	maxTTL    time.Duration
@@ -64,7 +63,7 @@ type lockConfig struct {
 	manual      bool          // no renewal
 	reentry     bool
 
-	timeoutSet, maxHoldSet, manualSet bool // given at this level, to tell a contradiction
+	timeoutSet, maxHoldSet, manualSet bool // by the options of New, or by those of this call: two that exclude each other must not come together
 }
 
 type option func(*config)
@@ -76,82 +75,80 @@ type lockOption func(*lockConfig)
 func (o lockOption) apply(c *config)         { o(&c.lockConfig) }
 func (o lockOption) applyLock(c *lockConfig) { o(c) }
 
-// WithTTL sets how long a node keeps the key of a lease that is not renewed, 10 s
-// by default, from [MinTTL] to the value of [WithMaxTTL]. It is rounded up to
-// whole milliseconds where it is sent to a node. A holder that dies blocks the
-// resource for at most this long.
+// WithTTL sets how long a master keeps the key of a lease that is not renewed: 10 s by default,
+// from [MinTTL] to the value of [WithMaxTTL]. Masters get it rounded up to whole milliseconds.
+// A holder that dies blocks the resource for at most this long.
 func WithTTL(ttl time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.ttl = ttl })
 }
 
-// WithoutRenewal leaves the lease to end with its TTL, unless Extend is called.
-// By default it is renewed every third of the TTL. A lease without renewal learns of a
-// [Locker.Break] by another Locker from Extend alone. It contradicts [WithMaxHold].
+// WithoutRenewal turns the background renewal off: the lease ends with its TTL, unless Extend is
+// called. By default a lease is renewed every third of the TTL. The holder of a lease without
+// renewal learns of a [Locker.Break] by another Locker from Extend alone. WithoutRenewal and
+// [WithMaxHold] exclude each other.
 func WithoutRenewal() LockOption {
 	return lockOption(func(c *lockConfig) { c.manual, c.manualSet = true, true })
 }
 
-// WithMaxHold bounds the whole life of a lease, renewals and Extend included:
-// at its end the lease is lost with [ErrMaxHold]. A lease that was handed over from
-// another caller counts from then. It must be at least the TTL;
-// there is no bound by default.
+// WithMaxHold bounds the whole life of a lease, renewals and Extend included. A lease that
+// reaches the bound is lost with [ErrMaxHold]. For a lease that another caller handed over, the
+// time counts from the hand-over. The bound must be at least the TTL. By default there is none.
 func WithMaxHold(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.maxHold, c.maxHoldSet = d, true })
 }
 
-// WithGrace ends every lease this much earlier for its holder than for everybody
-// else, so that messages sent by the holder at the last moment can still arrive
-// before there is another one. It is 0 by default and at most a quarter of the TTL.
+// WithGrace ends every lease this much earlier for its holder than for other processes, so that
+// messages that the holder sends at the last moment can arrive before there is another holder.
+// It is 0 by default and at most a quarter of the TTL.
 func WithGrace(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.grace = d })
 }
 
-// WithReentry lets Lock and TryLock, when their context descends from the context
-// of a lease of the same Locker and resource, return another handle of that lease
-// at once. The lease is released when as many handles are unlocked as were given
-// out. Without it such a call fails with [ErrReentry].
+// WithReentry allows nested calls. If the context of Lock or TryLock descends from the context
+// of a lease of the same Locker and resource, the call returns another handle of that lease at
+// once. The lease is released when all its handles are unlocked. Without WithReentry such a call
+// fails with [ErrReentry].
 func WithReentry() LockOption {
 	return lockOption(func(c *lockConfig) { c.reentry = true })
 }
 
-// WithNodeTimeout sets how long one node may take to answer one request: the
-// smaller of 250 ms and a tenth of the TTL by default, from 1 ms to a quarter of
-// the TTL. Connecting to a node may take four times as long, in the background.
+// WithNodeTimeout sets how long one master may take to answer one request, from 1 ms to a
+// quarter of the TTL. By default it is a tenth of the TTL, and 250 ms at most. Connecting to a
+// master may take four times as long, in the background.
 func WithNodeTimeout(d time.Duration) Option {
 	return option(func(c *config) {
 		c.nodeTimeout, c.timeoutSet = d, true
 	})
 }
 
-// WithMaxTTL sets the largest TTL that any client of these masters uses, 10 s by
-// default and from [MinTTL] to [LongestMaxTTL]. All clients must have the same
-// value, as it bounds how long a key can outlive its holder: a node that may have
-// forgotten keys is safe again after that time. A larger TTL is refused. A client with a
-// larger value raises it on the nodes for good, for every client, and with it the
-// quarantine of a node that is new or has restarted within that time.
+// WithMaxTTL sets the largest TTL that any client of these masters uses: 10 s by default, from
+// [MinTTL] to [LongestMaxTTL]. A larger TTL is refused. All clients must have the same value,
+// because it bounds how long a key can outlive its holder: a master that may have lost keys is
+// safe again after that time. A client with a larger value raises it on the masters for good,
+// for every client. That also lengthens the quarantine of a master that is new or has restarted
+// within that time.
 func WithMaxTTL(d time.Duration) Option { return option(func(c *config) { c.maxTTL = d }) }
 
-// WithDrift sets the part of a TTL, from [MinDrift] to [MaxDrift], by which the
-// clocks of a client and a node may run apart over one lease; [DefaultDrift] is
-// 1 %. Each lease is shorter by that part and 2 ms. Raise it where a clock is
-// corrected by more than 0.5 %, as chrony may.
+// WithDrift sets the part of a TTL by which the clocks of a client and a master may run apart
+// during one lease: from [MinDrift] to [MaxDrift], by default [DefaultDrift], which is 1 %. Each
+// lease is shorter by that part and 2 ms. Raise it if a clock may be corrected by more than
+// 0.5 %, for example by chrony.
 func WithDrift(factor float64) Option { return option(func(c *config) { c.drift = factor }) }
 
-// WithKeyPrefix sets what comes before the resource in the key on the nodes,
-// [DefaultKeyPrefix] by default, 256 bytes at most. Clients exclude each other
-// only if they use the same prefix. With "" the key is the bare resource. A resource whose
-// key, prefix and all, ends as the library's own keys do is refused with [ErrConfig], see
-// [Locker.Lock].
+// WithKeyPrefix sets the prefix of all keys on the masters: [DefaultKeyPrefix] by default, 256
+// bytes at most. The key of a lock is the prefix and the resource. Clients exclude each other
+// only if they use the same prefix. A resource is refused with [ErrConfig] if its key, prefix
+// included, has the ending of one of the library's own keys: see [Locker.Lock].
 func WithKeyPrefix(prefix string) Option { return option(func(c *config) { c.keyPrefix = prefix }) }
 
-// WithObserver has o told of what happens, see [Observer]. Given more than once, all are
-// told, in that order.
+// WithObserver adds an [Observer]. If it is given more than once, all observers are called, in
+// the order in which they were given.
 func WithObserver(o Observer) Option {
 	return option(func(c *config) { c.observers = append(c.observers, o) })
 }
 
-// WithClock sets the clock that validities are judged by: [SystemClock] by
-// default. It is there for tests, which give [RuntimeClock] or one of their own.
+// WithClock sets the clock by which the library judges validities: [SystemClock] by default. It
+// is for tests, which give [RuntimeClock] or a clock of their own.
 func WithClock(source Clock) Option {
 	return option(func(c *config) {
 		if c.clock = nil; source != nil {
@@ -161,38 +158,37 @@ func WithClock(source Clock) Option {
 }
 
 // WithoutRestartGuard lets a master vote at once after it restarted, was emptied or lost a
-// key. This is unsafe: if one that had helped to grant a lease comes back without the key, another
-// client can be granted the resource while the lease is valid. It is there for tests,
-// and for a single master whose loss of data is meant to free all locks.
+// key. This is unsafe: if a master that had helped to grant a lease comes back without the key,
+// another client can be granted the resource while the lease is valid. It is for tests, and for
+// a single master whose loss of data is meant to free all locks.
 //
-// The loss of a key that was noticed is told to the [Observer] (NodeForgot) and changes nothing.
-// Clocks are watched all the same: this Locker does not count the vote of a master whose clock
-// was stepped until the keys that it can have dropped would have expired (10.3 s by default), and
-// nothing shortens that, as there is no [Locker.Bootstrap].
+// If the loss of a key is noticed, the [Observer] is told (NodeForgot), and nothing else
+// happens. Clocks are watched all the same: if the clock of a master was stepped, this Locker
+// does not count its vote until all keys that it may have dropped would have expired, 10.3 s by
+// default. Nothing shortens that time, because there is no [Locker.Bootstrap].
 //
-// All clients of some masters need the guard, or it guards none of them.
+// The guard protects only if no client of the masters has WithoutRestartGuard.
 //
 // Source: ALGORITHM section 8.
 func WithoutRestartGuard() Option { return option(func(c *config) { c.guard = false }) }
 
-// WithTrustedDisk lets a master vote at once after it restarted, if it still has its data.
-// That is safe only where each write is on disk before it is answered, and where no replica
-// can take the master's place: one that was promoted lacks the last writes and is not told
-// from a restart any more.
+// WithTrustedDisk lets a master vote at once after it restarted, if it still has its data. That
+// is safe only if each write is on disk before the master answers, and if no replica can take
+// the master's place. A promoted replica lacks the last writes, and the library then cannot tell
+// it from a restarted master.
 //
-// A master is trusted if INFO and CONFIG GET say so when it is connected to, and did so when
-// this Locker was connected to it before: "appendonly yes", "appendfsync always" and
-// "no-appendfsync-on-rewrite no". So keep these in its configuration file, and allow the
-// user +config|get. [Locker.Check] says what is missing. A master that comes back empty is
-// still caught.
+// A master is trusted if INFO and CONFIG GET report "appendonly yes", "appendfsync always" and
+// "no-appendfsync-on-rewrite no", both at this connection and at this Locker's connection
+// before. So keep these in its configuration file, and allow the user +config|get.
+// [Locker.Check] says what is missing. A master that comes back empty is still detected.
 //
 // Source: ALGORITHM section 8, "TrustDisk".
 func WithTrustedDisk() Option { return option(func(c *config) { c.trusted = true }) }
 
-// WithLogger sets where a Locker says what an operator should know and no error tells:
-// why a Lock waits for masters in quarantine, what is wrong with a master, a clock
-// that was stepped, a callback that panicked. By default that is [slog.Default] of the
-// moment. A nil logger silences it. A panic of the handler is recovered.
+// WithLogger sets the logger for warnings to an operator that no error returns: a Lock waits for
+// masters in quarantine, something is wrong with a master, a clock was stepped, a callback
+// panicked. By default it is the [slog.Default] at the time of the warning. A nil logger
+// silences the warnings. A panic of the handler is recovered.
 func WithLogger(l *slog.Logger) Option {
 	if l == nil {
 		l = slog.New(slog.DiscardHandler)
@@ -225,7 +221,7 @@ func newConfig(opts []Option) (*config, error) {
 	return c, nil
 }
 
-// rule is one line of a table of bounds: what must hold, and what to say.
+// rule is one line of a table of bounds: what must hold, and the error text if it does not.
 type rule struct {
 	ok  bool
 	msg string
@@ -257,7 +253,7 @@ func (c *config) validate() error {
 	return c.lockConfig.validate(c)
 }
 
-// validate checks what a call may change, against the TTL of that call.
+// validate checks the options that a call may change, against the TTL of that call.
 func (c *lockConfig) validate(of *config) error {
 	drift := driftAllowance(c.ttl, of.drift)
 	return firstBroken([]rule{
@@ -275,7 +271,7 @@ func (c *lockConfig) validate(of *config) error {
 	})
 }
 
-// forCall is the configuration of one call.
+// forCall returns the configuration of one call.
 func (c *config) forCall(opts []LockOption) (lockConfig, error) {
 	if len(opts) == 0 {
 		return c.lockConfig, nil
@@ -290,7 +286,7 @@ func (c *config) forCall(opts []LockOption) (lockConfig, error) {
 	return lc, lc.validate(c)
 }
 
-// timeout is the node timeout of a call.
+// timeout returns the node timeout of a call.
 //
 // Source: ALGORITHM section 1, "NodeTimeout".
 func (c *lockConfig) timeout() time.Duration {
@@ -300,15 +296,15 @@ func (c *lockConfig) timeout() time.Duration {
 	return min(defaultNodeTimeout, c.ttl/10)
 }
 
-// nodeTimeoutOfAll bounds one exchange with a node: the node timeout of the longest lock
-// there may be.
+// nodeTimeoutOfAll returns the bound on one exchange with a node: the node timeout of a lock
+// with the largest TTL.
 func (c *config) nodeTimeoutOfAll() time.Duration {
 	longest := c.lockConfig
 	longest.ttl = c.maxTTL
 	return longest.timeout()
 }
 
-// minValidity is what must be left of a lease when it is handed to the caller.
+// minValidity returns how much validity a lease must have left when the caller gets it.
 //
 // Source: ALGORITHM section 1, "MinValidity".
 func (c *lockConfig) minValidity() time.Duration { return c.ttl / 2 }

@@ -10,9 +10,9 @@ import (
 	"github.com/d0720281/redlock/internal/node"
 )
 
-// Stats is what a Locker knows of itself at one moment, see [Locker.Stats].
+// Stats is a snapshot of a Locker, see [Locker.Stats].
 type Stats struct {
-	Leases  []LeaseStats // that are held, by resource and fencing token
+	Leases  []LeaseStats // the leases that are held, in the order of resource and fencing token
 	Nodes   []NodeStats  // in the order they were given to New
 	Waiting int          // calls of Lock and Do that have no lease yet
 	Counts  Counts
@@ -21,23 +21,23 @@ type Stats struct {
 // LeaseStats is one lease that is held.
 type LeaseStats struct {
 	Resource string
-	Token    string        // as on the nodes; not for logs or metrics, there is Fence
+	Token    string        // as on the masters; use Fence instead in logs and metrics
 	Fence    int64         // of the present holder
-	Since    time.Time     // when the present holder got it
+	Since    time.Time     // when the present holder got the lease
 	TTL      time.Duration // of each grant and renewal
-	Validity time.Duration // what is left, as by [Lease.Validity]
-	Renewals int           // successful ones since the masters granted it, Extend included
-	Handles  int           // not yet unlocked; more than 1 by [WithReentry]
+	Validity time.Duration // as by [Lease.Validity]
+	Renewals int           // successful renewals since the masters granted the lease, Extend included
+	Handles  int           // handles not yet unlocked; more than 1 by [WithReentry]
 }
 
-// NodeState is whether a node is asked.
+// NodeState says whether the Locker sends requests to a master.
 type NodeState int
 
-// The states of a node.
+// The states of a master.
 const (
-	NodeUntried NodeState = iota // nothing had to be asked yet
-	NodeUp                       // it was reached, and is asked
-	NodeDown                     // it is not asked until it can be reached again
+	NodeUntried NodeState = iota // there was no request yet
+	NodeUp                       // the master was reached, and gets requests
+	NodeDown                     // the master gets no requests until it can be reached again
 )
 
 func (s NodeState) String() string {
@@ -47,42 +47,42 @@ func (s NodeState) String() string {
 	return [...]string{"untried", "up", "down"}[s]
 }
 
-// NodeStats is what the Locker knows of one node from their last exchange. That a node
-// hangs or has gone is only noticed when there is something to ask it.
+// NodeStats is the state of one master, as of the last exchange with it. A Locker notices that a
+// master hangs or is gone when it next sends it a request.
 type NodeStats struct {
 	Node       string // address, without credentials
 	State      NodeState
-	Err        error         // why it was last down; stays when it is up again, nil if it never was
-	ErrTime    time.Time     // when it last went down; zero if it never did
-	Quarantine time.Duration // how long it has no vote, as far as is known
-	Skewed     bool          // its clock is too far from the others: it grants nothing
+	Err        error         // why the master was last down; stays when it is up again; nil if it never was down
+	ErrTime    time.Time     // when the master last went down; zero if it never did
+	Quarantine time.Duration // how long the master has no vote, as far as the Locker knows
+	Skewed     bool          // the clock of the master is too far from the others: it grants nothing
 	RoundTrip  time.Duration // of the last exchange; 0 before the first
 }
 
-// Counts says how often something happened since New. Each is counted when it happens,
-// whether there is an [Observer] or not, and never falls.
+// Counts says how often something happened since New, with an [Observer] or without. The numbers
+// never fall.
 type Counts struct {
-	Acquired     uint64 // leases, by grant or by hand-over
-	NotAcquired  uint64 // attempts that failed, of which Lock can make many
-	Taken        uint64 // of those, because of another holder
-	NoQuorum     uint64 // of those, because of the masters
+	Acquired     uint64 // leases, by grant, hand-over or Adopt
+	NotAcquired  uint64 // failed attempts; one Lock can make many
+	Taken        uint64 // failed attempts because of another holder
+	NoQuorum     uint64 // failed attempts because of the masters
 	Extended     uint64 // renewals and calls of Extend that were successful
-	ExtendFailed uint64 // that were not
+	ExtendFailed uint64 // renewals and calls of Extend that failed
 	Lost         uint64 // leases that ended without having been released
-	Released     uint64 // by Unlock or Close, handed over or detached
+	Released     uint64 // leases that were unlocked, closed, handed over or detached
 	NodeDown     uint64
 	NodeForgot   uint64
 	Quarantined  uint64
 	ClockStepped uint64
 	StoodStill   uint64
 	Warnings     uint64
-	Dropped      uint64 // events that the Observer was not told of
+	Dropped      uint64 // events that were dropped because the callbacks of the Observer were too slow
 }
 
-// Stats is a snapshot for metrics and debugging. It asks no node, costs a few microseconds
-// and some for each lease, and can be called at any time, after Close too. Its parts are
-// looked at one after the other, so they may differ by what happened meanwhile: nothing
-// may be decided by it that a lease is needed for.
+// Stats returns a snapshot for metrics and debugging. It asks no master, takes a few
+// microseconds and a little time for each lease, and can be called at any time, even after
+// Close. Its parts are read one after the other, and can differ by what happened in between: do
+// not use it in place of a lease.
 func (l *Locker) Stats() Stats {
 	p := l.pool
 	s := Stats{Waiting: p.waitlines.waiting(), Counts: p.events.counts.read()}
@@ -134,7 +134,7 @@ func statsOf(n *node.Node, now instant) NodeStats {
 	return s
 }
 
-// counts is what Counts is read from.
+// counts has the counters that Counts is read from.
 type counts struct {
 	acquired, notAcquired, taken, noQuorum, extended, extendFailed, lost, released atomic.Uint64
 	nodeDown, nodeForgot, quarantined, clockStepped, stoodStill, warnings, dropped atomic.Uint64
