@@ -20,7 +20,7 @@ type acquisition struct {
 	grant
 	attempt attempt
 	seed    int64           // where a missing counter should start
-	sent    []*node.Request // by node: that is not answered
+	sent    []*node.Request // by node: the request without an answer; nil for none
 	actions []action        // room for those of a step
 	later   []instant       // room for an event
 
@@ -29,7 +29,7 @@ type acquisition struct {
 	actionsOfFive [5]action
 }
 
-// failure is what came of an attempt that was not granted.
+// failure is the result of an attempt that was not granted.
 type failure struct {
 	err     error
 	verdict *QuorumError // err, if nodes were asked
@@ -81,12 +81,12 @@ func (p *pool) goesOn(ctx context.Context, resource string) bool {
 	return p.opened.Err() == nil && (!closed(ctx.Done()) || p.waitlines.behind(resource))
 }
 
-// endedBy is the error of a call whose context was over before a node was asked.
+// endedBy returns the error of a call whose context was over before a node was asked.
 func endedBy(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", ErrNotAcquired, contextError(ctx))
 }
 
-// contextError is ctx.Err(), with the cause if there is another one.
+// contextError returns ctx.Err(), and with it the cause if that is another error.
 func contextError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
@@ -132,7 +132,7 @@ func (a *acquisition) ask(how strategy) {
 	a.stepLocked(event{what: begun}, a.start)
 }
 
-// stepLocked has the attempt take an event, and sends what that asks for.
+// stepLocked passes an event to the attempt, and sends the requests that the step returns.
 func (a *acquisition) stepLocked(e event, now instant) {
 	t := &a.attempt
 	do := t.step(e, now, a.actions[:0])
@@ -164,7 +164,7 @@ func (a *acquisition) stepLocked(e event, now instant) {
 	}
 }
 
-// unsent is the event that a request could not be sent.
+// unsent returns the event for a request that could not be sent.
 func unsent(r *node.Request, err error) event {
 	if r.Op == wire.Raise {
 		return event{what: raised, node: r.Node, err: err}
@@ -191,7 +191,8 @@ func (a *acquisition) Receive(r *node.Request, rep node.Reply) {
 	a.stepLocked(e, a.pool.now())
 }
 
-// takeGrant notes what the answer to an acquire says of the key, be it too late for a vote or not.
+// takeGrant notes what the answer to an acquire says of the key, even if it is too late for a
+// vote.
 func (n *nodeKey) takeGrant(rep node.Reply, isVote bool, keepsTo instant) {
 	if rep.HasKey() {
 		n.held, n.had, n.keepsTo = true, true, keepsTo
@@ -251,7 +252,7 @@ func (a *acquisition) timeUp() {
 			continue
 		}
 		due, hasTurn := a.pool.nodes[i].DueAt(r)
-		if due == 0 && hasTurn { // as other requests go before it
+		if due == 0 && hasTurn { // other requests go before it
 			due = a.attempt.asked.Add(2 * a.timeout())
 		}
 		a.later[i] = due
@@ -259,8 +260,8 @@ func (a *acquisition) timeUp() {
 	a.stepLocked(event{what: timeUp, later: a.later}, a.pool.now())
 }
 
-// answeredIn is how long it took until a quorum of the nodes had answered, or until the
-// attempt was over.
+// answeredIn returns the time until a quorum of the nodes had answered. If they have not, it
+// returns the time until now.
 func (a *acquisition) answeredIn() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()

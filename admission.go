@@ -7,18 +7,17 @@ import (
 	"github.com/d0720281/redlock/internal/lockorder"
 )
 
-// admission bounds the attempts that ask nodes at one time, so that overload becomes a queue
-// in front of the nodes: one among their requests would let each attempt run out of its
-// time. The bound follows the time to the answers. While that is short it grows, and the
-// masters are used as far as they go; when it comes near the node timeout it falls.
-//
-// The first in the queue is the first to be let in.
+// admission limits the attempts that ask nodes at the same time. Under overload, attempts wait
+// here, first come, first served, before their time begins. If their requests waited at the
+// nodes instead, each attempt would time out. The limit follows the time to the answers. While
+// the answers come fast, the limit grows, so that the nodes are fully used. When that time comes
+// near the node timeout, the limit falls.
 type admission struct {
 	mu      lockorder.Mutex[lockorder.Admission]
-	limit   int       // guarded by mu; 0 for the least
-	asking  int       // guarded by mu; attempts that were let in and have no answers yet
-	waiting []*entry  // guarded by mu; those that were not, the first first
-	calm    time.Time // guarded by mu; before this the bound does not fall again
+	limit   int       // guarded by mu; 0 for leastAsking
+	asking  int       // guarded by mu; attempts that were admitted and have no answers yet
+	waiting []*entry  // guarded by mu; attempts that were not admitted yet, in order
+	calm    time.Time // guarded by mu; before this the limit does not fall again
 }
 
 // entry is a place in the queue of the admission.
@@ -27,8 +26,8 @@ type entry struct {
 	in  bool
 }
 
-// The bound is at least what one exchange carries, so that a node that is slow for another
-// reason costs nothing.
+// The least limit is the number of requests in one exchange, so that a node that is slow for
+// another reason than overload has no effect.
 const (
 	leastAsking = 256
 	mostAsking  = 1 << 14
@@ -56,11 +55,11 @@ func (a *admission) enter(ctx context.Context, closing <-chan struct{}) error {
 	return err
 }
 
-// withdraw is for an attempt that does not wait any more.
+// withdraw removes an attempt that does not wait any more.
 func (a *admission) withdraw(e *entry) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if e.in { // in the same moment
+	if e.in { // it was admitted in the same moment
 		a.asking--
 		a.admitLocked()
 		return
@@ -73,8 +72,7 @@ func (a *admission) withdraw(e *entry) {
 	}
 }
 
-// leave is for an attempt that has its answers, or has ended: that took so long, of a node
-// timeout.
+// leave is called when an attempt has its answers, or has ended. took is the time to its answers.
 func (a *admission) leave(took, timeout time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -86,14 +84,14 @@ func (a *admission) leave(took, timeout time.Duration) {
 			a.limit = min(limit+1, mostAsking)
 		}
 	case took > timeout/2:
-		if now := time.Now(); now.After(a.calm) { // once for what was sent at the same time
+		if now := time.Now(); now.After(a.calm) { // once for all requests that were sent at the same time
 			a.limit, a.calm = max(limit*3/4, leastAsking), now.Add(took)
 		}
 	}
 	a.admitLocked()
 }
 
-// admitLocked lets in as many as there is room for.
+// admitLocked admits as many attempts as the limit allows.
 func (a *admission) admitLocked() {
 	for a.asking < max(a.limit, leastAsking) && len(a.waiting) > 0 {
 		e := a.waiting[0]

@@ -17,9 +17,9 @@ type approach struct {
 	reply  queueReply // what the queue node said
 
 	closes  instant // a quorum waits for the queue node's answer until then; 0 = it does not wait
-	closed  bool    // it has waited long enough
-	rounds  int     // in which nodes that refused were asked again
-	againAt instant // when they are asked again; 0 = not for now
+	closed  bool    // the quorum has waited long enough
+	rounds  int     // how often the nodes that refused were asked again
+	againAt instant // when the nodes that refused are asked again; 0 = not for now
 }
 
 // strategy is how the head of a line approaches the nodes.
@@ -36,7 +36,7 @@ type queueReply struct {
 	refused bool          // another process has the resource, or has been called
 	vetoed  bool          // another process has been called: no other process gets the resource for now
 	others  bool          // other processes wait
-	left    time.Duration // negative if it has no end; of the holder's key or of the other process's turn
+	left    time.Duration // of the holder's key or of the other process's turn; negative if it has no end
 
 	elsewhere bool // the queue node granted, but a quorum of the nodes refuses: a process may hold the resource without the queue node
 	queued    bool // the process has a place in the queue: the queue node was told so
@@ -85,12 +85,12 @@ func (a *attempt) awaitsQueueNode(now instant) bool {
 	return true
 }
 
-// askAgain is for an attempt that refusals keep from a quorum. The queue node decides between
-// the processes. Where it has granted, the process in the way has released the resource and its
-// releases are under way, or it will be refused and roll back. So the nodes that refused are
-// asked again while the attempt has time; a TryLock asks again a few times at once, and no more.
-// Where a quorum refuses, another process may hold the resource, whose renewals lack the nodes
-// that this attempt has: the attempt fails a good deal sooner.
+// askAgain decides what to do when refusals keep an attempt from a quorum. The queue node
+// decides between processes. If it has granted, the process in the way has released the
+// resource and its releases are under way, or that process will be refused and roll back. So
+// the nodes that refused are asked again while the attempt has time. A TryLock asks them again
+// only a few times at once. If a quorum refuses, another process may hold the resource, and its
+// renewals may lack the nodes that this attempt has. Then the attempt fails a good deal sooner.
 //
 // Source: ALGORITHM section 10.
 func (a *attempt) askAgain(now instant, do []action) []action {

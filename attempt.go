@@ -28,7 +28,7 @@ type attempt struct {
 
 	phase     phase
 	nodes     []voter // by index
-	asked     instant // when the nodes were asked that were asked last
+	asked     instant // when the last request for votes was sent
 	lateUntil instant // the attempt waits that long for nodes that were sent their request late
 	answered  instant // when the answers first decided; 0 = not yet
 	armed     instant // the moment of the next timeUp, as until told it
@@ -53,7 +53,7 @@ var transitions = [...][]phase{
 	askingQueueNode: {asking, lost},
 	asking:          {raising, won, lost},
 	raising:         {won, lost},
-	won:             {lost}, // too late to be of use
+	won:             {lost}, // the grant came too late to be of use
 	lost:            {},
 }
 
@@ -219,7 +219,7 @@ func (n *voter) refuse(err error) {
 // cast makes a refusal that was pending the node's vote.
 func (n *voter) cast() { n.vote, n.knows, n.pending = no, no, false }
 
-// count counts the nodes of which something is true.
+// count returns the number of nodes for which is returns true.
 func (a *attempt) count(is func(*voter) bool) int {
 	n := 0
 	for i := range a.nodes {
@@ -303,7 +303,7 @@ func (a *attempt) refuseSkewed() (refused, wait bool) {
 	return refused, wait && !refused
 }
 
-// until is the moment up to which the attempt waits for what it awaits now.
+// until returns the moment up to which the attempt waits for the answers that it awaits now.
 func (a *attempt) until() instant {
 	answers := a.asked.Add(a.timeout)
 	switch {
@@ -364,16 +364,16 @@ func (a *attempt) elapse(later []instant, now instant, do []action) []action {
 	return a.judge(now, do)
 }
 
-// granted counts the voters that know the token, as far as the attempt came.
+// granted returns the number of voters that did all they were asked for.
 func (a *attempt) granted() int {
 	return a.count(func(n *voter) bool { return !n.failed() })
 }
 
-// failed reports whether a node is to be named in the error of an attempt.
+// failed reports whether the error of an attempt names the node.
 func (n *voter) failed() bool { return n.vote != yes || n.knows == no }
 
-// reasons says why there is no quorum. The resource is taken if nothing but its holder is in
-// the way. Waiting helps if otherwise nodes in quarantine are.
+// reasons says why there is no quorum. If only another holder is in the way, the resource is
+// taken. If otherwise only nodes in quarantine are in the way, waiting helps.
 func (a *attempt) reasons() []error {
 	var refused, waiting, failed int
 	for i := range a.nodes {

@@ -8,19 +8,19 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// Bootstrap gives the masters of a new deployment their votes at once. A master that is
-// seen for the first time could be one that lost its data, and has no vote for a little
-// longer than the value of [WithMaxTTL]; Bootstrap vouches for it. It is for whoever sets
-// a deployment up, once, and never for the start of a service: at that time masters that
-// restarted empty look the same, and vouching for them while somebody holds a lease makes
-// two holders.
+// Bootstrap gives the masters of a new deployment their votes at once. A master that is seen
+// for the first time may have lost its data, so it has no vote for a little longer than the
+// value of [WithMaxTTL]. Bootstrap ends that wait. Call it once, in the tool that sets the
+// deployment up, and never at the start of a service. At that time a master that restarted
+// empty looks like a new one. If it gets its vote while a lease is held, a second holder can be
+// granted the resource.
 //
-// All masters must answer, or nothing is done and the error is a [*QuorumError] that
-// matches [ErrNoQuorum]. One that is lost between the question and the order to vote sits
-// out its quarantine. If they are in use already nothing is left to do. If some are in
-// use and others in quarantine nothing is done either: those others have been added, or
-// have lost data, and waiting is the only safe way; the error then matches
-// [ErrQuarantine]. With [WithoutRestartGuard] there is nothing to bootstrap: [ErrConfig].
+// If a master does not answer, nothing is done, and the error is a [*QuorumError] that matches
+// [ErrNoQuorum]. A master that is lost between the two rounds of Bootstrap waits out its
+// quarantine. If all masters are in use already, Bootstrap does nothing and returns nil. If some
+// are in use and others in quarantine, these others were added or have lost data, and only
+// waiting is safe: Bootstrap does nothing, and the error matches [ErrQuarantine]. With
+// [WithoutRestartGuard] the error matches [ErrConfig].
 //
 // Source: ALGORITHM section 8, "First start of a deployment".
 func (l *Locker) Bootstrap(ctx context.Context) error {
@@ -45,8 +45,9 @@ func (l *Locker) Bootstrap(ctx context.Context) error {
 	return waiting
 }
 
-// onMarkers does the same about the markers of all nodes, which were seen like that before.
-// The error is nil if all have a vote then, and matches ErrQuarantine if all answered.
+// onMarkers does the same operation on the markers of all nodes, and returns the new markers.
+// seen has the markers as an earlier call returned them. The error is nil if all nodes have a
+// vote. If all have answered, it matches ErrQuarantine.
 func (l *Locker) onMarkers(ctx context.Context, what string, seen []node.Marker) ([]node.Marker, *QuorumError) {
 	n := len(l.pool.nodes)
 	e := newQuorumError("bootstrap", "", n, n, ErrQuarantine)

@@ -7,13 +7,12 @@ import (
 	"github.com/d0720281/redlock/internal/clock"
 )
 
-// Clock tells how much time has gone by. It is what every validity is judged
-// by; timers that merely wake a goroutine use package time.
+// Clock measures time. The library judges every validity by it. Timers that only wake a
+// goroutine use package time.
 //
-// Now returns the time since an arbitrary fixed moment, must never go back and
-// should go on while the machine is suspended. It is called on every lock, under the
-// library's mutexes: it must be safe for concurrent use, and neither block nor panic nor call
-// the Locker.
+// Now returns the time since an arbitrary fixed moment. It must never go back, and should go on
+// while the machine is suspended. Now is called for every lock, under the library's mutexes: it
+// must be safe for concurrent use, and must not block, panic or call the Locker.
 //
 // Source: ALGORITHM section 11.
 type Clock interface {
@@ -33,22 +32,21 @@ type runtimeClock struct{ start time.Time }
 
 func (c runtimeClock) Now() time.Duration { return time.Since(c.start) }
 
-// instant is a reading of the clock that leases are judged by, in nanoseconds. It does not
-// wrap.
+// instant is a reading of the Clock, in nanoseconds. It does not wrap.
 type instant = clock.Instant
 
 const never = clock.Never
 
-// driftAllowance is what a lease of ttl loses to clocks that do not run at the
-// same rate, and to Redis counting in whole milliseconds.
+// driftAllowance returns the part of ttl that a lease loses, because clocks do not run at the
+// same rate, and because Redis counts in whole milliseconds.
 //
 // Source: distlock, "MIN_VALIDITY"; ALGORITHM section 1, "drift".
 func driftAllowance(ttl time.Duration, factor float64) time.Duration {
 	return time.Duration(math.Ceil(float64(ttl)*factor)) + 2*time.Millisecond
 }
 
-// deadline is the end of a lease whose requests were sent at start: no reply,
-// however late, and no wall clock moves it.
+// deadline returns the end of a lease whose requests were sent at start. Neither a late reply
+// nor a wall clock moves it.
 //
 // Source: distlock, step 4 ("its validity time is considered to be the initial
 // validity time minus the time elapsed"); ALGORITHM section 3, point 4.
@@ -56,18 +54,18 @@ func deadline(start instant, ttl, drift, grace time.Duration) instant {
 	return start.Add(ttl).Add(-drift).Add(-grace)
 }
 
-// validity is what is left of a lease; it is not positive once the lease is over.
+// validity returns the time until the deadline. It is not positive once the lease is over.
 func validity(deadline, now instant) time.Duration { return deadline.Sub(now) }
 
-// cancelLead is how long before the deadline the holder's context ends.
+// cancelLead returns how long before the deadline the holder's context ends.
 //
 // Source: ALGORITHM section 1, "CancelLead".
 func cancelLead(ttl time.Duration) time.Duration {
 	return max(ttl/50, 5*time.Millisecond)
 }
 
-// dropLead is how long after the end of a holder's context the keys of a lease that was broken
-// are dropped: time to wind down, for a holder that has not unlocked by then.
+// dropLead returns how long after the end of the holder's context the keys of a broken lease are
+// dropped, if the holder has not unlocked by then. In that time the holder winds down.
 //
 // Source: ALGORITHM section 5, "Break".
 func dropLead(ttl time.Duration) time.Duration {

@@ -12,8 +12,8 @@ type fencing struct {
 	raiseEnd instant // a node timeout after that
 }
 
-// agree fixes the target. The attempt has won if a quorum counts that much already, as it does
-// in the steady state. Otherwise the voters that are behind are asked to raise their counters.
+// agree fixes the target. If a quorum counts that much already, which is the usual case, the
+// attempt has won. Otherwise the voters that are behind are asked to raise their counters.
 func (a *attempt) agree(now instant, do []action) []action {
 	counters := make([]int64, 0, 8)
 	for i := range a.nodes {
@@ -38,7 +38,7 @@ func (a *attempt) agree(now instant, do []action) []action {
 	return do
 }
 
-// fence sees to it that a voter counts at least the target, once there is one.
+// fence asks a voter to raise its counter, if there is a target and the counter is below it.
 func (a *attempt) fence(i int, do []action) []action {
 	n := &a.nodes[i]
 	switch {

@@ -8,20 +8,20 @@ import (
 	"github.com/d0720281/redlock/internal/lockorder"
 )
 
-// This file is about code of others that the library calls in the middle of its own work: the
-// Tracer, the Observer and the handler of the logger. A panic there is recovered, and ends
-// neither the call nor the process. It is logged, once for each of the callbacks.
+// This file guards the calls of foreign code in the middle of the library's work: the Tracer,
+// the Observer and the handler of the logger. A panic there is recovered, and ends neither the
+// call nor the process. It is logged once for each callback.
 //
-// What a caller wants to be called, as by Do, is another matter: its panic is the caller's to
-// have. The lease is released on the way. A dialer is called by package node, where a panic is
-// an error of the connection.
+// A panic of the function given to Do is not recovered: it goes to the caller of Do, after the
+// lease was released. Package node calls the dialer, and makes its panic an error of the
+// connection.
 
-// foreign calls code of others.
+// foreign remembers the panics of foreign code.
 type foreign struct {
 	told sync.Map // the names of callbacks whose panic was logged
 }
 
-// guarded calls a callback, which is named for the log.
+// guarded calls a callback and recovers its panic. what is its name in the log.
 func (c *config) guarded(what string, call func()) {
 	lockorder.MustBeFree()
 	defer func() {
@@ -32,14 +32,14 @@ func (c *config) guarded(what string, call func()) {
 	call()
 }
 
-// panicked notes a panic. It is called while that is being recovered.
+// panicked logs the first panic of a callback.
 func (c *config) panicked(what string, p any) {
 	if _, told := c.foreign.told.LoadOrStore(what, true); !told {
-		c.warn("a callback panicked, which is not logged again for this one", "callback", what, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		c.warn("a callback panicked; further panics of it are not logged", "callback", what, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	}
 }
 
-// warn tells the operator, unless the handler panics.
+// warn logs a warning for the operator.
 func (c *config) warn(text string, attrs ...any) {
 	lockorder.MustBeFree()
 	c.guardedLogger().Warn("redlock: "+text, attrs...)

@@ -19,11 +19,11 @@ import (
 type grant struct {
 	pool     *pool
 	resource string
-	keys     node.Key // with a fresh id for each attempt: a late delete of one must not hit the next
+	keys     node.Key // with a new id for each attempt: a late release of one attempt must not hit the next
 	lockConfig
 	start     instant       // when the attempt or the adoption began
-	queueNode int           // the node that kept the queue then
-	name      string        // of this process, as the queue node was told; wire.Nobody if the process did not wait
+	queueNode int           // the node that kept the queue at start
+	name      string        // of this process, as told to the queue node; wire.Nobody if the process did not wait
 	adopted   bool          // other processes may have the same lease
 	signal    chan struct{} // holds one token: the call that waits should look again
 
@@ -41,14 +41,14 @@ type grant struct {
 	room room
 }
 
-// limits are until when a lease is valid.
+// limits has the deadline of a lease.
 type limits struct {
 	deadline atomic.Int64  // an instant
-	uncapped instant       // the deadline but for the holder's bound; guarded by the grant's mutex
-	stood    time.Duration // the clock's, when the deadline was last set; guarded by the grant's mutex
+	uncapped instant       // the deadline without WithMaxHold; guarded by the grant's mutex
+	stood    time.Duration // total standstill of the clock when the deadline was last set; guarded by the grant's mutex
 }
 
-// renewal is when a lease is renewed.
+// renewal has the times at which a lease is renewed.
 type renewal struct {
 	at    instant // when the next renewal begins
 	count int     // renewals and calls of Extend that were successful
@@ -57,7 +57,7 @@ type renewal struct {
 	due  instant // when the renewer looks at the lease; guarded by the renewer's mutex
 }
 
-// room is what nearly every grant needs, so that it is one allocation.
+// room has memory for the usual size of a grant, so that a grant is one allocation.
 type room struct {
 	first       Lease
 	onlyHandle  [1]*Lease
@@ -71,10 +71,10 @@ type nodeKey struct {
 	had      bool    // the key was there at some time
 	keepsTo  instant // until then the node has to have the key
 	released answer
-	gone     bool    // since the release: the node had no key any more, or that has expired
-	unsent   bool    // no message has reached the node, nor will one
-	op       wire.Op // the last that the node answered, or has not
-	err      error   // the answer, if that was not yes
+	gone     bool    // since the release: the node had no key any more, or the key has expired
+	unsent   bool    // no request has reached the node, and none will
+	op       wire.Op // the last operation that the node answered or failed to answer
+	err      error   // the answer to op, if that was not yes
 }
 
 // isID reports whether a token has the form of an attempt's id.
@@ -122,12 +122,12 @@ func (g *grant) Receive(r *node.Request, rep node.Reply) {
 	g.releasedLocked(r.Node, rep)
 }
 
-// noteLocked keeps why a node did not say yes, for the error.
+// noteLocked keeps the reason why a node did not say yes, for the error of the call.
 func (g *grant) noteLocked(i int, o wire.Op, err error) {
 	g.nodes[i].op, g.nodes[i].err = o, err
 }
 
-// wake has the call that waits for this grant look again.
+// wake wakes the call that waits for this grant.
 func (g *grant) wake() {
 	select {
 	case g.signal <- struct{}{}:
@@ -135,7 +135,7 @@ func (g *grant) wake() {
 	}
 }
 
-// countLocked counts the nodes of which something is true.
+// countLocked returns the number of nodes for which is returns true.
 func (g *grant) countLocked(is func(*nodeKey) bool) int {
 	n := 0
 	for i := range g.nodes {
@@ -146,10 +146,11 @@ func (g *grant) countLocked(is func(*nodeKey) bool) int {
 	return n
 }
 
-// presentFenceLocked is the token of the lease's present holder.
+// presentFenceLocked returns the fencing token of the lease's present holder.
 func (g *grant) presentFenceLocked() int64 { return firstFence(g.target) + int64(g.hand.count) }
 
-// keyLife is the least time a node keeps the key after a request sent at start.
+// keyLife returns the moment until which a node keeps the key at least, after a request that was
+// sent at start.
 func (g *grant) keyLife(start instant) instant {
 	return start.Add(g.ttl - driftAllowance(g.ttl, g.pool.conf.drift))
 }
@@ -158,10 +159,10 @@ func (g *grant) deadline() instant { return instant(g.limits.deadline.Load()) }
 
 func (g *grant) validity() time.Duration { return validity(g.deadline(), g.pool.now()) }
 
-// timeoutError says which bound it was, and whose.
+// timeoutError returns the error of a node timeout, with its value.
 func (g *grant) timeoutError() error { return timeoutError(g.timeout()) }
 
-// quorumErrorLocked tells how a round over the nodes ended.
+// quorumErrorLocked returns the error of a round over the nodes.
 func (g *grant) quorumErrorLocked(op string, granted int, failed func(*nodeKey) bool, reasons ...error) *QuorumError {
 	e := g.pool.quorumError(op, g.resource, granted, reasons...)
 	for i := range g.nodes {
@@ -172,8 +173,8 @@ func (g *grant) quorumErrorLocked(op string, granted int, failed func(*nodeKey) 
 	return e
 }
 
-// setDeadlineLocked moves the deadline to where a round that began at start puts
-// it. It never moves back.
+// setDeadlineLocked sets the deadline that follows from a round that began at start. The
+// deadline never moves back.
 //
 // Source: ALGORITHM section 13, I8.
 func (g *grant) setDeadlineLocked(start instant) {
@@ -186,7 +187,7 @@ func (g *grant) setDeadlineLocked(start instant) {
 	}
 }
 
-// holdEnd is the latest end of the lease.
+// holdEnd returns the end of the lease by WithMaxHold, or never.
 func (g *grant) holdEnd() instant {
 	if g.maxHold == 0 {
 		return never

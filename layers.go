@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// This file has what packages on top of a Locker need of it beside the leases. Packages
-// election and jobs use nothing of this package that is not exported.
+// This file has the methods that packages on top of a Locker need beside those of leases.
+// Packages election and jobs use the exported API alone.
 
-// Settings is what holds for one lease: the options of [New] and those of the call together.
+// Settings are the values of the options for one lease: those of [New] and of the call together.
 type Settings struct {
 	TTL         time.Duration // how long a master keeps the key that is not renewed
 	NodeTimeout time.Duration // how long one master may take to answer
@@ -19,7 +19,7 @@ type Settings struct {
 	Reentry     bool          // WithReentry was given
 }
 
-// Settings returns what would hold for a lease that is acquired with opts. It asks no master.
+// Settings returns the settings of a lease that is acquired with opts. It asks no master.
 // The error matches [ErrConfig] if [Locker.Lock] would refuse the options.
 func (l *Locker) Settings(opts ...LockOption) (Settings, error) {
 	lc, err := l.conf.forCall(opts)
@@ -36,18 +36,17 @@ func (l *Locker) Settings(opts ...LockOption) (Settings, error) {
 	}, nil
 }
 
-// CheckResource reports whether resource can be locked: it has from 1 to [MaxResourceLength]
-// bytes, and its key is none of the library's own. It asks no master. The error matches
-// [ErrConfig], and is the one that [Locker.Lock] would give.
+// CheckResource returns nil if resource can be locked: it has from 1 to [MaxResourceLength]
+// bytes, and its key is none of the library's own keys. Otherwise it returns the error of
+// [Locker.Lock], which matches [ErrConfig]. It asks no master.
 func (l *Locker) CheckResource(resource string) error {
 	return l.conf.checkResource("CheckResource", resource)
 }
 
-// WhyWaiting returns what keeps this process from having a resource that it wants, as far as
-// is known. It asks no master. The result is nil if no call of [Locker.Lock] or [Locker.Do]
-// waits for the resource, or if none of their attempts has failed yet. If the process has
-// the resource itself, the error matches [ErrTaken]. Otherwise it is the [*QuorumError] of the
-// last attempt.
+// WhyWaiting returns the reason why calls of [Locker.Lock] or [Locker.Do] in this process wait
+// for a resource. It asks no master. If no call waits, or none of their attempts has failed yet,
+// the result is nil. If the process has the resource itself, the error matches [ErrTaken].
+// Otherwise it is the [*QuorumError] of the last attempt.
 func (l *Locker) WhyWaiting(resource string) error { return l.pool.waitlines.whyNot(resource) }
 
 // Logger returns the logger that [WithLogger] has set, for warnings of code that uses the
@@ -58,8 +57,8 @@ func (l *Locker) Logger() *slog.Logger { return l.conf.guardedLogger() }
 // fail with [ErrClosed].
 func (l *Locker) Done() <-chan struct{} { return l.pool.closing }
 
-// guardedLogger is the logger, with panics of its handler recovered: there is no other place
-// to tell of them.
+// guardedLogger returns the logger, whose handler's panics are recovered. They are not logged,
+// because there is no other log.
 func (c *config) guardedLogger() *slog.Logger {
 	return slog.New(guardedHandler{c.logger().Handler()})
 }

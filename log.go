@@ -6,15 +6,15 @@ import (
 	"log/slog"
 )
 
-// LogObserver is an Observer that logs what happens. Leases come and go at level Debug, as do
-// renewals and attempts that failed because somebody else has the resource; what ends well by itself
-// is Info; failed attempts for want of a quorum, renewals that failed, lost leases, and
-// what befalls masters and clocks is Warn. Attempts that Lock makes while masters are down are
-// many: give the handler a bound, or the Observer another NotAcquired. A nil logger is the
-// [slog.Default] of the moment of each event.
+// LogObserver returns an Observer that logs events. Acquisitions, renewals, releases, and
+// attempts that failed because another holder has the resource, have level Debug. A master that
+// is up again has level Info. Attempts that failed for lack of a quorum, renewals that failed,
+// lost leases, and failures of masters have level Warn. While masters are down, Lock makes many
+// attempts: limit the rate in the handler, or replace NotAcquired of the Observer. If l is nil,
+// each event goes to the [slog.Default] of that time.
 //
-// What goes to the logger of [WithLogger] already, an Observer's Warning, ClockStepped and
-// StoodStill, is not logged again.
+// Warning, ClockStepped and StoodStill are not logged, because they go to the logger of
+// [WithLogger].
 func LogObserver(l *slog.Logger) Observer {
 	log := func(level slog.Level, text string, attrs ...any) {
 		to := l

@@ -65,8 +65,7 @@ func checkHostPort(addr string) error {
 	return nil
 }
 
-// redactMaster is an address as it may be shown: without user, password and
-// parameters.
+// redactMaster returns an address without user, password and parameters.
 func redactMaster(master string) string {
 	scheme, rest, isURL := strings.Cut(master, "://")
 	switch {
@@ -88,7 +87,8 @@ func redactMaster(master string) string {
 	return strconv.Quote(scheme + rest)
 }
 
-// checkMasters refuses what can be seen to be wrong without asking anybody.
+// checkMasters returns an error if the list of masters is wrong, as far as that can be told
+// without asking a master.
 func checkMasters(masters []*redis.Options) ([]redis.Options, error) {
 	if len(masters) == 0 {
 		return nil, configErrorf("no masters: give the address of at least one")
@@ -119,15 +119,14 @@ func checkMasters(masters []*redis.Options) ([]redis.Options, error) {
 		}
 		seen[o.Addr] = i + 1
 		if name := setByCaller(&o); name != "" {
-			return nil, configErrorf("master %d (%s): %s is the library's to set", i+1, o.Addr, name)
+			return nil, configErrorf("master %d (%s): %s is set, which only the library may set", i+1, o.Addr, name)
 		}
 		list = append(list, o)
 	}
 	return list, nil
 }
 
-// setByCaller names an option of the lock profile that is set to something else,
-// which would have to be ignored.
+// setByCaller returns the name of an option that is set although the library sets it, or "".
 func setByCaller(o *redis.Options) string {
 	for _, f := range []struct {
 		name string

@@ -220,12 +220,12 @@ func TestOwnedOptionsAreRefused(t *testing.T) {
 			o := &redis.Options{Addr: "a:1"}
 			set(o)
 			_, err := NewFromOptions([]*redis.Options{{Addr: "b:1"}, o})
-			wantConfigError(t, err, "master 2 (a:1): "+name+" is the library's to set")
+			wantConfigError(t, err, "master 2 (a:1): "+name+" is set, which only the library may set")
 		})
 	}
 	t.Run("ClientSideCacheConfig", func(t *testing.T) {
 		_, err := NewFromOptions([]*redis.Options{{Addr: "a:1", ClientSideCacheConfig: &redis.ClientSideCacheConfig{}}})
-		wantConfigError(t, err, "ClientSideCache is the library's to set")
+		wantConfigError(t, err, "ClientSideCache is set, which only the library may set")
 	})
 }
 

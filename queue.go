@@ -9,27 +9,27 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// This file is about the order among processes. One node keeps the queue of the processes that
-// wait for a resource and calls them one after the other (internal/wire/lua/queue.lua). That is
-// for order alone: exclusion never depends on it, and clients may disagree about which node it is.
+// This file orders processes. One node keeps the queue of the processes that wait for a
+// resource, and calls them one after the other (internal/wire/lua/queue.lua). The queue is for
+// order alone: exclusion never depends on it, and clients may disagree about the queue node.
 
-// queuePolicy is what tunes the order among processes.
+// queuePolicy has the times and numbers that tune the order among processes.
 //
 // Source: ALGORITHM section 10.
 type queuePolicy struct {
 	// Of one attempt: see approach.go.
-	leastPatience time.Duration // a quorum waits at least that long for the queue node's answer
-	roundsAtOnce  int           // in which nodes that refused are asked again at once
-	roundPause    time.Duration // before each further round
-	retryShare    time.Duration // the part of the node timeout for that, where a quorum refuses
+	leastPatience time.Duration // how long a quorum waits at least for the queue node's answer
+	roundsAtOnce  int           // how often nodes that refused are asked again at once
+	roundPause    time.Duration // pause before they are asked again after that
+	retryShare    time.Duration // if a quorum refuses, they are asked for the node timeout divided by this
 
-	// Between attempts: see wait.go.
+	// Between attempts: see waitline.go.
 	firstDelay  time.Duration // largest pause before the second attempt
 	mostDelay   time.Duration // largest pause between attempts
 	queuedDelay time.Duration // largest pause of a process in the queue
 	askAllEvery time.Duration // how often a process that keeps asking the queue node asks all nodes
 	roomDelay   time.Duration // usual pause of a process that may keep a holder's renewals from the queue node
-	mostRefused int           // attempts in a row that may, before the process pauses so
+	mostRefused int           // attempts in a row that may do so before the process pauses for roomDelay
 }
 
 var defaultQueuePolicy = queuePolicy{
@@ -45,8 +45,8 @@ var defaultQueuePolicy = queuePolicy{
 	mostRefused:   2,
 }
 
-// retryDelay is how long to pause after the given number of failed attempts: a
-// random part of a limit that doubles, so that callers who collided part ways.
+// retryDelay returns the pause after the given number of failed attempts: a random part of a
+// limit that doubles, so that callers that collided do not collide again.
 func (q *queuePolicy) retryDelay(failed int) time.Duration {
 	limit := q.mostDelay
 	if failed < 10 {
@@ -55,9 +55,9 @@ func (q *queuePolicy) retryDelay(failed int) time.Duration {
 	return rand.N(limit) + time.Microsecond
 }
 
-// patience is how long a process in the queue waits for its call, where the queue node said that
-// what is in the way has so much time left (negative: it does not end). Messages get lost, and
-// holders die.
+// patience returns how long a process in the queue waits for its call, before it asks again:
+// messages get lost, and holders die. left is the rest of the key or turn in the way, as the
+// queue node told it; it is negative if that has no end.
 func (q *queuePolicy) patience(left time.Duration) time.Duration {
 	d := q.queuedDelay
 	if left >= 0 {
@@ -66,13 +66,13 @@ func (q *queuePolicy) patience(left time.Duration) time.Duration {
 	return d*4/5 + rand.N(d*2/5+1)
 }
 
-// room is how long a process pauses to let a holder's renewals have the queue node.
+// room returns how long a process pauses, so that a holder's renewals can get the queue node.
 func (q *queuePolicy) room() time.Duration { return q.roomDelay*3/4 + rand.N(q.roomDelay/2) }
 
-// queueNodeOf is the node that keeps the queue of a resource: that of the highest rendezvous hash
-// among those that are up. The hash is of the servers' identities, as clients may have other
-// addresses for them. The identity of a node which was never reached is not known, so such a
-// node is taken only if there is no other.
+// queueNodeOf returns the node that keeps the queue of a resource: the one with the highest
+// rendezvous hash among the nodes that are up. The hash is of the servers' identities, because
+// clients may have different addresses for a server. The identity of a node that was never
+// reached is not known, so such a node is chosen only if there is no other.
 //
 // Source: ALGORITHM section 10.
 func (p *pool) queueNodeOf(resource string) int {
@@ -97,7 +97,7 @@ func mix(h uint64) uint64 {
 	return h ^ h>>33
 }
 
-// heardFrom is what the queue node says beside its vote.
+// heardFrom returns what the queue node says beside its vote.
 func heardFrom(i int, rep node.Reply) queueReply {
 	switch {
 	case rep.Err != nil:
@@ -113,8 +113,8 @@ func heardFrom(i int, rep node.Reply) queueReply {
 	return queueReply{}
 }
 
-// leaveQueue tells a queue node that this process does not wait for a resource any more: the
-// release of an attempt that was never made says just that.
+// leaveQueue tells a queue node that this process does not wait for a resource any more. It
+// sends the release of an attempt that was never made.
 func (p *pool) leaveQueue(resource string, queueNode int) {
 	lc := p.conf.lockConfig
 	g, err := newGrant(p, resource, lc)
@@ -126,15 +126,16 @@ func (p *pool) leaveQueue(resource string, queueNode int) {
 	_ = n.Send(&node.Request{Op: wire.Release, Node: queueNode, Key: &g.keys, Process: p.channel, Timeout: lc.timeout(), To: g})
 }
 
-// listen has the process hear what a queue node says, from now on and as soon as it can, and
-// what is told there of locks that were broken.
+// listen subscribes the process to a queue node, in the background: to the calls of the process,
+// and to the messages about broken locks.
 func (p *pool) listen(queueNode int) {
 	p.subscriptions[queueNode].Start(p.hearing, func(serve func()) {
 		p.listeners.Go(func() error { serve(); return nil })
 	}, p.heard)
 }
 
-// heard takes a message: to this process that it is its turn, or to all that a lock was broken.
+// heard takes a message of a queue node: a call of this process, or a message to all processes
+// that a lock was broken.
 func (p *pool) heard(channel, key string) {
 	if channel == p.channel {
 		p.called(key)

@@ -7,10 +7,9 @@ import (
 	"github.com/d0720281/redlock/internal/lockorder"
 )
 
-// renewer is the one goroutine that watches the time of all leases of a Locker. It
-// does no I/O: what it starts goes through the nodes' queues, and what ends a lease on time
-// waits for nothing. Leases that are due together find themselves in one batch of
-// each node.
+// renewer watches the time of all leases of a Locker, in one goroutine. It does no I/O, so that
+// it ends every lease on time: renewals go through the nodes' queues. Renewals that are due
+// together go into one batch for each node.
 type renewer struct {
 	clock Clock
 	wake  chan struct{}
@@ -38,12 +37,12 @@ func (k *renewer) add(g *grant, due, since instant) {
 	k.pokeIfLateLocked(due, since)
 }
 
-// update looks at a lease again: something about it has changed.
+// update makes the goroutine check a lease at once, after a change to the lease.
 func (k *renewer) update(g *grant) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if g.renewal.slot < 0 {
-		return // it is over
+		return // the lease is over
 	}
 	now := instant(k.clock.Now())
 	g.renewal.due = now
@@ -60,15 +59,16 @@ func (k *renewer) remove(g *grant) {
 	}
 }
 
-// all is every lease that is being watched.
+// all returns every lease that the renewer watches.
 func (k *renewer) all() []*grant {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return append([]*grant(nil), k.leases...)
 }
 
-// pokeIfLateLocked wakes the goroutine if it would sleep past due. Where the clock has
-// jumped over the moment at which it meant to wake up, its timer is not to be relied on.
+// pokeIfLateLocked wakes the goroutine if it would sleep past due. If the clock has jumped over
+// the moment at which the goroutine meant to wake up, the timer is not reliable, and the
+// goroutine is woken, too.
 func (k *renewer) pokeIfLateLocked(due, now instant) {
 	if due < k.next || k.next <= now {
 		k.poke()
@@ -113,9 +113,8 @@ func (k *renewer) run() {
 	}
 }
 
-// takeDue lists the leases that are to be looked at. They stay where they are, marked
-// as looked at now, so that whoever asks for all leases, removes one or has one looked
-// at again meanwhile finds it.
+// takeDue returns the leases that are due. They stay in the heap, marked by looked, so that all,
+// remove and update find them meanwhile.
 func (k *renewer) takeDue(due []*grant, now instant) (_ []*grant, closed bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -128,11 +127,11 @@ func (k *renewer) takeDue(due []*grant, now instant) (_ []*grant, closed bool) {
 	return due, k.closed
 }
 
-// looked marks a lease that is being looked at.
+// looked returns the due time that marks a lease as being checked since now.
 func looked(now instant) instant { return now.Add(maxNap) }
 
-// checked notes when a lease that was looked at is due next, unless it was removed or
-// has to be looked at again already.
+// checked notes when a lease that was checked is due next, unless the lease was removed or
+// updated meanwhile.
 func (k *renewer) checked(g *grant, next, now instant) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -142,18 +141,18 @@ func (k *renewer) checked(g *grant, next, now instant) {
 		heap.Remove(&k.leases, g.renewal.slot)
 	case g.renewal.due == looked(now):
 		g.renewal.due = next
-		if next <= now { // only by wrong rules: the goroutine must not spin all the same
+		if next <= now { // happens only with wrong rules; the goroutine must not spin even then
 			g.renewal.due = now.Add(time.Millisecond)
 		}
 		heap.Fix(&k.leases, g.renewal.slot)
 	}
 }
 
-// nap is how long the goroutine may sleep.
+// nap returns how long the goroutine may sleep.
 func (k *renewer) nap() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now := instant(k.clock.Now()) // looking at the leases has taken time
+	now := instant(k.clock.Now()) // the checks have taken time
 	k.next = never
 	if len(k.leases) == 0 {
 		return time.Hour
@@ -162,7 +161,7 @@ func (k *renewer) nap() time.Duration {
 	return k.next.Sub(now)
 }
 
-// leaseHeap is ordered by due. It implements heap.Interface.
+// leaseHeap implements heap.Interface. It is ordered by due.
 type leaseHeap []*grant
 
 func (h leaseHeap) Len() int           { return len(h) }
