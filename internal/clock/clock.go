@@ -1,5 +1,5 @@
-// Package clock has the time by which leases are judged: instants of one clock that never
-// goes back, which can be corrected when it is found to have stood still.
+// Package clock has the clock by which leases are judged. It never goes back, and can be
+// corrected after it has stood still.
 package clock
 
 import (
@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// Source tells how much time has gone by since an arbitrary fixed moment.
+// Source returns the time since an arbitrary fixed moment.
 type Source interface {
 	Now() time.Duration
 }
 
-// Lease is the clock that leases are judged by: a Source, and the time for which that is
+// Lease is the clock by which leases are judged: a Source, and the time for which the Source is
 // known to have stood still while the nodes' clocks went on.
 //
 // Source: ALGORITHM section 9 ("Add the median step to the elapsed time").
@@ -23,23 +23,23 @@ type Lease struct {
 	stood  atomic.Int64 // nanoseconds; never falls
 }
 
-// NewLease makes a clock that has not stood still. Its instants are not negative, even if
-// the source counts from a moment that is to come: the instant 0 is before all others.
+// NewLease returns a clock that has not stood still. Its instants are not negative, even if the
+// source counts from a moment in the future: the instant 0 is before all others.
 func NewLease(s Source) *Lease { return &Lease{Source: s, origin: min(Instant(s.Now()), 0)} }
 
 // Now implements [Source].
 func (c *Lease) Now() time.Duration { return time.Duration(c.Instant()) }
 
-// Instant is the present moment.
+// Instant returns the present moment.
 func (c *Lease) Instant() Instant {
 	return Instant(Instant(c.Source.Now()).Sub(c.origin)).Add(c.Stood())
 }
 
-// Shown is what the source itself showed, or will show, at an instant. The clocks of nodes
-// are compared with that: a correction moves no reading already taken.
+// Shown returns what the source itself showed, or will show, at an instant. The clocks of nodes
+// are compared with that, because a correction does not change earlier readings of it.
 func (c *Lease) Shown(i Instant) Instant { return i.Add(-c.Stood()) }
 
-// Stood is for how long the source is known to have stood still.
+// Stood returns for how long the source is known to have stood still.
 func (c *Lease) Stood() time.Duration { return time.Duration(c.stood.Load()) }
 
 // StoodStill corrects the clock by d, which must not be negative.
@@ -73,7 +73,7 @@ func (i Instant) Add(d time.Duration) Instant {
 	return sum
 }
 
-// Sub is the time from j to i. It stops at the ends of the scale.
+// Sub returns the time from j to i. It stops at the ends of the scale.
 func (i Instant) Sub(j Instant) time.Duration {
 	d := time.Duration(i - j)
 	switch {

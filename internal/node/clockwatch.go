@@ -11,19 +11,19 @@ import (
 	"github.com/d0720281/redlock/internal/resp"
 )
 
-// This file watches the clocks. A node expires keys by its wall clock: one that is put
-// forward drops a lock that its holder still counts on. Each reply tells the node's time,
-// and two replies tell whether that clock moved as the local one did. If one node's did
-// not, the node was stepped. If those of a quorum did not, all alike, it was the local
-// clock that stood still, as it does in a virtual machine that is paused.
+// This file watches the clocks. A node expires keys by its wall clock. If that clock is put
+// forward, the node drops a lock that its holder still counts on. Each reply tells the node's
+// time, and two replies tell whether that clock moved like the local clock. If the clock of one
+// node did not, that clock was stepped. If the clocks of a quorum did not, all by the same time,
+// the local clock stood still, for example in a virtual machine that was paused.
 //
 // Source: ALGORITHM section 9.
 
-// clockSlack is what two clocks may move apart between two readings for no reason.
+// clockSlack is how far two clocks may move apart between two readings without a step.
 const clockSlack = 5 * time.Millisecond
 
-// shift is by how much a node's clock moved against the local one between two samples: by
-// something from least to most.
+// shift has the bounds of how far a node's clock moved against the local clock between two
+// samples.
 type shift struct{ least, most time.Duration }
 
 func shiftBetween(old, next sample, drift float64) shift {
@@ -36,7 +36,7 @@ func shiftBetween(old, next sample, drift float64) shift {
 	}
 }
 
-// stepped reports that no drift explains the shift.
+// stepped reports whether drift cannot explain the shift.
 func (s shift) stepped() bool { return s.least > clockSlack || s.most < -clockSlack }
 
 func (s shift) size() time.Duration { return s.least + (s.most-s.least)/2 }
@@ -46,7 +46,7 @@ func (s shift) alike(size time.Duration) bool {
 	return s.least-clockSlack <= size && size <= s.most+clockSlack
 }
 
-// maybe reports whether the clock can have moved by size: that of a node far away does not
+// maybe reports whether the clock can have moved by size. The samples of a node far away do not
 // show a small step.
 func (s shift) maybe(size time.Duration) bool {
 	if s.stepped() {
@@ -55,18 +55,18 @@ func (s shift) maybe(size time.Duration) bool {
 	return s.least <= size && size <= s.most
 }
 
-// cause is what a round of looking at all clocks found.
+// cause is the result of a round that compares all clocks.
 type cause int
 
 const (
 	causeOpen   cause = iota // more nodes have to be looked at
-	causeNodes               // the nodes that stepped did so each by itself
-	causeLocal               // it was the local clock
-	causeEither              // it may be one or the other, and the nodes that could tell do not answer
+	causeNodes               // the clocks of some nodes stepped, each by itself
+	causeLocal               // the local clock stood still
+	causeEither              // either of them; the nodes that could tell do not answer
 )
 
-// whoseStep judges the shifts of some nodes, of which some are not known: nil. typical is the
-// median of those that stepped.
+// whoseStep judges the shifts of the nodes; a shift that is not known is nil. typical is the
+// median of the shifts that are steps.
 func whoseStep(quorum int, shifts []*shift, timeUp bool) (c cause, typical shift) {
 	var steps []shift
 	unknown := 0
@@ -100,8 +100,8 @@ func whoseStep(quorum int, shifts []*shift, timeUp bool) (c cause, typical shift
 	return causeOpen, typical
 }
 
-// watch compares what is seen of all nodes' clocks. As long as no clock steps it has nothing
-// to do. Its mutex comes after those of the nodes.
+// watch compares the clocks of all nodes. While no clock steps, it has nothing to do. Its mutex
+// is locked after those of the nodes.
 type watch struct {
 	set *Set
 
@@ -115,7 +115,7 @@ type watch struct {
 	ready  chan struct{} // guarded by mu; closed when the time is known, see AwaitClocks
 }
 
-// observe takes by how much a node's clock was seen to shift, up to its latest sample.
+// observe takes the shift of a node's clock up to its latest sample.
 func (w *watch) observe(index int, s shift, latest sample, epoch int64, out *outcomes) {
 	stepped := s.stepped()
 	if !stepped && !w.open.Load() {
@@ -124,7 +124,7 @@ func (w *watch) observe(index int, s shift, latest sample, epoch int64, out *out
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if epoch != w.epoch.Load() {
-		w.decide(index, trust) // it was the local clock, as has been found out meanwhile
+		w.decide(index, trust) // meanwhile the step was found to be the local clock's
 		return
 	}
 	if !w.open.Load() {
@@ -141,8 +141,8 @@ func (w *watch) observe(index int, s shift, latest sample, epoch int64, out *out
 			}
 		}
 	}
-	// That a clock did not step is only known from what was sent after the step: before
-	// that, a machine that stood still may have had replies under way.
+	// Only a request that was sent after the step shows that a clock did not step. The reply to
+	// an earlier one may have been under way while this machine stood still.
 	if asked := latest.at.Add(-latest.err); stepped || w.shifts[index] == nil && asked >= w.opened {
 		kept := s
 		w.shifts[index] = &kept
@@ -150,8 +150,8 @@ func (w *watch) observe(index int, s shift, latest sample, epoch int64, out *out
 	w.judgeLocked(false, out)
 }
 
-// timeUp ends the round without the nodes that have not answered. A node that is still in
-// doubt has a verdict after that.
+// timeUp ends the round without the nodes that have not answered. Each node in doubt then has a
+// verdict.
 func (w *watch) timeUp(index int, out *outcomes) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -189,13 +189,13 @@ func (w *watch) judgeLocked(timeUp bool, out *outcomes) {
 	}
 }
 
-// longestStandstill is what a correction is bounded by: no lease lives longer, and the clock
-// of leases must not wrap however far a node's clock jumps.
+// longestStandstill bounds a correction: no lease lives longer, and the clock of leases must not
+// wrap, however far a node's clock jumps.
 const longestStandstill = 48 * time.Hour
 
-// correct has the leases end earlier by what the local clock may have stood still. What was
-// seen of the nodes' clocks before is worth nothing after that: a node that is back later
-// cannot see the same step again.
+// correct makes the leases end earlier, by the time for which the local clock may have stood
+// still. It discards the earlier samples of all nodes, so that a node that answers later does not
+// show the same step again.
 func (w *watch) correct(s shift, out *outcomes) {
 	w.epoch.Add(1)
 	if s.least > 0 {
@@ -205,13 +205,13 @@ func (w *watch) correct(s shift, out *outcomes) {
 			w.set.conf.Corrected() // some leases are over
 		})
 	}
-	for _, n := range w.set.nodes { // all begin anew, or the next time would go unnoticed
+	for _, n := range w.set.nodes { // all begin anew, or the next standstill would not be noticed
 		n.wantSample.Store(true)
 		n.poke()
 	}
 }
 
-// forget leaves out what was seen of a node's clock: there is another node now.
+// forget discards the shift of a node's clock, after the node has become another server.
 func (w *watch) forget(index int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -227,13 +227,13 @@ func (w *watch) forget(index int) {
 // InDoubt reports whether some clock stepped, and it is not clear yet whose.
 func (s *Set) InDoubt() bool { return s.watch.open.Load() }
 
-// verdict is what the watch has to say to a node whose clock was seen to step.
+// verdict is the watch's decision about a node whose clock seemed to step.
 type verdict int32
 
 const (
-	trust verdict = 1 << iota // it was not the node
-	doubt                     // it may have been
-	mark                      // it was
+	trust verdict = 1 << iota // the node's clock did not step
+	doubt                     // the node's clock may have stepped
+	mark                      // the node's clock stepped
 )
 
 func (w *watch) decide(index int, v verdict) {
@@ -241,7 +241,7 @@ func (w *watch) decide(index int, v verdict) {
 	w.set.nodes[index].poke()
 }
 
-// moment is a reading of the local clock that a node's is compared with.
+// moment is a reading of the local clock, for comparison with a node's clock.
 type moment struct {
 	shown clock.Instant
 	epoch int64
@@ -253,17 +253,17 @@ func (n *Node) momentAt(now clock.Instant) moment {
 
 // clockView is what is known of a node's clock.
 type clockView struct {
-	// What a new sample is compared with, however old: the latest, as a step is clearest
-	// there, and the sharpest of this half of MaxTTL and of the last, for a clock that is
-	// only fast, or steps while a reply is slow.
+	// A new sample is compared with these, however old they are. A step is clearest against the
+	// latest sample. The sharpest samples of this half of MaxTTL and of the half before show a
+	// clock that is fast, or that steps while a reply is slow.
 	latest, young, old base
 	turned             clock.Instant // when young began
-	epoch              int64         // in which they were taken
+	epoch              int64         // in which the samples were taken
 
-	suspect  bool          // the clock stepped, and what that means is open: no votes
-	judgeBy  clock.Instant // when it has to be clear
+	suspect  bool          // a clock stepped, and it is not clear yet whose: no votes
+	judgeBy  clock.Instant // when that is decided at the latest
 	marking  bool          // the node has to be told that it has no vote
-	markSent bool          // and that is under way
+	markSent bool          // the request that tells it is under way
 }
 
 type base struct {
@@ -275,8 +275,8 @@ func newClockView() clockView { return clockView{} }
 
 func (v *clockView) forget() { v.latest.known, v.young.known, v.old.known = false, false, false }
 
-// compare is by how much the clock shifted since one of the earlier samples: one that shows a
-// step, if there is any.
+// compare returns the shift of the clock since one of the earlier samples, if possible since a
+// sample that shows a step.
 func (v *clockView) compare(next sample, maxTTL time.Duration, drift float64) (s shift, known bool) {
 	for _, b := range [...]*base{&v.latest, &v.young, &v.old} {
 		if !b.known {
@@ -297,11 +297,11 @@ func (v *clockView) compare(next sample, maxTTL time.Duration, drift float64) (s
 	return s, known
 }
 
-// observeLocked takes the node's time from the reply to what was sent at a moment.
+// observeLocked takes the node's time from the reply to a request that was sent at a moment.
 func (n *Node) observeLocked(micros int64, sent moment, received clock.Instant, out *outcomes) {
 	next := takeSample(micros, sent.shown, n.conf.Clock.Shown(received))
 	if n.set.watch.epoch.Load() != sent.epoch {
-		return // the clock was corrected meanwhile: one of the two is wrong by that
+		return // the clock was corrected meanwhile, so the two readings cannot be compared
 	}
 	v := &n.view
 	if v.epoch != sent.epoch {
@@ -359,7 +359,7 @@ func (n *Node) sampleTask() *task {
 	return t
 }
 
-// heedLocked does what the watch decided about the node's clock.
+// heedLocked carries out the watch's decision about the node's clock.
 func (n *Node) heedLocked(now clock.Instant, out *outcomes) {
 	v := &n.view
 	if v.suspect && !v.marking && now >= v.judgeBy {
@@ -369,7 +369,7 @@ func (n *Node) heedLocked(now clock.Instant, out *outcomes) {
 	case o&mark != 0:
 		v.marking = true
 	case o&doubt != 0:
-		// The verdict may have corrected the clock: now is from before that.
+		// With the verdict the clock may have been corrected: now is from before the correction.
 		v.suspect = false
 		n.distrustLocked(out)
 	case o&trust != 0:

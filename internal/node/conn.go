@@ -37,21 +37,21 @@ type link struct {
 }
 
 func (l *link) close() {
-	_ = l.conn.Close() // none of these has anything to say: the connection is given up
+	_ = l.conn.Close() // errors do not matter: the connection is given up
 	_ = l.sticky.Close()
 	_ = l.client.Close()
 }
 
-// appendScript writes how to call a script: by its source the first time, and by its hash
-// after that.
+// appendScript appends the call of a script: by its source the first time, and by its hash after
+// that.
 func (l *link) appendScript(b []byte, s *wire.Script) []byte {
 	bySource := !l.knows[s]
 	l.knows[s] = true
 	return appendScript(b, s, bySource)
 }
 
-// connect opens the node's next connection and finds out which server it leads to, and what
-// time it is there, before it carries anything else.
+// connect opens the node's next connection. It asks the server for its identity and its time
+// before the connection carries any request.
 //
 // Source: ALGORITHM section 8, "Client side".
 func (n *Node) connect(out *outcomes) {
@@ -77,8 +77,8 @@ func (n *Node) connect(out *outcomes) {
 	out.tell(n)
 }
 
-// open dials and has the client library shake hands. It dials by itself, as the library
-// would log each failure and go on dialling on its own.
+// open dials, and lets the client library do the handshake. The library does not dial, because it
+// would log each failure and go on dialling.
 func (n *Node) open(ctx context.Context) (l *link, err error) {
 	conn, err := dialSafely(ctx, &n.opt)
 	if err != nil {
@@ -112,7 +112,7 @@ func (n *Node) open(ctx context.Context) (l *link, err error) {
 	return l, nil
 }
 
-// greet asks the server at the other end of a connection who it is.
+// greet asks the server at the other end of a connection for its identity.
 func (n *Node) greet(ctx context.Context, l *link, out *outcomes) error {
 	reply, _, _, err := n.exchangeAlone(ctx, l, infoTask())
 	if err != nil {
@@ -152,7 +152,7 @@ func (n *Node) greet(ctx context.Context, l *link, out *outcomes) error {
 		}
 	}
 	a.RoundTrip = n.now().Sub(began)
-	if a.MarkerErr != nil { // the node's clock is needed all the same
+	if a.MarkerErr != nil { // without the marker's reply, the node's clock is still needed
 		reply, sent, received, err := n.exchangeAlone(ctx, l, n.sampleTask())
 		if err != nil {
 			return err
@@ -173,7 +173,7 @@ func (n *Node) greet(ctx context.Context, l *link, out *outcomes) error {
 	return nil
 }
 
-// audited keeps what was found out, and has it told.
+// audited keeps an audit and reports it.
 func (n *Node) audited(a *Audit, out *outcomes) {
 	a.Void = n.standing.Load().Void(n.now(), false)
 	before := n.audit.Swap(a)
@@ -186,7 +186,7 @@ func infoTask() *task {
 	}}
 }
 
-// readTime is the reply of TIME, in microseconds.
+// readTime reads the reply of TIME, in microseconds.
 func readTime(reply any) (micros int64, err error) {
 	if refused, ok := reply.(resp.Error); ok {
 		return 0, nodeFailure(refused)
@@ -214,7 +214,7 @@ func readTime(reply any) (micros int64, err error) {
 	return micros, nil
 }
 
-// exchangeAlone has a task with one reply done on a connection that nothing else uses yet.
+// exchangeAlone runs a task with one reply on a connection that nothing else uses yet.
 func (n *Node) exchangeAlone(ctx context.Context, l *link, t *task) (reply any, sent moment, received clock.Instant, err error) {
 	deadline := time.Now().Add(n.conf.Timeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
@@ -234,8 +234,8 @@ func (n *Node) exchangeAlone(ctx context.Context, l *link, t *task) (reply any, 
 	return reply, sent, n.now(), err
 }
 
-// identifyLocked remembers which server the node is connected to. Samples of another one's
-// clock tell nothing about this one's.
+// identifyLocked remembers which server the node is connected to. If it is another server than
+// before, it discards the samples of that server's clock.
 func (n *Node) identifyLocked(l *link, info Info) {
 	l.server = info.Identity()
 	run := l.server
@@ -252,14 +252,14 @@ func (n *Node) identifyLocked(l *link, info Info) {
 		n.set.watch.forget(n.index)
 		n.sample.Store(nil)
 	}
-	// What was written before a restart is on disk if the server said so before it, too.
+	// Writes from before a restart are on disk only if the server was durable before it, too.
 	before := n.guard.run == "" || n.guard.durable
 	n.guard.run, n.guard.durable = run, info.durable()
 	n.guard.trusted = n.conf.Trusted && n.guard.durable && before
 }
 
-// dialSafely dials. A panic of the caller's dialer, or of a callback of its TLS configuration, is an
-// error of the connection like others.
+// dialSafely dials. It returns a panic of the caller's dialer, or of a callback of its TLS
+// configuration, as an error.
 func dialSafely(ctx context.Context, o *redis.Options) (conn net.Conn, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -273,7 +273,8 @@ func dialSafely(ctx context.Context, o *redis.Options) (conn net.Conn, err error
 	return conn, err
 }
 
-// Dialer is the caller's dialer, or one that heeds its context, with TLS too.
+// Dialer returns the caller's dialer, or a dialer that returns when its context ends, with TLS,
+// too.
 func Dialer(o *redis.Options) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	switch {
 	case o.Dialer != nil:
@@ -284,8 +285,8 @@ func Dialer(o *redis.Options) func(ctx context.Context, network, addr string) (n
 	return redis.NewDialer(o)
 }
 
-// DialOnce is a dialer that gives out conn, and after that only connections that are dead:
-// the client library must not get a second one unnoticed.
+// DialOnce returns a dialer that returns conn once, and after that only dead connections: the
+// client library must not connect again unnoticed.
 func DialOnce(conn net.Conn) func(context.Context, string, string) (net.Conn, error) {
 	var dialed atomic.Bool
 	return func(context.Context, string, string) (net.Conn, error) {
@@ -305,10 +306,10 @@ var errDead = errors.New("connection was closed by the node")
 func (deadConn) Read([]byte) (int, error)  { return 0, errDead }
 func (deadConn) Write([]byte) (int, error) { return 0, errDead }
 
-// lockProfile sets what a lock needs of the client library: one connection, no repeated
-// command or dial behind the node's back, every exchange bounded, and nothing on the wire
-// that is not asked for. By default a hung master would cost 5 s a command, and a repeated
-// SET NX meets its own key.
+// lockProfile sets the options of the client library for a lock: one connection, no repeated
+// command or dial, a bound on every exchange, and nothing on the wire beside the requests. By
+// default a hung master would take 5 s for each command, and a repeated SET NX would meet its
+// own key.
 func lockProfile(o *redis.Options, timeout time.Duration) {
 	o.Protocol = 2
 	o.MaxRetries = -1

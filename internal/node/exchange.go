@@ -11,7 +11,7 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// This file is one exchange: what is written to a node at once, and what comes back.
+// This file handles exchanges: the requests that are written to a node at once, and the replies.
 
 // flight is an exchange that is under way.
 type flight struct {
@@ -22,10 +22,10 @@ type flight struct {
 	sent   moment
 	began  clock.Instant
 	due    clock.Instant // when to give up the connection
-	unsure bool          // the connection may have been dropped on the way: no reply by due says nothing about the node
+	unsure bool          // the connection may have been dropped on the way: then a missing reply says nothing about the node
 }
 
-// outcomes is what is to be told when no mutex is held.
+// outcomes collects the replies and events that are reported after the mutexes were unlocked.
 type outcomes struct {
 	replies []reply
 	calls   []func()
@@ -44,8 +44,8 @@ func (o *outcomes) addTask(t *task, err error) {
 	o.after(func() { t.done(nil, t.sent, 0, err) })
 }
 
-// tell tells, and forgets. What one reply shows, as that the node has lost a key, takes the
-// votes behind it.
+// tell reports all outcomes and empties the list. If one reply shows that the node must not vote,
+// for example because it has lost a key, the later replies are no votes.
 func (o *outcomes) tell(n *Node) {
 	for i := range o.replies {
 		one := o.replies[i]
@@ -63,7 +63,7 @@ func (o *outcomes) tell(n *Node) {
 	o.replies, o.calls = o.replies[:0], o.calls[:0]
 }
 
-// write sends what waits.
+// write sends the requests that wait.
 func (n *Node) write(out *outcomes) {
 	now := n.now()
 	n.mu.Lock()
@@ -94,7 +94,7 @@ func (n *Node) write(out *outcomes) {
 	}
 }
 
-// flightLocked takes what is to be sent next; nil for nothing.
+// flightLocked returns the next exchange, or nil if there is nothing to send.
 func (n *Node) flightLocked(now clock.Instant, l *link, out *outcomes) *flight {
 	f := n.newFlightLocked()
 	switch {
@@ -114,7 +114,7 @@ func (n *Node) flightLocked(now clock.Instant, l *link, out *outcomes) *flight {
 	for i := range n.retries {
 		if r := &n.retries[i]; now >= r.at && len(f.batch) < maxBatch {
 			f.batch = append(f.batch, r.Request)
-			r.wait = longerPause(r.wait) // it stays until it is confirmed
+			r.wait = longerPause(r.wait) // the release stays until it is confirmed
 			r.at = now.Add(n.conf.Timeout + r.wait)
 		}
 	}
@@ -152,8 +152,7 @@ func (n *Node) newFlightLocked() *flight {
 	return new(flight)
 }
 
-// encodeLocked writes a flight as commands; lua/begin.lua says what that of the batch is
-// made of.
+// encodeLocked encodes a flight as commands. lua/begin.lua describes the command of the batch.
 func (n *Node) encodeLocked(f *flight, l *link, b []byte) []byte {
 	median := n.set.watch.times(f.sent.shown).median(f.sent.shown)
 	if f.join != nil {
@@ -187,8 +186,8 @@ func (n *Node) encodeLocked(f *flight, l *link, b []byte) []byte {
 	return b
 }
 
-// appendScript writes how to call a script: by its hash, or by its source where the server
-// may not know it.
+// appendScript appends the call of a script: by its hash, or by its source if the server may not
+// know it.
 func appendScript(b []byte, s *wire.Script, bySource bool) []byte {
 	if bySource {
 		return resp.AppendString(resp.AppendString(b, "EVAL"), s.Source)
@@ -212,9 +211,9 @@ func (n *Node) read(l *link) {
 	}
 }
 
-// arrivals is what a node's reader reads from: the connection, on which it waits for as long
-// as the oldest exchange has time. That may end one exchange after another while a reply
-// is only half there.
+// arrivals is the io.Reader of a node's reader: it reads from the connection, and waits as long
+// as the oldest exchange has time. While a reply has arrived in part, several exchanges can end
+// so, one after the other.
 type arrivals struct {
 	n *Node
 	l *link
@@ -232,8 +231,8 @@ func (a arrivals) Read(b []byte) (int, error) {
 	}
 }
 
-// overdue is for a connection on which nothing came by a time. Its error is why the
-// connection is to be given up; nil if there is still time.
+// overdue is called when nothing has arrived on a connection by a time. It returns the reason to
+// give up the connection, or nil if there is time left.
 func (n *Node) overdue(l *link, err error) error {
 	now := n.now()
 	n.mu.Lock()
@@ -257,7 +256,7 @@ func (n *Node) overdue(l *link, err error) error {
 
 var errDropped = errors.New("an idle connection was dropped on the way")
 
-// receive takes the reply to the oldest flight. Its error is one of the connection.
+// receive takes the reply to the oldest flight. It returns an error of the connection.
 func (n *Node) receive(l *link, room []Reply, out *outcomes) ([]Reply, error) {
 	n.mu.Lock()
 	if n.link != l || len(n.flights) == 0 {
@@ -312,7 +311,7 @@ func (n *Node) landed(l *link, f *flight, joined any, h heading, replies []Reply
 	took := now.Sub(f.began)
 	n.mu.Lock()
 	if n.link != l {
-		n.mu.Unlock() // given up meanwhile, with all that was under way
+		n.mu.Unlock() // the connection was given up meanwhile, with all its flights
 		return
 	}
 	n.flights = append(n.flights[:0], n.flights[1:]...)
@@ -335,7 +334,7 @@ func (n *Node) landed(l *link, f *flight, joined any, h heading, replies []Reply
 		l.knows[&wire.Requests] = false
 		n.queue.putBack(f.batch)
 	case len(f.batch) > 1 && IsPermission(refused):
-		// One key that the user may not touch has the whole batch refused.
+		// The server refuses the whole batch because of one key that the user may not touch.
 		for _, r := range f.batch {
 			r.alone = true
 		}
@@ -372,15 +371,15 @@ func (n *Node) landed(l *link, f *flight, joined any, h heading, replies []Reply
 	}
 }
 
-// takeLocked turns replies into outcomes. The result is why the node must not be asked any
-// more over this connection, if it must not.
+// takeLocked turns replies into outcomes. If the node must not be asked any more over this
+// connection, takeLocked returns the reason.
 func (n *Node) takeLocked(l *link, f *flight, replies []Reply, now clock.Instant, out *outcomes) (failure error) {
 	standing := n.standing.Load()
 	voidForAll, voidForGrants := standing.Void(now, false), standing.Void(now, true)
 	for i, r := range f.batch {
 		rep := replies[i]
 		if standing.refused != nil && !r.isRelease() && rep.Err == nil && rep.Code != wire.Stale {
-			rep = Reply{Err: standing.refused} // also where the key is another's: waiting does not help
+			rep = Reply{Err: standing.refused} // even if another holder has the key: waiting does not help
 		}
 		rep.Server = l.server
 		rep.void = voidForAll
@@ -404,9 +403,8 @@ func (n *Node) takeLocked(l *link, f *flight, replies []Reply, now clock.Instant
 	return failure
 }
 
-// broken gives up a connection on which something failed. What had no reply may still be
-// carried out. It is sent once more on the next connection, unless the node did not answer
-// in time.
+// broken gives up a connection that failed. Requests without a reply may still be carried out.
+// They are sent once more on the next connection, unless the node did not answer in time.
 func (n *Node) broken(l *link, err error, out *outcomes) {
 	now := n.now()
 	n.mu.Lock()
@@ -430,7 +428,7 @@ func (n *Node) broken(l *link, err error, out *outcomes) {
 	n.poke()
 }
 
-// dropLinkLocked ends the connection, and decides what becomes of what was under way.
+// dropLinkLocked ends the connection, and decides which of the requests under way are sent again.
 func (n *Node) dropLinkLocked(err error, now clock.Instant, out *outcomes) {
 	l := n.link
 	if l == nil {
@@ -470,19 +468,19 @@ func (n *Node) dropLinkLocked(err error, now clock.Instant, out *outcomes) {
 	n.queue.putBack(again)
 }
 
-// notAfter is the latest node time at which a request that lives until end may still be
-// carried out.
+// notAfter returns the latest node time at which a request that lives until end may be carried
+// out.
 func (n *Node) notAfter(end clock.Instant) int64 {
 	return n.sample.Load().notAfter(n.conf.Clock.Shown(end), n.conf.Drift)
 }
 
-// deadBy is when the node's clock has passed notAfter(end).
+// deadBy returns when the node's clock has passed notAfter(end).
 func (n *Node) deadBy(end clock.Instant) clock.Instant {
 	shown := n.conf.Clock.Shown(end)
 	return n.sample.Load().deadBy(shown, n.conf.Drift).Add(end.Sub(shown))
 }
 
-// isTimeout reports whether an error is that of a time that was over.
+// isTimeout reports whether an error is a timeout.
 func isTimeout(err error) bool {
 	if err == nil {
 		return false
@@ -491,7 +489,7 @@ func isTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout() || errors.Is(err, context.DeadlineExceeded)
 }
 
-// wakeReaderAt has the reader look at the time after d, or not at all if d is 0.
+// wakeReaderAt makes the reader look at the time after d, or not at all if d is 0.
 func (l *link) wakeReaderAt(d time.Duration) {
 	var at time.Time
 	if d != 0 {

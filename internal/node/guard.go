@@ -12,10 +12,10 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// This file is the client's side of the restart guard: the marker of a node, and what every
-// script is told for it. The guard itself is in lua/guard.lua.
+// This file is the client's side of the restart guard: the marker of a node, and the arguments of
+// every script for it. The guard itself is in lua/guard.lua.
 
-// QuarantineFor is how long a node that may have lost keys has no vote: until every key that
+// QuarantineFor returns how long a node that may have lost keys has no vote: until every key that
 // it can have lost would have expired.
 //
 // Source: distlock, "Performance, Crash Recovery and fsync"; ALGORITHM section 1.
@@ -37,26 +37,26 @@ func MaxSkew(maxTTL time.Duration, drift float64) time.Duration {
 
 func (c *Config) maxSkew() time.Duration { return MaxSkew(c.MaxTTL, c.Drift) }
 
-// maxAhead is how far a fencing counter may be ahead of a node's clock: the clocks may
+// maxAhead returns how far a fencing counter may be ahead of a node's clock: the clocks may
 // differ, and a counter starts a little ahead of them.
 //
 // Source: ALGORITHM section 1, "MaxAhead".
 func (c *Config) maxAhead() time.Duration { return c.maxSkew() + time.Second }
 
-// MaxAhead is the same for others.
+// MaxAhead returns how far a fencing counter may be ahead of a node's clock.
 func (s *Set) MaxAhead() time.Duration { return s.conf.maxAhead() }
 
-// counterTTL is the life of an idle fencing counter.
+// counterTTL returns the life of an idle fencing counter.
 //
 // Source: ALGORITHM section 1, "CounterTTL".
 func (c *Config) counterTTL() time.Duration { return 10 * c.MaxTTL }
 
-// guard is what every script is told first: what the guard and the counters need.
+// guard has the first arguments of every script, for the restart guard and the counters.
 type guard struct {
 	on      bool
 	marker  string // the key
 	run     string // identity of the server at the other end of the connection
-	durable bool   // that server writes to disk before it answers, as it said when it was last connected to
+	durable bool   // that server writes to disk before it answers, as it said at the last connection
 	trusted bool   // a restart has lost nothing
 	list    string // of masters, see members
 
@@ -79,7 +79,7 @@ func newGuard(c *Config, list string) guard {
 	}
 }
 
-// append writes what lua/begin.lua calls "before all".
+// append appends the arguments that lua/begin.lua calls "before all".
 func (g *guard) append(b []byte, median int64) []byte {
 	b = resp.AppendInt(b, g.counterTTL)
 	b = resp.AppendInt(b, wire.Block)
@@ -102,23 +102,23 @@ func (g *guard) append(b []byte, median int64) []byte {
 // Millis rounds up, so that a node never keeps a key for less than was asked for.
 func Millis(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
 
-// Marker is what a node says of itself by its marker.
+// Marker is the content of a node's marker.
 type Marker struct {
 	Left   time.Duration // without a vote
 	MaxTTL time.Duration // the largest of any client
 
 	Lists    [][]string // of masters, in use by other clients
-	Conflict *Conflict  // with one of them, for which this client has no vote; nil for none
+	Conflict *Conflict  // with one of them, because of which this client gets no vote; nil for none
 
 	run, made string // as they are there, for vouching
 }
 
-// markerTask asks for what is to be done about the marker: look, join, vouch or mark.
+// markerTask returns the task of an operation on the marker: look, join, vouch or mark.
 func (n *Node) markerTask(what string, seen Marker) *task {
 	return scriptTask(&wire.Marker, []string{n.guard.marker}, true, text(what), text(n.guard.list), text(seen.run), text(seen.made))
 }
 
-// readMarker takes the reply, and the node's clock and quarantine on the way.
+// readMarker reads the reply, and takes the node's clock and quarantine from it.
 func (n *Node) readMarker(reply any, sent moment, received clock.Instant, out *outcomes) (Marker, error) {
 	if err, refused := reply.(resp.Error); refused {
 		return Marker{}, nodeFailure(err)
@@ -155,10 +155,9 @@ func (n *Node) readMarker(reply any, sent moment, received clock.Instant, out *o
 	return m, nil
 }
 
-// noteQuarantineLocked keeps until when the node has no vote, as it says itself. It tells of
-// the quarantine once. A reply that says there is some time left may arrive when that is over,
-// and be the last or not; only long after can it be another quarantine, whose predecessor
-// ended unseen.
+// noteQuarantineLocked keeps until when the node has no vote, as the node says. It reports each
+// quarantine once. A reply with some time left can arrive after that time, and further replies
+// can follow. Only a reply long after the end of a quarantine is taken for another quarantine.
 func (n *Node) noteQuarantineLocked(left time.Duration, now clock.Instant, out *outcomes) {
 	was := n.standing.Load().votesAt
 	if left <= 0 {
@@ -173,8 +172,8 @@ func (n *Node) noteQuarantineLocked(left time.Duration, now clock.Instant, out *
 	}
 }
 
-// Forgot is for evidence that the node has lost a key that it had to keep: it is put in
-// quarantine for every client. Without the guard it keeps its vote, whatever it has lost.
+// Forgot is called if the node has lost a key that it had to keep. It puts the node in quarantine
+// for all clients. Without the guard the node keeps its vote.
 //
 // Source: ALGORITHM section 8, last row of the table.
 func (n *Node) Forgot() {
@@ -188,20 +187,20 @@ func (n *Node) Forgot() {
 	n.poke()
 }
 
-// distrustLocked has the node have no vote here for as long as a quarantine takes.
+// distrustLocked takes the node's vote for this client, for the time of a quarantine.
 func (n *Node) distrustLocked(out *outcomes) {
 	left := n.conf.quarantine()
 	n.standLocked(func(s *Standing) { s.void, s.distrustTo = nil, n.now().Add(left) })
 	out.after(func() { n.conf.Events.Quarantined(n, left) })
 }
 
-// markTask has the node's quarantine begin, for every client.
+// markTask returns the task that begins the node's quarantine, for all clients.
 func (n *Node) markTask() *task {
 	t := n.markerTask(wire.Mark, Marker{})
 	t.resent = true // not by itself: see view.marking
 	t.done = func(values []any, sent moment, received clock.Instant, err error) {
 		if err != nil {
-			return // it is told over the next connection
+			return // the node is told over the next connection
 		}
 		var out outcomes
 		n.mu.Lock()
@@ -216,8 +215,8 @@ func (n *Node) markTask() *task {
 	return t
 }
 
-// markedLocked is for a node that was told of its quarantine, or could not be: that has no
-// vote here for as long.
+// markedLocked is called when the node was told of its quarantine, or could not be told. If it
+// could not be told, this client does not count its vote for the time of a quarantine.
 func (n *Node) markedLocked(err error, out *outcomes) {
 	n.view.marking, n.view.markSent, n.view.suspect = false, false, false
 	if err != nil {

@@ -14,13 +14,13 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// This file is about which server a node is, and what it says of itself. All of that comes
-// from INFO, each time the node is connected to and before anything is asked of it. What a
-// server does not tell is unknown, and said to be.
+// This file finds out which server a node is, and how the server is configured. It asks INFO at
+// each new connection, before any request. If a server does not tell something, that is
+// unknown, and reported as unknown.
 //
 // Source: ALGORITHM section 8, "Start-up audit".
 
-// Info is what INFO tells. What it does not have is empty.
+// Info is the reply of INFO. A field that the reply lacks is empty.
 type Info struct {
 	RunID   string // new with each start of the process
 	ReplID  string // new with each promotion to master
@@ -30,14 +30,14 @@ type Info struct {
 	Policy  string // maxmemory_policy
 	Memory  string // maxmemory, bytes; "0" for no limit
 	AOF     string // "1" for an append-only file
-	Disk    Disk   // asked for where disks are trusted
+	Disk    Disk   // asked for if disks are trusted
 }
 
-// Disk is what CONFIG GET tells of when the append-only file is written to disk.
+// Disk has the configuration of when the append-only file is written to disk.
 type Disk struct {
 	Fsync     string // appendfsync
 	OnRewrite string // no-appendfsync-on-rewrite: "yes" for no sync while the file is rewritten
-	Err       error  // why it is not known
+	Err       error  // why the configuration is not known
 }
 
 // durable reports whether each write is on disk before it is answered.
@@ -72,7 +72,7 @@ func readDisk(reply any) (d Disk) {
 	return d
 }
 
-// ParseInfo reads the reply of INFO. Other servers than Redis have other names for some.
+// ParseInfo reads the reply of INFO. Some fields have other names on servers other than Redis.
 func ParseInfo(text string) Info {
 	fields := make(map[string]string)
 	for line := range strings.Lines(text) {
@@ -96,9 +96,9 @@ func ParseInfo(text string) Info {
 	}
 }
 
-// Identity tells this server, as a master, from every other: a replica that was promoted is
-// another one, even if it had been that master before. It is empty if it is not known.
-// lua/guard.lua puts it together in the same way.
+// Identity returns the identity of this server as a master, or "" if it is not known. A replica
+// that was promoted has another identity, even if it had been this master before. lua/guard.lua
+// makes the identity in the same way.
 func (i Info) Identity() string {
 	if i.RunID == "" {
 		return ""
@@ -115,8 +115,8 @@ func Hash(s string) uint64 {
 	return h
 }
 
-// hashed is what all clients tell the server by, whatever they call it: its run id, as it says
-// itself or as others have it in the marker, or its address if neither is there.
+// hashed returns the text from which all clients compute the server's hash: its run id, from INFO
+// or from the marker, or its address if neither has a run id.
 func (a *Audit) hashed(addr string) uint64 {
 	run := a.Info.RunID
 	if run == "" {
@@ -128,8 +128,8 @@ func (a *Audit) hashed(addr string) uint64 {
 	return Hash(run)
 }
 
-// usable is the error of a server that must not be asked at all: its vote would be none, or
-// not its own.
+// usable returns an error if the server must not be asked at all, because its vote would not be
+// that of an independent master.
 func (i Info) usable() error {
 	switch {
 	case i.Role != "" && i.Role != "master":
@@ -140,17 +140,17 @@ func (i Info) usable() error {
 	return nil
 }
 
-// Audit is what was found out about a node.
+// Audit is what a node said of itself at a connection.
 type Audit struct {
 	Info      Info
-	InfoErr   error // why nothing is known of it
+	InfoErr   error // why Info is not known
 	Marker    Marker
 	MarkerErr error // ErrGuardOff without the guard
 	RoundTrip time.Duration
-	Void      error // why this client does not count its vote, whatever the node says
+	Void      error // why this client does not count the node's vote, even if the node has one
 }
 
-// readInfo reads the reply of INFO: refused is why the server does not tell.
+// readInfo reads the reply of INFO. refused is the error by which the server refused INFO.
 func readInfo(reply any) (info Info, refused, err error) {
 	switch v := reply.(type) {
 	case string:
@@ -164,7 +164,7 @@ func readInfo(reply any) (info Info, refused, err error) {
 	return info, nil, ErrBadReply
 }
 
-// identities is which server each node leads to, so that none votes twice.
+// identities remembers which server each node leads to, so that no server votes twice.
 type identities struct {
 	addrs []string
 
@@ -189,7 +189,7 @@ func (r *identities) enroll(index int, run string) error {
 	defer r.sumUpLocked()
 	r.runs[index], r.twins[index] = "", nil
 	if run == "" {
-		return nil // it does not tell, so nothing is known against it
+		return nil // the server does not tell its identity
 	}
 	if first := slices.Index(r.runs, run); first >= 0 {
 		err := &Marked{ErrSameServer, fmt.Errorf("it is the same server as %s", strconv.Quote(r.addrs[first]))}
@@ -221,10 +221,9 @@ func (r *identities) sumUpLocked() {
 	r.first.Store(first)
 }
 
-// misconfigured is the error of a list of masters that cannot make a quorum: nil unless two
-// of them turned out to be one when they were first reached. If that happens later, to a name
-// that now stands for another server, the node has no vote, which is no reason to stop the
-// others.
+// misconfigured returns an error if two masters turned out to be one server when they were first
+// reached: such a list cannot make a quorum. If a name leads to another server later, that node
+// has no vote, and the other nodes go on.
 func (r *identities) misconfigured() error {
 	if err := r.first.Load(); err != nil {
 		return *err

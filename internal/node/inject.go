@@ -2,9 +2,9 @@ package node
 
 import "errors"
 
-// This file is for tests of the exported package, which has nodes that do not run.
+// This file is for tests of the exported package, with nodes that do not run.
 
-// Unsent takes what waits to be sent, in the order in which it would be.
+// Unsent takes the requests that wait to be sent, in the order in which they would be sent.
 func (n *Node) Unsent() (list []*Request) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -15,14 +15,14 @@ func (n *Node) Unsent() (list []*Request) {
 	return list
 }
 
-// TakeDown has the node be known to be down.
+// TakeDown marks the node as down.
 func (n *Node) TakeDown() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.standLocked(func(s *Standing) { s.Down = errors.New("taken down") })
 }
 
-// Sent reports whether a message of an attempt is taken to have reached a node.
+// Sent reports whether a message of an attempt may have reached a node.
 func (k *Key) Sent(n *Node) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -9,13 +9,13 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// This file is what is asked of a node for people: about itself, about a lock, and to break
-// one and tell that. Each takes one round trip, behind what attempts have to say.
+// This file has the administrative requests to a node: to look at the node or at a lock, and to
+// break a lock and announce that. Each takes one round trip, after the requests of attempts.
 
 // Held is what a node has of a lock.
 type Held struct {
 	Quarantine time.Duration // how long the node has no vote yet
-	Void       error         // why its vote would not count, nil if it would; not nil in quarantine
+	Void       error         // why the node's vote would not count, as in quarantine; nil if it would
 	RoundTrip  time.Duration
 	Exists     bool   // there is a lock key
 	Value      string // of the lock key
@@ -25,7 +25,7 @@ type Held struct {
 	Micros     int64         // the node's time
 }
 
-// What lua/inspect.lua says in place of a life.
+// What lua/inspect.lua replies in place of a life.
 const (
 	ttlNoKey   = -2
 	ttlBadType = -3
@@ -36,8 +36,8 @@ func (n *Node) Look(ctx context.Context, key string) (Held, error) {
 	return upToDate(n, func() (Held, error) { return n.look(ctx, key) })
 }
 
-// upToDate asks once more, over a new connection, where the server has become another one
-// behind the connection.
+// upToDate asks once more, over a new connection, if the server was replaced behind the
+// connection.
 func upToDate[T any](n *Node, ask func() (T, error)) (T, error) {
 	v, err := ask()
 	if err == ErrStale {
@@ -112,8 +112,8 @@ func (n *Node) look(ctx context.Context, key string) (h Held, err error) {
 	return h, nil
 }
 
-// Break replaces the key on the node if it has the value that was seen, and says how long
-// the new one lives. broken is false if the key has changed since.
+// Break replaces the key on the node if it has the value that was seen, and returns how long the
+// new key lives. broken is false if the key has changed since.
 func (n *Node) Break(ctx context.Context, key, seen, placeholder string) (life time.Duration, broken bool, err error) {
 	reply, _, _, err := n.askScript(ctx, &wire.Break, func() *task {
 		return scriptTask(&wire.Break, []string{key}, false, text(seen), text(placeholder), number(n.guard.maxTTL))
@@ -136,7 +136,7 @@ func (n *Node) Break(ctx context.Context, key, seen, placeholder string) (life t
 	return time.Duration(left) * time.Millisecond, done == 1, nil
 }
 
-// TellBroken tells all who listen at the node that the lock of a key was broken.
+// TellBroken tells all subscribers of the node that the lock of a key was broken.
 func (n *Node) TellBroken(ctx context.Context, key string) error {
 	values, _, _, err := n.ask(ctx, &task{replies: 1, write: func(n *Node, _ *link, _ int64, b []byte) []byte {
 		b = resp.AppendCommand(b, 3)
@@ -155,7 +155,7 @@ func (n *Node) TellBroken(ctx context.Context, key string) error {
 
 func (c *Config) brokenChannel() string { return c.Prefix + wire.BrokenChannel }
 
-// OnMarker has the marker looked at, or vouched for if it is still as it was seen.
+// OnMarker looks at the marker, or vouches for it if it is still as it was seen.
 func (n *Node) OnMarker(ctx context.Context, what string, seen Marker) (Marker, error) {
 	return upToDate(n, func() (Marker, error) { return n.onMarker(ctx, what, seen) })
 }
@@ -229,7 +229,7 @@ func (n *Node) auditOnce(ctx context.Context) (*Audit, error) {
 	return a, nil
 }
 
-// giveUp has the node not be asked any more, as it is not what it should be.
+// giveUp marks the node as down, because its server must not be asked.
 func (n *Node) giveUp(err error) {
 	var out outcomes
 	now := n.now()

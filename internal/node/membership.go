@@ -14,18 +14,18 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// This file is about which masters belong together. Two clients exclude each other only if
-// every quorum of the one's list has a master in common with every quorum of the other's. So
-// a client tells each node its list before it asks for votes there, and a node gives a client
-// no vote whose list conflicts with another one in use. lua/marker.lua decides that.
+// This file makes sure that all clients use compatible lists of masters. Two clients exclude each
+// other only if every quorum of one list has a master in common with every quorum of the other.
+// So a client tells each node its list before it asks for votes there. If the list conflicts with
+// another list in use, the node gives the client no vote. lua/marker.lua decides that.
 //
 // Source: ALGORITHM section 8, "Membership".
 
 // ErrMembership is in the exported package under the same name.
 var ErrMembership = errors.New("redlock: list of masters conflicts with another one in use")
 
-// Conflict is the outcome of a node on which a list of masters is in use that has a quorum
-// without any master of some quorum of this client's.
+// Conflict is the error of a node on which a conflicting list of masters is in use: some quorum of
+// that list has no master in common with some quorum of this client's list.
 type Conflict struct{ Other []string }
 
 func (c *Conflict) Error() string {
@@ -33,7 +33,7 @@ func (c *Conflict) Error() string {
 		strings.Join(c.Other, ", "))
 }
 
-// Is reports that a conflict is an ErrMembership.
+// Is reports whether target is ErrMembership.
 func (c *Conflict) Is(target error) bool { return target == ErrMembership }
 
 // members is a list of masters as the nodes keep it.
@@ -46,7 +46,7 @@ func members(masters []redis.Options) string {
 	return strings.Join(list, " ")
 }
 
-// member is the address of a master, in the same way for all clients.
+// member returns the address of a master, in the same form for all clients.
 func member(o *redis.Options) string {
 	if o.Network == "unix" {
 		return strings.Join(strings.Fields(o.Addr), "%20")
@@ -57,12 +57,12 @@ func member(o *redis.Options) string {
 	return strings.ToLower(strings.Join(strings.Fields(o.Addr), "%20"))
 }
 
-// joinEvery is how often a client that wants votes tells a node its list. A list is in use
-// for four times as long. The client of a lease that is kept alive joins more than once in a
-// quarantine: so a node that was emptied has its list before it votes again.
+// joinEvery returns how often a client that wants votes tells a node its list. A list is in use
+// for four times as long. The client of a lease that is renewed joins more than once in a
+// quarantine. So a node that was emptied has the list before it votes again.
 func (c *Config) joinEvery() time.Duration { return c.quarantine() / 2 }
 
-// joinLocked has a flight begin with the client's list of masters, if it asks for votes and
+// joinLocked puts the client's list of masters at the start of a flight that asks for votes, if
 // the node has not taken the list for some time.
 func (n *Node) joinLocked(f *flight, l *link, now clock.Instant) {
 	if !n.guard.on || l.joined != clock.Start && now.Sub(l.joined) < n.conf.joinEvery() ||
@@ -87,7 +87,7 @@ func (n *Node) joinedLocked(l *link, f *flight, reply any, now clock.Instant, ou
 	}
 }
 
-// refuseLocked keeps why the node takes no votes of this client, nil if it does.
+// refuseLocked keeps why the node gives this client no vote; nil if it does.
 func (n *Node) refuseLocked(err error) {
 	if n.standing.Load().refused != err {
 		n.standLocked(func(s *Standing) { s.refused = err })

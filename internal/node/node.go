@@ -1,7 +1,6 @@
-// Package node is one Redis master as the clients of a lock see it: its connection, what is
-// asked of it and in which order, whether it has a vote, which server it is, and what its
-// clock shows. It knows no lease and no attempt: whoever sends a request says where the
-// reply goes.
+// Package node handles one Redis master for the clients of a lock: its connection, the requests
+// and their order, its vote, the identity of its server and its clock. The package knows no
+// lease and no attempt: each request names the receiver of its reply.
 package node
 
 import (
@@ -31,12 +30,12 @@ type Config struct {
 	Events  Events
 	Rules   Rules
 
-	// Corrected is called when the clock was found to have stood still.
+	// Corrected is called after the local clock was found to have stood still.
 	Corrected func()
 }
 
-// Events is told what happens to nodes. Its methods must not block. They are called without
-// any mutex of this package.
+// Events has methods that are called when something happens to a node. They must not block.
+// They are called without any mutex of this package.
 type Events interface {
 	Asked(n *Node, took time.Duration, err error)
 	Down(n *Node, err error)
@@ -77,7 +76,7 @@ func NewSet(conf Config, masters []redis.Options) *Set {
 	return s
 }
 
-// Nodes is the nodes, in the order of the masters.
+// Nodes returns the nodes, in the order of the masters.
 func (s *Set) Nodes() []*Node { return s.nodes }
 
 // Start runs the nodes' goroutines.
@@ -87,8 +86,8 @@ func (s *Set) Start() {
 	}
 }
 
-// Stop lets the nodes send what they have, for grace at the most, and waits for their
-// goroutines to end.
+// Stop lets the nodes send the requests that they have, for grace at most, and waits until their
+// goroutines have ended.
 func (s *Set) Stop(grace time.Duration) {
 	defer time.AfterFunc(grace, s.quitNow).Stop()
 	by := s.conf.Clock.Instant().Add(grace)
@@ -99,11 +98,11 @@ func (s *Set) Stop(grace time.Duration) {
 	s.quitNow()
 }
 
-// Misconfigured is the error of a list of masters that cannot make a quorum, as two of them
-// are one server; nil if nothing is known against it.
+// Misconfigured returns the error of a list of masters that cannot make a quorum, because two of
+// them are one server. It returns nil if no such error is known.
 func (s *Set) Misconfigured() error { return s.ids.misconfigured() }
 
-// Errors that an operator can mend. The exported package has them under the same names.
+// Errors that an operator can correct. The exported package has them under the same names.
 var (
 	ErrSameServer = errors.New("redlock: two masters are the same server")
 	ErrNotMaster  = errors.New("redlock: node is no independent master")
@@ -123,14 +122,14 @@ const (
 	maxPause   = 500 * time.Millisecond // between two tries
 )
 
-// Node is one master. All requests to it go over one connection, in order. They queue; one
-// goroutine writes all that is queued as one call of the script, another takes the replies.
-// On a short way there is one call at a time, and while that is under way the next one
-// collects: an idle node adds no delay, and a busy one gets deep batches. On a long way
-// several are under way.
+// Node is one master. All requests to it go over one connection, in order. Requests queue. One
+// goroutine writes all queued requests as one call of the script, another takes the replies.
+// To a node nearby there is one call at a time, and requests queue for the next call meanwhile:
+// an idle node adds no delay, and a busy node gets large batches. To a node far away several
+// calls are under way.
 //
-// A connection is never replaced unnoticed. What was sent before a change may still arrive
-// after it, which is why [Key] remembers what was sent.
+// A connection is never replaced unnoticed. A request from before a change can still arrive
+// after it. Therefore [Key] remembers what was sent.
 //
 // Source: ALGORITHM section 5 ("one connection per node, in order").
 type Node struct {
@@ -179,16 +178,16 @@ func newNode(s *Set, index int, opt redis.Options) *Node {
 	return n
 }
 
-// Index is the node's place in the Set.
+// Index returns the node's index in the Set.
 func (n *Node) Index() int { return n.index }
 
-// Addr is the address of the master, without credentials.
+// Addr returns the address of the master, without credentials.
 func (n *Node) Addr() string { return n.addr }
 
-// Options is how to connect to the master.
+// Options returns the options by which the node connects to the master.
 func (n *Node) Options() redis.Options { return n.opt }
 
-// RoundTrip is the time that the last exchange took, 0 before the first.
+// RoundTrip returns the duration of the last exchange, or 0 before the first.
 func (n *Node) RoundTrip() time.Duration { return time.Duration(n.roundTrip.Load()) }
 
 func (n *Node) now() clock.Instant { return n.conf.Clock.Instant() }
@@ -200,9 +199,9 @@ func (n *Node) poke() {
 	}
 }
 
-// Send queues a request. It answers at once with the reason if the node is known to be
-// down, in which case nothing will be sent and nothing reported. A release is always
-// taken: the node goes on with it until the master confirms it or the key has expired.
+// Send queues a request. If the node is known to be down, Send returns the reason, and neither
+// sends the request nor calls its receiver. It accepts every release, and repeats it until the
+// master confirms it or the key has expired.
 func (n *Node) Send(r *Request) error {
 	n.mu.Lock()
 	if down := n.standing.Load().Down; down != nil && !r.isRelease() {
@@ -216,10 +215,9 @@ func (n *Node) Send(r *Request) error {
 	return nil
 }
 
-// DueAt is when a request that has not been answered times out: its node timeout counts
-// from when it was sent. A request that is not sent yet has no such time. It has a turn if
-// the node is connected, or the request goes out once more as an idle connection was found
-// to be dropped.
+// DueAt returns when a request without an answer times out. Its node timeout counts from when
+// it was sent; until then due is 0. hasTurn reports whether such a request will be sent: the
+// node is connected, or sends the request again after an idle connection was dropped.
 func (n *Node) DueAt(r *Request) (due clock.Instant, hasTurn bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -229,8 +227,7 @@ func (n *Node) DueAt(r *Request) (due clock.Instant, hasTurn bool) {
 	return 0, n.link != nil || r.resent && n.standing.Load().Down == nil
 }
 
-// shut has serve end as soon as nothing is left to send, or the node does not answer, or
-// at by.
+// shut makes serve end: when nothing is left to send, when the node does not answer, or at by.
 func (n *Node) shut(by clock.Instant) {
 	n.mu.Lock()
 	n.closeBy = by
@@ -314,7 +311,7 @@ func (n *Node) planLocked(now clock.Instant, out *outcomes) (next step, due cloc
 	return wait, min(due, n.closeBy)
 }
 
-// connectAtLocked is when a connection is needed.
+// connectAtLocked returns when a connection is needed.
 func (n *Node) connectAtLocked(down error) clock.Instant {
 	if down != nil {
 		return n.probeAt
@@ -322,7 +319,7 @@ func (n *Node) connectAtLocked(down error) clock.Instant {
 	return n.workAtLocked()
 }
 
-// workAtLocked is when there is something to send.
+// workAtLocked returns when there is something to send.
 func (n *Node) workAtLocked() clock.Instant {
 	if !n.queue.empty() || n.hasChoresLocked() {
 		return clock.Start
@@ -334,14 +331,14 @@ func (n *Node) workAtLocked() clock.Instant {
 	return due
 }
 
-// hasChoresLocked reports whether the node has something to say of its own accord.
+// hasChoresLocked reports whether the node has work of its own, beside the requests.
 func (n *Node) hasChoresLocked() bool {
 	return n.view.marking && !n.view.markSent || n.wantSample.Load()
 }
 
-// writeAtLocked is when the next exchange begins. While one is under way to a node nearby
-// the next one collects. To a node that is far away it begins when a batch is full, or when
-// the oldest request has waited for an eighth of the round trip.
+// writeAtLocked returns when the next exchange begins. To a node nearby it begins when the
+// exchange under way has ended. To a node far away it begins when a batch is full, or when the
+// oldest request has waited for an eighth of the round trip.
 func (n *Node) writeAtLocked(now clock.Instant) clock.Instant {
 	work := n.workAtLocked()
 	rtt := n.near.roundTrip()
@@ -362,7 +359,7 @@ func (n *Node) writeAtLocked(now clock.Instant) clock.Instant {
 	return due
 }
 
-// failQueuedLocked answers what waits to be sent while the node is not reachable.
+// failQueuedLocked answers the queued requests of a node that cannot be reached.
 func (n *Node) failQueuedLocked(err error, now clock.Instant, out *outcomes) {
 	n.queue.drop(func(r *Request) bool {
 		switch {
@@ -382,7 +379,7 @@ func (n *Node) failQueuedLocked(err error, now clock.Instant, out *outcomes) {
 	n.queue.tasks = nil
 }
 
-// goDownLocked has the node not be asked any more. It is probed until it answers.
+// goDownLocked marks the node as down. It is probed until it answers.
 func (n *Node) goDownLocked(err error, now clock.Instant, out *outcomes) {
 	first := n.standing.Load().Down == nil
 	n.standLocked(func(s *Standing) {
@@ -400,21 +397,21 @@ func (n *Node) goDownLocked(err error, now clock.Instant, out *outcomes) {
 	}
 }
 
-// comeUpLocked has the node be asked again.
+// comeUpLocked marks the node as up.
 func (n *Node) comeUpLocked(now clock.Instant, out *outcomes) {
 	was := n.standing.Load().Down
 	n.standLocked(func(s *Standing) { s.Down, s.Reached = nil, true })
 	if was != nil {
 		out.after(func() { n.conf.Events.Up(n) })
 	}
-	for i := range n.retries { // what waited for the node need not wait longer
+	for i := range n.retries { // releases that waited for the node go out at once
 		if r := &n.retries[i]; r.Key.traffic[n.index].deadBy <= now {
 			r.at = now
 		}
 	}
 }
 
-// abandonLocked answers everything that is left when the node ends.
+// abandonLocked answers all requests that are left when the node ends.
 func (n *Node) abandonLocked(now clock.Instant, out *outcomes) {
 	n.standLocked(func(s *Standing) { s.Down = ErrClosed })
 	n.dropLinkLocked(ErrClosed, now, out)
@@ -423,8 +420,8 @@ func (n *Node) abandonLocked(now clock.Instant, out *outcomes) {
 
 func longerPause(d time.Duration) time.Duration { return min(max(2*d, firstPause), maxPause) }
 
-// nearest is the shortest round trip of late: what the way takes, without what a busy node
-// adds to it.
+// nearest is the shortest round trip of late: the time of the network alone, without that of a
+// busy node.
 type nearest struct {
 	now, before time.Duration // of this time and the one before; 0 for none
 	turned      clock.Instant

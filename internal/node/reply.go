@@ -13,20 +13,20 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// Reply is what became of a request. Either Err is set, or Code, Counter and Extra are what
-// the script said.
+// Reply is the result of a request. Either Err is set, or Code, Counter and Extra are the reply of
+// the script.
 type Reply struct {
 	Code    wire.Code
 	Counter int64
 	Extra   int64
 	Err     error
-	Server  string // identity of the server that said it, "" if that is not known
+	Server  string // identity of the server that replied, "" if it is not known
 
-	void   error // why the node has no vote as this client sees it, whatever the node says
-	counts bool  // as a vote, although the node has none: by wrong rules alone
+	void   error // why this client does not count the node's vote; nil if it does
+	counts bool  // the reply counts as a vote, although the node has none: with wrong rules alone
 }
 
-// HasKey reports whether a reply to an acquire says that the key is there for the attempt.
+// HasKey reports whether a reply to an acquire says that the node has the key of the attempt.
 func (r Reply) HasKey() bool {
 	switch r.Code {
 	case wire.Granted, wire.Mine, wire.SetVoteless, wire.Unseeded:
@@ -35,7 +35,7 @@ func (r Reply) HasKey() bool {
 	return false
 }
 
-// withoutVote reports whether a node that did what it was asked says so without a vote.
+// withoutVote reports whether the node carried out the request, but has no vote.
 func (r Reply) withoutVote() bool {
 	switch r.Code {
 	case wire.SetVoteless, wire.KeptVoteless, wire.FilledVoteless:
@@ -46,12 +46,12 @@ func (r Reply) withoutVote() bool {
 	return false
 }
 
-// Voteless reports whether a node that has the key says so without a vote.
+// Voteless reports whether the node has the key after an extend, but has no vote.
 func (r Reply) Voteless() bool {
 	return !r.counts && (r.Code == wire.KeptVoteless || r.Code == wire.FilledVoteless || r.void != nil)
 }
 
-// Refusal says in words why a reply is no vote; nil for one that is.
+// Refusal returns why a reply is no vote, or nil if it is a vote.
 func (r Reply) Refusal(k *Key) error {
 	if r.Err != nil {
 		return r.Err
@@ -110,7 +110,7 @@ func (r Reply) Refusal(k *Key) error {
 	return ErrBadReply
 }
 
-// heading is what the script says of the node, before what it says of the requests.
+// heading is the first part of the script's reply, which is about the node.
 type heading struct {
 	micros int64         // the node's time; 0 if nothing needed it
 	left   time.Duration // how long the node has no vote yet
@@ -121,9 +121,9 @@ const (
 	numbersPerReply  = 3
 )
 
-// readBatch reads the reply of the script to a batch of k requests: the heading, and a reply
-// each. refused is an error that the server replied in place of all of that. err is one of
-// the connection: what was read is no such reply.
+// readBatch reads the reply of the script to a batch of k requests: the heading, and a reply to
+// each request. refused is an error that the server replied instead. err is an error of the
+// connection: it failed, or the server did not reply in this form.
 func readBatch(in *resp.Reader, k int, replies []Reply) (h heading, _ []Reply, refused, err error) {
 	head, err := in.Head()
 	switch {
@@ -167,8 +167,8 @@ func readInt(in *resp.Reader) (int64, error) {
 	return head.N, nil
 }
 
-// readReply reads what the script says of one request: three numbers, or a text in place of
-// the first where a command was refused.
+// readReply reads the script's reply to one request: three numbers. If a command was refused,
+// the first is a text instead.
 func readReply(in *resp.Reader) (r Reply, err error) {
 	head, err := in.Head()
 	if err != nil {
@@ -201,8 +201,8 @@ func readReply(in *resp.Reader) (r Reply, err error) {
 	return r, nil
 }
 
-// disbelieve makes refusals of grants whose counter is further ahead of the node's time than
-// one can be, whoever made it up.
+// disbelieve replaces each grant by a refusal if its counter is further ahead of the node's time
+// than a counter can be.
 //
 // Source: ALGORITHM section 4.
 func disbelieve(batch []*Request, replies []Reply, micros int64, c *Config) {
@@ -215,9 +215,9 @@ func disbelieve(batch []*Request, replies []Reply, micros int64, c *Config) {
 	}
 }
 
-// denials are the beginnings of what a server says when it refuses the user: the
-// credentials, a command, a key or a channel. Inside a script Redis before 7.2 says the last
-// but one, Redis from 7.2 on and Valkey the last.
+// denials are the beginnings of the errors by which a server refuses the user: the credentials,
+// a command, a key or a channel. Inside a script, Redis before 7.2 replies the last but one, and
+// Redis from 7.2 on and Valkey reply the last.
 var denials = []string{"NOPERM ", "NOAUTH ", "WRONGPASS ", "The user executing the script ", "ACL failure in script: "}
 
 // IsPermission reports whether err is a server's refusal of the user.
@@ -229,7 +229,7 @@ func IsPermission(err error) bool {
 	return slices.ContainsFunc(denials, func(d string) bool { return strings.HasPrefix(text, d) })
 }
 
-// nodeFailure gives an error of a node a sentinel where a caller can act on it.
+// nodeFailure adds a sentinel to an error of a node, if a caller can act on it.
 func nodeFailure(err error) error {
 	if IsPermission(err) {
 		return &Marked{ErrPermission, err}
@@ -237,26 +237,28 @@ func nodeFailure(err error) error {
 	return err
 }
 
-// IsReply tells an error that came in a complete reply from one of the connection.
+// IsReply reports whether an error came in a complete reply. Otherwise it is an error of the
+// connection.
 func IsReply(err error) bool {
-	_, ok := err.(redis.Error) // itself: the client library wraps one in the error of a connection that it gave up for it
+	_, ok := err.(redis.Error) // not errors.As: if the client library gives up a connection because of a reply, it wraps that
 	return ok || errors.Is(err, ErrBadReply)
 }
 
-// Says reports whether err is what a server said, and begins like that.
+// Says reports whether err is the reply of a server and begins with prefix.
 func Says(err error, prefix string) bool {
 	return err != nil && IsReply(err) && strings.HasPrefix(withoutPlace(err.Error()), prefix)
 }
 
-// scriptPlace is what Redis before 7.0 puts in front of the error of a command in a script:
-// the line, once more if the script ended with the error, and a minus in front of some.
+// scriptPlace matches what Redis before 7.0 puts in front of the error of a command in a script:
+// the line, a second time if the script ended with the error, and a minus in front of some
+// errors.
 var scriptPlace = regexp.MustCompile(`^(ERR Error running script \(call to \w+\): )?(@user_script: ?\d+: )*-?`)
 
-// withoutPlace is an error's text without the place in the script, and on one line.
+// withoutPlace returns the text of an error without the place in the script, on one line.
 func withoutPlace(text string) string {
 	return strings.TrimSpace(text[len(scriptPlace.FindString(text)):])
 }
 
-// isUnwritable reports that the node is no master (any more). Its connection is given up, so
-// that a name which now stands for another node is looked up again.
+// isUnwritable reports whether an error says that the server is no master any more. The caller
+// gives up the connection, so that the address is looked up again.
 func isUnwritable(err error) bool { return Says(err, "READONLY") || Says(err, "MASTERDOWN") }

@@ -9,24 +9,24 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// Key is what all requests of one attempt have in common, and what is known of each node of
-// them.
+// Key has what all requests of one attempt have in common, and remembers what was sent to each
+// node.
 type Key struct {
 	ID      string        // of the attempt
 	Lock    string        // the lock key
 	Counter string        // the key of the fencing counter
 	TTL     int64         // ms
-	Life    time.Duration // for how long a node keeps the key at most after a request was carried out
+	Life    time.Duration // how long a node keeps the key at most after it has carried out a request
 
 	abandoned atomic.Bool
 	traffic   []traffic // by node; guarded by that node's mutex
 	ofFive    [5]traffic
 }
 
-// traffic is what a node knows of one attempt.
+// traffic is what a node has sent of one attempt.
 type traffic struct {
-	sent   bool          // a message of the attempt may have reached the master
-	deadBy clock.Instant // messages without a reply do nothing after this
+	sent   bool          // a request of the attempt may have reached the master
+	deadBy clock.Instant // requests without a reply have no effect after this
 }
 
 // Init makes the key ready for n nodes.
@@ -37,57 +37,57 @@ func (k *Key) Init(n int) {
 	k.traffic = k.traffic[:n]
 }
 
-// Abandon has nothing but releases be sent from now on.
+// Abandon keeps all further requests except releases from being sent.
 func (k *Key) Abandon() { k.abandoned.Store(true) }
 
-// Abandoned reports whether that is so.
+// Abandoned reports whether Abandon was called.
 func (k *Key) Abandoned() bool { return k.abandoned.Load() }
 
-// AssumeSent has a release go to a node although nothing was sent there: the key may be
-// there all the same.
+// AssumeSent makes sure that a release is sent to a node, although no other request was: the node
+// may have the key all the same.
 func (k *Key) AssumeSent(n *Node) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	k.traffic[n.index].sent = true
 }
 
-// Request is one message of an attempt to one node.
+// Request is one request of an attempt to one node.
 type Request struct {
 	Op      wire.Op
 	Node    int // index
 	Key     *Key
 	Counter int64         // that came with the grant on this node; 0 = none or unknown
-	Target  int64         // counter of the lease; for an acquire, where to start a missing one
-	Timeout time.Duration // neither carried out nor waited for longer than this after it was sent
-	Process string        // at the queue node: the process that asks, waits, or has done; "" anywhere else
+	Target  int64         // counter of the lease; for an acquire, where a missing counter starts
+	Timeout time.Duration // the request is neither carried out nor waited for longer than this after it was sent
+	Process string        // for the queue node: the process that asks, waits or releases; "" for any other node
 	To      Receiver
 
 	queued   clock.Instant
-	sent     clock.Instant // 0 until it is; guarded by the node's mutex, as is all below
-	notAfter int64         // by the node's clock, us
-	resent   bool          // once, on a new connection
-	alone    bool          // not with others in one call: one that the user may not make has all refused
-	kept     bool          // among the node's retries
+	sent     clock.Instant // 0 until the request is sent; guarded by the node's mutex, like all below
+	notAfter int64         // latest time of execution by the node's clock, in microseconds
+	resent   bool          // sent once more, on a new connection
+	alone    bool          // sent in a call of its own: in a common call, one request that the user may not make has all refused
+	kept     bool          // the request is among the node's retries
 }
 
-// Receiver takes the reply to a request. It is called once for each, and of a release for each
-// time that it was sent, and at last with [ErrExpired] if it was never confirmed; by a goroutine
-// of the node, without any mutex. It must not block.
+// Receiver takes the reply to a request. A goroutine of the node calls it, without any mutex. It
+// is called once for each request. For a release it is called each time that the release was
+// sent, and at last with [ErrExpired] if the release was never confirmed. It must not block.
 type Receiver interface {
 	Receive(r *Request, rep Reply)
 }
 
-// isRelease reports whether the request gives the key back.
+// isRelease reports whether the request drops the key.
 func (r *Request) isRelease() bool { return r.Op == wire.Release || r.Op == wire.Rest }
 
-// expires is until when an unsent request is worth sending.
+// expires returns until when an unsent request is worth sending.
 func (r *Request) expires() clock.Instant { return r.queued.Add(2 * r.Timeout) }
 
-// end is when the request is carried out no more.
+// end returns the time after which the request is not carried out any more.
 func (r *Request) end() clock.Instant { return r.sent.Add(r.Timeout) }
 
-// queue is what waits to be sent to one node. What ends something goes first, then what
-// keeps something: a lease must not be lost to those who want one.
+// queue has the requests that wait to be sent to one node. Releases go first, then renewals: a
+// lease must not be lost because other callers want one.
 //
 // Source: ALGORITHM section 5.
 type queue struct {
@@ -113,7 +113,7 @@ func (q *queue) add(r *Request) {
 	q.lists[list] = append(q.lists[list], r)
 }
 
-// putBack puts requests that are to be sent once more in front, in their order.
+// putBack puts requests that have to be sent once more in front, in their order.
 func (q *queue) putBack(again []*Request) {
 	for i := len(again) - 1; i >= 0; i-- {
 		var one queue
@@ -132,7 +132,7 @@ func (q *queue) len() int { return len(q.lists[0]) + len(q.lists[1]) + len(q.lis
 
 func (q *queue) full() bool { return q.len() >= maxBatch || len(q.tasks) >= maxTasks }
 
-// oldest is when the first of what waits was queued.
+// oldest returns when the first of the waiting requests was queued.
 func (q *queue) oldest() (at clock.Instant, some bool) {
 	at = clock.Never
 	for _, l := range q.lists {
@@ -146,7 +146,7 @@ func (q *queue) oldest() (at clock.Instant, some bool) {
 	return at, at < clock.Never
 }
 
-// drop takes out the requests of which is is true, in order.
+// drop removes the requests for which is returns true, and returns them in order.
 func (q *queue) drop(is func(*Request) bool) {
 	for i, l := range q.lists {
 		keep := l[:0]
@@ -160,8 +160,8 @@ func (q *queue) drop(is func(*Request) bool) {
 	}
 }
 
-// take moves requests to a batch until that has most. One that is alone goes by itself.
-// Those that have become pointless are left out, and why is told.
+// take moves requests to a batch until the batch has most of them. A request marked alone makes
+// a batch by itself. Requests that have become pointless are left out and answered.
 func (q *queue) take(batch []*Request, most int, pointless func(*Request) error, tell func(*Request, error)) []*Request {
 	for i, l := range q.lists {
 		n := 0
@@ -187,7 +187,7 @@ func (q *queue) take(batch []*Request, most int, pointless func(*Request) error,
 	return batch
 }
 
-// append writes the number of the request's function and its arguments.
+// append appends the number of the request's function and its arguments.
 func (r *Request) append(b []byte) []byte {
 	number := r.Op
 	switch {
@@ -221,7 +221,7 @@ func (r *Request) append(b []byte) []byte {
 	return b
 }
 
-// args is how many arguments append writes.
+// args returns how many arguments append appends.
 func (r *Request) args() int {
 	n := 4
 	switch r.Op {
@@ -230,7 +230,7 @@ func (r *Request) args() int {
 	case wire.Extend:
 		n = 6
 	case wire.Rest:
-		n = 3 // and who waits
+		n = 3 // with the process that waits
 	}
 	if r.Process != "" {
 		n++

@@ -8,18 +8,17 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// This file is about releases that have to go out more than once: a node repeats them until
-// the master confirms, or the key must have expired.
+// This file repeats releases, until the master confirms or the key must have expired.
 
-// retry is a release that has to go out again: the master did not confirm it, or a lost
-// message of the same attempt may still arrive.
+// retry is a release that has to be sent again, because the master did not confirm it, or a lost
+// request of the same attempt may still arrive.
 type retry struct {
 	*Request
 	at, until clock.Instant
 	wait      time.Duration
 }
 
-// settleLocked decides whether a release that was answered, or failed, has to go out again.
+// settleLocked decides whether a release that was answered, or failed, has to be sent again.
 func (n *Node) settleLocked(r *Request, err error, now clock.Instant) {
 	if err != nil {
 		n.retryLocked(r, now.Add(firstPause))
@@ -31,15 +30,16 @@ func (n *Node) settleLocked(r *Request, err error, now clock.Instant) {
 	}
 }
 
-// retryLocked keeps a release, once, until the key must have expired: what was sent before
-// the release can set it until its node timeout is over, and what was lost until it is dead.
+// retryLocked keeps a release, once, until the key must have expired. A request that was sent
+// before the release can set the key until its node timeout is over, and a lost request until its
+// deadBy.
 func (n *Node) retryLocked(r *Request, at clock.Instant) {
 	if r.kept {
 		return
 	}
 	r.kept = true
 	if r.Op == wire.Rest {
-		r.Process = wire.Nobody // by then the process may not wait any more
+		r.Process = wire.Nobody // when the release is sent again, the process may not wait any more
 	}
 	last := max(r.queued.Add(r.Timeout), r.Key.traffic[n.index].deadBy)
 	n.retries = append(n.retries, retry{Request: r, at: at, until: last.Add(r.Key.Life), wait: firstPause})
@@ -61,7 +61,7 @@ func (n *Node) dropRetryLocked(r *Request) {
 	}
 }
 
-// pruneLocked ends the releases of keys that have expired by now.
+// pruneLocked ends the retries of keys that have expired by now.
 func (n *Node) pruneLocked(now clock.Instant, out *outcomes) {
 	n.retries = slices.DeleteFunc(n.retries, func(b retry) bool {
 		over := now >= b.until

@@ -2,10 +2,10 @@ package node
 
 import "time"
 
-// Rules are the decisions that a node's vote rests on. Algorithm has them as they are; tests
-// pass in wrong ones, to see that the checkers notice.
+// Rules are the decisions that a node's vote rests on. Algorithm has the right ones. Tests pass
+// in wrong ones, to see that the checkers notice.
 type Rules struct {
-	// Counts reports whether what a node said without a vote counts as a vote.
+	// Counts reports whether the reply of a node without a vote counts as a vote.
 	Counts func(Reply) bool
 
 	// Run is the identity that requests carry, of those of the first server and the present one.
@@ -15,7 +15,7 @@ type Rules struct {
 	Heeds func(d time.Duration) bool
 }
 
-// Algorithm is the rules as they are.
+// Algorithm has the rules of the algorithm.
 //
 // Source: ALGORITHM sections 8 and 9.
 var Algorithm = Rules{

@@ -32,13 +32,13 @@ func takeSample(micros int64, sent, received clock.Instant) sample {
 	return sample{micros: micros, at: sent.Add(half), err: half}
 }
 
-// estimate is the node's time at the local instant now, in microseconds.
+// estimate returns the node's time at the local instant now, in microseconds.
 func (s sample) estimate(now clock.Instant) int64 {
 	return s.micros + now.Sub(s.at).Microseconds()
 }
 
-// notAfter is the latest node time, in microseconds, at which a request that may live until
-// the local instant end may still be carried out: 0, which is no limit, without a sample.
+// notAfter returns the latest node time, in microseconds, at which a request that lives until the
+// local instant end may be carried out. Without a sample it is 0, which means no limit.
 //
 // Source: ALGORITHM sections 5 and 9.
 func (s *sample) notAfter(end clock.Instant, drift float64) int64 {
@@ -48,7 +48,7 @@ func (s *sample) notAfter(end clock.Instant, drift float64) int64 {
 	return s.estimate(end) + s.uncertainty(end, drift).Microseconds() + 1
 }
 
-// deadBy is the local instant by which the node's clock has passed notAfter(end).
+// deadBy returns the local instant by which the node's clock has passed notAfter(end).
 func (s *sample) deadBy(end clock.Instant, drift float64) clock.Instant {
 	if s == nil {
 		return end
@@ -56,15 +56,14 @@ func (s *sample) deadBy(end clock.Instant, drift float64) clock.Instant {
 	return end.Add(2*s.uncertainty(end, drift) + time.Millisecond)
 }
 
-// uncertainty is how far the estimate can be off at the local instant now, with a clock that
-// runs faster or slower by up to drift.
+// uncertainty returns how far the estimate can be off at the local instant now, if the clock runs
+// faster or slower by up to drift.
 func (s sample) uncertainty(now clock.Instant, drift float64) time.Duration {
 	return s.err + time.Duration(float64(now.Sub(s.at).Abs())*drift)
 }
 
-// better reports whether next should replace s: it is sharper than s has become with age, or
-// the two contradict each other, which means that the node's clock was stepped and s is
-// void.
+// better reports whether next should replace s: next is sharper than s has become with age, or
+// the two contradict each other. Then the node's clock was stepped, and s is void.
 func (s sample) better(next sample, drift float64) bool {
 	known := s.uncertainty(next.at, drift)
 	if next.err <= known {

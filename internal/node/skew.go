@@ -9,17 +9,16 @@ import (
 	"github.com/d0720281/redlock/internal/clock"
 )
 
-// This file compares the clocks of the nodes with each other. Exclusion does not depend on
-// that. Fencing counters do: a counter that was lost starts anew from the clocks, and a
-// counter that is far ahead of a clock is an accident. And a quarantine is counted by the
-// node's own clock, which has to be right for that.
+// This file compares the clocks of the nodes with each other. Exclusion does not depend on that.
+// Fencing counters do: a counter that was lost starts anew from the clocks, and a counter that is
+// far ahead of a clock is wrong. Quarantines do, too: each is counted by the node's own clock.
 //
 // Source: ALGORITHM section 1, A4, and section 9.
 
 // span is where a clock is against the local one, in microseconds: probably, and for certain.
 type span struct{ at, from, to int64 }
 
-// apart is how far two clocks are apart at least: negative if s is behind.
+// apart returns how far two clocks are apart at least: negative if s is behind.
 func (s span) apart(other span) time.Duration {
 	switch {
 	case s.from > other.to:
@@ -30,16 +29,16 @@ func (s span) apart(other span) time.Duration {
 	return 0
 }
 
-// times is the middle of the nodes' clocks at one moment, by the samples that are fresh.
+// times has the median of the nodes' clocks at one moment, by the samples that are fresh.
 type times struct {
-	lower, upper span // the two in the middle; one and the same of an odd number
+	lower, upper span // the two clocks in the middle; the same clock if their number is odd
 	limit        time.Duration
 	known        bool // a quorum of the samples is fresh
 }
 
-// times is what is known of the nodes' clocks when the local one shows shown. A sample says
-// less the older it is. One that has become too vague is left out: a node that is dead must
-// not hide what the others show.
+// times returns the times of the nodes' clocks when the local clock shows shown. A sample gets
+// less certain with its age. A sample that has become too uncertain is left out, so that a dead
+// node does not hide the clocks of the others.
 func (w *watch) times(shown clock.Instant) (t times) {
 	t.limit = w.set.conf.maxSkew()
 	var room [3][9]int64
@@ -62,7 +61,7 @@ func (w *watch) times(shown clock.Instant) (t times) {
 	return t
 }
 
-// span is what a sample says of its clock when the local one shows shown.
+// span returns where the clock of a sample is when the local clock shows shown.
 func (w *watch) span(s *sample, shown clock.Instant) (own span, fresh bool) {
 	if s == nil {
 		return own, false
@@ -75,8 +74,8 @@ func (w *watch) span(s *sample, shown clock.Instant) (own span, fresh bool) {
 	return span{offset, offset - u.Microseconds() - 1, offset + u.Microseconds() + 1}, true
 }
 
-// median is what the clock in the middle shows, in microseconds: 0 if too few are known, or
-// if there are two in the middle that disagree.
+// median returns the time of the clock in the middle, in microseconds. It is 0 if too few clocks
+// are known, or if the two clocks in the middle disagree.
 func (t times) median(shown clock.Instant) int64 {
 	if !t.known || t.upper.apart(t.lower) > t.limit {
 		return 0
@@ -86,9 +85,9 @@ func (t times) median(shown clock.Instant) int64 {
 
 // skew is how far a node's clock is from those of the others.
 type skew struct {
-	far       time.Duration // from the one in the middle; of two, from the one that is farther off
-	over      bool          // a quorum of clocks is known, and it is too far from it, or from both, for certain
-	maybeOver bool          // it is too far from one of two in the middle, which disagree
+	far       time.Duration // from the clock in the middle; if there are two, from the farther one
+	over      bool          // a quorum of clocks is known, and the clock is certainly too far from the one or both in the middle
+	maybeOver bool          // the two clocks in the middle disagree, and the clock is too far from one of them
 	known     bool          // enough clocks are known to tell
 }
 
@@ -108,8 +107,9 @@ func (w *watch) skew(index int, shown clock.Instant) (s skew) {
 	return s
 }
 
-// tooFar says that a node's clock is too far from the others for a vote; maybe, that it is
-// or another one is: there are two in the middle that disagree.
+// tooFar returns an error if a node's clock is too far from the others for a vote. With maybe it
+// also returns an error if the two clocks in the middle disagree, and this clock is too far from
+// one of them.
 func (w *watch) tooFar(index int, shown clock.Instant) (err, maybe error) {
 	s := w.skew(index, shown)
 	if !s.maybeOver || !w.set.conf.Rules.Heeds(s.far) {
@@ -126,9 +126,9 @@ func errSkewed(far time.Duration) error {
 	return fmt.Errorf("clock is %v from the median of all nodes: no vote until it agrees", far.Round(time.Millisecond))
 }
 
-// Seed is where a fencing counter that no node has should start, in microseconds: ahead of
-// the nodes' clocks, so that all nodes start at the same number. It is 0 if too little is
-// known of the clocks.
+// Seed returns where a fencing counter that no node has should start, in microseconds: ahead of
+// the nodes' clocks, so that all nodes start at the same number. It returns 0 if too few clocks
+// are known.
 //
 // Source: ALGORITHM section 4.
 func (s *Set) Seed(timeout time.Duration) int64 {
@@ -139,19 +139,19 @@ func (s *Set) Seed(timeout time.Duration) int64 {
 	return median + timeout.Microseconds()
 }
 
-// Median is what the nodes' clocks show in the middle, in microseconds: 0 if too little is known
-// of them.
+// Median returns the median of the nodes' clocks, in microseconds. It returns 0 if too few clocks
+// are known.
 func (s *Set) Median() int64 {
 	shown := s.shown()
 	return s.watch.times(shown).median(shown)
 }
 
-// shown is what the local clock shows, uncorrected: what nodes' clocks are compared with.
+// shown returns the local clock without corrections, for comparison with the nodes' clocks.
 func (s *Set) shown() clock.Instant { return s.conf.Clock.Shown(s.conf.Clock.Instant()) }
 
-// AwaitClocks has the nodes' clocks looked at if their median is not known, as in a process
-// that is new, or was idle for long. It waits until it is, or no more can be found out, or
-// done is closed, for d at the most: what then is not known costs votes.
+// AwaitClocks asks for the nodes' clocks if their median is not known, because the process is new
+// or was idle for long. It waits, for d at most, until the median is known, no other clock can be
+// read, ctx ends or done is closed. A node whose clock is not known then may lack a vote.
 func (s *Set) AwaitClocks(ctx context.Context, done <-chan struct{}, d time.Duration) {
 	if shown := s.shown(); s.watch.times(shown).median(shown) != 0 {
 		return
@@ -169,7 +169,7 @@ func (s *Set) AwaitClocks(ctx context.Context, done <-chan struct{}, d time.Dura
 		n.wantSample.Store(true)
 		n.poke()
 	}
-	w.tell(s.shown()) // it may have become known meanwhile
+	w.tell(s.shown()) // the median may have become known meanwhile
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -180,12 +180,12 @@ func (s *Set) AwaitClocks(ctx context.Context, done <-chan struct{}, d time.Dura
 	}
 }
 
-// tell has the calls that wait for the clocks go on, if there is nothing more to wait for.
+// tell wakes the calls that wait for the clocks, if there is nothing more to wait for.
 func (w *watch) tell(shown clock.Instant) {
 	if !w.wanted.Load() {
 		return
 	}
-	down, open := 0, 0 // nodes that cannot tell, and that have not yet
+	down, open := 0, 0 // nodes that cannot tell their time, and nodes that have not told it yet
 	for _, n := range w.set.nodes {
 		if n.standing.Load().Down != nil {
 			down++
@@ -205,15 +205,15 @@ func (w *watch) tell(shown clock.Instant) {
 	w.wanted.Store(false)
 }
 
-// TooFar says that a voter's clock is too far from the others, or that it or another one
-// is: there are two in the middle that disagree. certain tells which.
+// TooFar returns an error if a voter's clock is too far from the others. If certain is false, the
+// two clocks in the middle disagree, and this clock or another one is too far.
 func (n *Node) TooFar() (err error, certain bool) {
 	sure, maybe := n.set.watch.tooFar(n.index, n.set.shown())
 	return maybe, sure != nil
 }
 
-// Skew is how far the node's clock is from the median of all, if enough clocks are known to
-// tell, and whether that is too far.
+// Skew returns how far the node's clock is from the median of all clocks, and whether that is too
+// far. known reports whether enough clocks are known.
 func (n *Node) Skew() (far time.Duration, tooFar, known bool) {
 	s := n.set.watch.skew(n.index, n.set.shown())
 	return s.far, s.maybeOver, s.known

@@ -8,28 +8,28 @@ import (
 	"github.com/d0720281/redlock/internal/clock"
 )
 
-// Standing is whether a node is asked, and whether its yes counts, as this client knows it.
-// It is replaced as a whole, under the node's mutex, and never changed.
+// Standing says whether this client asks a node, and whether the node's yes counts. A Standing
+// is never changed: it is replaced as a whole, under the node's mutex.
 type Standing struct {
 	Down     error     // why the node is not asked; nil while it is
-	Reached  bool      // it was, at some time
-	Failure  error     // what Down was last
+	Reached  bool      // the node was reached at some time
+	Failure  error     // the last value of Down that was not nil
 	FailedAt time.Time // when Down was last set from nil
-	Hash     uint64    // of the server's run id, or of the address while that is not known
+	Hash     uint64    // of the server's run id, or of the address while the run id is not known
 
 	votesAt    clock.Instant // no vote before this, as the node says
-	distrustTo clock.Instant // no vote before this here: for a node that cannot be told
-	void       error         // no vote until this is cleared up: a clock that stepped, a key that was lost
-	refused    error         // no vote for this client: its list of masters is not taken
+	distrustTo clock.Instant // no vote before this for this client, because the node could not be told
+	void       error         // no vote until this is cleared up: a step of the clock, or a lost key
+	refused    error         // no vote for this client, because the node refused its list of masters
 	skewed     error         // no vote for grants: the clock is too far from the others
 }
 
-// VotesIn is how long the node has no vote, as far as is known: 0 if it has one.
+// VotesIn returns how long the node has no vote, as far as is known, or 0 if it has one.
 func (s *Standing) VotesIn(now clock.Instant) time.Duration {
 	return max(s.votesAt.Sub(now), s.distrustTo.Sub(now), 0)
 }
 
-// SaidIn is how long the node has no vote, as it said itself.
+// SaidIn returns how long the node has no vote, as it said itself.
 func (s *Standing) SaidIn(now clock.Instant) time.Duration { return max(s.votesAt.Sub(now), 0) }
 
 // Skewed reports whether the node's clock is too far from the others for a grant.
@@ -38,8 +38,8 @@ func (s *Standing) Skewed() bool { return s.skewed != nil }
 // Unclear reports whether something about the node's clock or data is being cleared up.
 func (s *Standing) Unclear() bool { return s.void != nil }
 
-// Void is why the node's yes counts for nothing here, whatever the node thinks; nil if it
-// counts. A clock that is off matters for grants alone.
+// Void returns why this client does not count the node's yes, or nil if it does. A clock that is
+// too far from the others matters for grants alone.
 //
 // Source: ALGORITHM section 9.
 func (s *Standing) Void(now clock.Instant, grants bool) error {
@@ -56,32 +56,32 @@ func (s *Standing) Void(now clock.Instant, grants bool) error {
 	return nil
 }
 
-// Standing is the node's, at this moment.
+// Standing returns the present standing of the node.
 func (n *Node) Standing() *Standing { return n.standing.Load() }
 
-// standLocked replaces the standing by one that differs from it.
+// standLocked replaces the standing by a changed copy.
 func (n *Node) standLocked(change func(*Standing)) {
 	next := *n.standing.Load()
 	change(&next)
 	n.standing.Store(&next)
 }
 
-// Quarantine is the outcome of a node that has no vote for so long.
+// Quarantine is the error of a node that has no vote for so long.
 type Quarantine time.Duration
 
 func (q Quarantine) Error() string {
 	return fmt.Sprintf("in quarantine for %.1fs more: it is new, or may have lost keys", time.Duration(q).Seconds())
 }
 
-// Ahead is the outcome of a node with a fencing counter that is so much further ahead of its
-// clock than a grant can have brought it.
+// Ahead is the error of a node whose fencing counter is further ahead of its clock than a grant
+// can have brought it. The value is how far the counter is ahead.
 type Ahead time.Duration
 
 func (a Ahead) Error() string {
 	return fmt.Sprintf("no vote: the fencing counter is %v ahead of the node's clock", time.Duration(a).Round(time.Second))
 }
 
-// KeyError names the key that an outcome is about.
+// KeyError adds the key to an error of a node.
 type KeyError struct {
 	Key string
 	Err error
@@ -96,7 +96,7 @@ type Marked struct{ Sentinel, Err error }
 func (e *Marked) Error() string   { return e.Err.Error() }
 func (e *Marked) Unwrap() []error { return []error{e.Err, e.Sentinel} }
 
-// Outcomes of one node.
+// Errors of one node.
 var (
 	ErrHeldByOther = errors.New("held by another")
 	ErrTakenAway   = errors.New("taken away by Break")

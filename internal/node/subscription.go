@@ -13,20 +13,20 @@ import (
 	"github.com/d0720281/redlock/internal/resp"
 )
 
-// This file is how a process hears that it is its turn, or that a lock was broken: by a
-// subscription, on a connection of its own, to a channel that only it listens to, and to one for
-// all. It is made when the process first has to wait at that node, or first renews a lease whose
-// queue that node keeps. Without it, waiting is by asking again, and a holder hears at its next
-// renewal.
+// This file subscribes the process to two channels of a queue node, on a connection of their
+// own. By the channel of the process the node calls it when it is its turn. By the common channel
+// processes hear that a lock was broken. The subscription begins when the process first waits at
+// that node, or first renews a lease whose queue the node keeps. Without a subscription a waiting
+// process asks again from time to time, and a holder learns of a Break at its next renewal.
 
 const (
-	lookAfter = 700 * time.Millisecond // of silence, while the process waits to be called
-	pingAfter = 5 * time.Second        // of silence, while it does not
-	waitsFor  = 2 * time.Second        // after it has last said so: it does about once a second
+	lookAfter = 700 * time.Millisecond // silence before a ping, while the process waits to be called
+	pingAfter = 5 * time.Second        // silence before a ping otherwise
+	waitsFor  = 2 * time.Second        // the process counts as waiting for so long after Start; a waiting process calls Start about once a second
 	maxDeaf   = 5 * time.Second        // largest pause between attempts to subscribe
 )
 
-// Subscription is that of one node.
+// Subscription is the subscription to one node.
 type Subscription struct {
 	node   *Node
 	start  sync.Once
@@ -34,26 +34,26 @@ type Subscription struct {
 	wanted atomic.Int64 // when the process last said that it waits, by the node's clock.Instant
 }
 
-// NewSubscription makes one that has not begun.
+// NewSubscription returns a subscription that has not begun.
 func NewSubscription(n *Node) *Subscription { return &Subscription{node: n} }
 
 // Ready reports whether the node has confirmed the subscription, so that it can call.
 func (s *Subscription) Ready() bool { return s.ready.Load() }
 
-// Start has it begin, the first time: run is to run the function that it is given. Each call
-// says that the process wants to hear, so that a connection over which nothing comes any
-// more is found soon.
+// Start begins the subscription at its first call. run must run the function that it gets in a
+// goroutine. Each call says that the process waits, so that a connection that has died is found
+// soon.
 func (s *Subscription) Start(ctx context.Context, run func(func()), heard func(channel, key string)) {
 	s.wanted.Store(int64(s.node.now()))
 	s.start.Do(func() { run(func() { s.serve(ctx, heard) }) })
 }
 
-// pings reports whether to ask for a sign of life after so long a silence.
+// pings reports whether to send a ping after so long a silence.
 func (s *Subscription) pings(silence time.Duration) bool {
 	return silence >= pingAfter || s.node.now().Sub(clock.Instant(s.wanted.Load())) < waitsFor
 }
 
-// serve keeps up the subscription until ctx ends, and passes on what comes.
+// serve keeps up the subscription until ctx ends, and passes on the messages.
 func (s *Subscription) serve(ctx context.Context, heard func(channel, key string)) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -64,7 +64,7 @@ func (s *Subscription) serve(ctx context.Context, heard func(channel, key string
 			return
 		}
 		began := time.Now()
-		_ = s.subscribe(ctx, heard) // a waiter asks again by itself, and learns from that
+		_ = s.subscribe(ctx, heard) // the error does not matter: a waiting process asks again by itself
 		s.ready.Store(false)
 		if time.Since(began) > maxDeaf {
 			pause = 0
@@ -74,7 +74,7 @@ func (s *Subscription) serve(ctx context.Context, heard func(channel, key string
 	}
 }
 
-// subscribe subscribes once, and returns when that is over.
+// subscribe subscribes once, and returns when the subscription has ended.
 func (s *Subscription) subscribe(ctx context.Context, heard func(channel, key string)) (err error) {
 	opt := s.node.opt
 	dialling, cancel := context.WithTimeout(ctx, opt.DialTimeout)

@@ -8,19 +8,19 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// task is something that is asked of the node itself, beside the requests of attempts. Tasks
-// go behind the requests of an exchange, a few at a time, so that they hold up nothing.
+// task is an administrative request to the node, beside the requests of attempts. Tasks are sent
+// after the requests of an exchange, a few at a time, so that they delay no request.
 type task struct {
-	replies int // that it gets
+	replies int // number of replies to the task
 	write   func(n *Node, l *link, median int64, b []byte) []byte
 	done    func(values []any, sent moment, received clock.Instant, err error)
 
 	queued clock.Instant
 	sent   moment
-	resent bool // once, on a new connection: a node may close one that was idle
+	resent bool // sent once more on a new connection: a node may close an idle connection
 }
 
-// ask has a task done, and waits for that.
+// ask queues a task and waits for its replies.
 func (n *Node) ask(ctx context.Context, t *task) (values []any, sent moment, received clock.Instant, err error) {
 	type result struct {
 		values   []any
@@ -49,8 +49,8 @@ func (n *Node) ask(ctx context.Context, t *task) (values []any, sent moment, rec
 	}
 }
 
-// askScript is ask for a task of one script. A server that has forgotten the script is sent
-// its source.
+// askScript is ask for a task of one script. If the server does not know the script, askScript
+// sends its source.
 func (n *Node) askScript(ctx context.Context, s *wire.Script, make func() *task) (reply any, sent moment, received clock.Instant, err error) {
 	for range 2 {
 		var values []any
@@ -70,7 +70,7 @@ func (n *Node) askScript(ctx context.Context, s *wire.Script, make func() *task)
 	return reply, sent, received, nil
 }
 
-// scriptTask is the task of a script with one reply.
+// scriptTask returns the task of a script with one reply.
 func scriptTask(s *wire.Script, keys []string, withHead bool, args ...func(b []byte) []byte) *task {
 	return &task{
 		replies: 1,

@@ -2,8 +2,8 @@ package resp
 
 import "net"
 
-// Bound is a connection that ends before a reply out of bounds reaches its reader: the
-// client library reads lengths as they come, and panics or runs out of memory.
+// Bound returns a connection that fails before a reply out of bounds reaches its reader. The
+// client library does not check lengths: such a reply would make it panic or run out of memory.
 func Bound(conn net.Conn) net.Conn { return &boundConn{Conn: conn} }
 
 type boundConn struct {
@@ -21,9 +21,9 @@ func (c *boundConn) Read(p []byte) (int, error) {
 
 // check follows replies as they arrive, in pieces of any size, and looks at each head.
 type check struct {
-	line  []byte  // the head that has begun
-	skip  int64   // bytes of a string that are yet to come, its end included
-	open  []int64 // elements that are yet to come, of each array that has begun
+	line  []byte  // the part of a head that has arrived
+	skip  int64   // bytes of a string that have not arrived yet, its end included
+	open  []int64 // elements that have not arrived yet, of each array that has begun
 	room  [128]byte
 	stack [MaxDepth + 1]int64
 }
@@ -56,10 +56,10 @@ func (c *check) next(p []byte) error {
 	return nil
 }
 
-// head looks at a line that is complete.
+// head checks a line that is complete.
 func (c *check) head() error {
 	if len(c.line) < 2 || c.line[len(c.line)-1] != '\r' {
-		return protocolError("a line of %d bytes, or one that ends in the wrong way", len(c.line))
+		return protocolError("a line of %d bytes that is too long or does not end in CR LF", len(c.line))
 	}
 	kind, text := Kind(c.line[0]), c.line[1:len(c.line)-1]
 	if len(c.open) > 0 {

@@ -1,9 +1,9 @@
 // Package resp writes and reads the Redis protocol, version 2, as far as a lock needs it:
 // commands of byte strings, and replies of bounded size and depth.
 //
-// A reply that is out of bounds, or is none, is an error of the connection: what follows
-// it cannot be told from garbage. Nothing that a server sends makes a reader panic, or
-// allocate more than the bounds.
+// A reply that is out of bounds or malformed is an error of the connection, because the bytes
+// after it have no meaning. Nothing that a server sends makes a reader panic, or allocate more
+// than the bounds.
 //
 // Source: https://redis.io/docs/latest/develop/reference/protocol-spec/
 package resp
@@ -15,8 +15,8 @@ import (
 	"strconv"
 )
 
-// The bounds of a reply. That of a batch has three numbers for each of 256 requests; INFO
-// has some 10 kB.
+// The bounds of a reply. The reply to a batch has three numbers for each of 256 requests. The
+// reply of INFO has about 10 kB.
 const (
 	MaxBulk  = 1 << 20 // bytes in a string
 	MaxLine  = 1 << 12 // bytes in a status, an error, a number
@@ -24,7 +24,7 @@ const (
 	MaxDepth = 4       // arrays in arrays
 )
 
-// ErrProtocol is matched by the error for what is no reply, or is out of bounds.
+// ErrProtocol is matched by the error of a reply that is malformed or out of bounds.
 var ErrProtocol = errors.New("reply breaks the protocol")
 
 // AppendCommand appends the head of a command of n arguments, its name included.
@@ -57,7 +57,7 @@ type Error string
 
 func (e Error) Error() string { return string(e) }
 
-// RedisError marks it as something that a server said, as the client library does.
+// RedisError marks the error as the reply of a server, for the client library's redis.Error.
 func (e Error) RedisError() {}
 
 // Kind is the first byte of a reply.
@@ -72,21 +72,21 @@ const (
 	Array   Kind = '*'
 )
 
-// Reader reads replies. It buffers what arrives, and keeps it where reading fails by a
-// time-out, so that it can go on.
+// Reader reads replies. It buffers the bytes that arrive. After a time-out it keeps them, and can
+// go on.
 type Reader struct {
 	from io.Reader
 	buf  []byte
-	r, w int // what is in buf
+	r, w int // bounds of the unread bytes in buf
 }
 
-// NewReader makes a Reader.
+// NewReader returns a Reader.
 func NewReader(from io.Reader) *Reader { return &Reader{from: from, buf: make([]byte, 4<<10)} }
 
-// Buffered reports whether something has arrived that was not read.
+// Buffered reports whether there are bytes that have arrived and were not read.
 func (r *Reader) Buffered() bool { return r.w > r.r }
 
-// Wait returns when something has arrived.
+// Wait returns when bytes have arrived.
 func (r *Reader) Wait() error {
 	if r.Buffered() {
 		return nil
@@ -125,7 +125,7 @@ func (r *Reader) line() ([]byte, error) {
 			line := r.buf[r.r:i]
 			r.r = i + 1
 			if len(line) < 2 || len(line) > MaxLine || line[len(line)-1] != '\r' {
-				return nil, protocolError("a line of %d bytes, or one that ends in the wrong way", len(line))
+				return nil, protocolError("a line of %d bytes that is too long or does not end in CR LF", len(line))
 			}
 			return line[:len(line)-1], nil
 		}
@@ -156,8 +156,8 @@ func (r *Reader) bulk(n int) ([]byte, error) {
 	return b, nil
 }
 
-// Head is the first line of a reply: a kind, and a number, a length or a text. A length of
-// -1 is a reply that is null.
+// Head is the first line of a reply: a kind, and a number, a length or a text. A null reply has
+// the length -1.
 type Head struct {
 	Kind Kind
 	N    int64  // of Number, Bulk and Array
@@ -205,7 +205,7 @@ func (r *Reader) String(h Head) (string, error) {
 	return string(b), err
 }
 
-// Value reads a whole reply: an int64, a string, nil, an [Error] or a []any of such.
+// Value reads a whole reply: an int64, a string, nil, an [Error], or a []any of these.
 func (r *Reader) Value() (any, error) { return r.value(0) }
 
 func (r *Reader) value(depth int) (any, error) {

@@ -1,5 +1,5 @@
-// Package wire is what clients and nodes say to each other: the scripts, the numbers of
-// their functions and replies, and the names of keys.
+// Package wire has the protocol between clients and nodes: the scripts, the numbers of their
+// functions and replies, and the names of keys.
 //
 // Source: ALGORITHM section 2.
 package wire
@@ -76,8 +76,8 @@ const (
 // Source: ALGORITHM section 1, "B".
 const Block = 64
 
-// The keys beside a lock key are named by what comes behind it; that of the marker by what
-// comes behind the prefix of all keys. No resource may end like that.
+// The suffixes of the library's own keys. They follow the lock key, or the prefix of all keys for
+// the marker. The key of no resource may end in one of them.
 const (
 	FenceSuffix = "~fence"
 	GuardSuffix = "~guard"
@@ -86,23 +86,23 @@ const (
 	TurnSuffix  = "~turn"
 )
 
-// Nobody stands for a process that does not wait, where a queue node is told the process.
+// Nobody is sent to a queue node instead of the name of a process by a process that does not wait.
 const Nobody = "-"
 
-// BrokenMark is what the value of a lock key begins with that is nobody's: lua/break.lua has
-// put it in the place of an attempt's. No attempt has such an id.
+// BrokenMark is the beginning of a placeholder, by which lua/break.lua replaces the value of a
+// lock key. No id of an attempt begins with it.
 const BrokenMark = "~broken:"
 
-// BrokenChannel is, behind the prefix of all keys, the channel on which it is told that a lock was
-// broken.
+// BrokenChannel is the name, after the prefix of all keys, of the channel for messages that a lock
+// was broken.
 const BrokenChannel = "~broken"
 
-// Placeholder is what takes the place of the key of an attempt.
+// Placeholder returns the value that replaces the value of the lock key of an attempt.
 func Placeholder(id string) string { return BrokenMark + id + "|0" }
 
-// Reserved is the ending by which a key is one of the library's own beside the lock keys, ""
-// if it is none. The prefix of a Locker and a resource can make up such an ending together:
-// under "p:a~" the key of "fence" is the counter of "a" under "p:".
+// Reserved returns the suffix of a key that is one of the library's own, or "" for any other key.
+// The prefix of a Locker and a resource can make such a suffix together: under "p:a~" the key of
+// "fence" is the counter of "a" under "p:".
 func Reserved(key string) (suffix string) {
 	for _, suffix := range []string{FenceSuffix, GuardSuffix, QueueSuffix, SeenSuffix, TurnSuffix} {
 		if strings.HasSuffix(key, suffix) {
@@ -112,10 +112,10 @@ func Reserved(key string) (suffix string) {
 	return ""
 }
 
-// UnknownRun stands for the identity of a server that does not tell it.
+// UnknownRun stands for the identity of a server that does not tell its identity.
 const UnknownRun = "?"
 
-// What can be done about a marker; lua/marker.lua has more.
+// The operations on a marker. lua/marker.lua describes them.
 const (
 	Look  = "look"
 	Join  = "join"
@@ -123,12 +123,12 @@ const (
 	Mark  = "mark"
 )
 
-// Script is a Lua script, and the hash by which a server that has run it knows it.
+// Script is a Lua script, with the hash by which a server that has run the script knows it.
 type Script struct{ Source, Hash string }
 
 func script(files ...string) Script { return NewScript(strings.Join(files, "\n")) }
 
-// NewScript is the script of a source.
+// NewScript returns the Script of a source.
 func NewScript(source string) Script {
 	sum := sha1.Sum([]byte(source))
 	return Script{Source: source, Hash: hex.EncodeToString(sum[:])}
