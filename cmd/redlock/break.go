@@ -10,17 +10,17 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-const breakHelp = `Take the lock KEY away from whoever holds it. Without --yes it only shows who that is.
+const breakHelp = `Take the lock KEY away from its holder. Without --yes redlock only shows the holder.
 
-It is for a holder that lives and does not let go: of one that has died the lock ends by
-itself. On each master the holder's key is replaced by a placeholder, with the life that was
-left. So the holder cannot renew its lock, and loses it before anybody else can have it; a
-redlock run then kills its command. A holder that lives is told, and gives the lock back when it
-has ended; otherwise it is free when the placeholders expire, and BROKEN until then. A key that
-never expires gets --max-ttl.
+Use it against a holder that lives and does not let go. The lock of a holder that has died ends
+by itself. On each master the holder's key is replaced by a placeholder, with the life that the
+key had left. So the holder cannot renew its lock, and loses it before another holder can have
+it; a redlock run then kills its command. A holder that lives is told, and gives the lock back
+when it has ended. Otherwise the lock is BROKEN until the placeholders expire, and then free. The
+placeholder of a key that never expires lives for --max-ttl.
 
-Exit code: 0 if the lock was taken away, or nobody had it, 64 without --yes or for wrong usage, and
-69 if it could not be taken away from a quorum of masters: then the holder may go on.`
+Exit code: 0 if the lock was taken away or was free, 64 without --yes or for wrong usage, and 69
+if the lock could not be taken away on a quorum of masters: then the holder may go on.`
 
 // breakCommand is the break command: a lock is taken away.
 type breakCommand struct {

@@ -22,18 +22,18 @@ var forwarded = []os.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
 }
 
-// jobSignals are those of job control. They are taken while the command runs alone:
-// whoever waits for a lock may be stopped.
+// jobSignals are the signals of job control. redlock handles them only while the command runs:
+// while redlock waits for the lock, they stop it as usual.
 var jobSignals = []os.Signal{syscall.SIGTSTP, syscall.SIGCONT}
 
 func isForkFailure(err error) bool {
 	return errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM)
 }
 
-// signal sends a signal to the whole group of the child, which must not have been reaped:
-// until then nobody else can have its number.
+// signal sends a signal to the whole group of the child. The child must not have been reaped: until
+// then no other process can have its number.
 func (c *child) signal(sig os.Signal) {
-	_ = syscall.Kill(-c.cmd.Process.Pid, sig.(syscall.Signal)) // there may be nobody left
+	_ = syscall.Kill(-c.cmd.Process.Pid, sig.(syscall.Signal)) // an error does not matter: the group may have ended
 }
 
 // end has the child end in an orderly way, also if it is stopped.

@@ -40,7 +40,7 @@ type demo struct {
 	rounds     int
 	noProgress bool
 
-	alone int // locks taken to see what one costs that nobody else wants
+	alone int // locks taken to measure a lock without contention
 	out   io.Writer
 	style style
 	guard func(*redlock.Locker) mutex // tests put a broken lock here
@@ -260,7 +260,7 @@ func firstLease(ctx context.Context, s service) error {
 	return lease.Unlock(ctx)
 }
 
-// uncontended measures lock and unlock of a resource that nobody else wants.
+// uncontended measures lock and unlock of a resource without contention.
 func uncontended(ctx context.Context, s service, n int) (took []time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stall)
 	defer cancel()
@@ -271,7 +271,7 @@ func uncontended(ctx context.Context, s service, n int) (took []time.Duration, e
 			err = lease.Unlock(ctx)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("a lock that nobody else wanted: %w", err)
+			return nil, fmt.Errorf("a lock without contention: %w", err)
 		}
 		took = append(took, time.Since(began))
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-const doctorHelp = `Ask all masters about themselves, and say what should be mended.
+const doctorHelp = `Ask all masters about themselves, and say what should be corrected.
 
-What a master does not tell is unknown, and not ok. Nothing is changed on the masters, but
-for the marker of one that is seen for the first time.
+If a master does not tell something, that is unknown, and not ok. Nothing is changed on the
+masters, except that a master that is seen for the first time gets its marker.
 
 Exit code: 0 if there is nothing worse than a notice or an unknown, 1 if there is, and 69 if
 no quorum of masters has a vote.`

@@ -15,7 +15,7 @@ const (
 	exitFailed      = 1   // something went wrong, or was found to be wrong
 	exitUsage       = 64  // bad flags or arguments: nothing was done
 	exitNoQuorum    = 69  // too few masters answered, or have a vote
-	exitConflict    = 75  // somebody else holds the lock
+	exitConflict    = 75  // another process holds the lock
 	exitLost        = 76  // the lock was lost while the command ran
 	exitConfig      = 78  // masters or options that cannot work: nothing was done
 	exitTimedOut    = 124 // --at-most

@@ -19,7 +19,7 @@ import (
 
 // fleet is the masters of a run and the Redis that keeps the stock.
 type fleet struct {
-	given    bool // the masters are somebody else's
+	given    bool // the masters were given, not started by the demo
 	kind     string
 	nodes    []*node
 	store    *redis.Options

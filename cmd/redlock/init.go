@@ -13,14 +13,14 @@ import (
 
 const initHelp = `Give the masters of a new deployment their votes at once, instead of after a quarantine.
 
-Whoever calls it vouches for the masters: that no lock was ever held on them that could
-still be held. It belongs in what sets a deployment up, once, with the list of masters,
-the --prefix and the --max-ttl that all clients have. Never call it when a service starts:
-masters that have just restarted empty look new, and vouching for them while somebody
-holds a lock makes two holders. For a master that was added or replaced wait instead.
+Call it only if no lock that was ever taken on these masters can still be held. Call it once,
+in the tool that sets the deployment up, with the list of masters, the --prefix and the
+--max-ttl that all clients have. Never call it when a service starts: a master that has just
+restarted empty looks new, and if it gets its vote while a lock is held, a second holder can
+get the lock. After a master was added or replaced, wait instead.
 
-All masters must answer. If they are in use already nothing is changed; neither if some
-are and others not.
+All masters must answer. If all masters or some of them are in use already, nothing is
+changed.
 
 Exit code: 0, or 69 if nothing was done.`
 

@@ -21,22 +21,22 @@ import (
 const tokenEnv = "REDLOCK_TOKEN"
 
 const tokenHelp = `
-The token shows who holds the lock, to redlock and to the masters: whoever has it and may
-use the masters can extend and release the lock. It is no password, but it is also not
-for a log. Without TOKEN it is taken from $REDLOCK_TOKEN, and is then not in the list of
-processes.`
+The token identifies the holder of the lock, to redlock and to the masters. A process that has
+the token, and access to the masters, can extend and release the lock. The token is no password,
+but do not log it. Without TOKEN it is taken from $REDLOCK_TOKEN, and does not appear in the
+list of processes.`
 
-const acquireHelp = `Take the lock KEY, print its token, and leave it to whoever has that.
+const acquireHelp = `Take the lock KEY, print its token, and exit. The lock stays, and belongs to the token.
 
-Nothing renews the lock: it ends by itself when the TTL is over, unless it was extended or
-released before by the token. What needs the lock for an unknown time is better run by
-redlock run, which renews it, and kills what it protects if that fails. A TTL longer than
-10s needs a --max-ttl that all clients of the masters have in common.
+Nothing renews the lock: it ends when the TTL is over, unless it was extended or released by its
+token before. If work needs the lock for an unknown time, use redlock run: it renews the lock,
+and kills the command if it cannot. A TTL longer than 10s needs a --max-ttl that all clients of
+the masters have in common.
 
 Without -w and -n redlock waits for as long as it takes.
 
-Exit code: 0 if the lock was taken, 75 if somebody else holds it, 69 if there is no quorum of
-masters, 130 if a signal ended the waiting; 64 for wrong usage and 78 for masters or options
+Exit code: 0 if the lock was taken, 75 if another process holds it, 69 if there is no quorum of
+masters, 130 if a signal ended the waiting, 64 for wrong usage, and 78 for masters or options
 that cannot work.`
 
 const acquireExample = `  token=$(redlock acquire deploy --ttl 10s -n) || exit
@@ -45,8 +45,8 @@ const acquireExample = `  token=$(redlock acquire deploy --ttl 10s -n) || exit
 
 const extendHelp = `Extend the lock KEY that was taken by redlock acquire, by its TTL from now on.
 
-Its life is never made shorter. A lock that has ended is not taken anew, also if nobody else
-has it.
+The life of the lock never gets shorter. A lock that has ended is not taken anew, even if it is
+free.
 ` + tokenHelp + `
 
 Exit code: 0 if the lock was extended, 76 if it is not held by that token any more, 69 if too
@@ -192,7 +192,7 @@ func (c *leaseCommand) acquire(cmd *cobra.Command, key string) (err error) {
 	case err != nil:
 		return err
 	}
-	// What could not be told to anybody would be locked for nothing: it is released by Close.
+	// Without its token the lock would be of no use: if the token cannot be written, Close releases the lock.
 	if shown, err := c.tell(lease); err != nil {
 		return err
 	} else if !shown {
@@ -203,7 +203,7 @@ func (c *leaseCommand) acquire(cmd *cobra.Command, key string) (err error) {
 	return c.leave(lease)
 }
 
-// leave ends a lease here, and leaves the lock to whoever has the token.
+// leave detaches the lease: the lock stays on the masters, and belongs to the token.
 func (c *leaseCommand) leave(lease *redlock.Lease) error {
 	if err := lease.Detach(); err != nil {
 		return exitError{exitLost, err}
@@ -227,7 +227,7 @@ type leaseReport struct {
 	Fence       int64     `json:"fence,omitempty"` // unknown after an extend with masters down, perhaps
 	TTLMillis   int64     `json:"ttl_ms"`
 	ValidMillis int64     `json:"valid_ms"`
-	ValidUntil  time.Time `json:"valid_until"` // nobody else can hold the lock before, by the clock of this machine
+	ValidUntil  time.Time `json:"valid_until"` // no other process can hold the lock before, by the clock of this machine
 }
 
 func (c *leaseCommand) extend(cmd *cobra.Command, key, token string) (err error) {

@@ -19,7 +19,7 @@ type record struct {
 	TTLMillis  int64      `json:"ttl_ms"`
 	Asked      time.Time  `json:"asked"`
 	Acquired   *time.Time `json:"acquired,omitempty"`
-	ValidUntil *time.Time `json:"valid_until,omitempty"` // when the command had ended: nobody else could hold the lock before
+	ValidUntil *time.Time `json:"valid_until,omitempty"` // as of the end of the command: no other process could hold the lock before
 	Released   bool       `json:"released"`
 
 	Command *commandRecord `json:"command,omitempty"` // if it was started
@@ -35,7 +35,7 @@ type commandRecord struct {
 
 // The outcomes.
 const (
-	outcomeDone     = "done"      // the command has ended by itself, or by a signal from somebody else
+	outcomeDone     = "done"      // the command has ended by itself, or by a signal that was not redlock's
 	outcomeConflict = "conflict"  // not acquired: held by another, or the wait was over
 	outcomeNoQuorum = "no-quorum" // not acquired: too few masters
 	outcomeSignal   = "signal"    // not acquired: a signal ended the waiting
@@ -44,8 +44,8 @@ const (
 	outcomeError    = "error"     // the command was not run for another reason
 )
 
-// recordFile takes the record. A file is replaced as a whole, so that nobody reads half of
-// one; that it can be is seen before anything is done.
+// recordFile writes the record to a file. The file is replaced as a whole, so that no reader sees
+// half of it. Whether it can be replaced is checked before the lock is taken.
 type recordFile struct {
 	path string
 	file *os.File

@@ -20,8 +20,8 @@ func styleOf(out io.Writer) style {
 	return style{terminalOf(out) != nil && os.Getenv("NO_COLOR") == ""}
 }
 
-// terminalOf is the terminal that is written to; nil if it is none, or one that can do
-// nothing but write.
+// terminalOf returns the terminal that out writes to. It returns nil if out is no terminal, or a
+// terminal that can only print.
 func terminalOf(out io.Writer) *os.File {
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
 		return f

@@ -14,7 +14,7 @@ import (
 type journal struct {
 	mu          sync.Mutex
 	inside      int
-	overlaps    int // entries that met somebody inside
+	overlaps    int // entries while another holder was inside
 	entries     int
 	lastFence   int64
 	fallen      int // fencing tokens not larger than the one of the entry before
@@ -61,7 +61,7 @@ type result struct {
 	done     int
 	left     int // in the store at the end; -1 if it could not be read
 	wall     time.Duration
-	alone    []time.Duration // lock and unlock, when nobody else wanted the lock
+	alone    []time.Duration // lock and unlock of a lock without contention
 	err      error           // what ended the run before its end
 }
 

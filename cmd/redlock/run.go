@@ -21,34 +21,35 @@ import (
 
 const runHelp = `Hold the lock KEY while a command runs, and give it back afterwards.
 
-The lock is renewed as long as the command runs. If that cannot be done, the command
-is asked to end (--signal) when no more than --kill-after is left of the lock, and it
-and all of its process group are killed before the lock ends: nobody else can hold it
-while the command runs. If the masters say that the lock is gone already, it is killed
-at once. A renewal that comes after the command was asked to end changes nothing.
+The lock is renewed as long as the command runs. If the renewals fail, redlock asks the
+command to end (--signal) when no more than --kill-after is left of the lock. Before the
+lock ends, it kills the command and its process group, so that no other process can hold
+the lock while the command runs. If the masters say that the lock is gone already, the
+command is killed at once. A renewal that succeeds after the command was asked to end
+changes nothing.
 
-That takes a redlock which runs. If this process is itself stopped (SIGSTOP, a virtual
-machine that is paused) past the end of the lock, another holder and the command can run
-at the same time. What must never be written twice needs the fencing token, in
-$REDLOCK_FENCE, checked by the store at the write, and at the read that the write is
-computed from.
+This works only while redlock itself runs. If redlock is stopped past the end of the lock
+(by SIGSTOP, or because a virtual machine is paused), another holder and the command can
+run at the same time. If a wrong write is unacceptable, the store must check the fencing
+token, in $REDLOCK_FENCE, at the write and at the read that the write is computed from.
 
 The command runs in a process group of its own, in the foreground if the standard input
 is a terminal. SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2 are forwarded to
-the group; while redlock waits for the lock they end it. Ctrl-Z stops both: the lock is
-not renewed meanwhile, and a command that comes back too late is killed. What the
-command leaves running in the background when it ends by itself is not waited for, and
-no longer covered by the lock. When redlock is killed, so is the command (on Linux, and
-not what the command has started itself, nor a set-user-ID program).
+the group. While redlock waits for the lock, they end redlock. Ctrl-Z stops both redlock
+and the command: the lock is not renewed meanwhile, and a command that is continued too
+late is killed. When the command ends by itself, redlock does not wait for its background
+processes, and the lock no longer protects them. On Linux, killing redlock kills the
+command too, but neither the processes that the command has started, nor a set-user-ID
+program.
 
-Its environment has REDLOCK_KEY, REDLOCK_FENCE (a number that is larger for every later
-holder) and REDLOCK_TTL_MS.
+The environment of the command has REDLOCK_KEY, REDLOCK_FENCE (a number that is larger
+for every later holder) and REDLOCK_TTL_MS.
 
-Without -w and -n redlock waits for as long as it takes. Nothing is written but errors;
--v tells more.
+Without -w and -n redlock waits for as long as it takes. It writes errors only; -v tells
+more.
 
 Exit code: the command's own, or 128+n if signal n ended it, and otherwise
-   64  wrong usage, the command was not run       75  somebody else holds the lock (-E)
+   64  wrong usage, the command was not run       75  another process holds the lock (-E)
    69  no quorum of masters                       76  the lock was lost, the command ended
    78  masters or options that cannot work       124  the command was ended by --at-most
   125  redlock itself failed                     126  the command cannot be run
@@ -102,7 +103,7 @@ func newRun() *cobra.Command {
 	f.SortFlags = false
 	f.VarP((*duration)(&r.wait), "wait", "w", "wait at most that long for the lock; 0 is -n")
 	f.BoolVarP(&r.nonblock, "nonblock", "n", false, "do not wait for another holder")
-	f.IntVarP(&r.conflict, "conflict-exit-code", "E", exitConflict, "exit code if somebody else holds the lock, or the wait is over")
+	f.IntVarP(&r.conflict, "conflict-exit-code", "E", exitConflict, "exit code if another process holds the lock, or the wait is over")
 	f.Var((*duration)(&r.ttl), "ttl", "how long the lock outlives a redlock that died")
 	f.VarP((*duration)(&r.killAfter), "kill-after", "k", "kill the command that long after it was asked to end, at most a third of the TTL; by default a fifth")
 	f.StringVarP(&r.sigName, "signal", "s", "TERM", "signal that asks the command to end")
@@ -240,7 +241,7 @@ func (r *run) observer() redlock.Observer {
 	return o
 }
 
-// once reports whether nobody is waited for.
+// once reports whether redlock does not wait for another holder.
 func (r *run) once() bool { return r.nonblock || r.waitSet && r.wait == 0 }
 
 // signalled is how a wait ends that a signal has ended.
@@ -305,8 +306,8 @@ func lockUntil(ctx context.Context, locker *redlock.Locker, key string) (*redloc
 	return locker.Lock(ctx, key)
 }
 
-// connectTries is how many attempts one makes who waits for nobody: connecting may take as
-// many node timeouts.
+// connectTries is the number of attempts of a run that does not wait: connecting may take as many
+// node timeouts.
 const connectTries = 4
 
 // tryLock is TryLock for a Locker that has no connections yet.
@@ -346,7 +347,7 @@ func (r *run) protect(lease *redlock.Lease, cmd *exec.Cmd, signals chan os.Signa
 	}
 	r.log.Info("the command has ended", "code", child.status.code)
 	switch {
-	case w.why == lost || lease.Context().Err() != nil: // which nobody may have seen in time
+	case w.why == lost || lease.Context().Err() != nil: // the watchdog may not have seen the end of the lease in time
 		r.rec.Outcome = outcomeLost
 		return exitf(exitLost, "the lock was lost while the command ran: %w", cmp.Or(context.Cause(lease.Context()), errNotRenewed))
 	case w.why == timedOut:

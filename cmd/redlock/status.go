@@ -12,21 +12,22 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-const statusHelp = `Show who holds locks, as each master has it.
+const statusHelp = `Show the holders of locks, as each master has them.
 
-  FREE         nobody holds it, and it could be granted
+  FREE         the lock is not held, and could be granted
   HELD         a quorum of masters has the key of one holder
-  BROKEN       redlock break took it away, and its holder has not given it back yet
-  MINORITY     fewer masters have it: it is being taken or given back, or is left over
+  BROKEN       redlock break took the lock away, and its holder has not given it back yet
+  MINORITY     fewer masters have the key: it is being set or dropped, or is left over
   SPLIT        masters have keys of several holders, none of them a quorum
   QUARANTINED  not held, and too few masters have a vote to grant it
   UNKNOWN      too few masters answered
 
-A master's fence is the largest fencing token it knows of, that of the lock the holder's.
+The fence of a master is the largest fencing token that the master knows of. The fence of the
+lock is that of its holder.
 
-By the time it is shown it can have changed: what must not be done by two is done under
-redlock run, and not after a look at this. Nothing is changed on the masters, but for the
-marker of one that is seen for the first time.
+The output can be out of date when it is shown. Use redlock run, not redlock status, for work
+that two processes must not do at the same time. Nothing is changed on the masters, except that
+a master that is seen for the first time gets its marker.
 
 Exit code: 0, or 69 if a verdict is UNKNOWN. With --exit-status also 75 if a lock is not
 free (HELD, BROKEN, MINORITY or SPLIT), and 69 if one is QUARANTINED; 69 outweighs 75.`

@@ -4,7 +4,7 @@ package main
 
 import "os"
 
-// terminal is nothing that could be lent to somebody here.
+// terminal stands for the controlling terminal, which this system cannot lend to a command.
 type terminal struct{ lent bool }
 
 func openTerminal(*os.File) *terminal { return nil }

@@ -22,11 +22,11 @@ func newLog(out io.Writer, verbose bool) (log *slog.Logger, flush func()) {
 	return slog.New(slog.NewTextHandler(w, nil)), w.close
 }
 
-// maxLines is how many lines wait for somebody who does not read them.
+// maxLines is how many lines wait for a reader of the log.
 const maxLines = 1024
 
-// lineWriter writes in a goroutine of its own: whoever has to kill a command in time
-// cannot wait for somebody to read about it. What there is no room for is left out.
+// lineWriter writes in a goroutine of its own, because the watchdog has to kill a command in time
+// and cannot wait for a reader of the log. Lines for which there is no room are dropped.
 type lineWriter struct {
 	lines chan []byte
 	done  chan struct{}
@@ -43,7 +43,7 @@ func (w *lineWriter) Write(line []byte) (int, error) {
 func (w *lineWriter) run(out io.Writer) {
 	defer close(w.done)
 	for line := range w.lines {
-		_, _ = out.Write(line) // there is nowhere else to say it
+		_, _ = out.Write(line) // there is no other place to report an error
 	}
 }
 
@@ -52,12 +52,11 @@ func (w *lineWriter) close() {
 	<-w.done
 }
 
-// outageNotice is how long masters have to be out of order before somebody who waits for
-// them is told.
+// outageNotice is how long masters must have failed before a waiting redlock says so.
 const outageNotice = 2 * time.Second
 
-// patience is for somebody who waits. It tells once if that is for the masters and not for
-// another holder: it could last for ever, and nobody would know why.
+// patience tells the user of a waiting redlock, once, if it waits because the masters fail and not
+// for another holder. Otherwise the user would not know why the wait does not end.
 type patience struct {
 	out     io.Writer
 	log     *slog.Logger

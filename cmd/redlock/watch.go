@@ -234,7 +234,7 @@ func (p *picture) row(b *strings.Builder, in redlock.Inspection, width int) {
 	fmt.Fprintln(b, text)
 }
 
-// cut is as much of a line as fits: one that went on below would spoil the picture.
+// cut returns as much of a line as fits, because a line that wraps would spoil the picture.
 func cut(line string, width int) string {
 	runes := []rune(line)
 	return string(runes[:min(len(runes), width-1)])

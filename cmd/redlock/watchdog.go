@@ -158,9 +158,9 @@ func (w *watchdog) pass(sig os.Signal) {
 	w.child.signal(sig)
 }
 
-// stopped is for a command that was stopped, by Ctrl-Z or as a background job that wanted to
-// read: the job is stopped as a whole, or its shell would not know. If somebody else
-// stopped it the lock is kept for it.
+// stopped is called when the command was stopped. If it was stopped by Ctrl-Z, or because it read
+// from the terminal in the background, redlock stops too, so that the shell sees the job stopped.
+// If another process stopped the command, redlock goes on and keeps the lock for it.
 func (w *watchdog) stopped() {
 	tty := w.child.tty
 	if tty == nil && !w.stopWanted {
@@ -173,15 +173,15 @@ func (w *watchdog) stopped() {
 	for _, sig := range suspend(w.signals, inFront) {
 		w.child.signal(sig)
 	}
-	w.look() // what was stopped for too long is killed, and not continued
+	w.look() // a command that was stopped for too long is killed, and not continued
 	if !w.killed {
 		tty.lend(w.child.cmd.Process.Pid)
 		w.child.signalContinue()
 	}
 }
 
-// bury takes what is left of the command. Of one that was made to end nothing is left
-// running; what another has left in the background is its own affair.
+// bury reaps the command. If redlock ended the command, bury also kills the rest of its process
+// group. If the command ended by itself, its background processes go on.
 func (w *watchdog) bury() {
 	if w.why != notEnding {
 		w.child.kill()

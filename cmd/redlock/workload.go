@@ -41,7 +41,7 @@ func (r resourceLock) Lock(ctx context.Context) (lease, error) {
 	return le, nil
 }
 
-// noLock keeps nobody out.
+// noLock is a lock that excludes no other holder.
 type noLock struct{}
 
 type noLease struct{ ctx context.Context }
@@ -63,9 +63,9 @@ type step struct {
 	do func(done int) error
 }
 
-// workload sells a stock: each attempt reads what is left and writes it back
-// diminished by one, which is right only if nobody else is between the two. The stock has
-// no fencing token on purpose: a store that refuses would hide a lock that fails.
+// workload sells a stock. Each attempt reads the number left and writes it back less one. This is
+// right only if no other attempt writes in between. The stock checks no fencing token on purpose:
+// a store that refuses a write would hide a lock that fails.
 type workload struct {
 	key      string
 	stock    int
