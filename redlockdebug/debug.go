@@ -1,6 +1,6 @@
-// Package redlockdebug shows what a [redlock.Locker] has and knows: the leases it holds, its
-// masters and its counters, as a page, as JSON and by package expvar. Nothing here asks a
-// master or changes anything.
+// Package redlockdebug shows the state of a [redlock.Locker]: its leases, its masters and its
+// counters, as a page, as JSON and by package expvar. The package asks no master and changes
+// nothing.
 //
 // It is a package of its own as net/http and expvar do not belong into every program that
 // locks; importing expvar registers a handler with http.DefaultServeMux.
@@ -26,8 +26,8 @@ import (
 // Handler answers GET and HEAD with the present [redlock.Stats] of a Locker, which must not be
 // nil: as JSON if the query has format=json or the Accept header prefers that, else as a page.
 // Durations are seconds in JSON. Tokens are shortened to 8 characters, which is enough to compare
-// them with what the command "redlock status" shows. Names of resources are shown as they
-// are: put it where only those who may see them can reach it.
+// them with the output of "redlock status". Names of resources are shown in full: restrict the
+// access to the handler to people who may see them.
 func Handler(l *redlock.Locker) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -55,12 +55,12 @@ func Handler(l *redlock.Locker) http.Handler {
 	})
 }
 
-// Publish has expvar show the present [redlock.Stats] of a Locker under a name, in the form of
-// [Handler]'s JSON. A name that is published already panics, as it does in package expvar,
-// where nothing is ever taken back: publish Lockers that live as long as the process.
+// Publish publishes the present [redlock.Stats] of a Locker in package expvar, in the form of
+// [Handler]'s JSON. It panics if the name is published already. Package expvar cannot remove a
+// name: publish only Lockers that live as long as the process.
 func Publish(name string, l *redlock.Locker) { expvar.Publish(name, Var(l)) }
 
-// Var is what [Publish] publishes, for an expvar.Map or a test.
+// Var returns the variable that [Publish] publishes, for an expvar.Map or a test.
 func Var(l *redlock.Locker) expvar.Var {
 	return expvar.Func(func() any { return viewOf(l.Stats(), time.Now()) })
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/d0720281/redlock/internal/virtual"
 )
 
-// Cluster is some independent masters, which know nothing of each other. It is made by
-// [Start] and ends with the test.
+// Cluster has independent masters, which know nothing of each other. [Start] makes a Cluster. It
+// ends with the test.
 type Cluster struct {
 	t       testing.TB
 	masters []*Master
@@ -29,12 +29,12 @@ type Cluster struct {
 	open    map[*conn]any // connections that clients have
 }
 
-// Start makes n masters without data, which have their votes, so that the first lock
-// waits for nothing. They and what [Cluster.Locker] makes end with the test. The test
-// fails if n is less than 1, or if some other Locker for them is still open at its end.
+// Start makes n masters without data. They have their votes, so that the first lock does not
+// wait. The masters, and the Lockers of [Cluster.Locker], end with the test. The test fails if n
+// is less than 1, or if another Locker for the masters is still open at its end.
 //
-// Inside a testing/synctest bubble the masters live in the time of the bubble; call Start
-// there, then, and not before.
+// Call Start inside a testing/synctest bubble if the test has one: the masters then live in the
+// time of the bubble.
 func Start(t testing.TB, n int) *Cluster {
 	t.Helper()
 	if n < 1 {
@@ -50,15 +50,16 @@ func Start(t testing.TB, n int) *Cluster {
 	return c
 }
 
-// Masters is all masters, in the order of [Cluster.Options].
+// Masters returns all masters, in the order of [Cluster.Options].
 func (c *Cluster) Masters() []*Master { return slices.Clone(c.masters) }
 
-// Options is what [redlock.NewFromOptions] takes, for a program that makes its own Locker.
-// It has to close it before the test ends. Inside a bubble it also has to give it
-// redlock.WithClock(redlock.RuntimeClock()), as the default clock is that of the machine.
+// Options returns the argument for [redlock.NewFromOptions], for a program that makes its own
+// Locker. The program must close that Locker before the test ends. Inside a bubble it must also
+// give redlock.WithClock(redlock.RuntimeClock()), because the default clock is that of the
+// machine.
 //
-// The masters have votes under the default key prefix. Where [redlock.WithKeyPrefix] gives
-// another one call [redlock.Locker.Bootstrap], once.
+// The masters have votes under the default key prefix. With another [redlock.WithKeyPrefix], call
+// [redlock.Locker.Bootstrap] once.
 func (c *Cluster) Options() []*redis.Options {
 	list := make([]*redis.Options, len(c.masters))
 	for i, m := range c.masters {
@@ -67,9 +68,9 @@ func (c *Cluster) Options() []*redis.Options {
 	return list
 }
 
-// Locker makes a Locker for all masters: one more client, as another process would be. Its
-// clock is [redlock.RuntimeClock] and its warnings go to the test's output, unless opts say
-// otherwise. It is closed when the test ends. Options that cannot work fail the test.
+// Locker returns a new Locker for all masters, which stands for another process. Its clock is
+// [redlock.RuntimeClock] and its warnings go to the test's output, unless opts say otherwise. It
+// is closed when the test ends. Options that cannot work fail the test.
 func (c *Cluster) Locker(opts ...redlock.Option) *redlock.Locker {
 	c.t.Helper()
 	own := []redlock.Option{
@@ -80,14 +81,14 @@ func (c *Cluster) Locker(opts ...redlock.Option) *redlock.Locker {
 	if err != nil {
 		c.t.Fatalf("redlocktest: Locker: %v", err)
 	}
-	c.t.Cleanup(func() { _ = l.Close() }) // which may well find masters down
+	c.t.Cleanup(func() { _ = l.Close() }) // fails if the test has left masters down
 	return l
 }
 
-// Holder is the token (see [redlock.Lease.Token]) whose key is on a quorum of the masters,
-// and "" if there is none: the truth, which no fault hides. A master that was killed has no
-// keys; one that hangs, or cannot be reached, has. The key prefix is the default one; for
-// another there is [redlock.Locker.Inspect].
+// Holder returns the token (see [redlock.Lease.Token]) whose key is on a quorum of the masters, or
+// "" if there is none. No fault hides the keys: a master that hangs, or cannot be reached, has
+// its keys. A master that was killed has none. Holder uses the default key prefix; for another
+// prefix use [redlock.Locker.Inspect].
 func (c *Cluster) Holder(resource string) string {
 	votes := make(map[string]int)
 	for _, m := range c.masters {

@@ -42,14 +42,14 @@ func TestMailerStopsWhenTheLockIsLost(t *testing.T) {
 
 		time.Sleep(time.Minute)
 		if !m.sending.Load() {
-			t.Fatal("got a mailer that does not send, want one that does: nothing is wrong with the masters")
+			t.Fatal("the mailer does not send, although nothing is wrong with the masters")
 		}
 		for _, master := range masters.Masters()[:2] { // a majority
 			master.Hang()
 		}
-		time.Sleep(redlock.DefaultTTL) // by then somebody else may send
+		time.Sleep(redlock.DefaultTTL) // after that another mailer may send
 		if m.sending.Load() {
-			t.Error("got a mailer that goes on, want one that has stopped: its lease is over")
+			t.Error("the mailer goes on, although its lease is over")
 		}
 	})
 }

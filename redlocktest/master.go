@@ -13,9 +13,9 @@ import (
 	"github.com/d0720281/redlock/internal/virtual"
 )
 
-// Master is one master of a [Cluster], and the network in front of it. All clients of the
-// cluster see the same of it. What is done to it takes effect at once; an order that makes
-// no sense fails the test.
+// Master is one master of a [Cluster], with the network in front of it. All clients of the
+// cluster see the same faults. Each method takes effect at once. A call that makes no sense in the
+// present state of the master fails the test.
 type Master struct {
 	t    testing.TB
 	name string
@@ -25,8 +25,8 @@ type Master struct {
 	down bool
 }
 
-// Addr is the master's address, as it is in errors, events and reports. It cannot be
-// dialled but by way of [Cluster.Options].
+// Addr returns the address of the master, as it is in errors, events and reports. Only a Locker
+// with [Cluster.Options] can dial it.
 func (m *Master) Addr() string { return m.node.Addr() }
 
 // Kill ends the master: connections break and new ones are refused, until Restart or
@@ -39,9 +39,9 @@ func (m *Master) Kill() {
 	})
 }
 
-// Restart starts the master again, after a kill if it runs, with the data that it had. It
-// has no vote until its quarantine is over, as any master that restarted: 10.3 s by default.
-// A hang is over then; what the network does is not.
+// Restart starts the master again with the data that it had, after a kill if it runs. Like any
+// master that restarted, it has no vote until its quarantine is over, 10.3 s by default. Restart
+// ends a Hang, but no fault of the network.
 func (m *Master) Restart() { m.start(m.node.Restart) }
 
 // RestartEmpty is Restart without data.
@@ -61,28 +61,28 @@ func (m *Master) Empty() {
 	m.whileUp("Empty", func() { m.node.Inside(func(r *miniredis.Miniredis, _ time.Time) { r.FlushAll() }) })
 }
 
-// Hang stops the master as SIGSTOP stops a process: connections can be made and requests
-// sent, but they are carried out when it goes on, which is with Heal.
+// Hang stops the master like SIGSTOP stops a process: connections can be made and requests sent,
+// but requests are carried out only after Heal.
 func (m *Master) Hang() {
 	m.t.Helper()
 	m.whileUp("Hang", m.node.Hang)
 }
 
-// Partition cuts the master off: what is sent to it and what it sends is lost, and nobody
-// is told, until Heal.
+// Partition cuts the master off until Heal: all data to it and from it is lost, without an error
+// to either side.
 func (m *Master) Partition() {
 	m.t.Helper()
 	m.whileUp("Partition", func() { m.node.Net(masters.Blackhole) })
 }
 
-// LoseReplies has the master do what it is asked, and its replies lost, until Heal.
+// LoseReplies loses the replies of the master until Heal. The master carries out requests.
 func (m *Master) LoseReplies() {
 	m.t.Helper()
 	m.whileUp("LoseReplies", func() { m.node.Net(masters.LoseReplies) })
 }
 
-// Latency adds d to each round trip to the master, half of it each way, for what is sent
-// from now on. 0, and Heal, end it.
+// Latency adds d to each round trip to the master, half of it each way, for all data sent from
+// now on. Latency(0) and Heal end it.
 func (m *Master) Latency(d time.Duration) {
 	m.t.Helper()
 	if d < 0 {
@@ -91,8 +91,7 @@ func (m *Master) Latency(d time.Duration) {
 	m.whileUp("Latency", func() { m.node.Latency(d/2, d-d/2) })
 }
 
-// Heal ends what Hang, Partition, LoseReplies and Latency began. A clock that was moved
-// stays where it is.
+// Heal ends the faults of Hang, Partition, LoseReplies and Latency. It does not move the clock.
 func (m *Master) Heal() {
 	m.t.Helper()
 	m.whileUp("Heal", func() {
@@ -102,15 +101,15 @@ func (m *Master) Heal() {
 	})
 }
 
-// MoveClock steps the master's clock by d, back if that is negative, and with it the end of
-// its keys. It runs on from there as fast as all others.
+// MoveClock steps the master's clock by d, back if d is negative. Its keys expire by the new time.
+// The clock then runs on at the usual rate.
 func (m *Master) MoveClock(d time.Duration) {
 	m.t.Helper()
 	m.whileUp("MoveClock", func() { m.node.RunClock(1, d) })
 }
 
-// Token is the token whose key the master has for a resource, under the default key
-// prefix. It is "" if there is none, or if the master was killed.
+// Token returns the token whose key the master has for a resource, under the default key prefix.
+// It returns "" if there is none, or if the master was killed.
 func (m *Master) Token(resource string) (token string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

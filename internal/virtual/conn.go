@@ -99,7 +99,7 @@ func (c *conn) deliver(w *way, to net.Conn, isRequest bool) {
 		}
 		if next.data == nil {
 			_ = to.Close()
-			if isRequest { // the client has left: nobody waits for what is still on its way back
+			if isRequest { // the client has left: replies that are on their way back are dropped
 				c.forget()
 				c.cut()
 			}
@@ -157,15 +157,15 @@ func (c *conn) runs() bool {
 	}
 }
 
-// forget is for a connection that its client has ended.
+// forget removes a connection that its client has ended.
 func (c *conn) forget() {
 	c.node.mu.Lock()
 	defer c.node.mu.Unlock()
 	delete(c.node.conns, c)
 }
 
-// SwallowConns has the connections that there are carry nothing more, as a network device
-// does that has forgotten them. New ones work.
+// SwallowConns makes the present connections lose all data, like a network device that has
+// forgotten them. New connections work.
 func (n *Node) SwallowConns() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -186,7 +186,7 @@ func (n *Node) Latency(there, back time.Duration) {
 	n.set(func() { n.there, n.back = there, back })
 }
 
-// Refuse has the node answer every script with an error of Redis, until it is "".
+// Refuse makes the node answer every script with an error of Redis, until Refuse("").
 func (n *Node) Refuse(with string) { n.set(func() { n.answer = with }) }
 
 // RunClock has the node's clock run at a rate from now on, and step by so much now.
@@ -222,7 +222,7 @@ func (n *Node) Inside(do func(r *miniredis.Miniredis, clock time.Time)) {
 	do(n.redis, n.clockLocked())
 }
 
-// Up reports whether the process runs: one that is stopped does.
+// Up reports whether the process runs. A process that is stopped counts as running.
 func (n *Node) Up() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -235,7 +235,7 @@ func (n *Node) Get(key string) (value string) {
 	return value
 }
 
-// Put sets a key behind everybody's back, for ever if ttl is 0, or deletes it if value is "".
+// Put sets a key past the network, for ever if ttl is 0. If value is "", it deletes the key.
 func (n *Node) Put(key, value string, ttl time.Duration) {
 	n.Inside(func(r *miniredis.Miniredis, _ time.Time) {
 		r.Del(key)
@@ -269,7 +269,7 @@ func (n *Node) BreakOff() {
 	}
 }
 
-// Conns is how many connections there are to it.
+// Conns returns the number of connections to the node.
 func (n *Node) Conns() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()

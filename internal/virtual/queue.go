@@ -20,7 +20,7 @@ func (q queue) turn() string { return q.key + "~turn" }
 
 func (q queue) crowded() bool { return q.redis.Exists(q.line()) || q.redis.Exists(q.turn()) }
 
-// members is who waits, with when they came.
+// members has the waiting processes, with the times at which they came.
 func (q queue) members() map[string]float64 {
 	all, _ := q.redis.SortedSet(q.line())
 	return all
@@ -28,7 +28,7 @@ func (q queue) members() map[string]float64 {
 
 func (q queue) waiting() int64 { return int64(len(q.members())) }
 
-// others is how many wait, without one.
+// others returns the number of waiting processes except who.
 func (q queue) others(who string) int64 {
 	n := q.waiting()
 	if n > 0 && q.redis.HGet(q.seen(), who) != "" {
@@ -37,8 +37,8 @@ func (q queue) others(who string) int64 {
 	return n
 }
 
-// called is the process that has its turn, and for how many ms; "" if none has, and then
-// comes whether a release was missed.
+// called returns the process that has its turn, and for how many ms. If no process has its turn,
+// it returns "", and whether a release was missed.
 func (q queue) called() (who string, left int64, missed bool) {
 	who, some := q.get(q.turn())
 	switch {
@@ -66,7 +66,7 @@ func (q queue) join(who string) {
 	q.redis.SetTTL(q.seen(), 10*time.Second)
 }
 
-// forget takes a process out of what is known of those who wait.
+// forget removes a process from the waiting processes.
 func (q queue) forget(who string) {
 	q.redis.HDel(q.seen(), who)
 	if left, _ := q.redis.HKeys(q.seen()); len(left) == 0 {
