@@ -14,6 +14,35 @@ import (
 )
 
 // pool is the fixed set of N nodes of a Locker, with all that its leases and callers share.
+//
+// # Mutexes
+//
+// A goroutine that holds a mutex may lock those further down, and no other of the same kind.
+// No callback of the caller, no log and no end of a context happens under a mutex. A build with
+// the tag lockorder checks both; package lockorder has the order.
+//
+//	Calls      the calls under way, until Close               redlock.go
+//	Waitlines  the callers of the process, by resource        waitline.go, handover.go
+//	Grant      one attempt, or one lease and its handles      acquire.go, grant.go, renew.go, release.go
+//	Renewer    the leases by the time when they are due       renewer.go
+//	Admission  the attempts that may ask                      admission.go
+//	Node       the requests and the connection of one node    internal/node/node.go
+//	Watch      what the clocks of all nodes show together     internal/node/clockwatch.go
+//	Servers    which node is which server                     internal/node/identity.go
+//	Events     what the observers have still to be told       observe.go
+//
+// # Goroutines
+//
+//	goroutine       number                      ends                                      waited for by
+//	Node.serve      one for each node           when Set.Stop has it shut                 Set.Stop
+//	Node.read       one for each connection     with the connection                       Set.Stop
+//	renewer.run     one                         by renewer.close                          pool.stop
+//	events.run      one                         by events.close, with all events told     pool.stop
+//	subscription    one for each queue node     by pool.deafen                            pool.stop
+//	                that the process listens to
+//	of onEach       one for each node and call  with the answer, the context or Close     onEach
+//
+// Nodes, renewer and events start with the first call. Every other goroutine is the caller's.
 type pool struct {
 	conf      *config
 	set       *node.Set
