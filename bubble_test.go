@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -24,6 +25,9 @@ import (
 
 // This file gives the bubbles of internal/locktest, and their nodes, the names that the tests
 // of this package use.
+//
+// Tests in virtual time assert exact moments. Their nodes run the real scripts unless a test
+// makes them native.
 
 // bubble is some fake nodes and what uses them.
 type bubble struct {
@@ -100,6 +104,59 @@ var (
 	wantMatch  = locktest.WantMatch
 	wantDone   = locktest.WantDone
 )
+
+// Of a lease with the default TTL and drift.
+const (
+	ttl10       = 10 * time.Second
+	drift10     = 102 * time.Millisecond // 1 % and 2 ms
+	lead10      = 200 * time.Millisecond // a fiftieth
+	timeout10   = 250 * time.Millisecond // of one node
+	validity10  = ttl10 - drift10
+	reconnect10 = 4*timeout10 + 500*time.Millisecond + 4*timeout10 // a dial that fails, the longest pause, a dial that succeeds
+)
+
+// waiter is a call of Lock in a goroutine of its own.
+type waiter struct {
+	lease *redlock.Lease
+	err   error
+	at    time.Time // when it returned
+	done  chan struct{}
+}
+
+func (b *bubble) wait(ctx context.Context, l *redlock.Locker, opts ...redlock.LockOption) *waiter {
+	w := &waiter{done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		w.lease, w.err = l.Lock(ctx, "r", opts...)
+		w.at = time.Now()
+	}()
+	synctest.Wait() // it stands in line
+	return w
+}
+
+// got waits for the lease of a call.
+func (b *bubble) got(w *waiter) *redlock.Lease {
+	b.t.Helper()
+	select {
+	case <-w.done:
+	case <-time.After(20 * time.Second):
+		b.t.Fatal("Lock: got nothing for 20 s, want a lease")
+	}
+	if w.err != nil {
+		b.t.Fatalf("Lock: got %v, want a lease", w.err)
+	}
+	return w.lease
+}
+
+// wantCalls checks how often each node was asked something about "r".
+func (b *bubble) wantCalls(op string, want int) {
+	b.t.Helper()
+	for i, n := range b.nodes {
+		if got := n.seen(op, "r"); got != want {
+			b.t.Errorf("%s seen by node %d: got %d, want %d", op, i, got, want)
+		}
+	}
+}
 
 // bubbleNode is one fake master and the network in front of it, by the names that the tests
 // here have for what can be done to it.

@@ -1,8 +1,11 @@
 package redlock_test
 
 import (
+	"context"
+	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -208,5 +211,153 @@ func TestGrantsOutrunTheClock(t *testing.T) {
 			t.Errorf("got the token %d after %d, want a larger one", lease.Fence(), last)
 		}
 		b.unlock(lease)
+	})
+}
+
+// Every later lease has a larger fencing token, while nodes fail and come back, with
+// their data or without.
+//
+// Source: ALGORITHM section 1, P2; section 4; section 13, I2 and I5.
+func TestVirtualFenceRises(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 5, func(t *testing.T, b *bubble) {
+		b.all(goNative)
+		l := b.warmLocker(redlock.WithTTL(200*time.Millisecond), redlock.WithMaxTTL(200*time.Millisecond), redlock.WithoutRenewal())
+		rng := rand.New(rand.NewPCG(3, 4))
+		var last int64
+		cycles, failed := 0, 0
+		for cycles < 1000 && failed < 4000 {
+			time.Sleep(time.Duration(1+rng.IntN(60)) * time.Millisecond)
+			if n := b.nodes[rng.IntN(5)]; rng.IntN(8) == 0 {
+				switch rng.IntN(6) {
+				case 0:
+					n.kill()
+				case 1:
+					n.hang()
+				case 2:
+					n.silence()
+				case 3:
+					n.restartEmpty()
+				case 4:
+					n.latency(time.Duration(rng.IntN(6))*time.Millisecond, time.Duration(rng.IntN(6))*time.Millisecond)
+				}
+			}
+			if rng.IntN(2) == 0 {
+				b.nodes[rng.IntN(5)].heal()
+			}
+			lease, err := l.TryLock(t.Context(), "r")
+			if err != nil {
+				failed++
+				continue
+			}
+			if lease.Fence() <= last {
+				t.Fatalf("fence of lease %d: got %d after %d, want a larger one", cycles+1, lease.Fence(), last)
+			}
+			last = lease.Fence()
+			cycles++
+			if rng.IntN(3) > 0 { // others expire
+				_ = lease.Unlock(t.Context())
+			} else {
+				time.Sleep(lease.Validity())
+			}
+		}
+		if cycles < 1000 {
+			t.Errorf("leases: got %d, want 1000", cycles)
+		}
+		t.Logf("%d leases, %d attempts failed", cycles, failed)
+	})
+}
+
+// Contenders get tokens that are unique, and rise from each holder to the next.
+//
+// Source: ALGORITHM section 13, I1 and I2.
+func TestVirtualFenceOfContenders(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 5, func(t *testing.T, b *bubble) {
+		b.all(goNative)
+		b.all(func(n *bubbleNode) { n.latency(time.Millisecond, time.Millisecond) })
+		var mu sync.Mutex
+		var fences []int64
+		var ended sync.WaitGroup
+		for range 3 {
+			l := b.locker()
+			ended.Go(func() {
+				for range 50 {
+					err := l.Do(context.Background(), "r", func(_ context.Context, lease *redlock.Lease) error {
+						mu.Lock()
+						fences = append(fences, lease.Fence())
+						mu.Unlock()
+						time.Sleep(time.Millisecond)
+						return nil
+					})
+					if err != nil {
+						t.Errorf("Do: got %v, want no error", err)
+					}
+				}
+			})
+		}
+		ended.Wait()
+		if len(fences) != 150 {
+			t.Errorf("leases: got %d, want 150", len(fences))
+		}
+		for i := 1; i < len(fences); i++ {
+			if fences[i] <= fences[i-1] {
+				t.Fatalf("fence of lease %d: got %d after %d, want a larger one", i+1, fences[i], fences[i-1])
+			}
+		}
+	})
+}
+
+// Counters that failed attempts have put out of step cost the next lease a second
+// round trip, and later ones none.
+//
+// Source: ALGORITHM section 4.
+func TestVirtualSecondRound(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, b *bubble) {
+		l := b.warmLocker()
+		b.unlock(b.lock(l, "r"))
+		const counterKey = redlock.DefaultKeyPrefix + "r~fence"
+		count := number(b.nodes[0].at(counterKey)) + 3*64
+		b.each(func(n *bubbleNode) { n.put(counterKey, strconv.FormatInt(count, 10), time.Minute) }, 0, 1) // as three attempts leave them that failed on the others
+		const trip = 10 * time.Millisecond
+		for i, n := range b.nodes {
+			n.latency(0, trip+time.Duration(i)*time.Microsecond) // the votes come in order
+		}
+		start := time.Now()
+		lease := b.lock(l, "r")
+		// The target is known with the vote of node 2, which is then raised.
+		wantSince(t, "the lease", start, 2*(trip+2*time.Microsecond))
+		time.Sleep(time.Second)
+		for i, n := range b.nodes {
+			want := 0
+			if i >= 2 {
+				want = 1
+			}
+			if got := n.seen("raise", "r"); i < 3 && got != want {
+				t.Errorf("raises seen by node %d: got %d, want %d", i, got, want)
+			}
+		}
+		time.Sleep(time.Second)
+		b.unlock(lease)
+		time.Sleep(time.Second)
+		counter := b.nodes[0].at(counterKey)
+		for i, n := range b.nodes {
+			if got := n.at(counterKey); got != counter {
+				t.Errorf("counter of node %d: got %s, want %s as on node 0", i, got, counter)
+			}
+			n.forgetCalls()
+		}
+		start = time.Now()
+		next := b.lock(l, "r")
+		wantSince(t, "the next lease", start, trip+2*time.Microsecond)
+		if next.Fence() <= lease.Fence() {
+			t.Errorf("fence: got %d after %d, want a larger one", next.Fence(), lease.Fence())
+		}
+		time.Sleep(time.Second)
+		for i, n := range b.nodes {
+			if got := n.seen("raise", "r"); got != 0 {
+				t.Errorf("raises seen by node %d for the next lease: got %d, want 0", i, got)
+			}
+		}
 	})
 }

@@ -1,0 +1,404 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/d0720281/redlock"
+)
+
+// The validity at the grant is the TTL less what the quorum took to answer and the
+// drift; slower nodes do not count.
+//
+// Source: distlock, step 4; ALGORITHM section 3, point 4.
+func TestVirtualValidityAtGrant(t *testing.T) {
+	const ms = time.Millisecond
+	for _, test := range []struct {
+		name    string
+		latency []time.Duration // one way
+		ttl     time.Duration
+		drift   time.Duration
+		elapsed time.Duration
+	}{
+		{"no latency", []time.Duration{0, 0, 0}, ttl10, drift10, 0},
+		{"even latency", []time.Duration{7 * ms, 7 * ms, 7 * ms}, ttl10, drift10, 14 * ms},
+		{"nearly the node timeout", []time.Duration{124 * ms, 124 * ms, 124 * ms}, ttl10, drift10, 248 * ms},
+		{"the third of five decides", []time.Duration{50 * ms, 40 * ms, 1 * ms, 30 * ms, 2 * ms}, ttl10, drift10, 60 * ms},
+		{"one node", []time.Duration{3 * ms}, time.Second, 12 * ms, 6 * ms},
+		{"two nodes need both", []time.Duration{3 * ms, 9 * ms}, time.Second, 12 * ms, 18 * ms},
+		{"the shortest TTL", []time.Duration{ms, ms, ms}, 50 * ms, 2500 * time.Microsecond, 2 * ms},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, len(test.latency), func(t *testing.T, b *bubble) {
+				l := b.warmLocker(redlock.WithTTL(test.ttl), redlock.WithoutRenewal())
+				for i, n := range b.nodes {
+					n.latency(test.latency[i], test.latency[i])
+				}
+				start := time.Now()
+				lease := b.lock(l, "r")
+				wantSince(t, "the lease", start, test.elapsed)
+				want := test.ttl - test.elapsed - test.drift
+				if got := lease.Validity(); got != want {
+					t.Errorf("validity at the grant: got %v, want %v", got, want)
+				}
+				time.Sleep(10 * ms)
+				if got := lease.Validity(); got != want-10*ms {
+					t.Errorf("validity 10 ms later: got %v, want %v", got, want-10*ms)
+				}
+			})
+		})
+	}
+}
+
+// wantNever polls for a while and fails when the key of resource is somewhere.
+func wantNever(t *testing.T, b *bubble, resource string, during time.Duration) {
+	t.Helper()
+	for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if got := b.holding(resource); len(got) > 0 {
+			t.Fatalf("nodes that have the key of %q: got %v, want none", resource, got)
+		}
+	}
+}
+
+// An acquire that reaches its node after the attempt has ended does nothing there.
+//
+// Source: ALGORITHM section 3, LATE; section 5, notAfter; CHAOS section 3, "Ghost write".
+func TestVirtualLateAcquire(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		hung []int
+		err  error
+	}{
+		{"of a lease", []int{2}, nil},
+		{"of an attempt that failed", []int{0, 2}, redlock.ErrNoQuorum},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, 3, func(t *testing.T, b *bubble) {
+				l := b.warmLocker()
+				b.each((*bubbleNode).hang, test.hung...)
+				lease, err := l.TryLock(t.Context(), "r")
+				if !errors.Is(err, test.err) {
+					t.Fatalf("TryLock: got %v, want %v", err, test.err)
+				}
+				time.Sleep(time.Second)
+				if lease != nil {
+					b.unlock(lease)
+				}
+				time.Sleep(2 * time.Second)
+				b.each((*bubbleNode).resume, test.hung...)
+				wantNever(t, b, "r", ttl10)
+				late := b.nodes[2]
+				if got := late.seen("acquire", "r"); got != 1 {
+					t.Errorf("acquires that reached the hung node: got %d, want 1", got)
+				}
+				for _, c := range late.callsOf("release", "r") { // it would clean up after an orphan
+					if c.Before != "" {
+						t.Errorf("key that a release found on the hung node: got %q, want none", c.Before)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A node that set the key and whose replies are lost is told to drop it as soon as it
+// can be reached again, and no key of the attempt is set after that.
+//
+// Source: ALGORITHM section 5; section 13, I6.
+func TestVirtualLostReply(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		mute []int
+	}{
+		{"of a lease that was unlocked", []int{4}},
+		{"of an attempt that failed", []int{1, 2, 4}},
+		{"of an attempt that nobody answered", []int{0, 1, 2, 3, 4}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, 5, func(t *testing.T, b *bubble) {
+				l := b.warmLocker()
+				b.each((*bubbleNode).silence, test.mute...)
+				start := time.Now()
+				lease, err := l.TryLock(t.Context(), "r")
+				if failed := len(test.mute) > 2; failed != (err != nil) {
+					t.Fatalf("TryLock: got %v, want an error: %v", err, failed)
+				}
+				if err != nil {
+					wantMatch(t, "TryLock", err, []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum}, redlock.ErrTaken)
+					wantSince(t, "TryLock", start, timeout10)
+				} else {
+					b.unlock(lease)
+				}
+				b.wantHolding("r", test.mute...)
+				time.Sleep(3 * time.Second)
+				b.wantHolding("r", test.mute...)
+				b.all((*bubbleNode).heal)
+				time.Sleep(reconnect10)
+				wantNever(t, b, "r", 2*ttl10)
+			})
+		})
+	}
+}
+
+// A call that is cancelled while its requests are under way returns at once, and
+// leaves nothing.
+//
+// Source: ALGORITHM section 3, point 5; section 5.
+func TestVirtualCancelledAttempt(t *testing.T) {
+	const there, back = 60 * time.Millisecond, 40 * time.Millisecond
+	for _, after := range []time.Duration{1, 30 * time.Millisecond, 80 * time.Millisecond, 100*time.Millisecond - 1} {
+		t.Run(fmt.Sprintf("after %v", after), func(t *testing.T) {
+			inBubble(t, 3, func(t *testing.T, b *bubble) {
+				l := b.warmLocker()
+				b.all(func(n *bubbleNode) { n.latency(there, back) })
+				gone := errors.New("the user went away")
+				ctx, cancel := context.WithCancelCause(t.Context())
+				time.AfterFunc(after, func() { cancel(gone) })
+				start := time.Now()
+				_, err := l.Lock(ctx, "r")
+				wantMatch(t, "Lock", err, []error{redlock.ErrNotAcquired, context.Canceled, gone}, redlock.ErrTaken, redlock.ErrNoQuorum)
+				wantSince(t, "Lock", start, after)
+				time.Sleep(time.Until(start.Add(there+back+there)) + 1) // the release follows the reply
+				wantNever(t, b, "r", ttl10)
+			})
+		})
+	}
+	t.Run("before the call", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker()
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			for _, call := range []func(context.Context, string, ...redlock.LockOption) (*redlock.Lease, error){l.Lock, l.TryLock} {
+				start := time.Now()
+				_, err := call(ctx, "r")
+				wantMatch(t, "with a context that has ended", err, []error{redlock.ErrNotAcquired, context.Canceled})
+				wantSince(t, "the error", start, 0)
+			}
+			time.Sleep(time.Second)
+			for i, n := range b.nodes {
+				if got := n.seen("acquire", "r"); got != 0 {
+					t.Errorf("acquires seen by node %d: got %d, want 0", i, got)
+				}
+			}
+		})
+	})
+	t.Run("before the nodes are connected", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.locker()
+			b.all(func(n *bubbleNode) { n.latency(there, back) })
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			start := time.Now()
+			_, err := l.Lock(ctx, "r")
+			wantMatch(t, "Lock", err, []error{redlock.ErrNotAcquired, context.DeadlineExceeded})
+			wantSince(t, "Lock", start, 10*time.Millisecond)
+			wantNever(t, b, "r", 2*time.Second)
+		})
+	})
+}
+
+// One attempt takes no longer than the node timeout, whatever the nodes do, and does
+// not wait at all for those that it does not need.
+//
+// Source: ALGORITHM section 1, "NodeTimeout"; section 3, points 2, 4 and 5.
+func TestVirtualOneAttempt(t *testing.T) {
+	type fault = func(*bubbleNode)
+	for _, test := range []struct {
+		name  string
+		fault fault
+		nodes []int
+		takes time.Duration
+		want  []error // none: a lease
+		not   []error
+	}{
+		{"all five well", (*bubbleNode).heal, nil, 0, nil, nil},
+		{"two of five hung", (*bubbleNode).hang, []int{0, 1}, 0, nil, nil},
+		{"two of five dead", (*bubbleNode).kill, []int{1, 3}, 0, nil, nil},
+		{"three of five hung", (*bubbleNode).hang, []int{0, 1, 2}, timeout10, []error{redlock.ErrNoQuorum}, []error{redlock.ErrTaken}},
+		{"three of five blackholed", (*bubbleNode).blackhole, []int{2, 3, 4}, timeout10, []error{redlock.ErrNoQuorum}, []error{redlock.ErrTaken}},
+		{"all hung", (*bubbleNode).hang, []int{0, 1, 2, 3, 4}, timeout10, []error{redlock.ErrNoQuorum}, []error{redlock.ErrTaken}},
+		{"three of five dead", (*bubbleNode).kill, []int{0, 1, 2}, 0, []error{redlock.ErrNoQuorum}, []error{redlock.ErrTaken}},
+		{"taken on three of five", steal, []int{0, 2, 4}, 0, []error{redlock.ErrTaken}, []error{redlock.ErrNoQuorum}},
+		{"taken on two of five", steal, []int{0, 2}, 0, nil, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, 5, func(t *testing.T, b *bubble) {
+				l := b.warmLocker()
+				b.each(test.fault, test.nodes...)
+				start := time.Now()
+				lease, err := l.TryLock(t.Context(), "r")
+				wantSince(t, "TryLock", start, test.takes)
+				if len(test.want) == 0 {
+					if err != nil {
+						t.Fatalf("TryLock: got %v, want a lease", err)
+					}
+					if got := lease.Validity(); got != validity10-test.takes {
+						t.Errorf("validity: got %v, want %v", got, validity10-test.takes)
+					}
+					return
+				}
+				wantMatch(t, "TryLock", err, append(test.want, redlock.ErrNotAcquired), test.not...)
+				var verdict *redlock.QuorumError
+				if !errors.As(err, &verdict) || verdict.Need != 3 || verdict.Granted > 2 || verdict.Resource != "r" || verdict.Op != "lock" {
+					t.Errorf("TryLock: got %+v, want a QuorumError of lock r with at most 2 of 3", verdict)
+				}
+				b.all((*bubbleNode).heal)
+				time.Sleep(reconnect10)
+				for i, n := range b.nodes {
+					if v := n.value("r"); v != "" && v != "somebody-else|1" {
+						t.Errorf("key on node %d after a failed attempt: got %q, want none of ours", i, v)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Nodes slower than the node timeout fail the attempt at that moment. The keys that
+// they set nevertheless are dropped as soon as they are fast enough to be talked to; if
+// they stay slow, the keys expire.
+//
+// Source: ALGORITHM section 1, "NodeTimeout"; section 5; section 1, P4.
+func TestVirtualSlowNodes(t *testing.T) {
+	slow := func(n *bubbleNode) { n.latency(100*time.Millisecond, 151*time.Millisecond) }
+	for _, staysSlow := range []bool{false, true} {
+		t.Run(fmt.Sprintf("slow for ever: %v", staysSlow), func(t *testing.T) {
+			inBubble(t, 3, func(t *testing.T, b *bubble) {
+				l := b.warmLocker()
+				b.all(slow)
+				start := time.Now()
+				_, err := l.TryLock(t.Context(), "r")
+				wantMatch(t, "TryLock", err, []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum}, redlock.ErrTaken)
+				wantSince(t, "TryLock", start, timeout10)
+				b.wantHolding("r", 0, 1, 2)
+				if staysSlow {
+					time.Sleep(time.Until(start.Add(100*time.Millisecond + ttl10)))
+				} else {
+					b.all(func(n *bubbleNode) { n.latency(0, 0) })
+					time.Sleep(reconnect10)
+				}
+				wantNever(t, b, "r", ttl10)
+			})
+		})
+	}
+}
+
+// A lease that would be granted with less than half of its TTL left is none.
+//
+// Source: ALGORITHM section 1, "MinValidity"; section 3, point 4.
+func TestVirtualMinimumValidity(t *testing.T) {
+	// 1 s - 12 ms drift - 250 ms grace - 500 ms: 238 ms are left for the round trip.
+	for _, test := range []struct {
+		trip time.Duration
+		ok   bool
+	}{
+		{238 * time.Millisecond, true},
+		{239 * time.Millisecond, false},
+	} {
+		t.Run(fmt.Sprintf("round trip of %v", test.trip), func(t *testing.T) {
+			inBubble(t, 3, func(t *testing.T, b *bubble) {
+				l := b.warmLocker(redlock.WithTTL(time.Second), redlock.WithNodeTimeout(timeout10), redlock.WithGrace(250*time.Millisecond))
+				b.all(func(n *bubbleNode) { n.latency(test.trip, 0) })
+				start := time.Now()
+				lease, err := l.TryLock(t.Context(), "r")
+				wantSince(t, "TryLock", start, test.trip)
+				if test.ok {
+					if err != nil || lease.Validity() != 500*time.Millisecond {
+						t.Errorf("TryLock: got %v, want a lease with 500ms left", err)
+					}
+					return
+				}
+				wantMatch(t, "TryLock", err, []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum}, redlock.ErrTaken)
+				time.Sleep(test.trip)
+				wantNever(t, b, "r", time.Second)
+			})
+		})
+	}
+}
+
+// A quarantine is told of once, also where a reply that was sent in it arrives when it is over.
+// The next one is told of again, also if the end of the first was not seen.
+//
+// Source: ALGORITHM section 8.
+func TestVirtualQuarantineIsToldOnce(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, b *bubble) {
+		var told atomic.Int64
+		l := b.warmLocker(redlock.WithObserver(redlock.Observer{Quarantined: func(redlock.Event) { told.Add(1) }}))
+		wantTold := func(want int64, when string) {
+			t.Helper()
+			synctest.Wait()
+			if got := told.Load(); got != want {
+				t.Errorf("%s: got the event %d times, want %d", when, got, want)
+			}
+		}
+		left := func() time.Duration {
+			t.Helper()
+			_, err := l.TryLock(t.Context(), "r")
+			var q *redlock.QuorumError
+			if !errors.As(err, &q) || len(q.Nodes) != 1 {
+				t.Fatalf("got %v, want a refusal", err)
+			}
+			return q.Nodes[0].Quarantine
+		}
+		b.nodes[0].restartEmpty()
+		wait := left()
+		if wait <= 0 {
+			t.Fatal("got no quarantine after an empty restart")
+		}
+		wantTold(1, "at first")
+		b.nodes[0].breakOff() // another connection
+		wait = left()
+		wantTold(1, "by another connection")
+		time.Sleep(wait - 10*time.Millisecond)
+		b.nodes[0].latency(0, 30*time.Millisecond)
+		_ = left()
+		wantTold(1, "by a reply that comes after the end")
+		b.nodes[0].latency(0, 0)
+		b.unlock(b.lock(l, "r"))
+
+		b.nodes[0].restartEmpty()
+		_ = left()
+		wantTold(2, "of the next")
+		time.Sleep(time.Minute) // nobody asks
+		b.nodes[0].restartEmpty()
+		_ = left()
+		wantTold(3, "of one after a long time")
+	})
+}
+
+// A node that has granted did answer, even if the attempt waits for others until its time
+// is up: with one more that somebody else has, of three, and one down it is taken.
+func TestGrantIsNoTimeout(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		l := b.warmLocker()
+		gate := l.GateOf("r")
+		busy, down := b.nodes[(gate+1)%3], b.nodes[(gate+2)%3]
+		busy.put("redlock:r", "other|6400", time.Minute)
+		busy.latency(0, 700*time.Microsecond) // it does not answer just when the time is up
+		down.kill()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := l.Lock(ctx, "r")
+		wantErr(t, err, redlock.ErrTaken, context.DeadlineExceeded)
+		if errors.Is(err, redlock.ErrNoQuorum) {
+			t.Errorf("got %v, want no ErrNoQuorum", err)
+		}
+		var verdict *redlock.QuorumError
+		if !errors.As(err, &verdict) {
+			t.Fatalf("got %v, want a QuorumError", err)
+		}
+		if verdict.Granted != 1 {
+			t.Errorf("got %d nodes that granted, want 1: %v", verdict.Granted, err)
+		}
+		for _, n := range verdict.Nodes {
+			if n.Node == b.nodes[gate].Addr() {
+				t.Errorf("got %v, want nothing about the node that granted", n)
+			}
+		}
+	})
+}

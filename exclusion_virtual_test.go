@@ -1,0 +1,472 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/d0720281/redlock"
+)
+
+// Clocks of nodes may run off by less than half the drift, and be set to anything: a
+// lease excludes others until its deadline. TestVirtualCheckerCatches has what happens with
+// clocks that do worse.
+//
+// Source: ALGORITHM section 1, A1; section 9; section 13, I1 and I3.
+func TestVirtualClocksOfNodes(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		rates []float64
+	}{
+		{"0.4 % fast", []float64{1.004, 1.004, 1.004}},
+		{"0.4 % slow", []float64{0.996, 0.996, 0.996}},
+		{"apart by 0.8 %", []float64{0.996, 1.004, 1}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, 3, func(t *testing.T, b *bubble) {
+				b.all(goNative)
+				for i, n := range b.nodes {
+					n.runClock(test.rates[i], time.Duration(i-1)*2*time.Second)
+				}
+				l, other := b.warmLocker(redlock.WithoutRenewal()), b.warmLocker()
+				held := b.lock(l, "r")
+				lease, err := other.Lock(t.Context(), "r")
+				if err != nil {
+					t.Fatalf("Lock: got %v, want a lease", err)
+				}
+				if held.Validity() > 0 {
+					t.Errorf("validity of the holder before, when the next had a lease: got %v, want it over", held.Validity())
+				}
+				time.Sleep(time.Minute)
+				if err := lease.Context().Err(); err != nil {
+					t.Errorf("a minute later: got %v, want a lease", context.Cause(lease.Context()))
+				}
+			})
+		})
+	}
+	t.Run("an hour without a word makes no request late", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker(redlock.WithTTL(50 * time.Millisecond)) // a node timeout of 5 ms
+			b.all(func(n *bubbleNode) { n.runClock(1.004, 0) })
+			time.Sleep(time.Hour)
+			lease, err := l.TryLock(t.Context(), "r")
+			if err != nil {
+				t.Fatalf("TryLock: got %v, want a lease", err)
+			}
+			b.unlock(lease)
+		})
+	})
+	t.Run("a step of all costs one attempt", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			b.all(goNative)
+			l := b.warmLocker()
+			for name, step := range map[string]time.Duration{"back": -time.Hour, "ahead": time.Hour} {
+				b.all(func(n *bubbleNode) { n.runClock(1, step) })
+				_, err := l.TryLock(t.Context(), name)
+				wantMatch(t, "TryLock", err, []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum})
+				b.wantHolding(name)
+				start := time.Now()
+				lease, err := l.Lock(t.Context(), name)
+				if err != nil {
+					t.Fatalf("Lock: got %v, want a lease", err)
+				}
+				wantSince(t, "Lock", start, 0)
+				b.unlock(lease)
+			}
+		})
+	})
+}
+
+// overlapChecker sees every lease of one resource, and looks for two that are valid
+// at one instant. All Lockers of a bubble have the same clock.
+type overlapChecker struct {
+	mu       sync.Mutex
+	held     map[*redlock.Lease]bool // whether it was seen to be over
+	last     int64                   // largest fencing token so far
+	leases   int
+	problems []string
+}
+
+func (c *overlapChecker) granted(lease *redlock.Lease) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.held == nil {
+		c.held = make(map[*redlock.Lease]bool)
+	}
+	c.leases++
+	c.held[lease] = false
+	c.lookLocked()
+	switch f := lease.Fence(); {
+	case f == c.last:
+		c.problems = append(c.problems, fmt.Sprintf("fence %d twice", f))
+	case f < c.last:
+		c.problems = append(c.problems, fmt.Sprintf("fence %d after %d", f, c.last))
+	}
+	c.last = max(c.last, lease.Fence())
+}
+
+// unlocking is called before Unlock.
+func (c *overlapChecker) unlocking(lease *redlock.Lease) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lookLocked()
+	delete(c.held, lease)
+}
+
+func (c *overlapChecker) look() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lookLocked()
+}
+
+func (c *overlapChecker) lookLocked() {
+	valid := 0
+	for lease, over := range c.held {
+		if c.held[lease] = lease.Validity() <= 0; c.held[lease] {
+			continue
+		}
+		valid++
+		if over {
+			c.problems = append(c.problems, "a lease valid again after its end")
+		}
+	}
+	if valid > 1 {
+		c.problems = append(c.problems, fmt.Sprintf("%d leases valid at once", valid))
+	}
+}
+
+// storm has three Lockers contend for one resource while a seeded schedule of faults goes
+// over the nodes, and returns what the checker saw.
+func storm(t *testing.T, seed uint64, during time.Duration, prefix func(i int) string, harm func(*rand.Rand, *bubbleNode), opts ...redlock.Option) *overlapChecker {
+	c := &overlapChecker{}
+	inBubble(t, 5, func(t *testing.T, b *bubble) {
+		b.all(goNative)
+		ctx, stop := context.WithTimeout(t.Context(), during)
+		defer stop()
+		var ended sync.WaitGroup
+		for i := range 3 {
+			rng := rand.New(rand.NewPCG(seed, uint64(i)))
+			l := b.locker(append(opts, redlock.WithTTL(time.Second), redlock.WithMaxTTL(time.Second), redlock.WithKeyPrefix(prefix(i)))...)
+			ended.Go(func() {
+				for ctx.Err() == nil {
+					time.Sleep(time.Duration(rng.IntN(400)) * time.Millisecond)
+					lease, err := l.TryLock(ctx, "r")
+					if err != nil {
+						continue
+					}
+					c.granted(lease)
+					work := time.NewTimer(time.Duration(rng.IntN(1500)) * time.Millisecond)
+					if rng.IntN(2) == 0 {
+						<-work.C // works on, whatever becomes of the lease
+					} else {
+						select {
+						case <-work.C:
+						case <-lease.Context().Done():
+						}
+						work.Stop()
+					}
+					c.unlocking(lease)
+					_ = lease.Unlock(ctx)
+				}
+			})
+		}
+		rng := rand.New(rand.NewPCG(seed, 99))
+		for ctx.Err() == nil {
+			time.Sleep(time.Duration(rng.IntN(400)) * time.Millisecond)
+			harm(rng, b.nodes[rng.IntN(5)])
+			for range 2 {
+				n := b.nodes[rng.IntN(5)]
+				n.heal()
+				n.latency(time.Duration(rng.IntN(5))*time.Millisecond, time.Duration(rng.IntN(5))*time.Millisecond)
+			}
+			c.look()
+		}
+		b.all((*bubbleNode).heal)
+		ended.Wait()
+	})
+	return c
+}
+
+// harmless is one of the faults that Redlock promises to survive on any number of
+// nodes: none of them loses a key.
+func harmless(rng *rand.Rand, n *bubbleNode) {
+	switch rng.IntN(8) {
+	case 0:
+		n.hang()
+	case 1:
+		n.blackhole()
+	case 2:
+		n.silence()
+	case 3:
+		n.kill()
+	case 4:
+		n.kill()
+		n.restart()
+	case 5:
+		n.replyWith("READONLY You can't write against a read only replica.")
+	case 6:
+		n.latency(time.Duration(rng.IntN(30))*time.Millisecond, time.Duration(rng.IntN(30))*time.Millisecond)
+	case 7:
+		n.latency(time.Duration(rng.IntN(150))*time.Millisecond, time.Duration(rng.IntN(150))*time.Millisecond)
+	}
+}
+
+// No two leases are valid at one instant and every token is larger than those before,
+// whatever happens to nodes that keep their data.
+//
+// Source: ALGORITHM section 1, P1 and P2; section 13, I1 and I2.
+func TestVirtualExclusionUnderFaults(t *testing.T) {
+	const seeds = 50
+	var leases atomic.Int64
+	t.Run("seeds", func(t *testing.T) {
+		for seed := range uint64(seeds) {
+			t.Run(fmt.Sprint(seed), func(t *testing.T) {
+				t.Parallel()
+				c := storm(t, seed, 8*time.Second, func(int) string { return redlock.DefaultKeyPrefix }, harmless)
+				if len(c.problems) > 0 {
+					t.Errorf("seed %d: got %d problems, %q first, want none", seed, len(c.problems), c.problems[0])
+				}
+				leases.Add(int64(c.leases))
+			})
+		}
+	})
+	if got := leases.Load(); got < 6*seeds {
+		t.Errorf("leases: got %d in all, want at least %d, or little was tested", got, 6*seeds)
+	}
+	t.Logf("%d leases", leases.Load())
+}
+
+// The checker of TestVirtualExclusionUnderFaults must find what is wrong.
+//
+// Source: ALGORITHM section 13, negative controls.
+func TestVirtualCheckerCatches(t *testing.T) {
+	redlock.Break(t, "ignoresSteps")
+	same := func(int) string { return redlock.DefaultKeyPrefix }
+	for _, test := range []struct {
+		name   string
+		prefix func(int) string
+		harm   func(*rand.Rand, *bubbleNode)
+	}{
+		{"a Locker with another key prefix", func(i int) string { return []string{"a:", "a:", "b:"}[i] }, harmless},
+		{"nodes that restart empty again and again", same, func(_ *rand.Rand, n *bubbleNode) { n.restartEmpty() }},
+		{"clocks of nodes that jump ahead", same, func(_ *rand.Rand, n *bubbleNode) { n.runClock(1, time.Minute) }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for seed := range uint64(20) {
+				c := storm(t, seed, 15*time.Second, test.prefix, test.harm, redlock.WithoutRestartGuard())
+				if len(c.problems) > 0 {
+					return
+				}
+			}
+			t.Error("problems with 20 seeds: got none, want some")
+		})
+	}
+}
+
+// race has three Lockers with three callers each contend for resources, while a seeded
+// schedule of faults goes over the nodes. When that is over everybody has to be served once
+// more, and nothing may be left behind. It returns what went wrong, and the number of
+// leases.
+//
+// Source: ALGORITHM section 13, I1, I2, I7, I10 and I11.
+func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockOption) (problems []string, leases, handed int) {
+	const (
+		ttl     = time.Second
+		callers = 3
+		hold    = 200 // ms, the longest
+		bound   = 15 * time.Second
+	)
+	inBubble(t, 3+2*int(seed%2), func(t *testing.T, b *bubble) {
+		b.all(goNative)
+		resources := []string{"r", "s"}[:1+seed/2%2]
+		checks := make(map[string]*overlapChecker)
+		for _, r := range resources {
+			checks[r] = new(overlapChecker)
+		}
+		var mu sync.Mutex
+		problem := func(format string, args ...any) {
+			mu.Lock()
+			defer mu.Unlock()
+			problems = append(problems, fmt.Sprintf(format, args...))
+		}
+		grants := make(map[string]int) // leases by token
+		// work is one lease, from Lock to Unlock.
+		work := func(ctx context.Context, rng *rand.Rand, l *redlock.Locker, resource string) error {
+			wait, cancel := context.WithTimeout(ctx, time.Duration(500+rng.IntN(3000))*time.Millisecond)
+			defer cancel()
+			if ctx.Err() == nil && rng.IntN(4) > 0 {
+				wait = ctx
+			}
+			lease, err := l.Lock(wait, resource, opts...)
+			if err != nil {
+				return err
+			}
+			check := checks[resource]
+			check.granted(lease)
+			if left := lease.Validity(); left < ttl/2 {
+				problem("granted with %v left", left)
+			}
+			over := lease.Context()
+			mu.Lock()
+			grants[lease.Token()]++
+			mu.Unlock()
+			busy := time.NewTimer(time.Duration(rng.IntN(hold)) * time.Millisecond)
+			if rng.IntN(10) == 0 {
+				busy.Reset(time.Duration(rng.IntN(3000)) * time.Millisecond)
+			}
+			select {
+			case <-busy.C:
+			case <-over.Done():
+				if left := lease.Validity(); left < 0 {
+					problem("context ended %v after the validity", -left)
+				}
+			}
+			busy.Stop()
+			if over.Err() == nil && lease.Validity() <= 0 {
+				problem("context goes on after the validity")
+			}
+			if over.Err() != nil { // it has a last moment for winding down, which Unlock does not end
+				check.unlocking(lease)
+			}
+			switch err := lease.Unlock(ctx); {
+			case errors.Is(err, redlock.ErrLost):
+				check.unlocking(lease)
+			case lease.Validity() > 0 || over.Err() == nil:
+				problem("valid for %v after Unlock", lease.Validity())
+			}
+			check.look()
+			return nil
+		}
+		var lockers []*redlock.Locker
+		for range 3 {
+			lockers = append(lockers, b.locker(redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithLogger(slog.New(slog.DiscardHandler))))
+		}
+		ctx, stop := context.WithTimeout(t.Context(), during)
+		defer stop()
+		var ended sync.WaitGroup
+		for i := range 3 * callers {
+			rng := rand.New(rand.NewPCG(seed, uint64(i)))
+			ended.Go(func() {
+				for ctx.Err() == nil {
+					if rng.IntN(3) == 0 {
+						time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
+					}
+					_ = work(ctx, rng, lockers[i%3], resources[rng.IntN(len(resources))])
+				}
+			})
+		}
+		rng := rand.New(rand.NewPCG(seed, 99))
+		for ctx.Err() == nil {
+			time.Sleep(time.Duration(rng.IntN(600)) * time.Millisecond)
+			harmless(rng, b.nodes[rng.IntN(len(b.nodes))])
+			for range 2 {
+				n := b.nodes[rng.IntN(len(b.nodes))]
+				n.heal()
+				n.latency(time.Duration(rng.IntN(5))*time.Millisecond, time.Duration(rng.IntN(5))*time.Millisecond)
+			}
+			for _, c := range checks {
+				c.look()
+			}
+		}
+		b.all(func(n *bubbleNode) { n.heal(); n.latency(time.Millisecond, time.Millisecond) })
+		ended.Wait()
+		// All is well now: each caller has to be served.
+		last, cancel := context.WithTimeout(t.Context(), bound)
+		defer cancel()
+		for i := range 3 * callers {
+			rng := rand.New(rand.NewPCG(seed, uint64(100+i)))
+			ended.Go(func() {
+				lease, err := lockers[i%3].Lock(last, resources[i%len(resources)], opts...)
+				if err != nil {
+					problem("not served when all is well: %v", err)
+					return
+				}
+				checks[resources[i%len(resources)]].granted(lease)
+				time.Sleep(time.Duration(rng.IntN(20)) * time.Millisecond)
+				if err := lease.Unlock(t.Context()); err != nil {
+					problem("Unlock when all is well: %v", err)
+				}
+			})
+		}
+		ended.Wait()
+		for i, l := range lockers {
+			if got := l.Lines(); got != 0 {
+				problem("%d lines of Locker %d are left", got, i)
+			}
+			if err := l.Close(); err != nil {
+				problem("Close: %v", err)
+			}
+		}
+		time.Sleep(10*time.Second + ttl)
+		for _, n := range b.nodes {
+			if got := n.left(); len(got) > 0 {
+				problem("left: %q", got)
+			}
+		}
+		for _, c := range checks {
+			problems = append(problems, c.problems...)
+			leases += c.leases
+		}
+		for _, n := range grants {
+			handed += n - 1
+		}
+	})
+	return problems, leases, handed
+}
+
+// However callers and Lockers hand a resource on to each other, and whatever happens to the
+// nodes: it has one holder at a time, tokens rise, everybody is served when all is well
+// again, and nothing is left behind.
+//
+// Source: ALGORITHM section 13, I1, I2, I7, I10 and I11.
+func TestVirtualContention(t *testing.T) {
+	const seeds = 60
+	var leases, handed atomic.Int64
+	t.Run("seeds", func(t *testing.T) {
+		for seed := range uint64(seeds) {
+			t.Run(fmt.Sprint(seed), func(t *testing.T) {
+				t.Parallel()
+				problems, n, h := race(t, seed, 3*time.Second)
+				if len(problems) > 0 {
+					t.Errorf("seed %d: got %d problems, %q first, want none", seed, len(problems), problems[0])
+				}
+				leases.Add(int64(n))
+				handed.Add(int64(h))
+			})
+		}
+	})
+	if leases.Load() < 10*seeds || handed.Load() < 2*seeds {
+		t.Errorf("got %d leases, %d of them handed over, want at least %d and %d, or little was tested", leases.Load(), handed.Load(), 10*seeds, 2*seeds)
+	}
+	t.Logf("%d leases, %d of them handed over", leases.Load(), handed.Load())
+}
+
+// The checker of TestVirtualContention must find what is wrong.
+//
+// Source: ALGORITHM section 13, negative controls.
+func TestVirtualContentionCatches(t *testing.T) {
+	for way, want := range map[string]string{
+		"sameToken":    "fence ",
+		"keepsHandle":  "valid for ",
+		"lateHandOver": "granted with ",
+	} {
+		t.Run(way, func(t *testing.T) {
+			redlock.Break(t, way)
+			for seed := range uint64(300) {
+				problems, _, _ := race(t, seed, 3*time.Second)
+				if slices.ContainsFunc(problems, func(p string) bool { return strings.HasPrefix(p, want) }) {
+					return
+				}
+			}
+			t.Errorf("problems with 300 seeds: got none, want %q", want)
+		})
+	}
+}

@@ -1,0 +1,486 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/d0720281/redlock"
+)
+
+// serve has callers of one Locker wait in line. Each keeps its lease for a time, and then
+// unlocks it.
+func (b *bubble) serve(l *redlock.Locker, callers int, hold time.Duration, opts ...redlock.LockOption) (fences func() []int64) {
+	var mu sync.Mutex
+	var list []int64
+	var ended sync.WaitGroup
+	for range callers {
+		w := b.wait(context.Background(), l, opts...)
+		ended.Go(func() {
+			lease := b.got(w)
+			mu.Lock()
+			list = append(list, lease.Fence())
+			mu.Unlock()
+			time.Sleep(hold)
+			if err := lease.Unlock(context.Background()); err != nil {
+				b.t.Errorf("Unlock: got %v, want no error", err)
+			}
+		})
+	}
+	return func() []int64 {
+		ended.Wait()
+		synctest.Wait()
+		return list
+	}
+}
+
+// A caller of the same Locker gets the lease at the moment of the Unlock, and no node
+// learns of it.
+//
+// Source: ALGORITHM section 10, "Hand-over inside the process".
+func TestVirtualHandOver(t *testing.T) {
+	t.Run("takes no time and no message", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			b.all(goNative)
+			var mu sync.Mutex
+			var told []string
+			note := func(what string) func(redlock.Event) {
+				return func(e redlock.Event) {
+					if e.Resource == "r" {
+						mu.Lock()
+						told = append(told, fmt.Sprint(what, " ", e.Fence, " after ", e.Elapsed))
+						mu.Unlock()
+					}
+				}
+			}
+			l := b.warmLocker(redlock.WithObserver(redlock.Observer{Acquired: note("acquired"), Released: note("released"), Lost: note("lost")}))
+			b.all(func(n *bubbleNode) { n.latency(5*time.Millisecond, 5*time.Millisecond) })
+			lease := b.lock(l, "r")
+			time.Sleep(time.Second)
+			told = nil
+			const hold = 20 * time.Millisecond
+			var want []string
+			came := time.Now()
+			callers := make([]*waiter, 10)
+			for i := range callers {
+				callers[i] = b.wait(t.Context(), l)
+			}
+			first, ctx := lease.Fence(), lease.Context()
+			for i, c := range callers {
+				time.Sleep(hold)
+				held := hold
+				if i == 0 {
+					held += time.Second
+				}
+				want = append(want, fmt.Sprint("released ", first+int64(i), " after ", held),
+					fmt.Sprint("acquired ", first+int64(i)+1, " after ", time.Since(came)))
+				unlocked := time.Now()
+				if err := lease.Unlock(t.Context()); err != nil {
+					t.Errorf("Unlock: got %v, want no error", err)
+				}
+				wantSince(t, "Unlock", unlocked, 0)
+				if lease.Validity() != 0 {
+					t.Errorf("validity after Unlock: got %v, want 0", lease.Validity())
+				}
+				wantMatch(t, "cause of its context", context.Cause(ctx), []error{redlock.ErrReleased}, redlock.ErrLost)
+				wantMatch(t, "second Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrReleased}, redlock.ErrLost)
+				wantMatch(t, "Extend", lease.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrReleased}, redlock.ErrLost)
+				next := b.got(c)
+				if !c.at.Equal(unlocked) {
+					t.Errorf("the next lease: got it %v after Unlock, want it at once", c.at.Sub(unlocked))
+				}
+				if next.Fence() != lease.Fence()+1 || next.Validity() < 5*time.Second || next.Context().Err() != nil {
+					t.Errorf("the next lease: got fence %d and validity %v, want %d and half a TTL", next.Fence(), next.Validity(), lease.Fence()+1)
+				}
+				lease, ctx = next, next.Context()
+			}
+			b.wantCalls("acquire", 1)
+			b.wantCalls("release", 0)
+			b.wantHolding("r", 0, 1, 2)
+			b.unlock(lease)
+			time.Sleep(time.Second)
+			b.wantCalls("release", 1)
+			b.wantHolding("r")
+			mu.Lock()
+			defer mu.Unlock()
+			if told = told[:min(len(want), len(told))]; !slices.Equal(told, want) {
+				t.Errorf("events: got %q, want %q", told, want)
+			}
+		})
+	})
+	t.Run("of a lease by TryLock", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker()
+			lease := b.lock(l, "r")
+			w := b.wait(t.Context(), l)
+			b.unlock(lease)
+			b.unlock(b.got(w))
+			b.wantHolding("r")
+			if got := l.Lines(); got != 0 {
+				t.Errorf("lines: got %d, want none", got)
+			}
+		})
+	})
+	t.Run("to a call with another TTL it is none", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker()
+			lease := b.lock(l, "r")
+			w := b.wait(t.Context(), l, redlock.WithTTL(time.Second))
+			b.unlock(lease)
+			if next := b.got(w); next.Token() == lease.Token() || next.Validity() > time.Second {
+				t.Errorf("got the token %s and validity %v, want a new lease of a second", next.Token(), next.Validity())
+			}
+		})
+	})
+	t.Run("between two Do", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker()
+			var fences []int64
+			var tokens []string
+			var ended sync.WaitGroup
+			var last context.Context
+			for range 5 {
+				ended.Go(func() {
+					err := l.Do(t.Context(), "r", func(ctx context.Context, lease *redlock.Lease) error {
+						if last != nil && last.Err() == nil {
+							t.Error("got the context of the function before still there, want it over")
+						}
+						last = ctx
+						fences, tokens = append(fences, lease.Fence()), append(tokens, lease.Token())
+						time.Sleep(time.Second)
+						return ctx.Err()
+					})
+					if err != nil {
+						t.Errorf("Do: got %v, want no error", err)
+					}
+				})
+			}
+			start := time.Now()
+			ended.Wait()
+			wantSince(t, "all of them", start, 5*time.Second)
+			if slices.Sort(tokens); len(slices.Compact(tokens)) != 1 || fences[4] != fences[0]+4 {
+				t.Errorf("got fences %v by %d grants, want one grant", fences, len(slices.Compact(tokens)))
+			}
+			b.wantHolding("r")
+		})
+	})
+}
+
+// A grant serves as many callers as it has tokens, fewer where others wait, and none long
+// after it was made.
+//
+// Source: ALGORITHM section 10, "At most B-1 in a row".
+func TestVirtualHandOverBounds(t *testing.T) {
+	const trip = 2 * time.Millisecond // there and back
+	slow := func(n *bubbleNode) { n.latency(trip/2, trip/2) }
+	wantRising := func(t *testing.T, fences []int64, want int) {
+		t.Helper()
+		if len(fences) != want {
+			t.Fatalf("leases: got %d, want %d", len(fences), want)
+		}
+		for i := 1; i < len(fences); i++ {
+			if fences[i] <= fences[i-1] {
+				t.Fatalf("fence of lease %d: got %d after %d, want a larger one", i, fences[i], fences[i-1])
+			}
+		}
+	}
+	for _, test := range []struct {
+		callers, grants int
+	}{{64, 1}, {65, 2}, {128, 2}, {129, 3}} {
+		t.Run(fmt.Sprintf("%d callers", test.callers), func(t *testing.T) {
+			inBubble(t, 3, func(t *testing.T, b *bubble) {
+				b.all(goNative)
+				l := b.warmLocker()
+				b.all(slow)
+				start := time.Now()
+				fences := b.serve(l, test.callers, 10*time.Millisecond)()
+				wantRising(t, fences, test.callers)
+				// Each grant takes one round trip, or two where the gate is asked first. The release
+				// comes before it on every lane.
+				least := time.Duration(test.callers)*10*time.Millisecond + time.Duration(test.grants)*trip
+				if got := time.Since(start); got < least || got > least+time.Duration(2*test.grants)*trip {
+					t.Errorf("all of them: got it after %v, want from %v to %v", got, least, least+time.Duration(2*test.grants)*trip)
+				}
+				time.Sleep(time.Second)
+				b.wantCalls("acquire", test.grants)
+				b.wantCalls("release", test.grants)
+				if test.callers > 64 && fences[63] != fences[0]+63 {
+					t.Errorf("fence of lease 64: got %d after %d, want the last of the block", fences[63], fences[0])
+				}
+			})
+		})
+	}
+	t.Run("while others wait", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			b.all(goNative)
+			l, other := b.warmLocker(), b.warmLocker()
+			b.all(slow)
+			held := b.lock(l, "r")
+			theirs := b.wait(t.Context(), other)
+			time.Sleep(time.Second) // it is in the queue, which nobody in l knows
+			mine := b.serve(l, 63+40, 10*time.Millisecond)
+			b.unlock(held)
+			lease := b.got(theirs)
+			first := lease.Fence()
+			w := b.wait(t.Context(), other)
+			b.unlock(lease) // one more caller of its own
+			lease = b.got(w)
+			w = b.wait(t.Context(), other)
+			time.Sleep(time.Second) // l has been told now that it is not alone
+			b.unlock(lease)
+			again := b.got(w)
+			b.unlock(again)
+			fences := mine()
+			wantRising(t, fences, 63+40)
+			before := func(fence int64) int {
+				n := 0
+				for _, f := range fences {
+					if f < fence {
+						n++
+					}
+				}
+				return n
+			}
+			if got := before(first); got != 63 {
+				t.Errorf("leases handed over to callers who did not know of others: got %d, want 63", got)
+			}
+			if got := before(again.Fence()) - before(lease.Fence()); got > 17 {
+				t.Errorf("leases of l between two of the other: got %d, want at most 17", got)
+			}
+		})
+	})
+	t.Run("while others wait, all in line once", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			b.all(goNative)
+			lockers := []*redlock.Locker{b.warmLocker(), b.warmLocker()}
+			b.all(slow)
+			var order []int // of the lockers, by lease; the lock guards it
+			var workers sync.WaitGroup
+			end := time.Now().Add(5 * time.Second)
+			for _, who := range []int{0, 0, 0, 0, 0, 1, 1} {
+				workers.Go(func() {
+					for time.Now().Before(end) {
+						lease, err := lockers[who].Lock(t.Context(), "r")
+						if err != nil {
+							t.Errorf("Lock: got %v, want a lease", err)
+							return
+						}
+						order = append(order, who)
+						time.Sleep(10 * time.Millisecond)
+						if err := lease.Unlock(t.Context()); err != nil {
+							t.Errorf("Unlock: got %v, want no error", err)
+						}
+					}
+				})
+			}
+			workers.Wait()
+			served, blocks := map[int]int{}, 0
+			for i, n := 0, 0; i < len(order)-20; i++ { // in the end some stop
+				n++
+				if order[i] != order[i+1] {
+					if want := []int{5, 2}[order[i]]; blocks > 2 && n != want { // once both know of each other
+						t.Fatalf("block %d: got %d leases of %d, want %d", blocks, n, order[i], want)
+					}
+					blocks++
+					n = 0
+				}
+				served[order[i]]++
+			}
+			if blocks < 50 {
+				t.Errorf("got %d blocks of %v leases, want at least 50", blocks, served)
+			}
+		})
+	})
+	t.Run("half a TTL after the grant it is over", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			b.all(goNative)
+			l := b.warmLocker()
+			fences := b.serve(l, 12, time.Second)()
+			wantRising(t, fences, 12)
+			b.wantCalls("acquire", 2) // each for those that begin within 5 s
+			if fences[5] != fences[0]+5 || fences[6] == fences[5]+1 {
+				t.Errorf("fences: got %v, want two blocks of six", fences)
+			}
+		})
+	})
+	t.Run("without renewal it is over when half of the validity is", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			b.all(goNative)
+			l := b.warmLocker(redlock.WithoutRenewal())
+			wantRising(t, b.serve(l, 10, time.Second)(), 10)
+			b.wantCalls("acquire", 2)
+			b.wantCalls("extend", 0)
+		})
+	})
+}
+
+// A lease that was handed over is renewed, ends, and is lost as any other.
+//
+// Source: ALGORITHM sections 6, 7 and 10.
+func TestVirtualLifeAfterHandOver(t *testing.T) {
+	// second is a lease that was handed over three seconds after the grant.
+	second := func(t *testing.T, b *bubble, l *redlock.Locker, opts ...redlock.LockOption) (first, next *redlock.Lease) {
+		t.Helper()
+		first = b.lock(l, "r", opts...)
+		first.Context()
+		w := b.wait(t.Context(), l, opts...)
+		time.Sleep(3 * time.Second)
+		b.unlock(first)
+		if next = b.got(w); next.Token() != first.Token() {
+			t.Fatal("got a new grant, want it handed over")
+		}
+		return first, next
+	}
+	t.Run("it is renewed", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			b.all(goNative)
+			_, lease := second(t, b, b.warmLocker())
+			for range 60 {
+				time.Sleep(time.Second)
+				if lease.Validity() < ttl10*6/10 || lease.Context().Err() != nil {
+					t.Fatalf("got validity %v, want it renewed", lease.Validity())
+				}
+			}
+			if err := lease.Extend(t.Context()); err != nil {
+				t.Errorf("Extend: got %v, want no error", err)
+			}
+			b.unlock(lease)
+			b.wantHolding("r")
+		})
+	})
+	t.Run("without renewal it ends when the grant does", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			start := time.Now()
+			_, lease := second(t, b, b.warmLocker(), redlock.WithoutRenewal())
+			wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrExpired})
+			wantSince(t, "end of the context", start, validity10-lead10)
+		})
+	})
+	for _, hold := range []time.Duration{ttl10, 25 * time.Second} {
+		t.Run(fmt.Sprintf("a maximum hold of %v counts from its own start", hold), func(t *testing.T) {
+			inBubble(t, 3, func(t *testing.T, b *bubble) {
+				b.all(goNative)
+				_, lease := second(t, b, b.warmLocker(), redlock.WithMaxHold(hold))
+				start := time.Now()
+				wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrMaxHold}, redlock.ErrExpired)
+				wantSince(t, "end of the context", start, hold-lead10)
+				time.Sleep(lead10)
+				if got := lease.Validity(); got != 0 {
+					t.Errorf("validity at the bound: got %v, want 0", got)
+				}
+			})
+		})
+	}
+	t.Run("cut off from all nodes it ends on time", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker()
+			start := time.Now()
+			_, lease := second(t, b, l)
+			b.all((*bubbleNode).blackhole)
+			wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrExpired})
+			wantSince(t, "end of the context", start, validity10-lead10)
+		})
+	})
+	t.Run("a loss is the new holder's", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			lost := make(chan redlock.Event, 10)
+			l := b.warmLocker(redlock.WithObserver(redlock.Observer{Lost: func(e redlock.Event) { lost <- e }}))
+			old, lease := second(t, b, l)
+			w := b.wait(t.Context(), l)
+			b.each(steal, 0, 1)
+			wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrQuorumLost})
+			wantMatch(t, "cause of the old context", context.Cause(old.Context()), []error{redlock.ErrReleased}, redlock.ErrLost)
+			wantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost})
+			if e := <-lost; e.Fence != lease.Fence() || len(lost) > 0 {
+				t.Errorf("Lost: got fence %d and %d events more, want %d and none", e.Fence, len(lost), lease.Fence())
+			}
+			b.each(erase, 0, 1)
+			if next := b.got(w); next.Fence() <= lease.Fence() || next.Token() == lease.Token() {
+				t.Errorf("the next lease: got fence %d after %d, want a new one", next.Fence(), lease.Fence())
+			}
+		})
+	})
+	t.Run("the context of the holder before is outside", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			for _, opts := range [][]redlock.Option{nil, {redlock.WithReentry()}} {
+				l := b.warmLocker(opts...)
+				old, lease := second(t, b, l)
+				ctx, cancel := context.WithTimeout(context.WithoutCancel(old.Context()), time.Second)
+				_, err := l.TryLock(ctx, "r")
+				wantMatch(t, "TryLock outside", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken}, redlock.ErrReentry)
+				start := time.Now()
+				_, err = l.Lock(ctx, "r")
+				cancel()
+				wantMatch(t, "Lock outside", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken, context.DeadlineExceeded}, redlock.ErrReentry)
+				wantSince(t, "Lock outside", start, time.Second)
+				inner, err := l.TryLock(lease.Context(), "r")
+				if len(opts) == 0 {
+					wantMatch(t, "TryLock inside", err, []error{redlock.ErrReentry})
+				} else if err != nil || inner.Fence() != lease.Fence() {
+					t.Errorf("TryLock inside: got %v, want another handle", err)
+				} else {
+					b.unlock(inner)
+				}
+				b.unlock(lease)
+				b.wantHolding("r")
+			}
+		})
+	})
+	t.Run("Close ends it, and who waits for it", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker()
+			_, lease := second(t, b, l)
+			callers := []*waiter{b.wait(t.Context(), l), b.wait(t.Context(), l)}
+			start := time.Now()
+			if err := l.Close(); err != nil {
+				t.Errorf("Close: got %v, want no error", err)
+			}
+			wantSince(t, "Close", start, 0)
+			for _, w := range callers {
+				<-w.done
+				wantMatch(t, "Lock", w.err, []error{redlock.ErrClosed})
+			}
+			wantMatch(t, "cause", context.Cause(lease.Context()), []error{redlock.ErrReleased, redlock.ErrClosed})
+			b.wantHolding("r")
+		})
+	})
+}
+
+// A caller whose context ends in the very moment of the Unlock gets a lease or an error,
+// and the one behind it is served in any case.
+//
+// Source: ALGORITHM section 10, "woken or cancelled waiters pass the turn on".
+func TestVirtualHeirWhoGivesUp(t *testing.T) {
+	served := 0
+	for range 40 {
+		inBubble(t, 1, func(t *testing.T, b *bubble) {
+			b.all(goNative)
+			l := b.warmLocker()
+			lease := b.lock(l, "r")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			heir, next := b.wait(ctx, l), b.wait(t.Context(), l)
+			time.Sleep(time.Second)
+			if err := lease.Unlock(t.Context()); err != nil {
+				t.Errorf("Unlock: got %v, want no error", err)
+			}
+			<-heir.done
+			if heir.err == nil {
+				served++
+				b.unlock(heir.lease)
+			} else {
+				wantMatch(t, "Lock", heir.err, []error{redlock.ErrNotAcquired, redlock.ErrTaken, context.DeadlineExceeded})
+			}
+			b.unlock(b.got(next))
+			b.wantHolding("r")
+			if got := l.Lines(); got != 0 {
+				t.Errorf("lines: got %d, want none", got)
+			}
+		})
+	}
+	t.Logf("%d of 40 got the lease", served)
+}

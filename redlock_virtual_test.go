@@ -1,0 +1,316 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
+)
+
+// The holder's clock is all that a lease is judged by: if it jumps ahead, as after a
+// suspend, the lease is over at the first look. Where it starts does not matter.
+//
+// Source: ALGORITHM sections 7 and 11.
+func TestVirtualClockOfTheHolder(t *testing.T) {
+	t.Run("jumps past the deadline", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			clock := locktest.NewJumpClock()
+			l, other := b.warmLocker(redlock.WithClock(clock)), b.warmLocker()
+			watched, extended, unlocked := b.lock(l, "watched"), b.lock(l, "extended"), b.lock(l, "unlocked")
+			ctx := watched.Context()
+			time.Sleep(1300 * time.Millisecond)
+			clock.Jump(time.Hour)
+			b.all(func(n *bubbleNode) { n.runClock(1, time.Hour) })
+			_, _ = other.TryLock(t.Context(), "r") // learns that the nodes' clocks have jumped
+			synctest.Wait()
+			start := time.Now()
+			for _, lease := range []*redlock.Lease{watched, extended, unlocked} {
+				if got := lease.Validity(); got > 0 {
+					t.Errorf("validity at the first look: got %v, want none", got)
+				}
+				if _, err := other.Lock(t.Context(), lease.Resource()); err != nil {
+					t.Errorf("Lock by another Locker: got %v, want a lease", err)
+				}
+			}
+			wantMatch(t, "Extend", extended.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrExpired})
+			wantMatch(t, "Unlock", unlocked.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrExpired})
+			wantSince(t, "typed errors", start, 0)
+			wantDone(t, ctx, []error{redlock.ErrLost, redlock.ErrExpired})
+			wantWithin(t, "end of the context", start, time.Second)
+			time.Sleep(5 * time.Second)
+			for _, lease := range []*redlock.Lease{watched, extended, unlocked} {
+				b.wantHolding(lease.Resource(), 0, 1, 2) // for the other Locker
+			}
+		})
+	})
+	for _, ahead := range []time.Duration{-1000 * time.Hour, 1000 * time.Hour, 1<<63 - 1 - time.Hour} {
+		t.Run(fmt.Sprintf("starts at %v", ahead), func(t *testing.T) {
+			inBubble(t, 3, func(t *testing.T, b *bubble) {
+				clock := locktest.NewJumpClock()
+				clock.Jump(ahead)
+				l := b.warmLocker(redlock.WithClock(clock))
+				lease := b.lock(l, "r")
+				if got := lease.Validity(); got != validity10 {
+					t.Errorf("validity: got %v, want %v", got, validity10)
+				}
+				time.Sleep(time.Minute)
+				if err := lease.Context().Err(); err != nil {
+					t.Errorf("after a minute: got %v, want a lease", context.Cause(lease.Context()))
+				}
+				b.unlock(lease)
+			})
+		})
+	}
+}
+
+// Do gives its function a context that ends with the caller's or with the lease, and
+// unlocks in any case.
+//
+// Source: ALGORITHM section 7; the doc comment of Locker.Do.
+func TestVirtualDo(t *testing.T) {
+	type ctxKey struct{}
+	errWork := errors.New("work failed")
+	t.Run("the function's context", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker()
+			ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), ctxKey{}, "v"), 25*time.Second)
+			defer cancel()
+			start := time.Now()
+			var inner context.Context
+			err := l.Do(ctx, "r", func(ctx context.Context, lease *redlock.Lease) error {
+				inner = ctx
+				if got := ctx.Value(ctxKey{}); got != "v" {
+					t.Errorf("value: got %v, want v", got)
+				}
+				if at, ok := ctx.Deadline(); !ok || at.Sub(start) != 25*time.Second {
+					t.Errorf("deadline: got %v and %v, want 25s", at.Sub(start), ok)
+				}
+				<-ctx.Done()
+				wantSince(t, "end of the context", start, 25*time.Second)
+				if lease.Validity() <= 0 {
+					t.Errorf("validity: got %v, want some: only the caller's context ended", lease.Validity())
+				}
+				wantMatch(t, "cause", context.Cause(ctx), []error{context.DeadlineExceeded})
+				return errWork
+			})
+			wantMatch(t, "Do", err, []error{errWork}, redlock.ErrLost)
+			if inner.Err() == nil {
+				t.Error("context after Do: got none that has ended, want one")
+			}
+			b.wantHolding("r")
+		})
+	})
+	t.Run("the caller's deadline is told as such, every time", func(t *testing.T) {
+		inBubble(t, 1, func(t *testing.T, b *bubble) {
+			l := b.warmLocker()
+			for i := range 100 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+				err := l.Do(ctx, "r", func(ctx context.Context, _ *redlock.Lease) error {
+					<-ctx.Done()
+					return ctx.Err()
+				})
+				cancel()
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatalf("call %d: got %v from the context, want DeadlineExceeded", i+1, err)
+				}
+			}
+		})
+	})
+	t.Run("the cause of a cancellation comes through", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			err := l.Do(ctx, "r", func(ctx context.Context, _ *redlock.Lease) error {
+				cancel(errWork)
+				wantDone(t, ctx, []error{errWork})
+				return nil
+			})
+			if err != nil {
+				t.Errorf("Do: got %v, want no error", err)
+			}
+			b.wantHolding("r")
+		})
+	})
+	t.Run("a lease that is lost", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker()
+			start := time.Now()
+			err := l.Do(t.Context(), "r", func(ctx context.Context, _ *redlock.Lease) error {
+				b.all((*bubbleNode).blackhole)
+				wantDone(t, ctx, []error{redlock.ErrLost, redlock.ErrExpired})
+				wantSince(t, "end of the context", start, validity10-lead10)
+				return errWork
+			})
+			wantMatch(t, "Do", err, []error{errWork, redlock.ErrLost, redlock.ErrExpired})
+			if joined, ok := err.(interface{ Unwrap() []error }); !ok || joined.Unwrap()[0] != errWork {
+				t.Errorf("Do: got %v, want the function's error first", err)
+			}
+		})
+	})
+	t.Run("a lease that is lost unnoticed", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker(redlock.WithoutRenewal())
+			err := l.Do(t.Context(), "r", func(context.Context, *redlock.Lease) error {
+				time.Sleep(time.Minute)
+				return nil
+			})
+			wantMatch(t, "Do", err, []error{redlock.ErrLost, redlock.ErrExpired})
+		})
+	})
+	t.Run("the function's error alone", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker()
+			err := l.Do(t.Context(), "r", func(context.Context, *redlock.Lease) error { return errWork })
+			if err != errWork {
+				t.Errorf("Do: got %v, want the function's error as it is", err)
+			}
+			b.wantHolding("r")
+		})
+	})
+	t.Run("a panic", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker()
+			func() {
+				defer func() {
+					if got := recover(); got != "oops" {
+						t.Errorf("panic: got %v, want oops", got)
+					}
+				}()
+				_ = l.Do(t.Context(), "r", func(context.Context, *redlock.Lease) error { panic("oops") })
+			}()
+			b.wantHolding("r")
+		})
+	})
+	t.Run("a resource that is taken", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l, other := b.warmLocker(), b.warmLocker()
+			b.lock(other, "r")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			err := l.Do(ctx, "r", func(context.Context, *redlock.Lease) error {
+				t.Error("got fn called, want it not to be")
+				return nil
+			})
+			wantMatch(t, "Do", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken, context.DeadlineExceeded})
+		})
+	})
+}
+
+// A call inside a lease, by its context, is told apart from other callers: it gets
+// another handle with WithReentry, and an error instead of a deadlock without.
+//
+// Source: the doc comment of WithReentry.
+func TestVirtualReentry(t *testing.T) {
+	t.Run("without the option", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker()
+			lease := b.lock(l, "r")
+			derived, cancel := context.WithTimeout(lease.Context(), time.Minute)
+			defer cancel()
+			_, err := l.Lock(derived, "r")
+			wantMatch(t, "Lock", err, []error{redlock.ErrReentry}, redlock.ErrNotAcquired)
+			_, err = l.TryLock(derived, "r")
+			wantMatch(t, "TryLock", err, []error{redlock.ErrReentry}, redlock.ErrNotAcquired)
+			err = l.Do(t.Context(), "s", func(ctx context.Context, _ *redlock.Lease) error {
+				return l.Do(ctx, "s", func(context.Context, *redlock.Lease) error { return nil })
+			})
+			wantMatch(t, "Do in Do", err, []error{redlock.ErrReentry})
+			if err := lease.Extend(t.Context()); err != nil {
+				t.Errorf("Extend after it: got %v, want no error", err)
+			}
+			b.wantHolding("r", 0, 1, 2)
+			b.unlock(lease)
+			b.wantHolding("r")
+		})
+	})
+	t.Run("the holds are counted", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker(redlock.WithReentry())
+			outer := b.lock(l, "r")
+			inner, err := l.Lock(outer.Context(), "r")
+			if err != nil {
+				t.Fatalf("Lock: got %v, want a handle", err)
+			}
+			innermost, err := l.TryLock(inner.Context(), "r")
+			if err != nil {
+				t.Fatalf("TryLock: got %v, want a handle", err)
+			}
+			if inner.Fence() != outer.Fence() || innermost.Token() != outer.Token() {
+				t.Errorf("inner handles: got fence %d, token %s, want %d, %s", inner.Fence(), innermost.Token(), outer.Fence(), outer.Token())
+			}
+			b.unlock(inner)
+			wantMatch(t, "unlocking it twice", inner.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrReleased})
+			wantMatch(t, "extending it", inner.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrReleased})
+			if outer.Validity() <= 0 || outer.Context().Err() != nil || inner.Validity() > 0 {
+				t.Errorf("validity: got %v outside and %v inside, want some and none", outer.Validity(), inner.Validity())
+			}
+			b.unlock(outer)
+			b.wantHolding("r", 0, 1, 2)
+			time.Sleep(time.Minute) // the last handle has the lease renewed
+			if err := innermost.Extend(t.Context()); err != nil {
+				t.Errorf("Extend: got %v, want no error", err)
+			}
+			b.unlock(innermost)
+			b.wantHolding("r")
+			wantMatch(t, "unlocking once more", outer.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrReleased})
+		})
+	})
+	t.Run("other resources and other Lockers are asked for as usual", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l, other := b.warmLocker(redlock.WithReentry()), b.warmLocker(redlock.WithReentry())
+			r := b.lock(l, "r")
+			s, err := l.TryLock(r.Context(), "s")
+			if err != nil {
+				t.Fatalf("TryLock(s) inside r: got %v, want a lease", err)
+			}
+			again, err := l.TryLock(s.Context(), "r")
+			if err != nil || again.Token() != r.Token() {
+				t.Errorf("TryLock(r) inside s inside r: got %v, want a handle of r", err)
+			}
+			_, err = other.TryLock(s.Context(), "r")
+			wantMatch(t, "TryLock(r) of another Locker", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken})
+			_, err = l.TryLock(t.Context(), "r")
+			wantMatch(t, "TryLock(r) outside", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken})
+		})
+	})
+	t.Run("when the lease is over", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker(redlock.WithReentry())
+			first := b.lock(l, "r")
+			inside := context.WithoutCancel(first.Context())
+			b.unlock(first)
+			second, err := l.TryLock(inside, "r")
+			if err != nil {
+				t.Fatalf("TryLock after Unlock: got %v, want a lease", err)
+			}
+			if second.Token() == first.Token() || second.Fence() <= first.Fence() {
+				t.Errorf("TryLock after Unlock: got token %s and fence %d, want a new lease", second.Token(), second.Fence())
+			}
+			b.unlock(second)
+			_, err = l.TryLock(first.Context(), "r")
+			wantMatch(t, "TryLock with the lease's own context", err, []error{redlock.ErrNotAcquired, context.Canceled, redlock.ErrReleased})
+		})
+	})
+	t.Run("a lost lease ends all handles", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker(redlock.WithReentry(), redlock.WithoutRenewal())
+			outer := b.lock(l, "r")
+			inner, err := l.TryLock(outer.Context(), "r")
+			if err != nil {
+				t.Fatalf("TryLock: got %v, want a handle", err)
+			}
+			a, c := outer.Context(), inner.Context()
+			time.Sleep(ttl10)
+			for _, ctx := range []context.Context{a, c} {
+				wantDone(t, ctx, []error{redlock.ErrLost, redlock.ErrExpired})
+			}
+			wantMatch(t, "Unlock inside", inner.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost})
+			wantMatch(t, "Unlock outside", outer.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost})
+		})
+	})
+}

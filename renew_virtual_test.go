@@ -1,0 +1,477 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
+)
+
+// A holder that is cut off from every node knows by its own clock when its lease
+// ends: the context first, then the validity, then the keys.
+//
+// Source: ALGORITHM section 7; section 13, I3 and I7.
+func TestVirtualEndWithoutIO(t *testing.T) {
+	for _, test := range []struct {
+		name              string
+		opts              []redlock.LockOption
+		ttl, drift, early time.Duration // early: from the end of the context to that of the validity
+		grace             time.Duration
+	}{
+		{"renewed", nil, ttl10, drift10, lead10, 0},
+		{"not renewed", []redlock.LockOption{redlock.WithoutRenewal()}, ttl10, drift10, lead10, 0},
+		{"short", []redlock.LockOption{redlock.WithTTL(100 * time.Millisecond)}, 100 * time.Millisecond, 3 * time.Millisecond, 5 * time.Millisecond, 0},
+		{"with grace", []redlock.LockOption{redlock.WithGrace(time.Second)}, ttl10, drift10, lead10, time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, 5, func(t *testing.T, b *bubble) {
+				l := b.warmLocker()
+				const there = 3 * time.Millisecond
+				b.all(func(n *bubbleNode) { n.latency(there, 2*time.Millisecond) })
+				start := time.Now()
+				lease := b.lock(l, "r", test.opts...)
+				time.Sleep(there) // the slowest replies
+				b.all((*bubbleNode).blackhole)
+
+				ends := test.ttl - test.drift - test.grace
+				wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrExpired}, redlock.ErrReleased, redlock.ErrQuorumLost, redlock.ErrMaxHold)
+				wantSince(t, "end of the context", start, ends-test.early)
+				if got := lease.Validity(); got != test.early {
+					t.Errorf("validity when the context ended: got %v, want %v", got, test.early)
+				}
+				time.Sleep(test.early)
+				if got := lease.Validity(); got != 0 {
+					t.Errorf("validity at the deadline: got %v, want 0", got)
+				}
+				b.wantHolding("r", 0, 1, 2, 3, 4)
+				time.Sleep(time.Until(start.Add(there+test.ttl)) - 1)
+				b.wantHolding("r", 0, 1, 2, 3, 4)
+				if got := lease.Validity(); got >= 0 {
+					t.Errorf("validity after the deadline: got %v, want less than 0", got)
+				}
+				time.Sleep(time.Nanosecond)
+				b.wantHolding("r")
+			})
+		})
+	}
+}
+
+// A lease is renewed every third of its TTL, less up to a tenth of that, for as long
+// as it is held. Nothing else about it changes, and its deadline never goes back.
+//
+// Source: ALGORITHM section 1, "RenewEvery"; section 6; section 13, I8.
+func TestVirtualRenewalForAnHour(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		b.all(goNative)
+		l := b.warmLocker(redlock.WithTTL(time.Second))
+		lease := b.lock(l, "r")
+		fence, token := lease.Fence(), lease.Token()
+		ends := time.Now().Add(lease.Validity())
+		for range 4 * 60 * 60 {
+			time.Sleep(250 * time.Millisecond)
+			left := lease.Validity()
+			next := time.Now().Add(left)
+			// At worst the next round is just due.
+			if least := time.Second*2/3 - 13*time.Millisecond; left < least || lease.Context().Err() != nil {
+				t.Fatalf("got validity %v and context error %v, want at least %v and none", left, context.Cause(lease.Context()), least)
+			}
+			if next.Before(ends) {
+				t.Fatalf("deadline went back by %v, want it to move forward only", ends.Sub(next))
+			}
+			ends = next
+		}
+		if lease.Fence() != fence || lease.Token() != token {
+			t.Errorf("after an hour: got fence %d and token %s, want %d and %s", lease.Fence(), lease.Token(), fence, token)
+		}
+		for i, n := range b.nodes {
+			calls := n.callsOf("extend", "r")
+			if got := len(calls); got < 3*3600 || got > 3*3600*10/9+1 {
+				t.Errorf("renewals seen by node %d in an hour: got %d, want from %d to %d", i, got, 3*3600, 3*3600*10/9)
+			}
+			for k := 1; k < len(calls); k++ {
+				gap := calls[k].At.Sub(calls[k-1].At)
+				if gap <= 300*time.Millisecond-1 || gap > time.Second/3+1 {
+					t.Fatalf("time between two renewals: got %v, want more than 300ms and at most a third of a second", gap)
+				}
+			}
+		}
+		b.unlock(lease)
+		b.wantHolding("r")
+	})
+}
+
+// Without renewal no extend is sent, and WithMaxHold ends a renewed lease to the
+// nanosecond.
+//
+// Source: ALGORITHM section 6, "Renewal stops at MaxHold"; section 7.
+func TestVirtualBoundedHold(t *testing.T) {
+	t.Run("without renewal a lease ends with its TTL", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker(redlock.WithoutRenewal())
+			start := time.Now()
+			lease := b.lock(l, "r")
+			wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrExpired})
+			wantSince(t, "end of the context", start, validity10-lead10)
+			time.Sleep(lead10)
+			if got := lease.Validity(); got != 0 {
+				t.Errorf("validity at the deadline: got %v, want 0", got)
+			}
+			if got := b.nodes[0].seen("extend", "r"); got != 0 {
+				t.Errorf("renewals: got %d, want 0", got)
+			}
+		})
+	})
+	t.Run("an Extend lengthens it", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker(redlock.WithoutRenewal())
+			lease := b.lock(l, "r")
+			time.Sleep(5 * time.Second)
+			b.all(func(n *bubbleNode) { n.latency(20*time.Millisecond, 30*time.Millisecond) })
+			start := time.Now()
+			if err := lease.Extend(t.Context()); err != nil {
+				t.Fatalf("Extend: got %v, want no error", err)
+			}
+			wantSince(t, "Extend", start, 50*time.Millisecond)
+			if got, want := lease.Validity(), validity10-50*time.Millisecond; got != want {
+				t.Errorf("validity after Extend: got %v, want %v", got, want)
+			}
+			wantDone(t, lease.Context(), []error{redlock.ErrExpired})
+			wantSince(t, "end of the context", start, validity10-lead10)
+		})
+	})
+	t.Run("the maximum hold is exact", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker()
+			b.all(func(n *bubbleNode) { n.latency(5*time.Millisecond, 5*time.Millisecond) })
+			start := time.Now()
+			lease := b.lock(l, "r", redlock.WithMaxHold(47*time.Second))
+			time.Sleep(40 * time.Second)
+			if err := lease.Extend(t.Context()); err != nil { // does not get past the bound either
+				t.Errorf("Extend: got %v, want no error", err)
+			}
+			wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrMaxHold}, redlock.ErrExpired)
+			wantSince(t, "end of the context", start, 47*time.Second-lead10)
+			time.Sleep(lead10)
+			if got := lease.Validity(); got != 0 {
+				t.Errorf("validity at the bound: got %v, want 0", got)
+			}
+			err := lease.Extend(t.Context())
+			wantMatch(t, "Extend", err, []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrMaxHold})
+		})
+	})
+	t.Run("a maximum hold of one TTL", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker()
+			start := time.Now()
+			lease := b.lock(l, "r", redlock.WithMaxHold(ttl10))
+			wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrMaxHold})
+			wantSince(t, "end of the context", start, ttl10-lead10)
+		})
+	})
+}
+
+// Rounds that fail change nothing: the lease goes on if the nodes are back before its
+// deadline, and ends on time if they are not.
+//
+// Source: ALGORITHM section 6, "Failure of a round changes nothing".
+func TestVirtualFailedRenewals(t *testing.T) {
+	faults := map[string]func(*bubbleNode){
+		"blackholed":    (*bubbleNode).blackhole,
+		"hung":          (*bubbleNode).hang,
+		"replies lost":  (*bubbleNode).silence,
+		"dead":          (*bubbleNode).kill,
+		"read-only":     func(n *bubbleNode) { n.replyWith("READONLY You can't write against a read only replica.") },
+		"out of memory": func(n *bubbleNode) { n.replyWith("OOM command not allowed when used memory > 'maxmemory'.") },
+		"loading":       func(n *bubbleNode) { n.replyWith("LOADING Redis is loading the dataset in memory") },
+	}
+	for name, fault := range faults {
+		t.Run("all nodes "+name+", healed in time", func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, 5, func(t *testing.T, b *bubble) {
+				var failed atomic.Int32
+				l := b.warmLocker(redlock.WithObserver(redlock.Observer{ExtendFailed: func(e redlock.Event) {
+					failed.Add(1)
+					wantMatch(t, "ExtendFailed", e.Err, []error{redlock.ErrNoQuorum})
+				}}))
+				start := time.Now()
+				lease := b.lock(l, "r")
+				fence := lease.Fence()
+				time.Sleep(2 * time.Second)
+				b.all(fault)
+				time.Sleep(5 * time.Second) // the first round fails by 3.6 s
+				if got, want := lease.Validity(), time.Until(start.Add(validity10)); got != want {
+					t.Errorf("validity while the nodes are %s: got %v, want %v", name, got, want)
+				}
+				if failed.Load() < 2 {
+					t.Errorf("rounds that failed: got %d, want at least 2", failed.Load())
+				}
+				b.all((*bubbleNode).heal)
+				time.Sleep(2700 * time.Millisecond) // 200 ms before the old deadline
+				if got := lease.Validity(); got < 5*time.Second {
+					t.Errorf("validity 2.7 s after healing: got %v, want it renewed", got)
+				}
+				time.Sleep(time.Minute)
+				if err := lease.Context().Err(); err != nil || lease.Fence() != fence {
+					t.Errorf("a minute later: got %v and fence %d, want a lease with fence %d", context.Cause(lease.Context()), lease.Fence(), fence)
+				}
+				b.wantHolding("r", 0, 1, 2, 3, 4)
+			})
+		})
+		t.Run("a majority "+name+", never healed", func(t *testing.T) {
+			inBubble(t, 5, func(t *testing.T, b *bubble) {
+				l := b.warmLocker()
+				start := time.Now()
+				lease := b.lock(l, "r")
+				b.each(fault, 0, 2, 4)
+				wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrExpired}, redlock.ErrQuorumLost)
+				wantSince(t, "end of the context", start, validity10-lead10)
+			})
+		})
+		t.Run("a minority "+name, func(t *testing.T) {
+			inBubble(t, 5, func(t *testing.T, b *bubble) {
+				l := b.warmLocker()
+				lease := b.lock(l, "r")
+				b.each(fault, 1, 3)
+				time.Sleep(time.Minute)
+				if left := lease.Validity(); left < ttl10*6/10 {
+					t.Errorf("validity after a minute: got %v, want it renewed", left)
+				}
+			})
+		})
+	}
+}
+
+// A round whose replies come after the deadline revives nothing, even if all nodes say
+// that they kept the key.
+//
+// Source: ALGORITHM section 6 ("MUST NOT revive the lease").
+func TestVirtualLateRenewal(t *testing.T) {
+	t.Run("replies after the end of the context", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker(redlock.WithoutRenewal())
+			start := time.Now()
+			lease := b.lock(l, "r")
+			time.Sleep(validity10 - lead10 - 50*time.Millisecond)
+			b.all(func(n *bubbleNode) { n.latency(10*time.Millisecond, 100*time.Millisecond) })
+			err := lease.Extend(t.Context())
+			wantMatch(t, "Extend", err, []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrExpired})
+			wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrExpired})
+			time.Sleep(time.Until(start.Add(validity10)))
+			if got := lease.Validity(); got != 0 {
+				t.Errorf("validity at the old deadline: got %v, want 0", got)
+			}
+			time.Sleep(time.Second) // the nodes did keep the key
+			b.wantHolding("r", 0, 1, 2)
+		})
+	})
+	t.Run("the clock jumps past the deadline while the round is under way", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			clock := locktest.NewJumpClock()
+			l := b.warmLocker(redlock.WithoutRenewal(), redlock.WithClock(clock))
+			lease := b.lock(l, "r")
+			time.Sleep(time.Second)
+			b.all(func(n *bubbleNode) { n.latency(20*time.Millisecond, 20*time.Millisecond) })
+			done := make(chan error)
+			go func() { done <- lease.Extend(context.Background()) }()
+			time.Sleep(10 * time.Millisecond)
+			clock.Jump(20 * time.Second)
+			if err := <-done; err == nil {
+				t.Errorf("Extend: got no error, want one: its replies came after the deadline")
+			}
+			if got := lease.Validity(); got > 0 {
+				t.Errorf("validity: got %v, want none", got)
+			}
+			err := lease.Extend(t.Context())
+			wantMatch(t, "Extend again", err, []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrExpired})
+		})
+	})
+}
+
+// steal has a node hold the resource for somebody else.
+func steal(n *bubbleNode) { n.put(redlock.DefaultKeyPrefix+"r", "somebody-else|1", time.Hour) }
+
+// A lease whose key is another's, or gone, on so many nodes that the others are no
+// exclusive set, is lost at the next round, without waiting for the deadline.
+//
+// Source: ALGORITHM section 6, "Lost now".
+func TestVirtualQuorumLost(t *testing.T) {
+	erase := func(n *bubbleNode) { n.put(redlock.DefaultKeyPrefix+"r", "", 0) }
+	for _, test := range []struct {
+		name  string
+		n     int
+		fault func(*bubbleNode)
+		nodes []int
+		lost  bool
+	}{
+		{"taken on three of five", 5, steal, []int{0, 1, 2}, true},
+		{"taken on two of five", 5, steal, []int{3, 4}, false},
+		{"missing on three of five", 5, erase, []int{2, 3, 4}, true},
+		{"missing on two of five", 5, erase, []int{0, 4}, false},
+		{"restarted empty, three of five", 5, (*bubbleNode).restartEmpty, []int{0, 2, 4}, true},
+		{"restarted empty, two of five", 5, (*bubbleNode).restartEmpty, []int{0, 2}, false},
+		{"taken on two of three", 3, steal, []int{0, 1}, true},
+		{"taken on one of three", 3, steal, []int{0}, false},
+		{"taken on the only one", 1, steal, []int{0}, true},
+		{"taken on two of four", 4, steal, []int{0, 1}, false}, // the quorum is three: two others make none
+		{"missing on three of four", 4, erase, []int{0, 1, 3}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, test.n, func(t *testing.T, b *bubble) {
+				l := b.warmLocker()
+				start := time.Now()
+				lease := b.lock(l, "r")
+				time.Sleep(time.Second)
+				b.each(test.fault, test.nodes...)
+				if !test.lost {
+					time.Sleep(4 * time.Second)
+					if err := lease.Context().Err(); err != nil {
+						t.Errorf("after a renewal: got %v, want a lease", context.Cause(lease.Context()))
+					}
+					return
+				}
+				wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrQuorumLost}, redlock.ErrExpired)
+				if got := time.Since(start); got <= 3*time.Second || got > ttl10/3 {
+					t.Errorf("end of the context: got it after %v, want the first renewal", got)
+				}
+				if got := lease.Validity(); got > 0 {
+					t.Errorf("validity of a lost lease: got %v, want none", got)
+				}
+				begin := time.Now()
+				wantMatch(t, "Extend", lease.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrQuorumLost})
+				wantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrQuorumLost})
+				wantSince(t, "typed errors", begin, 0)
+				synctest.Wait()
+				for i, n := range b.nodes {
+					if v := n.value("r"); v != "" && v != "somebody-else|1" {
+						t.Errorf("key on node %d after Unlock: got %q, want that of somebody else or none", i, v)
+					}
+				}
+			})
+		})
+	}
+}
+
+// An Extend that finds the lease lost says so with the answer that showed it, and does
+// not wait for more.
+//
+// Source: ALGORITHM section 6, "Lost now".
+func TestVirtualExtendFindsTheLoss(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, b *bubble) {
+		l := b.warmLocker()
+		lease := b.lock(l, "r")
+		b.each(steal, 0, 1, 2)
+		b.all(func(n *bubbleNode) { n.latency(5*time.Millisecond, 5*time.Millisecond) })
+		start := time.Now()
+		err := lease.Extend(t.Context())
+		wantMatch(t, "Extend", err, []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrQuorumLost})
+		wantSince(t, "Extend", start, 10*time.Millisecond)
+		wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrQuorumLost})
+		wantSince(t, "end of the context", start, 10*time.Millisecond)
+	})
+}
+
+// A node that restarted empty is told the key again by the next round, but is counted by
+// none until its quarantine is over.
+//
+// Source: ALGORITHM section 6, "Counted" and "Filling"; section 8.
+func TestVirtualRefilledNode(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		var forgot, failed atomic.Int32
+		l := b.warmLocker(redlock.WithoutRenewal(), redlock.WithObserver(redlock.Observer{
+			NodeForgot: func(e redlock.Event) {
+				forgot.Add(1)
+				if e.Node != b.nodes[0].Addr() || e.Resource != "r" {
+					t.Errorf("NodeForgot: got %q and %q, want %q and %q", e.Node, e.Resource, b.nodes[0].Addr(), "r")
+				}
+			},
+			ExtendFailed: func(redlock.Event) { failed.Add(1) },
+		}))
+		start := time.Now()
+		lease := b.lock(l, "r")
+		time.Sleep(time.Second)
+		b.nodes[0].restartEmpty()
+		b.nodes[1].blackhole()
+
+		err := lease.Extend(t.Context())
+		wantMatch(t, "Extend with one node down and one that forgot", err, []error{redlock.ErrNoQuorum}, redlock.ErrLost, redlock.ErrNotHeld)
+		synctest.Wait()
+		if forgot.Load() != 1 || failed.Load() != 1 {
+			t.Errorf("got %d NodeForgot and %d ExtendFailed, want 1 and 1", forgot.Load(), failed.Load())
+		}
+		if got, want := lease.Validity(), time.Until(start.Add(validity10)); got != want {
+			t.Errorf("validity after a round that failed: got %v, want %v", got, want)
+		}
+		b.wantHolding("r", 0, 1, 2)
+
+		err = lease.Extend(t.Context())
+		wantMatch(t, "Extend, the round after", err, []error{redlock.ErrNoQuorum}, redlock.ErrLost, redlock.ErrNotHeld)
+		b.nodes[1].heal()
+		time.Sleep(time.Second) // to connect again
+		for range 11 {          // seconds; the quarantine has 10.3
+			time.Sleep(time.Second)
+			if err := lease.Extend(t.Context()); err != nil {
+				t.Errorf("Extend with two of three that have a vote: got %v, want no error", err)
+			}
+		}
+		b.nodes[1].blackhole()
+		if err := lease.Extend(t.Context()); err != nil {
+			t.Errorf("Extend when the quarantine is over: got %v, want no error", err)
+		}
+		if got := lease.Validity(); got != validity10 {
+			t.Errorf("validity after the round: got %v, want %v", got, validity10)
+		}
+		if forgot.Load() != 1 {
+			t.Errorf("NodeForgot: got %d, want 1", forgot.Load())
+		}
+	})
+}
+
+// Nodes may restart empty one after the other, as long as a quorum has a vote at any time:
+// the lease is filled in again everywhere and goes on.
+//
+// Source: ALGORITHM section 6, "Filling is why early return costs no safety".
+func TestVirtualRollingEmptyRestarts(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 5, func(t *testing.T, b *bubble) {
+		renewed := make(chan redlock.Event, 100)
+		var forgot atomic.Int32
+		l := b.warmLocker(redlock.WithObserver(redlock.Observer{
+			Extended:   func(e redlock.Event) { renewed <- e },
+			NodeForgot: func(redlock.Event) { forgot.Add(1) },
+		}))
+		other := b.warmLocker()
+		for len(renewed) > 0 {
+			<-renewed
+		}
+		lease := b.lock(l, "r")
+		for i := range 20 {
+			for len(renewed) > 0 {
+				<-renewed
+			}
+			b.nodes[i%5].restartEmpty()
+			if _, err := other.TryLock(t.Context(), "r"); !errors.Is(err, redlock.ErrTaken) {
+				t.Fatalf("restart %d: TryLock of another Locker got %v, want ErrTaken", i+1, err)
+			}
+			for e := range renewed {
+				if e.Resource == "r" {
+					break
+				}
+			}
+			b.wantHolding("r", 0, 1, 2, 3, 4)
+			time.Sleep(5 * time.Second) // two of five are in quarantine at a time
+			if err := lease.Context().Err(); err != nil {
+				t.Fatalf("after restart %d: got %v, want a lease", i+1, context.Cause(lease.Context()))
+			}
+		}
+		if got := forgot.Load(); got != 20 {
+			t.Errorf("NodeForgot: got %d, want 20", got)
+		}
+		b.unlock(lease)
+	})
+}
