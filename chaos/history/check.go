@@ -45,7 +45,9 @@ func (h *History) Check(r Rules) []Violation {
 	}
 	for resource, list := range byResource {
 		held := slices.DeleteFunc(slices.Clone(list), func(a *Acquisition) bool { return !a.Held })
-		slices.SortFunc(held, func(a, b *Acquisition) int { return cmp.Compare(a.Return, b.Return) })
+		slices.SortFunc(held, func(a, b *Acquisition) int {
+			return cmp.Or(cmp.Compare(a.Return, b.Return), cmp.Compare(a.granted, b.granted))
+		})
 		found = append(found, overlaps(resource, held)...)
 		found = append(found, fences(resource, held)...)
 		found = append(found, h.nodes(resource, held, r)...)
@@ -68,23 +70,23 @@ func (h *History) Check(r Rules) []Violation {
 func overlaps(resource string, held []*Acquisition) (found []Violation) {
 	var last *Acquisition // of those so far, the one that is valid the longest
 	for _, a := range held {
-		if a.End() <= a.Return {
-			continue // over before the caller had it in hands
+		if a.void() {
+			continue
 		}
-		if last != nil && a.Return < last.End() {
+		if last != nil && last.meets(a) {
 			found = append(found, Violation{"I1", a.Return, resource, fmt.Sprintf(
 				"two holders for %v: %s has fence %d until %v, and %s is granted fence %d",
 				min(last.End(), a.End())-a.Return, last.Client, last.Fence, last.End(), a.Client, a.Fence)})
 		}
-		if last == nil || a.End() > last.End() {
+		if last == nil || a.End() >= last.End() {
 			last = a
 		}
 	}
 	return found
 }
 
-// fences is I2: tokens are unique, and whoever calls after another has got one gets a
-// larger one.
+// fences is I2: tokens are unique. A caller gets a larger token than all that were granted
+// before its call, and than that of any holder before it.
 func fences(resource string, held []*Acquisition) (found []Violation) {
 	seen := make(map[int64]*Acquisition)
 	for _, a := range held {
@@ -98,6 +100,17 @@ func fences(resource string, held []*Acquisition) (found []Violation) {
 	}
 	calls := slices.Clone(held)
 	slices.SortFunc(calls, func(a, b *Acquisition) int { return cmp.Compare(a.Call, b.Call) })
+	earlier := make(map[*Acquisition]*Acquisition) // the largest token of a holder before
+	var before *Acquisition
+	for _, a := range held {
+		if a.void() {
+			continue
+		}
+		earlier[a] = before
+		if before == nil || a.Fence > before.Fence {
+			before = a
+		}
+	}
 	var largest *Acquisition
 	granted := 0
 	for _, a := range calls {
@@ -106,9 +119,13 @@ func fences(resource string, held []*Acquisition) (found []Violation) {
 				largest = held[granted]
 			}
 		}
-		if largest != nil && a.Fence < largest.Fence {
+		last := largest
+		if e := earlier[a]; e != nil && (last == nil || e.Fence > last.Fence) {
+			last = e
+		}
+		if last != nil && a.Fence < last.Fence {
 			found = append(found, Violation{"I2", a.Return, resource, fmt.Sprintf("fence %d of %s after fence %d of %s",
-				a.Fence, a.Client, largest.Fence, largest.Client)})
+				a.Fence, a.Client, last.Fence, last.Client)})
 		}
 	}
 	return found

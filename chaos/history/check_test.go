@@ -46,6 +46,15 @@ func (s *story) then(client string, k Kind, at, until int, why string) *story {
 	return s
 }
 
+// of adds something to an earlier lease, by number.
+func (s *story) of(op uint64, client string, k Kind, at, until int, why string) *story {
+	last := s.op
+	s.op = op
+	s.then(client, k, at, until, why)
+	s.op = last
+	return s
+}
+
 // look adds a round: what each of three nodes has, as "token counter", "" for nothing, or
 // "down", "?" for a look at other resources; "quarantine: " before it is one that began at
 // 5 ms by the node's clock, "past quarantine: " the same when it is over, and "next
@@ -102,6 +111,8 @@ func TestGoodHistories(t *testing.T) {
 		"renewed":                                       new(story).hold("a", 1, 0, 1, 50, 0).then("a", Seen, 40, 120, "").hold("b", 65, 2, 121, 200, 130),
 		"a call without a return":                       new(story).hold("a", 1, 0, 0, 0, 0).hold("b", 65, 2, 3, 50, 10),
 		"over in the caller's hands":                    new(story).hold("a", 1, 0, 90, 50, 95).hold("b", 65, 2, 60, 150, 100),
+		"lost at the instant of the next grant":         new(story).hold("a", 1, 0, 1, 99, 0).then("a", Seen, 40, 99, "").then("a", Over, 40, 0, "quorum lost").hold("b", 65, 2, 40, 90, 45),
+		"one after the other, all at one instant":       new(story).hold("a", 1, 0, 10, 99, 10).hold("b", 65, 0, 10, 99, 10).hold("c", 66, 0, 10, 99, 20),
 		"calls that overlap, in any order":              new(story).hold("a", 65, 0, 1, 50, 10).hold("b", 1, 0, 30, 50, 40).tokensOnly(),
 		"lost, and then somebody else's":                new(story).hold("a", 1, 0, 1, 99, 0).then("a", Over, 30, 0, "quorum lost").hold("b", 65, 2, 20, 90, 30),
 		"a bare majority has the key":                   new(story).hold("a", 1, 0, 1, 99, 50).look(20, "t1 1", "t1 1", ""),
@@ -142,28 +153,32 @@ func TestBadHistories(t *testing.T) {
 		s     *story
 		rules []string // that must be found broken
 	}{
-		"two holders":                            {new(story).hold("a", 1, 0, 1, 99, 50).hold("b", 65, 2, 49, 100, 60), []string{"I1", "lock"}},
-		"two holders by a nanosecond":            {new(story).hold("a", 1, 0, 1, 99, 0).hold("b", 65, 2, 98, 190, 100).later(ms - 1), []string{"I1", "lock"}},
-		"a third under the first":                {new(story).hold("a", 1, 0, 1, 99, 90).hold("b", 65, 2, 10, 20, 15).hold("c", 129, 3, 60, 70, 65), []string{"I1", "I1", "lock"}},
-		"granted before it was lost":             {new(story).hold("a", 1, 0, 1, 99, 0).then("a", Seen, 50, 99, "").then("a", Over, 60, 0, "quorum lost").hold("b", 65, 2, 40, 90, 45), []string{"I1", "lock"}},
-		"a token twice":                          {new(story).hold("a", 1, 0, 1, 99, 10).hold("b", 1, 2, 20, 99, 30), []string{"I2", "lock"}},
-		"a token that falls":                     {new(story).hold("a", 65, 0, 1, 99, 10).hold("b", 1, 12, 20, 99, 30), []string{"I2", "lock"}},
-		"a token that falls later":               {new(story).hold("a", 65, 0, 1, 99, 10).hold("b", 66, 12, 20, 99, 30).hold("c", 2, 31, 32, 99, 33), []string{"I2", "lock"}},
-		"no token":                               {new(story).hold("a", 0, 0, 1, 99, 10), []string{"I2", "lock"}},
-		"too few nodes have the key":             {new(story).hold("a", 1, 0, 1, 99, 50).look(20, "t1 1", "x 1", " "), []string{"I3"}},
-		"a vote of a node in quarantine":         {new(story).look(20, "", "quarantine: ", "").hold("a", 1, 30, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", ""), []string{"I4"}},
-		"the same, looked at late":               {new(story).look(20, "", "quarantine: ?", "").hold("a", 1, 30, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", ""), []string{"I4"}},
-		"the same, of one who had called before": {new(story).look(20, "", "quarantine: ", "").hold("a", 1, 10, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", ""), []string{"I4"}},
-		"the same, under a key of another":       {new(story).look(20, "", "quarantine: x 0", "").hold("a", 1, 10, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", "").look(45, "t1 1", "quarantine: t1 1", ""), []string{"I4", "I4"}},
-		"the same, by a clock moved before":      {new(story).fault("clock put back", 2, 10).look(20, "", "quarantine: ", "").hold("a", 1, 30, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", ""), []string{"I4"}},
-		"counters behind":                        {new(story).hold("a", 7, 0, 1, 99, 50).look(20, "t1 7", "t1 6", "t1 5"), []string{"I5"}},
-		"a counter that falls":                   {new(story).look(20, "x 7", "x 7", "x 7").look(30, "x 7", "x 6", "x 7"), []string{"I5"}},
-		"a key of nobody":                        {new(story).healed(10).hold("a", 1, 0, 1, 80, 5).look(100, "t1 1", "", ""), []string{"I6"}},
-		"a context too late":                     {new(story).hold("a", 1, 0, 1, 99, 0).then("a", Over, 101, 99, Expired), []string{"I7"}},
-		"valid for longer than the TTL":          {new(story).hold("a", 1, 0, 1, 100, 0), []string{"I8"}},
-		"valid again":                            {new(story).hold("a", 1, 0, 1, 50, 0).then("a", Seen, 51, 50, "").then("a", Seen, 52, 120, ""), []string{"I8"}},
-		"waits for ever":                         {new(story).healed(10).hold("a", 1, 0, 61, 99, 70), []string{"I10"}},
-		"said by nobody":                         {new(story).then("a", Seen, 1, 2, ""), []string{"history"}},
+		"two holders":                               {new(story).hold("a", 1, 0, 1, 99, 50).hold("b", 65, 2, 49, 100, 60), []string{"I1", "lock"}},
+		"two holders by a nanosecond":               {new(story).hold("a", 1, 0, 1, 99, 0).hold("b", 65, 2, 98, 190, 100).later(ms - 1), []string{"I1", "lock"}},
+		"a third under the first":                   {new(story).hold("a", 1, 0, 1, 99, 90).hold("b", 65, 2, 10, 20, 15).hold("c", 129, 3, 60, 70, 65), []string{"I1", "I1", "lock"}},
+		"granted before it was lost":                {new(story).hold("a", 1, 0, 1, 99, 0).then("a", Seen, 50, 99, "").then("a", Over, 60, 0, "quorum lost").hold("b", 65, 2, 40, 90, 45), []string{"I1", "lock"}},
+		"a token twice":                             {new(story).hold("a", 1, 0, 1, 99, 10).hold("b", 1, 2, 20, 99, 30), []string{"I2", "lock"}},
+		"a token that falls":                        {new(story).hold("a", 65, 0, 1, 99, 10).hold("b", 1, 12, 20, 99, 30), []string{"I2", "lock"}},
+		"a token that falls later":                  {new(story).hold("a", 65, 0, 1, 99, 10).hold("b", 66, 12, 20, 99, 30).hold("c", 2, 31, 32, 99, 33), []string{"I2", "lock"}},
+		"no token":                                  {new(story).hold("a", 0, 0, 1, 99, 10), []string{"I2", "lock"}},
+		"too few nodes have the key":                {new(story).hold("a", 1, 0, 1, 99, 50).look(20, "t1 1", "x 1", " "), []string{"I3"}},
+		"a vote of a node in quarantine":            {new(story).look(20, "", "quarantine: ", "").hold("a", 1, 30, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", ""), []string{"I4"}},
+		"the same, looked at late":                  {new(story).look(20, "", "quarantine: ?", "").hold("a", 1, 30, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", ""), []string{"I4"}},
+		"the same, of one who had called before":    {new(story).look(20, "", "quarantine: ", "").hold("a", 1, 10, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", ""), []string{"I4"}},
+		"the same, under a key of another":          {new(story).look(20, "", "quarantine: x 0", "").hold("a", 1, 10, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", "").look(45, "t1 1", "quarantine: t1 1", ""), []string{"I4", "I4"}},
+		"the same, by a clock moved before":         {new(story).fault("clock put back", 2, 10).look(20, "", "quarantine: ", "").hold("a", 1, 30, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", ""), []string{"I4"}},
+		"counters behind":                           {new(story).hold("a", 7, 0, 1, 99, 50).look(20, "t1 7", "t1 6", "t1 5"), []string{"I5"}},
+		"a counter that falls":                      {new(story).look(20, "x 7", "x 7", "x 7").look(30, "x 7", "x 6", "x 7"), []string{"I5"}},
+		"a key of nobody":                           {new(story).healed(10).hold("a", 1, 0, 1, 80, 5).look(100, "t1 1", "", ""), []string{"I6"}},
+		"a context too late":                        {new(story).hold("a", 1, 0, 1, 99, 0).then("a", Over, 101, 99, Expired), []string{"I7"}},
+		"valid for longer than the TTL":             {new(story).hold("a", 1, 0, 1, 100, 0), []string{"I8"}},
+		"valid again":                               {new(story).hold("a", 1, 0, 1, 50, 0).then("a", Seen, 51, 50, "").then("a", Seen, 52, 120, ""), []string{"I8"}},
+		"valid at the grant of another, then lost":  {new(story).hold("a", 1, 0, 1, 99, 0).hold("b", 65, 2, 40, 90, 45).of(1, "a", Seen, 40, 99, "").of(1, "a", Over, 60, 0, "quorum lost"), []string{"I1"}},
+		"two holders, one for no time":              {new(story).hold("a", 1, 0, 1, 99, 50).hold("b", 65, 2, 49, 100, 49), []string{"I1", "lock"}},
+		"a token that falls, of calls that overlap": {new(story).hold("a", 65, 0, 1, 99, 10).hold("b", 1, 0, 20, 99, 30), []string{"I2", "lock"}},
+		"the same, all at one instant":              {new(story).hold("a", 65, 0, 10, 99, 10).hold("b", 1, 0, 10, 99, 10), []string{"I2"}},
+		"waits for ever":                            {new(story).healed(10).hold("a", 1, 0, 61, 99, 70), []string{"I10"}},
+		"said by nobody":                            {new(story).then("a", Seen, 1, 2, ""), []string{"history"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string

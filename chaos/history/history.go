@@ -61,6 +61,9 @@ type Acquisition struct {
 	Reach            time.Duration // the longest validity it was seen with
 
 	lapsed bool // it was seen to be over
+
+	// Numbers of records, which tell what came first at one instant of virtual time.
+	granted, seen int
 }
 
 // End is until when the holder had a right to think that nobody else has the resource.
@@ -76,6 +79,14 @@ func (a *Acquisition) End() time.Duration {
 	return end
 }
 
+// void reports whether the lease was over before the caller had it in hands.
+func (a *Acquisition) void() bool { return a.Until <= a.Return }
+
+// meets reports whether the lease is valid when a later one is granted.
+func (a *Acquisition) meets(next *Acquisition) bool {
+	return next.Return < a.End() || next.Return == a.Seen && a.seen > next.granted
+}
+
 // History is what was seen in one run. Its methods are safe for concurrent use, but
 // for the fields, which are for when the run is over.
 type History struct {
@@ -86,6 +97,7 @@ type History struct {
 
 	mu       sync.Mutex
 	open     map[string]*Acquisition // guarded by mu; by client and number
+	records  int                     // guarded by mu; added so far
 	problems []Violation             // guarded by mu
 }
 
@@ -148,6 +160,7 @@ func (h *History) So() (list []Acquisition) {
 func (h *History) Add(r Record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.records++
 	id := fmt.Sprint(r.Client, " ", r.Op)
 	if r.Kind == Called {
 		a := &Acquisition{Client: r.Client, Resource: r.Resource, Waits: r.Waits, Call: r.At}
@@ -166,6 +179,7 @@ func (h *History) Add(r Record) {
 	switch r.Kind {
 	case Granted:
 		a.Return, a.Held, a.Token, a.Fence = r.At, true, r.Token, r.Fence
+		a.granted = h.records
 	case Refused:
 		a.Return, a.Why = r.At, r.Why
 		delete(h.open, id)
@@ -190,7 +204,7 @@ func (h *History) seenLocked(a *Acquisition, r Record) {
 	}
 	switch {
 	case valid:
-		a.Until, a.Seen = r.Until, r.At
+		a.Until, a.Seen, a.seen = r.Until, r.At, h.records
 		a.Reach = max(a.Reach, r.Until-r.At)
 	default:
 		a.lapsed = true // the last look that found it valid stays

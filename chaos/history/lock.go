@@ -92,8 +92,10 @@ type part struct {
 }
 
 func pieces(held []*Acquisition) (list []part) {
-	held = slices.DeleteFunc(slices.Clone(held), func(a *Acquisition) bool { return a.End() <= a.Return })
-	slices.SortFunc(held, func(a, b *Acquisition) int { return cmp.Compare(a.Return, b.Return) })
+	held = slices.DeleteFunc(slices.Clone(held), (*Acquisition).void)
+	slices.SortFunc(held, func(a, b *Acquisition) int {
+		return cmp.Or(cmp.Compare(a.Return, b.Return), cmp.Compare(a.granted, b.granted))
+	})
 	clients := make(map[string]int)
 	var p part
 	var busy time.Duration // until then something is under way
