@@ -995,10 +995,10 @@ func TestWatchExclusion(t *testing.T) {
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {
 				t.Parallel()
 				c := stepStorm(t, seed, 8*time.Second, &steps)
-				if len(c.problems) > 0 {
-					t.Errorf("seed %d: got %d problems, %q first, want none", seed, len(c.problems), c.problems[0])
+				if problems := c.problems(); len(problems) > 0 {
+					t.Errorf("seed %d: got %d problems, %q first, want none", seed, len(problems), problems[0])
 				}
-				leases.Add(int64(c.leases))
+				leases.Add(int64(c.leases()))
 			})
 		}
 	})
@@ -1015,7 +1015,7 @@ func TestWatchExclusionCatches(t *testing.T) {
 	redlock.Break(t, "ignoresSteps")
 	var steps atomic.Int64
 	for seed := range uint64(200) {
-		if c := stepStorm(t, seed, 12*time.Second, &steps, redlock.WithoutRestartGuard()); len(c.problems) > 0 {
+		if c := stepStorm(t, seed, 12*time.Second, &steps, redlock.WithoutRestartGuard()); len(c.problems()) > 0 {
 			return
 		}
 	}
@@ -1024,7 +1024,7 @@ func TestWatchExclusionCatches(t *testing.T) {
 
 // stepStorm is storm with clocks of nodes that step, two of five at a time, for two seconds
 // of four. What is far from the others comes back sooner or later.
-func stepStorm(t *testing.T, seed uint64, during time.Duration, steps *atomic.Int64, opts ...redlock.Option) *overlapChecker {
+func stepStorm(t *testing.T, seed uint64, during time.Duration, steps *atomic.Int64, opts ...redlock.Option) *book {
 	var began, last time.Time
 	var both int
 	off := make(map[*bubbleNode]time.Duration)

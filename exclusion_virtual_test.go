@@ -85,68 +85,10 @@ func TestVirtualClocksOfNodes(t *testing.T) {
 	})
 }
 
-// overlapChecker sees every lease of one resource, and looks for two that are valid
-// at one instant. All Lockers of a bubble have the same clock.
-type overlapChecker struct {
-	mu       sync.Mutex
-	held     map[*redlock.Lease]bool // whether it was seen to be over
-	last     int64                   // largest fencing token so far
-	leases   int
-	problems []string
-}
-
-func (c *overlapChecker) granted(lease *redlock.Lease) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.held == nil {
-		c.held = make(map[*redlock.Lease]bool)
-	}
-	c.leases++
-	c.held[lease] = false
-	c.lookLocked()
-	switch f := lease.Fence(); {
-	case f == c.last:
-		c.problems = append(c.problems, fmt.Sprintf("fence %d twice", f))
-	case f < c.last:
-		c.problems = append(c.problems, fmt.Sprintf("fence %d after %d", f, c.last))
-	}
-	c.last = max(c.last, lease.Fence())
-}
-
-// unlocking is called before Unlock.
-func (c *overlapChecker) unlocking(lease *redlock.Lease) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.lookLocked()
-	delete(c.held, lease)
-}
-
-func (c *overlapChecker) look() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.lookLocked()
-}
-
-func (c *overlapChecker) lookLocked() {
-	valid := 0
-	for lease, over := range c.held {
-		if c.held[lease] = lease.Validity() <= 0; c.held[lease] {
-			continue
-		}
-		valid++
-		if over {
-			c.problems = append(c.problems, "a lease valid again after its end")
-		}
-	}
-	if valid > 1 {
-		c.problems = append(c.problems, fmt.Sprintf("%d leases valid at once", valid))
-	}
-}
-
 // storm has three Lockers contend for one resource while a seeded schedule of faults goes
-// over the nodes, and returns what the checker saw.
-func storm(t *testing.T, seed uint64, during time.Duration, prefix func(i int) string, harm func(*rand.Rand, *bubbleNode), opts ...redlock.Option) *overlapChecker {
-	c := &overlapChecker{}
+// over the nodes, and returns what their clients saw.
+func storm(t *testing.T, seed uint64, during time.Duration, prefix func(i int) string, harm func(*rand.Rand, *bubbleNode), opts ...redlock.Option) *book {
+	c := newBook()
 	inBubble(t, 5, func(t *testing.T, b *bubble) {
 		b.all(goNative)
 		ctx, stop := context.WithTimeout(t.Context(), during)
@@ -158,11 +100,10 @@ func storm(t *testing.T, seed uint64, during time.Duration, prefix func(i int) s
 			ended.Go(func() {
 				for ctx.Err() == nil {
 					time.Sleep(time.Duration(rng.IntN(400)) * time.Millisecond)
-					lease, err := l.TryLock(ctx, "r")
+					lease, err := c.take("r", false, func() (*redlock.Lease, error) { return l.TryLock(ctx, "r") })
 					if err != nil {
 						continue
 					}
-					c.granted(lease)
 					work := time.NewTimer(time.Duration(rng.IntN(1500)) * time.Millisecond)
 					if rng.IntN(2) == 0 {
 						<-work.C // works on, whatever becomes of the lease
@@ -173,8 +114,7 @@ func storm(t *testing.T, seed uint64, during time.Duration, prefix func(i int) s
 						}
 						work.Stop()
 					}
-					c.unlocking(lease)
-					_ = lease.Unlock(ctx)
+					_ = c.free(ctx, lease)
 				}
 			})
 		}
@@ -231,10 +171,10 @@ func TestVirtualExclusionUnderFaults(t *testing.T) {
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {
 				t.Parallel()
 				c := storm(t, seed, 8*time.Second, func(int) string { return redlock.DefaultKeyPrefix }, harmless)
-				if len(c.problems) > 0 {
-					t.Errorf("seed %d: got %d problems, %q first, want none", seed, len(c.problems), c.problems[0])
+				if problems := c.problems(); len(problems) > 0 {
+					t.Errorf("seed %d: got %d problems, %q first, want none", seed, len(problems), problems[0])
 				}
-				leases.Add(int64(c.leases))
+				leases.Add(int64(c.leases()))
 			})
 		}
 	})
@@ -262,7 +202,7 @@ func TestVirtualCheckerCatches(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			for seed := range uint64(20) {
 				c := storm(t, seed, 15*time.Second, test.prefix, test.harm, redlock.WithoutRestartGuard())
-				if len(c.problems) > 0 {
+				if len(c.problems()) > 0 {
 					return
 				}
 			}
@@ -278,6 +218,7 @@ func TestVirtualCheckerCatches(t *testing.T) {
 //
 // Source: ALGORITHM section 13, I1, I2, I7, I10 and I11.
 func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockOption) (problems []string, leases, handed int) {
+	seen := newBook()
 	const (
 		ttl     = time.Second
 		callers = 3
@@ -287,10 +228,6 @@ func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockO
 	inBubble(t, 3+2*int(seed%2), func(t *testing.T, b *bubble) {
 		b.all(goNative)
 		resources := []string{"r", "s"}[:1+seed/2%2]
-		checks := make(map[string]*overlapChecker)
-		for _, r := range resources {
-			checks[r] = new(overlapChecker)
-		}
 		var mu sync.Mutex
 		problem := func(format string, args ...any) {
 			mu.Lock()
@@ -305,12 +242,10 @@ func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockO
 			if ctx.Err() == nil && rng.IntN(4) > 0 {
 				wait = ctx
 			}
-			lease, err := l.Lock(wait, resource, opts...)
+			lease, err := seen.take(resource, true, func() (*redlock.Lease, error) { return l.Lock(wait, resource, opts...) })
 			if err != nil {
 				return err
 			}
-			check := checks[resource]
-			check.granted(lease)
 			if left := lease.Validity(); left < ttl/2 {
 				problem("granted with %v left", left)
 			}
@@ -333,16 +268,12 @@ func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockO
 			if over.Err() == nil && lease.Validity() <= 0 {
 				problem("context goes on after the validity")
 			}
-			if over.Err() != nil { // it has a last moment for winding down, which Unlock does not end
-				check.unlocking(lease)
-			}
-			switch err := lease.Unlock(ctx); {
+			switch err := seen.free(ctx, lease); {
 			case errors.Is(err, redlock.ErrLost):
-				check.unlocking(lease)
 			case lease.Validity() > 0 || over.Err() == nil:
 				problem("valid for %v after Unlock", lease.Validity())
 			}
-			check.look()
+			seen.look()
 			return nil
 		}
 		var lockers []*redlock.Locker
@@ -372,9 +303,7 @@ func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockO
 				n.heal()
 				n.latency(time.Duration(rng.IntN(5))*time.Millisecond, time.Duration(rng.IntN(5))*time.Millisecond)
 			}
-			for _, c := range checks {
-				c.look()
-			}
+			seen.look()
 		}
 		b.all(func(n *bubbleNode) { n.heal(); n.latency(time.Millisecond, time.Millisecond) })
 		ended.Wait()
@@ -384,14 +313,14 @@ func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockO
 		for i := range 3 * callers {
 			rng := rand.New(rand.NewPCG(seed, uint64(100+i)))
 			ended.Go(func() {
-				lease, err := lockers[i%3].Lock(last, resources[i%len(resources)], opts...)
+				resource := resources[i%len(resources)]
+				lease, err := seen.take(resource, true, func() (*redlock.Lease, error) { return lockers[i%3].Lock(last, resource, opts...) })
 				if err != nil {
 					problem("not served when all is well: %v", err)
 					return
 				}
-				checks[resources[i%len(resources)]].granted(lease)
 				time.Sleep(time.Duration(rng.IntN(20)) * time.Millisecond)
-				if err := lease.Unlock(t.Context()); err != nil {
+				if err := seen.free(t.Context(), lease); err != nil {
 					problem("Unlock when all is well: %v", err)
 				}
 			})
@@ -411,15 +340,11 @@ func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockO
 				problem("left: %q", got)
 			}
 		}
-		for _, c := range checks {
-			problems = append(problems, c.problems...)
-			leases += c.leases
-		}
 		for _, n := range grants {
 			handed += n - 1
 		}
 	})
-	return problems, leases, handed
+	return append(problems, seen.problems()...), seen.leases(), handed
 }
 
 // However callers and Lockers hand a resource on to each other, and whatever happens to the
@@ -454,7 +379,7 @@ func TestVirtualContention(t *testing.T) {
 // Source: ALGORITHM section 13, negative controls.
 func TestVirtualContentionCatches(t *testing.T) {
 	for way, want := range map[string]string{
-		"sameToken":    "fence ",
+		"sameToken":    "I2 ",
 		"keepsHandle":  "valid for ",
 		"lateHandOver": "granted with ",
 	} {

@@ -324,7 +324,7 @@ func TestStoppedHolderAtTheStore(t *testing.T) {
 // the checker must find them.
 //
 // Source: ALGORITHM section 13, "Negative controls"; the others are in the root package's
-// TestControlsInTheHistory.
+// TestControls.
 func TestProcessControls(t *testing.T) {
 	for _, test := range []struct {
 		name   string
