@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/redlocktest"
 )
 
@@ -59,16 +60,6 @@ func lockOnAll(t *testing.T, c *redlocktest.Cluster, l *redlock.Locker, resource
 	return nil
 }
 
-// eventually waits for what a fault leads to.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("got nothing within 30 s, want %s", what)
-		}
-	}
-}
-
 func holding(c *redlocktest.Cluster, resource string) (list []int) {
 	for i, m := range c.Masters() {
 		if m.Token(resource) != "" {
@@ -87,7 +78,7 @@ func TestFirstLock(t *testing.T) {
 			if err != nil {
 				t.Fatalf("TryLock on %d masters: got %v, want a lease", n, err)
 			}
-			eventually(t, fmt.Sprintf("a key on each of %d masters", n), func() bool { return len(holding(c, "a")) == n })
+			redistest.Eventually(t, 30*time.Second, func() bool { return len(holding(c, "a")) == n }, fmt.Sprintf("a key on each of %d masters", n))
 			if got := c.Holder("a"); got != lease.Token() {
 				t.Errorf("holder: got %q, want %q", got, lease.Token())
 			}
@@ -97,7 +88,7 @@ func TestFirstLock(t *testing.T) {
 			if err := lease.Unlock(t.Context()); err != nil {
 				t.Errorf("Unlock: got %v, want no error", err)
 			}
-			eventually(t, "no key", func() bool { return len(holding(c, "a")) == 0 })
+			redistest.Eventually(t, 30*time.Second, func() bool { return len(holding(c, "a")) == 0 }, "no key")
 		}
 	})
 }

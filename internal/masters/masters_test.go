@@ -138,44 +138,53 @@ func TestCloseOfAPausedMaster(t *testing.T) {
 // afterwards.
 func TestMasterUnderConcurrentUse(t *testing.T) {
 	eachKind(t, func(t *testing.T, m masters.Master) {
-		stop := make(chan struct{})
-		var traffic, faults sync.WaitGroup
-		for range 4 {
-			traffic.Go(func() {
-				for {
-					select {
-					case <-stop:
-						return
-					default:
-						script(m.Addr())
-					}
+		wait := underTraffic(m.Addr(), func() {
+			if err := m.Pause(); err != nil && !errors.Is(err, masters.ErrNotRunning) {
+				t.Error(err)
+			}
+			for _, step := range []func() error{m.Resume, m.Kill, m.Restart} {
+				if err := step(); err != nil {
+					t.Error(err)
 				}
-			})
-		}
-		for range 3 {
-			faults.Go(func() {
-				for range 10 {
-					if err := m.Pause(); err != nil && !errors.Is(err, masters.ErrNotRunning) {
-						t.Error(err)
-					}
-					for _, step := range []func() error{m.Resume, m.Kill, m.Restart} {
-						if err := step(); err != nil {
-							t.Error(err)
-						}
-						time.Sleep(time.Millisecond)
-					}
-				}
-			})
-		}
-		faults.Wait()
-		close(stop)
+				time.Sleep(time.Millisecond)
+			}
+		})
 		ok(t, m.Resume())
-		traffic.Wait()
+		wait()
 		ok(t, m.Restart())
 		if got := ask(t, m.Addr(), "PING"); got != "+PONG" {
 			t.Errorf("got %q, want +PONG", got)
 		}
 	})
+}
+
+// underTraffic calls fault 30 times, from three goroutines, while four others run scripts at
+// addr. These have been told to stop when it returns, and wait waits for them.
+func underTraffic(addr string, fault func()) (wait func()) {
+	stop := make(chan struct{})
+	var traffic, faults sync.WaitGroup
+	for range 4 {
+		traffic.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					script(addr)
+				}
+			}
+		})
+	}
+	for range 3 {
+		faults.Go(func() {
+			for range 10 {
+				fault()
+			}
+		})
+	}
+	faults.Wait()
+	close(stop)
+	return traffic.Wait
 }
 
 // script runs a script and does not care whether that works.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -309,48 +308,28 @@ func TestClosedProxy(t *testing.T) {
 // Every fault from several goroutines under traffic; the proxy passes afterwards.
 func TestProxyUnderConcurrentUse(t *testing.T) {
 	p, x := proxied(t)
-	stop := make(chan struct{})
-	var traffic, faults sync.WaitGroup
-	for range 4 {
-		traffic.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-					script(x.Addr())
-				}
+	wait := underTraffic(x.Addr(), func() {
+		for _, f := range []masters.Fault{
+			masters.Blackhole, masters.LoseReplies, masters.Refuse, masters.LoseRequests, masters.Pass,
+		} {
+			if err := x.Set(f); err != nil {
+				t.Error(err)
 			}
-		})
-	}
-	for range 3 {
-		faults.Go(func() {
-			for range 10 {
-				for _, f := range []masters.Fault{
-					masters.Blackhole, masters.LoseReplies, masters.Refuse, masters.LoseRequests, masters.Pass,
-				} {
-					if err := x.Set(f); err != nil {
-						t.Error(err)
-					}
-					x.Latency(time.Millisecond, 0)
-					x.HoldNextRequest([]byte("EVAL"), 5*time.Millisecond)
-					x.LoseNextReply(1)
-					time.Sleep(time.Millisecond)
-					x.ResetAll()
-					x.Latency(0, 0)
-					if err := x.Retarget(p.Addr()); err != nil {
-						t.Error(err)
-					}
-				}
+			x.Latency(time.Millisecond, 0)
+			x.HoldNextRequest([]byte("EVAL"), 5*time.Millisecond)
+			x.LoseNextReply(1)
+			time.Sleep(time.Millisecond)
+			x.ResetAll()
+			x.Latency(0, 0)
+			if err := x.Retarget(p.Addr()); err != nil {
+				t.Error(err)
 			}
-		})
-	}
-	faults.Wait()
-	close(stop)
+		}
+	})
 	ok(t, x.Set(masters.Pass))
 	x.LoseNextReply(0)
 	x.HoldNextRequest(nil, 0)
-	traffic.Wait()
+	wait()
 	if got := ask(t, x.Addr(), "PING"); got != "+PONG" {
 		t.Errorf("got %q, want +PONG", got)
 	}
