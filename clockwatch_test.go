@@ -990,17 +990,10 @@ func TestWatchStepsInQuarantine(t *testing.T) {
 func TestWatchExclusion(t *testing.T) {
 	const seeds = 32
 	var leases, steps atomic.Int64
-	t.Run("seeds", func(t *testing.T) {
-		for seed := range uint64(seeds) {
-			t.Run(fmt.Sprint(seed), func(t *testing.T) {
-				t.Parallel()
-				c := stepStorm(t, seed, 8*time.Second, &steps)
-				if problems := c.problems(); len(problems) > 0 {
-					t.Errorf("seed %d: got %d problems, %q first, want none", seed, len(problems), problems[0])
-				}
-				leases.Add(int64(c.leases()))
-			})
-		}
+	eachSeed(t, seeds, func(t *testing.T, seed uint64) []string {
+		c := stepStorm(t, seed, 8*time.Second, &steps)
+		leases.Add(int64(c.leases()))
+		return c.problems()
 	})
 	if l, s := leases.Load(), steps.Load(); l < 2*seeds || s < 10*seeds {
 		t.Errorf("got %d leases and %d steps in all, want at least %d and %d, or little was tested", l, s, 2*seeds, 10*seeds)

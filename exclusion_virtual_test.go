@@ -85,6 +85,21 @@ func TestVirtualClocksOfNodes(t *testing.T) {
 	})
 }
 
+// eachSeed runs a test with the seeds from 0 on, in parallel, and wants no problems.
+func eachSeed(t *testing.T, seeds int, run func(t *testing.T, seed uint64) (problems []string)) {
+	t.Helper()
+	t.Run("seeds", func(t *testing.T) {
+		for seed := range uint64(seeds) {
+			t.Run(fmt.Sprint(seed), func(t *testing.T) {
+				t.Parallel()
+				if problems := run(t, seed); len(problems) > 0 {
+					t.Errorf("seed %d: got %d problems, %q first, want none", seed, len(problems), problems[0])
+				}
+			})
+		}
+	})
+}
+
 // storm has three Lockers contend for one resource while a seeded schedule of faults goes
 // over the nodes, and returns what their clients saw.
 func storm(t *testing.T, seed uint64, during time.Duration, prefix func(i int) string, harm func(*rand.Rand, *bubbleNode), opts ...redlock.Option) *book {
@@ -166,17 +181,10 @@ func harmless(rng *rand.Rand, n *bubbleNode) {
 func TestVirtualExclusionUnderFaults(t *testing.T) {
 	const seeds = 50
 	var leases atomic.Int64
-	t.Run("seeds", func(t *testing.T) {
-		for seed := range uint64(seeds) {
-			t.Run(fmt.Sprint(seed), func(t *testing.T) {
-				t.Parallel()
-				c := storm(t, seed, 8*time.Second, func(int) string { return redlock.DefaultKeyPrefix }, harmless)
-				if problems := c.problems(); len(problems) > 0 {
-					t.Errorf("seed %d: got %d problems, %q first, want none", seed, len(problems), problems[0])
-				}
-				leases.Add(int64(c.leases()))
-			})
-		}
+	eachSeed(t, seeds, func(t *testing.T, seed uint64) []string {
+		c := storm(t, seed, 8*time.Second, func(int) string { return redlock.DefaultKeyPrefix }, harmless)
+		leases.Add(int64(c.leases()))
+		return c.problems()
 	})
 	if got := leases.Load(); got < 6*seeds {
 		t.Errorf("leases: got %d in all, want at least %d, or little was tested", got, 6*seeds)
@@ -355,18 +363,11 @@ func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockO
 func TestVirtualContention(t *testing.T) {
 	const seeds = 60
 	var leases, handed atomic.Int64
-	t.Run("seeds", func(t *testing.T) {
-		for seed := range uint64(seeds) {
-			t.Run(fmt.Sprint(seed), func(t *testing.T) {
-				t.Parallel()
-				problems, n, h := race(t, seed, 3*time.Second)
-				if len(problems) > 0 {
-					t.Errorf("seed %d: got %d problems, %q first, want none", seed, len(problems), problems[0])
-				}
-				leases.Add(int64(n))
-				handed.Add(int64(h))
-			})
-		}
+	eachSeed(t, seeds, func(t *testing.T, seed uint64) []string {
+		problems, n, h := race(t, seed, 3*time.Second)
+		leases.Add(int64(n))
+		handed.Add(int64(h))
+		return problems
 	})
 	if leases.Load() < 10*seeds || handed.Load() < 2*seeds {
 		t.Errorf("got %d leases, %d of them handed over, want at least %d and %d, or little was tested", leases.Load(), handed.Load(), 10*seeds, 2*seeds)
