@@ -453,7 +453,7 @@ func TestVirtualLifeAfterHandOver(t *testing.T) {
 // A caller whose context ends in the very moment of the Unlock gets a lease or an error,
 // and the one behind it is served in any case.
 //
-// Source: ALGORITHM section 10, "woken or cancelled waiters pass the turn on".
+// Source: ALGORITHM section 10, "wakes the new head".
 func TestVirtualHeirWhoGivesUp(t *testing.T) {
 	served := 0
 	for range 40 {

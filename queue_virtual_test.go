@@ -413,7 +413,7 @@ func TestVirtualGate(t *testing.T) {
 // A free resource is had by whoever comes, without the gate. One who knows that others wait
 // gives the gate a chance to speak, but not much of one; and what it says goes.
 //
-// Source: ALGORITHM section 10, "Free lock" and "A gate that is slow".
+// Source: ALGORITHM section 10, "Free lock" and "a queue node that is slow".
 func TestVirtualGateHasItsSay(t *testing.T) {
 	const trip = 10 * time.Millisecond // of all nodes but the gate
 	// crowded is a Locker that knows of another which waits.
@@ -550,7 +550,7 @@ func TestVirtualGateIsTheLast(t *testing.T) {
 // hold its lease: the gate grants it every attempt, and it has what the holder lacks for as
 // long as it hopes that the others are about to be released.
 //
-// Source: ALGORITHM section 10, "While the gate has granted".
+// Source: ALGORITHM section 10, "While the queue node has granted".
 func TestVirtualWaiterLeavesRoom(t *testing.T) {
 	const ttl = time.Second
 	for _, waiters := range []int{1, 3} {
@@ -655,7 +655,7 @@ func TestVirtualMissedRelease(t *testing.T) {
 // Clients may have other names for the same masters. They agree all the same on the one that
 // keeps the queue, so that no client waits longer than the others.
 //
-// Source: ALGORITHM section 10, "Gate of a resource".
+// Source: ALGORITHM section 10, "The queue node of a resource".
 func TestVirtualOtherNames(t *testing.T) {
 	const resources, others = 3, 5
 	inBubble(t, 5, func(t *testing.T, b *bubble) {
