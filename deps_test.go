@@ -14,6 +14,7 @@ import (
 var wantDeps = []string{
 	"github.com/cespare/xxhash/v2", // for go-redis
 	"github.com/d0720281/redlock/internal/clock",
+	"github.com/d0720281/redlock/internal/lockorder",
 	"github.com/d0720281/redlock/internal/node",
 	"github.com/d0720281/redlock/internal/resp",
 	"github.com/d0720281/redlock/internal/wire",
