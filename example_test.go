@@ -369,7 +369,7 @@ func TestReadmeProgram(t *testing.T) {
 // The package comment names all that a caller can set or branch on.
 func TestPackageCommentNamesOptionsAndErrors(t *testing.T) {
 	comment := textOf(t, "doc.go")
-	names := slices.Concat(declared(t, "options.go", "With"), declared(t, "trace.go", "With"), declared(t, "errors.go", "Err"))
+	names := slices.Concat(declared(t, "options.go", "With"), declared(t, "observe.go", "With"), declared(t, "errors.go", "Err"))
 	if len(names) < 20 {
 		t.Fatalf("found only %q: is this test still looking in the right files?", names)
 	}

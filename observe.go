@@ -1,6 +1,9 @@
 package redlock
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"math"
 	"sync/atomic"
 	"time"
@@ -293,3 +296,82 @@ func (e *events) waiting(n *node.Node, left time.Duration) {
 	}
 	e.log("a Lock waits for a master in quarantine", "node", n.Addr(), "seconds", math.Ceil(left.Seconds()), "hint", hint)
 }
+
+// LogObserver returns an Observer that logs events. Acquisitions, renewals, releases, and
+// attempts that failed because another holder has the resource, have level Debug. A master that
+// is up again has level Info. Attempts that failed for lack of a quorum, renewals that failed,
+// lost leases, and failures of masters have level Warn. While masters are down, Lock makes many
+// attempts: limit the rate in the handler, or replace NotAcquired of the Observer. If l is nil,
+// each event goes to the [slog.Default] of that time.
+//
+// Warning, ClockStepped and StoodStill are not logged, because they go to the logger of
+// [WithLogger].
+func LogObserver(l *slog.Logger) Observer {
+	log := func(level slog.Level, text string, attrs ...any) {
+		to := l
+		if to == nil {
+			to = slog.Default()
+		}
+		to.Log(context.Background(), level, "redlock: "+text, attrs...)
+	}
+	return Observer{
+		Acquired: func(e Event) {
+			log(slog.LevelDebug, "acquired", "resource", e.Resource, "fence", e.Fence, "waited", e.Elapsed, "validity", e.Validity)
+		},
+		NotAcquired: func(e Event) {
+			level := slog.LevelDebug
+			if errors.Is(e.Err, ErrNoQuorum) {
+				level = slog.LevelWarn
+			}
+			log(level, "not acquired", "resource", e.Resource, "waited", e.Elapsed, "error", e.Err)
+		},
+		Extended: func(e Event) {
+			log(slog.LevelDebug, "extended", "resource", e.Resource, "fence", e.Fence, "validity", e.Validity)
+		},
+		ExtendFailed: func(e Event) {
+			log(slog.LevelWarn, "extension failed", "resource", e.Resource, "fence", e.Fence, "validity", e.Validity, "error", e.Err)
+		},
+		Lost: func(e Event) {
+			log(slog.LevelWarn, "lease lost", "resource", e.Resource, "fence", e.Fence, "error", e.Err)
+		},
+		Released: func(e Event) {
+			log(slog.LevelDebug, "released", "resource", e.Resource, "fence", e.Fence, "held", e.Elapsed)
+		},
+		NodeDown:    func(e Event) { log(slog.LevelWarn, "master is down", "node", e.Node, "error", e.Err) },
+		NodeUp:      func(e Event) { log(slog.LevelInfo, "master is up again", "node", e.Node) },
+		NodeForgot:  func(e Event) { log(slog.LevelWarn, "master has lost a key", "node", e.Node, "resource", e.Resource) },
+		Quarantined: func(e Event) { log(slog.LevelWarn, "master has no vote for a time", "node", e.Node, "for", e.Elapsed) },
+		Dropped:     func(n int) { log(slog.LevelWarn, "events were dropped", "count", n) },
+	}
+}
+
+// Tracer is called at the start of each Lock, TryLock, Extend and Unlock, whose name is op. The
+// function that it returns is called at the end of that call. Both run in the call's own
+// goroutine, and add to the time of the call. A [Locker.Do] is a Lock and an Unlock. A Tracer
+// is for spans: unlike an [Observer], it also sees the start of a call. Calls with wrong
+// arguments are not traced.
+//
+// lease is nil for a Lock or TryLock that got none. A Tracer may return nil. A panic of the
+// Tracer or of end is recovered and logged once (see [WithLogger]), and does not change the
+// result of the call. If end exits the goroutine by runtime.Goexit, the lease of the call is
+// released, because no caller gets it.
+type Tracer func(ctx context.Context, op, resource string) (end func(lease *Lease, err error))
+
+// WithTracer sets the [Tracer]. By default there is none. Package
+// github.com/d0720281/redlock/otel has one for OpenTelemetry.
+func WithTracer(t Tracer) Option { return option(func(c *config) { c.tracer = t }) }
+
+// trace begins the trace of a call. The caller calls end when the call is over.
+func (c *config) trace(ctx context.Context, op, resource string) (end func(*Lease, error)) {
+	if c.tracer == nil {
+		return untraced
+	}
+	var its func(*Lease, error)
+	c.guarded("Tracer", func() { its = c.tracer(ctx, op, resource) })
+	if its == nil {
+		return untraced
+	}
+	return func(le *Lease, err error) { c.guarded("end of Tracer", func() { its(le, err) }) }
+}
+
+func untraced(*Lease, error) {}
