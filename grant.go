@@ -85,25 +85,31 @@ func isID(token string) bool {
 
 // init makes the grant of an attempt under a new id.
 func (g *grant) init(p *pool, resource string, lc lockConfig) error {
-	id, err := p.conf.rules.newID()
-	if err != nil {
-		return err // the system has no random numbers
+	if err := p.initKey(&g.keys, resource, lc); err != nil {
+		return err
 	}
 	n := len(p.nodes)
-	counterKey := p.conf.keyPrefix + resource + wire.FenceSuffix
 	g.pool, g.resource, g.lockConfig = p, resource, lc
-	g.keys.ID = id.String()
-	g.keys.Lock = counterKey[:len(counterKey)-len(wire.FenceSuffix)]
-	g.keys.Counter = counterKey
-	g.keys.TTL = node.Millis(lc.ttl)
-	g.keys.Life = lc.ttl + driftAllowance(lc.ttl, p.conf.drift)
-	g.keys.Init(n)
 	g.name = wire.Nobody
 	g.signal = make(chan struct{}, 1)
 	g.limits.deadline.Store(math.MinInt64) // a clock may show anything
 	g.limits.uncapped, g.dropAt, g.renewal.slot = math.MinInt64, never, -1
 	g.handles = g.room.onlyHandle[:0]
 	g.nodes = slices.Grow(g.room.nodesOfFive[:0], n)[:n]
+	return nil
+}
+
+// initKey makes the key of an attempt under a new id. It fails if the system has no random numbers.
+func (p *pool) initKey(k *node.Key, resource string, lc lockConfig) error {
+	id, err := p.conf.rules.newID()
+	if err != nil {
+		return err
+	}
+	counter := p.conf.keyPrefix + resource + wire.FenceSuffix
+	k.ID, k.Lock, k.Counter = id.String(), counter[:len(counter)-len(wire.FenceSuffix)], counter
+	k.TTL = node.Millis(lc.ttl)
+	k.Life = lc.ttl + driftAllowance(lc.ttl, p.conf.drift)
+	k.Init(len(p.nodes))
 	return nil
 }
 

@@ -117,14 +117,19 @@ func heardFrom(i int, rep node.Reply) queueReply {
 // sends the release of an attempt that was never made.
 func (p *pool) leaveQueue(resource string, queueNode int) {
 	lc := p.conf.lockConfig
-	g, err := newGrant(p, resource, lc)
-	if err != nil {
+	k := new(node.Key)
+	if err := p.initKey(k, resource, lc); err != nil {
 		return // the process loses its place by not answering
 	}
 	n := p.nodes[queueNode]
-	g.keys.AssumeSent(n)
-	_ = n.Send(&node.Request{Op: wire.Release, Node: queueNode, Key: &g.keys, Process: p.channel, Timeout: lc.timeout(), To: g})
+	k.AssumeSent(n)
+	_ = n.Send(&node.Request{Op: wire.Release, Node: queueNode, Key: k, Process: p.channel, Timeout: lc.timeout(), To: unheard{}})
 }
+
+// unheard receives the answers that no caller waits for.
+type unheard struct{}
+
+func (unheard) Receive(*node.Request, node.Reply) {}
 
 // listen subscribes the process to a queue node, in the background: to the calls of the process,
 // and to the messages about broken locks.
