@@ -282,23 +282,22 @@ func (a *acquisition) conclude(over error) *QuorumError {
 	if err := a.pool.set.Misconfigured(); err != nil && over == nil {
 		over = err
 	}
-	reasons := []error{ErrNotAcquired}
+	var reasons []error
 	switch {
 	case over != nil:
-		reasons = append(reasons, over)
+		reasons = []error{over}
 	case t.phase == lost:
-		reasons = append(reasons, t.reasons()...)
+		reasons = t.reasons()
 	default:
-		now := a.pool.now()
-		a.setDeadlineLocked(a.pool.conf.rules.validFrom(a.start, now))
+		a.setDeadlineLocked(a.pool.conf.rules.validFrom(a.start, a.pool.now()))
 		left := a.validity()
 		if left >= a.minValidity() {
 			return nil
 		}
-		reasons = append(reasons, ErrNoQuorum, fmt.Errorf("only %v of the validity was left", max(left, 0)))
+		reasons = []error{ErrNoQuorum, fmt.Errorf("only %v of the validity was left", max(left, 0))}
 	}
 	a.stepLocked(event{what: gaveUp}, a.pool.now())
-	e := a.pool.quorumError("lock", a.resource, t.granted(), reasons...)
+	e := a.pool.quorumError("lock", a.resource, t.granted(), append([]error{ErrNotAcquired}, reasons...)...)
 	for i := range t.nodes {
 		if n := &t.nodes[i]; n.failed() {
 			e.Nodes = append(e.Nodes, a.pool.nodeError(i, n.op.String(), n.err, a.timeout()))
