@@ -62,16 +62,13 @@ func (p *pool) acquire(ctx context.Context, resource string, lc lockConfig, how 
 	}()
 	p.set.AwaitClocks(ctx, p.closing, lc.timeout())
 	a.ask(how)
-	verdict := a.conclude(a.await(ctx))
-	if verdict == nil {
+	f := a.conclude(a.await(ctx))
+	if f == nil {
 		granted = true
 		return &a.grant, nil
 	}
-	f := &failure{err: verdict, verdict: verdict, queue: a.attempt.approach.reply}
-	if !verdict.Permanent() && p.goesOn(ctx, resource) {
-		queued = a.attempt.approach.rests()
-		f.queue.queued = queued
-	}
+	queued = f.queue.queued && !f.verdict.Permanent() && p.goesOn(ctx, resource)
+	f.queue.queued = queued
 	return nil, f
 }
 
@@ -271,11 +268,11 @@ func (a *acquisition) answeredIn() time.Duration {
 	return a.pool.now().Sub(a.attempt.asked)
 }
 
-// conclude turns the attempt into a lease's deadline, or an error. over says that the caller will
-// not have the lease.
+// conclude turns the attempt into a lease's deadline, or a failure. over says that the caller will
+// not have the lease. A failure is queued if the attempt may leave its process in the queue.
 //
 // Source: ALGORITHM section 3, point 4 ("deadline D"); section 1, "MinValidity".
-func (a *acquisition) conclude(over error) *QuorumError {
+func (a *acquisition) conclude(over error) *failure {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	t := &a.attempt
@@ -303,5 +300,7 @@ func (a *acquisition) conclude(over error) *QuorumError {
 			e.Nodes = append(e.Nodes, a.pool.nodeError(i, n.op.String(), n.err, a.timeout()))
 		}
 	}
-	return e
+	f := &failure{err: e, verdict: e, queue: t.approach.reply} // which may still change
+	f.queue.queued = t.approach.rests()
+	return f
 }

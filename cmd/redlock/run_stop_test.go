@@ -30,9 +30,9 @@ func TestStopWithoutATerminal(t *testing.T) {
 	p := start(t, "k", "-c", `trap 'exit 5' USR1; echo $$ > `+file+`; while :; do sleep 0.02; done`)
 	pid := numberIn(t, file)
 	p.signal(t, syscall.SIGTSTP)
-	redistest.Eventually(t, 5*time.Second, func() bool { return isStopped(pid) && isStopped(p.cmd.Process.Pid) }, "both are stopped")
+	redistest.Eventually(t, 30*time.Second, func() bool { return isStopped(pid) && isStopped(p.cmd.Process.Pid) }, "both are stopped")
 	p.signal(t, syscall.SIGCONT)
-	redistest.Eventually(t, 5*time.Second, func() bool { return !isStopped(pid) && !isStopped(p.cmd.Process.Pid) }, "both go on")
+	redistest.Eventually(t, 30*time.Second, func() bool { return !isStopped(pid) && !isStopped(p.cmd.Process.Pid) }, "both go on")
 	p.signal(t, syscall.SIGUSR1)
 	if code, rec := p.wait(t); code != 5 {
 		t.Errorf("got code %d, %+v, %s; want 5", code, rec, p.all())

@@ -124,7 +124,8 @@ func (m *Mini) killLocked() error {
 	if err := m.proxy.Set(Refuse); err != nil {
 		return err
 	}
-	m.redis.Close() // what it still carries out is answered to nobody, and forgotten
+	m.redis.Server().Close() // with what it still carries out: a command must not find the server gone
+	m.redis.Close()
 	m.redis, m.paused = nil, false
 	return nil
 }
