@@ -27,7 +27,9 @@ func isStopped(pid int) bool {
 func TestStopWithoutATerminal(t *testing.T) {
 	newMasters(t, 3, redlock.DefaultMaxTTL)
 	file := filepath.Join(t.TempDir(), "pid")
-	p := start(t, "k", "-c", `trap 'exit 5' USR1; echo $$ > `+file+`; while :; do sleep 0.02; done`)
+	// A shell that is starting a program when the signal comes waits for that one, which is stopped,
+	// and is not stopped itself. So this one starts none any more.
+	p := start(t, "k", "-c", `trap 'kill $!; exit 5' USR1; sleep 60 & echo $$ > `+file+`; wait`)
 	pid := numberIn(t, file)
 	p.signal(t, syscall.SIGTSTP)
 	redistest.Eventually(t, 30*time.Second, func() bool { return isStopped(pid) && isStopped(p.cmd.Process.Pid) }, "both are stopped")
