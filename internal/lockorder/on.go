@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -34,35 +35,21 @@ func MustBeFree() {
 	}
 }
 
-// A place is its number in the order.
+// order is the places, as lockorder.go has them.
+var order = []any{Calls{}, Waitlines{}, Grant{}, Renewer{}, Admission{}, Node{}, Watch{}, Servers{}, Events{}}
+
+// place is an index in order.
 type place int
 
-var names = [...]string{"Calls", "Waitlines", "Grant", "Renewer", "Admission", "Node", "Watch", "Servers", "Events"}
-
-func (p place) String() string { return names[p] }
+func (p place) String() string { return strings.TrimPrefix(fmt.Sprintf("%T", order[p]), "lockorder.") }
 
 func placeOf[P Place]() place {
 	var p P
-	switch any(p).(type) {
-	case Calls:
-		return 0
-	case Waitlines:
-		return 1
-	case Grant:
-		return 2
-	case Renewer:
-		return 3
-	case Admission:
-		return 4
-	case Node:
-		return 5
-	case Watch:
-		return 6
-	case Servers:
-		return 7
-	default:
-		return 8
+	i := slices.Index(order, any(p))
+	if i < 0 {
+		panic(fmt.Sprintf("%T has no place in the order", p))
 	}
+	return place(i)
 }
 
 // holding is which places each goroutine has locked: by its number, a *[]place that it alone uses.
