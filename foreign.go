@@ -1,7 +1,9 @@
 package redlock
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"sync"
 
@@ -43,4 +45,40 @@ func (c *config) panicked(what string, p any) {
 func (c *config) warn(text string, attrs ...any) {
 	lockorder.MustBeFree()
 	c.guardedLogger().Warn("redlock: "+text, attrs...)
+}
+
+// guardedLogger returns the logger, whose handler's panics are recovered. They are not logged,
+// because there is no other log.
+func (c *config) guardedLogger() *slog.Logger {
+	return slog.New(guardedHandler{c.logger().Handler()})
+}
+
+type guardedHandler struct{ slog.Handler }
+
+func (h guardedHandler) Enabled(ctx context.Context, level slog.Level) (on bool) {
+	defer func() { _ = recover() }()
+	return h.Handler.Enabled(ctx, level)
+}
+
+func (h guardedHandler) Handle(ctx context.Context, r slog.Record) error {
+	defer func() { _ = recover() }()
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h guardedHandler) WithAttrs(attrs []slog.Attr) (with slog.Handler) {
+	defer func() {
+		if recover() != nil {
+			with = h
+		}
+	}()
+	return guardedHandler{h.Handler.WithAttrs(attrs)}
+}
+
+func (h guardedHandler) WithGroup(name string) (with slog.Handler) {
+	defer func() {
+		if recover() != nil {
+			with = h
+		}
+	}()
+	return guardedHandler{h.Handler.WithGroup(name)}
 }
