@@ -31,9 +31,19 @@ type acquisition struct {
 
 // failure is the result of an attempt that was not granted.
 type failure struct {
-	err     error
-	verdict *QuorumError // err, if nodes were asked
-	queue   queueReply
+	err       error
+	verdict   *QuorumError // err, if nodes were asked
+	queue     queueReply
+	elsewhere bool // as in approach
+	queued    bool // the process has a place in the queue: the releases tell the queue node so
+}
+
+// left returns how long what is in the way lasts at most; a negative number if that is not known.
+func (f *failure) left() time.Duration {
+	if f.elsewhere {
+		return -1
+	}
+	return f.queue.left
 }
 
 // acquire makes one attempt. If it fails, releases are on their way to all nodes.
@@ -67,8 +77,8 @@ func (p *pool) acquire(ctx context.Context, resource string, lc lockConfig, how 
 		granted = true
 		return &a.grant, nil
 	}
-	queued = f.queue.queued && !f.verdict.Permanent() && p.goesOn(ctx, resource)
-	f.queue.queued = queued
+	queued = f.queued && !f.verdict.Permanent() && p.goesOn(ctx, resource)
+	f.queued = queued
 	return nil, f
 }
 
@@ -300,7 +310,11 @@ func (a *acquisition) conclude(over error) *failure {
 			e.Nodes = append(e.Nodes, a.pool.nodeError(i, n.op.String(), n.err, a.timeout()))
 		}
 	}
-	f := &failure{err: e, verdict: e, queue: t.approach.reply} // which may still change
-	f.queue.queued = t.approach.rests()
-	return f
+	return &failure{
+		err:       e,
+		verdict:   e,
+		queue:     t.approach.reply, // which may still change
+		elsewhere: t.approach.elsewhere,
+		queued:    t.approach.rests(),
+	}
 }

@@ -16,6 +16,10 @@ type approach struct {
 	node   int        // the queue node
 	reply  queueReply // what the queue node said
 
+	// elsewhere says that the queue node granted, but a quorum of the nodes refuses: a process
+	// may hold the resource without the queue node.
+	elsewhere bool
+
 	closes  instant // a quorum waits for the queue node's answer until then; 0 = it does not wait
 	closed  bool    // the quorum has waited long enough
 	rounds  int     // how often the nodes that refused were asked again
@@ -29,7 +33,7 @@ type strategy struct {
 	patient        bool // other processes are known to wait: a quorum waits for the queue node's answer
 }
 
-// queueReply is what the queue node says beside its vote, and what the attempt made of that.
+// queueReply is what the queue node says beside its vote.
 type queueReply struct {
 	heard   bool
 	node    int
@@ -37,9 +41,6 @@ type queueReply struct {
 	vetoed  bool          // another process has been called: no other process gets the resource for now
 	others  bool          // other processes wait
 	left    time.Duration // of the holder's key or of the other process's turn; negative if it has no end
-
-	elsewhere bool // the queue node granted, but a quorum of the nodes refuses: a process may hold the resource without the queue node
-	queued    bool // the process has a place in the queue: the queue node was told so
 }
 
 // hear takes what the queue node said beside its vote.
@@ -53,7 +54,7 @@ func (p *approach) hear(r queueReply) {
 // has the resource. Where nodes are in trouble the process asks again by itself.
 //
 // Source: ALGORITHM section 10, "rest".
-func (p *approach) rests() bool { return p.waits && (p.reply.refused || p.reply.elsewhere) }
+func (p *approach) rests() bool { return p.waits && (p.reply.refused || p.elsewhere) }
 
 // judgeQueueNode asks the other nodes once the queue node has granted, or has failed.
 func (a *attempt) judgeQueueNode(now instant, do []action) []action {
@@ -110,7 +111,7 @@ func (a *attempt) askAgain(now instant, do []action) []action {
 		}
 	case !p.waits:
 	case refused >= a.need && now >= a.asked.Add(a.timeout/p.policy.retryShare):
-		p.reply.elsewhere, p.reply.left = true, -1
+		p.elsewhere = true
 	default:
 		p.againAt = now.Add(p.policy.roundPause)
 		return do

@@ -165,7 +165,7 @@ func (a *attempt) begin(now instant, do []action) []action {
 		}
 		return append(do, action{op: wire.Acquire, node: a.approach.node})
 	}
-	a.phase = asking
+	a.enter(asking)
 	return a.askOthers(-1, do)
 }
 

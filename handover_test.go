@@ -314,7 +314,7 @@ func TestLeaveQueue(t *testing.T) {
 		h.release(h.lease, h.pool.now())
 		h.sent()
 		c := h.caller(context.Background())
-		h.pool.waitlines.heard("r", refusedBy(1, -1).queue, time.Second)
+		h.pool.waitlines.heard("r", refusedBy(1, -1), time.Second)
 		h.leave(c)
 		for i, n := range h.pool.nodes {
 			unsent := n.Unsent()

@@ -227,7 +227,7 @@ func (l *Locker) attempt(ctx context.Context, resource string, lc lockConfig, ho
 	began := time.Now()
 	g, f := l.pool.acquire(ctx, resource, lc, how)
 	if f != nil {
-		l.pool.waitlines.heard(resource, f.queue, lc.ttl)
+		l.pool.waitlines.heard(resource, f, lc.ttl)
 		l.pool.events.notAcquired(resource, began, f.err)
 	}
 	return g, f
@@ -281,7 +281,7 @@ func (l *Locker) retryable(ctx context.Context, c *caller, f *failure) error {
 	if f.verdict == nil || f.verdict.Permanent() || errors.Is(f.err, ErrClosed) {
 		return f.err
 	}
-	if f.queue.queued {
+	if f.queued {
 		l.pool.listen(f.queue.node)
 	}
 	var voteless time.Duration

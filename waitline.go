@@ -180,32 +180,32 @@ func (t *waitlines) failed(c *caller, f *failure, hears bool, d func(failed int)
 	l.last = f
 	l.failed++
 	wait := d(l.failed)
-	if f.queue.elsewhere {
+	if f.elsewhere {
 		l.elsewhere++
 	} else {
 		l.elsewhere = 0
 	}
 	switch most := t.policy.mostRefused; {
-	case f.queue.elsewhere && l.elsewhere < most: // a release may be under way
-	case f.queue.elsewhere && (l.elsewhere == most || !hears):
+	case f.elsewhere && l.elsewhere < most: // a release may be under way
+	case f.elsewhere && (l.elsewhere == most || !hears):
 		wait = t.policy.room()
-	case f.queue.queued && hears:
+	case f.queued && hears:
 		l.allUntil = now // the next attempt asks all nodes, in case the queue node has lost its queue
-		wait = max(wait, t.policy.patience(f.queue.left))
+		wait = max(wait, t.policy.patience(f.left()))
 	}
 	l.askAt = now.Add(wait)
 }
 
 // heard takes the queue node's reply to an attempt that failed.
-func (t *waitlines) heard(resource string, q queueReply, ttl time.Duration) {
-	if !q.heard {
+func (t *waitlines) heard(resource string, f *failure, ttl time.Duration) {
+	if !f.queue.heard {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.remote.note(resource, q.others, ttl)
-	if l := t.lines[resource]; l != nil && q.queued {
-		l.queuedAt = q.node
+	t.remote.note(resource, f.queue.others, ttl)
+	if l := t.lines[resource]; l != nil && f.queued {
+		l.queuedAt = f.queue.node
 	}
 }
 

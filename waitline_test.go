@@ -196,7 +196,9 @@ func newTurns() *waitlines { return &waitlines{policy: &defaultQueuePolicy} }
 
 // refusedBy is the failure of an attempt that a queue node has refused.
 func refusedBy(queueNode int, left time.Duration) *failure {
-	return failedWith(queueReply{heard: true, refused: true, queued: true, left: left, node: queueNode})
+	f := failedWith(queueReply{heard: true, refused: true, left: left, node: queueNode})
+	f.queued = true
+	return f
 }
 
 // failedWith is the failure of an attempt in which a queue node said something.
@@ -323,7 +325,8 @@ func TestPauseWhereAQuorumIsBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns()
 		c := turns.stand("r")
-		elsewhere := failedWith(queueReply{heard: true, elsewhere: true, queued: true, left: -1})
+		elsewhere := failedWith(queueReply{heard: true})
+		elsewhere.elsewhere, elsewhere.queued = true, true
 		soon, later, called := [2]time.Duration{1, 1}, [2]time.Duration{120, 200}, [2]time.Duration{800, 1200}
 		for i, step := range []struct {
 			failure *failure
@@ -401,7 +404,7 @@ func TestCall(t *testing.T) {
 			turns := newTurns()
 			line := joinAll(turns, "r", 2)
 			turns.failed(line[0], refusedBy(3, -1), true, soon)
-			turns.heard("r", refusedBy(3, -1).queue, time.Second)
+			turns.heard("r", refusedBy(3, -1), time.Second)
 			turns.call("r")
 			if _, queuedAt := turns.leave(line[0]); queuedAt != -1 {
 				t.Errorf("got that the process leaves the queue of node %d, want it to stay", queuedAt)
@@ -487,7 +490,7 @@ func TestApproach(t *testing.T) {
 	t.Run("where others wait", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			turns := newTurns()
-			turns.heard("r", queueReply{heard: true, others: true}, time.Second)
+			turns.heard("r", failedWith(queueReply{heard: true, others: true}), time.Second)
 			c := turns.stand("r")
 			wait := askFirst
 			wait.how.patient = true
@@ -511,7 +514,7 @@ func TestApproach(t *testing.T) {
 func TestCrowds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns()
-		say := func(resource string, n queueReply) { turns.heard(resource, n, time.Second) }
+		say := func(resource string, q queueReply) { turns.heard(resource, failedWith(q), time.Second) }
 		want := func(what, resource string, want bool) {
 			t.Helper()
 			if got := turns.crowded(resource); got != want {
@@ -563,7 +566,7 @@ func TestQueuePlace(t *testing.T) {
 	queued := func(n int) (*waitlines, []*caller) {
 		turns := newTurns()
 		line := joinAll(turns, "r", n)
-		turns.heard("r", refusedBy(gate, -1).queue, time.Second)
+		turns.heard("r", refusedBy(gate, -1), time.Second)
 		return turns, line
 	}
 	wantLeft := func(t *testing.T, what string, got, want int) {
@@ -583,9 +586,9 @@ func TestQueuePlace(t *testing.T) {
 	})
 	t.Run("another gate", func(t *testing.T) {
 		turns, line := queued(1)
-		turns.heard("r", refusedBy(4, -1).queue, time.Second)
-		turns.heard("r", queueReply{heard: true, node: 3}, time.Second) // and the place is kept
-		turns.heard("r", queueReply{}, time.Second)
+		turns.heard("r", refusedBy(4, -1), time.Second)
+		turns.heard("r", failedWith(queueReply{heard: true, node: 3}), time.Second) // and the place is kept
+		turns.heard("r", failedWith(queueReply{}), time.Second)
 		_, got := turns.leave(line[0])
 		wantLeft(t, "leaving", got, 4)
 	})
