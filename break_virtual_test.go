@@ -212,19 +212,19 @@ func TestBreakLeavesNoLease(t *testing.T) {
 		if in.Token != le.Token() || in.Fence != 0 || in.FreeIn() != 6*time.Second {
 			t.Errorf("got %+v, free in %v; want the token of the holder, and 6s", in, in.FreeIn())
 		}
-		var nobodys string
+		var shown string
 		for i, n := range in.Nodes {
 			if !n.Broken || n.Token != le.Token() || n.TTL != 6*time.Second {
 				t.Errorf("got %+v, want a placeholder", n)
 			}
-			nobodys, _, _ = strings.Cut(b.nodes[i].value(stuck), "|")
+			shown, _, _ = strings.Cut(b.nodes[i].value(stuck), "|")
 		}
 		_, err = l.Adopt(t.Context(), stuck, in.Token, 0)
 		wantMatch(t, "Adopt of the holder's token", err, []error{redlock.ErrNotHeld, redlock.ErrBroken}, redlock.ErrNoQuorum)
-		_, err = l.Adopt(t.Context(), stuck, nobodys, 0)
+		_, err = l.Adopt(t.Context(), stuck, shown, 0)
 		wantMatch(t, "Adopt of what is on the nodes", err, []error{redlock.ErrConfig})
 		for i, n := range b.nodes {
-			if got := n.value(stuck); got != nobodys+"|0" {
+			if got := n.value(stuck); got != shown+"|0" {
 				t.Errorf("node %d: got %q, want the placeholder as it was", i, got)
 			}
 		}

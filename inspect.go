@@ -328,11 +328,11 @@ func (l *Locker) Break(ctx context.Context, resource string) (Inspection, error)
 		if seen.Err != nil || seen.Token == "" {
 			return 0, seen.Err
 		}
-		nobodys, err := placeholder(seen)
+		value, err := l.conf.placeholder(seen)
 		if err != nil {
 			return 0, err
 		}
-		life, done, err := n.Break(ctx, l.conf.keyPrefix+resource, seen.value, nobodys)
+		life, done, err := n.Break(ctx, l.conf.keyPrefix+resource, seen.value, value)
 		if err == nil && !done {
 			err = errChanged
 		}
@@ -387,14 +387,14 @@ func (l *Locker) tellBroken(ctx context.Context, in *Inspection) {
 // has a new id, and no process removes it.
 //
 // Source: ALGORITHM section 5.
-func placeholder(seen *NodeLock) (string, error) {
+func (c *config) placeholder(seen *NodeLock) (string, error) {
 	switch {
 	case seen.Broken:
 		return seen.value, nil
 	case isID(seen.Token):
 		return wire.Placeholder(seen.Token), nil
 	}
-	id, err := algorithm().newID()
+	id, err := c.rules.newID()
 	if err != nil {
 		return "", fmt.Errorf("no random token: %w", err)
 	}
