@@ -1,12 +1,27 @@
 package chaos
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 )
+
+// How many kinds of faults there are, where the project says that.
+func TestKindsOfFaults(t *testing.T) {
+	kinds := len(Faults()) + len(ClientFaults)
+	for file, sentence := range map[string]string{"../README.md": "%d kinds of\nfaults", "../docs/failures.md": "faults of %d kinds"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := fmt.Sprintf(sentence, kinds); !strings.Contains(string(text), want) {
+			t.Errorf("%s does not say %q", file, want)
+		}
+	}
+}
 
 // What the README says exists: every test that it names, and every fault and no other.
 func TestReadme(t *testing.T) {
