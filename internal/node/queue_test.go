@@ -292,11 +292,19 @@ func testQueueNode(t *testing.T, base *node) {
 			rep.want(t, wire.Busy, 0, 50)
 			w.want(t, "")
 		}
-		n := base.fresh(t)
-		n.set(t, n.key, "bm8gYmFy", 40)
-		rep, _, _ := n.acquireAtGate(t, "a", in1)
-		if rep.Code != wire.Busy || rep.Extra < 0 || rep.Extra > 40 {
-			t.Errorf("a key that ends before: got code %d and %d ms, want %d and at most 40", rep.Code, rep.Extra, wire.Busy)
+		const short = 40 // ms
+		for {
+			n, began := base.fresh(t), time.Now()
+			n.set(t, n.key, "bm8gYmFy", short)
+			rep, _, _ := n.acquireAtGate(t, "a", in1)
+			if time.Since(began) >= short*time.Millisecond {
+				n.Del(t.Context(), n.key)
+				continue // the key may have ended before: once more
+			}
+			if rep.Code != wire.Busy || rep.Extra < 0 || rep.Extra > short {
+				t.Errorf("a key that ends before: got code %d and %d ms, want %d and at most %d", rep.Code, rep.Extra, wire.Busy, short)
+			}
+			break
 		}
 	})
 	t.Run("nobody is never queued", func(t *testing.T) {
