@@ -20,6 +20,7 @@ type ClientConfig struct {
 	Masters []string // addresses, for a client in a process of its own
 	TTL     time.Duration
 	MaxTTL  time.Duration
+	Answer  time.Duration // node timeout; 0 = the default
 	Prefix  string
 	Unsafe  bool // without the restart guard
 	Seed    uint64
@@ -29,6 +30,9 @@ type ClientConfig struct {
 
 func (c ClientConfig) options() []redlock.Option {
 	opts := []redlock.Option{redlock.WithTTL(c.TTL), redlock.WithMaxTTL(c.MaxTTL), redlock.WithLogger(nil)}
+	if c.Answer > 0 {
+		opts = append(opts, redlock.WithNodeTimeout(c.Answer))
+	}
 	if c.Prefix != "" {
 		opts = append(opts, redlock.WithKeyPrefix(c.Prefix))
 	}

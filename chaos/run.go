@@ -44,6 +44,9 @@ func NewRun(ctx context.Context, c Cluster, ttl time.Duration, now func() time.D
 
 func (r *Run) config(name string, work map[string]int) ClientConfig {
 	conf := ClientConfig{Name: name, TTL: r.TTL, MaxTTL: r.TTL, Work: work}
+	if r.Cluster.Tier() != Virtual {
+		conf.Answer = r.TTL / 4 // a busy machine can keep all masters from answering for a tenth of the TTL
+	}
 	for _, m := range r.Cluster.Masters() {
 		conf.Masters = append(conf.Masters, m.Addr)
 	}
