@@ -123,7 +123,7 @@ func TestLateWriteAfterTheNextRead(t *testing.T) {
 	var clients [2]*Client
 	for i := range clients {
 		conf := r.config(fmt.Sprint("client ", i), nil)
-		conf.Store = shop
+		conf.Store, conf.Answer = shop, 50*time.Millisecond // the first lease has a TTL of 200 ms
 		c, err := r.Client(conf)
 		if err != nil {
 			t.Fatal(err)
