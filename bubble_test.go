@@ -329,12 +329,15 @@ func TestBubbleScripts(t *testing.T) {
 			}
 			const skew = 101_000 // us
 			median := []int64{0, now, now, now, now + skew/2, now - skew/3, now + skew + 1, now - skew - 1000}[rng.IntN(8)]
-			argv := []any{"2000", "64", run, 100 + 20*rng.IntN(2), "1.02", rng.IntN(2), median, skew}
+			argv := []any{run, median, fmt.Sprintf("2000 %d %d 1.02 %d", skew, 100+20*rng.IntN(2), rng.IntN(2))}
 			common := slices.Clone(argv)
 			keys := []string{"k~guard"}
 			before := b.nodes[0].queued("k")
-			for range 1 + rng.IntN(3) {
-				keys = append(keys, names...)
+			for range 1 + rng.IntN(3) { // groups of one or two
+				few := 1 + rng.IntN(2)
+				for range few {
+					keys = append(keys, names[0])
+				}
 				by := []int64{0, now - 5, now + 5}[rng.IntN(3)]
 				id, ttl := []string{"a", "b"}[rng.IntN(2)], 50+rng.IntN(300)
 				target := number(count()) + int64(rng.IntN(100))
@@ -342,21 +345,35 @@ func TestBubbleScripts(t *testing.T) {
 					target = now + skew + 1e6 + int64(rng.IntN(3)-1) // as far ahead as can be, or further
 				}
 				who := []string{"-", "p", "q", "r", "s"}[rng.IntN(5)] // r never listens
-				switch rng.IntN(9) {
-				case 0:
-					argv = append(argv, 1, id, ttl, by, median+int64(rng.IntN(3)-1)*700_000)
-				case 1:
-					argv = append(argv, 2, id, count(), target)
-				case 2:
-					argv = append(argv, 3, id, ttl, by, count(), target)
+				process := who
+				if rng.IntN(2) == 0 {
+					process = "" // not the queue node
+				}
+				given := count()
+				same := any(target)
+				if given != "0" && rng.IntN(3) == 0 {
+					same = wire.Same
+				}
+				kind := rng.IntN(8)
+				var group, each []any
+				switch kind {
+				case 0, 1, 2:
+					group = []any{int(wire.Acquire), few, process, ttl, by}
 				case 3:
-					argv = append(argv, 4, id, count(), target)
-				case 4, 5:
-					argv = append(argv, 5, id, ttl, by, median+int64(rng.IntN(3)-1)*700_000, who)
-				case 6:
-					argv = append(argv, 6, id, count(), []int64{0, target}[rng.IntN(2)], who)
-				case 7, 8:
-					argv = append(argv, 7, id, []string{"0", count()}[rng.IntN(2)], who)
+					group, each = []any{int(wire.Raise), few, ""}, []any{id + "|" + count(), target}
+				case 4:
+					group, each = []any{int(wire.Extend), few, "", ttl, by}, []any{id + "|" + given, same}
+				case 5, 6:
+					group, each = []any{int(wire.Release), few, process}, []any{id + "|" + given, []any{0, same}[rng.IntN(2)]}
+				case 7:
+					group, each = []any{int(wire.Rest), few, who}, []any{id + "|" + []string{"0", count()}[rng.IntN(2)], 0}
+				}
+				argv = append(argv, group...)
+				for range few {
+					if kind <= 2 {
+						each = []any{[]string{"a", "b"}[rng.IntN(2)], median + int64(rng.IntN(3)-1)*700_000}
+					}
+					argv = append(argv, each...)
 				}
 			}
 			if rng.IntN(20) == 0 {

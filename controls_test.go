@@ -121,8 +121,8 @@ func twoMoreMasters(t testing.TB, c *trial) {
 // What keeps a counter from being raised where its grant is not held any more, and what
 // does not.
 const (
-	raiseTest = "if get(key) ~= argv[at + 1] .. '|' .. argv[at + 2] then"
-	idOnly    = "if string.sub(get(key) or '', 1, #argv[at + 1] + 1) ~= argv[at + 1] .. '|' then"
+	raiseTest = "if get(key) ~= value then"
+	idOnly    = "if not owns(get(key), value) then"
 )
 
 // trial is one run of a schedule.

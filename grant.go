@@ -105,8 +105,7 @@ func (p *pool) initKey(k *node.Key, resource string, lc lockConfig) error {
 	if err != nil {
 		return err
 	}
-	counter := p.conf.keyPrefix + resource + wire.FenceSuffix
-	k.ID, k.Lock, k.Counter = id.String(), counter[:len(counter)-len(wire.FenceSuffix)], counter
+	k.ID, k.Lock = id.String(), p.conf.keyPrefix+resource
 	k.TTL = node.Millis(lc.ttl)
 	k.Life = lc.ttl + driftAllowance(lc.ttl, p.conf.drift)
 	k.Init(len(p.nodes))

@@ -128,6 +128,7 @@ func (n *Node) flightLocked(now clock.Instant, l *link, out *outcomes) *flight {
 		}
 		return nil
 	}, func(r *Request, why error) { out.add(r, Reply{Err: why}) })
+	inGroups(f.batch)
 	if len(f.batch) == 0 && len(f.tasks) == 0 {
 		n.free = append(n.free, f)
 		return nil
@@ -159,24 +160,31 @@ func (n *Node) encodeLocked(f *flight, l *link, b []byte) []byte {
 		b = f.join.write(n, l, median, b)
 	}
 	if len(f.batch) > 0 {
-		args := 4 + headArgs
-		for _, r := range f.batch {
-			args += 2 + r.args()
-		}
-		b = resp.AppendCommand(b, args)
-		b = appendScript(b, &wire.Requests, f.source)
-		b = resp.AppendInt(b, int64(1+2*len(f.batch)))
-		b = resp.AppendString(b, n.guard.marker)
-		for _, r := range f.batch {
-			b = resp.AppendString(b, r.Key.Lock)
-			b = resp.AppendString(b, r.Key.Counter)
-		}
-		b = n.guard.append(b, median)
 		for _, r := range f.batch {
 			r.sent = f.began
 			r.notAfter = n.notAfter(r.end())
 			r.Key.traffic[n.index].sent = true
-			b = r.append(b)
+		}
+		groups := groupsOf(f.batch)
+		args := 4 + headArgs
+		guarded := false
+		for g := range groups {
+			args += g[0].groupArgs() + len(g)*(1+requestArgs)
+			guarded = guarded || g[0].guarded()
+		}
+		b = resp.AppendCommand(b, args)
+		b = appendScript(b, &wire.Requests, f.source)
+		b = resp.AppendInt(b, int64(1+len(f.batch)))
+		b = resp.AppendString(b, n.guard.marker)
+		for _, r := range f.batch {
+			b = resp.AppendString(b, r.Key.Lock)
+		}
+		b = n.guard.append(b, median, guarded)
+		for g := range groups {
+			b = g[0].appendGroup(b, len(g))
+			for _, r := range g {
+				b = r.append(b)
+			}
 		}
 	}
 	for _, t := range f.tasks {

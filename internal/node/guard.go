@@ -60,43 +60,37 @@ type guard struct {
 	trusted bool   // a restart has lost nothing
 	list    string // of masters, see members
 
-	counterTTL, maxTTL, skew int64
-	stretch                  string
+	settings, whenTrusted string // the argument of that name, see lua/begin.lua
 }
 
 // headArgs is how many arguments append writes.
-const headArgs = 8
+const headArgs = 3
 
 func newGuard(c *Config, list string) guard {
+	settings := fmt.Sprintf("%d %d %d %s", Millis(c.counterTTL()), c.maxSkew().Microseconds(), Millis(c.MaxTTL),
+		strconv.FormatFloat(stretch(c.Drift), 'f', -1, 64))
 	return guard{
-		on:         c.Guard,
-		marker:     c.Prefix + wire.GuardSuffix,
-		list:       list,
-		counterTTL: Millis(c.counterTTL()),
-		maxTTL:     Millis(c.MaxTTL),
-		skew:       c.maxSkew().Microseconds(),
-		stretch:    strconv.FormatFloat(stretch(c.Drift), 'f', -1, 64),
+		on:          c.Guard,
+		marker:      c.Prefix + wire.GuardSuffix,
+		list:        list,
+		settings:    settings + " 0",
+		whenTrusted: settings + " 1",
 	}
 }
 
-// append appends the arguments that lua/begin.lua calls "before all".
-func (g *guard) append(b []byte, median int64) []byte {
-	b = resp.AppendInt(b, g.counterTTL)
-	b = resp.AppendInt(b, wire.Block)
-	run := g.run
-	if !g.on {
+// append appends the arguments that lua/begin.lua calls "before all". needed says that a request
+// depends on the guard.
+func (g *guard) append(b []byte, median int64, needed bool) []byte {
+	run, settings := g.run, g.settings
+	if !g.on || !needed {
 		run = ""
 	}
-	b = resp.AppendString(b, run)
-	b = resp.AppendInt(b, g.maxTTL)
-	b = resp.AppendString(b, g.stretch)
-	trusted := int64(0)
 	if g.trusted {
-		trusted = 1
+		settings = g.whenTrusted
 	}
-	b = resp.AppendInt(b, trusted)
+	b = resp.AppendString(b, run)
 	b = resp.AppendInt(b, median)
-	return resp.AppendInt(b, g.skew)
+	return resp.AppendString(b, settings)
 }
 
 // Millis rounds up, so that a node never keeps a key for less than was asked for.

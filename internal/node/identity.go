@@ -103,8 +103,11 @@ func (i Info) Identity() string {
 	if i.RunID == "" {
 		return ""
 	}
-	return i.RunID + ":" + i.ReplID
+	return shortened(i.RunID) + ":" + shortened(i.ReplID)
 }
+
+// shortened returns enough of a random id of 160 bits to know it by.
+func shortened(id string) string { return id[:min(len(id), 16)] }
 
 // Hash is FNV-1a, which is the same in every process.
 func Hash(s string) uint64 {

@@ -116,7 +116,7 @@ func (n *Node) look(ctx context.Context, key string) (h Held, err error) {
 // new key lives. broken is false if the key has changed since.
 func (n *Node) Break(ctx context.Context, key, seen, placeholder string) (life time.Duration, broken bool, err error) {
 	reply, _, _, err := n.askScript(ctx, &wire.Break, func() *task {
-		return scriptTask(&wire.Break, []string{key}, false, text(seen), text(placeholder), number(n.guard.maxTTL))
+		return scriptTask(&wire.Break, []string{key}, false, text(seen), text(placeholder), number(Millis(n.conf.MaxTTL)))
 	})
 	if err != nil {
 		return 0, false, err

@@ -61,12 +61,12 @@ func (n *node) atQueueNode(t *testing.T, o wire.Op, args ...any) (Reply, waiters
 
 func (n *node) acquireAtGate(t *testing.T, id, who string) (Reply, waiters, lives) {
 	t.Helper()
-	return n.atQueueNode(t, wire.AcquireQueued, id, hour, 0, 0, who)
+	return n.atQueueNode(t, wire.Acquire, id, hour, 0, 0, who)
 }
 
 func (n *node) releaseAtGate(t *testing.T, id, who string) (Reply, waiters, lives) {
 	t.Helper()
-	return n.atQueueNode(t, wire.ReleaseQueued, id, 64, 64, who)
+	return n.atQueueNode(t, wire.Release, id, 64, 64, who)
 }
 
 // rest sends the rollback of an attempt of a process that goes on waiting.
@@ -176,7 +176,7 @@ func testQueueNode(t *testing.T, base *node) {
 			rep, w, _ = n.acquireAtGate(t, "a", who)
 			rep.want(t, wire.Mine, theTime, 0)
 			w.want(t, "")
-			rep, w, _ = n.atQueueNode(t, wire.ReleaseQueued, "a", theTime, theTime, who)
+			rep, w, _ = n.atQueueNode(t, wire.Release, "a", theTime, theTime, who)
 			rep.want(t, wire.Released, 0, 0)
 			w.want(t, "")
 			if left := n.Exists(t.Context(), n.key, n.key+wire.QueueSuffix, n.key+wire.SeenSuffix, n.key+wire.TurnSuffix).Val(); left != 0 {
@@ -438,10 +438,10 @@ func testQueueNode(t *testing.T, base *node) {
 	t.Run("a request that is late, or of a caller behind, changes no queue", func(t *testing.T) {
 		n := held(t)
 		n.wait(t, 7, in2)
-		rep, w, _ := n.atQueueNode(t, wire.AcquireQueued, "a", hour, theTime-1, 0, in1)
+		rep, w, _ := n.atQueueNode(t, wire.Acquire, "a", hour, theTime-1, 0, in1)
 		rep.want(t, wire.Late, 0, 0)
 		w.want(t, "", in2)
-		rep, w, _ = n.atQueueNode(t, wire.AcquireQueued, "a", hour, theTime-1, 0, in2)
+		rep, w, _ = n.atQueueNode(t, wire.Acquire, "a", hour, theTime-1, 0, in2)
 		rep.want(t, wire.Late, 0, 0)
 		if w.seen[in2] != "7" {
 			t.Errorf("in2 asked %s ms ago, want 7", w.seen[in2])
@@ -489,7 +489,7 @@ func testQueueNode(t *testing.T, base *node) {
 	})
 	t.Run("the rollback of an attempt leaves no word", func(t *testing.T) {
 		n := held(t)
-		rep, w, _ := n.atQueueNode(t, wire.ReleaseQueued, "a", 0, 0, in2)
+		rep, w, _ := n.atQueueNode(t, wire.Release, "a", 0, 0, in2)
 		rep.want(t, wire.Gone, 0, 0)
 		w.want(t, "")
 	})
@@ -617,7 +617,7 @@ func testQueueNode(t *testing.T, base *node) {
 			}
 			n.acquire(t, "a", 0).wantOneOf(t, "a grant", wire.Granted)
 			for i, who := range []string{in1, nobody} {
-				rep := n.send(t, wire.AcquireQueued, "b", hour, 0, 0, who)
+				rep := n.send(t, wire.Acquire, "b", hour, 0, 0, who)
 				rep.wantOneOf(t, "no error", wire.Busy)
 				if rep.Err != nil {
 					t.Errorf("%s, acquire %d: got %v, want no error", suffix, i, rep.Err)
@@ -625,9 +625,9 @@ func testQueueNode(t *testing.T, base *node) {
 			}
 			rep := n.send(t, wire.Rest, "b", 0, in2)
 			rep.want(t, wire.Gone, 0, 0)
-			rep = n.send(t, wire.ReleaseQueued, "a", 0, 0, in1)
+			rep = n.send(t, wire.Release, "a", 0, 0, in1)
 			rep.want(t, wire.Released, 0, 0)
-			rep = n.send(t, wire.AcquireQueued, "b", hour, 0, 0, in1)
+			rep = n.send(t, wire.Acquire, "b", hour, 0, 0, in1)
 			if rep.Err != nil || rep.Code != wire.Granted {
 				t.Errorf("%s: got code %d, %v; want it granted", suffix, rep.Code, rep.Err)
 			}
@@ -654,8 +654,8 @@ func TestGateOutOfMemory(t *testing.T) {
 	if err := n.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	n.send(t, wire.AcquireQueued, "b", hour, 0, 0, "in3").wantOneOf(t, "OOM", wire.Busy)
-	n.send(t, wire.ReleaseQueued, "a", 64, 64, nobody).want(t, wire.Released, 0, 0)
+	n.send(t, wire.Acquire, "b", hour, 0, 0, "in3").wantOneOf(t, "OOM", wire.Busy)
+	n.send(t, wire.Release, "a", 64, 64, nobody).want(t, wire.Released, 0, 0)
 	n.wantTold(t, sub, "in1", "in1")
 	n.wantKeys(t, "", "")
 }

@@ -99,11 +99,11 @@ func (r Reply) Refusal(k *Key) error {
 		}
 		return ErrUnseeded
 	case wire.Ahead:
-		return &KeyError{Key: k.Counter, Err: Ahead(time.Duration(r.Extra) * time.Millisecond)}
+		return &KeyError{Key: k.Lock + wire.FenceSuffix, Err: Ahead(time.Duration(r.Extra) * time.Millisecond)}
 	case wire.BadType:
 		key := k.Lock
 		if r.Extra == 2 {
-			key = k.Counter
+			key += wire.FenceSuffix
 		}
 		return &KeyError{Key: key, Err: ErrWrongType}
 	}

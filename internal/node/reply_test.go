@@ -133,7 +133,7 @@ func TestKindsOfFailure(t *testing.T) {
 //
 // Source: ALGORITHM section 3, point 3.
 func TestRefusal(t *testing.T) {
-	key := &Key{Lock: "k", Counter: "c"}
+	key := &Key{Lock: "k"}
 	for _, test := range []struct {
 		rep  Reply
 		want error
@@ -161,7 +161,7 @@ func TestRefusal(t *testing.T) {
 			t.Errorf("%+v: got %v, want %v", test.rep, got, test.want)
 		}
 	}
-	for extra, name := range map[int64]string{1: `"k"`, 2: `"c"`} {
+	for extra, name := range map[int64]string{1: `"k"`, 2: `"k~fence"`} {
 		err := Reply{Code: wire.BadType, Extra: extra}.Refusal(key)
 		if !errors.Is(err, ErrWrongType) || !strings.Contains(err.Error(), "(key "+name+")") {
 			t.Errorf("got %v, want ErrWrongType and the key %s", err, name)

@@ -1,6 +1,10 @@
 package node
 
 import (
+	"cmp"
+	"iter"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -12,11 +16,10 @@ import (
 // Key has what all requests of one attempt have in common, and remembers what was sent to each
 // node.
 type Key struct {
-	ID      string        // of the attempt
-	Lock    string        // the lock key
-	Counter string        // the key of the fencing counter
-	TTL     int64         // ms
-	Life    time.Duration // how long a node keeps the key at most after it has carried out a request
+	ID   string        // of the attempt
+	Lock string        // the lock key
+	TTL  int64         // ms
+	Life time.Duration // how long a node keeps the key at most after it has carried out a request
 
 	abandoned atomic.Bool
 	traffic   []traffic // by node; guarded by that node's mutex
@@ -103,14 +106,18 @@ const (
 )
 
 func (q *queue) add(r *Request) {
-	list := renewals
-	switch r.Op {
-	case wire.Release, wire.Rest:
-		list = releases
-	case wire.Acquire:
-		list = acquires
-	}
+	list := listOf(r.Op)
 	q.lists[list] = append(q.lists[list], r)
+}
+
+func listOf(o wire.Op) int {
+	switch o {
+	case wire.Release, wire.Rest:
+		return releases
+	case wire.Acquire:
+		return acquires
+	}
+	return renewals
 }
 
 // putBack puts requests that have to be sent once more in front, in their order.
@@ -187,53 +194,76 @@ func (q *queue) take(batch []*Request, most int, pointless func(*Request) error,
 	return batch
 }
 
-// append appends the number of the request's function and its arguments.
-func (r *Request) append(b []byte) []byte {
-	number := r.Op
-	switch {
-	case r.Process == "":
-	case r.Op == wire.Acquire:
-		number = wire.AcquireQueued
-	case r.Op == wire.Release:
-		number = wire.ReleaseQueued
+// inGroups puts the requests of a batch in an order in which those that have arguments in common are
+// neighbours. The order of importance stays.
+func inGroups(batch []*Request) {
+	slices.SortStableFunc(batch, func(a, b *Request) int {
+		return cmp.Or(
+			cmp.Compare(listOf(a.Op), listOf(b.Op)),
+			cmp.Compare(a.Op, b.Op),
+			strings.Compare(a.Process, b.Process),
+			cmp.Compare(a.Key.TTL, b.Key.TTL),
+			cmp.Compare(a.Timeout, b.Timeout),
+		)
+	})
+}
+
+// groupsOf returns the groups of a batch: the neighbours that have all arguments of a group in
+// common. lua/begin.lua describes them.
+func groupsOf(batch []*Request) iter.Seq[[]*Request] {
+	return func(yield func([]*Request) bool) {
+		for from := 0; from < len(batch); {
+			to := from + 1
+			for to < len(batch) && batch[to].groupsWith(batch[from]) {
+				to++
+			}
+			if !yield(batch[from:to]) {
+				return
+			}
+			from = to
+		}
 	}
-	b = resp.AppendInt(b, int64(number))
-	b = resp.AppendString(b, r.Key.ID)
-	switch r.Op {
-	case wire.Acquire:
+}
+
+func (r *Request) groupsWith(o *Request) bool {
+	return r.Op == o.Op && r.Process == o.Process && (!r.guarded() || r.Key.TTL == o.Key.TTL && r.notAfter == o.notAfter)
+}
+
+// guarded reports whether the request depends on the guard of the node. It sets the key.
+func (r *Request) guarded() bool { return r.Op == wire.Acquire || r.Op == wire.Extend }
+
+// groupArgs returns how many arguments appendGroup appends.
+func (r *Request) groupArgs() int {
+	if r.guarded() {
+		return 5
+	}
+	return 3
+}
+
+// appendGroup appends what the k requests of a group have in common.
+func (r *Request) appendGroup(b []byte, k int) []byte {
+	b = resp.AppendInt(b, int64(r.Op))
+	b = resp.AppendInt(b, int64(k))
+	b = resp.AppendString(b, r.Process)
+	if r.guarded() {
 		b = resp.AppendInt(b, r.Key.TTL)
 		b = resp.AppendInt(b, r.notAfter)
-		b = resp.AppendInt(b, r.Target)
-	case wire.Extend:
-		b = resp.AppendInt(b, r.Key.TTL)
-		b = resp.AppendInt(b, r.notAfter)
-		b = resp.AppendInt(b, r.Counter)
-		b = resp.AppendInt(b, r.Target)
-	case wire.Rest:
-		b = resp.AppendInt(b, r.Counter)
-	default:
-		b = resp.AppendInt(b, r.Counter)
-		b = resp.AppendInt(b, r.Target)
-	}
-	if r.Process != "" {
-		b = resp.AppendString(b, r.Process)
 	}
 	return b
 }
 
-// args returns how many arguments append appends.
-func (r *Request) args() int {
-	n := 4
-	switch r.Op {
-	case wire.Acquire:
-		n = 5
-	case wire.Extend:
-		n = 6
-	case wire.Rest:
-		n = 3 // with the process that waits
+// requestArgs is how many arguments append appends.
+const requestArgs = 2
+
+// append appends the arguments of one request.
+func (r *Request) append(b []byte) []byte {
+	if r.Op == wire.Acquire {
+		b = resp.AppendString(b, r.Key.ID)
+		return resp.AppendInt(b, r.Target)
 	}
-	if r.Process != "" {
-		n++
+	b = resp.AppendJoined(b, r.Key.ID, '|', r.Counter)
+	if r.Target == r.Counter && r.Target != 0 && r.Op != wire.Raise {
+		return resp.AppendString(b, wire.Same)
 	}
-	return n
+	return resp.AppendInt(b, r.Target)
 }

@@ -35,6 +35,8 @@ const (
 
 	theSkew  = 5150 * second / 1000 // how far a clock may be off, us
 	theAhead = theSkew + second     // how far a counter may be ahead of a clock
+
+	theSettings = "1000 5150000 1000 1.02 0" // as lua/begin.lua has them
 )
 
 // node is one real master, and the keys of the resource that a subtest has for
@@ -59,7 +61,7 @@ type node struct {
 
 // keys is what the requests of an attempt have in common.
 func (n *node) keys() *Key {
-	k := &Key{ID: "a", Lock: n.key, Counter: n.counterKey, TTL: hour}
+	k := &Key{ID: "a", Lock: n.key, TTL: hour}
 	k.Init(1)
 	return k
 }
@@ -101,8 +103,45 @@ func (n *node) eval(t *testing.T, via redis.Scripter, o wire.Op, args ...any) *r
 	if n.guarded {
 		run = n.run
 	}
-	args = append(n.common(run), append([]any{int(o)}, args...)...)
-	return via.Eval(t.Context(), source, []string{n.markerKey(), n.key, n.counterKey}, args...)
+	return via.Eval(t.Context(), source, []string{n.markerKey(), n.key}, append(n.common(run), argsOf(t, requestOf(t, o, args))...)...)
+}
+
+// requestOf returns a request. For an acquire the arguments are attempt id, TTL, latest time and
+// where a missing counter starts; for an extend id, TTL, latest time, and the counters of grant and
+// lease; for the others id and counters. Behind them is the process, at the queue node.
+func requestOf(t *testing.T, o wire.Op, args []any) *Request {
+	t.Helper()
+	texts := make([]string, len(args))
+	for i, arg := range args {
+		texts[i] = fmt.Sprint(arg)
+	}
+	next := func() (s string) {
+		if len(texts) > 0 {
+			s, texts = texts[0], texts[1:]
+		}
+		return s
+	}
+	count := func() int64 {
+		v, err := strconv.ParseInt(next(), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	r := &Request{Op: o, Key: &Key{ID: next()}}
+	if r.guarded() {
+		r.Key.TTL, r.notAfter = count(), count()
+	}
+	switch o {
+	case wire.Acquire:
+		r.Target = count()
+	case wire.Rest:
+		r.Counter = count()
+	default:
+		r.Counter, r.Target = count(), count()
+	}
+	r.Process = next()
+	return r
 }
 
 // common is what every script is told first.
@@ -114,15 +153,12 @@ func (n *node) common(run string) []any {
 	case n.pinned:
 		median = theTime + n.later*1000 + n.off
 	}
-	return []any{10 * hour, wire.Block, run, n.longest, "1.02", n.trusted, median, theSkew}
+	return []any{run, median, fmt.Sprintf("%d %d %d 1.02 %d", 10*hour, theSkew, n.longest, n.trusted)}
 }
 
 func (n *node) parse(t *testing.T, o wire.Op, cmd *redis.Cmd) Reply {
 	t.Helper()
-	switch o {
-	case wire.AcquireQueued:
-		o = wire.Acquire
-	case wire.ReleaseQueued, wire.Rest:
+	if o == wire.Rest {
 		o = wire.Release
 	}
 	values, err := cmd.Slice()
@@ -240,10 +276,10 @@ func encode(b []byte, v any) []byte {
 	return b
 }
 
-// argsOf is what a request is written as.
+// argsOf is what a request is written as, in a group of its own.
 func argsOf(t *testing.T, r *Request) (list []any) {
 	t.Helper()
-	in := resp.NewReader(bytes.NewReader(r.append(nil)))
+	in := resp.NewReader(bytes.NewReader(r.append(r.appendGroup(nil, 1))))
 	for {
 		v, err := in.Value()
 		if err == io.EOF {
@@ -393,7 +429,7 @@ func testGuard(t *testing.T, base *node) {
 		for _, what := range []string{wire.Look, wire.Join, wire.Vouch, wire.Mark} {
 			n := guarded(t, own)
 			n.Del(t.Context(), n.markerKey())
-			head := []any{hour, wire.Block, "the run before", 1000, "1.02", 0, theTime, theSkew}
+			head := []any{"the run before", theTime, theSettings}
 			var left []any
 			for range 2 {
 				reply, err := n.Eval(t.Context(), wire.Marker.Source, []string{n.markerKey()}, append(head, what, "list", "", "")...).Slice()
@@ -415,7 +451,7 @@ func testGuard(t *testing.T, base *node) {
 		do := func(what, list string) (left int64, others, against string) {
 			t.Helper()
 			script := strings.Replace(wire.Marker.Source, "local t = call('TIME')", fmt.Sprintf("local t = {%d, %d}", now/1000, now%1000*1000), 1)
-			args := []any{hour, wire.Block, own, 1000, "1.02", 0, now * 1000, theSkew, what, list, "", ""}
+			args := []any{own, now * 1000, theSettings, what, list, "", ""}
 			reply, err := n.Eval(t.Context(), script, []string{n.markerKey()}, args...).Slice()
 			if err != nil || len(reply) != 7 {
 				t.Fatalf("%s: got %v, %v; want seven values", what, reply, err)
@@ -905,7 +941,7 @@ func testBadType(t *testing.T, base *node) {
 		n.release(t, "a", 64, 128).want(t, wire.Released, 0, 0)
 		wantList(t, n, n.counterKey)
 	})
-	for _, value := range []string{"abc", "", "12x", "1 2"} {
+	for _, value := range []string{"abc", "", "12x", "1 2", "1.5", "-64"} {
 		t.Run(fmt.Sprintf("a counter that is %q", value), func(t *testing.T) {
 			n := base.fresh(t)
 			n.set(t, n.counterKey, value, 0)
@@ -1313,8 +1349,7 @@ func codesIn(s, pattern string) []wire.Code {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// The head of each Lua file lists the replies that its body gives, and the library
-// sends the arguments that it lists.
+// The head of each Lua file lists the replies that its body gives.
 func TestScriptHeads(t *testing.T) {
 	all := make(map[wire.Code]bool)
 	for _, o := range allOps {
@@ -1330,17 +1365,9 @@ func TestScriptHeads(t *testing.T) {
 			if !strings.HasPrefix(source, "-- "+o.String()+": ") {
 				t.Errorf("it begins with %q", source[:20])
 			}
-			last := 0
-			for _, m := range regexp.MustCompile(`at \+ (\d+)`).FindAllStringSubmatch(source, -1) {
-				i, _ := strconv.Atoi(m[1])
-				last = max(last, i)
-			}
 			r := &Request{Op: o, Key: new(Key)}
-			if o == wire.Acquire || o == wire.Release {
-				r.Process = "-" // at the queue node they take one more
-			}
-			if got := len(argsOf(t, r)); got != 1+last || got != r.args() {
-				t.Errorf("%d arguments are sent, it has %d", got, 1+last)
+			if got, want := len(argsOf(t, r)), r.groupArgs()+requestArgs; got != want {
+				t.Errorf("%d arguments are sent, and %d are announced", got, want)
 			}
 		})
 	}
@@ -1358,8 +1385,12 @@ func TestScriptsWriteNumbersByFormat(t *testing.T) {
 			t.Errorf("%s.lua: tostring loses digits above 1e15", o)
 		}
 	}
-	if n := strings.Count(wire.Requests.Source, "'TIME'"); n != 1 {
-		t.Errorf("TIME is read in %d places, want one", n)
+	if strings.Contains(wire.CommonLua, "tostring") {
+		t.Error("common.lua: tostring loses digits above 1e15")
+	}
+	// common.lua reads the time, or time() does: run.lua passes the reading on.
+	if n := strings.Count(wire.Requests.Source, "'TIME'"); n != 2 || !strings.Contains(wire.RunLua, "micros = clock") {
+		t.Errorf("TIME is read in %d places, want two, of which a call uses one", n)
 	}
 }
 
@@ -1373,7 +1404,7 @@ func TestRequestsOnARealServer(t *testing.T) {
 	send := func(r Request) Reply {
 		t.Helper()
 		r.Key = key
-		return n.send(t, r.Op, argsOf(t, &r)[1:]...)
+		return n.parse(t, r.Op, n.Eval(t.Context(), wire.Requests.Source, []string{n.markerKey(), n.key}, append(n.common(""), argsOf(t, &r)...)...))
 	}
 	send(Request{Op: wire.Acquire, notAfter: 1}).want(t, wire.Late, 0, 0)
 	granted := send(Request{Op: wire.Acquire, notAfter: n.now(t) + 3600*second})
@@ -1401,12 +1432,12 @@ func TestNoScript(t *testing.T) {
 	c := redistest.Client(t, master.Addr())
 	byHash, bySource := [2]string{"EVALSHA", wire.Requests.Hash}, [2]string{"EVAL", wire.Requests.Source}
 	call := func(by [2]string) error {
-		return c.Do(t.Context(), by[0], by[1], 3, "no marker", "k", "c", 1000, wire.Block, "", 1000, "1.02", 0, 0, theSkew, int(wire.Acquire), "a", 1000, 0, 0).Err()
+		return c.Do(t.Context(), by[0], by[1], 2, "no marker", "k", "", 0, theSettings, int(wire.Acquire), 1, "", 1000, 0, "a", 0).Err()
 	}
 	if err := call(byHash); !Says(err, "NOSCRIPT") || !IsReply(err) {
 		t.Errorf("got %v, want NOSCRIPT", err)
 	}
-	if n := c.Exists(t.Context(), "k", "c").Val(); n != 0 {
+	if n := c.Exists(t.Context(), "k", "k"+wire.FenceSuffix).Val(); n != 0 {
 		t.Errorf("got %d keys, want none", n)
 	}
 	if err := call(bySource); err != nil {
@@ -1442,11 +1473,11 @@ func TestBatch(t *testing.T) {
 		{"c", Request{Op: wire.Release}, wire.Gone},
 		{"a", Request{Op: wire.Acquire}, wire.Mine},
 	}
-	call := []any{"EVAL", wire.Requests.Source, 1 + 2*len(requests), "no marker"}
+	call := []any{"EVAL", wire.Requests.Source, 1 + len(requests), "no marker"}
 	for _, q := range requests {
-		call = append(call, q.key, q.key+wire.FenceSuffix)
+		call = append(call, q.key)
 	}
-	call = append(call, 1000, wire.Block, "", 1000, "1.02", 0, time.Now().UnixMicro(), theSkew)
+	call = append(call, "", time.Now().UnixMicro(), theSettings)
 	for i := range requests {
 		q := &requests[i]
 		q.r.Key = &Key{ID: "id", TTL: minute}

@@ -86,7 +86,7 @@ func scriptTask(s *wire.Script, keys []string, withHead bool, args ...func(b []b
 				b = resp.AppendString(b, k)
 			}
 			if withHead {
-				b = n.guard.append(b, median)
+				b = n.guard.append(b, median, true)
 			}
 			for _, arg := range args {
 				b = arg(b)

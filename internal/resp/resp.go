@@ -46,6 +46,17 @@ func AppendInt(b []byte, v int64) []byte {
 	return append(b, '\r', '\n')
 }
 
+// AppendJoined appends one argument: a text, a separator and a number.
+func AppendJoined(b []byte, s string, separator byte, v int64) []byte {
+	var room [20]byte
+	digits := strconv.AppendInt(room[:0], v, 10)
+	b = appendHead(b, '$', len(s)+1+len(digits))
+	b = append(b, s...)
+	b = append(b, separator)
+	b = append(b, digits...)
+	return append(b, '\r', '\n')
+}
+
 func appendHead(b []byte, kind byte, n int) []byte {
 	b = append(b, kind)
 	b = strconv.AppendInt(b, int64(n), 10)

@@ -11,8 +11,7 @@ import (
 
 // guard is lua/guard.lua: ms without a vote, -1 for a stale caller.
 func (s store) guard() int64 {
-	run, given, trusted := s.common[2], number(s.common[3]), s.common[5] == "1"
-	stretch, _ := strconv.ParseFloat(s.common[4], 64)
+	run, given, stretch, trusted := s.common[0], number(s.setting(2)), s.stretch(), s.setting(4) == "1"
 	born, longest := s.known("born"), number(s.known("maxttl"))
 	moment := text(s.now / 1000)
 	known := longest > 0 && born != ""
@@ -78,8 +77,7 @@ func (s store) mark(argv []string) []any {
 		return []any{s.now, int64(-1), int64(0), "", "", "", ""}
 	}
 	longest, moment := number(s.known("maxttl")), s.now/1000
-	stretch, _ := strconv.ParseFloat(s.common[4], 64)
-	inUse := 2 * (int64(math.Ceil(float64(longest)*stretch)) + 100)
+	inUse := 2 * (int64(math.Ceil(float64(longest)*s.stretch())) + 100)
 	var kept, others []string
 	against, joined := "", false
 	for line := range strings.SplitSeq(s.known("lists"), "\n") {
@@ -120,7 +118,7 @@ func conflict(a, b string) bool {
 // look is lua/inspect.lua.
 func (s store) look(key, counterKey string) []any {
 	left := int64(0)
-	if s.common[2] != "" {
+	if s.common[0] != "" {
 		left = s.guard()
 	}
 	if left < 0 {

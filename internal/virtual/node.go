@@ -252,7 +252,7 @@ func (n *Node) Put(key, value string, ttl time.Duration) {
 const replID = "virtual"
 
 // Identity is what the library makes of what the node says of itself.
-func (n *Node) Identity() string { return n.RunID() + ":" + replID }
+func (n *Node) Identity() string { return n.RunID()[:min(len(n.RunID()), 16)] + ":" + replID }
 
 // RunAs gives the process another run id.
 func (n *Node) RunAs(id string) { n.runID.Store(id) }

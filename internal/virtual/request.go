@@ -2,6 +2,7 @@ package virtual
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/alicebob/miniredis/v2/server"
@@ -125,7 +126,7 @@ func (n *Node) scriptLocked(p *server.Peer, bySource bool, args []string) bool {
 func (n *Node) recordLocked(args []string) {
 	list, _ := parse(args)
 	for _, r := range list {
-		c := Call{At: time.Now(), Op: r.op, Key: r.keys[0], ID: r.argv[0]}
+		c := Call{At: time.Now(), Op: r.op, Key: r.key, ID: r.id()}
 		c.Before, _ = n.redis.Get(c.Key)
 		n.calls = append(n.calls, c)
 	}
@@ -137,8 +138,8 @@ func (n *Node) runLocked(what script, args []string) []any {
 	s := store{redis: n.redis, own: n.Identity(), now: n.clockLocked().UnixMicro(), marker: args[1]}
 	switch what {
 	case marking:
-		s.common = args[2:10]
-		return s.mark(args[10:])
+		s.common = args[2:5]
+		return s.mark(args[5:])
 	case looking:
 		s.common = args[4:]
 		return s.look(args[2], args[3])
@@ -150,24 +151,42 @@ func (n *Node) runLocked(what script, args []string) []any {
 
 // request is one of those that came in one call of the script.
 type request struct {
-	op          string
-	atQueueNode bool
-	keys, argv  []string
+	op, key  string
+	process  string // at the queue node, else empty
+	ttl      string
+	notAfter int64
+	argv     []string // two
+}
+
+func (r request) atQueueNode() bool { return r.process != "" }
+func (r request) counter() string   { return r.key + wire.FenceSuffix }
+
+// id returns the attempt's id.
+func (r request) id() string {
+	id, _, _ := r.grant()
+	return id
+}
+
+// grant takes the arguments of a request about a grant apart.
+func (r request) grant() (id, given, target string) {
+	id, given, _ = strings.Cut(r.argv[0], "|")
+	target = r.argv[1]
+	if target == wire.Same {
+		target = given
+	}
+	return id, given, target
 }
 
 // kinds is the functions of the script by their number, as lua/begin.lua has them.
 var kinds = map[string]struct {
-	op          string
-	args        int
-	atQueueNode bool
+	op      string
+	guarded bool
 }{
-	"1": {"acquire", 4, false},
-	"2": {"raise", 3, false},
-	"3": {"extend", 5, false},
-	"4": {"release", 3, false},
-	"5": {"acquire", 5, true},
-	"6": {"release", 4, true},
-	"7": {"rest", 3, true},
+	"1": {"acquire", true},
+	"2": {"raise", false},
+	"3": {"extend", true},
+	"4": {"release", false},
+	"5": {"rest", false},
 }
 
 // parse takes the arguments of the script apart, from the number of keys on, as
@@ -176,11 +195,20 @@ func parse(args []string) (list []request, common []string) {
 	keys := args[1 : 1+number(args[0])]
 	args = args[1+len(keys):]
 	keys = keys[1:]                   // the marker
-	common, args = args[:8], args[8:] // before all
-	for ; len(keys) > 0; keys = keys[2:] {
-		k := kinds[args[0]]
-		list = append(list, request{op: k.op, atQueueNode: k.atQueueNode, keys: keys[:2], argv: args[1 : 1+k.args]})
-		args = args[1+k.args:]
+	common, args = args[:3], args[3:] // before all
+	for len(keys) > 0 {
+		k, count := kinds[args[0]], number(args[1])
+		r := request{op: k.op, process: args[2]}
+		args = args[3:]
+		if k.guarded {
+			r.ttl, r.notAfter = args[0], number(args[1])
+			args = args[2:]
+		}
+		for range count {
+			r.key, r.argv = keys[0], args[:2]
+			list = append(list, r)
+			keys, args = keys[1:], args[2:]
+		}
 	}
 	return list, common
 }

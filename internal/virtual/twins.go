@@ -17,19 +17,23 @@ import (
 
 // store is the data of a node, as a request finds it.
 type store struct {
-	redis       *miniredis.Miniredis
-	own         string   // what the node says it is
-	now         int64    // us
-	marker      string   // the key
-	common      []string // ARGV "before all" requests
-	left        int64    // ms without a vote, -1 for a stale caller
-	atQueueNode bool     // the request says who waits, or has done
+	redis  *miniredis.Miniredis
+	own    string   // what the node says it is
+	now    int64    // us
+	marker string   // the key
+	common []string // ARGV "before all" requests
+	left   int64    // ms without a vote, -1 for a stale caller
 }
 
-func (s store) counterTTL() string { return s.common[0] }
-func (s store) block() int64       { return number(s.common[1]) }
-func (s store) median() int64      { return number(s.common[6]) }
-func (s store) skew() int64        { return number(s.common[7]) }
+func (s store) median() int64        { return number(s.common[1]) }
+func (s store) setting(i int) string { return strings.Fields(s.common[2])[i] }
+func (s store) counterTTL() string   { return s.setting(0) }
+func (s store) skew() int64          { return number(s.setting(1)) }
+
+func (s store) stretch() float64 {
+	f, _ := strconv.ParseFloat(s.setting(3), 64)
+	return f
+}
 
 // near reports whether the node's clock agrees with that of the others.
 func (s store) near() bool {
@@ -88,22 +92,20 @@ func (s store) run(list []request) []any {
 	for _, r := range list {
 		if !guarded && (r.op == "acquire" || r.op == "extend") {
 			guarded = true
-			if s.common[2] != "" {
+			if s.common[0] != "" {
 				s.left = s.guard()
 			}
 			reply[0], reply[1] = s.now, max(s.left, 0)
 		}
-		s.atQueueNode = r.atQueueNode
-		for _, v := range twins[r.op](s, r.keys, r.argv) {
+		for _, v := range twins[r.op](s, r) {
 			reply = append(reply, v)
 		}
 	}
 	return reply
 }
 
-// twins is the functions by their names. A request has the lock key and the counter, and
-// the arguments from at+1 on; the reply is code, counter, extra.
-var twins = map[string]func(s store, keys, argv []string) [3]int64{
+// twins is the functions by their names. The reply is code, counter, extra.
+var twins = map[string]func(s store, r request) [3]int64{
 	"acquire": store.acquire,
 	"raise":   store.raise,
 	"extend":  store.extend,
@@ -111,27 +113,26 @@ var twins = map[string]func(s store, keys, argv []string) [3]int64{
 	"rest":    store.rest,
 }
 
-func (s store) acquire(keys, argv []string) [3]int64 {
-	if by := number(argv[2]); by > 0 && s.now > by {
+func (s store) acquire(r request) [3]int64 {
+	if r.notAfter > 0 && s.now > r.notAfter {
 		return [3]int64{late}
 	}
 	if s.left < 0 {
 		return [3]int64{stale}
 	}
-	q, who, crowd := queue{s, keys[0]}, "", false
-	if s.atQueueNode {
-		who, crowd = argv[4], q.crowded()
-	}
+	id, wish := r.argv[0], number(r.argv[1])
+	q := queue{s, r.key}
+	crowd := r.atQueueNode() && q.crowded()
 	if crowd {
-		if called, left, _ := q.called(); called != "" && called != who {
-			return [3]int64{queued, q.others(who), left}
+		if called, left, _ := q.called(); called != "" && called != r.process {
+			return [3]int64{queued, q.others(r.process), left}
 		}
 	}
-	if held, some := s.get(keys[0]); some {
-		own, isMine := strings.CutPrefix(held, argv[0]+"|")
+	if held, some := s.get(r.key); some {
+		own, isMine := strings.CutPrefix(held, id+"|")
 		switch {
 		case !isMine:
-			return s.busy(q, held, who)
+			return s.busy(q, held, r)
 		case s.ahead(number(own)) > 0:
 			return s.tooFar(number(own))
 		case number(own) > 0 && s.left == 0:
@@ -140,23 +141,23 @@ func (s store) acquire(keys, argv []string) [3]int64 {
 		return [3]int64{planted, 0, s.left}
 	}
 	if s.left > 0 {
-		s.set(keys[0], argv[0]+"|0", argv[1])
+		s.set(r.key, id+"|0", r.ttl)
 		if crowd {
-			q.leave(who)
+			q.leave(r.process)
 		}
 		return [3]int64{planted, 0, s.left}
 	}
 	var count int64
-	switch old, exists := s.get(keys[1]); {
+	switch old, exists := s.get(r.counter()); {
 	case exists:
-		count = number(old) + s.block()
+		count = number(old) + wire.Block
 	case s.near():
 		count = s.median()
-		if wish := number(argv[3]); count <= wish && wish <= count+1e6 {
+		if count <= wish && wish <= count+1e6 {
 			count = wish
 		}
 	default:
-		s.set(keys[0], argv[0]+"|0", argv[1])
+		s.set(r.key, id+"|0", r.ttl)
 		if s.median() == 0 {
 			return [3]int64{unseeded}
 		}
@@ -165,10 +166,10 @@ func (s store) acquire(keys, argv []string) [3]int64 {
 	if s.ahead(count) > 0 {
 		return s.tooFar(count)
 	}
-	s.keep(keys[1], count)
-	s.set(keys[0], argv[0]+"|"+text(count), argv[1])
+	s.keep(r.counter(), count)
+	s.set(r.key, id+"|"+text(count), r.ttl)
 	if crowd {
-		q.leave(who)
+		q.leave(r.process)
 		return [3]int64{granted, count, q.waiting()}
 	}
 	return [3]int64{granted, count}
@@ -180,32 +181,33 @@ func (s store) tooFar(counter int64) [3]int64 {
 }
 
 // busy is what acquire says where the key is another's.
-func (s store) busy(q queue, held, who string) [3]int64 {
-	rest := s.pttl(q.key)
-	if !s.atQueueNode {
+func (s store) busy(q queue, held string, r request) [3]int64 {
+	rest := s.pttl(r.key)
+	if !r.atQueueNode() {
 		return [3]int64{busy, 0, rest}
 	}
 	if !strings.Contains(held, "|") && (rest <= 0 || rest > 50) { // of another library
 		rest = 50
 	}
-	return [3]int64{busy, q.others(who), rest}
+	return [3]int64{busy, q.others(r.process), rest}
 }
 
-func (s store) raise(keys, argv []string) [3]int64 {
-	if held, _ := s.get(keys[0]); held != argv[0]+"|"+argv[1] {
+func (s store) raise(r request) [3]int64 {
+	target := number(r.argv[1])
+	if held, _ := s.get(r.key); held != r.argv[0] {
 		return [3]int64{unheld}
 	}
-	if s.ahead(number(argv[2])) > 0 {
-		return s.tooFar(number(argv[2]))
+	if s.ahead(target) > 0 {
+		return s.tooFar(target)
 	}
-	if old, _ := s.get(keys[1]); number(old) < number(argv[2]) {
-		s.keep(keys[1], number(argv[2]))
+	if old, _ := s.get(r.counter()); number(old) < target {
+		s.keep(r.counter(), target)
 	}
 	return [3]int64{raised}
 }
 
-func (s store) extend(keys, argv []string) [3]int64 {
-	if by := number(argv[2]); by > 0 && s.now > by {
+func (s store) extend(r request) [3]int64 {
+	if r.notAfter > 0 && s.now > r.notAfter {
 		return [3]int64{late}
 	}
 	if s.left < 0 {
@@ -215,21 +217,22 @@ func (s store) extend(keys, argv []string) [3]int64 {
 	if s.left > 0 {
 		whenFilled, whenKept = filledVoteless, keptVoteless
 	}
-	held, exists := s.get(keys[0])
+	id, given, target := r.grant()
+	held, exists := s.get(r.key)
 	switch {
 	case !exists:
-		s.set(keys[0], argv[0]+"|0", argv[1])
+		s.set(r.key, id+"|0", r.ttl)
 		return [3]int64{whenFilled, 0, s.left}
-	case held == wire.Placeholder(argv[0]):
+	case held == wire.Placeholder(id):
 		return [3]int64{takenAway}
-	case !strings.HasPrefix(held, argv[0]+"|"):
+	case !strings.HasPrefix(held, id+"|"):
 		return [3]int64{taken}
 	}
-	if s.pttl(keys[0]) < number(argv[1]) {
-		s.expire(keys[0], argv[1])
+	if s.pttl(r.key) < number(r.ttl) {
+		s.expire(r.key, r.ttl)
 	}
-	if argv[3] != "0" && held == argv[0]+"|"+argv[3] {
-		s.lift(keys[1], argv[4])
+	if given != "0" && held == r.argv[0] {
+		s.lift(r.counter(), target)
 	}
 	return [3]int64{whenKept, 0, s.left}
 }
@@ -244,35 +247,37 @@ func (s store) drop(key, id string) (code int64, held string) {
 	return released, held
 }
 
-func (s store) release(keys, argv []string) [3]int64 {
-	code, held := s.drop(keys[0], argv[0])
-	if held == argv[0]+"|"+argv[1] && argv[1] != "0" && argv[2] != "0" && argv[1] != argv[2] {
-		s.lift(keys[1], argv[2])
+func (s store) release(r request) [3]int64 {
+	id, given, target := r.grant()
+	code, held := s.drop(r.key, id)
+	if held == r.argv[0] && given != "0" && target != "0" && given != target {
+		s.lift(r.counter(), target)
 	}
-	if !s.atQueueNode {
+	if !r.atQueueNode() {
 		return [3]int64{code}
 	}
-	q, free := queue{s, keys[0]}, !s.redis.Exists(keys[0])
+	q, free := queue{s, r.key}, !s.redis.Exists(r.key)
 	if q.crowded() {
-		q.leave(argv[3])
+		q.leave(r.process)
 		if free {
 			q.callNext()
 		}
 	}
-	if !free && argv[2] != "0" {
+	if !free && target != "0" {
 		q.miss()
 	}
 	return [3]int64{code}
 }
 
-func (s store) rest(keys, argv []string) [3]int64 {
-	code, _ := s.drop(keys[0], argv[0])
-	q := queue{s, keys[0]}
-	q.join(argv[2])
-	if s.redis.Exists(keys[0]) {
+func (s store) rest(r request) [3]int64 {
+	id, given, _ := r.grant()
+	code, _ := s.drop(r.key, id)
+	q := queue{s, r.key}
+	q.join(r.process)
+	if s.redis.Exists(r.key) {
 		return [3]int64{code}
 	}
-	if called, _, missed := q.called(); called == "" && (argv[1] == "0" || missed) {
+	if called, _, missed := q.called(); called == "" && (given == "0" || missed) {
 		q.callNext()
 	}
 	return [3]int64{code}

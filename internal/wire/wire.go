@@ -20,20 +20,18 @@ const (
 	Raise
 	Extend
 	Release
-	AcquireQueued
-	ReleaseQueued
 	Rest // at the queue node
 )
 
 func (o Op) String() string {
 	switch o {
-	case Acquire, AcquireQueued:
+	case Acquire:
 		return "acquire"
 	case Raise:
 		return "raise"
 	case Extend:
 		return "extend"
-	case Release, ReleaseQueued:
+	case Release:
 		return "release"
 	case Rest:
 		return "rest"
@@ -71,7 +69,7 @@ const (
 	Gone     Code = 31
 )
 
-// Block is the number of fencing tokens that one grant reserves.
+// Block is the number of fencing tokens that one grant reserves, as lua/begin.lua has it.
 //
 // Source: ALGORITHM section 1, "B".
 const Block = 64
@@ -85,6 +83,9 @@ const (
 	SeenSuffix  = "~seen"
 	TurnSuffix  = "~turn"
 )
+
+// Same is sent instead of the counter of a lease that is the counter of the grant.
+const Same = "="
 
 // Nobody is sent to a queue node instead of the name of a process by a process that does not wait.
 const Nobody = "-"
@@ -136,6 +137,8 @@ func NewScript(source string) Script {
 
 // The sources, for tests that read them.
 var (
+	//go:embed lua/common.lua
+	CommonLua string
 	//go:embed lua/begin.lua
 	BeginLua string
 	//go:embed lua/guard.lua
@@ -162,8 +165,8 @@ var (
 
 // The scripts.
 var (
-	Requests = script(BeginLua, GuardLua, QueueLua, AcquireLua, RaiseLua, ExtendLua, ReleaseLua, RunLua) // the messages of attempts
-	Marker   = script(BeginLua, GuardLua, MarkerLua)                                                     // about the node itself
-	Inspect  = script(BeginLua, GuardLua, InspectLua)                                                    // about a lock, for people
+	Requests = script(CommonLua, BeginLua, GuardLua, QueueLua, AcquireLua, RaiseLua, ExtendLua, ReleaseLua, RunLua) // the messages of attempts
+	Marker   = script(BeginLua, GuardLua, MarkerLua)                                                                                    // about the node itself
+	Inspect  = script(BeginLua, GuardLua, InspectLua)                                                                                   // about a lock, for people
 	Break    = script(BreakLua)
 )

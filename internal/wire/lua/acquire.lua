@@ -1,10 +1,7 @@
 -- acquire: take the lock key for one attempt, and count its fencing tokens.
 --
--- at+1 attempt id      at+2 TTL, ms
--- at+3 not after, us of this node's clock; 0 = no limit
--- at+4 where a missing counter should start, us: at the clocks' median or at most a second
---      ahead of it, 0 = no wish
--- at+5 at the queue node alone: the process that asks (queue.lua)
+-- First argument: attempt id. Second: where a missing counter should start, us: at the clocks'
+-- median or at most a second ahead of it, 0 = no wish.
 --
 --   1 granted  counter given with this grant; extra, at the queue node: how many others wait
 --   2 mine     the attempt holds the key already; counter as given then
@@ -12,7 +9,7 @@
 --              At the queue node, no more than 50 ms for a client of another library, whose
 --              release calls no process.
 --   4 planted  the key is set, but this is no vote; extra: ms until this node has one
---   5 late     the request arrived after at+3: nothing was done
+--   5 late     the request arrived after its latest time: nothing was done
 --   6 stale    the caller's run id is not this server's: nothing was done
 --   7 badtype  extra: 1 or 2, the key that is no string, or no number
 --   8 queued   another process has been called; counter: how many others wait; extra: ms
@@ -38,6 +35,7 @@ local function nextCounter(counterKey, now, wish)
     if not counter or counter % 1 ~= 0 or counter < 0 then return false, 7, 2 end
     counter = counter + block
   elseif near(now) then
+    wish = tonumber(wish)
     counter = median <= wish and wish <= median + 1000000 and wish or median
   else
     return false, 9, median > 0 and math.floor((now - median) / 1000) or 0
@@ -47,24 +45,25 @@ local function nextCounter(counterKey, now, wish)
 end
 
 local abrupt = 50
-local function acquire(key, counterKey, at, atQueueNode)
-  local now, notAfter = time(), tonumber(argv[at + 3])
+local function acquire(key, id, wish, who, ttl, notAfter)
+  local now = time()
   if notAfter > 0 and now > notAfter then return 5, 0, 0 end
   if not left then return 6, 0, 0 end
-  local own, who = argv[at + 1] .. '|', atQueueNode and argv[at + 5]
   local crowd = who and crowded(key)
   if crowd then
     local called, rest = turn(key)
     if called and called ~= who then return 8, others(key, who), rest end
   end
-  if left > 0 and call('SET', key, own .. '0', 'NX', 'PX', argv[at + 2]) then
+  local own = id .. '|'
+  if left > 0 and call('SET', key, own .. '0', 'NX', 'PX', ttl) then
     if crowd then leave(key, who) end
     return 4, 0, left
   end
 
   -- The free lock is the common case: it is told by the SET itself.
-  local counter, code, extra = nextCounter(counterKey, now, tonumber(argv[at + 4]))
-  if left == 0 and counter and call('SET', key, own .. string.format(whole, counter), 'NX', 'PX', argv[at + 2]) then
+  local counterKey = key .. '~fence'
+  local counter, code, extra = nextCounter(counterKey, now, wish)
+  if left == 0 and counter and call('SET', key, own .. string.format(whole, counter), 'NX', 'PX', ttl) then
     keep(counterKey, counter)
     if not crowd then return 1, counter, 0 end
     leave(key, who)
@@ -73,7 +72,7 @@ local function acquire(key, counterKey, at, atQueueNode)
   local held = get(key)
   if type(held) == 'table' then return 7, 0, 1 end
   if not held then
-    if code == 9 then call('SET', key, own .. '0', 'PX', argv[at + 2]) end
+    if code == 9 then call('SET', key, own .. '0', 'PX', ttl) end
     return code, 0, extra
   end
   if string.sub(held, 1, #own) ~= own then

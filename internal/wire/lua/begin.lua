@@ -1,35 +1,39 @@
--- begin.lua, then guard.lua, queue.lua, acquire.lua, raise.lua, extend.lua, release.lua, then run.lua:
--- one script, which carries out what a lane has queued for this node, in order.
+-- begin: what a script is sent, and what several scripts need.
 --
 -- Before all    KEYS[1] marker
---               ARGV[1] counter TTL, ms         ARGV[2] tokens a grant reserves
---               ARGV[3] the server that the caller thinks this is (guard.lua); ? = unknown,
---                       empty = the guard is off
---               ARGV[4] largest TTL, ms         ARGV[5] length of a quarantine in such TTLs
---               ARGV[6] 1 = a restart loses nothing here
---               ARGV[7] what the masters' clocks show in the middle, by the caller's
+--               ARGV[1] the server that the caller thinks this is (guard.lua); ? = unknown,
+--                       empty = the guard is off, or no request needs it
+--               ARGV[2] what the masters' clocks show in the middle, by the caller's
 --                       estimate, us; 0 = the caller does not know
---               ARGV[8] how far this node's clock may be from that, us
--- Per request   KEYS: lock key, fencing counter
---               ARGV: number of its function, then its arguments: 1 acquire, 2 raise,
---                       3 extend, 4 release, 5 and 6 acquire and release at the queue node,
---                       7 rest, at the queue node
+--               ARGV[3] five settings of the caller, with a space between two: counter TTL, ms;
+--                       how far this node's clock may be from ARGV[2], us; largest TTL, ms;
+--                       length of a quarantine in such TTLs; 1 = a restart loses nothing here
+-- Per group     the requests come in groups of one kind
+--               ARGV: number of the function (1 acquire, 2 raise, 3 extend, 4 release, 5 rest),
+--                       number of requests, at the queue node the process that asks, else empty;
+--                       for acquire and extend also: TTL, ms, and the latest time of execution, us
+--                       of this node's clock, 0 = no limit
+-- Per request   KEYS: lock key    ARGV: two arguments; the functions say which
 --
 -- Reply {node time in us or 0 if nothing needed it, ms left without a vote, then for each
 -- request: code, counter, extra}. The codes are explained with the functions. If a command
 -- failed (out of memory, for example), an error text is in place of the code. That affects no
 -- other request.
 --
--- There is one script for a batch and not one for each request. Calling a script costs as much
+-- There is one script (common.lua) for a batch and not one for each request. Calling a script costs as much
 -- as what an acquire does in it. And the node's time has to be read once: two readings could
 -- contradict each other.
 --
 -- Numbers are turned into text by a format alone: the language's own conversion loses
--- digits above 1e15.
+-- digits above 1e15. The arguments of commands are texts: to convert a number costs more than a
+-- command does otherwise.
 local call, try, argv = redis.call, redis.pcall, ARGV
-local counterTTL, block = argv[1], argv[2]
-local run, maxTTL, stretch, trust = argv[3], argv[4], argv[5], argv[6]
-local median, skew = tonumber(argv[7]), tonumber(argv[8])
+local run, median = argv[1], tonumber(argv[2])
+local counterTTL, skew, maxTTL, stretch, trust = string.match(argv[3], '^(%d+) (%d+) (%d+) (%S+) (%d)$')
+skew = tonumber(skew)
+
+-- block is the number of fencing tokens that a grant reserves.
+local block = 64
 
 -- whole is the format of a counter: %d is faster, and exact but for servers of 32 bits.
 local whole = string.format('%d', 2 ^ 53) == '9007199254740992' and '%d' or '%.0f'
@@ -54,14 +58,11 @@ end
 -- else. Any other error ends the request. What another program has put there may be large, so
 -- no more is read than a lock's value can have.
 local function get(key)
-  local value = try('GETRANGE', key, 0, 255)
-  if type(value) == 'table' and string.sub(value.err, 1, 9) ~= 'WRONGTYPE' then error(value) end
+  local value = try('GETRANGE', key, '0', '255')
   if value == '' and call('PTTL', key) == -2 then return false end
+  if type(value) == 'table' and string.sub(value.err, 1, 9) ~= 'WRONGTYPE' then error(value) end
   return value
 end
-
--- placeholder is what break.lua puts in the place of an attempt's key.
-local function placeholder(id) return '~broken:' .. id .. '|0' end
 
 -- near reports whether this node's clock agrees with those of the other nodes. It is false if
 -- the caller does not know their clocks.
@@ -77,12 +78,26 @@ local function keep(counterKey, counter)
   call('SET', counterKey, string.format(whole, counter), 'PX', life)
 end
 
--- lift raises a fencing counter to a target, and has its life begin anew. A counter that is
--- missing is not made, and one that is too far ahead is left to expire. A node that refuses
--- the write, as it is out of memory, keeps or drops the lock all the same.
-local function lift(counterKey, target)
-  local counter = tonumber(get(counterKey) or nil)
+-- idOf returns the attempt id of a key's value.
+local function idOf(value) return string.match(value, '^[^|]*') end
+
+-- placeholder is what break.lua puts in the place of an attempt's value.
+local function placeholder(value) return '~broken:' .. idOf(value) .. '|0' end
+
+-- owns reports whether what a key holds is of the same attempt as a value, or is the placeholder
+-- in its place.
+local function owns(held, value)
+  local own = idOf(value) .. '|'
+  return type(held) == 'string' and (string.sub(held, 1, #own) == own or held == placeholder(value))
+end
+
+-- lift raises the fencing counter of a grant to that of its lease, and has its life begin anew. A
+-- counter that is missing is not made, and one that is too far ahead is left to expire. A node
+-- that refuses the write, as it is out of memory, keeps or drops the lock all the same.
+local function lift(counterKey, value, target)
+  local given = string.match(value, '|(%d+)$')
+  local counter = given ~= '0' and tonumber(get(counterKey) or nil)
   if not counter then return end
-  counter = math.max(counter, tonumber(target))
+  counter = math.max(counter, tonumber(target) or tonumber(given))
   if counter <= time() + ahead then pcall(keep, counterKey, counter) end
 end

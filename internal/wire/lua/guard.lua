@@ -4,7 +4,7 @@
 --
 -- The marker is a hash with these fields:
 --   run     the server that the marker was written for: run id, a colon, and the replication
---           id, which is new with each promotion to master
+--           id, which is new with each promotion to master; the first 16 digits of each
 --   made    when it was written for that server, ms of this node's clock
 --   born    since when the node is known to remember everything, ms of this node's clock
 --   maxttl  the largest TTL of any client, ms
@@ -26,7 +26,7 @@ local function guard(marker, now)
   if not born or not longest or known[1] ~= run and run ~= '?' then
     local own, info = run, try('INFO')
     local id = type(info) == 'string' and string.match(info, '\nrun_id:([^\r\n]+)')
-    if id then own = id .. ':' .. (string.match(info, '\nmaster_replid:([^\r\n]+)') or '') end
+    if id then own = string.sub(id, 1, 16) .. ':' .. string.sub(string.match(info, '\nmaster_replid:([^\r\n]+)') or '', 1, 16) end
     if known[1] == own and born and longest then return false end
     if trust == '0' or not born or not longest then born = '?' end
     longest = math.max(longest or 0, tonumber(maxTTL))

@@ -25,7 +25,7 @@
 --
 -- Source: ALGORITHM section 8, "Bootstrap" and "Membership", and section 9, "mark".
 local marker, now = KEYS[1], time()
-local what, list, seenRun, seenMade = argv[9], argv[10], argv[11], argv[12]
+local what, list, seenRun, seenMade = argv[4], argv[5], argv[6], argv[7]
 
 -- conflict reports whether a quorum of one list and a quorum of the other can have no member in
 -- common. Two lists that share no address are not in conflict: they may be two sets of names for

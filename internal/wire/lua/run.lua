@@ -1,23 +1,16 @@
--- run.lua: the loop over the requests; see begin.lua.
-local reply, guarded, unguarded, at, n = {0, 0}, false, nil, 9, 2
-for i = 2, #KEYS, 2 do
-  local number = argv[at]
-  -- The function, how much of ARGV it takes, whether it needs the guard, and whether this
-  -- node is the queue node.
-  local f, length, guards, atQueueNode = release, 4, false, false
-  if number == '1' then
-    f, length, guards = acquire, 5, true
-  elseif number == '2' then
-    f = raise
-  elseif number == '3' then
-    f, length, guards = extend, 6, true
-  elseif number == '5' then
-    f, length, guards, atQueueNode = acquire, 6, true, true
-  elseif number == '6' then
-    length, atQueueNode = 5, true
-  elseif number == '7' then
-    f = rest
+-- run.lua: the requests that common.lua has left; see begin.lua.
+micros = clock -- which common.lua may have read
+local guarded, unguarded = false, nil
+while i <= #KEYS do
+  if last < i then
+    number, last, who = argv[at], i + argv[at + 1] - 1, argv[at + 2]
+    at = at + 3
+    if number == '1' or number == '3' then
+      ttl, notAfter = argv[at], tonumber(argv[at + 1])
+      at = at + 2
+    end
   end
+  local f, guards = ({acquire, raise, extend, release, rest})[tonumber(number)], number == '1' or number == '3'
   if guards and not guarded then -- the others have no use for the time
     guarded = true
     reply[1] = time()
@@ -31,13 +24,13 @@ for i = 2, #KEYS, 2 do
   if unguarded and guards then -- no vote without the marker
     ok, code = false, unguarded
   else
-    ok, code, counter, extra = pcall(f, KEYS[i], KEYS[i + 1], at, atQueueNode)
+    ok, code, counter, extra = pcall(f, KEYS[i], argv[at], argv[at + 1], who ~= '' and who, ttl, notAfter)
   end
   if not ok then
     code = type(code) == 'table' and code.err or tostring(code)
     counter, extra = 0, 0
   end
   reply[n + 1], reply[n + 2], reply[n + 3] = code, counter, extra
-  at, n = at + length, n + 3
+  at, n, i = at + 2, n + 3, i + 1
 end
 return reply

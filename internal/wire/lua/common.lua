@@ -1,0 +1,66 @@
+-- common.lua, then begin.lua, guard.lua, queue.lua, acquire.lua, raise.lua, extend.lua, release.lua
+-- and run.lua: one script, which carries out what a client has queued for this node, in order.
+-- begin.lua says what it is sent and what it replies.
+--
+-- This file does the common case without the functions of the other files, because to make them
+-- costs as much as the commands do, at each call of a script: the acquire of a free key, on a
+-- node that has a vote, and the release of a key that is ours, while no process waits. What it
+-- does is what acquire.lua and release.lua would do. A request that is not common is left as it
+-- is; from that request on, run.lua goes on with the other files.
+--
+-- Source: ALGORITHM sections 3, 4, 5 and 8.
+local argv, reply, at, n, i, clock = ARGV, {0, 0}, 4, 2, 2, nil
+local number, last, who, ttl, notAfter -- of the group
+local function common()
+  local try, run, vote, counterTTL, skew, maxTTL, stretch = redis.pcall, argv[1], nil, nil, nil, nil, nil
+  while i <= #KEYS do
+    number, last, who = argv[at], i + argv[at + 1] - 1, argv[at + 2]
+    at = at + 3
+    if number == '1' or number == '3' then
+      ttl, notAfter = argv[at], tonumber(argv[at + 1])
+      at = at + 2
+    end
+    if number == '1' then
+      if vote == nil then
+        local t = redis.call('TIME')
+        clock = t[1] * 1000000 + t[2]
+        counterTTL, skew, maxTTL, stretch = string.match(argv[3], '^(%d+) (%d+) (%d+) (%S+)')
+        vote = run == ''
+        if not vote then
+          local known = try('HMGET', KEYS[1], 'run', 'born', 'maxttl')
+          local born, longest = tonumber(known[2]), tonumber(known[3])
+          vote = known[1] == run and born and longest and longest >= tonumber(maxTTL)
+            and born + math.ceil(longest * stretch) + 100 <= math.floor(clock / 1000)
+        end
+        reply[1] = clock
+      end
+      if not vote or notAfter > 0 and clock > notAfter then return end
+    elseif number ~= '4' then
+      return
+    end
+    while i <= last do
+      local key, code, counter = KEYS[i], 30, 0
+      if who ~= '' and try('EXISTS', key .. '~queue', key .. '~turn') ~= 0 then return end
+      if number == '4' then
+        local same = argv[at + 1] == '=' or argv[at + 1] == '0'
+        if not same or try('GETRANGE', key, '0', '255') ~= argv[at] or try('DEL', key) ~= 1 then return end
+      else
+        local counterKey = key .. '~fence'
+        counter = tonumber(try('GETRANGE', counterKey, '0', '255'))
+        if not counter or counter % 1 ~= 0 or counter < 0 then return end
+        counter = counter + 64
+        if counter > clock + skew + 1000000 then return end
+        local text, life, early = string.format('%.0f', counter), counterTTL, counter - clock
+        local set = try('SET', key, argv[at] .. '|' .. text, 'NX', 'PX', ttl)
+        if not set or set.err then return end
+        if early > 0 then life = string.format('%d', counterTTL + math.ceil(early / 1000)) end
+        code = try('SET', counterKey, text, 'PX', life).err or 1
+        if code ~= 1 then counter = 0 end
+      end
+      reply[n + 1], reply[n + 2], reply[n + 3] = code, counter, 0
+      at, n, i = at + 2, n + 3, i + 1
+    end
+  end
+  return reply
+end
+if common() then return reply end
