@@ -70,8 +70,7 @@ func (p *pool) acquire(ctx context.Context, resource string, lc lockConfig, how 
 			a.sendReleases(p.now(), queued)
 		}
 	}()
-	p.set.AwaitClocks(ctx, p.closing, lc.timeout())
-	a.ask(how)
+	a.ask(how, p.set.AwaitClocks(ctx, p.closing, p.now(), lc.timeout()))
 	f := a.conclude(a.await(ctx))
 	if f == nil {
 		granted = true
@@ -121,18 +120,18 @@ func newAcquisition(p *pool, resource string, lc lockConfig) (*acquisition, erro
 	return a, nil
 }
 
-// ask begins the attempt.
-func (a *acquisition) ask(how strategy) {
+// ask begins the attempt at the present moment.
+func (a *acquisition) ask(how strategy, now instant) {
 	p := a.pool
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.start = p.now()
+	a.start = now
 	a.hand.since = a.start
 	a.queueNode = p.queueNodeOf(a.resource)
 	if how.waits {
 		a.name = p.channel
 	}
-	a.seed = p.set.Seed(a.timeout())
+	a.seed = p.set.Seed(now, a.timeout())
 	t := &a.attempt
 	t.start, t.useless = a.start, a.start.Add(a.ttl-a.minValidity())
 	t.approach = approach{strategy: how, policy: &p.conf.queue, node: a.queueNode}
@@ -158,7 +157,7 @@ func (a *acquisition) stepLocked(e event, now instant) {
 			}
 		}
 		a.sent[i] = r
-		if err := a.pool.nodes[i].Send(r); err != nil {
+		if err := a.pool.nodes[i].Send(r, now); err != nil {
 			a.sent[i] = nil
 			do = t.step(unsent(r, err), now, do)
 		}
@@ -195,7 +194,7 @@ func (a *acquisition) Receive(r *node.Request, rep node.Reply) {
 		}
 		a.nodes[r.Node].takeGrant(rep, e.err == nil, a.keyLife(a.start))
 	}
-	a.stepLocked(e, a.pool.now())
+	a.stepLocked(e, rep.At)
 }
 
 // takeGrant notes what the answer to an acquire says of the key, even if it is too late for a
@@ -296,8 +295,10 @@ func (a *acquisition) conclude(over error) *failure {
 	case t.phase == lost:
 		reasons = t.reasons()
 	default:
-		a.setDeadlineLocked(a.pool.conf.rules.validFrom(a.start, a.pool.now()))
-		left := a.validity()
+		now := a.pool.now()
+		a.hand.took = now.Sub(a.start)
+		a.setDeadlineLocked(a.pool.conf.rules.validFrom(a.start, now))
+		left := validity(a.deadline(), now)
 		if left >= a.minValidity() {
 			return nil
 		}

@@ -137,7 +137,7 @@ func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, l
 	if err := p.set.Misconfigured(); err != nil {
 		return nil, fmt.Errorf("redlock: adopt %q: %w", resource, err)
 	}
-	median := p.set.Median()
+	median := p.set.Median(p.now())
 	if err := p.bounded(fence, median); err != nil {
 		return nil, err
 	}
@@ -268,7 +268,7 @@ func (g *grant) firstRound(ctx context.Context) error {
 	var rest []int
 	for i := range g.nodes {
 		if g.nodes[i].held {
-			g.extendOnLocked(rd, &reqs[i], i)
+			g.extendOnLocked(rd, &reqs[i], i, g.start)
 			continue
 		}
 		rd.out++
@@ -303,7 +303,7 @@ func (g *grant) firstRound(ctx context.Context) error {
 		return err
 	}
 	for _, i := range rest {
-		g.extendOnLocked(rd, &reqs[i], i)
+		g.extendOnLocked(rd, &reqs[i], i, g.pool.now())
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ type attempt struct {
 
 	// skew tells whether the clock of a voter is too far from the others'. It is not certain
 	// while two clocks disagree and no third one was heard.
-	skew func(node int) (err error, certain bool)
+	skew func(node int, now instant) (err error, certain bool)
 
 	phase     phase
 	nodes     []voter // by index
@@ -271,7 +271,7 @@ func (a *attempt) judgeVotes(now instant, do []action) []action {
 	case a.approach.patient && a.awaitsQueueNode(now):
 		return do
 	}
-	switch refused, wait := a.refuseSkewed(); {
+	switch refused, wait := a.refuseSkewed(now); {
 	case wait:
 		return do
 	case refused:
@@ -285,13 +285,13 @@ func (a *attempt) judgeVotes(now instant, do []action) []action {
 // node has still to answer, the attempt waits.
 //
 // Source: ALGORITHM section 9.
-func (a *attempt) refuseSkewed() (refused, wait bool) {
+func (a *attempt) refuseSkewed(now instant) (refused, wait bool) {
 	left := a.count(func(n *voter) bool { return n.vote == awaited && !n.pending })
 	for i := range a.nodes {
 		if a.nodes[i].vote != yes {
 			continue
 		}
-		err, certain := a.skew(i)
+		err, certain := a.skew(i, now)
 		switch {
 		case err != nil && !certain && left > 0:
 			wait = true

@@ -101,7 +101,7 @@ func (c *attemptSearch) number(a *attempt) uint16 {
 func (c *attemptSearch) step(s *searchState, k int, e event) {
 	a := &attempt{
 		rules: &c.rules, need: c.need, timeout: 1000, useless: 1 << 40,
-		skew:  func(int) (error, bool) { return nil, true },
+		skew:  func(int, instant) (error, bool) { return nil, true },
 		nodes: make([]voter, searchNodes),
 	}
 	policy := defaultQueuePolicy

@@ -461,6 +461,7 @@ func TestWhoRests(t *testing.T) {
 									giveUp()
 								}
 							}
+							rep.At = p.now()
 							r.To.Receive(r, rep)
 						}
 					}

@@ -47,8 +47,8 @@ type pool struct {
 	conf      *config
 	set       *node.Set
 	nodes     []*node.Node
-	need      int                                      // votes that make a quorum
-	skew      func(node int) (err error, certain bool) // see attempt
+	need      int                                                   // votes that make a quorum
+	skew      func(node int, now instant) (err error, certain bool) // see attempt
 	renewer   *renewer
 	events    *events
 	waitlines waitlines
@@ -96,7 +96,7 @@ func newPool(c *config, masters []redis.Options) *pool {
 		Corrected: p.renewer.poke,
 	}, masters)
 	p.nodes = p.set.Nodes()
-	p.skew = func(i int) (error, bool) { return p.nodes[i].TooFar() }
+	p.skew = func(i int, now instant) (error, bool) { return p.nodes[i].TooFar(now) }
 	for _, n := range p.nodes {
 		p.subscriptions = append(p.subscriptions, node.NewSubscription(n))
 	}

@@ -123,7 +123,7 @@ func (p *pool) leaveQueue(resource string, queueNode int) {
 	}
 	n := p.nodes[queueNode]
 	k.AssumeSent(n)
-	_ = n.Send(&node.Request{Op: wire.Release, Node: queueNode, Key: k, Process: p.channel, Timeout: lc.timeout(), To: unheard{}})
+	_ = n.Send(&node.Request{Op: wire.Release, Node: queueNode, Key: k, Process: p.channel, Timeout: lc.timeout(), To: unheard{}}, p.now())
 }
 
 // unheard receives the answers that no caller waits for.

@@ -332,7 +332,6 @@ func (l *Locker) grantLease(ctx context.Context, g *grant, head *caller, began t
 	g.mu.Lock()
 	*le = Lease{grant: g, locker: l, fence: g.presentFenceLocked(), turn: g.hand.count, parent: ctx, since: time.Now()}
 	g.handles = append(g.handles, le)
-	g.hand.took = l.pool.now().Sub(g.start)
 	g.renewal.at = g.nextRenewal(g.start)
 	due := g.dueLocked()
 	g.mu.Unlock()

@@ -33,7 +33,7 @@ func (g *grant) sendReleases(now instant, rests bool) {
 		case !rests && (i == g.queueNode || i == present):
 			r.Process = process
 		}
-		_ = n.Send(r) // Send accepts every release
+		_ = n.Send(r, now) // Send accepts every release
 	}
 }
 

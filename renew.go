@@ -33,19 +33,19 @@ func (g *grant) startRoundLocked(now instant) *round {
 	r := &round{grant: g, start: now, answered: make([]bool, len(g.nodes))}
 	reqs := make([]node.Request, len(g.nodes))
 	for i := range reqs {
-		g.extendOnLocked(r, &reqs[i], i)
+		g.extendOnLocked(r, &reqs[i], i, now)
 	}
 	return r
 }
 
 // extendOnLocked sends the extend of a round to one node.
-func (g *grant) extendOnLocked(r *round, req *node.Request, i int) {
+func (g *grant) extendOnLocked(r *round, req *node.Request, i int, now instant) {
 	*req = node.Request{
 		Op: wire.Extend, Node: i, Key: &g.keys,
 		Counter: g.nodes[i].counter, Target: g.target, Timeout: g.timeout(), To: r,
 	}
 	g.noteLocked(i, wire.Extend, errUndecided)
-	if err := g.pool.nodes[i].Send(req); err != nil {
+	if err := g.pool.nodes[i].Send(req, now); err != nil {
 		r.out++
 		r.answered[i] = true
 		g.noteLocked(i, wire.Extend, err)

@@ -354,7 +354,7 @@ func (n *Node) sampleTask() *task {
 			n.observeLocked(micros, sent, received, &out)
 			n.mu.Unlock()
 		}
-		out.tell(n)
+		out.tell(n, n.now())
 	}
 	return t
 }

@@ -74,7 +74,7 @@ func (n *Node) connect(out *outcomes) {
 		n.set.running.Go(func() error { n.read(l); return nil })
 	}
 	n.mu.Unlock()
-	out.tell(n)
+	out.tell(n, n.now())
 }
 
 // open dials, and lets the client library do the handshake. The library does not dial, because it

@@ -44,15 +44,16 @@ func (o *outcomes) addTask(t *task, err error) {
 	o.after(func() { t.done(nil, t.sent, 0, err) })
 }
 
-// tell reports all outcomes and empties the list. If one reply shows that the node must not vote,
+// tell reports all outcomes of the moment now, and empties the list. If one reply shows that the node must not vote,
 // for example because it has lost a key, the later replies are no votes.
-func (o *outcomes) tell(n *Node) {
+func (o *outcomes) tell(n *Node, now clock.Instant) {
 	for i := range o.replies {
 		one := o.replies[i]
 		o.replies[i] = reply{}
-		if now := n.standing.Load(); one.standing != nil && one.standing != now && one.rep.void == nil {
-			one.rep.void = now.Void(n.now(), one.r.Op == wire.Acquire)
+		if present := n.standing.Load(); one.standing != nil && one.standing != present && one.rep.void == nil {
+			one.rep.void = present.Void(now, one.r.Op == wire.Acquire)
 		}
+		one.rep.At = now
 		one.rep.counts = one.rep.withoutVote() && n.conf.Rules.Counts(one.rep)
 		one.r.To.Receive(one.r, one.rep)
 	}
@@ -64,8 +65,7 @@ func (o *outcomes) tell(n *Node) {
 }
 
 // write sends the requests that wait.
-func (n *Node) write(out *outcomes) {
-	now := n.now()
+func (n *Node) write(now clock.Instant, out *outcomes) {
 	n.mu.Lock()
 	l := n.link
 	if l == nil {
@@ -75,7 +75,7 @@ func (n *Node) write(out *outcomes) {
 	f := n.flightLocked(now, l, out)
 	if f == nil {
 		n.mu.Unlock()
-		out.tell(n)
+		out.tell(n, now)
 		return
 	}
 	n.flights = append(n.flights, f)
@@ -85,7 +85,7 @@ func (n *Node) write(out *outcomes) {
 		l.armed = f.due
 	}
 	n.mu.Unlock()
-	out.tell(n)
+	out.tell(n, now)
 	if arm {
 		l.wakeReaderAt(f.due.Sub(now))
 	}
@@ -373,7 +373,7 @@ func (n *Node) landed(l *link, f *flight, joined any, h heading, replies []Reply
 	if asked {
 		n.conf.Events.Asked(n, took, failure)
 	}
-	out.tell(n)
+	out.tell(n, now)
 	if more || failure != nil {
 		n.poke()
 	}
@@ -432,7 +432,7 @@ func (n *Node) broken(l *link, err error, out *outcomes) {
 		n.goDownLocked(err, now, out)
 	}
 	n.mu.Unlock()
-	out.tell(n)
+	out.tell(n, now)
 	n.poke()
 }
 

@@ -204,7 +204,7 @@ func (n *Node) markTask() *task {
 		if err != nil {
 			n.conf.Events.Warning(n, fmt.Errorf("evidence of lost keys could not be noted: %w", err))
 		}
-		out.tell(n)
+		out.tell(n, n.now())
 	}
 	return t
 }

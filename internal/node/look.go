@@ -53,7 +53,7 @@ func (n *Node) reconnect() {
 	n.mu.Lock()
 	n.dropLinkLocked(ErrStale, n.now(), &out)
 	n.mu.Unlock()
-	out.tell(n)
+	out.tell(n, n.now())
 	n.poke()
 }
 
@@ -87,7 +87,7 @@ func (n *Node) look(ctx context.Context, key string) (h Held, err error) {
 		n.noteQuarantineLocked(time.Duration(left)*time.Millisecond, received, &out)
 	}
 	n.mu.Unlock()
-	out.tell(n)
+	out.tell(n, n.now())
 	if left < 0 {
 		return h, ErrStale
 	}
@@ -169,7 +169,7 @@ func (n *Node) onMarker(ctx context.Context, what string, seen Marker) (m Marker
 	n.mu.Lock()
 	m, err = n.readMarker(reply, sent, received, &out)
 	n.mu.Unlock()
-	out.tell(n)
+	out.tell(n, n.now())
 	return m, err
 }
 
@@ -216,16 +216,16 @@ func (n *Node) auditOnce(ctx context.Context) (*Audit, error) {
 	}
 	n.mu.Unlock()
 	if err := a.Info.usable(); err != nil {
-		out.tell(n)
+		out.tell(n, n.now())
 		n.giveUp(err)
 		return nil, err
 	}
 	if a.MarkerErr == ErrStale {
-		out.tell(n)
+		out.tell(n, n.now())
 		return nil, ErrStale
 	}
 	n.audited(a, &out)
-	out.tell(n)
+	out.tell(n, n.now())
 	return a, nil
 }
 
@@ -237,6 +237,6 @@ func (n *Node) giveUp(err error) {
 	n.dropLinkLocked(err, now, &out)
 	n.goDownLocked(err, now, &out)
 	n.mu.Unlock()
-	out.tell(n)
+	out.tell(n, n.now())
 	n.poke()
 }

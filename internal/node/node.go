@@ -199,16 +199,16 @@ func (n *Node) poke() {
 	}
 }
 
-// Send queues a request. If the node is known to be down, Send returns the reason, and neither
+// Send queues a request at the present moment. If the node is known to be down, Send returns the reason, and neither
 // sends the request nor calls its receiver. It accepts every release, and repeats it until the
 // master confirms it or the key has expired.
-func (n *Node) Send(r *Request) error {
+func (n *Node) Send(r *Request, now clock.Instant) error {
 	n.mu.Lock()
 	if down := n.standing.Load().Down; down != nil && !r.isRelease() {
 		n.mu.Unlock()
 		return down
 	}
-	r.queued = n.now()
+	r.queued = now
 	n.queue.add(r)
 	n.mu.Unlock()
 	n.poke()
@@ -245,7 +245,7 @@ func (n *Node) serve() {
 		n.mu.Lock()
 		next, due := n.planLocked(now, &out)
 		n.mu.Unlock()
-		out.tell(n)
+		out.tell(n, now)
 		switch next {
 		case stop:
 			return
@@ -253,7 +253,7 @@ func (n *Node) serve() {
 			n.connect(&out)
 			continue
 		case write:
-			n.write(&out)
+			n.write(now, &out)
 			continue
 		case again:
 			continue

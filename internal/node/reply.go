@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/d0720281/redlock/internal/clock"
 	"github.com/d0720281/redlock/internal/resp"
 	"github.com/d0720281/redlock/internal/wire"
 )
@@ -21,6 +22,7 @@ type Reply struct {
 	Extra   int64
 	Err     error
 	Server  string // identity of the server that replied, "" if it is not known
+	At      clock.Instant // when the reply came in, or the error was found out
 
 	void   error // why this client does not count the node's vote; nil if it does
 	counts bool  // the reply counts as a vote, although the node has none: with wrong rules alone

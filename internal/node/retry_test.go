@@ -39,7 +39,7 @@ func TestReleasesOfADeadMasterAreForgotten(t *testing.T) {
 	n.queue.add(sent)
 	n.queue.add(unsent)
 	n.goDownLocked(ErrTimeout, queued, &out)
-	out.tell(n)
+	out.tell(n, queued)
 	if len(n.retries) != 1 || n.retries[0].Request != sent {
 		t.Fatalf("got %d releases to repeat, want the one whose attempt had reached the master", len(n.retries))
 	}
@@ -163,7 +163,7 @@ func TestRenewalsOfALostLeaseAreDropped(t *testing.T) {
 			r.Key.Abandon()
 		}
 		f := n.flightLocked(now, l, &out)
-		out.tell(n)
+		out.tell(n, now)
 		if sent := f != nil && len(f.batch) == 1; sent == lost {
 			t.Errorf("lost %v: got the renewal sent: %v", lost, sent)
 		}

@@ -131,18 +131,18 @@ func errSkewed(far time.Duration) error {
 // are known.
 //
 // Source: ALGORITHM section 4.
-func (s *Set) Seed(timeout time.Duration) int64 {
-	median := s.Median()
+func (s *Set) Seed(now clock.Instant, timeout time.Duration) int64 {
+	median := s.Median(now)
 	if median == 0 {
 		return 0
 	}
 	return median + timeout.Microseconds()
 }
 
-// Median returns the median of the nodes' clocks, in microseconds. It returns 0 if too few clocks
+// Median returns the present median of the nodes' clocks, in microseconds. It returns 0 if too few clocks
 // are known.
-func (s *Set) Median() int64 {
-	shown := s.shown()
+func (s *Set) Median(now clock.Instant) int64 {
+	shown := s.conf.Clock.Shown(now)
 	return s.watch.times(shown).median(shown)
 }
 
@@ -152,9 +152,10 @@ func (s *Set) shown() clock.Instant { return s.conf.Clock.Shown(s.conf.Clock.Ins
 // AwaitClocks asks for the nodes' clocks if their median is not known, because the process is new
 // or was idle for long. It waits, for d at most, until the median is known, no other clock can be
 // read, ctx ends or done is closed. A node whose clock is not known then may lack a vote.
-func (s *Set) AwaitClocks(ctx context.Context, done <-chan struct{}, d time.Duration) {
-	if shown := s.shown(); s.watch.times(shown).median(shown) != 0 {
-		return
+// AwaitClocks returns the present moment, which is now if it has not waited.
+func (s *Set) AwaitClocks(ctx context.Context, done <-chan struct{}, now clock.Instant, d time.Duration) clock.Instant {
+	if s.Median(now) != 0 {
+		return now
 	}
 	w := s.watch
 	w.mu.Lock()
@@ -178,6 +179,7 @@ func (s *Set) AwaitClocks(ctx context.Context, done <-chan struct{}, d time.Dura
 	case <-ctx.Done():
 	case <-done:
 	}
+	return s.conf.Clock.Instant()
 }
 
 // tell wakes the calls that wait for the clocks, if there is nothing more to wait for.
@@ -205,10 +207,10 @@ func (w *watch) tell(shown clock.Instant) {
 	w.wanted.Store(false)
 }
 
-// TooFar returns an error if a voter's clock is too far from the others. If certain is false, the
+// TooFar returns an error if a voter's clock is too far from the others at the present moment. If certain is false, the
 // two clocks in the middle disagree, and this clock or another one is too far.
-func (n *Node) TooFar() (err error, certain bool) {
-	sure, maybe := n.set.watch.tooFar(n.index, n.set.shown())
+func (n *Node) TooFar(now clock.Instant) (err error, certain bool) {
+	sure, maybe := n.set.watch.tooFar(n.index, n.conf.Clock.Shown(now))
 	return maybe, sure != nil
 }
 
