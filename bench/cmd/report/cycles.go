@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,45 +14,75 @@ import (
 func (b *bench) allCycles() error {
 	for _, n := range append([]int{0}, b.plan.masters...) {
 		for _, g := range b.plan.goroutines {
-			for _, c := range b.contenders() {
-				cell := results.Cell{Scenario: results.Cycles, N: n, Goroutines: g}
-				if !c.Takes(n) {
-					if c.Needs == contender.Single && n > 0 {
-						b.leaveOut(cell, c.Name, oneServer)
-					}
-					continue
-				}
-				if err := b.oneCycles(c, cell); err != nil {
-					return err
-				}
+			if err := b.oneCycles(results.Cell{Scenario: results.Cycles, N: n, Goroutines: g}); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
 }
 
-func (b *bench) oneCycles(c contender.Contender, cell results.Cell) error {
-	on := b.clusters[cell.N]
-	return b.with(1, c, cell, on, func(t team) error {
+// oneCycles has all contenders take slices in turns, in several rounds. The speed of a machine
+// changes within a second, so that only slices of one round can be compared: a round is a
+// repetition of its own for the ratios.
+func (b *bench) oneCycles(cell results.Cell) (err error) {
+	var all []contender.Contender
+	teams := make(map[string]team)
+	defer func() {
+		for _, t := range teams {
+			err = errors.Join(err, t.end())
+		}
+	}()
+	for _, c := range b.contenders() {
+		if !c.Takes(cell.N) {
+			if c.Needs == contender.Single && cell.N > 0 {
+				b.leaveOut(cell, c.Name, oneServer)
+			}
+			continue
+		}
+		t, err := newTeam(b.ctx, 1, c, b.clusters[cell.N].addrs)
+		if err != nil {
+			return err
+		}
+		all, teams[c.Name] = append(all, c), t
 		warm := order{Cycles: &cycles{Name: c.Name, Goroutines: cell.Goroutines, Patience: patience, Warm: max(50, cell.Goroutines)}}
 		if _, err := t[0].do(warm); err != nil {
 			return err
 		}
-		before, err := on.stats.Usage(b.ctx, c.Sends)
-		if err != nil {
-			return err
+	}
+	slice := b.plan.cycles
+	if cell.Goroutines > 16 {
+		slice *= 2
+	}
+	rep := b.rep
+	defer func() { b.rep = rep }()
+	for round := range b.plan.rounds {
+		b.rep = (rep-1)*b.plan.rounds + round + 1
+		for i := range all {
+			if err := b.oneSlice(all[(i+round)%len(all)], teams, cell, slice); err != nil {
+				return err
+			}
 		}
-		r, err := t[0].do(order{Cycles: &cycles{Name: c.Name, Goroutines: cell.Goroutines, For: b.plan.cycles, Patience: patience}})
-		if err != nil {
-			return err
-		}
-		after, err := on.stats.Usage(b.ctx, c.Sends)
-		if err != nil {
-			return err
-		}
-		b.measured(cell, c.Name, cycleValues(*r.Cycles, b.plan.cycles, after.Minus(before), cell.N), r.Cycles.Err)
-		return nil
-	})
+	}
+	return nil
+}
+
+func (b *bench) oneSlice(c contender.Contender, teams map[string]team, cell results.Cell, slice time.Duration) error {
+	stats := b.clusters[cell.N].stats
+	before, err := stats.Usage(b.ctx, c.Sends)
+	if err != nil {
+		return err
+	}
+	r, err := teams[c.Name][0].do(order{Cycles: &cycles{Name: c.Name, Goroutines: cell.Goroutines, For: slice, Patience: patience}})
+	if err != nil {
+		return err
+	}
+	after, err := stats.Usage(b.ctx, c.Sends)
+	if err != nil {
+		return err
+	}
+	b.measured(cell, c.Name, cycleValues(*r.Cycles, slice, after.Minus(before), cell.N), r.Cycles.Err)
+	return nil
 }
 
 // cycleValues counts those that were successful in the time of the cell, and until the
@@ -72,6 +103,8 @@ func cycleValues(r cycled, cell time.Duration, used measure.Usage, n int) map[st
 		values["commands"] = float64(used.Commands) / done
 		values["busy"] = micros(used.Busy) / done / float64(n)
 		values["script"] = micros(used.Scripts) / done / float64(n)
+		values["masters"] = micros(used.CPU) / done
+		values["bytes"] = float64(used.Bytes) / done
 	}
 	return values
 }

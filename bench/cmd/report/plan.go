@@ -11,7 +11,8 @@ import (
 type plan struct {
 	masters    []int
 	goroutines []int
-	cycles     time.Duration // of a cell
+	cycles     time.Duration // of a slice; with many goroutines twice that
+	rounds     int           // of slices in a repetition
 
 	hot     []contest
 	hotTime time.Duration // of a cell, and twice that with many workers
@@ -43,7 +44,8 @@ func fullPlan() plan {
 	p := plan{
 		masters:    []int{1, 3, 5},
 		goroutines: []int{1, 16, 64, 256, 1024},
-		cycles:     400 * time.Millisecond,
+		cycles:     100 * time.Millisecond,
+		rounds:     4,
 		hotTime:    800 * time.Millisecond,
 		faults:     faults(),
 		healthy:    500 * time.Millisecond,
@@ -74,7 +76,8 @@ func quickPlan() plan {
 	return plan{
 		masters:    []int{1, 3, 5},
 		goroutines: []int{1, 256},
-		cycles:     150 * time.Millisecond,
+		cycles:     100 * time.Millisecond,
+		rounds:     2,
 		hot: []contest{
 			{results.HotN, 1, 10, results.NoHold}, {results.HotN, 8, 10, results.NoHold}, {results.HotN, 10, 50, results.NoHold}, {results.HotN, 10, 10, results.ShortHold},
 		},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,11 +16,13 @@ type Usage struct {
 	Commands int64         // that clients sent; a script is one
 	Busy     time.Duration // in these
 	Scripts  time.Duration // in those of them that were scripts
+	CPU      time.Duration // of the servers' processes, with system calls
+	Bytes    int64         // that clients sent
 }
 
 // Minus is what came after an earlier usage.
 func (u Usage) Minus(before Usage) Usage {
-	return Usage{u.Commands - before.Commands, u.Busy - before.Busy, u.Scripts - before.Scripts}
+	return Usage{u.Commands - before.Commands, u.Busy - before.Busy, u.Scripts - before.Scripts, u.CPU - before.CPU, u.Bytes - before.Bytes}
 }
 
 // Servers looks at what servers do.
@@ -63,7 +66,7 @@ func outerCommands(known map[string]*redis.CommandInfo) map[string]bool {
 func (s *Servers) Usage(ctx context.Context, sent []string) (Usage, error) {
 	var u Usage
 	for _, c := range s.clients {
-		text, err := c.Info(ctx, "commandstats").Result()
+		text, err := c.Info(ctx, "all").Result()
 		if err != nil {
 			return Usage{}, fmt.Errorf("measure: %w", err)
 		}
@@ -72,9 +75,17 @@ func (s *Servers) Usage(ctx context.Context, sent []string) (Usage, error) {
 	return u, nil
 }
 
-// add takes the lines of INFO commandstats: cmdstat_NAME:calls=1,usec=2,...
+// add takes some lines of INFO: cmdstat_NAME:calls=1,usec=2,... and the processor time and bytes.
 func (u *Usage) add(text string, outer map[string]bool, sent []string) {
 	for line := range strings.Lines(text) {
+		switch name, value, _ := strings.Cut(strings.TrimSpace(line), ":"); name {
+		case "used_cpu_sys", "used_cpu_user":
+			seconds, _ := strconv.ParseFloat(value, 64)
+			u.CPU += time.Duration(seconds * float64(time.Second))
+		case "total_net_input_bytes":
+			bytes, _ := strconv.ParseInt(value, 10, 64)
+			u.Bytes += bytes
+		}
 		line, ok := strings.CutPrefix(line, "cmdstat_")
 		if !ok {
 			continue

@@ -99,7 +99,8 @@ func (s Set) has(in func(Cell) bool) bool {
 func (s Set) opening() string {
 	text := fmt.Sprintf("Written by `go run ./cmd/report`, see [README.md](README.md). Repetitions: %d, of which the tables have the medians. In each "+
 		"all contenders "+
-		"took their turns, on the same servers.", s.Reps)
+		"took their turns, on the same servers. Uncontended cycles are measured in rounds of slices of 100 or 200 ms, in which all take turns; a ratio is of one "+
+		"round, and the median of the rounds counts.", s.Reps)
 	if s.Quick {
 		text += " **A quick run**: the figures show that it works, and no more."
 	}

@@ -75,6 +75,6 @@ func (s Set) throughputTable() Table {
 func (s Set) costTable() Table {
 	in := func(c Cell) bool { return c.Scenario == Cycles && c.Goroutines == 256 }
 	return s.table(in, "masters", []column{
-		{"client CPU", "cpu", micros, false}, {"commands", "commands", number, false}, {"a master's commands", "busy", micros, false}, {"its scripts", "script", micros, false},
+		{"client CPU", "cpu", micros, false}, {"commands", "commands", number, false}, {"a master's commands", "busy", micros, false}, {"its scripts", "script", micros, false}, {"all masters' CPU", "masters", micros, false}, {"bytes to the masters", "bytes", number, false},
 	}, func(c Cell) string { return clusterName(c.N) })
 }

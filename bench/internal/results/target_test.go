@@ -66,7 +66,7 @@ func TestTargets(t *testing.T) {
 		record(free, Redsync, map[string]float64{"p50": 100}),
 		record(free, Floor, map[string]float64{"p50": 60}),
 		record(hot, Ours, map[string]float64{"limit": 69, "jain": 0.96, "wait.p50": 10, "wait.max": 99, "overlaps": 0, "falls": 0}),
-		record(fault, Ours, map[string]float64{"lock.p99": 5, "healthy.lock.p99": 2, "extend.p99": 4, "healthy.extend.p99": 2}),
+		record(fault, Ours, map[string]float64{"lock.p99": 5, "healthy.lock.p99": 2, "extend.p99": 3, "healthy.extend.p99": 2}),
 		record(Cell{Scenario: Leases, N: HotN}, Ours, map[string]float64{"leases": 500, "core": 16, "memory": 6144}),
 	}}
 	for words, want := range map[string]string{
