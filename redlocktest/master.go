@@ -138,6 +138,6 @@ func (m *Master) whileUp(what string, do func()) {
 // does: who it is, that it remembers all there ever was, and the least of the largest TTLs.
 func (m *Master) vouch() {
 	m.node.Inside(func(r *miniredis.Miniredis, _ time.Time) {
-		r.HSet(redlock.DefaultKeyPrefix+"~guard", "run", m.node.RunID()+":virtual", "born", "0", "maxttl", "50")
+		r.HSet(redlock.DefaultKeyPrefix+"~guard", "run", m.node.Identity(), "born", "0", "maxttl", "50")
 	})
 }
