@@ -222,7 +222,7 @@ func emptyRestart(c *trial) {
 // key on node 1 expires, which the other one needed. Node 2 must have counted further than
 // node 1, as it does by starting later: else the second round asks it, and finds out.
 //
-// Source: ALGORITHM section 6, "never counted, by anybody"; section 14.
+// Source: ALGORITHM section 6 ("never counted"); section 14.
 func filledRestart(c *trial) {
 	const ttl = time.Second
 	holder, other := c.two()

@@ -750,7 +750,7 @@ func wantNoExtension(t testing.TB, le *redlock.Lease, masters int) {
 
 // A quarantined master that kept its data extends nothing.
 //
-// Source: ALGORITHM section 6 ("KEPT_Q ... never counted").
+// Source: ALGORITHM section 6 ("KEPT_VOTELESS ... never counted").
 func TestQuarantinedMastersDoNotExtend(t *testing.T) {
 	c := startFor(t, ages, 3, onDisk...)
 	l := open(t, c.addrs, forAges()...)
@@ -775,7 +775,7 @@ func TestQuarantinedMastersDoNotExtend(t *testing.T) {
 
 // Neither does one that it was not granted by, when a renewal reaches it.
 //
-// Source: ALGORITHM section 6 ("FILLED_Q ... never counted").
+// Source: ALGORITHM section 6 ("FILLED_VOTELESS ... never counted").
 func TestQuarantinedMastersDoNotFill(t *testing.T) {
 	c := startFor(t, ages, 3)
 	must(t, c.procs[2].Kill())

@@ -658,7 +658,7 @@ func testAcquire(t *testing.T, base *node) {
 		n.acquire(t, "a", 0).want(t, wire.Busy, 0, -1)
 		n.wantKeys(t, "b|64", "")
 	})
-	t.Run("the attempt's own key without a counter is planted, and no vote", func(t *testing.T) {
+	t.Run("the attempt's own key without a counter is set voteless", func(t *testing.T) {
 		for _, value := range []string{"a|0", "a|", "a|x", "a|-1"} {
 			n := base.fresh(t)
 			n.set(t, n.key, value, hour)

@@ -77,7 +77,7 @@ func (s store) pttl(key string) int64 {
 
 // The first number of a reply: the Lua files say what each means.
 const (
-	granted, mine, busy, planted, late, stale, queued, unseeded, ahead = 1, 2, 3, 4, 5, 6, 8, 9, 12
+	granted, mine, busy, setVoteless, late, stale, queued, unseeded, ahead = 1, 2, 3, 4, 5, 6, 8, 9, 12
 
 	raised, unheld                                    = 10, 11
 	kept, keptVoteless, filled, filledVoteless, taken = 20, 21, 22, 23, 24
@@ -138,14 +138,14 @@ func (s store) acquire(r request) [3]int64 {
 		case number(own) > 0 && s.left == 0:
 			return [3]int64{mine, number(own)}
 		}
-		return [3]int64{planted, 0, s.left}
+		return [3]int64{setVoteless, 0, s.left}
 	}
 	if s.left > 0 {
 		s.set(r.key, id+"|0", r.ttl)
 		if crowd {
 			q.leave(r.process)
 		}
-		return [3]int64{planted, 0, s.left}
+		return [3]int64{setVoteless, 0, s.left}
 	}
 	var count int64
 	switch old, exists := s.get(r.counter()); {

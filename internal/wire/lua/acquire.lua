@@ -8,7 +8,7 @@
 --   3 busy     extra: ms until the other's key expires, -1 = never; counter: how many others wait.
 --              At the queue node, no more than 50 ms for a client of another library, whose
 --              release calls no process.
---   4 planted  the key is set, but this is no vote; extra: ms until this node has one
+--   4 set voteless  the key is set, but this is no vote; extra: ms until this node has one
 --   5 late     the request arrived after its latest time: nothing was done
 --   6 stale    the caller's run id is not this server's: nothing was done
 --   7 badtype  extra: 1 or 2, the key that is no string, or no number

@@ -3,9 +3,9 @@
 -- The arguments are those of release.
 --
 --   20 kept     the key was ours and now lives for at least the TTL
---   21 kept, by a node that has no vote; extra: ms until it has one
+--   21 kept voteless    as 20, but this node has no vote; extra: ms until it has one
 --   22 filled   the key was missing and is now set
---   23 filled, by a node that has no vote; extra as above
+--   23 filled voteless  as 22, but this node has no vote; extra: as above
 --   24 taken    the key is another's: nothing was done
 --   25 taken away  a placeholder is in place of our key (break.lua): nothing was done
 --   5  late, 6 stale, 7 badtype  as in acquire
