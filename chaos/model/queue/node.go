@@ -1,6 +1,6 @@
 package queue
 
-// This file is what a node does with a message.
+// A node takes a message.
 
 func (c Config) serve(s *state, p, node int, m message) {
 	me := uint8(p + 1)
@@ -9,9 +9,9 @@ func (c Config) serve(s *state, p, node int, m message) {
 		a := c.acquire(s, p, node)
 		if m == acquire {
 			l := &s.process[p].link[node]
-			l.reply, l.crowd = a, node == gate && s.queue.crowd(me)
+			l.reply, l.crowd = a, node == queueNode && s.queue.crowd(me)
 			l.fresh = c.Elsewhere && a == refused && (c.Late || s.leased(p, node))
-			if node == gate && a == granted {
+			if node == queueNode && a == granted {
 				if s.process[p].phase == asking {
 					s.seen.join(me)
 				}
@@ -29,15 +29,15 @@ func (c Config) serve(s *state, p, node int, m message) {
 		if had {
 			s.key[node] = 0
 		}
-		if node == gate && m != quiet {
+		if node == queueNode && m != quiet {
 			c.ended(s, me, m, had)
 		}
 	}
 }
 
-// leased reports whether the key on a node is that of a lease, which had not been released
-// when the gate granted the attempt of a process. Another attempt is over sooner than this one: the
-// gate refuses it.
+// leased reports whether the key on the node belongs to a lease that had not been released
+// when the queue node granted the attempt of process p. The key may not belong to another
+// attempt: that is over sooner, as the queue node refuses it.
 func (s *state) leased(p, node int) bool {
 	if s.key[node] == 0 {
 		return false
@@ -46,7 +46,7 @@ func (s *state) leased(p, node int) bool {
 	if owner.phase == holding {
 		return true
 	}
-	for _, m := range owner.link[node].lane {
+	for _, m := range owner.link[node].sent {
 		if m.of() == release {
 			return !m.before(p)
 		}
@@ -59,27 +59,27 @@ func (c Config) acquire(s *state, p, node int) answer {
 	switch {
 	case s.key[node] == me:
 		return granted
-	case s.key[node] != 0, node == gate && s.called() && s.reserved != me:
+	case s.key[node] != 0, node == queueNode && s.called() && s.turn != me:
 		return refused
 	}
 	s.key[node] = me
-	if node == gate {
+	if node == queueNode {
 		s.leave(me)
 	}
 	return granted
 }
 
 // called reports whether a process has been called.
-func (s *state) called() bool { return s.reserved != 0 && s.reserved != mark }
+func (s *state) called() bool { return s.turn != 0 && s.turn != mark }
 
 func (s *state) leave(me uint8) {
 	s.queue.leave(me)
-	if s.reserved == me {
-		s.reserved = 0
+	if s.turn == me {
+		s.turn = 0
 	}
 }
 
-// ended is what the gate does at the end of an attempt or a lease, when the key is dropped.
+// ended updates the queue at the end of an attempt or a lease, when the key is dropped.
 func (c Config) ended(s *state, me uint8, m message, had bool) {
 	switch {
 	case m == rest, m == away && !c.LeaveElsewhere:
@@ -87,12 +87,12 @@ func (c Config) ended(s *state, me uint8, m message, had bool) {
 		if !s.process[me-1].saysMore() {
 			s.seen.join(me)
 		}
-		missed := s.reserved == mark
-		if s.key[gate] == 0 && !s.called() && !c.MuteRest && (m == rest || missed && !c.DeafRest) {
-			c.wake(s)
+		missed := s.turn == mark
+		if s.key[queueNode] == 0 && !s.called() && !c.MuteRest && (m == rest || missed && !c.DeafRest) {
+			c.callNext(s)
 		}
 		return
-	case c.KeepReservation:
+	case c.KeepTurn:
 		s.queue.leave(me)
 	default:
 		s.leave(me)
@@ -100,15 +100,15 @@ func (c Config) ended(s *state, me uint8, m message, had bool) {
 	if m == away {
 		return
 	}
-	if m == release && !had && s.key[gate] != 0 && s.reserved == 0 && !c.NoMark {
-		s.reserved = mark
+	if m == release && !had && s.key[queueNode] != 0 && s.turn == 0 && !c.NoMark {
+		s.turn = mark
 	}
-	c.wake(s)
+	c.callNext(s)
 }
 
-// saysMore reports whether the process has told the gate since that it waits no more.
+// saysMore reports whether the process has since sent the queue node that it does not wait.
 func (p *process) saysMore() bool {
-	for _, m := range p.link[gate].lane {
+	for _, m := range p.link[queueNode].sent {
 		if m == undo || m == release {
 			return true
 		}
@@ -116,37 +116,38 @@ func (p *process) saysMore() bool {
 	return false
 }
 
-// wake reserves a lock that is free for the first in the queue that is alive, and tells it.
-func (c Config) wake(s *state) {
-	if s.key[gate] != 0 {
+// callNext gives the turn to the first live process in the queue if the lock is free, and
+// calls it.
+func (c Config) callNext(s *state) {
+	if s.key[queueNode] != 0 {
 		return
 	}
-	if s.reserved == mark && c.MarkIsTurn {
+	if s.turn == mark && c.MarkIsTurn {
 		return
 	}
 	if s.called() {
-		if !c.NotifyOnce {
-			s.notify(s.reserved)
+		if !c.CallOnce {
+			s.call(s.turn)
 		}
 		return
 	}
-	s.reserved = 0
+	s.turn = 0
 	for s.queue[0] != 0 {
 		head := s.queue[0]
 		s.queue.leave(head)
-		if s.notify(head) {
-			s.reserved = head
+		if s.call(head) {
+			s.turn = head
 			return
 		}
 	}
 }
 
-// notify reports whether there is somebody who listens.
-func (s *state) notify(who uint8) bool {
-	p := &s.process[who-1]
-	if p.phase == dead {
+// call reports whether the process is alive to hear it.
+func (s *state) call(p uint8) bool {
+	called := &s.process[p-1]
+	if called.phase == dead {
 		return false
 	}
-	p.notes = min(p.notes+1, 2)
+	called.calls = min(called.calls+1, 2)
 	return true
 }

@@ -2,11 +2,11 @@ package queue
 
 import "github.com/d0720281/redlock/chaos/model/search"
 
-// This file is what a process does.
+// A process begins, decides and ends attempts, and takes replies and calls.
 
 type visit = func(state, search.Step)
 
-// local is what a process does by itself.
+// local visits the steps that a process takes by itself.
 func (c Config) local(s state, i int, visit visit) {
 	switch s.process[i].phase {
 	case idle:
@@ -21,10 +21,10 @@ func (c Config) local(s state, i int, visit visit) {
 			c.fail(&s, i)
 			visit(s, search.Step{Format: "process %d: the time of the attempt is over", A: i, Fault: true})
 		}
-		if p := &s.process[i]; c.Elsewhere && p.link[gate].vote == granted && p.busy() >= quorum && p.room() {
+		if p := &s.process[i]; c.Elsewhere && p.link[queueNode].vote == granted && p.busy() >= quorum && p.room() {
 			c.end(&s, i, away)
 			p.phase, p.retry = waiting, c.Pauses
-			visit(s, search.Step{Format: "process %d: a quorum stays busy, somebody may hold the lock elsewhere", A: i})
+			visit(s, search.Step{Format: "process %d: a quorum stays busy, another process may hold the lock elsewhere", A: i})
 		}
 	case waiting:
 		p := &s.process[i]
@@ -34,43 +34,43 @@ func (c Config) local(s state, i int, visit visit) {
 		switch {
 		case p.woken:
 			p.woken = false
-			c.begin(s, i, true, false, search.Step{Format: "process %d answers the notification, asks all", A: i}, visit)
+			c.begin(s, i, true, false, search.Step{Format: "process %d answers the call, asks all", A: i}, visit)
 		case p.retry:
-			c.begin(s, i, false, true, search.Step{Format: "process %d asks the gate again", A: i}, visit)
+			c.begin(s, i, false, true, search.Step{Format: "process %d asks the queue node again", A: i}, visit)
 		}
 	case holding:
 		c.holder(s, i, visit)
 	}
 }
 
-// begin starts an attempt: with all nodes, or with the gate alone. It does when there is
-// room on the lanes, to keep them short.
-func (c Config) begin(s state, i int, notified, behind bool, by search.Step, visit visit) {
+// begin starts an attempt: with all nodes, or with the queue node alone. It waits until few
+// messages are under way, which keeps the number of states small.
+func (c Config) begin(s state, i int, answers, behind bool, by search.Step, visit visit) {
 	p := &s.process[i]
 	for n := range p.link {
-		if p.link[n].lane[1] != none {
+		if p.link[n].sent[1] != none {
 			return
 		}
 	}
-	p.phase, p.notified, p.behind, p.retry = asking, notified, behind, false
+	p.phase, p.answers, p.behind, p.retry = asking, answers, behind, false
 	p.clear()
 	for n := range p.link {
-		if n == gate || !behind {
+		if n == queueNode || !behind {
 			p.send(n, acquire)
 		}
 	}
 	visit(s, by)
 }
 
-// date notes which releases of others are on their way when the gate grants. Refusals of
-// before count no more.
+// date notes which releases of others are under way when the queue node grants. Refusals
+// from before that do not count.
 func (s *state) date(p int) {
 	for i := range s.process {
-		for n := gate + 1; n < nodes && i != p; n++ {
-			lane := &s.process[i].link[n].lane
-			for j, m := range lane {
+		for n := queueNode + 1; n < nodes && i != p; n++ {
+			sent := &s.process[i].link[n].sent
+			for j, m := range sent {
 				if m.of() == release {
-					lane[j] = m | (kind+1)<<p
+					sent[j] = m | (kind+1)<<p
 				}
 			}
 		}
@@ -81,44 +81,44 @@ func (s *state) date(p int) {
 	}
 }
 
-// undate forgets it.
+// undate forgets what date noted.
 func (s *state) undate(p int) {
 	for i := range s.process {
 		for n := range nodes {
-			lane := &s.process[i].link[n].lane
-			for j := range lane {
-				lane[j] &^= (kind + 1) << p
+			sent := &s.process[i].link[n].sent
+			for j := range sent {
+				sent[j] &^= (kind + 1) << p
 			}
 		}
 	}
 }
 
-// without is how an attempt succeeds, or fails, without a word of the gate.
+// without lets an attempt succeed or fail without the queue node's reply.
 func (c Config) without(s state, i int, visit visit) {
 	p := &s.process[i]
-	if p.link[gate].vote != open {
+	if p.link[queueNode].vote != open {
 		return
 	}
 	votes := p.count(granted)
 	switch {
 	case c.Barging && !p.crowd && votes >= quorum:
-		c.hold(s, i, search.Step{Format: "process %d HOLDS without the gate's reply", A: i}, visit)
-	case !s.gateDead || c.GateOrNothing:
+		c.hold(s, i, search.Step{Format: "process %d HOLDS without the queue node's reply", A: i}, visit)
+	case !s.queueNodeDead || c.QueueNodeOrNothing:
 	case votes >= quorum:
-		c.hold(s, i, search.Step{Format: "process %d HOLDS, the gate is dead", A: i}, visit)
+		c.hold(s, i, search.Step{Format: "process %d HOLDS, the queue node is dead", A: i}, visit)
 	case p.behind:
 		if p.room() {
 			p.behind = false
 			p.askOthers()
-			visit(s, search.Step{Format: "process %d: the gate is dead, asks the others", A: i})
+			visit(s, search.Step{Format: "process %d: the queue node is dead, asks the others", A: i})
 		}
 	case p.room():
 		c.fail(&s, i)
-		visit(s, search.Step{Format: "process %d: no quorum, the gate is dead", A: i})
+		visit(s, search.Step{Format: "process %d: no quorum, the queue node is dead", A: i})
 	}
 }
 
-// hold is a success.
+// hold makes the process the holder.
 func (c Config) hold(s state, i int, by search.Step, visit visit) {
 	me := uint8(i + 1)
 	p := &s.process[i]
@@ -136,7 +136,7 @@ func (c Config) hold(s state, i int, by search.Step, visit visit) {
 	s.seen.leave(me)
 	s.undate(i)
 	p.settle()
-	p.phase, p.used, p.notified = holding, 1, false
+	p.phase, p.used, p.answers = holding, 1, false
 	for n := range p.link {
 		p.link[n].fresh, p.link[n].busy = false, false
 	}
@@ -153,7 +153,7 @@ func (c Config) holder(s state, i int, visit visit) {
 		s := s
 		p := &s.process[i]
 		p.extended = true
-		p.send(gate, extend)
+		p.send(queueNode, extend)
 		visit(s, search.Step{Format: "process %d extends", A: i})
 	}
 	p.callers--
@@ -174,29 +174,29 @@ func (c Config) fail(s *state, i int) {
 	p.phase, p.retry = waiting, !c.NoRetry && !c.stranger(i)
 }
 
-// end gives back what an attempt or a lease has. All nodes that were asked are told.
+// end gives back the keys of an attempt or a lease: it tells all nodes that were asked.
 func (c Config) end(s *state, i int, how message) {
 	p := &s.process[i]
 	for n := range p.link {
 		l := &p.link[n]
-		for j, m := range l.lane {
+		for j, m := range l.sent {
 			if m == acquire {
-				l.lane[j] = late
+				l.sent[j] = late
 			}
 		}
 		m := how
-		if n != gate && m != release {
+		if n != queueNode && m != release {
 			m = undo
 		}
-		if c.stranger(i) && c.OwnGateOnly {
+		if c.stranger(i) && c.OwnQueueNodeOnly {
 			m = quiet
 		}
-		if n == gate || !p.behind {
+		if n == queueNode || !p.behind {
 			p.send(n, m)
 		}
 	}
 	p.clear()
-	p.notified, p.behind = false, false
+	p.answers, p.behind = false, false
 	s.undate(i)
 }
 
@@ -218,9 +218,9 @@ func (c Config) hear(s state, i, node int, visit visit) {
 		return
 	}
 	l.vote = a
-	hasGate := p.link[gate].vote == granted || c.stranger(i)
+	queueNodeGranted := p.link[queueNode].vote == granted || c.stranger(i)
 	switch {
-	case p.count(granted) >= quorum && (hasGate || c.NoVeto && p.link[gate].vote == refused):
+	case p.count(granted) >= quorum && (queueNodeGranted || c.NoVeto && p.link[queueNode].vote == refused):
 		by.Format, by.C = by.Format+", process %d HOLDS", i
 		c.hold(s, i, by, visit)
 		return
@@ -228,13 +228,13 @@ func (c Config) hear(s state, i, node int, visit visit) {
 		if p.count(refused) > nodes-quorum {
 			c.fail(&s, i)
 		}
-	case node == gate && a == refused:
+	case node == queueNode && a == refused:
 		c.end(&s, i, rest)
 		p.phase = waiting
-	case node == gate && p.behind:
+	case node == queueNode && p.behind:
 		p.behind = false
 		p.askOthers()
-	case a == refused && (p.notified || !c.AskOnce):
+	case a == refused && (p.answers || !c.AskOnce):
 		l.vote = open
 		p.send(node, acquire)
 	case p.count(refused) > nodes-quorum:
@@ -243,18 +243,18 @@ func (c Config) hear(s state, i, node int, visit visit) {
 	visit(s, by)
 }
 
-// notice takes a notification. Where nobody waits it is worth nothing: the process has
-// left, or will when it releases.
-func (c Config) notice(s state, i int, visit visit) {
+// hearCall takes a call. A process without a waiting caller ignores it: the process has left
+// the queue, or will leave it at its release.
+func (c Config) hearCall(s state, i int, visit visit) {
 	p := &s.process[i]
-	p.notes--
+	p.calls--
 	if p.phase == waiting || p.phase == asking && !c.Forget {
 		p.woken = true
 	}
-	visit(s, search.Step{Format: "process %d is notified", A: i})
+	visit(s, search.Step{Format: "process %d is called", A: i})
 }
 
-// giveUp is the end of a caller's context.
+// giveUp ends a caller's context.
 func (c Config) giveUp(s state, i int, visit visit) {
 	p := &s.process[i]
 	if p.phase != waiting && p.phase != asking || !p.room() {
@@ -268,7 +268,7 @@ func (c Config) giveUp(s state, i int, visit visit) {
 	if p.phase == asking {
 		c.end(&s, i, undo)
 	} else {
-		p.send(gate, undo)
+		p.send(queueNode, undo)
 	}
 	s.seen.leave(uint8(i + 1))
 	p.settle()
@@ -277,33 +277,33 @@ func (c Config) giveUp(s state, i int, visit visit) {
 }
 
 func (p *process) send(node int, m message) {
-	lane := &p.link[node].lane
-	for i := range lane {
-		if lane[i] == none {
-			lane[i] = m
+	sent := &p.link[node].sent
+	for i := range sent {
+		if sent[i] == none {
+			sent[i] = m
 			return
 		}
 	}
-	panic("queue: no room on a lane")
+	panic("queue: too many messages under way")
 }
 
 func (p *process) askOthers() {
-	for n := gate + 1; n < nodes; n++ {
+	for n := queueNode + 1; n < nodes; n++ {
 		p.send(n, acquire)
 	}
 }
 
-// room reports whether one more message fits on every lane.
+// room reports whether each node can be sent one more message.
 func (p *process) room() bool {
 	for n := range p.link {
-		if p.link[n].lane[depth-1] != none {
+		if p.link[n].sent[depth-1] != none {
 			return false
 		}
 	}
 	return true
 }
 
-// busy is how many nodes a lease keeps busy.
+// busy returns how many nodes a lease keeps busy.
 func (p *process) busy() (n int) {
 	for i := range p.link {
 		if p.link[i].busy {

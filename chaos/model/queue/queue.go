@@ -1,10 +1,9 @@
-// Package queue models how processes wait for one resource: the queue and the reservation
-// on the gate node, the notification of its head, and the turns inside a process.
+// Package queue models how processes wait for one resource: the queue and the turn on the
+// queue node, the call of the first process in the queue, and the callers inside a process.
 //
-// What a process sends to one node arrives in order, as on a lane; apart from that every
-// message, reply and notification takes any time. Time itself is not modelled: what a
-// timer does can happen at any moment, and a key only ends by itself when its process is
-// dead.
+// The messages of a process to one node arrive in order. Otherwise a message, a reply or a
+// call takes any time. Time itself is not modelled: the effect of a timer can come at any
+// moment, and a key expires only when its process is dead.
 //
 // Source: ALGORITHM section 10.
 package queue
@@ -16,21 +15,21 @@ import (
 )
 
 const (
-	nodes  = 3
-	quorum = 2
-	gate   = 0 // the node of that number
-	most   = 3 // processes
-	depth  = 3 // messages on one lane
+	nodes     = 3
+	quorum    = 2
+	queueNode = 0
+	most      = 3 // processes
+	depth     = 3 // messages under way from one process to one node
 )
 
-// What can break, beside a goal that gets out of reach: all callers that live are served,
-// and the queue is empty.
+// What can break, apart from the goal: all callers of live processes are served, and the
+// queue is empty.
 const (
 	TwoHolders = "two holders"
-	Overtaken  = "somebody who said so earlier still waits"
-	Jumped     = "somebody waits, and the holder has not said that it would"
-	Stuck      = "somebody waits for ever"
-	Litter     = "the queue or the reservation is left behind"
+	Overtaken  = "a process that said earlier that it waits still waits"
+	Jumped     = "a process waits, and the holder had not said that it waits"
+	Stuck      = "a caller waits for ever"
+	Litter     = "the queue or the turn is left behind"
 )
 
 // Config is what is modelled, and with which of the rules.
@@ -39,42 +38,42 @@ type Config struct {
 	Callers   int // of each process, one after the other
 	Block     int // tokens of one grant: so many callers in a row
 
-	// What may happen. A timer is no fault, but with it nobody is ever stuck for good.
-	Timers   bool // who waits asks again after a while
-	Barging  bool // a quorum is enough where the gate is slow to answer
-	Renewals bool // a holder sets its key on the gate if there is none
-	Stranger bool // the last process takes another node for the gate, and waits by timer only
+	// What may happen. A timer is no fault, but with it no caller is stuck for good.
+	Timers   bool // a waiting process asks again after a while
+	Barging  bool // a quorum is enough where the queue node is slow to answer
+	Renewals bool // a holder sets its key on the queue node if there is none
+	Stranger bool // the last process takes another node for the queue node, and waits by timer only
 
-	// An attempt that the gate granted ends when a quorum was busy with a lease that had not
-	// been released then: somebody may hold the lock without the gate.
+	// An attempt that the queue node granted ends if a quorum was busy with a lease that had
+	// not been released at that moment: another process may hold the lock without the queue node.
 	Elsewhere bool
-	Pauses    bool // such a process asks the gate again after a while
+	Pauses    bool // such a process asks the queue node again after a while
 
 	// What can go wrong.
-	Losses   int  // notifications that are lost
-	Crashes  int  // processes that die
-	GiveUps  int  // callers whose context ends while they wait
-	Expiry   bool // a reservation ends before its owner comes
-	TimeUp   bool // an attempt ends before it has a quorum, though the gate granted
-	GateDies bool // with its queue
-	Late     bool // a release that was sent before the gate granted may arrive after the attempt
+	Losses        int  // calls that are lost
+	Crashes       int  // processes that die
+	GiveUps       int  // callers whose context ends while they wait
+	Expiry        bool // a turn ends before its process comes
+	TimeUp        bool // an attempt ends before it has a quorum, though the queue node granted
+	QueueNodeDies bool // with its queue
+	Late          bool // a release that was sent before the queue node granted may arrive after the attempt
 
-	InOrder bool // check that nobody is overtaken
+	InOrder bool // check that no waiting process is overtaken
 
 	// Rules left out, to see what they are for.
-	AskOnce         bool // only a notified attempt asks a node again that was busy
-	NoRetry         bool // an attempt that failed behind the gate leaves the rest to the timer
-	KeepReservation bool // who leaves may leave its reservation behind
-	NotifyOnce      bool // the owner of a reservation is not told of another release
-	OwnGateOnly     bool // a release wakes on the node only that the releaser takes for the gate
-	Forget          bool // a notification that comes before the refusal it answers is lost on the process
-	NoVeto          bool // a quorum is enough though the gate refused
-	GateOrNothing   bool // a gate that does not answer keeps an attempt from succeeding
-	MuteRest        bool // a rest calls nobody
-	LeaveElsewhere  bool // an attempt that ends elsewhere leaves the queue, and calls nobody
-	NoMark          bool // a release that comes while another has the key leaves no mark
-	DeafRest        bool // a rest of an attempt that ended elsewhere does not look for the mark
-	MarkIsTurn      bool // the mark is taken for a process that has been called
+	AskOnce            bool // only an attempt that answers a call asks a busy node again
+	NoRetry            bool // an attempt that failed behind the queue node leaves the rest to the timer
+	KeepTurn           bool // a process that leaves the queue keeps its turn
+	CallOnce           bool // the process whose turn it is is called once, and not again at the next release
+	OwnQueueNodeOnly   bool // a release calls only at the node that the releasing process takes for the queue node
+	Forget             bool // a process ignores a call that overtakes the refusal before it
+	NoVeto             bool // a quorum is enough though the queue node refused
+	QueueNodeOrNothing bool // a queue node that does not answer keeps an attempt from succeeding
+	MuteRest           bool // a rest calls no process
+	LeaveElsewhere     bool // an attempt that ends elsewhere leaves the queue, and calls no process
+	NoMark             bool // a release that comes while another has the key leaves no mark
+	DeafRest           bool // a rest of an attempt that ended elsewhere does not look for the mark
+	MarkIsTurn         bool // the mark is taken for a process that has been called
 }
 
 type phase uint8
@@ -92,24 +91,24 @@ type message uint8
 const (
 	none    message = iota
 	acquire         // with the process's place in the queue
-	late            // an acquire whose attempt is over: nobody waits for the reply
+	late            // an acquire whose attempt is over: its reply is ignored
 	extend
-	release // of a lease: the process leaves the queue, and the next is called
-	undo    // of an attempt: the same, but nobody waits for it
-	rest    // the process goes on waiting, and the gate had refused
-	away    // the same, and the gate had granted but a quorum was busy
+	release // of a lease: the process leaves the queue, and the next one is called
+	undo    // of an attempt: the same
+	rest    // the process goes on waiting, and the queue node had refused
+	away    // the same, and the queue node had granted but a quorum was busy
 	quiet   // a release without regard to the queue
 
-	kind = 1<<4 - 1 // of a message; above that a bit for each process: it was sent before the gate granted its attempt
+	kind = 1<<4 - 1 // of a message; above that a bit for each process: it was sent before the queue node granted its attempt
 )
 
 // of is the kind of a message.
 func (m message) of() message { return m & kind }
 
-// before reports whether it was sent before the gate granted the attempt of a process.
+// before reports whether m was sent before the queue node granted the attempt of process p.
 func (m message) before(p int) bool { return m&((kind+1)<<p) != 0 }
 
-// mark is a reservation for nobody: a release has come by while another had the key.
+// mark is the turn of no process: a release has come while another process had the key.
 const mark = most + 1
 
 type answer uint8
@@ -120,40 +119,40 @@ const (
 	refused
 )
 
-// A link is what is between a process and a node.
+// A link carries the messages and replies between a process and a node.
 type link struct {
-	lane  [depth]message
+	sent  [depth]message
 	reply answer // on its way
 	crowd bool   // with it: others wait
 	vote  answer
-	fresh bool // the reply is the refusal of a node that a lease keeps busy
-	busy  bool // there was such a reply
+	fresh bool // the reply is a refusal, as a lease keeps the node busy
+	busy  bool // a fresh reply has come
 }
 
 type process struct {
 	phase    phase
 	callers  uint8 // to be served
 	used     uint8 // tokens of the block
-	notes    uint8 // notifications on their way
-	woken    bool  // has been notified
-	retry    bool  // has to ask the gate again at once
+	calls    uint8 // calls on their way
+	woken    bool  // has been called
+	retry    bool  // must ask the queue node again at once
 	crowd    bool  // knows that others wait
 	extended bool
-	notified bool // the attempt answers a notification
-	behind   bool // the attempt asks the gate first, which has not granted yet
+	answers  bool // the attempt answers a call
+	behind   bool // the attempt has asked the queue node alone so far
 
 	link [nodes]link
 }
 
-// A line of processes, by number and 1; 0 where it ends.
+// A line has the processes by number + 1; a 0 ends it.
 type line [most]uint8
 
 type state struct {
-	key      [nodes]uint8 // process and 1
-	reserved uint8        // the same, on the gate, or mark
-	queue    line
-	seen     line // who waits, in the order in which they said so: for the check alone
-	gateDead bool
+	key           [nodes]uint8 // number of the process + 1
+	turn          uint8        // the same, on the queue node; or mark
+	queue         line
+	seen          line // the processes that wait, in the order in which they said so: for the check alone
+	queueNodeDead bool
 
 	losses, crashes, giveUps uint8
 
@@ -169,17 +168,17 @@ func (c Config) Model() search.Model[state] {
 	return search.Model[state]{Start: start, Next: c.next, Ends: c.ends, Canon: canon, Goal: c.served}
 }
 
-// stranger reports whether a process takes another node for the gate.
+// stranger reports whether process p takes another node for the queue node.
 func (c Config) stranger(p int) bool { return c.Stranger && p == c.Processes-1 }
 
-// ends says what is wrong in a state after which nothing happens.
+// ends returns the fault of a final state, or "".
 func (c Config) ends(s state) string {
 	for i := range s.process {
 		if p := &s.process[i]; p.phase != dead && (p.phase != idle || p.callers > 0) {
 			return Stuck
 		}
 	}
-	if s.reserved != 0 && s.reserved != mark || s.queue[0] != 0 && s.process[s.queue[0]-1].phase != dead {
+	if s.turn != 0 && s.turn != mark || s.queue[0] != 0 && s.process[s.queue[0]-1].phase != dead {
 		return Litter
 	}
 	return ""
@@ -187,15 +186,15 @@ func (c Config) ends(s state) string {
 
 func (c Config) served(s state) bool { return c.ends(s) == "" }
 
-// canon sorts the nodes that are not the gate: they are alike.
+// canon sorts the other nodes, which are alike.
 func canon(s state) state {
 	var rank [nodes][]byte
 	var room [nodes][most * (depth + 4)]byte
-	for n := gate + 1; n < nodes; n++ {
+	for n := queueNode + 1; n < nodes; n++ {
 		rank[n] = append(room[n][:0], s.key[n])
 		for i := range s.process {
 			l := &s.process[i].link[n]
-			rank[n] = append(rank[n], byte(l.lane[0]), byte(l.lane[1]), byte(l.lane[2]), byte(l.reply)<<4|byte(l.vote)<<2|flags(l.fresh, l.busy))
+			rank[n] = append(rank[n], byte(l.sent[0]), byte(l.sent[1]), byte(l.sent[2]), byte(l.reply)<<4|byte(l.vote)<<2|flags(l.fresh, l.busy))
 		}
 	}
 	if bytes.Compare(rank[1], rank[2]) > 0 {
@@ -244,5 +243,5 @@ func (l *line) leave(p uint8) {
 
 func (l *line) has(p uint8) bool { return bytes.IndexByte(l[:], p) >= 0 }
 
-// crowd reports whether somebody else is in the line.
+// crowd reports whether a process other than p is in the line.
 func (l *line) crowd(p uint8) bool { return l[0] != 0 && l[0] != p || l[1] != 0 }

@@ -15,8 +15,8 @@ func some(processes, callers, block int, change func(c *Config)) Config {
 func TestSound(t *testing.T) {
 	inOrder := func(c *Config) { c.InOrder = true }
 	noTimers := func(c *Config) { c.Barging, c.Renewals, c.Expiry = true, true, true }
-	// The releases of a lease may reach the gate before, during and after the attempt of another
-	// and its rest, while the holder lacks the gate's key.
+	// The releases of a lease may reach the queue node before, during and after the attempt of another
+	// and its rest, while the holder lacks the queue node's key.
 	anyOrder := func(c *Config) { c.Barging, c.Elsewhere = true, true }
 	for _, test := range []struct {
 		name string
@@ -35,18 +35,19 @@ func TestSound(t *testing.T) {
 		{"no timer is needed", some(2, 2, 1, noTimers)},
 		{"no timer is needed when callers give up", some(2, 2, 2, func(c *Config) { noTimers(c); c.GiveUps = 2 })},
 		{"no timer is needed in three processes", some(3, 1, 1, func(c *Config) { c.Barging, c.Expiry = true, true })},
-		{"lost notifications and crashes", some(2, 2, 2, func(c *Config) {
+		{"lost calls and crashes", some(2, 2, 2, func(c *Config) {
 			c.Timers, c.Barging, c.Renewals, c.Expiry, c.Losses, c.Crashes, c.GiveUps = true, true, true, true, 2, 1, 1
 		})},
 		{"attempts without a quorum", some(2, 2, 2, func(c *Config) { c.TimeUp = true })},
-		{"the gate dies", some(2, 2, 2, func(c *Config) { c.Timers, c.GateDies = true, true })},
-		{"another gate", some(2, 2, 2, func(c *Config) { c.Stranger = true })},
+		{"the queue node dies", some(2, 2, 2, func(c *Config) { c.Timers, c.QueueNodeDies = true, true })},
+		{"another queue node", some(2, 2, 2, func(c *Config) { c.Stranger = true })},
 	} {
 		t.Run(test.name, func(t *testing.T) { searchtest.Sound(t, test.Model()) })
 	}
 }
 
-// Each rule that is left out is missed, and nothing more is promised than what holds.
+// Without any one of the rules the search finds a fault, and so it does for each property that
+// is not promised.
 func TestControls(t *testing.T) {
 	anyOrder := func(c *Config) { c.Barging, c.Elsewhere = true, true }
 	for _, test := range []struct {
@@ -54,24 +55,24 @@ func TestControls(t *testing.T) {
 		Config
 		want string
 	}{
-		{"a node that was busy is not asked again, nor the gate", some(2, 1, 1, func(c *Config) { c.AskOnce, c.NoRetry = true, true }), Stuck},
+		{"a node that was busy is not asked again, nor the queue node", some(2, 1, 1, func(c *Config) { c.AskOnce, c.NoRetry = true, true }), Stuck},
 		{"a node that was busy is not asked again", some(2, 2, 1, func(c *Config) { c.AskOnce, c.InOrder = true, true }), Overtaken},
-		{"no timer, a notification is lost", some(2, 1, 1, func(c *Config) { c.Losses, c.Expiry = 1, true }), Stuck},
+		{"no timer, a call is lost", some(2, 1, 1, func(c *Config) { c.Losses, c.Expiry = 1, true }), Stuck},
 		{"no timer, a holder dies", some(2, 1, 1, func(c *Config) { c.Crashes = 1 }), Stuck},
-		{"a notification before the refusal is forgotten", some(2, 2, 1, func(c *Config) { c.Barging, c.Renewals, c.Forget = true, true, true }), Stuck},
-		{"a reservation is left by who had one", some(2, 2, 1, func(c *Config) { c.Barging, c.GiveUps, c.KeepReservation = true, 1, true }), Stuck},
-		{"an owner is told once", some(2, 2, 1, func(c *Config) { c.Barging, c.Renewals, c.NotifyOnce = true, true, true }), Stuck},
-		{"a release wakes at its own gate only", some(2, 1, 1, func(c *Config) { c.Stranger, c.OwnGateOnly = true, true }), Stuck},
-		{"nothing without the gate", some(2, 1, 1, func(c *Config) { c.Timers, c.GateDies, c.GateOrNothing = true, true, true }), Stuck},
-		{"a rest calls nobody", some(2, 1, 1, func(c *Config) { c.MuteRest = true }), Stuck},
-		{"who may have met a holder elsewhere is in no queue", some(2, 1, 1, func(c *Config) { anyOrder(c); c.LeaveElsewhere = true }), Stuck},
+		{"a call before the refusal is forgotten", some(2, 2, 1, func(c *Config) { c.Barging, c.Renewals, c.Forget = true, true, true }), Stuck},
+		{"a process that leaves keeps its turn", some(2, 2, 1, func(c *Config) { c.Barging, c.GiveUps, c.KeepTurn = true, 1, true }), Stuck},
+		{"the process whose turn it is is called once", some(2, 2, 1, func(c *Config) { c.Barging, c.Renewals, c.CallOnce = true, true, true }), Stuck},
+		{"a release calls at its own queue node only", some(2, 1, 1, func(c *Config) { c.Stranger, c.OwnQueueNodeOnly = true, true }), Stuck},
+		{"nothing without the queue node", some(2, 1, 1, func(c *Config) { c.Timers, c.QueueNodeDies, c.QueueNodeOrNothing = true, true, true }), Stuck},
+		{"a rest calls no process", some(2, 1, 1, func(c *Config) { c.MuteRest = true }), Stuck},
+		{"a process that may have met a holder elsewhere leaves the queue", some(2, 1, 1, func(c *Config) { anyOrder(c); c.LeaveElsewhere = true }), Stuck},
 		{"a release that finds the key gone leaves no mark", some(2, 1, 1, func(c *Config) { anyOrder(c); c.NoMark = true }), Stuck},
 		{"a rest does not call though a release was missed", some(2, 1, 1, func(c *Config) { anyOrder(c); c.DeafRest = true }), Stuck},
 		{"the mark is a turn", some(2, 1, 1, func(c *Config) { anyOrder(c); c.MarkIsTurn = true }), Stuck},
 		{"no timer, a release comes to the other nodes after two attempts", some(2, 1, 1, func(c *Config) { anyOrder(c); c.Late = true }), Stuck},
 		{"no veto", some(2, 1, 1, func(c *Config) { c.NoVeto, c.InOrder = true, true }), Jumped},
 		{"in order: barging", some(2, 1, 1, func(c *Config) { c.Barging, c.InOrder = true, true }), Jumped},
-		{"in order: a reservation that ends early", some(3, 1, 1, func(c *Config) { c.Expiry, c.InOrder = true, true }), Overtaken},
+		{"in order: a turn that ends early", some(3, 1, 1, func(c *Config) { c.Expiry, c.InOrder = true, true }), Overtaken},
 		{"in order: an attempt without a quorum", some(2, 1, 1, func(c *Config) { c.TimeUp, c.InOrder = true, true }), Overtaken},
 	} {
 		t.Run(test.name, func(t *testing.T) { searchtest.Breaks(t, test.Model(), test.want) })

@@ -2,7 +2,7 @@ package queue
 
 import "github.com/d0720281/redlock/chaos/model/search"
 
-// This file is what can happen.
+// The steps that can happen in a state.
 
 func (c Config) next(s state, visit visit) {
 	for i := range c.Processes {
@@ -10,7 +10,7 @@ func (c Config) next(s state, visit visit) {
 		for n := range nodes {
 			c.deliver(s, i, n, visit)
 		}
-		c.inbox(s, i, visit)
+		c.calls(s, i, visit)
 		if s.process[i].phase != dead && int(s.crashes) < c.Crashes {
 			c.crash(s, i, visit)
 		}
@@ -19,10 +19,10 @@ func (c Config) next(s state, visit visit) {
 		}
 	}
 	c.expire(s, visit)
-	if c.GateDies && !s.gateDead {
-		s.gateDead = true
-		s.key[gate], s.reserved, s.queue = 0, 0, line{}
-		visit(s, search.Step{Format: "the gate dies", Fault: true})
+	if c.QueueNodeDies && !s.queueNodeDead {
+		s.queueNodeDead = true
+		s.key[queueNode], s.turn, s.queue = 0, 0, line{}
+		visit(s, search.Step{Format: "the queue node dies", Fault: true})
 	}
 }
 
@@ -32,14 +32,14 @@ func (c Config) deliver(s state, i, node int, visit visit) {
 	if l.reply != open {
 		c.hear(s, i, node, visit)
 	}
-	m := l.lane[0].of()
+	m := l.sent[0].of()
 	if m == none || m == acquire && l.reply != open {
 		return
 	}
-	copy(l.lane[:], l.lane[1:])
-	l.lane[depth-1] = none
+	copy(l.sent[:], l.sent[1:])
+	l.sent[depth-1] = none
 	by := search.Step{Format: served[m], A: node, B: i}
-	if node == gate && s.gateDead {
+	if node == queueNode && s.queueNodeDead {
 		by.Format = "node %d is dead, a message of process %d is lost"
 	} else {
 		c.serve(&s, i, node, m)
@@ -55,20 +55,20 @@ var served = [...]string{
 	undo:    "node %d has a rollback of process %d",
 	rest:    "node %d has a rest of process %d",
 	away:    "node %d has a rest of process %d, which was granted there",
-	quiet:   "node %d has a release of process %d, to which it is not the gate",
+	quiet:   "node %d has a release of process %d, to which it is not the queue node",
 }
 
-func (c Config) inbox(s state, i int, visit visit) {
-	if s.process[i].notes == 0 {
+func (c Config) calls(s state, i int, visit visit) {
+	if s.process[i].calls == 0 {
 		return
 	}
 	if int(s.losses) < c.Losses {
 		s := s
-		s.process[i].notes--
+		s.process[i].calls--
 		s.losses++
-		visit(s, search.Step{Format: "a notification of process %d is lost", A: i, Fault: true})
+		visit(s, search.Step{Format: "a call of process %d is lost", A: i, Fault: true})
 	}
-	c.notice(s, i, visit)
+	c.hearCall(s, i, visit)
 }
 
 func (c Config) crash(s state, i int, visit visit) {
@@ -79,12 +79,12 @@ func (c Config) crash(s state, i int, visit visit) {
 	visit(s, search.Step{Format: "process %d dies", A: i, Fault: true})
 }
 
-// expire ends a reservation, and what the dead have left.
+// expire ends a turn, and the keys of dead processes.
 func (c Config) expire(s state, visit visit) {
-	if r := s.reserved; s.called() && (c.Expiry || s.process[r-1].phase == dead) {
+	if r := s.turn; s.called() && (c.Expiry || s.process[r-1].phase == dead) {
 		s := s
-		s.reserved = 0
-		visit(s, search.Step{Format: "the reservation for process %d ends", A: int(r - 1)})
+		s.turn = 0
+		visit(s, search.Step{Format: "the turn of process %d ends", A: int(r - 1)})
 	}
 	for n, k := range s.key {
 		if k != 0 && s.process[k-1].phase == dead {
