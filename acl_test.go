@@ -253,7 +253,7 @@ func (c *aclCluster) wait(t *testing.T, user string, queues bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	urls := []string{"redis://" + user + ":secret@" + c.alone} // no others make up for a gate that fails
+	urls := []string{"redis://" + user + ":secret@" + c.alone} // no others make up for a queue node that fails
 	resource := "wait-" + user
 	lockers := []*redlock.Locker{open(t, urls), open(t, urls)}
 	must(t, lockers[0].Bootstrap(ctx))
@@ -275,7 +275,7 @@ func (c *aclCluster) wait(t *testing.T, user string, queues bool) {
 			return n
 		}
 		if queues {
-			redistest.Eventually(t, 10*time.Second, func() bool { return waiting() == 1 }, "a process waits at the gate")
+			redistest.Eventually(t, 10*time.Second, func() bool { return waiting() == 1 }, "a process waits at the queue node")
 		} else {
 			time.Sleep(20 * time.Millisecond) // for a try or two
 		}

@@ -376,8 +376,8 @@ func TestVirtualQuarantineIsToldOnce(t *testing.T) {
 func TestGrantIsNoTimeout(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		l := b.warmLocker()
-		gate := l.GateOf("r")
-		busy, down := b.nodes[(gate+1)%3], b.nodes[(gate+2)%3]
+		queueNode := l.QueueNodeOf("r")
+		busy, down := b.nodes[(queueNode+1)%3], b.nodes[(queueNode+2)%3]
 		busy.put("redlock:r", "other|6400", time.Minute)
 		busy.latency(0, 700*time.Microsecond) // it does not answer just when the time is up
 		down.kill()
@@ -396,7 +396,7 @@ func TestGrantIsNoTimeout(t *testing.T) {
 			t.Errorf("got %d nodes that granted, want 1: %v", verdict.Granted, err)
 		}
 		for _, n := range verdict.Nodes {
-			if n.Node == b.nodes[gate].Addr() {
+			if n.Node == b.nodes[queueNode].Addr() {
 				t.Errorf("got %v, want nothing about the node that granted", n)
 			}
 		}

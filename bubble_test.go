@@ -232,7 +232,7 @@ func (n *bubbleNode) hear(channels ...string) (heard func() string, mute func(ch
 	return heard, mute, sub.Close
 }
 
-// queued is all that a gate has of those who wait for a resource, as text.
+// queued is all that a queue node has of those who wait for a resource, as text.
 func (n *bubbleNode) queued(key string) string {
 	var b strings.Builder
 	n.inside(func(r *miniredis.Miniredis) {

@@ -68,9 +68,9 @@ func BreakScript(t testing.TB, change func(script string) string) {
 	}
 }
 
-// GateOf is the index of the node that keeps the queue for a resource, as the Locker
+// QueueNodeOf is the index of the node that keeps the queue for a resource, as the Locker
 // sees it now.
-func (l *Locker) GateOf(resource string) int { return l.pool.queueNodeOf(resource) }
+func (l *Locker) QueueNodeOf(resource string) int { return l.pool.queueNodeOf(resource) }
 
 // Lines is how many resources the Locker has, or has callers for.
 func (l *Locker) Lines() int {

@@ -87,7 +87,7 @@ func TestHandOverConditions(t *testing.T) {
 		want bool
 	}{
 		{name: "as it should be", want: true},
-		{name: "to one who has been called by the gate, too", want: true, do: func(h *handing, _ *caller) { h.pool.waitlines.call("r") }},
+		{name: "to one who has been called by the queue node, too", want: true, do: func(h *handing, _ *caller) { h.pool.waitlines.call("r") }},
 		{name: "to a head who is about to ask", do: func(_ *handing, c *caller) { c.idle = false }},
 		{name: "to a head with other options", do: func(_ *handing, c *caller) { c.config.ttl = time.Second }},
 		{name: "to a head whose context has ended", do: func(_ *handing, c *caller) {
@@ -307,7 +307,7 @@ func TestHandOverOfABoundedHold(t *testing.T) {
 	})
 }
 
-// A process that leaves a gate's queue says so there, and only there.
+// A process that leaves a queue node's queue says so there, and only there.
 func TestLeaveQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHanding(t)
@@ -331,7 +331,7 @@ func TestLeaveQueue(t *testing.T) {
 	})
 }
 
-// A gate's call is for the resource behind the key prefix.
+// A queue node's call is for the resource behind the key prefix.
 func TestCalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHanding(t)
@@ -348,11 +348,11 @@ func TestCalled(t *testing.T) {
 	})
 }
 
-// The gate of a resource is the same for all who see the same nodes, moves only where a
-// node is down, and each node is the gate of about as many.
+// The queue node of a resource is the same for all who see the same nodes, moves only where a
+// node is down, and each node is the queue node of about as many.
 //
 // Source: ALGORITHM section 10, "The queue node of a resource".
-func TestGateOf(t *testing.T) {
+func TestQueueNodeOf(t *testing.T) {
 	pools := make([]*pool, 2)
 	for i, masters := range [][]string{
 		{"10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379", "10.0.0.4:6379", "10.0.0.5:6379"},
@@ -366,37 +366,37 @@ func TestGateOf(t *testing.T) {
 		pools[i] = l.pool
 	}
 	const resources = 5000
-	var gates [5]int
+	var queueNodes [5]int
 	first := make([]int, resources)
 	name := func(i int) string { return "resource-" + string(rune(i)) }
 	for i := range resources {
 		first[i] = pools[0].queueNodeOf(name(i))
-		gates[first[i]]++
+		queueNodes[first[i]]++
 		if a, b := pools[0].nodes[first[i]].Addr(), pools[1].nodes[pools[1].queueNodeOf(name(i))].Addr(); a != b {
 			t.Fatalf("%q: got %s by one list and %s by the other", name(i), a, b)
 		}
 	}
-	for node, n := range gates {
+	for node, n := range queueNodes {
 		if n < resources/5*8/10 || n > resources/5*12/10 {
-			t.Errorf("node %d is the gate of %d of %d resources, want about a fifth", node, n, resources)
+			t.Errorf("node %d is the queue node of %d of %d resources, want about a fifth", node, n, resources)
 		}
 	}
 	pools[0].nodes[3].TakeDown()
 	var moved [5]int
 	for i := range resources {
-		gate := pools[0].queueNodeOf(name(i))
+		queueNode := pools[0].queueNodeOf(name(i))
 		switch {
-		case gate == 3:
+		case queueNode == 3:
 			t.Fatalf("%q: got a node that is down", name(i))
 		case first[i] == 3:
-			moved[gate]++
-		case gate != first[i]:
-			t.Fatalf("%q: got node %d, want %d as before", name(i), gate, first[i])
+			moved[queueNode]++
+		case queueNode != first[i]:
+			t.Fatalf("%q: got node %d, want %d as before", name(i), queueNode, first[i])
 		}
 	}
 	for node, n := range moved {
-		if node != 3 && n < gates[3]/4/2 {
-			t.Errorf("node %d got %d of %d, want about a quarter", node, n, gates[3])
+		if node != 3 && n < queueNodes[3]/4/2 {
+			t.Errorf("node %d got %d of %d, want about a quarter", node, n, queueNodes[3])
 		}
 	}
 	for _, n := range pools[0].nodes {
@@ -405,37 +405,37 @@ func TestGateOf(t *testing.T) {
 	pools[0].queueNodeOf("r") // some node, if all are down
 }
 
-// A process that goes on waiting says so by the rollback of its attempt, at the gate; any other
+// A process that goes on waiting says so by the rollback of its attempt, at the queue node; any other
 // end is a release.
 //
 // Source: ALGORITHM section 10, "rest".
 func TestWhoRests(t *testing.T) {
 	busy, queued, granted := node.Reply{Code: wire.Busy, Counter: 1, Extra: 5}, node.Reply{Code: wire.Queued, Extra: 5}, node.Reply{Code: wire.Granted, Counter: 64}
 	for _, test := range []struct {
-		name   string
-		gate   node.Reply // what it answers, if it does
-		others node.Reply
-		over   bool // the caller's context has ended
-		behind bool // another caller waits behind it
-		try    bool // the attempt is that of a TryLock
-		rests  bool
+		name      string
+		queueNode node.Reply // what it answers, if it does
+		others    node.Reply
+		over      bool // the caller's context has ended
+		behind    bool // another caller waits behind it
+		try       bool // the attempt is that of a TryLock
+		rests     bool
 	}{
-		{name: "refused by the gate", gate: busy, rests: true},
-		{name: "another has been called", gate: queued, rests: true},
-		{name: "refused by a quorum of the others", gate: granted, others: busy, rests: true},
-		{name: "the nodes are in trouble", gate: granted, others: node.Reply{Err: node.ErrTimeout}},
-		{name: "nothing was heard of the gate", gate: node.Reply{Err: node.ErrTimeout}, others: busy},
-		{name: "refused, and the caller gives up", gate: busy, over: true},
-		{name: "refused, the caller gives up and another goes on", gate: busy, over: true, behind: true, rests: true},
-		{name: "refused by the gate, of a TryLock", gate: busy, try: true},
-		{name: "refused by the others, of a TryLock", gate: granted, others: busy, try: true},
+		{name: "refused by the queue node", queueNode: busy, rests: true},
+		{name: "another has been called", queueNode: queued, rests: true},
+		{name: "refused by a quorum of the others", queueNode: granted, others: busy, rests: true},
+		{name: "the nodes are in trouble", queueNode: granted, others: node.Reply{Err: node.ErrTimeout}},
+		{name: "nothing was heard of the queue node", queueNode: node.Reply{Err: node.ErrTimeout}, others: busy},
+		{name: "refused, and the caller gives up", queueNode: busy, over: true},
+		{name: "refused, the caller gives up and another goes on", queueNode: busy, over: true, behind: true, rests: true},
+		{name: "refused by the queue node, of a TryLock", queueNode: busy, try: true},
+		{name: "refused by the others, of a TryLock", queueNode: granted, others: busy, try: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newHanding(t)
 				h.release(h.lease, h.pool.now())
 				h.sent()
-				p, gate := h.pool, h.pool.queueNodeOf("r")
+				p, queueNode := h.pool, h.pool.queueNodeOf("r")
 				ctx, giveUp := context.WithCancel(t.Context())
 				defer giveUp()
 				if !test.try {
@@ -455,8 +455,8 @@ func TestWhoRests(t *testing.T) {
 					for i, n := range p.nodes {
 						for _, r := range n.Unsent() {
 							rep := test.others
-							if i == gate {
-								rep = test.gate
+							if i == queueNode {
+								rep = test.queueNode
 								if test.over {
 									giveUp()
 								}
@@ -474,7 +474,7 @@ func TestWhoRests(t *testing.T) {
 				for i, n := range p.nodes {
 					want, who := wire.Release, ""
 					switch {
-					case i != gate:
+					case i != queueNode:
 					case test.try:
 						who = wire.Nobody
 					default:
@@ -485,7 +485,7 @@ func TestWhoRests(t *testing.T) {
 					}
 					sent := n.Unsent()
 					if len(sent) != 1 || sent[0].Op != want || sent[0].Process != who {
-						t.Errorf("node %d, the gate is %d: got %+v, want a %v by %q", i, gate, sent, want, who)
+						t.Errorf("node %d, the queue node is %d: got %+v, want a %v by %q", i, queueNode, sent, want, who)
 					}
 				}
 			})

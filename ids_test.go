@@ -29,12 +29,12 @@ func TestIDsWithADeterministicUUID(t *testing.T) {
 		if other, err := rival.TryLock(t.Context(), "r"); err == nil {
 			t.Errorf("two Lockers have the resource: with token %s and %s", lease.Token(), other.Token())
 		}
-		gate := b.nodes[holder.GateOf("r")]
+		queueNode := b.nodes[holder.QueueNodeOf("r")]
 		for _, l := range []*redlock.Locker{b.warmLocker(), b.warmLocker()} {
 			go func() { _, _ = l.Lock(t.Context(), "r") }()
 		}
 		time.Sleep(3 * time.Second)
-		if got := strings.Count(gate.queued(redlock.DefaultKeyPrefix+"r"), "~inbox:") / 2; got != 2 { // queue and seen
+		if got := strings.Count(queueNode.queued(redlock.DefaultKeyPrefix+"r"), "~inbox:") / 2; got != 2 { // queue and seen
 			t.Errorf("processes in the queue: got %d, want 2", got)
 		}
 		b.lock(holder, "s")
@@ -43,7 +43,7 @@ func TestIDsWithADeterministicUUID(t *testing.T) {
 				t.Errorf("Break(%q): got %v, want no error", resource, err)
 			}
 		}
-		if r, s := gate.value("r"), gate.value("s"); r == s {
+		if r, s := queueNode.value("r"), queueNode.value("s"); r == s {
 			t.Errorf("Break put %q in the place of both keys, want a value for each", r)
 		}
 	})

@@ -50,7 +50,7 @@ func TestObservedCalls(t *testing.T) {
 		got = nil
 
 		r := "r" // which the fast node keeps the queue of
-		for l.GateOf(r) != 0 {
+		for l.QueueNodeOf(r) != 0 {
 			r += "r"
 		}
 		slow.latency(time.Millisecond, 2*time.Millisecond)

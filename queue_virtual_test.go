@@ -126,13 +126,13 @@ func (b *bubble) wantNothingLeft() {
 	}
 }
 
-// Of several Lockers the gate serves one after the other, in the order in which they
+// Of several Lockers the queue node serves one after the other, in the order in which they
 // came, and calls each at the moment the one before has done.
 //
 // Source: ALGORITHM section 10, "wake"; section 13, I10.
-func TestVirtualGate(t *testing.T) {
+func TestVirtualQueueNode(t *testing.T) {
 	const there, back = 3 * time.Millisecond, 2 * time.Millisecond
-	// From Unlock: the release goes to the gate, the call comes back, and then there is the
+	// From Unlock: the release goes to the queue node, the call comes back, and then there is the
 	// round trip of the attempt.
 	const handsOn = there + back + there + back
 	// A waiter asks again about once a second. That can be just now: then it gets the resource
@@ -141,11 +141,11 @@ func TestVirtualGate(t *testing.T) {
 	const net = 1200*time.Millisecond + latest // if it is not called at all
 	type scene struct {
 		*bubble
-		gate    *bubbleNode
-		lockers []*redlock.Locker
-		ways    []*uplink
-		held    *redlock.Lease
-		waiters []*waiter
+		queueNode *bubbleNode
+		lockers   []*redlock.Locker
+		ways      []*uplink
+		held      *redlock.Lease
+		waiters   []*waiter
 	}
 	// begin has the first Locker hold "r" and the others wait for it, in order.
 	begin := func(t *testing.T, b *bubble, lockers int, opts ...redlock.Option) *scene {
@@ -157,13 +157,13 @@ func TestVirtualGate(t *testing.T) {
 			s.ways = append(s.ways, u)
 			s.lockers = append(s.lockers, b.lockerBy(u, opts...))
 		}
-		s.gate = b.nodes[s.lockers[0].GateOf("r")]
+		s.queueNode = b.nodes[s.lockers[0].QueueNodeOf("r")]
 		b.all(func(n *bubbleNode) { n.latency(there, back) })
 		s.held = b.lock(s.lockers[0], "r")
 		for i, l := range s.lockers[1:] {
 			s.waiters = append(s.waiters, b.wait(t.Context(), l))
 			time.Sleep(200 * time.Millisecond)
-			if got := s.gate.waiting(); got != i+1 {
+			if got := s.queueNode.waiting(); got != i+1 {
 				t.Fatalf("in the queue: got %d, want %d", got, i+1)
 			}
 		}
@@ -249,9 +249,9 @@ func TestVirtualGate(t *testing.T) {
 			s := begin(t, b, 2)
 			since := unlocked(t, s.held)
 			time.Sleep(there - 1)
-			s.gate.silence()
+			s.queueNode.silence()
 			time.Sleep(there)
-			s.gate.heal()
+			s.queueNode.heal()
 			b.got(s.waiters[0])
 			wantAfter(t, s.waiters[0], since, soonest, net)
 		})
@@ -259,7 +259,7 @@ func TestVirtualGate(t *testing.T) {
 	t.Run("a subscription that is lost", func(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
 			s := begin(t, b, 2)
-			s.gate.breakOff() // the lanes' connections, too
+			s.queueNode.breakOff() // the lanes' connections, too
 			since := unlocked(t, s.held)
 			b.got(s.waiters[0])
 			wantAfter(t, s.waiters[0], since, soonest, net)
@@ -296,7 +296,7 @@ func TestVirtualGate(t *testing.T) {
 			}
 			<-s.waiters[0].done
 			wantMatch(t, "Lock", s.waiters[0].err, []error{redlock.ErrClosed})
-			if got := s.gate.waiting(); got != 1 {
+			if got := s.queueNode.waiting(); got != 1 {
 				t.Errorf("in the queue: got %d, want 1", got)
 			}
 			since := unlocked(t, s.held)
@@ -332,13 +332,13 @@ func TestVirtualGate(t *testing.T) {
 				wantMatch(t, "Lock", w.err, []error{redlock.ErrNotAcquired, redlock.ErrTaken, context.Canceled})
 			}
 			time.Sleep(time.Second)
-			if got := s.gate.waiting(); got != 1 {
+			if got := s.queueNode.waiting(); got != 1 {
 				t.Errorf("in the queue, with one caller left: got %d, want 1", got)
 			}
 			stay()
 			<-last.done
 			time.Sleep(there + back + there + 1) // an attempt may be under way, and its lane waits for the reply
-			if got := s.gate.queued(redlock.DefaultKeyPrefix + "r"); got != "" {
+			if got := s.queueNode.queued(redlock.DefaultKeyPrefix + "r"); got != "" {
 				t.Errorf("when all have left: got%s, want no queue", got)
 			}
 			unlocked(t, s.held)
@@ -353,11 +353,11 @@ func TestVirtualGate(t *testing.T) {
 				u.dead.Store(true)
 			}
 			time.Sleep(9500 * time.Millisecond)
-			if got := s.gate.waiting(); got == 0 {
+			if got := s.queueNode.waiting(); got == 0 {
 				t.Error("in the queue after less than 10 s: got nobody, want them remembered")
 			}
 			time.Sleep(1500 * time.Millisecond)
-			if got := s.gate.queued(redlock.DefaultKeyPrefix + "r"); got != "" {
+			if got := s.queueNode.queued(redlock.DefaultKeyPrefix + "r"); got != "" {
 				t.Errorf("after more than 10 s: got%s, want no queue", got)
 			}
 			unlocked(t, s.held)
@@ -365,17 +365,17 @@ func TestVirtualGate(t *testing.T) {
 			b.wantNothingLeft()
 		})
 	})
-	t.Run("a gate that is killed", func(t *testing.T) {
+	t.Run("a queue node that is killed", func(t *testing.T) {
 		inBubble(t, 5, func(t *testing.T, b *bubble) {
 			s := begin(t, b, 3)
-			s.gate.kill()
+			s.queueNode.kill()
 			time.Sleep(3 * time.Second) // they have asked again
-			gate := b.nodes[s.lockers[1].GateOf("r")]
-			if gate == s.gate {
-				t.Fatal("the gate: got the node that is down, want another one")
+			queueNode := b.nodes[s.lockers[1].QueueNodeOf("r")]
+			if queueNode == s.queueNode {
+				t.Fatal("the queue node: got the node that is down, want another one")
 			}
-			if got := gate.waiting(); got != 2 {
-				t.Errorf("in the queue of the next gate: got %d, want 2", got)
+			if got := queueNode.waiting(); got != 2 {
+				t.Errorf("in the queue of the next queue node: got %d, want 2", got)
 			}
 			since := unlocked(t, s.held)
 			first, second := firstOf(s.waiters)                    // in the order in which they have asked there
@@ -392,17 +392,17 @@ func TestVirtualGate(t *testing.T) {
 			wantAfter(t, second, since, soonest, latest)
 		})
 	})
-	t.Run("a gate that hangs", func(t *testing.T) {
+	t.Run("a queue node that hangs", func(t *testing.T) {
 		inBubble(t, 5, func(t *testing.T, b *bubble) {
 			s := begin(t, b, 3)
-			s.gate.hang()
+			s.queueNode.hang()
 			since := unlocked(t, s.held)
 			first, second := firstOf(s.waiters)
 			wantAfter(t, first, since, there+back, net+2*timeout10)
 			since = unlocked(t, b.got(first))
 			b.got(second)
 			wantAfter(t, second, since, there+back, net+2*timeout10)
-			s.gate.resume()
+			s.queueNode.resume()
 			unlocked(t, second.lease)
 			time.Sleep(12 * time.Second)
 			b.wantNothingLeft()
@@ -410,14 +410,14 @@ func TestVirtualGate(t *testing.T) {
 	})
 }
 
-// A free resource is had by whoever comes, without the gate. One who knows that others wait
-// gives the gate a chance to speak, but not much of one; and what it says goes.
+// A free resource is had by whoever comes, without the queue node. One who knows that others wait
+// gives the queue node a chance to speak, but not much of one; and what it says goes.
 //
 // Source: ALGORITHM section 10, "Free lock" and "a queue node that is slow".
-func TestVirtualGateHasItsSay(t *testing.T) {
-	const trip = 10 * time.Millisecond // of all nodes but the gate
+func TestVirtualQueueNodeHasItsSay(t *testing.T) {
+	const trip = 10 * time.Millisecond // of all nodes but the queue node
 	// crowded is a Locker that knows of another which waits.
-	crowded := func(t *testing.T, b *bubble) (l *redlock.Locker, gate *bubbleNode) {
+	crowded := func(t *testing.T, b *bubble) (l *redlock.Locker, queueNode *bubbleNode) {
 		t.Helper()
 		b.all(goNative)
 		l, other, holder := b.warmLocker(), b.warmLocker(), b.warmLocker()
@@ -433,48 +433,48 @@ func TestVirtualGateHasItsSay(t *testing.T) {
 		<-w.done
 		b.unlock(held)
 		b.wantHolding("r")
-		return l, b.nodes[l.GateOf("r")]
+		return l, b.nodes[l.QueueNodeOf("r")]
 	}
 	for _, test := range []struct {
 		name      string
-		gate      time.Duration // its round trip; negative if it hangs
+		queueNode time.Duration // its round trip; negative if it hangs
 		patient   bool
 		takes     time.Duration
 		turn      string
 		taken     bool
 		forgotten bool
 	}{
-		{name: "nobody waits, the gate is slow", gate: 30 * time.Millisecond, takes: trip},
-		{name: "nobody waits, the gate hangs", gate: -1, takes: trip},
-		{name: "others wait, the gate is as fast", patient: true, gate: trip, takes: trip},
-		{name: "others wait, the gate is a little slower", patient: true, gate: 15 * time.Millisecond, takes: 15 * time.Millisecond},
-		{name: "others wait, the gate is twice as slow", patient: true, gate: 2*trip - 1, takes: 2*trip - 1},
-		{name: "others wait, the gate is slower than that", patient: true, gate: 30 * time.Millisecond, takes: 2 * trip},
-		{name: "others wait, the gate hangs", patient: true, gate: -1, takes: 2 * trip},
-		{name: "others have waited a TTL ago, the gate hangs", patient: true, forgotten: true, gate: -1, takes: trip},
-		{name: "another has been called", gate: trip - 1, turn: "another", takes: trip - 1, taken: true},
-		{name: "another has been called, which others wait for", patient: true, gate: 15 * time.Millisecond, turn: "another", takes: 15 * time.Millisecond, taken: true},
-		{name: "another has been called, but the gate is too slow to say so", gate: 30 * time.Millisecond, turn: "another", takes: trip},
+		{name: "nobody waits, the queue node is slow", queueNode: 30 * time.Millisecond, takes: trip},
+		{name: "nobody waits, the queue node hangs", queueNode: -1, takes: trip},
+		{name: "others wait, the queue node is as fast", patient: true, queueNode: trip, takes: trip},
+		{name: "others wait, the queue node is a little slower", patient: true, queueNode: 15 * time.Millisecond, takes: 15 * time.Millisecond},
+		{name: "others wait, the queue node is twice as slow", patient: true, queueNode: 2*trip - 1, takes: 2*trip - 1},
+		{name: "others wait, the queue node is slower than that", patient: true, queueNode: 30 * time.Millisecond, takes: 2 * trip},
+		{name: "others wait, the queue node hangs", patient: true, queueNode: -1, takes: 2 * trip},
+		{name: "others have waited a TTL ago, the queue node hangs", patient: true, forgotten: true, queueNode: -1, takes: trip},
+		{name: "another has been called", queueNode: trip - 1, turn: "another", takes: trip - 1, taken: true},
+		{name: "another has been called, which others wait for", patient: true, queueNode: 15 * time.Millisecond, turn: "another", takes: 15 * time.Millisecond, taken: true},
+		{name: "another has been called, but the queue node is too slow to say so", queueNode: 30 * time.Millisecond, turn: "another", takes: trip},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, 5, func(t *testing.T, b *bubble) {
 				l := b.warmLocker()
 				b.all(goNative)
-				gate := b.nodes[l.GateOf("r")]
+				queueNode := b.nodes[l.QueueNodeOf("r")]
 				if test.patient {
-					l, gate = crowded(t, b)
+					l, queueNode = crowded(t, b)
 				}
 				if test.forgotten {
 					time.Sleep(ttl10)
 				}
 				b.all(func(n *bubbleNode) { n.latency(0, trip) })
-				if test.gate < 0 {
-					gate.hang()
+				if test.queueNode < 0 {
+					queueNode.hang()
 				} else {
-					gate.latency(0, test.gate)
+					queueNode.latency(0, test.queueNode)
 				}
 				if test.turn != "" {
-					gate.put(redlock.DefaultKeyPrefix+"r~turn", test.turn, time.Second)
+					queueNode.put(redlock.DefaultKeyPrefix+"r~turn", test.turn, time.Second)
 				}
 				start := time.Now()
 				_, err := l.TryLock(t.Context(), "r")
@@ -491,12 +491,12 @@ func TestVirtualGateHasItsSay(t *testing.T) {
 			})
 		})
 	}
-	t.Run("one who waits, and whom the gate does not answer, asks the others", func(t *testing.T) {
+	t.Run("one who waits, and whom the queue node does not answer, asks the others", func(t *testing.T) {
 		inBubble(t, 5, func(t *testing.T, b *bubble) {
-			l, gate := crowded(t, b)
-			gate.hang()
+			l, queueNode := crowded(t, b)
+			queueNode.hang()
 			start := time.Now()
-			lease, err := l.Lock(t.Context(), "r") // the gate first
+			lease, err := l.Lock(t.Context(), "r") // the queue node first
 			if err != nil {
 				t.Fatalf("Lock: got %v, want a lease", err)
 			}
@@ -508,25 +508,25 @@ func TestVirtualGateHasItsSay(t *testing.T) {
 	})
 }
 
-// A gate that answers later than a quorum of the others keeps the queue all the same.
+// A queue node that answers later than a quorum of the others keeps the queue all the same.
 //
 // Source: ALGORITHM section 10.
-func TestVirtualGateIsTheLast(t *testing.T) {
+func TestVirtualQueueNodeIsTheLast(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		t.Run(fmt.Sprint(n, " nodes"), func(t *testing.T) {
 			inBubble(t, n, func(t *testing.T, b *bubble) {
 				b.all(goNative)
 				lockers := []*redlock.Locker{b.warmLocker(), b.warmLocker(), b.warmLocker()}
-				gate := b.nodes[lockers[0].GateOf("r")]
+				queueNode := b.nodes[lockers[0].QueueNodeOf("r")]
 				b.all(func(n *bubbleNode) { n.latency(time.Millisecond, time.Millisecond) })
-				gate.latency(time.Millisecond, 1500*time.Microsecond)
+				queueNode.latency(time.Millisecond, 1500*time.Microsecond)
 				held := b.lock(lockers[0], "r")
 				waiters := []*waiter{b.wait(t.Context(), lockers[1])}
 				time.Sleep(500 * time.Millisecond)
 				waiters = append(waiters, b.wait(t.Context(), lockers[2]))
 				for range 5 {
 					time.Sleep(1700 * time.Millisecond)
-					if got := gate.waiting(); got != 2 {
+					if got := queueNode.waiting(); got != 2 {
 						t.Fatalf("in the queue: got %d, want 2", got)
 					}
 				}
@@ -546,8 +546,8 @@ func TestVirtualGateIsTheLast(t *testing.T) {
 	}
 }
 
-// Who waits leaves room for a holder's renewals where the gate is not among the nodes that
-// hold its lease: the gate grants it every attempt, and it has what the holder lacks for as
+// Who waits leaves room for a holder's renewals where the queue node is not among the nodes that
+// hold its lease: the queue node grants it every attempt, and it has what the holder lacks for as
 // long as it hopes that the others are about to be released.
 //
 // Source: ALGORITHM section 10, "While the queue node has granted".
@@ -560,8 +560,8 @@ func TestVirtualWaiterLeavesRoom(t *testing.T) {
 				opts := []redlock.Option{redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl)}
 				holder := b.warmLocker(opts...)
 				b.all(func(n *bubbleNode) { n.latency(time.Millisecond, time.Millisecond) })
-				gate := holder.GateOf("r")
-				lacking := []*bubbleNode{b.nodes[gate], b.nodes[(gate+1)%5]}
+				queueNode := holder.QueueNodeOf("r")
+				lacking := []*bubbleNode{b.nodes[queueNode], b.nodes[(queueNode+1)%5]}
 				for _, n := range lacking { // for the grant alone
 					n.put(redlock.DefaultKeyPrefix+"r", "of somebody else", 20*time.Millisecond)
 				}
@@ -581,12 +581,12 @@ func TestVirtualWaiterLeavesRoom(t *testing.T) {
 	}
 }
 
-// A holder may lack the key of the gate: it was granted without, before the release of the one
+// A holder may lack the key of the queue node: it was granted without, before the release of the one
 // before it got there. The next process is served as soon as it unlocks all the same, whether
 // it has just come, asks just then or has asked in vain.
 //
 // Source: ALGORITHM section 10, "rest".
-func TestVirtualHolderWithoutItsGate(t *testing.T) {
+func TestVirtualHolderWithoutItsQueueNode(t *testing.T) {
 	const there = 250 * time.Microsecond
 	for hold := time.Duration(0); hold < 3*time.Second; hold += 7*time.Millisecond + hold/20 {
 		t.Run(hold.String(), func(t *testing.T) {
@@ -594,19 +594,19 @@ func TestVirtualHolderWithoutItsGate(t *testing.T) {
 				b.all(goNative)
 				holder, waiter := b.warmLocker(), b.warmLocker()
 				b.all(func(n *bubbleNode) { n.latency(there, there) })
-				gate := b.nodes[holder.GateOf("r")]
-				gate.put(redlock.DefaultKeyPrefix+"r", "earlier|0", time.Millisecond)
+				queueNode := b.nodes[holder.QueueNodeOf("r")]
+				queueNode.put(redlock.DefaultKeyPrefix+"r", "earlier|0", time.Millisecond)
 				held := b.lock(holder, "r", redlock.WithoutRenewal())
 				time.Sleep(time.Millisecond)
-				if got := gate.value("r"); got != "" {
-					t.Fatalf("the gate has %q, want it without a key", got)
+				if got := queueNode.value("r"); got != "" {
+					t.Fatalf("the queue node has %q, want it without a key", got)
 				}
 				w := b.wait(t.Context(), waiter)
 				time.Sleep(hold)
 				since := time.Now()
 				b.unlock(held)
 				b.got(w)
-				// The release and the call, and an attempt that asks the gate and then the others;
+				// The release and the call, and an attempt that asks the queue node and then the others;
 				// or the pause in which one that is under way asks them again.
 				if got, most := w.at.Sub(since), 8*there+2*time.Millisecond; got > most {
 					t.Errorf("the next lease: got it after %v, want at most %v", got, most)
@@ -619,8 +619,8 @@ func TestVirtualHolderWithoutItsGate(t *testing.T) {
 	}
 }
 
-// A release may reach the gate while an attempt has its key, and the other nodes, further away,
-// when that has asked them in vain. The gate has that process try again at once.
+// A release may reach the queue node while an attempt has its key, and the other nodes, further away,
+// when that has asked them in vain. The queue node has that process try again at once.
 //
 // Source: ALGORITHM section 10, "the mark".
 func TestVirtualMissedRelease(t *testing.T) {
@@ -631,9 +631,9 @@ func TestVirtualMissedRelease(t *testing.T) {
 				b.all(goNative)
 				holder, waiter := b.warmLocker(), b.warmLocker()
 				b.all(func(n *bubbleNode) { n.latency(far, far) })
-				gate := b.nodes[holder.GateOf("r")]
-				gate.latency(near, near)
-				gate.put(redlock.DefaultKeyPrefix+"r", "earlier|0", time.Millisecond)
+				queueNode := b.nodes[holder.QueueNodeOf("r")]
+				queueNode.latency(near, near)
+				queueNode.put(redlock.DefaultKeyPrefix+"r", "earlier|0", time.Millisecond)
 				held := b.lock(holder, "r", redlock.WithoutRenewal())
 				w := b.wait(t.Context(), waiter)
 				time.Sleep(hold)
@@ -678,8 +678,8 @@ func TestVirtualOtherNames(t *testing.T) {
 		b.all(func(n *bubbleNode) { n.latency(250*time.Microsecond, 250*time.Microsecond) })
 		for i := range resources {
 			resource := fmt.Sprint("r", i)
-			if a, b := lockers[0].GateOf(resource), lockers[1].GateOf(resource); a != b {
-				t.Errorf("gate of %s: got node %d by names and node %d by addresses, want one", resource, a, b)
+			if a, b := lockers[0].QueueNodeOf(resource), lockers[1].QueueNodeOf(resource); a != b {
+				t.Errorf("queue node of %s: got node %d by names and node %d by addresses, want one", resource, a, b)
 			}
 			var locks [1 + others]int
 			var longest [1 + others]time.Duration
@@ -720,7 +720,7 @@ func TestVirtualOtherNames(t *testing.T) {
 
 // Which server a node is that was never reached is not known: another one keeps the queue, the
 // same for all who have reached it.
-func TestVirtualGateIsKnown(t *testing.T) {
+func TestVirtualQueueNodeIsKnown(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, b *bubble) {
 		b.all(goNative)
 		b.nodes[3].blackhole()
@@ -728,9 +728,9 @@ func TestVirtualGateIsKnown(t *testing.T) {
 		lockers := []*redlock.Locker{b.warmLocker(), b.warmLocker()}
 		for i := range 200 {
 			resource := fmt.Sprint("r", i)
-			gate, other := lockers[0].GateOf(resource), lockers[1].GateOf(resource)
-			if gate == 3 || gate != other {
-				t.Errorf("gate of %s: got nodes %d and %d, want one that was reached", resource, gate, other)
+			queueNode, other := lockers[0].QueueNodeOf(resource), lockers[1].QueueNodeOf(resource)
+			if queueNode == 3 || queueNode != other {
+				t.Errorf("queue node of %s: got nodes %d and %d, want one that was reached", resource, queueNode, other)
 			}
 		}
 		wantSince(t, "all of it", start, 0) // node 3 is not known to be down

@@ -59,12 +59,12 @@ func (n *node) atQueueNode(t *testing.T, o wire.Op, args ...any) (Reply, waiters
 	return n.parse(t, o, done), w, l
 }
 
-func (n *node) acquireAtGate(t *testing.T, id, who string) (Reply, waiters, lives) {
+func (n *node) acquireAtQueueNode(t *testing.T, id, who string) (Reply, waiters, lives) {
 	t.Helper()
 	return n.atQueueNode(t, wire.Acquire, id, hour, 0, 0, who)
 }
 
-func (n *node) releaseAtGate(t *testing.T, id, who string) (Reply, waiters, lives) {
+func (n *node) releaseAtQueueNode(t *testing.T, id, who string) (Reply, waiters, lives) {
 	t.Helper()
 	return n.atQueueNode(t, wire.Release, id, 64, 64, who)
 }
@@ -170,10 +170,10 @@ func testQueueNode(t *testing.T, base *node) {
 		for _, who := range []string{in1, nobody} {
 			n := base.fresh(t)
 			n.Del(t.Context(), n.counterKey)
-			rep, w, _ := n.acquireAtGate(t, "a", who)
+			rep, w, _ := n.acquireAtQueueNode(t, "a", who)
 			rep.want(t, wire.Granted, theTime, 0)
 			w.want(t, "")
-			rep, w, _ = n.acquireAtGate(t, "a", who)
+			rep, w, _ = n.acquireAtQueueNode(t, "a", who)
 			rep.want(t, wire.Mine, theTime, 0)
 			w.want(t, "")
 			rep, w, _ = n.atQueueNode(t, wire.Release, "a", theTime, theTime, who)
@@ -188,7 +188,7 @@ func testQueueNode(t *testing.T, base *node) {
 		n := held(t)
 		n.wait(t, 7, in1, in2)
 		for who, others := range map[string]int64{in3: 2, nobody: 2, in2: 1} {
-			rep, w, l := n.acquireAtGate(t, "a", who)
+			rep, w, l := n.acquireAtQueueNode(t, "a", who)
 			wantLeft(t, "the key", rep.Extra, hour)
 			rep.want(t, wire.Busy, others, rep.Extra)
 			w.want(t, "", in1, in2)
@@ -280,7 +280,7 @@ func testQueueNode(t *testing.T, base *node) {
 	t.Run("a key that never expires is waited for, too", func(t *testing.T) {
 		n := base.fresh(t)
 		n.set(t, n.key, "b|64", 0)
-		rep, w, _ := n.acquireAtGate(t, "a", in1)
+		rep, w, _ := n.acquireAtQueueNode(t, "a", in1)
 		rep.want(t, wire.Busy, 0, -1)
 		w.want(t, "")
 	})
@@ -288,7 +288,7 @@ func testQueueNode(t *testing.T, base *node) {
 		for _, ttl := range []int64{hour, 0} {
 			n := base.fresh(t)
 			n.set(t, n.key, "bm8gYmFy", ttl)
-			rep, w, _ := n.acquireAtGate(t, "a", in1)
+			rep, w, _ := n.acquireAtQueueNode(t, "a", in1)
 			rep.want(t, wire.Busy, 0, 50)
 			w.want(t, "")
 		}
@@ -296,7 +296,7 @@ func testQueueNode(t *testing.T, base *node) {
 		for {
 			n, began := base.fresh(t), time.Now()
 			n.set(t, n.key, "bm8gYmFy", short)
-			rep, _, _ := n.acquireAtGate(t, "a", in1)
+			rep, _, _ := n.acquireAtQueueNode(t, "a", in1)
 			if time.Since(began) >= short*time.Millisecond {
 				n.Del(t.Context(), n.key)
 				continue // the key may have ended before: once more
@@ -309,14 +309,14 @@ func testQueueNode(t *testing.T, base *node) {
 	})
 	t.Run("nobody is never queued", func(t *testing.T) {
 		n := held(t)
-		rep, w, l := n.acquireAtGate(t, "a", nobody)
+		rep, w, l := n.acquireAtQueueNode(t, "a", nobody)
 		rep.want(t, wire.Busy, 0, rep.Extra)
 		w.want(t, "")
 		if l != (lives{-2, -2, -2}) {
 			t.Errorf("lives: got %v, want no keys", l)
 		}
 		n.set(t, n.key+wire.TurnSuffix, in1, minute)
-		rep, w, _ = n.acquireAtGate(t, "a", nobody)
+		rep, w, _ = n.acquireAtQueueNode(t, "a", nobody)
 		rep.want(t, wire.Queued, 0, rep.Extra)
 		w.want(t, in1)
 	})
@@ -336,7 +336,7 @@ func testQueueNode(t *testing.T, base *node) {
 	t.Run("who is granted leaves the queue, and the others are counted", func(t *testing.T) {
 		n := base.fresh(t)
 		n.wait(t, 0, in1, in2, in3)
-		rep, w, _ := n.acquireAtGate(t, "a", in2)
+		rep, w, _ := n.acquireAtQueueNode(t, "a", in2)
 		rep.want(t, wire.Granted, theTime, 2)
 		w.want(t, "", in1, in3)
 		n.wantKeys(t, value("a", theTime), strconv.FormatInt(theTime, 10))
@@ -345,7 +345,7 @@ func testQueueNode(t *testing.T, base *node) {
 		for _, who := range []string{nobody, "in4"} {
 			n := base.fresh(t)
 			n.wait(t, 0, in1, in2, in3)
-			rep, w, _ := n.acquireAtGate(t, "a", who)
+			rep, w, _ := n.acquireAtQueueNode(t, "a", who)
 			rep.want(t, wire.Granted, theTime, 3)
 			w.want(t, "", in1, in2, in3)
 			n.Del(t.Context(), n.key, n.counterKey, n.key+wire.QueueSuffix, n.key+wire.SeenSuffix)
@@ -355,7 +355,7 @@ func testQueueNode(t *testing.T, base *node) {
 		n := base.fresh(t)
 		n.set(t, n.key+wire.TurnSuffix, in1, minute)
 		n.wait(t, 0, in2)
-		rep, w, _ := n.acquireAtGate(t, "a", in1)
+		rep, w, _ := n.acquireAtQueueNode(t, "a", in1)
 		rep.want(t, wire.Granted, theTime, 1)
 		w.want(t, "", in2)
 	})
@@ -364,21 +364,21 @@ func testQueueNode(t *testing.T, base *node) {
 		n.set(t, n.counterKey, "64", minute)
 		n.set(t, n.key+wire.TurnSuffix, in1, minute)
 		for _, who := range []string{in2, in2, in3, nobody} {
-			rep, _, _ := n.acquireAtGate(t, "a", who)
+			rep, _, _ := n.acquireAtQueueNode(t, "a", who)
 			wantLeft(t, "the turn", rep.Extra, minute)
 			rep.want(t, wire.Queued, 0, rep.Extra)
 			if rep.Refusal(n.keys()) == nil || rep.HasKey() {
 				t.Error("it counts as a vote")
 			}
 		}
-		_, w, _ := n.acquireAtGate(t, "a", nobody)
+		_, w, _ := n.acquireAtQueueNode(t, "a", nobody)
 		w.want(t, in1)
 		n.wantKeys(t, "", "64")
 	})
 	t.Run("the turn of another is a veto where the key is held", func(t *testing.T) {
 		n := held(t)
 		n.set(t, n.key+wire.TurnSuffix, in1, minute)
-		rep, w, _ := n.acquireAtGate(t, "a", in2)
+		rep, w, _ := n.acquireAtQueueNode(t, "a", in2)
 		wantLeft(t, "the turn", rep.Extra, minute)
 		rep.want(t, wire.Queued, 0, rep.Extra)
 		w.want(t, in1)
@@ -386,16 +386,16 @@ func testQueueNode(t *testing.T, base *node) {
 	t.Run("a release that was missed is no veto", func(t *testing.T) {
 		n := base.fresh(t)
 		n.set(t, n.key+wire.TurnSuffix, nobody, minute)
-		rep, w, _ := n.acquireAtGate(t, "a", in1)
+		rep, w, _ := n.acquireAtQueueNode(t, "a", in1)
 		rep.want(t, wire.Granted, theTime, 0)
 		w.want(t, nobody)
-		rep, _, _ = n.acquireAtGate(t, "b", in2)
+		rep, _, _ = n.acquireAtQueueNode(t, "b", in2)
 		rep.want(t, wire.Busy, 0, rep.Extra)
 	})
 	t.Run("a turn that an operator has left without an end gets one", func(t *testing.T) {
 		for _, ask := range []func(n *node) (Reply, waiters, lives){
-			func(n *node) (Reply, waiters, lives) { return n.acquireAtGate(t, "a", in2) },
-			func(n *node) (Reply, waiters, lives) { return n.releaseAtGate(t, "a", in2) },
+			func(n *node) (Reply, waiters, lives) { return n.acquireAtQueueNode(t, "a", in2) },
+			func(n *node) (Reply, waiters, lives) { return n.releaseAtQueueNode(t, "a", in2) },
 			func(n *node) (Reply, waiters, lives) { return n.rest(t, "a", "0", in2) },
 		} {
 			n := base.fresh(t)
@@ -425,14 +425,14 @@ func testQueueNode(t *testing.T, base *node) {
 		n := base.fresh(t)
 		n.guarded, n.run, n.longest = true, wire.UnknownRun, second/1000
 		n.wait(t, 0, in1, in2)
-		rep, w, _ := n.acquireAtGate(t, "a", in1)
+		rep, w, _ := n.acquireAtQueueNode(t, "a", in1)
 		rep.want(t, wire.SetVoteless, 0, 1120)
 		w.want(t, "", in2)
-		rep, w, _ = n.acquireAtGate(t, "c", in1)
+		rep, w, _ = n.acquireAtQueueNode(t, "c", in1)
 		rep.want(t, wire.Busy, 1, rep.Extra)
 		w.want(t, "", in2)
 		n.set(t, n.key+wire.TurnSuffix, in2, minute)
-		rep, _, _ = n.acquireAtGate(t, "c", in1)
+		rep, _, _ = n.acquireAtQueueNode(t, "c", in1)
 		rep.want(t, wire.Queued, 1, rep.Extra)
 	})
 	t.Run("a request that is late, or of a caller behind, changes no queue", func(t *testing.T) {
@@ -453,7 +453,7 @@ func testQueueNode(t *testing.T, base *node) {
 		n.set(t, n.key, "a|64", hour)
 		n.wait(t, 0, in2, in1, in3)
 		sub := n.listener(t, in1, in2, in3)
-		rep, w, l := n.releaseAtGate(t, "a", nobody)
+		rep, w, l := n.releaseAtQueueNode(t, "a", nobody)
 		rep.want(t, wire.Released, 0, 0)
 		w.want(t, in2, in1, in3)
 		wantLeft(t, "the turn", l.turn, 250)
@@ -467,7 +467,7 @@ func testQueueNode(t *testing.T, base *node) {
 		n := base.fresh(t)
 		n.wait(t, 0, in1)
 		sub := n.listener(t, in1)
-		rep, w, _ := n.releaseAtGate(t, "a", nobody)
+		rep, w, _ := n.releaseAtQueueNode(t, "a", nobody)
 		rep.want(t, wire.Gone, 0, 0)
 		w.want(t, in1)
 		n.wantTold(t, sub, in1, in1)
@@ -476,12 +476,12 @@ func testQueueNode(t *testing.T, base *node) {
 		n := held(t)
 		n.wait(t, 0, in1, in2)
 		sub := n.listener(t, in1, in2)
-		rep, w, l := n.releaseAtGate(t, "a", in2) // whose place is given up all the same
+		rep, w, l := n.releaseAtQueueNode(t, "a", in2) // whose place is given up all the same
 		rep.want(t, wire.Gone, 0, 0)
 		w.want(t, nobody, in1) // but it leaves word
 		wantLeft(t, "the mark", l.turn, 250)
 		n.set(t, n.key+wire.TurnSuffix, in1, minute)
-		rep, w, _ = n.releaseAtGate(t, "a", nobody)
+		rep, w, _ = n.releaseAtQueueNode(t, "a", nobody)
 		rep.want(t, wire.Gone, 0, 0)
 		w.want(t, in1, in1)
 		n.wantTold(t, sub, in1)
@@ -498,11 +498,11 @@ func testQueueNode(t *testing.T, base *node) {
 		n.set(t, n.key, "a|64", hour)
 		n.set(t, n.key+wire.TurnSuffix, nobody, minute)
 		sub := n.listener(t, in1)
-		_, w, _ := n.releaseAtGate(t, "a", nobody)
+		_, w, _ := n.releaseAtQueueNode(t, "a", nobody)
 		w.want(t, "")
 		n.set(t, n.key+wire.TurnSuffix, nobody, minute)
 		n.wait(t, 0, in1)
-		_, w, l := n.releaseAtGate(t, "a", nobody)
+		_, w, l := n.releaseAtQueueNode(t, "a", nobody)
 		w.want(t, in1)
 		wantLeft(t, "the turn", l.turn, 250)
 		n.wantTold(t, sub, in1, in1)
@@ -512,7 +512,7 @@ func testQueueNode(t *testing.T, base *node) {
 		n.set(t, n.key, "a|64", hour)
 		n.wait(t, 0, in1, in2)
 		sub := n.listener(t, in1, in2)
-		rep, w, _ := n.releaseAtGate(t, "a", in1)
+		rep, w, _ := n.releaseAtQueueNode(t, "a", in1)
 		rep.want(t, wire.Released, 0, 0)
 		w.want(t, in2)
 		n.wantTold(t, sub, in2, in2)
@@ -522,7 +522,7 @@ func testQueueNode(t *testing.T, base *node) {
 		n.set(t, n.key+wire.TurnSuffix, in1, minute)
 		n.wait(t, 0, in2)
 		sub := n.listener(t, in1, in2)
-		rep, w, l := n.releaseAtGate(t, "none", in1)
+		rep, w, l := n.releaseAtQueueNode(t, "none", in1)
 		rep.want(t, wire.Gone, 0, 0)
 		w.want(t, in2)
 		wantLeft(t, "the turn", l.turn, 250)
@@ -534,7 +534,7 @@ func testQueueNode(t *testing.T, base *node) {
 		n.set(t, n.key+wire.TurnSuffix, in1, minute)
 		n.wait(t, 0, in2)
 		sub := n.listener(t, in1, in2)
-		rep, w, l := n.releaseAtGate(t, "a", nobody)
+		rep, w, l := n.releaseAtQueueNode(t, "a", nobody)
 		rep.want(t, wire.Released, 0, 0)
 		w.want(t, in1, in2)
 		if l.turn <= 1000 {
@@ -561,7 +561,7 @@ func testQueueNode(t *testing.T, base *node) {
 				hears = append(hears, in1)
 			}
 			sub := n.listener(t, hears...)
-			_, w, _ := n.releaseAtGate(t, "a", nobody)
+			_, w, _ := n.releaseAtQueueNode(t, "a", nobody)
 			if test.called {
 				w.want(t, in1, in2, in3)
 				n.wantTold(t, sub, in3, in1)
@@ -576,7 +576,7 @@ func testQueueNode(t *testing.T, base *node) {
 		n.wait(t, 0, in1, in2)
 		n.HDel(t.Context(), n.key+wire.SeenSuffix, in1)
 		sub := n.listener(t, in1, in2)
-		_, w, _ := n.releaseAtGate(t, "a", nobody)
+		_, w, _ := n.releaseAtQueueNode(t, "a", nobody)
 		w.want(t, in2)
 		n.wantTold(t, sub, in2, in2)
 	})
@@ -587,14 +587,14 @@ func testQueueNode(t *testing.T, base *node) {
 		}
 		n.wait(t, 0, in1)
 		sub := n.listener(t, in1)
-		_, w, l := n.releaseAtGate(t, "a", nobody)
+		_, w, l := n.releaseAtQueueNode(t, "a", nobody)
 		if len(w.queue) != 17 || w.turn != "" || l.turn != -2 {
 			t.Errorf("got %d in the queue and the turn of %q, want 17 and nobody's", len(w.queue), w.turn)
 		}
 		n.wantTold(t, sub, in1)
-		_, w, _ = n.releaseAtGate(t, "a", nobody)
+		_, w, _ = n.releaseAtQueueNode(t, "a", nobody)
 		w.want(t, "", in1)
-		_, w, _ = n.releaseAtGate(t, "a", nobody)
+		_, w, _ = n.releaseAtQueueNode(t, "a", nobody)
 		w.want(t, in1)
 		n.wantTold(t, sub, in1, in1)
 	})
@@ -605,7 +605,7 @@ func testQueueNode(t *testing.T, base *node) {
 		}
 		n.wait(t, 0, in1)
 		sub := n.listener(t, in1)
-		_, w, _ := n.releaseAtGate(t, "a", nobody)
+		_, w, _ := n.releaseAtQueueNode(t, "a", nobody)
 		w.want(t, in1)
 		n.wantTold(t, sub, in1, in1)
 	})
@@ -637,13 +637,13 @@ func testQueueNode(t *testing.T, base *node) {
 }
 
 // The fakes of the other tests keep the queue as a real server does.
-func TestGateOnMiniredis(t *testing.T) {
+func TestQueueNodeOnMiniredis(t *testing.T) {
 	mini := redistest.Minis(t, 1)[0]
 	testQueueNode(t, &node{Client: redistest.Client(t, mini.Addr()), seen: make(map[wire.Op]map[wire.Code]bool)})
 }
 
-// A gate that is out of memory lets go, and calls whom it can.
-func TestGateOutOfMemory(t *testing.T) {
+// A queue node that is out of memory releases the lock, and calls the processes that it can.
+func TestQueueNodeOutOfMemory(t *testing.T) {
 	master := redistest.Masters(t, 1, "--maxmemory-policy", "noeviction")[0]
 	base := node{Client: redistest.Client(t, master.Addr()), seen: make(map[wire.Op]map[wire.Code]bool)}
 	n := base.fresh(t)

@@ -45,12 +45,12 @@ func ending(test func(testing.TB)) string {
 	return f.ended
 }
 
-func TestGate(t *testing.T) {
+func TestRequire(t *testing.T) {
 	noDocker := func(t testing.TB) { redistest.Missing(t, "docker", "no engine") }
 	for _, test := range []struct {
 		name, require, want string
 		present             bool
-		gate                func(testing.TB)
+		needs               func(testing.TB)
 	}{
 		{"server is there", "", "", true, redistest.Server},
 		{"server is there and required", "server", "", true, redistest.Server},
@@ -70,7 +70,7 @@ func TestGate(t *testing.T) {
 				t.Setenv("PATH", t.TempDir())
 			}
 			t.Setenv("REDLOCK_REQUIRE", test.require)
-			got := ending(test.gate)
+			got := ending(test.needs)
 			if !strings.HasPrefix(got, test.want) || test.want == "" && got != "" {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
