@@ -26,23 +26,23 @@ var (
 	errFloorClosed  = errors.New("floor: closed")
 )
 
-// floor is what a quorum lock costs at the least: SET NX PX to every node, a
+// floor does the least that a quorum lock has to do: SET NX PX to every node, a
 // quorum of replies, compare-and-delete, another quorum. Commands of all callers
-// share one connection per node, as pipelines. It is no lock to use: it judges no
+// share one connection per node, as pipelines. It is not a usable lock: it judges no
 // validity, does not wait, retry, renew, reconnect or undo, and waits for no slow node.
 type floor struct {
-	lanes           []*floorLane
+	conns           []*floorConn
 	extend, release string // digests of the scripts
 }
 
 func dialFloor(masters []string) (Locker, error) {
 	f := &floor{}
 	for _, addr := range masters {
-		lane, err := f.dial(addr)
+		conn, err := f.dial(addr)
 		if err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
-		f.lanes = append(f.lanes, lane)
+		f.conns = append(f.conns, conn)
 	}
 	return f, nil
 }
@@ -67,12 +67,12 @@ func (l *floorLease) Unlock(ctx context.Context) error {
 	return l.poll(ctx, "EVALSHA", l.release, "1", l.key, l.token)
 }
 
-// poll sends a command to all nodes and returns when a quorum of them said yes,
-// or so many did not that it cannot.
+// poll sends a command to all nodes and returns when a quorum of them has said yes,
+// or when a quorum is out of reach.
 func (f *floor) poll(ctx context.Context, args ...string) error {
-	v := &floorVote{n: len(f.lanes), decided: make(chan error, 1)}
-	for _, lane := range f.lanes {
-		lane.send(v, args)
+	v := &floorVote{n: len(f.conns), decided: make(chan error, 1)}
+	for _, conn := range f.conns {
+		conn.send(v, args)
 	}
 	select {
 	case err := <-v.decided:
@@ -83,11 +83,11 @@ func (f *floor) poll(ctx context.Context, args ...string) error {
 }
 
 func (f *floor) Close() error {
-	for _, lane := range f.lanes {
-		lane.close(errFloorClosed)
+	for _, conn := range f.conns {
+		conn.close(errFloorClosed)
 	}
-	for _, lane := range f.lanes {
-		lane.goroutines.Wait()
+	for _, conn := range f.conns {
+		conn.goroutines.Wait()
 	}
 	return nil
 }
@@ -114,9 +114,9 @@ func (v *floorVote) cast(yes bool) {
 	}
 }
 
-// floorLane is the connection to one node. A goroutine writes what has collected
+// floorConn is the connection to one node. A goroutine writes what has collected
 // since its last write, another reads the replies; both end when it is closed.
-type floorLane struct {
+type floorConn struct {
 	conn       net.Conn
 	goroutines sync.WaitGroup
 	wake       chan struct{} // holds one token: there is something to write
@@ -125,11 +125,11 @@ type floorLane struct {
 	mu      sync.Mutex
 	out     []byte       // guarded by mu: not written yet
 	waiting []*floorVote // guarded by mu: no reply yet, oldest first
-	err     error        // guarded by mu: why the lane is closed
+	err     error        // guarded by mu: why the connection is closed
 }
 
 // dial connects to a node and loads the scripts.
-func (f *floor) dial(addr string) (*floorLane, error) {
+func (f *floor) dial(addr string) (*floorConn, error) {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func (f *floor) dial(addr string) (*floorLane, error) {
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	l := &floorLane{conn: conn, wake: make(chan struct{}, 1), closed: make(chan struct{})}
+	l := &floorConn{conn: conn, wake: make(chan struct{}, 1), closed: make(chan struct{})}
 	l.goroutines.Go(l.write)
 	l.goroutines.Go(func() { l.read(r) })
 	return l, nil
@@ -173,7 +173,7 @@ func appendCommand(b []byte, args []string) []byte {
 	return append(b, "\r\n"...)
 }
 
-func (l *floorLane) send(v *floorVote, args []string) {
+func (l *floorConn) send(v *floorVote, args []string) {
 	l.mu.Lock()
 	closed := l.err != nil
 	if !closed {
@@ -191,7 +191,7 @@ func (l *floorLane) send(v *floorVote, args []string) {
 	}
 }
 
-func (l *floorLane) write() {
+func (l *floorConn) write() {
 	var spare []byte
 	for {
 		select {
@@ -212,7 +212,7 @@ func (l *floorLane) write() {
 }
 
 // read takes replies of one line: +OK or :1 is a yes, and anything else a no.
-func (l *floorLane) read(r *bufio.Reader) {
+func (l *floorConn) read(r *bufio.Reader) {
 	for {
 		line, err := r.ReadSlice('\n')
 		if err != nil {
@@ -233,7 +233,7 @@ func (l *floorLane) read(r *bufio.Reader) {
 }
 
 // close breaks the connection, and answers no to all that wait for it.
-func (l *floorLane) close(reason error) {
+func (l *floorConn) close(reason error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err != nil {

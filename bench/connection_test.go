@@ -14,16 +14,16 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// BenchmarkLanes compares ways to put the commands of many goroutines on one
-// connection to one node: a lane as the library has it (a goroutine that sends what
-// has queued as one pipeline), and the client library's own automatic pipelines.
-func BenchmarkLanes(b *testing.B) {
+// BenchmarkConnection compares ways to send the commands of many goroutines over one
+// connection to one node: in batches as the library does (a goroutine sends all queued
+// commands as one pipeline), and by the automatic pipelines of go-redis.
+func BenchmarkConnection(b *testing.B) {
 	addr := redistest.Masters(b, 1)[0].Addr()
 	ways := []struct {
 		name string
 		open func(*redis.Client) (do func(context.Context, redis.Cmder) error, end func())
 	}{
-		{"lane", openPipelineLane},
+		{"batches", openBatches},
 		{"autopipeline", func(c *redis.Client) (func(context.Context, redis.Cmder) error, func()) {
 			return autoPipeline(b, c, false)
 		}},
@@ -74,60 +74,60 @@ func autoPipeline(b *testing.B, c *redis.Client, fullDuplex bool) (func(context.
 	return ap.Process, func() { _ = ap.Close() }
 }
 
-// pipelineLane is the core of the library's lane, and nothing else of it.
-type pipelineLane struct {
+// batches is the core of the library's connection to a node, without anything else.
+type batches struct {
 	client *redis.Client
 	wake   chan struct{}
 	done   sync.WaitGroup
 
 	mu     sync.Mutex
-	queue  []laneCommand
+	queue  []queuedCommand
 	closed bool
 }
 
-type laneCommand struct {
+type queuedCommand struct {
 	cmd  redis.Cmder
 	done chan error
 }
 
-func openPipelineLane(c *redis.Client) (func(context.Context, redis.Cmder) error, func()) {
-	l := &pipelineLane{client: c, wake: make(chan struct{}, 1)}
-	l.done.Go(l.run)
-	return l.do, func() {
-		l.mu.Lock()
-		l.closed = true
-		l.mu.Unlock()
-		l.poke()
-		l.done.Wait()
+func openBatches(c *redis.Client) (func(context.Context, redis.Cmder) error, func()) {
+	b := &batches{client: c, wake: make(chan struct{}, 1)}
+	b.done.Go(b.run)
+	return b.do, func() {
+		b.mu.Lock()
+		b.closed = true
+		b.mu.Unlock()
+		b.poke()
+		b.done.Wait()
 	}
 }
 
-func (l *pipelineLane) poke() {
+func (b *batches) poke() {
 	select {
-	case l.wake <- struct{}{}:
+	case b.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (l *pipelineLane) do(_ context.Context, cmd redis.Cmder) error {
-	c := laneCommand{cmd, make(chan error, 1)}
-	l.mu.Lock()
-	l.queue = append(l.queue, c)
-	l.mu.Unlock()
-	l.poke()
+func (b *batches) do(_ context.Context, cmd redis.Cmder) error {
+	c := queuedCommand{cmd, make(chan error, 1)}
+	b.mu.Lock()
+	b.queue = append(b.queue, c)
+	b.mu.Unlock()
+	b.poke()
 	return <-c.done
 }
 
-func (l *pipelineLane) run() {
-	conn := l.client.Conn()
+func (b *batches) run() {
+	conn := b.client.Conn()
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	for range l.wake {
-		l.mu.Lock()
-		batch, closed := l.queue, l.closed
-		l.queue = nil
-		l.mu.Unlock()
+	for range b.wake {
+		b.mu.Lock()
+		batch, closed := b.queue, b.closed
+		b.queue = nil
+		b.mu.Unlock()
 		if len(batch) > 0 {
 			pipe := conn.Pipeline()
 			for _, c := range batch {
