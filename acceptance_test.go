@@ -169,8 +169,8 @@ func TestRow04LostReplyAndReset(t *testing.T) {
 		p.LoseNextReply(1)
 		done := make(chan error, 1)
 		go func() {
-			// Once is enough, unless the lane has been given up at that moment: on a busy
-			// machine a reply can be late.
+			// Once is enough, unless the connection has just been given up: on a busy machine a
+			// reply can be late.
 			for first := true; first || !lost(); first = false {
 				le, err := l.Lock(t.Context(), "r")
 				if err == nil {

@@ -795,7 +795,7 @@ func TestCheckArguments(t *testing.T) {
 	}
 	checked(t, l)
 	must(t, c.procs[2].Pause())
-	redistest.Eventually(t, 20*time.Second, func() bool { // until the lane has given the node up, of which Check knows at once
+	redistest.Eventually(t, 20*time.Second, func() bool { // until the node is down, which Check then knows at once
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		r, err = l.Check(ctx)

@@ -11,8 +11,8 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// handing is a Locker that has a resource by one grant, and callers who want it. Its
-// lanes do not run: what is sent stays in their queues.
+// handing is a Locker that holds a resource by one grant, and callers that want it. Its
+// nodes do not run: requests stay in their queues.
 type handing struct {
 	*Locker
 	g     *grant

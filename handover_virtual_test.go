@@ -199,8 +199,8 @@ func TestVirtualHandOverBounds(t *testing.T) {
 				start := time.Now()
 				fences := b.serve(l, test.callers, 10*time.Millisecond)()
 				wantRising(t, fences, test.callers)
-				// Each grant takes one round trip, or two where the queue node is asked first. The release
-				// comes before it on every lane.
+				// Each grant takes one round trip, or two where the queue node is asked first. Each node
+				// gets the release before it.
 				least := time.Duration(test.callers)*10*time.Millisecond + time.Duration(test.grants)*trip
 				if got := time.Since(start); got < least || got > least+time.Duration(2*test.grants)*trip {
 					t.Errorf("all of them: got it after %v, want from %v to %v", got, least, least+time.Duration(2*test.grants)*trip)

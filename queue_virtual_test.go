@@ -259,7 +259,7 @@ func TestVirtualQueueNode(t *testing.T) {
 	t.Run("a subscription that is lost", func(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
 			s := begin(t, b, 2)
-			s.queueNode.breakOff() // the lanes' connections, too
+			s.queueNode.breakOff() // the nodes' other connections, too
 			since := unlocked(t, s.held)
 			b.got(s.waiters[0])
 			wantAfter(t, s.waiters[0], since, soonest, net)
@@ -337,7 +337,7 @@ func TestVirtualQueueNode(t *testing.T) {
 			}
 			stay()
 			<-last.done
-			time.Sleep(there + back + there + 1) // an attempt may be under way, and its lane waits for the reply
+			time.Sleep(there + back + there + 1) // an attempt may be under way, and waits for a reply
 			if got := s.queueNode.queued(redlock.DefaultKeyPrefix + "r"); got != "" {
 				t.Errorf("when all have left: got%s, want no queue", got)
 			}

@@ -308,7 +308,7 @@ func TestWatchRound(t *testing.T) {
 		p.watch.observe(1, jump, asked(at), 0, &out)
 		for i, n := range p.nodes {
 			if got, want := n.wantSample.Load(), i != 1; got != want || len(n.wake) > 0 != want {
-				t.Errorf("lane %d asked for its clock: got %v and %d tokens, want %v", i, got, len(n.wake), want)
+				t.Errorf("node %d asked for its clock: got %v and %d tokens, want %v", i, got, len(n.wake), want)
 			}
 		}
 		wantOrders(t, p, 0, 0, 0)
@@ -370,15 +370,15 @@ func TestWatchRound(t *testing.T) {
 	})
 }
 
-// A lane that suspects its node and is part of no round gets an order all the same, or it
-// would go on asking for one.
+// A node whose clock is suspect, but that is part of no round, gets an order all the same.
+// Otherwise it would ask for orders for ever.
 func TestWatchWithoutARound(t *testing.T) {
 	p := idle(t, 3)
 	var out outcomes
 	p.watch.timeUp(1, &out)
 	for i, want := range []verdict{0, doubt, 0} {
 		if got := verdict(p.nodes[i].verdicts.Load()); got != want {
-			t.Errorf("lane %d: got order %d, want %d", i, got, want)
+			t.Errorf("node %d: got order %d, want %d", i, got, want)
 		}
 	}
 }

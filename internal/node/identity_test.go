@@ -88,9 +88,9 @@ func TestUsable(t *testing.T) {
 
 // contact is one connection of a node, and what has to come of it.
 type contact struct {
-	lane int
+	node int
 	run  string
-	twin int  // the lane that has the server already, -1 for none
+	twin int  // the node that has the server already, -1 for none
 	bad  bool // the whole list grants nothing after that
 }
 
@@ -105,18 +105,18 @@ func TestIdentities(t *testing.T) {
 		"three of a kind":                     {{1, "x", none, false}, {0, "x", 1, true}, {2, "x", 1, true}, {0, "y", none, true}, {2, "z", none, false}},
 		"the second goes elsewhere":           {{0, "x", none, false}, {1, "x", 0, true}, {1, "y", none, false}, {0, "x", none, false}},
 		"the first goes elsewhere":            {{0, "x", none, false}, {1, "x", 0, true}, {0, "z", none, true}, {1, "x", none, false}},
-		"a lane moves to a new server":        {{0, "x", none, false}, {1, "y", none, false}, {0, "z", none, false}, {2, "x", none, false}},
+		"a node moves to a new server":        {{0, "x", none, false}, {1, "y", none, false}, {0, "z", none, false}, {2, "x", none, false}},
 		"twins later":                         {{0, "x", none, false}, {1, "y", none, false}, {0, "y", 1, false}, {0, "y", 1, false}, {0, "x", none, false}},
-		"two lanes change places":             {{0, "x", none, false}, {1, "y", none, false}, {0, "y", 1, false}, {1, "x", none, false}, {0, "y", none, false}},
+		"two nodes change places":             {{0, "x", none, false}, {1, "y", none, false}, {0, "y", 1, false}, {1, "x", none, false}, {0, "y", none, false}},
 		"restart":                             {{0, "x", none, false}, {1, "y", none, false}, {0, "x2", none, false}, {1, "x", none, false}},
 		"refused, the server is free":         {{0, "x", none, false}, {1, "y", none, false}, {1, "x", 0, false}, {2, "y", none, false}},
 		"twins, and one tells no more":        {{0, "x", none, false}, {1, "x", 0, true}, {1, "", none, false}},
-		"a lane moves to one that is unknown": {{0, "x", none, false}, {1, "y", none, false}, {0, "", none, false}, {1, "x", none, false}},
+		"a node moves to one that is unknown": {{0, "x", none, false}, {1, "y", none, false}, {0, "", none, false}, {1, "x", none, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newIdentities([]string{"a:1", "b:2", "c:3"})
 			for i, s := range steps {
-				err := r.enroll(s.lane, s.run)
+				err := r.enroll(s.node, s.run)
 				switch {
 				case s.twin == none && err != nil:
 					t.Fatalf("step %d: got %v, want no error", i+1, err)
@@ -135,34 +135,34 @@ func TestIdentities(t *testing.T) {
 	}
 }
 
-// No server is ever given to two lanes, and the error of the list may be read at any time.
+// No server is ever given to two nodes, and the error of the list may be read at any time.
 func TestIdentitiesConcurrently(t *testing.T) {
 	r := newIdentities([]string{"a:1", "b:2", "c:3"})
 	holder := make(map[string]int)
 	var mu sync.Mutex
-	var lanes, readers sync.WaitGroup
-	for lane := range 3 {
-		lanes.Go(func() {
+	var nodes, readers sync.WaitGroup
+	for node := range 3 {
+		nodes.Go(func() {
 			for i := range 500 {
-				run := fmt.Sprint("run ", (i+lane)%4)
-				mu.Lock() // a lane leaves its server before it comes to another
+				run := fmt.Sprint("run ", (i+node)%4)
+				mu.Lock() // a node leaves its server before it comes to another
 				for held, by := range holder {
-					if by == lane {
+					if by == node {
 						delete(holder, held)
 					}
 				}
 				mu.Unlock()
-				if err := r.enroll(lane, ""); err != nil {
+				if err := r.enroll(node, ""); err != nil {
 					t.Error(err)
 				}
-				if r.enroll(lane, run) != nil {
+				if r.enroll(node, run) != nil {
 					continue
 				}
 				mu.Lock()
 				if by, taken := holder[run]; taken {
-					t.Errorf("%s was given to lane %d and to lane %d", run, by, lane)
+					t.Errorf("%s was given to node %d and to node %d", run, by, node)
 				}
-				holder[run] = lane
+				holder[run] = node
 				mu.Unlock()
 			}
 		})
@@ -180,7 +180,7 @@ func TestIdentitiesConcurrently(t *testing.T) {
 			}
 		}
 	})
-	lanes.Wait()
+	nodes.Wait()
 	close(stop)
 	readers.Wait()
 }

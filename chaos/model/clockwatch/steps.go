@@ -152,7 +152,7 @@ func (c Config) deliver(s state, i, n int, visit visit) {
 		visit(s, search.Step{Format: "node %d has the extension of client %d, the reply is lost", A: n, B: i})
 		c.reply(s, i, n, mine, true, visit)
 	}
-	if l.mark && l.reply == nothing { // the lane keeps the order
+	if l.mark && l.reply == nothing { // the node's requests keep their order
 		l := &s.client[i].link[n]
 		l.mark, l.suspect = false, false
 		told := s
