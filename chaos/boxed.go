@@ -12,13 +12,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// StartContainers starts n masters in containers, behind fault proxies. They have
-// append-only files, which a restart keeps.
+// StartContainers starts n masters in containers, behind fault proxies. A restart keeps
+// their append-only files.
 func StartContainers(pool *dockertest.Pool, image Image, n int) (Cluster, error) {
 	return startReal(Containers, n, func() (box, error) { return startBoxed(pool, image) })
 }
 
-// boxed is a container as a box.
+// boxed makes a container a box.
 type boxed struct{ *Container }
 
 func startBoxed(pool *dockertest.Pool, image Image) (box, error) {
@@ -34,7 +34,7 @@ func (b boxed) another(context.Context) (box, error) {
 	return startBoxed(b.pool, b.image)
 }
 
-// restart keeps the data, or has another container take the place of this one.
+// restart keeps the data, or replaces the container by a new one.
 func (b boxed) restart(d Data) error {
 	switch d {
 	case Kept:
@@ -51,12 +51,12 @@ func (b boxed) restart(d Data) error {
 	return ErrUnable
 }
 
-// Unplug takes the network away: the engine ends the connections.
+// Unplug disconnects the container from its network: the engine ends the connections.
 func (b boxed) Unplug() error {
 	return b.pool.Client.DisconnectNetwork("bridge", dc.NetworkConnectionOptions{Container: b.id(), Force: true})
 }
 
-// Plug gives it back.
+// Plug connects it again.
 func (b boxed) Plug() error {
 	if err := b.pool.Client.ConnectNetwork("bridge", dc.NetworkConnectionOptions{Container: b.id()}); err != nil {
 		return err
@@ -64,8 +64,8 @@ func (b boxed) Plug() error {
 	return b.await()
 }
 
-// Crash kills the server as something on this machine may, and waits until the engine
-// has started it again, as it was told to.
+// Crash kills the server as another program on this machine may, and waits until the
+// engine has restarted it, as configured.
 func (b boxed) Crash() error {
 	policy := func(p dc.RestartPolicy) error {
 		return b.pool.Client.UpdateContainer(b.id(), dc.UpdateContainerOptions{RestartPolicy: p})

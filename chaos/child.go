@@ -18,13 +18,13 @@ import (
 	"github.com/d0720281/redlock/chaos/history"
 )
 
-// A client in a process of its own is this program, started once more. It tells what it
-// sees on a pipe, line by line and without keeping anything back, as it may be killed at
-// any moment; and it ends when its standard input does.
+// A client in a process of its own is this program, started once more. It writes its
+// records to a pipe, line by line and without buffering, as it may be killed at any
+// moment. It ends when its standard input ends.
 
 const childEnv = "REDLOCK_CHAOS_CLIENT"
 
-// line is what a child says.
+// line is one line that a child writes.
 type line struct {
 	R *history.Record `json:"r,omitempty"`
 	A *history.Access `json:"a,omitempty"`
@@ -34,9 +34,9 @@ type line struct {
 type Child struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
-	read  chan error // what reading its pipe ended with, when it has
+	read  chan error // the error with which reading its pipe ended
 
-	mu sync.Mutex // one command at a time
+	mu sync.Mutex // held for one command at a time
 }
 
 // StartChild starts a client that runs until it is told to stop.
@@ -111,7 +111,7 @@ func (c *Child) Stop() error {
 	return errors.Join(err, c.cmd.Wait(), <-c.read)
 }
 
-// Kill ends it at once. What it had said by then counts.
+// Kill ends the child at once. The lines that it had written count.
 func (c *Child) Kill() error {
 	if err := c.cmd.Process.Kill(); err != nil {
 		return err
@@ -155,11 +155,11 @@ func beChild() bool {
 		}
 	}()
 	c.Run(ctx)
-	_ = c.Close() // perhaps no quorum confirms
+	_ = c.Close() // it may fail: perhaps no quorum confirms
 	return true
 }
 
-// obey carries out a command.
+// obey executes a command.
 func obey(command string) {
 	var what string
 	var long time.Duration
@@ -178,7 +178,7 @@ func obey(command string) {
 			}
 			runtime.GC()
 		}
-	case "stall": // every thread is taken by something that does not yield
+	case "stall": // busy loops without a yield take every thread
 		var spin sync.WaitGroup
 		for range 2 * runtime.GOMAXPROCS(0) {
 			spin.Go(func() {

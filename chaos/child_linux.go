@@ -2,7 +2,7 @@ package chaos
 
 import "syscall"
 
-// childAttr has a child die with us, stopped or not.
+// childAttr makes the kernel kill a child when this process dies, even a stopped child.
 func childAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
 func (c *Child) pause() error  { return c.cmd.Process.Signal(syscall.SIGSTOP) }

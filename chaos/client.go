@@ -14,7 +14,7 @@ import (
 	"github.com/d0720281/redlock/chaos/history"
 )
 
-// ClientConfig is one client: a process, or what stands for one.
+// ClientConfig configures one client: a process, or a stand-in for one.
 type ClientConfig struct {
 	Name    string
 	Masters []string // addresses, for a client in a process of its own
@@ -24,7 +24,7 @@ type ClientConfig struct {
 	Prefix  string
 	Unsafe  bool // without the restart guard
 	Seed    uint64
-	Work    map[string]int // how many goroutines do which work, by name
+	Work    map[string]int // number of goroutines by kind of work
 	Store   string         // address of the store of the stock workload
 }
 
@@ -42,7 +42,7 @@ func (c ClientConfig) options() []redlock.Option {
 	return opts
 }
 
-// why is the short name of what an error means.
+// why returns the short name of an error's meaning.
 func why(err error) string {
 	for _, w := range []struct {
 		err  error
@@ -60,7 +60,7 @@ func why(err error) string {
 	return err.Error()
 }
 
-// Client does its work until ctx ends.
+// Client works until ctx ends.
 type Client struct {
 	conf   ClientConfig
 	locker *redlock.Locker
@@ -69,8 +69,8 @@ type Client struct {
 	pause  time.Duration // after each piece of work
 }
 
-// NewClient makes a client of some masters. What it sees goes to sink,
-// its accesses to the store of the stock workload to accesses.
+// NewClient returns a client of the listed masters. It sends its records to sink, and its
+// accesses to the store of the stock workload to accesses.
 func NewClient(conf ClientConfig, list []*redis.Options, now func() time.Duration, sink func(history.Record), accesses func(history.Access), opts ...redlock.Option) (*Client, error) {
 	if len(conf.Masters) > 0 && len(conf.Masters) < len(list) {
 		list = list[:len(conf.Masters)] // an older list
@@ -94,7 +94,7 @@ func (c *Client) Close() error {
 	return c.locker.Close()
 }
 
-// Run works until ctx ends, and returns when every goroutine of it has ended.
+// Run works until ctx ends, and returns when all goroutines of the client have ended.
 func (c *Client) Run(ctx context.Context) {
 	var g sync.WaitGroup
 	i := uint64(0)
@@ -115,8 +115,8 @@ func (c *Client) Run(ctx context.Context) {
 	g.Wait()
 }
 
-// calmly is Run with pauses in all work: where nothing else takes time, there is no end
-// to what can be done.
+// calmly is Run with a pause after each piece of work. In virtual time a loop without
+// pauses could run for ever at one instant.
 func (c *Client) calmly(ctx context.Context, pause time.Duration) {
 	c.pause = pause
 	c.Run(ctx)
@@ -129,14 +129,14 @@ type worker struct {
 	id  int
 }
 
-// Workloads is the names of all work, in a fixed order.
+// Workloads returns the names of all workloads, in a fixed order.
 func Workloads() []string {
 	return []string{"hot", "many", "long", "rival", "line", "stock", "free", "hasty"}
 }
 
-// works is what the goroutines do, once.
+// works has one round of each workload, by name.
 var works = map[string]func(*worker, context.Context){
-	// A single resource that everybody wants, by TryLock and by Lock.
+	// All clients want this single resource, by TryLock and by Lock.
 	"hot": func(w *worker, ctx context.Context) {
 		if w.rng.IntN(2) == 0 {
 			w.with(ctx, "hot", w.wait(ctx), w.briefly)
@@ -145,12 +145,12 @@ var works = map[string]func(*worker, context.Context){
 		w.with(ctx, "hot", w.try, w.briefly)
 		w.sleep(ctx, time.Duration(w.rng.IntN(int(20*time.Millisecond))))
 	},
-	// Many resources, seldom wanted by two.
+	// Many resources: two clients seldom want the same one.
 	"many": func(w *worker, ctx context.Context) {
 		w.with(ctx, fmt.Sprint("many", w.rng.IntN(200)), w.try, w.briefly)
 		w.sleep(ctx, time.Duration(w.rng.IntN(int(2*time.Millisecond))))
 	},
-	// Held for longer than the TTL, by renewal, and looked at all the time.
+	// The holder keeps the lease for longer than the TTL, by renewal, and looks at it all the time.
 	"long": func(w *worker, ctx context.Context) {
 		w.with(ctx, fmt.Sprint("long", w.rng.IntN(3)), w.wait(ctx), func(ctx context.Context, h *held) {
 			for until := time.Duration(w.rng.Int64N(int64(3 * w.conf.TTL))); until > 0 && ctx.Err() == nil; until -= 10 * time.Millisecond {
@@ -159,13 +159,13 @@ var works = map[string]func(*worker, context.Context){
 			}
 		})
 	},
-	// One that comes for what others hold for long, by TryLock.
+	// A rival calls TryLock for a resource that others hold for long.
 	"rival": func(w *worker, ctx context.Context) {
 		w.with(ctx, fmt.Sprint("long", w.rng.IntN(3)), w.try, w.briefly)
 	},
-	// A line of goroutines that hand the lease over, inside the process and beyond.
+	// Goroutines queue for a lease, which is handed over inside the process and between processes.
 	"line": func(w *worker, ctx context.Context) { w.with(ctx, "line", w.wait(ctx), w.briefly) },
-	// A stock that is counted in a store: read, then written.
+	// A count in a store is read, then written.
 	"stock": func(w *worker, ctx context.Context) {
 		if w.store == nil {
 			<-ctx.Done()
@@ -173,13 +173,13 @@ var works = map[string]func(*worker, context.Context){
 		}
 		w.with(ctx, "stock", w.wait(ctx), func(_ context.Context, h *held) { w.store.sell(h.Lease.Fence()) })
 	},
-	// A resource of its own, which nobody else wants: what it does not get, or late, is
-	// for want of nodes.
+	// Each client has a resource of its own. A refused or late grant means that nodes were
+	// missing.
 	"free": func(w *worker, ctx context.Context) {
 		w.with(ctx, fmt.Sprint("free ", w.conf.Name, " ", w.id), w.try, func(context.Context, *held) {})
 		w.sleep(ctx, time.Duration(w.rng.IntN(int(10*time.Millisecond))))
 	},
-	// Calls whose contexts end at any moment.
+	// The contexts of these calls end at any moment.
 	"hasty": func(w *worker, ctx context.Context) {
 		brief, cancel := context.WithTimeout(ctx, time.Duration(w.rng.IntN(int(8*time.Millisecond))))
 		defer cancel()
@@ -204,7 +204,7 @@ func (w *worker) wait(ctx context.Context) means {
 	}
 }
 
-// with does some work while a resource is held.
+// with does some work while it holds a resource.
 func (w *worker) with(ctx context.Context, resource string, get means, do func(context.Context, *held)) {
 	h, err := get(resource)
 	if err != nil {
@@ -218,10 +218,10 @@ func (w *worker) with(ctx context.Context, resource string, get means, do func(c
 	do(inside, h)
 	stop()
 	cancel()
-	_ = h.Free(context.Background()) // whatever it says, it is over
+	_ = h.Free(context.Background()) // the lease is over, whatever the result
 }
 
-// briefly is a critical section of up to 2 ms.
+// briefly is a critical section of at most 2 ms.
 func (w *worker) briefly(ctx context.Context, h *held) {
 	if w.rng.IntN(4) > 0 {
 		w.sleep(ctx, time.Duration(w.rng.IntN(int(2*time.Millisecond))))

@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Now is CLOCK_MONOTONIC, which all processes of a machine share: what two of them
-// saw can be put in order.
+// Now returns CLOCK_MONOTONIC. All processes of a machine share it, so that records of two
+// processes can be ordered.
 func Now() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		panic(err) // there is no Linux without it
+		panic(err) // Linux always has it
 	}
 	return time.Duration(ts.Nano())
 }

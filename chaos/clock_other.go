@@ -6,7 +6,7 @@ import "time"
 
 var started = time.Now()
 
-// Now is the time since this process was started: good for one process only.
+// Now returns the time since the start of this process: it orders records of one process only.
 func Now() time.Duration { return time.Since(started) + 1 }
 
 const sharedClock = false

@@ -17,8 +17,8 @@ import (
 	"github.com/d0720281/redlock/internal/masters"
 )
 
-// Container is a master in a container. It keeps nothing over a restart unless it is
-// told to, and its port, on 127.0.0.1, stays the same.
+// Container is a master in a container. By default a restart loses its data. Its port, on
+// 127.0.0.1, stays the same.
 type Container struct {
 	pool  *dockertest.Pool
 	image Image
@@ -26,19 +26,19 @@ type Container struct {
 	addr  string
 
 	mu       sync.Mutex
-	resource *dockertest.Resource // guarded by mu; another one after a restart without data
+	resource *dockertest.Resource // guarded by mu; replaced by a restart without data
 	closed   bool                 // guarded by mu
 }
 
 var _ masters.Master = (*Container)(nil)
 
-// label marks our containers, so that leftovers of a run that was killed can be told
-// from other people's.
+// label marks the containers of these tests, so that leftovers of a killed run can be told
+// from containers of other users.
 const label = "redlock.chaos"
 
 const redisPort = "6379/tcp"
 
-// Connect finds the engine. The error says why there is none to be used.
+// Connect finds the engine. The error says why none can be used.
 func Connect() (*dockertest.Pool, error) {
 	pool, err := dockertest.NewPool("")
 	if err != nil {
@@ -63,7 +63,7 @@ func StartContainer(pool *dockertest.Pool, image Image, args ...string) (*Contai
 	return c, nil
 }
 
-// start makes the container, and waits for the server in it.
+// start makes the container, and waits for its server.
 func (c *Container) start() error {
 	_, port, err := net.SplitHostPort(c.addr)
 	if err != nil {
@@ -96,14 +96,14 @@ func (c *Container) id() string {
 	return c.resource.Container.ID
 }
 
-// Addr is where the master is reached.
+// Addr returns the address of the master.
 func (c *Container) Addr() string { return c.addr }
 
-// Kind says what this master is.
+// Kind returns the kind of this master.
 func (c *Container) Kind() string { return "container" }
 
-// Kill ends the server process at once, by the process id: through the engine it
-// would take a tenth of a second.
+// Kill ends the server process at once, by its process id. Through the engine this would
+// take a tenth of a second.
 func (c *Container) Kill() error {
 	state, err := c.state()
 	if err != nil || !state.Running {
@@ -115,7 +115,7 @@ func (c *Container) Kill() error {
 	return c.until(func(s dc.State) bool { return !s.Running })
 }
 
-// Pause freezes the container; connections to it are still accepted.
+// Pause freezes the container. Connections to it are still accepted.
 func (c *Container) Pause() error { return c.pool.Client.PauseContainer(c.id()) }
 
 // Resume ends a pause.
@@ -126,7 +126,7 @@ func (c *Container) Resume() error {
 	return c.pool.Client.UnpauseContainer(c.id())
 }
 
-// Restart starts the server again, with nothing in it unless it was told to persist.
+// Restart starts the server again. Its data is lost unless it was configured to persist.
 func (c *Container) Restart() error {
 	if err := c.Resume(); err != nil {
 		return err
@@ -175,8 +175,8 @@ func (c *Container) until(is func(dc.State) bool) error {
 	return fmt.Errorf("container of %s did not get there in time", c.addr)
 }
 
-// await waits until the server answers. That a connection is accepted means little:
-// the engine's proxy accepts before there is a server.
+// await waits until the server answers. An accepted connection proves little: the engine's
+// proxy accepts connections before the server runs.
 func (c *Container) await() error {
 	var last error
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
@@ -219,7 +219,7 @@ func freePort() (string, error) {
 	return port, err
 }
 
-// Sweep removes containers of runs that are not alive any more.
+// Sweep removes the containers of runs that have ended.
 func Sweep(pool *dockertest.Pool) error {
 	list, err := pool.Client.ListContainers(dc.ListContainersOptions{All: true, Filters: map[string][]string{"label": {label}}})
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(silent{}) // masters that are down are what this is about
+	redis.SetLogger(silent{}) // masters are down on purpose
 	if beChild() {
 		return
 	}
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	goleak.VerifyTestMain(m,
-		// The engine's client keeps connections for later.
+		// The engine's client keeps idle connections.
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
 }
@@ -50,7 +50,7 @@ func inContainers(t *testing.T, n int) *Run {
 	return begin(t, c, err, 2*testTTL)
 }
 
-// Every fault that exists there, in mid-lease, on masters in containers.
+// Every fault of containers, in mid-lease, on masters in containers.
 //
 // Source: SCENARIOS rows 1, 3, 4, 9, 14, 17, 19, 53 and 54.
 func TestContainerFaults(t *testing.T) {
@@ -73,7 +73,7 @@ func TestContainerFaults(t *testing.T) {
 	}
 }
 
-// A random schedule of faults over containers.
+// A random schedule of faults on containers.
 //
 // Source: SCENARIOS row 65.
 func TestSoakContainers(t *testing.T) {

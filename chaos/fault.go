@@ -14,35 +14,35 @@ import (
 	"github.com/d0720281/redlock/internal/masters"
 )
 
-// Cost is what a fault takes from the budget: the nodes that are without a vote.
+// Cost is how much of the budget a fault takes: the nodes that are without a vote.
 type Cost int
 
 // The costs.
 const (
-	Free Cost = iota // the node has its vote, if sometimes late
-	Vote             // it has none until the fault is healed
-	Loss             // it may have lost keys, and has none until a quarantine after that
+	Free Cost = iota // the node has its vote, though it may be late
+	Vote             // the node has no vote until the fault is healed
+	Loss             // the node may have lost keys, and has no vote until the quarantine after that ends
 )
 
-// Fault is something that happens to a node. Inject and Heal return when it has.
+// Fault is a fault of a node. Inject and Heal return when the fault has begun or ended.
 type Fault struct {
 	Name  string
 	Tiers Tier
 	Cost  Cost
-	Once  bool // there is nothing to heal
+	Once  bool // the fault needs no healing
 	Act   func(Node) (heal func() error, err error)
 }
 
-// The figures of faults. Steps of clocks are within what tokens tolerate (MaxSkew), for
-// a TTL of at most two seconds.
+// The sizes of faults. Steps of clocks are within the tolerance of tokens (MaxSkew), for a
+// TTL of at most two seconds.
 const (
-	slowly  = 15 * time.Millisecond  // a round trip of twice that is within the node timeout
-	tooSlow = 600 * time.Millisecond // and this is beyond it
+	slowly  = 15 * time.Millisecond  // both ways together are within the node timeout
+	tooSlow = 600 * time.Millisecond // beyond the node timeout
 	aStep   = 400 * time.Millisecond
 	longTTL = 1100 * time.Millisecond // a step that ends every key
 )
 
-// Faults is the table of all faults, by name.
+// Faults returns all faults, by name.
 func Faults() []Fault {
 	return []Fault{
 		{Name: "SIGKILL, then restart with AOF", Tiers: All, Cost: Loss, Act: killed(Kept)},
@@ -87,7 +87,7 @@ func Faults() []Fault {
 	}
 }
 
-// FaultsOf is the faults that exist on a tier.
+// FaultsOf returns the faults that exist on a tier.
 func FaultsOf(t Tier) (list []Fault) {
 	for _, f := range Faults() {
 		if f.Tiers&t != 0 {
@@ -129,7 +129,7 @@ func drip(n Node) (func() error, error) {
 	return func() error { n.Drip(0); return nil }, nil
 }
 
-// resets breaks all connections again and again.
+// resets breaks all connections again and again, until healed.
 func resets(n Node) (func() error, error) {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -152,8 +152,8 @@ func stepped(d time.Duration) func(Node) (func() error, error) {
 	}
 }
 
-// drifting gives back what a clock has gained by having it run the other way for as
-// long: a clock that stays behind has no vote for ever.
+// drifting makes a clock run fast or slow. Healing runs it the other way for as long: a
+// clock that stays off never gets its vote back.
 func drifting(ppm int) func(Node) (func() error, error) {
 	return func(n Node) (func() error, error) {
 		began := time.Now()
@@ -187,7 +187,7 @@ func does(args ...any) func(Node) error {
 	}
 }
 
-// all does one thing after the other.
+// all runs the steps one after another.
 func all(steps ...func(Node) error) func(Node) error {
 	return func(n Node) error {
 		for _, step := range steps {
@@ -199,11 +199,11 @@ func all(steps ...func(Node) error) func(Node) error {
 	}
 }
 
-// refuser is a node that can be told what to answer: a fake.
+// refuser is a fake node whose answer can be set.
 type refuser interface{ Refuse(with string) }
 
-// refusing has a node answer every request with an error. A real one is brought into the
-// state in which it does.
+// refusing makes a node answer every request with an error. A real node is brought into a
+// state in which it does so.
 func refusing(with string, inject, heal func(Node) error) func(Node) (func() error, error) {
 	return func(n Node) (func() error, error) {
 		if fake, ok := n.(refuser); ok {
@@ -214,8 +214,8 @@ func refusing(with string, inject, heal func(Node) error) func(Node) (func() err
 	}
 }
 
-// raw sends a command on a connection of its own, and waits for the answer for as long
-// as that takes. It is for those that keep a server busy.
+// raw sends a command on a connection of its own, and waits up to 30 s for the answer. It is
+// for commands that keep a server busy.
 func raw(n Node, args ...any) (done <-chan error, err error) {
 	b, _ := n.(*realNode).server()
 	c := redis.NewClient(&redis.Options{Addr: b.Addr(), MaxRetries: -1, ReadTimeout: 30 * time.Second, DisableIdentity: true})
@@ -232,7 +232,7 @@ func raw(n Node, args ...any) (done <-chan error, err error) {
 	return answer, nil
 }
 
-// runs keeps what raw is waiting for, by node.
+// runs has the result channels of raw by node, until Heal waits for them.
 var runs sync.Map
 
 func keepBusy(n Node, args ...any) error {
@@ -259,7 +259,7 @@ func awaitBusy(n Node) error {
 	}
 }
 
-// lonely has a server refuse writes for want of replicas. Redis before 7.0 refuses no script.
+// lonely makes a server refuse writes, as too few replicas are connected. Redis before 7.0 refuses no script.
 func lonely(n Node) error {
 	if err := does("config", "set", "min-replicas-to-write", "1")(n); err != nil {
 		return err
@@ -277,7 +277,7 @@ func busy(n Node) error {
 }
 
 func idle(n Node) error {
-	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) { // until it takes notice
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) { // until the server notices
 		err := does("script", "kill")(n)
 		if err == nil || time.Since(began) > adminPatience {
 			return errors.Join(err, awaitBusy(n))
@@ -285,10 +285,10 @@ func idle(n Node) error {
 	}
 }
 
-// reload has the server load its data slowly: some of it is made up for that.
+// reload makes the server load its data slowly, after filling it with extra keys.
 func reload(n Node) error {
 	for _, name := range []string{"loading-process-events-interval-bytes", "key-load-delay"} {
-		if err := does("config", "set", name, "1024")(n); err != nil { // not in every version
+		if err := does("config", "set", name, "1024")(n); err != nil { // not every version has this
 			return fmt.Errorf("%w: loading slowly: %w", ErrUnable, err)
 		}
 	}
@@ -304,7 +304,7 @@ func loaded(n Node) error {
 		does("eval", "for i = 1, 80 do redis.call('del', 'ballast' .. i) end return 1", "0"))(n)
 }
 
-// cannotSave has a save fail: the file that it is to become is the folder of it.
+// cannotSave makes a save fail: a folder has the name of the file.
 func cannotSave(n Node) error {
 	err := all(does("config", "set", "dbfilename", "."), does("config", "set", "save", "3600 1000000"), does("bgsave"))(n)
 	for began := time.Now(); err == nil && time.Since(began) < adminPatience; time.Sleep(10 * time.Millisecond) {
@@ -329,7 +329,7 @@ func maxClients(n Node) (func() error, error) {
 		all(does("config", "set", "maxclients", "1"), does("client", "kill", "type", "normal", "skipme", "yes"))(n)
 }
 
-// plug is a node with a network that can be taken away.
+// plug is a node whose network can be disconnected.
 type plug interface {
 	Unplug() error
 	Plug() error
@@ -343,7 +343,7 @@ func unplugged(n Node) (func() error, error) {
 	return p.Plug, p.Unplug()
 }
 
-// supervised is a server that somebody starts again when it dies.
+// supervised is a server that its supervisor restarts when it dies.
 type supervised interface{ Crash() error }
 
 func crashed(n Node) (func() error, error) {

@@ -20,7 +20,7 @@ import (
 
 const testTTL = time.Second
 
-// processes starts a run on servers of this machine.
+// processes starts a run on servers on this machine.
 func processes(t *testing.T, n int, opts ProcessOptions) *Run {
 	t.Helper()
 	redistest.Server(t)
@@ -49,7 +49,7 @@ func begin(t *testing.T, c Cluster, err error, ttl time.Duration) *Run {
 	return r
 }
 
-// check has the history of a run checked. A picture of what is wrong is kept.
+// check checks the history of a run, and keeps a picture if it is wrong.
 func check(t *testing.T, r *Run) []history.Violation {
 	t.Helper()
 	found := r.History.Check(r.Rules())
@@ -66,7 +66,7 @@ func check(t *testing.T, r *Run) []history.Violation {
 	return found
 }
 
-// keep writes the pages of a run that failed.
+// keep writes the report of a run that failed.
 func keep(t *testing.T, r *Run, found []history.Violation) {
 	dir, err := os.MkdirTemp("", "redlock-chaos-failed-")
 	if err != nil {
@@ -88,9 +88,9 @@ func keep(t *testing.T, r *Run, found []history.Violation) {
 	t.Logf("pages of the run that failed: %s", dir)
 }
 
-// inflict lets a fault happen to a minority in mid-lease: two nodes where it costs their
-// votes, one where it may cost keys. The lease stands it, rivals do not get the resource,
-// and afterwards everything is as it should be.
+// inflict injects a fault into a minority in mid-lease: into two nodes if it costs their
+// votes, into one if it may cost keys. The lease survives, no rival gets the resource, and
+// afterwards everything works again.
 func inflict(t *testing.T, r *Run, f Fault) {
 	ctx := t.Context()
 	var opts []redlock.Option
@@ -126,8 +126,8 @@ func inflict(t *testing.T, r *Run, f Fault) {
 		t.Fatal(err)
 	}
 	watch.Go(func() { r.Watch(watching, 20*time.Millisecond, 1) })
-	// Until the lease is where it can be: one that a bare majority granted, as two asked at
-	// once, does not stand the loss of another node.
+	// Retry until the keys are on all nodes. A lease that a bare majority granted, as two
+	// clients asked at once, does not survive the loss of another node.
 	for range 5 {
 		time.Sleep(20 * time.Millisecond)
 		if err := h.Lease.Extend(ctx); err != nil {
@@ -177,7 +177,7 @@ func inflict(t *testing.T, r *Run, f Fault) {
 	later := func(a history.Acquisition) bool {
 		return a.Resource == "hot" && a.Held && a.Client != "holder" && a.Return > freed && a.Fence > fence
 	}
-	// A waiter whose call was lost with a connection asks again by itself, and a busy machine is slow.
+	// A waiter whose call was lost with a connection asks again by timer, and a busy machine is slow.
 	for by := r.Now() + r.Rules().Served; r.Now() < by && !slices.ContainsFunc(r.History.So(), later); {
 		sleep(ctx, 50*time.Millisecond)
 	}
@@ -189,7 +189,7 @@ func inflict(t *testing.T, r *Run, f Fault) {
 		t.Error(err)
 	}
 	if !slices.ContainsFunc(r.History.So(), later) {
-		t.Error("nobody got the resource after the holder")
+		t.Error("no rival got the resource after the holder")
 	}
 }
 

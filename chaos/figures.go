@@ -9,25 +9,25 @@ import (
 	"github.com/d0720281/redlock/chaos/history"
 )
 
-// Figures is what a run amounts to.
+// Figures sums up a run.
 type Figures struct {
-	Operations int // calls of Lock and TryLock, and leases given back
+	Operations int // calls of Lock and TryLock, and releases
 	Granted    int
 	Refused    map[string]int // by reason
 	Unknown    int            // calls that never returned
-	Lost       map[string]int // leases that ended by themselves, by reason
+	Lost       map[string]int // leases that ended early, by reason
 	Faults     map[string]int
 	Looks      int
-	Healthy    Availability // while nothing was wrong
-	Hurt       Availability // while something was
+	Healthy    Availability // without a fault
+	Hurt       Availability // during a fault
 	Margins    history.Margins
 	Took       time.Duration
 }
 
-// Availability is how calls of TryLock fared for resources that nobody else wanted.
+// Availability sums up calls of TryLock for resources that no other client wants.
 type Availability struct {
 	Calls, Granted int
-	P50, P99, Max  time.Duration // of those that were granted
+	P50, P99, Max  time.Duration // of the granted calls
 }
 
 func (a Availability) String() string {
@@ -38,7 +38,7 @@ func (a Availability) String() string {
 		a.P50.Round(10*time.Microsecond), a.P99.Round(10*time.Microsecond), a.Max.Round(10*time.Microsecond))
 }
 
-// Measure counts what is in a history.
+// Measure counts the records of a history.
 func Measure(h *history.History) Figures {
 	f := Figures{Refused: make(map[string]int), Lost: make(map[string]int), Faults: make(map[string]int), Margins: h.Margins()}
 	var from, to time.Duration
@@ -79,7 +79,7 @@ func Measure(h *history.History) Figures {
 	return f
 }
 
-// during reports that something was wrong with a node at some time of a call.
+// during reports whether a fault of a node overlaps a call.
 func during(faults []history.Fault, a *history.Acquisition) bool {
 	for _, f := range faults {
 		if f.Node >= 0 && f.At <= a.Return && a.Call <= max(f.Healed, f.Voteless) {
@@ -105,7 +105,7 @@ func available(calls []*history.Acquisition) (a Availability) {
 	return a
 }
 
-// String is the figures in a few lines.
+// String returns the figures in a few lines.
 func (f Figures) String() string {
 	var faults int
 	for _, n := range f.Faults {

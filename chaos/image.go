@@ -24,20 +24,20 @@ import (
 
 var libraryPath = regexp.MustCompile(`/[^ )]+`)
 
-// Image is what containers are made of.
+// Image is an image for containers.
 type Image struct {
 	Repository, Tag string
-	Server          string // binary, or its name where the image has a PATH
+	Server          string // its path, or its name if the image has a PATH
 }
 
-// ImageEnv names an image to be used instead of any other.
+// ImageEnv names the image to use in place of any other.
 const ImageEnv = "REDLOCK_CHAOS_IMAGE"
 
-// published is the images that are used where a registry has them.
+// published are the images that are used if a registry has them.
 var published = []string{"redis:8", "valkey/valkey:9"}
 
-// FindImage finds an image: the one that [ImageEnv] names, one that is published, or
-// else one made of the redis-server on the PATH.
+// FindImage finds an image: the one that [ImageEnv] names, a published one, or one made of
+// the redis-server on the PATH.
 func FindImage(pool *dockertest.Pool) (Image, error) {
 	names := published
 	if name := os.Getenv(ImageEnv); name != "" {
@@ -72,8 +72,8 @@ func FindImage(pool *dockertest.Pool) (Image, error) {
 	return Image{repository, tag, "/usr/bin/redis-server"}, err
 }
 
-// EnsureImage makes an image of a server binary of this machine and the libraries
-// that it needs, unless there is one of the same files: no registry is asked.
+// EnsureImage makes an image of a server binary of this machine and the libraries that it
+// needs, unless an image of the same files exists. It asks no registry.
 func EnsureImage(pool *dockertest.Pool, binary string) (repository, tag string, err error) {
 	binary, err = filepath.EvalSymlinks(binary)
 	if err != nil {
@@ -100,7 +100,7 @@ func EnsureImage(pool *dockertest.Pool, binary string) (repository, tag string, 
 	})
 }
 
-// pack makes a tar of files, with links followed, and a hash of names and contents.
+// pack makes a tar of files, following links, and a hash of their names and contents.
 func pack(content map[string]string) (*bytes.Buffer, string, error) {
 	names := make([]string, 0, len(content))
 	for name := range content {

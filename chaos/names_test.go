@@ -11,9 +11,9 @@ import (
 )
 
 // A known hazard: an address leads to another server for a while, which is in use and gets
-// its vote, and then to the first one again. That has its own marker, and knows nothing of
-// what was granted meanwhile. Together with a master that the holder could not reach it
-// makes a second holder; the checker has to see it.
+// its vote, and then to the first server again. The first server has its own marker, and
+// does not know what was granted meanwhile. Together with a master that the holder could
+// not reach it makes a second holder. The checker has to find that.
 //
 // Source: ALGORITHM section 8, "Not seen".
 func TestNameThatGoesBack(t *testing.T) {
@@ -64,7 +64,7 @@ func TestNameThatGoesBack(t *testing.T) {
 		second, _ = rival.try("hot")
 	}
 	if second == nil {
-		t.Fatal("got one holder, want two: if the hazard is no more, take it out of the README and of ALGORITHM section 8")
+		t.Fatal("got one holder, want two: if the hazard is gone, take it out of the README and of ALGORITHM section 8")
 	}
 	found := r.History.Check(r.Rules())
 	if !slices.ContainsFunc(found, func(v history.Violation) bool { return v.Rule == "I1" }) {

@@ -14,7 +14,7 @@ import (
 	"github.com/d0720281/redlock/chaos/history"
 )
 
-// Step is one fault of a schedule: on a node, or if that is -1 on a client.
+// Step is one fault of a schedule: on a node, or on a client if Node is -1.
 type Step struct {
 	At     time.Duration `json:"at"`
 	For    time.Duration `json:"for"`
@@ -23,10 +23,10 @@ type Step struct {
 	Client int           `json:"client,omitempty"`
 }
 
-// Schedule is what a nemesis does, by the time since it began.
+// Schedule has the steps of a nemesis in their order.
 type Schedule []Step
 
-// String is a schedule on one line, for a command that repeats it.
+// String returns the schedule on one line, for a command that repeats it.
 func (s Schedule) String() string {
 	line, err := json.Marshal(s)
 	if err != nil {
@@ -35,19 +35,19 @@ func (s Schedule) String() string {
 	return string(line)
 }
 
-// Plan is what a schedule is made for.
+// Plan describes the run for which a schedule is made.
 type Plan struct {
 	Tier    Tier
 	Nodes   int
-	Clients int // processes that can be stopped and killed; 0: leave them alone
+	Clients int // processes that can be stopped and killed; 0: no faults of clients
 	TTL     time.Duration
 	During  time.Duration
-	Havoc   bool // without regard to the budget
+	Havoc   bool // ignore the budget
 	Without []string
 }
 
-// Quarantine is how long a node that lost data has no vote, with MaxTTL = TTL, and half a
-// second for somebody to notice.
+// Quarantine returns how long a node that lost data has no vote, with MaxTTL = TTL, and
+// half a second more for a client to notice.
 func (p Plan) Quarantine() time.Duration { return p.TTL*102/100 + 600*time.Millisecond }
 
 // The faults of clients.
@@ -58,18 +58,18 @@ const (
 	clientStalled = "client's scheduler stalls"
 )
 
-// ClientFaults is what can happen to a client that is a process.
+// ClientFaults are the faults of a client that is a process.
 var ClientFaults = []string{clientStopped, clientKilled, clientGC, clientStalled}
 
-// Make draws a schedule. The same seed and plan give the same one.
+// Make draws a schedule. The same seed and plan give the same schedule.
 //
-// In safe mode it leaves the budget: at every moment at most N - q nodes are without a
-// vote, or may be: down, hung, cut off, refusing, or not yet out of the quarantine that
-// follows a loss of data or a step of the clock. Faults overlap within that.
+// In safe mode the schedule stays within the budget: at every moment at most N - q nodes
+// are without a vote, or may be: down, hung, cut off, refusing, or in the quarantine after
+// a loss of data or a step of the clock. Within that, faults overlap.
 func (p Plan) Make(seed uint64) (s Schedule) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	faults := slices.DeleteFunc(FaultsOf(p.Tier), func(f Fault) bool { return slices.Contains(p.Without, f.Name) })
-	until := make([]time.Duration, p.Nodes) // when a node is well again
+	until := make([]time.Duration, p.Nodes) // when a node has recovered
 	client := make([]time.Duration, p.Clients)
 	for at := 200 * time.Millisecond; at < p.During; at += time.Duration(rng.Int64N(int64(400 * time.Millisecond))) {
 		long := 50*time.Millisecond + time.Duration(rng.Int64N(int64(p.TTL*3/2)))
@@ -100,7 +100,7 @@ func (p Plan) Make(seed uint64) (s Schedule) {
 				continue
 			}
 		} else if until[n] > at+p.Quarantine() {
-			continue // even then one at a time on a node
+			continue // even then a node has one fault at a time
 		}
 		if f.Cost != Free || !p.Havoc {
 			until[n] = max(until[n], ends)
@@ -110,14 +110,14 @@ func (p Plan) Make(seed uint64) (s Schedule) {
 	return s
 }
 
-// budget keeps a nemesis within its plan when the world is slower than planned.
+// budget keeps a nemesis within its plan if faults take longer than planned.
 type budget struct {
 	limit int
 	mu    sync.Mutex
-	hurt  map[int]bool // guarded by mu; nodes that are taken, with what they cost
+	hurt  map[int]bool // guarded by mu; nodes with a fault, with its cost
 }
 
-// take reserves a node, if that may be.
+// take reserves a node if the budget allows it.
 func (b *budget) take(node int, costs bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -143,7 +143,7 @@ func (b *budget) give(node int) {
 	delete(b.hurt, node)
 }
 
-// Nemesis carries out schedules.
+// Nemesis executes schedules.
 type Nemesis struct {
 	Plan   Plan
 	Nodes  []Node
@@ -152,12 +152,12 @@ type Nemesis struct {
 
 	mu      sync.Mutex
 	faults  []history.Fault // guarded by mu
-	skipped int             // guarded by mu; the world was too slow, or the fault cannot be done here
+	skipped int             // guarded by mu; too late, or not possible here
 	errs    []error         // guarded by mu
 }
 
-// Run carries out a schedule. It returns when all is well again: every fault healed, and
-// every quarantine over. If ctx ends what is left is not begun.
+// Run executes a schedule. It returns when every fault is healed and every quarantine is
+// over. If ctx ends, the remaining steps are skipped.
 func (n *Nemesis) Run(ctx context.Context, s Schedule) ([]history.Fault, error) {
 	limit := (n.Plan.Nodes - 1) / 2
 	if n.Plan.Havoc {
@@ -242,10 +242,10 @@ func (n *Nemesis) onNode(ctx context.Context, fault Fault, step Step, b *budget)
 	sleep(context.Background(), f.Voteless-n.Now())
 }
 
-// Inflict lets a fault happen to a node and heals it after a while, or when ctx ends.
+// Inflict injects a fault into a node and heals it after a while, or when ctx ends.
 func (n *Nemesis) Inflict(ctx context.Context, fault Fault, node int, long time.Duration) (history.Fault, error) {
 	f := history.Fault{Name: fault.Name, On: fmt.Sprint("node ", node), Node: node, At: n.Now()}
-	const during = time.Hour // for the looks: until it is known
+	const during = time.Hour // until the real end is known, for the looks
 	f.Voteless = f.At + during
 	n.mu.Lock()
 	n.faults = append(n.faults, f)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A schedule comes from its seed alone, has everything on it sooner or later, and leaves
-// the budget unless it is not to.
+// A schedule depends on its seed alone. Every fault occurs in some schedule. Safe schedules
+// stay within the budget.
 func TestPlans(t *testing.T) {
 	costs := make(map[string]Cost)
 	for _, f := range Faults() {
@@ -51,7 +51,7 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// worst is how many nodes a schedule takes the votes of at once.
+// worst returns the largest number of nodes whose votes a schedule takes at once.
 func worst(p Plan, costs map[string]Cost, s Schedule) (most int) {
 	for _, now := range s {
 		hurt := make(map[int]bool)
@@ -80,7 +80,7 @@ func TestScheduleAsText(t *testing.T) {
 	}
 }
 
-// slowNode takes a second to be killed, and cannot be started again at all.
+// slowNode takes a second to kill, and cannot be restarted.
 type slowNode struct {
 	Node
 	mu     sync.Mutex
@@ -98,8 +98,8 @@ func (n *slowNode) Kill() error {
 }
 func (n *slowNode) Restart(Data) error { return errBroken }
 
-// A nemesis whose faults take longer than planned leaves some out and stays within the
-// budget; and it says what has gone wrong.
+// A nemesis whose faults take longer than planned skips some and stays within the budget;
+// and it reports errors.
 func TestNemesisThatIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

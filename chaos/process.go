@@ -13,10 +13,10 @@ import (
 	"github.com/d0720281/redlock/internal/masters"
 )
 
-// ProcessOptions is how the servers of [StartProcesses] are to be run.
+// ProcessOptions configures the servers of [StartProcesses].
 type ProcessOptions struct {
-	RDB   bool // data is kept by RDB files, which are written when a node is marked; else by AOF
-	Clock bool // clocks can be moved
+	RDB   bool // keep data in RDB files, written when a node is marked; otherwise in an AOF
+	Clock bool // clocks can be stepped
 }
 
 // StartProcesses starts n servers behind fault proxies.
@@ -24,12 +24,12 @@ func StartProcesses(ctx context.Context, n int, opts ProcessOptions) (Cluster, e
 	return startReal(Processes, n, func() (box, error) { return startProcess(ctx, opts) })
 }
 
-// process is a server on this machine, with a data directory that outlives it.
+// process is a server on this machine. Its data directory outlives it.
 type process struct {
 	*masters.Process
 	opts ProcessOptions
 	dir  string
-	mark int64 // size of the append-only file then
+	mark int64 // size of the append-only file at the mark
 }
 
 func startProcess(ctx context.Context, opts ProcessOptions) (box, error) {
@@ -45,7 +45,7 @@ func startProcess(ctx context.Context, opts ProcessOptions) (box, error) {
 	if !opts.RDB {
 		args = append(args, "--appendonly", "yes")
 	}
-	if !masters.IsRedisBefore(binary, 7, 0) { // which protects none
+	if !masters.IsRedisBefore(binary, 7, 0) { // older servers protect no file
 		args = append(args, "--enable-protected-configs", "yes")
 	}
 	p, err := masters.StartProcess(ctx, masters.ProcessConfig{Binary: binary, Args: args, Skew: opts.Clock})
@@ -57,14 +57,14 @@ func startProcess(ctx context.Context, opts ProcessOptions) (box, error) {
 
 func (p *process) Close() error { return errors.Join(p.Process.Close(), os.RemoveAll(p.dir)) }
 
-// appendOnly is the part of the append-only file that grows: all of it before Redis 7.0.
+// appendOnly returns the growing part of the append-only file: all of it before Redis 7.0.
 func (p *process) appendOnly() (string, error) {
 	files, err := filepath.Glob(filepath.Join(p.dir, "appendonlydir", "*.incr.aof"))
 	if err == nil && len(files) == 0 {
 		files, err = filepath.Glob(filepath.Join(p.dir, "appendonly.aof"))
 	}
 	if err == nil && len(files) != 1 {
-		err = fmt.Errorf("append-only files: got %q, want one", files)
+		err = fmt.Errorf("append-only files: got %q, want one file", files)
 	}
 	if err != nil {
 		return "", err
@@ -114,7 +114,7 @@ func (p *process) restart(d Data) error {
 	return p.Restart()
 }
 
-// another starts a server that can take the place of this one.
+// another starts a server that can replace this one.
 func (p *process) another(ctx context.Context) (box, error) {
 	return startProcess(ctx, p.opts)
 }
@@ -122,7 +122,7 @@ func (p *process) another(ctx context.Context) (box, error) {
 func (p *process) step(d time.Duration) error { return able(p.StepClock(d)) }
 func (p *process) drift(ppm int) error        { return able(p.DriftClock(ppm)) }
 
-// able tells what a machine lacks from what went wrong.
+// able separates a lack of this machine (ErrUnable) from a failure.
 func able(err error) error {
 	if errors.Is(err, masters.ErrTrueClock) || errors.Is(err, masters.ErrNoCompiler) || errors.Is(err, errors.ErrUnsupported) {
 		return fmt.Errorf("%w: %w", ErrUnable, err)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// How many kinds of faults there are, where the project says that.
+// The documents agree on the number of kinds of faults.
 func TestKindsOfFaults(t *testing.T) {
 	kinds := len(Faults()) + len(ClientFaults)
 	for file, sentence := range map[string]string{"../README.md": "%d kinds of\nfaults", "../docs/failures.md": "faults of %d kinds"} {
@@ -23,7 +23,7 @@ func TestKindsOfFaults(t *testing.T) {
 	}
 }
 
-// What the README says exists: every test that it names, and every fault and no other.
+// Every test that the README names exists, and it lists all faults and no others.
 func TestReadme(t *testing.T) {
 	text, err := os.ReadFile("README.md")
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/d0720281/redlock/internal/masters"
 )
 
-// box is what a real server runs in.
+// box is the environment of a real server: a process or a container.
 type box interface {
 	Addr() string
 	Kill() error
@@ -36,13 +36,13 @@ type box interface {
 	drift(ppm int) error
 }
 
-// realCluster is servers behind proxies.
+// realCluster has servers behind proxies.
 type realCluster struct {
 	tier  Tier
 	nodes []*realNode
 }
 
-// startReal starts n servers, and a proxy before each.
+// startReal starts n servers, each behind a proxy.
 func startReal(tier Tier, n int, start func() (box, error)) (Cluster, error) {
 	c := &realCluster{tier: tier, nodes: make([]*realNode, n)}
 	var g errgroup.Group
@@ -95,7 +95,7 @@ type realNode struct {
 	index int
 	proxy *masters.Proxy
 
-	mu    sync.RWMutex // what follows changes when the server is replaced
+	mu    sync.RWMutex // guards the fields below, which change when the server is replaced
 	box   box
 	admin *redis.Client
 }
@@ -108,11 +108,11 @@ func newRealNode(index int, b box) (*realNode, error) {
 	return &realNode{index: index, proxy: proxy, box: b, admin: adminOf(b.Addr())}, nil
 }
 
-// adminName tells our own connections from those of clients.
+// adminName distinguishes our own connections from those of clients.
 const adminName = "chaos-admin"
 
-// adminOf is a client that comes by the back door. It has one connection, so that it
-// keeps its place where clients are few.
+// adminOf returns a client that bypasses the proxy. It keeps one connection open, so that
+// it stays connected where maxclients is low.
 func adminOf(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr: addr, PoolSize: 1, MaxRetries: 1, DialerRetries: 1, DialTimeout: time.Second, ReadTimeout: 5 * time.Second,
@@ -152,7 +152,7 @@ func (n *realNode) Do(ctx context.Context, a ...any) error {
 		if !errors.Is(err, syscall.ECONNREFUSED) || ctx.Err() != nil || time.Now().After(patience) {
 			return err
 		}
-		time.Sleep(20 * time.Millisecond) // the port of a container that was started anew is published a little later
+		time.Sleep(20 * time.Millisecond) // the port of a recreated container is published a little later
 	}
 }
 
@@ -181,7 +181,7 @@ func (n *realNode) Replace(d Data) error {
 	return errors.Join(oldAdmin.Close(), old.Close())
 }
 
-// follow makes a server a replica of another, and a master again when it has all data.
+// follow makes a server a replica of another, and a master again once it has all data.
 func follow(ctx context.Context, admin *redis.Client, of string) error {
 	host, port, err := net.SplitHostPort(of)
 	if err != nil {
@@ -243,10 +243,10 @@ func (n *realNode) Look(ctx context.Context, prefix string, resources []string, 
 	return l
 }
 
-// quarantine fills in what the marker says.
+// quarantine fills in what the marker says of the quarantine.
 func quarantine(l *history.Look, marker map[string]string, clock time.Time) {
 	born, err := strconv.ParseInt(marker["born"], 10, 64)
-	if err != nil && marker["born"] != "" { // it is yet to begin
+	if err != nil && marker["born"] != "" { // the quarantine has not begun
 		born = clock.UnixMilli()
 	}
 	longest, _ := strconv.ParseFloat(marker["maxttl"], 64)
@@ -264,7 +264,7 @@ func lockKey(value, counter string) (k history.Key) {
 	return k
 }
 
-// unknownKeys are those that should not be there when nothing is locked.
+// unknownKeys returns the keys that should not exist when nothing is locked.
 func unknownKeys(prefix string, all []string) (list []string) {
 	for _, k := range all {
 		if !strings.HasSuffix(k, "~fence") && k != prefix+"~guard" {

@@ -12,7 +12,7 @@ import (
 	"github.com/d0720281/redlock/chaos/history"
 )
 
-// Page is what a report is made of.
+// Page has the contents of a report.
 type Page struct {
 	Title, Repeat string
 	Nodes         int
@@ -26,8 +26,8 @@ var reportHTML string
 
 var reportPage = template.Must(template.New("report").Parse(reportHTML))
 
-// Report writes one page that needs nothing else: the verdict, a time line of nodes,
-// faults, holders, fences and latencies, and the figures.
+// Report writes a self-contained page: the verdict, a time line of nodes, faults, holders,
+// fences and latencies, and the figures.
 func Report(file string, p Page) error {
 	f, err := os.Create(file)
 	if err != nil {
@@ -40,7 +40,7 @@ func Report(file string, p Page) error {
 	return f.Close()
 }
 
-// The picture, in pixels.
+// The size of the picture, in pixels.
 const (
 	drawnWidth = 1600
 	laneHeight = 14
@@ -48,7 +48,7 @@ const (
 	leftMargin = 130
 )
 
-// bar is a stretch of time in a lane.
+// bar is a period in a lane.
 type bar struct {
 	X, W  float64
 	Class string
@@ -76,7 +76,7 @@ type plot struct {
 	Dots     []dot
 }
 
-// drawn is a page as the template wants it.
+// drawn is the data of the template.
 type drawn struct {
 	Page
 	OK            bool
@@ -88,7 +88,7 @@ type drawn struct {
 	Faults        []history.Fault
 }
 
-// drawing works out where everything is.
+// drawing computes the positions.
 func drawing(p Page) drawn {
 	h := p.History
 	from, to := span(h)
@@ -180,7 +180,7 @@ func span(h *history.History) (from, to time.Duration) {
 	return from, to
 }
 
-// clientFaults is what happened to clients, by client.
+// clientFaults yields the faults of clients, by client.
 func clientFaults(h *history.History, at func(time.Duration) float64) func(func(string, []bar) bool) {
 	lanes := make(map[string][]bar)
 	var names []string
@@ -203,7 +203,7 @@ func clientFaults(h *history.History, at func(time.Duration) float64) func(func(
 	}
 }
 
-// drawnResources is the resources that have a lane: not those of which there are many.
+// drawnResources returns the resources that have a lane: those that are not one of many.
 func drawnResources(h *history.History) (list []string) {
 	for _, a := range h.Done {
 		if a.Held && !strings.HasPrefix(a.Resource, "many") && !strings.HasPrefix(a.Resource, "free") && !slices.Contains(list, a.Resource) {
@@ -214,8 +214,8 @@ func drawnResources(h *history.History) (list []string) {
 	return list
 }
 
-// merge puts bars together that are too small to be told apart, so that a page of a
-// million leases can still be opened.
+// merge joins bars that are too small to be told apart, so that a page of a million leases
+// can still be opened.
 func merge(bars []bar) (list []bar) {
 	slices.SortStableFunc(bars, func(a, b bar) int {
 		switch {
@@ -238,7 +238,7 @@ func merge(bars []bar) (list []bar) {
 	return list
 }
 
-// thin leaves of many dots one for each place of two by two pixels.
+// thin keeps one dot for each square of two by two pixels.
 func thin(dots []dot) (list []dot) {
 	seen := make(map[[2]int]bool)
 	for _, d := range dots {

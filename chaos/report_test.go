@@ -16,7 +16,7 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// aPage is a page with something of everything on it.
+// aPage returns a page with an example of everything.
 func aPage(found ...history.Violation) Page {
 	h := new(history.History)
 	for i := range 400 {

@@ -13,26 +13,26 @@ import (
 	"github.com/d0720281/redlock/chaos/history"
 )
 
-// Run is a cluster, what its clients see and what is done to it. The zero value of what
-// is not set by [NewRun] is of use.
+// Run is a cluster, the records of its clients and the faults injected into it. Fields that
+// [NewRun] does not set may stay zero.
 type Run struct {
 	Cluster  Cluster
-	TTL      time.Duration // MaxTTL, too
+	TTL      time.Duration // also MaxTTL
 	Now      func() time.Duration
 	History  *history.History
-	Accesses []history.Access // of the store
+	Accesses []history.Access // to the store
 
 	mu sync.Mutex
 }
 
-// NewRun has new masters vote, and begins a history.
+// NewRun makes new masters vote, and begins a history.
 func NewRun(ctx context.Context, c Cluster, ttl time.Duration, now func() time.Duration, opts ...redlock.Option) (*Run, error) {
 	r := &Run{Cluster: c, TTL: ttl, Now: now, History: new(history.History)}
 	l, err := redlock.NewFromOptions(c.Masters(), append(r.config("bootstrap", nil).options(), opts...)...)
 	if err != nil {
 		return nil, err
 	}
-	// A machine with more to do than it can: again, until all have answered in time.
+	// The machine may be overloaded: repeat until all masters answer in time.
 	for try := 0; try < 20; try++ {
 		if err = l.Bootstrap(ctx); err == nil {
 			break
@@ -58,7 +58,7 @@ func (r *Run) Client(conf ClientConfig, opts ...redlock.Option) (*Client, error)
 	return NewClient(conf, r.Cluster.Masters(), r.Now, r.History.Add, r.accessed, opts...)
 }
 
-// Child makes one in a process of its own.
+// Child makes a client in a process of its own.
 func (r *Run) Child(conf ClientConfig) (*Child, error) {
 	return StartChild(conf, r.History.Add, r.accessed)
 }
@@ -69,7 +69,7 @@ func (r *Run) accessed(a history.Access) {
 	r.Accesses = append(r.Accesses, a)
 }
 
-// written is how many writes to the fenced store are known.
+// written returns the number of known writes to the fenced store.
 func (r *Run) written() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,7 +81,7 @@ func (r *Run) written() (n int) {
 	return n
 }
 
-// resources is what to look at: some of those that the workloads lock.
+// resources returns the resources to look at: some of those that the workloads lock.
 func resources(rng *rand.Rand) []string {
 	list := []string{"hot", "line", "stock", "long0", "long1", "long2"}
 	rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
@@ -116,8 +116,8 @@ func (r *Run) Look(ctx context.Context, resources []string, rest bool) []history
 	return round
 }
 
-// Settle is for when all clients are gone: it looks until nothing is left of them, or for
-// too long, and puts the last look into the history.
+// Settle is called when all clients are gone. It looks until they have left nothing behind,
+// or until the time is up, and adds the last look to the history.
 func (r *Run) Settle(within time.Duration) {
 	began := r.Now()
 	for {
@@ -134,14 +134,14 @@ func (r *Run) Settle(within time.Duration) {
 	}
 }
 
-// Rules is what the history of this run is checked against.
+// Rules returns the rules for the history of this run.
 func (r *Run) Rules() history.Rules {
 	rules := history.Rules{
 		Nodes: len(r.Cluster.Nodes()), TTL: r.TTL, Drift: time.Duration(float64(r.TTL)*redlock.DefaultDrift) + 2*time.Millisecond,
 		Served: 10 * time.Second, Settled: r.TTL + 500*time.Millisecond,
 	}
 	if r.Cluster.Tier() != Virtual {
-		rules.Late = 2 * time.Second // a machine may keep a process waiting; how much is a figure
+		rules.Late = 2 * time.Second // a busy machine may keep a process waiting; the figures tell for how long
 	}
 	return rules
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// scene is a holder, and a rival that tries to get the resource all the time.
+// scene has a holder, and a rival that tries to get the resource all the time.
 type scene struct {
 	*Run
 	t      *testing.T
@@ -26,7 +26,7 @@ type scene struct {
 	rival sync.WaitGroup
 }
 
-// opening has a lease be granted, and waits until it is where it can be.
+// opening waits for a lease whose keys are on all nodes.
 func opening(t *testing.T, r *Run, change func(*ClientConfig)) *scene {
 	t.Helper()
 	s := &scene{Run: r, t: t}
@@ -62,7 +62,7 @@ func opening(t *testing.T, r *Run, change func(*ClientConfig)) *scene {
 	return s
 }
 
-// each does something to some nodes, at the same time.
+// each calls do for some nodes at the same time.
 func (s *scene) each(do func(Node) error, nodes ...int) {
 	s.t.Helper()
 	var g sync.WaitGroup
@@ -76,7 +76,7 @@ func (s *scene) each(do func(Node) error, nodes ...int) {
 	g.Wait()
 }
 
-// look looks at the lease until it is over, or for so long.
+// look looks at the lease until it is over, or until the time is up.
 func (s *scene) look(long time.Duration) (left time.Duration) {
 	for until := s.Now() + long; s.Now() < until; time.Sleep(5 * time.Millisecond) {
 		if left = s.lease.Look(); left <= 0 {
@@ -86,7 +86,7 @@ func (s *scene) look(long time.Duration) (left time.Duration) {
 	return left
 }
 
-// next is when, and by whom, the resource was granted after a moment.
+// next returns the first grant of the resource after a moment.
 func (s *scene) next(after time.Duration, within time.Duration) *history.Acquisition {
 	s.t.Helper()
 	time.Sleep(within)
@@ -102,17 +102,17 @@ func (s *scene) next(after time.Duration, within time.Duration) *history.Acquisi
 
 func restarts(d Data) func(Node) error { return func(n Node) error { return n.Restart(d) } }
 
-// quarantineOf is how long a node that lost its data has no vote, at the least.
+// quarantineOf returns the shortest time for which a node that lost its data has no vote.
 func quarantineOf(ttl time.Duration) time.Duration { return ttl*102/100 + 100*time.Millisecond }
 
-// A majority is hurt: nothing is promised but that there are never two holders, that the
-// holder knows in time, and that all goes on in the end.
+// A majority is hurt. There are still never two holders, the holder learns of the loss in
+// time, and in the end everything works again.
 func TestMajorities(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		hurt     func(*scene)
 		survives bool
-		quiet    time.Duration // nobody is granted anything for so long
+		quiet    time.Duration // for this long no client is granted the resource
 	}{
 		{"killed, and back with their data", func(s *scene) { // row 2
 			s.each(Node.Kill, 0, 1, 2)
@@ -134,7 +134,7 @@ func TestMajorities(t *testing.T) {
 			s.look(3 * s.TTL / 2)
 			s.each(Node.Resume, 0, 1, 2)
 		}, false, testTTL / 2},
-		{"all out of reach", func(s *scene) { // row 18, with the rival cut off, too
+		{"all out of reach", func(s *scene) { // row 18; the rival is cut off, too
 			s.each(func(n Node) error { return n.Net(masters.Blackhole) }, 0, 1, 2, 3, 4)
 			s.look(2 * s.TTL)
 			s.each(func(n Node) error { return n.Net(masters.Pass) }, 0, 1, 2, 3, 4)
@@ -161,19 +161,19 @@ func TestMajorities(t *testing.T) {
 			next := s.next(began, 3*r.TTL)
 			switch {
 			case next == nil:
-				t.Error("nobody got the resource when all was well again")
+				t.Error("no client got the resource when all was well again")
 			case next.Fence <= fence:
 				t.Errorf("got fence %d after %d", next.Fence, fence)
 			case next.Return < began+test.quiet:
-				t.Errorf("somebody got the resource after %v, want it to take %v", next.Return-began, test.quiet)
+				t.Errorf("a client got the resource after %v, want it to take %v", next.Return-began, test.quiet)
 			}
 			check(t, r)
 		})
 	}
 }
 
-// A holder that is killed is followed when its keys have expired, within what a waiter's
-// timer takes.
+// After a holder is killed, a waiter gets the resource once the keys have expired, within
+// the waiter's timer.
 //
 // Source: SCENARIOS row 49.
 func TestKilledHolder(t *testing.T) {
@@ -208,7 +208,7 @@ func TestKilledHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if took := r.Now() - died; took > r.TTL+1300*time.Millisecond {
-		t.Errorf("the next one got it after %v, want at most the TTL and 1.2 s", took)
+		t.Errorf("the next client got it after %v, want at most the TTL and 1.2 s", took)
 	}
 	if err := errors.Join(h.Free(t.Context()), c.Close()); err != nil {
 		t.Error(err)
@@ -216,7 +216,7 @@ func TestKilledHolder(t *testing.T) {
 	check(t, r)
 }
 
-// Every fault of a client, in mid-lease, while others want what it has.
+// Every fault of a client, in mid-lease, while other clients want the resource.
 //
 // Source: SCENARIOS rows 34 and 49.
 func TestClientFaults(t *testing.T) {
@@ -261,9 +261,8 @@ func TestClientFaults(t *testing.T) {
 	}
 }
 
-// A client is stopped in the middle of its work for longer than its lease. What it does
-// then is refused by a store that compares fencing tokens; one that does not loses
-// updates.
+// A client is stopped in the middle of its work for longer than its lease. A store that
+// compares fencing tokens refuses its late write; a store that does not loses updates.
 //
 // Source: ALGORITHM section 1, "Not promised"; SCENARIOS row 34.
 func TestStoppedHolderAtTheStore(t *testing.T) {
@@ -335,7 +334,7 @@ func TestProcessControls(t *testing.T) {
 		{"guard off, an old copy of the data", func(c *ClientConfig) { c.Unsafe = true }, func(s *scene) { s.each(restarts(Stale), 0, 1, 2) }},
 		{"guard off, FLUSHALL", func(c *ClientConfig) { c.Unsafe = true }, func(s *scene) { s.each(does("flushall"), 0, 1, 2, 3, 4) }},
 		{"keys deleted by hand", nil, func(s *scene) { s.each(does("del", redlock.DefaultKeyPrefix+"hot"), 0, 1, 2, 3, 4) }},
-		// With the guard on, masters take no votes of the second list.
+		// With the guard, masters take no votes of the second list.
 		{"guard off, lists of 3 and 5 masters", func(c *ClientConfig) { c.Masters, c.Unsafe = c.Masters[:3], true }, func(s *scene) {
 			conf := s.config("other", nil)
 			conf.Unsafe = true
@@ -344,8 +343,8 @@ func TestProcessControls(t *testing.T) {
 			if err != nil {
 				s.t.Fatal(err)
 			}
-			s.each(does("del", redlock.DefaultKeyPrefix+"hot"), 2) // as if it had been out of the holder's reach
-			_, _ = (&worker{Client: l}).try("hot")                 // which may meet the rival
+			s.each(does("del", redlock.DefaultKeyPrefix+"hot"), 2) // as if the holder had not reached it
+			_, _ = (&worker{Client: l}).try("hot")                 // it may fail, as it may meet the rival
 			_ = l.Close()
 		}},
 	} {
@@ -361,7 +360,7 @@ func TestProcessControls(t *testing.T) {
 				if test.name == "guard off, an old copy of the data" {
 					_ = s.lease.Free(t.Context())
 					time.Sleep(50 * time.Millisecond)
-					s.each(Node.Mark, 0, 1, 2) // without the key that comes now
+					s.each(Node.Mark, 0, 1, 2) // before the next key is set
 					var err error
 					for range 200 {
 						if s.lease, err = s.holder.try("hot"); err == nil {

@@ -18,25 +18,25 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// The flags of a run by hand. Without any of them a soak takes a few seconds.
+// The flags of a run by hand. Without them a soak takes a few seconds.
 var (
 	soakFor      = flag.Duration("soak", 0, "how long the nemesis is at work in TestSoak")
 	soakSeed     = flag.Uint64("seed", 0, "seed of the schedule of TestSoak; 0: any")
 	soakHavoc    = flag.Bool("havoc", false, "TestSoak without regard to the budget of faults")
 	soakSchedule = flag.String("schedule", "", "schedule for TestSoak as JSON, or @file; instead of one drawn by the seed")
 	soakClients  = flag.Int("clients", 3, "client processes of TestSoak")
-	reportFile   = flag.String("report", "", "file for the page of TestSoakProcesses; the one of TestSoakContainers lies beside it")
+	reportFile   = flag.String("report", "", "file for the page of TestSoakProcesses; the page of TestSoakContainers lies beside it")
 )
 
-// A random schedule of faults over real servers, with clients in processes of their own
-// that are stopped and killed, too.
+// A random schedule of faults on real servers. The clients are processes, which are stopped
+// and killed, too.
 //
 // Source: ALGORITHM section 13; SCENARIOS row 65.
 func TestSoakProcesses(t *testing.T) {
 	soaks(t, Processes)
 }
 
-// soaks is one run by hand, or else one in each mode.
+// soaks is one run by hand, or one run in each mode.
 func soaks(t *testing.T, tier Tier) {
 	modes := []bool{false, true}
 	if *soakFor > 0 {
@@ -47,7 +47,7 @@ func soaks(t *testing.T, tier Tier) {
 	}
 }
 
-// anySeed is the seed of a run for which none was asked.
+// anySeed returns the seed of a run for which no seed was given.
 func anySeed() uint64 {
 	if *soakSeed != 0 {
 		return *soakSeed
@@ -97,7 +97,7 @@ func soak(t *testing.T, tier Tier, havoc bool) {
 	watching, stopWatching := context.WithCancel(t.Context())
 	var watch sync.WaitGroup
 	watch.Go(func() { r.Watch(watching, 50*time.Millisecond, seed) })
-	time.Sleep(min(3*time.Second, long/3)) // all is well, to compare with
+	time.Sleep(min(3*time.Second, long/3)) // no faults yet, to compare with
 
 	n := &Nemesis{Plan: plan, Nodes: r.Cluster.Nodes(), Now: r.Now, Client: func(ctx context.Context, i int, fault string, long time.Duration) error {
 		return people.suffer(ctx, i, fault, long, conf(i))
@@ -107,7 +107,7 @@ func soak(t *testing.T, tier Tier, havoc bool) {
 		t.Errorf("the nemesis: %v", err)
 	}
 	r.History.Faults, r.History.Healed = faults, r.Now()
-	time.Sleep(min(3*time.Second, long/3)) // and all is well again
+	time.Sleep(min(3*time.Second, long/3)) // no faults any more
 	if err := people.stop(); err != nil {
 		t.Error(err)
 	}
@@ -143,7 +143,7 @@ func soak(t *testing.T, tier Tier, havoc bool) {
 		keep(t, r, found)
 	}
 	if file := *reportFile; file != "" {
-		if tier == Containers { // beside that of the processes
+		if tier == Containers { // beside the page of the processes
 			ext := filepath.Ext(file)
 			file = strings.TrimSuffix(file, ext) + "-containers" + ext
 		}
@@ -171,11 +171,11 @@ func schedule(t *testing.T, p Plan, seed uint64) (s Schedule) {
 	return s
 }
 
-// unexplained takes out what may go wrong when more nodes are hurt than the budget
-// allows. Exclusion may break where clocks of nodes were moved while a lease was held
-// (ALGORITHM section 9, "J >= g+q-N"), and for no other reason: restarts, losses of data
-// and silence are the guard's. Tokens may fall after such a break, as counters are lost
-// and seeded by those clocks.
+// unexplained removes the violations that may happen when more nodes are hurt than the
+// budget allows. Exclusion may break where clocks of nodes were stepped while a lease was
+// held (ALGORITHM section 9, "J >= g+q-N"), and for no other reason: the guard covers
+// restarts, losses of data and silence. Tokens may fall after such a break, as counters are
+// lost and start from those clocks.
 func unexplained(found []history.Violation, faults []history.Fault) (left []history.Violation, explained int) {
 	for _, v := range found {
 		clock := false
@@ -216,12 +216,12 @@ func refused(accesses []history.Access) (reads, writes int) {
 	return reads, writes
 }
 
-// people is the client processes.
+// people are the client processes.
 type people struct {
 	r    *Run
 	mu   sync.Mutex
 	list []*Child // guarded by mu
-	born []int    // guarded by mu; how many there have been in a place
+	born []int    // guarded by mu; number of processes so far in each place
 }
 
 func (p *people) start(i int, conf ClientConfig) error {
@@ -241,7 +241,7 @@ func (p *people) at(i int) *Child {
 	return p.list[i]
 }
 
-// suffer has something happen to a client, and returns when it is over.
+// suffer injects a fault into a client, and returns when it is over.
 func (p *people) suffer(ctx context.Context, i int, fault string, long time.Duration, again ClientConfig) error {
 	c := p.at(i)
 	switch fault {

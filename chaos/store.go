@@ -9,8 +9,8 @@ import (
 	"github.com/d0720281/redlock/chaos/history"
 )
 
-// store is what the lock protects: counts of sales, in registers that differ in where they
-// compare fencing tokens. It is a Redis of its own, to which nothing is done.
+// store is protected by the lock: counts of sales, in registers that differ in where they
+// compare fencing tokens. It is a Redis of its own, which has no faults.
 type store struct {
 	client *redis.Client
 	name   string
@@ -18,15 +18,15 @@ type store struct {
 	sink   func(history.Access)
 }
 
-// register is one count. It refuses reads, writes or neither with a fencing token smaller
-// than the largest that it has compared.
+// register is one count. Depending on its kind it refuses reads or writes with a fencing
+// token smaller than the largest that it has compared.
 type register struct {
 	name          string
 	reads, writes bool // compare the token
 }
 
 // The registers, by what they compare. Only the first keeps every update; the others are
-// controls.
+// negative controls.
 var (
 	fenced       = register{"fenced", true, true}
 	writesFenced = register{"fenced at the write only", false, true}
@@ -54,7 +54,7 @@ if not ARGV[3] then return {1, tonumber(redis.call('hget', KEYS[1], 'value') or 
 redis.call('hset', KEYS[1], 'value', ARGV[3])
 return {1, redis.call('hincrby', KEYS[1], 'writes', 1)}`)
 
-// read reports the value of a register, if that accepts the token.
+// read returns the value of a register, if the register accepts the token.
 func (s *store) read(r register, fence int64) (value int64, accepted bool) {
 	a := history.Access{Store: r.name, Client: s.name, Fence: fence, Call: s.now()}
 	reply, err := access.Run(context.Background(), s.client, []string{r.name}, fence, r.reads).Int64Slice()
@@ -66,7 +66,7 @@ func (s *store) read(r register, fence int64) (value int64, accepted bool) {
 	return a.Value, a.Accepted
 }
 
-// write writes one more than the value that was read.
+// write writes the value that was read, plus one.
 func (s *store) write(r register, fence, value int64) {
 	a := history.Access{Store: r.name, Client: s.name, Fence: fence, Write: true, Value: value, Call: s.now()}
 	reply, err := access.Run(context.Background(), s.client, []string{r.name}, fence, r.writes, value+1).Int64Slice()
@@ -77,14 +77,14 @@ func (s *store) write(r register, fence, value int64) {
 	s.sink(a)
 }
 
-// sell reads every register, and writes one more to those that accepted the read.
+// sell reads every register, and increments those that accepted the read.
 func (s *store) sell(fence int64) {
 	var value [len(registers)]int64
 	var accepted [len(registers)]bool
 	for i, r := range registers {
 		value[i], accepted[i] = s.read(r, fence)
 	}
-	time.Sleep(2 * time.Millisecond) // what makes it a critical section
+	time.Sleep(2 * time.Millisecond) // the length of the critical section
 	for i, r := range registers {
 		if accepted[i] {
 			s.write(r, fence, value[i])

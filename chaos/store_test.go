@@ -36,7 +36,7 @@ func orders(n int) (list [][]int) {
 	return list
 }
 
-// inOrder has holders read a register and write one more to it. Holder i has token i + 1.
+// inOrder has holders increment a register. Holder i has token i + 1.
 func inOrder(t *testing.T, shop string, r register, order []int) (accesses []history.Access) {
 	t.Helper()
 	var tick time.Duration
@@ -70,9 +70,9 @@ func inOrder(t *testing.T, shop string, r register, order []int) (accesses []his
 }
 
 // A store that compares fencing tokens at reads and at writes loses no update, in whatever
-// order holders read and write. One that compares them at the write only is the control: it
-// accepts the write of an older holder between the read and the write of a younger one, and
-// the checker finds that.
+// order holders read and write. The control is a store that compares them at the write only:
+// it accepts the write of an older holder between the read and the write of a younger one.
+// The checker finds that.
 //
 // Source: ALGORITHM section 7.
 func TestStoreOrders(t *testing.T) {
@@ -143,7 +143,7 @@ func TestLateWriteAfterTheNextRead(t *testing.T) {
 	for i, reg := range registers {
 		old[i].value, old[i].accepted = clients[0].store.read(reg, first.Fence())
 	}
-	second, err := clients[1].locker.Lock(t.Context(), "stock") // when the first lease has ended
+	second, err := clients[1].locker.Lock(t.Context(), "stock") // after the end of the first lease
 	if err != nil {
 		t.Fatal(err)
 	}

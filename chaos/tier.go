@@ -12,7 +12,7 @@ import (
 	"github.com/d0720281/redlock/internal/masters"
 )
 
-// Tier is a kind of cluster, or several kinds.
+// Tier is a kind of cluster, or a set of kinds.
 type Tier uint
 
 // The tiers.
@@ -35,58 +35,58 @@ func (t Tier) String() string {
 	return strings.Join(names, ", ")
 }
 
-// Data is what a server has of its data when it is back.
+// Data says which data a server has when it is back.
 type Data int
 
-// What can have become of it.
+// The values.
 const (
-	Kept  Data = iota // all
-	Empty             // nothing
-	Stale             // what it had when it was last marked: the rest never got to disk
+	Kept  Data = iota // all data
+	Empty             // no data
+	Stale             // the data of the last Mark: later writes never got to disk
 )
 
-// ErrUnable is reported by a node that cannot do what a fault needs on this machine.
+// ErrUnable is returned by a node that cannot do on this machine what a fault needs.
 var ErrUnable = errors.New("chaos: cannot be done here")
 
-// Cluster is N independent masters of one tier. Closing it ends them.
+// Cluster is N independent masters of one tier. Close ends them.
 type Cluster interface {
 	Tier() Tier
 	Nodes() []Node
-	Masters() []*redis.Options // what a client needs to reach them
+	Masters() []*redis.Options // what clients need to reach the nodes
 	Close() error
 }
 
-// Node is one master and the network in front of it. What is done to it has happened
-// when the call returns.
+// Node is one master and the network in front of it. Each method returns when its effect
+// is there.
 type Node interface {
-	// Kill ends the server as SIGKILL does; Restart starts it again, after a kill if
-	// it is up; Mark is the moment that Stale goes back to.
+	// Kill ends the server as SIGKILL does. Restart starts it again, and kills it before if it
+	// is up. Mark sets the moment to which Stale goes back.
 	Kill() error
 	Restart(Data) error
 	Mark() error
 
-	// Replace puts another server in its place, behind the same address, as a
-	// fail-over or a name that was pointed elsewhere does. Kept: one that was a replica
-	// until then. Empty: a new one.
+	// Replace puts another server in its place, behind the same address, as a fail-over or a
+	// changed DNS entry does. Kept: a server that was a replica until then. Empty: a new
+	// server.
 	Replace(Data) error
 
 	// Pause stops the server as SIGSTOP does.
 	Pause() error
 	Resume() error
 
-	// The network.
+	// Net sets the fault of the network.
 	Net(masters.Fault) error
 	Latency(request, reply time.Duration)
 	Drip(perByte time.Duration)
 	Reset()
 
-	// Do sends a command past the network that clients use.
+	// Do sends a command, bypassing the network of the clients.
 	Do(ctx context.Context, args ...any) error
 
-	// The wall clock of the server.
+	// Step moves the wall clock of the server.
 	Step(time.Duration) error
 	Drift(ppm int) error
 
-	// Look is for the history. rest asks for everything else that is there, too.
+	// Look returns what the node has, for the history. With rest it also lists all other keys.
 	Look(ctx context.Context, prefix string, resources []string, rest bool) history.Look
 }

@@ -15,15 +15,15 @@ import (
 	"github.com/d0720281/redlock/internal/virtual"
 )
 
-// virtualCluster is fakes in a bubble.
+// virtualCluster has fakes in a bubble.
 type virtualCluster struct {
 	nodes []*virtualNode
 	now   func() time.Duration
 }
 
-// StartVirtual makes n fakes, which run the library's script as Go code, or as Lua, which
-// takes ten times as long. It is to be called inside a testing/synctest bubble; now is the
-// clock of the history.
+// StartVirtual makes n fakes. They run the library's script as Go code, or with lua as Lua,
+// which takes ten times as long. It must be called inside a testing/synctest bubble; now is
+// the clock of the history.
 func StartVirtual(n int, now func() time.Duration, lua bool) Cluster {
 	c := &virtualCluster{now: now}
 	for i := range n {
@@ -47,12 +47,12 @@ func (c *virtualCluster) Nodes() []Node {
 func (c *virtualCluster) Masters() []*redis.Options {
 	list := make([]*redis.Options, len(c.nodes))
 	for i, n := range c.nodes {
-		list[i] = &redis.Options{Addr: n.Addr(), Dialer: n.Dial, ReadBufferSize: 4 << 10, WriteBufferSize: 4 << 10} // there are many
+		list[i] = &redis.Options{Addr: n.Addr(), Dialer: n.Dial, ReadBufferSize: 4 << 10, WriteBufferSize: 4 << 10} // the default is too large for so many connections
 	}
 	return list
 }
 
-// Close ends the fakes, and waits for what still dials.
+// Close ends the fakes, and waits for pending dials.
 func (c *virtualCluster) Close() error {
 	for _, n := range c.nodes {
 		n.Node.Close()
@@ -61,7 +61,7 @@ func (c *virtualCluster) Close() error {
 	return nil
 }
 
-// virtualNode is a fake as a node.
+// virtualNode makes a fake a node.
 type virtualNode struct {
 	*virtual.Node
 	index int
@@ -70,7 +70,7 @@ type virtualNode struct {
 	ppm   int
 }
 
-// inside calls do with the server, or not at all if that does not run.
+// inside calls do with the server, if the server runs.
 func (n *virtualNode) inside(do func(r *miniredis.Miniredis, clock time.Time)) {
 	if n.Up() {
 		n.Inside(do)
@@ -128,7 +128,7 @@ func (n *virtualNode) Drift(ppm int) error {
 	return nil
 }
 
-// entry is a key of a server, and when it was to expire by its clock.
+// entry is a key of a server, and its expiry by the server's clock.
 type entry struct {
 	key, value string
 	fields     map[string]string

@@ -23,7 +23,7 @@ var (
 	luaShare  = flag.Int("lua", 10, "one schedule of so many has nodes that run the Lua scripts, not their twins in Go; 0: none")
 )
 
-// inBubble starts a run on fakes, in virtual time. What is left when f returns is ended.
+// inBubble runs f on fakes, in virtual time, and then ends what is left.
 func inBubble(t *testing.T, lua bool, f func(t *testing.T, r *Run)) *Run {
 	t.Helper()
 	var r *Run
@@ -45,7 +45,7 @@ func inBubble(t *testing.T, lua bool, f func(t *testing.T, r *Run)) *Run {
 
 var virtualClock = redlock.WithClock(redlock.RuntimeClock())
 
-// Every fault that a fake can have, in mid-lease.
+// Every fault of fakes, in mid-lease.
 func TestVirtualFaults(t *testing.T) {
 	for _, f := range FaultsOf(Virtual) {
 		t.Run(strings.ReplaceAll(f.Name, ",", ""), func(t *testing.T) {
@@ -60,12 +60,12 @@ func TestVirtualFaults(t *testing.T) {
 	}
 }
 
-// played is how a schedule is played: on nodes that run the Lua scripts, and by clients
-// without the restart guard.
+// played says how a schedule is played: on nodes that run the Lua scripts or their twins in
+// Go, and by clients with or without the restart guard.
 type played struct{ lua, unguarded bool }
 
-// play has three clients at work while a schedule is carried out, in virtual time, and
-// returns what is wrong with what they saw.
+// play lets three clients work while a schedule is executed, in virtual time, and returns
+// the violations in their history.
 func play(t *testing.T, p Plan, s Schedule, seed uint64, how played) (*Run, []history.Violation) {
 	r := inBubble(t, how.lua, func(t *testing.T, r *Run) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -89,7 +89,7 @@ func play(t *testing.T, p Plan, s Schedule, seed uint64, how played) (*Run, []hi
 			t.Error(err)
 		}
 		r.History.Faults, r.History.Healed = faults, r.Now()
-		time.Sleep(2 * time.Second) // who waits is served
+		time.Sleep(2 * time.Second) // the waiters are served
 		stop()
 		g.Wait()
 		for _, c := range clients {
@@ -101,8 +101,8 @@ func play(t *testing.T, p Plan, s Schedule, seed uint64, how played) (*Run, []hi
 	return r, r.History.Check(r.Rules())
 }
 
-// Random schedules of faults in virtual time, each with its own seed: thousands of them
-// where there is time for it. As many are played at a time as there are processors.
+// Random schedules of faults in virtual time, each with its own seed: thousands of them if
+// time allows. One schedule per processor is played at a time.
 //
 // Source: ALGORITHM section 13; SCENARIOS row 65 and the targets.
 func TestVirtualSchedules(t *testing.T) {
@@ -157,9 +157,9 @@ func breaks(t *testing.T, p Plan, s Schedule, seed uint64, how played, rule stri
 	return false
 }
 
-// smaller takes steps out of a schedule for as long as it fails without them. What clients
-// do while it is played is not the same each time, so that fails has to try more than once:
-// a failure that it does not meet costs a step that could have gone, and nothing else.
+// smaller removes steps from a schedule as long as it still fails. Clients do not do the same
+// in each run, so fails has to try more than once. If it misses a failure, the schedule stays
+// larger than necessary.
 func smaller(s Schedule, fails func(Schedule) bool) Schedule {
 	for before := -1; before != len(s); {
 		before = len(s)
@@ -195,8 +195,8 @@ func TestSmaller(t *testing.T) {
 	}
 }
 
-// A schedule that fails is made smaller. As nothing fails with the library as it is, this
-// is without the restart guard: what is left in the end is a few losses of data.
+// A failing schedule is made smaller. As no schedule fails with the library as it is, the
+// test runs without the restart guard; a few losses of data are left in the end.
 //
 // Source: ALGORITHM section 13, "Negative controls": guard off.
 func TestVirtualShrinks(t *testing.T) {

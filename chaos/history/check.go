@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// Rules is what a history is checked against.
+// Rules has the parameters of a check.
 type Rules struct {
-	Nodes int // in the list
+	Nodes int // number of nodes
 	TTL   time.Duration
-	Drift time.Duration // what drift takes off the TTL
+	Drift time.Duration // allowance for drift, taken off the TTL
 
-	// Late is by how much a lease's context may end after the lease did: 0 in virtual
-	// time, as much as this machine may keep a process waiting elsewhere (I7).
+	// Late is by how much a lease's context may end after the lease: 0 in virtual time,
+	// otherwise for how long the machine may keep a process waiting (I7).
 	Late time.Duration
 
-	// Served is how long after the end of the faults a waiter may have to wait (I10), and
-	// Settled when nothing may be left of what was given up (I6, I11). 0: not checked.
+	// Served is how long a waiter may wait after the end of the faults (I10). Settled is how
+	// long abandoned keys may be left (I6, I11). 0: not checked.
 	Served, Settled time.Duration
 }
 
@@ -34,7 +34,7 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s at %v, %q: %s", v.Rule, v.At, v.Resource, v.Text)
 }
 
-// Check returns what is wrong with a history, by time. The run has to be over.
+// Check returns the violations in a history, by time. The run must be over.
 func (h *History) Check(r Rules) []Violation {
 	h.mu.Lock()
 	found := slices.Clone(h.problems)
@@ -65,10 +65,10 @@ func (h *History) Check(r Rules) []Violation {
 	return found
 }
 
-// overlaps is I1: nobody is granted a resource before everybody who had it either gave it
-// up or had to know that it was over. held is in the order of the grants.
+// overlaps is I1: no client is granted a resource before every earlier holder either gave
+// it up or had to know that its lease was over. held is in the order of the grants.
 func overlaps(resource string, held []*Acquisition) (found []Violation) {
-	var last *Acquisition // of those so far, the one that is valid the longest
+	var last *Acquisition // the lease so far that is valid the longest
 	for _, a := range held {
 		if a.void() {
 			continue
@@ -86,7 +86,7 @@ func overlaps(resource string, held []*Acquisition) (found []Violation) {
 }
 
 // fences is I2: tokens are unique. A caller gets a larger token than all that were granted
-// before its call, and than that of any holder before it.
+// before its call, and a larger token than any holder before it.
 func fences(resource string, held []*Acquisition) (found []Violation) {
 	seen := make(map[int64]*Acquisition)
 	for _, a := range held {
@@ -100,7 +100,7 @@ func fences(resource string, held []*Acquisition) (found []Violation) {
 	}
 	calls := slices.Clone(held)
 	slices.SortFunc(calls, func(a, b *Acquisition) int { return cmp.Compare(a.Call, b.Call) })
-	earlier := make(map[*Acquisition]*Acquisition) // the largest token of a holder before
+	earlier := make(map[*Acquisition]*Acquisition) // the largest token of an earlier holder
 	var before *Acquisition
 	for _, a := range held {
 		if a.void() {
@@ -145,7 +145,7 @@ func (h *History) deadlines(r Rules) (found []Violation) {
 	return found
 }
 
-// unserved is I10: once the faults are over whoever waits gets the resource in time.
+// unserved is I10: after the faults every waiter gets the resource in time.
 func (h *History) unserved(r Rules) (found []Violation) {
 	for _, a := range h.Done {
 		by := max(a.Call, h.Healed) + r.Served

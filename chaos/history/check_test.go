@@ -14,13 +14,13 @@ import (
 
 const ms = time.Millisecond
 
-// story is a history written down by hand, in milliseconds.
+// story is a hand-written history, in milliseconds.
 type story struct {
 	h  History
 	op uint64
 }
 
-// hold is a lease: called, granted, valid until, and given back; 0 for never.
+// hold adds a lease: called, granted, valid until, and given back; 0 for never.
 func (s *story) hold(client string, fence int64, call, granted, until, ended int) *story {
 	s.op++
 	say := func(k Kind, at int, r Record) {
@@ -40,13 +40,13 @@ func (s *story) hold(client string, fence int64, call, granted, until, ended int
 	return s
 }
 
-// then adds something to the last lease.
+// then adds a record to the last lease.
 func (s *story) then(client string, k Kind, at, until int, why string) *story {
 	s.h.Add(Record{Kind: k, Client: client, Op: s.op, At: time.Duration(at) * ms, Until: time.Duration(until) * ms, Why: why})
 	return s
 }
 
-// of adds something to an earlier lease, by number.
+// of adds a record to an earlier lease, by number.
 func (s *story) of(op uint64, client string, k Kind, at, until int, why string) *story {
 	last := s.op
 	s.op = op
@@ -55,10 +55,10 @@ func (s *story) of(op uint64, client string, k Kind, at, until int, why string) 
 	return s
 }
 
-// look adds a round: what each of three nodes has, as "token counter", "" for nothing, or
-// "down", "?" for a look at other resources; "quarantine: " before it is one that began at
-// 5 ms by the node's clock, "past quarantine: " the same when it is over, and "next
-// quarantine: " one that began at 33 ms.
+// look adds a round: what each of three nodes has, as "token counter", "" for nothing,
+// "down", or "?" for a look at other resources. The prefix "quarantine: " means a quarantine
+// that began at 5 ms by the node's clock, "past quarantine: " the same after its end, and
+// "next quarantine: " a quarantine that began at 33 ms.
 func (s *story) look(at int, nodes ...string) *story {
 	var round []Look
 	for i, n := range nodes {
@@ -89,7 +89,7 @@ func (s *story) stopped(client string, from, to int) *story {
 	return s
 }
 
-// fault is one on node 1.
+// fault adds a fault of node 1.
 func (s *story) fault(name string, from, to int) *story {
 	s.h.Faults = append(s.h.Faults, Fault{Name: name, On: "node 1", Node: 1, At: time.Duration(from) * ms, Healed: time.Duration(to) * ms})
 	return s
@@ -114,7 +114,7 @@ func TestGoodHistories(t *testing.T) {
 		"lost at the instant of the next grant":         new(story).hold("a", 1, 0, 1, 99, 0).then("a", Seen, 40, 99, "").then("a", Over, 40, 0, "quorum lost").hold("b", 65, 2, 40, 90, 45),
 		"one after the other, all at one instant":       new(story).hold("a", 1, 0, 10, 99, 10).hold("b", 65, 0, 10, 99, 10).hold("c", 66, 0, 10, 99, 20),
 		"calls that overlap, in any order":              new(story).hold("a", 65, 0, 1, 50, 10).hold("b", 1, 0, 30, 50, 40).tokensOnly(),
-		"lost, and then somebody else's":                new(story).hold("a", 1, 0, 1, 99, 0).then("a", Over, 30, 0, "quorum lost").hold("b", 65, 2, 20, 90, 30),
+		"lost, and then another client's":               new(story).hold("a", 1, 0, 1, 99, 0).then("a", Over, 30, 0, "quorum lost").hold("b", 65, 2, 20, 90, 30),
 		"a bare majority has the key":                   new(story).hold("a", 1, 0, 1, 99, 50).look(20, "t1 1", "t1 1", ""),
 		"the others are down":                           new(story).hold("a", 1, 0, 1, 99, 50).look(20, "t1 1", "down", "other 9"),
 		"the other has no vote":                         new(story).hold("a", 1, 0, 1, 99, 50).look(20, "t1 1", "quarantine: t1 9", "other 9"),
@@ -140,7 +140,7 @@ func TestGoodHistories(t *testing.T) {
 	}
 }
 
-// tokensOnly is for a history that no lock has, but whose tokens are all right.
+// tokensOnly marks a history that no lock has, but whose tokens are correct.
 func (s *story) tokensOnly() *story {
 	for _, a := range s.h.Done {
 		a.Until = 0
@@ -151,34 +151,34 @@ func (s *story) tokensOnly() *story {
 func TestBadHistories(t *testing.T) {
 	for name, bad := range map[string]struct {
 		s     *story
-		rules []string // that must be found broken
+		rules []string // the rules that must be found broken
 	}{
-		"two holders":                               {new(story).hold("a", 1, 0, 1, 99, 50).hold("b", 65, 2, 49, 100, 60), []string{"I1", "lock"}},
-		"two holders by a nanosecond":               {new(story).hold("a", 1, 0, 1, 99, 0).hold("b", 65, 2, 98, 190, 100).later(ms - 1), []string{"I1", "lock"}},
-		"a third under the first":                   {new(story).hold("a", 1, 0, 1, 99, 90).hold("b", 65, 2, 10, 20, 15).hold("c", 129, 3, 60, 70, 65), []string{"I1", "I1", "lock"}},
-		"granted before it was lost":                {new(story).hold("a", 1, 0, 1, 99, 0).then("a", Seen, 50, 99, "").then("a", Over, 60, 0, "quorum lost").hold("b", 65, 2, 40, 90, 45), []string{"I1", "lock"}},
-		"a token twice":                             {new(story).hold("a", 1, 0, 1, 99, 10).hold("b", 1, 2, 20, 99, 30), []string{"I2", "lock"}},
-		"a token that falls":                        {new(story).hold("a", 65, 0, 1, 99, 10).hold("b", 1, 12, 20, 99, 30), []string{"I2", "lock"}},
-		"a token that falls later":                  {new(story).hold("a", 65, 0, 1, 99, 10).hold("b", 66, 12, 20, 99, 30).hold("c", 2, 31, 32, 99, 33), []string{"I2", "lock"}},
-		"no token":                                  {new(story).hold("a", 0, 0, 1, 99, 10), []string{"I2", "lock"}},
-		"too few nodes have the key":                {new(story).hold("a", 1, 0, 1, 99, 50).look(20, "t1 1", "x 1", " "), []string{"I3"}},
-		"a vote of a node in quarantine":            {new(story).look(20, "", "quarantine: ", "").hold("a", 1, 30, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", ""), []string{"I4"}},
-		"the same, looked at late":                  {new(story).look(20, "", "quarantine: ?", "").hold("a", 1, 30, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", ""), []string{"I4"}},
-		"the same, of one who had called before":    {new(story).look(20, "", "quarantine: ", "").hold("a", 1, 10, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", ""), []string{"I4"}},
-		"the same, under a key of another":          {new(story).look(20, "", "quarantine: x 0", "").hold("a", 1, 10, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", "").look(45, "t1 1", "quarantine: t1 1", ""), []string{"I4", "I4"}},
-		"the same, by a clock moved before":         {new(story).fault("clock put back", 2, 10).look(20, "", "quarantine: ", "").hold("a", 1, 30, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", ""), []string{"I4"}},
-		"counters behind":                           {new(story).hold("a", 7, 0, 1, 99, 50).look(20, "t1 7", "t1 6", "t1 5"), []string{"I5"}},
-		"a counter that falls":                      {new(story).look(20, "x 7", "x 7", "x 7").look(30, "x 7", "x 6", "x 7"), []string{"I5"}},
-		"a key of nobody":                           {new(story).healed(10).hold("a", 1, 0, 1, 80, 5).look(100, "t1 1", "", ""), []string{"I6"}},
-		"a context too late":                        {new(story).hold("a", 1, 0, 1, 99, 0).then("a", Over, 101, 99, Expired), []string{"I7"}},
-		"valid for longer than the TTL":             {new(story).hold("a", 1, 0, 1, 100, 0), []string{"I8"}},
-		"valid again":                               {new(story).hold("a", 1, 0, 1, 50, 0).then("a", Seen, 51, 50, "").then("a", Seen, 52, 120, ""), []string{"I8"}},
-		"valid at the grant of another, then lost":  {new(story).hold("a", 1, 0, 1, 99, 0).hold("b", 65, 2, 40, 90, 45).of(1, "a", Seen, 40, 99, "").of(1, "a", Over, 60, 0, "quorum lost"), []string{"I1"}},
-		"two holders, one for no time":              {new(story).hold("a", 1, 0, 1, 99, 50).hold("b", 65, 2, 49, 100, 49), []string{"I1", "lock"}},
-		"a token that falls, of calls that overlap": {new(story).hold("a", 65, 0, 1, 99, 10).hold("b", 1, 0, 20, 99, 30), []string{"I2", "lock"}},
-		"the same, all at one instant":              {new(story).hold("a", 65, 0, 10, 99, 10).hold("b", 1, 0, 10, 99, 10), []string{"I2"}},
-		"waits for ever":                            {new(story).healed(10).hold("a", 1, 0, 61, 99, 70), []string{"I10"}},
-		"said by nobody":                            {new(story).then("a", Seen, 1, 2, ""), []string{"history"}},
+		"two holders":                                  {new(story).hold("a", 1, 0, 1, 99, 50).hold("b", 65, 2, 49, 100, 60), []string{"I1", "lock"}},
+		"two holders by a nanosecond":                  {new(story).hold("a", 1, 0, 1, 99, 0).hold("b", 65, 2, 98, 190, 100).later(ms - 1), []string{"I1", "lock"}},
+		"a third under the first":                      {new(story).hold("a", 1, 0, 1, 99, 90).hold("b", 65, 2, 10, 20, 15).hold("c", 129, 3, 60, 70, 65), []string{"I1", "I1", "lock"}},
+		"granted before it was lost":                   {new(story).hold("a", 1, 0, 1, 99, 0).then("a", Seen, 50, 99, "").then("a", Over, 60, 0, "quorum lost").hold("b", 65, 2, 40, 90, 45), []string{"I1", "lock"}},
+		"a token twice":                                {new(story).hold("a", 1, 0, 1, 99, 10).hold("b", 1, 2, 20, 99, 30), []string{"I2", "lock"}},
+		"a token that falls":                           {new(story).hold("a", 65, 0, 1, 99, 10).hold("b", 1, 12, 20, 99, 30), []string{"I2", "lock"}},
+		"a token that falls later":                     {new(story).hold("a", 65, 0, 1, 99, 10).hold("b", 66, 12, 20, 99, 30).hold("c", 2, 31, 32, 99, 33), []string{"I2", "lock"}},
+		"no token":                                     {new(story).hold("a", 0, 0, 1, 99, 10), []string{"I2", "lock"}},
+		"too few nodes have the key":                   {new(story).hold("a", 1, 0, 1, 99, 50).look(20, "t1 1", "x 1", " "), []string{"I3"}},
+		"a vote of a node in quarantine":               {new(story).look(20, "", "quarantine: ", "").hold("a", 1, 30, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", ""), []string{"I4"}},
+		"the same, looked at late":                     {new(story).look(20, "", "quarantine: ?", "").hold("a", 1, 30, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", ""), []string{"I4"}},
+		"the same, of a client that had called before": {new(story).look(20, "", "quarantine: ", "").hold("a", 1, 10, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", ""), []string{"I4"}},
+		"the same, under a key of another":             {new(story).look(20, "", "quarantine: x 0", "").hold("a", 1, 10, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", "").look(45, "t1 1", "quarantine: t1 1", ""), []string{"I4", "I4"}},
+		"the same, by a clock moved before":            {new(story).fault("clock put back", 2, 10).look(20, "", "quarantine: ", "").hold("a", 1, 30, 31, 99, 50).look(40, "t1 1", "quarantine: t1 1", ""), []string{"I4"}},
+		"counters behind":                              {new(story).hold("a", 7, 0, 1, 99, 50).look(20, "t1 7", "t1 6", "t1 5"), []string{"I5"}},
+		"a counter that falls":                         {new(story).look(20, "x 7", "x 7", "x 7").look(30, "x 7", "x 6", "x 7"), []string{"I5"}},
+		"a key of no lease":                            {new(story).healed(10).hold("a", 1, 0, 1, 80, 5).look(100, "t1 1", "", ""), []string{"I6"}},
+		"a context too late":                           {new(story).hold("a", 1, 0, 1, 99, 0).then("a", Over, 101, 99, Expired), []string{"I7"}},
+		"valid for longer than the TTL":                {new(story).hold("a", 1, 0, 1, 100, 0), []string{"I8"}},
+		"valid again":                                  {new(story).hold("a", 1, 0, 1, 50, 0).then("a", Seen, 51, 50, "").then("a", Seen, 52, 120, ""), []string{"I8"}},
+		"valid at the grant of another, then lost":     {new(story).hold("a", 1, 0, 1, 99, 0).hold("b", 65, 2, 40, 90, 45).of(1, "a", Seen, 40, 99, "").of(1, "a", Over, 60, 0, "quorum lost"), []string{"I1"}},
+		"two holders, one for no time":                 {new(story).hold("a", 1, 0, 1, 99, 50).hold("b", 65, 2, 49, 100, 49), []string{"I1", "lock"}},
+		"a token that falls, of calls that overlap":    {new(story).hold("a", 65, 0, 1, 99, 10).hold("b", 1, 0, 20, 99, 30), []string{"I2", "lock"}},
+		"the same, all at one instant":                 {new(story).hold("a", 65, 0, 10, 99, 10).hold("b", 1, 0, 10, 99, 10), []string{"I2"}},
+		"waits for ever":                               {new(story).healed(10).hold("a", 1, 0, 61, 99, 70), []string{"I10"}},
+		"a record without a call":                      {new(story).then("a", Seen, 1, 2, ""), []string{"history"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
@@ -201,8 +201,8 @@ func (s *story) later(by time.Duration) *story {
 	return s
 }
 
-// Histories of a lock that works, made at random, are good; the same with one grant moved
-// into another lease is not, and both checks of exclusion say so.
+// Random histories of a working lock are good. With one grant moved into another lease they
+// are not, and both checks of exclusion find that.
 func TestRandomHistories(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
@@ -261,7 +261,7 @@ func TestStores(t *testing.T) {
 	bad := slices.Clone(good)
 	bad[2].Accepted = true
 	if lost, stale := Lost(bad), Stale(bad); len(lost) != 2 || len(stale) != 1 {
-		t.Errorf("got %v and %v, want two lost updates (the late one, and the one that did not see it) and one stale write", lost, stale)
+		t.Errorf("got %v and %v, want two lost updates (the late write, and the write that did not see it) and one stale write", lost, stale)
 	}
 
 	// The write of holder 1 comes between the read and the write of holder 2.
@@ -279,7 +279,7 @@ func TestStores(t *testing.T) {
 	}
 }
 
-// fakeLease is a lease of which the test says how long it is valid.
+// fakeLease is a lease whose validity the test sets.
 type fakeLease struct {
 	left time.Duration
 	ctx  context.Context

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Lease is what a holder has, as far as a history needs to know.
+// Lease has the methods of a lease that a history needs.
 type Lease interface {
 	Token() string
 	Fence() int64
@@ -16,18 +16,18 @@ type Lease interface {
 	Unlock(context.Context) error
 }
 
-// Client writes down what one client sees. All fields have to be set, but Sink and Now
-// may be called by several goroutines at once.
+// Client records what one client sees. All fields must be set, and Sink and Now must be
+// safe for concurrent use.
 type Client struct {
 	Name string
 	Sink func(Record)
 	Now  func() time.Duration
-	Why  func(error) string // a short name for what an error means, see [Expired]
+	Why  func(error) string // returns a short name for the meaning of an error, see [Expired]
 
 	ops atomic.Uint64
 }
 
-// Take has call acquire the resource, and writes down what comes of it.
+// Take calls call to acquire the resource, and records the outcome.
 func Take[L Lease](c *Client, resource string, waits bool, call func() (L, error)) (*Held[L], error) {
 	op := c.ops.Add(1)
 	c.Sink(Record{Kind: Called, Client: c.Name, Op: op, Resource: resource, Waits: waits, At: c.Now()})
@@ -53,7 +53,7 @@ func Take[L Lease](c *Client, resource string, waits bool, call func() (L, error
 	return h, nil
 }
 
-// Held is a lease whose holder writes down what it sees of it.
+// Held is a lease whose holder records what it sees of it.
 type Held[L Lease] struct {
 	Lease L
 
@@ -65,8 +65,8 @@ type Held[L Lease] struct {
 	ended bool // guarded by mu
 }
 
-// Look looks at the lease. The time is taken first: what is left is counted from
-// before it was read, which makes the end that is written down early, if anything.
+// Look looks at the lease. It reads the time before the validity, so that the recorded end
+// can only be too early.
 func (h *Held[L]) Look() (left time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

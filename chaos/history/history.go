@@ -1,7 +1,6 @@
-// Package history keeps what clients of a lock saw, each moment by one clock, and
-// checks it against what the algorithm promises (ALGORITHM section 13). It knows
-// nothing of Redis, of the library or of time: a history is data, and a check of it
-// is a function of that.
+// Package history records what clients of a lock saw, all by one clock, and checks it
+// against the promises of the algorithm (ALGORITHM section 13). It knows nothing of Redis,
+// of the library or of time: a history is data, and a check is a function of it.
 package history
 
 import (
@@ -11,10 +10,10 @@ import (
 	"time"
 )
 
-// Kind says what a [Record] tells.
+// Kind is the kind of a [Record].
 type Kind string
 
-// The kinds, in the order in which one acquisition has them.
+// The kinds, in their order within one acquisition.
 const (
 	Called  Kind = "called"  // Lock or TryLock was called
 	Granted Kind = "granted" // it returned a lease
@@ -25,12 +24,12 @@ const (
 	Freed   Kind = "freed"   // Unlock has returned
 )
 
-// Record is one thing that a client saw. All clients of a history have one clock: on
-// one machine CLOCK_MONOTONIC, in virtual time that of the bubble.
+// Record is one thing that a client saw. All clients of a history share a clock: on one
+// machine CLOCK_MONOTONIC, in virtual time the clock of the bubble.
 type Record struct {
 	Kind     Kind          `json:"k"`
-	Client   string        `json:"c"`           // process, or what stands for one
-	Op       uint64        `json:"o"`           // number of the acquisition, from 1, within the client
+	Client   string        `json:"c"`           // process, or a stand-in for one
+	Op       uint64        `json:"o"`           // number of the acquisition within the client, from 1
 	Resource string        `json:"r,omitempty"` // of Called
 	Waits    bool          `json:"w,omitempty"` // of Called: a Lock, which waits
 	At       time.Duration `json:"a"`
@@ -43,35 +42,35 @@ type Record struct {
 // Expired is the Why of a lease whose validity ran out.
 const Expired = "expired"
 
-// Acquisition is one call of Lock or TryLock and what came of it. A time of zero has
-// not come, as far as anybody knows: the outcome of a call without a return is unknown.
+// Acquisition is one call of Lock or TryLock and its outcome. A time of zero is unknown: the
+// outcome of a call without a return is unknown.
 type Acquisition struct {
 	Client, Resource string
 	Waits            bool
 	Call, Return     time.Duration
-	Held             bool // it returned a lease
+	Held             bool // the call returned a lease
 	Why              string
 	Token            string
 	Fence            int64
 	Until            time.Duration // end of the validity, when the holder last looked
-	Seen             time.Duration // when it last looked and found the lease valid
-	Over             time.Duration // when it found that the lease had ended by itself
-	Left             time.Duration // of the lease then; negative: the context was late
+	Seen             time.Duration // when the holder last looked and found the lease valid
+	Over             time.Duration // when the holder found that the lease had ended early
+	Left             time.Duration // validity left at that time; negative: the context was late
 	Ended, Freed     time.Duration
-	Reach            time.Duration // the longest validity it was seen with
+	Reach            time.Duration // the longest validity that the holder saw
 
-	lapsed bool // it was seen to be over
+	lapsed bool // the holder saw that the lease was over
 
-	// Numbers of records, which tell what came first at one instant of virtual time.
+	// Numbers of records, which give the order at one instant of virtual time.
 	granted, seen int
 }
 
-// End is until when the holder had a right to think that nobody else has the resource.
-// What it could not know, as it was stopped or killed, does not count.
+// End is the time until which the holder had a right to assume that it alone has the
+// resource. Events while the holder was stopped or killed do not count.
 func (a *Acquisition) End() time.Duration {
 	end := a.Until
 	if a.Over > 0 && a.Why != Expired {
-		end = min(end, a.Seen) // lost at some time after it was seen to be held
+		end = min(end, a.Seen) // lost at some time after that
 	}
 	if a.Ended > 0 {
 		end = min(end, a.Ended)
@@ -79,47 +78,46 @@ func (a *Acquisition) End() time.Duration {
 	return end
 }
 
-// void reports whether the lease was over before the caller had it in hands.
+// void reports whether the lease was over before the call returned.
 func (a *Acquisition) void() bool { return a.Until <= a.Return }
 
-// meets reports whether the lease is valid when a later one is granted.
+// meets reports whether the lease is valid when a later lease is granted.
 func (a *Acquisition) meets(next *Acquisition) bool {
 	return next.Return < a.End() || next.Return == a.Seen && a.seen > next.granted
 }
 
-// History is what was seen in one run. Its methods are safe for concurrent use, but
-// for the fields, which are for when the run is over.
+// History is what was seen in one run. Its methods are safe for concurrent use. Its fields
+// may be read when the run is over.
 type History struct {
 	Done   []*Acquisition // in the order of their calls
 	Rounds [][]Look       // one look at each node
 	Faults []Fault
-	Healed time.Duration // when the last fault had ended; 0: never
+	Healed time.Duration // when the last fault ended; 0: never
 
 	mu       sync.Mutex
 	open     map[string]*Acquisition // guarded by mu; by client and number
-	records  int                     // guarded by mu; added so far
+	records  int                     // guarded by mu; number of records
 	problems []Violation             // guarded by mu
 }
 
-// Fault is something that was done to nodes or clients.
+// Fault is a fault of a node or a client.
 type Fault struct {
 	Name     string        `json:"name"`
-	On       string        `json:"on"`   // "node 2", "client 1", which "client 1.2" is the second of
-	Node     int           `json:"node"` // -1: it was no node
+	On       string        `json:"on"`   // "node 2", "client 1"; "client 1.2" is the second process of client 1
+	Node     int           `json:"node"` // -1: no node
 	At       time.Duration `json:"at"`
 	Healed   time.Duration `json:"healed"`
-	Voteless time.Duration `json:"voteless"` // until when the node may have no vote, or have lost keys
+	Voteless time.Duration `json:"voteless"` // until then the node may have no vote, or lack keys
 }
 
-// Margins is by how much leases' contexts ended before the leases did, when a lease ran
-// out by itself.
+// Margins says how long before leases that ran out their contexts ended.
 type Margins struct {
 	Count    int
 	Smallest time.Duration // negative: late
 	Late     int
 }
 
-// Margins looks at all leases that ran out, but for those of clients that were stopped
+// Margins looks at all leases that ran out, except for those of clients that were stopped
 // or stalled meanwhile.
 func (h *History) Margins() (m Margins) {
 	for _, a := range h.Done {
@@ -146,7 +144,7 @@ func (h *History) disturbed(a *Acquisition) bool {
 	return false
 }
 
-// So is what is known so far, while the run goes on.
+// So returns what is known so far, during the run.
 func (h *History) So() (list []Acquisition) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -156,7 +154,7 @@ func (h *History) So() (list []Acquisition) {
 	return list
 }
 
-// Add takes up what a client saw. Records of one client have to come in their order.
+// Add adds a record. Records of one client must come in their order.
 func (h *History) Add(r Record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -173,7 +171,7 @@ func (h *History) Add(r Record) {
 	}
 	a := h.open[id]
 	if a == nil {
-		h.problems = append(h.problems, Violation{Rule: "history", At: r.At, Text: fmt.Sprintf("%s of acquisition %s, which nobody called", r.Kind, id)})
+		h.problems = append(h.problems, Violation{Rule: "history", At: r.At, Text: fmt.Sprintf("%s of acquisition %s, which no client called", r.Kind, id)})
 		return
 	}
 	switch r.Kind {
@@ -195,7 +193,7 @@ func (h *History) Add(r Record) {
 	}
 }
 
-// seenLocked is for a look of a holder at its lease.
+// seenLocked adds a holder's look at its lease.
 func (h *History) seenLocked(a *Acquisition, r Record) {
 	valid := r.Until > r.At
 	if valid && a.lapsed {

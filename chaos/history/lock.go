@@ -9,9 +9,9 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// This file looks at a history once more, as a whole: is there an order of grants and
-// ends, each at a moment between its call and its return, in which one lock could have
-// said all that? It shares no code with the other rules.
+// A second check of the history as a whole: is there an order of grants and ends, each at a
+// moment between its call and its return, in which one lock could have done all that? It
+// shares no code with the other rules.
 
 // lockOp is an operation of the model: a lock whose tokens rise.
 type lockOp struct {
@@ -20,7 +20,7 @@ type lockOp struct {
 	client string
 }
 
-// lockState is who has it, by fencing token, 0 for nobody; and the largest token so far.
+// lockState has the holder, by fencing token, 0 for none; and the largest token so far.
 type lockState struct{ holder, largest int64 }
 
 func lockModel(init lockState) porcupine.Model {
@@ -46,16 +46,16 @@ func lockModel(init lockState) porcupine.Model {
 	}
 }
 
-// patience is how long one piece may take to check, and piece how many grants it has at
-// least. A history is cut where nothing was held or under way: no order leads across.
+// patience limits the time to check one piece. piece is the least number of grants of a
+// piece. A history is cut where nothing was held or under way: no order crosses that.
 const (
 	patience = 20 * time.Second
 	piece    = 50
 )
 
 // Linearizable checks the acquisitions of one resource against the model of a lock.
-// Refusals say nothing about a lock that may refuse for many reasons; calls without a
-// return have no effect that anybody could see.
+// Refusals prove nothing, as a lock may refuse for many reasons. Calls without a return
+// have no visible effect.
 func Linearizable(resource string, held []*Acquisition) (found []Violation) {
 	for _, p := range pieces(held) {
 		result, _ := porcupine.CheckOperationsVerbose(lockModel(p.before), p.ops, patience)
@@ -67,8 +67,8 @@ func Linearizable(resource string, held []*Acquisition) (found []Violation) {
 	return found
 }
 
-// Picture writes porcupine's page for the first piece of a resource that is not as a
-// lock would do it, and reports whether there is one.
+// Picture writes porcupine's page for the first piece of a resource that is not
+// linearizable, and reports whether there is such a piece.
 func (h *History) Picture(resource, file string) (bool, error) {
 	var held []*Acquisition
 	for _, a := range h.Done {
@@ -98,11 +98,11 @@ func pieces(held []*Acquisition) (list []part) {
 	})
 	clients := make(map[string]int)
 	var p part
-	var busy time.Duration // until then something is under way
+	var busy time.Duration // until then an operation is under way
 	var largest int64
 	for i, a := range held {
-		// Nothing can come between a grant and its end, so that the grant may as well be
-		// as late as possible: who waited for long does not keep a history in one piece.
+		// Nothing can come between a grant and its end, so the grant may count as late as
+		// possible. A waiter that waited for long then does not prevent cuts.
 		call := max(a.Call, min(a.Return, busy+1))
 		if call > busy && len(p.ops) >= 2*piece {
 			list = append(list, p)
@@ -111,8 +111,8 @@ func pieces(held []*Acquisition) (list []part) {
 		if _, known := clients[a.Client]; !known {
 			clients[a.Client] = len(clients)
 		}
-		// A lease that was freed is over from when Unlock was called, and for good when
-		// that has returned; any other at its very end.
+		// A lease that was freed ends between the call of Unlock and its return; any other
+		// lease ends at its very end.
 		end := max(a.End(), a.Freed)
 		if a.Ended == 0 || a.Freed == 0 {
 			end = a.End()

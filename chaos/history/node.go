@@ -2,17 +2,17 @@ package history
 
 import "time"
 
-// Look is what a node had at one moment, seen past the network that clients use.
+// Look is the state of a node at one moment, read past the network of the clients.
 type Look struct {
 	Node     int
-	At, Done time.Duration // it was asked, and had answered
-	Up       bool          // it has answered; if not nothing else is known
-	Run      string        // process
-	Left     time.Duration // of its quarantine, by its clock
-	Born     int64         // which quarantine that is or was: when it began, ms of the node's clock
+	At, Done time.Duration // when it was asked, and when it had answered
+	Up       bool          // it has answered; if not, the fields below are unknown
+	Run      string        // id of the process
+	Left     time.Duration // left of its quarantine, by its clock
+	Born     int64         // when its last quarantine began, in ms of the node's clock; it identifies the quarantine
 	Keys     map[string]Key
-	Rest     []string // keys but for locks, counters and the marker
-	Conns    int      // of clients
+	Rest     []string // keys other than locks, counters and the marker
+	Conns    int      // connections of clients
 }
 
 // Key is the lock key of a resource and its counter; zero if there are none.

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// excused reports that something was done to a node by which it may lack keys, or not
-// have a vote, at that time.
+// excused reports whether a fault of the node explains that it lacks keys or its vote at
+// that time.
 func (h *History) excused(node int, from, to time.Duration) bool {
 	for _, f := range h.Faults {
 		if f.Node == node && f.At <= to && f.Voteless >= from {
@@ -17,7 +17,7 @@ func (h *History) excused(node int, from, to time.Duration) bool {
 	return false
 }
 
-// hurt reports whether something was being done to a node at that time.
+// hurt reports whether the node had a fault at that time.
 func (h *History) hurt(node int, from, to time.Duration) bool {
 	for _, f := range h.Faults {
 		if f.Node == node && f.At <= to && f.Healed >= from {
@@ -27,10 +27,10 @@ func (h *History) hurt(node int, from, to time.Duration) bool {
 	return false
 }
 
-// since is from when a node has been in the quarantine in which a look found it, as far as
-// that is known: when it was looked at before, at the last moment at which it cannot have
-// had the key with the token yet. Nobody may have touched it meanwhile: the time that the
-// node gives its quarantine is by its clock, which a fault may have moved since.
+// since returns a moment since which the node has been in the quarantine in which a look
+// found it: the last earlier look in this quarantine at which the node cannot have had the
+// key with the token yet. If the node had a fault since, the moment is not known: the node
+// measures its quarantine by its own clock, which a fault may have stepped.
 func (h *History) since(round int, node int, resource string, first *Acquisition) (from time.Duration, known bool) {
 	l := h.Rounds[round][node]
 	for i := round - 1; i >= 0 && len(h.Rounds[i]) == len(h.Rounds[round]); i-- {
@@ -46,11 +46,11 @@ func (h *History) since(round int, node int, resource string, first *Acquisition
 	return 0, false
 }
 
-// nodes is what the looks at the nodes say of one resource. held is in the order of the
-// grants.
+// nodes compares the looks at the nodes with the leases of one resource. held is in the
+// order of the grants.
 //
 // I3: while a lease is valid more than N - q nodes have its key, or at least no vote for
-// somebody else. I4: no lease has a vote that a node gave in quarantine. I5: the counters
+// another client. I4: no lease has a vote that a node gave in quarantine. I5: the counters
 // of a quorum are not behind the token of the lease.
 func (h *History) nodes(resource string, held []*Acquisition, r Rules) (found []Violation) {
 	need := r.Nodes - (r.Nodes/2 + 1) + 1
@@ -72,7 +72,7 @@ func (h *History) nodes(resource string, held []*Acquisition, r Rules) (found []
 				looked = false
 			}
 		}
-		// Who had it all the time that the round took: the last to be granted it before.
+		// The holder throughout the round: the last to be granted the resource before it.
 		i := sort.Search(len(held), func(i int) bool { return held[i].Return >= from }) - 1
 		if !looked || i < 0 || held[i].End() <= to { // at one instant of virtual time much can happen
 			continue
@@ -85,7 +85,7 @@ func (h *History) nodes(resource string, held []*Acquisition, r Rules) (found []
 			if unable || k.ID == a.Token {
 				keeps++
 			}
-			// A counter that was lost since the grant starts anew with the next one.
+			// A counter that was lost after the grant starts anew with the next grant.
 			if unable || k.Counter >= a.Fence || h.excused(l.Node, first[a.Token].Call, to) {
 				counts++
 			}
@@ -108,7 +108,7 @@ func (h *History) nodes(resource string, held []*Acquisition, r Rules) (found []
 	return found
 }
 
-// states is what the nodes of a round have for a lease, as text.
+// states returns what the nodes of a round have for a lease, as text.
 func (h *History) states(round []Look, a *Acquisition) (text string) {
 	for _, l := range round {
 		k := l.Keys[a.Resource]
@@ -132,7 +132,7 @@ func (h *History) states(round []Look, a *Acquisition) (text string) {
 	return text
 }
 
-// counters is the other half of I5: a counter that is there does not fall.
+// counters is the other half of I5: an existing counter does not fall.
 func (h *History) counters() (found []Violation) {
 	type place struct {
 		node     int
@@ -160,8 +160,8 @@ func (h *History) counters() (found []Violation) {
 	return found
 }
 
-// leftovers is I6, and the part of I11 that is about nodes: when all has been well for
-// long enough there are no keys but those of leases that are held.
+// leftovers is I6, and the part of I11 about nodes: long enough after the last fault there
+// are no keys except those of held leases.
 func (h *History) leftovers(byResource map[string][]*Acquisition, r Rules) (found []Violation) {
 	for _, round := range h.Rounds {
 		for _, l := range round {
@@ -170,7 +170,7 @@ func (h *History) leftovers(byResource map[string][]*Acquisition, r Rules) (foun
 			}
 			for resource, k := range l.Keys {
 				if k.ID != "" && !heldAt(byResource[resource], k.ID, l.At, r) {
-					found = append(found, Violation{"I6", l.At, resource, fmt.Sprintf("node %d has a key %q of nobody", l.Node, k.ID)})
+					found = append(found, Violation{"I6", l.At, resource, fmt.Sprintf("node %d has a key %q of no lease", l.Node, k.ID)})
 				}
 			}
 			for _, key := range l.Rest {
@@ -184,7 +184,7 @@ func (h *History) leftovers(byResource map[string][]*Acquisition, r Rules) (foun
 	return found
 }
 
-// heldAt reports whether the key may be there: of a lease that is held, or was not long
+// heldAt reports whether the key may exist: of a lease that is held or ended a short while
 // ago, or of a call that is under way.
 func heldAt(list []*Acquisition, id string, at time.Duration, r Rules) bool {
 	for i := len(list) - 1; i >= 0; i-- {
@@ -196,7 +196,7 @@ func heldAt(list []*Acquisition, id string, at time.Duration, r Rules) bool {
 		case a.Token == id:
 			return a.Freed == 0 && at < a.Until+r.TTL || at < a.Freed+r.Settled
 		case a.Return == 0, a.Return+r.Settled > at:
-			return true // perhaps of an attempt of this one
+			return true // perhaps of an attempt of this call
 		}
 		if len(list)-i > 200 {
 			return false

@@ -14,19 +14,19 @@ type Access struct {
 	Fence      int64
 	Call, Done time.Duration
 	Write      bool
-	Value      int64 // the client read it: with this read, or before this write, which writes one more
-	Accepted   bool  // the store did not refuse the fencing token
+	Value      int64 // the value that the client read: with this read, or before this write, which writes one more
+	Accepted   bool  // the store accepted the fencing token
 	Seq        int64 // number of an accepted write in the order of the store
 }
 
-// Lost returns the writes that overwrote one that their client had not read: lost updates.
-// Those that were not accepted do not count.
+// Lost returns the lost updates: writes that overwrote a value that their client had not
+// read. Refused writes do not count.
 func Lost(accesses []Access) (lost []Access) {
 	writes := slices.DeleteFunc(slices.Clone(accesses), func(a Access) bool { return !a.Write || !a.Accepted })
 	slices.SortStableFunc(writes, func(a, b Access) int { return cmp.Compare(a.Seq, b.Seq) })
 	var value, seq int64
 	for _, w := range writes {
-		// A number that nobody knows of: its client died before it could tell.
+		// The client of this write died before it could report it.
 		if w.Value != value && w.Seq <= seq+1 {
 			lost = append(lost, w)
 		}
@@ -35,10 +35,10 @@ func Lost(accesses []Access) (lost []Access) {
 	return lost
 }
 
-// Stale checks a store that compares fencing tokens: it must not have accepted an access
-// with a smaller token after one with a larger one had returned. Reads count on both sides:
-// a write that comes between a read with a larger token and the write that is computed from
-// that read is lost.
+// Stale checks a store that compares fencing tokens. It must not accept an access with a
+// smaller token after an access with a larger token has returned. Reads count on both
+// sides: a write between a read with a larger token and the write computed from that read
+// would be lost.
 //
 // Source: ALGORITHM section 7.
 func Stale(accesses []Access) (found []Violation) {

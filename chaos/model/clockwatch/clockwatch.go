@@ -1,11 +1,10 @@
-// Package clockwatch models the watch over the clocks: nodes whose clock is put forward and
-// that drop keys too early, and clients that stand still without noticing.
+// Package clockwatch models how clients watch the clocks: clocks of nodes step forward, so
+// that keys expire too early, and clients stand still without noticing.
 //
-// A client compares a node's time with its own clock from one reply to the next, and sees
-// what both did together. Time passes in ticks. A reply that takes a tick of the client's
-// clock is no vote; one that comes over a standstill looks as if it were quick. A step is
-// seen however small, which is to say that steps smaller than the time-out of a node are
-// not modelled.
+// A client compares a node's time with its own clock from one reply to the next, and so sees
+// the sum of what both clocks did. Time passes in ticks. A reply that takes a tick of the
+// client's clock is no vote. A round trip that spans a standstill looks quick to the client.
+// Every step is seen, however small: steps smaller than the node timeout are not modelled.
 //
 // Source: ALGORITHM section 9.
 package clockwatch
@@ -21,33 +20,33 @@ const (
 // What can break.
 const (
 	TwoHolders = "two holders, of which none stood still unawares"
-	NotAlone   = "somebody else held the lock during a lease that was extended"
+	NotAlone   = "another client held the lock during a lease that was extended"
 )
 
-// Config is what is modelled, and with which of the rules.
+// Config says what is modelled, and with which of the rules.
 type Config struct {
 	TTL        int // in ticks
 	Quarantine int
 	Extend     bool         // the first client extends
 	FirstNeeds int          // votes of the first client; 0 for a quorum
 	Asks       [clients]int // how often a client asks each node
-	Held       bool         // the second client has a lease to begin with, of two nodes
-	AllAnswer  bool         // no node is silent when its clock is looked at
+	Held       bool         // the second client has a lease at the start, on two nodes
+	AllAnswer  bool         // every node answers when its clock is looked at
 	Newcomer   bool         // the second client has not heard of any node before
 
 	// What can go wrong.
 	Steps       int // nodes whose clock steps
-	Step        int // by so many ticks, forward
-	Another     int // the second to step does so by this; 0 for the same
-	Standstill  int // ticks that the first client stands still, all in all
-	Standstills int // so many times
+	Step        int // of each, in ticks, forward
+	Another     int // of the second node, in ticks; 0 for the same
+	Standstill  int // ticks for which the first client stands still, in total
+	Standstills int // how many times
 
-	// Rules left out, or other ones.
-	NoWatch    bool // steps are not looked for
+	// Rules left out, or replaced.
+	NoWatch    bool // steps are not detected
 	NoMark     bool // a node that stepped has no vote in one reply, and is not marked
-	TrustAll   bool // what cannot be decided is taken for the local clock alone
-	BlameNodes bool // what cannot be decided is taken for the nodes alone
-	OldLooks   bool // that a clock did not step is believed of replies to what was sent before
+	TrustAll   bool // what cannot be decided counts as a step of the local clock alone
+	BlameNodes bool // what cannot be decided counts as steps of the nodes alone
+	OldLooks   bool // a reply to a request from before the look counts as proof that the clock did not step
 }
 
 type node struct {
@@ -64,20 +63,20 @@ const (
 	useless
 )
 
-// A link is what is between a client and a node.
+// A link carries requests and replies between a client and a node.
 type link struct {
 	acquire      uint8 // requests on their way to the node
 	extend, mark bool
 
 	reply   answer // on its way back
-	seen    uint8  // by how much the node's clock had shifted at that time
+	seen    uint8  // by how much the node's clock had shifted then
 	renewal bool   // the reply is to an extension
 
 	shift   uint8 // of the node's clock against the client's since the last sample
-	known   bool  // there is one
-	suspect bool  // stepped: no vote until it is clear, and until it is marked
+	known   bool  // there is a sample
+	suspect bool  // no vote until the cause is decided, and if its clock stepped until it is marked
 	until   uint8 // ticks without a vote
-	look    uint8 // in a round of looking at all clocks: the shift and 1; 0 if not known
+	look    uint8 // in a round of looks at all clocks: the shift + 1; 0 if not known
 
 	vote, ack bool
 }
@@ -94,14 +93,14 @@ const (
 type client struct {
 	phase    phase
 	elapsed  uint8 // of the attempt, by the client's clock
-	left     uint8 // of the lease, by the same
+	left     uint8 // of the lease, by the same clock
 	renewing bool
 	extended bool
 	since    uint8 // the start of the renewal
-	met      bool  // somebody else was valid since
-	open     bool  // a round of looking at all clocks
+	met      bool  // another client was valid since
+	open     bool  // a round of looks at all clocks
 	frozen   bool
-	blind    bool // stood still since the last verdict
+	blind    bool // stood still since the last decision
 	link     [nodes]link
 }
 
@@ -113,7 +112,7 @@ type state struct {
 	stills uint8
 }
 
-// Model is the model of a configuration.
+// Model returns the model of a configuration.
 func (c Config) Model() search.Model[state] {
 	m := search.Model[state]{Next: c.next, Canon: canon}
 	for i := range clients {
@@ -153,7 +152,7 @@ func (s *state) rank(i int) uint64 {
 	return r
 }
 
-// rank is different for links that are: it has 27 bits.
+// rank returns a different number for each state of a link. It has 27 bits.
 func (l *link) rank() (r uint64) {
 	for _, b := range [...]bool{l.extend, l.mark, l.renewal, l.known, l.suspect, l.vote, l.ack} {
 		r <<= 1

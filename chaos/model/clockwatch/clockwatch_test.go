@@ -27,7 +27,8 @@ func TestSound(t *testing.T) {
 	}
 }
 
-// Each rule that is left out is missed, and nothing more is promised than what holds.
+// Without any one of the rules the search finds a fault, and so it does for each property that
+// is not promised.
 func TestControls(t *testing.T) {
 	twice := [clients]int{1, 2}
 	for _, test := range []struct {

@@ -2,7 +2,7 @@ package clockwatch
 
 import "github.com/d0720281/redlock/chaos/model/search"
 
-// This file is what can happen.
+// The steps that can happen in a state.
 
 type visit = func(state, search.Step)
 
@@ -29,7 +29,7 @@ func (s *state) harmless() bool {
 	return s.client[0].phase == ended || s.client[1].phase == ended && !s.client[0].met
 }
 
-// act is what a client does by itself.
+// act visits the steps that a client takes by itself.
 func (c Config) act(s state, i int, visit visit) {
 	p := &s.client[i]
 	switch p.phase {
@@ -96,8 +96,8 @@ func (c Config) renew(s state, i int, visit visit) {
 	s.valid(i, by, visit)
 }
 
-// valid is a step after which a client has a lease. One that stood still, and has not
-// heard of enough nodes since, may believe in a lease that is over.
+// valid visits a step after which a client has a lease. A client that stood still, and has
+// not heard of enough nodes since, may believe in a lease that is over.
 func (s state) valid(i int, by search.Step, visit visit) {
 	other := &s.client[1-i]
 	other.met = other.phase == holding
@@ -107,7 +107,7 @@ func (s state) valid(i int, by search.Step, visit visit) {
 	visit(s, by)
 }
 
-// watch looks at the clocks while it is open who stepped.
+// watch looks at the clocks as long as it is undecided which clock stepped.
 func (c Config) watch(s state, i int, visit visit) {
 	if !s.client[i].open {
 		return
@@ -126,7 +126,7 @@ func (c Config) watch(s state, i int, visit visit) {
 	visit(s, search.Step{Format: "client %d: no more clocks can be looked at", A: i})
 }
 
-// deliver has what is on its way from a client arrive at a node.
+// deliver moves requests of a client to a node.
 func (c Config) deliver(s state, i, n int, visit visit) {
 	l := s.client[i].link[n]
 	me := uint8(i + 1)
@@ -163,8 +163,8 @@ func (c Config) deliver(s state, i, n int, visit visit) {
 	}
 }
 
-// reply has a reply on its way, to a client that may stand still before it has it. To one
-// that does not it comes at once: later is the same as a later arrival of the request.
+// reply sends a reply to a client. A client that stands still may get it later. Any other
+// gets it at once: a later reply is the same as a later arrival of the request.
 func (c Config) reply(s state, i, n int, yes, renewal bool, visit visit) {
 	l := &s.client[i].link[n]
 	l.reply, l.seen, l.renewal = useless, l.shift, renewal
@@ -227,7 +227,7 @@ func (c Config) fail(s state, visit visit) {
 	}
 }
 
-// forward moves the clock of one node: all that it waits for comes sooner.
+// forward moves the clock of one node forward: its deadlines come sooner.
 func (s *state) forward(n int, by uint8) {
 	s.node[n].pass(by)
 	for i := range s.client {
@@ -251,7 +251,7 @@ func (c Config) tick(s state, visit visit) {
 		p := &s.client[i]
 		if p.frozen {
 			if int(s.still) >= c.Standstill {
-				return // it has to go on first
+				return // it has to run on first
 			}
 			s.still++
 			p.blind = true

@@ -2,10 +2,10 @@ package clockwatch
 
 import "slices"
 
-// This file is the watch of a client.
+// The watch of a client.
 
-// observe takes by how much a node's clock has shifted since the last sample, and reports
-// whether it moved as it should.
+// observe takes the shift of a node's clock since the last sample, and reports whether the
+// clock ran as it should.
 func (c Config) observe(p *client, n int, seen uint8, now bool) bool {
 	l := &p.link[n]
 	l.shift -= seen
@@ -41,7 +41,7 @@ const (
 	either
 )
 
-// judge says who stepped as soon as that is clear, or as well as it can be.
+// judge decides which clock stepped as soon as that is certain, and at timeUp as well as possible.
 func (c Config) judge(p *client, timeUp bool) {
 	var steps []uint8
 	unknown := 0
@@ -79,7 +79,7 @@ func (c Config) judge(p *client, timeUp bool) {
 	}
 }
 
-// settle does what follows from a verdict.
+// settle acts on a verdict.
 func (c Config) settle(p *client, why cause, typical uint8) {
 	p.open, p.blind = false, false
 	for i := range p.link {
@@ -100,7 +100,7 @@ func (c Config) settle(p *client, why cause, typical uint8) {
 	if why == theNodes {
 		return
 	}
-	// The client's clock is corrected, and all samples are worthless.
+	// The client's clock is corrected, and all samples become useless.
 	p.left -= min(p.left, typical)
 	p.elapsed = min(p.elapsed+typical, uint8(c.TTL))
 	p.since = min(p.since+typical, uint8(c.TTL))

@@ -2,10 +2,10 @@
 // raises them, the block of tokens that a grant reserves, and the hand-over of a lease to
 // the next caller of the same process.
 //
-// Where counters do not expire there is no time. A message takes for ever or is lost, as is its reply, and a key can
-// vanish at any moment: that stands for its end, for a release and for a process that was
-// paused. Only a hand-over knows of time: a lease is not over while the keys that it
-// counted are there.
+// Where counters do not expire there is no time. A message or its reply takes any time or is
+// lost. A key can vanish at any moment: it expired, was released, or its process was paused.
+// Only a hand-over depends on time: a lease is not over while the keys that it counted
+// exist.
 //
 // Source: ALGORITHM sections 4 and 10, "Hand-over inside the process".
 package fencing
@@ -25,53 +25,53 @@ const (
 	TwoHandles = "two handles of one lease are valid"
 )
 
-// Config is what is modelled, and with which of the rules.
+// Config says what is modelled, and with which of the rules.
 type Config struct {
 	Attempts int
 	Block    int
-	Clocks   [nodes]int // where the counter of a node starts; unlike unless the hint is given
+	Clocks   [nodes]int // where the counter of a node starts; different unless the hint is given
 
 	// What can go wrong.
 	Twice int  // acquires that arrive a second time
-	Wipe  bool // a counter is lost, and starts anew from the clock
+	Wipe  bool // a counter is lost, and starts again from the clock
 
-	// Where counters expire, a counter of 0 is missing, and a grant starts it from the clocks.
+	// If counters expire, a counter of 0 is missing, and a grant starts it from the clocks.
 	Expiry      bool
 	Ticks       int        // of the true time, which is 0 at first
-	Ahead       [nodes]int // of each node's clock at first; one that is further off than MaxSkew has no vote
+	Ahead       [nodes]int // of each node's clock at first; a node that is further off than MaxSkew has no vote
 	Corrections int        // of such clocks
-	Margin      int        // for so long after the node's clock has passed a counter it still lives
+	Margin      int        // a counter lives for so long after the node's clock has passed it
 	Restarts    int        // of nodes, which come back empty
 	Quarantine  int        // ticks without a vote after that
 
-	// Rules left out, or done in a wrong way.
-	NoRaise       bool // the token is the largest of the votes, without a second round
-	RaiseAnywhere bool // also where the key is not held
-	RaiseByID     bool // the grant that was counted does not matter, only the attempt
+	// Rules left out, or broken.
+	NoRaise       bool // the token is the largest counter of the votes, without a second round
+	RaiseAnywhere bool // a counter is raised even where the key is not held
+	RaiseByID     bool // a counter is raised for the attempt, whichever of its grants was counted
 	ClockBehind   bool // a clock from which a lost counter starts is behind
 	KeepToken     bool // a hand-over gives the same token again
-	PastBlock     bool // a hand-over goes on behind the end of the block
+	PastBlock     bool // a hand-over continues beyond the end of the block
 	HandOverLate  bool // a lease is handed over after its end
-	KeepHandle    bool // the old handle is over only after the new one is there
+	KeepHandle    bool // the old handle ends only after the new one exists
 	ExpireEarly   bool // a counter expires however far ahead of the node's clock it is
-	SeedFar       bool // a node whose clock is far off has started a counter by that clock
+	SeedFar       bool // a node whose clock is far off has started a counter from that clock
 }
 
 // MaxSkew is how far a node's clock may be off, in ticks.
 const MaxSkew = 1
 
-// Default is the algorithm.
+// Default has all rules.
 func Default() Config { return Config{Attempts: 2, Block: 1} }
 
 type node struct {
 	owner   uint8 // attempt + 1
 	counter uint8
 	grant   uint8 // the counter given with the key
-	ahead   int8  // its clock, of the true time
+	ahead   int8  // how far its clock is ahead of the true time
 	quar    uint8 // ticks without a vote
 
 	acquire [mostAttempts]delivery
-	vote    [mostAttempts]uint8 // the counter given to the attempt, as far as it knows
+	vote    [mostAttempts]uint8 // the counter given to the attempt, as far as the attempt knows
 	raise   [mostAttempts]raise
 }
 
@@ -98,7 +98,7 @@ type phase uint8
 const (
 	idle phase = iota
 	asking
-	decided // the token is known, but not yet that a quorum has it
+	decided // the token is known, but perhaps no quorum has it
 	won
 )
 
@@ -108,7 +108,7 @@ type attempt struct {
 	used  uint8 // tokens of the block
 	floor uint8 // the largest token that was in use when it started
 	stale bool  // a key that it counted has vanished
-	open  uint8 // handles of the lease that say it is held
+	open  uint8 // handles of the lease that count as held
 }
 
 type state struct {
@@ -120,7 +120,7 @@ type state struct {
 	empty   uint8 // restarts
 }
 
-// Model is the model of a configuration.
+// Model returns the model of a configuration.
 func (c Config) Model() search.Model[state] {
 	m := search.Model[state]{Next: c.next, Canon: canon}
 	for i := range nodes {
@@ -133,7 +133,7 @@ func (c Config) Model() search.Model[state] {
 	return m
 }
 
-// canon sorts the nodes, which differ in nothing that is not part of their state.
+// canon sorts the nodes, which differ in their state only.
 func canon(s state) state {
 	for i := 1; i < nodes; i++ {
 		for j := i; j > 0 && s.node[j].before(&s.node[j-1]); j-- {

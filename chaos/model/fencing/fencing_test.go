@@ -12,7 +12,7 @@ func with(change func(c *Config)) Config {
 	return c
 }
 
-// expiring has counters that expire, and time for that.
+// expiring lets counters expire, and time pass.
 func expiring(change func(c *Config)) Config {
 	return with(func(c *Config) {
 		c.Expiry, c.Ticks, c.Margin = true, 3, MaxSkew
@@ -41,7 +41,7 @@ func TestSound(t *testing.T) {
 	}
 }
 
-// Each rule that is left out is missed.
+// Without any one of the rules the search finds a fault.
 func TestControls(t *testing.T) {
 	for _, test := range []struct {
 		name string

@@ -2,7 +2,7 @@ package fencing
 
 import "github.com/d0720281/redlock/chaos/model/search"
 
-// This file is what can happen.
+// The steps that can happen in a state.
 
 type visit = func(state, search.Step)
 
@@ -50,7 +50,7 @@ func (c Config) next(s state, visit visit) {
 // far reports whether a node's clock is so far off that its vote is refused.
 func (n *node) far() bool { return n.ahead > MaxSkew || n.ahead < -MaxSkew }
 
-// expire ends a counter that is not in use, or sets a clock right.
+// expire ends a counter that is not in use, or corrects a clock.
 //
 // Source: ALGORITHM section 4.
 func (c Config) expire(s state, i int, visit visit) {
@@ -77,7 +77,7 @@ func (c Config) expire(s state, i int, visit visit) {
 	}
 }
 
-// count is the counter that a node gives with a grant, 0 for none.
+// count returns the counter that a node gives with a grant, 0 for none.
 //
 // Source: ALGORITHM section 4.
 func (c Config) count(s *state, i int) uint8 {
@@ -94,7 +94,7 @@ func (c Config) count(s *state, i int) uint8 {
 
 func start(s state, a int, visit visit) {
 	if a > 0 && s.attempt[a-1].phase == idle {
-		return // in the order of their numbers, which says nothing about the rest
+		return // in the order of their numbers, which loses no generality
 	}
 	s.attempt[a] = attempt{phase: asking, floor: s.largest()}
 	for i := range nodes {
@@ -103,7 +103,7 @@ func start(s state, a int, visit visit) {
 	visit(s, search.Step{Format: "attempt %d asks all nodes", A: a})
 }
 
-// largest is the largest block end of all that has succeeded.
+// largest returns the largest block end of all attempts that have succeeded.
 func (s *state) largest() (t uint8) {
 	for i := range s.attempt {
 		if p := &s.attempt[i]; p.phase == won {
@@ -155,7 +155,7 @@ func (s *state) acks(a int) (n int) {
 	return n
 }
 
-// win is a success: the first token of the block is in use.
+// win makes an attempt succeed: the first token of the block is in use.
 func (c Config) win(s state, a int, visit visit) {
 	p := &s.attempt[a]
 	p.phase, p.used, p.open = won, 1, 1
@@ -175,7 +175,7 @@ func (c Config) win(s state, a int, visit visit) {
 
 func (p *attempt) first(c Config) int { return int(p.token) - c.Block + 1 }
 
-// last is the latest of the block that is in use.
+// last returns the last token of the block that is in use.
 func (p *attempt) last(c Config) int { return p.first(c) + int(p.used) - 1 }
 
 // settle forgets what does not matter any more for an attempt that has won.
@@ -199,9 +199,9 @@ func (s *state) settle(c Config, a int) {
 	}
 }
 
-// handOver ends the handle of a lease, and then gives the lease to the next caller with
-// one of its own. That caller may have come just now: its token must be larger than all in
-// use so far.
+// handOver ends the handle of a lease, and gives the lease to the next caller with a new
+// handle. That caller may have come just now: its token must be larger than all in use so
+// far.
 func (c Config) handOver(s state, a int, visit visit) {
 	p := &s.attempt[a]
 	left := c.Block - int(p.used)
@@ -259,7 +259,7 @@ func (c Config) acquire(s state, a, i int, visit visit) {
 	case 0:
 		n.owner, n.grant = uint8(a+1), c.count(&s, i)
 		n.counter = max(n.counter, n.grant)
-	case uint8(a + 1): // the first of two was granted
+	case uint8(a + 1): // the first of two acquires was granted
 	default:
 		visit(s, search.Step{Format: "node %d refuses attempt %d", A: i, B: a})
 		return
@@ -301,7 +301,7 @@ func (s *state) after(c Config, a int) {
 	}
 }
 
-// vanish ends a key. The attempt that counted it is over, at the latest now.
+// vanish ends a key. The attempt that counted it is over now at the latest.
 func (s *state) vanish(i int) {
 	n := &s.node[i]
 	a := n.owner - 1
@@ -311,8 +311,8 @@ func (s *state) vanish(i int) {
 	n.owner, n.grant = 0, 0
 }
 
-// wipe is the loss of a counter. It starts anew from the clock, which is ahead of all
-// counters of before, unless it is wrong.
+// wipe loses a counter. It starts anew from the clock, which is ahead of all earlier counters
+// unless it is wrong.
 //
 // Source: ALGORITHM section 1, A4.
 func (c Config) wipe(s state, i int, visit visit) {

@@ -1,10 +1,10 @@
 // Package lease models a lease: acquire, extend, fill, release and rollback over nodes that
-// can restart empty, with the quarantine of such nodes. A lock can be broken: at any moment a key
-// of an attempt becomes a placeholder, which lives as long.
+// can restart empty, with the quarantine of such nodes. A lock can be broken: at any moment a
+// placeholder can replace the key of an attempt, with the same expiry.
 //
-// Time passes in ticks, the same for all. A message takes any time or is lost, as is its
-// reply; a release can overtake the acquire before it. A holder does nothing by itself at
-// the end of its lease but stop to believe in it.
+// Time passes in ticks, the same for all. A message or its reply takes any time or is lost.
+// A release can overtake the acquire before it. At the end of its lease a holder sends
+// nothing; it only stops believing in the lease.
 //
 // Source: ALGORITHM sections 3 and 5 to 8.
 package lease
@@ -19,11 +19,11 @@ const (
 // What can break.
 const (
 	TwoHolders = "two holders"
-	NotAlone   = "somebody else held the lock during a lease that was extended"
+	NotAlone   = "another client held the lock during a lease that was extended"
 	EarlyEnd   = "a quorum does not keep the key until the end of the lease"
 )
 
-// Config is what is modelled, and with which of the rules.
+// Config says what is modelled, and with which of the rules.
 type Config struct {
 	Nodes, Quorum int
 	Attempts      int
@@ -35,52 +35,53 @@ type Config struct {
 	Restarts int // of nodes, which come back empty
 	Losses   int // keys that vanish unnoticed: a clock that steps, an eviction
 
-	// Nodes that restart come back with a wrong clock, which is put forward to the true time at
-	// any moment. Until then they have no vote.
+	// Nodes that restart have a wrong clock, which is corrected at any moment. Until then they
+	// have no vote.
 	WrongClocks bool
 
-	// Break replaces any key at any node at any moment. It makes no difference when it looked: what
-	// it replaces is what it saw.
+	// Break replaces any key on any node at any moment. The moment at which Break looked makes no
+	// difference: it replaces only the key that it saw.
 	Breaks bool
 
-	// The first attempt asks nodes of another list than the rest: the first so many, by that
-	// quorum. The others do not ask the first few of these: masters that were exchanged.
+	// The first attempt has another list of nodes than the rest: it knows the first OtherNodes,
+	// with the quorum OtherQuorum. The others leave out the first few of these: masters that were
+	// exchanged.
 	OtherNodes, OtherQuorum int
 	Exchanged               int
-	Membership              bool // nodes that know the first list take no other
+	Membership              bool // nodes that know the first list take no other list
 	FirstNeeds              int  // votes of the first attempt; 0 for the quorum
 
 	// Rules left out, to see what they are for.
-	NoFill            bool // extensions only count keys that are kept, and set none
-	CountQuarantined  bool // filled in quarantine is counted
+	NoFill            bool // extensions only count kept keys, and set none
+	CountQuarantined  bool // a fill in quarantine is counted
 	LateExtension     bool // an extension after the end of the lease revives it
-	ReuseID           bool // attempt 1 is a later try of attempt 0, under the same id
-	ValidityFromReply bool // validity counts from the last reply
+	ReuseID           bool // attempt 1 repeats attempt 0 with the same id
+	ValidityFromReply bool // validity is counted from the last reply
 	BreakDeletes      bool // Break deletes keys
 	EarlyDrop         bool // a placeholder is dropped while the holder may believe in its lease
-	ForeignDrop       bool // the release of another attempt drops it, too
-	ForgetLists       bool // nodes that restart have forgotten the first list, and nobody tells them
-	CountWrongClock   bool // a quarantine is counted by a clock while that is wrong, so that its correction ends it
+	ForeignDrop       bool // the release of another attempt drops the placeholder, too
+	ForgetLists       bool // restarted nodes have forgotten the first list, and no client tells them
+	CountWrongClock   bool // a quarantine is measured by a wrong clock, so that its correction ends it
 }
 
-// Default is the algorithm over three nodes.
+// Default has all rules, and three nodes.
 func Default() Config {
 	return Config{Nodes: 3, Quorum: 2, Attempts: 2, TTL: 3, Quarantine: 3, Extensions: 1}
 }
 
-// A node, with what is between it and the attempts: of those, a bit each.
+// A node, with its messages: a bit for each attempt.
 type node struct {
-	owner      uint8 // id of the attempt, 0 if none; with broken, a placeholder in place of its key
+	owner      uint8 // id of the attempt, 0 if none; with the bit broken, a placeholder in place of its key
 	ttl        uint8
 	quarantine uint8
-	wrong      bool // the clock is
+	wrong      bool // its clock is wrong
 	forgot     bool // which list was in use
 
 	acquire, extend, release uint8 // on their way to the node
 	votes, acks              uint8 // counted by the attempt
 }
 
-const broken = 0x80 // beside the id of an attempt
+const broken = 0x80 // a bit beside the id of an attempt
 
 type phase uint8
 
@@ -105,7 +106,7 @@ type attempt struct {
 	left    uint8 // until its end
 	renewal renewal
 	since   uint8 // the start of the renewal
-	met     uint8 // attempts that have been valid since this one was, a bit each
+	met     uint8 // attempts that have been valid since this attempt was, a bit each
 }
 
 type state struct {
@@ -115,7 +116,7 @@ type state struct {
 	losses   uint8
 }
 
-// Model is the model of a configuration.
+// Model returns the model of a configuration.
 func (c Config) Model() search.Model[state] {
 	m := search.Model[state]{Next: c.next}
 	if c.OtherNodes == 0 {
@@ -128,8 +129,8 @@ func (c Config) Model() search.Model[state] {
 	return m
 }
 
-// list is which nodes an attempt knows, from one to before another, and how many votes it
-// needs.
+// list returns the nodes that an attempt knows, from one number to before another, and the
+// number of votes that it needs.
 func (c Config) list(a int) (from, to, quorum int) {
 	if a == 0 && c.OtherNodes > 0 {
 		return 0, c.OtherNodes, c.OtherQuorum
@@ -149,7 +150,7 @@ func (c Config) id(a int) uint8 {
 	return uint8(a + 1)
 }
 
-// keeps checks that the keys of a lease, or what is there in their place, do not end before it.
+// keeps checks that the keys of a lease, or their placeholders, do not expire before it.
 //
 // Source: ALGORITHM section 13, I3.
 func (c Config) keeps(s state) string {

@@ -12,7 +12,7 @@ func with(change func(c *Config)) Config {
 	return c
 }
 
-// exchanged is a list of three nodes, of which one is another one in the list of the rest.
+// exchanged has lists of three nodes: one node of the first list is replaced in the others.
 func exchanged(change func(c *Config)) Config {
 	return with(func(c *Config) {
 		c.Nodes, c.OtherNodes, c.OtherQuorum, c.Exchanged, c.Membership, c.Extensions = 4, 3, 2, 1, true, 0
@@ -48,7 +48,7 @@ func TestSound(t *testing.T) {
 	}
 }
 
-// Each rule that is left out is missed.
+// Without any one of the rules the search finds a fault.
 func TestControls(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -77,7 +77,7 @@ func TestControls(t *testing.T) {
 			c.Nodes, c.Quorum, c.OtherNodes, c.OtherQuorum, c.Extensions = 5, 3, 3, 2, 0
 		}), TwoHolders},
 		{"a node exchanged", exchanged(func(c *Config) { c.Membership = false }), TwoHolders},
-		{"a node exchanged, and a restarted one that has forgotten the list", exchanged(func(c *Config) {
+		{"a node exchanged, and a restarted node that has forgotten the list", exchanged(func(c *Config) {
 			c.Restarts, c.ForgetLists = 1, true
 		}), TwoHolders},
 	} {

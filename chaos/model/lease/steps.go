@@ -2,7 +2,7 @@ package lease
 
 import "github.com/d0720281/redlock/chaos/model/search"
 
-// This file is what can happen.
+// The steps that can happen in a state.
 
 type visit = func(state, search.Step)
 
@@ -32,7 +32,7 @@ func (c Config) next(s state, visit visit) {
 }
 
 func (c Config) start(s state, a int, visit visit) {
-	switch { // in the order of their numbers, which says nothing about the rest
+	switch { // in the order of their numbers, which loses no generality
 	case a == 0:
 	case c.ReuseID && a == 1 && s.attempt[0].phase != ended:
 		return
@@ -69,7 +69,7 @@ func (c Config) acquired(s state, a int, visit visit) {
 	c.valid(s, a, visit, search.Step{Format: "attempt %d HOLDS for %d", A: a, B: int(left)})
 }
 
-// valid is a step after which an attempt is valid.
+// valid visits a step after which an attempt is valid.
 func (c Config) valid(s state, a int, visit visit, by search.Step) {
 	for b := range c.Attempts {
 		if b == a {
@@ -114,7 +114,7 @@ func (c Config) renew(s state, a int, visit visit) {
 	}
 }
 
-// end is the end of an attempt, and of a lease before its time: all nodes are told.
+// end ends an attempt, or a lease early: all nodes are told.
 func (c Config) end(s state, a int, format string, visit visit) {
 	s.attempt[a] = attempt{phase: ended}
 	from, to, _ := c.list(a)
@@ -126,8 +126,8 @@ func (c Config) end(s state, a int, format string, visit visit) {
 	visit(s, search.Step{Format: format, A: a})
 }
 
-// deliver has what is on its way from an attempt arrive at a node. The reply is lost, or
-// there at once: later is the same as a later arrival.
+// deliver moves a request of an attempt to a node. The reply is lost, or comes at once: a
+// later reply is the same as a later arrival.
 func (c Config) deliver(s state, a, i int, visit visit) {
 	mine, bit := c.id(a), uint8(1<<a)
 	if s.node[i].acquire&bit != 0 {
@@ -173,7 +173,7 @@ func (c Config) deliver(s state, a, i int, visit visit) {
 	}
 }
 
-// breakOne is what Break does to one node.
+// breakOne visits the steps of Break at each node.
 func (c Config) breakOne(s state, visit visit) {
 	for i := range c.Nodes {
 		s := s

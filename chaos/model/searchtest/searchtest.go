@@ -1,4 +1,4 @@
-// Package searchtest has the tests of a model say what a search of it must find.
+// Package searchtest has the helpers of the models' tests.
 package searchtest
 
 import (
@@ -11,11 +11,11 @@ import (
 
 const (
 	little = 50_000     // states, with -short or under the race detector
-	some   = 1_000_000  // states of each model otherwise
+	some   = 1_000_000  // states of each model by default
 	most   = 80_000_000 // with REDLOCK_MODELS=full: all there are, in a table of up to 3 GB
 )
 
-// run searches a model, all of it with REDLOCK_MODELS=full; whole says whether it did.
+// run searches a model, the whole of it with REDLOCK_MODELS=full; whole reports whether it did.
 func run[S comparable](t *testing.T, m search.Model[S]) (r search.Result, whole bool) {
 	t.Helper()
 	limit := some
@@ -34,7 +34,7 @@ func run[S comparable](t *testing.T, m search.Model[S]) (r search.Result, whole 
 	return r, !r.Full
 }
 
-// Sound searches a model in which nothing must break.
+// Sound searches a model in which nothing may break.
 func Sound[S comparable](t *testing.T, m search.Model[S]) {
 	t.Helper()
 	if r, _ := run(t, m); r.Broken != "" {
@@ -42,8 +42,8 @@ func Sound[S comparable](t *testing.T, m search.Model[S]) {
 	}
 }
 
-// Breaks searches a model that is wrong on purpose, or in which more goes wrong than it can
-// survive: the search must find how.
+// Breaks searches a model that is wrong on purpose, or that has more faults than it can
+// survive: the search must find the fault.
 func Breaks[S comparable](t *testing.T, m search.Model[S], want string) {
 	t.Helper()
 	if r, whole := run(t, m); r.Broken != want && (whole || r.Broken != "") {
