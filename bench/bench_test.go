@@ -17,13 +17,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable() // lines of go-redis amid the results would garble them
+	logging.Disable() // go-redis logs to the same output as the results
 	goleak.VerifyTestMain(m)
 }
 
-// BenchmarkCycle is the price of locking and unlocking a free resource. The
-// contenders use the same servers, and each has its connections up before it is
-// measured.
+// BenchmarkCycle measures locking and unlocking a free resource. The contenders use the
+// same servers. The connections of each are up before it is measured.
 func BenchmarkCycle(b *testing.B) {
 	clusters := map[int][]string{}
 	for _, n := range []int{1, 3, 5} {
@@ -45,7 +44,7 @@ func BenchmarkCycle(b *testing.B) {
 	}
 }
 
-// quorumContenders are those that take any number of masters; cmd/report has all.
+// quorumContenders returns the contenders that take any number of masters; cmd/report has all.
 func quorumContenders() []contender.Contender {
 	return slices.DeleteFunc(contender.All(), func(c contender.Contender) bool { return c.Needs != contender.Quorum })
 }
@@ -78,20 +77,20 @@ func benchmarkCycle(b *testing.B, cr *measure.Crew, addrs, sends []string) {
 	b.ReportMetric(float64(cpu.Nanoseconds())/1e3/float64(b.N), "client-cpu-us/op")
 	b.ReportMetric(float64(used.Scripts.Microseconds())/float64(b.N*len(addrs)), "script-us/op")
 	if s.Failed > 0 {
-		b.Errorf("%d of %d cycles failed, one of them with: %s", s.Failed, b.N, s.Err)
+		b.Errorf("%d of %d cycles failed, for example with: %s", s.Failed, b.N, s.Err)
 	}
 }
 
-// How long the runs of BenchmarkFaults may go on.
+// Limits for the runs of BenchmarkFaults.
 const (
 	longest       = 2 * time.Minute // warming up
 	healthyCycles = 500             // per goroutine
 	healthyLimit  = 5 * time.Second
-	faultLimit    = 20 * time.Second // no cycle is begun later
-	faultGrace    = time.Minute      // and one that takes longer has failed
+	faultLimit    = 20 * time.Second // no cycle begins later
+	faultGrace    = time.Minute      // a cycle that takes longer has failed
 )
 
-// faults are the states of a cluster of five that a quorum survives.
+// faults are the states of five masters that a quorum survives.
 var faults = []struct {
 	name   string
 	inject func(list []*masters.Process) error
@@ -112,14 +111,13 @@ func each(list []*masters.Process, do func(*masters.Process) error) error {
 	return nil
 }
 
-// BenchmarkFaults is what a caller waits for Lock, Extend and Unlock while one or two
-// of five masters are down (they refuse connections) or paused (they accept them
-// and say nothing). Each run has a cluster of its own, which is healthy at first;
-// what was measured then is reported as the healthy- metrics. The first cycles
-// after the fault count, too.
+// BenchmarkFaults measures how long a caller waits for Lock, Extend and Unlock while one or
+// two of five masters are down (they refuse connections) or paused (they accept connections
+// and do not answer). Each run has masters of its own, which are healthy at first; the
+// healthy- metrics are from that time. The first cycles after the fault count, too.
 //
-// A run ends after 20 s with fewer cycles than asked for, and reports how many
-// there were.
+// A run ends after 20 s with fewer cycles than asked for, and reports how many cycles it
+// made.
 func BenchmarkFaults(b *testing.B) {
 	for _, c := range quorumContenders() {
 		b.Run("who="+c.Name, func(b *testing.B) {
@@ -144,14 +142,14 @@ func benchmarkFault(b *testing.B, c contender.Contender, inject func([]*masters.
 	cr.Reset()
 	cr.Run(b.Context(), healthyCycles*g, healthyLimit)
 	before := cr.Summary()
-	if 10*before.Failed > healthyCycles*g { // a few, on a machine that stood still for a node timeout
-		b.Errorf("%d cycles failed before the fault, one of them with: %s", before.Failed, before.Err)
+	if 10*before.Failed > healthyCycles*g { // a few may fail on a machine that stood still for a node timeout
+		b.Errorf("%d cycles failed before the fault, for example with: %s", before.Failed, before.Err)
 	}
 	if err := inject(list); err != nil {
 		b.Fatal(err)
 	}
 
-	// Other keys, as redsync-failfast leaves some behind even on a healthy cluster.
+	// New keys, as redsync-failfast leaves some keys behind even on healthy masters.
 	cr = measure.NewCrew(l, c.Name+":fault", g, true)
 	ctx, cancel := context.WithTimeout(b.Context(), faultLimit+faultGrace)
 	defer cancel()
@@ -169,11 +167,11 @@ func benchmarkFault(b *testing.B, c contender.Contender, inject func([]*masters.
 	b.ReportMetric(float64(done), "cycles")
 	b.ReportMetric(float64(s.Failed), "failed")
 	if s.Failed > 0 {
-		b.Logf("%d of %d cycles failed, one of them with: %s", s.Failed, done, s.Err)
+		b.Logf("%d of %d cycles failed, for example with: %s", s.Failed, done, s.Err)
 	}
 }
 
-// dial connects a contender to new masters, or to those that it has had before, and
+// dial connects a contender to new masters, or to masters that it has used before, and
 // closes it when the test ends.
 func dial(tb testing.TB, c contender.Contender, addrs []string) contender.Locker {
 	tb.Helper()

@@ -14,7 +14,7 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// What is compared has to work, and to clean up.
+// Every contender works, and cleans up.
 func TestContenders(t *testing.T) {
 	for _, c := range contender.All() {
 		t.Run(c.Name, func(t *testing.T) {
@@ -22,7 +22,7 @@ func TestContenders(t *testing.T) {
 			addrs := redistest.Addrs(redistest.Masters(t, n))
 			size := 8
 			if c.Name == "rueidislock" {
-				size = 1 // with more some of its calls may get stuck, see README.md
+				size = 1 // with more goroutines some of its calls may get stuck, see README.md
 			}
 			cr := measure.NewCrew(dial(t, c, addrs), c.Name, size, c.Extends)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -32,13 +32,13 @@ func TestContenders(t *testing.T) {
 			}
 			s := cr.Summary()
 			if s.Failed > 0 {
-				t.Errorf("%d cycles failed, one of them with: %s", s.Failed, s.Err)
+				t.Errorf("%d cycles failed, for example with: %s", s.Failed, s.Err)
 			}
 			if got := s.Cycle.Count(); got != 200 {
 				t.Errorf("got %d latencies, want 200", got)
 			}
 			if c.Name == "redsync-failfast" {
-				return // it gives some nodes up without a release
+				return // it gives up some nodes without a release
 			}
 			for _, addr := range addrs {
 				client := redistest.Client(t, addr)
@@ -49,7 +49,7 @@ func TestContenders(t *testing.T) {
 	}
 }
 
-// locks are the keys on a node that are no fencing counters, and not the marker.
+// locks returns the keys of a node except fencing counters and the marker.
 func locks(t *testing.T, client *redis.Client) []string {
 	t.Helper()
 	keys, err := client.Keys(t.Context(), "*").Result()
@@ -65,10 +65,10 @@ func locks(t *testing.T, client *redis.Client) []string {
 	return locks
 }
 
-// What waits does so for as long as another one holds, and excludes it.
+// A contender that waits does so as long as another holder has the key, and excludes it.
 func TestContendersExclude(t *testing.T) {
 	for _, c := range contender.All() {
-		if !c.Waits || c.Needs == contender.None { // one mutex is not known to another
+		if !c.Waits || c.Needs == contender.None { // one mutex does not know the other
 			continue
 		}
 		t.Run(c.Name, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestContendersExclude(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := lease.Extend(t.Context()); errors.Is(err, errors.ErrUnsupported) == c.Extends {
-				t.Errorf("extend: got %v from one that extends: %v", err, c.Extends)
+				t.Errorf("extend: got %v, want it to extend: %v", err, c.Extends)
 			}
 			if err := lease.Unlock(t.Context()); err != nil {
 				t.Error(err)

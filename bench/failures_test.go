@@ -20,21 +20,20 @@ import (
 )
 
 const (
-	// hung is the read time-out of redsync's clients where a node hangs. By default it is
-	// 5 s, and that is how long redsync's calls take then. Here it is shorter, which saves
-	// the test time and changes nothing else.
+	// hung is the read timeout of redsync's clients where a node hangs. The default of 5 s is how
+	// long redsync's calls take then. A shorter one saves time and changes nothing else.
 	hung = time.Second
 
-	// settled is how long a key has to stay where it should not, to be an orphan.
+	// settled is how long a key must stay where it should not be to count as an orphan.
 	settled = time.Second
 
-	// patience bounds what should happen. No test waits that long unless it fails.
+	// patience bounds how long tests wait. No test waits that long unless it fails.
 	patience = 20 * time.Second
 )
 
-// TestFailures plays what is known to go wrong with quorum locks, each scenario once with
-// redsync and once with this library, which must not fail any. Where redsync is to fail
-// and does not, the scenario has lost its meaning and the test fails, too.
+// TestFailures plays known failures of quorum locks, each scenario once with redsync and
+// once with this library, which must pass them all. If redsync passes a scenario that it
+// should fail, the scenario has lost its meaning, and the test fails, too.
 func TestFailures(t *testing.T) {
 	const ttl = 8 * time.Second // redsync's default
 	failFast := redsync.WithFailFast(true)
@@ -152,23 +151,23 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// scenario is a course of events, and how the libraries are set up for it.
+// scenario is a sequence of events, and the setup of the libraries for it.
 type scenario struct {
 	name    string
 	ttl     time.Duration
-	conns   redis.Options    // of redsync's clients
-	redsync []redsync.Option // beside the TTL
+	conns   redis.Options    // for redsync's clients
+	redsync []redsync.Option // besides the TTL
 	play    func(*stage)
 	fails   int // number of different failures that redsync shows; 0: it passes, too
 }
 
-// stage is where a scenario is played, with one of the libraries.
+// stage plays a scenario with one of the libraries.
 type stage struct {
 	*testing.T
 	ttl   time.Duration
 	dial  func(t *testing.T, addrs []string) client
 	nodes []*masters.Process
-	peek  []*redis.Client // one for each node, past all proxies
+	peek  []*redis.Client // one for each node, bypassing all proxies
 	warm  int             // warm-ups so far
 	seen  []string        // the failures
 }
@@ -185,7 +184,7 @@ type client interface {
 	try(ctx context.Context, resource string) (lease, error)
 }
 
-// lease is what a client holds. Nothing but Extend renews it, as in redsync.
+// lease is held by a client. Only Extend renews it, as in redsync.
 type lease interface {
 	Extend(ctx context.Context) error
 	Unlock(ctx context.Context) error
@@ -198,7 +197,7 @@ func (s scenario) dialOurs(t *testing.T, addrs []string) client {
 		redlock.WithTTL(s.ttl), redlock.WithMaxTTL(s.ttl), redlock.WithKeyPrefix(""), redlock.WithoutRenewal())}
 }
 
-// ourLocker makes every Locker of these tests.
+// ourLocker makes the Lockers of these tests.
 func ourLocker(t *testing.T, addrs []string, opts ...redlock.Option) *redlock.Locker {
 	t.Helper()
 	l, err := redlock.New(addrs, opts...)
@@ -258,7 +257,7 @@ func (s *stage) start(n int) {
 	}
 }
 
-// addrs are the addresses of the nodes, or of what is put in front of the first of them.
+// addrs returns the addresses of the nodes, or of the proxies in front of the first nodes.
 func (s *stage) addrs(front ...*late) []string {
 	return append(redistest.Addrs(front), redistest.Addrs(s.nodes[len(front):])...)
 }
@@ -275,13 +274,13 @@ func (s *stage) client(addrs []string) client {
 		resource := fmt.Sprint("warm-up/", s.warm)
 		l, err := c.lock(s.Context(), resource)
 		s.must(err)
-		// One who fails fast may never get to ask the last nodes.
+		// A client that fails fast may never ask the last nodes.
 		for end := time.Now().Add(50 * time.Millisecond); slices.Contains(used, false) && time.Now().Before(end); {
 			for i, at := range s.peek {
 				used[i] = used[i] || at.Exists(s.Context(), resource).Val() == 1
 			}
 		}
-		_ = l.Unlock(s.Context()) // a warm-up, no more
+		_ = l.Unlock(s.Context()) // only a warm-up
 	}
 	return c
 }
@@ -293,16 +292,16 @@ func (s *stage) must(err error) {
 	}
 }
 
-// saw notes a failure of the library.
+// saw records a failure of the library.
 func (s *stage) saw(format string, args ...any) {
 	s.seen = append(s.seen, fmt.Sprintf(format, args...))
 }
 
-// take lets somebody else have the resource on some nodes, for ever if d is 0.
+// take gives the resource to another holder on some nodes, for ever if d is 0.
 func (s *stage) take(resource string, d time.Duration, nodes ...int) {
 	s.Helper()
 	for _, i := range nodes {
-		s.must(s.peek[i].Set(s.Context(), resource, "somebody else", d).Err())
+		s.must(s.peek[i].Set(s.Context(), resource, "another holder", d).Err())
 	}
 }
 
@@ -313,11 +312,11 @@ func (s *stage) free(resource string, nodes ...int) {
 	}
 }
 
-// orphans looks for keys of resources that nobody holds or wants, and says how long
-// they will block. What is only on its way out is given time.
+// orphans looks for keys of resources that no client holds or wants, and returns how long
+// they will block. Keys that are about to go are given time.
 func (s *stage) orphans(resources []string, nodes ...int) (left []time.Duration) {
 	s.Helper()
-	for _, i := range nodes { // behind it the node has carried out what had come in
+	for _, i := range nodes { // the ping returns after the node has executed earlier requests
 		s.must(s.peek[i].Ping(s.Context()).Err())
 	}
 	for end := time.Now().Add(settled); ; time.Sleep(5 * time.Millisecond) {
@@ -337,11 +336,11 @@ func (s *stage) orphans(resources []string, nodes ...int) (left []time.Duration)
 	}
 }
 
-// intrude has another client try for a resource that is held.
+// intrude lets another client try to lock a held resource.
 func (s *stage) intrude(c client, resource string, holder lease) {
 	s.Helper()
 	var last error
-	for range 20 { // more than once, as it may have to connect again
+	for range 20 { // more than once, as the client may have to reconnect
 		other, err := c.try(s.Context(), resource)
 		if err == nil {
 			if mine, theirs := holder.Validity(), other.Validity(); mine > 0 && theirs > 0 {
@@ -370,14 +369,14 @@ func (s *stage) await(ch <-chan struct{}, what string) {
 	}
 }
 
-// timed tells how long call took.
+// timed returns how long call took.
 func timed(call func() error) (time.Duration, error) {
 	start := time.Now()
 	err := call()
 	return time.Since(start).Round(time.Millisecond), err
 }
 
-// One node is stopped and stays so: no call needs it, so none may wait for it.
+// One node hangs for good. No call needs it, so none may wait for it.
 func hungNode(s *stage) {
 	s.start(5)
 	c := s.client(s.addrs())
@@ -400,8 +399,8 @@ func hungNode(s *stage) {
 	}
 }
 
-// Three nodes of five are taken, so that every attempt fails, and nothing is broken.
-// Callers are many, for there to be fresh connections among those in use.
+// Three nodes of five are taken, so that every attempt fails. No node is broken. Many
+// callers make sure that fresh connections are in use, too.
 func failedAttempts(s *stage) {
 	const callers, each, rounds = 16, 5, 15
 	s.start(5)
@@ -431,7 +430,7 @@ func failedAttempts(s *stage) {
 	s.Logf("no orphan after %d attempts", rounds*callers*each)
 }
 
-// Two nodes grant, two are taken and one hangs when the caller's time is up.
+// Two nodes grant, two are taken and one hangs when the caller's context ends.
 func deadline(s *stage) {
 	s.start(5)
 	c := s.client(s.addrs())
@@ -456,7 +455,7 @@ func deadline(s *stage) {
 	}
 }
 
-// One node gets the acquire late, and after the lock was released.
+// One node gets the acquire late, after the lock was released.
 func lateAcquire(by time.Duration) func(*stage) {
 	return func(s *stage) {
 		s.start(5)
@@ -473,7 +472,7 @@ func lateAcquire(by time.Duration) func(*stage) {
 			s.must(err)
 			select {
 			case <-held.caught:
-			case <-time.After(50 * time.Millisecond): // one who fails fast may not have asked it
+			case <-time.After(50 * time.Millisecond): // a client that fails fast may not have asked it
 				front.let()
 				s.must(l.Unlock(s.Context()))
 				continue
@@ -490,8 +489,8 @@ func lateAcquire(by time.Duration) func(*stage) {
 	}
 }
 
-// An attempt is refused by all nodes, and its rollback gets to three of them late: when
-// the next attempt of the same call has taken the resource, which is free by then.
+// All nodes refuse an attempt. Its rollback reaches three of them late: the resource is
+// free by then, and the next attempt of the same call has taken it.
 func lateRollback(s *stage) {
 	s.start(5)
 	var front []*late
@@ -523,13 +522,13 @@ func lateRollback(s *stage) {
 	s.intrude(second, "late", l)
 }
 
-// A lease ran out, another client had the resource meanwhile, and the first extends.
+// A lease runs out, another client gets the resource, and then the first client extends.
 func lapsed(s *stage) {
 	s.start(3)
 	first, second := s.client(s.addrs()), s.client(s.addrs())
 	l, err := first.lock(s.Context(), "r")
 	s.must(err)
-	other, err := second.lock(s.Context(), "r") // waits for that
+	other, err := second.lock(s.Context(), "r") // waits until the first lease has run out
 	s.must(err)
 	s.must(other.Unlock(s.Context()))
 	if err := l.Extend(s.Context()); err == nil {
@@ -539,7 +538,7 @@ func lapsed(s *stage) {
 	}
 }
 
-// All nodes grant, and answer when the TTL is over.
+// All nodes grant, but answer after the TTL.
 func lateQuorum(s *stage) {
 	s.start(3)
 	fronts := redistest.Proxied(s.T, s.nodes)
@@ -557,8 +556,8 @@ func lateQuorum(s *stage) {
 	}
 }
 
-// With two nodes and two who want the resource, each may get one. That has to end, and
-// then both have to get on.
+// With two nodes and two clients that want the resource, each may get one vote. That has to
+// end, and then both have to get the resource.
 func evenSplit(s *stage) {
 	s.start(2)
 	first, second := s.client(s.addrs()), s.client(s.addrs())
@@ -592,7 +591,7 @@ func evenSplit(s *stage) {
 }
 
 // One node of three is down and one is taken for 150 ms, so that the first attempts get
-// one node. What they leave there must not keep the later ones out.
+// one node. The keys that they leave there must not keep the later attempts out.
 func ownKeys(s *stage) {
 	s.start(3)
 	c := s.client(s.addrs())
@@ -605,7 +604,7 @@ func ownKeys(s *stage) {
 	s.Logf("Lock took %v", took)
 }
 
-// Somebody else's key on any one node of three leaves a quorum.
+// A foreign key on any one node of three leaves a quorum.
 func foreignKey(s *stage) {
 	s.start(3)
 	c := s.client(s.addrs())
@@ -618,7 +617,7 @@ func foreignKey(s *stage) {
 	}
 }
 
-// No node answers for 200 ms; the call that is under way then has to get its lock.
+// No node answers for 200 ms. A call that is under way then must get its lock.
 func moment(s *stage) {
 	s.start(3)
 	c := s.client(s.addrs())
@@ -637,8 +636,8 @@ func moment(s *stage) {
 	}
 }
 
-// The holder loses its way to all nodes: when another client gets the resource, it must
-// not think that it has it still.
+// The holder loses its connections to all nodes. When another client gets the resource, the
+// holder must not believe that it still has it.
 func cutOff(s *stage) {
 	s.start(3)
 	fronts := redistest.Proxied(s.T, s.nodes)
@@ -656,8 +655,8 @@ func cutOff(s *stage) {
 	}
 }
 
-// A lock is held by three nodes of five, one of which crashes and comes back empty. The
-// two others and that one must not make a quorum for somebody else.
+// Three nodes of five hold a lock. One of them crashes and comes back empty. It must not
+// make a quorum for another client together with the two other nodes.
 func restart(s *stage) {
 	s.start(5)
 	first, second := s.client(s.addrs()), s.client(s.addrs())

@@ -14,10 +14,10 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// BenchmarkHandOver is how long a process that waits has still to wait when the holder, in
-// another process, begins to unlock. The holder has the lock for 20 to 120 ms; then both
-// begin again at once, so that what the one before has left is met. One operation is one
-// hand-over; p99 takes some hundred of them.
+// BenchmarkHandOver measures how long a waiting process still waits when the holder, in
+// another process, begins to unlock. The holder has the lock for 20 to 120 ms. Then both
+// begin again at once, so that they meet what the round before has left. One operation is
+// one hand-over; p99 needs some hundred of them.
 func BenchmarkHandOver(b *testing.B) {
 	for _, n := range []int{3, 5} {
 		b.Run(fmt.Sprintf("N=%d", n), func(b *testing.B) {
@@ -35,13 +35,13 @@ func BenchmarkHandOver(b *testing.B) {
 }
 
 func benchmarkHandOver(b *testing.B, c contender.Contender, addrs []string) {
-	const pairs = 2 // at a time, each of two Lockers and with a key of its own
+	const pairs = 2 // at a time, each with two Lockers and a key of its own
 	var mu sync.Mutex
 	took, sum, left, failed := measure.NewLatency(), time.Duration(0), b.N, 0
 	var running sync.WaitGroup
 	for i := range min(pairs, b.N) {
 		p := pair{key: fmt.Sprintf("handover:%s:%d", c.Name, i), holder: dial(b, c, addrs), waiter: dial(b, c, addrs)}
-		if _, err := p.once(0); err != nil { // connects
+		if _, err := p.once(0); err != nil { // this connects
 			b.Fatal(err)
 		}
 		running.Go(func() {
@@ -55,7 +55,7 @@ func benchmarkHandOver(b *testing.B, c contender.Contender, addrs []string) {
 				}
 				d, err := p.once(20*time.Millisecond + rand.N(100*time.Millisecond))
 				mu.Lock()
-				if err != nil { // the machine had other things to do for longer than a node timeout
+				if err != nil { // the machine was busy for longer than a node timeout
 					failed++
 					b.Log(err)
 				} else {
@@ -74,13 +74,13 @@ func benchmarkHandOver(b *testing.B, c contender.Contender, addrs []string) {
 	b.ReportMetric(float64(failed), "failed")
 }
 
-// pair is a process that has a lock, and one that waits for it.
+// pair has a process that holds a lock, and a process that waits for it.
 type pair struct {
 	key            string
 	holder, waiter contender.Locker
 }
 
-// once is one hand-over.
+// once makes one hand-over.
 func (p pair) once(hold time.Duration) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

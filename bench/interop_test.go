@@ -18,14 +18,14 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// kind is one of the libraries that contend.
+// kind is one of the contending libraries.
 type kind struct {
 	name string
 
-	// lock waits for the resource, and returns what unlocks it.
+	// lock waits for the resource, and returns a function that unlocks it.
 	lock func(ctx context.Context, resource string) (unlock func(context.Context) error, err error)
 
-	// try does not wait; taken tells errors that say somebody has the resource.
+	// try does not wait. taken reports whether an error says that the resource is taken.
 	try   func(ctx context.Context, resource string) (unlock func(context.Context) error, err error)
 	taken func(error) bool
 }
@@ -64,7 +64,7 @@ func oursKind(t *testing.T, addrs []string, opts ...redlock.Option) kind {
 
 func redsyncKind(t *testing.T, addrs []string) kind {
 	t.Helper()
-	// Its usual delay of 50 to 250 ms would leave it few chances to get in between.
+	// Its default delay of 50 to 250 ms would leave it few chances between the other kind's attempts.
 	r := contender.NewRedsync(addrs, redis.Options{}, redsync.WithRetryDelay(2*time.Millisecond), redsync.WithTries(1<<20))
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
@@ -131,7 +131,7 @@ func oneAtATime(t *testing.T, first, second kind) {
 	}
 }
 
-// A crowd of both kinds works on a few resources with the same keys.
+// Many clients of both kinds work on a few resources with the same keys.
 func TestExclusion(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		t.Run(fmt.Sprintf("N=%d", n), func(t *testing.T) {
@@ -156,8 +156,8 @@ func TestExclusion(t *testing.T) {
 	}
 }
 
-// With keys of their own the two kinds do not exclude each other, though each does
-// itself: a checker that finds nothing here is no good.
+// Control: with different keys the two kinds do not exclude each other, though each excludes
+// itself. The checker must see that.
 func TestCheckerSeesOverlaps(t *testing.T) {
 	addrs := redistest.Addrs(redistest.Masters(t, 3))
 	c := newChecker(redistest.Client(t, addrs[0]))
@@ -183,19 +183,19 @@ const (
 	contendWithin = 60 * time.Second // a run that takes longer has failed
 )
 
-// checker knows who is inside which critical section.
+// checker knows which clients are inside which critical section.
 type checker struct {
 	redis *redis.Client // where each resource has a plain count of its sections
 
 	mu       sync.Mutex
-	inside   map[section]int // how many are; guarded by mu, as all that follows
-	sections map[section]int // how many have been
+	inside   map[section]int // number of clients inside; guarded by mu, like the fields below
+	sections map[section]int // number of sections so far
 	overlaps map[overlap]int
 }
 
 type section struct{ resource, kind string }
 
-// overlap is a kind that came in, and one that was inside by then.
+// overlap is a kind that came in, and a kind that was inside by then.
 type overlap struct{ came, inside string }
 
 func newChecker(client *redis.Client) *checker {
@@ -225,8 +225,8 @@ func (c *checker) leave(resource, kind string) {
 	c.sections[section{resource, kind}]++
 }
 
-// work is a critical section: it takes the count of the resource and puts one more
-// back, in two steps that nothing but the lock makes one.
+// work is a critical section: it increments the count of the resource in two steps, which
+// only the lock makes atomic.
 func (c *checker) work(ctx context.Context, resource, kind string) error {
 	c.enter(resource, kind)
 	defer c.leave(resource, kind)
@@ -248,7 +248,7 @@ func (c *checker) count(t *testing.T, resource string) int {
 	return n
 }
 
-// lostUpdates tells whether some count is behind its sections.
+// lostUpdates reports whether some count is smaller than the number of its sections.
 func (c *checker) lostUpdates(t *testing.T) bool {
 	t.Helper()
 	c.mu.Lock()
@@ -269,7 +269,7 @@ func (c *checker) overlapped(o overlap) bool {
 	return c.overlaps[o] > 0
 }
 
-// fewest is the smallest number of sections that a kind has had on a resource.
+// fewest returns the smallest number of sections that a kind has had on a resource.
 func (c *checker) fewest(kinds ...string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -284,7 +284,7 @@ func (c *checker) fewest(kinds ...string) int {
 	return fewest
 }
 
-// contend has many goroutines of each kind take turns until enough is true.
+// contend lets many goroutines of each kind take turns until enough returns true.
 func (c *checker) contend(t *testing.T, enough func() bool, kinds ...kind) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), contendWithin)

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// late is a proxy in front of one node that can be told to deliver one request late,
-// also when its client has closed the connection by then, as a network may. Unlike a
-// masters.Proxy it can pick the request that comes second, holds it until the test says
-// so, and tells when the node has answered it.
+// late is a proxy in front of one node. It can be told to deliver one request late, even if
+// the client has closed the connection by then, as a network may. Unlike a masters.Proxy it
+// can pick the second request, holds it until the test lets it go, and tells when the node
+// has answered it.
 type late struct {
 	ln       net.Listener
 	upstream string
@@ -19,18 +19,18 @@ type late struct {
 	links    sync.WaitGroup
 
 	mu   sync.Mutex
-	held *held             // the order that has not caught its request, if any; guarded by mu
+	held *held             // the order that waits for its request, if any; guarded by mu
 	open map[net.Conn]bool // nil when closed; guarded by mu
 }
 
-// held is an order to hold a request, and later that request.
+// held is an order to hold a request, and then that request.
 type held struct {
 	key  []byte
 	skip int // requests to let through first; guarded by late.mu
 	d    time.Duration
 
-	caught   chan struct{} // closed when the request has come in
-	deliver  chan struct{} // to be closed by the test: it may go on, if d is over
+	caught   chan struct{} // closed when the request has arrived
+	deliver  chan struct{} // the test closes it: the request may go on once d is over
 	answered chan struct{} // closed when the node has answered it
 }
 
@@ -46,12 +46,12 @@ func newLate(t *testing.T, upstream string) *late {
 	return p
 }
 
-// Addr is the address clients connect to.
+// Addr returns the address that clients connect to.
 func (p *late) Addr() string { return p.ln.Addr().String() }
 
-// hold has the nth of the requests that name key held for d, or until the test lets go
-// of it if that is later. Those before and after it pass, but for what follows it on
-// the same connection.
+// hold holds the nth of the requests that name key for d, or until the test closes deliver if
+// that is later. Earlier and later requests pass, except those after it on the same
+// connection.
 func (p *late) hold(key string, nth int, d time.Duration) *held {
 	h := &held{
 		key: []byte(key), skip: nth - 1, d: d,
@@ -63,14 +63,14 @@ func (p *late) hold(key string, nth int, d time.Duration) *held {
 	return h
 }
 
-// let passes everything that is not held by now.
+// let passes on everything that is not held by now.
 func (p *late) let() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held = nil
 }
 
-// catch tells whether a request is to be held.
+// catch returns the order that holds this request, or nil.
 func (p *late) catch(request []byte) *held {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,8 +126,8 @@ func (p *late) accept() {
 	}
 }
 
-// link carries one connection. It ends when the server has hung up, which it does when
-// it has read the end of what the client sent.
+// link carries one connection. It ends when the server has hung up, which the server does
+// once it has read all that the client sent.
 func (p *late) link(client, server net.Conn) {
 	var sent sync.Mutex
 	var expected *held // delivered and not answered; guarded by sent
@@ -156,7 +156,7 @@ func (p *late) link(client, server net.Conn) {
 	for {
 		n, err := server.Read(buf)
 		if n > 0 {
-			_, _ = client.Write(buf[:n]) // it may have left
+			_, _ = client.Write(buf[:n]) // the client may have left
 			sent.Lock()
 			if expected != nil {
 				close(expected.answered)

@@ -12,11 +12,11 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// BenchmarkLoad is how many sections a second callers get through, each on resources of its
-// own, by the time that the way to the masters takes; how many calls fail; and how many of
-// twenty leases are lost that the same Locker holds meanwhile. The masters are real, and a
-// proxy in front of each keeps what passes for half of the round trip. One operation takes
-// two seconds:
+// BenchmarkLoad measures, for several round-trip times to the masters: how many sections a
+// second callers get through, each on resources of its own; how many calls fail; and how many
+// of twenty leases that the same Locker holds meanwhile are lost. The masters are real, and a
+// proxy in front of each delays the traffic by half of the round trip each way. One operation
+// takes two seconds:
 //
 //	go test -run '^$' -bench Load -benchtime 1x .
 func BenchmarkLoad(b *testing.B) {
@@ -63,7 +63,7 @@ func BenchmarkLoad(b *testing.B) {
 					if lease.Context().Err() != nil {
 						lost++
 					}
-					_ = lease.Unlock(context.Background()) // of a lost one it says that
+					_ = lease.Unlock(context.Background()) // fails if the lease is lost
 				}
 				b.ReportMetric(float64(sections)/b.Elapsed().Seconds(), "sections/s")
 				b.ReportMetric(float64(failed), "failed")
@@ -73,7 +73,7 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
-// load has callers lock and unlock for some time.
+// load lets callers lock and unlock for some time.
 func load(ctx context.Context, l *redlock.Locker, callers int, during time.Duration) (sections, failed int64) {
 	var done, refused atomic.Int64
 	var working sync.WaitGroup
@@ -87,7 +87,7 @@ func load(ctx context.Context, l *redlock.Locker, callers int, during time.Durat
 				}
 				if err != nil {
 					refused.Add(1)
-					time.Sleep(10 * time.Millisecond) // a caller that fails does not spin
+					time.Sleep(10 * time.Millisecond) // a failing caller must not spin
 					continue
 				}
 				done.Add(1)

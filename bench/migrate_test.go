@@ -14,7 +14,7 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// What docs/migrating.md says of keys that are shared.
+// The claims of docs/migrating.md about shared keys.
 
 func redislockKind(t *testing.T, addr string) kind {
 	t.Helper()
@@ -29,8 +29,8 @@ func redislockKind(t *testing.T, addr string) kind {
 	return kind{name: "redislock", lock: try, try: try, taken: func(err error) bool { return errors.Is(err, redislock.ErrNotObtained) }}
 }
 
-// The one Redis that redislock uses alone, and then with a second one beside it: a quorum of
-// two is both, the first among them.
+// redislock uses one Redis alone, and this library uses it together with a second one: a
+// quorum of two is both, including the first.
 func TestRedislockOneAtATime(t *testing.T) {
 	for n := 1; n <= 2; n++ {
 		addrs := redistest.Addrs(redistest.Masters(t, n))
@@ -40,7 +40,7 @@ func TestRedislockOneAtATime(t *testing.T) {
 	}
 }
 
-// Control: with three a quorum can do without the first.
+// Control: with three masters a quorum can do without the first.
 func TestRedislockWithThree(t *testing.T) {
 	addrs := redistest.Addrs(redistest.Masters(t, 3))
 	us, they := oursKind(t, addrs, redlock.WithKeyPrefix("")), redislockKind(t, addrs[0])
@@ -52,7 +52,7 @@ func TestRedislockWithThree(t *testing.T) {
 	}
 }
 
-// rueidislock has several keys on one Redis, and none is named like ours.
+// rueidislock has several keys on one Redis, and none of them has the name of one of ours.
 func TestRueidislockSharesNoKeys(t *testing.T) {
 	addr := redistest.Addrs(redistest.Masters(t, 1))[0]
 	l, err := rueidislock.NewLocker(rueidislock.LockerOption{ClientOption: rueidis.ClientOption{InitAddress: []string{addr}}})
@@ -67,7 +67,7 @@ func TestRueidislockSharesNoKeys(t *testing.T) {
 	defer unlock()
 	for _, key := range []string{"rueidislock:0:a", "rueidislock:1:a"} {
 		if n := redistest.Client(t, addr).Exists(t.Context(), key).Val(); n != 1 {
-			t.Errorf("got no key %q, want one: so docs/migrating.md has it", key)
+			t.Errorf("got no key %q, want it, as docs/migrating.md says", key)
 		}
 	}
 	free, err := oursKind(t, []string{addr}, redlock.WithKeyPrefix("")).try(t.Context(), "a")

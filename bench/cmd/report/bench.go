@@ -17,7 +17,7 @@ import (
 	"github.com/d0720281/redlock/internal/masters"
 )
 
-// scenarios are measured in this order in each repetition.
+// scenarios are the scenarios, in the order in which each repetition measures them.
 var scenarios = []struct {
 	name string
 	run  func(*bench) error
@@ -38,21 +38,21 @@ func scenarioNames() (names []string) {
 
 // bench is one run of the program.
 type bench struct {
-	ctx      context.Context // of everything that is run
+	ctx      context.Context // ends everything that runs
 	plan     plan
 	clock    measure.Clock
-	plain    *masters.Process // of the critical sections
-	redis    *redis.Client    // to it
-	clusters map[int]*cluster // by number of masters; that of 0 is empty
+	plain    *masters.Process // for the critical sections
+	redis    *redis.Client    // its client
+	clusters map[int]*cluster // by number of masters; the cluster of 0 is empty
 
 	rep      int
 	records  []results.Record
-	section  map[string]float64 // of this repetition's probe: µs by hold
-	rtt      float64            // the same: µs
+	section  map[string]float64 // by this repetition's probe: µs by hold
+	rtt      float64            // by the same probe: µs
 	hopeless []hopeless         // not to be measured again
 }
 
-// measureAll is the run.
+// measureAll measures everything.
 func measureAll(ctx context.Context, o options, p plan) (set results.Set, err error) {
 	logging.Disable()
 	b := &bench{ctx: ctx, plan: p, clock: measure.NewClock(), clusters: map[int]*cluster{0: {stats: &measure.Servers{}}}}
@@ -107,14 +107,14 @@ func (b *bench) close() error {
 	return errors.Join(errs...)
 }
 
-// contenders are all of them, each repetition beginning with another one.
+// contenders returns all contenders. Each repetition begins with another one.
 func (b *bench) contenders() []contender.Contender {
 	all := contender.All()
 	first := (b.rep - 1) % len(all)
 	return slices.Concat(all[first:], all[:first])
 }
 
-// mastersOf is how many of n masters a contender has.
+// mastersOf returns how many of n masters a contender uses.
 func mastersOf(c contender.Contender, n int) int {
 	switch c.Needs {
 	case contender.Single:
@@ -133,18 +133,18 @@ const (
 	onlyForPrice = "it is there for what the guard costs in a cycle"
 )
 
-// measured notes what was measured.
+// measured records values.
 func (b *bench) measured(cell results.Cell, who string, values map[string]float64, failure string) {
 	b.records = append(b.records, results.Record{Rep: b.rep, Who: who, Cell: cell, Values: values, Error: failure})
 }
 
-// leaveOut notes why nothing was.
+// leaveOut records why there are no values.
 func (b *bench) leaveOut(cell results.Cell, who, reason string) {
 	b.records = append(b.records, results.Record{Rep: b.rep, Who: who, Cell: cell, LeftOut: reason})
 }
 
-// with has a team of processes use a contender on a cluster. What goes wrong is noted,
-// and the run goes on with the next cell.
+// with lets a team of processes use a contender on a cluster. It records failures, and the
+// run goes on with the next cell.
 func (b *bench) with(procs int, c contender.Contender, cell results.Cell, on *cluster, use func(team) error) error {
 	t, err := newTeam(b.ctx, procs, c, on.addrs)
 	if err == nil {

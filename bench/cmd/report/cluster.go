@@ -9,16 +9,16 @@ import (
 	"github.com/d0720281/redlock/internal/masters"
 )
 
-// cluster is a number of masters that all contenders may use.
+// cluster has masters that all contenders may use.
 type cluster struct {
 	nodes   []*masters.Process
 	proxies []*masters.Proxy // in front of the first nodes
-	addrs   []string         // that clients connect to
+	addrs   []string         // the addresses that clients connect to
 	stats   *measure.Servers
 }
 
-// startCluster starts n masters, the first of them with proxies in front, and prepares
-// them for each contender that can have them.
+// startCluster starts n masters, the first of them behind proxies, and prepares them for
+// each contender that can use them.
 func startCluster(ctx context.Context, n, proxies int) (c *cluster, err error) {
 	c = &cluster{}
 	defer func() {

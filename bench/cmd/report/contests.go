@@ -9,8 +9,8 @@ import (
 	"github.com/d0720281/redlock/bench/internal/results"
 )
 
-// probe measures what the hand-overs are compared with: a round trip, and the critical
-// sections with nobody about.
+// probe measures the base of comparison for hand-overs: a round trip, and the critical
+// section without contention.
 func (b *bench) probe() error {
 	const pings, sections = 2000, 300
 	rtt, err := measure.RoundTrip(b.clusters[results.HotN].addrs[0], pings)
@@ -31,7 +31,7 @@ func (b *bench) probe() error {
 	return nil
 }
 
-// allContests has workers of some processes take turns with one key.
+// allContests lets workers of some processes take turns with one key.
 func (b *bench) allContests() error {
 	if err := b.probe(); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (b *bench) allContests() error {
 	return nil
 }
 
-// absent says why a contender has no part in a contest.
+// absent returns why a contender takes no part in a contest.
 func absent(c contender.Contender, procs int) string {
 	switch {
 	case c.Name == "ours-unguarded":
@@ -79,7 +79,7 @@ func absent(c contender.Contender, procs int) string {
 	return ""
 }
 
-// contested is what came of a contest.
+// contested is the result of a contest.
 type contested struct {
 	measure.History
 	used         measure.Usage
@@ -88,7 +88,7 @@ type contested struct {
 	cpu          time.Duration
 }
 
-// contest has workers of some processes begin at one moment, each time with another key.
+// contest lets workers of some processes begin at one moment, each time with another key.
 func (b *bench) contest(c contender.Contender, cell results.Cell, procs, workers int, s measure.Contest, done func(contested) error) error {
 	on := b.clusters[cell.N]
 	return b.with(procs, c, cell, on, func(t team) error {
@@ -131,7 +131,7 @@ func newContested(s measure.Contest, workers []int, replies []reply, used measur
 	return seen
 }
 
-// share divides workers as evenly as can be.
+// share divides workers as evenly as possible.
 func share(workers, procs int) []int {
 	shares := make([]int, procs)
 	for i := range shares {
@@ -174,7 +174,7 @@ func (b *bench) hotValues(seen contested, hold string) map[string]float64 {
 	return values
 }
 
-// allStocks has services sell a stock that is too small for all of them.
+// allStocks lets services sell a stock that is too small for all of them.
 func (b *bench) allStocks() error {
 	p := b.plan.stock
 	for _, c := range b.contenders() {
@@ -221,8 +221,8 @@ func stockValues(p stockPlan, n, procs int, seen contested, left int) map[string
 		"wait.p50": seen.Wait.Micros(50),
 		"wait.max": seen.Wait.Micros(100),
 	}
-	// What is left and what was sold have to make up the stock; and when all attempts
-	// were made nothing may be left.
+	// The remaining and the sold units must add up to the stock, and after all attempts
+	// no unit may be left.
 	off := p.units - left - seen.sold
 	if undone == 0 {
 		off = p.units - seen.sold

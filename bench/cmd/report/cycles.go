@@ -10,7 +10,7 @@ import (
 	"github.com/d0720281/redlock/bench/internal/results"
 )
 
-// allCycles measures locking and unlocking keys that nobody else wants.
+// allCycles measures locking and unlocking keys without contention.
 func (b *bench) allCycles() error {
 	for _, n := range append([]int{0}, b.plan.masters...) {
 		for _, g := range b.plan.goroutines {
@@ -85,8 +85,8 @@ func (b *bench) oneSlice(c contender.Contender, teams map[string]team, cell resu
 	return nil
 }
 
-// cycleValues counts those that were successful in the time of the cell, and until the
-// last of them was. A call that is stuck makes the rate no smaller than that.
+// cycleValues counts the successful cycles within the time of the cell, and until the last
+// of them. A call that is stuck does not lower the rate any further.
 func cycleValues(r cycled, cell time.Duration, used measure.Usage, n int) map[string]float64 {
 	done := float64(r.Done)
 	values := map[string]float64{
@@ -109,7 +109,7 @@ func cycleValues(r cycled, cell time.Duration, used measure.Usage, n int) map[st
 	return values
 }
 
-// timings are the quantiles of what is timed under faults.
+// timings returns the quantiles of the operations that are timed under faults.
 func timings(s measure.Summary, name func(string) string) map[string]float64 {
 	values := map[string]float64{}
 	for i, l := range []measure.Latency{s.Lock, s.Extend, s.Unlock} {

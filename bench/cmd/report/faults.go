@@ -11,7 +11,7 @@ import (
 	"github.com/d0720281/redlock/bench/internal/results"
 )
 
-// slowBy is what a round trip to a slow master takes more.
+// slowBy is by how much a round trip to a slow master is longer.
 const slowBy = 50 * time.Millisecond
 
 // fault is a state of five masters that a quorum survives.
@@ -31,13 +31,13 @@ func faults() (list []fault) {
 	return list
 }
 
-// hopeless is a cell in which one cycle takes longer than the cell should.
+// hopeless is a cell in which one cycle takes longer than the cell may.
 type hopeless struct {
 	who  string
 	cell results.Cell
 }
 
-// proxies is how many of the masters need one.
+// proxies returns how many of the masters need a proxy.
 func (f fault) proxies() int {
 	if f.what == "slow" {
 		return f.many
@@ -100,7 +100,7 @@ func (b *bench) oneFault(c contender.Contender, cell results.Cell, f fault) (err
 		if err := f.inject(on); err != nil {
 			return err
 		}
-		// Another key, as redsync-failfast leaves some behind even on healthy masters.
+		// Another key, as redsync-failfast leaves some keys behind even on healthy masters.
 		after, err := t[0].do(order{Cycles: &cycles{Name: c.Name + ":" + f.what, Goroutines: 1, For: b.plan.faultTime, Patience: atMost, Extend: true}})
 		if err != nil {
 			return err

@@ -8,7 +8,7 @@ import (
 	"github.com/d0720281/redlock/bench/internal/results"
 )
 
-// allLeases measures what it takes to hold many leases.
+// allLeases measures the cost of holding many leases.
 func (b *bench) allLeases() error {
 	for _, c := range b.contenders() {
 		cell := results.Cell{Scenario: results.Leases, N: mastersOf(c, results.HotN)}

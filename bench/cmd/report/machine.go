@@ -23,7 +23,7 @@ var compared = []string{
 	"github.com/redis/rueidis",
 }
 
-// thisMachine says where this is measured, and with what.
+// thisMachine describes the machine and the software of the measurement.
 func thisMachine(ctx context.Context, server *redis.Client) (results.Machine, error) {
 	info, err := server.Info(ctx, "server").Result()
 	if err != nil {
@@ -56,11 +56,11 @@ func thisMachine(ctx context.Context, server *redis.Client) (results.Machine, er
 }
 
 func fileText(path string) string {
-	text, _ := os.ReadFile(path) // not everywhere
+	text, _ := os.ReadFile(path) // not every system has this
 	return string(text)
 }
 
-// after is what follows name and separator on the first line that begins so.
+// after returns what follows name and separator on the first line that begins with them.
 func after(text, name, separator string) string {
 	for line := range strings.Lines(text) {
 		key, value, ok := strings.Cut(line, separator)

@@ -23,7 +23,7 @@ import (
 	"github.com/d0720281/redlock/bench/internal/results"
 )
 
-// errViolation says that this library let two in at a time, or a fencing token fall.
+// errViolation says that this library let two holders in at a time, or a fencing token fall.
 var errViolation = errors.New("report: VIOLATION by this library, see the part Exclusion")
 
 func main() {
@@ -53,7 +53,7 @@ func parse(args []string) (options, error) {
 	var o options
 	var only string
 	flags := flag.NewFlagSet("report", flag.ContinueOnError)
-	flags.BoolVar(&o.quick, "quick", false, "few cells and short ones, once: to see that it works")
+	flags.BoolVar(&o.quick, "quick", false, "few and short cells, once: to see that it works")
 	flags.StringVar(&only, "only", "", "comma-separated: "+strings.Join(scenarioNames(), ", "))
 	flags.IntVar(&o.reps, "reps", 0, "repetitions; 5, or 1 with -quick")
 	flags.StringVar(&o.raw, "raw", "", "file to write every single result to, as JSON lines")
@@ -106,7 +106,7 @@ func run(ctx context.Context, args []string) error {
 		}
 		set, err = measureAll(ctx, o, p)
 	}
-	if o.raw != "" { // also what there is of a run that was broken off
+	if o.raw != "" { // also the records of a run that was aborted
 		err = errors.Join(err, store(o.raw, set))
 	}
 	if err != nil {

@@ -34,7 +34,7 @@ func TestFlags(t *testing.T) {
 		{"-reps 7", 7, "."},
 		{"-quick", 1, ""},
 		{"-quick -reps 2 -out x", 2, "x"},
-		{"-only hot,stock", 5, ""}, // a part does not replace the whole
+		{"-only hot,stock", 5, ""}, // a part does not replace the whole report
 		{"-from raw.jsonl", 5, "."},
 	} {
 		o, err := parse(strings.Fields(test.args))
@@ -49,7 +49,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// tiny is something of everything, as short as can be.
+// tiny returns a plan with one short cell of each kind.
 func tiny() plan {
 	p := quickPlan()
 	p.masters = []int{1, 5}
@@ -107,7 +107,7 @@ func TestMeasureAll(t *testing.T) {
 		}
 	}
 
-	// The same report comes out of the file of what was measured.
+	// The file of records gives the same report.
 	raw, again := filepath.Join(folder, "raw.jsonl"), t.TempDir()
 	if err := store(raw, set); err != nil {
 		t.Fatal(err)

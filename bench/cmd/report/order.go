@@ -6,7 +6,7 @@ import (
 	"github.com/d0720281/redlock/bench/internal/measure"
 )
 
-// order is what a worker process is told to do: one of the fields is set.
+// order tells a worker process what to do: one of the fields is set.
 type order struct {
 	Dial    *dial            `json:",omitempty"`
 	Cycles  *cycles          `json:",omitempty"`
@@ -14,24 +14,24 @@ type order struct {
 	Crowd   *measure.Crowd   `json:",omitempty"`
 }
 
-// dial connects to a contender, which comes first.
+// dial connects to a contender. It is the first order.
 type dial struct {
 	Who     string
 	Masters []string
 	Warm    string // key to lock a few times
 }
 
-// cycles has a crew lock and unlock for a time.
+// cycles lets a crew lock and unlock for a time.
 type cycles struct {
-	Name       string // is in the keys
+	Name       string // part of the keys
 	Goroutines int
 	Warm       int // cycles before anything is measured
 	For        time.Duration
-	Patience   time.Duration // on top of that, for calls that are under way then
+	Patience   time.Duration // in addition, for calls that are under way then
 	Extend     bool
 }
 
-// reply is what a worker process answers to an order.
+// reply is the answer of a worker process to an order.
 type reply struct {
 	Error   string            `json:",omitempty"`
 	Cycles  *cycled           `json:",omitempty"`
@@ -39,7 +39,7 @@ type reply struct {
 	Crowd   *measure.Held     `json:",omitempty"`
 }
 
-// cycled is what cycles cost.
+// cycled is the cost of cycles.
 type cycled struct {
 	measure.Summary
 	Done int           // with or without success

@@ -19,27 +19,27 @@ type plan struct {
 
 	faults             []fault
 	healthy, faultTime time.Duration
-	skipHung           bool // leave out who takes seconds for a call to a hung master
+	skipHung           bool // leave out contenders that take seconds for a call to a hung master
 
 	stock     stockPlan
 	leases    int
 	leaseTime time.Duration
 }
 
-// contest is a way to put workers into processes.
+// contest says how workers are divided among processes.
 type contest struct {
-	n, procs, workers int // n masters for those that take any number
+	n, procs, workers int // n masters for contenders that take any number
 	hold              string
 }
 
 type stockPlan struct {
-	units, procs, workers, attempts int // workers in all
+	units, procs, workers, attempts int // workers in total
 	limit                           time.Duration
 }
 
 var holds = map[string]time.Duration{results.NoHold: 0, results.ShortHold: time.Millisecond}
 
-// fullPlan is that of the report: about five minutes for a repetition.
+// fullPlan returns the plan of the report: about five minutes for a repetition.
 func fullPlan() plan {
 	p := plan{
 		masters:    []int{1, 3, 5},
@@ -70,7 +70,7 @@ func fullPlan() plan {
 	return p
 }
 
-// quickPlan has something of everything.
+// quickPlan returns a plan with a few cells of each kind.
 func quickPlan() plan {
 	all := faults()
 	return plan{

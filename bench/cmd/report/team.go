@@ -17,7 +17,7 @@ import (
 
 const (
 	answerWithin = time.Minute     // an order, which should end by itself after atMost
-	endWithin    = 3 * time.Second // closing, after that it is killed
+	endWithin    = 3 * time.Second // for closing; then the process is killed
 )
 
 // process is a worker process, seen from its parent.
@@ -48,7 +48,7 @@ func startProcess(ctx context.Context) (*process, error) {
 	return p, p.cmd.Start()
 }
 
-// do has an order carried out. The process is no good any more after an error.
+// do lets the process execute an order. After an error the process cannot be used any more.
 func (p *process) do(o order) (reply, error) {
 	var r reply
 	overdue := time.AfterFunc(answerWithin, func() { _ = p.cmd.Process.Kill() })
@@ -77,13 +77,13 @@ func (p *process) end() error {
 	if p.errors.Len() > 0 {
 		return fmt.Errorf("report: worker process: %w: %s", err, p.errors.Bytes())
 	}
-	return nil // killed, perhaps: with dead masters that can be the only way
+	return nil // it may have been killed: with dead masters that can be the only way
 }
 
-// team is some worker processes that use the same contender.
+// team has worker processes that use the same contender.
 type team []*process
 
-// newTeam starts n processes and has each dial the masters.
+// newTeam starts n processes and lets each dial the masters.
 func newTeam(ctx context.Context, n int, c contender.Contender, masters []string) (team, error) {
 	var t team
 	for range n {

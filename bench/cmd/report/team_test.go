@@ -85,7 +85,7 @@ func TestStockValues(t *testing.T) {
 	}
 }
 
-// A plan that leaves out what a target needs would report it as not measured, for ever.
+// A plan without the cells of a target would report the target as not measured, for ever.
 func TestFullPlanHasAllTargets(t *testing.T) {
 	p := fullPlan()
 	for _, target := range []struct {

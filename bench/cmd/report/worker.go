@@ -17,10 +17,10 @@ import (
 	"github.com/d0720281/redlock/bench/internal/measure"
 )
 
-// workerEnv is set for the processes that this program starts of itself.
+// workerEnv is set for the processes that this program starts from itself.
 const workerEnv = "REDLOCK_BENCH_WORKER"
 
-// Some contenders can wait for ever where nothing is to be waited for.
+// Some contenders wait for ever for a server that does not answer.
 const (
 	patience = 3 * time.Second  // for calls without a fault
 	atMost   = 50 * time.Second // for a whole order
@@ -32,8 +32,7 @@ type worker struct {
 	locker contender.Locker
 }
 
-// work carries out orders until there are no more. That is also how it ends if its
-// parent dies.
+// work executes orders until its input ends, which also happens when its parent dies.
 func work(in io.Reader, out io.Writer) {
 	logging.Disable()
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // masters are broken on purpose

@@ -1,5 +1,5 @@
-// Package contender has what is compared: this library, others, and floors, which
-// show what a lock costs at the least. All are behind one interface.
+// Package contender has the contenders: this library, others, and floors, which show the
+// least that a lock can cost. All are behind one interface.
 package contender
 
 import (
@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// TTL is how long a lease lasts that is not renewed, with every contender.
+// TTL is how long a lease that is not renewed lasts, with every contender.
 const TTL = 10 * time.Second
 
-// Locker is one process's use of a contender. It is safe for concurrent use.
+// Locker is a contender as one process uses it. It is safe for concurrent use.
 type Locker interface {
-	// Lock waits for key until ctx ends, or until the contender has had enough.
+	// Lock waits for key until ctx ends, or until the contender gives up.
 	Lock(ctx context.Context, key string) (Lease, error)
 
-	// Close gives back what was opened.
+	// Close closes the connections.
 	Close() error
 }
 
-// Lease is a lock that is held.
+// Lease is a held lock.
 type Lease interface {
-	// Extend makes it last for the TTL from now. Those without such a call give
+	// Extend makes it last for the TTL from now. Contenders without such a call return
 	// [errors.ErrUnsupported].
 	Extend(ctx context.Context) error
 
@@ -30,10 +30,10 @@ type Lease interface {
 	Unlock(ctx context.Context) error
 }
 
-// Fenced is what a [Lease] with a fencing token is, too.
+// Fenced is also implemented by a [Lease] with a fencing token.
 type Fenced interface{ Fence() int64 }
 
-// Needs says where the keys of a contender are.
+// Needs says where a contender keeps its keys.
 type Needs int
 
 const (
@@ -42,7 +42,7 @@ const (
 	None                // in the memory of the process
 )
 
-// Contender is one of those that are compared.
+// Contender is one contender.
 type Contender struct {
 	Name  string
 	Needs Needs
@@ -51,18 +51,18 @@ type Contender struct {
 	Extends bool // Lease.Extend works
 	Renews  bool // leases are renewed until Unlock, without a call
 
-	// Sends are the data commands that it sends by themselves; those not listed are
-	// only in its scripts. See measure.Usage.
+	// Sends are the data commands that it sends outside of scripts; it uses others in
+	// scripts only. See measure.Usage.
 	Sends []string
 
 	// Dial connects to the masters that Prepare has prepared.
 	Dial func(masters []string) (Locker, error)
 
-	// Prepare readies new masters, once for all processes; nil if that needs nothing.
+	// Prepare prepares new masters, once for all processes; nil if nothing is needed.
 	Prepare func(ctx context.Context, masters []string) error
 }
 
-// All are the contenders, this library first.
+// All returns the contenders, this library first.
 func All() []Contender {
 	return []Contender{
 		{Name: "ours", Waits: true, Extends: true, Renews: true, Dial: dialOurs, Prepare: bootstrap},
@@ -76,7 +76,7 @@ func All() []Contender {
 	}
 }
 
-// ByName finds a contender.
+// ByName returns the contender of that name.
 func ByName(name string) (Contender, bool) {
 	all := All()
 	i := slices.IndexFunc(all, func(c Contender) bool { return c.Name == name })
@@ -86,7 +86,7 @@ func ByName(name string) (Contender, bool) {
 	return all[i], true
 }
 
-// Takes tells whether the contender can have n masters.
+// Takes reports whether the contender can use n masters.
 func (c Contender) Takes(n int) bool {
 	switch c.Needs {
 	case Quorum:

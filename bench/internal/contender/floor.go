@@ -95,7 +95,7 @@ func (f *floor) Close() error {
 // floorVote counts the nodes' answers to one command.
 type floorVote struct {
 	n       int
-	decided chan error // takes the one verdict
+	decided chan error // receives the result once
 
 	mu      sync.Mutex
 	yes, no int // guarded by mu
@@ -114,8 +114,8 @@ func (v *floorVote) cast(yes bool) {
 	}
 }
 
-// floorConn is the connection to one node. A goroutine writes what has collected
-// since its last write, another reads the replies; both end when it is closed.
+// floorConn is the connection to one node. One goroutine writes the requests that have
+// come since its last write, another reads the replies. Both end when it is closed.
 type floorConn struct {
 	conn       net.Conn
 	goroutines sync.WaitGroup
@@ -160,7 +160,7 @@ func loadFloorScript(conn net.Conn, r *bufio.Reader, script string) (sha string,
 	return string(raw[:40]), err
 }
 
-// appendCommand writes a command as the protocol has it: an array of bulk strings.
+// appendCommand appends a command in the protocol's form: an array of bulk strings.
 func appendCommand(b []byte, args []string) []byte {
 	b = append(b, '*')
 	b = strconv.AppendInt(b, int64(len(args)), 10)
@@ -211,7 +211,7 @@ func (l *floorConn) write() {
 	}
 }
 
-// read takes replies of one line: +OK or :1 is a yes, and anything else a no.
+// read reads replies of one line: +OK or :1 is a yes, and anything else a no.
 func (l *floorConn) read(r *bufio.Reader) {
 	for {
 		line, err := r.ReadSlice('\n')
@@ -232,7 +232,7 @@ func (l *floorConn) read(r *bufio.Reader) {
 	}
 }
 
-// close breaks the connection, and answers no to all that wait for it.
+// close breaks the connection, and answers no to all requests without a reply.
 func (l *floorConn) close(reason error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// mutexes is the floor for one process: a sync.Mutex for each key. Waiting for one
-// does not end with the context.
+// mutexes is the floor for one process: a sync.Mutex for each key. Waiting for a mutex does
+// not end with the context.
 type mutexes struct{ keys sync.Map }
 
 func dialMutex([]string) (Locker, error) { return new(mutexes), nil }

@@ -12,7 +12,7 @@ type ours struct{ *redlock.Locker }
 
 func dialOurs(masters []string) (Locker, error) { return newOurs(masters) }
 
-// dialUnguarded is the same without the restart guard, to see what that costs.
+// dialUnguarded dials without the restart guard, to see the cost of the guard.
 func dialUnguarded(masters []string) (Locker, error) {
 	return newOurs(masters, redlock.WithoutRestartGuard())
 }
@@ -33,7 +33,7 @@ func (o ours) Lock(ctx context.Context, key string) (Lease, error) {
 	return lease, nil
 }
 
-// bootstrap vouches for new masters, which have no vote for a while else.
+// bootstrap makes new masters vote, which otherwise have no vote for a while.
 func bootstrap(ctx context.Context, masters []string) error {
 	l, err := redlock.New(masters)
 	if err != nil {

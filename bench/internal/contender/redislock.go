@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redislockPause is what its own example waits between attempts. By default it makes
-// one attempt.
+// redislockPause is the pause between attempts in redislock's own example. By default
+// redislock makes one attempt.
 const redislockPause = 100 * time.Millisecond
 
 // redislockLocker is bsm/redislock over a go-redis client with default options.

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Redsync is redsync as its README sets it up: a pool of connections to each
-// master, by a go-redis client with default options, and a mutex made per use.
+// Redsync is redsync as its README sets it up: a pool of connections to each master, by a
+// go-redis client with default options, and a new mutex for each use.
 type Redsync struct {
 	sync    *redsync.Redsync
 	options []redsync.Option
@@ -24,8 +24,8 @@ func dialFailFast(masters []string) (Locker, error) {
 	return NewRedsync(masters, redis.Options{}, redsync.WithFailFast(true)), nil
 }
 
-// NewRedsync makes one with clients that have the options conns, each with an address
-// of masters.
+// NewRedsync returns a Redsync. Its clients have the options conns, each with the address of
+// one master.
 func NewRedsync(masters []string, conns redis.Options, options ...redsync.Option) *Redsync {
 	r := &Redsync{options: append([]redsync.Option{redsync.WithExpiry(TTL)}, options...)}
 	var pools []redsyncredis.Pool
@@ -60,7 +60,7 @@ func (r *Redsync) Close() error {
 	return errors.Join(errs...)
 }
 
-// RedsyncLease makes errors of what redsync reports by false.
+// RedsyncLease returns errors where redsync returns false.
 type RedsyncLease struct{ *redsync.Mutex }
 
 var errNotUnlocked = errors.New("redsync: no quorum confirmed the unlock")

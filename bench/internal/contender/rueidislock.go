@@ -8,8 +8,8 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// rueidisLocker is rueidislock as its README sets it up for one server. A list of
-// addresses is one deployment to it, so that it cannot be given independent masters.
+// rueidisLocker is rueidislock as its README sets it up for one server. It takes a list of
+// addresses for one deployment, so that it cannot use independent masters.
 type rueidisLocker struct{ locker rueidislock.Locker }
 
 func dialRueidislock(servers []string) (Locker, error) {
@@ -35,7 +35,7 @@ func (r rueidisLocker) Close() error {
 	return nil
 }
 
-// rueidisLease is what ends it. That returns when the key is gone and knows no error.
+// rueidisLease ends the lease. It returns when the key is gone, and reports no error.
 type rueidisLease context.CancelFunc
 
 func (rueidisLease) Extend(context.Context) error { return errors.ErrUnsupported }

@@ -2,14 +2,14 @@ package measure
 
 import "time"
 
-// Clock tells a time that all processes of this machine agree on.
+// Clock tells a time that all processes of this machine share.
 type Clock struct {
-	base   time.Time     // by Go's clock, which is cheap to read and of the same rate
-	origin time.Duration // the common clock at base
+	base   time.Time     // by Go's clock, which is cheap to read and has the same rate
+	origin time.Duration // the shared clock at base
 }
 
-// NewClock reads the two clocks a few times, and keeps the reading in which least time
-// went by between them.
+// NewClock reads the two clocks a few times, and keeps the pair of readings that are
+// closest to each other.
 func NewClock() Clock {
 	var best Clock
 	least := time.Hour
@@ -23,8 +23,8 @@ func NewClock() Clock {
 	return best
 }
 
-// Now is the common time.
+// Now returns the shared time.
 func (c Clock) Now() time.Duration { return c.origin + time.Since(c.base) }
 
-// Until is how long it is from now to a common time.
+// Until returns the time from now to a shared time.
 func (c Clock) Until(t time.Duration) time.Duration { return t - c.Now() }

@@ -6,11 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monotonic is CLOCK_MONOTONIC, which all processes of a machine have in common.
+// monotonic returns CLOCK_MONOTONIC, which all processes of a machine share.
 func monotonic() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		panic("measure: clock: " + err.Error()) // the arguments are right
+		panic("measure: clock: " + err.Error()) // the arguments are valid
 	}
 	return time.Duration(ts.Nano())
 }

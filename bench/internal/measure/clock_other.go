@@ -4,6 +4,6 @@ package measure
 
 import "time"
 
-// monotonic is the wall clock where nothing better is known: it is common to all
-// processes, and a step while something is measured spoils that.
+// monotonic returns the wall clock on systems without a better one. All processes share it,
+// but a step during a measurement spoils that.
 func monotonic() time.Duration { return time.Duration(time.Now().UnixNano()) }

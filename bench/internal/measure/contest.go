@@ -13,20 +13,20 @@ import (
 	"github.com/d0720281/redlock/bench/internal/contender"
 )
 
-// Contest is a number of workers of one process that want the same key, over and over,
-// and do something to a plain Redis while they have it.
+// Contest has workers of one process that want the same key, again and again, and access a
+// plain Redis while they have it.
 type Contest struct {
 	Key     string
 	Workers int
-	Rounds  int           // of each worker; 0: as many as there is time for
-	Start   time.Duration // by the common clock
+	Rounds  int           // for each worker; 0: as many as time allows
+	Start   time.Duration // by the shared clock
 	For     time.Duration
 	Plain   string        // a server that is no master
-	Hold    time.Duration // on top of what the critical section takes
-	Stock   string        // key to take one from while there are any; empty: a GET is all
+	Hold    time.Duration // in addition to the critical section's own time
+	Stock   string        // the key of a stock of which a section takes one; empty: a section is one GET
 }
 
-// Section is one worker's way to the key and out of it, by the common clock.
+// Section is one worker's critical section, by the shared clock.
 type Section struct {
 	Worker int           `json:"w"`
 	Asked  time.Duration `json:"a"`
@@ -35,17 +35,17 @@ type Section struct {
 	Fence  int64         `json:"f,omitempty"`
 }
 
-// Attempts is what became of a contest in one process.
+// Attempts is the result of a contest in one process.
 type Attempts struct {
 	Sections []Section
-	Waiting  []time.Duration // what those had waited who had no key in the end
-	Failed   int             // calls, each of them repeated or given up
-	Err      string          // one of the failures
+	Waiting  []time.Duration // of workers that had no key at the end: how long they had waited
+	Failed   int             // failed calls, each repeated or given up
+	Err      string          // one of the errors
 	Sold     int
 	CPU      time.Duration
 }
 
-// arena is a contest while it goes on.
+// arena is a contest in progress.
 type arena struct {
 	Contest
 	locker contender.Locker
@@ -56,7 +56,7 @@ type arena struct {
 	seen Attempts // guarded by mu
 }
 
-// note adds to what was seen.
+// note adds to the result.
 func (a *arena) note(add func(*Attempts)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -79,7 +79,7 @@ func PlainClient(addr string) *redis.Client {
 func (c Contest) Run(ctx context.Context, l contender.Locker, clock Clock) Attempts {
 	a := &arena{Contest: c, locker: l, clock: clock, plain: PlainClient(c.Plain)}
 	defer a.plain.Close()
-	_ = a.plain.Ping(ctx).Err() // connects; what is wrong shows later
+	_ = a.plain.Ping(ctx).Err() // this connects; an error will show later
 	rounds := c.Rounds
 	if rounds == 0 {
 		rounds = math.MaxInt
@@ -103,13 +103,13 @@ func (c Contest) Run(ctx context.Context, l contender.Locker, clock Clock) Attem
 	return a.seen
 }
 
-// round is one worker's turn. It is false when the time is over, with which waiting
-// ends and ctx does not.
+// round is one worker's round. It returns false when the time is over. That ends waiting, but
+// not ctx.
 func (a *arena) round(ctx, waiting context.Context, id int) bool {
 	s := Section{Worker: id, Asked: a.clock.Now()}
 	lease := a.lock(waiting)
 	s.Start = a.clock.Now()
-	if waiting.Err() != nil { // a mutex does not look at it
+	if waiting.Err() != nil { // a mutex does not check it
 		if lease != nil {
 			_ = lease.Unlock(ctx)
 		}
@@ -133,7 +133,7 @@ func (a *arena) round(ctx, waiting context.Context, id int) bool {
 	return true
 }
 
-// lock asks until it has the key, which is nil if the time was over before.
+// lock asks until it has the key. It returns nil if the time is over before.
 func (a *arena) lock(waiting context.Context) contender.Lease {
 	for waiting.Err() == nil {
 		lease, err := a.locker.Lock(waiting, a.Key)
@@ -148,9 +148,9 @@ func (a *arena) lock(waiting context.Context) contender.Lease {
 	return nil
 }
 
-// section is what the key protects: a look at the plain Redis, and with a stock also
-// the decrement, as two commands that nothing but the lock makes one: a stock that compared
-// fencing tokens would hide a lock that fails.
+// section is protected by the key: a GET to the plain Redis, and with a stock also the
+// decrement, as two commands that only the lock makes atomic. A stock that compared fencing
+// tokens would hide a lock that fails.
 func (c Contest) section(ctx context.Context, plain *redis.Client) (sold bool, err error) {
 	key := c.Stock
 	if key == "" {
@@ -170,7 +170,7 @@ func (c Contest) section(ctx context.Context, plain *redis.Client) (sold bool, e
 	return sold, err
 }
 
-// Section is how long the critical section takes with nobody else about.
+// Section measures the critical section without contention.
 func (c Contest) Section(ctx context.Context, n int) (Latency, error) {
 	plain := PlainClient(c.Plain)
 	defer plain.Close()

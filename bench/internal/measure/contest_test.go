@@ -11,13 +11,13 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// broken grants everything to everybody.
+// broken grants every call.
 type broken struct{}
 
 func (broken) Lock(context.Context, string) (contender.Lease, error) { return granted{}, nil }
 func (broken) Close() error                                          { return nil }
 
-// granted costs nothing, and cannot be lost.
+// granted is free of cost, and cannot be lost.
 type granted struct{}
 
 func (granted) Extend(context.Context) error { return nil }
@@ -50,7 +50,7 @@ func mutex(t *testing.T) contender.Locker {
 	return l
 }
 
-// sell runs a stock of 50 against 60 attempts.
+// sell lets a stock of 50 meet 60 attempts.
 func sell(t *testing.T, l contender.Locker) (Attempts, History, int) {
 	t.Helper()
 	plain := redistest.Minis(t, 1)[0].Addr()
@@ -78,11 +78,11 @@ func TestContest(t *testing.T) {
 	}
 }
 
-// What does not lock has to be found out, by the times and by the stock.
+// A lock that does not lock is found out, by the times and by the stock.
 func TestContestWithoutALock(t *testing.T) {
 	a, h, _ := sell(t, broken{})
 	if h.Overlaps == 0 {
-		t.Error("nobody was seen together with another")
+		t.Error("no two workers were seen in the section together")
 	}
 	if a.Sold <= 50 {
 		t.Errorf("got %d sold of a stock of 50 without a lock, want more", a.Sold)

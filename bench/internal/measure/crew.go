@@ -14,8 +14,7 @@ import (
 // maxRecorders bounds the memory of a large crew: its histograms are shared.
 const maxRecorders = 16
 
-// Crew is a number of goroutines that put cycles on one locker, each with a key of
-// its own.
+// Crew has goroutines that lock and unlock with one locker, each with a key of its own.
 type Crew struct {
 	locker    contender.Locker
 	keys      []string
@@ -23,18 +22,18 @@ type Crew struct {
 	recorders []recorder
 }
 
-// recorder is what some of the goroutines see.
+// recorder records the cycles of some goroutines.
 type recorder struct {
 	mu sync.Mutex
 	Summary
 }
 
-// Summary is what happened in the cycles of a crew.
+// Summary sums up the cycles of a crew.
 type Summary struct {
 	Lock, Extend, Unlock, Cycle Latency
 
 	Failed int
-	Err    string        // one of the failures
+	Err    string        // one of the errors
 	Last   time.Duration // from the start of Run until the last cycle without a failure
 }
 
@@ -42,8 +41,8 @@ func newSummary() Summary {
 	return Summary{Lock: NewLatency(), Extend: NewLatency(), Unlock: NewLatency(), Cycle: NewLatency()}
 }
 
-// NewCrew makes a crew whose keys have name in them. With extend it also extends each
-// lease once.
+// NewCrew makes a crew with name in its keys. With extend each cycle also extends its lease
+// once.
 func NewCrew(l contender.Locker, name string, size int, extend bool) *Crew {
 	c := &Crew{locker: l, extend: extend, keys: make([]string, size)}
 	for i := range c.keys {
@@ -54,11 +53,11 @@ func NewCrew(l contender.Locker, name string, size int, extend bool) *Crew {
 	return c
 }
 
-// Size is the number of goroutines.
+// Size returns the number of goroutines.
 func (c *Crew) Size() int { return len(c.keys) }
 
-// Run has the crew put n cycles on the locker in all, in which the goroutines take
-// turns as they get ready. After limit none is begun, so that fewer may have been done.
+// Run makes n cycles in total; each goroutine takes the next one when it is ready. After
+// limit no cycle begins, so that fewer than n may be done.
 func (c *Crew) Run(ctx context.Context, n int, limit time.Duration) (done int) {
 	var begun, ended atomic.Int64
 	start := time.Now()
@@ -77,8 +76,8 @@ func (c *Crew) Run(ctx context.Context, n int, limit time.Duration) (done int) {
 	return int(ended.Load())
 }
 
-// cycle counts a lock that failed with the time that took, as its caller had to wait
-// for that.
+// cycle makes one cycle. A failed lock counts with the time that it took, as its caller had
+// to wait for it.
 func (c *Crew) cycle(ctx context.Context, key string, r *recorder, began time.Time) {
 	var lock, extend, unlock time.Duration
 	var extendErr, unlockErr error
@@ -117,14 +116,14 @@ func timed[T any](took *time.Duration, call func() (T, error)) (T, error) {
 	return result, err
 }
 
-// Reset forgets what was measured.
+// Reset clears the recorders.
 func (c *Crew) Reset() {
 	for i := range c.recorders {
 		c.recorders[i].Summary = newSummary()
 	}
 }
 
-// Summary is what all saw since the last reset.
+// Summary sums up all cycles since the last reset.
 func (c *Crew) Summary() Summary {
 	s := newSummary()
 	for i := range c.recorders {

@@ -10,26 +10,26 @@ import (
 	"github.com/d0720281/redlock/bench/internal/contender"
 )
 
-// Crowd is a number of leases that are all held for a while.
+// Crowd has leases that are all held for a while.
 type Crowd struct {
-	Name   string // is in the keys
+	Name   string // part of the keys
 	Leases int
-	For    time.Duration // how long they are held once all are
-	Renew  bool          // the contender does not, so that each gets a goroutine that does
+	For    time.Duration // how long all leases are held
+	Renew  bool          // extend each lease from a goroutine, as the contender does not renew
 }
 
-// Held is what a crowd cost.
+// Held is the cost of a crowd.
 type Held struct {
-	Filled time.Duration // until all were held
-	CPU    time.Duration // while they were
-	For    time.Duration // how long that was, on the clock
-	Memory int64         // bytes in use for them: heap and stacks, after a collection
-	RSS    int64         // by which the process has grown
-	Lost   int           // could not be unlocked in the end
-	Err    string        // one of the failures
+	Filled time.Duration // until all leases were held
+	CPU    time.Duration // while all leases were held
+	For    time.Duration // how long that was
+	Memory int64         // heap and stacks in bytes for the leases, after a collection
+	RSS    int64         // growth of the process in bytes
+	Lost   int           // leases that could not be unlocked at the end
+	Err    string        // one of the errors
 }
 
-// callers is how many take the leases, and give them back.
+// callers is the number of goroutines that take the leases and give them back.
 const callers = 32
 
 // Run takes the leases, holds them and gives them back.
@@ -72,21 +72,21 @@ func (c Crowd) Run(ctx context.Context, l contender.Locker) (Held, error) {
 	return h, nil
 }
 
-// renew extends a lease three times in a TTL, as the others do by themselves.
+// renew extends a lease three times in a TTL, as contenders do that renew.
 func renew(ctx context.Context, lease contender.Lease) {
 	tick := time.NewTicker(contender.TTL / 3)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			_ = lease.Extend(ctx) // if it is lost, Unlock tells
+			_ = lease.Extend(ctx) // if the lease is lost, Unlock reports it
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// inParallel calls do for each of n and returns one of the errors.
+// inParallel calls do for each of n, and returns one of the errors.
 func inParallel(n int, do func(i int) error) error {
 	errs := make(chan error, callers)
 	for caller := range callers {
@@ -109,10 +109,10 @@ func inParallel(n int, do func(i int) error) error {
 	return failed
 }
 
-// memoryInUse is what heap and stacks have in use.
+// memoryInUse returns the bytes of heap and stacks in use.
 func memoryInUse() int64 {
 	runtime.GC()
-	runtime.GC() // what the first one finalised
+	runtime.GC() // collects objects that the first collection finalised
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc + m.StackInuse)

@@ -6,29 +6,29 @@ import (
 	"time"
 )
 
-// History is what a contest looks like with all its processes together.
+// History is a contest with all its processes together.
 type History struct {
 	HandOvers int
-	Span      time.Duration // from the start to the last unlock, or to the end if somebody waited for that
+	Span      time.Duration // from the start to the last unlock, or to the end if a worker waited until then
 
-	Wait   Latency // of every round, and of those cut off at the end as far as they went
+	Wait   Latency // of every round; a round that the end cut off counts with its time until then
 	Hold   Latency
-	Within Latency // from Unlock until the next worker, of the same process, has the key
-	Across Latency // of another process
+	Within Latency // from Unlock until the next worker, if it is of the same process, has the key
+	Across Latency // the same, if it is of another process
 
-	Overlaps int     // workers that had the key while another had it: the lock did not lock
+	Overlaps int     // workers that had the key while another worker had it: the lock did not lock
 	Falls    int     // fencing tokens that did not rise
-	Jain     float64 // of how often each worker had the key
-	Least    float64 // of the worker that had it least often, in parts of an equal share
+	Jain     float64 // of the numbers of turns of the workers
+	Least    float64 // the turns of the worker with the fewest, as a fraction of an equal share
 }
 
-// entry is a section and the process it was in.
+// entry is a section and its process.
 type entry struct {
 	process int
 	Section
 }
 
-// NewHistory merges what each process saw of a contest, each with a number of workers.
+// NewHistory merges the results of all processes of a contest, each with its number of workers.
 func NewHistory(c Contest, workers []int, seen []Attempts) History {
 	h := History{Wait: NewLatency(), Hold: NewLatency(), Within: NewLatency(), Across: NewLatency()}
 	var entries []entry
@@ -55,12 +55,12 @@ func NewHistory(c Contest, workers []int, seen []Attempts) History {
 	return h
 }
 
-// follow goes from holder to holder, in the order in which they came.
+// follow goes through the holders in their order.
 func (h *History) follow(entries []entry) {
 	if len(entries) == 0 {
 		return
 	}
-	last := entries[0] // of those so far, the one that ended last
+	last := entries[0] // of the sections so far, the one that ended last
 	fence := last.Fence
 	for _, e := range entries[1:] {
 		if e.Start < last.End {
@@ -80,8 +80,8 @@ func (h *History) follow(entries []entry) {
 	}
 }
 
-// Jain is Jain's fairness index: 1 if all have the same, 1/n if one has everything.
-// Of nobody, or with nothing to share out, it is 0.
+// Jain returns Jain's fairness index: 1 if all shares are equal, 1/n if one worker has
+// everything. Without shares, or if all are 0, it returns 0.
 func Jain(shares []int) float64 {
 	var sum, squares float64
 	for _, s := range shares {
@@ -94,8 +94,8 @@ func Jain(shares []int) float64 {
 	return sum * sum / (float64(len(shares)) * squares)
 }
 
-// Least is the smallest share, in parts of what each would have if all had the same: 1 if they
-// have, 0 if one has nothing. Of nobody, or with nothing to share out, it is 0.
+// Least returns the smallest share, as a fraction of an equal share: 1 if all are equal, 0 if
+// one worker has nothing. Without shares, or if all are 0, it returns 0.
 func Least(shares []int) float64 {
 	sum := 0
 	for _, s := range shares {

@@ -34,7 +34,7 @@ func TestLeast(t *testing.T) {
 	}
 }
 
-// section is one that was waited for one millisecond.
+// section returns a section after one millisecond of waiting.
 func section(worker int, start, end time.Duration, fence int64) Section {
 	return Section{Worker: worker, Asked: start - ms, Start: start, End: end, Fence: fence}
 }
@@ -55,12 +55,12 @@ func TestHistory(t *testing.T) {
 	}
 	about("within a process", h.Within, 1, 2*ms)
 	about("across", h.Across, 1, 5*ms)
-	about("waiting, with who had nothing", h.Wait, 4, 50*ms)
+	about("waiting, with a worker that had nothing", h.Wait, 4, 50*ms)
 	about("holding", h.Hold, 3, 2*ms)
 }
 
-// A contest that nobody had to be called out of lasted until the last unlock; one in
-// which all got stuck lasted to its end.
+// If no worker waited at the end, a contest lasts until its last unlock. If all workers got
+// stuck, it lasts to its end.
 func TestSpan(t *testing.T) {
 	c := Contest{Start: 10 * ms, For: 50 * ms}
 	one := []Section{section(0, 12*ms, 30*ms, 0)}
@@ -82,11 +82,11 @@ func TestHistorySeesWhatIsWrong(t *testing.T) {
 		{"at the same moment one ends and the next begins", []Section{section(0, 1*ms, 2*ms, 1)}, []Section{section(0, 2*ms, 3*ms, 2)}, 0, 0},
 		{"the next begins before", []Section{section(0, 1*ms, 3*ms, 1)}, []Section{section(0, 2*ms, 4*ms, 2)}, 1, 0},
 		{"in one process", []Section{section(0, 1*ms, 3*ms, 1), section(0, 2*ms, 4*ms, 2)}, nil, 1, 0},
-		{"within a long one, and after a short one in it", []Section{section(0, 1*ms, 9*ms, 1)},
+		{"within a long section, and after a short section in it", []Section{section(0, 1*ms, 9*ms, 1)},
 			[]Section{section(0, 2*ms, 3*ms, 2), section(0, 5*ms, 6*ms, 3)}, 2, 0},
 		{"a fencing token that falls", []Section{section(0, 1*ms, 2*ms, 7)}, []Section{section(0, 3*ms, 4*ms, 6)}, 0, 1},
-		{"one that is the same", []Section{section(0, 1*ms, 2*ms, 7)}, []Section{section(0, 3*ms, 4*ms, 7)}, 0, 1},
-		{"below one that came long before", []Section{section(0, 1*ms, 2*ms, 9), section(0, 3*ms, 4*ms, 5)},
+		{"an equal token", []Section{section(0, 1*ms, 2*ms, 7)}, []Section{section(0, 3*ms, 4*ms, 7)}, 0, 1},
+		{"below a token from long before", []Section{section(0, 1*ms, 2*ms, 9), section(0, 3*ms, 4*ms, 5)},
 			[]Section{section(0, 5*ms, 6*ms, 8)}, 0, 2},
 		{"without fencing tokens", []Section{section(0, 1*ms, 2*ms, 0)}, []Section{section(0, 3*ms, 4*ms, 0)}, 0, 0},
 	} {

@@ -1,5 +1,5 @@
-// Package measure puts work on a contender and measures what that costs: cycles of
-// many goroutines, a contest for one key, and a crowd of leases that are held.
+// Package measure puts work on a contender and measures its cost: cycles of many goroutines,
+// a contest for one key, and a crowd of held leases.
 package measure
 
 import (
@@ -9,32 +9,32 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// longest is the longest latency that is told apart from longer ones.
+// longest is the longest latency that the histogram distinguishes.
 const longest = 2 * time.Minute
 
-// Latency is a histogram of durations, to 1 %. As text it is what HdrHistogram writes.
-// It is not safe for concurrent use. The zero value is empty and takes nothing.
+// Latency is a histogram of durations, to 1 %. Its text form is that of HdrHistogram. It is
+// not safe for concurrent use. The zero value is empty and cannot record.
 type Latency struct{ h *hdrhistogram.Histogram }
 
-// NewLatency is an empty one that can be recorded to.
+// NewLatency returns an empty histogram that can record.
 func NewLatency() Latency { return Latency{hdrhistogram.New(1, int64(longest), 2)} }
 
 // Record adds a duration.
 func (l Latency) Record(d time.Duration) {
-	_ = l.h.RecordValue(int64(min(max(d, 0), longest))) // in range by that
+	_ = l.h.RecordValue(int64(min(max(d, 0), longest))) // never out of range
 }
 
-// Merge adds what another one has.
+// Merge adds the durations of another histogram.
 func (l Latency) Merge(other Latency) {
 	if other.h != nil {
 		l.h.Merge(other.h)
 	}
 }
 
-// Reset forgets everything.
+// Reset empties the histogram.
 func (l Latency) Reset() { l.h.Reset() }
 
-// Count is how many were recorded.
+// Count returns the number of durations.
 func (l Latency) Count() int64 {
 	if l.h == nil {
 		return 0
@@ -42,7 +42,7 @@ func (l Latency) Count() int64 {
 	return l.h.TotalCount()
 }
 
-// Quantile is the duration that this part of all, in percent, do not exceed; 0 of none.
+// Quantile returns the duration that percent of all durations do not exceed; 0 if there are none.
 func (l Latency) Quantile(percent float64) time.Duration {
 	if l.Count() == 0 {
 		return 0
@@ -50,7 +50,7 @@ func (l Latency) Quantile(percent float64) time.Duration {
 	return time.Duration(l.h.ValueAtQuantile(percent))
 }
 
-// Micros is a quantile in microseconds.
+// Micros returns a quantile in microseconds.
 func (l Latency) Micros(percent float64) float64 {
 	return float64(l.Quantile(percent).Nanoseconds()) / 1e3
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Percentiles of merged histograms are those of everything together, to 1 %, also when
-// they have been text meanwhile. A mean of percentiles would not be.
+// Percentiles of merged histograms are those of all durations together, to 1 %, even if the
+// histograms were text in between. A mean of percentiles would not be.
 func TestMergedPercentiles(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var all []time.Duration

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// RoundTrip measures n PINGs to a server, one after the other, over a connection with
-// nothing around it: no lock can have its answer sooner.
+// RoundTrip measures n PINGs to a server, one after another, over a bare connection: no lock
+// can have an answer sooner.
 func RoundTrip(addr string, n int) (Latency, error) {
 	took := NewLatency()
 	conn, err := net.DialTimeout("tcp", addr, time.Second)

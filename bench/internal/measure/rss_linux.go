@@ -5,7 +5,7 @@ import (
 	"os"
 )
 
-// residentSet is the memory that the system has given this process.
+// residentSet returns the bytes of memory that the system has given this process.
 func residentSet() int64 {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

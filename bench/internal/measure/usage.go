@@ -11,21 +11,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Usage is what some servers did, in all.
+// Usage is the total of what some servers did.
 type Usage struct {
-	Commands int64         // that clients sent; a script is one
-	Busy     time.Duration // in these
-	Scripts  time.Duration // in those of them that were scripts
-	CPU      time.Duration // of the servers' processes, with system calls
-	Bytes    int64         // that clients sent
+	Commands int64         // sent by clients; a script is one command
+	Busy     time.Duration // in all commands
+	Scripts  time.Duration // in scripts
+	CPU      time.Duration // of the servers' processes, system calls included
+	Bytes    int64         // sent by clients
 }
 
-// Minus is what came after an earlier usage.
+// Minus returns the usage since an earlier usage.
 func (u Usage) Minus(before Usage) Usage {
 	return Usage{u.Commands - before.Commands, u.Busy - before.Busy, u.Scripts - before.Scripts, u.CPU - before.CPU, u.Bytes - before.Bytes}
 }
 
-// Servers looks at what servers do.
+// Servers reads the statistics of servers.
 type Servers struct {
 	clients []*redis.Client
 	outer   map[string]bool // commands that no script can call
@@ -49,7 +49,7 @@ func NewServers(ctx context.Context, addrs []string) (*Servers, error) {
 	return s, nil
 }
 
-// outerCommands are those that no script can call, and PING, which none would.
+// outerCommands returns the commands that no script can call, and PING, which no script calls.
 func outerCommands(known map[string]*redis.CommandInfo) map[string]bool {
 	outer := map[string]bool{"ping": true}
 	for name, info := range known {
@@ -60,9 +60,9 @@ func outerCommands(known map[string]*redis.CommandInfo) map[string]bool {
 	return outer
 }
 
-// Usage is what the servers did since they started. What a script calls is in the
-// servers' counts as if a client had sent it: so only those commands are counted that
-// no script can call, and those in sent, which the client is known to send.
+// Usage returns the usage since the servers started. The servers count the commands that a
+// script calls as if a client had sent them. So Usage counts only commands that no script can
+// call, and those in sent, which the client sends outside of scripts.
 func (s *Servers) Usage(ctx context.Context, sent []string) (Usage, error) {
 	var u Usage
 	for _, c := range s.clients {
@@ -75,7 +75,7 @@ func (s *Servers) Usage(ctx context.Context, sent []string) (Usage, error) {
 	return u, nil
 }
 
-// add takes some lines of INFO: cmdstat_NAME:calls=1,usec=2,... and the processor time and bytes.
+// add adds some lines of INFO: cmdstat_NAME:calls=1,usec=2,... and the processor time and bytes.
 func (u *Usage) add(text string, outer map[string]bool, sent []string) {
 	for line := range strings.Lines(text) {
 		switch name, value, _ := strings.Cut(strings.TrimSpace(line), ":"); name {
@@ -95,7 +95,7 @@ func (u *Usage) add(text string, outer map[string]bool, sent []string) {
 		if n, _ := fmt.Sscanf(stats, "calls=%d,usec=%d,", &calls, &micros); n != 2 {
 			continue
 		}
-		command, _, _ := strings.Cut(name, "|") // of a subcommand
+		command, _, _ := strings.Cut(name, "|") // without the name of a subcommand
 		if !outer[command] && !slices.Contains(sent, command) {
 			continue
 		}

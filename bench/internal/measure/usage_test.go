@@ -42,7 +42,7 @@ func TestUsage(t *testing.T) {
 	}
 	defer s.Close()
 	client := redistest.Client(t, addr)
-	if err := client.Ping(t.Context()).Err(); err != nil { // what connecting sends
+	if err := client.Ping(t.Context()).Err(); err != nil { // count the commands of connecting
 		t.Fatal(err)
 	}
 	usage := func(sent ...string) Usage {
@@ -65,7 +65,7 @@ func TestUsage(t *testing.T) {
 	if got := usage().Minus(inside); got.Commands != 10 || got.Scripts == 0 || got.Busy != got.Scripts {
 		t.Errorf("got %+v, want 10 commands, all of them scripts", got)
 	}
-	// Who sends SET and has it in scripts, too, cannot be counted: that is why no
+	// A client that sends SET and also has it in scripts cannot be counted: that is why no
 	// contender does both.
 	if got := usage("set").Minus(all); got.Commands != 10+10*5+10 {
 		t.Errorf("got %d, want every SET", got.Commands)

@@ -15,8 +15,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Pictures have no background and only colours of a middle tone, so that they can be
-// read on a white page and on a dark one.
+// Pictures have no background and only colours of a middle tone, so that they are readable on
+// a white page and on a dark one.
 var (
 	ink     = color.RGBA{R: 0x80, G: 0x80, B: 0x80, A: 0xff} // text and axes
 	palette = []struct {
@@ -39,13 +39,13 @@ const (
 	pictureHeight = 3.6 * vg.Inch
 )
 
-// Picture is a picture by name.
+// Picture is a named picture.
 type Picture struct {
 	Name string
 	plot *plot.Plot
 }
 
-// Write writes it as SVG. Who has not got the font gets another one like it.
+// Write writes the picture as SVG. Browsers without the font use a similar one.
 func (p Picture) Write(w io.Writer) error {
 	const margin = vg.Length(6)
 	var drawn bytes.Buffer
@@ -64,7 +64,7 @@ func (p Picture) Write(w io.Writer) error {
 	return nil
 }
 
-// Pictures are those for which something was measured.
+// Pictures returns the pictures for which there are values.
 func (s Set) Pictures() ([]Picture, error) {
 	var list []Picture
 	for _, make := range []func() (Picture, error){s.latencyPicture, s.throughputPicture, s.hotPicture, s.faultPicture} {
@@ -95,7 +95,7 @@ func newPlot(title, x, y string) *plot.Plot {
 	return p
 }
 
-// colorOf is the same in all pictures.
+// colorOf returns the colour of a contender, the same in all pictures.
 func colorOf(who string) color.Color {
 	for _, c := range palette {
 		if c.who == who {
@@ -105,8 +105,8 @@ func colorOf(who string) color.Color {
 	return ink
 }
 
-// bars draws a group for each cell, with a bar for each contender, on a logarithmic
-// scale that begins at floor.
+// bars draws a group for each cell, with a bar for each contender, on a logarithmic scale
+// that begins at floor.
 func (s Set) bars(p *plot.Plot, cells []Cell, names []string, metric string, scale, floor float64) (some bool, err error) {
 	names = slices.DeleteFunc(names, func(who string) bool {
 		return !slices.ContainsFunc(cells, func(c Cell) bool { return len(s.Values(c, who, metric)) > 0 })
@@ -120,7 +120,7 @@ func (s Set) bars(p *plot.Plot, cells []Cell, names []string, metric string, sca
 		values := make(plotter.Values, len(cells))
 		for j, c := range cells {
 			v, ok := s.Median(c, who, metric)
-			values[j] = floor // nothing to see
+			values[j] = floor // invisible
 			if ok {
 				values[j] = max(floor, v*scale)
 				top = max(top, values[j]*1.5)
@@ -145,7 +145,7 @@ func logarithmic(p *plot.Plot, low, high float64) {
 	p.Y.Min, p.Y.Max = low, high
 }
 
-// logScale takes what is below the axis, as the feet of bars are, to its end.
+// logScale maps values below the axis, such as the feet of bars, to its end.
 type logScale struct{}
 
 // Normalize implements [plot.Normalizer].
@@ -153,7 +153,7 @@ func (logScale) Normalize(low, high, v float64) float64 {
 	return math.Log(max(v, low)/low) / math.Log(high/low)
 }
 
-// decades marks the powers of ten, and between them where the others are.
+// decades labels the powers of ten, and marks the steps between them.
 type decades struct{}
 
 // Ticks implements [plot.Ticker].
@@ -172,8 +172,8 @@ func (decades) Ticks(low, high float64) (ticks []plot.Tick) {
 	return ticks
 }
 
-// lines draws a line for each contender over the cells of one axis, both logarithmic,
-// and one for what can be at the most, unless that is 0.
+// lines draws a line for each contender over the cells of one axis, both logarithmic, and a
+// line for the limit, unless that is 0.
 func (s Set) lines(p *plot.Plot, cells []Cell, at func(Cell) int, names []string, metric string, limit float64) (some bool, err error) {
 	low, high := math.Inf(1), limit
 	var marks []plot.Tick
@@ -255,7 +255,7 @@ func (s Set) throughputPicture() (Picture, error) {
 
 func (s Set) hotPicture() (Picture, error) {
 	wide := func(c Cell) bool { return c.Scenario == Hot && c.Procs == 10 && c.Hold == NoHold && c.N != 3 }
-	var cells []Cell // of the quorum locks, and of those with one server
+	var cells []Cell // of the quorum locks, and of the locks with one server
 	for _, n := range s.axis(wide, masters) {
 		for _, w := range s.axis(wide, workers) {
 			cells = append(cells, Cell{Scenario: Hot, N: n, Procs: 10, Workers: w, Hold: NoHold})

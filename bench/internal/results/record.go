@@ -1,5 +1,5 @@
-// Package results is what was measured, and how it is told: medians, tables, targets
-// and pictures. It measures nothing.
+// Package results has the records of measurements, and presents them: medians, tables,
+// targets and pictures. It measures nothing.
 package results
 
 import (
@@ -10,10 +10,10 @@ import (
 	"slices"
 )
 
-// Cell is what was measured, by whomever. Fields that do not apply are zero.
+// Cell identifies a measurement, without the contender. Fields that do not apply are zero.
 type Cell struct {
 	Scenario   string `json:"scenario"`
-	N          int    `json:"n"` // masters; 0: none, all is in one process
+	N          int    `json:"n"` // masters; 0: none, the lock is within one process
 	Goroutines int    `json:"goroutines,omitempty"`
 	Procs      int    `json:"procs,omitempty"`
 	Workers    int    `json:"workers,omitempty"` // in all processes
@@ -29,13 +29,13 @@ type Record struct {
 
 	Values  map[string]float64 `json:"values,omitempty"`
 	LeftOut string             `json:"left_out,omitempty"` // why there are no values
-	Error   string             `json:"error,omitempty"`    // one of the failures
+	Error   string             `json:"error,omitempty"`    // one of the errors
 }
 
 // Module is a dependency and its version.
 type Module struct{ Path, Version string }
 
-// Machine is where it was measured, and with what.
+// Machine describes where and with what the records were measured.
 type Machine struct {
 	CPU     string
 	Cores   int
@@ -45,7 +45,7 @@ type Machine struct {
 	Modules []Module
 }
 
-// Set is all that was measured in one run of the program.
+// Set has all records of one run of the program.
 type Set struct {
 	Machine Machine
 	Reps    int
@@ -60,7 +60,7 @@ type head struct {
 	Quick   bool    `json:"quick"`
 }
 
-// Write writes everything as JSON, a line for each record behind one for the rest.
+// Write writes a set as JSON lines: the head, and a line for each record.
 func (s Set) Write(w io.Writer) error {
 	enc := json.NewEncoder(w)
 	if err := enc.Encode(head{s.Machine, s.Reps, s.Quick}); err != nil {
@@ -74,7 +74,7 @@ func (s Set) Write(w io.Writer) error {
 	return nil
 }
 
-// Read reads what Write wrote.
+// Read reads what Write has written.
 func Read(r io.Reader) (Set, error) {
 	dec := json.NewDecoder(bufio.NewReader(r))
 	var h head
@@ -95,7 +95,7 @@ func Read(r io.Reader) (Set, error) {
 	}
 }
 
-// byRep has the values of one figure by repetition.
+// byRep returns the values of one figure by repetition.
 func (s Set) byRep(c Cell, who, metric string) map[int]float64 {
 	values := map[int]float64{}
 	for _, r := range s.Records {
@@ -108,17 +108,17 @@ func (s Set) byRep(c Cell, who, metric string) map[int]float64 {
 	return values
 }
 
-// Values are those of one figure, in the order of the repetitions.
+// Values returns the values of one figure, in the order of the repetitions.
 func (s Set) Values(c Cell, who, metric string) []float64 {
 	return inOrder(s.byRep(c, who, metric))
 }
 
-// Median is that of a figure over all repetitions; ok is false if there is none.
+// Median returns the median of a figure over all repetitions; ok is false if there is none.
 func (s Set) Median(c Cell, who, metric string) (v float64, ok bool) {
 	return Median(s.Values(c, who, metric))
 }
 
-// Total is the sum of a figure over all repetitions: a median would hide what goes wrong
+// Total returns the sum of a figure over all repetitions: a median would hide what goes wrong
 // in a few of them.
 func (s Set) Total(c Cell, who, metric string) (v float64, ok bool) {
 	for _, each := range s.Values(c, who, metric) {
@@ -139,8 +139,8 @@ func (s Set) Ratios(over, under Figure) []float64 {
 	return s.Combined(func(v []float64) float64 { return v[0] / v[1] }, over, under)
 }
 
-// Combined makes one value of some figures within each repetition that has all of them.
-// What is no number in the end, as with a divisor of 0, is left out.
+// Combined computes one value from some figures within each repetition that has all of them.
+// Results that are infinite or NaN, as with a divisor of 0, are left out.
 func (s Set) Combined(of func([]float64) float64, figures ...Figure) []float64 {
 	combined := map[int]float64{}
 	var columns []map[int]float64
@@ -176,7 +176,7 @@ func inOrder(byRep map[int]float64) []float64 {
 	return values
 }
 
-// Median is the middle one of values, or the mean of the two in the middle.
+// Median returns the middle one of values, or the mean of the two in the middle.
 func Median(values []float64) (v float64, ok bool) {
 	if len(values) == 0 {
 		return 0, false
@@ -189,7 +189,7 @@ func Median(values []float64) (v float64, ok bool) {
 	return (sorted[middle-1] + sorted[middle]) / 2, true
 }
 
-// who are the contenders of some cells, in the order in which they were first seen.
+// who returns the contenders of some cells, in the order of their first records.
 func (s Set) who(in func(Cell) bool) (names []string) {
 	for _, r := range s.Records {
 		if in(r.Cell) && !slices.Contains(names, r.Who) {
@@ -199,7 +199,7 @@ func (s Set) who(in func(Cell) bool) (names []string) {
 	return names
 }
 
-// leftOut tells why contenders are missing from some cells, a line for each.
+// leftOut returns why contenders are missing from some cells, a line for each reason.
 func (s Set) leftOut(in func(Cell) bool) (lines []string) {
 	for _, r := range s.Records {
 		line := fmt.Sprintf("`%s`: %s", r.Who, r.LeftOut)

@@ -18,7 +18,7 @@ func TestMedian(t *testing.T) {
 		{[]float64{7}, 7, true},
 		{[]float64{9, 1}, 5, true},
 		{[]float64{9, 1, 2}, 2, true},
-		{[]float64{1000, 3, 1, 2, 4}, 3, true}, // one that is far off counts as one
+		{[]float64{1000, 3, 1, 2, 4}, 3, true}, // an outlier counts as one value
 	} {
 		given := slices.Clone(test.values)
 		if got, ok := Median(given); got != test.want || ok != test.ok {
@@ -36,7 +36,7 @@ func rec(rep int, who string, c Cell, metric string, v float64) Record {
 	return Record{Rep: rep, Who: who, Cell: c, Values: map[string]float64{metric: v}}
 }
 
-// A ratio is of one repetition: with the medians of each it would be another one.
+// A ratio is taken within one repetition: the ratio of the medians would be different.
 func TestRatiosAreWithinRepetitions(t *testing.T) {
 	s := Set{Records: []Record{
 		rec(2, Ours, free, "p50", 30), rec(1, Ours, free, "p50", 10), rec(3, Ours, free, "p50", 20),

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// column is a figure of a table: its heading, and how it is written.
+// column is a figure of a table: its heading, and its format.
 type column struct {
 	head   string
 	metric string
 	text   func(float64) string
-	total  bool // of all repetitions, not their median
+	total  bool // show the sum over all repetitions, not the median
 }
 
-// Markdown is the whole report. pictures is the folder of the pictures, seen from it;
-// without one there are none.
+// Markdown returns the whole report. pictures is the path of the pictures' folder, relative to
+// the report; if it is empty, the report has no pictures.
 func (s Set) Markdown(pictures string) string {
 	var b strings.Builder
 	part := func(title string, paragraphs ...string) {
@@ -119,7 +119,7 @@ func (s Set) machine() string {
 	return t.Markdown()
 }
 
-// violations says who let two in at a time, and whose fencing tokens fell.
+// violations returns the contenders that let two holders in at a time, or fencing tokens fall.
 func (s Set) violations() string {
 	runs := 0
 	var lines []string
@@ -142,7 +142,7 @@ func (s Set) violations() string {
 	return strings.Join(lines, "\n")
 }
 
-// failures names the cells that ended with an error and without a figure.
+// failures returns the cells that ended with an error and without a figure.
 func (s Set) failures() (lines []string) {
 	for _, r := range s.Records {
 		if r.Error != "" && len(r.Values) == 0 {
@@ -166,7 +166,7 @@ func (c Cell) where() string {
 	return text
 }
 
-// omitted lists who is left out, and why.
+// omitted returns the contenders that are left out, and why.
 func (s Set) omitted(in func(Cell) bool) string {
 	lines := s.leftOut(in)
 	if len(lines) == 0 {
@@ -175,7 +175,7 @@ func (s Set) omitted(in func(Cell) bool) string {
 	return "Left out: " + strings.Join(lines, "; ") + "."
 }
 
-// text is the median of a figure as a table shows it.
+// text returns the median of a figure as a table shows it.
 func (s Set) text(c Cell, who, metric string, text func(float64) string) string {
 	v, ok := s.Median(c, who, metric)
 	if !ok {
@@ -184,8 +184,8 @@ func (s Set) text(c Cell, who, metric string, text func(float64) string) string 
 	return text(v)
 }
 
-// table has a row for each contender of each of the cells, if anything was measured.
-// label, if any, is a column before the name.
+// table returns a table with a row for each contender of each of the cells, if there are
+// values. label, if any, is a column before the name.
 func (s Set) table(in func(Cell) bool, first string, columns []column, label func(Cell) string) Table {
 	t := Table{Head: []string{first}, Left: 1}
 	if label != nil {
@@ -226,8 +226,8 @@ func (s Set) table(in func(Cell) bool, first string, columns []column, label fun
 	return t
 }
 
-// sortRows puts rows into the order of the first repetition's contenders, whatever the
-// order in which they took their turns, and leaves the order of labels as it is.
+// sortRows sorts rows by the order of the contenders in the first repetition, whatever their
+// order in later ones, and keeps the order of labels.
 func (s Set) sortRows(rows [][]string, labelled bool) {
 	var labels []string
 	column := 0
@@ -248,7 +248,7 @@ func (s Set) sortRows(rows [][]string, labelled bool) {
 	})
 }
 
-// count writes a whole number with all its digits.
+// count formats a whole number with all its digits.
 func count(v float64) string { return grouped(strconv.FormatFloat(v, 'f', 0, 64)) }
 
 func seconds(v float64) string   { return micros(v * 1e6) }

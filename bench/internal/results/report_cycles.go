@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// axis are the different values of a part of some cells, in order.
+// axis returns the different values of one field of some cells, in order.
 func (s Set) axis(in func(Cell) bool, of func(Cell) int) (values []int) {
 	for _, r := range s.Records {
 		if in(r.Cell) && r.LeftOut == "" && !slices.Contains(values, of(r.Cell)) {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// limits says what the hand-overs are compared with.
+// limits describes the base of comparison for the hand-overs.
 func (s Set) limits() string {
 	probe := Cell{Scenario: Probe}
 	return fmt.Sprintf("Workers of one or more processes take turns with one key. In the critical section is a GET to a Redis that is no master, "+
@@ -15,7 +15,7 @@ func (s Set) limits() string {
 		s.text(probe, Probe, "section."+NoHold, micros), s.text(probe, Probe, "section."+ShortHold, micros), s.text(probe, Probe, "rtt", micros))
 }
 
-// hotParts are a heading and a table for each hold and number of processes.
+// hotParts returns a heading and a table for each hold and number of processes.
 func (s Set) hotParts() (parts []string) {
 	for _, hold := range []string{NoHold, ShortHold} {
 		held := func(c Cell) bool { return c.Scenario == Hot && c.Hold == hold }
@@ -36,7 +36,7 @@ func (s Set) hotTable(in func(Cell) bool) Table {
 		{"hand-overs/s", "rate", number, false}, {"of the limit", "limit", percent, false}, {"hold p50", "hold.p50", micros, false}, {"wait p50", "wait.p50", micros, false}, {"p99", "wait.p99", micros, false},
 		{"max", "wait.max", micros, false}, {"Jain", "jain", number, false}, {"least share", "least", number, false}, {"commands", "commands", number, false}, {"client CPU", "cpu", micros, false}, {"failed, in all", "failed", count, true},
 	}, func(c Cell) string {
-		if c.N == 3 { // the others have HotN, or what they need
+		if c.N == 3 { // the others have HotN, or the number that they need
 			return fmt.Sprintf("%d, N=3", c.Workers)
 		}
 		return fmt.Sprint(c.Workers)
@@ -45,14 +45,14 @@ func (s Set) hotTable(in func(Cell) bool) Table {
 	return t
 }
 
-// leading is the number that a text begins with.
+// leading returns the number at the start of a text.
 func leading(text string) (n int) {
 	_, _ = fmt.Sscan(text, &n)
 	return n
 }
 
-// OfLimit is how many of the hand-overs there were that could be, in percent: one takes
-// as long as the critical section with nobody about, and two round trips, in µs.
+// OfLimit returns the rate of hand-overs as a percentage of the limit: a hand-over takes at
+// least the critical section without contention, and two round trips, in µs.
 func OfLimit(rate, section, roundTrip float64) float64 {
 	return 100 * rate * (section + 2*roundTrip) / 1e6
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// sample has something for each part, of two repetitions.
+// sample returns two repetitions with records for each part.
 func sample() Set {
 	s := Set{Machine: Machine{CPU: "a processor", Cores: 2, Redis: "7", Modules: []Module{{"example.com/m", "v1"}}}, Reps: 2}
 	for rep := 1; rep <= 2; rep++ {
@@ -77,7 +77,7 @@ func TestViolationsAreLoud(t *testing.T) {
 	}
 }
 
-// What goes wrong in one repetition of five is not hidden by a median.
+// A median does not hide the failures of one repetition of five.
 func TestFailuresOfOneRepetitionShow(t *testing.T) {
 	cell := Cell{Scenario: Leases, N: HotN}
 	var s Set
@@ -96,7 +96,7 @@ func TestFailuresOfOneRepetitionShow(t *testing.T) {
 	}
 }
 
-// The order in which contenders took their turns later on does not show.
+// The later order of the contenders does not show.
 func TestLayoutIsTheSame(t *testing.T) {
 	s := sample()
 	want := s.Markdown("pictures")

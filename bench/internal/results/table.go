@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Table is one of text, with a line of headings.
+// Table is a table of text, with a line of headings.
 type Table struct {
 	Head []string
 	Rows [][]string
-	Left int // columns that are aligned to the left, as words are
+	Left int // number of columns that are aligned to the left, as words are
 }
 
-// Markdown is the table as GitHub shows it. A row that is too short is filled up.
+// Markdown returns the table in GitHub's Markdown. It pads rows that are too short.
 func (t Table) Markdown() string {
 	var b strings.Builder
 	line := func(cells []string) {
@@ -41,10 +41,10 @@ func (t Table) Markdown() string {
 	return b.String()
 }
 
-// missing stands where there is no figure.
+// missing is shown where there is no figure.
 const missing = "–"
 
-// number writes v with three digits that count, and thousands set apart.
+// number formats v with three significant digits, and separated thousands.
 func number(v float64) string {
 	switch abs := math.Abs(v); {
 	case v == math.Trunc(v) && abs < 1000:
@@ -61,7 +61,7 @@ func number(v float64) string {
 	return grouped(strconv.FormatFloat(round(v, 3), 'f', 0, 64))
 }
 
-// grouped sets thousands apart in a whole number.
+// grouped separates the thousands of a whole number.
 func grouped(text string) string {
 	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
 		text = text[:i] + "," + text[i:]
@@ -69,13 +69,13 @@ func grouped(text string) string {
 	return text
 }
 
-// round keeps so many digits.
+// round rounds to so many significant digits.
 func round(v float64, digits int) float64 {
 	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', digits, 64), 64)
 	return rounded
 }
 
-// micros writes a number of microseconds with the unit that suits it.
+// micros formats microseconds with a suitable unit.
 func micros(v float64) string {
 	switch {
 	case v >= 0.9995e6:

@@ -2,16 +2,16 @@ package results
 
 import "slices"
 
-// Target is something wanted of this library, and what was measured of it.
+// Target is a requirement for this library, and its values.
 type Target struct {
 	Name    string
 	Want    float64
-	AtLeast bool   // else at most
-	Unit    string // of all numbers, after a space
+	AtLeast bool   // otherwise at most
+	Unit    string // after each number and a space
 	Values  []float64
 }
 
-// Verdict compares the median of the values with what is wanted.
+// Verdict compares the median of the values with the requirement.
 func (t Target) Verdict() string {
 	v, ok := Median(t.Values)
 	switch {
@@ -23,7 +23,7 @@ func (t Target) Verdict() string {
 	return "**missed**"
 }
 
-// row is that of the table, for a target that was measured.
+// row returns the row of the table, for a target with values.
 func (t Target) row() []string {
 	bound := "≤ "
 	if t.AtLeast {
@@ -43,7 +43,7 @@ func (t Target) number(v float64) string {
 	return number(v) + " " + t.Unit
 }
 
-// Unmeasured names the targets for which there are no values.
+// Unmeasured returns the names of the targets without values.
 func Unmeasured(targets []Target) (names []string) {
 	for _, t := range targets {
 		if len(t.Values) == 0 {
@@ -53,7 +53,7 @@ func Unmeasured(targets []Target) (names []string) {
 	return names
 }
 
-// TargetTable has a row for each that was measured.
+// TargetTable returns a table with a row for each target with values.
 func TargetTable(targets []Target) Table {
 	table := Table{Head: []string{"what", "wanted", "median", "lowest … highest", "verdict"}, Left: 1}
 	for _, t := range targets {

@@ -40,7 +40,7 @@ func TestTargetTable(t *testing.T) {
 	}
 }
 
-// find is the target whose name has these words in it.
+// find returns the target whose name contains these words.
 func find(t *testing.T, s Set, words string) Target {
 	t.Helper()
 	var found []Target
@@ -90,7 +90,7 @@ func TestTargets(t *testing.T) {
 		}
 	}
 
-	// What must never happen is not forgiven by a median.
+	// A median does not forgive what must never happen.
 	for rep := 2; rep <= 5; rep++ {
 		s.Records = append(s.Records, Record{Rep: rep, Who: Ours, Cell: hot, Values: map[string]float64{"overlaps": 0, "falls": 0}})
 	}
@@ -101,7 +101,7 @@ func TestTargets(t *testing.T) {
 }
 
 func TestOfLimit(t *testing.T) {
-	// A section of 1 ms and two round trips of 250 µs: 666.7 a second at the most.
+	// A section of 1 ms and two round trips of 250 µs: at most 666.7 a second.
 	if got := OfLimit(333.33, 1000, 250); got < 49.9 || got > 50.1 {
 		t.Errorf("got %v %%, want 50", got)
 	}

@@ -19,19 +19,19 @@ const (
 	Floor   = "floor"
 	Mutex   = "mutex"
 
-	HotN = 5 // masters of the quorum locks where a cell does not say another number
+	HotN = 5 // masters of the quorum locks unless a cell has another number
 )
 
-// Operations are what is timed under a fault.
+// Operations are the operations that are timed under a fault.
 var Operations = []string{"lock", "extend", "unlock"}
 
-// Quantile names a percentile of an operation.
+// Quantile returns the name of a percentile of an operation.
 func Quantile(op, percent string) string { return op + ".p" + percent }
 
-// Healthy names a figure from before the fault.
+// Healthy returns the name of a figure from before the fault.
 func Healthy(metric string) string { return "healthy." + metric }
 
-// Targets are what is wanted of this library, as far as it was measured.
+// Targets returns the targets of this library for which there are values.
 func (s Set) Targets() []Target {
 	var all []Target
 	for _, part := range [][]Target{s.latencyTargets(), s.throughputTargets(), s.masterTargets(), s.hotTargets(), s.faultTargets(), s.stockTargets(), s.leaseTargets(), s.safetyTargets()} {
@@ -180,7 +180,7 @@ func (s Set) leaseTargets() []Target {
 	}
 }
 
-// safetyTargets are about all contested runs of a repetition together.
+// safetyTargets returns the targets for all contested runs of a repetition together.
 func (s Set) safetyTargets() []Target {
 	overlaps, falls := Target{Name: "two holders at a time, in all contested runs"}, Target{Name: "fencing tokens that did not rise"}
 	byRep := map[string]map[int]float64{"overlaps": {}, "falls": {}}
@@ -192,12 +192,12 @@ func (s Set) safetyTargets() []Target {
 		}
 	}
 	overlaps.Values, falls.Values = inOrder(byRep["overlaps"]), inOrder(byRep["falls"])
-	// A median forgives what happens once.
+	// A median would forgive a single violation.
 	overlaps.Values, falls.Values = worst(overlaps.Values), worst(falls.Values)
 	return []Target{overlaps, falls}
 }
 
-// worst is the largest value alone.
+// worst returns the largest value alone.
 func worst(values []float64) []float64 {
 	if len(values) == 0 {
 		return nil
