@@ -7,12 +7,12 @@ const (
 	// Pass hands everything on.
 	Pass Fault = iota
 
-	// Blackhole holds everything, both ways, and hands it on when the fault ends,
-	// as TCP does with what it could not get across. Connections are accepted.
+	// Blackhole holds everything, both ways, and hands it on when the fault ends, as
+	// TCP does with data that it could not deliver. Connections are accepted.
 	Blackhole
 
-	// LoseReplies hands requests on and drops what comes back for good. A write
-	// lands, its client never hears of it, and the connection stays open.
+	// LoseReplies hands requests on and drops all replies for good. A write takes
+	// effect, its client never learns of it, and the connection stays open.
 	LoseReplies
 
 	// LoseRequests drops requests for good; the connection stays open.
@@ -48,7 +48,7 @@ const (
 	replies                   // server to client
 )
 
-// loses tells whether f drops bytes that travel in direction d.
+// loses reports whether f drops bytes that travel in direction d.
 func (f Fault) loses(d direction) bool {
 	return f == LoseRequests && d == requests || f == LoseReplies && d == replies
 }

@@ -11,9 +11,8 @@ import (
 // link is one client connection with its connection to the server. Per direction
 // a goroutine reads into a queue and another empties it, each chunk at its time.
 //
-// It ends when the server's end of stream has reached the client, or by a reset. A
-// client that leaves does not end it: what it sent is still delivered, then the
-// server is told and ends its side.
+// It ends when the server's end of stream has reached the client, or by a reset. If the
+// client leaves, what it sent is still delivered. Then the server is told and ends its side.
 type link struct {
 	p      *Proxy
 	ctx    context.Context // ends when the connections are closed
@@ -169,7 +168,7 @@ func (l *lane) pop() (c chunk, ok bool) {
 // no black hole is in the way.
 func (l *lane) write() {
 	p := l.link.p
-	gone := false // the destination takes no more: the rest has nowhere to go
+	gone := false // the destination takes no more data: the rest is dropped
 	for {
 		c, ok := l.pop()
 		if !ok || !l.waitUntil(c.due) {
@@ -196,7 +195,7 @@ func (l *lane) write() {
 	}
 }
 
-// hand writes a chunk, byte by byte if that is asked for.
+// hand writes a chunk, byte by byte if the proxy drips.
 func (l *lane) hand(data []byte) (n int, err error) {
 	for n < len(data) {
 		pause := l.link.p.dripping()
@@ -228,7 +227,7 @@ func (l *lane) waitUntil(t time.Time) bool {
 	}
 }
 
-// waitPassable returns the fault in force as soon as that lets chunks through, or
+// waitPassable returns the fault in force as soon as it lets chunks through, or
 // false when the link has ended. What a black hole held must not slip out when
 // Refuse takes its place: the link is about to be reset.
 func (l *lane) waitPassable() (Fault, bool) {

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patient bounds what should happen; no test waits that long unless it fails.
+// patient bounds how long tests wait. No test waits that long unless it fails.
 const patient = 10 * time.Second
 
 // wire is a bare connection that shows each line and each failure.
@@ -45,7 +45,7 @@ func dial(t testing.TB, addr string) *wire {
 	return &wire{t, conn, bufio.NewReader(conn)}
 }
 
-// send sends a command given as words with spaces between them.
+// send sends a command, given as words with spaces between them.
 func (w *wire) send(format string, args ...any) {
 	w.t.Helper()
 	if _, err := w.Write(encode(strings.Fields(fmt.Sprintf(format, args...))...)); err != nil {
@@ -61,7 +61,7 @@ func encode(words ...string) []byte {
 	return b
 }
 
-// recv returns the next line, or the error that came instead.
+// recv returns the next line, or the error in its place.
 func (w *wire) recv(within time.Duration) (string, error) {
 	_ = w.SetReadDeadline(time.Now().Add(within))
 	line, err := w.r.ReadString('\n')
@@ -75,7 +75,7 @@ func (w *wire) want(reply string) {
 	}
 }
 
-// wantSilence checks that the connection is open and says nothing for a while.
+// wantSilence checks that the connection is open and receives nothing for a while.
 func (w *wire) wantSilence() {
 	w.t.Helper()
 	got, err := w.recv(50 * time.Millisecond)
@@ -147,8 +147,8 @@ func proxied(t testing.TB) (*masters.Process, *masters.Proxy) {
 
 const orphanEnv = "MASTERS_TEST_ORPHAN"
 
-// orphan is the test binary run as a child: it starts a master, prints its address
-// and waits to be killed, or for its input to end should that not happen.
+// orphan is the test binary run as a child. It starts a master, prints its address and
+// waits to be killed. It also ends when its input ends, in case the kill fails.
 func orphan() {
 	p, err := masters.StartProcess(context.Background(), masters.ProcessConfig{})
 	if err != nil {

@@ -7,9 +7,9 @@
 // of a network: delay, loss, silence, refused and reset connections.
 //
 // Everything listens on 127.0.0.1 only, and on ports below the range from which
-// operating systems take the source ports of outgoing connections. A port out of
-// that range can be lost while its server is down: a client that keeps dialling it
-// may be given the very port as its source and then connects to itself.
+// operating systems take the source ports of outgoing connections. A port in that range
+// can be lost while its server is down: a client that keeps dialling it may be given
+// this port as its source port, and then connects to itself.
 package masters
 
 import (
@@ -28,19 +28,19 @@ const (
 )
 
 var (
-	// ErrNotRunning is reported when a master that is down is told to pause.
+	// ErrNotRunning is returned when a master that is down is told to pause.
 	ErrNotRunning = errors.New("masters: not running")
-	// ErrClosed is reported when a closed master or proxy is told to go on.
+	// ErrClosed is returned when a closed master or proxy is told to continue.
 	ErrClosed = errors.New("masters: closed")
 )
 
 // Master is one independent Redis master. All methods are safe for concurrent
 // use; calls that change its state run one after the other.
 type Master interface {
-	// Addr is the host and port the master listens on. It never changes.
+	// Addr returns the host and port on which the master listens. It never changes.
 	Addr() string
 
-	// Kind is [KindProcess] or [KindMini].
+	// Kind returns [KindProcess] or [KindMini].
 	Kind() string
 
 	// Kill ends the master at once, without a chance to save, and returns when it
@@ -49,26 +49,26 @@ type Master interface {
 	Kill() error
 
 	// Pause freezes the master. It still accepts connections and requests, and
-	// carries them out when resumed, also those whose client has long left. Pausing
-	// twice does nothing more; a master that is down gives [ErrNotRunning].
+	// executes them when resumed, even if their client has left long ago. Pausing
+	// twice has no further effect. For a master that is down Pause returns [ErrNotRunning].
 	Pause() error
 
 	// Resume ends a pause. It does nothing for a master that is not paused.
 	Resume() error
 
 	// Restart starts the master again on its port, after a kill if it is still up
-	// or paused, and returns when it answers. It comes back empty unless it was
-	// told to persist.
+	// or paused, and returns when it answers. The master comes back empty unless it was
+	// configured to persist.
 	Restart() error
 
-	// Close ends the master for good and removes what it left on disk. It works
-	// in every state, and again.
+	// Close ends the master for good and removes its files. It works in every
+	// state, and again.
 	Close() error
 }
 
-// Start starts n masters: real ones when redis-server is on the PATH, else
-// in-process ones. kind tells which, also when starting them failed. The caller
-// closes them; on an error there is nothing to close.
+// Start starts n masters: real ones if redis-server is on the PATH, otherwise in-process
+// ones. kind tells which, even if starting them failed. The caller closes them; on an
+// error there is nothing to close.
 func Start(ctx context.Context, n int) (list []Master, kind string, err error) {
 	kind = KindProcess
 	start := func() (Master, error) { return StartProcess(ctx, ProcessConfig{}) }

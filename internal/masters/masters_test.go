@@ -14,7 +14,7 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// eachKind runs a test of what Master promises on both kinds.
+// eachKind runs a test of Master on both kinds.
 func eachKind(t *testing.T, test func(*testing.T, masters.Master)) {
 	t.Run(masters.KindProcess, func(t *testing.T) { test(t, redistest.Masters(t, 1)[0]) })
 	t.Run(masters.KindMini, func(t *testing.T) { test(t, redistest.Minis(t, 1)[0]) })
@@ -134,8 +134,7 @@ func TestCloseOfAPausedMaster(t *testing.T) {
 	})
 }
 
-// Faults from several goroutines, scripts running meanwhile; the master works
-// afterwards.
+// Several goroutines inject faults while scripts run. The master works afterwards.
 func TestMasterUnderConcurrentUse(t *testing.T) {
 	eachKind(t, func(t *testing.T, m masters.Master) {
 		wait := underTraffic(m.Addr(), func() {
@@ -159,7 +158,7 @@ func TestMasterUnderConcurrentUse(t *testing.T) {
 }
 
 // underTraffic calls fault 30 times, from three goroutines, while four others run scripts at
-// addr. These have been told to stop when it returns, and wait waits for them.
+// addr. When it returns these have been told to stop, and wait waits for them.
 func underTraffic(addr string, fault func()) (wait func()) {
 	stop := make(chan struct{})
 	var traffic, faults sync.WaitGroup
@@ -187,7 +186,7 @@ func underTraffic(addr string, fault func()) (wait func()) {
 	return traffic.Wait
 }
 
-// script runs a script and does not care whether that works.
+// script runs a script and ignores the result.
 func script(addr string) {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
@@ -217,7 +216,7 @@ func TestStart(t *testing.T) {
 		seen := map[string]bool{}
 		for _, m := range list {
 			if m.Kind() != kind || ask(t, m.Addr(), "PING") != "+PONG" || seen[m.Addr()] {
-				t.Errorf("%s on %s: not one more %s that answers", m.Kind(), m.Addr(), kind)
+				t.Errorf("%s on %s: not another %s that answers", m.Kind(), m.Addr(), kind)
 			}
 			seen[m.Addr()] = true
 			ok(t, m.Close())

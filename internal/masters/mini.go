@@ -11,9 +11,9 @@ import (
 // Mini is a master inside this process, for machines without redis-server. Its
 // keys expire by real time. Use [StartMini]; the zero value does not work.
 //
-// It is a miniredis behind a [Proxy], whose address is the master's: a black hole
-// keeps requests until it is healed, which is what a stopped server does with
-// them, and the proxy's port stays when a restart brings a new, empty miniredis.
+// It is a miniredis behind a [Proxy], whose address is the address of the master. A black
+// hole keeps requests until it is healed, as a stopped server does. The proxy keeps its
+// port when a restart brings a new, empty miniredis.
 type Mini struct {
 	proxy *Proxy
 
@@ -124,7 +124,7 @@ func (m *Mini) killLocked() error {
 	if err := m.proxy.Set(Refuse); err != nil {
 		return err
 	}
-	m.redis.Server().Close() // with what it still carries out: a command must not find the server gone
+	m.redis.Server().Close() // waits for running commands: a command must not find the server gone
 	m.redis.Close()
 	m.redis, m.paused = nil, false
 	return nil

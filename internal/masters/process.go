@@ -29,14 +29,14 @@ const (
 // LookPath returns the redis-server on the PATH.
 func LookPath() (string, error) { return exec.LookPath("redis-server") }
 
-// redisVersion matches what a Redis server says of its version. Valkey begins at 7.2 and
-// says another name.
+// redisVersion matches the version that a Redis server prints. Valkey begins at 7.2 and
+// prints another name.
 var redisVersion = regexp.MustCompile(`^Redis server v=(\d+)\.(\d+)`)
 
-var versions sync.Map // by binary; asking takes a process
+var versions sync.Map // by binary; asking starts a process
 
-// IsRedisBefore reports whether the binary is a Redis server of an older version. It is false
-// of one that does not say what it is.
+// IsRedisBefore reports whether the binary is a Redis server of an older version. It returns
+// false for a server that does not print its version.
 func IsRedisBefore(binary string, major, minor int) bool {
 	found := redisVersion.FindStringSubmatch(versionOf(binary))
 	if found == nil {
@@ -47,28 +47,28 @@ func IsRedisBefore(binary string, major, minor int) bool {
 	return a < major || a == major && b < minor
 }
 
-// versionOf is what a server says of its version.
+// versionOf returns the version line that a server prints.
 func versionOf(binary string) string {
 	said, known := versions.Load(binary)
 	if !known {
-		out, _ := exec.Command(binary, "--version").Output() // what fails here fails when it is started, too
+		out, _ := exec.Command(binary, "--version").Output() // an error here comes again when the server is started
 		said, _ = versions.LoadOrStore(binary, string(out))
 	}
 	return said.(string)
 }
 
-// ProcessConfig says how to run one redis-server. The zero value is a master
-// without persistence on a free port.
+// ProcessConfig configures one redis-server. The zero value is a master without
+// persistence on a free port.
 type ProcessConfig struct {
 	Binary string   // server binary; the redis-server on the PATH if empty
 	Port   int      // port on 127.0.0.1; a free one if 0
 	Args   []string // appended to the defaults and overriding them; not for --port
 	Env    []string // added to this process's environment
 
-	// Skew gives the server a wall clock that [Process.StepClock] and
-	// [Process.DriftClock] can move. That is a library, built on first use, in the
-	// server's LD_PRELOAD: it takes Linux, else starting gives
-	// [errors.ErrUnsupported], and a C compiler, else [ErrNoCompiler].
+	// Skew gives the server a wall clock that [Process.StepClock] and [Process.DriftClock]
+	// can move. The clock is a library in the server's LD_PRELOAD, built on first use.
+	// Without Linux starting the server fails with [errors.ErrUnsupported], without a C
+	// compiler with [ErrNoCompiler].
 	Skew bool
 }
 
@@ -88,13 +88,13 @@ type Process struct {
 
 // StartProcess starts a redis-server and returns when it answers PING.
 //
-// It waits up to 5 s; ctx can cut that short, but does not end the server later.
-// With Port 0 another port is tried when the chosen one was taken meanwhile. The
-// error has the last lines of the server's log. Whatever failed, nothing is left
-// running and nothing is left on disk.
+// It waits up to 5 s. The end of ctx ends the waiting, but does not end the server later.
+// With Port 0 it tries another port if the chosen one was taken meanwhile. The error has
+// the last lines of the server's log. After an error nothing is left running and nothing
+// is left on disk.
 //
-// On Linux the server is killed when this process dies, however it dies;
-// elsewhere only [Process.Close] ends it.
+// On Linux the server is killed when this process dies, for whatever reason. Elsewhere
+// only [Process.Close] ends it.
 func StartProcess(ctx context.Context, cfg ProcessConfig) (*Process, error) {
 	if cfg.Binary == "" {
 		path, err := LookPath()
@@ -133,7 +133,7 @@ func startOn(ctx context.Context, cfg ProcessConfig) (*Process, error) {
 			return nil, errors.Join(err, p.Close())
 		}
 	}
-	if err := p.startLocked(ctx); err != nil { // nobody else has p yet
+	if err := p.startLocked(ctx); err != nil { // no other goroutine has p yet
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
@@ -155,8 +155,8 @@ func (p *Process) Kill() error {
 	return p.killLocked()
 }
 
-// Pause implements [Master] with SIGSTOP. On Linux it returns when the server
-// has stopped; where there is no such signal it gives [errors.ErrUnsupported].
+// Pause implements [Master] with SIGSTOP. On Linux it returns when the server has
+// stopped. On systems without the signal it returns [errors.ErrUnsupported].
 func (p *Process) Pause() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -189,7 +189,7 @@ func (p *Process) Resume() error {
 	return nil
 }
 
-// Restart implements [Master]. The server keeps its directory, so that one with
+// Restart implements [Master]. The server keeps its directory, so that a server with
 // persistence arguments finds its data again.
 func (p *Process) Restart() error {
 	p.mu.Lock()
@@ -242,13 +242,13 @@ func (p *Process) startLocked(ctx context.Context) error {
 		"--bind", "127.0.0.1", "--port", strconv.Itoa(p.cfg.Port), "--protected-mode", "no",
 		"--save", "", "--appendonly", "no", "--dir", p.dir,
 	}
-	if !IsRedisBefore(p.cfg.Binary, 7, 0) { // which permits DEBUG, and refuses options that it does not know
+	if !IsRedisBefore(p.cfg.Binary, 7, 0) { // which permits DEBUG, and rejects unknown options
 		args = append(args, "--enable-debug-command", "yes")
 	}
 	env := append(os.Environ(), p.cfg.Env...)
 	if p.cfg.Skew {
-		// The allocator's threads sleep until a time they took from the clock: when
-		// that is behind the true time they would spin.
+		// The allocator's threads sleep until a time that they took from the clock. They
+		// would spin if that clock is behind the true time.
 		args = append(args, "--jemalloc-bg-thread", "no")
 		env = append(env, p.clockEnv()...)
 	}
@@ -299,7 +299,7 @@ func (p *Process) spawn(cmd *exec.Cmd) (*child, error) {
 		}
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // how it ended is in its log
+			_ = cmd.Wait() // the server's log tells how it ended
 			p.pid.Store(0)
 		}
 	}()
@@ -315,7 +315,7 @@ var (
 	errNotReady  = errors.New("not ready")
 )
 
-// awaitReady returns when the server answers PING, ended, or ran out of time.
+// awaitReady returns when the server answers PING, has ended, or ran out of time.
 func (p *Process) awaitReady(ctx context.Context) error {
 	poll := time.NewTicker(readyPoll)
 	defer poll.Stop()
@@ -334,8 +334,8 @@ func (p *Process) awaitReady(ctx context.Context) error {
 	}
 }
 
-// probe asks the server on addr for a PONG, and for its process id: on a port
-// that was taken, the PONG would come from somebody else's server.
+// probe asks the server on addr for a PONG, and for its process id: if the port was taken,
+// the PONG would come from another server.
 func probe(ctx context.Context, addr string, pid int) error {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", addr)
@@ -352,7 +352,7 @@ func probe(ctx context.Context, addr string, pid int) error {
 	switch {
 	case err != nil:
 		return err
-	case strings.HasPrefix(line, "-NOAUTH"): // up, with a password of its owner's choice
+	case strings.HasPrefix(line, "-NOAUTH"): // up, with a password that its configuration set
 		return nil
 	case !strings.HasPrefix(line, "+PONG"):
 		return fmt.Errorf("%w: %q", errNotReady, strings.TrimSpace(line))

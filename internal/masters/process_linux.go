@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// sysProcAttr ties the server's life to ours, and puts it in a process group of
-// its own so that a Ctrl-C at the terminal is for us alone.
+// sysProcAttr makes the kernel kill the server when this process dies. It also puts the
+// server into a process group of its own, so that a Ctrl-C at the terminal reaches only us.
 func sysProcAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }
 
-// suspend stops the process and waits until it has stopped: the signal may take a
-// moment to reach a server that is running on another core.
+// suspend stops the process and waits until it has stopped: the signal may take a moment
+// to reach a server that is running on another core.
 func suspend(p *os.Process) error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err

@@ -42,13 +42,13 @@ func TestProcessConfig(t *testing.T) {
 	redistest.Server(t)
 	real, err := masters.LookPath()
 	ok(t, err)
-	// A binary that shows what it was given; redis-server overwrites its environment.
+	// A binary that prints its environment; redis-server overwrites its own.
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "server")
 	script := fmt.Sprintf("#!/bin/sh\necho $MASTERS_TEST >%s/seen\nexec %s \"$@\"\n", dir, real)
 	ok(t, os.WriteFile(binary, []byte(script), 0o700))
 
-	// A port of our own: one that a master had until now.
+	// A port that a master had until now.
 	first := server(t)
 	ok(t, first.Close())
 	_, port, _ := net.SplitHostPort(first.Addr())
@@ -133,7 +133,7 @@ func TestFailedStartLeavesNothing(t *testing.T) {
 	redistest.Server(t)
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
-	taken, err := net.Listen("tcp", "127.0.0.1:0") // a port that answers nobody
+	taken, err := net.Listen("tcp", "127.0.0.1:0") // a port without a server that answers
 	ok(t, err)
 	defer taken.Close()
 	other := redistest.Masters(t, 1)[0]
@@ -180,7 +180,7 @@ func TestServerDiesWithItsParent(t *testing.T) {
 		t.Skip("needs the parent-death signal of Linux")
 	}
 	redistest.Server(t)
-	t.Setenv("TMPDIR", t.TempDir()) // the killed child cannot tidy up
+	t.Setenv("TMPDIR", t.TempDir()) // the killed child cannot clean up
 	exe, err := os.Executable()
 	ok(t, err)
 	parent := exec.Command(exe)

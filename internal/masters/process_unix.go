@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// sysProcAttr puts the server in a process group of its own, so that a Ctrl-C at
-// the terminal is for us alone. Nothing here ends it when we die.
+// sysProcAttr puts the server into a process group of its own, so that a Ctrl-C at the
+// terminal reaches only us. The server survives this process.
 func sysProcAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 func suspend(p *os.Process) error { return p.Signal(syscall.SIGSTOP) }

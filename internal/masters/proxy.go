@@ -16,17 +16,17 @@ const (
 	listenWithin = time.Second     // taking the port again after Refuse
 )
 
-// Proxy stands in front of a server and does to its TCP connections what a
-// network can do. Use [NewProxy]; the zero value does not work. All methods are
-// safe for concurrent use.
+// Proxy stands in front of a server and does to its TCP connections what a network
+// can do. Use [NewProxy]; the zero value does not work. All methods are safe for
+// concurrent use.
 //
-// A client that connects while the server is down is accepted and then reset.
-// Bytes move in chunks, a chunk being what one read returned: in practice one
-// command, pipeline or reply. Chunks of one connection and direction never
-// overtake each other. What is held is kept in memory, without a bound.
+// A client that connects while the server is down is accepted and then reset. Bytes move
+// in chunks. A chunk is the result of one read: in practice one command, pipeline or
+// reply. Chunks of one connection and direction never overtake each other. Held chunks
+// are kept in memory, without a bound.
 //
-// Losing is about bytes: a connection's end is handed on while bytes are lost, but
-// waits like everything else in a black hole.
+// Only bytes are lost: the end of a connection is handed on while bytes are lost. In a
+// black hole it waits like everything else.
 type Proxy struct {
 	addr string
 	port int
@@ -87,15 +87,15 @@ func NewProxy(upstream string) (*Proxy, error) {
 	return p, nil
 }
 
-// Addr is the address clients connect to. It never changes.
+// Addr returns the address that clients connect to. It never changes.
 func (p *Proxy) Addr() string { return p.addr }
 
-// Set replaces the present fault by f; [Pass] heals. A chunk is lost when the
-// fault is on as it comes in or as it would go out. Latency and what was armed for
-// the next request or reply stay as they are.
+// Set replaces the present fault by f; [Pass] heals. A chunk is lost if the fault is in
+// force when it comes in or when it would go out. Latency and armed holds and losses stay
+// as they are.
 //
-// Only leaving [Refuse] can fail, when somebody else has taken the port: the proxy
-// then goes on refusing. After Close the error is [ErrClosed].
+// Only leaving [Refuse] can fail, if another process has taken the port: the proxy then
+// goes on refusing. After Close the error is [ErrClosed].
 func (p *Proxy) Set(f Fault) error {
 	p.ctl.Lock()
 	defer p.ctl.Unlock()
@@ -121,9 +121,9 @@ func (p *Proxy) Set(f Fault) error {
 	return nil
 }
 
-// Latency delays each chunk by request on its way to the server and by reply on
-// its way back, from the next chunk on. It is a pure delay: chunks travel one
-// behind the other, not one at a time.
+// Latency delays each chunk by request on its way to the server and by reply on its way
+// back, from the next chunk on. It is a pure delay: several chunks can be under way at a
+// time.
 func (p *Proxy) Latency(request, reply time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,18 +131,18 @@ func (p *Proxy) Latency(request, reply time.Duration) {
 }
 
 // Drip makes bytes come one by one, both ways, with a pause after each; 0 ends that.
-// What is waiting when it begins or ends is handed on as it was.
+// Chunks that wait when it begins or ends are handed on as they were.
 func (p *Proxy) Drip(perByte time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.drip = perByte
 }
 
-// HoldNextRequest arms the proxy to hold the first request chunk that contains
-// match for d longer than the latency, and then to deliver it, also when its client
-// has closed the connection by then. What follows on that connection waits behind
-// it, other connections are not affected. An empty match fits every chunk; d ≤ 0
-// disarms. A new call replaces a hold that has not caught anything.
+// HoldNextRequest arms the proxy to hold the first request chunk that contains match for d
+// longer than the latency, and then to deliver it, even if its client has closed the
+// connection by then. Later chunks of that connection wait behind it; other connections
+// are not affected. An empty match fits every chunk; d ≤ 0 disarms. A new call replaces a
+// hold that has not caught a chunk.
 func (p *Proxy) HoldNextRequest(match []byte, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,7 +162,7 @@ func (p *Proxy) LoseNextReply(n int) {
 }
 
 // Retarget points the proxy at another server, as a fail-over behind one address
-// does: present connections are reset and new ones go to upstream.
+// does: present connections are reset and new connections go to upstream.
 func (p *Proxy) Retarget(upstream string) error {
 	p.ctl.Lock()
 	defer p.ctl.Unlock()
@@ -177,7 +177,7 @@ func (p *Proxy) Retarget(upstream string) error {
 }
 
 // ResetAll breaks every present connection with a TCP reset, on both sides, and
-// drops what was held for it. New connections are accepted.
+// drops the chunks held for it. New connections are accepted.
 func (p *Proxy) ResetAll() {
 	p.ctl.Lock()
 	defer p.ctl.Unlock()
@@ -240,8 +240,8 @@ func (p *Proxy) serve(ln *net.TCPListener) {
 	})
 }
 
-// stopListening closes the listener. Its socket goes with the accept loop, so
-// connections are refused only when that has ended.
+// stopListening closes the listener. Its socket closes with the accept loop, so
+// connections are refused only after the loop has ended.
 func (p *Proxy) stopListening() {
 	p.mu.Lock()
 	ln, done := p.ln, p.lnDone
@@ -259,13 +259,13 @@ func (p *Proxy) accept(ln *net.TCPListener) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // out of descriptors, say: others may give some back
+		if err != nil { // out of descriptors, for example: others may free some
 			time.Sleep(5 * time.Millisecond)
 			continue
 		}
 		p.connections.Add(1)
 		p.mu.Lock()
-		if p.ln != ln { // closed since, with the resets perhaps over
+		if p.ln != ln { // closed since, perhaps after the resets
 			p.mu.Unlock()
 			_ = client.SetLinger(0)
 			_ = client.Close()
@@ -297,8 +297,8 @@ func (p *Proxy) resetLinks() {
 	}
 }
 
-// admit decides what happens to a chunk that came in: when it is due to leave, or
-// that it is lost.
+// admit decides what happens to an incoming chunk: when it is due to leave, or that it is
+// lost.
 func (p *Proxy) admit(d direction, chunk []byte) (due time.Time, ok bool) {
 	if d == requests {
 		p.requests.Add(1)
@@ -323,7 +323,7 @@ func (p *Proxy) admit(d direction, chunk []byte) (due time.Time, ok bool) {
 	return due, true
 }
 
-// current returns the fault in force, and a channel that tells when it changes.
+// current returns the fault in force, and a channel that is closed when it changes.
 func (p *Proxy) current() (Fault, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

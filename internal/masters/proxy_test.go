@@ -87,8 +87,8 @@ func TestProxyLosesReplies(t *testing.T) {
 	w := dial(t, x.Addr())
 	ok(t, x.Set(masters.LoseReplies))
 	w.send("SET k v")
-	wantKey(t, p.Addr(), "k", "v") // the write lands
-	w.wantSilence()                // the connection stays
+	wantKey(t, p.Addr(), "k", "v") // the write takes effect
+	w.wantSilence()                // the connection stays open
 	redistest.Eventually(t, patient, func() bool { return x.Stats().Lost == 1 }, "one chunk lost")
 	ok(t, x.Set(masters.Pass))
 	w.send("GET k")
@@ -166,11 +166,11 @@ func TestProxyLatency(t *testing.T) {
 	}
 
 	// Requests sent one by one are under way together and stay in order. One after
-	// the other they would take 10 s.
+	// another they would take 10 s.
 	start = time.Now()
 	for i := range 200 {
 		w.send("ECHO %d", i)
-		time.Sleep(100 * time.Microsecond) // a chunk each, mostly
+		time.Sleep(100 * time.Microsecond) // most are a chunk each
 	}
 	for i := range 200 {
 		s := fmt.Sprint(i)
@@ -269,7 +269,7 @@ func TestProxyRetargets(t *testing.T) {
 func TestProxyBeforeADeadServer(t *testing.T) {
 	p, x := proxied(t)
 	ok(t, p.Kill())
-	// The reset may already come while the client is still connecting.
+	// The reset may come while the client is still connecting.
 	conn, err := net.Dial("tcp", x.Addr())
 	if err == nil {
 		_, err = conn.Read(make([]byte, 1))
@@ -305,7 +305,7 @@ func TestClosedProxy(t *testing.T) {
 	}
 }
 
-// Every fault from several goroutines under traffic; the proxy passes afterwards.
+// Several goroutines inject every fault under traffic. The proxy passes afterwards.
 func TestProxyUnderConcurrentUse(t *testing.T) {
 	p, x := proxied(t)
 	wait := underTraffic(x.Addr(), func() {
@@ -339,7 +339,7 @@ func TestFaultString(t *testing.T) {
 	seen := map[string]bool{}
 	for f := masters.Pass; f <= masters.Refuse+1; f++ {
 		if s := f.String(); s == "" || seen[s] {
-			t.Errorf("fault %d: got name %q, want one of its own", int(f), s)
+			t.Errorf("fault %d: got name %q, want a name of its own", int(f), s)
 		} else {
 			seen[s] = true
 		}

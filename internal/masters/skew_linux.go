@@ -21,8 +21,8 @@ import (
 //go:embed skew.c
 var shimSource string
 
-// shim returns the library of skew.c. It is built once, and kept in memory so that
-// it leaves nothing behind.
+// shim returns the library of skew.c. It is built once, and kept in memory, so that no file
+// is left behind.
 func shim() ([]byte, error) {
 	cc, err := exec.LookPath("cc")
 	if err != nil {
@@ -83,14 +83,14 @@ func (p *Process) clockEnv() []string {
 
 var errNotSkewed = errors.New("server did not load the clock")
 
-// checkClock tells whether the server has loaded the shim: one that is statically
-// linked, say, starts just as well without.
+// checkClock reports whether the server has loaded the shim: a statically linked server, for
+// example, starts just as well without.
 func (p *Process) checkClock() error {
 	maps, err := os.ReadFile("/proc/" + strconv.Itoa(p.child.cmd.Process.Pid) + "/maps")
 	if err != nil {
 		return err
 	}
-	// The end of the path only, for there may be links on the way to it.
+	// Only the end of the path, as the way to it may contain links.
 	if !bytes.Contains(maps, []byte(filepath.Join(filepath.Base(p.dir), filepath.Base(p.skewFile()))+"\n")) {
 		return errNotSkewed
 	}
@@ -109,8 +109,8 @@ func unpackSkew(skew int64) (offset, ppm int64) {
 	return skew >> rateBits, skew << (64 - rateBits) >> (64 - rateBits)
 }
 
-// changeSkew changes the file that the shim has mapped. It is mapped here too, and
-// not written to, so that the server never sees half a word.
+// changeSkew changes the file that the shim has mapped. It changes the file through a
+// mapping as well, not by writing, so that the server never sees half a word.
 func (p *Process) changeSkew(change func(offset, ppm, run int64) (int64, int64)) (err error) {
 	file, err := os.OpenFile(p.skewFile(), os.O_RDWR, 0)
 	if err != nil {

@@ -23,7 +23,7 @@ func skewed(t testing.TB) (*masters.Process, *redis.Client) {
 	return p, redistest.Client(t, p.Addr())
 }
 
-// span is when something happened, by the clock of this process.
+// span bounds the time of an event, by the clock of this process.
 type span struct{ from, to time.Time }
 
 func during(f func()) span {
@@ -37,7 +37,7 @@ func (t span) since(s span) (least, most time.Duration) {
 	return t.from.Sub(s.to), t.to.Sub(s.from)
 }
 
-// rounding is what the microseconds of a clock and of its file can hide.
+// rounding is the largest error by the microseconds of a clock and of its file.
 const rounding = 3 * time.Microsecond
 
 // wantSkew checks that the server's clock is between least and most from ours.
@@ -113,9 +113,9 @@ func TestStepClockInScripts(t *testing.T) {
 
 func TestDriftClock(t *testing.T) {
 	p, c := skewed(t)
-	const step = time.Minute // the drift starts from wherever the clock is
+	const step = time.Minute // the drift starts from the stepped clock
 	ok(t, p.StepClock(step))
-	least, most := step, step // of the skew until the latest change of the rate
+	least, most := step, step // of the skew, until the latest change of the rate
 	var changed span
 	rate := 0.0
 	gained := func(now span) (time.Duration, time.Duration) {
@@ -141,7 +141,7 @@ func TestDriftClock(t *testing.T) {
 	}
 }
 
-// That a drift shows does not hang on the bounds above.
+// This shows the drift independently of the bounds above.
 func TestDriftClockGains(t *testing.T) {
 	p, c := skewed(t)
 	ok(t, p.DriftClock(80_000))
@@ -170,8 +170,8 @@ func TestDriftClockOutOfRange(t *testing.T) {
 	wantSkew(t, c, 0, 0)
 }
 
-// An offset must never be seen with the rate of another: it is as wrong as the clock
-// is old.
+// An offset must never be combined with another rate: the error would be as large as the
+// age of the clock.
 func TestClockChangesAreAtomic(t *testing.T) {
 	p, c := skewed(t)
 	time.Sleep(100 * time.Millisecond)
@@ -186,7 +186,7 @@ func TestClockChangesAreAtomic(t *testing.T) {
 		done <- err
 	}()
 	for range 2000 {
-		// No rate can have moved the clock by more than the time there was.
+		// No rate can move the clock by more than the time that has passed.
 		node := nodeTime(t, c)
 		if time.Until(node) > time.Since(began)+rounding || node.Before(began.Add(-rounding)) {
 			t.Errorf("%v after it was true, the clock is %v from ours", time.Since(began), time.Until(node))
@@ -209,7 +209,7 @@ func TestClocksAreIndependent(t *testing.T) {
 	wantSkew(t, cb, time.Minute, time.Minute)
 	wantSkew(t, plain, 0, 0)
 
-	// The wall clock and the monotonic clock of this process went on together.
+	// The wall clock and the monotonic clock of this process advanced alike.
 	now := time.Now()
 	if d := now.Round(0).Sub(before.Round(0)) - now.Sub(before); d.Abs() > time.Second {
 		t.Errorf("our own clock moved by %v", d)
@@ -253,7 +253,7 @@ func TestTrueClockCannotBeMoved(t *testing.T) {
 }
 
 func TestSkewThatCannotBe(t *testing.T) {
-	skewed(t) // or skip
+	skewed(t) // or skips
 	real, err := masters.LookPath()
 	ok(t, err)
 	tmp, bin := t.TempDir(), t.TempDir()
@@ -271,7 +271,7 @@ func TestSkewThatCannotBe(t *testing.T) {
 		}
 		return err
 	}
-	// A server that the library does not get into.
+	// A server that does not load the library.
 	binary := filepath.Join(bin, "server")
 	ok(t, os.WriteFile(binary, fmt.Appendf(nil, "#!/bin/sh\nunset LD_PRELOAD\nexec %s \"$@\"\n", real), 0o700))
 	if err := start(masters.ProcessConfig{Binary: binary}); err == nil || !strings.Contains(err.Error(), "did not load") {

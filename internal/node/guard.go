@@ -12,8 +12,8 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// This file is the client's side of the restart guard: the marker of a node, and the arguments of
-// every script for it. The guard itself is in lua/guard.lua.
+// The client's side of the restart guard: the marker of a node, and the arguments of every script
+// for it. The guard itself is in lua/guard.lua.
 
 // QuarantineFor returns how long a node that may have lost keys has no vote: until every key that
 // it can have lost would have expired.
@@ -56,8 +56,8 @@ type guard struct {
 	on      bool
 	marker  string // the key
 	run     string // identity of the server at the other end of the connection
-	durable bool   // that server writes to disk before it answers, as it said at the last connection
-	trusted bool   // a restart has lost nothing
+	durable bool   // the server said at the last connection that it writes to disk before it answers
+	trusted bool   // a restart loses no data
 	list    string // of masters, see members
 
 	settings, whenTrusted string // the argument of that name, see lua/begin.lua
@@ -93,7 +93,7 @@ func (g *guard) append(b []byte, median int64, needed bool) []byte {
 	return resp.AppendString(b, settings)
 }
 
-// Millis rounds up, so that a node never keeps a key for less than was asked for.
+// Millis rounds up, so that a node never keeps a key for less than the caller asked for.
 func Millis(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
 
 // Marker is the content of a node's marker.
@@ -101,10 +101,10 @@ type Marker struct {
 	Left   time.Duration // without a vote
 	MaxTTL time.Duration // the largest of any client
 
-	Lists    [][]string // of masters, in use by other clients
+	Lists    [][]string // of masters, used by other clients
 	Conflict *Conflict  // with one of them, because of which this client gets no vote; nil for none
 
-	run, made string // as they are there, for vouching
+	run, made string // as the node has them, for vouching
 }
 
 // markerTask returns the task of an operation on the marker: look, join, vouch or mark.
@@ -191,7 +191,7 @@ func (n *Node) distrustLocked(out *outcomes) {
 // markTask returns the task that begins the node's quarantine, for all clients.
 func (n *Node) markTask() *task {
 	t := n.markerTask(wire.Mark, Marker{})
-	t.resent = true // not by itself: see view.marking
+	t.resent = true // not resent by itself: see view.marking
 	t.done = func(values []any, sent moment, received clock.Instant, err error) {
 		if err != nil {
 			return // the node is told over the next connection

@@ -13,7 +13,7 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// Key has what all requests of one attempt have in common, and remembers what was sent to each
+// Key has what all requests of one attempt have in common, and records what was sent to each
 // node.
 type Key struct {
 	ID   string        // of the attempt
@@ -26,7 +26,7 @@ type Key struct {
 	ofFive    [5]traffic
 }
 
-// traffic is what a node has sent of one attempt.
+// traffic records what a node has sent for one attempt.
 type traffic struct {
 	sent   bool          // a request of the attempt may have reached the master
 	deadBy clock.Instant // requests without a reply have no effect after this
@@ -59,7 +59,7 @@ type Request struct {
 	Op      wire.Op
 	Node    int // index
 	Key     *Key
-	Counter int64         // that came with the grant on this node; 0 = none or unknown
+	Counter int64         // the counter that came with the grant on this node; 0 = none or unknown
 	Target  int64         // counter of the lease; for an acquire, where a missing counter starts
 	Timeout time.Duration // the request is neither carried out nor waited for longer than this after it was sent
 	Process string        // for the queue node: the process that asks, waits or releases; "" for any other node
@@ -69,7 +69,7 @@ type Request struct {
 	sent     clock.Instant // 0 until the request is sent; guarded by the node's mutex, like all below
 	notAfter int64         // latest time of execution by the node's clock, in microseconds
 	resent   bool          // sent once more, on a new connection
-	alone    bool          // sent in a call of its own: in a common call, one request that the user may not make has all refused
+	alone    bool          // sent in a call of its own: in a common call, one request that the user has no permission for makes the server refuse all
 	kept     bool          // the request is among the node's retries
 }
 
@@ -86,11 +86,11 @@ func (r *Request) isRelease() bool { return r.Op == wire.Release || r.Op == wire
 // expires returns until when an unsent request is worth sending.
 func (r *Request) expires() clock.Instant { return r.queued.Add(2 * r.Timeout) }
 
-// end returns the time after which the request is not carried out any more.
+// end returns the time after which the request is not executed any more.
 func (r *Request) end() clock.Instant { return r.sent.Add(r.Timeout) }
 
-// queue has the requests that wait to be sent to one node. Releases go first, then renewals: a
-// lease must not be lost because other callers want one.
+// queue has the requests that wait to be sent to one node. Releases go first, then renewals: new
+// acquires must not make a holder lose its lease.
 //
 // Source: ALGORITHM section 5.
 type queue struct {

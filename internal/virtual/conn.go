@@ -9,7 +9,7 @@ import (
 	"github.com/d0720281/redlock/internal/masters"
 )
 
-// conn is one connection: the client's pipe, the server's pipe, and what is on its way
+// conn is one connection: the client's pipe, the server's pipe, and the data under way
 // between them. What the client sent before it closed still arrives.
 type conn struct {
 	node        *Node
@@ -32,7 +32,7 @@ type chunk struct {
 	due  time.Time
 }
 
-// serve carries what two pipes say to each other.
+// serve carries data between two pipes.
 func (n *Node) serve(wire, inner net.Conn) {
 	c := &conn{node: n, wire: wire, inner: inner, dead: make(chan struct{})}
 	c.up.wake, c.down.wake = make(chan struct{}, 1), make(chan struct{}, 1)
@@ -47,7 +47,7 @@ func (n *Node) serve(wire, inner net.Conn) {
 	go c.deliver(&c.down, wire, false)
 }
 
-// cut ends the connection at once, with everything that is on its way.
+// cut ends the connection at once, with all data under way.
 func (c *conn) cut() {
 	c.once.Do(func() { close(c.dead) })
 	_ = c.wire.Close()
@@ -82,7 +82,7 @@ func (c *conn) collect(w *way, from net.Conn, fate func() (latency time.Duration
 	}
 }
 
-// deliver takes what is on the way to the other end, in order.
+// deliver hands the data under way to the other end, in order.
 func (c *conn) deliver(w *way, to net.Conn, isRequest bool) {
 	for {
 		next := w.next()
@@ -110,7 +110,7 @@ func (c *conn) deliver(w *way, to net.Conn, isRequest bool) {
 			c.node.tickLocked()
 			c.node.mu.Unlock()
 		}
-		_, _ = to.Write(next.data) // fails if the other end is closed: then it is lost
+		_, _ = to.Write(next.data) // fails if the other end is closed: then the data is lost
 	}
 }
 
@@ -140,7 +140,7 @@ func (c *conn) until(due time.Time) bool {
 	}
 }
 
-// runs waits until the process is not stopped.
+// runs waits while the process is stopped.
 func (c *conn) runs() bool {
 	for {
 		c.node.mu.Lock()

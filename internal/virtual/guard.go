@@ -9,7 +9,7 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// guard is lua/guard.lua: ms without a vote, -1 for a stale caller.
+// guard is lua/guard.lua: it returns the ms without a vote, -1 for a stale caller.
 func (s store) guard() int64 {
 	run, given, stretch, trusted := s.common[0], number(s.setting(2)), s.stretch(), s.setting(4) == "1"
 	born, longest := s.known("born"), number(s.known("maxttl"))
@@ -55,7 +55,7 @@ func (s store) guard() int64 {
 	return left
 }
 
-// known is a field of the marker, and learn sets one.
+// known returns a field of the marker, and learn sets one.
 func (s store) known(field string) string { return s.redis.HGet(s.marker, field) }
 func (s store) learn(field, value string) { s.redis.HSet(s.marker, field, value) }
 
@@ -71,7 +71,7 @@ func (s store) mark(argv []string) []any {
 		case s.known("run") == argv[2] && s.known("made") == argv[3]:
 			s.learn("born", "0")
 		}
-		left = s.guard() // stale if the first has just learned who the node is
+		left = s.guard() // stale if the first guard has just learned the node's run id
 	}
 	if left < 0 {
 		return []any{s.now, int64(-1), int64(0), "", "", "", ""}
@@ -102,7 +102,7 @@ func (s store) mark(argv []string) []any {
 	return []any{s.now, left, longest, s.known("run"), s.known("made"), strings.Join(others, "\n"), against}
 }
 
-// conflict is the function of that name in lua/marker.lua.
+// conflict is the function of the same name in lua/marker.lua.
 func conflict(a, b string) bool {
 	first, second := strings.Fields(a), strings.Fields(b)
 	shared := 0

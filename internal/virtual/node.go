@@ -1,7 +1,7 @@
-// Package virtual has Redis masters for tests in virtual time. Each is a miniredis
-// behind pipes inside a testing/synctest bubble, where time stands still while anything
-// runs and jumps to the next timer when nothing does. What a real server does
-// differently is for tests against real servers to find.
+// Package virtual has Redis masters for tests in virtual time. Each is a miniredis behind
+// pipes inside a testing/synctest bubble. There time stands still while any goroutine runs,
+// and jumps to the next timer when none does. Tests against real servers have to find what
+// real servers do differently.
 package virtual
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/d0720281/redlock/internal/masters"
 )
 
-// Node is one fake master, and the network in front of it. Use [New], and inside a
-// bubble only. A test calls Close and then sleeps for some seconds, for what still dials.
+// Node is one fake master, and the network in front of it. Use [New], and only inside a
+// bubble. A test calls Close and then sleeps for some seconds, for pending dials.
 type Node struct {
 	addr string
 
@@ -28,39 +28,40 @@ type Node struct {
 	redis *miniredis.Miniredis
 	conns map[*conn]bool
 	calls []Call
-	known map[string]script // those that the node has been sent, by hash
+	known map[string]script // scripts that the node has received, by hash
 
 	native            bool // the library's scripts run as Go code, see twins
 	ranNative, ranLua int
 
-	// A message may be published while mu is held, and what is written to a connection must
-	// get away then. So what decides about that has another mutex; to change it takes both.
+	// A message may be published while mu is held, and then data must still leave the
+	// connections. So the fields below, which decide about that, have another mutex. Changing
+	// them takes both.
 	wire sync.Mutex
 
-	down        bool // connections are refused: nothing runs there
+	down        bool // connections are refused: no server runs
 	fault       masters.Fault
 	hung        chan struct{} // requests wait until it is closed; nil while the node is well
 	there, back time.Duration // latency of requests and of replies
-	answer      string        // what every script is answered with, unless it is empty
-	runs        atomic.Int64  // of the process
-	runID       atomic.Value  // string; new with each of them
+	answer      string        // every script is answered with it, unless it is empty
+	runs        atomic.Int64  // number of runs of the process
+	runID       atomic.Value  // string; new with each run
 	rate        float64
 	offset      time.Duration
-	zero        time.Time // when rate and offset began
+	zero        time.Time // when the present rate and offset began
 }
 
-// New makes a node without data.
+// New returns a node without data.
 func New(addr string) *Node {
 	n := &Node{addr: addr, conns: make(map[*conn]bool)}
 	n.boot()
 	return n
 }
 
-// Native has the library's scripts run as Go code from now on, or as Lua again. It does
-// the same, in a fraction of the time.
+// Native makes the library's scripts run as Go code from now on, or as Lua again. Go code
+// does the same in a fraction of the time.
 func (n *Node) Native(on bool) { n.set(func() { n.native = on }) }
 
-// Addr is what clients call the node. It cannot be dialled but by Dial.
+// Addr returns the name of the node. Only Dial can dial it.
 func (n *Node) Addr() string { return n.addr }
 
 // boot starts an empty server.
@@ -71,7 +72,7 @@ func (n *Node) boot() {
 	n.newRun()
 	c, err := n.redis.Dial() // makes the server, which the hook needs
 	if err != nil {
-		panic(fmt.Sprintf("virtual: miniredis: %v", err)) // it has nothing that could fail
+		panic(fmt.Sprintf("virtual: miniredis: %v", err)) // this cannot fail
 	}
 	_ = c.Close()
 	n.redis.Server().SetPreHook(n.arrived)
@@ -102,7 +103,7 @@ func (n *Node) Kill() {
 	n.Reset()
 }
 
-// Reset breaks all connections, with everything that is on its way.
+// Reset breaks all connections, with all data under way.
 func (n *Node) Reset() {
 	n.mu.Lock()
 	conns := n.conns
@@ -113,8 +114,8 @@ func (n *Node) Reset() {
 	}
 }
 
-// Restart starts the process again, after a kill if it runs, with the data it had, but
-// not the scripts.
+// Restart starts the process again, after a kill if it runs. It keeps its data, but not the
+// scripts.
 func (n *Node) Restart() {
 	n.Kill()
 	n.Resume()
@@ -123,7 +124,7 @@ func (n *Node) Restart() {
 	n.set(func() { n.down = false })
 }
 
-// ForgetScripts is SCRIPT FLUSH.
+// ForgetScripts is like SCRIPT FLUSH.
 func (n *Node) ForgetScripts() { n.set(func() { clear(n.known) }) }
 
 // RestartEmpty is Restart without data.
@@ -140,14 +141,14 @@ func (n *Node) RestartEmpty() {
 	})
 }
 
-// newRun gives the process a run id, the same in every run of a test: which node keeps a
-// queue follows from that.
+// newRun gives the process a run id that is the same in every run of a test: the choice of
+// the queue node depends on it.
 func (n *Node) newRun() {
 	n.runID.Store(fmt.Sprintf("%x", sha1.Sum(fmt.Appendf(nil, "%s %d", n.addr, n.runs.Add(1)))))
 }
 
-// Hang stops the process as SIGSTOP does: connections can be made and requests sent,
-// but they are only carried out when it resumes.
+// Hang stops the process as SIGSTOP does: it takes connections and requests, but executes
+// the requests only when it resumes.
 func (n *Node) Hang() {
 	n.set(func() {
 		if n.hung == nil {
@@ -166,14 +167,14 @@ func (n *Node) Resume() {
 	})
 }
 
-// Heal takes back every fault but a slow network and a strange clock. What was killed is
-// the process that it was.
+// Heal ends every fault except a slow network and a wrong clock. A killed process comes back
+// with the same run id.
 func (n *Node) Heal() {
 	n.Resume()
 	n.set(func() { n.fault, n.down, n.answer = masters.Pass, false, "" })
 }
 
-// Net sets what the network does; a black hole swallows for good.
+// Net sets the fault of the network. A black hole swallows data for good.
 func (n *Node) Net(f masters.Fault) {
 	n.set(func() { n.fault = f })
 	if f == masters.Refuse {
@@ -189,7 +190,7 @@ func (n *Node) Latency(there, back time.Duration) {
 // Refuse makes the node answer every script with an error of Redis, until Refuse("").
 func (n *Node) Refuse(with string) { n.set(func() { n.answer = with }) }
 
-// RunClock has the node's clock run at a rate from now on, and step by so much now.
+// RunClock makes the node's clock run at a rate from now on, and steps it now.
 func (n *Node) RunClock(rate float64, step time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -206,15 +207,15 @@ func (n *Node) clockLocked() time.Time {
 	return n.zero.Add(run + n.offset)
 }
 
-// tickLocked tells the server what its clock shows.
+// tickLocked sets the server's time to that of the node's clock.
 func (n *Node) tickLocked() {
 	if !n.zero.IsZero() {
 		n.redis.SetTime(n.clockLocked())
 	}
 }
 
-// Inside calls do with the data, past the network, and the time by the node's clock. A
-// process that is dead or stopped has its data all the same.
+// Inside calls do with the data, past the network, and the time by the node's clock. This
+// also works while the process is dead or stopped.
 func (n *Node) Inside(do func(r *miniredis.Miniredis, clock time.Time)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -229,7 +230,7 @@ func (n *Node) Up() bool {
 	return !n.down
 }
 
-// Get is a key's string, "" for none.
+// Get returns the string at a key, or "".
 func (n *Node) Get(key string) (value string) {
 	n.Inside(func(r *miniredis.Miniredis, _ time.Time) { value, _ = r.Get(key) })
 	return value
@@ -248,7 +249,7 @@ func (n *Node) Put(key, value string, ttl time.Duration) {
 	})
 }
 
-// replID is what every node says of its replication.
+// replID is the replication id of every node.
 const replID = "virtual"
 
 // Identity is what the library makes of what the node says of itself.
@@ -257,7 +258,7 @@ func (n *Node) Identity() string { return n.RunID()[:min(len(n.RunID()), 16)] + 
 // RunAs gives the process another run id.
 func (n *Node) RunAs(id string) { n.runID.Store(id) }
 
-// RunID is the process that runs, or ran last.
+// RunID returns the id of the present or last run.
 func (n *Node) RunID() string { return n.runID.Load().(string) }
 
 // BreakOff ends the connections as their clients see it. What was sent still arrives.
@@ -276,7 +277,7 @@ func (n *Node) Conns() int {
 	return len(n.conns)
 }
 
-// Dial is a redis.Options.Dialer.
+// Dial can be used as redis.Options.Dialer.
 func (n *Node) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	n.mu.Lock()
 	fault, roundTrip := n.fault, n.there+n.back

@@ -82,7 +82,7 @@ func (q queue) leave(who string) {
 	}
 }
 
-// miss leaves word that a release came while another attempt had the key.
+// miss records that a release came while another attempt had the key.
 func (q queue) miss() {
 	if !q.redis.Exists(q.turn()) {
 		q.set(q.turn(), "-", turnMillis)

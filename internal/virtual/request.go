@@ -10,7 +10,7 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// Call is a request that arrived at a node in the library's script.
+// Call is a request of the library's script that arrived at a node.
 type Call struct {
 	At     time.Time
 	Op     string // acquire, raise, extend, release or rest
@@ -19,35 +19,35 @@ type Call struct {
 	Before string // value of the key before the command
 }
 
-// Calls is the requests that have arrived.
+// Calls returns the requests that have arrived.
 func (n *Node) Calls() []Call {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return append([]Call(nil), n.calls...)
 }
 
-// ForgetCalls has Calls begin anew.
+// ForgetCalls empties the list of Calls.
 func (n *Node) ForgetCalls() { n.set(func() { n.calls = nil }) }
 
-// Ran is how many times the script that carries requests has run as Go code, and how many
-// as Lua.
+// Ran returns how many times the script that carries requests has run as Go code, and how
+// many times as Lua.
 func (n *Node) Ran() (native, lua int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.ranNative, n.ranLua
 }
 
-// script is what a node makes of a script.
+// script tells the scripts of the library apart.
 type script int
 
 const (
 	foreign  script = iota
-	requests        // lua/begin.lua to lua/run.lua: it carries requests
-	marking         // lua/begin.lua to lua/marker.lua: it is about the node itself
-	looking         // lua/begin.lua to lua/inspect.lua: it is about a lock
+	requests        // lua/begin.lua to lua/run.lua: requests about locks
+	marking         // lua/begin.lua to lua/marker.lua: the marker of the node
+	looking         // lua/begin.lua to lua/inspect.lua: a look at a lock
 )
 
-// The scripts as they should be: a test may have a Locker send others.
+// The hashes of the library's scripts. A test may make a Locker send others.
 var requestsHash, markerHash, inspectHash = wire.Requests.Hash, wire.Marker.Hash, wire.Inspect.Hash
 
 func scriptOf(hash string) script {
@@ -62,8 +62,8 @@ func scriptOf(hash string) script {
 	return foreign
 }
 
-// arrived is called by the server before each command, those of scripts included: it
-// must not take mu for them, as the server's own is held then.
+// arrived is called by the server before each command, including those of scripts. For
+// these it must not take mu, as the server's own mutex is held then.
 func (n *Node) arrived(p *server.Peer, cmd string, args ...string) bool {
 	switch cmd {
 	case "INFO":
@@ -78,8 +78,8 @@ func (n *Node) arrived(p *server.Peer, cmd string, args ...string) bool {
 	return false
 }
 
-// scriptLocked is for a script that came by its source or its hash. It reports whether
-// that was answered: if not, the server's interpreter runs it.
+// scriptLocked handles a script that came by its source or its hash. It reports whether it
+// has answered; if not, the server's interpreter runs the script.
 func (n *Node) scriptLocked(p *server.Peer, bySource bool, args []string) bool {
 	hash := args[0]
 	if bySource {
@@ -132,8 +132,8 @@ func (n *Node) recordLocked(args []string) {
 	}
 }
 
-// runLocked runs a script of the library in Go. The arguments are those from the number
-// of keys on.
+// runLocked runs a script of the library in Go. The arguments begin with the number of
+// keys.
 func (n *Node) runLocked(what script, args []string) []any {
 	s := store{redis: n.redis, own: n.Identity(), now: n.clockLocked().UnixMicro(), marker: args[1]}
 	switch what {
@@ -149,7 +149,7 @@ func (n *Node) runLocked(what script, args []string) []any {
 	return s.run(list)
 }
 
-// request is one of those that came in one call of the script.
+// request is one request in a call of the script.
 type request struct {
 	op, key  string
 	process  string // at the queue node, else empty
@@ -177,7 +177,7 @@ func (r request) grant() (id, given, target string) {
 	return id, given, target
 }
 
-// kinds is the functions of the script by their number, as lua/begin.lua has them.
+// kinds has the requests by their numbers in lua/begin.lua.
 var kinds = map[string]struct {
 	op      string
 	guarded bool
@@ -189,7 +189,7 @@ var kinds = map[string]struct {
 	"5": {"rest", false},
 }
 
-// parse takes the arguments of the script apart, from the number of keys on, as
+// parse splits the arguments of the script, which begin with the number of keys, as
 // lua/begin.lua explains them.
 func parse(args []string) (list []request, common []string) {
 	keys := args[1 : 1+number(args[0])]

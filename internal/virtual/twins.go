@@ -11,11 +11,11 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// This file, guard.go and queue.go are the library's scripts a second time, in Go, for tests
-// that would take too long with an interpreter. TestBubbleScripts compares them with the
-// real ones. They know lock keys and counters that hold strings only.
+// The library's scripts a second time, in Go, here and in guard.go and queue.go. Tests with an
+// interpreter would take too long. TestBubbleScripts compares them with the real scripts. They
+// support only lock keys and counters that are strings.
 
-// store is the data of a node, as a request finds it.
+// store is the data of a node during a request.
 type store struct {
 	redis  *miniredis.Miniredis
 	own    string   // what the node says it is
@@ -40,10 +40,10 @@ func (s store) near() bool {
 	return s.median() > 0 && max(s.now-s.median(), s.median()-s.now) <= s.skew()
 }
 
-// ahead is how far a counter is ahead of the largest that it can be, us.
+// ahead returns how far a counter is beyond its largest possible value, in us.
 func (s store) ahead(counter int64) int64 { return counter - s.now - s.skew() - 1e6 }
 
-// keep sets a counter, which outlives the moment at which the clock reaches it.
+// keep sets a counter that lives until after the clock has reached it.
 func (s store) keep(key string, counter int64) {
 	early := max(0, (counter-s.now+999)/1000)
 	s.set(key, text(counter), text(number(s.counterTTL())+early))
@@ -75,7 +75,7 @@ func (s store) pttl(key string) int64 {
 	return int64(s.redis.TTL(key) / time.Millisecond)
 }
 
-// The first number of a reply: the Lua files say what each means.
+// The codes of replies, as the Lua files explain them.
 const (
 	granted, mine, busy, setVoteless, late, stale, queued, unseeded, ahead = 1, 2, 3, 4, 5, 6, 8, 9, 12
 
@@ -85,7 +85,7 @@ const (
 	released, gone                                    = 30, 31
 )
 
-// run is lua/run.lua: the reply to some requests.
+// run is lua/run.lua: it returns the reply to some requests.
 func (s store) run(list []request) []any {
 	reply := []any{int64(0), int64(0)}
 	guarded := false
@@ -175,7 +175,7 @@ func (s store) acquire(r request) [3]int64 {
 	return [3]int64{granted, count}
 }
 
-// tooFar is what the scripts say of a counter that is too far ahead of the clock.
+// tooFar returns the reply for a counter that is too far ahead of the clock.
 func (s store) tooFar(counter int64) [3]int64 {
 	return [3]int64{ahead, 0, (counter - s.now + 999) / 1000}
 }
@@ -237,8 +237,8 @@ func (s store) extend(r request) [3]int64 {
 	return [3]int64{whenKept, 0, s.left}
 }
 
-// drop deletes the key if it is the attempt's, or the placeholder in its place. It tells the
-// code, and what the key held.
+// drop deletes the key if it belongs to the attempt, or the placeholder in its place. It
+// returns the code, and what the key held.
 func (s store) drop(key, id string) (code int64, held string) {
 	if held, _ = s.get(key); !strings.HasPrefix(held, id+"|") && held != wire.Placeholder(id) {
 		return gone, held
