@@ -11,8 +11,8 @@ import (
 	"github.com/d0720281/redlock/internal/clock"
 )
 
-// The shift between two readings is bounded by what the exchanges and the drift leave open:
-// the true one is never outside, and nothing more is left open than that.
+// The round trips and the drift bound the shift between two readings. The true shift is
+// never outside of the bounds, and the bounds are as narrow as possible.
 //
 // Source: ALGORITHM section 9.
 func TestShiftBetween(t *testing.T) {
@@ -22,7 +22,7 @@ func TestShiftBetween(t *testing.T) {
 		for _, trip := range [][2]time.Duration{{0, 0}, {4 * ms, 4 * ms}, {0, 30 * ms}, {200 * ms, 0}} { // of the two exchanges
 			for _, step := range []time.Duration{0, 3 * ms, -3 * ms, 40 * ms, -40 * ms, 10 * time.Second, -30 * time.Second, time.Hour} {
 				for _, rate := range []float64{1, 1.005, 0.995} {
-					// The nodes read their clocks at any moment of the exchange.
+					// A node reads its clock at any moment of the exchange.
 					for _, read := range [][2]time.Duration{{0, 0}, {0, trip[1]}, {trip[0], 0}, trip} {
 						sent0, sent1 := clock.Instant(time.Hour), clock.Instant(time.Hour).Add(trip[0]+elapsed)
 						between := sent1.Add(read[1]).Sub(sent0.Add(read[0]))
@@ -54,7 +54,7 @@ func TestShiftBetween(t *testing.T) {
 	}
 }
 
-// A step is what is more than the slack and drift, in either direction.
+// A step is a shift beyond the slack and the drift, in either direction.
 //
 // Source: ALGORITHM section 9 ("+ 5 ms", "- 5 ms").
 func TestStepped(t *testing.T) {
@@ -89,17 +89,18 @@ func TestStepped(t *testing.T) {
 	}
 }
 
-// What a node can say of its clock in a round.
+// What a node can tell about its clock in a round.
 const (
 	saysNothing = iota
 	isSteady
-	stepsAlike     // as the others of this kind do
-	stepsOtherwise // by an amount of its own
+	stepsAlike     // like the others of this kind
+	stepsOtherwise // by another amount
 	kindsOfTestimony
 )
 
-// plainVerdict is whoseStep in words: a quorum that moved alike means the local clock; as
-// long as the nodes that said nothing could make one it is open, and stays so at the end.
+// plainVerdict is whoseStep in plain words: if a quorum moved alike, the local clock stepped.
+// As long as silent nodes could complete such a quorum, the cause is open, and at the end it
+// stays in doubt.
 func plainVerdict(n, alike, silent int, timeUp bool) cause {
 	for votes := alike; alike > 0 && votes <= alike+silent; votes++ {
 		if 2*votes > n {
@@ -139,11 +140,11 @@ func TestWhoseStep(t *testing.T) {
 					}
 				}
 				for _, timeUp := range []bool{false, true} {
-					alike := max(have[stepsAlike], min(1, have[stepsOtherwise])) // one is alike itself
+					alike := max(have[stepsAlike], min(1, have[stepsOtherwise])) // a single node is alike itself
 					want := plainVerdict(n, alike, have[saysNothing], timeUp)
 					got, typical := whoseStep(n/2+1, shifts, timeUp)
-					// All are compared to the median of those that stepped, which is one of the quorum
-					// if there is one. Where there is none yet it may be another.
+					// All nodes are compared to the median of those that stepped, which belongs to the quorum
+					// if there is one. While there is none it may be another node.
 					luck := have[stepsAlike] > 1 && have[stepsOtherwise] > 0 && got == causeNodes && (want == causeOpen || want == causeEither)
 					if got != want && !luck {
 						t.Errorf("%d nodes, %v, time up %v: got %v, want %v", n, kinds, timeUp, got, want)
@@ -157,7 +158,7 @@ func TestWhoseStep(t *testing.T) {
 	}
 }
 
-// Nodes that moved nearly alike count together, within what each leaves open.
+// Nodes that moved nearly alike count together, within their error bounds.
 //
 // Source: ALGORITHM section 9 ("all alike").
 func TestWhoseStepNearly(t *testing.T) {
@@ -171,7 +172,7 @@ func TestWhoseStepNearly(t *testing.T) {
 	}{
 		{"within the slack", []*shift{at(1000*ms, 0), at(1005*ms, 0), at(0, 0)}, causeLocal, 1005 * ms},
 		{"beyond it", []*shift{at(1000*ms, 0), at(1006*ms, 0), at(0, 0)}, causeNodes, 1006 * ms},
-		{"beyond it, but one is not sharp", []*shift{at(1000*ms, ms), at(1006*ms, 0), at(0, 0)}, causeLocal, 1006 * ms},
+		{"beyond it, but one shift is not sharp", []*shift{at(1000*ms, ms), at(1006*ms, 0), at(0, 0)}, causeLocal, 1006 * ms},
 		{"an outlier", []*shift{at(1000*ms, 0), at(time.Hour, 0), at(1001*ms, 0)}, causeLocal, 1001 * ms},
 		{"one back, two forward", []*shift{at(-1000*ms, 0), at(1000*ms, 0), at(1000*ms, 0)}, causeLocal, 1000 * ms},
 		{"one each way", []*shift{at(-1000*ms, 0), at(1000*ms, 0), at(0, 0)}, causeNodes, 1000 * ms},
@@ -184,7 +185,7 @@ func TestWhoseStepNearly(t *testing.T) {
 	}
 }
 
-// nothing is Events that nobody hears.
+// nothing ignores all Events.
 type nothing struct{}
 
 func (nothing) Asked(*Node, time.Duration, error) {}
@@ -201,7 +202,7 @@ type clockOf func() time.Duration
 
 func (c clockOf) Now() time.Duration { return c() }
 
-// idle is some nodes that do not run, by a clock that stands still at an hour.
+// idle returns nodes that do not run. Their clock stands still at one hour.
 func idle(t *testing.T, n int) *Set {
 	t.Helper()
 	masters := make([]redis.Options, n)
@@ -216,8 +217,8 @@ func idle(t *testing.T, n int) *Set {
 	}, masters)
 }
 
-// The distance of a node is that from the median of all that are known, which have to be a
-// quorum; of two in the middle the farther one.
+// The distance of a node is the distance from the median of all known clocks, which must be a
+// quorum; of two medians the farther one counts.
 //
 // Source: ALGORITHM section 9 ("Distance of a node's clock from the median of all").
 func TestSkew(t *testing.T) {
@@ -247,7 +248,7 @@ func TestSkew(t *testing.T) {
 			if off == unknown {
 				continue
 			}
-			// Read at different times; what stood still before does not matter.
+			// Read at different times; an earlier standstill does not matter.
 			read := time.Hour - time.Duration(i)*time.Second
 			p.nodes[i].sample.Store(&sample{micros: 1e15 + (read + off).Microseconds(), at: clock.Instant(read), err: ms})
 		}
@@ -279,8 +280,9 @@ func TestMaxSkew(t *testing.T) {
 	}
 }
 
-// Within a round each node counts by what it saw since the step. What it says of a time
-// before the round, or before the last one that ended with the local clock, is worth nothing.
+// Within a round each node counts by what it saw since the step. A reply about a time before
+// the round, or before the end of the last round that blamed the local clock, counts for
+// nothing.
 //
 // Source: ALGORITHM section 9.
 func TestWatchRound(t *testing.T) {
@@ -383,8 +385,8 @@ func TestWatchWithoutARound(t *testing.T) {
 	}
 }
 
-// A Reply to what was sent before the clock was corrected tells nothing: one of its two
-// moments is wrong by the correction. Nor do the samples from before.
+// A Reply to a request from before the correction of the clock tells nothing: one of its two
+// times is wrong by the correction. The samples from before tell nothing either.
 //
 // Source: ALGORITHM section 9.
 func TestWatchReplyAcrossACorrection(t *testing.T) {
@@ -408,6 +410,6 @@ func TestWatchReplyAcrossACorrection(t *testing.T) {
 	}
 	look(micros+time.Minute.Microseconds(), n.momentAt(n.now()))
 	if got := *n.sample.Load(); got == before || n.view.suspect || p.watch.open.Load() {
-		t.Errorf("after the next: got sample %+v, suspect %v, round open %v, want a new one, false, false", got, n.view.suspect, p.watch.open.Load())
+		t.Errorf("after the next: got sample %+v, suspect %v, round open %v, want a new sample, false, false", got, n.view.suspect, p.watch.open.Load())
 	}
 }

@@ -39,8 +39,8 @@ func TestParseInfo(t *testing.T) {
 	}
 }
 
-// All clients have one number for a server, by whatever address they know it and whether it
-// tells them its run id or not.
+// All clients have the same number for a server, by whatever address they know it, and
+// whether or not it tells them its run id.
 //
 // Source: ALGORITHM section 10, "The queue node of a resource".
 func TestHashed(t *testing.T) {
@@ -55,7 +55,7 @@ func TestHashed(t *testing.T) {
 			t.Errorf("%s: got %x and %x by another address, want %x", name, got, other, Hash(run))
 		}
 	}
-	for name, a := range map[string]Audit{"nothing": {}, "nobody knew": {Marker: Marker{run: wire.UnknownRun}}} {
+	for name, a := range map[string]Audit{"nothing": {}, "unknown run id": {Marker: Marker{run: wire.UnknownRun}}} {
 		if got, want := a.hashed("m1:6379"), Hash("m1:6379"); got != want {
 			t.Errorf("%s: got %x, want that of the address", name, got)
 		}
@@ -86,32 +86,32 @@ func TestUsable(t *testing.T) {
 	}
 }
 
-// contact is one connection of a node, and what has to come of it.
+// contact is one connection of a node, and its wanted result.
 type contact struct {
 	node int
 	run  string
 	twin int  // the node that has the server already, -1 for none
-	bad  bool // the whole list grants nothing after that
+	bad  bool // after that the whole list grants nothing
 }
 
 func TestIdentities(t *testing.T) {
 	const none = -1
 	for name, steps := range map[string][]contact{
-		"three servers":                       {{0, "x", none, false}, {1, "y", none, false}, {2, "z", none, false}},
-		"the same again":                      {{0, "x", none, false}, {0, "x", none, false}, {1, "y", none, false}, {0, "x", none, false}},
-		"unknown is nobody":                   {{0, "", none, false}, {1, "", none, false}, {2, "x", none, false}, {0, "", none, false}},
-		"twins at first":                      {{0, "x", none, false}, {1, "x", 0, true}, {2, "z", none, true}, {1, "x", 0, true}},
-		"in any order":                        {{2, "x", none, false}, {0, "x", 2, true}, {1, "y", none, true}},
-		"three of a kind":                     {{1, "x", none, false}, {0, "x", 1, true}, {2, "x", 1, true}, {0, "y", none, true}, {2, "z", none, false}},
-		"the second goes elsewhere":           {{0, "x", none, false}, {1, "x", 0, true}, {1, "y", none, false}, {0, "x", none, false}},
-		"the first goes elsewhere":            {{0, "x", none, false}, {1, "x", 0, true}, {0, "z", none, true}, {1, "x", none, false}},
-		"a node moves to a new server":        {{0, "x", none, false}, {1, "y", none, false}, {0, "z", none, false}, {2, "x", none, false}},
-		"twins later":                         {{0, "x", none, false}, {1, "y", none, false}, {0, "y", 1, false}, {0, "y", 1, false}, {0, "x", none, false}},
-		"two nodes change places":             {{0, "x", none, false}, {1, "y", none, false}, {0, "y", 1, false}, {1, "x", none, false}, {0, "y", none, false}},
-		"restart":                             {{0, "x", none, false}, {1, "y", none, false}, {0, "x2", none, false}, {1, "x", none, false}},
-		"refused, the server is free":         {{0, "x", none, false}, {1, "y", none, false}, {1, "x", 0, false}, {2, "y", none, false}},
-		"twins, and one tells no more":        {{0, "x", none, false}, {1, "x", 0, true}, {1, "", none, false}},
-		"a node moves to one that is unknown": {{0, "x", none, false}, {1, "y", none, false}, {0, "", none, false}, {1, "x", none, false}},
+		"three servers":                     {{0, "x", none, false}, {1, "y", none, false}, {2, "z", none, false}},
+		"the same again":                    {{0, "x", none, false}, {0, "x", none, false}, {1, "y", none, false}, {0, "x", none, false}},
+		"unknown servers do not count":      {{0, "", none, false}, {1, "", none, false}, {2, "x", none, false}, {0, "", none, false}},
+		"twins at first":                    {{0, "x", none, false}, {1, "x", 0, true}, {2, "z", none, true}, {1, "x", 0, true}},
+		"in any order":                      {{2, "x", none, false}, {0, "x", 2, true}, {1, "y", none, true}},
+		"three of a kind":                   {{1, "x", none, false}, {0, "x", 1, true}, {2, "x", 1, true}, {0, "y", none, true}, {2, "z", none, false}},
+		"the second goes elsewhere":         {{0, "x", none, false}, {1, "x", 0, true}, {1, "y", none, false}, {0, "x", none, false}},
+		"the first goes elsewhere":          {{0, "x", none, false}, {1, "x", 0, true}, {0, "z", none, true}, {1, "x", none, false}},
+		"a node moves to a new server":      {{0, "x", none, false}, {1, "y", none, false}, {0, "z", none, false}, {2, "x", none, false}},
+		"twins later":                       {{0, "x", none, false}, {1, "y", none, false}, {0, "y", 1, false}, {0, "y", 1, false}, {0, "x", none, false}},
+		"two nodes change places":           {{0, "x", none, false}, {1, "y", none, false}, {0, "y", 1, false}, {1, "x", none, false}, {0, "y", none, false}},
+		"restart":                           {{0, "x", none, false}, {1, "y", none, false}, {0, "x2", none, false}, {1, "x", none, false}},
+		"refused, the server is free":       {{0, "x", none, false}, {1, "y", none, false}, {1, "x", 0, false}, {2, "y", none, false}},
+		"twins, and one becomes unknown":    {{0, "x", none, false}, {1, "x", 0, true}, {1, "", none, false}},
+		"a node moves to an unknown server": {{0, "x", none, false}, {1, "y", none, false}, {0, "", none, false}, {1, "x", none, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newIdentities([]string{"a:1", "b:2", "c:3"})
@@ -135,7 +135,7 @@ func TestIdentities(t *testing.T) {
 	}
 }
 
-// No server is ever given to two nodes, and the error of the list may be read at any time.
+// No server is ever given to two nodes, and the error of the list can be read at any time.
 func TestIdentitiesConcurrently(t *testing.T) {
 	r := newIdentities([]string{"a:1", "b:2", "c:3"})
 	holder := make(map[string]int)
@@ -145,7 +145,7 @@ func TestIdentitiesConcurrently(t *testing.T) {
 		nodes.Go(func() {
 			for i := range 500 {
 				run := fmt.Sprint("run ", (i+node)%4)
-				mu.Lock() // a node leaves its server before it comes to another
+				mu.Lock() // a node leaves its server before it goes to another
 				for held, by := range holder {
 					if by == node {
 						delete(holder, held)

@@ -18,19 +18,19 @@ import (
 // nobody stands for a process that does not wait.
 const nobody = wire.Nobody
 
-// This file tests what the queue node does in lua/queue.lua, and which node it is.
+// Tests of the queue node's part in lua/queue.lua, and of its choice.
 
-// waiters is what a queue node has of those who wait for a resource.
+// waiters is what a queue node knows of the processes that wait for a resource.
 type waiters struct {
 	queue []string          // in order
-	seen  map[string]string // how many ms before theTime each last asked
+	seen  map[string]string // how many ms before theTime each process last asked
 	turn  string
 }
 
-// lives is how long the queue node still keeps that, in ms: -1 for ever, -2 that it has none.
+// lives is how long the queue node still keeps that, in ms: -1 for ever, -2 that it has nothing.
 type lives struct{ queue, seen, turn int64 }
 
-// atQueueNode sends a request to the queue node, and looks at once at what that has left there.
+// atQueueNode sends a request to the queue node, and returns what it has left there.
 func (n *node) atQueueNode(t *testing.T, o wire.Op, args ...any) (Reply, waiters, lives) {
 	t.Helper()
 	n.pinned = true
@@ -75,7 +75,7 @@ func (n *node) rest(t *testing.T, id, given, who string) (Reply, waiters, lives)
 	return n.atQueueNode(t, wire.Rest, id, given, who)
 }
 
-// wait puts processes into the queue, in this order, who asked so many ms ago.
+// wait puts processes into the queue, in this order, that asked so many ms ago.
 func (n *node) wait(t *testing.T, ago int64, who ...string) {
 	t.Helper()
 	for _, w := range who {
@@ -89,7 +89,7 @@ func (n *node) wait(t *testing.T, ago int64, who ...string) {
 	}
 }
 
-// listener hears what is published to some channels.
+// listener subscribes to some channels.
 func (n *node) listener(t *testing.T, channels ...string) *redis.PubSub {
 	t.Helper()
 	sub := n.Subscribe(t.Context(), channels...)
@@ -108,8 +108,8 @@ func (n *node) listener(t *testing.T, channels ...string) *redis.PubSub {
 	return sub
 }
 
-// wantTold checks what has been published, and to whom. At least one of the listener's
-// channels is told the end of it.
+// wantTold checks what has been published, and to which channels. A message to last, which is
+// one of the listener's channels, marks the end.
 func (n *node) wantTold(t *testing.T, sub *redis.PubSub, last string, want ...string) {
 	t.Helper()
 	if err := n.Publish(t.Context(), last, "the end").Err(); err != nil {
@@ -149,7 +149,7 @@ func (w waiters) want(t *testing.T, turn string, queue ...string) {
 	}
 }
 
-// testQueueNode goes through what the queue node says to those who ask and those who have done.
+// testQueueNode goes through the replies of the queue node to acquires and releases.
 //
 // Source: ALGORITHM section 10.
 func testQueueNode(t *testing.T, base *node) {
@@ -166,7 +166,7 @@ func testQueueNode(t *testing.T, base *node) {
 		}
 	}
 
-	t.Run("a free lock that nobody waits for has no queue", func(t *testing.T) {
+	t.Run("a free lock without waiters has no queue", func(t *testing.T) {
 		for _, who := range []string{in1, nobody} {
 			n := base.fresh(t)
 			n.Del(t.Context(), n.counterKey)
@@ -198,16 +198,16 @@ func testQueueNode(t *testing.T, base *node) {
 		}
 		n.wantKeys(t, "b|64", "")
 	})
-	t.Run("who rests joins the queue, once", func(t *testing.T) {
+	t.Run("a process that rests joins the queue, once", func(t *testing.T) {
 		n := held(t)
 		for i, step := range []struct {
 			who, given string
 			queue      []string
 		}{
 			{in2, "0", []string{in2}},
-			{in1, "64", []string{in2, in1}}, // in the order they came
+			{in1, "64", []string{in2, in1}}, // in the order of their rests
 			{in3, "0", []string{in2, in1, in3}},
-			{in2, "0", []string{in2, in1, in3}}, // and a place is kept
+			{in2, "0", []string{in2, in1, in3}}, // a place is kept
 			{nobody, "0", []string{in2, in1, in3}},
 		} {
 			n.later = int64(i)
@@ -234,20 +234,20 @@ func testQueueNode(t *testing.T, base *node) {
 	})
 	for _, test := range []struct {
 		name  string
-		given string // by the queue node to the attempt that rests
-		turn  string // who has been called before
-		held  string // by whom the key is
-		calls bool   // the head of the queue, which is in1
+		given string // counter that the queue node gave to the resting attempt
+		turn  string // the process that was called before
+		held  string // the attempt that has the key
+		calls bool   // calls in1, the head of the queue
 	}{
 		{"that was refused calls the head", "0", "", "", true},
 		{"that was refused calls the head though it had the key", "0", "", "a", true},
-		{"calls nobody while another has the key", "0", "", "b", false},
-		{"calls nobody where somebody has been called", "0", in3, "", false},
+		{"calls no process while another attempt has the key", "0", "", "b", false},
+		{"calls no process if one has been called", "0", in3, "", false},
 		{"calls the head where a release was missed", "0", nobody, "", true},
-		{"that was granted calls nobody", "64", "", "a", false},
-		{"that was granted calls nobody where the key is gone", "64", "", "", false},
+		{"that was granted calls no process", "64", "", "a", false},
+		{"that was granted calls no process if the key is gone", "64", "", "", false},
 		{"that was granted calls the head where a release was missed", "64", nobody, "a", true},
-		{"calls nobody where a release was missed and another has the key", "64", nobody, "b", false},
+		{"calls no process if a release was missed and another attempt has the key", "64", nobody, "b", false},
 	} {
 		t.Run("a rest "+test.name, func(t *testing.T) {
 			n := base.fresh(t)
@@ -270,7 +270,7 @@ func testQueueNode(t *testing.T, base *node) {
 			}
 		})
 	}
-	t.Run("who rests alone is called itself", func(t *testing.T) {
+	t.Run("a process that rests alone is called itself", func(t *testing.T) {
 		n := base.fresh(t)
 		sub := n.listener(t, in1)
 		_, w, _ := n.rest(t, "a", "0", in1)
@@ -307,7 +307,7 @@ func testQueueNode(t *testing.T, base *node) {
 			break
 		}
 	})
-	t.Run("nobody is never queued", func(t *testing.T) {
+	t.Run("a caller without a process is never queued", func(t *testing.T) {
 		n := held(t)
 		rep, w, l := n.acquireAtQueueNode(t, "a", nobody)
 		rep.want(t, wire.Busy, 0, rep.Extra)
@@ -320,20 +320,20 @@ func testQueueNode(t *testing.T, base *node) {
 		rep.want(t, wire.Queued, 0, rep.Extra)
 		w.want(t, in1)
 	})
-	t.Run("the queue lives for 10 s from the last who rested", func(t *testing.T) {
+	t.Run("the queue lives for 10 s from the last rest", func(t *testing.T) {
 		n := held(t)
-		n.wait(t, 0, in1, in2) // without an end
+		n.wait(t, 0, in1, in2) // without an expiry
 		for _, who := range []string{nobody, in1} {
 			_, _, l := n.rest(t, "a", "0", who)
 			if who == nobody && (l.queue != -1 || l.seen != -1) {
-				t.Errorf("for nobody: got %v, want no end", l)
+				t.Errorf("without a process: got %v, want no expiry", l)
 			}
 			if who != nobody && (l.queue <= 9_000 || l.queue > 10_000 || l.seen <= 9_000 || l.seen > 10_000) {
 				t.Errorf("got %v, want 10 s", l)
 			}
 		}
 	})
-	t.Run("who is granted leaves the queue, and the others are counted", func(t *testing.T) {
+	t.Run("a process that is granted leaves the queue, and the others are counted", func(t *testing.T) {
 		n := base.fresh(t)
 		n.wait(t, 0, in1, in2, in3)
 		rep, w, _ := n.acquireAtQueueNode(t, "a", in2)
@@ -341,7 +341,7 @@ func testQueueNode(t *testing.T, base *node) {
 		w.want(t, "", in1, in3)
 		n.wantKeys(t, value("a", theTime), strconv.FormatInt(theTime, 10))
 	})
-	t.Run("somebody who is not in the queue is granted, too", func(t *testing.T) {
+	t.Run("a process that is not in the queue is granted, too", func(t *testing.T) {
 		for _, who := range []string{nobody, "in4"} {
 			n := base.fresh(t)
 			n.wait(t, 0, in1, in2, in3)
@@ -351,7 +351,7 @@ func testQueueNode(t *testing.T, base *node) {
 			n.Del(t.Context(), n.key, n.counterKey, n.key+wire.QueueSuffix, n.key+wire.SeenSuffix)
 		}
 	})
-	t.Run("who has been called is let in, and its turn ends", func(t *testing.T) {
+	t.Run("a process that has been called is granted, and its turn ends", func(t *testing.T) {
 		n := base.fresh(t)
 		n.set(t, n.key+wire.TurnSuffix, in1, minute)
 		n.wait(t, 0, in2)
@@ -392,7 +392,7 @@ func testQueueNode(t *testing.T, base *node) {
 		rep, _, _ = n.acquireAtQueueNode(t, "b", in2)
 		rep.want(t, wire.Busy, 0, rep.Extra)
 	})
-	t.Run("a turn that an operator has left without an end gets one", func(t *testing.T) {
+	t.Run("a turn without an expiry gets one", func(t *testing.T) {
 		for _, ask := range []func(n *node) (Reply, waiters, lives){
 			func(n *node) (Reply, waiters, lives) { return n.acquireAtQueueNode(t, "a", in2) },
 			func(n *node) (Reply, waiters, lives) { return n.releaseAtQueueNode(t, "a", in2) },
@@ -457,7 +457,7 @@ func testQueueNode(t *testing.T, base *node) {
 		rep.want(t, wire.Released, 0, 0)
 		w.want(t, in2, in1, in3)
 		wantLeft(t, "the turn", l.turn, 250)
-		if l.turn <= 200 { // it has been looked at at once
+		if l.turn <= 200 { // atQueueNode looks at once
 			t.Errorf("time left of the turn: got %d ms, want 250", l.turn)
 		}
 		n.wantTold(t, sub, in3, in2)
@@ -472,13 +472,13 @@ func testQueueNode(t *testing.T, base *node) {
 		w.want(t, in1)
 		n.wantTold(t, sub, in1, in1)
 	})
-	t.Run("nobody is called while somebody has the key", func(t *testing.T) {
+	t.Run("no process is called while an attempt has the key", func(t *testing.T) {
 		n := held(t)
 		n.wait(t, 0, in1, in2)
 		sub := n.listener(t, in1, in2)
-		rep, w, l := n.releaseAtQueueNode(t, "a", in2) // whose place is given up all the same
+		rep, w, l := n.releaseAtQueueNode(t, "a", in2) // in2 loses its place all the same
 		rep.want(t, wire.Gone, 0, 0)
-		w.want(t, nobody, in1) // but it leaves word
+		w.want(t, nobody, in1) // but the missed release is recorded
 		wantLeft(t, "the mark", l.turn, 250)
 		n.set(t, n.key+wire.TurnSuffix, in1, minute)
 		rep, w, _ = n.releaseAtQueueNode(t, "a", nobody)
@@ -507,7 +507,7 @@ func testQueueNode(t *testing.T, base *node) {
 		wantLeft(t, "the turn", l.turn, 250)
 		n.wantTold(t, sub, in1, in1)
 	})
-	t.Run("who has done leaves the queue", func(t *testing.T) {
+	t.Run("a process that releases leaves the queue", func(t *testing.T) {
 		n := base.fresh(t)
 		n.set(t, n.key, "a|64", hour)
 		n.wait(t, 0, in1, in2)
@@ -517,7 +517,7 @@ func testQueueNode(t *testing.T, base *node) {
 		w.want(t, in2)
 		n.wantTold(t, sub, in2, in2)
 	})
-	t.Run("who gives up its turn has the next one called", func(t *testing.T) {
+	t.Run("when a process gives up its turn, the next one is called", func(t *testing.T) {
 		n := base.fresh(t)
 		n.set(t, n.key+wire.TurnSuffix, in1, minute)
 		n.wait(t, 0, in2)
@@ -589,7 +589,7 @@ func testQueueNode(t *testing.T, base *node) {
 		sub := n.listener(t, in1)
 		_, w, l := n.releaseAtQueueNode(t, "a", nobody)
 		if len(w.queue) != 17 || w.turn != "" || l.turn != -2 {
-			t.Errorf("got %d in the queue and the turn of %q, want 17 and nobody's", len(w.queue), w.turn)
+			t.Errorf("got %d in the queue and the turn of %q, want 17 and no turn", len(w.queue), w.turn)
 		}
 		n.wantTold(t, sub, in1)
 		_, w, _ = n.releaseAtQueueNode(t, "a", nobody)

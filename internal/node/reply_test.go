@@ -14,7 +14,7 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// serverError is an error that came in a reply.
+// serverError is an error reply.
 type serverError string
 
 func (e serverError) Error() string { return string(e) }
@@ -22,8 +22,8 @@ func (serverError) RedisError()     {}
 
 var _ redis.Error = serverError("")
 
-// What a server refuses gets a sentinel where a caller can do something about it. The texts are those
-// of real servers; inside a script each generation has its own.
+// Errors of a server that a caller can act on match a sentinel. The texts are those of real
+// servers. Inside scripts each version of Redis has its own.
 func TestNodeFailure(t *testing.T) {
 	for text, denied := range map[string]bool{
 		"NOAUTH Authentication required.":                                                     true,
@@ -42,7 +42,7 @@ func TestNodeFailure(t *testing.T) {
 		"NOPERM No permissions to access a key":                                               true,
 		"NOPERM No permissions to access a channel":                                           true,
 
-		// Redis 6, where the script ends with the error and where it goes on.
+		// Redis 6: the script ends with the error, or goes on.
 		"ERR Error running script (call to f_0a): @user_script:9: @user_script: 9: The user executing the script can't run this command or subcommand": true,
 		"@user_script: 9: The user executing the script can't run this command or subcommand":                                                          true,
 		"@user_script: 9: The user executing the script can't access at least one of the keys mentioned in the command arguments":                      true,
@@ -83,8 +83,8 @@ func TestNodeFailure(t *testing.T) {
 	}
 }
 
-// What a command in a script is refused with is the same text with every server that calls
-// it the same: Redis before 7.0 puts the place in front of it, and line ends behind it.
+// The error of a command in a script has the same text from every server with that wording:
+// Redis before 7.0 prefixes the place, and appends line ends.
 func TestErrorOfACommandInAScript(t *testing.T) {
 	for text, want := range map[string]string{
 		"OOM command not allowed when used memory > 'maxmemory'.":                             "OOM command not allowed when used memory > 'maxmemory'.",
@@ -110,7 +110,7 @@ func TestKindsOfFailure(t *testing.T) {
 		{err: serverError("ERR what NOSCRIPT READONLY"), reply: true},
 		{err: ErrBadReply, reply: true},
 		{err: errors.New("NOSCRIPT READONLY")},
-		// How the client tells that it gave up a connection, because of a reply.
+		// go-redis says that it closed a connection because of a reply.
 		{err: fmt.Errorf("redis: Conn is in a bad state: %w", serverError("READONLY You can't write."))},
 		{err: serverError("ERR Error running script (call to f_0a): @user_script:9: @user_script: 9: -READONLY You can't write."), reply: true, unwritable: true},
 		{err: resp.Error("@user_script: 9: -READONLY You can't write."), reply: true, unwritable: true},
@@ -129,7 +129,7 @@ func TestKindsOfFailure(t *testing.T) {
 	}
 }
 
-// Every code is a vote or has its own words, and so has a reply that is no reply.
+// Every code is a vote or has a text of its own, and so has an invalid reply.
 //
 // Source: ALGORITHM section 3, point 3.
 func TestRefusal(t *testing.T) {

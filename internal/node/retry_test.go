@@ -12,12 +12,12 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// heard takes replies.
+// heard records replies.
 type heard struct{ replies []Reply }
 
 func (h *heard) Receive(_ *Request, rep Reply) { h.replies = append(h.replies, rep) }
 
-// releaseFor makes releases of attempts at a lock with a TTL of 10 s, queued at an instant.
+// releaseFor queues a release, at an instant, for an attempt at a lock with a TTL of 10 s.
 func releaseFor(n *Node, at clock.Instant) (*Request, *heard) {
 	k := &Key{ID: "id", Lock: "r", TTL: 10_000, Life: 10*time.Second + 102*time.Millisecond}
 	k.Init(len(n.set.nodes))
@@ -25,8 +25,8 @@ func releaseFor(n *Node, at clock.Instant) (*Request, *heard) {
 	return &Request{Op: wire.Release, Key: k, Timeout: 250 * time.Millisecond, To: h, queued: at}, h
 }
 
-// What a node has to repeat for a dead master is forgotten when the keys have expired,
-// although the master never came back.
+// A node drops the releases to repeat for a dead master when the keys have expired, even if
+// the master never comes back.
 //
 // Source: ALGORITHM section 5, "then dropped (the key is gone by then)".
 func TestReleasesOfADeadMasterAreForgotten(t *testing.T) {
@@ -41,7 +41,7 @@ func TestReleasesOfADeadMasterAreForgotten(t *testing.T) {
 	n.goDownLocked(ErrTimeout, queued, &out)
 	out.tell(n, queued)
 	if len(n.retries) != 1 || n.retries[0].Request != sent {
-		t.Fatalf("got %d releases to repeat, want the one whose attempt had reached the master", len(n.retries))
+		t.Fatalf("got %d releases to repeat, want only the release whose attempt had reached the master", len(n.retries))
 	}
 	if len(answer.replies) != 1 || !errors.Is(answer.replies[0].Err, ErrUnsent) {
 		t.Errorf("got %+v, want it known that the master has no key of the attempt", answer.replies)
@@ -57,8 +57,8 @@ func TestReleasesOfADeadMasterAreForgotten(t *testing.T) {
 	}
 }
 
-// A release that was confirmed while a lost message of its attempt could still arrive goes
-// out again when that is over, and only then is done.
+// If a lost message of its attempt can still arrive, a confirmed release is sent again after
+// that time. Only then is it done.
 //
 // Source: ALGORITHM section 5, "notAfter".
 func TestReleaseIsRepeatedAfterALostMessage(t *testing.T) {
@@ -69,7 +69,7 @@ func TestReleaseIsRepeatedAfterALostMessage(t *testing.T) {
 	tr.sent, tr.deadBy = true, now.Add(100*time.Millisecond)
 	n.settleLocked(r, nil, now)
 	if len(n.retries) != 1 || n.workAtLocked() != tr.deadBy {
-		t.Fatalf("got %d releases to repeat, due at %d; want one at %d", len(n.retries), n.workAtLocked(), tr.deadBy)
+		t.Fatalf("got %d releases to repeat, due at %d; want one, due at %d", len(n.retries), n.workAtLocked(), tr.deadBy)
 	}
 	var out outcomes
 	batch := func(now clock.Instant) []*Request {
@@ -85,8 +85,8 @@ func TestReleaseIsRepeatedAfterALostMessage(t *testing.T) {
 	if b := batch(tr.deadBy); len(b) != 1 || b[0] != r {
 		t.Errorf("got %d requests then, want the release", len(b))
 	}
-	// The clock of a master that was not heard for long is known badly: what was lost may
-	// arrive, and set the key, long after the release.
+	// The clock of a master without recent replies is known badly: a lost message may arrive,
+	// and set the key, long after the release.
 	late, _ := releaseFor(n, now)
 	lateTraffic := &late.Key.traffic[0]
 	lateTraffic.sent, lateTraffic.deadBy = true, now.Add(time.Minute)
@@ -108,9 +108,9 @@ func TestReleaseIsRepeatedAfterALostMessage(t *testing.T) {
 	}
 }
 
-// A rest that was not confirmed drops the key when it is repeated, and says nothing of who
-// waits: the process may not wait any more. Over a new connection it goes out as it was, in
-// front of what came after it.
+// A rest that was not confirmed drops the key when it is repeated, but names no process: the
+// process may not wait any more. Over a new connection it is sent unchanged, before all later
+// requests.
 //
 // Source: ALGORITHM section 10, "rest".
 func TestRestIsRepeatedWithoutAName(t *testing.T) {
@@ -148,8 +148,8 @@ func TestRestIsRepeatedWithoutAName(t *testing.T) {
 	sent(rest, wire.Nobody)
 }
 
-// A renewal that waits to be sent when the lease is lost is not sent any more: it would set
-// keys that no holder has.
+// A renewal that has not been sent when the lease is lost is dropped: it would set keys
+// without a holder.
 func TestRenewalsOfALostLeaseAreDropped(t *testing.T) {
 	n := idle(t, 1).nodes[0]
 	now := clock.Instant(time.Hour)
@@ -173,7 +173,7 @@ func TestRenewalsOfALostLeaseAreDropped(t *testing.T) {
 	}
 }
 
-// What ends a lease goes before what keeps one, and that before what asks for one.
+// Releases are sent before renewals, and renewals before acquires.
 //
 // Source: ALGORITHM section 5.
 func TestOrderOfRequests(t *testing.T) {

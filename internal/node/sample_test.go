@@ -21,7 +21,7 @@ func TestMillisRoundsUp(t *testing.T) {
 	}
 }
 
-// A reading lies in the middle of its exchange, and is off by half of it at most.
+// A reading is taken for the middle of its exchange, and is off by at most half of it.
 //
 // Source: ALGORITHM section 9, "est_i".
 func TestTakeSample(t *testing.T) {
@@ -37,8 +37,8 @@ func TestTakeSample(t *testing.T) {
 	}
 }
 
-// Whatever the node's clock was when it answered, a request is in time until its
-// end, and dead when deadBy says so.
+// Whatever the node's clock was when it answered, a request is in time until its end, and
+// without effect from deadBy on.
 //
 // Source: ALGORITHM section 5, "notAfter_i".
 func TestNotAfterAndDeadBy(t *testing.T) {
@@ -46,7 +46,7 @@ func TestNotAfterAndDeadBy(t *testing.T) {
 	const sent, received, micros = 10 * ms, 14 * ms, int64(5_000_000)
 	s := takeSample(micros, sent, received)
 	for _, end := range []clock.Instant{received, received + 1, received + 999, 50 * ms, 3000*ms + 7} {
-		// The node read its clock at a moment of the exchange that nobody knows.
+		// The node read its clock at any moment of the exchange.
 		for read := sent; read <= received; read += ms / 4 {
 			node := func(local clock.Instant) float64 { return float64(micros) + float64(local-read)/1000 }
 			notAfter := float64(s.notAfter(end, 0.01))
@@ -61,13 +61,13 @@ func TestNotAfterAndDeadBy(t *testing.T) {
 			t.Errorf("dead at %d, before its end %d", by, end)
 		}
 	}
-	// 8 ms after the sample, which was good to 2 ms and has aged by 80 us.
+	// 8 ms after the sample, which had an error of 2 ms and has aged by 80 us.
 	if got, want := s.notAfter(20*ms, 0.01), int64(5_000_000+8_000+2_000+80+1); got != want {
 		t.Errorf("notAfter: got %d, want %d", got, want)
 	}
 }
 
-// A sample gives way to a sharper one, and to one that contradicts it.
+// A sample is replaced by a sharper one, and by one that contradicts it.
 //
 // Source: ALGORITHM section 9.
 func TestBetterSample(t *testing.T) {
@@ -87,7 +87,7 @@ func TestBetterSample(t *testing.T) {
 		{"blunter, a step forward", sample{8_200_000, later, 20 * ms}, true},
 		{"blunter, a step back", sample{7_800_000, later, 20 * ms}, true},
 		{"blunter, a huge step back", sample{1, later, 20 * ms}, true},
-		// Together they may be off by 2 + 20 ms, 10 ms of age and 1 ms.
+		// Their errors add up to 2 + 20 ms, 10 ms of age and 1 ms.
 		{"as far ahead as can be without a step", sample{8_033_000, later, 20 * ms}, false},
 		{"a microsecond more", sample{8_033_001, later, 20 * ms}, true},
 		{"as far back as can be without a step", sample{7_967_000, later, 20 * ms}, false},

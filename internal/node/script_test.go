@@ -31,35 +31,34 @@ const (
 	hour    = int64(time.Hour / time.Millisecond)
 	minute  = hour / 60
 	second  = int64(time.Second / time.Microsecond) // of a node's clock
-	theTime = 1760000000 * second                   // what pinned shows
+	theTime = 1760000000 * second                   // the time of a pinned clock
 
-	theSkew  = 5150 * second / 1000 // how far a clock may be off, us
+	theSkew  = 5150 * second / 1000 // largest difference of a clock, us
 	theAhead = theSkew + second     // how far a counter may be ahead of a clock
 
 	theSettings = "1000 5150000 1000 1.02 0" // as lua/begin.lua has them
 )
 
-// node is one real master, and the keys of the resource that a subtest has for
-// itself.
+// node is one real master, and the keys of a subtest's own resource.
 type node struct {
 	*redis.Client
 	key, counterKey string
-	seen            map[wire.Op]map[wire.Code]bool // by each script
-	pinned          bool                           // TIME shows theTime,
-	later           int64                          // and so many ms more
-	micros          int64                          // the node's time, as the last script told it
-	left            time.Duration                  // without a vote, as the last script told it
+	seen            map[wire.Op]map[wire.Code]bool // by request
+	pinned          bool                           // TIME returns theTime,
+	later           int64                          // plus so many ms
+	micros          int64                          // the node's time, from the last script
+	left            time.Duration                  // without a vote, from the last script
 	alone           bool                           // the caller does not know the other clocks,
 	off             int64                          // or they are so many us ahead of this one
 	wish            int64                          // where the caller wants a missing counter to start
 
-	guarded bool // by the marker, for a caller who takes the server to be run
+	guarded bool // the caller sends the marker, and takes the server to be run
 	run     string
 	longest int64 // largest TTL, ms
 	trusted int
 }
 
-// keys is what the requests of an attempt have in common.
+// keys returns what the requests of an attempt have in common.
 func (n *node) keys() *Key {
 	k := &Key{ID: "a", Lock: n.key, TTL: hour}
 	k.Init(1)
@@ -73,14 +72,14 @@ var (
 	sources = map[wire.Op]string{wire.Acquire: wire.AcquireLua, wire.Raise: wire.RaiseLua, wire.Extend: wire.ExtendLua, wire.Release: wire.ReleaseLua}
 )
 
-// fresh is the node with keys that nobody has used.
+// fresh returns the node with unused keys.
 func (n node) fresh(t *testing.T) *node {
 	n.key = "{" + t.Name() + "}"
 	n.counterKey = n.key + wire.FenceSuffix
 	return &n
 }
 
-// pinTime goes in front of a script for which the node's clock stands still.
+// pinTime is prepended to a script to stop the node's clock.
 const pinTime = `local real = redis
 local redis = {pcall = real.pcall, call = function(name, ...)
   if name == 'TIME' then return {'%d', '%d'} end
@@ -93,7 +92,7 @@ func (n *node) send(t *testing.T, o wire.Op, args ...any) Reply {
 	return n.parse(t, o, n.eval(t, n, o, args...))
 }
 
-// eval sends a request, perhaps as part of a transaction.
+// eval sends a request, optionally as part of a transaction.
 func (n *node) eval(t *testing.T, via redis.Scripter, o wire.Op, args ...any) *redis.Cmd {
 	source := wire.Requests.Source
 	if n.pinned {
@@ -144,7 +143,7 @@ func requestOf(t *testing.T, o wire.Op, args []any) *Request {
 	return r
 }
 
-// common is what every script is told first.
+// common returns the first arguments of every script.
 func (n *node) common(run string) []any {
 	median := time.Now().UnixMicro() + n.off
 	switch {
@@ -179,8 +178,8 @@ func (n *node) parse(t *testing.T, o wire.Op, cmd *redis.Cmd) Reply {
 	return replies[0]
 }
 
-// acquire, raise, extend and release send what each Lua file lists, with a TTL of
-// an hour and a counter TTL of ten.
+// acquire, raise, extend and release send the arguments that each Lua file lists, with a TTL
+// of an hour and a counter TTL of ten hours.
 func (n *node) acquire(t *testing.T, id string, notAfter int64) Reply {
 	t.Helper()
 	return n.send(t, wire.Acquire, id, hour, notAfter, n.wish)
@@ -201,7 +200,7 @@ func (n *node) release(t *testing.T, id string, given, target int64) Reply {
 	return n.send(t, wire.Release, id, given, target)
 }
 
-// want checks all of a Reply but the node's time.
+// want checks a Reply, except for the node's time.
 func (r Reply) want(t *testing.T, c wire.Code, counter, extra int64) {
 	t.Helper()
 	if r.Err != nil {
@@ -219,7 +218,7 @@ func (n *node) set(t *testing.T, key, value string, ttlMillis int64) {
 	}
 }
 
-// wantKeys checks both keys; "" is one that is missing.
+// wantKeys checks both keys; "" means that a key is missing.
 func (n *node) wantKeys(t *testing.T, value, counter string) {
 	t.Helper()
 	for _, k := range [][2]string{{n.key, value}, {n.counterKey, counter}} {
@@ -249,14 +248,14 @@ func (n *node) now(t *testing.T) int64 {
 	return now.UnixMicro()
 }
 
-// parseReplies reads the reply to a batch of k requests, as a test has it from the client
-// library.
+// parseReplies reads the reply to a batch of k requests, given as the values that go-redis
+// returns.
 func parseReplies(values []any, k int) (heading, []Reply, error) {
 	h, replies, refused, err := readBatch(resp.NewReader(bytes.NewReader(encode(nil, values))), k, nil)
 	return h, replies, cmp.Or(err, refused)
 }
 
-// encode writes values as a server does.
+// encode appends values in the protocol's form.
 func encode(b []byte, v any) []byte {
 	switch v := v.(type) {
 	case []any:
@@ -294,7 +293,7 @@ func argsOf(t *testing.T, r *Request) (list []any) {
 
 func value(id string, counter int64) string { return id + "|" + strconv.FormatInt(counter, 10) }
 
-// Each Reply of each script is as the head of its file says, on a real server.
+// On a real server each request replies as the head of its Lua file says.
 //
 // Source: ALGORITHM sections 2 to 6.
 func TestScripts(t *testing.T) {
@@ -335,8 +334,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// testGuard goes through the table of the restart guard: what the marker says, and what that
-// does to votes.
+// testGuard goes through the table of the restart guard: the state of the marker, and its
+// effect on votes.
 //
 // Source: ALGORITHM section 8.
 func testGuard(t *testing.T, base *node) {
@@ -357,7 +356,7 @@ func testGuard(t *testing.T, base *node) {
 	wantMarker := func(t *testing.T, n *node, run string, age, longest int64) {
 		t.Helper()
 		got := n.HGetAll(t.Context(), n.markerKey()).Val()
-		delete(got, "made") // for Bootstrap alone
+		delete(got, "made") // Bootstrap alone uses it
 		want := map[string]string{"run": run, "born": strconv.FormatInt(theTime/1000-age, 10), "maxttl": strconv.FormatInt(longest, 10)}
 		if !maps.Equal(got, want) {
 			t.Errorf("marker: got %v, want %v", got, want)
@@ -438,7 +437,7 @@ func testGuard(t *testing.T, base *node) {
 				}
 				left = append(left, reply[1])
 			}
-			// Without a marker a look learns by itself who the node is.
+			// Without a marker a look learns the node's run id by itself.
 			if want := map[string]int64{wire.Look: whole, wire.Join: whole, wire.Vouch: -1, wire.Mark: -1}[what]; left[0] != want || left[1] != int64(-1) {
 				t.Errorf("%s: got %v left without a marker and with one, want %d and -1", what, left, want)
 			}
@@ -462,7 +461,7 @@ func testGuard(t *testing.T, base *node) {
 			after                 int64 // ms
 			what, list            string
 			left                  int64
-			others, against, kept string // what is in use after it, without times
+			others, against, kept string // the lists in use after it, without times
 		}{
 			{0, wire.Look, "a b c", 0, "", "", ""},
 			{0, wire.Join, "a b c", 0, "", "", "a b c"},
@@ -479,7 +478,7 @@ func testGuard(t *testing.T, base *node) {
 			{999, wire.Join, "a b d", 0, "a b c\nx y z\na b c d", "a b c", "a b c,x y z,a b c d"},
 			{1, wire.Join, "a b d", 0, "a b c d", "", "a b c d,a b d"},
 			{0, wire.Join, "a b c", 0, "a b c d\na b d", "a b d", "a b c d,a b d"},
-			// A clock that was put back makes no list last longer.
+			// A clock that was stepped back makes no list last longer.
 			{-3600000, wire.Join, "a b c d", 0, "a b d", "", "a b d,a b c d"},
 			{2*whole - 1, wire.Look, "p q", 0, "a b d\na b c d", "", "a b d,a b c d"},
 			{1, wire.Look, "p q", 0, "", "", "a b d,a b c d"},
@@ -495,7 +494,7 @@ func testGuard(t *testing.T, base *node) {
 				t.Errorf("%+v: got %d left, others %q, against %q, kept %q", step, left, others, against, kept)
 			}
 		}
-		// In quarantine any list joins, and those in conflict have no vote after it.
+		// In quarantine any list joins, and lists in conflict have no vote after it.
 		n.Del(t.Context(), n.markerKey())
 		for i, list := range []string{"a b c", "a b d"} {
 			if left, _, against := do(wire.Join, list); left == 0 || (against == "") != (i == 0) {
@@ -544,7 +543,7 @@ func testGuard(t *testing.T, base *node) {
 				if born := n.HGet(t.Context(), n.markerKey(), "born").Val(); born != "?" {
 					t.Errorf("%s: got born %q, want that it is open", name, born)
 				}
-				n.later += 10 * whole // which does not count
+				n.later += 10 * whole // the node's clock does not count
 			}
 			n.off, n.alone = 0, false
 			n.acquire(t, "a", 0).want(t, wire.SetVoteless, 0, whole)
@@ -558,13 +557,13 @@ func testGuard(t *testing.T, base *node) {
 	t.Run("a quarantine begins anew when the clock is wrong in it", func(t *testing.T) {
 		n := guarded(t, own)
 		mark(t, n, own, whole-1, 1000)
-		n.alone = true // which tells nothing
+		n.alone = true // then the clock tells nothing
 		n.acquire(t, "a", 0).want(t, wire.SetVoteless, 0, 1)
 		n.alone, n.off = false, theSkew+1
 		n.acquire(t, "a", 0).want(t, wire.SetVoteless, 0, whole)
 		n.off, n.later = 0, 10*whole
 		n.acquire(t, "a", 0).want(t, wire.SetVoteless, 0, whole)
-		// A node out of quarantine stays so: its vote is for the clients to refuse.
+		// A node keeps its vote after a quarantine: it is up to the clients to refuse it.
 		n = guarded(t, own)
 		n.Del(t.Context(), n.key)
 		mark(t, n, own, whole, 1000)
@@ -625,7 +624,7 @@ func testAcquire(t *testing.T, base *node) {
 			n.release(t, "a"+value("", i), c, c).want(t, wire.Released, 0, 0)
 		}
 	})
-	t.Run("a counter without expiry gets one", func(t *testing.T) {
+	t.Run("a counter without expiry gets an expiry", func(t *testing.T) {
 		n := base.fresh(t)
 		n.set(t, n.counterKey, "1000", 0)
 		n.acquire(t, "a", 0).want(t, wire.Granted, 1064, 0)
@@ -672,7 +671,7 @@ func testAcquire(t *testing.T, base *node) {
 	})
 }
 
-// testSeed is where a counter that is missing starts, and how far it may be ahead.
+// testSeed tests where a missing counter starts, and how far it may be ahead.
 //
 // Source: ALGORITHM section 4.
 func testSeed(t *testing.T, base *node) {
@@ -699,10 +698,10 @@ func testSeed(t *testing.T, base *node) {
 			n.wantTTL(t, n.counterKey, 10*hour+max(0, (want-theTime+999)/1000))
 		})
 	}
-	for name, test := range map[string]struct{ wish, want int64 }{ // from the median
+	for name, test := range map[string]struct{ wish, want int64 }{ // relative to the median
 		"a wish at the median":                       {0, 0},
 		"a wish just ahead":                          {1, 1},
-		"a wish one second ahead":                    {second, second},
+		"a wish of one second ahead":                 {second, second},
 		"a wish more than a second ahead is ignored": {second + 1, 0},
 		"a wish far ahead is ignored":                {3600 * second, 0},
 		"a wish behind is ignored":                   {-1, 0},
@@ -724,7 +723,7 @@ func testSeed(t *testing.T, base *node) {
 			if off > 0 {
 				by = -(off + 999) / 1000
 			}
-			for range 2 { // sent again it is no vote either
+			for range 2 { // a repetition is no vote either
 				rep := n.acquire(t, "a", 0)
 				if rep.Code == wire.SetVoteless {
 					rep.want(t, wire.SetVoteless, 0, 0)
@@ -738,7 +737,7 @@ func testSeed(t *testing.T, base *node) {
 			}
 			n.acquire(t, "b", 0).wantOneOf(t, "busy alone", wire.Busy)
 			n.release(t, "a", 0, 0).want(t, wire.Released, 0, 0)
-			n.set(t, n.counterKey, "1000", hour) // one that is there is counted on
+			n.set(t, n.counterKey, "1000", hour) // an existing counter is raised
 			n.acquire(t, "c", 0).want(t, wire.Granted, 1064, 0)
 		})
 	}
@@ -763,7 +762,7 @@ func testSeed(t *testing.T, base *node) {
 	})
 }
 
-// testAhead is about counters that no grant can have brought about.
+// testAhead tests counters that no grant can have set.
 //
 // Source: ALGORITHM section 4.
 func testAhead(t *testing.T, base *node) {
@@ -800,12 +799,12 @@ func testAhead(t *testing.T, base *node) {
 			n.acquire(t, "a", 0).wantOneOf(t, "busy before that", wire.Busy)
 		})
 	}
-	t.Run("a grant that came with one is no vote when it is asked for again", func(t *testing.T) {
+	t.Run("a grant with such a counter is no vote when it is asked for again", func(t *testing.T) {
 		n := pinned(t)
 		n.set(t, n.key, value("a", most+1), hour)
 		n.acquire(t, "a", 0).want(t, wire.Ahead, 0, theAhead/1000+1)
 	})
-	t.Run("nothing is raised to one", func(t *testing.T) {
+	t.Run("no counter is raised to such a counter", func(t *testing.T) {
 		n := pinned(t)
 		n.set(t, n.key, "a|64", hour)
 		n.set(t, n.counterKey, "64", hour)
@@ -895,7 +894,7 @@ func testBadType(t *testing.T, base *node) {
 			t.Fatal(err)
 		}
 	}
-	// wantList checks that a list has been left as it was.
+	// wantList checks that a list is unchanged.
 	wantList := func(t *testing.T, n *node, key string) {
 		t.Helper()
 		got, err := n.LRange(t.Context(), key, 0, -1).Result()
@@ -935,7 +934,7 @@ func testBadType(t *testing.T, base *node) {
 		if got := n.Exists(t.Context(), n.key).Val(); got != 0 {
 			t.Error("a key was left")
 		}
-		// What has the key already can keep it and give it back.
+		// An attempt that has the key can keep it and give it back.
 		n.set(t, n.key, "a|64", minute)
 		n.extend(t, "a", 0, 64, 128).want(t, wire.Kept, 0, 0)
 		n.release(t, "a", 64, 128).want(t, wire.Released, 0, 0)
@@ -958,7 +957,7 @@ func testRaise(t *testing.T, base *node) {
 		n := base.fresh(t)
 		n.set(t, n.key, "a|64", 30*minute)
 		n.set(t, n.counterKey, "64", hour)
-		for range 2 { // sent again it does the same
+		for range 2 { // a repetition does the same
 			rep := n.raise(t, "a", 64, 1760000000000064)
 			rep.want(t, wire.Raised, 0, 0)
 			n.wantKeys(t, "a|64", "1760000000000064")
@@ -1006,7 +1005,7 @@ func testExtend(t *testing.T, base *node) {
 		n := base.fresh(t)
 		n.set(t, n.key, "a|64", 30*minute)
 		n.set(t, n.counterKey, "64", hour)
-		for range 2 { // sent again it does the same
+		for range 2 { // a repetition does the same
 			before := n.now(t)
 			rep := n.extend(t, "a", 0, 64, 64)
 			rep.want(t, wire.Kept, 0, 0)
@@ -1027,9 +1026,9 @@ func testExtend(t *testing.T, base *node) {
 	t.Run("a missing key is filled", func(t *testing.T) {
 		n := base.fresh(t)
 		n.extend(t, "a", 0, 64, 128).want(t, wire.Filled, 0, 0)
-		n.wantKeys(t, "a|0", "") // and no counter made
+		n.wantKeys(t, "a|0", "") // and no counter is made
 		n.wantTTL(t, n.key, hour)
-		n.extend(t, "a", 0, 0, 128).want(t, wire.Kept, 0, 0) // sent again, it is there
+		n.extend(t, "a", 0, 0, 128).want(t, wire.Kept, 0, 0) // a repetition finds the key
 		n.wantKeys(t, "a|0", "")
 		n.release(t, "a", 0, 128).want(t, wire.Released, 0, 0)
 		n.wantKeys(t, "", "")
@@ -1051,7 +1050,7 @@ func testExtend(t *testing.T, base *node) {
 	for _, test := range []struct {
 		name, value   string
 		given, target int64
-		want          string // of a counter that was at 64
+		want          string // for a counter that was at 64
 	}{
 		{"a lower counter is raised by the exact grant", "a|64", 64, 1760000000000064, "1760000000000064"},
 		{"a higher counter is left alone", "a|32", 32, 48, "64"},
@@ -1082,7 +1081,7 @@ func testExtend(t *testing.T, base *node) {
 	}
 }
 
-// What Break does to a key, and to one that is not what was seen any more.
+// Break changes the key that it saw, and leaves any other key alone.
 //
 // Source: ALGORITHM section 5, "Break".
 func TestBreakScript(t *testing.T) {
@@ -1097,11 +1096,11 @@ func TestBreakScript(t *testing.T) {
 	}{
 		{"the key that was seen", "a|64", 30 * minute, 1, nobodys, 30 * minute, 30 * minute},
 		{"a key that never ends", "a|64", 0, 1, nobodys, hour, hour},
-		{"another one", "b|64", 30 * minute, 0, "b|64", 0, 30 * minute},
+		{"another attempt's key", "b|64", 30 * minute, 0, "b|64", 0, 30 * minute},
 		{"another count of the same", "a|0", 30 * minute, 0, "a|0", 0, 30 * minute},
 		{"a placeholder", nobodys, 30 * minute, 1, nobodys, 30 * minute, 30 * minute},
 		{"a placeholder that never ends", nobodys, 0, 1, nobodys, hour, hour},
-		{"another one's placeholder", wire.BrokenMark + "b|0", 30 * minute, 0, wire.BrokenMark + "b|0", 0, 30 * minute},
+		{"another attempt's placeholder", wire.BrokenMark + "b|0", 30 * minute, 0, wire.BrokenMark + "b|0", 0, 30 * minute},
 		{"no key", "", 0, 0, "", 0, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -1131,7 +1130,7 @@ func testRelease(t *testing.T, base *node) {
 			t.Errorf("node time: got %d, want none", n.micros)
 		}
 		n.wantKeys(t, "", strconv.FormatInt(c, 10))
-		n.release(t, "a", c, c).want(t, wire.Gone, 0, 0) // sent again
+		n.release(t, "a", c, c).want(t, wire.Gone, 0, 0) // a repetition
 		n.wantKeys(t, "", strconv.FormatInt(c, 10))
 	})
 	t.Run("an own key is deleted by its id alone", func(t *testing.T) {
@@ -1166,7 +1165,7 @@ func testRelease(t *testing.T, base *node) {
 			n.wantKeys(t, "", test.want)
 			switch {
 			case test.counter != "" && test.value == value("a", test.given) && test.given != 0 && test.target != 0:
-				n.wantTTL(t, n.counterKey, 10*hour) // it was in use
+				n.wantTTL(t, n.counterKey, 10*hour) // the counter was in use
 			case test.counter != "":
 				n.wantTTL(t, n.counterKey, hour)
 			}
@@ -1187,7 +1186,7 @@ func testRelease(t *testing.T, base *node) {
 			n.wantKeys(t, value, "64")
 		}
 	})
-	t.Run("a placeholder is nobody's to lock", func(t *testing.T) {
+	t.Run("no attempt can lock a placeholder", func(t *testing.T) {
 		n := base.fresh(t)
 		n.set(t, n.key, wire.Placeholder("a"), hour)
 		for _, id := range []string{"a", "b"} {
@@ -1210,7 +1209,7 @@ func testRelease(t *testing.T, base *node) {
 	})
 }
 
-// testForeign sends all scripts to keys that they do not own.
+// testForeign sends all requests to keys that are not ours.
 //
 // Source: ALGORITHM section 13, I9.
 func testForeign(t *testing.T, base *node) {
@@ -1254,7 +1253,7 @@ func testForeign(t *testing.T, base *node) {
 	}
 }
 
-// A node that is out of memory grants nothing, but keeps and gives back what it has.
+// A node that is out of memory grants nothing, but keeps and gives back its keys.
 //
 // Source: ALGORITHM section 5 ("never skipped").
 func TestScriptsOutOfMemory(t *testing.T) {
@@ -1296,7 +1295,7 @@ func (r Reply) wantOneOf(t *testing.T, prefix string, c wire.Code) {
 	}
 }
 
-// codesOfGo is the constants of type Code in wire.go.
+// codesOfGo returns the constants of type Code in wire.go.
 func codesOfGo(t *testing.T) []wire.Code {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../wire/wire.go", nil, 0)
@@ -1323,12 +1322,12 @@ func codesOfGo(t *testing.T) []wire.Code {
 	return codes
 }
 
-// codesOfBody is the codes that a Lua file can reply.
+// codesOfBody returns the codes that a Lua file can reply.
 func codesOfBody(source string) []wire.Code {
 	return codesIn(source, `\breturn (?:false, )?(\d+)\b`)
 }
 
-// codesOfHead is the codes that the comment at the top of a Lua file lists.
+// codesOfHead returns the codes that the comment at the top of a Lua file lists.
 func codesOfHead(source string) []wire.Code {
 	var head []string
 	for line := range strings.Lines(source) {
@@ -1343,7 +1342,7 @@ func codesOfHead(source string) []wire.Code {
 func codesIn(s, pattern string) []wire.Code {
 	found := make(map[wire.Code]bool)
 	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(s, -1) {
-		c, _ := strconv.Atoi(m[1]) // it is digits
+		c, _ := strconv.Atoi(m[1]) // always digits
 		found[wire.Code(c)] = true
 	}
 	return slices.Sorted(maps.Keys(found))
@@ -1376,7 +1375,7 @@ func TestScriptHeads(t *testing.T) {
 	}
 }
 
-// No script turns a number into text by the language's own conversion.
+// No script converts a number to text by Lua's own conversion.
 //
 // Source: ALGORITHM section 2, "never tostring".
 func TestScriptsWriteNumbersByFormat(t *testing.T) {
@@ -1394,8 +1393,8 @@ func TestScriptsWriteNumbersByFormat(t *testing.T) {
 	}
 }
 
-// What the library sends is in the order that the Lua files read it: an attempt goes
-// through all four.
+// The library sends arguments in the order in which the Lua files read them: an attempt goes
+// through all four requests.
 func TestRequestsOnARealServer(t *testing.T) {
 	master := redistest.Masters(t, 1)[0]
 	base := node{Client: redistest.Client(t, master.Addr()), seen: make(map[wire.Op]map[wire.Code]bool)}
@@ -1426,7 +1425,7 @@ func TestRequestsOnARealServer(t *testing.T) {
 	n.wantTTL(t, n.counterKey, 10*hour+1)
 }
 
-// By hash a server that does not know the script says so, and has done nothing.
+// A server that does not know a script's hash says so, and does nothing.
 func TestNoScript(t *testing.T) {
 	master := redistest.Masters(t, 1)[0]
 	c := redistest.Client(t, master.Addr())
@@ -1448,8 +1447,8 @@ func TestNoScript(t *testing.T) {
 	}
 }
 
-// A batch carries out its requests in order, each for itself: what one is refused with
-// touches no other.
+// A batch executes its requests in order, independently: the refusal of one does not affect
+// the others.
 func TestBatch(t *testing.T) {
 	master := redistest.Masters(t, 1)[0]
 	c := redistest.Client(t, master.Addr())
@@ -1467,7 +1466,7 @@ func TestBatch(t *testing.T) {
 		{"a", Request{Op: wire.Acquire}, wire.Granted},
 		{"list", Request{Op: wire.Acquire}, wire.BadType},
 		{"a", Request{Op: wire.Extend}, wire.Kept},
-		{"a", Request{Op: wire.Release}, 0}, // the user may not delete
+		{"a", Request{Op: wire.Release}, 0}, // the user has no permission to delete
 		{"b", Request{Op: wire.Acquire, notAfter: 1}, wire.Late},
 		{"c", Request{Op: wire.Raise}, wire.Unheld},
 		{"c", Request{Op: wire.Release}, wire.Gone},
@@ -1499,7 +1498,7 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// A reply that the script cannot have given is an error.
+// A reply that the script cannot give is an error.
 func TestParseReplies(t *testing.T) {
 	for _, values := range [][]any{
 		nil,
@@ -1508,7 +1507,7 @@ func TestParseReplies(t *testing.T) {
 		{theTime, int64(0), int64(1), int64(64), int64(0), int64(0)},
 		{"1760000000000000", int64(0), int64(1), int64(64), int64(0)},
 		{theTime, "0", int64(1), int64(64), int64(0)},
-		{int64(1), int64(0), int64(1), int64(64), int64(0)}, // in 1970
+		{int64(1), int64(0), int64(1), int64(64), int64(0)}, // a time in 1970
 		{int64(math.MaxInt64), int64(0), int64(1), int64(64), int64(0)},
 		{int64(-1), int64(0), int64(1), int64(64), int64(0)},
 		{theTime, int64(0), nil, int64(64), int64(0)},
@@ -1525,9 +1524,9 @@ func TestParseReplies(t *testing.T) {
 	}
 }
 
-// A server's refusal of a command inside a script is an error, and not taken for
-// something about the keys: a lock of the wrong type ends all waiting, and a release
-// that found nothing is not repeated.
+// A server's refusal of a command inside a script is an error. It says nothing about the
+// keys: a lock of the wrong type ends all waiting, and a release that found nothing is not
+// repeated.
 func TestRefusalsInsideScripts(t *testing.T) {
 	send := map[wire.Op]func(*testing.T, *node) Reply{
 		wire.Acquire: func(t *testing.T, n *node) Reply { return n.acquire(t, "a", 0) },
@@ -1595,7 +1594,7 @@ func TestRefusalsInsideScripts(t *testing.T) {
 		}
 	})
 
-	// A replica that lost its master, and may not serve what it has.
+	// A replica that lost its master, and may not serve its data.
 	replica := redistest.Masters(t, 1)[0]
 	c := redistest.Client(t, replica.Addr())
 	for _, args := range [][]any{{"REPLICAOF", "127.0.0.1", "1"}, {"CONFIG", "SET", "replica-serve-stale-data", "no"}} {
