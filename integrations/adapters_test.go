@@ -10,10 +10,10 @@ import (
 	"github.com/d0720281/redlock/jobs"
 )
 
-// The adapters between package jobs and the schedulers: each is short enough to be copied. The
-// page docs/jobs.md has them as they are here.
+// The adapters between package jobs and the schedulers. They are short enough to be copied. The
+// page docs/jobs.md has the same text.
 
-// gocronLocker is a gocron.Locker.
+// gocronLocker implements gocron.Locker.
 type gocronLocker struct{ *jobs.Locker }
 
 // Lock implements gocron.Locker.

@@ -83,7 +83,7 @@ func every(t *testing.T, s gocron.Scheduler, d time.Duration, task any) {
 	must(t, err)
 }
 
-// book notes when and where a job runs.
+// book records when and where a job runs.
 type book struct {
 	mu       sync.Mutex
 	running  int
@@ -122,7 +122,7 @@ func (b *book) wantOneAtATime(t *testing.T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.most != 1 {
-		t.Errorf("runs at one time: got %d, want 1", b.most)
+		t.Errorf("runs at a time: got %d, want 1", b.most)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestGocronMinimumHold(t *testing.T) {
 	var b book
 	for place := range 2 {
 		every(t, scheduler(t, addrs, minHold), time.Second, b.run(place, 0))
-		time.Sleep(300 * time.Millisecond) // the clock of the next is behind
+		time.Sleep(300 * time.Millisecond) // the clock of the next machine is behind
 	}
 	redistest.Eventually(t, 30*time.Second, func() bool { return b.runs() >= 4 }, "4 runs")
 	b.wantOneAtATime(t)
@@ -211,7 +211,7 @@ func TestGocronLossInMidJob(t *testing.T) {
 	}
 }
 
-// Only the scheduler of the leader runs jobs. When the leader is killed, the other scheduler does.
+// Only the scheduler of the leader runs jobs. After the leader is killed, the other scheduler does.
 func TestGocronElectorKilled(t *testing.T) {
 	addrs, _ := start(t)
 	exe, err := os.Executable()
@@ -275,7 +275,7 @@ func TestLeaderProcess(t *testing.T) {
 	time.Sleep(time.Minute)
 }
 
-// schedule has a cron of its own, as on a machine of its own, run a job every second.
+// schedule makes a new cron, as on a machine of its own, run a job every second.
 func schedule(t *testing.T, job cron.Job) {
 	t.Helper()
 	c := cron.New()
@@ -303,7 +303,7 @@ func TestCronOnce(t *testing.T) {
 	}
 }
 
-// A job that has to know calls Run itself. It is told when it is cut off from the masters.
+// A job that must learn of a loss calls Run itself. Run tells the job when it is cut off from the masters.
 func TestCronLossInMidJob(t *testing.T) {
 	_, list := start(t)
 	proxies := redistest.Proxied(t, list)

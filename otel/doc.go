@@ -1,40 +1,40 @@
-// Package redlockotel has metrics and traces of package redlock for OpenTelemetry.
+// Package redlockotel provides metrics and traces of package redlock for OpenTelemetry.
 //
 //	observer, err := redlockotel.Observer()
 //	if err != nil { ... }
 //	locker, err := redlock.New(masters, redlock.WithObserver(observer), redlock.WithTracer(redlockotel.Tracer()))
 //
-// Without options they go to the global providers of package otel.
+// Without options it uses the global providers of package otel.
 //
 // # Metrics
 //
-//	redlock.attempts             {attempt}     redlock.outcome                 asked of the masters; granted, or why not
+//	redlock.attempts             {attempt}     redlock.outcome                 attempts to get a lock; granted, or why not
 //	redlock.wait.duration        s             redlock.outcome                 from the call of Lock or TryLock to its end
 //	redlock.handovers            {lease}                                       passed on inside the process, without an attempt
-//	redlock.leases               {lease}                                       held just now
+//	redlock.leases               {lease}                                       held at the moment
 //	redlock.hold.duration        s                                             how long leases were held
-//	redlock.validity             s             redlock.at                      left at grant, after a renewal, at a failure to renew
+//	redlock.validity             s             redlock.at                      left at grant, after a renewal, at a failed renewal
 //	redlock.renewals             {renewal}     redlock.outcome                 renewed, or why not
 //	redlock.losses               {lease}       redlock.cause                   leases that ended without Unlock
 //	redlock.node.duration        s             server.*, redlock.outcome       one exchange with a master; answered, or why not
 //	redlock.node.up              1             server.*                        0 while the master does not answer
 //	redlock.node.failures        {failure}     server.*, error.type            how often it stopped answering
-//	redlock.node.quarantines     {quarantine}  server.*                        how often it came into quarantine
+//	redlock.node.quarantines     {quarantine}  server.*                        how often it went into quarantine
 //	redlock.node.forgets         {key}         server.*                        keys of leases that it had lost
 //	redlock.node.clock_steps     {step}        server.*                        steps of its clock
-//	redlock.node.warnings        {warning}     server.*                        what makes locks less safe; see the log
+//	redlock.node.warnings        {warning}     server.*                        reasons why locks are less safe; see the log
 //	redlock.clock.standstill     s                                             for which the local clock stood still
-//	redlock.events.dropped       {event}                                       missing from all of these
+//	redlock.events.dropped       {event}                                       missing from all metrics above
 //
 // Outcomes and causes are words of [redlock.Reason]; server.address and server.port are those of
-// the master. The name of a resource is never an attribute of a metric, as there is no end of
-// them.
+// the master. The name of a resource is never an attribute of a metric, as the number of
+// resources is unbounded.
 //
 // # Traces
 //
 // Lock, TryLock, Extend and Unlock are spans redlock.Lock and so on, of kind client, and children of the
 // span in the context of the call. A [redlock.Locker.Do] is a Lock and an Unlock.
-// Attributes are redlock.outcome, redlock.fence, redlock.validity in seconds, error.type where the
-// call failed, and with [WithResource] redlock.resource. What each master said in a call that failed
-// is an event redlock.node. A TryLock of what somebody else has is no error.
+// Attributes are redlock.outcome, redlock.fence, redlock.validity in seconds, error.type if the
+// call failed, and with [WithResource] redlock.resource. A failed call has an event redlock.node
+// for the answer of each master. A TryLock of a resource that another holder has is no error.
 package redlockotel

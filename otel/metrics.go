@@ -27,7 +27,7 @@ const (
 	errorKey    = attribute.Key("error.type")
 )
 
-// instruments is one of each metric.
+// instruments has an instrument for each metric.
 type instruments struct {
 	attempts, handovers, renewals, losses, dropped       metric.Int64Counter
 	failures, quarantines, forgets, clockSteps, warnings metric.Int64Counter
@@ -76,9 +76,9 @@ func newInstruments(p metric.MeterProvider) (*instruments, error) {
 	return in, errors.Join(errs...)
 }
 
-// Observer keeps the metrics that the package comment lists; it is for
-// [redlock.WithObserver], and another observer can be given beside it. The error is that of
-// a provider that refuses an instrument.
+// Observer returns an observer, for [redlock.WithObserver], that records the metrics of the
+// package comment. Other observers can be given as well. The error comes from a provider that
+// refuses an instrument.
 func Observer(opts ...Option) (redlock.Observer, error) {
 	in, err := newInstruments(newConfig(opts).meters)
 	if err != nil {
@@ -112,7 +112,7 @@ func observe(h metric.Float64Histogram, seconds float64, attrs ...attribute.KeyV
 	h.Record(context.Background(), seconds, metric.WithAttributes(attrs...))
 }
 
-// server is the address of a node, which for a socket is its path.
+// server returns the attributes for the address of a node. For a socket the address is its path.
 func server(node string) []attribute.KeyValue {
 	host, port, err := net.SplitHostPort(node)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 
 const scope = "github.com/d0720281/redlock/otel"
 
-// Option sets up an [Observer] or a [Tracer].
+// Option configures an [Observer] or a [Tracer].
 type Option interface{ apply(*config) }
 
 type config struct {
@@ -39,6 +39,6 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 	return option(func(c *config) { c.tracers = p })
 }
 
-// WithResource has the name of the resource on spans, and whole error texts, which have it in
-// them. By default it is left out: names can be those of customers. It is never on metrics.
+// WithResource adds the name of the resource to spans, and whole error texts, which contain it.
+// By default both are left out: names can be those of customers. Metrics never have the name.
 func WithResource() Option { return option(func(c *config) { c.resource = true }) }

@@ -32,7 +32,7 @@ const (
 	resource = "customer-4711"
 )
 
-// scene is a Locker on masters of its own, and what it tells of itself.
+// scene is a Locker with masters of its own, and what it reports.
 type scene struct {
 	t      *testing.T
 	procs  []*masters.Process
@@ -54,7 +54,7 @@ func newScene(t *testing.T, n int, opts ...redlockotel.Option) *scene {
 	s.locker, err = redlock.New(redistest.Addrs(s.procs), redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithNodeTimeout(ttl/4),
 		redlock.WithoutRenewal(), redlock.WithLogger(nil), redlock.WithObserver(observer), redlock.WithTracer(redlockotel.Tracer(opts...)))
 	s.must(err)
-	t.Cleanup(func() { _ = s.locker.Close() }) // some tests leave nothing to confirm a release
+	t.Cleanup(func() { _ = s.locker.Close() }) // some tests leave no master to confirm a release
 	redistest.Eventually(t, 20*time.Second, func() bool { return s.locker.Bootstrap(t.Context()) == nil }, "the masters vote")
 	return s
 }
@@ -66,7 +66,7 @@ func (s *scene) must(err error) {
 	}
 }
 
-// metrics is what a reader collects.
+// metrics returns what a reader collects.
 func (s *scene) metrics() []metricdata.Metrics {
 	s.t.Helper()
 	var all metricdata.ResourceMetrics
@@ -77,7 +77,7 @@ func (s *scene) metrics() []metricdata.Metrics {
 	return all.ScopeMetrics[0].Metrics
 }
 
-// values is each series with its value, histograms as their number of observations.
+// values returns each series with its value, for histograms the number of observations.
 func (s *scene) values() map[string]float64 {
 	values := make(map[string]float64)
 	note := func(name string, attrs attribute.Set, v float64) {
@@ -112,7 +112,7 @@ func (s *scene) values() map[string]float64 {
 	return values
 }
 
-// want checks values as soon as they are there: events are told a moment after they happened.
+// want waits until the values are as wanted: events are delivered a moment after they happen.
 func (s *scene) want(want map[string]float64) {
 	s.t.Helper()
 	wrong := func() (list []string) {
@@ -136,7 +136,7 @@ func (s *scene) server(i int) string {
 	return fmt.Sprintf(" server.address=%s server.port=%s", host, port)
 }
 
-// scenario has a lease of each kind, and returns how calls are to be told.
+// scenario acquires leases in each way, and returns how the calls are to be reported.
 func (s *scene) scenario(ctx context.Context) {
 	t := s.t
 	lease, err := s.locker.Lock(ctx, resource)
@@ -178,7 +178,7 @@ func (s *scene) scenario(ctx context.Context) {
 	})
 }
 
-// Metrics are what has happened, and the name of a resource is on none.
+// Metrics count what has happened, and none has the name of a resource.
 func TestMetrics(t *testing.T) {
 	s := newScene(t, 3, redlockotel.WithResource())
 	s.scenario(t.Context())
@@ -195,7 +195,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// Each callback has its metric, of the name, unit and attributes that the package comment says.
+// Each callback has its metric, with the name, unit and attributes of the package comment.
 func TestEveryEvent(t *testing.T) {
 	s := &scene{t: t, reader: sdkmetric.NewManualReader()}
 	o, err := redlockotel.Observer(redlockotel.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(s.reader))))
@@ -257,7 +257,7 @@ func TestEveryEvent(t *testing.T) {
 
 var documentedLine = regexp.MustCompile(`(?m)^//\t(redlock\.[a-z_.]+) +(\S+)`)
 
-// documentedMetrics is what the package comment says, names with units.
+// documentedMetrics returns the metrics of the package comment, names with units.
 func documentedMetrics(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("doc.go")
@@ -271,13 +271,13 @@ func documentedMetrics(t *testing.T) map[string]string {
 	return list
 }
 
-// Calls are spans under the caller's own; the resource is only on them where that was asked
-// for, in no form.
+// Calls are spans under the caller's span. The resource is on them only with WithResource;
+// without it, no text contains the name.
 func TestTraces(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		opts []redlockotel.Option
-		want int // spans that name the resource
+		want int // spans with the name of the resource
 	}{
 		{"without the resource", nil, 0},
 		{"with the resource", []redlockotel.Option{redlockotel.WithResource()}, 8},
@@ -331,7 +331,7 @@ func TestTraces(t *testing.T) {
 				`redlock.Unlock expired fence=false error="expired" nodes=false`,
 				`redlock.TryLock no_quorum fence=false error="no_quorum" nodes=true`,
 			}
-			slices.Sort(told) // of the hand-over either call can end first
+			slices.Sort(told) // either call of the hand-over can end first
 			slices.Sort(want)
 			if !slices.Equal(told, want) {
 				t.Errorf("got %q, want %q", told, want)
@@ -343,7 +343,7 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// A provider that refuses an instrument is told of.
+// The refusal of an instrument is reported.
 func TestRefusedInstrument(t *testing.T) {
 	_, err := redlockotel.Observer(redlockotel.WithMeterProvider(refusing{}))
 	if !errors.Is(err, errRefused) {

@@ -11,7 +11,7 @@ import (
 	"github.com/d0720281/redlock/internal/telemetry"
 )
 
-// Tracer makes the spans that the package comment describes; it is for [redlock.WithTracer].
+// Tracer returns a tracer, for [redlock.WithTracer], that makes the spans of the package comment.
 func Tracer(opts ...Option) redlock.Tracer {
 	c := newConfig(opts)
 	tracer := c.tracers.Tracer(scope)
@@ -36,13 +36,13 @@ func Tracer(opts ...Option) redlock.Tracer {
 	}
 }
 
-// outcomes is how calls end that succeed.
+// outcomes has the outcomes of successful calls.
 var outcomes = map[string]string{
 	"Lock": telemetry.Granted, "TryLock": telemetry.Granted, "Extend": telemetry.Renewed, "Unlock": "released",
 }
 
-// outcome notes how a call ended. Only with the name of the resource allowed may the text of
-// the error be there, which has it.
+// outcome records how a call ended. The text of the error is recorded only with WithResource, as
+// it contains the name of the resource.
 func (c *config) outcome(span trace.Span, op string, err error) {
 	if err == nil {
 		span.SetAttributes(outcomeKey.String(outcomes[op]))

@@ -9,7 +9,7 @@ import (
 
 var documented = regexp.MustCompile(`(?m)^//\t(redlock_[a-z_]+)`)
 
-// documentedMetrics are those that the package comment lists, in order.
+// documentedMetrics returns the metrics that the package comment lists, in order.
 func documentedMetrics(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile("doc.go")

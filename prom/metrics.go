@@ -10,9 +10,9 @@ import (
 	"github.com/d0720281/redlock/internal/telemetry"
 )
 
-// Metrics counts and times what Lockers do. It is made by [New], safe for concurrent use,
-// and a [prometheus.Collector]. One can serve several Lockers, whose numbers are added up;
-// to tell them apart give each its own, registered with a label by
+// Metrics counts and times what Lockers do. Use [New]. It is safe for concurrent use, and a
+// [prometheus.Collector]. Several Lockers can share one Metrics, which adds up their numbers. To
+// tell Lockers apart give each its own Metrics, registered with a label by
 // [prometheus.WrapRegistererWith].
 type Metrics struct {
 	attempts, renewals, losses      *prometheus.CounterVec
@@ -28,10 +28,10 @@ type Metrics struct {
 
 	quarantine *prometheus.Desc
 	mu         sync.Mutex
-	votesAt    map[string]time.Time // guarded by mu; by node, when it votes again
+	votesAt    map[string]time.Time // guarded by mu; by node, when it has its vote again
 }
 
-// New makes metrics that nothing has been told yet.
+// New returns empty metrics.
 func New() *Metrics {
 	m := &Metrics{
 		attempts:    counters("attempts_total", "Attempts to be granted a lease by the masters.", "outcome"),
@@ -54,7 +54,7 @@ func New() *Metrics {
 		quarantine:  prometheus.NewDesc(prefix+"node_quarantine_seconds", "For how long yet a master has no vote.", []string{"node"}, nil),
 		votesAt:     make(map[string]time.Time),
 	}
-	// What an alert is about has to be 0 before it first happens.
+	// The metrics of an alert must be 0 before the first event.
 	for _, outcome := range []string{telemetry.Granted, "taken", "split_vote", "no_quorum", "quarantine"} {
 		m.attempts.WithLabelValues(outcome)
 		m.wait.WithLabelValues(outcome)
@@ -82,8 +82,8 @@ func histograms(name, help string, buckets []float64, labels ...string) *prometh
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets}, labels)
 }
 
-// Observer is what keeps the metrics, for [redlock.WithObserver]. Another observer can be
-// given beside it.
+// Observer returns the observer, for [redlock.WithObserver], that records the metrics. Other
+// observers can be given as well.
 func (m *Metrics) Observer() redlock.Observer {
 	return redlock.Observer{
 		Acquired:     m.acquired,
@@ -154,7 +154,7 @@ func (m *Metrics) quarantined(e redlock.Event) {
 	m.votesAt[e.Node] = e.Time.Add(e.Elapsed)
 }
 
-// seen has a node in all metrics about nodes, and is the one for its state.
+// seen adds a node to all metrics about nodes, and returns the gauge of its state.
 func (m *Metrics) seen(node string) prometheus.Gauge {
 	m.mu.Lock()
 	defer m.mu.Unlock()

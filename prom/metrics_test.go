@@ -28,7 +28,7 @@ import (
 
 const ttl = 2 * time.Second
 
-// scene is a Locker on masters of its own, behind proxies, whose metrics can be scraped.
+// scene is a Locker with masters of its own, behind proxies. Its metrics can be scraped.
 type scene struct {
 	t       *testing.T
 	procs   []*masters.Process
@@ -39,7 +39,7 @@ type scene struct {
 	url     string
 
 	mu   sync.Mutex
-	told map[string]int // guarded by mu; events by kind, as another observer is told them
+	told map[string]int // guarded by mu; events by kind, as a second observer gets them
 }
 
 func newScene(t *testing.T, n int) *scene {
@@ -71,11 +71,11 @@ func (s *scene) open(opts ...redlock.Option) *redlock.Locker {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.t.Cleanup(func() { _ = l.Close() }) // some tests leave nothing to confirm a release
+	s.t.Cleanup(func() { _ = l.Close() }) // some tests leave no master to confirm a release
 	return l
 }
 
-// counter is the other observer.
+// counter returns the second observer.
 func (s *scene) counter() redlock.Observer {
 	count := func(kind string) func(redlock.Event) {
 		return func(redlock.Event) {
@@ -109,7 +109,7 @@ func (s *scene) must(err error) {
 	}
 }
 
-// families is what a scrape finds.
+// families returns the result of a scrape.
 func (s *scene) families() map[string]*dto.MetricFamily {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url, nil)
@@ -123,7 +123,7 @@ func (s *scene) families() map[string]*dto.MetricFamily {
 	return found
 }
 
-// scrape is each series with its value, histograms as their number of observations.
+// scrape returns each series with its value, for histograms the number of observations.
 func (s *scene) scrape() map[string]float64 {
 	s.t.Helper()
 	values := make(map[string]float64)
@@ -143,7 +143,7 @@ func (s *scene) scrape() map[string]float64 {
 	return values
 }
 
-// want checks values as soon as they are there: events are told a moment after they happened.
+// want waits until the values are as wanted: events are delivered a moment after they happen.
 func (s *scene) want(want map[string]float64) {
 	s.t.Helper()
 	var got map[string]float64
@@ -171,7 +171,7 @@ func (s *scene) want(want map[string]float64) {
 	}
 }
 
-// What is scraped is what has happened, step by step.
+// A scrape shows what has happened, step by step.
 func TestMetrics(t *testing.T) {
 	s := newScene(t, 3)
 	s.want(map[string]float64{
@@ -193,7 +193,7 @@ func TestMetrics(t *testing.T) {
 	if _, err := s.locker.Lock(ctx, "r"); !errors.Is(err, redlock.ErrTaken) {
 		t.Fatalf("got %v, want ErrTaken", err)
 	}
-	s.want(map[string]float64{`wait_seconds{outcome="taken"}`: 1, `attempts_total{outcome="taken"}`: 0}) // none was made
+	s.want(map[string]float64{`wait_seconds{outcome="taken"}`: 1, `attempts_total{outcome="taken"}`: 0}) // without an attempt
 
 	next := make(chan *redlock.Lease)
 	go func() {
@@ -210,12 +210,12 @@ func TestMetrics(t *testing.T) {
 	s.must(heir.Unlock(t.Context()))
 	s.want(map[string]float64{`leases`: 0, `hold_seconds`: 2})
 
-	// Two holders with one master each, and one that is slow to say so.
+	// Two other holders have a master each, and the third master is slow.
 	for i, name := range []string{"a", "b"} {
 		s.must(redistest.Client(t, s.procs[i].Addr()).Set(t.Context(), "redlock:split", name+"|6400", time.Minute).Err())
 		s.proxies[i].Latency(0, 100*time.Millisecond)
 	}
-	redistest.Eventually(t, 10*time.Second, func() bool { // unless a busy machine makes the third master slower still
+	redistest.Eventually(t, 10*time.Second, func() bool { // repeated, as a busy machine may make the third master even slower
 		_, err := s.locker.TryLock(t.Context(), "split")
 		if redlock.Reason(err) == "split_vote" {
 			return true
@@ -227,10 +227,10 @@ func TestMetrics(t *testing.T) {
 	s.proxies[0].Latency(0, 0)
 	s.proxies[1].Latency(0, 0)
 
-	// A lease that a master dies under, and then another one.
+	// A master dies under a lease; then comes another lease.
 	lease = s.lock("r2")
 	s.want(map[string]float64{`leases`: 1})
-	before := s.scrape()[`attempts_total{outcome="no_quorum"}`] // of those that were too slow
+	before := s.scrape()[`attempts_total{outcome="no_quorum"}`] // attempts that were too slow
 	s.must(s.procs[2].Kill())
 	s.proxies[2].ResetAll()
 	s.must(lease.Extend(t.Context()))
@@ -249,7 +249,7 @@ func TestMetrics(t *testing.T) {
 		`attempts_total{outcome="no_quorum"}`: before + 1, `losses_total{cause="expired"}`: 1, `leases`: 0, `hold_seconds`: 3,
 	})
 
-	// They come back without their data.
+	// The masters come back without their data.
 	s.must(s.procs[1].Restart())
 	s.must(s.procs[2].Restart())
 	redistest.Eventually(t, 10*time.Second, func() bool {
@@ -257,14 +257,14 @@ func TestMetrics(t *testing.T) {
 		v := s.scrape()
 		return errors.Is(err, redlock.ErrQuarantine) && v[node("node_up", s.addrs[1])] == 1 && v[node("node_quarantine_seconds", s.addrs[1])] > 0
 	}, "a master is up again, in quarantine")
-	lease = s.lock("r5") // waits for the votes
+	lease = s.lock("r5") // waits until the masters have their votes
 	redistest.Eventually(t, 10*time.Second, func() bool {
 		v := s.scrape()
 		return v[node("node_quarantine_seconds", s.addrs[1])]+v[node("node_quarantine_seconds", s.addrs[2])] == 0
 	}, "they vote again")
 
 	// Keys vanish behind the holder's back.
-	redistest.Eventually(t, 10*time.Second, func() bool { // by all nodes, or there is nothing to lose
+	redistest.Eventually(t, 10*time.Second, func() bool { // on all masters, or there may be nothing to lose
 		return lease.Extend(t.Context()) == nil && len(s.holding("redlock:r5")) == 3
 	}, "all masters have the key")
 	for _, p := range s.procs[:2] {
@@ -314,7 +314,7 @@ func (s *scene) count(kind string) int {
 	return s.told[kind]
 }
 
-// holding is the masters that have a key.
+// holding returns the masters that have a key.
 func (s *scene) holding(key string) (list []int) {
 	for i, p := range s.procs {
 		if redistest.Client(s.t, p.Addr()).Exists(s.t.Context(), key).Val() == 1 {
@@ -324,7 +324,7 @@ func (s *scene) holding(key string) (list []int) {
 	return list
 }
 
-// wantBounded checks that no label has values without end, and the linter's opinion.
+// wantBounded checks that no label has unbounded values, and runs the linter.
 func (s *scene) wantBounded() {
 	s.t.Helper()
 	for name, f := range s.families() {
@@ -352,7 +352,7 @@ func (s *scene) wantBounded() {
 	}
 }
 
-// The package comment lists the metrics there are.
+// The package comment lists the existing metrics.
 func TestDocumentation(t *testing.T) {
 	s := newScene(t, 1)
 	s.must(s.lock("r").Unlock(t.Context()))

@@ -26,11 +26,11 @@ import (
 
 const (
 	rulesFile     = "../contrib/prometheus/redlock.rules.yml"
-	rulesTest     = "redlock.test.yml" // beside it
+	rulesTest     = "redlock.test.yml" // beside the rules
 	dashboardFile = "../contrib/grafana/redlock.json"
 )
 
-// tool finds a program of Prometheus, or ends the test.
+// tool returns the path of a program of Prometheus, or skips the test.
 func tool(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -40,7 +40,7 @@ func tool(t *testing.T, name string) string {
 	return path
 }
 
-// The rules are well formed, and do what their own tests say.
+// The rules are well formed, and pass their own tests.
 func TestRules(t *testing.T) {
 	promtool := tool(t, "promtool")
 	for _, args := range [][]string{{"check", "rules", filepath.Base(rulesFile)}, {"test", "rules", rulesTest}} {
@@ -54,8 +54,8 @@ func TestRules(t *testing.T) {
 
 var metricName = regexp.MustCompile(`\bredlock_[a-z_]+`)
 
-// What the rules and the dashboard ask for is there, and the dashboard shows all there is.
-// Each alert has a test.
+// The rules and the dashboard use existing metrics, and the dashboard uses all of them. Each
+// alert has a test.
 func TestNamesInContrib(t *testing.T) {
 	known := documentedMetrics(t)
 	shown := make(map[string]bool)
@@ -99,10 +99,10 @@ func TestNamesInContrib(t *testing.T) {
 	}
 }
 
-// query is one of a dashboard.
+// query is a query of a dashboard.
 type query struct{ panel, expr string }
 
-// dashboard is all queries of the dashboard.
+// dashboard returns all queries of the dashboard.
 func dashboard(t *testing.T) (queries []query) {
 	t.Helper()
 	text, err := os.ReadFile(dashboardFile)
@@ -129,8 +129,8 @@ func dashboard(t *testing.T) (queries []query) {
 	return queries
 }
 
-// A real Prometheus scrapes a process with real leases, while a master dies and comes back
-// empty: every query of the dashboard finds something, and the alerts go off.
+// A real Prometheus scrapes a process with real leases, while a master dies and comes back empty.
+// Every query of the dashboard returns data, and the alerts fire.
 func TestPrometheus(t *testing.T) {
 	path := tool(t, "prometheus")
 	s := newScene(t, 3)
@@ -155,12 +155,12 @@ func TestPrometheus(t *testing.T) {
 
 	s.must(s.procs[2].Kill())
 	s.proxies[2].ResetAll()
-	p.eventually("a master is down", func() bool { return p.state("RedlockMasterDown") == "pending" }) // fires after a minute
+	p.eventually("a master is down", func() bool { return p.state("RedlockMasterDown") == "pending" }) // it fires after a minute
 	doomed := s.lock("doomed")
 	s.must(s.procs[1].Kill())
 	s.proxies[1].ResetAll()
 	if err := doomed.Extend(t.Context()); err == nil {
-		t.Error("a lease was renewed by one master of three")
+		t.Error("a lease was renewed with one master of three")
 	}
 	p.eventually("there is no quorum", func() bool { return p.state("RedlockNoQuorum") == "pending" })
 	p.eventually("leases are lost", func() bool { return p.state("RedlockLeaseLost") == "firing" })
@@ -175,7 +175,7 @@ func TestPrometheus(t *testing.T) {
 	}
 }
 
-// work is a lease or two of each kind.
+// work acquires leases in each way.
 func (s *scene) work(ctx context.Context, i int) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -205,7 +205,7 @@ func (s *scene) work(ctx context.Context, i int) {
 	}
 }
 
-// server is a Prometheus.
+// server is a running Prometheus.
 type server struct {
 	t   *testing.T
 	url string
@@ -268,7 +268,7 @@ func (s *server) eventually(what string, cond func() bool) {
 	redistest.Eventually(s.t, 30*time.Second, cond, what)
 }
 
-// get asks the API for something.
+// get sends a request to the API.
 func (s *server) get(path string, args url.Values, into any) {
 	s.t.Helper()
 	res, err := http.Get(s.url + "/api/v1/" + path + "?" + args.Encode())
@@ -289,7 +289,7 @@ func (s *server) get(path string, args url.Values, into any) {
 	}
 }
 
-// has reports whether a query finds at least one number.
+// has reports whether a query returns at least one number.
 func (s *server) has(expr string) bool {
 	s.t.Helper()
 	var found struct {
@@ -307,10 +307,10 @@ func (s *server) has(expr string) bool {
 	return false
 }
 
-// rule is what Prometheus says of one.
+// rule is the API's description of a rule.
 type rule struct{ Name, State, Health, LastError string }
 
-// unknown reports that the rule has not been looked at yet.
+// unknown reports whether the rule has not been evaluated yet.
 func (r rule) unknown() bool { return r.Health == "unknown" }
 
 func (s *server) rules() (list []rule) {

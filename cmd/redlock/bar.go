@@ -9,8 +9,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/progress"
 )
 
-// bar shows how far a run is, with lines of text above it. On what is no terminal
-// it is the lines alone.
+// bar shows the progress of a run, with lines of text above it. If the output is no
+// terminal, it shows the lines alone.
 type bar struct {
 	mu       sync.Mutex // for writing to out
 	out      io.Writer
@@ -45,7 +45,7 @@ func (b *bar) add() {
 	}
 }
 
-// say shows a line.
+// say prints a line.
 func (b *bar) say(line string) {
 	if b.writer != nil {
 		b.writer.Log("%s", line)
@@ -65,7 +65,7 @@ func (b *bar) stop() {
 		b.tracker.MarkAsErrored()
 	}
 	for {
-		b.writer.Stop() // has no effect on a Render that is only about to begin
+		b.writer.Stop() // has no effect if Render is only about to begin
 		select {
 		case <-b.rendered:
 			return

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// beat writes the time to a file every two milliseconds, until it is killed. So the file shows
-// when it died.
+// beat writes the time to a file every two milliseconds, until it is killed. The file shows
+// when beat died.
 func beat() {
 	fork := flag.String("fork", "", "start another beat, with this file")
 	deaf := flag.Bool("deaf", false, "do not heed SIGTERM")
 	flag.Parse()
 	if *deaf {
-		signal.Ignore(syscall.SIGTERM) // another beat inherits that
+		signal.Ignore(syscall.SIGTERM) // a child beat inherits that
 	}
 	if *fork != "" {
 		other := exec.Command(os.Args[0], *fork)
@@ -31,7 +31,7 @@ func beat() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for began := time.Now(); time.Since(began) < time.Minute; { // if a test has failed to kill it
+	for began := time.Now(); time.Since(began) < time.Minute; { // in case a test has failed to kill it
 		now := binary.LittleEndian.AppendUint64(nil, uint64(time.Now().UnixNano()))
 		if _, err := f.Write(now); err != nil {
 			log.Fatal(err)
@@ -46,7 +46,7 @@ func beating(file string) bool {
 	return err == nil && info.Size() >= 8
 }
 
-// lastBeat is the last time a beat wrote.
+// lastBeat returns the last time that beat wrote.
 func lastBeat(t *testing.T, file string) time.Time {
 	t.Helper()
 	text, err := os.ReadFile(file)

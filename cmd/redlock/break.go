@@ -22,7 +22,7 @@ placeholder of a key that never expires lives for --max-ttl.
 Exit code: 0 if the lock was taken away or was free, 64 without --yes or for wrong usage, and 69
 if the lock could not be taken away on a quorum of masters: then the holder may go on.`
 
-// breakCommand is the break command: a lock is taken away.
+// breakCommand is the break command: it takes a lock away.
 type breakCommand struct {
 	connection
 	output
@@ -40,7 +40,7 @@ func newBreak() *cobra.Command {
 		ValidArgsFunction:     cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usagef("which lock? give one KEY (see redlock break --help)")
+				return usagef("which lock? give a KEY (see redlock break --help)")
 			}
 			return b.run(cmd, args[0])
 		},
@@ -106,9 +106,9 @@ func (b *breakCommand) run(cmd *cobra.Command, key string) (err error) {
 	return nil
 }
 
-// brokenReport is what was taken away, in JSON.
+// brokenReport describes a broken lock in JSON.
 type brokenReport struct {
 	lockReport
-	Broken     int   `json:"broken"`     // masters on which it was
+	Broken     int   `json:"broken"`     // masters on which it was broken
 	FreeMillis int64 `json:"free_in_ms"` // at the latest, as far as the masters answered; negative: never by itself
 }

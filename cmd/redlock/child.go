@@ -10,31 +10,31 @@ import (
 	"time"
 )
 
-// child is the command that runs while the lock is held, in a process group of its own
-// where there are such groups.
+// child is the command that runs while the lock is held. It has a process group of its own if
+// the system has process groups.
 type child struct {
 	cmd     *exec.Cmd
-	changes chan change // told by the goroutine that waits for it; exited is the last
-	tty     *terminal   // nil if there is none
-	status  status      // valid once it was reaped
+	changes chan change // sent by the goroutine that waits for it; exited is the last
+	tty     *terminal   // nil if there is no terminal
+	status  status      // valid once the child was reaped
 }
 
-// change is what has become of a child.
+// change is a change of a child's state.
 type change int
 
 const (
-	stopped change = iota // as by Ctrl-Z
+	stopped change = iota // for example by Ctrl-Z
 	exited
 )
 
-// status is how a child ended.
+// status says how a child ended.
 type status struct {
-	code   int // its exit code, 128 and the signal's number as shells have it
+	code   int // its exit code; 128 plus the signal's number, as in shells
 	signal syscall.Signal
-	ended  time.Time // when that was seen
+	ended  time.Time // when redlock noticed it
 }
 
-// findCommand looks for the program before the lock is taken for it.
+// findCommand looks up the program before the lock is taken.
 func findCommand(args []string) (*exec.Cmd, error) {
 	path, err := exec.LookPath(args[0])
 	switch {
@@ -47,8 +47,8 @@ func findCommand(args []string) (*exec.Cmd, error) {
 	return &exec.Cmd{Path: path, Args: args, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, nil
 }
 
-// startChild starts cmd. Linux has it killed when the thread ends that started it. So one
-// goroutine starts it, stays on its thread, and goes on until the child has ended.
+// startChild starts cmd. Linux kills the child when the thread that started it ends. So one
+// goroutine starts it, stays on its thread, and runs until the child has ended.
 func startChild(cmd *exec.Cmd, tty *terminal) (*child, error) {
 	c := &child{cmd: cmd, changes: make(chan change, 1), tty: tty}
 	cmd.SysProcAttr = ownGroup(tty)
@@ -66,7 +66,7 @@ func startChild(cmd *exec.Cmd, tty *terminal) (*child, error) {
 	switch err := <-started; {
 	case err == nil:
 		return c, nil
-	case errors.Is(err, fs.ErrNotExist): // since it was looked for, or its interpreter
+	case errors.Is(err, fs.ErrNotExist): // gone since findCommand, or its interpreter is missing
 		return nil, exitf(exitNotFound, "%q is not found: %w", cmd.Args[0], err)
 	case isForkFailure(err):
 		return nil, exitf(exitBroken, "no process for %q: %w", cmd.Args[0], err)

@@ -4,15 +4,15 @@ package main
 
 import "syscall"
 
-// ownGroup puts the child in a process group of its own, in the foreground of the
-// terminal if that is ours. Nothing here ends it when we die.
+// ownGroup puts the child into a process group of its own, in the foreground of the terminal if
+// redlock has the terminal. The child survives redlock.
 func ownGroup(tty *terminal) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Setpgid: true}
 	a.Foreground, a.Ctty = tty.lendable()
 	return a
 }
 
-// watch tells when the child is stopped, and returns when it has ended.
+// watch reports when the child is stopped, and returns when it has ended.
 func (c *child) watch() {
 	var w syscall.WaitStatus
 	for {
@@ -28,5 +28,5 @@ func (c *child) watch() {
 	}
 }
 
-// reap is for systems where watch does not take the status.
+// reap is for systems on which watch does not take the status.
 func (c *child) reap() { _ = c.cmd.Process.Release() }

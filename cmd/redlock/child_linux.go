@@ -6,16 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownGroup puts the child in a process group of its own, in the foreground of the
-// terminal if that is ours, and has it killed if we die, however we die.
+// ownGroup puts the child into a process group of its own, in the foreground of the terminal if
+// redlock has the terminal. The kernel kills the child when redlock dies.
 func ownGroup(tty *terminal) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	a.Foreground, a.Ctty = tty.lendable()
 	return a
 }
 
-// watch tells when the child is stopped, and returns when it has ended. It leaves the dead
-// child's number to it, so that its group can be told apart and killed.
+// watch reports when the child is stopped, and returns when it has ended. It does not reap the
+// child: its number stays reserved, so that its group can still be killed.
 func (c *child) watch() {
 	for {
 		var info unix.Siginfo
@@ -25,7 +25,7 @@ func (c *child) watch() {
 		case err != nil || info.Code != cldStopped:
 			return
 		default:
-			_ = unix.Waitid(unix.P_PID, c.cmd.Process.Pid, nil, unix.WSTOPPED|unix.WNOHANG, nil) // or it is told again
+			_ = unix.Waitid(unix.P_PID, c.cmd.Process.Pid, nil, unix.WSTOPPED|unix.WNOHANG, nil) // otherwise it is reported again
 			c.changes <- stopped
 		}
 	}

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Without process groups and signals the command alone can be killed, and not what it
-// started, and it is not asked first.
+// Without process groups and signals redlock can kill the command alone, not its children, and
+// cannot ask it to end before.
 
-const shell = "" // there is none to count on
+const shell = "" // no shell is certain to exist
 
 var (
 	forwarded  = []os.Signal{os.Interrupt}
@@ -24,7 +24,7 @@ func isForkFailure(error) bool { return false }
 
 func ownGroup(*terminal) *syscall.SysProcAttr { return nil }
 
-func (c *child) signal(os.Signal) {} // an interrupt from the console has gone to both
+func (c *child) signal(os.Signal) {} // an interrupt from the console has gone to both processes
 
 func (c *child) end(syscall.Signal) {}
 

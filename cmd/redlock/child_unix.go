@@ -16,8 +16,8 @@ import (
 
 const shell = "/bin/sh"
 
-// forwarded are the signals that go to the command while it runs, and end the waiting
-// before that.
+// forwarded are the signals that redlock forwards to the command. Before the command runs they
+// end the waiting.
 var forwarded = []os.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
 }
@@ -33,10 +33,10 @@ func isForkFailure(err error) bool {
 // signal sends a signal to the whole group of the child. The child must not have been reaped: until
 // then no other process can have its number.
 func (c *child) signal(sig os.Signal) {
-	_ = syscall.Kill(-c.cmd.Process.Pid, sig.(syscall.Signal)) // an error does not matter: the group may have ended
+	_ = syscall.Kill(-c.cmd.Process.Pid, sig.(syscall.Signal)) // ignore the error: the group may have ended
 }
 
-// end has the child end in an orderly way, also if it is stopped.
+// end asks the child to end, even if it is stopped.
 func (c *child) end(sig syscall.Signal) {
 	c.signal(sig)
 	c.signalContinue()
@@ -44,10 +44,10 @@ func (c *child) end(sig syscall.Signal) {
 
 func (c *child) signalContinue() { c.signal(syscall.SIGCONT) }
 
-// kill ends all of the group.
+// kill kills the whole group.
 func (c *child) kill() { c.signal(syscall.SIGKILL) }
 
-// statusOf is what the system says of a process that has ended.
+// statusOf converts the system's status of an ended process.
 func statusOf(w syscall.WaitStatus) status {
 	s := status{code: w.ExitStatus(), ended: time.Now()}
 	if w.Signaled() {

@@ -15,16 +15,16 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// Where a command looks for what was not given by a flag. A password comes from here or
-// from a URL: a flag could be read by everybody on the machine.
+// Where a command looks for what its flags do not give. A password comes from here or from a
+// URL: every user of the machine could read it from a flag.
 const (
 	mastersEnv    = "REDLOCK_MASTERS"
 	passwordEnv   = "REDLOCK_PASSWORD"
 	cliPasswordEv = "REDISCLI_AUTH" // where redis-cli looks
 )
 
-// connection is which masters to use and how to reach them. The flags for TLS and the
-// user are named as in redis-cli.
+// connection says which masters to use and how to reach them. The flags for TLS and the user
+// have the names of redis-cli.
 type connection struct {
 	masters []string
 	prefix  string
@@ -47,10 +47,10 @@ func (c *connection) register(f *pflag.FlagSet) {
 	f.StringVar(&c.key, "key", "", "`file` with the key of the client's certificate")
 	f.StringVar(&c.sni, "sni", "", "host `name` to ask the masters for, and to check")
 	f.BoolVar(&c.insecure, "insecure", false, "do not check the masters' certificates")
-	f.StringVar(&c.user, "user", "", "`name` of the user, whose password is in $"+passwordEnv+" or $"+cliPasswordEv+"; a URL with a user of its own goes first")
+	f.StringVar(&c.user, "user", "", "`name` of the user; its password is in $"+passwordEnv+" or $"+cliPasswordEv+"; a URL with a user of its own goes first")
 }
 
-// list is the addresses, by flags or environment.
+// list returns the addresses, from flags or environment.
 func (c *connection) list() ([]string, error) {
 	given := c.masters
 	if len(given) == 0 {
@@ -70,13 +70,13 @@ func (c *connection) list() ([]string, error) {
 	return list, nil
 }
 
-// options is how to connect to each master.
+// options returns the options of each master's client.
 func (c *connection) options() ([]*redis.Options, error) {
 	list, err := c.list()
 	if err != nil {
 		return nil, err
 	}
-	check, err := redlock.New(list) // which knows what is wrong with an address, and does not show passwords
+	check, err := redlock.New(list) // New finds what is wrong with an address, and does not show passwords
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (c *connection) options() ([]*redis.Options, error) {
 	return all, nil
 }
 
-// authenticate sets user and password where the URL has none.
+// authenticate sets user and password if the URL has none.
 func (c *connection) authenticate(o *redis.Options) error {
 	password := os.Getenv(passwordEnv)
 	if password == "" {
@@ -118,7 +118,7 @@ func (c *connection) authenticate(o *redis.Options) error {
 	return nil
 }
 
-// encrypt sets up TLS, if it is wanted.
+// encrypt sets up TLS if the flags ask for it.
 func (c *connection) encrypt(o *redis.Options) error {
 	if o.TLSConfig == nil {
 		if !c.tls {
@@ -128,7 +128,7 @@ func (c *connection) encrypt(o *redis.Options) error {
 			return nil
 		}
 		o.TLSConfig = &tls.Config{}
-		if host, _, err := net.SplitHostPort(o.Addr); err == nil { // no name to check on a unix socket
+		if host, _, err := net.SplitHostPort(o.Addr); err == nil { // a unix socket has no name to check
 			o.TLSConfig.ServerName = host
 		}
 	}

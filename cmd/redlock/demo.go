@@ -19,18 +19,18 @@ const (
 	resource   = "stock:item-1"
 	ownMasters = 5
 
-	// Per cent of what there is to sell. Once all is sold, two holders at a time
-	// would do no harm.
+	// When to kill, in per cent of the stock. Once all is sold, two holders at a time would do
+	// no harm.
 	killAfter  = 30
 	pauseAfter = 60
 
 	mostWork    = 1_000_000              // attempts
-	firstWithin = 15 * time.Second       // for the lease that shows that the masters can be used
+	firstWithin = 15 * time.Second       // for the first lease, which proves that the masters work
 	probeWithin = 500 * time.Millisecond // for the last look at each master
 )
 
-// demo is the demo command: services that sell a stock, one item at a time, which
-// is right only if no two of them read the same number.
+// demo is the demo command: services sell a stock, one item at a time. The sum is correct
+// only if no two services read the same number.
 type demo struct {
 	masters    []string
 	store      string
@@ -43,7 +43,7 @@ type demo struct {
 	alone int // locks taken to measure a lock without contention
 	out   io.Writer
 	style style
-	guard func(*redlock.Locker) mutex // tests put a broken lock here
+	guard func(*redlock.Locker) mutex // tests set a broken lock here
 }
 
 func newDemo() *cobra.Command {
@@ -96,7 +96,7 @@ func (d *demo) check() error {
 	return nil
 }
 
-// outcome is what a demo has seen.
+// outcome is the result of a demo.
 type outcome struct {
 	fleet    *fleet
 	reports  *nodeReports
@@ -104,7 +104,7 @@ type outcome struct {
 	unlocked *result // nil if locked was cut short
 }
 
-// run is the whole demo. Its error says what was wrong.
+// run runs the whole demo. Its error says what was wrong.
 func (d *demo) run(ctx context.Context) (out *outcome, err error) {
 	if err := d.check(); err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func (d *demo) run(ctx context.Context) (out *outcome, err error) {
 	return out, d.show(ctx, services, out)
 }
 
-// show sells the stock with and without the lock and judges the first of the two.
+// show sells the stock with and without the lock, and judges the run with the lock.
 func (d *demo) show(ctx context.Context, services []service, out *outcome) (err error) {
 	work := workload{key: out.fleet.stockKey, stock: d.stock, workers: d.workers, rounds: d.rounds}
 	for _, s := range services {
@@ -149,7 +149,7 @@ func (d *demo) show(ctx context.Context, services []service, out *outcome) (err 
 		res.alone, res.err = uncontended(ctx, services[0], d.alone)
 	}
 	out.fleet.look(ctx)
-	res.err = cmp.Or(res.err, closeLockers(services)) // after which all events have been told
+	res.err = cmp.Or(res.err, closeLockers(services)) // after which all events have been delivered
 	d.report(res, out.fleet, out.reports)
 	if res.err == nil {
 		out.unlocked = d.unlocked(ctx, work)
@@ -192,8 +192,8 @@ func (d *demo) unlocked(ctx context.Context, work workload) *result {
 	return res
 }
 
-// service is one of the services, with what it would have for itself: its own
-// locker, its own connections to the store.
+// service is one of the services, with a Locker and connections to the store of its own, as
+// real services have.
 type service struct {
 	locker *redlock.Locker
 	store  *redis.Client
@@ -203,7 +203,7 @@ func (d *demo) open(f *fleet, reports *nodeReports) (list []service, err error) 
 	for i := range d.services {
 		opts := []redlock.Option{redlock.WithKeyPrefix(keyPrefix), redlock.WithObserver(reports.observer(i))}
 		if !f.real() {
-			opts = append(opts, redlock.WithLogger(nil)) // which would say that they tell nothing of themselves
+			opts = append(opts, redlock.WithLogger(nil)) // it would warn that in-process masters tell nothing about themselves
 		}
 		l, err := redlock.NewFromOptions(f.options(), opts...)
 		if err != nil {
@@ -229,8 +229,8 @@ func closeAll(services []service) error {
 	return err
 }
 
-// vouch has masters that the demo has never used vote at once. It says so, as it is no
-// part of using locks. With masters that are not all there the quarantine is waited for.
+// vouch makes masters vote at once that the demo has never used before. It says so, because
+// this is no part of using locks. If not all masters are up, it waits for the quarantine.
 func (d *demo) vouch(ctx context.Context, s service) error {
 	ctx, cancel := context.WithTimeout(ctx, firstWithin)
 	defer cancel()
@@ -246,7 +246,7 @@ func (d *demo) vouch(ctx context.Context, s service) error {
 	return err
 }
 
-// firstLease makes sure of masters and store before everybody waits for them.
+// firstLease checks masters and store before all workers wait for them.
 func firstLease(ctx context.Context, s service) error {
 	ctx, cancel := context.WithTimeout(ctx, firstWithin)
 	defer cancel()
@@ -278,7 +278,7 @@ func uncontended(ctx context.Context, s service, n int) (took []time.Duration, e
 	return took, nil
 }
 
-// interrupted is an error if a signal has ended ctx.
+// interrupted returns an error if a signal has ended ctx.
 func interrupted(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return errInterrupted

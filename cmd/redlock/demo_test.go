@@ -14,7 +14,7 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// small is the demo in a size for tests: 60 attempts to sell one of 20 items.
+// small returns the demo in a size for tests: 60 attempts to sell one of 20 items.
 func small(out *bytes.Buffer) *demo {
 	return &demo{
 		stock: 20, services: 3, workers: 5, rounds: 4, alone: 10, out: out,
@@ -22,10 +22,10 @@ func small(out *bytes.Buffer) *demo {
 	}
 }
 
-// withoutServer makes the demo take in-process masters.
+// withoutServer makes the demo use in-process masters.
 func withoutServer(t *testing.T) { t.Setenv("PATH", t.TempDir()) }
 
-// wantSound checks that a small demo found nothing wrong and both faults were there.
+// wantSound checks that a small demo found nothing wrong and that both faults happened.
 func wantSound(t *testing.T, got *outcome, err error, kind string) {
 	t.Helper()
 	if err != nil {
@@ -45,10 +45,10 @@ func wantSound(t *testing.T, got *outcome, err error, kind string) {
 		t.Errorf("got masters of kind %q, want %q", got.fleet.kind, kind)
 	}
 	for i, want := range []struct{ fate, atEnd, told string }{
-		{"healthy", "answers", ""}, // a busy machine may make it miss a node timeout
+		{"healthy", "answers", ""}, // on a busy machine it may miss a node timeout
 		{"killed", "refuses", "down"},
 		{"healthy", "answers", ""},
-		{"paused", "silent", ""}, // the run may be over before this is noticed
+		{"paused", "silent", ""}, // the run may be over before redlock notices
 		{"healthy", "answers", ""},
 	} {
 		n := got.fleet.nodes[i]
@@ -81,8 +81,8 @@ func TestDemoWithServers(t *testing.T) {
 	}
 }
 
-// wantText checks that out begins with the first text and has the others, whatever
-// the table puts around words.
+// wantText checks that out begins with the first text and contains the others, ignoring the
+// table's decoration of words.
 func wantText(t *testing.T, out *bytes.Buffer, texts ...string) {
 	t.Helper()
 	plain := strings.Join(strings.Fields(strings.NewReplacer("│", " ", "\n", " ").Replace(out.String())), " ")
@@ -107,7 +107,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// The checks must find a lock that keeps nobody out.
+// The checks must find a lock that excludes no holder.
 func TestDemoWithABrokenLock(t *testing.T) {
 	withoutServer(t)
 	var out, stderr bytes.Buffer
@@ -281,7 +281,7 @@ func TestBadCommandLines(t *testing.T) {
 			code := execute(t.Context(), strings.Fields(test.args), &out, &stderr)
 			line := stderr.String()
 			want := exitUsage
-			if strings.Contains(test.want, "master 2") { // what the library refuses
+			if strings.Contains(test.want, "master 2") { // an error of the library
 				want = exitConfig
 			}
 			if code != want || !strings.HasPrefix(line, "redlock: ") || !strings.Contains(line, test.want) || strings.Count(line, "\n") != 1 {
@@ -303,7 +303,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// What can be seen on a terminal only: the bar, and lines above it.
+// Visible only on a terminal: the bar, and lines above it.
 func TestBar(t *testing.T) {
 	var out bytes.Buffer
 	b := newBar(&out, true, 100)
@@ -315,7 +315,7 @@ func TestBar(t *testing.T) {
 	if s := out.String(); !strings.Contains(s, "\x1b[") || !strings.Contains(s, "attempts") || !strings.Contains(s, "something happened") {
 		t.Errorf("got %q, want a bar and a line", s)
 	}
-	for range 100 { // stopped before it was ever drawn
+	for range 100 { // stopped before the first drawing
 		newBar(new(bytes.Buffer), true, 1).stop()
 	}
 	if s := fmt.Sprint(styleOf(&out)); s != fmt.Sprint(style{}) {

@@ -104,7 +104,7 @@ func (d *doctor) show(r redlock.Report) {
 	fmt.Fprintln(d.out, line)
 }
 
-// health is a report in JSON.
+// health is the report in JSON.
 type health struct {
 	Quorum  int            `json:"quorum"`
 	Voting  int            `json:"voting"`

@@ -12,8 +12,8 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// What a master does not tell is unknown, which is no failure: where INFO has no name any
-// more, and for a user who may not ask.
+// Facts that a master does not tell are unknown, which is no failure: the command INFO was
+// renamed, or the user has no permission for it.
 func TestDoctorWhereInfoIsHidden(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -50,7 +50,7 @@ func TestDoctorWhereInfoIsHidden(t *testing.T) {
 				}
 				for _, unwanted := range []string{" eviction  ", " persistence  ", `"eviction"`, `"persistence"`} {
 					if strings.Contains(string(out), unwanted) {
-						t.Errorf("%s: got %s, want nothing about %s, which nobody has told", format, out, unwanted)
+						t.Errorf("%s: got %s, want nothing about %s, which no master has told", format, out, unwanted)
 					}
 				}
 			}

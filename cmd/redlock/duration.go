@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// duration is the value of a flag: 1m30s, or a number of seconds as flock and timeout
-// take it. It is never negative.
+// duration is the value of a flag: 1m30s, or a number of seconds as for flock and timeout. It
+// is never negative.
 type duration time.Duration
 
 var errDuration = errors.New("must be a duration such as 10s, 1m30s or 500ms, or a number of seconds, and not negative")
@@ -31,7 +31,7 @@ func (d *duration) Set(s string) error {
 	return nil
 }
 
-// String implements pflag.Value, which shows no default of "0".
+// String implements pflag.Value. A default of "0" is not shown.
 func (d *duration) String() string {
 	if *d == 0 {
 		return "0"
@@ -39,5 +39,5 @@ func (d *duration) String() string {
 	return time.Duration(*d).String()
 }
 
-// Type implements pflag.Value: what the help shows.
+// Type implements pflag.Value: the help shows it.
 func (d *duration) Type() string { return "duration" }

@@ -9,32 +9,32 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// Exit codes. What is not the command's own is as in sysexits.h, or as of GNU timeout.
+// Exit codes. Those that do not come from the command are as in sysexits.h, or as of GNU timeout.
 const (
 	exitOK          = 0
-	exitFailed      = 1   // something went wrong, or was found to be wrong
+	exitFailed      = 1   // an error, or the check found a fault
 	exitUsage       = 64  // bad flags or arguments: nothing was done
 	exitNoQuorum    = 69  // too few masters answered, or have a vote
 	exitConflict    = 75  // another process holds the lock
 	exitLost        = 76  // the lock was lost while the command ran
 	exitConfig      = 78  // masters or options that cannot work: nothing was done
 	exitTimedOut    = 124 // --at-most
-	exitBroken      = 125 // redlock itself could not go on
+	exitBroken      = 125 // redlock itself could not continue
 	exitCannotRun   = 126 // the command was found but could not be started
 	exitNotFound    = 127 // the command was not found
-	exitSignalled   = 128 // and the number of the signal
-	exitInterrupted = 130 // as shells report a process that Ctrl-C ended
+	exitSignalled   = 128 // plus the number of the signal
+	exitInterrupted = 130 // as shells report a process that Ctrl-C has ended
 )
 
-// errInterrupted is matched by the error of a command that a signal cut short.
+// errInterrupted is matched by the error of a command that a signal has ended early.
 var errInterrupted = errors.New("interrupted")
 
-// usageError is a complaint about flags or arguments.
+// usageError is an error in flags or arguments.
 type usageError struct{ error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// exitError asks for an exit code. Without an error in it nothing is told.
+// exitError asks for an exit code. If it has no error, nothing is printed.
 type exitError struct {
 	code int
 	error
@@ -53,7 +53,7 @@ func exitf(code int, format string, args ...any) error {
 	return exitError{code, fmt.Errorf(format, args...)}
 }
 
-// finish tells, on one line, what a command ended with, and returns the exit code.
+// finish prints the error of a command on one line, and returns the exit code.
 func finish(err error, stderr io.Writer) int {
 	code := exitCode(err)
 	if e := (exitError{}); err == nil || errors.As(err, &e) && e.error == nil {
@@ -63,7 +63,7 @@ func finish(err error, stderr io.Writer) int {
 	return code
 }
 
-// exitCode is the exit code that goes with an error.
+// exitCode returns the exit code for an error.
 func exitCode(err error) int {
 	var e exitError
 	switch {
@@ -81,7 +81,7 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// oneLine is the text of an error, without the name of the library in front.
+// oneLine returns the text of an error on one line, without the prefix of the library.
 func oneLine(err error) string {
 	return strings.ReplaceAll(strings.TrimPrefix(err.Error(), "redlock: "), "\n", "; ")
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/d0720281/redlock/internal/masters"
 )
 
-// fleet is the masters of a run and the Redis that keeps the stock.
+// fleet has the masters of a run and the Redis that keeps the stock.
 type fleet struct {
-	given    bool // the masters were given, not started by the demo
+	given    bool // by flags, not started by the demo
 	kind     string
 	nodes    []*node
 	store    *redis.Options
@@ -27,13 +27,13 @@ type fleet struct {
 	ours     []masters.Master // started here
 }
 
-// node is one master and what became of it.
+// node is one master and its fate.
 type node struct {
 	opts   *redis.Options
 	master masters.Master // nil if given
-	fate   string         // what was done to it
-	since  time.Time      // when that was begun
-	atEnd  string         // what a last look saw
+	fate   string         // the fault that it had
+	since  time.Time      // when the fault began
+	atEnd  string         // the result of the last look
 }
 
 // fleet starts the masters, or takes those of the flags.
@@ -73,8 +73,8 @@ func (d *demo) fleet(ctx context.Context) (*fleet, error) {
 	return f, nil
 }
 
-// parseRedis reads host:port or a URL. What it complains about may hold a password,
-// so the error does not quote it.
+// parseRedis parses host:port or a URL. The value may contain a password, so the error does
+// not quote it.
 func parseRedis(flag, s string) (*redis.Options, error) {
 	if strings.Contains(s, "://") {
 		o, err := redis.ParseURL(s)
@@ -93,7 +93,7 @@ func parseRedis(flag, s string) (*redis.Options, error) {
 // real reports whether the masters are servers.
 func (f *fleet) real() bool { return f.given || f.kind == masters.KindProcess }
 
-// describe says what the demo runs on.
+// describe describes the servers of the demo.
 func (f *fleet) describe() string {
 	switch {
 	case f.given:
@@ -126,7 +126,7 @@ func (f *fleet) pause(i, done int, say func(string)) error {
 	return n.master.Pause()
 }
 
-// look asks every master for a sign of life.
+// look pings every master.
 func (f *fleet) look(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, n := range f.nodes {

@@ -19,10 +19,10 @@ const (
 	version = "v0.0.1"
 )
 
-// The command is installed as users do it: go install module/cmd/redlock@version, from a
-// module proxy. It takes nothing but what is in go.mod, where no replace may stand. All is
-// loaded and checked but for the compiler, which takes its time; with REDLOCK_INSTALL set
-// the result is built and run, too.
+// The command is installed as users do it: go install module/cmd/redlock@version, from a module
+// proxy. This works only with what is in go.mod, which must have no replace. The test loads and
+// type-checks all packages. It does not compile them, which takes long; with REDLOCK_INSTALL set
+// it also builds and runs the command.
 func TestInstall(t *testing.T) {
 	whole := os.Getenv("REDLOCK_INSTALL") != ""
 	gobin, err := exec.LookPath("go")
@@ -64,7 +64,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// publish lays the module out as a proxy has it.
+// publish lays out the module as a proxy does.
 func publish(t *testing.T, root, proxy string) {
 	t.Helper()
 	dir := filepath.Join(proxy, filepath.FromSlash(module), "@v")
@@ -95,7 +95,7 @@ func publish(t *testing.T, root, proxy string) {
 		switch {
 		case err != nil || relErr != nil:
 			return errors.Join(err, relErr)
-		case e.IsDir() && rel != "." && (e.Name() == ".git" || isModule(path)): // what a proxy leaves out
+		case e.IsDir() && rel != "." && (e.Name() == ".git" || isModule(path)): // a proxy leaves these out
 			return filepath.SkipDir
 		case !e.Type().IsRegular():
 			return nil

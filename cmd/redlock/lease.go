@@ -14,10 +14,10 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// This file has the commands for scripts that hold a lock over more than one command, and
-// for whatever is no child of redlock run: acquire, extend and release.
+// The commands acquire, extend and release, for scripts that hold a lock during more than one
+// command, and for programs that are no children of redlock run.
 
-// tokenEnv is where extend and release look for a token that was not given.
+// tokenEnv is where extend and release look if no token is given.
 const tokenEnv = "REDLOCK_TOKEN"
 
 const tokenHelp = `
@@ -58,7 +58,7 @@ const releaseHelp = `Release the lock KEY that was taken by redlock acquire.
 Exit code: 0 if the lock was released, 76 if it was not held by that token any more, 69 if too
 few masters answered: it ends by itself when its TTL is over; 64 for wrong usage.`
 
-// leaseCommand is the acquire, extend and release commands.
+// leaseCommand is one of the commands acquire, extend and release.
 type leaseCommand struct {
 	connection
 	output
@@ -79,7 +79,7 @@ func newAcquire() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) != 1:
-				return usagef("which lock? give one KEY (see redlock acquire --help)")
+				return usagef("which lock? give a KEY (see redlock acquire --help)")
 			case c.nonblock && c.wait > 0:
 				return usagef("--nonblock and --wait contradict each other")
 			}
@@ -115,7 +115,7 @@ func newRelease() *cobra.Command {
 	return cmd
 }
 
-// byToken is a command about a lock that was taken before.
+// byToken makes a command for a lock that was acquired before.
 func byToken(name, short, long string, run func(cmd *cobra.Command, key, token string) error) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:                   name + " KEY [TOKEN] [flags]",
@@ -141,7 +141,7 @@ func (c *leaseCommand) registerTTL(f *pflag.FlagSet) {
 	f.Var((*duration)(&c.ttl), "ttl", "how long the lock lives from now on")
 }
 
-// openFor makes a Locker for leases of that TTL.
+// openFor makes a Locker for leases with that TTL.
 func (c *leaseCommand) openFor(cmd *cobra.Command, opts ...redlock.Option) (*redlock.Locker, error) {
 	if ttl := cmd.Flags().Lookup("ttl"); ttl == nil || !ttl.Changed {
 		c.ttl = min(c.ttl, c.maxTTL)
@@ -182,7 +182,7 @@ func (c *leaseCommand) acquire(cmd *cobra.Command, key string) (err error) {
 	lease, err := lock(lockCtx, locker, key)
 	switch {
 	case ctx.Err() != nil:
-		return errInterrupted // a lock that came meanwhile is released by Close
+		return errInterrupted // Close releases a lock that was acquired meanwhile
 	case errors.Is(err, redlock.ErrConfig):
 		return usageError{err}
 	case errors.Is(err, redlock.ErrNoQuorum):
@@ -211,7 +211,7 @@ func (c *leaseCommand) leave(lease *redlock.Lease) error {
 	return nil
 }
 
-// tell says in JSON what a lease is, if that is wanted.
+// tell prints a lease in JSON, if the flags ask for it.
 func (c *leaseCommand) tell(lease *redlock.Lease) (shown bool, err error) {
 	left := lease.Validity()
 	return c.json(leaseReport{
@@ -224,10 +224,10 @@ func (c *leaseCommand) tell(lease *redlock.Lease) (shown bool, err error) {
 type leaseReport struct {
 	Key         string    `json:"key"`
 	Token       string    `json:"token"`
-	Fence       int64     `json:"fence,omitempty"` // unknown after an extend with masters down, perhaps
+	Fence       int64     `json:"fence,omitempty"` // may be unknown after an extend with masters down
 	TTLMillis   int64     `json:"ttl_ms"`
 	ValidMillis int64     `json:"valid_ms"`
-	ValidUntil  time.Time `json:"valid_until"` // no other process can hold the lock before, by the clock of this machine
+	ValidUntil  time.Time `json:"valid_until"` // by this machine's clock, no other process can hold the lock before
 }
 
 func (c *leaseCommand) extend(cmd *cobra.Command, key, token string) (err error) {
@@ -255,7 +255,7 @@ func (c *leaseCommand) release(cmd *cobra.Command, key, token string) error {
 	})
 }
 
-// adopted does something with the lease of a token.
+// adopted calls do with the lease of a token.
 func (c *leaseCommand) adopted(cmd *cobra.Command, key, token string, do func(*redlock.Lease) error) (err error) {
 	locker, err := c.openFor(cmd)
 	if err != nil {

@@ -9,6 +9,6 @@ import (
 )
 
 func main() {
-	logging.Disable() // the commands say themselves what is wrong with a master
+	logging.Disable() // the commands report faults of masters themselves
 	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }

@@ -10,13 +10,13 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The test binary is also the command itself, and what the command runs in tests.
+// The test binary is also redlock itself, and the command that redlock runs in tests.
 func TestMain(m *testing.M) {
 	logging.Disable() // as main does
 	testscript.Main(leakChecked{m}, map[string]func(){"redlock": main, "beat": beat})
 }
 
-// leakChecked runs the tests and looks for goroutines that they have left.
+// leakChecked runs the tests and then looks for leaked goroutines.
 type leakChecked struct{ m *testing.M }
 
 func (l leakChecked) Run() int {

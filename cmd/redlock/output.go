@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// output is how a command shows what it found.
+// output is the format of a command's result.
 type output struct {
 	format string
 	out    io.Writer
@@ -32,7 +32,7 @@ func (o *output) open(cmd *cobra.Command) error {
 	return nil
 }
 
-// json shows a value, if that is wanted.
+// json prints a value as JSON, if the flags ask for it.
 func (o *output) json(v any) (shown bool, err error) {
 	if o.format != "json" {
 		return false, nil
@@ -42,7 +42,7 @@ func (o *output) json(v any) (shown bool, err error) {
 	return true, e.Encode(v)
 }
 
-// table shows rows without frames, so that they can be cut and searched.
+// table prints rows without frames, so that cut and grep work on them.
 func (o *output) table(header table.Row, rows []table.Row) {
 	t := table.NewWriter()
 	t.SetStyle(table.StyleDefault)
@@ -57,5 +57,5 @@ func (o *output) table(header table.Row, rows []table.Row) {
 	}
 }
 
-// askWithin bounds how long commands wait that only ask.
+// askWithin bounds the time of commands that only ask.
 const askWithin = 5 * time.Second

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Every line of a block of shell in the README and in docs/ that calls this command has a
-// subcommand, flags and arguments that exist. None is run.
+// In the shell blocks of the README and docs/, every line that calls this command has a
+// subcommand, flags and arguments that exist. The test runs none of them.
 func TestPagesCallTheCommand(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
 	if err != nil {
@@ -46,7 +46,7 @@ func TestPagesCallTheCommand(t *testing.T) {
 	}
 }
 
-// calls is what a page's blocks of shell call this command with.
+// calls returns the arguments with which a page's shell blocks call this command.
 func calls(text string) (list []string) {
 	for _, block := range regexp.MustCompile("(?ms)^ *```sh\n(.*?)^ *```$").FindAllStringSubmatch(text, -1) {
 		for line := range strings.Lines(block[1]) {
@@ -59,7 +59,7 @@ func calls(text string) (list []string) {
 	return list
 }
 
-// understood has a line parsed as it would be if it was run. Its words have no spaces.
+// understood parses a line as redlock would. Its words have no spaces.
 func understood(line string) error {
 	args := strings.Fields(line)
 	for i := range args {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// record is what --result-file has: what became of the lock and of the command.
+// record is the content of --result-file: the fate of the lock and of the command.
 type record struct {
 	Key      string `json:"key"`
 	Outcome  string `json:"outcome"`
@@ -19,10 +19,10 @@ type record struct {
 	TTLMillis  int64      `json:"ttl_ms"`
 	Asked      time.Time  `json:"asked"`
 	Acquired   *time.Time `json:"acquired,omitempty"`
-	ValidUntil *time.Time `json:"valid_until,omitempty"` // as of the end of the command: no other process could hold the lock before
+	ValidUntil *time.Time `json:"valid_until,omitempty"` // as known at the end of the command: no other process could hold the lock before
 	Released   bool       `json:"released"`
 
-	Command *commandRecord `json:"command,omitempty"` // if it was started
+	Command *commandRecord `json:"command,omitempty"` // only if it was started
 }
 
 type commandRecord struct {
@@ -30,22 +30,22 @@ type commandRecord struct {
 	Started  time.Time `json:"started"`
 	Ended    time.Time `json:"ended"`
 	ExitCode int       `json:"exit_code"`
-	Signal   string    `json:"signal,omitempty"` // that ended it
+	Signal   string    `json:"signal,omitempty"` // the signal that ended it
 }
 
 // The outcomes.
 const (
-	outcomeDone     = "done"      // the command has ended by itself, or by a signal that was not redlock's
-	outcomeConflict = "conflict"  // not acquired: held by another, or the wait was over
+	outcomeDone     = "done"      // the command ended by itself, or by a signal that was not from redlock
+	outcomeConflict = "conflict"  // not acquired: another process holds the lock, or the wait was over
 	outcomeNoQuorum = "no-quorum" // not acquired: too few masters
 	outcomeSignal   = "signal"    // not acquired: a signal ended the waiting
 	outcomeLost     = "lost"      // the lock was lost while the command ran
-	outcomeTimedOut = "timed-out" // the command was ended by --at-most
-	outcomeError    = "error"     // the command was not run for another reason
+	outcomeTimedOut = "timed-out" // --at-most ended the command
+	outcomeError    = "error"     // the command did not run for another reason
 )
 
-// recordFile writes the record to a file. The file is replaced as a whole, so that no reader sees
-// half of it. Whether it can be replaced is checked before the lock is taken.
+// recordFile writes the record to a file. It replaces the whole file at once, so that readers
+// never see half of it. It checks before the lock is acquired that the file can be replaced.
 type recordFile struct {
 	path string
 	file *os.File

@@ -11,11 +11,11 @@ import (
 	"golang.org/x/term"
 )
 
-// style is how much an output can show.
+// style says what an output can show.
 type style struct{ terminal bool }
 
-// styleOf allows colours and movement on a terminal only, and not to those who
-// do not want them.
+// styleOf allows colours and movement only on a terminal, and only if the user's environment
+// does not forbid them.
 func styleOf(out io.Writer) style {
 	return style{terminalOf(out) != nil && os.Getenv("NO_COLOR") == ""}
 }
@@ -39,7 +39,7 @@ func (s style) paint(c text.Color, words string) string {
 	return c.Sprint(words)
 }
 
-// report shows what was found, and what became of the masters.
+// report prints the findings, and the fate of the masters.
 func (d *demo) report(r *result, f *fleet, reports *nodeReports) {
 	t := d.table("under the lock", "", "")
 	for _, x := range r.findings() {
@@ -83,7 +83,7 @@ func quantiles(list []time.Duration) string {
 	return short(percentile(list, 50)) + " / " + short(percentile(list, 99))
 }
 
-// short is a duration with three digits or so.
+// short rounds a duration to about three digits.
 func short(d time.Duration) string {
 	unit := time.Microsecond
 	for d >= 1000*unit {

@@ -9,7 +9,7 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// nodeReports keeps what the lockers told about the masters.
+// nodeReports has what the Lockers reported about the masters.
 type nodeReports struct {
 	services int
 	mu       sync.Mutex
@@ -17,8 +17,8 @@ type nodeReports struct {
 }
 
 type nodeReport struct {
-	down  map[int]bool // services that saw it down
-	first time.Time    // when it was first seen down, and why
+	down  map[int]bool // services that reported it down
+	first time.Time    // when it was first reported down, and why
 	why   error
 	ups   int
 }
@@ -53,7 +53,7 @@ func (r *nodeReports) ofLocked(addr string) *nodeReport {
 	return r.node[addr]
 }
 
-// about says what was reported of a master, in one line.
+// about sums up the reports of a master on one line.
 func (r *nodeReports) about(n *node) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

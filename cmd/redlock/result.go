@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// journal keeps what was seen in the critical sections of all services. Whoever
-// enters takes its mutex, so that the entries have an order.
+// journal records the critical sections of all services. A holder takes its mutex when it
+// enters, so that the entries have an order.
 type journal struct {
 	mu          sync.Mutex
 	inside      int
 	overlaps    int // entries while another holder was inside
 	entries     int
 	lastFence   int64
-	fallen      int // fencing tokens not larger than the one of the entry before
+	fallen      int // fencing tokens not larger than the token of the entry before
 	sold        int
 	unconfirmed int // releases that no quorum confirmed in time
 	waits       []time.Duration
@@ -53,7 +53,7 @@ func (j *journal) unconfirm() {
 	j.unconfirmed++
 }
 
-// result is what came of a run.
+// result is the result of a run.
 type result struct {
 	*journal
 	stock    int
@@ -62,7 +62,7 @@ type result struct {
 	left     int // in the store at the end; -1 if it could not be read
 	wall     time.Duration
 	alone    []time.Duration // lock and unlock of a lock without contention
-	err      error           // what ended the run before its end
+	err      error           // the error that ended the run early
 }
 
 func (r *result) oversold() int { return max(0, r.sold-r.stock) }
@@ -77,7 +77,7 @@ func (r *result) findings() []finding {
 	want := min(r.stock, r.attempts)
 	fences := "yes"
 	if r.fallen > 0 {
-		fences = fmt.Sprintf("no: %d of %d not larger than the one before", r.fallen, r.entries)
+		fences = fmt.Sprintf("no: %d of %d not larger than the one before it", r.fallen, r.entries)
 	}
 	left := fmt.Sprint(r.left)
 	if r.left < 0 {
@@ -93,7 +93,7 @@ func (r *result) findings() []finding {
 	}
 }
 
-// verdict is an error that names all that is wrong, or nil.
+// verdict returns an error that names all faults, or nil.
 func (r *result) verdict() error {
 	var wrong []string
 	for _, f := range r.findings() {
@@ -111,7 +111,7 @@ func (r *result) verdict() error {
 	return nil
 }
 
-// percentile is the smallest value that p per cent of all do not exceed.
+// percentile returns the smallest value that p per cent of all do not exceed.
 func percentile(list []time.Duration, p int) time.Duration {
 	if len(list) == 0 {
 		return 0

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// seen is the result of four attempts at a stock of two, entered with the given
+// seen returns the result of four attempts at a stock of two, whose entries had the given
 // tokens.
 func seen(fences ...int64) *result {
 	r := &result{journal: new(journal), stock: 2, attempts: 4, done: 4, left: 0}
@@ -66,7 +66,7 @@ func TestPercentile(t *testing.T) {
 		}
 	}
 	if got := percentile(list[:1], 50); got != 200 {
-		t.Errorf("of one: got %d, want it", got)
+		t.Errorf("of one value: got %d, want that value", got)
 	}
 }
 

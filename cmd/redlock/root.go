@@ -35,8 +35,8 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// interruptible is the context of a command that ends with the first Ctrl-C or SIGTERM.
-// The second does not wait for anything.
+// interruptible returns a context that ends with the first Ctrl-C or SIGTERM. The second
+// signal ends the process at once.
 func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)

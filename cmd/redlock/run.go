@@ -116,7 +116,7 @@ func newRun() *cobra.Command {
 	return cmd
 }
 
-// parse looks at flags and arguments.
+// parse checks flags and arguments.
 func (r *run) parse(cmd *cobra.Command, args []string) (err error) {
 	f := cmd.Flags()
 	r.waitSet = f.Changed("wait")
@@ -166,7 +166,7 @@ func (r *run) parse(cmd *cobra.Command, args []string) (err error) {
 	return nil
 }
 
-// main does it all, and writes the result file whatever comes of it.
+// main runs the command under the lock, and always writes the result file.
 func (r *run) main(ctx context.Context) error {
 	file, err := openRecord(r.resultFile)
 	if err != nil {
@@ -223,8 +223,8 @@ func (r *run) hold(ctx context.Context) (err error) {
 	return err
 }
 
-// listen has signals sent to a channel, but for those that are ignored, by nohup, say: the
-// command is to ignore them, too.
+// listen has signals sent to a channel, except for those that are ignored, for example because
+// of nohup: the command must ignore them, too.
 func listen(signals chan<- os.Signal, list []os.Signal) {
 	for _, sig := range list {
 		if !signal.Ignored(sig) {
@@ -244,12 +244,12 @@ func (r *run) observer() redlock.Observer {
 // once reports whether redlock does not wait for another holder.
 func (r *run) once() bool { return r.nonblock || r.waitSet && r.wait == 0 }
 
-// signalled is how a wait ends that a signal has ended.
+// signalled is the error of a wait that a signal has ended.
 type signalled struct{ sig os.Signal }
 
 func (s signalled) Error() string { return "a signal ended the waiting: " + s.sig.String() }
 
-// acquire takes the lock, or says by its error with which exit code to give up.
+// acquire takes the lock. Its error has the exit code with which to give up.
 func (r *run) acquire(ctx context.Context, locker *redlock.Locker, signals <-chan os.Signal) (*redlock.Lease, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -279,17 +279,17 @@ func (r *run) acquire(ctx context.Context, locker *redlock.Locker, signals <-cha
 	if errors.As(context.Cause(ctx), &by) {
 		r.rec.Outcome = outcomeSignal
 		r.log.Info("a signal has ended the waiting", "signal", by.sig)
-		n := int(syscall.SIGINT) // what there is where signals have no numbers
+		n := int(syscall.SIGINT) // for systems whose signals have no numbers
 		if sig, ok := by.sig.(syscall.Signal); ok {
 			n = int(sig)
 		}
-		return nil, exitError{code: exitSignalled + n} // a lock that came meanwhile is released by Close
+		return nil, exitError{code: exitSignalled + n} // Close releases a lock that was acquired meanwhile
 	}
 	switch {
 	case err == nil:
 		return lease, nil
 	case errors.Is(err, redlock.ErrConfig):
-		return nil, usageError{err} // KEY is the one thing that the Locker has not checked before
+		return nil, usageError{err} // only KEY has not been checked before
 	case errors.Is(err, redlock.ErrNoQuorum):
 		r.rec.Outcome = outcomeNoQuorum
 		return nil, exitError{exitNoQuorum, err}
@@ -306,11 +306,11 @@ func lockUntil(ctx context.Context, locker *redlock.Locker, key string) (*redloc
 	return locker.Lock(ctx, key)
 }
 
-// connectTries is the number of attempts of a run that does not wait: connecting may take as many
-// node timeouts.
+// connectTries is the number of attempts of a run that does not wait: connecting may take as
+// many node timeouts.
 const connectTries = 4
 
-// tryLock is TryLock for a Locker that has no connections yet.
+// tryLock calls TryLock on a Locker that has no connections yet.
 func tryLock(ctx context.Context, locker *redlock.Locker, key string) (lease *redlock.Lease, err error) {
 	for range connectTries {
 		lease, err = locker.TryLock(ctx, key)
@@ -383,7 +383,7 @@ func (r *run) linger(lease *redlock.Lease, left time.Duration, signals <-chan os
 	}
 }
 
-// giveBack releases the lock. What no quorum confirms is gone with the TTL.
+// giveBack releases the lock. Keys whose release is not confirmed expire with the TTL.
 func (r *run) giveBack(lease *redlock.Lease) {
 	err := lease.Unlock(context.Background())
 	r.rec.Released = err == nil

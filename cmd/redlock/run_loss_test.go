@@ -20,12 +20,12 @@ import (
 
 const shortTTL = time.Second
 
-// shortFlags is the flags for such a TTL, with masters that nobody else uses.
+// shortFlags are the flags for that TTL, with masters that no other test uses.
 var shortFlags = []string{"--ttl", "1s", "--max-ttl", "1s"}
 
 // The promise of redlock run: when a majority of the masters is killed or hangs, the command
-// is dead before the lock is over, and so is what it has started. All of them are deaf to
-// SIGTERM, so that only the SIGKILL at the end of the validity helps.
+// and all its children are dead before the lock ends. All of them ignore SIGTERM, so that only
+// the SIGKILL at the end of the validity helps.
 func TestTheCommandIsDeadBeforeTheLockIs(t *testing.T) {
 	const rounds, perRound = 5, 5
 	for round := range rounds {
@@ -45,9 +45,9 @@ func TestTheCommandIsDeadBeforeTheLockIs(t *testing.T) {
 			for i := range runs {
 				redistest.Eventually(t, 20*time.Second, func() bool {
 					return beating(file(i, "child")) && beating(file(i, "grandchild"))
-				}, "everybody is at work")
+				}, "all processes are at work")
 			}
-			time.Sleep(time.Duration(round) * shortTTL / 7) // somewhere between two renewals
+			time.Sleep(time.Duration(round) * shortTTL / 7) // at different times between two renewals
 			late := lateness(t)
 			broken := time.Now()
 			var failed sync.WaitGroup
@@ -84,8 +84,8 @@ func TestTheCommandIsDeadBeforeTheLockIs(t *testing.T) {
 	}
 }
 
-// lateness is how late this machine has run what was due, at most, since it was called. A
-// SIGKILL that comes in time is no use if the kernel has no time to carry it out.
+// lateness measures by how much at most this machine has run timers late since the call. A
+// SIGKILL in time is no use if the kernel has no time to execute it.
 func lateness(t *testing.T) (most func() time.Duration) {
 	var worst atomic.Int64
 	done := make(chan struct{})
@@ -105,8 +105,8 @@ func lateness(t *testing.T) (most func() time.Duration) {
 	return func() time.Duration { return time.Duration(worst.Load()) }
 }
 
-// A command that heeds the signal ends in time, and by its own code, which is reported
-// beside that of the loss. That the masters are back before it is through changes nothing.
+// A command that obeys the signal ends in time. Its own exit code is reported beside that of the
+// loss. That the masters come back before it has ended changes nothing.
 func TestALossIsAskedFirst(t *testing.T) {
 	list := newMasters(t, 3, 6*time.Second)
 	dir := t.TempDir()
@@ -132,12 +132,12 @@ func TestALossIsAskedFirst(t *testing.T) {
 	if left := rec.ValidUntil.Sub(rec.Command.Ended); left < 2*time.Second {
 		t.Errorf("%v of the lock were left, want it renewed meanwhile", left)
 	}
-	if want := "redlock: the lock was lost while the command ran: it could not be renewed in time\n"; !strings.HasSuffix(p.all(), want) { // behind what the shell says of the signal
+	if want := "redlock: the lock was lost while the command ran: it could not be renewed in time\n"; !strings.HasSuffix(p.all(), want) { // after the shell's message about the signal
 		t.Errorf("got %q, want %q", p.all(), want)
 	}
 }
 
-// Masters that come back empty say at once that the lock is gone: there is no time to ask.
+// Masters that come back empty report the loss at once: there is no time to ask the command to end.
 func TestALossThatTheMastersTellIsAtOnce(t *testing.T) {
 	list := newMasters(t, 3, redlock.DefaultMaxTTL)
 	file := filepath.Join(t.TempDir(), "beat")
@@ -158,8 +158,8 @@ func TestALossThatTheMastersTellIsAtOnce(t *testing.T) {
 	}
 }
 
-// A redlock that was stopped past the end of the lock does not go on as if nothing were:
-// the help says that it can do no more.
+// After redlock was stopped past the end of the lock, the command does not go on: the help
+// says that redlock can do no more.
 func TestStoppedTooLong(t *testing.T) {
 	newMasters(t, 3, shortTTL)
 	file := filepath.Join(t.TempDir(), "beat")
@@ -178,7 +178,7 @@ func TestStoppedTooLong(t *testing.T) {
 	}
 }
 
-// When redlock is killed, the command is not left alone.
+// When redlock is killed, the command dies with it.
 func TestTheCommandDiesWithRedlock(t *testing.T) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("needs Linux: elsewhere the command is left running")
@@ -188,7 +188,7 @@ func TestTheCommandDiesWithRedlock(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "beat")
 		p := start(t, "k", "-w", "20s", "--ttl", "1s", "--", "beat", "-deaf", file)
 		redistest.Eventually(t, 10*time.Second, func() bool { return beating(file) }, "the command runs")
-		time.Sleep(20 * time.Millisecond) // Go's scheduler gets around, and threads come and go
+		time.Sleep(20 * time.Millisecond) // meanwhile Go's scheduler moves goroutines, and threads come and go
 		before := time.Now()
 		p.signal(t, syscall.SIGKILL)
 		if err := p.cmd.Wait(); err == nil {
@@ -209,9 +209,9 @@ func TestAtMost(t *testing.T) {
 		least, most  time.Duration
 	}{
 		{"a command that heeds the signal", `sleep 20`, 143, 300 * time.Millisecond, 900 * time.Millisecond},
-		{"one that ends well then", `trap 'exit 0' TERM; while :; do sleep 0.02; done`, 0, 300 * time.Millisecond, 900 * time.Millisecond},
-		{"one that does not", `trap '' TERM; while :; do sleep 0.02; done`, 137, 800 * time.Millisecond, 1500 * time.Millisecond},
-		{"one that is through before", `exit 3`, 3, 0, 250 * time.Millisecond},
+		{"a command that then ends well", `trap 'exit 0' TERM; while :; do sleep 0.02; done`, 0, 300 * time.Millisecond, 900 * time.Millisecond},
+		{"a command that does not", `trap '' TERM; while :; do sleep 0.02; done`, 137, 800 * time.Millisecond, 1500 * time.Millisecond},
+		{"a command that has ended before", `exit 3`, 3, 0, 250 * time.Millisecond},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := start(t, "k", "--at-most", "300ms", "-k", "500ms", "-c", test.script)
@@ -236,9 +236,9 @@ func TestAtLeast(t *testing.T) {
 	began := time.Now()
 	p := start(t, "k", "--ttl", "500ms", "--at-least", "2s", "-v", "--", "false")
 	redistest.Eventually(t, 10*time.Second, p.has("holding the lock on"), "the command has ended")
-	time.Sleep(700 * time.Millisecond) // it is renewed
+	time.Sleep(700 * time.Millisecond) // the lock is renewed meanwhile
 	if code, _ := start(t, "k", "-n", "--", "true").wait(t); code != exitConflict {
-		t.Errorf("got code %d of somebody else, want %d", code, exitConflict)
+		t.Errorf("got code %d from another redlock, want %d", code, exitConflict)
 	}
 	code, rec := p.wait(t)
 	if took := time.Since(began); code != 1 || took < least || took > least+2*time.Second || !rec.Released {
@@ -247,7 +247,7 @@ func TestAtLeast(t *testing.T) {
 	if rec.Command.Ended.Sub(rec.Command.Started) > least/2 {
 		t.Errorf("got %+v, want a command that ends at once", rec.Command)
 	}
-	// A signal ends the rest of it, and the code is still the command's.
+	// A signal ends the rest of the minimum, and the code is still the command's.
 	p = start(t, "k", "--at-least", "20s", "-v", "--", "true")
 	redistest.Eventually(t, 10*time.Second, p.has("holding the lock on"), "the lock is held on")
 	p.signal(t, syscall.SIGTERM)
@@ -256,7 +256,7 @@ func TestAtLeast(t *testing.T) {
 	}
 }
 
-// What a command leaves behind when it ends by itself is left alone.
+// If the command ends by itself, its background processes go on.
 func TestTheRestOfAGroup(t *testing.T) {
 	newMasters(t, 3, redlock.DefaultMaxTTL)
 	file := filepath.Join(t.TempDir(), "beat")
@@ -271,7 +271,7 @@ func TestTheRestOfAGroup(t *testing.T) {
 	}
 }
 
-// But of one that had to be made to end nothing is left, though it has ended at once itself.
+// If redlock had to end the command, it kills the background processes, even if the command ended at once.
 func TestNothingIsLeftOfACommandThatWasEnded(t *testing.T) {
 	newMasters(t, 3, redlock.DefaultMaxTTL)
 	file := filepath.Join(t.TempDir(), "beat")

@@ -16,19 +16,19 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// isStopped reports that a process is stopped.
+// isStopped reports whether a process is stopped.
 func isStopped(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return err == nil && strings.Contains(string(stat), ") T ")
 }
 
-// Who stops redlock from the terminal of which it is not the standard input stops the command
-// as well; both go on together.
+// A stop from a terminal that is not redlock's standard input stops the command as well. Both
+// continue together.
 func TestStopWithoutATerminal(t *testing.T) {
 	newMasters(t, 3, redlock.DefaultMaxTTL)
 	file := filepath.Join(t.TempDir(), "pid")
-	// A shell that is starting a program when the signal comes waits for that one, which is stopped,
-	// and is not stopped itself. So this one starts none any more.
+	// A shell that is starting a program when the signal comes waits for that program, which is
+	// stopped, and is not stopped itself. So this shell starts no program any more.
 	p := start(t, "k", "-c", `trap 'kill $!; exit 5' USR1; sleep 60 & echo $$ > `+file+`; wait`)
 	pid := numberIn(t, file)
 	p.signal(t, syscall.SIGTSTP)
@@ -41,7 +41,7 @@ func TestStopWithoutATerminal(t *testing.T) {
 	}
 }
 
-// For a command that somebody else stopped the lock is kept.
+// If another process stops the command, redlock keeps the lock.
 func TestAStoppedCommandKeepsTheLock(t *testing.T) {
 	newMasters(t, 3, redlock.DefaultMaxTTL)
 	file := filepath.Join(t.TempDir(), "pid")
@@ -52,18 +52,18 @@ func TestAStoppedCommandKeepsTheLock(t *testing.T) {
 	}
 	time.Sleep(2200 * time.Millisecond)
 	if code, _ := start(t, "k", "-n", "--", "true").wait(t); code != exitConflict {
-		t.Errorf("got code %d of somebody else, want %d", code, exitConflict)
+		t.Errorf("got code %d from another redlock, want %d", code, exitConflict)
 	}
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	p.signal(t, syscall.SIGCONT) // is forwarded
+	p.signal(t, syscall.SIGCONT) // redlock forwards it
 	if code, rec := p.wait(t); code != 5 {
 		t.Errorf("got code %d, %+v, %s; want 5", code, rec, p.all())
 	}
 }
 
-// What nohup has ignored the command ignores, too.
+// Signals that nohup ignores are ignored by the command, too.
 func TestIgnoredSignals(t *testing.T) {
 	newMasters(t, 3, redlock.DefaultMaxTTL)
 	file := filepath.Join(t.TempDir(), "pid")

@@ -21,7 +21,7 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// newMasters starts masters that have votes, and has the commands of this test use them.
+// newMasters starts masters that have votes, and makes the commands of this test use them.
 func newMasters(t *testing.T, n int, maxTTL time.Duration) []*masters.Process {
 	t.Helper()
 	list := redistest.Masters(t, n)
@@ -41,7 +41,7 @@ func vouch(t *testing.T, addrs []string, maxTTL time.Duration) {
 	}
 }
 
-// The scripts in testdata/script are command lines and what has to come of them. They share
+// The scripts in testdata/script have command lines and their expected results. They share
 // masters, so each has its own KEY.
 func TestScripts(t *testing.T) {
 	list := newMasters(t, 3, redlock.DefaultMaxTTL)
@@ -61,7 +61,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// scriptCode runs a command that has to end with a code: code 75 redlock run ...
+// scriptCode runs a command that must end with a code: code 75 redlock run ...
 func scriptCode(ts *testscript.TestScript, neg bool, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
@@ -90,8 +90,8 @@ func scriptAwait(ts *testscript.TestScript, _ bool, args []string) {
 // process is redlock run in a process of its own.
 type process struct {
 	cmd  *exec.Cmd
-	file string // with the result
-	said string // file with what it wrote
+	file string // the result file
+	said string // the file with its output
 }
 
 // start starts redlock run with args.
@@ -106,7 +106,7 @@ func start(t *testing.T, args ...string) *process {
 	defer out.Close()
 	p.cmd = exec.Command("redlock", append([]string{"run", "--result-file", p.file}, args...)...)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a shell does: the tests' own group may be that of a session without one
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a shell does: the tests' own group may have no session with a terminal
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func (p *process) wait(t *testing.T) (int, record) {
 	return code, rec
 }
 
-// has reports that it wrote something by now.
+// has reports whether the output contains text.
 func (p *process) has(text string) func() bool {
 	return func() bool { return strings.Contains(p.all(), text) }
 }
@@ -171,7 +171,7 @@ func numberIn(t *testing.T, file string) (n int) {
 	return n
 }
 
-// gone reports that no process has that number, or only a dead one.
+// gone reports whether no process has that number, or only a dead one.
 func gone(pid int) func() bool {
 	return func() bool {
 		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
@@ -187,7 +187,7 @@ func TestSignalsAreForwarded(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2} {
 		t.Run(signalName(sig), func(t *testing.T) {
 			ready := filepath.Join(t.TempDir(), "ready")
-			// What it has started must hear it, too.
+			// Its children must get the signal, too.
 			p := start(t, sig.String(), "-c", `trap 'exit 7' `+strconv.Itoa(int(sig))+`; beat `+ready+` & echo $! > `+ready+`.pid; wait`)
 			redistest.Eventually(t, 10*time.Second, func() bool { return beating(ready) }, "the command runs")
 			pid := numberIn(t, ready+".pid")
@@ -197,7 +197,7 @@ func TestSignalsAreForwarded(t *testing.T) {
 			if code != 7 || rec.Outcome != outcomeDone || !rec.Released || strings.Contains(p.all(), "redlock: ") {
 				t.Errorf("got code %d, %+v, %q; want 7 and nothing said", code, rec, p.all())
 			}
-			if sig == syscall.SIGHUP || sig == syscall.SIGTERM { // of the others Go programs think what they like
+			if sig == syscall.SIGHUP || sig == syscall.SIGTERM { // Go programs may do as they like with the others
 				redistest.Eventually(t, 5*time.Second, gone(pid), "all of the group has ended")
 			}
 		})
@@ -208,10 +208,10 @@ func TestSignalsEndTheWaiting(t *testing.T) {
 	newMasters(t, 3, redlock.DefaultMaxTTL)
 	ready := filepath.Join(t.TempDir(), "ready")
 	holder := start(t, "k", "--ttl", "1s", "--", "beat", ready)
-	redistest.Eventually(t, 10*time.Second, exists(ready), "somebody holds the lock")
+	redistest.Eventually(t, 10*time.Second, exists(ready), "a redlock holds the lock")
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGUSR1} {
 		p := start(t, "k", "-v", "--", "true")
-		redistest.Eventually(t, 10*time.Second, p.has("waiting for the lock"), "somebody waits")
+		redistest.Eventually(t, 10*time.Second, p.has("waiting for the lock"), "a redlock waits")
 		p.signal(t, sig)
 		code, rec := p.wait(t)
 		if code != exitSignalled+int(sig) || rec.Outcome != outcomeSignal || rec.Command != nil {
@@ -220,14 +220,14 @@ func TestSignalsEndTheWaiting(t *testing.T) {
 	}
 	holder.signal(t, syscall.SIGKILL)
 	_ = holder.cmd.Wait()                         // killed
-	p := start(t, "k", "-w", "20s", "--", "true") // those who gave up have left nothing
+	p := start(t, "k", "-w", "20s", "--", "true") // the attempts that gave up have left nothing behind
 	if code, rec := p.wait(t); code != 0 || rec.Acquired.Sub(rec.Asked) > 2*time.Second {
 		t.Errorf("got code %d, %+v; want the lock after a TTL", code, rec)
 	}
 }
 
-// What is not safe to be done by two at a time is done right by many, and with rising
-// fencing tokens.
+// A script that is not safe to run twice at a time is run correctly by many processes, with
+// rising fencing tokens.
 func TestRunsExcludeEachOther(t *testing.T) {
 	newMasters(t, 3, redlock.DefaultMaxTTL)
 	dir := t.TempDir()

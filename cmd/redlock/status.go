@@ -32,7 +32,7 @@ a master that is seen for the first time gets its marker.
 Exit code: 0, or 69 if a verdict is UNKNOWN. With --exit-status also 75 if a lock is not
 free (HELD, BROKEN, MINORITY or SPLIT), and 69 if one is QUARANTINED; 69 outweighs 75.`
 
-// statusCommand is the status command: who holds what.
+// statusCommand is the status command: it shows who holds locks.
 type statusCommand struct {
 	connection
 	output
@@ -110,7 +110,7 @@ func (s *statusCommand) codeOf(v redlock.Verdict) int {
 	return exitOK
 }
 
-// worse is the exit code for two locks.
+// worse returns the exit code for two locks.
 func worse(a, b int) int {
 	switch {
 	case a == exitNoQuorum || b == exitNoQuorum:
@@ -148,7 +148,7 @@ func (o *output) showLock(in redlock.Inspection) {
 	o.table(table.Row{"master", "key", "token", "fence", "expires in", "round trip", "remark"}, rows)
 }
 
-// freeOf says when a lock that was broken is free, and nothing of others.
+// freeOf says when a broken lock is free; for other locks it returns "".
 func freeOf(in redlock.Inspection) string {
 	switch left := in.FreeIn(); {
 	case in.Verdict != redlock.VerdictBroken:
@@ -160,7 +160,7 @@ func freeOf(in redlock.Inspection) string {
 	}
 }
 
-// freeMillis is that for JSON, in whole ms; negative for never.
+// freeMillis is the same for JSON, in whole ms; negative for never.
 func freeMillis(in redlock.Inspection) int64 {
 	return int64(math.Ceil(float64(in.FreeIn()) / float64(time.Millisecond)))
 }
@@ -202,8 +202,8 @@ func stateOf(n redlock.NodeLock) string {
 	return "free"
 }
 
-// shortToken is as much of a token as tells it from others. Who knows all of it could give
-// the lock back.
+// shortToken returns enough of a token to tell it from others. With the whole token any user
+// could release the lock.
 func shortToken(token string) string { return token[:min(len(token), 8)] }
 
 // lockReport is a lock in JSON.
@@ -211,9 +211,9 @@ type lockReport struct {
 	Key     string       `json:"key"`
 	Verdict string       `json:"verdict"`
 	Quorum  int          `json:"quorum"`
-	Token   string       `json:"token,omitempty"` // the beginning of it
+	Token   string       `json:"token,omitempty"` // its beginning
 	Fence   int64        `json:"fence,omitempty"`
-	Free    *int64       `json:"free_in_ms,omitempty"` // of BROKEN, at the latest; negative: never by itself
+	Free    *int64       `json:"free_in_ms,omitempty"` // for BROKEN, at the latest; negative: never by itself
 	Masters []nodeStatus `json:"masters"`
 }
 
@@ -221,7 +221,7 @@ type nodeStatus struct {
 	Node            string `json:"node"`
 	Key             string `json:"key"` // held, free, broken, down or wrong type
 	Token           string `json:"token,omitempty"`
-	Fence           int64  `json:"fence,omitempty"`  // largest that it knows of
+	Fence           int64  `json:"fence,omitempty"`  // the largest that it knows
 	TTLMillis       *int64 `json:"ttl_ms,omitempty"` // -1: never expires
 	QuarantineMilli int64  `json:"quarantine_ms,omitempty"`
 	Vote            bool   `json:"vote"`

@@ -4,7 +4,7 @@ package main
 
 import "os"
 
-// terminal stands for the controlling terminal, which this system cannot lend to a command.
+// terminal is the controlling terminal, which this system cannot lend to a command.
 type terminal struct{ lent bool }
 
 func openTerminal(*os.File) *terminal { return nil }

@@ -20,7 +20,7 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// screen is a terminal with a command in it.
+// screen is a terminal that runs a command.
 type screen struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -49,7 +49,7 @@ func onTerminal(t *testing.T, env []string, name string, args ...string) *screen
 			s.mu.Lock()
 			s.text += string(buf[:n])
 			s.mu.Unlock()
-			if err != nil { // EIO when nobody has the terminal any more
+			if err != nil { // EIO when no process has the terminal any more
 				return
 			}
 		}
@@ -68,7 +68,7 @@ func (s *screen) shows() string {
 	return s.text
 }
 
-// types is what a user does.
+// types sends the user's input.
 func (s *screen) types(keys string) {
 	s.t.Helper()
 	if _, err := io.WriteString(s.pty, keys); err != nil {
@@ -86,7 +86,7 @@ func (s *screen) waits(text string) {
 	}
 }
 
-// code is the exit code of the command.
+// code returns the exit code of the command.
 func (s *screen) code() int {
 	s.t.Helper()
 	stuck := time.AfterFunc(20*time.Second, func() { _ = s.cmd.Process.Kill() })
@@ -102,7 +102,7 @@ const (
 	ctrlZ = "\x1a"
 )
 
-// The command has the terminal: it can read, and Ctrl-C is its own, once.
+// The command has the terminal: it can read, and gets Ctrl-C itself, once.
 func TestTheCommandHasTheTerminal(t *testing.T) {
 	newMasters(t, 3, redlock.DefaultMaxTTL)
 	s := onTerminal(t, nil, "redlock", "run", "k", "-c",
@@ -132,7 +132,7 @@ func TestTheCommandHasTheTerminal(t *testing.T) {
 	}
 }
 
-// Afterwards the terminal is given back to whoever called redlock.
+// Afterwards the shell that called redlock gets the terminal back.
 func TestTheTerminalIsGivenBack(t *testing.T) {
 	newMasters(t, 3, redlock.DefaultMaxTTL)
 	s := onTerminal(t, nil, "sh", "-c", `redlock run k -- true; redlock run k --ttl 200ms -k 0 -- sh -c 'exit 2'; echo code $?; read x; echo "got <$x>"`)
@@ -166,8 +166,8 @@ func TestJobControl(t *testing.T) {
 	s.types("echo code $?\n")
 	s.waits("\ncode 6")
 
-	// In the background it does not take the terminal away, and is stopped when the
-	// command wants to read.
+	// In the background the command does not take the terminal away, and is stopped when it
+	// wants to read.
 	s.types(`redlock run k -c 'read x; echo "later <$x>"' &` + "\n")
 	s.types("echo still mine\n")
 	s.waits("\nstill mine")
@@ -177,7 +177,7 @@ func TestJobControl(t *testing.T) {
 	s.types("line\n")
 	s.waits("later <line>")
 
-	// One that was stopped for too long is killed and not continued.
+	// A command that was stopped for too long is killed, and does not continue.
 	file := filepath.Join(t.TempDir(), "beat")
 	s.types("redlock run k --ttl 400ms -- beat " + file + "\n")
 	redistest.Eventually(t, 10*time.Second, func() bool { return beating(file) }, "the command runs")
@@ -198,7 +198,7 @@ func TestJobControl(t *testing.T) {
 	}
 }
 
-// Colours are for terminals, and for those who want them.
+// Colours are for terminals, and for users who want them.
 func TestColours(t *testing.T) {
 	newMasters(t, 3, redlock.DefaultMaxTTL)
 	args := []string{"status", "k"}

@@ -12,14 +12,14 @@ import (
 	"golang.org/x/term"
 )
 
-// terminal is the standard input if that is one. The command's process group is in its
-// foreground while it runs, so that it can read and gets Ctrl-C and Ctrl-Z itself.
+// terminal is the standard input if that is a terminal. While the command runs, its process
+// group is in the foreground, so that it can read and gets Ctrl-C and Ctrl-Z itself.
 type terminal struct {
 	fd   int
 	lent bool
 }
 
-// openTerminal is nil if the file is no terminal, or not the one we are run from.
+// openTerminal returns nil if the file is no terminal, or not the controlling terminal.
 func openTerminal(f *os.File) *terminal {
 	t := &terminal{fd: int(f.Fd())}
 	if !term.IsTerminal(t.fd) {
@@ -31,8 +31,8 @@ func openTerminal(f *os.File) *terminal {
 	return t
 }
 
-// lendable says whether the child gets the terminal when it starts: only if it is ours to
-// give, and we are no background job.
+// lendable reports whether the child gets the terminal when it starts: only if redlock has it,
+// and is no background job.
 func (t *terminal) lendable() (foreground bool, fd int) {
 	if t == nil || !t.ours() {
 		return false, 0
@@ -46,15 +46,15 @@ func (t *terminal) ours() bool {
 	return err == nil && group == syscall.Getpgrp()
 }
 
-// lend puts a group in the foreground, if we are there.
+// lend puts a group into the foreground, if redlock is there.
 func (t *terminal) lend(group int) {
 	if t != nil && t.ours() {
 		t.lent = unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, group) == nil
 	}
 }
 
-// takeBack puts us in the foreground. We are in the background while the terminal is lent,
-// and would be stopped for that if SIGTTOU were not ignored.
+// takeBack puts redlock into the foreground. While the terminal is lent, redlock is in the
+// background, and would be stopped here if SIGTTOU were not ignored.
 func (t *terminal) takeBack() {
 	if t != nil && t.lent {
 		_ = unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, syscall.Getpgrp()) // it may have been hung up
@@ -62,19 +62,19 @@ func (t *terminal) takeBack() {
 	}
 }
 
-// ignoreTTOU keeps us from being stopped because of what we write to the terminal while
-// it is lent. What was started before keeps the default.
+// ignoreTTOU keeps redlock from being stopped when it writes to the terminal while that is
+// lent. Children that were started before keep the default.
 func ignoreTTOU() { signal.Ignore(syscall.SIGTTOU) }
 
-// suspend stops this process as Ctrl-Z would, after the command has been stopped by that,
-// and returns when it goes on, with the signals that came meanwhile. While it is stopped
-// nothing is renewed. group has all be stopped that was in the foreground with us, as a
-// script that waits for us may be.
+// suspend stops this process as Ctrl-Z does, after that has stopped the command. It returns
+// when the process continues, with the signals that came meanwhile. While the process is
+// stopped no lease is renewed. With group it stops the whole foreground group, as a script may
+// be waiting for redlock.
 func suspend(signals chan os.Signal, group bool) (others []os.Signal) {
 	if sid, err := unix.Getsid(0); err != nil || sid == syscall.Getpgrp() {
-		return nil // there is no shell that could have us go on
+		return nil // there is no shell that could continue us
 	}
-	if group { // but for us: it would be told as one more wish to stop when we go on
+	if group { // but not this process: on continuing it would see one more signal to stop
 		signal.Ignore(syscall.SIGTSTP)
 		_ = syscall.Kill(0, syscall.SIGTSTP)
 		signal.Notify(signals, syscall.SIGTSTP)
@@ -97,6 +97,6 @@ func suspend(signals chan os.Signal, group bool) (others []os.Signal) {
 
 const resumeWithin = 100 * time.Millisecond
 
-// isStop and isContinue tell what job control wants.
+// isStop and isContinue report the signals of job control.
 func isStop(s os.Signal) bool     { return s == syscall.SIGTSTP }
 func isContinue(s os.Signal) bool { return s == syscall.SIGCONT }

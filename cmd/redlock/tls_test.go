@@ -26,8 +26,7 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// selfSigned writes a certificate for 127.0.0.1 and masters.test, which is its own
-// authority, and its key.
+// selfSigned writes a self-signed certificate for 127.0.0.1 and masters.test, and its key.
 func selfSigned(t *testing.T) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -57,8 +56,8 @@ func selfSigned(t *testing.T) (cert, key string) {
 	return cert, key
 }
 
-// The flags for TLS do what they do in redis-cli, on a master that asks for a client's
-// certificate and for a user.
+// The flags for TLS work as in redis-cli, with a master that requires a client certificate and
+// a user.
 func TestTLSAndUser(t *testing.T) {
 	redistest.Server(t)
 	cert, key := selfSigned(t)
@@ -105,7 +104,7 @@ func TestTLSAndUser(t *testing.T) {
 		{"no TLS", "--user locks", exitNoQuorum, "no quorum"},
 		{"another user", "--tls --user other --cacert " + cert + both, exitNoQuorum, "WRONGPASS"},
 	}
-	runs := make([]*process, len(tests)) // at once: those that fail do so only when the wait is over
+	runs := make([]*process, len(tests)) // in parallel: those that fail do so only after the wait
 	for i, test := range tests {
 		args := append([]string{test.name, "-w", "2s"}, strings.Fields(test.flags)...)
 		runs[i] = start(t, append(args, "--", "true")...)

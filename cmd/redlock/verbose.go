@@ -11,7 +11,7 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// newLog is where -v writes to; without it there is nothing to read. flush writes what was
+// newLog returns the log of -v; without -v it discards everything. flush writes all lines
 // logged before.
 func newLog(out io.Writer, verbose bool) (log *slog.Logger, flush func()) {
 	if !verbose {
@@ -61,7 +61,7 @@ type patience struct {
 	out     io.Writer
 	log     *slog.Logger
 	waiting bool
-	since   time.Time // of an outage
+	since   time.Time // start of an outage
 	told    bool
 }
 
@@ -83,7 +83,7 @@ func (p *patience) failed(e redlock.Event) {
 	}
 }
 
-// observer logs what happens. Warnings the library writes to the log itself.
+// observer logs events. The library logs warnings itself.
 func observer(log *slog.Logger) redlock.Observer {
 	return redlock.Observer{
 		Acquired: func(e redlock.Event) {

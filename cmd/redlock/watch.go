@@ -100,7 +100,7 @@ func (w *watch) run(cmd *cobra.Command, keys []string) (err error) {
 	}
 }
 
-// look asks for all locks, once.
+// look inspects all locks once.
 func look(ctx context.Context, locker *redlock.Locker, keys []string) (all []redlock.Inspection, err error) {
 	for _, key := range keys {
 		in, err := locker.Inspect(ctx, key)
@@ -115,14 +115,14 @@ func look(ctx context.Context, locker *redlock.Locker, keys []string) (all []red
 	return all, nil
 }
 
-// state is what a change is a change of.
+// state is what a change compares.
 type state struct {
 	verdict redlock.Verdict
 	token   string
 	fence   int64
 }
 
-// changes writes a line for each.
+// changes prints a line for each change.
 type changes struct {
 	*output
 	last map[string]state
@@ -151,13 +151,13 @@ func (c *changes) line(now time.Time, in redlock.Inspection) (err error) {
 	return err
 }
 
-// changeReport is one in JSON.
+// changeReport is a change in JSON.
 type changeReport struct {
 	Time time.Time `json:"time"`
 	lockReport
 }
 
-// holderOf says who has a lock.
+// holderOf describes the holder of a lock.
 func holderOf(in redlock.Inspection) (text string) {
 	if in.Token != "" {
 		text = "  token " + shortToken(in.Token)
@@ -171,12 +171,12 @@ func holderOf(in redlock.Inspection) (text string) {
 	return text
 }
 
-// picture is what a terminal shows, always in the same place.
+// picture redraws a terminal in place.
 type picture struct {
 	terminal *os.File
 	style    style
 	interval time.Duration
-	lines    int // that are there
+	lines    int // number of lines drawn
 }
 
 func (p *picture) draw(all []redlock.Inspection) error {
@@ -184,7 +184,7 @@ func (p *picture) draw(all []redlock.Inspection) error {
 	if err != nil || width <= 0 || height <= 0 {
 		width, height = 80, 24
 	}
-	room := max(height-2, 1) // below the first line, and above the last one, where the cursor stays
+	room := max(height-2, 1) // below the first line, and above the last line with the cursor
 	head := fmt.Sprintf("%s  every %v, Ctrl-C ends it", time.Now().Format("15:04:05"), p.interval)
 	if more := len(all) - room; more > 0 {
 		head += fmt.Sprintf("; %d more do not fit", more)
@@ -203,7 +203,7 @@ func (p *picture) draw(all []redlock.Inspection) error {
 	return err
 }
 
-// row is the line of one lock.
+// row writes the line of one lock.
 func (p *picture) row(b *strings.Builder, in redlock.Inspection, width int) {
 	verdict := in.Verdict.String()
 	text := fmt.Sprintf("%-11s  %s%s", verdict, in.Resource, holderOf(in))
@@ -214,7 +214,7 @@ func (p *picture) row(b *strings.Builder, in redlock.Inspection, width int) {
 		}
 	}
 	switch left := in.FreeIn(); {
-	case in.Verdict == redlock.VerdictBroken: // it has been said when
+	case in.Verdict == redlock.VerdictBroken: // text has that time already
 	case left < 0:
 		text += "  never expires"
 	case left > 0:
@@ -234,7 +234,7 @@ func (p *picture) row(b *strings.Builder, in redlock.Inspection, width int) {
 	fmt.Fprintln(b, text)
 }
 
-// cut returns as much of a line as fits, because a line that wraps would spoil the picture.
+// cut returns as much of a line as fits: a line that wraps would spoil the picture.
 func cut(line string, width int) string {
 	runes := []rune(line)
 	return string(runes[:min(len(runes), width-1)])

@@ -14,7 +14,7 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// On a terminal it is always the same lines, as they are now, until somebody ends it.
+// A terminal shows always the same lines, with the present state, until the user ends it.
 func TestWatchOnATerminal(t *testing.T) {
 	list := newMasters(t, 3, redlock.DefaultMaxTTL)
 	for _, test := range []struct {
@@ -55,7 +55,7 @@ func TestWatchOnATerminal(t *testing.T) {
 	if err := pty.Setsize(s.pty, &pty.Winsize{Rows: 5, Cols: 30}); err != nil {
 		t.Fatal(err)
 	}
-	s.waits("\x1b[4A") // and no more than fits, as soon as the size is known
+	s.waits("\x1b[4A") // no more lines than fit, as soon as the size is known
 	all := s.shows()
 	s.waits("a-key-that-is-lo\r\n")
 	if err := list[0].Kill(); err != nil {
@@ -74,7 +74,7 @@ func TestWatchOnATerminal(t *testing.T) {
 	}
 }
 
-// A terminal that can only write gets lines.
+// A terminal that can only print gets one line for each change.
 func TestWatchOnADumbTerminal(t *testing.T) {
 	newMasters(t, 3, redlock.DefaultMaxTTL)
 	s := onTerminal(t, []string{"TERM=dumb"}, "redlock", "watch", "k", "--interval", "100ms")

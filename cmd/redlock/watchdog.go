@@ -8,50 +8,50 @@ import (
 	"time"
 )
 
-// ending is why the command is being ended before it is through.
+// ending says why redlock ends the command.
 type ending int
 
 const (
 	notEnding ending = iota
 	timedOut         // by --at-most
-	lost             // the lock is lost, or about to be
+	lost             // the lock is lost, or about to be lost
 )
 
-// watchdog looks after the command while it runs: it has it end before the lock does, and
+// watchdog looks after the command while it runs: it ends the command before the lock ends, and
 // forwards signals.
 type watchdog struct {
 	child     *child
 	lease     lockLease
 	signals   chan os.Signal
-	sig       syscall.Signal // that asks the command to end
-	killAfter time.Duration  // and how much later it is killed
-	lead      time.Duration  // how long before the end of the validity at the latest
+	sig       syscall.Signal // asks the command to end
+	killAfter time.Duration  // the command is killed so much later
+	lead      time.Duration  // the command is killed at the latest so long before the end of the validity
 	atMost    time.Duration  // 0: no bound
 	log       *slog.Logger
 
 	began      time.Time
 	why        ending
-	asked      bool // to end
+	asked      bool // the command was asked to end
 	killed     bool
-	stopWanted bool // since the last stop, by a SIGTSTP to us
+	stopWanted bool // redlock has had a SIGTSTP since the last stop
 }
 
-// lockLease is what the watchdog has to know of a lease.
+// lockLease has the methods of a lease that the watchdog needs.
 type lockLease interface {
 	Context() context.Context
 	Validity() time.Duration
 }
 
-// killLead is how long before the end of the validity the command is killed. A process
-// needs a moment until it is dead, and on a busy machine this one until it notices.
+// killLead returns how long before the end of the validity the command is killed. A process
+// takes a moment to die, and on a busy machine redlock wakes up late.
 func killLead(ttl time.Duration) time.Duration { return min(ttl/50+100*time.Millisecond, ttl/5) }
 
-// longestNap bounds how long the watchdog relies on a timer, as they stand still while the
+// longestNap bounds how long the watchdog relies on a timer, as timers stand still while the
 // machine is suspended.
 const longestNap = time.Second
 
-// run returns when the command has ended, and with what is left of its group if it had to
-// be made to.
+// run returns when the command has ended. If redlock ended it, the rest of its group has ended,
+// too.
 func (w *watchdog) run() {
 	over := w.lease.Context().Done()
 	timer := time.NewTimer(0)
@@ -61,7 +61,7 @@ func (w *watchdog) run() {
 		select {
 		case <-timer.C:
 		case <-over:
-			over = nil // look sees why
+			over = nil // look finds the reason
 		case sig := <-w.signals:
 			w.pass(sig)
 		case c := <-w.child.changes:
@@ -75,8 +75,8 @@ func (w *watchdog) run() {
 	}
 }
 
-// look compares the clock with what was promised, does what is due, and says how long it
-// may take until something else is.
+// look compares the clock with the deadlines, does what is due, and returns the time until it
+// has to look again.
 func (w *watchdog) look() time.Duration {
 	left := w.lease.Validity()
 	over := w.lease.Context().Err() != nil
@@ -116,8 +116,8 @@ func (w *watchdog) look() time.Duration {
 	return nap
 }
 
-// because keeps why the command is ended. A lock that is lost outweighs a command that
-// took too long, and no renewal brings it back.
+// because records why the command is ended. A lost lock outweighs --at-most, and no renewal
+// brings it back.
 func (w *watchdog) because(why ending) {
 	if why <= w.why {
 		return
@@ -146,14 +146,14 @@ func (w *watchdog) kill() {
 	}
 }
 
-// pass gives a signal on to the command.
+// pass forwards a signal to the command.
 func (w *watchdog) pass(sig os.Signal) {
 	w.log.Info("forwarding a signal", "signal", sig)
 	switch {
 	case isStop(sig):
 		w.stopWanted = true
 	case isContinue(sig):
-		w.child.tty.lend(w.child.cmd.Process.Pid) // we may be in the foreground only now
+		w.child.tty.lend(w.child.cmd.Process.Pid) // redlock may be in the foreground only now
 	}
 	w.child.signal(sig)
 }

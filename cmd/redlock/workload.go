@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	stall    = 30 * time.Second // a run in which nothing has happened for so long is given up
-	stockTTL = time.Hour        // should the run be killed, its key does not stay
+	stall    = 30 * time.Second // a run without progress for so long is given up
+	stockTTL = time.Hour        // if the run is killed, its key expires
 )
 
-// mutex is what the workload wants of a lock on its resource.
+// mutex has the methods of a lock that the workload needs.
 type mutex interface {
 	Lock(ctx context.Context) (lease, error)
 }
 
-// lease is what it wants of having the lock; [*redlock.Lease] is one.
+// lease has the methods of a lease that the workload needs; [*redlock.Lease] has them.
 type lease interface {
 	Context() context.Context
 	Fence() int64
 	Unlock(ctx context.Context) error
 }
 
-// resourceLock is the lock of the library on the one resource.
+// resourceLock is the library's lock on the one resource.
 type resourceLock struct{ locker *redlock.Locker }
 
 func (r resourceLock) Lock(ctx context.Context) (lease, error) {
@@ -51,13 +51,13 @@ func (n noLease) Context() context.Context             { return n.ctx }
 func (noLease) Fence() int64                           { return 0 }
 func (noLease) Unlock(context.Context) error           { return nil }
 
-// seller is what a service brings along.
+// seller has what a service brings.
 type seller struct {
 	mutex mutex
 	store *redis.Client
 }
 
-// step is something to be done when so many attempts have been finished.
+// step is an action that is due when so many attempts have finished.
 type step struct {
 	at int
 	do func(done int) error
@@ -76,7 +76,7 @@ type workload struct {
 	progress func() // called after each attempt; may be nil
 }
 
-// run makes all attempts, or ends with the first error, or with ctx.
+// run makes all attempts. It returns early with the first error, or when ctx ends.
 func (w *workload) run(ctx context.Context) *result {
 	res := &result{journal: new(journal), stock: w.stock, attempts: len(w.sellers) * w.workers * w.rounds, left: -1}
 	store := w.sellers[0].store
@@ -129,7 +129,7 @@ func (w *workload) run(ctx context.Context) *result {
 	return res
 }
 
-// attempt sells one item, if there is one left.
+// attempt sells one item, if any is left.
 func (w *workload) attempt(ctx context.Context, s seller, j *journal) error {
 	began := time.Now()
 	held, err := s.mutex.Lock(ctx)
@@ -139,10 +139,10 @@ func (w *workload) attempt(ctx context.Context, s seller, j *journal) error {
 	j.enter(held.Fence(), time.Since(began))
 	sold, err := w.sell(held.Context(), s.store)
 	j.leave(sold)
-	// An attempt that Ctrl-C overtakes still gives the lock back.
+	// An attempt that Ctrl-C interrupts still gives the lock back.
 	unlockErr := held.Unlock(context.WithoutCancel(ctx))
 	if errors.Is(unlockErr, redlock.ErrNoQuorum) {
-		j.unconfirm() // the keys are late to go, which costs time, not safety
+		j.unconfirm() // the keys go late, which costs time, not safety
 		unlockErr = nil
 	}
 	return errors.Join(err, unlockErr)
@@ -154,12 +154,12 @@ func (w *workload) sell(ctx context.Context, store *redis.Client) (bool, error) 
 		err = store.Set(ctx, w.key, n-1, stockTTL).Err()
 	}
 	if cause := context.Cause(ctx); err != nil && cause != nil {
-		err = cause // the lease ended, which says more than a command that was cancelled
+		err = cause // the lease ended, which tells more than a cancelled command
 	}
 	return err == nil && n > 0, err
 }
 
-// finished has done what is due after so many attempts. Each number comes once.
+// finished runs the steps that are due after so many attempts. Each number comes once.
 func (w *workload) finished(done int) error {
 	if w.progress != nil {
 		w.progress()
