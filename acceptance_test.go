@@ -18,9 +18,9 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// The tests of this file are what users of other lock libraries complained about,
-// turned into scenarios on real masters. Each carries the number of its row in the
-// list of demands, whose unit is the sentence in its comment.
+// The tests of this file turn complaints of users of other lock libraries into scenarios on
+// real masters. Each test has the number of its row in the list of demands. The first sentence
+// of its comment is the demand.
 
 // proxied is a cluster that the Locker under test reaches through proxies.
 type proxied struct {
@@ -48,7 +48,7 @@ func (p *proxied) set(t testing.TB, f masters.Fault, which ...int) {
 	}
 }
 
-// warm has the Locker connect to all nodes.
+// warm makes the Locker connect to all nodes.
 func warm(t testing.TB, l *redlock.Locker, c *cluster) {
 	t.Helper()
 	redistest.Eventually(t, 10*time.Second, func() bool {
@@ -60,11 +60,11 @@ func warm(t testing.TB, l *redlock.Locker, c *cluster) {
 	c.empty(t, "redlock:warm")
 }
 
-// Row 1: a hung master costs nothing, and neither do two of five.
+// Row 1: one hung master, or two of five, have no effect on callers.
 func TestRow01HungMinority(t *testing.T) {
 	c := start(t, 5)
-	// A node timeout this long would show: twenty cycles that waited for a hung node
-	// once each would take longer than the context allows.
+	// A wait for a node timeout this long would show: if each of twenty cycles waited once, the
+	// context would end before.
 	l := open(t, c.addrs, redlock.WithNodeTimeout(2*time.Second))
 	warm(t, l, c)
 	for paused := range 2 {
@@ -78,14 +78,14 @@ func TestRow01HungMinority(t *testing.T) {
 		}
 		cancel()
 	}
-	for paused := range 2 { // what was queued there meanwhile leaves nothing behind
+	for paused := range 2 { // requests that were queued there leave no key behind
 		must(t, c.procs[paused].Resume())
 	}
 	c.empty(t, "redlock:r")
 	warm(t, l, c)
 }
 
-// Row 2: dead masters, and names that do not resolve, cost their votes alone.
+// Row 2: dead masters, and names that do not resolve, cost only their votes.
 func TestRow02DeadMinority(t *testing.T) {
 	c := start(t, 5)
 	must(t, c.procs[0].Kill())
@@ -94,7 +94,7 @@ func TestRow02DeadMinority(t *testing.T) {
 	must(t, lock(t, l, "r").Unlock(t.Context()))
 
 	names := []string{"no-such-host.invalid:6379", "neither.invalid:6379"}
-	l = open(t, append(names, c.addrs[2:]...), redlock.WithoutRestartGuard()) // the other list is in use
+	l = open(t, append(names, c.addrs[2:]...), redlock.WithoutRestartGuard()) // the masters know the other list
 	must(t, lock(t, l, "r").Unlock(t.Context()))
 	must(t, c.procs[0].Restart())
 	l = open(t, c.addrs)
@@ -105,8 +105,8 @@ func TestRow02DeadMinority(t *testing.T) {
 	}, "a master that is back takes part again")
 }
 
-// Row 3: without a quorum the error says which nodes are in trouble, and nothing is
-// left on the others.
+// Row 3: without a quorum the error says which nodes failed, and no key is left on the
+// others.
 func TestRow03DeadMajority(t *testing.T) {
 	c := start(t, 5)
 	l := open(t, c.addrs)
@@ -118,7 +118,7 @@ func TestRow03DeadMajority(t *testing.T) {
 		_, err := l.TryLock(t.Context(), "r")
 		wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
 		if errors.Is(err, redlock.ErrTaken) {
-			t.Errorf("got %v, want no ErrTaken: nobody has the resource", err)
+			t.Errorf("got %v, want no ErrTaken: the resource is free", err)
 		}
 		var q *redlock.QuorumError
 		if !errors.As(err, &q) {
@@ -137,8 +137,8 @@ func TestRow03DeadMajority(t *testing.T) {
 	c.empty(t, "redlock:r")
 }
 
-// Row 4: a reply that is lost leads to a lease or a clean rollback, not to a key that
-// blocks its own client.
+// Row 4: a lost reply leads to a lease or to a clean rollback, and never to a key that blocks
+// its own client.
 func TestRow04LostReplies(t *testing.T) {
 	c := startProxied(t, 5)
 	l := open(t, c.via, redlock.WithNodeTimeout(100*time.Millisecond))
@@ -156,8 +156,8 @@ func TestRow04LostReplies(t *testing.T) {
 	must(t, lock(t, l, "r").Unlock(t.Context()))
 }
 
-// Row 4, in the other order of events: the connection dies with the reply. What was
-// asked is asked again, and the own key counts as granted.
+// Row 4, in the other order of events: the connection dies with the reply. The request is
+// repeated, and the attempt's own key counts as granted.
 func TestRow04LostReplyAndReset(t *testing.T) {
 	c := startProxied(t, 3)
 	l := open(t, c.via)
@@ -190,7 +190,7 @@ func TestRow04LostReplyAndReset(t *testing.T) {
 	c.empty(t, "redlock:r")
 }
 
-// Row 6: the context of a request that was cancelled does not keep the key.
+// Row 6: the cancelled context of a request does not keep the key from being released.
 func TestRow06CancelledRequest(t *testing.T) {
 	c := start(t, 5)
 	l := open(t, c.addrs)
@@ -208,7 +208,7 @@ func TestRow06CancelledRequest(t *testing.T) {
 	for i := range 50 {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
-			time.Sleep(time.Duration(i*10) * time.Microsecond) // spreads the moment over an attempt
+			time.Sleep(time.Duration(i*10) * time.Microsecond) // spreads the moments over an attempt
 			cancel()
 		}()
 		if le, err := l.TryLock(ctx, "r"); err == nil {
@@ -221,15 +221,15 @@ func TestRow06CancelledRequest(t *testing.T) {
 	c.empty(t, "redlock:r")
 }
 
-// Row 7: a lease that was won with a bare quorum is repaired by its renewals, and
-// survives one empty restart after another.
+// Row 7: a lease that a bare quorum granted is completed by its renewals, and survives one
+// empty restart after another.
 func TestRow07RollingEmptyRestarts(t *testing.T) {
 	c := start(t, 5)
 	must(t, c.procs[3].Kill())
 	must(t, c.procs[4].Kill())
 	var extended atomic.Int64
 	forgot := make(chan string, 16)
-	ttl := 1500 * time.Millisecond // a renewal has to come before a node may have dropped the key
+	ttl := 1500 * time.Millisecond // a renewal must come before a node may have dropped the key
 	l := open(t, c.addrs, redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithObserver(redlock.Observer{
 		Extended:   func(redlock.Event) { extended.Add(1) },
 		NodeForgot: func(e redlock.Event) { forgot <- e.Node },
@@ -242,7 +242,7 @@ func TestRow07RollingEmptyRestarts(t *testing.T) {
 		redistest.Eventually(t, 10*time.Second, func() bool { _, err := rival.Check(t.Context()); return err == nil }, "no node is in quarantine")
 		redistest.Eventually(t, 10*time.Second, func() bool { return c.count("redlock:r") == 5 }, "all nodes hold the key")
 		if i == 0 {
-			// The renewal that filled the last node has been counted, too.
+			// The renewal that set the key on the last node has been counted, too.
 			seen := extended.Load()
 			redistest.Eventually(t, 10*time.Second, func() bool { return extended.Load() > seen }, "another renewal")
 		}
@@ -268,8 +268,7 @@ func TestRow07RollingEmptyRestarts(t *testing.T) {
 	c.empty(t, "redlock:r")
 }
 
-// Row 8: a lease that has lapsed is not brought back, and the next holder is not
-// touched.
+// Row 8: a lapsed lease is not revived, and its Extend does not affect the next holder.
 func TestRow08ExtendAfterTheLapse(t *testing.T) {
 	c := start(t, 5)
 	l, other := open(t, c.addrs), open(t, c.addrs)
@@ -279,12 +278,12 @@ func TestRow08ExtendAfterTheLapse(t *testing.T) {
 	wantErr(t, le.Unlock(t.Context()), redlock.ErrNotHeld, redlock.ErrLost)
 	must(t, next.Extend(t.Context()))
 	if next.Fence() <= le.Fence() {
-		t.Errorf("got fence %d after %d, want a larger one", next.Fence(), le.Fence())
+		t.Errorf("got fence %d after %d, want a larger fence", next.Fence(), le.Fence())
 	}
 	must(t, next.Unlock(t.Context()))
 }
 
-// Row 9: an attempt that uses up most of the TTL is no success.
+// Row 9: an attempt that uses up most of the TTL fails.
 func TestRow09SlowAcquire(t *testing.T) {
 	c := startProxied(t, 5)
 	l := open(t, c.via, redlock.WithTTL(time.Second), redlock.WithNodeTimeout(250*time.Millisecond))
@@ -303,7 +302,7 @@ func TestRow09SlowAcquire(t *testing.T) {
 	c.empty(t, "redlock:r")
 }
 
-// Row 10: a round that fails on all nodes is no loss while there is validity left.
+// Row 10: a renewal that fails on all nodes does not end the lease while validity is left.
 func TestRow10FailedRenewalHeals(t *testing.T) {
 	c := startProxied(t, 5)
 	var failed, lost atomic.Int64
@@ -326,10 +325,10 @@ func TestRow10FailedRenewalHeals(t *testing.T) {
 	must(t, le.Unlock(t.Context()))
 }
 
-// Row 11: a holder that is cut off knows it before anybody else can have the resource.
+// Row 11: a holder that is cut off learns of the loss before another client can get the resource.
 func TestRow11HolderCutOff(t *testing.T) {
 	c := startProxied(t, 5)
-	l := open(t, c.via, redlock.WithTTL(2*time.Second)) // so that a timer may be 60 ms late
+	l := open(t, c.via, redlock.WithTTL(2*time.Second)) // a timer may be 60 ms late
 	rival := open(t, c.addrs)
 	warm(t, l, c.cluster)
 	warm(t, rival, c.cluster)
@@ -346,15 +345,15 @@ func TestRow11HolderCutOff(t *testing.T) {
 		}
 		wantErr(t, context.Cause(ctx), redlock.ErrLost, redlock.ErrExpired)
 		if next.Fence() <= le.Fence() {
-			t.Errorf("got fence %d after %d, want a larger one", next.Fence(), le.Fence())
+			t.Errorf("got fence %d after %d, want a larger fence", next.Fence(), le.Fence())
 		}
 		must(t, next.Unlock(t.Context()))
 		c.set(t, masters.Pass)
 	}
 }
 
-// Row 12: Unlock after the end of the lease is an error with a name, at once, whether
-// the nodes answer or not.
+// Row 12: Unlock after the end of the lease returns at once, with an error of its own, whether
+// or not the nodes answer.
 func TestRow12UnlockAfterExpiry(t *testing.T) {
 	c := start(t, 5)
 	l := open(t, c.addrs)
@@ -374,7 +373,7 @@ func TestRow12UnlockAfterExpiry(t *testing.T) {
 	}
 }
 
-// Row 14: a master that loads its data is one vote less, and comes back by itself.
+// Row 14: a master that loads its data costs its vote, and comes back by itself.
 func TestRow14Loading(t *testing.T) {
 	c := start(t, 3)
 	l := open(t, c.addrs)
@@ -411,7 +410,7 @@ func TestRow14Loading(t *testing.T) {
 	}, "the node takes part again")
 }
 
-// Row 15: masters that are out of memory, or cannot write to disk, still let go.
+// Row 15: masters that are out of memory, or cannot write to disk, still release keys.
 func TestRow15ReleaseOnNodesThatRefuseWrites(t *testing.T) {
 	c := start(t, 5)
 	l := open(t, c.addrs)
@@ -433,9 +432,9 @@ func TestRow15ReleaseOnNodesThatRefuseWrites(t *testing.T) {
 		must(t, n.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	}
 
-	// A node that takes no writes at all is reported, and told again until it does.
+	// A node that takes no writes at all is reported, and the release is repeated until it succeeds.
 	if redistest.IsRedisBefore(t, 7, 0) {
-		return // min-replicas-to-write is not for scripts there
+		return // there min-replicas-to-write does not affect scripts
 	}
 	le = hold()
 	for _, n := range c.nodes[:3] {
@@ -452,7 +451,7 @@ func TestRow15ReleaseOnNodesThatRefuseWrites(t *testing.T) {
 	c.empty(t, "redlock:r")
 }
 
-// Row 17: contenders and what they went through can be counted.
+// Row 17: the events count contenders and their waits.
 func TestRow17Contention(t *testing.T) {
 	c := start(t, 5)
 	var acquired, failed, released atomic.Int64
@@ -485,7 +484,7 @@ func TestRow17Contention(t *testing.T) {
 	}
 	wg.Wait()
 	for _, l := range lockers {
-		must(t, l.Close()) // tells all events
+		must(t, l.Close()) // delivers all events
 	}
 	if overlaps.Load() != 0 || acquired.Load() != 65 || released.Load() != 65 || failed.Load() == 0 {
 		t.Errorf("got %d overlaps, %d acquired, %d released, %d failed attempts; want 0, 65, 65 and some",
@@ -493,7 +492,7 @@ func TestRow17Contention(t *testing.T) {
 	}
 }
 
-// Row 21: Close gives everything back, and leaves nothing running (TestMain checks).
+// Row 21: Close releases all leases, and leaves no goroutine (TestMain checks).
 func TestRow21Close(t *testing.T) {
 	c := start(t, 5)
 	l := open(t, c.addrs)
@@ -524,7 +523,7 @@ func TestRow21Close(t *testing.T) {
 	wantErr(t, l.Do(t.Context(), "r0", func(context.Context, *redlock.Lease) error { return nil }), redlock.ErrClosed)
 }
 
-// Row 22: a context that has ended gets no key.
+// Row 22: a call with an ended context sets no key.
 func TestRow22EndedContext(t *testing.T) {
 	c := start(t, 3)
 	l := open(t, c.addrs)
@@ -541,7 +540,7 @@ func TestRow22EndedContext(t *testing.T) {
 	}
 }
 
-// A node that refuses to write for any other reason is one vote less.
+// A node that refuses to write for any other reason costs its vote.
 func TestNodesThatRefuse(t *testing.T) {
 	c := start(t, 5)
 	l := open(t, c.addrs)
@@ -587,7 +586,7 @@ func TestNodesThatRefuse(t *testing.T) {
 	}
 }
 
-// A flushed script cache, and connections cut by the server, are not noticed.
+// A flushed script cache, and connections that the server kills, have no effect on callers.
 func TestScriptFlushAndClientKill(t *testing.T) {
 	c := start(t, 3)
 	l := open(t, c.addrs)
@@ -608,7 +607,7 @@ func TestScriptFlushAndClientKill(t *testing.T) {
 	c.empty(t, "redlock:r")
 }
 
-// Ours and a request that comes after its time: the node ignores it, nothing is left.
+// An acquire that arrives after its time is ignored by the node: no key is left.
 func TestLateAcquireLeavesNothing(t *testing.T) {
 	c := startProxied(t, 3)
 	l := open(t, c.via, redlock.WithNodeTimeout(50*time.Millisecond))
@@ -618,10 +617,10 @@ func TestLateAcquireLeavesNothing(t *testing.T) {
 		c.proxies[0].HoldNextRequest([]byte("redlock:r"), 300*time.Millisecond)
 		le, err := l.TryLock(t.Context(), "r") // two of three
 		must(t, err)
-		redistest.Eventually(t, 5*time.Second, func() bool { return c.proxies[0].Stats().Held == held+1 }, fmt.Sprintf("round %d: one more request is held back", i))
+		redistest.Eventually(t, 5*time.Second, func() bool { return c.proxies[0].Stats().Held == held+1 }, fmt.Sprintf("round %d: another request is held back", i))
 		must(t, le.Unlock(t.Context())) // or it would never be sent
-		// The request is delivered 300 ms later, behind a release that overtook it on
-		// another connection.
+		// The request is delivered 300 ms later, after a release that overtook it on another
+		// connection.
 		time.Sleep(350 * time.Millisecond)
 		c.empty(t, "redlock:r")
 		warm(t, l, c.cluster)

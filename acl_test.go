@@ -20,11 +20,11 @@ import (
 // aclLine is the user that docs/operations.md recommends, for the default key prefix.
 const aclLine = "ACL SETUSER redlock on >secret resetkeys ~redlock:* resetchannels &redlock:* -@all +eval +evalsha +info +time +hmget +hset +getrange +set +pttl +pexpire +del +exists +zadd +zrem +zcard +zpopmin +hget +hdel +publish +subscribe +ping"
 
-// forTheQueue is what of it only the order among processes needs.
+// forTheQueue are the rights that only the order among processes needs.
 var forTheQueue = []string{"&redlock:*", "+exists", "+zadd", "+zrem", "+zcard", "+zpopmin", "+hget", "+hdel", "+publish", "+subscribe", "+ping"}
 
-// aclRights is what the line says behind the name of the user. Before Redis 6.2 users may use all
-// channels, and rules about channels are errors.
+// aclRights returns the rights on that line. Before Redis 6.2 users may use all channels, and
+// rules about channels are errors.
 func aclRights(t *testing.T) []string {
 	t.Helper()
 	rights := strings.Fields(aclLine)[3:]
@@ -44,9 +44,9 @@ func TestOperationsHasTheACLLine(t *testing.T) {
 	}
 }
 
-// TestACL runs the life of a lock as a user who may do what docs/operations.md says and
-// nothing else, and then without each of these permissions, which must fail: the
-// line is long enough, and no longer than it has to be.
+// TestACL runs the life of a lock as a user with exactly the rights that docs/operations.md
+// recommends. Then it takes away each right in turn, which must fail: the line has all that is
+// needed, and no more.
 func TestACL(t *testing.T) {
 	var c aclCluster
 	for _, n := range redistest.Masters(t, 4) {
@@ -86,7 +86,7 @@ func TestACL(t *testing.T) {
 		t.Run("without "+right, func(t *testing.T) {
 			c.setUser(t, slices.Delete(slices.Clone(rights), i, i+1))
 			err := c.life(t, "redlock:", "")
-			if right == "+info" { // the one that can be missing, which Check shows
+			if right == "+info" { // only this right can be missing, and Check shows it
 				if err != nil {
 					t.Errorf("got %v, want no error", err)
 				}
@@ -114,7 +114,7 @@ func TestACL(t *testing.T) {
 			for _, admin := range c.admins {
 				must(t, admin.Do(t.Context(), set...).Err())
 			}
-			c.wait(t, user, missing == "+ping") // slower, perhaps, and that is all
+			c.wait(t, user, missing == "+ping") // it may be slower, and nothing else
 		})
 	}
 }
@@ -127,8 +127,7 @@ type aclCluster struct {
 	lives  int
 }
 
-// aclAdmin switches the default user off and returns a client of one who may do
-// everything.
+// aclAdmin switches the default user off and returns a client whose user has all rights.
 func aclAdmin(t *testing.T, n *masters.Process) *redis.Client {
 	first := redistest.Client(t, n.Addr())
 	for _, rules := range [][]any{{"admin", "on", ">admin", "allkeys", "+@all"}, {"default", "off"}} {
@@ -145,7 +144,7 @@ func aclAdmin(t *testing.T, n *masters.Process) *redis.Client {
 	return admin
 }
 
-// setUser makes the user anew, and has the nodes forget everything they know.
+// setUser creates the user anew, and flushes all data of the nodes.
 func (c *aclCluster) setUser(t *testing.T, rights []string) {
 	t.Helper()
 	set := []any{"ACL", "SETUSER", "redlock"}
@@ -164,8 +163,8 @@ func (c *aclCluster) setUser(t *testing.T, rights []string) {
 	}
 }
 
-// life has a resource locked, fought for, extended, filled in where it is missing
-// and unlocked, by the user redlock. The error is the first that should not be.
+// life locks a resource, contends for it, extends it, sets a missing key again and unlocks it,
+// as the user redlock. It returns the first unexpected error.
 func (c *aclCluster) life(t *testing.T, prefix, db string) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -178,7 +177,7 @@ func (c *aclCluster) life(t *testing.T, prefix, db string) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }() // without a permission it complains, as Unlock did
+	defer func() { _ = l.Close() }() // without a right it fails, as Unlock did
 
 	if err := l.Bootstrap(ctx); err != nil {
 		return fmt.Errorf("Bootstrap: %w", err)
@@ -191,7 +190,7 @@ func (c *aclCluster) life(t *testing.T, prefix, db string) error {
 		defer cn.Close()
 		number := strings.TrimPrefix(db, "/")
 		if number == "" {
-			number = "0" // the connection may come from a life in another one
+			number = "0" // the connection may come from a life in another database
 		}
 		commands = slices.Insert(commands, 0, []any{"SELECT", number})
 		for _, command := range commands {
@@ -201,7 +200,7 @@ func (c *aclCluster) life(t *testing.T, prefix, db string) error {
 		}
 		return nil
 	}
-	for i := range c.addrs { // counters that differ cost a second round
+	for i := range c.addrs { // different counters make a second round necessary
 		if err := looks(i, []any{"SET", key + "~fence", 1000 * (i + 1)}); err != nil {
 			t.Fatal(err)
 		}
@@ -210,7 +209,7 @@ func (c *aclCluster) life(t *testing.T, prefix, db string) error {
 	if err != nil {
 		return fmt.Errorf("TryLock: %w", err)
 	}
-	held := func() bool { // by all nodes: two of three are a lease, the third may have been too slow
+	held := func() bool { // on all nodes: two of three make a lease, and the third may have been too slow
 		for i := range c.addrs {
 			if looks(i, []any{"GET", key}) != nil { // redis.Nil
 				return false
@@ -218,7 +217,7 @@ func (c *aclCluster) life(t *testing.T, prefix, db string) error {
 		}
 		return true
 	}
-	older := func() bool { // by a millisecond: until then a renewal lengthens nothing, and needs no right to
+	older := func() bool { // by a millisecond: before, a renewal lengthens nothing and needs no right for it
 		for _, admin := range c.admins {
 			if db == "" && admin.PTTL(ctx, key).Val() >= 10*time.Second {
 				return false
@@ -247,13 +246,13 @@ func (c *aclCluster) life(t *testing.T, prefix, db string) error {
 	return nil
 }
 
-// wait has two Lockers of a user take turns with a resource. If queues says so, who waits
-// is called.
+// wait makes two Lockers of a user take turns with a resource. With queues it checks that the
+// waiting Locker is called.
 func (c *aclCluster) wait(t *testing.T, user string, queues bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	urls := []string{"redis://" + user + ":secret@" + c.alone} // no others make up for a queue node that fails
+	urls := []string{"redis://" + user + ":secret@" + c.alone} // no other queue node can replace one that fails
 	resource := "wait-" + user
 	lockers := []*redlock.Locker{open(t, urls), open(t, urls)}
 	must(t, lockers[0].Bootstrap(ctx))
@@ -263,7 +262,7 @@ func (c *aclCluster) wait(t *testing.T, user string, queues bool) {
 		go func() {
 			lease, err := lockers[(i+1)%2].Lock(ctx, resource)
 			if err != nil {
-				t.Errorf("Lock of who waits: got %v, want a lease", err)
+				t.Errorf("Lock of the waiting Locker: got %v, want a lease", err)
 			}
 			next <- lease
 		}()
@@ -277,7 +276,7 @@ func (c *aclCluster) wait(t *testing.T, user string, queues bool) {
 		if queues {
 			redistest.Eventually(t, 10*time.Second, func() bool { return waiting() == 1 }, "a process waits at the queue node")
 		} else {
-			time.Sleep(20 * time.Millisecond) // for a try or two
+			time.Sleep(20 * time.Millisecond) // time for one or two attempts
 		}
 		must(t, lease.Extend(ctx))
 		must(t, lease.Unlock(ctx))
@@ -291,12 +290,12 @@ func (c *aclCluster) wait(t *testing.T, user string, queues bool) {
 	}
 }
 
-// A key that the user may not touch has the batch refused that it came in. The requests
-// that came with it do not suffer from that.
+// A key that the user has no right to makes the server refuse the batch with its request. The
+// other requests of the batch still succeed.
 func TestForbiddenKeyInABatch(t *testing.T) {
 	c := start(t, 1)
 	must(t, c.nodes[0].Do(t.Context(), "acl", "setuser", "narrow", "on", ">secret", "~redlock:mine*", "~redlock:~guard", "+@all").Err())
-	// Request by request a batch takes long, on a busy machine very long.
+	// On a busy machine sending a batch request by request takes very long.
 	l := open(t, []string{"redis://narrow:secret@" + c.addrs[0]}, redlock.WithNodeTimeout(2*time.Second))
 	var callers sync.WaitGroup
 	for i := range 32 {

@@ -16,13 +16,13 @@ import (
 
 const moved = "moved"
 
-// wantEnded checks that a lease has ended here, in every way there is to ask.
+// wantEnded checks that a lease has ended, by each method that tells.
 func wantEnded(t *testing.T, le *redlock.Lease, why error) {
 	t.Helper()
 	select {
 	case <-le.Context().Done():
 	default:
-		t.Error("got a context that goes on, want one that has ended")
+		t.Error("got a context that goes on, want an ended context")
 	}
 	if v := le.Validity(); v > 0 {
 		t.Errorf("got a validity of %v, want none", v)
@@ -36,13 +36,13 @@ func wantEnded(t *testing.T, le *redlock.Lease, why error) {
 	}
 }
 
-// everywhere waits until all nodes have the key of moved.
+// everywhere waits until all nodes have the key of the resource "moved".
 func (c *cluster) everywhere(t *testing.T) {
 	t.Helper()
 	redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:"+moved) == len(c.nodes) }, "all nodes have the key")
 }
 
-// A lease goes from one Locker to another, and is the same as before.
+// A lease that goes from one Locker to another stays the same.
 func TestDetachAndAdopt(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		t.Run(fmt.Sprintf("fence known: %v", known), func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestDetachAndAdopt(t *testing.T) {
 			wantEnded(t, le, redlock.ErrDetached)
 			must(t, first.Close())
 			if e, ok := gone.Load().(redlock.Event); !ok || !errors.Is(e.Err, redlock.ErrDetached) || e.Fence != le.Fence() {
-				t.Errorf("got event %+v, want one of %v", e, redlock.ErrDetached)
+				t.Errorf("got event %+v, want an event of %v", e, redlock.ErrDetached)
 			}
 			if n := c.count("redlock:" + moved); n != 3 {
 				t.Fatalf("got the key on %d nodes after Close, want 3", n)
@@ -86,13 +86,13 @@ func TestDetachAndAdopt(t *testing.T) {
 			must(t, next.Unlock(t.Context()))
 			c.empty(t, "redlock:"+moved)
 			if last := lock(t, other, moved); last.Fence() <= next.Fence() {
-				t.Errorf("got fence %d after %d, want a larger one", last.Fence(), next.Fence())
+				t.Errorf("got fence %d after %d, want a larger fence", last.Fence(), next.Fence())
 			}
 		})
 	}
 }
 
-// A lease that the nodes do not have cannot be adopted, and nothing is written then.
+// A lease that the nodes do not have cannot be adopted, and no key is written.
 func TestAdoptWhatIsNotHeld(t *testing.T) {
 	c := start(t, 3)
 	l := open(t, c.addrs)
@@ -121,13 +121,13 @@ func TestAdoptWhatIsNotHeld(t *testing.T) {
 		want    []error
 		not     error
 	}{
-		{"nobody has it", []string{"", "", ""}, 0, 6400, []error{redlock.ErrNotHeld}, redlock.ErrNoQuorum},
+		{"no node has it", []string{"", "", ""}, 0, 6400, []error{redlock.ErrNotHeld}, redlock.ErrNoQuorum},
 		{"another has it", []string{other, other, other}, 0, 6400, []error{redlock.ErrNotHeld}, redlock.ErrTaken},
 		{"too few nodes have it", []string{mine, "", other}, 6337, 6400, []error{redlock.ErrNotHeld}, redlock.ErrNoQuorum},
 		{"another fencing token", []string{mine, mine, mine}, 6336, 6400, []error{redlock.ErrNotHeld}, redlock.ErrNoQuorum},
 		{"another fencing token, beyond", []string{mine, mine, mine}, 6401, 6400, []error{redlock.ErrNotHeld}, redlock.ErrNoQuorum},
-		{"somebody had it in between", []string{fill, fill, fill}, 6337, 6401, []error{redlock.ErrNotHeld}, redlock.ErrNoQuorum},
-		{"nodes that cannot tell whether somebody had it", []string{fill, fill, mine}, 0, 6400, []error{redlock.ErrNoQuorum}, redlock.ErrNotHeld},
+		{"another holder had it in between", []string{fill, fill, fill}, 6337, 6401, []error{redlock.ErrNotHeld}, redlock.ErrNoQuorum},
+		{"nodes that cannot tell whether another holder had it", []string{fill, fill, mine}, 0, 6400, []error{redlock.ErrNoQuorum}, redlock.ErrNotHeld},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			put(test.values...)
@@ -156,7 +156,7 @@ func TestAdoptWhatIsNotHeld(t *testing.T) {
 	put(fill, fill, "")
 	count(6400 + 63)
 	le, err := l.Adopt(t.Context(), moved, token, 6400, redlock.WithTTL(2*time.Second))
-	must(t, err) // after masters have restarted one by one nothing but fills is left
+	must(t, err) // after masters have restarted one by one all nodes have only filled keys
 	if le.Fence() != 6400 {
 		t.Errorf("got fence %d, want 6400", le.Fence())
 	}
@@ -165,8 +165,8 @@ func TestAdoptWhatIsNotHeld(t *testing.T) {
 	c.empty(t, key)
 }
 
-// With a node down a lease can be adopted, with a quorum down it cannot, and it is not
-// said to be gone.
+// With a node down a lease can be adopted. With a quorum down it cannot, and the error does not
+// say that the lease is gone.
 func TestAdoptWithNodesDown(t *testing.T) {
 	c := start(t, 3)
 	l := open(t, c.addrs)
@@ -218,7 +218,7 @@ func TestAdoptWithBadArguments(t *testing.T) {
 	}
 }
 
-// All handles end, and who waits in this process waits on, as for another process.
+// All handles end. Waiting callers of this process go on waiting, as for another process.
 func TestDetachWithHandlesAndWaiters(t *testing.T) {
 	c := start(t, 3)
 	l := open(t, c.addrs, redlock.WithTTL(time.Second), redlock.WithoutRenewal(), redlock.WithReentry())
@@ -227,7 +227,7 @@ func TestDetachWithHandlesAndWaiters(t *testing.T) {
 	must(t, err)
 	next := make(chan *redlock.Lease)
 	go func() { next <- lock(t, l, moved) }()
-	time.Sleep(20 * time.Millisecond) // let it stand in line
+	time.Sleep(20 * time.Millisecond) // time to get in line
 	must(t, inner.Detach())
 	wantEnded(t, inner, redlock.ErrDetached)
 	wantEnded(t, outer, redlock.ErrDetached)
@@ -236,17 +236,17 @@ func TestDetachWithHandlesAndWaiters(t *testing.T) {
 	must(t, err)
 	select {
 	case <-next:
-		t.Fatal("got a lease beside the one that was adopted")
+		t.Fatal("got a lease beside the adopted one")
 	case <-time.After(50 * time.Millisecond):
 	}
 	must(t, adopted.Unlock(t.Context())) // and does not hand it over
 	if last := <-next; last.Token() == outer.Token() || last.Fence() < outer.Fence()+64 {
-		t.Errorf("got fence %d with the same token: %v; want one of a grant of its own, behind %d",
+		t.Errorf("got fence %d with the same token: %v; want a fence of a new grant, behind %d",
 			last.Fence(), last.Token() == outer.Token(), outer.Fence())
 	}
 }
 
-// A lease that was handed over inside its process takes its own fencing token along.
+// A lease that was handed over inside its process keeps its own fencing token.
 func TestAdoptAfterHandOver(t *testing.T) {
 	c := start(t, 3)
 	l := open(t, c.addrs)
@@ -271,7 +271,7 @@ func TestAdoptAfterHandOver(t *testing.T) {
 	}
 }
 
-// Do leaves a lease alone that was detached inside it.
+// Do does not unlock a lease that was detached inside it.
 func TestDoWithDetach(t *testing.T) {
 	c := start(t, 3)
 	l := open(t, c.addrs)
@@ -291,8 +291,8 @@ func TestDoWithDetach(t *testing.T) {
 	}
 }
 
-// Two who adopt one token share the lease. The first to unlock ends it for both, and the
-// nodes are not blamed for that.
+// Two Lockers that adopt one token share the lease. The first to unlock ends it for both, and
+// no node is reported for that.
 func TestAdoptTwice(t *testing.T) {
 	c := start(t, 3)
 	le := lock(t, open(t, c.addrs), moved)
@@ -315,7 +315,7 @@ func TestAdoptTwice(t *testing.T) {
 	if err := context.Cause(both[1].Context()); !errors.Is(err, redlock.ErrLost) {
 		t.Errorf("got %v, want %v", err, redlock.ErrLost)
 	}
-	_ = both[1].Unlock(t.Context()) // says that it is lost
+	_ = both[1].Unlock(t.Context()) // returns that the lease is lost
 	l := open(t, c.addrs)
 	in, err := l.Inspect(t.Context(), moved)
 	must(t, err)

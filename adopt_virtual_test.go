@@ -13,7 +13,7 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// handOn is a lease that was detached, on all of three nodes.
+// handOn returns a lease that was detached, with its key on all three nodes.
 func handOn(b *bubble, opts ...redlock.LockOption) *redlock.Lease {
 	b.t.Helper()
 	le := b.lock(b.warmLocker(), moved, opts...)
@@ -23,8 +23,8 @@ func handOn(b *bubble, opts ...redlock.LockOption) *redlock.Lease {
 	return le
 }
 
-// betweenTheRounds has something done when all nodes have been looked at by an Adopt that
-// begins now, and before they are asked to extend.
+// betweenTheRounds calls do when an Adopt that begins now has looked at all nodes, and before it
+// asks them to extend.
 func betweenTheRounds(b *bubble, do func()) {
 	const there = 50 * time.Millisecond
 	b.all(func(n *bubbleNode) { n.latency(there, 0) })
@@ -34,8 +34,8 @@ func betweenTheRounds(b *bubble, do func()) {
 	}()
 }
 
-// Nothing is renewed or released after Detach: the keys end with their TTL, and then
-// whoever waits has the lock.
+// After Detach nothing is renewed or released. The keys expire with their TTL, and then a
+// waiting caller gets the lock.
 func TestDetachedLeaseEndsByItself(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		l := b.warmLocker()
@@ -57,7 +57,7 @@ func TestDetachedLeaseEndsByItself(t *testing.T) {
 		b.wantHolding(moved, 0, 1, 2)
 		for i, n := range b.nodes {
 			for _, c := range append(n.callsOf("extend", moved), n.callsOf("release", moved)...) {
-				if c.ID == le.Token() { // and not of the one that waits
+				if c.ID == le.Token() { // and not an acquire of the waiting caller
 					t.Errorf("node %d: got a call of %s, want none", i, c.Op)
 				}
 			}
@@ -70,7 +70,7 @@ func TestDetachedLeaseEndsByItself(t *testing.T) {
 			t.Errorf("got the next lease after %v, want it when the TTL of 10s is over", took)
 		}
 		if next.Fence() <= le.Fence() {
-			t.Errorf("got fence %d after %d, want a larger one", next.Fence(), le.Fence())
+			t.Errorf("got fence %d after %d, want a larger fence", next.Fence(), le.Fence())
 		}
 	})
 }
@@ -88,7 +88,7 @@ func TestAdoptedValidity(t *testing.T) {
 		if err != nil {
 			t.Fatalf("Adopt: got %v, want a lease", err)
 		}
-		rounds := time.Since(began) / (50 * time.Millisecond) // the look may take several
+		rounds := time.Since(began) / (50 * time.Millisecond) // the first round may be repeated
 		if rounds < 2 || time.Since(began)%(50*time.Millisecond) != 0 {
 			t.Errorf("got it after %v, want some round trips", time.Since(began))
 		}
@@ -99,7 +99,7 @@ func TestAdoptedValidity(t *testing.T) {
 	})
 }
 
-// A round that is through only when a quorum of the keys may have expired revives nothing.
+// A round that completes only when a quorum of the keys may have expired revives nothing.
 func TestAdoptTooLate(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		le := handOn(b, redlock.WithTTL(time.Second))
@@ -108,16 +108,16 @@ func TestAdoptTooLate(t *testing.T) {
 			t.Fatalf("Inspect: got %v, want no error", err)
 		}
 		b.all(func(n *bubbleNode) { n.latency(time.Millisecond, 40*time.Millisecond) })
-		time.Sleep(920 * time.Millisecond) // the look is back before the end, the round is there but not back
+		time.Sleep(920 * time.Millisecond) // the first round is complete before the end, the second arrives but is not answered in time
 		_, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence())
 		wantMatch(t, "Adopt", err, []error{redlock.ErrNoQuorum})
 		if n := b.nodes[0].seen("extend", moved); n != 1 {
-			t.Errorf("got %d extends, want the one that was too late", n)
+			t.Errorf("got %d extends, want only the late one", n)
 		}
 	})
 }
 
-// An adoption that fails gives the key to no node that lacked it; one that succeeds does.
+// A failed adoption sets the key on no node that lacked it; a successful one does.
 func TestAdoptFillsAfterwards(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		le := handOn(b)
@@ -127,7 +127,7 @@ func TestAdoptFillsAfterwards(t *testing.T) {
 		_, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence())
 		wantMatch(t, "Adopt", err, []error{redlock.ErrNoQuorum}, redlock.ErrNotHeld)
 		if n := b.nodes[0].seen("extend", moved); n != 1 {
-			t.Errorf("got %d extends, want the one of the second round", n)
+			t.Errorf("got %d extends, want only those of the second round", n)
 		}
 		b.nodes[1].resume()
 		time.Sleep(time.Second)
@@ -148,7 +148,7 @@ func TestAdoptFillsAfterwards(t *testing.T) {
 	})
 }
 
-// A node that another takes between the two rounds is no ground to stand on.
+// A node that another client takes between the two rounds does not count.
 func TestAdoptWhatIsTakenMeanwhile(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		le := handOn(b)
@@ -160,13 +160,13 @@ func TestAdoptWhatIsTakenMeanwhile(t *testing.T) {
 		})
 		began := time.Now()
 		_, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence())
-		wantSince(t, "the error", began, 100*time.Millisecond) // without waiting for anything
+		wantSince(t, "the error", began, 100*time.Millisecond) // without waiting
 		wantMatch(t, "Adopt", err, []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrQuorumLost})
 	})
 }
 
-// A lease that is adopted while its process goes on with it is shared: both renew it,
-// nobody else gets it, and an unlock by one of them is noticed by the other in time.
+// If its process still renews a lease that is adopted, both share it and renew it. No other
+// client gets it, and an unlock by one of them is noticed by the other in time.
 func TestAdoptWhileItIsRenewed(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		le := b.lock(b.warmLocker(), moved)
@@ -198,15 +198,15 @@ func TestAdoptWhileItIsRenewed(t *testing.T) {
 	})
 }
 
-// A fencing token that no lease can have is refused before it is written anywhere. What the
-// nodes' clocks show is what counts, and not the local one.
+// A fencing token that no lease can have is refused before it is written anywhere. The clocks of
+// the nodes decide that, not the local clock.
 //
 // Source: ALGORITHM section 4, "MaxAhead", and section 6.
 func TestAdoptWithAFenceFromTheFuture(t *testing.T) {
-	const most = 6150 * time.Millisecond // MaxSkew, half a quarantine of 10.3 s, and 1 s
+	const most = 6150 * time.Millisecond // MaxSkew, half a quarantine of 10.3 s, plus 1 s
 	for _, test := range []struct {
 		name  string
-		ahead time.Duration // of the median
+		ahead time.Duration // of the median clock
 		step  time.Duration // of one node's clock
 		want  error
 	}{
@@ -220,7 +220,7 @@ func TestAdoptWithAFenceFromTheFuture(t *testing.T) {
 			inBubble(t, 3, func(t *testing.T, b *bubble) {
 				b.nodes[2].runClock(1, test.step)
 				token := uuid.NewString()
-				before := token + "|0" // filled: the counter cannot be told
+				before := token + "|0" // filled: the counter is not known from it
 				l := b.locker()
 				b.all(func(n *bubbleNode) { n.put("redlock:"+moved, before, time.Minute) })
 				fence := time.Now().UnixMicro() + min(test.ahead.Microseconds(), math.MaxInt64-time.Now().UnixMicro())
@@ -243,8 +243,8 @@ func TestAdoptWithAFenceFromTheFuture(t *testing.T) {
 	}
 }
 
-// Two clocks in the middle that disagree do not say how far ahead a fencing token may be. A
-// lease whose token is known by its counter can be adopted all the same.
+// If the two middle clocks disagree, it is not known how far ahead a fencing token may be. A lease
+// whose token is known from its counter can still be adopted.
 func TestAdoptWithClocksThatDisagree(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, b *bubble) {
 		le := handOn(b)

@@ -11,12 +11,12 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// This file searches every state that attempts of several processes can reach over three nodes.
-// What an attempt does is the code of attempt.go itself: a state has the number of each attempt's
-// state in a list. What a node does is the rule of the scripts in a few lines.
+// A search of every state that attempts of several processes can reach over three nodes. The
+// attempts run the code of attempt.go itself: a state has, for each attempt, the number of its
+// state in a list. The nodes follow the rules of the scripts, in a few lines.
 //
-// There is no time. A message takes for ever or is lost, as is its reply, and the time of an
-// attempt can be up at any moment. A holder keeps its keys until it releases them.
+// There is no time. A message or its reply takes any time or is lost, and the time of an attempt
+// can be up at any moment. A holder keeps its keys until it releases them.
 //
 // Source: ALGORITHM sections 3 and 4.
 
@@ -25,11 +25,11 @@ const (
 	searchAttempts = 3
 )
 
-// mail is what is on its way between an attempt and a node.
+// mail has the messages under way between an attempt and a node.
 type mail struct {
 	what            mailKind
 	counter, target int8
-	release         bool // a release is behind it
+	release         bool // a release follows it
 }
 
 type mailKind uint8
@@ -52,9 +52,9 @@ type searchNode struct {
 
 type searchState struct {
 	node    [searchNodes]searchNode
-	machine [searchAttempts]uint16 // in the list of machines; 0 = not begun
+	machine [searchAttempts]uint16 // index in the list of machines; 0 = not begun
 	floor   [searchAttempts]int8   // the largest token in use when it began
-	done    [searchAttempts]bool   // has released its keys
+	done    [searchAttempts]bool   // the attempt has released its keys
 }
 
 // attemptSearch is the model of some attempts.
@@ -62,13 +62,13 @@ type attemptSearch struct {
 	rules    rules
 	need     int
 	attempts int
-	clocks   [searchNodes]int8 // the counters at first
+	clocks   [searchNodes]int8 // the counters at the start
 	patient  bool
 	first    bool // the queue node is asked first
 
 	machines []*attempt
 	numbers  map[string]uint16
-	phases   map[[2]phase]bool // the transitions that were seen
+	phases   map[[2]phase]bool // the transitions that have occurred
 }
 
 func (c *attemptSearch) model() search.Model[searchState] {
@@ -80,7 +80,7 @@ func (c *attemptSearch) model() search.Model[searchState] {
 	return m
 }
 
-// number is the place of a machine's state in the list.
+// number returns the index of a machine's state in the list.
 func (c *attemptSearch) number(a *attempt) uint16 {
 	key := []byte{byte(a.phase), byte(a.fencing.target), byte(a.approach.rounds)}
 	for _, is := range []bool{a.approach.closes != 0, a.approach.closed, a.approach.againAt != 0, a.approach.reply.vetoed} {
@@ -97,7 +97,7 @@ func (c *attemptSearch) number(a *attempt) uint16 {
 	return k
 }
 
-// step has an attempt take an event, and puts what that sends on its way.
+// step lets an attempt take an event, and sends its requests.
 func (c *attemptSearch) step(s *searchState, k int, e event) {
 	a := &attempt{
 		rules: &c.rules, need: c.need, timeout: 1000, useless: 1 << 40,
@@ -133,7 +133,7 @@ func (c *attemptSearch) step(s *searchState, k int, e event) {
 	s.machine[k] = c.number(a)
 }
 
-// release sends a release behind all that was sent. No answer matters after it.
+// release sends a release after all earlier requests. Their answers do not matter any more.
 func (s *searchState) release(k int) {
 	s.done[k] = true
 	for i := range s.node {
@@ -208,7 +208,7 @@ func (c *attemptSearch) next(s searchState, visit func(searchState, search.Step)
 	}
 }
 
-// deliver has what is on its way arrive.
+// deliver visits the arrival of each message.
 func (c *attemptSearch) deliver(s searchState, k, i int, visit func(searchState, search.Step)) {
 	n := &s.node[i]
 	m := n.mail[k]
@@ -255,7 +255,7 @@ func (c *attemptSearch) deliver(s searchState, k, i int, visit func(searchState,
 	visit(lose, search.Step{Format: "between attempt %d and node %d: message %d is LOST", A: k, B: i, C: int(m.what)})
 }
 
-// said is a node's answer as an event.
+// said converts a node's answer to an event.
 func said(i int, m mail) event {
 	switch m.what {
 	case saysGranted:
@@ -274,8 +274,8 @@ func searchOf(change func(*attemptSearch)) *attemptSearch {
 	return c
 }
 
-// The library's own attempt is sound in every state that it can reach, and goes from phase to
-// phase by its table.
+// The library's own attempt is sound in every state that it can reach, and changes its phase only
+// as its table allows.
 func TestAttemptSearch(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -298,7 +298,7 @@ func TestAttemptSearch(t *testing.T) {
 	}
 }
 
-// Each rule that is wrong is missed.
+// With any one rule wrong the search finds a fault.
 func TestAttemptSearchControls(t *testing.T) {
 	for _, test := range []struct {
 		name string

@@ -12,8 +12,8 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// The validity at the grant is the TTL less what the quorum took to answer and the
-// drift; slower nodes do not count.
+// The validity at the grant is the TTL less the drift and the time in which the quorum answered;
+// slower nodes do not count.
 //
 // Source: distlock, step 4; ALGORITHM section 3, point 4.
 func TestVirtualValidityAtGrant(t *testing.T) {
@@ -55,7 +55,7 @@ func TestVirtualValidityAtGrant(t *testing.T) {
 	}
 }
 
-// wantNever polls for a while and fails when the key of resource is somewhere.
+// wantNever polls for a while, and fails if a node has the key of the resource.
 func wantNever(t *testing.T, b *bubble, resource string, during time.Duration) {
 	t.Helper()
 	for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
@@ -65,7 +65,7 @@ func wantNever(t *testing.T, b *bubble, resource string, during time.Duration) {
 	}
 }
 
-// An acquire that reaches its node after the attempt has ended does nothing there.
+// An acquire that arrives after the end of its attempt has no effect.
 //
 // Source: ALGORITHM section 3, LATE; section 5, notAfter; CHAOS section 3, "Ghost write".
 func TestVirtualLateAcquire(t *testing.T) {
@@ -96,7 +96,7 @@ func TestVirtualLateAcquire(t *testing.T) {
 				if got := late.seen("acquire", "r"); got != 1 {
 					t.Errorf("acquires that reached the hung node: got %d, want 1", got)
 				}
-				for _, c := range late.callsOf("release", "r") { // it would clean up after an orphan
+				for _, c := range late.callsOf("release", "r") { // it would remove an orphan
 					if c.Before != "" {
 						t.Errorf("key that a release found on the hung node: got %q, want none", c.Before)
 					}
@@ -106,8 +106,8 @@ func TestVirtualLateAcquire(t *testing.T) {
 	}
 }
 
-// A node that set the key and whose replies are lost is told to drop it as soon as it
-// can be reached again, and no key of the attempt is set after that.
+// A node that set the key, but whose replies are lost, is told to drop it as soon as it can be
+// reached again. After that no key of the attempt is set.
 //
 // Source: ALGORITHM section 5; section 13, I6.
 func TestVirtualLostReply(t *testing.T) {
@@ -117,7 +117,7 @@ func TestVirtualLostReply(t *testing.T) {
 	}{
 		{"of a lease that was unlocked", []int{4}},
 		{"of an attempt that failed", []int{1, 2, 4}},
-		{"of an attempt that nobody answered", []int{0, 1, 2, 3, 4}},
+		{"of an attempt that no node answered", []int{0, 1, 2, 3, 4}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, 5, func(t *testing.T, b *bubble) {
@@ -145,8 +145,8 @@ func TestVirtualLostReply(t *testing.T) {
 	}
 }
 
-// A call that is cancelled while its requests are under way returns at once, and
-// leaves nothing.
+// A call that is cancelled while its requests are under way returns at once, and leaves no key
+// behind.
 //
 // Source: ALGORITHM section 3, point 5; section 5.
 func TestVirtualCancelledAttempt(t *testing.T) {
@@ -202,8 +202,8 @@ func TestVirtualCancelledAttempt(t *testing.T) {
 	})
 }
 
-// One attempt takes no longer than the node timeout, whatever the nodes do, and does
-// not wait at all for those that it does not need.
+// One attempt takes no longer than the node timeout, whatever the nodes do. It does not wait for
+// nodes that it does not need.
 //
 // Source: ALGORITHM section 1, "NodeTimeout"; section 3, points 2, 4 and 5.
 func TestVirtualOneAttempt(t *testing.T) {
@@ -213,7 +213,7 @@ func TestVirtualOneAttempt(t *testing.T) {
 		fault fault
 		nodes []int
 		takes time.Duration
-		want  []error // none: a lease
+		want  []error // empty: a lease
 		not   []error
 	}{
 		{"all five well", (*bubbleNode).heal, nil, 0, nil, nil},
@@ -259,9 +259,8 @@ func TestVirtualOneAttempt(t *testing.T) {
 	}
 }
 
-// Nodes slower than the node timeout fail the attempt at that moment. The keys that
-// they set nevertheless are dropped as soon as they are fast enough to be talked to; if
-// they stay slow, the keys expire.
+// Nodes slower than the node timeout make the attempt fail at that moment. The keys that they set
+// are dropped as soon as they answer in time again. If they stay slow, the keys expire.
 //
 // Source: ALGORITHM section 1, "NodeTimeout"; section 5; section 1, P4.
 func TestVirtualSlowNodes(t *testing.T) {
@@ -288,7 +287,7 @@ func TestVirtualSlowNodes(t *testing.T) {
 	}
 }
 
-// A lease that would be granted with less than half of its TTL left is none.
+// An attempt with less than half of the TTL left is not granted.
 //
 // Source: ALGORITHM section 1, "MinValidity"; section 3, point 4.
 func TestVirtualMinimumValidity(t *testing.T) {
@@ -321,8 +320,8 @@ func TestVirtualMinimumValidity(t *testing.T) {
 	}
 }
 
-// A quarantine is told of once, also where a reply that was sent in it arrives when it is over.
-// The next one is told of again, also if the end of the first was not seen.
+// A quarantine is reported once, even if a reply from that time arrives after its end. The next
+// quarantine is reported again, even if the end of the first was not seen.
 //
 // Source: ALGORITHM section 8.
 func TestVirtualQuarantineIsToldOnce(t *testing.T) {
@@ -351,7 +350,7 @@ func TestVirtualQuarantineIsToldOnce(t *testing.T) {
 			t.Fatal("got no quarantine after an empty restart")
 		}
 		wantTold(1, "at first")
-		b.nodes[0].breakOff() // another connection
+		b.nodes[0].breakOff() // a new connection
 		wait = left()
 		wantTold(1, "by another connection")
 		time.Sleep(wait - 10*time.Millisecond)
@@ -364,22 +363,22 @@ func TestVirtualQuarantineIsToldOnce(t *testing.T) {
 		b.nodes[0].restartEmpty()
 		_ = left()
 		wantTold(2, "of the next")
-		time.Sleep(time.Minute) // nobody asks
+		time.Sleep(time.Minute) // no requests
 		b.nodes[0].restartEmpty()
 		_ = left()
-		wantTold(3, "of one after a long time")
+		wantTold(3, "of a quarantine after a long time")
 	})
 }
 
-// A node that has granted did answer, even if the attempt waits for others until its time
-// is up: with one more that somebody else has, of three, and one down it is taken.
+// A node that has granted did answer, even if the attempt waits for others until its time is up.
+// If another holder has the second of three nodes, and the third is down, the lock is taken.
 func TestGrantIsNoTimeout(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		l := b.warmLocker()
 		queueNode := l.QueueNodeOf("r")
 		busy, down := b.nodes[(queueNode+1)%3], b.nodes[(queueNode+2)%3]
 		busy.put("redlock:r", "other|6400", time.Minute)
-		busy.latency(0, 700*time.Microsecond) // it does not answer just when the time is up
+		busy.latency(0, 700*time.Microsecond) // it answers before the time is up
 		down.kill()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

@@ -24,8 +24,8 @@ func TestLevelString(t *testing.T) {
 	}
 }
 
-// Every branch of the audit: what a node says of itself, the level of each finding, and
-// words that have to be in its text or hint.
+// Every branch of the audit: the answers of a node, the level of each finding, and words that
+// its text or hint must contain.
 func TestFindings(t *testing.T) {
 	good := node.Audit{
 		Info:   node.Info{RunID: "abc", Version: "7", Role: "master", Cluster: "0", Policy: "noeviction", Memory: "0", AOF: "1"},
@@ -139,7 +139,7 @@ func TestFindingError(t *testing.T) {
 	}
 }
 
-// A finding is told when it appears, not as long as it stays, and again when it comes back.
+// A finding is reported when it appears, not as long as it stays, and again when it comes back.
 func TestAuditTellsWhatIsNew(t *testing.T) {
 	conf, err := newConfig(nil)
 	if err != nil {
@@ -149,7 +149,7 @@ func TestAuditTellsWhatIsNew(t *testing.T) {
 	evicts, both, unguarded := good, good, good
 	evicts.Info.Policy = "allkeys-lru"
 	both.Info.Policy, both.Marker.MaxTTL = "allkeys-lru", 2*conf.maxTTL
-	unguarded.MarkerErr = node.ErrGuardOff // a notice, which is not told
+	unguarded.MarkerErr = node.ErrGuardOff // a notice, which is not reported
 	refused := node.Audit{InfoErr: errors.New("NOPERM"), Marker: good.Marker}
 	var told []string
 	var before *node.Audit

@@ -9,8 +9,8 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// BenchmarkLockUnlock is one cycle of Lock and Unlock, each goroutine with a resource
-// of its own, on N real masters. bench/ sets it beside other libraries.
+// BenchmarkLockUnlock measures a cycle of Lock and Unlock on N real masters. Each goroutine has a
+// resource of its own. bench/ compares it with other libraries.
 func BenchmarkLockUnlock(b *testing.B) {
 	for _, n := range []int{1, 3, 5, 7} {
 		l := open(b, start(b, n).addrs)
@@ -41,7 +41,7 @@ func BenchmarkLockUnlock(b *testing.B) {
 	}
 }
 
-// BenchmarkExtend is one renewal round.
+// BenchmarkExtend measures a renewal round.
 func BenchmarkExtend(b *testing.B) {
 	for _, n := range []int{1, 3, 5, 7} {
 		l := open(b, start(b, n).addrs)

@@ -8,13 +8,13 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// Another program has put a large string at a lock key, and one at the key of a fencing
-// counter. The scripts read the beginning of it.
+// Another program has put a large string at a lock key, and a large string at the key of a fencing
+// counter. The scripts read only the beginning.
 func TestLargeForeignValue(t *testing.T) {
 	c := start(t, 3)
 	l := open(t, c.addrs)
 	warm(t, l, c)
-	const size = 32 << 20 // more than any reply that is read
+	const size = 32 << 20 // larger than any reply that the library reads
 	for _, n := range c.nodes {
 		must(t, n.Set(t.Context(), "redlock:r", strings.Repeat("x", size), time.Minute).Err())
 		must(t, n.Set(t.Context(), "redlock:s~fence", strings.Repeat("x", size), time.Minute).Err())

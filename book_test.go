@@ -14,16 +14,15 @@ import (
 	"github.com/d0720281/redlock/chaos/history"
 )
 
-// book is a history that is written while a test goes on. All Lockers of a bubble have the
-// same clock.
+// book is a history that is recorded during a test. All Lockers of a bubble have the same clock.
 type book struct {
 	history.History
 	client *history.Client
 
 	mu   sync.Mutex
 	held map[*redlock.Lease]*history.Held[*redlock.Lease] // guarded by mu
-	left map[*redlock.Lease]bool                          // unlocked, and whether seen to be over; guarded by mu
-	late []string                                         // problems with those; guarded by mu
+	left map[*redlock.Lease]bool                          // unlocked, and whether the lease was seen to be over; guarded by mu
+	late []string                                         // problems with these; guarded by mu
 }
 
 func newBook() *book {
@@ -32,7 +31,7 @@ func newBook() *book {
 	return b
 }
 
-// why tells the one reason apart for which a lease is valid to its very end.
+// why returns the one reason for which a lease is valid to its very end.
 func why(err error) string {
 	if errors.Is(err, redlock.ErrExpired) {
 		return history.Expired
@@ -40,7 +39,7 @@ func why(err error) string {
 	return "other"
 }
 
-// take has try get a lease, and writes down what comes of it.
+// take calls try to get a lease, and records the outcome.
 func (b *book) take(resource string, waits bool, try func() (*redlock.Lease, error)) (*redlock.Lease, error) {
 	b.look()
 	h, err := history.Take(b.client, resource, waits, try)
@@ -50,13 +49,13 @@ func (b *book) take(resource string, waits bool, try func() (*redlock.Lease, err
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.held[h.Lease] = h
-	b.lookLocked(resource) // others may have become longer meanwhile
+	b.lookLocked(resource) // leases of others may have become longer meanwhile
 	return h.Lease, nil
 }
 
-// free gives a lease back. From then on nothing may be left of it when another one is
-// granted, unless it was over before: Unlock does not end the last moment that a lost lease
-// has for winding down.
+// free unlocks a lease. From then on the lease may have no validity when another one is granted,
+// unless it was over before: Unlock does not shorten the last moment that a lost lease leaves its
+// holder for winding down.
 func (b *book) free(ctx context.Context, lease *redlock.Lease) error {
 	b.mu.Lock()
 	b.lookLocked("")
@@ -78,14 +77,14 @@ func (b *book) free(ctx context.Context, lease *redlock.Lease) error {
 	return err
 }
 
-// look has every holder look at its lease.
+// look makes every holder look at its lease.
 func (b *book) look() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.lookLocked("")
 }
 
-// lookLocked is look when a resource has just been granted, or none.
+// lookLocked is look with mu held. granted is the resource that has just been granted, or "".
 func (b *book) lookLocked(granted string) {
 	for _, h := range b.held {
 		h.Look()
@@ -99,7 +98,7 @@ func (b *book) lookLocked(granted string) {
 	}
 }
 
-// problems is all that is wrong. The run has to be over.
+// problems returns all problems. The run must be over.
 func (b *book) problems() (list []string) {
 	for _, v := range b.Check(history.Rules{}) {
 		list = append(list, v.String())
@@ -107,7 +106,7 @@ func (b *book) problems() (list []string) {
 	return append(list, b.late...)
 }
 
-// leases is how many were granted. The run has to be over.
+// leases returns the number of leases that were granted. The run must be over.
 func (b *book) leases() (n int) {
 	for _, a := range b.Done {
 		if a.Held {
@@ -117,8 +116,8 @@ func (b *book) leases() (n int) {
 	return n
 }
 
-// A lease that still is valid when the next one is granted, though its holder has called
-// Unlock, is a problem.
+// A lease that is still valid when the next one is granted, although its holder has called Unlock,
+// is a problem.
 func TestBookSeesALeaseThatOutlivesUnlock(t *testing.T) {
 	for _, returned := range []bool{false, true} {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
@@ -131,12 +130,12 @@ func TestBookSeesALeaseThatOutlivesUnlock(t *testing.T) {
 			first := take(b.warmLocker())
 			seen.mu.Lock()
 			delete(seen.held, first)
-			seen.left[first] = returned // from an Unlock that ends nothing
+			seen.left[first] = returned // of an Unlock without effect
 			seen.mu.Unlock()
 			take(b.locker(redlock.WithKeyPrefix("other:"), redlock.WithoutRestartGuard()))
 			problems := seen.problems()
 			if !slices.ContainsFunc(problems, func(p string) bool { return strings.HasSuffix(p, " after Unlock") }) {
-				t.Errorf("Unlock has returned: %v: got problems %q, want one of the first lease", returned, problems)
+				t.Errorf("Unlock has returned: %v: got problems %q, want a problem of the first lease", returned, problems)
 			}
 		})
 	}

@@ -15,8 +15,8 @@ import (
 
 const stuck = "stuck"
 
-// A holder that renews its lease loses it before anybody else has it, no node is taken
-// for one that lost data, and those who wait get their turns.
+// A holder that renews its lease loses it before another client has it. No node is reported as one
+// that lost data, and the waiting callers get their turns.
 func TestBreakALiveHolder(t *testing.T) {
 	c := start(t, 3)
 	var blamed atomic.Int32
@@ -35,12 +35,12 @@ func TestBreakALiveHolder(t *testing.T) {
 				t.Error(err)
 			}
 			if le.Context().Err() == nil || le.Validity() > 0 {
-				t.Error("got a lease while the one that was broken is valid")
+				t.Error("got a lease while the broken one is valid")
 			}
 			next <- mine
 		}()
 	}
-	time.Sleep(50 * time.Millisecond) // for both to wait
+	time.Sleep(50 * time.Millisecond) // time for both to wait
 	in, err := open(t, c.addrs).Break(t.Context(), stuck)
 	must(t, err)
 	wantVerdict(t, in, nil, redlock.VerdictHeld)
@@ -56,7 +56,7 @@ func TestBreakALiveHolder(t *testing.T) {
 		t.Errorf("got it free in %v, want what was left of 3s", in.FreeIn())
 	}
 	for _, v := range c.holders("redlock:" + stuck) {
-		if v != "" && v != "~broken:"+le.Token()+"|0" { // or it was given back already
+		if v != "" && v != "~broken:"+le.Token()+"|0" { // or the holder has released it already
 			t.Errorf("got %q on a node, want a placeholder", v)
 		}
 	}
@@ -78,7 +78,7 @@ func TestBreakALiveHolder(t *testing.T) {
 			t.FailNow()
 		}
 		if mine.Fence() <= le.Fence() {
-			t.Errorf("got fence %d after %d, want a larger one", mine.Fence(), le.Fence())
+			t.Errorf("got fence %d after %d, want a larger fence", mine.Fence(), le.Fence())
 		}
 		must(t, mine.Unlock(t.Context()))
 	}
@@ -105,7 +105,7 @@ func TestBreakWithNodesDown(t *testing.T) {
 	if err := le.Extend(t.Context()); err == nil {
 		t.Error("got a lease that was extended, want it to be over")
 	}
-	select { // the other of the two has answered
+	select { // the other Locker has answered
 	case <-le.Context().Done():
 	case <-time.After(5 * time.Second):
 		t.Fatal("got a holder that goes on, want it to have lost the lease")
@@ -113,7 +113,7 @@ func TestBreakWithNodesDown(t *testing.T) {
 	if err := context.Cause(le.Context()); !errors.Is(err, redlock.ErrQuorumLost) {
 		t.Errorf("got %v, want %v", err, redlock.ErrQuorumLost)
 	}
-	const another = "another" // as what was broken is given back by now, or not
+	const another = "another" // the broken lease may or may not be released by now
 	lock(t, open(t, c.addrs), another, redlock.WithoutRenewal())
 	must(t, c.procs[1].Kill())
 	in, err = l.Break(t.Context(), another)
@@ -127,7 +127,7 @@ func TestBreakWithNodesDown(t *testing.T) {
 	}
 }
 
-// What no Locker does: nobody's lock, one for ever, another library's, one that is no lock.
+// Keys that no Locker sets: a lock of no holder, one without expiry, one of another library, one of another type.
 func TestBreakOddKeys(t *testing.T) {
 	c := start(t, 3)
 	l := open(t, c.addrs)
@@ -161,7 +161,7 @@ func TestBreakOddKeys(t *testing.T) {
 		}
 	}
 
-	for i, v := range []string{"a|1000", "", ""} { // left over: nobody has it
+	for i, v := range []string{"a|1000", "", ""} { // left over: no holder has it
 		must(t, c.nodes[i].Del(t.Context(), key).Err())
 		if v != "" {
 			must(t, c.nodes[i].Set(t.Context(), key, v, 0).Err())
@@ -174,7 +174,7 @@ func TestBreakOddKeys(t *testing.T) {
 	}
 }
 
-// Who may lock may break and adopt, and it takes no right more.
+// A user with the rights of the ACL line may break and adopt.
 func TestBreakAndAdoptWithTheACLLine(t *testing.T) {
 	n := redistest.Masters(t, 1)[0]
 	c := aclCluster{addrs: []string{n.Addr()}, admins: []*redis.Client{aclAdmin(t, n)}}
@@ -214,11 +214,11 @@ func TestBreakWithBadArguments(t *testing.T) {
 
 func errorOf[T any](_ T, err error) error { return err }
 
-// In virtual time: the keys live for just as long as they would have, the holder ends at
-// its next renewal, and the next one begins when they have expired.
+// In virtual time: the keys live exactly as long as they would have, the holder ends at its next
+// renewal, and the next one begins when they have expired.
 func TestBreakKeepsTheTime(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		le := b.lock(b.warmLocker(), stuck, redlock.WithoutRenewal()) // which never looks
+		le := b.lock(b.warmLocker(), stuck, redlock.WithoutRenewal()) // without renewal it never looks
 		began := time.Now()
 		time.Sleep(4 * time.Second)
 		in, err := b.locker().Break(t.Context(), stuck)
@@ -226,7 +226,7 @@ func TestBreakKeepsTheTime(t *testing.T) {
 			t.Errorf("got it free in %v, %v; want 6s", in.FreeIn(), err)
 		}
 		if next, err := b.locker().Lock(t.Context(), stuck); err != nil || time.Since(began) < 10*time.Second {
-			t.Errorf("got %v, %v after %v; want a lease after the 10s of the one before", next, err, time.Since(began))
+			t.Errorf("got %v, %v after %v; want a lease after the 10s of the lease before it", next, err, time.Since(began))
 		}
 		wantDone(t, le.Context(), []error{redlock.ErrExpired})
 		if v := le.Validity(); v > 0 {
@@ -235,7 +235,7 @@ func TestBreakKeepsTheTime(t *testing.T) {
 	})
 }
 
-// What has changed since it was looked at is left alone: it is not what was to be broken.
+// Break leaves a key alone that has changed since it was looked at: it belongs to another holder.
 func TestBreakLeavesTheNextHolderAlone(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		b.lock(b.warmLocker(), moved)

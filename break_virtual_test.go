@@ -13,13 +13,13 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// next is whoever waits for stuck, and when it got it.
+// nextHolder is the caller that waits for stuck, and the time at which it got it.
 type nextHolder struct {
 	lease *redlock.Lease
 	at    time.Time
 }
 
-// nextOf has somebody wait for stuck, who must not get it beside a lease.
+// nextOf makes a caller wait for stuck. It must not get it while the lease before is valid.
 func (b *bubble) nextOf(l *redlock.Locker, before *redlock.Lease) <-chan nextHolder {
 	b.t.Helper()
 	got := make(chan nextHolder, 1)
@@ -29,21 +29,21 @@ func (b *bubble) nextOf(l *redlock.Locker, before *redlock.Lease) <-chan nextHol
 			b.t.Errorf("Lock: got %v, want a lease", err)
 		}
 		if before.Context().Err() == nil || before.Validity() > 0 {
-			b.t.Error("got a lease while the one that was broken is valid")
+			b.t.Error("got a lease while the broken one is valid")
 		}
 		got <- nextHolder{le, time.Now()}
 	}()
 	return got
 }
 
-// doneAt is when a context ended.
+// doneAt returns the time at which a context ended.
 func doneAt(ctx context.Context) <-chan time.Time {
 	at := make(chan time.Time, 1)
 	context.AfterFunc(ctx, func() { at <- time.Now() })
 	return at
 }
 
-// broken has stuck broken, on a quorum of nodes at least.
+// broken breaks stuck, on a quorum of nodes at least.
 func (b *bubble) broken(l *redlock.Locker) {
 	b.t.Helper()
 	if _, err := l.Break(b.t.Context(), stuck); err != nil {
@@ -51,8 +51,8 @@ func (b *bubble) broken(l *redlock.Locker) {
 	}
 }
 
-// A holder that lives is told that its lock was broken, and gives back what stands in the
-// place of its keys when it has ended its lease: the next one need not wait for the TTL.
+// A live holder learns that its lock was broken. When it has ended its lease, it releases the
+// placeholders of its keys: the next holder need not wait for the TTL.
 //
 // Source: ALGORITHM section 5, "Break".
 func TestBreakIsToldToTheHolder(t *testing.T) {
@@ -60,14 +60,14 @@ func TestBreakIsToldToTheHolder(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		here    bool // the holder's own Locker breaks it
-		local   bool // who waits is in the holder's process
+		local   bool // the waiting caller is in the holder's process
 		young   bool // the holder has not renewed it yet
 		unlocks bool
-		told    time.Duration // the holder knows, at most so long after the call of Break
-		next    time.Duration // and the next has it, at most so long after that
+		told    time.Duration // at the latest so long after the call of Break the holder knows
+		next    time.Duration // at the latest so long after that the next holder has it
 	}{
 		{name: "by another process", told: 200 * time.Millisecond, next: 300 * time.Millisecond},
-		{name: "by another process, one of the holder's waits", local: true, told: 200 * time.Millisecond, next: 300 * time.Millisecond},
+		{name: "by another process, a caller of the holder's process waits", local: true, told: 200 * time.Millisecond, next: 300 * time.Millisecond},
 		{name: "by its own process", here: true, young: true, told: 100 * time.Millisecond, next: 300 * time.Millisecond},
 		{name: "by its own process, which waits", here: true, local: true, told: 100 * time.Millisecond, next: 300 * time.Millisecond},
 		{name: "which has not renewed yet", young: true, told: 3 * time.Second, next: 300 * time.Millisecond},
@@ -107,7 +107,7 @@ func TestBreakIsToldToTheHolder(t *testing.T) {
 					t.FailNow()
 				}
 				d := next.at.Sub(learned)
-				t.Logf("the holder knew after %v, and the next one had it %v later", learned.Sub(began), d)
+				t.Logf("the holder knew after %v, and the next holder had it %v later", learned.Sub(began), d)
 				if d > test.next {
 					t.Errorf("got it %v after the holder knew, want at most %v", d, test.next)
 				}
@@ -115,9 +115,9 @@ func TestBreakIsToldToTheHolder(t *testing.T) {
 					t.Errorf("got it %v after the holder knew, want 200ms for that to wind down", d)
 				}
 				if next.lease.Fence() <= le.Fence() {
-					t.Errorf("got fence %d after %d, want a larger one", next.lease.Fence(), le.Fence())
+					t.Errorf("got fence %d after %d, want a larger fence", next.lease.Fence(), le.Fence())
 				}
-				_ = le.Unlock(t.Context()) // late, of no effect on the next one
+				_ = le.Unlock(t.Context()) // late, without effect on the next holder
 				time.Sleep(time.Second)
 				if next.lease.Validity() <= 0 {
 					t.Error("got a next lease that is over")
@@ -129,7 +129,7 @@ func TestBreakIsToldToTheHolder(t *testing.T) {
 	}
 }
 
-// What keeps messages of the holder's that are under way apart from the next one's is kept.
+// Break respects the grace, which separates the holder's late messages from the next holder.
 func TestBreakLeavesTheGrace(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		le := b.lock(b.warmLocker(redlock.WithGrace(time.Second)), stuck)
@@ -145,8 +145,8 @@ func TestBreakLeavesTheGrace(t *testing.T) {
 	})
 }
 
-// A lease that was adopted may be another process's, too, which has perhaps not heard yet. So
-// the placeholders stay until they expire.
+// A lease that was adopted may be shared with another process, which may not know yet. So the
+// placeholders stay until they expire.
 func TestBreakOfAnAdoptedLease(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		first := handOn(b)
@@ -169,7 +169,7 @@ func TestBreakOfAnAdoptedLease(t *testing.T) {
 	})
 }
 
-// A message that somebody makes up has the holder ask the nodes, and no more.
+// A forged message only makes the holder ask the nodes.
 func TestBreakIsNotBelieved(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		le := b.lock(b.warmLocker(), stuck)
@@ -190,14 +190,14 @@ func TestBreakIsNotBelieved(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if le.Validity() <= 0 || le.Context().Err() != nil {
-			t.Error("got a lease that is over, want one that goes on")
+			t.Error("got a lease that is over, want it to go on")
 		}
 		wantDone(t, manual.Context(), []error{redlock.ErrExpired})
 	})
 }
 
-// A placeholder is no lease: it is not adopted, not extended, and shown as what it is, with
-// when the resource is free.
+// A placeholder is no lease: it cannot be adopted or extended, and Inspect shows it as broken, with
+// the time at which the resource is free.
 func TestBreakLeavesNoLease(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		le := b.lock(b.warmLocker(), stuck, redlock.WithoutRenewal())
@@ -205,7 +205,7 @@ func TestBreakLeavesNoLease(t *testing.T) {
 		l := b.warmLocker()
 		b.broken(l)
 		if le.Validity() <= 0 {
-			t.Fatal("got a holder that knows, want one that does not look")
+			t.Fatal("got a holder that knows, want a holder that has not looked")
 		}
 		in, err := l.Inspect(t.Context(), stuck)
 		wantVerdict(t, in, err, redlock.VerdictBroken)
@@ -229,7 +229,7 @@ func TestBreakLeavesNoLease(t *testing.T) {
 			}
 		}
 
-		b.broken(l) // once more: that changes nothing
+		b.broken(l) // a second time: that changes nothing
 		if again, err := l.Inspect(t.Context(), stuck); err != nil || again.FreeIn() != 6*time.Second || again.Token != le.Token() {
 			t.Errorf("got %+v, %v; want it as before", again, err)
 		}
@@ -241,7 +241,7 @@ func TestBreakLeavesNoLease(t *testing.T) {
 	})
 }
 
-// Of a holder that has died nobody gives anything back.
+// The keys of a dead holder are not released: they expire.
 func TestBreakOfADeadHolder(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		var u uplink
@@ -257,7 +257,7 @@ func TestBreakOfADeadHolder(t *testing.T) {
 	})
 }
 
-// Two who break it at once agree, whoever of them is where first.
+// Two Lockers that break a lock at the same time agree, in whatever order they reach the nodes.
 func TestBreakTwiceAtOnce(t *testing.T) {
 	for shift := range 4 {
 		t.Run(fmt.Sprint(shift), func(t *testing.T) {
@@ -294,10 +294,10 @@ func TestBreakTwiceAtOnce(t *testing.T) {
 	}
 }
 
-// Who waits in the holder's process keeps the place in the queue that it took when the lease
-// was lost, whenever the keys are released.
+// Callers that wait in the holder's process keep the place in the queue that they took when the
+// lease was lost, no matter when its keys are released.
 func TestBreakLeavesTheQueueAsItIs(t *testing.T) {
-	for _, unlocks := range []time.Duration{0, 100 * time.Millisecond, time.Second} { // 0: it does not
+	for _, unlocks := range []time.Duration{0, 100 * time.Millisecond, time.Second} { // 0: the holder does not unlock
 		t.Run(fmt.Sprint(unlocks), func(t *testing.T) {
 			inBubble(t, 3, func(t *testing.T, b *bubble) {
 				holder, other, breaker := b.warmLocker(), b.warmLocker(), b.warmLocker()
@@ -319,7 +319,7 @@ func TestBreakLeavesTheQueueAsItIs(t *testing.T) {
 				case got := <-first:
 					b.unlock(got.lease)
 				case <-second:
-					t.Fatal("got the resource for one who came later")
+					t.Fatal("got the resource for a later caller")
 				}
 				b.unlock((<-second).lease)
 			})

@@ -23,13 +23,13 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// This file gives the bubbles of internal/locktest, and their nodes, the names that the tests
-// of this package use.
+// The names that the tests of this package use for the bubbles of internal/locktest and their
+// nodes.
 //
 // Tests in virtual time assert exact moments. Their nodes run the real scripts unless a test
 // makes them native.
 
-// bubble is some fake nodes and what uses them.
+// bubble has fake nodes and Lockers for them.
 type bubble struct {
 	*locktest.Bubble
 	t     *testing.T
@@ -77,14 +77,14 @@ func (b *bubble) unlock(lease *redlock.Lease) {
 	b.Unlock(lease)
 }
 
-// each does something to some nodes, by index.
+// each calls do for some nodes, by index.
 func (b *bubble) each(do func(*bubbleNode), nodes ...int) {
 	for _, i := range nodes {
 		do(b.nodes[i])
 	}
 }
 
-// all does something to all nodes.
+// all calls do for all nodes.
 func (b *bubble) all(do func(*bubbleNode)) {
 	for _, n := range b.nodes {
 		do(n)
@@ -105,7 +105,7 @@ var (
 	wantDone   = locktest.WantDone
 )
 
-// Of a lease with the default TTL and drift.
+// For a lease with the default TTL and drift.
 const (
 	ttl10       = 10 * time.Second
 	drift10     = 102 * time.Millisecond // 1 % and 2 ms
@@ -130,7 +130,7 @@ func (b *bubble) wait(ctx context.Context, l *redlock.Locker, opts ...redlock.Lo
 		w.lease, w.err = l.Lock(ctx, "r", opts...)
 		w.at = time.Now()
 	}()
-	synctest.Wait() // it stands in line
+	synctest.Wait() // it gets in line
 	return w
 }
 
@@ -148,7 +148,7 @@ func (b *bubble) got(w *waiter) *redlock.Lease {
 	return w.lease
 }
 
-// wantCalls checks how often each node was asked something about "r".
+// wantCalls checks how many requests about "r" each node has had.
 func (b *bubble) wantCalls(op string, want int) {
 	b.t.Helper()
 	for i, n := range b.nodes {
@@ -158,8 +158,8 @@ func (b *bubble) wantCalls(op string, want int) {
 	}
 }
 
-// bubbleNode is one fake master and the network in front of it, by the names that the tests
-// here have for what can be done to it.
+// bubbleNode is one fake master and the network in front of it, with the names that the tests here
+// use.
 type bubbleNode struct{ *virtual.Node }
 
 func (n *bubbleNode) kill()         { n.Kill() }
@@ -183,10 +183,10 @@ func (n *bubbleNode) inside(do func(r *miniredis.Miniredis)) {
 	n.Inside(func(r *miniredis.Miniredis, _ time.Time) { do(r) })
 }
 
-// goNative has the node run the scripts as Go code, for tests that need many.
+// goNative makes the node run the scripts as Go code, for tests that need many.
 func goNative(n *bubbleNode) { n.Native(true) }
 
-// value is what the node has for a resource: "" for nothing.
+// value returns the node's lock key of a resource: "" for none.
 func (n *bubbleNode) value(resource string) string { return n.Get(redlock.DefaultKeyPrefix + resource) }
 
 // seen counts the scripts of one name that arrived for a resource.
@@ -198,8 +198,8 @@ func (n *bubbleNode) callsOf(op, resource string) []virtual.Call {
 	})
 }
 
-// hear keeps what is published to some channels of a node, which has to be there until
-// the returned function is called.
+// hear records the messages that are published to some channels of a node, which must stay up
+// until the returned function is called.
 func (n *bubbleNode) hear(channels ...string) (heard func() string, mute func(channel string, on bool), stop func()) {
 	var sub *miniredis.Subscriber
 	n.inside(func(r *miniredis.Miniredis) { sub = r.NewSubscriber() })
@@ -232,7 +232,7 @@ func (n *bubbleNode) hear(channels ...string) (heard func() string, mute func(ch
 	return heard, mute, sub.Close
 }
 
-// queued is all that a queue node has of those who wait for a resource, as text.
+// queued returns all that a queue node knows of the waiting processes of a resource, as text.
 func (n *bubbleNode) queued(key string) string {
 	var b strings.Builder
 	n.inside(func(r *miniredis.Miniredis) {
@@ -258,15 +258,14 @@ func number(s string) int64 {
 	return n
 }
 
-// marker is a field of the marker of the key "k".
+// marker returns a field of the marker of the key "k".
 func (n *bubbleNode) marker(field string) (value string) {
 	n.inside(func(r *miniredis.Miniredis) { value = r.HGet("k~guard", field) })
 	return value
 }
 
-// TestBubbleScripts has random requests carried out by two nodes, one of which runs the
-// Lua files and the other their twins in Go: replies, keys and lives must be the same, and
-// what is told to those who wait.
+// TestBubbleScripts sends random requests to two nodes. One runs the Lua files, the other their
+// twins in Go. Replies, keys, expiries and published messages must be the same.
 //
 // Source: lua/*.lua; ALGORITHM sections 3 to 6 and 10.
 func TestBubbleScripts(t *testing.T) {
@@ -284,9 +283,9 @@ func TestBubbleScripts(t *testing.T) {
 		}
 		rng := rand.New(rand.NewPCG(1, 2))
 		names := []string{"k", "k~fence"}
-		seen := make(map[int64]int)    // codes
-		counts := make(map[int64]int)  // of those, with others who wait
-		marked := make(map[string]int) // what was done to markers
+		seen := make(map[int64]int)    // by code
+		counts := make(map[int64]int)  // the same, with other processes waiting
+		marked := make(map[string]int) // by operation on markers
 		calls, skipped, missed := 0, 0, 0
 		for _, n := range b.nodes {
 			n.RunAs("one")
@@ -295,13 +294,13 @@ func TestBubbleScripts(t *testing.T) {
 			time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond)
 			switch rng.IntN(30) {
 			case 0:
-				time.Sleep(time.Duration(2+rng.IntN(3)) * time.Second) // who waits may lose its place
+				time.Sleep(time.Duration(2+rng.IntN(3)) * time.Second) // waiting processes may lose their place
 			case 1:
-				time.Sleep(10 * time.Second) // and the queue is forgotten
+				time.Sleep(10 * time.Second) // and the queue expires
 			case 4:
 				who := []string{"-", "p", "q"}[rng.IntN(3)]
 				for _, n := range b.nodes {
-					n.put("k~turn", who, 0) // by an operator, without an end
+					n.put("k~turn", who, 0) // by an operator, without an expiry
 				}
 			case 3:
 				left := time.Duration(20+100*rng.IntN(2)) * time.Millisecond
@@ -320,7 +319,7 @@ func TestBubbleScripts(t *testing.T) {
 			}
 			now := time.Now().UnixMicro()
 			run := []string{"", "?", "one:virtual", "one:virtual", "one:virtual", "two:virtual"}[rng.IntN(6)]
-			count := func() string { // what a counter or a key may have, or nothing
+			count := func() string { // what a counter or a key may hold, or nothing
 				v := b.nodes[0].at(names[rng.IntN(2)])
 				if _, after, found := strings.Cut(v, "|"); found {
 					v = after
@@ -342,7 +341,7 @@ func TestBubbleScripts(t *testing.T) {
 				id, ttl := []string{"a", "b"}[rng.IntN(2)], 50+rng.IntN(300)
 				target := number(count()) + int64(rng.IntN(100))
 				if rng.IntN(10) == 0 {
-					target = now + skew + 1e6 + int64(rng.IntN(3)-1) // as far ahead as can be, or further
+					target = now + skew + 1e6 + int64(rng.IntN(3)-1) // as far ahead as possible, or further
 				}
 				who := []string{"-", "p", "q", "r", "s"}[rng.IntN(5)] // r never listens
 				process := who
@@ -378,13 +377,13 @@ func TestBubbleScripts(t *testing.T) {
 			}
 			if rng.IntN(20) == 0 {
 				for _, n := range b.nodes {
-					n.put("k~guard", "", 0) // the node has lost data
+					n.put("k~guard", "", 0) // the node has lost its data
 				}
 			}
 			if rng.IntN(30) == 0 {
 				id := []string{"one", "two"}[rng.IntN(2)]
 				for _, n := range b.nodes {
-					n.RunAs(id) // and this time it has kept them
+					n.RunAs(id) // and this time it has kept its data
 				}
 			}
 			if rng.IntN(40) == 0 {
@@ -399,12 +398,12 @@ func TestBubbleScripts(t *testing.T) {
 				}
 			}
 			var got [2]string
-			if rng.IntN(4) == 0 { // something about the node itself
+			if rng.IntN(4) == 0 { // a request about the node itself
 				what := []string{wire.Look, wire.Join, wire.Vouch, wire.Mark}[rng.IntN(4)]
 				mark := append(common, what, []string{"a b c", "a b d", "a b c d", "x y z", "a", "d"}[rng.IntN(6)])
 				seen := []any{b.nodes[0].marker("run"), b.nodes[0].marker("made")}
 				if i := rng.IntN(4); i < 2 {
-					seen[i] = "1" // it has changed since
+					seen[i] = "1" // the value has changed since
 				}
 				mark = append(mark, seen...)
 				for i, c := range clients {
@@ -453,7 +452,7 @@ func TestBubbleScripts(t *testing.T) {
 		}
 		for i, n := range b.nodes {
 			if native, lua := n.Ran(); native > 0 != (i == 1) || lua > 0 != (i == 0) {
-				t.Errorf("node %d: got %d scripts run as Go and %d as Lua, want them all as one", i, native, lua)
+				t.Errorf("node %d: got %d scripts run as Go and %d as Lua, want them all as Go, or all as Lua", i, native, lua)
 			}
 		}
 		for _, code := range []int64{1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 20, 21, 22, 23, 24, 25, 30, 31} {
@@ -463,7 +462,7 @@ func TestBubbleScripts(t *testing.T) {
 		}
 		for _, code := range []int64{1, 3, 8} {
 			if counts[code] < 20 {
-				t.Errorf("replies with code %d and others who wait: got %d, want at least 20", code, counts[code])
+				t.Errorf("replies with code %d and other waiting processes: got %d, want at least 20", code, counts[code])
 			}
 		}
 		for _, what := range []string{"look", "vouch", "mark"} {
@@ -472,12 +471,12 @@ func TestBubbleScripts(t *testing.T) {
 			}
 		}
 		if calls < 40 || skipped < 8 || missed < 8 {
-			t.Errorf("got %d messages told, %d places lost by one who does not listen and %d releases missed, want at least 40, 8 and 8", calls, skipped, missed)
+			t.Errorf("got %d messages told, %d places lost by a process that does not listen and %d releases missed, want at least 40, 8 and 8", calls, skipped, missed)
 		}
 	})
 }
 
-// What the library sends is taken for its script: a node that is to run it as Go does.
+// A node recognises the library's scripts: with native it runs them as Go.
 func TestBubbleNative(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		b.all(goNative)
@@ -494,7 +493,7 @@ func TestBubbleNative(t *testing.T) {
 		b.warmLocker()
 		for i, n := range b.nodes {
 			if native, lua := n.Ran(); native+lua > 0 {
-				t.Errorf("node %d: got %d and %d scripts taken for the library's, want none of one that is broken on purpose", i, native, lua)
+				t.Errorf("node %d: got %d and %d scripts taken for the library's, want none, as the script is broken on purpose", i, native, lua)
 			}
 		}
 	})

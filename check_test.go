@@ -21,10 +21,10 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// The tests of this file are about masters that are not what they should be: the same
-// server twice, a replica, one that evicts. Source: ALGORITHM section 8, "Start-up audit".
+// Tests with masters that are not as they should be: the same server twice, a replica, a server
+// that evicts keys. Source: ALGORITHM section 8, "Start-up audit".
 
-// ear listens to what a Locker tells of its nodes.
+// ear records what a Locker reports about its nodes.
 type ear struct {
 	log  lockedBuffer
 	mu   sync.Mutex
@@ -42,8 +42,8 @@ func (e *ear) options() []redlock.Option {
 	}
 }
 
-// warnings is how often a node was warned about for that reason, by event and in the log.
-// The Locker must be closed: then everything has been told.
+// warnings returns how often a node was warned about for that reason, by event and in the log.
+// The Locker must be closed: then all events have been delivered.
 func (e *ear) warnings(node, check string) (events, lines int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -67,7 +67,7 @@ func (e *ear) wantWarnings(t testing.TB, node, check string, n int) {
 	}
 }
 
-// finding is the one with that name; the zero Finding has none.
+// finding returns the finding with that name, or the zero Finding.
 func finding(r redlock.NodeReport, check string) redlock.Finding {
 	for _, f := range r.Findings {
 		if f.Check == check {
@@ -85,7 +85,7 @@ func wantFinding(t testing.TB, r redlock.NodeReport, check string, l redlock.Lev
 	}
 }
 
-// checked is Check until all nodes have a vote: on a busy machine one may be too late.
+// checked calls Check until all nodes have a vote: on a busy machine a node may be too late.
 func checked(t testing.TB, l *redlock.Locker) (r redlock.Report) {
 	t.Helper()
 	var err error
@@ -93,14 +93,14 @@ func checked(t testing.TB, l *redlock.Locker) (r redlock.Report) {
 	return r
 }
 
-// eventually waits until Check reports what is wanted.
+// eventually waits until Check reports the wanted result.
 func eventually(t testing.TB, l *redlock.Locker, what string, is func(redlock.Report, error) bool) (r redlock.Report, err error) {
 	t.Helper()
 	redistest.Eventually(t, 20*time.Second, func() bool { r, err = l.Check(t.Context()); return is(r, err) }, what)
 	return r, err
 }
 
-// reconnect cuts the connections of all clients of a master and has l make new ones.
+// reconnect cuts the connections of all clients of a master, and makes l connect again.
 func reconnect(t testing.TB, l *redlock.Locker, c *cluster) {
 	t.Helper()
 	for _, n := range c.nodes {
@@ -120,8 +120,8 @@ func answers(r redlock.NodeReport) bool { return r.Err == nil }
 
 func byName(addr string) string { return strings.Replace(addr, "127.0.0.1", "localhost", 1) }
 
-// One server under two names, and a third master that is dead: no call gets a lease, the
-// first as little as later ones, and none waits.
+// One server has two names, and a third master is dead: no call gets a lease, neither the first nor
+// a later one, and none waits.
 func TestSameServer(t *testing.T) {
 	c := startProxied(t, 2)
 	must(t, c.procs[1].Kill())
@@ -156,7 +156,7 @@ func TestSameServer(t *testing.T) {
 					if errors.Is(err, context.DeadlineExceeded) {
 						t.Fatalf("%s: got %v, want it not to wait", name, err)
 					}
-					// A node may have been too late, or its name not resolved yet.
+					// A node may have been too late, or its name may not have been resolved yet.
 					already := found
 					found = errors.Is(err, redlock.ErrSameServer)
 					if already && !found {
@@ -199,8 +199,8 @@ func TestSameServer(t *testing.T) {
 	c.empty(t, "redlock:r")
 }
 
-// The same with a third master that is well: as soon as both names were reached, the list
-// grants nothing.
+// The same with a healthy third master: as soon as both names were reached, the list grants
+// nothing.
 func TestSameServerAndAnother(t *testing.T) {
 	c := startProxied(t, 2)
 	l := open(t, []string{c.addrs[0], c.via[0], c.addrs[1]})
@@ -211,7 +211,7 @@ func TestSameServerAndAnother(t *testing.T) {
 		_, err = l.Lock(within(t), "r")
 		wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrSameServer)
 	}
-	// When the name has been put right the list is one.
+	// After the name is corrected the list works.
 	third := start(t, 1)
 	must(t, c.proxies[0].Retarget(third.addrs[0]))
 	checked(t, l)
@@ -227,7 +227,7 @@ func TestSameServerFoundWhileWaiting(t *testing.T) {
 	_, err := l.TryLock(t.Context(), "r")
 	wantErr(t, err, redlock.ErrTaken)
 	done := make(chan error, 3)
-	for range cap(done) { // the head of the line, and those behind it
+	for range cap(done) { // the head of the line, and the callers behind it
 		go func() { _, err := l.Lock(within(t), "r"); done <- err }()
 	}
 	c.set(t, masters.Pass, 0)
@@ -236,7 +236,7 @@ func TestSameServerFoundWhileWaiting(t *testing.T) {
 	}
 }
 
-// New can tell equal addresses by itself, whatever the database, and says so.
+// New itself detects equal addresses, whatever the database, and reports them.
 func TestSameAddressWithDatabases(t *testing.T) {
 	_, err := redlock.New([]string{"redis://10.0.0.1:6379/0", "redis://10.0.0.2:6379", "redis://10.0.0.1:6379/1"})
 	wantErr(t, err, redlock.ErrConfig)
@@ -245,8 +245,8 @@ func TestSameAddressWithDatabases(t *testing.T) {
 	}
 }
 
-// A name that comes to stand for another member costs its own vote and no more, and has
-// it again when it is put right.
+// A name that begins to lead to another member costs only its own vote, and gets it back when it is
+// corrected.
 func TestServerComesToHaveTwoNames(t *testing.T) {
 	c := startProxied(t, 3)
 	l := open(t, c.via)
@@ -268,7 +268,7 @@ func TestServerComesToHaveTwoNames(t *testing.T) {
 		for range 10 {
 			must(t, lock(t, l, "r").Unlock(t.Context()))
 		}
-		// The two names are one vote.
+		// The two names make one vote.
 		c.set(t, masters.Refuse, 2)
 		for range 10 {
 			le, err := l.TryLock(t.Context(), "r")
@@ -284,7 +284,7 @@ func TestServerComesToHaveTwoNames(t *testing.T) {
 	}
 	must(t, kept.Extend(t.Context()))
 	must(t, kept.Unlock(t.Context()))
-	// When all names have come to stand for one server, waiting is no use.
+	// When all names have come to lead to one server, waiting is useless.
 	must(t, c.proxies[0].Retarget(c.addrs[1]))
 	must(t, c.proxies[2].Retarget(c.addrs[1]))
 	_, err := l.Lock(within(t), "r")
@@ -294,7 +294,7 @@ func TestServerComesToHaveTwoNames(t *testing.T) {
 	}
 }
 
-// Two names change places: each costs a vote for as long as it takes, none for ever.
+// Two names change places: each loses its vote only until the change is complete.
 func TestNamesChangePlaces(t *testing.T) {
 	c := startProxied(t, 3)
 	l := open(t, c.via)
@@ -308,8 +308,8 @@ func TestNamesChangePlaces(t *testing.T) {
 	warm(t, l, c.cluster)
 }
 
-// A name that moves on in the middle of an attempt, and one that takes its place: the
-// server behind both has one vote in it.
+// During an attempt a name moves to another server, and another name takes its place: the server
+// behind both has one vote.
 func TestNamesThatMoveDuringAnAttempt(t *testing.T) {
 	c := startProxied(t, 3)
 	spare := start(t, 1)
@@ -336,7 +336,7 @@ func TestNamesThatMoveDuringAnAttempt(t *testing.T) {
 	must(t, c.procs[1].Resume())
 }
 
-// A replica has no vote, and has one again when it is a master and the guard lets it.
+// A replica has no vote. As a master it has its vote again when the guard permits it.
 func TestReplica(t *testing.T) {
 	c := start(t, 3)
 	var quarantined atomic.Int64
@@ -370,7 +370,7 @@ func TestReplica(t *testing.T) {
 			must(t, lock(t, l, "r").Unlock(t.Context()))
 		}
 		must(t, c.procs[2].Pause())
-		redistest.Eventually(t, 20*time.Second, func() bool { // two nodes that do not answer at all would not say it
+		redistest.Eventually(t, 20*time.Second, func() bool { // two nodes without any answer would not give that error
 			_, err := l.TryLock(t.Context(), "r")
 			wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
 			return errors.Is(err, redlock.ErrNotMaster)
@@ -404,7 +404,7 @@ func TestClusterNode(t *testing.T) {
 	wantErr(t, err, redlock.ErrTaken, redlock.ErrNotMaster)
 }
 
-// What a server says of its memory and disk: the finding, and whether it is told, once.
+// A server's settings for memory and disk: the finding, and whether it is reported, once.
 func TestServerSettings(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -448,8 +448,8 @@ func TestServerSettings(t *testing.T) {
 	}
 }
 
-// A setting that is changed while a Locker is connected is told at the next look, and
-// again when it is changed back and forth.
+// A setting that is changed while a Locker is connected is reported at the next look, and again when
+// it is changed back and forth.
 func TestSettingThatChanges(t *testing.T) {
 	c := start(t, 1)
 	var e ear
@@ -469,7 +469,7 @@ func TestSettingThatChanges(t *testing.T) {
 	e.wantWarnings(t, c.addrs[0], "eviction", 2)
 }
 
-// The client with the smaller largest TTL is told; the nodes keep the larger.
+// The client with the smaller MaxTTL gets the warning; the nodes keep the larger value.
 func TestClientsWithDifferentMaxTTL(t *testing.T) {
 	for _, smallFirst := range []bool{false, true} {
 		c := start(t, 3)
@@ -525,7 +525,7 @@ func TestClientsWithDifferentLists(t *testing.T) {
 	for _, n := range checked(t, first).Nodes {
 		wantFinding(t, n, "masters", redlock.LevelOK, "no client has another list")
 	}
-	// Other names for the same masters are another list. That alone keeps no vote back.
+	// Other names for the same masters make another list. That alone costs no vote.
 	for _, n := range checked(t, other).Nodes {
 		wantFinding(t, n, "masters", redlock.LevelWarning, c.addrs[0])
 		e.wantWarnings(t, n.Node, "masters", 1)
@@ -539,7 +539,7 @@ func TestClientsWithDifferentLists(t *testing.T) {
 	for _, n := range checked(t, again).Nodes {
 		wantFinding(t, n, "masters", redlock.LevelWarning, c.via[0])
 	}
-	// A list in which one master is exchanged is refused, and only looking tells nobody of it.
+	// A list in which one master is exchanged is refused. A look alone joins no list.
 	var told ear
 	exchanged := open(t, []string{c.addrs[0], c.addrs[1], c.addrs[3]}, told.options()...)
 	for range 2 {
@@ -573,7 +573,7 @@ func TestClientsWithDifferentLists(t *testing.T) {
 	must(t, lock(t, first, "r").Unlock(t.Context()))
 }
 
-// Where INFO is forbidden locks work, and what cannot be known is said to be unknown.
+// If INFO is forbidden, locks work, and unknown facts are reported as unknown.
 func TestInfoForbidden(t *testing.T) {
 	for name, args := range map[string][]string{"by a rule": nil, "by its name": {"--rename-command", "INFO", ""}} {
 		t.Run(name, func(t *testing.T) {
@@ -622,7 +622,7 @@ func TestInfoForbidden(t *testing.T) {
 	}
 }
 
-// A server that hides fields: each is unknown by itself.
+// A server hides fields: each of them is unknown, independently of the others.
 func TestInfoWithHiddenFields(t *testing.T) {
 	addrs := redistest.Addrs(redistest.Minis(t, 1))
 	bootstrap(t, addrs)
@@ -656,7 +656,7 @@ func TestCheckAllWell(t *testing.T) {
 	for i, n := range r.Nodes {
 		info := c.nodes[i].Info(t.Context(), "server").Val()
 		said, version := "redis_version:", n.Version
-		if strings.Contains(info, "valkey_version:") { // redis_version is the version of Redis that it can stand in for
+		if strings.Contains(info, "valkey_version:") { // redis_version is the Redis version with which it is compatible
 			said, version = "valkey_version:", strings.TrimPrefix(n.Version, "valkey ")
 		}
 		if n.Node != c.addrs[i] || n.Err != nil || n.RoundTrip <= 0 || n.Quarantine != 0 || n.MaxTTL != 10*time.Second {
@@ -683,7 +683,7 @@ func TestCheckAllWell(t *testing.T) {
 	}
 }
 
-// One node of each kind: well, dead, hung, one that refuses the password, a new one.
+// One node of each kind: healthy, dead, hung, one that refuses the password, a new one.
 func TestCheckAllKinds(t *testing.T) {
 	c := start(t, 4)
 	fresh := redistest.Masters(t, 1)[0]
@@ -719,7 +719,7 @@ func TestCheckAllKinds(t *testing.T) {
 		if e.Node != addr || e.Op != "check" || e.Err == nil || e.Quarantine != n.Quarantine || !strings.Contains(err.Error(), addr) {
 			t.Errorf("node %d: got %+v, want its address and quarantine", i, e)
 		}
-		if i < 4 { // what did not answer has nothing to tell
+		if i < 4 { // a node without an answer has no findings
 			wantFinding(t, n, "reach", redlock.LevelFailure, "")
 			if n.Err == nil || len(n.Findings) != 1 || n.RunID != "" || n.RoundTrip != 0 || n.Quarantine != 0 || n.MaxTTL != 0 {
 				t.Errorf("node %d: got %+v, want an error and nothing else", i, n)
@@ -734,14 +734,14 @@ func TestCheckAllKinds(t *testing.T) {
 		t.Errorf("new node: got %+v, want its quarantine", n)
 	}
 	wantFinding(t, n, "guard", redlock.LevelFailure, "no vote for")
-	// All are well again but the one with the password, and the one that starts empty.
+	// All are healthy again but the one with the password, and the one that starts empty.
 	must(t, c.procs[1].Restart())
 	must(t, c.procs[2].Resume())
 	_, err = eventually(t, l, "nodes come back", func(r redlock.Report, _ error) bool { return r.Voting == 2 && r.Nodes[1].Quarantine > 0 })
 	wantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine)
 }
 
-// Nodes in quarantine are no alarm if the others are a quorum.
+// Nodes in quarantine are no error if the others make a quorum.
 func TestCheckWithAQuorum(t *testing.T) {
 	c := start(t, 2)
 	fresh := redistest.Masters(t, 1)[0]
@@ -757,7 +757,7 @@ func TestCheckWithAQuorum(t *testing.T) {
 	}
 }
 
-// A node whose marker may not be read has no vote, though it answers.
+// A node whose marker the user may not read has no vote, though it answers.
 func TestCheckWithoutMarker(t *testing.T) {
 	c := start(t, 1)
 	must(t, c.nodes[0].Do(t.Context(), "acl", "setuser", "default", "-hmget").Err())
@@ -786,7 +786,7 @@ func TestCheckArguments(t *testing.T) {
 	cancel(why)
 	for range 20 {
 		if r, err = l.Check(ended); err == nil {
-			continue // everything had answered
+			continue // all nodes had answered
 		}
 		wantErr(t, err, context.Canceled, why)
 		if len(r.Nodes) != 3 {
@@ -814,7 +814,7 @@ func TestCheckArguments(t *testing.T) {
 	wantErr(t, err, redlock.ErrClosed)
 }
 
-// Check and locks do not get into each other's way, and leases that are held stay.
+// Check and locks do not affect each other, and held leases stay.
 func TestCheckWhileLocking(t *testing.T) {
 	c := start(t, 3)
 	var lost atomic.Int64
@@ -857,7 +857,7 @@ func TestCheckWhileLocking(t *testing.T) {
 	must(t, kept.Unlock(t.Context()))
 }
 
-// Neither a Check nor what it finds tells a password.
+// Neither Check nor its findings show a password.
 func TestCheckTellsNoSecrets(t *testing.T) {
 	const right, wrong = "correct-horse", "battery-staple"
 	c := start(t, 4)

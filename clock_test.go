@@ -10,7 +10,7 @@ import (
 	"github.com/d0720281/redlock/internal/clock"
 )
 
-// The allowance is the part of the TTL, rounded up, and 2 ms.
+// The allowance is the drift factor times the TTL, rounded up, plus 2 ms.
 //
 // Source: distlock, "MIN_VALIDITY"; ALGORITHM section 1, "drift".
 func TestDriftAllowance(t *testing.T) {
@@ -23,7 +23,7 @@ func TestDriftAllowance(t *testing.T) {
 		{50 * time.Millisecond, 0.01, 2500 * time.Microsecond},
 		{time.Second, 0.25, 252 * time.Millisecond},
 		{24 * time.Hour, 0.001, 86402 * time.Millisecond},
-		{101, 0.25, 2*time.Millisecond + 26}, // 25.25 ns are 26
+		{101, 0.25, 2*time.Millisecond + 26}, // 25.25 ns are rounded up to 26
 		{100, 0.25, 2*time.Millisecond + 25},
 		{1, 0.001, 2*time.Millisecond + 1},
 		{0, 0.25, 2 * time.Millisecond},
@@ -67,7 +67,7 @@ func TestValidity(t *testing.T) {
 		want          time.Duration
 	}{
 		{100, 99, 1}, {100, 100, 0}, {100, 101, -1},
-		{0, 5, -5}, // 0 is what an unsuccessful attempt has
+		{0, 5, -5}, // 0 is the deadline of an unsuccessful attempt
 		{never, 0, math.MaxInt64},
 		{never, -1, math.MaxInt64},
 		{math.MinInt64, 1, math.MinInt64},
@@ -78,7 +78,7 @@ func TestValidity(t *testing.T) {
 	}
 }
 
-// The context ends a fiftieth of the TTL early, and never less than 5 ms.
+// The context ends a fiftieth of the TTL early, and at least 5 ms.
 //
 // Source: ALGORITHM section 1, "CancelLead".
 func TestCancelLead(t *testing.T) {
@@ -96,7 +96,7 @@ func TestCancelLead(t *testing.T) {
 	}
 }
 
-// Neither clock goes back, and both go on.
+// Neither clock goes back, and both advance.
 //
 // Source: ALGORITHM section 11.
 func TestClocksAreMonotone(t *testing.T) {
@@ -104,7 +104,7 @@ func TestClocksAreMonotone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			first := c.Now()
 			last := first
-			for last == first { // until it has moved
+			for last == first { // until it has advanced
 				for range 1000 {
 					now := c.Now()
 					if now < last {
@@ -117,7 +117,7 @@ func TestClocksAreMonotone(t *testing.T) {
 	}
 }
 
-// In a bubble the runtime's clock is the bubble's.
+// In a bubble the runtime's clock shows the time of the bubble.
 //
 // Source: ALGORITHM section 11, "Injected".
 func TestRuntimeClockInABubble(t *testing.T) {
@@ -133,8 +133,7 @@ func TestRuntimeClockInABubble(t *testing.T) {
 	})
 }
 
-// Whatever the clock shows, a holder is told no more than TTL - elapsed - drift -
-// grace, and no less.
+// Whatever the clock shows, a holder gets exactly TTL - elapsed - drift - grace.
 //
 // Source: distlock, step 4; ALGORITHM section 13, I3.
 func FuzzValidity(f *testing.F) {
@@ -159,7 +158,7 @@ func FuzzValidity(f *testing.F) {
 		f.Add(seed.start, seed.ttl, seed.factor, seed.grace, seed.elapsed)
 	}
 	f.Fuzz(func(t *testing.T, startNs, ttlNs int64, factor float64, graceNs, elapsedNs int64) {
-		// What is out of bounds is folded into them, so that few inputs are wasted.
+		// Out-of-range inputs are folded into the range, so that few inputs are wasted.
 		fold := func(n, least, most int64) int64 {
 			if n < least || n > most {
 				n = least + int64(uint64(n)%uint64(most-least+1))
@@ -182,7 +181,7 @@ func FuzzValidity(f *testing.F) {
 		got := validity(d, now)
 
 		big64 := func(n int64) *big.Int { return big.NewInt(n) }
-		// The drift is ttl * factor + 2 ms, less than a few nanoseconds too large.
+		// The drift is ttl * factor + 2 ms; it may be a few nanoseconds larger.
 		exact := new(big.Rat).SetFloat64(factor)
 		exact.Mul(exact, new(big.Rat).SetInt64(ttlNs)).Add(exact, new(big.Rat).SetInt64(2*ms))
 		over := new(big.Rat).Sub(new(big.Rat).SetInt64(int64(drift)), exact)
@@ -193,7 +192,7 @@ func FuzzValidity(f *testing.F) {
 		if big64(int64(d)).Cmp(end) > 0 {
 			t.Errorf("deadline %d is behind start + ttl = %v", d, end)
 		}
-		// What the holder should have, in numbers that do not overflow.
+		// The wanted validity, in numbers that do not overflow.
 		want := big64(ttlNs)
 		for _, less := range []int64{elapsedNs, int64(drift), graceNs} {
 			want.Sub(want, big64(less))

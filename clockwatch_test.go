@@ -21,12 +21,12 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// The tests of the clock watch: first in virtual time, then on real masters whose wall
-// clocks are moved. watch_test.go has its arithmetic.
+// The tests of the clock watch: first in virtual time, then on real masters whose wall clocks
+// are moved. internal/node/clockwatch_test.go has its arithmetic.
 //
 // Source: ALGORITHM section 9.
 
-// clockLog is what a Locker tells its observer of clocks.
+// clockLog records what a Locker reports about clocks.
 type clockLog struct {
 	mu                      sync.Mutex
 	stepped, still, warning []redlock.Event
@@ -49,20 +49,20 @@ func (c *clockLog) get() (stepped, still, warning []redlock.Event) {
 	return slices.Clone(c.stepped), slices.Clone(c.still), slices.Clone(c.warning)
 }
 
-// watching is a Locker, warmed up, of which c is the observer.
+// watching returns a Locker, warmed up, whose observer is c.
 func (b *bubble) watching(c *clockLog, opts ...redlock.Option) *redlock.Locker {
 	b.t.Helper()
 	return b.warmLocker(append(opts, c.observer(), redlock.WithLogger(nil))...)
 }
 
-// nearly is what the time between two readings may hide of a step: half a per cent of it,
-// and there are no more than a few seconds.
+// nearly is how much of a step the time between two readings can hide: half a per cent of that
+// time, which is at most a few seconds.
 const nearly = 60 * time.Millisecond
 
 func about(got, want time.Duration) bool { return (got - want).Abs() <= nearly }
 
-// wantSteps checks that these nodes, by index, stepped by so much, and that nothing stood
-// still.
+// wantSteps checks that these nodes, by index, stepped by so much, and that no standstill was
+// reported.
 func (c *clockLog) wantSteps(t *testing.T, b *bubble, by time.Duration, nodes ...int) {
 	t.Helper()
 	synctest.Wait()
@@ -80,8 +80,8 @@ func (c *clockLog) wantSteps(t *testing.T, b *bubble, by time.Duration, nodes ..
 	}
 }
 
-// wantStill checks that the local clock was found to have stood still, once for each of
-// these times and for their sum, and that no node was blamed.
+// wantStill checks that each of these standstills of the local clock was reported once, that
+// their sum is right, and that no step of a node was reported.
 func (c *clockLog) wantStill(t *testing.T, times ...time.Duration) {
 	t.Helper()
 	synctest.Wait()
@@ -95,7 +95,7 @@ func (c *clockLog) wantStill(t *testing.T, times ...time.Duration) {
 	}
 }
 
-// wantMarked checks which nodes, by index, anybody has put in quarantine.
+// wantMarked checks which nodes, by index, a Locker has put in quarantine.
 func (b *bubble) wantMarked(nodes ...int) {
 	b.t.Helper()
 	synctest.Wait()
@@ -112,7 +112,7 @@ func (b *bubble) wantMarked(nodes ...int) {
 	}
 }
 
-// refusedBy is what the node of that index said in a QuorumError, "" for nothing.
+// refusedBy returns the answer of the node of that index in a QuorumError, "" for none.
 func (b *bubble) refusedBy(node int, err error) string {
 	var q *redlock.QuorumError
 	if errors.As(err, &q) {
@@ -128,9 +128,9 @@ func (b *bubble) refusedBy(node int, err error) string {
 // quarantine10 is the quarantine of a node with the default largest TTL.
 const quarantine10 = 10300 * time.Millisecond
 
-// stillClock is a clock that can be made to stand still, as that of a machine that is
-// paused. What runs on goes on running: it is for tests where nothing does, or where that
-// is the point.
+// stillClock is a clock that can stand still, as that of a paused machine does. The goroutines go
+// on running: it is for tests in which none does anything meanwhile, or in which that is the
+// point.
 type stillClock struct {
 	redlock.Clock
 	mu     sync.Mutex
@@ -150,7 +150,7 @@ func (c *stillClock) Now() time.Duration {
 	return c.Clock.Now() - c.behind
 }
 
-// stand has the clock stand still for d, and returns when it goes on.
+// stand makes the clock stand still for d, and returns when it runs again.
 func (c *stillClock) stand(d time.Duration) {
 	c.mu.Lock()
 	c.at, c.still = c.Clock.Now()-c.behind, true
@@ -161,12 +161,12 @@ func (c *stillClock) stand(d time.Duration) {
 	c.mu.Unlock()
 }
 
-// pause is the same as all Lockers with the bubble's own clock see it: the nodes have gone
-// on for d, and no time has gone by here. What is under way still is.
+// pause has the same effect on all Lockers with the bubble's own clock: the nodes' clocks advance
+// by d, and no time passes here. Messages under way stay under way.
 func (b *bubble) pause(d time.Duration) { b.all(func(n *bubbleNode) { n.runClock(1, d) }) }
 
-// A node whose clock steps has no vote from the reply that shows it. It is in quarantine
-// for everybody, and a lease on the other nodes goes on.
+// A node whose clock steps has no vote from the reply on that shows it. It is in quarantine for
+// all clients, and a lease on the other nodes goes on.
 //
 // Source: ALGORITHM section 9 ("their vote is void").
 func TestWatchNodeSteps(t *testing.T) {
@@ -183,7 +183,7 @@ func TestWatchNodeSteps(t *testing.T) {
 					time.Sleep(3 * time.Second) // a renewal
 					seen.wantSteps(t, b, step, 0)
 					b.wantMarked(0)
-					others.wantSteps(t, b, step) // it has not asked anybody
+					others.wantSteps(t, b, step) // it has sent no request
 					report, err := other.Check(t.Context())
 					wantMatch(t, "Check by another Locker", err, []error{redlock.ErrQuarantine}, redlock.ErrNoQuorum)
 					if got := report.Nodes[0].Quarantine; got < 7*time.Second || got > quarantine10 {
@@ -213,21 +213,21 @@ func TestWatchNodeSteps(t *testing.T) {
 					wantMatch(t, "TryLock", err, []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum})
 					says := "clock was stepped"
 					if step >= timeout10 {
-						says = "arrived after its time" // the node itself is the first to see it
+						says = "arrived after its time" // the node itself is the first to notice
 					}
 					if got := b.refusedBy(0, err); !strings.Contains(got, says) {
 						t.Errorf("the node: got %q, want %q", got, says)
 					}
 					start := time.Now()
 					time.Sleep(timeout10 + time.Millisecond)
-					b.wantMarked() // for it can have been the local clock
+					b.wantMarked() // as it may have been the local clock
 					for time.Since(start) < quarantine10 {
 						_, err = l.TryLock(t.Context(), "r")
 						wantMatch(t, "TryLock meanwhile", err, []error{redlock.ErrNoQuorum})
 						time.Sleep(time.Second)
 					}
 					b.wantHolding("r")
-					if step.Abs() < time.Second { // otherwise it is too far from the others
+					if step.Abs() < time.Second { // otherwise it is too far from the other clocks
 						b.lock(l, "r")
 					}
 				})
@@ -236,8 +236,8 @@ func TestWatchNodeSteps(t *testing.T) {
 	}
 }
 
-// A holder of a bare majority keeps the resource although one of its keys is gone, also
-// from a Locker that knows nothing of what the node's clock was before.
+// A holder of a bare majority keeps the resource although one of its keys is gone. This holds even
+// if the other Locker does not know the node's clock from before.
 //
 // Source: ALGORITHM section 9, "Why"; section 13, I1.
 func TestWatchBareMajority(t *testing.T) {
@@ -259,7 +259,7 @@ func TestWatchBareMajority(t *testing.T) {
 					}
 					b.revouch()
 					b.nodes[0].runClock(1, step)
-					_, _ = l.TryLock(t.Context(), "s") // the holder has to hear of it
+					_, _ = l.TryLock(t.Context(), "s") // the holder must learn of it
 					synctest.Wait()
 					time.Sleep(timeout10 + time.Millisecond)
 					b.wantMarked(0)
@@ -287,11 +287,11 @@ func TestWatchBareMajority(t *testing.T) {
 	}
 }
 
-// revouch has all nodes vote at once after some restarted.
+// revouch makes all nodes vote at once after some have restarted.
 func (b *bubble) revouch() { b.VouchAgain() }
 
-// A machine that is paused comes back with leases that are over. The first reply of a
-// quorum shows it; nobody else suffers.
+// After a pause of its machine a Locker's leases are over. The first reply of a quorum shows it. No
+// other client is affected.
 //
 // Source: ALGORITHM section 9 ("the local clock stood still").
 func TestWatchStandstill(t *testing.T) {
@@ -356,8 +356,8 @@ func TestWatchStandstill(t *testing.T) {
 	}
 }
 
-// A lease that has more left than the machine stood still for is shortened by just that,
-// and goes on.
+// A lease that has more validity left than the standstill took is shortened by exactly that, and
+// goes on.
 //
 // Source: ALGORITHM section 9 ("Add the median step to the elapsed time of all leases").
 func TestWatchShortStandstill(t *testing.T) {
@@ -408,8 +408,8 @@ func TestWatchShortStandstill(t *testing.T) {
 	})
 }
 
-// Replies that were under way when the machine was paused show nothing of it. They neither
-// clear it nor put the blame on the nodes whose replies came later.
+// Replies that were under way during a standstill do not show it. They neither disprove it nor
+// blame the nodes whose replies came later.
 //
 // Source: ALGORITHM section 9 ("Never mark nodes then").
 func TestWatchStandstillWithRepliesUnderWay(t *testing.T) {
@@ -431,7 +431,7 @@ func TestWatchStandstillWithRepliesUnderWay(t *testing.T) {
 					}
 					done := make(chan error, 1)
 					go func() { done <- lease.Extend(context.WithoutCancel(t.Context())) }()
-					time.Sleep(1500 * time.Microsecond) // all requests have been carried out
+					time.Sleep(1500 * time.Microsecond) // all requests have been executed
 					b.pause(20 * time.Second)
 					time.Sleep(time.Millisecond)
 					_, _ = l.TryLock(t.Context(), "s")
@@ -453,8 +453,8 @@ func TestWatchStandstillWithRepliesUnderWay(t *testing.T) {
 	}
 }
 
-// What the exchanges leave open of the time the machine stood still counts against the
-// leases: here the requests took their time before it, and the replies after it.
+// The uncertainty of the standstill's length, due to the round trips, counts against the leases:
+// here the requests were slow before it, and the replies after it.
 //
 // Source: ALGORITHM section 9; section 13, I1.
 func TestWatchStandstillBetweenSlowReplies(t *testing.T) {
@@ -479,8 +479,8 @@ func TestWatchStandstillBetweenSlowReplies(t *testing.T) {
 	})
 }
 
-// A node on which keys have expired while the machine stood still has lost nothing, whoever
-// hears of that first.
+// A node on which keys expired during a standstill has lost nothing, whichever client learns of
+// it first.
 //
 // Source: ALGORITHM section 6, "Counted"; section 9 ("Never mark nodes then").
 func TestWatchStandstillIsNoLoss(t *testing.T) {
@@ -491,7 +491,7 @@ func TestWatchStandstillIsNoLoss(t *testing.T) {
 		time.Sleep(900 * time.Millisecond)
 		b.pause(150 * time.Millisecond)
 		if err := lease.Extend(t.Context()); err == nil {
-			t.Error("Extend: got no error, want one: the keys had expired")
+			t.Error("Extend: got no error, want an error: the keys had expired")
 		}
 		time.Sleep(time.Second)
 		seen.wantStill(t, 150*time.Millisecond)
@@ -499,8 +499,8 @@ func TestWatchStandstillIsNoLoss(t *testing.T) {
 	})
 }
 
-// A quorum that steps forward alike cannot be told from a pause, and is taken for one. If it
-// steps back nothing is taken from anybody.
+// If a quorum steps forward alike, that counts as a standstill, as it cannot be told apart from
+// one. If a quorum steps back, no lease is shortened and no vote is lost.
 //
 // Source: ALGORITHM section 9.
 func TestWatchQuorumSteps(t *testing.T) {
@@ -513,7 +513,7 @@ func TestWatchQuorumSteps(t *testing.T) {
 				lease := b.lock(l, "r")
 				ctx := lease.Context()
 				step := func(d time.Duration) {
-					_, _ = l.TryLock(t.Context(), "before") // what the clocks were
+					_, _ = l.TryLock(t.Context(), "before") // to know the clocks
 					time.Sleep(time.Second)
 					for _, node := range b.nodes[:test.step] {
 						node.runClock(1, d)
@@ -544,8 +544,8 @@ func TestWatchQuorumSteps(t *testing.T) {
 	}
 }
 
-// A clock that is far from the others' gives no vote until it agrees, and an operator is
-// told once.
+// A node whose clock is far from the others gives no vote until it agrees, and the operator is told
+// once.
 //
 // Source: ALGORITHM section 9 ("no vote for grants until it agrees").
 func TestWatchSkew(t *testing.T) {
@@ -564,7 +564,7 @@ func TestWatchSkew(t *testing.T) {
 				var seen clockLog
 				b.nodes[0].runClock(1, off)
 				l := b.locker(seen.observer(), redlock.WithLogger(nil))
-				// Before all three are known nobody can tell which is off.
+				// Until all three clocks are known, it is not known which one is off.
 				lease, err := l.Lock(t.Context(), "r")
 				if err != nil {
 					t.Fatalf("Lock: got %v, want a lease", err)
@@ -583,15 +583,15 @@ func TestWatchSkew(t *testing.T) {
 					t.Errorf("Extend: got %v, want no error: what the node holds it keeps", err)
 				}
 				synctest.Wait()
-				if got := told(&seen); got != 1 && got != 2 { // with two known both are off by half of it
-					t.Errorf("warnings: got %d, want one of each node that is off", got)
+				if got := told(&seen); got != 1 && got != 2 { // with two known clocks each is off by half of it
+					t.Errorf("warnings: got %d, want one for each node that is off", got)
 				}
 				seen.wantSteps(t, b, 0)
 				b.wantMarked()
 				b.nodes[1].restart()
 				b.revouch()
 
-				b.nodes[0].runClock(1, -off) // somebody sets it
+				b.nodes[0].runClock(1, -off) // an operator sets it
 				time.Sleep(quarantine10 + 4*time.Second)
 				seen.wantSteps(t, b, -off, 0)
 				b.nodes[2].kill()
@@ -602,7 +602,7 @@ func TestWatchSkew(t *testing.T) {
 	t.Run("a little", func(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
 			var seen clockLog
-			b.nodes[0].runClock(1, 5*time.Second) // of 5.15 s
+			b.nodes[0].runClock(1, 5*time.Second) // less than 5.15 s
 			l := b.watching(&seen)
 			b.nodes[1].kill()
 			b.lock(l, "r")
@@ -633,8 +633,8 @@ func TestWatchSkew(t *testing.T) {
 	})
 }
 
-// Clocks that run off by what is allowed for are no steps, for as long as it may be. Ones
-// that run off by chrony's default maximum are.
+// Clocks that drift by the allowed amount do not count as stepped, however long it goes on. Clocks
+// that drift by chrony's default maximum do.
 //
 // Source: ALGORITHM section 1, A1; section 9, "Why".
 func TestWatchDrift(t *testing.T) {
@@ -689,8 +689,8 @@ func TestWatchDrift(t *testing.T) {
 	}
 }
 
-// With much traffic a clock that runs fast is no more than a little ahead each time it is
-// looked at, and is noticed all the same.
+// With much traffic a clock that runs fast is only a little ahead at each look, and is noticed all
+// the same.
 //
 // Source: ALGORITHM section 1, A1; section 9, "Why".
 func TestWatchDriftUnderTraffic(t *testing.T) {
@@ -709,9 +709,9 @@ func TestWatchDriftUnderTraffic(t *testing.T) {
 	})
 }
 
-// Where the nodes that do not answer could have seen the same, it is either a node or the
-// local clock: leases are shortened, and the node has no vote here for a time. That is
-// decided after a node timeout, and meanwhile there is no vote either.
+// If the silent nodes could have seen the same step, it may be a step of the node or of the local
+// clock. Then leases are shortened, and the node has no vote here for a time. This is decided after
+// a node timeout. Until then the node has no vote either.
 //
 // Source: ALGORITHM section 9.
 func TestWatchStepWithNodesDown(t *testing.T) {
@@ -757,7 +757,7 @@ func TestWatchStepWithNodesDown(t *testing.T) {
 						node.heal()
 					}
 					time.Sleep(2 * time.Second)
-					lease := b.lock(l, "t") // with those that are back
+					lease := b.lock(l, "t") // on the nodes that are back
 					time.Sleep(ttl10)
 					seen.wantStill(t, step)
 					b.wantMarked()
@@ -768,9 +768,8 @@ func TestWatchStepWithNodesDown(t *testing.T) {
 	}
 }
 
-// A machine that was paused, and at first reaches a minority alone, has leases that are
-// over. When a quorum shows the same it is clear that no node is to blame, and that
-// nothing more is to be taken off.
+// A machine was paused, and at first reaches only a minority: its leases are over. When a quorum
+// shows the same, no node is to blame, and no lease is shortened again.
 //
 // Source: ALGORITHM section 9.
 func TestWatchStandstillSeenByFew(t *testing.T) {
@@ -808,7 +807,7 @@ func TestWatchStandstillSeenByFew(t *testing.T) {
 					seen.wantStill(t, time.Minute)
 					b.wantMarked()
 					if back > 0 {
-						_, _ = l.TryLock(t.Context(), "t") // is late for the nodes that were away
+						_, _ = l.TryLock(t.Context(), "t") // too late for the nodes that were away
 						b.lock(l, "u")
 					}
 				})
@@ -817,8 +816,8 @@ func TestWatchStandstillSeenByFew(t *testing.T) {
 	}
 }
 
-// A local clock that jumps ahead with those of the nodes has seen the machine's suspend
-// itself. One that jumps alone is wrong, but no node's fault.
+// If the local clock jumps ahead together with those of the nodes, it has measured the machine's
+// suspend itself. If it jumps alone it is wrong, but no node is to blame.
 //
 // Source: ALGORITHM sections 9 and 11.
 func TestWatchLocalJump(t *testing.T) {
@@ -845,7 +844,7 @@ func TestWatchLocalJump(t *testing.T) {
 					if over := ctx.Err() != nil; over != (ahead > ttl10) {
 						t.Errorf("lease over: got %v: %v", over, context.Cause(ctx))
 					}
-					_, _ = l.TryLock(t.Context(), "s") // which a jump may cost
+					_, _ = l.TryLock(t.Context(), "s") // a jump may cost it
 					synctest.Wait()
 					b.lock(l, "t")
 				})
@@ -854,7 +853,7 @@ func TestWatchLocalJump(t *testing.T) {
 	}
 }
 
-// Without the restart guard a node cannot be told. Then it has no vote here.
+// Without the restart guard a node cannot be marked. Then it has no vote for this Locker.
 //
 // Source: ALGORITHM section 9.
 func TestWatchWithoutRestartGuard(t *testing.T) {
@@ -892,12 +891,12 @@ func TestWatchWithoutRestartGuard(t *testing.T) {
 	})
 }
 
-// Every step of a node begins its quarantine anew, also when that is not over, and a step
+// Every step of a node begins its quarantine anew, even if the last one is not over, and a step
 // forward does not end it.
 //
 // Source: ALGORITHM sections 8 and 9.
 func TestWatchStepsInQuarantine(t *testing.T) {
-	// voteless checks how long a node has no vote in the eyes of a new Locker.
+	// voteless checks how long a node has no vote for a new Locker.
 	voteless := func(t *testing.T, b *bubble, node int, atLeast time.Duration) {
 		t.Helper()
 		report, err := b.locker(redlock.WithLogger(nil)).Check(t.Context())
@@ -984,7 +983,7 @@ func TestWatchStepsInQuarantine(t *testing.T) {
 	}
 }
 
-// No two leases are valid at one instant, whatever clocks of a minority do at a time.
+// No two leases are valid at one instant, whatever the clocks of a minority do.
 //
 // Source: ALGORITHM section 13, I1 and I4.
 func TestWatchExclusion(t *testing.T) {
@@ -1001,7 +1000,7 @@ func TestWatchExclusion(t *testing.T) {
 	t.Logf("%d leases, %d steps", leases.Load(), steps.Load())
 }
 
-// The same finds what is wrong.
+// Control: the same test finds what is wrong.
 //
 // Source: ALGORITHM section 13, negative controls.
 func TestWatchExclusionCatches(t *testing.T) {
@@ -1015,8 +1014,8 @@ func TestWatchExclusionCatches(t *testing.T) {
 	t.Error("problems with 200 seeds: got none, want some")
 }
 
-// stepStorm is storm with clocks of nodes that step, two of five at a time, for two seconds
-// of four. What is far from the others comes back sooner or later.
+// stepStorm is storm with stepping clocks, two of five at a time, for two seconds of four. A clock
+// that is far from the others steps back to them sooner or later.
 func stepStorm(t *testing.T, seed uint64, during time.Duration, steps *atomic.Int64, opts ...redlock.Option) *book {
 	var began, last time.Time
 	var both int
@@ -1026,7 +1025,7 @@ func stepStorm(t *testing.T, seed uint64, during time.Duration, steps *atomic.In
 			began = time.Now()
 		}
 		if time.Since(began)%(4*time.Second) > 2*time.Second {
-			return // time for quarantines to end, and to notice
+			return // for quarantines to end, and to be noticed
 		}
 		if time.Since(last) > 200*time.Millisecond {
 			last, both = time.Now(), 0
@@ -1044,10 +1043,10 @@ func stepStorm(t *testing.T, seed uint64, during time.Duration, steps *atomic.In
 	}, append(opts, redlock.WithLogger(nil))...)
 }
 
-// The tests on real masters.
+// Tests on real masters.
 
-// A master that is gone says nothing of the others' clocks any more: what was last seen of
-// its own must not hide that another one is off.
+// A dead master tells nothing about the clocks any more: the last sample of its clock must not hide
+// that another clock is off.
 //
 // Source: ALGORITHM section 9.
 func TestWatchSkewWithANodeDeadForLong(t *testing.T) {
@@ -1058,10 +1057,10 @@ func TestWatchSkewWithANodeDeadForLong(t *testing.T) {
 				l := b.warmLocker(redlock.WithLogger(nil))
 				b.nodes[0].kill()
 				time.Sleep(24 * time.Hour)
-				b.unlock(b.lock(l, "r")) // by the three that agree
+				b.unlock(b.lock(l, "r")) // on the three that agree
 				b.nodes[2].kill()
 				_, err := l.TryLock(t.Context(), "r")
-				wantMatch(t, "TryLock where the vote of the one that is off is needed", err, []error{redlock.ErrNoQuorum})
+				wantMatch(t, "TryLock that needs the vote of the skewed node", err, []error{redlock.ErrNoQuorum})
 				if said := b.refusedBy(1, err); !strings.Contains(said, "clock is ") {
 					t.Errorf("the master whose clock is off: got %q, want how far", said)
 				}
@@ -1072,8 +1071,8 @@ func TestWatchSkewWithANodeDeadForLong(t *testing.T) {
 	}
 }
 
-// A Locker that was idle for long looks at the clocks before it asks for votes, and a
-// call waits no longer for that than for an answer.
+// A Locker that was idle for long looks at the clocks before it asks for votes. A call waits for
+// that no longer than for an answer.
 //
 // Source: ALGORITHM section 9.
 func TestWatchClocksAfterIdleTime(t *testing.T) {
@@ -1094,7 +1093,7 @@ func TestWatchClocksAfterIdleTime(t *testing.T) {
 		b.all((*bubbleNode).resume)
 		time.Sleep(24 * time.Hour)
 		b.all((*bubbleNode).kill)
-		_, _ = l.TryLock(t.Context(), "r") // which finds out
+		_, _ = l.TryLock(t.Context(), "r") // it finds the skew
 		began = time.Now()
 		_, err = l.TryLock(t.Context(), "r")
 		wantMatch(t, "TryLock with all masters down", err, []error{redlock.ErrNoQuorum})
@@ -1102,14 +1101,14 @@ func TestWatchClocksAfterIdleTime(t *testing.T) {
 	})
 }
 
-// A quarantine is counted by the node's clock, so it only runs while that clock is right.
+// A quarantine is measured by the node's clock, so it only runs while that clock is right.
 //
 // Source: ALGORITHM section 8.
 func TestWatchQuarantineUnderAWrongClock(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		off  time.Duration
-		look func(t *testing.T, l *redlock.Locker) // of the client that comes first
+		look func(t *testing.T, l *redlock.Locker) // by the client that comes first
 	}{
 		{"behind, met by an attempt", -time.Hour, func(t *testing.T, l *redlock.Locker) { _, _ = l.TryLock(t.Context(), "x") }},
 		{"behind, met by a look", -time.Hour, func(t *testing.T, l *redlock.Locker) { _, _ = l.Check(t.Context()) }},
@@ -1123,7 +1122,7 @@ func TestWatchQuarantineUnderAWrongClock(t *testing.T) {
 				lease := b.lock(holder, "r") // by a bare majority
 				b.nodes[2].restart()
 				b.revouch()
-				// A master comes back without its data and by a wrong clock, is met, and then corrected.
+				// A master comes back without its data and with a wrong clock, is looked at, and then corrected.
 				b.nodes[1].restartEmpty()
 				b.nodes[1].runClock(1, test.off)
 				first := b.locker(redlock.WithLogger(nil))
@@ -1140,7 +1139,7 @@ func TestWatchQuarantineUnderAWrongClock(t *testing.T) {
 					_ = fresh.Close()
 					time.Sleep(500 * time.Millisecond)
 				}
-				// And it ends: whole after the correction, at the latest.
+				// The quarantine ends: at the latest its whole length after the correction.
 				b.nodes[0].kill()
 				fresh := b.locker(redlock.WithLogger(nil))
 				b.unlock(b.mustLock(fresh, "r"))
@@ -1160,8 +1159,8 @@ func (b *bubble) mustLock(l *redlock.Locker, resource string) *redlock.Lease {
 	return lease
 }
 
-// However far a node's clock jumps, a lease ends: with the others silent it may be the
-// local clock that stood still.
+// However far a node's clock jumps, the leases end: as the other nodes are silent, the local clock
+// may have stood still.
 //
 // Source: ALGORITHM section 9.
 func TestWatchAbsurdTimes(t *testing.T) {
@@ -1199,13 +1198,13 @@ func TestWatchAbsurdTimes(t *testing.T) {
 	}
 }
 
-// skewedCluster is N masters whose wall clocks can be moved.
+// skewedCluster starts N masters whose wall clocks can be moved.
 func skewedCluster(t *testing.T, n int) *cluster {
 	t.Helper()
 	return newCluster(t, redistest.Skewed(t, n))
 }
 
-// steppedBy waits for the event that a master's clock was stepped, and checks by how much.
+// steppedBy waits for the event that a master's clock stepped, and checks by how much.
 func (c *clockLog) steppedBy(t *testing.T, node string, least, most time.Duration) {
 	t.Helper()
 	var found redlock.Event
@@ -1222,8 +1221,8 @@ func (c *clockLog) steppedBy(t *testing.T, node string, least, most time.Duratio
 	}
 }
 
-// The clock of one master of five is moved, while a lease is held: the master has no vote
-// for anybody, the lease goes on.
+// The clock of one master of five is moved while a lease is held: the master has no vote for any
+// client, and the lease goes on.
 func TestClockOfAMaster(t *testing.T) {
 	const ttl = 2 * time.Second
 	for _, test := range []struct {
@@ -1248,12 +1247,12 @@ func TestClockOfAMaster(t *testing.T) {
 			must(t, test.move(c.procs[2]))
 			seen.steppedBy(t, c.addrs[2], test.least, test.most)
 
-			// Nobody else can have it, nor the vote of that master.
+			// No other client can get the lock, nor the vote of that master.
 			rival := open(t, c.addrs, opts...)
 			redistest.Eventually(t, 5*time.Second, func() bool {
 				report, _ := rival.Check(t.Context())
 				return report.Nodes[2].Quarantine > 0
-			}, "the master is in quarantine for everybody")
+			}, "the master is in quarantine for all clients")
 			for end := time.Now().Add(ttl); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 				if other, err := rival.TryLock(t.Context(), "r"); err == nil && ctx.Err() == nil {
 					t.Fatalf("a rival has a lease with fence %d while that with %d is valid for %v", other.Fence(), fence, le.Validity())
@@ -1271,14 +1270,14 @@ func TestClockOfAMaster(t *testing.T) {
 	}
 }
 
-// A clock that was an hour off from the start gives no vote, and is named.
+// A master whose clock was an hour off from the start gives no vote, and the error names it.
 func TestSkewedMaster(t *testing.T) {
 	c := skewedCluster(t, 3)
 	must(t, c.procs[0].StepClock(time.Hour))
 	const ttl = time.Second
 	var seen clockLog
 	l := open(t, c.addrs, redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithNodeTimeout(ttl/4), redlock.WithLogger(nil), seen.observer())
-	_ = lock(t, l, "r").Unlock(t.Context()) // by the others
+	_ = lock(t, l, "r").Unlock(t.Context()) // on the others
 	report, err := l.Check(t.Context())
 	var q *redlock.QuorumError
 	if !errors.As(err, &q) || len(q.Nodes) != 1 || q.Nodes[0].Node != c.addrs[0] || report.Voting != 2 {
@@ -1297,11 +1296,11 @@ func TestSkewedMaster(t *testing.T) {
 		return report.Voting == 3
 	}, "all have a vote again")
 	must(t, c.procs[2].Kill())
-	must(t, lock(t, l, "s").Unlock(t.Context())) // needs the vote of the one that was off
+	must(t, lock(t, l, "s").Unlock(t.Context())) // needs the vote of the corrected master
 }
 
-// A master that steps forward is the first to know: what is asked of it by what was known of
-// its clock comes too late, and leaves nothing behind.
+// A master that steps forward is the first to know: requests that are timed by its old clock come
+// too late, and leave no key behind.
 //
 // Source: ALGORITHM section 9 ("answers LATE before granting").
 func TestSteppedMasterAnswersLate(t *testing.T) {

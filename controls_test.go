@@ -12,19 +12,19 @@ import (
 	"github.com/d0720281/redlock/chaos/history"
 )
 
-// This file has the negative controls: the algorithm is built wrongly, one rule at a time,
-// and the checker of package chaos/history has to notice, by what clients saw alone. Each schedule is a counterexample of
-// an exhaustive search, or one made like those. It is also run with the algorithm as it
-// is, where the checker must have nothing to say.
+// The negative controls: the algorithm is built wrongly, one rule at a time, and the checker of
+// package chaos/history must notice it from what the clients saw alone. Each schedule is a
+// counterexample of an exhaustive search, or similar to one. It also runs with the correct
+// algorithm, in which the checker must find nothing.
 
-// control is one wrong build, and a schedule that shows what it does.
+// control is one wrong build, and a schedule that shows its fault.
 type control struct {
 	name     string
 	spoil    func(testing.TB, *trial)
 	nodes    int
 	schedule func(*trial)
-	leases   int    // that the algorithm grants as it is
-	problem  string // that the checker has with the wrong build: a rule, and a part of the text
+	leases   int    // that the correct algorithm grants
+	problem  string // that the checker finds in the wrong build: a rule, and a part of the text
 }
 
 const (
@@ -32,7 +32,7 @@ const (
 	revival = "I8: valid again after its end"
 )
 
-// controls is all of them.
+// controls returns all controls.
 //
 // Source: ALGORITHM section 13, "Negative controls"; section 14.
 func controls() []control {
@@ -75,9 +75,9 @@ func TestControls(t *testing.T) {
 				if !slices.ContainsFunc(violations, func(v history.Violation) bool { return v.Rule == rule && strings.Contains(v.Text, text) }) {
 					t.Errorf("got violations %q, want %q", violations, c.problem)
 				}
-				// Porcupine, which shares no code with the rules, has to notice as well.
+				// Porcupine, which shares no code with the rules, must notice as well.
 				if c.problem != revival && !slices.ContainsFunc(violations, func(v history.Violation) bool { return v.Rule == "lock" }) {
-					t.Errorf("got violations %q, want one of the whole history", violations)
+					t.Errorf("got violations %q, want a violation of the whole history", violations)
 				}
 				t.Logf("%q", violations)
 			})
@@ -85,8 +85,7 @@ func TestControls(t *testing.T) {
 	}
 }
 
-// run goes through the schedule, and has the resource locked once more when all is well
-// again.
+// run goes through the schedule, and at the end, without faults, locks the resource once more.
 func (c control) run(t *testing.T, wrong bool) *book {
 	tr := &trial{book: newBook(), masters: 4}
 	if wrong {
@@ -96,7 +95,7 @@ func (c control) run(t *testing.T, wrong bool) *book {
 		tr.bubble = b
 		c.schedule(tr)
 		b.all(func(n *bubbleNode) { n.heal(); n.latency(0, 0) })
-		time.Sleep(3 * ttl10) // keys have expired, and quarantines
+		time.Sleep(3 * ttl10) // keys and quarantines have expired
 		tr.must(tr.try(b.locker()))
 	})
 	return tr.book
@@ -118,8 +117,8 @@ func twoMoreMasters(t testing.TB, c *trial) {
 	c.masters = 5
 }
 
-// What keeps a counter from being raised where its grant is not held any more, and what
-// does not.
+// The line of the script that keeps a counter from being raised if its grant is not held any more,
+// and two lines that do not.
 const (
 	raiseTest = "if get(key) ~= value then"
 	idOnly    = "if not owns(get(key), value) then"
@@ -134,17 +133,17 @@ type trial struct {
 	begun   time.Time
 }
 
-// two are the Lockers of most schedules.
+// two returns the Lockers of most schedules.
 func (c *trial) two() (a, b *redlock.Locker) {
 	a, b = c.warmLocker(c.opts...), c.warmLocker(c.opts...)
 	c.begun = time.Now()
 	return a, b
 }
 
-// at waits for a moment of the schedule.
+// at sleeps until a moment of the schedule.
 func (c *trial) at(d time.Duration) { time.Sleep(time.Until(c.begun.Add(d))) }
 
-// try makes one attempt, and shows the checker what came of it.
+// try makes one attempt, and records its outcome.
 func (c *trial) try(l *redlock.Locker, opts ...redlock.LockOption) *redlock.Lease {
 	lease, err := c.take("r", false, func() (*redlock.Lease, error) {
 		return l.TryLock(c.t.Context(), "r", append(opts, redlock.WithoutRenewal())...)
@@ -156,7 +155,7 @@ func (c *trial) try(l *redlock.Locker, opts ...redlock.LockOption) *redlock.Leas
 	return lease
 }
 
-// must is for a lease that the schedule cannot go on without.
+// must checks that there is a lease, without which the schedule cannot go on.
 func (c *trial) must(lease *redlock.Lease) *redlock.Lease {
 	c.t.Helper()
 	if lease == nil {
@@ -165,7 +164,7 @@ func (c *trial) must(lease *redlock.Lease) *redlock.Lease {
 	return lease
 }
 
-// unlocked is for a lease that is given back as it should be.
+// unlocked releases a lease, which must succeed.
 func (c *trial) unlocked(lease *redlock.Lease) {
 	c.t.Helper()
 	if err := c.free(c.t.Context(), c.must(lease)); err != nil {
@@ -174,7 +173,7 @@ func (c *trial) unlocked(lease *redlock.Lease) {
 	synctest.Wait()
 }
 
-// without is try, but some nodes get no message of it.
+// without is like try, but some nodes get no message of it.
 func (c *trial) without(nodes []int, l *redlock.Locker, opts ...redlock.LockOption) *redlock.Lease {
 	c.each((*bubbleNode).blackhole, nodes...)
 	lease := c.try(l, opts...)
@@ -183,7 +182,7 @@ func (c *trial) without(nodes []int, l *redlock.Locker, opts ...redlock.LockOpti
 	return lease
 }
 
-// meanwhile does something while the schedule goes on, until it waits for that.
+// meanwhile runs do while the schedule goes on. The schedule calls wait to wait for its end.
 func meanwhile(do func()) (wait func()) {
 	done := make(chan struct{})
 	go func() {
@@ -193,18 +192,18 @@ func meanwhile(do func()) (wait func()) {
 	return func() { <-done }
 }
 
-// erase has the key vanish, as a DEL by hand does. Tokens have to survive that.
+// erase makes the key vanish, as a DEL by hand does. Tokens must survive that.
 func erase(n *bubbleNode) { n.put(redlock.DefaultKeyPrefix+"r", "", 0) }
 
-// count sets the fencing counters, in blocks, to what attempts that failed may have left.
+// count sets the fencing counters, in blocks, to values that failed attempts may have left.
 func (c *trial) count(blocks ...int64) {
 	for i, n := range c.nodes {
 		n.put(redlock.DefaultKeyPrefix+"r~fence", strconv.FormatInt(64*(1000+blocks[i]), 10), time.Hour)
 	}
 }
 
-// The holder has nodes 0 and 1. Node 0 forgets the key and could grant it to somebody
-// who has node 2, as long as the lease is valid.
+// The holder has nodes 0 and 1. Node 0 forgets the key, and could grant it to another client that
+// has node 2, as long as the lease is valid.
 //
 // Source: ALGORITHM section 8; section 14, "quarantine 0, or one tick below TTL".
 func emptyRestart(c *trial) {
@@ -217,10 +216,11 @@ func emptyRestart(c *trial) {
 	c.try(other)
 }
 
-// The holder has nodes 0 and 1. The other one has the vote of node 2 when that restarts
-// empty and is filled in for the holder. Counting that would lengthen the lease; then the
-// key on node 1 expires, which the other one needed. Node 2 must have counted further than
-// node 1, as it does by starting later: else the second round asks it, and finds out.
+// The holder has nodes 0 and 1. The other client has the vote of node 2 when that restarts empty,
+// and the holder's renewal sets the key there again. If that counted, the lease would be longer.
+// Then the key on node 1 expires, which the other client needed. The counter of node 2 must be
+// larger than that of node 1, because it starts later. Otherwise the second round asks node 2, and
+// finds out.
 //
 // Source: ALGORITHM section 6 ("never counted"); section 14.
 func filledRestart(c *trial) {
@@ -235,14 +235,14 @@ func filledRestart(c *trial) {
 	c.nodes[1].blackhole()
 	c.nodes[2].restartEmpty()
 	_ = lease.Extend(c.t.Context())
-	synctest.Wait() // all has been sent
+	synctest.Wait() // all requests have been sent
 	c.nodes[1].heal()
 	wait()
 }
 
-// The holder has nodes 0 and 1. Node 0 dies with a request of somebody else under way,
-// and comes back with a copy of its data from before the lease, marker and all. The
-// request is sent again: only the run id tells that this is another process.
+// The holder has nodes 0 and 1. Node 0 dies while a request of another client is under way, and
+// comes back with a copy of its data from before the lease, including the marker. The request is
+// sent again: only the run id tells that this is another process.
 //
 // Source: ALGORITHM section 8, "restart with RDB" and "Client side"; SCENARIOS rows 7, 8
 // and 13.
@@ -258,9 +258,9 @@ func oldCopy(c *trial) {
 	wait()
 }
 
-// The holder has nodes 0 and 1. The clock of node 0 is put forward, and the key expires
-// there. The first request after that comes too late by the node's clock, as it is dated
-// by what that showed before; the second does not.
+// The holder has nodes 0 and 1. The clock of node 0 is stepped forward, and the key expires there.
+// The first request after that comes too late by the node's clock, as its time limit is from the
+// clock before the step. The second request does not.
 //
 // Source: ALGORITHM section 9; SCENARIOS row 30.
 func clockStep(c *trial) {
@@ -274,9 +274,9 @@ func clockStep(c *trial) {
 	}
 }
 
-// The first try loses a reply of node 0 and fails, so that its release is sent again when
-// that lost request is dead. Meanwhile the second try has got nodes 0 and 1. By the same
-// id its key on node 0 would be deleted, and nodes 0 and 2 be somebody else's.
+// The first try loses a reply of node 0 and fails, so that its release is repeated when the lost
+// request cannot arrive any more. Meanwhile the second try has nodes 0 and 1. With the same id the
+// release would delete its key on node 0, and another client could have nodes 0 and 2.
 //
 // Source: ALGORITHM section 3, point 1; section 14, "owner id reused".
 func lateDelete(c *trial) {
@@ -296,8 +296,8 @@ func lateDelete(c *trial) {
 	c.try(other)
 }
 
-// Replies take longer than the drift. Counted from when they came, the validity ends
-// after the keys have expired.
+// Replies take longer than the drift. If validity counted from their arrival, it would end after
+// the keys have expired.
 //
 // Source: ALGORITHM section 3, "Never measure validity from a reply"; section 14.
 func slowReplies(c *trial) {
@@ -309,9 +309,9 @@ func slowReplies(c *trial) {
 	c.try(other)
 }
 
-// The holder has nodes 0 and 1, and extends in time. Node 0 keeps the key, but its reply
-// is slow; node 1 does not get the message; node 2 gets it late. Before that the other one
-// has come, with nodes 1 and 2, and gone. Then two nodes have said yes.
+// The holder has nodes 0 and 1, and extends in time. Node 0 keeps the key, but its reply is slow;
+// node 1 does not get the message; node 2 gets it late. Before that another client has locked
+// nodes 1 and 2, and released them. Then two nodes have said yes.
 //
 // Source: ALGORITHM section 6, "MUST NOT revive the lease"; section 14, "extension after
 // D"; SCENARIOS row 39.
@@ -333,9 +333,9 @@ func lateExtension(c *trial) {
 	c.look()
 }
 
-// Node 0 counts further than the others. The first lease has nodes 0 and 1, and its
-// holder is gone without a word: a release would tell node 1 too. The next has nodes 1
-// and 2, which without the second round have never heard of the first one's token.
+// The counter of node 0 is larger than the others. The first lease has nodes 0 and 1, and its holder
+// dies without a release, which would tell node 1 too. The next lease has nodes 1 and 2. Without the
+// second round these do not know the first lease's token.
 //
 // Source: ALGORITHM section 4; section 14, "no second round".
 func unevenCounters(c *trial) {
@@ -346,10 +346,10 @@ func unevenCounters(c *trial) {
 	c.without([]int{0}, second)
 }
 
-// The first attempt has nodes 0 and 2, and is to raise the counter of node 2 to that of
-// node 0. Before the raise arrives its key on node 2 is gone, and the second attempt is
-// granted that very counter there. The test for the id alone is deceived too, if the
-// second key is gone as well and a message sent twice has brought back the first one's.
+// The first attempt has nodes 0 and 2, and has to raise the counter of node 2 to that of node 0.
+// Before the raise arrives its key on node 2 is gone, and the second attempt is granted exactly that
+// counter there. The test for the id alone also fails, if the second key is gone as well and a
+// message that was sent twice has set the first attempt's key again.
 //
 // Source: ALGORITHM section 4, "raise"; section 14, "id-only test" and "raise without
 // hold".
@@ -381,8 +381,8 @@ func lateRaise(twice bool) func(*trial) {
 	}
 }
 
-// All counters are lost between two leases. They start again at the clock, which is past
-// all that was counted before.
+// All counters are lost between two leases. They start again from the clock, which is ahead of all
+// earlier counters.
 //
 // Source: ALGORITHM section 3, "a missing counter"; section 14, "counter lost"; SCENARIOS
 // row 61.
@@ -403,8 +403,8 @@ func halves(c *trial) {
 	c.without([]int{0, 1}, b)
 }
 
-// One Locker has the masters 0 to 2, and nodes 0 and 1 of them. The other one has a
-// longer list. Two of three meet three of four, but not three of five.
+// One Locker has the masters 0 to 2, and locks nodes 0 and 1. The other one has a longer list. Two of
+// three nodes and three of four have a node in common; two of three and three of five need not.
 //
 // Source: ALGORITHM section 1, A3; section 8, "Node sets change one node at a time";
 // SCENARIOS row 60.
@@ -418,8 +418,8 @@ func twoLists(c *trial) {
 	c.try(b)
 }
 
-// One Locker has the masters 0 to 2, and nodes 1 and 2 of them. In the other one's list
-// master 3 is in the place of master 2: nodes 0 and 3 are a quorum there.
+// One Locker has the masters 0 to 2, and locks nodes 1 and 2. The other one's list has master 3 in the
+// place of master 2: there nodes 0 and 3 are a quorum.
 //
 // Source: ALGORITHM section 8, "Membership".
 func exchanged(c *trial) {

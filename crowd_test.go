@@ -20,17 +20,17 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// The tests of this file have many callers fight for one resource, on real masters.
+// Tests in which many callers contend for one resource, on real masters.
 
-// crowd is callers of some Lockers, and what has become of them.
+// crowd has the callers of some Lockers, and their leases.
 type crowd struct {
 	inside, overlaps atomic.Int64
-	last             int64 // fencing token; the holder alone touches it
+	last             int64 // fencing token; only the holder accesses it
 	falls            int
-	leases           [][]int // by Locker and caller
+	leases           [][]int // numbers of leases by Locker and caller
 }
 
-// run has callers lock and unlock until the context ends, and at least each so often.
+// run lets callers lock and unlock until the context ends, and each at least so often.
 func (c *crowd) run(ctx context.Context, t *testing.T, lockers []*redlock.Locker, callers, least int) {
 	var ended sync.WaitGroup
 	c.leases = make([][]int, len(lockers))
@@ -64,7 +64,7 @@ func (c *crowd) run(ctx context.Context, t *testing.T, lockers []*redlock.Locker
 	ended.Wait()
 }
 
-// fairness is Jain's index of some shares: 1 if they are equal.
+// fairness returns Jain's index of some shares: 1 if they are equal.
 func fairness(shares []int) float64 {
 	var sum, squares float64
 	for _, n := range shares {
@@ -81,7 +81,7 @@ func total(shares []int) (sum int) {
 	return sum
 }
 
-// Lockers take turns, and so do the callers of each: nobody is left out.
+// Lockers take turns, and so do the callers of each: none is left out.
 //
 // Source: ALGORITHM section 10; section 13, I1, I2 and I10.
 func TestCrowdOfLockers(t *testing.T) {
@@ -119,7 +119,7 @@ func TestCrowdOfLockers(t *testing.T) {
 	}
 }
 
-// Any number of callers of one Locker costs no more connections than one, and few messages.
+// Any number of callers of one Locker needs no more connections than one, and few messages.
 //
 // Source: ALGORITHM section 10, "Hand-over inside the process".
 func TestCrowdOfOneLocker(t *testing.T) {
@@ -145,7 +145,7 @@ func TestCrowdOfOneLocker(t *testing.T) {
 	held := lock(t, l, "r")
 	var crowd crowd
 	go func() {
-		time.Sleep(200 * time.Millisecond) // they wait in line
+		time.Sleep(200 * time.Millisecond) // they get in line
 		for i, n := range c.nodes {
 			if got := len(strings.Split(strings.TrimSpace(n.ClientList(t.Context()).Val()), "\n")); got > 4 {
 				t.Errorf("connections to node %d: got %d, want at most 4, with that of this test", i, got)
@@ -169,8 +169,8 @@ func TestCrowdOfOneLocker(t *testing.T) {
 	c.empty(t, "redlock:r")
 }
 
-// Two processes take turns. That nobody else is inside is told by a master that has nothing
-// to do with the lock.
+// Two processes take turns. A master that has no part in the lock checks that no two are inside at a
+// time.
 //
 // Source: ALGORITHM section 10; section 13, I1, I2 and I10.
 func TestCrowdOfProcesses(t *testing.T) {
@@ -209,7 +209,7 @@ func TestCrowdOfProcesses(t *testing.T) {
 	t.Logf("leases by process: %v", shares)
 }
 
-// beCrowd is one of the processes.
+// beCrowd runs one of the processes.
 func beCrowd(t *testing.T, addrs []string) {
 	judge := redistest.Client(t, addrs[len(addrs)-1])
 	l := open(t, addrs[:len(addrs)-1])
@@ -218,7 +218,7 @@ func beCrowd(t *testing.T, addrs []string) {
 	for judge.Get(t.Context(), "here").Val() != "2" { // both begin together
 		time.Sleep(time.Millisecond)
 	}
-	// enter is one command: who is inside, and the largest token so far.
+	// enter is one command: it returns how many are inside, and the largest token so far.
 	enter := redis.NewScript(`local n = redis.call('INCR', 'inside')
 local last = tonumber(redis.call('GETSET', 'fence', ARGV[1]) or 0)
 return {n, last < tonumber(ARGV[1]) and 1 or 0}`)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// What an importer of the library gets beside it. A line more is a decision, which
-// belongs into the changelog; the tests and the command may use what they like.
+// The packages that an importer of the library gets with it. A new line is a decision, and goes into
+// the changelog. The tests and the command may use other packages.
 var wantDeps = []string{
 	"github.com/cespare/xxhash/v2", // for go-redis
 	"github.com/d0720281/redlock/internal/clock",
@@ -38,7 +38,7 @@ func TestLayersUseTheExportedAPI(t *testing.T) {
 	for _, pkg := range []string{"./election", "./jobs"} {
 		out := goOutput(t, "list", "-f", `{{join .Imports "\n"}}`, pkg)
 		for _, path := range strings.Fields(out) {
-			if strings.Contains(path, ".") && path != self { // a path with a dot is not of the standard library
+			if strings.Contains(path, ".") && path != self { // paths of the standard library have no dot
 				t.Errorf("%s imports %q, want %q and the standard library alone", pkg, path, self)
 			}
 		}
@@ -48,7 +48,7 @@ func TestLayersUseTheExportedAPI(t *testing.T) {
 	}
 }
 
-// The guard has to bark: it is shown lists that differ by one.
+// Control of the guard: lists that differ by one line.
 func TestDependencyGuard(t *testing.T) {
 	seen := []string{"example.com/z", self, "github.com/redis/go-redis/v9", "github.com/redis/go-redis/v9/push", "github.com/redis/go-redis/v9x"}
 	if got, want := fmt.Sprint(dependencies(seen)), "[example.com/z github.com/redis/go-redis/v9/... github.com/redis/go-redis/v9x]"; got != want {
@@ -60,8 +60,8 @@ func TestDependencyGuard(t *testing.T) {
 		want string
 	}{
 		{"the same", wantDeps, ""},
-		{"one more", slices.Concat(wantDeps, []string{"example.com/left-pad"}), `got "example.com/left-pad", which is not wanted`},
-		{"one less", wantDeps[1:], `want "github.com/cespare/xxhash/v2", got none`},
+		{"an extra package", slices.Concat(wantDeps, []string{"example.com/left-pad"}), `got "example.com/left-pad", which is not wanted`},
+		{"a missing package", wantDeps[1:], `want "github.com/cespare/xxhash/v2", got none`},
 		{"a package of our own that is none of the library's", dependencies([]string{self, self + "/internal/masters"}),
 			`got "github.com/d0720281/redlock/internal/masters", which is not wanted`},
 	} {
@@ -73,7 +73,7 @@ func TestDependencyGuard(t *testing.T) {
 	}
 }
 
-// A replace in go.mod holds here and for nobody who imports the module.
+// A replace in go.mod holds here, but not for importers of the module.
 func TestNoReplace(t *testing.T) {
 	var mod struct{ Replace []any }
 	if err := json.Unmarshal([]byte(goOutput(t, "mod", "edit", "-json")), &mod); err != nil {
@@ -86,8 +86,8 @@ func TestNoReplace(t *testing.T) {
 
 const self = "github.com/d0720281/redlock"
 
-// dependencies sorts a list of packages, leaves out the library itself and makes the
-// packages of go-redis one entry.
+// dependencies sorts a list of packages, removes the library itself, and makes the packages of
+// go-redis one entry.
 func dependencies(pkgs []string) []string {
 	const client = "github.com/redis/go-redis/v9"
 	var deps []string
@@ -104,7 +104,7 @@ func dependencies(pkgs []string) []string {
 	return slices.Compact(deps)
 }
 
-// diffDeps says what is in one of the lists only; "" if nothing is.
+// diffDeps returns the differences of the lists; "" if there are none.
 func diffDeps(got, want []string) string {
 	var lines []string
 	for _, p := range got {
@@ -120,7 +120,7 @@ func diffDeps(got, want []string) string {
 	return strings.Join(lines, "; ")
 }
 
-// goOutput is what the go command prints.
+// goOutput returns the output of the go command.
 func goOutput(t *testing.T, args ...string) string {
 	t.Helper()
 	path, err := exec.LookPath("go")

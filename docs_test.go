@@ -22,12 +22,11 @@ import (
 	"github.com/d0720281/redlock/redlocktest"
 )
 
-// Every block of Go in the README and in docs/ compiles, and go vet has nothing to say. The
-// blocks of one page that declare something at the top level are one package, but for a block
-// with a package clause, which is a program. A block that declares nothing is the inside of a
-// function: it has its imports by the names it uses (see pageImports), and may use what
-// pageSetting declares. A block that is in the tests of integrations/ as it is compiles there,
-// with the schedulers that it is for.
+// Every block of Go in the README and in docs/ compiles and passes go vet. Blocks of one page with
+// declarations at the top level are one package; a block with a package clause is a program of its
+// own. A block without declarations is the inside of a function: it imports the packages whose names
+// it uses (see pageImports), and may use what pageSetting declares. Blocks that are also in the tests
+// of integrations/ compile there, with their schedulers.
 func TestPagesCompile(t *testing.T) {
 	sources := make(map[string]string)
 	for page, text := range pages(t) {
@@ -62,7 +61,7 @@ func TestBrokenPages(t *testing.T) {
 	}
 }
 
-// pages is the text of the README and of what is in docs/, by path.
+// pages returns the text of the README and of the pages in docs/, by path.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	paths, err := filepath.Glob("docs/*.md")
@@ -83,7 +82,7 @@ func pages(t *testing.T) map[string]string {
 	return texts
 }
 
-// The tests that pages name exist, and so does what they link to.
+// The tests that pages name, and the targets of their links, exist.
 func TestPagesNameWhatExists(t *testing.T) {
 	tests := declaredTests(t)
 	for page, text := range pages(t) {
@@ -98,7 +97,7 @@ func TestPagesNameWhatExists(t *testing.T) {
 	}
 }
 
-// strangers is what a page names and nobody knows.
+// strangers returns the names and links of a page that lead nowhere.
 func strangers(page, text string, tests map[string]bool) (unknown []string) {
 	for _, m := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(text, -1) {
 		if !tests[m[1]] {
@@ -129,7 +128,7 @@ func strangers(page, text string, tests map[string]bool) (unknown []string) {
 	return unknown
 }
 
-// anchors is what the headings of a page can be linked to by.
+// anchors returns the anchors of a page's headings.
 func anchors(text string) (list []string) {
 	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
 		plain := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(m[1]), "")
@@ -138,7 +137,7 @@ func anchors(text string) (list []string) {
 	return list
 }
 
-// declaredTests is the names of all tests of the repository.
+// declaredTests returns the names of all tests of the repository.
 func declaredTests(t *testing.T) map[string]bool {
 	t.Helper()
 	names := make(map[string]bool)
@@ -158,7 +157,7 @@ func declaredTests(t *testing.T) map[string]bool {
 	return names
 }
 
-// docs/testing.md has this test, as it is here.
+// docs/testing.md has the same test.
 func TestLeaseIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		masters := redlocktest.Start(t, 3)
@@ -182,7 +181,7 @@ func TestPageHasATestThatRuns(t *testing.T) {
 	}
 }
 
-// pageSetting is what a block that is the inside of a function may use.
+// pageSetting has what a block without declarations may use.
 const pageSetting = `
 func sell(context.Context, int64) {}
 
@@ -191,7 +190,7 @@ func block(ctx context.Context, masters []string, locker *redlock.Locker, lease 
 }}
 `
 
-// pageImports is the packages that a block may use without saying so, by name.
+// pageImports has the packages that a block may use without an import, by name.
 var pageImports = map[string]string{
 	"context": "context", "errors": "errors", "fmt": "fmt", "log": "log", "slog": "log/slog", "os": "os", "sql": "database/sql",
 	"strings": "strings", "synctest": "testing/synctest", "testing": "testing", "time": "time", "tls": "crypto/tls",
@@ -231,7 +230,7 @@ func compilable(t *testing.T, page, text string) map[string]string {
 	return sources
 }
 
-// imports is the head of a file that uses packages by their names.
+// imports returns the head of a file that uses packages by their names.
 func imports(body string) string {
 	head := "package page\n\nimport (\n"
 	for name, path := range pageImports {
@@ -242,7 +241,7 @@ func imports(body string) string {
 	return head + ")\n\n"
 }
 
-// vet is what go vet says about packages, in a module that uses this one as any other does.
+// vet returns what go vet says about packages in another module that imports this one.
 func vet(t *testing.T, sources map[string]string) string {
 	t.Helper()
 	path, err := exec.LookPath("go")

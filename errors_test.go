@@ -14,13 +14,13 @@ import (
 	"github.com/d0720281/redlock/internal/node"
 )
 
-// sentinels is every exported one.
+// sentinels has every exported sentinel.
 var sentinels = []error{
 	ErrNotAcquired, ErrTaken, ErrNoQuorum, ErrQuarantine, ErrSameServer, ErrNotMaster, ErrLost, ErrExpired, ErrSuspended, ErrQuorumLost, ErrMaxHold,
 	ErrNotHeld, ErrReleased, ErrDetached, ErrReentry, ErrClosed, ErrConfig, ErrWrongType, ErrPermission, ErrBroken, ErrMembership,
 }
 
-// None is missing from that list.
+// The list has all sentinels.
 func TestAllSentinels(t *testing.T) {
 	src, err := os.ReadFile("errors.go")
 	if err != nil {
@@ -41,12 +41,12 @@ func wantMatches(t *testing.T, err error, want ...error) {
 	}
 }
 
-// wantOneLine checks what an error says.
+// wantOneLine checks the text of an error.
 func wantOneLine(t *testing.T, err error, words ...string) {
 	t.Helper()
 	s := err.Error()
 	if !strings.HasPrefix(s, "redlock: ") || strings.ContainsAny(s, "\r\n") {
-		t.Errorf("got %q, want one line that begins with the package's name", s)
+		t.Errorf("got %q, want a single line that begins with the package's name", s)
 	}
 	for _, w := range words {
 		if !strings.Contains(s, w) {
@@ -58,7 +58,7 @@ func wantOneLine(t *testing.T, err error, words ...string) {
 func TestSentinels(t *testing.T) {
 	for _, s := range sentinels {
 		wantOneLine(t, s)
-		wantMatches(t, s, s) // none stands for another
+		wantMatches(t, s, s) // no sentinel matches another
 	}
 	for _, test := range []struct {
 		err  error
@@ -77,7 +77,7 @@ func TestSentinels(t *testing.T) {
 	}
 }
 
-// nodesSaying is one node error for each of what the nodes said.
+// nodesSaying returns a node error for each answer of a node.
 func nodesSaying(errs ...error) []*NodeError {
 	var nodes []*NodeError
 	for i, err := range errs {
@@ -130,7 +130,7 @@ func TestQuorumErrorMatches(t *testing.T) {
 	})
 }
 
-// The message has the reasons first, then each node with its address, on one line.
+// The message is one line: first the reasons, then each node with its address.
 func TestQuorumErrorText(t *testing.T) {
 	err := &QuorumError{
 		Op: "lock", Resource: "or\"der\n7", Granted: 1, Need: 2, of: 3, reasons: []error{ErrNotAcquired, ErrNoQuorum},
@@ -154,9 +154,9 @@ func TestNodeError(t *testing.T) {
 	wantMatches(t, err)
 }
 
-// A reason is added to a copy; the error that others may hold stays as it was.
+// Adding a reason makes a copy; the error, which others may hold, stays as it was.
 func TestBecause(t *testing.T) {
-	reasons := append(make([]error, 0, 8), ErrNotAcquired, ErrTaken) // with room, as append would use it
+	reasons := append(make([]error, 0, 8), ErrNotAcquired, ErrTaken) // with room that append could use
 	first := &QuorumError{Op: "lock", Resource: "r", Granted: 1, Need: 2, of: 3, reasons: reasons, Nodes: nodesSaying(errHeldByOther)}
 	cancelled, closed := first.because(context.Canceled), first.because(ErrClosed)
 	wantMatches(t, first, ErrNotAcquired, ErrTaken)
@@ -168,7 +168,7 @@ func TestBecause(t *testing.T) {
 	}
 }
 
-// Waiting is given up when the nodes that will never agree leave no quorum.
+// Waiting ends if nodes that will never agree leave no quorum.
 func TestPermanent(t *testing.T) {
 	wrong, denied := error(&node.KeyError{Key: "k", Err: ErrWrongType}), error(&node.Marked{Sentinel: ErrPermission, Err: io.EOF})
 	for _, test := range []struct {

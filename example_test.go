@@ -49,7 +49,7 @@ func ExampleLocker_Do() {
 	// Output: writing report:2026-11
 }
 
-// One attempt, and what to make of its failure.
+// One attempt, and how to handle its failure.
 func ExampleLocker_TryLock() {
 	addrs, stop := exampleMasters()
 	defer stop()
@@ -67,7 +67,7 @@ func ExampleLocker_TryLock() {
 		case err == nil:
 			fmt.Println("ours")
 		case errors.Is(err, redlock.ErrTaken):
-			fmt.Println("somebody does it already")
+			fmt.Println("another process does it already")
 		case errors.Is(err, redlock.ErrNoQuorum):
 			fmt.Println("alarm: masters in trouble")
 			if errors.As(err, &verdict) {
@@ -81,12 +81,12 @@ func ExampleLocker_TryLock() {
 	}
 	// Output:
 	// ours
-	// somebody does it already
+	// another process does it already
 }
 
-// A store that checks fencing tokens is safe from a holder that slept through the
-// end of its lease. The write is computed from a read, so the read presents the token,
-// too: from then on the store refuses the first holder, before anything new is written.
+// A store that checks fencing tokens is safe from a holder that was paused past the end of its
+// lease. The write is computed from a read, so the read presents the token, too: from then on the
+// store refuses the first holder, before anything new is written.
 func ExampleLease_Fence() {
 	addrs, stop := exampleMasters()
 	defer stop()
@@ -125,8 +125,8 @@ func ExampleLease_Fence() {
 	// stock: 9
 }
 
-// fencedStore remembers the largest token that it was shown. A table of a database does
-// the same with one more column:
+// fencedStore remembers the largest token that it has seen. A table of a database does the same
+// with one more column:
 //
 //	UPDATE stock SET fence = $1 WHERE item = $2 AND fence <= $1 RETURNING amount
 //	UPDATE stock SET fence = $1, amount = $3 WHERE item = $2 AND fence <= $1
@@ -190,7 +190,7 @@ func ExampleWithObserver() {
 	if err := lease.Unlock(ctx); err != nil {
 		log.Print(err)
 	}
-	if err := locker.Close(); err != nil { // returns when all events have been told
+	if err := locker.Close(); err != nil { // returns when all events have been delivered
 		log.Print(err)
 	}
 	// Output:
@@ -198,9 +198,9 @@ func ExampleWithObserver() {
 	// level=INFO msg=released resource=stock:item-1
 }
 
-// Masters that nobody has used yet could be some that lost their data, and have no vote
-// for a while. The tool that sets up a deployment vouches for them, once. A service
-// never does: at its start masters that restarted empty would look the same.
+// New masters could be masters that lost their data, and have no vote for a while. The tool that
+// sets up a deployment vouches for them, once. A service never does: at its start masters that
+// restarted empty would look the same.
 func ExampleLocker_Bootstrap() {
 	addrs, stop := newMasters()
 	defer stop()
@@ -214,7 +214,7 @@ func ExampleLocker_Bootstrap() {
 	_, err = locker.TryLock(ctx, "stock:item-1")
 	fmt.Println("no vote yet:", errors.Is(err, redlock.ErrQuarantine))
 	if err := locker.Bootstrap(ctx); err != nil {
-		log.Panic(err) // not all answer, or some are in use: wait instead
+		log.Panic(err) // a master does not answer, or is in use: wait instead
 	}
 	_, err = locker.TryLock(ctx, "stock:item-1") // released by Close
 	fmt.Println("vouched for:", err)
@@ -223,9 +223,9 @@ func ExampleLocker_Bootstrap() {
 	// vouched for: <nil>
 }
 
-// Check says what the masters say of themselves, here that clients do not agree.
+// Check reports what the masters know, here that clients disagree.
 func ExampleLocker_Check() {
-	addrs, stop := exampleMasters(redlock.WithMaxTTL(time.Minute)) // that somebody else uses
+	addrs, stop := exampleMasters(redlock.WithMaxTTL(time.Minute)) // other clients use them with this option
 	defer stop()
 	locker, err := redlock.New(addrs)
 	if err != nil {
@@ -235,7 +235,7 @@ func ExampleLocker_Check() {
 
 	report, err := locker.Check(context.Background())
 	if err != nil {
-		fmt.Println(err) // some master has no vote, this says which and why
+		fmt.Println(err) // some master has no vote; the error says which, and why
 	}
 	fmt.Printf("%d of %d masters have a vote, %d are needed\n", report.Voting, len(report.Nodes), report.Quorum)
 	for i, node := range report.Nodes {
@@ -258,7 +258,7 @@ func ExampleLocker_Adopt() {
 	defer stop()
 	ctx := context.Background()
 
-	// The first process gets the lease, says what it is, and ends.
+	// The first process gets the lease, passes on its data, and ends.
 	first, err := redlock.New(addrs)
 	if err != nil {
 		log.Panic(err)
@@ -269,11 +269,11 @@ func ExampleLocker_Adopt() {
 	}
 	token, fence := lease.Token(), lease.Fence()
 	if err := lease.Detach(); err != nil {
-		log.Panic(err) // it was lost before
+		log.Panic(err) // the lease was lost before
 	}
-	first.Close() // which releases all leases but those that were detached
+	first.Close() // releases all leases except detached ones
 
-	// The second has the time to go on with it.
+	// The second process has this time to take the lease over.
 	second, err := redlock.New(addrs)
 	if err != nil {
 		log.Panic(err)
@@ -286,7 +286,7 @@ func ExampleLocker_Adopt() {
 	case errors.Is(err, redlock.ErrNotHeld):
 		log.Panic("too late: ", err)
 	case err != nil:
-		log.Panic(err) // too few masters answered: it may be tried again
+		log.Panic(err) // too few masters answered: the program may try again
 	}
 	fmt.Println("the same lease:", lease.Token() == token, lease.Fence() == fence)
 	fmt.Println("released:", lease.Unlock(ctx))
@@ -296,7 +296,7 @@ func ExampleLocker_Adopt() {
 	// released: <nil>
 }
 
-// What a process leaves to another that goes on with its lease.
+// The data that a process leaves to another one, which takes its lease over.
 func ExampleLease_Detach() {
 	addrs, stop := exampleMasters()
 	defer stop()
@@ -310,7 +310,7 @@ func ExampleLease_Detach() {
 	if err != nil {
 		log.Panic(err)
 	}
-	left := lease.Validity() // how long the other process has for it
+	left := lease.Validity() // the other process has this time
 	if err := lease.Detach(); err != nil {
 		log.Panic(err)
 	}
@@ -318,7 +318,7 @@ func ExampleLease_Detach() {
 	// Output: true redlock: lease detached
 }
 
-// Break ends a lock that its holder does not let go.
+// Break ends a lock that its holder does not release.
 func ExampleLocker_Break() {
 	addrs, stop := exampleMasters()
 	defer stop()
@@ -337,12 +337,12 @@ func ExampleLocker_Break() {
 	if err != nil {
 		log.Panic(err) // too few masters answered, and the holder may go on
 	}
-	fmt.Println("it was the one that hangs:", was.Token == stuck.Token(), was.Fence == stuck.Fence())
+	fmt.Println("it was the stuck one:", was.Token == stuck.Token(), was.Fence == stuck.Fence())
 	fmt.Println("free within its TTL:", was.FreeIn() <= 2*time.Second)
-	<-stuck.Context().Done() // at once, as it is this Locker's; the keys are dropped when that has wound down
+	<-stuck.Context().Done() // at once, in this Locker; the keys are dropped after its context has ended
 	fmt.Println(context.Cause(stuck.Context()))
 	// Output:
-	// it was the one that hangs: true true
+	// it was the stuck one: true true
 	// free within its TTL: true
 	// redlock: lease lost: redlock: key gone from too many nodes: redlock: lock was broken
 }
@@ -366,7 +366,7 @@ func TestReadmeProgram(t *testing.T) {
 	}
 }
 
-// The package comment names all that a caller can set or branch on.
+// The package comment names all options, and all errors to branch on.
 func TestPackageCommentNamesOptionsAndErrors(t *testing.T) {
 	comment := textOf(t, "doc.go")
 	names := slices.Concat(declared(t, "options.go", "With"), declared(t, "observe.go", "With"), declared(t, "errors.go", "Err"))
@@ -389,8 +389,8 @@ func textOf(t *testing.T, file string) string {
 	return string(text)
 }
 
-// declared is the functions and variables at the top level of a file whose names
-// begin with prefix.
+// declared returns the functions and variables at the top level of a file whose names begin with
+// prefix.
 func declared(t *testing.T, file, prefix string) (names []string) {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)

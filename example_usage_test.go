@@ -24,7 +24,7 @@ func ExampleNewFromOptions() {
 			Addr:      addr,
 			TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13},
 			CredentialsProviderContext: func(context.Context) (user, password string, err error) {
-				return "redlock", "secret", nil // asked for each connection
+				return "redlock", "secret", nil // called for each connection
 			},
 		})
 	}
@@ -48,7 +48,7 @@ func ExampleLocker_Lock() {
 	defer cancel()
 	_, err = locker.Lock(ctx, "stock:item-1")
 	fmt.Println("not acquired:", errors.Is(err, redlock.ErrNotAcquired))
-	fmt.Println("somebody has it:", errors.Is(err, redlock.ErrTaken))
+	fmt.Println("another holder has it:", errors.Is(err, redlock.ErrTaken))
 	fmt.Println("the time was over:", errors.Is(err, context.DeadlineExceeded))
 
 	if err := holder.Unlock(context.Background()); err != nil {
@@ -58,12 +58,12 @@ func ExampleLocker_Lock() {
 	fmt.Println("after Unlock:", err)
 	// Output:
 	// not acquired: true
-	// somebody has it: true
+	// another holder has it: true
 	// the time was over: true
 	// after Unlock: <nil>
 }
 
-// The context of a lease ends before the lease does, and says why.
+// The context of a lease ends before the lease, and its cause is the reason.
 func ExampleLease_Context() {
 	locker, stop := exampleLocker()
 	defer stop()
@@ -80,7 +80,7 @@ func ExampleLease_Context() {
 	// because its time was over: true
 }
 
-// Extend makes sure of the lease before a step that must not be cut short.
+// Extend lengthens the lease before a step that must not be interrupted.
 func ExampleLease_Extend() {
 	locker, stop := exampleLocker()
 	defer stop()
@@ -101,7 +101,7 @@ func ExampleLease_Extend() {
 	// afterwards: true
 }
 
-// A function that locks, called by one that has the lock.
+// A function that locks is called by a holder of the lock.
 func ExampleWithReentry() {
 	locker, stop := exampleLocker()
 	defer stop()
@@ -110,7 +110,7 @@ func ExampleWithReentry() {
 	if err != nil {
 		log.Panic(err)
 	}
-	_, err = locker.Lock(lease.Context(), "account:7") // would wait for itself
+	_, err = locker.Lock(lease.Context(), "account:7") // it would wait for itself
 	fmt.Println("refused:", errors.Is(err, redlock.ErrReentry))
 
 	again, err := locker.Lock(lease.Context(), "account:7", redlock.WithReentry())
@@ -118,7 +118,7 @@ func ExampleWithReentry() {
 		log.Panic(err)
 	}
 	fmt.Println("the same lease:", again.Token() == lease.Token())
-	fmt.Println(again.Unlock(ctx), lease.Unlock(ctx)) // the second one releases
+	fmt.Println(again.Unlock(ctx), lease.Unlock(ctx)) // the second Unlock releases
 	// Output:
 	// refused: true
 	// the same lease: true
@@ -137,7 +137,7 @@ func ExampleWithMaxHold() {
 	// Output: true true
 }
 
-// Applications that share masters have prefixes of their own, and do not exclude each other.
+// Applications that share masters have different prefixes, and do not exclude each other.
 func ExampleWithKeyPrefix() {
 	addrs, stop := newMasters()
 	defer stop()
@@ -158,10 +158,10 @@ func ExampleWithKeyPrefix() {
 	// mail: <nil>
 }
 
-// What an operator should know goes to a log of the program's choice.
+// Messages for operators go to a log that the program chooses.
 func ExampleWithLogger() {
 	var warnings bytes.Buffer
-	addrs, stop := newMasters() // which nobody has used yet
+	addrs, stop := newMasters() // no client has used them yet
 	defer stop()
 	locker, err := redlock.New(addrs, redlock.WithLogger(slog.New(slog.NewTextHandler(&warnings, nil))))
 	if err != nil {
@@ -171,7 +171,7 @@ func ExampleWithLogger() {
 	defer cancel()
 	_, err = locker.Lock(ctx, "stock:item-1")
 	fmt.Println("masters in quarantine:", errors.Is(err, redlock.ErrQuarantine))
-	if err := locker.Close(); err != nil { // returns when everything has been told
+	if err := locker.Close(); err != nil { // returns when everything has been logged
 		log.Panic(err)
 	}
 	fmt.Println("and the log says so:", bytes.Contains(warnings.Bytes(), []byte("waits for a master in quarantine")))
@@ -180,7 +180,7 @@ func ExampleWithLogger() {
 	// and the log says so: true
 }
 
-// Inspect is for people and for monitoring.
+// Inspect is for operators and for monitoring.
 func ExampleLocker_Inspect() {
 	locker, stop := exampleLocker()
 	defer stop()
@@ -201,9 +201,9 @@ func ExampleLocker_Inspect() {
 	// stock:item-2 FREE false
 }
 
-// QuorumError has what each master said.
+// QuorumError has the answer of each master.
 func ExampleQuorumError() {
-	locker, err := redlock.New([]string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"}) // where nothing runs
+	locker, err := redlock.New([]string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"}) // no server runs there
 	if err != nil {
 		log.Panic(err)
 	}
@@ -223,7 +223,7 @@ func ExampleQuorumError() {
 	// 127.0.0.1:3 true
 }
 
-// A word for a label or a field of a log.
+// A word for a label, or for a field of a log.
 func ExampleReason() {
 	locker, stop := exampleLocker()
 	defer stop()
@@ -251,14 +251,14 @@ func ExampleLogObserver() {
 	if _, err := locker.Lock(context.Background(), "stock:item-1"); err != nil {
 		log.Panic(err)
 	}
-	if err := locker.Close(); err != nil { // returns when all events have been told
+	if err := locker.Close(); err != nil { // returns when all events have been delivered
 		log.Print(err)
 	}
 	fmt.Println("acquired:", acquired)
 	// Output: acquired: 1
 }
 
-// A snapshot of what the Locker has, without asking a master.
+// A snapshot of the Locker's state, without asking a master.
 func ExampleLocker_Stats() {
 	addrs, stop := exampleMasters()
 	defer stop()
@@ -280,7 +280,7 @@ func ExampleLocker_Stats() {
 	// 1 acquired, 0 lost, 3 masters
 }
 
-// exampleLocker is a Locker for three masters that have their votes. stop closes it.
+// exampleLocker returns a Locker for three masters that have their votes. stop closes it.
 func exampleLocker() (locker *redlock.Locker, stop func()) {
 	addrs, stopMasters := exampleMasters()
 	locker, err := redlock.New(addrs)

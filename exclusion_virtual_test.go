@@ -16,9 +16,9 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// Clocks of nodes may run off by less than half the drift, and be set to anything: a
-// lease excludes others until its deadline. TestVirtualCheckerCatches has what happens with
-// clocks that do worse.
+// Clocks of nodes may drift by less than half the drift allowance, and may be set to anything: a
+// lease excludes others until its deadline. TestVirtualCheckerCatches shows what clocks that drift
+// further do.
 //
 // Source: ALGORITHM section 1, A1; section 9; section 13, I1 and I3.
 func TestVirtualClocksOfNodes(t *testing.T) {
@@ -85,7 +85,7 @@ func TestVirtualClocksOfNodes(t *testing.T) {
 	})
 }
 
-// eachSeed runs a test with the seeds from 0 on, in parallel, and wants no problems.
+// eachSeed runs a test with the seeds from 0 on, in parallel, and expects no problems.
 func eachSeed(t *testing.T, seeds int, run func(t *testing.T, seed uint64) (problems []string)) {
 	t.Helper()
 	t.Run("seeds", func(t *testing.T) {
@@ -100,8 +100,8 @@ func eachSeed(t *testing.T, seeds int, run func(t *testing.T, seed uint64) (prob
 	})
 }
 
-// storm has three Lockers contend for one resource while a seeded schedule of faults goes
-// over the nodes, and returns what their clients saw.
+// storm lets three Lockers contend for one resource during a seeded schedule of faults of the
+// nodes, and returns what their clients saw.
 func storm(t *testing.T, seed uint64, during time.Duration, prefix func(i int) string, harm func(*rand.Rand, *bubbleNode), opts ...redlock.Option) *book {
 	c := newBook()
 	inBubble(t, 5, func(t *testing.T, b *bubble) {
@@ -121,7 +121,7 @@ func storm(t *testing.T, seed uint64, during time.Duration, prefix func(i int) s
 					}
 					work := time.NewTimer(time.Duration(rng.IntN(1500)) * time.Millisecond)
 					if rng.IntN(2) == 0 {
-						<-work.C // works on, whatever becomes of the lease
+						<-work.C // it works on, even if the lease is lost
 					} else {
 						select {
 						case <-work.C:
@@ -150,8 +150,8 @@ func storm(t *testing.T, seed uint64, during time.Duration, prefix func(i int) s
 	return c
 }
 
-// harmless is one of the faults that Redlock promises to survive on any number of
-// nodes: none of them loses a key.
+// harmless injects a fault that Redlock promises to survive on any number of nodes: none of these
+// faults loses a key.
 func harmless(rng *rand.Rand, n *bubbleNode) {
 	switch rng.IntN(8) {
 	case 0:
@@ -174,8 +174,8 @@ func harmless(rng *rand.Rand, n *bubbleNode) {
 	}
 }
 
-// No two leases are valid at one instant and every token is larger than those before,
-// whatever happens to nodes that keep their data.
+// No two leases are valid at one instant, and every token is larger than those before, whatever
+// happens to nodes that keep their data.
 //
 // Source: ALGORITHM section 1, P1 and P2; section 13, I1 and I2.
 func TestVirtualExclusionUnderFaults(t *testing.T) {
@@ -192,7 +192,7 @@ func TestVirtualExclusionUnderFaults(t *testing.T) {
 	t.Logf("%d leases", leases.Load())
 }
 
-// The checker of TestVirtualExclusionUnderFaults must find what is wrong.
+// The checker of TestVirtualExclusionUnderFaults must find faults of the algorithm.
 //
 // Source: ALGORITHM section 13, negative controls.
 func TestVirtualCheckerCatches(t *testing.T) {
@@ -219,10 +219,9 @@ func TestVirtualCheckerCatches(t *testing.T) {
 	}
 }
 
-// race has three Lockers with three callers each contend for resources, while a seeded
-// schedule of faults goes over the nodes. When that is over everybody has to be served once
-// more, and nothing may be left behind. It returns what went wrong, and the number of
-// leases.
+// race lets three Lockers with three callers each contend for resources during a seeded schedule of
+// faults of the nodes. After that every caller must be served once more, and no key or goroutine may
+// be left. race returns the problems, and the number of leases.
 //
 // Source: ALGORITHM section 13, I1, I2, I7, I10 and I11.
 func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockOption) (problems []string, leases, handed int) {
@@ -315,7 +314,7 @@ func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockO
 		}
 		b.all(func(n *bubbleNode) { n.heal(); n.latency(time.Millisecond, time.Millisecond) })
 		ended.Wait()
-		// All is well now: each caller has to be served.
+		// There are no faults any more: each caller must be served.
 		last, cancel := context.WithTimeout(t.Context(), bound)
 		defer cancel()
 		for i := range 3 * callers {
@@ -355,9 +354,9 @@ func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockO
 	return append(problems, seen.problems()...), seen.leases(), handed
 }
 
-// However callers and Lockers hand a resource on to each other, and whatever happens to the
-// nodes: it has one holder at a time, tokens rise, everybody is served when all is well
-// again, and nothing is left behind.
+// However callers and Lockers pass a resource on, and whatever happens to the nodes: there is one
+// holder at a time, tokens rise, every caller is served after the faults, and nothing is left
+// behind.
 //
 // Source: ALGORITHM section 13, I1, I2, I7, I10 and I11.
 func TestVirtualContention(t *testing.T) {
@@ -375,7 +374,7 @@ func TestVirtualContention(t *testing.T) {
 	t.Logf("%d leases, %d of them handed over", leases.Load(), handed.Load())
 }
 
-// The checker of TestVirtualContention must find what is wrong.
+// The checker of TestVirtualContention must find faults of the algorithm.
 //
 // Source: ALGORITHM section 13, negative controls.
 func TestVirtualContentionCatches(t *testing.T) {

@@ -10,11 +10,11 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// Break builds the algorithm wrongly until the test ends: some of its rules are others. The
-// test must not be parallel to any other.
+// Break replaces some rules of the algorithm by wrong ones until the test ends. The test must not
+// be parallel to any other.
 func Break(t testing.TB, ways ...string) {
 	t.Helper()
-	t.Setenv("REDLOCK_BROKEN", "yes") // which a parallel test must not do
+	t.Setenv("REDLOCK_BROKEN", "yes") // a parallel test must not call it
 	sound := algorithm
 	t.Cleanup(func() { algorithm = sound })
 	for _, way := range ways {
@@ -31,7 +31,7 @@ func Break(t testing.TB, ways ...string) {
 	}
 }
 
-// wrong are rules that the checkers must notice.
+// wrong has rules that the checkers must find wrong.
 var wrong = map[string]func(*rules){
 	"reuseID": func(r *rules) { // every attempt of a Locker has the same id
 		id := uuid.New()
@@ -49,8 +49,8 @@ var wrong = map[string]func(*rules){
 	"fewerVotes":        func(r *rules) { r.quorum = func(n int) int { return quorum(n) - 1 } },
 }
 
-// BreakScript replaces a part of the scripts until the test ends. The nodes of
-// internal/virtual have no twin of that.
+// BreakScript replaces a part of the scripts until the test ends. The nodes of internal/virtual
+// have no twin of the changed script.
 func BreakScript(t testing.TB, change func(script string) string) {
 	t.Helper()
 	t.Setenv("REDLOCK_BROKEN", "yes")
@@ -68,18 +68,18 @@ func BreakScript(t testing.TB, change func(script string) string) {
 	}
 }
 
-// QueueNodeOf is the index of the node that keeps the queue for a resource, as the Locker
-// sees it now.
+// QueueNodeOf returns the index of the node that keeps the queue for a resource, as far as the
+// Locker knows.
 func (l *Locker) QueueNodeOf(resource string) int { return l.pool.queueNodeOf(resource) }
 
-// Lines is how many resources the Locker has, or has callers for.
+// Lines returns the number of resources that the Locker holds, or has callers for.
 func (l *Locker) Lines() int {
 	l.pool.waitlines.mu.Lock()
 	defer l.pool.waitlines.mu.Unlock()
 	return len(l.pool.waitlines.lines)
 }
 
-// Asking is how many attempts ask the nodes, and how many wait for their turn to.
+// Asking returns how many attempts ask the nodes, and how many wait for admission.
 func (l *Locker) Asking() (asking, waiting int) {
 	a := &l.pool.admission
 	a.mu.Lock()

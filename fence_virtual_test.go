@@ -13,14 +13,14 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// counterOf is a node's fencing counter of a resource, 0 if there is none.
+// counterOf returns a node's fencing counter of a resource, 0 if there is none.
 func (n *bubbleNode) counterOf(resource string) int64 {
 	c, _ := strconv.ParseInt(n.at(redlock.DefaultKeyPrefix+resource+"~fence"), 10, 64)
 	return c
 }
 
-// takeTurn locks a resource once, by a Locker that has seen nothing before, and wants a
-// token larger than the last.
+// takeTurn locks a resource once, with a new Locker, and checks that the token is larger than the
+// last.
 func (b *bubble) takeTurn(resource string, last int64, opts ...redlock.Option) (fence int64) {
 	b.t.Helper()
 	l := b.locker(append(opts, redlock.WithLogger(nil))...)
@@ -36,9 +36,8 @@ func (b *bubble) takeTurn(resource string, last int64, opts ...redlock.Option) (
 	return fence
 }
 
-// A master whose clock is a day ahead starts no fencing counter by that clock. So nothing
-// is left of the day when the clock has been corrected, and no token falls when counters
-// have expired.
+// A master whose clock is a day ahead starts no fencing counter from that clock. So the day has no
+// effect after the clock has been corrected, and no token falls when counters have expired.
 //
 // Source: ALGORITHM section 4.
 func TestVirtualFenceAfterAClockWasCorrected(t *testing.T) {
@@ -46,13 +45,13 @@ func TestVirtualFenceAfterAClockWasCorrected(t *testing.T) {
 		b.nodes[2].runClock(1, 24*time.Hour)
 		last := b.takeTurn("r", 0)
 		if c := b.nodes[2].counterOf("r"); c != 0 {
-			t.Errorf("counter of the master whose clock is wrong: got %d, want none", c)
+			t.Errorf("counter of the master whose clock is wrong: got %d, want no counter", c)
 		}
 		b.nodes[2].runClock(1, -24*time.Hour)
 		b.nodes[0].kill()
 		last = b.takeTurn("r", last)
 		if ahead := last - time.Now().UnixMicro(); ahead > 10*time.Second.Microseconds() {
-			t.Errorf("fencing token: got one that is %v ahead of the clocks", time.Duration(ahead)*time.Microsecond)
+			t.Errorf("fencing token: got a token that is %v ahead of the clocks", time.Duration(ahead)*time.Microsecond)
 		}
 		b.nodes[0].heal()
 		time.Sleep(2 * 100 * time.Second) // the idle counters expire
@@ -65,8 +64,8 @@ func TestVirtualFenceAfterAClockWasCorrected(t *testing.T) {
 	})
 }
 
-// A counter that is ahead of its master's clock does not expire before the clock has passed
-// it: the next one starts from that clock.
+// A counter that is ahead of its master's clock does not expire before the clock has passed it: the
+// next counter starts from that clock.
 //
 // Source: ALGORITHM section 4.
 func TestVirtualCounterOutlivesItsValue(t *testing.T) {
@@ -96,9 +95,8 @@ func TestVirtualCounterOutlivesItsValue(t *testing.T) {
 	}
 }
 
-// A counter on one master that no grant can have brought about costs that master its vote
-// for the resource, by an error that names both. The others decide, and their counters
-// stay as they are.
+// If one master has a counter that no grant can have set, the master loses its vote for the resource,
+// by an error that names both. The others decide, and their counters stay as they are.
 //
 // Source: ALGORITHM section 4.
 func TestVirtualCounterThatIsTooFarAhead(t *testing.T) {
@@ -116,14 +114,14 @@ func TestVirtualCounterThatIsTooFarAhead(t *testing.T) {
 					last = b.takeTurn("r", last)
 				}
 				if ahead := last - time.Now().UnixMicro(); ahead > 10*time.Second.Microseconds() {
-					t.Errorf("fencing token: got one that is %v ahead of the clocks", time.Duration(ahead)*time.Microsecond)
+					t.Errorf("fencing token: got a token that is %v ahead of the clocks", time.Duration(ahead)*time.Microsecond)
 				}
 				for i, n := range b.nodes {
 					if c := n.counterOf("r"); i != 1 && c > last+64 {
 						t.Errorf("counter of node %d: got %d, want what was granted, %d", i, c, last)
 					}
 				}
-				b.lock(l, "another") // the master has a vote for everything else
+				b.lock(l, "another") // the master has a vote for every other resource
 				b.nodes[0].kill()
 				_, err := l.TryLock(t.Context(), "r")
 				wantMatch(t, "TryLock with another master down", err, []error{redlock.ErrNoQuorum}, redlock.ErrWrongType, redlock.ErrTaken)
@@ -146,7 +144,7 @@ func TestVirtualCounterThatIsTooFarAhead(t *testing.T) {
 	}
 }
 
-// What a master says of a grant is not believed if it cannot be, and reaches no other.
+// An impossible counter in a master's reply is not believed, and reaches no other master.
 //
 // Source: ALGORITHM section 4.
 func TestVirtualGrantThatIsNotBelieved(t *testing.T) {
@@ -165,8 +163,8 @@ func TestVirtualGrantThatIsNotBelieved(t *testing.T) {
 	})
 }
 
-// A resource that is granted faster than the clock runs gets one grant for each 64 us of the
-// clock, as soon as its counters are as far ahead of that as they can be. Tokens go on rising.
+// If a resource is granted faster than the clock runs, its counters get as far ahead of the clock as
+// they may. Then there is one grant for each 64 us of the clock, and tokens go on rising.
 //
 // Source: ALGORITHM section 4.
 func TestGrantsOutrunTheClock(t *testing.T) {
@@ -184,7 +182,7 @@ func TestGrantsOutrunTheClock(t *testing.T) {
 				t.Fatalf("%s: got %v, want a lease", what, err)
 			}
 			if lease.Fence() <= last {
-				t.Errorf("%s: got the token %d after %d, want a larger one", what, lease.Fence(), last)
+				t.Errorf("%s: got the token %d after %d, want a larger token", what, lease.Fence(), last)
 			}
 			last = lease.Fence()
 			b.unlock(lease)
@@ -205,17 +203,17 @@ func TestGrantsOutrunTheClock(t *testing.T) {
 			time.Sleep(time.Microsecond)
 			grant("64 us later")
 		}
-		lease, err := l.Lock(t.Context(), "r") // which waits for the clock
+		lease, err := l.Lock(t.Context(), "r") // it waits for the clock
 		must(t, err)
 		if lease.Fence() <= last {
-			t.Errorf("got the token %d after %d, want a larger one", lease.Fence(), last)
+			t.Errorf("got the token %d after %d, want a larger token", lease.Fence(), last)
 		}
 		b.unlock(lease)
 	})
 }
 
-// Every later lease has a larger fencing token, while nodes fail and come back, with
-// their data or without.
+// Every later lease has a larger fencing token, while nodes fail and come back, with or without
+// their data.
 //
 // Source: ALGORITHM section 1, P2; section 4; section 13, I2 and I5.
 func TestVirtualFenceRises(t *testing.T) {
@@ -251,11 +249,11 @@ func TestVirtualFenceRises(t *testing.T) {
 				continue
 			}
 			if lease.Fence() <= last {
-				t.Fatalf("fence of lease %d: got %d after %d, want a larger one", cycles+1, lease.Fence(), last)
+				t.Fatalf("fence of lease %d: got %d after %d, want a larger token", cycles+1, lease.Fence(), last)
 			}
 			last = lease.Fence()
 			cycles++
-			if rng.IntN(3) > 0 { // others expire
+			if rng.IntN(3) > 0 { // other leases expire
 				_ = lease.Unlock(t.Context())
 			} else {
 				time.Sleep(lease.Validity())
@@ -302,14 +300,14 @@ func TestVirtualFenceOfContenders(t *testing.T) {
 		}
 		for i := 1; i < len(fences); i++ {
 			if fences[i] <= fences[i-1] {
-				t.Fatalf("fence of lease %d: got %d after %d, want a larger one", i+1, fences[i], fences[i-1])
+				t.Fatalf("fence of lease %d: got %d after %d, want a larger token", i+1, fences[i], fences[i-1])
 			}
 		}
 	})
 }
 
-// Counters that failed attempts have put out of step cost the next lease a second
-// round trip, and later ones none.
+// If failed attempts have left different counters, the next lease needs a second round trip, and
+// later leases do not.
 //
 // Source: ALGORITHM section 4.
 func TestVirtualSecondRound(t *testing.T) {
@@ -318,10 +316,10 @@ func TestVirtualSecondRound(t *testing.T) {
 		b.unlock(b.lock(l, "r"))
 		const counterKey = redlock.DefaultKeyPrefix + "r~fence"
 		count := number(b.nodes[0].at(counterKey)) + 3*64
-		b.each(func(n *bubbleNode) { n.put(counterKey, strconv.FormatInt(count, 10), time.Minute) }, 0, 1) // as three attempts leave them that failed on the others
+		b.each(func(n *bubbleNode) { n.put(counterKey, strconv.FormatInt(count, 10), time.Minute) }, 0, 1) // as three attempts leave them that failed on the other nodes
 		const trip = 10 * time.Millisecond
 		for i, n := range b.nodes {
-			n.latency(0, trip+time.Duration(i)*time.Microsecond) // the votes come in order
+			n.latency(0, trip+time.Duration(i)*time.Microsecond) // the votes come in this order
 		}
 		start := time.Now()
 		lease := b.lock(l, "r")
@@ -351,7 +349,7 @@ func TestVirtualSecondRound(t *testing.T) {
 		next := b.lock(l, "r")
 		wantSince(t, "the next lease", start, trip+2*time.Microsecond)
 		if next.Fence() <= lease.Fence() {
-			t.Errorf("fence: got %d after %d, want a larger one", next.Fence(), lease.Fence())
+			t.Errorf("fence: got %d after %d, want a larger fence", next.Fence(), lease.Fence())
 		}
 		time.Sleep(time.Second)
 		for i, n := range b.nodes {

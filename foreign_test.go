@@ -22,10 +22,9 @@ import (
 	"github.com/d0720281/redlock/internal/locktest"
 )
 
-// This file is about code of others that the library calls, and that panics, blocks or ends
-// the goroutine.
+// Callbacks that panic, block, or end the goroutine.
 
-// logText is a logger, and what it was told.
+// logText returns a logger, and a function that returns what was logged.
 func logText() (l *slog.Logger, text func() string) {
 	var mu sync.Mutex
 	var b bytes.Buffer
@@ -48,7 +47,7 @@ func (w lockedWriter) Write(p []byte) (int, error) {
 	return w.b.Write(p)
 }
 
-// A panic of a Tracer, or of its end, changes nothing about the calls. It is logged once.
+// A panic of a Tracer, or of its end function, does not affect the calls. It is logged once.
 func TestTracerPanics(t *testing.T) {
 	for _, when := range []string{"start", "end"} {
 		t.Run(when, func(t *testing.T) {
@@ -78,7 +77,7 @@ func TestTracerPanics(t *testing.T) {
 	}
 }
 
-// A lease whose call does not return, as the end of its trace ends the goroutine, is released.
+// If the end function of a trace ends the goroutine, the lease that its call would return is released.
 func TestTracerEndsTheGoroutine(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		end := true
@@ -122,8 +121,8 @@ func TestTracerEndsTheGoroutine(t *testing.T) {
 	})
 }
 
-// A panic of an Observer ends nothing: other events are told, and other Observers. The log has
-// it once for each callback.
+// A panic of an Observer ends nothing: other events are delivered, also to other Observers. It is
+// logged once for each callback.
 func TestObserverPanics(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		var bad, good redlock.Observer
@@ -169,13 +168,13 @@ func TestObserverPanics(t *testing.T) {
 	})
 }
 
-// A panic of the logger's handler ends nothing, whoever logs.
+// A panic of the logger's handler ends nothing, whichever goroutine logs.
 func TestLoggerPanics(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		logger := locktest.BadLogger()
 		l := b.locker(redlock.WithLogger(logger), redlock.WithObserver(redlock.LogObserver(logger)),
 			redlock.WithTracer(func(context.Context, string, string) func(*redlock.Lease, error) { panic("tracer") }))
-		b.nodes[2].runClock(1, time.Hour) // which is worth a warning
+		b.nodes[2].runClock(1, time.Hour) // this is worth a warning
 		do := func() error {
 			return l.Do(t.Context(), "r", func(context.Context, *redlock.Lease) error { return nil })
 		}
@@ -185,7 +184,7 @@ func TestLoggerPanics(t *testing.T) {
 			t.Error("got a lease without masters")
 		}
 		b.all((*bubbleNode).heal)
-		time.Sleep(time.Minute) // a quarantine, if they are taken for restarted
+		time.Sleep(time.Minute) // a quarantine, in case they count as restarted
 		must(t, do())
 	})
 }
@@ -213,7 +212,7 @@ func TestDialerPanics(t *testing.T) {
 		for range 2 {
 			lease, err := l.Lock(t.Context(), "r")
 			must(t, err)
-			_, err = l.Lock(context.WithoutCancel(t.Context()), "") // of no use, and no harm
+			_, err = l.Lock(context.WithoutCancel(t.Context()), "") // no test of its result: it must do no harm
 			wantErr(t, err, redlock.ErrConfig)
 			time.Sleep(time.Minute)
 			must(t, lease.Unlock(t.Context()))
@@ -226,8 +225,8 @@ func TestDialerPanics(t *testing.T) {
 	})
 }
 
-// A context whose Err blocks holds up no other call: neither that of the holder, which passes
-// the lease on to it, nor those of others who want the same resource or another.
+// A context whose Err blocks delays no other call: neither the holder's, which hands the lease over
+// to its caller, nor calls for the same resource or another.
 func TestContextThatBlocks(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		l := b.warmLocker()
@@ -263,7 +262,7 @@ func TestContextThatBlocks(t *testing.T) {
 	})
 }
 
-// badContext is one whose Err panics when the context has ended.
+// badContext is a context whose Err panics when it has ended.
 type badContext struct{ context.Context }
 
 func (c badContext) Err() error { panic("Err") }
@@ -303,7 +302,7 @@ func TestContextThatPanics(t *testing.T) {
 		must(t, <-done)
 
 		b.all(func(n *bubbleNode) { n.latency(20*time.Millisecond, 20*time.Millisecond) })
-		for range 600 { // more attempts than there are places
+		for range 600 { // more attempts than may run at a time
 			go func() { try(after(25*time.Millisecond), l.TryLock); done <- nil }() // during the attempt
 		}
 		for range 600 {

@@ -12,8 +12,7 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// liar is a proxy in front of a master that can put something of its own in place of a
-// reply.
+// liar is a proxy in front of a master. It can replace a reply by other data.
 type liar struct {
 	net.Listener
 	master string
@@ -68,8 +67,8 @@ func (l *liar) serve(client net.Conn) {
 	}
 }
 
-// A master that answers something else than the protocol allows, in the handshake, to
-// requests or to a subscription, is down: the process goes on, and so do the others.
+// A master that violates the protocol in the handshake, in a reply or in a subscription is down. The
+// process and the other masters go on.
 //
 // Source: ALGORITHM section 8, "Client side".
 func TestMasterThatTalksGarbage(t *testing.T) {
@@ -94,7 +93,7 @@ func TestMasterThatTalksGarbage(t *testing.T) {
 			holder := open(t, c.addrs, redlock.WithLogger(nil))
 			lease := lock(t, holder, "waited for")
 			got := make(chan error, 1)
-			go func() { // it waits, by a subscription
+			go func() { // it waits, with a subscription
 				waited, err := l.Lock(t.Context(), "waited for")
 				if err == nil {
 					err = waited.Unlock(t.Context())
@@ -110,7 +109,7 @@ func TestMasterThatTalksGarbage(t *testing.T) {
 			redistest.Eventually(t, 5*time.Second, func() bool { return liars[1].told.Load() > 3 }, "it has talked garbage")
 			must(t, lease.Unlock(t.Context()))
 			must(t, <-got)
-			for i := range liars { // and to everybody
+			for i := range liars { // and for all masters
 				liars[i].lie.Store(&lie)
 			}
 			if _, err := l.TryLock(t.Context(), "r"); !errors.Is(err, redlock.ErrNoQuorum) {

@@ -11,8 +11,8 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// Without the guard a master that has lost a key goes on voting, also for the Locker that
-// noticed, and nothing says that it is in quarantine.
+// Without the guard a master that has lost a key goes on voting, even for the Locker that noticed,
+// and no report says that it is in quarantine.
 //
 // Source: the doc comment of WithoutRestartGuard.
 func TestLostKeyWithoutGuard(t *testing.T) {
@@ -28,13 +28,13 @@ func TestLostKeyWithoutGuard(t *testing.T) {
 				lose(b.nodes[0])
 				must(t, lease.Extend(t.Context()))
 				b.nodes[2].kill()
-				for _, r := range []string{"a", "b", "c"} { // which need the vote of the first
+				for _, r := range []string{"a", "b", "c"} { // which need the vote of the first master
 					b.unlock(b.lock(l, r))
 				}
 				must(t, lease.Extend(t.Context()))
 				s := l.Stats()
 				if forgot != 1 || s.Counts.NodeForgot != 1 || s.Counts.Quarantined != 0 || s.Nodes[0].Quarantine != 0 {
-					t.Errorf("got %d events of a lost key, counts %+v, quarantine %v; want one, and no quarantine", forgot, s.Counts, s.Nodes[0].Quarantine)
+					t.Errorf("got %d events of a lost key, counts %+v, quarantine %v; want one event, and no quarantine", forgot, s.Counts, s.Nodes[0].Quarantine)
 				}
 				b.unlock(lease)
 			})
@@ -42,8 +42,8 @@ func TestLostKeyWithoutGuard(t *testing.T) {
 	}
 }
 
-// A vote that the Locker does not count after the step of a clock is told and counted as a
-// quarantine, and the log does not advise what cannot be done.
+// If the Locker does not count a vote after the step of a clock, the vote is reported and counted as
+// in quarantine, and the log gives no advice that is impossible without the guard.
 func TestStepWithoutGuard(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		logger, text := logText()

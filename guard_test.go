@@ -21,33 +21,32 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// The tests of this file have real masters lose keys in every way there is, while
-// somebody holds a lease by them.
+// Real masters lose keys in every possible way, while a client holds a lease by them.
 
 const (
 	marker = "redlock:~guard"
 
 	guardTTL = 1200 * time.Millisecond
-	// guardSpan is how long a master that lost data has no vote then.
+	// guardSpan is how long a master that lost data has no vote.
 	//
 	// Source: ALGORITHM section 1, "Quarantine".
 	guardSpan = guardTTL + guardTTL/50 + 100*time.Millisecond
 
-	// ages is a largest TTL whose quarantine no test sees the end of.
+	// ages is a largest TTL whose quarantine outlasts every test.
 	ages = time.Hour
 )
 
-// onDisk has masters write everything to disk before they answer. With "everysec" they put
-// that off while another write is under way, and a kill loses it.
+// onDisk makes masters write everything to disk before they answer. With "everysec" they defer
+// that while another write is under way, and a kill loses it.
 var onDisk = []string{"--appendonly", "yes", "--appendfsync", "always"}
 
-// shortly are the options of clients that sit a quarantine out.
+// shortly returns the options of clients that wait until a quarantine is over.
 func shortly(more ...redlock.Option) []redlock.Option {
 	return append([]redlock.Option{redlock.WithTTL(guardTTL), redlock.WithMaxTTL(guardTTL), redlock.WithNodeTimeout(guardTTL / 4),
 		redlock.WithLogger(nil)}, more...)
 }
 
-// forAges are the options of clients that nothing but Bootstrap helps.
+// forAges returns the options of clients that only Bootstrap can help.
 func forAges(more ...redlock.Option) []redlock.Option {
 	return append([]redlock.Option{redlock.WithMaxTTL(ages), redlock.WithNodeTimeout(time.Second), redlock.WithLogger(nil)}, more...)
 }
@@ -72,14 +71,14 @@ func startFor(t testing.TB, maxTTL time.Duration, n int, args ...string) *cluste
 	return c
 }
 
-// restart ends a master at once and starts it again, with what it finds on its disk.
+// restart kills a master and starts it again, with the data that is on its disk.
 func (c *cluster) restart(t testing.TB, i int) {
 	t.Helper()
 	must(t, c.procs[i].Restart())
 	redistest.Eventually(t, 10*time.Second, func() bool { return c.nodes[i].Ping(context.Background()).Err() == nil }, "the node answers")
 }
 
-// fill has all masters hold the key of a lease: under load an acquire can miss one.
+// fill waits until all masters hold the key of a lease: under load an acquire can miss one.
 func (c *cluster) fill(t testing.TB, le *redlock.Lease) {
 	t.Helper()
 	redistest.Eventually(t, 10*time.Second, func() bool {
@@ -88,7 +87,7 @@ func (c *cluster) fill(t testing.TB, le *redlock.Lease) {
 	}, "all nodes hold the key")
 }
 
-// dataDir is where a master keeps its data.
+// dataDir returns the folder in which a master keeps its data.
 func dataDir(t testing.TB, node *redis.Client) string {
 	t.Helper()
 	dir, err := node.ConfigGet(t.Context(), "dir").Result()
@@ -96,7 +95,7 @@ func dataDir(t testing.TB, node *redis.Client) string {
 	return dir["dir"]
 }
 
-// saved is what a master's data are at this moment, as a file that it would load.
+// saved returns a master's present data as a file that it can load.
 func saved(t testing.TB, node *redis.Client) []byte {
 	t.Helper()
 	must(t, node.Save(t.Context()).Err())
@@ -110,7 +109,7 @@ func load(t testing.TB, dir string, rdb []byte) {
 	must(t, os.WriteFile(filepath.Join(dir, "dump.rdb"), rdb, 0o600))
 }
 
-// born is since when each master is known to remember everything; "" = it has no marker.
+// born returns since when each master has not lost data; "" = it has no marker.
 func (c *cluster) born() (all []string) {
 	for _, n := range c.nodes {
 		all = append(all, n.HGet(context.Background(), marker, "born").Val())
@@ -118,7 +117,7 @@ func (c *cluster) born() (all []string) {
 	return all
 }
 
-// quarantines is how long each master has no vote, as one client sees it.
+// quarantines returns how long each master has no vote, as one client sees it.
 func quarantines(t testing.TB, l *redlock.Locker) (all []time.Duration) {
 	t.Helper()
 	r, err := l.Check(t.Context())
@@ -131,12 +130,12 @@ func quarantines(t testing.TB, l *redlock.Locker) (all []time.Duration) {
 	return all
 }
 
-// wantRefusal checks that err is that of a lock which only has to wait for masters.
+// wantRefusal checks that err is the error of a lock that only has to wait for masters.
 func wantRefusal(t testing.TB, err error) *redlock.QuorumError {
 	t.Helper()
 	wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum, redlock.ErrQuarantine)
 	if errors.Is(err, redlock.ErrTaken) {
-		t.Fatalf("got %v, want no ErrTaken: nobody has the resource", err)
+		t.Fatalf("got %v, want no ErrTaken: the resource is free", err)
 	}
 	var q *redlock.QuorumError
 	if !errors.As(err, &q) {
@@ -145,17 +144,17 @@ func wantRefusal(t testing.TB, err error) *redlock.QuorumError {
 	return q
 }
 
-// loss is a way for a master to forget a key.
+// loss is a way in which a master forgets a key.
 type loss struct {
 	name    string
 	n       int      // masters; 0 = 3
-	args    []string // of the masters
+	args    []string // for the masters
 	marked  bool     // the marker is still there, or there again, when the key is gone
-	proxied bool     // clients reach the master that is hit through a proxy
-	all     bool     // every master is hit
+	proxied bool     // clients reach the lossy master through a proxy
+	all     bool     // every master loses the key
 
-	// prepare is called before the lock. What it returns has the master at c.addrs[hit]
-	// forget the lock, and comes back when that answers again.
+	// prepare is called before the lock. strike makes the master at c.addrs[hit] forget the lock, and
+	// returns when the master answers again.
 	prepare func(t *testing.T, c *cluster, p *masters.Proxy) (strike func())
 }
 
@@ -171,7 +170,7 @@ func admin(args ...any) func(*testing.T, *cluster, *masters.Proxy) func() {
 	}
 }
 
-// aofs is where a server has its append-only file: in a folder, or before Redis 7.0 in a file.
+// aofs returns the append-only file of a server: in a folder, or before Redis 7.0 a file.
 func aofs(t *testing.T, dir string) []string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "appendonly*"))
@@ -237,7 +236,7 @@ var losses = []loss{
 		return func() { must(t, p.Retarget(other.Addr())) }
 	}},
 	{name: "replica of a copy for a moment", marked: true, prepare: func(t *testing.T, c *cluster, _ *masters.Proxy) func() {
-		// Its run id stays the same, and the marker that it gets back is its own.
+		// Its run id stays the same, and it gets its own marker back.
 		other := redistest.Masters(t, 1, "--repl-diskless-sync-delay", "0")[0]
 		load(t, dataDir(t, redistest.Client(t, other.Addr())), saved(t, c.nodes[hit]))
 		must(t, other.Restart())
@@ -265,18 +264,18 @@ var losses = []loss{
 	}},
 }
 
-// outcome is what became of a resource after its holder's key was forgotten.
+// outcome is what happened to a resource after its holder's key was lost.
 type outcome struct {
-	two    bool          // somebody else got it while the holder had it
-	tries  int           // that were made and refused while the holder had it
-	after  time.Duration // from the loss until somebody else got it
-	fences [2]int64      // of the holder, and of the one after it
+	two    bool          // another client got it while the holder had it
+	tries  int           // attempts that were refused while the holder had it
+	after  time.Duration // from the loss until another client got it
+	fences [2]int64      // of the holder, and of the next holder
 }
 
-// play has a lease be granted by a bare majority, a master of that majority forget it,
-// and two rivals try for it: one has been here all the time, the other starts after the
-// loss. The masters beyond the majority are out of the holder's reach for that time, and
-// have their votes: that of the one that forgot is all a second holder lacks.
+// play lets a bare majority grant a lease, makes a master of that majority forget it, and lets two
+// rivals try to get it: one was there all the time, the other starts after the loss. Meanwhile the
+// holder cannot reach the masters beyond the majority, which have their votes: a second holder
+// lacks only the vote of the master that forgot.
 func (l loss) play(t *testing.T, opts ...redlock.Option) (o outcome) {
 	n := cmp.Or(l.n, 3)
 	c := startFor(t, guardTTL, n, l.args...)
@@ -291,7 +290,7 @@ func (l loss) play(t *testing.T, opts ...redlock.Option) (o outcome) {
 	}
 	strike := l.prepare(t, c, proxies[hit])
 	for _, p := range missing {
-		must(t, p.Set(masters.LoseRequests)) // which keeps the port, unlike Refuse
+		must(t, p.Set(masters.LoseRequests)) // this keeps the port, unlike Refuse
 	}
 	le := lock(t, holder, "r", redlock.WithoutRenewal())
 	if held := c.count("redlock:r"); held != n/2+1 && le.Validity() > 0 {
@@ -321,13 +320,13 @@ func (l loss) play(t *testing.T, opts ...redlock.Option) (o outcome) {
 		case valid:
 			o.tries++
 		}
-		time.Sleep(2 * time.Millisecond) // leaves the masters some time
+		time.Sleep(2 * time.Millisecond) // pause between attempts, to leave the masters some time
 	}
 	t.Fatal("not within 20s: the resource is granted again")
 	return o
 }
 
-// Nobody is granted a resource by a master that forgot its holder.
+// A master that forgot its holder grants the resource to no client.
 //
 // Source: ALGORITHM section 8.
 func TestGuardOneHolder(t *testing.T) {
@@ -342,14 +341,14 @@ func TestGuardOneHolder(t *testing.T) {
 				case l.all && o.after < guardSpan-5*time.Millisecond:
 					t.Fatalf("granted %v after the loss, want nothing before %v", o.after, guardSpan)
 				case o.fences[1] <= o.fences[0]:
-					t.Fatalf("got fence %d after %d, want a larger one", o.fences[1], o.fences[0])
+					t.Fatalf("got fence %d after %d, want a larger fence", o.fences[1], o.fences[0])
 				}
 			}
 		})
 	}
 }
 
-// Without the guard the same makes two holders: the test above can fail.
+// Control: without the guard the same makes two holders.
 //
 // Source: ALGORITHM section 13, "Negative controls".
 func TestGuardOffTwoHolders(t *testing.T) {
@@ -358,15 +357,15 @@ func TestGuardOffTwoHolders(t *testing.T) {
 			t.Parallel()
 			for try := 0; !l.play(t, shortly(redlock.WithoutRestartGuard())...).two; try++ {
 				if try == 5 {
-					t.Fatal("got one holder at a time, want the loss to be one that the guard is needed for")
+					t.Fatal("got one holder at a time, want a second holder, as the guard is off")
 				}
 			}
 		})
 	}
 }
 
-// A key that was deleted by hand shows at the next renewal. Its master then has no vote, for
-// anybody.
+// A key that was deleted by hand is noticed at the next renewal. Then its master has no vote, for
+// any client.
 //
 // Source: ALGORITHM section 6, "Counted"; section 8, last row of the table.
 func TestGuardForgottenKey(t *testing.T) {
@@ -396,7 +395,7 @@ func TestGuardForgottenKey(t *testing.T) {
 		for _, x := range []*redlock.Locker{l, other, open(t, c.addrs, forAges()...)} {
 			r, _ := x.Check(t.Context())
 			if r.Nodes[hit].Quarantine <= guardTTL {
-				t.Errorf("got quarantine %v, want one of more than an hour", r.Nodes[hit].Quarantine)
+				t.Errorf("got quarantine %v, want more than an hour", r.Nodes[hit].Quarantine)
 			}
 		}
 		if all {
@@ -420,7 +419,7 @@ func TestBootstrap(t *testing.T) {
 	_, err := l.TryLock(t.Context(), "r")
 	wantRefusal(t, err)
 	must(t, l.Bootstrap(t.Context()))
-	must(t, lock(t, other, "r").Unlock(t.Context())) // not in an hour
+	must(t, lock(t, other, "r").Unlock(t.Context())) // this would take an hour
 	le := lock(t, l, "r")
 	for _, x := range []*redlock.Locker{l, other, open(t, c.addrs, forAges()...)} {
 		must(t, x.Bootstrap(t.Context()))
@@ -452,14 +451,14 @@ func TestBootstrapWithAMasterDown(t *testing.T) {
 		_, err = l.TryLock(t.Context(), "r")
 		wantErr(t, err, redlock.ErrNoQuorum)
 
-		// It is what is missing, and nothing else.
+		// Only the third master was missing.
 		c.restart(t, 2)
 		redistest.Eventually(t, 20*time.Second, func() bool { return l.Bootstrap(t.Context()) == nil }, "Bootstrap, with all masters up")
 		must(t, lock(t, l, "r").Unlock(t.Context()))
 	}
 }
 
-// A master that is new among others is one that was added, or has lost its data.
+// A new master among older ones was added, or has lost its data.
 func TestBootstrapOfAMixedSet(t *testing.T) {
 	c := startFor(t, ages, 3)
 	l := open(t, c.addrs, forAges()...)
@@ -504,7 +503,7 @@ func TestTryLockOnNewMasters(t *testing.T) {
 	told := make(chan redlock.Event, 4096)
 	l := open(t, c.addrs, forAges(redlock.WithObserver(redlock.Observer{Quarantined: func(e redlock.Event) { told <- e }}))...)
 	seconds := make(map[string]bool)
-	for range 20 { // one answer may come after the others have decided
+	for range 20 { // an answer may come after the others have decided
 		_, err := l.TryLock(t.Context(), "r", redlock.WithTTL(time.Minute))
 		q := wantRefusal(t, err)
 		if len(q.Nodes) != 3 || q.Granted != 0 {
@@ -522,14 +521,14 @@ func TestTryLockOnNewMasters(t *testing.T) {
 	if len(seconds) < 2 {
 		t.Errorf("got the seconds of %v, want those of all nodes that decided it", seconds)
 	}
-	// What the attempts set all the same, to hold the place, they have dropped.
+	// The attempts have dropped the keys that they set without a vote.
 	c.empty(t, "redlock:r")
 	for i, n := range c.nodes {
 		if keys := n.DBSize(t.Context()).Val(); keys != 1 {
 			t.Errorf("node %d: got %d keys, want the marker alone", i, keys)
 		}
 	}
-	must(t, l.Close()) // tells all events
+	must(t, l.Close()) // delivers all events
 	close(told)
 	var nodes []string
 	for e := range told {
@@ -544,10 +543,10 @@ func TestTryLockOnNewMasters(t *testing.T) {
 	}
 }
 
-// records is a log that is kept.
+// records keeps what is logged.
 type records struct{ locktest.Records }
 
-// waits is the warnings of Locks that wait for masters, by master.
+// waits returns the number of warnings of Locks that wait for masters, by master.
 func (r *records) waits(t testing.TB) map[string]int {
 	t.Helper()
 	found := make(map[string]int)
@@ -563,8 +562,7 @@ func (r *records) waits(t testing.TB) map[string]int {
 	return found
 }
 
-// A Lock sits a quarantine out, and says so in the log, once for each master that it
-// waits for.
+// A Lock waits until a quarantine is over, and logs that, once for each master that it waits for.
 func TestLockOnNewMasters(t *testing.T) {
 	standard := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(standard) })
@@ -576,7 +574,7 @@ func TestLockOnNewMasters(t *testing.T) {
 		case "WithLogger":
 			opts = append(opts, redlock.WithLogger(slog.New(own)))
 		case "slog.Default":
-			opts = slices.Delete(opts, len(opts)-1, len(opts)) // which was WithLogger(nil)
+			opts = slices.Delete(opts, len(opts)-1, len(opts)) // removes WithLogger(nil)
 		}
 		c := startNew(t, 3)
 		l := open(t, c.addrs, opts...)
@@ -595,7 +593,7 @@ func TestLockOnNewMasters(t *testing.T) {
 		if took := time.Since(began); took < guardSpan-5*time.Millisecond {
 			t.Errorf("got a lock after %v, want none before %v", took, guardSpan)
 		}
-		must(t, l.Close()) // says all that is to be said
+		must(t, l.Close()) // logs everything that is left
 		slog.SetDefault(standard)
 		for name, r := range map[string]*records{"WithLogger": own, "slog.Default": general} {
 			waits := r.waits(t)
@@ -610,14 +608,14 @@ func TestLockOnNewMasters(t *testing.T) {
 			}
 			for node, n := range waits {
 				if n != 1 || !slices.Contains(c.addrs, node) {
-					t.Errorf("logged to %s: got %d warnings for %q, want one for each of %v", where, n, node, c.addrs)
+					t.Errorf("logged to %s: got %d warnings for %q, want 1 for each of %v", where, n, node, c.addrs)
 				}
 			}
 		}
 	}
 }
 
-// A Lock that waits for masters goes on when somebody vouches for them.
+// A Lock that waits for masters goes on after a Bootstrap.
 func TestLockGoesOnAfterBootstrap(t *testing.T) {
 	c := startNew(t, 3)
 	refused := make(chan error, 1024)
@@ -626,7 +624,7 @@ func TestLockGoesOnAfterBootstrap(t *testing.T) {
 	go func() {
 		granted <- l.Do(t.Context(), "r", func(context.Context, *redlock.Lease) error { return nil })
 	}()
-	for range 2 { // and it has waited between the two
+	for range 2 { // it has waited between the two
 		wantRefusal(t, locktest.Receive(t, refused, "an attempt that is refused"))
 	}
 	select {
@@ -635,10 +633,10 @@ func TestLockGoesOnAfterBootstrap(t *testing.T) {
 	default:
 	}
 	must(t, open(t, c.addrs, forAges()...).Bootstrap(t.Context()))
-	must(t, locktest.Receive(t, granted, "the lock")) // which takes an hour otherwise
+	must(t, locktest.Receive(t, granted, "the lock")) // otherwise it takes an hour
 }
 
-// What one client found out about a master holds for all, and for those that come later.
+// What one client found out about a master holds for all clients, also for later ones.
 //
 // Source: ALGORITHM section 9, "quarantine for everybody".
 func TestQuarantineIsForEverybody(t *testing.T) {
@@ -667,7 +665,7 @@ func TestQuarantineIsForEverybody(t *testing.T) {
 	}
 }
 
-// A client whose locks may live longer makes a quarantine longer, and none shorter.
+// A client with a larger MaxTTL makes a quarantine longer; no client makes it shorter.
 func TestQuarantineIsAsLongAsTheLongestTTL(t *testing.T) {
 	c := startNew(t, 3)
 	l := open(t, c.addrs, shortly()...)
@@ -693,8 +691,8 @@ func TestQuarantineIsAsLongAsTheLongestTTL(t *testing.T) {
 	}
 }
 
-// A resource that somebody has is taken, although masters are in quarantine, if those alone
-// would not keep it from being granted.
+// A held resource is taken, although masters are in quarantine, if these alone would not keep it from
+// being granted.
 func TestTakenDuringAQuarantine(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		c := startFor(t, ages, n)
@@ -705,7 +703,7 @@ func TestTakenDuringAQuarantine(t *testing.T) {
 			c.restart(t, i)
 			redistest.Eventually(t, 10*time.Second, func() bool { r, _ := rival.Check(t.Context()); return r.Nodes[i].Quarantine > 0 }, "the node is in quarantine")
 		}
-		for i := range (n - 1) / 2 { // of a minority
+		for i := range (n - 1) / 2 { // a minority
 			forget(i)
 		}
 		for range 20 {
@@ -721,19 +719,19 @@ func TestTakenDuringAQuarantine(t *testing.T) {
 			return c.holders("redlock:free")[0] == free.Token()+"|0"
 		}, "a node without a vote holds the place")
 		c.empty(t, "redlock:free")
-		forget(n / 2) // the others are too few now, with the holder's
+		forget(n / 2) // now the others are too few, together with the holder's
 		redistest.Eventually(t, 10*time.Second, func() bool {
 			_, err := rival.TryLock(t.Context(), "r")
 			wantErr(t, err, redlock.ErrNotAcquired)
 			return errors.Is(err, redlock.ErrQuarantine) && !errors.Is(err, redlock.ErrTaken) // once all have answered
-		}, "masters in quarantine are in the way, whoever has the resource")
-		wantErr(t, le.Unlock(t.Context()), redlock.ErrNotHeld) // too many have forgotten it
+		}, "masters in quarantine prevent the grant, whichever client has the resource")
+		wantErr(t, le.Unlock(t.Context()), redlock.ErrNotHeld) // too many masters have forgotten it
 		c.empty(t, "redlock:r")
 	}
 }
 
-// wantNoExtension checks that a lease stays as it is, for want of the votes of so many
-// masters in quarantine that were asked to extend it.
+// wantNoExtension checks that a lease is not extended, as the votes of so many masters in quarantine
+// are missing.
 func wantNoExtension(t testing.TB, le *redlock.Lease, masters int) {
 	t.Helper()
 	before := le.Validity()
@@ -766,14 +764,15 @@ func TestQuarantinedMastersDoNotExtend(t *testing.T) {
 	wantNoExtension(t, le, 2)
 	rival := open(t, c.addrs, forAges()...)
 	_, err := rival.TryLock(t.Context(), "r")
-	wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrTaken) // as they say, too
+	wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrTaken) // as they report, too
 	_, err = rival.TryLock(t.Context(), "free")
 	wantRefusal(t, err)
 	must(t, le.Unlock(t.Context()))
 	c.empty(t, "redlock:r")
 }
 
-// Neither does one that it was not granted by, when a renewal reaches it.
+// A quarantined master that had not granted the lease extends nothing either, when a renewal
+// reaches it.
 //
 // Source: ALGORITHM section 6 ("FILLED_VOTELESS ... never counted").
 func TestQuarantinedMastersDoNotFill(t *testing.T) {

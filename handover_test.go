@@ -11,8 +11,8 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// handing is a Locker that holds a resource by one grant, and callers that want it. Its
-// nodes do not run: requests stay in their queues.
+// handing is a Locker that holds a resource by one grant, and callers that want it. Its nodes do not
+// run: requests stay in their queues.
 type handing struct {
 	*Locker
 	g     *grant
@@ -31,7 +31,7 @@ func newHanding(t *testing.T, opts ...Option) *handing {
 	return h
 }
 
-// take has the Locker granted the resource by an attempt of its own.
+// take makes the Locker get the resource by an attempt.
 func (h *handing) take(t *testing.T) {
 	t.Helper()
 	g, err := newGrant(h.pool, "r", h.conf.lockConfig)
@@ -48,21 +48,21 @@ func (h *handing) take(t *testing.T) {
 	h.lease = h.grantLease(context.Background(), g, nil, time.Now())
 }
 
-// caller stands in line as Lock does, and has looked.
+// caller gets in line as Lock does, after a first look.
 func (h *handing) caller(ctx context.Context) *caller {
 	c := h.pool.waitlines.join(ctx, "r", h.conf.lockConfig, time.Now())
 	h.pool.waitlines.look(c)
 	return c
 }
 
-// crowd has others wait. The grant took 1 ms, was handed over so many times, and is so old;
-// so many callers were in line when it was made.
+// crowd pretends that other processes wait, that the grant took 1 ms, was handed over so many times
+// and is so old, and that so many callers were in line when it was made.
 func (h *handing) crowd(handed, inLine int, age time.Duration) {
 	h.g.hand.others, h.g.hand.count, h.g.hand.inLine, h.g.hand.took = true, handed, inLine, time.Millisecond
 	time.Sleep(age)
 }
 
-// sent is how many releases wait to be sent, since it was last called.
+// sent returns how many releases wait to be sent since its last call.
 func (h *handing) sent() int {
 	releases := 0
 	for _, n := range h.pool.nodes {
@@ -75,7 +75,7 @@ func (h *handing) sent() int {
 	return releases
 }
 
-// A lease goes to the head of the line as it is, and to nobody else.
+// A lease goes unchanged to the head of the line, and to no other caller.
 //
 // Source: ALGORITHM section 10, "Hand-over inside the process".
 func TestHandOverConditions(t *testing.T) {
@@ -87,15 +87,15 @@ func TestHandOverConditions(t *testing.T) {
 		want bool
 	}{
 		{name: "as it should be", want: true},
-		{name: "to one who has been called by the queue node, too", want: true, do: func(h *handing, _ *caller) { h.pool.waitlines.call("r") }},
-		{name: "to a head who is about to ask", do: func(_ *handing, c *caller) { c.idle = false }},
+		{name: "to a caller of a process that the queue node has called, too", want: true, do: func(h *handing, _ *caller) { h.pool.waitlines.call("r") }},
+		{name: "to a head that is about to ask", do: func(_ *handing, c *caller) { c.idle = false }},
 		{name: "to a head with other options", do: func(_ *handing, c *caller) { c.config.ttl = time.Second }},
 		{name: "to a head whose context has ended", do: func(_ *handing, c *caller) {
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
 			c.ctx, c.done = ctx, ctx.Done()
 		}},
-		{name: "to nobody", do: func(h *handing, c *caller) { h.pool.waitlines.leave(c) }},
+		{name: "without a caller", do: func(h *handing, c *caller) { h.pool.waitlines.leave(c) }},
 		{name: "of what another grant of the process has", do: func(h *handing, _ *caller) { h.pool.waitlines.held(&grant{resource: "r"}, nil) }},
 		{name: "half a TTL after the grant", want: true, do: func(*handing, *caller) { time.Sleep(ttl/2 - 102*time.Millisecond) }},
 		{name: "with too little validity left", do: func(*handing, *caller) { time.Sleep(ttl/2 - 102*time.Millisecond + 1) }},
@@ -155,8 +155,7 @@ func TestHandOverConditions(t *testing.T) {
 	}
 }
 
-// The old handle is over before the new one is there, and nothing else about the grant
-// changes.
+// The old handle ends before the new one exists, and the grant is otherwise unchanged.
 //
 // Source: ALGORITHM section 10; section 5, first rule.
 func TestHandOver(t *testing.T) {
@@ -188,16 +187,16 @@ func TestHandOver(t *testing.T) {
 				t.Errorf("cause of the old context: got %v, want ErrReleased", cause)
 			}
 			if old.Validity() != 0 || h.lease.Validity() <= 0 {
-				t.Errorf("validity: got %v and %v, want none of the old one", old.Validity(), h.lease.Validity())
+				t.Errorf("validity: got %v and %v, want none left on the old handle", old.Validity(), h.lease.Validity())
 			}
 			if again, err := h.unlock(old); again || !errors.Is(err, ErrNotHeld) || !errors.Is(err, ErrReleased) {
 				t.Errorf("second unlock: got %v and last %v, want ErrNotHeld", err, again)
 			}
 			if err := old.Extend(ctx); !errors.Is(err, ErrNotHeld) || !errors.Is(err, ErrReleased) {
-				t.Errorf("Extend of the old one: got %v, want ErrNotHeld", err)
+				t.Errorf("Extend of the old handle: got %v, want ErrNotHeld", err)
 			}
 			if h.lease.Context().Value(ctxKey{}) != i || h.lease.Context().Err() != nil {
-				t.Error("got a new context without the caller's values or over, want one with them")
+				t.Error("got a new context without the caller's values or over, want a new context with them")
 			}
 			if inner, held := old.reenter(ctx, true); inner != nil || held {
 				t.Error("inside the old handle's context: got it held, want not")
@@ -227,7 +226,7 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-// The inner handle of a lease that was re-entered is handed over when it is the last.
+// The last handle of a lease is handed over, even if it comes from a re-entry.
 func TestHandOverOfTheLastHandle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHanding(t)
@@ -237,7 +236,7 @@ func TestHandOverOfTheLastHandle(t *testing.T) {
 			t.Errorf("unlock outside: got last %v, %v, and a hand-over: %v; want none", last, err, c.lease != nil)
 		}
 		if last, err := h.unlock(inner); last || err != nil || c.lease == nil {
-			t.Fatalf("unlock inside: got last %v, %v, and a hand-over: %v; want one", last, err, c.lease != nil)
+			t.Fatalf("unlock inside: got last %v, %v, and a hand-over: %v; want a hand-over", last, err, c.lease != nil)
 		}
 		if c.lease.Fence() != inner.Fence()+1 {
 			t.Errorf("fence: got %d after %d, want the next", c.lease.Fence(), inner.Fence())
@@ -245,19 +244,19 @@ func TestHandOverOfTheLastHandle(t *testing.T) {
 	})
 }
 
-// Who is handed a lease in the moment in which its context ends gives it back: to the next
-// one, or to the nodes.
+// If a caller is handed a lease at the moment in which its context ends, it gives the lease back: to
+// the next caller, or to the nodes.
 func TestHeirGivesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHanding(t)
 		heir, next := h.caller(context.Background()), h.caller(context.Background())
 		_, _ = h.unlock(h.lease)
 		if heir.lease == nil {
-			t.Fatal("got no hand-over, want one")
+			t.Fatal("got no hand-over")
 		}
 		h.leave(heir) // as waitFor does when its context has ended
 		if next.lease == nil || !next.told() {
-			t.Fatal("got the next one without a lease, want it handed on")
+			t.Fatal("got no lease for the next caller, want it handed on")
 		}
 		if heir.lease.Validity() != 0 || next.lease.Fence() != heir.lease.Fence()+1 {
 			t.Errorf("got validity %v and fence %d after %d, want none and the next", heir.lease.Validity(), next.lease.Fence(), heir.lease.Fence())
@@ -275,8 +274,8 @@ func TestHeirGivesBack(t *testing.T) {
 	})
 }
 
-// The bound of a hold counts for each holder from its own start, whatever the one before
-// has used of its own.
+// The maximum hold counts for each holder from its own start, however long the holder before has
+// held the lease.
 //
 // Source: the doc comment of WithMaxHold.
 func TestHandOverOfABoundedHold(t *testing.T) {
@@ -292,9 +291,9 @@ func TestHandOverOfABoundedHold(t *testing.T) {
 		time.Sleep(time.Second)
 		_, _ = h.unlock(h.lease)
 		if c.lease == nil {
-			t.Fatal("got no hand-over, want one")
+			t.Fatal("got no hand-over")
 		}
-		// 3 s and a TTL less its drift is sooner than the bound, which is at 16 s.
+		// 3 s plus a TTL less its drift is before the maximum hold, which ends at 16 s.
 		if got, want := h.g.deadline(), start.Add(13*time.Second-102*time.Millisecond); got != want {
 			t.Errorf("deadline: got %v, want %v", got.Sub(start), want.Sub(start))
 		}
@@ -307,7 +306,7 @@ func TestHandOverOfABoundedHold(t *testing.T) {
 	})
 }
 
-// A process that leaves a queue node's queue says so there, and only there.
+// A process that leaves a queue tells the queue node, and no other node.
 func TestLeaveQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHanding(t)
@@ -335,8 +334,8 @@ func TestLeaveQueue(t *testing.T) {
 func TestCalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHanding(t)
-		h.pool.called(DefaultKeyPrefix + "s") // nobody wants it
-		h.pool.called("")                     // what nobody of ours has sent
+		h.pool.called(DefaultKeyPrefix + "s") // no caller wants it
+		h.pool.called("")                     // a message that no Locker of ours has sent
 		h.release(h.lease, h.pool.now())
 		c := h.caller(context.Background())
 		h.pool.waitlines.failed(c, failedWith(queueReply{}), false, pause(time.Minute))
@@ -348,8 +347,8 @@ func TestCalled(t *testing.T) {
 	})
 }
 
-// The queue node of a resource is the same for all who see the same nodes, moves only where a
-// node is down, and each node is the queue node of about as many.
+// All clients that see the same nodes agree on the queue node of a resource. It moves only when a
+// node is down. Each node is the queue node of about as many resources.
 //
 // Source: ALGORITHM section 10, "The queue node of a resource".
 func TestQueueNodeOf(t *testing.T) {
@@ -373,7 +372,7 @@ func TestQueueNodeOf(t *testing.T) {
 		first[i] = pools[0].queueNodeOf(name(i))
 		queueNodes[first[i]]++
 		if a, b := pools[0].nodes[first[i]].Addr(), pools[1].nodes[pools[1].queueNodeOf(name(i))].Addr(); a != b {
-			t.Fatalf("%q: got %s by one list and %s by the other", name(i), a, b)
+			t.Fatalf("%q: got %s with one list and %s with the other", name(i), a, b)
 		}
 	}
 	for node, n := range queueNodes {
@@ -402,10 +401,10 @@ func TestQueueNodeOf(t *testing.T) {
 	for _, n := range pools[0].nodes {
 		n.TakeDown()
 	}
-	pools[0].queueNodeOf("r") // some node, if all are down
+	pools[0].queueNodeOf("r") // some node, even if all are down
 }
 
-// A process that goes on waiting says so by the rollback of its attempt, at the queue node; any other
+// A process that goes on waiting tells the queue node so when it rolls its attempt back. Any other
 // end is a release.
 //
 // Source: ALGORITHM section 10, "rest".

@@ -12,8 +12,8 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// serve has callers of one Locker wait in line. Each keeps its lease for a time, and then
-// unlocks it.
+// serve lets callers of one Locker wait in line. Each keeps its lease for a time, and then unlocks
+// it.
 func (b *bubble) serve(l *redlock.Locker, callers int, hold time.Duration, opts ...redlock.LockOption) (fences func() []int64) {
 	var mu sync.Mutex
 	var list []int64
@@ -38,8 +38,8 @@ func (b *bubble) serve(l *redlock.Locker, callers int, hold time.Duration, opts 
 	}
 }
 
-// A caller of the same Locker gets the lease at the moment of the Unlock, and no node
-// learns of it.
+// A caller of the same Locker gets the lease at the moment of the Unlock, without a message to any
+// node.
 //
 // Source: ALGORITHM section 10, "Hand-over inside the process".
 func TestVirtualHandOver(t *testing.T) {
@@ -170,8 +170,8 @@ func TestVirtualHandOver(t *testing.T) {
 	})
 }
 
-// A grant serves as many callers as it has tokens, fewer where others wait, and none long
-// after it was made.
+// A grant serves as many callers as it has tokens; fewer if other processes wait; and none long after
+// it was made.
 //
 // Source: ALGORITHM section 10, "At most B-1 in a row".
 func TestVirtualHandOverBounds(t *testing.T) {
@@ -184,7 +184,7 @@ func TestVirtualHandOverBounds(t *testing.T) {
 		}
 		for i := 1; i < len(fences); i++ {
 			if fences[i] <= fences[i-1] {
-				t.Fatalf("fence of lease %d: got %d after %d, want a larger one", i, fences[i], fences[i-1])
+				t.Fatalf("fence of lease %d: got %d after %d, want a larger token", i, fences[i], fences[i-1])
 			}
 		}
 	}
@@ -221,16 +221,16 @@ func TestVirtualHandOverBounds(t *testing.T) {
 			b.all(slow)
 			held := b.lock(l, "r")
 			theirs := b.wait(t.Context(), other)
-			time.Sleep(time.Second) // it is in the queue, which nobody in l knows
+			time.Sleep(time.Second) // it is in the queue, which l does not know
 			mine := b.serve(l, 63+40, 10*time.Millisecond)
 			b.unlock(held)
 			lease := b.got(theirs)
 			first := lease.Fence()
 			w := b.wait(t.Context(), other)
-			b.unlock(lease) // one more caller of its own
+			b.unlock(lease) // another caller of its own
 			lease = b.got(w)
 			w = b.wait(t.Context(), other)
-			time.Sleep(time.Second) // l has been told now that it is not alone
+			time.Sleep(time.Second) // l has now been told that others wait
 			b.unlock(lease)
 			again := b.got(w)
 			b.unlock(again)
@@ -246,7 +246,7 @@ func TestVirtualHandOverBounds(t *testing.T) {
 				return n
 			}
 			if got := before(first); got != 63 {
-				t.Errorf("leases handed over to callers who did not know of others: got %d, want 63", got)
+				t.Errorf("leases handed over by a process that did not know of others: got %d, want 63", got)
 			}
 			if got := before(again.Fence()) - before(lease.Fence()); got > 17 {
 				t.Errorf("leases of l between two of the other: got %d, want at most 17", got)
@@ -258,7 +258,7 @@ func TestVirtualHandOverBounds(t *testing.T) {
 			b.all(goNative)
 			lockers := []*redlock.Locker{b.warmLocker(), b.warmLocker()}
 			b.all(slow)
-			var order []int // of the lockers, by lease; the lock guards it
+			var order []int // of the Lockers, by lease; the lock guards it
 			var workers sync.WaitGroup
 			end := time.Now().Add(5 * time.Second)
 			for _, who := range []int{0, 0, 0, 0, 0, 1, 1} {
@@ -279,7 +279,7 @@ func TestVirtualHandOverBounds(t *testing.T) {
 			}
 			workers.Wait()
 			served, blocks := map[int]int{}, 0
-			for i, n := 0, 0; i < len(order)-20; i++ { // in the end some stop
+			for i, n := 0, 0; i < len(order)-20; i++ { // at the end some have stopped
 				n++
 				if order[i] != order[i+1] {
 					if want := []int{5, 2}[order[i]]; blocks > 2 && n != want { // once both know of each other
@@ -301,7 +301,7 @@ func TestVirtualHandOverBounds(t *testing.T) {
 			l := b.warmLocker()
 			fences := b.serve(l, 12, time.Second)()
 			wantRising(t, fences, 12)
-			b.wantCalls("acquire", 2) // each for those that begin within 5 s
+			b.wantCalls("acquire", 2) // each for callers that begin within 5 s
 			if fences[5] != fences[0]+5 || fences[6] == fences[5]+1 {
 				t.Errorf("fences: got %v, want two blocks of six", fences)
 			}
@@ -318,11 +318,11 @@ func TestVirtualHandOverBounds(t *testing.T) {
 	})
 }
 
-// A lease that was handed over is renewed, ends, and is lost as any other.
+// A lease that was handed over is renewed, ends, and is lost like any other lease.
 //
 // Source: ALGORITHM sections 6, 7 and 10.
 func TestVirtualLifeAfterHandOver(t *testing.T) {
-	// second is a lease that was handed over three seconds after the grant.
+	// second returns a lease that was handed over three seconds after the grant.
 	second := func(t *testing.T, b *bubble, l *redlock.Locker, opts ...redlock.LockOption) (first, next *redlock.Lease) {
 		t.Helper()
 		first = b.lock(l, "r", opts...)
@@ -430,7 +430,7 @@ func TestVirtualLifeAfterHandOver(t *testing.T) {
 			}
 		})
 	})
-	t.Run("Close ends it, and who waits for it", func(t *testing.T) {
+	t.Run("Close ends it, and a call that waits for it", func(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
 			l := b.warmLocker()
 			_, lease := second(t, b, l)
@@ -450,8 +450,8 @@ func TestVirtualLifeAfterHandOver(t *testing.T) {
 	})
 }
 
-// A caller whose context ends in the very moment of the Unlock gets a lease or an error,
-// and the one behind it is served in any case.
+// A caller whose context ends at the very moment of the Unlock gets a lease or an error, and the
+// caller behind it is served in any case.
 //
 // Source: ALGORITHM section 10, "wakes the new head".
 func TestVirtualHeirWhoGivesUp(t *testing.T) {

@@ -10,17 +10,17 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// zeros is the worst source of random numbers that a program can set.
+// zeros is the worst random source that a program can set.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// Ids are unique whatever the program does to package uuid: with equal ones two processes take
-// each other's key for their own, and each other's calls.
+// Ids are unique whatever random source package uuid has. With equal ids two processes would take
+// each other's keys and calls for their own.
 //
 // Source: ALGORITHM section 1 ("an attempt id of its own").
 func TestIDsWithADeterministicUUID(t *testing.T) {
-	t.Setenv("REDLOCK_DETERMINISTIC_UUID", "yes") // a test that shares the source must not be parallel
+	t.Setenv("REDLOCK_DETERMINISTIC_UUID", "yes") // a parallel test must not change the source
 	t.Cleanup(func() { uuid.SetRand(nil) })
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		uuid.SetRand(zeros{}) // the nodes have their run ids already

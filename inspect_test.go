@@ -15,7 +15,7 @@ import (
 
 const inspected = "inspected"
 
-// inspection asks a Locker of its own.
+// inspection inspects with a new Locker.
 func inspection(t *testing.T, addrs []string, opts ...redlock.Option) (redlock.Inspection, error) {
 	t.Helper()
 	l, err := redlock.New(addrs, append([]redlock.Option{redlock.WithLogger(nil)}, opts...)...)
@@ -66,7 +66,7 @@ func TestInspect(t *testing.T) {
 			t.Errorf("got %+v, want what the lease has", n)
 		}
 	}
-	for i, n := range nodes { // the last may have had a larger counter, which is not the lease's
+	for i, n := range nodes { // the last node may have a larger counter, which is not that of the lease
 		must(t, redistest.Client(t, n.Addr()).Set(t.Context(), redlock.DefaultKeyPrefix+inspected+"~fence", le.Fence()+63+int64(i/2)*1000, time.Minute).Err())
 	}
 	if in, err = inspection(t, addrs); err != nil || in.Fence != le.Fence() || in.Nodes[2].Fence != le.Fence()+1000 {
@@ -90,8 +90,8 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// What no Locker does: keys of several holders, one on too few masters, another library's,
-// one for ever, one that is no lock.
+// Keys that no Locker sets: of several holders, on too few masters, of another library, without
+// expiry, of another type.
 func TestInspectOddKeys(t *testing.T) {
 	nodes := redistest.Masters(t, 3)
 	addrs := redistest.Addrs(nodes)
@@ -139,7 +139,7 @@ func clientsOf(t *testing.T, nodes []*masters.Process) (list []*redis.Client) {
 	return list
 }
 
-// Who may lock may inspect, and it takes no right more.
+// A user with the rights of the ACL line may inspect.
 func TestInspectWithTheACLLine(t *testing.T) {
 	n := redistest.Masters(t, 1)[0]
 	c := aclCluster{addrs: []string{n.Addr()}, admins: []*redis.Client{aclAdmin(t, n)}}

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// The verdict on all answers that up to five nodes can give, against what each of them
-// means by itself.
+// The verdict on all answers of up to five nodes, compared with the meaning of each answer.
 func TestVerdictOf(t *testing.T) {
 	for n := 1; n <= 5; n++ {
 		q := quorum(n)
@@ -60,7 +59,7 @@ func checkVerdict(t *testing.T, in *Inspection) {
 	}
 	q := in.Quorum
 	held := a >= q || b >= q
-	perhaps := a+down >= q || b+down >= q // or a third one's
+	perhaps := a+down >= q || b+down >= q // or a third holder may have it
 	blocked := taken > len(in.Nodes)-q
 	ok := false
 	switch in.Verdict {
@@ -84,16 +83,16 @@ func checkVerdict(t *testing.T, in *Inspection) {
 	}
 }
 
-// The fencing token of leases that were granted as section 4 of ALGORITHM has it, seen with
-// some of the nodes down or without the key: it is the right one or none, and the right one
-// if all have answered.
+// The fencing token of leases that were granted by section 4 of ALGORITHM, with some of the nodes
+// down or without the key. Inspect shows the right token or none, and the right one if all nodes
+// have answered.
 func TestFenceOfAHolder(t *testing.T) {
 	certain := 0
 	for range 100_000 {
 		n := 1 + rand.IntN(7)
 		q := quorum(n)
 		nodes := make([]NodeLock, n)
-		order := rand.Perm(n) // in which they vote: the first q of them count
+		order := rand.Perm(n) // the order of their votes: the first q count
 		var lease int64
 		for i, at := range order {
 			c := int64(1000 + rand.IntN(3))
@@ -111,7 +110,7 @@ func TestFenceOfAHolder(t *testing.T) {
 			case 0:
 				nodes[i], whole = NodeLock{Err: errNodeTimeout}, false
 			case 1:
-				nodes[i].given, whole = 0, false // forgot the key, and got it again
+				nodes[i].given, whole = 0, false // it forgot the key, and got it again
 			case 2:
 				nodes[i].Token, whole = "b", false
 			}

@@ -47,7 +47,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// What keeps a process from a resource that it waits for.
+// WhyWaiting tells what keeps a process from a resource that it waits for.
 func TestVirtualWhyWaiting(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		l := b.warmLocker()
@@ -60,7 +60,7 @@ func TestVirtualWhyWaiting(t *testing.T) {
 				t.Errorf("%s: got %v, want nil", what, err)
 			}
 		}
-		want("nobody waits", nil)
+		want("no caller waits", nil)
 		lease := b.lock(l, "r")
 		want("this process has it", []error{redlock.ErrTaken})
 		b.unlock(lease)
@@ -83,7 +83,7 @@ func TestVirtualWhyWaiting(t *testing.T) {
 	})
 }
 
-// Err is nil while a lease stands, and says why it is over.
+// Err is nil while a lease is held, and then says why it ended.
 func TestVirtualLeaseErr(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		clock := locktest.NewJumpClock()
@@ -127,7 +127,7 @@ func TestVirtualLeaseErr(t *testing.T) {
 	})
 }
 
-// A context of Within ends with the lease or with the context that it is made of.
+// A context of Within ends with the lease, or with its parent context.
 func TestVirtualWithin(t *testing.T) {
 	type key struct{}
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
@@ -168,7 +168,7 @@ func TestVirtualWithin(t *testing.T) {
 		ctx, cancel = lease.Within(t.Context())
 		defer cancel()
 		synctest.Wait()
-		wantDone(t, ctx, []error{redlock.ErrLost, redlock.ErrExpired}) // it was over before
+		wantDone(t, ctx, []error{redlock.ErrLost, redlock.ErrExpired}) // the lease was over before
 	})
 }
 
@@ -182,7 +182,7 @@ func TestVirtualDone(t *testing.T) {
 			t.Error("got an end before Close")
 		default:
 		}
-		b.all((*bubbleNode).hang) // so that Close takes its time
+		b.all((*bubbleNode).hang) // so that Close takes a while
 		closed := make(chan struct{})
 		go func() { _ = l.Close(); close(closed) }()
 		synctest.Wait()
@@ -202,7 +202,7 @@ func TestVirtualDone(t *testing.T) {
 	})
 }
 
-// The logger is the Locker's, and a panic of its handler harms nobody.
+// The logger is that of the Locker, and a panic of its handler has no effect.
 func TestLogger(t *testing.T) {
 	logger, text := logText()
 	l := open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(logger))

@@ -14,19 +14,19 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// distant has all nodes answer after a round trip.
+// distant makes all nodes answer after a round trip.
 func (b *bubble) distant(roundTrip time.Duration) {
 	b.all(func(n *bubbleNode) { n.latency(roundTrip/2, roundTrip/2) })
 }
 
-// What people and monitoring ask holds up neither calls nor renewals.
+// Inspect, Check and Stats delay neither calls nor renewals.
 //
 // Source: ALGORITHM section 5, "order of requests".
 func TestVirtualLooksHoldUpNothing(t *testing.T) {
 	for _, test := range []struct {
 		callers   int
 		roundTrip time.Duration
-		ttl       time.Duration // of a lease that is held meanwhile, for two of them
+		ttl       time.Duration // of a lease that is held meanwhile, in two of the cases
 	}{{10, 40 * time.Millisecond, time.Second}, {100, 2 * time.Millisecond, 100 * time.Millisecond}} {
 		t.Run(fmt.Sprintf("%d callers of Inspect, round trip %v", test.callers, test.roundTrip), func(t *testing.T) {
 			inBubble(t, 3, func(t *testing.T, b *bubble) {
@@ -56,7 +56,7 @@ func TestVirtualLooksHoldUpNothing(t *testing.T) {
 					if err != nil {
 						t.Fatalf("TryLock: got %v, want a lease", err)
 					}
-					wantWithin(t, "a lease", began, 2*test.roundTrip) // its own, and what is left of the exchange before it
+					wantWithin(t, "a lease", began, 2*test.roundTrip) // its own round trip, and the rest of the exchange before it
 					began = time.Now()
 					if err := lease.Unlock(t.Context()); err != nil {
 						t.Fatalf("Unlock: got %v, want no error", err)
@@ -78,8 +78,8 @@ func TestVirtualLooksHoldUpNothing(t *testing.T) {
 	}
 }
 
-// goodput is how many times a second callers lock and unlock resources of their own, by their
-// own clock, and how many of some leases are lost meanwhile.
+// goodput returns how many times a second callers lock and unlock resources of their own, by their
+// own clock, and how many of some held leases are lost meanwhile.
 func goodput(t *testing.T, callers int, roundTrip, during time.Duration) (perSecond float64, refused int64) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		b.all(goNative)
@@ -119,8 +119,8 @@ func goodput(t *testing.T, callers int, roundTrip, during time.Duration) (perSec
 	return perSecond, refused
 }
 
-// More callers than the masters can serve are a queue, and not failures: the sections that
-// get through do not become fewer, and no lease is lost.
+// If there are more callers than the masters can serve, they queue, and do not fail. The rate of
+// sections does not fall, and no lease is lost.
 //
 // Source: ALGORITHM section 10, "Admission".
 func TestVirtualOverload(t *testing.T) {
@@ -139,8 +139,8 @@ func TestVirtualOverload(t *testing.T) {
 	}
 }
 
-// A network device that forgets an idle connection costs no call: what gets no answer goes
-// out once more, on a new connection.
+// If a network device forgets an idle connection, no call fails: a request without an answer is
+// repeated on a new connection.
 //
 // Source: ALGORITHM section 5.
 func TestVirtualIdleConnectionsAreDropped(t *testing.T) {
@@ -164,7 +164,7 @@ func TestVirtualIdleConnectionsAreDropped(t *testing.T) {
 	}
 }
 
-// sluggish is a connection on which what a node says arrives in small pieces.
+// sluggish is a connection on which replies arrive in small pieces.
 type sluggish struct{ net.Conn }
 
 func (c sluggish) Read(b []byte) (int, error) {
@@ -172,8 +172,8 @@ func (c sluggish) Read(b []byte) (int, error) {
 	return c.Conn.Read(b[:min(len(b), 4)])
 }
 
-// The time of an exchange that was answered long ago ends nothing while a later reply is
-// half there.
+// The timeout of an exchange that was answered long ago ends nothing while a later reply has arrived
+// only in part.
 //
 // Source: ALGORITHM section 5.
 func TestVirtualRepliesInPieces(t *testing.T) {

@@ -16,10 +16,10 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// secret stands for a password, or a part of one, in these tests.
+// secret stands for a password, or a part of a password, in these tests.
 const secret = "hunter2"
 
-// A list that cannot work is refused, and the text names what is wrong with it.
+// A list that cannot work is refused by an error that says what is wrong with it.
 func TestNewRefusesMasters(t *testing.T) {
 	const good = "127.0.0.1:7001"
 	for _, test := range []struct {
@@ -102,7 +102,7 @@ func TestNewAcceptsAnyNumber(t *testing.T) {
 	}
 }
 
-// What a URL says of user, password, database, TLS and socket is used.
+// The user, password, database, TLS and socket of a URL are used.
 func TestMasterURL(t *testing.T) {
 	type want struct {
 		network, addr, user, password string
@@ -146,7 +146,7 @@ func TestMasterURL(t *testing.T) {
 	}
 }
 
-// The caller's options are copied, and what the library does not own is kept.
+// The caller's options are copied, and options that the library does not own are kept.
 func TestNewFromOptionsKeepsWhatItDoesNotOwn(t *testing.T) {
 	dialed := false
 	mine := &redis.Options{
@@ -166,7 +166,7 @@ func TestNewFromOptionsKeepsWhatItDoesNotOwn(t *testing.T) {
 		t.Errorf("got %+v, want what was given", got)
 	}
 	if _, _ = got.Dialer(t.Context(), "", ""); !dialed {
-		t.Error("the dialer is another one")
+		t.Error("the dialer is a different one")
 	}
 }
 
@@ -174,8 +174,8 @@ type noCache struct{ redis.Cache }
 
 type noLimiter struct{ redis.Limiter }
 
-// owned is the options that the library sets itself: how a caller might set each,
-// under the name that the refusal has to say.
+// owned are the options that the library sets itself: how a caller might set each, under the name
+// that the error has to contain.
 var owned = map[string]func(*redis.Options){
 	"Protocol":                          func(o *redis.Options) { o.Protocol = 3 },
 	"MaxRetries":                        func(o *redis.Options) { o.MaxRetries = 1 },
@@ -213,7 +213,7 @@ var owned = map[string]func(*redis.Options){
 	},
 }
 
-// An option that would have to be ignored is refused by name.
+// An option that the library would have to ignore is refused by name.
 func TestOwnedOptionsAreRefused(t *testing.T) {
 	for name, set := range owned {
 		t.Run(name, func(t *testing.T) {
@@ -246,8 +246,8 @@ func TestOwnedOptionsAreAllTried(t *testing.T) {
 	}
 }
 
-// Every option of the client library is either refused, used, or of no effect with
-// one connection and no pipeline pool. A version with a new one has to be looked at.
+// Every option of go-redis is either refused, used, or without effect with one connection and no
+// pipeline pool. A new version with a new option needs a decision.
 func TestEveryClientOptionIsConsidered(t *testing.T) {
 	used := []string{
 		"Network", "Addr", "ClientName", "Dialer", "OnConnect", "Username", "Password", "CredentialsProvider",
@@ -271,7 +271,7 @@ func TestEveryClientOptionIsConsidered(t *testing.T) {
 	}
 }
 
-// An option set to what the library sets it to is no contradiction.
+// An option with the value that the library sets itself is accepted.
 func TestOptionsAsTheLibrarySetsThem(t *testing.T) {
 	o := &redis.Options{
 		Addr: "a:1", Protocol: 2, MaxRetries: -1, DialerRetries: 1, PoolSize: 1, PipelinePoolSize: -1, MaxConcurrentDials: 1,
@@ -285,7 +285,7 @@ func TestOptionsAsTheLibrarySetsThem(t *testing.T) {
 	l.Close()
 }
 
-// Passwords stay out of every error, also of one about a URL that is none.
+// No error contains a password, not even the error about an invalid URL.
 func TestPasswordsAreNotShown(t *testing.T) {
 	for name, master := range map[string]string{
 		"bad port":                      "redis://me:hunter2@localhost:x",
@@ -343,8 +343,8 @@ func TestPasswordsAreNotShown(t *testing.T) {
 	})
 }
 
-// Whatever is given for a master, nothing of its password comes back in an error or
-// in the address that errors name, and the result is an address or an error.
+// Whatever is given for a master, no part of its password comes back in an error or in the address
+// that errors name. The result is an address or an error.
 func FuzzParseMaster(f *testing.F) {
 	for _, scheme := range []string{"", "redis://", "rediss://", "unix://", "http://", "redis:/"} {
 		for _, pw := range [][2]string{{"", ""}, {"%zz", ""}, {"", "@@"}, {"/", "/"}, {"[", "]"}, {"\n", "\x00"}, {"a:", ":b"}, {"%40", "%"}, {"é", "\xff"}} {
@@ -383,7 +383,7 @@ func FuzzParseMaster(f *testing.F) {
 				t.Errorf("%q: the address %q has the password", master, opts[0].Addr)
 			}
 		}
-		// As it is, it may be anything.
+		// On its own it may be anything.
 		if opts, err := parseMasters([]string{scheme + user + before + after + rest}); err == nil && opts[0].Addr == "" {
 			t.Errorf("%q: neither address nor error", scheme+user+before+after+rest)
 		}

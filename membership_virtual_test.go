@@ -12,16 +12,16 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// of is a bubble with some of the nodes, for a Locker with another list.
+// of returns a bubble with some of the nodes, for a Locker with another list.
 func (b *bubble) of(nodes ...int) *bubble { return newBubble(b.Part(nodes...)) }
 
-// joins is the lists of masters in use on a node, and when a client joined with each.
+// joins returns the lists of masters in use on a node, and when a client joined with each.
 func (n *bubbleNode) joins() (text string) {
 	n.inside(func(r *miniredis.Miniredis) { text = r.HGet(redlock.DefaultKeyPrefix+"~guard", "lists") })
 	return text
 }
 
-// lists is joins without the times, in short.
+// lists returns the lists without the times, shortened.
 func (n *bubbleNode) lists() (lists []string) {
 	for line := range strings.Lines(n.joins()) {
 		_, list, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -30,9 +30,9 @@ func (n *bubbleNode) lists() (lists []string) {
 	return lists
 }
 
-// Two clients have lists in which one master of three is another one. The first one holds a
-// lease on the masters that the second one cannot reach or does not have. The second one
-// gets nothing until the first one's list is in use no more.
+// Two clients have lists that differ in one master of three. The first client holds a lease on the
+// masters that the second one cannot reach or does not have. The second client gets no lease until
+// the first one's list is not in use any more.
 //
 // Source: ALGORITHM section 8, "Membership".
 func TestVirtualExchangedMaster(t *testing.T) {
@@ -41,7 +41,7 @@ func TestVirtualExchangedMaster(t *testing.T) {
 		before, after := b.of(0, 1, 2), b.of(0, 1, 3)
 		first := before.warmLocker()
 		b.nodes[0].blackhole()
-		lease := b.lock(first, "r") // by nodes 1 and 2
+		lease := b.lock(first, "r") // on nodes 1 and 2
 		b.nodes[0].heal()
 		b.nodes[1].blackhole()
 		second := after.locker()
@@ -103,8 +103,8 @@ func TestVirtualMasterAddedAndRemoved(t *testing.T) {
 	})
 }
 
-// A master restarts empty, and the client with a wrong list is the first to ask it after
-// that. It gets no second vote by that.
+// A master restarts empty, and a client with a wrong list is the first to ask it after that. This
+// gives the client no second vote.
 func TestVirtualExchangedMasterAfterARestart(t *testing.T) {
 	inBubble(t, 4, func(t *testing.T, b *bubble) {
 		b.vouch()
@@ -131,7 +131,7 @@ func TestVirtualExchangedMasterAfterARestart(t *testing.T) {
 	})
 }
 
-// A client tells its list as seldom as it can, and never by looking or releasing.
+// A client sends its list as seldom as possible, and never with a look or a release.
 func TestVirtualJoins(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		looking := b.locker()

@@ -16,18 +16,18 @@ import (
 	"github.com/d0720281/redlock/internal/node"
 )
 
-// eventsOf is what tells an observer, for one node.
+// eventsOf returns the events of an observer, for one node.
 func eventsOf(o ...Observer) *events {
 	return newEvents(&config{rules: algorithm(), observers: o, logger: slog.Default}, 1)
 }
 
-// nodeAt is a node that does not run.
+// nodeAt returns a node that does not run.
 func nodeAt(addr string) *node.Node {
 	conf := node.Config{Drift: DefaultDrift, MaxTTL: DefaultMaxTTL, Clock: clock.NewLease(RuntimeClock())}
 	return node.NewSet(conf, []redis.Options{{Addr: addr}}).Nodes()[0]
 }
 
-// Events are told in the order they happened.
+// Events are delivered in the order in which they happened.
 func TestEventsKeepTheirOrder(t *testing.T) {
 	var got []string
 	say := func(what string) func(Event) { return func(e Event) { got = append(got, what+" "+e.Node) } }
@@ -43,7 +43,7 @@ func TestEventsKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// A callback that blocks holds up the events behind it, and nothing else.
+// A callback that blocks delays the events behind it, and nothing else.
 func TestSlowCallbackDoesNotBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []string
@@ -74,8 +74,7 @@ func TestSlowCallbackDoesNotBlock(t *testing.T) {
 	})
 }
 
-// Events that do not fit are counted, and the count is told once, after those that
-// did.
+// Events that do not fit are counted, and the count is delivered once, after those that fit.
 func TestDroppedEvents(t *testing.T) {
 	told, dropped := 0, []int(nil)
 	e := eventsOf(Observer{
@@ -92,7 +91,7 @@ func TestDroppedEvents(t *testing.T) {
 	}
 }
 
-// As many as fit are told, and none is reported missing.
+// As many events as fit are delivered, and none is reported missing.
 func TestFullQueueDropsNothing(t *testing.T) {
 	told := 0
 	e := eventsOf(Observer{NodeUp: func(Event) { told++ }, Dropped: func(n int) { t.Errorf("%d dropped", n) }})
@@ -106,7 +105,7 @@ func TestFullQueueDropsNothing(t *testing.T) {
 	}
 }
 
-// Neither an observer nor any of its callbacks has to be there.
+// An observer is optional, and so is each of its callbacks.
 func TestObserverIsOptional(t *testing.T) {
 	g := &grant{pool: &pool{conf: &config{rules: algorithm(), clock: clock.NewLease(RuntimeClock())}}, target: 64}
 	all := func(e *events) {
@@ -131,12 +130,12 @@ func TestObserverIsOptional(t *testing.T) {
 		all(e)
 	}
 	if len(e.queue) != 0 || e.dropped != 0 {
-		t.Errorf("%d events for nobody are queued, %d dropped", len(e.queue), e.dropped)
+		t.Errorf("%d events without a callback are queued, %d dropped", len(e.queue), e.dropped)
 	}
 	e.close()
 	e.run()
 
-	// Dropped may be missing where others are not.
+	// Dropped may be missing while other callbacks are set.
 	e = eventsOf(Observer{NodeUp: func(Event) {}})
 	for range maxEvents + 1 {
 		e.Up(nodeAt("a"))
@@ -145,7 +144,7 @@ func TestObserverIsOptional(t *testing.T) {
 	e.run()
 }
 
-// Each thing that happens goes to its own callback, with what is known of it.
+// Each kind of event goes to its own callback, with all that is known.
 func TestEventFields(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := make(map[string]Event)
@@ -182,7 +181,7 @@ func TestEventFields(t *testing.T) {
 		e.Down(nodeAt("a"), oops)
 		e.Up(nodeAt("a"))
 		e.nodeForgot(g, "a")
-		time.Sleep(time.Second) // the time is that of the event, not of the telling
+		time.Sleep(time.Second) // the time is that of the event, not of the delivery
 		e.close()
 		e.run()
 		for name, want := range map[string]Event{
@@ -207,8 +206,8 @@ func TestEventFields(t *testing.T) {
 	})
 }
 
-// Observers given one after the other are all told, in that order; a callback that one of
-// them lacks is the other's alone. No field is left out.
+// Several observers get all events, in their order. An event whose callback is missing in one of
+// them goes only to the others. No field is left out.
 func TestObserversAreJoined(t *testing.T) {
 	var told []string
 	whole := func(who string) (o Observer) {
@@ -224,7 +223,7 @@ func TestObserversAreJoined(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		of   []Observer
-		want []string // who is told
+		want []string // the observers that get the event
 	}{
 		"one":            {[]Observer{whole("a")}, []string{"a"}},
 		"two":            {[]Observer{whole("a"), whole("b")}, []string{"a", "b"}},
@@ -235,7 +234,7 @@ func TestObserversAreJoined(t *testing.T) {
 			for _, o := range test.of {
 				opts = append(opts, WithObserver(o))
 			}
-			for range 2 { // options can be used again
+			for range 2 { // options can be reused
 				c, err := newConfig(opts)
 				if err != nil {
 					t.Fatal(err)
@@ -257,8 +256,8 @@ func TestObserversAreJoined(t *testing.T) {
 	}
 }
 
-// Several observers are told, in order, of everything; where none wants to know there is no
-// callback, so that nothing is found out for nobody.
+// Several observers get every event, in order. Without a callback for it an event is not even
+// computed.
 func TestJoined(t *testing.T) {
 	var got []string
 	all := func(name string) (o Observer) {
@@ -278,7 +277,7 @@ func TestJoined(t *testing.T) {
 	for i := range both.NumField() {
 		field := both.Type().Field(i).Name
 		if both.Field(i).IsNil() {
-			t.Errorf("%s: got no callback, want one", field)
+			t.Errorf("%s: got no callback", field)
 			continue
 		}
 		got = nil

@@ -12,7 +12,7 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// What metrics are made of: how long nodes take to answer, and what calls come to.
+// The events behind the metrics: how long nodes take to answer, and how calls end.
 func TestObservedCalls(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		var mu sync.Mutex
@@ -49,7 +49,7 @@ func TestObservedCalls(t *testing.T) {
 		synctest.Wait()
 		got = nil
 
-		r := "r" // which the fast node keeps the queue of
+		r := "r" // the fast node is its queue node
 		for l.QueueNodeOf(r) != 0 {
 			r += "r"
 		}
@@ -67,7 +67,7 @@ func TestObservedCalls(t *testing.T) {
 		_, err = l.TryLock(t.Context(), r)
 		wantErr(t, err, redlock.ErrTaken)
 		time.Sleep(10 * time.Millisecond)
-		told("gave up "+r+" after 0s: taken", slow.Addr()+" 3ms ", slow.Addr()+" 3ms ") // one node refuses and one is down; then the release
+		told("gave up "+r+" after 0s: taken", slow.Addr()+" 3ms ", slow.Addr()+" 3ms ") // one node refuses and one is down; then comes the release
 
 		next := make(chan *redlock.Lease)
 		go func() { next <- lock(t, l, r, redlock.WithoutRenewal()) }()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// wantConfigError checks that err is a refusal that says all of the words.
+// wantConfigError checks that err is a refusal that contains all of the words.
 func wantConfigError(t *testing.T, err error, words ...string) {
 	t.Helper()
 	if !errors.Is(err, ErrConfig) {
@@ -27,7 +27,7 @@ func wantConfigError(t *testing.T, err error, words ...string) {
 	}
 }
 
-// Without options there are the values of the specification.
+// Without options the settings are those of the specification.
 //
 // Source: ALGORITHM section 1.
 func TestDefaults(t *testing.T) {
@@ -59,7 +59,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// What depends on the TTL follows it.
+// Settings that depend on the TTL follow it.
 //
 // Source: ALGORITHM section 1, "NodeTimeout" and "MinValidity".
 func TestDerivedFromTTL(t *testing.T) {
@@ -113,7 +113,7 @@ func TestOptionBounds(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		opts []Option
-		want []string // what the refusal says; nil for options that are fine
+		want []string // words of the error; nil for valid options
 	}{
 		{"no option", nil, nil},
 		{"all options", list(WithTTL(time.Second), WithMaxTTL(time.Minute), WithDrift(0.02), WithKeyPrefix("p:"), WithNodeTimeout(20*ms),
@@ -200,7 +200,7 @@ func TestOptionBounds(t *testing.T) {
 	}
 }
 
-// What a call changes is judged together with what New was given.
+// The options of a call are validated together with those of New.
 func TestOptionsOfACall(t *testing.T) {
 	const ms = time.Millisecond
 	outer := func(o ...Option) []Option { return o }
@@ -248,7 +248,7 @@ func TestOptionsOfACall(t *testing.T) {
 	}
 }
 
-// A call takes what New was given, and changes what it is given itself.
+// A call uses the settings of New, except those that it changes itself.
 func TestCallOverridesNew(t *testing.T) {
 	c, err := newConfig([]Option{WithTTL(2 * time.Second), WithGrace(time.Millisecond), WithNodeTimeout(7 * time.Millisecond)})
 	if err != nil {
@@ -263,7 +263,7 @@ func TestCallOverridesNew(t *testing.T) {
 	}
 }
 
-// A bad option of a call is told before a node is asked: there is none here.
+// A bad option of a call is reported before a node is asked: there is none here.
 func TestCallRefusesOptions(t *testing.T) {
 	l, err := New([]string{"127.0.0.1:1"})
 	if err != nil {
