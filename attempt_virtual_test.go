@@ -250,7 +250,7 @@ func TestVirtualOneAttempt(t *testing.T) {
 				b.all((*bubbleNode).heal)
 				time.Sleep(reconnect10)
 				for i, n := range b.nodes {
-					if v := n.value("r"); v != "" && v != "somebody-else|1" {
+					if v := n.value("r"); v != "" && v != "another-holder|1" {
 						t.Errorf("key on node %d after a failed attempt: got %q, want none of ours", i, v)
 					}
 				}

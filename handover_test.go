@@ -217,7 +217,7 @@ func TestHandOver(t *testing.T) {
 		}
 		wantAdvice(t, "the next caller", h.pool.waitlines.look(c), askFirst)
 		if len(h.pool.renewer.leases) != 0 {
-			t.Error("the keeper still has the lease")
+			t.Error("the renewer still has the lease")
 		}
 		h.pool.waitlines.leave(c)
 		if got := len(h.pool.waitlines.lines); got != 0 {

@@ -19,16 +19,16 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// uplink is the way from one Locker to the nodes. When it is cut, nothing gets through
-// any more, in either direction, and no connection ends for it.
+// uplink connects one Locker to the nodes. When it is cut, no data passes any more, in either
+// direction, and no connection ends because of that.
 type uplink struct {
 	dead atomic.Bool
 
 	mu   sync.Mutex
-	subs []*cutConn // on which the Locker has subscribed
+	subs []*cutConn // connections on which the Locker has subscribed
 }
 
-// deafen has nothing get through any more by the subscriptions that there are.
+// deafen stops all data on the present subscriptions.
 func (u *uplink) deafen() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -80,7 +80,7 @@ func (c *cutConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// lockerBy is a Locker that has been warmed up, with a way to the nodes of its own.
+// lockerBy returns a Locker that has been warmed up, with an uplink of its own.
 func (b *bubble) lockerBy(u *uplink, opts ...redlock.Option) *redlock.Locker {
 	b.t.Helper()
 	masters := make([]*redis.Options, len(b.nodes))
@@ -97,7 +97,7 @@ func (b *bubble) lockerBy(u *uplink, opts ...redlock.Option) *redlock.Locker {
 	return l
 }
 
-// waiting is how many processes the queue of "r" has on a node.
+// waiting returns how many processes the queue of "r" has on a node.
 func (n *bubbleNode) waiting() (k int) {
 	n.inside(func(r *miniredis.Miniredis) {
 		all, _ := r.SortedSet(redlock.DefaultKeyPrefix + "r~queue")
@@ -106,10 +106,10 @@ func (n *bubbleNode) waiting() (k int) {
 	return k
 }
 
-// left is the keys that a node has, but for the marker and the fencing counters.
+// left returns the keys of a node, except the marker and the fencing counters.
 func (n *bubbleNode) left() (list []string) {
 	n.inside(func(r *miniredis.Miniredis) {
-		_, _ = r.Get("") // has what is due expire
+		_, _ = r.Get("") // this expires keys that are due
 		list = slices.DeleteFunc(r.Keys(), func(k string) bool {
 			return strings.HasSuffix(k, "~fence") || strings.HasSuffix(k, "~guard")
 		})
@@ -126,17 +126,17 @@ func (b *bubble) wantNothingLeft() {
 	}
 }
 
-// Of several Lockers the queue node serves one after the other, in the order in which they
-// came, and calls each at the moment the one before has done.
+// The queue node serves several Lockers one after another, in their order, and calls each at the
+// moment at which the holder before it releases.
 //
 // Source: ALGORITHM section 10, "wake"; section 13, I10.
 func TestVirtualQueueNode(t *testing.T) {
 	const there, back = 3 * time.Millisecond, 2 * time.Millisecond
-	// From Unlock: the release goes to the queue node, the call comes back, and then there is the
-	// round trip of the attempt.
+	// From Unlock: the release goes to the queue node, the call comes back, and then comes the round
+	// trip of the attempt.
 	const handsOn = there + back + there + back
-	// A waiter asks again about once a second. That can be just now: then it gets the resource
-	// sooner, or has been refused before it is called.
+	// A waiter asks again about once a second. If that is just now, it gets the resource sooner, or is
+	// refused before it is called.
 	const soonest, latest = there + back, handsOn + there + back
 	const net = 1200*time.Millisecond + latest // if it is not called at all
 	type scene struct {
@@ -147,7 +147,7 @@ func TestVirtualQueueNode(t *testing.T) {
 		held      *redlock.Lease
 		waiters   []*waiter
 	}
-	// begin has the first Locker hold "r" and the others wait for it, in order.
+	// begin makes the first Locker hold "r" and the others wait for it, in order.
 	begin := func(t *testing.T, b *bubble, lockers int, opts ...redlock.Option) *scene {
 		t.Helper()
 		b.all(goNative)
@@ -169,7 +169,7 @@ func TestVirtualQueueNode(t *testing.T) {
 		}
 		return s
 	}
-	// unlocked has the holder unlock, and says when.
+	// unlocked unlocks a lease, and returns the time.
 	unlocked := func(t *testing.T, lease *redlock.Lease) time.Time {
 		t.Helper()
 		now := time.Now()
@@ -197,7 +197,7 @@ func TestVirtualQueueNode(t *testing.T) {
 			wantAfter(t, s.waiters[0], since, handsOn, handsOn)
 		})
 	})
-	// firstOf waits for the one of two who is served first.
+	// firstOf waits until the first of two waiters is served.
 	firstOf := func(waiters []*waiter) (first, second *waiter) {
 		select {
 		case <-waiters[0].done:
@@ -215,7 +215,7 @@ func TestVirtualQueueNode(t *testing.T) {
 				next := b.got(w)
 				wantAfter(t, w, since, soonest, latest)
 				if next.Fence() <= lease.Fence() {
-					t.Errorf("fence: got %d after %d, want a larger one", next.Fence(), lease.Fence())
+					t.Errorf("fence: got %d after %d, want a larger fence", next.Fence(), lease.Fence())
 				}
 				lease = next
 				time.Sleep(300 * time.Millisecond)
@@ -233,7 +233,7 @@ func TestVirtualQueueNode(t *testing.T) {
 	t.Run("a Locker that has done stands behind the others", func(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
 			s := begin(t, b, 3)
-			ours := b.wait(t.Context(), s.lockers[0], redlock.WithMaxHold(time.Hour)) // so there is no hand-over
+			ours := b.wait(t.Context(), s.lockers[0], redlock.WithMaxHold(time.Hour)) // so that there is no hand-over
 			lease := s.held
 			for _, w := range append(s.waiters, ours) {
 				since := unlocked(t, lease)
@@ -274,7 +274,7 @@ func TestVirtualQueueNode(t *testing.T) {
 			s.ways[1].dead.Store(true)
 			since := unlocked(t, s.held)
 			b.got(s.waiters[1])
-			// It has been called, and the turn is its own for 250 ms.
+			// It has been called, and its turn lasts 250 ms.
 			wantAfter(t, s.waiters[1], since, 250*time.Millisecond, net)
 		})
 	})
@@ -317,7 +317,7 @@ func TestVirtualQueueNode(t *testing.T) {
 			wantAfter(t, second, since, soonest, latest)
 		})
 	})
-	t.Run("callers who give up", func(t *testing.T) {
+	t.Run("callers that give up", func(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
 			s := begin(t, b, 1)
 			l := b.lockerBy(new(uplink))
@@ -346,7 +346,7 @@ func TestVirtualQueueNode(t *testing.T) {
 			b.wantNothingLeft()
 		})
 	})
-	t.Run("waiters who are gone for good", func(t *testing.T) {
+	t.Run("waiters that are gone for good", func(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
 			s := begin(t, b, 4)
 			for _, u := range s.ways[1:] {
@@ -354,7 +354,7 @@ func TestVirtualQueueNode(t *testing.T) {
 			}
 			time.Sleep(9500 * time.Millisecond)
 			if got := s.queueNode.waiting(); got == 0 {
-				t.Error("in the queue after less than 10 s: got nobody, want them remembered")
+				t.Error("in the queue after less than 10 s: got no process, want them remembered")
 			}
 			time.Sleep(1500 * time.Millisecond)
 			if got := s.queueNode.queued(redlock.DefaultKeyPrefix + "r"); got != "" {
@@ -372,7 +372,7 @@ func TestVirtualQueueNode(t *testing.T) {
 			time.Sleep(3 * time.Second) // they have asked again
 			queueNode := b.nodes[s.lockers[1].QueueNodeOf("r")]
 			if queueNode == s.queueNode {
-				t.Fatal("the queue node: got the node that is down, want another one")
+				t.Fatal("the queue node: got the node that is down, want another node")
 			}
 			if got := queueNode.waiting(); got != 2 {
 				t.Errorf("in the queue of the next queue node: got %d, want 2", got)
@@ -410,13 +410,13 @@ func TestVirtualQueueNode(t *testing.T) {
 	})
 }
 
-// A free resource is had by whoever comes, without the queue node. One who knows that others wait
-// gives the queue node a chance to speak, but not much of one; and what it says goes.
+// A caller gets a free resource without the queue node. A caller that knows of waiting processes
+// gives the queue node a short time to answer, and obeys an answer in that time.
 //
 // Source: ALGORITHM section 10, "Free lock" and "a queue node that is slow".
 func TestVirtualQueueNodeHasItsSay(t *testing.T) {
-	const trip = 10 * time.Millisecond // of all nodes but the queue node
-	// crowded is a Locker that knows of another which waits.
+	const trip = 10 * time.Millisecond // for all nodes but the queue node
+	// crowded returns a Locker that knows of another waiting Locker.
 	crowded := func(t *testing.T, b *bubble) (l *redlock.Locker, queueNode *bubbleNode) {
 		t.Helper()
 		b.all(goNative)
@@ -428,7 +428,7 @@ func TestVirtualQueueNodeHasItsSay(t *testing.T) {
 		if _, err := l.TryLock(t.Context(), "r"); err == nil {
 			t.Fatal("TryLock: got a lease, want it taken")
 		}
-		synctest.Wait() // else a node may see it after the release
+		synctest.Wait() // otherwise a node may see it after the release
 		cancel()
 		<-w.done
 		b.unlock(held)
@@ -444,8 +444,8 @@ func TestVirtualQueueNodeHasItsSay(t *testing.T) {
 		taken     bool
 		forgotten bool
 	}{
-		{name: "nobody waits, the queue node is slow", queueNode: 30 * time.Millisecond, takes: trip},
-		{name: "nobody waits, the queue node hangs", queueNode: -1, takes: trip},
+		{name: "no process waits, the queue node is slow", queueNode: 30 * time.Millisecond, takes: trip},
+		{name: "no process waits, the queue node hangs", queueNode: -1, takes: trip},
 		{name: "others wait, the queue node is as fast", patient: true, queueNode: trip, takes: trip},
 		{name: "others wait, the queue node is a little slower", patient: true, queueNode: 15 * time.Millisecond, takes: 15 * time.Millisecond},
 		{name: "others wait, the queue node is twice as slow", patient: true, queueNode: 2*trip - 1, takes: 2*trip - 1},
@@ -491,12 +491,12 @@ func TestVirtualQueueNodeHasItsSay(t *testing.T) {
 			})
 		})
 	}
-	t.Run("one who waits, and whom the queue node does not answer, asks the others", func(t *testing.T) {
+	t.Run("a waiter without an answer of the queue node asks the others", func(t *testing.T) {
 		inBubble(t, 5, func(t *testing.T, b *bubble) {
 			l, queueNode := crowded(t, b)
 			queueNode.hang()
 			start := time.Now()
-			lease, err := l.Lock(t.Context(), "r") // the queue node first
+			lease, err := l.Lock(t.Context(), "r") // it asks the queue node first
 			if err != nil {
 				t.Fatalf("Lock: got %v, want a lease", err)
 			}
@@ -508,7 +508,7 @@ func TestVirtualQueueNodeHasItsSay(t *testing.T) {
 	})
 }
 
-// A queue node that answers later than a quorum of the others keeps the queue all the same.
+// A queue node that answers later than a quorum of the others still keeps the queue.
 //
 // Source: ALGORITHM section 10.
 func TestVirtualQueueNodeIsTheLast(t *testing.T) {
@@ -546,9 +546,9 @@ func TestVirtualQueueNodeIsTheLast(t *testing.T) {
 	}
 }
 
-// Who waits leaves room for a holder's renewals where the queue node is not among the nodes that
-// hold its lease: the queue node grants it every attempt, and it has what the holder lacks for as
-// long as it hopes that the others are about to be released.
+// A waiter leaves time for a holder's renewals if the queue node does not hold the holder's lease:
+// the queue node grants every attempt of the waiter. Thus the waiter has the key that the holder
+// lacks while it hopes that the other nodes are about to be released.
 //
 // Source: ALGORITHM section 10, "While the queue node has granted".
 func TestVirtualWaiterLeavesRoom(t *testing.T) {
@@ -562,8 +562,8 @@ func TestVirtualWaiterLeavesRoom(t *testing.T) {
 				b.all(func(n *bubbleNode) { n.latency(time.Millisecond, time.Millisecond) })
 				queueNode := holder.QueueNodeOf("r")
 				lacking := []*bubbleNode{b.nodes[queueNode], b.nodes[(queueNode+1)%5]}
-				for _, n := range lacking { // for the grant alone
-					n.put(redlock.DefaultKeyPrefix+"r", "of somebody else", 20*time.Millisecond)
+				for _, n := range lacking { // only during the grant
+					n.put(redlock.DefaultKeyPrefix+"r", "of another holder", 20*time.Millisecond)
 				}
 				held := b.lock(holder, "r")
 				for range waiters {
@@ -581,9 +581,9 @@ func TestVirtualWaiterLeavesRoom(t *testing.T) {
 	}
 }
 
-// A holder may lack the key of the queue node: it was granted without, before the release of the one
-// before it got there. The next process is served as soon as it unlocks all the same, whether
-// it has just come, asks just then or has asked in vain.
+// A holder may lack the key of the queue node: it was granted without it, before the last holder's
+// release arrived there. The next process is served all the same as soon as the holder unlocks,
+// whether it has just come, is just asking, or has asked in vain.
 //
 // Source: ALGORITHM section 10, "rest".
 func TestVirtualHolderWithoutItsQueueNode(t *testing.T) {
@@ -607,7 +607,7 @@ func TestVirtualHolderWithoutItsQueueNode(t *testing.T) {
 				b.unlock(held)
 				b.got(w)
 				// The release and the call, and an attempt that asks the queue node and then the others;
-				// or the pause in which one that is under way asks them again.
+				// or the pause after which an attempt under way asks them again.
 				if got, most := w.at.Sub(since), 8*there+2*time.Millisecond; got > most {
 					t.Errorf("the next lease: got it after %v, want at most %v", got, most)
 				}
@@ -619,13 +619,14 @@ func TestVirtualHolderWithoutItsQueueNode(t *testing.T) {
 	}
 }
 
-// A release may reach the queue node while an attempt has its key, and the other nodes, further away,
-// when that has asked them in vain. The queue node has that process try again at once.
+// A release may reach the queue node while an attempt has its key, and the other nodes, further
+// away, after that attempt has asked them in vain. The queue node then makes that process try
+// again at once.
 //
 // Source: ALGORITHM section 10, "the mark".
 func TestVirtualMissedRelease(t *testing.T) {
 	const near, far = 250 * time.Microsecond, 2 * time.Millisecond
-	for hold := time.Duration(0); hold < 100*time.Millisecond; hold += 700 * time.Microsecond { // of which two attempts take 60
+	for hold := time.Duration(0); hold < 100*time.Millisecond; hold += 700 * time.Microsecond { // two attempts take 60 ms of these
 		t.Run(hold.String(), func(t *testing.T) {
 			inBubble(t, 5, func(t *testing.T, b *bubble) {
 				b.all(goNative)
@@ -640,7 +641,7 @@ func TestVirtualMissedRelease(t *testing.T) {
 				since := time.Now()
 				go func() { _ = held.Unlock(context.Background()) }()
 				b.got(w)
-				// The last rounds of an attempt, a pause between two, and one attempt more.
+				// The last rounds of an attempt, a pause, and another attempt.
 				if got, most := w.at.Sub(since), 20*time.Millisecond; got > most {
 					t.Errorf("the next lease: got it after %v, want at most %v", got, most)
 				}
@@ -652,8 +653,8 @@ func TestVirtualMissedRelease(t *testing.T) {
 	}
 }
 
-// Clients may have other names for the same masters. They agree all the same on the one that
-// keeps the queue, so that no client waits longer than the others.
+// Clients may have different names for the same masters. They still agree on the queue node, so
+// that no client waits longer than the others.
 //
 // Source: ALGORITHM section 10, "The queue node of a resource".
 func TestVirtualOtherNames(t *testing.T) {
@@ -679,7 +680,7 @@ func TestVirtualOtherNames(t *testing.T) {
 		for i := range resources {
 			resource := fmt.Sprint("r", i)
 			if a, b := lockers[0].QueueNodeOf(resource), lockers[1].QueueNodeOf(resource); a != b {
-				t.Errorf("queue node of %s: got node %d by names and node %d by addresses, want one", resource, a, b)
+				t.Errorf("queue node of %s: got node %d by names and node %d by addresses, want the same node", resource, a, b)
 			}
 			var locks [1 + others]int
 			var longest [1 + others]time.Duration
@@ -711,15 +712,15 @@ func TestVirtualOtherNames(t *testing.T) {
 				t.Errorf("%s: got %v locks, want about as many each", resource, locks)
 			}
 			if got := longest[0]; got > 2*slices.Max(longest[1:]) {
-				t.Errorf("%s: the one with other names waited for %v, the others at most %v", resource, got, slices.Max(longest[1:]))
+				t.Errorf("%s: the Locker with other names waited for %v, the others at most %v", resource, got, slices.Max(longest[1:]))
 			}
 			t.Logf("%s: locks %v, longest waits %v", resource, locks, longest)
 		}
 	})
 }
 
-// Which server a node is that was never reached is not known: another one keeps the queue, the
-// same for all who have reached it.
+// It is not known which server a node is that was never reached: another node keeps the queue, the
+// same for all clients that have reached it.
 func TestVirtualQueueNodeIsKnown(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, b *bubble) {
 		b.all(goNative)
@@ -730,15 +731,15 @@ func TestVirtualQueueNodeIsKnown(t *testing.T) {
 			resource := fmt.Sprint("r", i)
 			queueNode, other := lockers[0].QueueNodeOf(resource), lockers[1].QueueNodeOf(resource)
 			if queueNode == 3 || queueNode != other {
-				t.Errorf("queue node of %s: got nodes %d and %d, want one that was reached", resource, queueNode, other)
+				t.Errorf("queue node of %s: got nodes %d and %d, want a node that was reached", resource, queueNode, other)
 			}
 		}
 		wantSince(t, "all of it", start, 0) // node 3 is not known to be down
 	})
 }
 
-// A subscription over which nothing comes any more, though its connection stays, is found by a
-// process that waits before it has lost many turns.
+// If a subscription delivers nothing any more, though its connection stays, a waiting process notices
+// before it has lost many turns.
 //
 // Source: ALGORITHM section 10 ("a ping in the subscription").
 func TestVirtualHalfOpenSubscription(t *testing.T) {
@@ -774,9 +775,9 @@ func TestVirtualHalfOpenSubscription(t *testing.T) {
 				time.Sleep(time.Until(cut))
 				ways[0].deafen()
 				workers.Wait()
-				// It is found within 1.2 s. By then the process has asked again, and stands behind the others.
+				// It is noticed within 1.2 s. By then the process has asked again, and is behind the others.
 				if got, most := longest[0], 2*time.Second; got > most {
-					t.Errorf("the longest wait of the one that did not hear: got %v, want at most %v", got, most)
+					t.Errorf("the longest wait of the deaf Locker: got %v, want at most %v", got, most)
 				}
 				t.Log(longest)
 			})

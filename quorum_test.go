@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// maxN is how many nodes the exhaustive tests go up to.
+// maxN is the largest number of nodes in the exhaustive tests.
 const maxN = 7
 
-// subsets yields the sets of size nodes out of n, each as a bit mask.
+// subsets returns the sets of size nodes out of n, each as a bit mask.
 func subsets(n, size int) []uint {
 	var sets []uint
 	for s := range uint(1) << n {
@@ -34,22 +34,22 @@ func alwaysMeet(n, q int) bool {
 	return true
 }
 
-// Two quorums share a node, and none smaller would do.
+// Two quorums share a node, and no smaller number would do.
 //
 // Source: distlock, step 3; ALGORITHM section 1.
 func TestQuorumsShareANode(t *testing.T) {
 	for n := 1; n <= maxN; n++ {
 		if q := quorum(n); !alwaysMeet(n, q) || q > n {
-			t.Errorf("n = %d: two sets of %d nodes need not share one", n, q)
+			t.Errorf("n = %d: two sets of %d nodes need not share a node", n, q)
 		}
-		// A control: with one node less the same check has to fail.
+		// A control: with one node less the same check must fail.
 		if q := n / 2; alwaysMeet(n, q) {
-			t.Errorf("n = %d: sets of %d nodes always share one: the check sees nothing", n, q)
+			t.Errorf("n = %d: sets of %d nodes always share a node: the check sees nothing", n, q)
 		}
 	}
 }
 
-// eachVote yields all ways in which n nodes can have said yes, no or nothing.
+// eachVote visits all combinations of answers of n nodes: yes, no or none.
 func eachVote(n int, visit func(votes []answer)) {
 	votes := make([]answer, n)
 	for {
@@ -65,14 +65,14 @@ func eachVote(n int, visit func(votes []answer)) {
 	}
 }
 
-// slowTally looks at every way in which the missing votes can still turn out.
+// slowTally tries every combination of the missing votes.
 func slowTally(votes []answer) tally {
 	granted, refused := 0, 0
 	eachVote(len(votes), func(end []answer) {
 		yeses := 0
 		for i, v := range end {
 			if v == awaited || votes[i] != awaited && votes[i] != v {
-				return // not an end of these votes
+				return // not a completion of these votes
 			}
 			if v == yes {
 				yeses++
@@ -103,13 +103,12 @@ func count(votes []answer, of answer) int {
 	return n
 }
 
-// A verdict comes when the missing votes cannot change it, neither earlier nor
-// later.
+// A verdict comes exactly when the missing votes cannot change it, neither earlier nor later.
 //
 // Source: ALGORITHM section 3, points 4 and 5.
 func TestDecide(t *testing.T) {
 	for n := 1; n <= maxN; n++ {
-		seen := make(map[string]bool) // the slow count is too slow to ask twice
+		seen := make(map[string]bool) // the slow count is too slow to repeat
 		eachVote(n, func(votes []answer) {
 			y, x := count(votes, yes), count(votes, no)
 			if key := fmt.Sprint(y, x); !seen[key] {
@@ -125,7 +124,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// One vote more never takes a verdict back.
+// Another vote never changes a verdict.
 func TestVerdictsAreFinal(t *testing.T) {
 	for n := 1; n <= maxN; n++ {
 		eachVote(n, func(votes []answer) {
@@ -143,7 +142,7 @@ func TestVerdictsAreFinal(t *testing.T) {
 	}
 }
 
-// A lease is exclusive while no quorum is free of its key.
+// A lease is exclusive while no quorum lacks its key.
 //
 // Source: ALGORITHM section 6, "Lost now".
 func TestExclusive(t *testing.T) {
@@ -162,7 +161,7 @@ func TestExclusive(t *testing.T) {
 	}
 }
 
-// eachCounters yields all lists of n counters from least to most.
+// eachCounters visits all lists of n counters from least to most.
 func eachCounters(n int, least, most int64, visit func([]int64)) {
 	list := make([]int64, n)
 	var fill func(i int)
@@ -179,7 +178,7 @@ func eachCounters(n int, least, most int64, visit func([]int64)) {
 	fill(0)
 }
 
-// The target is the largest counter, and those who have it are counted.
+// The target is the largest counter, and the nodes that have it are counted.
 //
 // Source: ALGORITHM section 3, point 4, and section 4.
 func TestFenceTarget(t *testing.T) {
@@ -202,12 +201,12 @@ func TestFenceTarget(t *testing.T) {
 	}
 }
 
-// A target that a quorum knows is met by every later attempt.
+// Every later attempt meets a target that a quorum knows.
 //
 // Source: ALGORITHM section 4, the set W.
 func TestKnownTargetIsMetByEveryQuorum(t *testing.T) {
-	// missed reports whether some quorum has not heard of a target that at least
-	// enough nodes know.
+	// missed reports whether some quorum can miss a target that at least enough nodes
+	// know.
 	missed := func(n, enough int) bool {
 		found := false
 		eachCounters(n, 1, 3, func(counters []int64) {
@@ -237,9 +236,9 @@ func TestKnownTargetIsMetByEveryQuorum(t *testing.T) {
 	}
 }
 
-// fenceRace grants three leases in a row, each by any quorum, on nodes whose
-// counters began anywhere, and returns how often a lease's block did not lie behind
-// all of the one before. It skips the raising of counters if raise is false.
+// fenceRace grants three leases one after another, each by any quorum, on nodes whose counters
+// start anywhere. It returns how often a lease's block was not entirely behind the block before it.
+// If raise is false, it does not raise counters.
 func fenceRace(n int, raise bool) (overlaps int) {
 	var step func(counters []int64, last int64, leases int)
 	step = func(counters []int64, last int64, leases int) {
@@ -273,7 +272,7 @@ func fenceRace(n int, raise bool) (overlaps int) {
 	return overlaps
 }
 
-// The blocks of leases in a row never share a token and never go back.
+// The blocks of successive leases never share a token and never go back.
 //
 // Source: ALGORITHM section 4.
 func TestFenceBlocksNeverOverlap(t *testing.T) {
@@ -281,7 +280,7 @@ func TestFenceBlocksNeverOverlap(t *testing.T) {
 		if got := fenceRace(n, true); got != 0 {
 			t.Errorf("n = %d: %d leases have a token that is not larger than all before", n, got)
 		}
-		// Without the second round it goes wrong, and the check has to see it.
+		// Control: without the second round the check must see it fail.
 		if n > 2 && fenceRace(n, false) == 0 {
 			t.Errorf("n = %d: no overlap without the second round: the check sees nothing", n)
 		}

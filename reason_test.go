@@ -13,7 +13,7 @@ import (
 	nodes "github.com/d0720281/redlock/internal/node"
 )
 
-// An error comes to one word, and what one node said is not taken for what a round came to.
+// Each error has one reason. The reason of a node is not taken for the reason of a round.
 func TestReason(t *testing.T) {
 	node := func(err error) []*NodeError { return []*NodeError{{Node: "a", Op: "acquire", Err: err}} }
 	verdict := func(granted int, nodes []*NodeError, reasons ...error) error {

@@ -19,15 +19,15 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// The tests of this file go through the algorithm, a test a step, on real masters.
+// The tests of this file follow the algorithm, a test for each step, on real masters.
 // distlock is https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/.
 
 var (
 	open      = locktest.Open      // a Locker that is closed when the test ends
-	bootstrap = locktest.Bootstrap // has new masters vote at once
+	bootstrap = locktest.Bootstrap // makes new masters vote at once
 )
 
-// cluster is N real masters and a client for each, to look at what is on them.
+// cluster has N real masters, and a client for each to look at its keys.
 type cluster struct {
 	procs []*masters.Process
 	nodes []*redis.Client
@@ -39,7 +39,7 @@ func start(t testing.TB, n int) *cluster {
 	return newCluster(t, redistest.Masters(t, n))
 }
 
-// newCluster is masters that are new, but have their votes.
+// newCluster returns new masters that have their votes.
 func newCluster(t testing.TB, procs []*masters.Process) *cluster {
 	t.Helper()
 	c := &cluster{procs: procs}
@@ -51,14 +51,14 @@ func newCluster(t testing.TB, procs []*masters.Process) *cluster {
 	return vouched(t, c)
 }
 
-// vouched has masters vote whatever became of bootstrap.
+// vouched makes masters vote even if bootstrap is disabled.
 func vouched(t testing.TB, c *cluster) *cluster {
 	t.Helper()
 	locktest.Vouch(t, c.nodes...)
 	return c
 }
 
-// holders is what each node holds under key; "" where it holds nothing or is down.
+// holders returns the value of key on each node; "" if the node lacks it or is down.
 func (c *cluster) holders(key string) []string {
 	var held []string
 	for _, n := range c.nodes {
@@ -67,7 +67,7 @@ func (c *cluster) holders(key string) []string {
 	return held
 }
 
-// count is on how many nodes key is set.
+// count returns on how many nodes key is set.
 func (c *cluster) count(key string) int {
 	n := 0
 	for _, v := range c.holders(key) {
@@ -78,7 +78,7 @@ func (c *cluster) count(key string) int {
 	return n
 }
 
-// empty waits until no node holds key any more.
+// empty waits until no node has key any more.
 func (c *cluster) empty(t testing.TB, key string) {
 	t.Helper()
 	redistest.Eventually(t, 5*time.Second, func() bool { return c.count(key) == 0 }, "no node holds "+key)
@@ -105,7 +105,7 @@ func wantErr(t testing.TB, err error, sentinels ...error) {
 	t.Helper()
 	for _, s := range sentinels {
 		if !errors.Is(err, s) {
-			t.Fatalf("got error %v, want one that matches %q", err, s)
+			t.Fatalf("got error %v, want an error that matches %q", err, s)
 		}
 	}
 }
@@ -119,10 +119,10 @@ func TestStep2SameKeyAndValueOnAllNodes(t *testing.T) {
 	redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:stock") == 5 }, "all nodes hold the key")
 	for i, v := range c.holders("redlock:stock") {
 		if !strings.HasPrefix(v, le.Token()+"|") {
-			t.Errorf("node %d: got value %q, want one that starts with the token %s", i, v, le.Token())
+			t.Errorf("node %d: got value %q, want a value that starts with the token %s", i, v, le.Token())
 		}
 		if pttl := c.nodes[i].PTTL(t.Context(), "redlock:stock").Val(); pttl <= 0 || pttl > 5*time.Second {
-			t.Errorf("node %d: got PTTL %v, want one within the TTL of 5s", i, pttl)
+			t.Errorf("node %d: got PTTL %v, want at most the TTL of 5s", i, pttl)
 		}
 	}
 	must(t, le.Unlock(t.Context()))
@@ -270,7 +270,7 @@ func TestFenceRises(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	for i := range 2 { // and with the counters of a minority gone
+	for i := range 2 { // also without the counters of a minority
 		must(t, c.procs[i].Restart())
 		for range 10 {
 			le := lock(t, lockers[0], "r")
@@ -279,10 +279,10 @@ func TestFenceRises(t *testing.T) {
 		}
 	}
 	if !slices.IsSorted(fences) || len(slices.Compact(slices.Clone(fences))) != len(fences) {
-		t.Errorf("got fences %v, want each larger than the one before", fences)
+		t.Errorf("got fences %v, want each larger than the fence before it", fences)
 	}
 	if fences[0] <= 0 {
-		t.Errorf("got fence %d, want a positive one", fences[0])
+		t.Errorf("got fence %d, want a positive fence", fences[0])
 	}
 }
 
@@ -291,7 +291,7 @@ func TestFenceRises(t *testing.T) {
 func TestSecondRoundOnlyWhenCountersDiffer(t *testing.T) {
 	c := start(t, 3)
 	l := open(t, c.addrs)
-	calls := func() (list []int) { // scripts that each node has run
+	calls := func() (list []int) { // number of scripts that each node has run
 		for _, n := range c.nodes {
 			stats := n.Info(t.Context(), "commandstats").Val()
 			var calls int
@@ -302,8 +302,8 @@ func TestSecondRoundOnlyWhenCountersDiffer(t *testing.T) {
 		}
 		return list
 	}
-	// cycle locks and unlocks, and tells how many scripts that took beyond the two
-	// that each node runs anyway.
+	// cycle locks and unlocks, and returns how many scripts ran beyond the two that each node
+	// always runs.
 	cycle := func() (extra int) {
 		before := calls()
 		le := lock(t, l, "r")
@@ -315,14 +315,14 @@ func TestSecondRoundOnlyWhenCountersDiffer(t *testing.T) {
 		}
 		return extra
 	}
-	// The script becomes known, the counters equal. On a busy machine a request may be
-	// sent twice at any time, but not each time.
+	// Until the script is known and the counters are equal. On a busy machine a request may be
+	// repeated at any time, but not each time.
 	settled := func() bool { return cycle() == 0 }
 	redistest.Eventually(t, 10*time.Second, settled, "acquire and release are all that a cycle takes")
 	must(t, c.nodes[0].IncrBy(t.Context(), "redlock:r~fence", 64_000).Err())
 	must(t, c.nodes[1].DecrBy(t.Context(), "redlock:r~fence", 64).Err())
 	if got := cycle() + cycle() + cycle(); got == 0 {
-		t.Error("counters out of step: got no second round, want one")
+		t.Error("counters out of step: got no second round")
 	}
 	redistest.Eventually(t, 10*time.Second, settled, "after that they are all again")
 }
@@ -351,8 +351,8 @@ func TestExtendKeepsCountersAlive(t *testing.T) {
 	must(t, le.Unlock(t.Context()))
 }
 
-// A call that is refused for re-entry has no part in the lease: it does not keep alive
-// what is unlocked at that moment.
+// A call that is refused for re-entry has no share in the lease: it does not keep the lease alive
+// when that is unlocked at this moment.
 func TestRefusedReentryDuringUnlock(t *testing.T) {
 	c := start(t, 1)
 	l := open(t, c.addrs)
@@ -377,7 +377,7 @@ func TestRefusedReentryDuringUnlock(t *testing.T) {
 	}
 }
 
-// Somebody has the resource, and a master is down: it is taken all the same.
+// If another client holds the resource, it is taken, even if a master is down.
 func TestTakenWithAMasterDown(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		c := start(t, n)
@@ -392,8 +392,8 @@ func TestTakenWithAMasterDown(t *testing.T) {
 	}
 }
 
-// endsWhenAsked is a context that ends at the n-th look at it, which may be anywhere in
-// a call.
+// endsWhenAsked is a context that ends at the n-th call of one of its methods, at any point of a
+// call that uses it.
 type endsWhenAsked struct {
 	context.Context
 	left atomic.Int64
@@ -407,9 +407,8 @@ func (c *endsWhenAsked) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// At whatever moment the context of a waiting Lock ends: the error says so, and what
-// the last attempt ended with that had a verdict. A waiter looks at its context about once
-// a second.
+// At whatever moment the context of a waiting Lock ends, the error has that, and the reason of the
+// last attempt that had a verdict. A waiter looks at its context about once a second.
 func TestVirtualLockCutShortAtAnyMoment(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		le := b.lock(b.warmLocker(), "r")
@@ -449,7 +448,7 @@ func TestUnlockWithNodesDown(t *testing.T) {
 	must(t, le.Unlock(t.Context()))
 	next := lock(t, l, "r")
 	if next.Fence() <= le.Fence() {
-		t.Errorf("got fence %d after %d, want a larger one", next.Fence(), le.Fence())
+		t.Errorf("got fence %d after %d, want a larger fence", next.Fence(), le.Fence())
 	}
 	must(t, next.Unlock(t.Context()))
 }
@@ -472,7 +471,7 @@ func TestTokenIsNewForEachAttempt(t *testing.T) {
 	}
 }
 
-// A key that holds something else is an error that names it, at once.
+// A key that holds another type is an error at once, which names the key.
 func TestWrongTypeAtTheKey(t *testing.T) {
 	c := start(t, 3)
 	l := open(t, c.addrs)
@@ -493,12 +492,12 @@ func TestWrongTypeAtTheKey(t *testing.T) {
 			}
 		}
 	}
-	// On a minority it costs its vote alone.
+	// On a minority only these votes are lost.
 	must(t, c.nodes[0].LPush(t.Context(), "redlock:mixed", "x").Err())
 	must(t, lock(t, l, "mixed").Unlock(t.Context()))
 }
 
-// Any string is a resource: the name is nobody's syntax.
+// Any string is a resource: a name has no syntax.
 func TestResourceNames(t *testing.T) {
 	c := start(t, 3)
 	l := open(t, c.addrs)
@@ -517,8 +516,8 @@ func TestResourceNames(t *testing.T) {
 	}
 }
 
-// Whether a name is one of the library's own keys the whole key tells: the prefix and the
-// resource can make one up between them. Every way in refuses it, and asks no node.
+// Only the whole key tells whether it is one of the library's own keys: the prefix and the resource
+// together can make up such a key. Every method refuses it, without asking a node.
 //
 // Source: ALGORITHM section 2.
 func TestReservedKeys(t *testing.T) {
@@ -537,7 +536,7 @@ func TestReservedKeys(t *testing.T) {
 			prefix, resource := key[:cut], key[cut:]
 			l := must(redlock.New([]string{"127.0.0.1:1"}, redlock.WithKeyPrefix(prefix)))
 			fn := func(context.Context, *redlock.Lease) error { return nil }
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second) // nothing may wait
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second) // no call may wait
 			defer cancel()
 			for name, call := range map[string]func() error{
 				"CheckResource": func() error { return l.CheckResource(resource) },
@@ -557,7 +556,7 @@ func TestReservedKeys(t *testing.T) {
 					t.Errorf("prefix %q, resource %q: a node was asked", prefix, resource)
 				}
 			}
-			// A key that only contains such an ending is one like others.
+			// A key that only contains such a suffix is an ordinary key.
 			if err := l.CheckResource(resource + "s"); err != nil {
 				t.Errorf("%q behind the prefix %q: got %v, want no error", resource+"s", prefix, err)
 			}

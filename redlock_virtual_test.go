@@ -12,8 +12,8 @@ import (
 	"github.com/d0720281/redlock/internal/locktest"
 )
 
-// The holder's clock is all that a lease is judged by: if it jumps ahead, as after a
-// suspend, the lease is over at the first look. Where it starts does not matter.
+// A lease is judged by the holder's clock alone: if it jumps ahead, as after a suspend, the lease is
+// over at the first look. The start value of the clock does not matter.
 //
 // Source: ALGORITHM sections 7 and 11.
 func TestVirtualClockOfTheHolder(t *testing.T) {
@@ -100,7 +100,7 @@ func TestVirtualDo(t *testing.T) {
 			})
 			wantMatch(t, "Do", err, []error{errWork}, redlock.ErrLost)
 			if inner.Err() == nil {
-				t.Error("context after Do: got none that has ended, want one")
+				t.Error("context after Do: got no ended context")
 			}
 			b.wantHolding("r")
 		})
@@ -201,8 +201,8 @@ func TestVirtualDo(t *testing.T) {
 	})
 }
 
-// A call inside a lease, by its context, is told apart from other callers: it gets
-// another handle with WithReentry, and an error instead of a deadlock without.
+// A call with the context of a lease is distinguished from other callers: with WithReentry it gets
+// another handle, without it an error in place of a deadlock.
 //
 // Source: the doc comment of WithReentry.
 func TestVirtualReentry(t *testing.T) {
@@ -251,7 +251,7 @@ func TestVirtualReentry(t *testing.T) {
 			}
 			b.unlock(outer)
 			b.wantHolding("r", 0, 1, 2)
-			time.Sleep(time.Minute) // the last handle has the lease renewed
+			time.Sleep(time.Minute) // the last handle keeps the lease renewed
 			if err := innermost.Extend(t.Context()); err != nil {
 				t.Errorf("Extend: got %v, want no error", err)
 			}

@@ -11,8 +11,8 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// Unlock returns with the quorum, however the other nodes are, and within the node
-// timeout if there is none. The keys go as soon as the nodes are back.
+// Unlock returns with the quorum, whatever the state of the other nodes, and within the node timeout
+// if there is no quorum. The keys are deleted as soon as the nodes are back.
 //
 // Source: ALGORITHM section 5.
 func TestVirtualUnlock(t *testing.T) {
@@ -104,8 +104,8 @@ func TestVirtualUnlock(t *testing.T) {
 	})
 }
 
-// A lease that is over says so at once, by an error that names the reason, and
-// nobody else's key is touched.
+// A use of a lease after its end fails at once, with an error that names the reason, and does not
+// touch another holder's key.
 //
 // Source: ALGORITHM section 5 (ErrNotHeld); section 13, I9.
 func TestVirtualUseAfterTheEnd(t *testing.T) {
@@ -149,9 +149,9 @@ func TestVirtualUseAfterTheEnd(t *testing.T) {
 				t.Errorf("Extend of the next lease: got %v, want no error", err)
 			}
 			if next.Fence() <= lease.Fence() {
-				t.Errorf("fence: got %d after %d, want a larger one", next.Fence(), lease.Fence())
+				t.Errorf("fence: got %d after %d, want a larger fence", next.Fence(), lease.Fence())
 			}
-			// The handle stays as it is.
+			// The handle does not change.
 			wantMatch(t, "second Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld})
 		})
 	})
@@ -162,12 +162,12 @@ func TestVirtualUseAfterTheEnd(t *testing.T) {
 			<-lease.Context().Done()
 			wantMatch(t, "Extend", lease.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrExpired})
 			wantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrExpired})
-			b.wantHolding("r") // it is given back all the same
+			b.wantHolding("r") // the key is released all the same
 		})
 	})
 }
 
-// Close releases everything, tells everybody, and returns within its bound.
+// Close releases everything, ends all calls, and returns within its bound.
 //
 // Source: ALGORITHM section 5 ("Closing the client waits for these, bounded"); section 13, I11.
 func TestVirtualClose(t *testing.T) {
@@ -185,7 +185,7 @@ func TestVirtualClose(t *testing.T) {
 			}
 			wantSince(t, "Close", start, 0)
 			if inUse.Err() == nil {
-				t.Error("context after Close: got none that has ended, want one")
+				t.Error("context after Close: got no ended context")
 			}
 			for i, lease := range leases {
 				b.wantHolding(fmt.Sprint("r", i))
@@ -262,7 +262,7 @@ func TestVirtualClose(t *testing.T) {
 			}
 			wantWithin(t, "Close", start, 3*timeout10)
 			b.each((*bubbleNode).resume, 1, 2)
-			b.wantHolding("r") // what was sent arrives
+			b.wantHolding("r") // the requests that were sent arrive
 		})
 	})
 	t.Run("while callers wait", func(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"github.com/d0720281/redlock/internal/locktest"
 )
 
-// A holder that is cut off from every node knows by its own clock when its lease
-// ends: the context first, then the validity, then the keys.
+// A holder that is cut off from every node knows by its own clock when its lease ends: first the
+// context ends, then the validity, then the keys.
 //
 // Source: ALGORITHM section 7; section 13, I3 and I7.
 func TestVirtualEndWithoutIO(t *testing.T) {
@@ -61,8 +61,8 @@ func TestVirtualEndWithoutIO(t *testing.T) {
 	}
 }
 
-// A lease is renewed every third of its TTL, less up to a tenth of that, for as long
-// as it is held. Nothing else about it changes, and its deadline never goes back.
+// A lease is renewed every third of its TTL, less up to a tenth of that, as long as it is held. It
+// does not change otherwise, and its deadline never goes back.
 //
 // Source: ALGORITHM section 1, "RenewEvery"; section 6; section 13, I8.
 func TestVirtualRenewalForAnHour(t *testing.T) {
@@ -77,7 +77,7 @@ func TestVirtualRenewalForAnHour(t *testing.T) {
 			time.Sleep(250 * time.Millisecond)
 			left := lease.Validity()
 			next := time.Now().Add(left)
-			// At worst the next round is just due.
+			// At worst the next round is due now.
 			if least := time.Second*2/3 - 13*time.Millisecond; left < least || lease.Context().Err() != nil {
 				t.Fatalf("got validity %v and context error %v, want at least %v and none", left, context.Cause(lease.Context()), least)
 			}
@@ -152,7 +152,7 @@ func TestVirtualBoundedHold(t *testing.T) {
 			start := time.Now()
 			lease := b.lock(l, "r", redlock.WithMaxHold(47*time.Second))
 			time.Sleep(40 * time.Second)
-			if err := lease.Extend(t.Context()); err != nil { // does not get past the bound either
+			if err := lease.Extend(t.Context()); err != nil { // this does not exceed the bound either
 				t.Errorf("Extend: got %v, want no error", err)
 			}
 			wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrMaxHold}, redlock.ErrExpired)
@@ -176,8 +176,8 @@ func TestVirtualBoundedHold(t *testing.T) {
 	})
 }
 
-// Rounds that fail change nothing: the lease goes on if the nodes are back before its
-// deadline, and ends on time if they are not.
+// Failed rounds change nothing: if the nodes are back before the deadline, the lease goes on. If not,
+// it ends on time.
 //
 // Source: ALGORITHM section 6, "Failure of a round changes nothing".
 func TestVirtualFailedRenewals(t *testing.T) {
@@ -204,7 +204,7 @@ func TestVirtualFailedRenewals(t *testing.T) {
 				fence := lease.Fence()
 				time.Sleep(2 * time.Second)
 				b.all(fault)
-				time.Sleep(5 * time.Second) // the first round fails by 3.6 s
+				time.Sleep(5 * time.Second) // the first round has failed by 3.6 s
 				if got, want := lease.Validity(), time.Until(start.Add(validity10)); got != want {
 					t.Errorf("validity while the nodes are %s: got %v, want %v", name, got, want)
 				}
@@ -282,7 +282,7 @@ func TestVirtualLateRenewal(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 			clock.Jump(20 * time.Second)
 			if err := <-done; err == nil {
-				t.Errorf("Extend: got no error, want one: its replies came after the deadline")
+				t.Errorf("Extend: got no error, want an error: its replies came after the deadline")
 			}
 			if got := lease.Validity(); got > 0 {
 				t.Errorf("validity: got %v, want none", got)
@@ -293,11 +293,11 @@ func TestVirtualLateRenewal(t *testing.T) {
 	})
 }
 
-// steal has a node hold the resource for somebody else.
-func steal(n *bubbleNode) { n.put(redlock.DefaultKeyPrefix+"r", "somebody-else|1", time.Hour) }
+// steal makes a node hold the resource for another client.
+func steal(n *bubbleNode) { n.put(redlock.DefaultKeyPrefix+"r", "another-holder|1", time.Hour) }
 
-// A lease whose key is another's, or gone, on so many nodes that the others are no
-// exclusive set, is lost at the next round, without waiting for the deadline.
+// If a lease's key is lost or taken on so many nodes that the others are no exclusive set, the lease
+// is lost at the next round, before its deadline.
 //
 // Source: ALGORITHM section 6, "Lost now".
 func TestVirtualQuorumLost(t *testing.T) {
@@ -318,7 +318,7 @@ func TestVirtualQuorumLost(t *testing.T) {
 		{"taken on two of three", 3, steal, []int{0, 1}, true},
 		{"taken on one of three", 3, steal, []int{0}, false},
 		{"taken on the only one", 1, steal, []int{0}, true},
-		{"taken on two of four", 4, steal, []int{0, 1}, false}, // the quorum is three: two others make none
+		{"taken on two of four", 4, steal, []int{0, 1}, false}, // the quorum is three: two other nodes are none
 		{"missing on three of four", 4, erase, []int{0, 1, 3}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -348,8 +348,8 @@ func TestVirtualQuorumLost(t *testing.T) {
 				wantSince(t, "typed errors", begin, 0)
 				synctest.Wait()
 				for i, n := range b.nodes {
-					if v := n.value("r"); v != "" && v != "somebody-else|1" {
-						t.Errorf("key on node %d after Unlock: got %q, want that of somebody else or none", i, v)
+					if v := n.value("r"); v != "" && v != "another-holder|1" {
+						t.Errorf("key on node %d after Unlock: got %q, want that of another holder or none", i, v)
 					}
 				}
 			})
@@ -357,8 +357,8 @@ func TestVirtualQuorumLost(t *testing.T) {
 	}
 }
 
-// An Extend that finds the lease lost says so with the answer that showed it, and does
-// not wait for more.
+// An Extend that finds the lease lost returns with the answer that showed the loss, and waits for no
+// other answer.
 //
 // Source: ALGORITHM section 6, "Lost now".
 func TestVirtualExtendFindsTheLoss(t *testing.T) {
@@ -376,8 +376,8 @@ func TestVirtualExtendFindsTheLoss(t *testing.T) {
 	})
 }
 
-// A node that restarted empty is told the key again by the next round, but is counted by
-// none until its quarantine is over.
+// The next round sets the key again on a node that restarted empty. The node does not count until
+// its quarantine is over.
 //
 // Source: ALGORITHM section 6, "Counted" and "Filling"; section 8.
 func TestVirtualRefilledNode(t *testing.T) {
@@ -399,7 +399,7 @@ func TestVirtualRefilledNode(t *testing.T) {
 		b.nodes[1].blackhole()
 
 		err := lease.Extend(t.Context())
-		wantMatch(t, "Extend with one node down and one that forgot", err, []error{redlock.ErrNoQuorum}, redlock.ErrLost, redlock.ErrNotHeld)
+		wantMatch(t, "Extend with one node down and one node that forgot", err, []error{redlock.ErrNoQuorum}, redlock.ErrLost, redlock.ErrNotHeld)
 		synctest.Wait()
 		if forgot.Load() != 1 || failed.Load() != 1 {
 			t.Errorf("got %d NodeForgot and %d ExtendFailed, want 1 and 1", forgot.Load(), failed.Load())
@@ -413,7 +413,7 @@ func TestVirtualRefilledNode(t *testing.T) {
 		wantMatch(t, "Extend, the round after", err, []error{redlock.ErrNoQuorum}, redlock.ErrLost, redlock.ErrNotHeld)
 		b.nodes[1].heal()
 		time.Sleep(time.Second) // to connect again
-		for range 11 {          // seconds; the quarantine has 10.3
+		for range 11 {          // seconds; the quarantine lasts 10.3
 			time.Sleep(time.Second)
 			if err := lease.Extend(t.Context()); err != nil {
 				t.Errorf("Extend with two of three that have a vote: got %v, want no error", err)
@@ -432,8 +432,8 @@ func TestVirtualRefilledNode(t *testing.T) {
 	})
 }
 
-// Nodes may restart empty one after the other, as long as a quorum has a vote at any time:
-// the lease is filled in again everywhere and goes on.
+// Nodes may restart empty one after another, as long as a quorum has a vote at any time: the lease's
+// key is set again everywhere, and the lease goes on.
 //
 // Source: ALGORITHM section 6, "Filling is why early return costs no safety".
 func TestVirtualRollingEmptyRestarts(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/d0720281/redlock/internal/clock"
 )
 
-// wantSlots checks that every lease knows its place and none is due before its parent.
+// wantSlots checks that every lease knows its slot, and that none is due before its parent.
 func wantSlots(t *testing.T, h leaseHeap) {
 	t.Helper()
 	for i, g := range h {
@@ -21,12 +21,12 @@ func wantSlots(t *testing.T, h leaseHeap) {
 			t.Fatalf("the lease in slot %d believes to be in %d", i, g.renewal.slot)
 		}
 		if parent := h[(i-1)/2]; i > 0 && g.renewal.due < parent.renewal.due {
-			t.Fatalf("slot %d is due at %d, above it one at %d", i, g.renewal.due, parent.renewal.due)
+			t.Fatalf("slot %d is due at %d, its parent at %d", i, g.renewal.due, parent.renewal.due)
 		}
 	}
 }
 
-// Whatever is added, changed and removed, leases come out in the order they are due.
+// Whatever is added, changed and removed, leases come out in the order in which they are due.
 func TestLeaseHeap(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 2))
@@ -50,7 +50,7 @@ func TestLeaseHeap(t *testing.T) {
 			g := heap.Pop(&h).(*grant)
 			wantSlots(t, h)
 			if g.renewal.due < last {
-				t.Fatalf("seed %d: got one that was due at %d after one at %d", seed, g.renewal.due, last)
+				t.Fatalf("seed %d: got a lease that was due at %d after a lease due at %d", seed, g.renewal.due, last)
 			}
 			last = g.renewal.due
 			gone = append(gone, g)
@@ -63,7 +63,7 @@ func TestLeaseHeap(t *testing.T) {
 	}
 }
 
-// kept is a keeper in a bubble, with a pool without nodes. It ends with the bubble.
+// kept returns a renewer in a bubble, with a pool without nodes. It ends with the bubble.
 func kept(t *testing.T) *renewer {
 	t.Helper()
 	k := newRenewer(RuntimeClock())
@@ -73,7 +73,7 @@ func kept(t *testing.T) *renewer {
 	return k
 }
 
-// lease is one of a TTL that was granted now.
+// lease returns a lease with that TTL that was granted now.
 func (k *renewer) lease(ttl time.Duration) *grant {
 	conf := &config{rules: algorithm(), lockConfig: lockConfig{ttl: ttl, manual: true}, drift: DefaultDrift, clock: clock.NewLease(k.clock)}
 	g := &grant{pool: &pool{conf: conf, renewer: k, events: eventsOf()}, lockConfig: conf.lockConfig, renewal: renewal{slot: -1}}
@@ -84,17 +84,17 @@ func (k *renewer) lease(ttl time.Duration) *grant {
 	return g
 }
 
-// ended is what ended a lease, nil while it has not.
+// ended returns the reason for the end of a lease, nil before the end.
 func (g *grant) ended() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.cause
 }
 
-// A lease is ended a lead before its deadline, to the nanosecond, by no node's doing.
+// A lease is ended a lead before its deadline, to the nanosecond, without a node.
 //
 // Source: ALGORITHM section 7 and section 13, I7.
-func TestKeeperEndsLeasesInTime(t *testing.T) {
+func TestRenewerEndsLeasesInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := kept(t)
 		var leases []*grant
@@ -128,8 +128,8 @@ func TestKeeperEndsLeasesInTime(t *testing.T) {
 	})
 }
 
-// One that is added while the keeper sleeps for another is not late.
-func TestKeeperWakesForAnEarlierLease(t *testing.T) {
+// A lease that is added while the renewer sleeps for another one is not late.
+func TestRenewerWakesForAnEarlierLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := kept(t)
 		late := k.lease(10 * time.Second)
@@ -141,23 +141,23 @@ func TestKeeperWakesForAnEarlierLease(t *testing.T) {
 		time.Sleep(100*time.Millisecond - driftAllowance(100*time.Millisecond, DefaultDrift) - 5*time.Millisecond)
 		synctest.Wait()
 		if soon.ended() == nil || late.ended() != nil {
-			t.Errorf("got %v and %v, want the first one over alone", soon.ended(), late.ended())
+			t.Errorf("got %v and %v, want only the first lease over", soon.ended(), late.ended())
 		}
 	})
 }
 
-// A lease that is removed is not looked at again, and one that is updated at once.
-func TestKeeperRemoveAndUpdate(t *testing.T) {
+// A removed lease is not looked at again; an updated lease is looked at at once.
+func TestRenewerRemoveAndUpdate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := kept(t)
 		removed, updated := k.lease(time.Second), k.lease(time.Second)
 		k.add(removed, removed.dueLocked(), instant(k.clock.Now()))
 		k.add(updated, never-1, instant(k.clock.Now()))
 		k.remove(removed)
-		k.remove(removed) // again
+		k.remove(removed) // a second time
 		k.update(removed)
 		if got := k.all(); len(got) != 1 || got[0] != updated {
-			t.Fatalf("%d leases are watched, want one", len(got))
+			t.Fatalf("%d leases are watched, want 1", len(got))
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
@@ -172,15 +172,15 @@ func TestKeeperRemoveAndUpdate(t *testing.T) {
 	})
 }
 
-// clockOf is a clock that shows what it is told to.
+// clockOf is a clock that a test sets.
 type clockOf func() time.Duration
 
 func (c clockOf) Now() time.Duration { return c() }
 
-// A clock that went on while the timers stood still is noticed within a nap.
+// If the clock advances while the timers stand still, the renewer notices within a nap.
 //
 // Source: ALGORITHM section 7, "Timers fire late after suspend".
-func TestKeeperNoticesSuspend(t *testing.T) {
+func TestRenewerNoticesSuspend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, asleep := time.Now(), atomic.Int64{}
 		k := newRenewer(clockOf(func() time.Duration { return time.Since(start) + time.Duration(asleep.Load()) }))
@@ -200,9 +200,9 @@ func TestKeeperNoticesSuspend(t *testing.T) {
 	})
 }
 
-// A lease that is being looked at is still there for whoever asks for all of them, and
-// what is done to it meanwhile counts.
-func TestKeeperKeepsWhatItLooksAt(t *testing.T) {
+// A lease that is being looked at is still in the list of all leases, and changes to it meanwhile
+// take effect.
+func TestRenewerKeepsWhatItLooksAt(t *testing.T) {
 	k := newRenewer(RuntimeClock())
 	lease := func() *grant {
 		g := k.lease(time.Second)
@@ -230,9 +230,9 @@ func TestKeeperKeepsWhatItLooksAt(t *testing.T) {
 	}
 }
 
-// A lease that was granted after the clock had jumped over the moment for which the
-// keeper's timer is set is not late.
-func TestKeeperAfterAClockJump(t *testing.T) {
+// A lease is not late if it was granted after the clock had jumped over the moment for which the
+// renewer's timer is set.
+func TestRenewerAfterAClockJump(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, asleep := time.Now(), atomic.Int64{}
 		k := newRenewer(clockOf(func() time.Duration { return time.Since(start) + time.Duration(asleep.Load()) }))

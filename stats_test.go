@@ -11,7 +11,7 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// Stats shows what is held, by whom it is waited for, and how often things happened.
+// Stats shows the held leases, the waiting callers, and the counts of events.
 func TestVirtualStats(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		l := b.locker()
@@ -21,7 +21,7 @@ func TestVirtualStats(t *testing.T) {
 		}
 		for _, n := range s.Nodes {
 			if n.State != redlock.NodeUntried || n.RoundTrip != 0 || n.Err != nil {
-				t.Errorf("before the first call: got node %+v, want one that was not tried", n)
+				t.Errorf("before the first call: got node %+v, want a node that was not tried", n)
 			}
 		}
 
@@ -81,7 +81,7 @@ func TestVirtualStats(t *testing.T) {
 		b.each((*bubbleNode).restartEmpty, 1)
 		down := time.Now()
 		if err := first.Extend(t.Context()); !errors.Is(err, redlock.ErrNoQuorum) {
-			t.Errorf("Extend with one master down and one emptied: got %v, want ErrNoQuorum", err)
+			t.Errorf("Extend with one master down and one master emptied: got %v, want ErrNoQuorum", err)
 		}
 		time.Sleep(time.Second)
 		s = l.Stats()
@@ -100,7 +100,7 @@ func TestVirtualStats(t *testing.T) {
 			t.Errorf("a node that was down: got %+v, want it up with the error it was down for", n)
 		}
 
-		time.Sleep(time.Minute) // the only vote left is too few: leases are lost
+		time.Sleep(time.Minute) // a single vote is too few: leases are lost
 		if err := l.Close(); err != nil {
 			t.Logf("Close: %v", err)
 		}
@@ -110,7 +110,7 @@ func TestVirtualStats(t *testing.T) {
 	})
 }
 
-// What was lost is neither held nor released.
+// A lost lease is neither held nor released.
 func TestVirtualStatsOfALostLease(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		l := b.locker()

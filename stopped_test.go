@@ -18,9 +18,9 @@ import (
 
 const childEnv = "REDLOCK_TEST_CHILD"
 
-// A process that was stopped (SIGSTOP) past the end of its lease knows so at its first
-// look, before any timer of its own or any master has told it, and its context ends. The
-// next holder, who came meanwhile, has the larger token.
+// A process that was stopped (SIGSTOP) past the end of its lease knows so at its first look, before
+// any timer or master has told it, and its context ends. The next holder, which came meanwhile, has
+// the larger token.
 //
 // Source: ALGORITHM sections 7 and 11.
 func TestStoppedProcess(t *testing.T) {
@@ -53,7 +53,7 @@ func TestStoppedProcess(t *testing.T) {
 	must(t, child.Process.Signal(syscall.SIGCONT))
 	must(t, err)
 	if le.Fence() <= fence {
-		t.Errorf("got fence %d after %d, want a larger one", le.Fence(), fence)
+		t.Errorf("got fence %d after %d, want a larger fence", le.Fence(), fence)
 	}
 	var valid, lost, expired bool
 	read("first look: valid %t", &valid)
@@ -67,7 +67,7 @@ func TestStoppedProcess(t *testing.T) {
 
 var shortLived = []redlock.Option{redlock.WithTTL(time.Second), redlock.WithMaxTTL(time.Second)}
 
-// beStopped holds a lease until it finds that it was stopped, and says what it knows then.
+// beStopped holds a lease until it finds that it was stopped, and prints what it knows then.
 func beStopped(t *testing.T, addrs []string) {
 	l := open(t, addrs, shortLived...)
 	le := lock(t, l, "r")

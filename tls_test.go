@@ -75,8 +75,8 @@ func (a *authority) issue() (certPEM, keyPEM []byte) {
 		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
 }
 
-// Masters that speak TLS and ask for a client's certificate: the life cycle works with
-// the right ones, and with the wrong ones no request gets through.
+// Masters use TLS and ask for a client certificate: with a valid certificate everything works, with an
+// invalid one no request gets through.
 func TestTLS(t *testing.T) {
 	redistest.Server(t)
 	ca := newAuthority(t)
@@ -110,7 +110,7 @@ func TestTLS(t *testing.T) {
 		t.Cleanup(func() { must(t, l.Close()) })
 		return l
 	}
-	for _, name := range []string{"", "masters.test"} { // by the address, and by a name of the certificate
+	for _, name := range []string{"", "masters.test"} { // the address, and a name of the certificate
 		l := with(&tls.Config{RootCAs: ca.pool(), Certificates: []tls.Certificate{client}, ServerName: name})
 		must(t, l.Bootstrap(t.Context()))
 		le := lock(t, l, "r")
@@ -123,7 +123,7 @@ func TestTLS(t *testing.T) {
 	}{
 		"another authority": {&tls.Config{RootCAs: newAuthority(t).pool(), Certificates: []tls.Certificate{client}}, "unknown authority"},
 		"another host name": {&tls.Config{RootCAs: ca.pool(), Certificates: []tls.Certificate{client}, ServerName: "other.test"}, "not other.test"},
-		// What the client sees of it is "certificate required", or only a reset.
+		// The client sees "certificate required", or only a reset.
 		"no client certificate": {&tls.Config{RootCAs: ca.pool()}, "127.0.0.1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -135,8 +135,8 @@ func TestTLS(t *testing.T) {
 	})
 }
 
-// refused waits until the error of TryLock gives the reason: the first may come before
-// the handshake is through.
+// refused waits until the error of TryLock gives the reason: the first call may return before the end
+// of the handshake.
 func refused(t *testing.T, l *redlock.Locker, says string) {
 	t.Helper()
 	redistest.Eventually(t, 10*time.Second, func() bool {
@@ -146,8 +146,8 @@ func refused(t *testing.T, l *redlock.Locker, says string) {
 	}, "TryLock is refused with "+says)
 }
 
-// Whatever happens, neither the password nor the token of a lease is in an error, in an
-// event, or in what the client library logs.
+// Neither the password nor the token of a lease is in any error, in any event, or in what go-redis
+// logs.
 func TestSecretsAreNotTold(t *testing.T) {
 	const password = "correct-horse-battery"
 	c := start(t, 3)
@@ -196,7 +196,7 @@ func TestSecretsAreNotTold(t *testing.T) {
 	_, err = redlock.New([]string{"redis://app:" + password + "@nowhere:0"})
 	wantErr(t, err, redlock.ErrConfig)
 	failed(err)
-	_ = l.Close() // with no master to confirm anything; all events have been told then
+	_ = l.Close() // no master confirms anything; after Close all events have been delivered
 	text := told.String()
 	for _, want := range []string{"acquired", "taken", "lost", "down", "WRONGPASS", "nowhere"} {
 		if !strings.Contains(text, want) {
@@ -228,7 +228,7 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// logTo is a logger for the client library.
+// logTo is a logger for go-redis.
 type logTo struct {
 	w interface{ Write([]byte) (int, error) }
 }

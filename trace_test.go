@@ -9,8 +9,8 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// A tracer sees the start and the end of each call, in that order and in the call's own
-// goroutine, and its context.
+// A tracer sees the start and the end of each call, in that order and in the call's own goroutine, and
+// the call's context.
 func TestTracer(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		type key struct{}
@@ -28,7 +28,7 @@ func TestTracer(t *testing.T) {
 				got = append(got, fmt.Sprint(op, " ends: ", fence, ", ", redlock.Reason(err)))
 			}
 		}))
-		got = nil // of the warming
+		got = nil // of the warm-up
 		ctx := context.WithValue(t.Context(), key{}, "value")
 		wantErr(t, l.Do(ctx, "r", func(_ context.Context, le *redlock.Lease) error {
 			must(t, le.Extend(context.Background()))

@@ -9,8 +9,9 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// A second Unlock, after one that no quorum confirmed, waits until a quorum is free of the key,
-// and says so: by the nodes' word when they can be reached again, or as the key has expired.
+// After an Unlock that no quorum confirmed, a second Unlock waits until a quorum lacks the key, and
+// says so: because the nodes confirm it once they can be reached again, or because the key has
+// expired.
 //
 // Source: ALGORITHM section 5.
 func TestUnlockAgain(t *testing.T) {
@@ -19,7 +20,7 @@ func TestUnlockAgain(t *testing.T) {
 		fail, heal func(*bubbleNode)
 	}{
 		{"requests are lost", (*bubbleNode).kill, (*bubbleNode).heal},
-		{"replies are lost", (*bubbleNode).silence, (*bubbleNode).heal}, // the keys are gone, and nobody says so
+		{"replies are lost", (*bubbleNode).silence, (*bubbleNode).heal}, // the keys are gone, but no node says so
 		{"the nodes hang", (*bubbleNode).hang, (*bubbleNode).resume},
 		{"the connection is a hole", (*bubbleNode).blackhole, (*bubbleNode).heal},
 	} {
@@ -32,7 +33,7 @@ func TestUnlockAgain(t *testing.T) {
 				short, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				for range 2 { // the end of a context changes nothing
-					wantMatch(t, "a short one", lease.Unlock(short), []error{redlock.ErrNoQuorum, context.DeadlineExceeded}, redlock.ErrNotHeld)
+					wantMatch(t, "a short context", lease.Unlock(short), []error{redlock.ErrNoQuorum, context.DeadlineExceeded}, redlock.ErrNotHeld)
 				}
 				results := make(chan error, 2)
 				for range 2 {
