@@ -145,7 +145,7 @@ func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, l
 	failed := in.adoptable(token, &fence)
 	if failed == nil && given && median == 0 && in.counterOf(token) == 0 {
 		failed = in.errorOf("adopt", func(n *NodeLock) error { return n.Err })
-		failed.reasons = []error{ErrNoQuorum, errors.New("the nodes' clocks do not tell whether there can be such a fencing token")}
+		failed.reasons = []error{ErrNoQuorum, errors.New("the masters' clocks do not tell whether there can be such a fencing token")}
 	}
 	if failed != nil {
 		if ctx.Err() != nil {
@@ -166,7 +166,7 @@ func (p *pool) bounded(fence, median int64) error {
 	if median == 0 || fence <= median+most.Microseconds() {
 		return nil
 	}
-	return configErrorf("Adopt: fence %d: must not be ahead of the nodes' clocks, %d, by more than %v", fence, median, most)
+	return configErrorf("Adopt: fence %d: must not be ahead of the masters' clocks, %d, by more than %v", fence, median, most)
 }
 
 // adoptable returns nil if the nodes have the lease with a token, and no other holder was

@@ -139,10 +139,10 @@ func (l *Locker) report(index int, a *node.Audit, err error) (r NodeReport, why 
 	r.Quarantine, r.MaxTTL = a.Marker.Left, a.Marker.MaxTTL
 	r.Findings = append([]Finding{{Check: "reach", Text: fmt.Sprintf("answers in %v", a.RoundTrip.Round(time.Microsecond))}},
 		l.conf.findings(a)...)
-	clock := Finding{Check: "clock", Level: LevelUnknown, Text: "too few nodes are known to compare it with"}
+	clock := Finding{Check: "clock", Level: LevelUnknown, Text: "too few masters are known to compare it with"}
 	if far, tooFar, known := n.Skew(); known {
 		r.Clock = far
-		clock.Level, clock.Text = LevelOK, fmt.Sprintf("%v from the median of all nodes", far.Round(time.Millisecond))
+		clock.Level, clock.Text = LevelOK, fmt.Sprintf("%v from the median of all masters", far.Round(time.Millisecond))
 		if tooFar {
 			clock.Level, clock.Hint = LevelFailure, "set the clock"
 			why = errors.New(clock.Text)
@@ -353,7 +353,7 @@ func diskFinding(s node.Info, trusted bool) Finding {
 	case s.AOF == "":
 		f.Level, f.Text = LevelUnknown, "whether there is an append-only file is not told"
 	default:
-		f.Level, f.Text = LevelNotice, "locks do not survive a restart, after which this node has no vote for a time"
+		f.Level, f.Text = LevelNotice, "locks do not survive a restart, after which this master has no vote for a time"
 		f.Hint = "set appendonly yes"
 	}
 	return f

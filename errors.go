@@ -65,7 +65,7 @@ var (
 
 	// ErrQuorumLost comes with ErrLost if the masters reported, before the validity ran out, that
 	// a quorum of them no longer has the key.
-	ErrQuorumLost = errors.New("redlock: key gone from too many nodes")
+	ErrQuorumLost = errors.New("redlock: key gone from too many masters")
 
 	// ErrBroken says that [Locker.Break] has taken the lease away. It comes with ErrLost and
 	// ErrQuorumLost for a lease that ended so, and with ErrNotHeld from [Locker.Adopt].
@@ -115,7 +115,7 @@ var (
 	errTakenAway   = node.ErrTakenAway
 	errTwice       = &node.Marked{Sentinel: ErrSameServer, Err: errors.New("its server has voted under another address")}
 	errUndecided   = errors.New("no answer by the time it was decided")
-	errNotAsked    = errors.New("not asked: it was taken at the node that keeps the queue")
+	errNotAsked    = errors.New("not asked: it was taken at the master that keeps the queue")
 )
 
 // QuorumError is the result of a round over the masters that failed. It matches, by errors.Is,
@@ -182,7 +182,7 @@ func (e *QuorumError) Error() string {
 		b.WriteString([]string{": ", ", "}[min(i, 1)])
 		b.WriteString(strings.TrimPrefix(r.Error(), "redlock: "))
 	}
-	fmt.Fprintf(&b, ": %d of %d nodes needed said yes", e.Granted, e.Need)
+	fmt.Fprintf(&b, ": %d of %d masters needed said yes", e.Granted, e.Need)
 	for _, n := range e.Nodes {
 		fmt.Fprintf(&b, "; %s: %s", n.Node, strings.TrimPrefix(n.Err.Error(), "redlock: "))
 	}

@@ -137,7 +137,7 @@ func TestQuorumErrorText(t *testing.T) {
 		Nodes: nodesSaying(errNodeTimeout, &node.KeyError{Key: "a:or\nder", Err: io.EOF}),
 	}
 	wantOneLine(t, &QuorumError{Op: "lock", reasons: []error{ErrTaken}})
-	got, want := err.Error(), `redlock: lock "or\"der\n7": not acquired, no quorum: 1 of 2 nodes needed said yes`+
+	got, want := err.Error(), `redlock: lock "or\"der\n7": not acquired, no quorum: 1 of 2 masters needed said yes`+
 		`; 10.0.0.1:6379: no answer within the node timeout`+
 		`; 10.0.0.2:6379: EOF (key "a:or\nder")`
 	if got != want {

@@ -344,7 +344,7 @@ func ExampleLocker_Break() {
 	// Output:
 	// it was the stuck one: true true
 	// free within its TTL: true
-	// redlock: lease lost: redlock: key gone from too many nodes: redlock: lock was broken
+	// redlock: lease lost: redlock: key gone from too many masters: redlock: lock was broken
 }
 
 var (
