@@ -258,9 +258,11 @@ func (c *aclCluster) wait(t *testing.T, user string, queues bool) {
 	must(t, lockers[0].Bootstrap(ctx))
 	lease := lock(t, lockers[0], resource)
 	for i := range 2 {
+		waiter := lockers[(i+1)%2]
+		before := waiter.Stats().Counts.NotAcquired
 		next := make(chan *redlock.Lease)
 		go func() {
-			lease, err := lockers[(i+1)%2].Lock(ctx, resource)
+			lease, err := waiter.Lock(ctx, resource)
 			if err != nil {
 				t.Errorf("Lock of the waiting Locker: got %v, want a lease", err)
 			}
@@ -276,7 +278,7 @@ func (c *aclCluster) wait(t *testing.T, user string, queues bool) {
 		if queues {
 			redistest.Eventually(t, 10*time.Second, func() bool { return waiting() == 1 }, "a process waits at the queue node")
 		} else {
-			time.Sleep(20 * time.Millisecond) // time for one or two attempts
+			redistest.Eventually(t, 10*time.Second, func() bool { return waiter.Stats().Counts.NotAcquired > before }, "a process has asked in vain, and waits")
 		}
 		must(t, lease.Extend(ctx))
 		must(t, lease.Unlock(ctx))

@@ -227,7 +227,7 @@ func TestDetachWithHandlesAndWaiters(t *testing.T) {
 	must(t, err)
 	next := make(chan *redlock.Lease)
 	go func() { next <- lock(t, l, moved) }()
-	time.Sleep(20 * time.Millisecond) // time to get in line
+	redistest.Eventually(t, 5*time.Second, func() bool { return l.Stats().Waiting == 1 }, "a caller waits")
 	must(t, inner.Detach())
 	wantEnded(t, inner, redlock.ErrDetached)
 	wantEnded(t, outer, redlock.ErrDetached)
@@ -253,7 +253,7 @@ func TestAdoptAfterHandOver(t *testing.T) {
 	first := lock(t, l, moved)
 	next := make(chan *redlock.Lease)
 	go func() { next <- lock(t, l, moved) }()
-	time.Sleep(20 * time.Millisecond)
+	redistest.Eventually(t, 5*time.Second, func() bool { return l.Stats().Waiting == 1 }, "a caller waits")
 	must(t, first.Unlock(t.Context()))
 	second := <-next
 	if second.Token() != first.Token() {

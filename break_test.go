@@ -28,9 +28,12 @@ func TestBreakALiveHolder(t *testing.T) {
 	le := lock(t, holder, stuck, redlock.WithTTL(3*time.Second))
 	redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:"+stuck) == 3 }, "all nodes have the key")
 	next := make(chan *redlock.Lease)
+	var waiting []*redlock.Locker
 	for range 2 {
+		l := open(t, c.addrs, watch)
+		waiting = append(waiting, l)
 		go func() {
-			mine, err := open(t, c.addrs, watch).Lock(t.Context(), stuck)
+			mine, err := l.Lock(t.Context(), stuck)
 			if err != nil {
 				t.Error(err)
 			}
@@ -40,7 +43,9 @@ func TestBreakALiveHolder(t *testing.T) {
 			next <- mine
 		}()
 	}
-	time.Sleep(50 * time.Millisecond) // time for both to wait
+	for _, l := range waiting {
+		redistest.Eventually(t, 10*time.Second, func() bool { s := l.Stats(); return s.Waiting == 1 && s.Counts.NotAcquired > 0 }, "both have asked in vain, and wait")
+	}
 	in, err := open(t, c.addrs).Break(t.Context(), stuck)
 	must(t, err)
 	wantVerdict(t, in, nil, redlock.VerdictHeld)

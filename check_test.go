@@ -313,17 +313,24 @@ func TestNamesChangePlaces(t *testing.T) {
 func TestNamesThatMoveDuringAnAttempt(t *testing.T) {
 	c := startProxied(t, 3)
 	spare := start(t, 1)
-	l := open(t, c.via, redlock.WithNodeTimeout(1500*time.Millisecond))
+	var sent atomic.Int64 // when the last batch that the first node has answered was sent
+	l := open(t, c.via, redlock.WithNodeTimeout(1500*time.Millisecond), redlock.WithObserver(redlock.Observer{NodeAsked: func(e redlock.Event) {
+		if e.Node == c.via[0] && e.Err == nil {
+			sent.Store(e.Time.Add(-e.Elapsed).UnixNano())
+		}
+	}}))
 	warm(t, l, c.cluster)
 	must(t, c.procs[1].Pause())
 	c.set(t, masters.Refuse, 2)
+	began := time.Now().UnixNano()
 	got := make(chan error, 1)
 	go func() {
 		_, err := l.TryLock(t.Context(), "r")
 		got <- err
 	}()
-	redistest.Eventually(t, 10*time.Second, func() bool { return c.nodes[0].Exists(t.Context(), "redlock:r").Val() == 1 }, "the first node votes")
-	time.Sleep(10 * time.Millisecond) // until its reply is there
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		return c.nodes[0].Exists(t.Context(), "redlock:r").Val() == 1 && sent.Load() >= began
+	}, "the first node has voted")
 	must(t, c.proxies[0].Retarget(spare.addrs[0]))
 	other := make(chan struct{})
 	go func() { defer close(other); _, _ = l.TryLock(t.Context(), "other") }()

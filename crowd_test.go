@@ -145,7 +145,9 @@ func TestCrowdOfOneLocker(t *testing.T) {
 	held := lock(t, l, "r")
 	var crowd crowd
 	go func() {
-		time.Sleep(200 * time.Millisecond) // they get in line
+		for end := time.Now().Add(10 * time.Second); l.Stats().Waiting < callers && time.Now().Before(end); {
+			time.Sleep(time.Millisecond) // until all are in line
+		}
 		for i, n := range c.nodes {
 			if got := len(strings.Split(strings.TrimSpace(n.ClientList(t.Context()).Val()), "\n")); got > 4 {
 				t.Errorf("connections to node %d: got %d, want at most 4, with that of this test", i, got)

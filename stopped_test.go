@@ -75,7 +75,7 @@ func beStopped(t *testing.T, addrs []string) {
 	fmt.Printf("held with fence %d\n", le.Fence())
 	for last := time.Now(); time.Since(last) < 300*time.Millisecond && ctx.Err() == nil; {
 		last = time.Now()
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // a stop makes this longer
 	}
 	fmt.Printf("first look: valid %t\n", le.Validity() > 0)
 	<-ctx.Done()

@@ -349,7 +349,7 @@ func (s *stage) intrude(c client, resource string, holder lease) {
 			break
 		}
 		last = err
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond) // the pause between attempts
 	}
 	if holder.Validity() <= 0 {
 		s.Fatal("the lease ran out: the machine is too slow for this")
@@ -629,7 +629,7 @@ func moment(s *stage) {
 		_, err := c.lock(ctx, "r")
 		locked <- err
 	}()
-	time.Sleep(200 * time.Millisecond)
+	time.Sleep(200 * time.Millisecond) // the fault lasts
 	s.must(each(s.nodes, (*masters.Process).Resume))
 	if err := <-locked; err != nil {
 		s.saw("no lock after the nodes were back: %v", err)

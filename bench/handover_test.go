@@ -98,7 +98,7 @@ func (p pair) once(hold time.Duration) (time.Duration, error) {
 		}
 		next <- err
 	}()
-	time.Sleep(hold)
+	time.Sleep(hold) // the waiter waits
 	since := time.Now()
 	if err = errors.Join(held.Unlock(ctx), <-next); err != nil {
 		return 0, fmt.Errorf("hand-over: %w", err)

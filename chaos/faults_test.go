@@ -129,7 +129,7 @@ func inflict(t *testing.T, r *Run, f Fault) {
 	// Retry until the keys are on all nodes. A lease that a bare majority granted, as two
 	// clients asked at once, does not survive the loss of another node.
 	for range 5 {
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond) // the slower nodes answer
 		if err := h.Lease.Extend(ctx); err != nil {
 			t.Logf("before the fault: %v", err)
 		}
@@ -156,7 +156,7 @@ func inflict(t *testing.T, r *Run, f Fault) {
 		})
 	}
 	for range 15 {
-		time.Sleep(r.TTL / 20)
+		time.Sleep(r.TTL / 20) // the faults last for 15 of these
 		h.Look()
 	}
 	faults.Wait()

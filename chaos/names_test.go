@@ -43,6 +43,7 @@ func TestNameThatGoesBack(t *testing.T) {
 	if err := moved.proxy.Retarget(spare.Addr()); err != nil {
 		t.Fatal(err)
 	}
+	// The spare gets its vote: locks stay in use until its quarantine is over.
 	for end := time.Now().Add(2 * quarantineOf(r.TTL)); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		warm()
 	}

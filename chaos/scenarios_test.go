@@ -58,7 +58,13 @@ func opening(t *testing.T, r *Run, change func(*ClientConfig)) *scene {
 		_ = rival.Close()
 	})
 	t.Cleanup(func() { stop(); s.rival.Wait(); _ = c.Close() })
-	time.Sleep(100 * time.Millisecond)
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		asked := slices.ContainsFunc(r.History.So(), func(a history.Acquisition) bool { return a.Client == "rival" && a.Return > 0 })
+		for _, l := range r.Look(t.Context(), []string{"hot"}, false)[:len(conf.Masters)] {
+			asked = asked && l.Keys["hot"].ID != ""
+		}
+		return asked
+	}, "all masters have the key, and the rival has asked")
 	return s
 }
 
@@ -89,7 +95,7 @@ func (s *scene) look(long time.Duration) (left time.Duration) {
 // next returns the first grant of the resource after a moment.
 func (s *scene) next(after time.Duration, within time.Duration) *history.Acquisition {
 	s.t.Helper()
-	time.Sleep(within)
+	time.Sleep(within) // the rival goes on trying
 	s.stop()
 	s.rival.Wait()
 	for _, a := range s.History.Done {
@@ -249,7 +255,7 @@ func TestClientFaults(t *testing.T) {
 			}
 			f.Healed = r.Now()
 			r.History.Faults, r.History.Healed = append(r.History.Faults, f), f.Healed
-			time.Sleep(r.TTL / 2)
+			time.Sleep(r.TTL / 2) // the clients work without a fault
 			if err := p.stop(); err != nil {
 				t.Error(err)
 			}
@@ -290,13 +296,13 @@ func TestStoppedHolderAtTheStore(t *testing.T) {
 		if err := c.pause(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(r.TTL + 400*time.Millisecond)
+		time.Sleep(r.TTL + 400*time.Millisecond) // its lease ends, and the other client sells
 		if err := c.resume(); err != nil {
 			t.Fatal(err)
 		}
 		f.Healed = r.Now()
 		r.History.Faults = append(r.History.Faults, f)
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond) // it writes, if the store takes the write
 		r.mu.Lock()
 		lost = history.Lost(of(r.Accesses, open))
 		r.mu.Unlock()
@@ -359,8 +365,8 @@ func TestProcessControls(t *testing.T) {
 				s.each(Node.Mark, 0, 1, 2)
 				if test.name == "guard off, an old copy of the data" {
 					_ = s.lease.Free(t.Context())
-					time.Sleep(50 * time.Millisecond)
-					s.each(Node.Mark, 0, 1, 2) // before the next key is set
+					time.Sleep(50 * time.Millisecond) // the release reaches all nodes; meanwhile the rival comes and goes
+					s.each(Node.Mark, 0, 1, 2)        // before the next key is set
 					var err error
 					for range 200 {
 						if s.lease, err = s.holder.try("hot"); err == nil {

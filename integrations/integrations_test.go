@@ -33,9 +33,7 @@ func start(t *testing.T) (addrs []string, list []*masters.Process) {
 	list = redistest.Masters(t, 3)
 	addrs = redistest.Addrs(list)
 	l := open(t, addrs)
-	for l.Bootstrap(t.Context()) != nil && t.Context().Err() == nil {
-		time.Sleep(10 * time.Millisecond)
-	}
+	redistest.Eventually(t, 30*time.Second, func() bool { return l.Bootstrap(t.Context()) == nil }, "the masters have their votes")
 	return addrs, list
 }
 
@@ -104,7 +102,7 @@ func (b *book) run(place int, d time.Duration) func() {
 		}
 		b.atPlaces[place]++
 		b.mu.Unlock()
-		time.Sleep(d)
+		time.Sleep(d) // the work
 		b.mu.Lock()
 		b.running--
 		b.mu.Unlock()
@@ -232,7 +230,7 @@ func TestGocronElectorKilled(t *testing.T) {
 	var b book
 	elector := lead(t, addrs)
 	every(t, started(t, gocron.WithDistributedElector(elector)), 20*time.Millisecond, b.run(0, 0))
-	time.Sleep(2 * ttl)
+	time.Sleep(2 * ttl) // without a leader the elector would lead by then
 	if got := b.runs(); got != 0 || elector.Leading() {
 		t.Errorf("while the other process leads: got %d runs, leading %t; want none, false", got, elector.Leading())
 	}
@@ -272,7 +270,7 @@ func TestLeaderProcess(t *testing.T) {
 	}
 	elector := lead(t, strings.Split(list, ","))
 	every(t, started(t, gocron.WithDistributedElector(elector)), 20*time.Millisecond, func() { fmt.Println("the leader runs the job") })
-	time.Sleep(time.Minute)
+	time.Sleep(time.Minute) // until the other process kills it
 }
 
 // schedule makes a new cron, as on a machine of its own, run a job every second.

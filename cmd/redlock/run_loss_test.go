@@ -166,7 +166,7 @@ func TestStoppedTooLong(t *testing.T) {
 	p := start(t, append(append([]string{"k"}, shortFlags...), "--", "beat", file)...)
 	redistest.Eventually(t, 10*time.Second, func() bool { return beating(file) }, "the command runs")
 	p.signal(t, syscall.SIGSTOP)
-	time.Sleep(shortTTL * 3 / 2)
+	time.Sleep(shortTTL * 3 / 2) // the lock ends
 	p.signal(t, syscall.SIGCONT)
 	continued := time.Now()
 	code, rec := p.wait(t)
@@ -194,7 +194,7 @@ func TestTheCommandDiesWithRedlock(t *testing.T) {
 		if err := p.cmd.Wait(); err == nil {
 			t.Fatal("redlock was not killed")
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) // a command that is alive goes on writing
 		if late := lastBeat(t, file).Sub(before); late > 90*time.Millisecond {
 			t.Errorf("the command was alive %v after redlock was killed", late)
 		}

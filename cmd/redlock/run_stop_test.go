@@ -50,7 +50,7 @@ func TestAStoppedCommandKeepsTheLock(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(2200 * time.Millisecond)
+	time.Sleep(2200 * time.Millisecond) // two TTLs, without a renewal the lock would end
 	if code, _ := start(t, "k", "-n", "--", "true").wait(t); code != exitConflict {
 		t.Errorf("got code %d from another redlock, want %d", code, exitConflict)
 	}
@@ -77,7 +77,7 @@ func TestIgnoredSignals(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(100 * time.Millisecond) // a process that does not ignore the signal dies
 	if err := os.Truncate(file, 0); err != nil {
 		t.Fatal(err)
 	}

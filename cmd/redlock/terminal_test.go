@@ -183,7 +183,7 @@ func TestJobControl(t *testing.T) {
 	redistest.Eventually(t, 10*time.Second, func() bool { return beating(file) }, "the command runs")
 	s.types(ctrlZ)
 	s.waits("Stopped                 redlock run k --ttl")
-	time.Sleep(600 * time.Millisecond)
+	time.Sleep(600 * time.Millisecond) // the lock ends
 	stopped := lastBeat(t, file)
 	s.types("fg\n")
 	s.waits("redlock: the lock was lost while the command ran: ")

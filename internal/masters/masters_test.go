@@ -145,7 +145,7 @@ func TestMasterUnderConcurrentUse(t *testing.T) {
 				if err := step(); err != nil {
 					t.Error(err)
 				}
-				time.Sleep(time.Millisecond)
+				time.Sleep(time.Millisecond) // each state meets some traffic
 			}
 		})
 		ok(t, m.Resume())
@@ -190,7 +190,7 @@ func underTraffic(addr string, fault func()) (wait func()) {
 func script(addr string) {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // a refused dial must not spin
 		return
 	}
 	defer conn.Close()

@@ -130,7 +130,7 @@ func TestDriftClock(t *testing.T) {
 		}
 		changed, rate = now, float64(ppm)/1e6
 		for range 3 {
-			time.Sleep(20 * time.Millisecond)
+			time.Sleep(20 * time.Millisecond) // the clock gains
 			var node time.Time
 			at := during(func() { node = nodeTime(t, c) })
 			low, high := gained(at)
@@ -145,11 +145,11 @@ func TestDriftClock(t *testing.T) {
 func TestDriftClockGains(t *testing.T) {
 	p, c := skewed(t)
 	ok(t, p.DriftClock(80_000))
-	time.Sleep(250 * time.Millisecond)
+	time.Sleep(250 * time.Millisecond) // the clock gains 20 ms
 	wantSkew(t, c, 20*time.Millisecond, time.Hour)
 	ok(t, p.DriftClock(-1_000_000))
 	stands := nodeTime(t, c)
-	time.Sleep(10 * time.Millisecond)
+	time.Sleep(10 * time.Millisecond) // a running clock would show it
 	if later := nodeTime(t, c); later.Sub(stands).Abs() > rounding {
 		t.Errorf("a clock at rest moved by %v", later.Sub(stands))
 	}
@@ -174,7 +174,7 @@ func TestDriftClockOutOfRange(t *testing.T) {
 // age of the clock.
 func TestClockChangesAreAtomic(t *testing.T) {
 	p, c := skewed(t)
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(100 * time.Millisecond) // the age of the clock
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	began := time.Now()
