@@ -33,7 +33,7 @@ type strategy struct {
 	patient        bool // other processes are known to wait: a quorum waits for the queue node's answer
 }
 
-// queueReply is what the queue node says beside its vote.
+// queueReply is the queue node's answer about the queue, which comes with its vote.
 type queueReply struct {
 	heard   bool
 	node    int

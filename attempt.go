@@ -66,7 +66,7 @@ func (a *attempt) enter(p phase) {
 	}
 }
 
-// voter is what an attempt knows of one node.
+// voter has the state of one node in an attempt.
 type voter struct {
 	vote    answer
 	knows   answer // whether the node counts at least the target
@@ -87,7 +87,7 @@ const (
 	no
 )
 
-// event is what happens to an attempt.
+// event is an input of an attempt.
 type event struct {
 	what  eventKind
 	node  int

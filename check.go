@@ -53,7 +53,7 @@ type Report struct {
 	Nodes  []NodeReport
 }
 
-// NodeReport is what a master said of itself. A field that the master does not tell is zero.
+// NodeReport has what a master reports about itself. A field that the master does not tell is zero.
 type NodeReport struct {
 	Node       string        // address, without credentials
 	Err        error         // why the master was not asked about itself; nil if it was

@@ -169,7 +169,7 @@ func TestLeaseIsLost(t *testing.T) {
 		masters.Masters()[1].Hang()
 		time.Sleep(redlock.DefaultTTL)
 		if !errors.Is(context.Cause(lease.Context()), redlock.ErrLost) {
-			t.Error("got a lease that goes on, want one that is lost")
+			t.Error("got a lease that goes on, want a lost lease")
 		}
 	})
 }
@@ -177,7 +177,7 @@ func TestLeaseIsLost(t *testing.T) {
 func TestPageHasATestThatRuns(t *testing.T) {
 	_, rest, _ := strings.Cut(textOf(t, "docs/testing.md"), "```go\nfunc TestLeaseIsLost")
 	if body, _, found := strings.Cut(rest, "```\n"); !found || !strings.Contains(textOf(t, "docs_test.go"), "func TestLeaseIsLost"+body) {
-		t.Errorf("docs/testing.md has a TestLeaseIsLost that is not the one that runs:\n%s", body)
+		t.Errorf("docs/testing.md has a TestLeaseIsLost that differs from the test that runs:\n%s", body)
 	}
 }
 

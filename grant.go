@@ -13,7 +13,7 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// grant is what a lease stands on: the keys on the nodes, the deadline and the handles.
+// grant has the keys on the nodes, the deadline and the handles of a lease.
 // acquire.go and adopt.go make one, renew.go keeps it, handover.go gives it to the next caller,
 // release.go ends it.
 type grant struct {
@@ -64,7 +64,7 @@ type room struct {
 	nodesOfFive [5]nodeKey
 }
 
-// nodeKey is what a grant knows of its key on one node.
+// nodeKey is the state of a grant's key on one node, as far as it is known.
 type nodeKey struct {
 	counter  int64   // that came with the key; 0 = none or unknown
 	held     bool    // the key is believed to be there

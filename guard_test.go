@@ -264,7 +264,7 @@ var losses = []loss{
 	}},
 }
 
-// outcome is what happened to a resource after its holder's key was lost.
+// outcome says what happened to a resource after its holder's key was lost.
 type outcome struct {
 	two    bool          // another client got it while the holder had it
 	tries  int           // attempts that were refused while the holder had it

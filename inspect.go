@@ -36,7 +36,7 @@ func (v Verdict) String() string {
 	return [...]string{"UNKNOWN", "FREE", "HELD", "SPLIT", "MINORITY", "QUARANTINED", "BROKEN"}[v]
 }
 
-// Inspection is what [Locker.Inspect] found.
+// Inspection is the result of [Locker.Inspect].
 type Inspection struct {
 	Resource string
 	Verdict  Verdict
@@ -46,7 +46,7 @@ type Inspection struct {
 	Nodes    []NodeLock
 }
 
-// NodeLock is what a master has of a lock. A field that the master does not tell is zero.
+// NodeLock is the state of a lock on one master. A field that the master does not tell is zero.
 type NodeLock struct {
 	Node       string        // address, without credentials
 	Err        error         // why the master did not answer; nil if it did
@@ -300,7 +300,7 @@ func (in *Inspection) counterOf(token string) int64 {
 // [ErrWrongType]. A master without a key is not changed. Callers that wait for the resource go
 // on waiting.
 //
-// The result is what the masters had before, except for the TTL of those that are Broken: that
+// The result has the state before the Break, except for the TTL of the masters that are Broken: that
 // is the time for which they keep their placeholders. [Inspection.FreeIn] returns when the
 // resource is free at the latest.
 //

@@ -437,8 +437,8 @@ func TestVirtualLockCutShortAtAnyMoment(t *testing.T) {
 	})
 }
 
-// Source: ALGORITHM section 5: the holder's lease is over at once, and nobody needs
-// more than a quorum to confirm.
+// Source: ALGORITHM section 5: the holder's lease is over at once, and a quorum is enough to
+// confirm the release.
 func TestUnlockWithNodesDown(t *testing.T) {
 	c := start(t, 5)
 	l := open(t, c.addrs)

@@ -132,7 +132,7 @@ func (c *compose) pack(programs ...string) *bytes.Buffer {
 	return &archive
 }
 
-// freePort is one that nobody listens on just now.
+// freePort returns a port on which no process listens at the moment.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -144,8 +144,8 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// The masters of the compose file are what the library wants, lock with two of five killed, and
-// one that comes back has its keys and its vote.
+// The masters of the compose file pass Check, and grant locks with two of five killed. A master that
+// comes back has its keys and its vote.
 func TestCompose(t *testing.T) {
 	c := newCompose(t)
 	c.env = append(c.env, imageEnv+"="+c.image())

@@ -1,3 +1,3 @@
-// Package contrib is what it takes to run masters and jobs: see README.md. There is nothing to
-// import here; the module has tests of the files beside it.
+// Package contrib has files for running masters and jobs: see README.md. There is nothing to
+// import here; the module has tests of these files.
 package contrib

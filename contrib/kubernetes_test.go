@@ -14,7 +14,7 @@ import (
 // node is a part of a manifest.
 type node map[string]any
 
-// at is what is found on a path of keys, and numbers for lists; nil if nothing is.
+// at returns the value at a path of keys, and of indexes of lists; nil if there is none.
 func (n node) at(path ...any) any {
 	var v any = map[string]any(n)
 	for _, p := range path {
@@ -129,7 +129,7 @@ func TestKubernetesMasters(t *testing.T) {
 	manifests(t, mastersFile, "Service")[0].want(t, map[string]any{"spec/clusterIP": "None", "spec/selector": label, "spec/publishNotReadyAddresses": true})
 }
 
-// The configuration is what it is because of these.
+// The lines of the configuration that matter.
 func TestConfigurationSays(t *testing.T) {
 	lines := strings.Split(read(t, "compose/redis.conf"), "\n")
 	for _, want := range []string{"appendonly yes", "appendfsync always", "maxmemory-policy noeviction", "aclfile /etc/redis/users.acl"} {

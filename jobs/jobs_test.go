@@ -235,8 +235,8 @@ func TestVirtualTriesAgain(t *testing.T) {
 	})
 }
 
-// While some masters still grant, nobody may have the lock: Lock tries again. If all refuse, it
-// does not.
+// While some masters still grant, perhaps no client holds the lock, and Lock tries again. If all
+// masters refuse, it does not.
 func TestVirtualTriesAgainWhileSomeGrant(t *testing.T) {
 	for refuse, want := range map[int]error{2: nil, 3: redlock.ErrTaken} {
 		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {

@@ -92,7 +92,7 @@ func wantShown(t *testing.T, text []byte, lease *redlock.Lease) {
 	}
 }
 
-// The form is what the query says, or else the Accept header.
+// The query chooses the form, or else the Accept header.
 func TestHandlerForms(t *testing.T) {
 	l, lease := start(t, "stock:<b>1</b>")
 	const browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"

@@ -12,9 +12,9 @@ import (
 	"github.com/d0720281/redlock/redlocktest"
 )
 
-// This file is what the tests of a program may look like. The program:
+// An example of a program's tests. The program:
 
-// mailer sends mails, as long as it is the only one that does.
+// mailer sends mails while no other mailer does.
 type mailer struct {
 	locker  *redlock.Locker
 	sending atomic.Bool
@@ -57,7 +57,7 @@ func TestMailerStopsWhenTheLockIsLost(t *testing.T) {
 func TestASecondMailerTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		masters := redlocktest.Start(t, 3)
-		// The first one crashes: nobody renews its lease, and nobody unlocks it.
+		// The first mailer crashes: its lease is neither renewed nor unlocked.
 		crashed, err := masters.Locker().Lock(t.Context(), "mailer", redlock.WithoutRenewal())
 		if err != nil {
 			t.Fatal(err)
@@ -71,7 +71,7 @@ func TestASecondMailerTakesOver(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if !second.sending.Load() {
-			t.Error("got a second mailer that waits, want one that has taken over")
+			t.Error("got a second mailer that waits, want it to have taken over")
 		}
 		if masters.Holder("mailer") == crashed.Token() {
 			t.Error("got a lock that the first mailer holds, want another holder")
@@ -127,11 +127,11 @@ func TestNobodySendsWithoutMasters(t *testing.T) {
 		go m.run(t.Context())
 		time.Sleep(10 * time.Second)
 		if m.sending.Load() {
-			t.Error("got a mailer that sends, want one that waits for the masters' quarantine")
+			t.Error("got a mailer that sends, want it to wait for the masters' quarantine")
 		}
 		time.Sleep(time.Second)
 		if !m.sending.Load() {
-			t.Error("got a mailer that waits, want one that sends")
+			t.Error("got a mailer that waits, want it to send")
 		}
 	})
 }

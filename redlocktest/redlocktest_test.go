@@ -83,7 +83,7 @@ func TestFirstLock(t *testing.T) {
 				t.Errorf("holder: got %q, want %q", got, lease.Token())
 			}
 			if got := c.Holder("b"); got != "" {
-				t.Errorf("holder of what nobody locked: got %q, want none", got)
+				t.Errorf("holder of a free resource: got %q, want none", got)
 			}
 			if err := lease.Unlock(t.Context()); err != nil {
 				t.Errorf("Unlock: got %v, want no error", err)
@@ -231,7 +231,7 @@ func TestOptions(t *testing.T) {
 	})
 }
 
-// recorder is a test that failed, as the one that uses it does not.
+// recorder stands in for a test that fails, so that the test with it does not fail.
 type recorder struct {
 	testing.TB
 	failures []string
@@ -328,7 +328,7 @@ func TestMisuseAcrossBubbles(t *testing.T) {
 		})
 	})
 	if len(got) == 0 || !strings.Contains(got[0], "Start was called outside of it") {
-		t.Errorf("got failures %q, want one that says that Start was called outside of the bubble", got)
+		t.Errorf("got failures %q, want a failure that says that Start was called outside of the bubble", got)
 	}
 }
 
@@ -357,7 +357,7 @@ func TestEndsWithFaults(t *testing.T) {
 	}
 }
 
-// The page of a test in the package's comment is one that runs.
+// The test in the package comment is a test that runs.
 func TestPackageComment(t *testing.T) {
 	const name = "TestMailerStopsWhenTheLockIsLost"
 	parsed, err := parser.ParseFile(token.NewFileSet(), "doc.go", nil, parser.ParseComments)

@@ -86,7 +86,7 @@ func (a *Acquisition) meets(next *Acquisition) bool {
 	return next.Return < a.End() || next.Return == a.Seen && a.seen > next.granted
 }
 
-// History is what was seen in one run. Its methods are safe for concurrent use. Its fields
+// History has the records of one run. Its methods are safe for concurrent use. Its fields
 // may be read when the run is over.
 type History struct {
 	Done   []*Acquisition // in the order of their calls

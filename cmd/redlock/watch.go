@@ -115,7 +115,7 @@ func look(ctx context.Context, locker *redlock.Locker, keys []string) (all []red
 	return all, nil
 }
 
-// state is what a change compares.
+// state has the parts of an Inspection that changes compare.
 type state struct {
 	verdict redlock.Verdict
 	token   string

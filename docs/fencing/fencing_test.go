@@ -21,8 +21,8 @@ import (
 	"github.com/d0720281/redlock/redlocktest"
 )
 
-// tokens is the fencing tokens of a holder that lost its lease without noticing, and of
-// the one that came after it.
+// tokens returns the fencing tokens of a holder that lost its lease without noticing, and of
+// the next holder.
 func tokens(t *testing.T) (old, young int64) {
 	t.Helper()
 	masters := redlocktest.Start(t, 3)
@@ -188,8 +188,8 @@ func redisAccount(t *testing.T, rdb *redis.Client) account {
 	}
 }
 
-// A holder that lost its lease and the one that came after it read an account and write one
-// more to it, in every order. The account must have every write that was accepted.
+// A holder that lost its lease and the next holder each read an account and increment it, in every
+// order. The account must have every write that was accepted.
 //
 // Control: a read that does not present the token. Two orders then lose an update: both
 // holders read, then the older one writes before the younger one does.
@@ -312,7 +312,7 @@ func TestWithoutACheck(t *testing.T) {
 	}
 }
 
-// What docs/fencing.md shows is what is run here.
+// The code in docs/fencing.md is the code that is tested here.
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile("../fencing.md")
 	if err != nil {

@@ -56,7 +56,7 @@ func Put(ctx context.Context, db *sql.DB, name, value string, fence int64) error
 }
 
 // Fenced runs a transaction that may read and change any table. The first statement keeps
-// every older holder out, also one that is in the middle of a transaction.
+// every older holder out, even in the middle of a transaction.
 func Fenced(ctx context.Context, db *sql.DB, resource string, fence int64, do func(*sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {

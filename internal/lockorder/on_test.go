@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// panics is what f panics with, "" if it does not.
+// panics returns the text with which f panics, "" if it does not panic.
 func panics(f func()) (text string) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -28,12 +28,12 @@ func WantMatch(t *testing.T, what string, err error, want []error, not ...error)
 	t.Helper()
 	for _, w := range want {
 		if !errors.Is(err, w) {
-			t.Errorf("%s: got error %v, want one that matches %v", what, err, w)
+			t.Errorf("%s: got error %v, want it to match %v", what, err, w)
 		}
 	}
 	for _, n := range not {
 		if errors.Is(err, n) {
-			t.Errorf("%s: got error %v, want one that does not match %v", what, err, n)
+			t.Errorf("%s: got error %v, want it not to match %v", what, err, n)
 		}
 	}
 }
@@ -44,7 +44,7 @@ func WantDone(t *testing.T, ctx context.Context, want []error, not ...error) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(10 * time.Minute):
-		t.Fatal("got a context that goes on, want one that ends")
+		t.Fatal("got a context that goes on, want it to end")
 	}
 	WantMatch(t, "cause of the context", context.Cause(ctx), want, not...)
 }

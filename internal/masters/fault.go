@@ -1,6 +1,6 @@
 package masters
 
-// Fault is what a [Proxy] does to the traffic in its charge.
+// Fault is the fault of a network that a [Proxy] causes.
 type Fault int
 
 const (

@@ -103,7 +103,7 @@ type lane struct {
 	filled chan struct{} // holds one item when queue has grown
 }
 
-// chunk is what one read returned, or the end of the stream if data is nil.
+// chunk has the data of one read, or marks the end of the stream if data is nil.
 type chunk struct {
 	data []byte
 	due  time.Time

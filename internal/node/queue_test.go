@@ -20,7 +20,7 @@ const nobody = wire.Nobody
 
 // Tests of the queue node's part in lua/queue.lua, and of its choice.
 
-// waiters is what a queue node knows of the processes that wait for a resource.
+// waiters has a queue node's records of the processes that wait for a resource.
 type waiters struct {
 	queue []string          // in order
 	seen  map[string]string // how many ms before theTime each process last asked

@@ -66,12 +66,12 @@ func (s Set) Markdown(pictures string) string {
 	}
 	if in := scenario(Faults); s.has(in) {
 		part("Faults", "Five masters, one goroutine; before the fault, and after it with the first calls. *slow*: 50 ms more for "+
-			"a round trip. No cycle is begun after the time of a cell: who did few cycles took that long for each. Where the first "+
+			"a round trip. No cycle begins after the time of a cell: a contender with few cycles took that long for each. If the first "+
 			"cycle took longer than the cell, it is not measured in further repetitions.",
 			s.faultTable().Markdown(), s.omitted(in), picture("faults", "What Lock takes under a fault"))
 	}
 	if in := scenario(Stock); s.has(in) {
-		part("Stock", "Every worker makes four attempts to take one of a stock: GET, and SET to one less, under the lock.",
+		part("Stock", "Every worker makes four attempts to take one unit of a stock: GET, and SET to one less, under the lock.",
 			s.table(in, "who", []column{
 				{"masters", "n", number, false}, {"processes", "procs", number, false}, {"workers", "workers", number, false}, {"time", "seconds", seconds, false},
 				{"attempts", "done", count, false},
@@ -80,7 +80,7 @@ func (s Set) Markdown(pictures string) string {
 			}, nil).Markdown(), s.omitted(in))
 	}
 	if in := scenario(Leases); s.has(in) {
-		part("Leases held and renewed", "In one process, for some seconds after all are held. What does not renew by itself gets a goroutine "+
+		part("Leases held and renewed", "In one process, for some seconds after all are held. A contender that does not renew by itself gets a goroutine "+
 			"for each lease that does, every third of the TTL of 10 s. *Memory*: heap and stacks in use after a collection; *growth*: of the process.",
 			s.table(in, "who", []column{
 				{"masters", "n", number, false}, {"leases", "leases", number, false}, {"until all held", "filled", seconds, false}, {"of one core", "core", percent, false},

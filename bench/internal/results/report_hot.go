@@ -8,10 +8,10 @@ import (
 // limits describes the base of comparison for the hand-overs.
 func (s Set) limits() string {
 	probe := Cell{Scenario: Probe}
-	return fmt.Sprintf("Workers of one or more processes take turns with one key. In the critical section is a GET to a Redis that is no master, "+
-		"and with *hold 1ms* a sleep of that length. With nobody about the section takes %s (hold 0) or %s (hold 1ms), and a round trip %s: "+
-		"what can be at the most is 1/(hold + 2 round trips). *Commands* are those that clients send to all masters together, a script "+
-		"being one, and *client CPU* the processor time of all processes, for each hand-over. Who had no key in the end counts with the time waited until then.",
+	return fmt.Sprintf("Workers of one or more processes take turns with one key. The critical section is a GET to a Redis that is no master, "+
+		"and with *hold 1ms* a sleep of that length. Without contention the section takes %s (hold 0) or %s (hold 1ms), and a round trip %s: "+
+		"the limit is 1/(hold + 2 round trips). *Commands* are those that clients send to all masters together, a script "+
+		"being one, and *client CPU* the processor time of all processes, for each hand-over. A worker without the key at the end counts with its wait until then.",
 		s.text(probe, Probe, "section."+NoHold, micros), s.text(probe, Probe, "section."+ShortHold, micros), s.text(probe, Probe, "rtt", micros))
 }
 

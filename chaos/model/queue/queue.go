@@ -32,7 +32,7 @@ const (
 	Litter     = "the queue or the turn is left behind"
 )
 
-// Config is what is modelled, and with which of the rules.
+// Config says what is modelled, and with which of the rules.
 type Config struct {
 	Processes int
 	Callers   int // of each process, one after the other
