@@ -119,7 +119,7 @@ func TestACL(t *testing.T) {
 	}
 }
 
-// aclCluster is masters whose default user is off.
+// aclCluster has masters whose default user is off.
 type aclCluster struct {
 	addrs  []string
 	alone  string // the address of one more master, the last one of admins

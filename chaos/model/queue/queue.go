@@ -64,7 +64,7 @@ type Config struct {
 	AskOnce            bool // only an attempt that answers a call asks a busy node again
 	NoRetry            bool // an attempt that failed behind the queue node leaves the rest to the timer
 	KeepTurn           bool // a process that leaves the queue keeps its turn
-	CallOnce           bool // the process whose turn it is is called once, and not again at the next release
+	CallOnce           bool // the process with the turn is called once, and not again at the next release
 	OwnQueueNodeOnly   bool // a release calls only at the node that the releasing process takes for the queue node
 	Forget             bool // a process ignores a call that overtakes the refusal before it
 	NoVeto             bool // a quorum is enough though the queue node refused

@@ -61,7 +61,7 @@ func TestControls(t *testing.T) {
 		{"no timer, a holder dies", some(2, 1, 1, func(c *Config) { c.Crashes = 1 }), Stuck},
 		{"a call before the refusal is forgotten", some(2, 2, 1, func(c *Config) { c.Barging, c.Renewals, c.Forget = true, true, true }), Stuck},
 		{"a process that leaves keeps its turn", some(2, 2, 1, func(c *Config) { c.Barging, c.GiveUps, c.KeepTurn = true, 1, true }), Stuck},
-		{"the process whose turn it is is called once", some(2, 2, 1, func(c *Config) { c.Barging, c.Renewals, c.CallOnce = true, true, true }), Stuck},
+		{"the process with the turn is called once", some(2, 2, 1, func(c *Config) { c.Barging, c.Renewals, c.CallOnce = true, true, true }), Stuck},
 		{"a release calls at its own queue node only", some(2, 1, 1, func(c *Config) { c.Stranger, c.OwnQueueNodeOnly = true, true }), Stuck},
 		{"nothing without the queue node", some(2, 1, 1, func(c *Config) { c.Timers, c.QueueNodeDies, c.QueueNodeOrNothing = true, true, true }), Stuck},
 		{"a rest calls no process", some(2, 1, 1, func(c *Config) { c.MuteRest = true }), Stuck},
