@@ -21,7 +21,7 @@ type Reply struct {
 	Counter int64
 	Extra   int64
 	Err     error
-	Server  string // identity of the server that replied, "" if it is not known
+	Server  string        // identity of the server that replied, "" if it is not known
 	At      clock.Instant // when the reply came in, or the error was found out
 
 	void   error // why this client does not count the node's vote; nil if it does

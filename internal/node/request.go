@@ -19,7 +19,7 @@ type Key struct {
 	ID   string        // of the attempt
 	Lock string        // the lock key
 	TTL  int64         // ms
-	Life time.Duration // how long a node keeps the key at most after it has carried out a request
+	Life time.Duration // the longest time that a node keeps the key after it has carried out a request
 
 	abandoned atomic.Bool
 	traffic   []traffic // by node; guarded by that node's mutex

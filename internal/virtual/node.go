@@ -252,7 +252,7 @@ func (n *Node) Put(key, value string, ttl time.Duration) {
 // replID is the replication id of every node.
 const replID = "virtual"
 
-// Identity is what the library makes of what the node says of itself.
+// Identity returns the identity that the library derives from the node's answers.
 func (n *Node) Identity() string { return n.RunID()[:min(len(n.RunID()), 16)] + ":" + replID }
 
 // RunAs gives the process another run id.

@@ -18,7 +18,7 @@ import (
 // store is the data of a node during a request.
 type store struct {
 	redis  *miniredis.Miniredis
-	own    string   // what the node says it is
+	own    string   // the identity of the node
 	now    int64    // us
 	marker string   // the key
 	common []string // ARGV "before all" requests
@@ -104,7 +104,7 @@ func (s store) run(list []request) []any {
 	return reply
 }
 
-// twins is the functions by their names. The reply is code, counter, extra.
+// twins has the functions by their names. The reply is code, counter, extra.
 var twins = map[string]func(s store, r request) [3]int64{
 	"acquire": store.acquire,
 	"raise":   store.raise,

@@ -166,7 +166,7 @@ var (
 // The scripts.
 var (
 	Requests = script(CommonLua, BeginLua, GuardLua, QueueLua, AcquireLua, RaiseLua, ExtendLua, ReleaseLua, RunLua) // the messages of attempts
-	Marker   = script(BeginLua, GuardLua, MarkerLua)                                                                                    // about the node itself
-	Inspect  = script(BeginLua, GuardLua, InspectLua)                                                                                   // about a lock, for people
+	Marker   = script(BeginLua, GuardLua, MarkerLua)                                                                // about the node itself
+	Inspect  = script(BeginLua, GuardLua, InspectLua)                                                               // about a lock, for people
 	Break    = script(BreakLua)
 )
