@@ -117,11 +117,11 @@ func TestTheCommandHasTheTerminal(t *testing.T) {
 		t.Errorf("got code %d, want 4\n%s", code, s.shows())
 	}
 	if runtime.GOOS == "linux" { // from the start, and not only when it wants to read
-		s = onTerminal(t, nil, "redlock", "run", "k", "-n", "-c", `read -r pid name state parent group session tty front rest </proc/$$/stat; echo in front: $((group == front))`)
+		s = onTerminal(t, nil, "redlock", "run", "k", "-c", `read -r pid name state parent group session tty front rest </proc/$$/stat; echo in front: $((group == front))`)
 		s.waits("in front: 1")
 		s.code()
 	}
-	s = onTerminal(t, nil, "redlock", "run", "k", "-n", "-c", `echo here; sleep 20`)
+	s = onTerminal(t, nil, "redlock", "run", "k", "-c", `echo here; sleep 20`)
 	s.waits("here")
 	s.types(ctrlC)
 	if code := s.code(); code != 130 {
