@@ -574,7 +574,7 @@ func TestWatchSkew(t *testing.T) {
 				for range 5 {
 					_, err := l.TryLock(t.Context(), "s")
 					wantMatch(t, "TryLock", err, []error{redlock.ErrNoQuorum}, redlock.ErrQuarantine)
-					if got := b.refusedBy(0, err); !strings.Contains(got, "from the median of all nodes") {
+					if got := b.refusedBy(0, err); !strings.Contains(got, "from the median of all masters") {
 						t.Errorf("the node that is off: got %q, want how far", got)
 					}
 					time.Sleep(10 * time.Millisecond)

@@ -301,7 +301,7 @@ func DialOnce(conn net.Conn) func(context.Context, string, string) (net.Conn, er
 // library logs those.
 type deadConn struct{ net.Conn }
 
-var errDead = errors.New("connection was closed by the node")
+var errDead = errors.New("connection was closed by the master")
 
 func (deadConn) Read([]byte) (int, error)  { return 0, errDead }
 func (deadConn) Write([]byte) (int, error) { return 0, errDead }

@@ -105,8 +105,8 @@ func (s *Set) Misconfigured() error { return s.ids.misconfigured() }
 // Errors that an operator can correct. The exported package has them under the same names.
 var (
 	ErrSameServer = errors.New("redlock: two masters are the same server")
-	ErrNotMaster  = errors.New("redlock: node is no independent master")
-	ErrPermission = errors.New("redlock: permission denied by node")
+	ErrNotMaster  = errors.New("redlock: server is no independent master")
+	ErrPermission = errors.New("redlock: permission denied by the master")
 	ErrWrongType  = errors.New("redlock: key holds something that is not a lock")
 	ErrClosed     = errors.New("redlock: locker is closed")
 )

@@ -123,7 +123,7 @@ func (w *watch) tooFar(index int, shown clock.Instant) (err, maybe error) {
 }
 
 func errSkewed(far time.Duration) error {
-	return fmt.Errorf("clock is %v from the median of all nodes: no vote until it agrees", far.Round(time.Millisecond))
+	return fmt.Errorf("clock is %v from the median of all masters: no vote until it agrees", far.Round(time.Millisecond))
 }
 
 // Seed returns where a fencing counter that no node has should start, in microseconds: ahead of

@@ -78,7 +78,7 @@ func (q Quarantine) Error() string {
 type Ahead time.Duration
 
 func (a Ahead) Error() string {
-	return fmt.Sprintf("no vote: the fencing counter is %v ahead of the node's clock", time.Duration(a).Round(time.Second))
+	return fmt.Sprintf("no vote: the fencing counter is %v ahead of the master's clock", time.Duration(a).Round(time.Second))
 }
 
 // KeyError adds the key to an error of a node.
