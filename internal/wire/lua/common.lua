@@ -3,7 +3,7 @@
 -- begin.lua says what it is sent and what it replies.
 --
 -- This file does the common case without the functions of the other files, because to make them
--- costs as much as the commands do, at each call of a script: the acquire of a free key, on a
+-- costs as much as the commands do, at each call of a script: the acquire of a free key on a
 -- node that has a vote, and the release of a key that is ours, while no process waits. What it
 -- does is what acquire.lua and release.lua would do. A request that is not common is left as it
 -- is; from that request on, run.lua goes on with the other files.
@@ -46,9 +46,16 @@ local function common()
         if not same or try('GETRANGE', key, '0', '255') ~= argv[at] or try('DEL', key) ~= 1 then return end
       else
         local counterKey = key .. '~fence'
-        counter = tonumber(try('GETRANGE', counterKey, '0', '255'))
-        if not counter or counter % 1 ~= 0 or counter < 0 then return end
-        counter = counter + 64
+        local known = try('GETRANGE', counterKey, '0', '255')
+        if known == '' then
+          local median, wish = tonumber(argv[2]), tonumber(argv[at + 1])
+          if math.abs(clock - median) > tonumber(skew) or try('EXISTS', counterKey) ~= 0 then return end
+          counter = median <= wish and wish <= median + 1000000 and wish or median
+        else
+          counter = tonumber(known)
+          if not counter or counter % 1 ~= 0 or counter < 0 then return end
+          counter = counter + 64
+        end
         if counter > clock + skew + 1000000 then return end
         local text, life, early = string.format('%.0f', counter), counterTTL, counter - clock
         local set = try('SET', key, argv[at] .. '|' .. text, 'NX', 'PX', ttl)
