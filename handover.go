@@ -64,29 +64,20 @@ func (l *Locker) passToNext(le *Lease, now instant) bool {
 // passLocked is the part of passToNext under the waitlines' mutex. After unlocking it, the
 // caller calls end, which ends the context of the present holder, and then wakes c.
 func (t *waitlines) passLocked(le *Lease, now instant) (c *caller, end func()) {
-	if c = t.heirLocked(le.grant); c == nil {
+	l := t.lines[le.grant.resource]
+	if l != nil {
+		c = l.heir(le.grant)
+	}
+	if c == nil || closed(c.done) {
 		return nil, nil
 	}
 	next, end := le.grant.passOn(le, c, now)
 	if next == nil {
 		return nil, nil
 	}
-	t.removeLocked(c)
-	c.lease = next
+	l.handedTo(c, next).poke()
+	t.inLine--
 	return c, end
-}
-
-// heirLocked returns the caller that can take over a grant: it waits at the head of the line,
-// and has the same options. It returns nil if there is no such caller.
-func (t *waitlines) heirLocked(g *grant) *caller {
-	l := t.lines[g.resource]
-	if l == nil || l.holder != g {
-		return nil
-	}
-	if c := l.first; c != nil && c.idle && c.config == g.lockConfig && !closed(c.done) {
-		return c
-	}
-	return nil
 }
 
 // passOn ends the only handle of a lease, and then makes a handle for its heir. next is nil if

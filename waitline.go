@@ -12,26 +12,22 @@ import (
 // first come, first served. The head alone asks the nodes, and only while the process does not
 // have the resource.
 
-// waitlines are the lines of a Locker.
-type waitlines struct {
-	policy *queuePolicy
-
-	mu     lockorder.Mutex[lockorder.Waitlines]
-	lines  map[string]*waitline // guarded by mu; the lines with a holder or a caller
-	remote remoteWaiters        // guarded by mu
-	inLine int                  // guarded by mu; callers in all lines
-}
-
-// waitline is what a process does with one resource. The waitlines' mutex guards it.
+// waitline is what a process does with one resource, as a state machine: its methods take what
+// happens and the present moment, and return what to do and which caller to wake. They know no
+// clock, channel, goroutine or mutex. The waitlines run it; the exhaustive search of
+// queue_search_test.go runs it, too.
+//
+// Source: ALGORITHM section 10.
 type waitline struct {
 	resource    string
+	policy      *queuePolicy
 	holder      *grant  // by which the process has the resource; nil if it does not
 	first, rear *caller // the callers that wait; first is the head
 
 	// State of the head's attempts. The next head goes on from there, because the place in the
 	// queue belongs to the process.
 	last      *failure
-	failed    int
+	failures  int
 	elsewhere int       // last attempts in a row that the queue node granted and a quorum refused
 	askAt     time.Time // when to make the next attempt
 	allUntil  time.Time // until then attempts ask the queue node first
@@ -62,8 +58,167 @@ type advice struct {
 	lease *Lease
 	ask   bool
 	how   strategy
-	wake  <-chan struct{}
+	wake  <-chan struct{} // made by the waitlines
 	wait  time.Duration
+}
+
+// join puts a caller at the end of the line.
+func (l *waitline) join(c *caller) {
+	c.line, c.ahead = l, l.rear
+	if l.rear == nil {
+		l.first = c
+	} else {
+		l.rear.next = c
+	}
+	l.rear = c
+}
+
+// look tells a caller what to do. crowded says that other processes are known to wait.
+func (l *waitline) look(c *caller, crowded bool, now time.Time) advice {
+	c.idle = true
+	switch {
+	case c.lease != nil:
+		return advice{lease: c.lease}
+	case l.first != c || l.holder != nil:
+		c.behind = c.behind || l.holder != nil
+		return advice{}
+	case now.Before(l.askAt) && !l.called:
+		return advice{wait: l.askAt.Sub(now)}
+	}
+	c.idle = false
+	return advice{ask: true, how: l.strategy(crowded, now)}
+}
+
+// strategy returns the strategy of the next attempt.
+func (l *waitline) strategy(crowded bool, now time.Time) strategy {
+	how := strategy{waits: true, patient: crowded}
+	switch {
+	case l.called: // the queue node grants the resource to no other process now
+		how.patient, l.called = false, false
+	case l.failures == 0 && (crowded || l.released): // asking all nodes could overtake the process that is called now
+		how.queueNodeFirst = true
+		l.allUntil = now.Add(l.policy.askAllEvery)
+	case l.failures > 0 && l.last.queue.heard && now.Before(l.allUntil):
+		how.queueNodeFirst = true
+	default:
+		l.allUntil = now.Add(l.policy.askAllEvery)
+	}
+	return how
+}
+
+// failed notes a failed attempt of the head. The next attempt is due after a delay, which is
+// about d of the number of failures, or when the queue node calls. hears reports whether the
+// process can hear such a call.
+func (l *waitline) failed(f *failure, hears bool, d func(failures int) time.Duration, now time.Time) {
+	l.last = f
+	l.failures++
+	wait := d(l.failures)
+	if f.elsewhere {
+		l.elsewhere++
+	} else {
+		l.elsewhere = 0
+	}
+	switch most := l.policy.mostRefused; {
+	case f.elsewhere && l.elsewhere < most: // a release may be under way
+	case f.elsewhere && (l.elsewhere == most || !hears):
+		wait = l.policy.room()
+	case f.queued && hears:
+		l.allUntil = now // the next attempt asks all nodes, in case the queue node has lost its queue
+		wait = max(wait, l.policy.patience(f.left()))
+	}
+	l.askAt = now.Add(wait)
+}
+
+// call notes that the queue node has called the process, and returns the caller to wake. The
+// call may come before the answer to the attempt that joined the queue.
+func (l *waitline) call() (wake *caller) {
+	if l.first == nil || l.holder != nil {
+		return nil
+	}
+	l.called = true
+	return l.first
+}
+
+// held notes that the process has the resource. The caller that got it leaves the line; c is nil
+// if it stood in none. If the process is in the queue of a node where the grant's release will
+// not remove it, queuedAt is that node, and otherwise -1.
+func (l *waitline) held(g *grant, c *caller) (queuedAt int, wake *caller) {
+	if c != nil {
+		wake = l.remove(c)
+	}
+	l.holder = g
+	l.last, l.failures, l.elsewhere, l.askAt, l.called, l.released = nil, 0, 0, time.Time{}, false, false
+	queuedAt, l.queuedAt = l.queuedAt, -1
+	if queuedAt == g.queueNode {
+		queuedAt = -1
+	}
+	return queuedAt, wake
+}
+
+// heir returns the caller that can take over a grant: it waits at the head of the line, and has
+// the same options. It returns nil if there is no such caller.
+func (l *waitline) heir(g *grant) *caller {
+	if c := l.first; c != nil && l.holder == g && c.idle && c.config == g.lockConfig {
+		return c
+	}
+	return nil
+}
+
+// handedTo notes that the holder's lease was handed over to the heir, which leaves the line.
+func (l *waitline) handedTo(heir *caller, le *Lease) (wake *caller) {
+	heir.lease = le
+	return l.remove(heir)
+}
+
+// freed notes that a grant does not have the resource any more.
+func (l *waitline) freed(g *grant) (wake *caller) {
+	if l.holder == g {
+		l.holder, l.released = nil, true
+	}
+	if l.holder != nil || l.first == nil {
+		return nil
+	}
+	l.askAt = time.Time{}
+	return l.first
+}
+
+// leave takes a caller out of the line. If a lease was handed over to it in the same moment,
+// leave returns the lease, and the caller of leave has to unlock it. If the line is empty now,
+// queuedAt is the node in whose queue the process is. Otherwise, and if there is none, it is -1.
+func (l *waitline) leave(c *caller) (lease *Lease, queuedAt int, wake *caller) {
+	if c.lease != nil {
+		return c.lease, -1, nil
+	}
+	wake, queuedAt = l.remove(c), -1
+	if l.first == nil {
+		queuedAt, l.queuedAt = l.queuedAt, -1
+	}
+	return nil, queuedAt, wake
+}
+
+// remove takes a caller out of the line. If it was the head, remove returns the new head.
+func (l *waitline) remove(c *caller) (wake *caller) {
+	if c.next != nil {
+		c.next.ahead = c.ahead
+	} else {
+		l.rear = c.ahead
+	}
+	if c.ahead != nil {
+		c.ahead.next = c.next
+		return nil
+	}
+	l.first = c.next
+	return l.first
+}
+
+// waitlines are the lines of a Locker. They tell each line what happens and when, and wake callers.
+type waitlines struct {
+	policy *queuePolicy
+
+	mu     lockorder.Mutex[lockorder.Waitlines]
+	lines  map[string]*waitline // guarded by mu, as each line is; the lines with a holder or a caller
+	remote remoteWaiters        // guarded by mu
+	inLine int                  // guarded by mu; callers in all lines
 }
 
 // lineLocked returns the line of a resource, and makes it if there is none.
@@ -73,7 +228,7 @@ func (t *waitlines) lineLocked(resource string) *waitline {
 		if t.lines == nil {
 			t.lines = make(map[string]*waitline)
 		}
-		l = &waitline{resource: resource, queuedAt: -1}
+		l = &waitline{resource: resource, policy: t.policy, queuedAt: -1}
 		t.lines[resource] = l
 	}
 	return l
@@ -96,13 +251,8 @@ func (t *waitlines) join(ctx context.Context, resource string, lc lockConfig, be
 	if c.line != nil {
 		c = new(caller)
 	}
-	*c = caller{line: l, ahead: l.rear, ctx: ctx, done: done, config: lc, began: began}
-	if l.rear == nil {
-		l.first = c
-	} else {
-		l.rear.next = c
-	}
-	l.rear = c
+	*c = caller{ctx: ctx, done: done, config: lc, began: began}
+	l.join(c)
 	t.inLine++
 	return c
 }
@@ -115,6 +265,14 @@ func (t *waitlines) waits(resource string) bool {
 	return l != nil && l.first != nil
 }
 
+// behind reports whether a caller waits behind the head of the line for a resource.
+func (t *waitlines) behind(resource string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.lines[resource]
+	return l != nil && l.first != nil && l.first.next != nil
+}
+
 // waiting returns the number of callers in all lines, heads included.
 func (t *waitlines) waiting() int {
 	t.mu.Lock()
@@ -122,78 +280,33 @@ func (t *waitlines) waiting() int {
 	return t.inLine
 }
 
+// crowded reports whether other processes are known to wait for a resource.
+func (t *waitlines) crowded(resource string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.remote.known(resource, time.Now())
+}
+
 // look tells a caller what to do.
 func (t *waitlines) look(c *caller) advice {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l, now := c.line, time.Now()
-	c.idle = true
-	switch {
-	case c.lease != nil:
-		return advice{lease: c.lease}
-	case l.first != c || l.holder != nil:
-		c.behind = c.behind || l.holder != nil
-		return c.pause(0)
-	case now.Before(l.askAt) && !l.called:
-		return c.pause(l.askAt.Sub(now))
+	now := time.Now()
+	next := c.line.look(c, t.remote.known(c.line.resource, now), now)
+	if next.lease == nil && !next.ask {
+		if c.wake == nil {
+			c.wake = make(chan struct{}, 1)
+		}
+		next.wake = c.wake
 	}
-	c.idle = false
-	return advice{ask: true, how: t.strategyLocked(l, now)}
+	return next
 }
 
-// pause has the caller wait.
-func (c *caller) pause(d time.Duration) advice {
-	if c.wake == nil {
-		c.wake = make(chan struct{}, 1)
-	}
-	return advice{wake: c.wake, wait: d}
-}
-
-// strategyLocked returns the strategy of the next attempt by the head of a line.
-//
-// Source: ALGORITHM section 10.
-func (t *waitlines) strategyLocked(l *waitline, now time.Time) strategy {
-	how := strategy{waits: true, patient: t.remote.known(l.resource, now)}
-	switch {
-	case l.called: // the queue node grants the resource to no other process now
-		how.patient, l.called = false, false
-	case l.failed == 0 && (how.patient || l.released): // asking all nodes could overtake the process that is called now
-		how.queueNodeFirst = true
-		l.allUntil = now.Add(t.policy.askAllEvery)
-	case l.failed > 0 && l.last.queue.heard && now.Before(l.allUntil):
-		how.queueNodeFirst = true
-	default:
-		l.allUntil = now.Add(t.policy.askAllEvery)
-	}
-	return how
-}
-
-// failed notes a failed attempt of the head. The next attempt is due after a delay, which is
-// about d of the number of failures, or when the queue node calls. hears reports whether the
-// process can hear such a call.
-//
-// Source: ALGORITHM section 10.
-func (t *waitlines) failed(c *caller, f *failure, hears bool, d func(failed int) time.Duration) {
+// failed notes a failed attempt of the head of a line.
+func (t *waitlines) failed(c *caller, f *failure, hears bool, d func(failures int) time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l, now := c.line, time.Now()
-	l.last = f
-	l.failed++
-	wait := d(l.failed)
-	if f.elsewhere {
-		l.elsewhere++
-	} else {
-		l.elsewhere = 0
-	}
-	switch most := t.policy.mostRefused; {
-	case f.elsewhere && l.elsewhere < most: // a release may be under way
-	case f.elsewhere && (l.elsewhere == most || !hears):
-		wait = t.policy.room()
-	case f.queued && hears:
-		l.allUntil = now // the next attempt asks all nodes, in case the queue node has lost its queue
-		wait = max(wait, t.policy.patience(f.left()))
-	}
-	l.askAt = now.Add(wait)
+	c.line.failed(f, hears, d, time.Now())
 }
 
 // heard takes the queue node's reply to an attempt that failed.
@@ -209,57 +322,35 @@ func (t *waitlines) heard(resource string, f *failure, ttl time.Duration) {
 	}
 }
 
-// behind reports whether a caller waits behind the head of the line for a resource.
-func (t *waitlines) behind(resource string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	l := t.lines[resource]
-	return l != nil && l.first != nil && l.first.next != nil
-}
-
-// crowded reports whether other processes are known to wait for a resource.
-func (t *waitlines) crowded(resource string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.remote.known(resource, time.Now())
-}
-
-// call wakes the head of a line after the queue node has called the process. The call may come
-// before the answer to the attempt that joined the queue.
+// call wakes the head of a line after the queue node has called the process.
 func (t *waitlines) call(resource string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l := t.lines[resource]; l != nil && l.first != nil && l.holder == nil {
-		l.called = true
-		l.first.poke()
+	if l := t.lines[resource]; l != nil {
+		l.call().poke()
 	}
 }
 
-// held notes that this process has the resource. The caller that got it leaves the line; c is
-// nil if it stood in none. If the process is in the queue of a node where the grant's release
-// will not remove it, held returns that node, and otherwise -1.
+// held notes that this process has the resource, as the method of the line does.
 func (t *waitlines) held(g *grant, c *caller) (queuedAt int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := t.lineLocked(g.resource)
+	contested := l.failures > 0
+	queuedAt, wake := l.held(g, c)
+	wake.poke()
 	if c != nil {
-		t.removeLocked(c)
+		t.inLine--
 	}
 	g.mu.Lock()
 	heard, others := g.hand.heard, g.hand.others
-	g.hand.contested = l.failed > 0
+	g.hand.contested = contested
 	for c := l.first; c != nil && g.hand.inLine < crowdedHandovers; c = c.next {
 		g.hand.inLine++
 	}
 	g.mu.Unlock()
 	if heard {
 		t.remote.note(g.resource, others, g.ttl)
-	}
-	l.holder = g
-	l.last, l.failed, l.elsewhere, l.askAt, l.called, l.released = nil, 0, 0, time.Time{}, false, false
-	queuedAt, l.queuedAt = l.queuedAt, -1
-	if queuedAt == g.queueNode {
-		return -1
 	}
 	return queuedAt
 }
@@ -275,59 +366,30 @@ func (t *waitlines) freed(g *grant) {
 	if others {
 		t.remote.note(g.resource, true, g.ttl)
 	}
-	l := t.lines[g.resource]
-	if l == nil {
-		return
+	if l := t.lines[g.resource]; l != nil {
+		l.freed(g).poke()
+		t.tidyLocked(l)
 	}
-	if l.holder == g {
-		l.holder, l.released = nil, true
-	}
-	if l.holder == nil && l.first != nil {
-		l.askAt = time.Time{}
-		l.first.poke()
-	}
-	t.tidyLocked(l)
 }
 
-// leave takes a caller out of its line. If a lease was handed over to it in the same moment,
-// leave returns the lease, and the caller of leave has to unlock it. If the line is empty now,
-// queuedAt is the node in whose queue the process is. Otherwise, and if there is none, it is -1.
+// leave takes a caller out of its line, as the method of the line does.
 func (t *waitlines) leave(c *caller) (lease *Lease, queuedAt int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if c.lease != nil {
-		return c.lease, -1
+	lease, queuedAt, wake := c.line.leave(c)
+	if lease == nil {
+		wake.poke()
+		t.inLine--
+		t.tidyLocked(c.line)
 	}
-	l := c.line
-	t.removeLocked(c)
-	queuedAt = -1
-	if l.first == nil {
-		queuedAt, l.queuedAt = l.queuedAt, -1
-	}
-	t.tidyLocked(l)
-	return nil, queuedAt
+	return lease, queuedAt
 }
 
-// removeLocked takes a caller out of its line, and wakes the new head, if there is one.
-func (t *waitlines) removeLocked(c *caller) {
-	l := c.line
-	t.inLine--
-	if c.next != nil {
-		c.next.ahead = c.ahead
-	} else {
-		l.rear = c.ahead
-	}
-	if c.ahead != nil {
-		c.ahead.next = c.next
+// poke wakes a caller. It does nothing for nil.
+func (c *caller) poke() {
+	if c == nil {
 		return
 	}
-	l.first = c.next
-	if l.first != nil {
-		l.first.poke()
-	}
-}
-
-func (c *caller) poke() {
 	select {
 	case c.wake <- struct{}{}:
 	default:
