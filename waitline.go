@@ -85,7 +85,7 @@ func (l *waitline) look(c *caller, crowded bool, now time.Time) advice {
 	case now.Before(l.askAt) && !l.called:
 		return advice{wait: l.askAt.Sub(now)}
 	}
-	c.idle = false
+	c.idle, l.askAt = false, time.Time{} // if the caller gives up during its attempt, the next head asks at once
 	return advice{ask: true, how: l.strategy(crowded, now)}
 }
 

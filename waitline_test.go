@@ -417,6 +417,17 @@ func TestCall(t *testing.T) {
 			wantAdvice(t, "one who comes later", turns.look(turns.stand("r")), askAll)
 		})
 	})
+	t.Run("and the head gives up during the attempt that answers it", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			turns := newTurns()
+			line := joinAll(turns, "r", 2)
+			turns.failed(line[0], refusedBy(0, -1), true, soon)
+			turns.call("r")
+			wantAdvice(t, "the head", turns.look(line[0]), answered)
+			turns.leave(line[0])
+			wantAdvice(t, "the next", turns.look(line[1]), askAll) // and it does not wait for another call
+		})
+	})
 	t.Run("and the process gets the resource without it", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			turns := newTurns()
