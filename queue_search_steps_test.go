@@ -1,0 +1,662 @@
+package redlock
+
+import (
+	"slices"
+	"time"
+
+	"github.com/d0720281/redlock/chaos/model/search"
+	"github.com/d0720281/redlock/internal/wire"
+)
+
+// This file has the steps of queue_search_test.go: what the processes do, what can happen to them,
+// and what the nodes do.
+
+var searchNow = time.Unix(1000, 0)
+
+// number is the place of a process' state in the list.
+func (c *queueSearch) number(p *queueProcess) uint32 {
+	l := &p.line
+	if l.first == nil && l.holder == nil { // the waitlines keep no such line
+		*l = waitline{policy: &c.policy, queuedAt: -1}
+	}
+	l.failures, l.elsewhere = min(l.failures, 1), min(l.elsewhere, c.policy.mostRefused+1)
+	key := make([]byte, 0, 64)
+	is := func(flags ...bool) {
+		b := byte(0)
+		for _, f := range flags {
+			b <<= 1
+			if f {
+				b |= 1
+			}
+		}
+		key = append(key, b)
+	}
+	is(l.holder != nil, l.last != nil && l.last.queue.heard, l.askAt.After(searchNow), l.askAt.After(searchNow.Add(longWait)), l.allUntil.After(searchNow), l.called, l.released)
+	is(p.crowded, p.extended)
+	key = append(key, byte(l.failures), byte(l.elsewhere), byte(l.queuedAt), byte(p.handed), byte(p.index(l.first)), byte(p.index(l.rear)))
+	for k := range p.caller {
+		x := &p.caller[k]
+		is(x.woken, x.idle, x.lease != nil)
+		key = append(key, byte(x.stage), byte(x.timer))
+	}
+	if a := p.attempt; a != nil {
+		w := &a.approach
+		w.rounds = min(w.rounds, c.policy.roundsAtOnce)
+		is(w.queueNodeFirst, w.patient, w.elsewhere, w.closes != 0, w.closed, w.againAt != 0)
+		is(w.reply.heard, w.reply.refused, w.reply.vetoed, w.reply.others)
+		key = append(key, byte(a.phase), byte(w.rounds))
+		for i := range a.nodes {
+			n := &a.nodes[i]
+			is(n.refused, n.pending)
+			key = append(key, byte(n.vote), byte(n.knows))
+		}
+	}
+	k, ok := c.numbers[string(key)]
+	if !ok {
+		k = uint32(len(c.list))
+		c.list, c.numbers[string(key)] = append(c.list, p), k
+	}
+	return k
+}
+
+// index is the place of a caller among those of its process, or -1.
+func (p *queueProcess) index(x *caller) int {
+	for k := range p.caller {
+		if &p.caller[k].caller == x {
+			return k
+		}
+	}
+	return -1
+}
+
+func (p *queueProcess) clone() *queueProcess {
+	q := *p
+	same := func(x *caller) *caller {
+		if x == nil {
+			return nil
+		}
+		return &q.caller[p.index(x)].caller
+	}
+	q.line.first, q.line.rear = same(p.line.first), same(p.line.rear)
+	for k := range q.caller {
+		x := &q.caller[k].caller
+		x.line, x.ahead, x.next = &q.line, same(x.ahead), same(x.next)
+	}
+	if p.attempt != nil {
+		a := *p.attempt
+		a.nodes = slices.Clone(a.nodes)
+		q.attempt = &a
+	}
+	return &q
+}
+
+// step has a process take an event.
+func (c *queueSearch) step(e queueStep) queueOutcome {
+	if o, ok := c.outcomes[e]; ok {
+		return o
+	}
+	p, o := c.list[e.process].clone(), queueOutcome{}
+	x := &p.caller[e.caller]
+	switch e.what {
+	case callerComes:
+		*x = queueCaller{stage: inLine}
+		p.line.join(&x.caller)
+		c.look(p, x, e.late, &o)
+	case callerTimesOut:
+		p.line.askAt = searchNow
+		c.look(p, x, e.late, &o)
+	case callerLooks:
+		c.look(p, x, e.late, &o)
+	case callerUnlocks:
+		*x = queueCaller{stage: gone}
+		c.unlock(p, &o)
+	case callerGivesUp:
+		c.giveUp(p, x, &o)
+	case nodeAnswers:
+		c.answer(p, e, &o)
+	case attemptTimesOut:
+		c.advance(p, event{what: timeUp, later: make([]instant, c.nodes)}, p.attempt.arm(), &o)
+	case processCalled:
+		p.wake(c.queue.call(&p.line))
+	case processExtends:
+		p.extended = true
+		o.send(theQueueNode, extend)
+	}
+	o.process = c.number(p)
+	c.outcomes[e] = o
+	return o
+}
+
+func (p *queueProcess) wake(x *caller) {
+	if x != nil {
+		p.caller[p.index(x)].woken = true
+	}
+}
+
+// look has a caller look what to do. late says that the time is over in which attempts ask the
+// queue node first.
+func (c *queueSearch) look(p *queueProcess, x *queueCaller, late bool, o *queueOutcome) {
+	x.woken, x.timer = false, noTimer
+	if late {
+		p.line.allUntil = searchNow
+	}
+	switch next := p.line.look(&x.caller, p.crowded, searchNow); {
+	case next.lease != nil:
+		*x = queueCaller{stage: holding}
+	case next.ask:
+		p.attempt = &attempt{
+			rules: &c.rules, need: c.need, timeout: searchTimeout, start: searchStart, useless: never,
+			skew:     func(int) (error, bool) { return nil, true },
+			nodes:    make([]voter, c.nodes),
+			approach: approach{policy: &c.policy, strategy: next.how, node: theQueueNode},
+		}
+		c.advance(p, event{what: begun}, searchStart, o)
+	case next.wait > longWait:
+		x.timer = tillCall
+	case next.wait > 0:
+		x.timer = pauses
+	}
+}
+
+// The moments of an attempt.
+const (
+	searchStart   instant = 1
+	searchTimeout         = 1000
+	searchSlow    instant = 1 + searchTimeout/2 // too late for a quorum that refuses what the queue node has granted
+)
+
+// advance has the attempt of a process take an event.
+func (c *queueSearch) advance(p *queueProcess, e event, now instant, o *queueOutcome) {
+	a, head := p.attempt, &p.caller[p.index(p.line.first)]
+	for _, do := range a.step(e, now, nil) {
+		if do.op != wire.Acquire {
+			panic("queue search: an attempt raises counters")
+		}
+		o.send(do.node, acquire)
+	}
+	switch {
+	case a.phase == won:
+		if said := a.approach.reply; said.heard {
+			p.crowded = said.others
+		}
+		queuedAt, wake := p.line.held(&c.grant, &head.caller)
+		p.wake(wake)
+		if queuedAt >= 0 {
+			o.send(queuedAt, rollback)
+		}
+		*head = queueCaller{stage: holding}
+		p.attempt, p.handed, p.extended, o.won = nil, 0, false, true
+	case a.phase == lost && e.what == gaveUp:
+		c.failed(p, p.line.first.next != nil, o)
+	case a.phase == lost:
+		p.line.failed(c.failed(p, true, o), true, func(int) time.Duration { return 1 }, searchNow)
+		head.woken = true
+	}
+}
+
+// failed ends an attempt that was not granted.
+func (c *queueSearch) failed(p *queueProcess, goesOn bool, o *queueOutcome) *failure {
+	a := p.attempt
+	p.attempt = nil
+	for i := range a.nodes {
+		n := &a.nodes[i]
+		switch {
+		case i != theQueueNode && n.err == errNotAsked:
+		case i != theQueueNode || !goesOn || !c.queue.rests(&a.approach):
+			o.send(i, rollback)
+		case n.vote == yes:
+			o.send(i, restGranted)
+		default:
+			o.send(i, rest)
+		}
+	}
+	f := &failure{queue: a.approach.reply, elsewhere: a.approach.elsewhere, queued: goesOn && a.approach.rests()}
+	if f.queue.heard {
+		p.crowded = f.queue.others
+		if f.queued {
+			p.line.queuedAt = f.queue.node
+		}
+	}
+	return f
+}
+
+// unlock ends the lease of a caller that has gone.
+func (c *queueSearch) unlock(p *queueProcess, o *queueOutcome) {
+	if heir := p.line.heir(&c.grant); heir != nil && p.handed+1 < c.block {
+		p.handed++
+		p.wake(p.line.handedTo(heir, &c.lease))
+		p.wake(heir)
+		return
+	}
+	for i := range c.nodes {
+		o.send(i, release)
+	}
+	p.wake(p.line.freed(&c.grant))
+}
+
+// giveUp is the end of a caller's context.
+func (c *queueSearch) giveUp(p *queueProcess, x *queueCaller, o *queueOutcome) {
+	if p.attempt != nil && p.line.first == &x.caller {
+		c.advance(p, event{what: gaveUp}, searchStart, o)
+	}
+	lease, queuedAt, wake := c.queue.leave(&p.line, &x.caller)
+	*x = queueCaller{stage: gone}
+	p.wake(wake)
+	if lease != nil {
+		c.unlock(p, o)
+	}
+	if queuedAt >= 0 {
+		o.send(queuedAt, rollback)
+	}
+}
+
+// answer has a process hear of a node.
+func (c *queueSearch) answer(p *queueProcess, e queueStep, o *queueOutcome) {
+	if p.attempt == nil { // the other nodes have granted the lease
+		p.crowded = p.crowded || e.others
+		return
+	}
+	v := vote{counter: 1}
+	switch e.said {
+	case refused, vetoed:
+		v = vote{refused: true, err: errHeldByOther}
+	case unreachable:
+		v = vote{err: errNodeTimeout}
+	}
+	if e.node == theQueueNode && e.said != unreachable {
+		v.queue = c.queue.heeds(queueReply{heard: true, refused: v.refused, vetoed: e.said == vetoed, others: e.others, left: -1})
+	}
+	now := searchStart
+	if e.late {
+		now = searchSlow
+	}
+	c.advance(p, event{what: voted, node: int(e.node), vote: v}, now, o)
+}
+
+// What can happen.
+
+func (c *queueSearch) next(s queueState, visit func(queueState, search.Step)) {
+	for p := range c.callers {
+		if s.process[p] != dead {
+			c.local(s, p, visit)
+		}
+		for i := range c.nodes {
+			c.deliver(s, p, i, visit)
+		}
+	}
+	if r := s.turn; s.isTurn() && (c.turnsEnd || s.process[r-1] == dead) {
+		s := s
+		s.turn = noProcess
+		visit(s, search.Step{Format: "the turn of process %d ends", A: int(r - 1)})
+	}
+	for i, k := range s.key {
+		if k != noProcess && s.process[k-1] == dead {
+			s := s
+			s.key[i] = noProcess
+			visit(s, search.Step{Format: "node %d: the key of process %d ends", A: i, B: int(k - 1)})
+		}
+	}
+	if c.queueNodeDies && !s.queueNodeDead {
+		s := s
+		s.queueNodeDead = true
+		s.key[theQueueNode], s.turn, s.queue = noProcess, noProcess, processes{}
+		visit(s, search.Step{Format: "the queue node dies", Fault: true})
+	}
+}
+
+// local is what a process does, or what happens to it.
+func (c *queueSearch) local(s queueState, p int, visit func(queueState, search.Step)) {
+	at, busiest := c.list[s.process[p]], s.busiest(p)
+	do := func(e queueStep, by search.Step) {
+		s := s
+		switch {
+		case e.what == callerGivesUp:
+			s.left++
+		case e.what == attemptTimesOut && by.Fault:
+			s.timeUp++
+		}
+		by.A, by.B, by.Breaks = p, int(e.caller), c.take(&s, p, e)
+		visit(s, by)
+	}
+	// ask does what may begin an attempt, if there is room: lanes are short.
+	ask := func(e queueStep, by search.Step) {
+		if busiest > 1 {
+			return
+		}
+		do(e, by)
+		if at.line.allUntil.After(searchNow) {
+			e.late = true
+			do(e, by)
+		}
+	}
+	for k := range at.caller {
+		x := &at.caller[k]
+		e := queueStep{caller: uint8(k)}
+		asks := at.attempt != nil && at.line.first == &x.caller
+		switch {
+		case x.stage == absent && (k == 0 || at.caller[k-1].stage == gone || at.caller[k-1].stage != absent && !c.oneByOne):
+			e.what = callerComes
+			ask(e, search.Step{Format: "process %d: caller %d comes"})
+		case x.stage == inLine && !asks && x.woken:
+			e.what = callerLooks
+			ask(e, search.Step{Format: "process %d: caller %d looks"})
+		case x.stage == inLine && !asks && (x.timer == pauses || x.timer == tillCall && c.timers):
+			e.what = callerTimesOut
+			ask(e, search.Step{Format: "process %d: caller %d has paused"})
+		case x.stage == holding && busiest < laneDepth:
+			e.what = callerUnlocks
+			do(e, search.Step{Format: "process %d: caller %d unlocks"})
+			if c.renewals && !at.extended && busiest < laneDepth-1 {
+				do(queueStep{what: processExtends}, search.Step{Format: "process %d extends"})
+			}
+		}
+		if x.stage == inLine && int(s.left) < c.leaves && busiest < laneDepth-1 {
+			e.what = callerGivesUp
+			do(e, search.Step{Format: "process %d: caller %d gives up", Fault: true})
+		}
+	}
+	if at.attempt != nil {
+		e := queueStep{what: attemptTimesOut}
+		switch w := &at.attempt.approach; {
+		case w.closes != 0 && !w.closed:
+			if c.slowQueueNode || at.attempt.nodes[theQueueNode].vote != awaited {
+				do(e, search.Step{Format: "process %d goes on without the queue node's answer"})
+			}
+		case w.againAt != 0:
+			do(e, search.Step{Format: "process %d asks the nodes again that refused"})
+		case int(s.timeUp) < c.timeUp:
+			do(e, search.Step{Format: "process %d: the time of the attempt is up", Fault: true})
+		}
+	}
+	if s.calls[p] > 0 {
+		s := s
+		s.calls[p]--
+		if int(s.lostCalls) < c.lostCalls {
+			s := s
+			s.lostCalls++
+			visit(s, search.Step{Format: "a call of process %d is lost", A: p, Fault: true})
+		}
+		c.take(&s, p, queueStep{what: processCalled})
+		visit(s, search.Step{Format: "process %d is called", A: p})
+	}
+	if int(s.deaths) < c.deaths {
+		s.deaths++
+		s.process[p], s.link[p], s.calls[p] = dead, [queueNodes]queueLink{}, 0
+		s.said.leave(uint8(p + 1))
+		s.undate(p)
+		visit(s, search.Step{Format: "process %d dies", A: p, Fault: true})
+	}
+}
+
+// busiest is the number of messages on the longest lane of a process.
+func (s *queueState) busiest(p int) (most int) {
+	for i := range s.link[p] {
+		for j, m := range s.link[p][i].lane {
+			if m != noMessage {
+				most = max(most, j+1)
+			}
+		}
+	}
+	return most
+}
+
+// take has a process take an event, and puts what that sends on its way. It says what breaks.
+func (c *queueSearch) take(s *queueState, p int, e queueStep) (breaks string) {
+	e.process = s.process[p]
+	o, me := c.step(e), uint8(p+1)
+	s.process[p] = o.process
+	for _, do := range o.sends[:o.n] {
+		s.send(p, int(do.node), do.message)
+		if e.what == callerGivesUp && do.node == theQueueNode && do.message == rollback {
+			s.said.leave(me)
+		}
+	}
+	if o.won {
+		if first := s.said[0]; first != noProcess && first != me {
+			breaks = overtakes
+		}
+		s.said.leave(me)
+		s.undate(p)
+		for i := range s.link[p] {
+			s.link[p][i].leased, s.link[p][i].kept = false, false
+		}
+	}
+	if l := &c.list[o.process].line; l.first == nil && l.holder == nil {
+		s.said.leave(me)
+	}
+	return breaks
+}
+
+// send puts a message on its way. Behind the end of an attempt or a lease no answer matters.
+func (s *queueState) send(p, i int, m queueMessage) {
+	l := &s.link[p][i]
+	if m != acquire && m != extend {
+		for j, x := range l.lane {
+			if x == acquire {
+				l.lane[j] = acquireLate
+			}
+		}
+		*l = queueLink{lane: l.lane}
+		s.undate(p)
+	}
+	j := slices.Index(l.lane[:], noMessage)
+	l.lane[j] = m
+}
+
+// date marks the releases of other processes that are on their way when the queue node grants
+// the attempt of a process. They arrive while the attempt asks again. So refusals of before do
+// not count.
+func (s *queueState) date(p int) {
+	for other := range s.link {
+		for i := range s.link[other] {
+			for j, m := range s.link[other][i].lane {
+				if other != p && i != theQueueNode && m.kind() == release {
+					s.link[other][i].lane[j] = m | before(p)
+				}
+			}
+		}
+	}
+	for i := range s.link[p] {
+		s.link[p][i].leased, s.link[p][i].kept = false, false
+	}
+}
+
+func (s *queueState) undate(p int) {
+	for other := range s.link {
+		for i := range s.link[other] {
+			for j := range s.link[other][i].lane {
+				s.link[other][i].lane[j] &^= before(p)
+			}
+		}
+	}
+}
+
+// deliver moves a message to a node, or its answer back.
+func (c *queueSearch) deliver(s queueState, p, i int, visit func(queueState, search.Step)) {
+	l := &s.link[p][i]
+	if l.answer != noAnswer {
+		c.hear(s, p, i, visit)
+	}
+	m := l.lane[0].kind()
+	if m == noMessage || m == acquire && l.answer != noAnswer {
+		return
+	}
+	copy(l.lane[:], l.lane[1:])
+	l.lane[laneDepth-1] = noMessage
+	switch {
+	case i != theQueueNode || !s.queueNodeDead:
+		c.serve(&s, p, i, m)
+	case m == acquire:
+		l.answer = unreachable
+	}
+	visit(s, search.Step{Format: arrivals[m], A: i, B: p})
+}
+
+var arrivals = [...]string{
+	acquire:     "node %d has the acquire of process %d",
+	acquireLate: "node %d has a late acquire of process %d",
+	extend:      "node %d has the extension of process %d",
+	release:     "node %d has the release of process %d",
+	rollback:    "node %d has the rollback of process %d",
+	rest:        "node %d has the rest of process %d, which it had refused",
+	restGranted: "node %d has the rest of process %d, which it had granted",
+}
+
+// hear has a process hear the answer of a node.
+func (c *queueSearch) hear(s queueState, p, i int, visit func(queueState, search.Step)) {
+	l, a := &s.link[p][i], c.list[s.process[p]].attempt
+	if !c.slowQueueNode && c.inOrder && i != theQueueNode && a != nil && a.nodes[theQueueNode].vote == awaited {
+		return
+	}
+	e := queueStep{what: nodeAnswers, node: uint8(i), said: l.answer, others: l.others}
+	by := search.Step{Format: answers[l.answer], A: p, B: i}
+	l.kept = l.leased && a != nil
+	l.answer, l.others, l.leased = noAnswer, false, false
+	kept := 0
+	for i := range s.link[p] {
+		if s.link[p][i].kept {
+			kept++
+		}
+	}
+	tell := func(s queueState) {
+		by.Breaks = c.take(&s, p, e)
+		visit(s, by)
+	}
+	tell(s)
+	if kept >= c.need && a.nodes[theQueueNode].vote == yes {
+		e.late, by.Format = true, "process %d is refused by node %d for long"
+		tell(s)
+	}
+}
+
+var answers = [...]string{
+	granted:     "process %d is granted by node %d",
+	refused:     "process %d is refused by node %d",
+	vetoed:      "process %d is vetoed by node %d",
+	unreachable: "process %d cannot reach node %d",
+}
+
+// The nodes.
+
+// serve has a node take a message.
+func (c *queueSearch) serve(s *queueState, p, i int, m queueMessage) {
+	me, had := uint8(p+1), s.key[i] == uint8(p+1)
+	switch m {
+	case acquire, acquireLate:
+		said := c.acquire(s, me, i)
+		if m == acquireLate {
+			return
+		}
+		l := &s.link[p][i]
+		l.answer = said
+		l.others = i == theQueueNode && (said == vetoed || s.queue.others(me))
+		l.leased = c.elsewhere && said == refused && (c.late || c.isLeased(s, p, i))
+		if i == theQueueNode && said == granted {
+			if c.inOrder {
+				s.said.join(me)
+			}
+			if c.elsewhere && !c.late {
+				s.date(p)
+			}
+		}
+		return
+	case extend:
+		if s.key[i] == noProcess {
+			s.key[i] = me
+		}
+		return
+	}
+	if had {
+		s.key[i] = noProcess
+	}
+	if i == theQueueNode {
+		c.ended(s, p, m)
+	}
+}
+
+// isLeased reports whether the key on a node is that of a lease that had not been released when
+// the queue node granted the attempt of a process. The key of an attempt does not stay for long:
+// the queue node refuses that attempt.
+func (c *queueSearch) isLeased(s *queueState, p, i int) bool {
+	owner := s.key[i] - 1
+	if c.list[s.process[owner]].line.holder != nil {
+		return true
+	}
+	for _, m := range s.link[owner][i].lane {
+		if m.kind() == release {
+			return m&before(p) == 0
+		}
+	}
+	return false
+}
+
+func (c *queueSearch) acquire(s *queueState, me uint8, i int) nodeAnswer {
+	switch {
+	case i == theQueueNode && s.isTurn() && s.turn != me:
+		return vetoed
+	case s.key[i] == me:
+		return granted
+	case s.key[i] != noProcess:
+		return refused
+	}
+	s.key[i] = me
+	if i == theQueueNode {
+		c.dequeue(s, me)
+	}
+	return granted
+}
+
+// dequeue takes a process out of the queue.
+func (c *queueSearch) dequeue(s *queueState, me uint8) {
+	s.queue.leave(me)
+	if s.turn == me && c.queue.endsTurn {
+		s.turn = noProcess
+	}
+}
+
+// ended is what the queue node does at the end of an attempt or a lease. Its key has been dropped.
+func (c *queueSearch) ended(s *queueState, p int, m queueMessage) {
+	me, free := uint8(p+1), s.key[theQueueNode] == noProcess
+	if m == rest || m == restGranted {
+		s.queue.join(me)
+		if c.inOrder && !slices.ContainsFunc(s.link[p][theQueueNode].lane[:], func(m queueMessage) bool { return m.kind() == rollback || m.kind() == release }) {
+			s.said.join(me)
+		}
+		if free && !s.isTurn() && c.queue.restCalls(m == restGranted, s.turn == theMark) {
+			c.callNext(s)
+		}
+		return
+	}
+	c.dequeue(s, me)
+	switch {
+	case free:
+		c.callNext(s)
+	case m == release && s.turn == noProcess && c.queue.marks:
+		s.turn = theMark
+	}
+}
+
+// callNext calls the first process in the queue that is alive.
+func (c *queueSearch) callNext(s *queueState) {
+	if s.isTurn() {
+		if c.queue.callsOn {
+			s.call(s.turn)
+		}
+		return
+	}
+	s.turn = noProcess
+	for s.queue[0] != noProcess && s.turn == noProcess {
+		head := s.queue[0]
+		s.queue.leave(head)
+		if s.process[head-1] != dead {
+			s.call(head)
+			s.turn = head
+		}
+	}
+}
+
+func (s *queueState) call(p uint8) {
+	if s.process[p-1] != dead {
+		s.calls[p-1] = min(s.calls[p-1]+1, 2)
+	}
+}

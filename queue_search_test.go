@@ -1,0 +1,474 @@
+package redlock
+
+import (
+	"cmp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/d0720281/redlock/chaos/model/search"
+	"github.com/d0720281/redlock/chaos/model/searchtest"
+)
+
+// This file searches every state that a few processes can reach while they wait for one resource.
+// What a process does is the code of waitline.go and attempt.go itself: a state has the number of
+// each process' state in a list. What a node does is the rule of acquire.lua, release.lua and
+// queue.lua in a few lines. queue_search_steps_test.go has both.
+//
+// There is no time. What a process sends to a node arrives in order. Apart from that a message, an
+// answer or a call takes as long as it likes. A pause may be over at any moment, but a process that
+// waits to be called has no timer, except where the search says so. A key ends by itself only when
+// its process has died.
+//
+// Source: ALGORITHM section 10; section 13, I1, I10 and I11.
+
+const (
+	queueNodes     = 3
+	queueProcesses = 3
+	queueCallers   = 2
+	laneDepth      = 4
+	theQueueNode   = 0
+)
+
+// queueSearch is what is searched, and with which rules.
+type queueSearch struct {
+	nodes   int
+	need    int   // votes
+	callers []int // of each process
+	block   int   // callers that have one lease, one after the other
+
+	// What may happen.
+	slowQueueNode bool // an attempt may go on without the queue node's answer
+	elsewhere     bool // a quorum may refuse for long what the queue node has granted, if a lease is in the way
+	late          bool // with elsewhere: also if only the releases of a lease are late
+	renewals      bool // a holder sets its key on the queue node if there is none
+	timers        bool // a process that waits to be called may ask again by itself
+	turnsEnd      bool // a turn may end before its process has come
+	oneByOne      bool // a caller comes to a process when the one before it has gone
+
+	// What may go wrong.
+	lostCalls, deaths int
+	leaves            int  // callers that give up
+	timeUp            int  // attempts whose time is up though all nodes answer
+	queueNodeDies     bool // with its queue
+
+	inOrder bool // check that no process overtakes another
+
+	rules  rules
+	policy queuePolicy
+	queue  queueRules
+
+	grant    grant
+	lease    Lease
+	list     []*queueProcess
+	mirrors  map[uint32]uint32 // in the list: the same, with nodes 1 and 2 exchanged
+	numbers  map[string]uint32
+	outcomes map[queueStep]queueOutcome // of what was searched before
+}
+
+// queueRules are the rules that the controls replace.
+type queueRules struct {
+	rests     func(*approach) bool                            // an attempt that failed tells the queue node that its process goes on waiting
+	leave     func(*waitline, *caller) (*Lease, int, *caller) // a caller gives up
+	call      func(*waitline) *caller                         // the queue node calls the process
+	heeds     func(queueReply) queueReply                     // what an attempt hears of the queue node's answer
+	restCalls func(granted, missed bool) bool                 // a rest calls the next process
+	marks     bool                                            // a release leaves the mark
+	endsTurn  bool                                            // a process that leaves the queue leaves its turn
+	callsOn   bool                                            // a process that has its turn is called by the next release, too
+}
+
+func queueAlgorithm() queueRules {
+	return queueRules{
+		rests:     (*approach).rests,
+		leave:     (*waitline).leave,
+		call:      (*waitline).call,
+		heeds:     func(r queueReply) queueReply { return r },
+		restCalls: func(granted, missed bool) bool { return !granted || missed },
+		marks:     true,
+		endsTurn:  true,
+		callsOn:   true,
+	}
+}
+
+// queueProcess is a process: its line, and the attempt of the head of the line.
+type queueProcess struct {
+	line     waitline
+	caller   [queueCallers]queueCaller
+	attempt  *attempt // nil for none
+	crowded  bool     // other processes are known to wait
+	handed   int      // how often the lease was handed over
+	extended bool
+}
+
+// queueCaller is a caller, and where its goroutine is.
+type queueCaller struct {
+	caller
+	stage callerStage
+	woken bool // it will look what to do
+	timer callerTimer
+}
+
+type callerStage uint8
+
+const (
+	absent  callerStage = iota
+	inLine              // or it has been handed a lease, and does not know it yet
+	holding             // the lease
+	gone
+)
+
+type callerTimer uint8
+
+const (
+	noTimer  callerTimer = iota
+	pauses               // until its next attempt
+	tillCall             // until it is called; if no call comes it asks again
+)
+
+const longWait = time.Hour // is for a call
+
+// queueStep is what happens to a process in a state.
+type queueStep struct {
+	process      uint32
+	what         queueEvent
+	caller, node uint8
+	said         nodeAnswer
+	others       bool // wait, says the queue node
+	late         bool // some time has gone by
+}
+
+type queueEvent uint8
+
+const (
+	callerComes queueEvent = iota
+	callerLooks
+	callerTimesOut
+	callerUnlocks
+	callerGivesUp
+	nodeAnswers
+	attemptTimesOut
+	processCalled
+	processExtends
+)
+
+// queueOutcome is the state of a process after a step, and what it sends.
+type queueOutcome struct {
+	process uint32
+	won     bool
+	n       uint8
+	sends   [queueNodes + 1]struct {
+		node    uint8
+		message queueMessage
+	}
+}
+
+func (o *queueOutcome) send(node int, m queueMessage) {
+	o.sends[o.n].node, o.sends[o.n].message = uint8(node), m
+	o.n++
+}
+
+type queueMessage uint8
+
+const (
+	noMessage    queueMessage = iota
+	acquire                   // of an attempt under way
+	acquireLate               // of one that is over: no answer is awaited
+	extend                    // by a holder
+	release                   // of a lease
+	rollback                  // a release without a lease
+	rest                      // the process goes on waiting, and the queue node had refused
+	restGranted               // the same, and it had granted
+	messageKinds = 1<<4 - 1   // above is a bit for each process: see date
+)
+
+func (m queueMessage) kind() queueMessage { return m & messageKinds }
+
+func before(process int) queueMessage { return (messageKinds + 1) << process }
+
+type nodeAnswer uint8
+
+const (
+	noAnswer nodeAnswer = iota
+	granted
+	refused
+	vetoed
+	unreachable
+)
+
+// queueState is a state of all. Processes count from 1 where 0 is none.
+type queueState struct {
+	process [queueProcesses]uint32 // in the list
+	link    [queueProcesses][queueNodes]queueLink
+	calls   [queueProcesses]uint8 // on their way
+	key     [queueNodes]uint8
+	turn    uint8
+	queue   processes
+	said    processes // in the order in which they told the queue node that they wait; for the check alone
+
+	queueNodeDead                   bool
+	lostCalls, deaths, left, timeUp uint8
+}
+
+// queueLink is what is between a process and a node.
+type queueLink struct {
+	lane   [laneDepth]queueMessage
+	answer nodeAnswer // on its way
+	others bool       // with it
+	leased bool       // with it: the key is that of a lease
+	kept   bool       // the last answer said so
+}
+
+const (
+	noProcess = 0
+	theMark   = queueProcesses + 1
+	dead      = 0 // in the list
+)
+
+type processes [queueProcesses]uint8
+
+func (l *processes) join(p uint8) {
+	for i, x := range l {
+		if x == p || x == noProcess {
+			l[i] = p
+			return
+		}
+	}
+}
+
+func (l *processes) leave(p uint8) {
+	if i := slices.Index(l[:], p); i >= 0 {
+		copy(l[i:], l[i+1:])
+		l[queueProcesses-1] = noProcess
+	}
+}
+
+// others reports whether another process is in the list.
+func (l *processes) others(p uint8) bool {
+	return slices.ContainsFunc(l[:], func(x uint8) bool { return x != noProcess && x != p })
+}
+
+const (
+	twoHold      = "two processes hold the resource"
+	overtakes    = "a process overtakes one that said before that it waits"
+	waitsForEver = "a caller waits for ever"
+	litters      = "the queue or the turn is left behind"
+)
+
+func (c *queueSearch) model() search.Model[queueState] {
+	c.list, c.mirrors, c.numbers, c.outcomes = []*queueProcess{{}}, map[uint32]uint32{}, map[string]uint32{}, map[queueStep]queueOutcome{}
+	m := search.Model[queueState]{Next: c.next, Check: c.check, Ends: c.ends, Canon: c.canon, Goal: func(s queueState) bool { return c.ends(s) == "" }}
+	for p, n := range c.callers {
+		begin := &queueProcess{}
+		for k := n; k < queueCallers; k++ {
+			begin.caller[k].stage = gone
+		}
+		m.Start.process[p] = c.number(begin)
+	}
+	return m
+}
+
+func (c *queueSearch) check(s queueState) string {
+	holders := 0
+	for p := range c.callers {
+		if c.list[s.process[p]].line.holder != nil {
+			holders++
+		}
+	}
+	if holders > 1 {
+		return twoHold
+	}
+	return ""
+}
+
+// ends says what is wrong in a state after which nothing happens. All callers have been served
+// where nothing is.
+func (c *queueSearch) ends(s queueState) string {
+	for p := range c.callers {
+		for _, x := range c.list[s.process[p]].caller {
+			if s.process[p] != dead && x.stage != gone {
+				return waitsForEver
+			}
+		}
+	}
+	if s.isTurn() || s.queue[0] != noProcess && s.process[s.queue[0]-1] != dead {
+		return litters
+	}
+	return ""
+}
+
+// canon exchanges nodes 1 and 2, which are alike, if that makes the state come first in an order.
+func (c *queueSearch) canon(s queueState) queueState {
+	if c.nodes < queueNodes {
+		return s
+	}
+	t, order := s, cmp.Compare(s.key[2], s.key[1])
+	t.key[1], t.key[2] = s.key[2], s.key[1]
+	for p := range c.callers {
+		t.process[p] = c.mirror(s.process[p])
+		t.link[p][1], t.link[p][2] = s.link[p][2], s.link[p][1]
+		order = cmp.Or(order, cmp.Compare(t.process[p], s.process[p]), cmp.Compare(s.link[p][2].number(), s.link[p][1].number()))
+	}
+	if order < 0 {
+		return t
+	}
+	return s
+}
+
+func (c *queueSearch) mirror(number uint32) uint32 {
+	if c.list[number].attempt == nil {
+		return number
+	}
+	m, ok := c.mirrors[number]
+	if !ok {
+		p := c.list[number].clone()
+		p.attempt.nodes[1], p.attempt.nodes[2] = p.attempt.nodes[2], p.attempt.nodes[1]
+		m = c.number(p)
+		c.mirrors[number], c.mirrors[m] = m, number
+	}
+	return m
+}
+
+func (l *queueLink) number() (n uint64) {
+	for _, m := range l.lane {
+		n = n<<8 | uint64(m)
+	}
+	n = n<<8 | uint64(l.answer)
+	for _, is := range []bool{l.others, l.leased, l.kept} {
+		n <<= 1
+		if is {
+			n++
+		}
+	}
+	return n
+}
+
+// isTurn reports whether a process has been called.
+func (s *queueState) isTurn() bool { return s.turn != noProcess && s.turn != theMark }
+
+func queueSearchOf(nodes int, callers []int, block int, change func(*queueSearch)) *queueSearch {
+	c := &queueSearch{nodes: nodes, need: quorum(nodes), callers: callers, block: block}
+	c.rules, c.queue = algorithm(), queueAlgorithm()
+	c.policy = queuePolicy{
+		leastPatience: 10, roundPause: 10, retryShare: 10,
+		queuedDelay: 2 * longWait, askAllEvery: 1, roomDelay: time.Minute,
+	}
+	change(c)
+	return c
+}
+
+// The events that a search is about.
+func anyOrder(c *queueSearch) { c.slowQueueNode, c.elsewhere = true, true }
+
+// inOrder checks the order. In the attempts of such a search a refusal of the queue node is a veto.
+func inOrder(c *queueSearch) {
+	c.inOrder = true
+	c.queue.heeds = func(r queueReply) queueReply { r.vetoed = r.refused; return r }
+}
+
+// No two processes hold the resource. Every caller can be served from every state, without the
+// timer of a process that waits to be called, and at the end the queue and the turn are empty.
+func TestQueueSearch(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		*queueSearch
+	}{
+		{"release, acquire and rest in any order", queueSearchOf(3, []int{1, 1}, 1, anyOrder)},
+		{"release, acquire and rest in any order, with pauses", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) { anyOrder(c); c.policy.mostRefused = 2 })},
+		{"release, acquire and rest in any order, twice", queueSearchOf(3, []int{2, 1}, 1, func(c *queueSearch) { c.elsewhere, c.oneByOne = true, true })},
+		{"release, acquire and rest in any order, with renewals", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) { anyOrder(c); c.renewals, c.turnsEnd = true, true })},
+		{"hand-over and a caller that gives up", queueSearchOf(3, []int{2, 1}, 2, func(c *queueSearch) { c.elsewhere, c.leaves = true, 1 })},
+		{"all callers give up", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) { anyOrder(c); c.leaves = 2 })},
+		{"three processes and one node", queueSearchOf(1, []int{2, 2, 1}, 2, func(c *queueSearch) { c.slowQueueNode, c.leaves = true, 1 })},
+		{"attempts without a quorum", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) { c.timeUp = 1 })},
+		{"late releases, with timers", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) { anyOrder(c); c.late, c.timers = true, true })},
+		{"lost calls and a death, with timers", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) {
+			c.slowQueueNode, c.renewals, c.turnsEnd, c.timers, c.lostCalls, c.deaths, c.leaves = true, true, true, true, 1, 1, 1
+		})},
+		{"the queue node dies, with timers", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) { c.queueNodeDies, c.timers = true, true })},
+		{"in order, hand-over", queueSearchOf(3, []int{2, 2}, 2, inOrder)},
+		{"in order, three processes and one node", queueSearchOf(1, []int{2, 2, 2}, 1, func(c *queueSearch) { c.inOrder = true })},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			searchtest.Sound(t, test.model())
+			t.Logf("%d states of one process", len(test.list)-1)
+		})
+	}
+}
+
+// Each rule that is wrong is missed, and nothing more is promised than what holds.
+func TestQueueSearchControls(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		search *queueSearch
+		wrong  func(*queueSearch)
+		want   string
+	}{
+		{"a process that goes on waiting sends a plain release", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) {
+			c.queue.rests = func(*approach) bool { return false }
+		}, waitsForEver},
+		{"a process that may have met a holder elsewhere is in no queue", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) {
+			c.queue.rests = func(p *approach) bool { return p.rests() && !p.elsewhere }
+		}, waitsForEver},
+		{"a caller that gives up stays in the queue", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) {
+			c.leaves = 1
+			c.queue.leave = func(l *waitline, x *caller) (*Lease, int, *caller) {
+				lease, _, wake := l.leave(x)
+				return lease, -1, wake
+			}
+		}, litters},
+		{"a caller that gives up does not wake the next head", queueSearchOf(3, []int{2, 1}, 1, anyOrder), func(c *queueSearch) {
+			c.leaves = 1
+			c.queue.leave = func(l *waitline, x *caller) (*Lease, int, *caller) {
+				lease, queuedAt, _ := l.leave(x)
+				return lease, queuedAt, nil
+			}
+		}, waitsForEver},
+		{"the head after a caller that gave up pauses until it is called", queueSearchOf(1, []int{2, 1}, 1, anyOrder), func(c *queueSearch) {
+			c.leaves = 1
+			c.queue.leave = func(l *waitline, x *caller) (*Lease, int, *caller) {
+				l.askAt = searchNow.Add(2 * longWait)
+				return l.leave(x)
+			}
+		}, waitsForEver},
+		{"a call before the refusal that it answers is forgotten", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) {
+			c.queue.call = func(l *waitline) *caller {
+				if l.first != nil && !l.first.idle {
+					return nil
+				}
+				return l.call()
+			}
+		}, waitsForEver},
+		{"a rest calls no process", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) {
+			c.queue.restCalls = func(_, _ bool) bool { return false }
+		}, waitsForEver},
+		{"a release leaves no mark", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) { c.queue.marks = false }, waitsForEver},
+		{"a rest does not look for the mark", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) {
+			c.queue.restCalls = func(granted, _ bool) bool { return !granted }
+		}, waitsForEver},
+		{"a process that leaves the queue keeps its turn", queueSearchOf(1, []int{2, 2}, 1, anyOrder), func(c *queueSearch) {
+			c.leaves, c.queue.endsTurn = 1, false
+		}, waitsForEver},
+		{"a process is called once", queueSearchOf(3, []int{2, 1}, 1, anyOrder), func(c *queueSearch) {
+			c.elsewhere, c.renewals, c.oneByOne, c.queue.callsOn = false, true, true, false
+		}, waitsForEver},
+		{"a quorum of one", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) { c.need = 1 }, twoHold},
+		{"no timer, a call is lost", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) { c.lostCalls, c.turnsEnd = 1, true }, waitsForEver},
+		{"no timer, a holder dies", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) { c.deaths = 1 }, waitsForEver},
+		{"no timer, a release comes to the other nodes after two attempts", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) { c.late = true }, waitsForEver},
+		{"in order: no veto", queueSearchOf(3, []int{2, 1}, 1, inOrder), func(c *queueSearch) {
+			c.queue.heeds = func(r queueReply) queueReply { r.vetoed = r.refused && !r.vetoed; return r }
+		}, overtakes},
+		{"in order: a refusal of the queue node is no veto", queueSearchOf(3, []int{1, 1}, 1, inOrder), func(c *queueSearch) {
+			c.queue.heeds = queueAlgorithm().heeds
+		}, overtakes},
+		{"in order: the queue node is slow", queueSearchOf(3, []int{1, 1}, 1, inOrder), func(c *queueSearch) { c.slowQueueNode = true }, overtakes},
+		{"in order: a turn ends early", queueSearchOf(1, []int{1, 1, 1}, 1, inOrder), func(c *queueSearch) { c.turnsEnd = true }, overtakes},
+		{"in order: an attempt without a quorum", queueSearchOf(3, []int{1, 1}, 1, inOrder), func(c *queueSearch) { c.timeUp = 1 }, overtakes},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.wrong(test.search)
+			searchtest.Breaks(t, test.search.model(), test.want)
+		})
+	}
+}
