@@ -150,6 +150,7 @@ func TestVirtualCounterThatIsTooFarAhead(t *testing.T) {
 func TestVirtualGrantThatIsNotBelieved(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		l := b.warmLocker(redlock.WithLogger(nil))
+		defer l.Close() // before the script is as it was again
 		redlock.BreakScript(t, func(script string) string {
 			return strings.Replace(script, "if not crowd then return 1, counter, 0 end", "if not crowd then return 1, 9e18, 0 end", 1)
 		})

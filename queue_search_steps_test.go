@@ -146,7 +146,7 @@ func (c *queueSearch) look(p *queueProcess, x *queueCaller, late bool, o *queueO
 	case next.ask:
 		p.attempt = &attempt{
 			rules: &c.rules, need: c.need, timeout: searchTimeout, start: searchStart, useless: never,
-			skew:     func(int) (error, bool) { return nil, true },
+			skew:     func(int, instant) (error, bool) { return nil, true },
 			nodes:    make([]voter, c.nodes),
 			approach: approach{policy: &c.policy, strategy: next.how, node: theQueueNode},
 		}

@@ -104,7 +104,7 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// The lines behave as plain lists do, whoever comes and goes, and none is left over.
+// The lines behave as plain lists do while callers come and go, and no line is left over.
 func TestTurnsAgainstPlainLists(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -240,7 +240,7 @@ func TestHeadAlone(t *testing.T) {
 		turns.held(g, line[1])
 		wantAdvice(t, "the third", turns.look(line[2]), park)
 		if _, ours := turns.last(line[2]); !ours {
-			t.Error("the third: got that somebody else has the resource, want this process")
+			t.Error("the third: got that another process has the resource, want this process")
 		}
 		for line[2].told() {
 			wantAdvice(t, "the third, told to look", turns.look(line[2]), park)
@@ -317,7 +317,7 @@ func TestPatience(t *testing.T) {
 	})
 }
 
-// A process that may keep a holder's renewals from the gate asks again soon, once, then after
+// A process that may keep a holder's renewals from the queue node asks again soon, once, then after
 // 120 to 200 ms, and then waits to be called as others do.
 //
 // Source: ALGORITHM section 10, "elsewhere".
@@ -345,13 +345,13 @@ func TestPauseWhereAQuorumIsBusy(t *testing.T) {
 	})
 }
 
-// A gate's call ends the pause of the head, is kept for it while an attempt is under way,
-// and is for whoever is the head.
+// A call of the queue node ends the pause of the head. It is kept while an attempt is under way,
+// and it is for the caller that is the head by then.
 //
 // Source: ALGORITHM section 10, "A call can come while an attempt is under way".
 func TestCall(t *testing.T) {
 	soon := pause(time.Minute)
-	t.Run("for nobody", func(t *testing.T) {
+	t.Run("without a caller", func(t *testing.T) {
 		turns := newTurns()
 		turns.call("r")
 		if len(turns.lines) != 0 {
@@ -443,8 +443,8 @@ func TestCall(t *testing.T) {
 	})
 }
 
-// An attempt asks all nodes at once, but the gate first where others are known to wait, or
-// where it has just refused; and in between all at once again, in case the gate is wrong.
+// An attempt asks all nodes at once, but the queue node first where other processes are known to
+// wait, or where it has just refused. In between it asks all at once again, in case the queue node is wrong.
 //
 // Source: ALGORITHM section 10, "Free lock" and "Contended".
 func TestApproach(t *testing.T) {
@@ -470,7 +470,7 @@ func TestApproach(t *testing.T) {
 			}
 		})
 	})
-	t.Run("one who has not heard of the gate", func(t *testing.T) {
+	t.Run("a caller that has not heard of the queue node", func(t *testing.T) {
 		turns := newTurns()
 		c := turns.stand("r")
 		for range 3 {
@@ -478,7 +478,7 @@ func TestApproach(t *testing.T) {
 			turns.failed(c, failedWith(queueReply{}), false, now)
 		}
 	})
-	t.Run("one whom the gate has granted, and the others refused", func(t *testing.T) {
+	t.Run("a caller that the queue node has granted, and the others refused", func(t *testing.T) {
 		turns := newTurns()
 		c := turns.stand("r")
 		wantAdvice(t, "at first", turns.look(c), askAll)
@@ -506,7 +506,7 @@ func TestApproach(t *testing.T) {
 			wait := askFirst
 			wait.how.patient = true
 			wantAdvice(t, "the first attempt", turns.look(c), wait)
-			turns.failed(c, failedWith(queueReply{}), false, now) // the gate was too slow
+			turns.failed(c, failedWith(queueReply{}), false, now) // the queue node was too slow
 			wait.how.queueNodeFirst = false
 			wantAdvice(t, "the second", turns.look(c), wait)
 			turns.failed(c, refusedBy(0, -1), false, now)
@@ -534,19 +534,19 @@ func TestCrowds(t *testing.T) {
 		}
 		want("nothing was heard", "r", false)
 		say("r", queueReply{others: true})
-		want("a gate that was not heard", "r", false)
+		want("a queue node that was not heard", "r", false)
 		say("r", queueReply{heard: true, others: true})
 		want("others wait", "r", true)
 		want("others wait for another resource", "s", false)
 		say("r", queueReply{})
-		want("a gate that was not heard since", "r", true)
+		want("a queue node that was not heard since", "r", true)
 		time.Sleep(time.Second - 1)
 		want("nearly a TTL later", "r", true)
 		time.Sleep(time.Nanosecond)
 		want("a TTL later", "r", false)
 		say("r", queueReply{heard: true, others: true})
 		say("r", queueReply{heard: true})
-		want("nobody waits any more", "r", false)
+		want("no process waits any more", "r", false)
 
 		g := &grant{resource: "r", lockConfig: lockConfig{ttl: time.Second}}
 		for _, others := range []bool{true, false} {
@@ -568,16 +568,16 @@ func TestCrowds(t *testing.T) {
 	})
 }
 
-// The place in a gate's queue is the process's: it is given up when the last caller
-// leaves, and by the release of a grant that has another gate.
+// The place in the queue of a queue node belongs to the process. The process gives it up when its last
+// caller leaves, and by the release of a grant that has another queue node.
 //
 // Source: ALGORITHM section 10; section 13, I11.
 func TestQueuePlace(t *testing.T) {
-	const gate = 2
+	const queueNode = 2
 	queued := func(n int) (*waitlines, []*caller) {
 		turns := newTurns()
 		line := joinAll(turns, "r", n)
-		turns.heard("r", refusedBy(gate, -1), time.Second)
+		turns.heard("r", refusedBy(queueNode, -1), time.Second)
 		return turns, line
 	}
 	wantLeft := func(t *testing.T, what string, got, want int) {
@@ -588,14 +588,14 @@ func TestQueuePlace(t *testing.T) {
 	}
 	t.Run("callers leave", func(t *testing.T) {
 		turns, line := queued(3)
-		for i, want := range []int{-1, -1, gate} {
+		for i, want := range []int{-1, -1, queueNode} {
 			_, got := turns.leave(line[[]int{1, 0, 2}[i]])
 			wantLeft(t, "leaving", got, want)
 		}
 		_, got := turns.leave(turns.stand("r"))
 		wantLeft(t, "in a new line", got, -1)
 	})
-	t.Run("another gate", func(t *testing.T) {
+	t.Run("another queue node", func(t *testing.T) {
 		turns, line := queued(1)
 		turns.heard("r", refusedBy(4, -1), time.Second)
 		turns.heard("r", failedWith(queueReply{heard: true, node: 3}), time.Second) // and the place is kept
@@ -603,9 +603,9 @@ func TestQueuePlace(t *testing.T) {
 		_, got := turns.leave(line[0])
 		wantLeft(t, "leaving", got, 4)
 	})
-	for gateOfGrant, want := range map[int]int{gate: -1, gate + 1: gate} {
+	for ofGrant, want := range map[int]int{queueNode: -1, queueNode + 1: queueNode} {
 		turns, line := queued(2)
-		g := &grant{resource: "r", queueNode: gateOfGrant}
+		g := &grant{resource: "r", queueNode: ofGrant}
 		wantLeft(t, "the resource is granted", turns.held(g, line[0]), want)
 		turns.freed(g)
 		_, got := turns.leave(line[1])
