@@ -270,9 +270,9 @@ func TestMetrics(t *testing.T) {
 	for _, p := range s.procs[:2] {
 		s.must(redistest.Client(t, p.Addr()).Del(t.Context(), "redlock:r5").Err())
 	}
-	if err := lease.Extend(t.Context()); !errors.Is(err, redlock.ErrQuorumLost) {
-		t.Fatalf("got %v, want ErrQuorumLost", err)
-	}
+	redistest.Eventually(t, 10*time.Second, func() bool { // a busy machine may need a second round
+		return errors.Is(lease.Extend(t.Context()), redlock.ErrQuorumLost)
+	}, "the lease is lost")
 	s.want(map[string]float64{`losses_total{cause="quorum_lost"}`: 1, `leases`: 0, node("node_forgets_total", s.addrs[0]): 1})
 
 	s.must(s.locker.Close())
