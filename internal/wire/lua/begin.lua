@@ -20,9 +20,9 @@
 -- failed (out of memory, for example), an error text is in place of the code. That affects no
 -- other request.
 --
--- There is one script (common.lua) for a batch and not one for each request. Calling a script costs as much
--- as what an acquire does in it. And the node's time has to be read once: two readings could
--- contradict each other.
+-- There is one script (common.lua) for a batch and not one for each request. Calling a script
+-- costs as much as what an acquire does in it. And the node's time has to be read once: two
+-- readings could contradict each other.
 --
 -- Numbers are turned into text by a format alone: the language's own conversion loses
 -- digits above 1e15. The arguments of commands are texts: to convert a number costs more than a
