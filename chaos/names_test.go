@@ -47,22 +47,17 @@ func TestNameThatGoesBack(t *testing.T) {
 	for end := time.Now().Add(2 * quarantineOf(r.TTL)); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		warm()
 	}
-	if err := nodes[2].Net(masters.Refuse); err != nil {
-		t.Fatal(err)
-	}
-	h, err := holder.try("hot") // by the spare and node 1
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := nodes[2].Net(masters.Pass); err != nil {
-		t.Fatal(err)
-	}
-	if err := moved.proxy.Retarget(home); err != nil {
-		t.Fatal(err)
-	}
+	// On a busy machine the holder's renewal can be faster than the rival, and set the keys that the
+	// two masters lack. Then there is no second holder, and it begins again.
 	var second *held
-	for second == nil && h.Look() > 0 {
-		second, _ = rival.try("hot")
+	for range 10 {
+		if second = rivalAfterReturn(t, holder, rival, moved, nodes[2], home); second != nil {
+			break
+		}
+		if err := moved.proxy.Retarget(spare.Addr()); err != nil {
+			t.Fatal(err)
+		}
+		warm()
 	}
 	if second == nil {
 		t.Fatal("got one holder, want two: if the hazard is gone, take it out of the README and of ALGORITHM section 8")
@@ -71,4 +66,32 @@ func TestNameThatGoesBack(t *testing.T) {
 	if !slices.ContainsFunc(found, func(v history.Violation) bool { return v.Rule == "I1" }) {
 		t.Errorf("the checker found %v, want two holders", found)
 	}
+}
+
+// rivalAfterReturn has the holder lock while the first address leads to the spare server, lets the
+// address lead home again, and returns the rival's lease, or nil if the rival was too late.
+func rivalAfterReturn(t *testing.T, holder, rival *worker, moved *realNode, third Node, home string) (second *held) {
+	t.Helper()
+	if err := third.Net(masters.Refuse); err != nil {
+		t.Fatal(err)
+	}
+	var h *held
+	redistest.Eventually(t, 10*time.Second, func() (locked bool) { // a key of the try before may have to expire
+		var err error
+		h, err = holder.try("hot")
+		return err == nil
+	}, "the holder has its lease, by the spare and the second master")
+	if err := third.Net(masters.Pass); err != nil {
+		t.Fatal(err)
+	}
+	if err := moved.proxy.Retarget(home); err != nil {
+		t.Fatal(err)
+	}
+	for until := time.Now().Add(testTTL); second == nil && h.Look() > 0 && time.Now().Before(until); {
+		second, _ = rival.try("hot")
+	}
+	if second == nil {
+		_ = h.Free(t.Context())
+	}
+	return second
 }
