@@ -252,7 +252,7 @@ func (c *aclCluster) wait(t *testing.T, user string, queues bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	urls := []string{"redis://" + user + ":secret@" + c.alone} // no other queue node can replace one that fails
+	urls := []string{"redis://" + user + ":secret@" + c.alone} // no other queue node can replace a queue node that fails
 	resource := "wait-" + user
 	lockers := []*redlock.Locker{open(t, urls), open(t, urls)}
 	must(t, lockers[0].Bootstrap(ctx))

@@ -240,7 +240,7 @@ func TestBreakKeepsTheTime(t *testing.T) {
 	})
 }
 
-// Break leaves a key alone that has changed since it was looked at: it belongs to another holder.
+// Break leaves a key alone if the key has changed since the look: it belongs to another holder.
 func TestBreakLeavesTheNextHolderAlone(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		b.lock(b.warmLocker(), moved)

@@ -690,7 +690,7 @@ func TestCheckAllWell(t *testing.T) {
 	}
 }
 
-// One node of each kind: healthy, dead, hung, one that refuses the password, a new one.
+// Five nodes: a healthy one, a dead one, a hung one, a node with another password, and a new one.
 func TestCheckAllKinds(t *testing.T) {
 	c := start(t, 4)
 	fresh := redistest.Masters(t, 1)[0]
@@ -741,7 +741,7 @@ func TestCheckAllKinds(t *testing.T) {
 		t.Errorf("new node: got %+v, want its quarantine", n)
 	}
 	wantFinding(t, n, "guard", redlock.LevelFailure, "no vote for")
-	// All are healthy again but the one with the password, and the one that starts empty.
+	// All are healthy again except the node with the password and the node that starts empty.
 	must(t, c.procs[1].Restart())
 	must(t, c.procs[2].Resume())
 	_, err = eventually(t, l, "nodes come back", func(r redlock.Report, _ error) bool { return r.Voting == 2 && r.Nodes[1].Quarantine > 0 })

@@ -23,7 +23,7 @@ type grant struct {
 	lockConfig
 	start     instant       // when the attempt or the adoption began
 	queueNode int           // the node that kept the queue at start
-	name      string        // of this process, as told to the queue node; wire.Nobody if the process did not wait
+	name      string        // of this process, as told to the queue node; wire.NoProcess if the process did not wait
 	adopted   bool          // other processes may have the same lease
 	signal    chan struct{} // holds one token: the call that waits should look again
 
@@ -90,7 +90,7 @@ func (g *grant) init(p *pool, resource string, lc lockConfig) error {
 	}
 	n := len(p.nodes)
 	g.pool, g.resource, g.lockConfig = p, resource, lc
-	g.name = wire.Nobody
+	g.name = wire.NoProcess
 	g.signal = make(chan struct{}, 1)
 	g.limits.deadline.Store(math.MinInt64) // a clock may show anything
 	g.limits.uncapped, g.dropAt, g.renewal.slot = math.MinInt64, never, -1

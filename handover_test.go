@@ -475,7 +475,7 @@ func TestWhoRests(t *testing.T) {
 					switch {
 					case i != queueNode:
 					case test.try:
-						who = wire.Nobody
+						who = wire.NoProcess
 					default:
 						who = p.channel
 						if test.rests {

@@ -304,7 +304,7 @@ func (c *queueSearch) next(s queueState, visit func(queueState, search.Step)) {
 	}
 }
 
-// local is what a process does, or what happens to it.
+// local has the steps of a process without a node.
 func (c *queueSearch) local(s queueState, p int, visit func(queueState, search.Step)) {
 	at, busiest := c.list[s.process[p]], s.busiest(p)
 	do := func(e queueStep, by search.Step) {
@@ -614,7 +614,7 @@ func (c *queueSearch) dequeue(s *queueState, me uint8) {
 	}
 }
 
-// ended is what the queue node does at the end of an attempt or a lease. Its key has been dropped.
+// ended has the queue node end an attempt or a lease, whose key has been dropped.
 func (c *queueSearch) ended(s *queueState, p int, m queueMessage) {
 	me, free := uint8(p+1), s.key[theQueueNode] == noProcess
 	if m == rest || m == restGranted {

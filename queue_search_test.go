@@ -30,7 +30,7 @@ const (
 	theQueueNode   = 0
 )
 
-// queueSearch is what is searched, and with which rules.
+// queueSearch has the bounds and the rules of a search.
 type queueSearch struct {
 	nodes   int
 	need    int   // votes
@@ -128,7 +128,7 @@ const (
 
 const longWait = time.Hour // is for a call
 
-// queueStep is what happens to a process in a state.
+// queueStep is a step of a process.
 type queueStep struct {
 	process      uint32
 	what         queueEvent
@@ -173,7 +173,7 @@ type queueMessage uint8
 const (
 	noMessage    queueMessage = iota
 	acquire                   // of an attempt under way
-	acquireLate               // of one that is over: no answer is awaited
+	acquireLate               // of an attempt that is over: no answer is awaited
 	extend                    // by a holder
 	release                   // of a lease
 	rollback                  // a release without a lease
@@ -210,7 +210,7 @@ type queueState struct {
 	lostCalls, deaths, left, timeUp uint8
 }
 
-// queueLink is what is between a process and a node.
+// queueLink has the messages between a process and a node.
 type queueLink struct {
 	lane   [laneDepth]queueMessage
 	answer nodeAnswer // on its way
@@ -250,7 +250,7 @@ func (l *processes) others(p uint8) bool {
 
 const (
 	twoHold      = "two processes hold the resource"
-	overtakes    = "a process overtakes one that said before that it waits"
+	overtakes    = "a process overtakes a process that said before that it waits"
 	waitsForEver = "a caller waits for ever"
 	litters      = "the queue or the turn is left behind"
 )

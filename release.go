@@ -45,7 +45,7 @@ func (g *grant) releasedBy() string {
 	lost := errors.Is(g.cause, ErrLost)
 	g.mu.Unlock()
 	if lost && g.pool.waitlines.waits(g.resource) {
-		return wire.Nobody
+		return wire.NoProcess
 	}
 	return g.name
 }

@@ -12,8 +12,8 @@ import (
 // first come, first served. The head alone asks the nodes, and only while the process does not
 // have the resource.
 
-// waitline is what a process does with one resource, as a state machine: its methods take what
-// happens and the present moment, and return what to do and which caller to wake. They know no
+// waitline is the line of a process for one resource, as a state machine: its methods take an event
+// and the present moment, and return the next step and the caller to wake. They know no
 // clock, channel, goroutine or mutex. The waitlines run it; the exhaustive search of
 // queue_search_test.go runs it, too.
 //

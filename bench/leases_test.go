@@ -20,15 +20,7 @@ import (
 //
 //	go test -run '^$' -bench Leases -benchtime 1x -timeout 30m .
 func BenchmarkLeases(b *testing.B) {
-	procs := redistest.Masters(b, 3)
-	vouch, err := redlock.New(redistest.Addrs(procs))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer vouch.Close()
-	if err := vouch.Bootstrap(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	procs := votingMasters(b)
 	servers, err := measure.NewServers(b.Context(), redistest.Addrs(procs))
 	if err != nil {
 		b.Fatal(err)
@@ -37,20 +29,7 @@ func BenchmarkLeases(b *testing.B) {
 	for _, roundTrip := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 40 * time.Millisecond} {
 		for _, leases := range []int{10_000, 100_000} {
 			b.Run(fmt.Sprintf("rtt=%v/leases=%d", roundTrip, leases), func(b *testing.B) {
-				addrs := redistest.Addrs(procs)
-				if roundTrip > 0 {
-					proxies := redistest.Proxied(b, procs)
-					for _, p := range proxies {
-						p.Latency(roundTrip/2, roundTrip/2)
-					}
-					addrs = redistest.Addrs(proxies)
-				}
-				l, err := redlock.New(addrs)
-				if err != nil {
-					b.Fatal(err)
-				}
-				defer l.Close()
-				hold(b, l, servers, fmt.Sprintf("%v:%d", roundTrip, leases), leases)
+				hold(b, over(b, procs, roundTrip), servers, fmt.Sprintf("%v:%d", roundTrip, leases), leases)
 			})
 		}
 	}

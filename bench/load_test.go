@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -20,32 +21,13 @@ import (
 //
 //	go test -run '^$' -bench Load -benchtime 1x .
 func BenchmarkLoad(b *testing.B) {
-	procs := redistest.Masters(b, 3)
-	vouch, err := redlock.New(redistest.Addrs(procs))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer vouch.Close()
-	if err := vouch.Bootstrap(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	procs := votingMasters(b)
 	for _, roundTrip := range []time.Duration{0, 2 * time.Millisecond, 10 * time.Millisecond, 40 * time.Millisecond} {
 		for _, callers := range []int{250, 1000, 4000} {
 			b.Run(fmt.Sprintf("rtt=%v/callers=%d", roundTrip, callers), func(b *testing.B) {
-				addrs := redistest.Addrs(procs)
-				if roundTrip > 0 {
-					proxies := redistest.Proxied(b, procs)
-					for _, p := range proxies {
-						p.Latency(roundTrip/2, roundTrip/2)
-					}
-					addrs = redistest.Addrs(proxies)
-				}
-				l, err := redlock.New(addrs)
-				if err != nil {
-					b.Fatal(err)
-				}
-				defer l.Close()
+				l := over(b, procs, roundTrip)
 				held := make([]*redlock.Lease, 20)
+				var err error
 				for i := range held {
 					if held[i], err = l.Lock(b.Context(), fmt.Sprintf("held:%d:%v:%d", i, roundTrip, callers), redlock.WithTTL(3*time.Second)); err != nil {
 						b.Fatal(err)
@@ -71,6 +53,40 @@ func BenchmarkLoad(b *testing.B) {
 			})
 		}
 	}
+}
+
+// votingMasters starts three masters that have their votes.
+func votingMasters(b *testing.B) []*masters.Process {
+	b.Helper()
+	procs := redistest.Masters(b, 3)
+	l, err := redlock.New(redistest.Addrs(procs))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	if err := l.Bootstrap(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	return procs
+}
+
+// over returns a Locker with a round-trip time to masters, which proxies add.
+func over(b *testing.B, procs []*masters.Process, roundTrip time.Duration) *redlock.Locker {
+	b.Helper()
+	addrs := redistest.Addrs(procs)
+	if roundTrip > 0 {
+		proxies := redistest.Proxied(b, procs)
+		for _, p := range proxies {
+			p.Latency(roundTrip/2, roundTrip/2)
+		}
+		addrs = redistest.Addrs(proxies)
+	}
+	l, err := redlock.New(addrs)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = l.Close() }) // before the proxies end
+	return l
 }
 
 // load lets callers lock and unlock for some time.

@@ -36,7 +36,7 @@ const ImageEnv = "REDLOCK_CHAOS_IMAGE"
 // published are the images that are used if a registry has them.
 var published = []string{"redis:8", "valkey/valkey:9"}
 
-// FindImage finds an image: the one that [ImageEnv] names, a published one, or one made of
+// FindImage finds an image: the image that [ImageEnv] names, a published image, or an image made of
 // the redis-server on the PATH.
 func FindImage(pool *dockertest.Pool) (Image, error) {
 	names := published

@@ -15,8 +15,8 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// nobody stands for a process that does not wait.
-const nobody = wire.Nobody
+// noProcess is the name of a process that does not wait.
+const noProcess = wire.NoProcess
 
 // Tests of the queue node's part in lua/queue.lua, and of its choice.
 
@@ -167,7 +167,7 @@ func testQueueNode(t *testing.T, base *node) {
 	}
 
 	t.Run("a free lock without waiters has no queue", func(t *testing.T) {
-		for _, who := range []string{in1, nobody} {
+		for _, who := range []string{in1, noProcess} {
 			n := base.fresh(t)
 			n.Del(t.Context(), n.counterKey)
 			rep, w, _ := n.acquireAtQueueNode(t, "a", who)
@@ -187,7 +187,7 @@ func testQueueNode(t *testing.T, base *node) {
 	t.Run("an acquire joins no queue", func(t *testing.T) {
 		n := held(t)
 		n.wait(t, 7, in1, in2)
-		for who, others := range map[string]int64{in3: 2, nobody: 2, in2: 1} {
+		for who, others := range map[string]int64{in3: 2, noProcess: 2, in2: 1} {
 			rep, w, l := n.acquireAtQueueNode(t, "a", who)
 			wantLeft(t, "the key", rep.Extra, hour)
 			rep.want(t, wire.Busy, others, rep.Extra)
@@ -208,7 +208,7 @@ func testQueueNode(t *testing.T, base *node) {
 			{in1, "64", []string{in2, in1}}, // in the order of their rests
 			{in3, "0", []string{in2, in1, in3}},
 			{in2, "0", []string{in2, in1, in3}}, // a place is kept
-			{nobody, "0", []string{in2, in1, in3}},
+			{noProcess, "0", []string{in2, in1, in3}},
 		} {
 			n.later = int64(i)
 			rep, w, l := n.rest(t, fmt.Sprint("a", i), step.given, step.who)
@@ -216,7 +216,7 @@ func testQueueNode(t *testing.T, base *node) {
 			w.want(t, "", step.queue...)
 			wantLeft(t, "the queue", l.queue, 10_000)
 			wantLeft(t, "the times", l.seen, 10_000)
-			if want := fmt.Sprint(-i); step.who != nobody && w.seen[step.who] != want {
+			if want := fmt.Sprint(-i); step.who != noProcess && w.seen[step.who] != want {
 				t.Errorf("%s asked at %s, want %s", step.who, w.seen[step.who], want)
 			}
 		}
@@ -243,11 +243,11 @@ func testQueueNode(t *testing.T, base *node) {
 		{"that was refused calls the head though it had the key", "0", "", "a", true},
 		{"calls no process while another attempt has the key", "0", "", "b", false},
 		{"calls no process if one has been called", "0", in3, "", false},
-		{"calls the head where a release was missed", "0", nobody, "", true},
+		{"calls the head where a release was missed", "0", noProcess, "", true},
 		{"that was granted calls no process", "64", "", "a", false},
 		{"that was granted calls no process if the key is gone", "64", "", "", false},
-		{"that was granted calls the head where a release was missed", "64", nobody, "a", true},
-		{"calls no process if a release was missed and another attempt has the key", "64", nobody, "b", false},
+		{"that was granted calls the head where a release was missed", "64", noProcess, "a", true},
+		{"calls no process if a release was missed and another attempt has the key", "64", noProcess, "b", false},
 	} {
 		t.Run("a rest "+test.name, func(t *testing.T) {
 			n := base.fresh(t)
@@ -309,26 +309,26 @@ func testQueueNode(t *testing.T, base *node) {
 	})
 	t.Run("a caller without a process is never queued", func(t *testing.T) {
 		n := held(t)
-		rep, w, l := n.acquireAtQueueNode(t, "a", nobody)
+		rep, w, l := n.acquireAtQueueNode(t, "a", noProcess)
 		rep.want(t, wire.Busy, 0, rep.Extra)
 		w.want(t, "")
 		if l != (lives{-2, -2, -2}) {
 			t.Errorf("lives: got %v, want no keys", l)
 		}
 		n.set(t, n.key+wire.TurnSuffix, in1, minute)
-		rep, w, _ = n.acquireAtQueueNode(t, "a", nobody)
+		rep, w, _ = n.acquireAtQueueNode(t, "a", noProcess)
 		rep.want(t, wire.Queued, 0, rep.Extra)
 		w.want(t, in1)
 	})
 	t.Run("the queue lives for 10 s from the last rest", func(t *testing.T) {
 		n := held(t)
 		n.wait(t, 0, in1, in2) // without an expiry
-		for _, who := range []string{nobody, in1} {
+		for _, who := range []string{noProcess, in1} {
 			_, _, l := n.rest(t, "a", "0", who)
-			if who == nobody && (l.queue != -1 || l.seen != -1) {
+			if who == noProcess && (l.queue != -1 || l.seen != -1) {
 				t.Errorf("without a process: got %v, want no expiry", l)
 			}
-			if who != nobody && (l.queue <= 9_000 || l.queue > 10_000 || l.seen <= 9_000 || l.seen > 10_000) {
+			if who != noProcess && (l.queue <= 9_000 || l.queue > 10_000 || l.seen <= 9_000 || l.seen > 10_000) {
 				t.Errorf("got %v, want 10 s", l)
 			}
 		}
@@ -342,7 +342,7 @@ func testQueueNode(t *testing.T, base *node) {
 		n.wantKeys(t, value("a", theTime), strconv.FormatInt(theTime, 10))
 	})
 	t.Run("a process that is not in the queue is granted, too", func(t *testing.T) {
-		for _, who := range []string{nobody, "in4"} {
+		for _, who := range []string{noProcess, "in4"} {
 			n := base.fresh(t)
 			n.wait(t, 0, in1, in2, in3)
 			rep, w, _ := n.acquireAtQueueNode(t, "a", who)
@@ -363,7 +363,7 @@ func testQueueNode(t *testing.T, base *node) {
 		n := base.fresh(t)
 		n.set(t, n.counterKey, "64", minute)
 		n.set(t, n.key+wire.TurnSuffix, in1, minute)
-		for _, who := range []string{in2, in2, in3, nobody} {
+		for _, who := range []string{in2, in2, in3, noProcess} {
 			rep, _, _ := n.acquireAtQueueNode(t, "a", who)
 			wantLeft(t, "the turn", rep.Extra, minute)
 			rep.want(t, wire.Queued, 0, rep.Extra)
@@ -371,7 +371,7 @@ func testQueueNode(t *testing.T, base *node) {
 				t.Error("it counts as a vote")
 			}
 		}
-		_, w, _ := n.acquireAtQueueNode(t, "a", nobody)
+		_, w, _ := n.acquireAtQueueNode(t, "a", noProcess)
 		w.want(t, in1)
 		n.wantKeys(t, "", "64")
 	})
@@ -385,10 +385,10 @@ func testQueueNode(t *testing.T, base *node) {
 	})
 	t.Run("a release that was missed is no veto", func(t *testing.T) {
 		n := base.fresh(t)
-		n.set(t, n.key+wire.TurnSuffix, nobody, minute)
+		n.set(t, n.key+wire.TurnSuffix, noProcess, minute)
 		rep, w, _ := n.acquireAtQueueNode(t, "a", in1)
 		rep.want(t, wire.Granted, theTime, 0)
-		w.want(t, nobody)
+		w.want(t, noProcess)
 		rep, _, _ = n.acquireAtQueueNode(t, "b", in2)
 		rep.want(t, wire.Busy, 0, rep.Extra)
 	})
@@ -453,7 +453,7 @@ func testQueueNode(t *testing.T, base *node) {
 		n.set(t, n.key, "a|64", hour)
 		n.wait(t, 0, in2, in1, in3)
 		sub := n.listener(t, in1, in2, in3)
-		rep, w, l := n.releaseAtQueueNode(t, "a", nobody)
+		rep, w, l := n.releaseAtQueueNode(t, "a", noProcess)
 		rep.want(t, wire.Released, 0, 0)
 		w.want(t, in2, in1, in3)
 		wantLeft(t, "the turn", l.turn, 250)
@@ -467,7 +467,7 @@ func testQueueNode(t *testing.T, base *node) {
 		n := base.fresh(t)
 		n.wait(t, 0, in1)
 		sub := n.listener(t, in1)
-		rep, w, _ := n.releaseAtQueueNode(t, "a", nobody)
+		rep, w, _ := n.releaseAtQueueNode(t, "a", noProcess)
 		rep.want(t, wire.Gone, 0, 0)
 		w.want(t, in1)
 		n.wantTold(t, sub, in1, in1)
@@ -478,10 +478,10 @@ func testQueueNode(t *testing.T, base *node) {
 		sub := n.listener(t, in1, in2)
 		rep, w, l := n.releaseAtQueueNode(t, "a", in2) // in2 loses its place all the same
 		rep.want(t, wire.Gone, 0, 0)
-		w.want(t, nobody, in1) // but the missed release is recorded
+		w.want(t, noProcess, in1) // but the missed release is recorded
 		wantLeft(t, "the mark", l.turn, 250)
 		n.set(t, n.key+wire.TurnSuffix, in1, minute)
-		rep, w, _ = n.releaseAtQueueNode(t, "a", nobody)
+		rep, w, _ = n.releaseAtQueueNode(t, "a", noProcess)
 		rep.want(t, wire.Gone, 0, 0)
 		w.want(t, in1, in1)
 		n.wantTold(t, sub, in1)
@@ -496,13 +496,13 @@ func testQueueNode(t *testing.T, base *node) {
 	t.Run("a release that was missed is forgotten when the head is called", func(t *testing.T) {
 		n := base.fresh(t)
 		n.set(t, n.key, "a|64", hour)
-		n.set(t, n.key+wire.TurnSuffix, nobody, minute)
+		n.set(t, n.key+wire.TurnSuffix, noProcess, minute)
 		sub := n.listener(t, in1)
-		_, w, _ := n.releaseAtQueueNode(t, "a", nobody)
+		_, w, _ := n.releaseAtQueueNode(t, "a", noProcess)
 		w.want(t, "")
-		n.set(t, n.key+wire.TurnSuffix, nobody, minute)
+		n.set(t, n.key+wire.TurnSuffix, noProcess, minute)
 		n.wait(t, 0, in1)
-		_, w, l := n.releaseAtQueueNode(t, "a", nobody)
+		_, w, l := n.releaseAtQueueNode(t, "a", noProcess)
 		w.want(t, in1)
 		wantLeft(t, "the turn", l.turn, 250)
 		n.wantTold(t, sub, in1, in1)
@@ -534,7 +534,7 @@ func testQueueNode(t *testing.T, base *node) {
 		n.set(t, n.key+wire.TurnSuffix, in1, minute)
 		n.wait(t, 0, in2)
 		sub := n.listener(t, in1, in2)
-		rep, w, l := n.releaseAtQueueNode(t, "a", nobody)
+		rep, w, l := n.releaseAtQueueNode(t, "a", noProcess)
 		rep.want(t, wire.Released, 0, 0)
 		w.want(t, in1, in2)
 		if l.turn <= 1000 {
@@ -561,7 +561,7 @@ func testQueueNode(t *testing.T, base *node) {
 				hears = append(hears, in1)
 			}
 			sub := n.listener(t, hears...)
-			_, w, _ := n.releaseAtQueueNode(t, "a", nobody)
+			_, w, _ := n.releaseAtQueueNode(t, "a", noProcess)
 			if test.called {
 				w.want(t, in1, in2, in3)
 				n.wantTold(t, sub, in3, in1)
@@ -576,7 +576,7 @@ func testQueueNode(t *testing.T, base *node) {
 		n.wait(t, 0, in1, in2)
 		n.HDel(t.Context(), n.key+wire.SeenSuffix, in1)
 		sub := n.listener(t, in1, in2)
-		_, w, _ := n.releaseAtQueueNode(t, "a", nobody)
+		_, w, _ := n.releaseAtQueueNode(t, "a", noProcess)
 		w.want(t, in2)
 		n.wantTold(t, sub, in2, in2)
 	})
@@ -587,14 +587,14 @@ func testQueueNode(t *testing.T, base *node) {
 		}
 		n.wait(t, 0, in1)
 		sub := n.listener(t, in1)
-		_, w, l := n.releaseAtQueueNode(t, "a", nobody)
+		_, w, l := n.releaseAtQueueNode(t, "a", noProcess)
 		if len(w.queue) != 17 || w.turn != "" || l.turn != -2 {
 			t.Errorf("got %d in the queue and the turn of %q, want 17 and no turn", len(w.queue), w.turn)
 		}
 		n.wantTold(t, sub, in1)
-		_, w, _ = n.releaseAtQueueNode(t, "a", nobody)
+		_, w, _ = n.releaseAtQueueNode(t, "a", noProcess)
 		w.want(t, "", in1)
-		_, w, _ = n.releaseAtQueueNode(t, "a", nobody)
+		_, w, _ = n.releaseAtQueueNode(t, "a", noProcess)
 		w.want(t, in1)
 		n.wantTold(t, sub, in1, in1)
 	})
@@ -605,7 +605,7 @@ func testQueueNode(t *testing.T, base *node) {
 		}
 		n.wait(t, 0, in1)
 		sub := n.listener(t, in1)
-		_, w, _ := n.releaseAtQueueNode(t, "a", nobody)
+		_, w, _ := n.releaseAtQueueNode(t, "a", noProcess)
 		w.want(t, in1)
 		n.wantTold(t, sub, in1, in1)
 	})
@@ -616,7 +616,7 @@ func testQueueNode(t *testing.T, base *node) {
 				t.Fatal(err)
 			}
 			n.acquire(t, "a", 0).wantOneOf(t, "a grant", wire.Granted)
-			for i, who := range []string{in1, nobody} {
+			for i, who := range []string{in1, noProcess} {
 				rep := n.send(t, wire.Acquire, "b", hour, 0, 0, who)
 				rep.wantOneOf(t, "no error", wire.Busy)
 				if rep.Err != nil {
@@ -655,7 +655,7 @@ func TestQueueNodeOutOfMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.send(t, wire.Acquire, "b", hour, 0, 0, "in3").wantOneOf(t, "OOM", wire.Busy)
-	n.send(t, wire.Release, "a", 64, 64, nobody).want(t, wire.Released, 0, 0)
+	n.send(t, wire.Release, "a", 64, 64, noProcess).want(t, wire.Released, 0, 0)
 	n.wantTold(t, sub, "in1", "in1")
 	n.wantKeys(t, "", "")
 }

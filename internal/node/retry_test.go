@@ -145,7 +145,7 @@ func TestRestIsRepeatedWithoutAName(t *testing.T) {
 	n.flights = nil
 	n.settleLocked(rest, ErrTimeout, now)
 	now = now.Add(time.Second)
-	sent(rest, wire.Nobody)
+	sent(rest, wire.NoProcess)
 }
 
 // A renewal that has not been sent when the lease is lost is dropped: it would set keys

@@ -67,7 +67,7 @@ func TestNotAfterAndDeadBy(t *testing.T) {
 	}
 }
 
-// A sample is replaced by a sharper one, and by one that contradicts it.
+// A sharper sample replaces a sample, and so does a sample that contradicts it.
 //
 // Source: ALGORITHM section 9.
 func TestBetterSample(t *testing.T) {

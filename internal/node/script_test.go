@@ -275,7 +275,7 @@ func encode(b []byte, v any) []byte {
 	return b
 }
 
-// argsOf is what a request is written as, in a group of its own.
+// argsOf returns the arguments of a request in a group of its own.
 func argsOf(t *testing.T, r *Request) (list []any) {
 	t.Helper()
 	in := resp.NewReader(bytes.NewReader(r.append(r.appendGroup(nil, 1))))

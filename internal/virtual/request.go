@@ -42,7 +42,7 @@ type script int
 
 const (
 	foreign  script = iota
-	requests        // lua/begin.lua to lua/run.lua: requests about locks
+	requests        // lua/common.lua to lua/run.lua: requests about locks
 	marking         // lua/begin.lua to lua/marker.lua: the marker of the node
 	looking         // lua/begin.lua to lua/inspect.lua: a look at a lock
 )

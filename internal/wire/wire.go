@@ -87,8 +87,8 @@ const (
 // Same is sent instead of the counter of a lease that is the counter of the grant.
 const Same = "="
 
-// Nobody is sent to a queue node instead of the name of a process by a process that does not wait.
-const Nobody = "-"
+// NoProcess is sent to a queue node instead of the name of a process by a process that does not wait.
+const NoProcess = "-"
 
 // BrokenMark is the beginning of a placeholder, by which lua/break.lua replaces the value of a
 // lock key. No id of an attempt begins with it.

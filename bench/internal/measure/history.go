@@ -60,7 +60,7 @@ func (h *History) follow(entries []entry) {
 	if len(entries) == 0 {
 		return
 	}
-	last := entries[0] // of the sections so far, the one that ended last
+	last := entries[0] // the section that ended last, so far
 	fence := last.Fence
 	for _, e := range entries[1:] {
 		if e.Start < last.End {

@@ -81,7 +81,7 @@ end
 -- idOf returns the attempt id of a key's value.
 local function idOf(value) return string.match(value, '^[^|]*') end
 
--- placeholder is what break.lua puts in the place of an attempt's value.
+-- placeholder returns the value by which break.lua replaces an attempt's value.
 local function placeholder(value) return '~broken:' .. idOf(value) .. '|0' end
 
 -- owns reports whether what a key holds is of the same attempt as a value, or is the placeholder
@@ -92,7 +92,7 @@ local function owns(held, value)
 end
 
 -- lift raises the fencing counter of a grant to that of its lease, and has its life begin anew. A
--- counter that is missing is not made, and one that is too far ahead is left to expire. A node
+-- counter that is missing is not made, and a counter that is too far ahead is left to expire. A node
 -- that refuses the write, as it is out of memory, keeps or drops the lock all the same.
 local function lift(counterKey, value, target)
   local given = string.match(value, '|(%d+)$')

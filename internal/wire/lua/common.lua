@@ -4,22 +4,28 @@
 --
 -- This file does the common case without the functions of the other files, because to make them
 -- costs as much as the commands do, at each call of a script: the acquire of a free key on a
--- node that has a vote, and the release of a key that is ours, while no process waits. What it
--- does is what acquire.lua and release.lua would do. A request that is not common is left as it
--- is; from that request on, run.lua goes on with the other files.
+-- node that has a vote, and the release of a key that is ours, while no process waits. It does
+-- the same as acquire.lua and release.lua. It does not touch a request that is not common; from
+-- that request on, run.lua goes on with the other files.
 --
 -- Source: ALGORITHM sections 3, 4, 5 and 8.
 local argv, reply, at, n, i, clock = ARGV, {0, 0}, 4, 2, 2, nil
 local number, last, who, ttl, notAfter -- of the group
+
+-- nextGroup reads what the requests of a group have in common.
+local function nextGroup()
+  number, last, who = argv[at], i + argv[at + 1] - 1, argv[at + 2]
+  at = at + 3
+  if number == '1' or number == '3' then
+    ttl, notAfter = argv[at], tonumber(argv[at + 1])
+    at = at + 2
+  end
+end
+
 local function common()
   local try, run, vote, counterTTL, skew, maxTTL, stretch = redis.pcall, argv[1], nil, nil, nil, nil, nil
   while i <= #KEYS do
-    number, last, who = argv[at], i + argv[at + 1] - 1, argv[at + 2]
-    at = at + 3
-    if number == '1' or number == '3' then
-      ttl, notAfter = argv[at], tonumber(argv[at + 1])
-      at = at + 2
-    end
+    nextGroup()
     if number == '1' then
       if vote == nil then
         local t = redis.call('TIME')

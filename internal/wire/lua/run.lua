@@ -2,14 +2,7 @@
 micros = clock -- which common.lua may have read
 local guarded, unguarded = false, nil
 while i <= #KEYS do
-  if last < i then
-    number, last, who = argv[at], i + argv[at + 1] - 1, argv[at + 2]
-    at = at + 3
-    if number == '1' or number == '3' then
-      ttl, notAfter = argv[at], tonumber(argv[at + 1])
-      at = at + 2
-    end
-  end
+  if not last or last < i then nextGroup() end
   local f, guards = ({acquire, raise, extend, release, rest})[tonumber(number)], number == '1' or number == '3'
   if guards and not guarded then -- the others have no use for the time
     guarded = true
