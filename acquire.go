@@ -56,10 +56,7 @@ func (p *pool) acquire(ctx context.Context, resource string, lc lockConfig, how 
 	if err := p.set.Misconfigured(); err != nil {
 		return nil, &failure{err: fmt.Errorf("redlock: lock %q: %w: %w", resource, ErrNotAcquired, err)}
 	}
-	a, err := newAcquisition(p, resource, lc)
-	if err != nil {
-		return nil, &failure{err: fmt.Errorf("%w: no random attempt id: %w", ErrNotAcquired, err)}
-	}
+	a := newAcquisition(p, resource, lc)
 	if err := p.admission.enter(ctx, p.closing); err != nil {
 		return nil, &failure{err: fmt.Errorf("redlock: lock %q: %w: %w", resource, ErrNotAcquired, err)}
 	}
@@ -101,11 +98,9 @@ func contextError(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-func newAcquisition(p *pool, resource string, lc lockConfig) (*acquisition, error) {
+func newAcquisition(p *pool, resource string, lc lockConfig) *acquisition {
 	a := &acquisition{}
-	if err := a.init(p, resource, lc); err != nil {
-		return nil, err
-	}
+	a.init(p, resource, lc)
 	// Most pools have no more than five nodes, whose state comes with the acquisition.
 	n := len(p.nodes)
 	a.sent = slices.Grow(a.sentOfFive[:0], n)[:n]
@@ -117,7 +112,7 @@ func newAcquisition(p *pool, resource string, lc lockConfig) (*acquisition, erro
 		skew:    p.skew,
 		nodes:   slices.Grow(a.votersOfFive[:0], n)[:n],
 	}
-	return a, nil
+	return a
 }
 
 // ask begins the attempt at the present moment.

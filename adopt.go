@@ -126,10 +126,7 @@ func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, l
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("redlock: adopt %q: %w", resource, contextError(ctx))
 	}
-	g, err := newGrant(p, resource, lc)
-	if err != nil {
-		return nil, err
-	}
+	g := newGrant(p, resource, lc)
 	g.keys.ID, g.adopted, g.queueNode = token, true, p.queueNodeOf(resource)
 	g.start = p.now()
 	g.hand.since = g.start

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/redistest"
 )
@@ -97,7 +95,7 @@ func TestAdoptWhatIsNotHeld(t *testing.T) {
 	c := start(t, 3)
 	l := open(t, c.addrs)
 	const key = "redlock:" + moved
-	token := uuid.NewString()
+	token := redlock.NewID()
 	put := func(values ...string) {
 		t.Helper()
 		for i, v := range values {
@@ -112,7 +110,7 @@ func TestAdoptWhatIsNotHeld(t *testing.T) {
 			must(t, n.Set(t.Context(), key+"~fence", counter, time.Minute).Err())
 		}
 	}
-	mine, fill, other := token+"|6400", token+"|0", uuid.NewString()+"|6400"
+	mine, fill, other := token+"|6400", token+"|0", redlock.NewID()+"|6400"
 	for _, test := range []struct {
 		name    string
 		values  []string
@@ -191,7 +189,7 @@ func TestAdoptWithNodesDown(t *testing.T) {
 
 func TestAdoptWithBadArguments(t *testing.T) {
 	l := open(t, []string{"127.0.0.1:1"})
-	token := uuid.NewString()
+	token := redlock.NewID()
 	for name, try := range map[string]func() (*redlock.Lease, error){
 		"no context":     func() (*redlock.Lease, error) { var none context.Context; return l.Adopt(none, moved, token, 0) },
 		"no resource":    func() (*redlock.Lease, error) { return l.Adopt(t.Context(), "", token, 0) },

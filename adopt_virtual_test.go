@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/d0720281/redlock"
 )
 
@@ -219,7 +217,7 @@ func TestAdoptWithAFenceFromTheFuture(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, 3, func(t *testing.T, b *bubble) {
 				b.nodes[2].runClock(1, test.step)
-				token := uuid.NewString()
+				token := redlock.NewID()
 				before := token + "|0" // filled: the counter is not known from it
 				l := b.locker()
 				b.all(func(n *bubbleNode) { n.put("redlock:"+moved, before, time.Minute) })

@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/wire"
 )
@@ -34,8 +32,8 @@ func Break(t testing.TB, ways ...string) {
 // wrong has rules that the checkers must find wrong.
 var wrong = map[string]func(*rules){
 	"reuseID": func(r *rules) { // every attempt of a Locker has the same id
-		id := uuid.New()
-		r.newID = func() (uuid.UUID, error) { return id, nil }
+		id := newID()
+		r.newID = func() string { return id }
 	},
 	"validityFromReply": func(r *rules) { r.validFrom = func(_, decided instant) instant { return decided } },
 	"lateExtension":     func(r *rules) { r.isOver = func(_, _ instant) bool { return false } },
@@ -67,6 +65,9 @@ func BreakScript(t testing.TB, change func(script string) string) {
 		t.Fatal("the scripts are as they were")
 	}
 }
+
+// NewID returns an id of an attempt that no Locker makes.
+func NewID() string { return newID() }
 
 // QueueNodeOf returns the index of the node that keeps the queue for a resource, as far as the
 // Locker knows.

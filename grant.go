@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/d0720281/redlock/internal/lockorder"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/wire"
@@ -77,17 +75,9 @@ type nodeKey struct {
 	err      error   // the answer to op, if that was not yes
 }
 
-// isID reports whether a token has the form of an attempt's id.
-func isID(token string) bool {
-	id, err := uuid.Parse(token)
-	return err == nil && id.String() == token
-}
-
 // init makes the grant of an attempt under a new id.
-func (g *grant) init(p *pool, resource string, lc lockConfig) error {
-	if err := p.initKey(&g.keys, resource, lc); err != nil {
-		return err
-	}
+func (g *grant) init(p *pool, resource string, lc lockConfig) {
+	p.initKey(&g.keys, resource, lc)
 	n := len(p.nodes)
 	g.pool, g.resource, g.lockConfig = p, resource, lc
 	g.name = wire.NoProcess
@@ -96,28 +86,20 @@ func (g *grant) init(p *pool, resource string, lc lockConfig) error {
 	g.limits.uncapped, g.dropAt, g.renewal.slot = math.MinInt64, never, -1
 	g.handles = g.room.onlyHandle[:0]
 	g.nodes = slices.Grow(g.room.nodesOfFive[:0], n)[:n]
-	return nil
 }
 
-// initKey makes the key of an attempt under a new id. It fails if the system has no random numbers.
-func (p *pool) initKey(k *node.Key, resource string, lc lockConfig) error {
-	id, err := p.conf.rules.newID()
-	if err != nil {
-		return err
-	}
-	k.ID, k.Lock = id.String(), p.conf.keyPrefix+resource
+// initKey makes the key of an attempt under a new id.
+func (p *pool) initKey(k *node.Key, resource string, lc lockConfig) {
+	k.ID, k.Lock = p.conf.rules.newID(), p.conf.keyPrefix+resource
 	k.TTL = node.Millis(lc.ttl)
 	k.Life = lc.ttl + driftAllowance(lc.ttl, p.conf.drift)
 	k.Init(len(p.nodes))
-	return nil
 }
 
-func newGrant(p *pool, resource string, lc lockConfig) (*grant, error) {
+func newGrant(p *pool, resource string, lc lockConfig) *grant {
 	g := &grant{}
-	if err := g.init(p, resource, lc); err != nil {
-		return nil, err
-	}
-	return g, nil
+	g.init(p, resource, lc)
+	return g
 }
 
 // Receive implements [node.Receiver] for the release.

@@ -34,10 +34,7 @@ func newHanding(t *testing.T, opts ...Option) *handing {
 // take makes the Locker get the resource by an attempt.
 func (h *handing) take(t *testing.T) {
 	t.Helper()
-	g, err := newGrant(h.pool, "r", h.conf.lockConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := newGrant(h.pool, "r", h.conf.lockConfig)
 	g.start = h.pool.now()
 	g.hand.since, g.target = g.start, 6400
 	g.setDeadlineLocked(g.start)

@@ -328,11 +328,7 @@ func (l *Locker) Break(ctx context.Context, resource string) (Inspection, error)
 		if seen.Err != nil || seen.Token == "" {
 			return 0, seen.Err
 		}
-		value, err := l.conf.placeholder(seen)
-		if err != nil {
-			return 0, err
-		}
-		life, done, err := n.Break(ctx, l.conf.keyPrefix+resource, seen.value, value)
+		life, done, err := n.Break(ctx, l.conf.keyPrefix+resource, seen.value, l.conf.placeholder(seen))
 		if err == nil && !done {
 			err = errChanged
 		}
@@ -387,18 +383,14 @@ func (l *Locker) tellBroken(ctx context.Context, in *Inspection) {
 // has a new id, and no process removes it.
 //
 // Source: ALGORITHM section 5.
-func (c *config) placeholder(seen *NodeLock) (string, error) {
+func (c *config) placeholder(seen *NodeLock) string {
 	switch {
 	case seen.Broken:
-		return seen.value, nil
+		return seen.value
 	case isID(seen.Token):
-		return wire.Placeholder(seen.Token), nil
+		return wire.Placeholder(seen.Token)
 	}
-	id, err := c.rules.newID()
-	if err != nil {
-		return "", fmt.Errorf("no random token: %w", err)
-	}
-	return wire.Placeholder(id.String()), nil
+	return wire.Placeholder(c.rules.newID())
 }
 
 var errChanged = errors.New("the key has changed since it was read")

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
@@ -76,7 +75,7 @@ func newPool(c *config, masters []redis.Options) *pool {
 		waitlines: waitlines{policy: &c.queue},
 		renewer:   newRenewer(c.clock),
 		events:    newEvents(c, len(masters)),
-		channel:   c.keyPrefix + "~inbox:" + uuid.Must(c.rules.newID()).String(),
+		channel:   c.keyPrefix + "~inbox:" + c.rules.newID(),
 	}
 	p.opened, p.shut = context.WithCancelCause(context.Background())
 	p.closing = p.opened.Done()

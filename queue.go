@@ -118,9 +118,7 @@ func heardFrom(i int, rep node.Reply) queueReply {
 func (p *pool) leaveQueue(resource string, queueNode int) {
 	lc := p.conf.lockConfig
 	k := new(node.Key)
-	if err := p.initKey(k, resource, lc); err != nil {
-		return // the process loses its place by not answering
-	}
+	p.initKey(k, resource, lc)
 	n := p.nodes[queueNode]
 	k.AssumeSent(n)
 	_ = n.Send(&node.Request{Op: wire.Release, Node: queueNode, Key: k, Process: p.channel, Timeout: lc.timeout(), To: unheard{}}, p.now())

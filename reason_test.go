@@ -55,7 +55,7 @@ func TestReason(t *testing.T) {
 		{fmt.Errorf("%w: %w", ErrLost, ownReason("not_leader")), "not_leader"},
 		{fmt.Errorf("%w: %w", ownReason(""), ErrLost), "lost"},
 		{ownReason(""), "other"},
-		{fmt.Errorf("%w: no random attempt id: %w", ErrNotAcquired, io.ErrNoProgress), "not_acquired"},
+		{fmt.Errorf("%w: %w", ErrNotAcquired, io.ErrNoProgress), "not_acquired"},
 		{configErrorf("x"), "config"},
 		{fmt.Errorf("%w: %w", ErrNotAcquired, ErrSameServer), "same_server"},
 		{node(dial)[0], "timeout"},

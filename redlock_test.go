@@ -528,7 +528,7 @@ func TestReservedKeys(t *testing.T) {
 		t.Cleanup(func() { _ = l.Close() })
 		return l
 	}
-	const id = "6ba7b810-9dad-41d1-80b4-00c04fd430c8"
+	id := redlock.NewID()
 	for _, suffix := range []string{"~fence", "~guard", "~queue", "~seen", "~turn"} {
 		for cut := range len(suffix) {
 			key := "p:a" + suffix

@@ -1,12 +1,6 @@
 package redlock
 
-import (
-	"crypto/rand"
-
-	"github.com/google/uuid"
-
-	"github.com/d0720281/redlock/internal/node"
-)
+import "github.com/d0720281/redlock/internal/node"
 
 // rules are the decisions that exclusion and the order of the fencing tokens rest on. A Locker
 // has its own, which algorithm made. Tests pass in wrong ones, to see that the checkers notice.
@@ -14,7 +8,7 @@ import (
 // Source: ALGORITHM section 14.
 type rules struct {
 	// newID is the id of an attempt. Two attempts with one id would both be granted the resource.
-	newID func() (uuid.UUID, error)
+	newID func() string
 
 	// quorum is the number of votes that decides among n nodes.
 	quorum func(n int) int
@@ -45,9 +39,7 @@ type rules struct {
 // algorithm makes the rules of a Locker. Tests alone replace it.
 var algorithm = func() rules {
 	return rules{
-		// The source of random numbers is named here. That of package uuid is a variable of the
-		// whole program, which another package can make deterministic.
-		newID:     func() (uuid.UUID, error) { return uuid.NewRandomFromReader(rand.Reader) },
+		newID:     newID,
 		quorum:    quorum,
 		agreed:    func(known, need int) bool { return known >= need },
 		validFrom: func(start, _ instant) instant { return start },
