@@ -353,15 +353,22 @@ func TestBubbleScripts(t *testing.T) {
 				if given != "0" && rng.IntN(3) == 0 {
 					same = wire.Same
 				}
-				kind := rng.IntN(8)
+				kind := rng.IntN(10)
 				var group, each []any
 				switch kind {
 				case 0, 1, 2:
 					group = []any{int(wire.Acquire), few, process, ttl, by}
 				case 3:
 					group, each = []any{int(wire.Raise), few, ""}, []any{id + "|" + count(), target}
-				case 4:
-					group, each = []any{int(wire.Extend), few, "", ttl, by}, []any{id + "|" + given, same}
+				case 4, 8, 9:
+					grant := id + "|" + given
+					if held := b.nodes[0].at("k"); strings.Contains(held, "|") && rng.IntN(4) > 0 {
+						grant = held
+						if !strings.HasSuffix(held, "|0") && rng.IntN(4) > 0 {
+							same = wire.Same
+						}
+					}
+					group, each = []any{int(wire.Extend), few, "", ttl, by}, []any{grant, same}
 				case 5, 6:
 					group, each = []any{int(wire.Release), few, process}, []any{id + "|" + given, []any{0, same}[rng.IntN(2)]}
 				case 7:
@@ -391,10 +398,14 @@ func TestBubbleScripts(t *testing.T) {
 					n.put(names[1], "", 0) // the counter has expired
 				}
 			}
-			if rng.IntN(12) == 0 {
+			if rng.IntN(7) == 0 {
 				ahead := strconv.FormatInt(now+skew+1e6-64+int64(rng.IntN(3)-1), 10)
+				granted := rng.IntN(2) == 0
 				for _, n := range b.nodes {
 					n.put(names[1], ahead, time.Second)
+					if granted {
+						n.put(names[0], "a|"+ahead, 40*time.Millisecond)
+					}
 				}
 			}
 			var got [2]string

@@ -833,11 +833,22 @@ func testAhead(t *testing.T, base *node) {
 		}
 	})
 	t.Run("a counter that is ahead is not kept alive", func(t *testing.T) {
+		for _, given := range []int64{64, most + 1} {
+			n := pinned(t)
+			n.set(t, n.key, value("a", given), minute)
+			n.set(t, n.counterKey, at(most+1), hour)
+			n.extend(t, "a", 0, given, given).want(t, wire.Kept, 0, 0)
+			n.wantTTL(t, n.key, hour)
+			n.wantTTL(t, n.counterKey, hour)
+		}
+	})
+	t.Run("the largest counter is kept until the clock has passed it", func(t *testing.T) {
 		n := pinned(t)
-		n.set(t, n.key, "a|64", hour)
-		n.set(t, n.counterKey, at(most+1), hour)
-		n.extend(t, "a", 0, 64, 64).want(t, wire.Kept, 0, 0)
-		n.wantTTL(t, n.counterKey, hour)
+		n.set(t, n.key, value("a", most), minute)
+		n.set(t, n.counterKey, at(most), hour)
+		n.extend(t, "a", 0, most, most).want(t, wire.Kept, 0, 0)
+		n.wantTTL(t, n.key, hour)
+		n.wantTTL(t, n.counterKey, 10*hour+theAhead/1000)
 	})
 }
 
@@ -1581,6 +1592,16 @@ func TestRefusalsInsideScripts(t *testing.T) {
 			t.Errorf("got code %d, %v; want ErrPermission", rep.Code, rep.Err)
 		}
 	})
+	for _, missing := range []string{"PTTL", "PEXPIRE"} {
+		t.Run("no "+missing+", extend", func(t *testing.T) {
+			n := as(t, "no-"+missing, "~*", "+@all", "-"+strings.ToLower(missing)).fresh(t)
+			n.set(t, n.key, "a|64", minute)
+			n.set(t, n.counterKey, "64", minute)
+			if rep := n.extend(t, "a", 0, 64, 64); !errors.Is(nodeFailure(rep.Err), ErrPermission) {
+				t.Errorf("got code %d, %v; want ErrPermission", rep.Code, rep.Err)
+			}
+		})
+	}
 	t.Run("wrong password", func(t *testing.T) {
 		opt := *admin.Options()
 		opt.Username, opt.Password = "default", secret

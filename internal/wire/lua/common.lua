@@ -3,12 +3,13 @@
 -- begin.lua says what it is sent and what it replies.
 --
 -- This file does the common case without the functions of the other files, because to make them
--- costs as much as the commands do, at each call of a script: the acquire of a free key on a
--- node that has a vote, and the release of a key that is ours, while no process waits. It does
--- the same as acquire.lua and release.lua. It does not touch a request that is not common; from
--- that request on, run.lua goes on with the other files.
+-- costs as much as the commands do, at each call of a script: the acquire of a free key and the
+-- extend of a key that is ours, on a node that has a vote, and the release of a key that is ours.
+-- At the queue node no process waits. It does the same as acquire.lua, extend.lua and release.lua.
+-- It does not touch a request that is not common; from that request on, run.lua goes on with the
+-- other files.
 --
--- Source: ALGORITHM sections 3, 4, 5 and 8.
+-- Source: ALGORITHM sections 3 to 6 and 8.
 local argv, reply, at, n, i, clock = ARGV, {0, 0}, 4, 2, 2, nil
 local number, last, who, ttl, notAfter -- of the group
 
@@ -24,9 +25,13 @@ end
 
 local function common()
   local try, run, vote, counterTTL, skew, maxTTL, stretch = redis.pcall, argv[1], nil, nil, nil, nil, nil
+  local function life(counter) -- of a counter, ms
+    local early = counter - clock
+    return early > 0 and string.format('%d', counterTTL + math.ceil(early / 1000)) or counterTTL
+  end
   while i <= #KEYS do
     nextGroup()
-    if number == '1' then
+    if number == '1' or number == '3' then
       if vote == nil then
         local t = redis.call('TIME')
         clock = t[1] * 1000000 + t[2]
@@ -47,9 +52,21 @@ local function common()
     while i <= last do
       local key, code, counter = KEYS[i], 30, 0
       if who ~= '' and try('EXISTS', key .. '~queue', key .. '~turn') ~= 0 then return end
-      if number == '4' then
-        local same = argv[at + 1] == '=' or argv[at + 1] == '0'
-        if not same or try('GETRANGE', key, '0', '255') ~= argv[at] or try('DEL', key) ~= 1 then return end
+      if number ~= '1' then
+        local target = argv[at + 1]
+        if target ~= '=' and target ~= '0' then return end
+        if try('GETRANGE', key, '0', '255') ~= argv[at] then return end
+        if number == '4' then
+          if try('DEL', key) ~= 1 then return end
+        else
+          local counterKey, given = key .. '~fence', string.match(argv[at], '|(%d+)$')
+          if try('GETRANGE', counterKey, '0', '255') ~= given then return end
+          if given - clock > skew + 1000000 then return end
+          local rest = try('PTTL', key)
+          if type(rest) ~= 'number' or rest >= tonumber(ttl) or try('PEXPIRE', key, ttl) ~= 1 then return end
+          try('PEXPIRE', counterKey, life(given))
+          code = 20
+        end
       else
         local counterKey = key .. '~fence'
         local known = try('GETRANGE', counterKey, '0', '255')
@@ -63,11 +80,10 @@ local function common()
           counter = counter + 64
         end
         if counter > clock + skew + 1000000 then return end
-        local text, life, early = string.format('%.0f', counter), counterTTL, counter - clock
+        local text = string.format('%.0f', counter)
         local set = try('SET', key, argv[at] .. '|' .. text, 'NX', 'PX', ttl)
         if not set or set.err then return end
-        if early > 0 then life = string.format('%d', counterTTL + math.ceil(early / 1000)) end
-        code = try('SET', counterKey, text, 'PX', life).err or 1
+        code = try('SET', counterKey, text, 'PX', life(counter)).err or 1
         if code ~= 1 then counter = 0 end
       end
       reply[n + 1], reply[n + 2], reply[n + 3] = code, counter, 0
