@@ -1,0 +1,179 @@
+// Package groups models two clients with several groups of masters each. Their sets share one
+// group. The resource lies in a group that the other client does not have, so only the surveys
+// of the shared group keep the two clients apart.
+//
+// The model has the nodes of the shared group alone. A client has no rival in the group of the
+// resource. So it acquires and extends whenever its surveys let it: it holds a lease while its
+// last passed survey counts, and for the TTL after that.
+//
+// Time passes in ticks, the same for all. A message or its reply takes any time or is lost. A
+// join has no latest time. A node can carry it out after its survey has ended, more than once,
+// up to Late ticks later. A client begins a survey at any moment, or none for any time: it may
+// be paused. If two events fall on the same tick, both orders are possible, and a survey still
+// counts on its last tick. So a bound has to be met exactly, without the help of a tick.
+//
+// Source: ALGORITHM section 8, "Groups".
+package groups
+
+import "github.com/d0720281/redlock/chaos/model/search"
+
+const (
+	clients   = 2
+	mostNodes = 3
+)
+
+// TwoHolders is what can break.
+const TwoHolders = "two holders"
+
+// Config says what is modelled, and with which of the rules.
+type Config struct {
+	Nodes, Quorum int // of the shared group
+	TTL           int // in ticks
+	Quarantine    int // of a node that was emptied; a passed survey counts as long
+	Settle        int // a node lets clients enter this long after its quarantine: at 2 Quarantine after M.born
+	InUse         int // a set is in use this long after a join
+	Timeout       int // the longest survey
+	Late          int // a join is carried out this long after its survey at the latest
+
+	// What can happen.
+	Restarts int  // of nodes, which come back empty
+	New      bool // all nodes are empty at the start
+	Stops    bool // client 0 may stop for good; then client 1 must be able to pass
+
+	// Rules left out, or others in their place, to see what they are for.
+	NoSurvey          bool // clients lock without a survey
+	CountsForever     bool // a passed survey counts for ever
+	CountsFromEnd     bool // a passed survey counts from its end
+	EnterByQuarantine bool // a node in quarantine counts for a client that has not entered
+	EnterByOne        bool // a client enters, and passes, by one node
+	StaysEntered      bool // a client that has entered has entered for ever
+	CompareNumbers    bool // sets with the same number of groups are compatible
+	SkipSilent        bool // a survey passes if less than a quorum answers, though the other client reaches it
+	StaysInUse        bool // a set is in use for ever
+	EndsWithSurvey    bool // a lease ends when its survey does not count any more
+}
+
+// Default has all rules, and three nodes.
+//
+// A passed survey counts for twice as long here as in "Groups", and the longest survey may be as
+// long as the rule has it count. So the search shows the rules to hold with half a Quarantine to
+// spare.
+func Default() Config {
+	return Config{Nodes: 3, Quorum: 2, TTL: 1, Quarantine: 2, Settle: 2, InUse: 4, Timeout: 1, Late: 1}
+}
+
+// What has become of a client's join at a node in the survey that is running.
+type join uint8
+
+const (
+	none    join = iota // nothing is on the way, and no reply counts
+	sent                // on its way to the node
+	taken               // taken without a conflict, by a node that lets clients enter
+	witness             // the same, by a node that counts for clients that have entered
+	refused             // a conflict is named
+)
+
+type node struct {
+	joined [clients]uint8 // ticks since a client's last join, at most InUse
+	up     uint8          // ticks since it was empty, at most Quarantine + Settle
+
+	join [clients]join
+	late [clients]uint8 // ticks for which a join of an earlier survey can be carried out
+}
+
+type client struct {
+	surveying bool
+	elapsed   uint8 // since the start of the survey that is running
+
+	passed  bool  // a passed survey counts
+	age     uint8 // since the start of that survey
+	entered bool
+	left    uint8 // until the end of the last lease
+	stopped bool
+}
+
+type state struct {
+	node     [mostNodes]node
+	client   [clients]client
+	restarts uint8
+}
+
+// Model returns the model of a configuration.
+func (c Config) Model() search.Model[state] {
+	m := search.Model[state]{Start: c.start(), Next: c.next, Canon: c.canon}
+	if c.Stops {
+		m.Goal = func(s state) bool { return s.client[0].stopped && s.client[1].passed }
+	}
+	return m
+}
+
+func (c Config) start() (s state) {
+	for i := range c.Nodes {
+		n := &s.node[i]
+		for a := range n.joined {
+			n.joined[a] = uint8(c.InUse)
+		}
+		if !c.New {
+			n.up = uint8(c.Quarantine + c.Settle)
+		}
+	}
+	return s
+}
+
+// canon sorts the nodes: they are alike. So are the clients, unless one of them stops.
+func (c Config) canon(s state) state {
+	s = c.sort(s)
+	if c.Stops {
+		return s
+	}
+	t := s
+	t.client[0], t.client[1] = s.client[1], s.client[0]
+	for i := range c.Nodes {
+		n := &t.node[i]
+		n.joined[0], n.joined[1] = n.joined[1], n.joined[0]
+		n.join[0], n.join[1] = n.join[1], n.join[0]
+		n.late[0], n.late[1] = n.late[1], n.late[0]
+	}
+	if t = c.sort(t); t.before(s) {
+		return t
+	}
+	return s
+}
+
+func (c Config) sort(s state) state {
+	for i := 1; i < c.Nodes; i++ {
+		for j := i; j > 0 && s.node[j].rank() < s.node[j-1].rank(); j-- {
+			s.node[j], s.node[j-1] = s.node[j-1], s.node[j]
+		}
+	}
+	return s
+}
+
+func (s state) before(t state) bool {
+	for a := range s.client {
+		if x, y := s.client[a].rank(), t.client[a].rank(); x != y {
+			return x < y
+		}
+	}
+	for i := range s.node {
+		if x, y := s.node[i].rank(), t.node[i].rank(); x != y {
+			return x < y
+		}
+	}
+	return false
+}
+
+func (n node) rank() uint64 {
+	return uint64(n.joined[0]) | uint64(n.joined[1])<<8 | uint64(n.up)<<16 |
+		uint64(n.join[0])<<24 | uint64(n.join[1])<<32 | uint64(n.late[0])<<40 | uint64(n.late[1])<<48
+}
+
+func (p client) rank() uint64 {
+	r := uint64(p.elapsed) | uint64(p.age)<<8 | uint64(p.left)<<16
+	for i, is := range []bool{p.surveying, p.passed, p.entered, p.stopped} {
+		if is {
+			r |= 1 << (24 + i)
+		}
+	}
+	return r
+}
