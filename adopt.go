@@ -112,13 +112,13 @@ func (l *Locker) Adopt(ctx context.Context, resource, token string, fence int64,
 	}
 	defer l.calls.leave()
 	began := time.Now()
-	l.pool.start()
-	g, err := l.pool.adopt(ctx, resource, token, fence, lc)
+	p := l.ready(ctx, resource)
+	g, err := p.adopt(ctx, resource, token, fence, lc)
 	if err != nil {
-		l.pool.events.notAcquired(resource, began, err)
+		p.events.notAcquired(resource, began, err)
 		return nil, err
 	}
-	return l.grantLease(ctx, g, nil, began), nil
+	return p.grantLease(ctx, g, nil, began), nil
 }
 
 // adopt makes a grant for a lease whose keys are on the nodes already.

@@ -82,10 +82,10 @@ func TestFindings(t *testing.T) {
 			map[string]Level{"guard": LevelFailure}, "no vote"},
 		{"larger MaxTTL", func(i *node.Audit, _ *config) { i.Marker.MaxTTL = DefaultMaxTTL + time.Millisecond },
 			map[string]Level{"max-ttl": LevelWarning}, "10.001s"},
-		{"another list", func(i *node.Audit, _ *config) { i.Marker.Lists = [][]string{{"a:1", "b:2"}} },
+		{"another list", func(i *node.Audit, _ *config) { i.Marker.Lists = []string{"a:1, b:2"} },
 			map[string]Level{"masters": LevelWarning}, "a:1, b:2"},
 		{"a list in conflict", func(i *node.Audit, _ *config) {
-			i.Marker.Lists = [][]string{{"a:1", "b:2"}, {"a:1", "d:4"}}
+			i.Marker.Lists = []string{"a:1, b:2", "a:1, d:4"}
 			i.Marker.Conflict = &node.Conflict{Other: i.Marker.Lists[1]}
 		}, map[string]Level{"masters": LevelFailure}, "a:1, d:4"},
 		{"larger MaxTTL in quarantine", func(i *node.Audit, _ *config) { i.Marker.MaxTTL, i.Marker.Left = time.Hour, time.Second },

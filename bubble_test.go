@@ -411,7 +411,7 @@ func TestBubbleScripts(t *testing.T) {
 			var got [2]string
 			if rng.IntN(4) == 0 { // a request about the node itself
 				what := []string{wire.Look, wire.Join, wire.Vouch, wire.Mark}[rng.IntN(4)]
-				mark := append(common, what, []string{"a b c", "a b d", "a b c d", "x y z", "a", "d"}[rng.IntN(6)])
+				mark := append(common, what, []string{"a b c", "a b d", "a b c d", "x y z", "a", "d", "a b c / d e f", "a b c d / d e f", "a b c / g h i"}[rng.IntN(9)])
 				seen := []any{b.nodes[0].marker("run"), b.nodes[0].marker("made")}
 				if i := rng.IntN(4); i < 2 {
 					seen[i] = "1" // the value has changed since
@@ -447,7 +447,7 @@ func TestBubbleScripts(t *testing.T) {
 				told := heard[i]()
 				calls += len(strings.Fields(told))
 				got[i] += b.nodes[i].queued("k") + " told " + told
-				for _, field := range []string{"run", "made", "born", "maxttl", "lists"} {
+				for _, field := range []string{"run", "made", "born", "maxttl", "lists", "since"} {
 					got[i] += " " + field + "=" + b.nodes[i].marker(field)
 				}
 			}

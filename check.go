@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/d0720281/redlock/internal/node"
@@ -48,6 +47,11 @@ func (f Finding) err() error {
 
 // Report is the result of [Locker.Check].
 type Report struct {
+	Groups []GroupReport // one, or those of [NewSharded] in their order
+}
+
+// GroupReport is the part of a [Report] about one group of masters.
+type GroupReport struct {
 	Quorum int // masters that have to agree: N/2+1
 	Voting int // masters that have a vote at this moment
 	Nodes  []NodeReport
@@ -71,7 +75,7 @@ type NodeReport struct {
 // reports all of it at once.
 //
 // If all masters have a vote, the error is nil. Otherwise it is a [*QuorumError] with the
-// masters that have none. It matches [ErrNoQuorum] if the others make no quorum,
+// masters that have none, one for each group that has such masters. It matches [ErrNoQuorum] if the others make no quorum,
 // [ErrQuarantine] if some masters only have to wait, and [ErrSameServer], [ErrMembership],
 // [ErrNotMaster] or [ErrPermission] if such an error was found. Warnings are in the report
 // alone.
@@ -83,7 +87,10 @@ type NodeReport struct {
 //
 // Source: ALGORITHM section 8, "Start-up audit".
 func (l *Locker) Check(ctx context.Context) (Report, error) {
-	r := Report{Quorum: l.pool.need}
+	r := Report{Groups: make([]GroupReport, len(l.groups))}
+	for i, p := range l.groups {
+		r.Groups[i].Quorum = p.need
+	}
 	if ctx == nil {
 		return r, configErrorf("Check: ctx is nil")
 	}
@@ -91,14 +98,19 @@ func (l *Locker) Check(ctx context.Context) (Report, error) {
 		return r, ErrClosed
 	}
 	defer l.calls.leave()
-	l.pool.start()
-	found, errs := onEach(ctx, l.pool, func(ctx context.Context, n *node.Node) (*node.Audit, error) {
+	l.ready(ctx, "")
+	return r, l.eachGroup(func(p *pool) error { return p.check(ctx, &r.Groups[p.group]) })
+}
+
+// check checks the masters of a group.
+func (p *pool) check(ctx context.Context, r *GroupReport) error {
+	found, errs := onEach(ctx, p, func(ctx context.Context, n *node.Node) (*node.Audit, error) {
 		return n.Audit(ctx)
 	})
-	failed := l.pool.quorumError("check", "", 0)
+	failed := p.quorumError("check", "", 0)
 	waiting := false
 	for i, err := range errs {
-		one, why := l.report(i, found[i], err)
+		one, why := p.report(i, found[i], err)
 		r.Nodes = append(r.Nodes, one)
 		if why == nil {
 			r.Voting++
@@ -108,10 +120,10 @@ func (l *Locker) Check(ctx context.Context) (Report, error) {
 		failed.Nodes = append(failed.Nodes, &NodeError{Node: one.Node, Op: "check", Err: why, Quarantine: one.Quarantine})
 	}
 	if len(failed.Nodes) == 0 {
-		return r, nil
+		return nil
 	}
 	failed.Granted = r.Voting
-	wrong := l.pool.set.Misconfigured()
+	wrong := p.set.Misconfigured()
 	if r.Voting < r.Quorum || wrong != nil { // a wrong list grants nothing
 		failed.reasons = append(failed.reasons, ErrNoQuorum)
 	}
@@ -124,12 +136,12 @@ func (l *Locker) Check(ctx context.Context) (Report, error) {
 	if ctx.Err() != nil {
 		failed.reasons = append(failed.reasons, contextError(ctx))
 	}
-	return r, failed
+	return failed
 }
 
 // report returns the report of a node. why is the reason why it has no vote, nil if it has one.
-func (l *Locker) report(index int, a *node.Audit, err error) (r NodeReport, why error) {
-	n := l.pool.nodes[index]
+func (p *pool) report(index int, a *node.Audit, err error) (r NodeReport, why error) {
+	n := p.nodes[index]
 	r = NodeReport{Node: n.Addr(), Err: err}
 	if err != nil {
 		r.Findings = []Finding{{Check: "reach", Level: LevelFailure, Text: err.Error(), Hint: hintFor(err)}}
@@ -138,7 +150,7 @@ func (l *Locker) report(index int, a *node.Audit, err error) (r NodeReport, why 
 	r.Version, r.RunID, r.RoundTrip = a.Info.Version, a.Info.RunID, a.RoundTrip
 	r.Quarantine, r.MaxTTL = a.Marker.Left, a.Marker.MaxTTL
 	r.Findings = append([]Finding{{Check: "reach", Text: fmt.Sprintf("answers in %v", a.RoundTrip.Round(time.Microsecond))}},
-		l.conf.findings(a)...)
+		p.conf.findings(a)...)
 	clock := Finding{Check: "clock", Level: LevelUnknown, Text: "too few masters are known to compare it with"}
 	if far, tooFar, known := n.Skew(); known {
 		r.Clock = far
@@ -187,7 +199,8 @@ func hintFor(err error) string {
 // quarantine. If all masters are in use already, Bootstrap does nothing and returns nil. If some
 // are in use and others in quarantine, these others were added or have lost data, and only
 // waiting is safe: Bootstrap does nothing, and the error matches [ErrQuarantine]. With
-// [WithoutRestartGuard] the error matches [ErrConfig].
+// [WithoutRestartGuard] the error matches [ErrConfig]. With [NewSharded] all of this holds for
+// each group by itself.
 //
 // Source: ALGORITHM section 8, "First start of a deployment".
 func (l *Locker) Bootstrap(ctx context.Context) error {
@@ -201,10 +214,15 @@ func (l *Locker) Bootstrap(ctx context.Context) error {
 		return ErrClosed
 	}
 	defer l.calls.leave()
-	l.pool.start()
-	markers, waiting := l.onMarkers(ctx, wire.Look, make([]node.Marker, len(l.pool.nodes)))
+	l.start()
+	return l.eachGroup(func(p *pool) error { return p.bootstrap(ctx) })
+}
+
+// bootstrap vouches for the masters of a group.
+func (p *pool) bootstrap(ctx context.Context) error {
+	markers, waiting := p.onMarkers(ctx, wire.Look, make([]node.Marker, len(p.nodes)))
 	if waiting != nil && waiting.Granted == 0 && errors.Is(waiting, ErrQuarantine) {
-		_, waiting = l.onMarkers(ctx, wire.Vouch, markers)
+		_, waiting = p.onMarkers(ctx, wire.Vouch, markers)
 	}
 	if waiting == nil {
 		return nil
@@ -215,10 +233,10 @@ func (l *Locker) Bootstrap(ctx context.Context) error {
 // onMarkers does the same operation on the markers of all nodes, and returns the new markers.
 // seen has the markers as an earlier call returned them. The error is nil if all nodes have a
 // vote. If all have answered, it matches ErrQuarantine.
-func (l *Locker) onMarkers(ctx context.Context, what string, seen []node.Marker) ([]node.Marker, *QuorumError) {
-	n := len(l.pool.nodes)
+func (p *pool) onMarkers(ctx context.Context, what string, seen []node.Marker) ([]node.Marker, *QuorumError) {
+	n := len(p.nodes)
 	e := newQuorumError("bootstrap", "", n, n, ErrQuarantine)
-	markers, errs := onEach(ctx, l.pool, func(ctx context.Context, n *node.Node) (node.Marker, error) {
+	markers, errs := onEach(ctx, p, func(ctx context.Context, n *node.Node) (node.Marker, error) {
 		return n.OnMarker(ctx, what, seen[n.Index()])
 	})
 	for i, err := range errs {
@@ -232,7 +250,7 @@ func (l *Locker) onMarkers(ctx context.Context, what string, seen []node.Marker)
 		default:
 			err = node.Quarantine(left)
 		}
-		e.Nodes = append(e.Nodes, &NodeError{Node: l.pool.nodes[i].Addr(), Op: what, Err: err, Quarantine: left})
+		e.Nodes = append(e.Nodes, &NodeError{Node: p.nodes[i].Addr(), Op: what, Err: err, Quarantine: left})
 	}
 	if e.Granted == n {
 		return markers, nil
@@ -317,7 +335,7 @@ func listFinding(m node.Marker) Finding {
 		f.Level, f.Text = LevelFailure, m.Conflict.Error()
 		f.Hint = "give all clients the same list; to change it add a master first, and remove one when all clients have that list"
 	case len(m.Lists) > 0:
-		f.Level, f.Text = LevelWarning, "other clients have the list of masters "+strings.Join(m.Lists[0], ", ")
+		f.Level, f.Text = LevelWarning, "other clients have the list of masters "+m.Lists[0]
 		f.Hint = "give all clients the same list, with the same addresses, before the next change of it"
 	}
 	return f

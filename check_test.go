@@ -178,11 +178,11 @@ func TestSameServer(t *testing.T) {
 			}
 			l := open(t, all)
 			r, err := eventually(t, l, "one name is the server's", func(r redlock.Report, err error) bool {
-				return errors.Is(err, redlock.ErrSameServer) && slices.ContainsFunc(r.Nodes, answers)
+				return errors.Is(err, redlock.ErrSameServer) && slices.ContainsFunc(r.Groups[0].Nodes, answers)
 			})
 			wantErr(t, err, redlock.ErrNoQuorum)
-			own := slices.IndexFunc(r.Nodes, answers)
-			for i, n := range r.Nodes[:len(list)] {
+			own := slices.IndexFunc(r.Groups[0].Nodes, answers)
+			for i, n := range r.Groups[0].Nodes[:len(list)] {
 				if i == own {
 					continue
 				}
@@ -256,12 +256,12 @@ func TestServerComesToHaveTwoNames(t *testing.T) {
 	for range 2 {
 		must(t, c.proxies[0].Retarget(c.addrs[1]))
 		r, err := eventually(t, l, "it is the same server", func(r redlock.Report, err error) bool {
-			return errors.Is(err, redlock.ErrSameServer) && r.Voting == 2
+			return errors.Is(err, redlock.ErrSameServer) && r.Groups[0].Voting == 2
 		})
 		if errors.Is(err, redlock.ErrNoQuorum) {
 			t.Errorf("got %v, want no ErrNoQuorum: two of three have a vote", err)
 		}
-		wantErr(t, r.Nodes[0].Err, redlock.ErrSameServer)
+		wantErr(t, r.Groups[0].Nodes[0].Err, redlock.ErrSameServer)
 		if !strings.Contains(err.Error(), c.via[0]) || !strings.Contains(err.Error(), c.via[1]) {
 			t.Errorf("got %v, want both names", err)
 		}
@@ -302,8 +302,8 @@ func TestNamesChangePlaces(t *testing.T) {
 	must(t, c.proxies[0].Retarget(c.addrs[1]))
 	must(t, c.proxies[1].Retarget(c.addrs[0]))
 	r := checked(t, l)
-	if r.Nodes[0].RunID == r.Nodes[1].RunID || r.Nodes[0].RunID == r.Nodes[2].RunID {
-		t.Errorf("got %+v, want a server each", r.Nodes)
+	if r.Groups[0].Nodes[0].RunID == r.Groups[0].Nodes[1].RunID || r.Groups[0].Nodes[0].RunID == r.Groups[0].Nodes[2].RunID {
+		t.Errorf("got %+v, want a server each", r.Groups[0].Nodes)
 	}
 	warm(t, l, c.cluster)
 }
@@ -362,17 +362,17 @@ func TestReplica(t *testing.T) {
 	}, "the replica has the other's data")
 	for name, l := range map[string]*redlock.Locker{"connected": l, "new": open(t, c.addrs, ttl...)} {
 		r, err := eventually(t, l, "the role is known", func(r redlock.Report, err error) bool {
-			if r.Voting == 3 || err == nil {
+			if r.Groups[0].Voting == 3 || err == nil {
 				t.Errorf("%s: got %+v, %v, want no vote of the replica", name, r, err)
 			}
-			return errors.Is(err, redlock.ErrNotMaster) && r.Voting == 2
+			return errors.Is(err, redlock.ErrNotMaster) && r.Groups[0].Voting == 2
 		})
 		var q *redlock.QuorumError
 		if !errors.As(err, &q) || q.Granted != 2 || len(q.Nodes) != 1 || q.Nodes[0].Node != c.addrs[0] || errors.Is(err, redlock.ErrNoQuorum) {
 			t.Errorf("%s: got %v, want the replica alone", name, err)
 		}
-		wantErr(t, r.Nodes[0].Err, redlock.ErrNotMaster)
-		wantFinding(t, r.Nodes[0], "reach", redlock.LevelFailure, "slave")
+		wantErr(t, r.Groups[0].Nodes[0].Err, redlock.ErrNotMaster)
+		wantFinding(t, r.Groups[0].Nodes[0], "reach", redlock.LevelFailure, "slave")
 		for range 5 {
 			must(t, lock(t, l, "r").Unlock(t.Context()))
 		}
@@ -397,12 +397,14 @@ func TestClusterNode(t *testing.T) {
 	c := start(t, 2)
 	node := redistest.Masters(t, 1, "--cluster-enabled", "yes")[0]
 	l := open(t, append(slices.Clone(c.addrs), node.Addr()))
-	r, err := eventually(t, l, "the mode is known", func(r redlock.Report, err error) bool { return errors.Is(err, redlock.ErrNotMaster) && r.Voting == 2 })
+	r, err := eventually(t, l, "the mode is known", func(r redlock.Report, err error) bool {
+		return errors.Is(err, redlock.ErrNotMaster) && r.Groups[0].Voting == 2
+	})
 	if errors.Is(err, redlock.ErrNoQuorum) {
 		t.Errorf("got %v, want a quorum of the others", err)
 	}
-	wantErr(t, r.Nodes[2].Err, redlock.ErrNotMaster)
-	wantFinding(t, r.Nodes[2], "reach", redlock.LevelFailure, "cluster")
+	wantErr(t, r.Groups[0].Nodes[2].Err, redlock.ErrNotMaster)
+	wantFinding(t, r.Groups[0].Nodes[2], "reach", redlock.LevelFailure, "cluster")
 	for range 5 {
 		must(t, lock(t, l, "r").Unlock(t.Context()))
 	}
@@ -445,7 +447,7 @@ func TestServerSettings(t *testing.T) {
 			for range 3 {
 				reconnect(t, l, c)
 			}
-			wantFinding(t, checked(t, l).Nodes[0], test.check, test.level, "")
+			wantFinding(t, checked(t, l).Groups[0].Nodes[0], test.check, test.level, "")
 			must(t, l.Close())
 			e.wantWarnings(t, c.addrs[0], test.check, test.warned)
 			if all := len(e.told); all != test.warned {
@@ -465,7 +467,7 @@ func TestSettingThatChanges(t *testing.T) {
 		t.Helper()
 		must(t, c.nodes[0].ConfigSet(t.Context(), "maxmemory", "100mb").Err())
 		must(t, c.nodes[0].ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
-		wantFinding(t, checked(t, l).Nodes[0], "eviction", want, "")
+		wantFinding(t, checked(t, l).Groups[0].Nodes[0], "eviction", want, "")
 	}
 	checked(t, l)
 	set("allkeys-lru", l, redlock.LevelWarning)
@@ -484,19 +486,19 @@ func TestClientsWithDifferentMaxTTL(t *testing.T) {
 		a := open(t, c.addrs, append(large.options(), redlock.WithMaxTTL(20*time.Second))...)
 		b := open(t, c.addrs, small.options()...)
 		if smallFirst {
-			for _, n := range checked(t, b).Nodes {
+			for _, n := range checked(t, b).Groups[0].Nodes {
 				if n.MaxTTL != 10*time.Second || finding(n, "max-ttl").Check != "" {
 					t.Errorf("the first client: got %+v, want 10s and no finding", n)
 				}
 			}
 		}
 		for range 2 {
-			for _, n := range checked(t, a).Nodes {
+			for _, n := range checked(t, a).Groups[0].Nodes {
 				if n.MaxTTL != 20*time.Second || finding(n, "max-ttl").Check != "" {
 					t.Errorf("the larger: got %+v, want 20s and no finding", n)
 				}
 			}
-			for _, n := range checked(t, b).Nodes {
+			for _, n := range checked(t, b).Groups[0].Nodes {
 				wantFinding(t, n, "max-ttl", redlock.LevelWarning, "20s")
 				if n.MaxTTL != 20*time.Second {
 					t.Errorf("%s: got %v, want 20s", n.Node, n.MaxTTL)
@@ -529,11 +531,11 @@ func TestClientsWithDifferentLists(t *testing.T) {
 		}, "the list is in use on three nodes")
 	}
 	inUse(first, c.addrs[2])
-	for _, n := range checked(t, first).Nodes {
+	for _, n := range checked(t, first).Groups[0].Nodes {
 		wantFinding(t, n, "masters", redlock.LevelOK, "no client has another list")
 	}
 	// Other names for the same masters make another list. That alone costs no vote.
-	for _, n := range checked(t, other).Nodes {
+	for _, n := range checked(t, other).Groups[0].Nodes {
 		wantFinding(t, n, "masters", redlock.LevelWarning, c.addrs[0])
 		e.wantWarnings(t, n.Node, "masters", 1)
 	}
@@ -543,7 +545,7 @@ func TestClientsWithDifferentLists(t *testing.T) {
 	turned := slices.Clone(c.addrs[:3])
 	slices.Reverse(turned)
 	again := open(t, turned)
-	for _, n := range checked(t, again).Nodes {
+	for _, n := range checked(t, again).Groups[0].Nodes {
 		wantFinding(t, n, "masters", redlock.LevelWarning, c.via[0])
 	}
 	// A list in which one master is exchanged is refused. A look alone joins no list.
@@ -555,7 +557,7 @@ func TestClientsWithDifferentLists(t *testing.T) {
 			t.Errorf("Check: got %v, want ErrMembership and ErrNoQuorum", err)
 		}
 		for i, level := range []redlock.Level{redlock.LevelFailure, redlock.LevelFailure, redlock.LevelOK} {
-			wantFinding(t, r.Nodes[i], "masters", level, "")
+			wantFinding(t, r.Groups[0].Nodes[i], "masters", level, "")
 		}
 	}
 	for _, n := range c.addrs[:2] {
@@ -605,10 +607,10 @@ func TestInfoForbidden(t *testing.T) {
 				reconnect(t, l, c)
 			}
 			r := checked(t, l)
-			if r.Voting != 3 {
-				t.Errorf("got %d nodes with a vote, want 3", r.Voting)
+			if r.Groups[0].Voting != 3 {
+				t.Errorf("got %d nodes with a vote, want 3", r.Groups[0].Voting)
 			}
-			for _, n := range r.Nodes {
+			for _, n := range r.Groups[0].Nodes {
 				wantFinding(t, n, "info", redlock.LevelUnknown, "INFO is refused")
 				wantFinding(t, n, "guard", redlock.LevelOK, "")
 				for _, f := range n.Findings {
@@ -638,10 +640,10 @@ func TestInfoWithHiddenFields(t *testing.T) {
 	l := open(t, addrs, e.options()...)
 	r := checked(t, l)
 	for _, check := range []string{"identity", "eviction", "persistence"} {
-		wantFinding(t, r.Nodes[0], check, redlock.LevelUnknown, "told")
+		wantFinding(t, r.Groups[0].Nodes[0], check, redlock.LevelUnknown, "told")
 	}
-	if finding(r.Nodes[0], "info").Check != "" {
-		t.Errorf("got %+v, want no finding about INFO: it was answered", r.Nodes[0])
+	if finding(r.Groups[0].Nodes[0], "info").Check != "" {
+		t.Errorf("got %+v, want no finding about INFO: it was answered", r.Groups[0].Nodes[0])
 	}
 	must(t, lock(t, l, "r").Unlock(t.Context()))
 	must(t, l.Close())
@@ -654,13 +656,13 @@ func TestCheckAllWell(t *testing.T) {
 	c := start(t, 3)
 	l := open(t, c.addrs)
 	r := checked(t, l)
-	if r.Quorum != 2 || r.Voting != 3 || len(r.Nodes) != 3 {
+	if r.Groups[0].Quorum != 2 || r.Groups[0].Voting != 3 || len(r.Groups[0].Nodes) != 3 {
 		t.Fatalf("got %+v, want 3 nodes with a vote, of which 2 decide", r)
 	}
 	r, _ = eventually(t, l, "clocks are compared", func(r redlock.Report, err error) bool {
-		return err == nil && finding(r.Nodes[0], "clock").Level == redlock.LevelOK
+		return err == nil && finding(r.Groups[0].Nodes[0], "clock").Level == redlock.LevelOK
 	})
-	for i, n := range r.Nodes {
+	for i, n := range r.Groups[0].Nodes {
 		info := c.nodes[i].Info(t.Context(), "server").Val()
 		said, version := "redis_version:", n.Version
 		if strings.Contains(info, "valkey_version:") { // redis_version is the Redis version with which it is compatible
@@ -682,9 +684,9 @@ func TestCheckAllWell(t *testing.T) {
 			t.Errorf("got %+v, want 7 findings", n.Findings)
 		}
 	}
-	for i, n := range checked(t, open(t, c.addrs, redlock.WithoutRestartGuard())).Nodes {
+	for i, n := range checked(t, open(t, c.addrs, redlock.WithoutRestartGuard())).Groups[0].Nodes {
 		wantFinding(t, n, "guard", redlock.LevelNotice, "off")
-		if n.RoundTrip <= 0 || n.RunID != r.Nodes[i].RunID || n.MaxTTL != 0 {
+		if n.RoundTrip <= 0 || n.RunID != r.Groups[0].Nodes[i].RunID || n.MaxTTL != 0 {
 			t.Errorf("without the guard: got %+v, want a round trip and the run id", n)
 		}
 	}
@@ -699,7 +701,7 @@ func TestCheckAllKinds(t *testing.T) {
 	must(t, c.nodes[3].Do(t.Context(), "acl", "setuser", "app", "on", ">right", "~*", "+@all").Err())
 	l := open(t, []string{c.addrs[0], c.addrs[1], c.addrs[2], "redis://app:wrong@" + c.addrs[3], fresh.Addr()})
 	r, err := eventually(t, l, "two nodes answer", func(r redlock.Report, _ error) bool {
-		return r.Nodes[0].Err == nil && r.Nodes[4].Err == nil && errors.Is(r.Nodes[3].Err, redlock.ErrPermission)
+		return r.Groups[0].Nodes[0].Err == nil && r.Groups[0].Nodes[4].Err == nil && errors.Is(r.Groups[0].Nodes[3].Err, redlock.ErrPermission)
 	})
 	wantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine, redlock.ErrPermission)
 	for _, not := range []error{redlock.ErrNotAcquired, redlock.ErrTaken, redlock.ErrSameServer, redlock.ErrNotMaster, redlock.ErrClosed, context.Canceled} {
@@ -711,11 +713,11 @@ func TestCheckAllKinds(t *testing.T) {
 	if !errors.As(err, &q) || q.Op != "check" || q.Resource != "" || q.Granted != 1 || q.Need != 3 || len(q.Nodes) != 4 {
 		t.Fatalf("got %+v, want one node of three needed, and four errors", q)
 	}
-	if r.Quorum != 3 || r.Voting != 1 || len(r.Nodes) != 5 {
+	if r.Groups[0].Quorum != 3 || r.Groups[0].Voting != 1 || len(r.Groups[0].Nodes) != 5 {
 		t.Fatalf("got %+v, want 1 vote of 3 needed, and 5 nodes", r)
 	}
 	for i, addr := range append(slices.Clone(c.addrs), fresh.Addr()) {
-		n := r.Nodes[i]
+		n := r.Groups[0].Nodes[i]
 		if n.Node != addr {
 			t.Errorf("node %d: got %s, want %s", i, n.Node, addr)
 		}
@@ -733,10 +735,10 @@ func TestCheckAllKinds(t *testing.T) {
 			}
 		}
 	}
-	if f := finding(r.Nodes[3], "reach"); !strings.Contains(f.Hint, "ACL") {
+	if f := finding(r.Groups[0].Nodes[3], "reach"); !strings.Contains(f.Hint, "ACL") {
 		t.Errorf("wrong password: got %+v, want a hint", f)
 	}
-	n := r.Nodes[4]
+	n := r.Groups[0].Nodes[4]
 	if n.Quarantine <= 0 || n.Quarantine > 10300*time.Millisecond || n.MaxTTL != 10*time.Second || n.RunID == "" {
 		t.Errorf("new node: got %+v, want its quarantine", n)
 	}
@@ -744,7 +746,9 @@ func TestCheckAllKinds(t *testing.T) {
 	// All are healthy again except the node with the password and the node that starts empty.
 	must(t, c.procs[1].Restart())
 	must(t, c.procs[2].Resume())
-	_, err = eventually(t, l, "nodes come back", func(r redlock.Report, _ error) bool { return r.Voting == 2 && r.Nodes[1].Quarantine > 0 })
+	_, err = eventually(t, l, "nodes come back", func(r redlock.Report, _ error) bool {
+		return r.Groups[0].Voting == 2 && r.Groups[0].Nodes[1].Quarantine > 0
+	})
 	wantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine)
 }
 
@@ -753,14 +757,16 @@ func TestCheckWithAQuorum(t *testing.T) {
 	c := start(t, 2)
 	fresh := redistest.Masters(t, 1)[0]
 	l := open(t, append(slices.Clone(c.addrs), fresh.Addr()))
-	r, err := eventually(t, l, "all nodes answer", func(r redlock.Report, _ error) bool { return r.Voting == 2 && r.Nodes[2].Quarantine > 0 })
+	r, err := eventually(t, l, "all nodes answer", func(r redlock.Report, _ error) bool {
+		return r.Groups[0].Voting == 2 && r.Groups[0].Nodes[2].Quarantine > 0
+	})
 	wantErr(t, err, redlock.ErrQuarantine)
-	if errors.Is(err, redlock.ErrNoQuorum) || r.Nodes[2].Err != nil {
-		t.Errorf("got %v and %+v, want no alarm, and no error of a node that answers", err, r.Nodes[2])
+	if errors.Is(err, redlock.ErrNoQuorum) || r.Groups[0].Nodes[2].Err != nil {
+		t.Errorf("got %v and %+v, want no alarm, and no error of a node that answers", err, r.Groups[0].Nodes[2])
 	}
 	// The node has its marker by having been looked at.
-	if got := redistest.Client(t, fresh.Addr()).HGet(t.Context(), "redlock:~guard", "run").Val(); !strings.HasPrefix(got, r.Nodes[2].RunID[:16]+":") {
-		t.Errorf("got run id %q in the marker, want %q", got, r.Nodes[2].RunID)
+	if got := redistest.Client(t, fresh.Addr()).HGet(t.Context(), "redlock:~guard", "run").Val(); !strings.HasPrefix(got, r.Groups[0].Nodes[2].RunID[:16]+":") {
+		t.Errorf("got run id %q in the marker, want %q", got, r.Groups[0].Nodes[2].RunID)
 	}
 }
 
@@ -769,10 +775,10 @@ func TestCheckWithoutMarker(t *testing.T) {
 	c := start(t, 1)
 	must(t, c.nodes[0].Do(t.Context(), "acl", "setuser", "default", "-hmget").Err())
 	l := open(t, c.addrs)
-	r, err := eventually(t, l, "the node answers", func(r redlock.Report, _ error) bool { return answers(r.Nodes[0]) })
+	r, err := eventually(t, l, "the node answers", func(r redlock.Report, _ error) bool { return answers(r.Groups[0].Nodes[0]) })
 	wantErr(t, err, redlock.ErrNoQuorum, redlock.ErrPermission)
-	wantFinding(t, r.Nodes[0], "guard", redlock.LevelFailure, "marker")
-	if r.Voting != 0 || r.Nodes[0].RunID == "" || r.Nodes[0].RoundTrip <= 0 {
+	wantFinding(t, r.Groups[0].Nodes[0], "guard", redlock.LevelFailure, "marker")
+	if r.Groups[0].Voting != 0 || r.Groups[0].Nodes[0].RunID == "" || r.Groups[0].Nodes[0].RoundTrip <= 0 {
 		t.Errorf("got %+v, want no vote, and what INFO tells", r)
 	}
 	_, err = l.TryLock(t.Context(), "r")
@@ -785,7 +791,7 @@ func TestCheckArguments(t *testing.T) {
 	var none context.Context
 	r, err := l.Check(none)
 	wantErr(t, err, redlock.ErrConfig)
-	if r.Quorum != 2 || len(r.Nodes) != 0 {
+	if r.Groups[0].Quorum != 2 || len(r.Groups[0].Nodes) != 0 {
 		t.Errorf("got %+v, want an empty report", r)
 	}
 	ended, cancel := context.WithCancelCause(t.Context())
@@ -796,7 +802,7 @@ func TestCheckArguments(t *testing.T) {
 			continue // all nodes had answered
 		}
 		wantErr(t, err, context.Canceled, why)
-		if len(r.Nodes) != 3 {
+		if len(r.Groups[0].Nodes) != 3 {
 			t.Errorf("got %+v, want all nodes in it", r)
 		}
 	}
@@ -806,12 +812,12 @@ func TestCheckArguments(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		r, err = l.Check(ctx)
-		return r.Voting == 2 && errors.Is(err, context.DeadlineExceeded)
+		return r.Groups[0].Voting == 2 && errors.Is(err, context.DeadlineExceeded)
 	}, "the others answer before the context ends")
 	if errors.Is(err, redlock.ErrNoQuorum) {
 		t.Errorf("got %v, want no ErrNoQuorum", err)
 	}
-	wantErr(t, r.Nodes[2].Err, context.DeadlineExceeded)
+	wantErr(t, r.Groups[0].Nodes[2].Err, context.DeadlineExceeded)
 	if want := "redlock: check: " + context.DeadlineExceeded.Error() + ": 2 of 2"; !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got %v, want it to begin with %q", err, want)
 	}
@@ -849,7 +855,7 @@ func TestCheckWhileLocking(t *testing.T) {
 	for range 3 {
 		all.Go(func() {
 			for range 40 {
-				if r, err := l.Check(t.Context()); len(r.Nodes) != 3 || err != nil && r.Voting == 3 {
+				if r, err := l.Check(t.Context()); len(r.Groups[0].Nodes) != 3 || err != nil && r.Groups[0].Voting == 3 {
 					t.Errorf("got %+v, %v", r, err)
 				}
 			}
@@ -895,7 +901,7 @@ func TestCheckTellsNoSecrets(t *testing.T) {
 	wantErr(t, lockErr, redlock.ErrSameServer)
 	must(t, l.Close())
 	text := fmt.Sprintf("%s %+v %#v %v %+v %v", told.String(), r, r, err, err, lockErr)
-	for _, n := range r.Nodes {
+	for _, n := range r.Groups[0].Nodes {
 		text += fmt.Sprintf(" %v", n.Err)
 	}
 	for _, want := range []string{"allkeys-lru", "INFO is refused", "slave", "WRONGPASS", "same server"} {

@@ -186,11 +186,11 @@ func TestWatchNodeSteps(t *testing.T) {
 					others.wantSteps(t, b, step) // it has sent no request
 					report, err := other.Check(t.Context())
 					wantMatch(t, "Check by another Locker", err, []error{redlock.ErrQuarantine}, redlock.ErrNoQuorum)
-					if got := report.Nodes[0].Quarantine; got < 7*time.Second || got > quarantine10 {
+					if got := report.Groups[0].Nodes[0].Quarantine; got < 7*time.Second || got > quarantine10 {
 						t.Errorf("quarantine of the node, as another Locker sees it: got %v, want some of %v", got, quarantine10)
 					}
-					if report.Voting != n-1 {
-						t.Errorf("voting nodes: got %d, want %d", report.Voting, n-1)
+					if report.Groups[0].Voting != n-1 {
+						t.Errorf("voting nodes: got %d, want %d", report.Groups[0].Voting, n-1)
 					}
 					time.Sleep(time.Minute)
 					if err := lease.Context().Err(); err != nil || lease.Validity() < 6*time.Second {
@@ -900,7 +900,7 @@ func TestWatchStepsInQuarantine(t *testing.T) {
 	voteless := func(t *testing.T, b *bubble, node int, atLeast time.Duration) {
 		t.Helper()
 		report, err := b.locker(redlock.WithLogger(nil)).Check(t.Context())
-		if got := report.Nodes[node].Quarantine; got < atLeast {
+		if got := report.Groups[0].Nodes[node].Quarantine; got < atLeast {
 			t.Errorf("quarantine: got %v and %v, want at least %v", got, err, atLeast)
 		}
 	}
@@ -1251,7 +1251,7 @@ func TestClockOfAMaster(t *testing.T) {
 			rival := open(t, c.addrs, opts...)
 			redistest.Eventually(t, 5*time.Second, func() bool {
 				report, _ := rival.Check(t.Context())
-				return report.Nodes[2].Quarantine > 0
+				return report.Groups[0].Nodes[2].Quarantine > 0
 			}, "the master is in quarantine for all clients")
 			for end := time.Now().Add(ttl); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 				if other, err := rival.TryLock(t.Context(), "r"); err == nil && ctx.Err() == nil {
@@ -1280,10 +1280,10 @@ func TestSkewedMaster(t *testing.T) {
 	_ = lock(t, l, "r").Unlock(t.Context()) // on the others
 	report, err := l.Check(t.Context())
 	var q *redlock.QuorumError
-	if !errors.As(err, &q) || len(q.Nodes) != 1 || q.Nodes[0].Node != c.addrs[0] || report.Voting != 2 {
-		t.Errorf("Check: got %v and %d voting, want the error of %s alone", err, report.Voting, c.addrs[0])
+	if !errors.As(err, &q) || len(q.Nodes) != 1 || q.Nodes[0].Node != c.addrs[0] || report.Groups[0].Voting != 2 {
+		t.Errorf("Check: got %v and %d voting, want the error of %s alone", err, report.Groups[0].Voting, c.addrs[0])
 	}
-	if off := report.Nodes[0].Clock; (off - time.Hour).Abs() > time.Second {
+	if off := report.Groups[0].Nodes[0].Clock; (off - time.Hour).Abs() > time.Second {
 		t.Errorf("clock: got %v from the others, want an hour", off)
 	}
 	must(t, c.procs[1].Kill())
@@ -1293,7 +1293,7 @@ func TestSkewedMaster(t *testing.T) {
 	must(t, c.procs[0].StepClock(-time.Hour))
 	redistest.Eventually(t, 10*time.Second, func() bool {
 		report, _ := l.Check(t.Context())
-		return report.Voting == 3
+		return report.Groups[0].Voting == 3
 	}, "all have a vote again")
 	must(t, c.procs[2].Kill())
 	must(t, lock(t, l, "s").Unlock(t.Context())) // needs the vote of the corrected master

@@ -158,7 +158,8 @@ func (p *pool) nodeError(i int, op string, err error, timeout time.Duration) *No
 	if err == errNodeTimeout {
 		err = timeoutError(timeout)
 	}
-	left, _ := err.(node.Quarantine)
+	var left node.Quarantine // also that of another group
+	_ = errors.As(err, &left)
 	return &NodeError{Node: n.Addr(), Op: op, Err: err, Quarantine: time.Duration(left)}
 }
 
@@ -167,8 +168,7 @@ func timeoutError(d time.Duration) error {
 }
 
 func inQuarantine(err error) bool {
-	_, is := err.(node.Quarantine)
-	return is
+	return errors.As(err, new(node.Quarantine))
 }
 
 // Error returns the reasons and then the answer of each master, on one line.

@@ -237,8 +237,9 @@ func ExampleLocker_Check() {
 	if err != nil {
 		fmt.Println(err) // some master has no vote; the error says which, and why
 	}
-	fmt.Printf("%d of %d masters have a vote, %d are needed\n", report.Voting, len(report.Nodes), report.Quorum)
-	for i, node := range report.Nodes {
+	masters := report.Groups[0]
+	fmt.Printf("%d of %d masters have a vote, %d are needed\n", masters.Voting, len(masters.Nodes), masters.Quorum)
+	for i, node := range masters.Nodes {
 		for _, f := range node.Findings {
 			if f.Level >= redlock.LevelWarning {
 				fmt.Printf("master %d: %s: %s (%s)\n", i+1, f.Check, f.Text, f.Hint)

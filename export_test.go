@@ -44,6 +44,7 @@ var wrong = map[string]func(*rules){
 	"votelessCount":     func(r *rules) { r.node.Counts = func(node.Reply) bool { return true } },
 	"keepsRunID":        func(r *rules) { r.node.Run = func(first, _ string) string { return first } },
 	"ignoresSteps":      func(r *rules) { r.node.Heeds = func(time.Duration) bool { return false } },
+	"noSurvey":          func(r *rules) { r.ignores = func(error) bool { return true } },
 	"fewerVotes":        func(r *rules) { r.quorum = func(n int) int { return quorum(n) - 1 } },
 }
 
@@ -71,19 +72,22 @@ func NewID() string { return newID() }
 
 // QueueNodeOf returns the index of the node that keeps the queue for a resource, as far as the
 // Locker knows.
-func (l *Locker) QueueNodeOf(resource string) int { return l.pool.queueNodeOf(resource) }
+func (l *Locker) QueueNodeOf(resource string) int { return l.groups[0].queueNodeOf(resource) }
 
 // Lines returns the number of resources that the Locker holds, or has callers for.
 func (l *Locker) Lines() int {
-	l.pool.waitlines.mu.Lock()
-	defer l.pool.waitlines.mu.Unlock()
-	return len(l.pool.waitlines.lines)
+	l.groups[0].waitlines.mu.Lock()
+	defer l.groups[0].waitlines.mu.Unlock()
+	return len(l.groups[0].waitlines.lines)
 }
 
 // Asking returns how many attempts ask the nodes, and how many wait for admission.
 func (l *Locker) Asking() (asking, waiting int) {
-	a := &l.pool.admission
+	a := &l.groups[0].admission
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.asking, len(a.waiting)
 }
+
+// GroupOf returns the number of the group that a resource belongs to.
+func (l *Locker) GroupOf(resource string) int { return l.groupOf(resource).group }

@@ -121,7 +121,7 @@ func (c *cluster) born() (all []string) {
 func quarantines(t testing.TB, l *redlock.Locker) (all []time.Duration) {
 	t.Helper()
 	r, err := l.Check(t.Context())
-	for _, n := range r.Nodes {
+	for _, n := range r.Groups[0].Nodes {
 		if n.Err != nil {
 			t.Fatalf("check: %v", err)
 		}
@@ -394,8 +394,8 @@ func TestGuardForgottenKey(t *testing.T) {
 		redistest.Eventually(t, 5*time.Second, func() bool { return c.born()[hit] != "0" }, "the node is marked")
 		for _, x := range []*redlock.Locker{l, other, open(t, c.addrs, forAges()...)} {
 			r, _ := x.Check(t.Context())
-			if r.Nodes[hit].Quarantine <= guardTTL {
-				t.Errorf("got quarantine %v, want more than an hour", r.Nodes[hit].Quarantine)
+			if r.Groups[0].Nodes[hit].Quarantine <= guardTTL {
+				t.Errorf("got quarantine %v, want more than an hour", r.Groups[0].Nodes[hit].Quarantine)
 			}
 		}
 		if all {
@@ -465,7 +465,7 @@ func TestBootstrapOfAMixedSet(t *testing.T) {
 	must(t, lock(t, l, "r").Unlock(t.Context()))
 	c.restart(t, 1)
 	for _, x := range []*redlock.Locker{l, open(t, c.addrs, forAges()...)} {
-		redistest.Eventually(t, 10*time.Second, func() bool { r, _ := x.Check(t.Context()); return r.Nodes[1].Quarantine > 0 }, "the node is in quarantine")
+		redistest.Eventually(t, 10*time.Second, func() bool { r, _ := x.Check(t.Context()); return r.Groups[0].Nodes[1].Quarantine > 0 }, "the node is in quarantine")
 		before := c.born()
 		err := x.Bootstrap(t.Context())
 		wantErr(t, err, redlock.ErrQuarantine)
@@ -682,7 +682,7 @@ func TestQuarantineIsAsLongAsTheLongestTTL(t *testing.T) {
 			}
 		}
 		r, _ := x.Check(t.Context())
-		for _, n := range r.Nodes {
+		for _, n := range r.Groups[0].Nodes {
 			differs := func(f redlock.Finding) bool { return f.Check == "max-ttl" && f.Level.String() == "warning" }
 			if n.MaxTTL != ages || !slices.ContainsFunc(n.Findings, differs) {
 				t.Errorf("got largest TTL %v, findings %v, want %v and a warning", n.MaxTTL, n.Findings, ages)
@@ -701,7 +701,7 @@ func TestTakenDuringAQuarantine(t *testing.T) {
 		c.fill(t, le)
 		forget := func(i int) {
 			c.restart(t, i)
-			redistest.Eventually(t, 10*time.Second, func() bool { r, _ := rival.Check(t.Context()); return r.Nodes[i].Quarantine > 0 }, "the node is in quarantine")
+			redistest.Eventually(t, 10*time.Second, func() bool { r, _ := rival.Check(t.Context()); return r.Groups[0].Nodes[i].Quarantine > 0 }, "the node is in quarantine")
 		}
 		for i := range (n - 1) / 2 { // a minority
 			forget(i)
@@ -760,7 +760,7 @@ func TestQuarantinedMastersDoNotExtend(t *testing.T) {
 	if got := c.count("redlock:r"); got != 3 {
 		t.Fatalf("got the key on %d nodes, want it on all, with their data", got)
 	}
-	redistest.Eventually(t, 10*time.Second, func() bool { r, _ := l.Check(t.Context()); return r.Voting == 1 }, "two nodes are in quarantine")
+	redistest.Eventually(t, 10*time.Second, func() bool { r, _ := l.Check(t.Context()); return r.Groups[0].Voting == 1 }, "two nodes are in quarantine")
 	wantNoExtension(t, le, 2)
 	rival := open(t, c.addrs, forAges()...)
 	_, err := rival.TryLock(t.Context(), "r")
@@ -781,7 +781,7 @@ func TestQuarantinedMastersDoNotFill(t *testing.T) {
 	l := open(t, c.addrs, forAges()...)
 	le := lock(t, l, "r", redlock.WithTTL(time.Minute), redlock.WithoutRenewal())
 	c.restart(t, 2)
-	redistest.Eventually(t, 10*time.Second, func() bool { r, _ := l.Check(t.Context()); return r.Nodes[2].Quarantine > 0 }, "the node is in quarantine")
+	redistest.Eventually(t, 10*time.Second, func() bool { r, _ := l.Check(t.Context()); return r.Groups[0].Nodes[2].Quarantine > 0 }, "the node is in quarantine")
 	must(t, c.procs[1].Kill())
 	wantNoExtension(t, le, 1)
 	if c.holders("redlock:r")[2] == "" {
@@ -828,7 +828,7 @@ func TestTrustedDisk(t *testing.T) {
 			for _, x := range []*redlock.Locker{rival, open(t, c.addrs, opts...)} {
 				redistest.Eventually(t, 10*time.Second, func() bool {
 					r, _ := x.Check(t.Context())
-					return !slices.ContainsFunc(r.Nodes, func(n redlock.NodeReport) bool { return n.Err != nil })
+					return !slices.ContainsFunc(r.Groups[0].Nodes, func(n redlock.NodeReport) bool { return n.Err != nil })
 				}, "all nodes answer")
 				for i, q := range quarantines(t, x) {
 					if (q == 0) != tt.votes {

@@ -45,8 +45,8 @@ func (h *handOver) most(start, now instant) int {
 
 // passToNext ends a lease at now and gives its grant to the caller at the head of the line. It
 // reports false, and has done nothing, if the lease cannot be handed over.
-func (l *Locker) passToNext(le *Lease, now instant) bool {
-	t := &l.pool.waitlines
+func (p *pool) passToNext(le *Lease, now instant) bool {
+	t := &p.waitlines
 	t.mu.Lock()
 	c, end := t.passLocked(le, now)
 	t.mu.Unlock()
@@ -95,7 +95,7 @@ func (g *grant) passOn(le *Lease, heir *caller, now instant) (next *Lease, end f
 	end = g.pool.conf.rules.retire(le)
 	g.pool.events.released(le)
 	g.hand.count++
-	next = &Lease{grant: g, locker: le.locker, fence: g.pool.conf.rules.successor(le.fence), turn: g.hand.count, parent: heir.ctx, since: time.Now()}
+	next = &Lease{grant: g, fence: g.pool.conf.rules.successor(le.fence), turn: g.hand.count, parent: heir.ctx, since: time.Now()}
 	g.handles[0] = next
 	if g.maxHold > 0 { // the bound of the new holder counts from now
 		g.hand.since = now

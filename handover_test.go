@@ -14,7 +14,7 @@ import (
 // handing is a Locker that holds a resource by one grant, and callers that want it. Its nodes do not
 // run: requests stay in their queues.
 type handing struct {
-	*Locker
+	*pool
 	g     *grant
 	lease *Lease
 }
@@ -25,8 +25,8 @@ func newHanding(t *testing.T, opts ...Option) *handing {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.pool.shut(ErrClosed); l.pool.deafen() })
-	h := &handing{Locker: l}
+	t.Cleanup(func() { l.groups[0].shut(ErrClosed); l.groups[0].deafen() })
+	h := &handing{pool: l.groups[0]}
 	h.take(t)
 	return h
 }
@@ -358,8 +358,8 @@ func TestQueueNodeOf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { l.pool.shut(ErrClosed); l.pool.deafen() })
-		pools[i] = l.pool
+		t.Cleanup(func() { l.groups[0].shut(ErrClosed); l.groups[0].deafen() })
+		pools[i] = l.groups[0]
 	}
 	const resources = 5000
 	var queueNodes [5]int

@@ -76,7 +76,7 @@ type NodeLock struct {
 //
 // Source: ALGORITHM section 2.
 func (l *Locker) Inspect(ctx context.Context, resource string) (Inspection, error) {
-	in := Inspection{Resource: resource, Quorum: l.pool.need}
+	in := Inspection{Resource: resource, Quorum: l.groupOf(resource).need}
 	if err := l.conf.checkCall(ctx, "Inspect", resource); err != nil {
 		return in, err
 	}
@@ -84,8 +84,8 @@ func (l *Locker) Inspect(ctx context.Context, resource string) (Inspection, erro
 		return in, ErrClosed
 	}
 	defer l.calls.leave()
-	l.pool.start()
-	in = l.pool.inspect(ctx, resource)
+	p := l.ready(ctx, resource)
+	in = p.inspect(ctx, resource)
 	if in.Verdict != VerdictUnknown {
 		return in, nil
 	}
@@ -312,7 +312,7 @@ func (in *Inspection) counterOf(token string) int64 {
 //
 // Source: ALGORITHM section 5.
 func (l *Locker) Break(ctx context.Context, resource string) (Inspection, error) {
-	in := Inspection{Resource: resource, Quorum: l.pool.need}
+	in := Inspection{Resource: resource, Quorum: l.groupOf(resource).need}
 	if err := l.conf.checkCall(ctx, "Break", resource); err != nil {
 		return in, err
 	}
@@ -320,10 +320,10 @@ func (l *Locker) Break(ctx context.Context, resource string) (Inspection, error)
 		return in, ErrClosed
 	}
 	defer l.calls.leave()
-	l.pool.start()
-	in = l.pool.inspect(ctx, resource)
+	p := l.ready(ctx, resource)
+	in = p.inspect(ctx, resource)
 	nodes := slices.Clone(in.Nodes) // a node task can outlive the call
-	left, errs := onEach(ctx, l.pool, func(ctx context.Context, n *node.Node) (time.Duration, error) {
+	left, errs := onEach(ctx, p, func(ctx context.Context, n *node.Node) (time.Duration, error) {
 		seen := &nodes[n.Index()]
 		if seen.Err != nil || seen.Token == "" {
 			return 0, seen.Err
@@ -343,12 +343,12 @@ func (l *Locker) Break(ctx context.Context, resource string) (Inspection, error)
 		}
 	}
 	if broken > 0 {
-		l.tellBroken(ctx, &in)
+		p.tellBroken(ctx, &in)
 	}
 	if broken >= in.Quorum || in.Verdict != VerdictHeld && in.Verdict != VerdictUnknown {
 		return in, nil
 	}
-	failed := l.pool.quorumError("break", resource, broken, ErrNoQuorum)
+	failed := p.quorumError("break", resource, broken, ErrNoQuorum)
 	for i, n := range in.Nodes {
 		err := errs[i]
 		if err == nil && !n.Broken {
@@ -367,14 +367,14 @@ func (l *Locker) Break(ctx context.Context, resource string) (Inspection, error)
 // tellBroken tells the holders of the resource that it was broken: a holder of this Locker at
 // once, the others by a message to all subscribers of each node. A holder that misses the
 // message learns of the Break at its next renewal.
-func (l *Locker) tellBroken(ctx context.Context, in *Inspection) {
-	for _, g := range l.pool.renewer.all() {
+func (p *pool) tellBroken(ctx context.Context, in *Inspection) {
+	for _, g := range p.renewer.all() {
 		if g.resource == in.Resource {
 			g.brokenOn(in.Nodes)
 		}
 	}
-	_, _ = onEach(ctx, l.pool, func(ctx context.Context, n *node.Node) (struct{}, error) {
-		return struct{}{}, n.TellBroken(ctx, l.conf.keyPrefix+in.Resource)
+	_, _ = onEach(ctx, p, func(ctx context.Context, n *node.Node) (struct{}, error) {
+		return struct{}{}, n.TellBroken(ctx, p.conf.keyPrefix+in.Resource)
 	})
 }
 

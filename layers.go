@@ -46,7 +46,9 @@ func (l *Locker) CheckResource(resource string) error {
 // for a resource. It asks no master. If no call waits, or none of their attempts has failed yet,
 // the result is nil. If the process has the resource itself, the error matches [ErrTaken].
 // Otherwise it is the [*QuorumError] of the last attempt.
-func (l *Locker) WhyWaiting(resource string) error { return l.pool.waitlines.whyNot(resource) }
+func (l *Locker) WhyWaiting(resource string) error {
+	return l.groupOf(resource).waitlines.whyNot(resource)
+}
 
 // Logger returns the logger that [WithLogger] has set, for warnings of code that uses the
 // Locker. A panic of its handler is recovered.
@@ -54,4 +56,4 @@ func (l *Locker) Logger() *slog.Logger { return l.conf.guardedLogger() }
 
 // Done returns a channel that is closed when [Locker.Close] is called. From then on calls
 // fail with [ErrClosed].
-func (l *Locker) Done() <-chan struct{} { return l.pool.closing }
+func (l *Locker) Done() <-chan struct{} { return l.groups[0].closing }

@@ -16,7 +16,6 @@ import (
 // A Lease is no sync.Locker: it can be refused, and it ends by itself.
 type Lease struct {
 	grant  *grant
-	locker *Locker
 	fence  int64
 	turn   int             // number of hand-overs of the grant before this holder
 	parent context.Context // of the call that got the lease; used for its values alone
@@ -135,7 +134,7 @@ func (le *Lease) Extend(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return contextError(ctx)
 	}
-	end := le.locker.conf.trace(ctx, "Extend", le.Resource())
+	end := le.grant.pool.conf.trace(ctx, "Extend", le.Resource())
 	err := le.grant.extend(ctx, le)
 	end(le, err)
 	return err
@@ -168,7 +167,7 @@ func (le *Lease) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		return configErrorf("Unlock: ctx is nil")
 	}
-	end := le.locker.conf.trace(ctx, "Unlock", le.Resource())
+	end := le.grant.pool.conf.trace(ctx, "Unlock", le.Resource())
 	err := le.unlock(ctx)
 	end(le, err)
 	return err
@@ -184,7 +183,7 @@ func (le *Lease) unlock(ctx context.Context) error {
 		err = g.awaitRepeated(ctx)
 	} else {
 		var last bool
-		if last, err = le.locker.unlock(le); last && err == nil {
+		if last, err = le.grant.pool.unlock(le); last && err == nil {
 			err = g.awaitRelease()
 		}
 	}
@@ -246,23 +245,23 @@ func run(after []func()) {
 }
 
 // leaseContext is the parent of the contexts of a lease. It has the caller's values, and the
-// lease itself for re-entry: its Value for the key Locker is the leaseContext.
+// lease itself for re-entry: its Value for the key pool is the leaseContext.
 type leaseContext struct {
 	context.Context
 	lease *Lease
 }
 
 func (c *leaseContext) Value(key any) any {
-	if key == any(c.lease.locker) {
+	if key == any(c.lease.grant.pool) {
 		return c
 	}
 	return c.Context.Value(key)
 }
 
 // heldIn returns the lease of resource that ctx descends from, or nil.
-func (l *Locker) heldIn(ctx context.Context, resource string) *Lease {
-	c, ok := ctx.Value(l).(*leaseContext)
-	for ; ok; c, ok = c.Context.Value(l).(*leaseContext) {
+func (p *pool) heldIn(ctx context.Context, resource string) *Lease {
+	c, ok := ctx.Value(p).(*leaseContext)
+	for ; ok; c, ok = c.Context.Value(p).(*leaseContext) {
 		if c.lease.grant.resource == resource {
 			return c.lease
 		}
@@ -277,7 +276,7 @@ func (le *Lease) reenter(ctx context.Context, wanted bool) (inner *Lease, held b
 	g.mu.Lock()
 	after := g.expireLocked(g.pool.now())
 	if held = g.cause == nil && le.turn == g.hand.count; held && wanted {
-		inner = &Lease{grant: g, locker: le.locker, fence: le.fence, turn: le.turn, parent: ctx, since: time.Now()}
+		inner = &Lease{grant: g, fence: le.fence, turn: le.turn, parent: ctx, since: time.Now()}
 		g.handles = append(g.handles, inner)
 	}
 	g.mu.Unlock()

@@ -93,7 +93,7 @@ func TestNewAcceptsAnyNumber(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%d masters: %v", n, err)
 		}
-		if got, want := len(l.pool.nodes), n; got != want {
+		if got, want := len(l.groups[0].nodes), n; got != want {
 			t.Errorf("%d masters: got %d nodes", n, got)
 		}
 		if err := l.Close(); err != nil {
@@ -130,7 +130,7 @@ func TestMasterURL(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer l.Close()
-			n := l.pool.nodes[0]
+			n := l.groups[0].nodes[0]
 			opt := n.Options()
 			got := want{network: opt.Network, addr: opt.Addr, user: opt.Username, password: opt.Password, db: opt.DB}
 			if opt.TLSConfig != nil {
@@ -161,7 +161,7 @@ func TestNewFromOptionsKeepsWhatItDoesNotOwn(t *testing.T) {
 	if mine.PoolSize != 0 || mine.MaxRetries != 0 || mine.MaintNotificationsConfig != nil {
 		t.Errorf("the caller's options were changed: %+v", mine)
 	}
-	got := l.pool.nodes[0].Options()
+	got := l.groups[0].nodes[0].Options()
 	if got.Username != "me" || got.Password != secret || got.DB != 3 || got.ClientName != "worker" || got.TLSConfig != mine.TLSConfig {
 		t.Errorf("got %+v, want what was given", got)
 	}
@@ -324,7 +324,7 @@ func TestPasswordsAreNotShown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l, err := New([]string{master})
 			if err == nil {
-				t.Errorf("%q was accepted as a master at %q", master, l.pool.nodes[0].Addr())
+				t.Errorf("%q was accepted as a master at %q", master, l.groups[0].nodes[0].Addr())
 				l.Close()
 				return
 			}

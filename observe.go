@@ -5,7 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/d0720281/redlock/internal/lockorder"
@@ -57,7 +57,7 @@ const maxEvents = 1 << 14
 type events struct {
 	observer Observer
 	conf     *config
-	told     []atomic.Bool // by node: the log has said that a Lock waits for its quarantine
+	told     sync.Map // the nodes of which the log has said that a Lock waits for their quarantine
 	wake     chan struct{}
 	counts   counts
 
@@ -72,8 +72,8 @@ type notice struct {
 	event Event
 }
 
-func newEvents(c *config, nodes int) *events {
-	return &events{observer: c.joined(c.observers), conf: c, told: make([]atomic.Bool, nodes), wake: make(chan struct{}, 1)}
+func newEvents(c *config) *events {
+	return &events{observer: c.joined(c.observers), conf: c, wake: make(chan struct{}, 1)}
 }
 
 // log queues a warning for the operator.
@@ -259,7 +259,7 @@ func (e *events) nodeForgot(g *grant, addr string) {
 
 // Quarantined implements [node.Events].
 func (e *events) Quarantined(n *node.Node, left time.Duration) {
-	e.told[n.Index()].Store(false)
+	e.told.Delete(n)
 	e.counts.quarantined.Add(1)
 	e.add(e.observer.Quarantined, Event{Node: n.Addr(), Elapsed: left})
 }
@@ -287,7 +287,7 @@ func (e *events) Warning(n *node.Node, err error) {
 
 // waiting logs that a Lock waits for a node to have a vote again, once for each quarantine.
 func (e *events) waiting(n *node.Node, left time.Duration) {
-	if e.told[n.Index()].Swap(true) {
+	if _, told := e.told.LoadOrStore(n, true); told {
 		return
 	}
 	hint := bootstrapHint

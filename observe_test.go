@@ -18,7 +18,7 @@ import (
 
 // eventsOf returns the events of an observer, for one node.
 func eventsOf(o ...Observer) *events {
-	return newEvents(&config{rules: algorithm(), observers: o, logger: slog.Default}, 1)
+	return newEvents(&config{rules: algorithm(), observers: o, logger: slog.Default})
 }
 
 // nodeAt returns a node that does not run.

@@ -12,7 +12,7 @@ import (
 	"github.com/d0720281/redlock/internal/node"
 )
 
-// pool is the fixed set of N nodes of a Locker, with all that its leases and callers share.
+// pool is one group of N nodes of a Locker, with all that its leases and callers share.
 //
 // # Mutexes
 //
@@ -35,21 +35,24 @@ import (
 //	goroutine       number                      ends                                      waited for by
 //	Node.serve      one for each node           when Set.Stop has it shut                 Set.Stop
 //	Node.read       one for each connection     with the connection                       Set.Stop
-//	renewer.run     one                         by renewer.close                          pool.stop
-//	events.run      one                         by events.close, with all events told     pool.stop
+//	renewer.run     one for each group          by renewer.close                          pool.stop
+//	events.run      one                         by events.close, with all events told     Locker.stop
+//	survey.run      one, with several groups    when Close begins                         Locker.stop
 //	subscription    one for each queue node     by pool.deafen                            pool.stop
 //	                that the process listens to
 //	of onEach       one for each node and call  with the answer, the context or Close     onEach
+//	of survey.round one for each node and survey  with the answer or the survey           survey.round
 //
 // Nodes, renewer and events start with the first call. Every other goroutine is the caller's.
 type pool struct {
 	conf      *config
+	group     int // number of the group, from 0
 	set       *node.Set
 	nodes     []*node.Node
 	need      int                                                   // votes that make a quorum
 	skew      func(node int, now instant) (err error, certain bool) // see attempt
 	renewer   *renewer
-	events    *events
+	events    *events // of the Locker
 	waitlines waitlines
 	timers    timers
 	admission admission
@@ -59,8 +62,7 @@ type pool struct {
 	shut    context.CancelCauseFunc
 	closing <-chan struct{} // closed when opened ends
 
-	startOnce sync.Once
-	watchers  errgroup.Group // the renewer's goroutine, and that of the events
+	watcher errgroup.Group // the renewer's goroutine
 
 	hearing       context.Context // of the subscriptions; ends when no caller waits any more
 	deafen        context.CancelFunc
@@ -68,13 +70,16 @@ type pool struct {
 	subscriptions []*node.Subscription
 }
 
-func newPool(c *config, masters []redis.Options) *pool {
+// newPool makes the pool of one of several groups, whose lists of masters lists has.
+func newPool(c *config, lists [][]redis.Options, group int, ev *events) *pool {
+	masters := lists[group]
 	p := &pool{
+		group:     group,
 		conf:      c,
 		need:      c.rules.quorum(len(masters)),
 		waitlines: waitlines{policy: &c.queue},
 		renewer:   newRenewer(c.clock),
-		events:    newEvents(c, len(masters)),
+		events:    ev,
 		channel:   c.keyPrefix + "~inbox:" + c.rules.newID(),
 	}
 	p.opened, p.shut = context.WithCancelCause(context.Background())
@@ -93,6 +98,7 @@ func newPool(c *config, masters []redis.Options) *pool {
 		Events:    p.events,
 		Rules:     c.rules.node,
 		Corrected: p.renewer.poke,
+		Groups:    lists,
 	}, masters)
 	p.nodes = p.set.Nodes()
 	p.skew = func(i int, now instant) (error, bool) { return p.nodes[i].TooFar(now) }
@@ -104,13 +110,10 @@ func newPool(c *config, masters []redis.Options) *pool {
 
 func (p *pool) now() instant { return p.conf.clock.Instant() }
 
-// start starts the goroutines of the nodes, the renewer and the events, once.
+// start starts the goroutines of the nodes and of the renewer.
 func (p *pool) start() {
-	p.startOnce.Do(func() {
-		p.set.Start()
-		p.watchers.Go(func() error { p.renewer.run(); return nil })
-		p.watchers.Go(func() error { p.events.run(); return nil })
-	})
+	p.set.Start()
+	p.watcher.Go(func() error { p.renewer.run(); return nil })
 }
 
 // timers keeps idle timers for reuse.
@@ -176,11 +179,9 @@ var errCallOver = errors.New("the call is over")
 // stop lets the nodes send the requests that they have, for grace at most, and waits until every
 // goroutine has ended.
 func (p *pool) stop(grace time.Duration) {
-	p.startOnce.Do(func() {}) // no later call starts the goroutines
 	p.deafen()
 	_ = p.listeners.Wait()
 	p.set.Stop(grace)
 	p.renewer.close()
-	p.events.close()
-	_ = p.watchers.Wait()
+	_ = p.watcher.Wait()
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/d0720281/redlock/internal/lockorder"
 	"github.com/d0720281/redlock/internal/wire"
@@ -19,9 +20,13 @@ import (
 // keeps one connection to each master, and a second one to each master that keeps the queue
 // of a resource for which the Locker waits or whose lease it renews.
 type Locker struct {
-	conf *config
-	pool *pool
+	conf   *config
+	groups []*pool // see groups.go
+	survey *survey // of several groups; nil for one
+	events *events
 
+	startOnce sync.Once
+	watchers  errgroup.Group // the goroutines of the events and of the survey
 	closeOnce sync.Once
 	closeErr  error
 	calls     callGate
@@ -42,7 +47,7 @@ func New(masters []string, opts ...Option) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return NewFromOptions(parsed, opts...)
+	return newLocker([][]*redis.Options{parsed}, opts)
 }
 
 // NewFromOptions is [New] for masters that need more than a URL can say: a TLS
@@ -50,7 +55,11 @@ func New(masters []string, opts ...Option) (*Locker, error) {
 // ends, because Close waits for it. The options are copied. Retries, time-outs and pool sizes
 // belong to the library: if an option of that kind is set, the error matches [ErrConfig].
 func NewFromOptions(masters []*redis.Options, opts ...Option) (*Locker, error) {
-	nodes, err := checkMasters(masters)
+	return newLocker([][]*redis.Options{masters}, opts)
+}
+
+func newLocker(groups [][]*redis.Options, opts []Option) (*Locker, error) {
+	lists, err := checkGroups(groups)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +67,37 @@ func NewFromOptions(masters []*redis.Options, opts ...Option) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Locker{conf: conf, pool: newPool(conf, nodes)}, nil
+	l := &Locker{conf: conf, events: newEvents(conf)}
+	for i := range lists {
+		l.groups = append(l.groups, newPool(conf, lists, i, l.events))
+	}
+	if len(l.groups) > 1 && conf.guard {
+		l.survey = newSurvey(l.groups)
+	}
+	return l, nil
+}
+
+// start starts the goroutines of the Locker, once.
+func (l *Locker) start() {
+	l.startOnce.Do(func() {
+		for _, p := range l.groups {
+			p.start()
+		}
+		l.watchers.Go(func() error { l.events.run(); return nil })
+		if l.survey != nil {
+			l.watchers.Go(func() error { l.survey.run(); return nil })
+		}
+	})
+}
+
+// ready starts the Locker, and returns when the group of a resource can be asked. It returns at
+// once but for the survey of several groups.
+func (l *Locker) ready(ctx context.Context, resource string) *pool {
+	l.start()
+	if l.survey != nil {
+		l.survey.await(ctx)
+	}
+	return l.groupOf(resource)
 }
 
 // Lock returns a lease on resource. It waits until a quorum of the masters grants the lease
@@ -90,7 +129,7 @@ func NewFromOptions(masters []*redis.Options, opts ...Option) (*Locker, error) {
 //
 // Source: distlock, "The Redlock Algorithm", steps 1 to 5; ALGORITHM sections 3 and 10.
 func (l *Locker) Lock(ctx context.Context, resource string, opts ...LockOption) (*Lease, error) {
-	return l.acquire(ctx, "Lock", resource, opts, l.waitFor)
+	return l.acquire(ctx, "Lock", resource, opts, (*pool).waitFor)
 }
 
 // TryLock is [Locker.Lock] with one attempt. It waits for the masters' answers, but not for
@@ -104,7 +143,7 @@ func (l *Locker) Lock(ctx context.Context, resource string, opts ...LockOption) 
 // trouble, it matches [ErrNoQuorum], and [ErrQuarantine] if waiting would help. If ctx ended
 // the attempt, neither is known.
 func (l *Locker) TryLock(ctx context.Context, resource string, opts ...LockOption) (*Lease, error) {
-	return l.acquire(ctx, "TryLock", resource, opts, l.tryOnce)
+	return l.acquire(ctx, "TryLock", resource, opts, (*pool).tryOnce)
 }
 
 // Do calls fn while a lease on resource is held, and returns fn's error joined with the
@@ -131,9 +170,12 @@ func (l *Locker) Do(ctx context.Context, resource string, fn func(ctx context.Co
 	return fn(fnCtx, lease)
 }
 
+// tryFunc tries to get a lease.
+type tryFunc func(p *pool, ctx context.Context, resource string, lc lockConfig) (*Lease, error)
+
 // acquire is the common part of Lock and TryLock: it checks everything that can be
 // checked without asking a node, and then calls try.
-func (l *Locker) acquire(ctx context.Context, name, resource string, opts []LockOption, try func(context.Context, string, lockConfig) (*Lease, error)) (*Lease, error) {
+func (l *Locker) acquire(ctx context.Context, name, resource string, opts []LockOption, try tryFunc) (*Lease, error) {
 	if err := l.conf.checkCall(ctx, name, resource); err != nil {
 		return nil, err
 	}
@@ -153,7 +195,7 @@ func (l *Locker) ended(end func(*Lease, error), le *Lease, err error) {
 	returned := false
 	defer func() {
 		if !returned && le != nil {
-			_, _ = l.unlock(le)
+			_, _ = le.grant.pool.unlock(le)
 		}
 	}()
 	end(le, err)
@@ -162,7 +204,7 @@ func (l *Locker) ended(end func(*Lease, error), le *Lease, err error) {
 
 // admit rejects calls on a closed Locker, with an ended context, or that would deadlock on
 // re-entry. Otherwise it calls try.
-func (l *Locker) admit(ctx context.Context, name, resource string, lc lockConfig, try func(context.Context, string, lockConfig) (*Lease, error)) (*Lease, error) {
+func (l *Locker) admit(ctx context.Context, name, resource string, lc lockConfig, try tryFunc) (*Lease, error) {
 	if !l.calls.enter() {
 		return nil, ErrClosed
 	}
@@ -170,7 +212,7 @@ func (l *Locker) admit(ctx context.Context, name, resource string, lc lockConfig
 	if closed(ctx.Done()) {
 		return nil, endedBy(ctx)
 	}
-	if outer := l.heldIn(ctx, resource); outer != nil {
+	if outer := l.groupOf(resource).heldIn(ctx, resource); outer != nil {
 		inner, held := outer.reenter(ctx, lc.reentry)
 		switch {
 		case inner != nil:
@@ -179,8 +221,7 @@ func (l *Locker) admit(ctx context.Context, name, resource string, lc lockConfig
 			return nil, fmt.Errorf("redlock: %s %q: %w", name, resource, ErrReentry)
 		}
 	}
-	l.pool.start()
-	return try(ctx, resource, lc)
+	return try(l.ready(ctx, resource), ctx, resource, lc)
 }
 
 func (c *config) checkCall(ctx context.Context, name, resource string) error {
@@ -211,159 +252,6 @@ func (c *config) checkResource(name, resource string) error {
 	}
 }
 
-// tryOnce makes one attempt.
-func (l *Locker) tryOnce(ctx context.Context, resource string, lc lockConfig) (*Lease, error) {
-	began := time.Now()
-	g, f := l.attempt(ctx, resource, lc, strategy{patient: l.pool.waitlines.crowded(resource)})
-	if f != nil {
-		l.pool.events.gaveUp(resource, began, f.err)
-		return nil, f.err
-	}
-	return l.grantLease(ctx, g, nil, began), nil
-}
-
-// attempt makes one attempt, and reports it to the waitlines and the observer if it failed.
-func (l *Locker) attempt(ctx context.Context, resource string, lc lockConfig, how strategy) (*grant, *failure) {
-	began := time.Now()
-	g, f := l.pool.acquire(ctx, resource, lc, how)
-	if f != nil {
-		l.pool.waitlines.heard(resource, f, lc.ttl)
-		l.pool.events.notAcquired(resource, began, f.err)
-	}
-	return g, f
-}
-
-// waitFor stands in line until the resource is handed to this caller, or, at the head of
-// the line, makes attempts until one is successful.
-func (l *Locker) waitFor(ctx context.Context, resource string, lc lockConfig) (*Lease, error) {
-	lines := &l.pool.waitlines
-	c := lines.join(ctx, resource, lc, time.Now())
-	left := false // the line
-	defer func() {
-		if !left { // a method of ctx panicked
-			l.leave(c)
-		}
-	}()
-	for {
-		switch next := lines.look(c); {
-		case next.lease != nil:
-			left = true
-			return next.lease, nil
-		case next.ask:
-			g, f := l.attempt(ctx, resource, lc, next.how)
-			if f == nil {
-				left = true
-				return l.grantLease(ctx, g, c, c.began), nil
-			}
-			if err := l.retryable(ctx, c, f); err != nil {
-				left = true
-				return nil, l.giveUp(c, err)
-			}
-		default:
-			if reason := until(ctx, l.pool.closing, next.wake, next.wait); reason != nil {
-				left = true
-				return nil, l.giveUp(c, l.gaveUp(c, reason))
-			}
-		}
-	}
-}
-
-// retryable notes the failure of an attempt by the head of a line. If the caller must stop
-// waiting, it returns the error for the caller.
-func (l *Locker) retryable(ctx context.Context, c *caller, f *failure) error {
-	if closed(c.done) && errors.Is(f.err, ctx.Err()) {
-		// The attempt was cut short; an earlier one knew more.
-		if last, _ := l.pool.waitlines.last(c); last != nil {
-			return last.because(contextError(ctx))
-		}
-		return f.err
-	}
-	if f.verdict == nil || f.verdict.Permanent() || errors.Is(f.err, ErrClosed) {
-		return f.err
-	}
-	if f.queued {
-		l.pool.listen(f.queue.node)
-	}
-	var voteless time.Duration
-	if errors.Is(f.err, ErrQuarantine) {
-		voteless = l.pool.awaitVotes(f.verdict)
-	}
-	l.pool.waitlines.failed(c, f, l.pool.hears(f.queue.node), func(failed int) time.Duration {
-		return max(l.conf.queue.retryDelay(failed), voteless)
-	})
-	return nil
-}
-
-// giveUp ends the waiting of a caller with an error.
-func (l *Locker) giveUp(c *caller, err error) error {
-	l.leave(c)
-	l.pool.events.gaveUp(c.line.resource, c.began, err)
-	return err
-}
-
-// leave ends the waiting of a caller without a lease.
-func (l *Locker) leave(c *caller) {
-	lease, queuedAt := l.pool.waitlines.leave(c)
-	if lease != nil { // handed over in the same moment
-		_, _ = l.unlock(lease)
-	}
-	if queuedAt >= 0 {
-		l.pool.leaveQueue(c.line.resource, queuedAt)
-	}
-}
-
-// gaveUp is the error of a caller that stopped waiting for reason. It includes the verdict of
-// the line's last attempt, which this caller or the one ahead of it made.
-func (l *Locker) gaveUp(c *caller, reason error) error {
-	last, behind := l.pool.waitlines.last(c)
-	switch {
-	case behind:
-		return fmt.Errorf("redlock: lock %q: %w, %w in this process: %w", c.line.resource, ErrNotAcquired, ErrTaken, reason)
-	case last != nil:
-		return last.because(reason)
-	}
-	return fmt.Errorf("redlock: lock %q: %w: %w", c.line.resource, ErrNotAcquired, reason)
-}
-
-// grantLease makes the first handle of a lease that was granted or adopted. head is the caller
-// at the head of a line that got it; it is nil if the caller stood in no line.
-func (l *Locker) grantLease(ctx context.Context, g *grant, head *caller, began time.Time) *Lease {
-	le := &g.room.first
-	g.mu.Lock()
-	*le = Lease{grant: g, locker: l, fence: g.presentFenceLocked(), turn: g.hand.count, parent: ctx, since: time.Now()}
-	g.handles = append(g.handles, le)
-	g.renewal.at = g.nextRenewal(g.start)
-	due := g.dueLocked()
-	g.mu.Unlock()
-	if queuedAt := l.pool.waitlines.held(g, head); queuedAt >= 0 {
-		l.pool.leaveQueue(g.resource, queuedAt)
-	}
-	l.pool.renewer.add(g, due, g.start)
-	l.pool.events.acquired(le, began)
-	return le
-}
-
-// unlock ends a handle. last reports that it was the last handle of its lease; the releases
-// have then been sent.
-func (l *Locker) unlock(le *Lease) (last bool, err error) {
-	now := l.pool.now()
-	if l.passToNext(le, now) {
-		return false, nil
-	}
-	last, err = le.end(ErrReleased, now)
-	if last {
-		l.release(le, now)
-	}
-	return last, err
-}
-
-// release sends the releases of a lease whose last handle was ended at now.
-func (l *Locker) release(le *Lease, now instant) {
-	le.grant.sendReleases(now, false)
-	l.pool.renewer.remove(le.grant)
-	l.pool.waitlines.freed(le.grant)
-}
-
 // Close ends all leases of the Locker and releases their keys. Calls that wait fail with
 // [ErrClosed]. Close returns when every goroutine has ended, after a few node timeouts at most.
 // A master that does not answer by then keeps its keys until they expire. If no quorum
@@ -376,16 +264,21 @@ func (l *Locker) Close() error {
 
 func (l *Locker) close() error {
 	l.calls.shut()
-	l.pool.shut(ErrClosed)
+	for _, p := range l.groups {
+		p.shut(ErrClosed)
+	}
 	l.calls.wait()
 	var ending []*Lease
-	for _, g := range l.pool.renewer.all() {
-		if last := g.endAll(errClosedHeld); last != nil {
-			ending = append(ending, last)
+	for _, p := range l.groups {
+		for _, g := range p.renewer.all() {
+			if last := g.endAll(errClosedHeld); last != nil {
+				ending = append(ending, last)
+			}
 		}
 	}
 	for _, le := range ending {
-		l.release(le, l.pool.now())
+		p := le.grant.pool
+		p.release(le, p.now())
 	}
 	unconfirmed := 0
 	for _, le := range ending {
@@ -393,11 +286,23 @@ func (l *Locker) close() error {
 			unconfirmed++
 		}
 	}
-	l.pool.stop(l.conf.nodeTimeoutOfAll() + 10*time.Millisecond)
+	l.stop()
 	if unconfirmed > 0 {
 		return fmt.Errorf("redlock: close: %w for the release of %d leases: their keys expire by themselves", ErrNoQuorum, unconfirmed)
 	}
 	return nil
+}
+
+// stop ends all goroutines of the Locker.
+func (l *Locker) stop() {
+	l.startOnce.Do(func() {}) // no later call starts the goroutines
+	var stopping sync.WaitGroup
+	for _, p := range l.groups {
+		stopping.Go(func() { p.stop(l.conf.nodeTimeoutOfAll() + 10*time.Millisecond) })
+	}
+	stopping.Wait()
+	l.events.close()
+	_ = l.watchers.Wait()
 }
 
 // callGate counts the calls under way. Once it is shut, it admits no further call.

@@ -33,6 +33,9 @@ type rules struct {
 	// successor is the fencing token of the next caller.
 	successor func(fence int64) int64
 
+	// ignores reports whether a survey passes although a group refuses it for this reason.
+	ignores func(refusal error) bool
+
 	node node.Rules // about one node's vote
 }
 
@@ -47,6 +50,7 @@ var algorithm = func() rules {
 		handsOver: (*grant).handsOverLocked,
 		retire:    func(le *Lease) func() { return le.overLocked(ErrReleased) },
 		successor: func(fence int64) int64 { return fence + 1 },
+		ignores:   func(error) bool { return false },
 		node:      node.Algorithm,
 	}
 }

@@ -13,7 +13,7 @@ import (
 // Stats is a snapshot of a Locker, see [Locker.Stats].
 type Stats struct {
 	Leases  []LeaseStats // the leases that are held, in the order of resource and fencing token
-	Nodes   []NodeStats  // in the order they were given to New
+	Nodes   []NodeStats  // in the order they were given to New, group by group
 	Waiting int          // calls of Lock and Do that have no lease yet
 	Counts  Counts
 }
@@ -51,6 +51,7 @@ func (s NodeState) String() string {
 // master hangs or is gone when it next sends it a request.
 type NodeStats struct {
 	Node       string // address, without credentials
+	Group      int    // number of its group of masters, from 0; see [NewSharded]
 	State      NodeState
 	Err        error         // why the master was last down; stays when it is up again; nil if it never was down
 	ErrTime    time.Time     // when the master last went down; zero if it never did
@@ -84,19 +85,21 @@ type Counts struct {
 // Close. Its parts are read one after the other, and can differ by what happened in between: do
 // not use it in place of a lease.
 func (l *Locker) Stats() Stats {
-	p := l.pool
-	s := Stats{Waiting: p.waitlines.waiting(), Counts: p.events.counts.read()}
-	for _, g := range p.renewer.all() {
-		if ls, held := g.stats(); held {
-			s.Leases = append(s.Leases, ls)
+	s := Stats{Counts: l.events.counts.read()}
+	for _, p := range l.groups {
+		s.Waiting += p.waitlines.waiting()
+		for _, g := range p.renewer.all() {
+			if ls, held := g.stats(); held {
+				s.Leases = append(s.Leases, ls)
+			}
+		}
+		for _, n := range p.nodes {
+			s.Nodes = append(s.Nodes, statsOf(n, p))
 		}
 	}
 	slices.SortFunc(s.Leases, func(a, b LeaseStats) int {
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Fence, b.Fence))
 	})
-	for _, n := range p.nodes {
-		s.Nodes = append(s.Nodes, statsOf(n, p.now()))
-	}
 	return s
 }
 
@@ -119,10 +122,10 @@ func (g *grant) stats() (s LeaseStats, held bool) {
 	}, true
 }
 
-func statsOf(n *node.Node, now instant) NodeStats {
-	standing := n.Standing()
+func statsOf(n *node.Node, p *pool) NodeStats {
+	standing, now := n.Standing(), p.now()
 	s := NodeStats{
-		Node: n.Addr(), Skewed: standing.Skewed(), RoundTrip: n.RoundTrip(), Quarantine: standing.VotesIn(now),
+		Node: n.Addr(), Group: p.group, Skewed: standing.Skewed(), RoundTrip: n.RoundTrip(), Quarantine: standing.VotesIn(now),
 		Err: standing.Failure, ErrTime: standing.FailedAt,
 	}
 	switch {

@@ -179,7 +179,7 @@ func TestCompose(t *testing.T) {
 	c.do("start", "master-1", "master-2")
 	redistest.Eventually(t, 20*time.Second, func() bool {
 		report, err := l.Check(t.Context())
-		return err == nil && report.Voting == 5
+		return err == nil && report.Groups[0].Voting == 5
 	}, "the masters have their votes back")
 	if err := lease.Extend(t.Context()); err != nil {
 		t.Errorf("Extend: got %v, want no error", err)

@@ -96,7 +96,7 @@ func wantGood(t *testing.T, urls []string) {
 	if err != nil {
 		t.Errorf("Check: got %v, want no error", err)
 	}
-	for _, n := range report.Nodes {
+	for _, n := range report.Groups[0].Nodes {
 		for _, f := range n.Findings {
 			if f.Level != redlock.LevelOK {
 				t.Errorf("%s: got %v, %s: %s, want all in order", n.Node, f.Level, f.Check, f.Text)

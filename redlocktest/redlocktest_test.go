@@ -187,8 +187,8 @@ func TestMoveClock(t *testing.T) {
 			t.Errorf("got keys on %v, want on 1 and 2: by the clock of 0 a minute has gone by", got)
 		}
 		report, err := c.Locker(patient).Check(t.Context())
-		if report.Voting != 1 {
-			t.Errorf("got %d masters with a vote (%v), want the one whose clock was left alone", report.Voting, err)
+		if report.Groups[0].Voting != 1 {
+			t.Errorf("got %d masters with a vote (%v), want the one whose clock was left alone", report.Groups[0].Voting, err)
 		}
 	})
 }

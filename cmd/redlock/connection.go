@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -37,7 +38,7 @@ type connection struct {
 }
 
 func (c *connection) register(f *pflag.FlagSet) {
-	f.StringArrayVar(&c.masters, "masters", nil, "`URLs` of all masters, separated by commas: host:port, redis://, rediss:// or unix://; by default $"+mastersEnv)
+	f.StringArrayVar(&c.masters, "masters", nil, "`URLs` of all masters, separated by commas: host:port, redis://, rediss:// or unix://; with / between groups of masters; by default $"+mastersEnv)
 	f.StringVar(&c.prefix, "prefix", redlock.DefaultKeyPrefix, "what comes before KEY on the masters; the same for all clients")
 	c.maxTTL = redlock.DefaultMaxTTL
 	f.Var((*duration)(&c.maxTTL), "max-ttl", "largest TTL of any client; the same for all clients")
@@ -50,56 +51,91 @@ func (c *connection) register(f *pflag.FlagSet) {
 	f.StringVar(&c.user, "user", "", "`name` of the user; its password is in $"+passwordEnv+" or $"+cliPasswordEv+"; a URL with a user of its own goes first")
 }
 
-// list returns the addresses, from flags or environment.
-func (c *connection) list() ([]string, error) {
-	given := c.masters
-	if len(given) == 0 {
-		given = []string{os.Getenv(mastersEnv)}
+// groups returns the addresses of each group of masters, from flags or environment.
+func (c *connection) groups() ([][]string, error) {
+	given := strings.Join(c.masters, ",")
+	if given == "" {
+		given = os.Getenv(mastersEnv)
 	}
-	var list []string
-	for _, some := range given {
-		for m := range strings.SplitSeq(some, ",") {
+	groups := [][]string{nil}
+	for m := range strings.SplitSeq(given, ",") {
+		for i, m := range byGroup(m) {
+			if i > 0 {
+				groups = append(groups, nil)
+			}
 			if m = strings.TrimSpace(m); m != "" {
-				list = append(list, m)
+				groups[len(groups)-1] = append(groups[len(groups)-1], m)
 			}
 		}
 	}
-	if len(list) == 0 {
+	if len(groups) == 1 && len(groups[0]) == 0 {
 		return nil, usagef("which masters? give them by --masters 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379, or by %s in the environment", mastersEnv)
 	}
-	return list, nil
+	return groups, nil
 }
 
-// options returns the options of each master's client.
-func (c *connection) options() ([]*redis.Options, error) {
-	list, err := c.list()
+// A slash stands between two groups if it is followed by host:port or by a scheme, and not if it
+// belongs to a URL: in redis://10.0.0.1:6379/0/10.0.0.2:6379 it is the last one.
+var (
+	nextGroup      = regexp.MustCompile(`\s*/\s*([a-z]+://|[^/\s]+:[0-9]+(\s*/|\s*$))`)
+	nextGroupOfURL = regexp.MustCompile(`\s*/\s*[a-z]+://`) // behind the path of a unix socket
+	scheme         = regexp.MustCompile(`^\s*[a-z]+://`)
+)
+
+// byGroup splits the text between two commas at the slashes between groups.
+func byGroup(text string) (parts []string) {
+	for {
+		begin, between := len(scheme.FindString(text)), nextGroup
+		if strings.HasPrefix(strings.TrimSpace(text), "unix:") {
+			between = nextGroupOfURL
+		}
+		at := between.FindStringIndex(text[begin:])
+		if at == nil {
+			return append(parts, text)
+		}
+		slash := begin + at[0] + strings.Index(text[begin+at[0]:], "/")
+		parts = append(parts, text[:slash])
+		text = text[slash+1:]
+	}
+}
+
+// options returns the options of each master's client, by group.
+func (c *connection) options() ([][]*redis.Options, error) {
+	groups, err := c.groups()
 	if err != nil {
 		return nil, err
 	}
-	check, err := redlock.New(list) // New finds what is wrong with an address, and does not show passwords
+	check, err := redlock.NewSharded(groups) // it finds what is wrong with an address, and does not show passwords
 	if err != nil {
 		return nil, err
 	}
 	if err := check.Close(); err != nil {
 		return nil, err
 	}
-	var all []*redis.Options
-	for _, m := range list {
-		o := &redis.Options{Addr: m}
-		if strings.Contains(m, "://") {
-			if o, err = redis.ParseURL(m); err != nil {
-				return nil, exitError{exitConfig, errors.New("a master's URL cannot be read")} // New has read it
+	all := make([][]*redis.Options, len(groups))
+	for i, masters := range groups {
+		for _, m := range masters {
+			o, err := c.optionsOf(m)
+			if err != nil {
+				return nil, err
 			}
+			all[i] = append(all[i], o)
 		}
-		if err := c.authenticate(o); err != nil {
-			return nil, err
-		}
-		if err := c.encrypt(o); err != nil {
-			return nil, err
-		}
-		all = append(all, o)
 	}
 	return all, nil
+}
+
+func (c *connection) optionsOf(master string) (o *redis.Options, err error) {
+	o = &redis.Options{Addr: master}
+	if strings.Contains(master, "://") {
+		if o, err = redis.ParseURL(master); err != nil {
+			return nil, exitError{exitConfig, errors.New("a master's URL cannot be read")} // NewSharded has read it
+		}
+	}
+	if err := c.authenticate(o); err != nil {
+		return nil, err
+	}
+	return o, c.encrypt(o)
 }
 
 // authenticate sets user and password if the URL has none.
@@ -170,5 +206,5 @@ func (c *connection) open(opts ...redlock.Option) (*redlock.Locker, error) {
 	opts = append([]redlock.Option{
 		redlock.WithKeyPrefix(c.prefix), redlock.WithMaxTTL(c.maxTTL), redlock.WithTTL(min(redlock.DefaultTTL, c.maxTTL)),
 	}, opts...)
-	return redlock.NewFromOptions(masters, opts...)
+	return redlock.NewShardedFromOptions(masters, opts...)
 }

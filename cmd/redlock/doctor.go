@@ -72,15 +72,26 @@ func (d *doctor) run(cmd *cobra.Command) (err error) {
 }
 
 func worst(r redlock.Report) (worst redlock.Level) {
-	for _, n := range r.Nodes {
-		for _, f := range n.Findings {
-			worst = max(worst, f.Level)
+	for _, g := range r.Groups {
+		for _, n := range g.Nodes {
+			for _, f := range n.Findings {
+				worst = max(worst, f.Level)
+			}
 		}
 	}
 	return worst
 }
 
 func (d *doctor) show(r redlock.Report) {
+	for i, g := range r.Groups {
+		if len(r.Groups) > 1 {
+			fmt.Fprintf(d.out, "Group %d\n", i+1)
+		}
+		d.showGroup(g)
+	}
+}
+
+func (d *doctor) showGroup(r redlock.GroupReport) {
 	for _, n := range r.Nodes {
 		fmt.Fprintln(d.out, strings.TrimSpace(n.Node+" "+n.Version))
 		for _, f := range n.Findings {
@@ -106,9 +117,13 @@ func (d *doctor) show(r redlock.Report) {
 
 // health is the report in JSON.
 type health struct {
+	Worst  string        `json:"worst"`
+	Groups []groupHealth `json:"groups"`
+}
+
+type groupHealth struct {
 	Quorum  int            `json:"quorum"`
 	Voting  int            `json:"voting"`
-	Worst   string         `json:"worst"`
 	Masters []masterHealth `json:"masters"`
 }
 
@@ -130,7 +145,15 @@ type findingReport struct {
 }
 
 func healthOf(r redlock.Report) health {
-	h := health{Quorum: r.Quorum, Voting: r.Voting, Worst: worst(r).String()}
+	h := health{Worst: worst(r).String()}
+	for _, g := range r.Groups {
+		h.Groups = append(h.Groups, groupOf(g))
+	}
+	return h
+}
+
+func groupOf(r redlock.GroupReport) groupHealth {
+	h := groupHealth{Quorum: r.Quorum, Voting: r.Voting}
 	for _, n := range r.Nodes {
 		m := masterHealth{
 			Node: n.Node, Version: n.Version, RoundTripMicros: n.RoundTrip.Microseconds(),

@@ -44,10 +44,6 @@ func newInit() *cobra.Command {
 }
 
 func (b *bootstrap) run(cmd *cobra.Command) (err error) {
-	list, err := b.list()
-	if err != nil {
-		return err
-	}
 	locker, err := b.connection.open(redlock.WithLogger(nil))
 	if err != nil {
 		return err
@@ -58,7 +54,15 @@ func (b *bootstrap) run(cmd *cobra.Command) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
 	report, _ := locker.Check(ctx)
-	if len(report.Nodes) == len(list) && report.Voting == len(list) {
+	var names []string
+	voting := 0
+	for _, g := range report.Groups {
+		voting += g.Voting
+		for _, n := range g.Nodes {
+			names = append(names, n.Node)
+		}
+	}
+	if len(names) > 0 && voting == len(names) {
 		fmt.Fprintln(cmd.OutOrStdout(), "Nothing to do: all masters have a vote already.")
 		return nil
 	}
@@ -68,10 +72,6 @@ func (b *bootstrap) run(cmd *cobra.Command) (err error) {
 		return exitf(exitNoQuorum, "nothing was vouched for: %s", oneLine(err))
 	case err != nil:
 		return err
-	}
-	var names []string
-	for _, n := range report.Nodes {
-		names = append(names, n.Node)
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s have a vote now, for locks whose keys begin with %q.\nYou have vouched that no lock is held on them, and that they have forgotten none.\n",
 		strings.Join(names, ", "), b.prefix)

@@ -29,6 +29,7 @@ type Config struct {
 	Clock   *clock.Lease
 	Events  Events
 	Rules   Rules
+	Groups  [][]redis.Options // the masters of all groups of the client, these included; nil if there is one group
 
 	// Corrected is called after the local clock was found to have stood still.
 	Corrected func()
@@ -62,7 +63,10 @@ type Set struct {
 
 // NewSet makes the nodes for some masters. Nothing is sent before Start.
 func NewSet(conf Config, masters []redis.Options) *Set {
-	s := &Set{conf: &conf, list: members(masters)}
+	if conf.Groups == nil {
+		conf.Groups = [][]redis.Options{masters}
+	}
+	s := &Set{conf: &conf, list: groupsOfMembers(conf.Groups)}
 	s.quit, s.quitNow = context.WithCancel(context.Background())
 	addrs := make([]string, len(masters))
 	for i := range masters {
@@ -174,7 +178,11 @@ func newNode(s *Set, index int, opt redis.Options) *Node {
 		view:    newClockView(),
 	}
 	lockProfile(&n.opt, s.conf.Timeout)
-	n.standing.Store(&Standing{Hash: Hash(opt.Addr), votesAt: clock.Start, distrustTo: clock.Start})
+	surveyedTo := clock.Never
+	if len(s.conf.Groups) > 1 && s.conf.Guard {
+		surveyedTo = clock.Start
+	}
+	n.standing.Store(&Standing{Hash: Hash(opt.Addr), votesAt: clock.Start, distrustTo: clock.Start, surveyedTo: surveyedTo})
 	return n
 }
 

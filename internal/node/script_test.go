@@ -432,8 +432,8 @@ func testGuard(t *testing.T, base *node) {
 			var left []any
 			for range 2 {
 				reply, err := n.Eval(t.Context(), wire.Marker.Source, []string{n.markerKey()}, append(head, what, "list", "", "")...).Slice()
-				if err != nil || len(reply) != 7 {
-					t.Fatalf("%s: got %v, %v; want seven values", what, reply, err)
+				if err != nil || len(reply) != 8 {
+					t.Fatalf("%s: got %v, %v; want eight values", what, reply, err)
 				}
 				left = append(left, reply[1])
 			}
@@ -452,8 +452,8 @@ func testGuard(t *testing.T, base *node) {
 			script := strings.Replace(wire.Marker.Source, "local t = call('TIME')", fmt.Sprintf("local t = {%d, %d}", now/1000, now%1000*1000), 1)
 			args := []any{own, now * 1000, theSettings, what, list, "", ""}
 			reply, err := n.Eval(t.Context(), script, []string{n.markerKey()}, args...).Slice()
-			if err != nil || len(reply) != 7 {
-				t.Fatalf("%s: got %v, %v; want seven values", what, reply, err)
+			if err != nil || len(reply) != 8 {
+				t.Fatalf("%s: got %v, %v; want eight values", what, reply, err)
 			}
 			return reply[1].(int64), reply[5].(string), reply[6].(string)
 		}

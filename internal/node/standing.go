@@ -21,6 +21,8 @@ type Standing struct {
 	distrustTo clock.Instant // no vote before this for this client, because the node could not be told
 	void       error         // no vote until this is cleared up: a step of the clock, or a lost key
 	refused    error         // no vote for this client, because the node refused its list of masters
+	surveyedTo clock.Instant // no vote for this client from then on: clients may have different groups of masters
+	elsewhere  error         // why no later survey has passed; nil while that is not known
 	skewed     error         // no vote for grants: the clock is too far from the others
 }
 
@@ -50,6 +52,10 @@ func (s *Standing) Void(now clock.Instant, grants bool) error {
 		return s.void
 	case s.refused != nil:
 		return s.refused
+	case now >= s.surveyedTo && s.elsewhere != nil:
+		return s.elsewhere
+	case now >= s.surveyedTo:
+		return ErrUnsurveyed
 	case grants:
 		return s.skewed
 	}
@@ -115,4 +121,5 @@ var (
 	ErrUnsent      = errors.New("not sent: the attempt was over")
 	ErrUnseeded    = errors.New("no fencing token to go on from, and too few clocks are known to start one")
 	ErrGuardOff    = errors.New("the restart guard is off")
+	ErrUnsurveyed  = errors.New("no vote: whether all clients have the same groups of masters is not known yet")
 )

@@ -74,10 +74,14 @@ func (s store) mark(argv []string) []any {
 		left = s.guard() // stale if the first guard has just learned the node's run id
 	}
 	if left < 0 {
-		return []any{s.now, int64(-1), int64(0), "", "", "", ""}
+		return []any{s.now, int64(-1), int64(0), "", "", "", "", int64(0)}
 	}
 	longest, moment := number(s.known("maxttl")), s.now/1000
 	inUse := 2 * (int64(math.Ceil(float64(longest)*s.stretch())) + 100)
+	settles := inUse
+	if born, err := strconv.ParseInt(s.known("born"), 10, 64); err == nil {
+		settles = max(0, born+inUse-moment)
+	}
 	var kept, others []string
 	against, joined := "", false
 	for line := range strings.SplitSeq(s.known("lists"), "\n") {
@@ -98,12 +102,28 @@ func (s store) mark(argv []string) []any {
 	}
 	if what == wire.Join && (against == "" || joined || left > 0) {
 		s.learn("lists", strings.Join(append(kept, text(moment)+" "+list), "\n"))
+		if !joined && (s.known("since") != "" || strings.Contains(list, wire.BetweenGroups)) {
+			s.learn("since", text(moment))
+		}
 	}
-	return []any{s.now, left, longest, s.known("run"), s.known("made"), strings.Join(others, "\n"), against}
+	return []any{s.now, left, longest, s.known("run"), s.known("made"), strings.Join(others, "\n"), against, settles}
 }
 
-// conflict is the function of the same name in lua/marker.lua.
+// conflict and apart are the functions of the same names in lua/marker.lua.
 func conflict(a, b string) bool {
+	ofA, ofB := strings.Split(a, wire.BetweenGroups), strings.Split(b, wire.BetweenGroups)
+	if len(ofA) != len(ofB) {
+		return true
+	}
+	for i := range ofA {
+		if apart(ofA[i], ofB[i], len(ofA) > 1) {
+			return true
+		}
+	}
+	return false
+}
+
+func apart(a, b string, several bool) bool {
 	first, second := strings.Fields(a), strings.Fields(b)
 	shared := 0
 	for _, m := range second {
@@ -112,7 +132,10 @@ func conflict(a, b string) bool {
 		}
 	}
 	all := len(first) + len(second) - shared
-	return shared > 0 && len(first)/2+1+len(second)/2+1 <= all
+	if shared == 0 {
+		return several
+	}
+	return len(first)/2+1+len(second)/2+1 <= all
 }
 
 // look is lua/inspect.lua.

@@ -40,6 +40,14 @@ func (s store) near() bool {
 	return s.median() > 0 && max(s.now-s.median(), s.median()-s.now) <= s.skew()
 }
 
+// oldest returns the smallest counter that does not count as missing.
+func (s store) oldest() int64 {
+	if s.common[0] == "" {
+		return 0
+	}
+	return number(s.known("since")) * 1000
+}
+
 // ahead returns how far a counter is beyond its largest possible value, in us.
 func (s store) ahead(counter int64) int64 { return counter - s.now - s.skew() - 1e6 }
 
@@ -148,14 +156,20 @@ func (s store) acquire(r request) [3]int64 {
 		return [3]int64{setVoteless, 0, s.left}
 	}
 	var count int64
-	switch old, exists := s.get(r.counter()); {
-	case exists:
-		count = number(old) + wire.Block
+	least := int64(0)
+	old, exists := s.get(r.counter())
+	if exists {
+		least = number(old) + wire.Block
+	}
+	switch {
+	case exists && number(old) >= s.oldest():
+		count = least
 	case s.near():
 		count = s.median()
 		if count <= wish && wish <= count+1e6 {
 			count = wish
 		}
+		count = max(count, least)
 	default:
 		s.set(r.key, id+"|0", r.ttl)
 		if s.median() == 0 {

@@ -116,6 +116,9 @@ func Reserved(key string) (suffix string) {
 // UnknownRun stands for the identity of a server that does not tell its identity.
 const UnknownRun = "?"
 
+// BetweenGroups stands between the lists of two groups of masters in the lists of a marker.
+const BetweenGroups = " / "
+
 // The operations on a marker. lua/marker.lua describes them.
 const (
 	Look  = "look"

@@ -26,17 +26,21 @@
 -- Source: ALGORITHM sections 3, 4, 8 and 10.
 
 -- nextCounter returns the counter that a grant would get. If there is none, it returns false,
--- and the code and the extra of the answer.
+-- and the code and the extra of the answer. A counter that is older than the caller's list of
+-- masters is treated like a missing one, and never falls.
 local function nextCounter(counterKey, now, wish)
-  local counter = get(counterKey)
+  local counter, least = get(counterKey), 0
   if type(counter) == 'table' then return false, 7, 2 end
   if counter then
     counter = tonumber(counter)
     if not counter or counter % 1 ~= 0 or counter < 0 then return false, 7, 2 end
-    counter = counter + block
+    least = counter + block
+  end
+  if counter and counter >= oldest * 1000 then
+    counter = least
   elseif near(now) then
     wish = tonumber(wish)
-    counter = median <= wish and wish <= median + 1000000 and wish or median
+    counter = math.max(least, median <= wish and wish <= median + 1000000 and wish or median)
   else
     return false, 9, median > 0 and math.floor((now - median) / 1000) or 0
   end

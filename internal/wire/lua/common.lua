@@ -24,7 +24,8 @@ local function nextGroup()
 end
 
 local function common()
-  local try, run, vote, counterTTL, skew, maxTTL, stretch = redis.pcall, argv[1], nil, nil, nil, nil, nil
+  local try, run, oldest = redis.pcall, argv[1], 0 -- a counter that is older than oldest counts as missing, us
+  local vote, counterTTL, skew, maxTTL, stretch
   local function life(counter) -- of a counter, ms
     local early = counter - clock
     return early > 0 and string.format('%d', counterTTL + math.ceil(early / 1000)) or counterTTL
@@ -38,8 +39,9 @@ local function common()
         counterTTL, skew, maxTTL, stretch = string.match(argv[3], '^(%d+) (%d+) (%d+) (%S+)')
         vote = run == ''
         if not vote then
-          local known = try('HMGET', KEYS[1], 'run', 'born', 'maxttl')
+          local known = try('HMGET', KEYS[1], 'run', 'born', 'maxttl', 'since')
           local born, longest = tonumber(known[2]), tonumber(known[3])
+          oldest = 1000 * (tonumber(known[4]) or 0)
           vote = known[1] == run and born and longest and longest >= tonumber(maxTTL)
             and born + math.ceil(longest * stretch) + 100 <= math.floor(clock / 1000)
         end
@@ -76,7 +78,7 @@ local function common()
           counter = median <= wish and wish <= median + 1000000 and wish or median
         else
           counter = tonumber(known)
-          if not counter or counter % 1 ~= 0 or counter < 0 then return end
+          if not counter or counter % 1 ~= 0 or counter < oldest then return end
           counter = counter + 64
         end
         if counter > clock + skew + 1000000 then return end

@@ -8,7 +8,7 @@
 --   made    when it was written for that server, ms of this node's clock
 --   born    since when the node is known to remember everything, ms of this node's clock
 --   maxttl  the largest TTL of any client, ms
---   lists   see marker.lua
+--   lists, since  see marker.lua
 -- A marker that is missing, or another server's, means that keys may have been lost. The node
 -- gives no vote for as long as one of them could have lived. The marker is kept on the node and
 -- not in a client, because this has to hold for every client.
@@ -20,8 +20,9 @@
 --
 -- Source: ALGORITHM section 8.
 local function guard(marker, now)
-  local known = call('HMGET', marker, 'run', 'born', 'maxttl')
+  local known = call('HMGET', marker, 'run', 'born', 'maxttl', 'since')
   local born, longest = known[2], tonumber(known[3])
+  oldest = tonumber(known[4]) or 0
   local moment = string.format('%.0f', math.floor(now / 1000))
   if not born or not longest or known[1] ~= run and run ~= '?' then
     local own, info = run, try('INFO')

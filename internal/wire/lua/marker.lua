@@ -3,34 +3,37 @@
 --
 -- KEYS[1] marker
 -- ARGV    as begin.lua has it, then: what to do (look, join, vouch or mark), the caller's
---         list of masters: their addresses, sorted, with a space between two, and for vouch
---         what look has said of run and made
+--         lists of masters: their addresses, sorted, with a space between two, and ' / ' between
+--         two groups; and for vouch what look has said of run and made
 --
 -- Reply {node time in us, ms left without a vote or -1 for a stale caller, largest TTL in
--- ms, run, made, the other lists in use, one a line, and the one of them that the caller's
--- list conflicts with, or ''}.
+-- ms, run, made, the other lists in use, one a line, the one of them that the caller's list
+-- conflicts with, or '', and the ms until a client with several groups may enter by this node}.
 --
 -- join   says that the caller's list is in use. A list that conflicts with another one is not
 --        taken, with two exceptions: it is in use here already, or the node is in quarantine.
 --        After a node was emptied, the first client to join need not be one whose list the node
---        knew before
+--        knew before. When a list comes into use, and this node has ever been in one of several
+--        groups, the field since gets the present time: counters that are older may be those of a
+--        resource that was locked in another group meanwhile
 -- vouch  ends the quarantine: an operator guarantees that this node has forgotten nothing. It
 --        does nothing if the node has been restarted or emptied since the operator looked
 -- mark   begins a quarantine: the caller has evidence that the node has forgotten something
 --
 -- The marker's field lists has a line for each list of masters in use: when a client joined
--- with it last, in ms of this node's clock, and the list. A list is in use for two quarantines
+-- with it last, in ms of this node's clock, and the list. A client with several groups of masters
+-- has their lists in the place of one. A list is in use for two quarantines
 -- after that: clients that want votes join every half quarantine, and no key lives longer than
 -- one quarantine.
 --
--- Source: ALGORITHM section 8, "Bootstrap" and "Membership", and section 9, "mark".
+-- Source: ALGORITHM section 8, "Bootstrap", "Membership" and "Groups", and section 9, "mark".
 local marker, now = KEYS[1], time()
 local what, list, seenRun, seenMade = argv[4], argv[5], argv[6], argv[7]
 
--- conflict reports whether a quorum of one list and a quorum of the other can have no member in
--- common. Two lists that share no address are not in conflict: they may be two sets of names for
--- the same nodes.
-local function conflict(a, b)
+-- apart reports whether a quorum of one list and a quorum of the other can have no member in
+-- common. Two lists that share no address may be two sets of names for the same nodes: they are
+-- apart only where the clients have several groups.
+local function apart(a, b, several)
   local members, all, shared, ofA, ofB = {}, 0, 0, 0, 0
   for m in string.gmatch(a, '%S+') do
     members[m], ofA, all = true, ofA + 1, all + 1
@@ -39,7 +42,24 @@ local function conflict(a, b)
     ofB = ofB + 1
     if members[m] then shared = shared + 1 else all = all + 1 end
   end
-  return shared > 0 and math.floor(ofA / 2) + 1 + math.floor(ofB / 2) + 1 <= all
+  if shared == 0 then return several end
+  return math.floor(ofA / 2) + 1 + math.floor(ofB / 2) + 1 <= all
+end
+
+local function groups(lists)
+  local all = {}
+  for list in string.gmatch(lists .. ' / ', '(.-) / ') do all[#all + 1] = list end
+  return all
+end
+
+-- conflict reports whether two clients with these lists can both be granted a resource.
+local function conflict(a, b)
+  local ofA, ofB = groups(a), groups(b)
+  if #ofA ~= #ofB then return true end
+  for i = 1, #ofA do
+    if apart(ofA[i], ofB[i], #ofA > 1) then return true end
+  end
+  return false
 end
 
 local left = guard(marker, now)
@@ -52,11 +72,13 @@ if left and (what == 'vouch' or what == 'mark') then
   end
   left = guard(marker, now) -- false if the first has just written down who this node is
 end
-if not left then return {now, -1, 0, '', '', '', ''} end
+if not left then return {now, -1, 0, '', '', '', '', 0} end
 
-local known = call('HMGET', marker, 'maxttl', 'run', 'made', 'lists')
+local known = call('HMGET', marker, 'maxttl', 'run', 'made', 'lists', 'born', 'since')
 local moment = math.floor(now / 1000)
 local inUse = 2 * (math.ceil(known[1] * stretch) + 100)
+local born = tonumber(known[5]) -- none while it is pending
+local settles = born and math.max(0, born + inUse - moment) or inUse
 local kept, others, against, was, joined = {}, {}, '', false, false
 for at, other in string.gmatch(known[4] or '', '(%d+) ([^\n]+)') do
   at = math.min(at, moment) -- the clock was put back
@@ -70,8 +92,14 @@ for at, other in string.gmatch(known[4] or '', '(%d+) ([^\n]+)') do
 end
 if what == 'join' and (against == '' or joined or left > 0) then
   kept[#kept + 1] = string.format('%.0f %s', moment, list)
-  local refused = try('HSET', marker, 'lists', table.concat(kept, '\n'))
+  local text = table.concat(kept, '\n')
+  local refused
+  if joined or not known[6] and #groups(list) == 1 then
+    refused = try('HSET', marker, 'lists', text)
+  else
+    refused = try('HSET', marker, 'lists', text, 'since', string.format('%.0f', moment))
+  end
   -- A node out of memory lets leases be extended, of clients that have joined, and grants none.
   if type(refused) == 'table' and not was then return refused end
 end
-return {now, left, tonumber(known[1]), known[2], known[3] or '', table.concat(others, '\n'), against}
+return {now, left, tonumber(known[1]), known[2], known[3] or '', table.concat(others, '\n'), against, settles}

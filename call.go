@@ -1,0 +1,164 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// This file has the way of a call, from its arrival to its lease or error, and that of the lease to
+// its release.
+
+// tryOnce makes one attempt.
+func (p *pool) tryOnce(ctx context.Context, resource string, lc lockConfig) (*Lease, error) {
+	began := time.Now()
+	g, f := p.attempt(ctx, resource, lc, strategy{patient: p.waitlines.crowded(resource)})
+	if f != nil {
+		p.events.gaveUp(resource, began, f.err)
+		return nil, f.err
+	}
+	return p.grantLease(ctx, g, nil, began), nil
+}
+
+// attempt makes one attempt, and reports it to the waitlines and the observer if it failed.
+func (p *pool) attempt(ctx context.Context, resource string, lc lockConfig, how strategy) (*grant, *failure) {
+	began := time.Now()
+	g, f := p.acquire(ctx, resource, lc, how)
+	if f != nil {
+		p.waitlines.heard(resource, f, lc.ttl)
+		p.events.notAcquired(resource, began, f.err)
+	}
+	return g, f
+}
+
+// waitFor stands in line until the resource is handed to this caller, or, at the head of
+// the line, makes attempts until one is successful.
+func (p *pool) waitFor(ctx context.Context, resource string, lc lockConfig) (*Lease, error) {
+	lines := &p.waitlines
+	c := lines.join(ctx, resource, lc, time.Now())
+	left := false // the line
+	defer func() {
+		if !left { // a method of ctx panicked
+			p.leave(c)
+		}
+	}()
+	for {
+		switch next := lines.look(c); {
+		case next.lease != nil:
+			left = true
+			return next.lease, nil
+		case next.ask:
+			g, f := p.attempt(ctx, resource, lc, next.how)
+			if f == nil {
+				left = true
+				return p.grantLease(ctx, g, c, c.began), nil
+			}
+			if err := p.retryable(ctx, c, f); err != nil {
+				left = true
+				return nil, p.giveUp(c, err)
+			}
+		default:
+			if reason := until(ctx, p.closing, next.wake, next.wait); reason != nil {
+				left = true
+				return nil, p.giveUp(c, p.gaveUp(c, reason))
+			}
+		}
+	}
+}
+
+// retryable notes the failure of an attempt by the head of a line. If the caller must stop
+// waiting, it returns the error for the caller.
+func (p *pool) retryable(ctx context.Context, c *caller, f *failure) error {
+	if closed(c.done) && errors.Is(f.err, ctx.Err()) {
+		// The attempt was cut short; an earlier one knew more.
+		if last, _ := p.waitlines.last(c); last != nil {
+			return last.because(contextError(ctx))
+		}
+		return f.err
+	}
+	if f.verdict == nil || f.verdict.Permanent() || errors.Is(f.err, ErrClosed) {
+		return f.err
+	}
+	if f.queued {
+		p.listen(f.queue.node)
+	}
+	var voteless time.Duration
+	if errors.Is(f.err, ErrQuarantine) {
+		voteless = p.awaitVotes(f.verdict)
+	}
+	p.waitlines.failed(c, f, p.hears(f.queue.node), func(failed int) time.Duration {
+		return max(p.conf.queue.retryDelay(failed), voteless)
+	})
+	return nil
+}
+
+// giveUp ends the waiting of a caller with an error.
+func (p *pool) giveUp(c *caller, err error) error {
+	p.leave(c)
+	p.events.gaveUp(c.line.resource, c.began, err)
+	return err
+}
+
+// leave ends the waiting of a caller without a lease.
+func (p *pool) leave(c *caller) {
+	lease, queuedAt := p.waitlines.leave(c)
+	if lease != nil { // handed over in the same moment
+		_, _ = p.unlock(lease)
+	}
+	if queuedAt >= 0 {
+		p.leaveQueue(c.line.resource, queuedAt)
+	}
+}
+
+// gaveUp is the error of a caller that stopped waiting for reason. It includes the verdict of
+// the line's last attempt, which this caller or the one ahead of it made.
+func (p *pool) gaveUp(c *caller, reason error) error {
+	last, behind := p.waitlines.last(c)
+	switch {
+	case behind:
+		return fmt.Errorf("redlock: lock %q: %w, %w in this process: %w", c.line.resource, ErrNotAcquired, ErrTaken, reason)
+	case last != nil:
+		return last.because(reason)
+	}
+	return fmt.Errorf("redlock: lock %q: %w: %w", c.line.resource, ErrNotAcquired, reason)
+}
+
+// grantLease makes the first handle of a lease that was granted or adopted. head is the caller
+// at the head of a line that got it; it is nil if the caller stood in no line.
+func (p *pool) grantLease(ctx context.Context, g *grant, head *caller, began time.Time) *Lease {
+	le := &g.room.first
+	g.mu.Lock()
+	*le = Lease{grant: g, fence: g.presentFenceLocked(), turn: g.hand.count, parent: ctx, since: time.Now()}
+	g.handles = append(g.handles, le)
+	g.renewal.at = g.nextRenewal(g.start)
+	due := g.dueLocked()
+	g.mu.Unlock()
+	if queuedAt := p.waitlines.held(g, head); queuedAt >= 0 {
+		p.leaveQueue(g.resource, queuedAt)
+	}
+	p.renewer.add(g, due, g.start)
+	p.events.acquired(le, began)
+	return le
+}
+
+// unlock ends a handle. last reports that it was the last handle of its lease; the releases
+// have then been sent.
+func (p *pool) unlock(le *Lease) (last bool, err error) {
+	now := p.now()
+	if p.passToNext(le, now) {
+		return false, nil
+	}
+	last, err = le.end(ErrReleased, now)
+	if last {
+		p.release(le, now)
+	}
+	return last, err
+}
+
+// release sends the releases of a lease whose last handle was ended at now.
+func (p *pool) release(le *Lease, now instant) {
+	le.grant.sendReleases(now, false)
+	p.renewer.remove(le.grant)
+	p.waitlines.freed(le.grant)
+}

@@ -1,0 +1,359 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/redistest"
+	"github.com/d0720281/redlock/internal/wire"
+)
+
+// sharded returns a Locker for groups of the bubble's nodes, which have their votes.
+func (b *bubble) sharded(groups [][]int, opts ...redlock.Option) *redlock.Locker {
+	b.t.Helper()
+	masters := make([][]*redis.Options, len(groups))
+	for i, nodes := range groups {
+		for _, n := range nodes {
+			masters[i] = append(masters[i], &redis.Options{Addr: b.nodes[n].Addr(), Dialer: b.nodes[n].Dial})
+		}
+	}
+	l, err := redlock.NewShardedFromOptions(masters, append([]redlock.Option{redlock.WithClock(redlock.RuntimeClock()), redlock.WithLogger(nil)}, opts...)...)
+	if err != nil {
+		b.t.Fatalf("NewShardedFromOptions: got %v, want no error", err)
+	}
+	b.t.Cleanup(func() { _ = l.Close() })
+	b.vouch()
+	return l
+}
+
+var (
+	groupsAB  = [][]int{{0, 1, 2}, {3, 4, 5}}
+	groupsAC  = [][]int{{0, 1, 2}, {6, 7, 8}}
+	groupsABC = [][]int{{0, 1, 2}, {3, 4, 5}, {6, 7, 8}}
+)
+
+// inGroup returns a resource of a group.
+func inGroup(t *testing.T, l *redlock.Locker, group int) string {
+	t.Helper()
+	for i := range 100 {
+		if r := fmt.Sprintf("r%d", i); l.GroupOf(r) == group {
+			return r
+		}
+	}
+	t.Fatalf("no resource belongs to group %d", group)
+	return ""
+}
+
+// A resource has its keys in its own group. A group without a quorum stops its own resources
+// alone, for longer than a survey counts.
+//
+// Source: ALGORITHM section 8, "Groups".
+func TestVirtualGroups(t *testing.T) {
+	inBubble(t, 6, func(t *testing.T, b *bubble) {
+		l := b.sharded(groupsAB)
+		for group, nodes := range groupsAB {
+			lease := b.lock(l, inGroup(t, l, group))
+			b.wantHolding(lease.Resource(), nodes...)
+			if in, err := l.Inspect(t.Context(), lease.Resource()); err != nil || in.Verdict != redlock.VerdictHeld || len(in.Nodes) != 3 {
+				t.Errorf("Inspect in group %d: got %v by %d masters, %v; want HELD by 3", group, in.Verdict, len(in.Nodes), err)
+			}
+			b.unlock(lease)
+		}
+		report, err := l.Check(t.Context())
+		if err != nil || len(report.Groups) != 2 || report.Groups[1].Voting != 3 || report.Groups[1].Nodes[0].Node != b.nodes[3].Addr() {
+			t.Errorf("Check: got %+v, %v; want 3 votes in each of two groups", report, err)
+		}
+		stats := l.Stats()
+		if len(stats.Nodes) != 6 || stats.Nodes[2].Group != 0 || stats.Nodes[3].Group != 1 || stats.Counts.Acquired != 2 {
+			t.Errorf("Stats: got %+v, want 3 masters in each of two groups, and 2 leases", stats)
+		}
+		held := b.lock(l, inGroup(t, l, 0))
+		b.each((*bubbleNode).blackhole, 4, 5)
+		time.Sleep(time.Minute)
+		if err := held.Err(); err != nil {
+			t.Errorf("a lease of group 0, while group 1 has no quorum: got %v, want it held", err)
+		}
+		b.unlock(held)
+		b.unlock(b.lock(l, held.Resource()))
+		if _, err := l.TryLock(t.Context(), inGroup(t, l, 1)); !errors.Is(err, redlock.ErrNoQuorum) {
+			t.Errorf("TryLock in group 1: got %v, want ErrNoQuorum", err)
+		}
+		fresh := b.sharded(groupsAB)
+		b.unlock(b.lock(fresh, held.Resource()))
+	})
+}
+
+// Two masters of a group that restart empty do not stop the other group, and a client that
+// comes then waits for their quarantine.
+//
+// Source: ALGORITHM section 8, "Groups", "Reason for the vote".
+func TestVirtualGroupsRestart(t *testing.T) {
+	inBubble(t, 6, func(t *testing.T, b *bubble) {
+		l := b.sharded(groupsAB)
+		r := inGroup(t, l, 0)
+		b.unlock(b.lock(l, r))
+		b.each((*bubbleNode).restartEmpty, 3, 4)
+		for range 30 {
+			time.Sleep(time.Second)
+			b.unlock(b.lock(l, r))
+		}
+		b.each((*bubbleNode).restartEmpty, 3, 4)
+		fresh := b.sharded(groupsAB)
+		if _, err := fresh.TryLock(t.Context(), r); !errors.Is(err, redlock.ErrQuarantine) {
+			t.Errorf("TryLock of a new client: got %v, want ErrQuarantine", err)
+		}
+		began := time.Now()
+		lease, err := fresh.Lock(t.Context(), r)
+		must(t, err)
+		b.unlock(lease)
+		if waited := time.Since(began); waited < 20*time.Second || waited > 22*time.Second {
+			t.Errorf("Lock of a new client took %v, want two quarantines", waited)
+		}
+	})
+}
+
+// Clients with different groups are refused, though the groups that they ask have no master in
+// common. Without the survey both have the resource.
+//
+// Source: ALGORITHM section 8, "Groups".
+func TestVirtualGroupsDiffer(t *testing.T) {
+	for name, other := range map[string][][]int{
+		"another group in the same place": groupsAC,
+		"a group more":                    groupsABC,
+		"a group less":                    {{0, 1, 2}},
+		"in another order":                {{3, 4, 5}, {0, 1, 2}},
+		"a master exchanged":              {{0, 1, 6}, {3, 4, 5}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 9, func(t *testing.T, b *bubble) {
+				first, second := b.sharded(groupsAB), b.sharded(other)
+				lease := b.lock(first, inGroup(t, first, 1))
+				for range 5 {
+					if _, err := second.TryLock(t.Context(), lease.Resource()); !errors.Is(err, redlock.ErrMembership) {
+						t.Fatalf("TryLock: got %v, want ErrMembership", err)
+					}
+					time.Sleep(10 * time.Second)
+				}
+				b.unlock(lease)
+				must(t, first.Close())
+				gone := time.Now()
+				for {
+					lease, err := second.TryLock(t.Context(), lease.Resource())
+					if err == nil {
+						b.unlock(lease)
+						break
+					}
+					if time.Since(gone) > time.Minute {
+						t.Fatalf("a minute later: got %v, want a lease", err)
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+				if waited := time.Since(gone); waited < 10*time.Second || waited > 26*time.Second {
+					t.Errorf("the groups were in use for %v more, want two quarantines from the last join", waited)
+				}
+			})
+		})
+	}
+	t.Run("without the survey", func(t *testing.T) {
+		redlock.Break(t, "noSurvey")
+		inBubble(t, 9, func(t *testing.T, b *bubble) {
+			first, second := b.sharded(groupsAB), b.sharded(groupsAC)
+			lease := b.lock(first, inGroup(t, first, 1))
+			if _, err := second.TryLock(t.Context(), lease.Resource()); err != nil {
+				t.Errorf("got %v, want the second holder that the rule prevents", err)
+			}
+		})
+	})
+	t.Run("a master is added within a group", func(t *testing.T) {
+		inBubble(t, 9, func(t *testing.T, b *bubble) {
+			first, second := b.sharded(groupsAB), b.sharded([][]int{{0, 1, 2}, {3, 4, 5, 6}})
+			lease := b.lock(first, inGroup(t, first, 1))
+			if _, err := second.TryLock(t.Context(), lease.Resource()); !errors.Is(err, redlock.ErrTaken) {
+				t.Errorf("TryLock: got %v, want ErrTaken", err)
+			}
+			b.unlock(lease)
+			b.unlock(b.lock(second, lease.Resource()))
+		})
+	})
+}
+
+// A client that was paused for so long that others have taken its place does not go by a survey
+// of before.
+//
+// Source: ALGORITHM section 8, "Groups": a survey counts for a quarantine.
+func TestVirtualGroupsSurveyLapses(t *testing.T) {
+	inBubble(t, 9, func(t *testing.T, b *bubble) {
+		first := b.sharded(groupsAB)
+		r := inGroup(t, first, 1)
+		b.unlock(b.lock(first, r))
+		b.each((*bubbleNode).blackhole, 0, 1, 2, 3, 4, 5) // for the first client
+		time.Sleep(40 * time.Second)
+		b.each((*bubbleNode).heal, 0, 1, 2, 3, 4, 5)
+		second := b.sharded(groupsAC)
+		lease := b.lock(second, r)
+		time.Sleep(5 * time.Second) // the first client connects again
+		if _, err := first.TryLock(t.Context(), r); !errors.Is(err, redlock.ErrMembership) {
+			t.Errorf("TryLock of the first client: got %v, want ErrMembership", err)
+		}
+		b.unlock(lease)
+	})
+}
+
+// fleets runs clients with the former groups under load, then those with new groups beside them,
+// then closes the former ones, and goes on for a time. It returns what was wrong, and how often
+// the new clients had a lease.
+func fleets(t *testing.T, before, after []*redlock.Locker, stays time.Duration) (problems []string, leases int) {
+	book := newBook()
+	var mu sync.Mutex
+	var working sync.WaitGroup
+	work := func(l *redlock.Locker, isNew bool) {
+		working.Go(func() {
+			for i := 0; ; i++ {
+				resource := fmt.Sprintf("r%d", i%8)
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				lease, err := book.take(resource, true, func() (*redlock.Lease, error) { return l.Lock(ctx, resource) })
+				cancel()
+				switch {
+				case errors.Is(err, redlock.ErrClosed):
+					return
+				case err != nil:
+					time.Sleep(20 * time.Millisecond)
+					continue
+				}
+				time.Sleep(20 * time.Millisecond)
+				_ = book.free(t.Context(), lease)
+				if isNew {
+					mu.Lock()
+					leases++
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	start := func(fleet []*redlock.Locker, isNew bool) {
+		for _, l := range fleet {
+			work(l, isNew)
+			work(l, isNew)
+		}
+	}
+	closing := func(fleet []*redlock.Locker) {
+		for _, l := range fleet {
+			time.Sleep(stays / 10)
+			_ = l.Close() // a holder may have it at this moment
+		}
+	}
+	start(before, false)
+	time.Sleep(stays / 4)
+	start(after, true)
+	time.Sleep(stays / 4)
+	closing(before)
+	time.Sleep(stays)
+	closing(after)
+	working.Wait()
+	return book.problems(), leases
+}
+
+// Two fleets change over under load, from two groups to three and back, before the counters of the
+// former groups expire. There are never two holders, and no token falls.
+//
+// Source: ALGORITHM section 8, "Groups", "Changing the set".
+func TestVirtualGroupsChangeOver(t *testing.T) {
+	opts := []redlock.Option{redlock.WithTTL(400 * time.Millisecond), redlock.WithMaxTTL(400 * time.Millisecond)}
+	change := func(t *testing.T, b *bubble, from, to [][]int, opts []redlock.Option) (problems []string, leases int) {
+		return fleets(t,
+			[]*redlock.Locker{b.sharded(from, opts...), b.sharded(from, opts...)},
+			[]*redlock.Locker{b.sharded(to, opts...), b.sharded(to, opts...)}, 3*time.Second)
+	}
+	t.Run("by the recipe", func(t *testing.T) {
+		inBubble(t, 9, func(t *testing.T, b *bubble) {
+			for _, to := range [][2][][]int{{groupsAB, groupsABC}, {groupsABC, groupsAB}, {groupsAB, groupsAC}} {
+				problems, leases := change(t, b, to[0], to[1], opts)
+				if len(problems) > 0 {
+					t.Errorf("from %v to %v: got %v, want no problem", to[0], to[1], problems)
+				}
+				if leases < 100 {
+					t.Errorf("from %v to %v: got %d leases of the new fleet, want 100 at least", to[0], to[1], leases)
+				}
+			}
+		})
+	})
+	t.Run("without the guard", func(t *testing.T) {
+		inBubble(t, 9, func(t *testing.T, b *bubble) {
+			problems, _ := change(t, b, groupsAB, groupsABC, append(slices.Clone(opts), redlock.WithoutRestartGuard()))
+			if !slices.ContainsFunc(problems, func(p string) bool { return strings.Contains(p, "lock") || strings.Contains(p, "overlap") }) {
+				t.Errorf("got %v, want two holders", problems)
+			}
+		})
+	})
+}
+
+// A resource goes to another group and back, while its counter in the first group lives. The
+// tokens rise. They fall if the first group counts on from its counter.
+//
+// Source: ALGORITHM section 8, "Membership", "M.since".
+func TestVirtualGroupsThereAndBack(t *testing.T) {
+	there := func(t *testing.T, b *bubble) (fences []int64) {
+		opts := []redlock.Option{redlock.WithTTL(time.Second), redlock.WithMaxTTL(time.Second)}
+		for _, groups := range [][][]int{groupsAB, groupsAC, groupsAB} {
+			l := b.sharded(groups, opts...)
+			lease := b.lock(l, inGroup(t, l, 1))
+			fences = append(fences, lease.Fence())
+			b.unlock(lease)
+			must(t, l.Close())
+			time.Sleep(4 * time.Second) // counters live for 10 s
+		}
+		return fences
+	}
+	inBubble(t, 9, func(t *testing.T, b *bubble) {
+		if got := there(t, b); !slices.IsSorted(got) {
+			t.Errorf("fencing tokens: got %v, want them to rise", got)
+		}
+	})
+	t.Run("without M.since", func(t *testing.T) {
+		redlock.BreakScript(t, func(script string) string {
+			return strings.ReplaceAll(strings.ReplaceAll(script, "tonumber(known[4])", "nil"), wire.BetweenGroups, wire.BetweenGroups)
+		})
+		inBubble(t, 9, func(t *testing.T, b *bubble) {
+			if got := there(t, b); slices.IsSorted(got) {
+				t.Errorf("fencing tokens: got %v, want them to fall", got)
+			}
+		})
+	})
+}
+
+// On real masters two fleets change over under load, from two groups to three.
+//
+// Source: ALGORITHM section 8, "Groups", "Changing the set".
+func TestGroupsChangeOver(t *testing.T) {
+	addrs := redistest.Addrs(redistest.Masters(t, 9))
+	before, after := [][]string{addrs[:3], addrs[3:6]}, [][]string{addrs[:3], addrs[3:6], addrs[6:]}
+	fleet := func(groups [][]string, opts ...redlock.Option) (fleet []*redlock.Locker) {
+		for range 2 {
+			l, err := redlock.NewSharded(groups, append([]redlock.Option{redlock.WithTTL(400 * time.Millisecond), redlock.WithMaxTTL(400 * time.Millisecond), redlock.WithLogger(nil)}, opts...)...)
+			must(t, err)
+			fleet = append(fleet, l)
+		}
+		return fleet
+	}
+	problems, leases := fleets(t, fleet(before), fleet(after), 3*time.Second)
+	if len(problems) > 0 {
+		t.Errorf("got %v, want no problem", problems)
+	}
+	if leases < 20 {
+		t.Errorf("got %d leases of the new fleet, want 20 at least", leases)
+	}
+	prefix := redlock.WithKeyPrefix("unguarded:")
+	problems, _ = fleets(t, fleet(before, prefix, redlock.WithoutRestartGuard()), fleet(after, prefix, redlock.WithoutRestartGuard()), 2*time.Second)
+	if len(problems) == 0 {
+		t.Error("without the guard: got no problem, want two holders")
+	}
+}
