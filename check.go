@@ -98,7 +98,7 @@ func (l *Locker) Check(ctx context.Context) (Report, error) {
 		return r, ErrClosed
 	}
 	defer l.calls.leave()
-	l.ready(ctx, "")
+	l.start()
 	return r, l.eachGroup(func(p *pool) error { return p.check(ctx, &r.Groups[p.group]) })
 }
 

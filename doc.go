@@ -52,6 +52,9 @@
 // one must restart, or leases end. [Locker.Check] says what is wrong with each master. The
 // log ([WithLogger]) and the [Observer] are told of it, too.
 //
+// [NewSharded] makes a Locker for several groups of masters, for more locks a second than one
+// quorum grants.
+//
 // [Lease.Detach] and [Locker.Adopt] pass a lease to another process. [Locker.Inspect] shows
 // who holds a resource. [Locker.Break] takes the resource away from a holder that does not
 // let go. Packages [github.com/d0720281/redlock/election] and

@@ -25,13 +25,15 @@ import (
 // takes its share of the resources from all others, and a group that is removed from the end
 // gives its own away; the other resources stay. Clients with different groups are refused:
 // their calls return an error that matches [ErrMembership]. So the groups change when all clients
-// with the former groups have been closed for 20.6 s, which is twice the quarantine (see
+// with the former groups have been closed for 20.6 s, which is two quarantines (see
 // [WithMaxTTL]). Within a group a master is added or removed as in a list of New, without that.
 //
-// The first call waits until the masters of all groups have been asked whether other clients
-// have other groups, for at most the value of [WithNodeTimeout]. From then on the Locker repeats
-// that twice in a quarantine, until it is closed. A group without a quorum is left out. With
-// [WithoutRestartGuard] groups are not compared.
+// The first call for a lease waits until the masters of all groups have been asked whether other
+// clients have other groups. While a group cannot be reached, that takes up to five times the value
+// of [WithNodeTimeout]; such a group is then left out. From then on the Locker repeats that four
+// times in a quarantine, until it is closed. Masters of a new deployment without
+// [Locker.Bootstrap] have to be two quarantines old. With [WithoutRestartGuard] groups are not
+// compared.
 //
 // Source: ALGORITHM section 8, "Groups".
 func NewSharded(groups [][]string, opts ...Option) (*Locker, error) {

@@ -186,6 +186,29 @@ func TestVirtualGroupsDiffer(t *testing.T) {
 	})
 }
 
+// A client that only looks keeps no client with other groups out, and sees that they differ.
+//
+// Source: ALGORITHM section 8, "Membership": looking does not join.
+func TestVirtualGroupsLook(t *testing.T) {
+	inBubble(t, 9, func(t *testing.T, b *bubble) {
+		looks, locks := b.sharded(groupsAB), b.sharded(groupsAC)
+		for range 10 {
+			if in, err := looks.Inspect(t.Context(), "r"); err != nil || in.Verdict != redlock.VerdictFree {
+				t.Fatalf("Inspect: got %v, %v; want FREE", in.Verdict, err)
+			}
+			if _, err := looks.Check(t.Context()); err != nil {
+				t.Fatalf("Check: got %v, want no error", err)
+			}
+			time.Sleep(5 * time.Second)
+		}
+		lease := b.lock(locks, inGroup(t, locks, 1))
+		if _, err := looks.Check(t.Context()); !errors.Is(err, redlock.ErrMembership) {
+			t.Errorf("Check while another client has other groups: got %v, want ErrMembership", err)
+		}
+		b.unlock(lease)
+	})
+}
+
 // A client that was paused for so long that others have taken its place does not go by a survey
 // of before.
 //

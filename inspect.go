@@ -84,7 +84,8 @@ func (l *Locker) Inspect(ctx context.Context, resource string) (Inspection, erro
 		return in, ErrClosed
 	}
 	defer l.calls.leave()
-	p := l.ready(ctx, resource)
+	l.start()
+	p := l.groupOf(resource)
 	in = p.inspect(ctx, resource)
 	if in.Verdict != VerdictUnknown {
 		return in, nil
@@ -320,7 +321,8 @@ func (l *Locker) Break(ctx context.Context, resource string) (Inspection, error)
 		return in, ErrClosed
 	}
 	defer l.calls.leave()
-	p := l.ready(ctx, resource)
+	l.start()
+	p := l.groupOf(resource)
 	in = p.inspect(ctx, resource)
 	nodes := slices.Clone(in.Nodes) // a node task can outlive the call
 	left, errs := onEach(ctx, p, func(ctx context.Context, n *node.Node) (time.Duration, error) {

@@ -64,10 +64,12 @@ func (s *survey) await(ctx context.Context) {
 	}
 }
 
-// run is the goroutine of the survey.
+// run is the goroutine of the survey. It begins with the first call for a lease: a client that only
+// looks must not keep others out.
 func (s *survey) run() {
 	every := s.groups[0].set.SurveyCounts() / 2
 	timer := time.NewTimer(every)
+	timer.Stop()
 	defer timer.Stop()
 	for {
 		select {

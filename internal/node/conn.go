@@ -175,7 +175,7 @@ func (n *Node) greet(ctx context.Context, l *link, out *outcomes) error {
 
 // audited keeps an audit and reports it.
 func (n *Node) audited(a *Audit, out *outcomes) {
-	a.Void = n.standing.Load().Void(n.now(), false)
+	a.Void = n.standing.Load().flaw(n.now(), false)
 	before := n.audit.Swap(a)
 	out.after(func() { n.conf.Events.Audited(n, before, a) })
 }

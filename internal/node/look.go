@@ -98,7 +98,7 @@ func (n *Node) look(ctx context.Context, key string) (h Held, err error) {
 		Counter:    counter,
 		Micros:     micros,
 	}
-	h.Void = n.Standing().Void(received, true)
+	h.Void = n.Standing().flaw(received, true)
 	if h.Quarantine > 0 {
 		h.Void = Quarantine(h.Quarantine)
 	}

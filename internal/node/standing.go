@@ -45,6 +45,18 @@ func (s *Standing) Unclear() bool { return s.void != nil }
 //
 // Source: ALGORITHM section 9.
 func (s *Standing) Void(now clock.Instant, grants bool) error {
+	flaw := s.flaw(now, grants)
+	switch {
+	case flaw != nil || now < s.surveyedTo:
+		return flaw
+	case s.elsewhere != nil:
+		return s.elsewhere
+	}
+	return ErrUnsurveyed
+}
+
+// flaw is Void for a client that only looks, and makes no survey of groups.
+func (s *Standing) flaw(now clock.Instant, grants bool) error {
 	switch {
 	case now < s.distrustTo:
 		return Quarantine(s.distrustTo.Sub(now))
@@ -52,10 +64,6 @@ func (s *Standing) Void(now clock.Instant, grants bool) error {
 		return s.void
 	case s.refused != nil:
 		return s.refused
-	case now >= s.surveyedTo && s.elsewhere != nil:
-		return s.elsewhere
-	case now >= s.surveyedTo:
-		return ErrUnsurveyed
 	case grants:
 		return s.skewed
 	}

@@ -1,0 +1,88 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/bench/internal/measure"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// BenchmarkGroups measures locking and unlocking free resources with 256 goroutines over several
+// groups of three masters. The processor time of client and masters is that of one cycle: the
+// masters of this machine share its processors, so the locks a second can rise here only as long
+// as processors are idle.
+func BenchmarkGroups(b *testing.B) {
+	const most = 4
+	procs := redistest.Masters(b, 3*most)
+	addrs := redistest.Addrs(procs)
+	for _, k := range []int{1, 2, most} {
+		b.Run(fmt.Sprintf("groups=%d", k), func(b *testing.B) {
+			var groups [][]string
+			for i := range k {
+				groups = append(groups, addrs[3*i:3*i+3])
+			}
+			l, err := redlock.NewSharded(groups, redlock.WithKeyPrefix(fmt.Sprintf("groups-%d:", k)))
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer l.Close()
+			if err := l.Bootstrap(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			servers, err := measure.NewServers(b.Context(), addrs[:3*k])
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer servers.Close()
+			cycles(b, l, 2048) // warm up
+			before, err := servers.Usage(b.Context(), nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			cpu := measure.CPUTime()
+			b.ReportAllocs()
+			b.ResetTimer()
+			cycles(b, l, b.N)
+			b.StopTimer()
+			cpu = measure.CPUTime() - cpu
+			used, err := servers.Usage(b.Context(), nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			used = used.Minus(before)
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "cycles/s")
+			b.ReportMetric(float64(cpu.Nanoseconds())/1e3/float64(b.N), "client-us")
+			b.ReportMetric(float64(used.CPU.Nanoseconds())/1e3/float64(b.N), "masters-us")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// cycles locks and unlocks n times, each of 256 goroutines a resource of its own.
+func cycles(b *testing.B, l *redlock.Locker, n int) {
+	b.Helper()
+	var left atomic.Int64
+	left.Store(int64(n))
+	var working sync.WaitGroup
+	for g := range 256 {
+		working.Go(func() {
+			resource := fmt.Sprint("own:", g)
+			for left.Add(-1) >= 0 {
+				lease, err := l.Lock(b.Context(), resource)
+				if err == nil {
+					err = lease.Unlock(context.Background())
+				}
+				if err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	working.Wait()
+}

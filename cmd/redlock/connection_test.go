@@ -1,0 +1,38 @@
+package main
+
+import (
+	"reflect"
+	"testing"
+)
+
+// Commas stand between masters, and a slash between groups of masters. A slash of a URL is no such
+// slash.
+func TestGroups(t *testing.T) {
+	for given, want := range map[string][][]string{
+		"a:1":                        {{"a:1"}},
+		"a:1,b:1,c:1":                {{"a:1", "b:1", "c:1"}},
+		"a:1,b:1/c:1,d:1":            {{"a:1", "b:1"}, {"c:1", "d:1"}},
+		"a:1 , b:1 / c:1 , d:1":      {{"a:1", "b:1"}, {"c:1", "d:1"}},
+		"a:1/b:1/c:1":                {{"a:1"}, {"b:1"}, {"c:1"}},
+		"[::1]:1/[::1]:2":            {{"[::1]:1"}, {"[::1]:2"}},
+		"redis://a:1/0":              {{"redis://a:1/0"}},
+		"redis://u:p@a:1":            {{"redis://u:p@a:1"}},
+		"redis://u:p@a:1/0/b:1":      {{"redis://u:p@a:1/0"}, {"b:1"}},
+		"redis://a:1/redis://b:1/3":  {{"redis://a:1"}, {"redis://b:1/3"}},
+		"rediss://a:1/b:1,redis://c": {{"rediss://a:1"}, {"b:1", "redis://c"}},
+		"a:1/unix:///run/redis/x.s":  {{"a:1"}, {"unix:///run/redis/x.s"}},
+		"unix:///run/a:1/x":          {{"unix:///run/a:1/x"}},
+		"unix:///run/x/redis://b:1":  {{"unix:///run/x"}, {"redis://b:1"}},
+		"a:1,,b:1,":                  {{"a:1", "b:1"}},
+		"a:1/redis://b:1?db=2/c:1":   {{"a:1"}, {"redis://b:1?db=2"}, {"c:1"}},
+	} {
+		c := connection{masters: []string{given}}
+		if got, err := c.groups(); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: got %q, %v; want %q", given, got, err, want)
+		}
+	}
+	t.Setenv(mastersEnv, "")
+	if _, err := new(connection).groups(); err == nil {
+		t.Error("no masters: got no error")
+	}
+}
