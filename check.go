@@ -75,7 +75,8 @@ type NodeReport struct {
 // reports all of it at once.
 //
 // If all masters have a vote, the error is nil. Otherwise it is a [*QuorumError] with the
-// masters that have none, one for each group that has such masters. It matches [ErrNoQuorum] if the others make no quorum,
+// masters that have none. With [NewSharded] the errors of all groups are joined, and errors.As
+// finds the first. It matches [ErrNoQuorum] if the others make no quorum,
 // [ErrQuarantine] if some masters only have to wait, and [ErrSameServer], [ErrMembership],
 // [ErrNotMaster] or [ErrPermission] if such an error was found. Warnings are in the report
 // alone.

@@ -158,8 +158,7 @@ func (p *pool) nodeError(i int, op string, err error, timeout time.Duration) *No
 	if err == errNodeTimeout {
 		err = timeoutError(timeout)
 	}
-	var left node.Quarantine // also that of another group
-	_ = errors.As(err, &left)
+	left, _ := err.(node.Quarantine)
 	return &NodeError{Node: n.Addr(), Op: op, Err: err, Quarantine: time.Duration(left)}
 }
 

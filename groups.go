@@ -23,14 +23,15 @@ import (
 //
 // All clients must have the same groups in the same order. A group that is added at the end
 // takes its share of the resources from all others, and a group that is removed from the end
-// gives its own away; the other resources stay. Clients with different groups are refused:
+// gives its own away; the other resources stay. For the fencing tokens of a resource that changes
+// its group the clocks of all groups must agree. Clients with different groups are refused:
 // their calls return an error that matches [ErrMembership]. So the groups change when all clients
 // with the former groups have been closed for 20.6 s, which is two quarantines (see
 // [WithMaxTTL]). Within a group a master is added or removed as in a list of New, without that.
 //
 // The first call for a lease waits until the masters of all groups have been asked whether other
 // clients have other groups. While a group cannot be reached, that takes up to five times the value
-// of [WithNodeTimeout]; such a group is then left out. From then on the Locker repeats that four
+// of [WithNodeTimeout]; the group is then left out. From then on the Locker repeats that four
 // times in a quarantine, until it is closed. Masters of a new deployment without
 // [Locker.Bootstrap] have to be two quarantines old. With [WithoutRestartGuard] groups are not
 // compared.
@@ -88,7 +89,11 @@ func (l *Locker) eachGroup(do func(p *pool) error) error {
 	errs := make([]error, len(l.groups))
 	var doing sync.WaitGroup
 	for i, p := range l.groups {
-		doing.Go(func() { errs[i] = do(p) })
+		doing.Go(func() {
+			if err := do(p); err != nil {
+				errs[i] = inGroup(len(l.groups), i, err)
+			}
+		})
 	}
 	doing.Wait()
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })

@@ -14,7 +14,6 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/redistest"
-	"github.com/d0720281/redlock/internal/wire"
 )
 
 // sharded returns a Locker for groups of the bubble's nodes, which have their votes.
@@ -73,7 +72,7 @@ func TestVirtualGroups(t *testing.T) {
 			t.Errorf("Check: got %+v, %v; want 3 votes in each of two groups", report, err)
 		}
 		stats := l.Stats()
-		if len(stats.Nodes) != 6 || stats.Nodes[2].Group != 0 || stats.Nodes[3].Group != 1 || stats.Counts.Acquired != 2 {
+		if len(stats.Nodes) != 6 || stats.Nodes[2].Group != 1 || stats.Nodes[3].Group != 2 || stats.Counts.Acquired != 2 {
 			t.Errorf("Stats: got %+v, want 3 masters in each of two groups, and 2 leases", stats)
 		}
 		held := b.lock(l, inGroup(t, l, 0))
@@ -95,7 +94,7 @@ func TestVirtualGroups(t *testing.T) {
 // Two masters of a group that restart empty do not stop the other group, and a client that
 // comes then waits for their quarantine.
 //
-// Source: ALGORITHM section 8, "Groups", "Reason for the vote".
+// Source: ALGORITHM section 8, "Groups", "Reason for 2 Quarantine after M.born".
 func TestVirtualGroupsRestart(t *testing.T) {
 	inBubble(t, 6, func(t *testing.T, b *bubble) {
 		l := b.sharded(groupsAB)
@@ -186,6 +185,62 @@ func TestVirtualGroupsDiffer(t *testing.T) {
 	})
 }
 
+// The calls of clients that are refused leave no trace in the counters of their groups: after the
+// change the tokens go on rising, although those clients had asked before the former ones first
+// locked the resource.
+//
+// Source: ALGORITHM section 8, "Groups": no acquire is sent while no survey counts.
+func TestVirtualGroupsRefusedCallsCountNothing(t *testing.T) {
+	inBubble(t, 9, func(t *testing.T, b *bubble) {
+		first, second := b.sharded(groupsAB), b.sharded(groupsABC)
+		r := ""
+		for i := 0; r == ""; i++ {
+			if s := fmt.Sprint("s", i); first.GroupOf(s) == 1 && second.GroupOf(s) == 2 {
+				r = s
+			}
+		}
+		b.unlock(b.lock(first, "other"))
+		refused := func() {
+			t.Helper()
+			for range 10 {
+				if _, err := second.TryLock(t.Context(), r); !errors.Is(err, redlock.ErrMembership) {
+					t.Fatalf("TryLock of the new client: got %v, want ErrMembership", err)
+				}
+				time.Sleep(time.Second)
+			}
+		}
+		refused()
+		before := b.lock(first, r)
+		b.unlock(before)
+		refused()
+		must(t, first.Close())
+		time.Sleep(30 * time.Second)
+		after := b.lock(second, r)
+		if after.Fence() <= before.Fence() {
+			t.Errorf("fencing tokens: got %d after the change of groups and %d before it, want a larger one", after.Fence(), before.Fence())
+		}
+		b.unlock(after)
+	})
+}
+
+// A group whose masters are out of memory may have the groups of another client, so it is not
+// passed over.
+//
+// Source: ALGORITHM section 8, "Groups".
+func TestVirtualGroupsOutOfMemory(t *testing.T) {
+	inBubble(t, 9, func(t *testing.T, b *bubble) {
+		first, second := b.sharded(groupsAB), b.sharded(groupsAC)
+		lease := b.lock(first, inGroup(t, first, 1))
+		refuse := func(text string) { b.each(func(n *bubbleNode) { n.replyWith(text) }, 0, 1, 2) }
+		refuse("OOM command not allowed when used memory > 'maxmemory'.")
+		if _, err := second.TryLock(t.Context(), lease.Resource()); !errors.Is(err, redlock.ErrNoQuorum) {
+			t.Errorf("TryLock with other groups, while the common group is out of memory: got %v, want ErrNoQuorum", err)
+		}
+		refuse("")
+		b.unlock(lease)
+	})
+}
+
 // A client that only looks keeps no client with other groups out, and sees that they differ.
 //
 // Source: ALGORITHM section 8, "Membership": looking does not join.
@@ -212,7 +267,7 @@ func TestVirtualGroupsLook(t *testing.T) {
 // A client that was paused for so long that others have taken its place does not go by a survey
 // of before.
 //
-// Source: ALGORITHM section 8, "Groups": a survey counts for a quarantine.
+// Source: ALGORITHM section 8, "Groups": a survey counts for half a quarantine.
 func TestVirtualGroupsSurveyLapses(t *testing.T) {
 	inBubble(t, 9, func(t *testing.T, b *bubble) {
 		first := b.sharded(groupsAB)
@@ -322,7 +377,7 @@ func TestVirtualGroupsChangeOver(t *testing.T) {
 // A resource goes to another group and back, while its counter in the first group lives. The
 // tokens rise. They fall if the first group counts on from its counter.
 //
-// Source: ALGORITHM section 8, "Membership", "M.since".
+// Source: ALGORITHM section 8, "Groups", "M.since".
 func TestVirtualGroupsThereAndBack(t *testing.T) {
 	there := func(t *testing.T, b *bubble) (fences []int64) {
 		opts := []redlock.Option{redlock.WithTTL(time.Second), redlock.WithMaxTTL(time.Second)}
@@ -343,7 +398,7 @@ func TestVirtualGroupsThereAndBack(t *testing.T) {
 	})
 	t.Run("without M.since", func(t *testing.T) {
 		redlock.BreakScript(t, func(script string) string {
-			return strings.ReplaceAll(strings.ReplaceAll(script, "tonumber(known[4])", "nil"), wire.BetweenGroups, wire.BetweenGroups)
+			return strings.ReplaceAll(script, "tonumber(known[4])", "nil")
 		})
 		inBubble(t, 9, func(t *testing.T, b *bubble) {
 			if got := there(t, b); slices.IsSorted(got) {

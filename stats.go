@@ -51,7 +51,7 @@ func (s NodeState) String() string {
 // master hangs or is gone when it next sends it a request.
 type NodeStats struct {
 	Node       string // address, without credentials
-	Group      int    // number of its group of masters, from 0; see [NewSharded]
+	Group      int    // number of its group of masters, from 1; see [NewSharded]
 	State      NodeState
 	Err        error         // why the master was last down; stays when it is up again; nil if it never was down
 	ErrTime    time.Time     // when the master last went down; zero if it never did
@@ -125,7 +125,7 @@ func (g *grant) stats() (s LeaseStats, held bool) {
 func statsOf(n *node.Node, p *pool) NodeStats {
 	standing, now := n.Standing(), p.now()
 	s := NodeStats{
-		Node: n.Addr(), Group: p.group, Skewed: standing.Skewed(), RoundTrip: n.RoundTrip(), Quarantine: standing.VotesIn(now),
+		Node: n.Addr(), Group: p.group + 1, Skewed: standing.Skewed(), RoundTrip: n.RoundTrip(), Quarantine: standing.VotesIn(now),
 		Err: standing.Failure, ErrTime: standing.FailedAt,
 	}
 	switch {

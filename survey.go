@@ -23,6 +23,7 @@ import (
 type survey struct {
 	groups  []*pool
 	entered []bool       // by group: a quorum has accepted the client's groups, and the surveys have not lapsed since
+	refused bool         // the last survey has not passed
 	until   atomic.Int64 // an instant: the last survey that has passed counts until then
 	asks    chan chan struct{}
 	closing <-chan struct{}
@@ -74,16 +75,31 @@ func (s *survey) run() {
 	for {
 		select {
 		case done := <-s.asks:
+			waiting := append(s.waiting(), done)
 			if !s.counts() { // another call may have waited for the same
 				s.round()
 			}
-			close(done)
+			for _, done := range waiting {
+				close(done)
+			}
 		case <-timer.C:
 			s.round()
 		case <-s.closing:
 			return
 		}
 		timer.Reset(every)
+	}
+}
+
+// waiting returns the other calls that wait for a survey at this moment.
+func (s *survey) waiting() (calls []chan struct{}) {
+	for {
+		select {
+		case done := <-s.asks:
+			calls = append(calls, done)
+		default:
+			return calls
+		}
 	}
 }
 
@@ -124,27 +140,42 @@ func (s *survey) round() {
 		case <-ctx.Done():
 		}
 	}
-	s.conclude(began, found)
+	if ctx.Err() == nil {
+		s.conclude(began, found)
+	}
 }
 
 // conclude sets from the verdicts of all groups whether and until when the masters have votes.
 func (s *survey) conclude(began instant, found []census) {
 	until := began.Add(s.groups[0].set.SurveyCounts())
 	if s.now() >= until {
-		s.tell(instant(s.until.Load()), errSlowSurvey)
+		s.refuse(errSlowSurvey)
 		return
 	}
+	lapsed := !s.counts()
 	for i := range found {
+		found[i].entered = found[i].entered && !lapsed
 		if err := found[i].verdict(); err != nil && !s.groups[i].conf.rules.ignores(err) {
-			s.tell(instant(s.until.Load()), &node.Elsewhere{Group: i + 1, Err: err})
+			s.refuse(&node.Elsewhere{Group: i + 1, Err: err})
 			return
 		}
 	}
 	for i := range found {
-		s.entered[i] = s.entered[i] || found[i].accepted >= found[i].need
+		s.entered[i] = found[i].entered || found[i].accepts()
 	}
+	s.refused = false
 	s.until.Store(int64(until))
 	s.tell(until, nil)
+}
+
+// refuse leaves the votes as the last survey that has passed has set them. It logs the first of
+// several refusals.
+func (s *survey) refuse(why error) {
+	if !s.refused {
+		s.refused = true
+		s.groups[0].events.log("no lease can be granted or renewed: " + why.Error())
+	}
+	s.tell(instant(s.until.Load()), why)
 }
 
 var errSlowSurvey = errors.New("no vote: the masters of all groups took too long to answer")
@@ -158,37 +189,49 @@ func (s *survey) tell(until instant, why error) {
 
 // census counts the answers of the nodes of one group.
 type census struct {
-	need, missing      int
-	entered            bool
-	accepted, answered int
-	conflict           error         // of a node that has refused the client's groups
-	left               time.Duration // until the nodes accept that were emptied
+	need, missing int
+	entered       bool
+	accepted      int           // nodes that accept
+	emptied       int           // nodes that accept only if the client has entered the group
+	answered      int           // nodes that are there
+	conflict      error         // of a node that has refused the client's groups
+	left          time.Duration // until the emptied nodes accept
 }
 
 // take counts the answer of one node.
 func (c *census) take(m node.Marker, err error) {
 	c.missing--
 	switch {
+	case node.Says(err, "OOM") || node.Says(err, "WRONGTYPE"): // it may have another client's groups
 	case err != nil:
 		return
 	case m.Conflict != nil:
 		c.conflict = m.Conflict
-	case m.Settles == 0 || c.entered:
+	case m.Settles == 0:
 		c.accepted++
 	default:
+		c.emptied++
 		c.left = max(c.left, m.Settles)
 	}
 	c.answered++
 }
 
+// accepts reports whether a quorum accepts the client's groups.
+func (c census) accepts() bool {
+	if c.entered {
+		return c.accepted+c.emptied >= c.need
+	}
+	return c.accepted >= c.need
+}
+
 // open reports whether further answers can change the verdict.
-func (c census) open() bool { return c.accepted < c.need && c.missing > 0 }
+func (c census) open() bool { return !c.accepts() && c.missing > 0 }
 
 // verdict returns nil if the group passes: a quorum accepts the client's groups, or no quorum can be
 // reached and no node names a conflict.
 func (c *census) verdict() error {
 	switch {
-	case c.accepted >= c.need:
+	case c.accepts():
 		return nil
 	case c.conflict != nil:
 		return c.conflict

@@ -20,9 +20,9 @@ restarted empty looks new, and if it gets its vote while a lock is held, a secon
 get the lock. After a master was added or replaced, wait instead.
 
 All masters must answer. If all masters or some of them are in use already, nothing is
-changed.
+changed. With several groups of masters that holds for each group by itself.
 
-Exit code: 0, or 69 if nothing was done.`
+Exit code: 0, or 69 if nothing was done, or not in all groups.`
 
 // bootstrap is the init command.
 type bootstrap struct{ connection }
@@ -55,21 +55,22 @@ func (b *bootstrap) run(cmd *cobra.Command) (err error) {
 	defer cancel()
 	report, _ := locker.Check(ctx)
 	var names []string
-	voting := 0
 	for _, g := range report.Groups {
-		voting += g.Voting
+		if g.Voting == len(g.Nodes) {
+			continue
+		}
 		for _, n := range g.Nodes {
 			names = append(names, n.Node)
 		}
 	}
-	if len(names) > 0 && voting == len(names) {
+	if len(names) == 0 {
 		fmt.Fprintln(cmd.OutOrStdout(), "Nothing to do: all masters have a vote already.")
 		return nil
 	}
 	err = locker.Bootstrap(ctx)
 	switch {
 	case errors.Is(err, redlock.ErrQuarantine) || errors.Is(err, redlock.ErrNoQuorum):
-		return exitf(exitNoQuorum, "nothing was vouched for: %s", oneLine(err))
+		return exitf(exitNoQuorum, "not all masters were vouched for: %s", oneLine(err))
 	case err != nil:
 		return err
 	}

@@ -29,7 +29,7 @@ type Config struct {
 	Clock   *clock.Lease
 	Events  Events
 	Rules   Rules
-	Groups  [][]redis.Options // the masters of all groups of the client, these included; nil if there is one group
+	Groups  [][]redis.Options // the masters of all groups of the client, these included; nil for these alone
 
 	// Corrected is called after the local clock was found to have stood still.
 	Corrected func()
@@ -207,14 +207,15 @@ func (n *Node) poke() {
 	}
 }
 
-// Send queues a request at the present moment. If the node is known to be down, Send returns the reason, and neither
-// sends the request nor calls its receiver. It accepts every release, and repeats it until the
-// master confirms it or the key has expired.
+// Send queues a request at the present moment. If the node is known to be down, or must not be asked
+// because clients may have different groups of masters, Send returns the reason, and neither sends
+// the request nor calls its receiver. It accepts every release, and repeats it until the master
+// confirms it or the key has expired.
 func (n *Node) Send(r *Request, now clock.Instant) error {
 	n.mu.Lock()
-	if down := n.standing.Load().Down; down != nil && !r.isRelease() {
+	if why := n.standing.Load().mustNotAsk(r, now); why != nil {
 		n.mu.Unlock()
-		return down
+		return why
 	}
 	r.queued = now
 	n.queue.add(r)

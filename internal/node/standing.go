@@ -45,14 +45,38 @@ func (s *Standing) Unclear() bool { return s.void != nil }
 //
 // Source: ALGORITHM section 9.
 func (s *Standing) Void(now clock.Instant, grants bool) error {
-	flaw := s.flaw(now, grants)
-	switch {
-	case flaw != nil || now < s.surveyedTo:
+	if flaw := s.flaw(now, grants); flaw != nil {
 		return flaw
+	}
+	return s.unsurveyed(now)
+}
+
+// unsurveyed returns why the node has no vote as far as groups of masters are concerned: no survey
+// that has passed counts.
+//
+// Source: ALGORITHM section 8, "Groups".
+func (s *Standing) unsurveyed(now clock.Instant) error {
+	switch {
+	case now < s.surveyedTo:
+		return nil
 	case s.elsewhere != nil:
 		return s.elsewhere
 	}
 	return ErrUnsurveyed
+}
+
+// mustNotAsk returns why a request is not sent, or nil if it is. A grant that does not count would
+// raise the fencing counter of a group that may not be the resource's.
+func (s *Standing) mustNotAsk(r *Request, now clock.Instant) error {
+	switch {
+	case r.isRelease():
+		return nil
+	case s.Down != nil:
+		return s.Down
+	case r.guarded():
+		return s.unsurveyed(now)
+	}
+	return nil
 }
 
 // flaw is Void for a client that only looks, and makes no survey of groups.

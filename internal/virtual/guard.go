@@ -83,7 +83,7 @@ func (s store) mark(argv []string) []any {
 		settles = max(0, born+inUse-moment)
 	}
 	var kept, others []string
-	against, joined := "", false
+	against, joined, fresh := "", false, false
 	for line := range strings.SplitSeq(s.known("lists"), "\n") {
 		seen, other, isLine := strings.Cut(line, " ")
 		at := min(number(seen), moment)
@@ -91,7 +91,7 @@ func (s store) mark(argv []string) []any {
 		case !isLine || moment-at >= inUse:
 			continue
 		case other == list:
-			joined = true
+			joined, fresh = true, moment-at < inUse/2
 			continue
 		}
 		kept = append(kept, text(at)+" "+other)
@@ -102,7 +102,7 @@ func (s store) mark(argv []string) []any {
 	}
 	if what == wire.Join && (against == "" || joined || left > 0) {
 		s.learn("lists", strings.Join(append(kept, text(moment)+" "+list), "\n"))
-		if !joined && (s.known("since") != "" || strings.Contains(list, wire.BetweenGroups)) {
+		if !fresh && (s.known("since") != "" || strings.Contains(list, wire.BetweenGroups)) {
 			s.learn("since", text(moment))
 		}
 	}

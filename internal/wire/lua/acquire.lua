@@ -14,7 +14,8 @@
 --   7 badtype  extra: 1 or 2, the key that is no string, or no number
 --   8 queued   another process has been called; counter: how many others wait; extra: ms
 --              until its turn is over
---   9 unseeded the key is set, but this is no vote: the resource has no counter here, and
+--   9 unseeded the key is set, but this is no vote: the resource has no counter here, or one that
+--              is older than the list of masters, and
 --              this node's clock is not known to agree with the others'; extra: ms that it
 --              is ahead of them, 0 = not known
 --   12 ahead   the counter is further ahead of this node's clock than it can be; extra: by
@@ -27,7 +28,7 @@
 
 -- nextCounter returns the counter that a grant would get. If there is none, it returns false,
 -- and the code and the extra of the answer. A counter that is older than the caller's list of
--- masters is treated like a missing one, and never falls.
+-- masters starts anew from the clocks, but not below its own next value.
 local function nextCounter(counterKey, now, wish)
   local counter, least = get(counterKey), 0
   if type(counter) == 'table' then return false, 7, 2 end

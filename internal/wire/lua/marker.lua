@@ -13,9 +13,10 @@
 -- join   says that the caller's list is in use. A list that conflicts with another one is not
 --        taken, with two exceptions: it is in use here already, or the node is in quarantine.
 --        After a node was emptied, the first client to join need not be one whose list the node
---        knew before. When a list comes into use, and this node has ever been in one of several
---        groups, the field since gets the present time: counters that are older may be those of a
---        resource that was locked in another group meanwhile
+--        knew before. When a list comes into use, or was last joined with a quarantine ago, and this
+--        node has ever been in one of several groups, the field since gets the present time:
+--        counters that are older may be those of a resource that was locked in another group
+--        meanwhile
 -- vouch  ends the quarantine: an operator guarantees that this node has forgotten nothing. It
 --        does nothing if the node has been restarted or emptied since the operator looked
 -- mark   begins a quarantine: the caller has evidence that the node has forgotten something
@@ -79,11 +80,11 @@ local moment = math.floor(now / 1000)
 local inUse = 2 * (math.ceil(known[1] * stretch) + 100)
 local born = tonumber(known[5]) -- none while it is pending
 local settles = born and math.max(0, born + inUse - moment) or inUse
-local kept, others, against, was, joined = {}, {}, '', false, false
+local kept, others, against, was, joined, fresh = {}, {}, '', false, false, false
 for at, other in string.gmatch(known[4] or '', '(%d+) ([^\n]+)') do
   at = math.min(at, moment) -- the clock was put back
   if other == list then
-    was, joined = true, moment - at < inUse
+    was, joined, fresh = true, moment - at < inUse, moment - at < inUse / 2
   elseif moment - at < inUse then
     kept[#kept + 1] = string.format('%.0f %s', at, other)
     others[#others + 1] = other
@@ -92,14 +93,15 @@ for at, other in string.gmatch(known[4] or '', '(%d+) ([^\n]+)') do
 end
 if what == 'join' and (against == '' or joined or left > 0) then
   kept[#kept + 1] = string.format('%.0f %s', moment, list)
-  local text = table.concat(kept, '\n')
+  local text, several = table.concat(kept, '\n'), #groups(list) > 1
   local refused
-  if joined or not known[6] and #groups(list) == 1 then
+  if fresh or not known[6] and not several then
     refused = try('HSET', marker, 'lists', text)
   else
     refused = try('HSET', marker, 'lists', text, 'since', string.format('%.0f', moment))
   end
-  -- A node out of memory lets leases be extended, of clients that have joined, and grants none.
-  if type(refused) == 'table' and not was then return refused end
+  -- A node out of memory lets leases be extended, of clients that have joined, and grants none. With
+  -- several groups others may have come meanwhile.
+  if type(refused) == 'table' and (not was or several and not joined) then return refused end
 end
 return {now, left, tonumber(known[1]), known[2], known[3] or '', table.concat(others, '\n'), against, settles}
