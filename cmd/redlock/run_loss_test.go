@@ -209,10 +209,10 @@ func TestAtMost(t *testing.T) {
 		command      int
 		least        time.Duration
 	}{
-		{"a command that heeds the signal", `sleep 60`, "300ms", "20s", 143, 300 * time.Millisecond},
-		{"a command that then ends well", `trap 'exit 0' TERM; while :; do sleep 0.02; done`, "300ms", "20s", 0, 300 * time.Millisecond},
+		{"a command that heeds the signal", `sleep 60`, "300ms", "3s", 143, 300 * time.Millisecond},
+		{"a command that then ends well", `trap 'exit 0' TERM; while :; do sleep 0.02; done`, "300ms", "3s", 0, 300 * time.Millisecond},
 		{"a command that does not", `trap '' TERM; while :; do sleep 0.02; done`, "300ms", "500ms", 137, 800 * time.Millisecond},
-		{"a command that has ended before", `exit 3`, "20s", "20s", 3, 0},
+		{"a command that has ended before", `exit 3`, "20s", "3s", 3, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := start(t, "k", "--at-most", test.atMost, "-k", test.kill, "-c", test.script)
