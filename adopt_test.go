@@ -45,7 +45,7 @@ func TestDetachAndAdopt(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		t.Run(fmt.Sprintf("fence known: %v", known), func(t *testing.T) {
 			c := start(t, 3)
-			const ttl = time.Second
+			const ttl = 2 * time.Second // long enough for a busy machine
 			var gone atomic.Value
 			first := open(t, c.addrs, redlock.WithTTL(2*time.Second),
 				redlock.WithObserver(redlock.Observer{Released: func(e redlock.Event) { gone.Store(e) }}))
