@@ -304,10 +304,10 @@ func fleets(t *testing.T, before, after []*redlock.Locker, stays time.Duration) 
 				case errors.Is(err, redlock.ErrClosed):
 					return
 				case err != nil:
-					time.Sleep(20 * time.Millisecond)
+					time.Sleep(50 * time.Millisecond)
 					continue
 				}
-				time.Sleep(20 * time.Millisecond)
+				time.Sleep(50 * time.Millisecond)
 				_ = book.free(t.Context(), lease)
 				if isNew {
 					mu.Lock()
