@@ -334,7 +334,7 @@ func listFinding(m node.Marker) Finding {
 	switch {
 	case m.Conflict != nil:
 		f.Level, f.Text = LevelFailure, m.Conflict.Error()
-		f.Hint = "give all clients the same list; to change it add a master first, and remove one when all clients have that list"
+		f.Hint = "give all clients the same list, and the same groups; to change a list add a master first, and remove one when all clients have that list"
 	case len(m.Lists) > 0:
 		f.Level, f.Text = LevelWarning, "other clients have the list of masters "+m.Lists[0]
 		f.Hint = "give all clients the same list, with the same addresses, before the next change of it"

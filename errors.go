@@ -45,6 +45,7 @@ var (
 	// quarantines, 20.6 s by default, after a client with that list last asked for votes there.
 	// To change the list, add a master, give that list to all clients, and then remove a master.
 	// Lists are compared by the addresses as they are written. NodeError.Err has the other list.
+	// Clients with other groups than these are refused in the same way: see NewSharded.
 	ErrMembership = node.ErrMembership
 
 	// ErrNotMaster says that a server is a replica, or belongs to a cluster. The library sends it

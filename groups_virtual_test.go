@@ -290,69 +290,101 @@ func moves(before, after *redlock.Locker) string {
 	}
 }
 
-// fleets runs clients with the former groups under load, then those with new groups beside them,
-// then closes the former ones, and goes on for a time. It returns what was wrong, how often a
-// resource had two holders at work, and how often the new clients had a lease. The history is not
-// checked if there were two holders: that can take for ever. Without problems, twice counts the
-// holders too that are at work for a moment after Close.
-func fleets(t *testing.T, before, after []*redlock.Locker, stays time.Duration, resources ...string) (problems func() []string, twice, leases int) {
-	book := newBook()
-	var mu sync.Mutex
-	atWork := make(map[string]int)
-	var working sync.WaitGroup
-	work := func(l *redlock.Locker, isNew bool, from int) {
-		working.Go(func() {
-			for i := from; ; i++ {
-				resource := resources[i%len(resources)]
-				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-				lease, err := book.take(resource, true, func() (*redlock.Lease, error) { return l.Lock(ctx, resource) })
-				cancel()
-				switch {
-				case errors.Is(err, redlock.ErrClosed):
-					return
-				case err != nil:
-					time.Sleep(50 * time.Millisecond)
-					continue
-				}
-				mu.Lock()
-				atWork[resource]++
-				if atWork[resource] > 1 {
-					twice++
-				}
-				if isNew {
-					leases++
-				}
-				mu.Unlock()
-				time.Sleep(50 * time.Millisecond)
-				mu.Lock()
-				atWork[resource]--
-				mu.Unlock()
-				_ = book.free(t.Context(), lease)
-			}
-		})
-	}
-	start := func(fleet []*redlock.Locker, isNew bool) {
-		for k, l := range fleet {
-			work(l, isNew, 2*k)
-			work(l, isNew, 2*k+5)
-		}
+// changeOver is two fleets of clients with different groups that lock the same resources under load.
+type changeOver struct {
+	*book
+	resources []string
+	working   sync.WaitGroup
+
+	mu      sync.Mutex
+	atWork  map[string]int // holders by resource
+	twice   int            // times that a resource had two
+	before  int            // leases of the former fleet,
+	after   int            // and of the new one
+	refused int            // calls that returned ErrMembership
+}
+
+// runFleets starts the former fleet, then the new one beside it, closes the former one once that is
+// over, and lets the new one work. The history is not checked: with two holders that can take for ever.
+func runFleets(t *testing.T, before, after []*redlock.Locker, over func(c *changeOver) bool, resources ...string) *changeOver {
+	t.Helper()
+	c := &changeOver{book: newBook(), resources: resources, atWork: make(map[string]int)}
+	wait := func(cond func() bool, what string) {
+		t.Helper()
+		redistest.Eventually(t, time.Minute, func() bool { c.mu.Lock(); defer c.mu.Unlock(); return cond() }, what)
 	}
 	closing := func(fleet []*redlock.Locker) {
 		for _, l := range fleet {
-			time.Sleep(stays / 10)
 			_ = l.Close() // a holder may have it at this moment
 		}
 	}
-	start(before, false)
-	time.Sleep(stays / 4)
-	start(after, true)
-	time.Sleep(stays / 4)
+	defer c.working.Wait()
+	defer closing(after)
+	defer closing(before)
+	c.start(t, before, &c.before)
+	wait(func() bool { return c.before >= 20 }, "the former fleet works")
+	c.start(t, after, &c.after)
+	wait(func() bool { return over(c) }, "both fleets have met")
 	closing(before)
-	time.Sleep(stays)
-	closing(after)
-	working.Wait()
-	return book.problems, twice, leases
+	c.mu.Lock()
+	from := c.after
+	c.mu.Unlock()
+	wait(func() bool { return c.after >= from+50 }, "the new fleet works alone")
+	return c
 }
+
+func (c *changeOver) start(t *testing.T, fleet []*redlock.Locker, leases *int) {
+	for k, l := range fleet {
+		for w := range 2 {
+			c.working.Go(func() {
+				for i := 2*k + 5*w; ; i++ {
+					if !c.turn(t, l, c.resources[i%len(c.resources)], leases) {
+						return
+					}
+				}
+			})
+		}
+	}
+}
+
+// turn makes one call, and works for a moment if it gets a lease. It reports false if the Locker is
+// closed.
+func (c *changeOver) turn(t *testing.T, l *redlock.Locker, resource string, leases *int) bool {
+	const moment = 20 * time.Millisecond
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	lease, err := c.take(resource, true, func() (*redlock.Lease, error) { return l.Lock(ctx, resource) })
+	c.mu.Lock()
+	switch {
+	case err == nil:
+		*leases++
+		if c.atWork[resource]++; c.atWork[resource] > 1 {
+			c.twice++
+		}
+	case errors.Is(err, redlock.ErrMembership):
+		c.refused++
+	}
+	c.mu.Unlock()
+	if err != nil {
+		time.Sleep(moment)
+		return !errors.Is(err, redlock.ErrClosed)
+	}
+	select {
+	case <-time.After(moment):
+	case <-lease.Context().Done():
+	}
+	c.mu.Lock()
+	c.atWork[resource]--
+	c.mu.Unlock()
+	_ = c.free(t.Context(), lease)
+	return true
+}
+
+// How the two fleets meet.
+func newOnesRefused(c *changeOver) bool { return c.refused >= 20 }
+func twoHolders(c *changeOver) bool     { return c.twice > 10 }
+
+var eight = []string{"r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7"}
 
 // Two fleets change over under load, from two groups to three and back, before the counters of the
 // former groups expire. There are never two holders, and no token falls.
@@ -360,33 +392,24 @@ func fleets(t *testing.T, before, after []*redlock.Locker, stays time.Duration, 
 // Source: ALGORITHM section 8, "Groups", "Changing the set".
 func TestVirtualGroupsChangeOver(t *testing.T) {
 	opts := []redlock.Option{redlock.WithTTL(400 * time.Millisecond), redlock.WithMaxTTL(400 * time.Millisecond)}
-	change := func(t *testing.T, b *bubble, from, to [][]int, opts []redlock.Option, resources ...string) (problems func() []string, twice, leases int) {
-		return fleets(t,
+	change := func(t *testing.T, b *bubble, from, to [][]int, over func(*changeOver) bool, opts []redlock.Option, resources ...string) *changeOver {
+		return runFleets(t,
 			[]*redlock.Locker{b.sharded(from, opts...), b.sharded(from, opts...)},
-			[]*redlock.Locker{b.sharded(to, opts...), b.sharded(to, opts...)}, 3*time.Second, resources...)
+			[]*redlock.Locker{b.sharded(to, opts...), b.sharded(to, opts...)}, over, resources...)
 	}
 	t.Run("by the recipe", func(t *testing.T) {
 		inBubble(t, 9, func(t *testing.T, b *bubble) {
 			for _, to := range [][2][][]int{{groupsAB, groupsABC}, {groupsABC, groupsAB}, {groupsAB, groupsAC}} {
-				problems, twice, leases := change(t, b, to[0], to[1], opts, "r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7")
-				if twice > 10 {
-					t.Fatalf("from %v to %v: two holders %d times", to[0], to[1], twice)
-				}
-				if found := problems(); len(found) > 0 {
-					t.Errorf("from %v to %v: got %v, want no problem", to[0], to[1], found)
-				}
-				if leases < 100 {
-					t.Errorf("from %v to %v: got %d leases of the new fleet, want 100 at least", to[0], to[1], leases)
+				if problems := change(t, b, to[0], to[1], newOnesRefused, opts, eight...).problems(); len(problems) > 0 {
+					t.Errorf("from %v to %v: got %v, want no problem", to[0], to[1], problems)
 				}
 			}
 		})
 	})
 	t.Run("without the guard", func(t *testing.T) {
 		inBubble(t, 9, func(t *testing.T, b *bubble) {
-			_, twice, _ := change(t, b, groupsAB, groupsABC, append(slices.Clone(opts), redlock.WithoutRestartGuard()), moves(b.sharded(groupsAB), b.sharded(groupsABC)))
-			if twice <= 10 {
-				t.Errorf("got two holders %d times, want more than 10", twice)
-			}
+			moved := moves(b.sharded(groupsAB), b.sharded(groupsABC))
+			change(t, b, groupsAB, groupsABC, twoHolders, append(slices.Clone(opts), redlock.WithoutRestartGuard()), moved)
 		})
 	})
 }
@@ -439,23 +462,10 @@ func TestGroupsChangeOver(t *testing.T) {
 		}
 		return fleet
 	}
-	problems, twice, leases := fleets(t, fleet(before), fleet(after), 3*time.Second, "r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7")
-	if twice > 10 {
-		t.Fatalf("two holders %d times", twice)
+	if problems := runFleets(t, fleet(before), fleet(after), newOnesRefused, eight...).problems(); len(problems) > 0 {
+		t.Errorf("got %v, want no problem", problems)
 	}
-	if found := problems(); len(found) > 0 {
-		t.Errorf("got %v, want no problem", found)
-	}
-	if leases < 20 {
-		t.Errorf("got %d leases of the new fleet, want 20 at least", leases)
-	}
-	prefix, idle := redlock.WithKeyPrefix("unguarded:"), []*redlock.Locker{fleet(before)[0], fleet(after)[0]}
-	moved := moves(idle[0], idle[1])
-	for _, l := range idle {
-		must(t, l.Close())
-	}
-	_, twice, _ = fleets(t, fleet(before, prefix, redlock.WithoutRestartGuard()), fleet(after, prefix, redlock.WithoutRestartGuard()), 2*time.Second, moved)
-	if twice <= 10 {
-		t.Errorf("without the guard: got two holders %d times, want more than 10", twice)
-	}
+	unguarded := []redlock.Option{redlock.WithKeyPrefix("unguarded:"), redlock.WithoutRestartGuard()}
+	former, later := fleet(before, unguarded...), fleet(after, unguarded...)
+	runFleets(t, former, later, twoHolders, moves(former[0], later[0]))
 }

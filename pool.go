@@ -41,9 +41,9 @@ import (
 //	subscription    one for each queue node     by pool.deafen                            pool.stop
 //	                that the process listens to
 //	of onEach       one for each node and call  with the answer, the context or Close     onEach
-//	of survey.round one for each node and survey  with the answer or the survey           survey.round
+//	of survey.round one for each node           with the answer, the verdict or Close     survey.round
 //
-// Nodes, renewer and events start with the first call. Every other goroutine is the caller's.
+// Nodes, renewer, events and survey start with the first call. Every other goroutine is the caller's.
 type pool struct {
 	conf      *config
 	group     int // number of the group, from 0

@@ -147,12 +147,12 @@ type findingReport struct {
 func healthOf(r redlock.Report) health {
 	h := health{Worst: worst(r).String()}
 	for _, g := range r.Groups {
-		h.Groups = append(h.Groups, groupOf(g))
+		h.Groups = append(h.Groups, groupHealthOf(g))
 	}
 	return h
 }
 
-func groupOf(r redlock.GroupReport) groupHealth {
+func groupHealthOf(r redlock.GroupReport) groupHealth {
 	h := groupHealth{Quorum: r.Quorum, Voting: r.Voting}
 	for _, n := range r.Nodes {
 		m := masterHealth{

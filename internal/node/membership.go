@@ -52,9 +52,7 @@ type Elsewhere struct {
 	Err   error
 }
 
-func (e *Elsewhere) Error() string {
-	return fmt.Sprintf("no vote, because of group %d: %v", e.Group, e.Err)
-}
+func (e *Elsewhere) Error() string { return fmt.Sprintf("group %d: %v", e.Group, e.Err) }
 func (e *Elsewhere) Unwrap() error { return e.Err }
 
 // Surveyed tells all nodes until when they have votes for this client, and why not longer. It is

@@ -443,6 +443,43 @@ func testGuard(t *testing.T, base *node) {
 			}
 		}
 	})
+	t.Run("groups of masters", func(t *testing.T) {
+		n := guarded(t, own)
+		mark(t, n, own, 0, 1000)
+		for _, step := range []struct {
+			at      int64 // ms after the first
+			list    string
+			settles int64
+			since   string // ms after the first, "" for none
+			against string
+		}{
+			{0, "a b c", 2 * whole, "", ""}, // one group never needs it
+			{5000, "a b c", 0, "", ""},
+			{10_000, "a b c / d e f", 0, "10000", ""},
+			{10_000 + whole - 1, "a b c / d e f", 0, "10000", ""},
+			{10_000 + whole, "a b c d / d e f", 0, fmt.Sprint(10_000 + whole), ""},
+			{10_000 + whole + 1, "a b c / g h i", 0, fmt.Sprint(10_000 + whole), "a b c d / d e f"},
+			{10_000 + whole + 2, "a b c", 0, fmt.Sprint(10_000 + whole), "a b c d / d e f"},
+			{10_000 + 2*whole - 1, "a b c / d e f", 0, fmt.Sprint(10_000 + 2*whole - 1), ""}, // in use, and idle for a quarantine
+			{20_000, "a b c", 0, "20000", ""},                                                // it was in a set of groups once
+		} {
+			now := int64(theTime/1000) + step.at
+			script := strings.Replace(wire.Marker.Source, "local t = call('TIME')", fmt.Sprintf("local t = {%d, %d}", now/1000, now%1000*1000), 1)
+			args := []any{own, now * 1000, theSettings, wire.Join, step.list, "", ""}
+			reply, err := n.Eval(t.Context(), script, []string{n.markerKey()}, args...).Slice()
+			if err != nil || len(reply) != 8 {
+				t.Fatalf("%+v: got %v, %v; want eight values", step, reply, err)
+			}
+			since := n.HGet(t.Context(), n.markerKey(), "since").Val()
+			if since != "" {
+				ms, _ := strconv.ParseInt(since, 10, 64)
+				since = fmt.Sprint(ms - theTime/1000)
+			}
+			if reply[7] != step.settles || since != step.since || reply[6] != step.against {
+				t.Errorf("%+v: got %d ms until a client may enter, since %q, against %q", step, reply[7], since, reply[6])
+			}
+		}
+	})
 	t.Run("a list of masters in use", func(t *testing.T) {
 		n := guarded(t, own)
 		mark(t, n, own, theTime/1000, 1000)

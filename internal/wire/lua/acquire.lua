@@ -15,9 +15,8 @@
 --   8 queued   another process has been called; counter: how many others wait; extra: ms
 --              until its turn is over
 --   9 unseeded the key is set, but this is no vote: the resource has no counter here, or one that
---              is older than the list of masters, and
---              this node's clock is not known to agree with the others'; extra: ms that it
---              is ahead of them, 0 = not known
+--              is older than the list of masters, and this node's clock is not known to agree with
+--              the others'; extra: ms that it is ahead of them, 0 = not known
 --   12 ahead   the counter is further ahead of this node's clock than it can be; extra: by
 --              how many ms; nothing was done
 --
