@@ -112,10 +112,9 @@ func TestCrowdOfLockers(t *testing.T) {
 		must(t, l.Close())
 	}
 	c.empty(t, "redlock:r")
-	for i, n := range c.nodes {
-		if got := n.Keys(t.Context(), "redlock:r*").Val(); len(got) > 1 {
-			t.Errorf("keys on node %d: got %q, want the counter alone", i, got)
-		}
+	for i, n := range c.nodes { // the turn of a process that was called last lives for 250 ms
+		redistest.Eventually(t, 5*time.Second, func() bool { return len(n.Keys(t.Context(), "redlock:r*").Val()) <= 1 },
+			fmt.Sprintf("node %d has the counter alone", i))
 	}
 }
 

@@ -40,7 +40,7 @@ func TestTheCommandIsDeadBeforeTheLockIs(t *testing.T) {
 			runs := make([]*process, perRound)
 			for i := range runs {
 				args := append([]string{fmt.Sprint("key", i)}, shortFlags...)
-				runs[i] = start(t, append(args, "--", "beat", "-deaf", "-fork", file(i, "grandchild"), file(i, "child"))...)
+				runs[i] = start(t, append(args, "-v", "--", "beat", "-deaf", "-fork", file(i, "grandchild"), file(i, "child"))...)
 			}
 			for i := range runs {
 				redistest.Eventually(t, 20*time.Second, func() bool {
@@ -69,7 +69,7 @@ func TestTheCommandIsDeadBeforeTheLockIs(t *testing.T) {
 					"child": lastBeat(t, file(i, "child")), "grandchild": lastBeat(t, file(i, "grandchild")),
 				} {
 					if allowed := late(); !died.Before(until.Add(allowed)) {
-						t.Errorf("run %d: %s was alive %v after the end of the lock, on a machine that was up to %v late", i, whose, died.Sub(until), allowed)
+						t.Errorf("run %d: %s was alive %v after the end of the lock at %v, on a machine that was up to %v late:\n%s", i, whose, died.Sub(until), until, allowed, p.all())
 					}
 					if early := until.Sub(died); early > shortTTL/3 {
 						t.Errorf("run %d: %s died %v before the end of the lock: it must have been something else", i, whose, early)

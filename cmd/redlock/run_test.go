@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -182,7 +183,17 @@ func gone(pid int) func() bool {
 	}
 }
 
+// heedHangups lets the processes that a test starts get SIGHUP, even if nohup has started the test:
+// they would ignore the signal, too.
+func heedHangups(t *testing.T) {
+	t.Helper()
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(hangups) })
+}
+
 func TestSignalsAreForwarded(t *testing.T) {
+	heedHangups(t)
 	newMasters(t, 3, redlock.DefaultMaxTTL)
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2} {
 		t.Run(signalName(sig), func(t *testing.T) {
@@ -205,6 +216,7 @@ func TestSignalsAreForwarded(t *testing.T) {
 }
 
 func TestSignalsEndTheWaiting(t *testing.T) {
+	heedHangups(t)
 	newMasters(t, 3, redlock.DefaultMaxTTL)
 	ready := filepath.Join(t.TempDir(), "ready")
 	holder := start(t, "k", "--ttl", "1s", "--", "beat", ready)
