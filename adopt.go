@@ -98,7 +98,7 @@ func (l *Locker) Adopt(ctx context.Context, resource, token string, fence int64,
 		return nil, err
 	}
 	switch {
-	case !isID(token):
+	case !isToken(token):
 		return nil, configErrorf("Adopt: the token is not that of a lease")
 	case fence < 0:
 		return nil, configErrorf("Adopt: fence %d: must not be negative", fence)
@@ -183,7 +183,7 @@ func (in *Inspection) adoptable(token string, fence *int64) *QuorumError {
 		case n.Token == token:
 			return errTakenAway
 		}
-		return errHeldByOther
+		return node.HeldByOther{Owner: n.Owner, Left: n.TTL}
 	})
 	unknown, later, asGranted, broken := 0, 0, 0, false
 	for i := range in.Nodes {

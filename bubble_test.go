@@ -282,7 +282,7 @@ func TestBubbleScripts(t *testing.T) {
 			t.Cleanup(stop)
 		}
 		rng := rand.New(rand.NewPCG(1, 2))
-		names := []string{"k", "k~fence"}
+		names, ids := []string{"k", "k~fence"}, []string{"a", "b;web 1"}
 		seen := make(map[int64]int)    // by code
 		counts := make(map[int64]int)  // the same, with other processes waiting
 		marked := make(map[string]int) // by operation on markers
@@ -308,7 +308,7 @@ func TestBubbleScripts(t *testing.T) {
 					n.put("k", "foreign", left)
 				}
 			case 5:
-				of := []string{"a", "b"}[rng.IntN(2)]
+				of := ids[rng.IntN(2)]
 				for _, n := range b.nodes {
 					n.put("k", wire.Placeholder(of), 300*time.Millisecond)
 				}
@@ -338,7 +338,7 @@ func TestBubbleScripts(t *testing.T) {
 					keys = append(keys, names[0])
 				}
 				by := []int64{0, now - 5, now + 5}[rng.IntN(3)]
-				id, ttl := []string{"a", "b"}[rng.IntN(2)], 50+rng.IntN(300)
+				id, ttl := ids[rng.IntN(2)], 50+rng.IntN(300)
 				target := number(count()) + int64(rng.IntN(100))
 				if rng.IntN(10) == 0 {
 					target = now + skew + 1e6 + int64(rng.IntN(3)-1) // as far ahead as possible, or further
@@ -377,7 +377,7 @@ func TestBubbleScripts(t *testing.T) {
 				argv = append(argv, group...)
 				for range few {
 					if kind <= 2 {
-						each = []any{[]string{"a", "b"}[rng.IntN(2)], median + int64(rng.IntN(3)-1)*700_000}
+						each = []any{ids[rng.IntN(2)], median + int64(rng.IntN(3)-1)*700_000}
 					}
 					argv = append(argv, each...)
 				}

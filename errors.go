@@ -21,7 +21,7 @@ var (
 
 	// ErrTaken says that another holder has the resource: with the masters that hold the
 	// resource for it, there would have been a quorum. It comes with ErrNotAcquired and is no
-	// reason for an alarm.
+	// reason for an alarm. QuorumError.Holder tells which holder, and for how long.
 	ErrTaken = errors.New("redlock: taken by another holder")
 
 	// ErrNoQuorum says that too few masters gave a usable answer in time. Raise an alarm: the
@@ -160,7 +160,8 @@ func (p *pool) nodeError(i int, op string, err error, timeout time.Duration) *No
 		err = timeoutError(timeout)
 	}
 	left, _ := err.(node.Quarantine)
-	return &NodeError{Node: n.Addr(), Op: op, Err: err, Quarantine: time.Duration(left)}
+	holder, _ := err.(node.HeldByOther)
+	return &NodeError{Node: n.Addr(), Op: op, Err: err, Quarantine: time.Duration(left), Owner: holder.Owner, Left: holder.Left}
 }
 
 func timeoutError(d time.Duration) error {
@@ -181,6 +182,9 @@ func (e *QuorumError) Error() string {
 	for i, r := range e.reasons {
 		b.WriteString([]string{": ", ", "}[min(i, 1)])
 		b.WriteString(strings.TrimPrefix(r.Error(), "redlock: "))
+		if owner, _ := e.Holder(); r == ErrTaken && owner != "" {
+			fmt.Fprintf(&b, " (%s)", owner)
+		}
 	}
 	fmt.Fprintf(&b, ": %d of %d masters needed said yes", e.Granted, e.Need)
 	for _, n := range e.Nodes {
@@ -197,6 +201,30 @@ func (e *QuorumError) Unwrap() []error {
 		all = append(all, n)
 	}
 	return all
+}
+
+// Holder returns what the masters said of the holder that has the resource: its label, or "" if it
+// has none (see [WithOwner]), and how long its keys live at most, unless the holder renews them. left
+// is 0 if no master said that, and negative if a key never expires. If the masters named several
+// holders, the result is that of the holder that most of them named.
+func (e *QuorumError) Holder() (owner string, left time.Duration) {
+	named := make(map[string]int)
+	for _, n := range e.Nodes {
+		if errors.Is(n.Err, errHeldByOther) {
+			named[n.Owner]++
+		}
+	}
+	owner = mostOf(named)
+	for _, n := range e.Nodes {
+		switch {
+		case !errors.Is(n.Err, errHeldByOther) || n.Owner != owner:
+		case n.Left < 0:
+			return owner, n.Left
+		default:
+			left = max(left, n.Left)
+		}
+	}
+	return owner, left
 }
 
 // Permanent reports whether waiting cannot help: too many masters refuse the type of the key,
@@ -227,6 +255,8 @@ type NodeError struct {
 	Err  error
 
 	Quarantine time.Duration // how long the master has no vote yet, if that is the reason
+	Owner      string        // label of the holder that the master has, if that is the reason: see WithOwner
+	Left       time.Duration // until the holder's key expires, if that is the reason and it is known; negative for never
 }
 
 // Error returns the operation, the address of the master and its error.
@@ -279,7 +309,7 @@ var (
 // An error that matches several words has the word to act on: what masters said goes before
 // the end of the context that cut the waiting short. An error type of another package can add
 // a word by a method Reason() string, which goes before not_held, lost and not_acquired: that
-// of package election adds not_leader. More words may be added.
+// of package election adds not_leader and no_leader. More words may be added.
 func Reason(err error) string {
 	if err == nil {
 		return ""

@@ -90,7 +90,7 @@ func (g *grant) init(p *pool, resource string, lc lockConfig) {
 
 // initKey makes the key of an attempt under a new id.
 func (p *pool) initKey(k *node.Key, resource string, lc lockConfig) {
-	k.ID, k.Lock = p.conf.rules.newID(), p.conf.keyPrefix+resource
+	k.ID, k.Lock = labelled(p.conf.rules.newID(), lc.owner), p.conf.keyPrefix+resource
 	k.TTL = node.Millis(lc.ttl)
 	k.Life = lc.ttl + driftAllowance(lc.ttl, p.conf.drift)
 	k.Init(len(p.nodes))

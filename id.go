@@ -3,8 +3,11 @@ package redlock
 import (
 	"crypto/rand"
 	"encoding/base64"
+	"strings"
 
 	"github.com/google/uuid"
+
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // idEncoding writes the 16 bytes of a UUID in 22 characters, because each message of an attempt has
@@ -22,12 +25,14 @@ func newID() string {
 	return idEncoding.EncodeToString(id[:])
 }
 
-// isID reports whether a token has the form of an attempt's id.
-func isID(token string) bool {
+// isToken reports whether a text has the form of an attempt's id: the random id, and the label of its
+// owner if it has one.
+func isToken(text string) bool {
 	var id uuid.UUID
-	if len(token) != idEncoding.EncodedLen(len(id)) {
+	random, label, hasLabel := strings.Cut(text, wire.OwnerMark)
+	if len(random) != idEncoding.EncodedLen(len(id)) || hasLabel && !wire.IsLabel(label) {
 		return false
 	}
-	_, err := idEncoding.Decode(id[:], []byte(token))
+	_, err := idEncoding.Decode(id[:], []byte(random))
 	return err == nil
 }

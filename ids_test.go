@@ -32,6 +32,9 @@ func TestIDForm(t *testing.T) {
 		"bits that no byte has":     id[:21] + "B",
 		"a UUID in its usual form":  uuid.NewString(),
 		"a line break in the place": "\n" + id[1:],
+		"an empty label":            id + ";",
+		"a label with a bar":        id + ";a|b",
+		"a label that is too long":  id + ";" + strings.Repeat("x", 65),
 	} {
 		if _, err := l.Adopt(t.Context(), "r", token, 0); !errors.Is(err, redlock.ErrConfig) {
 			t.Errorf("%s, %q: got %v, want an error that matches ErrConfig", name, token, err)

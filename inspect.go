@@ -42,6 +42,7 @@ type Inspection struct {
 	Verdict  Verdict
 	Quorum   int    // masters that have to agree: N/2+1
 	Token    string // of the one holder, if the verdict is HELD, MINORITY or BROKEN
+	Owner    string // its label; "" if it has none: see WithOwner
 	Fence    int64  // fencing token that came with the grant of the holder, whose own is larger after a hand-over; 0 if not certain or not HELD
 	Nodes    []NodeLock
 }
@@ -51,6 +52,7 @@ type NodeLock struct {
 	Node       string        // address, without credentials
 	Err        error         // why the master did not answer; nil if it did
 	Token      string        // of the holder, or of the former holder if Broken; "" if there is no key
+	Owner      string        // its label; "" if it has none
 	Fence      int64         // largest fencing token of the resource that the master knows of, of whichever holder
 	TTL        time.Duration // until the key expires; negative for a key that never expires
 	Quarantine time.Duration // how long the master has no vote yet
@@ -149,7 +151,8 @@ func (p *pool) lockOn(held node.Held) (found NodeLock) {
 	if of, is := strings.CutPrefix(token, wire.BrokenMark); is {
 		token, given, found.Broken = of, "", true
 	}
-	found.Token, found.TTL, found.value, found.given = token, held.TTL, held.Value, believed(given)
+	found.Token, found.Owner = token, ownerOf(token)
+	found.TTL, found.value, found.given = held.TTL, held.Value, believed(given)
 	if found.keepsTo = never; found.TTL >= 0 {
 		found.keepsTo = held.Asked.Add(found.TTL - driftAllowance(found.TTL, p.conf.drift))
 	}
@@ -204,6 +207,7 @@ func (in *Inspection) judge() {
 	case VerdictBroken:
 		in.Token = of
 	}
+	in.Owner = ownerOf(in.Token)
 	if in.Verdict == VerdictHeld {
 		if counter := in.counterOf(most); counter > 0 {
 			in.Fence = firstFence(counter)
@@ -389,7 +393,7 @@ func (c *config) placeholder(seen *NodeLock) string {
 	switch {
 	case seen.Broken:
 		return seen.value
-	case isID(seen.Token):
+	case isToken(seen.Token):
 		return wire.Placeholder(seen.Token)
 	}
 	return wire.Placeholder(c.rules.newID())

@@ -16,6 +16,7 @@ type Settings struct {
 	MaxHold     time.Duration // bound on the life of the lease; 0 for none
 	Renewed     bool          // in the background: WithoutRenewal was not given
 	Reentry     bool          // WithReentry was given
+	Owner       string        // label of WithOwner; "" for none
 }
 
 // Settings returns the settings of a lease that is acquired with opts. It asks no master.
@@ -32,6 +33,7 @@ func (l *Locker) Settings(opts ...LockOption) (Settings, error) {
 		MaxHold:     lc.maxHold,
 		Renewed:     !lc.manual,
 		Reentry:     lc.reentry,
+		Owner:       lc.owner,
 	}, nil
 }
 

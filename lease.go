@@ -34,8 +34,8 @@ func (le *Lease) Resource() string { return le.grant.resource }
 
 // Token returns the random value that the masters store under the key, new for each grant. It
 // identifies the grant and has no order; Fence returns an ordered number. It has 22 characters:
-// letters, digits, "." and "_". Leases that were handed over from one caller of the process to
-// the next have the same token.
+// letters, digits, "." and "_". With [WithOwner], a semicolon and the label follow. Leases that were
+// handed over from one caller of the process to the next have the same token.
 func (le *Lease) Token() string { return le.grant.keys.ID }
 
 // Fence returns the fencing token: a positive number that is larger for every later lease of

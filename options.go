@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // Bounds and defaults of the options.
@@ -62,8 +63,9 @@ type lockConfig struct {
 	maxHold     time.Duration // 0: no bound
 	manual      bool          // no renewal
 	reentry     bool
+	owner       string // label of the lease; "": none
 
-	timeoutSet, maxHoldSet, manualSet bool // by the options of New, or by those of this call: two that exclude each other must not come together
+	timeoutSet, maxHoldSet, manualSet, ownerSet bool // by the options of New, or by those of this call: two that exclude each other must not come together
 }
 
 type option func(*config)
@@ -217,7 +219,7 @@ func newConfig(opts []Option) (*config, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	c.manualSet, c.maxHoldSet = false, false
+	c.manualSet, c.maxHoldSet, c.ownerSet = false, false, false
 	return c, nil
 }
 
@@ -267,6 +269,8 @@ func (c *lockConfig) validate(of *config) error {
 			fmt.Sprintf("drift of %v and WithGrace(%v): must leave more than half of the TTL of %v", drift, c.grace, c.ttl)},
 		{!c.maxHoldSet && c.maxHold == 0 || c.maxHold >= c.ttl,
 			fmt.Sprintf("WithMaxHold(%v): must be at least %v, the TTL", c.maxHold, c.ttl)},
+		{!c.ownerSet || wire.IsLabel(c.owner),
+			fmt.Sprintf("WithOwner(%q): must have 1 to %d bytes of printable characters and spaces, without |", c.owner, MaxOwnerLength)},
 		{!c.maxHoldSet || !c.manualSet, "WithMaxHold bounds renewal, which WithoutRenewal switches off: give one of them"},
 	})
 }

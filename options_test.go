@@ -181,6 +181,14 @@ func TestOptionBounds(t *testing.T) {
 		{"no renewal with max hold", list(WithoutRenewal(), WithMaxHold(time.Hour)), []string{"WithMaxHold", "WithoutRenewal"}},
 		{"no renewal", list(WithoutRenewal()), nil},
 
+		{"owner", list(WithOwner("größe 1:2;3")), nil},
+		{"longest owner", list(WithOwner(strings.Repeat("ä", 32))), nil},
+		{"owner above the longest", list(WithOwner(strings.Repeat("ä", 32) + "x")), []string{"WithOwner(", "1 to 64 bytes"}},
+		{"empty owner", list(WithOwner("")), []string{`WithOwner("")`, "1 to 64 bytes"}},
+		{"owner with a bar", list(WithOwner("a|b")), []string{`WithOwner("a|b")`, "without |"}},
+		{"owner with a line break", list(WithOwner("a\nb")), []string{`WithOwner("a\nb")`, "printable"}},
+		{"owner that is no UTF-8", list(WithOwner("a\xff")), []string{`WithOwner("a\xff")`, "printable"}},
+
 		{"no clock", list(WithClock(nil)), []string{"WithClock(nil)", "must be a clock"}},
 		{"the last value counts", list(WithTTL(0), WithTTL(time.Second), WithClock(nil), WithClock(RuntimeClock())), nil},
 	} {

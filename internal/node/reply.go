@@ -4,6 +4,7 @@ import (
 	"errors"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ type Reply struct {
 	Code    wire.Code
 	Counter int64
 	Extra   int64
+	Owner   string // the label of the holder in the way, if there is one
 	Err     error
 	Server  string        // identity of the server that replied, "" if it is not known
 	At      clock.Instant // when the reply came in, or the error was found out
@@ -71,8 +73,10 @@ func (r Reply) Refusal(k *Key) error {
 		return r.void
 	case wire.Raised, wire.Released:
 		return nil
-	case wire.Busy, wire.Taken:
-		return ErrHeldByOther
+	case wire.Busy:
+		return r.holder()
+	case wire.Taken:
+		return HeldByOther{}
 	case wire.TakenAway:
 		return ErrTakenAway
 	case wire.Queued:
@@ -194,13 +198,53 @@ func readReply(in *resp.Reader) (r Reply, err error) {
 	if r.Counter, err = readInt(in); err != nil {
 		return r, err
 	}
-	if r.Extra, err = readInt(in); err != nil {
+	if r.Extra, r.Owner, err = readExtra(in); err != nil {
 		return r, err
 	}
 	if r.Err != nil {
-		r.Counter, r.Extra = 0, 0
+		r.Counter, r.Extra, r.Owner = 0, 0, ""
 	}
 	return r, nil
+}
+
+// readExtra reads the last part of the reply to one request: a number, or a text of a number, a space
+// and the label of a holder.
+func readExtra(in *resp.Reader) (n int64, owner string, err error) {
+	head, err := in.Head()
+	switch {
+	case err != nil:
+		return 0, "", err
+	case head.Kind == resp.Number:
+		return head.N, "", nil
+	case head.Kind != resp.Bulk || head.N < 0:
+		return 0, "", ErrBadReply
+	}
+	text, err := in.String(head)
+	if err != nil {
+		return 0, "", err
+	}
+	number, owner, found := strings.Cut(text, " ")
+	n, err = strconv.ParseInt(number, 10, 64)
+	switch {
+	case err != nil || !found:
+		return 0, "", ErrBadReply
+	case !wire.IsLabel(owner): // another program has written it
+		owner = ""
+	}
+	return n, owner, nil
+}
+
+// leastLeft is the shortest life of a key that a refusal tells. A queue node says no more of a client
+// of another library.
+const leastLeft = 50 * time.Millisecond
+
+// holder returns the error of a node that has the key of another holder.
+func (r Reply) holder() error {
+	h := HeldByOther{Owner: r.Owner, Left: time.Duration(r.Extra) * time.Millisecond}
+	if h.Left >= 0 && h.Left <= leastLeft {
+		h.Left = 0
+	}
+	return h
 }
 
 // disbelieve replaces each grant by a refusal if its counter is further ahead of the node's time

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -144,8 +145,11 @@ func TestRefusal(t *testing.T) {
 		{Reply{Code: wire.Mine}, ErrSetVoteless},
 		{Reply{Code: wire.Granted, Counter: -1}, ErrSetVoteless},
 		{Reply{Code: wire.SetVoteless}, ErrSetVoteless},
-		{Reply{Code: wire.Busy}, ErrHeldByOther},
-		{Reply{Code: wire.Taken}, ErrHeldByOther},
+		{Reply{Code: wire.Busy}, HeldByOther{}},
+		{Reply{Code: wire.Busy, Extra: 50, Owner: "web-1"}, HeldByOther{Owner: "web-1"}},
+		{Reply{Code: wire.Busy, Extra: 2000}, HeldByOther{Left: 2 * time.Second}},
+		{Reply{Code: wire.Busy, Extra: -1}, HeldByOther{Left: -time.Millisecond}},
+		{Reply{Code: wire.Taken}, HeldByOther{}},
 		{Reply{Code: wire.Late}, ErrLate},
 		{Reply{Code: wire.Raised}, nil},
 		{Reply{Code: wire.Unheld}, ErrUnraised},

@@ -688,6 +688,26 @@ func testAcquire(t *testing.T, base *node) {
 		rep.want(t, wire.Busy, 0, rep.Extra)
 		n.wantKeys(t, value("a", first.Counter), strconv.FormatInt(first.Counter, 10))
 	})
+	t.Run("another's key is busy, with the label of its owner", func(t *testing.T) {
+		for value, owner := range map[string]string{
+			"b;web 1 (nightly)|64": "web 1 (nightly)", "b;w;x|0": "w;x", wire.Placeholder("b;w"): "w",
+			"b|64": "", "b;|64": "", "b;w": "", "b;w|": "", "b;w|x": "", "b;w|1|2": "", "b;\x1b[2J|64": "",
+		} {
+			n := base.fresh(t)
+			n.set(t, n.key, value, hour)
+			for _, who := range []string{"", wire.NoProcess} {
+				rep := n.send(t, wire.Acquire, "a", hour, 0, 0, who)
+				if who == "" && (rep.Extra > hour || rep.Extra <= hour-minute) {
+					t.Errorf("%q: time left: got %d ms, want %d or a little less", value, rep.Extra, hour)
+				}
+				rep.want(t, wire.Busy, 0, rep.Extra)
+				if rep.Owner != owner {
+					t.Errorf("%q: got owner %q, want %q", value, rep.Owner, owner)
+				}
+			}
+			n.wantKeys(t, value, "")
+		}
+	})
 	t.Run("another's key that never expires is busy with -1", func(t *testing.T) {
 		n := base.fresh(t)
 		n.set(t, n.key, "b|64", 0)
@@ -1561,6 +1581,8 @@ func TestParseReplies(t *testing.T) {
 		{theTime, int64(0), nil, int64(64), int64(0)},
 		{theTime, int64(0), int64(1), "64", int64(0)},
 		{theTime, int64(0), int64(1), int64(64), nil},
+		{theTime, int64(0), int64(3), int64(0), "64"},
+		{theTime, int64(0), int64(3), int64(0), "web 1"},
 	} {
 		if _, _, err := parseReplies(values, 1); !errors.Is(err, ErrBadReply) {
 			t.Errorf("%v: got %v, want ErrBadReply", values, err)

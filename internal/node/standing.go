@@ -111,6 +111,26 @@ func (q Quarantine) Error() string {
 	return fmt.Sprintf("in quarantine for %.1fs more: it is new, or may have lost keys", time.Duration(q).Seconds())
 }
 
+// HeldByOther is the error of a node that has the key of another holder.
+type HeldByOther struct {
+	Owner string        // the label of the holder; "" if it has none
+	Left  time.Duration // until the key expires; 0 if that is not known, negative for never
+}
+
+func (h HeldByOther) Error() string {
+	text := "held by another"
+	if h.Owner != "" {
+		text += fmt.Sprintf(" (%s)", h.Owner)
+	}
+	if h.Left > 0 {
+		text += fmt.Sprintf(" for %.1fs", h.Left.Seconds())
+	}
+	return text
+}
+
+// Is makes all errors of this type match ErrHeldByOther.
+func (h HeldByOther) Is(target error) bool { return target == ErrHeldByOther }
+
 // Ahead is the error of a node whose fencing counter is further ahead of its clock than a grant
 // can have brought it. The value is how far the counter is ahead.
 type Ahead time.Duration

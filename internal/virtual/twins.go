@@ -105,11 +105,21 @@ func (s store) run(list []request) []any {
 			}
 			reply[0], reply[1] = s.now, max(s.left, 0)
 		}
-		for _, v := range twins[r.op](s, r) {
-			reply = append(reply, v)
-		}
+		v := twins[r.op](s, r)
+		reply = append(reply, v[0], v[1], s.extra(r, v))
 	}
 	return reply
+}
+
+// extra returns the last part of a reply. That of a busy key has the label of the holder.
+func (s store) extra(r request, v [3]int64) any {
+	held, _ := s.get(r.key)
+	id, counter, _ := strings.Cut(held, "|")
+	_, label, labelled := strings.Cut(id, wire.OwnerMark)
+	if _, err := strconv.ParseUint(counter, 10, 64); v[0] != busy || !labelled || label == "" || err != nil {
+		return v[2]
+	}
+	return text(v[2]) + " " + label
 }
 
 // twins has the functions by their names. The reply is code, counter, extra.

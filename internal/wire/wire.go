@@ -9,6 +9,8 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Op is the number of a function of [Requests], see lua/run.lua.
@@ -83,6 +85,19 @@ const (
 	SeenSuffix  = "~seen"
 	TurnSuffix  = "~turn"
 )
+
+// OwnerMark stands before the label of a lease's owner, in the id of an attempt.
+const OwnerMark = ";"
+
+// MaxLabel is the largest length of a label, in bytes.
+const MaxLabel = 64
+
+// IsLabel reports whether a text can be the label of an owner: it has 1 to MaxLabel bytes of
+// printable characters and spaces, and no "|", which ends the id.
+func IsLabel(text string) bool {
+	unusable := func(r rune) bool { return r == '|' || !unicode.IsPrint(r) }
+	return text != "" && len(text) <= MaxLabel && utf8.ValidString(text) && !strings.ContainsFunc(text, unusable)
+}
 
 // Same is sent instead of the counter of a lease that is the counter of the grant.
 const Same = "="

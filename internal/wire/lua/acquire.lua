@@ -5,9 +5,9 @@
 --
 --   1 granted  counter given with this grant; extra, at the queue node: how many others wait
 --   2 mine     the attempt holds the key already; counter as given then
---   3 busy     extra: ms until the other's key expires, -1 = never; counter: how many others wait.
---              At the queue node, no more than 50 ms for a client of another library, whose
---              release calls no process.
+--   3 busy     extra: ms until the other's key expires, -1 = never, and after a space the label of
+--              its owner, if it has one; counter: how many others wait. At the queue node, no more
+--              than 50 ms for a client of another library, whose release calls no process.
 --   4 set voteless  the key is set, but this is no vote; extra: ms until this node has one
 --   5 late     the request arrived after its latest time: nothing was done
 --   6 stale    the caller's run id is not this server's: nothing was done
@@ -80,9 +80,9 @@ local function acquire(key, id, wish, who, ttl, notAfter)
     return code, 0, extra
   end
   if string.sub(held, 1, #own) ~= own then
-    local rest = call('PTTL', key)
-    if not who then return 3, 0, rest end
-    if not string.find(held, '|', 1, true) and (rest < 0 or rest > abrupt) then rest = abrupt end
+    local rest, owner = call('PTTL', key), string.match(held, '^[^;|]*;([^|]+)|%d+$')
+    if who and not string.find(held, '|', 1, true) and (rest < 0 or rest > abrupt) then rest = abrupt end
+    if owner then rest = string.format('%.0f %s', rest, owner) end
     return 3, crowd and others(key, who) or 0, rest
   end
   local given = tonumber(string.sub(held, #own + 1)) or 0
