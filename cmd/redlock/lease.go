@@ -62,6 +62,7 @@ few masters answered: it ends by itself when its TTL is over; 64 for wrong usage
 type leaseCommand struct {
 	connection
 	output
+	owner    ownerFlag // of acquire
 	ttl      time.Duration
 	wait     time.Duration
 	nonblock bool
@@ -91,6 +92,7 @@ func newAcquire() *cobra.Command {
 	c.registerTTL(f)
 	f.VarP((*duration)(&c.wait), "wait", "w", "wait at most that long for the lock; 0 is -n")
 	f.BoolVarP(&c.nonblock, "nonblock", "n", false, "do not wait for another holder")
+	c.owner.register(f)
 	c.output.register(f)
 	c.connection.register(f)
 	return cmd
@@ -162,7 +164,7 @@ func (c *leaseCommand) acquire(cmd *cobra.Command, key string) (err error) {
 	if !once {
 		o.NotAcquired = (&patience{out: cmd.ErrOrStderr(), log: slog.New(slog.DiscardHandler)}).failed
 	}
-	locker, err := c.openFor(cmd, redlock.WithObserver(o))
+	locker, err := c.openFor(cmd, redlock.WithObserver(o), c.owner.option(os.Getppid(), "acquire")) // the script lives on
 	if err != nil {
 		return err
 	}

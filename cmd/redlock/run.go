@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -62,6 +63,7 @@ const runExamples = `  redlock run nightly -n -- /usr/local/bin/backup --all
 // run is the run command: a lock held while a command runs.
 type run struct {
 	connection
+	owner      ownerFlag
 	ttl        time.Duration
 	wait       time.Duration
 	waitSet    bool
@@ -111,6 +113,7 @@ func newRun() *cobra.Command {
 	f.Var((*duration)(&r.atMost), "at-most", "ask the command to end when it has run for that long")
 	f.StringVarP(&r.script, "command", "c", "", "run `string` by "+cmp.Or(shell, "a shell (not here)")+" instead of a command")
 	f.StringVar(&r.resultFile, "result-file", "", "write what happened to `file`, as JSON")
+	r.owner.register(f)
 	f.BoolVarP(&r.verbose, "verbose", "v", false, "log on the standard error")
 	r.register(f)
 	return cmd
@@ -197,7 +200,7 @@ func (r *run) hold(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	locker, err := r.open(redlock.WithTTL(r.ttl), redlock.WithLogger(r.log), redlock.WithObserver(r.observer()))
+	locker, err := r.open(redlock.WithTTL(r.ttl), r.owner.option(os.Getpid(), filepath.Base(r.argv[0])), redlock.WithLogger(r.log), redlock.WithObserver(r.observer()))
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,9 @@ const statusHelp = `Show the holders of locks, as each master has them.
   QUARANTINED  not held, and too few masters have a vote to grant it
   UNKNOWN      too few masters answered
 
+The owner is the label that the holder has given itself: --owner of redlock run, WithOwner of
+the library.
+
 The fence of a master is the largest fencing token that the master knows of. The fence of the
 lock is that of its holder.
 
@@ -137,6 +140,9 @@ func (o *output) showLock(in redlock.Inspection) {
 	if in.Fence != 0 {
 		line += fmt.Sprint(", fence ", in.Fence)
 	}
+	if in.Owner != "" {
+		line += ", owner " + in.Owner
+	}
 	if free := freeOf(in); free != "" {
 		line += ", " + free
 	}
@@ -145,7 +151,7 @@ func (o *output) showLock(in redlock.Inspection) {
 	for _, n := range in.Nodes {
 		rows = append(rows, rowOf(n))
 	}
-	o.table(table.Row{"master", "key", "token", "fence", "expires in", "round trip", "remark"}, rows)
+	o.table(table.Row{"master", "key", "token", "owner", "fence", "expires in", "round trip", "remark"}, rows)
 }
 
 // freeOf says when a broken lock is free; for other locks it returns "".
@@ -185,7 +191,7 @@ func rowOf(n redlock.NodeLock) table.Row {
 			ttl = n.TTL.String()
 		}
 	}
-	return table.Row{n.Node, key, shortToken(n.Token), fence, ttl, trip, remark}
+	return table.Row{n.Node, key, shortToken(n.Token), n.Owner, fence, ttl, trip, remark}
 }
 
 func stateOf(n redlock.NodeLock) string {
@@ -212,6 +218,7 @@ type lockReport struct {
 	Verdict string       `json:"verdict"`
 	Quorum  int          `json:"quorum"`
 	Token   string       `json:"token,omitempty"` // its beginning
+	Owner   string       `json:"owner,omitempty"`
 	Fence   int64        `json:"fence,omitempty"`
 	Free    *int64       `json:"free_in_ms,omitempty"` // for BROKEN, at the latest; negative: never by itself
 	Masters []nodeStatus `json:"masters"`
@@ -221,6 +228,7 @@ type nodeStatus struct {
 	Node            string `json:"node"`
 	Key             string `json:"key"` // held, free, broken, down or wrong type
 	Token           string `json:"token,omitempty"`
+	Owner           string `json:"owner,omitempty"`
 	Fence           int64  `json:"fence,omitempty"`  // the largest that it knows
 	TTLMillis       *int64 `json:"ttl_ms,omitempty"` // -1: never expires
 	QuarantineMilli int64  `json:"quarantine_ms,omitempty"`
@@ -230,14 +238,14 @@ type nodeStatus struct {
 }
 
 func reportOf(in redlock.Inspection) lockReport {
-	r := lockReport{Key: in.Resource, Verdict: in.Verdict.String(), Quorum: in.Quorum, Token: shortToken(in.Token), Fence: in.Fence}
+	r := lockReport{Key: in.Resource, Verdict: in.Verdict.String(), Quorum: in.Quorum, Token: shortToken(in.Token), Owner: in.Owner, Fence: in.Fence}
 	if in.Verdict == redlock.VerdictBroken {
 		free := freeMillis(in)
 		r.Free = &free
 	}
 	for _, n := range in.Nodes {
 		s := nodeStatus{
-			Node: n.Node, Key: stateOf(n), Token: shortToken(n.Token), Fence: n.Fence, Vote: n.Err == nil && n.Void == nil,
+			Node: n.Node, Key: stateOf(n), Token: shortToken(n.Token), Owner: n.Owner, Fence: n.Fence, Vote: n.Err == nil && n.Void == nil,
 			QuarantineMilli: int64(math.Ceil(float64(n.Quarantine) / float64(time.Millisecond))), RoundTripMicros: n.RoundTrip.Microseconds(),
 		}
 		if n.Token != "" {

@@ -20,7 +20,7 @@ const watchHelp = `Show who holds locks, until a signal ends it. The words are t
 
 On a terminal it is shown anew each second, in the same place. Otherwise, and with -o json, a
 line is written at the beginning and for each change: of the verdict, the holder's token, or
-the fencing token. What comes and goes within an interval is not seen, and nothing should be
+the fencing token. The owner is the holder's label. What comes and goes within an interval is not seen, and nothing should be
 decided by it: by the time it is shown it can have changed.
 
 Exit code: 0 when SIGINT or SIGTERM has ended it, 64 for wrong usage.`
@@ -147,7 +147,7 @@ func (c *changes) line(now time.Time, in redlock.Inspection) (err error) {
 	if c.format == "json" {
 		return json.NewEncoder(c.out).Encode(changeReport{now, reportOf(in)})
 	}
-	_, err = fmt.Fprintln(c.out, now.Format("2006-01-02T15:04:05.000Z07:00"), in.Verdict, in.Resource+holderOf(in))
+	_, err = fmt.Fprintln(c.out, now.Format("2006-01-02T15:04:05.000Z07:00"), in.Verdict, in.Resource+holderOf(in)+labelOf(in))
 	return err
 }
 
@@ -169,6 +169,14 @@ func holderOf(in redlock.Inspection) (text string) {
 		text += "  " + free
 	}
 	return text
+}
+
+// labelOf returns the label of the holder. It comes last, because a terminal has little room.
+func labelOf(in redlock.Inspection) string {
+	if in.Owner == "" {
+		return ""
+	}
+	return "  owner " + in.Owner
 }
 
 // picture redraws a terminal in place.
@@ -223,6 +231,7 @@ func (p *picture) row(b *strings.Builder, in redlock.Inspection, width int) {
 	if down > 0 {
 		text += fmt.Sprintf("  (%d of %d masters down)", down, len(in.Nodes))
 	}
+	text += labelOf(in)
 	text = cut(text, width)
 	if len(text) >= len(verdict) {
 		paint := p.style.bad
