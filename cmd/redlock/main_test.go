@@ -13,7 +13,7 @@ import (
 // The test binary is also redlock itself, and the command that redlock runs in tests.
 func TestMain(m *testing.M) {
 	logging.Disable() // as main does
-	testscript.Main(leakChecked{m}, map[string]func(){"redlock": main, "beat": beat})
+	testscript.Main(leakChecked{m}, map[string]func(){"redlock": observedMain, "beat": beat})
 }
 
 // leakChecked runs the tests and then looks for leaked goroutines.

@@ -36,6 +36,7 @@ func TestTheCommandIsDeadBeforeTheLockIs(t *testing.T) {
 		t.Run(fmt.Sprintf("%d %s", round, name), func(t *testing.T) {
 			list := newMasters(t, 3, shortTTL)
 			dir := t.TempDir()
+			t.Setenv(latenessEnv, dir)
 			file := func(i int, whose string) string { return filepath.Join(dir, fmt.Sprint(whose, i)) }
 			runs := make([]*process, perRound)
 			for i := range runs {
@@ -48,7 +49,7 @@ func TestTheCommandIsDeadBeforeTheLockIs(t *testing.T) {
 				}, "all processes are at work")
 			}
 			time.Sleep(time.Duration(round) * shortTTL / 7) // at different times between two renewals
-			late := lateness(t)
+			late := worstDelay(t)
 			broken := time.Now()
 			var failed sync.WaitGroup
 			for _, m := range list[:2] {
@@ -68,7 +69,7 @@ func TestTheCommandIsDeadBeforeTheLockIs(t *testing.T) {
 				for whose, died := range map[string]time.Time{ // redlock itself sees the end of the child when the kernel has done with it
 					"child": lastBeat(t, file(i, "child")), "grandchild": lastBeat(t, file(i, "grandchild")),
 				} {
-					if allowed := late(); !died.Before(until.Add(allowed)) {
+					if allowed := late() + delayOf(t, dir, p.cmd.Process.Pid); !died.Before(until.Add(allowed)) {
 						t.Errorf("run %d: %s was alive %v after the end of the lock at %v, on a machine that was up to %v late:\n%s", i, whose, died.Sub(until), until, allowed, p.all())
 					}
 					if early := until.Sub(died); early > shortTTL/3 {
@@ -84,25 +85,66 @@ func TestTheCommandIsDeadBeforeTheLockIs(t *testing.T) {
 	}
 }
 
-// lateness measures by how much at most this machine has run timers late since the call. A
+// worstDelay measures by how much at most this machine has run timers late since the call. A
 // SIGKILL in time is no use if the kernel has no time to execute it.
-func lateness(t *testing.T) (most func() time.Duration) {
+func worstDelay(t *testing.T) (most func() time.Duration) {
 	var worst atomic.Int64
 	done := make(chan struct{})
 	t.Cleanup(func() { close(done) })
-	go func() {
-		for {
-			const pause = 2 * time.Millisecond
-			began := time.Now()
-			select {
-			case <-done:
-				return
-			case <-time.After(pause):
-			}
-			worst.Store(max(worst.Load(), int64(time.Since(began)-pause)))
-		}
-	}()
+	go watchDelays(done, func(late time.Duration) { worst.Store(int64(late)) })
 	return func() time.Duration { return time.Duration(worst.Load()) }
+}
+
+// watchDelays calls worse each time that a timer of this process has run later than any before.
+func watchDelays(done <-chan struct{}, worse func(late time.Duration)) {
+	const pause = 2 * time.Millisecond
+	var worst time.Duration
+	for {
+		began := time.Now()
+		select {
+		case <-done:
+			return
+		case <-time.After(pause):
+		}
+		if late := time.Since(began) - pause; late > worst {
+			worst = late
+			worse(worst)
+		}
+	}
+}
+
+// latenessEnv has the directory in which a redlock of the tests writes its own worst delay. redlock
+// can keep its promise only while it runs itself, and a busy machine may leave a single process
+// without a processor for seconds.
+const latenessEnv = "REDLOCK_TEST_LATENESS"
+
+// observedMain is redlock, which measures its own delays if the test asks for that.
+func observedMain() {
+	if dir := os.Getenv(latenessEnv); dir != "" {
+		file := filepath.Join(dir, delayFile(os.Getpid()))
+		go watchDelays(nil, func(late time.Duration) { // redlock may end at any moment; without the file the test fails
+			if os.WriteFile(file+".new", []byte(late.String()), 0o600) == nil {
+				_ = os.Rename(file+".new", file)
+			}
+		})
+	}
+	main()
+}
+
+func delayFile(pid int) string { return fmt.Sprint("delay", pid) }
+
+// delayOf returns the worst delay of a redlock that has ended.
+func delayOf(t *testing.T, dir string, pid int) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, delayFile(pid)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	late, err := time.ParseDuration(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return late
 }
 
 // A command that obeys the signal ends in time. Its own exit code is reported beside that of the
