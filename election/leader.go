@@ -27,7 +27,7 @@ const observeEvery = time.Second
 // Leader is the process that leads.
 type Leader struct {
 	Owner string // the label of its lease: see redlock.WithOwner; "" for none
-	Fence int64  // fencing token that came with the grant of the lease; 0 if it is not certain
+	Fence int64  // fencing token that came with the grant of the lease; 0 if it is not certain (yet)
 	Self  bool   // it is this Elector
 
 	token string // tells two terms apart
@@ -72,7 +72,7 @@ func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			if ctx.Err() != nil || errors.Is(err, redlock.ErrClosed) {
 				return
 			}
-			if first || leader != last || redlock.Reason(err) != reason {
+			if first || leader.token != last.token || leader.Self != last.Self || redlock.Reason(err) != reason {
 				if !yield(leader, err) {
 					return
 				}
