@@ -78,6 +78,43 @@ func (p *pool) acquire(ctx context.Context, resource string, lc lockConfig, how 
 	return nil, f
 }
 
+// acquireAll makes one attempt for each of several resources, at the same time. Their requests go to
+// each node together, and they count as one attempt for the admission: an attempt that waited for
+// admission while others of the same call are under way could wait for ever.
+//
+// Source: ALGORITHM section 12.
+func (p *pool) acquireAll(ctx context.Context, resources []string, lc lockConfig) ([]*grant, []*failure) {
+	grants, failures := make([]*grant, len(resources)), make([]*failure, len(resources))
+	all := make([]*acquisition, len(resources))
+	for i, r := range resources {
+		all[i] = newAcquisition(p, r, lc)
+	}
+	if err := p.admission.enter(ctx, p.closing); err != nil {
+		for i, r := range resources {
+			failures[i] = &failure{err: fmt.Errorf("redlock: lock %q: %w: %w", r, ErrNotAcquired, err)}
+		}
+		return grants, failures
+	}
+	now := p.set.AwaitClocks(ctx, p.closing, p.now(), lc.timeout())
+	release := p.set.Hold()
+	for i, a := range all {
+		a.ask(strategy{patient: p.waitlines.crowded(resources[i])}, now)
+	}
+	release()
+	inParallel(len(all), func(i int) { failures[i] = all[i].conclude(all[i].await(ctx)) })
+	slowest := time.Duration(0)
+	for i, a := range all {
+		slowest = max(slowest, a.answeredIn())
+		if failures[i] == nil {
+			grants[i] = &a.grant
+			continue
+		}
+		a.sendReleases(p.now(), false)
+	}
+	p.admission.leave(slowest, lc.timeout())
+	return grants, failures
+}
+
 // goesOn reports whether the process still wants a resource when an attempt of the
 // head of its line has failed: the head waits, or another caller does.
 func (p *pool) goesOn(ctx context.Context, resource string) bool {

@@ -32,6 +32,19 @@ func (p *pool) attempt(ctx context.Context, resource string, lc lockConfig, how 
 	return g, f
 }
 
+// attemptAll makes an attempt for each of several resources, and reports those that failed.
+func (p *pool) attemptAll(ctx context.Context, resources []string, lc lockConfig) ([]*grant, []*failure) {
+	began := time.Now()
+	grants, failures := p.acquireAll(ctx, resources, lc)
+	for i, f := range failures {
+		if f != nil {
+			p.waitlines.heard(resources[i], f, lc.ttl)
+			p.events.notAcquired(resources[i], began, f.err)
+		}
+	}
+	return grants, failures
+}
+
 // waitFor stands in line until the resource is handed to this caller, or, at the head of
 // the line, makes attempts until one is successful.
 func (p *pool) waitFor(ctx context.Context, resource string, lc lockConfig) (*Lease, error) {

@@ -48,8 +48,9 @@ type limits struct {
 
 // renewal has the times at which a lease is renewed.
 type renewal struct {
-	at    instant // when the next renewal begins
-	count int     // renewals and calls of Extend that were successful
+	at    instant       // when the next renewal begins
+	every time.Duration // time between two renewals; 0: a new random one each time
+	count int           // renewals and calls of Extend that were successful
 
 	slot int     // place in the renewer's heap; guarded by the renewer's mutex
 	due  instant // when the renewer looks at the lease; guarded by the renewer's mutex

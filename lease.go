@@ -173,26 +173,34 @@ func (le *Lease) Unlock(ctx context.Context) error {
 	return err
 }
 
-func (le *Lease) unlock(ctx context.Context) error {
+func (le *Lease) unlock(ctx context.Context) error { return le.beginUnlock()(ctx) }
+
+// beginUnlock ends the handle, and sends the releases if it was the last one. The result waits until
+// they are confirmed.
+func (le *Lease) beginUnlock() (confirmed func(ctx context.Context) error) {
 	g := le.grant
 	g.mu.Lock()
 	again := le.untold
 	g.mu.Unlock()
+	var last bool
 	var err error
-	if again {
-		err = g.awaitRepeated(ctx)
-	} else {
-		var last bool
-		if last, err = le.grant.pool.unlock(le); last && err == nil {
+	if !again {
+		last, err = g.pool.unlock(le)
+	}
+	return func(ctx context.Context) error {
+		switch {
+		case again:
+			err = g.awaitRepeated(ctx)
+		case last && err == nil:
 			err = g.awaitRelease()
 		}
+		if again || err != nil && !errors.Is(err, ErrNotHeld) {
+			g.mu.Lock()
+			le.untold = err != nil
+			g.mu.Unlock()
+		}
+		return err
 	}
-	if again || err != nil && !errors.Is(err, ErrNotHeld) {
-		g.mu.Lock()
-		le.untold = err != nil
-		g.mu.Unlock()
-	}
-	return err
 }
 
 // end takes the handle off its lease at now, for good. last reports that the lease has no

@@ -42,6 +42,8 @@ import (
 //	                that the process listens to
 //	of onEach       one for each node and call  with the answer, the context or Close     onEach
 //	of survey.round one for each node           with the answer, the verdict or Close     survey.round
+//	of inParallel   one for each resource       with the attempt, the extend or the       inParallel
+//	                of a LockAll                release of that resource
 //
 // Nodes, renewer, events and survey start with the first call. Every other goroutine is the caller's.
 type pool struct {
@@ -113,7 +115,7 @@ func (p *pool) now() instant { return p.conf.clock.Instant() }
 // start starts the goroutines of the nodes and of the renewer.
 func (p *pool) start() {
 	p.set.Start()
-	p.watcher.Go(func() error { p.renewer.run(); return nil })
+	p.watcher.Go(func() error { p.renewer.run(p.set.Hold); return nil })
 }
 
 // timers keeps idle timers for reuse.

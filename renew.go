@@ -181,11 +181,16 @@ func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
 // extend makes one round for a holder. It waits for the verdict of the round or the end of the
 // lease.
 func (g *grant) extend(ctx context.Context, le *Lease) error {
-	over := le.Context().Done()
 	rd, err := g.beginExtend(le)
 	if err != nil {
 		return err
 	}
+	return g.awaitExtend(ctx, le, rd)
+}
+
+// awaitExtend waits for a round of extend.
+func (g *grant) awaitExtend(ctx context.Context, le *Lease, rd *round) error {
+	over := le.Context().Done()
 	timer := time.NewTimer(g.timeout())
 	defer timer.Stop()
 	var reasons []error
@@ -262,8 +267,26 @@ func (g *grant) brokenOn(nodes []NodeLock) {
 //
 // Source: ALGORITHM section 1, "RenewEvery".
 func (g *grant) nextRenewal(start instant) instant {
+	if g.renewal.every > 0 {
+		return start.Add(g.renewal.every)
+	}
+	return start.Add(g.renewEvery())
+}
+
+// renewEvery returns a time between two renewals.
+func (g *grant) renewEvery() time.Duration {
 	every := g.ttl / 3
-	return start.Add(every - rand.N(every/10))
+	return every - rand.N(every/10)
+}
+
+// keepNoLonger ends the renewals of a lease.
+func (g *grant) keepNoLonger() {
+	t := &g.pool.waitlines
+	t.mu.Lock() // its lines compare the options of leases
+	g.mu.Lock()
+	g.manual = true
+	g.mu.Unlock()
+	t.mu.Unlock()
 }
 
 // roundDelay returns the pause after a round that failed.

@@ -90,8 +90,9 @@ func (k *renewer) close() {
 	k.poke()
 }
 
-// run is the renewer's goroutine.
-func (k *renewer) run() {
+// run is the renewer's goroutine. hold keeps the nodes from sending while the renewals of one moment
+// are queued.
+func (k *renewer) run(hold func() (release func())) {
 	timer := time.NewTimer(maxNap)
 	defer timer.Stop()
 	var due []*grant
@@ -101,9 +102,14 @@ func (k *renewer) run() {
 		if due, closed = k.takeDue(due[:0], now); closed {
 			return
 		}
+		release := func() {}
+		if few := len(due) <= MaxResources; few && len(due) > 1 { // many fill an exchange by themselves
+			release = hold()
+		}
 		for _, g := range due {
 			k.checked(g, g.check(now), now)
 		}
+		release()
 		clear(due)
 		timer.Reset(k.nap())
 		select {

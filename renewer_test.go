@@ -68,7 +68,7 @@ func kept(t *testing.T) *renewer {
 	t.Helper()
 	k := newRenewer(RuntimeClock())
 	done := make(chan struct{})
-	go func() { defer close(done); k.run() }()
+	go func() { defer close(done); k.run(func() func() { return func() {} }) }()
 	t.Cleanup(func() { k.close(); <-done })
 	return k
 }
@@ -187,7 +187,7 @@ func TestRenewerNoticesSuspend(t *testing.T) {
 		done := make(chan struct{})
 		g := k.lease(time.Minute)
 		k.add(g, g.dueLocked(), instant(k.clock.Now()))
-		go func() { defer close(done); k.run() }()
+		go func() { defer close(done); k.run(func() func() { return func() {} }) }()
 		synctest.Wait()
 		asleep.Store(int64(time.Hour))
 		time.Sleep(maxNap)
@@ -237,7 +237,7 @@ func TestRenewerAfterAClockJump(t *testing.T) {
 		start, asleep := time.Now(), atomic.Int64{}
 		k := newRenewer(clockOf(func() time.Duration { return time.Since(start) + time.Duration(asleep.Load()) }))
 		done := make(chan struct{})
-		go func() { defer close(done); k.run() }()
+		go func() { defer close(done); k.run(func() func() { return func() {} }) }()
 		other := k.lease(time.Minute)
 		k.add(other, other.dueLocked(), other.start)
 		synctest.Wait()

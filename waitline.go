@@ -265,6 +265,13 @@ func (t *waitlines) waits(resource string) bool {
 	return l != nil && l.first != nil
 }
 
+// occupied reports whether this process has a resource, or a caller of it waits for that.
+func (t *waitlines) occupied(resource string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.lines[resource] != nil
+}
+
 // behind reports whether a caller waits behind the head of the line for a resource.
 func (t *waitlines) behind(resource string) bool {
 	t.mu.Lock()

@@ -162,6 +162,7 @@ type Node struct {
 	guard   guard
 	view    clockView
 	near    nearest // how far away the node is
+	holds   int     // calls of Set.Hold that have not ended
 	free    []*flight
 }
 
@@ -222,6 +223,26 @@ func (n *Node) Send(r *Request, now clock.Instant) error {
 	n.mu.Unlock()
 	n.poke()
 	return nil
+}
+
+// Hold keeps the nodes from beginning an exchange until the caller calls release. The requests that
+// are sent meanwhile go to each node in one exchange, as far as it has room. The caller must not wait
+// for anything in between.
+func (s *Set) Hold() (release func()) {
+	hold := func(by int) {
+		for _, n := range s.nodes {
+			n.mu.Lock()
+			n.holds += by
+			n.mu.Unlock()
+		}
+	}
+	hold(1)
+	return func() {
+		hold(-1)
+		for _, n := range s.nodes {
+			n.poke()
+		}
+	}
 }
 
 // DueAt returns when a request without an answer times out. Its node timeout counts from when
@@ -352,6 +373,8 @@ func (n *Node) writeAtLocked(now clock.Instant) clock.Instant {
 	work := n.workAtLocked()
 	rtt := n.near.roundTrip()
 	switch {
+	case n.holds > 0:
+		return clock.Never
 	case len(n.flights) == 0:
 		return work
 	case len(n.flights) >= maxFlights, rtt < farAway:

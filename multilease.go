@@ -1,0 +1,224 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// MultiLease is a lease on several resources, as [Locker.LockAll] returns it. Its parts are renewed
+// together and end together. A MultiLease is safe for concurrent use.
+type MultiLease struct {
+	parts   []*Lease // sorted by resource
+	ctx     context.Context
+	end     context.CancelCauseFunc
+	unwatch []func() bool // by part
+}
+
+// Part is one resource of a [MultiLease].
+type Part struct {
+	Resource string
+	Token    string // see Lease.Token
+	Fence    int64  // see Lease.Fence: it is checked for each resource by itself
+}
+
+// newMultiLease makes one lease of several. parent is the context of the call.
+func newMultiLease(parent context.Context, parts []*Lease) *MultiLease {
+	m := &MultiLease{parts: parts}
+	m.ctx, m.end = context.WithCancelCause(m.inside(context.WithoutCancel(parent)))
+	m.renewTogether()
+	for _, le := range parts {
+		m.unwatch = append(m.unwatch, context.AfterFunc(le.Context(), func() { m.lost(le) }))
+	}
+	return m
+}
+
+// renewTogether makes the renewals of all parts due at the same moments, so that each master gets
+// them in one batch.
+func (m *MultiLease) renewTogether() {
+	first, every := never, m.parts[0].grant.renewEvery()
+	for _, le := range m.parts {
+		g := le.grant
+		g.mu.Lock()
+		first = min(first, g.renewal.at)
+		g.mu.Unlock()
+	}
+	for _, le := range m.parts {
+		g := le.grant
+		g.mu.Lock()
+		g.renewal.every, g.renewal.at = every, first
+		g.mu.Unlock()
+		g.pool.renewer.update(g)
+	}
+}
+
+// lost ends the lease after the end of one part. The others are not renewed any more: their keys stay
+// until Unlock or until they expire, for the holder to wind down.
+func (m *MultiLease) lost(part *Lease) {
+	m.end(fmt.Errorf("resource %q: %w", part.Resource(), context.Cause(part.Context())))
+	for _, le := range m.parts {
+		le.grant.keepNoLonger()
+	}
+}
+
+// inside returns a context that descends from the leases of all parts, for re-entry.
+func (m *MultiLease) inside(ctx context.Context) context.Context {
+	for _, le := range m.parts {
+		ctx = &leaseContext{ctx, le}
+	}
+	return ctx
+}
+
+// Parts returns the resources of the lease, sorted by name.
+func (m *MultiLease) Parts() []Part {
+	list := make([]Part, len(m.parts))
+	for i, le := range m.parts {
+		list[i] = Part{Resource: le.Resource(), Token: le.Token(), Fence: le.Fence()}
+	}
+	return list
+}
+
+// Fence returns the fencing token of a resource, or 0 if the lease does not include the resource. A
+// store checks the token of its own resource: see [Lease.Fence].
+func (m *MultiLease) Fence(resource string) int64 {
+	i := slices.IndexFunc(m.parts, func(le *Lease) bool { return le.Resource() == resource })
+	if i < 0 {
+		return 0
+	}
+	return m.parts[i].Fence()
+}
+
+// Owner returns the label of [WithOwner], or "" if the lease has none.
+func (m *MultiLease) Owner() string { return m.parts[0].Owner() }
+
+// Validity returns the time until the first part of the lease ends: see [Lease.Validity].
+func (m *MultiLease) Validity() time.Duration {
+	least := time.Duration(math.MaxInt64)
+	for _, le := range m.parts {
+		least = min(least, le.Validity())
+	}
+	return least
+}
+
+// Context returns a context that ends when the first part of the lease ends, whatever the reason.
+// context.Cause then names the resource, and matches [ErrLost], or [ErrReleased] after Unlock: see
+// [Lease.Context].
+func (m *MultiLease) Context() context.Context { return m.ctx }
+
+// Err returns nil while the lease stands, and otherwise why it is over: see [Lease.Err].
+func (m *MultiLease) Err() error {
+	if cause := context.Cause(m.ctx); cause != nil {
+		return cause
+	}
+	for _, le := range m.parts {
+		if err := le.Err(); err != nil {
+			return fmt.Errorf("resource %q: %w", le.Resource(), err)
+		}
+	}
+	return nil
+}
+
+// Within returns a context for work under the lease, as [Lease.Within] does.
+func (m *MultiLease) Within(ctx context.Context) (inner context.Context, cancel context.CancelFunc) {
+	inner, end := context.WithCancelCause(m.inside(ctx))
+	stop := context.AfterFunc(m.ctx, func() { end(context.Cause(m.ctx)) })
+	return inner, func() {
+		stop()
+		end(nil)
+	}
+}
+
+// Extend makes one renewal round for all parts now: see [Lease.Extend]. If one part could not be
+// extended, the error is that of this part, and the others may have been extended all the same.
+func (m *MultiLease) Extend(ctx context.Context) error {
+	if ctx == nil {
+		return configErrorf("Extend: ctx is nil")
+	}
+	if err := ctx.Err(); err != nil {
+		return contextError(ctx)
+	}
+	if cause := context.Cause(m.ctx); cause != nil {
+		return notHeld("extend", m.name(), cause)
+	}
+	end := m.parts[0].grant.pool.conf.trace(ctx, "Extend", m.name())
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	rounds, errs := make([]*round, len(m.parts)), make([]error, len(m.parts))
+	m.together(func(i int, le *Lease) { rounds[i], errs[i] = le.grant.beginExtend(le) })
+	inParallel(len(m.parts), func(i int) {
+		if le := m.parts[i]; errs[i] == nil {
+			errs[i] = le.grant.awaitExtend(inner, le, rounds[i])
+		}
+	})
+	err := joinParts(errs)
+	end(m.parts[0], err)
+	return err
+}
+
+// Unlock ends the lease on all resources: see [Lease.Unlock]. It returns when a quorum of the masters
+// has confirmed for each resource that its key is gone. If the lease was over before, because one part
+// was lost, the error matches [ErrNotHeld] and has the reason; the other parts are released. After an
+// error that matches [ErrNoQuorum], Unlock may be called again.
+func (m *MultiLease) Unlock(ctx context.Context) error {
+	if ctx == nil {
+		return configErrorf("Unlock: ctx is nil")
+	}
+	end := m.parts[0].grant.pool.conf.trace(ctx, "Unlock", m.name())
+	for _, stop := range m.unwatch {
+		stop()
+	}
+	m.end(ErrReleased)
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	confirmed, errs := make([]func(context.Context) error, len(m.parts)), make([]error, len(m.parts))
+	m.together(func(i int, le *Lease) { confirmed[i] = le.beginUnlock() })
+	inParallel(len(m.parts), func(i int) { errs[i] = confirmed[i](inner) })
+	err := joinParts(errs)
+	end(m.parts[0], err)
+	return err
+}
+
+// together calls send for all parts, whose requests then go to each master together.
+func (m *MultiLease) together(send func(i int, le *Lease)) {
+	held := make(map[*pool]bool)
+	for _, le := range m.parts {
+		if p := le.grant.pool; !held[p] {
+			held[p] = true
+			defer p.set.Hold()()
+		}
+	}
+	for i, le := range m.parts {
+		send(i, le)
+	}
+}
+
+// joinParts joins the errors of parts.
+func joinParts(errs []error) error {
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	if len(errs) <= 1 {
+		return errors.Join(errs...)
+	}
+	return partsError(errs)
+}
+
+// name returns the names of all resources, for traces and errors.
+func (m *MultiLease) name() string {
+	names := make([]string, len(m.parts))
+	for i, le := range m.parts {
+		names[i] = le.Resource()
+	}
+	return strings.Join(names, ",")
+}
+
+// partsError has the errors of several parts of a lease.
+type partsError []error
+
+func (e partsError) Error() string {
+	return fmt.Sprintf("%v (and %d more resources)", e[0], len(e)-1)
+}
+
+func (e partsError) Unwrap() []error { return e }
