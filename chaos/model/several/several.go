@@ -1,13 +1,13 @@
-// Package several models leases on several resources at once. An attempt asks each node for
-// what is missing, in sorted order, and the node goes on until one is busy. What a quorum
-// gave without a gap is kept, and waited for is the first that is missing; the rest is given
-// back.
+// Package several models leases on several resources at once. An attempt asks each node for what
+// is missing, in sorted order. A node stops at the first resource that is busy, or goes on behind it.
+// The process keeps what a quorum gave without a gap, waits for the first resource that is missing,
+// and gives the rest back.
 //
-// What a process sends to one node arrives in order, as on a lane; apart from that every
-// message and reply takes any time. A claim only ends by itself when its process is dead.
-// Who waits may ask again at any moment: the queue is in package order.
+// What a process sends to one node arrives in order; apart from that each message and reply takes
+// any time. A claim ends by itself only when its process is dead. A process that waits may ask again
+// at any moment: the queue is in package queue.
 //
-// Source: FAMILY section 6.
+// Source: ALGORITHM section 12.
 package several
 
 import (
@@ -28,18 +28,18 @@ const (
 // their turns, and nothing is left.
 const (
 	TwoHolders = "two holders of one resource"
-	Stuck      = "somebody waits for ever"
+	Stuck      = "a process waits for ever"
 )
 
-// Config is what is modelled, and with which of the rules.
+// Config says what is modelled, and with which of the rules.
 type Config struct {
 	Sets  [][]int // the resources that each process wants, as it names them
 	Turns int     // of each process
 
 	Crashes int // processes that die
 
-	Patient      bool // who asks waits for all nodes
-	AllOrNothing bool // nothing is kept while it waits
+	Patient      bool // a process that asks waits for all nodes
+	AllOrNothing bool // a process that waits keeps nothing
 	GoesOn       bool // a node goes on behind what is busy; still nothing behind a gap is kept
 
 	// Rules left out.
@@ -142,7 +142,7 @@ func (c Config) ends(s state) string {
 	return ""
 }
 
-// order is in which a process asks for its resources.
+// order returns the resources of a process in the order in which it asks for them.
 func (c Config) order(p int) []int {
 	if c.AsNamed {
 		return c.Sets[p]

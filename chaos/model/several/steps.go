@@ -2,7 +2,7 @@ package several
 
 import "github.com/d0720281/redlock/chaos/model/search"
 
-// This file is what can happen.
+// This file has what can happen.
 
 type visit = func(state, search.Step)
 
@@ -53,8 +53,8 @@ func (c Config) begin(s state, i int, by search.Step, visit visit) {
 	visit(s, by)
 }
 
-// decide takes what a quorum gave, once it has answered; who has not answered yet has not
-// given anything.
+// decide takes what a quorum gave, once it has answered. A node that has not answered yet has given
+// nothing.
 func (c Config) decide(s state, i int, visit visit) {
 	p := &s.process[i]
 	heard := 0
@@ -131,7 +131,7 @@ func (p *process) room() bool {
 	return true
 }
 
-// drop takes what a process has on a node, but for some resources.
+// drop takes what a process has on a node away, but for some resources.
 func (s *state) drop(p, node int, but uint8) (had bool) {
 	for r, o := range s.owner[node] {
 		if o == uint8(p+1) && but>>r&1 == 0 {
