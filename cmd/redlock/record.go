@@ -10,10 +10,11 @@ import (
 
 // record is the content of --result-file: the fate of the lock and of the command.
 type record struct {
-	Key      string `json:"key"`
-	Outcome  string `json:"outcome"`
-	ExitCode int    `json:"exit_code"`
-	Error    string `json:"error,omitempty"`
+	Key      string       `json:"key,omitempty"`   // of one lock
+	Locks    []lockRecord `json:"locks,omitempty"` // several locks
+	Outcome  string       `json:"outcome"`
+	ExitCode int          `json:"exit_code"`
+	Error    string       `json:"error,omitempty"`
 
 	Fence      int64      `json:"fence,omitempty"`
 	TTLMillis  int64      `json:"ttl_ms"`
@@ -23,6 +24,11 @@ type record struct {
 	Released   bool       `json:"released"`
 
 	Command *commandRecord `json:"command,omitempty"` // only if it was started
+}
+
+type lockRecord struct {
+	Key   string `json:"key"`
+	Fence int64  `json:"fence,omitempty"`
 }
 
 type commandRecord struct {

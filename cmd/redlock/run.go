@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -20,7 +21,8 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-const runHelp = `Hold the lock KEY while a command runs, and give it back afterwards.
+const runHelp = `Hold the lock KEY while a command runs, and give it back afterwards. With several KEYs, hold all
+of them: redlock waits until it has all, and does not deadlock whatever their order.
 
 The lock is renewed as long as the command runs. If the renewals fail, redlock asks the
 command to end (--signal) when no more than --kill-after is left of the lock. Before the
@@ -44,7 +46,8 @@ command too, but neither the processes that the command has started, nor a set-u
 program.
 
 The environment of the command has REDLOCK_KEY, REDLOCK_FENCE (a number that is larger
-for every later holder) and REDLOCK_TTL_MS.
+for every later holder) and REDLOCK_TTL_MS. With several KEYs it has REDLOCK_KEY_1 and
+REDLOCK_FENCE_1 for the first one, and so on.
 
 Without -w and -n redlock waits for as long as it takes. It writes errors only; -v tells
 more.
@@ -58,6 +61,7 @@ Exit code: the command's own, or 128+n if signal n ended it, and otherwise
 
 const runExamples = `  redlock run nightly -n -- /usr/local/bin/backup --all
   redlock run deploy -w 5m --result-file last.json -- make deploy
+  redlock run accounts:7 accounts:12 -- ./transfer
   redlock run report --at-least 30s --at-most 10m -n -E 0 -c 'gather | mail -s report ops'`
 
 // run is the run command: a lock held while a command runs.
@@ -78,7 +82,7 @@ type run struct {
 	resultFile string
 	verbose    bool
 
-	key    string
+	keys   []string
 	argv   []string
 	stderr io.Writer
 	log    *slog.Logger
@@ -88,7 +92,7 @@ type run struct {
 func newRun() *cobra.Command {
 	r := run{ttl: redlock.DefaultTTL}
 	cmd := &cobra.Command{
-		Use:                   "run KEY [flags] -- command [args...]",
+		Use:                   "run KEY... [flags] -- command [args...]",
 		Short:                 "Run a command while holding a lock",
 		Long:                  runHelp,
 		Example:               runExamples,
@@ -130,8 +134,6 @@ func (r *run) parse(cmd *cobra.Command, args []string) (err error) {
 	switch {
 	case len(keys) == 0:
 		return usagef("which lock? give its KEY before the -- (see redlock run --help)")
-	case len(keys) > 1:
-		return usagef("%q: one KEY, and then -- before the command (see redlock run --help)", keys[1])
 	case f.Changed("command") && len(r.argv) > 0:
 		return usagef("give a command or -c, not both")
 	case f.Changed("command") && shell == "":
@@ -147,7 +149,7 @@ func (r *run) parse(cmd *cobra.Command, args []string) (err error) {
 	case f.Changed("at-most") && r.atMost == 0:
 		return usagef("--at-most 0: leaves the command no time")
 	}
-	r.key = keys[0]
+	r.keys = keys
 	if f.Changed("command") {
 		r.argv = []string{shell, "-c", r.script}
 	}
@@ -178,7 +180,14 @@ func (r *run) main(ctx context.Context) error {
 	var flush func()
 	r.log, flush = newLog(r.stderr, r.verbose)
 	defer flush()
-	r.rec = record{Key: r.key, Outcome: outcomeError, TTLMillis: r.ttl.Milliseconds(), Asked: time.Now()}
+	r.rec = record{Outcome: outcomeError, TTLMillis: r.ttl.Milliseconds(), Asked: time.Now()}
+	if len(r.keys) == 1 {
+		r.rec.Key = r.keys[0]
+	} else {
+		for _, k := range r.keys {
+			r.rec.Locks = append(r.rec.Locks, lockRecord{Key: k})
+		}
+	}
 	err = r.hold(ctx)
 	r.rec.ExitCode = exitCode(err)
 	if e := (exitError{}); err != nil && (!errors.As(err, &e) || e.error != nil) {
@@ -217,7 +226,13 @@ func (r *run) hold(ctx context.Context) (err error) {
 		return err
 	}
 	acquired := time.Now()
-	r.rec.Acquired, r.rec.Fence = &acquired, lease.Fence()
+	r.rec.Acquired = &acquired
+	if len(r.keys) == 1 {
+		r.rec.Fence = lease.Fence(r.keys[0])
+	}
+	for i := range r.rec.Locks {
+		r.rec.Locks[i].Fence = lease.Fence(r.rec.Locks[i].Key)
+	}
 	err = r.protect(lease, cmd, signals)
 	if left := r.atLeast - time.Since(acquired); left > 0 && r.rec.Command != nil && exitCode(err) != exitLost {
 		r.linger(lease, left, signals)
@@ -253,7 +268,7 @@ type signalled struct{ sig os.Signal }
 func (s signalled) Error() string { return "a signal ended the waiting: " + s.sig.String() }
 
 // acquire takes the lock. Its error has the exit code with which to give up.
-func (r *run) acquire(ctx context.Context, locker *redlock.Locker, signals <-chan os.Signal) (*redlock.Lease, error) {
+func (r *run) acquire(ctx context.Context, locker *redlock.Locker, signals <-chan os.Signal) (*redlock.MultiLease, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	waited, heard := make(chan struct{}), make(chan struct{})
@@ -271,11 +286,11 @@ func (r *run) acquire(ctx context.Context, locker *redlock.Locker, signals <-cha
 		lockCtx, stop = context.WithTimeout(ctx, r.wait)
 		defer stop()
 	}
-	lock := lockUntil
+	lock := (*redlock.Locker).LockAll
 	if r.once() {
-		lock = tryLock
+		lock = tryLockAll
 	}
-	lease, err := lock(lockCtx, locker, r.key)
+	lease, err := lock(locker, lockCtx, r.keys)
 	close(waited)
 	<-heard
 	var by signalled
@@ -305,18 +320,14 @@ func (r *run) acquire(ctx context.Context, locker *redlock.Locker, signals <-cha
 	return nil, exitError{exitBroken, err}
 }
 
-func lockUntil(ctx context.Context, locker *redlock.Locker, key string) (*redlock.Lease, error) {
-	return locker.Lock(ctx, key)
-}
-
 // connectTries is the number of attempts of a run that does not wait: connecting may take as
 // many node timeouts.
 const connectTries = 4
 
-// tryLock calls TryLock on a Locker that has no connections yet.
-func tryLock(ctx context.Context, locker *redlock.Locker, key string) (lease *redlock.Lease, err error) {
+// tryLockAll calls TryLockAll on a Locker that has no connections yet.
+func tryLockAll(locker *redlock.Locker, ctx context.Context, keys []string, opts ...redlock.LockOption) (lease *redlock.MultiLease, err error) {
 	for range connectTries {
-		lease, err = locker.TryLock(ctx, key)
+		lease, err = locker.TryLockAll(ctx, keys, opts...)
 		if !errors.Is(err, redlock.ErrNoQuorum) || errors.Is(err, redlock.ErrQuarantine) {
 			break
 		}
@@ -325,9 +336,8 @@ func tryLock(ctx context.Context, locker *redlock.Locker, key string) (lease *re
 }
 
 // protect runs the command under the lease. Its error has the exit code.
-func (r *run) protect(lease *redlock.Lease, cmd *exec.Cmd, signals chan os.Signal) error {
-	cmd.Env = append(os.Environ(), "REDLOCK_KEY="+r.key, fmt.Sprint("REDLOCK_FENCE=", lease.Fence()),
-		fmt.Sprint("REDLOCK_TTL_MS=", r.ttl.Milliseconds()))
+func (r *run) protect(lease *redlock.MultiLease, cmd *exec.Cmd, signals chan os.Signal) error {
+	cmd.Env = r.environment(lease)
 	listen(signals, jobSignals)
 	began := time.Now()
 	child, err := startChild(cmd, openTerminal(os.Stdin))
@@ -364,10 +374,25 @@ func (r *run) protect(lease *redlock.Lease, cmd *exec.Cmd, signals chan os.Signa
 	return exitError{code: child.status.code}
 }
 
+// environment returns the environment of the command. What a redlock around this one has set is left out.
+func (r *run) environment(lease *redlock.MultiLease) []string {
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "REDLOCK_KEY") || strings.HasPrefix(v, "REDLOCK_FENCE")
+	})
+	for i, k := range r.keys {
+		suffix := ""
+		if len(r.keys) > 1 {
+			suffix = fmt.Sprint("_", i+1)
+		}
+		env = append(env, "REDLOCK_KEY"+suffix+"="+k, fmt.Sprintf("REDLOCK_FENCE%s=%d", suffix, lease.Fence(k)))
+	}
+	return append(env, fmt.Sprint("REDLOCK_TTL_MS=", r.ttl.Milliseconds()))
+}
+
 var errNotRenewed = errors.New("it could not be renewed in time")
 
 // linger holds the lock until --at-least is over, or a signal comes.
-func (r *run) linger(lease *redlock.Lease, left time.Duration, signals <-chan os.Signal) {
+func (r *run) linger(lease *redlock.MultiLease, left time.Duration, signals <-chan os.Signal) {
 	r.log.Info("holding the lock on", "for", left)
 	timer := time.NewTimer(left)
 	defer timer.Stop()
@@ -387,7 +412,7 @@ func (r *run) linger(lease *redlock.Lease, left time.Duration, signals <-chan os
 }
 
 // giveBack releases the lock. Keys whose release is not confirmed expire with the TTL.
-func (r *run) giveBack(lease *redlock.Lease) {
+func (r *run) giveBack(lease *redlock.MultiLease) {
 	err := lease.Unlock(context.Background())
 	r.rec.Released = err == nil
 	if err != nil {
