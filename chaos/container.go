@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -52,11 +53,11 @@ func Connect() (*dockertest.Pool, error) {
 
 // StartContainer starts a master, with args added to its command line.
 func StartContainer(pool *dockertest.Pool, image Image, args ...string) (*Container, error) {
-	port, err := freePort()
+	port, err := masters.FreePort()
 	if err != nil {
 		return nil, err
 	}
-	c := &Container{pool: pool, image: image, args: args, addr: net.JoinHostPort("127.0.0.1", port)}
+	c := &Container{pool: pool, image: image, args: args, addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}
 	if err := c.start(); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -207,16 +208,6 @@ func ping(addr string) error {
 		return fmt.Errorf("answered %q to PING", answer)
 	}
 	return nil
-}
-
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	return port, err
 }
 
 // Sweep removes the containers of runs that have ended.

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/chaos/history"
 	"github.com/d0720281/redlock/internal/masters"
@@ -213,5 +215,25 @@ func TestProcessFaults(t *testing.T) {
 			check(t, r)
 			t.Log(Measure(r.History))
 		})
+	}
+}
+
+// The fault of maxclients ends even if a client has taken the only connection.
+func TestMaxClientsEnds(t *testing.T) {
+	redistest.Server(t)
+	r := processes(t, 1, ProcessOptions{})
+	n := r.Cluster.Nodes()[0].(*realNode)
+	heal, err := maxClients(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = does("client", "kill", "type", "normal", "skipme", "no")(n) // also the connection that says this
+	options := *r.Cluster.Masters()[0]
+	options.Protocol, options.DisableIdentity, options.PoolSize = 2, true, 1
+	client := redis.NewClient(&options)
+	t.Cleanup(func() { _ = client.Close() })
+	redistest.Eventually(t, 10*time.Second, func() bool { return client.Ping(t.Context()).Err() == nil }, "a client has the connection")
+	if err := heal(); err != nil {
+		t.Error(err)
 	}
 }

@@ -108,8 +108,9 @@ func listen() (*net.TCPListener, error) {
 	return nil, fmt.Errorf("masters: no free port: %w", err)
 }
 
-// freePort returns a port that was free a moment ago.
-func freePort() (int, error) {
+// FreePort returns a port of 127.0.0.1 that was free a moment ago. It is below those that systems give
+// to outgoing connections: a server that restarts gets its port again.
+func FreePort() (int, error) {
 	ln, err := listen()
 	if err != nil {
 		return 0, err

@@ -106,7 +106,7 @@ func StartProcess(ctx context.Context, cfg ProcessConfig) (*Process, error) {
 	choose := cfg.Port == 0
 	for try := 1; ; try++ {
 		if choose {
-			port, err := freePort()
+			port, err := FreePort()
 			if err != nil {
 				return nil, err
 			}
