@@ -224,7 +224,7 @@ func (a *acquisition) Receive(r *node.Request, rep node.Reply) {
 		if r.Process != "" {
 			e.vote.queue = heardFrom(r.Node, rep)
 		}
-		a.nodes[r.Node].takeGrant(rep, e.err == nil, a.keyLife(a.start))
+		a.nodes[r.Node].takeGrant(rep, e.err == nil, a.keyLife(a.start, a.ttl))
 	}
 	a.stepLocked(e, rep.At)
 }
@@ -329,7 +329,7 @@ func (a *acquisition) conclude(over error) *failure {
 	default:
 		now := a.pool.now()
 		a.hand.took = now.Sub(a.start)
-		a.setDeadlineLocked(a.pool.conf.rules.validFrom(a.start, now))
+		a.setDeadlineLocked(a.pool.conf.rules.validFrom(a.start, now), a.ttl)
 		left := validity(a.deadline(), now)
 		if left >= a.minValidity() {
 			return nil

@@ -245,7 +245,7 @@ func (g *grant) takeUp(in *Inspection, fence int64) {
 	}
 	slices.Sort(ends)
 	slices.Reverse(ends)
-	g.setDeadlineLocked(g.start)
+	g.setDeadlineLocked(g.start, g.ttl)
 	if held := ends[in.Quorum-1]; held < g.deadline() { // a quorum has the key until then
 		g.limits.deadline.Store(int64(held))
 	}
@@ -260,7 +260,7 @@ func (g *grant) takeUp(in *Inspection, fence int64) {
 func (g *grant) firstRound(ctx context.Context) error {
 	g.mu.Lock()
 	g.start = g.pool.now()
-	rd := &round{grant: g, start: g.start, answered: make([]bool, len(g.nodes)), done: make(chan struct{})}
+	rd := &round{grant: g, start: g.start, ttl: g.ttl, answered: make([]bool, len(g.nodes)), done: make(chan struct{})}
 	reqs := make([]node.Request, len(g.nodes))
 	var rest []int
 	for i := range g.nodes {

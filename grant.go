@@ -93,7 +93,7 @@ func (g *grant) init(p *pool, resource string, lc lockConfig) {
 func (p *pool) initKey(k *node.Key, resource string, lc lockConfig) {
 	k.ID, k.Lock = labelled(p.conf.rules.newID(), lc.owner), p.conf.keyPrefix+resource
 	k.TTL = node.Millis(lc.ttl)
-	k.Life = lc.ttl + driftAllowance(lc.ttl, p.conf.drift)
+	k.Live(lc.ttl + driftAllowance(lc.ttl, p.conf.drift))
 	k.Init(len(p.nodes))
 }
 
@@ -137,10 +137,10 @@ func (g *grant) countLocked(is func(*nodeKey) bool) int {
 // presentFenceLocked returns the fencing token of the lease's present holder.
 func (g *grant) presentFenceLocked() int64 { return firstFence(g.target) + int64(g.hand.count) }
 
-// keyLife returns the moment until which a node keeps the key at least, after a request that was
-// sent at start.
-func (g *grant) keyLife(start instant) instant {
-	return start.Add(g.ttl - driftAllowance(g.ttl, g.pool.conf.drift))
+// keyLife returns the moment until which a node keeps the key at least, after a request with a TTL
+// that was sent at start.
+func (g *grant) keyLife(start instant, ttl time.Duration) instant {
+	return start.Add(ttl - driftAllowance(ttl, g.pool.conf.drift))
 }
 
 func (g *grant) deadline() instant { return instant(g.limits.deadline.Load()) }
@@ -161,12 +161,12 @@ func (g *grant) quorumErrorLocked(op string, granted int, failed func(*nodeKey) 
 	return e
 }
 
-// setDeadlineLocked sets the deadline that follows from a round that began at start. The
+// setDeadlineLocked sets the deadline that follows from a round with a TTL that began at start. The
 // deadline never moves back.
 //
 // Source: ALGORITHM section 13, I8.
-func (g *grant) setDeadlineLocked(start instant) {
-	d := deadline(start, g.ttl, driftAllowance(g.ttl, g.pool.conf.drift), g.grace)
+func (g *grant) setDeadlineLocked(start instant, ttl time.Duration) {
+	d := deadline(start, ttl, driftAllowance(ttl, g.pool.conf.drift), g.grace)
 	g.limits.uncapped = max(g.limits.uncapped, d)
 	d = min(d, g.holdEnd())
 	if d > g.deadline() {

@@ -37,7 +37,7 @@ func (h *handing) take(t *testing.T) {
 	g := newGrant(h.pool, "r", h.conf.lockConfig)
 	g.start = h.pool.now()
 	g.hand.since, g.target = g.start, 6400
-	g.setDeadlineLocked(g.start)
+	g.setDeadlineLocked(g.start, g.ttl)
 	for _, n := range h.pool.nodes {
 		g.keys.AssumeSent(n)
 	}
@@ -98,11 +98,11 @@ func TestHandOverConditions(t *testing.T) {
 		{name: "with too little validity left", do: func(*handing, *caller) { time.Sleep(ttl/2 - 102*time.Millisecond + 1) }},
 		{name: "renewed, half a TTL after the grant", want: true, do: func(h *handing, _ *caller) {
 			time.Sleep(ttl / 2)
-			h.g.setDeadlineLocked(h.pool.now())
+			h.g.setDeadlineLocked(h.pool.now(), h.g.ttl)
 		}},
 		{name: "renewed, more than half a TTL after the grant", do: func(h *handing, _ *caller) {
 			time.Sleep(ttl/2 + 1)
-			h.g.setDeadlineLocked(h.pool.now())
+			h.g.setDeadlineLocked(h.pool.now(), h.g.ttl)
 		}},
 		{name: "the last token", want: true, do: func(h *handing, _ *caller) { h.g.hand.count = 62 }},
 		{name: "without a token left", do: func(h *handing, _ *caller) { h.g.hand.count = 63 }},
@@ -280,7 +280,7 @@ func TestHandOverOfABoundedHold(t *testing.T) {
 		h := newHanding(t, WithMaxHold(12*time.Second))
 		start := h.pool.now()
 		time.Sleep(3 * time.Second)
-		h.g.setDeadlineLocked(h.pool.now()) // a renewal: until 12 s, for the bound
+		h.g.setDeadlineLocked(h.pool.now(), h.g.ttl) // a renewal: until 12 s, for the bound
 		if got, want := h.g.deadline(), start.Add(12*time.Second); got != want {
 			t.Fatalf("deadline after a renewal: got %v, want %v", got.Sub(start), want.Sub(start))
 		}

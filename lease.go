@@ -127,15 +127,39 @@ func (le *Lease) Within(ctx context.Context) (inner context.Context, cancel cont
 // The lease then stands as it was, until its validity ends.
 //
 // Source: ALGORITHM section 6.
-func (le *Lease) Extend(ctx context.Context) error {
+func (le *Lease) Extend(ctx context.Context) error { return le.extend(ctx, "Extend", 0) }
+
+// ExtendFor is [Lease.Extend] with a TTL of its own: from [MinTTL] to the value of [WithMaxTTL], and
+// at most that of [WithMaxHold]. The masters keep the key for so long from now on, also if this process
+// dies. Nothing gets shorter by it. Later renewals have the TTL of the lease again.
+//
+// If the lease could not have been acquired with that TTL, the error matches [ErrConfig], and no master
+// is asked.
+func (le *Lease) ExtendFor(ctx context.Context, ttl time.Duration) error {
+	if err := le.grant.checkTTL(ttl); err != nil {
+		return err
+	}
+	return le.extend(ctx, "ExtendFor", ttl)
+}
+
+// checkTTL returns an error if a lease with the options of this one cannot have a TTL.
+func (g *grant) checkTTL(ttl time.Duration) error {
+	g.mu.Lock()
+	lc := g.lockConfig
+	g.mu.Unlock()
+	lc.ttl, lc.maxHoldSet, lc.manualSet = ttl, false, false
+	return lc.validate(g.pool.conf)
+}
+
+func (le *Lease) extend(ctx context.Context, name string, ttl time.Duration) error {
 	if ctx == nil {
-		return configErrorf("Extend: ctx is nil")
+		return configErrorf("%s: ctx is nil", name)
 	}
 	if err := ctx.Err(); err != nil {
 		return contextError(ctx)
 	}
 	end := le.grant.pool.conf.trace(ctx, "Extend", le.Resource())
-	err := le.grant.extend(ctx, le)
+	err := le.grant.extend(ctx, le, ttl)
 	end(le, err)
 	return err
 }

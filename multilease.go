@@ -134,9 +134,19 @@ func (m *MultiLease) Within(ctx context.Context) (inner context.Context, cancel 
 
 // Extend makes one renewal round for all parts now: see [Lease.Extend]. If one part could not be
 // extended, the error is that of this part, and the others may have been extended all the same.
-func (m *MultiLease) Extend(ctx context.Context) error {
+func (m *MultiLease) Extend(ctx context.Context) error { return m.extend(ctx, "Extend", 0) }
+
+// ExtendFor is [MultiLease.Extend] with a TTL of its own: see [Lease.ExtendFor].
+func (m *MultiLease) ExtendFor(ctx context.Context, ttl time.Duration) error {
+	if err := m.parts[0].grant.checkTTL(ttl); err != nil {
+		return err
+	}
+	return m.extend(ctx, "ExtendFor", ttl)
+}
+
+func (m *MultiLease) extend(ctx context.Context, name string, ttl time.Duration) error {
 	if ctx == nil {
-		return configErrorf("Extend: ctx is nil")
+		return configErrorf("%s: ctx is nil", name)
 	}
 	if err := ctx.Err(); err != nil {
 		return contextError(ctx)
@@ -148,7 +158,7 @@ func (m *MultiLease) Extend(ctx context.Context) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	rounds, errs := make([]*round, len(m.parts)), make([]error, len(m.parts))
-	m.together(func(i int, le *Lease) { rounds[i], errs[i] = le.grant.beginExtend(le) })
+	m.together(func(i int, le *Lease) { rounds[i], errs[i] = le.grant.beginExtend(le, ttl) })
 	inParallel(len(m.parts), func(i int) {
 		if le := m.parts[i]; errs[i] == nil {
 			errs[i] = le.grant.awaitExtend(inner, le, rounds[i])

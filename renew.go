@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -18,19 +19,20 @@ import (
 type round struct {
 	grant    *grant
 	start    instant
-	counted  int      // nodes that extended the key
-	out      int      // nodes that did not, or cannot any more
-	answered []bool   // by node
-	servers  []string // of the nodes that were counted
+	ttl      time.Duration // of the keys, from then on
+	counted  int           // nodes that extended the key
+	out      int           // nodes that did not, or cannot any more
+	answered []bool        // by node
+	servers  []string      // of the nodes that were counted
 	tally    tally
 	done     chan struct{} // closed when tally is decided; nil if no call waits for the round
 }
 
-// startRoundLocked sends an extend to all nodes.
+// startRoundLocked sends an extend with a TTL to all nodes.
 //
 // Source: ALGORITHM section 6.
-func (g *grant) startRoundLocked(now instant) *round {
-	r := &round{grant: g, start: now, answered: make([]bool, len(g.nodes))}
+func (g *grant) startRoundLocked(now instant, ttl time.Duration) *round {
+	r := &round{grant: g, start: now, ttl: ttl, answered: make([]bool, len(g.nodes))}
 	reqs := make([]node.Request, len(g.nodes))
 	for i := range reqs {
 		g.extendOnLocked(r, &reqs[i], i, now)
@@ -43,6 +45,9 @@ func (g *grant) extendOnLocked(r *round, req *node.Request, i int, now instant) 
 	*req = node.Request{
 		Op: wire.Extend, Node: i, Key: &g.keys,
 		Counter: g.nodes[i].counter, Target: g.target, Timeout: g.timeout(), To: r,
+	}
+	if r.ttl != g.ttl {
+		req.TTL = node.Millis(r.ttl)
 	}
 	g.noteLocked(i, wire.Extend, errUndecided)
 	if err := g.pool.nodes[i].Send(req, now); err != nil {
@@ -79,7 +84,7 @@ func (g *grant) extendedLocked(rd *round, i int, rep node.Reply) (after []func()
 		p.held = false
 	case missing, rep.Code == wire.Kept, rep.Code == wire.KeptVoteless:
 		p.held, p.had = true, true
-		p.keepsTo = max(p.keepsTo, g.keyLife(rd.start))
+		p.keepsTo = max(p.keepsTo, g.keyLife(rd.start, rd.ttl))
 		twice := rep.Server != "" && slices.Contains(rd.servers, rep.Server)
 		if !rep.Voteless() && !twice {
 			counted = true
@@ -163,7 +168,7 @@ func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
 		return nil
 	case v == reached && !g.pool.conf.rules.isOver(g.deadline(), now):
 		rd.concludeLocked(reached)
-		g.setDeadlineLocked(rd.start)
+		g.setDeadlineLocked(rd.start, rd.ttl)
 		g.renewal.at = g.nextRenewal(rd.start)
 		g.renewal.count++
 		g.pool.events.extended(g)
@@ -178,10 +183,10 @@ func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
 	return []func(){func() { g.pool.renewer.update(g) }}
 }
 
-// extend makes one round for a holder. It waits for the verdict of the round or the end of the
-// lease.
-func (g *grant) extend(ctx context.Context, le *Lease) error {
-	rd, err := g.beginExtend(le)
+// extend makes one round for a holder, with a TTL of its own unless ttl is 0. It waits for the verdict
+// of the round or the end of the lease.
+func (g *grant) extend(ctx context.Context, le *Lease, ttl time.Duration) error {
+	rd, err := g.beginExtend(le, ttl)
 	if err != nil {
 		return err
 	}
@@ -213,14 +218,16 @@ func (g *grant) awaitExtend(ctx context.Context, le *Lease, rd *round) error {
 	return g.roundErrorLocked(rd, reasons...)
 }
 
-func (g *grant) beginExtend(le *Lease) (rd *round, err error) {
+func (g *grant) beginExtend(le *Lease, ttl time.Duration) (rd *round, err error) {
 	g.mu.Lock()
 	now := g.pool.now()
 	after := g.expireLocked(now)
 	if le.over != nil {
 		err = notHeld("extend", g.resource, le.over)
 	} else {
-		rd = g.startRoundLocked(now)
+		ttl = cmp.Or(ttl, g.ttl)
+		g.keys.Live(ttl + driftAllowance(ttl, g.pool.conf.drift))
+		rd = g.startRoundLocked(now, ttl)
 		rd.done = make(chan struct{})
 		after = g.judgeRoundLocked(rd)
 	}
@@ -326,7 +333,7 @@ func (g *grant) checkLocked(now instant) (next instant, after []func()) {
 		}
 		return never, after
 	case g.renews() && now >= g.renewal.at:
-		rd := g.startRoundLocked(now)
+		rd := g.startRoundLocked(now, g.ttl)
 		left := g.deadline().Sub(now)
 		g.renewal.at = now.Add(min(g.timeout(), max(left, g.timeout())/8))
 		after = g.judgeRoundLocked(rd) // with too many nodes down, the round has failed already

@@ -80,7 +80,7 @@ func (k *renewer) lease(ttl time.Duration) *grant {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.start = g.pool.now()
-	g.setDeadlineLocked(g.start)
+	g.setDeadlineLocked(g.start, g.ttl)
 	return g
 }
 

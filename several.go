@@ -268,7 +268,7 @@ func (s *several) refresh(ctx context.Context) error {
 	errs := make([]error, len(s.kept))
 	inParallel(len(s.kept), func(i int) {
 		if le := s.kept[i]; le.Validity() < le.grant.minValidity() {
-			errs[i] = le.grant.extend(ctx, le)
+			errs[i] = le.grant.extend(ctx, le, 0)
 		}
 	})
 	for i, err := range errs {

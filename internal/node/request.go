@@ -16,11 +16,11 @@ import (
 // Key has what all requests of one attempt have in common, and records what was sent to each
 // node.
 type Key struct {
-	ID   string        // of the attempt
-	Lock string        // the lock key
-	TTL  int64         // ms
-	Life time.Duration // the longest time that a node keeps the key after it has carried out a request
+	ID   string // of the attempt
+	Lock string // the lock key
+	TTL  int64  // ms
 
+	life      atomic.Int64 // ns; the longest time that a node keeps the key after it has carried out a request
 	abandoned atomic.Bool
 	traffic   []traffic // by node; guarded by that node's mutex
 	ofFive    [5]traffic
@@ -38,6 +38,16 @@ func (k *Key) Init(n int) {
 		k.traffic = make([]traffic, n)
 	}
 	k.traffic = k.traffic[:n]
+}
+
+// Live notes that a node may keep the key for d after it has carried out a request.
+func (k *Key) Live(d time.Duration) {
+	for {
+		known := k.life.Load()
+		if known >= int64(d) || k.life.CompareAndSwap(known, int64(d)) {
+			return
+		}
+	}
 }
 
 // Abandon keeps all further requests except releases from being sent.
@@ -61,6 +71,7 @@ type Request struct {
 	Key     *Key
 	Counter int64         // the counter that came with the grant on this node; 0 = none or unknown
 	Target  int64         // counter of the lease; for an acquire, where a missing counter starts
+	TTL     int64         // ms, of an extend that has another TTL than the Key; 0 = the same
 	Timeout time.Duration // the request is neither carried out nor waited for longer than this after it was sent
 	Process string        // for the queue node: the process that asks, waits or releases; "" for any other node
 	To      Receiver
@@ -202,7 +213,7 @@ func inGroups(batch []*Request) {
 			cmp.Compare(listOf(a.Op), listOf(b.Op)),
 			cmp.Compare(a.Op, b.Op),
 			strings.Compare(a.Process, b.Process),
-			cmp.Compare(a.Key.TTL, b.Key.TTL),
+			cmp.Compare(a.ttl(), b.ttl()),
 			cmp.Compare(a.Timeout, b.Timeout),
 		)
 	})
@@ -226,8 +237,11 @@ func groupsOf(batch []*Request) iter.Seq[[]*Request] {
 }
 
 func (r *Request) groupsWith(o *Request) bool {
-	return r.Op == o.Op && r.Process == o.Process && (!r.guarded() || r.Key.TTL == o.Key.TTL && r.notAfter == o.notAfter)
+	return r.Op == o.Op && r.Process == o.Process && (!r.guarded() || r.ttl() == o.ttl() && r.notAfter == o.notAfter)
 }
+
+// ttl returns for how many ms a node keeps the key from when it carries out the request.
+func (r *Request) ttl() int64 { return cmp.Or(r.TTL, r.Key.TTL) }
 
 // guarded reports whether the request depends on the guard of the node. It sets the key.
 func (r *Request) guarded() bool { return r.Op == wire.Acquire || r.Op == wire.Extend }
@@ -246,7 +260,7 @@ func (r *Request) appendGroup(b []byte, k int) []byte {
 	b = resp.AppendInt(b, int64(k))
 	b = resp.AppendString(b, r.Process)
 	if r.guarded() {
-		b = resp.AppendInt(b, r.Key.TTL)
+		b = resp.AppendInt(b, r.ttl())
 		b = resp.AppendInt(b, r.notAfter)
 	}
 	return b

@@ -42,7 +42,7 @@ func (n *Node) retryLocked(r *Request, at clock.Instant) {
 		r.Process = wire.NoProcess // when the release is sent again, the process may not wait any more
 	}
 	last := max(r.queued.Add(r.Timeout), r.Key.traffic[n.index].deadBy)
-	n.retries = append(n.retries, retry{Request: r, at: at, until: last.Add(r.Key.Life), wait: firstPause})
+	n.retries = append(n.retries, retry{Request: r, at: at, until: last.Add(time.Duration(r.Key.life.Load())), wait: firstPause})
 }
 
 func (n *Node) dropRetryLocked(r *Request) {

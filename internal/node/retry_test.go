@@ -19,7 +19,8 @@ func (h *heard) Receive(_ *Request, rep Reply) { h.replies = append(h.replies, r
 
 // releaseFor queues a release, at an instant, for an attempt at a lock with a TTL of 10 s.
 func releaseFor(n *Node, at clock.Instant) (*Request, *heard) {
-	k := &Key{ID: "id", Lock: "r", TTL: 10_000, Life: 10*time.Second + 102*time.Millisecond}
+	k := &Key{ID: "id", Lock: "r", TTL: 10_000}
+	k.Live(10*time.Second + 102*time.Millisecond)
 	k.Init(len(n.set.nodes))
 	h := new(heard)
 	return &Request{Op: wire.Release, Key: k, Timeout: 250 * time.Millisecond, To: h, queued: at}, h
@@ -46,7 +47,7 @@ func TestReleasesOfADeadMasterAreForgotten(t *testing.T) {
 	if len(answer.replies) != 1 || !errors.Is(answer.replies[0].Err, ErrUnsent) {
 		t.Errorf("got %+v, want it known that the master has no key of the attempt", answer.replies)
 	}
-	last := queued.Add(sent.Timeout + sent.Key.Life)
+	last := queued.Add(sent.Timeout + time.Duration(sent.Key.life.Load()))
 	n.pruneLocked(last-1, new(outcomes))
 	if len(n.retries) != 1 {
 		t.Error("forgotten before the key has expired")

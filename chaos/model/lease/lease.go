@@ -9,7 +9,11 @@
 // Source: ALGORITHM sections 3 and 5 to 8.
 package lease
 
-import "github.com/d0720281/redlock/chaos/model/search"
+import (
+	"cmp"
+
+	"github.com/d0720281/redlock/chaos/model/search"
+)
 
 const (
 	mostNodes    = 5
@@ -30,6 +34,7 @@ type Config struct {
 	TTL           int // in ticks
 	Quarantine    int
 	Extensions    int // attempts below this number extend once
+	ExtensionTTL  int // of an extension that has a TTL of its own; 0 for the same
 
 	// What can go wrong.
 	Restarts int // of nodes, which come back empty
@@ -57,12 +62,16 @@ type Config struct {
 	LateExtension     bool // an extension after the end of the lease revives it
 	ReuseID           bool // attempt 1 repeats attempt 0 with the same id
 	ValidityFromReply bool // validity is counted from the last reply
+	Shortens          bool // an extension shortens the life of a key
 	BreakDeletes      bool // Break deletes keys
 	EarlyDrop         bool // a placeholder is dropped while the holder may believe in its lease
 	ForeignDrop       bool // the release of another attempt drops the placeholder, too
 	ForgetLists       bool // restarted nodes have forgotten the first list, and no client tells them
 	CountWrongClock   bool // a quarantine is measured by a wrong clock, so that its correction ends it
 }
+
+// extensionTTL returns the TTL of an extension.
+func (c Config) extensionTTL() int { return cmp.Or(c.ExtensionTTL, c.TTL) }
 
 // Default has all rules, and three nodes.
 func Default() Config {

@@ -29,6 +29,8 @@ func TestSound(t *testing.T) {
 		{"an extension and a restart", with(func(c *Config) { c.Restarts = 1 })},
 		{"two restarts", with(func(c *Config) { c.Restarts, c.Extensions = 2, 0 })},
 		{"an extension", Default()},
+		{"an extension with a longer TTL, a restart", with(func(c *Config) { c.Restarts, c.TTL, c.ExtensionTTL = 1, 2, 3 })},
+		{"an extension with a shorter TTL, a restart", with(func(c *Config) { c.Restarts, c.ExtensionTTL = 1, 2 })},
 		{"a restart with a wrong clock", with(func(c *Config) { c.Restarts, c.Extensions, c.WrongClocks = 1, 0, true })},
 		{"a key lost of three", with(func(c *Config) { c.Losses, c.FirstNeeds, c.Extensions = 1, 3, 0 })},
 		{"Break, an extension", with(func(c *Config) { c.Breaks = true })},
@@ -57,6 +59,10 @@ func TestControls(t *testing.T) {
 	}{
 		{"guard off", with(func(c *Config) { c.Restarts, c.Quarantine = 1, 0 }), TwoHolders},
 		{"quarantine a tick too short", with(func(c *Config) { c.Restarts, c.Quarantine = 1, 2 }), TwoHolders},
+		{"a quarantine for the TTL of the lease, and an extension with a longer one", with(func(c *Config) {
+			c.Restarts, c.TTL, c.ExtensionTTL, c.Quarantine = 1, 2, 3, 2
+		}), TwoHolders},
+		{"an extension that shortens the life of a key", with(func(c *Config) { c.ExtensionTTL, c.Shortens = 1, true }), EarlyEnd},
 		{"quarantined nodes count", with(func(c *Config) { c.Restarts, c.CountQuarantined = 1, true }), TwoHolders},
 		{"a quarantine that the correction of a clock ends", with(func(c *Config) {
 			c.Restarts, c.Extensions, c.WrongClocks, c.CountWrongClock = 1, 0, true, true

@@ -95,7 +95,7 @@ func (c Config) renew(s state, a int, visit visit) {
 			s.node[i].extend |= 1 << a
 		}
 		visit(s, search.Step{Format: "attempt %d extends", A: a})
-	case p.renewal == running && int(p.since) < c.TTL:
+	case p.renewal == running && int(p.since) < c.extensionTTL():
 		acks := 0
 		for i := range s.node {
 			acks += int(s.node[i].acks >> a & 1)
@@ -108,7 +108,7 @@ func (c Config) renew(s state, a int, visit visit) {
 		if p.met != 0 {
 			by.Breaks = NotAlone
 		}
-		p.left = max(p.left, uint8(c.TTL)-p.since)
+		p.left = max(p.left, uint8(c.extensionTTL())-p.since)
 		p.renewal, p.since = done, 0
 		c.valid(s, a, visit, by)
 	}
@@ -151,9 +151,12 @@ func (c Config) deliver(s state, a, i int, visit visit) {
 		counts := false
 		switch {
 		case n.owner == mine:
-			n.ttl, counts = uint8(c.TTL), n.hasVote()
+			counts = n.hasVote()
+			if life := uint8(c.extensionTTL()); life > n.ttl || c.Shortens {
+				n.ttl = life
+			}
 		case n.owner == 0 && !c.NoFill:
-			n.owner, n.ttl = mine, uint8(c.TTL)
+			n.owner, n.ttl = mine, uint8(c.extensionTTL())
 			counts = n.hasVote() || c.CountQuarantined
 		}
 		visit(s, search.Step{Format: "node %d has the extension of attempt %d, the reply is lost", A: i, B: a})
@@ -242,7 +245,7 @@ func (c Config) tick(s state, visit visit) {
 		if p.phase == asking && int(p.elapsed) < c.TTL {
 			p.elapsed++
 		}
-		if p.renewal == running && int(p.since) < c.TTL {
+		if p.renewal == running && int(p.since) < c.extensionTTL() {
 			p.since++
 		}
 		if p.left > 0 {
