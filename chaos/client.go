@@ -131,7 +131,7 @@ type worker struct {
 
 // Workloads returns the names of all workloads, in a fixed order.
 func Workloads() []string {
-	return []string{"hot", "many", "long", "rival", "line", "stock", "free", "hasty"}
+	return []string{"hot", "many", "long", "rival", "line", "stock", "free", "hasty", "several"}
 }
 
 // works has one round of each workload, by name.
@@ -186,6 +186,18 @@ var works = map[string]func(*worker, context.Context){
 		w.with(brief, "hot", w.wait(brief), func(context.Context, *held) {})
 		w.sleep(ctx, time.Duration(w.rng.IntN(int(20*time.Millisecond))))
 	},
+	// Two or three of five resources at once, named in any order, or one of them alone.
+	"several": func(w *worker, ctx context.Context) {
+		var names []string
+		for _, i := range w.rng.Perm(5)[:1+w.rng.IntN(3)] {
+			names = append(names, fmt.Sprint("part", i))
+		}
+		if len(names) == 1 {
+			w.with(ctx, names[0], w.wait(ctx), w.briefly)
+			return
+		}
+		w.withAll(ctx, names, w.rng.IntN(3) > 0)
+	},
 }
 
 type held = history.Held[*redlock.Lease]
@@ -216,6 +228,32 @@ func (w *worker) with(ctx context.Context, resource string, get means, do func(c
 	inside, cancel := context.WithCancel(h.Lease.Context())
 	stop := context.AfterFunc(ctx, cancel)
 	do(inside, h)
+	stop()
+	cancel()
+	_ = h.Free(context.Background()) // the lease is over, whatever the result
+}
+
+// withAll holds several resources for a moment, by LockAll or by TryLockAll.
+func (w *worker) withAll(ctx context.Context, names []string, waits bool) {
+	h, err := history.TakeAll(w.book, names, waits, func() (*redlock.MultiLease, error) {
+		if waits {
+			return w.locker.LockAll(ctx, names)
+		}
+		return w.locker.TryLockAll(ctx, names)
+	}, func(m *redlock.MultiLease) (parts []history.Part) {
+		for _, p := range m.Parts() {
+			parts = append(parts, history.Part(p))
+		}
+		return parts
+	})
+	if err != nil {
+		w.sleep(ctx, time.Millisecond)
+		return
+	}
+	inside, cancel := context.WithCancel(h.Lease.Context())
+	stop := context.AfterFunc(ctx, cancel)
+	w.sleep(inside, time.Duration(w.rng.IntN(int(2*time.Millisecond))))
+	h.Look()
 	stop()
 	cancel()
 	_ = h.Free(context.Background()) // the lease is over, whatever the result

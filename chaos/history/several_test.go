@@ -1,0 +1,74 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+)
+
+// multi is a lease on several resources, whose clock the test moves.
+type multi struct {
+	ctx   context.Context
+	end   context.CancelFunc
+	valid time.Duration
+}
+
+func (m *multi) Validity() time.Duration    { return m.valid }
+func (m *multi) Context() context.Context   { return m.ctx }
+func (*multi) Unlock(context.Context) error { return nil }
+
+// A lease on several resources is recorded, and checked, as one on each.
+func TestTakeAll(t *testing.T) {
+	var h History
+	now := ms
+	client := func(name string) *Client {
+		return &Client{Name: name, Sink: h.Add, Now: func() time.Duration { now += ms; return now }, Why: func(err error) string { return err.Error() }}
+	}
+	take := func(c *Client, parts ...Part) *HeldAll[*multi] {
+		var names []string
+		for _, p := range parts {
+			names = append(names, p.Resource)
+		}
+		h, err := TakeAll(c, names, true, func() (*multi, error) {
+			ctx, end := context.WithCancel(t.Context())
+			return &multi{ctx, end, 50 * ms}, nil
+		}, func(*multi) []Part { return parts })
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(h.Lease.end)
+		return h
+	}
+	first := take(client("one"), Part{"a", "t1", 1}, Part{"b", "t2", 65})
+	second := take(client("two"), Part{"c", "t3", 1}, Part{"b", "t4", 1})
+	for _, held := range []*HeldAll[*multi]{first, second} {
+		if err := held.Free(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take(client("three"), Part{"a", "t5", 65}, Part{"b", "t6", 129}, Part{"c", "t7", 65})
+	if _, err := TakeAll(client("four"), []string{"a", "b"}, false, func() (*multi, error) { return nil, errors.New("taken") }, nil); err == nil {
+		t.Error("got no error of the call")
+	}
+	var seen []string
+	for _, v := range h.Check(rules) {
+		if id := v.Rule + " " + v.Resource; !slices.Contains(seen, id) {
+			seen = append(seen, id)
+		}
+	}
+	slices.Sort(seen)
+	if want := []string{"I1 b", "I2 b", "lock b"}; !slices.Equal(seen, want) {
+		t.Errorf("got %q, want %q", seen, want)
+	}
+	refused := 0
+	for _, a := range h.So() {
+		if a.Why == "taken" {
+			refused++
+		}
+	}
+	if refused != 2 {
+		t.Errorf("got %d refused acquisitions, want one for each resource", refused)
+	}
+}
