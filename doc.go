@@ -55,6 +55,9 @@
 // [NewSharded] makes a Locker for several groups of masters, for more locks a second than one
 // quorum grants.
 //
+// [Locker.LockAll] makes one lease on several resources, without deadlocks. [WithOwner] labels leases
+// with their owner, for people.
+//
 // [Lease.Detach] and [Locker.Adopt] pass a lease to another process. [Locker.Inspect] shows
 // who holds a resource. [Locker.Break] takes the resource away from a holder that does not
 // let go. Packages [github.com/d0720281/redlock/election] and
@@ -79,7 +82,7 @@
 // [Option] is given to New alone.
 //
 //   - Lifetime, for one call or for all: [WithTTL], [WithoutRenewal], [WithMaxHold],
-//     [WithGrace]. Nested calls: [WithReentry].
+//     [WithGrace]. Nested calls: [WithReentry]. For people: [WithOwner].
 //   - Time: [WithNodeTimeout], [WithMaxTTL], [WithDrift], [WithClock].
 //   - Masters: [WithKeyPrefix], [WithTrustedDisk], [WithoutRestartGuard].
 //   - Metrics, logs and traces: [WithObserver], [WithLogger], [WithTracer].

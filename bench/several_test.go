@@ -1,0 +1,60 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// BenchmarkLockAll measures one goroutine that locks and unlocks some free resources, all at once and
+// one after the other.
+func BenchmarkLockAll(b *testing.B) {
+	addrs := redistest.Addrs(redistest.Masters(b, 3))
+	l, err := redlock.New(addrs)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	if err := l.Bootstrap(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	for _, k := range []int{1, 2, 8} {
+		var names []string
+		for i := range k {
+			names = append(names, fmt.Sprint("part:", i))
+		}
+		b.Run(fmt.Sprintf("resources=%d/how=LockAll", k), func(b *testing.B) {
+			b.ReportAllocs()
+			for range b.N {
+				m, err := l.LockAll(b.Context(), names)
+				if err == nil {
+					err = m.Unlock(context.Background())
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("resources=%d/how=one-by-one", k), func(b *testing.B) {
+			b.ReportAllocs()
+			for range b.N {
+				var leases []*redlock.Lease
+				for _, n := range names {
+					lease, err := l.Lock(b.Context(), n)
+					if err != nil {
+						b.Fatal(err)
+					}
+					leases = append(leases, lease)
+				}
+				for _, lease := range leases {
+					if err := lease.Unlock(context.Background()); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+		})
+	}
+}
