@@ -32,6 +32,7 @@ type grant struct {
 	target  int64     // fencing counter; 0 until a quorum granted
 	cause   error     // why the lease is over; nil while it is not
 	handles []*Lease  // given out and not unlocked yet
+	lingers bool      // unlocked before the end of its minimum hold; the only handle is the library's
 	dropAt  instant   // when the keys of a lease that was broken are dropped; never = not by itself
 	hand    handOver
 	renewal renewal

@@ -14,6 +14,7 @@ type Settings struct {
 	NodeTimeout time.Duration // how long one master may take to answer
 	Grace       time.Duration // by how much the lease ends earlier for its holder
 	MaxHold     time.Duration // bound on the life of the lease; 0 for none
+	MinHold     time.Duration // how long the resource stays taken at least
 	Renewed     bool          // in the background: WithoutRenewal was not given
 	Reentry     bool          // WithReentry was given
 	Owner       string        // label of WithOwner; "" for none
@@ -31,6 +32,7 @@ func (l *Locker) Settings(opts ...LockOption) (Settings, error) {
 		NodeTimeout: lc.timeout(),
 		Grace:       lc.grace,
 		MaxHold:     lc.maxHold,
+		MinHold:     lc.minHold,
 		Renewed:     !lc.manual,
 		Reentry:     lc.reentry,
 		Owner:       lc.owner,

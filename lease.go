@@ -208,7 +208,7 @@ func (le *Lease) beginUnlock() (confirmed func(ctx context.Context) error) {
 	g.mu.Unlock()
 	var last bool
 	var err error
-	if !again {
+	if !again && !le.linger() {
 		last, err = g.pool.unlock(le)
 	}
 	return func(ctx context.Context) error {
@@ -225,6 +225,27 @@ func (le *Lease) beginUnlock() (confirmed func(ctx context.Context) error) {
 		}
 		return err
 	}
+}
+
+// linger ends the handle before the end of its minimum hold, and keeps the lease until then. It reports
+// false, and has done nothing, if the minimum hold is over, the lease has ended or has other handles.
+func (le *Lease) linger() bool {
+	g := le.grant
+	g.mu.Lock()
+	after := g.expireLocked(g.pool.now())
+	left := g.minHold - time.Since(le.since)
+	lingers := left > 0 && g.cause == nil && !le.done && len(g.handles) == 1
+	if lingers {
+		rest := &Lease{grant: g, fence: le.fence, turn: le.turn, parent: context.Background(), since: le.since}
+		g.handles[0], g.lingers, le.done = rest, true, true
+		if end := le.overLocked(ErrReleased); end != nil {
+			after = append(after, end)
+		}
+		time.AfterFunc(left, func() { _, _ = g.pool.unlock(rest) })
+	}
+	g.mu.Unlock()
+	run(after)
+	return lingers
 }
 
 // end takes the handle off its lease at now, for good. last reports that the lease has no
@@ -307,7 +328,7 @@ func (le *Lease) reenter(ctx context.Context, wanted bool) (inner *Lease, held b
 	g := le.grant
 	g.mu.Lock()
 	after := g.expireLocked(g.pool.now())
-	if held = g.cause == nil && le.turn == g.hand.count; held && wanted {
+	if held = g.cause == nil && le.turn == g.hand.count && !g.lingers; held && wanted {
 		inner = &Lease{grant: g, fence: le.fence, turn: le.turn, parent: ctx, since: time.Now()}
 		g.handles = append(g.handles, inner)
 	}

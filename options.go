@@ -61,7 +61,8 @@ type lockConfig struct {
 	nodeTimeout time.Duration // 0: derived from the TTL
 	grace       time.Duration
 	maxHold     time.Duration // 0: no bound
-	manual      bool          // no renewal
+	minHold     time.Duration
+	manual      bool // no renewal
 	reentry     bool
 	owner       string // label of the lease; "": none
 
@@ -97,6 +98,16 @@ func WithoutRenewal() LockOption {
 // time counts from the hand-over. The bound must be at least the TTL. By default there is none.
 func WithMaxHold(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.maxHold, c.maxHoldSet = d, true })
+}
+
+// WithMinHold keeps a resource taken for at least d from when its lease is granted or handed over, for
+// work that is sometimes shorter than the clocks of its machines differ. An Unlock before that ends the
+// lease for the holder at once, and returns nil without waiting for the masters. The library renews the
+// keys until d is over, and releases them then. [Locker.Close] releases them earlier. If the process
+// dies, they stay for the rest of the TTL. A lease that was lost is not kept. By default d is 0. It must
+// be less than the value of [WithMaxHold], and with [WithoutRenewal] less than half of the TTL.
+func WithMinHold(d time.Duration) LockOption {
+	return lockOption(func(c *lockConfig) { c.minHold = d })
 }
 
 // WithGrace ends every lease this much earlier for its holder than for other processes, so that
@@ -269,6 +280,11 @@ func (c *lockConfig) validate(of *config) error {
 			fmt.Sprintf("drift of %v and WithGrace(%v): must leave more than half of the TTL of %v", drift, c.grace, c.ttl)},
 		{!c.maxHoldSet && c.maxHold == 0 || c.maxHold >= c.ttl,
 			fmt.Sprintf("WithMaxHold(%v): must be at least %v, the TTL", c.maxHold, c.ttl)},
+		{c.minHold >= 0, fmt.Sprintf("WithMinHold(%v): must not be negative", c.minHold)},
+		{c.maxHold == 0 || c.minHold < c.maxHold,
+			fmt.Sprintf("WithMinHold(%v): must be less than %v, the value of WithMaxHold", c.minHold, c.maxHold)},
+		{!c.manual || c.minHold < c.minValidity(),
+			fmt.Sprintf("WithMinHold(%v): must be less than %v, half of the TTL, as WithoutRenewal is given", c.minHold, c.minValidity())},
 		{!c.ownerSet || wire.IsLabel(c.owner),
 			fmt.Sprintf("WithOwner(%q): must have 1 to %d bytes of printable characters and spaces, without |", c.owner, MaxOwnerLength)},
 		{!c.maxHoldSet || !c.manualSet, "WithMaxHold bounds renewal, which WithoutRenewal switches off: give one of them"},

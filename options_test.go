@@ -181,6 +181,13 @@ func TestOptionBounds(t *testing.T) {
 		{"no renewal with max hold", list(WithoutRenewal(), WithMaxHold(time.Hour)), []string{"WithMaxHold", "WithoutRenewal"}},
 		{"no renewal", list(WithoutRenewal()), nil},
 
+		{"min hold", list(WithMinHold(time.Hour)), nil},
+		{"negative min hold", list(WithMinHold(-ns)), []string{"WithMinHold(-1ns)", "must not be negative"}},
+		{"min hold of the max hold", list(WithMinHold(time.Hour), WithMaxHold(time.Hour)), []string{"WithMinHold(1h0m0s)", "less than 1h0m0s", "WithMaxHold"}},
+		{"min hold below the max hold", list(WithMinHold(time.Hour-ns), WithMaxHold(time.Hour)), nil},
+		{"min hold without renewal", list(WithMinHold(5*time.Second-ns), WithoutRenewal()), nil},
+		{"min hold too long without renewal", list(WithMinHold(5*time.Second), WithoutRenewal()), []string{"WithMinHold(5s)", "less than 5s", "WithoutRenewal"}},
+
 		{"owner", list(WithOwner("größe 1:2;3")), nil},
 		{"longest owner", list(WithOwner(strings.Repeat("ä", 32))), nil},
 		{"owner above the longest", list(WithOwner(strings.Repeat("ä", 32) + "x")), []string{"WithOwner(", "1 to 64 bytes"}},

@@ -394,7 +394,9 @@ func (g *grant) endLocked(cause error, now instant) (after []func()) {
 		}
 	}
 	if errors.Is(cause, ErrLost) && len(g.handles) > 0 { // a lease that is being adopted has no handle yet
-		g.pool.events.lost(g, cause)
+		if !g.lingers { // otherwise the work is done
+			g.pool.events.lost(g, cause)
+		}
 		after = append(after, func() { g.pool.waitlines.freed(g) })
 		if cause == errLostBroken && !g.adopted {
 			g.dropAt = now.Add(g.grace + dropLead(g.ttl))

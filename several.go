@@ -133,8 +133,8 @@ func (l *Locker) admitAll(ctx context.Context, name string, names []string, lc l
 		}
 	}
 	s := &several{locker: l, names: names, config: lc, began: time.Now()}
-	s.config.manual, s.config.maxHold = false, 0 // until all are held, see settle
-	inner, cancel := context.WithCancel(ctx)     // so that no method of ctx runs in another goroutine
+	s.config.manual, s.config.maxHold, s.config.minHold = false, 0, 0 // until all are held, see settle
+	inner, cancel := context.WithCancel(ctx)                          // so that no method of ctx runs in another goroutine
 	defer cancel()
 	done := false
 	defer func() {
@@ -295,10 +295,12 @@ func (g *grant) settle(lc *lockConfig) {
 	t := &g.pool.waitlines
 	t.mu.Lock() // its lines compare the options of leases
 	g.mu.Lock()
-	g.manual, g.maxHold = lc.manual, lc.maxHold
+	g.manual, g.maxHold, g.minHold = lc.manual, lc.maxHold, lc.minHold
+	for _, h := range g.handles {
+		h.since = time.Now()
+	}
 	if g.maxHold > 0 {
-		now := g.pool.now()
-		g.hand.since = now
+		g.hand.since = g.pool.now()
 		g.limits.deadline.Store(int64(min(g.limits.uncapped, g.holdEnd())))
 	}
 	g.mu.Unlock()

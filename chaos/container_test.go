@@ -47,7 +47,7 @@ func inContainers(t *testing.T, n int) *Run {
 		redistest.Missing(t, "docker", "needs an image: "+err.Error())
 	}
 	c, err := StartContainers(pool, image, n)
-	return begin(t, c, err, 2*testTTL)
+	return begin(t, c, err, 3*testTTL)
 }
 
 // Every fault of containers, in mid-lease, on masters in containers.

@@ -54,20 +54,15 @@ func New(locker *redlock.Locker, minHold time.Duration, opts ...redlock.LockOpti
 	if locker == nil {
 		return nil, configError("New: the Locker is nil")
 	}
+	opts = append(slices.Clone(opts), redlock.WithMinHold(minHold))
 	settings, err := locker.Settings(opts...)
 	switch {
 	case err != nil:
 		return nil, err
-	case minHold < 0:
-		return nil, configError("New: the minimum hold is negative")
-	case settings.MaxHold > 0 && minHold >= settings.MaxHold:
-		return nil, configError("New: the minimum hold must be less than WithMaxHold")
-	case !settings.Renewed && minHold >= settings.TTL/2:
-		return nil, configError("New: without renewal the minimum hold must be less than half of the TTL")
 	case settings.Reentry:
 		return nil, configError("New: WithReentry would let a job run twice")
 	}
-	return &Locker{locker: locker, minHold: minHold, opts: slices.Clone(opts), failed: make(map[string]bool)}, nil
+	return &Locker{locker: locker, minHold: minHold, opts: opts, failed: make(map[string]bool)}, nil
 }
 
 func configError(text string) error {
@@ -127,7 +122,7 @@ func (l *Locker) Lock(ctx context.Context, job string) (*Lock, error) {
 		lease, err := l.locker.TryLock(ctx, job, l.opts...)
 		if err == nil {
 			l.note(job, nil)
-			return &Lock{Lease: lease, of: l, since: time.Now()}, nil
+			return &Lock{Lease: lease, of: l}, nil
 		}
 		d := pause(tries)
 		if !worthwhile(err) || time.Since(began)+d > limit || !l.sleep(ctx, d) {
@@ -195,21 +190,14 @@ func (l *Locker) note(job string, err error) {
 // Lock is the lock of one run of a job, from [Locker.Lock].
 type Lock struct {
 	*redlock.Lease
-	of    *Locker
-	since time.Time
+	of *Locker
 }
 
-// Unlock ends the lock, as [redlock.Lease.Unlock] does, but not before the end of the minimum
-// hold. Until then the lease is held and renewed in the background, and Unlock returns nil at
-// once. Whether ctx has ended makes no difference. If the lease was lost, the job may not have
-// been alone: the error matches [redlock.ErrLost]. As schedulers drop this error, it is logged,
-// too.
+// Unlock ends the lock, as [redlock.Lease.Unlock] does. Before the end of the minimum hold it returns
+// nil at once, and the resource stays taken until then: see [redlock.WithMinHold]. Whether ctx has ended
+// makes no difference. If the lease was lost, the job may not have been alone: the error matches
+// [redlock.ErrLost]. As schedulers drop this error, it is logged, too.
 func (l *Lock) Unlock(ctx context.Context) error {
-	if left := l.of.minHold - time.Since(l.since); ctx != nil && left > 0 && l.Err() == nil {
-		later := context.WithoutCancel(ctx)
-		time.AfterFunc(left, func() { _ = l.Lease.Unlock(later) })
-		return nil
-	}
 	err := l.Lease.Unlock(ctx)
 	if errors.Is(err, redlock.ErrLost) {
 		l.of.locker.Logger().Warn("redlock: a job ran on after its lease was lost", "job", l.Resource(), "error", err)
