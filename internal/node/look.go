@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/d0720281/redlock/internal/clock"
@@ -135,6 +136,51 @@ func (n *Node) Break(ctx context.Context, key, seen, placeholder string) (life t
 	}
 	return time.Duration(left) * time.Millisecond, done == 1, nil
 }
+
+// scanned is about how many keys of a node one SCAN looks at.
+const scanned = 500
+
+// Keys returns the string keys of the node that begin with the prefix of all keys. A key that comes or
+// goes meanwhile may be among them or not.
+func (n *Node) Keys(ctx context.Context) (keys []string, err error) {
+	pattern := globless.Replace(n.conf.Prefix) + "*"
+	for cursor := "0"; ; {
+		values, _, _, err := n.ask(ctx, &task{replies: 1, write: func(_ *Node, _ *link, _ int64, b []byte) []byte {
+			b = resp.AppendCommand(b, 8)
+			for _, arg := range []string{"SCAN", cursor, "MATCH", pattern, "COUNT"} {
+				b = resp.AppendString(b, arg)
+			}
+			b = resp.AppendInt(b, scanned)
+			return resp.AppendString(resp.AppendString(b, "TYPE"), "string")
+		}})
+		if err != nil {
+			return nil, err
+		}
+		if refused, ok := values[0].(resp.Error); ok {
+			return nil, nodeFailure(refused)
+		}
+		reply, _ := values[0].([]any)
+		if len(reply) != 2 {
+			return nil, ErrBadReply
+		}
+		next, ok := reply[0].(string)
+		list, ok1 := reply[1].([]any)
+		if !ok || !ok1 {
+			return nil, ErrBadReply
+		}
+		for _, v := range list {
+			if key, ok := v.(string); ok {
+				keys = append(keys, key)
+			}
+		}
+		if cursor = next; cursor == "0" {
+			return keys, nil
+		}
+	}
+}
+
+// globless quotes what has a meaning in a pattern of SCAN.
+var globless = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`, "^", `\^`)
 
 // TellBroken tells all subscribers of the node that the lock of a key was broken.
 func (n *Node) TellBroken(ctx context.Context, key string) error {

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/d0720281/redlock"
+)
+
+const listHelp = `List the locks under the key prefix: those of which some master has a key.
+
+The words are those of redlock status. redlock looks for the keys on all masters, by SCAN, in
+small steps that delay no lock. The output can be out of date when it is shown.
+
+Exit code: 0, or 69 if too few masters answered, so that locks may be missing.`
+
+// list is the list command.
+type list struct {
+	connection
+	output
+}
+
+func newList() *cobra.Command {
+	var l list
+	cmd := &cobra.Command{
+		Use:                   "list [flags]",
+		Short:                 "List all locks and their holders",
+		Long:                  listHelp,
+		Args:                  noArgs,
+		DisableFlagsInUseLine: true,
+		RunE:                  func(cmd *cobra.Command, _ []string) error { return l.run(cmd) },
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	l.output.register(f)
+	l.connection.register(f)
+	return cmd
+}
+
+func (l *list) run(cmd *cobra.Command) (err error) {
+	if err := l.output.open(cmd); err != nil {
+		return err
+	}
+	locker, err := l.connection.open(redlock.WithLogger(nil))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, locker.Close()) }()
+	ctx, stop := interruptible(cmd)
+	defer stop()
+	all := []lockReport{}
+	var rows []table.Row
+	var failed error
+	for in, err := range locker.List(ctx) {
+		switch {
+		case ctx.Err() != nil:
+			return errInterrupted
+		case err != nil && in.Resource == "":
+			failed = err
+			continue
+		case err != nil && !errors.Is(err, redlock.ErrNoQuorum):
+			return err
+		case err != nil:
+			failed = err
+		}
+		all = append(all, reportOf(in))
+		rows = append(rows, rowOfLock(in))
+	}
+	shown, err := l.json(all)
+	if err != nil {
+		return err
+	}
+	if !shown && len(rows) > 0 {
+		l.table(table.Row{"key", "verdict", "token", "fence", "expires in", "owner"}, rows)
+	}
+	if failed != nil {
+		return exitError{exitNoQuorum, failed}
+	}
+	return nil
+}
+
+func rowOfLock(in redlock.Inspection) table.Row {
+	fence, ttl := "", "never"
+	if in.Fence != 0 {
+		fence = fmt.Sprint(in.Fence)
+	}
+	if left := in.FreeIn(); left >= 0 {
+		ttl = left.Round(time.Millisecond).String()
+	}
+	return table.Row{in.Resource, in.Verdict.String(), shortToken(in.Token), fence, ttl, in.Owner}
+}
