@@ -18,8 +18,8 @@ const inspectedAtOnce = 64
 // List returns what [Locker.Inspect] returns for each resource of which some master has a key, sorted
 // by name. It looks for the keys on all masters, by SCAN, in steps that delay no lock. Resources that
 // are locked or freed meanwhile may be missing or may have been freed by the time they are returned: use
-// the result for people and for monitoring. With an empty key prefix, other programs' strings are
-// resources, too.
+// the result for people and for monitoring. The user needs the right to SCAN. With an empty key prefix,
+// other programs' strings are resources, too.
 //
 // If too few masters of a group answered to find every resource that a quorum holds, the last element
 // of the sequence is a [*QuorumError] that matches [ErrNoQuorum]. The errors of single resources are
