@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/d0720281/redlock/internal/node"
-	"github.com/d0720281/redlock/internal/wire"
 )
 
 // inspectedAtOnce is how many resources List looks at together.
@@ -74,7 +73,7 @@ func (l *Locker) names(ctx context.Context) ([]string, error) {
 			}
 			e.Granted++
 			for _, key := range keys {
-				if r := strings.TrimPrefix(key, p.conf.keyPrefix); p.conf.checkResource("List", r) == nil && wire.Reserved(key) == "" && l.groupOf(r) == p {
+				if r := strings.TrimPrefix(key, p.conf.keyPrefix); p.conf.checkResource("List", r) == nil && l.groupOf(r) == p {
 					all[r] = true
 				}
 			}
