@@ -68,6 +68,9 @@ func BreakScript(t testing.TB, change func(script string) string) {
 }
 
 // NewID returns an id of an attempt that no Locker makes.
+// LosePart tells a lease on several resources that its first part was lost.
+func (m *MultiLease) LosePart() { m.lost(m.parts[0]) }
+
 func NewID() string { return newID() }
 
 // QueueNodeOf returns the index of the node that keeps the queue for a resource, as far as the

@@ -32,7 +32,7 @@ type grant struct {
 	target  int64     // fencing counter; 0 until a quorum granted
 	cause   error     // why the lease is over; nil while it is not
 	handles []*Lease  // given out and not unlocked yet
-	lingers bool      // unlocked before the end of its minimum hold; the only handle is the library's
+	keepTo  instant   // a lease that was unlocked before the end of its minimum hold is kept until then, by a handle of the library; 0 for any other lease
 	dropAt  instant   // when the keys of a lease that was broken are dropped; never = not by itself
 	hand    handOver
 	renewal renewal
@@ -173,6 +173,18 @@ func (g *grant) setDeadlineLocked(start instant, ttl time.Duration) {
 	if d > g.deadline() {
 		g.limits.deadline.Store(int64(d))
 		g.limits.stood = g.pool.conf.clock.Stood()
+	}
+}
+
+// lockOptions locks what guards the options of a lease: its grant, and the lines of callers, which compare
+// them with their own.
+func (g *grant) lockOptions() (unlock func()) {
+	t := &g.pool.waitlines
+	t.mu.Lock()
+	g.mu.Lock()
+	return func() {
+		g.mu.Unlock()
+		t.mu.Unlock()
 	}
 }
 

@@ -96,7 +96,7 @@ func (g *grant) passOn(le *Lease, heir *caller, now instant) (next *Lease, end f
 	g.pool.events.released(le)
 	g.hand.count++
 	next = &Lease{grant: g, fence: g.pool.conf.rules.successor(le.fence), turn: g.hand.count, parent: heir.ctx, since: time.Now()}
-	g.handles[0], g.lingers = next, false
+	g.handles[0], g.keepTo = next, 0
 	if g.maxHold > 0 { // the bound of the new holder counts from now
 		g.hand.since = now
 		g.limits.deadline.Store(int64(min(g.limits.uncapped, g.holdEnd())))

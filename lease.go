@@ -227,26 +227,31 @@ func (le *Lease) beginUnlock() (confirmed func(ctx context.Context) error) {
 	}
 }
 
-// linger ends the handle before the end of its minimum hold, and keeps the lease until then. It reports
-// false, and has done nothing, if the minimum hold is over, the lease has ended or has other handles.
+// linger ends the handle before the end of its minimum hold, and keeps the lease until then: the
+// renewer unlocks it. It reports false, and has done nothing, if the minimum hold is over, the lease
+// has ended or has other handles.
 func (le *Lease) linger() bool {
 	g := le.grant
 	g.mu.Lock()
-	after := g.expireLocked(g.pool.now())
+	now := g.pool.now()
+	after := g.expireLocked(now)
 	left := g.minHold - time.Since(le.since)
 	lingers := left > 0 && g.cause == nil && !le.done && len(g.handles) == 1
 	if lingers {
-		rest := &Lease{grant: g, fence: le.fence, turn: le.turn, parent: context.Background(), since: le.since}
-		g.handles[0], g.lingers, le.done = rest, true, true
+		g.handles[0] = &Lease{grant: g, fence: le.fence, turn: le.turn, parent: context.Background(), since: le.since}
+		g.keepTo, le.done = now.Add(left), true
 		if end := le.overLocked(ErrReleased); end != nil {
 			after = append(after, end)
 		}
-		time.AfterFunc(left, func() { _, _ = g.pool.unlock(rest) })
+		after = append(after, func() { g.pool.renewer.update(g) })
 	}
 	g.mu.Unlock()
 	run(after)
 	return lingers
 }
+
+// lingersLocked reports whether no caller has the lease, and it is only kept for its minimum hold.
+func (g *grant) lingersLocked() bool { return g.keepTo != 0 }
 
 // end takes the handle off its lease at now, for good. last reports that the lease has no
 // other handle, so that its keys have to be released. err is not nil if the lease was over
@@ -328,7 +333,7 @@ func (le *Lease) reenter(ctx context.Context, wanted bool) (inner *Lease, held b
 	g := le.grant
 	g.mu.Lock()
 	after := g.expireLocked(g.pool.now())
-	if held = g.cause == nil && le.turn == g.hand.count && !g.lingers; held && wanted {
+	if held = g.cause == nil && le.turn == g.hand.count && !g.lingersLocked(); held && wanted {
 		inner = &Lease{grant: g, fence: le.fence, turn: le.turn, parent: ctx, since: time.Now()}
 		g.handles = append(g.handles, inner)
 	}

@@ -64,10 +64,17 @@ func TestVirtualMinHoldHandOver(t *testing.T) {
 		if second.Token() != first.Token() {
 			t.Errorf("got token %s after %s, want a hand-over", second.Token(), first.Token())
 		}
+		w = b.wait(t.Context(), l, redlock.WithMinHold(time.Second))
 		must(t, second.Unlock(t.Context()))
 		time.Sleep(time.Second - time.Millisecond)
 		b.wantHolding("r", 0, 1, 2)
-		time.Sleep(2 * time.Millisecond)
+		third := b.got(w)
+		wantSince(t, "the second hand-over", start, 2*time.Second)
+		time.Sleep(3 * ttl10)
+		if err := third.Err(); err != nil {
+			t.Errorf("got %v, want a lease that is renewed", err)
+		}
+		must(t, third.Unlock(t.Context()))
 		b.wantHolding("r")
 	})
 }

@@ -61,7 +61,7 @@ func (m *MultiLease) renewTogether() {
 func (m *MultiLease) lost(part *Lease) {
 	m.end(fmt.Errorf("resource %q: %w", part.Resource(), context.Cause(part.Context())))
 	for _, le := range m.parts {
-		le.grant.keepNoLonger()
+		le.renewNoLonger()
 	}
 }
 

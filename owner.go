@@ -20,7 +20,7 @@ const MaxOwnerLength = wire.MaxLabel
 // [MaxOwnerLength] bytes of UTF-8: printable characters and spaces, but no "|". By default there is
 // none.
 //
-// The label is what the holder says of itself. Nothing may be decided by it, and all clients of the
+// The holder chooses its label. Nothing may be decided by it, and all clients of the
 // masters can read it. A lease is handed over only to a caller of the process with the same label.
 func WithOwner(label string) LockOption {
 	return lockOption(func(c *lockConfig) { c.owner, c.ownerSet = label, true })

@@ -286,14 +286,13 @@ func (g *grant) renewEvery() time.Duration {
 	return every - rand.N(every/10)
 }
 
-// keepNoLonger ends the renewals of a lease.
-func (g *grant) keepNoLonger() {
-	t := &g.pool.waitlines
-	t.mu.Lock() // its lines compare the options of leases
-	g.mu.Lock()
-	g.manual = true
-	g.mu.Unlock()
-	t.mu.Unlock()
+// renewNoLonger ends the renewals of a lease, unless the handle has been unlocked: another caller may have
+// the lease then.
+func (le *Lease) renewNoLonger() {
+	defer le.grant.lockOptions()()
+	if !le.done {
+		le.grant.manual = true
+	}
 }
 
 // roundDelay returns the pause after a round that failed.
@@ -332,6 +331,10 @@ func (g *grant) checkLocked(now instant) (next instant, after []func()) {
 			after = append(after, func() { g.sendReleases(now, false) }) // the holder has stopped: other processes may have the resource
 		}
 		return never, after
+	case g.lingersLocked() && now >= g.keepTo:
+		kept := g.handles[0]
+		next = now.Add(time.Millisecond) // another caller may have the lease by then
+		return next, append(after, func() { _, _ = g.pool.unlock(kept) })
 	case g.renews() && now >= g.renewal.at:
 		rd := g.startRoundLocked(now, g.ttl)
 		left := g.deadline().Sub(now)
@@ -344,6 +347,9 @@ func (g *grant) checkLocked(now instant) (next instant, after []func()) {
 // dueLocked returns when the renewer must check the lease next.
 func (g *grant) dueLocked() instant {
 	end := g.deadline().Add(-cancelLead(g.ttl))
+	if g.lingersLocked() {
+		end = min(end, g.keepTo)
+	}
 	if !g.renews() {
 		return end
 	}
@@ -394,7 +400,7 @@ func (g *grant) endLocked(cause error, now instant) (after []func()) {
 		}
 	}
 	if errors.Is(cause, ErrLost) && len(g.handles) > 0 { // a lease that is being adopted has no handle yet
-		if !g.lingers { // otherwise the work is done
+		if !g.lingersLocked() { // otherwise the work is done
 			g.pool.events.lost(g, cause)
 		}
 		after = append(after, func() { g.pool.waitlines.freed(g) })

@@ -13,7 +13,7 @@ import (
 
 // This file locks several resources at once. Each of them is an ordinary lease, so exclusion and
 // fencing tokens are those of a lease. The rules here are about deadlocks: every caller takes its
-// resources in the same order, and keeps only those before the first one that it lacks.
+// resources in the same order, and keeps only those before the first that is missing.
 //
 // Source: ALGORITHM section 12.
 
@@ -197,8 +197,8 @@ func (s *several) wait(ctx context.Context) error {
 	}
 }
 
-// untilOccupied returns the names before the first one that this process has or waits for. An attempt
-// for that one would be in vain.
+// untilOccupied returns the names before the first name that this process has or waits for. An attempt
+// for that name would be in vain.
 func (s *several) untilOccupied(names []string) []string {
 	for i, r := range names {
 		if s.locker.groupOf(r).waitlines.occupied(r) {
@@ -292,9 +292,7 @@ func (s *several) giveBack() {
 
 // settle gives a part of a lease on several resources the options that count from when all are held.
 func (g *grant) settle(lc *lockConfig) {
-	t := &g.pool.waitlines
-	t.mu.Lock() // its lines compare the options of leases
-	g.mu.Lock()
+	unlock := g.lockOptions()
 	g.manual, g.maxHold, g.minHold = lc.manual, lc.maxHold, lc.minHold
 	for _, h := range g.handles {
 		h.since = time.Now()
@@ -303,8 +301,7 @@ func (g *grant) settle(lc *lockConfig) {
 		g.hand.since = g.pool.now()
 		g.limits.deadline.Store(int64(min(g.limits.uncapped, g.holdEnd())))
 	}
-	g.mu.Unlock()
-	t.mu.Unlock()
+	unlock()
 	g.pool.renewer.update(g)
 }
 

@@ -79,6 +79,28 @@ func TestVirtualLockAllLoses(t *testing.T) {
 	})
 }
 
+// A part that was handed over to the next caller of the process is renewed for that caller, even if the
+// news that another part was lost comes later.
+func TestVirtualLockAllHandsAPartOn(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		l := b.warmLocker()
+		m, err := l.LockAll(t.Context(), []string{"a", "r"})
+		must(t, err)
+		w := b.wait(t.Context(), l)
+		must(t, m.Unlock(t.Context()))
+		next := b.got(w)
+		if got := next.Token(); got != m.Parts()[1].Token {
+			t.Errorf("got token %s, want that of the part: a hand-over", got)
+		}
+		m.LosePart()
+		time.Sleep(3 * ttl10)
+		if err := next.Err(); err != nil {
+			t.Errorf("got %v, want the lease renewed", err)
+		}
+		b.unlock(next)
+	})
+}
+
 // What a call holds while it waits is renewed. If it is lost, the call gives all back, begins again,
 // and gets all in the end.
 func TestVirtualLockAllBeginsAgain(t *testing.T) {

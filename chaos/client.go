@@ -225,9 +225,14 @@ func (w *worker) with(ctx context.Context, resource string, get means, do func(c
 		}
 		return
 	}
+	under(ctx, h, func(ctx context.Context) { do(ctx, h) })
+}
+
+// under does some work under a lease, and gives it back.
+func under[L history.Ender](ctx context.Context, h *history.Held[L], do func(context.Context)) {
 	inside, cancel := context.WithCancel(h.Lease.Context())
 	stop := context.AfterFunc(ctx, cancel)
-	do(inside, h)
+	do(inside)
 	stop()
 	cancel()
 	_ = h.Free(context.Background()) // the lease is over, whatever the result
@@ -250,13 +255,10 @@ func (w *worker) withAll(ctx context.Context, names []string, waits bool) {
 		w.sleep(ctx, time.Millisecond)
 		return
 	}
-	inside, cancel := context.WithCancel(h.Lease.Context())
-	stop := context.AfterFunc(ctx, cancel)
-	w.sleep(inside, time.Duration(w.rng.IntN(int(2*time.Millisecond))))
-	h.Look()
-	stop()
-	cancel()
-	_ = h.Free(context.Background()) // the lease is over, whatever the result
+	under(ctx, h, func(ctx context.Context) {
+		w.sleep(ctx, time.Duration(w.rng.IntN(int(2*time.Millisecond))))
+		h.Look()
+	})
 }
 
 // briefly is a critical section of at most 2 ms.

@@ -13,7 +13,7 @@ import (
 	"github.com/d0720281/redlock/internal/locktest"
 )
 
-// Any process can ask for the leader, also one that does not campaign.
+// Any process can ask for the leader, also a process that does not campaign.
 func TestVirtualLeader(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		watcher, err := election.New(b.WarmLocker(), "r")

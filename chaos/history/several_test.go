@@ -26,7 +26,7 @@ func TestTakeAll(t *testing.T) {
 	client := func(name string) *Client {
 		return &Client{Name: name, Sink: h.Add, Now: func() time.Duration { now += ms; return now }, Why: func(err error) string { return err.Error() }}
 	}
-	take := func(c *Client, parts ...Part) *HeldAll[*multi] {
+	take := func(c *Client, parts ...Part) *Held[*multi] {
 		var names []string
 		for _, p := range parts {
 			names = append(names, p.Resource)
@@ -43,7 +43,7 @@ func TestTakeAll(t *testing.T) {
 	}
 	first := take(client("one"), Part{"a", "t1", 1}, Part{"b", "t2", 65})
 	second := take(client("two"), Part{"c", "t3", 1}, Part{"b", "t4", 1})
-	for _, held := range []*HeldAll[*multi]{first, second} {
+	for _, held := range []*Held[*multi]{first, second} {
 		if err := held.Free(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -177,11 +177,13 @@ func (c *leaseCommand) acquire(cmd *cobra.Command, key string) (err error) {
 		lockCtx, cancel = context.WithTimeout(ctx, c.wait)
 		defer cancel()
 	}
-	lock := (*redlock.Locker).Lock
+	lock := func() (*redlock.Lease, error) { return locker.Lock(lockCtx, key) }
 	if once {
-		lock = tryLock
+		lock = func() (*redlock.Lease, error) {
+			return connecting(func() (*redlock.Lease, error) { return locker.TryLock(lockCtx, key) })
+		}
 	}
-	lease, err := lock(locker, lockCtx, key)
+	lease, err := lock()
 	switch {
 	case ctx.Err() != nil:
 		return errInterrupted // Close releases a lock that was acquired meanwhile
@@ -203,17 +205,6 @@ func (c *leaseCommand) acquire(cmd *cobra.Command, key string) (err error) {
 		}
 	}
 	return c.leave(lease)
-}
-
-// tryLock calls TryLock on a Locker that has no connections yet.
-func tryLock(locker *redlock.Locker, ctx context.Context, key string, opts ...redlock.LockOption) (lease *redlock.Lease, err error) {
-	for range connectTries {
-		lease, err = locker.TryLock(ctx, key, opts...)
-		if !errors.Is(err, redlock.ErrNoQuorum) || errors.Is(err, redlock.ErrQuarantine) {
-			break
-		}
-	}
-	return lease, err
 }
 
 // leave detaches the lease: the lock stays on the masters, and belongs to the token.

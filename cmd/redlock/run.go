@@ -11,8 +11,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -286,11 +286,13 @@ func (r *run) acquire(ctx context.Context, locker *redlock.Locker, signals <-cha
 		lockCtx, stop = context.WithTimeout(ctx, r.wait)
 		defer stop()
 	}
-	lock := (*redlock.Locker).LockAll
+	lock := func() (*redlock.MultiLease, error) { return locker.LockAll(lockCtx, r.keys) }
 	if r.once() {
-		lock = tryLockAll
+		lock = func() (*redlock.MultiLease, error) {
+			return connecting(func() (*redlock.MultiLease, error) { return locker.TryLockAll(lockCtx, r.keys) })
+		}
 	}
-	lease, err := lock(locker, lockCtx, r.keys)
+	lease, err := lock()
 	close(waited)
 	<-heard
 	var by signalled
@@ -324,10 +326,10 @@ func (r *run) acquire(ctx context.Context, locker *redlock.Locker, signals <-cha
 // many node timeouts.
 const connectTries = 4
 
-// tryLockAll calls TryLockAll on a Locker that has no connections yet.
-func tryLockAll(locker *redlock.Locker, ctx context.Context, keys []string, opts ...redlock.LockOption) (lease *redlock.MultiLease, err error) {
+// connecting makes an attempt, and more of them while a Locker that is new gets its connections.
+func connecting[L any](attempt func() (L, error)) (lease L, err error) {
 	for range connectTries {
-		lease, err = locker.TryLockAll(ctx, keys, opts...)
+		lease, err = attempt()
 		if !errors.Is(err, redlock.ErrNoQuorum) || errors.Is(err, redlock.ErrQuarantine) {
 			break
 		}
@@ -374,10 +376,12 @@ func (r *run) protect(lease *redlock.MultiLease, cmd *exec.Cmd, signals chan os.
 	return exitError{code: child.status.code}
 }
 
+var ownVariable = regexp.MustCompile(`^REDLOCK_(KEY|FENCE)(_[0-9]+)?=`)
+
 // environment returns the environment of the command. What a redlock around this one has set is left out.
 func (r *run) environment(lease *redlock.MultiLease) []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return strings.HasPrefix(v, "REDLOCK_KEY") || strings.HasPrefix(v, "REDLOCK_FENCE")
+		return ownVariable.MatchString(v)
 	})
 	for i, k := range r.keys {
 		suffix := ""

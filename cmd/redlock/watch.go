@@ -20,8 +20,8 @@ const watchHelp = `Show who holds locks, until a signal ends it. The words are t
 
 On a terminal it is shown anew each second, in the same place. Otherwise, and with -o json, a
 line is written at the beginning and for each change: of the verdict, the holder's token, or
-the fencing token. The owner is the holder's label. What comes and goes within an interval is not seen, and nothing should be
-decided by it: by the time it is shown it can have changed.
+the fencing token. The owner is the holder's label. What comes and goes within an interval is
+not seen, and nothing should be decided by it: by the time it is shown it can have changed.
 
 Exit code: 0 when SIGINT or SIGTERM has ended it, 64 for wrong usage.`
 

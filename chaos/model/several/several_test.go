@@ -20,13 +20,13 @@ func TestSound(t *testing.T) {
 	}{
 		{"two processes, two resources, named crosswise", of(func(c *Config) { c.Turns = 2 }, []int{0, 1}, []int{1, 0})},
 		{"a process dies", of(func(c *Config) { c.Crashes = 1 }, []int{0, 1}, []int{1, 0})},
-		{"two and one that wants less", of(patient, []int{0, 1}, []int{1, 0}, []int{1})},
+		{"two, and a process that wants less", of(patient, []int{0, 1}, []int{1, 0}, []int{1})},
 		{"three at a round table", of(patient, []int{0, 1}, []int{1, 2}, []int{2, 0})},
 		{"nodes go on, crosswise", of(func(c *Config) { c.GoesOn, c.Turns = true, 2 }, []int{0, 1}, []int{1, 0})},
 		{"nodes go on, a process dies", of(func(c *Config) { c.GoesOn, c.Crashes = true, 1 }, []int{0, 1}, []int{1, 0})},
-		{"nodes go on, two and one that wants less", of(func(c *Config) { c.GoesOn, c.Patient = true, true }, []int{0, 1}, []int{1, 0}, []int{1})},
-		{"nodes go on, one that wants the first", of(func(c *Config) { c.GoesOn, c.Turns = true, 2 }, []int{0, 1}, []int{0})},
-		{"nodes go on, one that wants the first, a process dies", of(func(c *Config) { c.GoesOn, c.Crashes = true, 1 }, []int{0, 1, 2}, []int{0, 2})},
+		{"nodes go on, two, and a process that wants less", of(func(c *Config) { c.GoesOn, c.Patient = true, true }, []int{0, 1}, []int{1, 0}, []int{1})},
+		{"nodes go on, a rival for the first", of(func(c *Config) { c.GoesOn, c.Turns = true, 2 }, []int{0, 1}, []int{0})},
+		{"nodes go on, a rival for the first, a process dies", of(func(c *Config) { c.GoesOn, c.Crashes = true, 1 }, []int{0, 1, 2}, []int{0, 2})},
 		{"nothing is kept", of(func(c *Config) { c.AllOrNothing = true }, []int{0, 1}, []int{1, 0})},
 	} {
 		t.Run(test.name, func(t *testing.T) { searchtest.Sound(t, test.Model()) })
