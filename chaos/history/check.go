@@ -24,7 +24,7 @@ type Rules struct {
 
 // Violation is a promise that was not kept.
 type Violation struct {
-	Rule     string // of ALGORITHM section 13: "I1" and so on; "lock" is porcupine's
+	Rule     string // of ALGORITHM section 14: "I1" and so on; "lock" is porcupine's
 	At       time.Duration
 	Resource string
 	Text     string
@@ -66,33 +66,48 @@ func (h *History) Check(r Rules) []Violation {
 }
 
 // overlaps is I1: no client is granted a resource before every earlier holder either gave
-// it up or had to know that its lease was over. held is in the order of the grants.
+// it up or had to know that its lease was over. Readers may hold it together. held is in the order of
+// the grants.
 func overlaps(resource string, held []*Acquisition) (found []Violation) {
-	var last *Acquisition // the lease so far that is valid the longest
+	var writer, reader *Acquisition // the leases so far that are valid the longest
 	for _, a := range held {
 		if a.void() {
 			continue
 		}
-		if last != nil && last.meets(a) {
+		for _, last := range []*Acquisition{writer, reader} {
+			if last == nil || last.Shared && a.Shared || !last.meets(a) {
+				continue
+			}
+			what := "two holders"
+			if last.Shared || a.Shared {
+				what = "a writer and a reader"
+			}
 			found = append(found, Violation{"I1", a.Return, resource, fmt.Sprintf(
-				"two holders for %v: %s has fence %d until %v, and %s is granted fence %d",
-				min(last.End(), a.End())-a.Return, last.Client, last.Fence, last.End(), a.Client, a.Fence)})
+				"%s for %v: %s has fence %d until %v, and %s is granted fence %d",
+				what, min(last.End(), a.End())-a.Return, last.Client, last.Fence, last.End(), a.Client, a.Fence)})
 		}
-		if last == nil || a.End() >= last.End() {
-			last = a
+		last := &writer
+		if a.Shared {
+			last = &reader
+		}
+		if *last == nil || a.End() >= (*last).End() {
+			*last = a
 		}
 	}
 	return found
 }
 
-// fences is I2: tokens are unique. A caller gets a larger token than all that were granted
-// before its call, and a larger token than any holder before it.
+// fences is I2: tokens of writers are unique. A writer gets a larger token than all that were granted
+// before its call, and a larger token than any holder before it. A reader gets no smaller token than all
+// that were granted before its call, and than any writer before it.
 func fences(resource string, held []*Acquisition) (found []Violation) {
 	seen := make(map[int64]*Acquisition)
 	for _, a := range held {
 		switch other := seen[a.Fence]; {
 		case a.Fence <= 0:
 			found = append(found, Violation{"I2", a.Return, resource, fmt.Sprintf("fence %d of %s is not positive", a.Fence, a.Client)})
+		case a.Shared:
+			continue
 		case other != nil:
 			found = append(found, Violation{"I2", a.Return, resource, fmt.Sprintf("fence %d twice, for %s and %s", a.Fence, other.Client, a.Client)})
 		}
@@ -100,35 +115,40 @@ func fences(resource string, held []*Acquisition) (found []Violation) {
 	}
 	calls := slices.Clone(held)
 	slices.SortFunc(calls, func(a, b *Acquisition) int { return cmp.Compare(a.Call, b.Call) })
-	earlier := make(map[*Acquisition]*Acquisition) // the largest token of an earlier holder
-	var before *Acquisition
+	earlier := make(map[*Acquisition]*Acquisition) // the largest token of an earlier holder that a conflicts with
+	var before, writer *Acquisition
 	for _, a := range held {
 		if a.void() {
 			continue
 		}
-		earlier[a] = before
-		if before == nil || a.Fence > before.Fence {
-			before = a
+		if earlier[a] = before; a.Shared {
+			earlier[a] = writer
+		}
+		if before = larger(before, a); !a.Shared {
+			writer = larger(writer, a)
 		}
 	}
 	var largest *Acquisition
 	granted := 0
 	for _, a := range calls {
 		for ; granted < len(held) && held[granted].Return < a.Call; granted++ {
-			if largest == nil || held[granted].Fence > largest.Fence {
-				largest = held[granted]
-			}
+			largest = larger(largest, held[granted])
 		}
-		last := largest
-		if e := earlier[a]; e != nil && (last == nil || e.Fence > last.Fence) {
-			last = e
-		}
-		if last != nil && a.Fence < last.Fence {
+		last := larger(largest, earlier[a])
+		if last != nil && (a.Fence < last.Fence || a.Fence == last.Fence && last.Shared && !a.Shared) {
 			found = append(found, Violation{"I2", a.Return, resource, fmt.Sprintf("fence %d of %s after fence %d of %s",
 				a.Fence, a.Client, last.Fence, last.Client)})
 		}
 	}
 	return found
+}
+
+// larger returns the one of two acquisitions that has the larger token. Of equal ones it is a reader's.
+func larger(a, b *Acquisition) *Acquisition {
+	if a == nil || b != nil && (b.Fence > a.Fence || b.Fence == a.Fence && b.Shared) {
+		return b
+	}
+	return a
 }
 
 // deadlines is I7 and I8: contexts end before leases do, and no lease is valid for longer

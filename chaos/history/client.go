@@ -40,9 +40,16 @@ type Client struct {
 
 // Take calls call to acquire the resource, and records the outcome.
 func Take[L Lease](c *Client, resource string, waits bool, call func() (L, error)) (*Held[L], error) {
-	return TakeAll(c, []string{resource}, waits, call, func(lease L) []Part {
-		return []Part{{resource, lease.Token(), lease.Fence()}}
-	})
+	return take(c, []string{resource}, false, waits, call, partOf[L](resource))
+}
+
+// TakeShared is Take for a lease that readers share.
+func TakeShared[L Lease](c *Client, resource string, waits bool, call func() (L, error)) (*Held[L], error) {
+	return take(c, []string{resource}, true, waits, call, partOf[L](resource))
+}
+
+func partOf[L Lease](resource string) func(L) []Part {
+	return func(lease L) []Part { return []Part{{resource, lease.Token(), lease.Fence()}} }
 }
 
 // Held is a lease whose holder records what it sees of it. A lease on several resources is recorded as
@@ -61,22 +68,19 @@ type Held[L Ender] struct {
 // TakeAll calls call to acquire the resources, and records the outcome for each. parts returns the
 // parts of the lease, which must be those resources.
 func TakeAll[L Ender](c *Client, resources []string, waits bool, call func() (L, error), parts func(L) []Part) (*Held[L], error) {
+	return take(c, resources, false, waits, call, parts)
+}
+
+func take[L Ender](c *Client, resources []string, shared, waits bool, call func() (L, error), parts func(L) []Part) (*Held[L], error) {
 	h := &Held[L]{client: c}
-	ops := make(map[string]uint64)
-	for _, r := range resources {
-		op := c.ops.Add(1)
-		h.ops, ops[r] = append(h.ops, op), op
-		c.Sink(Record{Kind: Called, Client: c.Name, Op: op, Resource: r, Waits: waits, At: c.Now()})
-	}
+	ops := h.called(resources, shared, waits)
 	lease, err := call()
 	if err != nil {
 		h.record(Record{Kind: Refused, At: c.Now(), Why: c.Why(err)})
 		return nil, err
 	}
 	h.Lease = lease
-	for _, p := range parts(lease) {
-		c.Sink(Record{Kind: Granted, Client: c.Name, Op: ops[p.Resource], At: c.Now(), Token: p.Token, Fence: p.Fence})
-	}
+	h.granted(ops, parts(lease))
 	h.Look()
 	ctx := lease.Context()
 	h.stop = context.AfterFunc(ctx, func() {
@@ -89,6 +93,48 @@ func TakeAll[L Ender](c *Client, resources []string, waits bool, call func() (L,
 		}
 	})
 	return h, nil
+}
+
+// called records the calls for some resources, and returns their numbers.
+func (h *Held[L]) called(resources []string, shared, waits bool) map[string]uint64 {
+	c, ops := h.client, make(map[string]uint64)
+	h.ops = nil
+	for _, r := range resources {
+		op := c.ops.Add(1)
+		h.ops, ops[r] = append(h.ops, op), op
+		c.Sink(Record{Kind: Called, Client: c.Name, Op: op, Resource: r, Waits: waits, Shared: shared, At: c.Now()})
+	}
+	return ops
+}
+
+func (h *Held[L]) granted(ops map[string]uint64, parts []Part) {
+	for _, p := range parts {
+		h.client.Sink(Record{Kind: Granted, Client: h.client.Name, Op: ops[p.Resource], At: h.client.Now(), Token: p.Token, Fence: p.Fence})
+	}
+}
+
+// Downgrade calls call to make an exclusive lease that of a reader, and records that: the exclusive lease
+// has ended when call begins, and the shared one is granted when call returns, whatever it returns but an
+// error that is over.
+func Downgrade[L Lease](h *Held[L], resource string, call func() error, isOver func(error) bool) error {
+	h.mu.Lock()
+	now := h.client.Now()
+	h.record(Record{Kind: Ended, At: now})
+	h.record(Record{Kind: Freed, At: now})
+	ops := h.called([]string{resource}, true, false)
+	h.mu.Unlock()
+	err := call()
+	h.mu.Lock()
+	if err != nil && isOver(err) {
+		h.record(Record{Kind: Refused, At: h.client.Now(), Why: h.client.Why(err)})
+		h.ended = true
+		h.mu.Unlock()
+		return err
+	}
+	h.granted(ops, []Part{{resource, h.Lease.Token(), h.Lease.Fence()}})
+	h.mu.Unlock()
+	h.Look()
+	return err
 }
 
 // record records the same of all resources.
@@ -115,11 +161,16 @@ func (h *Held[L]) Look() (left time.Duration) {
 // Free gives the lease back.
 func (h *Held[L]) Free(ctx context.Context) error {
 	h.mu.Lock()
+	over := h.ended // as its Downgrade found out
 	h.ended = true
-	h.record(Record{Kind: Ended, At: h.client.Now()})
+	if !over {
+		h.record(Record{Kind: Ended, At: h.client.Now()})
+	}
 	h.mu.Unlock()
 	err := h.Lease.Unlock(ctx)
 	h.stop()
-	h.record(Record{Kind: Freed, At: h.client.Now()})
+	if !over {
+		h.record(Record{Kind: Freed, At: h.client.Now()})
+	}
 	return err
 }

@@ -1,5 +1,5 @@
 // Package history records what clients of a lock saw, all by one clock, and checks it
-// against the promises of the algorithm (ALGORITHM section 13). It knows nothing of Redis,
+// against the promises of the algorithm (ALGORITHM section 14). It knows nothing of Redis,
 // of the library or of time: a history is data, and a check is a function of it.
 package history
 
@@ -32,6 +32,7 @@ type Record struct {
 	Op       uint64        `json:"o"`           // number of the acquisition within the client, from 1
 	Resource string        `json:"r,omitempty"` // of Called
 	Waits    bool          `json:"w,omitempty"` // of Called: a Lock, which waits
+	Shared   bool          `json:"s,omitempty"` // of Called: for a lease that readers share
 	At       time.Duration `json:"a"`
 	Until    time.Duration `json:"u,omitempty"` // end of the validity, as the holder saw it at At
 	Token    string        `json:"t,omitempty"` // of Granted
@@ -47,6 +48,7 @@ const Expired = "expired"
 type Acquisition struct {
 	Client, Resource string
 	Waits            bool
+	Shared           bool
 	Call, Return     time.Duration
 	Held             bool // the call returned a lease
 	Why              string
@@ -161,7 +163,7 @@ func (h *History) Add(r Record) {
 	h.records++
 	id := fmt.Sprint(r.Client, " ", r.Op)
 	if r.Kind == Called {
-		a := &Acquisition{Client: r.Client, Resource: r.Resource, Waits: r.Waits, Call: r.At}
+		a := &Acquisition{Client: r.Client, Resource: r.Resource, Waits: r.Waits, Shared: r.Shared, Call: r.At}
 		if h.open == nil {
 			h.open = make(map[string]*Acquisition)
 		}

@@ -13,25 +13,32 @@ import (
 // moment between its call and its return, in which one lock could have done all that? It
 // shares no code with the other rules.
 
-// lockOp is an operation of the model: a lock whose tokens rise.
+// lockOp is an operation of the model: a lock of readers and writers whose tokens rise.
 type lockOp struct {
 	end    bool
+	shared bool
 	fence  int64
 	client string
 }
 
-// lockState has the holder, by fencing token, 0 for none; and the largest token so far.
-type lockState struct{ holder, largest int64 }
+// lockState has the writer that holds the lock, by fencing token, 0 for none; the number of readers; the
+// largest token so far, and that of a writer.
+type lockState struct{ holder, readers, largest, written int64 }
 
 func lockModel(init lockState) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return init },
 		Step: func(state, input, _ any) (bool, any) {
 			s, op := state.(lockState), input.(lockOp)
-			if op.end {
-				return s.holder == op.fence, lockState{0, s.largest}
+			switch {
+			case op.shared && op.end:
+				return s.readers > 0, lockState{0, s.readers - 1, s.largest, s.written}
+			case op.shared:
+				return s.holder == 0 && op.fence >= s.written, lockState{0, s.readers + 1, max(s.largest, op.fence), s.written}
+			case op.end:
+				return s.holder == op.fence, lockState{0, 0, s.largest, s.written}
 			}
-			return s.holder == 0 && op.fence > s.largest, lockState{op.fence, op.fence}
+			return s.holder == 0 && s.readers == 0 && op.fence > s.largest, lockState{op.fence, 0, op.fence, op.fence}
 		},
 		DescribeOperation: func(input, _ any) string {
 			op := input.(lockOp)
@@ -41,7 +48,8 @@ func lockModel(init lockState) porcupine.Model {
 			return fmt.Sprintf("%s: granted %d", op.client, op.fence)
 		},
 		DescribeState: func(state any) string {
-			return fmt.Sprintf("held by %d, largest %d", state.(lockState).holder, state.(lockState).largest)
+			s := state.(lockState)
+			return fmt.Sprintf("held by %d, %d readers, largest %d, of a writer %d", s.holder, s.readers, s.largest, s.written)
 		},
 	}
 }
@@ -99,14 +107,14 @@ func pieces(held []*Acquisition) (list []part) {
 	clients := make(map[string]int)
 	var p part
 	var busy time.Duration // until then an operation is under way
-	var largest int64
+	var largest, written int64
 	for i, a := range held {
 		// Nothing can come between a grant and its end, so the grant may count as late as
 		// possible. A waiter that waited for long then does not prevent cuts.
 		call := max(a.Call, min(a.Return, busy+1))
 		if call > busy && len(p.ops) >= 2*piece {
 			list = append(list, p)
-			p = part{before: lockState{0, largest}}
+			p = part{before: lockState{largest: largest, written: written}}
 		}
 		if _, known := clients[a.Client]; !known {
 			clients[a.Client] = len(clients)
@@ -118,10 +126,12 @@ func pieces(held []*Acquisition) (list []part) {
 			end = a.End()
 		}
 		p.ops = append(p.ops,
-			porcupine.Operation{ClientId: clients[a.Client], Input: lockOp{false, a.Fence, a.Client}, Call: int64(call), Return: int64(a.Return)},
-			porcupine.Operation{ClientId: clients[a.Client], Input: lockOp{true, a.Fence, a.Client}, Call: int64(a.End()), Return: int64(end)})
+			porcupine.Operation{ClientId: clients[a.Client], Input: lockOp{false, a.Shared, a.Fence, a.Client}, Call: int64(call), Return: int64(a.Return)},
+			porcupine.Operation{ClientId: clients[a.Client], Input: lockOp{true, a.Shared, a.Fence, a.Client}, Call: int64(a.End()), Return: int64(end)})
 		busy = max(busy, a.Return, end)
-		largest = max(largest, a.Fence)
+		if largest = max(largest, a.Fence); !a.Shared {
+			written = max(written, a.Fence)
+		}
 		if i == len(held)-1 {
 			list = append(list, p)
 		}

@@ -1,6 +1,9 @@
 package history
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Look is the state of a node at one moment, read past the network of the clients.
 type Look struct {
@@ -17,7 +20,11 @@ type Look struct {
 
 // Key is the lock key of a resource and its counter; zero if there are none.
 type Key struct {
-	ID      string
+	ID      string // of an attempt, or the sign of readers
 	C       int64
 	Counter int64
+	Readers []string // attempt ids, if readers have the key
 }
+
+// of reports whether the node has the key of a lease.
+func (k Key) of(token string) bool { return k.ID == token || slices.Contains(k.Readers, token) }

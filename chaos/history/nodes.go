@@ -39,7 +39,7 @@ func (h *History) since(round int, node int, resource string, first *Acquisition
 		if !e.Up || e.Left == 0 || e.Born != l.Born || h.hurt(node, e.At, l.Done) {
 			return 0, false
 		}
-		if e.Done < first.Call || looked && k.ID != first.Token {
+		if e.Done < first.Call || looked && !k.of(first.Token) {
 			return e.At, true
 		}
 	}
@@ -82,7 +82,7 @@ func (h *History) nodes(resource string, held []*Acquisition, r Rules) (found []
 		for _, l := range round {
 			k := l.Keys[resource]
 			unable := !l.Up || l.Left > 0 || h.excused(l.Node, from, to)
-			if unable || k.ID == a.Token {
+			if unable || k.of(a.Token) {
 				keeps++
 			}
 			// A counter that was lost after the grant starts anew with the next grant.
@@ -116,7 +116,7 @@ func (h *History) states(round []Look, a *Acquisition) (text string) {
 		switch {
 		case !l.Up:
 			what = "does not answer"
-		case k.ID == a.Token:
+		case k.of(a.Token):
 			what = fmt.Sprint("its key, ", k.C)
 		case k.ID != "":
 			what = "another key"
@@ -169,8 +169,14 @@ func (h *History) leftovers(byResource map[string][]*Acquisition, r Rules) (foun
 				continue
 			}
 			for resource, k := range l.Keys {
-				if k.ID != "" && !heldAt(byResource[resource], k.ID, l.At, r) {
-					found = append(found, Violation{"I6", l.At, resource, fmt.Sprintf("node %d has a key %q of no lease", l.Node, k.ID)})
+				ids := k.Readers
+				if len(ids) == 0 && k.ID != "" {
+					ids = []string{k.ID}
+				}
+				for _, id := range ids {
+					if !heldAt(byResource[resource], id, l.At, r) {
+						found = append(found, Violation{"I6", l.At, resource, fmt.Sprintf("node %d has a key %q of no lease", l.Node, id)})
+					}
 				}
 			}
 			for _, key := range l.Rest {
