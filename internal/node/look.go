@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,12 +19,20 @@ type Held struct {
 	Quarantine time.Duration // how long the node has no vote yet
 	Void       error         // why the node's vote would not count, as in quarantine; nil if it would
 	RoundTrip  time.Duration
-	Exists     bool   // there is a lock key
-	Value      string // of the lock key
+	Exists     bool     // there is a lock key
+	Value      string   // of the lock key
+	Readers    []Reader // those whose life ends first, if readers have the key
+	Sharing    int      // how many readers have the key
 	TTL        time.Duration
 	Asked      clock.Instant // when the question was sent, from which the TTL counts
 	Counter    string        // the fencing counter, "" if there is none
 	Micros     int64         // the node's time
+}
+
+// Reader is a reader that has a lock key.
+type Reader struct {
+	ID  string // of the attempt
+	TTL time.Duration
 }
 
 // What lua/inspect.lua replies in place of a life.
@@ -70,15 +79,16 @@ func (n *Node) look(ctx context.Context, key string) (h Held, err error) {
 		return h, nodeFailure(refused)
 	}
 	values, _ := reply.([]any)
-	if len(values) != 5 {
+	if len(values) < 5 {
 		return h, ErrBadReply
 	}
+	sharing, readers, ok5 := readersIn(values[5:])
 	micros, ok0 := values[0].(int64)
 	left, ok1 := values[1].(int64)
 	value, ok2 := values[2].(string)
 	ttl, ok3 := values[3].(int64)
 	counter, ok4 := values[4].(string)
-	if !ok0 || !ok1 || !ok2 || !ok3 || !ok4 || !plausible(micros) {
+	if !ok0 || !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || !plausible(micros) {
 		return h, ErrBadReply
 	}
 	var out outcomes
@@ -110,7 +120,29 @@ func (n *Node) look(ctx context.Context, key string) (h Held, err error) {
 		return h, nil
 	}
 	h.Exists, h.Value, h.TTL = true, value, time.Duration(ttl)*time.Millisecond
+	h.Sharing, h.Readers = sharing, readers
 	return h, nil
+}
+
+// readersIn reads the last part of the reply of lua/inspect.lua, which is empty unless readers have
+// the key.
+func readersIn(values []any) (count int, list []Reader, ok bool) {
+	if len(values) == 0 {
+		return 0, nil, true
+	}
+	n, ok := values[0].(int64)
+	if !ok || len(values)%2 == 0 {
+		return 0, nil, false
+	}
+	for pair := range slices.Chunk(values[1:], 2) {
+		id, ok0 := pair[0].(string)
+		left, ok1 := pair[1].(int64)
+		if !ok0 || !ok1 {
+			return 0, nil, false
+		}
+		list = append(list, Reader{id, time.Duration(left) * time.Millisecond})
+	}
+	return int(n), list, true
 }
 
 // Break replaces the key on the node if it has the value that was seen, and returns how long the

@@ -108,8 +108,11 @@ func (r Reply) Refusal(k *Key) error {
 		return &KeyError{Key: k.Lock + wire.FenceSuffix, Err: Ahead(time.Duration(r.Extra) * time.Millisecond)}
 	case wire.BadType:
 		key := k.Lock
-		if r.Extra == 2 {
+		switch r.Extra {
+		case 2:
 			key += wire.FenceSuffix
+		case 3:
+			key += wire.ReadersSuffix
 		}
 		return &KeyError{Key: key, Err: ErrWrongType}
 	}

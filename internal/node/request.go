@@ -74,6 +74,7 @@ type Request struct {
 	TTL     int64         // ms, of an extend that has another TTL than the Key; 0 = the same
 	Timeout time.Duration // the request is neither carried out nor waited for longer than this after it was sent
 	Process string        // for the queue node: the process that asks, waits or releases; "" for any other node
+	Shared  bool          // of a reader
 	To      Receiver
 
 	queued   clock.Instant
@@ -211,7 +212,7 @@ func inGroups(batch []*Request) {
 	slices.SortStableFunc(batch, func(a, b *Request) int {
 		return cmp.Or(
 			cmp.Compare(listOf(a.Op), listOf(b.Op)),
-			cmp.Compare(a.Op, b.Op),
+			cmp.Compare(a.function(), b.function()),
 			strings.Compare(a.Process, b.Process),
 			cmp.Compare(a.ttl(), b.ttl()),
 			cmp.Compare(a.Timeout, b.Timeout),
@@ -237,7 +238,15 @@ func groupsOf(batch []*Request) iter.Seq[[]*Request] {
 }
 
 func (r *Request) groupsWith(o *Request) bool {
-	return r.Op == o.Op && r.Process == o.Process && (!r.guarded() || r.ttl() == o.ttl() && r.notAfter == o.notAfter)
+	return r.function() == o.function() && r.Process == o.Process && (!r.guarded() || r.ttl() == o.ttl() && r.notAfter == o.notAfter)
+}
+
+// function returns the function of the script that carries the request out.
+func (r *Request) function() wire.Op {
+	if r.Shared {
+		return r.Op.Shared()
+	}
+	return r.Op
 }
 
 // ttl returns for how many ms a node keeps the key from when it carries out the request.
@@ -256,7 +265,7 @@ func (r *Request) groupArgs() int {
 
 // appendGroup appends what the k requests of a group have in common.
 func (r *Request) appendGroup(b []byte, k int) []byte {
-	b = resp.AppendInt(b, int64(r.Op))
+	b = resp.AppendInt(b, int64(r.function()))
 	b = resp.AppendInt(b, int64(k))
 	b = resp.AppendString(b, r.Process)
 	if r.guarded() {

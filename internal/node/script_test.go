@@ -52,6 +52,7 @@ type node struct {
 	off             int64                          // or they are so many us ahead of this one
 	wish            int64                          // where the caller wants a missing counter to start
 
+	shared  bool // the requests are those of a reader
 	guarded bool // the caller sends the marker, and takes the server to be run
 	run     string
 	longest int64 // largest TTL, ms
@@ -102,13 +103,13 @@ func (n *node) eval(t *testing.T, via redis.Scripter, o wire.Op, args ...any) *r
 	if n.guarded {
 		run = n.run
 	}
-	return via.Eval(t.Context(), source, []string{n.markerKey(), n.key}, append(n.common(run), argsOf(t, requestOf(t, o, args))...)...)
+	return via.Eval(t.Context(), source, []string{n.markerKey(), n.key}, append(n.common(run), argsOf(t, n.requestOf(t, o, args))...)...)
 }
 
 // requestOf returns a request. For an acquire the arguments are attempt id, TTL, latest time and
 // where a missing counter starts; for an extend id, TTL, latest time, and the counters of grant and
 // lease; for the others id and counters. Behind them is the process, at the queue node.
-func requestOf(t *testing.T, o wire.Op, args []any) *Request {
+func (n *node) requestOf(t *testing.T, o wire.Op, args []any) *Request {
 	t.Helper()
 	texts := make([]string, len(args))
 	for i, arg := range args {
@@ -127,7 +128,7 @@ func requestOf(t *testing.T, o wire.Op, args []any) *Request {
 		}
 		return v
 	}
-	r := &Request{Op: o, Key: &Key{ID: next()}}
+	r := &Request{Op: o, Key: &Key{ID: next()}, Shared: n.shared}
 	if r.guarded() {
 		r.Key.TTL, r.notAfter = count(), count()
 	}
@@ -311,6 +312,7 @@ func TestScripts(t *testing.T) {
 		"foreign":    testForeign,
 		"guard":      testGuard,
 		"queue node": testQueueNode,
+		"readers":    testReaders,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, &base) })
 	}
@@ -331,6 +333,130 @@ func TestScripts(t *testing.T) {
 				t.Errorf("%s.lua: got %v, it can give %v", o, got, want)
 			}
 		}
+	})
+}
+
+// testReaders goes through what readers and writers do to a key.
+//
+// Source: ALGORITHM section 13.
+func testReaders(t *testing.T, base *node) {
+	one := func(t *testing.T) (w, r *node) {
+		w = base.fresh(t)
+		w.pinned = true
+		readers := *w
+		readers.shared = true
+		return w, &readers
+	}
+	readers := func(n *node) string { return n.key + wire.ReadersSuffix }
+	wantReaders := func(t *testing.T, n *node, want map[string]int64) {
+		t.Helper()
+		got := make(map[string]int64)
+		for _, z := range n.ZRangeWithScores(t.Context(), readers(n), 0, -1).Val() {
+			got[z.Member.(string)] = int64(z.Score)
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("got readers %v, want %v", got, want)
+		}
+	}
+	wantBusy := func(t *testing.T, rep Reply, readers int64) { // its time runs on
+		t.Helper()
+		if rep.Code != wire.Busy || rep.Counter != readers || rep.Extra > hour || rep.Extra < hour-minute {
+			t.Errorf("got %+v, want that it is busy, counter %d, for an hour", rep, readers)
+		}
+	}
+	const ends = theTime/1000 + hour
+	t.Run("readers share, and a writer does not", func(t *testing.T) {
+		w, r := one(t)
+		r.acquire(t, "a", 0).want(t, wire.Granted, theTime, 0)
+		r.acquire(t, "b", 0).want(t, wire.Granted, theTime, 1)
+		r.acquire(t, "b", 0).want(t, wire.Mine, theTime, 1)
+		wantBusy(t, w.acquire(t, "c", 0), 1)
+		w.extend(t, "c", 0, 0, 64).want(t, wire.Taken, 0, 0)
+		w.release(t, "c", 0, 64).want(t, wire.Gone, 0, 0)
+		w.wantKeys(t, wire.Sign, fmt.Sprint(theTime))
+		wantReaders(t, r, map[string]int64{"a": ends, "b": ends})
+		w.wantTTL(t, readers(w), hour+1000)
+		r.release(t, "a", theTime, theTime).want(t, wire.Released, 0, 0)
+		r.release(t, "a", theTime, theTime).want(t, wire.Gone, 0, 0)
+		w.wantKeys(t, wire.Sign, fmt.Sprint(theTime))
+		r.release(t, "b", theTime, theTime).want(t, wire.Released, 0, 0)
+		w.wantKeys(t, "", fmt.Sprint(theTime))
+		wantReaders(t, r, map[string]int64{})
+		w.acquire(t, "c", 0).want(t, wire.Granted, theTime+64, 0)
+		wantBusy(t, r.acquire(t, "d", 0), 0)
+	})
+	t.Run("each reader has a life of its own", func(t *testing.T) {
+		w, r := one(t)
+		r.send(t, wire.Acquire, "short", 1000, 0, 0).want(t, wire.Granted, theTime, 0)
+		r.send(t, wire.Acquire, "long", 9000, 0, 0).want(t, wire.Granted, theTime, 1)
+		r.send(t, wire.Extend, "short", 500, 0, theTime, theTime).want(t, wire.Kept, 0, 0)
+		wantReaders(t, r, map[string]int64{"short": theTime/1000 + 1000, "long": theTime/1000 + 9000})
+		r.later, w.later = 1000, 1000
+		w.acquire(t, "w", 0).wantOneOf(t, "busy alone", wire.Busy)
+		wantReaders(t, r, map[string]int64{"long": theTime/1000 + 9000})
+		r.send(t, wire.Extend, "short", 500, 0, theTime, theTime).want(t, wire.Filled, 0, 0)
+		r.later, w.later = 9000, 9000
+		w.acquire(t, "w", 0).want(t, wire.Granted, theTime+64, 0) // the sign was left behind
+		wantReaders(t, r, map[string]int64{})
+	})
+	t.Run("what is left of a key that is gone does not count", func(t *testing.T) {
+		_, r := one(t)
+		r.acquire(t, "a", 0).want(t, wire.Granted, theTime, 0)
+		r.Del(t.Context(), r.key)
+		r.raise(t, "a", theTime, theTime+5).want(t, wire.Unheld, 0, 0)
+		r.acquire(t, "b", 0).want(t, wire.Granted, theTime, 0)
+		wantReaders(t, r, map[string]int64{"b": ends})
+		r.extend(t, "a", 0, theTime, theTime).want(t, wire.Filled, 0, 0)
+		wantReaders(t, r, map[string]int64{"a": ends, "b": ends})
+	})
+	t.Run("a reader raises where it is one", func(t *testing.T) {
+		_, r := one(t)
+		r.acquire(t, "a", 0).want(t, wire.Granted, theTime, 0)
+		r.raise(t, "a", theTime, theTime+5).want(t, wire.Raised, 0, 0)
+		r.wantKeys(t, wire.Sign, fmt.Sprint(theTime+5))
+		r.raise(t, "b", theTime, theTime+9).want(t, wire.Unheld, 0, 0)
+		r.raise(t, "a", theTime, theTime+theAhead+1).want(t, wire.Ahead, 0, theAhead/1000+1)
+		r.later = hour
+		r.raise(t, "a", theTime, theTime+9).want(t, wire.Unheld, 0, 0)
+	})
+	t.Run("a writer becomes a reader in one step", func(t *testing.T) {
+		w, r := one(t)
+		w.acquire(t, "a", 0).want(t, wire.Granted, theTime, 0)
+		r.send(t, wire.Extend, "a", 1000, 0, theTime, theTime).want(t, wire.Kept, 0, 0)
+		w.wantKeys(t, wire.Sign, fmt.Sprint(theTime))
+		w.wantTTL(t, w.key, hour)
+		r.acquire(t, "b", 0).want(t, wire.Granted, theTime, 1)
+		w.extend(t, "a", 0, theTime, theTime).want(t, wire.Taken, 0, 0) // of before, and late
+		r.release(t, "b", theTime, theTime).want(t, wire.Released, 0, 0)
+		r.release(t, "a", theTime, theTime).want(t, wire.Released, 0, 0)
+		w.acquire(t, "c", 0).want(t, wire.Granted, theTime+64, 0)
+		r.release(t, "c", theTime+64, theTime+64).want(t, wire.Released, 0, 0) // downgraded, but not here
+		w.wantKeys(t, "", fmt.Sprint(theTime+64))
+	})
+	t.Run("what a broken key and other types come to", func(t *testing.T) {
+		w, r := one(t)
+		r.set(t, r.key, wire.Placeholder(wire.Readers), hour)
+		r.acquire(t, "a", 0).wantOneOf(t, "busy alone", wire.Busy)
+		r.extend(t, "a", 0, theTime, theTime).want(t, wire.TakenAway, 0, 0)
+		r.release(t, "a", theTime, theTime).want(t, wire.Gone, 0, 0)
+		w.wantKeys(t, wire.Placeholder(wire.Readers), "")
+		r.Del(t.Context(), r.key)
+		r.set(t, readers(r), "no set", hour)
+		r.acquire(t, "a", 0).want(t, wire.BadType, 0, 3)
+		r.wantKeys(t, "", "")
+		w.set(t, w.key, wire.Sign, hour)
+		wantBusy(t, w.acquire(t, "a", 0), 1)
+	})
+	t.Run("a version that knows no readers takes the sign for another holder", func(t *testing.T) {
+		w, r := one(t)
+		r.acquire(t, "a", 0).want(t, wire.Granted, theTime, 0)
+		older := strings.ReplaceAll(wire.Requests.Source, "~readers|0", "no sign")
+		req := w.requestOf(t, wire.Acquire, []any{"b", hour, 0, 0})
+		rep := w.parse(t, wire.Acquire, w.Eval(t.Context(), older, []string{w.markerKey(), w.key}, append(w.common(""), argsOf(t, req)...)...))
+		if rep.Code != wire.Busy {
+			t.Errorf("got %+v, want %d", rep, wire.Busy)
+		}
+		w.wantKeys(t, wire.Sign, fmt.Sprint(theTime))
 	})
 }
 
@@ -1279,7 +1405,7 @@ func testRelease(t *testing.T, base *node) {
 
 // testForeign sends all requests to keys that are not ours.
 //
-// Source: ALGORITHM section 13, I9.
+// Source: ALGORITHM section 14, I9.
 func testForeign(t *testing.T, base *node) {
 	for name, value := range map[string]string{
 		"another attempt's":              "b|64",

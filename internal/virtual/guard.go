@@ -1,6 +1,8 @@
 package virtual
 
 import (
+	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -156,5 +158,18 @@ func (s store) look(key, counterKey string) []any {
 	if s.redis.TTL(key) == 0 {
 		life = -1
 	}
-	return []any{s.now, left, held, life, counter}
+	reply := []any{s.now, left, held, life, counter}
+	if held != wire.Sign {
+		return reply
+	}
+	all := s.readers(key)
+	maps.DeleteFunc(all, func(_ string, ends float64) bool { return int64(ends) <= s.now/1000 })
+	if len(all) == 0 {
+		return []any{s.now, left, "", int64(-2), counter}
+	}
+	reply = append(reply, int64(len(all)))
+	for _, id := range slices.SortedFunc(maps.Keys(all), func(a, b string) int { return cmp.Or(cmp.Compare(all[a], all[b]), cmp.Compare(a, b)) }) {
+		reply = append(reply, id, int64(all[id])-s.now/1000)
+	}
+	return reply
 }

@@ -5,7 +5,10 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // queue is lua/queue.lua in Go, for one lock key.
@@ -89,27 +92,95 @@ func (q queue) miss() {
 	}
 }
 
-func (q queue) callNext() {
-	called, _, missed := q.called()
-	if called != "" {
-		q.redis.Publish(called, q.key)
+// released tells the queue that an attempt has ended here. held is what the key holds now.
+func (q queue) released(r request, held string) {
+	if q.crowded() {
+		q.leave(r.process)
+		q.callNext(held)
+	}
+	if held != "" && r.argv[1] != "0" {
+		q.miss()
+	}
+}
+
+// rested puts the process of an attempt that failed into the queue.
+func (q queue) rested(r request, given, held string) {
+	q.join(r.process)
+	if called, _, missed := q.called(); called == "" && (given == "0" || missed) {
+		q.callNext(held)
+	}
+}
+
+// tell calls a process. It reports whether the process listens.
+func (q queue) tell(who string) bool {
+	channel, isReader := strings.CutSuffix(who, wire.OfReaders)
+	if isReader {
+		return q.redis.Publish(channel, q.key+wire.OfReaders) > 0
+	}
+	return q.redis.Publish(channel, q.key) > 0
+}
+
+func (q queue) lives(who string) bool {
+	return float64(number(q.redis.HGet(q.seen(), who))) > float64(q.now)/1000-3000
+}
+
+// head returns the process that came first.
+func (q queue) head() string {
+	all := q.members()
+	if len(all) == 0 {
+		return ""
+	}
+	return slices.MinFunc(slices.Collect(maps.Keys(all)), func(a, b string) int {
+		return cmp.Or(cmp.Compare(all[a], all[b]), cmp.Compare(a, b))
+	})
+}
+
+// first returns the head of the queue, and drops heads that do not live.
+func (q queue) first() string {
+	for range 16 {
+		head := q.head()
+		if head == "" || q.lives(head) {
+			return head
+		}
+		_, _ = q.redis.ZRem(q.line(), head)
+		q.forget(head)
+	}
+	return ""
+}
+
+// behind reports whether a process waits before who.
+func (q queue) behind(who string) bool {
+	head := q.first()
+	return head != "" && head != who
+}
+
+func (q queue) callNext(held string) {
+	if held != "" && held != wire.Sign {
 		return
 	}
-	if missed {
+	shared := held != ""
+	called, _, missed := q.called()
+	if called != "" {
+		if !shared || strings.HasSuffix(called, wire.OfReaders) {
+			q.tell(called)
+		}
+		return
+	}
+	if missed && !shared {
 		q.redis.Del(q.turn())
 	}
 	for range 16 {
-		all := q.members()
-		if len(all) == 0 {
+		head := q.head()
+		if shared {
+			head = q.first()
+		}
+		if head == "" || shared && !strings.HasSuffix(head, wire.OfReaders) {
 			return
 		}
-		head := slices.MinFunc(slices.Collect(maps.Keys(all)), func(a, b string) int {
-			return cmp.Or(cmp.Compare(all[a], all[b]), cmp.Compare(a, b))
-		})
 		_, _ = q.redis.ZRem(q.line(), head)
-		last := q.redis.HGet(q.seen(), head)
+		lives := q.lives(head)
 		q.forget(head)
-		if float64(number(last)) > float64(q.now)/1000-3000 && q.redis.Publish(head, q.key) > 0 {
+		if lives && q.tell(head) {
 			q.set(q.turn(), head, turnMillis)
 			return
 		}

@@ -153,6 +153,7 @@ func (n *Node) runLocked(what script, args []string) []any {
 type request struct {
 	op, key  string
 	process  string // at the queue node, else empty
+	guarded  bool   // it sets the key
 	ttl      string
 	notAfter int64
 	argv     []string // two
@@ -187,6 +188,12 @@ var kinds = map[string]struct {
 	"3": {"extend", true},
 	"4": {"release", false},
 	"5": {"rest", false},
+
+	"6":  {"acquire shared", true},
+	"7":  {"raise shared", false},
+	"8":  {"extend shared", true},
+	"9":  {"release shared", false},
+	"10": {"rest shared", false},
 }
 
 // parse splits the arguments of the script, which begin with the number of keys, as
@@ -198,7 +205,7 @@ func parse(args []string) (list []request, common []string) {
 	common, args = args[:3], args[3:] // before all
 	for len(keys) > 0 {
 		k, count := kinds[args[0]], number(args[1])
-		r := request{op: k.op, process: args[2]}
+		r := request{op: k.op, guarded: k.guarded, process: args[2]}
 		args = args[3:]
 		if k.guarded {
 			r.ttl, r.notAfter = args[0], number(args[1])

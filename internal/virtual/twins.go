@@ -98,7 +98,7 @@ func (s store) run(list []request) []any {
 	reply := []any{int64(0), int64(0)}
 	guarded := false
 	for _, r := range list {
-		if !guarded && (r.op == "acquire" || r.op == "extend") {
+		if !guarded && r.guarded {
 			guarded = true
 			if s.common[0] != "" {
 				s.left = s.guard()
@@ -113,13 +113,12 @@ func (s store) run(list []request) []any {
 
 // extra returns the last part of a reply. That of a busy key has the label of the holder.
 func (s store) extra(r request, v [3]int64) any {
-	held, _ := s.get(r.key)
-	id, counter, _ := strings.Cut(held, "|")
-	_, label, labelled := strings.Cut(id, wire.OwnerMark)
-	if _, err := strconv.ParseUint(counter, 10, 64); v[0] != busy || !labelled || label == "" || err != nil {
-		return v[2]
+	if v[0] == busy {
+		if label := s.holderLabel(r.key); label != "" {
+			return text(v[2]) + " " + label
+		}
 	}
-	return text(v[2]) + " " + label
+	return v[2]
 }
 
 // twins has the functions by their names. The reply is code, counter, extra.
@@ -129,6 +128,12 @@ var twins = map[string]func(s store, r request) [3]int64{
 	"extend":  store.extend,
 	"release": store.release,
 	"rest":    store.rest,
+
+	"acquire shared": store.acquireShared,
+	"raise shared":   store.raiseShared,
+	"extend shared":  store.extendShared,
+	"release shared": store.releaseShared,
+	"rest shared":    store.restShared,
 }
 
 func (s store) acquire(r request) [3]int64 {
@@ -138,7 +143,7 @@ func (s store) acquire(r request) [3]int64 {
 	if s.left < 0 {
 		return [3]int64{stale}
 	}
-	id, wish := r.argv[0], number(r.argv[1])
+	id := r.argv[0]
 	q := queue{s, r.key}
 	crowd := r.atQueueNode() && q.crowded()
 	if crowd {
@@ -146,7 +151,7 @@ func (s store) acquire(r request) [3]int64 {
 			return [3]int64{queued, q.others(r.process), left}
 		}
 	}
-	if held, some := s.get(r.key); some {
+	if held, some := s.held(r.key); some {
 		own, isMine := strings.CutPrefix(held, id+"|")
 		switch {
 		case !isMine:
@@ -165,11 +170,30 @@ func (s store) acquire(r request) [3]int64 {
 		}
 		return [3]int64{setVoteless, 0, s.left}
 	}
-	var count int64
-	least := int64(0)
+	count, refusal := s.nextCounter(r, wire.Block)
+	switch {
+	case count > 0:
+	case refusal[0] == unseeded:
+		s.set(r.key, id+"|0", r.ttl)
+		return refusal
+	default:
+		return refusal
+	}
+	s.keep(r.counter(), count)
+	s.set(r.key, id+"|"+text(count), r.ttl)
+	if crowd {
+		q.leave(r.process)
+		return [3]int64{granted, count, q.waiting()}
+	}
+	return [3]int64{granted, count}
+}
+
+// nextCounter returns the counter of a grant that reserves some tokens, or 0 and the reply.
+func (s store) nextCounter(r request, tokens int64) (count int64, refusal [3]int64) {
+	wish, least := number(r.argv[1]), int64(0)
 	old, exists := s.get(r.counter())
 	if exists {
-		least = number(old) + wire.Block
+		least = number(old) + tokens
 	}
 	switch {
 	case exists && number(old) >= s.oldest():
@@ -180,23 +204,15 @@ func (s store) acquire(r request) [3]int64 {
 			count = wish
 		}
 		count = max(count, least)
+	case s.median() == 0:
+		return 0, [3]int64{unseeded}
 	default:
-		s.set(r.key, id+"|0", r.ttl)
-		if s.median() == 0 {
-			return [3]int64{unseeded}
-		}
-		return [3]int64{unseeded, 0, int64(math.Floor(float64(s.now-s.median()) / 1000))}
+		return 0, [3]int64{unseeded, 0, int64(math.Floor(float64(s.now-s.median()) / 1000))}
 	}
 	if s.ahead(count) > 0 {
-		return s.tooFar(count)
+		return 0, s.tooFar(count)
 	}
-	s.keep(r.counter(), count)
-	s.set(r.key, id+"|"+text(count), r.ttl)
-	if crowd {
-		q.leave(r.process)
-		return [3]int64{granted, count, q.waiting()}
-	}
-	return [3]int64{granted, count}
+	return count, refusal
 }
 
 // tooFar returns the reply for a counter that is too far ahead of the clock.
@@ -208,6 +224,9 @@ func (s store) tooFar(counter int64) [3]int64 {
 func (s store) busy(q queue, held string, r request) [3]int64 {
 	rest := s.pttl(r.key)
 	if !r.atQueueNode() {
+		if held == wire.Sign {
+			return [3]int64{busy, 1, rest}
+		}
 		return [3]int64{busy, 0, rest}
 	}
 	if !strings.Contains(held, "|") && (rest <= 0 || rest > 50) { // of another library
@@ -217,10 +236,14 @@ func (s store) busy(q queue, held string, r request) [3]int64 {
 }
 
 func (s store) raise(r request) [3]int64 {
-	target := number(r.argv[1])
 	if held, _ := s.get(r.key); held != r.argv[0] {
 		return [3]int64{unheld}
 	}
+	return s.raiseTo(r)
+}
+
+func (s store) raiseTo(r request) [3]int64 {
+	target := number(r.argv[1])
 	if s.ahead(target) > 0 {
 		return s.tooFar(target)
 	}
@@ -242,7 +265,7 @@ func (s store) extend(r request) [3]int64 {
 		whenFilled, whenKept = filledVoteless, keptVoteless
 	}
 	id, given, target := r.grant()
-	held, exists := s.get(r.key)
+	held, exists := s.held(r.key)
 	switch {
 	case !exists:
 		s.set(r.key, id+"|0", r.ttl)
@@ -274,36 +297,25 @@ func (s store) drop(key, id string) (code int64, held string) {
 func (s store) release(r request) [3]int64 {
 	id, given, target := r.grant()
 	code, held := s.drop(r.key, id)
-	if held == r.argv[0] && given != "0" && target != "0" && given != target {
+	if held == r.argv[0] && given != "0" && target != "0" && r.argv[1] != wire.Same {
 		s.lift(r.counter(), target)
 	}
-	if !r.atQueueNode() {
-		return [3]int64{code}
-	}
-	q, free := queue{s, r.key}, !s.redis.Exists(r.key)
-	if q.crowded() {
-		q.leave(r.process)
-		if free {
-			q.callNext()
+	if r.atQueueNode() {
+		if code == released {
+			held = ""
 		}
-	}
-	if !free && target != "0" {
-		q.miss()
+		queue{s, r.key}.released(r, held)
 	}
 	return [3]int64{code}
 }
 
 func (s store) rest(r request) [3]int64 {
 	id, given, _ := r.grant()
-	code, _ := s.drop(r.key, id)
-	q := queue{s, r.key}
-	q.join(r.process)
-	if s.redis.Exists(r.key) {
-		return [3]int64{code}
+	code, held := s.drop(r.key, id)
+	if code == released {
+		held = ""
 	}
-	if called, _, missed := q.called(); called == "" && (given == "0" || missed) {
-		q.callNext()
-	}
+	queue{s, r.key}.rested(r, given, held)
 	return [3]int64{code}
 }
 

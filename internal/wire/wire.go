@@ -25,6 +25,9 @@ const (
 	Rest // at the queue node
 )
 
+// Shared returns the number of the function that does for a reader what o does for a writer.
+func (o Op) Shared() Op { return o + Rest }
+
 func (o Op) String() string {
 	switch o {
 	case Acquire:
@@ -84,7 +87,20 @@ const (
 	QueueSuffix = "~queue"
 	SeenSuffix  = "~seen"
 	TurnSuffix  = "~turn"
+
+	ReadersSuffix = "~readers"
 )
+
+// Readers stands in a lock key where the key of a writer has an attempt id, and Sign is the value of
+// the key then: readers have the resource. lua/readers.lua describes it.
+const (
+	Readers = "~readers"
+	Sign    = Readers + "|0"
+)
+
+// OfReaders follows the name of a process at a queue node, and the key in a message to that process,
+// if the process waits as a reader.
+const OfReaders = "~readers"
 
 // OwnerMark stands before the label of a lease's owner, in the id of an attempt.
 const OwnerMark = ";"
@@ -120,7 +136,7 @@ func Placeholder(id string) string { return BrokenMark + id + "|0" }
 // The prefix of a Locker and a resource can make such a suffix together: under "p:a~" the key of
 // "fence" is the counter of "a" under "p:".
 func Reserved(key string) (suffix string) {
-	for _, suffix := range []string{FenceSuffix, GuardSuffix, QueueSuffix, SeenSuffix, TurnSuffix} {
+	for _, suffix := range []string{FenceSuffix, GuardSuffix, QueueSuffix, SeenSuffix, TurnSuffix, ReadersSuffix} {
 		if strings.HasSuffix(key, suffix) {
 			return suffix
 		}
@@ -161,6 +177,8 @@ var (
 	BeginLua string
 	//go:embed lua/guard.lua
 	GuardLua string
+	//go:embed lua/readers.lua
+	ReadersLua string
 	//go:embed lua/queue.lua
 	QueueLua string
 	//go:embed lua/acquire.lua
@@ -171,6 +189,8 @@ var (
 	ExtendLua string
 	//go:embed lua/release.lua
 	ReleaseLua string
+	//go:embed lua/shared.lua
+	SharedLua string
 	//go:embed lua/run.lua
 	RunLua string
 	//go:embed lua/marker.lua
@@ -183,8 +203,8 @@ var (
 
 // The scripts.
 var (
-	Requests = script(CommonLua, BeginLua, GuardLua, QueueLua, AcquireLua, RaiseLua, ExtendLua, ReleaseLua, RunLua) // the messages of attempts
-	Marker   = script(BeginLua, GuardLua, MarkerLua)                                                                // about the node itself
-	Inspect  = script(BeginLua, GuardLua, InspectLua)                                                               // about a lock, for people
+	Requests = script(CommonLua, BeginLua, GuardLua, ReadersLua, QueueLua, AcquireLua, RaiseLua, ExtendLua, ReleaseLua, SharedLua, RunLua) // the messages of attempts
+	Marker   = script(BeginLua, GuardLua, MarkerLua)                                                                                       // about the node itself
+	Inspect  = script(BeginLua, GuardLua, ReadersLua, InspectLua)                                                                          // about a lock, for people
 	Break    = script(BreakLua)
 )

@@ -6,12 +6,13 @@
 --   1 granted  counter given with this grant; extra, at the queue node: how many others wait
 --   2 mine     the attempt holds the key already; counter as given then
 --   3 busy     extra: ms until the other's key expires, -1 = never, and after a space the label of
---              its owner, if it has one; counter: how many others wait. At the queue node, no more
---              than 50 ms for a client of another library, whose release calls no process.
+--              its owner, if it has one; counter: at the queue node, how many others wait; at any other
+--              node, 1 if readers have the key. At the queue node, no more than 50 ms for a client of
+--              another library, whose release calls no process.
 --   4 set voteless  the key is set, but this is no vote; extra: ms until this node has one
 --   5 late     the request arrived after its latest time: nothing was done
 --   6 stale    the caller's run id is not this server's: nothing was done
---   7 badtype  extra: 1 or 2, the key that is no string, or no number
+--   7 badtype  extra: 1 or 2, the key that is no string, or no number; 3, the readers are no sorted set
 --   8 queued   another process has been called; counter: how many others wait; extra: ms
 --              until its turn is over
 --   9 unseeded the key is set, but this is no vote: the resource has no counter here, or one that
@@ -25,16 +26,16 @@
 --
 -- Source: ALGORITHM sections 3, 4, 8 and 10.
 
--- nextCounter returns the counter that a grant would get. If there is none, it returns false,
--- and the code and the extra of the answer. A counter that is older than the caller's list of
--- masters starts anew from the clocks, but not below its own next value.
-local function nextCounter(counterKey, now, wish)
+-- nextCounter returns the counter that a grant would get, which reserves some tokens. If there is
+-- none, it returns false, and the code and the extra of the answer. A counter that is older than the
+-- caller's list of masters starts anew from the clocks, but not below its own next value.
+local function nextCounter(counterKey, now, wish, tokens)
   local counter, least = get(counterKey), 0
   if type(counter) == 'table' then return false, 7, 2 end
   if counter then
     counter = tonumber(counter)
     if not counter or counter % 1 ~= 0 or counter < 0 then return false, 7, 2 end
-    least = counter + block
+    least = counter + tokens
   end
   if counter and counter >= oldest * 1000 then
     counter = least
@@ -48,8 +49,19 @@ local function nextCounter(counterKey, now, wish)
   return counter
 end
 
+-- busy returns the answer where the key is another's.
 local abrupt = 50
-local function acquire(key, id, wish, who, ttl, notAfter)
+local function busy(key, held, who, crowd)
+  local rest, owner = call('PTTL', key), labelOf(key, held)
+  if who and not string.find(held, '|', 1, true) and (rest < 0 or rest > abrupt) then rest = abrupt end
+  if owner then rest = string.format('%.0f %s', rest, owner) end
+  local count = held == sign and 1 or 0
+  if who then count = crowd and others(key, who) or 0 end
+  return 3, count, rest
+end
+
+local acquire
+function acquire(key, id, wish, who, ttl, notAfter)
   local now = time()
   if notAfter > 0 and now > notAfter then return 5, 0, 0 end
   if not left then return 6, 0, 0 end
@@ -66,7 +78,7 @@ local function acquire(key, id, wish, who, ttl, notAfter)
 
   -- The free lock is the common case: it is told by the SET itself.
   local counterKey = key .. '~fence'
-  local counter, code, extra = nextCounter(counterKey, now, wish)
+  local counter, code, extra = nextCounter(counterKey, now, wish, block)
   if left == 0 and counter and call('SET', key, own .. string.format(whole, counter), 'NX', 'PX', ttl) then
     keep(counterKey, counter)
     if not crowd then return 1, counter, 0 end
@@ -79,12 +91,10 @@ local function acquire(key, id, wish, who, ttl, notAfter)
     if code == 9 then call('SET', key, own .. '0', 'PX', ttl) end
     return code, 0, extra
   end
-  if string.sub(held, 1, #own) ~= own then
-    local rest, owner = call('PTTL', key), string.match(held, '^[^;|]*;([^|]+)|%d+$')
-    if who and not string.find(held, '|', 1, true) and (rest < 0 or rest > abrupt) then rest = abrupt end
-    if owner then rest = string.format('%.0f %s', rest, owner) end
-    return 3, crowd and others(key, who) or 0, rest
+  if held == sign and not settle(key) then -- the last reader had left it behind
+    return acquire(key, id, wish, who, ttl, notAfter)
   end
+  if string.sub(held, 1, #own) ~= own then return busy(key, held, who, crowd) end
   local given = tonumber(string.sub(held, #own + 1)) or 0
   if given > now + ahead then return 12, 0, math.ceil((given - now) / 1000) end
   if given > 0 and left == 0 then return 2, given, 0 end

@@ -1,5 +1,5 @@
--- common.lua, then begin.lua, guard.lua, queue.lua, acquire.lua, raise.lua, extend.lua, release.lua
--- and run.lua: one script, which carries out what a client has queued for this node, in order.
+-- common.lua, then begin.lua, guard.lua, readers.lua, queue.lua, acquire.lua, raise.lua, extend.lua,
+-- release.lua, shared.lua and run.lua: one script, which carries out what a client has queued for this node, in order.
 -- begin.lua says what it is sent and what it replies.
 --
 -- This file does the common case without the functions of the other files, because to make them
@@ -11,13 +11,14 @@
 --
 -- Source: ALGORITHM sections 3 to 6 and 8.
 local argv, reply, at, n, i, clock = ARGV, {0, 0}, 4, 2, 2, nil
-local number, last, who, ttl, notAfter -- of the group
+local number, last, who, guarded, ttl, notAfter -- of the group
 
 -- nextGroup reads what the requests of a group have in common.
 local function nextGroup()
   number, last, who = argv[at], i + argv[at + 1] - 1, argv[at + 2]
   at = at + 3
-  if number == '1' or number == '3' then
+  guarded = number == '1' or number == '3' or number == '6' or number == '8'
+  if guarded then
     ttl, notAfter = argv[at], tonumber(argv[at + 1])
     at = at + 2
   end

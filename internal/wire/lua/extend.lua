@@ -20,6 +20,7 @@ local function extend(key, value, target, _, ttl, notAfter)
 
   local held = get(key)
   if type(held) == 'table' then return 7, 0, 1 end
+  if held == sign then held = settle(key) end
   if not held then
     call('SET', key, idOf(value) .. '|0', 'PX', ttl)
     if left > 0 then return 23, 0, left end

@@ -6,11 +6,12 @@
 -- lock key~turn   the process that has been called; until this expires this node lets no other
 --                 process in. '-' is the mark: a release came while another attempt had the key
 --
--- A process goes by the channel on which it listens, or by '-' if it does not wait. It joins
--- by its rest and leaves by a release, when it is called, or when it is granted. What the user
+-- A process goes by the channel on which it listens, or by '-' if it does not wait. If it waits as a
+-- reader, '~readers' follows. It joins by its rest and leaves by a release, when it is called, or when
+-- it is granted. What the user
 -- may not do with these keys is left out: waiting is slower then.
 --
--- Source: ALGORITHM section 10.
+-- Source: ALGORITHM sections 10 and 13.
 
 -- crowded reports whether a process waits or has been called.
 local function crowded(key)
@@ -64,27 +65,71 @@ local function leave(key, who)
   if who ~= '-' and try('GETRANGE', key .. '~turn', 0, 255) == who then try('DEL', key .. '~turn') end
 end
 
--- callNext calls the process at the head of the queue. A process that has not said for 3 s that
--- it waits, or does not listen any more, loses its place.
-local function callNext(key)
-  local queue, seen = key .. '~queue', key .. '~seen'
+-- isReader reports whether a process waits as a reader.
+local ofReaders = '~readers'
+local function isReader(who) return string.sub(who, -#ofReaders) == ofReaders end
+
+-- tell calls a process. It reports whether the process listens.
+local function tell(who, key)
+  local listeners
+  if isReader(who) then
+    listeners = try('PUBLISH', string.sub(who, 1, -#ofReaders - 1), key .. ofReaders)
+  else
+    listeners = try('PUBLISH', who, key)
+  end
+  return type(listeners) == 'number' and listeners > 0
+end
+
+-- lives reports whether a process has said within 3 s that it waits.
+local function lives(key, who)
+  local last = tonumber(try('HGET', key .. '~seen', who) or 0)
+  return last and last > time() / 1000 - 3000
+end
+
+-- first returns the head of the queue, without taking it out. It drops heads that do not live.
+local function first(key)
+  for _ = 1, 16 do
+    local head = try('ZRANGE', key .. '~queue', '0', '0')[1]
+    if not head or lives(key, head) then return head end
+    try('ZREM', key .. '~queue', head)
+    try('HDEL', key .. '~seen', head)
+  end
+end
+
+-- behind reports whether a process waits before who.
+local function behind(key, who)
+  local head = first(key)
+  return head and head ~= who
+end
+
+-- callNext calls the process at the head of the queue, if held, what the key holds now, lets that
+-- process in: nothing lets in every process, the sign of readers lets in a reader. The head keeps its
+-- place until then, and no process behind it is called. A process that does not live, or does not
+-- listen any more, loses its place.
+local function callNext(key, held)
+  if held and held ~= sign then return end
   local called, missed = turn(key)
   if called then -- it may have met the one before it on other nodes
-    try('PUBLISH', called, key)
+    if not held or isReader(called) then tell(called, key) end
     return
   end
-  if missed then try('DEL', key .. '~turn') end
+  if missed and not held then try('DEL', key .. '~turn') end
   for _ = 1, 16 do
-    local head = try('ZPOPMIN', queue)[1]
-    if not head then return end
-    local last = tonumber(try('HGET', seen, head) or 0)
-    try('HDEL', seen, head)
-    if last and last > time() / 1000 - 3000 then
-      local listeners = try('PUBLISH', head, key)
-      if type(listeners) == 'number' and listeners > 0 then
-        try('SET', key .. '~turn', head, 'PX', turnMillis)
-        return
-      end
+    local head, waits
+    if held then
+      head = first(key)
+      waits = true
+      if not head or not isReader(head) then return end
+      try('ZREM', key .. '~queue', head)
+    else
+      head = try('ZPOPMIN', key .. '~queue')[1]
+      if not head then return end
+      waits = lives(key, head)
+    end
+    try('HDEL', key .. '~seen', head)
+    if waits and tell(head, key) then
+      try('SET', key .. '~turn', head, 'PX', turnMillis)
+      return
     end
   end
 end

@@ -12,12 +12,15 @@
 -- leases then got one token.
 --
 -- Source: ALGORITHM section 4.
-local function raise(key, value, target)
-  if get(key) ~= value then return 11, 0, 0 end
-  local counterKey = key .. '~fence'
+local function raiseTo(counterKey, target)
   local counter = tonumber(get(counterKey) or 0)
   target = tonumber(target)
   if target > time() + ahead then return 12, 0, math.ceil((target - time()) / 1000) end
   if counter < target then keep(counterKey, target) end
   return 10, 0, 0
+end
+
+local function raise(key, value, target)
+  if get(key) ~= value then return 11, 0, 0 end
+  return raiseTo(key .. '~fence', target)
 end

@@ -20,6 +20,15 @@
 --
 -- Source: ALGORITHM sections 5 and 10, "release".
 
+-- released tells the queue that an attempt has ended here. held is what the key holds now.
+local function released(key, who, held, target)
+  if crowded(key) then
+    leave(key, who)
+    callNext(key, held)
+  end
+  if held and target ~= '0' then miss(key) end
+end
+
 -- drop deletes the key if it is the attempt's, or the placeholder in its place. It returns the
 -- code, and what the key held.
 local function drop(key, value)
@@ -32,13 +41,7 @@ end
 local function release(key, value, target, who)
   local code, held = drop(key, value)
   if target ~= '=' and target ~= '0' and held == value then lift(key .. '~fence', value, target) end
-  if not who then return code, 0, 0 end
-  local free = code == 30 or not held
-  if crowded(key) then
-    leave(key, who)
-    if free then callNext(key) end
-  end
-  if not free and target ~= '0' then miss(key) end
+  if who then released(key, who, code == 31 and held, target) end
   return code, 0, 0
 end
 
@@ -54,11 +57,14 @@ end
 -- would be in vain then, unless a release was missed.
 --
 -- Source: ALGORITHM section 10, "rest".
+local function rested(key, value, who, held)
+  join(key, who)
+  local called, missed = turn(key)
+  if not called and (missed or string.sub(value, -2) == '|0') then callNext(key, held) end
+end
+
 local function rest(key, value, _, who)
   local code, held = drop(key, value)
-  join(key, who)
-  if code == 31 and held then return code, 0, 0 end
-  local called, missed = turn(key)
-  if not called and (missed or string.sub(value, -2) == '|0') then callNext(key) end
+  rested(key, value, who, code == 31 and held)
   return code, 0, 0
 end

@@ -1,11 +1,15 @@
 -- run.lua: the requests that common.lua has left; see begin.lua.
 micros = clock -- which common.lua may have read
-local guarded, unguarded = false, nil
+local functions, ready, unguarded = {acquire, raise, extend, release, rest}, false, nil
 while i <= #KEYS do
   if not last or last < i then nextGroup() end
-  local f, guards = ({acquire, raise, extend, release, rest})[tonumber(number)], number == '1' or number == '3'
-  if guards and not guarded then -- the others have no use for the time
-    guarded = true
+  local f = functions[tonumber(number)]
+  if not f then
+    functions[6], functions[7], functions[8], functions[9], functions[10] = shared()
+    f = functions[tonumber(number)]
+  end
+  if guarded and not ready then -- the others have no use for the time
+    ready = true
     reply[1] = time()
     if run ~= '' then
       local ok, ms = pcall(guard, KEYS[1], time())
@@ -14,7 +18,7 @@ while i <= #KEYS do
     end
   end
   local ok, code, counter, extra
-  if unguarded and guards then -- no vote without the marker
+  if unguarded and guarded then -- no vote without the marker
     ok, code = false, unguarded
   else
     ok, code, counter, extra = pcall(f, KEYS[i], argv[at], argv[at + 1], who ~= '' and who, ttl, notAfter)
