@@ -10,6 +10,7 @@ func (c Config) serve(s *state, p, node int, m message) {
 		if m == acquire {
 			l := &s.process[p].link[node]
 			l.reply, l.crowd = a, node == queueNode && s.queue.crowd(me)
+			l.beside = a == granted && node != queueNode && c.reads(p) && s.readers[node] != 1<<p
 			l.fresh = c.Elsewhere && a == refused && (c.Late || s.leased(p, node))
 			if node == queueNode && a == granted {
 				if s.process[p].phase == asking {
@@ -21,16 +22,20 @@ func (c Config) serve(s *state, p, node int, m message) {
 			}
 		}
 	case extend:
-		if s.key[node] == 0 {
+		switch {
+		case s.key[node] != 0:
+		case c.reads(p):
+			s.readers[node] |= 1 << p
+		case s.readers[node] == 0:
 			s.key[node] = me
 		}
 	case release, undo, rest, away, quiet:
-		had := s.key[node] == me
-		if had {
+		if s.key[node] == me {
 			s.key[node] = 0
 		}
+		s.readers[node] &^= 1 << p
 		if node == queueNode && m != quiet {
-			c.ended(s, me, m, had)
+			c.ended(s, me, m)
 		}
 	}
 }
@@ -39,10 +44,16 @@ func (c Config) serve(s *state, p, node int, m message) {
 // when the queue node granted the attempt of process p. The key may not belong to another
 // attempt: that is over sooner, as the queue node refuses it.
 func (s *state) leased(p, node int) bool {
-	if s.key[node] == 0 {
-		return false
+	for i := range s.process {
+		if (s.key[node] == uint8(i+1) || s.readers[node]&(1<<i) != 0) && s.leasedBy(i, p, node) {
+			return true
+		}
 	}
-	owner := &s.process[s.key[node]-1]
+	return false
+}
+
+func (s *state) leasedBy(i, p, node int) bool {
+	owner := &s.process[i]
 	if owner.phase == holding {
 		return true
 	}
@@ -55,16 +66,26 @@ func (s *state) leased(p, node int) bool {
 }
 
 func (c Config) acquire(s *state, p, node int) answer {
-	me := uint8(p + 1)
+	me, head := uint8(p+1), s.queue[0]
 	switch {
-	case s.key[node] == me:
+	case s.key[node] == me, s.readers[node]&(1<<p) != 0:
 		return granted
-	case s.key[node] != 0, node == queueNode && s.called() && s.turn != me:
+	case s.key[node] != 0, !c.reads(p) && s.readers[node] != 0, node == queueNode && s.called() && s.turn != me:
 		return refused
+	case node == queueNode && c.reads(p) && !s.called() && head != 0 && head != me && s.process[head-1].phase != dead && !c.ReadersPass:
+		return refused // a reader never overtakes the queue
 	}
-	s.key[node] = me
+	if !c.reads(p) {
+		s.key[node] = me
+		if node == queueNode {
+			s.leave(me)
+		}
+		return granted
+	}
+	s.readers[node] |= 1 << p
 	if node == queueNode {
 		s.leave(me)
+		c.callNext(s)
 	}
 	return granted
 }
@@ -80,7 +101,7 @@ func (s *state) leave(me uint8) {
 }
 
 // ended updates the queue at the end of an attempt or a lease, when the key is dropped.
-func (c Config) ended(s *state, me uint8, m message, had bool) {
+func (c Config) ended(s *state, me uint8, m message) {
 	switch {
 	case m == rest, m == away && !c.LeaveElsewhere:
 		s.queue.join(me)
@@ -100,7 +121,8 @@ func (c Config) ended(s *state, me uint8, m message, had bool) {
 	if m == away {
 		return
 	}
-	if m == release && !had && s.key[queueNode] != 0 && s.turn == 0 && !c.NoMark {
+	taken := s.key[queueNode] != 0 || s.readers[queueNode] != 0 && !c.NoMarkForReaders
+	if m == release && taken && s.turn == 0 && !c.NoMark {
 		s.turn = mark
 	}
 	c.callNext(s)
@@ -125,15 +147,21 @@ func (c Config) callNext(s *state) {
 	if s.turn == mark && c.MarkIsTurn {
 		return
 	}
+	besideReaders := s.readers[queueNode] != 0
 	if s.called() {
-		if !c.CallOnce {
+		if !c.CallOnce && !(besideReaders && !c.reads(int(s.turn-1))) {
 			s.call(s.turn)
 		}
 		return
 	}
-	s.turn = 0
+	if !besideReaders {
+		s.turn = 0
+	}
 	for s.queue[0] != 0 {
 		head := s.queue[0]
+		if besideReaders && !c.reads(int(head-1)) && s.process[head-1].phase != dead {
+			return
+		}
 		s.queue.leave(head)
 		if s.call(head) {
 			s.turn = head

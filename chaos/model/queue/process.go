@@ -52,8 +52,14 @@ func (c Config) begin(s state, i int, answers, behind bool, by search.Step, visi
 			return
 		}
 	}
-	p.phase, p.answers, p.behind, p.retry = asking, answers, behind, false
+	p.phase, p.answers, p.behind, p.retry, p.meets = asking, answers, behind, false, false
 	p.clear()
+	p.joins = 0
+	for j := range s.process {
+		if c.JoinsInOrder && c.reads(i) && c.reads(j) && s.process[j].phase == holding {
+			p.joins |= 1 << j
+		}
+	}
 	for n := range p.link {
 		if n == queueNode || !behind {
 			p.send(n, acquire)
@@ -101,7 +107,7 @@ func (c Config) without(s state, i int, visit visit) {
 	}
 	votes := p.count(granted)
 	switch {
-	case c.Barging && !p.crowd && votes >= quorum:
+	case c.Barging && !p.crowd && votes >= quorum && (!p.meets || c.JoinBlindly):
 		c.hold(s, i, search.Step{Format: "process %d HOLDS without the queue node's reply", A: i}, visit)
 	case !s.queueNodeDead || c.QueueNodeOrNothing:
 	case votes >= quorum:
@@ -122,21 +128,26 @@ func (c Config) without(s state, i int, visit visit) {
 func (c Config) hold(s state, i int, by search.Step, visit visit) {
 	me := uint8(i + 1)
 	p := &s.process[i]
-	if first := s.seen[0]; c.InOrder && first != 0 && first != me {
-		by.Breaks = Jumped
-		if s.seen.has(me) {
-			by.Breaks = Overtaken
+	for _, first := range s.seen {
+		if first == 0 || first == me {
+			break
+		}
+		if (c.InOrder || c.JoinsInOrder && p.joins != 0) && !(c.reads(i) && c.reads(int(first-1))) {
+			by.Breaks = Jumped
+			if s.seen.has(me) {
+				by.Breaks = Overtaken
+			}
 		}
 	}
 	for j := range s.process {
-		if j != i && s.process[j].phase == holding {
+		if j != i && s.process[j].phase == holding && !(c.reads(i) && c.reads(j)) {
 			by.Breaks = TwoHolders
 		}
 	}
 	s.seen.leave(me)
 	s.undate(i)
 	p.settle()
-	p.phase, p.used, p.answers = holding, 1, false
+	p.phase, p.used, p.answers, p.meets, p.joins = holding, 1, false, false, 0
 	for n := range p.link {
 		p.link[n].fresh, p.link[n].busy = false, false
 	}
@@ -157,14 +168,22 @@ func (c Config) holder(s state, i int, visit visit) {
 		visit(s, search.Step{Format: "process %d extends", A: i})
 	}
 	p.callers--
-	if p.callers > 0 && int(p.used) < c.Block {
+	if p.callers > 0 && int(p.used) < c.Block && !c.reads(i) {
 		p.used++
 		visit(s, search.Step{Format: "process %d hands over to its next caller", A: i})
 		return
 	}
 	c.end(&s, i, release)
 	p.phase = idle
+	s.leftBy(i)
 	visit(s, search.Step{Format: "process %d releases", A: i})
+}
+
+// leftBy notes that a process does not hold any more.
+func (s *state) leftBy(i int) {
+	for j := range s.process {
+		s.process[j].joins &^= 1 << i
+	}
 }
 
 // fail ends an attempt that found no quorum. The process is in no queue then.
@@ -196,7 +215,7 @@ func (c Config) end(s *state, i int, how message) {
 		}
 	}
 	p.clear()
-	p.answers, p.behind = false, false
+	p.answers, p.behind, p.meets = false, false, false
 	s.undate(i)
 }
 
@@ -206,8 +225,9 @@ func (c Config) hear(s state, i, node int, visit visit) {
 	l := &p.link[node]
 	a := l.reply
 	p.crowd = p.crowd || l.crowd
+	p.meets = p.phase == asking && (p.meets || l.beside)
 	l.busy = l.fresh
-	l.reply, l.crowd, l.fresh = open, false, false
+	l.reply, l.crowd, l.beside, l.fresh = open, false, false, false
 	by := search.Step{Format: "process %d hears of node %d: granted", A: i, B: node}
 	if a == refused {
 		by.Format = "process %d hears of node %d: refused"
@@ -326,7 +346,7 @@ func (p *process) count(a answer) (n int) {
 func (p *process) clear() {
 	for n := range p.link {
 		l := &p.link[n]
-		l.reply, l.crowd, l.vote, l.fresh, l.busy = open, false, open, false, false
+		l.reply, l.crowd, l.beside, l.vote, l.fresh, l.busy = open, false, false, open, false, false
 	}
 }
 

@@ -5,7 +5,9 @@
 // call takes any time. Time itself is not modelled: the effect of a timer can come at any
 // moment, and a key expires only when its process is dead.
 //
-// Source: ALGORITHM section 10.
+// Some processes may be readers, which have the resource together.
+//
+// Source: ALGORITHM sections 10 and 13.
 package queue
 
 import (
@@ -25,9 +27,9 @@ const (
 // What can break, apart from the goal: all callers of live processes are served, and the
 // queue is empty.
 const (
-	TwoHolders = "two holders"
-	Overtaken  = "a process that said earlier that it waits still waits"
-	Jumped     = "a process waits, and the holder had not said that it waits"
+	TwoHolders = "two holders, not both of them readers"
+	Overtaken  = "a process in conflict that said earlier that it waits still waits"
+	Jumped     = "a process in conflict waits, and the holder had not said that it waits"
 	Stuck      = "a caller waits for ever"
 	Litter     = "the queue or the turn is left behind"
 )
@@ -35,6 +37,7 @@ const (
 // Config says what is modelled, and with which of the rules.
 type Config struct {
 	Processes int
+	Readers   int // the last processes; the others are writers
 	Callers   int // of each process, one after the other
 	Block     int // tokens of one grant: so many callers in a row
 
@@ -58,7 +61,8 @@ type Config struct {
 	QueueNodeDies bool // with its queue
 	Late          bool // a release that was sent before the queue node granted may arrive after the attempt
 
-	InOrder bool // check that no waiting process is overtaken
+	InOrder      bool // check that no waiting process is overtaken
+	JoinsInOrder bool // the same of readers that join others, which have held since before
 
 	// Rules left out, to see what they are for.
 	AskOnce            bool // only an attempt that answers a call asks a busy node again
@@ -74,6 +78,9 @@ type Config struct {
 	NoMark             bool // a release that comes while another has the key leaves no mark
 	DeafRest           bool // a rest of an attempt that ended elsewhere does not look for the mark
 	MarkIsTurn         bool // the mark is taken for a process that has been called
+	ReadersPass        bool // a reader is granted whichever process waits before it
+	JoinBlindly        bool // a reader that would join others does not wait for the queue node
+	NoMarkForReaders   bool // a release that finds other readers leaves no mark
 }
 
 type phase uint8
@@ -121,12 +128,13 @@ const (
 
 // A link carries the messages and replies between a process and a node.
 type link struct {
-	sent  [depth]message
-	reply answer // on its way
-	crowd bool   // with it: others wait
-	vote  answer
-	fresh bool // the reply is a refusal, as a lease keeps the node busy
-	busy  bool // a fresh reply has come
+	sent   [depth]message
+	reply  answer // on its way
+	crowd  bool   // with it: others wait
+	vote   answer
+	beside bool // with it: other readers have the key there
+	fresh  bool // the reply is a refusal, as a lease keeps the node busy
+	busy   bool // a fresh reply has come
 }
 
 type process struct {
@@ -138,8 +146,10 @@ type process struct {
 	retry    bool  // must ask the queue node again at once
 	crowd    bool  // knows that others wait
 	extended bool
-	answers  bool // the attempt answers a call
-	behind   bool // the attempt has asked the queue node alone so far
+	answers  bool  // the attempt answers a call
+	behind   bool  // the attempt has asked the queue node alone so far
+	meets    bool  // the attempt has met other readers
+	joins    uint8 // readers that have held since before the attempt, a bit each: for the check alone
 
 	link [nodes]link
 }
@@ -148,7 +158,8 @@ type process struct {
 type line [most]uint8
 
 type state struct {
-	key           [nodes]uint8 // number of the process + 1
+	key           [nodes]uint8 // number of the process + 1; of a writer
+	readers       [nodes]uint8 // the readers that have the key instead, a bit each
 	turn          uint8        // the same, on the queue node; or mark
 	queue         line
 	seen          line // the processes that wait, in the order in which they said so: for the check alone
@@ -171,6 +182,9 @@ func (c Config) Model() search.Model[state] {
 // stranger reports whether process p takes another node for the queue node.
 func (c Config) stranger(p int) bool { return c.Stranger && p == c.Processes-1 }
 
+// reads reports whether process p is a reader.
+func (c Config) reads(p int) bool { return p >= c.Processes-c.Readers }
+
 // ends returns the fault of a final state, or "".
 func (c Config) ends(s state) string {
 	for i := range s.process {
@@ -189,16 +203,17 @@ func (c Config) served(s state) bool { return c.ends(s) == "" }
 // canon sorts the other nodes, which are alike.
 func canon(s state) state {
 	var rank [nodes][]byte
-	var room [nodes][most * (depth + 4)]byte
+	var room [nodes][most * (depth + 6)]byte
 	for n := queueNode + 1; n < nodes; n++ {
-		rank[n] = append(room[n][:0], s.key[n])
+		rank[n] = append(room[n][:0], s.key[n], s.readers[n])
 		for i := range s.process {
 			l := &s.process[i].link[n]
-			rank[n] = append(rank[n], byte(l.sent[0]), byte(l.sent[1]), byte(l.sent[2]), byte(l.reply)<<4|byte(l.vote)<<2|flags(l.fresh, l.busy))
+			rank[n] = append(rank[n], byte(l.sent[0]), byte(l.sent[1]), byte(l.sent[2]), byte(l.reply)<<4|byte(l.vote)<<2|flags(l.fresh, l.busy), flags(l.beside, false))
 		}
 	}
 	if bytes.Compare(rank[1], rank[2]) > 0 {
 		s.key[1], s.key[2] = s.key[2], s.key[1]
+		s.readers[1], s.readers[2] = s.readers[2], s.readers[1]
 		for i := range s.process {
 			l := &s.process[i].link
 			l[1], l[2] = l[2], l[1]

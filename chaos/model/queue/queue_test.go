@@ -40,6 +40,19 @@ func TestSound(t *testing.T) {
 		})},
 		{"attempts without a quorum", some(2, 2, 2, func(c *Config) { c.TimeUp = true })},
 		{"the queue node dies", some(2, 2, 2, func(c *Config) { c.Timers, c.QueueNodeDies = true, true })},
+		{"readers: in order, a writer and two readers", some(3, 1, 1, func(c *Config) { inOrder(c); c.Readers = 2 })},
+		{"readers: in order, a reader that comes again and a writer", some(2, 3, 1, func(c *Config) { inOrder(c); c.Readers = 1 })},
+		{"readers: no timer is needed", some(3, 1, 1, func(c *Config) { c.Readers, c.Barging, c.Expiry = 2, true, true })},
+		{"readers: no timer is needed, two writers", some(3, 1, 1, func(c *Config) { c.Readers, c.Barging, c.Expiry = 1, true, true })},
+		{"readers: release, acquire and rest in any order", some(2, 2, 1, func(c *Config) { anyOrder(c); c.Readers = 1 })},
+		{"readers: release, acquire and rest in any order, in three processes", some(3, 1, 1, func(c *Config) { anyOrder(c); c.Readers = 2 })},
+		{"readers: release, acquire and rest in any order, callers that give up", some(2, 2, 1, func(c *Config) { anyOrder(c); c.Readers, c.Pauses, c.GiveUps = 1, true, 2 })},
+		{"readers: those that join wait for the queue node", some(3, 1, 1, func(c *Config) { c.Readers, c.JoinsInOrder, c.Barging = 2, true, true })},
+		{"readers: callers that give up", some(3, 1, 1, func(c *Config) { c.Readers, c.GiveUps = 2, 1 })},
+		{"readers: lost calls and crashes", some(2, 1, 1, func(c *Config) {
+			c.Readers, c.Timers, c.Barging, c.Renewals, c.Expiry, c.Losses, c.Crashes = 1, true, true, true, true, 1, 1
+		})},
+		{"readers: the queue node dies", some(2, 2, 1, func(c *Config) { c.Readers, c.Timers, c.QueueNodeDies = 1, true, true })},
 		{"another queue node", some(2, 2, 2, func(c *Config) { c.Stranger = true })},
 	} {
 		t.Run(test.name, func(t *testing.T) { searchtest.Sound(t, test.Model()) })
@@ -73,6 +86,9 @@ func TestControls(t *testing.T) {
 		{"no veto", some(2, 1, 1, func(c *Config) { c.NoVeto, c.InOrder = true, true }), Jumped},
 		{"in order: barging", some(2, 1, 1, func(c *Config) { c.Barging, c.InOrder = true, true }), Jumped},
 		{"in order: a turn that ends early", some(3, 1, 1, func(c *Config) { c.Expiry, c.InOrder = true, true }), Overtaken},
+		{"readers overtake the queue", some(3, 1, 1, func(c *Config) { c.Readers, c.InOrder, c.ReadersPass = 2, true, true }), Overtaken},
+		{"a reader joins others without the queue node", some(3, 1, 1, func(c *Config) { c.Readers, c.JoinsInOrder, c.Barging, c.JoinBlindly = 2, true, true, true }), Jumped},
+		{"a release that finds a reader leaves no mark", some(2, 2, 1, func(c *Config) { anyOrder(c); c.Readers, c.NoMarkForReaders = 1, true }), Stuck},
 		{"in order: an attempt without a quorum", some(2, 1, 1, func(c *Config) { c.TimeUp, c.InOrder = true, true }), Overtaken},
 	} {
 		t.Run(test.name, func(t *testing.T) { searchtest.Breaks(t, test.Model(), test.want) })

@@ -21,7 +21,7 @@ func (c Config) next(s state, visit visit) {
 	c.expire(s, visit)
 	if c.QueueNodeDies && !s.queueNodeDead {
 		s.queueNodeDead = true
-		s.key[queueNode], s.turn, s.queue = 0, 0, line{}
+		s.key[queueNode], s.readers[queueNode], s.turn, s.queue = 0, 0, 0, line{}
 		visit(s, search.Step{Format: "the queue node dies", Fault: true})
 	}
 }
@@ -74,6 +74,7 @@ func (c Config) calls(s state, i int, visit visit) {
 func (c Config) crash(s state, i int, visit visit) {
 	s.crashes++
 	s.process[i] = process{phase: dead}
+	s.leftBy(i)
 	s.seen.leave(uint8(i + 1))
 	s.undate(i)
 	visit(s, search.Step{Format: "process %d dies", A: i, Fault: true})
@@ -91,6 +92,15 @@ func (c Config) expire(s state, visit visit) {
 			s := s
 			s.key[n] = 0
 			visit(s, search.Step{Format: "node %d: the key of process %d ends", A: n, B: int(k - 1)})
+		}
+	}
+	for n := range s.readers {
+		for i := range s.process {
+			if s.readers[n]&(1<<i) != 0 && s.process[i].phase == dead {
+				s := s
+				s.readers[n] &^= 1 << i
+				visit(s, search.Step{Format: "node %d: the key of reader %d ends", A: n, B: i})
+			}
 		}
 	}
 }
