@@ -18,10 +18,13 @@ import (
 )
 
 // aclLine is the user that docs/operations.md recommends, for the default key prefix.
-const aclLine = "ACL SETUSER redlock on >secret resetkeys ~redlock:* resetchannels &redlock:* -@all +eval +evalsha +info +time +hmget +hset +getrange +set +pttl +pexpire +del +exists +zadd +zrem +zcard +zpopmin +hget +hdel +publish +subscribe +ping"
+const aclLine = "ACL SETUSER redlock on >secret resetkeys ~redlock:* resetchannels &redlock:* -@all +eval +evalsha +info +time +hmget +hset +getrange +set +pttl +pexpire +del +exists +zadd +zrem +zcard +zpopmin +hget +hdel +publish +subscribe +ping +zscore +zremrangebyscore +zrange"
 
 // forTheQueue are the rights that only the order among processes needs.
 var forTheQueue = []string{"&redlock:*", "+exists", "+zadd", "+zrem", "+zcard", "+zpopmin", "+hget", "+hdel", "+publish", "+subscribe", "+ping"}
+
+// forReaders are the rights that only readers need.
+var forReaders = []string{"+zscore", "+zremrangebyscore", "+zrange"}
 
 // aclRights returns the rights on that line. Before Redis 6.2 users may use all channels, and
 // rules about channels are errors.
@@ -80,7 +83,7 @@ func TestACL(t *testing.T) {
 		}
 	})
 	for i, right := range rights {
-		if !strings.ContainsAny(right[:1], "+~") || slices.Contains(forTheQueue, right) {
+		if !strings.ContainsAny(right[:1], "+~") || slices.Contains(forTheQueue, right) || slices.Contains(forReaders, right) {
 			continue
 		}
 		t.Run("without "+right, func(t *testing.T) {
@@ -94,6 +97,18 @@ func TestACL(t *testing.T) {
 			}
 			if !errors.Is(err, redlock.ErrPermission) || errors.Is(err, redlock.ErrWrongType) {
 				t.Errorf("got %v, want %v", err, redlock.ErrPermission)
+			}
+		})
+	}
+	for _, missing := range append([]string{""}, forReaders...) {
+		t.Run("reading without "+missing, func(t *testing.T) {
+			c.setUser(t, slices.DeleteFunc(slices.Clone(rights), func(r string) bool { return r == missing }))
+			err := c.read(t)
+			if wanted := missing == "" || missing == "+zrange"; wanted && err != nil || !wanted && !errors.Is(err, redlock.ErrPermission) {
+				t.Errorf("got %v", err)
+			}
+			if err := c.life(t, "redlock:", ""); err != nil {
+				t.Errorf("the life of an exclusive lock: %v", err)
 			}
 		})
 	}
@@ -244,6 +259,50 @@ func (c *aclCluster) life(t *testing.T, prefix, db string) error {
 		return fmt.Errorf("Unlock: %w", err)
 	}
 	return nil
+}
+
+// read has two readers at once, one of which is a former writer. It returns the first unexpected error,
+// and looks that no refusal has left a key behind.
+func (c *aclCluster) read(t *testing.T) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var urls []string
+	for _, addr := range c.addrs {
+		urls = append(urls, "redis://redlock:secret@"+addr)
+	}
+	l, err := redlock.New(urls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }() // without a right it may fail
+	if err := l.Bootstrap(ctx); err != nil {
+		return fmt.Errorf("Bootstrap: %w", err)
+	}
+	first, err := l.TryRLock(ctx, "read")
+	if err != nil {
+		for i, admin := range c.admins {
+			if n := admin.Exists(ctx, "redlock:read", "redlock:read~readers").Val(); n > 0 {
+				t.Errorf("master %d has %d keys after the refusal", i, n)
+			}
+		}
+		return fmt.Errorf("TryRLock: %w", err)
+	}
+	second, err := l.TryRLock(ctx, "read")
+	if err != nil {
+		return fmt.Errorf("second TryRLock: %w", err)
+	}
+	if _, err := l.TryLock(ctx, "read"); !errors.Is(err, redlock.ErrTaken) {
+		return fmt.Errorf("TryLock of what is read: %w", err)
+	}
+	if err := errors.Join(first.Extend(ctx), first.Unlock(ctx), second.Unlock(ctx)); err != nil {
+		return err
+	}
+	writer, err := l.TryLock(ctx, "read")
+	if err != nil {
+		return fmt.Errorf("TryLock after the readers: %w", err)
+	}
+	return errors.Join(writer.Downgrade(ctx), writer.Unlock(ctx))
 }
 
 // wait makes two Lockers of a user take turns with a resource. With queues it checks that the

@@ -73,7 +73,7 @@ func (p *pool) acquire(ctx context.Context, resource string, lc lockConfig, how 
 		granted = true
 		return &a.grant, nil
 	}
-	queued = f.queued && !f.verdict.Permanent() && p.goesOn(ctx, resource)
+	queued = f.queued && !f.verdict.Permanent() && p.goesOn(ctx, a.line())
 	f.queued = queued
 	return nil, f
 }
@@ -117,8 +117,8 @@ func (p *pool) acquireAll(ctx context.Context, resources []string, lc lockConfig
 
 // goesOn reports whether the process still wants a resource when an attempt of the
 // head of its line has failed: the head waits, or another caller does.
-func (p *pool) goesOn(ctx context.Context, resource string) bool {
-	return p.opened.Err() == nil && (!closed(ctx.Done()) || p.waitlines.behind(resource))
+func (p *pool) goesOn(ctx context.Context, line lineKey) bool {
+	return p.opened.Err() == nil && (!closed(ctx.Done()) || p.waitlines.behind(line))
 }
 
 // endedBy returns the error of a call whose context was over before a node was asked.
@@ -161,12 +161,12 @@ func (a *acquisition) ask(how strategy, now instant) {
 	a.hand.since = a.start
 	a.queueNode = p.queueNodeOf(a.resource)
 	if how.waits {
-		a.name = p.channel
+		a.name = p.queuesAs(a.shared)
 	}
 	a.seed = p.set.Seed(now, a.timeout())
 	t := &a.attempt
 	t.start, t.useless = a.start, a.start.Add(a.ttl-a.minValidity())
-	t.approach = approach{strategy: how, policy: &p.conf.queue, node: a.queueNode}
+	t.approach = approach{strategy: how, policy: &p.conf.queue, node: a.queueNode, shared: a.shared}
 	a.stepLocked(event{what: begun}, a.start)
 }
 
@@ -181,7 +181,7 @@ func (a *acquisition) stepLocked(e event, now instant) {
 		}
 		r, i := &reqs[0], do[k].node
 		reqs = reqs[1:]
-		*r = node.Request{Op: do[k].op, Node: i, Key: &a.keys, Counter: do[k].counter, Target: do[k].target, Timeout: a.timeout(), To: a}
+		*r = node.Request{Op: do[k].op, Node: i, Key: &a.keys, Counter: do[k].counter, Target: do[k].target, Timeout: a.timeout(), Shared: a.shared, To: a}
 		if r.Op == wire.Acquire {
 			r.Target = a.seed
 			if i == a.queueNode {
@@ -223,10 +223,23 @@ func (a *acquisition) Receive(r *node.Request, rep node.Reply) {
 		e.vote.refused = rep.Err == nil && (rep.Code == wire.Busy || rep.Code == wire.Queued)
 		if r.Process != "" {
 			e.vote.queue = heardFrom(r.Node, rep)
+		} else {
+			e.vote.readers = readersAt(r, rep) && (r.Shared || a.attempt.approach.waits)
 		}
 		a.nodes[r.Node].takeGrant(rep, e.err == nil, a.keyLife(a.start, a.ttl))
 	}
 	a.stepLocked(e, rep.At)
+}
+
+// readersAt reports whether a node other than the queue node says that other readers have the key.
+func readersAt(r *node.Request, rep node.Reply) bool {
+	switch rep.Code {
+	case wire.Granted, wire.Mine:
+		return r.Shared && rep.Extra > 0
+	case wire.Busy:
+		return rep.Counter > 0
+	}
+	return false
 }
 
 // takeGrant notes what the answer to an acquire says of the key, even if it is too late for a

@@ -74,7 +74,8 @@ func (le *Lease) Detach() error {
 // resource in between. These errors are a [*QuorumError], which has the answer of each master.
 // If the lease was lost in the second round, the error matches [ErrLost] and ErrNotHeld. If
 // an argument is wrong, the error matches [ErrConfig]; that includes a fence that is further
-// ahead of the masters' clocks than a fencing token can be. If the Locker is closed, it is
+// ahead of the masters' clocks than a fencing token can be, and the token of a reader: only exclusive
+// leases can be adopted. If the Locker is closed, it is
 // [ErrClosed]. After an error the masters have the keys that they had, and keep them for the
 // time that was left or the TTL of this call, whichever is longer. Adopt can be called again.
 //
@@ -115,7 +116,7 @@ func (l *Locker) Adopt(ctx context.Context, resource, token string, fence int64,
 	p := l.ready(ctx, resource)
 	g, err := p.adopt(ctx, resource, token, fence, lc)
 	if err != nil {
-		p.events.notAcquired(resource, began, err)
+		p.events.notAcquired(lineKey{resource: resource}, began, err)
 		return nil, err
 	}
 	return p.grantLease(ctx, g, nil, began), nil
@@ -137,6 +138,9 @@ func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, l
 	median := p.set.Median(p.now())
 	if err := p.bounded(fence, median); err != nil {
 		return nil, err
+	}
+	if in.isReader(token) {
+		return nil, configErrorf("Adopt: the token is that of a reader, whose lease cannot be adopted")
 	}
 	given := fence > 0
 	failed := in.adoptable(token, &fence)
@@ -178,7 +182,7 @@ func (in *Inspection) adoptable(token string, fence *int64) *QuorumError {
 			return n.Err
 		case n.has(token):
 			return nil
-		case n.Token == "":
+		case !n.taken():
 			return errGone
 		case n.Token == token:
 			return errTakenAway
@@ -222,6 +226,13 @@ func (in *Inspection) adoptable(token string, fence *int64) *QuorumError {
 		return nil
 	}
 	return e
+}
+
+// isReader reports whether a node has the key of a reader with a token.
+func (in *Inspection) isReader(token string) bool {
+	return slices.ContainsFunc(in.Nodes, func(n NodeLock) bool {
+		return slices.ContainsFunc(n.Readers, func(r Reader) bool { return r.Token == token })
+	})
 }
 
 // takeUp gives the grant the keys, counters and deadline that the inspection found.

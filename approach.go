@@ -14,12 +14,14 @@ type approach struct {
 	strategy
 	policy *queuePolicy
 	node   int        // the queue node
+	shared bool       // the attempt is a reader's
 	reply  queueReply // what the queue node said
 
 	// elsewhere says that the queue node granted, but a quorum of the nodes refuses: a process
 	// may hold the resource without the queue node.
 	elsewhere bool
 
+	readers bool    // other readers have the resource, and perhaps a process waits behind them
 	closes  instant // a quorum waits for the queue node's answer until then; 0 = it does not wait
 	closed  bool    // the quorum has waited long enough
 	rounds  int     // how often the nodes that refused were asked again
@@ -56,6 +58,24 @@ func (p *approach) hear(r queueReply) {
 // Source: ALGORITHM section 10, "rest".
 func (p *approach) rests() bool { return p.waits && (p.reply.refused || p.elsewhere) }
 
+// meetReaders notes that other readers have the resource. The attempt needs the queue node's word then,
+// or the silence of that node for a whole node timeout: a reader before it joins them, and a writer
+// before it waits for them; a TryLock waits for nothing. Otherwise readers that come one after the other would pass a writer where the
+// queue node is slow, or far away.
+//
+// Source: ALGORITHM section 13, "Order".
+func (p *approach) meetReaders() {
+	if !p.readers {
+		p.readers, p.closes, p.closed = true, 0, false
+	}
+}
+
+// refuses reports whether the queue node's answer ends the attempt, whatever the votes: another process
+// has been called, or a writer has the key there while the attempt would join other readers.
+func (p *approach) refuses() bool {
+	return p.reply.vetoed || p.reply.refused && p.readers && p.shared
+}
+
 // judgeQueueNode asks the other nodes once the queue node has granted, or has failed.
 func (a *attempt) judgeQueueNode(now instant, do []action) []action {
 	n := &a.nodes[a.approach.node]
@@ -81,7 +101,10 @@ func (a *attempt) awaitsQueueNode(now instant) bool {
 		return false
 	}
 	if p.closes == 0 {
-		p.closes = min(now.Add(max(now.Sub(a.start), p.policy.leastPatience)), a.asked.Add(a.timeout))
+		p.closes = a.asked.Add(a.timeout)
+		if !p.readers {
+			p.closes = min(p.closes, now.Add(max(now.Sub(a.start), p.policy.leastPatience)))
+		}
 	}
 	return true
 }

@@ -112,6 +112,7 @@ type vote struct {
 	server  string
 	refused bool  // another holder has the key there, or another process has its turn
 	err     error // why this is no vote; nil if it is one
+	readers bool  // other readers have the key there
 	queue   queueReply
 }
 
@@ -135,6 +136,9 @@ func (a *attempt) step(e event, now instant, do []action) []action {
 		case a.phase.over():
 			n.err = e.vote.err // for the error of the attempt
 			return do
+		}
+		if e.vote.readers {
+			a.approach.meetReaders()
 		}
 		do = a.take(e.node, e.vote, do)
 	case raised:
@@ -237,7 +241,7 @@ func (a *attempt) judge(now instant, do []action) []action {
 	if a.phase.over() {
 		return do
 	}
-	if a.approach.reply.vetoed {
+	if a.approach.refuses() {
 		a.enter(lost)
 		return do
 	}
@@ -268,7 +272,7 @@ func (a *attempt) judgeVotes(now instant, do []action) []action {
 	switch {
 	case v == impossible:
 		return a.askAgain(now, do)
-	case a.approach.patient && a.awaitsQueueNode(now):
+	case (a.approach.patient || a.approach.readers) && a.awaitsQueueNode(now):
 		return do
 	}
 	switch refused, wait := a.refuseSkewed(now); {

@@ -53,6 +53,18 @@ func (b *book) take(resource string, waits bool, try func() (*redlock.Lease, err
 	return h.Lease, nil
 }
 
+// takeShared is take for a lease of a reader.
+func (b *book) takeShared(resource string, try func() (*redlock.Lease, error)) (*redlock.Lease, error) {
+	h, err := history.TakeShared(b.client, resource, false, try)
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held[h.Lease] = h
+	return h.Lease, nil
+}
+
 // free unlocks a lease. From then on the lease may have no validity when another one is granted,
 // unless it was over before: Unlock does not shorten the last moment that a lost lease leaves its
 // holder for winding down.

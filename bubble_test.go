@@ -1,7 +1,6 @@
 package redlock_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -286,11 +285,11 @@ func TestBubbleScripts(t *testing.T) {
 		seen := make(map[int64]int)    // by code
 		counts := make(map[int64]int)  // the same, with other processes waiting
 		marked := make(map[string]int) // by operation on markers
-		calls, skipped, missed := 0, 0, 0
+		calls, skipped, missed, both, called := 0, 0, 0, 0, 0
 		for _, n := range b.nodes {
 			n.RunAs("one")
 		}
-		for step := range 4000 {
+		for step := range 6000 {
 			time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond)
 			switch rng.IntN(30) {
 			case 0:
@@ -307,8 +306,8 @@ func TestBubbleScripts(t *testing.T) {
 				for _, n := range b.nodes {
 					n.put("k", "foreign", left)
 				}
-			case 5:
-				of := ids[rng.IntN(2)]
+			case 5, 6:
+				of := []string{ids[0], ids[1], wire.Readers}[rng.IntN(3)]
 				for _, n := range b.nodes {
 					n.put("k", wire.Placeholder(of), 300*time.Millisecond)
 				}
@@ -324,7 +323,7 @@ func TestBubbleScripts(t *testing.T) {
 				if _, after, found := strings.Cut(v, "|"); found {
 					v = after
 				}
-				return cmp.Or(v, "0")
+				return strconv.FormatInt(number(v), 10)
 			}
 			const skew = 101_000 // us
 			median := []int64{0, now, now, now, now + skew/2, now - skew/3, now + skew + 1, now - skew - 1000}[rng.IntN(8)]
@@ -373,6 +372,12 @@ func TestBubbleScripts(t *testing.T) {
 					group, each = []any{int(wire.Release), few, process}, []any{id + "|" + given, []any{0, same}[rng.IntN(2)]}
 				case 7:
 					group, each = []any{int(wire.Rest), few, who}, []any{id + "|" + []string{"0", count()}[rng.IntN(2)], 0}
+				}
+				if rng.IntN(5) < 2 { // of a reader
+					group[0] = int(wire.Op(group[0].(int)).Shared())
+					if process := group[2].(string); process != "" && process != "-" {
+						group[2] = process + wire.OfReaders
+					}
 				}
 				argv = append(argv, group...)
 				for range few {
@@ -444,8 +449,16 @@ func TestBubbleScripts(t *testing.T) {
 						got[i] += fmt.Sprintf(" %s=%s for %v", k, v, r.TTL(k))
 					})
 				}
+				b.nodes[i].inside(func(r *miniredis.Miniredis) {
+					readers, _ := r.SortedSet("k~readers")
+					got[i] += fmt.Sprintf(" readers %v for %v", readers, r.TTL("k~readers"))
+					if len(readers) == 2 {
+						both++
+					}
+				})
 				told := heard[i]()
 				calls += len(strings.Fields(told))
+				called += strings.Count(told, wire.OfReaders)
 				got[i] += b.nodes[i].queued("k") + " told " + told
 				for _, field := range []string{"run", "made", "born", "maxttl", "lists", "since"} {
 					got[i] += " " + field + "=" + b.nodes[i].marker(field)
@@ -480,6 +493,9 @@ func TestBubbleScripts(t *testing.T) {
 			if marked[what] < 20 {
 				t.Errorf("%s of a marker: got %d, want at least 20", what, marked[what])
 			}
+		}
+		if both < 20 || called < 20 {
+			t.Errorf("got two readers %d times and %d readers called, want at least 20 and 20", both, called)
 		}
 		if calls < 40 || skipped < 8 || missed < 8 {
 			t.Errorf("got %d messages told, %d places lost by a process that does not listen and %d releases missed, want at least 40, 8 and 8", calls, skipped, missed)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // This file has the way of a call, from its arrival to its lease or error, and that of the lease to
@@ -15,7 +17,7 @@ func (p *pool) tryOnce(ctx context.Context, resource string, lc lockConfig) (*Le
 	began := time.Now()
 	g, f := p.attempt(ctx, resource, lc, strategy{patient: p.waitlines.crowded(resource)})
 	if f != nil {
-		p.events.gaveUp(resource, began, f.err)
+		p.events.gaveUp(lineKey{resource, lc.shared}, began, f.err)
 		return nil, f.err
 	}
 	return p.grantLease(ctx, g, nil, began), nil
@@ -26,8 +28,8 @@ func (p *pool) attempt(ctx context.Context, resource string, lc lockConfig, how 
 	began := time.Now()
 	g, f := p.acquire(ctx, resource, lc, how)
 	if f != nil {
-		p.waitlines.heard(resource, f, lc.ttl)
-		p.events.notAcquired(resource, began, f.err)
+		p.waitlines.heard(lineKey{resource, lc.shared}, f, lc.ttl)
+		p.events.notAcquired(lineKey{resource, lc.shared}, began, f.err)
 	}
 	return g, f
 }
@@ -38,8 +40,8 @@ func (p *pool) attemptAll(ctx context.Context, resources []string, lc lockConfig
 	grants, failures := p.acquireAll(ctx, resources, lc)
 	for i, f := range failures {
 		if f != nil {
-			p.waitlines.heard(resources[i], f, lc.ttl)
-			p.events.notAcquired(resources[i], began, f.err)
+			p.waitlines.heard(lineKey{resource: resources[i]}, f, lc.ttl)
+			p.events.notAcquired(lineKey{resource: resources[i]}, began, f.err)
 		}
 	}
 	return grants, failures
@@ -109,7 +111,7 @@ func (p *pool) retryable(ctx context.Context, c *caller, f *failure) error {
 // giveUp ends the waiting of a caller with an error.
 func (p *pool) giveUp(c *caller, err error) error {
 	p.leave(c)
-	p.events.gaveUp(c.line.resource, c.began, err)
+	p.events.gaveUp(c.line.key, c.began, err)
 	return err
 }
 
@@ -120,7 +122,7 @@ func (p *pool) leave(c *caller) {
 		_, _ = p.unlock(lease)
 	}
 	if queuedAt >= 0 {
-		p.leaveQueue(c.line.resource, queuedAt)
+		p.leaveQueue(c.line.key, queuedAt)
 	}
 }
 
@@ -130,11 +132,11 @@ func (p *pool) gaveUp(c *caller, reason error) error {
 	last, behind := p.waitlines.last(c)
 	switch {
 	case behind:
-		return fmt.Errorf("redlock: lock %q: %w, %w in this process: %w", c.line.resource, ErrNotAcquired, ErrTaken, reason)
+		return fmt.Errorf("redlock: lock %q: %w, %w in this process: %w", c.line.key.resource, ErrNotAcquired, ErrTaken, reason)
 	case last != nil:
 		return last.because(reason)
 	}
-	return fmt.Errorf("redlock: lock %q: %w: %w", c.line.resource, ErrNotAcquired, reason)
+	return fmt.Errorf("redlock: lock %q: %w: %w", c.line.key.resource, ErrNotAcquired, reason)
 }
 
 // grantLease makes the first handle of a lease that was granted or adopted. head is the caller
@@ -142,13 +144,16 @@ func (p *pool) gaveUp(c *caller, reason error) error {
 func (p *pool) grantLease(ctx context.Context, g *grant, head *caller, began time.Time) *Lease {
 	le := &g.room.first
 	g.mu.Lock()
+	if g.shared { // the process may wait for the next lease by then
+		g.name = wire.NoProcess
+	}
 	*le = Lease{grant: g, fence: g.presentFenceLocked(), turn: g.hand.count, parent: ctx, since: time.Now()}
 	g.handles = append(g.handles, le)
 	g.renewal.at = g.nextRenewal(g.start)
 	due := g.dueLocked()
 	g.mu.Unlock()
 	if queuedAt := p.waitlines.held(g, head); queuedAt >= 0 {
-		p.leaveQueue(g.resource, queuedAt)
+		p.leaveQueue(g.line(), queuedAt)
 	}
 	p.renewer.add(g, due, g.start)
 	p.events.acquired(le, began)

@@ -25,7 +25,10 @@
 // lease that all of five masters hold survives two such losses; a lease that only two of
 // three masters hold survives none.
 //
-// The fencing tokens of a resource are unique, and a lease whose acquisition began after
+// Leases of readers ([Locker.RLock]) may be valid together, but none of them beside an exclusive
+// lease.
+//
+// The fencing tokens of exclusive leases on a resource are unique, and a lease whose acquisition began after
 // another had succeeded has the larger one. While the counters on the masters survive,
 // this needs no clocks. A counter lives for ten times the largest TTL after the last grant
 // or renewal. A counter that is gone starts again from the median of the masters' clocks;
@@ -55,7 +58,7 @@
 // [NewSharded] makes a Locker for several groups of masters, for more locks a second than one
 // quorum grants.
 //
-// [Locker.LockAll] makes one lease on several resources, without deadlocks. [WithOwner] labels leases
+// [Locker.RLock] makes a lease that readers share. [Locker.LockAll] makes one lease on several resources, without deadlocks. [WithOwner] labels leases
 // with their owner, for people.
 //
 // [Lease.Detach] and [Locker.Adopt] pass a lease to another process. [Locker.Inspect] shows
@@ -109,11 +112,13 @@
 //   - [ErrPermission]: a master refused the user, a command or a key. Correct the user's
 //     rights; docs/operations.md has the ACL line.
 //
-// Three errors come without ErrNotAcquired:
+// Four errors come without ErrNotAcquired:
 //
 //   - [ErrConfig]: an argument or option cannot work. Correct the program.
 //   - [ErrReentry]: the context of the call holds the resource already, so that waiting would
 //     never end. Pass the lease on, or give WithReentry.
+//   - [ErrUpgrade]: the context of the call holds the resource as a reader. Unlock that lease
+//     before.
 //   - [ErrClosed]: the Locker was closed before the call.
 //
 // A lease that ends without having been released is lost: its context ends with [ErrLost]

@@ -89,6 +89,11 @@ var (
 	// [WithReentry] was not given. Waiting would never end.
 	ErrReentry = errors.New("redlock: resource already held by this context")
 
+	// ErrUpgrade says that the context of Lock or TryLock has the resource as a reader. Two readers that
+	// both wanted to write would wait for each other for ever. Unlock the reader's lease before Lock, and
+	// read again what the work depends on.
+	ErrUpgrade = errors.New("redlock: resource already held by this context as a reader")
+
 	// ErrClosed says that the Locker is closed. It comes with ErrNotAcquired if a call was
 	// waiting when the Locker was closed.
 	ErrClosed = node.ErrClosed
@@ -300,7 +305,7 @@ var (
 //	timeout, connection, late, key_missing
 //	                                of one node: no answer in time; no connection; an answer too late; it had lost the key
 //	permission, membership, wrong_type, not_master, same_server, stale
-//	config, reentry, closed
+//	config, reentry, upgrade, closed
 //	detached                        the lease goes on elsewhere
 //	not_held, lost, not_acquired    of an error that has no other reason
 //
@@ -366,6 +371,7 @@ var reasonWords = []reasonWord{
 	{ErrClosed, "closed"},
 	{ErrConfig, "config"},
 	{ErrReentry, "reentry"},
+	{ErrUpgrade, "upgrade"},
 	{ErrSuspended, "suspended"},
 	{ErrMaxHold, "max_hold"},
 	{ErrBroken, "broken"},

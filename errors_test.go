@@ -17,7 +17,7 @@ import (
 // sentinels has every exported sentinel.
 var sentinels = []error{
 	ErrNotAcquired, ErrTaken, ErrNoQuorum, ErrQuarantine, ErrSameServer, ErrNotMaster, ErrLost, ErrExpired, ErrSuspended, ErrQuorumLost, ErrMaxHold,
-	ErrNotHeld, ErrReleased, ErrDetached, ErrReentry, ErrClosed, ErrConfig, ErrWrongType, ErrPermission, ErrBroken, ErrMembership,
+	ErrNotHeld, ErrReleased, ErrDetached, ErrReentry, ErrUpgrade, ErrClosed, ErrConfig, ErrWrongType, ErrPermission, ErrBroken, ErrMembership,
 }
 
 // The list has all sentinels.

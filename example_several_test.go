@@ -92,3 +92,51 @@ func ExampleLease_ExtendFor() {
 	}
 	// Output: true
 }
+
+// Reports read the price list together. Only one process at a time changes it.
+func ExampleLocker_RLock() {
+	locker, stop := exampleLocker()
+	defer stop()
+	ctx := context.Background()
+	one, err := locker.RLock(ctx, "prices")
+	if err != nil {
+		log.Panic(err)
+	}
+	two, err := locker.RLock(ctx, "prices")
+	if err != nil {
+		log.Panic(err)
+	}
+	_, err = locker.TryLock(ctx, "prices")
+	fmt.Println("a writer beside readers:", errors.Is(err, redlock.ErrTaken))
+	for _, lease := range []*redlock.Lease{one, two} {
+		if err := lease.Unlock(ctx); err != nil {
+			log.Panic(err)
+		}
+	}
+	// Output:
+	// a writer beside readers: true
+}
+
+// A process changes the price list, and then reads it together with others. No other process changes it
+// in between.
+func ExampleLease_Downgrade() {
+	locker, stop := exampleLocker()
+	defer stop()
+	ctx := context.Background()
+	lease, err := locker.Lock(ctx, "prices")
+	if err != nil {
+		log.Panic(err)
+	}
+	if err := lease.Downgrade(ctx); err != nil { // the lease may not write any more, even if this fails
+		log.Print(err)
+	}
+	other, err := locker.TryRLock(ctx, "prices")
+	fmt.Println(lease.Mode(), "with another reader:", err == nil)
+	for _, lease := range []*redlock.Lease{lease, other} {
+		if err := lease.Unlock(ctx); err != nil {
+			log.Panic(err)
+		}
+	}
+	// Output:
+	// shared with another reader: true
+}

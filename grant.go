@@ -135,8 +135,19 @@ func (g *grant) countLocked(is func(*nodeKey) bool) int {
 	return n
 }
 
-// presentFenceLocked returns the fencing token of the lease's present holder.
-func (g *grant) presentFenceLocked() int64 { return firstFence(g.target) + int64(g.hand.count) }
+// presentFenceLocked returns the fencing token of the lease's present holder. A reader has the last one
+// of the writer before it, and reserves none.
+//
+// Source: ALGORITHM sections 4 and 13.
+func (g *grant) presentFenceLocked() int64 {
+	if g.shared {
+		return g.target
+	}
+	return firstFence(g.target) + int64(g.hand.count)
+}
+
+// line returns which line of the process the callers of such a lease stand in.
+func (g *grant) line() lineKey { return lineKey{g.resource, g.shared} }
 
 // keyLife returns the moment until which a node keeps the key at least, after a request with a TTL
 // that was sent at start.
@@ -165,7 +176,7 @@ func (g *grant) quorumErrorLocked(op string, granted int, failed func(*nodeKey) 
 // setDeadlineLocked sets the deadline that follows from a round with a TTL that began at start. The
 // deadline never moves back.
 //
-// Source: ALGORITHM section 13, I8.
+// Source: ALGORITHM section 14, I8.
 func (g *grant) setDeadlineLocked(start instant, ttl time.Duration) {
 	d := deadline(start, ttl, driftAllowance(ttl, g.pool.conf.drift), g.grace)
 	g.limits.uncapped = max(g.limits.uncapped, d)
@@ -178,6 +189,8 @@ func (g *grant) setDeadlineLocked(start instant, ttl time.Duration) {
 
 // lockOptions locks what guards the options of a lease: its grant, and the lines of callers, which compare
 // them with their own.
+//
+// The field shared of a lease is among these: a lease may be downgraded.
 func (g *grant) lockOptions() (unlock func()) {
 	t := &g.pool.waitlines
 	t.mu.Lock()

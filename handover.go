@@ -29,7 +29,7 @@ type handOver struct {
 	inLine    int           // callers of this process that waited at the grant, at most crowdedHandovers
 	contested bool          // an attempt of this process failed before: another process had the resource, and may come back
 	heard     bool          // the queue node has said whether other processes wait
-	others    bool          // other processes wait
+	others    bool          // other processes wait, or readers of this process
 }
 
 // most returns how often a lease that was granted at start may be handed over by now.
@@ -64,12 +64,15 @@ func (p *pool) passToNext(le *Lease, now instant) bool {
 // passLocked is the part of passToNext under the waitlines' mutex. After unlocking it, the
 // caller calls end, which ends the context of the present holder, and then wakes c.
 func (t *waitlines) passLocked(le *Lease, now instant) (c *caller, end func()) {
-	l := t.lines[le.grant.resource]
+	l := t.lines[lineKey{resource: le.grant.resource}]
 	if l != nil {
 		c = l.heir(le.grant)
 	}
 	if c == nil || closed(c.done) {
 		return nil, nil
+	}
+	if readers := t.lines[lineKey{le.grant.resource, true}]; readers != nil && readers.first != nil {
+		le.grant.yields()
 	}
 	next, end := le.grant.passOn(le, c, now)
 	if next == nil {
@@ -78,6 +81,13 @@ func (t *waitlines) passLocked(le *Lease, now instant) (c *caller, end func()) {
 	l.handedTo(c, next).poke()
 	t.inLine--
 	return c, end
+}
+
+// yields notes that others want the resource than the callers that the lease is handed over to.
+func (g *grant) yields() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.hand.others = true
 }
 
 // passOn ends the only handle of a lease, and then makes a handle for its heir. next is nil if

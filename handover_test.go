@@ -84,7 +84,7 @@ func TestHandOverConditions(t *testing.T) {
 		want bool
 	}{
 		{name: "as it should be", want: true},
-		{name: "to a caller of a process that the queue node has called, too", want: true, do: func(h *handing, _ *caller) { h.pool.waitlines.call("r") }},
+		{name: "to a caller of a process that the queue node has called, too", want: true, do: func(h *handing, _ *caller) { h.pool.waitlines.call(lineKey{resource: "r"}) }},
 		{name: "to a head that is about to ask", do: func(_ *handing, c *caller) { c.idle = false }},
 		{name: "to a head with other options", do: func(_ *handing, c *caller) { c.config.ttl = time.Second }},
 		{name: "to a head whose context has ended", do: func(_ *handing, c *caller) {
@@ -119,7 +119,7 @@ func TestHandOverConditions(t *testing.T) {
 		}},
 		{name: "of a lease that is lost", do: func(h *handing, _ *caller) { run(h.g.endLocked(errLostQuorum, h.pool.now())) }},
 		{name: "of a lease that has another handle", do: func(h *handing, _ *caller) {
-			h.lease.reenter(context.Background(), true)
+			h.lease.reenter(context.Background(), false, true)
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -195,10 +195,10 @@ func TestHandOver(t *testing.T) {
 			if h.lease.Context().Value(ctxKey{}) != i || h.lease.Context().Err() != nil {
 				t.Error("got a new context without the caller's values or over, want a new context with them")
 			}
-			if inner, held := old.reenter(ctx, true); inner != nil || held {
+			if inner, err := old.reenter(ctx, false, true); inner != nil || err != nil {
 				t.Error("inside the old handle's context: got it held, want not")
 			}
-			if _, held := h.lease.reenter(ctx, false); !held {
+			if _, err := h.lease.reenter(ctx, false, false); err != ErrReentry {
 				t.Error("inside the new handle's context: got it not held, want it held")
 			}
 		}
@@ -227,7 +227,7 @@ func TestHandOver(t *testing.T) {
 func TestHandOverOfTheLastHandle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHanding(t)
-		inner, _ := h.lease.reenter(context.Background(), true)
+		inner, _ := h.lease.reenter(context.Background(), false, true)
 		c := h.caller(context.Background())
 		if last, err := h.unlock(h.lease); last || err != nil || c.lease != nil {
 			t.Errorf("unlock outside: got last %v, %v, and a hand-over: %v; want none", last, err, c.lease != nil)
@@ -310,7 +310,7 @@ func TestLeaveQueue(t *testing.T) {
 		h.release(h.lease, h.pool.now())
 		h.sent()
 		c := h.caller(context.Background())
-		h.pool.waitlines.heard("r", refusedBy(1, -1), time.Second)
+		h.pool.waitlines.heard(lineKey{resource: "r"}, refusedBy(1, -1), time.Second)
 		h.leave(c)
 		for i, n := range h.pool.nodes {
 			unsent := n.Unsent()
@@ -407,6 +407,7 @@ func TestQueueNodeOf(t *testing.T) {
 // Source: ALGORITHM section 10, "rest".
 func TestWhoRests(t *testing.T) {
 	busy, queued, granted := node.Reply{Code: wire.Busy, Counter: 1, Extra: 5}, node.Reply{Code: wire.Queued, Extra: 5}, node.Reply{Code: wire.Granted, Counter: 64}
+	busyElsewhere := node.Reply{Code: wire.Busy, Extra: 5}
 	for _, test := range []struct {
 		name      string
 		queueNode node.Reply // what it answers, if it does
@@ -418,13 +419,13 @@ func TestWhoRests(t *testing.T) {
 	}{
 		{name: "refused by the queue node", queueNode: busy, rests: true},
 		{name: "another has been called", queueNode: queued, rests: true},
-		{name: "refused by a quorum of the others", queueNode: granted, others: busy, rests: true},
+		{name: "refused by a quorum of the others", queueNode: granted, others: busyElsewhere, rests: true},
 		{name: "the nodes are in trouble", queueNode: granted, others: node.Reply{Err: node.ErrTimeout}},
-		{name: "nothing was heard of the queue node", queueNode: node.Reply{Err: node.ErrTimeout}, others: busy},
+		{name: "nothing was heard of the queue node", queueNode: node.Reply{Err: node.ErrTimeout}, others: busyElsewhere},
 		{name: "refused, and the caller gives up", queueNode: busy, over: true},
 		{name: "refused, the caller gives up and another goes on", queueNode: busy, over: true, behind: true, rests: true},
 		{name: "refused by the queue node, of a TryLock", queueNode: busy, try: true},
-		{name: "refused by the others, of a TryLock", queueNode: granted, others: busy, try: true},
+		{name: "refused by the others, of a TryLock", queueNode: granted, others: busyElsewhere, try: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

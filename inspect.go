@@ -27,24 +27,33 @@ const (
 	VerdictMinority                   // masters have the key of one holder, but are no quorum
 	VerdictQuarantined                // no holder has a quorum, and too few masters have a vote to grant the resource
 	VerdictBroken                     // [Locker.Break] took the lock away, and the resource cannot be granted yet: see [Inspection.FreeIn]
+	VerdictShared                     // readers have the resource: a quorum has the key of at least one of them
 )
 
 func (v Verdict) String() string {
-	if v < VerdictUnknown || v > VerdictBroken {
+	if v < VerdictUnknown || v > VerdictShared {
 		return fmt.Sprintf("Verdict(%d)", int(v))
 	}
-	return [...]string{"UNKNOWN", "FREE", "HELD", "SPLIT", "MINORITY", "QUARANTINED", "BROKEN"}[v]
+	return [...]string{"UNKNOWN", "FREE", "HELD", "SPLIT", "MINORITY", "QUARANTINED", "BROKEN", "SHARED"}[v]
 }
 
 // Inspection is the result of [Locker.Inspect].
 type Inspection struct {
 	Resource string
 	Verdict  Verdict
-	Quorum   int    // masters that have to agree: N/2+1
-	Token    string // of the one holder, if the verdict is HELD, MINORITY or BROKEN
-	Owner    string // its label; "" if it has none: see WithOwner
-	Fence    int64  // fencing token that came with the grant of the holder, whose own is larger after a hand-over; 0 if not certain or not HELD
+	Quorum   int      // masters that have to agree: N/2+1
+	Token    string   // of the one holder, if the verdict is HELD, MINORITY or BROKEN
+	Owner    string   // its label; "" if it has none: see WithOwner
+	Readers  []Reader // those that a quorum has, if the verdict is SHARED; of more than 64, those whose keys end first
+	Fence    int64    // fencing token that came with the grant of the holder, whose own is larger after a hand-over; 0 if not certain or not HELD
 	Nodes    []NodeLock
+}
+
+// Reader is a holder of a shared lease, see [Locker.RLock].
+type Reader struct {
+	Token string
+	Owner string        // its label; "" if it has none
+	TTL   time.Duration // until its key expires: on a master, or in an [Inspection] on a quorum
 }
 
 // NodeLock is the state of a lock on one master. A field that the master does not tell is zero.
@@ -58,6 +67,8 @@ type NodeLock struct {
 	Quarantine time.Duration // how long the master has no vote yet
 	Void       error         // why the vote of the master would not count, as in quarantine; nil if it would
 	RoundTrip  time.Duration // of the question
+	Readers    []Reader      // that have the key, of more than 64 those whose keys end first; Token is "" then
+	Sharing    int           // number of readers that have the key
 	Broken     bool          // by [Locker.Break]: the key is a placeholder without a holder, and TTL is that of the placeholder
 
 	value   string  // of the key
@@ -151,7 +162,14 @@ func (p *pool) lockOn(held node.Held) (found NodeLock) {
 	if of, is := strings.CutPrefix(token, wire.BrokenMark); is {
 		token, given, found.Broken = of, "", true
 	}
+	if token == wire.Readers {
+		token = ""
+	}
 	found.Token, found.Owner = token, ownerOf(token)
+	found.Sharing = held.Sharing
+	for _, r := range held.Readers {
+		found.Readers = append(found.Readers, Reader{r.ID, ownerOf(r.ID), r.TTL})
+	}
 	found.TTL, found.value, found.given = held.TTL, held.Value, believed(given)
 	if found.keepsTo = never; found.TTL >= 0 {
 		found.keepsTo = held.Asked.Add(found.TTL - driftAllowance(found.TTL, p.conf.drift))
@@ -163,6 +181,9 @@ func (p *pool) lockOn(held node.Held) (found NodeLock) {
 func (n *NodeLock) has(token string) bool {
 	return n.Err == nil && !n.Broken && token != "" && n.Token == token
 }
+
+// taken reports whether the node has a key: of a holder, of readers, or a placeholder.
+func (n *NodeLock) taken() bool { return n.Token != "" || n.Sharing > 0 || n.Broken }
 
 // parseCounter returns 0 for a string that cannot be a fencing counter.
 func parseCounter(s string) int64 {
@@ -176,6 +197,7 @@ func parseCounter(s string) int64 {
 // judge sets the verdict, and with it the token and the fencing token.
 func (in *Inspection) judge() {
 	holders, broken, tokens := make(map[string]int), make(map[string]int), make(map[string]bool)
+	readers := make(map[string][]Reader)
 	unknown, voting, placeholders := 0, 0, 0
 	for _, n := range in.Nodes {
 		switch {
@@ -185,8 +207,11 @@ func (in *Inspection) judge() {
 		case n.Void == nil:
 			voting++
 		}
+		for _, r := range n.Readers {
+			readers[r.Token] = append(readers[r.Token], r)
+		}
 		switch {
-		case n.Token == "":
+		case !n.taken():
 			continue
 		case n.Broken:
 			broken[n.Token]++
@@ -196,9 +221,18 @@ func (in *Inspection) judge() {
 		}
 		tokens[n.Token] = true
 	}
+	shared := 0
+	for _, its := range readers {
+		shared = max(shared, len(its))
+	}
+	delete(holders, "") // the sign of readers is the key of none of them
 	most, of := mostOf(holders), mostOf(broken)
 	blocked := placeholders > len(in.Nodes)-in.Quorum
-	in.Verdict = verdictOf(in.Quorum, holders[most], len(tokens), unknown, voting, blocked)
+	in.Verdict = verdictOf(in.Quorum, max(holders[most], shared), len(tokens), unknown, voting, blocked)
+	if in.Verdict == VerdictHeld && holders[most] < in.Quorum {
+		in.Verdict = VerdictShared
+		in.Readers = heldBy(readers, in.Quorum)
+	}
 	switch in.Verdict {
 	case VerdictHeld:
 		in.Token = most
@@ -213,6 +247,20 @@ func (in *Inspection) judge() {
 			in.Fence = firstFence(counter)
 		}
 	}
+}
+
+// heldBy returns the readers that a quorum of nodes has, in the order of their ends.
+func heldBy(readers map[string][]Reader, quorum int) (list []Reader) {
+	for _, its := range readers {
+		if len(its) >= quorum {
+			slices.SortFunc(its, func(a, b Reader) int { return cmp.Compare(b.TTL, a.TTL) })
+			list = append(list, its[quorum-1])
+		}
+	}
+	slices.SortFunc(list, func(a, b Reader) int {
+		return cmp.Or(cmp.Compare(a.TTL, b.TTL), cmp.Compare(a.Token, b.Token))
+	})
+	return list
 }
 
 // mostOf returns the token that most nodes have.
@@ -300,6 +348,9 @@ func (in *Inspection) counterOf(token string) int64 {
 // Break is for people, against a holder that lives and does not let go. The keys of a holder
 // that has died expire by themselves.
 //
+// Break takes a resource from all readers at once, also from those that came after the look. No other
+// holder gets it before the keys of the readers would have ended.
+//
 // A key that never expires is not of this library; its placeholder lives for the value of
 // [WithMaxTTL]. A key that is no string is left alone, and the error of that master matches
 // [ErrWrongType]. A master without a key is not changed. Callers that wait for the resource go
@@ -331,7 +382,7 @@ func (l *Locker) Break(ctx context.Context, resource string) (Inspection, error)
 	nodes := slices.Clone(in.Nodes) // a node task can outlive the call
 	left, errs := onEach(ctx, p, func(ctx context.Context, n *node.Node) (time.Duration, error) {
 		seen := &nodes[n.Index()]
-		if seen.Err != nil || seen.Token == "" {
+		if seen.Err != nil || !seen.taken() {
 			return 0, seen.Err
 		}
 		life, done, err := n.Break(ctx, l.conf.keyPrefix+resource, seen.value, l.conf.placeholder(seen))
@@ -343,7 +394,7 @@ func (l *Locker) Break(ctx context.Context, resource string) (Inspection, error)
 	broken := 0
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
-		if n.Broken = errs[i] == nil && n.Token != ""; n.Broken {
+		if n.Broken = errs[i] == nil && n.taken(); n.Broken {
 			n.TTL = left[i]
 			broken++
 		}
@@ -351,7 +402,7 @@ func (l *Locker) Break(ctx context.Context, resource string) (Inspection, error)
 	if broken > 0 {
 		p.tellBroken(ctx, &in)
 	}
-	if broken >= in.Quorum || in.Verdict != VerdictHeld && in.Verdict != VerdictUnknown {
+	if broken >= in.Quorum || in.Verdict != VerdictHeld && in.Verdict != VerdictShared && in.Verdict != VerdictUnknown {
 		return in, nil
 	}
 	failed := p.quorumError("break", resource, broken, ErrNoQuorum)
@@ -393,6 +444,8 @@ func (c *config) placeholder(seen *NodeLock) string {
 	switch {
 	case seen.Broken:
 		return seen.value
+	case seen.value == wire.Sign:
+		return wire.Placeholder(wire.Readers)
 	case isToken(seen.Token):
 		return wire.Placeholder(seen.Token)
 	}
@@ -406,7 +459,7 @@ var errChanged = errors.New("the key has changed since it was read")
 func (in *Inspection) FreeIn() time.Duration {
 	var longest time.Duration
 	for _, n := range in.Nodes {
-		if n.Token != "" && n.TTL < 0 {
+		if n.taken() && n.TTL < 0 {
 			return n.TTL
 		}
 		longest = max(longest, n.TTL)

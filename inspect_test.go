@@ -173,7 +173,7 @@ func TestInspectWithBadArguments(t *testing.T) {
 func TestVerdictNames(t *testing.T) {
 	for v, want := range map[redlock.Verdict]string{
 		redlock.VerdictUnknown: "UNKNOWN", redlock.VerdictFree: "FREE", redlock.VerdictHeld: "HELD", redlock.VerdictSplit: "SPLIT",
-		redlock.VerdictMinority: "MINORITY", redlock.VerdictQuarantined: "QUARANTINED", redlock.VerdictBroken: "BROKEN", -1: "Verdict(-1)", 7: "Verdict(7)",
+		redlock.VerdictMinority: "MINORITY", redlock.VerdictQuarantined: "QUARANTINED", redlock.VerdictBroken: "BROKEN", redlock.VerdictShared: "SHARED", -1: "Verdict(-1)", 8: "Verdict(8)",
 	} {
 		if got := v.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -9,14 +9,15 @@ import (
 	"github.com/d0720281/redlock/internal/lockorder"
 )
 
-// Lease is one acquisition of a resource: the exclusive right to work on the resource until
-// the validity ends. [Locker.Lock], [Locker.TryLock], [Locker.Do] and [Locker.Adopt] return
-// leases; the zero value is of no use. A Lease is safe for concurrent use.
+// Lease is one acquisition of a resource: the right to work on the resource until the validity ends.
+// The right is exclusive, or that of a reader, which is shared with other readers. [Locker.Lock],
+// [Locker.RLock] and the like, and [Locker.Adopt], return leases; the zero value is of no use. A Lease
+// is safe for concurrent use.
 //
 // A Lease is no sync.Locker: it can be refused, and it ends by itself.
 type Lease struct {
 	grant  *grant
-	fence  int64
+	fence  int64           // guarded by grant.mu
 	turn   int             // number of hand-overs of the grant before this holder
 	parent context.Context // of the call that got the lease; used for its values alone
 	since  time.Time
@@ -46,8 +47,17 @@ func (le *Lease) Token() string { return le.grant.keys.ID }
 // Fence returns 0 for a lease that was adopted without its fencing token, if the masters could
 // not tell it.
 //
-// Source: ALGORITHM sections 4 and 7.
-func (le *Lease) Fence() int64 { return le.fence }
+// The token of a reader says of which writer the reader sees the work: it is at least that of every
+// writer whose lease ended before, and less than that of every writer after. Readers' tokens never fall,
+// but several readers have the same. A store refuses a read whose token is less than the largest token
+// of a writer. It must not keep the token of a reader, nor take it for a write.
+//
+// Source: ALGORITHM sections 4, 7 and 13.
+func (le *Lease) Fence() int64 {
+	le.grant.mu.Lock()
+	defer le.grant.mu.Unlock()
+	return le.fence
+}
 
 // Validity returns the time until the lease ends, by the local clock. No other holder can be
 // granted the resource before. The result is not positive after Unlock or Detach, or once too
@@ -327,17 +337,30 @@ func (p *pool) heldIn(ctx context.Context, resource string) *Lease {
 	return nil
 }
 
-// reenter is called for a caller whose context descends from the lease. held reports that the
-// lease is still held. If it is, and the caller wants a handle, inner is another handle.
-func (le *Lease) reenter(ctx context.Context, wanted bool) (inner *Lease, held bool) {
+// reenter is called for a caller whose context descends from the lease, and which wants to read if
+// shared is true. If the lease is still held, the result is another handle where the caller may have
+// one, or else the error of the call.
+func (le *Lease) reenter(ctx context.Context, shared, allowed bool) (inner *Lease, err error) {
 	g := le.grant
 	g.mu.Lock()
 	after := g.expireLocked(g.pool.now())
-	if held = g.cause == nil && le.turn == g.hand.count && !g.lingersLocked(); held && wanted {
-		inner = &Lease{grant: g, fence: le.fence, turn: le.turn, parent: ctx, since: time.Now()}
-		g.handles = append(g.handles, inner)
+	switch held := g.cause == nil && le.turn == g.hand.count && !g.lingersLocked(); {
+	case !held:
+	case g.shared && !shared:
+		err = ErrUpgrade
+	case !allowed:
+		err = ErrReentry
+	default:
+		inner = g.newHandleLocked(ctx)
 	}
 	g.mu.Unlock()
 	run(after)
-	return inner, held
+	return inner, err
+}
+
+// newHandleLocked adds a handle to a lease, for the context of a call.
+func (g *grant) newHandleLocked(ctx context.Context) *Lease {
+	le := &Lease{grant: g, fence: g.presentFenceLocked(), turn: g.hand.count, parent: ctx, since: time.Now()}
+	g.handles = append(g.handles, le)
+	return le
 }

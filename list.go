@@ -50,7 +50,7 @@ func (l *Locker) List(ctx context.Context) iter.Seq2[Inspection, error] {
 
 // exists reports whether some node has a key.
 func (in *Inspection) exists() bool {
-	return slices.ContainsFunc(in.Nodes, func(n NodeLock) bool { return n.Token != "" || n.value != "" })
+	return slices.ContainsFunc(in.Nodes, func(n NodeLock) bool { return n.taken() || n.value != "" })
 }
 
 // names returns the resources of which some node has a key, in order. The error says which nodes did not

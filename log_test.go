@@ -8,7 +8,7 @@ import (
 )
 
 func TestLogObserver(t *testing.T) {
-	e := Event{Resource: "r", Fence: 7, Node: "10.0.0.1:6379", Err: ErrTaken}
+	e := Event{Resource: "r", Mode: Exclusive, Fence: 7, Node: "10.0.0.1:6379", Err: ErrTaken}
 	down := e
 	down.Err = ErrNoQuorum
 	for _, test := range []struct {
@@ -16,7 +16,7 @@ func TestLogObserver(t *testing.T) {
 		say  func(Observer)
 		want string
 	}{
-		{"acquired", func(o Observer) { o.Acquired(e) }, `level=DEBUG msg="redlock: acquired" resource=r fence=7`},
+		{"acquired", func(o Observer) { o.Acquired(e) }, `level=DEBUG msg="redlock: acquired" resource=r mode=exclusive fence=7`},
 		{"taken", func(o Observer) { o.NotAcquired(e) }, `level=DEBUG msg="redlock: not acquired" resource=r`},
 		{"no quorum", func(o Observer) { o.NotAcquired(down) }, `level=WARN msg="redlock: not acquired" resource=r`},
 		{"extended", func(o Observer) { o.Extended(e) }, `level=DEBUG msg="redlock: extended" resource=r fence=7`},

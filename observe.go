@@ -24,6 +24,7 @@ type Observer struct {
 	GaveUp       func(Event) // a Lock or TryLock ended without a lease; Err says why; Elapsed is the time since the call
 	Extended     func(Event) // a renewal or Extend was successful
 	ExtendFailed func(Event) // a renewal or Extend failed; the lease stands until its validity ends
+	Downgraded   func(Event) // an exclusive lease became that of a reader; Elapsed is how long it was held
 	Lost         func(Event) // a lease ended without having been released; Err says why; Elapsed is how long it was held
 	Released     func(Event) // a lease was released or handed over, or detached if Err is ErrDetached; Elapsed is how long it was held
 	NodeAsked    func(Event) // a batch of requests was sent to a master; Elapsed is the time to the answer; Err says why there is none
@@ -41,6 +42,7 @@ type Observer struct {
 type Event struct {
 	Time     time.Time
 	Resource string
+	Mode     Mode // of the lease or of the call
 	Fence    int64
 	Node     string        // address
 	Elapsed  time.Duration // see Observer
@@ -141,6 +143,7 @@ func (c *config) joined(list []Observer) Observer {
 		GaveUp:       tellAll(c, "Observer.GaveUp", list, func(o Observer) func(Event) { return o.GaveUp }),
 		Extended:     tellAll(c, "Observer.Extended", list, func(o Observer) func(Event) { return o.Extended }),
 		ExtendFailed: tellAll(c, "Observer.ExtendFailed", list, func(o Observer) func(Event) { return o.ExtendFailed }),
+		Downgraded:   tellAll(c, "Observer.Downgraded", list, func(o Observer) func(Event) { return o.Downgraded }),
 		Lost:         tellAll(c, "Observer.Lost", list, func(o Observer) func(Event) { return o.Lost }),
 		Released:     tellAll(c, "Observer.Released", list, func(o Observer) func(Event) { return o.Released }),
 		NodeAsked:    tellAll(c, "Observer.NodeAsked", list, func(o Observer) func(Event) { return o.NodeAsked }),
@@ -178,37 +181,37 @@ func tellAll[E any](c *config, name string, list []Observer, kind func(Observer)
 func (e *events) acquired(le *Lease, began time.Time) {
 	e.counts.acquired.Add(1)
 	if call := e.observer.Acquired; call != nil {
-		e.add(call, Event{Resource: le.Resource(), Fence: le.fence, Elapsed: time.Since(began), Validity: le.grant.validity(), HandedOver: le.turn > 0})
+		e.add(call, Event{Resource: le.Resource(), Mode: le.grant.modeLocked(), Fence: le.fence, Elapsed: time.Since(began), Validity: le.grant.validity(), HandedOver: le.turn > 0})
 	}
 }
 
-func (e *events) notAcquired(resource string, began time.Time, err error) {
+func (e *events) notAcquired(line lineKey, began time.Time, err error) {
 	e.counts.refused(err)
-	e.add(e.observer.NotAcquired, Event{Resource: resource, Elapsed: time.Since(began), Err: err})
+	e.add(e.observer.NotAcquired, Event{Resource: line.resource, Mode: modeOf(line.shared), Elapsed: time.Since(began), Err: err})
 }
 
-func (e *events) gaveUp(resource string, began time.Time, err error) {
-	e.add(e.observer.GaveUp, Event{Resource: resource, Elapsed: time.Since(began), Err: err})
+func (e *events) gaveUp(line lineKey, began time.Time, err error) {
+	e.add(e.observer.GaveUp, Event{Resource: line.resource, Mode: modeOf(line.shared), Elapsed: time.Since(began), Err: err})
 }
 
 func (e *events) extended(g *grant) {
 	e.counts.extended.Add(1)
 	if call := e.observer.Extended; call != nil {
-		e.add(call, Event{Resource: g.resource, Fence: g.presentFenceLocked(), Validity: g.validity()})
+		e.add(call, Event{Resource: g.resource, Mode: g.modeLocked(), Fence: g.presentFenceLocked(), Validity: g.validity()})
 	}
 }
 
 func (e *events) extendFailed(g *grant, err error) {
 	e.counts.extendFailed.Add(1)
 	if call := e.observer.ExtendFailed; call != nil {
-		e.add(call, Event{Resource: g.resource, Fence: g.presentFenceLocked(), Validity: g.validity(), Err: err})
+		e.add(call, Event{Resource: g.resource, Mode: g.modeLocked(), Fence: g.presentFenceLocked(), Validity: g.validity(), Err: err})
 	}
 }
 
 func (e *events) lost(g *grant, err error) {
 	e.counts.lost.Add(1)
 	if call := e.observer.Lost; call != nil {
-		ev := Event{Resource: g.resource, Fence: g.presentFenceLocked(), Validity: g.validity(), Err: err}
+		ev := Event{Resource: g.resource, Mode: g.modeLocked(), Fence: g.presentFenceLocked(), Validity: g.validity(), Err: err}
 		if len(g.handles) > 0 {
 			ev.Elapsed = time.Since(g.handles[0].since)
 		}
@@ -223,7 +226,13 @@ func (e *events) detached(le *Lease) { e.givenBack(le, ErrDetached) }
 func (e *events) givenBack(le *Lease, err error) {
 	e.counts.released.Add(1)
 	if call := e.observer.Released; call != nil {
-		e.add(call, Event{Resource: le.Resource(), Fence: le.fence, Elapsed: time.Since(le.since), Err: err})
+		e.add(call, Event{Resource: le.Resource(), Mode: le.grant.modeLocked(), Fence: le.fence, Elapsed: time.Since(le.since), Err: err})
+	}
+}
+
+func (e *events) downgraded(le *Lease) {
+	if call := e.observer.Downgraded; call != nil {
+		e.add(call, Event{Resource: le.Resource(), Mode: Shared, Fence: le.fence, Elapsed: time.Since(le.since), Validity: le.grant.validity()})
 	}
 }
 
@@ -254,7 +263,7 @@ func (e *events) Audited(n *node.Node, before, now *node.Audit) {
 
 func (e *events) nodeForgot(g *grant, addr string) {
 	e.counts.nodeForgot.Add(1)
-	e.add(e.observer.NodeForgot, Event{Node: addr, Resource: g.resource, Fence: g.presentFenceLocked()})
+	e.add(e.observer.NodeForgot, Event{Node: addr, Resource: g.resource, Mode: g.modeLocked(), Fence: g.presentFenceLocked()})
 }
 
 // Quarantined implements [node.Events].
@@ -316,7 +325,7 @@ func LogObserver(l *slog.Logger) Observer {
 	}
 	return Observer{
 		Acquired: func(e Event) {
-			log(slog.LevelDebug, "acquired", "resource", e.Resource, "fence", e.Fence, "waited", e.Elapsed, "validity", e.Validity)
+			log(slog.LevelDebug, "acquired", "resource", e.Resource, "mode", e.Mode, "fence", e.Fence, "waited", e.Elapsed, "validity", e.Validity)
 		},
 		NotAcquired: func(e Event) {
 			level := slog.LevelDebug
@@ -330,6 +339,9 @@ func LogObserver(l *slog.Logger) Observer {
 		},
 		ExtendFailed: func(e Event) {
 			log(slog.LevelWarn, "extension failed", "resource", e.Resource, "fence", e.Fence, "validity", e.Validity, "error", e.Err)
+		},
+		Downgraded: func(e Event) {
+			log(slog.LevelDebug, "downgraded", "resource", e.Resource, "fence", e.Fence, "validity", e.Validity)
 		},
 		Lost: func(e Event) {
 			log(slog.LevelWarn, "lease lost", "resource", e.Resource, "fence", e.Fence, "error", e.Err)
@@ -345,7 +357,7 @@ func LogObserver(l *slog.Logger) Observer {
 	}
 }
 
-// Tracer is called at the start of each Lock, TryLock, Extend and Unlock, whose name is op. The
+// Tracer is called at the start of each Lock, RLock, Extend, Unlock and the like, whose name is op. The
 // function that it returns is called at the end of that call. Both run in the call's own
 // goroutine, and add to the time of the call. A [Locker.Do] is a Lock and an Unlock. A Tracer
 // is for spans: unlike an [Observer], it also sees the start of a call. Calls with wrong

@@ -112,7 +112,7 @@ func TestObserverIsOptional(t *testing.T) {
 		now := time.Now()
 		le := &Lease{grant: g, since: now}
 		e.acquired(le, now)
-		e.notAcquired("r", now, ErrTaken)
+		e.notAcquired(lineKey{resource: "r"}, now, ErrTaken)
 		e.extended(g)
 		e.extendFailed(g, ErrNoQuorum)
 		e.lost(g, ErrLost)
@@ -121,7 +121,7 @@ func TestObserverIsOptional(t *testing.T) {
 		e.Up(nodeAt("a"))
 		e.nodeForgot(g, "a")
 		e.Quarantined(nodeAt("a"), time.Second)
-		e.gaveUp("r", now, ErrTaken)
+		e.gaveUp(lineKey{resource: "r"}, now, ErrTaken)
 		e.Asked(nodeAt("a"), time.Second, nil)
 	}
 	all(eventsOf())
@@ -167,8 +167,8 @@ func TestEventFields(t *testing.T) {
 		now, oops := time.Now(), errors.New("oops")
 		le := &Lease{grant: g, fence: 1001, since: began}
 		e.acquired(le, began)
-		e.notAcquired("r", began, oops)
-		e.gaveUp("r", began, oops)
+		e.notAcquired(lineKey{resource: "r"}, began, oops)
+		e.gaveUp(lineKey{resource: "r"}, began, oops)
 		e.Asked(nodeAt("a"), time.Minute, oops)
 		next := *le
 		next.turn, next.fence = 1, 1002
@@ -185,18 +185,18 @@ func TestEventFields(t *testing.T) {
 		e.close()
 		e.run()
 		for name, want := range map[string]Event{
-			"acquired":      {Resource: "r", Fence: 1001, Elapsed: 2 * time.Second, Validity: 3 * time.Second},
-			"handed over":   {Resource: "r", Fence: 1002, Validity: 3 * time.Second, HandedOver: true},
-			"gave up":       {Resource: "r", Elapsed: 2 * time.Second, Err: oops},
+			"acquired":      {Resource: "r", Mode: Exclusive, Fence: 1001, Elapsed: 2 * time.Second, Validity: 3 * time.Second},
+			"handed over":   {Resource: "r", Mode: Exclusive, Fence: 1002, Validity: 3 * time.Second, HandedOver: true},
+			"gave up":       {Resource: "r", Mode: Exclusive, Elapsed: 2 * time.Second, Err: oops},
 			"asked":         {Node: "a", Elapsed: time.Minute, Err: oops},
-			"not acquired":  {Resource: "r", Elapsed: 2 * time.Second, Err: oops},
-			"extended":      {Resource: "r", Fence: 1001, Validity: 3 * time.Second},
-			"extend failed": {Resource: "r", Fence: 1001, Validity: 3 * time.Second, Err: oops},
-			"lost":          {Resource: "r", Fence: 1001, Elapsed: 2 * time.Second, Validity: 3 * time.Second, Err: oops},
-			"released":      {Resource: "r", Fence: 1001, Elapsed: 2 * time.Second},
+			"not acquired":  {Resource: "r", Mode: Exclusive, Elapsed: 2 * time.Second, Err: oops},
+			"extended":      {Resource: "r", Mode: Exclusive, Fence: 1001, Validity: 3 * time.Second},
+			"extend failed": {Resource: "r", Mode: Exclusive, Fence: 1001, Validity: 3 * time.Second, Err: oops},
+			"lost":          {Resource: "r", Mode: Exclusive, Fence: 1001, Elapsed: 2 * time.Second, Validity: 3 * time.Second, Err: oops},
+			"released":      {Resource: "r", Mode: Exclusive, Fence: 1001, Elapsed: 2 * time.Second},
 			"down":          {Node: "a", Err: oops},
 			"up":            {Node: "a"},
-			"forgot":        {Resource: "r", Fence: 1001, Node: "a"},
+			"forgot":        {Resource: "r", Mode: Exclusive, Fence: 1001, Node: "a"},
 		} {
 			want.Time = now
 			if got[name] != want {

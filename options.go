@@ -64,6 +64,7 @@ type lockConfig struct {
 	minHold     time.Duration
 	manual      bool // no renewal
 	reentry     bool
+	shared      bool   // the lease of a reader
 	owner       string // label of the lease; "": none
 
 	timeoutSet, maxHoldSet, manualSet, ownerSet bool // by the options of New, or by those of this call: two that exclude each other must not come together

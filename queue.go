@@ -115,13 +115,13 @@ func heardFrom(i int, rep node.Reply) queueReply {
 
 // leaveQueue tells a queue node that this process does not wait for a resource any more. It
 // sends the release of an attempt that was never made.
-func (p *pool) leaveQueue(resource string, queueNode int) {
+func (p *pool) leaveQueue(line lineKey, queueNode int) {
 	lc := p.conf.lockConfig
 	k := new(node.Key)
-	p.initKey(k, resource, lc)
+	p.initKey(k, line.resource, lc)
 	n := p.nodes[queueNode]
 	k.AssumeSent(n)
-	_ = n.Send(&node.Request{Op: wire.Release, Node: queueNode, Key: k, Process: p.channel, Timeout: lc.timeout(), To: unheard{}}, p.now())
+	_ = n.Send(&node.Request{Op: wire.Release, Node: queueNode, Key: k, Process: p.queuesAs(line.shared), Timeout: lc.timeout(), To: unheard{}}, p.now())
 }
 
 // unheard receives the answers that no caller waits for.
@@ -157,5 +157,14 @@ func (p *pool) hears(queueNode int) bool { return p.subscriptions[queueNode].Rea
 // called is told that it is this process's turn. If no caller waits here any more that is no
 // news to the queue node: a release that says so is on its way.
 func (p *pool) called(key string) {
-	p.waitlines.call(strings.TrimPrefix(key, p.conf.keyPrefix))
+	key, shared := strings.CutSuffix(key, wire.OfReaders)
+	p.waitlines.call(lineKey{strings.TrimPrefix(key, p.conf.keyPrefix), shared})
+}
+
+// queuesAs returns the name by which this process waits at a queue node.
+func (p *pool) queuesAs(shared bool) string {
+	if shared {
+		return p.channel + wire.OfReaders
+	}
+	return p.channel
 }

@@ -108,12 +108,12 @@ func (l *Locker) ready(ctx context.Context, resource string) *pool {
 //
 // A resource is any string of 1 to [MaxResourceLength] bytes. Its key, the prefix of
 // [WithKeyPrefix] and the resource together, must not end in
-// "~fence", "~guard", "~queue", "~seen" or "~turn". When Lock returns, the lease has at least
+// "~fence", "~guard", "~queue", "~seen", "~turn" or "~readers". When Lock returns, the lease has at least
 // half of its TTL left: the TTL less the drift and the time the attempt took. The lease is
 // renewed in the background until Unlock, unless [WithoutRenewal] is given.
 //
-// If an argument is wrong, the error matches [ErrConfig]. [ErrClosed] and [ErrReentry] come
-// alone. Any other error matches [ErrNotAcquired]. If ctx ended, the error also matches
+// If an argument is wrong, the error matches [ErrConfig]. [ErrClosed], [ErrReentry] and [ErrUpgrade]
+// come alone. Any other error matches [ErrNotAcquired]. If ctx ended, the error also matches
 // ctx.Err(), and [ErrTaken] or [ErrNoQuorum] for the result of the last attempt. Unless this
 // process itself had the resource, a [*QuorumError] has the answer of each master.
 //
@@ -129,7 +129,7 @@ func (l *Locker) ready(ctx context.Context, resource string) *pool {
 //
 // Source: distlock, "The Redlock Algorithm", steps 1 to 5; ALGORITHM sections 3 and 10.
 func (l *Locker) Lock(ctx context.Context, resource string, opts ...LockOption) (*Lease, error) {
-	return l.acquire(ctx, "Lock", resource, opts, (*pool).waitFor)
+	return l.acquire(ctx, "Lock", resource, Exclusive, opts, (*pool).waitFor)
 }
 
 // TryLock is [Locker.Lock] with one attempt. It waits for the masters' answers, but not for
@@ -143,7 +143,7 @@ func (l *Locker) Lock(ctx context.Context, resource string, opts ...LockOption) 
 // trouble, it matches [ErrNoQuorum], and [ErrQuarantine] if waiting would help. If ctx ended
 // the attempt, neither is known.
 func (l *Locker) TryLock(ctx context.Context, resource string, opts ...LockOption) (*Lease, error) {
-	return l.acquire(ctx, "TryLock", resource, opts, (*pool).tryOnce)
+	return l.acquire(ctx, "TryLock", resource, Exclusive, opts, (*pool).tryOnce)
 }
 
 // Do calls fn while a lease on resource is held, and returns fn's error joined with the
@@ -152,7 +152,7 @@ func (l *Locker) TryLock(ctx context.Context, resource string, opts ...LockOptio
 // first, and carries the values of ctx. When fn returns or panics, Do unlocks the lease, even
 // if ctx has ended, unless fn has detached the lease. If the lease was lost before fn
 // returned, the error matches [ErrLost], even if fn did not notice.
-func (l *Locker) Do(ctx context.Context, resource string, fn func(ctx context.Context, lease *Lease) error, opts ...LockOption) (err error) {
+func (l *Locker) Do(ctx context.Context, resource string, fn func(ctx context.Context, lease *Lease) error, opts ...LockOption) error {
 	if fn == nil {
 		return configErrorf("Do: fn is nil")
 	}
@@ -160,22 +160,27 @@ func (l *Locker) Do(ctx context.Context, resource string, fn func(ctx context.Co
 	if err != nil {
 		return err
 	}
+	return lease.during(ctx, fn)
+}
+
+// during calls fn while the lease is held, and unlocks it then.
+func (le *Lease) during(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) (err error) {
 	defer func() {
-		if unlockErr := lease.Unlock(ctx); unlockErr != nil && !errors.Is(unlockErr, ErrDetached) {
+		if unlockErr := le.Unlock(ctx); unlockErr != nil && !errors.Is(unlockErr, ErrDetached) {
 			err = errors.Join(err, unlockErr)
 		}
 	}()
-	fnCtx, cancel := lease.Within(ctx)
+	fnCtx, cancel := le.Within(ctx)
 	defer cancel()
-	return fn(fnCtx, lease)
+	return fn(fnCtx, le)
 }
 
 // tryFunc tries to get a lease.
 type tryFunc func(p *pool, ctx context.Context, resource string, lc lockConfig) (*Lease, error)
 
-// acquire is the common part of Lock and TryLock: it checks everything that can be
+// acquire is the common part of Lock, RLock and the like: it checks everything that can be
 // checked without asking a node, and then calls try.
-func (l *Locker) acquire(ctx context.Context, name, resource string, opts []LockOption, try tryFunc) (*Lease, error) {
+func (l *Locker) acquire(ctx context.Context, name, resource string, mode Mode, opts []LockOption, try tryFunc) (*Lease, error) {
 	if err := l.conf.checkCall(ctx, name, resource); err != nil {
 		return nil, err
 	}
@@ -183,6 +188,7 @@ func (l *Locker) acquire(ctx context.Context, name, resource string, opts []Lock
 	if err != nil {
 		return nil, err
 	}
+	lc.shared = mode == Shared
 	end := l.conf.trace(ctx, name, resource)
 	le, err := l.admit(ctx, name, resource, lc, try)
 	l.ended(end, le, err)
@@ -213,12 +219,12 @@ func (l *Locker) admit(ctx context.Context, name, resource string, lc lockConfig
 		return nil, endedBy(ctx)
 	}
 	if outer := l.groupOf(resource).heldIn(ctx, resource); outer != nil {
-		inner, held := outer.reenter(ctx, lc.reentry)
+		inner, err := outer.reenter(ctx, lc.shared, lc.reentry)
 		switch {
 		case inner != nil:
 			return inner, nil
-		case held:
-			return nil, fmt.Errorf("redlock: %s %q: %w", name, resource, ErrReentry)
+		case err != nil:
+			return nil, fmt.Errorf("redlock: %s %q: %w", name, resource, err)
 		}
 	}
 	return try(l.ready(ctx, resource), ctx, resource, lc)

@@ -26,7 +26,7 @@ func (g *grant) sendReleases(now instant, rests bool) {
 	defer g.mu.Unlock()
 	for i, n := range g.pool.nodes {
 		r := &reqs[i]
-		*r = node.Request{Op: wire.Release, Node: i, Key: &g.keys, Counter: g.nodes[i].counter, Target: g.target, Timeout: g.timeout(), To: g}
+		*r = node.Request{Op: wire.Release, Node: i, Key: &g.keys, Counter: g.nodes[i].counter, Target: g.target, Timeout: g.timeout(), Shared: g.shared, To: g}
 		switch {
 		case rests && i == g.queueNode:
 			r.Op, r.Process = wire.Rest, process
@@ -42,12 +42,12 @@ func (g *grant) sendReleases(now instant, rests bool) {
 // the process keeps its place.
 func (g *grant) releasedBy() string {
 	g.mu.Lock()
-	lost := errors.Is(g.cause, ErrLost)
+	lost, name, line := errors.Is(g.cause, ErrLost), g.name, g.line()
 	g.mu.Unlock()
-	if lost && g.pool.waitlines.waits(g.resource) {
+	if lost && g.pool.waitlines.waits(line) {
 		return wire.NoProcess
 	}
-	return g.name
+	return name
 }
 
 // releasedLocked takes a node's answer to the release. A node that could not be reached at

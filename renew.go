@@ -20,6 +20,7 @@ type round struct {
 	grant    *grant
 	start    instant
 	ttl      time.Duration // of the keys, from then on
+	shared   bool          // the requests are those of a reader
 	counted  int           // nodes that extended the key
 	out      int           // nodes that did not, or cannot any more
 	answered []bool        // by node
@@ -32,7 +33,7 @@ type round struct {
 //
 // Source: ALGORITHM section 6.
 func (g *grant) startRoundLocked(now instant, ttl time.Duration) *round {
-	r := &round{grant: g, start: now, ttl: ttl, answered: make([]bool, len(g.nodes))}
+	r := &round{grant: g, start: now, ttl: ttl, shared: g.shared, answered: make([]bool, len(g.nodes))}
 	reqs := make([]node.Request, len(g.nodes))
 	for i := range reqs {
 		g.extendOnLocked(r, &reqs[i], i, now)
@@ -44,7 +45,7 @@ func (g *grant) startRoundLocked(now instant, ttl time.Duration) *round {
 func (g *grant) extendOnLocked(r *round, req *node.Request, i int, now instant) {
 	*req = node.Request{
 		Op: wire.Extend, Node: i, Key: &g.keys,
-		Counter: g.nodes[i].counter, Target: g.target, Timeout: g.timeout(), To: r,
+		Counter: g.nodes[i].counter, Target: g.target, Timeout: g.timeout(), Shared: r.shared, To: r,
 	}
 	if r.ttl != g.ttl {
 		req.TTL = node.Millis(r.ttl)
@@ -80,6 +81,7 @@ func (g *grant) extendedLocked(rd *round, i int, rep node.Reply) (after []func()
 	case missing && p.had: // in between, the node may have granted the key to another process
 		p.held = false
 		g.forgotLocked(i, rep)
+	case rep.Code == wire.Taken && rd.shared != g.shared: // sent before the lease was downgraded, and overtaken
 	case rep.Code == wire.Taken, rep.Code == wire.TakenAway:
 		p.held = false
 	case missing, rep.Code == wire.Kept, rep.Code == wire.KeptVoteless:

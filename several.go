@@ -34,7 +34,7 @@ const MaxResources = 64
 // The lease has one validity and one context, which end when the first part of it ends. The options
 // hold for each part; [WithMaxHold] counts from when LockAll returns. [WithReentry] is for single
 // resources: if it is given to LockAll, the error matches [ErrConfig]. If ctx descends from a lease of
-// one of the resources, the error matches [ErrReentry].
+// one of the resources, the error matches [ErrReentry], or [ErrUpgrade] if that lease is shared.
 //
 // Errors are those of [Locker.Lock]. A [*QuorumError] names the resource that LockAll could not get.
 // After an error no resource is held.
@@ -127,8 +127,8 @@ func (l *Locker) admitAll(ctx context.Context, name string, names []string, lc l
 	}
 	for _, r := range names {
 		if outer := l.groupOf(r).heldIn(ctx, r); outer != nil {
-			if _, held := outer.reenter(ctx, false); held {
-				return nil, fmt.Errorf("redlock: %s %q: %w", name, r, ErrReentry)
+			if _, err := outer.reenter(ctx, false, false); err != nil {
+				return nil, fmt.Errorf("redlock: %s %q: %w", name, r, err)
 			}
 		}
 	}
@@ -165,7 +165,7 @@ type several struct {
 // once makes one attempt for each resource.
 func (s *several) once(ctx context.Context) error {
 	if f := s.try(ctx, s.names); f != nil {
-		s.locker.events.gaveUp(s.names[len(s.kept)], s.began, f.err)
+		s.locker.events.gaveUp(lineKey{resource: s.names[len(s.kept)]}, s.began, f.err)
 		return f.err
 	}
 	return s.refresh(ctx)
@@ -201,7 +201,7 @@ func (s *several) wait(ctx context.Context) error {
 // for that name would be in vain.
 func (s *several) untilOccupied(names []string) []string {
 	for i, r := range names {
-		if s.locker.groupOf(r).waitlines.occupied(r) {
+		if s.locker.groupOf(r).waitlines.occupied(lineKey{resource: r}) {
 			return names[:i]
 		}
 	}

@@ -21,13 +21,14 @@ type Stats struct {
 // LeaseStats is one lease that is held.
 type LeaseStats struct {
 	Resource string
+	Mode     Mode
 	Token    string        // as on the masters; use Fence instead in logs and metrics
 	Fence    int64         // of the present holder
 	Since    time.Time     // when the present holder got the lease
 	TTL      time.Duration // of each grant and renewal
 	Validity time.Duration // as by [Lease.Validity]
 	Renewals int           // successful renewals since the masters granted the lease, Extend included
-	Handles  int           // handles not yet unlocked; more than 1 by [WithReentry]
+	Handles  int           // handles not yet unlocked; more than 1 by [WithReentry], or as readers of the process share the lease
 }
 
 // NodeState says whether the Locker sends requests to a master.
@@ -112,6 +113,7 @@ func (g *grant) stats() (s LeaseStats, held bool) {
 	}
 	return LeaseStats{
 		Resource: g.resource,
+		Mode:     g.modeLocked(),
 		Token:    g.keys.ID,
 		Fence:    g.presentFenceLocked(),
 		Since:    g.handles[0].since,

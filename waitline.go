@@ -9,8 +9,8 @@ import (
 )
 
 // This file orders the callers of one process that want the same resource. They stand in line,
-// first come, first served. The head alone asks the nodes, and only while the process does not
-// have the resource.
+// first come, first served. The head alone asks the nodes. Readers have a line of their own. The head of
+// the other line asks only while the process does not have the resource.
 
 // waitline is the line of a process for one resource, as a state machine: its methods take an event
 // and the present moment, and return the next step and the caller to wake. They know no
@@ -19,10 +19,12 @@ import (
 //
 // Source: ALGORITHM section 10.
 type waitline struct {
-	resource    string
+	key         lineKey
 	policy      *queuePolicy
-	holder      *grant  // by which the process has the resource; nil if it does not
+	holder      *grant  // by which the process has the resource; nil if it does not, and in the line of readers
 	first, rear *caller // the callers that wait; first is the head
+	joined      int     // callers that have joined the line
+	mayShare    int     // how many of them had joined when the head began its attempt
 
 	// State of the head's attempts. The next head goes on from there, because the place in the
 	// queue belongs to the process.
@@ -38,18 +40,25 @@ type waitline struct {
 	lone caller // room for the caller that began the line: most lines have no other caller
 }
 
+// lineKey names a line of a process.
+type lineKey struct {
+	resource string
+	shared   bool // the line of readers
+}
+
 // caller is a call of Lock or Do that stands in a line.
 type caller struct {
 	line        *waitline
 	ahead, next *caller
 	ctx         context.Context
 	done        <-chan struct{} // of ctx
+	number      int             // of the caller in its line, from 1
 	config      lockConfig
 	began       time.Time
 	wake        chan struct{} // holds one token, which means: look again; nil until the caller has waited
 	idle        bool          // the caller makes no attempt just now
 	behind      bool          // the caller has waited for another caller's lease
-	lease       *Lease        // that was handed over to the caller, which has left the line then
+	lease       *Lease        // that was handed over to the caller or is shared with it; the caller has left the line then
 }
 
 // advice tells a caller what to do next: take a lease that was handed over to it, make an
@@ -64,7 +73,8 @@ type advice struct {
 
 // join puts a caller at the end of the line.
 func (l *waitline) join(c *caller) {
-	c.line, c.ahead = l, l.rear
+	l.joined++
+	c.line, c.ahead, c.number = l, l.rear, l.joined
 	if l.rear == nil {
 		l.first = c
 	} else {
@@ -85,6 +95,7 @@ func (l *waitline) look(c *caller, crowded bool, now time.Time) advice {
 	case now.Before(l.askAt) && !l.called:
 		return advice{wait: l.askAt.Sub(now)}
 	}
+	l.mayShare = l.joined
 	c.idle, l.askAt = false, time.Time{} // if the caller gives up during its attempt, the next head asks at once
 	return advice{ask: true, how: l.strategy(crowded, now)}
 }
@@ -147,12 +158,43 @@ func (l *waitline) held(g *grant, c *caller) (queuedAt int, wake *caller) {
 		wake = l.remove(c)
 	}
 	l.holder = g
-	l.last, l.failures, l.elsewhere, l.askAt, l.called, l.released = nil, 0, 0, time.Time{}, false, false
+	l.begin()
 	queuedAt, l.queuedAt = l.queuedAt, -1
 	if queuedAt == g.queueNode {
 		queuedAt = -1
 	}
 	return queuedAt, wake
+}
+
+// begin forgets what the attempts came to, because one was granted.
+func (l *waitline) begin() {
+	l.last, l.failures, l.elsewhere, l.askAt, l.called, l.released = nil, 0, 0, time.Time{}, false, false
+}
+
+// read notes that the head of a line of readers has a lease. It leaves the line, and so do the callers
+// that may share the lease: those that were in line when the attempt began and want such a lease. Later
+// callers make attempts of their own, which the queue node sees: otherwise a busy process would keep
+// writers out. If the process is in the queue of a node, and no caller waits any more, queuedAt is that
+// node.
+//
+// Source: ALGORITHM section 13.
+func (l *waitline) read(g *grant, head *caller) (sharers []*caller, queuedAt int, wake *caller) {
+	l.remove(head)
+	for c := l.first; c != nil; c = c.next {
+		if c.number <= l.mayShare && c.config == g.lockConfig && !closed(c.done) {
+			l.remove(c)
+			sharers = append(sharers, c)
+		}
+	}
+	l.begin()
+	if g.hand.heard && l.queuedAt == g.queueNode { // which has taken the process out
+		l.queuedAt = -1
+	}
+	queuedAt = -1
+	if l.first == nil {
+		queuedAt, l.queuedAt = l.queuedAt, -1
+	}
+	return sharers, queuedAt, l.first
 }
 
 // heir returns the caller that can take over a grant: it waits at the head of the line, and has
@@ -216,20 +258,20 @@ type waitlines struct {
 	policy *queuePolicy
 
 	mu     lockorder.Mutex[lockorder.Waitlines]
-	lines  map[string]*waitline // guarded by mu, as each line is; the lines with a holder or a caller
-	remote remoteWaiters        // guarded by mu
-	inLine int                  // guarded by mu; callers in all lines
+	lines  map[lineKey]*waitline // guarded by mu, as each line is; the lines with a holder or a caller
+	remote remoteWaiters         // guarded by mu
+	inLine int                   // guarded by mu; callers in all lines
 }
 
-// lineLocked returns the line of a resource, and makes it if there is none.
-func (t *waitlines) lineLocked(resource string) *waitline {
-	l := t.lines[resource]
+// lineLocked returns a line, and makes it if there is none.
+func (t *waitlines) lineLocked(key lineKey) *waitline {
+	l := t.lines[key]
 	if l == nil {
 		if t.lines == nil {
-			t.lines = make(map[string]*waitline)
+			t.lines = make(map[lineKey]*waitline)
 		}
-		l = &waitline{resource: resource, policy: t.policy, queuedAt: -1}
-		t.lines[resource] = l
+		l = &waitline{key: key, policy: t.policy, queuedAt: -1}
+		t.lines[key] = l
 	}
 	return l
 }
@@ -237,7 +279,7 @@ func (t *waitlines) lineLocked(resource string) *waitline {
 // tidyLocked deletes a line without a holder and callers.
 func (t *waitlines) tidyLocked(l *waitline) {
 	if l.first == nil && l.holder == nil {
-		delete(t.lines, l.resource)
+		delete(t.lines, l.key)
 	}
 }
 
@@ -246,7 +288,7 @@ func (t *waitlines) join(ctx context.Context, resource string, lc lockConfig, be
 	done := ctx.Done()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := t.lineLocked(resource)
+	l := t.lineLocked(lineKey{resource, lc.shared})
 	c := &l.lone
 	if c.line != nil {
 		c = new(caller)
@@ -257,26 +299,26 @@ func (t *waitlines) join(ctx context.Context, resource string, lc lockConfig, be
 	return c
 }
 
-// waits reports whether a caller of this process waits for a resource.
-func (t *waitlines) waits(resource string) bool {
+// waits reports whether a caller waits in a line.
+func (t *waitlines) waits(key lineKey) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := t.lines[resource]
+	l := t.lines[key]
 	return l != nil && l.first != nil
 }
 
-// occupied reports whether this process has a resource, or a caller of it waits for that.
-func (t *waitlines) occupied(resource string) bool {
+// occupied reports whether a line has a holder, or a caller waits in it.
+func (t *waitlines) occupied(key lineKey) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.lines[resource] != nil
+	return t.lines[key] != nil
 }
 
-// behind reports whether a caller waits behind the head of the line for a resource.
-func (t *waitlines) behind(resource string) bool {
+// behind reports whether a caller waits behind the head of a line.
+func (t *waitlines) behind(key lineKey) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := t.lines[resource]
+	l := t.lines[key]
 	return l != nil && l.first != nil && l.first.next != nil
 }
 
@@ -299,7 +341,7 @@ func (t *waitlines) look(c *caller) advice {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	next := c.line.look(c, t.remote.known(c.line.resource, now), now)
+	next := c.line.look(c, t.remote.known(c.line.key.resource, now), now)
 	if next.lease == nil && !next.ask {
 		if c.wake == nil {
 			c.wake = make(chan struct{}, 1)
@@ -317,23 +359,23 @@ func (t *waitlines) failed(c *caller, f *failure, hears bool, d func(failures in
 }
 
 // heard takes the queue node's reply to an attempt that failed.
-func (t *waitlines) heard(resource string, f *failure, ttl time.Duration) {
+func (t *waitlines) heard(key lineKey, f *failure, ttl time.Duration) {
 	if !f.queue.heard {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.remote.note(resource, f.queue.others, ttl)
-	if l := t.lines[resource]; l != nil && f.queued {
+	t.remote.note(key.resource, f.queue.others, ttl)
+	if l := t.lines[key]; l != nil && f.queued {
 		l.queuedAt = f.queue.node
 	}
 }
 
 // call wakes the head of a line after the queue node has called the process.
-func (t *waitlines) call(resource string) {
+func (t *waitlines) call(key lineKey) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l := t.lines[resource]; l != nil {
+	if l := t.lines[key]; l != nil {
 		l.call().poke()
 	}
 }
@@ -342,7 +384,10 @@ func (t *waitlines) call(resource string) {
 func (t *waitlines) held(g *grant, c *caller) (queuedAt int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := t.lineLocked(g.resource)
+	if g.shared {
+		return t.readLocked(g, c)
+	}
+	l := t.lineLocked(g.line())
 	contested := l.failures > 0
 	queuedAt, wake := l.held(g, c)
 	wake.poke()
@@ -362,8 +407,31 @@ func (t *waitlines) held(g *grant, c *caller) (queuedAt int) {
 	return queuedAt
 }
 
+// readLocked notes that this process has a lease of a reader, as the method of the line does. c is nil
+// if the caller that got the lease stood in no line.
+func (t *waitlines) readLocked(g *grant, c *caller) (queuedAt int) {
+	queuedAt = -1
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.hand.heard {
+		t.remote.note(g.resource, g.hand.others, g.ttl)
+	}
+	if c == nil {
+		return queuedAt
+	}
+	sharers, queuedAt, wake := c.line.read(g, c)
+	t.inLine -= 1 + len(sharers)
+	for _, s := range sharers {
+		s.lease = g.newHandleLocked(s.ctx)
+		s.poke()
+	}
+	wake.poke()
+	t.tidyLocked(c.line)
+	return queuedAt
+}
+
 // freed notes that a grant does not have the resource any more: its lease is being released, or
-// was lost or detached.
+// was lost or detached, or is that of a reader now.
 func (t *waitlines) freed(g *grant) {
 	g.mu.Lock()
 	others := g.hand.others // may have come after the verdict, so that held has not seen it
@@ -373,7 +441,11 @@ func (t *waitlines) freed(g *grant) {
 	if others {
 		t.remote.note(g.resource, true, g.ttl)
 	}
-	if l := t.lines[g.resource]; l != nil {
+	t.freedLocked(g)
+}
+
+func (t *waitlines) freedLocked(g *grant) {
+	if l := t.lines[g.line()]; l != nil && !g.shared {
 		l.freed(g).poke()
 		t.tidyLocked(l)
 	}
@@ -431,16 +503,16 @@ func (t *waitlines) last(c *caller) (verdict *QuorumError, behind bool) {
 func (t *waitlines) whyNot(resource string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch l := t.lines[resource]; {
-	case l == nil:
-		return nil
-	case l.holder != nil:
-		return fmt.Errorf("%w in this process", ErrTaken)
-	case l.last == nil:
-		return nil
-	default:
-		return l.last.err
+	for _, shared := range []bool{false, true} {
+		switch l := t.lines[lineKey{resource, shared}]; {
+		case l == nil:
+		case l.holder != nil:
+			return fmt.Errorf("%w in this process", ErrTaken)
+		case l.last != nil:
+			return l.last.err
+		}
 	}
+	return nil
 }
 
 // until blocks until ready is closed or has a token, or until d is over. A d of 0 is never

@@ -353,17 +353,17 @@ func TestCall(t *testing.T) {
 	soon := pause(time.Minute)
 	t.Run("without a caller", func(t *testing.T) {
 		turns := newTurns()
-		turns.call("r")
+		turns.call(lineKey{resource: "r"})
 		if len(turns.lines) != 0 {
 			t.Errorf("lines: got %d, want none", len(turns.lines))
 		}
 		g := &grant{resource: "r"}
 		turns.held(g, nil)
-		turns.call("r")
+		turns.call(lineKey{resource: "r"})
 		c := turns.stand("r")
 		wantAdvice(t, "a caller", turns.look(c), park)
-		turns.call("r")
-		turns.call("other")
+		turns.call(lineKey{resource: "r"})
+		turns.call(lineKey{resource: "other"})
 		if c.told() {
 			t.Error("where the process has the resource: got a caller told, want it to wait")
 		}
@@ -377,8 +377,8 @@ func TestCall(t *testing.T) {
 			turns.look(line[1])
 			turns.failed(line[0], refusedBy(0, -1), true, soon)
 			turns.look(line[0])
-			turns.call("r")
-			turns.call("r")
+			turns.call(lineKey{resource: "r"})
+			turns.call(lineKey{resource: "r"})
 			if !line[0].told() || line[0].told() || line[1].told() {
 				t.Error("want the head told, once, and none else")
 			}
@@ -394,7 +394,7 @@ func TestCall(t *testing.T) {
 			turns := newTurns()
 			c := turns.stand("r")
 			wantAdvice(t, "the head", turns.look(c), askAll)
-			turns.call("r")
+			turns.call(lineKey{resource: "r"})
 			turns.failed(c, refusedBy(0, -1), true, soon)
 			wantAdvice(t, "the head after it", turns.look(c), answered)
 		})
@@ -404,13 +404,13 @@ func TestCall(t *testing.T) {
 			turns := newTurns()
 			line := joinAll(turns, "r", 2)
 			turns.failed(line[0], refusedBy(3, -1), true, soon)
-			turns.heard("r", refusedBy(3, -1), time.Second)
-			turns.call("r")
+			turns.heard(lineKey{resource: "r"}, refusedBy(3, -1), time.Second)
+			turns.call(lineKey{resource: "r"})
 			if _, queuedAt := turns.leave(line[0]); queuedAt != -1 {
 				t.Errorf("got that the process leaves the queue of node %d, want it to stay", queuedAt)
 			}
 			wantAdvice(t, "the next", turns.look(line[1]), answered)
-			turns.call("r")
+			turns.call(lineKey{resource: "r"})
 			if _, queuedAt := turns.leave(line[1]); queuedAt != 3 {
 				t.Errorf("when the last has left: got %d, want the queue of node 3 left", queuedAt)
 			}
@@ -422,7 +422,7 @@ func TestCall(t *testing.T) {
 			turns := newTurns()
 			line := joinAll(turns, "r", 2)
 			turns.failed(line[0], refusedBy(0, -1), true, soon)
-			turns.call("r")
+			turns.call(lineKey{resource: "r"})
 			wantAdvice(t, "the head", turns.look(line[0]), answered)
 			turns.leave(line[0])
 			wantAdvice(t, "the next", turns.look(line[1]), askAll) // and it does not wait for another call
@@ -433,7 +433,7 @@ func TestCall(t *testing.T) {
 			turns := newTurns()
 			line := joinAll(turns, "r", 2)
 			turns.look(line[0])
-			turns.call("r")
+			turns.call(lineKey{resource: "r"})
 			g := &grant{resource: "r"}
 			turns.held(g, line[0])
 			turns.freed(g)
@@ -494,14 +494,14 @@ func TestApproach(t *testing.T) {
 				turns.failed(c, refusedBy(0, 200*time.Millisecond), true, now)
 				time.Sleep(300 * time.Millisecond)
 			}
-			turns.call("r")
+			turns.call(lineKey{resource: "r"})
 			wantAdvice(t, "called", turns.look(c), answered)
 		})
 	})
 	t.Run("where others wait", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			turns := newTurns()
-			turns.heard("r", failedWith(queueReply{heard: true, others: true}), time.Second)
+			turns.heard(lineKey{resource: "r"}, failedWith(queueReply{heard: true, others: true}), time.Second)
 			c := turns.stand("r")
 			wait := askFirst
 			wait.how.patient = true
@@ -512,7 +512,7 @@ func TestApproach(t *testing.T) {
 			turns.failed(c, refusedBy(0, -1), false, now)
 			wait.how.queueNodeFirst = true
 			wantAdvice(t, "refused", turns.look(c), wait)
-			turns.call("r")
+			turns.call(lineKey{resource: "r"})
 			wantAdvice(t, "called", turns.look(c), answered) // which is patience enough
 			turns.failed(c, failedWith(queueReply{}), false, now)
 			time.Sleep(time.Second)
@@ -525,7 +525,9 @@ func TestApproach(t *testing.T) {
 func TestCrowds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns()
-		say := func(resource string, q queueReply) { turns.heard(resource, failedWith(q), time.Second) }
+		say := func(resource string, q queueReply) {
+			turns.heard(lineKey{resource: resource}, failedWith(q), time.Second)
+		}
 		want := func(what, resource string, want bool) {
 			t.Helper()
 			if got := turns.crowded(resource); got != want {
@@ -571,13 +573,13 @@ func TestCrowds(t *testing.T) {
 // The place in the queue of a queue node belongs to the process. The process gives it up when its last
 // caller leaves, and by the release of a grant that has another queue node.
 //
-// Source: ALGORITHM section 10; section 13, I11.
+// Source: ALGORITHM section 10; section 14, I11.
 func TestQueuePlace(t *testing.T) {
 	const queueNode = 2
 	queued := func(n int) (*waitlines, []*caller) {
 		turns := newTurns()
 		line := joinAll(turns, "r", n)
-		turns.heard("r", refusedBy(queueNode, -1), time.Second)
+		turns.heard(lineKey{resource: "r"}, refusedBy(queueNode, -1), time.Second)
 		return turns, line
 	}
 	wantLeft := func(t *testing.T, what string, got, want int) {
@@ -597,9 +599,9 @@ func TestQueuePlace(t *testing.T) {
 	})
 	t.Run("another queue node", func(t *testing.T) {
 		turns, line := queued(1)
-		turns.heard("r", refusedBy(4, -1), time.Second)
-		turns.heard("r", failedWith(queueReply{heard: true, node: 3}), time.Second) // and the place is kept
-		turns.heard("r", failedWith(queueReply{}), time.Second)
+		turns.heard(lineKey{resource: "r"}, refusedBy(4, -1), time.Second)
+		turns.heard(lineKey{resource: "r"}, failedWith(queueReply{heard: true, node: 3}), time.Second) // and the place is kept
+		turns.heard(lineKey{resource: "r"}, failedWith(queueReply{}), time.Second)
 		_, got := turns.leave(line[0])
 		wantLeft(t, "leaving", got, 4)
 	})
