@@ -131,7 +131,7 @@ type worker struct {
 
 // Workloads returns the names of all workloads, in a fixed order.
 func Workloads() []string {
-	return []string{"hot", "many", "long", "rival", "line", "stock", "free", "hasty", "several"}
+	return []string{"hot", "many", "long", "rival", "line", "stock", "free", "hasty", "several", "book"}
 }
 
 // works has one round of each workload, by name.
@@ -198,6 +198,29 @@ var works = map[string]func(*worker, context.Context){
 		}
 		w.withAll(ctx, names, w.rng.IntN(3) > 0)
 	},
+	// Many read, and one in eight writes. Some writers go on as readers.
+	"book": func(w *worker, ctx context.Context) {
+		const name = "book"
+		waits := w.rng.IntN(3) > 0
+		if w.rng.IntN(8) > 0 {
+			w.with(ctx, name, w.read(ctx, waits), w.briefly)
+			return
+		}
+		get := w.try
+		if waits {
+			get = w.wait(ctx)
+		}
+		w.with(ctx, name, get, func(ctx context.Context, h *held) {
+			w.briefly(ctx, h)
+			if w.rng.IntN(2) == 0 {
+				return
+			}
+			isOver := func(err error) bool { return errors.Is(err, redlock.ErrNotHeld) }
+			if err := history.Downgrade(h, name, func() error { return h.Lease.Downgrade(context.Background()) }, isOver); err == nil {
+				w.briefly(ctx, h)
+			}
+		})
+	},
 }
 
 type held = history.Held[*redlock.Lease]
@@ -213,6 +236,17 @@ func (w *worker) try(resource string) (*held, error) {
 func (w *worker) wait(ctx context.Context) means {
 	return func(resource string) (*held, error) {
 		return history.Take(w.book, resource, true, func() (*redlock.Lease, error) { return w.locker.Lock(ctx, resource) })
+	}
+}
+
+func (w *worker) read(ctx context.Context, waits bool) means {
+	return func(resource string) (*held, error) {
+		return history.TakeShared(w.book, resource, waits, func() (*redlock.Lease, error) {
+			if waits {
+				return w.locker.RLock(ctx, resource)
+			}
+			return w.locker.TryRLock(context.Background(), resource)
+		})
 	}
 }
 

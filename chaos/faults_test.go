@@ -112,7 +112,7 @@ func inflict(t *testing.T, r *Run, f Fault) {
 	defer stopWatching()
 	var g, watch sync.WaitGroup
 	for i := range 2 {
-		c, err := r.Client(r.config(fmt.Sprint("rival ", i), map[string]int{"hot": 2, "free": 1, "line": 2, "hasty": 1, "several": 1}), opts...)
+		c, err := r.Client(r.config(fmt.Sprint("rival ", i), map[string]int{"hot": 2, "free": 1, "line": 2, "hasty": 1, "several": 1, "book": 1}), opts...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +200,7 @@ func inflict(t *testing.T, r *Run, f Fault) {
 
 // Every fault, in mid-lease, on real servers.
 //
-// Source: ALGORITHM section 13; SCENARIOS rows 1, 3, 7 to 9, 12, 14, 17, 19, 29, 31 to
+// Source: ALGORITHM section 14; SCENARIOS rows 1, 3, 7 to 9, 12, 14, 17, 19, 29, 31 to
 // 33, 40, 53 and 54.
 func TestProcessFaults(t *testing.T) {
 	redistest.Server(t)

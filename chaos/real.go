@@ -215,12 +215,14 @@ func (n *realNode) Look(ctx context.Context, prefix string, resources []string, 
 	var clock *redis.TimeCmd
 	var marker *redis.MapStringStringCmd
 	keys, counters := make([]*redis.StringCmd, len(resources)), make([]*redis.StringCmd, len(resources))
+	readers := make([]*redis.ZSliceCmd, len(resources))
 	var others *redis.StringSliceCmd
 	var clients *redis.StringCmd
 	_, err := admin.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		clock, marker = p.Time(ctx), p.HGetAll(ctx, prefix+"~guard")
 		for i, r := range resources {
 			keys[i], counters[i] = p.Get(ctx, prefix+r), p.Get(ctx, prefix+r+"~fence")
+			readers[i] = p.ZRangeWithScores(ctx, prefix+r+"~readers", 0, -1)
 		}
 		if rest {
 			others, clients = p.Keys(ctx, prefix+"*"), p.ClientList(ctx)
@@ -234,7 +236,11 @@ func (n *realNode) Look(ctx context.Context, prefix string, resources []string, 
 	l.Up, l.Run = true, marker.Val()["run"]
 	quarantine(&l, marker.Val(), clock.Val())
 	for i, r := range resources {
-		l.Keys[r] = lockKey(keys[i].Val(), counters[i].Val())
+		ends := make(map[string]float64)
+		for _, z := range readers[i].Val() {
+			ends[z.Member.(string)] = z.Score
+		}
+		l.Keys[r] = lockKey(keys[i].Val(), counters[i].Val(), ends, clock.Val())
 	}
 	if rest {
 		l.Rest = unknownKeys(prefix, others.Val())
@@ -256,9 +262,21 @@ func quarantine(l *history.Look, marker map[string]string, clock time.Time) {
 	l.Left = time.Duration(max(0, min(whole-age, whole))) * time.Millisecond
 }
 
-func lockKey(value, counter string) (k history.Key) {
+// sign is the value of a key that readers have.
+const sign = "~readers|0"
+
+// lockKey returns what a node has of a lock. readers has the end of each reader's life, in ms.
+func lockKey(value, counter string, readers map[string]float64, clock time.Time) (k history.Key) {
 	id, c, _ := strings.Cut(value, "|")
 	k.ID = id
+	if value == sign {
+		k.ID = ""
+		for id, ends := range readers {
+			if ends > float64(clock.UnixMilli()) {
+				k.ID, k.Readers = sign, append(k.Readers, id)
+			}
+		}
+	}
 	k.C, _ = strconv.ParseInt(c, 10, 64)
 	k.Counter, _ = strconv.ParseInt(counter, 10, 64)
 	return k

@@ -31,7 +31,7 @@ var (
 // A random schedule of faults on real servers. The clients are processes, which are stopped
 // and killed, too.
 //
-// Source: ALGORITHM section 13; SCENARIOS row 65.
+// Source: ALGORITHM section 14; SCENARIOS row 65.
 func TestSoakProcesses(t *testing.T) {
 	soaks(t, Processes)
 }
@@ -85,7 +85,7 @@ func soak(t *testing.T, tier Tier, havoc bool) {
 
 	people := &people{r: r, list: make([]*Child, *soakClients), born: make([]int, *soakClients)}
 	conf := func(i int) ClientConfig {
-		c := r.config(fmt.Sprint("client ", i), map[string]int{"hot": 2, "many": 4, "long": 1, "line": 4, "stock": 2, "free": 2, "hasty": 1, "several": 2})
+		c := r.config(fmt.Sprint("client ", i), map[string]int{"hot": 2, "many": 4, "long": 1, "line": 4, "stock": 2, "free": 2, "hasty": 1, "several": 2, "book": 3})
 		c.Seed, c.Store = seed+uint64(i), shop.Addr()
 		return c
 	}

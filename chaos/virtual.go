@@ -187,7 +187,8 @@ func (n *virtualNode) Look(_ context.Context, prefix string, resources []string,
 		for _, res := range resources {
 			k, _ := r.Get(prefix + res)
 			c, _ := r.Get(prefix + res + "~fence")
-			l.Keys[res] = lockKey(k, c)
+			readers, _ := r.SortedSet(prefix + res + "~readers")
+			l.Keys[res] = lockKey(k, c, readers, clock)
 		}
 		if rest {
 			l.Rest = unknownKeys(prefix, slices.DeleteFunc(r.Keys(), func(k string) bool { return !strings.HasPrefix(k, prefix) }))
