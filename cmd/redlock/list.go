@@ -91,5 +91,9 @@ func rowOfLock(in redlock.Inspection) table.Row {
 	if left := in.FreeIn(); left >= 0 {
 		ttl = left.Round(time.Millisecond).String()
 	}
-	return table.Row{in.Resource, in.Verdict.String(), shortToken(in.Token), fence, ttl, in.Owner}
+	token := shortToken(in.Token)
+	if in.Verdict == redlock.VerdictShared {
+		token = readersOf(len(in.Readers))
+	}
+	return table.Row{in.Resource, in.Verdict.String(), token, fence, ttl, in.Owner}
 }

@@ -22,7 +22,8 @@ import (
 )
 
 const runHelp = `Hold the lock KEY while a command runs, and give it back afterwards. With several KEYs, hold all
-of them: redlock waits until it has all, and does not deadlock whatever their order.
+of them: redlock waits until it has all, and does not deadlock whatever their order. With
+--shared other readers can hold KEY at the same time, and a holder without --shared cannot.
 
 The lock is renewed as long as the command runs. If the renewals fail, redlock asks the
 command to end (--signal) when no more than --kill-after is left of the lock. Before the
@@ -46,7 +47,7 @@ command too, but neither the processes that the command has started, nor a set-u
 program.
 
 The environment of the command has REDLOCK_KEY, REDLOCK_FENCE (a number that is larger
-for every later holder) and REDLOCK_TTL_MS. With several KEYs it has REDLOCK_KEY_1 and
+for every later holder), REDLOCK_TTL_MS and REDLOCK_MODE (exclusive or shared). With several KEYs it has REDLOCK_KEY_1 and
 REDLOCK_FENCE_1 for the first one, and so on.
 
 Without -w and -n redlock waits for as long as it takes. It writes errors only; -v tells
@@ -61,6 +62,7 @@ Exit code: the command's own, or 128+n if signal n ended it, and otherwise
 
 const runExamples = `  redlock run nightly -n -- /usr/local/bin/backup --all
   redlock run deploy -w 5m --result-file last.json -- make deploy
+  redlock run price-list --shared -- ./report
   redlock run accounts:7 accounts:12 -- ./transfer
   redlock run report --at-least 30s --at-most 10m -n -E 0 -c 'gather | mail -s report ops'`
 
@@ -73,6 +75,7 @@ type run struct {
 	waitSet    bool
 	nonblock   bool
 	conflict   int
+	shared     bool
 	killAfter  time.Duration
 	sigName    string
 	sig        syscall.Signal
@@ -110,6 +113,7 @@ func newRun() *cobra.Command {
 	f.VarP((*duration)(&r.wait), "wait", "w", "wait at most that long for the lock; 0 is -n")
 	f.BoolVarP(&r.nonblock, "nonblock", "n", false, "do not wait for another holder")
 	f.IntVarP(&r.conflict, "conflict-exit-code", "E", exitConflict, "exit code if another process holds the lock, or the wait is over")
+	f.BoolVar(&r.shared, "shared", false, "share the lock with other readers, and keep writers out")
 	f.Var((*duration)(&r.ttl), "ttl", "how long the lock outlives a redlock that died")
 	f.VarP((*duration)(&r.killAfter), "kill-after", "k", "kill the command that long after it was asked to end, at most a third of the TTL; by default a fifth")
 	f.StringVarP(&r.sigName, "signal", "s", "TERM", "signal that asks the command to end")
@@ -134,6 +138,8 @@ func (r *run) parse(cmd *cobra.Command, args []string) (err error) {
 	switch {
 	case len(keys) == 0:
 		return usagef("which lock? give its KEY before the -- (see redlock run --help)")
+	case r.shared && len(keys) > 1:
+		return usagef("--shared takes one KEY")
 	case f.Changed("command") && len(r.argv) > 0:
 		return usagef("give a command or -c, not both")
 	case f.Changed("command") && shell == "":
@@ -228,10 +234,10 @@ func (r *run) hold(ctx context.Context) (err error) {
 	acquired := time.Now()
 	r.rec.Acquired = &acquired
 	if len(r.keys) == 1 {
-		r.rec.Fence = lease.Fence(r.keys[0])
+		r.rec.Fence = lease.fence(r.keys[0])
 	}
 	for i := range r.rec.Locks {
-		r.rec.Locks[i].Fence = lease.Fence(r.rec.Locks[i].Key)
+		r.rec.Locks[i].Fence = lease.fence(r.rec.Locks[i].Key)
 	}
 	err = r.protect(lease, cmd, signals)
 	if left := r.atLeast - time.Since(acquired); left > 0 && r.rec.Command != nil && exitCode(err) != exitLost {
@@ -262,13 +268,35 @@ func (r *run) observer() redlock.Observer {
 // once reports whether redlock does not wait for another holder.
 func (r *run) once() bool { return r.nonblock || r.waitSet && r.wait == 0 }
 
+// runLease has the methods of a lease, of one or several keys, that run needs.
+type runLease interface {
+	lockLease
+	Unlock(context.Context) error
+	fence(key string) int64
+	mode() redlock.Mode
+}
+
+type multiLease struct{ *redlock.MultiLease }
+
+func (m multiLease) fence(key string) int64 { return m.Fence(key) }
+func (multiLease) mode() redlock.Mode       { return redlock.Exclusive }
+
+func leaseOf(m *redlock.MultiLease, err error) (runLease, error) { return multiLease{m}, err }
+
+type reader struct{ *redlock.Lease }
+
+func (r reader) fence(string) int64 { return r.Fence() }
+func (r reader) mode() redlock.Mode { return r.Mode() }
+
+func readerOf(le *redlock.Lease, err error) (runLease, error) { return reader{le}, err }
+
 // signalled is the error of a wait that a signal has ended.
 type signalled struct{ sig os.Signal }
 
 func (s signalled) Error() string { return "a signal ended the waiting: " + s.sig.String() }
 
 // acquire takes the lock. Its error has the exit code with which to give up.
-func (r *run) acquire(ctx context.Context, locker *redlock.Locker, signals <-chan os.Signal) (*redlock.MultiLease, error) {
+func (r *run) acquire(ctx context.Context, locker *redlock.Locker, signals <-chan os.Signal) (runLease, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	waited, heard := make(chan struct{}), make(chan struct{})
@@ -286,13 +314,22 @@ func (r *run) acquire(ctx context.Context, locker *redlock.Locker, signals <-cha
 		lockCtx, stop = context.WithTimeout(ctx, r.wait)
 		defer stop()
 	}
-	lock := func() (*redlock.MultiLease, error) { return locker.LockAll(lockCtx, r.keys) }
+	lock, try := locker.LockAll, locker.TryLockAll
+	wanted := func() (runLease, error) { return leaseOf(lock(lockCtx, r.keys)) }
 	if r.once() {
-		lock = func() (*redlock.MultiLease, error) {
-			return connecting(func() (*redlock.MultiLease, error) { return locker.TryLockAll(lockCtx, r.keys) })
+		wanted = func() (runLease, error) {
+			return leaseOf(connecting(func() (*redlock.MultiLease, error) { return try(lockCtx, r.keys) }))
 		}
 	}
-	lease, err := lock()
+	if r.shared {
+		wanted = func() (runLease, error) { return readerOf(locker.RLock(lockCtx, r.keys[0])) }
+		if r.once() {
+			wanted = func() (runLease, error) {
+				return readerOf(connecting(func() (*redlock.Lease, error) { return locker.TryRLock(lockCtx, r.keys[0]) }))
+			}
+		}
+	}
+	held, err := wanted()
 	close(waited)
 	<-heard
 	var by signalled
@@ -307,7 +344,7 @@ func (r *run) acquire(ctx context.Context, locker *redlock.Locker, signals <-cha
 	}
 	switch {
 	case err == nil:
-		return lease, nil
+		return held, nil
 	case errors.Is(err, redlock.ErrConfig):
 		return nil, usageError{err} // only KEY has not been checked before
 	case errors.Is(err, redlock.ErrNoQuorum):
@@ -338,7 +375,7 @@ func connecting[L any](attempt func() (L, error)) (lease L, err error) {
 }
 
 // protect runs the command under the lease. Its error has the exit code.
-func (r *run) protect(lease *redlock.MultiLease, cmd *exec.Cmd, signals chan os.Signal) error {
+func (r *run) protect(lease runLease, cmd *exec.Cmd, signals chan os.Signal) error {
 	cmd.Env = r.environment(lease)
 	listen(signals, jobSignals)
 	began := time.Now()
@@ -376,10 +413,10 @@ func (r *run) protect(lease *redlock.MultiLease, cmd *exec.Cmd, signals chan os.
 	return exitError{code: child.status.code}
 }
 
-var ownVariable = regexp.MustCompile(`^REDLOCK_(KEY|FENCE)(_[0-9]+)?=`)
+var ownVariable = regexp.MustCompile(`^REDLOCK_(MODE|(KEY|FENCE)(_[0-9]+)?)=`)
 
 // environment returns the environment of the command. What a redlock around this one has set is left out.
-func (r *run) environment(lease *redlock.MultiLease) []string {
+func (r *run) environment(lease runLease) []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return ownVariable.MatchString(v)
 	})
@@ -388,15 +425,15 @@ func (r *run) environment(lease *redlock.MultiLease) []string {
 		if len(r.keys) > 1 {
 			suffix = fmt.Sprint("_", i+1)
 		}
-		env = append(env, "REDLOCK_KEY"+suffix+"="+k, fmt.Sprintf("REDLOCK_FENCE%s=%d", suffix, lease.Fence(k)))
+		env = append(env, "REDLOCK_KEY"+suffix+"="+k, fmt.Sprintf("REDLOCK_FENCE%s=%d", suffix, lease.fence(k)))
 	}
-	return append(env, fmt.Sprint("REDLOCK_TTL_MS=", r.ttl.Milliseconds()))
+	return append(env, fmt.Sprint("REDLOCK_TTL_MS=", r.ttl.Milliseconds()), "REDLOCK_MODE="+string(lease.mode()))
 }
 
 var errNotRenewed = errors.New("it could not be renewed in time")
 
 // linger holds the lock until --at-least is over, or a signal comes.
-func (r *run) linger(lease *redlock.MultiLease, left time.Duration, signals <-chan os.Signal) {
+func (r *run) linger(lease runLease, left time.Duration, signals <-chan os.Signal) {
 	r.log.Info("holding the lock on", "for", left)
 	timer := time.NewTimer(left)
 	defer timer.Stop()
@@ -416,7 +453,7 @@ func (r *run) linger(lease *redlock.MultiLease, left time.Duration, signals <-ch
 }
 
 // giveBack releases the lock. Keys whose release is not confirmed expire with the TTL.
-func (r *run) giveBack(lease *redlock.MultiLease) {
+func (r *run) giveBack(lease runLease) {
 	err := lease.Unlock(context.Background())
 	r.rec.Released = err == nil
 	if err != nil {

@@ -128,7 +128,7 @@ func worse(a, b int) int {
 func (o *output) showLock(in redlock.Inspection) {
 	word := in.Verdict.String()
 	switch in.Verdict {
-	case redlock.VerdictFree, redlock.VerdictHeld:
+	case redlock.VerdictFree, redlock.VerdictHeld, redlock.VerdictShared:
 		word = o.style.good(word)
 	default:
 		word = o.style.bad(word)
@@ -136,6 +136,9 @@ func (o *output) showLock(in redlock.Inspection) {
 	line := fmt.Sprintf("%s: %s", in.Resource, word)
 	if in.Token != "" {
 		line += ", token " + shortToken(in.Token)
+	}
+	if in.Verdict == redlock.VerdictShared {
+		line += ", " + readersOf(len(in.Readers))
 	}
 	if in.Fence != 0 {
 		line += fmt.Sprint(", fence ", in.Fence)
@@ -152,6 +155,21 @@ func (o *output) showLock(in redlock.Inspection) {
 		rows = append(rows, rowOf(n))
 	}
 	o.table(table.Row{"master", "key", "token", "owner", "fence", "expires in", "round trip", "remark"}, rows)
+	rows = nil
+	for _, r := range in.Readers {
+		rows = append(rows, table.Row{shortToken(r.Token), r.Owner, r.TTL.String()})
+	}
+	if len(rows) > 0 {
+		o.table(table.Row{"reader", "owner", "expires in"}, rows)
+	}
+}
+
+// readersOf returns a number of readers as text.
+func readersOf(n int) string {
+	if n == 1 {
+		return "1 reader"
+	}
+	return fmt.Sprint(n, " readers")
 }
 
 // freeOf says when a broken lock is free; for other locks it returns "".
@@ -185,14 +203,25 @@ func rowOf(n redlock.NodeLock) table.Row {
 	if n.Void != nil {
 		remark = "no vote: " + oneLine(n.Void)
 	}
-	if n.Token != "" {
+	if key == keyHeld || key == keyShared || key == keyBroken {
 		ttl = "never"
 		if n.TTL >= 0 {
 			ttl = n.TTL.String()
 		}
 	}
-	return table.Row{n.Node, key, shortToken(n.Token), n.Owner, fence, ttl, trip, remark}
+	token := shortToken(n.Token)
+	if n.Sharing > 0 {
+		token = readersOf(n.Sharing)
+	}
+	return table.Row{n.Node, key, token, n.Owner, fence, ttl, trip, remark}
 }
+
+// The states of a key on a master.
+const (
+	keyHeld   = "held"
+	keyShared = "shared"
+	keyBroken = "broken"
+)
 
 func stateOf(n redlock.NodeLock) string {
 	switch {
@@ -201,9 +230,11 @@ func stateOf(n redlock.NodeLock) string {
 	case n.Err != nil:
 		return "down"
 	case n.Broken:
-		return "broken"
+		return keyBroken
+	case n.Sharing > 0:
+		return keyShared
 	case n.Token != "":
-		return "held"
+		return keyHeld
 	}
 	return "free"
 }
@@ -214,19 +245,27 @@ func shortToken(token string) string { return token[:min(len(token), 8)] }
 
 // lockReport is a lock in JSON.
 type lockReport struct {
-	Key     string       `json:"key"`
-	Verdict string       `json:"verdict"`
-	Quorum  int          `json:"quorum"`
-	Token   string       `json:"token,omitempty"` // its beginning
-	Owner   string       `json:"owner,omitempty"`
-	Fence   int64        `json:"fence,omitempty"`
-	Free    *int64       `json:"free_in_ms,omitempty"` // for BROKEN, at the latest; negative: never by itself
-	Masters []nodeStatus `json:"masters"`
+	Key     string         `json:"key"`
+	Verdict string         `json:"verdict"`
+	Quorum  int            `json:"quorum"`
+	Token   string         `json:"token,omitempty"` // its beginning
+	Owner   string         `json:"owner,omitempty"`
+	Fence   int64          `json:"fence,omitempty"`
+	Free    *int64         `json:"free_in_ms,omitempty"` // for BROKEN, at the latest; negative: never by itself
+	Readers []readerReport `json:"readers,omitempty"`    // of SHARED
+	Masters []nodeStatus   `json:"masters"`
+}
+
+type readerReport struct {
+	Token     string `json:"token"` // its beginning
+	Owner     string `json:"owner,omitempty"`
+	TTLMillis int64  `json:"ttl_ms"`
 }
 
 type nodeStatus struct {
 	Node            string `json:"node"`
-	Key             string `json:"key"` // held, free, broken, down or wrong type
+	Key             string `json:"key"` // held, shared, free, broken, down or wrong type
+	Readers         int    `json:"readers,omitempty"`
 	Token           string `json:"token,omitempty"`
 	Owner           string `json:"owner,omitempty"`
 	Fence           int64  `json:"fence,omitempty"`  // the largest that it knows
@@ -243,12 +282,15 @@ func reportOf(in redlock.Inspection) lockReport {
 		free := freeMillis(in)
 		r.Free = &free
 	}
+	for _, reader := range in.Readers {
+		r.Readers = append(r.Readers, readerReport{shortToken(reader.Token), reader.Owner, reader.TTL.Milliseconds()})
+	}
 	for _, n := range in.Nodes {
 		s := nodeStatus{
-			Node: n.Node, Key: stateOf(n), Token: shortToken(n.Token), Owner: n.Owner, Fence: n.Fence, Vote: n.Err == nil && n.Void == nil,
+			Node: n.Node, Key: stateOf(n), Readers: n.Sharing, Token: shortToken(n.Token), Owner: n.Owner, Fence: n.Fence, Vote: n.Err == nil && n.Void == nil,
 			QuarantineMilli: int64(math.Ceil(float64(n.Quarantine) / float64(time.Millisecond))), RoundTripMicros: n.RoundTrip.Microseconds(),
 		}
-		if n.Token != "" {
+		if s.Key == keyHeld || s.Key == keyShared || s.Key == keyBroken {
 			ttl := max(n.TTL.Milliseconds(), -1)
 			s.TTLMillis = &ttl
 		}

@@ -120,6 +120,7 @@ type state struct {
 	verdict redlock.Verdict
 	token   string
 	fence   int64
+	readers int
 }
 
 // changes prints a line for each change.
@@ -131,7 +132,7 @@ type changes struct {
 func (c *changes) write(all []redlock.Inspection) error {
 	now := time.Now()
 	for _, in := range all {
-		s := state{in.Verdict, in.Token, in.Fence}
+		s := state{in.Verdict, in.Token, in.Fence, len(in.Readers)}
 		if before, known := c.last[in.Resource]; known && before == s {
 			continue
 		}
@@ -161,6 +162,9 @@ type changeReport struct {
 func holderOf(in redlock.Inspection) (text string) {
 	if in.Token != "" {
 		text = "  token " + shortToken(in.Token)
+	}
+	if in.Verdict == redlock.VerdictShared {
+		text += "  " + readersOf(len(in.Readers))
 	}
 	if in.Fence != 0 {
 		text += fmt.Sprint("  fence ", in.Fence)
@@ -235,7 +239,7 @@ func (p *picture) row(b *strings.Builder, in redlock.Inspection, width int) {
 	text = cut(text, width)
 	if len(text) >= len(verdict) {
 		paint := p.style.bad
-		if in.Verdict == redlock.VerdictFree || in.Verdict == redlock.VerdictHeld {
+		if in.Verdict == redlock.VerdictFree || in.Verdict == redlock.VerdictHeld || in.Verdict == redlock.VerdictShared {
 			paint = p.style.good
 		}
 		text = paint(verdict) + text[len(verdict):]
