@@ -11,7 +11,7 @@
 //	redlock.attempts             {attempt}     redlock.outcome                 attempts to get a lock; granted, or why not
 //	redlock.wait.duration        s             redlock.outcome                 from the call of Lock or TryLock to its end
 //	redlock.handovers            {lease}                                       passed on inside the process, without an attempt
-//	redlock.leases               {lease}                                       held at the moment
+//	redlock.leases               {lease}       redlock.mode                    held at the moment, exclusive or shared
 //	redlock.hold.duration        s                                             how long leases were held
 //	redlock.validity             s             redlock.at                      left at grant, after a renewal, at a failed renewal
 //	redlock.renewals             {renewal}     redlock.outcome                 renewed, or why not
@@ -32,7 +32,7 @@
 //
 // # Traces
 //
-// Lock, TryLock, Extend and Unlock are spans redlock.Lock and so on, of kind client, and children of the
+// Lock, RLock, Extend, Unlock and the like are spans redlock.Lock and so on, of kind client, and children of the
 // span in the context of the call. A [redlock.Locker.Do] is a Lock and an Unlock.
 // Attributes are redlock.outcome, redlock.fence, redlock.validity in seconds, error.type if the
 // call failed, and with [WithResource] redlock.resource. A failed call has an event redlock.node

@@ -18,6 +18,7 @@ const (
 	outcomeKey  = attribute.Key("redlock.outcome")
 	causeKey    = attribute.Key("redlock.cause")
 	atKey       = attribute.Key("redlock.at")
+	modeKey     = attribute.Key("redlock.mode")
 	resourceKey = attribute.Key("redlock.resource")
 	fenceKey    = attribute.Key("redlock.fence")
 	validityKey = attribute.Key("redlock.validity")
@@ -90,6 +91,7 @@ func Observer(opts ...Option) (redlock.Observer, error) {
 		GaveUp:       func(e redlock.Event) { observe(in.wait, e.Elapsed.Seconds(), outcomeKey.String(redlock.Reason(e.Err))) },
 		Extended:     func(e redlock.Event) { in.renewal(telemetry.Renewed, telemetry.AtRenewal, e) },
 		ExtendFailed: func(e redlock.Event) { in.renewal(redlock.Reason(e.Err), telemetry.AtFailure, e) },
+		Downgraded:   in.downgraded,
 		Lost:         in.lost,
 		Released:     in.ended,
 		NodeAsked:    in.asked,
@@ -132,7 +134,17 @@ func (in *instruments) acquired(e redlock.Event) {
 	}
 	observe(in.wait, e.Elapsed.Seconds(), outcomeKey.String(telemetry.Granted))
 	observe(in.validity, e.Validity.Seconds(), atKey.String(telemetry.AtGrant))
-	in.leases.Add(context.Background(), 1)
+	in.held(1, e.Mode)
+}
+
+// held counts the leases of a mode.
+func (in *instruments) held(more int64, mode redlock.Mode) {
+	in.leases.Add(context.Background(), more, metric.WithAttributes(modeKey.String(string(mode))))
+}
+
+func (in *instruments) downgraded(e redlock.Event) {
+	in.held(-1, redlock.Exclusive)
+	in.held(1, e.Mode)
 }
 
 func (in *instruments) renewal(outcome, at string, e redlock.Event) {
@@ -147,7 +159,7 @@ func (in *instruments) lost(e redlock.Event) {
 
 func (in *instruments) ended(e redlock.Event) {
 	observe(in.hold, e.Elapsed.Seconds())
-	in.leases.Add(context.Background(), -1)
+	in.held(-1, e.Mode)
 }
 
 func (in *instruments) asked(e redlock.Event) {

@@ -142,7 +142,7 @@ func (s *scene) scenario(ctx context.Context) {
 	lease, err := s.locker.Lock(ctx, resource)
 	s.must(err)
 	s.must(lease.Extend(ctx))
-	s.want(map[string]float64{"attempts outcome=granted": 1, "leases": 1, "renewals outcome=renewed": 1, "validity at=renewal": 1, "node.up" + s.server(2): 1})
+	s.want(map[string]float64{"attempts outcome=granted": 1, "leases mode=exclusive": 1, "renewals outcome=renewed": 1, "validity at=renewal": 1, "node.up" + s.server(2): 1})
 	_, err = s.locker.TryLock(ctx, resource)
 	if !errors.Is(err, redlock.ErrTaken) {
 		t.Fatalf("got %v, want ErrTaken", err)
@@ -158,7 +158,7 @@ func (s *scene) scenario(ctx context.Context) {
 	redistest.Eventually(t, 10*time.Second, func() bool { return s.locker.Stats().Waiting == 1 }, "another caller waits")
 	s.must(lease.Unlock(ctx))
 	lease = <-next
-	s.want(map[string]float64{"handovers": 1, "attempts outcome=granted": 1, "leases": 1, "hold.duration": 1, "wait.duration outcome=granted": 2, "validity at=grant": 2})
+	s.want(map[string]float64{"handovers": 1, "attempts outcome=granted": 1, "leases mode=exclusive": 1, "hold.duration": 1, "wait.duration outcome=granted": 2, "validity at=grant": 2})
 	for _, p := range s.procs[1:] {
 		s.must(p.Kill())
 	}
@@ -173,7 +173,7 @@ func (s *scene) scenario(ctx context.Context) {
 		t.Fatalf("got %v, want ErrNoQuorum", err)
 	}
 	s.want(map[string]float64{
-		"losses cause=expired": 1, "leases": 0, "hold.duration": 2, "renewals outcome=no_quorum": 1, "validity at=failure": 1,
+		"losses cause=expired": 1, "leases mode=exclusive": 0, "hold.duration": 2, "renewals outcome=no_quorum": 1, "validity at=failure": 1,
 		"attempts outcome=no_quorum": 1, "wait.duration outcome=no_quorum": 1, "node.up" + s.server(0): 1, "node.up" + s.server(1): 0, "node.up" + s.server(2): 0,
 	})
 }
@@ -200,17 +200,21 @@ func TestEveryEvent(t *testing.T) {
 	s := &scene{t: t, reader: sdkmetric.NewManualReader()}
 	o, err := redlockotel.Observer(redlockotel.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(s.reader))))
 	s.must(err)
-	e := redlock.Event{Resource: resource, Node: "10.0.0.1:6379", Elapsed: 2 * time.Second, Validity: time.Second}
+	e := redlock.Event{Resource: resource, Mode: redlock.Exclusive, Node: "10.0.0.1:6379", Elapsed: 2 * time.Second, Validity: time.Second}
 	failed := e
 	failed.Err = redlock.ErrNoQuorum
 	lost := e
 	lost.Err = redlock.ErrExpired
 	handed := e
 	handed.HandedOver = true
+	read := e
+	read.Mode = redlock.Shared
 	socket := e
 	socket.Node = "/run/redis.sock"
 	o.Acquired(e)
 	o.Acquired(handed)
+	o.Acquired(e)
+	o.Downgraded(read)
 	o.NotAcquired(failed)
 	o.GaveUp(failed)
 	o.Extended(e)
@@ -229,9 +233,9 @@ func TestEveryEvent(t *testing.T) {
 	o.Dropped(7)
 	const at = " server.address=10.0.0.1 server.port=6379"
 	want := map[string]float64{
-		"attempts outcome=granted": 1, "attempts outcome=no_quorum": 1, "handovers": 1, "leases": 0,
-		"wait.duration outcome=granted": 2, "wait.duration outcome=no_quorum": 1, "hold.duration": 2,
-		"validity at=grant": 2, "validity at=renewal": 1, "validity at=failure": 1,
+		"attempts outcome=granted": 2, "attempts outcome=no_quorum": 1, "handovers": 1, "leases mode=exclusive": 0, "leases mode=shared": 1,
+		"wait.duration outcome=granted": 3, "wait.duration outcome=no_quorum": 1, "hold.duration": 2,
+		"validity at=grant": 3, "validity at=renewal": 1, "validity at=failure": 1,
 		"renewals outcome=renewed": 1, "renewals outcome=no_quorum": 1, "losses cause=expired": 1,
 		"node.duration outcome=answered" + at: 1, "node.duration outcome=no_quorum" + at: 1, "node.up" + at: 0, "node.up server.address=/run/redis.sock": 1,
 		"node.failures error.type=no_quorum" + at: 1, "node.forgets" + at: 1, "node.quarantines" + at: 1, "node.clock_steps" + at: 1, "node.warnings" + at: 1,

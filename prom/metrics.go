@@ -19,7 +19,7 @@ type Metrics struct {
 	wait, validity                  *prometheus.HistogramVec
 	hold                            prometheus.Histogram
 	handovers, standstills, dropped prometheus.Counter
-	leases                          prometheus.Gauge
+	leases                          *prometheus.GaugeVec
 
 	latency                       *prometheus.HistogramVec
 	up                            *prometheus.GaugeVec
@@ -43,7 +43,7 @@ func New() *Metrics {
 		handovers:   counter("handovers_total", "Leases handed over by another caller of the process."),
 		standstills: counter("clock_standstill_seconds_total", "Time for which the local clock stood still."),
 		dropped:     counter("events_dropped_total", "Events that are missing from these metrics."),
-		leases:      prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "leases", Help: "Leases that are held."}),
+		leases:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "leases", Help: "Leases that are held."}, []string{"mode"}),
 		latency:     histograms("node_latency_seconds", "Time of one exchange with a master.", telemetry.Latency, "node", "outcome"),
 		up:          prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "node_up", Help: "Whether a master answers."}, []string{"node"}),
 		failures:    counters("node_failures_total", "How often a master stopped answering.", "node", "reason"),
@@ -54,6 +54,8 @@ func New() *Metrics {
 		quarantine:  prometheus.NewDesc(prefix+"node_quarantine_seconds", "For how long yet a master has no vote.", []string{"node"}, nil),
 		votesAt:     make(map[string]time.Time),
 	}
+	m.leases.WithLabelValues(string(redlock.Exclusive))
+	m.leases.WithLabelValues(string(redlock.Shared))
 	// The metrics of an alert must be 0 before the first event.
 	for _, outcome := range []string{telemetry.Granted, "taken", "split_vote", "no_quorum", "quarantine"} {
 		m.attempts.WithLabelValues(outcome)
@@ -91,6 +93,7 @@ func (m *Metrics) Observer() redlock.Observer {
 		GaveUp:       func(e redlock.Event) { m.wait.WithLabelValues(redlock.Reason(e.Err)).Observe(e.Elapsed.Seconds()) },
 		Extended:     func(e redlock.Event) { m.renewal(telemetry.Renewed, telemetry.AtRenewal, e) },
 		ExtendFailed: func(e redlock.Event) { m.renewal(redlock.Reason(e.Err), telemetry.AtFailure, e) },
+		Downgraded:   m.downgraded,
 		Lost:         m.lost,
 		Released:     m.ended,
 		NodeAsked:    m.asked,
@@ -113,7 +116,12 @@ func (m *Metrics) acquired(e redlock.Event) {
 	}
 	m.wait.WithLabelValues(telemetry.Granted).Observe(e.Elapsed.Seconds())
 	m.validity.WithLabelValues(telemetry.AtGrant).Observe(e.Validity.Seconds())
-	m.leases.Inc()
+	m.leases.WithLabelValues(string(e.Mode)).Inc()
+}
+
+func (m *Metrics) downgraded(e redlock.Event) {
+	m.leases.WithLabelValues(string(redlock.Exclusive)).Dec()
+	m.leases.WithLabelValues(string(e.Mode)).Inc()
 }
 
 func (m *Metrics) renewal(outcome, at string, e redlock.Event) {
@@ -128,7 +136,7 @@ func (m *Metrics) lost(e redlock.Event) {
 
 func (m *Metrics) ended(e redlock.Event) {
 	m.hold.Observe(e.Elapsed.Seconds())
-	m.leases.Dec()
+	m.leases.WithLabelValues(string(e.Mode)).Dec()
 }
 
 func (m *Metrics) asked(e redlock.Event) {

@@ -177,12 +177,13 @@ func TestMetrics(t *testing.T) {
 	s.want(map[string]float64{
 		`attempts_total{outcome="granted"}`: 0, `attempts_total{outcome="no_quorum"}`: 0, `attempts_total{outcome="split_vote"}`: 0,
 		`losses_total{cause="expired"}`: 0, `losses_total{cause="suspended"}`: 0, `losses_total{cause="quorum_lost"}`: 0, `losses_total{cause="broken"}`: 0, `losses_total{cause="max_hold"}`: 0,
-		`renewals_total{outcome="renewed"}`: 0, `leases`: 0, `handovers_total`: 0, `events_dropped_total`: 0,
+		`renewals_total{outcome="renewed"}`: 0, `leases{mode="exclusive"}`: 0, `handovers_total`: 0, `events_dropped_total`: 0,
 	})
 
 	lease := s.lock("r")
 	s.want(map[string]float64{
-		`attempts_total{outcome="granted"}`: 1, `wait_seconds{outcome="granted"}`: 1, `validity_seconds{at="grant"}`: 1, `leases`: 1, `hold_seconds`: 0,
+		`leases{mode="shared"}`:             0,
+		`attempts_total{outcome="granted"}`: 1, `wait_seconds{outcome="granted"}`: 1, `validity_seconds{at="grant"}`: 1, `leases{mode="exclusive"}`: 1, `hold_seconds`: 0,
 		node("node_up", s.addrs[0]): 1, node("node_up", s.addrs[1]): 1, node("node_up", s.addrs[2]): 1,
 	})
 	s.must(lease.Extend(t.Context()))
@@ -206,9 +207,9 @@ func TestMetrics(t *testing.T) {
 	redistest.Eventually(t, 10*time.Second, func() bool { return s.locker.Stats().Waiting == 1 }, "another caller waits")
 	s.must(lease.Unlock(t.Context()))
 	heir := <-next
-	s.want(map[string]float64{`handovers_total`: 1, `attempts_total{outcome="granted"}`: 1, `wait_seconds{outcome="granted"}`: 2, `leases`: 1, `hold_seconds`: 1})
+	s.want(map[string]float64{`handovers_total`: 1, `attempts_total{outcome="granted"}`: 1, `wait_seconds{outcome="granted"}`: 2, `leases{mode="exclusive"}`: 1, `hold_seconds`: 1})
 	s.must(heir.Unlock(t.Context()))
-	s.want(map[string]float64{`leases`: 0, `hold_seconds`: 2})
+	s.want(map[string]float64{`leases{mode="exclusive"}`: 0, `hold_seconds`: 2})
 
 	// Two other holders have a master each, and the third master is slow.
 	for i, name := range []string{"a", "b"} {
@@ -229,7 +230,7 @@ func TestMetrics(t *testing.T) {
 
 	// A master dies under a lease; then comes another lease.
 	lease = s.lock("r2")
-	s.want(map[string]float64{`leases`: 1})
+	s.want(map[string]float64{`leases{mode="exclusive"}`: 1})
 	before := s.scrape()[`attempts_total{outcome="no_quorum"}`] // attempts that were too slow
 	s.must(s.procs[2].Kill())
 	s.proxies[2].ResetAll()
@@ -246,7 +247,7 @@ func TestMetrics(t *testing.T) {
 	<-lease.Context().Done()
 	s.want(map[string]float64{
 		node("node_up", s.addrs[1]): 0, `renewals_total{outcome="no_quorum"}`: 1, `validity_seconds{at="failure"}`: 1,
-		`attempts_total{outcome="no_quorum"}`: before + 1, `losses_total{cause="expired"}`: 1, `leases`: 0, `hold_seconds`: 3,
+		`attempts_total{outcome="no_quorum"}`: before + 1, `losses_total{cause="expired"}`: 1, `leases{mode="exclusive"}`: 0, `hold_seconds`: 3,
 	})
 
 	// The masters come back without their data.
@@ -273,7 +274,7 @@ func TestMetrics(t *testing.T) {
 	redistest.Eventually(t, 10*time.Second, func() bool { // a busy machine may need a second round
 		return errors.Is(lease.Extend(t.Context()), redlock.ErrQuorumLost)
 	}, "the lease is lost")
-	s.want(map[string]float64{`losses_total{cause="quorum_lost"}`: 1, `leases`: 0, node("node_forgets_total", s.addrs[0]): 1})
+	s.want(map[string]float64{`losses_total{cause="quorum_lost"}`: 1, `leases{mode="exclusive"}`: 0, node("node_forgets_total", s.addrs[0]): 1})
 
 	s.must(s.locker.Close())
 	got := s.scrape()
@@ -335,7 +336,7 @@ func (s *scene) wantBounded() {
 					if !slices.Contains(s.addrs, v) {
 						s.t.Errorf("%s: got node %q, want one of %q", name, v, s.addrs)
 					}
-				case "outcome", "cause", "reason", "at":
+				case "outcome", "cause", "reason", "at", "mode":
 					if strings.Trim(v, "abcdefghijklmnopqrstuvwxyz_") != "" || v == "other" {
 						s.t.Errorf("%s: got %s %q, want a word", name, l.GetName(), v)
 					}

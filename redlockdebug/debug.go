@@ -98,6 +98,7 @@ type view struct {
 
 type lease struct {
 	Resource string  `json:"resource"`
+	Mode     string  `json:"mode"`
 	Token    string  `json:"token"`
 	Fence    int64   `json:"fence,string"` // more than a float of JavaScript can tell apart
 	Age      seconds `json:"age"`
@@ -162,6 +163,7 @@ func viewOf(s redlock.Stats, now time.Time) view {
 	for _, l := range s.Leases {
 		v.Leases = append(v.Leases, lease{
 			Resource: l.Resource,
+			Mode:     string(l.Mode),
 			Token:    l.Token[:min(len(l.Token), shownOfToken)],
 			Fence:    l.Fence,
 			Age:      seconds(now.Sub(l.Since)),
