@@ -1,0 +1,81 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// BenchmarkReaders measures callers of which one in 20 writes, and the others read, beside callers that
+// all lock exclusively. Each of 4 Lockers has 8 callers that hold one resource for a while. It also
+// measures one reader alone, beside one writer alone.
+func BenchmarkReaders(b *testing.B) {
+	addrs := redistest.Addrs(redistest.Masters(b, 3))
+	var lockers []*redlock.Locker
+	for range 4 {
+		l, err := redlock.New(addrs)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer l.Close()
+		lockers = append(lockers, l)
+	}
+	if err := lockers[0].Bootstrap(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	type get = func(*redlock.Locker, context.Context, string, ...redlock.LockOption) (*redlock.Lease, error)
+	for _, how := range []struct {
+		name string
+		read get
+	}{{"RLock", (*redlock.Locker).RLock}, {"Lock", (*redlock.Locker).Lock}} {
+		b.Run("alone/how="+how.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for range b.N {
+				visit(b, lockers[0], how.read, 0)
+			}
+		})
+		for _, work := range []time.Duration{time.Millisecond, 10 * time.Millisecond} {
+			b.Run(fmt.Sprintf("1-in-20-writes/hold=%v/how=%s", work, how.name), func(b *testing.B) {
+				var turns sync.WaitGroup
+				left := make(chan int, b.N)
+				for i := range b.N {
+					left <- i
+				}
+				close(left)
+				for i, l := range lockers {
+					for k := range 8 {
+						rng := rand.New(rand.NewPCG(uint64(i), uint64(k)))
+						turns.Go(func() {
+							for range left {
+								if rng.IntN(20) == 0 {
+									visit(b, l, (*redlock.Locker).Lock, work)
+								} else {
+									visit(b, l, how.read, work)
+								}
+							}
+						})
+					}
+				}
+				turns.Wait()
+			})
+		}
+	}
+}
+
+// visit locks a resource, holds it for a while and unlocks it.
+func visit(b *testing.B, l *redlock.Locker, get func(*redlock.Locker, context.Context, string, ...redlock.LockOption) (*redlock.Lease, error), work time.Duration) {
+	lease, err := get(l, b.Context(), "book")
+	if err == nil {
+		time.Sleep(work)
+		err = lease.Unlock(context.Background())
+	}
+	if err != nil {
+		b.Error(err)
+	}
+}
