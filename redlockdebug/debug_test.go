@@ -54,9 +54,9 @@ func get(t *testing.T, l *redlock.Locker, method, target, accept string) *httpte
 type shown struct {
 	Time   time.Time
 	Leases []struct {
-		Resource, Token, Fence string
-		Age, TTL, Validity     float64
-		Renewals, Handles      int
+		Resource, Mode, Token, Fence string
+		Age, TTL, Validity           float64
+		Renewals, Handles            int
 	}
 	Nodes []struct {
 		Node, State, Error string
@@ -79,7 +79,7 @@ func wantShown(t *testing.T, text []byte, lease *redlock.Lease) {
 	}
 	if len(s.Leases) != 1 || s.Leases[0].Resource != lease.Resource() || s.Leases[0].Token != lease.Token()[:8] ||
 		s.Leases[0].Fence != fmt.Sprint(lease.Fence()) || s.Leases[0].TTL != 10 || s.Leases[0].Validity <= 0 ||
-		s.Leases[0].Validity > 10 || s.Leases[0].Age < 0 || s.Leases[0].Handles != 1 {
+		s.Leases[0].Validity > 10 || s.Leases[0].Age < 0 || s.Leases[0].Handles != 1 || s.Leases[0].Mode != "exclusive" {
 		t.Errorf("leases: got %+v, want that of %q", s.Leases, lease.Resource())
 	}
 	if len(s.Nodes) != 3 || s.Nodes[0].State != "up" || s.Nodes[0].RoundTrip <= 0 || s.Nodes[0].Error != "" || s.Nodes[0].ErrorTime != nil {
