@@ -95,7 +95,7 @@ func (b *breakCommand) run(cmd *cobra.Command, key string) (err error) {
 	case !b.yes:
 		return usagef("nothing was done: add --yes to take the lock away from its holder")
 	case err != nil:
-		return exitError{exitNoQuorum, err}
+		return withoutQuorum(err)
 	case shown:
 	case broken.Broken == 0:
 		fmt.Fprintln(b.out, "Nothing to take away.")

@@ -53,6 +53,25 @@ func exitf(code int, format string, args ...any) error {
 	return exitError{code, fmt.Errorf(format, args...)}
 }
 
+// withoutQuorum returns the error of a command that too few masters answered. Where waiting cannot help
+// it has another exit code, so that no wrapper tries for ever, and says what to correct.
+func withoutQuorum(err error) error {
+	var refused *redlock.QuorumError
+	if !errors.As(err, &refused) || !refused.Permanent() {
+		return exitError{exitNoQuorum, err}
+	}
+	hint := ""
+	switch {
+	case errors.Is(err, redlock.ErrPermission):
+		hint = " (correct the password in $" + passwordEnv + " or the user's rights: docs/operations.md has the ACL line)"
+	case errors.Is(err, redlock.ErrWrongType):
+		hint = " (give another KEY or --prefix)"
+	case errors.Is(err, redlock.ErrSameServer), errors.Is(err, redlock.ErrMembership):
+		hint = " (correct --masters)"
+	}
+	return exitf(exitConfig, "%w%s", err, hint)
+}
+
 // finish prints the error of a command on one line, and returns the exit code.
 func finish(err error, stderr io.Writer) int {
 	code := exitCode(err)

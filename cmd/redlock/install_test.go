@@ -58,6 +58,10 @@ func TestInstall(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), "redlock run KEY... [flags] -- command [args...]") {
 		t.Errorf("got %q, %v; want the help of the command", text, err)
 	}
+	text, err = exec.Command(filepath.Join(bin, "redlock"), "--version").Output()
+	if err != nil || string(text) != "redlock "+version+"\n" {
+		t.Errorf("--version: got %q, %v; want %s", text, err, version)
+	}
 	text, err = exec.Command(gobin, "version", "-m", filepath.Join(bin, "redlock")).Output()
 	if err != nil || !strings.Contains(string(text), "mod\t"+module+"\t"+version) {
 		t.Errorf("got %q, %v; want version %s of the module", text, err, version)

@@ -190,7 +190,7 @@ func (c *leaseCommand) acquire(cmd *cobra.Command, key string) (err error) {
 	case errors.Is(err, redlock.ErrConfig):
 		return usageError{err}
 	case errors.Is(err, redlock.ErrNoQuorum):
-		return exitError{exitNoQuorum, err}
+		return withoutQuorum(err)
 	case errors.Is(err, redlock.ErrNotAcquired):
 		return exitError{code: exitConflict}
 	case err != nil:
@@ -253,7 +253,7 @@ func (c *leaseCommand) release(cmd *cobra.Command, key, token string) error {
 		case errors.Is(err, redlock.ErrNotHeld):
 			return exitError{exitLost, err}
 		case err != nil:
-			return exitError{exitNoQuorum, err}
+			return withoutQuorum(err)
 		}
 		return nil
 	})
@@ -285,7 +285,7 @@ func (c *leaseCommand) adopted(cmd *cobra.Command, key, token string, do func(*r
 	case errors.Is(err, redlock.ErrNotHeld):
 		return exitf(exitLost, "%s is not held by that token any more: %s", key, oneLine(err))
 	case errors.Is(err, redlock.ErrNoQuorum):
-		return exitError{exitNoQuorum, err}
+		return withoutQuorum(err)
 	}
 	return err
 }

@@ -78,7 +78,7 @@ func (l *list) run(cmd *cobra.Command) (err error) {
 		l.table(table.Row{"key", "verdict", "token", "fence", "expires in", "owner"}, rows)
 	}
 	if failed != nil {
-		return exitError{exitNoQuorum, failed}
+		return withoutQuorum(failed)
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ for every later holder), REDLOCK_TTL_MS and REDLOCK_MODE (exclusive or shared). 
 REDLOCK_FENCE_1 for the first one, and so on.
 
 Without -w and -n redlock waits for as long as it takes. It writes errors only; -v tells
-more.
+more. A duration is 10s, 1m30s or 500ms, or a number of seconds.
 
 Exit code: the command's own, or 128+n if signal n ended it, and otherwise
    64  wrong usage, the command was not run       75  another process holds the lock (-E)
@@ -348,8 +348,11 @@ func (r *run) acquire(ctx context.Context, locker *redlock.Locker, signals <-cha
 	case errors.Is(err, redlock.ErrConfig):
 		return nil, usageError{err} // only KEY has not been checked before
 	case errors.Is(err, redlock.ErrNoQuorum):
-		r.rec.Outcome = outcomeNoQuorum
-		return nil, exitError{exitNoQuorum, err}
+		err = withoutQuorum(err)
+		if exitCode(err) == exitNoQuorum {
+			r.rec.Outcome = outcomeNoQuorum
+		}
+		return nil, err
 	case errors.Is(err, redlock.ErrNotAcquired):
 		r.rec.Outcome = outcomeConflict
 		r.rec.Error = oneLine(err)

@@ -102,7 +102,7 @@ func TestTLSAndUser(t *testing.T) {
 		{"unchecked", "--tls --user locks --insecure" + both, exitOK, ""},
 		{"no certificate of the client", "--tls --user locks --cacert " + cert, exitNoQuorum, "no quorum"},
 		{"no TLS", "--user locks", exitNoQuorum, "no quorum"},
-		{"another user", "--tls --user other --cacert " + cert + both, exitNoQuorum, "WRONGPASS"},
+		{"another user", "--tls --user other --cacert " + cert + both, exitConfig, "WRONGPASS"},
 	}
 	runs := make([]*process, len(tests)) // in parallel: those that fail do so only after the wait
 	for i, test := range tests {
