@@ -54,11 +54,11 @@ func (p *pool) acquire(ctx context.Context, resource string, lc lockConfig, how 
 		return nil, &failure{err: endedBy(ctx)}
 	}
 	if err := p.set.Misconfigured(); err != nil {
-		return nil, &failure{err: fmt.Errorf("redlock: lock %q: %w: %w", resource, ErrNotAcquired, err)}
+		return nil, &failure{err: errorf("lock %q: %w: %w", resource, ErrNotAcquired, err)}
 	}
 	a := newAcquisition(p, resource, lc)
 	if err := p.admission.enter(ctx, p.closing); err != nil {
-		return nil, &failure{err: fmt.Errorf("redlock: lock %q: %w: %w", resource, ErrNotAcquired, err)}
+		return nil, &failure{err: errorf("lock %q: %w: %w", resource, ErrNotAcquired, err)}
 	}
 	granted, queued := false, false
 	defer func() { // also if a method of ctx panics
@@ -91,7 +91,7 @@ func (p *pool) acquireAll(ctx context.Context, resources []string, lc lockConfig
 	}
 	if err := p.admission.enter(ctx, p.closing); err != nil {
 		for i, r := range resources {
-			failures[i] = &failure{err: fmt.Errorf("redlock: lock %q: %w: %w", r, ErrNotAcquired, err)}
+			failures[i] = &failure{err: errorf("lock %q: %w: %w", r, ErrNotAcquired, err)}
 		}
 		return grants, failures
 	}
@@ -123,7 +123,7 @@ func (p *pool) goesOn(ctx context.Context, line lineKey) bool {
 
 // endedBy returns the error of a call whose context was over before a node was asked.
 func endedBy(ctx context.Context) error {
-	return fmt.Errorf("%w: %w", ErrNotAcquired, contextError(ctx))
+	return errorf("%w: %w", ErrNotAcquired, contextError(ctx))
 }
 
 // contextError returns ctx.Err(), and with it the cause if that is another error.

@@ -125,7 +125,7 @@ func (l *Locker) Adopt(ctx context.Context, resource, token string, fence int64,
 // adopt makes a grant for a lease whose keys are on the nodes already.
 func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, lc lockConfig) (*grant, error) {
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("redlock: adopt %q: %w", resource, contextError(ctx))
+		return nil, errorf("adopt %q: %w", resource, contextError(ctx))
 	}
 	g := newGrant(p, resource, lc)
 	g.keys.ID, g.adopted, g.queueNode = token, true, p.queueNodeOf(resource)
@@ -133,7 +133,7 @@ func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, l
 	g.hand.since = g.start
 	in := p.inspect(ctx, resource)
 	if err := p.set.Misconfigured(); err != nil {
-		return nil, fmt.Errorf("redlock: adopt %q: %w", resource, err)
+		return nil, errorf("adopt %q: %w", resource, err)
 	}
 	median := p.set.Median(p.now())
 	if err := p.bounded(fence, median); err != nil {

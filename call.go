@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/d0720281/redlock/internal/wire"
@@ -27,6 +26,7 @@ func (p *pool) tryOnce(ctx context.Context, resource string, lc lockConfig) (*Le
 func (p *pool) attempt(ctx context.Context, resource string, lc lockConfig, how strategy) (*grant, *failure) {
 	began := time.Now()
 	g, f := p.acquire(ctx, resource, lc, how)
+	p.outage.note(p.events, f)
 	if f != nil {
 		p.waitlines.heard(lineKey{resource, lc.shared}, f, lc.ttl)
 		p.events.notAcquired(lineKey{resource, lc.shared}, began, f.err)
@@ -39,6 +39,7 @@ func (p *pool) attemptAll(ctx context.Context, resources []string, lc lockConfig
 	began := time.Now()
 	grants, failures := p.acquireAll(ctx, resources, lc)
 	for i, f := range failures {
+		p.outage.note(p.events, f)
 		if f != nil {
 			p.waitlines.heard(lineKey{resource: resources[i]}, f, lc.ttl)
 			p.events.notAcquired(lineKey{resource: resources[i]}, began, f.err)
@@ -101,6 +102,9 @@ func (p *pool) retryable(ctx context.Context, c *caller, f *failure) error {
 	var voteless time.Duration
 	if errors.Is(f.err, ErrQuarantine) {
 		voteless = p.awaitVotes(f.verdict)
+		if end, limited := ctx.Deadline(); limited && time.Until(end) < f.verdict.votesIn() {
+			return f.err // the deadline comes first
+		}
 	}
 	p.waitlines.failed(c, f, p.hears(f.queue.node), func(failed int) time.Duration {
 		return max(p.conf.queue.retryDelay(failed), voteless)
@@ -132,11 +136,11 @@ func (p *pool) gaveUp(c *caller, reason error) error {
 	last, behind := p.waitlines.last(c)
 	switch {
 	case behind:
-		return fmt.Errorf("redlock: lock %q: %w, %w in this process: %w", c.line.key.resource, ErrNotAcquired, ErrTaken, reason)
+		return errorf("lock %q: %w, %w in this process: %w", c.line.key.resource, ErrNotAcquired, ErrTaken, reason)
 	case last != nil:
 		return last.because(reason)
 	}
-	return fmt.Errorf("redlock: lock %q: %w: %w", c.line.key.resource, ErrNotAcquired, reason)
+	return errorf("lock %q: %w: %w", c.line.key.resource, ErrNotAcquired, reason)
 }
 
 // grantLease makes the first handle of a lease that was granted or adopted. head is the caller

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -245,6 +246,25 @@ func (e *QuorumError) Permanent() bool {
 	return decide(e.of, e.Need, 0, hopeless) == impossible
 }
 
+// votesIn returns after how long a quorum has its votes at the earliest, if the nodes in quarantine are
+// what is missing. A node that failed for another reason may have its vote at any moment.
+func (e *QuorumError) votesIn() time.Duration {
+	ready := e.of - len(e.Nodes)
+	var waits []time.Duration
+	for _, n := range e.Nodes {
+		if n.Quarantine > 0 {
+			waits = append(waits, n.Quarantine)
+		} else {
+			ready++
+		}
+	}
+	if missing := e.Need - ready; missing > 0 && missing <= len(waits) {
+		slices.Sort(waits)
+		return waits[missing-1]
+	}
+	return 0
+}
+
 // because returns the same error with one more reason, for a call that waited through several
 // rounds and ended for that reason.
 func (e *QuorumError) because(reason error) *QuorumError {
@@ -272,25 +292,51 @@ func (e *NodeError) Error() string {
 // Unwrap returns Err.
 func (e *NodeError) Unwrap() error { return e.Err }
 
+// errorf is fmt.Errorf for an error whose text names the package once, in front, although the errors
+// that it wraps name it, too.
+func errorf(format string, args ...any) error {
+	texts := make([]any, len(args))
+	for i, arg := range args {
+		texts[i] = arg
+		if err, is := arg.(error); is {
+			texts[i] = strings.TrimPrefix(err.Error(), prefix)
+		}
+	}
+	text := fmt.Sprintf(strings.ReplaceAll(format, "%w", "%s"), texts...)
+	return &prefixed{prefix + text, fmt.Errorf(format, args...)}
+}
+
+// prefix is in front of the text of every error of the package.
+const prefix = "redlock: "
+
+// prefixed is an error with a text of its own, which matches what the other error matches.
+type prefixed struct {
+	text string
+	error
+}
+
+func (e *prefixed) Error() string { return e.text }
+func (e *prefixed) Unwrap() error { return e.error }
+
 func configErrorf(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...))
 }
 
 // notHeld returns the error of a call on a handle whose lease ended for cause.
 func notHeld(op, resource string, cause error) error {
-	return fmt.Errorf("redlock: %s %q: %w: %w", op, resource, ErrNotHeld, cause)
+	return errorf("%s %q: %w: %w", op, resource, ErrNotHeld, cause)
 }
 
 // lostBecause returns the cause with which the context of a lost lease ends.
-func lostBecause(reason error) error { return fmt.Errorf("%w: %w", ErrLost, reason) }
+func lostBecause(reason error) error { return errorf("%w: %w", ErrLost, reason) }
 
 var (
 	errLostExpired = lostBecause(ErrExpired)
-	errLostStill   = fmt.Errorf("%w: %w", errLostExpired, ErrSuspended)
+	errLostStill   = errorf("%w: %w", errLostExpired, ErrSuspended)
 	errLostQuorum  = lostBecause(ErrQuorumLost)
-	errLostBroken  = fmt.Errorf("%w: %w", errLostQuorum, ErrBroken)
+	errLostBroken  = errorf("%w: %w", errLostQuorum, ErrBroken)
 	errLostMaxHold = lostBecause(ErrMaxHold)
-	errClosedHeld  = fmt.Errorf("%w: %w", ErrReleased, ErrClosed)
+	errClosedHeld  = errorf("%w: %w", ErrReleased, ErrClosed)
 )
 
 // Reason returns an error as one word of a short list, for the labels of metrics and the

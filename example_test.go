@@ -345,7 +345,7 @@ func ExampleLocker_Break() {
 	// Output:
 	// it was the stuck one: true true
 	// free within its TTL: true
-	// redlock: lease lost: redlock: key gone from too many masters: redlock: lock was broken
+	// redlock: lease lost: key gone from too many masters: lock was broken
 }
 
 var (

@@ -47,6 +47,12 @@ func (c *config) warn(text string, attrs ...any) {
 	c.guardedLogger().Warn("redlock: "+text, attrs...)
 }
 
+// inform logs what is well again.
+func (c *config) inform(text string, attrs ...any) {
+	lockorder.MustBeFree()
+	c.guardedLogger().Info("redlock: "+text, attrs...)
+}
+
 // guardedLogger returns the logger, whose handler's panics are recovered. They are not logged,
 // because there is no other log.
 func (c *config) guardedLogger() *slog.Logger {

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -81,7 +80,7 @@ func inGroup(groups, i int, err error) error {
 	if groups == 1 {
 		return err
 	}
-	return fmt.Errorf("group %d: %w", i+1, err)
+	return errorf("group %d: %w", i+1, err)
 }
 
 // eachGroup calls do for all groups at the same time. Of several errors it returns all.

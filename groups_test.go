@@ -52,10 +52,10 @@ func TestGroupsRefused(t *testing.T) {
 		want   string
 	}{
 		{"no group", nil, "no groups"},
-		{"an empty group", [][]string{{"a:1"}, {}}, "group 2: redlock: invalid configuration: no masters"},
-		{"a wrong address", [][]string{{"a:1"}, {"b"}}, "group 2: redlock: invalid configuration: master 1 (\"b\")"},
+		{"an empty group", [][]string{{"a:1"}, {}}, "redlock: group 2: invalid configuration: no masters"},
+		{"a wrong address", [][]string{{"a:1"}, {"b"}}, "redlock: group 2: invalid configuration: master 1 (\"b\")"},
 		{"one group with a wrong address", [][]string{{"b"}}, "invalid configuration: master 1 (\"b\")"},
-		{"a master twice in a group", [][]string{{"a:1"}, {"b:1", "b:1"}}, "group 2: redlock: invalid configuration: master 2 has the address of master 1"},
+		{"a master twice in a group", [][]string{{"a:1"}, {"b:1", "b:1"}}, "redlock: group 2: invalid configuration: master 2 has the address of master 1"},
 		{"a master in two groups", [][]string{{"a:1", "b:1"}, {"c:1", "b:1"}}, "b:1 is in group 1 and in group 2"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -63,7 +63,8 @@ func (le *Lease) Fence() int64 {
 // granted the resource before. The result is not positive after Unlock or Detach, or once too
 // many masters have lost the key. The lease's context ends before the validity: by a fiftieth
 // of the TTL, or by 5 ms if that is more. From then on Extend and Unlock regard the lease as
-// over, and the rest of the validity is for winding down.
+// over, and the rest of the validity is for winding down. An Unlock in that time releases the keys all
+// the same: the next holder can come before the rest is over, so call Unlock when the work has stopped.
 //
 // Source: distlock, step 4; ALGORITHM section 7.
 func (le *Lease) Validity() time.Duration {

@@ -59,7 +59,7 @@ func (m *MultiLease) renewTogether() {
 // lost ends the lease after the end of one part. The others are not renewed any more: their keys stay
 // until Unlock or until they expire, for the holder to wind down.
 func (m *MultiLease) lost(part *Lease) {
-	m.end(fmt.Errorf("resource %q: %w", part.Resource(), context.Cause(part.Context())))
+	m.end(errorf("resource %q: %w", part.Resource(), context.Cause(part.Context())))
 	for _, le := range m.parts {
 		le.renewNoLonger()
 	}
@@ -116,7 +116,7 @@ func (m *MultiLease) Err() error {
 	}
 	for _, le := range m.parts {
 		if err := le.Err(); err != nil {
-			return fmt.Errorf("resource %q: %w", le.Resource(), err)
+			return errorf("resource %q: %w", le.Resource(), err)
 		}
 	}
 	return nil

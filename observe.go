@@ -83,6 +83,11 @@ func (e *events) log(text string, attrs ...any) {
 	e.add(func(Event) { e.conf.warn(text, attrs...) }, Event{})
 }
 
+// inform queues a message that something is well again.
+func (e *events) inform(text string, attrs ...any) {
+	e.add(func(Event) { e.conf.inform(text, attrs...) }, Event{})
+}
+
 // add queues an event. It never waits.
 func (e *events) add(call func(Event), ev Event) {
 	if call == nil {

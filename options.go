@@ -67,7 +67,7 @@ type lockConfig struct {
 	shared      bool   // the lease of a reader
 	owner       string // label of the lease; "": none
 
-	timeoutSet, maxHoldSet, manualSet, ownerSet bool // by the options of New, or by those of this call: two that exclude each other must not come together
+	ttlSet, timeoutSet, maxHoldSet, manualSet, ownerSet bool // by the options of New, or by those of this call: two that exclude each other must not come together
 }
 
 type option func(*config)
@@ -79,11 +79,11 @@ type lockOption func(*lockConfig)
 func (o lockOption) apply(c *config)         { o(&c.lockConfig) }
 func (o lockOption) applyLock(c *lockConfig) { o(c) }
 
-// WithTTL sets how long a master keeps the key of a lease that is not renewed: 10 s by default,
-// from [MinTTL] to the value of [WithMaxTTL]. Masters get it rounded up to whole milliseconds.
+// WithTTL sets how long a master keeps the key of a lease that is not renewed: from [MinTTL] to the
+// value of [WithMaxTTL], by default 10 s, or that value if it is less. Masters get it rounded up to whole milliseconds.
 // A holder that dies blocks the resource for at most this long.
 func WithTTL(ttl time.Duration) LockOption {
-	return lockOption(func(c *lockConfig) { c.ttl = ttl })
+	return lockOption(func(c *lockConfig) { c.ttl, c.ttlSet = ttl, true })
 }
 
 // WithoutRenewal turns the background renewal off: the lease ends with its TTL, unless Extend is
@@ -200,8 +200,8 @@ func WithoutRestartGuard() Option { return option(func(c *config) { c.guard = fa
 func WithTrustedDisk() Option { return option(func(c *config) { c.trusted = true }) }
 
 // WithLogger sets the logger for warnings to an operator that no error returns: a Lock waits for
-// masters in quarantine, something is wrong with a master, a clock was stepped, a callback
-// panicked. By default it is the [slog.Default] at the time of the warning. A nil logger
+// masters in quarantine, no attempt has found a quorum for a second, something is wrong with a master,
+// a clock was stepped, a callback panicked. The end of an outage is logged, too, with level Info. By default it is the [slog.Default] at the time of the warning. A nil logger
 // silences the warnings. A panic of the handler is recovered.
 func WithLogger(l *slog.Logger) Option {
 	if l == nil {
@@ -212,15 +212,14 @@ func WithLogger(l *slog.Logger) Option {
 
 func newConfig(opts []Option) (*config, error) {
 	c := &config{
-		lockConfig: lockConfig{ttl: DefaultTTL},
-		maxTTL:     DefaultMaxTTL,
-		drift:      DefaultDrift,
-		keyPrefix:  DefaultKeyPrefix,
-		clock:      clock.NewLease(SystemClock()),
-		guard:      true,
-		logger:     slog.Default,
-		rules:      algorithm(),
-		queue:      defaultQueuePolicy,
+		maxTTL:    DefaultMaxTTL,
+		drift:     DefaultDrift,
+		keyPrefix: DefaultKeyPrefix,
+		clock:     clock.NewLease(SystemClock()),
+		guard:     true,
+		logger:    slog.Default,
+		rules:     algorithm(),
+		queue:     defaultQueuePolicy,
 	}
 	for i, o := range opts {
 		if o == nil {
@@ -228,10 +227,13 @@ func newConfig(opts []Option) (*config, error) {
 		}
 		o.apply(c)
 	}
+	if !c.ttlSet {
+		c.ttl = min(DefaultTTL, max(c.maxTTL, MinTTL))
+	}
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	c.manualSet, c.maxHoldSet, c.ownerSet = false, false, false
+	c.ttlSet, c.manualSet, c.maxHoldSet, c.ownerSet = false, false, false, false
 	return c, nil
 }
 
@@ -304,6 +306,7 @@ func (c *config) forCall(opts []LockOption) (lockConfig, error) {
 		}
 		o.applyLock(&lc)
 	}
+	lc.ttlSet = false // the same TTL makes the same lease
 	return lc, lc.validate(c)
 }
 

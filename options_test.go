@@ -131,7 +131,6 @@ func TestOptionBounds(t *testing.T) {
 		{"TTL above MaxTTL", list(WithTTL(time.Minute+ns), WithMaxTTL(time.Minute)), []string{"TTL of 1m0.000000001s", "at most 1m0s", "WithMaxTTL"}},
 		{"TTL above the default MaxTTL", list(WithTTL(10*time.Second + ns)), []string{"TTL of 10.000000001s", "at most 10s"}},
 		{"largest TTL there is", list(WithTTL(math.MaxInt64)), []string{"TTL of 2562047h47m16.854775807s", "at most 10s"}},
-		{"MaxTTL below the default TTL", list(WithMaxTTL(time.Second)), []string{"TTL of 10s", "at most 1s"}},
 
 		{"shortest MaxTTL", list(WithTTL(50*ms), WithMaxTTL(50*ms)), nil},
 		{"MaxTTL below the shortest", list(WithTTL(50*ms), WithMaxTTL(50*ms-ns)), []string{"WithMaxTTL(49.999999ms)", "from 50ms to 24h0m0s"}},
@@ -289,4 +288,26 @@ func TestCallRefusesOptions(t *testing.T) {
 	wantConfigError(t, err, "TTL of 1h0m0s", "at most 10s")
 	_, err = l.Lock(t.Context(), "r", nil)
 	wantConfigError(t, err, "lock option 1 is nil")
+}
+
+// The default TTL is at most the largest TTL.
+func TestDefaultTTLIsAtMostTheLargest(t *testing.T) {
+	for largest, want := range map[time.Duration]time.Duration{time.Second: time.Second, 10 * time.Second: 10 * time.Second, time.Hour: DefaultTTL} {
+		l, err := New([]string{"127.0.0.1:1"}, WithMaxTTL(largest))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err := l.Settings(); err != nil || s.TTL != want {
+			t.Errorf("WithMaxTTL(%v): got a TTL of %v, %v; want %v", largest, s.TTL, err, want)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := New([]string{"127.0.0.1:1"}, WithMaxTTL(time.Second), WithTTL(2*time.Second)); !errors.Is(err, ErrConfig) {
+		t.Errorf("got %v, want ErrConfig for a TTL above the largest", err)
+	}
+	if _, err := New([]string{"127.0.0.1:1"}, WithTTL(0)); !errors.Is(err, ErrConfig) {
+		t.Errorf("got %v, want ErrConfig for a TTL of 0", err)
+	}
 }

@@ -58,6 +58,7 @@ type pool struct {
 	waitlines waitlines
 	timers    timers
 	admission admission
+	outage    outage
 	channel   string // on which queue nodes call this process
 
 	opened  context.Context // ends when no new attempt may begin

@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -119,7 +118,8 @@ func (l *Locker) ready(ctx context.Context, resource string) *pool {
 //
 // While too many masters have no vote because they are new or may have lost keys
 // ([ErrQuarantine]), Lock waits for them. It then logs how long that will take (see
-// [WithLogger]). If masters find other data in the key ([ErrWrongType]) or refuse the user
+// [WithLogger]). If the deadline of ctx comes before, Lock returns at once, and
+// [NodeError] says how long each master has no vote. If masters find other data in the key ([ErrWrongType]) or refuse the user
 // ([ErrPermission]), and the others make no quorum, Lock fails at once. If two masters are one
 // server ([ErrSameServer]), it fails in any case.
 //
@@ -224,7 +224,7 @@ func (l *Locker) admit(ctx context.Context, name, resource string, lc lockConfig
 		case inner != nil:
 			return inner, nil
 		case err != nil:
-			return nil, fmt.Errorf("redlock: %s %q: %w", name, resource, err)
+			return nil, errorf("%s %q: %w", name, resource, err)
 		}
 	}
 	return try(l.ready(ctx, resource), ctx, resource, lc)
@@ -294,7 +294,7 @@ func (l *Locker) close() error {
 	}
 	l.stop()
 	if unconfirmed > 0 {
-		return fmt.Errorf("redlock: close: %w for the release of %d leases: their keys expire by themselves", ErrNoQuorum, unconfirmed)
+		return errorf("close: %w for the release of %d leases: their keys expire by themselves", ErrNoQuorum, unconfirmed)
 	}
 	return nil
 }

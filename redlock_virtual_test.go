@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -312,5 +314,83 @@ func TestVirtualReentry(t *testing.T) {
 			wantMatch(t, "Unlock inside", inner.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost})
 			wantMatch(t, "Unlock outside", outer.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost})
 		})
+	})
+}
+
+// A call whose deadline comes before the masters have their votes does not wait for the deadline. A call
+// whose deadline comes later waits for the votes.
+//
+// Source: ALGORITHM section 8.
+func TestVirtualDeadlineBeforeTheVotes(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		l := b.warmLocker()
+		b.each((*bubbleNode).restartEmpty, 0, 1)
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := l.Lock(ctx, "r")
+		wantMatch(t, "Lock", err, []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum, redlock.ErrQuarantine}, context.DeadlineExceeded)
+		wantWithin(t, "Lock", start, 2*time.Second) // until the masters are connected to
+		var refused *redlock.QuorumError
+		if !errors.As(err, &refused) || refused.Nodes[0].Quarantine < 8*time.Second {
+			t.Errorf("got %v, want the time left of the quarantine", err)
+		}
+		_, err = l.LockAll(ctx, []string{"a", "r"})
+		wantMatch(t, "LockAll", err, []error{redlock.ErrQuarantine})
+		wantWithin(t, "LockAll", start, 2*time.Second)
+		longer, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		lease, err := l.Lock(longer, "r")
+		must(t, err)
+		b.unlock(lease)
+	})
+	inBubble(t, 3, func(t *testing.T, b *bubble) { // the third master may come back with its vote
+		l := b.warmLocker()
+		b.each((*bubbleNode).restartEmpty, 0)
+		b.nodes[1].kill()
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		defer cancel()
+		w := b.wait(ctx, l)
+		time.Sleep(3 * time.Second)
+		b.nodes[1].heal()
+		b.unlock(b.got(w))
+	})
+}
+
+// A Lock without a deadline does not wait in silence: the log is told once that no quorum answers, and
+// once that it does again.
+func TestVirtualOutageIsLogged(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		said := new(records)
+		l := b.warmLocker(redlock.WithLogger(slog.New(said)))
+		silent := func() []map[string]any { return append(said.With("no quorum"), said.With("answers again")...) }
+		b.each((*bubbleNode).kill, 0, 1)
+		_, err := l.TryLock(t.Context(), "r")
+		wantMatch(t, "TryLock", err, []error{redlock.ErrNoQuorum})
+		b.all((*bubbleNode).heal)
+		time.Sleep(reconnect10)
+		b.unlock(b.lock(l, "r"))
+		if list := silent(); len(list) != 0 {
+			t.Errorf("one attempt without a quorum: got %v, want nothing", list)
+		}
+		b.each((*bubbleNode).kill, 0, 1)
+		w := b.wait(t.Context(), l)
+		time.Sleep(900 * time.Millisecond)
+		if list := silent(); len(list) != 0 {
+			t.Errorf("after 0.9 s: got %v, want nothing", list)
+		}
+		time.Sleep(10 * time.Second)
+		list := said.With("no quorum")
+		if len(list) != 1 || list[0]["level"] != slog.LevelWarn || !strings.Contains(fmt.Sprint(list[0]["masters"]), b.nodes[0].Addr()+": ") {
+			t.Errorf("after 10.9 s: got %v, want one warning with the masters", list)
+		}
+		b.all((*bubbleNode).heal)
+		b.unlock(b.got(w))
+		if list := said.With("answers again"); len(list) != 1 || list[0]["level"] != slog.LevelInfo {
+			t.Errorf("after the outage: got %v, want one line", list)
+		}
+		if n := len(said.With("no quorum")); n != 1 {
+			t.Errorf("got %d warnings, want 1", n)
+		}
 	})
 }

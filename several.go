@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -128,7 +127,7 @@ func (l *Locker) admitAll(ctx context.Context, name string, names []string, lc l
 	for _, r := range names {
 		if outer := l.groupOf(r).heldIn(ctx, r); outer != nil {
 			if _, err := outer.reenter(ctx, false, false); err != nil {
-				return nil, fmt.Errorf("redlock: %s %q: %w", name, r, err)
+				return nil, errorf("%s %q: %w", name, r, err)
 			}
 		}
 	}
@@ -276,7 +275,7 @@ func (s *several) refresh(ctx context.Context) error {
 			err = s.kept[i].Err()
 		}
 		if err != nil {
-			return fmt.Errorf("redlock: lock %q: %w: %w", s.names[i], ErrNotAcquired, err)
+			return errorf("lock %q: %w: %w", s.names[i], ErrNotAcquired, err)
 		}
 	}
 	return nil
