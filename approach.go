@@ -59,9 +59,9 @@ func (p *approach) hear(r queueReply) {
 func (p *approach) rests() bool { return p.waits && (p.reply.refused || p.elsewhere) }
 
 // meetReaders notes that other readers have the resource. The attempt needs the queue node's word then,
-// or the silence of that node for a whole node timeout: a reader before it joins them, and a writer
-// before it waits for them; a TryLock waits for nothing. Otherwise readers that come one after the other would pass a writer where the
-// queue node is slow, or far away.
+// or the silence of that node for a whole node timeout: a reader before it joins the others, and a Lock
+// before it rests. Otherwise readers that come one after the other would pass a writer where the queue
+// node is slow, or far away.
 //
 // Source: ALGORITHM section 13, "Order".
 func (p *approach) meetReaders() {

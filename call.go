@@ -26,7 +26,7 @@ func (p *pool) tryOnce(ctx context.Context, resource string, lc lockConfig) (*Le
 func (p *pool) attempt(ctx context.Context, resource string, lc lockConfig, how strategy) (*grant, *failure) {
 	began := time.Now()
 	g, f := p.acquire(ctx, resource, lc, how)
-	p.outage.note(p.events, f)
+	p.outage.note(p, f)
 	if f != nil {
 		p.waitlines.heard(lineKey{resource, lc.shared}, f, lc.ttl)
 		p.events.notAcquired(lineKey{resource, lc.shared}, began, f.err)
@@ -39,7 +39,7 @@ func (p *pool) attemptAll(ctx context.Context, resources []string, lc lockConfig
 	began := time.Now()
 	grants, failures := p.acquireAll(ctx, resources, lc)
 	for i, f := range failures {
-		p.outage.note(p.events, f)
+		p.outage.note(p, f)
 		if f != nil {
 			p.waitlines.heard(lineKey{resource: resources[i]}, f, lc.ttl)
 			p.events.notAcquired(lineKey{resource: resources[i]}, began, f.err)

@@ -299,7 +299,7 @@ func errorf(format string, args ...any) error {
 	for i, arg := range args {
 		texts[i] = arg
 		if err, is := arg.(error); is {
-			texts[i] = strings.TrimPrefix(err.Error(), prefix)
+			texts[i] = strings.TrimPrefix(fmt.Sprint(err), prefix) // fmt recovers a panic of a foreign Error
 		}
 	}
 	text := fmt.Sprintf(strings.ReplaceAll(format, "%w", "%s"), texts...)

@@ -14,35 +14,35 @@ const outageNotice = time.Second
 // Without it a Lock without a deadline would wait in silence, for example for an address that is wrong.
 // Quarantines are told by events.waiting.
 type outage struct {
-	since atomic.Int64 // of the first attempt that found none, ns since 1970; 0: the last attempt found one
+	since atomic.Pointer[instant] // of the first attempt that found none; nil: the last attempt found one
 	told  atomic.Bool
 }
 
 // note notes the result of an attempt.
-func (o *outage) note(ev *events, f *failure) {
+func (o *outage) note(p *pool, f *failure) {
 	switch {
 	case f == nil || f.verdict != nil && errors.Is(f.err, ErrTaken):
-		o.over(ev)
+		o.over(p)
 	case f.verdict == nil || !errors.Is(f.err, ErrNoQuorum) || errors.Is(f.err, ErrQuarantine):
-	case o.lasts():
-		ev.log("no quorum of the masters gives a usable answer; calls of Lock go on trying", "masters", f.verdict.answers())
+	case o.lasts(p.now()):
+		p.events.log("no quorum of the masters gives a usable answer; calls of Lock go on trying", "masters", f.verdict.answers())
 	}
 }
 
 // lasts reports whether the log has to be told of the outage now.
-func (o *outage) lasts() bool {
-	now := time.Now()
-	o.since.CompareAndSwap(0, now.UnixNano())
-	return now.Sub(time.Unix(0, o.since.Load())) >= outageNotice && o.told.CompareAndSwap(false, true)
+func (o *outage) lasts(now instant) bool {
+	o.since.CompareAndSwap(nil, &now)
+	since := o.since.Load()
+	return since != nil && now.Sub(*since) >= outageNotice && o.told.CompareAndSwap(false, true)
 }
 
-func (o *outage) over(ev *events) {
-	if o.since.Load() == 0 {
+func (o *outage) over(p *pool) {
+	if o.since.Load() == nil { // the usual case
 		return
 	}
-	since := o.since.Swap(0)
-	if o.told.Swap(false) {
-		ev.inform("a quorum of the masters answers again", "after", time.Since(time.Unix(0, since)).Round(time.Millisecond))
+	since := o.since.Swap(nil)
+	if o.told.Swap(false) && since != nil {
+		p.events.inform("a quorum of the masters answers again", "after", p.now().Sub(*since).Round(time.Millisecond))
 	}
 }
 

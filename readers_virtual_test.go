@@ -321,7 +321,7 @@ func TestVirtualReadersControls(t *testing.T) {
 			}
 		})
 	})
-	t.Run("a reader that is granted counts where it is not", func(t *testing.T) {
+	t.Run("readers of a key that is gone count", func(t *testing.T) {
 		replace(t, "call('DEL', readers)\n    else", "call('TIME')\n    else")
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
 			l := b.warmLocker()
@@ -563,5 +563,34 @@ func TestVirtualReadersBreak(t *testing.T) {
 		must(t, err)
 		wantWithin(t, "Lock after Break", start, ttl10+time.Second)
 		b.unlock(lease)
+	})
+}
+
+// Readers of a process wait for no more hand-overs between its writers than other processes do.
+//
+// Source: ALGORITHM section 10, "In one process"; section 13.
+func TestVirtualReadersBesideHandOvers(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		l := b.warmLocker()
+		held := b.lock(l, "r")
+		for range 50 {
+			w := b.wait(t.Context(), l)
+			go func() {
+				<-w.done
+				if w.err == nil {
+					time.Sleep(10 * time.Millisecond)
+					_ = w.lease.Unlock(context.Background())
+				}
+			}()
+		}
+		reader := b.waitToRead(t.Context(), l)
+		time.Sleep(time.Second)
+		start := time.Now()
+		b.unlock(held)
+		b.unlock(b.got(reader))
+		if took := reader.at.Sub(start); took > 300*time.Millisecond {
+			t.Errorf("a reader beside 50 writers of its process, 10 ms each: got the lease after %v", took)
+		}
+		time.Sleep(2 * time.Second)
 	})
 }

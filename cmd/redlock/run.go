@@ -290,6 +290,19 @@ func (r reader) mode() redlock.Mode { return r.Mode() }
 
 func readerOf(le *redlock.Lease, err error) (runLease, error) { return reader{le}, err }
 
+// get takes the lock in the way that the flags ask for.
+func (r *run) get(ctx context.Context, locker *redlock.Locker) (runLease, error) {
+	switch {
+	case r.shared && r.once():
+		return readerOf(connecting(func() (*redlock.Lease, error) { return locker.TryRLock(ctx, r.keys[0]) }))
+	case r.shared:
+		return readerOf(locker.RLock(ctx, r.keys[0]))
+	case r.once():
+		return leaseOf(connecting(func() (*redlock.MultiLease, error) { return locker.TryLockAll(ctx, r.keys) }))
+	}
+	return leaseOf(locker.LockAll(ctx, r.keys))
+}
+
 // signalled is the error of a wait that a signal has ended.
 type signalled struct{ sig os.Signal }
 
@@ -314,22 +327,7 @@ func (r *run) acquire(ctx context.Context, locker *redlock.Locker, signals <-cha
 		lockCtx, stop = context.WithTimeout(ctx, r.wait)
 		defer stop()
 	}
-	lock, try := locker.LockAll, locker.TryLockAll
-	wanted := func() (runLease, error) { return leaseOf(lock(lockCtx, r.keys)) }
-	if r.once() {
-		wanted = func() (runLease, error) {
-			return leaseOf(connecting(func() (*redlock.MultiLease, error) { return try(lockCtx, r.keys) }))
-		}
-	}
-	if r.shared {
-		wanted = func() (runLease, error) { return readerOf(locker.RLock(lockCtx, r.keys[0])) }
-		if r.once() {
-			wanted = func() (runLease, error) {
-				return readerOf(connecting(func() (*redlock.Lease, error) { return locker.TryRLock(lockCtx, r.keys[0]) }))
-			}
-		}
-	}
-	held, err := wanted()
+	held, err := r.get(lockCtx, locker)
 	close(waited)
 	<-heard
 	var by signalled

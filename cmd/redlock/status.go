@@ -203,7 +203,7 @@ func rowOf(n redlock.NodeLock) table.Row {
 	if n.Void != nil {
 		remark = "no vote: " + oneLine(n.Void)
 	}
-	if key == keyHeld || key == keyShared || key == keyBroken {
+	if hasTTL(key) {
 		ttl = "never"
 		if n.TTL >= 0 {
 			ttl = n.TTL.String()
@@ -222,6 +222,9 @@ const (
 	keyShared = "shared"
 	keyBroken = "broken"
 )
+
+// hasTTL reports whether there is a key in a state.
+func hasTTL(state string) bool { return state == keyHeld || state == keyShared || state == keyBroken }
 
 func stateOf(n redlock.NodeLock) string {
 	switch {
@@ -290,7 +293,7 @@ func reportOf(in redlock.Inspection) lockReport {
 			Node: n.Node, Key: stateOf(n), Readers: n.Sharing, Token: shortToken(n.Token), Owner: n.Owner, Fence: n.Fence, Vote: n.Err == nil && n.Void == nil,
 			QuarantineMilli: int64(math.Ceil(float64(n.Quarantine) / float64(time.Millisecond))), RoundTripMicros: n.RoundTrip.Microseconds(),
 		}
-		if s.Key == keyHeld || s.Key == keyShared || s.Key == keyBroken {
+		if hasTTL(s.Key) {
 			ttl := max(n.TTL.Milliseconds(), -1)
 			s.TTLMillis = &ttl
 		}

@@ -92,7 +92,7 @@ func (q queue) miss() {
 	}
 }
 
-// released tells the queue that an attempt has ended here. held is what the key holds now.
+// released tells the queue that an attempt has ended here. held has the present value of the key.
 func (q queue) released(r request, held string) {
 	if q.crowded() {
 		q.leave(r.process)

@@ -46,7 +46,7 @@ func (s store) held(key string) (held string, exists bool) {
 	return held, exists
 }
 
-// holderLabel returns the label of the holder of a key: of readers, that of the one that lives longest.
+// holderLabel returns the label of the holder of a key: of readers, the label of the reader that lives longest.
 func (s store) holderLabel(key string) string {
 	held, _ := s.get(key)
 	id, counter, _ := strings.Cut(held, "|")

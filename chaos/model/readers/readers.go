@@ -19,7 +19,7 @@ const (
 // What can break.
 const (
 	Together = "a writer and another holder at once"
-	NotAlone = "a conflicting lease was valid during one that was extended"
+	NotAlone = "a conflicting lease was valid during a lease that was extended"
 	EarlyEnd = "a quorum does not keep the claim until the end of the lease"
 	Outlives = "a claim is there longer than its own life"
 )
@@ -34,7 +34,7 @@ const (
 	Shared
 )
 
-// Config is what is modelled, and with which of the rules.
+// Config says what is modelled, and with which of the rules.
 type Config struct {
 	Nodes, Quorum int
 	Want          []Form // by attempt

@@ -195,7 +195,7 @@ func (c Config) acquire(s state, a, i int, visit visit) {
 			return
 		}
 		n.readers |= 1 << a
-		vote = n.counter // also for one that is in already
+		vote = n.counter // also for a reader that has its claim already
 	case n.owner == uint8(a+1): // the first of two was granted
 		vote = n.grant
 	case n.owner != 0 || n.readers != 0:

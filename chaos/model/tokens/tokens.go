@@ -7,7 +7,7 @@
 // A store keeps the largest token of a writer, and refuses what is smaller. Tokens are right if the
 // store refuses no reader that holds its lease, and every reader that comes after a writer has written:
 //
-//   - writers have tokens of their own, larger for one that began after another had succeeded;
+//   - writers have tokens of their own, larger for a writer that began after another had succeeded;
 //   - a reader's is at least those of all writers and readers that had succeeded when it began;
 //   - a writer's is larger than those of all readers that had succeeded when it began;
 //   - the same holds for two attempts that began together and whose leases were valid one after the
@@ -33,7 +33,7 @@ const (
 	ReaderRefused = "a reader that is right is refused because of the writer before it"
 )
 
-// Config is what is modelled, and with which of the rules.
+// Config says what is modelled, and with which of the rules.
 type Config struct {
 	Readers []bool // by attempt
 	Block   int

@@ -12,6 +12,8 @@
 -- leases then got one token.
 --
 -- Source: ALGORITHM section 4.
+
+-- raiseTo is raise where the key is known to be held.
 local function raiseTo(counterKey, target)
   local counter = tonumber(get(counterKey) or 0)
   target = tonumber(target)

@@ -25,7 +25,8 @@ local function settle(key)
   return false
 end
 
--- labelOf returns the label of the holder of a key: of readers, that of the one that lives longest.
+-- labelOf returns the label of the holder of a key: of readers, the label of the reader that lives
+-- longest.
 local function labelOf(key, held)
   if held ~= sign then return string.match(held, '^[^;|]*;([^|]+)|%d+$') end
   local last = try('ZRANGE', key .. '~readers', '-1', '-1')[1]

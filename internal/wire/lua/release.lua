@@ -20,7 +20,7 @@
 --
 -- Source: ALGORITHM sections 5 and 10, "release".
 
--- released tells the queue that an attempt has ended here. held is what the key holds now.
+-- released tells the queue that an attempt has ended here. held has the present value of the key.
 local function released(key, who, held, target)
   if crowded(key) then
     leave(key, who)
@@ -45,6 +45,14 @@ local function release(key, value, target, who)
   return code, 0, 0
 end
 
+-- rested puts a process into the queue after an attempt that failed. held has the present value of the
+-- key.
+local function rested(key, value, who, held)
+  join(key, who)
+  local called, missed = turn(key)
+  if not called and (missed or string.sub(value, -2) == '|0') then callNext(key, held) end
+end
+
 -- rest: delete the key as release does, at the queue node, after an attempt that failed. The
 -- process goes on waiting, and joins the queue.
 --
@@ -57,12 +65,6 @@ end
 -- would be in vain then, unless a release was missed.
 --
 -- Source: ALGORITHM section 10, "rest".
-local function rested(key, value, who, held)
-  join(key, who)
-  local called, missed = turn(key)
-  if not called and (missed or string.sub(value, -2) == '|0') then callNext(key, held) end
-end
-
 local function rest(key, value, _, who)
   local code, held = drop(key, value)
   rested(key, value, who, code == 31 and held)
