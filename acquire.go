@@ -154,20 +154,24 @@ func newAcquisition(p *pool, resource string, lc lockConfig) *acquisition {
 
 // ask begins the attempt at the present moment.
 func (a *acquisition) ask(how strategy, now instant) {
-	p := a.pool
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.start = now
-	a.hand.since = a.start
-	a.queueNode = p.queueNodeOf(a.resource)
 	if how.waits {
-		a.name = p.queuesAs(a.shared)
+		a.name = a.pool.queuesAs(a.line())
 	}
-	a.seed = p.set.Seed(now, a.timeout())
-	t := &a.attempt
-	t.start, t.useless = a.start, a.start.Add(a.ttl-a.minValidity())
-	t.approach = approach{strategy: how, policy: &p.conf.queue, node: a.queueNode, shared: a.shared}
+	a.beginLocked(how, now, a.pool.queueNodeOf(a.resource))
 	a.stepLocked(event{what: begun}, a.start)
+}
+
+// beginLocked makes the attempt ready to begin at a moment.
+func (a *acquisition) beginLocked(how strategy, start instant, queueNode int) {
+	p := a.pool
+	a.start, a.queueNode = start, queueNode
+	a.hand.since = start
+	a.seed = p.set.Seed(start, a.timeout())
+	t := &a.attempt
+	t.start, t.useless = start, start.Add(a.ttl-a.minValidity())
+	t.approach = approach{strategy: how, policy: &p.conf.queue, node: queueNode, shared: a.shared}
 }
 
 // stepLocked passes an event to the attempt, and sends the requests that the step returns.
@@ -184,7 +188,7 @@ func (a *acquisition) stepLocked(e event, now instant) {
 		*r = node.Request{Op: do[k].op, Node: i, Key: &a.keys, Counter: do[k].counter, Target: do[k].target, Timeout: a.timeout(), Shared: a.shared, To: a}
 		if r.Op == wire.Acquire {
 			r.Target = a.seed
-			if i == a.queueNode {
+			if i == a.queueNode && a.choice == nil {
 				r.Process = a.name
 			}
 		}

@@ -16,7 +16,7 @@ func (p *pool) tryOnce(ctx context.Context, resource string, lc lockConfig) (*Le
 	began := time.Now()
 	g, f := p.attempt(ctx, resource, lc, strategy{patient: p.waitlines.crowded(resource)})
 	if f != nil {
-		p.events.gaveUp(lineKey{resource, lc.shared}, began, f.err)
+		p.events.gaveUp(lc.line(resource), began, f.err)
 		return nil, f.err
 	}
 	return p.grantLease(ctx, g, nil, began), nil
@@ -25,11 +25,15 @@ func (p *pool) tryOnce(ctx context.Context, resource string, lc lockConfig) (*Le
 // attempt makes one attempt, and reports it to the waitlines and the observer if it failed.
 func (p *pool) attempt(ctx context.Context, resource string, lc lockConfig, how strategy) (*grant, *failure) {
 	began := time.Now()
-	g, f := p.acquire(ctx, resource, lc, how)
+	get := (*pool).acquire
+	if lc.permits.Of > 0 {
+		get = (*pool).acquirePermits
+	}
+	g, f := get(p, ctx, resource, lc, how)
 	p.outage.note(p, f)
 	if f != nil {
-		p.waitlines.heard(lineKey{resource, lc.shared}, f, lc.ttl)
-		p.events.notAcquired(lineKey{resource, lc.shared}, began, f.err)
+		p.waitlines.heard(lc.line(resource), f, lc.ttl)
+		p.events.notAcquired(lc.line(resource), began, f.err)
 	}
 	return g, f
 }
@@ -136,11 +140,11 @@ func (p *pool) gaveUp(c *caller, reason error) error {
 	last, behind := p.waitlines.last(c)
 	switch {
 	case behind:
-		return errorf("lock %q: %w, %w in this process: %w", c.line.key.resource, ErrNotAcquired, ErrTaken, reason)
+		return errorf("lock %q: %w, %w in this process: %w", c.line.key.name(), ErrNotAcquired, ErrTaken, reason)
 	case last != nil:
 		return last.because(reason)
 	}
-	return errorf("lock %q: %w: %w", c.line.key.resource, ErrNotAcquired, reason)
+	return errorf("lock %q: %w: %w", c.line.key.name(), ErrNotAcquired, reason)
 }
 
 // grantLease makes the first handle of a lease that was granted or adopted. head is the caller
@@ -148,7 +152,7 @@ func (p *pool) gaveUp(c *caller, reason error) error {
 func (p *pool) grantLease(ctx context.Context, g *grant, head *caller, began time.Time) *Lease {
 	le := &g.room.first
 	g.mu.Lock()
-	if g.shared { // the process may wait for the next lease by then
+	if g.shared { // the process may wait for the next lease when this one is released
 		g.name = wire.NoProcess
 	}
 	*le = Lease{grant: g, fence: g.presentFenceLocked(), turn: g.hand.count, parent: ctx, since: time.Now()}

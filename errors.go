@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // Sentinels to branch on with errors.Is. A [*QuorumError] or [*NodeError], found with errors.As,
@@ -141,6 +142,7 @@ type QuorumError struct {
 
 // newQuorumError returns the error of a round over of nodes, need of which had to say yes.
 func newQuorumError(op, resource string, need, of int, reasons ...error) *QuorumError {
+	resource, _ = wire.CutSlot(resource)
 	return &QuorumError{Op: op, Resource: resource, Need: need, of: of, reasons: reasons}
 }
 
@@ -324,6 +326,7 @@ func configErrorf(format string, args ...any) error {
 
 // notHeld returns the error of a call on a handle whose lease ended for cause.
 func notHeld(op, resource string, cause error) error {
+	resource, _ = wire.CutSlot(resource)
 	return errorf("%s %q: %w: %w", op, resource, ErrNotHeld, cause)
 }
 

@@ -23,6 +23,8 @@ type grant struct {
 	queueNode int           // the node that kept the queue at start
 	name      string        // of this process, as told to the queue node; wire.NoProcess if the process did not wait
 	adopted   bool          // other processes may have the same lease
+	choice    *choice       // by which the grant of a permit got its slot; nil for any other grant
+	others    []*grant      // of a permit: the grants of the other permits of the same attempt, until they have leases
 	signal    chan struct{} // holds one token: the call that waits should look again
 
 	limits limits
@@ -147,7 +149,15 @@ func (g *grant) presentFenceLocked() int64 {
 }
 
 // line returns which line of the process the callers of such a lease stand in.
-func (g *grant) line() lineKey { return lineKey{g.resource, g.shared} }
+func (g *grant) line() lineKey {
+	if g.choice != nil {
+		return g.lockConfig.line(g.choice.base)
+	}
+	return g.lockConfig.line(g.resource)
+}
+
+// named returns the name by which callers know the resource, and the slot of a permit.
+func (g *grant) named() (resource string, slot int) { return wire.CutSlot(g.resource) }
 
 // keyLife returns the moment until which a node keeps the key at least, after a request with a TTL
 // that was sent at start.

@@ -64,14 +64,14 @@ func (p *pool) passToNext(le *Lease, now instant) bool {
 // passLocked is the part of passToNext under the waitlines' mutex. After unlocking it, the
 // caller calls end, which ends the context of the present holder, and then wakes c.
 func (t *waitlines) passLocked(le *Lease, now instant) (c *caller, end func()) {
-	l := t.lines[lineKey{resource: le.grant.resource}]
+	l := t.lines[le.grant.line()]
 	if l != nil {
 		c = l.heir(le.grant)
 	}
 	if c == nil || closed(c.done) {
 		return nil, nil
 	}
-	if readers := t.lines[lineKey{le.grant.resource, true}]; readers != nil && readers.first != nil {
+	if readers := t.lines[lineKey{resource: le.grant.resource, shared: true}]; readers != nil && readers.first != nil {
 		le.grant.yields()
 	}
 	next, end := le.grant.passOn(le, c, now)

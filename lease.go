@@ -31,7 +31,10 @@ type Lease struct {
 }
 
 // Resource returns the name of the resource.
-func (le *Lease) Resource() string { return le.grant.resource }
+func (le *Lease) Resource() string {
+	resource, _ := le.grant.named()
+	return resource
+}
 
 // Token returns the random value that the masters store under the key, new for each grant. It
 // identifies the grant and has no order; Fence returns an ordered number. It has 22 characters:

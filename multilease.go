@@ -10,18 +10,20 @@ import (
 	"time"
 )
 
-// MultiLease is a lease on several resources, as [Locker.LockAll] returns it. Its parts are renewed
-// together and end together. A MultiLease is safe for concurrent use.
+// MultiLease is a lease on several resources, as [Locker.LockAll] returns it, or on permits of a
+// semaphore, as [Semaphore.Acquire] returns it. Its parts are renewed together and end together. A
+// MultiLease is safe for concurrent use.
 type MultiLease struct {
-	parts   []*Lease // sorted by resource
+	parts   []*Lease // sorted by resource and slot
 	ctx     context.Context
 	end     context.CancelCauseFunc
 	unwatch []func() bool // by part
 }
 
-// Part is one resource of a [MultiLease].
+// Part is one resource of a [MultiLease], or one permit.
 type Part struct {
-	Resource string
+	Resource string // or the name of the semaphore
+	Slot     int    // of a permit, from 1 to the number of permits; 0 for a resource
 	Token    string // see Lease.Token
 	Fence    int64  // see Lease.Fence: it is checked for each resource by itself
 }
@@ -73,17 +75,19 @@ func (m *MultiLease) inside(ctx context.Context) context.Context {
 	return ctx
 }
 
-// Parts returns the resources of the lease, sorted by name.
+// Parts returns the resources or permits of the lease, sorted by name and slot.
 func (m *MultiLease) Parts() []Part {
 	list := make([]Part, len(m.parts))
 	for i, le := range m.parts {
-		list[i] = Part{Resource: le.Resource(), Token: le.Token(), Fence: le.Fence()}
+		resource, slot := le.grant.named()
+		list[i] = Part{Resource: resource, Slot: slot, Token: le.Token(), Fence: le.Fence()}
 	}
 	return list
 }
 
 // Fence returns the fencing token of a resource, or 0 if the lease does not include the resource. A
-// store checks the token of its own resource: see [Lease.Fence].
+// store checks the token of its own resource: see [Lease.Fence]. Each permit has a token of its own, see
+// [Semaphore]; Fence returns that of the first one.
 func (m *MultiLease) Fence(resource string) int64 {
 	i := slices.IndexFunc(m.parts, func(le *Lease) bool { return le.Resource() == resource })
 	if i < 0 {
@@ -130,6 +134,14 @@ func (m *MultiLease) Within(ctx context.Context) (inner context.Context, cancel 
 		stop()
 		end(nil)
 	}
+}
+
+// during calls fn while the lease is held, and unlocks it then.
+func (m *MultiLease) during(ctx context.Context, fn func(ctx context.Context, lease *MultiLease) error) (err error) {
+	defer func() { err = errors.Join(err, m.Unlock(ctx)) }()
+	fnCtx, cancel := m.Within(ctx)
+	defer cancel()
+	return fn(fnCtx, m)
 }
 
 // Extend makes one renewal round for all parts now: see [Lease.Extend]. If one part could not be

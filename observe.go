@@ -19,23 +19,24 @@ import (
 // once for each callback (see [WithLogger]); the next event follows. Events have neither tokens
 // nor credentials.
 type Observer struct {
-	Acquired     func(Event) // a lease was granted, handed over or adopted; Elapsed is the time since the call
-	NotAcquired  func(Event) // an attempt failed; Err says why; Lock may go on trying
-	GaveUp       func(Event) // a Lock or TryLock ended without a lease; Err says why; Elapsed is the time since the call
-	Extended     func(Event) // a renewal or Extend was successful
-	ExtendFailed func(Event) // a renewal or Extend failed; the lease stands until its validity ends
-	Downgraded   func(Event) // an exclusive lease became that of a reader; Elapsed is how long it was held
-	Lost         func(Event) // a lease ended without having been released; Err says why; Elapsed is how long it was held
-	Released     func(Event) // a lease was released or handed over, or detached if Err is ErrDetached; Elapsed is how long it was held
-	NodeAsked    func(Event) // a batch of requests was sent to a master; Elapsed is the time to the answer; Err says why there is none
-	NodeDown     func(Event) // a master stopped answering; it is probed until it answers; Err says why
-	NodeUp       func(Event) // a master that was down answers again
-	NodeForgot   func(Event) // a master has lost a key: it restarted empty, was flushed, or its clock jumped
-	Quarantined  func(Event) // a master has no vote for Elapsed: it is new, restarted, lost data, or its clock was moved
-	ClockStepped func(Event) // the wall clock of a master was moved by Elapsed, negative for back; the master is in quarantine
-	StoodStill   func(Event) // the local clock had stood still for Elapsed; the leases were shortened by that
-	Warning      func(Event) // something about a master makes locks less safe than they should be; Err says what
-	Dropped      func(n int) // n events were dropped because the callbacks were too slow
+	Acquired      func(Event) // a lease was granted, handed over or adopted; Elapsed is the time since the call
+	NotAcquired   func(Event) // an attempt failed; Err says why; Lock may go on trying
+	GaveUp        func(Event) // a Lock or TryLock ended without a lease; Err says why; Elapsed is the time since the call
+	Extended      func(Event) // a renewal or Extend was successful
+	ExtendFailed  func(Event) // a renewal or Extend failed; the lease stands until its validity ends
+	Downgraded    func(Event) // an exclusive lease became that of a reader; Elapsed is how long it was held
+	PermitsDiffer func(Event) // another client has more permits for a semaphore; told once for each semaphore
+	Lost          func(Event) // a lease ended without having been released; Err says why; Elapsed is how long it was held
+	Released      func(Event) // a lease was released or handed over, or detached if Err is ErrDetached; Elapsed is how long it was held
+	NodeAsked     func(Event) // a batch of requests was sent to a master; Elapsed is the time to the answer; Err says why there is none
+	NodeDown      func(Event) // a master stopped answering; it is probed until it answers; Err says why
+	NodeUp        func(Event) // a master that was down answers again
+	NodeForgot    func(Event) // a master has lost a key: it restarted empty, was flushed, or its clock jumped
+	Quarantined   func(Event) // a master has no vote for Elapsed: it is new, restarted, lost data, or its clock was moved
+	ClockStepped  func(Event) // the wall clock of a master was moved by Elapsed, negative for back; the master is in quarantine
+	StoodStill    func(Event) // the local clock had stood still for Elapsed; the leases were shortened by that
+	Warning       func(Event) // something about a master makes locks less safe than they should be; Err says what
+	Dropped       func(n int) // n events were dropped because the callbacks were too slow
 }
 
 // Event is the argument of a callback of [Observer]. Fields that do not apply are zero.
@@ -43,6 +44,7 @@ type Event struct {
 	Time     time.Time
 	Resource string
 	Mode     Mode // of the lease or of the call
+	Slot     int  // of a permit, from 1
 	Fence    int64
 	Node     string        // address
 	Elapsed  time.Duration // see Observer
@@ -60,6 +62,7 @@ type events struct {
 	observer Observer
 	conf     *config
 	told     sync.Map // the nodes of which the log has said that a Lock waits for their quarantine
+	differ   sync.Map // the semaphores for which another client has more permits
 	wake     chan struct{}
 	counts   counts
 
@@ -143,23 +146,24 @@ func (e *events) run() {
 // does not keep the event from the next.
 func (c *config) joined(list []Observer) Observer {
 	return Observer{
-		Acquired:     tellAll(c, "Observer.Acquired", list, func(o Observer) func(Event) { return o.Acquired }),
-		NotAcquired:  tellAll(c, "Observer.NotAcquired", list, func(o Observer) func(Event) { return o.NotAcquired }),
-		GaveUp:       tellAll(c, "Observer.GaveUp", list, func(o Observer) func(Event) { return o.GaveUp }),
-		Extended:     tellAll(c, "Observer.Extended", list, func(o Observer) func(Event) { return o.Extended }),
-		ExtendFailed: tellAll(c, "Observer.ExtendFailed", list, func(o Observer) func(Event) { return o.ExtendFailed }),
-		Downgraded:   tellAll(c, "Observer.Downgraded", list, func(o Observer) func(Event) { return o.Downgraded }),
-		Lost:         tellAll(c, "Observer.Lost", list, func(o Observer) func(Event) { return o.Lost }),
-		Released:     tellAll(c, "Observer.Released", list, func(o Observer) func(Event) { return o.Released }),
-		NodeAsked:    tellAll(c, "Observer.NodeAsked", list, func(o Observer) func(Event) { return o.NodeAsked }),
-		NodeDown:     tellAll(c, "Observer.NodeDown", list, func(o Observer) func(Event) { return o.NodeDown }),
-		NodeUp:       tellAll(c, "Observer.NodeUp", list, func(o Observer) func(Event) { return o.NodeUp }),
-		NodeForgot:   tellAll(c, "Observer.NodeForgot", list, func(o Observer) func(Event) { return o.NodeForgot }),
-		Quarantined:  tellAll(c, "Observer.Quarantined", list, func(o Observer) func(Event) { return o.Quarantined }),
-		ClockStepped: tellAll(c, "Observer.ClockStepped", list, func(o Observer) func(Event) { return o.ClockStepped }),
-		StoodStill:   tellAll(c, "Observer.StoodStill", list, func(o Observer) func(Event) { return o.StoodStill }),
-		Warning:      tellAll(c, "Observer.Warning", list, func(o Observer) func(Event) { return o.Warning }),
-		Dropped:      tellAll(c, "Observer.Dropped", list, func(o Observer) func(int) { return o.Dropped }),
+		Acquired:      tellAll(c, "Observer.Acquired", list, func(o Observer) func(Event) { return o.Acquired }),
+		NotAcquired:   tellAll(c, "Observer.NotAcquired", list, func(o Observer) func(Event) { return o.NotAcquired }),
+		GaveUp:        tellAll(c, "Observer.GaveUp", list, func(o Observer) func(Event) { return o.GaveUp }),
+		Extended:      tellAll(c, "Observer.Extended", list, func(o Observer) func(Event) { return o.Extended }),
+		ExtendFailed:  tellAll(c, "Observer.ExtendFailed", list, func(o Observer) func(Event) { return o.ExtendFailed }),
+		Downgraded:    tellAll(c, "Observer.Downgraded", list, func(o Observer) func(Event) { return o.Downgraded }),
+		PermitsDiffer: tellAll(c, "Observer.PermitsDiffer", list, func(o Observer) func(Event) { return o.PermitsDiffer }),
+		Lost:          tellAll(c, "Observer.Lost", list, func(o Observer) func(Event) { return o.Lost }),
+		Released:      tellAll(c, "Observer.Released", list, func(o Observer) func(Event) { return o.Released }),
+		NodeAsked:     tellAll(c, "Observer.NodeAsked", list, func(o Observer) func(Event) { return o.NodeAsked }),
+		NodeDown:      tellAll(c, "Observer.NodeDown", list, func(o Observer) func(Event) { return o.NodeDown }),
+		NodeUp:        tellAll(c, "Observer.NodeUp", list, func(o Observer) func(Event) { return o.NodeUp }),
+		NodeForgot:    tellAll(c, "Observer.NodeForgot", list, func(o Observer) func(Event) { return o.NodeForgot }),
+		Quarantined:   tellAll(c, "Observer.Quarantined", list, func(o Observer) func(Event) { return o.Quarantined }),
+		ClockStepped:  tellAll(c, "Observer.ClockStepped", list, func(o Observer) func(Event) { return o.ClockStepped }),
+		StoodStill:    tellAll(c, "Observer.StoodStill", list, func(o Observer) func(Event) { return o.StoodStill }),
+		Warning:       tellAll(c, "Observer.Warning", list, func(o Observer) func(Event) { return o.Warning }),
+		Dropped:       tellAll(c, "Observer.Dropped", list, func(o Observer) func(int) { return o.Dropped }),
 	}
 }
 
@@ -181,42 +185,55 @@ func tellAll[E any](c *config, name string, list []Observer, kind func(Observer)
 	}
 }
 
+// eventLocked returns an event about a lease.
+func (g *grant) eventLocked() Event {
+	resource, slot := g.named()
+	return Event{Resource: resource, Slot: slot, Mode: g.modeLocked(), Fence: g.presentFenceLocked()}
+}
+
 // Where an event takes time to put together, the method first looks for a callback.
 
 func (e *events) acquired(le *Lease, began time.Time) {
 	e.counts.acquired.Add(1)
 	if call := e.observer.Acquired; call != nil {
-		e.add(call, Event{Resource: le.Resource(), Mode: le.grant.modeLocked(), Fence: le.fence, Elapsed: time.Since(began), Validity: le.grant.validity(), HandedOver: le.turn > 0})
+		ev := le.grant.eventLocked()
+		ev.Fence, ev.Elapsed, ev.Validity, ev.HandedOver = le.fence, time.Since(began), le.grant.validity(), le.turn > 0
+		e.add(call, ev)
 	}
 }
 
 func (e *events) notAcquired(line lineKey, began time.Time, err error) {
 	e.counts.refused(err)
-	e.add(e.observer.NotAcquired, Event{Resource: line.resource, Mode: modeOf(line.shared), Elapsed: time.Since(began), Err: err})
+	e.add(e.observer.NotAcquired, Event{Resource: line.name(), Mode: line.mode(), Elapsed: time.Since(began), Err: err})
 }
 
 func (e *events) gaveUp(line lineKey, began time.Time, err error) {
-	e.add(e.observer.GaveUp, Event{Resource: line.resource, Mode: modeOf(line.shared), Elapsed: time.Since(began), Err: err})
+	e.add(e.observer.GaveUp, Event{Resource: line.name(), Mode: line.mode(), Elapsed: time.Since(began), Err: err})
 }
 
 func (e *events) extended(g *grant) {
 	e.counts.extended.Add(1)
 	if call := e.observer.Extended; call != nil {
-		e.add(call, Event{Resource: g.resource, Mode: g.modeLocked(), Fence: g.presentFenceLocked(), Validity: g.validity()})
+		ev := g.eventLocked()
+		ev.Validity = g.validity()
+		e.add(call, ev)
 	}
 }
 
 func (e *events) extendFailed(g *grant, err error) {
 	e.counts.extendFailed.Add(1)
 	if call := e.observer.ExtendFailed; call != nil {
-		e.add(call, Event{Resource: g.resource, Mode: g.modeLocked(), Fence: g.presentFenceLocked(), Validity: g.validity(), Err: err})
+		ev := g.eventLocked()
+		ev.Validity, ev.Err = g.validity(), err
+		e.add(call, ev)
 	}
 }
 
 func (e *events) lost(g *grant, err error) {
 	e.counts.lost.Add(1)
 	if call := e.observer.Lost; call != nil {
-		ev := Event{Resource: g.resource, Mode: g.modeLocked(), Fence: g.presentFenceLocked(), Validity: g.validity(), Err: err}
+		ev := g.eventLocked()
+		ev.Validity, ev.Err = g.validity(), err
 		if len(g.handles) > 0 {
 			ev.Elapsed = time.Since(g.handles[0].since)
 		}
@@ -231,7 +248,9 @@ func (e *events) detached(le *Lease) { e.givenBack(le, ErrDetached) }
 func (e *events) givenBack(le *Lease, err error) {
 	e.counts.released.Add(1)
 	if call := e.observer.Released; call != nil {
-		e.add(call, Event{Resource: le.Resource(), Mode: le.grant.modeLocked(), Fence: le.fence, Elapsed: time.Since(le.since), Err: err})
+		ev := le.grant.eventLocked()
+		ev.Fence, ev.Elapsed, ev.Err = le.fence, time.Since(le.since), err
+		e.add(call, ev)
 	}
 }
 
@@ -268,7 +287,19 @@ func (e *events) Audited(n *node.Node, before, now *node.Audit) {
 
 func (e *events) nodeForgot(g *grant, addr string) {
 	e.counts.nodeForgot.Add(1)
-	e.add(e.observer.NodeForgot, Event{Node: addr, Resource: g.resource, Mode: g.modeLocked(), Fence: g.presentFenceLocked()})
+	ev := g.eventLocked()
+	ev.Node = addr
+	e.add(e.observer.NodeForgot, ev)
+}
+
+// permitsDiffer reports, once for each semaphore, that another client has more permits for it.
+func (e *events) permitsDiffer(line lineKey) {
+	if _, told := e.differ.LoadOrStore(line.resource, true); told {
+		return
+	}
+	err := errorf("semaphore %q has %d permits here, and more for another client: as many as that may be held", line.name(), line.permits.Of)
+	e.add(e.observer.PermitsDiffer, Event{Resource: line.name(), Mode: Permit, Err: err})
+	e.log(err.Error())
 }
 
 // Quarantined implements [node.Events].

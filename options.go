@@ -64,8 +64,9 @@ type lockConfig struct {
 	minHold     time.Duration
 	manual      bool // no renewal
 	reentry     bool
-	shared      bool   // the lease of a reader
-	owner       string // label of the lease; "": none
+	shared      bool         // the lease of a reader
+	permits     wire.Permits // the lease is one of permits; zero for any other lease
+	owner       string       // label of the lease; "": none
 
 	ttlSet, timeoutSet, maxHoldSet, manualSet, ownerSet bool // by the options of New, or by those of this call: two that exclude each other must not come together
 }

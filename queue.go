@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,12 +76,15 @@ func (q *queuePolicy) room() time.Duration { return q.roomDelay*3/4 + rand.N(q.r
 // reached is not known, so such a node is chosen only if there is no other.
 //
 // Source: ALGORITHM section 10.
-func (p *pool) queueNodeOf(resource string) int {
+func (p *pool) queueNodeOf(resource string) int { return p.queueNodeBut(resource, nil) }
+
+// queueNodeBut returns the node that keeps the queue if those in but cannot.
+func (p *pool) queueNodeBut(resource string, but []int) int {
 	h := node.Hash(resource)
 	best, highest, known := 0, uint64(0), false
 	for i, n := range p.nodes {
 		s := n.Standing()
-		if s.Down != nil || known && !s.Reached {
+		if s.Down != nil || known && !s.Reached || slices.Contains(but, i) {
 			continue
 		}
 		if score := mix(h ^ s.Hash); score >= highest || s.Reached && !known {
@@ -121,7 +125,7 @@ func (p *pool) leaveQueue(line lineKey, queueNode int) {
 	p.initKey(k, line.resource, lc)
 	n := p.nodes[queueNode]
 	k.AssumeSent(n)
-	_ = n.Send(&node.Request{Op: wire.Release, Node: queueNode, Key: k, Process: p.queuesAs(line.shared), Timeout: lc.timeout(), To: unheard{}}, p.now())
+	_ = n.Send(&node.Request{Op: wire.Release, Node: queueNode, Key: k, Process: p.queuesAs(line), Permits: line.permits, Timeout: lc.timeout(), To: unheard{}}, p.now())
 }
 
 // unheard receives the answers that no caller waits for.
@@ -157,13 +161,17 @@ func (p *pool) hears(queueNode int) bool { return p.subscriptions[queueNode].Rea
 // called is told that it is this process's turn. If no caller waits here any more that is no
 // news to the queue node: a release that says so is on its way.
 func (p *pool) called(key string) {
+	key, permits := wire.CutPermits(key)
 	key, shared := strings.CutSuffix(key, wire.OfReaders)
-	p.waitlines.call(lineKey{strings.TrimPrefix(key, p.conf.keyPrefix), shared})
+	p.waitlines.call(lineKey{strings.TrimPrefix(key, p.conf.keyPrefix), shared, permits})
 }
 
-// queuesAs returns the name by which this process waits at a queue node.
-func (p *pool) queuesAs(shared bool) string {
-	if shared {
+// queuesAs returns the name by which the callers of a line wait at a queue node.
+func (p *pool) queuesAs(line lineKey) string {
+	switch {
+	case line.permits.Of > 0:
+		return p.channel + line.permits.Suffix()
+	case line.shared:
 		return p.channel + wire.OfReaders
 	}
 	return p.channel

@@ -98,9 +98,11 @@ func (b *bubble) lockerBy(u *uplink, opts ...redlock.Option) *redlock.Locker {
 }
 
 // waiting returns how many processes the queue of "r" has on a node.
-func (n *bubbleNode) waiting() (k int) {
+func (n *bubbleNode) waiting() (k int) { return n.waitingFor("r") }
+
+func (n *bubbleNode) waitingFor(resource string) (k int) {
 	n.inside(func(r *miniredis.Miniredis) {
-		all, _ := r.SortedSet(redlock.DefaultKeyPrefix + "r~queue")
+		all, _ := r.SortedSet(redlock.DefaultKeyPrefix + resource + "~queue")
 		k = len(all)
 	})
 	return k

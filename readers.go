@@ -18,12 +18,16 @@ type Mode string
 const (
 	Exclusive Mode = "exclusive" // with no other holder
 	Shared    Mode = "shared"    // with other readers
+	Permit    Mode = "permit"    // with the holders of the other permits of a semaphore
 )
 
-func (g *grant) modeLocked() Mode { return modeOf(g.shared) }
+func (g *grant) modeLocked() Mode { return g.line().mode() }
 
-func modeOf(shared bool) Mode {
-	if shared {
+func (k lineKey) mode() Mode {
+	switch {
+	case k.permits.Of > 0:
+		return Permit
+	case k.shared:
 		return Shared
 	}
 	return Exclusive
@@ -70,7 +74,8 @@ func (l *Locker) RDo(ctx context.Context, resource string, fn func(ctx context.C
 	return lease.during(ctx, fn)
 }
 
-// Mode returns [Shared] for the lease of a reader, and [Exclusive] for any other lease.
+// Mode returns [Shared] for the lease of a reader, and [Exclusive] for any other lease. A lease of permits
+// is a [MultiLease].
 func (le *Lease) Mode() Mode {
 	le.grant.mu.Lock()
 	defer le.grant.mu.Unlock()

@@ -87,7 +87,7 @@ func TestReleaseOfAReaderKeepsThePlace(t *testing.T) {
 	for _, downgraded := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHanding(t)
-			h.g.name = h.pool.queuesAs(false)
+			h.g.name = h.pool.queuesAs(lineKey{})
 			if downgraded {
 				if _, err := h.lease.share(); err != nil {
 					t.Fatal(err)
@@ -98,7 +98,7 @@ func TestReleaseOfAReaderKeepsThePlace(t *testing.T) {
 				lc := h.conf.lockConfig
 				lc.shared = true
 				g := newGrant(h.pool, "r", lc)
-				g.name = h.pool.queuesAs(true)
+				g.name = h.pool.queuesAs(lineKey{shared: true})
 				for _, n := range h.pool.nodes {
 					g.keys.AssumeSent(n)
 				}

@@ -22,6 +22,9 @@ func (g *grant) sendReleases(now instant, rests bool) {
 	reqs := make([]node.Request, len(g.nodes))
 	present := g.pool.queueNodeOf(g.resource) // another node may keep the queue by now
 	process := g.releasedBy()
+	if g.choice != nil {
+		defer g.choice.partReleased(now) // after the releases of the slot
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for i, n := range g.pool.nodes {
@@ -39,8 +42,11 @@ func (g *grant) sendReleases(now instant, rests bool) {
 
 // releasedBy returns the name of the process that the queue node removes from its queue at the
 // release. If the lease was lost before, the callers of this process that wait now came later:
-// the process keeps its place.
+// the process keeps its place. The slot of a permit has no queue: see choice.
 func (g *grant) releasedBy() string {
+	if g.choice != nil {
+		return ""
+	}
 	g.mu.Lock()
 	lost, name, line := errors.Is(g.cause, ErrLost), g.name, g.line()
 	g.mu.Unlock()

@@ -50,7 +50,7 @@ func (l *Locker) TryLockAll(ctx context.Context, resources []string, opts ...Loc
 }
 
 // DoAll is [Locker.Do] with a lease of [Locker.LockAll].
-func (l *Locker) DoAll(ctx context.Context, resources []string, fn func(ctx context.Context, lease *MultiLease) error, opts ...LockOption) (err error) {
+func (l *Locker) DoAll(ctx context.Context, resources []string, fn func(ctx context.Context, lease *MultiLease) error, opts ...LockOption) error {
 	if fn == nil {
 		return configErrorf("DoAll: fn is nil")
 	}
@@ -58,10 +58,7 @@ func (l *Locker) DoAll(ctx context.Context, resources []string, fn func(ctx cont
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lease.Unlock(ctx)) }()
-	fnCtx, cancel := lease.Within(ctx)
-	defer cancel()
-	return fn(fnCtx, lease)
+	return lease.during(ctx, fn)
 }
 
 // acquireAll is the common part of LockAll and TryLockAll: it checks everything that can be checked
@@ -80,6 +77,12 @@ func (l *Locker) acquireAll(ctx context.Context, name string, resources []string
 	}
 	end := l.conf.trace(ctx, name, strings.Join(names, ","))
 	m, err := l.admitAll(ctx, name, names, lc, get)
+	l.endedAll(end, m, err)
+	return m, err
+}
+
+// endedAll ends the trace of a call, as ended does.
+func (l *Locker) endedAll(end func(*Lease, error), m *MultiLease, err error) {
 	var first *Lease
 	if m != nil {
 		first = m.parts[0]
@@ -92,7 +95,6 @@ func (l *Locker) acquireAll(ctx context.Context, name string, resources []string
 	}()
 	end(first, err)
 	returned = true
-	return m, err
 }
 
 // checkAll returns the names in order, each once, or an error if they cannot be locked together.

@@ -12,7 +12,7 @@ import (
 
 // Stats is a snapshot of a Locker, see [Locker.Stats].
 type Stats struct {
-	Leases  []LeaseStats // the leases that are held, in the order of resource and fencing token
+	Leases  []LeaseStats // the leases that are held, in the order of resource, slot and fencing token
 	Nodes   []NodeStats  // in the order they were given to New, group by group
 	Waiting int          // calls of Lock and Do that have no lease yet
 	Counts  Counts
@@ -21,6 +21,7 @@ type Stats struct {
 // LeaseStats is one lease that is held.
 type LeaseStats struct {
 	Resource string
+	Slot     int // of a permit, from 1
 	Mode     Mode
 	Token    string        // as on the masters; use Fence instead in logs and metrics
 	Fence    int64         // of the present holder
@@ -99,7 +100,7 @@ func (l *Locker) Stats() Stats {
 		}
 	}
 	slices.SortFunc(s.Leases, func(a, b LeaseStats) int {
-		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Fence, b.Fence))
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Slot, b.Slot), cmp.Compare(a.Fence, b.Fence))
 	})
 	return s
 }
@@ -111,8 +112,10 @@ func (g *grant) stats() (s LeaseStats, held bool) {
 	if g.cause != nil || left <= 0 || len(g.handles) == 0 {
 		return s, false
 	}
+	resource, slot := g.named()
 	return LeaseStats{
-		Resource: g.resource,
+		Resource: resource,
+		Slot:     slot,
 		Mode:     g.modeLocked(),
 		Token:    g.keys.ID,
 		Fence:    g.presentFenceLocked(),

@@ -3,9 +3,11 @@ package redlock
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/d0720281/redlock/internal/lockorder"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // This file orders the callers of one process that want the same resource. They stand in line,
@@ -21,7 +23,7 @@ import (
 type waitline struct {
 	key         lineKey
 	policy      *queuePolicy
-	holder      *grant  // by which the process has the resource; nil if it does not, and in the line of readers
+	holder      *grant  // by which the process has the resource; nil if it does not, and in a line that is not alone
 	first, rear *caller // the callers that wait; first is the head
 	joined      int     // callers that have joined the line
 	mayShare    int     // how many of them had joined when the head began its attempt
@@ -40,11 +42,27 @@ type waitline struct {
 	lone caller // room for the caller that began the line: most lines have no other caller
 }
 
-// lineKey names a line of a process.
+// lineKey names a line of a process. Readers have a line of their own, and so have the callers that want
+// the same number of permits.
 type lineKey struct {
-	resource string
-	shared   bool // the line of readers
+	resource string // on the nodes: of a semaphore, its base
+	shared   bool
+	permits  wire.Permits
 }
+
+// line returns the line of the callers that want such a lease on a resource.
+func (lc *lockConfig) line(resource string) lineKey { return lineKey{resource, lc.shared, lc.permits} }
+
+// name returns the name by which callers know what the line is for.
+func (k lineKey) name() string {
+	if k.permits.Of > 0 {
+		return strings.TrimSuffix(k.resource, wire.SlotsSuffix)
+	}
+	return k.resource
+}
+
+// alone reports whether the process has the resource at most once at a time.
+func (k lineKey) alone() bool { return !k.shared && k.permits.Of == 0 }
 
 // caller is a call of Lock or Do that stands in a line.
 type caller struct {
@@ -171,23 +189,23 @@ func (l *waitline) begin() {
 	l.last, l.failures, l.elsewhere, l.askAt, l.called, l.released = nil, 0, 0, time.Time{}, false, false
 }
 
-// read notes that the head of a line of readers has a lease. It leaves the line, and so do the callers
-// that may share the lease: those that were in line when the attempt began and want such a lease. Later
-// callers make attempts of their own, which the queue node sees: otherwise a busy process would keep
-// writers out. If the process is in the queue of a node, and no caller waits any more, queuedAt is that
-// node.
+// admit notes that the head of a line of readers, or of callers that want permits, has a lease. It leaves
+// the line, and so do the readers that may share the lease: those that were in line when the attempt
+// began and want such a lease. Later readers make attempts of their own, which the queue node sees:
+// otherwise a busy process would keep writers out. If the process is in the queue of a node, and no caller
+// waits any more, queuedAt is that node.
 //
-// Source: ALGORITHM section 13.
-func (l *waitline) read(g *grant, head *caller) (sharers []*caller, queuedAt int, wake *caller) {
+// Source: ALGORITHM sections 13 and 14.
+func (l *waitline) admit(g *grant, head *caller) (sharers []*caller, queuedAt int, wake *caller) {
 	l.remove(head)
-	for c := l.first; c != nil; c = c.next {
+	for c := l.first; c != nil && l.key.shared; c = c.next {
 		if c.number <= l.mayShare && c.config == g.lockConfig && !closed(c.done) {
 			l.remove(c)
 			sharers = append(sharers, c)
 		}
 	}
 	l.begin()
-	if g.hand.heard && l.queuedAt == g.queueNode { // which has taken the process out
+	if (g.hand.heard || g.choice != nil) && l.queuedAt == g.queueNode { // which has taken the process out
 		l.queuedAt = -1
 	}
 	queuedAt = -1
@@ -198,9 +216,11 @@ func (l *waitline) read(g *grant, head *caller) (sharers []*caller, queuedAt int
 }
 
 // heir returns the caller that can take over a grant: it waits at the head of the line, and has
-// the same options. It returns nil if there is no such caller.
+// the same options. It returns nil if there is no such caller. A single permit can be taken over, and
+// several cannot.
 func (l *waitline) heir(g *grant) *caller {
-	if c := l.first; c != nil && l.holder == g && c.idle && c.config == g.lockConfig {
+	its := l.holder == g || l.key.permits.Count == 1
+	if c := l.first; c != nil && its && c.idle && c.config == g.lockConfig {
 		return c
 	}
 	return nil
@@ -288,7 +308,7 @@ func (t *waitlines) join(ctx context.Context, resource string, lc lockConfig, be
 	done := ctx.Done()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := t.lineLocked(lineKey{resource, lc.shared})
+	l := t.lineLocked(lc.line(resource))
 	c := &l.lone
 	if c.line != nil {
 		c = new(caller)
@@ -384,8 +404,8 @@ func (t *waitlines) call(key lineKey) {
 func (t *waitlines) held(g *grant, c *caller) (queuedAt int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if g.shared {
-		return t.readLocked(g, c)
+	if !g.line().alone() {
+		return t.admitLocked(g, c)
 	}
 	l := t.lineLocked(g.line())
 	contested := l.failures > 0
@@ -402,24 +422,24 @@ func (t *waitlines) held(g *grant, c *caller) (queuedAt int) {
 	}
 	g.mu.Unlock()
 	if heard {
-		t.remote.note(g.resource, others, g.ttl)
+		t.remote.note(g.line().resource, others, g.ttl)
 	}
 	return queuedAt
 }
 
-// readLocked notes that this process has a lease of a reader, as the method of the line does. c is nil
-// if the caller that got the lease stood in no line.
-func (t *waitlines) readLocked(g *grant, c *caller) (queuedAt int) {
+// admitLocked notes that this process has a lease of a reader or of permits, as the method of the line
+// does. c is nil if the caller that got the lease stood in no line.
+func (t *waitlines) admitLocked(g *grant, c *caller) (queuedAt int) {
 	queuedAt = -1
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.hand.heard {
-		t.remote.note(g.resource, g.hand.others, g.ttl)
+		t.remote.note(g.line().resource, g.hand.others, g.ttl)
 	}
 	if c == nil {
 		return queuedAt
 	}
-	sharers, queuedAt, wake := c.line.read(g, c)
+	sharers, queuedAt, wake := c.line.admit(g, c)
 	t.inLine -= 1 + len(sharers)
 	for _, s := range sharers {
 		s.lease = g.newHandleLocked(s.ctx)
@@ -439,13 +459,13 @@ func (t *waitlines) freed(g *grant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if others {
-		t.remote.note(g.resource, true, g.ttl)
+		t.remote.note(g.line().resource, true, g.ttl)
 	}
 	t.freedLocked(g)
 }
 
 func (t *waitlines) freedLocked(g *grant) {
-	if l := t.lines[g.line()]; l != nil && !g.shared {
+	if l := t.lines[g.line()]; l != nil && g.line().alone() {
 		l.freed(g).poke()
 		t.tidyLocked(l)
 	}
@@ -504,7 +524,7 @@ func (t *waitlines) whyNot(resource string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, shared := range []bool{false, true} {
-		switch l := t.lines[lineKey{resource, shared}]; {
+		switch l := t.lines[lineKey{resource: resource, shared: shared}]; {
 		case l == nil:
 		case l.holder != nil:
 			return fmt.Errorf("%w in this process", ErrTaken)

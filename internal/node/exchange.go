@@ -55,6 +55,10 @@ func (o *outcomes) tell(n *Node, now clock.Instant) {
 		}
 		one.rep.At = now
 		one.rep.counts = one.rep.withoutVote() && n.conf.Rules.Counts(one.rep)
+		for k := range one.rep.Slots {
+			slot := one.rep.Slot(k)
+			one.rep.Slots[k].counts = slot.withoutVote() && n.conf.Rules.Counts(slot)
+		}
 		one.r.To.Receive(one.r, one.rep)
 	}
 	for i, f := range o.calls {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -70,11 +71,13 @@ type Request struct {
 	Node    int // index
 	Key     *Key
 	Counter int64         // the counter that came with the grant on this node; 0 = none or unknown
-	Target  int64         // counter of the lease; for an acquire, where a missing counter starts
+	Target  int64         // counter of the lease; for an acquire, where a missing counter starts; not used for the release of permits
 	TTL     int64         // ms, of an extend that has another TTL than the Key; 0 = the same
 	Timeout time.Duration // the request is neither carried out nor waited for longer than this after it was sent
 	Process string        // for the queue node: the process that asks, waits or releases; "" for any other node
 	Shared  bool          // of a reader
+	Permits wire.Permits  // that the attempt wants; the zero Permits for a lock
+	First   int           // slot to begin with, of an acquire of permits
 	To      Receiver
 
 	queued   clock.Instant
@@ -243,7 +246,10 @@ func (r *Request) groupsWith(o *Request) bool {
 
 // function returns the function of the script that carries the request out.
 func (r *Request) function() wire.Op {
-	if r.Shared {
+	switch {
+	case r.Permits.Of > 0:
+		return r.Op.OfPermits()
+	case r.Shared:
 		return r.Op.Shared()
 	}
 	return r.Op
@@ -282,9 +288,15 @@ const requestArgs = 2
 func (r *Request) append(b []byte) []byte {
 	if r.Op == wire.Acquire {
 		b = resp.AppendString(b, r.Key.ID)
+		if p := r.Permits; p.Of > 0 {
+			return resp.AppendString(b, fmt.Sprintf("%d %d %d %d", r.Target, p.Count, p.Of, r.First))
+		}
 		return resp.AppendInt(b, r.Target)
 	}
 	b = resp.AppendJoined(b, r.Key.ID, '|', r.Counter)
+	if r.Permits.Of > 0 {
+		return resp.AppendInt(b, int64(r.Permits.Of))
+	}
 	if r.Target == r.Counter && r.Target != 0 && r.Op != wire.Raise {
 		return resp.AppendString(b, wire.Same)
 	}

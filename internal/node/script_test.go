@@ -11,6 +11,7 @@ import (
 	"io"
 	"maps"
 	"math"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -52,8 +53,10 @@ type node struct {
 	off             int64                          // or they are so many us ahead of this one
 	wish            int64                          // where the caller wants a missing counter to start
 
-	shared  bool // the requests are those of a reader
-	guarded bool // the caller sends the marker, and takes the server to be run
+	shared  bool         // the requests are those of a reader
+	permits wire.Permits // the requests are for permits, if not zero
+	first   int          // slot to begin with
+	guarded bool         // the caller sends the marker, and takes the server to be run
 	run     string
 	longest int64 // largest TTL, ms
 	trusted int
@@ -128,7 +131,7 @@ func (n *node) requestOf(t *testing.T, o wire.Op, args []any) *Request {
 		}
 		return v
 	}
-	r := &Request{Op: o, Key: &Key{ID: next()}, Shared: n.shared}
+	r := &Request{Op: o, Key: &Key{ID: next()}, Shared: n.shared, Permits: n.permits, First: n.first}
 	if r.guarded() {
 		r.Key.TTL, r.notAfter = count(), count()
 	}
@@ -170,6 +173,9 @@ func (n *node) parse(t *testing.T, o wire.Op, cmd *redis.Cmd) Reply {
 		t.Fatalf("%s: got %v: %v", o, values, err)
 	}
 	n.micros, n.left = h.micros, h.left
+	if n.permits.Of > 0 {
+		o = o.OfPermits()
+	}
 	if rep := replies[0]; rep.Err == nil {
 		if n.seen[o] == nil {
 			n.seen[o] = make(map[wire.Code]bool)
@@ -313,6 +319,7 @@ func TestScripts(t *testing.T) {
 		"guard":      testGuard,
 		"queue node": testQueueNode,
 		"readers":    testReaders,
+		"permits":    testPermits,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, &base) })
 	}
@@ -1564,6 +1571,9 @@ func TestScriptHeads(t *testing.T) {
 			}
 		})
 	}
+	for _, c := range codesOfBody(wire.PermitsLua) {
+		all[c] = true
+	}
 	if got, want := slices.Sorted(maps.Keys(all)), codesOfGo(t); !slices.Equal(got, want) {
 		t.Errorf("the files give %v, wire.go has %v", got, want)
 	}
@@ -1709,14 +1719,32 @@ func TestParseReplies(t *testing.T) {
 		{theTime, int64(0), int64(1), int64(64), nil},
 		{theTime, int64(0), int64(3), int64(0), "64"},
 		{theTime, int64(0), int64(3), int64(0), "web 1"},
+		{theTime, int64(0), int64(13), int64(0), int64(0)},
+		{theTime, int64(0), int64(13), int64(0), "0"},
+		{theTime, int64(0), int64(13), int64(0), "x 1:1:64:0"},
+		{theTime, int64(0), int64(13), int64(0), "0 1:1:64"},
+		{theTime, int64(0), int64(13), int64(0), "0 1:1:64:0 "},
+		{theTime, int64(0), int64(13), int64(0), "0 1:1:64:x"},
+		{theTime, int64(0), int64(13), int64(0), "0 0:1:64:0"},
+		{theTime, int64(0), int64(13), int64(0), "0 1001:1:64:0"},
 	} {
 		if _, _, err := parseReplies(values, 1); !errors.Is(err, ErrBadReply) {
 			t.Errorf("%v: got %v, want ErrBadReply", values, err)
 		}
 	}
 	h, replies, err := parseReplies([]any{theTime, int64(9), int64(3), int64(0), int64(-1), "OOM no", int64(0), int64(0)}, 2)
-	if want := []Reply{{Code: wire.Busy, Extra: -1}, {Err: resp.Error("OOM no")}}; err != nil || h != (heading{theTime, 9 * time.Millisecond}) || !slices.Equal(replies, want) {
+	if want := []Reply{{Code: wire.Busy, Extra: -1}, {Err: resp.Error("OOM no")}}; err != nil || h != (heading{theTime, 9 * time.Millisecond}) || !reflect.DeepEqual(replies, want) {
 		t.Errorf("got %v, %v, %v; want theTime and 9 ms, %v", h, replies, err, want)
+	}
+	_, replies, err = parseReplies([]any{theTime, int64(0), int64(13), int64(2), "1 3:1:64:0 1:4:0:90"}, 1)
+	if err != nil || replies[0].Extra != 1 || len(replies[0].Slots) != 2 {
+		t.Fatalf("got %+v, %v", replies, err)
+	}
+	if got := replies[0].Slot(0); !reflect.DeepEqual(got, Reply{Code: wire.Granted, Counter: 64, Extra: 2}) {
+		t.Errorf("slot 3: got %+v", got)
+	}
+	if got := replies[0].Slot(1); replies[0].Slots[1].Number != 1 || !reflect.DeepEqual(got, Reply{Code: wire.SetVoteless, Extra: 90}) {
+		t.Errorf("slot 1: got %+v", got)
 	}
 }
 

@@ -111,13 +111,35 @@ func (q queue) rested(r request, given, held string) {
 	}
 }
 
+// wants returns what a process waits for, as the end of its name says.
+func wants(who string) (channel, suffix string) {
+	if channel, isReader := strings.CutSuffix(who, wire.OfReaders); isReader {
+		return channel, wire.OfReaders
+	}
+	channel, _ = wire.CutPermits(who)
+	return channel, who[len(channel):]
+}
+
+// admits reports whether a process can get in where readers or permits let processes in.
+func (q queue) admits(who string) bool {
+	channel, p := wire.CutPermits(who)
+	if p.Of == 0 {
+		_, suffix := wants(channel)
+		return suffix == wire.OfReaders
+	}
+	free := 0
+	for i := range p.Of {
+		if !q.redis.Exists(wire.Slot(q.key, i+1)) {
+			free++
+		}
+	}
+	return free >= p.Count
+}
+
 // tell calls a process. It reports whether the process listens.
 func (q queue) tell(who string) bool {
-	channel, isReader := strings.CutSuffix(who, wire.OfReaders)
-	if isReader {
-		return q.redis.Publish(channel, q.key+wire.OfReaders) > 0
-	}
-	return q.redis.Publish(channel, q.key) > 0
+	channel, suffix := wants(who)
+	return q.redis.Publish(channel, q.key+suffix) > 0
 }
 
 func (q queue) lives(who string) bool {
@@ -161,7 +183,7 @@ func (q queue) callNext(held string) {
 	shared := held != ""
 	called, _, missed := q.called()
 	if called != "" {
-		if !shared || strings.HasSuffix(called, wire.OfReaders) {
+		if !shared || q.admits(called) {
 			q.tell(called)
 		}
 		return
@@ -174,7 +196,7 @@ func (q queue) callNext(held string) {
 		if shared {
 			head = q.first()
 		}
-		if head == "" || shared && !strings.HasSuffix(head, wire.OfReaders) {
+		if head == "" || shared && !q.admits(head) {
 			return
 		}
 		_, _ = q.redis.ZRem(q.line(), head)

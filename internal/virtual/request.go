@@ -194,6 +194,10 @@ var kinds = map[string]struct {
 	"8":  {"extend shared", true},
 	"9":  {"release shared", false},
 	"10": {"rest shared", false},
+
+	"11": {"acquire permits", true},
+	"14": {"release permits", false},
+	"15": {"rest permits", false},
 }
 
 // parse splits the arguments of the script, which begin with the number of keys, as

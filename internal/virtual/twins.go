@@ -86,6 +86,7 @@ func (s store) pttl(key string) int64 {
 // The codes of replies, as the Lua files explain them.
 const (
 	granted, mine, busy, setVoteless, late, stale, queued, unseeded, ahead = 1, 2, 3, 4, 5, 6, 8, 9, 12
+	chosen                                                                 = 13
 
 	raised, unheld                                    = 10, 11
 	kept, keptVoteless, filled, filledVoteless, taken = 20, 21, 22, 23, 24
@@ -105,16 +106,21 @@ func (s store) run(list []request) []any {
 			}
 			reply[0], reply[1] = s.now, max(s.left, 0)
 		}
+		if r.op == "acquire permits" {
+			code, counter, extra := s.choose(r)
+			reply = append(reply, code, counter, extra)
+			continue
+		}
 		v := twins[r.op](s, r)
-		reply = append(reply, v[0], v[1], s.extra(r, v))
+		reply = append(reply, v[0], v[1], s.extra(r.key, v))
 	}
 	return reply
 }
 
 // extra returns the last part of a reply. That of a busy key has the label of the holder.
-func (s store) extra(r request, v [3]int64) any {
+func (s store) extra(key string, v [3]int64) any {
 	if v[0] == busy {
-		if label := s.holderLabel(r.key); label != "" {
+		if label := s.holderLabel(key); label != "" {
 			return text(v[2]) + " " + label
 		}
 	}
@@ -134,6 +140,9 @@ var twins = map[string]func(s store, r request) [3]int64{
 	"extend shared":  store.extendShared,
 	"release shared": store.releaseShared,
 	"rest shared":    store.restShared,
+
+	"release permits": store.releasePermits,
+	"rest permits":    store.restPermits,
 }
 
 func (s store) acquire(r request) [3]int64 {

@@ -49,15 +49,20 @@ local function nextCounter(counterKey, now, wish, tokens)
   return counter
 end
 
--- busy returns the answer where the key is another's.
+-- leftOf returns the extra of a busy answer: for how many ms another's key lives, and its owner.
 local abrupt = 50
-local function busy(key, held, who, crowd)
+local function leftOf(key, held, who)
   local rest, owner = call('PTTL', key), labelOf(key, held)
   if who and not string.find(held, '|', 1, true) and (rest < 0 or rest > abrupt) then rest = abrupt end
   if owner then rest = string.format('%.0f %s', rest, owner) end
+  return rest
+end
+
+-- busy returns the answer where the key is another's.
+local function busy(key, held, who, crowd)
   local count = held == sign and 1 or 0
   if who then count = crowd and others(key, who) or 0 end
-  return 3, count, rest
+  return 3, count, leftOf(key, held, who)
 end
 
 local acquire

@@ -1,5 +1,5 @@
 -- common.lua, then begin.lua, guard.lua, readers.lua, queue.lua, acquire.lua, raise.lua, extend.lua,
--- release.lua, shared.lua and run.lua: one script, which carries out what a client has queued for this node, in order.
+-- release.lua, shared.lua, permits.lua and run.lua: one script, which carries out what a client has queued for this node, in order.
 -- begin.lua says what it is sent and what it replies.
 --
 -- This file does the common case without the functions of the other files, because to make them
@@ -17,7 +17,7 @@ local number, last, who, guarded, ttl, notAfter -- of the group
 local function nextGroup()
   number, last, who = argv[at], i + argv[at + 1] - 1, argv[at + 2]
   at = at + 3
-  guarded = number == '1' or number == '3' or number == '6' or number == '8'
+  guarded = number == '1' or number == '3' or number == '6' or number == '8' or number == '11'
   if guarded then
     ttl, notAfter = argv[at], tonumber(argv[at + 1])
     at = at + 2

@@ -6,6 +6,7 @@ while i <= #KEYS do
   local f = functions[tonumber(number)]
   if not f then
     functions[6], functions[7], functions[8], functions[9], functions[10] = shared()
+    functions[11], functions[14], functions[15] = permits()
     f = functions[tonumber(number)]
   end
   if guarded and not ready then -- the others have no use for the time

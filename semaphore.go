@@ -1,0 +1,159 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/d0720281/redlock/internal/wire"
+)
+
+// MaxPermits is the largest number of permits of a [Semaphore].
+const MaxPermits = wire.MaxPermits
+
+// Semaphore limits how many permits are held at the same time, over all processes. [Locker.Semaphore]
+// makes one. A Semaphore is safe for concurrent use, and needs no closing.
+//
+// Permit i of K is slot i: an exclusive lease of its own, with its own fencing token. While a permit is
+// held, no other holder has its slot, so the number of a slot can serve as a small unique number. Tokens
+// rise for each slot. A store that refuses late writes keeps the largest token of each slot, and checks
+// the slot and the token of a write together: tokens of different slots cannot be compared.
+//
+// All clients should give a semaphore the same number of permits. If the numbers differ, at most as many
+// permits as the largest number are held, and [Observer.PermitsDiffer] and the log tell that, once for
+// each semaphore. To raise the number, deploy the new number. To lower it, do the same: it is in force when
+// the last client with the old number is gone.
+//
+// A semaphore and a lock of the same name have nothing to do with each other.
+//
+// Source: ALGORITHM section 14.
+type Semaphore struct {
+	locker  *Locker
+	name    string
+	permits int
+}
+
+// Semaphore returns the semaphore of a name, with a number of permits from 1 to [MaxPermits]. It asks no
+// master. If an argument is wrong, the methods of the result say so.
+func (l *Locker) Semaphore(name string, permits int) *Semaphore { return &Semaphore{l, name, permits} }
+
+// Acquire returns one lease on n permits, 1 to the number of the semaphore's permits and at most
+// [MaxResources]. It gets all of them or none. It waits until so many are free or ctx ends, as
+// [Locker.Lock] does. Processes are served in the order in which they came: a process that wants few
+// permits does not overtake one that waits for many.
+//
+// The lease has one validity and one context, which end when the first permit is lost. [MultiLease.Parts]
+// has the slots and the tokens. The options are those of Lock, for each permit; with [WithReentry] the
+// error matches [ErrConfig]. If ctx descends from a lease on permits of the same semaphore, the error
+// matches [ErrReentry]: acquire all permits at once.
+//
+// Errors are those of Lock. [ErrTaken] says that fewer permits are free. After an error no permit is held.
+//
+// Masters must let the user MGET and ZRANGE; without these rights the error matches [ErrPermission].
+//
+// Source: ALGORITHM section 14.
+func (s *Semaphore) Acquire(ctx context.Context, n int, opts ...LockOption) (*MultiLease, error) {
+	return s.acquire(ctx, "Acquire", n, opts, (*pool).waitFor)
+}
+
+// TryAcquire is [Semaphore.Acquire] with one attempt, as [Locker.TryLock] makes it. It is refused while
+// a process waits for permits of the semaphore.
+func (s *Semaphore) TryAcquire(ctx context.Context, n int, opts ...LockOption) (*MultiLease, error) {
+	return s.acquire(ctx, "TryAcquire", n, opts, (*pool).tryOnce)
+}
+
+// Do is [Locker.Do] with a lease of [Semaphore.Acquire].
+func (s *Semaphore) Do(ctx context.Context, n int, fn func(ctx context.Context, lease *MultiLease) error, opts ...LockOption) error {
+	if fn == nil {
+		return configErrorf("Do: fn is nil")
+	}
+	lease, err := s.Acquire(ctx, n, opts...)
+	if err != nil {
+		return err
+	}
+	return lease.during(ctx, fn)
+}
+
+// check returns an error if the semaphore cannot be asked for n permits.
+func (s *Semaphore) check(ctx context.Context, name string, n int) error {
+	if err := s.locker.conf.checkCall(ctx, name, s.name); err != nil {
+		return err
+	}
+	switch most := min(s.permits, MaxResources); {
+	case s.permits < 1 || s.permits > MaxPermits:
+		return configErrorf("%s: the semaphore has %d permits: must be from 1 to %d", name, s.permits, MaxPermits)
+	case n < 1 || n > most:
+		return configErrorf("%s: %d permits: must be from 1 to %d", name, n, most)
+	}
+	return nil
+}
+
+func (s *Semaphore) acquire(ctx context.Context, name string, n int, opts []LockOption, try tryFunc) (*MultiLease, error) {
+	if err := s.check(ctx, name, n); err != nil {
+		return nil, err
+	}
+	l := s.locker
+	lc, err := l.conf.forCall(opts)
+	if err != nil {
+		return nil, err
+	}
+	if lc.reentry && !l.conf.reentry {
+		return nil, configErrorf("%s: WithReentry is for single resources", name)
+	}
+	lc.reentry, lc.permits = false, wire.Permits{Count: n, Of: s.permits}
+	end := l.conf.trace(ctx, name, s.name)
+	m, err := s.admit(ctx, name, lc, try)
+	l.endedAll(end, m, err)
+	return m, err
+}
+
+// admit rejects calls on a closed Locker, with an ended context, or that could deadlock on re-entry.
+// Otherwise it calls try, and makes the lease.
+func (s *Semaphore) admit(ctx context.Context, name string, lc lockConfig, try tryFunc) (*MultiLease, error) {
+	l := s.locker
+	if !l.calls.enter() {
+		return nil, ErrClosed
+	}
+	defer l.calls.leave()
+	if closed(ctx.Done()) {
+		return nil, endedBy(ctx)
+	}
+	base := wire.Base(s.name)
+	p := l.ready(ctx, base)
+	if p.holdsIn(ctx, base) {
+		return nil, errorf("%s %q: %w", name, s.name, ErrReentry)
+	}
+	first, err := try(p, ctx, base, lc)
+	if err != nil {
+		return nil, err
+	}
+	parts := []*Lease{first}
+	for _, g := range first.grant.others {
+		parts = append(parts, p.grantLease(ctx, g, nil, first.since))
+	}
+	first.grant.others = nil
+	slices.SortFunc(parts, func(a, b *Lease) int { return a.slot() - b.slot() })
+	return newMultiLease(ctx, parts), nil
+}
+
+// slot returns the slot of a permit, and 0 for a lease of a resource.
+func (le *Lease) slot() int {
+	_, slot := le.grant.named()
+	return slot
+}
+
+// holdsIn reports whether ctx descends from a lease on a permit that still stands.
+func (p *pool) holdsIn(ctx context.Context, base string) bool {
+	c, ok := ctx.Value(p).(*leaseContext)
+	for ; ok; c, ok = c.Context.Value(p).(*leaseContext) {
+		if g := c.lease.grant; g.choice != nil && g.choice.base == base && c.lease.Err() == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// String describes the semaphore.
+func (s *Semaphore) String() string {
+	return fmt.Sprintf("semaphore %q of %d permits", s.name, s.permits)
+}
