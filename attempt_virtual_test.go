@@ -109,7 +109,7 @@ func TestVirtualLateAcquire(t *testing.T) {
 // A node that set the key, but whose replies are lost, is told to drop it as soon as it can be
 // reached again. After that no key of the attempt is set.
 //
-// Source: ALGORITHM section 5; section 14, I6.
+// Source: ALGORITHM section 5; section 15, I6.
 func TestVirtualLostReply(t *testing.T) {
 	for _, test := range []struct {
 		name string

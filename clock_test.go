@@ -135,7 +135,7 @@ func TestRuntimeClockInABubble(t *testing.T) {
 
 // Whatever the clock shows, a holder gets exactly TTL - elapsed - drift - grace.
 //
-// Source: distlock, step 4; ALGORITHM section 14, I3.
+// Source: distlock, step 4; ALGORITHM section 15, I3.
 func FuzzValidity(f *testing.F) {
 	const day, ms = int64(24 * time.Hour), int64(time.Millisecond)
 	for _, seed := range []struct {

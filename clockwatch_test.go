@@ -239,7 +239,7 @@ func TestWatchNodeSteps(t *testing.T) {
 // A holder of a bare majority keeps the resource although one of its keys is gone. This holds even
 // if the other Locker does not know the node's clock from before.
 //
-// Source: ALGORITHM section 9, "Why"; section 14, I1.
+// Source: ALGORITHM section 9, "Why"; section 15, I1.
 func TestWatchBareMajority(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		for _, step := range []time.Duration{4 * time.Second, ttl10} {
@@ -456,7 +456,7 @@ func TestWatchStandstillWithRepliesUnderWay(t *testing.T) {
 // The uncertainty of the standstill's length, due to the round trips, counts against the leases:
 // here the requests were slow before it, and the replies after it.
 //
-// Source: ALGORITHM section 9; section 14, I1.
+// Source: ALGORITHM section 9; section 15, I1.
 func TestWatchStandstillBetweenSlowReplies(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		const slow = 200 * time.Millisecond
@@ -985,7 +985,7 @@ func TestWatchStepsInQuarantine(t *testing.T) {
 
 // No two leases are valid at one instant, whatever the clocks of a minority do.
 //
-// Source: ALGORITHM section 14, I1 and I4.
+// Source: ALGORITHM section 15, I1 and I4.
 func TestWatchExclusion(t *testing.T) {
 	const seeds = 32
 	var leases, steps atomic.Int64
@@ -1002,7 +1002,7 @@ func TestWatchExclusion(t *testing.T) {
 
 // Control: the same test finds what is wrong.
 //
-// Source: ALGORITHM section 14, negative controls.
+// Source: ALGORITHM section 15, negative controls.
 func TestWatchExclusionCatches(t *testing.T) {
 	redlock.Break(t, "ignoresSteps")
 	var steps atomic.Int64

@@ -34,7 +34,7 @@ const (
 
 // controls returns all controls.
 //
-// Source: ALGORITHM section 14, "Negative controls"; section 15.
+// Source: ALGORITHM section 15, "Negative controls"; section 16.
 func controls() []control {
 	return []control{
 		{"guard off", guardOff, 3, emptyRestart, 1, overlap},
@@ -205,7 +205,7 @@ func (c *trial) count(blocks ...int64) {
 // The holder has nodes 0 and 1. Node 0 forgets the key, and could grant it to another client that
 // has node 2, as long as the lease is valid.
 //
-// Source: ALGORITHM section 8; section 15, "quarantine 0, or one tick below TTL".
+// Source: ALGORITHM section 8; section 16, "quarantine 0, or one tick below TTL".
 func emptyRestart(c *trial) {
 	holder, other := c.two()
 	c.without([]int{2}, holder)
@@ -222,7 +222,7 @@ func emptyRestart(c *trial) {
 // larger than that of node 1, because it starts later. Otherwise the second round asks node 2, and
 // finds out.
 //
-// Source: ALGORITHM section 6 ("never counted"); section 15.
+// Source: ALGORITHM section 6 ("never counted"); section 16.
 func filledRestart(c *trial) {
 	const ttl = time.Second
 	holder, other := c.two()
@@ -278,7 +278,7 @@ func clockStep(c *trial) {
 // request cannot arrive any more. Meanwhile the second try has nodes 0 and 1. With the same id the
 // release would delete its key on node 0, and another client could have nodes 0 and 2.
 //
-// Source: ALGORITHM section 3, point 1; section 15, "owner id reused".
+// Source: ALGORITHM section 3, point 1; section 16, "owner id reused".
 func lateDelete(c *trial) {
 	holder, other := c.two()
 	c.each(steal, 1, 2)
@@ -299,7 +299,7 @@ func lateDelete(c *trial) {
 // Replies take longer than the drift. If validity counted from their arrival, it would end after
 // the keys have expired.
 //
-// Source: ALGORITHM section 3, "Never measure validity from a reply"; section 15.
+// Source: ALGORITHM section 3, "Never measure validity from a reply"; section 16.
 func slowReplies(c *trial) {
 	holder, other := c.two()
 	c.all(func(n *bubbleNode) { n.latency(0, 240*time.Millisecond) })
@@ -313,7 +313,7 @@ func slowReplies(c *trial) {
 // node 1 does not get the message; node 2 gets it late. Before that another client has locked
 // nodes 1 and 2, and released them. Then two nodes have said yes.
 //
-// Source: ALGORITHM section 6, "MUST NOT revive the lease"; section 15, "extension after
+// Source: ALGORITHM section 6, "MUST NOT revive the lease"; section 16, "extension after
 // D"; SCENARIOS row 39.
 func lateExtension(c *trial) {
 	const ttl = time.Second
@@ -337,7 +337,7 @@ func lateExtension(c *trial) {
 // dies without a release, which would tell node 1 too. The next lease has nodes 1 and 2. Without the
 // second round these do not know the first lease's token.
 //
-// Source: ALGORITHM section 4; section 15, "no second round".
+// Source: ALGORITHM section 4; section 16, "no second round".
 func unevenCounters(c *trial) {
 	first, second := c.two()
 	c.count(2, 0, 0)
@@ -351,7 +351,7 @@ func unevenCounters(c *trial) {
 // counter there. The test for the id alone also fails, if the second key is gone as well and a
 // message that was sent twice has set the first attempt's key again.
 //
-// Source: ALGORITHM section 4, "raise"; section 15, "id-only test" and "raise without
+// Source: ALGORITHM section 4, "raise"; section 16, "id-only test" and "raise without
 // hold".
 func lateRaise(twice bool) func(*trial) {
 	return func(c *trial) {
@@ -384,7 +384,7 @@ func lateRaise(twice bool) func(*trial) {
 // All counters are lost between two leases. They start again from the clock, which is ahead of all
 // earlier counters.
 //
-// Source: ALGORITHM section 3, "a missing counter"; section 15, "counter lost"; SCENARIOS
+// Source: ALGORITHM section 3, "a missing counter"; section 16, "counter lost"; SCENARIOS
 // row 61.
 func lostCounters(c *trial) {
 	first, second := c.two()

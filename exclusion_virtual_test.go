@@ -20,7 +20,7 @@ import (
 // lease excludes others until its deadline. TestVirtualCheckerCatches shows what clocks that drift
 // further do.
 //
-// Source: ALGORITHM section 1, A1; section 9; section 14, I1 and I3.
+// Source: ALGORITHM section 1, A1; section 9; section 15, I1 and I3.
 func TestVirtualClocksOfNodes(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -177,7 +177,7 @@ func harmless(rng *rand.Rand, n *bubbleNode) {
 // No two leases are valid at one instant, and every token is larger than those before, whatever
 // happens to nodes that keep their data.
 //
-// Source: ALGORITHM section 1, P1 and P2; section 14, I1 and I2.
+// Source: ALGORITHM section 1, P1 and P2; section 15, I1 and I2.
 func TestVirtualExclusionUnderFaults(t *testing.T) {
 	const seeds = 50
 	var leases atomic.Int64
@@ -194,7 +194,7 @@ func TestVirtualExclusionUnderFaults(t *testing.T) {
 
 // The checker of TestVirtualExclusionUnderFaults must find faults of the algorithm.
 //
-// Source: ALGORITHM section 14, negative controls.
+// Source: ALGORITHM section 15, negative controls.
 func TestVirtualCheckerCatches(t *testing.T) {
 	redlock.Break(t, "ignoresSteps")
 	same := func(int) string { return redlock.DefaultKeyPrefix }
@@ -223,7 +223,7 @@ func TestVirtualCheckerCatches(t *testing.T) {
 // faults of the nodes. After that every caller must be served once more, and no key or goroutine may
 // be left. race returns the problems, and the number of leases.
 //
-// Source: ALGORITHM section 14, I1, I2, I7, I10 and I11.
+// Source: ALGORITHM section 15, I1, I2, I7, I10 and I11.
 func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockOption) (problems []string, leases, handed int) {
 	seen := newBook()
 	const (
@@ -358,7 +358,7 @@ func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockO
 // holder at a time, tokens rise, every caller is served after the faults, and nothing is left
 // behind.
 //
-// Source: ALGORITHM section 14, I1, I2, I7, I10 and I11.
+// Source: ALGORITHM section 15, I1, I2, I7, I10 and I11.
 func TestVirtualContention(t *testing.T) {
 	const seeds = 60
 	var leases, handed atomic.Int64
@@ -376,7 +376,7 @@ func TestVirtualContention(t *testing.T) {
 
 // The checker of TestVirtualContention must find faults of the algorithm.
 //
-// Source: ALGORITHM section 14, negative controls.
+// Source: ALGORITHM section 15, negative controls.
 func TestVirtualContentionCatches(t *testing.T) {
 	for way, want := range map[string]string{
 		"sameToken":    "I2 ",

@@ -216,7 +216,7 @@ func TestGrantsOutrunTheClock(t *testing.T) {
 // Every later lease has a larger fencing token, while nodes fail and come back, with or without
 // their data.
 //
-// Source: ALGORITHM section 1, P2; section 4; section 14, I2 and I5.
+// Source: ALGORITHM section 1, P2; section 4; section 15, I2 and I5.
 func TestVirtualFenceRises(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 5, func(t *testing.T, b *bubble) {
@@ -269,7 +269,7 @@ func TestVirtualFenceRises(t *testing.T) {
 
 // Contenders get tokens that are unique, and rise from each holder to the next.
 //
-// Source: ALGORITHM section 14, I1 and I2.
+// Source: ALGORITHM section 15, I1 and I2.
 func TestVirtualFenceOfContenders(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 5, func(t *testing.T, b *bubble) {

@@ -186,7 +186,7 @@ func (g *grant) quorumErrorLocked(op string, granted int, failed func(*nodeKey) 
 // setDeadlineLocked sets the deadline that follows from a round with a TTL that began at start. The
 // deadline never moves back.
 //
-// Source: ALGORITHM section 14, I8.
+// Source: ALGORITHM section 15, I8.
 func (g *grant) setDeadlineLocked(start instant, ttl time.Duration) {
 	d := deadline(start, ttl, driftAllowance(ttl, g.pool.conf.drift), g.grace)
 	g.limits.uncapped = max(g.limits.uncapped, d)

@@ -350,7 +350,7 @@ func TestGuardOneHolder(t *testing.T) {
 
 // Control: without the guard the same makes two holders.
 //
-// Source: ALGORITHM section 14, "Negative controls".
+// Source: ALGORITHM section 15, "Negative controls".
 func TestGuardOffTwoHolders(t *testing.T) {
 	for _, l := range losses {
 		t.Run(l.name, func(t *testing.T) {

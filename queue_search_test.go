@@ -20,7 +20,7 @@ import (
 // waits to be called has no timer, except where the search says so. A key ends by itself only when
 // its process has died.
 //
-// Source: ALGORITHM section 10; section 14, I1, I10 and I11.
+// Source: ALGORITHM section 10; section 15, I1, I10 and I11.
 
 const (
 	queueNodes     = 3

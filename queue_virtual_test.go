@@ -131,7 +131,7 @@ func (b *bubble) wantNothingLeft() {
 // The queue node serves several Lockers one after another, in their order, and calls each at the
 // moment at which the holder before it releases.
 //
-// Source: ALGORITHM section 10, "wake"; section 14, I10.
+// Source: ALGORITHM section 10, "wake"; section 15, I10.
 func TestVirtualQueueNode(t *testing.T) {
 	const there, back = 3 * time.Millisecond, 2 * time.Millisecond
 	// From Unlock: the release goes to the queue node, the call comes back, and then comes the round

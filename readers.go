@@ -118,7 +118,7 @@ func (le *Lease) downgrade(ctx context.Context) error {
 // share makes the lease that of a reader, before any node is told. It reports whether it was not that
 // before.
 //
-// Source: ALGORITHM section 14, I18.
+// Source: ALGORITHM section 15, I18.
 func (le *Lease) share() (changed bool, err error) {
 	g := le.grant
 	unlock := g.lockOptions()

@@ -66,7 +66,7 @@ func TestReadersAndWritersConflict(t *testing.T) {
 // Readers and writers of several Lockers all get their turns, and no writer is beside another holder,
 // while one master is killed and one hangs. A store that checks tokens refuses no holder.
 //
-// Source: ALGORITHM section 13; section 14, I1, I2 and I15.
+// Source: ALGORITHM section 13; section 15, I1, I2 and I15.
 func TestReadersAndWritersTakeTurns(t *testing.T) {
 	const lockers, readers, turns = 3, 4, 12
 	c := start(t, 5)

@@ -102,7 +102,7 @@ func TestVirtualReaders(t *testing.T) {
 
 // A reader that dies keeps a writer out for its own TTL, and ends no other reader's lease.
 //
-// Source: ALGORITHM section 14, I14.
+// Source: ALGORITHM section 15, I14.
 func TestVirtualReaderDies(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		l, other := b.warmLocker(), b.warmLocker()
@@ -262,7 +262,7 @@ func (b *bubble) amongReaders(far time.Duration) time.Duration {
 
 // With a rule left out the tests of readers notice.
 //
-// Source: ALGORITHM section 14, "Negative controls".
+// Source: ALGORITHM section 15, "Negative controls".
 func TestVirtualReadersControls(t *testing.T) {
 	replace := func(t *testing.T, old, by string) {
 		redlock.BreakScript(t, func(script string) string {
@@ -376,7 +376,7 @@ func TestVirtualReadersReentry(t *testing.T) {
 
 // A lease that was downgraded lets readers in, and no writer before it ends.
 //
-// Source: ALGORITHM section 13, "Downgrade"; section 14, I18.
+// Source: ALGORITHM section 13, "Downgrade"; section 15, I18.
 func TestVirtualDowngrade(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		l, other := b.warmLocker(), b.warmLocker()

@@ -107,7 +107,7 @@ func TestVirtualUnlock(t *testing.T) {
 // A use of a lease after its end fails at once, with an error that names the reason, and does not
 // touch another holder's key.
 //
-// Source: ALGORITHM section 5 (ErrNotHeld); section 14, I9.
+// Source: ALGORITHM section 5 (ErrNotHeld); section 15, I9.
 func TestVirtualUseAfterTheEnd(t *testing.T) {
 	t.Run("after Unlock", func(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
@@ -169,7 +169,7 @@ func TestVirtualUseAfterTheEnd(t *testing.T) {
 
 // Close releases everything, ends all calls, and returns within its bound.
 //
-// Source: ALGORITHM section 5 ("Closing the client waits for these, bounded"); section 14, I11.
+// Source: ALGORITHM section 5 ("Closing the client waits for these, bounded"); section 15, I11.
 func TestVirtualClose(t *testing.T) {
 	t.Run("releases all leases", func(t *testing.T) {
 		inBubble(t, 5, func(t *testing.T, b *bubble) {

@@ -15,7 +15,7 @@ import (
 // A holder that is cut off from every node knows by its own clock when its lease ends: first the
 // context ends, then the validity, then the keys.
 //
-// Source: ALGORITHM section 7; section 14, I3 and I7.
+// Source: ALGORITHM section 7; section 15, I3 and I7.
 func TestVirtualEndWithoutIO(t *testing.T) {
 	for _, test := range []struct {
 		name              string
@@ -64,7 +64,7 @@ func TestVirtualEndWithoutIO(t *testing.T) {
 // A lease is renewed every third of its TTL, less up to a tenth of that, as long as it is held. It
 // does not change otherwise, and its deadline never goes back.
 //
-// Source: ALGORITHM section 1, "RenewEvery"; section 6; section 14, I8.
+// Source: ALGORITHM section 1, "RenewEvery"; section 6; section 15, I8.
 func TestVirtualRenewalForAnHour(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 3, func(t *testing.T, b *bubble) {

@@ -93,7 +93,7 @@ func (g *grant) ended() error {
 
 // A lease is ended a lead before its deadline, to the nanosecond, without a node.
 //
-// Source: ALGORITHM section 7 and section 14, I7.
+// Source: ALGORITHM section 7 and section 15, I7.
 func TestRenewerEndsLeasesInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := kept(t)

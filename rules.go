@@ -5,7 +5,7 @@ import "github.com/d0720281/redlock/internal/node"
 // rules are the decisions that exclusion and the order of the fencing tokens rest on. A Locker
 // has its own, which algorithm made. Tests pass in wrong ones, to see that the checkers notice.
 //
-// Source: ALGORITHM section 15.
+// Source: ALGORITHM section 16.
 type rules struct {
 	// newID is the id of an attempt. Two attempts with one id would both be granted the resource.
 	newID func() string

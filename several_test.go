@@ -124,7 +124,7 @@ func TestLockAllRefused(t *testing.T) {
 // Callers that name resources in any order all get their turn, alone, on real masters of which one is
 // killed and one hangs meanwhile. Callers of single resources are among them.
 //
-// Source: ALGORITHM section 12; section 14, I1, I2 and I17.
+// Source: ALGORITHM section 12; section 15, I1, I2 and I17.
 func TestLockAllCrosswise(t *testing.T) {
 	const lockers, callers, turns, resources = 3, 5, 12, 5
 	c := start(t, 5)

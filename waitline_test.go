@@ -573,7 +573,7 @@ func TestCrowds(t *testing.T) {
 // The place in the queue of a queue node belongs to the process. The process gives it up when its last
 // caller leaves, and by the release of a grant that has another queue node.
 //
-// Source: ALGORITHM section 10; section 14, I11.
+// Source: ALGORITHM section 10; section 15, I11.
 func TestQueuePlace(t *testing.T) {
 	const queueNode = 2
 	queued := func(n int) (*waitlines, []*caller) {

@@ -119,7 +119,7 @@ func TestVirtualWaiting(t *testing.T) {
 // Callers of one Locker are served in the order they came; one whose context ends
 // leaves the line, and the next is served in its place.
 //
-// Source: ALGORITHM section 10, "In one process"; section 14, I10.
+// Source: ALGORITHM section 10, "In one process"; section 15, I10.
 func TestVirtualFirstComeFirstServed(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		b.all(goNative)

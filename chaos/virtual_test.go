@@ -104,7 +104,7 @@ func play(t *testing.T, p Plan, s Schedule, seed uint64, how played) (*Run, []hi
 // Random schedules of faults in virtual time, each with its own seed: thousands of them if
 // time allows. One schedule per processor is played at a time.
 //
-// Source: ALGORITHM section 14; SCENARIOS row 65 and the targets.
+// Source: ALGORITHM section 15; SCENARIOS row 65 and the targets.
 func TestVirtualSchedules(t *testing.T) {
 	n := *schedules
 	if testing.Short() {
@@ -198,7 +198,7 @@ func TestSmaller(t *testing.T) {
 // A failing schedule is made smaller. As no schedule fails with the library as it is, the
 // test runs without the restart guard; a few losses of data are left in the end.
 //
-// Source: ALGORITHM section 14, "Negative controls": guard off.
+// Source: ALGORITHM section 15, "Negative controls": guard off.
 func TestVirtualShrinks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes some seconds")

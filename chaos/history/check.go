@@ -24,7 +24,7 @@ type Rules struct {
 
 // Violation is a promise that was not kept.
 type Violation struct {
-	Rule     string // of ALGORITHM section 14: "I1" and so on; "lock" is porcupine's
+	Rule     string // of ALGORITHM section 15: "I1" and so on; "lock" is porcupine's
 	At       time.Duration
 	Resource string
 	Text     string

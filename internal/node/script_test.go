@@ -1412,7 +1412,7 @@ func testRelease(t *testing.T, base *node) {
 
 // testForeign sends all requests to keys that are not ours.
 //
-// Source: ALGORITHM section 14, I9.
+// Source: ALGORITHM section 15, I9.
 func testForeign(t *testing.T, base *node) {
 	for name, value := range map[string]string{
 		"another attempt's":              "b|64",

@@ -124,7 +124,7 @@ func (c Config) Model() search.Model[state] {
 
 // keeps checks that the claims of a lease do not end before it, nor live on by others.
 //
-// Source: ALGORITHM section 14, I3.
+// Source: ALGORITHM section 15, I3.
 func (c Config) keeps(s state) string {
 	for a := range c.Want {
 		claims := 0
