@@ -48,10 +48,13 @@ func (h *handOver) most(start, now instant) int {
 func (p *pool) passToNext(le *Lease, now instant) bool {
 	t := &p.waitlines
 	t.mu.Lock()
-	c, end := t.passLocked(le, now)
+	c, queuedAt, end := t.passLocked(le, now)
 	t.mu.Unlock()
 	if c == nil {
 		return false
+	}
+	if queuedAt >= 0 {
+		p.leaveQueue(le.grant.line(), queuedAt)
 	}
 	if end != nil {
 		lockorder.MustBeFree()
@@ -62,25 +65,28 @@ func (p *pool) passToNext(le *Lease, now instant) bool {
 }
 
 // passLocked is the part of passToNext under the waitlines' mutex. After unlocking it, the
-// caller calls end, which ends the context of the present holder, and then wakes c.
-func (t *waitlines) passLocked(le *Lease, now instant) (c *caller, end func()) {
+// caller calls end, which ends the context of the present holder, and then wakes c. queuedAt is as for
+// handedTo.
+func (t *waitlines) passLocked(le *Lease, now instant) (c *caller, queuedAt int, end func()) {
 	l := t.lines[le.grant.line()]
 	if l != nil {
 		c = l.heir(le.grant)
 	}
 	if c == nil || closed(c.done) {
-		return nil, nil
+		return nil, -1, nil
 	}
 	if readers := t.lines[lineKey{resource: le.grant.resource, shared: true}]; readers != nil && readers.first != nil {
 		le.grant.yields()
 	}
 	next, end := le.grant.passOn(le, c, now)
 	if next == nil {
-		return nil, nil
+		return nil, -1, nil
 	}
-	l.handedTo(c, next).poke()
+	queuedAt, wake := l.handedTo(c, next)
+	wake.poke()
 	t.inLine--
-	return c, end
+	t.tidyLocked(l)
+	return c, queuedAt, end
 }
 
 // yields notes that others want the resource than the callers that the lease is handed over to.

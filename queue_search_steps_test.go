@@ -224,7 +224,8 @@ func (c *queueSearch) failed(p *queueProcess, goesOn bool, o *queueOutcome) *fai
 func (c *queueSearch) unlock(p *queueProcess, o *queueOutcome) {
 	if heir := p.line.heir(&c.grant); heir != nil && p.handed+1 < c.block {
 		p.handed++
-		p.wake(p.line.handedTo(heir, &c.lease))
+		_, next := p.line.handedTo(heir, &c.lease)
+		p.wake(next)
 		p.wake(heir)
 		return
 	}

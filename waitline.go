@@ -216,20 +216,33 @@ func (l *waitline) admit(g *grant, head *caller) (sharers []*caller, queuedAt in
 }
 
 // heir returns the caller that can take over a grant: it waits at the head of the line, and has
-// the same options. It returns nil if there is no such caller. A single permit can be taken over, and
-// several cannot.
+// the same options. It returns nil if there is no such caller.
+//
+// A single permit can be taken over, and several cannot. While the head makes an attempt for a permit, the
+// caller behind it takes over: otherwise the permit would go back to the nodes, and the callers would get
+// it one by one, after two round trips each.
 func (l *waitline) heir(g *grant) *caller {
+	c := l.first
+	if c != nil && !c.idle && l.key.permits.Count == 1 {
+		c = c.next
+	}
 	its := l.holder == g || l.key.permits.Count == 1
-	if c := l.first; c != nil && its && c.idle && c.config == g.lockConfig {
+	if c != nil && its && c.idle && c.config == g.lockConfig {
 		return c
 	}
 	return nil
 }
 
-// handedTo notes that the holder's lease was handed over to the heir, which leaves the line.
-func (l *waitline) handedTo(heir *caller, le *Lease) (wake *caller) {
+// handedTo notes that a lease of this process was handed over to the heir, which leaves the line. If no
+// caller waits for a permit any more, queuedAt is the node in whose queue the process is. Otherwise, and if
+// there is none, it is -1.
+func (l *waitline) handedTo(heir *caller, le *Lease) (queuedAt int, wake *caller) {
 	heir.lease = le
-	return l.remove(heir)
+	wake, queuedAt = l.remove(heir), -1
+	if l.first == nil && !l.key.alone() {
+		queuedAt, l.queuedAt = l.queuedAt, -1
+	}
+	return queuedAt, wake
 }
 
 // freed notes that a grant does not have the resource any more.

@@ -1,0 +1,93 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// BenchmarkSemaphore measures one caller of a semaphore with 10 permits, beside one caller of Lock, and
+// 100 workers of 1 and of 4 Lockers that hold a permit for a while. used is the part of the permits' time
+// in which they were held.
+func BenchmarkSemaphore(b *testing.B) {
+	const permits, workers = 10, 100
+	addrs := redistest.Addrs(redistest.Masters(b, 3))
+	var lockers []*redlock.Locker
+	for range 4 {
+		l, err := redlock.New(addrs)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer l.Close()
+		lockers = append(lockers, l)
+	}
+	if err := lockers[0].Bootstrap(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("alone/how=Lock", func(b *testing.B) {
+		b.ReportAllocs()
+		for range b.N {
+			visit(b, lockers[0], (*redlock.Locker).Lock, 0)
+		}
+	})
+	for _, n := range []int{1, 4} {
+		b.Run(fmt.Sprintf("alone/how=Acquire/n=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for range b.N {
+				use(b, lockers[0].Semaphore("s", permits), n, 0)
+			}
+		})
+	}
+	for _, of := range []int{1, 4} {
+		for _, hold := range []time.Duration{time.Millisecond, 10 * time.Millisecond} {
+			b.Run(fmt.Sprintf("workers=%d/lockers=%d/hold=%v", workers, of, hold), func(b *testing.B) {
+				left := make(chan int, b.N)
+				for i := range b.N {
+					left <- i
+				}
+				close(left)
+				var working sync.WaitGroup
+				var mu sync.Mutex
+				var waits []time.Duration
+				start := time.Now()
+				for i := range workers {
+					s := lockers[i%of].Semaphore("s", permits)
+					working.Go(func() {
+						for range left {
+							wait := use(b, s, 1, hold)
+							mu.Lock()
+							waits = append(waits, wait)
+							mu.Unlock()
+						}
+					})
+				}
+				working.Wait()
+				slices.Sort(waits)
+				b.ReportMetric(float64(b.N)*float64(hold)/float64(permits)/float64(time.Since(start)), "used")
+				b.ReportMetric(float64(waits[len(waits)/2].Microseconds())/1000, "p50-ms")
+				b.ReportMetric(float64(waits[len(waits)*99/100].Microseconds())/1000, "p99-ms")
+			})
+		}
+	}
+}
+
+// use holds permits for a while, and returns how long it waited for them.
+func use(b *testing.B, s *redlock.Semaphore, n int, hold time.Duration) (wait time.Duration) {
+	began := time.Now()
+	m, err := s.Acquire(b.Context(), n)
+	wait = time.Since(began)
+	if err == nil {
+		time.Sleep(hold)
+		err = m.Unlock(context.Background())
+	}
+	if err != nil {
+		b.Error(err)
+	}
+	return wait
+}
