@@ -11,15 +11,36 @@ import (
 // This file has the way of a call, from its arrival to its lease or error, and that of the lease to
 // its release.
 
-// tryOnce makes one attempt.
+// tryOnce makes one attempt. Attempts that masters in quarantine have kept from a quorum do not count,
+// as long as the call may wait for these masters.
 func (p *pool) tryOnce(ctx context.Context, resource string, lc lockConfig) (*Lease, error) {
-	began := time.Now()
-	g, f := p.attempt(ctx, resource, lc, strategy{patient: p.waitlines.crowded(resource)})
-	if f != nil {
-		p.events.gaveUp(lc.line(resource), began, f.err)
-		return nil, f.err
+	for began := time.Now(); ; {
+		g, f := p.attempt(ctx, resource, lc, strategy{patient: p.waitlines.crowded(resource)})
+		if f == nil {
+			return p.grantLease(ctx, g, nil, began), nil
+		}
+		if err := p.outwait(ctx, f, lc.votesWait-time.Since(began)); err != nil {
+			p.events.gaveUp(lc.line(resource), began, err)
+			return nil, err
+		}
 	}
-	return p.grantLease(ctx, g, nil, began), nil
+}
+
+// outwait returns nil after a pause, if a failed attempt lacked the votes of masters in quarantine, and
+// if they will have their votes within left and before the deadline of ctx. Otherwise it returns the error
+// of the call.
+func (p *pool) outwait(ctx context.Context, f *failure, left time.Duration) error {
+	if f.verdict == nil || f.verdict.Permanent() || !errors.Is(f.err, ErrQuarantine) || left <= 0 {
+		return f.err
+	}
+	in := f.verdict.votesIn()
+	if end, limited := ctx.Deadline(); in > left || limited && time.Until(end) < in {
+		return f.err
+	}
+	if reason := until(ctx, p.closing, nil, min(left, p.awaitVotes(f.verdict))); reason != nil {
+		return f.verdict.because(reason)
+	}
+	return nil
 }
 
 // attempt makes one attempt, and reports it to the waitlines and the observer if it failed.

@@ -85,7 +85,7 @@
 // [Option] is given to New alone.
 //
 //   - Lifetime, for one call or for all: [WithTTL], [WithoutRenewal], [WithMaxHold],
-//     [WithMinHold], [WithGrace]. Nested calls: [WithReentry]. For people: [WithOwner].
+//     [WithMinHold], [WithGrace], [WithQuarantineWait]. Nested calls: [WithReentry]. For people: [WithOwner].
 //   - Time: [WithNodeTimeout], [WithMaxTTL], [WithDrift], [WithClock].
 //   - Masters: [WithKeyPrefix], [WithTrustedDisk], [WithoutRestartGuard].
 //   - Metrics, logs and traces: [WithObserver], [WithLogger], [WithTracer].

@@ -3,6 +3,8 @@ package redlock
 import (
 	"log/slog"
 	"time"
+
+	"github.com/d0720281/redlock/internal/node"
 )
 
 // This file has the methods that packages on top of a Locker need beside those of leases.
@@ -15,6 +17,7 @@ type Settings struct {
 	Grace       time.Duration // by how much the lease ends earlier for its holder
 	MaxHold     time.Duration // bound on the life of the lease; 0 for none
 	MinHold     time.Duration // how long the resource stays taken at least
+	Quarantine  time.Duration // how long a master that is new or has lost data has no vote; twice as long with several groups
 	Renewed     bool          // in the background: WithoutRenewal was not given
 	Reentry     bool          // WithReentry was given
 	Owner       string        // label of WithOwner; "" for none
@@ -33,10 +36,22 @@ func (l *Locker) Settings(opts ...LockOption) (Settings, error) {
 		Grace:       lc.grace,
 		MaxHold:     lc.maxHold,
 		MinHold:     lc.minHold,
+		Quarantine:  l.quarantine(),
 		Renewed:     !lc.manual,
 		Reentry:     lc.reentry,
 		Owner:       lc.owner,
 	}, nil
+}
+
+// quarantine returns how long the masters of a new deployment have no vote at most.
+//
+// Source: ALGORITHM section 1, "Quarantine"; section 8, "Groups".
+func (l *Locker) quarantine() time.Duration {
+	one := node.QuarantineFor(l.conf.maxTTL, l.conf.drift)
+	if l.survey != nil {
+		return 2 * one
+	}
+	return one
 }
 
 // CheckResource returns nil if resource can be locked: it has from 1 to [MaxResourceLength]

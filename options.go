@@ -62,7 +62,8 @@ type lockConfig struct {
 	grace       time.Duration
 	maxHold     time.Duration // 0: no bound
 	minHold     time.Duration
-	manual      bool // no renewal
+	votesWait   time.Duration // of one attempt, for masters in quarantine
+	manual      bool          // no renewal
 	reentry     bool
 	shared      bool         // the lease of a reader
 	permits     wire.Permits // the lease is one of permits; zero for any other lease
@@ -117,6 +118,17 @@ func WithMinHold(d time.Duration) LockOption {
 // It is 0 by default and at most a quarter of the TTL.
 func WithGrace(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.grace = d })
+}
+
+// WithQuarantineWait lets the calls that make one attempt ([Locker.TryLock], [Locker.TryRLock] and
+// [Locker.TryLockAll]) wait for masters in quarantine, and then make their attempt. They still do not
+// wait for another holder. A call waits only if the time left of the quarantines, which the masters
+// tell, is over within d of the start of the call and before the deadline of its context. Otherwise
+// it fails at once with [ErrQuarantine]. It is for work that is due once, such as a nightly job: masters that
+// restarted and that no client has asked since count their quarantine from the first question, which
+// is that of the job. By default d is 0. [Locker.Lock] waits for a quarantine in any case.
+func WithQuarantineWait(d time.Duration) LockOption {
+	return lockOption(func(c *lockConfig) { c.votesWait = d })
 }
 
 // WithReentry allows nested calls. If the context of Lock or TryLock descends from the context
@@ -285,6 +297,7 @@ func (c *lockConfig) validate(of *config) error {
 		{!c.maxHoldSet && c.maxHold == 0 || c.maxHold >= c.ttl,
 			fmt.Sprintf("WithMaxHold(%v): must be at least %v, the TTL", c.maxHold, c.ttl)},
 		{c.minHold >= 0, fmt.Sprintf("WithMinHold(%v): must not be negative", c.minHold)},
+		{c.votesWait >= 0, fmt.Sprintf("WithQuarantineWait(%v): must not be negative", c.votesWait)},
 		{c.maxHold == 0 || c.minHold < c.maxHold,
 			fmt.Sprintf("WithMinHold(%v): must be less than %v, the value of WithMaxHold", c.minHold, c.maxHold)},
 		{!c.manual || c.minHold < c.minValidity(),

@@ -45,6 +45,7 @@ func TestDefaults(t *testing.T) {
 		"B":           {fenceBlock, 64},
 		"grace":       {c.grace, time.Duration(0)},
 		"max hold":    {c.maxHold, time.Duration(0)},
+		"votes wait":  {c.votesWait, time.Duration(0)},
 		"no renewal":  {c.manual, false},
 		"re-entry":    {c.reentry, false},
 		"key prefix":  {c.keyPrefix, "redlock:"},
@@ -182,6 +183,8 @@ func TestOptionBounds(t *testing.T) {
 
 		{"min hold", list(WithMinHold(time.Hour)), nil},
 		{"negative min hold", list(WithMinHold(-ns)), []string{"WithMinHold(-1ns)", "must not be negative"}},
+		{"quarantine wait", list(WithQuarantineWait(time.Hour)), nil},
+		{"negative quarantine wait", list(WithQuarantineWait(-ns)), []string{"WithQuarantineWait(-1ns)", "must not be negative"}},
 		{"min hold of the max hold", list(WithMinHold(time.Hour), WithMaxHold(time.Hour)), []string{"WithMinHold(1h0m0s)", "less than 1h0m0s", "WithMaxHold"}},
 		{"min hold below the max hold", list(WithMinHold(time.Hour-ns), WithMaxHold(time.Hour)), nil},
 		{"min hold without renewal", list(WithMinHold(5*time.Second-ns), WithoutRenewal()), nil},

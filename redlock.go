@@ -137,7 +137,7 @@ func (l *Locker) Lock(ctx context.Context, resource string, opts ...LockOption) 
 // differ, if the Locker is new or if it was idle for minutes. Under overload the call first
 // waits for its turn, because the Locker limits the attempts that run at the same time.
 // TryLock joins no queue. It is refused while the master that keeps the queue has called a
-// waiting process.
+// waiting process. With [WithQuarantineWait] it waits for masters in quarantine.
 //
 // If another holder has the resource, the error matches [ErrTaken]. If the masters are in
 // trouble, it matches [ErrNoQuorum], and [ErrQuarantine] if waiting would help. If ctx ended

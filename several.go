@@ -163,13 +163,20 @@ type several struct {
 	kept   []*Lease // on the first of the names, in order
 }
 
-// once makes one attempt for each resource.
+// once makes one attempt for each resource. As in tryOnce, it waits for masters in quarantine.
 func (s *several) once(ctx context.Context) error {
-	if f := s.try(ctx, s.names); f != nil {
-		s.locker.events.gaveUp(lineKey{resource: s.names[len(s.kept)]}, s.began, f.err)
-		return f.err
+	for {
+		f := s.try(ctx, s.names)
+		if f == nil {
+			return s.refresh(ctx)
+		}
+		missing := s.names[len(s.kept)]
+		s.giveBack()
+		if err := s.locker.groupOf(missing).outwait(ctx, f, s.config.votesWait-time.Since(s.began)); err != nil {
+			s.locker.events.gaveUp(lineKey{resource: missing}, s.began, err)
+			return err
+		}
 	}
-	return s.refresh(ctx)
 }
 
 // wait waits until all resources are held.

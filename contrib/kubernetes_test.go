@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -82,8 +83,8 @@ func (n node) want(t *testing.T, values map[string]any) {
 	for path, want := range values {
 		var keys []any
 		for part := range strings.SplitSeq(path, "/") {
-			if part == "0" {
-				keys = append(keys, 0)
+			if n, err := strconv.Atoi(part); err == nil {
+				keys = append(keys, n)
 			} else {
 				keys = append(keys, part)
 			}
@@ -147,6 +148,22 @@ func TestKubernetesJobs(t *testing.T) {
 		names = append(names, fmt.Sprintf("%s-0.%s.%s.svc:%s", s.text("metadata", "name"), service.text("metadata", "name"), s.text("metadata", "namespace"), service.text("spec", "ports", 0, "port")))
 	}
 	bootstrap, cron := manifests(t, initFile, "Job")[0], manifests(t, cronFile, "CronJob")[0]
+	for i, s := range manifests(t, mastersFile, "StatefulSet") { // the sidecar asks for the pod's own master
+		var sidecar node = s.at("spec", "template", "spec", "containers", 1).(map[string]any)
+		sidecar.want(t, map[string]any{"env/0/name": "REDLOCK_MASTERS", "env/0/value": strings.Join(names, ","), "env/1/name": "REDLOCK_PASSWORD"})
+		probe := sidecar.list("readinessProbe", "exec", "command")
+		if len(probe) < 3 || probe[0] != "/redlock" || probe[1] != "doctor" || probe[2] != names[i] {
+			t.Errorf("got probe %q, want redlock doctor for %s", probe, names[i])
+		}
+		if i == 0 {
+			_, addrs := servers(t, 5)
+			probe[2] = addrs[0]
+			run(t, addrs, append(probe[1:], "--wait", "1m")) // instead of again and again
+			if got := sidecar.list("args"); len(got) < 2 || got[0] != "watch" {
+				t.Errorf("got %q, want watch", got)
+			}
+		}
+	}
 	containers := []node{
 		bootstrap.at("spec", "template", "spec", "containers", 0).(map[string]any),
 		cron.at("spec", "jobTemplate", "spec", "template", "spec", "containers", 0).(map[string]any),

@@ -26,6 +26,8 @@ const (
 	longestTry   = 500 * time.Millisecond // for the lock of one run
 	firstPause   = 2 * time.Millisecond   // at most, before the second try
 	longestPause = 100 * time.Millisecond // between two tries
+
+	quarantines = 2 // that the lock of one run waits for: a master may lose its data once more meanwhile
 )
 
 // Locker takes the locks of jobs. Call [New] to make one. A Locker is safe for concurrent use.
@@ -46,6 +48,11 @@ type Locker struct {
 // than the clocks differ, and shorter than the time between two runs. [redlock.Locker.Close] ends
 // the lease earlier. If the process crashes, the lock stays for the rest of its TTL.
 //
+// A run that is due while masters are in quarantine waits for them, for two quarantines at most, which is
+// 20.6 s by default, or for the value of [redlock.WithQuarantineWait] in opts. Without that, masters that all
+// restarted during the day would keep the job from running on any machine at night: their quarantine
+// counts from the first question.
+//
 // New sends nothing to any master. It returns an error that matches [redlock.ErrConfig] if
 // locker is nil; if [redlock.Locker.Lock] would refuse opts; if minHold is negative, not less
 // than [redlock.WithMaxHold], or, with [redlock.WithoutRenewal], not less than half of the TTL;
@@ -54,8 +61,12 @@ func New(locker *redlock.Locker, minHold time.Duration, opts ...redlock.LockOpti
 	if locker == nil {
 		return nil, configError("New: the Locker is nil")
 	}
-	opts = append(slices.Clone(opts), redlock.WithMinHold(minHold))
-	settings, err := locker.Settings(opts...)
+	settings, err := locker.Settings()
+	if err == nil {
+		wait := redlock.WithQuarantineWait(quarantines * settings.Quarantine)
+		opts = slices.Concat([]redlock.LockOption{wait}, opts, []redlock.LockOption{redlock.WithMinHold(minHold)})
+		settings, err = locker.Settings(opts...)
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -103,8 +114,8 @@ func (l *Locker) Run(ctx context.Context, job string, run func(ctx context.Conte
 }
 
 // Lock takes the lock of a job for one run. The name of the job is the resource. Lock does not
-// wait for another holder. While masters do not answer, or some of them still grant, it tries
-// again for half a second, or for half of the minimum hold if that is shorter.
+// wait for another holder. It waits for masters in quarantine, see [New]. While masters do not answer, or
+// some of them still grant, it tries again for half a second, or for half of the minimum hold if that is shorter.
 //
 // The errors are those of [redlock.Locker.TryLock]. After an error the run has to be left out.
 // An error that matches [redlock.ErrTaken] is no alarm. Any other error is logged, see
@@ -119,10 +130,14 @@ func (l *Locker) Lock(ctx context.Context, job string) (*Lock, error) {
 		limit = min(limit, l.minHold/2) // or the run of another machine could be over
 	}
 	for tries := 1; ; tries++ {
+		start := time.Now()
 		lease, err := l.locker.TryLock(ctx, job, l.opts...)
 		if err == nil {
 			l.note(job, nil)
 			return &Lock{Lease: lease, of: l}, nil
+		}
+		if took := time.Since(start); took > longestTry { // it waited for masters in quarantine
+			began = began.Add(took)
 		}
 		d := pause(tries)
 		if !worthwhile(err) || time.Since(began)+d > limit || !l.sleep(ctx, d) {

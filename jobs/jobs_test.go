@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -217,6 +218,39 @@ func TestVirtualLeftOut(t *testing.T) {
 			t.Error("Lock: got no error, want ErrNoQuorum")
 		}
 		left(4)
+	})
+}
+
+// A run that is due while masters are in quarantine waits for them, on one machine of all. It does not wait
+// for a quarantine that is longer than it may be.
+func TestVirtualWaitsForQuarantines(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		var all []*jobs.Locker
+		for range 3 {
+			all = append(all, newLocker(t, b.WarmLocker(), time.Minute))
+		}
+		impatient := newLocker(t, b.WarmLocker(), time.Minute, redlock.WithQuarantineWait(0))
+		b.All((*virtual.Node).RestartEmpty)
+		time.Sleep(time.Hour)
+		start := time.Now()
+		_, err := impatient.Lock(t.Context(), "r")
+		locktest.WantMatch(t, "Lock", err, []error{redlock.ErrQuarantine})
+		locktest.WantWithin(t, "Lock", start, time.Second)
+		var running sync.WaitGroup
+		var ran atomic.Int32
+		for _, j := range all {
+			running.Go(func() {
+				err := j.Run(t.Context(), "r", func(context.Context, *redlock.Lease) error { ran.Add(1); return nil })
+				if err != nil {
+					t.Errorf("Run: got %v, want no error", err)
+				}
+			})
+		}
+		running.Wait()
+		if ran.Load() != 1 {
+			t.Errorf("got %d runs, want 1", ran.Load())
+		}
+		locktest.WantWithin(t, "Run", start, 12*time.Second)
 	})
 }
 

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,33 +19,43 @@ const doctorHelp = `Ask all masters about themselves, and say what should be cor
 If a master does not tell something, that is unknown, and not ok. Nothing is changed on the
 masters, except that a master that is seen for the first time gets its marker.
 
+A master that restarted is in quarantine from the first time that a client reaches it. So run
+redlock doctor --wait behind each start of a master: it asks until all masters, or those that
+are given as MASTER, have a vote. A service that starts the next day does not wait then.
+
 Exit code: 0 if there is nothing worse than a notice or an unknown, 1 if there is, and 69 if
-no quorum of masters has a vote.`
+no quorum of masters has a vote. With MASTERs only the findings about these count: 0 or 1.`
+
+const doctorExamples = `  redlock doctor
+  redlock doctor 10.0.0.1:6379 --wait 1m   # behind the start of that master`
 
 // doctor is the doctor command.
 type doctor struct {
 	connection
 	output
+	wait time.Duration
 }
 
 func newDoctor() *cobra.Command {
 	var d doctor
 	cmd := &cobra.Command{
-		Use:                   "doctor [flags]",
+		Use:                   "doctor [MASTER...] [flags]",
 		Short:                 "Say what is wrong with the masters",
 		Long:                  doctorHelp,
-		Args:                  noArgs,
+		Example:               doctorExamples,
 		DisableFlagsInUseLine: true,
-		RunE:                  func(cmd *cobra.Command, _ []string) error { return d.run(cmd) },
+		ValidArgsFunction:     cobra.NoFileCompletions,
+		RunE:                  func(cmd *cobra.Command, args []string) error { return d.run(cmd, args) },
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
+	f.Var((*duration)(&d.wait), "wait", "wait at most that long until the masters have votes")
 	d.output.register(f)
 	d.connection.register(f)
 	return cmd
 }
 
-func (d *doctor) run(cmd *cobra.Command) (err error) {
+func (d *doctor) run(cmd *cobra.Command, only []string) (err error) {
 	if err := d.output.open(cmd); err != nil {
 		return err
 	}
@@ -53,7 +66,10 @@ func (d *doctor) run(cmd *cobra.Command) (err error) {
 	defer func() { err = errors.Join(err, locker.Close()) }()
 	ctx, stop := interruptible(cmd)
 	defer stop()
-	report, found := locker.Check(ctx)
+	if err := known(locker.Stats(), only); err != nil {
+		return err
+	}
+	report, found := d.check(ctx, locker, only)
 	if ctx.Err() != nil {
 		return errInterrupted
 	}
@@ -63,20 +79,73 @@ func (d *doctor) run(cmd *cobra.Command) (err error) {
 		d.show(report)
 	}
 	switch {
-	case errors.Is(found, redlock.ErrNoQuorum):
+	case len(only) == 0 && errors.Is(found, redlock.ErrNoQuorum):
 		return exitError{code: exitNoQuorum}
-	case found != nil || worst(report) >= redlock.LevelWarning:
+	case len(only) == 0 && found != nil || worst(report, only) >= redlock.LevelWarning:
 		return exitError{code: exitFailed}
 	}
 	return nil
 }
 
-func worst(r redlock.Report) (worst redlock.Level) {
-	for _, g := range r.Groups {
-		for _, n := range g.Nodes {
-			for _, f := range n.Findings {
-				worst = max(worst, f.Level)
+// known returns an error if some of the addresses are not those of masters.
+func known(s redlock.Stats, addrs []string) error {
+	for _, a := range addrs {
+		if !slices.ContainsFunc(s.Nodes, func(n redlock.NodeStats) bool { return n.Node == a }) {
+			return usagef("%q is none of the masters (see redlock doctor --help)", a)
+		}
+	}
+	return nil
+}
+
+// check asks all masters. With --wait it asks until those that count have votes.
+func (d *doctor) check(ctx context.Context, locker *redlock.Locker, only []string) (redlock.Report, error) {
+	const often = time.Second
+	for end := time.Now().Add(d.wait); ; {
+		report, found := locker.Check(ctx)
+		left := time.Until(end)
+		pause := min(left, often, votesIn(report, only))
+		if pause <= 0 {
+			return report, found
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return report, found
+		}
+	}
+}
+
+// votesIn returns when to ask again whether the masters that count have votes; 0 if they have.
+func votesIn(r redlock.Report, only []string) (pause time.Duration) {
+	const unknown = 200 * time.Millisecond // a master that is starting
+	for n := range nodesOf(r, only) {
+		switch {
+		case n.Err != nil:
+			pause = max(pause, unknown)
+		case n.Quarantine > 0:
+			pause = max(pause, n.Quarantine)
+		}
+	}
+	return pause
+}
+
+// nodesOf iterates over the reports of those masters, or of all if none are given.
+func nodesOf(r redlock.Report, only []string) iter.Seq[redlock.NodeReport] {
+	return func(yield func(redlock.NodeReport) bool) {
+		for _, g := range r.Groups {
+			for _, n := range g.Nodes {
+				if (len(only) == 0 || slices.Contains(only, n.Node)) && !yield(n) {
+					return
+				}
 			}
+		}
+	}
+}
+
+func worst(r redlock.Report, only []string) (worst redlock.Level) {
+	for n := range nodesOf(r, only) {
+		for _, f := range n.Findings {
+			worst = max(worst, f.Level)
 		}
 	}
 	return worst
@@ -145,7 +214,7 @@ type findingReport struct {
 }
 
 func healthOf(r redlock.Report) health {
-	h := health{Worst: worst(r).String()}
+	h := health{Worst: worst(r, nil).String()}
 	for _, g := range r.Groups {
 		h.Groups = append(h.Groups, groupHealthOf(g))
 	}

@@ -66,6 +66,7 @@ type leaseCommand struct {
 	ttl      time.Duration
 	wait     time.Duration
 	nonblock bool
+	votes    quarantineFlag
 }
 
 func newAcquire() *cobra.Command {
@@ -92,6 +93,7 @@ func newAcquire() *cobra.Command {
 	c.registerTTL(f)
 	f.VarP((*duration)(&c.wait), "wait", "w", "wait at most that long for the lock; 0 is -n")
 	f.BoolVarP(&c.nonblock, "nonblock", "n", false, "do not wait for another holder")
+	c.votes.register(f)
 	c.owner.register(f)
 	c.output.register(f)
 	c.connection.register(f)
@@ -159,11 +161,8 @@ func (c *leaseCommand) acquire(cmd *cobra.Command, key string) (err error) {
 	if err := c.output.open(cmd); err != nil {
 		return err
 	}
-	var o redlock.Observer
 	once := c.nonblock || cmd.Flags().Changed("wait") && c.wait == 0
-	if !once {
-		o.NotAcquired = (&patience{out: cmd.ErrOrStderr(), log: slog.New(slog.DiscardHandler)}).failed
-	}
+	o := redlock.Observer{NotAcquired: (&patience{out: cmd.ErrOrStderr(), log: slog.New(slog.DiscardHandler)}).failed}
 	locker, err := c.openFor(cmd, redlock.WithObserver(o), c.owner.option(os.Getppid(), "acquire")) // the script lives on
 	if err != nil {
 		return err
@@ -180,7 +179,7 @@ func (c *leaseCommand) acquire(cmd *cobra.Command, key string) (err error) {
 	lock := func() (*redlock.Lease, error) { return locker.Lock(lockCtx, key) }
 	if once {
 		lock = func() (*redlock.Lease, error) {
-			return connecting(func() (*redlock.Lease, error) { return locker.TryLock(lockCtx, key) })
+			return connecting(func() (*redlock.Lease, error) { return locker.TryLock(lockCtx, key, c.votes.option(locker)) })
 		}
 	}
 	lease, err := lock()

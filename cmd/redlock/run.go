@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/d0720281/redlock"
 )
@@ -50,7 +51,9 @@ The environment of the command has REDLOCK_KEY, REDLOCK_FENCE (a number that is 
 for every later holder), REDLOCK_TTL_MS and REDLOCK_MODE (exclusive or shared). With several KEYs it has REDLOCK_KEY_1 and
 REDLOCK_FENCE_1 for the first one, and so on.
 
-Without -w and -n redlock waits for as long as it takes. It writes errors only; -v tells
+Without -w and -n redlock waits for as long as it takes. With -n it does not wait for another
+holder, but for masters in quarantine, so that a job that is due once is not left out on all
+machines because masters restarted (--quarantine-wait). It writes errors only; -v tells
 more. A duration is 10s, 1m30s or 500ms, or a number of seconds.
 
 Exit code: the command's own, or 128+n if signal n ended it, and otherwise
@@ -74,6 +77,7 @@ type run struct {
 	wait       time.Duration
 	waitSet    bool
 	nonblock   bool
+	votes      quarantineFlag
 	conflict   int
 	shared     bool
 	killAfter  time.Duration
@@ -112,6 +116,7 @@ func newRun() *cobra.Command {
 	f.SortFlags = false
 	f.VarP((*duration)(&r.wait), "wait", "w", "wait at most that long for the lock; 0 is -n")
 	f.BoolVarP(&r.nonblock, "nonblock", "n", false, "do not wait for another holder")
+	r.votes.register(f)
 	f.IntVarP(&r.conflict, "conflict-exit-code", "E", exitConflict, "exit code if another process holds the lock, or the wait is over")
 	f.BoolVar(&r.shared, "shared", false, "share the lock with other readers, and keep writers out")
 	f.Var((*duration)(&r.ttl), "ttl", "how long the lock outlives a redlock that died")
@@ -259,9 +264,7 @@ func listen(signals chan<- os.Signal, list []os.Signal) {
 
 func (r *run) observer() redlock.Observer {
 	o := observer(r.log)
-	if !r.once() {
-		o.NotAcquired = (&patience{out: r.stderr, log: r.log}).failed
-	}
+	o.NotAcquired = (&patience{out: r.stderr, log: r.log}).failed
 	return o
 }
 
@@ -294,11 +297,13 @@ func readerOf(le *redlock.Lease, err error) (runLease, error) { return reader{le
 func (r *run) get(ctx context.Context, locker *redlock.Locker) (runLease, error) {
 	switch {
 	case r.shared && r.once():
-		return readerOf(connecting(func() (*redlock.Lease, error) { return locker.TryRLock(ctx, r.keys[0]) }))
+		return readerOf(connecting(func() (*redlock.Lease, error) { return locker.TryRLock(ctx, r.keys[0], r.votes.option(locker)) }))
 	case r.shared:
 		return readerOf(locker.RLock(ctx, r.keys[0]))
 	case r.once():
-		return leaseOf(connecting(func() (*redlock.MultiLease, error) { return locker.TryLockAll(ctx, r.keys) }))
+		return leaseOf(connecting(func() (*redlock.MultiLease, error) {
+			return locker.TryLockAll(ctx, r.keys, r.votes.option(locker))
+		}))
 	}
 	return leaseOf(locker.LockAll(ctx, r.keys))
 }
@@ -358,6 +363,25 @@ func (r *run) acquire(ctx context.Context, locker *redlock.Locker, signals <-cha
 		return nil, exitError{code: r.conflict}
 	}
 	return nil, exitError{exitBroken, err}
+}
+
+// quarantineFlag says how long a command that makes one attempt waits for masters in quarantine.
+type quarantineFlag struct {
+	wait time.Duration
+	set  func() bool
+}
+
+func (q *quarantineFlag) register(f *pflag.FlagSet) {
+	const name = "quarantine-wait"
+	f.Var((*duration)(&q.wait), name, "with -n, wait at most that long for masters in quarantine; by default two quarantines, 20.6s")
+	q.set = func() bool { return f.Changed(name) }
+}
+
+func (q *quarantineFlag) option(locker *redlock.Locker) redlock.LockOption {
+	if settings, err := locker.Settings(); err == nil && !q.set() {
+		return redlock.WithQuarantineWait(2 * settings.Quarantine)
+	}
+	return redlock.WithQuarantineWait(q.wait)
 }
 
 // connectTries is the number of attempts of a run that does not wait: connecting may take as
