@@ -4,10 +4,13 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -80,13 +83,42 @@ func (c *compose) image() string {
 	if _, err := c.output("docker", "image", "inspect", published); err == nil {
 		return published
 	}
-	archive := c.pack("redis-server", "redis-cli")
-	cmd := exec.CommandContext(c.t.Context(), "docker", "import", "-", made)
+	c.load(made, c.pack("redis-server", "redis-cli"))
+	return made
+}
+
+// load makes an image of an archive.
+func (c *compose) load(name string, archive io.Reader, options ...string) {
+	c.t.Helper()
+	cmd := exec.CommandContext(c.t.Context(), "docker", append(append([]string{"import"}, options...), "-", name)...)
 	cmd.Stdin = archive
 	if out, err := cmd.CombinedOutput(); err != nil {
 		c.t.Fatalf("docker import: %v: %s", err, out)
 	}
-	c.t.Cleanup(func() { _, _ = c.output("docker", "image", "rm", made) })
+	c.t.Cleanup(func() { _, _ = c.output("docker", "image", "rm", name) })
+}
+
+// redlockImage makes an image like that of the Dockerfile.
+func (c *compose) redlockImage() string {
+	c.t.Helper()
+	const made = "redlock-contrib/redlock:test"
+	path := filepath.Join(c.t.TempDir(), "redlock")
+	build := exec.CommandContext(c.t.Context(), "go", "build", "-o", path, "./cmd/redlock")
+	build.Dir, build.Env = "..", append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		c.t.Fatalf("%s: %v: %s", build, err, out)
+	}
+	program := []byte(read(c.t, path))
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "redlock", Mode: 0o755, Size: int64(len(program))})
+	if err == nil {
+		_, err = w.Write(program)
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		c.t.Fatal(err)
+	}
+	c.load(made, &archive, "--change", `ENTRYPOINT ["/redlock"]`)
 	return made
 }
 
@@ -144,22 +176,89 @@ func freePort(t *testing.T) string {
 	return port
 }
 
+// masters has compose publish the masters on free ports, and cleans up after the test.
+func (c *compose) masters() (addrs []string) {
+	c.t.Helper()
+	for i := range 5 {
+		port := freePort(c.t)
+		c.env = append(c.env, fmt.Sprintf("REDLOCK_PORT_%d=%s", i+1, port))
+		addrs = append(addrs, "127.0.0.1:"+port)
+	}
+	c.t.Cleanup(func() {
+		if out, err := c.output(c.argv[0], append(c.argv[1:len(c.argv):len(c.argv)], "down", "--volumes", "--timeout", "2")...); err != nil {
+			c.t.Errorf("down: %v: %s", err, out)
+		}
+	})
+	return addrs
+}
+
+// A service of the compose file with the profile development is granted locks as soon as the masters
+// answer: after a cold start, and after a restart of all masters. Without the profile, votes ends when the
+// masters vote.
+func TestComposeProfiles(t *testing.T) {
+	c := newCompose(t)
+	c.env = append(c.env, imageEnv+"="+c.image(), "REDLOCK_IMAGE="+c.redlockImage())
+	more := filepath.Join(t.TempDir(), "app.yaml")
+	app := `services:
+  app:
+    image: ${REDLOCK_IMAGE}
+    environment: {REDLOCK_MASTERS: "master-1:6379,master-2:6379,master-3:6379,master-4:6379,master-5:6379", REDLOCK_PASSWORD: secret}
+    command: [run, app, -v, --user, redlock, --trusted-disk, --, /redlock, --version]
+    depends_on: {init: {condition: service_completed_successfully}}
+    profiles: [development]
+`
+	if err := os.WriteFile(more, []byte(app), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.argv = append(c.argv, "--file", more)
+	plain := c.argv
+	c.masters()
+	c.argv = append(plain[:len(plain):len(plain)], "--profile", "development")
+	waited := func() time.Duration {
+		t.Helper()
+		var log string
+		redistest.Eventually(t, time.Minute, func() bool {
+			log = c.do("logs", "--no-color", "app")
+			return strings.Contains(log, "msg=released")
+		}, "the service has had its lock")
+		m := regexp.MustCompile(`msg="holding the lock".* waited=(\S+)`).FindAllStringSubmatch(log, -1)
+		if m == nil {
+			t.Fatalf("got no lock: %s", log)
+		}
+		d, err := time.ParseDuration(m[len(m)-1][1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	start := time.Now()
+	c.do("up", "--detach")
+	t.Logf("cold start: %v until the service waited for its lock, which took %v", time.Since(start), waited())
+	if d := waited(); d > 5*time.Second {
+		t.Errorf("cold start: the service waited %v for its lock, want no quarantine", d)
+	}
+	c.do("restart", "--timeout", "2", "master-1", "master-2", "master-3", "master-4", "master-5")
+	c.do("rm", "--force", "app")
+	start = time.Now()
+	c.do("up", "--detach", "--no-deps", "app")
+	if d := waited(); d > 5*time.Second {
+		t.Errorf("after a restart of all masters: the service waited %v for its lock, want no quarantine", d)
+	}
+	t.Logf("restart of all masters: the service had its lock %v after it was started, and waited %v for it", time.Since(start), waited())
+
+	c.argv = append(plain[:len(plain):len(plain)], "--profile", "votes")
+	c.do("up", "--detach", "votes")
+	redistest.Eventually(t, time.Minute, func() bool {
+		return strings.Contains(c.do("logs", "--no-color", "votes"), "5 of 5 masters have a vote")
+	}, "the masters vote")
+}
+
 // The masters of the compose file pass Check, and grant locks with two of five killed. A master that
 // comes back has its keys and its vote.
 func TestCompose(t *testing.T) {
 	c := newCompose(t)
 	c.env = append(c.env, imageEnv+"="+c.image())
-	var addrs []string
-	for i := range 5 {
-		port := freePort(t)
-		c.env = append(c.env, fmt.Sprintf("REDLOCK_PORT_%d=%s", i+1, port))
-		addrs = append(addrs, "127.0.0.1:"+port)
-	}
-	t.Cleanup(func() {
-		if out, err := c.output(c.argv[0], append(c.argv[1:len(c.argv):len(c.argv)], "down", "--volumes", "--timeout", "2")...); err != nil {
-			t.Errorf("down: %v: %s", err, out)
-		}
-	})
+	addrs := c.masters()
 	c.do("up", "--detach")
 	urls := withUser(addrs)
 	wantGood(t, urls)
