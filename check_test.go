@@ -413,6 +413,29 @@ func TestClusterNode(t *testing.T) {
 	wantErr(t, err, redlock.ErrTaken, redlock.ErrNotMaster)
 }
 
+// Nodes of a cluster become no independent masters: a Lock that needs them does not wait. That is so too
+// where they hide that they are, and refuse the keys. A Lock that needs a replica waits, see TestReplica.
+func TestLockOnAClusterEnds(t *testing.T) {
+	procs := redistest.Masters(t, 3, "--cluster-enabled", "yes")
+	addrs := redistest.Addrs(procs)
+	fails := func(l *redlock.Locker) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		_, err := l.Lock(ctx, "r")
+		wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum, redlock.ErrNotMaster, redlock.ErrClusterNode)
+		var q *redlock.QuorumError
+		if errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &q) || !q.Permanent() {
+			t.Errorf("got %v, want an error for good", err)
+		}
+	}
+	fails(open(t, addrs))
+	for i := range addrs {
+		must(t, redistest.Client(t, addrs[i]).Do(t.Context(), "acl", "setuser", "default", "-info").Err())
+	}
+	fails(open(t, addrs))
+}
+
 // A server's settings for memory and disk: the finding, and whether it is reported, once.
 func TestServerSettings(t *testing.T) {
 	for _, test := range []struct {

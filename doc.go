@@ -104,7 +104,7 @@
 //   - [ErrNoQuorum]: too few masters gave a usable answer in time. Raise an alarm.
 //   - [ErrQuarantine], with ErrNoQuorum: masters have no vote yet. Wait, as Lock does;
 //     [NodeError] says for how long.
-//   - [ErrSameServer], [ErrNotMaster], [ErrMembership]: two addresses are one server, a
+//   - [ErrSameServer], [ErrNotMaster], [ErrClusterNode], [ErrMembership]: two addresses are one server, a
 //     master is a replica or in a cluster, or other clients have a list of masters that
 //     conflicts with this one. Correct the list.
 //   - [ErrWrongType]: the key holds data of another program. Change the resource or the

@@ -54,6 +54,10 @@ var (
 	// no requests until that has changed.
 	ErrNotMaster = node.ErrNotMaster
 
+	// ErrClusterNode comes with ErrNotMaster if the server is a node of a Redis Cluster. Waiting does not
+	// help: a replica may become a master again, but no node of a cluster becomes independent by itself.
+	ErrClusterNode = node.ErrClusterNode
+
 	// ErrLost says that the lease is over, although it was not released. The work that it
 	// protects must stop.
 	ErrLost = errors.New("redlock: lease lost")
@@ -236,17 +240,21 @@ func (e *QuorumError) Holder() (owner string, left time.Duration) {
 }
 
 // Permanent reports whether waiting cannot help: too many masters refuse the type of the key,
-// the user or the list of masters, or are one server, and the others make no quorum.
+// the user or the list of masters, are one server, or are nodes of a Redis Cluster, and the others
+// make no quorum.
 // [Locker.Lock] then gives up.
 func (e *QuorumError) Permanent() bool {
 	hopeless := 0
 	for _, n := range e.Nodes {
-		if errors.Is(n, ErrWrongType) || errors.Is(n, ErrPermission) || errors.Is(n, ErrSameServer) || errors.Is(n, ErrMembership) {
+		if slices.ContainsFunc(hopelessErrors, func(err error) bool { return errors.Is(n, err) }) {
 			hopeless++
 		}
 	}
 	return decide(e.of, e.Need, 0, hopeless) == impossible
 }
+
+// hopelessErrors has the errors of a master that go on until a person corrects something.
+var hopelessErrors = []error{ErrWrongType, ErrPermission, ErrSameServer, ErrMembership, ErrClusterNode}
 
 // votesIn returns after how long a quorum has its votes at the earliest, if the nodes in quarantine are
 // what is missing. A node that failed for another reason may have its vote at any moment.

@@ -16,7 +16,7 @@ import (
 
 // sentinels has every exported sentinel.
 var sentinels = []error{
-	ErrNotAcquired, ErrTaken, ErrNoQuorum, ErrQuarantine, ErrSameServer, ErrNotMaster, ErrLost, ErrExpired, ErrSuspended, ErrQuorumLost, ErrMaxHold,
+	ErrNotAcquired, ErrTaken, ErrNoQuorum, ErrQuarantine, ErrSameServer, ErrNotMaster, ErrClusterNode, ErrLost, ErrExpired, ErrSuspended, ErrQuorumLost, ErrMaxHold,
 	ErrNotHeld, ErrReleased, ErrDetached, ErrReentry, ErrUpgrade, ErrClosed, ErrConfig, ErrWrongType, ErrPermission, ErrBroken, ErrMembership,
 }
 

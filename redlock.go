@@ -120,7 +120,8 @@ func (l *Locker) ready(ctx context.Context, resource string) *pool {
 // ([ErrQuarantine]), Lock waits for them. It then logs how long that will take (see
 // [WithLogger]). If the deadline of ctx comes before, Lock returns at once, and
 // [NodeError] says how long each master has no vote. If masters find other data in the key ([ErrWrongType]) or refuse the user
-// ([ErrPermission]), and the others make no quorum, Lock fails at once. If two masters are one
+// ([ErrPermission]), or are nodes of a Redis Cluster ([ErrClusterNode]), and the others make no quorum,
+// Lock fails at once. If two masters are one
 // server ([ErrSameServer]), it fails in any case.
 //
 // After an error no lease is held. The library tells every master that may have set the key

@@ -66,7 +66,7 @@ func withoutQuorum(err error) error {
 		hint = " (correct the password in $" + passwordEnv + " or the user's rights: docs/operations.md has the ACL line)"
 	case errors.Is(err, redlock.ErrWrongType):
 		hint = " (give another KEY or --prefix)"
-	case errors.Is(err, redlock.ErrSameServer), errors.Is(err, redlock.ErrMembership):
+	case errors.Is(err, redlock.ErrSameServer), errors.Is(err, redlock.ErrMembership), errors.Is(err, redlock.ErrClusterNode):
 		hint = " (correct --masters)"
 	}
 	return exitf(exitConfig, "%w%s", err, hint)

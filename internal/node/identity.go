@@ -135,12 +135,18 @@ func (a *Audit) hashed(addr string) uint64 {
 // that of an independent master.
 func (i Info) usable() error {
 	switch {
+	case i.Cluster == "1":
+		return clusterNode(errors.New("it is a node of a cluster"))
 	case i.Role != "" && i.Role != "master":
 		return &Marked{ErrNotMaster, fmt.Errorf("its role is %s", i.Role)}
-	case i.Cluster == "1":
-		return &Marked{ErrNotMaster, errors.New("it is a node of a cluster")}
 	}
 	return nil
+}
+
+// clusterNode returns the error of a node that belongs to a Redis Cluster, and said so by err. Unlike a
+// replica, it does not become an independent master.
+func clusterNode(err error) error {
+	return &Marked{ErrNotMaster, &Marked{ErrClusterNode, err}}
 }
 
 // Audit is what a node said of itself at a connection.

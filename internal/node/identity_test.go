@@ -75,6 +75,7 @@ func TestUsable(t *testing.T) {
 		{Info{Role: "sentinel", Cluster: "0"}, "sentinel"},
 		{Info{Role: "master", Cluster: "1"}, "cluster"},
 		{Info{Cluster: "1"}, "cluster"},
+		{Info{Role: "slave", Cluster: "1"}, "cluster"},
 	} {
 		err := test.info.usable()
 		switch {
@@ -82,6 +83,8 @@ func TestUsable(t *testing.T) {
 			t.Errorf("%+v: got %v, want no error", test.info, err)
 		case test.says != "" && (!errors.Is(err, ErrNotMaster) || !strings.Contains(err.Error(), test.says)):
 			t.Errorf("%+v: got %v, want ErrNotMaster that says %q", test.info, err, test.says)
+		case errors.Is(err, ErrClusterNode) != (test.says == "cluster"):
+			t.Errorf("%+v: got %v, want ErrClusterNode for a node of a cluster alone", test.info, err)
 		}
 	}
 }

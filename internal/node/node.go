@@ -108,11 +108,12 @@ func (s *Set) Misconfigured() error { return s.ids.misconfigured() }
 
 // Errors that an operator can correct. The exported package has them under the same names.
 var (
-	ErrSameServer = errors.New("redlock: two masters are the same server")
-	ErrNotMaster  = errors.New("redlock: server is no independent master")
-	ErrPermission = errors.New("redlock: permission denied by the master")
-	ErrWrongType  = errors.New("redlock: key holds something that is not a lock")
-	ErrClosed     = errors.New("redlock: locker is closed")
+	ErrSameServer  = errors.New("redlock: two masters are the same server")
+	ErrNotMaster   = errors.New("redlock: server is no independent master")
+	ErrClusterNode = errors.New("redlock: server is a node of a Redis Cluster")
+	ErrPermission  = errors.New("redlock: permission denied by the master")
+	ErrWrongType   = errors.New("redlock: key holds something that is not a lock")
+	ErrClosed      = errors.New("redlock: locker is closed")
 )
 
 const (

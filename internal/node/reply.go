@@ -353,10 +353,17 @@ func IsPermission(err error) bool {
 	return slices.ContainsFunc(denials, func(d string) bool { return strings.HasPrefix(text, d) })
 }
 
+// redirections are the beginnings of the errors by which a node of a Redis Cluster refuses the keys of a
+// request, or a request with keys of different slots.
+var redirections = []string{"MOVED ", "ASK ", "CROSSSLOT ", "CLUSTERDOWN "}
+
 // nodeFailure adds a sentinel to an error of a node, if a caller can act on it.
 func nodeFailure(err error) error {
-	if IsPermission(err) {
+	switch {
+	case IsPermission(err):
 		return &Marked{ErrPermission, err}
+	case slices.ContainsFunc(redirections, func(r string) bool { return Says(err, r) }):
+		return clusterNode(err)
 	}
 	return err
 }
