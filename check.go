@@ -324,7 +324,7 @@ func (c *config) findings(a *node.Audit) []Finding {
 	return all
 }
 
-const bootstrapHint = "wait; or, for a new set of masters that no client has used yet, call Bootstrap once"
+const bootstrapHint = "wait; or, if no lock was ever taken on these masters, run redlock init once, by hand or when they are set up: a service must not"
 
 // listFinding compares the lists of masters of other clients with this one.
 //

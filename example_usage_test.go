@@ -174,7 +174,7 @@ func ExampleWithLogger() {
 	if err := locker.Close(); err != nil { // returns when everything has been logged
 		log.Panic(err)
 	}
-	fmt.Println("and the log says so:", bytes.Contains(warnings.Bytes(), []byte("waits for a master in quarantine")))
+	fmt.Println("and the log says so:", bytes.Contains(warnings.Bytes(), []byte("masters in quarantine")))
 	// Output:
 	// masters in quarantine: true
 	// and the log says so: true

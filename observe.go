@@ -3,8 +3,10 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -330,16 +332,25 @@ func (e *events) Warning(n *node.Node, err error) {
 	e.log(err.Error(), "node", n.Addr())
 }
 
-// waiting logs that a Lock waits for a node to have a vote again, once for each quarantine.
-func (e *events) waiting(n *node.Node, left time.Duration) {
-	if _, told := e.told.LoadOrStore(n, true); told {
-		return
+// waiting logs that calls wait for nodes to have their votes again, once for each quarantine. The key
+// "reason" marks what calls wait for, here and in outage.note.
+func (e *events) waiting(voteless map[*node.Node]time.Duration) {
+	var texts []string
+	longest, hint := time.Duration(0), bootstrapHint
+	for n, left := range voteless {
+		if _, told := e.told.LoadOrStore(n, true); told {
+			continue
+		}
+		texts = append(texts, fmt.Sprintf("%s: %v", n.Addr(), node.Quarantine(left)))
+		longest = max(longest, left)
+		if n.Standing().SaidIn(e.conf.clock.Instant()) == 0 { // only this client does not trust the node: Bootstrap cannot vouch for it
+			hint = "wait"
+		}
 	}
-	hint := bootstrapHint
-	if n.Standing().SaidIn(e.conf.clock.Instant()) == 0 { // only this client does not trust the node: Bootstrap cannot vouch for it
-		hint = "wait"
+	if len(texts) > 0 {
+		slices.Sort(texts)
+		e.log("masters in quarantine have no vote yet; calls wait for them", "reason", Reason(ErrQuarantine), "masters", texts, "seconds", math.Ceil(longest.Seconds()), "hint", hint)
 	}
-	e.log("a Lock waits for a master in quarantine", "node", n.Addr(), "seconds", math.Ceil(left.Seconds()), "hint", hint)
 }
 
 // LogObserver returns an Observer that logs events. Acquisitions, renewals, releases, and

@@ -25,7 +25,7 @@ func (o *outage) note(p *pool, f *failure) {
 		o.over(p)
 	case f.verdict == nil || !errors.Is(f.err, ErrNoQuorum) || errors.Is(f.err, ErrQuarantine):
 	case o.lasts(p.now()):
-		p.events.log("no quorum of the masters gives a usable answer; calls of Lock go on trying", "masters", f.verdict.answers())
+		p.events.log("no quorum of the masters gives a usable answer; calls of Lock go on trying", "reason", Reason(ErrNoQuorum), "masters", f.verdict.answers())
 	}
 }
 

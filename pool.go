@@ -139,7 +139,7 @@ func (t *timers) stop(timer *time.Timer) {
 // their votes. It logs that for the operator, once for each quarantine.
 func (p *pool) awaitVotes(e *QuorumError) time.Duration {
 	const atMost = time.Second // an operator may call Bootstrap meanwhile
-	wait := atMost
+	wait, voteless := atMost, make(map[*node.Node]time.Duration)
 	for _, failed := range e.Nodes {
 		if failed.Quarantine == 0 {
 			continue
@@ -147,10 +147,11 @@ func (p *pool) awaitVotes(e *QuorumError) time.Duration {
 		wait = min(wait, failed.Quarantine)
 		for _, n := range p.nodes {
 			if n.Addr() == failed.Node {
-				p.events.waiting(n, failed.Quarantine)
+				voteless[n] = failed.Quarantine
 			}
 		}
 	}
+	p.events.waiting(voteless)
 	return wait
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"time"
 
@@ -154,7 +153,7 @@ func (c *leaseCommand) openFor(cmd *cobra.Command, opts ...redlock.Option) (*red
 		return nil, exitf(exitConfig, "--ttl %v: must be at most %v, the value of --max-ttl, which all clients of the masters need to have in common",
 			c.ttl, c.maxTTL)
 	}
-	return c.connection.open(append(opts, redlock.WithTTL(c.ttl), redlock.WithoutRenewal(), redlock.WithLogger(nil))...)
+	return c.connection.open(append([]redlock.Option{redlock.WithTTL(c.ttl), redlock.WithoutRenewal(), redlock.WithLogger(nil)}, opts...)...)
 }
 
 func (c *leaseCommand) acquire(cmd *cobra.Command, key string) (err error) {
@@ -162,8 +161,7 @@ func (c *leaseCommand) acquire(cmd *cobra.Command, key string) (err error) {
 		return err
 	}
 	once := c.nonblock || cmd.Flags().Changed("wait") && c.wait == 0
-	o := redlock.Observer{NotAcquired: (&patience{out: cmd.ErrOrStderr(), log: slog.New(slog.DiscardHandler)}).failed}
-	locker, err := c.openFor(cmd, redlock.WithObserver(o), c.owner.option(os.Getppid(), "acquire")) // the script lives on
+	locker, err := c.openFor(cmd, redlock.WithLogger(waiting(cmd.ErrOrStderr())), c.owner.option(os.Getppid(), "acquire")) // the script lives on
 	if err != nil {
 		return err
 	}

@@ -220,7 +220,7 @@ func (r *run) hold(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	locker, err := r.open(redlock.WithTTL(r.ttl), r.owner.option(os.Getpid(), filepath.Base(r.argv[0])), redlock.WithLogger(r.log), redlock.WithObserver(r.observer()))
+	locker, err := r.open(redlock.WithTTL(r.ttl), r.owner.option(os.Getpid(), filepath.Base(r.argv[0])), redlock.WithLogger(r.logger()), redlock.WithObserver(observer(r.log)))
 	if err != nil {
 		return err
 	}
@@ -262,10 +262,12 @@ func listen(signals chan<- os.Signal, list []os.Signal) {
 	}
 }
 
-func (r *run) observer() redlock.Observer {
-	o := observer(r.log)
-	o.NotAcquired = (&patience{out: r.stderr, log: r.log}).failed
-	return o
+// logger returns the logger of the library.
+func (r *run) logger() *slog.Logger {
+	if r.verbose {
+		return r.log
+	}
+	return waiting(r.stderr)
 }
 
 // once reports whether redlock does not wait for another holder.

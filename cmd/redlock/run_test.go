@@ -47,6 +47,9 @@ func vouch(t *testing.T, addrs []string, maxTTL time.Duration) {
 func TestScripts(t *testing.T) {
 	list := newMasters(t, 3, redlock.DefaultMaxTTL)
 	fresh, lateFresh := redistest.Masters(t, 3), redistest.Masters(t, 3)
+	cluster := redistest.Masters(t, 1, "--cluster-enabled", "yes")[0]
+	host, port, _ := strings.Cut(list[0].Addr(), ":")
+	replica := redistest.Masters(t, 1, "--replicaof", host+" "+port)[0]
 	secret := redistest.Masters(t, 1, "--requirepass", "s3cret")[0]
 	vouch(t, []string{"redis://:s3cret@" + secret.Addr()}, redlock.DefaultMaxTTL)
 	testscript.Run(t, testscript.Params{
@@ -54,6 +57,8 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv(mastersEnv, strings.Join(redistest.Addrs(list), ","))
 			env.Setenv("SECRET_MASTER", secret.Addr())
+			env.Setenv("CLUSTER_NODE", cluster.Addr())
+			env.Setenv("REPLICA", replica.Addr())
 			env.Setenv("FIRST_FRESH", fresh[0].Addr())
 			env.Setenv("FRESH_MASTERS", strings.Join(redistest.Addrs(fresh), ",")) // no client has seen them yet
 			env.Setenv("FRESH_MASTERS_2", strings.Join(redistest.Addrs(lateFresh), ","))

@@ -2,11 +2,12 @@ package main
 
 import (
 	"bytes"
-	"errors"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
-	"time"
+	"strings"
+	"sync"
 
 	"github.com/d0720281/redlock"
 )
@@ -52,40 +53,38 @@ func (w *lineWriter) close() {
 	<-w.done
 }
 
-// outageNotice is how long masters must have failed before a waiting redlock says so.
-const outageNotice = 2 * time.Second
+// waiting is the logger of the library for a command without -v. It tells the user of a redlock that
+// waits that it waits because of the masters, and not for another holder. Otherwise the user would not
+// know why the wait does not end. The library says that once for each outage or quarantine.
+func waiting(out io.Writer) *slog.Logger { return slog.New(waitingHandler{out}) }
 
-// patience tells the user of a waiting redlock, once, if it waits because the masters fail and not
-// for another holder. Otherwise the user would not know why the wait does not end.
-type patience struct {
-	out     io.Writer
-	log     *slog.Logger
-	waiting bool
-	since   time.Time // start of an outage
-	told    bool
+type waitingHandler struct{ out io.Writer }
+
+func (waitingHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+
+// Handle writes what calls wait for, and nothing else.
+func (h waitingHandler) Handle(_ context.Context, r slog.Record) error {
+	fields := make(map[string]slog.Value)
+	r.Attrs(func(a slog.Attr) bool { fields[a.Key] = a.Value; return true })
+	if fields["reason"].String() == "" {
+		return nil
+	}
+	text, _, _ := strings.Cut(strings.TrimPrefix(r.Message, "redlock: "), "; ")
+	masters, _ := fields["masters"].Any().([]string)
+	_, err := fmt.Fprintf(h.out, "redlock: still waiting: %s: %s\n", text, strings.Join(masters, "; "))
+	return err
 }
 
-func (p *patience) failed(e redlock.Event) {
-	if !p.waiting {
-		p.waiting = true
-		p.log.Info("waiting for the lock", "key", e.Resource, "error", e.Err)
-	}
-	if !errors.Is(e.Err, redlock.ErrNoQuorum) {
-		p.since = time.Time{}
-		return
-	}
-	if p.since.IsZero() {
-		p.since = e.Time
-	}
-	if !p.told && (errors.Is(e.Err, redlock.ErrQuarantine) || e.Time.Sub(p.since) >= outageNotice) {
-		p.told = true
-		fmt.Fprintln(p.out, "redlock: still waiting:", oneLine(e.Err))
-	}
-}
+func (h waitingHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
+func (h waitingHandler) WithGroup(string) slog.Handler      { return h }
 
 // observer logs events. The library logs warnings itself.
 func observer(log *slog.Logger) redlock.Observer {
+	var first sync.Once
 	return redlock.Observer{
+		NotAcquired: func(e redlock.Event) {
+			first.Do(func() { log.Info("waiting for the lock", "key", e.Resource, "error", e.Err) })
+		},
 		Acquired: func(e redlock.Event) {
 			log.Info("holding the lock", "key", e.Resource, "fence", e.Fence, "waited", e.Elapsed, "valid for", e.Validity)
 		},
