@@ -162,7 +162,7 @@ func (p *pool) lockOn(held node.Held) (found NodeLock) {
 	if of, is := strings.CutPrefix(token, wire.BrokenMark); is {
 		token, given, found.Broken = of, "", true
 	}
-	if token == wire.Readers {
+	if token == wire.Readers || token == wire.Nobody {
 		token = ""
 	}
 	found.Token, found.Owner = token, ownerOf(token)
@@ -436,8 +436,8 @@ func (p *pool) tellBroken(ctx context.Context, in *Inspection) {
 }
 
 // placeholder returns the value that replaces a key. It has the id of the attempt that set the
-// key, by which the former holder can remove it. If no Locker has set the key, the placeholder
-// has a new id, and no process removes it.
+// key, by which the former holder can remove it. If no Locker has set the key, no process removes
+// the placeholder.
 //
 // Source: ALGORITHM section 5.
 func (c *config) placeholder(seen *NodeLock) string {
@@ -449,7 +449,7 @@ func (c *config) placeholder(seen *NodeLock) string {
 	case isToken(seen.Token):
 		return wire.Placeholder(seen.Token)
 	}
-	return wire.Placeholder(c.rules.newID())
+	return wire.Placeholder(wire.Nobody)
 }
 
 var errChanged = errors.New("the key has changed since it was read")

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/d0720281/redlock"
@@ -67,6 +68,12 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code":  scriptCode,
 			"await": scriptAwait,
+			"foreign": func(ts *testscript.TestScript, _ bool, args []string) { // sets a key as another library does
+				for _, m := range list {
+					node := redis.NewClient(&redis.Options{Addr: m.Addr()})
+					ts.Check(errors.Join(node.Set(t.Context(), redlock.DefaultKeyPrefix+args[0], args[1], 10*time.Second).Err(), node.Close()))
+				}
+			},
 		},
 	})
 }

@@ -175,6 +175,10 @@ const NoProcess = "-"
 // lock key. No id of an attempt begins with it.
 const BrokenMark = "~broken:"
 
+// Nobody stands in a placeholder for the id of the attempt, where no attempt had set the key. As it is no
+// id, no release drops that placeholder.
+const Nobody = "~nobody"
+
 // BrokenChannel is the name, after the prefix of all keys, of the channel for messages that a lock
 // was broken.
 const BrokenChannel = "~broken"
