@@ -123,10 +123,14 @@ type waiter struct {
 }
 
 func (b *bubble) wait(ctx context.Context, l *redlock.Locker, opts ...redlock.LockOption) *waiter {
+	return b.waitFor(ctx, l, "r", opts...)
+}
+
+func (b *bubble) waitFor(ctx context.Context, l *redlock.Locker, resource string, opts ...redlock.LockOption) *waiter {
 	w := &waiter{done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
-		w.lease, w.err = l.Lock(ctx, "r", opts...)
+		w.lease, w.err = l.Lock(ctx, resource, opts...)
 		w.at = time.Now()
 	}()
 	synctest.Wait() // it gets in line

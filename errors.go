@@ -239,6 +239,19 @@ func (e *QuorumError) Holder() (owner string, left time.Duration) {
 	return owner, left
 }
 
+// HeldByQuorum reports whether so many masters have the resource for other holders that these alone
+// leave no quorum. So the masters work, and a holder is in the way. An error can match [ErrTaken] without
+// that: some masters have the resource for another holder, and others had not answered when it was decided.
+func (e *QuorumError) HeldByQuorum() bool {
+	held := 0
+	for _, n := range e.Nodes {
+		if errors.Is(n.Err, errHeldByOther) {
+			held++
+		}
+	}
+	return decide(e.of, e.Need, 0, held) == impossible
+}
+
 // Permanent reports whether waiting cannot help: too many masters refuse the type of the key,
 // the user or the list of masters, are one server, or are nodes of a Redis Cluster, and the others
 // make no quorum.

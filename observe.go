@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -357,8 +358,9 @@ func (e *events) waiting(voteless map[*node.Node]time.Duration) {
 // attempts that failed because another holder has the resource, have level Debug. A master that
 // is up again has level Info. Attempts that failed for lack of a quorum, renewals that failed,
 // lost leases, and failures of masters have level Warn. While masters are down, Lock makes many
-// attempts: limit the rate in the handler, or replace NotAcquired of the Observer. If l is nil,
-// each event goes to the [slog.Default] of that time.
+// attempts. Of those that fail for the same [Reason], one is logged in 10 s, with the number of those
+// before it that were not, until the resource is better: it was granted, or a quorum of the masters has
+// the key of another holder. If l is nil, each event goes to the [slog.Default] of that time.
 //
 // Warning, ClockStepped and StoodStill are not logged, because they go to the logger of
 // [WithLogger].
@@ -370,16 +372,27 @@ func LogObserver(l *slog.Logger) Observer {
 		}
 		to.Log(context.Background(), level, "redlock: "+text, attrs...)
 	}
+	var outages outageLog
 	return Observer{
 		Acquired: func(e Event) {
+			outages.better(e.Resource)
 			log(slog.LevelDebug, "acquired", "resource", e.Resource, "mode", e.Mode, "fence", e.Fence, "waited", e.Elapsed, "validity", e.Validity)
 		},
 		NotAcquired: func(e Event) {
-			level := slog.LevelDebug
-			if errors.Is(e.Err, ErrNoQuorum) {
-				level = slog.LevelWarn
+			attrs := []any{"resource", e.Resource, "waited", e.Elapsed, "error", e.Err}
+			if !errors.Is(e.Err, ErrNoQuorum) {
+				if q := (*QuorumError)(nil); errors.As(e.Err, &q) && q.HeldByQuorum() {
+					outages.better(e.Resource)
+				}
+				log(slog.LevelDebug, "not acquired", attrs...)
+				return
 			}
-			log(level, "not acquired", "resource", e.Resource, "waited", e.Elapsed, "error", e.Err)
+			if more, due := outages.due(e); due {
+				if more > 0 {
+					attrs = append(attrs, "more", more)
+				}
+				log(slog.LevelWarn, "not acquired", attrs...)
+			}
 		},
 		Extended: func(e Event) {
 			log(slog.LevelDebug, "extended", "resource", e.Resource, "fence", e.Fence, "validity", e.Validity)
@@ -402,6 +415,50 @@ func LogObserver(l *slog.Logger) Observer {
 		Quarantined: func(e Event) { log(slog.LevelWarn, "master has no vote for a time", "node", e.Node, "for", e.Elapsed) },
 		Dropped:     func(n int) { log(slog.LevelWarn, "events were dropped", "count", n) },
 	}
+}
+
+// outageLog limits the log of attempts that find no quorum.
+type outageLog struct {
+	mu   sync.Mutex             // several Lockers may have the Observer
+	last map[string]*outageLine // by the reason; guarded by mu
+}
+
+// outageLine is what was logged for a reason.
+type outageLine struct {
+	resource string
+	at       time.Time
+	more     int // attempts since then
+}
+
+// outageEvery is how often attempts that fail for the same reason are logged.
+const outageEvery = 10 * time.Second
+
+// due reports whether to log an attempt, and how many for the same reason were not logged before it.
+func (o *outageLog) due(e Event) (more int, due bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	reason := Reason(e.Err)
+	line := o.last[reason]
+	switch {
+	case line == nil:
+	case e.Time.Sub(line.at) < outageEvery:
+		line.more++
+		return 0, false
+	default:
+		more = line.more
+	}
+	if o.last == nil {
+		o.last = make(map[string]*outageLine)
+	}
+	o.last[reason] = &outageLine{resource: e.Resource, at: e.Time}
+	return more, true
+}
+
+// better forgets what was logged for a resource that a quorum has granted, or has for another holder.
+func (o *outageLog) better(resource string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	maps.DeleteFunc(o.last, func(_ string, line *outageLine) bool { return line.resource == resource })
 }
 
 // Tracer is called at the start of each Lock, RLock, Extend, Unlock and the like, whose name is op. The

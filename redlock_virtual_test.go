@@ -357,6 +357,55 @@ func TestVirtualDeadlineBeforeTheVotes(t *testing.T) {
 	})
 }
 
+// While masters are down, LogObserver logs an attempt at a change of the reason, and then one in ten
+// seconds. A lease, or a holder by a quorum, ends that.
+func TestVirtualLogObserverInAnOutage(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		said := new(records)
+		l := b.warmLocker(redlock.WithObserver(redlock.LogObserver(slog.New(said))), redlock.WithLogger(nil))
+		lines := func(want int, when string) {
+			t.Helper()
+			synctest.Wait()
+			got := 0
+			for _, r := range said.With("not acquired") {
+				if r["level"] == slog.LevelWarn {
+					got++
+				}
+			}
+			if got != want {
+				t.Errorf("%s: got %d lines, want %d", when, got, want)
+			}
+		}
+		b.each((*bubbleNode).kill, 0, 1)
+		w, x := b.wait(t.Context(), l), b.waitFor(t.Context(), l, "x") // two resources
+		time.Sleep(35 * time.Second)
+		lines(4, "after 35 s without a majority")
+		b.each((*bubbleNode).restartEmpty, 0, 1)
+		time.Sleep(2 * time.Second)
+		lines(5, "when the reason changes")
+		b.VouchAgain()
+		held := b.got(w)
+		b.unlock(b.got(x))
+		other := b.warmLocker()
+		lines(5, "with leases")
+		b.each((*bubbleNode).kill, 0, 1)
+		_, err := l.TryLock(t.Context(), "x")
+		wantMatch(t, "TryLock", err, []error{redlock.ErrNoQuorum})
+		lines(6, "after leases")
+		b.all((*bubbleNode).heal)
+		time.Sleep(reconnect10)
+		must(t, held.Extend(t.Context()))
+		b.unlock(held)
+		b.lock(other, "x")
+		_, err = l.TryLock(t.Context(), "x")
+		wantMatch(t, "TryLock", err, []error{redlock.ErrTaken})
+		b.each((*bubbleNode).kill, 0, 1)
+		_, err = l.TryLock(t.Context(), "x")
+		wantMatch(t, "TryLock", err, []error{redlock.ErrNoQuorum})
+		lines(7, "after a holder by a quorum")
+	})
+}
+
 // A Lock without a deadline does not wait in silence: the log is told once that no quorum answers, and
 // once that it does again.
 func TestVirtualOutageIsLogged(t *testing.T) {

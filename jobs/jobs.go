@@ -119,8 +119,8 @@ func (l *Locker) Run(ctx context.Context, job string, run func(ctx context.Conte
 //
 // The errors are those of [redlock.Locker.TryLock]. After an error the run has to be left out.
 // An error that matches [redlock.ErrTaken] is no alarm. Any other error is logged, see
-// [redlock.WithLogger]: once per job, until a run of the job gets its lock again or finds it
-// taken.
+// [redlock.WithLogger]: once per job, until a run of the job gets its lock again, or a quorum of the
+// masters has it for another machine.
 //
 // The scheduler does not tell the job when the lease is lost, as it gives jobs a context of its
 // own. Use [Locker.Run] for a job that has to know.
@@ -186,14 +186,17 @@ func worthwhile(err error) bool {
 }
 
 // note tells the operator of a job that runs nowhere: at the first run that is left out, not at
-// each. A lock that another machine has is no news.
+// each. A lock that another machine has is no news. That a quorum has it for another machine ends the
+// trouble. If fewer masters say so, the others may still be down.
 func (l *Locker) note(job string, err error) {
 	bad := err != nil && !errors.Is(err, redlock.ErrTaken)
+	var refused *redlock.QuorumError
 	l.mu.Lock()
 	news := bad && !l.failed[job]
-	if bad {
+	switch {
+	case bad:
 		l.failed[job] = true
-	} else {
+	case err == nil || errors.As(err, &refused) && refused.HeldByQuorum():
 		delete(l.failed, job)
 	}
 	l.mu.Unlock()

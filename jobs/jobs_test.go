@@ -254,6 +254,43 @@ func TestVirtualWaitsForQuarantines(t *testing.T) {
 	})
 }
 
+// A job that is left out is logged once, although some runs find another holder's key on the one master
+// that answers: that is no sign that the masters are well.
+func TestVirtualLeftOutOnce(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		var log locktest.Records
+		l := b.WarmLocker(redlock.WithLogger(slog.New(&log)))
+		j := newLocker(t, l, 0)
+		b.Nodes[0].Kill()
+		b.Nodes[1].Hang()
+		time.Sleep(time.Second)
+		taken := 0
+		for i := range 20 {
+			if i%2 == 1 { // the master that hangs is not known to
+				b.Nodes[1].Resume()
+				time.Sleep(5 * time.Second)
+				b.Nodes[2].Put(redlock.DefaultKeyPrefix+"r", "another|1", 5*time.Second)
+				b.Nodes[1].Hang()
+			}
+			_, err := j.Lock(t.Context(), "r")
+			if errors.Is(err, redlock.ErrTaken) {
+				taken++
+				var refused *redlock.QuorumError
+				if !errors.As(err, &refused) || refused.HeldByQuorum() {
+					t.Errorf("got %v, want it held by no quorum", err)
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		if taken == 0 {
+			t.Error("got no call that found the lock taken, want some")
+		}
+		if got := len(log.With("left out")); got != 1 {
+			t.Errorf("got %d lines in the log about runs that are left out, want 1", got)
+		}
+	})
+}
+
 // A short failure of the masters does not leave a run out.
 func TestVirtualTriesAgain(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
