@@ -55,7 +55,7 @@ func TestInstall(t *testing.T) {
 		return
 	}
 	text, err := exec.Command(filepath.Join(bin, "redlock"), "run", "--help").Output()
-	if err != nil || !strings.Contains(string(text), "redlock run KEY... [flags] -- command [args...]") {
+	if err != nil || !strings.Contains(string(text), "redlock run KEY [flags] [--] command [args...]") {
 		t.Errorf("got %q, %v; want the help of the command", text, err)
 	}
 	text, err = exec.Command(filepath.Join(bin, "redlock"), "--version").Output()

@@ -66,7 +66,7 @@ func understood(line string) error {
 		args[i] = strings.Trim(args[i], `'"`)
 	}
 	root := newRoot()
-	cmd, rest, err := root.Find(args)
+	cmd, rest, err := root.Find(withDash(root, args))
 	if err != nil {
 		return err
 	}

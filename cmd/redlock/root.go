@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -14,7 +15,7 @@ import (
 // execute runs the command line and returns the exit code.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
-	root.SetArgs(args)
+	root.SetArgs(withDash(root, args))
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	return finish(root.ExecuteContext(ctx), stderr)
@@ -38,6 +39,26 @@ func newRoot() *cobra.Command {
 	})
 	root.AddCommand(newRun(), newAcquire(), newExtend(), newRelease(), newStatus(), newList(), newWatch(), newBreak(), newDoctor(), newInit(), newDemo())
 	return root
+}
+
+// withDash returns the command line with the -- that redlock run needs between KEY and command, if it has
+// none: flock, consul lock and etcdctl lock need none either. The flags of redlock run end at the command
+// then, as the flags behind it are those of the command.
+func withDash(root *cobra.Command, args []string) []string {
+	cmd, rest, err := root.Find(args)
+	if err != nil || cmd.Name() != runName || slices.Contains(rest, "--") {
+		return args
+	}
+	scratch := newRun().Flags() // what it parses changes nothing
+	scratch.SetInterspersed(false)
+	for range 2 { // up to KEY, and from there up to the command
+		if err := scratch.Parse(rest); err != nil || scratch.NArg() == 0 {
+			return args // the error is found again
+		}
+		rest = scratch.Args()[1:]
+	}
+	at := len(args) - len(rest) - 1
+	return slices.Insert(slices.Clone(args), at, "--")
 }
 
 // interruptible returns a context that ends with the first Ctrl-C or SIGTERM. The second

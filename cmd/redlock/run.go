@@ -22,9 +22,16 @@ import (
 	"github.com/d0720281/redlock"
 )
 
+// runName is the name of the run command.
+const runName = "run"
+
 const runHelp = `Hold the lock KEY while a command runs, and give it back afterwards. With several KEYs, hold all
 of them: redlock waits until it has all, and does not deadlock whatever their order. With
 --shared other readers can hold KEY at the same time, and a holder without --shared cannot.
+
+Without -- the first argument is KEY and the rest is the command, as with flock: the flags of
+redlock come before the command. Several KEYs need the --, also with -c, and where there is a --, all that
+is before it are KEYs and flags.
 
 The lock is renewed as long as the command runs. If the renewals fail, redlock asks the
 command to end (--signal) when no more than --kill-after is left of the lock. Before the
@@ -67,6 +74,7 @@ const runExamples = `  redlock run nightly -n -- /usr/local/bin/backup --all
   redlock run deploy -w 5m --result-file last.json -- make deploy
   redlock run price-list --shared -- ./report
   redlock run accounts:7 accounts:12 -- ./transfer
+  redlock run -n nightly /usr/local/bin/backup --all
   redlock run report --at-least 30s --at-most 10m -n -E 0 -c 'gather | mail -s report ops'`
 
 // run is the run command: a lock held while a command runs.
@@ -99,7 +107,7 @@ type run struct {
 func newRun() *cobra.Command {
 	r := run{ttl: redlock.DefaultTTL}
 	cmd := &cobra.Command{
-		Use:                   "run KEY... [flags] -- command [args...]",
+		Use:                   "run KEY [flags] [--] command [args...]",
 		Short:                 "Run a command while holding a lock",
 		Long:                  runHelp,
 		Example:               runExamples,
@@ -142,7 +150,7 @@ func (r *run) parse(cmd *cobra.Command, args []string) (err error) {
 	}
 	switch {
 	case len(keys) == 0:
-		return usagef("which lock? give its KEY before the -- (see redlock run --help)")
+		return usagef("which lock? give its KEY (see redlock run --help)")
 	case r.shared && len(keys) > 1:
 		return usagef("--shared takes one KEY")
 	case f.Changed("command") && len(r.argv) > 0:
@@ -150,7 +158,7 @@ func (r *run) parse(cmd *cobra.Command, args []string) (err error) {
 	case f.Changed("command") && shell == "":
 		return usagef("-c: there is no shell to rely on here")
 	case !f.Changed("command") && len(r.argv) == 0:
-		return usagef("which command? give it after -- (see redlock run --help)")
+		return usagef("which command? give it after the KEY, or after -- (see redlock run --help)")
 	case r.nonblock && r.waitSet && r.wait > 0:
 		return usagef("--nonblock and --wait contradict each other")
 	case r.conflict < 0 || r.conflict > 255:
