@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // This file has the groups of masters of a Locker. Each resource belongs to one group, and all
@@ -108,6 +109,9 @@ func (l *Locker) eachGroup(do func(p *pool) error) error {
 func (l *Locker) groupOf(resource string) *pool {
 	if len(l.groups) == 1 {
 		return l.groups[0]
+	}
+	if semaphore, slot := wire.CutSlot(resource); slot > 0 { // all slots are in one group
+		resource = wire.Base(semaphore)
 	}
 	best, highest := l.groups[0], uint64(0)
 	for i, p := range l.groups {

@@ -40,6 +40,7 @@ func (v Verdict) String() string {
 // Inspection is the result of [Locker.Inspect].
 type Inspection struct {
 	Resource string
+	Slot     int // of a permit, from 1: Resource is the name of its semaphore then
 	Verdict  Verdict
 	Quorum   int      // masters that have to agree: N/2+1
 	Token    string   // of the one holder, if the verdict is HELD, MINORITY or BROKEN
@@ -97,9 +98,14 @@ func (l *Locker) Inspect(ctx context.Context, resource string) (Inspection, erro
 		return in, ErrClosed
 	}
 	defer l.calls.leave()
+	return l.look(ctx, resource)
+}
+
+// look is Inspect for a resource or a slot.
+func (l *Locker) look(ctx context.Context, resource string) (Inspection, error) {
 	l.start()
 	p := l.groupOf(resource)
-	in = p.inspect(ctx, resource)
+	in := p.inspect(ctx, resource)
 	if in.Verdict != VerdictUnknown {
 		return in, nil
 	}
@@ -113,7 +119,8 @@ func (l *Locker) Inspect(ctx context.Context, resource string) (Inspection, erro
 
 // inspect asks all nodes for what they have of a resource.
 func (p *pool) inspect(ctx context.Context, resource string) Inspection {
-	in := Inspection{Resource: resource, Quorum: p.need}
+	in := Inspection{Quorum: p.need}
+	in.Resource, in.Slot = wire.CutSlot(resource)
 	key := p.conf.keyPrefix + resource
 	found, errs := onEach(ctx, p, func(ctx context.Context, n *node.Node) (NodeLock, error) {
 		held, err := n.Look(ctx, key)
@@ -376,9 +383,14 @@ func (l *Locker) Break(ctx context.Context, resource string) (Inspection, error)
 		return in, ErrClosed
 	}
 	defer l.calls.leave()
+	return l.take(ctx, resource)
+}
+
+// take is Break for a resource or a slot.
+func (l *Locker) take(ctx context.Context, resource string) (Inspection, error) {
 	l.start()
 	p := l.groupOf(resource)
-	in = p.inspect(ctx, resource)
+	in := p.inspect(ctx, resource)
 	nodes := slices.Clone(in.Nodes) // a node task can outlive the call
 	left, errs := onEach(ctx, p, func(ctx context.Context, n *node.Node) (time.Duration, error) {
 		seen := &nodes[n.Index()]
@@ -400,7 +412,7 @@ func (l *Locker) Break(ctx context.Context, resource string) (Inspection, error)
 		}
 	}
 	if broken > 0 {
-		p.tellBroken(ctx, &in)
+		p.tellBroken(ctx, resource, in.Nodes)
 	}
 	if broken >= in.Quorum || in.Verdict != VerdictHeld && in.Verdict != VerdictShared && in.Verdict != VerdictUnknown {
 		return in, nil
@@ -424,14 +436,14 @@ func (l *Locker) Break(ctx context.Context, resource string) (Inspection, error)
 // tellBroken tells the holders of the resource that it was broken: a holder of this Locker at
 // once, the others by a message to all subscribers of each node. A holder that misses the
 // message learns of the Break at its next renewal.
-func (p *pool) tellBroken(ctx context.Context, in *Inspection) {
+func (p *pool) tellBroken(ctx context.Context, resource string, nodes []NodeLock) {
 	for _, g := range p.renewer.all() {
-		if g.resource == in.Resource {
-			g.brokenOn(in.Nodes)
+		if g.resource == resource {
+			g.brokenOn(nodes)
 		}
 	}
 	_, _ = onEach(ctx, p, func(ctx context.Context, n *node.Node) (struct{}, error) {
-		return struct{}{}, n.TellBroken(ctx, p.conf.keyPrefix+in.Resource)
+		return struct{}{}, n.TellBroken(ctx, p.conf.keyPrefix+resource)
 	})
 }
 

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -9,13 +10,14 @@ import (
 	"strings"
 
 	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // inspectedAtOnce is how many resources List looks at together.
 const inspectedAtOnce = 64
 
-// List returns what [Locker.Inspect] returns for each resource of which some master has a key, sorted
-// by name. It looks for the keys on all masters, by SCAN, in steps that delay no lock. Resources that
+// List returns what [Locker.Inspect] returns for each resource of which some master has a key, and for
+// each permit of a [Semaphore], sorted by name. It looks for the keys on all masters, by SCAN, in steps that delay no lock. Resources that
 // are locked or freed meanwhile may be missing or may have been freed by the time they are returned: use
 // the result for people and for monitoring. The user needs the right to SCAN. With an empty key prefix,
 // other programs' strings are resources, too.
@@ -32,7 +34,7 @@ func (l *Locker) List(ctx context.Context) iter.Seq2[Inspection, error] {
 		names, missing := l.names(ctx)
 		for some := range slices.Chunk(names, inspectedAtOnce) {
 			found, errs := make([]Inspection, len(some)), make([]error, len(some))
-			inParallel(len(some), func(i int) { found[i], errs[i] = l.Inspect(ctx, some[i]) })
+			inParallel(len(some), func(i int) { found[i], errs[i] = l.inspectNamed(ctx, some[i]) })
 			for i, in := range found {
 				if errs[i] == nil && !in.exists() {
 					continue // it has been freed since
@@ -53,7 +55,16 @@ func (in *Inspection) exists() bool {
 	return slices.ContainsFunc(in.Nodes, func(n NodeLock) bool { return n.taken() || n.value != "" })
 }
 
-// names returns the resources of which some node has a key, in order. The error says which nodes did not
+// inspectNamed is Inspect for a name that names has returned.
+func (l *Locker) inspectNamed(ctx context.Context, name string) (Inspection, error) {
+	if !l.calls.enter() {
+		return Inspection{Resource: name}, ErrClosed
+	}
+	defer l.calls.leave()
+	return l.look(ctx, name)
+}
+
+// names returns the resources and slots of which some node has a key, in order. The error says which nodes did not
 // tell, if a resource that a quorum holds may be missing.
 func (l *Locker) names(ctx context.Context) ([]string, error) {
 	if !l.calls.enter() {
@@ -73,7 +84,9 @@ func (l *Locker) names(ctx context.Context) ([]string, error) {
 			}
 			e.Granted++
 			for _, key := range keys {
-				if r := strings.TrimPrefix(key, p.conf.keyPrefix); p.conf.checkResource("List", r) == nil && l.groupOf(r) == p {
+				r := strings.TrimPrefix(key, p.conf.keyPrefix)
+				_, slot := wire.CutSlot(r)
+				if (slot > 0 || p.conf.checkResource("List", r) == nil) && l.groupOf(r) == p {
 					all[r] = true
 				}
 			}
@@ -85,5 +98,9 @@ func (l *Locker) names(ctx context.Context) ([]string, error) {
 			missing = append(missing, e)
 		}
 	}
-	return slices.Sorted(maps.Keys(all)), errors.Join(missing...)
+	return slices.SortedFunc(maps.Keys(all), func(a, b string) int {
+		nameA, slotA := wire.CutSlot(a)
+		nameB, slotB := wire.CutSlot(b)
+		return cmp.Or(cmp.Compare(nameA, nameB), cmp.Compare(slotA, slotB))
+	}), errors.Join(missing...)
 }

@@ -136,6 +136,77 @@ func (s *Semaphore) admit(ctx context.Context, name string, lc lockConfig, try t
 	return newMultiLease(ctx, parts), nil
 }
 
+// SemaphoreInspection is the result of [Semaphore.Inspect].
+type SemaphoreInspection struct {
+	Name    string
+	Permits int          // of the semaphore
+	Slots   []Inspection // of slots 1 to Permits, and behind them those that a client with more permits has
+	Free    int          // of slots 1 to Permits: those whose verdict is FREE
+}
+
+// slotsBehind is how many slots behind the last one Inspect looks at together.
+const slotsBehind = 8
+
+// Inspect asks all masters which holders have the permits, as [Locker.Inspect] does for a resource. If the
+// verdict of a slot is [VerdictUnknown], the error is that of Inspect.
+//
+// Source: ALGORITHM section 14.
+func (s *Semaphore) Inspect(ctx context.Context) (SemaphoreInspection, error) {
+	all := SemaphoreInspection{Name: s.name, Permits: s.permits}
+	if err := s.check(ctx, "Inspect", 1); err != nil {
+		return all, err
+	}
+	l := s.locker
+	if !l.calls.enter() {
+		return all, ErrClosed
+	}
+	defer l.calls.leave()
+	var unknown error
+	for looked, more := 0, true; more && looked < MaxPermits; {
+		some := min(slotsBehind, MaxPermits-looked)
+		if left := s.permits - looked; left > 0 {
+			some = min(inspectedAtOnce, left)
+		}
+		found, errs := make([]Inspection, some), make([]error, some)
+		inParallel(some, func(i int) {
+			found[i], errs[i] = l.look(ctx, wire.Slot(wire.Base(s.name), looked+i+1))
+		})
+		looked += some
+		more = looked <= s.permits
+		for i, in := range found {
+			if in.Slot > s.permits && !in.exists() {
+				continue
+			}
+			more = more || in.Slot > s.permits
+			if in.Slot <= s.permits && in.Verdict == VerdictFree {
+				all.Free++
+			}
+			if unknown == nil {
+				unknown = errs[i]
+			}
+			all.Slots = append(all.Slots, in)
+		}
+	}
+	return all, unknown
+}
+
+// Break takes one permit away from its holder, as [Locker.Break] does. The lease that the permit belongs
+// to is over then, with all its permits. A slot is from 1 to [MaxPermits].
+func (s *Semaphore) Break(ctx context.Context, slot int) (Inspection, error) {
+	in := Inspection{Resource: s.name, Slot: slot}
+	if err := s.check(ctx, "Break", 1); err != nil {
+		return in, err
+	}
+	if slot < 1 || slot > MaxPermits {
+		return in, configErrorf("Break: slot %d: must be from 1 to %d", slot, MaxPermits)
+	}
+	if !s.locker.calls.enter() {
+		return in, ErrClosed
+	}
+	defer s.locker.calls.leave()
+	return s.locker.take(ctx, wire.Slot(wire.Base(s.name), slot))
+}
+
 // slot returns the slot of a permit, and 0 for a lease of a resource.
 func (le *Lease) slot() int {
 	_, slot := le.grant.named()

@@ -249,3 +249,58 @@ func TestPermitsDiffer(t *testing.T) {
 		t.Errorf("told twice: %+v", <-told)
 	}
 }
+
+// Inspect shows the holders of the permits, List has them, and Break takes one away.
+func TestSemaphoreInspect(t *testing.T) {
+	c := start(t, 3)
+	l, looks := open(t, c.addrs, redlock.WithOwner("web 1")), open(t, c.addrs)
+	ctx := t.Context()
+	two, err := l.Semaphore("s", 4).TryAcquire(ctx, 2)
+	must(t, err)
+	s := looks.Semaphore("s", 4)
+	in, err := s.Inspect(ctx)
+	must(t, err)
+	if in.Name != "s" || in.Permits != 4 || in.Free != 2 || len(in.Slots) != 4 {
+		t.Errorf("got %+v", in)
+	}
+	for i, slot := range in.Slots {
+		held := slices.Contains(slotsOf(two), i+1)
+		if slot.Resource != "s" || slot.Slot != i+1 || (slot.Verdict == redlock.VerdictHeld) != held || held && slot.Owner != "web 1" {
+			t.Errorf("slot %d: got %+v", i+1, slot)
+		}
+	}
+	few, err := looks.Semaphore("s", 1).Inspect(ctx)
+	must(t, err)
+	if behind := len(few.Slots) - 1; behind != 2-len(slices.DeleteFunc(slotsOf(two), func(s int) bool { return s > 1 })) {
+		t.Errorf("got %d slots behind that of a semaphore with one permit", behind)
+	}
+	var listed []int
+	for in, err := range looks.List(ctx) {
+		must(t, err)
+		if in.Resource != "s" || in.Token != two.Parts()[0].Token {
+			t.Errorf("listed: got %+v", in)
+		}
+		listed = append(listed, in.Slot)
+	}
+	if !slices.Equal(listed, slotsOf(two)) {
+		t.Errorf("listed: got slots %v, want %v", listed, slotsOf(two))
+	}
+	if _, err := s.Break(ctx, 0); !errors.Is(err, redlock.ErrConfig) {
+		t.Errorf("Break of slot 0: got %v", err)
+	}
+	broken, err := s.Break(ctx, slotsOf(two)[1])
+	must(t, err)
+	if broken.Slot != slotsOf(two)[1] || broken.Token != two.Parts()[1].Token {
+		t.Errorf("Break: got %+v", broken)
+	}
+	<-two.Context().Done()
+	if err := context.Cause(two.Context()); !errors.Is(err, redlock.ErrLost) || !errors.Is(err, redlock.ErrBroken) {
+		t.Errorf("after Break: got %v", err)
+	}
+	if err := two.Unlock(ctx); !errors.Is(err, redlock.ErrNotHeld) {
+		t.Errorf("Unlock: got %v", err)
+	}
+	all, err := s.Acquire(ctx, 4)
+	must(t, err)
+	must(t, all.Unlock(ctx))
+}

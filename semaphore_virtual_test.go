@@ -278,13 +278,14 @@ func TestVirtualPermitLost(t *testing.T) {
 // Source: ALGORITHM section 14, "Inside a process".
 func TestVirtualPermitHandOver(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		s, _ := b.warmSemaphores(1, 2)
+		s, queueNode := b.warmSemaphores(1, 2)
 		one, other := b.permits(s[0], 1), b.permits(s[0], 1)
 		w := b.waitForPermits(t.Context(), s[0], 1)
 		b.all((*bubbleNode).forgetCalls)
 		before := one.Parts()[0]
 		b.giveBack(one)
 		<-w.done
+		time.Sleep(10 * time.Millisecond)
 		after := w.lease.Parts()[0]
 		if w.err != nil || after.Slot != before.Slot || after.Fence <= before.Fence || after.Token != before.Token {
 			t.Errorf("got %+v after %+v, %v", after, before, w.err)
@@ -296,6 +297,9 @@ func TestVirtualPermitHandOver(t *testing.T) {
 		}
 		if one.Err() == nil || w.lease.Err() != nil {
 			t.Errorf("got %v of the first holder and %v of the second", one.Err(), w.lease.Err())
+		}
+		if k := b.nodes[queueNode].waitingFor("s~slots"); k != 0 {
+			t.Errorf("%d processes wait, although no caller does", k)
 		}
 		both := b.waitForPermits(t.Context(), s[0], 2)
 		b.giveBack(w.lease)
