@@ -95,5 +95,9 @@ func rowOfLock(in redlock.Inspection) table.Row {
 	if in.Verdict == redlock.VerdictShared {
 		token = readersOf(len(in.Readers))
 	}
-	return table.Row{in.Resource, in.Verdict.String(), token, fence, ttl, in.Owner}
+	key := in.Resource
+	if in.Slot > 0 {
+		key += fmt.Sprint(" slot ", in.Slot)
+	}
+	return table.Row{key, in.Verdict.String(), token, fence, ttl, in.Owner}
 }

@@ -11,11 +11,12 @@ import (
 // record is the content of --result-file: the fate of the lock and of the command.
 type record struct {
 	Key      string       `json:"key,omitempty"`   // of one lock
-	Locks    []lockRecord `json:"locks,omitempty"` // several locks
+	Locks    []lockRecord `json:"locks,omitempty"` // several locks or permits
 	Outcome  string       `json:"outcome"`
 	ExitCode int          `json:"exit_code"`
 	Error    string       `json:"error,omitempty"`
 
+	Slot       int        `json:"slot,omitempty"` // of a permit
 	Fence      int64      `json:"fence,omitempty"`
 	TTLMillis  int64      `json:"ttl_ms"`
 	Asked      time.Time  `json:"asked"`
@@ -28,6 +29,7 @@ type record struct {
 
 type lockRecord struct {
 	Key   string `json:"key"`
+	Slot  int    `json:"slot,omitempty"`
 	Fence int64  `json:"fence,omitempty"`
 }
 

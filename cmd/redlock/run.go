@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"syscall"
 	"time"
@@ -28,6 +27,8 @@ const runName = "run"
 const runHelp = `Hold the lock KEY while a command runs, and give it back afterwards. With several KEYs, hold all
 of them: redlock waits until it has all, and does not deadlock whatever their order. With
 --shared other readers can hold KEY at the same time, and a holder without --shared cannot.
+With --permits K, hold one of the K permits of the semaphore KEY, or --take n of them: at most K are held
+at the same time. All who use the semaphore should give the same K.
 
 Without -- the first argument is KEY and the rest is the command, as with flock: the flags of
 redlock come before the command. Several KEYs need the --, also with -c, and where there is a --, all that
@@ -55,8 +56,10 @@ command too, but neither the processes that the command has started, nor a set-u
 program.
 
 The environment of the command has REDLOCK_KEY, REDLOCK_FENCE (a number that is larger
-for every later holder), REDLOCK_TTL_MS and REDLOCK_MODE (exclusive or shared). With several KEYs it has REDLOCK_KEY_1 and
-REDLOCK_FENCE_1 for the first one, and so on.
+for every later holder), REDLOCK_TTL_MS and REDLOCK_MODE (exclusive, shared or permit). With several KEYs it has REDLOCK_KEY_1 and
+REDLOCK_FENCE_1 for the first one, and so on. With --permits it has REDLOCK_SLOT, a number from 1 to K that no other
+holder has at the same time; REDLOCK_FENCE is larger for every later holder of that slot. With --take 2 or more it
+has REDLOCK_SLOT_1 and REDLOCK_FENCE_1, and so on.
 
 Without -w and -n redlock waits for as long as it takes. With -n it does not wait for another
 holder, but for masters in quarantine, so that a job that is due once is not left out on all
@@ -73,6 +76,7 @@ Exit code: the command's own, or 128+n if signal n ended it, and otherwise
 const runExamples = `  redlock run nightly -n -- /usr/local/bin/backup --all
   redlock run deploy -w 5m --result-file last.json -- make deploy
   redlock run price-list --shared -- ./report
+  redlock run uploads --permits 4 -- ./upload
   redlock run accounts:7 accounts:12 -- ./transfer
   redlock run -n nightly /usr/local/bin/backup --all
   redlock run report --at-least 30s --at-most 10m -n -E 0 -c 'gather | mail -s report ops'`
@@ -88,6 +92,8 @@ type run struct {
 	votes      quarantineFlag
 	conflict   int
 	shared     bool
+	permits    int
+	take       int
 	killAfter  time.Duration
 	sigName    string
 	sig        syscall.Signal
@@ -127,6 +133,8 @@ func newRun() *cobra.Command {
 	r.votes.register(f)
 	f.IntVarP(&r.conflict, "conflict-exit-code", "E", exitConflict, "exit code if another process holds the lock, or the wait is over")
 	f.BoolVar(&r.shared, "shared", false, "share the lock with other readers, and keep writers out")
+	f.IntVar(&r.permits, "permits", 0, "take permits of a semaphore that has `K` of them")
+	f.IntVar(&r.take, "take", 1, "take `n` permits")
 	f.Var((*duration)(&r.ttl), "ttl", "how long the lock outlives a redlock that died")
 	f.VarP((*duration)(&r.killAfter), "kill-after", "k", "kill the command that long after it was asked to end, at most a third of the TTL; by default a fifth")
 	f.StringVarP(&r.sigName, "signal", "s", "TERM", "signal that asks the command to end")
@@ -153,6 +161,16 @@ func (r *run) parse(cmd *cobra.Command, args []string) (err error) {
 		return usagef("which lock? give its KEY (see redlock run --help)")
 	case r.shared && len(keys) > 1:
 		return usagef("--shared takes one KEY")
+	case f.Changed("permits") && len(keys) > 1:
+		return usagef("--permits takes one KEY")
+	case f.Changed("permits") && r.shared:
+		return usagef("--permits and --shared contradict each other")
+	case f.Changed("permits") && (r.permits < 1 || r.permits > redlock.MaxPermits):
+		return usagef("--permits %d: must be from 1 to %d", r.permits, redlock.MaxPermits)
+	case f.Changed("take") && r.permits == 0:
+		return usagef("--take: of which number? give --permits, too")
+	case r.permits > 0 && (r.take < 1 || r.take > min(r.permits, redlock.MaxResources)):
+		return usagef("--take %d: must be from 1 to %d", r.take, min(r.permits, redlock.MaxResources))
 	case f.Changed("command") && len(r.argv) > 0:
 		return usagef("give a command or -c, not both")
 	case f.Changed("command") && shell == "":
@@ -246,12 +264,7 @@ func (r *run) hold(ctx context.Context) (err error) {
 	}
 	acquired := time.Now()
 	r.rec.Acquired = &acquired
-	if len(r.keys) == 1 {
-		r.rec.Fence = lease.fence(r.keys[0])
-	}
-	for i := range r.rec.Locks {
-		r.rec.Locks[i].Fence = lease.fence(r.rec.Locks[i].Key)
-	}
+	r.rec.holds(r.holdings(lease))
 	err = r.protect(lease, cmd, signals)
 	if left := r.atLeast - time.Since(acquired); left > 0 && r.rec.Command != nil && exitCode(err) != exitLost {
 		r.linger(lease, left, signals)
@@ -280,43 +293,6 @@ func (r *run) logger() *slog.Logger {
 
 // once reports whether redlock does not wait for another holder.
 func (r *run) once() bool { return r.nonblock || r.waitSet && r.wait == 0 }
-
-// runLease has the methods of a lease, of one or several keys, that run needs.
-type runLease interface {
-	lockLease
-	Unlock(context.Context) error
-	fence(key string) int64
-	mode() redlock.Mode
-}
-
-type multiLease struct{ *redlock.MultiLease }
-
-func (m multiLease) fence(key string) int64 { return m.Fence(key) }
-func (multiLease) mode() redlock.Mode       { return redlock.Exclusive }
-
-func leaseOf(m *redlock.MultiLease, err error) (runLease, error) { return multiLease{m}, err }
-
-type reader struct{ *redlock.Lease }
-
-func (r reader) fence(string) int64 { return r.Fence() }
-func (r reader) mode() redlock.Mode { return r.Mode() }
-
-func readerOf(le *redlock.Lease, err error) (runLease, error) { return reader{le}, err }
-
-// get takes the lock in the way that the flags ask for.
-func (r *run) get(ctx context.Context, locker *redlock.Locker) (runLease, error) {
-	switch {
-	case r.shared && r.once():
-		return readerOf(connecting(func() (*redlock.Lease, error) { return locker.TryRLock(ctx, r.keys[0], r.votes.option(locker)) }))
-	case r.shared:
-		return readerOf(locker.RLock(ctx, r.keys[0]))
-	case r.once():
-		return leaseOf(connecting(func() (*redlock.MultiLease, error) {
-			return locker.TryLockAll(ctx, r.keys, r.votes.option(locker))
-		}))
-	}
-	return leaseOf(locker.LockAll(ctx, r.keys))
-}
 
 // signalled is the error of a wait that a signal has ended.
 type signalled struct{ sig os.Signal }
@@ -446,23 +422,6 @@ func (r *run) protect(lease runLease, cmd *exec.Cmd, signals chan os.Signal) err
 		return nil
 	}
 	return exitError{code: child.status.code}
-}
-
-var ownVariable = regexp.MustCompile(`^REDLOCK_(MODE|(KEY|FENCE)(_[0-9]+)?)=`)
-
-// environment returns the environment of the command. What a redlock around this one has set is left out.
-func (r *run) environment(lease runLease) []string {
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return ownVariable.MatchString(v)
-	})
-	for i, k := range r.keys {
-		suffix := ""
-		if len(r.keys) > 1 {
-			suffix = fmt.Sprint("_", i+1)
-		}
-		env = append(env, "REDLOCK_KEY"+suffix+"="+k, fmt.Sprintf("REDLOCK_FENCE%s=%d", suffix, lease.fence(k)))
-	}
-	return append(env, fmt.Sprint("REDLOCK_TTL_MS=", r.ttl.Milliseconds()), "REDLOCK_MODE="+string(lease.mode()))
 }
 
 var errNotRenewed = errors.New("it could not be renewed in time")

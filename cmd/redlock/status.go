@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -32,7 +33,9 @@ The output can be out of date when it is shown. Use redlock run, not redlock sta
 that two processes must not do at the same time. Nothing is changed on the masters, except that
 a master that is seen for the first time gets its marker.
 
-Exit code: 0, or 69 if a verdict is UNKNOWN. With --exit-status also 75 if a lock is not
+With --permits, the output has the slots of a semaphore that are not free.
+
+Exit code: 0, or 69 if a verdict is UNKNOWN. With --exit-status also 75 if a lock or a slot is not
 free (HELD, BROKEN, MINORITY or SPLIT), and 69 if one is QUARANTINED; 69 outweighs 75.`
 
 // statusCommand is the status command: it shows who holds locks.
@@ -40,6 +43,7 @@ type statusCommand struct {
 	connection
 	output
 	exitStatus bool
+	permits    int
 }
 
 func newStatus() *cobra.Command {
@@ -51,8 +55,11 @@ func newStatus() *cobra.Command {
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, keys []string) error {
-			if len(keys) == 0 {
+			switch {
+			case len(keys) == 0:
 				return usagef("which locks? give their KEYs (see redlock status --help)")
+			case cmd.Flags().Changed("permits") && (s.permits < 1 || s.permits > redlock.MaxPermits):
+				return usagef("--permits %d: must be from 1 to %d", s.permits, redlock.MaxPermits)
 			}
 			return s.run(cmd, keys)
 		},
@@ -60,6 +67,7 @@ func newStatus() *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	s.output.register(f)
+	f.IntVar(&s.permits, "permits", 0, "show the slots of semaphores that have `K` permits")
 	f.BoolVar(&s.exitStatus, "exit-status", false, "tell by the exit code whether the locks are free")
 	s.connection.register(f)
 	return cmd
@@ -79,7 +87,7 @@ func (s *statusCommand) run(cmd *cobra.Command, keys []string) (err error) {
 	var all []lockReport
 	code := exitOK
 	for _, key := range keys {
-		in, err := locker.Inspect(ctx, key)
+		found, err := s.inspect(ctx, locker, key)
 		switch {
 		case ctx.Err() != nil:
 			return errInterrupted
@@ -88,10 +96,14 @@ func (s *statusCommand) run(cmd *cobra.Command, keys []string) (err error) {
 		case err != nil && !errors.Is(err, redlock.ErrNoQuorum):
 			return err
 		}
-		all = append(all, reportOf(in))
-		code = worse(code, s.codeOf(in.Verdict))
-		if s.format == "text" {
-			s.showLock(in)
+		for _, in := range found {
+			all = append(all, reportOf(in))
+			code = worse(code, s.codeOf(in.Verdict))
+		}
+		if s.format == "text" && s.permits > 0 {
+			s.showPermits(key, found)
+		} else if s.format == "text" {
+			s.showLock(found[0])
 		}
 	}
 	if _, err := s.json(all); err != nil {
@@ -101,6 +113,43 @@ func (s *statusCommand) run(cmd *cobra.Command, keys []string) (err error) {
 		return exitError{code: code}
 	}
 	return nil
+}
+
+// inspect returns what the masters have of a lock, or of each slot of a semaphore.
+func (s *statusCommand) inspect(ctx context.Context, locker *redlock.Locker, key string) ([]redlock.Inspection, error) {
+	if s.permits > 0 {
+		all, err := locker.Semaphore(key, s.permits).Inspect(ctx)
+		return all.Slots, err
+	}
+	in, err := locker.Inspect(ctx, key)
+	return []redlock.Inspection{in}, err
+}
+
+// showPermits shows a semaphore as text.
+func (s *statusCommand) showPermits(key string, slots []redlock.Inspection) {
+	held, behind := 0, 0
+	var rows []table.Row
+	for _, in := range slots {
+		switch {
+		case in.Verdict == redlock.VerdictFree:
+			continue
+		case in.Slot > s.permits:
+			behind++
+		case in.Verdict == redlock.VerdictHeld:
+			held++
+		}
+		row := rowOfLock(in)
+		row[0] = fmt.Sprint(in.Slot)
+		rows = append(rows, row)
+	}
+	fmt.Fprintf(s.out, "%s: %d of %d permits held", key, held, s.permits)
+	if behind > 0 {
+		fmt.Fprintf(s.out, ", %d more by clients with more permits", behind)
+	}
+	fmt.Fprintln(s.out)
+	if len(rows) > 0 {
+		s.table(table.Row{"slot", "verdict", "token", "fence", "expires in", "owner"}, rows)
+	}
 }
 
 func (s *statusCommand) codeOf(v redlock.Verdict) int {
@@ -249,6 +298,7 @@ func shortToken(token string) string { return token[:min(len(token), 8)] }
 // lockReport is a lock in JSON.
 type lockReport struct {
 	Key     string         `json:"key"`
+	Slot    int            `json:"slot,omitempty"` // of a permit
 	Verdict string         `json:"verdict"`
 	Quorum  int            `json:"quorum"`
 	Token   string         `json:"token,omitempty"` // its beginning
@@ -280,7 +330,7 @@ type nodeStatus struct {
 }
 
 func reportOf(in redlock.Inspection) lockReport {
-	r := lockReport{Key: in.Resource, Verdict: in.Verdict.String(), Quorum: in.Quorum, Token: shortToken(in.Token), Owner: in.Owner, Fence: in.Fence}
+	r := lockReport{Key: in.Resource, Slot: in.Slot, Verdict: in.Verdict.String(), Quorum: in.Quorum, Token: shortToken(in.Token), Owner: in.Owner, Fence: in.Fence}
 	if in.Verdict == redlock.VerdictBroken {
 		free := freeMillis(in)
 		r.Free = &free
