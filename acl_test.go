@@ -18,13 +18,16 @@ import (
 )
 
 // aclLine is the user that docs/operations.md recommends, for the default key prefix.
-const aclLine = "ACL SETUSER redlock on >secret resetkeys ~redlock:* resetchannels &redlock:* -@all +eval +evalsha +info +time +hmget +hset +getrange +set +pttl +pexpire +del +exists +zadd +zrem +zcard +zpopmin +hget +hdel +publish +subscribe +ping +zscore +zremrangebyscore +zrange"
+const aclLine = "ACL SETUSER redlock on >secret resetkeys ~redlock:* resetchannels &redlock:* -@all +eval +evalsha +info +time +hmget +hset +getrange +set +pttl +pexpire +del +exists +zadd +zrem +zcard +zpopmin +hget +hdel +publish +subscribe +ping +zscore +zremrangebyscore +zrange +mget"
 
 // forTheQueue are the rights that only the order among processes needs.
 var forTheQueue = []string{"&redlock:*", "+exists", "+zadd", "+zrem", "+zcard", "+zpopmin", "+hget", "+hdel", "+publish", "+subscribe", "+ping"}
 
 // forReaders are the rights that only readers need.
 var forReaders = []string{"+zscore", "+zremrangebyscore", "+zrange"}
+
+// forPermits are the rights that only semaphores need.
+var forPermits = []string{"+zrange", "+mget"}
 
 // aclRights returns the rights on that line. Before Redis 6.2 users may use all channels, and
 // rules about channels are errors.
@@ -83,7 +86,7 @@ func TestACL(t *testing.T) {
 		}
 	})
 	for i, right := range rights {
-		if !strings.ContainsAny(right[:1], "+~") || slices.Contains(forTheQueue, right) || slices.Contains(forReaders, right) {
+		if !strings.ContainsAny(right[:1], "+~") || slices.Contains(forTheQueue, right) || slices.Contains(forReaders, right) || slices.Contains(forPermits, right) {
 			continue
 		}
 		t.Run("without "+right, func(t *testing.T) {
@@ -109,6 +112,15 @@ func TestACL(t *testing.T) {
 			}
 			if err := c.life(t, "redlock:", ""); err != nil {
 				t.Errorf("the life of an exclusive lock: %v", err)
+			}
+		})
+	}
+	for _, missing := range append([]string{""}, forPermits...) {
+		t.Run("permits without "+missing, func(t *testing.T) {
+			c.setUser(t, slices.DeleteFunc(slices.Clone(rights), func(r string) bool { return r == missing }))
+			err := c.takePermits(t)
+			if wanted := missing != "+mget"; wanted && err != nil || !wanted && !errors.Is(err, redlock.ErrPermission) {
+				t.Errorf("got %v", err)
 			}
 		})
 	}
@@ -259,6 +271,41 @@ func (c *aclCluster) life(t *testing.T, prefix, db string) error {
 		return fmt.Errorf("Unlock: %w", err)
 	}
 	return nil
+}
+
+// takePermits has two holders of a semaphore, of which the second waits for a permit.
+func (c *aclCluster) takePermits(t *testing.T) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var urls []string
+	for _, addr := range c.addrs {
+		urls = append(urls, "redis://redlock:secret@"+addr)
+	}
+	l, err := redlock.New(urls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }() // without a right it may fail
+	if err := l.Bootstrap(ctx); err != nil {
+		return fmt.Errorf("Bootstrap: %w", err)
+	}
+	s := l.Semaphore("permits", 2)
+	both, err := s.TryAcquire(ctx, 2)
+	if err != nil {
+		for i, admin := range c.admins {
+			if n := admin.Exists(ctx, "redlock:permits~slots~1", "redlock:permits~slots~2").Val(); n > 0 {
+				t.Errorf("master %d has %d keys after the refusal", i, n)
+			}
+		}
+		return err
+	}
+	time.AfterFunc(50*time.Millisecond, func() { _ = both.Unlock(ctx) })
+	one, err := s.Acquire(ctx, 1)
+	if err != nil {
+		return err
+	}
+	return one.Unlock(ctx)
 }
 
 // read has two readers at once, one of which is a former writer. It returns the first unexpected error,
