@@ -12,6 +12,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/chaos/history"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // ClientConfig configures one client: a process, or a stand-in for one.
@@ -131,7 +132,7 @@ type worker struct {
 
 // Workloads returns the names of all workloads, in a fixed order.
 func Workloads() []string {
-	return []string{"hot", "many", "long", "rival", "line", "stock", "free", "hasty", "several", "book"}
+	return []string{"hot", "many", "long", "rival", "line", "stock", "free", "hasty", "several", "book", "pool"}
 }
 
 // works has one round of each workload, by name.
@@ -221,7 +222,14 @@ var works = map[string]func(*worker, context.Context){
 			}
 		})
 	},
+	// One, two or all permits of a semaphore.
+	"pool": func(w *worker, ctx context.Context) {
+		w.withPermits(ctx, "pool", 1+w.rng.IntN(w.rng.IntN(poolPermits)+1), poolPermits, w.rng.IntN(3) > 0)
+	},
 }
+
+// poolPermits is the number of permits of the workload "pool".
+const poolPermits = 3
 
 type held = history.Held[*redlock.Lease]
 
@@ -279,12 +287,37 @@ func (w *worker) withAll(ctx context.Context, names []string, waits bool) {
 			return w.locker.LockAll(ctx, names)
 		}
 		return w.locker.TryLockAll(ctx, names)
-	}, func(m *redlock.MultiLease) (parts []history.Part) {
-		for _, p := range m.Parts() {
-			parts = append(parts, history.Part(p))
+	}, parts)
+	w.underAll(ctx, h, err)
+}
+
+// withPermits holds permits for a moment.
+func (w *worker) withPermits(ctx context.Context, semaphore string, n, all int, waits bool) {
+	s := w.locker.Semaphore(semaphore, all)
+	h, err := history.TakePermits(w.book, semaphore, n, all, waits, func() (*redlock.MultiLease, error) {
+		if waits {
+			return s.Acquire(ctx, n)
 		}
-		return parts
-	})
+		return s.TryAcquire(ctx, n)
+	}, parts)
+	w.underAll(ctx, h, err)
+}
+
+// parts returns the parts of a lease for the history. The slot of a permit is a resource of its own.
+func parts(m *redlock.MultiLease) (list []history.Part) {
+	for _, p := range m.Parts() {
+		if p.Slot > 0 {
+			p.Resource = slotResource(p.Resource, p.Slot)
+		}
+		list = append(list, history.Part{Resource: p.Resource, Token: p.Token, Fence: p.Fence})
+	}
+	return list
+}
+
+// slotResource returns the name that the slot of a semaphore has on the nodes.
+func slotResource(semaphore string, slot int) string { return wire.Slot(wire.Base(semaphore), slot) }
+
+func (w *worker) underAll(ctx context.Context, h *history.Held[*redlock.MultiLease], err error) {
 	if err != nil {
 		w.sleep(ctx, time.Millisecond)
 		return

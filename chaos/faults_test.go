@@ -112,7 +112,7 @@ func inflict(t *testing.T, r *Run, f Fault) {
 	defer stopWatching()
 	var g, watch sync.WaitGroup
 	for i := range 2 {
-		c, err := r.Client(r.config(fmt.Sprint("rival ", i), map[string]int{"hot": 2, "free": 1, "line": 2, "hasty": 1, "several": 1, "book": 1}), opts...)
+		c, err := r.Client(r.config(fmt.Sprint("rival ", i), map[string]int{"hot": 2, "free": 1, "line": 2, "hasty": 1, "several": 1, "book": 1, "pool": 1}), opts...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -83,7 +83,7 @@ func (r *Run) written() (n int) {
 
 // resources returns the resources to look at: some of those that the workloads lock.
 func resources(rng *rand.Rand) []string {
-	list := []string{"hot", "line", "stock", "long0", "long1", "long2", "part0", "part1", "book"}
+	list := []string{"hot", "line", "stock", "long0", "long1", "long2", "part0", "part1", "book", "pool~slots~1", "pool~slots~3"}
 	rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	return list[:3]
 }

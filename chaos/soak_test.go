@@ -85,7 +85,7 @@ func soak(t *testing.T, tier Tier, havoc bool) {
 
 	people := &people{r: r, list: make([]*Child, *soakClients), born: make([]int, *soakClients)}
 	conf := func(i int) ClientConfig {
-		c := r.config(fmt.Sprint("client ", i), map[string]int{"hot": 2, "many": 4, "long": 1, "line": 4, "stock": 2, "free": 2, "hasty": 1, "several": 2, "book": 3})
+		c := r.config(fmt.Sprint("client ", i), map[string]int{"hot": 2, "many": 4, "long": 1, "line": 4, "stock": 2, "free": 2, "hasty": 1, "several": 2, "book": 3, "pool": 2})
 		c.Seed, c.Store = seed+uint64(i), shop.Addr()
 		return c
 	}

@@ -73,7 +73,7 @@ func play(t *testing.T, p Plan, s Schedule, seed uint64, how played) (*Run, []hi
 		var g sync.WaitGroup
 		var clients []*Client
 		for i := range 3 {
-			conf := r.config(fmt.Sprint("client ", i), map[string]int{"hot": 1, "long": 1, "line": 1, "rival": 1, "several": 1, "book": 1})
+			conf := r.config(fmt.Sprint("client ", i), map[string]int{"hot": 1, "long": 1, "line": 1, "rival": 1, "several": 1, "book": 1, "pool": 1})
 			conf.Seed, conf.Unsafe = seed+uint64(i), how.unguarded
 			c, err := r.Client(conf, virtualClock)
 			if err != nil {

@@ -53,6 +53,7 @@ func (h *History) Check(r Rules) []Violation {
 		found = append(found, h.nodes(resource, held, r)...)
 		found = append(found, Linearizable(resource, held)...)
 	}
+	found = append(found, h.permits()...)
 	found = append(found, h.deadlines(r)...)
 	found = append(found, h.counters()...)
 	if r.Served > 0 && h.Healed > 0 {
@@ -149,6 +150,31 @@ func larger(a, b *Acquisition) *Acquisition {
 		return b
 	}
 	return a
+}
+
+// permits is I12: no more permits of a semaphore are held at one instant than the largest number that a
+// client gives it.
+func (h *History) permits() (found []Violation) {
+	bySemaphore, most := make(map[string][]*Acquisition), make(map[string]int)
+	for _, a := range h.Done {
+		if a.Semaphore != "" && a.Held && !a.void() {
+			bySemaphore[a.Semaphore] = append(bySemaphore[a.Semaphore], a)
+		}
+		most[a.Semaphore] = max(most[a.Semaphore], a.Permits)
+	}
+	for name, held := range bySemaphore {
+		slices.SortFunc(held, func(a, b *Acquisition) int {
+			return cmp.Or(cmp.Compare(a.Return, b.Return), cmp.Compare(a.granted, b.granted))
+		})
+		var now []*Acquisition
+		for _, a := range held {
+			now = slices.DeleteFunc(now, func(b *Acquisition) bool { return !b.meets(a) })
+			if now = append(now, a); len(now) > most[name] {
+				found = append(found, Violation{"I12", a.Return, name, fmt.Sprintf("%d permits are held, of %d: %s has %s", len(now), most[name], a.Client, a.Resource)})
+			}
+		}
+	}
+	return found
 }
 
 // deadlines is I7 and I8: contexts end before leases do, and no lease is valid for longer

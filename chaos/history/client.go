@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,12 +41,12 @@ type Client struct {
 
 // Take calls call to acquire the resource, and records the outcome.
 func Take[L Lease](c *Client, resource string, waits bool, call func() (L, error)) (*Held[L], error) {
-	return take(c, []string{resource}, false, waits, call, partOf[L](resource))
+	return take(c, []string{resource}, Record{Waits: waits}, call, partOf[L](resource))
 }
 
 // TakeShared is Take for a lease that readers share.
 func TakeShared[L Lease](c *Client, resource string, waits bool, call func() (L, error)) (*Held[L], error) {
-	return take(c, []string{resource}, true, waits, call, partOf[L](resource))
+	return take(c, []string{resource}, Record{Waits: waits, Shared: true}, call, partOf[L](resource))
 }
 
 func partOf[L Lease](resource string) func(L) []Part {
@@ -68,19 +69,30 @@ type Held[L Ender] struct {
 // TakeAll calls call to acquire the resources, and records the outcome for each. parts returns the
 // parts of the lease, which must be those resources.
 func TakeAll[L Ender](c *Client, resources []string, waits bool, call func() (L, error), parts func(L) []Part) (*Held[L], error) {
-	return take(c, resources, false, waits, call, parts)
+	return take(c, resources, Record{Waits: waits}, call, parts)
 }
 
-func take[L Ender](c *Client, resources []string, shared, waits bool, call func() (L, error), parts func(L) []Part) (*Held[L], error) {
+// TakePermits calls call to acquire n of all permits of a semaphore, and records the outcome for each. parts
+// returns the slots of the lease, which each have a resource of their own.
+func TakePermits[L Ender](c *Client, semaphore string, n, all int, waits bool, call func() (L, error), parts func(L) []Part) (*Held[L], error) {
+	return take(c, slices.Repeat([]string{semaphore}, n), Record{Waits: waits, Permits: all}, call, parts)
+}
+
+func take[L Ender](c *Client, resources []string, how Record, call func() (L, error), parts func(L) []Part) (*Held[L], error) {
 	h := &Held[L]{client: c}
-	ops := h.called(resources, shared, waits)
+	ops := h.called(resources, how)
 	lease, err := call()
 	if err != nil {
 		h.record(Record{Kind: Refused, At: c.Now(), Why: c.Why(err)})
 		return nil, err
 	}
 	h.Lease = lease
-	h.granted(ops, parts(lease))
+	for i, p := range parts(lease) {
+		if how.Permits == 0 {
+			i = slices.Index(resources, p.Resource)
+		}
+		h.granted(ops[i], p)
+	}
 	h.Look()
 	ctx := lease.Context()
 	h.stop = context.AfterFunc(ctx, func() {
@@ -95,22 +107,20 @@ func take[L Ender](c *Client, resources []string, shared, waits bool, call func(
 	return h, nil
 }
 
-// called records the calls for some resources, and returns their numbers.
-func (h *Held[L]) called(resources []string, shared, waits bool) map[string]uint64 {
-	c, ops := h.client, make(map[string]uint64)
+// called records the calls for some resources, and returns their numbers. how has what else to record.
+func (h *Held[L]) called(resources []string, how Record) []uint64 {
+	c := h.client
 	h.ops = nil
 	for _, r := range resources {
-		op := c.ops.Add(1)
-		h.ops, ops[r] = append(h.ops, op), op
-		c.Sink(Record{Kind: Called, Client: c.Name, Op: op, Resource: r, Waits: waits, Shared: shared, At: c.Now()})
+		how.Kind, how.Client, how.Op, how.Resource, how.At = Called, c.Name, c.ops.Add(1), r, c.Now()
+		h.ops = append(h.ops, how.Op)
+		c.Sink(how)
 	}
-	return ops
+	return h.ops
 }
 
-func (h *Held[L]) granted(ops map[string]uint64, parts []Part) {
-	for _, p := range parts {
-		h.client.Sink(Record{Kind: Granted, Client: h.client.Name, Op: ops[p.Resource], At: h.client.Now(), Token: p.Token, Fence: p.Fence})
-	}
+func (h *Held[L]) granted(op uint64, p Part) {
+	h.client.Sink(Record{Kind: Granted, Client: h.client.Name, Op: op, Resource: p.Resource, At: h.client.Now(), Token: p.Token, Fence: p.Fence})
 }
 
 // Downgrade calls call to make an exclusive lease that of a reader, and records that: the exclusive lease
@@ -121,7 +131,7 @@ func Downgrade[L Lease](h *Held[L], resource string, call func() error, isOver f
 	now := h.client.Now()
 	h.record(Record{Kind: Ended, At: now})
 	h.record(Record{Kind: Freed, At: now})
-	ops := h.called([]string{resource}, true, false)
+	ops := h.called([]string{resource}, Record{Shared: true})
 	h.mu.Unlock()
 	err := call()
 	h.mu.Lock()
@@ -131,7 +141,7 @@ func Downgrade[L Lease](h *Held[L], resource string, call func() error, isOver f
 		h.mu.Unlock()
 		return err
 	}
-	h.granted(ops, []Part{{resource, h.Lease.Token(), h.Lease.Fence()}})
+	h.granted(ops[0], Part{resource, h.Lease.Token(), h.Lease.Fence()})
 	h.mu.Unlock()
 	h.Look()
 	return err

@@ -30,9 +30,10 @@ type Record struct {
 	Kind     Kind          `json:"k"`
 	Client   string        `json:"c"`           // process, or a stand-in for one
 	Op       uint64        `json:"o"`           // number of the acquisition within the client, from 1
-	Resource string        `json:"r,omitempty"` // of Called
+	Resource string        `json:"r,omitempty"` // of Called; of Granted, if the call was for a permit: its slot
 	Waits    bool          `json:"w,omitempty"` // of Called: a Lock, which waits
 	Shared   bool          `json:"s,omitempty"` // of Called: for a lease that readers share
+	Permits  int           `json:"p,omitempty"` // of Called: for one of so many permits of a semaphore
 	At       time.Duration `json:"a"`
 	Until    time.Duration `json:"u,omitempty"` // end of the validity, as the holder saw it at At
 	Token    string        `json:"t,omitempty"` // of Granted
@@ -49,6 +50,8 @@ type Acquisition struct {
 	Client, Resource string
 	Waits            bool
 	Shared           bool
+	Semaphore        string // of which this is a permit; "" for a lock
+	Permits          int    // that the semaphore has
 	Call, Return     time.Duration
 	Held             bool // the call returned a lease
 	Why              string
@@ -163,7 +166,10 @@ func (h *History) Add(r Record) {
 	h.records++
 	id := fmt.Sprint(r.Client, " ", r.Op)
 	if r.Kind == Called {
-		a := &Acquisition{Client: r.Client, Resource: r.Resource, Waits: r.Waits, Shared: r.Shared, Call: r.At}
+		a := &Acquisition{Client: r.Client, Resource: r.Resource, Waits: r.Waits, Shared: r.Shared, Permits: r.Permits, Call: r.At}
+		if a.Permits > 0 {
+			a.Semaphore = r.Resource
+		}
 		if h.open == nil {
 			h.open = make(map[string]*Acquisition)
 		}
@@ -180,6 +186,9 @@ func (h *History) Add(r Record) {
 	case Granted:
 		a.Return, a.Held, a.Token, a.Fence = r.At, true, r.Token, r.Fence
 		a.granted = h.records
+		if a.Permits > 0 {
+			a.Resource = r.Resource
+		}
 	case Refused:
 		a.Return, a.Why = r.At, r.Why
 		delete(h.open, id)

@@ -72,3 +72,43 @@ func TestTakeAll(t *testing.T) {
 		t.Errorf("got %d refused acquisitions, want one for each resource", refused)
 	}
 }
+
+// Permits are recorded, and checked, as one lease on each slot. No more of them are held than there are.
+func TestTakePermits(t *testing.T) {
+	for name, test := range map[string]struct {
+		all   []int // permits that each client gives the semaphore
+		slots []int // that each client gets
+		want  []string
+	}{
+		"as many as there are":      {all: []int{2, 2}, slots: []int{1, 2}},
+		"one slot twice":            {all: []int{2, 2}, slots: []int{1, 1}, want: []string{"I1 s 1", "lock s 1"}},
+		"a counter that admits all": {all: []int{2, 2, 2}, slots: []int{1, 2, 3}, want: []string{"I12 s"}},
+		"clients that differ":       {all: []int{2, 3, 2}, slots: []int{1, 2, 3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var h History
+			now := ms
+			for i, slot := range test.slots {
+				c := &Client{Name: string(rune('a' + i)), Sink: h.Add, Now: func() time.Duration { now += ms; return now }, Why: func(err error) string { return err.Error() }}
+				_, err := TakePermits(c, "s", 1, test.all[i], true, func() (*multi, error) {
+					ctx, end := context.WithCancel(t.Context())
+					t.Cleanup(end)
+					return &multi{ctx, end, 50 * ms}, nil
+				}, func(*multi) []Part { return []Part{{"s " + string(rune('0'+slot)), "t", int64(64 * (i + 1))}} })
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			var seen []string
+			for _, v := range h.Check(rules) {
+				if id := v.Rule + " " + v.Resource; !slices.Contains(seen, id) {
+					seen = append(seen, id)
+				}
+			}
+			slices.Sort(seen)
+			if !slices.Equal(seen, test.want) {
+				t.Errorf("got %q, want %q", seen, test.want)
+			}
+		})
+	}
+}
