@@ -26,7 +26,7 @@
 // three masters hold survives none.
 //
 // Leases of readers ([Locker.RLock]) may be valid together, but none of them beside an exclusive
-// lease.
+// lease. Of a [Semaphore] at most as many permits are held as it has, and each slot by one holder.
 //
 // The fencing tokens of exclusive leases on a resource are unique, and a lease whose acquisition began after
 // another had succeeded has the larger one. While the counters on the masters survive,
@@ -58,8 +58,9 @@
 // [NewSharded] makes a Locker for several groups of masters, for more locks a second than one
 // quorum grants.
 //
-// [Locker.RLock] makes a lease that readers share. [Locker.LockAll] makes one lease on several resources, without deadlocks. [WithOwner] labels leases
-// with their owner, for people.
+// [Locker.RLock] makes a lease that readers share. [Locker.LockAll] makes one lease on several resources,
+// without deadlocks. [Locker.Semaphore] limits how many permits are held. [WithOwner] labels leases with
+// their owner, for people.
 //
 // [Lease.Detach] and [Locker.Adopt] pass a lease to another process. [Locker.Inspect] shows
 // who holds a resource. [Locker.Break] takes the resource away from a holder that does not

@@ -48,6 +48,40 @@ func ExampleLocker_DoAll() {
 	// Output: transferring
 }
 
+// At most three uploads run at the same time, over all processes.
+func ExampleLocker_Semaphore() {
+	locker, stop := exampleLocker()
+	defer stop()
+	uploads := locker.Semaphore("uploads", 3)
+	err := uploads.Do(context.Background(), 1, func(ctx context.Context, lease *redlock.MultiLease) error {
+		permit := lease.Parts()[0] // the store checks the token of the slot
+		fmt.Println("uploading", permit.Slot >= 1 && permit.Slot <= 3, permit.Fence > 0)
+		return ctx.Err() // which ends when the permit is lost
+	})
+	if err != nil {
+		log.Panic(err)
+	}
+	// Output: uploading true true
+}
+
+// Several permits are acquired at once: all or none.
+func ExampleSemaphore_TryAcquire() {
+	locker, stop := exampleLocker()
+	defer stop()
+	ctx := context.Background()
+	memory := locker.Semaphore("memory", 10)
+	lease, err := memory.TryAcquire(ctx, 8)
+	if err != nil {
+		log.Panic(err)
+	}
+	_, err = memory.TryAcquire(ctx, 3)
+	fmt.Println("taken:", errors.Is(err, redlock.ErrTaken))
+	if err := lease.Unlock(ctx); err != nil {
+		log.Panic(err)
+	}
+	// Output: taken: true
+}
+
 // A label tells people which process has the lock.
 func ExampleWithOwner() {
 	locker, stop := exampleLocker()

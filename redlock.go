@@ -107,7 +107,7 @@ func (l *Locker) ready(ctx context.Context, resource string) *pool {
 //
 // A resource is any string of 1 to [MaxResourceLength] bytes. Its key, the prefix of
 // [WithKeyPrefix] and the resource together, must not end in
-// "~fence", "~guard", "~queue", "~seen", "~turn" or "~readers". When Lock returns, the lease has at least
+// "~fence", "~guard", "~queue", "~seen", "~turn", "~readers", "~slots", or "~slots~" and digits. When Lock returns, the lease has at least
 // half of its TTL left: the TTL less the drift and the time the attempt took. The lease is
 // renewed in the background until Unlock, unless [WithoutRenewal] is given.
 //
