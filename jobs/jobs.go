@@ -125,16 +125,50 @@ func (l *Locker) Run(ctx context.Context, job string, run func(ctx context.Conte
 // The scheduler does not tell the job when the lease is lost, as it gives jobs a context of its
 // own. Use [Locker.Run] for a job that has to know.
 func (l *Locker) Lock(ctx context.Context, job string) (*Lock, error) {
+	lease, err := try(ctx, l, job, func() (*redlock.Lease, error) { return l.locker.TryLock(ctx, job, l.opts...) })
+	if err != nil {
+		return nil, err
+	}
+	return &Lock{Lease: lease, of: l}, nil
+}
+
+// RunWithPermit is [Locker.Run] for a job that may run on several machines at a time: on at most as many
+// as permits says, from 1 to [redlock.MaxPermits], which all machines give alike. The run gets one permit
+// of the [redlock.Semaphore] that has the name of the job.
+func (l *Locker) RunWithPermit(ctx context.Context, job string, permits int, run func(ctx context.Context, lease *redlock.MultiLease) error) (err error) {
+	if run == nil {
+		return configError("RunWithPermit: run is nil")
+	}
+	semaphore := l.locker.Semaphore(job, permits)
+	lease, err := try(ctx, l, job, func() (*redlock.MultiLease, error) { return semaphore.TryAcquire(ctx, 1, l.opts...) })
+	switch {
+	case errors.Is(err, redlock.ErrTaken):
+		return nil
+	case err != nil:
+		return err
+	}
+	defer func() {
+		if unlockErr := l.ended(job, lease.Unlock(ctx)); unlockErr != nil {
+			err = errors.Join(err, unlockErr)
+		}
+	}()
+	runCtx, cancel := lease.Within(ctx)
+	defer cancel()
+	return run(runCtx, lease)
+}
+
+// try calls get until it returns a lease or another try makes no sense.
+func try[L any](ctx context.Context, l *Locker, job string, get func() (L, error)) (none L, err error) {
 	began, limit := time.Now(), longestTry
 	if l.minHold > 0 {
 		limit = min(limit, l.minHold/2) // or the run of another machine could be over
 	}
 	for tries := 1; ; tries++ {
 		start := time.Now()
-		lease, err := l.locker.TryLock(ctx, job, l.opts...)
+		lease, err := get()
 		if err == nil {
 			l.note(job, nil)
-			return &Lock{Lease: lease, of: l}, nil
+			return lease, nil
 		}
 		if took := time.Since(start); took > longestTry { // it waited for masters in quarantine
 			began = began.Add(took)
@@ -144,7 +178,7 @@ func (l *Locker) Lock(ctx context.Context, job string) (*Lock, error) {
 			if ctx == nil || ctx.Err() == nil {
 				l.note(job, err)
 			}
-			return nil, err
+			return none, err
 		}
 	}
 }
@@ -216,9 +250,13 @@ type Lock struct {
 // makes no difference. If the lease was lost, the job may not have been alone: the error matches
 // [redlock.ErrLost]. As schedulers drop this error, it is logged, too.
 func (l *Lock) Unlock(ctx context.Context) error {
-	err := l.Lease.Unlock(ctx)
+	return l.of.ended(l.Resource(), l.Lease.Unlock(ctx))
+}
+
+// ended logs the error of the Unlock of a job, if the job may not have been alone, and returns it.
+func (l *Locker) ended(job string, err error) error {
 	if errors.Is(err, redlock.ErrLost) {
-		l.of.locker.Logger().Warn("redlock: a job ran on after its lease was lost", "job", l.Resource(), "error", err)
+		l.locker.Logger().Warn("redlock: a job ran on after its lease was lost", "job", job, "error", err)
 	}
 	return err
 }

@@ -476,3 +476,47 @@ func TestBadArguments(t *testing.T) {
 		}
 	}
 }
+
+// Of several machines that begin at the same moment, as many run the job as it has permits, also after a
+// run that was short.
+func TestVirtualRunWithPermit(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		const machines, permits = 5, 2
+		var ran atomic.Int64
+		var g sync.WaitGroup
+		for range machines {
+			j := newLocker(t, b.WarmLocker(), time.Second)
+			g.Go(func() {
+				err := j.RunWithPermit(t.Context(), "r", permits, func(ctx context.Context, lease *redlock.MultiLease) error {
+					if slot := lease.Parts()[0].Slot; slot < 1 || slot > permits {
+						t.Errorf("got slot %d", slot)
+					}
+					ran.Add(1)
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		g.Wait()
+		if ran.Load() != permits {
+			t.Errorf("%d machines ran the job, want %d", ran.Load(), permits)
+		}
+		time.Sleep(2 * time.Second)
+		j := newLocker(t, b.Locker(), 0)
+		oops := errors.New("oops")
+		err := j.RunWithPermit(t.Context(), "r", permits, func(context.Context, *redlock.MultiLease) error { return oops })
+		if !errors.Is(err, oops) {
+			t.Errorf("got %v", err)
+		}
+		for name, err := range map[string]error{
+			"nil run":    j.RunWithPermit(t.Context(), "r", permits, nil),
+			"no permits": j.RunWithPermit(t.Context(), "r", 0, func(context.Context, *redlock.MultiLease) error { return nil }),
+		} {
+			if !errors.Is(err, redlock.ErrConfig) {
+				t.Errorf("%s: got %v", name, err)
+			}
+		}
+	})
+}
