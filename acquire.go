@@ -200,7 +200,7 @@ func (a *acquisition) stepLocked(e event, now instant) {
 	}
 	a.actions = do[:0]
 	a.target = t.fencing.target
-	a.hand.heard, a.hand.others = t.approach.reply.heard, t.approach.reply.others
+	a.hand.heard, a.hand.others, a.hand.foreign = t.approach.reply.heard, t.approach.reply.others, t.approach.reply.foreign
 	if t.phase.over() || t.until() < t.armed {
 		a.wake()
 	}

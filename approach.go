@@ -43,11 +43,13 @@ type queueReply struct {
 	vetoed  bool          // another process has been called: no other process gets the resource for now
 	others  bool          // other processes wait
 	left    time.Duration // of the holder's key or of the other process's turn; negative if it has no end
+	foreign bool          // the attempt met the key of another library
 }
 
 // hear takes what the queue node said beside its vote.
 func (p *approach) hear(r queueReply) {
 	if r.heard {
+		r.foreign = r.foreign || p.reply.foreign
 		p.reply = r
 	}
 }

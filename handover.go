@@ -30,6 +30,7 @@ type handOver struct {
 	contested bool          // an attempt of this process failed before: another process had the resource, and may come back
 	heard     bool          // the queue node has said whether other processes wait
 	others    bool          // other processes wait, or readers of this process
+	foreign   bool          // the attempt met the key of another library
 }
 
 // most returns how often a lease that was granted at start may be handed over by now.
@@ -84,6 +85,7 @@ func (t *waitlines) passLocked(le *Lease, now instant) (c *caller, queuedAt int,
 	}
 	queuedAt, wake := l.handedTo(c, next)
 	wake.poke()
+	t.foreign.turn(l.key.resource, time.Now())
 	t.inLine--
 	t.tidyLocked(l)
 	return c, queuedAt, end

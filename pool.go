@@ -80,7 +80,7 @@ func newPool(c *config, lists [][]redis.Options, group int, ev *events) *pool {
 		group:     group,
 		conf:      c,
 		need:      c.rules.quorum(len(masters)),
-		waitlines: waitlines{policy: &c.queue},
+		waitlines: waitlines{policy: &c.queue, foreign: foreignHolders{search: c.keyPrefix == ""}},
 		renewer:   newRenewer(c.clock),
 		events:    ev,
 		channel:   c.keyPrefix + "~inbox:" + c.rules.newID(),

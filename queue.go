@@ -111,7 +111,7 @@ func heardFrom(i int, rep node.Reply) queueReply {
 		vetoed := rep.Code == wire.Queued
 		return queueReply{
 			heard: true, node: i, refused: true, vetoed: vetoed, others: rep.Counter > 0 || vetoed,
-			left: time.Duration(rep.Extra) * time.Millisecond,
+			left: time.Duration(rep.Extra) * time.Millisecond, foreign: rep.Code == wire.Busy && rep.Extra == wire.Abrupt && rep.Owner == "",
 		}
 	}
 	return queueReply{}

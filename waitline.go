@@ -290,10 +290,11 @@ func (l *waitline) remove(c *caller) (wake *caller) {
 type waitlines struct {
 	policy *queuePolicy
 
-	mu     lockorder.Mutex[lockorder.Waitlines]
-	lines  map[lineKey]*waitline // guarded by mu, as each line is; the lines with a holder or a caller
-	remote remoteWaiters         // guarded by mu
-	inLine int                   // guarded by mu; callers in all lines
+	mu      lockorder.Mutex[lockorder.Waitlines]
+	lines   map[lineKey]*waitline // guarded by mu, as each line is; the lines with a holder or a caller
+	remote  remoteWaiters         // guarded by mu
+	foreign foreignHolders        // guarded by mu
+	inLine  int                   // guarded by mu; callers in all lines
 }
 
 // lineLocked returns a line, and makes it if there is none.
@@ -374,12 +375,24 @@ func (t *waitlines) look(c *caller) advice {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	next := c.line.look(c, t.remote.known(c.line.key.resource, now), now)
+	next := t.pauseLocked(c, now)
+	if next.wait == 0 {
+		next = c.line.look(c, t.remote.known(c.line.key.resource, now), now)
+	}
 	if next.lease == nil && !next.ask {
 		if c.wake == nil {
 			c.wake = make(chan struct{}, 1)
 		}
 		next.wake = c.wake
+	}
+	return next
+}
+
+// pauseLocked tells the head of a line to wait if the resource is left to clients of another library.
+func (t *waitlines) pauseLocked(c *caller, now time.Time) (next advice) {
+	if l := c.line; c.lease == nil && l.first == c && l.holder == nil {
+		next.wait = t.foreign.pause(l.key.resource, now)
+		c.idle = true
 	}
 	return next
 }
@@ -399,6 +412,9 @@ func (t *waitlines) heard(key lineKey, f *failure, ttl time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.remote.note(key.resource, f.queue.others, ttl)
+	if f.queue.foreign {
+		t.foreign.meet(key.resource, time.Now())
+	}
 	if l := t.lines[key]; l != nil && f.queued {
 		l.queuedAt = f.queue.node
 	}
@@ -429,6 +445,10 @@ func (t *waitlines) held(g *grant, c *caller) (queuedAt int) {
 	}
 	g.mu.Lock()
 	heard, others := g.hand.heard, g.hand.others
+	if g.hand.foreign {
+		t.foreign.meet(g.resource, time.Now())
+	}
+	t.foreign.turn(g.resource, time.Now())
 	g.hand.contested = contested
 	for c := l.first; c != nil && g.hand.inLine < crowdedHandovers; c = c.next {
 		g.hand.inLine++
@@ -479,6 +499,7 @@ func (t *waitlines) freed(g *grant) {
 
 func (t *waitlines) freedLocked(g *grant) {
 	if l := t.lines[g.line()]; l != nil && g.line().alone() {
+		t.foreign.freed(g.resource, time.Now())
 		l.freed(g).poke()
 		t.tidyLocked(l)
 	}

@@ -171,6 +171,10 @@ const Same = "="
 // NoProcess is sent to a queue node instead of the name of a process by a process that does not wait.
 const NoProcess = "-"
 
+// Abrupt is the extra of a Busy of the queue node if the key in the way is that of another library, and has
+// at least so many ms left: lua/acquire.lua.
+const Abrupt = 50
+
 // BrokenMark is the beginning of a placeholder, by which lua/break.lua replaces the value of a
 // lock key. No id of an attempt begins with it.
 const BrokenMark = "~broken:"

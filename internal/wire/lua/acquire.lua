@@ -50,7 +50,7 @@ local function nextCounter(counterKey, now, wish, tokens)
 end
 
 -- leftOf returns the extra of a busy answer: for how many ms another's key lives, and its owner.
-local abrupt = 50
+local abrupt = 50 -- as wire.Abrupt
 local function leftOf(key, held, who)
   local rest, owner = call('PTTL', key), labelOf(key, held)
   if who and not string.find(held, '|', 1, true) and (rest < 0 or rest > abrupt) then rest = abrupt end
