@@ -37,7 +37,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w (see %s --help)", err, cmd.CommandPath())
 	})
-	root.AddCommand(newRun(), newAcquire(), newExtend(), newRelease(), newStatus(), newList(), newWatch(), newBreak(), newDoctor(), newInit(), newDemo())
+	root.AddCommand(newRun(), newAcquire(), newExtend(), newRelease(), newStatus(), newList(), newWatch(), newTop(), newBreak(), newDoctor(), newInit(), newDemo())
 	return root
 }
 
