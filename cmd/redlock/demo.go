@@ -158,8 +158,13 @@ func (d *demo) show(ctx context.Context, services []service, out *outcome) (err 
 		return err
 	}
 	fmt.Fprintln(d.out, d.style.good("All checks passed."))
+	fmt.Fprintln(d.out, lesson)
 	return nil
 }
+
+// lesson is what a newcomer should take along.
+const lesson = "To take along: a lease keeps services out of each other's way until it ends, and only a store that checks the fencing token\n" +
+	"keeps out the write of a holder that has not noticed the end."
 
 // locked does the work under the lock, while masters fail.
 func (d *demo) locked(ctx context.Context, work workload, f *fleet) *result {

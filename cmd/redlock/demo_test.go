@@ -65,7 +65,10 @@ func TestDemoInProcess(t *testing.T) {
 	got, err := small(&out).run(t.Context())
 	wantSound(t, got, err, masters.KindMini)
 	wantText(t, &out, "5 masters on this machine: in-process miniredis", "sold 20 (must be 20) ok",
-		"The same without the lock: ", "All checks passed.")
+		"The same without the lock: ", "All checks passed. To take along: ")
+	if text := out.String(); !strings.HasSuffix(text, lesson+"\n") {
+		t.Errorf("got %q at the end, want the lesson", text[max(0, len(text)-200):])
+	}
 }
 
 func TestDemoWithServers(t *testing.T) {
