@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/svg"
 )
 
 const lifeTTL = 2 * time.Second
@@ -78,52 +79,52 @@ func drawLife(file string) error {
 		return err
 	}
 	const left, right, top, bottom = 70.0, 850.0, 70.0, 300.0
-	c := newCanvas(880, 360, "The life of a lease")
+	c := svg.New(880, 360, "The life of a lease")
 	span := (l.invalid + time.Second).Seconds()
 	x := func(d time.Duration) float64 { return left + d.Seconds()/span*(right-left) }
 	y := func(d time.Duration) float64 { return bottom - d.Seconds()/2.2*(bottom-top) }
-	c.text(20, 28, "start", ink, "bold", "The life of a lease with a TTL of 2 s: how long it is still valid for its holder")
+	c.Text(20, 28, "start", svg.Ink, "bold", "The life of a lease with a TTL of 2 s: how long it is still valid for its holder")
 	for s := 0; s <= 2; s++ {
 		at := y(time.Duration(s) * time.Second)
-		c.line(left, at, right, at, grid, 1, "")
-		c.text(left-8, at+4, "end", ink, "normal", fmt.Sprintf("%d s", s))
+		c.Line(left, at, right, at, svg.Grid, 1, "")
+		c.Text(left-8, at+4, "end", svg.Ink, "normal", fmt.Sprintf("%d s", s))
 	}
 	for s := 0; float64(s) < span; s++ {
 		at := x(time.Duration(s) * time.Second)
-		c.line(at, bottom, at, bottom+5, faint, 1, "")
-		c.text(at, bottom+20, "middle", ink, "normal", fmt.Sprintf("%d s", s))
+		c.Line(at, bottom, at, bottom+5, svg.Faint, 1, "")
+		c.Text(at, bottom+20, "middle", svg.Ink, "normal", fmt.Sprintf("%d s", s))
 	}
-	c.text((left+right)/2, bottom+42, "middle", faint, "normal", "time since the grant")
-	c.text(right, y(lifeTTL)-6, "end", faint, "normal", "TTL: the masters keep the keys that long after each renewal")
+	c.Text((left+right)/2, bottom+42, "middle", svg.Faint, "normal", "time since the grant")
+	c.Text(right, y(lifeTTL)-6, "end", svg.Faint, "normal", "TTL: the masters keep the keys that long after each renewal")
 	var points [][2]float64
 	for _, s := range l.left {
 		points = append(points, [2]float64{x(s.at), y(s.left)})
 	}
 	mark := func(at, from time.Duration, where, colour string, texts ...string) {
-		c.line(x(at), y(from), x(at), bottom, colour, 1.5, "4 3")
+		c.Line(x(at), y(from), x(at), bottom, colour, 1.5, "4 3")
 		shift := map[string]float64{"start": 8, "end": -8}[where]
 		for i, t := range texts {
-			c.text(x(at)+shift, y(from)+12+float64(i)*17, where, colour, "normal", t)
+			c.Text(x(at)+shift, y(from)+12+float64(i)*17, where, colour, "normal", t)
 		}
 	}
-	mark(l.killed, 1800*time.Millisecond, "end", ink)
+	mark(l.killed, 1800*time.Millisecond, "end", svg.Ink)
 	for i, t := range []string{"all masters are killed:", "no renewal succeeds"} {
-		c.text(x(l.killed)-8, y(850*time.Millisecond)+float64(i)*17, "end", ink, "normal", t)
+		c.Text(x(l.killed)-8, y(850*time.Millisecond)+float64(i)*17, "end", svg.Ink, "normal", t)
 	}
-	mark(l.ended, 1700*time.Millisecond, "start", red, "the context ends,", fmt.Sprintf("%d ms before", (l.invalid-l.ended).Milliseconds()), "the validity:", "stop the work")
-	mark(l.invalid, 700*time.Millisecond, "start", ink, "the validity ends:", "another holder", "can get the lock")
-	c.path(points, blue)
-	c.dot(x(0), y(l.left[0].left), blue)
+	mark(l.ended, 1700*time.Millisecond, "start", svg.Red, "the context ends,", fmt.Sprintf("%d ms before", (l.invalid-l.ended).Milliseconds()), "the validity:", "stop the work")
+	mark(l.invalid, 700*time.Millisecond, "start", svg.Ink, "the validity ends:", "another holder", "can get the lock")
+	c.Path(points, svg.Blue)
+	c.Dot(x(0), y(l.left[0].left), svg.Blue)
 	for i, t := range []string{"granted, and valid for", fmt.Sprintf("%.2f s: the TTL less", l.left[0].left.Seconds()), "1 % and 2 ms for drift"} {
-		c.text(x(0)+8, y(850*time.Millisecond)+float64(i)*17, "start", blue, "normal", t)
+		c.Text(x(0)+8, y(850*time.Millisecond)+float64(i)*17, "start", svg.Blue, "normal", t)
 	}
 	for i, at := range l.renewed {
-		c.dot(x(at), y(lifeTTL-22*time.Millisecond), green)
+		c.Dot(x(at), y(lifeTTL-22*time.Millisecond), svg.Green)
 		text := ""
 		if i == 1 {
 			text = "renewed each third of the TTL"
 		}
-		c.text(x(at), y(lifeTTL)-24, "middle", green, "normal", text)
+		c.Text(x(at), y(lifeTTL)-24, "middle", svg.Green, "normal", text)
 	}
-	return c.write(file)
+	return c.WriteFile(file)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/svg"
 )
 
 // holderName is the argument with which this program is a holder in a process of its own, that can be paused.
@@ -178,7 +179,7 @@ func sell(check bool) (s story, err error) {
 }
 
 func drawPause(file string) error {
-	c := newCanvas(880, 372, "A paused holder, without and with the fencing token")
+	c := svg.New(880, 372, "A paused holder, without and with the fencing token")
 	for i, check := range []bool{false, true} {
 		s, err := sell(check)
 		if err != nil {
@@ -189,50 +190,50 @@ func drawPause(file string) error {
 		}
 		s.draw(c, 20+float64(i)*435, check)
 	}
-	c.line(440, 20, 440, 352, grid, 1, "")
-	return c.write(file)
+	c.Line(440, 20, 440, 352, svg.Grid, 1, "")
+	return c.WriteFile(file)
 }
 
-func (s story) draw(c *canvas, left float64, check bool) {
+func (s story) draw(c *svg.Canvas, left float64, check bool) {
 	const width, laneA, laneB, laneStock = 405.0, 90.0, 170.0, 262.0
 	begin := s.a["granted"].At
 	span := s.a["wrote"].At.Sub(begin).Seconds() + 0.3
 	x := func(t time.Time) float64 { return left + 62 + t.Sub(begin).Seconds()/span*(width-72) }
 	if check {
-		c.text(left, 30, "start", green, "bold", "Right: the store checks the fencing token")
+		c.Text(left, 30, "start", svg.Green, "bold", "Right: the store checks the fencing token")
 	} else {
-		c.text(left, 30, "start", red, "bold", "Wrong: the store takes every write")
+		c.Text(left, 30, "start", svg.Red, "bold", "Wrong: the store takes every write")
 	}
 	for lane, y := range map[string]float64{"holder A": laneA, "holder B": laneB, "stock": laneStock} {
-		c.text(left, y+5, "start", ink, "bold", lane)
-		c.line(left+62, y, left+width, y, grid, 1, "")
+		c.Text(left, y+5, "start", svg.Ink, "bold", lane)
+		c.Line(left+62, y, left+width, y, svg.Grid, 1, "")
 	}
 	end := s.a["paused"].Until
-	c.rect(x(begin), laneA-11, x(end)-x(begin), 22, pale, blue)
-	c.line(x(s.a["paused"].At), laneA, x(s.resumed), laneA, red, 4, "2 4")
-	c.text(x(begin)+2, laneA-18, "start", blue, "normal", "lease, token "+token(s.a["granted"].Fence))
-	c.text((x(end)+x(s.resumed))/2+10, laneA-18, "middle", red, "normal", "the process is paused")
+	c.Rect(x(begin), laneA-11, x(end)-x(begin), 22, svg.Pale, svg.Blue)
+	c.Line(x(s.a["paused"].At), laneA, x(s.resumed), laneA, svg.Red, 4, "2 4")
+	c.Text(x(begin)+2, laneA-18, "start", svg.Blue, "normal", "lease, token "+token(s.a["granted"].Fence))
+	c.Text((x(end)+x(s.resumed))/2+10, laneA-18, "middle", svg.Red, "normal", "the process is paused")
 	bBegin, bEnd := s.b["granted"].At, s.b["released"].At
-	c.rect(x(bBegin), laneB-11, max(x(bEnd)-x(bBegin), 4), 22, mint, green)
-	c.text(x(bBegin), laneB-18, "middle", green, "normal", "lease, token "+token(s.b["granted"].Fence))
+	c.Rect(x(bBegin), laneB-11, max(x(bEnd)-x(bBegin), 4), 22, svg.Mint, svg.Green)
+	c.Text(x(bBegin), laneB-18, "middle", svg.Green, "normal", "lease, token "+token(s.b["granted"].Fence))
 	b, a := s.b["wrote"], s.a["wrote"]
-	c.arrow(x(b.At), laneB+11, laneStock-12, green)
-	colour, mark := red, "A writes 9 again"
+	c.Arrow(x(b.At), laneB+11, laneStock-12, svg.Green)
+	colour, mark := svg.Red, "A writes 9 again"
 	if check {
 		mark = "A's write is refused"
 	}
-	c.arrow(x(a.At), laneA+11, laneStock-12, colour)
-	c.text(x(begin)+20, laneStock-6, "middle", ink, "normal", "10")
-	c.text(x(b.At)+10, laneStock-18, "start", green, "normal", "B writes 9")
-	c.text(left+width, laneStock+24, "end", colour, "normal", mark)
+	c.Arrow(x(a.At), laneA+11, laneStock-12, colour)
+	c.Text(x(begin)+20, laneStock-6, "middle", svg.Ink, "normal", "10")
+	c.Text(x(b.At)+10, laneStock-18, "start", svg.Green, "normal", "B writes 9")
+	c.Text(left+width, laneStock+24, "end", colour, "normal", mark)
 	if check {
-		c.text(x(a.At), laneStock+5, "middle", colour, "bold", "✕")
-		c.text(left, 320, "start", ink, "normal", "The token of A is smaller than the last that the store has seen.")
-		c.text(left, 340, "start", green, "bold", "One item sold, stock "+s.stock+". A is told, and sells nothing.")
+		c.Text(x(a.At), laneStock+5, "middle", colour, "bold", "✕")
+		c.Text(left, 320, "start", svg.Ink, "normal", "The token of A is smaller than the last that the store has seen.")
+		c.Text(left, 340, "start", svg.Green, "bold", "One item sold, stock "+s.stock+". A is told, and sells nothing.")
 		return
 	}
-	c.text(left, 320, "start", ink, "normal", "A read 10 before the pause, and cannot know how long it was.")
-	c.text(left, 340, "start", red, "bold", "Two items sold, stock "+s.stock+": one sale is lost.")
+	c.Text(left, 320, "start", svg.Ink, "normal", "A read 10 before the pause, and cannot know how long it was.")
+	c.Text(left, 340, "start", svg.Red, "bold", "Two items sold, stock "+s.stock+": one sale is lost.")
 }
 
 // token returns the last digits of a fencing token.

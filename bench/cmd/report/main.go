@@ -150,11 +150,7 @@ func publish(folder string, set results.Set) error {
 	if err := os.MkdirAll(filepath.Join(folder, name), 0o777); err != nil {
 		return err
 	}
-	pictures, err := set.Pictures()
-	if err != nil {
-		return err
-	}
-	for _, p := range pictures {
+	for _, p := range set.Pictures() {
 		f, err := os.Create(filepath.Join(folder, name, p.Name+".svg"))
 		if err != nil {
 			return err

@@ -16,7 +16,7 @@ func luminance(r, g, b uint8) float64 {
 }
 
 // contrast is the ratio of two luminances.
-// Source: WCAG 2.1, "contrast ratio"; 3 is wanted of graphics.
+// Source: WCAG 2.1, "contrast ratio"; 4.5 is wanted of text.
 func contrast(a, b float64) float64 {
 	return (max(a, b) + 0.05) / (min(a, b) + 0.05)
 }

@@ -1,259 +1,291 @@
 package results
 
 import (
-	"bytes"
 	"fmt"
-	"image/color"
 	"io"
 	"math"
 	"slices"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/text"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
+	"github.com/d0720281/redlock/internal/svg"
 )
 
-// Pictures have no background and only colours of a middle tone, so that they are readable on
-// a white page and on a dark one.
-var (
-	ink     = color.RGBA{R: 0x80, G: 0x80, B: 0x80, A: 0xff} // text and axes
-	palette = []struct {
-		who string
-		color.RGBA
-	}{
-		{"ours", color.RGBA{R: 0x3b, G: 0x82, B: 0xc4, A: 0xff}},
-		{"ours-unguarded", color.RGBA{R: 0x4a, G: 0x96, B: 0x9e, A: 0xff}},
-		{"redsync", color.RGBA{R: 0xc9, G: 0x50, B: 0x4b, A: 0xff}},
-		{"redsync-failfast", color.RGBA{R: 0xc8, G: 0x74, B: 0x1f, A: 0xff}},
-		{"redislock", color.RGBA{R: 0x8f, G: 0x6b, B: 0xc9, A: 0xff}},
-		{"rueidislock", color.RGBA{R: 0xb8, G: 0x5f, B: 0x9f, A: 0xff}},
-		{"floor", color.RGBA{R: 0x4f, G: 0x94, B: 0x4a, A: 0xff}},
-		{"mutex", color.RGBA{R: 0x8a, G: 0x84, B: 0x3a, A: 0xff}},
+// palette has the colour of each contender, the same in all pictures.
+var palette = []struct{ who, colour string }{
+	{"ours", "#0969da"},
+	{"ours-unguarded", "#1b7c83"},
+	{"redsync", "#cf222e"},
+	{"redsync-failfast", "#bc4c00"},
+	{"redislock", "#8250df"},
+	{"rueidislock", "#bf3989"},
+	{"floor", "#57606a"},
+	{"mutex", "#7d4e00"},
+}
+
+func colourOf(who string) string {
+	for _, c := range palette {
+		if c.who == who {
+			return c.colour
+		}
 	}
-)
+	return svg.Ink
+}
 
 const (
-	pictureWidth  = 8 * vg.Inch
-	pictureHeight = 3.6 * vg.Inch
+	pictureWidth = 880.0
+	chartHeight  = 380.0 // of a picture with lines
+	rowHeight    = 19.0  // of a picture with dots
 )
 
 // Picture is a named picture.
 type Picture struct {
-	Name string
-	plot *plot.Plot
+	Name   string
+	canvas *svg.Canvas
 }
 
 // Write writes the picture as SVG. Browsers without the font use a similar one.
 func (p Picture) Write(w io.Writer) error {
-	const margin = vg.Length(6)
-	var drawn bytes.Buffer
-	canvas, err := draw.NewFormattedCanvas(pictureWidth, pictureHeight, "svg")
-	if err == nil {
-		p.plot.Draw(draw.Crop(draw.New(canvas), margin, -margin, margin, -margin))
-		_, err = canvas.WriteTo(&drawn)
-	}
-	if err == nil {
-		_, err = w.Write(bytes.ReplaceAll(drawn.Bytes(), []byte("font-family:Liberation Sans;"),
-			[]byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif;")))
-	}
-	if err != nil {
+	if _, err := p.canvas.WriteTo(w); err != nil {
 		return fmt.Errorf("results: picture %s: %w", p.Name, err)
 	}
 	return nil
 }
 
-// Pictures returns the pictures for which there are values.
-func (s Set) Pictures() ([]Picture, error) {
-	var list []Picture
-	for _, make := range []func() (Picture, error){s.latencyPicture, s.throughputPicture, s.hotPicture, s.faultPicture} {
-		p, err := make()
-		if err != nil {
-			return nil, fmt.Errorf("results: %w", err)
-		}
-		if p.plot != nil {
+// Pictures returns the pictures for which there are values, the one that matters most first.
+func (s Set) Pictures() (list []Picture) {
+	for _, p := range []Picture{s.faultPicture(), s.hotPicture(), s.throughputPicture(), s.latencyPicture()} {
+		if p.canvas != nil {
 			list = append(list, p)
 		}
 	}
-	return list, nil
+	return list
 }
 
-func newPlot(title, x, y string) *plot.Plot {
-	p := plot.New()
-	p.BackgroundColor = nil
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
-	p.Legend.Top, p.Legend.Padding = true, vg.Points(2)
-	styles := []*text.Style{&p.Title.TextStyle, &p.Legend.TextStyle}
-	for _, a := range []*plot.Axis{&p.X, &p.Y} {
-		a.Color, a.Tick.Color = ink, ink
-		styles = append(styles, &a.Label.TextStyle, &a.Tick.Label)
-	}
-	for _, style := range styles {
-		style.Color, style.Font.Variant = ink, "Sans"
-	}
-	return p
+// axis is an axis from one pixel to another. It is logarithmic, and begins and ends at a power of ten or at
+// twice or five times that; or it is linear, and begins at 0.
+type axis struct{ low, high, from, to float64 }
+
+func newAxis(low, high, from, to float64) axis {
+	return axis{step(low/1.05, math.Floor), step(high*1.05, math.Ceil), from, to}
 }
 
-// colorOf returns the colour of a contender, the same in all pictures.
-func colorOf(who string) color.Color {
-	for _, c := range palette {
-		if c.who == who {
-			return c.RGBA
+func linearAxis(high, from, to float64) axis { return axis{0, step(high*1.05, math.Ceil), from, to} }
+
+func (a axis) kind() string {
+	if a.low == 0 {
+		return "linear"
+	}
+	return "logarithmic"
+}
+
+// step returns the next of 1, 2, 5, 10, 20, ... in a direction.
+func step(v float64, round func(float64) float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(v)))
+	best := power
+	for _, k := range []float64{1, 2, 5, 10} {
+		if k*power <= v {
+			best = k * power
+		} else if round(0.5) == 1 { // up
+			return k * power
 		}
 	}
-	return ink
+	return best
 }
 
-// bars draws a group for each cell, with a bar for each contender, on a logarithmic scale
-// that begins at floor.
-func (s Set) bars(p *plot.Plot, cells []Cell, names []string, metric string, scale, floor float64) (some bool, err error) {
-	names = slices.DeleteFunc(names, func(who string) bool {
-		return !slices.ContainsFunc(cells, func(c Cell) bool { return len(s.Values(c, who, metric)) > 0 })
-	})
-	if len(names) == 0 {
-		return false, nil
+func (a axis) at(v float64) float64 {
+	if a.low == 0 {
+		return a.from + v/a.high*(a.to-a.from)
 	}
-	width := vg.Points(min(14, 400/float64(len(cells)*len(names))))
-	top := floor * 10
-	for i, who := range names {
-		values := make(plotter.Values, len(cells))
-		for j, c := range cells {
-			v, ok := s.Median(c, who, metric)
-			values[j] = floor // invisible
-			if ok {
-				values[j] = max(floor, v*scale)
-				top = max(top, values[j]*1.5)
-			}
+	return a.from + math.Log(v/a.low)/math.Log(a.high/a.low)*(a.to-a.from)
+}
+
+// marks returns the powers of ten on the axis; if these are few, also twice and five times them. On a linear
+// axis it returns fifths.
+func (a axis) marks() (marks []float64) {
+	if a.low == 0 {
+		for k := range 6 {
+			marks = append(marks, a.high*float64(k)/5)
 		}
-		bar, err := plotter.NewBarChart(values, width)
-		if err != nil {
-			return false, err
-		}
-		bar.Color, bar.LineStyle.Width = colorOf(who), 0
-		bar.Offset = width * vg.Length(float64(i)-float64(len(names)-1)/2)
-		p.Add(bar)
-		p.Legend.Add(who, bar)
+		return marks
 	}
-	logarithmic(p, floor, top)
-	p.X.Max += 1.2 // room for the legend
-	return true, nil
-}
-
-func logarithmic(p *plot.Plot, low, high float64) {
-	p.Y.Scale, p.Y.Tick.Marker = logScale{}, decades{}
-	p.Y.Min, p.Y.Max = low, high
-}
-
-// logScale maps values below the axis, such as the feet of bars, to its end.
-type logScale struct{}
-
-// Normalize implements [plot.Normalizer].
-func (logScale) Normalize(low, high, v float64) float64 {
-	return math.Log(max(v, low)/low) / math.Log(high/low)
-}
-
-// decades labels the powers of ten, and marks the steps between them.
-type decades struct{}
-
-// Ticks implements [plot.Ticker].
-func (decades) Ticks(low, high float64) (ticks []plot.Tick) {
-	for power := math.Pow(10, math.Floor(math.Log10(low))); power <= high; power *= 10 {
-		for i := 1.0; i < 10; i++ {
-			if v := i * power; v >= low && v <= high {
-				label := ""
-				if i == 1 {
-					label = number(v)
-				}
-				ticks = append(ticks, plot.Tick{Value: v, Label: label})
+	steps := []float64{1}
+	if a.high/a.low < 100 {
+		steps = []float64{1, 2, 5}
+	}
+	for power := math.Pow(10, math.Floor(math.Log10(a.low))); power <= a.high*1.001; power *= 10 {
+		for _, k := range steps {
+			if v := k * power; v >= a.low*0.999 && v <= a.high*1.001 {
+				marks = append(marks, v)
 			}
 		}
 	}
-	return ticks
+	return marks
 }
 
-// lines draws a line for each contender over the cells of one axis, both logarithmic, and a
-// line for the limit, unless that is 0.
-func (s Set) lines(p *plot.Plot, cells []Cell, at func(Cell) int, names []string, metric string, limit float64) (some bool, err error) {
+// dotRow is a contender's value in one case.
+type dotRow struct {
+	who   string
+	value float64
+}
+
+// dots draws a row for each contender in each case, with a dot at its value and the value beside it.
+func dots(title, unit string, cases []string, rows [][]dotRow) *svg.Canvas {
+	const labels, left, right, top = 105.0, 245.0, pictureWidth - 90, 62.0
+	low, high, height := math.Inf(1), 0.0, top
+	for _, its := range rows {
+		for _, r := range its {
+			low, high = min(low, r.value), max(high, r.value)
+		}
+		height += float64(len(its))*rowHeight + 12
+	}
+	if high == 0 {
+		return nil
+	}
+	x := newAxis(low, high, left, right)
+	if high < 10*low {
+		x = linearAxis(high, left, right)
+	}
+	c := svg.New(pictureWidth, height+50, title)
+	c.Text(20, 28, "start", svg.Ink, "bold", title)
+	for _, v := range x.marks() {
+		c.Line(x.at(v), top-8, x.at(v), height, svg.Grid, 1, "")
+		c.Text(x.at(v), height+18, "middle", svg.Ink, "normal", number(v))
+	}
+	c.Text((left+right)/2, height+38, "middle", svg.Faint, "normal", unit+", "+x.kind()+" axis")
+	y := top
+	for i, its := range rows {
+		for j, r := range its {
+			at := y + rowHeight/2
+			if j == 0 {
+				c.Text(20, at+4, "start", svg.Ink, "bold", cases[i])
+			}
+			c.Text(labels, at+4, "start", colourOf(r.who), "normal", r.who)
+			c.Line(left, at, x.at(r.value), at, svg.Grid, 1, "2 3")
+			c.Dot(x.at(r.value), at, colourOf(r.who))
+			c.Text(x.at(r.value)+9, at+4, "start", colourOf(r.who), "normal", number(r.value))
+			y += rowHeight
+		}
+		if y += 12; i < len(rows)-1 {
+			c.Line(20, y-6, right, y-6, svg.Grid, 1, "")
+		}
+	}
+	return c
+}
+
+// dotsOf draws the dots of some cells.
+func (s Set) dotsOf(title, unit string, cells []Cell, cases []string, names []string, metric string, scale float64) *svg.Canvas {
+	rows := make([][]dotRow, len(cells))
+	for i, c := range cells {
+		for _, who := range names {
+			if v, ok := s.Median(c, who, metric); ok && v > 0 {
+				rows[i] = append(rows[i], dotRow{who, v * scale})
+			}
+		}
+	}
+	return dots(title, unit, cases, rows)
+}
+
+// lines draws a line for each contender over the cells of one axis, both logarithmic, with its name at
+// the end; and a line for the limit, unless that is 0.
+func (s Set) lines(title, below, unit string, cells []Cell, at func(Cell) int, names []string, metric string, limit float64) *svg.Canvas {
+	const left, right, top, bottom = 80.0, pictureWidth - 150, 62.0, chartHeight - 60
+	type series struct {
+		who    string
+		values [][2]float64
+	}
+	var all []series
 	low, high := math.Inf(1), limit
-	var marks []plot.Tick
+	first, last := math.Inf(1), 0.0
 	for _, who := range names {
-		var points plotter.XYs
+		line := series{who: who}
 		for _, c := range cells {
 			if v, ok := s.Median(c, who, metric); ok && v > 0 {
-				points = append(points, plotter.XY{X: float64(at(c)), Y: v})
+				line.values = append(line.values, [2]float64{float64(at(c)), v})
 				low, high = min(low, v), max(high, v)
+				first, last = min(first, float64(at(c))), max(last, float64(at(c)))
 			}
 		}
-		if len(points) == 0 {
-			continue
+		if len(line.values) > 0 {
+			slices.SortFunc(line.values, func(a, b [2]float64) int { return int(a[0] - b[0]) })
+			all = append(all, line)
 		}
-		slices.SortFunc(points, func(a, b plotter.XY) int { return int(a.X - b.X) })
-		line, dots, err := plotter.NewLinePoints(points)
-		if err != nil {
-			return false, err
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	x, y := axis{first, max(last, first*1.01), left, right}, newAxis(low, high, bottom, top)
+	c := svg.New(pictureWidth, chartHeight, title)
+	c.Text(20, 28, "start", svg.Ink, "bold", title)
+	c.Text(20, top-16, "start", svg.Faint, "normal", unit)
+	for _, v := range y.marks() {
+		c.Line(left, y.at(v), right, y.at(v), svg.Grid, 1, "")
+		c.Text(left-8, y.at(v)+4, "end", svg.Ink, "normal", number(v))
+	}
+	shown := map[int]bool{}
+	for _, cell := range cells {
+		if v := at(cell); !shown[v] {
+			shown[v] = true
+			c.Line(x.at(float64(v)), bottom, x.at(float64(v)), bottom+5, svg.Faint, 1, "")
+			c.Text(x.at(float64(v)), bottom+20, "middle", svg.Ink, "normal", fmt.Sprint(v))
 		}
-		line.Color, line.Width = colorOf(who), vg.Points(2)
-		dots.Color, dots.Shape, dots.Radius = colorOf(who), draw.CircleGlyph{}, vg.Points(3)
-		p.Add(line, dots)
-		p.Legend.Add(who, line, dots)
-		some = true
 	}
-	if !some {
-		return false, nil
+	c.Text((left+right)/2, bottom+42, "middle", svg.Faint, "normal", below+"; both axes are logarithmic")
+	type label struct {
+		text, colour string
+		y            float64
 	}
-	for _, c := range cells {
-		x := float64(at(c))
-		marks = append(marks, plot.Tick{Value: x, Label: number(x)})
-	}
-	logarithmic(p, low/2, high*2)
-	p.X.Scale, p.X.Tick.Marker = logScale{}, plot.ConstantTicks(marks)
-	first, last := float64(at(cells[0])), float64(at(cells[len(cells)-1]))
-	p.X.Min, p.X.Max = first/1.2, last*2.2 // room for the legend
+	var ends []label
 	if limit > 0 {
-		line, err := plotter.NewLine(plotter.XYs{{X: p.X.Min, Y: limit}, {X: last * 1.2, Y: limit}})
-		if err != nil {
-			return false, err
-		}
-		line.Color, line.Width, line.Dashes = ink, vg.Points(1), []vg.Length{vg.Points(4), vg.Points(3)}
-		p.Add(line)
-		p.Legend.Add("limit", line)
+		c.Line(left, y.at(limit), right, y.at(limit), svg.Faint, 1.5, "5 4")
+		ends = append(ends, label{"limit", svg.Faint, y.at(limit)})
 	}
-	return true, nil
+	for _, line := range all {
+		var points [][2]float64
+		for _, v := range line.values {
+			points = append(points, [2]float64{x.at(v[0]), y.at(v[1])})
+			c.Dot(x.at(v[0]), y.at(v[1]), colourOf(line.who))
+		}
+		c.Path(points, colourOf(line.who))
+		ends = append(ends, label{line.who, colourOf(line.who), points[len(points)-1][1]})
+	}
+	slices.SortStableFunc(ends, func(a, b label) int { return int(a.y - b.y) })
+	const apart = 15.0
+	for i := range ends { // down, and then up where there is no room below
+		if i > 0 {
+			ends[i].y = max(ends[i].y, ends[i-1].y+apart)
+		}
+	}
+	for i := len(ends) - 1; i >= 0; i-- {
+		if ends[i].y = min(ends[i].y, bottom); i < len(ends)-1 {
+			ends[i].y = min(ends[i].y, ends[i+1].y-apart)
+		}
+	}
+	for _, e := range ends {
+		c.Text(right+10, e.y+4, "start", e.colour, "normal", e.text)
+	}
+	return c
 }
 
-func (s Set) latencyPicture() (Picture, error) {
+func (s Set) latencyPicture() Picture {
 	alone := func(c Cell) bool { return c.Scenario == Cycles && c.Goroutines == 1 && c.N > 0 }
 	var cells []Cell
-	var names []string
+	var cases []string
 	for _, n := range s.axis(alone, masters) {
 		cells = append(cells, Cell{Scenario: Cycles, N: n, Goroutines: 1})
-		names = append(names, fmt.Sprintf("N=%d", n))
+		cases = append(cases, fmt.Sprintf("N=%d", n))
 	}
-	if len(cells) == 0 {
-		return Picture{}, nil
-	}
-	p := newPlot("Lock and Unlock of a free key, one goroutine, median", "", "µs")
-	p.NominalX(names...)
-	some, err := s.bars(p, cells, s.who(alone), "p50", 1, 10)
-	return shown("latency", p, some), err
+	return Picture{"latency", s.dotsOf("Lock and Unlock of a free key, one goroutine, median", "µs", cells, cases, s.who(alone), "p50", 1)}
 }
 
-func (s Set) throughputPicture() (Picture, error) {
+func (s Set) throughputPicture() Picture {
 	many := func(c Cell) bool { return c.Scenario == Cycles && c.Goroutines > 1 && c.N == HotN }
 	var cells []Cell
 	for _, g := range s.axis(many, goroutines) {
 		cells = append(cells, Cell{Scenario: Cycles, N: HotN, Goroutines: g})
 	}
-	if len(cells) == 0 {
-		return Picture{}, nil
-	}
-	p := newPlot(fmt.Sprintf("Keys of their own, N=%d", HotN), "goroutines", "cycles/s")
-	some, err := s.lines(p, cells, goroutines, s.who(many), "rate", 0)
-	return shown("throughput", p, some), err
+	return Picture{"throughput", s.lines(fmt.Sprintf("Lock and Unlock in a second, keys of their own, N=%d", HotN), "goroutines", "cycles/s", cells, goroutines, s.who(many), "rate", 0)}
 }
 
-func (s Set) hotPicture() (Picture, error) {
+func (s Set) hotPicture() Picture {
 	wide := func(c Cell) bool { return c.Scenario == Hot && c.Procs == 10 && c.Hold == NoHold && c.N != 3 }
 	var cells []Cell // of the quorum locks, and of the locks with one server
 	for _, n := range s.axis(wide, masters) {
@@ -261,42 +293,24 @@ func (s Set) hotPicture() (Picture, error) {
 			cells = append(cells, Cell{Scenario: Hot, N: n, Procs: 10, Workers: w, Hold: NoHold})
 		}
 	}
-	if len(cells) == 0 {
-		return Picture{}, nil
-	}
 	slices.SortStableFunc(cells, func(a, b Cell) int { return a.Workers - b.Workers })
-	p := newPlot(fmt.Sprintf("One key, 10 processes, N=%d or one server", HotN), "workers", "hand-overs/s")
 	probe, limit := Cell{Scenario: Probe}, 0.0
 	section, ok1 := s.Median(probe, Probe, "section."+NoHold)
 	rtt, ok2 := s.Median(probe, Probe, "rtt")
 	if ok1 && ok2 {
 		limit = 100 / OfLimit(1, section, rtt)
 	}
-	some, err := s.lines(p, cells, workers, s.who(wide), "rate", limit)
-	return shown("hot", p, some), err
+	return Picture{"hot", s.lines(fmt.Sprintf("One key, 10 processes, N=%d or one server: hand-overs in a second", HotN), "workers", "hand-overs/s", cells, workers, s.who(wide), "rate", limit)}
 }
 
-func (s Set) faultPicture() (Picture, error) {
+func (s Set) faultPicture() Picture {
 	in := scenario(Faults)
 	var cells []Cell
-	var names []string
+	var cases []string
 	for _, r := range s.Records {
 		if in(r.Cell) && r.LeftOut == "" && !slices.Contains(cells, r.Cell) {
-			cells, names = append(cells, r.Cell), append(names, r.Cell.Fault)
+			cells, cases = append(cells, r.Cell), append(cases, r.Cell.Fault)
 		}
 	}
-	if len(cells) == 0 {
-		return Picture{}, nil
-	}
-	p := newPlot("Lock with one or two of five masters at fault, 99th percentile", "", "ms")
-	p.NominalX(names...)
-	some, err := s.bars(p, cells, s.who(in), Quantile("lock", "99"), 1e-3, 0.1)
-	return shown("faults", p, some), err
-}
-
-func shown(name string, p *plot.Plot, some bool) Picture {
-	if !some {
-		return Picture{}
-	}
-	return Picture{name, p}
+	return Picture{"faults", s.dotsOf("Lock while one or two of five masters are killed, paused or slow, 99th percentile", "ms", cells, cases, s.who(in), Quantile("lock", "99"), 1e-3)}
 }

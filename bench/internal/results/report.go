@@ -35,6 +35,9 @@ func (s Set) Markdown(pictures string) string {
 	}
 	b.WriteString("# Results\n\n")
 	b.WriteString(s.opening() + "\n")
+	if p := picture("faults", "What Lock takes while masters are killed, paused or slow"); p != "" && s.has(scenario(Faults)) {
+		b.WriteString("\n" + p + "\n")
+	}
 	part("Machine", s.machine())
 	targets := s.Targets()
 	unmeasured := ""
@@ -68,7 +71,7 @@ func (s Set) Markdown(pictures string) string {
 		part("Faults", "Five masters, one goroutine; before the fault, and after it with the first calls. *slow*: 50 ms more for "+
 			"a round trip. No cycle begins after the time of a cell: a contender with few cycles took that long for each. If the first "+
 			"cycle took longer than the cell, it is not measured in further repetitions.",
-			s.faultTable().Markdown(), s.omitted(in), picture("faults", "What Lock takes under a fault"))
+			s.faultTable().Markdown(), s.omitted(in))
 	}
 	if in := scenario(Stock); s.has(in) {
 		part("Stock", "Every worker makes four attempts to take one unit of a stock: GET, and SET to one less, under the lock.",

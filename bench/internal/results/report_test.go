@@ -2,10 +2,14 @@ package results
 
 import (
 	"bytes"
+	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/d0720281/redlock/internal/svg"
 )
 
 // sample returns two repetitions with records for each part.
@@ -38,7 +42,7 @@ func TestReport(t *testing.T) {
 	text := sample().Markdown("pictures")
 	for _, want := range []string{
 		"Repetitions: 2", "| processor | a processor, 2 cores", "| example.com/m | v1 |",
-		"In each of 4 contested runs", "Left out: `floor`: it does not wait.", "![What Lock takes under a fault](pictures/faults.svg)",
+		"In each of 4 contested runs", "Left out: `floor`: it does not wait.", "![What Lock takes while masters are killed, paused or slow](pictures/faults.svg)",
 		"| `ours` | 100 µs | 200 µs |", "| 1 killed | `redsync` | 200 µs |", "| 50 | `ours` | 100 |",
 	} {
 		if !strings.Contains(text, want) {
@@ -109,61 +113,84 @@ func TestLayoutIsTheSame(t *testing.T) {
 }
 
 func TestPictures(t *testing.T) {
-	draw := func() map[string]string {
-		list, err := sample().Pictures()
-		if err != nil {
-			t.Fatal(err)
-		}
-		drawn := map[string]string{}
-		for _, p := range list {
-			var svg bytes.Buffer
-			if err := p.Write(&svg); err != nil {
+	draw := func() (names []string, drawn map[string]string) {
+		drawn = map[string]string{}
+		for _, p := range sample().Pictures() {
+			var text bytes.Buffer
+			if err := p.Write(&text); err != nil {
 				t.Fatal(err)
 			}
-			drawn[p.Name] = svg.String()
+			names, drawn[p.Name] = append(names, p.Name), text.String()
 		}
-		return drawn
+		return names, drawn
 	}
-	first, second := draw(), draw()
-	for _, name := range []string{"latency", "throughput", "hot", "faults"} {
-		svg := first[name]
-		if !strings.Contains(svg, "redsync") || !strings.Contains(svg, "#3b82c4") && !strings.Contains(strings.ToLower(svg), "3b82c4") {
+	names, first := draw()
+	_, second := draw()
+	if want := []string{"faults", "hot", "throughput", "latency"}; !slices.Equal(names, want) {
+		t.Errorf("got pictures %q, want %q", names, want)
+	}
+	for _, name := range names {
+		text := first[name]
+		if !strings.Contains(text, ">redsync</text>") || !strings.Contains(text, colourOf("ours")) {
 			t.Errorf("%s: no redsync, or nothing in our colour", name)
 		}
-		if strings.Contains(strings.ToLower(svg), "fill:#ffffff") {
-			t.Errorf("%s has something white in it, which would be a background", name)
+		if !strings.Contains(text, `fill="`+svg.Paper+`"`) {
+			t.Errorf("%s has no background", name)
 		}
-		if second[name] != svg {
+		if second[name] != text {
 			t.Errorf("%s: another picture of the same figures", name)
 		}
 	}
-	if list, err := (Set{}).Pictures(); err != nil || len(list) != 0 {
-		t.Errorf("got %d pictures of nothing, %v, want none", len(list), err)
+	if list := (Set{}).Pictures(); len(list) != 0 {
+		t.Errorf("got %d pictures of nothing, want none", len(list))
 	}
 }
 
-func TestColoursOnWhiteAndOnDark(t *testing.T) {
-	white, dark := luminance(0xff, 0xff, 0xff), luminance(0x0d, 0x11, 0x17)
-	readable := func(r, g, b uint8) bool {
-		l := luminance(r, g, b)
-		return contrast(l, white) >= 3 && contrast(l, dark) >= 3
-	}
-	for _, c := range palette {
-		if !readable(c.R, c.G, c.B) {
-			t.Errorf("%s cannot be told from a white or a dark page", c.who)
+// An axis begins and ends at round values around the data.
+func TestAxis(t *testing.T) {
+	for _, test := range []struct{ low, high, from, to float64 }{
+		{0.229, 5030, 0.2, 10000}, {166, 474, 100, 500}, {1.04, 1.9, 0.5, 2}, {3500, 73400, 2000, 100000}, {10, 10, 5, 20},
+	} {
+		a := newAxis(test.low, test.high, 0, 100)
+		if math.Abs(a.low/test.from-1) > 1e-9 || math.Abs(a.high/test.to-1) > 1e-9 {
+			t.Errorf("%v to %v: got an axis from %v to %v, want %v to %v", test.low, test.high, a.low, a.high, test.from, test.to)
+		}
+		if marks := a.marks(); len(marks) < 2 || len(marks) > 8 {
+			t.Errorf("%v to %v: got marks %v, want some", test.low, test.high, marks)
+		}
+		if a.at(a.low) != 0 || math.Abs(a.at(a.high)-100) > 1e-9 || a.at(test.low) < 0 || a.at(test.high) > 100 {
+			t.Errorf("%v to %v: got them at %v and %v", test.low, test.high, a.at(test.low), a.at(test.high))
 		}
 	}
-	if !readable(ink.R, ink.G, ink.B) {
-		t.Error("text cannot be read")
+}
+
+func TestLinearAxis(t *testing.T) {
+	a := linearAxis(474, 0, 100)
+	if a.high != 500 || a.at(0) != 0 || a.at(250) != 50 || !slices.Equal(a.marks(), []float64{0, 100, 200, 300, 400, 500}) {
+		t.Errorf("got %+v, marks %v", a, a.marks())
 	}
-	for _, no := range [][3]uint8{{0xff, 0xff, 0}, {0, 0, 0x80}, {0xd0, 0xd0, 0xd0}, {0x30, 0x30, 0x30}} {
-		if readable(no[0], no[1], no[2]) {
-			t.Errorf("%x passes for readable", no)
+}
+
+// Text of each colour can be read on the background of the pictures.
+func TestColours(t *testing.T) {
+	of := func(colour string) float64 {
+		var r, g, b uint8
+		if _, err := fmt.Sscanf(colour, "#%02x%02x%02x", &r, &g, &b); err != nil {
+			t.Fatalf("%s: %v", colour, err)
+		}
+		return luminance(r, g, b)
+	}
+	names, colours := []string{}, []string{svg.Ink, svg.Faint}
+	for _, c := range palette {
+		names, colours = append(names, c.who), append(colours, c.colour)
+	}
+	for _, c := range colours {
+		if got := contrast(of(c), of(svg.Paper)); got < 4.5 {
+			t.Errorf("%s: got a contrast of %.1f with the background, want 4.5", c, got)
 		}
 	}
-	names := []string{}
-	for _, c := range palette {
-		names = append(names, c.who)
+	if contrast(of("#d0d0d0"), of(svg.Paper)) >= 4.5 {
+		t.Error("a light grey passes for readable")
 	}
 	if slices.Sort(names); len(slices.Compact(names)) != len(palette) {
 		t.Error("a contender has two colours")
