@@ -18,6 +18,7 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/virtual"
 	"github.com/d0720281/redlock/internal/wire"
 )
@@ -272,6 +273,7 @@ func (n *bubbleNode) marker(field string) (value string) {
 //
 // Source: lua/*.lua; ALGORITHM sections 3 to 6 and 10.
 func TestBubbleScripts(t *testing.T) {
+	redistest.Lua(t)
 	inBubble(t, 2, func(t *testing.T, b *bubble) {
 		b.nodes[1].Native(true)
 		var clients [2]*redis.Client

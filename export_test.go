@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
@@ -52,6 +53,7 @@ var wrong = map[string]func(*rules){
 // have no twin of the changed script.
 func BreakScript(t testing.TB, change func(script string) string) {
 	t.Helper()
+	redistest.Lua(t)
 	t.Setenv("REDLOCK_BROKEN", "yes")
 	changes := 0
 	for _, s := range []*wire.Script{&wire.Requests, &wire.Marker} {

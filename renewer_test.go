@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"container/heap"
 	"errors"
 	"math/rand/v2"
@@ -103,7 +104,7 @@ func TestRenewerEndsLeasesInTime(t *testing.T) {
 			leases = append(leases, g)
 			k.add(g, g.dueLocked(), instant(k.clock.Now()))
 		}
-		slices.SortFunc(leases, func(a, b *grant) int { return int(a.ttl - b.ttl) })
+		slices.SortFunc(leases, func(a, b *grant) int { return cmp.Compare(a.ttl, b.ttl) })
 		for i, g := range leases {
 			end := g.ttl - driftAllowance(g.ttl, DefaultDrift) - cancelLead(g.ttl)
 			if i == 0 || g.ttl != leases[i-1].ttl {

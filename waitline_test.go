@@ -659,7 +659,7 @@ func TestRetryDelay(t *testing.T) {
 	limits := map[int]time.Duration{
 		0: 2 * time.Millisecond, 1: 2 * time.Millisecond, 2: 4 * time.Millisecond, 3: 8 * time.Millisecond, 5: 32 * time.Millisecond,
 		6: 64 * time.Millisecond, 7: 100 * time.Millisecond, 9: 100 * time.Millisecond, 10: 100 * time.Millisecond,
-		64: 100 * time.Millisecond, 1 << 40: 100 * time.Millisecond,
+		64: 100 * time.Millisecond, 1 << 30: 100 * time.Millisecond,
 	}
 	for failed, limit := range limits {
 		least, most := time.Duration(1<<62), time.Duration(0)

@@ -181,7 +181,7 @@ func (l *lane) write() {
 		case c.data == nil:
 			_ = l.dst.CloseWrite()
 			return
-		case fault.loses(l.dir):
+		case loses(fault, l.dir):
 			p.lost.Add(1)
 		case !gone:
 			n, err := l.hand(c.data)

@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"github.com/alicebob/miniredis/v2"
+
+	"github.com/d0720281/redlock/internal/virtual"
 )
 
 // Mini is a master inside this process, for machines without redis-server. Its
@@ -43,6 +45,7 @@ func runMini() (*miniredis.Miniredis, error) {
 	if err := redis.Start(); err != nil {
 		return nil, fmt.Errorf("masters: start miniredis: %w", err)
 	}
+	virtual.RunScripts(redis)
 	return redis, nil
 }
 

@@ -305,7 +305,7 @@ func (p *Proxy) admit(d direction, chunk []byte) (due time.Time, ok bool) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	lost := p.fault.loses(d)
+	lost := loses(p.fault, d)
 	if !lost && d == replies && p.lose > 0 {
 		p.lose--
 		lost = true

@@ -638,6 +638,7 @@ func testQueueNode(t *testing.T, base *node) {
 
 // The fakes of the other tests keep the queue as a real server does.
 func TestQueueNodeOnMiniredis(t *testing.T) {
+	redistest.Lua(t)
 	mini := redistest.Minis(t, 1)[0]
 	testQueueNode(t, &node{Client: redistest.Client(t, mini.Addr()), seen: make(map[wire.Op]map[wire.Code]bool)})
 }

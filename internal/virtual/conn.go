@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/fault"
 )
 
 // conn is one connection: the client's pipe, the server's pipe, and the data under way
@@ -38,10 +38,10 @@ func (n *Node) serve(wire, inner net.Conn) {
 	c.up.wake, c.down.wake = make(chan struct{}, 1), make(chan struct{}, 1)
 	n.conns[c] = true
 	go c.collect(&c.up, wire, func() (time.Duration, bool) {
-		return n.there, !c.swallowed && n.fault != masters.Blackhole && n.fault != masters.LoseRequests
+		return n.there, !c.swallowed && n.fault != fault.Blackhole && n.fault != fault.LoseRequests
 	})
 	go c.collect(&c.down, inner, func() (time.Duration, bool) {
-		return n.back, !c.swallowed && n.fault != masters.Blackhole && n.fault != masters.LoseReplies
+		return n.back, !c.swallowed && n.fault != fault.Blackhole && n.fault != fault.LoseReplies
 	})
 	go c.deliver(&c.up, inner, true)
 	go c.deliver(&c.down, wire, false)

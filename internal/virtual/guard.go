@@ -18,13 +18,14 @@ func (s store) guard() int64 {
 	moment := text(s.now / 1000)
 	known := longest > 0 && born != ""
 	if !known || s.known("run") != run && run != "?" {
-		if known && s.known("run") == s.own {
+		own := cmp.Or(s.own, run)
+		if known && s.known("run") == own {
 			return -1
 		}
 		if !trusted || !known {
 			born = "?"
 		}
-		s.learn("run", s.own)
+		s.learn("run", own)
 		s.learn("made", moment)
 		s.learn("born", born)
 		longest = max(longest, given)

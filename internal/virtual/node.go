@@ -9,14 +9,16 @@ import (
 	"crypto/sha1"
 	"fmt"
 	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 
-	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/fault"
 )
 
 // Node is one fake master, and the network in front of it. Use [New], and only inside a
@@ -39,7 +41,7 @@ type Node struct {
 	wire sync.Mutex
 
 	down        bool // connections are refused: no server runs
-	fault       masters.Fault
+	fault       fault.Fault
 	hung        chan struct{} // requests wait until it is closed; nil while the node is well
 	there, back time.Duration // latency of requests and of replies
 	answer      string        // every script is answered with it, unless it is empty
@@ -52,14 +54,32 @@ type Node struct {
 
 // New returns a node without data.
 func New(addr string) *Node {
-	n := &Node{addr: addr, conns: make(map[*conn]bool)}
+	n := &Node{addr: addr, conns: make(map[*conn]bool), native: !LuaWorks}
 	n.boot()
 	return n
 }
 
 // Native makes the library's scripts run as Go code from now on, or as Lua again. Go code
-// does the same in a fraction of the time.
-func (n *Node) Native(on bool) { n.set(func() { n.native = on }) }
+// does the same in a fraction of the time. Without [LuaWorks] there is no Lua.
+func (n *Node) Native(on bool) { n.set(func() { n.native = on || !LuaWorks }) }
+
+// LuaWorks is whether a miniredis can run the library's scripts as Lua: it makes an int of each number
+// that they return.
+const LuaWorks = strconv.IntSize == 64
+
+// RunScripts makes a miniredis that is no Node run the library's scripts, which it does by itself
+// only if an int has 64 bits.
+func RunScripts(r *miniredis.Miniredis) {
+	if LuaWorks {
+		return
+	}
+	n := &Node{redis: r, native: true, known: make(map[string]script)}
+	n.RunAs("") // such a miniredis has none
+	r.Server().SetPreHook(func(p *server.Peer, cmd string, args ...string) bool {
+		defer n.ForgetCalls()
+		return cmd != "INFO" && n.arrived(p, cmd, args...)
+	})
+}
 
 // Addr returns the name of the node. Only Dial can dial it.
 func (n *Node) Addr() string { return n.addr }
@@ -171,13 +191,13 @@ func (n *Node) Resume() {
 // with the same run id.
 func (n *Node) Heal() {
 	n.Resume()
-	n.set(func() { n.fault, n.down, n.answer = masters.Pass, false, "" })
+	n.set(func() { n.fault, n.down, n.answer = fault.Pass, false, "" })
 }
 
 // Net sets the fault of the network. A black hole swallows data for good.
-func (n *Node) Net(f masters.Fault) {
+func (n *Node) Net(f fault.Fault) {
 	n.set(func() { n.fault = f })
-	if f == masters.Refuse {
+	if f == fault.Refuse {
 		n.Reset()
 	}
 }
@@ -253,7 +273,12 @@ func (n *Node) Put(key, value string, ttl time.Duration) {
 const replID = "virtual"
 
 // Identity returns the identity that the library derives from the node's answers.
-func (n *Node) Identity() string { return n.RunID()[:min(len(n.RunID()), 16)] + ":" + replID }
+func (n *Node) Identity() string {
+	if n.RunID() == "" {
+		return ""
+	}
+	return n.RunID()[:min(len(n.RunID()), 16)] + ":" + replID
+}
 
 // RunAs gives the process another run id.
 func (n *Node) RunAs(id string) { n.runID.Store(id) }
@@ -280,9 +305,9 @@ func (n *Node) Conns() int {
 // Dial can be used as redis.Options.Dialer.
 func (n *Node) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	n.mu.Lock()
-	fault, roundTrip := n.fault, n.there+n.back
+	now, roundTrip := n.fault, n.there+n.back
 	n.mu.Unlock()
-	if fault == masters.Blackhole {
+	if now == fault.Blackhole {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
@@ -297,7 +322,7 @@ func (n *Node) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.down || fault == masters.Refuse {
+	if n.down || now == fault.Refuse {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	}
 	inner, err := n.redis.Dial()

@@ -112,7 +112,7 @@ func (n *Node) scriptLocked(p *server.Peer, bySource bool, args []string) bool {
 		for _, v := range reply {
 			switch v := v.(type) {
 			case int64:
-				p.WriteInt(int(v))
+				p.WriteRaw(":" + strconv.FormatInt(v, 10) + "\r\n") // WriteInt has no more than an int
 			case string:
 				p.WriteBulk(v)
 			default:

@@ -18,7 +18,7 @@ import (
 // store is the data of a node during a request.
 type store struct {
 	redis  *miniredis.Miniredis
-	own    string   // the identity of the node
+	own    string   // the identity of the node, empty if it has none
 	now    int64    // us
 	marker string   // the key
 	common []string // ARGV "before all" requests
