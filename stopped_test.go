@@ -1,5 +1,3 @@
-//go:build unix
-
 package redlock_test
 
 import (
@@ -9,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -48,9 +45,9 @@ func TestStoppedProcess(t *testing.T) {
 	}
 	var fence int64
 	read("held with fence %d", &fence)
-	must(t, child.Process.Signal(syscall.SIGSTOP))
+	suspend(t, child.Process)
 	le, err := l.Lock(t.Context(), "r")
-	must(t, child.Process.Signal(syscall.SIGCONT))
+	proceed(t, child.Process)
 	must(t, err)
 	if le.Fence() <= fence {
 		t.Errorf("got fence %d after %d, want a larger fence", le.Fence(), fence)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"syscall"
 	"time"
 
 	"github.com/ory/dockertest/v3"
@@ -77,7 +76,7 @@ func (b boxed) Crash() error {
 	if err != nil {
 		return err
 	}
-	if err := syscall.Kill(state.Pid, syscall.SIGKILL); err != nil {
+	if err := killPid(state.Pid); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnable, err) // not root, or an engine in another machine
 	}
 	if err := b.until(func(s dc.State) bool { return s.Running && s.Pid != state.Pid }); err != nil {

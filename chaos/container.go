@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/ory/dockertest/v3"
@@ -110,7 +109,7 @@ func (c *Container) Kill() error {
 	if err != nil || !state.Running {
 		return err
 	}
-	if err := syscall.Kill(state.Pid, syscall.SIGKILL); err != nil {
+	if err := killPid(state.Pid); err != nil {
 		return c.signal(dc.SIGKILL) // not root, or an engine in another machine
 	}
 	return c.until(func(s dc.State) bool { return !s.Running })

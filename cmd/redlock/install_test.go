@@ -46,7 +46,7 @@ func TestInstall(t *testing.T) {
 	}
 	cmd := exec.Command(gobin, args...)
 	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), "GOBIN="+bin, "GOMODCACHE="+mod, "GOFLAGS=", "GO111MODULE=", "GOWORK=off",
+	cmd.Env = append(os.Environ(), "GOBIN="+bin, "GOMODCACHE="+mod, "GOFLAGS=", "GO111MODULE=", "GOWORK=off", "GOARCH=",
 		"GOPROXY=file://"+filepath.ToSlash(proxy)+",file://"+filepath.ToSlash(cache), "GONOSUMDB=*", "GONOPROXY=none", "GOPRIVATE=")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text[max(0, len(text)-4000):])
