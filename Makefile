@@ -1,7 +1,7 @@
 GO          ?= go
 FUZZTIME    ?= 10s
 STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.2
-MODULES      = bench contrib docs/fencing integrations otel prom
+MODULES      = bench contrib docs/fencing integrations redlockotel redlockprom
 
 .PHONY: test lint fuzz bench chaos cover
 

@@ -474,7 +474,7 @@ func (o *outageLog) better(resource string) {
 type Tracer func(ctx context.Context, op, resource string) (end func(lease *Lease, err error))
 
 // WithTracer sets the [Tracer]. By default there is none. Package
-// github.com/d0720281/redlock/otel has one for OpenTelemetry.
+// github.com/d0720281/redlock/redlockotel has one for OpenTelemetry.
 func WithTracer(t Tracer) Option { return option(func(c *config) { c.tracer = t }) }
 
 // trace begins the trace of a call. The caller calls end when the call is over.

@@ -3,7 +3,7 @@ module github.com/d0720281/redlock/contrib
 go 1.26.0
 
 require (
-	github.com/d0720281/redlock v0.0.0
+	github.com/d0720281/redlock v0.1.0
 	go.yaml.in/yaml/v3 v3.0.5
 )
 

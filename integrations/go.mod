@@ -3,7 +3,7 @@ module github.com/d0720281/redlock/integrations
 go 1.26.0
 
 require (
-	github.com/d0720281/redlock v0.0.0
+	github.com/d0720281/redlock v0.1.0
 	github.com/go-co-op/gocron/v2 v2.21.2
 	github.com/robfig/cron/v3 v3.0.1
 )

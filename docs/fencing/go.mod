@@ -3,7 +3,7 @@ module github.com/d0720281/redlock/docs/fencing
 go 1.26.0
 
 require (
-	github.com/d0720281/redlock v0.0.0
+	github.com/d0720281/redlock v0.1.0
 	github.com/redis/go-redis/v9 v9.23.0
 	modernc.org/sqlite v1.52.0
 )

@@ -1,4 +1,4 @@
-// Package telemetry has what the metrics of the modules prom and otel have in common.
+// Package telemetry has what the metrics of the modules redlockprom and redlockotel have in common.
 package telemetry
 
 // Outcomes that are no reason for a failure; for one there is redlock.Reason.

@@ -1,9 +1,9 @@
-module github.com/d0720281/redlock/prom
+module github.com/d0720281/redlock/redlockprom
 
 go 1.26.0
 
 require (
-	github.com/d0720281/redlock v0.0.0
+	github.com/d0720281/redlock v0.1.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/client_model v0.6.3
 	github.com/prometheus/common v0.72.0

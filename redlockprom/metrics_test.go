@@ -23,7 +23,7 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
-	redlockprom "github.com/d0720281/redlock/prom"
+	"github.com/d0720281/redlock/redlockprom"
 )
 
 const ttl = 2 * time.Second

@@ -1,9 +1,9 @@
-module github.com/d0720281/redlock/otel
+module github.com/d0720281/redlock/redlockotel
 
 go 1.26.0
 
 require (
-	github.com/d0720281/redlock v0.0.0
+	github.com/d0720281/redlock v0.1.0
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/metric v1.47.0
 	go.opentelemetry.io/otel/sdk v1.47.0

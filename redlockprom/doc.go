@@ -1,4 +1,8 @@
-// Package redlockprom provides metrics of package redlock for Prometheus.
+// Package redlockprom provides metrics of package redlock for Prometheus. It is a module of its own:
+//
+//	go get github.com/d0720281/redlock/redlockprom@latest
+//
+// A collector gets the events of any number of Lockers:
 //
 //	metrics := redlockprom.New()
 //	prometheus.MustRegister(metrics)

@@ -1,4 +1,9 @@
-// Package redlockotel provides metrics and traces of package redlock for OpenTelemetry.
+// Package redlockotel provides metrics and traces of package redlock for OpenTelemetry. It is a module of
+// its own:
+//
+//	go get github.com/d0720281/redlock/redlockotel@latest
+//
+// An observer and a tracer are given to the Locker:
 //
 //	observer, err := redlockotel.Observer()
 //	if err != nil { ... }

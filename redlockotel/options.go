@@ -6,7 +6,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-const scope = "github.com/d0720281/redlock/otel"
+const scope = "github.com/d0720281/redlock/redlockotel"
 
 // Option configures an [Observer] or a [Tracer].
 type Option interface{ apply(*config) }

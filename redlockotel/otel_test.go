@@ -24,7 +24,7 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
-	redlockotel "github.com/d0720281/redlock/otel"
+	"github.com/d0720281/redlock/redlockotel"
 )
 
 const (
