@@ -28,7 +28,9 @@ import (
 // If the lease was over before, the error matches [ErrNotHeld], and [ErrLost],
 // [ErrReleased] or ErrDetached for the reason. Detach then changes nothing.
 //
-// Source: ALGORITHM section 6.
+// Source: [ALGORITHM section 6].
+//
+// [ALGORITHM section 6]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#6-extend-renewal-and-filling-the-minority
 func (le *Lease) Detach() error {
 	g := le.grant
 	g.mu.Lock()
@@ -93,7 +95,10 @@ func (le *Lease) Detach() error {
 // with the token may not have heard of it. But the process that got the lease first gives them
 // back, if it has not detached the lease.
 //
-// Source: ALGORITHM sections 4 and 6.
+// Source: [ALGORITHM section 4] and [ALGORITHM section 6].
+//
+// [ALGORITHM section 4]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#4-fencing-token-a-max-register-over-a-majority
+// [ALGORITHM section 6]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#6-extend-renewal-and-filling-the-minority
 func (l *Locker) Adopt(ctx context.Context, resource, token string, fence int64, opts ...LockOption) (*Lease, error) {
 	if err := l.conf.checkCall(ctx, "Adopt", resource); err != nil {
 		return nil, err

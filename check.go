@@ -86,7 +86,9 @@ type NodeReport struct {
 //
 // A master that is seen for the first time gets its marker, as by Lock.
 //
-// Source: ALGORITHM section 8, "Start-up audit".
+// Source: [ALGORITHM section 8], "Start-up audit".
+//
+// [ALGORITHM section 8]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#8-restart-guard
 func (l *Locker) Check(ctx context.Context) (Report, error) {
 	r := Report{Groups: make([]GroupReport, len(l.groups))}
 	for i, p := range l.groups {
@@ -203,7 +205,9 @@ func hintFor(err error) string {
 // [WithoutRestartGuard] the error matches [ErrConfig]. With [NewSharded] all of this holds for
 // each group by itself.
 //
-// Source: ALGORITHM section 8, "First start of a deployment".
+// Source: [ALGORITHM section 8], "First start of a deployment".
+//
+// [ALGORITHM section 8]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#8-restart-guard
 func (l *Locker) Bootstrap(ctx context.Context) error {
 	switch {
 	case ctx == nil:

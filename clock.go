@@ -14,7 +14,9 @@ import (
 // while the machine is suspended. Now is called for every lock, under the library's mutexes: it
 // must be safe for concurrent use, and must not block, panic or call the Locker.
 //
-// Source: ALGORITHM section 11.
+// Source: [ALGORITHM section 11].
+//
+// [ALGORITHM section 11]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#11-clocks-in-the-client
 type Clock interface {
 	Now() time.Duration
 }

@@ -166,6 +166,8 @@
 //
 // # Sources
 //
+//   - ALGORITHM.md of this repository, the specification, which has the sources of its rules:
+//     https://github.com/d0720281/redlock/blob/main/ALGORITHM.md
 //   - Distributed Locks with Redis (distlock in the comments of this package):
 //     https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 //   - M. Kleppmann, How to do distributed locking, 2016:

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/doc"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -126,6 +128,100 @@ func strangers(page, text string, tests map[string]bool) (unknown []string) {
 		}
 	}
 	return unknown
+}
+
+// Where the documentation of an exported name has a source, a reader of a documentation site can follow
+// it: "[ALGORITHM section 7]" is a link, to a heading that exists and has that number.
+func TestSourcesAreLinks(t *testing.T) {
+	headings := anchors(textOf(t, "ALGORITHM.md"))
+	linked := 0
+	for _, dir := range publicPackages {
+		for name, doc := range exportedDocs(t, dir) {
+			linked += strings.Count(doc, "[ALGORITHM section ") / 2
+			for _, problem := range unlinked(doc, headings) {
+				t.Errorf("%s, %s: %s", dir, name, problem)
+			}
+		}
+	}
+	if linked < 20 {
+		t.Errorf("got %d links to sections, want more: does this test still look in the right places?", linked)
+	}
+	const section = "Source: [ALGORITHM section 7].\n\n[ALGORITHM section 7]: " + specification
+	for _, doc := range []string{
+		"Source: ALGORITHM section 7.", "Source: ALGORITHM sections 7 and 8.", "Source: distlock, step 4.", "Source: [distlock].",
+		"Source: [ALGORITHM section 7].", section + "#7-nowhere", section, section + "#" + headings[slices.Index(headings, "8-restart-guard")],
+	} {
+		if len(unlinked(doc, headings)) == 0 {
+			t.Errorf("got no complaint about %q", doc)
+		}
+	}
+}
+
+const specification = "https://github.com/d0720281/redlock/blob/main/ALGORITHM.md"
+
+// publicPackages has the packages that a documentation site shows.
+var publicPackages = []string{".", "election", "jobs", "redlockdebug", "redlocktest", "redlockotel", "redlockprom"}
+
+// unlinked returns what is wrong with the sources in a comment.
+func unlinked(doc string, headings []string) (problems []string) {
+	targets := make(map[string]string)
+	text := regexp.MustCompile(`(?m)^\[(.+)\]: (\S+)$`).ReplaceAllStringFunc(doc, func(line string) string {
+		name, target, _ := strings.Cut(line[1:], "]: ")
+		targets[name] = target
+		return ""
+	})
+	for _, m := range regexp.MustCompile(`(.?)\b(distlock|ALGORITHM sections? (\d+))`).FindAllStringSubmatch(text, -1) {
+		before, name, number := m[1], m[2], m[3]
+		target := targets[name]
+		if _, anchor, _ := strings.Cut(target, specification+"#"); before != "[" || target == "" {
+			problems = append(problems, name+" is no link")
+		} else if number != "" && (!strings.HasPrefix(anchor, number+"-") || !slices.Contains(headings, anchor)) {
+			problems = append(problems, fmt.Sprintf("%s leads to %q, which is no heading of that section", name, target))
+		}
+	}
+	return problems
+}
+
+// exportedDocs returns the comments of what a package exports, but for its package comment.
+func exportedDocs(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := token.NewFileSet()
+	var parsed []*ast.File
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(set, name, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed = append(parsed, file)
+	}
+	pkg, err := doc.NewFromFiles(set, parsed, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs := make(map[string]string)
+	add := func(kind string, values []*doc.Value, funcs []*doc.Func) {
+		for _, v := range values {
+			docs[kind+v.Names[0]] = v.Doc
+		}
+		for _, f := range funcs {
+			docs[kind+f.Name] = f.Doc
+		}
+	}
+	add("", pkg.Consts, pkg.Funcs)
+	add("", pkg.Vars, nil)
+	for _, typ := range pkg.Types {
+		docs[typ.Name] = typ.Doc
+		add(typ.Name+".", typ.Consts, typ.Funcs)
+		add(typ.Name+".", typ.Vars, typ.Methods)
+	}
+	return docs
 }
 
 // anchors returns the anchors of a page's headings.

@@ -36,7 +36,9 @@ import (
 // [Locker.Bootstrap] have to be two quarantines old. With [WithoutRestartGuard] groups are not
 // compared.
 //
-// Source: ALGORITHM section 8, "Groups".
+// Source: [ALGORITHM section 8], "Groups".
+//
+// [ALGORITHM section 8]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#8-restart-guard
 func NewSharded(groups [][]string, opts ...Option) (*Locker, error) {
 	parsed := make([][]*redis.Options, len(groups))
 	for i, masters := range groups {

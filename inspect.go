@@ -88,7 +88,9 @@ type NodeLock struct {
 //
 // A master that is seen for the first time gets its marker, as by Lock.
 //
-// Source: ALGORITHM section 2.
+// Source: [ALGORITHM section 2].
+//
+// [ALGORITHM section 2]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#2-state-on-a-node
 func (l *Locker) Inspect(ctx context.Context, resource string) (Inspection, error) {
 	in := Inspection{Resource: resource, Quorum: l.groupOf(resource).need}
 	if err := l.conf.checkCall(ctx, "Inspect", resource); err != nil {
@@ -373,7 +375,9 @@ func (in *Inspection) counterOf(token string) int64 {
 // counts the masters that have placeholders already. If an argument is wrong, the error matches
 // [ErrConfig]. If the Locker is closed, it is [ErrClosed].
 //
-// Source: ALGORITHM section 5.
+// Source: [ALGORITHM section 5].
+//
+// [ALGORITHM section 5]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#5-release-and-rollback
 func (l *Locker) Break(ctx context.Context, resource string) (Inspection, error) {
 	in := Inspection{Resource: resource, Quorum: l.groupOf(resource).need}
 	if err := l.conf.checkCall(ctx, "Break", resource); err != nil {

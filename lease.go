@@ -55,7 +55,11 @@ func (le *Lease) Token() string { return le.grant.keys.ID }
 // but several readers have the same. A store refuses a read whose token is less than the largest token
 // of a writer. It must not keep the token of a reader, nor take it for a write.
 //
-// Source: ALGORITHM sections 4, 7 and 13.
+// Source: [ALGORITHM section 4], [ALGORITHM section 7] and [ALGORITHM section 13].
+//
+// [ALGORITHM section 4]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#4-fencing-token-a-max-register-over-a-majority
+// [ALGORITHM section 7]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#7-what-the-holder-may-believe
+// [ALGORITHM section 13]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#13-readers-and-writers
 func (le *Lease) Fence() int64 {
 	le.grant.mu.Lock()
 	defer le.grant.mu.Unlock()
@@ -69,7 +73,10 @@ func (le *Lease) Fence() int64 {
 // over, and the rest of the validity is for winding down. An Unlock in that time releases the keys all
 // the same: the next holder can come before the rest is over, so call Unlock when the work has stopped.
 //
-// Source: distlock, step 4; ALGORITHM section 7.
+// Source: [distlock], step 4; [ALGORITHM section 7].
+//
+// [distlock]: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
+// [ALGORITHM section 7]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#7-what-the-holder-may-believe
 func (le *Lease) Validity() time.Duration {
 	le.grant.mu.Lock()
 	released := le.done || errors.Is(le.over, ErrReleased)
@@ -88,7 +95,9 @@ func (le *Lease) Validity() time.Duration {
 // The context ends without any I/O. After the machine was suspended it can end up to a second
 // late; Validity is exact even then.
 //
-// Source: ALGORITHM section 7.
+// Source: [ALGORITHM section 7].
+//
+// [ALGORITHM section 7]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#7-what-the-holder-may-believe
 func (le *Lease) Context() context.Context {
 	g := le.grant
 	g.mu.Lock()
@@ -140,7 +149,9 @@ func (le *Lease) Within(ctx context.Context) (inner context.Context, cancel cont
 // error is a [*QuorumError] that matches [ErrNoQuorum], and ctx.Err() if ctx ended the call.
 // The lease then stands as it was, until its validity ends.
 //
-// Source: ALGORITHM section 6.
+// Source: [ALGORITHM section 6].
+//
+// [ALGORITHM section 6]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#6-extend-renewal-and-filling-the-minority
 func (le *Lease) Extend(ctx context.Context) error { return le.extend(ctx, "Extend", 0) }
 
 // ExtendFor is [Lease.Extend] with a TTL of its own: from [MinTTL] to the value of [WithMaxTTL], and
@@ -200,7 +211,10 @@ func (le *Lease) extend(ctx context.Context, name string, ttl time.Duration) err
 // If a lease was re-entered, the Unlock of its last handle releases the lease; each other
 // Unlock only ends its own handle.
 //
-// Source: ALGORITHM sections 5 and 10.
+// Source: [ALGORITHM section 5] and [ALGORITHM section 10].
+//
+// [ALGORITHM section 5]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#5-release-and-rollback
+// [ALGORITHM section 10]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#10-the-order-among-processes
 func (le *Lease) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		return configErrorf("Unlock: ctx is nil")

@@ -11,7 +11,9 @@ import (
 
 // Bounds and defaults of the options.
 //
-// Source: ALGORITHM section 1.
+// Source: [ALGORITHM section 1].
+//
+// [ALGORITHM section 1]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#1-model-and-notation
 const (
 	DefaultTTL       = 10 * time.Second
 	DefaultMaxTTL    = 10 * time.Second
@@ -196,7 +198,9 @@ func WithClock(source Clock) Option {
 //
 // The guard protects only if no client of the masters has WithoutRestartGuard.
 //
-// Source: ALGORITHM section 8.
+// Source: [ALGORITHM section 8].
+//
+// [ALGORITHM section 8]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#8-restart-guard
 func WithoutRestartGuard() Option { return option(func(c *config) { c.guard = false }) }
 
 // WithTrustedDisk lets a master vote at once after it restarted, if it still has its data. That
@@ -209,7 +213,9 @@ func WithoutRestartGuard() Option { return option(func(c *config) { c.guard = fa
 // before. So keep these in its configuration file, and allow the user +config|get.
 // [Locker.Check] says what is missing. A master that comes back empty is still detected.
 //
-// Source: ALGORITHM section 8, "TrustDisk".
+// Source: [ALGORITHM section 8], "TrustDisk".
+//
+// [ALGORITHM section 8]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#8-restart-guard
 func WithTrustedDisk() Option { return option(func(c *config) { c.trusted = true }) }
 
 // WithLogger sets the logger for warnings to an operator that no error returns: a Lock waits for

@@ -51,7 +51,9 @@ func (k lineKey) mode() Mode {
 // Masters must let the user ZSCORE, ZRANGE and ZREMRANGEBYSCORE; without these rights the error matches
 // [ErrPermission]. Clients of an older version take readers for another holder.
 //
-// Source: ALGORITHM section 13.
+// Source: [ALGORITHM section 13].
+//
+// [ALGORITHM section 13]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#13-readers-and-writers
 func (l *Locker) RLock(ctx context.Context, resource string, opts ...LockOption) (*Lease, error) {
 	return l.acquire(ctx, "RLock", resource, Shared, opts, (*pool).waitFor)
 }
@@ -93,7 +95,9 @@ func (le *Lease) Mode() Mode {
 // lease is that of a reader as well, with the validity that it had. Masters that were not reached let
 // readers in after the next renewal. For a lease of a reader, Downgrade does nothing.
 //
-// Source: ALGORITHM section 13, "Downgrade".
+// Source: [ALGORITHM section 13], "Downgrade".
+//
+// [ALGORITHM section 13]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#13-readers-and-writers
 func (le *Lease) Downgrade(ctx context.Context) error {
 	if ctx == nil {
 		return configErrorf("Downgrade: ctx is nil")

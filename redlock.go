@@ -40,7 +40,10 @@ type Locker struct {
 // New sends nothing to any master and works with all of them down. If the list or an option
 // cannot work, the error matches [ErrConfig].
 //
-// Source: distlock, "The Redlock Algorithm"; ALGORITHM section 1.
+// Source: [distlock], "The Redlock Algorithm"; [ALGORITHM section 1].
+//
+// [distlock]: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
+// [ALGORITHM section 1]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#1-model-and-notation
 func New(masters []string, opts ...Option) (*Locker, error) {
 	parsed, err := parseMasters(masters)
 	if err != nil {
@@ -128,7 +131,11 @@ func (l *Locker) ready(ctx context.Context, resource string) *pool {
 // to drop it, and repeats that until the master confirms. A master that cannot be reached
 // keeps the key for at most the TTL.
 //
-// Source: distlock, "The Redlock Algorithm", steps 1 to 5; ALGORITHM sections 3 and 10.
+// Source: [distlock], "The Redlock Algorithm", steps 1 to 5; [ALGORITHM section 3] and [ALGORITHM section 10].
+//
+// [distlock]: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
+// [ALGORITHM section 3]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#3-acquire
+// [ALGORITHM section 10]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#10-the-order-among-processes
 func (l *Locker) Lock(ctx context.Context, resource string, opts ...LockOption) (*Lease, error) {
 	return l.acquire(ctx, "Lock", resource, Exclusive, opts, (*pool).waitFor)
 }

@@ -38,7 +38,9 @@ const MaxResources = 64
 // Errors are those of [Locker.Lock]. A [*QuorumError] names the resource that LockAll could not get.
 // After an error no resource is held.
 //
-// Source: ALGORITHM section 12.
+// Source: [ALGORITHM section 12].
+//
+// [ALGORITHM section 12]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#12-several-resources-at-once
 func (l *Locker) LockAll(ctx context.Context, resources []string, opts ...LockOption) (*MultiLease, error) {
 	return l.acquireAll(ctx, "LockAll", resources, opts, (*several).wait)
 }
