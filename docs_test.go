@@ -157,6 +157,19 @@ func TestSourcesAreLinks(t *testing.T) {
 	}
 }
 
+// Each package that a documentation site shows has an example there.
+func TestPackagesHaveExamples(t *testing.T) {
+	for _, dir := range publicPackages {
+		files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(files, func(name string) bool { return strings.Contains(textOf(t, name), "\nfunc Example") }) {
+			t.Errorf("package %s has no example", dir)
+		}
+	}
+}
+
 const specification = "https://github.com/d0720281/redlock/blob/main/ALGORITHM.md"
 
 // publicPackages has the packages that a documentation site shows.
