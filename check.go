@@ -30,9 +30,9 @@ func (l Level) String() string {
 	return [...]string{"ok", "notice", "unknown", "warning", "failure"}[l]
 }
 
-// Finding is the result of one check of a master.
+// Finding is the result of one check, of a master or of a group of masters.
 type Finding struct {
-	Check string // stable name: reach, info, identity, eviction, persistence, guard, max-ttl, masters or clock
+	Check string // stable name: reach, info, identity, eviction, persistence, guard, max-ttl, masters or clock; of a group: count
 	Level Level
 	Text  string
 	Hint  string // how to correct it, or ""
@@ -55,6 +55,9 @@ type GroupReport struct {
 	Quorum int // masters that have to agree: N/2+1
 	Voting int // masters that have a vote at this moment
 	Nodes  []NodeReport
+
+	// Findings are about the group as a whole.
+	Findings []Finding
 }
 
 // NodeReport has what a master reports about itself. A field that the master does not tell is zero.
@@ -93,6 +96,7 @@ func (l *Locker) Check(ctx context.Context) (Report, error) {
 	r := Report{Groups: make([]GroupReport, len(l.groups))}
 	for i, p := range l.groups {
 		r.Groups[i].Quorum = p.need
+		r.Groups[i].Findings = []Finding{countFinding(len(p.nodes), p.need)}
 	}
 	if ctx == nil {
 		return r, configErrorf("Check: ctx is nil")
@@ -326,6 +330,23 @@ func (c *config) findings(a *node.Audit) []Finding {
 		all = append(all, listFinding(a.Marker))
 	}
 	return all
+}
+
+// countFinding is about the number of masters, and the quorum that they need.
+//
+// Source: ALGORITHM section 1, "N".
+func countFinding(n, need int) Finding {
+	f := Finding{Check: "count", Level: LevelOK, Text: fmt.Sprintf("%d masters grant locks with %d of them down", n, n-need)}
+	switch {
+	case n == 1:
+		f.Level, f.Text = LevelNotice, "no lock survives the loss of the one master"
+		f.Hint = "use three masters that fail apart"
+	case n%2 == 0:
+		f.Level = LevelNotice
+		f.Text += fmt.Sprintf(", as %d do", n-1)
+		f.Hint = "use an odd number of masters"
+	}
+	return f
 }
 
 const bootstrapHint = "wait; or, if no lock was ever taken on these masters, run redlock init once, by hand or when they are set up: a service must not"

@@ -47,7 +47,7 @@ func (c *config) warn(text string, attrs ...any) {
 	c.guardedLogger().Warn("redlock: "+text, attrs...)
 }
 
-// inform logs what is well again.
+// inform logs what is no warning: something is well again, or could be better.
 func (c *config) inform(text string, attrs ...any) {
 	lockorder.MustBeFree()
 	c.guardedLogger().Info("redlock: "+text, attrs...)

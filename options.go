@@ -221,8 +221,9 @@ func WithTrustedDisk() Option { return option(func(c *config) { c.trusted = true
 // WithLogger sets the logger for warnings to an operator that no error returns: a Lock waits for
 // masters in quarantine, no attempt has found a quorum for a second, something is wrong with a master,
 // a clock was stepped, a callback panicked. What calls wait for has the word of [Reason] in the field
-// "reason", and what each master says in "masters". The end of an outage is logged, too, with level Info. By default it is the [slog.Default] at the time of the warning. A nil logger
-// silences the warnings. A panic of the handler is recovered.
+// "reason", and what each master says in "masters". With level Info the log is told that an outage is
+// over, and that the number of masters is even. By default it is the [slog.Default] at the time of the
+// warning. A nil logger silences the warnings. A panic of the handler is recovered.
 func WithLogger(l *slog.Logger) Option {
 	if l == nil {
 		l = slog.New(slog.DiscardHandler)

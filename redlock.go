@@ -38,7 +38,8 @@ type Locker struct {
 // the loss of the one master.
 //
 // New sends nothing to any master and works with all of them down. If the list or an option
-// cannot work, the error matches [ErrConfig].
+// cannot work, the error matches [ErrConfig]. An even number of masters is no error, but tolerates no
+// more of them down than one master less; New says so in the log (see [WithLogger]).
 //
 // Source: [distlock], "The Redlock Algorithm"; [ALGORITHM section 1].
 //
@@ -72,6 +73,11 @@ func newLocker(groups [][]*redis.Options, opts []Option) (*Locker, error) {
 	l := &Locker{conf: conf, events: newEvents(conf)}
 	for i := range lists {
 		l.groups = append(l.groups, newPool(conf, lists, i, l.events))
+	}
+	for i, p := range l.groups {
+		if f := countFinding(len(p.nodes), p.need); len(p.nodes)%2 == 0 {
+			conf.inform(f.err().Error(), "group", i+1)
+		}
 	}
 	if len(l.groups) > 1 && conf.guard {
 		l.survey = newSurvey(l.groups)

@@ -109,7 +109,7 @@ func (c *connection) options() ([][]*redis.Options, error) {
 	if err != nil {
 		return nil, err
 	}
-	check, err := redlock.NewSharded(groups) // it finds what is wrong with an address, and does not show passwords
+	check, err := redlock.NewSharded(groups, redlock.WithLogger(nil)) // it finds what is wrong with an address, and does not show passwords
 	if err != nil {
 		return nil, err
 	}

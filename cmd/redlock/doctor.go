@@ -142,11 +142,22 @@ func nodesOf(r redlock.Report, only []string) iter.Seq[redlock.NodeReport] {
 	}
 }
 
+// worst returns the worst level of the masters that count, and of their groups if all do.
 func worst(r redlock.Report, only []string) (worst redlock.Level) {
 	for n := range nodesOf(r, only) {
-		for _, f := range n.Findings {
-			worst = max(worst, f.Level)
+		worst = max(worst, worstOf(n.Findings))
+	}
+	for _, g := range r.Groups {
+		if len(only) == 0 {
+			worst = max(worst, worstOf(g.Findings))
 		}
+	}
+	return worst
+}
+
+func worstOf(findings []redlock.Finding) (worst redlock.Level) {
+	for _, f := range findings {
+		worst = max(worst, f.Level)
 	}
 	return worst
 }
@@ -163,25 +174,31 @@ func (d *doctor) show(r redlock.Report) {
 func (d *doctor) showGroup(r redlock.GroupReport) {
 	for _, n := range r.Nodes {
 		fmt.Fprintln(d.out, strings.TrimSpace(n.Node+" "+n.Version))
-		for _, f := range n.Findings {
-			level := fmt.Sprintf("%-8s", f.Level)
-			switch {
-			case f.Level == redlock.LevelOK:
-				level = d.style.good(level)
-			case f.Level >= redlock.LevelWarning:
-				level = d.style.bad(level)
-			}
-			fmt.Fprintf(d.out, "  %s %-12s %s\n", level, f.Check, f.Text)
-			if f.Hint != "" {
-				fmt.Fprintf(d.out, "  %-21s -> %s\n", "", f.Hint)
-			}
-		}
+		d.showFindings(n.Findings)
 	}
+	fmt.Fprintln(d.out, "all masters")
+	d.showFindings(r.Findings)
 	line := fmt.Sprintf("%d of %d masters have a vote; a quorum is %d", r.Voting, len(r.Nodes), r.Quorum)
 	if r.Voting < r.Quorum {
 		line = d.style.bad(line)
 	}
 	fmt.Fprintln(d.out, line)
+}
+
+func (d *doctor) showFindings(findings []redlock.Finding) {
+	for _, f := range findings {
+		level := fmt.Sprintf("%-8s", f.Level)
+		switch {
+		case f.Level == redlock.LevelOK:
+			level = d.style.good(level)
+		case f.Level >= redlock.LevelWarning:
+			level = d.style.bad(level)
+		}
+		fmt.Fprintf(d.out, "  %s %-12s %s\n", level, f.Check, f.Text)
+		if f.Hint != "" {
+			fmt.Fprintf(d.out, "  %-21s -> %s\n", "", f.Hint)
+		}
+	}
 }
 
 // health is the report in JSON.
@@ -194,6 +211,8 @@ type groupHealth struct {
 	Quorum  int            `json:"quorum"`
 	Voting  int            `json:"voting"`
 	Masters []masterHealth `json:"masters"`
+	// Findings are about the group as a whole.
+	Findings []findingReport `json:"findings"`
 }
 
 type masterHealth struct {
@@ -222,7 +241,7 @@ func healthOf(r redlock.Report) health {
 }
 
 func groupHealthOf(r redlock.GroupReport) groupHealth {
-	h := groupHealth{Quorum: r.Quorum, Voting: r.Voting}
+	h := groupHealth{Quorum: r.Quorum, Voting: r.Voting, Findings: findingReports(r.Findings)}
 	for _, n := range r.Nodes {
 		m := masterHealth{
 			Node: n.Node, Version: n.Version, RoundTripMicros: n.RoundTrip.Microseconds(),
@@ -231,10 +250,15 @@ func groupHealthOf(r redlock.GroupReport) groupHealth {
 		if n.Err != nil {
 			m.Error = oneLine(n.Err)
 		}
-		for _, f := range n.Findings {
-			m.Findings = append(m.Findings, findingReport{f.Check, f.Level.String(), f.Text, f.Hint})
-		}
+		m.Findings = findingReports(n.Findings)
 		h.Masters = append(h.Masters, m)
 	}
 	return h
+}
+
+func findingReports(findings []redlock.Finding) (all []findingReport) {
+	for _, f := range findings {
+		all = append(all, findingReport{f.Check, f.Level.String(), f.Text, f.Hint})
+	}
+	return all
 }
