@@ -26,7 +26,9 @@ const MaxPermits = wire.MaxPermits
 //
 // A semaphore and a lock of the same name have nothing to do with each other.
 //
-// Source: ALGORITHM section 14.
+// Source: [ALGORITHM section 14].
+//
+// [ALGORITHM section 14]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#14-permits
 type Semaphore struct {
 	locker  *Locker
 	name    string
@@ -51,7 +53,9 @@ func (l *Locker) Semaphore(name string, permits int) *Semaphore { return &Semaph
 //
 // Masters must let the user MGET and ZRANGE; without these rights the error matches [ErrPermission].
 //
-// Source: ALGORITHM section 14.
+// Source: [ALGORITHM section 14].
+//
+// [ALGORITHM section 14]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#14-permits
 func (s *Semaphore) Acquire(ctx context.Context, n int, opts ...LockOption) (*MultiLease, error) {
 	return s.acquire(ctx, "Acquire", n, opts, (*pool).waitFor)
 }
@@ -150,7 +154,9 @@ const slotsBehind = 8
 // Inspect asks all masters which holders have the permits, as [Locker.Inspect] does for a resource. If the
 // verdict of a slot is [VerdictUnknown], the error is that of Inspect.
 //
-// Source: ALGORITHM section 14.
+// Source: [ALGORITHM section 14].
+//
+// [ALGORITHM section 14]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#14-permits
 func (s *Semaphore) Inspect(ctx context.Context) (SemaphoreInspection, error) {
 	all := SemaphoreInspection{Name: s.name, Permits: s.permits}
 	if err := s.check(ctx, "Inspect", 1); err != nil {
