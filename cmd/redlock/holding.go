@@ -51,16 +51,18 @@ func (r *run) get(ctx context.Context, locker *redlock.Locker) (runLease, error)
 	switch {
 	case r.permits > 0 && r.once():
 		return permitsOf(connecting(func() (*redlock.MultiLease, error) {
-			return locker.Semaphore(r.keys[0], r.permits).TryAcquire(ctx, r.take)
+			return locker.Semaphore(r.keys[0], r.permits).TryAcquire(ctx, r.take, r.votes.option(locker))
 		}))
 	case r.permits > 0:
 		return permitsOf(locker.Semaphore(r.keys[0], r.permits).Acquire(ctx, r.take))
 	case r.shared && r.once():
-		return readerOf(connecting(func() (*redlock.Lease, error) { return locker.TryRLock(ctx, r.keys[0]) }))
+		return readerOf(connecting(func() (*redlock.Lease, error) { return locker.TryRLock(ctx, r.keys[0], r.votes.option(locker)) }))
 	case r.shared:
 		return readerOf(locker.RLock(ctx, r.keys[0]))
 	case r.once():
-		return leaseOf(connecting(func() (*redlock.MultiLease, error) { return locker.TryLockAll(ctx, r.keys) }))
+		return leaseOf(connecting(func() (*redlock.MultiLease, error) {
+			return locker.TryLockAll(ctx, r.keys, r.votes.option(locker))
+		}))
 	}
 	return leaseOf(locker.LockAll(ctx, r.keys))
 }
