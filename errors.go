@@ -449,6 +449,7 @@ var reasonWords = []reasonWord{
 	{ErrExpired, "expired"},
 	{ErrReleased, "released"},
 	{ErrSameServer, "same_server"},
+	{ErrClusterNode, "cluster_node"},
 	{ErrNotMaster, "not_master"},
 	{ErrPermission, "permission"},
 	{ErrMembership, "membership"},

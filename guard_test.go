@@ -551,13 +551,16 @@ func (r *records) waits(t testing.TB) map[string]int {
 	t.Helper()
 	found := make(map[string]int)
 	for _, said := range r.With("quarantine") {
-		node, _ := said["node"].(string)
+		masters, _ := said["masters"].([]string)
 		seconds, _ := said["seconds"].(float64)
 		hint, _ := said["hint"].(string)
-		if seconds < 1 || seconds > 2 || !strings.Contains(hint, "Bootstrap") || said["level"] != slog.LevelWarn {
-			t.Errorf("got warning %v, want the seconds of %v, and Bootstrap named", said, guardSpan)
+		if seconds < 1 || seconds > 2 || !strings.Contains(hint, "redlock init") || said["level"] != slog.LevelWarn {
+			t.Errorf("got warning %v, want the seconds of %v, and redlock init named", said, guardSpan)
 		}
-		found[node]++
+		for _, m := range masters {
+			addr, _, _ := strings.Cut(m, ": ")
+			found[addr]++
+		}
 	}
 	return found
 }
