@@ -98,6 +98,7 @@ type view struct {
 
 type lease struct {
 	Resource string  `json:"resource"`
+	Slot     int     `json:"slot,omitempty"` // of a permit
 	Mode     string  `json:"mode"`
 	Token    string  `json:"token"`
 	Fence    int64   `json:"fence,string"` // more than a float of JavaScript can tell apart
@@ -163,6 +164,7 @@ func viewOf(s redlock.Stats, now time.Time) view {
 	for _, l := range s.Leases {
 		v.Leases = append(v.Leases, lease{
 			Resource: l.Resource,
+			Slot:     l.Slot,
 			Mode:     string(l.Mode),
 			Token:    l.Token[:min(len(l.Token), shownOfToken)],
 			Fence:    l.Fence,

@@ -16,7 +16,7 @@
 //	redlock.attempts             {attempt}     redlock.outcome                 attempts to get a lock; granted, or why not
 //	redlock.wait.duration        s             redlock.outcome                 from the call of Lock or TryLock to its end
 //	redlock.handovers            {lease}                                       passed on inside the process, without an attempt
-//	redlock.leases               {lease}       redlock.mode                    held at the moment, exclusive or shared
+//	redlock.leases               {lease}       redlock.mode                    held at the moment: exclusive, shared or permit
 //	redlock.hold.duration        s                                             how long leases were held
 //	redlock.validity             s             redlock.at                      left at grant, after a renewal, at a failed renewal
 //	redlock.renewals             {renewal}     redlock.outcome                 renewed, or why not

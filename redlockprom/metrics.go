@@ -56,6 +56,7 @@ func New() *Metrics {
 	}
 	m.leases.WithLabelValues(string(redlock.Exclusive))
 	m.leases.WithLabelValues(string(redlock.Shared))
+	m.leases.WithLabelValues(string(redlock.Permit))
 	// The metrics of an alert must be 0 before the first event.
 	for _, outcome := range []string{telemetry.Granted, "taken", "split_vote", "no_quorum", "quarantine"} {
 		m.attempts.WithLabelValues(outcome)
