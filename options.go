@@ -122,8 +122,8 @@ func WithGrace(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.grace = d })
 }
 
-// WithQuarantineWait lets the calls that make one attempt ([Locker.TryLock], [Locker.TryRLock] and
-// [Locker.TryLockAll]) wait for masters in quarantine, and then make their attempt. They still do not
+// WithQuarantineWait lets the calls that make one attempt ([Locker.TryLock], [Locker.TryRLock],
+// [Locker.TryLockAll] and [Semaphore.TryAcquire]) wait for masters in quarantine, and then make their attempt. They still do not
 // wait for another holder. A call waits only if the time left of the quarantines, which the masters
 // tell, is over within d of the start of the call and before the deadline of its context. Otherwise
 // it fails at once with [ErrQuarantine]. It is for work that is due once, such as a nightly job: masters that

@@ -26,7 +26,20 @@ func TestVirtualQuarantineWait(t *testing.T) {
 			return func() { _ = lease.Unlock(ctx) }, err
 		},
 	}
+	calls["TryAcquire"] = func(l *redlock.Locker, ctx context.Context, opts ...redlock.LockOption) (func(), error) {
+		lease, err := l.Semaphore("r", 2).TryAcquire(ctx, 2, opts...)
+		return func() { _ = lease.Unlock(ctx) }, err
+	}
 	for name, try := range calls {
+		hold := func(b *bubble, l *redlock.Locker) (end func()) { // what keeps the call out
+			if name == "TryAcquire" {
+				end, err := try(l, b.t.Context())
+				must(b.t, err)
+				return end
+			}
+			lease := b.lock(l, "r")
+			return func() { b.unlock(lease) }
+		}
 		// All masters restarted empty long ago, and no client has asked since: their quarantine counts
 		// from now.
 		anew := func(b *bubble) {
@@ -72,12 +85,12 @@ func TestVirtualQuarantineWait(t *testing.T) {
 		t.Run(name+" does not wait for a holder, nor for masters that are down", func(t *testing.T) {
 			inBubble(t, 3, func(t *testing.T, b *bubble) {
 				l := b.warmLocker()
-				held := b.lock(b.warmLocker(), "r")
+				end := hold(b, b.warmLocker())
 				start := time.Now()
 				_, err := try(l, t.Context(), redlock.WithQuarantineWait(long))
 				wantMatch(t, name, err, []error{redlock.ErrTaken})
 				wantWithin(t, name, start, 0)
-				b.unlock(held)
+				end()
 				synctest.Wait()
 				b.each((*bubbleNode).kill, 0, 1)
 				_, err = try(l, t.Context(), redlock.WithQuarantineWait(long))
@@ -90,7 +103,7 @@ func TestVirtualQuarantineWait(t *testing.T) {
 				l, other := b.warmLocker(), b.warmLocker()
 				anew(b)
 				start := time.Now()
-				time.AfterFunc(quarantine10/2, func() { b.VouchAgain(); b.lock(other, "r") })
+				time.AfterFunc(quarantine10/2, func() { b.VouchAgain(); hold(b, other) })
 				_, err := try(l, t.Context(), redlock.WithQuarantineWait(long))
 				wantMatch(t, name, err, []error{redlock.ErrTaken})
 				wantWithin(t, name, start, quarantine10/2+1500*time.Millisecond)
