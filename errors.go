@@ -374,7 +374,7 @@ var (
 //	                                what ended a lease
 //	timeout, connection, late, key_missing
 //	                                of one node: no answer in time; no connection; an answer too late; it had lost the key
-//	permission, membership, wrong_type, not_master, same_server, stale
+//	permission, membership, wrong_type, not_master, cluster_node, same_server, stale
 //	config, reentry, upgrade, closed
 //	detached                        the lease goes on elsewhere
 //	not_held, lost, not_acquired    of an error that has no other reason

@@ -7,6 +7,20 @@ import (
 	"testing"
 )
 
+// A resource that is granted says nothing about the masters of another: with several groups of masters,
+// one may be down and the others not.
+func TestLogObserverOfAnotherResource(t *testing.T) {
+	var out bytes.Buffer
+	o := LogObserver(slog.New(slog.NewTextHandler(&out, nil)))
+	for range 3 {
+		o.NotAcquired(Event{Resource: "r", Err: ErrNoQuorum})
+		o.Acquired(Event{Resource: "other"})
+	}
+	if got := strings.Count(out.String(), "not acquired"); got != 1 {
+		t.Errorf("got %d lines, want 1:\n%s", got, &out)
+	}
+}
+
 func TestLogObserver(t *testing.T) {
 	e := Event{Resource: "r", Mode: Exclusive, Fence: 7, Node: "10.0.0.1:6379", Err: ErrTaken}
 	down := e

@@ -399,7 +399,7 @@ func TestVirtualLogObserverInAnOutage(t *testing.T) {
 		b.lock(other, "x")
 		_, err = l.TryLock(t.Context(), "x")
 		wantMatch(t, "TryLock", err, []error{redlock.ErrTaken})
-		b.each((*bubbleNode).kill, 0, 1)
+		b.all((*bubbleNode).kill)
 		_, err = l.TryLock(t.Context(), "x")
 		wantMatch(t, "TryLock", err, []error{redlock.ErrNoQuorum})
 		lines(7, "after a holder by a quorum")
