@@ -95,9 +95,13 @@ func rowOfLock(in redlock.Inspection) table.Row {
 	if in.Verdict == redlock.VerdictShared {
 		token = readersOf(len(in.Readers))
 	}
-	key := in.Resource
+	return table.Row{keyOf(in), in.Verdict.String(), token, fence, ttl, in.Owner}
+}
+
+// keyOf returns the key of a lock, or that of a permit's semaphore and its slot.
+func keyOf(in redlock.Inspection) string {
 	if in.Slot > 0 {
-		key += fmt.Sprint(" slot ", in.Slot)
+		return fmt.Sprint(in.Resource, " slot ", in.Slot)
 	}
-	return table.Row{key, in.Verdict.String(), token, fence, ttl, in.Owner}
+	return in.Resource
 }

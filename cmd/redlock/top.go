@@ -137,7 +137,7 @@ func (t *top) look(ctx context.Context) snapshot {
 		asked := make(map[string]*redis.IntCmd, len(s.locks))
 		_, _ = c.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for _, in := range s.locks {
-				asked[in.Resource] = p.ZCard(ctx, t.prefix+in.Resource+wire.QueueSuffix)
+				asked[queueOf(in)] = p.ZCard(ctx, t.prefix+queueOf(in)+wire.QueueSuffix)
 			}
 			return nil
 		})
@@ -146,6 +146,15 @@ func (t *top) look(ctx context.Context) snapshot {
 		}
 	}
 	return s
+}
+
+// queueOf returns the name on the masters whose queue the processes wait in. All permits of a semaphore
+// have one queue.
+func queueOf(in redlock.Inspection) string {
+	if in.Slot > 0 {
+		return wire.Base(in.Resource)
+	}
+	return in.Resource
 }
 
 // Control sequences of terminals.
@@ -391,7 +400,7 @@ func (t *top) lockLine(key, state string, paint func(string) string, expires, wa
 	const most = 32
 	wide := len("KEY")
 	for _, in := range t.seen.locks {
-		wide = max(wide, min(len([]rune(in.Resource)), most))
+		wide = max(wide, min(len([]rune(keyOf(in))), most))
 	}
 	if runes := []rune(key); len(runes) > most {
 		key = string(runes[:most-1]) + "…"
@@ -408,9 +417,10 @@ func (t *top) locks() (lines []line) {
 	all := slices.Clone(t.seen.locks)
 	if t.byWait {
 		slices.SortStableFunc(all, func(a, b redlock.Inspection) int {
-			return cmp.Compare(t.seen.waiting[b.Resource], t.seen.waiting[a.Resource])
+			return cmp.Compare(t.seen.waiting[queueOf(b)], t.seen.waiting[queueOf(a)])
 		})
 	}
+	told := make(map[string]bool)
 	for _, in := range all {
 		verdict, expires, waiting, owner, paint := in.Verdict.String(), "never", "", in.Owner, t.style.bad
 		switch in.Verdict {
@@ -420,13 +430,13 @@ func (t *top) locks() (lines []line) {
 		if left := in.FreeIn(); left >= 0 {
 			expires = left.Round(100 * time.Millisecond).String()
 		}
-		if n := t.seen.waiting[in.Resource]; n > 0 {
-			waiting = fmt.Sprint(n)
+		if n := t.seen.waiting[queueOf(in)]; n > 0 && !told[queueOf(in)] {
+			waiting, told[queueOf(in)] = fmt.Sprint(n), true
 		}
 		if in.Verdict == redlock.VerdictShared {
 			owner = readersOf(len(in.Readers))
 		}
-		lines = append(lines, t.lockLine(printable(in.Resource), verdict, paint, expires, waiting, printable(owner)))
+		lines = append(lines, t.lockLine(printable(keyOf(in)), verdict, paint, expires, waiting, printable(owner)))
 	}
 	return lines
 }
