@@ -95,7 +95,14 @@ func (p *pool) chooserOf(base string, but []int) int {
 func (p *pool) choose(ctx context.Context, base string, lc lockConfig, how strategy, now instant) (c *choice, rep node.Reply, over error) {
 	var failed []*NodeError
 	var tried []int
+	var returned bool // from the methods of ctx, which may panic
+	defer func() {
+		if !returned && c != nil {
+			c.drop(p.now(), nil, how)
+		}
+	}()
 	for {
+		returned = false
 		c = &choice{pool: p, base: base, config: lc, start: now, queueNode: p.chooserOf(base, tried), reply: make(chan node.Reply, 1), failed: failed}
 		p.initKey(&c.keys, base, lc)
 		process := wire.NoProcess
@@ -112,9 +119,13 @@ func (p *pool) choose(ctx context.Context, base string, lc lockConfig, how strat
 		select {
 		case rep = <-c.reply:
 		case <-ctx.Done():
-			return c, rep, contextError(ctx)
+			over = contextError(ctx)
 		case <-p.closing:
-			return c, rep, ErrClosed
+			over = ErrClosed
+		}
+		returned = true
+		if over != nil {
+			return c, rep, over
 		}
 		refusal := rep.Refusal(&c.keys)
 		if rep.Code == wire.Chosen {
