@@ -184,7 +184,8 @@ func inQuarantine(err error) bool {
 	return errors.As(err, new(node.Quarantine))
 }
 
-// Error returns the reasons and then the answer of each master, on one line.
+// Error returns the reasons and then the answer of each master, on one line. A master that had not answered
+// when the others decided is left out: it is as well as they are.
 func (e *QuorumError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "redlock: %s", e.Op)
@@ -199,8 +200,11 @@ func (e *QuorumError) Error() string {
 		}
 	}
 	fmt.Fprintf(&b, ": %d of %d masters needed said yes", e.Granted, e.Need)
+	decided := slices.ContainsFunc(e.Nodes, func(n *NodeError) bool { return n.Err != errUndecided })
 	for _, n := range e.Nodes {
-		fmt.Fprintf(&b, "; %s: %s", n.Node, strings.TrimPrefix(n.Err.Error(), "redlock: "))
+		if n.Err != errUndecided || !decided {
+			fmt.Fprintf(&b, "; %s: %s", n.Node, strings.TrimPrefix(n.Err.Error(), "redlock: "))
+		}
 	}
 	return strings.ReplaceAll(b.String(), "\n", " ") // a context's cause may have several lines
 }

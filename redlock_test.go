@@ -584,3 +584,21 @@ func TestBadArguments(t *testing.T) {
 		t.Errorf("got %d keys, %v, want the marker alone", keys, err)
 	}
 }
+
+// The text of an error leaves out a master that had not answered when the others decided. Nodes has it.
+func TestErrorLeavesOutUndecidedMasters(t *testing.T) {
+	c := start(t, 3)
+	l, other := open(t, c.addrs), open(t, c.addrs)
+	lease := lock(t, l, "r")
+	must(t, c.procs[0].Pause())
+	_, err := other.TryLock(t.Context(), "r")
+	var verdict *redlock.QuorumError
+	if !errors.As(err, &verdict) || !errors.Is(err, redlock.ErrTaken) {
+		t.Fatalf("got %v", err)
+	}
+	if strings.Contains(err.Error(), c.addrs[0]) || !strings.Contains(err.Error(), c.addrs[1]) || len(verdict.Nodes) != 3 {
+		t.Errorf("got the text %q, and %d masters; want the text without the master that is paused", err, len(verdict.Nodes))
+	}
+	must(t, c.procs[0].Resume())
+	must(t, lease.Unlock(t.Context()))
+}
