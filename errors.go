@@ -23,7 +23,9 @@ var (
 
 	// ErrTaken says that another holder has the resource: with the masters that hold the
 	// resource for it, there would have been a quorum. It comes with ErrNotAcquired and is no
-	// reason for an alarm. QuorumError.Holder tells which holder, and for how long.
+	// reason for an alarm. QuorumError.Holder tells which holder, and for how long. Of a Semaphore it says
+	// that too few permits are free, or that another process waits for them; then QuorumError has the
+	// answer of the one master that chooses permits.
 	ErrTaken = errors.New("redlock: taken by another holder")
 
 	// ErrNoQuorum says that too few masters gave a usable answer in time. Raise an alarm: the
@@ -92,7 +94,8 @@ var (
 	ErrDetached = errors.New("redlock: lease detached")
 
 	// ErrReentry says that the context of Lock or TryLock already holds the resource, and that
-	// [WithReentry] was not given. Waiting would never end.
+	// [WithReentry] was not given. Waiting would never end. It also says that the context of Acquire
+	// already holds permits of the same Semaphore.
 	ErrReentry = errors.New("redlock: resource already held by this context")
 
 	// ErrUpgrade says that the context of Lock or TryLock has the resource as a reader. Two readers that

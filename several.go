@@ -16,7 +16,8 @@ import (
 //
 // Source: ALGORITHM section 12.
 
-// MaxResources is the largest number of resources of one [Locker.LockAll].
+// MaxResources is the largest number of resources of one [Locker.LockAll], and of permits of one
+// [Semaphore.Acquire].
 const MaxResources = 64
 
 // LockAll returns one lease on several resources, 1 to [MaxResources]. It waits until it has all of
