@@ -194,13 +194,20 @@ func (g *grant) eventLocked() Event {
 	return Event{Resource: resource, Slot: slot, Mode: g.modeLocked(), Fence: g.presentFenceLocked()}
 }
 
+// event returns an event about a lease and its own fencing token. Late answers may still change the grant,
+// so it reads nothing that they change.
+func (le *Lease) event() Event {
+	resource, slot := le.grant.named()
+	return Event{Resource: resource, Slot: slot, Mode: le.grant.modeLocked(), Fence: le.fence}
+}
+
 // Where an event takes time to put together, the method first looks for a callback.
 
 func (e *events) acquired(le *Lease, began time.Time) {
 	e.counts.acquired.Add(1)
 	if call := e.observer.Acquired; call != nil {
-		ev := le.grant.eventLocked()
-		ev.Fence, ev.Elapsed, ev.Validity, ev.HandedOver = le.fence, time.Since(began), le.grant.validity(), le.turn > 0
+		ev := le.event()
+		ev.Elapsed, ev.Validity, ev.HandedOver = time.Since(began), le.grant.validity(), le.turn > 0
 		e.add(call, ev)
 	}
 }
@@ -251,8 +258,8 @@ func (e *events) detached(le *Lease) { e.givenBack(le, ErrDetached) }
 func (e *events) givenBack(le *Lease, err error) {
 	e.counts.released.Add(1)
 	if call := e.observer.Released; call != nil {
-		ev := le.grant.eventLocked()
-		ev.Fence, ev.Elapsed, ev.Err = le.fence, time.Since(le.since), err
+		ev := le.event()
+		ev.Elapsed, ev.Err = time.Since(le.since), err
 		e.add(call, ev)
 	}
 }
