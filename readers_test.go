@@ -14,51 +14,67 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// Which holders may have a resource together, on real masters of which one is killed and one hangs.
+// ender is a lease of any kind.
+type ender interface {
+	Unlock(ctx context.Context) error
+}
+
+// endable makes a lease of any kind out of a result.
+func endable[L ender](lease L, err error) (ender, error) {
+	if err != nil {
+		return nil, err
+	}
+	return lease, nil
+}
+
+// Which holders may have a resource together, on real masters of which one is killed and one hangs: each
+// pair of kinds, by one Locker and by two.
 //
-// Source: ALGORITHM section 13.
-func TestReadersAndWritersConflict(t *testing.T) {
+// Source: ALGORITHM sections 12, 13 and 14.
+func TestConflicts(t *testing.T) {
 	c := start(t, 5)
 	l, other := open(t, c.addrs), open(t, c.addrs)
 	must(t, errors.Join(c.procs[0].Kill(), c.procs[1].Pause()))
-	write := func(l *redlock.Locker) (*redlock.Lease, error) { return l.TryLock(t.Context(), "r") }
-	read := func(l *redlock.Locker) (*redlock.Lease, error) { return l.TryRLock(t.Context(), "r") }
-	lower := func(l *redlock.Locker) (*redlock.Lease, error) {
-		lease, err := l.TryLock(t.Context(), "r")
-		if err == nil {
-			err = lease.Downgrade(t.Context())
-		}
-		return lease, err
+	ctx := t.Context()
+	type get = func(*redlock.Locker) (ender, error)
+	kinds := map[string]get{
+		"writer": func(l *redlock.Locker) (ender, error) { return endable(l.TryLock(ctx, "r")) },
+		"reader": func(l *redlock.Locker) (ender, error) { return endable(l.TryRLock(ctx, "r")) },
+		"writer that reads on": func(l *redlock.Locker) (ender, error) {
+			lease, err := l.TryLock(ctx, "r")
+			if err == nil {
+				err = lease.Downgrade(ctx)
+			}
+			return endable(lease, err)
+		},
+		"several":      func(l *redlock.Locker) (ender, error) { return endable(l.TryLockAll(ctx, []string{"a", "r"})) },
+		"permit":       func(l *redlock.Locker) (ender, error) { return endable(l.Semaphore("r", 2).TryAcquire(ctx, 1)) },
+		"both permits": func(l *redlock.Locker) (ender, error) { return endable(l.Semaphore("r", 2).TryAcquire(ctx, 2)) },
 	}
-	for _, test := range []struct {
-		name     string
-		has      func(*redlock.Locker) (*redlock.Lease, error)
-		wants    func(*redlock.Locker) (*redlock.Lease, error)
-		together bool
-	}{
-		{"writer, writer", write, write, false},
-		{"writer, reader", write, read, false},
-		{"reader, writer", read, write, false},
-		{"reader, reader", read, read, true},
-		{"writer that reads on, writer", lower, write, false},
-		{"writer that reads on, reader", lower, read, true},
-	} {
-		for where, second := range map[string]*redlock.Locker{"same Locker": l, "another Locker": other} {
-			t.Run(test.name+", "+where, func(t *testing.T) {
-				first, err := test.has(l)
-				must(t, err)
-				next, err := test.wants(second)
-				if test.together && err != nil || !test.together && !errors.Is(err, redlock.ErrTaken) {
-					t.Errorf("got %v", err)
-				}
-				if next != nil {
-					if next.Fence() < first.Fence() {
-						t.Errorf("got fence %d after %d", next.Fence(), first.Fence())
+	isReader := map[string]bool{"reader": true, "writer that reads on": true}
+	isPermit := map[string]bool{"permit": true, "both permits": true}
+	for has, first := range kinds {
+		for wants, second := range kinds {
+			together := isReader[has] && wants == "reader" || isPermit[has] != isPermit[wants] || has == "permit" && wants == "permit"
+			for where, by := range map[string]*redlock.Locker{"same Locker": l, "another Locker": other} {
+				t.Run(has+", "+wants+", "+where, func(t *testing.T) {
+					held, err := first(l)
+					must(t, err)
+					next, err := second(by)
+					if together && err != nil || !together && !errors.Is(err, redlock.ErrTaken) {
+						t.Errorf("got %v, want them together: %v", err, together)
 					}
-					must(t, next.Unlock(t.Context()))
-				}
-				must(t, first.Unlock(t.Context()))
-			})
+					if before, is := held.(*redlock.Lease); is && next != nil && !isPermit[wants] {
+						if after := next.(*redlock.Lease); after.Fence() < before.Fence() {
+							t.Errorf("got fence %d after %d", after.Fence(), before.Fence())
+						}
+					}
+					if next != nil {
+						must(t, next.Unlock(ctx))
+					}
+					must(t, held.Unlock(ctx))
+				})
+			}
 		}
 	}
 }
