@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -87,9 +88,9 @@ func TestTakePermits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var h History
-			now := ms
+			var now atomic.Int64
 			for i, slot := range test.slots {
-				c := &Client{Name: string(rune('a' + i)), Sink: h.Add, Now: func() time.Duration { now += ms; return now }, Why: func(err error) string { return err.Error() }}
+				c := &Client{Name: string(rune('a' + i)), Sink: h.Add, Now: func() time.Duration { return time.Duration(now.Add(int64(ms))) }, Why: func(err error) string { return err.Error() }}
 				_, err := TakePermits(c, "s", 1, test.all[i], true, func() (*multi, error) {
 					ctx, end := context.WithCancel(t.Context())
 					t.Cleanup(end)
