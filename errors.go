@@ -249,6 +249,8 @@ func (e *QuorumError) Holder() (owner string, left time.Duration) {
 // HeldByQuorum reports whether so many masters have the resource for other holders that these alone
 // leave no quorum. So the masters work, and a holder is in the way. An error can match [ErrTaken] without
 // that: some masters have the resource for another holder, and others had not answered when it was decided.
+// Of a [Semaphore] one master says that too few permits are free, which is no quorum, unless there is only
+// one master.
 func (e *QuorumError) HeldByQuorum() bool {
 	held := 0
 	for _, n := range e.Nodes {

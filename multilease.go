@@ -233,7 +233,7 @@ func (m *MultiLease) name() string {
 	for i, le := range m.parts {
 		names[i] = le.Resource()
 	}
-	return strings.Join(names, ",")
+	return strings.Join(slices.Compact(names), ",") // all permits of a semaphore have its name
 }
 
 // partsError has the errors of several parts of a lease.

@@ -46,17 +46,17 @@ func (p *pool) acquirePermits(ctx context.Context, base string, lc lockConfig, h
 	began := p.now()
 	answered := began
 	var c *choice
-	var granted bool
-	var f *failure
+	var granted, queued, elsewhere bool
 	defer func() { // also if a method of ctx panics
 		p.admission.leave(answered.Sub(began), lc.timeout())
 		if c != nil && !granted {
-			c.drop(p.now(), f, how)
+			c.drop(p.now(), how.waits, queued, elsewhere)
 		}
 	}()
 	now := p.set.AwaitClocks(ctx, p.closing, began, lc.timeout())
 	c, rep, over := p.choose(ctx, base, lc, how, now)
 	answered = p.now()
+	var f *failure
 	if rep.Code != wire.Chosen || over != nil {
 		f = c.refusedBy(rep, over, how)
 	} else {
@@ -69,7 +69,9 @@ func (p *pool) acquirePermits(ctx context.Context, base string, lc lockConfig, h
 			return first, nil
 		}
 	}
-	f.queued = f.queued && !f.verdict.Permanent() && p.goesOn(ctx, lc.line(base))
+	elsewhere = f.elsewhere
+	queued = f.queued && !f.verdict.Permanent() && p.goesOn(ctx, lc.line(base))
+	f.queued = queued
 	return nil, f
 }
 
@@ -98,7 +100,7 @@ func (p *pool) choose(ctx context.Context, base string, lc lockConfig, how strat
 	var returned bool // from the methods of ctx, which may panic
 	defer func() {
 		if !returned && c != nil {
-			c.drop(p.now(), nil, how)
+			c.drop(p.now(), false, false, false)
 		}
 	}()
 	for {
@@ -127,10 +129,7 @@ func (p *pool) choose(ctx context.Context, base string, lc lockConfig, how strat
 		if over != nil {
 			return c, rep, over
 		}
-		refusal := rep.Refusal(&c.keys)
-		if rep.Code == wire.Chosen {
-			refusal = rep.Slot(0).Refusal(&c.keys)
-		}
+		refusal := c.refusal(rep)
 		if heardFrom(c.queueNode, rep).refused || refusal == nil {
 			return c, rep, nil
 		}
@@ -139,9 +138,22 @@ func (p *pool) choose(ctx context.Context, base string, lc lockConfig, how strat
 		if slices.Contains(tried, p.chooserOf(base, tried)) {
 			return c, rep, nil // there is no other node
 		}
-		c.drop(p.now(), nil, how)
+		c.drop(p.now(), false, false, false)
 		failed, now = c.failed, p.now()
 	}
+}
+
+// refusal returns why the queue node did not choose, or why its choice is of no use; nil if it is.
+func (c *choice) refusal(rep node.Reply) error {
+	slot := int(rep.Counter) // that the reply is about, if it is about one
+	switch rep.Code {
+	case wire.Chosen:
+		slot, rep = rep.Slots[0].Number, rep.Slot(0)
+	case wire.BadType, wire.Ahead:
+	default:
+		return rep.Refusal(&c.keys)
+	}
+	return rep.Refusal(&node.Key{Lock: wire.Slot(c.keys.Lock, slot)})
 }
 
 // Receive implements [node.Receiver]. No caller waits for the answers to the releases.
@@ -162,7 +174,7 @@ func (c *choice) refusedBy(rep node.Reply, over error, how strategy) *failure {
 		c.failed = append(c.failed, c.pool.nodeError(c.queueNode, wire.Acquire.String(), nil, c.config.timeout()))
 	case f.queue.refused:
 		reason = ErrTaken
-		c.failed = append(c.failed, c.pool.nodeError(c.queueNode, wire.Acquire.String(), rep.Refusal(&c.keys), c.config.timeout()))
+		c.failed = append(c.failed, c.pool.nodeError(c.queueNode, wire.Acquire.String(), c.refusal(rep), c.config.timeout()))
 	}
 	e := c.pool.quorumError("lock", c.config.line(c.base).name(), 0, ErrNotAcquired, reason)
 	e.Nodes = c.failed
@@ -175,6 +187,14 @@ func (c *choice) refusedBy(rep node.Reply, over error, how strategy) *failure {
 // the others.
 func (c *choice) askOthers(ctx context.Context, rep node.Reply, how strategy) (*grant, *failure) {
 	slots, failures := make([]*acquisition, len(rep.Slots)), make([]*failure, len(rep.Slots))
+	held := false
+	defer func() { // also if a method of ctx panics
+		for _, a := range slots {
+			if !held && a != nil {
+				a.sendReleases(c.pool.now(), false)
+			}
+		}
+	}()
 	release := c.pool.set.Hold()
 	for i, s := range rep.Slots {
 		slots[i] = c.slot(s.Number)
@@ -182,15 +202,10 @@ func (c *choice) askOthers(ctx context.Context, rep node.Reply, how strategy) (*
 	}
 	release()
 	inParallel(len(slots), func(i int) { failures[i] = slots[i].conclude(slots[i].await(ctx)) })
-	for i, f := range failures {
-		if f == nil {
-			continue
-		}
-		for _, a := range slots {
-			a.sendReleases(c.pool.now(), false)
-		}
+	if i := slices.IndexFunc(failures, func(f *failure) bool { return f != nil }); i >= 0 {
 		return nil, failures[i]
 	}
+	held = true
 	c.parts.Store(int32(len(slots)))
 	first := &slots[0].grant
 	for _, a := range slots[1:] {
@@ -217,18 +232,20 @@ func (a *acquisition) askFrom(c *choice, rep node.Reply, how strategy) {
 	a.Receive(&node.Request{Op: wire.Acquire, Node: c.queueNode, Key: &a.keys, Process: wire.NoProcess}, rep)
 }
 
-// drop tells the queue node that the attempt has failed: it drops all slots of the attempt, and the
-// process stays in the queue or leaves it, as f says. If f is nil, another attempt follows.
-func (c *choice) drop(now instant, f *failure, how strategy) {
+// drop tells the queue node that the attempt has failed: it drops all slots of the attempt. If rests is
+// true, the process goes on waiting, and joins the queue; granted says that the queue node had chosen. If
+// rests is false and leaves is true, the process leaves the queue.
+func (c *choice) drop(now instant, leaves, rests, granted bool) {
+	c.keys.Abandon()
 	r := c.release(wire.NoProcess)
-	switch {
-	case f != nil && f.queued:
-		r.Op, r.Process = wire.Rest, c.pool.queuesAs(c.config.line(c.base))
-		if f.elsewhere {
-			r.Counter = 1 // the queue node had granted
+	switch process := c.pool.queuesAs(c.config.line(c.base)); {
+	case rests:
+		r.Op, r.Process = wire.Rest, process
+		if granted {
+			r.Counter = 1
 		}
-	case how.waits && f != nil:
-		r.Process = c.pool.queuesAs(c.config.line(c.base))
+	case leaves:
+		r.Process = process
 	}
 	_ = c.pool.nodes[c.queueNode].Send(r, now) // Send accepts every release
 }

@@ -161,9 +161,12 @@ func (p *pool) hears(queueNode int) bool { return p.subscriptions[queueNode].Rea
 // called is told that it is this process's turn. If no caller waits here any more that is no
 // news to the queue node: a release that says so is on its way.
 func (p *pool) called(key string) {
-	key, permits := wire.CutPermits(key)
-	key, shared := strings.CutSuffix(key, wire.OfReaders)
-	p.waitlines.call(lineKey{strings.TrimPrefix(key, p.conf.keyPrefix), shared, permits})
+	line := lineKey{resource: strings.TrimPrefix(key, p.conf.keyPrefix)}
+	if base, permits := wire.CutPermits(line.resource); strings.HasSuffix(base, wire.SlotsSuffix) {
+		line.resource, line.permits = base, permits
+	}
+	line.resource, line.shared = strings.CutSuffix(line.resource, wire.OfReaders)
+	p.waitlines.call(line)
 }
 
 // queuesAs returns the name by which the callers of a line wait at a queue node.

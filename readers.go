@@ -48,8 +48,8 @@ func (k lineKey) mode() Mode {
 // [WithReentry] RLock returns another handle of that lease. A Lock inside a reader's lease fails with
 // [ErrUpgrade].
 //
-// Masters must let the user ZSCORE, ZRANGE and ZREMRANGEBYSCORE; without these rights the error matches
-// [ErrPermission]. Clients of an older version take readers for another holder.
+// Masters must let the user ZSCORE and ZREMRANGEBYSCORE; without these rights the error matches
+// [ErrPermission]. Without the right to ZRANGE readers may overtake a writer that waits. Clients of an older version take readers for another holder.
 //
 // Source: [ALGORITHM section 13].
 //

@@ -108,7 +108,8 @@ func (g *grant) awaitRelease() error {
 }
 
 // releaseVerdict judges the answers so far. A node that never got a request of the attempt has
-// no key of it: that counts as a confirmation.
+// no key of it: that counts as a confirmation. The release of a permit waits for the node that chose its
+// slot, too: until that node has dropped it, it would refuse the next caller, whatever the others know.
 func (g *grant) releaseVerdict(timeUp bool) (err error, decided bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -116,6 +117,8 @@ func (g *grant) releaseVerdict(timeUp bool) (err error, decided bool) {
 	free := func(p *nodeKey) bool { return p.released == yes || p.unsent }
 	need := g.pool.need
 	switch {
+	case !timeUp && g.choice != nil && g.nodes[g.choice.queueNode].released == awaited:
+		return nil, false
 	case g.countLocked(free) >= need:
 		return nil, true
 	case g.countLocked(gone) >= need:

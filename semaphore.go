@@ -51,7 +51,8 @@ func (l *Locker) Semaphore(name string, permits int) *Semaphore { return &Semaph
 //
 // Errors are those of Lock. [ErrTaken] says that fewer permits are free. After an error no permit is held.
 //
-// Masters must let the user MGET and ZRANGE; without these rights the error matches [ErrPermission].
+// Masters must let the user MGET; without that right the error matches [ErrPermission]. Without the right to
+// ZRANGE there is no order among processes.
 //
 // Source: [ALGORITHM section 14].
 //
@@ -127,17 +128,31 @@ func (s *Semaphore) admit(ctx context.Context, name string, lc lockConfig, try t
 	if p.holdsIn(ctx, base) {
 		return nil, errorf("%s %q: %w", name, s.name, ErrReentry)
 	}
-	first, err := try(p, ctx, base, lc)
+	inner, cancel := context.WithCancel(ctx) // so that no method of ctx runs in another goroutine
+	defer cancel()
+	var parts []*Lease
+	done := false
+	defer func() {
+		for _, le := range parts { // also if a method of ctx panics
+			if !done {
+				_, _ = p.unlock(le)
+			}
+		}
+	}()
+	first, err := try(p, inner, base, lc)
 	if err != nil {
 		return nil, err
 	}
-	parts := []*Lease{first}
+	parts = append(parts, first)
 	for _, g := range first.grant.others {
 		parts = append(parts, p.grantLease(ctx, g, nil, first.since))
 	}
 	first.grant.others = nil
 	slices.SortFunc(parts, func(a, b *Lease) int { return a.slot() - b.slot() })
-	return newMultiLease(ctx, parts), nil
+	m := newMultiLease(ctx, parts)
+	cancel()
+	done = true
+	return m, nil
 }
 
 // SemaphoreInspection is the result of [Semaphore.Inspect].

@@ -315,6 +315,116 @@ func TestVirtualPermitHandOver(t *testing.T) {
 	})
 }
 
+// When Unlock has returned, the permit is free for the next caller, although the node that chooses is the
+// slowest. Unlock does not wait for that node for longer than a node timeout.
+func TestVirtualPermitIsFreeAfterUnlock(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		s, queueNode := b.warmSemaphores(2, 1)
+		b.nodes[queueNode].latency(20*time.Millisecond, 20*time.Millisecond)
+		for range 3 {
+			b.giveBack(b.permits(s[0], 1))
+			b.giveBack(b.permits(s[1], 1))
+		}
+		held := b.permits(s[0], 1)
+		b.nodes[queueNode].hang()
+		start := time.Now()
+		b.giveBack(held)
+		if took := time.Since(start); took > 250*time.Millisecond {
+			t.Errorf("Unlock while the node that chose hangs: took %v", took)
+		}
+		b.giveBack(b.permits(s[1], 1))
+	})
+}
+
+// A caller that gives up while its request waits to be sent leaves no slot behind.
+func TestVirtualAcquireGivesUpEarly(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		s, _ := b.warmSemaphores(2, 3)
+		b.all(func(n *bubbleNode) { n.latency(time.Millisecond, time.Millisecond) })
+		granted := 0
+		for i := range 300 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%60)*100*time.Microsecond)
+			go func() { // so that requests wait behind others
+				if m, err := s[0].TryAcquire(t.Context(), 1); err == nil {
+					_ = m.Unlock(context.Background())
+				}
+			}()
+			if m, err := s[0].Acquire(ctx, 1); err == nil {
+				granted++
+				b.giveBack(m)
+			}
+			cancel()
+		}
+		time.Sleep(100 * time.Millisecond)
+		b.giveBack(b.permits(s[1], 3)) // all are free
+		time.Sleep(time.Second)
+		b.wantNothingLeft()
+		if granted == 0 {
+			t.Error("no call was granted, so little was tried")
+		}
+	})
+}
+
+// panicky is a context whose method Done panics at the call of some number.
+type panicky struct {
+	context.Context
+	calls, at int
+}
+
+func (c *panicky) Done() <-chan struct{} {
+	if c.calls++; c.calls == c.at {
+		panic("oops")
+	}
+	return c.Context.Done()
+}
+
+// Whichever call of a method of the context panics, the panic reaches the caller, and no permit is left.
+func TestVirtualAcquireContextPanics(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		s, _ := b.warmSemaphores(1, 3)
+		panics := 0
+		for at := 1; at < 12; at++ {
+			var m *redlock.MultiLease
+			func() {
+				defer func() {
+					if recover() != nil {
+						panics++
+					}
+				}()
+				m, _ = s[0].TryAcquire(&panicky{Context: t.Context(), at: at}, 2)
+			}()
+			if m != nil {
+				b.giveBack(m)
+			}
+			time.Sleep(100 * time.Millisecond)
+			b.giveBack(b.permits(s[0], 3))
+		}
+		if panics < 3 {
+			t.Errorf("got %d panics, so little was tried", panics)
+		}
+		time.Sleep(time.Second)
+		b.wantNothingLeft()
+	})
+}
+
+// A lock whose name looks like that of a process that waits for permits is called like any other.
+func TestVirtualLockNamedLikePermits(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		const name = "shard~2/5"
+		one, two := b.warmLocker(), b.warmLocker()
+		held := b.lock(one, name)
+		w := b.begin(func() (*redlock.Lease, error) { return two.Lock(t.Context(), name) })
+		time.Sleep(1500 * time.Millisecond)
+		freed := time.Now()
+		b.unlock(held)
+		b.got(w)
+		wantWithin(t, "a caller that waits", freed, 50*time.Millisecond)
+		b.unlock(w.lease)
+		_, err := one.TryLock(t.Context(), "s~slots~2/5")
+		wantMatch(t, "a name of a semaphore's own", err, []error{redlock.ErrConfig})
+	})
+}
+
 // A caller that gives up leaves no key and no place in the queue.
 func TestVirtualAcquireGivesUp(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {

@@ -150,6 +150,7 @@ func (l *Locker) admitAll(ctx context.Context, name string, names []string, lc l
 		return nil, err
 	}
 	m := newMultiLease(ctx, s.kept)
+	cancel() // which may call a method of ctx
 	done = true
 	for _, le := range s.kept {
 		le.grant.settle(&lc)

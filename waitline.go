@@ -473,6 +473,9 @@ func (t *waitlines) admitLocked(g *grant, c *caller) (queuedAt int) {
 		return queuedAt
 	}
 	sharers, queuedAt, wake := c.line.admit(g, c)
+	for c := c.line.first; c != nil && g.hand.inLine < crowdedHandovers; c = c.next {
+		g.hand.inLine++
+	}
 	t.inLine -= 1 + len(sharers)
 	for _, s := range sharers {
 		s.lease = g.newHandleLocked(s.ctx)

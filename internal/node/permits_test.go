@@ -105,7 +105,7 @@ func testPermits(t *testing.T, base *node) {
 		n.RPush(t.Context(), slot(n, 1).key, "x")
 		chosen(t, n.acquire(t, "a", 0), 2)
 		n.release(t, "a", 0, 0).want(t, wire.Released, 0, 0)
-		with(n, 2, 1).acquire(t, "a", 0).want(t, wire.BadType, 0, 1)
+		with(n, 2, 1).acquire(t, "a", 0).want(t, wire.BadType, 1, 1)
 		slot(n, 2).wantKeys(t, "", fmt.Sprint(theTime+64))
 	})
 	t.Run("without a vote", func(t *testing.T) {

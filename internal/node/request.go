@@ -182,24 +182,31 @@ func (q *queue) drop(is func(*Request) bool) {
 	}
 }
 
+// weight returns as how many requests a request counts in a batch: one for permits looks at all slots.
+func (r *Request) weight() int { return 1 + r.Permits.Of/slotsAsOne }
+
+// slotsAsOne is how many slots take a node about as long as a request for a lock.
+const slotsAsOne = 10
+
 // take moves requests to a batch until the batch has most of them. A request marked alone makes
 // a batch by itself. Requests that have become pointless are left out and answered.
 func (q *queue) take(batch []*Request, most int, pointless func(*Request) error, tell func(*Request, error)) []*Request {
+	used := len(batch)
 	for i, l := range q.lists {
 		n := 0
-		for ; n < len(l) && len(batch) < most; n++ {
+		for ; n < len(l) && used < most; n++ {
 			r := l[n]
 			if why := pointless(r); why != nil {
 				tell(r, why)
 				continue
 			}
 			if r.alone && len(batch) > 0 {
-				most = len(batch)
+				used = most
 				break
 			}
 			batch = append(batch, r)
-			if r.alone {
-				most = len(batch)
+			if used += r.weight(); r.alone {
+				used = most
 			}
 		}
 		rest := copy(l, l[n:])

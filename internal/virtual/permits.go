@@ -11,6 +11,7 @@ import (
 
 // choose is the acquire of permits. The last part of its reply is a text.
 func (s store) choose(r request) (code, counter int64, extra any) {
+	const ours = mine
 	refuse := func(v [3]int64) (int64, int64, any) { return v[0], v[1], v[2] }
 	if r.notAfter > 0 && s.now > r.notAfter {
 		return refuse([3]int64{late})
@@ -44,28 +45,44 @@ func (s store) choose(r request) (code, counter int64, extra any) {
 		}
 	}
 	mine = append(mine, free...)
-	if int64(len(mine)) < count {
+	var got, texts []string
+	var refused [3]int64
+	for _, slot := range mine {
+		if int64(len(mine)) < count || int64(len(got)) == count {
+			break
+		}
+		_, number := wire.CutSlot(slot)
+		switch v := s.acquire(request{key: slot, ttl: r.ttl, argv: []string{id, text(wish)}}); v[0] {
+		case granted, ours, setVoteless, unseeded:
+			got = append(got, slot)
+			texts = append(texts, fmt.Sprintf("%d:%d:%d:%d", number, v[0], v[1], v[2]))
+		default:
+			refused = [3]int64{v[0], int64(number), v[2]}
+		}
+	}
+	if int64(len(got)) < count {
+		for _, slot := range got {
+			s.redis.Del(slot)
+		}
+		if taken == "" {
+			return refuse(refused)
+		}
 		busy := [3]int64{busy, 0, s.pttl(taken)}
 		if crowd {
 			busy[1] = q.others(r.process)
 		}
 		return busy[0], busy[1], s.extra(taken, busy)
 	}
-	got := []string{"0"}
-	if _, more := s.get(wire.Slot(r.key, int(of+1))); more {
-		got[0] = "1"
-	}
-	for _, slot := range mine[:count] {
-		v := s.acquire(request{key: slot, ttl: r.ttl, argv: []string{id, text(wish)}})
-		_, number := wire.CutSlot(slot)
-		got = append(got, fmt.Sprintf("%d:%d:%d:%d", number, v[0], v[1], v[2]))
+	more := "0 "
+	if _, some := s.get(wire.Slot(r.key, int(of+1))); some {
+		more = "1 "
 	}
 	if crowd {
 		q.leave(r.process)
 		q.callNext(wire.Sign)
 		counter = q.waiting()
 	}
-	return chosen, counter, strings.Join(got, " ")
+	return chosen, counter, more + strings.Join(texts, " ")
 }
 
 // dropSlots deletes all slots of an attempt.

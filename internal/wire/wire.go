@@ -199,7 +199,7 @@ func Reserved(key string) (suffix string) {
 			return suffix
 		}
 	}
-	if i := strings.LastIndexByte(key, '~'); i >= 0 && strings.Trim(key[i+1:], "0123456789") == "" && strings.HasSuffix(key[:i], SlotsSuffix) {
+	if i := strings.LastIndexByte(key, '~'); i >= 0 && strings.Trim(key[i+1:], "0123456789/") == "" && strings.HasSuffix(key[:i], SlotsSuffix) {
 		return key[i-len(SlotsSuffix):]
 	}
 	return ""

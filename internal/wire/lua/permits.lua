@@ -23,7 +23,7 @@ local function permits()
   --               another client has a larger K, else 0; then for each slot, after a space:
   --               slot:code:counter:extra as acquire replies
   --   3 busy      fewer are free: nothing was done; counter and extra are those of a slot that is taken
-  --   5, 6, 7, 8, 12  as in acquire: nothing was done
+  --   5, 6, 7, 8, 12  as in acquire: nothing was done; counter of 7 and 12: the slot
   local function choose(base, id, what, who, ttl, notAfter)
     local now = time()
     if notAfter > 0 and now > notAfter then return 5, 0, 0 end
@@ -58,7 +58,7 @@ local function permits()
       if code == 1 or code == 2 or code == 4 or code == 9 then
         got[#got + 1] = string.format('%d:%d:' .. whole .. ':%d', i, code, counter, extra)
       else -- another program has put something there
-        refused = {code, counter, extra}
+        refused = {code, i, extra}
       end
     end
     if #got < count then
