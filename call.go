@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/d0720281/redlock/internal/wire"
@@ -14,23 +15,41 @@ import (
 // tryOnce makes one attempt. Attempts that masters in quarantine have kept from a quorum do not count,
 // as long as the call may wait for these masters.
 func (p *pool) tryOnce(ctx context.Context, resource string, lc lockConfig) (*Lease, error) {
+	doubts := 0
 	for began := time.Now(); ; {
 		g, f := p.attempt(ctx, resource, lc, strategy{patient: p.waitlines.crowded(resource)})
 		if f == nil {
 			return p.grantLease(ctx, g, nil, began), nil
 		}
-		if err := p.outwait(ctx, f, lc.votesWait-time.Since(began)); err != nil {
+		if err := p.outwait(ctx, f, lc.votesWait-time.Since(began), &doubts); err != nil {
 			p.events.gaveUp(lc.line(resource), began, err)
 			return nil, err
 		}
 	}
 }
 
+// mostDoubts is how often a call looks again whether it was a holder that refused it.
+const mostDoubts = 6
+
 // outwait returns nil after a pause, if a failed attempt lacked the votes of masters in quarantine, and
 // if they will have their votes within left and before the deadline of ctx. Otherwise it returns the error
 // of the call.
-func (p *pool) outwait(ctx context.Context, f *failure, left time.Duration) error {
-	if f.verdict == nil || f.verdict.Permanent() || !errors.Is(f.err, ErrQuarantine) || left <= 0 {
+//
+// While masters are in quarantine, attempts that wait for them set their keys all the same, for moments. Such
+// a key may be what refused the attempt, and no process may have the resource: of three processes that each
+// find the keys of the other two, all would give up. So the call looks again a few times, which doubts counts.
+func (p *pool) outwait(ctx context.Context, f *failure, left time.Duration, doubts *int) error {
+	if f.verdict == nil || f.verdict.Permanent() || left <= 0 {
+		return f.err
+	}
+	if errors.Is(f.err, ErrTaken) && slices.ContainsFunc(f.verdict.Nodes, func(n *NodeError) bool { return n.Quarantine > 0 }) && *doubts < mostDoubts {
+		*doubts++
+		if reason := until(ctx, p.closing, nil, min(left, p.conf.queue.retryDelay(*doubts+2))); reason != nil {
+			return f.verdict.because(reason)
+		}
+		return nil
+	}
+	if !errors.Is(f.err, ErrQuarantine) {
 		return f.err
 	}
 	in := f.verdict.votesIn()

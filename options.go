@@ -126,7 +126,8 @@ func WithGrace(d time.Duration) LockOption {
 // [Locker.TryLockAll] and [Semaphore.TryAcquire]) wait for masters in quarantine, and then make their attempt. They still do not
 // wait for another holder. A call waits only if the time left of the quarantines, which the masters
 // tell, is over within d of the start of the call and before the deadline of its context. Otherwise
-// it fails at once with [ErrQuarantine]. It is for work that is due once, such as a nightly job: masters that
+// it fails at once with [ErrQuarantine]. While masters are in quarantine, a call that is refused by others looks
+// again for up to a third of a second: attempts that wait, too, may have refused it. It is for work that is due once, such as a nightly job: masters that
 // restarted and that no client has asked since count their quarantine from the first question, which
 // is that of the job. By default d is 0. [Locker.Lock] waits for a quarantine in any case.
 func WithQuarantineWait(d time.Duration) LockOption {

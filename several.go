@@ -169,14 +169,14 @@ type several struct {
 
 // once makes one attempt for each resource. As in tryOnce, it waits for masters in quarantine.
 func (s *several) once(ctx context.Context) error {
-	for {
+	for doubts := 0; ; {
 		f := s.try(ctx, s.names)
 		if f == nil {
 			return s.refresh(ctx)
 		}
 		missing := s.names[len(s.kept)]
 		s.giveBack()
-		if err := s.locker.groupOf(missing).outwait(ctx, f, s.config.votesWait-time.Since(s.began)); err != nil {
+		if err := s.locker.groupOf(missing).outwait(ctx, f, s.config.votesWait-time.Since(s.began), &doubts); err != nil {
 			s.locker.events.gaveUp(lineKey{resource: missing}, s.began, err)
 			return err
 		}
