@@ -34,6 +34,7 @@ func endable[L ender](lease L, err error) (ender, error) {
 func TestConflicts(t *testing.T) {
 	c := start(t, 5)
 	l, other := open(t, c.addrs), open(t, c.addrs)
+	reachAll(t, l, other)
 	must(t, errors.Join(c.procs[0].Kill(), c.procs[1].Pause()))
 	ctx := t.Context()
 	type get = func(*redlock.Locker) (ender, error)

@@ -62,7 +62,9 @@ func (s *Semaphore) Acquire(ctx context.Context, n int, opts ...LockOption) (*Mu
 }
 
 // TryAcquire is [Semaphore.Acquire] with one attempt, as [Locker.TryLock] makes it. It is refused while
-// a process waits for permits of the semaphore.
+// a process waits for permits of the semaphore. For a moment after an Unlock by another Locker it can be
+// refused, too, if the two Lockers ask different masters to choose: while one of them has not yet reached
+// all masters, for example.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int, opts ...LockOption) (*MultiLease, error) {
 	return s.acquire(ctx, "TryAcquire", n, opts, (*pool).tryOnce)
 }

@@ -23,6 +23,17 @@ func slotsOf(m *redlock.MultiLease) (slots []int) {
 	return slots
 }
 
+// reachAll waits until Lockers have reached all masters. Until then they may ask different masters to choose.
+func reachAll(t *testing.T, lockers ...*redlock.Locker) {
+	t.Helper()
+	for _, l := range lockers {
+		must(t, l.Do(t.Context(), "reach", func(context.Context, *redlock.Lease) error { return nil }))
+		redistest.Eventually(t, 5*time.Second, func() bool {
+			return !slices.ContainsFunc(l.Stats().Nodes, func(n redlock.NodeStats) bool { return n.State != redlock.NodeUp })
+		}, "all masters are reached")
+	}
+}
+
 // permitStore is a store of a semaphore's holders. It checks that there are at most as many as the
 // semaphore has permits, and that the tokens of each slot rise.
 type permitStore struct {
@@ -126,6 +137,7 @@ func TestSemaphore(t *testing.T) {
 	ctx := t.Context()
 	lock, err := one.TryLock(ctx, "s")
 	must(t, err)
+	reachAll(t, one, two)
 	first, err := one.Semaphore("s", 3).TryAcquire(ctx, 2)
 	must(t, err)
 	second, err := two.Semaphore("s", 3).TryAcquire(ctx, 1)
@@ -224,8 +236,9 @@ func TestSemaphoreReentry(t *testing.T) {
 func TestPermitsDiffer(t *testing.T) {
 	c := start(t, 3)
 	told := make(chan redlock.Event, 10)
-	few := open(t, c.addrs, redlock.WithObserver(redlock.Observer{PermitsDiffer: func(e redlock.Event) { told <- e }})).Semaphore("s", 1)
-	many := open(t, c.addrs).Semaphore("s", 2)
+	one, other := open(t, c.addrs, redlock.WithObserver(redlock.Observer{PermitsDiffer: func(e redlock.Event) { told <- e }})), open(t, c.addrs)
+	reachAll(t, one, other)
+	few, many := one.Semaphore("s", 1), other.Semaphore("s", 2)
 	ctx := t.Context()
 	var held *redlock.MultiLease
 	for held == nil || slotsOf(held)[0] != 2 {
