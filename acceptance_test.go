@@ -65,7 +65,7 @@ func TestRow01HungMinority(t *testing.T) {
 	c := start(t, 5)
 	// A wait for a node timeout this long would show: if each of twenty cycles waited once, the
 	// context would end before.
-	l := open(t, c.addrs, redlock.WithNodeTimeout(2*time.Second))
+	l := open(t, c.addrs, redlock.WithMasterTimeout(2*time.Second))
 	warm(t, l, c)
 	for paused := range 2 {
 		must(t, c.procs[paused].Pause())
@@ -125,8 +125,8 @@ func TestRow03DeadMajority(t *testing.T) {
 			t.Fatalf("got %v, want a QuorumError", err)
 		}
 		var named []string
-		for _, n := range q.Nodes {
-			named = append(named, n.Node)
+		for _, n := range q.Masters {
+			named = append(named, n.Master)
 		}
 		for _, a := range c.addrs[2:] {
 			if !slices.Contains(named, a) || !strings.Contains(err.Error(), a) {
@@ -141,7 +141,7 @@ func TestRow03DeadMajority(t *testing.T) {
 // its own client.
 func TestRow04LostReplies(t *testing.T) {
 	c := startProxied(t, 5)
-	l := open(t, c.via, redlock.WithNodeTimeout(100*time.Millisecond))
+	l := open(t, c.via, redlock.WithMasterTimeout(100*time.Millisecond))
 	warm(t, l, c.cluster)
 	for _, p := range c.proxies[:3] {
 		p.LoseNextReply(1)
@@ -231,8 +231,8 @@ func TestRow07RollingEmptyRestarts(t *testing.T) {
 	forgot := make(chan string, 16)
 	ttl := 1500 * time.Millisecond // a renewal must come before a node may have dropped the key
 	l := open(t, c.addrs, redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithObserver(redlock.Observer{
-		Extended:   func(redlock.Event) { extended.Add(1) },
-		NodeForgot: func(e redlock.Event) { forgot <- e.Node },
+		Extended:     func(redlock.Event) { extended.Add(1) },
+		MasterForgot: func(e redlock.Event) { forgot <- e.Master },
 	}))
 	rival := open(t, c.addrs, redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl))
 	le := lock(t, l, "r")
@@ -286,14 +286,14 @@ func TestRow08ExtendAfterTheLapse(t *testing.T) {
 // Row 9: an attempt that uses up most of the TTL fails.
 func TestRow09SlowAcquire(t *testing.T) {
 	c := startProxied(t, 5)
-	l := open(t, c.via, redlock.WithTTL(time.Second), redlock.WithNodeTimeout(250*time.Millisecond))
+	l := open(t, c.via, redlock.WithTTL(time.Second), redlock.WithMasterTimeout(250*time.Millisecond))
 	warm(t, l, c.cluster)
 	for _, p := range c.proxies {
 		p.Latency(0, 900*time.Millisecond)
 	}
 	_, err := l.TryLock(t.Context(), "r")
 	wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
-	if !strings.Contains(err.Error(), "WithNodeTimeout") {
+	if !strings.Contains(err.Error(), "WithMasterTimeout") {
 		t.Errorf("got %v, want the option named that bounds a node", err)
 	}
 	for _, p := range c.proxies {
@@ -307,7 +307,7 @@ func TestRow10FailedRenewalHeals(t *testing.T) {
 	c := startProxied(t, 5)
 	var failed, lost atomic.Int64
 	extended := make(chan redlock.Event, 64)
-	l := open(t, c.via, redlock.WithTTL(3*time.Second), redlock.WithNodeTimeout(50*time.Millisecond),
+	l := open(t, c.via, redlock.WithTTL(3*time.Second), redlock.WithMasterTimeout(50*time.Millisecond),
 		redlock.WithObserver(redlock.Observer{
 			Extended:     func(e redlock.Event) { extended <- e },
 			ExtendFailed: func(redlock.Event) { failed.Add(1) },
@@ -610,7 +610,7 @@ func TestScriptFlushAndClientKill(t *testing.T) {
 // An acquire that arrives after its time is ignored by the node: no key is left.
 func TestLateAcquireLeavesNothing(t *testing.T) {
 	c := startProxied(t, 3)
-	l := open(t, c.via, redlock.WithNodeTimeout(50*time.Millisecond))
+	l := open(t, c.via, redlock.WithMasterTimeout(50*time.Millisecond))
 	warm(t, l, c.cluster)
 	for i := range 6 {
 		held := c.proxies[0].Stats().Held

@@ -404,7 +404,7 @@ func TestForbiddenKeyInABatch(t *testing.T) {
 	c := start(t, 1)
 	must(t, c.nodes[0].Do(t.Context(), "acl", "setuser", "narrow", "on", ">secret", "~redlock:mine*", "~redlock:~guard", "+@all").Err())
 	// On a busy machine sending a batch request by request takes very long.
-	l := open(t, []string{"redis://narrow:secret@" + c.addrs[0]}, redlock.WithNodeTimeout(2*time.Second))
+	l := open(t, []string{"redis://narrow:secret@" + c.addrs[0]}, redlock.WithMasterTimeout(2*time.Second))
 	var callers sync.WaitGroup
 	for i := range 32 {
 		callers.Go(func() {

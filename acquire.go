@@ -357,7 +357,7 @@ func (a *acquisition) conclude(over error) *failure {
 	e := a.pool.quorumError("lock", a.resource, t.granted(), append([]error{ErrNotAcquired}, reasons...)...)
 	for i := range t.nodes {
 		if n := &t.nodes[i]; n.failed() {
-			e.Nodes = append(e.Nodes, a.pool.nodeError(i, n.op.String(), n.err, a.timeout()))
+			e.Masters = append(e.Masters, a.pool.nodeError(i, n.op.String(), n.err, a.timeout()))
 		}
 	}
 	return &failure{

@@ -21,7 +21,7 @@ import (
 //
 // All handles of the lease end with [ErrDetached], also those of re-entry. The lease is not
 // renewed any more, and neither Unlock nor Close releases it. Detach sends nothing and does not
-// wait. A master may still carry out a request that is under way, within a node timeout. If the
+// wait. A master may still carry out a request that is under way, within a master timeout. If the
 // other process unlocks the lease within that time, a master may keep the key, for a TTL at
 // most.
 //
@@ -61,7 +61,7 @@ func (le *Lease) Detach() error {
 // to be of use if that process had handed the lease over to another caller. If the masters
 // cannot tell it, Fence is 0.
 //
-// Adopt makes two rounds, each of which takes one node timeout at most. In the first round it
+// Adopt makes two rounds, each of which takes one master timeout at most. In the first round it
 // asks the masters what they have, and writes nothing. If a quorum has the key with that token,
 // and no other holder can have been granted the resource since, the second round extends the
 // key there, by the TTL of this call. The masters that lack the key get it afterwards. The
@@ -150,7 +150,7 @@ func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, l
 	given := fence > 0
 	failed := in.adoptable(token, &fence)
 	if failed == nil && given && median == 0 && in.counterOf(token) == 0 {
-		failed = in.errorOf("adopt", func(n *NodeLock) error { return n.Err })
+		failed = in.errorOf("adopt", func(n *MasterLock) error { return n.Err })
 		failed.reasons = []error{ErrNoQuorum, errors.New("the masters' clocks do not tell whether there can be such a fencing token")}
 	}
 	if failed != nil {
@@ -181,7 +181,7 @@ func (p *pool) bounded(fence, median int64) error {
 //
 // Source: ALGORITHM section 4.
 func (in *Inspection) adoptable(token string, fence *int64) *QuorumError {
-	e := in.errorOf("adopt", func(n *NodeLock) error {
+	e := in.errorOf("adopt", func(n *MasterLock) error {
 		switch {
 		case n.Err != nil:
 			return n.Err
@@ -195,8 +195,8 @@ func (in *Inspection) adoptable(token string, fence *int64) *QuorumError {
 		return node.HeldByOther{Owner: n.Owner, Left: n.TTL}
 	})
 	unknown, later, asGranted, broken := 0, 0, 0, false
-	for i := range in.Nodes {
-		n := &in.Nodes[i]
+	for i := range in.Masters {
+		n := &in.Masters[i]
 		switch {
 		case n.Err != nil:
 			unknown++
@@ -208,7 +208,7 @@ func (in *Inspection) adoptable(token string, fence *int64) *QuorumError {
 			asGranted++ // the node has had the key ever since
 		}
 	}
-	between := !exclusive(len(in.Nodes), in.Quorum, asGranted) // the keys alone do not exclude another holder in between
+	between := !exclusive(len(in.Masters), in.Quorum, asGranted) // the keys alone do not exclude another holder in between
 	counter := in.counterOf(token)
 	switch {
 	case e.Granted+unknown < in.Quorum:
@@ -235,7 +235,7 @@ func (in *Inspection) adoptable(token string, fence *int64) *QuorumError {
 
 // isReader reports whether a node has the key of a reader with a token.
 func (in *Inspection) isReader(token string) bool {
-	return slices.ContainsFunc(in.Nodes, func(n NodeLock) bool {
+	return slices.ContainsFunc(in.Masters, func(n MasterLock) bool {
 		return slices.ContainsFunc(n.Readers, func(r Reader) bool { return r.Token == token })
 	})
 }
@@ -251,7 +251,7 @@ func (g *grant) takeUp(in *Inspection, fence int64) {
 	}
 	g.hand.count = int(fence - firstFence(g.target))
 	var ends []instant
-	for i, n := range in.Nodes {
+	for i, n := range in.Masters {
 		g.keys.AssumeSent(g.pool.nodes[i]) // each node has to be told of the release
 		if n.has(g.keys.ID) {
 			p := &g.nodes[i]

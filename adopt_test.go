@@ -61,7 +61,7 @@ func TestDetachAndAdopt(t *testing.T) {
 				t.Fatalf("got the key on %d nodes after Close, want 3", n)
 			}
 
-			second, other := open(t, c.addrs, redlock.WithNodeTimeout(ttl/4)), open(t, c.addrs)
+			second, other := open(t, c.addrs, redlock.WithMasterTimeout(ttl/4)), open(t, c.addrs)
 			if _, err := other.TryLock(t.Context(), moved); !errors.Is(err, redlock.ErrTaken) {
 				t.Errorf("detached: got %v, want %v", err, redlock.ErrTaken)
 			}
@@ -165,7 +165,7 @@ func TestAdoptWhatIsNotHeld(t *testing.T) {
 
 // With a node down a lease can be adopted. With a quorum down it cannot, and the error does not
 // say that the lease is gone.
-func TestAdoptWithNodesDown(t *testing.T) {
+func TestAdoptWithMastersDown(t *testing.T) {
 	c := start(t, 3)
 	l := open(t, c.addrs)
 	le := lock(t, l, moved)
@@ -317,9 +317,9 @@ func TestAdoptTwice(t *testing.T) {
 	l := open(t, c.addrs)
 	in, err := l.Inspect(t.Context(), moved)
 	must(t, err)
-	for _, n := range in.Nodes {
+	for _, n := range in.Masters {
 		if n.Quarantine > 0 {
-			t.Errorf("got %s in quarantine", n.Node)
+			t.Errorf("got %s in quarantine", n.Master)
 		}
 	}
 	lock(t, l, moved)

@@ -302,7 +302,7 @@ func TestVirtualMinimumValidity(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("round trip of %v", test.trip), func(t *testing.T) {
 			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				l := b.warmLocker(redlock.WithTTL(time.Second), redlock.WithNodeTimeout(timeout10), redlock.WithGrace(250*time.Millisecond))
+				l := b.warmLocker(redlock.WithTTL(time.Second), redlock.WithMasterTimeout(timeout10), redlock.WithGrace(250*time.Millisecond))
 				b.all(func(n *bubbleNode) { n.latency(test.trip, 0) })
 				start := time.Now()
 				lease, err := l.TryLock(t.Context(), "r")
@@ -340,10 +340,10 @@ func TestVirtualQuarantineIsToldOnce(t *testing.T) {
 			t.Helper()
 			_, err := l.TryLock(t.Context(), "r")
 			var q *redlock.QuorumError
-			if !errors.As(err, &q) || len(q.Nodes) != 1 {
+			if !errors.As(err, &q) || len(q.Masters) != 1 {
 				t.Fatalf("got %v, want a refusal", err)
 			}
-			return q.Nodes[0].Quarantine
+			return q.Masters[0].Quarantine
 		}
 		b.nodes[0].restartEmpty()
 		wait := left()
@@ -395,8 +395,8 @@ func TestGrantIsNoTimeout(t *testing.T) {
 		if verdict.Granted != 1 {
 			t.Errorf("got %d nodes that granted, want 1: %v", verdict.Granted, err)
 		}
-		for _, n := range verdict.Nodes {
-			if n.Node == b.nodes[queueNode].Addr() {
+		for _, n := range verdict.Masters {
+			if n.Master == b.nodes[queueNode].Addr() {
 				t.Errorf("got %v, want nothing about the node that granted", n)
 			}
 		}

@@ -21,8 +21,8 @@ func TestBreakALiveHolder(t *testing.T) {
 	c := start(t, 3)
 	var blamed atomic.Int32
 	watch := redlock.WithObserver(redlock.Observer{
-		NodeForgot:  func(redlock.Event) { blamed.Add(1) },
-		Quarantined: func(redlock.Event) { blamed.Add(1) },
+		MasterForgot: func(redlock.Event) { blamed.Add(1) },
+		Quarantined:  func(redlock.Event) { blamed.Add(1) },
 	})
 	holder := open(t, c.addrs, watch)
 	le := lock(t, holder, stuck, redlock.WithTTL(3*time.Second))
@@ -52,7 +52,7 @@ func TestBreakALiveHolder(t *testing.T) {
 	if in.Token != le.Token() || in.Fence != le.Fence() || in.Resource != stuck {
 		t.Errorf("got %+v, want the lease %s, %d", in, le.Token(), le.Fence())
 	}
-	for _, n := range in.Nodes {
+	for _, n := range in.Masters {
 		if !n.Broken || n.Token != le.Token() || n.TTL <= 0 || n.TTL > 3*time.Second {
 			t.Errorf("got %+v, want a key of the holder that was broken", n)
 		}
@@ -96,7 +96,7 @@ func TestBreakALiveHolder(t *testing.T) {
 	}
 }
 
-func TestBreakWithNodesDown(t *testing.T) {
+func TestBreakWithMastersDown(t *testing.T) {
 	c := start(t, 3)
 	l := open(t, c.addrs)
 	le := lock(t, open(t, c.addrs), stuck)
@@ -104,8 +104,8 @@ func TestBreakWithNodesDown(t *testing.T) {
 	must(t, c.procs[0].Kill())
 	in, err := l.Break(t.Context(), stuck)
 	must(t, err)
-	if in.Nodes[0].Broken || in.Nodes[0].Err == nil || !in.Nodes[1].Broken || !in.Nodes[2].Broken {
-		t.Errorf("got %+v, want the last two broken", in.Nodes)
+	if in.Masters[0].Broken || in.Masters[0].Err == nil || !in.Masters[1].Broken || !in.Masters[2].Broken {
+		t.Errorf("got %+v, want the last two broken", in.Masters)
 	}
 	if err := le.Extend(t.Context()); err == nil {
 		t.Error("got a lease that was extended, want it to be over")
@@ -124,11 +124,11 @@ func TestBreakWithNodesDown(t *testing.T) {
 	in, err = l.Break(t.Context(), another)
 	wantMatch(t, "Break", err, []error{redlock.ErrNoQuorum}, redlock.ErrNotHeld)
 	var failed *redlock.QuorumError
-	if !errors.As(err, &failed) || failed.Op != "break" || failed.Granted != 1 || failed.Need != 2 || len(failed.Nodes) != 2 {
+	if !errors.As(err, &failed) || failed.Op != "break" || failed.Granted != 1 || failed.Need != 2 || len(failed.Masters) != 2 {
 		t.Errorf("got %#v, want two nodes that did not answer", err)
 	}
-	if !in.Nodes[2].Broken {
-		t.Errorf("got %+v, want the last broken", in.Nodes)
+	if !in.Masters[2].Broken {
+		t.Errorf("got %+v, want the last broken", in.Masters)
 	}
 }
 
@@ -151,13 +151,13 @@ func TestBreakOddKeys(t *testing.T) {
 	}
 	in, err = l.Break(t.Context(), stuck)
 	wantVerdict(t, in, err, redlock.VerdictHeld)
-	if n := in.Nodes[0]; !n.Broken || n.TTL != redlock.DefaultMaxTTL {
+	if n := in.Masters[0]; !n.Broken || n.TTL != redlock.DefaultMaxTTL {
 		t.Errorf("got %+v, want the largest TTL for what was there for ever", n)
 	}
-	if n := in.Nodes[1]; !n.Broken || n.TTL <= 50*time.Second || in.FreeIn() != n.TTL {
+	if n := in.Masters[1]; !n.Broken || n.TTL <= 50*time.Second || in.FreeIn() != n.TTL {
 		t.Errorf("got %+v, want what was left", n)
 	}
-	if n := in.Nodes[2]; n.Broken || !errors.Is(n.Err, redlock.ErrWrongType) || c.nodes[2].HGet(t.Context(), key, "a").Val() != "b" {
+	if n := in.Masters[2]; n.Broken || !errors.Is(n.Err, redlock.ErrWrongType) || c.nodes[2].HGet(t.Context(), key, "a").Val() != "b" {
 		t.Errorf("got %+v, want it untouched", n)
 	}
 	for i, want := range []time.Duration{redlock.DefaultMaxTTL, time.Minute} {
@@ -174,8 +174,8 @@ func TestBreakOddKeys(t *testing.T) {
 	}
 	in, err = l.Break(t.Context(), stuck)
 	wantVerdict(t, in, err, redlock.VerdictMinority)
-	if !in.Nodes[0].Broken || in.FreeIn() != redlock.DefaultMaxTTL {
-		t.Errorf("got %+v, want an end to what was left over", in.Nodes[0])
+	if !in.Masters[0].Broken || in.FreeIn() != redlock.DefaultMaxTTL {
+		t.Errorf("got %+v, want an end to what was left over", in.Masters[0])
 	}
 }
 
@@ -190,7 +190,7 @@ func TestBreakAndAdoptWithTheACLLine(t *testing.T) {
 	must(t, le.Detach())
 	le, err := l.Adopt(t.Context(), stuck, le.Token(), 0)
 	must(t, err)
-	if in, err := l.Break(t.Context(), stuck); err != nil || !in.Nodes[0].Broken {
+	if in, err := l.Break(t.Context(), stuck); err != nil || !in.Masters[0].Broken {
 		t.Errorf("got %+v, %v; want it broken", in, err)
 	}
 	if err := le.Extend(t.Context()); !errors.Is(err, redlock.ErrLost) {
@@ -252,8 +252,8 @@ func TestBreakLeavesTheNextHolderAlone(t *testing.T) {
 		})
 		in, err := l.Break(t.Context(), moved)
 		wantMatch(t, "Break", err, []error{redlock.ErrNoQuorum})
-		if in.Nodes[0].Broken || in.Nodes[1].Broken || !in.Nodes[2].Broken {
-			t.Errorf("got %+v, want the last broken", in.Nodes)
+		if in.Masters[0].Broken || in.Masters[1].Broken || !in.Masters[2].Broken {
+			t.Errorf("got %+v, want the last broken", in.Masters)
 		}
 		if b.nodes[0].value(moved) != "" || b.nodes[1].value(moved) != "another|6400" {
 			t.Errorf("got %q and %q, want what was there", b.nodes[0].value(moved), b.nodes[1].value(moved))

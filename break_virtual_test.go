@@ -213,7 +213,7 @@ func TestBreakLeavesNoLease(t *testing.T) {
 			t.Errorf("got %+v, free in %v; want the token of the holder, and 6s", in, in.FreeIn())
 		}
 		var shown string
-		for i, n := range in.Nodes {
+		for i, n := range in.Masters {
 			if !n.Broken || n.Token != le.Token() || n.TTL != 6*time.Second {
 				t.Errorf("got %+v, want a placeholder", n)
 			}

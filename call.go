@@ -42,7 +42,7 @@ func (p *pool) outwait(ctx context.Context, f *failure, left time.Duration, doub
 	if f.verdict == nil || f.verdict.Permanent() || left <= 0 {
 		return f.err
 	}
-	if errors.Is(f.err, ErrTaken) && slices.ContainsFunc(f.verdict.Nodes, func(n *NodeError) bool { return n.Quarantine > 0 }) && *doubts < mostDoubts {
+	if errors.Is(f.err, ErrTaken) && slices.ContainsFunc(f.verdict.Masters, func(n *MasterError) bool { return n.Quarantine > 0 }) && *doubts < mostDoubts {
 		*doubts++
 		if reason := until(ctx, p.closing, nil, min(left, p.conf.queue.retryDelay(*doubts+2))); reason != nil {
 			return f.verdict.because(reason)

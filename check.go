@@ -52,17 +52,17 @@ type Report struct {
 
 // GroupReport is the part of a [Report] about one group of masters.
 type GroupReport struct {
-	Quorum int // masters that have to agree: N/2+1
-	Voting int // masters that have a vote at this moment
-	Nodes  []NodeReport
+	Quorum  int // masters that have to agree: N/2+1
+	Voting  int // masters that have a vote at this moment
+	Masters []MasterReport
 
 	// Findings are about the group as a whole.
 	Findings []Finding
 }
 
-// NodeReport has what a master reports about itself. A field that the master does not tell is zero.
-type NodeReport struct {
-	Node       string        // address, without credentials
+// MasterReport has what a master reports about itself. A field that the master does not tell is zero.
+type MasterReport struct {
+	Master     string        // address, without credentials
 	Err        error         // why the master was not asked about itself; nil if it was
 	Version    string        // of the server: "7.0.15" of Redis, "valkey 8.1.1" of Valkey
 	RunID      string        // of the server; new with each start of its process
@@ -118,15 +118,15 @@ func (p *pool) check(ctx context.Context, r *GroupReport) error {
 	waiting := false
 	for i, err := range errs {
 		one, why := p.report(i, found[i], err)
-		r.Nodes = append(r.Nodes, one)
+		r.Masters = append(r.Masters, one)
 		if why == nil {
 			r.Voting++
 			continue
 		}
 		waiting = waiting || one.Quarantine > 0
-		failed.Nodes = append(failed.Nodes, &NodeError{Node: one.Node, Op: "check", Err: why, Quarantine: one.Quarantine})
+		failed.Masters = append(failed.Masters, &MasterError{Master: one.Master, Op: "check", Err: why, Quarantine: one.Quarantine})
 	}
-	if len(failed.Nodes) == 0 {
+	if len(failed.Masters) == 0 {
 		return nil
 	}
 	failed.Granted = r.Voting
@@ -147,9 +147,9 @@ func (p *pool) check(ctx context.Context, r *GroupReport) error {
 }
 
 // report returns the report of a node. why is the reason why it has no vote, nil if it has one.
-func (p *pool) report(index int, a *node.Audit, err error) (r NodeReport, why error) {
+func (p *pool) report(index int, a *node.Audit, err error) (r MasterReport, why error) {
 	n := p.nodes[index]
-	r = NodeReport{Node: n.Addr(), Err: err}
+	r = MasterReport{Master: n.Addr(), Err: err}
 	if err != nil {
 		r.Findings = []Finding{{Check: "reach", Level: LevelFailure, Text: err.Error(), Hint: hintFor(err)}}
 		return r, err
@@ -259,7 +259,7 @@ func (p *pool) onMarkers(ctx context.Context, what string, seen []node.Marker) (
 		default:
 			err = node.Quarantine(left)
 		}
-		e.Nodes = append(e.Nodes, &NodeError{Node: p.nodes[i].Addr(), Op: what, Err: err, Quarantine: left})
+		e.Masters = append(e.Masters, &MasterError{Master: p.nodes[i].Addr(), Op: what, Err: err, Quarantine: left})
 	}
 	if e.Granted == n {
 		return markers, nil

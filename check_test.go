@@ -48,12 +48,12 @@ func (e *ear) warnings(node, check string) (events, lines int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, w := range e.told {
-		if w.Node == node && strings.HasPrefix(w.Err.Error(), check+": ") {
+		if w.Master == node && strings.HasPrefix(w.Err.Error(), check+": ") {
 			events++
 		}
 	}
 	for line := range strings.Lines(e.log.String()) {
-		if strings.Contains(line, "level=WARN") && strings.Contains(line, "redlock: "+check+": ") && strings.Contains(line, "node="+node) {
+		if strings.Contains(line, "level=WARN") && strings.Contains(line, "redlock: "+check+": ") && strings.Contains(line, "master="+node) {
 			lines++
 		}
 	}
@@ -68,7 +68,7 @@ func (e *ear) wantWarnings(t testing.TB, node, check string, n int) {
 }
 
 // finding returns the finding with that name, or the zero Finding.
-func finding(r redlock.NodeReport, check string) redlock.Finding {
+func finding(r redlock.MasterReport, check string) redlock.Finding {
 	for _, f := range r.Findings {
 		if f.Check == check {
 			return f
@@ -77,11 +77,11 @@ func finding(r redlock.NodeReport, check string) redlock.Finding {
 	return redlock.Finding{}
 }
 
-func wantFinding(t testing.TB, r redlock.NodeReport, check string, l redlock.Level, says string) {
+func wantFinding(t testing.TB, r redlock.MasterReport, check string, l redlock.Level, says string) {
 	t.Helper()
 	f := finding(r, check)
 	if f.Check == "" || f.Level != l || !strings.Contains(f.Text, says) {
-		t.Errorf("%s: got %+v for %s, want %v that says %q", r.Node, f, check, l, says)
+		t.Errorf("%s: got %+v for %s, want %v that says %q", r.Master, f, check, l, says)
 	}
 }
 
@@ -116,7 +116,7 @@ func within(t testing.TB) context.Context {
 	return ctx
 }
 
-func answers(r redlock.NodeReport) bool { return r.Err == nil }
+func answers(r redlock.MasterReport) bool { return r.Err == nil }
 
 func byName(addr string) string { return strings.Replace(addr, "127.0.0.1", "localhost", 1) }
 
@@ -178,17 +178,17 @@ func TestSameServer(t *testing.T) {
 			}
 			l := open(t, all)
 			r, err := eventually(t, l, "one name is the server's", func(r redlock.Report, err error) bool {
-				return errors.Is(err, redlock.ErrSameServer) && slices.ContainsFunc(r.Groups[0].Nodes, answers)
+				return errors.Is(err, redlock.ErrSameServer) && slices.ContainsFunc(r.Groups[0].Masters, answers)
 			})
 			wantErr(t, err, redlock.ErrNoQuorum)
-			own := slices.IndexFunc(r.Groups[0].Nodes, answers)
-			for i, n := range r.Groups[0].Nodes[:len(list)] {
+			own := slices.IndexFunc(r.Groups[0].Masters, answers)
+			for i, n := range r.Groups[0].Masters[:len(list)] {
 				if i == own {
 					continue
 				}
 				wantErr(t, n.Err, redlock.ErrSameServer)
 				wantFinding(t, n, "reach", redlock.LevelFailure, names[own])
-				if n.Node != names[i] || finding(n, "reach").Hint == "" || !strings.Contains(err.Error(), names[i]) || !strings.Contains(err.Error(), names[own]) {
+				if n.Master != names[i] || finding(n, "reach").Hint == "" || !strings.Contains(err.Error(), names[i]) || !strings.Contains(err.Error(), names[own]) {
 					t.Errorf("got %v for node %+v, want both names, and a hint", err, n)
 				}
 			}
@@ -261,7 +261,7 @@ func TestServerComesToHaveTwoNames(t *testing.T) {
 		if errors.Is(err, redlock.ErrNoQuorum) {
 			t.Errorf("got %v, want no ErrNoQuorum: two of three have a vote", err)
 		}
-		wantErr(t, r.Groups[0].Nodes[0].Err, redlock.ErrSameServer)
+		wantErr(t, r.Groups[0].Masters[0].Err, redlock.ErrSameServer)
 		if !strings.Contains(err.Error(), c.via[0]) || !strings.Contains(err.Error(), c.via[1]) {
 			t.Errorf("got %v, want both names", err)
 		}
@@ -302,8 +302,8 @@ func TestNamesChangePlaces(t *testing.T) {
 	must(t, c.proxies[0].Retarget(c.addrs[1]))
 	must(t, c.proxies[1].Retarget(c.addrs[0]))
 	r := checked(t, l)
-	if r.Groups[0].Nodes[0].RunID == r.Groups[0].Nodes[1].RunID || r.Groups[0].Nodes[0].RunID == r.Groups[0].Nodes[2].RunID {
-		t.Errorf("got %+v, want a server each", r.Groups[0].Nodes)
+	if r.Groups[0].Masters[0].RunID == r.Groups[0].Masters[1].RunID || r.Groups[0].Masters[0].RunID == r.Groups[0].Masters[2].RunID {
+		t.Errorf("got %+v, want a server each", r.Groups[0].Masters)
 	}
 	warm(t, l, c.cluster)
 }
@@ -314,8 +314,8 @@ func TestNamesThatMoveDuringAnAttempt(t *testing.T) {
 	c := startProxied(t, 3)
 	spare := start(t, 1)
 	var sent atomic.Int64 // when the last batch that the first node has answered was sent
-	l := open(t, c.via, redlock.WithNodeTimeout(1500*time.Millisecond), redlock.WithObserver(redlock.Observer{NodeAsked: func(e redlock.Event) {
-		if e.Node == c.via[0] && e.Err == nil {
+	l := open(t, c.via, redlock.WithMasterTimeout(1500*time.Millisecond), redlock.WithObserver(redlock.Observer{MasterAsked: func(e redlock.Event) {
+		if e.Master == c.via[0] && e.Err == nil {
 			sent.Store(e.Time.Add(-e.Elapsed).UnixNano())
 		}
 	}}))
@@ -347,9 +347,9 @@ func TestNamesThatMoveDuringAnAttempt(t *testing.T) {
 func TestReplica(t *testing.T) {
 	c := start(t, 3)
 	var quarantined atomic.Int64
-	ttl := []redlock.Option{redlock.WithTTL(time.Second), redlock.WithMaxTTL(time.Second), redlock.WithNodeTimeout(250 * time.Millisecond)}
+	ttl := []redlock.Option{redlock.WithTTL(time.Second), redlock.WithMaxTTL(time.Second), redlock.WithMasterTimeout(250 * time.Millisecond)}
 	l := open(t, c.addrs, append(ttl, redlock.WithObserver(redlock.Observer{Quarantined: func(e redlock.Event) {
-		if e.Node == c.addrs[0] {
+		if e.Master == c.addrs[0] {
 			quarantined.Add(1)
 		}
 	}}))...)
@@ -368,11 +368,11 @@ func TestReplica(t *testing.T) {
 			return errors.Is(err, redlock.ErrNotMaster) && r.Groups[0].Voting == 2
 		})
 		var q *redlock.QuorumError
-		if !errors.As(err, &q) || q.Granted != 2 || len(q.Nodes) != 1 || q.Nodes[0].Node != c.addrs[0] || errors.Is(err, redlock.ErrNoQuorum) {
+		if !errors.As(err, &q) || q.Granted != 2 || len(q.Masters) != 1 || q.Masters[0].Master != c.addrs[0] || errors.Is(err, redlock.ErrNoQuorum) {
 			t.Errorf("%s: got %v, want the replica alone", name, err)
 		}
-		wantErr(t, r.Groups[0].Nodes[0].Err, redlock.ErrNotMaster)
-		wantFinding(t, r.Groups[0].Nodes[0], "reach", redlock.LevelFailure, "slave")
+		wantErr(t, r.Groups[0].Masters[0].Err, redlock.ErrNotMaster)
+		wantFinding(t, r.Groups[0].Masters[0], "reach", redlock.LevelFailure, "slave")
 		for range 5 {
 			must(t, lock(t, l, "r").Unlock(t.Context()))
 		}
@@ -403,8 +403,8 @@ func TestClusterNode(t *testing.T) {
 	if errors.Is(err, redlock.ErrNoQuorum) {
 		t.Errorf("got %v, want a quorum of the others", err)
 	}
-	wantErr(t, r.Groups[0].Nodes[2].Err, redlock.ErrNotMaster)
-	wantFinding(t, r.Groups[0].Nodes[2], "reach", redlock.LevelFailure, "cluster")
+	wantErr(t, r.Groups[0].Masters[2].Err, redlock.ErrNotMaster)
+	wantFinding(t, r.Groups[0].Masters[2], "reach", redlock.LevelFailure, "cluster")
 	for range 5 {
 		must(t, lock(t, l, "r").Unlock(t.Context()))
 	}
@@ -470,7 +470,7 @@ func TestServerSettings(t *testing.T) {
 			for range 3 {
 				reconnect(t, l, c)
 			}
-			wantFinding(t, checked(t, l).Groups[0].Nodes[0], test.check, test.level, "")
+			wantFinding(t, checked(t, l).Groups[0].Masters[0], test.check, test.level, "")
 			must(t, l.Close())
 			e.wantWarnings(t, c.addrs[0], test.check, test.warned)
 			if all := len(e.told); all != test.warned {
@@ -490,7 +490,7 @@ func TestSettingThatChanges(t *testing.T) {
 		t.Helper()
 		must(t, c.nodes[0].ConfigSet(t.Context(), "maxmemory", "100mb").Err())
 		must(t, c.nodes[0].ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
-		wantFinding(t, checked(t, l).Groups[0].Nodes[0], "eviction", want, "")
+		wantFinding(t, checked(t, l).Groups[0].Masters[0], "eviction", want, "")
 	}
 	checked(t, l)
 	set("allkeys-lru", l, redlock.LevelWarning)
@@ -509,22 +509,22 @@ func TestClientsWithDifferentMaxTTL(t *testing.T) {
 		a := open(t, c.addrs, append(large.options(), redlock.WithMaxTTL(20*time.Second))...)
 		b := open(t, c.addrs, small.options()...)
 		if smallFirst {
-			for _, n := range checked(t, b).Groups[0].Nodes {
+			for _, n := range checked(t, b).Groups[0].Masters {
 				if n.MaxTTL != 10*time.Second || finding(n, "max-ttl").Check != "" {
 					t.Errorf("the first client: got %+v, want 10s and no finding", n)
 				}
 			}
 		}
 		for range 2 {
-			for _, n := range checked(t, a).Groups[0].Nodes {
+			for _, n := range checked(t, a).Groups[0].Masters {
 				if n.MaxTTL != 20*time.Second || finding(n, "max-ttl").Check != "" {
 					t.Errorf("the larger: got %+v, want 20s and no finding", n)
 				}
 			}
-			for _, n := range checked(t, b).Groups[0].Nodes {
+			for _, n := range checked(t, b).Groups[0].Masters {
 				wantFinding(t, n, "max-ttl", redlock.LevelWarning, "20s")
 				if n.MaxTTL != 20*time.Second {
-					t.Errorf("%s: got %v, want 20s", n.Node, n.MaxTTL)
+					t.Errorf("%s: got %v, want 20s", n.Master, n.MaxTTL)
 				}
 			}
 			reconnect(t, b, c)
@@ -554,13 +554,13 @@ func TestClientsWithDifferentLists(t *testing.T) {
 		}, "the list is in use on three nodes")
 	}
 	inUse(first, c.addrs[2])
-	for _, n := range checked(t, first).Groups[0].Nodes {
+	for _, n := range checked(t, first).Groups[0].Masters {
 		wantFinding(t, n, "masters", redlock.LevelOK, "no client has another list")
 	}
 	// Other names for the same masters make another list. That alone costs no vote.
-	for _, n := range checked(t, other).Groups[0].Nodes {
+	for _, n := range checked(t, other).Groups[0].Masters {
 		wantFinding(t, n, "masters", redlock.LevelWarning, c.addrs[0])
-		e.wantWarnings(t, n.Node, "masters", 1)
+		e.wantWarnings(t, n.Master, "masters", 1)
 	}
 	inUse(other, c.via[2])
 	must(t, other.Close())
@@ -568,7 +568,7 @@ func TestClientsWithDifferentLists(t *testing.T) {
 	turned := slices.Clone(c.addrs[:3])
 	slices.Reverse(turned)
 	again := open(t, turned)
-	for _, n := range checked(t, again).Groups[0].Nodes {
+	for _, n := range checked(t, again).Groups[0].Masters {
 		wantFinding(t, n, "masters", redlock.LevelWarning, c.via[0])
 	}
 	// A list in which one master is exchanged is refused. A look alone joins no list.
@@ -580,7 +580,7 @@ func TestClientsWithDifferentLists(t *testing.T) {
 			t.Errorf("Check: got %v, want ErrMembership and ErrNoQuorum", err)
 		}
 		for i, level := range []redlock.Level{redlock.LevelFailure, redlock.LevelFailure, redlock.LevelOK} {
-			wantFinding(t, r.Groups[0].Nodes[i], "masters", level, "")
+			wantFinding(t, r.Groups[0].Masters[i], "masters", level, "")
 		}
 	}
 	for _, n := range c.addrs[:2] {
@@ -594,7 +594,7 @@ func TestClientsWithDifferentLists(t *testing.T) {
 		t.Errorf("got %v, want the other list named", err)
 	}
 	var verdict *redlock.QuorumError
-	if !errors.As(err, &verdict) || redlock.Reason(verdict.Nodes[0]) != "membership" {
+	if !errors.As(err, &verdict) || redlock.Reason(verdict.Masters[0]) != "membership" {
 		t.Errorf("got %v, want a node error with the reason membership first", err)
 	}
 	for i := range 2 {
@@ -633,12 +633,12 @@ func TestInfoForbidden(t *testing.T) {
 			if r.Groups[0].Voting != 3 {
 				t.Errorf("got %d nodes with a vote, want 3", r.Groups[0].Voting)
 			}
-			for _, n := range r.Groups[0].Nodes {
+			for _, n := range r.Groups[0].Masters {
 				wantFinding(t, n, "info", redlock.LevelUnknown, "INFO is refused")
 				wantFinding(t, n, "guard", redlock.LevelOK, "")
 				for _, f := range n.Findings {
 					if slices.Contains([]string{"identity", "eviction", "persistence"}, f.Check) {
-						t.Errorf("%s: got %+v, though nothing is known of it", n.Node, f)
+						t.Errorf("%s: got %+v, though nothing is known of it", n.Master, f)
 					}
 				}
 				if n.RunID != "" || n.Version != "" || n.RoundTrip <= 0 {
@@ -663,10 +663,10 @@ func TestInfoWithHiddenFields(t *testing.T) {
 	l := open(t, addrs, e.options()...)
 	r := checked(t, l)
 	for _, check := range []string{"identity", "eviction", "persistence"} {
-		wantFinding(t, r.Groups[0].Nodes[0], check, redlock.LevelUnknown, "told")
+		wantFinding(t, r.Groups[0].Masters[0], check, redlock.LevelUnknown, "told")
 	}
-	if finding(r.Groups[0].Nodes[0], "info").Check != "" {
-		t.Errorf("got %+v, want no finding about INFO: it was answered", r.Groups[0].Nodes[0])
+	if finding(r.Groups[0].Masters[0], "info").Check != "" {
+		t.Errorf("got %+v, want no finding about INFO: it was answered", r.Groups[0].Masters[0])
 	}
 	must(t, lock(t, l, "r").Unlock(t.Context()))
 	must(t, l.Close())
@@ -679,19 +679,19 @@ func TestCheckAllWell(t *testing.T) {
 	c := start(t, 3)
 	l := open(t, c.addrs)
 	r := checked(t, l)
-	if r.Groups[0].Quorum != 2 || r.Groups[0].Voting != 3 || len(r.Groups[0].Nodes) != 3 {
+	if r.Groups[0].Quorum != 2 || r.Groups[0].Voting != 3 || len(r.Groups[0].Masters) != 3 {
 		t.Fatalf("got %+v, want 3 nodes with a vote, of which 2 decide", r)
 	}
 	r, _ = eventually(t, l, "clocks are compared", func(r redlock.Report, err error) bool {
-		return err == nil && finding(r.Groups[0].Nodes[0], "clock").Level == redlock.LevelOK
+		return err == nil && finding(r.Groups[0].Masters[0], "clock").Level == redlock.LevelOK
 	})
-	for i, n := range r.Groups[0].Nodes {
+	for i, n := range r.Groups[0].Masters {
 		info := c.nodes[i].Info(t.Context(), "server").Val()
 		said, version := "redis_version:", n.Version
 		if strings.Contains(info, "valkey_version:") { // redis_version is the Redis version with which it is compatible
 			said, version = "valkey_version:", strings.TrimPrefix(n.Version, "valkey ")
 		}
-		if n.Node != c.addrs[i] || n.Err != nil || n.RoundTrip <= 0 || n.Quarantine != 0 || n.MaxTTL != 10*time.Second {
+		if n.Master != c.addrs[i] || n.Err != nil || n.RoundTrip <= 0 || n.Quarantine != 0 || n.MaxTTL != 10*time.Second {
 			t.Errorf("got %+v for node %s", n, c.addrs[i])
 		}
 		if len(n.RunID) != 40 || !strings.Contains(info, "run_id:"+n.RunID) || !strings.Contains(info, said+version+"\r\n") || (said == "valkey_version:") != (version != n.Version) {
@@ -707,9 +707,9 @@ func TestCheckAllWell(t *testing.T) {
 			t.Errorf("got %+v, want 7 findings", n.Findings)
 		}
 	}
-	for i, n := range checked(t, open(t, c.addrs, redlock.WithoutRestartGuard())).Groups[0].Nodes {
+	for i, n := range checked(t, open(t, c.addrs, redlock.WithoutRestartGuard())).Groups[0].Masters {
 		wantFinding(t, n, "guard", redlock.LevelNotice, "off")
-		if n.RoundTrip <= 0 || n.RunID != r.Groups[0].Nodes[i].RunID || n.MaxTTL != 0 {
+		if n.RoundTrip <= 0 || n.RunID != r.Groups[0].Masters[i].RunID || n.MaxTTL != 0 {
 			t.Errorf("without the guard: got %+v, want a round trip and the run id", n)
 		}
 	}
@@ -724,7 +724,7 @@ func TestCheckAllKinds(t *testing.T) {
 	must(t, c.nodes[3].Do(t.Context(), "acl", "setuser", "app", "on", ">right", "~*", "+@all").Err())
 	l := open(t, []string{c.addrs[0], c.addrs[1], c.addrs[2], "redis://app:wrong@" + c.addrs[3], fresh.Addr()})
 	r, err := eventually(t, l, "two nodes answer", func(r redlock.Report, _ error) bool {
-		return r.Groups[0].Nodes[0].Err == nil && r.Groups[0].Nodes[4].Err == nil && errors.Is(r.Groups[0].Nodes[3].Err, redlock.ErrPermission)
+		return r.Groups[0].Masters[0].Err == nil && r.Groups[0].Masters[4].Err == nil && errors.Is(r.Groups[0].Masters[3].Err, redlock.ErrPermission)
 	})
 	wantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine, redlock.ErrPermission)
 	for _, not := range []error{redlock.ErrNotAcquired, redlock.ErrTaken, redlock.ErrSameServer, redlock.ErrNotMaster, redlock.ErrClosed, context.Canceled} {
@@ -733,22 +733,22 @@ func TestCheckAllKinds(t *testing.T) {
 		}
 	}
 	var q *redlock.QuorumError
-	if !errors.As(err, &q) || q.Op != "check" || q.Resource != "" || q.Granted != 1 || q.Need != 3 || len(q.Nodes) != 4 {
+	if !errors.As(err, &q) || q.Op != "check" || q.Resource != "" || q.Granted != 1 || q.Need != 3 || len(q.Masters) != 4 {
 		t.Fatalf("got %+v, want one node of three needed, and four errors", q)
 	}
-	if r.Groups[0].Quorum != 3 || r.Groups[0].Voting != 1 || len(r.Groups[0].Nodes) != 5 {
+	if r.Groups[0].Quorum != 3 || r.Groups[0].Voting != 1 || len(r.Groups[0].Masters) != 5 {
 		t.Fatalf("got %+v, want 1 vote of 3 needed, and 5 nodes", r)
 	}
 	for i, addr := range append(slices.Clone(c.addrs), fresh.Addr()) {
-		n := r.Groups[0].Nodes[i]
-		if n.Node != addr {
-			t.Errorf("node %d: got %s, want %s", i, n.Node, addr)
+		n := r.Groups[0].Masters[i]
+		if n.Master != addr {
+			t.Errorf("node %d: got %s, want %s", i, n.Master, addr)
 		}
 		if i == 0 {
 			continue
 		}
-		e := q.Nodes[i-1]
-		if e.Node != addr || e.Op != "check" || e.Err == nil || e.Quarantine != n.Quarantine || !strings.Contains(err.Error(), addr) {
+		e := q.Masters[i-1]
+		if e.Master != addr || e.Op != "check" || e.Err == nil || e.Quarantine != n.Quarantine || !strings.Contains(err.Error(), addr) {
 			t.Errorf("node %d: got %+v, want its address and quarantine", i, e)
 		}
 		if i < 4 { // a node without an answer has no findings
@@ -758,10 +758,10 @@ func TestCheckAllKinds(t *testing.T) {
 			}
 		}
 	}
-	if f := finding(r.Groups[0].Nodes[3], "reach"); !strings.Contains(f.Hint, "ACL") {
+	if f := finding(r.Groups[0].Masters[3], "reach"); !strings.Contains(f.Hint, "ACL") {
 		t.Errorf("wrong password: got %+v, want a hint", f)
 	}
-	n := r.Groups[0].Nodes[4]
+	n := r.Groups[0].Masters[4]
 	if n.Quarantine <= 0 || n.Quarantine > 10300*time.Millisecond || n.MaxTTL != 10*time.Second || n.RunID == "" {
 		t.Errorf("new node: got %+v, want its quarantine", n)
 	}
@@ -770,7 +770,7 @@ func TestCheckAllKinds(t *testing.T) {
 	must(t, c.procs[1].Restart())
 	must(t, c.procs[2].Resume())
 	_, err = eventually(t, l, "nodes come back", func(r redlock.Report, _ error) bool {
-		return r.Groups[0].Voting == 2 && r.Groups[0].Nodes[1].Quarantine > 0
+		return r.Groups[0].Voting == 2 && r.Groups[0].Masters[1].Quarantine > 0
 	})
 	wantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine)
 }
@@ -781,15 +781,15 @@ func TestCheckWithAQuorum(t *testing.T) {
 	fresh := redistest.Masters(t, 1)[0]
 	l := open(t, append(slices.Clone(c.addrs), fresh.Addr()))
 	r, err := eventually(t, l, "all nodes answer", func(r redlock.Report, _ error) bool {
-		return r.Groups[0].Voting == 2 && r.Groups[0].Nodes[2].Quarantine > 0
+		return r.Groups[0].Voting == 2 && r.Groups[0].Masters[2].Quarantine > 0
 	})
 	wantErr(t, err, redlock.ErrQuarantine)
-	if errors.Is(err, redlock.ErrNoQuorum) || r.Groups[0].Nodes[2].Err != nil {
-		t.Errorf("got %v and %+v, want no alarm, and no error of a node that answers", err, r.Groups[0].Nodes[2])
+	if errors.Is(err, redlock.ErrNoQuorum) || r.Groups[0].Masters[2].Err != nil {
+		t.Errorf("got %v and %+v, want no alarm, and no error of a node that answers", err, r.Groups[0].Masters[2])
 	}
 	// The node has its marker by having been looked at.
-	if got := redistest.Client(t, fresh.Addr()).HGet(t.Context(), "redlock:~guard", "run").Val(); !strings.HasPrefix(got, r.Groups[0].Nodes[2].RunID[:16]+":") {
-		t.Errorf("got run id %q in the marker, want %q", got, r.Groups[0].Nodes[2].RunID)
+	if got := redistest.Client(t, fresh.Addr()).HGet(t.Context(), "redlock:~guard", "run").Val(); !strings.HasPrefix(got, r.Groups[0].Masters[2].RunID[:16]+":") {
+		t.Errorf("got run id %q in the marker, want %q", got, r.Groups[0].Masters[2].RunID)
 	}
 }
 
@@ -798,10 +798,10 @@ func TestCheckWithoutMarker(t *testing.T) {
 	c := start(t, 1)
 	must(t, c.nodes[0].Do(t.Context(), "acl", "setuser", "default", "-hmget").Err())
 	l := open(t, c.addrs)
-	r, err := eventually(t, l, "the node answers", func(r redlock.Report, _ error) bool { return answers(r.Groups[0].Nodes[0]) })
+	r, err := eventually(t, l, "the node answers", func(r redlock.Report, _ error) bool { return answers(r.Groups[0].Masters[0]) })
 	wantErr(t, err, redlock.ErrNoQuorum, redlock.ErrPermission)
-	wantFinding(t, r.Groups[0].Nodes[0], "guard", redlock.LevelFailure, "marker")
-	if r.Groups[0].Voting != 0 || r.Groups[0].Nodes[0].RunID == "" || r.Groups[0].Nodes[0].RoundTrip <= 0 {
+	wantFinding(t, r.Groups[0].Masters[0], "guard", redlock.LevelFailure, "marker")
+	if r.Groups[0].Voting != 0 || r.Groups[0].Masters[0].RunID == "" || r.Groups[0].Masters[0].RoundTrip <= 0 {
 		t.Errorf("got %+v, want no vote, and what INFO tells", r)
 	}
 	_, err = l.TryLock(t.Context(), "r")
@@ -810,11 +810,11 @@ func TestCheckWithoutMarker(t *testing.T) {
 
 func TestCheckArguments(t *testing.T) {
 	c := start(t, 3)
-	l := open(t, c.addrs, redlock.WithNodeTimeout(2*time.Second))
+	l := open(t, c.addrs, redlock.WithMasterTimeout(2*time.Second))
 	var none context.Context
 	r, err := l.Check(none)
 	wantErr(t, err, redlock.ErrConfig)
-	if r.Groups[0].Quorum != 2 || len(r.Groups[0].Nodes) != 0 {
+	if r.Groups[0].Quorum != 2 || len(r.Groups[0].Masters) != 0 {
 		t.Errorf("got %+v, want an empty report", r)
 	}
 	ended, cancel := context.WithCancelCause(t.Context())
@@ -825,7 +825,7 @@ func TestCheckArguments(t *testing.T) {
 			continue // all nodes had answered
 		}
 		wantErr(t, err, context.Canceled, why)
-		if len(r.Groups[0].Nodes) != 3 {
+		if len(r.Groups[0].Masters) != 3 {
 			t.Errorf("got %+v, want all nodes in it", r)
 		}
 	}
@@ -840,7 +840,7 @@ func TestCheckArguments(t *testing.T) {
 	if errors.Is(err, redlock.ErrNoQuorum) {
 		t.Errorf("got %v, want no ErrNoQuorum", err)
 	}
-	wantErr(t, r.Groups[0].Nodes[2].Err, context.DeadlineExceeded)
+	wantErr(t, r.Groups[0].Masters[2].Err, context.DeadlineExceeded)
 	if want := "redlock: check: " + context.DeadlineExceeded.Error() + ": 2 of 2"; !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got %v, want it to begin with %q", err, want)
 	}
@@ -854,7 +854,7 @@ func TestCheckArguments(t *testing.T) {
 func TestCheckWhileLocking(t *testing.T) {
 	c := start(t, 3)
 	var lost atomic.Int64
-	l := open(t, c.addrs, redlock.WithTTL(3*time.Second), redlock.WithNodeTimeout(750*time.Millisecond), redlock.WithObserver(redlock.Observer{
+	l := open(t, c.addrs, redlock.WithTTL(3*time.Second), redlock.WithMasterTimeout(750*time.Millisecond), redlock.WithObserver(redlock.Observer{
 		Lost: func(redlock.Event) { lost.Add(1) },
 	}))
 	kept := lock(t, l, "kept")
@@ -878,7 +878,7 @@ func TestCheckWhileLocking(t *testing.T) {
 	for range 3 {
 		all.Go(func() {
 			for range 40 {
-				if r, err := l.Check(t.Context()); len(r.Groups[0].Nodes) != 3 || err != nil && r.Groups[0].Voting == 3 {
+				if r, err := l.Check(t.Context()); len(r.Groups[0].Masters) != 3 || err != nil && r.Groups[0].Voting == 3 {
 					t.Errorf("got %+v, %v", r, err)
 				}
 			}
@@ -916,7 +916,7 @@ func TestCheckTellsNoSecrets(t *testing.T) {
 		"redis://app:" + right + "@" + c.addrs[1], "redis://app:" + right + "@" + c.addrs[2],
 		"redis://app:" + wrong + "@" + c.addrs[3],
 	}, redlock.WithLogger(slog.New(slog.NewTextHandler(&told, nil))),
-		redlock.WithObserver(redlock.Observer{Warning: note, NodeDown: note, NotAcquired: note, Quarantined: note}))
+		redlock.WithObserver(redlock.Observer{Warning: note, MasterDown: note, NotAcquired: note, Quarantined: note}))
 	r, err := eventually(t, l, "all is found", func(r redlock.Report, err error) bool {
 		return errors.Is(err, redlock.ErrSameServer) && errors.Is(err, redlock.ErrNotMaster) && errors.Is(err, redlock.ErrPermission)
 	})
@@ -924,7 +924,7 @@ func TestCheckTellsNoSecrets(t *testing.T) {
 	wantErr(t, lockErr, redlock.ErrSameServer)
 	must(t, l.Close())
 	text := fmt.Sprintf("%s %+v %#v %v %+v %v", told.String(), r, r, err, err, lockErr)
-	for _, n := range r.Groups[0].Nodes {
+	for _, n := range r.Groups[0].Masters {
 		text += fmt.Sprintf(" %v", n.Err)
 	}
 	for _, want := range []string{"allkeys-lru", "INFO is refused", "slave", "WRONGPASS", "same server"} {

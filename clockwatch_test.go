@@ -69,9 +69,9 @@ func (c *clockLog) wantSteps(t *testing.T, b *bubble, by time.Duration, nodes ..
 	stepped, still, _ := c.get()
 	var got []int
 	for _, e := range stepped {
-		got = append(got, slices.IndexFunc(b.nodes, func(n *bubbleNode) bool { return n.Addr() == e.Node }))
+		got = append(got, slices.IndexFunc(b.nodes, func(n *bubbleNode) bool { return n.Addr() == e.Master }))
 		if !about(e.Elapsed, by) {
-			t.Errorf("ClockStepped of %s: got %v, want about %v", e.Node, e.Elapsed, by)
+			t.Errorf("ClockStepped of %s: got %v, want about %v", e.Master, e.Elapsed, by)
 		}
 	}
 	slices.Sort(got)
@@ -116,8 +116,8 @@ func (b *bubble) wantMarked(nodes ...int) {
 func (b *bubble) refusedBy(node int, err error) string {
 	var q *redlock.QuorumError
 	if errors.As(err, &q) {
-		for _, e := range q.Nodes {
-			if e.Node == b.nodes[node].Addr() {
+		for _, e := range q.Masters {
+			if e.Master == b.nodes[node].Addr() {
 				return e.Err.Error()
 			}
 		}
@@ -169,7 +169,7 @@ func (b *bubble) pause(d time.Duration) { b.all(func(n *bubbleNode) { n.runClock
 // all clients, and a lease on the other nodes goes on.
 //
 // Source: ALGORITHM section 9 ("their vote is void").
-func TestWatchNodeSteps(t *testing.T) {
+func TestWatchMasterSteps(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		for _, step := range []time.Duration{ttl10, -30 * time.Second, 150 * time.Millisecond, -150 * time.Millisecond} {
 			t.Run(fmt.Sprintf("one of %d by %v", n, step), func(t *testing.T) {
@@ -186,7 +186,7 @@ func TestWatchNodeSteps(t *testing.T) {
 					others.wantSteps(t, b, step) // it has sent no request
 					report, err := other.Check(t.Context())
 					wantMatch(t, "Check by another Locker", err, []error{redlock.ErrQuarantine}, redlock.ErrNoQuorum)
-					if got := report.Groups[0].Nodes[0].Quarantine; got < 7*time.Second || got > quarantine10 {
+					if got := report.Groups[0].Masters[0].Quarantine; got < 7*time.Second || got > quarantine10 {
 						t.Errorf("quarantine of the node, as another Locker sees it: got %v, want some of %v", got, quarantine10)
 					}
 					if report.Groups[0].Voting != n-1 {
@@ -486,7 +486,7 @@ func TestWatchStandstillBetweenSlowReplies(t *testing.T) {
 func TestWatchStandstillIsNoLoss(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		var seen clockLog
-		l := b.watching(&seen, redlock.WithoutRenewal(), redlock.WithTTL(time.Second), redlock.WithMaxTTL(time.Second), redlock.WithNodeTimeout(time.Second/4))
+		l := b.watching(&seen, redlock.WithoutRenewal(), redlock.WithTTL(time.Second), redlock.WithMaxTTL(time.Second), redlock.WithMasterTimeout(time.Second/4))
 		lease := b.lock(l, "r")
 		time.Sleep(900 * time.Millisecond)
 		b.pause(150 * time.Millisecond)
@@ -679,8 +679,8 @@ func TestWatchDrift(t *testing.T) {
 					t.Errorf("got %d ClockStepped and %d StoodStill, want at least 10 and none", len(stepped), len(still))
 				}
 				for _, e := range stepped {
-					if e.Node != b.nodes[3].Addr() || (e.Elapsed > 0) != (rate > 1) {
-						t.Errorf("ClockStepped: got %v of %s, want it of %s, with the sign of its drift", e.Elapsed, e.Node, b.nodes[3].Addr())
+					if e.Master != b.nodes[3].Addr() || (e.Elapsed > 0) != (rate > 1) {
+						t.Errorf("ClockStepped: got %v of %s, want it of %s, with the sign of its drift", e.Elapsed, e.Master, b.nodes[3].Addr())
 					}
 				}
 				b.wantMarked(3)
@@ -900,7 +900,7 @@ func TestWatchStepsInQuarantine(t *testing.T) {
 	voteless := func(t *testing.T, b *bubble, node int, atLeast time.Duration) {
 		t.Helper()
 		report, err := b.locker(redlock.WithLogger(nil)).Check(t.Context())
-		if got := report.Groups[0].Nodes[node].Quarantine; got < atLeast {
+		if got := report.Groups[0].Masters[node].Quarantine; got < atLeast {
 			t.Errorf("quarantine: got %v and %v, want at least %v", got, err, atLeast)
 		}
 	}
@@ -1210,7 +1210,7 @@ func (c *clockLog) steppedBy(t *testing.T, node string, least, most time.Duratio
 	var found redlock.Event
 	redistest.Eventually(t, 10*time.Second, func() bool {
 		stepped, _, _ := c.get()
-		i := slices.IndexFunc(stepped, func(e redlock.Event) bool { return e.Node == node })
+		i := slices.IndexFunc(stepped, func(e redlock.Event) bool { return e.Master == node })
 		if i >= 0 {
 			found = stepped[i]
 		}
@@ -1238,7 +1238,7 @@ func TestClockOfAMaster(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			c := skewedCluster(t, 5)
-			opts := []redlock.Option{redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithNodeTimeout(ttl / 4), redlock.WithLogger(nil)}
+			opts := []redlock.Option{redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithMasterTimeout(ttl / 4), redlock.WithLogger(nil)}
 			var seen clockLog
 			l := open(t, c.addrs, append(opts, seen.observer())...)
 			le := lock(t, l, "r")
@@ -1251,7 +1251,7 @@ func TestClockOfAMaster(t *testing.T) {
 			rival := open(t, c.addrs, opts...)
 			redistest.Eventually(t, 5*time.Second, func() bool {
 				report, _ := rival.Check(t.Context())
-				return report.Groups[0].Nodes[2].Quarantine > 0
+				return report.Groups[0].Masters[2].Quarantine > 0
 			}, "the master is in quarantine for all clients")
 			for end := time.Now().Add(ttl); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 				if other, err := rival.TryLock(t.Context(), "r"); err == nil && ctx.Err() == nil {
@@ -1276,14 +1276,14 @@ func TestSkewedMaster(t *testing.T) {
 	must(t, c.procs[0].StepClock(time.Hour))
 	const ttl = time.Second
 	var seen clockLog
-	l := open(t, c.addrs, redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithNodeTimeout(ttl/4), redlock.WithLogger(nil), seen.observer())
+	l := open(t, c.addrs, redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithMasterTimeout(ttl/4), redlock.WithLogger(nil), seen.observer())
 	_ = lock(t, l, "r").Unlock(t.Context()) // on the others
 	report, err := l.Check(t.Context())
 	var q *redlock.QuorumError
-	if !errors.As(err, &q) || len(q.Nodes) != 1 || q.Nodes[0].Node != c.addrs[0] || report.Groups[0].Voting != 2 {
+	if !errors.As(err, &q) || len(q.Masters) != 1 || q.Masters[0].Master != c.addrs[0] || report.Groups[0].Voting != 2 {
 		t.Errorf("Check: got %v and %d voting, want the error of %s alone", err, report.Groups[0].Voting, c.addrs[0])
 	}
-	if off := report.Groups[0].Nodes[0].Clock; (off - time.Hour).Abs() > time.Second {
+	if off := report.Groups[0].Masters[0].Clock; (off - time.Hour).Abs() > time.Second {
 		t.Errorf("clock: got %v from the others, want an hour", off)
 	}
 	must(t, c.procs[1].Kill())
@@ -1305,7 +1305,7 @@ func TestSkewedMaster(t *testing.T) {
 // Source: ALGORITHM section 9 ("answers LATE before granting").
 func TestSteppedMasterAnswersLate(t *testing.T) {
 	c := skewedCluster(t, 3)
-	l := open(t, c.addrs, redlock.WithNodeTimeout(100*time.Millisecond), redlock.WithLogger(nil))
+	l := open(t, c.addrs, redlock.WithMasterTimeout(100*time.Millisecond), redlock.WithLogger(nil))
 	warm(t, l, c)
 	must(t, c.procs[2].Kill())
 	redistest.Eventually(t, 5*time.Second, func() bool {
@@ -1319,8 +1319,8 @@ func TestSteppedMasterAnswersLate(t *testing.T) {
 	_, err := l.TryLock(t.Context(), "r")
 	wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
 	var q *redlock.QuorumError
-	if !errors.As(err, &q) || !slices.ContainsFunc(q.Nodes, func(n *redlock.NodeError) bool {
-		return n.Node == c.addrs[0] && strings.Contains(n.Err.Error(), "arrived after its time")
+	if !errors.As(err, &q) || !slices.ContainsFunc(q.Masters, func(n *redlock.MasterError) bool {
+		return n.Master == c.addrs[0] && strings.Contains(n.Err.Error(), "arrived after its time")
 	}) {
 		t.Errorf("got %v, want it late for %s", err, c.addrs[0])
 	}

@@ -72,7 +72,7 @@
 // The TTL bounds how long a holder that died blocks the resource. It does not bound the
 // work, because a lease is renewed every third of its TTL until it is unlocked. A master that
 // restarted waits for the largest TTL of any client, so keep [WithMaxTTL] small. With a
-// short TTL the node timeout is short, too: a tenth of the TTL, and 250 ms at most.
+// short TTL the master timeout is short, too: a tenth of the TTL, and 250 ms at most.
 //
 // With the default of 10 s, a lease loses 102 ms to drift (1 % and 2 ms) and is valid for
 // at least 5 s when the call returns. A lease that was granted after 1 ms is valid for
@@ -87,7 +87,7 @@
 //
 //   - Lifetime, for one call or for all: [WithTTL], [WithoutRenewal], [WithMaxHold],
 //     [WithMinHold], [WithGrace], [WithQuarantineWait]. Nested calls: [WithReentry]. For people: [WithOwner].
-//   - Time: [WithNodeTimeout], [WithMaxTTL], [WithDrift], [WithClock].
+//   - Time: [WithMasterTimeout], [WithMaxTTL], [WithDrift], [WithClock].
 //   - Masters: [WithKeyPrefix], [WithTrustedDisk], [WithoutRestartGuard].
 //   - Metrics, logs and traces: [WithObserver], [WithLogger], [WithTracer].
 //
@@ -104,7 +104,7 @@
 //   - [ErrTaken]: another holder has the resource. Wait; it is no reason for an alarm.
 //   - [ErrNoQuorum]: too few masters gave a usable answer in time. Raise an alarm.
 //   - [ErrQuarantine], with ErrNoQuorum: masters have no vote yet. Wait, as Lock does;
-//     [NodeError] says for how long.
+//     [MasterError] says for how long.
 //   - [ErrSameServer], [ErrNotMaster], [ErrClusterNode], [ErrMembership]: two addresses are one server, a
 //     master is a replica or in a cluster, or other clients have a list of masters that
 //     conflicts with this one. Correct the list.

@@ -99,6 +99,40 @@ func TestPagesNameWhatExists(t *testing.T) {
 	}
 }
 
+// Users read of masters. The word node, for insiders, is in their texts only where the node is one of a
+// Redis Cluster.
+func TestPagesSayMaster(t *testing.T) {
+	texts := pages(t)
+	for _, dir := range []string{".", "election", "jobs", "redlockdebug", "redlocktest", "redlockotel", "redlockprom"} {
+		cmd := exec.Command("go", "doc", "-all", ".")
+		cmd.Dir = dir
+		text, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("go doc of %s: %v", dir, err)
+		}
+		texts["the documentation of package "+dir] = string(text)
+	}
+	for name, text := range texts {
+		for _, node := range nodes(text) {
+			t.Errorf("%s: got %q, want a master", name, node)
+		}
+	}
+	for _, text := range []string{"the node of 3", "node\ntimeout", "WithNodeTimeout(d)", "redlock_node_up", "type NodeErrors []error", "--node-timeout"} {
+		if len(nodes(text)) != 1 {
+			t.Errorf("got no complaint about %q", text)
+		}
+	}
+}
+
+// nodes returns where a text speaks of nodes that are not those of a Redis Cluster.
+func nodes(text string) (found []string) {
+	insider := regexp.MustCompile(`= node\.\w+|#2-state-on-a-node|cluster_node|ErrClusterNode|ErrNodeTaken`) // the last is redsync's
+	clusters := regexp.MustCompile(`(?i)nodes? of (a|one) (redis )?cluster`)
+	text = strings.Join(strings.Fields(strings.ReplaceAll(text, "\t//", " ")), " ")
+	text = clusters.ReplaceAllString(insider.ReplaceAllString(text, ""), "")
+	return regexp.MustCompile(`(?i)(\S+ )?\S*node\S*( \S+)?`).FindAllString(text, -1)
+}
+
 // strangers returns the names and links of a page that lead nowhere.
 func strangers(page, text string, tests map[string]bool) (unknown []string) {
 	for _, m := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(text, -1) {

@@ -14,7 +14,7 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// Sentinels to branch on with errors.Is. A [*QuorumError] or [*NodeError], found with errors.As,
+// Sentinels to branch on with errors.Is. A [*QuorumError] or [*MasterError], found with errors.As,
 // has the details.
 var (
 	// ErrNotAcquired is matched by the error of every Lock, TryLock or Do that ended without a
@@ -33,7 +33,7 @@ var (
 	ErrNoQuorum = errors.New("redlock: no quorum")
 
 	// ErrQuarantine says that masters have no vote yet: they are new, restarted, or have lost
-	// data. It comes with ErrNoQuorum if there is a quorum as soon as they vote. NodeError tells
+	// data. It comes with ErrNoQuorum if there is a quorum as soon as they vote. MasterError tells
 	// how long each of them has to wait. [Locker.Bootstrap] ends the wait for new masters.
 	ErrQuarantine = errors.New("redlock: masters in quarantine")
 
@@ -48,7 +48,7 @@ var (
 	// once. So a master on which the other list is in use gives this client no vote until two
 	// quarantines, 20.6 s by default, after a client with that list last asked for votes there.
 	// To change the list, add a master, give that list to all clients, and then remove a master.
-	// Lists are compared by the addresses as they are written. NodeError.Err has the other list.
+	// Lists are compared by the addresses as they are written. MasterError.Err has the other list.
 	// Clients with other groups than these are refused in the same way: see NewSharded.
 	ErrMembership = node.ErrMembership
 
@@ -121,7 +121,7 @@ var (
 	ErrPermission = node.ErrPermission
 )
 
-// Answers of one node. They appear in NodeError.Err. No sentinel matches them, so that one node
+// Answers of one node. They appear in MasterError.Err. No sentinel matches them, so that one node
 // that has the key of another holder does not make an error match ErrTaken.
 var (
 	errNodeTimeout = node.ErrTimeout
@@ -137,11 +137,11 @@ var (
 // the sentinels that apply, the error of the context if that ended the call, and the errors that
 // its node errors match.
 type QuorumError struct {
-	Op       string       // "lock", "extend", "unlock", "adopt", "break" or "inspect"; "bootstrap" or "check"
-	Resource string       // as given by the caller; "" for the last two
-	Granted  int          // masters that said yes
-	Need     int          // masters that had to say yes: N/2+1, or all for "bootstrap"
-	Nodes    []*NodeError // one for each master that did not say yes
+	Op       string         // "lock", "extend", "unlock", "adopt", "break" or "inspect"; "bootstrap" or "check"
+	Resource string         // as given by the caller; "" for the last two
+	Granted  int            // masters that said yes
+	Need     int            // masters that had to say yes: N/2+1, or all for "bootstrap"
+	Masters  []*MasterError // one for each master that did not say yes
 
 	of      int     // nodes in all
 	reasons []error // sentinels, and the context's error
@@ -163,7 +163,7 @@ func (p *pool) quorumError(op, resource string, granted int, reasons ...error) *
 // nodeError returns the error of one node for op. If err is nil, the node had not answered when
 // the round was decided. If such a node has said before that it is in quarantine, the error is
 // that.
-func (p *pool) nodeError(i int, op string, err error, timeout time.Duration) *NodeError {
+func (p *pool) nodeError(i int, op string, err error, timeout time.Duration) *MasterError {
 	n := p.nodes[i]
 	if err == nil {
 		err = errUndecided
@@ -176,11 +176,11 @@ func (p *pool) nodeError(i int, op string, err error, timeout time.Duration) *No
 	}
 	left, _ := err.(node.Quarantine)
 	holder, _ := err.(node.HeldByOther)
-	return &NodeError{Node: n.Addr(), Op: op, Err: err, Quarantine: time.Duration(left), Owner: holder.Owner, Left: holder.Left}
+	return &MasterError{Master: n.Addr(), Op: op, Err: err, Quarantine: time.Duration(left), Owner: holder.Owner, Left: holder.Left}
 }
 
 func timeoutError(d time.Duration) error {
-	return fmt.Errorf("%w of %v (see WithNodeTimeout)", errNodeTimeout, d)
+	return fmt.Errorf("%w of %v (see WithMasterTimeout)", errNodeTimeout, d)
 }
 
 func inQuarantine(err error) bool {
@@ -203,10 +203,10 @@ func (e *QuorumError) Error() string {
 		}
 	}
 	fmt.Fprintf(&b, ": %d of %d masters needed said yes", e.Granted, e.Need)
-	decided := slices.ContainsFunc(e.Nodes, func(n *NodeError) bool { return n.Err != errUndecided })
-	for _, n := range e.Nodes {
+	decided := slices.ContainsFunc(e.Masters, func(n *MasterError) bool { return n.Err != errUndecided })
+	for _, n := range e.Masters {
 		if n.Err != errUndecided || !decided {
-			fmt.Fprintf(&b, "; %s: %s", n.Node, strings.TrimPrefix(n.Err.Error(), "redlock: "))
+			fmt.Fprintf(&b, "; %s: %s", n.Master, strings.TrimPrefix(n.Err.Error(), "redlock: "))
 		}
 	}
 	return strings.ReplaceAll(b.String(), "\n", " ") // a context's cause may have several lines
@@ -214,9 +214,9 @@ func (e *QuorumError) Error() string {
 
 // Unwrap returns the reasons and then the node errors.
 func (e *QuorumError) Unwrap() []error {
-	all := make([]error, 0, len(e.reasons)+len(e.Nodes))
+	all := make([]error, 0, len(e.reasons)+len(e.Masters))
 	all = append(all, e.reasons...)
-	for _, n := range e.Nodes {
+	for _, n := range e.Masters {
 		all = append(all, n)
 	}
 	return all
@@ -228,13 +228,13 @@ func (e *QuorumError) Unwrap() []error {
 // holders, the result is that of the holder that most of them named.
 func (e *QuorumError) Holder() (owner string, left time.Duration) {
 	named := make(map[string]int)
-	for _, n := range e.Nodes {
+	for _, n := range e.Masters {
 		if errors.Is(n.Err, errHeldByOther) {
 			named[n.Owner]++
 		}
 	}
 	owner = mostOf(named)
-	for _, n := range e.Nodes {
+	for _, n := range e.Masters {
 		switch {
 		case !errors.Is(n.Err, errHeldByOther) || n.Owner != owner:
 		case n.Left < 0:
@@ -253,7 +253,7 @@ func (e *QuorumError) Holder() (owner string, left time.Duration) {
 // one master.
 func (e *QuorumError) HeldByQuorum() bool {
 	held := 0
-	for _, n := range e.Nodes {
+	for _, n := range e.Masters {
 		if errors.Is(n.Err, errHeldByOther) {
 			held++
 		}
@@ -267,7 +267,7 @@ func (e *QuorumError) HeldByQuorum() bool {
 // [Locker.Lock] then gives up.
 func (e *QuorumError) Permanent() bool {
 	hopeless := 0
-	for _, n := range e.Nodes {
+	for _, n := range e.Masters {
 		if slices.ContainsFunc(hopelessErrors, func(err error) bool { return errors.Is(n, err) }) {
 			hopeless++
 		}
@@ -281,9 +281,9 @@ var hopelessErrors = []error{ErrWrongType, ErrPermission, ErrSameServer, ErrMemb
 // votesIn returns after how long a quorum has its votes at the earliest, if the nodes in quarantine are
 // what is missing. A node that failed for another reason may have its vote at any moment.
 func (e *QuorumError) votesIn() time.Duration {
-	ready := e.of - len(e.Nodes)
+	ready := e.of - len(e.Masters)
 	var waits []time.Duration
-	for _, n := range e.Nodes {
+	for _, n := range e.Masters {
 		if n.Quarantine > 0 {
 			waits = append(waits, n.Quarantine)
 		} else {
@@ -305,11 +305,11 @@ func (e *QuorumError) because(reason error) *QuorumError {
 	return &more
 }
 
-// NodeError says why one master did not say yes.
-type NodeError struct {
-	Node string // address, without credentials
-	Op   string // "acquire", "raise", "extend" or "release"; "look", "vouch" or "break"; "check"
-	Err  error
+// MasterError says why one master did not say yes.
+type MasterError struct {
+	Master string // address, without credentials
+	Op     string // "acquire", "raise", "extend" or "release"; "look", "vouch" or "break"; "check"
+	Err    error
 
 	Quarantine time.Duration // how long the master has no vote yet, if that is the reason
 	Owner      string        // label of the holder that the master has, if that is the reason: see WithOwner
@@ -317,12 +317,12 @@ type NodeError struct {
 }
 
 // Error returns the operation, the address of the master and its error.
-func (e *NodeError) Error() string {
-	return fmt.Sprintf("redlock: %s on %s: %v", e.Op, e.Node, e.Err)
+func (e *MasterError) Error() string {
+	return fmt.Sprintf("redlock: %s on %s: %v", e.Op, e.Master, e.Err)
 }
 
 // Unwrap returns Err.
-func (e *NodeError) Unwrap() error { return e.Err }
+func (e *MasterError) Unwrap() error { return e.Err }
 
 // errorf is fmt.Errorf for an error whose text names the package once, in front, although the errors
 // that it wraps name it, too.
@@ -374,15 +374,15 @@ var (
 
 // Reason returns an error as one word of a short list, for the labels of metrics and the
 // fields of logs. It returns "" for nil, and "other" for an error without a word. No word
-// contains the name of a resource or a node.
+// contains the name of a resource or a master.
 //
-//	taken, split_vote               another holder has the resource; or some nodes granted it, but too few
-//	no_quorum, quarantine           too few nodes answered usably; the missing ones have no vote yet
+//	taken, split_vote               another holder has the resource; or some masters granted it, but too few
+//	no_quorum, quarantine           too few masters answered usably; the missing ones have no vote yet
 //	canceled, deadline              the context ended before anything was known
 //	expired, suspended, quorum_lost, broken, max_hold, released
 //	                                what ended a lease
 //	timeout, connection, late, key_missing
-//	                                of one node: no answer in time; no connection; an answer too late; it had lost the key
+//	                                of one master: no answer in time; no connection; an answer too late; it had lost the key
 //	permission, membership, wrong_type, not_master, cluster_node, same_server, stale
 //	config, reentry, upgrade, closed
 //	detached                        the lease goes on elsewhere

@@ -78,10 +78,10 @@ func TestSentinels(t *testing.T) {
 }
 
 // nodesSaying returns a node error for each answer of a node.
-func nodesSaying(errs ...error) []*NodeError {
-	var nodes []*NodeError
+func nodesSaying(errs ...error) []*MasterError {
+	var nodes []*MasterError
 	for i, err := range errs {
-		nodes = append(nodes, &NodeError{Node: fmt.Sprintf("10.0.0.%d:6379", i+1), Op: "acquire", Err: err})
+		nodes = append(nodes, &MasterError{Master: fmt.Sprintf("10.0.0.%d:6379", i+1), Op: "acquire", Err: err})
 	}
 	return nodes
 }
@@ -92,7 +92,7 @@ func TestQuorumErrorMatches(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		reasons []error
-		nodes   []*NodeError
+		nodes   []*MasterError
 		want    []error
 	}{
 		{"taken", []error{ErrNotAcquired, ErrTaken}, nodesSaying(errHeldByOther, errHeldByOther), []error{ErrNotAcquired, ErrTaken}},
@@ -107,7 +107,7 @@ func TestQuorumErrorMatches(t *testing.T) {
 			[]error{ErrNoQuorum}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			err := error(&QuorumError{Op: "lock", Resource: "r", Need: 2, Nodes: test.nodes, of: 3, reasons: test.reasons})
+			err := error(&QuorumError{Op: "lock", Resource: "r", Need: 2, Masters: test.nodes, of: 3, reasons: test.reasons})
 			wantMatches(t, err, test.want...)
 			wantMatches(t, fmt.Errorf("billing: %w", err), test.want...)
 			wantOneLine(t, err)
@@ -116,14 +116,14 @@ func TestQuorumErrorMatches(t *testing.T) {
 			if !errors.As(fmt.Errorf("billing: %w", err), &q) || q != err {
 				t.Errorf("got %v as a QuorumError, want the error itself", q)
 			}
-			var n *NodeError
+			var n *MasterError
 			if got, want := errors.As(err, &n), len(test.nodes) > 0; got != want || want && n != test.nodes[0] {
-				t.Errorf("got %v, %v as a NodeError, want the first", n, got)
+				t.Errorf("got %v, %v as a MasterError, want the first", n, got)
 			}
 		})
 	}
 	t.Run("what the network said", func(t *testing.T) {
-		err := &QuorumError{reasons: []error{ErrNoQuorum}, Nodes: nodesSaying(errNodeTimeout, io.ErrUnexpectedEOF)}
+		err := &QuorumError{reasons: []error{ErrNoQuorum}, Masters: nodesSaying(errNodeTimeout, io.ErrUnexpectedEOF)}
 		if !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("%v does not match a node's own error", err)
 		}
@@ -134,19 +134,19 @@ func TestQuorumErrorMatches(t *testing.T) {
 func TestQuorumErrorText(t *testing.T) {
 	err := &QuorumError{
 		Op: "lock", Resource: "or\"der\n7", Granted: 1, Need: 2, of: 3, reasons: []error{ErrNotAcquired, ErrNoQuorum},
-		Nodes: nodesSaying(errNodeTimeout, &node.KeyError{Key: "a:or\nder", Err: io.EOF}),
+		Masters: nodesSaying(errNodeTimeout, &node.KeyError{Key: "a:or\nder", Err: io.EOF}),
 	}
 	wantOneLine(t, &QuorumError{Op: "lock", reasons: []error{ErrTaken}})
 	got, want := err.Error(), `redlock: lock "or\"der\n7": not acquired, no quorum: 1 of 2 masters needed said yes`+
-		`; 10.0.0.1:6379: no answer within the node timeout`+
+		`; 10.0.0.1:6379: no answer within the master timeout`+
 		`; 10.0.0.2:6379: EOF (key "a:or\nder")`
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
 
-func TestNodeError(t *testing.T) {
-	err := &NodeError{Node: "10.0.0.1:6379", Op: "extend", Err: io.EOF}
+func TestMasterError(t *testing.T) {
+	err := &MasterError{Master: "10.0.0.1:6379", Op: "extend", Err: io.EOF}
 	wantOneLine(t, err, "extend on 10.0.0.1:6379", "EOF")
 	if !errors.Is(err, io.EOF) {
 		t.Errorf("%v does not match what the node said", err)
@@ -157,7 +157,7 @@ func TestNodeError(t *testing.T) {
 // Adding a reason makes a copy; the error, which others may hold, stays as it was.
 func TestBecause(t *testing.T) {
 	reasons := append(make([]error, 0, 8), ErrNotAcquired, ErrTaken) // with room that append could use
-	first := &QuorumError{Op: "lock", Resource: "r", Granted: 1, Need: 2, of: 3, reasons: reasons, Nodes: nodesSaying(errHeldByOther)}
+	first := &QuorumError{Op: "lock", Resource: "r", Granted: 1, Need: 2, of: 3, reasons: reasons, Masters: nodesSaying(errHeldByOther)}
 	cancelled, closed := first.because(context.Canceled), first.because(ErrClosed)
 	wantMatches(t, first, ErrNotAcquired, ErrTaken)
 	wantMatches(t, cancelled, ErrNotAcquired, ErrTaken, context.Canceled)
@@ -190,7 +190,7 @@ func TestPermanent(t *testing.T) {
 		{5, []error{wrong, denied, wrong}, true},
 		{5, nil, false},
 	} {
-		e := &QuorumError{Need: quorum(test.of), of: test.of, Nodes: nodesSaying(test.said...)}
+		e := &QuorumError{Need: quorum(test.of), of: test.of, Masters: nodesSaying(test.said...)}
 		if got := e.Permanent(); got != test.want {
 			t.Errorf("%v of %d nodes: got %v, want %v", test.said, test.of, got, test.want)
 		}

@@ -71,8 +71,8 @@ func ExampleLocker_TryLock() {
 		case errors.Is(err, redlock.ErrNoQuorum):
 			fmt.Println("alarm: masters in trouble")
 			if errors.As(err, &verdict) {
-				for _, n := range verdict.Nodes {
-					fmt.Println(n.Node, n.Err)
+				for _, n := range verdict.Masters {
+					fmt.Println(n.Master, n.Err)
 				}
 			}
 		default: // ctx has ended, the Locker is closed, or an argument is wrong
@@ -173,11 +173,11 @@ func ExampleWithObserver() {
 		},
 	}))
 	locker, err := redlock.New(addrs, redlock.WithObserver(redlock.Observer{
-		Acquired: func(e redlock.Event) { logger.Info("acquired", "resource", e.Resource) },
-		Released: func(e redlock.Event) { logger.Info("released", "resource", e.Resource) },
-		Lost:     func(e redlock.Event) { logger.Error("lost", "resource", e.Resource, "err", e.Err) },
-		NodeDown: func(e redlock.Event) { logger.Warn("node down", "node", e.Node, "err", e.Err) },
-		NodeUp:   func(e redlock.Event) { logger.Info("node up", "node", e.Node) },
+		Acquired:   func(e redlock.Event) { logger.Info("acquired", "resource", e.Resource) },
+		Released:   func(e redlock.Event) { logger.Info("released", "resource", e.Resource) },
+		Lost:       func(e redlock.Event) { logger.Error("lost", "resource", e.Resource, "err", e.Err) },
+		MasterDown: func(e redlock.Event) { logger.Warn("master down", "master", e.Master, "err", e.Err) },
+		MasterUp:   func(e redlock.Event) { logger.Info("master up", "master", e.Master) },
 	}))
 	if err != nil {
 		log.Panic(err)
@@ -237,10 +237,10 @@ func ExampleLocker_Check() {
 	if err != nil {
 		fmt.Println(err) // some master has no vote; the error says which, and why
 	}
-	masters := report.Groups[0]
-	fmt.Printf("%d of %d masters have a vote, %d are needed\n", masters.Voting, len(masters.Nodes), masters.Quorum)
-	for i, node := range masters.Nodes {
-		for _, f := range node.Findings {
+	group := report.Groups[0]
+	fmt.Printf("%d of %d masters have a vote, %d are needed\n", group.Voting, len(group.Masters), group.Quorum)
+	for i, m := range group.Masters {
+		for _, f := range m.Findings {
 			if f.Level >= redlock.LevelWarning {
 				fmt.Printf("master %d: %s: %s (%s)\n", i+1, f.Check, f.Text, f.Hint)
 			}

@@ -212,8 +212,8 @@ func ExampleQuorumError() {
 	var verdict *redlock.QuorumError
 	if errors.As(err, &verdict) {
 		fmt.Printf("%s of %s: %d of the %d needed\n", verdict.Op, verdict.Resource, verdict.Granted, verdict.Need)
-		for _, node := range verdict.Nodes {
-			fmt.Println(node.Node, node.Err != nil)
+		for _, m := range verdict.Masters {
+			fmt.Println(m.Master, m.Err != nil)
 		}
 	}
 	// Output:
@@ -274,7 +274,7 @@ func ExampleLocker_Stats() {
 	for _, lease := range s.Leases {
 		fmt.Println(lease.Resource, lease.TTL, lease.Validity > 5*time.Second)
 	}
-	fmt.Println(s.Counts.Acquired, "acquired,", s.Counts.Lost, "lost,", len(s.Nodes), "masters")
+	fmt.Println(s.Counts.Acquired, "acquired,", s.Counts.Lost, "lost,", len(s.Masters), "masters")
 	// Output:
 	// stock:item-1 10s true
 	// 1 acquired, 0 lost, 3 masters

@@ -154,8 +154,8 @@ func TestObserverPanics(t *testing.T) {
 		b.nodes[0].heal()
 		b.unlock(lease)
 		must(t, l.Close())
-		if called["Acquired"] != 4 || called["Released"] != 4 || called["NodeDown"] == 0 {
-			t.Errorf("got the calls %v, want 4 Acquired, 4 Released and some of NodeDown", called)
+		if called["Acquired"] != 4 || called["Released"] != 4 || called["MasterDown"] == 0 {
+			t.Errorf("got the calls %v, want 4 Acquired, 4 Released and some of MasterDown", called)
 		}
 		if !reflect.DeepEqual(called, told) {
 			t.Errorf("the Observer behind it: got the calls %v, want %v", told, called)
@@ -216,7 +216,7 @@ func TestDialerPanics(t *testing.T) {
 			wantErr(t, err, redlock.ErrConfig)
 			time.Sleep(time.Minute)
 			must(t, lease.Unlock(t.Context()))
-			if s := l.Stats().Nodes[0]; s.State != redlock.NodeDown || !strings.Contains(fmt.Sprint(s.Err), says.Load().(string)) {
+			if s := l.Stats().Masters[0]; s.State != redlock.MasterDown || !strings.Contains(fmt.Sprint(s.Err), says.Load().(string)) {
 				t.Errorf("got state %v, error %v, want it down as %q", s.State, s.Err, says.Load())
 			}
 			says.Store(silent)

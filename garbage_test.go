@@ -88,7 +88,7 @@ func TestMasterThatTalksGarbage(t *testing.T) {
 		"another reply":           "+OK\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := open(t, addrs, redlock.WithLogger(nil), redlock.WithNodeTimeout(100*time.Millisecond))
+			l := open(t, addrs, redlock.WithLogger(nil), redlock.WithMasterTimeout(100*time.Millisecond))
 			warm(t, l, c)
 			holder := open(t, c.addrs, redlock.WithLogger(nil))
 			lease := lock(t, holder, "waited for")

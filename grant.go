@@ -177,7 +177,7 @@ func (g *grant) quorumErrorLocked(op string, granted int, failed func(*nodeKey) 
 	e := g.pool.quorumError(op, g.resource, granted, reasons...)
 	for i := range g.nodes {
 		if n := &g.nodes[i]; failed(n) {
-			e.Nodes = append(e.Nodes, g.pool.nodeError(i, n.op.String(), n.err, g.timeout()))
+			e.Masters = append(e.Masters, g.pool.nodeError(i, n.op.String(), n.err, g.timeout()))
 		}
 	}
 	return e

@@ -31,7 +31,7 @@ import (
 //
 // The first call for a lease waits until the masters of all groups have been asked whether other
 // clients have other groups. While a group cannot be reached, that takes up to five times the value
-// of [WithNodeTimeout]; the group is then left out. From then on the Locker repeats that four
+// of [WithMasterTimeout]; the group is then left out. From then on the Locker repeats that four
 // times in a quarantine, until it is closed. Masters of a new deployment without
 // [Locker.Bootstrap] have to be two quarantines old. With [WithoutRestartGuard] groups are not
 // compared.

@@ -62,17 +62,17 @@ func TestVirtualGroups(t *testing.T) {
 		for group, nodes := range groupsAB {
 			lease := b.lock(l, inGroup(t, l, group))
 			b.wantHolding(lease.Resource(), nodes...)
-			if in, err := l.Inspect(t.Context(), lease.Resource()); err != nil || in.Verdict != redlock.VerdictHeld || len(in.Nodes) != 3 {
-				t.Errorf("Inspect in group %d: got %v by %d masters, %v; want HELD by 3", group, in.Verdict, len(in.Nodes), err)
+			if in, err := l.Inspect(t.Context(), lease.Resource()); err != nil || in.Verdict != redlock.VerdictHeld || len(in.Masters) != 3 {
+				t.Errorf("Inspect in group %d: got %v by %d masters, %v; want HELD by 3", group, in.Verdict, len(in.Masters), err)
 			}
 			b.unlock(lease)
 		}
 		report, err := l.Check(t.Context())
-		if err != nil || len(report.Groups) != 2 || report.Groups[1].Voting != 3 || report.Groups[1].Nodes[0].Node != b.nodes[3].Addr() {
+		if err != nil || len(report.Groups) != 2 || report.Groups[1].Voting != 3 || report.Groups[1].Masters[0].Master != b.nodes[3].Addr() {
 			t.Errorf("Check: got %+v, %v; want 3 votes in each of two groups", report, err)
 		}
 		stats := l.Stats()
-		if len(stats.Nodes) != 6 || stats.Nodes[2].Group != 1 || stats.Nodes[3].Group != 2 || stats.Counts.Acquired != 2 {
+		if len(stats.Masters) != 6 || stats.Masters[2].Group != 1 || stats.Masters[3].Group != 2 || stats.Counts.Acquired != 2 {
 			t.Errorf("Stats: got %+v, want 3 masters in each of two groups, and 2 leases", stats)
 		}
 		held := b.lock(l, inGroup(t, l, 0))

@@ -23,7 +23,7 @@ func TestLostKeyWithoutGuard(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, 3, func(t *testing.T, b *bubble) {
 				forgot := 0
-				l := b.warmLocker(redlock.WithoutRestartGuard(), redlock.WithObserver(redlock.Observer{NodeForgot: func(redlock.Event) { forgot++ }}))
+				l := b.warmLocker(redlock.WithoutRestartGuard(), redlock.WithObserver(redlock.Observer{MasterForgot: func(redlock.Event) { forgot++ }}))
 				lease := b.lock(l, "r")
 				lose(b.nodes[0])
 				must(t, lease.Extend(t.Context()))
@@ -33,8 +33,8 @@ func TestLostKeyWithoutGuard(t *testing.T) {
 				}
 				must(t, lease.Extend(t.Context()))
 				s := l.Stats()
-				if forgot != 1 || s.Counts.NodeForgot != 1 || s.Counts.Quarantined != 0 || s.Nodes[0].Quarantine != 0 {
-					t.Errorf("got %d events of a lost key, counts %+v, quarantine %v; want one event, and no quarantine", forgot, s.Counts, s.Nodes[0].Quarantine)
+				if forgot != 1 || s.Counts.MasterForgot != 1 || s.Counts.Quarantined != 0 || s.Masters[0].Quarantine != 0 {
+					t.Errorf("got %d events of a lost key, counts %+v, quarantine %v; want one event, and no quarantine", forgot, s.Counts, s.Masters[0].Quarantine)
 				}
 				b.unlock(lease)
 			})
@@ -51,8 +51,8 @@ func TestStepWithoutGuard(t *testing.T) {
 		b.nodes[0].runClock(1, time.Second)
 		b.unlock(b.lock(l, "r"))
 		time.Sleep(time.Second)
-		if s := l.Stats(); s.Counts.ClockStepped != 1 || s.Counts.Quarantined != 1 || s.Nodes[0].Quarantine == 0 {
-			t.Errorf("got counts %+v, quarantine %v; want one step and one quarantine", s.Counts, s.Nodes[0].Quarantine)
+		if s := l.Stats(); s.Counts.ClockStepped != 1 || s.Counts.Quarantined != 1 || s.Masters[0].Quarantine == 0 {
+			t.Errorf("got counts %+v, quarantine %v; want one step and one quarantine", s.Counts, s.Masters[0].Quarantine)
 		}
 		b.nodes[2].kill()
 		began := time.Now()

@@ -42,13 +42,13 @@ var onDisk = []string{"--appendonly", "yes", "--appendfsync", "always"}
 
 // shortly returns the options of clients that wait until a quarantine is over.
 func shortly(more ...redlock.Option) []redlock.Option {
-	return append([]redlock.Option{redlock.WithTTL(guardTTL), redlock.WithMaxTTL(guardTTL), redlock.WithNodeTimeout(guardTTL / 4),
+	return append([]redlock.Option{redlock.WithTTL(guardTTL), redlock.WithMaxTTL(guardTTL), redlock.WithMasterTimeout(guardTTL / 4),
 		redlock.WithLogger(nil)}, more...)
 }
 
 // forAges returns the options of clients that only Bootstrap can help.
 func forAges(more ...redlock.Option) []redlock.Option {
-	return append([]redlock.Option{redlock.WithMaxTTL(ages), redlock.WithNodeTimeout(time.Second), redlock.WithLogger(nil)}, more...)
+	return append([]redlock.Option{redlock.WithMaxTTL(ages), redlock.WithMasterTimeout(time.Second), redlock.WithLogger(nil)}, more...)
 }
 
 // startNew is start without the bootstrap: no master has a vote.
@@ -67,7 +67,7 @@ func startFor(t testing.TB, maxTTL time.Duration, n int, args ...string) *cluste
 	t.Helper()
 	c := startNew(t, n, args...)
 	ttl := min(maxTTL, 10*time.Second)
-	bootstrap(t, c.addrs, redlock.WithTTL(ttl), redlock.WithMaxTTL(maxTTL), redlock.WithNodeTimeout(ttl/4))
+	bootstrap(t, c.addrs, redlock.WithTTL(ttl), redlock.WithMaxTTL(maxTTL), redlock.WithMasterTimeout(ttl/4))
 	return c
 }
 
@@ -121,7 +121,7 @@ func (c *cluster) born() (all []string) {
 func quarantines(t testing.TB, l *redlock.Locker) (all []time.Duration) {
 	t.Helper()
 	r, err := l.Check(t.Context())
-	for _, n := range r.Groups[0].Nodes {
+	for _, n := range r.Groups[0].Masters {
 		if n.Err != nil {
 			t.Fatalf("check: %v", err)
 		}
@@ -372,7 +372,7 @@ func TestGuardForgottenKey(t *testing.T) {
 	for _, all := range []bool{true, false} {
 		c := startFor(t, ages, 3)
 		forgot := make(chan redlock.Event, 8)
-		l := open(t, c.addrs, forAges(redlock.WithObserver(redlock.Observer{NodeForgot: func(e redlock.Event) { forgot <- e }}))...)
+		l := open(t, c.addrs, forAges(redlock.WithObserver(redlock.Observer{MasterForgot: func(e redlock.Event) { forgot <- e }}))...)
 		other := open(t, c.addrs, forAges()...)
 		if !all {
 			must(t, c.procs[2].Kill())
@@ -388,14 +388,14 @@ func TestGuardForgottenKey(t *testing.T) {
 		} else {
 			wantErr(t, err, redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrQuorumLost)
 		}
-		if e := locktest.Receive(t, forgot, "NodeForgot"); e.Node != c.addrs[hit] || e.Resource != "r" || e.Fence != le.Fence() {
+		if e := locktest.Receive(t, forgot, "MasterForgot"); e.Master != c.addrs[hit] || e.Resource != "r" || e.Fence != le.Fence() {
 			t.Errorf("got event %+v, want node %s, resource r and fence %d", e, c.addrs[hit], le.Fence())
 		}
 		redistest.Eventually(t, 5*time.Second, func() bool { return c.born()[hit] != "0" }, "the node is marked")
 		for _, x := range []*redlock.Locker{l, other, open(t, c.addrs, forAges()...)} {
 			r, _ := x.Check(t.Context())
-			if r.Groups[0].Nodes[hit].Quarantine <= guardTTL {
-				t.Errorf("got quarantine %v, want more than an hour", r.Groups[0].Nodes[hit].Quarantine)
+			if r.Groups[0].Masters[hit].Quarantine <= guardTTL {
+				t.Errorf("got quarantine %v, want more than an hour", r.Groups[0].Masters[hit].Quarantine)
 			}
 		}
 		if all {
@@ -465,12 +465,12 @@ func TestBootstrapOfAMixedSet(t *testing.T) {
 	must(t, lock(t, l, "r").Unlock(t.Context()))
 	c.restart(t, 1)
 	for _, x := range []*redlock.Locker{l, open(t, c.addrs, forAges()...)} {
-		redistest.Eventually(t, 10*time.Second, func() bool { r, _ := x.Check(t.Context()); return r.Groups[0].Nodes[1].Quarantine > 0 }, "the node is in quarantine")
+		redistest.Eventually(t, 10*time.Second, func() bool { r, _ := x.Check(t.Context()); return r.Groups[0].Masters[1].Quarantine > 0 }, "the node is in quarantine")
 		before := c.born()
 		err := x.Bootstrap(t.Context())
 		wantErr(t, err, redlock.ErrQuarantine)
 		var q *redlock.QuorumError
-		if !errors.As(err, &q) || len(q.Nodes) != 1 || q.Nodes[0].Node != c.addrs[1] || q.Nodes[0].Quarantine <= 0 || q.Nodes[0].Quarantine > ages+ages/50+100*time.Millisecond {
+		if !errors.As(err, &q) || len(q.Masters) != 1 || q.Masters[0].Master != c.addrs[1] || q.Masters[0].Quarantine <= 0 || q.Masters[0].Quarantine > ages+ages/50+100*time.Millisecond {
 			t.Errorf("got %+v, want %s alone, and how long it takes", q, c.addrs[1])
 		}
 		if after := c.born(); !slices.Equal(after, before) || after[1] == "0" {
@@ -506,14 +506,14 @@ func TestTryLockOnNewMasters(t *testing.T) {
 	for range 20 { // an answer may come after the others have decided
 		_, err := l.TryLock(t.Context(), "r", redlock.WithTTL(time.Minute))
 		q := wantRefusal(t, err)
-		if len(q.Nodes) != 3 || q.Granted != 0 {
+		if len(q.Masters) != 3 || q.Granted != 0 {
 			t.Fatalf("got %v, want an error with every node", err)
 		}
-		for _, n := range q.Nodes {
+		for _, n := range q.Masters {
 			if n.Quarantine > 0 && n.Quarantine <= ages+ages/50+100*time.Millisecond {
-				seconds[n.Node] = true
-				if !strings.Contains(err.Error(), n.Node) || !strings.Contains(n.Error(), "quarantine for 36") {
-					t.Errorf("got %v, want the node %s named, and the seconds it takes", err, n.Node)
+				seconds[n.Master] = true
+				if !strings.Contains(err.Error(), n.Master) || !strings.Contains(n.Error(), "quarantine for 36") {
+					t.Errorf("got %v, want the node %s named, and the seconds it takes", err, n.Master)
 				}
 			}
 		}
@@ -532,7 +532,7 @@ func TestTryLockOnNewMasters(t *testing.T) {
 	close(told)
 	var nodes []string
 	for e := range told {
-		nodes = append(nodes, e.Node)
+		nodes = append(nodes, e.Master)
 		if e.Elapsed <= 0 {
 			t.Errorf("got event %+v, want it to say how long", e)
 		}
@@ -685,7 +685,7 @@ func TestQuarantineIsAsLongAsTheLongestTTL(t *testing.T) {
 			}
 		}
 		r, _ := x.Check(t.Context())
-		for _, n := range r.Groups[0].Nodes {
+		for _, n := range r.Groups[0].Masters {
 			differs := func(f redlock.Finding) bool { return f.Check == "max-ttl" && f.Level.String() == "warning" }
 			if n.MaxTTL != ages || !slices.ContainsFunc(n.Findings, differs) {
 				t.Errorf("got largest TTL %v, findings %v, want %v and a warning", n.MaxTTL, n.Findings, ages)
@@ -704,7 +704,7 @@ func TestTakenDuringAQuarantine(t *testing.T) {
 		c.fill(t, le)
 		forget := func(i int) {
 			c.restart(t, i)
-			redistest.Eventually(t, 10*time.Second, func() bool { r, _ := rival.Check(t.Context()); return r.Groups[0].Nodes[i].Quarantine > 0 }, "the node is in quarantine")
+			redistest.Eventually(t, 10*time.Second, func() bool { r, _ := rival.Check(t.Context()); return r.Groups[0].Masters[i].Quarantine > 0 }, "the node is in quarantine")
 		}
 		for i := range (n - 1) / 2 { // a minority
 			forget(i)
@@ -742,7 +742,7 @@ func wantNoExtension(t testing.TB, le *redlock.Lease, masters int) {
 		err := le.Extend(t.Context())
 		wantErr(t, err, redlock.ErrNoQuorum)
 		var q *redlock.QuorumError
-		return errors.As(err, &q) && len(slices.DeleteFunc(q.Nodes, func(n *redlock.NodeError) bool { return n.Quarantine == 0 })) == masters
+		return errors.As(err, &q) && len(slices.DeleteFunc(q.Masters, func(n *redlock.MasterError) bool { return n.Quarantine == 0 })) == masters
 	}, "the masters in quarantine say so") // under load they may not answer in time
 	if le.Validity() > before || le.Context().Err() != nil {
 		t.Errorf("got validity %v after %v, %v; want it as it was", le.Validity(), before, context.Cause(le.Context()))
@@ -784,7 +784,7 @@ func TestQuarantinedMastersDoNotFill(t *testing.T) {
 	l := open(t, c.addrs, forAges()...)
 	le := lock(t, l, "r", redlock.WithTTL(time.Minute), redlock.WithoutRenewal())
 	c.restart(t, 2)
-	redistest.Eventually(t, 10*time.Second, func() bool { r, _ := l.Check(t.Context()); return r.Groups[0].Nodes[2].Quarantine > 0 }, "the node is in quarantine")
+	redistest.Eventually(t, 10*time.Second, func() bool { r, _ := l.Check(t.Context()); return r.Groups[0].Masters[2].Quarantine > 0 }, "the node is in quarantine")
 	must(t, c.procs[1].Kill())
 	wantNoExtension(t, le, 1)
 	if c.holders("redlock:r")[2] == "" {
@@ -831,7 +831,7 @@ func TestTrustedDisk(t *testing.T) {
 			for _, x := range []*redlock.Locker{rival, open(t, c.addrs, opts...)} {
 				redistest.Eventually(t, 10*time.Second, func() bool {
 					r, _ := x.Check(t.Context())
-					return !slices.ContainsFunc(r.Groups[0].Nodes, func(n redlock.NodeReport) bool { return n.Err != nil })
+					return !slices.ContainsFunc(r.Groups[0].Masters, func(n redlock.MasterReport) bool { return n.Err != nil })
 				}, "all nodes answer")
 				for i, q := range quarantines(t, x) {
 					if (q == 0) != tt.votes {

@@ -47,7 +47,7 @@ type Inspection struct {
 	Owner    string   // its label; "" if it has none: see WithOwner
 	Readers  []Reader // those that a quorum has, if the verdict is SHARED; of more than 64, those whose keys end first
 	Fence    int64    // fencing token that came with the grant of the holder, whose own is larger after a hand-over; 0 if not certain or not HELD
-	Nodes    []NodeLock
+	Masters  []MasterLock
 }
 
 // Reader is a holder of a shared lease, see [Locker.RLock].
@@ -57,9 +57,9 @@ type Reader struct {
 	TTL   time.Duration // until its key expires: on a master, or in an [Inspection] on a quorum
 }
 
-// NodeLock is the state of a lock on one master. A field that the master does not tell is zero.
-type NodeLock struct {
-	Node       string        // address, without credentials
+// MasterLock is the state of a lock on one master. A field that the master does not tell is zero.
+type MasterLock struct {
+	Master     string        // address, without credentials
 	Err        error         // why the master did not answer; nil if it did
 	Token      string        // of the holder, or of the former holder if Broken; "" if there is no key
 	Owner      string        // its label; "" if it has none
@@ -111,7 +111,7 @@ func (l *Locker) look(ctx context.Context, resource string) (Inspection, error) 
 	if in.Verdict != VerdictUnknown {
 		return in, nil
 	}
-	failed := in.errorOf("inspect", func(n *NodeLock) error { return n.Err })
+	failed := in.errorOf("inspect", func(n *MasterLock) error { return n.Err })
 	failed.reasons = []error{ErrNoQuorum}
 	if ctx.Err() != nil {
 		failed.reasons = append(failed.reasons, contextError(ctx))
@@ -124,14 +124,14 @@ func (p *pool) inspect(ctx context.Context, resource string) Inspection {
 	in := Inspection{Quorum: p.need}
 	in.Resource, in.Slot = wire.CutSlot(resource)
 	key := p.conf.keyPrefix + resource
-	found, errs := onEach(ctx, p, func(ctx context.Context, n *node.Node) (NodeLock, error) {
+	found, errs := onEach(ctx, p, func(ctx context.Context, n *node.Node) (MasterLock, error) {
 		held, err := n.Look(ctx, key)
 		return p.lockOn(held), err
 	})
 	for i, err := range errs {
 		n := found[i]
-		n.Node, n.Err = p.nodes[i].Addr(), err
-		in.Nodes = append(in.Nodes, n)
+		n.Master, n.Err = p.nodes[i].Addr(), err
+		in.Masters = append(in.Masters, n)
 	}
 	in.judge()
 	return in
@@ -139,20 +139,20 @@ func (p *pool) inspect(ctx context.Context, resource string) Inspection {
 
 // errorOf returns an error that lists the nodes for which wrong returns an error. The caller
 // sets its reasons.
-func (in *Inspection) errorOf(op string, wrong func(*NodeLock) error) *QuorumError {
-	e := newQuorumError(op, in.Resource, in.Quorum, len(in.Nodes))
-	for i := range in.Nodes {
-		if err := wrong(&in.Nodes[i]); err != nil {
-			e.Nodes = append(e.Nodes, &NodeError{Node: in.Nodes[i].Node, Op: "look", Err: err})
+func (in *Inspection) errorOf(op string, wrong func(*MasterLock) error) *QuorumError {
+	e := newQuorumError(op, in.Resource, in.Quorum, len(in.Masters))
+	for i := range in.Masters {
+		if err := wrong(&in.Masters[i]); err != nil {
+			e.Masters = append(e.Masters, &MasterError{Master: in.Masters[i].Master, Op: "look", Err: err})
 		}
 	}
-	e.Granted = len(in.Nodes) - len(e.Nodes)
+	e.Granted = len(in.Masters) - len(e.Masters)
 	return e
 }
 
 // lockOn returns what a node has of a lock. It leaves out a fencing counter that is further
 // ahead of the node's clock than a counter can be.
-func (p *pool) lockOn(held node.Held) (found NodeLock) {
+func (p *pool) lockOn(held node.Held) (found MasterLock) {
 	most := held.Micros + p.set.MaxAhead().Microseconds()
 	believed := func(text string) int64 {
 		if c := parseCounter(text); c <= most {
@@ -187,12 +187,12 @@ func (p *pool) lockOn(held node.Held) (found NodeLock) {
 }
 
 // has reports whether the node has the key of a holder. A placeholder is no such key.
-func (n *NodeLock) has(token string) bool {
+func (n *MasterLock) has(token string) bool {
 	return n.Err == nil && !n.Broken && token != "" && n.Token == token
 }
 
 // taken reports whether the node has a key: of a holder, of readers, or a placeholder.
-func (n *NodeLock) taken() bool { return n.Token != "" || n.Sharing > 0 || n.Broken }
+func (n *MasterLock) taken() bool { return n.Token != "" || n.Sharing > 0 || n.Broken }
 
 // parseCounter returns 0 for a string that cannot be a fencing counter.
 func parseCounter(s string) int64 {
@@ -208,7 +208,7 @@ func (in *Inspection) judge() {
 	holders, broken, tokens := make(map[string]int), make(map[string]int), make(map[string]bool)
 	readers := make(map[string][]Reader)
 	unknown, voting, placeholders := 0, 0, 0
-	for _, n := range in.Nodes {
+	for _, n := range in.Masters {
 		switch {
 		case n.Err != nil:
 			unknown++
@@ -236,7 +236,7 @@ func (in *Inspection) judge() {
 	}
 	delete(holders, "") // the sign of readers is the key of none of them
 	most, of := mostOf(holders), mostOf(broken)
-	blocked := placeholders > len(in.Nodes)-in.Quorum
+	blocked := placeholders > len(in.Masters)-in.Quorum
 	in.Verdict = verdictOf(in.Quorum, max(holders[most], shared), len(tokens), unknown, voting, blocked)
 	if in.Verdict == VerdictHeld && holders[most] < in.Quorum {
 		in.Verdict = VerdictShared
@@ -311,14 +311,14 @@ func verdictOf(quorum, most, holders, unknown, voting int, blocked bool) Verdict
 //
 // Source: ALGORITHM section 4.
 func (in *Inspection) counterOf(token string) int64 {
-	var its []NodeLock
-	for _, n := range in.Nodes {
+	var its []MasterLock
+	for _, n := range in.Masters {
 		if n.has(token) && n.given > 0 {
 			its = append(its, n)
 		}
 	}
-	others := len(in.Nodes) - len(its)
-	slices.SortFunc(its, func(a, b NodeLock) int { return cmp.Compare(b.given, a.given) })
+	others := len(in.Masters) - len(its)
+	slices.SortFunc(its, func(a, b MasterLock) int { return cmp.Compare(b.given, a.given) })
 	for _, candidate := range its {
 		same, more := 0, 0
 		for _, n := range its {
@@ -395,7 +395,7 @@ func (l *Locker) take(ctx context.Context, resource string) (Inspection, error) 
 	l.start()
 	p := l.groupOf(resource)
 	in := p.inspect(ctx, resource)
-	nodes := slices.Clone(in.Nodes) // a node task can outlive the call
+	nodes := slices.Clone(in.Masters) // a node task can outlive the call
 	left, errs := onEach(ctx, p, func(ctx context.Context, n *node.Node) (time.Duration, error) {
 		seen := &nodes[n.Index()]
 		if seen.Err != nil || !seen.taken() {
@@ -408,27 +408,27 @@ func (l *Locker) take(ctx context.Context, resource string) (Inspection, error) 
 		return life, err
 	})
 	broken := 0
-	for i := range in.Nodes {
-		n := &in.Nodes[i]
+	for i := range in.Masters {
+		n := &in.Masters[i]
 		if n.Broken = errs[i] == nil && n.taken(); n.Broken {
 			n.TTL = left[i]
 			broken++
 		}
 	}
 	if broken > 0 {
-		p.tellBroken(ctx, resource, in.Nodes)
+		p.tellBroken(ctx, resource, in.Masters)
 	}
 	if broken >= in.Quorum || in.Verdict != VerdictHeld && in.Verdict != VerdictShared && in.Verdict != VerdictUnknown {
 		return in, nil
 	}
 	failed := p.quorumError("break", resource, broken, ErrNoQuorum)
-	for i, n := range in.Nodes {
+	for i, n := range in.Masters {
 		err := errs[i]
 		if err == nil && !n.Broken {
 			err = errGone
 		}
 		if err != nil {
-			failed.Nodes = append(failed.Nodes, &NodeError{Node: n.Node, Op: "break", Err: err})
+			failed.Masters = append(failed.Masters, &MasterError{Master: n.Master, Op: "break", Err: err})
 		}
 	}
 	if ctx.Err() != nil {
@@ -440,7 +440,7 @@ func (l *Locker) take(ctx context.Context, resource string) (Inspection, error) 
 // tellBroken tells the holders of the resource that it was broken: a holder of this Locker at
 // once, the others by a message to all subscribers of each node. A holder that misses the
 // message learns of the Break at its next renewal.
-func (p *pool) tellBroken(ctx context.Context, resource string, nodes []NodeLock) {
+func (p *pool) tellBroken(ctx context.Context, resource string, nodes []MasterLock) {
 	for _, g := range p.renewer.all() {
 		if g.resource == resource {
 			g.brokenOn(nodes)
@@ -456,7 +456,7 @@ func (p *pool) tellBroken(ctx context.Context, resource string, nodes []NodeLock
 // the placeholder.
 //
 // Source: ALGORITHM section 5.
-func (c *config) placeholder(seen *NodeLock) string {
+func (c *config) placeholder(seen *MasterLock) string {
 	switch {
 	case seen.Broken:
 		return seen.value
@@ -474,7 +474,7 @@ var errChanged = errors.New("the key has changed since it was read")
 // any more, if none is set or renewed. It is negative if some key never expires.
 func (in *Inspection) FreeIn() time.Duration {
 	var longest time.Duration
-	for _, n := range in.Nodes {
+	for _, n := range in.Masters {
 		if n.taken() && n.TTL < 0 {
 			return n.TTL
 		}

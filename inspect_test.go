@@ -37,7 +37,7 @@ func TestInspect(t *testing.T) {
 	addrs := redistest.Addrs(nodes)
 	in, err := inspection(t, addrs)
 	wantVerdict(t, in, err, redlock.VerdictQuarantined)
-	for _, n := range in.Nodes {
+	for _, n := range in.Masters {
 		if n.Quarantine < 9*time.Second || n.Void == nil || n.Err != nil {
 			t.Errorf("got %+v, want a quarantine", n)
 		}
@@ -47,21 +47,21 @@ func TestInspect(t *testing.T) {
 	must(t, l.Bootstrap(t.Context()))
 	in, err = inspection(t, addrs)
 	wantVerdict(t, in, err, redlock.VerdictFree)
-	if in.Resource != inspected || in.Quorum != 2 || len(in.Nodes) != 3 || in.Token != "" || in.Fence != 0 {
+	if in.Resource != inspected || in.Quorum != 2 || len(in.Masters) != 3 || in.Token != "" || in.Fence != 0 {
 		t.Errorf("got %+v, want a free resource on three masters", in)
 	}
 
 	le := lock(t, l, inspected)
 	redistest.Eventually(t, 5*time.Second, func() bool { // the last node may be a little later
 		in, err = inspection(t, addrs)
-		return err == nil && in.Nodes[0].Token != "" && in.Nodes[1].Token != "" && in.Nodes[2].Token != ""
+		return err == nil && in.Masters[0].Token != "" && in.Masters[1].Token != "" && in.Masters[2].Token != ""
 	}, "the key is everywhere")
 	wantVerdict(t, in, err, redlock.VerdictHeld)
 	if in.Token != le.Token() || in.Fence != le.Fence() {
 		t.Errorf("got %q, %d; want %q, %d", in.Token, in.Fence, le.Token(), le.Fence())
 	}
-	for i, n := range in.Nodes {
-		if n.Node != addrs[i] || n.Token != le.Token() || n.Fence != le.Fence() || n.TTL <= 5*time.Second || n.TTL > 10*time.Second ||
+	for i, n := range in.Masters {
+		if n.Master != addrs[i] || n.Token != le.Token() || n.Fence != le.Fence() || n.TTL <= 5*time.Second || n.TTL > 10*time.Second ||
 			n.RoundTrip <= 0 || n.Void != nil || n.Quarantine != 0 {
 			t.Errorf("got %+v, want what the lease has", n)
 		}
@@ -69,7 +69,7 @@ func TestInspect(t *testing.T) {
 	for i, n := range nodes { // the last node may have a larger counter, which is not that of the lease
 		must(t, redistest.Client(t, n.Addr()).Set(t.Context(), redlock.DefaultKeyPrefix+inspected+"~fence", le.Fence()+63+int64(i/2)*1000, time.Minute).Err())
 	}
-	if in, err = inspection(t, addrs); err != nil || in.Fence != le.Fence() || in.Nodes[2].Fence != le.Fence()+1000 {
+	if in, err = inspection(t, addrs); err != nil || in.Fence != le.Fence() || in.Masters[2].Fence != le.Fence()+1000 {
 		t.Errorf("got %+v, %v; want %d still", in, err, le.Fence())
 	}
 	wrong, err := inspection(t, addrs, redlock.WithKeyPrefix("other:"), redlock.WithoutRestartGuard())
@@ -78,14 +78,14 @@ func TestInspect(t *testing.T) {
 	must(t, nodes[0].Kill())
 	in, err = inspection(t, addrs)
 	wantVerdict(t, in, err, redlock.VerdictHeld)
-	if in.Nodes[0].Err == nil || in.Nodes[1].Err != nil {
-		t.Errorf("got %+v, want the first of them down", in.Nodes)
+	if in.Masters[0].Err == nil || in.Masters[1].Err != nil {
+		t.Errorf("got %+v, want the first of them down", in.Masters)
 	}
 	must(t, nodes[1].Kill())
 	in, err = inspection(t, addrs)
 	wantVerdict(t, in, err, redlock.VerdictUnknown)
 	var failed *redlock.QuorumError
-	if !errors.Is(err, redlock.ErrNoQuorum) || !errors.As(err, &failed) || len(failed.Nodes) != 2 || failed.Granted != 1 {
+	if !errors.Is(err, redlock.ErrNoQuorum) || !errors.As(err, &failed) || len(failed.Masters) != 2 || failed.Granted != 1 {
 		t.Errorf("got %v, want two that did not answer", err)
 	}
 }
@@ -114,7 +114,7 @@ func TestInspectOddKeys(t *testing.T) {
 	set(2, "b|0", 0)
 	in, err = inspection(t, addrs)
 	wantVerdict(t, in, err, redlock.VerdictHeld)
-	if in.Token != "b" || in.Fence != 0 || in.Nodes[2].TTL >= 0 {
+	if in.Token != "b" || in.Fence != 0 || in.Masters[2].TTL >= 0 {
 		t.Errorf("got %+v, want b, and for ever on the last", in)
 	}
 	for i := range nodes {
@@ -127,7 +127,7 @@ func TestInspectOddKeys(t *testing.T) {
 	}
 	must(t, clients[0].Del(t.Context(), key).Err())
 	must(t, clients[0].HSet(t.Context(), key, "a", "b").Err())
-	if in, err = inspection(t, addrs); err != nil || !errors.Is(in.Nodes[0].Err, redlock.ErrWrongType) {
+	if in, err = inspection(t, addrs); err != nil || !errors.Is(in.Masters[0].Err, redlock.ErrWrongType) {
 		t.Errorf("got %+v, %v; want %v of the first", in, err, redlock.ErrWrongType)
 	}
 }

@@ -10,13 +10,13 @@ import (
 func TestVerdictOf(t *testing.T) {
 	for n := 1; n <= 5; n++ {
 		q := quorum(n)
-		nodes := make([]NodeLock, n)
+		nodes := make([]MasterLock, n)
 		var all func(int)
 		all = func(i int) {
 			if i < n {
 				for _, token := range []string{"", "a", "b"} {
 					for _, void := range []error{nil, errors.New("stepped")} {
-						nodes[i] = NodeLock{Token: token, Void: void}
+						nodes[i] = MasterLock{Token: token, Void: void}
 						all(i + 1)
 						if token == "a" {
 							nodes[i].Broken = true
@@ -24,11 +24,11 @@ func TestVerdictOf(t *testing.T) {
 						}
 					}
 				}
-				nodes[i] = NodeLock{Err: errNodeTimeout}
+				nodes[i] = MasterLock{Err: errNodeTimeout}
 				all(i + 1)
 				return
 			}
-			in := Inspection{Quorum: q, Nodes: nodes}
+			in := Inspection{Quorum: q, Masters: nodes}
 			in.judge()
 			checkVerdict(t, &in)
 		}
@@ -39,7 +39,7 @@ func TestVerdictOf(t *testing.T) {
 func checkVerdict(t *testing.T, in *Inspection) {
 	t.Helper()
 	a, b, down, votes, taken := 0, 0, 0, 0, 0 // taken away from a
-	for _, n := range in.Nodes {
+	for _, n := range in.Masters {
 		if n.Err != nil {
 			down++
 			continue
@@ -60,7 +60,7 @@ func checkVerdict(t *testing.T, in *Inspection) {
 	q := in.Quorum
 	held := a >= q || b >= q
 	perhaps := a+down >= q || b+down >= q // or a third holder may have it
-	blocked := taken > len(in.Nodes)-q
+	blocked := taken > len(in.Masters)-q
 	ok := false
 	switch in.Verdict {
 	case VerdictHeld:
@@ -79,7 +79,7 @@ func checkVerdict(t *testing.T, in *Inspection) {
 		ok = !perhaps && votes >= q && a+b+taken == 0
 	}
 	if !ok {
-		t.Errorf("got %v, %q for %+v", in.Verdict, in.Token, in.Nodes)
+		t.Errorf("got %v, %q for %+v", in.Verdict, in.Token, in.Masters)
 	}
 }
 
@@ -91,12 +91,12 @@ func TestFenceOfAHolder(t *testing.T) {
 	for range 100_000 {
 		n := 1 + rand.IntN(7)
 		q := quorum(n)
-		nodes := make([]NodeLock, n)
+		nodes := make([]MasterLock, n)
 		order := rand.Perm(n) // the order of their votes: the first q count
 		var lease int64
 		for i, at := range order {
 			c := int64(1000 + rand.IntN(3))
-			nodes[at] = NodeLock{Token: "a", given: c, counter: c}
+			nodes[at] = MasterLock{Token: "a", given: c, counter: c}
 			if i < q {
 				lease = max(lease, c)
 			}
@@ -108,14 +108,14 @@ func TestFenceOfAHolder(t *testing.T) {
 		for i := range nodes {
 			switch rand.IntN(8) {
 			case 0:
-				nodes[i], whole = NodeLock{Err: errNodeTimeout}, false
+				nodes[i], whole = MasterLock{Err: errNodeTimeout}, false
 			case 1:
 				nodes[i].given, whole = 0, false // it forgot the key, and got it again
 			case 2:
 				nodes[i].Token, whole = "b", false
 			}
 		}
-		in := Inspection{Quorum: q, Nodes: nodes}
+		in := Inspection{Quorum: q, Masters: nodes}
 		switch got := in.counterOf("a"); {
 		case got == lease:
 			certain++

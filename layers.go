@@ -12,15 +12,15 @@ import (
 
 // Settings are the values of the options for one lease: those of [New] and of the call together.
 type Settings struct {
-	TTL         time.Duration // how long a master keeps the key that is not renewed
-	NodeTimeout time.Duration // how long one master may take to answer
-	Grace       time.Duration // by how much the lease ends earlier for its holder
-	MaxHold     time.Duration // bound on the life of the lease; 0 for none
-	MinHold     time.Duration // how long the resource stays taken at least
-	Quarantine  time.Duration // how long a master that is new or has lost data has no vote; twice as long with several groups
-	Renewed     bool          // in the background: WithoutRenewal was not given
-	Reentry     bool          // WithReentry was given
-	Owner       string        // label of WithOwner; "" for none
+	TTL           time.Duration // how long a master keeps the key that is not renewed
+	MasterTimeout time.Duration // how long one master may take to answer
+	Grace         time.Duration // by how much the lease ends earlier for its holder
+	MaxHold       time.Duration // bound on the life of the lease; 0 for none
+	MinHold       time.Duration // how long the resource stays taken at least
+	Quarantine    time.Duration // how long a master that is new or has lost data has no vote; twice as long with several groups
+	Renewed       bool          // in the background: WithoutRenewal was not given
+	Reentry       bool          // WithReentry was given
+	Owner         string        // label of WithOwner; "" for none
 }
 
 // Settings returns the settings of a lease that is acquired with opts. It asks no master.
@@ -31,15 +31,15 @@ func (l *Locker) Settings(opts ...LockOption) (Settings, error) {
 		return Settings{}, err
 	}
 	return Settings{
-		TTL:         lc.ttl,
-		NodeTimeout: lc.timeout(),
-		Grace:       lc.grace,
-		MaxHold:     lc.maxHold,
-		MinHold:     lc.minHold,
-		Quarantine:  l.quarantine(),
-		Renewed:     !lc.manual,
-		Reentry:     lc.reentry,
-		Owner:       lc.owner,
+		TTL:           lc.ttl,
+		MasterTimeout: lc.timeout(),
+		Grace:         lc.grace,
+		MaxHold:       lc.maxHold,
+		MinHold:       lc.minHold,
+		Quarantine:    l.quarantine(),
+		Renewed:       !lc.manual,
+		Reentry:       lc.reentry,
+		Owner:         lc.owner,
 	}, nil
 }
 

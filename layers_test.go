@@ -17,20 +17,20 @@ import (
 func TestSettings(t *testing.T) {
 	const quarantine = 10300 * time.Millisecond
 	plain := open(t, []string{"127.0.0.1:1"})
-	set := open(t, []string{"127.0.0.1:1"}, redlock.WithTTL(4*time.Second), redlock.WithNodeTimeout(70*time.Millisecond), redlock.WithGrace(time.Second), redlock.WithReentry())
+	set := open(t, []string{"127.0.0.1:1"}, redlock.WithTTL(4*time.Second), redlock.WithMasterTimeout(70*time.Millisecond), redlock.WithGrace(time.Second), redlock.WithReentry())
 	for _, test := range []struct {
 		name   string
 		locker *redlock.Locker
 		opts   []redlock.LockOption
 		want   redlock.Settings
 	}{
-		{"defaults", plain, nil, redlock.Settings{TTL: 10 * time.Second, NodeTimeout: 250 * time.Millisecond, Quarantine: quarantine, Renewed: true}},
+		{"defaults", plain, nil, redlock.Settings{TTL: 10 * time.Second, MasterTimeout: 250 * time.Millisecond, Quarantine: quarantine, Renewed: true}},
 		{"options of the call", plain, []redlock.LockOption{redlock.WithTTL(time.Second), redlock.WithoutRenewal(), redlock.WithReentry()},
-			redlock.Settings{TTL: time.Second, NodeTimeout: 100 * time.Millisecond, Quarantine: quarantine, Reentry: true}},
+			redlock.Settings{TTL: time.Second, MasterTimeout: 100 * time.Millisecond, Quarantine: quarantine, Reentry: true}},
 		{"options of New", set, nil,
-			redlock.Settings{TTL: 4 * time.Second, NodeTimeout: 70 * time.Millisecond, Quarantine: quarantine, Grace: time.Second, Renewed: true, Reentry: true}},
+			redlock.Settings{TTL: 4 * time.Second, MasterTimeout: 70 * time.Millisecond, Quarantine: quarantine, Grace: time.Second, Renewed: true, Reentry: true}},
 		{"options of both", set, []redlock.LockOption{redlock.WithMaxHold(time.Minute), redlock.WithGrace(0)},
-			redlock.Settings{TTL: 4 * time.Second, NodeTimeout: 70 * time.Millisecond, Quarantine: quarantine, MaxHold: time.Minute, Renewed: true, Reentry: true}},
+			redlock.Settings{TTL: 4 * time.Second, MasterTimeout: 70 * time.Millisecond, Quarantine: quarantine, MaxHold: time.Minute, Renewed: true, Reentry: true}},
 	} {
 		if got, err := test.locker.Settings(test.opts...); err != nil || got != test.want {
 			t.Errorf("%s: got %+v, %v, want %+v", test.name, got, err, test.want)

@@ -196,7 +196,7 @@ func (le *Lease) extend(ctx context.Context, name string, ttl time.Duration) err
 // return at once.
 //
 // Unlock does its work even if ctx has ended: a request that was cancelled must still give
-// back what it locked. Unlock returns within one node timeout. If the lease was over before,
+// back what it locked. Unlock returns within one master timeout. If the lease was over before,
 // the error matches [ErrNotHeld], and [ErrLost], [ErrReleased] or [ErrDetached] for the
 // reason. If no quorum confirmed, the error is a [*QuorumError] that matches [ErrNoQuorum],
 // and the key may stay for up to a TTL. The lease is over after these errors, too. Only a nil

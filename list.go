@@ -52,7 +52,7 @@ func (l *Locker) List(ctx context.Context) iter.Seq2[Inspection, error] {
 
 // exists reports whether some node has a key.
 func (in *Inspection) exists() bool {
-	return slices.ContainsFunc(in.Nodes, func(n NodeLock) bool { return n.taken() || n.value != "" })
+	return slices.ContainsFunc(in.Masters, func(n MasterLock) bool { return n.taken() || n.value != "" })
 }
 
 // inspectNamed is Inspect for a name that names has returned.
@@ -79,7 +79,7 @@ func (l *Locker) names(ctx context.Context) ([]string, error) {
 		e := p.quorumError("list", "", 0, ErrNoQuorum)
 		for i, keys := range found {
 			if errs[i] != nil {
-				e.Nodes = append(e.Nodes, &NodeError{Node: p.nodes[i].Addr(), Op: "list", Err: errs[i]})
+				e.Masters = append(e.Masters, &MasterError{Master: p.nodes[i].Addr(), Op: "list", Err: errs[i]})
 				continue
 			}
 			e.Granted++

@@ -185,7 +185,7 @@ func TestVirtualRepliesInPieces(t *testing.T) {
 				return sluggish{conn}, err
 			}}
 		}
-		l, err := redlock.NewFromOptions(options, redlock.WithClock(redlock.RuntimeClock()), redlock.WithNodeTimeout(time.Second))
+		l, err := redlock.NewFromOptions(options, redlock.WithClock(redlock.RuntimeClock()), redlock.WithMasterTimeout(time.Second))
 		must(t, err)
 		defer func() { must(t, l.Close()) }()
 		b.vouch()

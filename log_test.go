@@ -22,7 +22,7 @@ func TestLogObserverOfAnotherResource(t *testing.T) {
 }
 
 func TestLogObserver(t *testing.T) {
-	e := Event{Resource: "r", Mode: Exclusive, Fence: 7, Node: "10.0.0.1:6379", Err: ErrTaken}
+	e := Event{Resource: "r", Mode: Exclusive, Fence: 7, Master: "10.0.0.1:6379", Err: ErrTaken}
 	down := e
 	down.Err = ErrNoQuorum
 	for _, test := range []struct {
@@ -37,9 +37,9 @@ func TestLogObserver(t *testing.T) {
 		{"extend failed", func(o Observer) { o.ExtendFailed(down) }, `level=WARN msg="redlock: extension failed" resource=r`},
 		{"lost", func(o Observer) { o.Lost(e) }, `level=WARN msg="redlock: lease lost" resource=r fence=7`},
 		{"released", func(o Observer) { o.Released(e) }, `level=DEBUG msg="redlock: released" resource=r`},
-		{"down", func(o Observer) { o.NodeDown(down) }, `level=WARN msg="redlock: master is down" node=10.0.0.1:6379`},
-		{"up", func(o Observer) { o.NodeUp(e) }, `level=INFO msg="redlock: master is up again" node=10.0.0.1:6379`},
-		{"forgot", func(o Observer) { o.NodeForgot(e) }, `level=WARN msg="redlock: master has lost a key" node=10.0.0.1:6379 resource=r`},
+		{"down", func(o Observer) { o.MasterDown(down) }, `level=WARN msg="redlock: master is down" master=10.0.0.1:6379`},
+		{"up", func(o Observer) { o.MasterUp(e) }, `level=INFO msg="redlock: master is up again" master=10.0.0.1:6379`},
+		{"forgot", func(o Observer) { o.MasterForgot(e) }, `level=WARN msg="redlock: master has lost a key" master=10.0.0.1:6379 resource=r`},
 		{"quarantined", func(o Observer) { o.Quarantined(e) }, `level=WARN msg="redlock: master has no vote for a time"`},
 		{"dropped", func(o Observer) { o.Dropped(3) }, `level=WARN msg="redlock: events were dropped" count=3`},
 	} {

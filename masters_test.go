@@ -51,7 +51,7 @@ func TestNewRefusesMasters(t *testing.T) {
 		{"same address as URL and plain", []string{good, "redis://:x@" + good}, []string{"master 2", "master 1", good}},
 		{"same socket twice", []string{"unix:///a.sock", "unix:///b.sock", "unix://u:p@/a.sock?db=3"}, []string{"master 3", "master 1", "/a.sock"}},
 		{"URL that sets what the library owns", []string{"redis://" + good + "?max_retries=3"}, []string{"master 1", good, "MaxRetries"}},
-		{"URL that sets a time-out", []string{"redis://" + good + "?read_timeout=3s"}, []string{"master 1", good, "ReadTimeout", "WithNodeTimeout"}},
+		{"URL that sets a time-out", []string{"redis://" + good + "?read_timeout=3s"}, []string{"master 1", good, "ReadTimeout", "WithMasterTimeout"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := New(test.masters)
@@ -177,16 +177,16 @@ type noLimiter struct{ redis.Limiter }
 // owned are the options that the library sets itself: how a caller might set each, under the name
 // that the error has to contain.
 var owned = map[string]func(*redis.Options){
-	"Protocol":                          func(o *redis.Options) { o.Protocol = 3 },
-	"MaxRetries":                        func(o *redis.Options) { o.MaxRetries = 1 },
-	"MinRetryBackoff":                   func(o *redis.Options) { o.MinRetryBackoff = 1 },
-	"MaxRetryBackoff":                   func(o *redis.Options) { o.MaxRetryBackoff = -1 },
-	"DialTimeout (see WithNodeTimeout)": func(o *redis.Options) { o.DialTimeout = time.Second },
-	"DialerRetries":                     func(o *redis.Options) { o.DialerRetries = 2 },
-	"DialerRetryTimeout":                func(o *redis.Options) { o.DialerRetryTimeout = 1 },
-	"DialerRetryBackoff":                func(o *redis.Options) { o.DialerRetryBackoff = func(int) time.Duration { return 0 } },
-	"ReadTimeout (see WithNodeTimeout)": func(o *redis.Options) { o.ReadTimeout = -1 },
-	"WriteTimeout (see WithNodeTimeout)": func(o *redis.Options) {
+	"Protocol":                            func(o *redis.Options) { o.Protocol = 3 },
+	"MaxRetries":                          func(o *redis.Options) { o.MaxRetries = 1 },
+	"MinRetryBackoff":                     func(o *redis.Options) { o.MinRetryBackoff = 1 },
+	"MaxRetryBackoff":                     func(o *redis.Options) { o.MaxRetryBackoff = -1 },
+	"DialTimeout (see WithMasterTimeout)": func(o *redis.Options) { o.DialTimeout = time.Second },
+	"DialerRetries":                       func(o *redis.Options) { o.DialerRetries = 2 },
+	"DialerRetryTimeout":                  func(o *redis.Options) { o.DialerRetryTimeout = 1 },
+	"DialerRetryBackoff":                  func(o *redis.Options) { o.DialerRetryBackoff = func(int) time.Duration { return 0 } },
+	"ReadTimeout (see WithMasterTimeout)": func(o *redis.Options) { o.ReadTimeout = -1 },
+	"WriteTimeout (see WithMasterTimeout)": func(o *redis.Options) {
 		o.WriteTimeout = time.Second
 	},
 	"PoolSize":           func(o *redis.Options) { o.PoolSize = 2 },

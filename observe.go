@@ -31,10 +31,10 @@ type Observer struct {
 	PermitsDiffer func(Event) // another client has more permits for a semaphore; told once for each semaphore
 	Lost          func(Event) // a lease ended without having been released; Err says why; Elapsed is how long it was held
 	Released      func(Event) // a lease was released or handed over, or detached if Err is ErrDetached; Elapsed is how long it was held
-	NodeAsked     func(Event) // a batch of requests was sent to a master; Elapsed is the time to the answer; Err says why there is none
-	NodeDown      func(Event) // a master stopped answering; it is probed until it answers; Err says why
-	NodeUp        func(Event) // a master that was down answers again
-	NodeForgot    func(Event) // a master has lost a key: it restarted empty, was flushed, or its clock jumped
+	MasterAsked   func(Event) // a batch of requests was sent to a master; Elapsed is the time to the answer; Err says why there is none
+	MasterDown    func(Event) // a master stopped answering; it is probed until it answers; Err says why
+	MasterUp      func(Event) // a master that was down answers again
+	MasterForgot  func(Event) // a master has lost a key: it restarted empty, was flushed, or its clock jumped
 	Quarantined   func(Event) // a master has no vote for Elapsed: it is new, restarted, lost data, or its clock was moved
 	ClockStepped  func(Event) // the wall clock of a master was moved by Elapsed, negative for back; the master is in quarantine
 	StoodStill    func(Event) // the local clock had stood still for Elapsed; the leases were shortened by that
@@ -49,7 +49,7 @@ type Event struct {
 	Mode     Mode // of the lease or of the call
 	Slot     int  // of a permit, from 1
 	Fence    int64
-	Node     string        // address
+	Master   string        // address
 	Elapsed  time.Duration // see Observer
 	Validity time.Duration // what is left of the lease
 	Err      error
@@ -158,10 +158,10 @@ func (c *config) joined(list []Observer) Observer {
 		PermitsDiffer: tellAll(c, "Observer.PermitsDiffer", list, func(o Observer) func(Event) { return o.PermitsDiffer }),
 		Lost:          tellAll(c, "Observer.Lost", list, func(o Observer) func(Event) { return o.Lost }),
 		Released:      tellAll(c, "Observer.Released", list, func(o Observer) func(Event) { return o.Released }),
-		NodeAsked:     tellAll(c, "Observer.NodeAsked", list, func(o Observer) func(Event) { return o.NodeAsked }),
-		NodeDown:      tellAll(c, "Observer.NodeDown", list, func(o Observer) func(Event) { return o.NodeDown }),
-		NodeUp:        tellAll(c, "Observer.NodeUp", list, func(o Observer) func(Event) { return o.NodeUp }),
-		NodeForgot:    tellAll(c, "Observer.NodeForgot", list, func(o Observer) func(Event) { return o.NodeForgot }),
+		MasterAsked:   tellAll(c, "Observer.MasterAsked", list, func(o Observer) func(Event) { return o.MasterAsked }),
+		MasterDown:    tellAll(c, "Observer.MasterDown", list, func(o Observer) func(Event) { return o.MasterDown }),
+		MasterUp:      tellAll(c, "Observer.MasterUp", list, func(o Observer) func(Event) { return o.MasterUp }),
+		MasterForgot:  tellAll(c, "Observer.MasterForgot", list, func(o Observer) func(Event) { return o.MasterForgot }),
 		Quarantined:   tellAll(c, "Observer.Quarantined", list, func(o Observer) func(Event) { return o.Quarantined }),
 		ClockStepped:  tellAll(c, "Observer.ClockStepped", list, func(o Observer) func(Event) { return o.ClockStepped }),
 		StoodStill:    tellAll(c, "Observer.StoodStill", list, func(o Observer) func(Event) { return o.StoodStill }),
@@ -274,19 +274,19 @@ func (e *events) downgraded(le *Lease) {
 
 // Asked implements [node.Events].
 func (e *events) Asked(n *node.Node, took time.Duration, err error) {
-	if call := e.observer.NodeAsked; call != nil {
-		e.add(call, Event{Node: n.Addr(), Elapsed: took, Err: err})
+	if call := e.observer.MasterAsked; call != nil {
+		e.add(call, Event{Master: n.Addr(), Elapsed: took, Err: err})
 	}
 }
 
 // Down implements [node.Events].
 func (e *events) Down(n *node.Node, err error) {
 	e.counts.nodeDown.Add(1)
-	e.add(e.observer.NodeDown, Event{Node: n.Addr(), Err: err})
+	e.add(e.observer.MasterDown, Event{Master: n.Addr(), Err: err})
 }
 
 // Up implements [node.Events].
-func (e *events) Up(n *node.Node) { e.add(e.observer.NodeUp, Event{Node: n.Addr()}) }
+func (e *events) Up(n *node.Node) { e.add(e.observer.MasterUp, Event{Master: n.Addr()}) }
 
 // Audited implements [node.Events].
 func (e *events) Audited(n *node.Node, before, now *node.Audit) {
@@ -298,8 +298,8 @@ func (e *events) Audited(n *node.Node, before, now *node.Audit) {
 func (e *events) nodeForgot(g *grant, addr string) {
 	e.counts.nodeForgot.Add(1)
 	ev := g.eventLocked()
-	ev.Node = addr
-	e.add(e.observer.NodeForgot, ev)
+	ev.Master = addr
+	e.add(e.observer.MasterForgot, ev)
 }
 
 // permitsDiffer reports, once for each semaphore, that another client has more permits for it.
@@ -316,14 +316,14 @@ func (e *events) permitsDiffer(line lineKey) {
 func (e *events) Quarantined(n *node.Node, left time.Duration) {
 	e.told.Delete(n)
 	e.counts.quarantined.Add(1)
-	e.add(e.observer.Quarantined, Event{Node: n.Addr(), Elapsed: left})
+	e.add(e.observer.Quarantined, Event{Master: n.Addr(), Elapsed: left})
 }
 
 // Stepped implements [node.Events].
 func (e *events) Stepped(n *node.Node, by time.Duration) {
 	e.counts.clockStepped.Add(1)
-	e.add(e.observer.ClockStepped, Event{Node: n.Addr(), Elapsed: by})
-	e.log("clock of a master was stepped, it has no vote for a time", "node", n.Addr(), "by", by.Round(time.Millisecond))
+	e.add(e.observer.ClockStepped, Event{Master: n.Addr(), Elapsed: by})
+	e.log("clock of a master was stepped, it has no vote for a time", "master", n.Addr(), "by", by.Round(time.Millisecond))
 }
 
 // StoodStill implements [node.Events].
@@ -336,8 +336,8 @@ func (e *events) StoodStill(d time.Duration) {
 // Warning implements [node.Events].
 func (e *events) Warning(n *node.Node, err error) {
 	e.counts.warnings.Add(1)
-	e.add(e.observer.Warning, Event{Node: n.Addr(), Err: err})
-	e.log(err.Error(), "node", n.Addr())
+	e.add(e.observer.Warning, Event{Master: n.Addr(), Err: err})
+	e.log(err.Error(), "master", n.Addr())
 }
 
 // waiting logs that calls wait for nodes to have their votes again, once for each quarantine. The key
@@ -416,11 +416,15 @@ func LogObserver(l *slog.Logger) Observer {
 		Released: func(e Event) {
 			log(slog.LevelDebug, "released", "resource", e.Resource, "fence", e.Fence, "held", e.Elapsed)
 		},
-		NodeDown:    func(e Event) { log(slog.LevelWarn, "master is down", "node", e.Node, "error", e.Err) },
-		NodeUp:      func(e Event) { log(slog.LevelInfo, "master is up again", "node", e.Node) },
-		NodeForgot:  func(e Event) { log(slog.LevelWarn, "master has lost a key", "node", e.Node, "resource", e.Resource) },
-		Quarantined: func(e Event) { log(slog.LevelWarn, "master has no vote for a time", "node", e.Node, "for", e.Elapsed) },
-		Dropped:     func(n int) { log(slog.LevelWarn, "events were dropped", "count", n) },
+		MasterDown: func(e Event) { log(slog.LevelWarn, "master is down", "master", e.Master, "error", e.Err) },
+		MasterUp:   func(e Event) { log(slog.LevelInfo, "master is up again", "master", e.Master) },
+		MasterForgot: func(e Event) {
+			log(slog.LevelWarn, "master has lost a key", "master", e.Master, "resource", e.Resource)
+		},
+		Quarantined: func(e Event) {
+			log(slog.LevelWarn, "master has no vote for a time", "master", e.Master, "for", e.Elapsed)
+		},
+		Dropped: func(n int) { log(slog.LevelWarn, "events were dropped", "count", n) },
 	}
 }
 

@@ -30,8 +30,8 @@ func nodeAt(addr string) *node.Node {
 // Events are delivered in the order in which they happened.
 func TestEventsKeepTheirOrder(t *testing.T) {
 	var got []string
-	say := func(what string) func(Event) { return func(e Event) { got = append(got, what+" "+e.Node) } }
-	e := eventsOf(Observer{NodeDown: say("down"), NodeUp: say("up")})
+	say := func(what string) func(Event) { return func(e Event) { got = append(got, what+" "+e.Master) } }
+	e := eventsOf(Observer{MasterDown: say("down"), MasterUp: say("up")})
 	for _, addr := range []string{"a", "b", "c"} {
 		e.Down(nodeAt(addr), nil)
 		e.Up(nodeAt(addr))
@@ -48,7 +48,7 @@ func TestSlowCallbackDoesNotBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []string
 		block, done := make(chan struct{}), make(chan struct{})
-		e := eventsOf(Observer{NodeUp: func(e Event) { got = append(got, e.Node); <-block }})
+		e := eventsOf(Observer{MasterUp: func(e Event) { got = append(got, e.Master); <-block }})
 		go func() { defer close(done); e.run() }()
 		e.Up(nodeAt("a"))
 		synctest.Wait() // the callback has the event and blocks
@@ -78,8 +78,8 @@ func TestSlowCallbackDoesNotBlock(t *testing.T) {
 func TestDroppedEvents(t *testing.T) {
 	told, dropped := 0, []int(nil)
 	e := eventsOf(Observer{
-		NodeUp:  func(Event) { told++ },
-		Dropped: func(n int) { dropped = append(dropped, n, told) },
+		MasterUp: func(Event) { told++ },
+		Dropped:  func(n int) { dropped = append(dropped, n, told) },
 	})
 	for range maxEvents + 5 {
 		e.Up(nodeAt("a"))
@@ -94,7 +94,7 @@ func TestDroppedEvents(t *testing.T) {
 // As many events as fit are delivered, and none is reported missing.
 func TestFullQueueDropsNothing(t *testing.T) {
 	told := 0
-	e := eventsOf(Observer{NodeUp: func(Event) { told++ }, Dropped: func(n int) { t.Errorf("%d dropped", n) }})
+	e := eventsOf(Observer{MasterUp: func(Event) { told++ }, Dropped: func(n int) { t.Errorf("%d dropped", n) }})
 	for range maxEvents {
 		e.Up(nodeAt("a"))
 	}
@@ -136,7 +136,7 @@ func TestObserverIsOptional(t *testing.T) {
 	e.run()
 
 	// Dropped may be missing while other callbacks are set.
-	e = eventsOf(Observer{NodeUp: func(Event) {}})
+	e = eventsOf(Observer{MasterUp: func(Event) {}})
 	for range maxEvents + 1 {
 		e.Up(nodeAt("a"))
 	}
@@ -158,7 +158,7 @@ func TestEventFields(t *testing.T) {
 		}
 		e := eventsOf(Observer{
 			Acquired: acquired, NotAcquired: keep("not acquired"), GaveUp: keep("gave up"), Extended: keep("extended"), ExtendFailed: keep("extend failed"),
-			Lost: keep("lost"), Released: keep("released"), NodeAsked: keep("asked"), NodeDown: keep("down"), NodeUp: keep("up"), NodeForgot: keep("forgot"),
+			Lost: keep("lost"), Released: keep("released"), MasterAsked: keep("asked"), MasterDown: keep("down"), MasterUp: keep("up"), MasterForgot: keep("forgot"),
 		})
 		g := &grant{pool: &pool{conf: &config{rules: algorithm(), clock: clock.NewLease(RuntimeClock())}}, resource: "r", target: 1064}
 		g.limits.deadline.Store(int64(5 * time.Second))
@@ -188,15 +188,15 @@ func TestEventFields(t *testing.T) {
 			"acquired":      {Resource: "r", Mode: Exclusive, Fence: 1001, Elapsed: 2 * time.Second, Validity: 3 * time.Second},
 			"handed over":   {Resource: "r", Mode: Exclusive, Fence: 1002, Validity: 3 * time.Second, HandedOver: true},
 			"gave up":       {Resource: "r", Mode: Exclusive, Elapsed: 2 * time.Second, Err: oops},
-			"asked":         {Node: "a", Elapsed: time.Minute, Err: oops},
+			"asked":         {Master: "a", Elapsed: time.Minute, Err: oops},
 			"not acquired":  {Resource: "r", Mode: Exclusive, Elapsed: 2 * time.Second, Err: oops},
 			"extended":      {Resource: "r", Mode: Exclusive, Fence: 1001, Validity: 3 * time.Second},
 			"extend failed": {Resource: "r", Mode: Exclusive, Fence: 1001, Validity: 3 * time.Second, Err: oops},
 			"lost":          {Resource: "r", Mode: Exclusive, Fence: 1001, Elapsed: 2 * time.Second, Validity: 3 * time.Second, Err: oops},
 			"released":      {Resource: "r", Mode: Exclusive, Fence: 1001, Elapsed: 2 * time.Second},
-			"down":          {Node: "a", Err: oops},
-			"up":            {Node: "a"},
-			"forgot":        {Resource: "r", Mode: Exclusive, Fence: 1001, Node: "a"},
+			"down":          {Master: "a", Err: oops},
+			"up":            {Master: "a"},
+			"forgot":        {Resource: "r", Mode: Exclusive, Fence: 1001, Master: "a"},
 		} {
 			want.Time = now
 			if got[name] != want {
@@ -266,7 +266,7 @@ func TestJoined(t *testing.T) {
 			field := v.Type().Field(i).Name
 			switch f := v.Field(i).Addr().Interface().(type) {
 			case *func(Event):
-				*f = func(e Event) { got = append(got, name+" "+field+" "+e.Node) }
+				*f = func(e Event) { got = append(got, name+" "+field+" "+e.Master) }
 			case *func(int):
 				*f = func(n int) { got = append(got, fmt.Sprint(name, " ", field, " ", n)) }
 			}
@@ -281,7 +281,7 @@ func TestJoined(t *testing.T) {
 			continue
 		}
 		got = nil
-		arg, told := reflect.ValueOf(Event{Node: "n"}), "n"
+		arg, told := reflect.ValueOf(Event{Master: "n"}), "n"
 		if field == "Dropped" {
 			arg, told = reflect.ValueOf(3), "3"
 		}

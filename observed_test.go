@@ -24,9 +24,9 @@ func TestObservedCalls(t *testing.T) {
 		}
 		slow, hung := b.nodes[1], b.nodes[2]
 		l := b.warmLocker(redlock.WithObserver(redlock.Observer{
-			NodeAsked: func(e redlock.Event) {
-				if e.Node != b.nodes[0].Addr() {
-					keep("%s %v %s", e.Node, e.Elapsed, redlock.Reason(e.Err))
+			MasterAsked: func(e redlock.Event) {
+				if e.Master != b.nodes[0].Addr() {
+					keep("%s %v %s", e.Master, e.Elapsed, redlock.Reason(e.Err))
 				}
 			},
 			Acquired: func(e redlock.Event) {

@@ -142,10 +142,10 @@ func WithReentry() LockOption {
 	return lockOption(func(c *lockConfig) { c.reentry = true })
 }
 
-// WithNodeTimeout sets how long one master may take to answer one request, from 1 ms to a
+// WithMasterTimeout sets how long one master may take to answer one request, from 1 ms to a
 // quarter of the TTL. By default it is a tenth of the TTL, and 250 ms at most. Connecting to a
 // master may take four times as long, in the background.
-func WithNodeTimeout(d time.Duration) Option {
+func WithMasterTimeout(d time.Duration) Option {
 	return option(func(c *config) {
 		c.nodeTimeout, c.timeoutSet = d, true
 	})
@@ -192,7 +192,7 @@ func WithClock(source Clock) Option {
 // another client can be granted the resource while the lease is valid. It is for tests, and for
 // a single master whose loss of data is meant to free all locks.
 //
-// If the loss of a key is noticed, the [Observer] is told (NodeForgot), and nothing else
+// If the loss of a key is noticed, the [Observer] is told (MasterForgot), and nothing else
 // happens. Clocks are watched all the same: if the clock of a master was stepped, this Locker
 // does not count its vote until all keys that it may have dropped would have expired, 10.3 s by
 // default. Nothing shortens that time, because there is no [Locker.Bootstrap].
@@ -298,7 +298,7 @@ func (c *lockConfig) validate(of *config) error {
 		{c.ttl >= MinTTL, fmt.Sprintf("WithTTL(%v): must be at least %v", c.ttl, MinTTL)},
 		{c.ttl <= of.maxTTL, fmt.Sprintf("TTL of %v: must be at most %v, the value of WithMaxTTL", c.ttl, of.maxTTL)},
 		{!c.timeoutSet || c.nodeTimeout >= minNodeTimeout && c.nodeTimeout <= c.ttl/4,
-			fmt.Sprintf("WithNodeTimeout(%v): must be from %v to %v, a quarter of the TTL", c.nodeTimeout, minNodeTimeout, c.ttl/4)},
+			fmt.Sprintf("WithMasterTimeout(%v): must be from %v to %v, a quarter of the TTL", c.nodeTimeout, minNodeTimeout, c.ttl/4)},
 		{c.grace >= 0 && c.grace <= c.ttl/4,
 			fmt.Sprintf("WithGrace(%v): must be from 0 to %v, a quarter of the TTL", c.grace, c.ttl/4)},
 		{c.ttl-drift-c.grace > c.minValidity(),

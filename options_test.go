@@ -88,7 +88,7 @@ func TestDerivedFromTTL(t *testing.T) {
 }
 
 // An exchange may take as long as the longest lock allows.
-func TestNodeTimeoutOfAll(t *testing.T) {
+func TestMasterTimeoutOfAll(t *testing.T) {
 	for _, test := range []struct {
 		opts []Option
 		want time.Duration
@@ -96,7 +96,7 @@ func TestNodeTimeoutOfAll(t *testing.T) {
 		{nil, 250 * time.Millisecond},
 		{[]Option{WithTTL(time.Second)}, 250 * time.Millisecond},
 		{[]Option{WithTTL(time.Second), WithMaxTTL(time.Second)}, 100 * time.Millisecond},
-		{[]Option{WithNodeTimeout(time.Second)}, time.Second},
+		{[]Option{WithMasterTimeout(time.Second)}, time.Second},
 	} {
 		c, err := newConfig(test.opts)
 		if err != nil {
@@ -117,7 +117,7 @@ func TestOptionBounds(t *testing.T) {
 		want []string // words of the error; nil for valid options
 	}{
 		{"no option", nil, nil},
-		{"all options", list(WithTTL(time.Second), WithMaxTTL(time.Minute), WithDrift(0.02), WithKeyPrefix("p:"), WithNodeTimeout(20*ms),
+		{"all options", list(WithTTL(time.Second), WithMaxTTL(time.Minute), WithDrift(0.02), WithKeyPrefix("p:"), WithMasterTimeout(20*ms),
 			WithGrace(100*ms), WithMaxHold(time.Hour), WithReentry(), WithObserver(Observer{}), WithClock(RuntimeClock())), nil},
 
 		{"nil option", list(nil), []string{"option 1 is nil"}},
@@ -155,13 +155,13 @@ func TestOptionBounds(t *testing.T) {
 		{"longest key prefix", list(WithKeyPrefix(strings.Repeat("p", 256))), nil},
 		{"key prefix above the longest", list(WithKeyPrefix(strings.Repeat("p", 257))), []string{"WithKeyPrefix of 257 bytes", "at most 256"}},
 
-		{"shortest node timeout", list(WithNodeTimeout(ms)), nil},
-		{"node timeout below the shortest", list(WithNodeTimeout(ms - ns)), []string{"WithNodeTimeout(999.999µs)", "from 1ms to 2.5s"}},
-		{"node timeout of a quarter of the TTL", list(WithNodeTimeout(2500 * ms)), nil},
-		{"node timeout above a quarter of the TTL", list(WithNodeTimeout(2500*ms + ns)), []string{"WithNodeTimeout(2.500000001s)", "from 1ms to 2.5s", "a quarter of the TTL"}},
-		{"zero node timeout", list(WithNodeTimeout(0)), []string{"WithNodeTimeout(0s)", "from 1ms to 2.5s"}},
-		{"negative node timeout", list(WithNodeTimeout(-time.Second)), []string{"WithNodeTimeout(-1s)", "from 1ms to 2.5s"}},
-		{"node timeout of minus a nanosecond", list(WithNodeTimeout(-ns)), []string{"WithNodeTimeout(-1ns)", "from 1ms to 2.5s"}},
+		{"shortest node timeout", list(WithMasterTimeout(ms)), nil},
+		{"node timeout below the shortest", list(WithMasterTimeout(ms - ns)), []string{"WithMasterTimeout(999.999µs)", "from 1ms to 2.5s"}},
+		{"node timeout of a quarter of the TTL", list(WithMasterTimeout(2500 * ms)), nil},
+		{"node timeout above a quarter of the TTL", list(WithMasterTimeout(2500*ms + ns)), []string{"WithMasterTimeout(2.500000001s)", "from 1ms to 2.5s", "a quarter of the TTL"}},
+		{"zero node timeout", list(WithMasterTimeout(0)), []string{"WithMasterTimeout(0s)", "from 1ms to 2.5s"}},
+		{"negative node timeout", list(WithMasterTimeout(-time.Second)), []string{"WithMasterTimeout(-1s)", "from 1ms to 2.5s"}},
+		{"node timeout of minus a nanosecond", list(WithMasterTimeout(-ns)), []string{"WithMasterTimeout(-1ns)", "from 1ms to 2.5s"}},
 
 		{"no grace", list(WithGrace(0)), nil},
 		{"grace of a quarter of the TTL", list(WithGrace(2500 * ms)), nil},
@@ -232,9 +232,9 @@ func TestOptionsOfACall(t *testing.T) {
 		{"nil option", nil, inner(WithReentry(), nil), []string{"lock option 2 is nil"}},
 		{"TTL out of bounds", nil, inner(WithTTL(49 * ms)), []string{"WithTTL(49ms)", "at least 50ms"}},
 		{"TTL above MaxTTL", nil, inner(WithTTL(11 * time.Second)), []string{"TTL of 11s", "at most 10s", "WithMaxTTL"}},
-		{"TTL against an explicit node timeout", outer(WithNodeTimeout(500 * ms)), inner(WithTTL(2 * time.Second)), nil},
-		{"TTL too short for an explicit node timeout", outer(WithNodeTimeout(500 * ms)), inner(WithTTL(2*time.Second - 4)),
-			[]string{"WithNodeTimeout(500ms)", "499.999999ms", "a quarter of the TTL"}},
+		{"TTL against an explicit node timeout", outer(WithMasterTimeout(500 * ms)), inner(WithTTL(2 * time.Second)), nil},
+		{"TTL too short for an explicit node timeout", outer(WithMasterTimeout(500 * ms)), inner(WithTTL(2*time.Second - 4)),
+			[]string{"WithMasterTimeout(500ms)", "499.999999ms", "a quarter of the TTL"}},
 		{"TTL too short for the grace", outer(WithGrace(time.Second)), inner(WithTTL(3 * time.Second)), []string{"WithGrace(1s)", "750ms"}},
 		{"TTL too short for the grace with the drift", outer(WithGrace(97*ms), WithDrift(0.25)), inner(WithTTL(392 * ms)),
 			[]string{"WithGrace(97ms)", "drift of 100ms", "half of the TTL of 392ms"}},
@@ -267,7 +267,7 @@ func TestOptionsOfACall(t *testing.T) {
 
 // A call uses the settings of New, except those that it changes itself.
 func TestCallOverridesNew(t *testing.T) {
-	c, err := newConfig([]Option{WithTTL(2 * time.Second), WithGrace(time.Millisecond), WithNodeTimeout(7 * time.Millisecond)})
+	c, err := newConfig([]Option{WithTTL(2 * time.Second), WithGrace(time.Millisecond), WithMasterTimeout(7 * time.Millisecond)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,9 +53,9 @@ func (o *outage) over(p *pool) {
 
 // answers returns what each master said, as text.
 func (e *QuorumError) answers() []string {
-	list := make([]string, len(e.Nodes))
-	for i, n := range e.Nodes {
-		list[i] = fmt.Sprintf("%s: %v", n.Node, n.Err)
+	list := make([]string, len(e.Masters))
+	for i, n := range e.Masters {
+		list[i] = fmt.Sprintf("%s: %v", n.Master, n.Err)
 	}
 	return list
 }

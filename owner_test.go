@@ -37,7 +37,7 @@ func TestOwner(t *testing.T) {
 		t.Errorf("got %q, want it to name the owner", text)
 	}
 	named := 0 // the others had not answered when it was decided
-	for _, n := range refused.Nodes {
+	for _, n := range refused.Masters {
 		if n.Owner == webOne && n.Left > 0 {
 			named++
 		}
@@ -48,7 +48,7 @@ func TestOwner(t *testing.T) {
 
 	in, err := rival.Inspect(t.Context(), "owned")
 	must(t, err)
-	if in.Owner != webOne || in.Nodes[0].Owner != webOne || in.Verdict != redlock.VerdictHeld || in.Token != le.Token() {
+	if in.Owner != webOne || in.Masters[0].Owner != webOne || in.Verdict != redlock.VerdictHeld || in.Token != le.Token() {
 		t.Errorf("got %+v", in)
 	}
 	must(t, le.Unlock(t.Context()))

@@ -27,7 +27,7 @@ type choice struct {
 	start     instant
 	queueNode int
 	reply     chan node.Reply // has room for the one reply
-	failed    []*NodeError    // the queue nodes that could not choose
+	failed    []*MasterError  // the queue nodes that could not choose
 	parts     atomic.Int32    // slots with leases that are not released yet
 }
 
@@ -95,7 +95,7 @@ func (p *pool) chooserOf(base string, but []int) int {
 // a new id: a request without an answer may still be carried out. over says that the caller has stopped
 // waiting.
 func (p *pool) choose(ctx context.Context, base string, lc lockConfig, how strategy, now instant) (c *choice, rep node.Reply, over error) {
-	var failed []*NodeError
+	var failed []*MasterError
 	var tried []int
 	var returned bool // from the methods of ctx, which may panic
 	defer func() {
@@ -177,7 +177,7 @@ func (c *choice) refusedBy(rep node.Reply, over error, how strategy) *failure {
 		c.failed = append(c.failed, c.pool.nodeError(c.queueNode, wire.Acquire.String(), c.refusal(rep), c.config.timeout()))
 	}
 	e := c.pool.quorumError("lock", c.config.line(c.base).name(), 0, ErrNotAcquired, reason)
-	e.Nodes = c.failed
+	e.Masters = c.failed
 	f.err, f.verdict = e, e
 	return f
 }

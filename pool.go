@@ -140,13 +140,13 @@ func (t *timers) stop(timer *time.Timer) {
 func (p *pool) awaitVotes(e *QuorumError) time.Duration {
 	const atMost = time.Second // an operator may call Bootstrap meanwhile
 	wait, voteless := atMost, make(map[*node.Node]time.Duration)
-	for _, failed := range e.Nodes {
+	for _, failed := range e.Masters {
 		if failed.Quarantine == 0 {
 			continue
 		}
 		wait = min(wait, failed.Quarantine)
 		for _, n := range p.nodes {
-			if n.Addr() == failed.Node {
+			if n.Addr() == failed.Master {
 				voteless[n] = failed.Quarantine
 			}
 		}

@@ -541,8 +541,8 @@ func TestVirtualReadersBreak(t *testing.T) {
 		synctest.Wait()
 		in, err := l.Inspect(t.Context(), "r")
 		must(t, err)
-		if in.Verdict != redlock.VerdictShared || len(in.Readers) != 2 || in.Nodes[0].Sharing != 2 {
-			t.Errorf("got %v with readers %v, %d on the first master", in.Verdict, in.Readers, in.Nodes[0].Sharing)
+		if in.Verdict != redlock.VerdictShared || len(in.Readers) != 2 || in.Masters[0].Sharing != 2 {
+			t.Errorf("got %v with readers %v, %d on the first master", in.Verdict, in.Readers, in.Masters[0].Sharing)
 		}
 		names := fmt.Sprint(in.Readers[0].Owner, in.Readers[1].Owner)
 		if names != "one" {

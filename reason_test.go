@@ -15,9 +15,9 @@ import (
 
 // Each error has one reason. The reason of a node is not taken for the reason of a round.
 func TestReason(t *testing.T) {
-	node := func(err error) []*NodeError { return []*NodeError{{Node: "a", Op: "acquire", Err: err}} }
-	verdict := func(granted int, nodes []*NodeError, reasons ...error) error {
-		return &QuorumError{Op: "lock", Resource: "r", Granted: granted, Need: 2, Nodes: nodes, of: 3, reasons: reasons}
+	node := func(err error) []*MasterError { return []*MasterError{{Master: "a", Op: "acquire", Err: err}} }
+	verdict := func(granted int, nodes []*MasterError, reasons ...error) error {
+		return &QuorumError{Op: "lock", Resource: "r", Granted: granted, Need: 2, Masters: nodes, of: 3, reasons: reasons}
 	}
 	dial := &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded} // matches context.DeadlineExceeded, too
 	for _, test := range []struct {

@@ -128,7 +128,7 @@ func (l *Locker) ready(ctx context.Context, resource string) *pool {
 // While too many masters have no vote because they are new or may have lost keys
 // ([ErrQuarantine]), Lock waits for them. It then logs how long that will take (see
 // [WithLogger]). If the deadline of ctx comes before, Lock returns at once, and
-// [NodeError] says how long each master has no vote. If masters find other data in the key ([ErrWrongType]) or refuse the user
+// [MasterError] says how long each master has no vote. If masters find other data in the key ([ErrWrongType]) or refuse the user
 // ([ErrPermission]), or are nodes of a Redis Cluster ([ErrClusterNode]), and the others make no quorum,
 // Lock fails at once. If two masters are one
 // server ([ErrSameServer]), it fails in any case.
@@ -147,7 +147,7 @@ func (l *Locker) Lock(ctx context.Context, resource string, opts ...LockOption) 
 }
 
 // TryLock is [Locker.Lock] with one attempt. It waits for the masters' answers, but not for
-// another holder. It waits for one node timeout at most, or for two if fencing counters
+// another holder. It waits for one master timeout at most, or for two if fencing counters
 // differ, if the Locker is new or if it was idle for minutes. Under overload the call first
 // waits for its turn, because the Locker limits the attempts that run at the same time.
 // TryLock joins no queue. It is refused while the master that keeps the queue has called a
@@ -273,7 +273,7 @@ func (c *config) checkResource(name, resource string) error {
 }
 
 // Close ends all leases of the Locker and releases their keys. Calls that wait fail with
-// [ErrClosed]. Close returns when every goroutine has ended, after a few node timeouts at most.
+// [ErrClosed]. Close returns when every goroutine has ended, after a few master timeouts at most.
 // A master that does not answer by then keeps its keys until they expire. If no quorum
 // confirmed the release of some lease, the error matches [ErrNoQuorum]. Close may be called
 // again, and returns the same error.

@@ -149,7 +149,7 @@ func TestStep3MajorityDecides(t *testing.T) {
 			} else {
 				wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrTaken)
 				var q *redlock.QuorumError
-				if !errors.As(err, &q) || q.Need != n/2+1 || q.Resource != "r" || len(q.Nodes) < taken-(n-n/2-1) {
+				if !errors.As(err, &q) || q.Need != n/2+1 || q.Resource != "r" || len(q.Masters) < taken-(n-n/2-1) {
 					t.Fatalf("N=%d with %d free: got %+v, want a QuorumError with what the nodes said", n, free, q)
 				}
 			}
@@ -233,7 +233,7 @@ func TestExtendFillsTheMinority(t *testing.T) {
 	must(t, c.procs[4].Kill())
 	up := make(chan string, 8)
 	l := open(t, c.addrs, redlock.WithTTL(3*time.Second), redlock.WithObserver(redlock.Observer{
-		NodeUp: func(e redlock.Event) { up <- e.Node },
+		MasterUp: func(e redlock.Event) { up <- e.Master },
 	}))
 	le := lock(t, l, "r", redlock.WithoutRenewal())
 	must(t, c.procs[3].Restart())
@@ -439,7 +439,7 @@ func TestVirtualLockCutShortAtAnyMoment(t *testing.T) {
 
 // Source: ALGORITHM section 5: the holder's lease is over at once, and a quorum is enough to
 // confirm the release.
-func TestUnlockWithNodesDown(t *testing.T) {
+func TestUnlockWithMastersDown(t *testing.T) {
 	c := start(t, 5)
 	l := open(t, c.addrs)
 	le := lock(t, l, "r")
@@ -486,8 +486,8 @@ func TestWrongTypeAtTheKey(t *testing.T) {
 		if !errors.As(err, &q) {
 			t.Fatalf("%s: got %v, want a QuorumError", resource, err)
 		}
-		for _, n := range q.Nodes {
-			if errors.Is(n, redlock.ErrWrongType) && (!slices.Contains(c.addrs, n.Node) || !strings.Contains(n.Error(), "redlock:"+resource)) {
+		for _, n := range q.Masters {
+			if errors.Is(n, redlock.ErrWrongType) && (!slices.Contains(c.addrs, n.Master) || !strings.Contains(n.Error(), "redlock:"+resource)) {
 				t.Errorf("%s: got %v, want an error that names node and key", resource, n)
 			}
 		}
@@ -551,8 +551,8 @@ func TestReservedKeys(t *testing.T) {
 					t.Errorf("%s(%q) behind the prefix %q: got %v, want ErrConfig", name, resource, prefix, err)
 				}
 			}
-			for _, n := range l.Stats().Nodes {
-				if n.State != redlock.NodeUntried {
+			for _, n := range l.Stats().Masters {
+				if n.State != redlock.MasterUntried {
 					t.Errorf("prefix %q, resource %q: a node was asked", prefix, resource)
 				}
 			}
@@ -596,8 +596,8 @@ func TestErrorLeavesOutUndecidedMasters(t *testing.T) {
 	if !errors.As(err, &verdict) || !errors.Is(err, redlock.ErrTaken) {
 		t.Fatalf("got %v", err)
 	}
-	if strings.Contains(err.Error(), c.addrs[0]) || !strings.Contains(err.Error(), c.addrs[1]) || len(verdict.Nodes) != 3 {
-		t.Errorf("got the text %q, and %d masters; want the text without the master that is paused", err, len(verdict.Nodes))
+	if strings.Contains(err.Error(), c.addrs[0]) || !strings.Contains(err.Error(), c.addrs[1]) || len(verdict.Masters) != 3 {
+		t.Errorf("got the text %q, and %d masters; want the text without the master that is paused", err, len(verdict.Masters))
 	}
 	must(t, c.procs[0].Resume())
 	must(t, lease.Unlock(t.Context()))

@@ -332,7 +332,7 @@ func TestVirtualDeadlineBeforeTheVotes(t *testing.T) {
 		wantMatch(t, "Lock", err, []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum, redlock.ErrQuarantine}, context.DeadlineExceeded)
 		wantWithin(t, "Lock", start, 2*time.Second) // until the masters are connected to
 		var refused *redlock.QuorumError
-		if !errors.As(err, &refused) || refused.Nodes[0].Quarantine < 8*time.Second {
+		if !errors.As(err, &refused) || refused.Masters[0].Quarantine < 8*time.Second {
 			t.Errorf("got %v, want the time left of the quarantine", err)
 		}
 		_, err = l.LockAll(ctx, []string{"a", "r"})

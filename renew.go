@@ -254,7 +254,7 @@ func (g *grant) probe() {
 // the lease if these are too many for a quorum.
 //
 // Source: ALGORITHM section 5, "Break".
-func (g *grant) brokenOn(nodes []NodeLock) {
+func (g *grant) brokenOn(nodes []MasterLock) {
 	g.mu.Lock()
 	taken := 0
 	for i := range nodes {

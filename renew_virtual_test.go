@@ -384,10 +384,10 @@ func TestVirtualRefilledNode(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		var forgot, failed atomic.Int32
 		l := b.warmLocker(redlock.WithoutRenewal(), redlock.WithObserver(redlock.Observer{
-			NodeForgot: func(e redlock.Event) {
+			MasterForgot: func(e redlock.Event) {
 				forgot.Add(1)
-				if e.Node != b.nodes[0].Addr() || e.Resource != "r" {
-					t.Errorf("NodeForgot: got %q and %q, want %q and %q", e.Node, e.Resource, b.nodes[0].Addr(), "r")
+				if e.Master != b.nodes[0].Addr() || e.Resource != "r" {
+					t.Errorf("MasterForgot: got %q and %q, want %q and %q", e.Master, e.Resource, b.nodes[0].Addr(), "r")
 				}
 			},
 			ExtendFailed: func(redlock.Event) { failed.Add(1) },
@@ -402,7 +402,7 @@ func TestVirtualRefilledNode(t *testing.T) {
 		wantMatch(t, "Extend with one node down and one node that forgot", err, []error{redlock.ErrNoQuorum}, redlock.ErrLost, redlock.ErrNotHeld)
 		synctest.Wait()
 		if forgot.Load() != 1 || failed.Load() != 1 {
-			t.Errorf("got %d NodeForgot and %d ExtendFailed, want 1 and 1", forgot.Load(), failed.Load())
+			t.Errorf("got %d MasterForgot and %d ExtendFailed, want 1 and 1", forgot.Load(), failed.Load())
 		}
 		if got, want := lease.Validity(), time.Until(start.Add(validity10)); got != want {
 			t.Errorf("validity after a round that failed: got %v, want %v", got, want)
@@ -427,7 +427,7 @@ func TestVirtualRefilledNode(t *testing.T) {
 			t.Errorf("validity after the round: got %v, want %v", got, validity10)
 		}
 		if forgot.Load() != 1 {
-			t.Errorf("NodeForgot: got %d, want 1", forgot.Load())
+			t.Errorf("MasterForgot: got %d, want 1", forgot.Load())
 		}
 	})
 }
@@ -442,8 +442,8 @@ func TestVirtualRollingEmptyRestarts(t *testing.T) {
 		renewed := make(chan redlock.Event, 100)
 		var forgot atomic.Int32
 		l := b.warmLocker(redlock.WithObserver(redlock.Observer{
-			Extended:   func(e redlock.Event) { renewed <- e },
-			NodeForgot: func(redlock.Event) { forgot.Add(1) },
+			Extended:     func(e redlock.Event) { renewed <- e },
+			MasterForgot: func(redlock.Event) { forgot.Add(1) },
 		}))
 		other := b.warmLocker()
 		for len(renewed) > 0 {
@@ -470,7 +470,7 @@ func TestVirtualRollingEmptyRestarts(t *testing.T) {
 			}
 		}
 		if got := forgot.Load(); got != 20 {
-			t.Errorf("NodeForgot: got %d, want 20", got)
+			t.Errorf("MasterForgot: got %d, want 20", got)
 		}
 		b.unlock(lease)
 	})

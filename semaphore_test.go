@@ -29,7 +29,7 @@ func reachAll(t *testing.T, lockers ...*redlock.Locker) {
 	for _, l := range lockers {
 		must(t, l.Do(t.Context(), "reach", func(context.Context, *redlock.Lease) error { return nil }))
 		redistest.Eventually(t, 5*time.Second, func() bool {
-			return !slices.ContainsFunc(l.Stats().Nodes, func(n redlock.NodeStats) bool { return n.State != redlock.NodeUp })
+			return !slices.ContainsFunc(l.Stats().Masters, func(n redlock.MasterStats) bool { return n.State != redlock.MasterUp })
 		}, "all masters are reached")
 	}
 }
@@ -207,7 +207,7 @@ func TestSemaphoreArguments(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	if s := l.Stats(); s.Nodes[0].State != redlock.NodeUntried {
+	if s := l.Stats(); s.Masters[0].State != redlock.MasterUntried {
 		t.Error("a master was asked")
 	}
 }

@@ -12,9 +12,9 @@ import (
 
 // Stats is a snapshot of a Locker, see [Locker.Stats].
 type Stats struct {
-	Leases  []LeaseStats // the leases that are held, in the order of resource, slot and fencing token
-	Nodes   []NodeStats  // in the order they were given to New, group by group
-	Waiting int          // calls of Lock and Do that have no lease yet
+	Leases  []LeaseStats  // the leases that are held, in the order of resource, slot and fencing token
+	Masters []MasterStats // in the order they were given to New, group by group
+	Waiting int           // calls of Lock and Do that have no lease yet
 	Counts  Counts
 }
 
@@ -32,29 +32,29 @@ type LeaseStats struct {
 	Handles  int           // handles not yet unlocked; more than 1 by [WithReentry], or as readers of the process share the lease
 }
 
-// NodeState says whether the Locker sends requests to a master.
-type NodeState int
+// MasterState says whether the Locker sends requests to a master.
+type MasterState int
 
 // The states of a master.
 const (
-	NodeUntried NodeState = iota // there was no request yet
-	NodeUp                       // the master was reached, and gets requests
-	NodeDown                     // the master gets no requests until it can be reached again
+	MasterUntried MasterState = iota // there was no request yet
+	MasterUp                         // the master was reached, and gets requests
+	MasterDown                       // the master gets no requests until it can be reached again
 )
 
-func (s NodeState) String() string {
-	if s < NodeUntried || s > NodeDown {
-		return fmt.Sprintf("NodeState(%d)", int(s))
+func (s MasterState) String() string {
+	if s < MasterUntried || s > MasterDown {
+		return fmt.Sprintf("MasterState(%d)", int(s))
 	}
 	return [...]string{"untried", "up", "down"}[s]
 }
 
-// NodeStats is the state of one master, as of the last exchange with it. A Locker notices that a
+// MasterStats is the state of one master, as of the last exchange with it. A Locker notices that a
 // master hangs or is gone when it next sends it a request.
-type NodeStats struct {
-	Node       string // address, without credentials
+type MasterStats struct {
+	Master     string // address, without credentials
 	Group      int    // number of its group of masters, from 1; see [NewSharded]
-	State      NodeState
+	State      MasterState
 	Err        error         // why the master was last down; stays when it is up again; nil if it never was down
 	ErrTime    time.Time     // when the master last went down; zero if it never did
 	Quarantine time.Duration // how long the master has no vote, as far as the Locker knows
@@ -73,8 +73,8 @@ type Counts struct {
 	ExtendFailed uint64 // renewals and calls of Extend that failed
 	Lost         uint64 // leases that ended without having been released
 	Released     uint64 // leases that were unlocked, closed, handed over or detached
-	NodeDown     uint64
-	NodeForgot   uint64
+	MasterDown   uint64
+	MasterForgot uint64
 	Quarantined  uint64
 	ClockStepped uint64
 	StoodStill   uint64
@@ -96,7 +96,7 @@ func (l *Locker) Stats() Stats {
 			}
 		}
 		for _, n := range p.nodes {
-			s.Nodes = append(s.Nodes, statsOf(n, p))
+			s.Masters = append(s.Masters, statsOf(n, p))
 		}
 	}
 	slices.SortFunc(s.Leases, func(a, b LeaseStats) int {
@@ -127,17 +127,17 @@ func (g *grant) stats() (s LeaseStats, held bool) {
 	}, true
 }
 
-func statsOf(n *node.Node, p *pool) NodeStats {
+func statsOf(n *node.Node, p *pool) MasterStats {
 	standing, now := n.Standing(), p.now()
-	s := NodeStats{
-		Node: n.Addr(), Group: p.group + 1, Skewed: standing.Skewed(), RoundTrip: n.RoundTrip(), Quarantine: standing.VotesIn(now),
+	s := MasterStats{
+		Master: n.Addr(), Group: p.group + 1, Skewed: standing.Skewed(), RoundTrip: n.RoundTrip(), Quarantine: standing.VotesIn(now),
 		Err: standing.Failure, ErrTime: standing.FailedAt,
 	}
 	switch {
 	case standing.Down != nil:
-		s.State, s.Err = NodeDown, standing.Down
+		s.State, s.Err = MasterDown, standing.Down
 	case standing.Reached:
-		s.State = NodeUp
+		s.State = MasterUp
 	}
 	return s
 }
@@ -173,8 +173,8 @@ func (c *counts) read() Counts {
 		ExtendFailed: c.extendFailed.Load(),
 		Lost:         c.lost.Load(),
 		Released:     c.released.Load(),
-		NodeDown:     c.nodeDown.Load(),
-		NodeForgot:   c.nodeForgot.Load(),
+		MasterDown:   c.nodeDown.Load(),
+		MasterForgot: c.nodeForgot.Load(),
 		Quarantined:  c.quarantined.Load(),
 		ClockStepped: c.clockStepped.Load(),
 		StoodStill:   c.stoodStill.Load(),

@@ -19,8 +19,8 @@ func TestVirtualStats(t *testing.T) {
 		if len(s.Leases) != 0 || s.Waiting != 0 || s.Counts != (redlock.Counts{}) {
 			t.Errorf("before the first call: got %+v, want nothing", s)
 		}
-		for _, n := range s.Nodes {
-			if n.State != redlock.NodeUntried || n.RoundTrip != 0 || n.Err != nil {
+		for _, n := range s.Masters {
+			if n.State != redlock.MasterUntried || n.RoundTrip != 0 || n.Err != nil {
 				t.Errorf("before the first call: got node %+v, want a node that was not tried", n)
 			}
 		}
@@ -59,8 +59,8 @@ func TestVirtualStats(t *testing.T) {
 		if c := s.Counts; c.Acquired != 3 || c.NotAcquired != 1 || c.Taken != 1 || c.NoQuorum != 0 || c.Released != 0 {
 			t.Errorf("got %+v, want 3 acquired, 1 not because it was taken", c)
 		}
-		for _, n := range s.Nodes {
-			if n.State != redlock.NodeUp || n.RoundTrip != 2*time.Millisecond || n.Err != nil || n.Quarantine != 0 {
+		for _, n := range s.Masters {
+			if n.State != redlock.MasterUp || n.RoundTrip != 2*time.Millisecond || n.Err != nil || n.Quarantine != 0 {
 				t.Errorf("got node %+v, want it up with a round trip of 2 ms", n)
 			}
 		}
@@ -85,18 +85,18 @@ func TestVirtualStats(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		s = l.Stats()
-		if n := s.Nodes[0]; n.State != redlock.NodeDown || n.Err == nil || n.ErrTime.Before(down) || time.Since(n.ErrTime) < time.Second {
+		if n := s.Masters[0]; n.State != redlock.MasterDown || n.Err == nil || n.ErrTime.Before(down) || time.Since(n.ErrTime) < time.Second {
 			t.Errorf("a node that is down: got %+v, want it down since %v, and why", n, down)
 		}
-		if n := s.Nodes[1]; n.State != redlock.NodeUp || n.Quarantine <= 8*time.Second || n.Quarantine > 10300*time.Millisecond {
+		if n := s.Masters[1]; n.State != redlock.MasterUp || n.Quarantine <= 8*time.Second || n.Quarantine > 10300*time.Millisecond {
 			t.Errorf("a node that restarted empty: got %+v, want a quarantine of about 9 s", n)
 		}
-		if c := s.Counts; c.NodeDown == 0 || c.Quarantined == 0 || c.ExtendFailed == 0 {
+		if c := s.Counts; c.MasterDown == 0 || c.Quarantined == 0 || c.ExtendFailed == 0 {
 			t.Errorf("got %+v, want a node that went down, a quarantine, an Extend that failed", c)
 		}
 		b.nodes[0].heal()
 		time.Sleep(time.Second)
-		if n := l.Stats().Nodes[0]; n.State != redlock.NodeUp || n.Err == nil {
+		if n := l.Stats().Masters[0]; n.State != redlock.MasterUp || n.Err == nil {
 			t.Errorf("a node that was down: got %+v, want it up with the error it was down for", n)
 		}
 

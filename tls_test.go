@@ -163,7 +163,7 @@ func TestSecretsAreNotTold(t *testing.T) {
 	}
 	observer := redlock.WithObserver(redlock.Observer{
 		Acquired: note("acquired"), NotAcquired: note("not acquired"), Extended: note("extended"), ExtendFailed: note("extend failed"),
-		Lost: note("lost"), Released: note("released"), NodeDown: note("down"), NodeUp: note("up"), NodeForgot: note("forgot"),
+		Lost: note("lost"), Released: note("released"), MasterDown: note("down"), MasterUp: note("up"), MasterForgot: note("forgot"),
 	})
 	locker := func(user, password string) *redlock.Locker {
 		var urls []string

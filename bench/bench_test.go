@@ -142,7 +142,7 @@ func benchmarkFault(b *testing.B, c contender.Contender, inject func([]*masters.
 	cr.Reset()
 	cr.Run(b.Context(), healthyCycles*g, healthyLimit)
 	before := cr.Summary()
-	if 10*before.Failed > healthyCycles*g { // a few may fail on a machine that stood still for a node timeout
+	if 10*before.Failed > healthyCycles*g { // a few may fail on a machine that stood still for a master timeout
 		b.Errorf("%d cycles failed before the fault, for example with: %s", before.Failed, before.Err)
 	}
 	if err := inject(list); err != nil {

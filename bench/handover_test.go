@@ -55,7 +55,7 @@ func benchmarkHandOver(b *testing.B, c contender.Contender, addrs []string) {
 				}
 				d, err := p.once(20*time.Millisecond + rand.N(100*time.Millisecond))
 				mu.Lock()
-				if err != nil { // the machine was busy for longer than a node timeout
+				if err != nil { // the machine was busy for longer than a master timeout
 					failed++
 					b.Log(err)
 				} else {

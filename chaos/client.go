@@ -32,7 +32,7 @@ type ClientConfig struct {
 func (c ClientConfig) options() []redlock.Option {
 	opts := []redlock.Option{redlock.WithTTL(c.TTL), redlock.WithMaxTTL(c.MaxTTL), redlock.WithLogger(nil)}
 	if c.Answer > 0 {
-		opts = append(opts, redlock.WithNodeTimeout(c.Answer))
+		opts = append(opts, redlock.WithMasterTimeout(c.Answer))
 	}
 	if c.Prefix != "" {
 		opts = append(opts, redlock.WithKeyPrefix(c.Prefix))

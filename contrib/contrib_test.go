@@ -96,10 +96,10 @@ func wantGood(t *testing.T, urls []string) {
 	if err != nil {
 		t.Errorf("Check: got %v, want no error", err)
 	}
-	for _, n := range report.Groups[0].Nodes {
+	for _, n := range report.Groups[0].Masters {
 		for _, f := range n.Findings {
 			if f.Level != redlock.LevelOK {
-				t.Errorf("%s: got %v, %s: %s, want all in order", n.Node, f.Level, f.Check, f.Text)
+				t.Errorf("%s: got %v, %s: %s, want all in order", n.Master, f.Level, f.Check, f.Text)
 			}
 		}
 	}
@@ -146,7 +146,7 @@ func TestMain(m *testing.M) {
 }
 
 // tooSlow is the exit code of redlock if too few masters answer in time. On a busy machine they may
-// take longer than a node timeout.
+// take longer than a master timeout.
 const tooSlow = 69
 
 // run runs redlock with a command line of some file: what comes after -- there is replaced. It

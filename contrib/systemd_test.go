@@ -42,8 +42,8 @@ func TestDropInRuns(t *testing.T) {
 	}
 	defer l.Close()
 	report, _ := l.Check(t.Context())
-	if n := report.Groups[0].Nodes[0]; n.Err == nil && n.Quarantine > 0 {
-		t.Errorf("%s: got no vote for %v, want one by now", n.Node, n.Quarantine)
+	if n := report.Groups[0].Masters[0]; n.Err == nil && n.Quarantine > 0 {
+		t.Errorf("%s: got no vote for %v, want one by now", n.Master, n.Quarantine)
 	}
 }
 

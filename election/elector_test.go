@@ -446,7 +446,7 @@ func TestElectorBadArguments(t *testing.T) {
 		t.Errorf("a resource that only contains a name of the library: got %v, want no error", err)
 	}
 	for _, l := range []*redlock.Locker{l, prefixed, reentrant} {
-		if n := l.Stats().Nodes[0]; n.State != redlock.NodeUntried {
+		if n := l.Stats().Masters[0]; n.State != redlock.MasterUntried {
 			t.Errorf("got a node that is %v, want it not asked", n.State)
 		}
 	}

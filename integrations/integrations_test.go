@@ -39,7 +39,7 @@ func start(t *testing.T) (addrs []string, list []*masters.Process) {
 
 func open(t *testing.T, addrs []string) *redlock.Locker {
 	t.Helper()
-	l, err := redlock.New(addrs, redlock.WithTTL(ttl), redlock.WithNodeTimeout(200*time.Millisecond))
+	l, err := redlock.New(addrs, redlock.WithTTL(ttl), redlock.WithMasterTimeout(200*time.Millisecond))
 	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l

@@ -471,7 +471,7 @@ func TestBadArguments(t *testing.T) {
 		}
 	}
 	for _, l := range []*redlock.Locker{l, reentrant, prefixed} {
-		if n := l.Stats().Nodes[0]; n.State != redlock.NodeUntried {
+		if n := l.Stats().Masters[0]; n.State != redlock.MasterUntried {
 			t.Errorf("got a node that is %v, want it not asked", n.State)
 		}
 	}

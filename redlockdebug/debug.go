@@ -91,7 +91,7 @@ func prefersJSON(accept []string) bool {
 type view struct {
 	Time    time.Time     `json:"time"`
 	Leases  []lease       `json:"leases"`
-	Nodes   []node        `json:"nodes"`
+	Masters []node        `json:"masters"`
 	Waiting int           `json:"waiting"`
 	Counts  orderedCounts `json:"counts"`
 }
@@ -110,7 +110,7 @@ type lease struct {
 }
 
 type node struct {
-	Node       string     `json:"node"`
+	Master     string     `json:"master"`
 	State      string     `json:"state"`
 	Error      string     `json:"error,omitempty"` // of now or of the last time
 	ErrorTime  *time.Time `json:"error_time,omitempty"`
@@ -160,7 +160,7 @@ func (c orderedCounts) MarshalJSON() ([]byte, error) {
 const shownOfToken = 8
 
 func viewOf(s redlock.Stats, now time.Time) view {
-	v := view{Time: now, Leases: []lease{}, Nodes: []node{}, Waiting: s.Waiting}
+	v := view{Time: now, Leases: []lease{}, Masters: []node{}, Waiting: s.Waiting}
 	for _, l := range s.Leases {
 		v.Leases = append(v.Leases, lease{
 			Resource: l.Resource,
@@ -175,9 +175,9 @@ func viewOf(s redlock.Stats, now time.Time) view {
 			Handles:  l.Handles,
 		})
 	}
-	for _, n := range s.Nodes {
+	for _, n := range s.Masters {
 		shown := node{
-			Node:       n.Node,
+			Master:     n.Master,
 			State:      n.State.String(),
 			Quarantine: seconds(n.Quarantine),
 			Skewed:     n.Skewed,
@@ -189,7 +189,7 @@ func viewOf(s redlock.Stats, now time.Time) view {
 		if !n.ErrTime.IsZero() {
 			shown.ErrorTime = &n.ErrTime
 		}
-		v.Nodes = append(v.Nodes, shown)
+		v.Masters = append(v.Masters, shown)
 	}
 	counts := reflect.ValueOf(s.Counts)
 	for i := range counts.NumField() {

@@ -35,7 +35,7 @@ func start(t *testing.T, resource string) (*redlock.Locker, *redlock.Lease) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	redistest.Eventually(t, 10*time.Second, func() bool { return l.Stats().Nodes[2].State == redlock.NodeDown }, "a master that is down")
+	redistest.Eventually(t, 10*time.Second, func() bool { return l.Stats().Masters[2].State == redlock.MasterDown }, "a master that is down")
 	return l, lease
 }
 
@@ -58,12 +58,12 @@ type shown struct {
 		Age, TTL, Validity           float64
 		Renewals, Handles            int
 	}
-	Nodes []struct {
-		Node, State, Error string
-		ErrorTime          *time.Time `json:"error_time"`
-		Quarantine         float64
-		Skewed             bool
-		RoundTrip          float64 `json:"round_trip"`
+	Masters []struct {
+		Master, State, Error string
+		ErrorTime            *time.Time `json:"error_time"`
+		Quarantine           float64
+		Skewed               bool
+		RoundTrip            float64 `json:"round_trip"`
 	}
 	Waiting *int
 	Counts  map[string]uint64
@@ -82,12 +82,12 @@ func wantShown(t *testing.T, text []byte, lease *redlock.Lease) {
 		s.Leases[0].Validity > 10 || s.Leases[0].Age < 0 || s.Leases[0].Handles != 1 || s.Leases[0].Mode != "exclusive" {
 		t.Errorf("leases: got %+v, want that of %q", s.Leases, lease.Resource())
 	}
-	if len(s.Nodes) != 3 || s.Nodes[0].State != "up" || s.Nodes[0].RoundTrip <= 0 || s.Nodes[0].Error != "" || s.Nodes[0].ErrorTime != nil {
-		t.Errorf("nodes: got %+v, want three, the first up", s.Nodes)
-	} else if s.Nodes[2].State != "down" || s.Nodes[2].Error == "" || s.Nodes[2].ErrorTime == nil {
-		t.Errorf("nodes: got %+v, want the third down, with the reason", s.Nodes[2])
+	if len(s.Masters) != 3 || s.Masters[0].State != "up" || s.Masters[0].RoundTrip <= 0 || s.Masters[0].Error != "" || s.Masters[0].ErrorTime != nil {
+		t.Errorf("masters: got %+v, want three, the first up", s.Masters)
+	} else if s.Masters[2].State != "down" || s.Masters[2].Error == "" || s.Masters[2].ErrorTime == nil {
+		t.Errorf("masters: got %+v, want the third down, with the reason", s.Masters[2])
 	}
-	if s.Counts["acquired"] != 1 || s.Counts["node_down"] == 0 || len(s.Counts) != 15 || s.Waiting == nil || s.Time.IsZero() {
+	if s.Counts["acquired"] != 1 || s.Counts["master_down"] == 0 || len(s.Counts) != 15 || s.Waiting == nil || s.Time.IsZero() {
 		t.Errorf("got %s, want 15 counters, 1 lease acquired, a master that went down", text)
 	}
 }

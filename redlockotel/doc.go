@@ -21,13 +21,13 @@
 //	redlock.validity             s             redlock.at                      left at grant, after a renewal, at a failed renewal
 //	redlock.renewals             {renewal}     redlock.outcome                 renewed, or why not
 //	redlock.losses               {lease}       redlock.cause                   leases that ended without Unlock
-//	redlock.node.duration        s             server.*, redlock.outcome       one exchange with a master; answered, or why not
-//	redlock.node.up              1             server.*                        0 while the master does not answer
-//	redlock.node.failures        {failure}     server.*, error.type            how often it stopped answering
-//	redlock.node.quarantines     {quarantine}  server.*                        how often it went into quarantine
-//	redlock.node.forgets         {key}         server.*                        keys of leases that it had lost
-//	redlock.node.clock_steps     {step}        server.*                        steps of its clock
-//	redlock.node.warnings        {warning}     server.*                        reasons why locks are less safe; see the log
+//	redlock.master.duration      s             server.*, redlock.outcome       one exchange with a master; answered, or why not
+//	redlock.master.up            1             server.*                        0 while the master does not answer
+//	redlock.master.failures      {failure}     server.*, error.type            how often it stopped answering
+//	redlock.master.quarantines   {quarantine}  server.*                        how often it went into quarantine
+//	redlock.master.forgets       {key}         server.*                        keys of leases that it had lost
+//	redlock.master.clock_steps   {step}        server.*                        steps of its clock
+//	redlock.master.warnings      {warning}     server.*                        reasons why locks are less safe; see the log
 //	redlock.clock.standstill     s                                             for which the local clock stood still
 //	redlock.events.dropped       {event}                                       missing from all metrics above
 //
@@ -40,6 +40,6 @@
 // Lock, RLock, Extend, Unlock and the like are spans redlock.Lock and so on, of kind client, and children of the
 // span in the context of the call. A [redlock.Locker.Do] is a Lock and an Unlock.
 // Attributes are redlock.outcome, redlock.fence, redlock.validity in seconds, error.type if the
-// call failed, and with [WithResource] redlock.resource. A failed call has an event redlock.node
+// call failed, and with [WithResource] redlock.resource. A failed call has an event redlock.master
 // for the answer of each master. A TryLock of a resource that another holder has is no error.
 package redlockotel

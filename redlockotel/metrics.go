@@ -57,22 +57,22 @@ func newInstruments(p metric.MeterProvider) (*instruments, error) {
 		renewals:    counter("redlock.renewals", "{renewal}", "Rounds of renewal, by the library or by Extend."),
 		losses:      counter("redlock.losses", "{lease}", "Leases that ended without having been released."),
 		dropped:     counter("redlock.events.dropped", "{event}", "Events that are missing from these metrics."),
-		failures:    counter("redlock.node.failures", "{failure}", "How often a master stopped answering."),
-		quarantines: counter("redlock.node.quarantines", "{quarantine}", "How often a master came into quarantine."),
-		forgets:     counter("redlock.node.forgets", "{key}", "Keys of leases that a master had lost."),
-		clockSteps:  counter("redlock.node.clock_steps", "{step}", "Steps of a master's clock."),
-		warnings:    counter("redlock.node.warnings", "{warning}", "Warnings about a master."),
+		failures:    counter("redlock.master.failures", "{failure}", "How often a master stopped answering."),
+		quarantines: counter("redlock.master.quarantines", "{quarantine}", "How often a master came into quarantine."),
+		forgets:     counter("redlock.master.forgets", "{key}", "Keys of leases that a master had lost."),
+		clockSteps:  counter("redlock.master.clock_steps", "{step}", "Steps of a master's clock."),
+		warnings:    counter("redlock.master.warnings", "{warning}", "Warnings about a master."),
 		wait:        seconds("redlock.wait.duration", "Time from the call of Lock or TryLock to its end.", telemetry.Wait),
 		hold:        seconds("redlock.hold.duration", "How long leases were held.", telemetry.Hold),
 		validity:    seconds("redlock.validity", "Validity left of a lease.", telemetry.Validity),
-		latency:     seconds("redlock.node.duration", "Time of one exchange with a master.", telemetry.Latency),
+		latency:     seconds("redlock.master.duration", "Time of one exchange with a master.", telemetry.Latency),
 	}
 	var err error
 	in.standstill, err = m.Float64Counter("redlock.clock.standstill", metric.WithUnit("s"), metric.WithDescription("Time for which the local clock stood still."))
 	errs = append(errs, err)
 	in.leases, err = m.Int64UpDownCounter("redlock.leases", metric.WithUnit("{lease}"), metric.WithDescription("Leases that are held."))
 	errs = append(errs, err)
-	in.up, err = m.Int64Gauge("redlock.node.up", metric.WithUnit("1"), metric.WithDescription("Whether a master answers."))
+	in.up, err = m.Int64Gauge("redlock.master.up", metric.WithUnit("1"), metric.WithDescription("Whether a master answers."))
 	errs = append(errs, err)
 	return in, errors.Join(errs...)
 }
@@ -94,14 +94,14 @@ func Observer(opts ...Option) (redlock.Observer, error) {
 		Downgraded:   in.downgraded,
 		Lost:         in.lost,
 		Released:     in.ended,
-		NodeAsked:    in.asked,
-		NodeDown:     in.down,
-		NodeUp:       func(e redlock.Event) { in.state(e.Node, 1) },
-		NodeForgot:   func(e redlock.Event) { count(in.forgets, server(e.Node)...) },
-		Quarantined:  func(e redlock.Event) { count(in.quarantines, server(e.Node)...) },
-		ClockStepped: func(e redlock.Event) { count(in.clockSteps, server(e.Node)...) },
+		MasterAsked:  in.asked,
+		MasterDown:   in.down,
+		MasterUp:     func(e redlock.Event) { in.state(e.Master, 1) },
+		MasterForgot: func(e redlock.Event) { count(in.forgets, server(e.Master)...) },
+		Quarantined:  func(e redlock.Event) { count(in.quarantines, server(e.Master)...) },
+		ClockStepped: func(e redlock.Event) { count(in.clockSteps, server(e.Master)...) },
 		StoodStill:   func(e redlock.Event) { in.standstill.Add(context.Background(), e.Elapsed.Seconds()) },
-		Warning:      func(e redlock.Event) { count(in.warnings, server(e.Node)...) },
+		Warning:      func(e redlock.Event) { count(in.warnings, server(e.Master)...) },
 		Dropped:      func(n int) { in.dropped.Add(context.Background(), int64(n)) },
 	}, nil
 }
@@ -114,16 +114,16 @@ func observe(h metric.Float64Histogram, seconds float64, attrs ...attribute.KeyV
 	h.Record(context.Background(), seconds, metric.WithAttributes(attrs...))
 }
 
-// server returns the attributes for the address of a node. For a socket the address is its path.
-func server(node string) []attribute.KeyValue {
-	host, port, err := net.SplitHostPort(node)
+// server returns the attributes for the address of a master. For a socket the address is its path.
+func server(master string) []attribute.KeyValue {
+	host, port, err := net.SplitHostPort(master)
 	if err != nil {
-		return []attribute.KeyValue{addressKey.String(node)}
+		return []attribute.KeyValue{addressKey.String(master)}
 	}
 	if number, err := strconv.Atoi(port); err == nil {
 		return []attribute.KeyValue{addressKey.String(host), portKey.Int(number)}
 	}
-	return []attribute.KeyValue{addressKey.String(node)}
+	return []attribute.KeyValue{addressKey.String(master)}
 }
 
 func (in *instruments) acquired(e redlock.Event) {
@@ -167,16 +167,16 @@ func (in *instruments) asked(e redlock.Event) {
 	if e.Err != nil {
 		outcome = redlock.Reason(e.Err)
 	} else {
-		in.state(e.Node, 1)
+		in.state(e.Master, 1)
 	}
-	observe(in.latency, e.Elapsed.Seconds(), append(server(e.Node), outcomeKey.String(outcome))...)
+	observe(in.latency, e.Elapsed.Seconds(), append(server(e.Master), outcomeKey.String(outcome))...)
 }
 
 func (in *instruments) down(e redlock.Event) {
-	in.state(e.Node, 0)
-	count(in.failures, append(server(e.Node), errorKey.String(redlock.Reason(e.Err)))...)
+	in.state(e.Master, 0)
+	count(in.failures, append(server(e.Master), errorKey.String(redlock.Reason(e.Err)))...)
 }
 
-func (in *instruments) state(node string, up int64) {
-	in.up.Record(context.Background(), up, metric.WithAttributes(server(node)...))
+func (in *instruments) state(master string, up int64) {
+	in.up.Record(context.Background(), up, metric.WithAttributes(server(master)...))
 }

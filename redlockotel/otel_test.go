@@ -51,7 +51,7 @@ func newScene(t *testing.T, n int, opts ...redlockotel.Option) *scene {
 	opts = append(opts, redlockotel.WithMeterProvider(meters), redlockotel.WithTracerProvider(tracers))
 	observer, err := redlockotel.Observer(opts...)
 	s.must(err)
-	s.locker, err = redlock.New(redistest.Addrs(s.procs), redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithNodeTimeout(ttl/4),
+	s.locker, err = redlock.New(redistest.Addrs(s.procs), redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithMasterTimeout(ttl/4),
 		redlock.WithoutRenewal(), redlock.WithLogger(nil), redlock.WithObserver(observer), redlock.WithTracer(redlockotel.Tracer(opts...)))
 	s.must(err)
 	t.Cleanup(func() { _ = s.locker.Close() }) // some tests leave no master to confirm a release
@@ -142,7 +142,7 @@ func (s *scene) scenario(ctx context.Context) {
 	lease, err := s.locker.Lock(ctx, resource)
 	s.must(err)
 	s.must(lease.Extend(ctx))
-	s.want(map[string]float64{"attempts outcome=granted": 1, "leases mode=exclusive": 1, "renewals outcome=renewed": 1, "validity at=renewal": 1, "node.up" + s.server(2): 1})
+	s.want(map[string]float64{"attempts outcome=granted": 1, "leases mode=exclusive": 1, "renewals outcome=renewed": 1, "validity at=renewal": 1, "master.up" + s.server(2): 1})
 	_, err = s.locker.TryLock(ctx, resource)
 	if !errors.Is(err, redlock.ErrTaken) {
 		t.Fatalf("got %v, want ErrTaken", err)
@@ -174,7 +174,7 @@ func (s *scene) scenario(ctx context.Context) {
 	}
 	s.want(map[string]float64{
 		"losses cause=expired": 1, "leases mode=exclusive": 0, "hold.duration": 2, "renewals outcome=no_quorum": 1, "validity at=failure": 1,
-		"attempts outcome=no_quorum": 1, "wait.duration outcome=no_quorum": 1, "node.up" + s.server(0): 1, "node.up" + s.server(1): 0, "node.up" + s.server(2): 0,
+		"attempts outcome=no_quorum": 1, "wait.duration outcome=no_quorum": 1, "master.up" + s.server(0): 1, "master.up" + s.server(1): 0, "master.up" + s.server(2): 0,
 	})
 }
 
@@ -200,7 +200,7 @@ func TestEveryEvent(t *testing.T) {
 	s := &scene{t: t, reader: sdkmetric.NewManualReader()}
 	o, err := redlockotel.Observer(redlockotel.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(s.reader))))
 	s.must(err)
-	e := redlock.Event{Resource: resource, Mode: redlock.Exclusive, Node: "10.0.0.1:6379", Elapsed: 2 * time.Second, Validity: time.Second}
+	e := redlock.Event{Resource: resource, Mode: redlock.Exclusive, Master: "10.0.0.1:6379", Elapsed: 2 * time.Second, Validity: time.Second}
 	failed := e
 	failed.Err = redlock.ErrNoQuorum
 	lost := e
@@ -210,7 +210,7 @@ func TestEveryEvent(t *testing.T) {
 	read := e
 	read.Mode = redlock.Shared
 	socket := e
-	socket.Node = "/run/redis.sock"
+	socket.Master = "/run/redis.sock"
 	o.Acquired(e)
 	o.Acquired(handed)
 	o.Acquired(e)
@@ -221,11 +221,11 @@ func TestEveryEvent(t *testing.T) {
 	o.ExtendFailed(failed)
 	o.Lost(lost)
 	o.Released(e)
-	o.NodeAsked(e)
-	o.NodeAsked(failed)
-	o.NodeDown(failed)
-	o.NodeUp(socket)
-	o.NodeForgot(e)
+	o.MasterAsked(e)
+	o.MasterAsked(failed)
+	o.MasterDown(failed)
+	o.MasterUp(socket)
+	o.MasterForgot(e)
 	o.Quarantined(e)
 	o.ClockStepped(e)
 	o.StoodStill(e)
@@ -237,8 +237,8 @@ func TestEveryEvent(t *testing.T) {
 		"wait.duration outcome=granted": 3, "wait.duration outcome=no_quorum": 1, "hold.duration": 2,
 		"validity at=grant": 3, "validity at=renewal": 1, "validity at=failure": 1,
 		"renewals outcome=renewed": 1, "renewals outcome=no_quorum": 1, "losses cause=expired": 1,
-		"node.duration outcome=answered" + at: 1, "node.duration outcome=no_quorum" + at: 1, "node.up" + at: 0, "node.up server.address=/run/redis.sock": 1,
-		"node.failures error.type=no_quorum" + at: 1, "node.forgets" + at: 1, "node.quarantines" + at: 1, "node.clock_steps" + at: 1, "node.warnings" + at: 1,
+		"master.duration outcome=answered" + at: 1, "master.duration outcome=no_quorum" + at: 1, "master.up" + at: 0, "master.up server.address=/run/redis.sock": 1,
+		"master.failures error.type=no_quorum" + at: 1, "master.forgets" + at: 1, "master.quarantines" + at: 1, "master.clock_steps" + at: 1, "master.warnings" + at: 1,
 		"clock.standstill": 2, "events.dropped": 7,
 	}
 	s.want(want)
@@ -314,26 +314,26 @@ func TestTraces(t *testing.T) {
 				if (span.Status.Code == codes.Error) != (kind != "") {
 					t.Errorf("%s: got status %v with error.type %q", span.Name, span.Status, kind)
 				}
-				nodes := 0
+				masters := 0
 				for _, e := range span.Events {
-					if e.Name == "redlock.node" {
-						nodes++
+					if e.Name == "redlock.master" {
+						masters++
 					}
 				}
-				told = append(told, fmt.Sprintf("%s %s fence=%v error=%q nodes=%v", span.Name, outcome, fence, kind, nodes > 0))
+				told = append(told, fmt.Sprintf("%s %s fence=%v error=%q masters=%v", span.Name, outcome, fence, kind, masters > 0))
 				if strings.Contains(fmt.Sprint(span), resource) {
 					named++
 				}
 			}
 			want := []string{
-				`redlock.Lock granted fence=true error="" nodes=false`,
-				`redlock.Extend renewed fence=true error="" nodes=false`,
-				`redlock.TryLock taken fence=false error="" nodes=true`,
-				`redlock.Unlock released fence=true error="" nodes=false`,
-				`redlock.Lock granted fence=true error="" nodes=false`,
-				`redlock.Extend no_quorum fence=false error="no_quorum" nodes=true`,
-				`redlock.Unlock expired fence=false error="expired" nodes=false`,
-				`redlock.TryLock no_quorum fence=false error="no_quorum" nodes=true`,
+				`redlock.Lock granted fence=true error="" masters=false`,
+				`redlock.Extend renewed fence=true error="" masters=false`,
+				`redlock.TryLock taken fence=false error="" masters=true`,
+				`redlock.Unlock released fence=true error="" masters=false`,
+				`redlock.Lock granted fence=true error="" masters=false`,
+				`redlock.Extend no_quorum fence=false error="no_quorum" masters=true`,
+				`redlock.Unlock expired fence=false error="expired" masters=false`,
+				`redlock.TryLock no_quorum fence=false error="no_quorum" masters=true`,
 			}
 			slices.Sort(told) // either call of the hand-over can end first
 			slices.Sort(want)

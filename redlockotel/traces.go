@@ -60,9 +60,9 @@ func (c *config) outcome(span trace.Span, op string, err error) {
 	}
 	var verdict *redlock.QuorumError
 	if errors.As(err, &verdict) {
-		for _, n := range verdict.Nodes {
-			attrs := append(server(n.Node), requestKey.String(n.Op), errorKey.String(redlock.Reason(n)))
-			span.AddEvent("redlock.node", trace.WithAttributes(attrs...))
+		for _, n := range verdict.Masters {
+			attrs := append(server(n.Master), requestKey.String(n.Op), errorKey.String(redlock.Reason(n)))
+			span.AddEvent("redlock.master", trace.WithAttributes(attrs...))
 		}
 	}
 }

@@ -8,29 +8,29 @@
 //	prometheus.MustRegister(metrics)
 //	locker, err := redlock.New(masters, redlock.WithObserver(metrics.Observer()))
 //
-// Labels have few values: outcomes and causes are words of [redlock.Reason], nodes are the
+// Labels have few values: outcomes and causes are words of [redlock.Reason], masters are the
 // addresses of the masters. The name of a resource is never a label, as the number of resources is
 // unbounded.
 //
-//	redlock_attempts_total{outcome}               attempts to get a lock; granted, or why not: taken, split_vote, no_quorum, quarantine ...
-//	redlock_wait_seconds{outcome}                 from the call of Lock or TryLock to its end
-//	redlock_handovers_total                       leases that another caller of the process passed on, without an attempt
-//	redlock_leases{mode}                          held at the moment: exclusive, shared or permit
-//	redlock_hold_seconds                          how long leases were held, until Unlock or loss
-//	redlock_validity_seconds{at}                  left of a lease: at grant, after a renewal, at a failed renewal
-//	redlock_renewals_total{outcome}               renewed, or why not; Extend counts, too
-//	redlock_losses_total{cause}                   leases that ended without Unlock: expired, suspended, quorum_lost, broken, max_hold
-//	redlock_node_latency_seconds{node,outcome}    of one exchange; answered, or why not
-//	redlock_node_up{node}                         0 while the master does not answer and is probed
-//	redlock_node_quarantine_seconds{node}         time until the master has a vote, as it reported; Bootstrap shortens it
-//	redlock_node_quarantines_total{node}          how often it went into quarantine
-//	redlock_node_failures_total{node,reason}      how often it stopped answering
-//	redlock_node_forgets_total{node}              keys of leases that it had lost
-//	redlock_node_clock_steps_total{node}          steps of its clock
-//	redlock_node_warnings_total{node}             reasons why locks are less safe than they should be; see the log
-//	redlock_clock_standstill_seconds_total        for which the local clock stood still
-//	redlock_events_dropped_total                  missing from all metrics above, as too many came at a time
+//	redlock_attempts_total{outcome}                 attempts to get a lock; granted, or why not: taken, split_vote, no_quorum, quarantine ...
+//	redlock_wait_seconds{outcome}                   from the call of Lock or TryLock to its end
+//	redlock_handovers_total                         leases that another caller of the process passed on, without an attempt
+//	redlock_leases{mode}                            held at the moment: exclusive, shared or permit
+//	redlock_hold_seconds                            how long leases were held, until Unlock or loss
+//	redlock_validity_seconds{at}                    left of a lease: at grant, after a renewal, at a failed renewal
+//	redlock_renewals_total{outcome}                 renewed, or why not; Extend counts, too
+//	redlock_losses_total{cause}                     leases that ended without Unlock: expired, suspended, quorum_lost, broken, max_hold
+//	redlock_master_latency_seconds{master,outcome}  of one exchange; answered, or why not
+//	redlock_master_up{master}                       0 while the master does not answer and is probed
+//	redlock_master_quarantine_seconds{master}       time until the master has a vote, as it reported; Bootstrap shortens it
+//	redlock_master_quarantines_total{master}        how often it went into quarantine
+//	redlock_master_failures_total{master,reason}    how often it stopped answering
+//	redlock_master_forgets_total{master}            keys of leases that it had lost
+//	redlock_master_clock_steps_total{master}        steps of its clock
+//	redlock_master_warnings_total{master}           reasons why locks are less safe than they should be; see the log
+//	redlock_clock_standstill_seconds_total          for which the local clock stood still
+//	redlock_events_dropped_total                    missing from all metrics above, as too many came at a time
 //
-// A master appears in redlock_node_* with the first request to it. contrib/ has a dashboard for
+// A master appears in redlock_master_* with the first request to it. contrib/ has a dashboard for
 // Grafana and rules for alerts.
 package redlockprom

@@ -28,7 +28,7 @@ type Metrics struct {
 
 	quarantine *prometheus.Desc
 	mu         sync.Mutex
-	votesAt    map[string]time.Time // guarded by mu; by node, when it has its vote again
+	votesAt    map[string]time.Time // guarded by mu; by master, when it has its vote again
 }
 
 // New returns empty metrics.
@@ -44,14 +44,14 @@ func New() *Metrics {
 		standstills: counter("clock_standstill_seconds_total", "Time for which the local clock stood still."),
 		dropped:     counter("events_dropped_total", "Events that are missing from these metrics."),
 		leases:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "leases", Help: "Leases that are held."}, []string{"mode"}),
-		latency:     histograms("node_latency_seconds", "Time of one exchange with a master.", telemetry.Latency, "node", "outcome"),
-		up:          prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "node_up", Help: "Whether a master answers."}, []string{"node"}),
-		failures:    counters("node_failures_total", "How often a master stopped answering.", "node", "reason"),
-		quarantines: counters("node_quarantines_total", "How often a master came into quarantine.", "node"),
-		forgets:     counters("node_forgets_total", "Keys of leases that a master had lost.", "node"),
-		clockSteps:  counters("node_clock_steps_total", "Steps of a master's clock.", "node"),
-		warnings:    counters("node_warnings_total", "Warnings about a master.", "node"),
-		quarantine:  prometheus.NewDesc(prefix+"node_quarantine_seconds", "For how long yet a master has no vote.", []string{"node"}, nil),
+		latency:     histograms("master_latency_seconds", "Time of one exchange with a master.", telemetry.Latency, "master", "outcome"),
+		up:          prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "master_up", Help: "Whether a master answers."}, []string{"master"}),
+		failures:    counters("master_failures_total", "How often a master stopped answering.", "master", "reason"),
+		quarantines: counters("master_quarantines_total", "How often a master came into quarantine.", "master"),
+		forgets:     counters("master_forgets_total", "Keys of leases that a master had lost.", "master"),
+		clockSteps:  counters("master_clock_steps_total", "Steps of a master's clock.", "master"),
+		warnings:    counters("master_warnings_total", "Warnings about a master.", "master"),
+		quarantine:  prometheus.NewDesc(prefix+"master_quarantine_seconds", "For how long yet a master has no vote.", []string{"master"}, nil),
 		votesAt:     make(map[string]time.Time),
 	}
 	m.leases.WithLabelValues(string(redlock.Exclusive))
@@ -97,14 +97,14 @@ func (m *Metrics) Observer() redlock.Observer {
 		Downgraded:   m.downgraded,
 		Lost:         m.lost,
 		Released:     m.ended,
-		NodeAsked:    m.asked,
-		NodeDown:     m.down,
-		NodeUp:       func(e redlock.Event) { m.seen(e.Node).Set(1) },
-		NodeForgot:   func(e redlock.Event) { m.forgets.WithLabelValues(e.Node).Inc() },
+		MasterAsked:  m.asked,
+		MasterDown:   m.down,
+		MasterUp:     func(e redlock.Event) { m.seen(e.Master).Set(1) },
+		MasterForgot: func(e redlock.Event) { m.forgets.WithLabelValues(e.Master).Inc() },
 		Quarantined:  m.quarantined,
-		ClockStepped: func(e redlock.Event) { m.clockSteps.WithLabelValues(e.Node).Inc() },
+		ClockStepped: func(e redlock.Event) { m.clockSteps.WithLabelValues(e.Master).Inc() },
 		StoodStill:   func(e redlock.Event) { m.standstills.Add(e.Elapsed.Seconds()) },
-		Warning:      func(e redlock.Event) { m.warnings.WithLabelValues(e.Node).Inc() },
+		Warning:      func(e redlock.Event) { m.warnings.WithLabelValues(e.Master).Inc() },
 		Dropped:      func(n int) { m.dropped.Add(float64(n)) },
 	}
 }
@@ -145,36 +145,36 @@ func (m *Metrics) asked(e redlock.Event) {
 	if e.Err != nil {
 		outcome = redlock.Reason(e.Err)
 	} else {
-		m.seen(e.Node).Set(1)
+		m.seen(e.Master).Set(1)
 	}
-	m.latency.WithLabelValues(e.Node, outcome).Observe(e.Elapsed.Seconds())
+	m.latency.WithLabelValues(e.Master, outcome).Observe(e.Elapsed.Seconds())
 }
 
 func (m *Metrics) down(e redlock.Event) {
-	m.seen(e.Node).Set(0)
-	m.failures.WithLabelValues(e.Node, redlock.Reason(e.Err)).Inc()
+	m.seen(e.Master).Set(0)
+	m.failures.WithLabelValues(e.Master, redlock.Reason(e.Err)).Inc()
 }
 
 func (m *Metrics) quarantined(e redlock.Event) {
-	m.seen(e.Node)
-	m.quarantines.WithLabelValues(e.Node).Inc()
+	m.seen(e.Master)
+	m.quarantines.WithLabelValues(e.Master).Inc()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.votesAt[e.Node] = e.Time.Add(e.Elapsed)
+	m.votesAt[e.Master] = e.Time.Add(e.Elapsed)
 }
 
-// seen adds a node to all metrics about nodes, and returns the gauge of its state.
-func (m *Metrics) seen(node string) prometheus.Gauge {
+// seen adds a master to all metrics about masters, and returns the gauge of its state.
+func (m *Metrics) seen(master string) prometheus.Gauge {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, known := m.votesAt[node]; !known {
-		m.votesAt[node] = time.Time{}
-		m.quarantines.WithLabelValues(node)
-		m.forgets.WithLabelValues(node)
-		m.clockSteps.WithLabelValues(node)
-		m.warnings.WithLabelValues(node)
+	if _, known := m.votesAt[master]; !known {
+		m.votesAt[master] = time.Time{}
+		m.quarantines.WithLabelValues(master)
+		m.forgets.WithLabelValues(master)
+		m.clockSteps.WithLabelValues(master)
+		m.warnings.WithLabelValues(master)
 	}
-	return m.up.WithLabelValues(node)
+	return m.up.WithLabelValues(master)
 }
 
 func (m *Metrics) collectors() []prometheus.Collector {
@@ -199,8 +199,8 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for node, at := range m.votesAt {
+	for master, at := range m.votesAt {
 		left := max(time.Until(at), 0)
-		ch <- prometheus.MustNewConstMetric(m.quarantine, prometheus.GaugeValue, left.Seconds(), node)
+		ch <- prometheus.MustNewConstMetric(m.quarantine, prometheus.GaugeValue, left.Seconds(), master)
 	}
 }

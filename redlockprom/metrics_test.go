@@ -57,7 +57,7 @@ func newScene(t *testing.T, n int) *scene {
 	redistest.Eventually(t, 20*time.Second, func() bool {
 		v := s.scrape()
 		return !slices.ContainsFunc(s.addrs, func(addr string) bool {
-			left, known := v[node("node_quarantine_seconds", addr)]
+			left, known := v[master("master_quarantine_seconds", addr)]
 			return !known || left > 0
 		})
 	}, "as the metrics have it, too")
@@ -66,7 +66,7 @@ func newScene(t *testing.T, n int) *scene {
 
 func (s *scene) open(opts ...redlock.Option) *redlock.Locker {
 	s.t.Helper()
-	opts = append(opts, redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithNodeTimeout(ttl/4), redlock.WithoutRenewal(), redlock.WithLogger(nil))
+	opts = append(opts, redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithMasterTimeout(ttl/4), redlock.WithoutRenewal(), redlock.WithLogger(nil))
 	l, err := redlock.New(s.addrs, opts...)
 	if err != nil {
 		s.t.Fatal(err)
@@ -86,8 +86,8 @@ func (s *scene) counter() redlock.Observer {
 	}
 	return redlock.Observer{
 		Acquired: count("acquired"), NotAcquired: count("not acquired"), GaveUp: count("gave up"), Extended: count("extended"),
-		ExtendFailed: count("extend failed"), Lost: count("lost"), Released: count("released"), NodeAsked: count("asked"),
-		NodeDown: count("down"), Quarantined: count("quarantined"), NodeForgot: count("forgot"), Warning: count("warning"),
+		ExtendFailed: count("extend failed"), Lost: count("lost"), Released: count("released"), MasterAsked: count("asked"),
+		MasterDown: count("down"), Quarantined: count("quarantined"), MasterForgot: count("forgot"), Warning: count("warning"),
 	}
 }
 
@@ -184,7 +184,7 @@ func TestMetrics(t *testing.T) {
 	s.want(map[string]float64{
 		`leases{mode="shared"}`:             0,
 		`attempts_total{outcome="granted"}`: 1, `wait_seconds{outcome="granted"}`: 1, `validity_seconds{at="grant"}`: 1, `leases{mode="exclusive"}`: 1, `hold_seconds`: 0,
-		node("node_up", s.addrs[0]): 1, node("node_up", s.addrs[1]): 1, node("node_up", s.addrs[2]): 1,
+		master("master_up", s.addrs[0]): 1, master("master_up", s.addrs[1]): 1, master("master_up", s.addrs[2]): 1,
 	})
 	s.must(lease.Extend(t.Context()))
 	s.want(map[string]float64{`renewals_total{outcome="renewed"}`: 1, `validity_seconds{at="renewal"}`: 1})
@@ -235,7 +235,7 @@ func TestMetrics(t *testing.T) {
 	s.must(s.procs[2].Kill())
 	s.proxies[2].ResetAll()
 	s.must(lease.Extend(t.Context()))
-	s.want(map[string]float64{node("node_up", s.addrs[2]): 0, `renewals_total{outcome="renewed"}`: 2, `losses_total{cause="expired"}`: 0})
+	s.want(map[string]float64{master("master_up", s.addrs[2]): 0, `renewals_total{outcome="renewed"}`: 2, `losses_total{cause="expired"}`: 0})
 	s.must(s.procs[1].Kill())
 	s.proxies[1].ResetAll()
 	if err := lease.Extend(t.Context()); !errors.Is(err, redlock.ErrNoQuorum) {
@@ -246,7 +246,7 @@ func TestMetrics(t *testing.T) {
 	}
 	<-lease.Context().Done()
 	s.want(map[string]float64{
-		node("node_up", s.addrs[1]): 0, `renewals_total{outcome="no_quorum"}`: 1, `validity_seconds{at="failure"}`: 1,
+		master("master_up", s.addrs[1]): 0, `renewals_total{outcome="no_quorum"}`: 1, `validity_seconds{at="failure"}`: 1,
 		`attempts_total{outcome="no_quorum"}`: before + 1, `losses_total{cause="expired"}`: 1, `leases{mode="exclusive"}`: 0, `hold_seconds`: 3,
 	})
 
@@ -256,12 +256,12 @@ func TestMetrics(t *testing.T) {
 	redistest.Eventually(t, 10*time.Second, func() bool {
 		_, err := s.locker.TryLock(t.Context(), "r4")
 		v := s.scrape()
-		return errors.Is(err, redlock.ErrQuarantine) && v[node("node_up", s.addrs[1])] == 1 && v[node("node_quarantine_seconds", s.addrs[1])] > 0
+		return errors.Is(err, redlock.ErrQuarantine) && v[master("master_up", s.addrs[1])] == 1 && v[master("master_quarantine_seconds", s.addrs[1])] > 0
 	}, "a master is up again, in quarantine")
 	lease = s.lock("r5") // waits until the masters have their votes
 	redistest.Eventually(t, 10*time.Second, func() bool {
 		v := s.scrape()
-		return v[node("node_quarantine_seconds", s.addrs[1])]+v[node("node_quarantine_seconds", s.addrs[2])] == 0
+		return v[master("master_quarantine_seconds", s.addrs[1])]+v[master("master_quarantine_seconds", s.addrs[2])] == 0
 	}, "they vote again")
 
 	// Keys vanish behind the holder's back.
@@ -274,7 +274,7 @@ func TestMetrics(t *testing.T) {
 	redistest.Eventually(t, 10*time.Second, func() bool { // a busy machine may need a second round
 		return errors.Is(lease.Extend(t.Context()), redlock.ErrQuorumLost)
 	}, "the lease is lost")
-	s.want(map[string]float64{`losses_total{cause="quorum_lost"}`: 1, `leases{mode="exclusive"}`: 0, node("node_forgets_total", s.addrs[0]): 1})
+	s.want(map[string]float64{`losses_total{cause="quorum_lost"}`: 1, `leases{mode="exclusive"}`: 0, master("master_forgets_total", s.addrs[0]): 1})
 
 	s.must(s.locker.Close())
 	got := s.scrape()
@@ -285,11 +285,11 @@ func TestMetrics(t *testing.T) {
 		"extend failed": {`validity_seconds{at="failure"}`},
 		"acquired":      {`validity_seconds{at="grant"}`},
 		"lost":          {"losses_total"},
-		"asked":         {"node_latency_seconds"},
-		"down":          {"node_failures_total"},
-		"quarantined":   {"node_quarantines_total"},
-		"forgot":        {"node_forgets_total"},
-		"warning":       {"node_warnings_total"},
+		"asked":         {"master_latency_seconds"},
+		"down":          {"master_failures_total"},
+		"quarantined":   {"master_quarantines_total"},
+		"forgot":        {"master_forgets_total"},
+		"warning":       {"master_warnings_total"},
 	} {
 		total := 0.0
 		for key, v := range got {
@@ -307,7 +307,7 @@ func TestMetrics(t *testing.T) {
 	s.wantBounded()
 }
 
-func node(metric, addr string) string { return fmt.Sprintf("%s{node=%q}", metric, addr) }
+func master(metric, addr string) string { return fmt.Sprintf("%s{master=%q}", metric, addr) }
 
 func (s *scene) count(kind string) int {
 	s.mu.Lock()
@@ -332,9 +332,9 @@ func (s *scene) wantBounded() {
 		for _, m := range f.Metric {
 			for _, l := range m.Label {
 				switch v := l.GetValue(); l.GetName() {
-				case "node":
+				case "master":
 					if !slices.Contains(s.addrs, v) {
-						s.t.Errorf("%s: got node %q, want one of %q", name, v, s.addrs)
+						s.t.Errorf("%s: got master %q, want one of %q", name, v, s.addrs)
 					}
 				case "outcome", "cause", "reason", "at", "mode":
 					if strings.Trim(v, "abcdefghijklmnopqrstuvwxyz_") != "" || v == "other" {

@@ -31,7 +31,7 @@ func inBoth(t *testing.T, f func(t *testing.T)) {
 }
 
 // patient is for real time, on a machine with other things to do.
-var patient = redlock.WithNodeTimeout(redlock.DefaultTTL / 4)
+var patient = redlock.WithMasterTimeout(redlock.DefaultTTL / 4)
 
 func lock(t *testing.T, l *redlock.Locker, resource string) *redlock.Lease {
 	t.Helper()
@@ -129,7 +129,7 @@ func TestFaults(t *testing.T) {
 func TestRestarts(t *testing.T) {
 	inBoth(t, func(t *testing.T) {
 		c := redlocktest.Start(t, 3)
-		brief := []redlock.Option{redlock.WithMaxTTL(2 * time.Second), redlock.WithTTL(2 * time.Second), redlock.WithNodeTimeout(500 * time.Millisecond)}
+		brief := []redlock.Option{redlock.WithMaxTTL(2 * time.Second), redlock.WithTTL(2 * time.Second), redlock.WithMasterTimeout(500 * time.Millisecond)}
 		lease := lockOnAll(t, c, c.Locker(append(brief, redlock.WithoutRenewal())...), "a")
 		first, second := c.Masters()[0], c.Masters()[1]
 		first.Kill()

@@ -78,7 +78,7 @@ func (b *breakCommand) run(cmd *cobra.Command, key string) (err error) {
 		return err
 	}
 	broken := brokenReport{lockReport: reportOf(in)}
-	for _, n := range in.Nodes {
+	for _, n := range in.Masters {
 		if n.Broken {
 			broken.Broken++
 		}
@@ -101,7 +101,7 @@ func (b *breakCommand) run(cmd *cobra.Command, key string) (err error) {
 		fmt.Fprintln(b.out, "Nothing to take away.")
 	default:
 		fmt.Fprintf(b.out, "Taken away on %d of %d masters. Free in %v at the latest.\n",
-			broken.Broken, len(in.Nodes), in.FreeIn().Round(time.Millisecond))
+			broken.Broken, len(in.Masters), in.FreeIn().Round(time.Millisecond))
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func (c *connection) register(f *pflag.FlagSet) {
 	f.StringVar(&c.prefix, "prefix", redlock.DefaultKeyPrefix, "what comes before KEY on the masters; the same for all clients")
 	c.maxTTL = redlock.DefaultMaxTTL
 	f.Var((*duration)(&c.maxTTL), "max-ttl", "largest TTL of any client; the same for all clients")
-	f.Var((*duration)(&c.timeout), "node-timeout", "how long one master may take to answer; by default a tenth of the TTL, and at most 250ms")
+	f.Var((*duration)(&c.timeout), "master-timeout", "how long one master may take to answer; by default a tenth of the TTL, and at most 250ms")
 	f.BoolVar(&c.trusted, "trusted-disk", false, "a master that kept its data over a restart votes at once: see docs/operations.md")
 	f.BoolVar(&c.tls, "tls", false, "use TLS, as rediss:// does")
 	f.StringVar(&c.cacert, "cacert", "", "`file` with the certificates of authorities to trust instead of the system's")
@@ -211,7 +211,7 @@ func (c *connection) open(opts ...redlock.Option) (*redlock.Locker, error) {
 		redlock.WithKeyPrefix(c.prefix), redlock.WithMaxTTL(c.maxTTL),
 	}, opts...)
 	if c.timeout > 0 {
-		opts = append(opts, redlock.WithNodeTimeout(c.timeout))
+		opts = append(opts, redlock.WithMasterTimeout(c.timeout))
 	}
 	if c.trusted {
 		opts = append(opts, redlock.WithTrustedDisk())

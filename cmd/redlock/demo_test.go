@@ -45,7 +45,7 @@ func wantSound(t *testing.T, got *outcome, err error, kind string) {
 		t.Errorf("got masters of kind %q, want %q", got.fleet.kind, kind)
 	}
 	for i, want := range []struct{ fate, atEnd, told string }{
-		{"healthy", "answers", ""}, // on a busy machine it may miss a node timeout
+		{"healthy", "answers", ""}, // on a busy machine it may miss a master timeout
 		{"killed", "refuses", "down"},
 		{"healthy", "answers", ""},
 		{"paused", "silent", ""}, // the run may be over before redlock notices

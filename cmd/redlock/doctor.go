@@ -90,7 +90,7 @@ func (d *doctor) run(cmd *cobra.Command, only []string) (err error) {
 // known returns an error if some of the addresses are not those of masters.
 func known(s redlock.Stats, addrs []string) error {
 	for _, a := range addrs {
-		if !slices.ContainsFunc(s.Nodes, func(n redlock.NodeStats) bool { return n.Node == a }) {
+		if !slices.ContainsFunc(s.Masters, func(n redlock.MasterStats) bool { return n.Master == a }) {
 			return usagef("%q is none of the masters (see redlock doctor --help)", a)
 		}
 	}
@@ -118,7 +118,7 @@ func (d *doctor) check(ctx context.Context, locker *redlock.Locker, only []strin
 // votesIn returns when to ask again whether the masters that count have votes; 0 if they have.
 func votesIn(r redlock.Report, only []string) (pause time.Duration) {
 	const unknown = 200 * time.Millisecond // a master that is starting
-	for n := range nodesOf(r, only) {
+	for n := range mastersOf(r, only) {
 		switch {
 		case n.Err != nil:
 			pause = max(pause, unknown)
@@ -129,12 +129,12 @@ func votesIn(r redlock.Report, only []string) (pause time.Duration) {
 	return pause
 }
 
-// nodesOf iterates over the reports of those masters, or of all if none are given.
-func nodesOf(r redlock.Report, only []string) iter.Seq[redlock.NodeReport] {
-	return func(yield func(redlock.NodeReport) bool) {
+// mastersOf iterates over the reports of those masters, or of all if none are given.
+func mastersOf(r redlock.Report, only []string) iter.Seq[redlock.MasterReport] {
+	return func(yield func(redlock.MasterReport) bool) {
 		for _, g := range r.Groups {
-			for _, n := range g.Nodes {
-				if (len(only) == 0 || slices.Contains(only, n.Node)) && !yield(n) {
+			for _, n := range g.Masters {
+				if (len(only) == 0 || slices.Contains(only, n.Master)) && !yield(n) {
 					return
 				}
 			}
@@ -144,7 +144,7 @@ func nodesOf(r redlock.Report, only []string) iter.Seq[redlock.NodeReport] {
 
 // worst returns the worst level of the masters that count, and of their groups if all do.
 func worst(r redlock.Report, only []string) (worst redlock.Level) {
-	for n := range nodesOf(r, only) {
+	for n := range mastersOf(r, only) {
 		worst = max(worst, worstOf(n.Findings))
 	}
 	for _, g := range r.Groups {
@@ -172,13 +172,13 @@ func (d *doctor) show(r redlock.Report) {
 }
 
 func (d *doctor) showGroup(r redlock.GroupReport) {
-	for _, n := range r.Nodes {
-		fmt.Fprintln(d.out, strings.TrimSpace(n.Node+" "+n.Version))
+	for _, n := range r.Masters {
+		fmt.Fprintln(d.out, strings.TrimSpace(n.Master+" "+n.Version))
 		d.showFindings(n.Findings)
 	}
 	fmt.Fprintln(d.out, "all masters")
 	d.showFindings(r.Findings)
-	line := fmt.Sprintf("%d of %d masters have a vote; a quorum is %d", r.Voting, len(r.Nodes), r.Quorum)
+	line := fmt.Sprintf("%d of %d masters have a vote; a quorum is %d", r.Voting, len(r.Masters), r.Quorum)
 	if r.Voting < r.Quorum {
 		line = d.style.bad(line)
 	}
@@ -216,7 +216,7 @@ type groupHealth struct {
 }
 
 type masterHealth struct {
-	Node            string          `json:"node"`
+	Master          string          `json:"master"`
 	Version         string          `json:"version,omitempty"`
 	RoundTripMicros int64           `json:"round_trip_us,omitempty"`
 	ClockMillis     int64           `json:"clock_ms"`
@@ -242,9 +242,9 @@ func healthOf(r redlock.Report) health {
 
 func groupHealthOf(r redlock.GroupReport) groupHealth {
 	h := groupHealth{Quorum: r.Quorum, Voting: r.Voting, Findings: findingReports(r.Findings)}
-	for _, n := range r.Nodes {
+	for _, n := range r.Masters {
 		m := masterHealth{
-			Node: n.Node, Version: n.Version, RoundTripMicros: n.RoundTrip.Microseconds(),
+			Master: n.Master, Version: n.Version, RoundTripMicros: n.RoundTrip.Microseconds(),
 			ClockMillis: n.Clock.Round(time.Millisecond).Milliseconds(), QuarantineMilli: n.Quarantine.Milliseconds(),
 		}
 		if n.Err != nil {

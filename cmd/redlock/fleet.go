@@ -93,7 +93,7 @@ func parseRedis(flag, s string) (*redis.Options, error) {
 // real reports whether the masters are servers.
 func (f *fleet) real() bool { return f.given || f.kind == masters.KindProcess }
 
-// describe describes the servers of the demo.
+// describe describes the masters of the demo.
 func (f *fleet) describe() string {
 	switch {
 	case f.given:

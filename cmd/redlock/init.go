@@ -56,11 +56,11 @@ func (b *bootstrap) run(cmd *cobra.Command) (err error) {
 	report, _ := locker.Check(ctx)
 	var names []string
 	for _, g := range report.Groups {
-		if g.Voting == len(g.Nodes) {
+		if g.Voting == len(g.Masters) {
 			continue
 		}
-		for _, n := range g.Nodes {
-			names = append(names, n.Node)
+		for _, n := range g.Masters {
+			names = append(names, n.Master)
 		}
 	}
 	if len(names) == 0 {

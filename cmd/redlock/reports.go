@@ -29,19 +29,19 @@ func newNodeReports(services int) *nodeReports {
 
 func (r *nodeReports) observer(service int) redlock.Observer {
 	return redlock.Observer{
-		NodeDown: func(e redlock.Event) {
+		MasterDown: func(e redlock.Event) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			n := r.ofLocked(e.Node)
+			n := r.ofLocked(e.Master)
 			n.down[service] = true
 			if n.first.IsZero() || e.Time.Before(n.first) {
 				n.first, n.why = e.Time, e.Err
 			}
 		},
-		NodeUp: func(e redlock.Event) {
+		MasterUp: func(e redlock.Event) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.ofLocked(e.Node).ups++
+			r.ofLocked(e.Master).ups++
 		},
 	}
 }

@@ -371,7 +371,7 @@ func (q *quarantineFlag) option(locker *redlock.Locker) redlock.LockOption {
 }
 
 // connectTries is the number of attempts of a run that does not wait: connecting may take as
-// many node timeouts.
+// many master timeouts.
 const connectTries = 4
 
 // connecting makes an attempt, and more of them while a Locker that is new gets its connections.

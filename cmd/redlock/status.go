@@ -200,7 +200,7 @@ func (o *output) showLock(in redlock.Inspection) {
 	}
 	fmt.Fprintln(o.out, line)
 	var rows []table.Row
-	for _, n := range in.Nodes {
+	for _, n := range in.Masters {
 		rows = append(rows, rowOf(n))
 	}
 	o.table(table.Row{"master", "key", "token", "owner", "fence", "expires in", "round trip", "remark"}, rows)
@@ -238,7 +238,7 @@ func freeMillis(in redlock.Inspection) int64 {
 	return int64(math.Ceil(float64(in.FreeIn()) / float64(time.Millisecond)))
 }
 
-func rowOf(n redlock.NodeLock) table.Row {
+func rowOf(n redlock.MasterLock) table.Row {
 	key, fence, ttl, trip, remark := stateOf(n), "", "", "", ""
 	if n.Err != nil {
 		remark = oneLine(n.Err)
@@ -262,7 +262,7 @@ func rowOf(n redlock.NodeLock) table.Row {
 	if n.Sharing > 0 {
 		token = readersOf(n.Sharing)
 	}
-	return table.Row{n.Node, key, token, n.Owner, fence, ttl, trip, remark}
+	return table.Row{n.Master, key, token, n.Owner, fence, ttl, trip, remark}
 }
 
 // The states of a key on a master.
@@ -275,7 +275,7 @@ const (
 // hasTTL reports whether there is a key in a state.
 func hasTTL(state string) bool { return state == keyHeld || state == keyShared || state == keyBroken }
 
-func stateOf(n redlock.NodeLock) string {
+func stateOf(n redlock.MasterLock) string {
 	switch {
 	case errors.Is(n.Err, redlock.ErrWrongType):
 		return "wrong type"
@@ -306,7 +306,7 @@ type lockReport struct {
 	Fence   int64          `json:"fence,omitempty"`
 	Free    *int64         `json:"free_in_ms,omitempty"` // for BROKEN, at the latest; negative: never by itself
 	Readers []readerReport `json:"readers,omitempty"`    // of SHARED
-	Masters []nodeStatus   `json:"masters"`
+	Masters []masterStatus `json:"masters"`
 }
 
 type readerReport struct {
@@ -315,8 +315,8 @@ type readerReport struct {
 	TTLMillis int64  `json:"ttl_ms"`
 }
 
-type nodeStatus struct {
-	Node            string `json:"node"`
+type masterStatus struct {
+	Master          string `json:"master"`
 	Key             string `json:"key"` // held, shared, free, broken, down or wrong type
 	Readers         int    `json:"readers,omitempty"`
 	Token           string `json:"token,omitempty"`
@@ -338,9 +338,9 @@ func reportOf(in redlock.Inspection) lockReport {
 	for _, reader := range in.Readers {
 		r.Readers = append(r.Readers, readerReport{shortToken(reader.Token), reader.Owner, reader.TTL.Milliseconds()})
 	}
-	for _, n := range in.Nodes {
-		s := nodeStatus{
-			Node: n.Node, Key: stateOf(n), Readers: n.Sharing, Token: shortToken(n.Token), Owner: n.Owner, Fence: n.Fence, Vote: n.Err == nil && n.Void == nil,
+	for _, n := range in.Masters {
+		s := masterStatus{
+			Master: n.Master, Key: stateOf(n), Readers: n.Sharing, Token: shortToken(n.Token), Owner: n.Owner, Fence: n.Fence, Vote: n.Err == nil && n.Void == nil,
 			QuarantineMilli: int64(math.Ceil(float64(n.Quarantine) / float64(time.Millisecond))), RoundTripMicros: n.RoundTrip.Microseconds(),
 		}
 		if hasTTL(s.Key) {

@@ -342,9 +342,9 @@ func (t *top) head() []line {
 	well := true
 	wide := len("MASTER")
 	for _, g := range r.Groups {
-		voting, masters, well = voting+g.Voting, masters+len(g.Nodes), well && g.Voting >= g.Quorum
-		for _, n := range g.Nodes {
-			wide = max(wide, len(n.Node))
+		voting, masters, well = voting+g.Voting, masters+len(g.Masters), well && g.Voting >= g.Quorum
+		for _, n := range g.Masters {
+			wide = max(wide, len(n.Master))
 		}
 	}
 	word, paint := "quorum", t.style.good
@@ -356,7 +356,7 @@ func (t *top) head() []line {
 		{text: fmt.Sprintf("%-*s  %10s  %-4s  %10s  %s", wide, "MASTER", "ROUND TRIP", "VOTE", "QUARANTINE", "REMARK")},
 	}
 	for i, g := range r.Groups {
-		for _, n := range g.Nodes {
+		for _, n := range g.Masters {
 			vote, paint, trip, quarantine, remark := "yes", t.style.good, "", "", ""
 			if n.RoundTrip > 0 {
 				trip = short(n.RoundTrip)
@@ -379,7 +379,7 @@ func (t *top) head() []line {
 			if n.Err != nil {
 				vote, paint = "down", t.style.bad
 			}
-			lines = append(lines, painted(fmt.Sprintf("%-*s  %10s  ", wide, n.Node, trip), fmt.Sprintf("%-4s", vote), paint, fmt.Sprintf("  %10s  %s", quarantine, remark)))
+			lines = append(lines, painted(fmt.Sprintf("%-*s  %10s  ", wide, n.Master, trip), fmt.Sprintf("%-4s", vote), paint, fmt.Sprintf("  %10s  %s", quarantine, remark)))
 		}
 	}
 	if t.seen.missing != nil {

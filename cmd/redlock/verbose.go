@@ -90,9 +90,9 @@ func observer(log *slog.Logger) redlock.Observer {
 		},
 		ExtendFailed: func(e redlock.Event) { log.Warn("renewal failed", "valid for", e.Validity, "error", e.Err) },
 		Released:     func(e redlock.Event) { log.Info("released", "key", e.Resource, "held", e.Elapsed) },
-		NodeDown:     func(e redlock.Event) { log.Warn("master is down", "node", e.Node, "error", e.Err) },
-		NodeUp:       func(e redlock.Event) { log.Info("master is up again", "node", e.Node) },
-		Quarantined:  func(e redlock.Event) { log.Warn("master has no vote", "node", e.Node, "for", e.Elapsed) },
-		NodeForgot:   func(e redlock.Event) { log.Warn("master has lost the key", "node", e.Node) },
+		MasterDown:   func(e redlock.Event) { log.Warn("master is down", "master", e.Master, "error", e.Err) },
+		MasterUp:     func(e redlock.Event) { log.Info("master is up again", "master", e.Master) },
+		Quarantined:  func(e redlock.Event) { log.Warn("master has no vote", "master", e.Master, "for", e.Elapsed) },
+		MasterForgot: func(e redlock.Event) { log.Warn("master has lost the key", "master", e.Master) },
 	}
 }

@@ -220,7 +220,7 @@ func (p *picture) row(b *strings.Builder, in redlock.Inspection, width int) {
 	verdict := in.Verdict.String()
 	text := fmt.Sprintf("%-11s  %s%s", verdict, in.Resource, holderOf(in))
 	down := 0
-	for _, n := range in.Nodes {
+	for _, n := range in.Masters {
 		if n.Err != nil {
 			down++
 		}
@@ -233,7 +233,7 @@ func (p *picture) row(b *strings.Builder, in redlock.Inspection, width int) {
 		text += "  expires in " + left.Round(100*time.Millisecond).String()
 	}
 	if down > 0 {
-		text += fmt.Sprintf("  (%d of %d masters down)", down, len(in.Nodes))
+		text += fmt.Sprintf("  (%d of %d masters down)", down, len(in.Masters))
 	}
 	text += labelOf(in)
 	text = cut(text, width)

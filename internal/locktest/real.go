@@ -39,7 +39,7 @@ func Masters(t testing.TB, n int) []*masters.Process {
 // must not raise the largest TTL of those.
 func Bootstrap(t testing.TB, addrs []string, opts ...redlock.Option) {
 	t.Helper()
-	opts = append([]redlock.Option{redlock.WithTTL(redlock.MinTTL), redlock.WithMaxTTL(redlock.MinTTL), redlock.WithNodeTimeout(12 * time.Millisecond)}, opts...)
+	opts = append([]redlock.Option{redlock.WithTTL(redlock.MinTTL), redlock.WithMaxTTL(redlock.MinTTL), redlock.WithMasterTimeout(12 * time.Millisecond)}, opts...)
 	l, err := redlock.New(addrs, opts...)
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,7 @@ package telemetry
 const (
 	Granted  = "granted"  // of an attempt or a call
 	Renewed  = "renewed"  // of a renewal
-	Answered = "answered" // of an exchange with a node
+	Answered = "answered" // of an exchange with a master
 )
 
 // When the validity of a lease was looked at.
