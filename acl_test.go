@@ -196,18 +196,10 @@ func (c *aclCluster) life(t *testing.T, prefix, db string) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	var urls []string
-	for _, addr := range c.addrs {
-		urls = append(urls, "redis://redlock:secret@"+addr+db)
-	}
-	l, err := redlock.New(urls, redlock.WithKeyPrefix(prefix), redlock.WithoutRenewal())
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, err := c.open(t, db, redlock.WithKeyPrefix(prefix), redlock.WithoutRenewal())
 	defer func() { _ = l.Close() }() // without a right it fails, as Unlock did
-
-	if err := l.Bootstrap(ctx); err != nil {
-		return fmt.Errorf("Bootstrap: %w", err)
+	if err != nil {
+		return err
 	}
 	c.lives++
 	resource := fmt.Sprintf("life-%d", c.lives)
@@ -273,31 +265,47 @@ func (c *aclCluster) life(t *testing.T, prefix, db string) error {
 	return nil
 }
 
+// open returns a Locker for the user redlock, and the error of its Bootstrap.
+func (c *aclCluster) open(t *testing.T, db string, opts ...redlock.Option) (*redlock.Locker, error) {
+	t.Helper()
+	var urls []string
+	for _, addr := range c.addrs {
+		urls = append(urls, "redis://redlock:secret@"+addr+db)
+	}
+	l, err := redlock.New(urls, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Bootstrap(t.Context()); err != nil {
+		return l, fmt.Errorf("Bootstrap: %w", err)
+	}
+	return l, nil
+}
+
+// wantNone reports keys that a refusal has left behind.
+func (c *aclCluster) wantNone(t *testing.T, keys ...string) {
+	t.Helper()
+	for i, admin := range c.admins {
+		if n := admin.Exists(t.Context(), keys...).Val(); n > 0 {
+			t.Errorf("master %d has %d keys after the refusal", i, n)
+		}
+	}
+}
+
 // takePermits has two holders of a semaphore, of which the second waits for a permit.
 func (c *aclCluster) takePermits(t *testing.T) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	var urls []string
-	for _, addr := range c.addrs {
-		urls = append(urls, "redis://redlock:secret@"+addr)
-	}
-	l, err := redlock.New(urls)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, err := c.open(t, "")
 	defer func() { _ = l.Close() }() // without a right it may fail
-	if err := l.Bootstrap(ctx); err != nil {
-		return fmt.Errorf("Bootstrap: %w", err)
+	if err != nil {
+		return err
 	}
 	s := l.Semaphore("permits", 2)
 	both, err := s.TryAcquire(ctx, 2)
 	if err != nil {
-		for i, admin := range c.admins {
-			if n := admin.Exists(ctx, "redlock:permits~slots~1", "redlock:permits~slots~2").Val(); n > 0 {
-				t.Errorf("master %d has %d keys after the refusal", i, n)
-			}
-		}
+		c.wantNone(t, "redlock:permits~slots~1", "redlock:permits~slots~2")
 		return err
 	}
 	time.AfterFunc(50*time.Millisecond, func() { _ = both.Unlock(ctx) })
@@ -314,25 +322,14 @@ func (c *aclCluster) read(t *testing.T) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	var urls []string
-	for _, addr := range c.addrs {
-		urls = append(urls, "redis://redlock:secret@"+addr)
-	}
-	l, err := redlock.New(urls)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, err := c.open(t, "")
 	defer func() { _ = l.Close() }() // without a right it may fail
-	if err := l.Bootstrap(ctx); err != nil {
-		return fmt.Errorf("Bootstrap: %w", err)
+	if err != nil {
+		return err
 	}
 	first, err := l.TryRLock(ctx, "read")
 	if err != nil {
-		for i, admin := range c.admins {
-			if n := admin.Exists(ctx, "redlock:read", "redlock:read~readers").Val(); n > 0 {
-				t.Errorf("master %d has %d keys after the refusal", i, n)
-			}
-		}
+		c.wantNone(t, "redlock:read", "redlock:read~readers")
 		return fmt.Errorf("TryRLock: %w", err)
 	}
 	second, err := l.TryRLock(ctx, "read")

@@ -166,9 +166,9 @@ func TestAuditTellsWhatIsNew(t *testing.T) {
 
 func TestHints(t *testing.T) {
 	for hint, err := range map[string]error{
-		"once":        &node.Marked{Sentinel: ErrSameServer, Err: errors.New("x")},
-		"independent": &node.Marked{Sentinel: ErrNotMaster, Err: errors.New("x")},
-		"README":      &node.Marked{Sentinel: ErrPermission, Err: errors.New("x")},
+		"once":               &node.Marked{Sentinel: ErrSameServer, Err: errors.New("x")},
+		"independent":        &node.Marked{Sentinel: ErrNotMaster, Err: errors.New("x")},
+		"docs/operations.md": &node.Marked{Sentinel: ErrPermission, Err: errors.New("x")},
 	} {
 		if got := hintFor(err); !strings.Contains(got, hint) {
 			t.Errorf("%v: got %q, want %q in it", err, got, hint)

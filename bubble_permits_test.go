@@ -45,7 +45,7 @@ func TestBubbleScriptsOfPermits(t *testing.T) {
 			keys := []string{"k~guard"}
 			for range 1 + rng.IntN(2) {
 				id, ttl, of := ids[rng.IntN(3)], 50+rng.IntN(300), 1+rng.IntN(4)
-				permits := wire.Permits{Count: 1 + rng.IntN(of), Of: of}
+				permits := wire.Permits{Count: uint16(1 + rng.IntN(of)), Of: uint16(of)}
 				by := []int64{0, now - 5, now + 5}[rng.IntN(3)]
 				process := []string{"", "-", "p", "q", "r"}[rng.IntN(5)] // r never listens
 				if len(process) == 1 && process != "-" {

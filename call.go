@@ -92,11 +92,21 @@ func (p *pool) attemptAll(ctx context.Context, resources []string, lc lockConfig
 	return grants, failures
 }
 
-// waitFor stands in line until the resource is handed to this caller, or, at the head of
-// the line, makes attempts until one is successful.
+// waitFor waits until it has a lease or the call ends without one, which it tells the observer.
 func (p *pool) waitFor(ctx context.Context, resource string, lc lockConfig) (*Lease, error) {
+	began := time.Now()
+	le, err := p.waitInLine(ctx, resource, lc, began)
+	if err != nil {
+		p.events.gaveUp(lc.line(resource), began, err)
+	}
+	return le, err
+}
+
+// waitInLine stands in line until the resource is handed to this caller, or, at the head of
+// the line, makes attempts until one is successful.
+func (p *pool) waitInLine(ctx context.Context, resource string, lc lockConfig, began time.Time) (*Lease, error) {
 	lines := &p.waitlines
-	c := lines.join(ctx, resource, lc, time.Now())
+	c := lines.join(ctx, resource, lc, began)
 	left := false // the line
 	defer func() {
 		if !left { // a method of ctx panicked
@@ -116,12 +126,15 @@ func (p *pool) waitFor(ctx context.Context, resource string, lc lockConfig) (*Le
 			}
 			if err := p.retryable(ctx, c, f); err != nil {
 				left = true
-				return nil, p.giveUp(c, err)
+				p.leave(c)
+				return nil, err
 			}
 		default:
 			if reason := until(ctx, p.closing, next.wake, next.wait); reason != nil {
 				left = true
-				return nil, p.giveUp(c, p.gaveUp(c, reason))
+				err := p.gaveUp(c, reason)
+				p.leave(c)
+				return nil, err
 			}
 		}
 	}
@@ -154,13 +167,6 @@ func (p *pool) retryable(ctx context.Context, c *caller, f *failure) error {
 		return max(p.conf.queue.retryDelay(failed), voteless)
 	})
 	return nil
-}
-
-// giveUp ends the waiting of a caller with an error.
-func (p *pool) giveUp(c *caller, err error) error {
-	p.leave(c)
-	p.events.gaveUp(c.line.key, c.began, err)
-	return err
 }
 
 // leave ends the waiting of a caller without a lease.

@@ -189,7 +189,7 @@ func hintFor(err error) string {
 	case errors.Is(err, ErrNotMaster):
 		return "list masters that are independent of each other"
 	case errors.Is(err, ErrPermission):
-		return "see the ACL line in the README"
+		return "see the ACL line in docs/operations.md"
 	}
 	return ""
 }
@@ -300,7 +300,7 @@ func (c *config) findings(a *node.Audit) []Finding {
 	}
 	if a.InfoErr != nil {
 		add(LevelUnknown, "info", fmt.Sprintf("INFO is refused (%v): role, eviction policy and identity are not known", a.InfoErr),
-			"allow INFO, see the ACL line in the README")
+			"allow INFO, see the ACL line in docs/operations.md")
 	}
 	switch s := a.Info; {
 	case a.InfoErr != nil:
@@ -317,7 +317,7 @@ func (c *config) findings(a *node.Audit) []Finding {
 	case a.MarkerErr == node.ErrGuardOff:
 		add(LevelNotice, "guard", "the restart guard is off", "leave out WithoutRestartGuard")
 	case a.MarkerErr != nil:
-		add(LevelFailure, "guard", fmt.Sprintf("no vote: the marker cannot be read or written: %v", a.MarkerErr), "allow the script's commands, see the ACL line in the README")
+		add(LevelFailure, "guard", fmt.Sprintf("no vote: the marker cannot be read or written: %v", a.MarkerErr), "allow the script's commands, see the ACL line in docs/operations.md")
 	case a.Marker.Left > 0:
 		add(LevelFailure, "guard", fmt.Sprintf("no vote for %v: it is new, or has lost data", a.Marker.Left.Round(100*time.Millisecond)), bootstrapHint)
 	default:

@@ -24,7 +24,6 @@ type grant struct {
 	name      string        // of this process, as told to the queue node; wire.NoProcess if the process did not wait
 	adopted   bool          // other processes may have the same lease
 	choice    *choice       // by which the grant of a permit got its slot; nil for any other grant
-	others    []*grant      // of a permit: the grants of the other permits of the same attempt, until they have leases
 	signal    chan struct{} // holds one token: the call that waits should look again
 
 	limits limits

@@ -171,7 +171,7 @@ func (p *pool) lockOn(held node.Held) (found MasterLock) {
 	if of, is := strings.CutPrefix(token, wire.BrokenMark); is {
 		token, given, found.Broken = of, "", true
 	}
-	if token == wire.Readers || token == wire.Nobody {
+	if token == wire.Readers || token == wire.Unowned {
 		token = ""
 	}
 	found.Token, found.Owner = token, ownerOf(token)
@@ -465,7 +465,7 @@ func (c *config) placeholder(seen *MasterLock) string {
 	case isToken(seen.Token):
 		return wire.Placeholder(seen.Token)
 	}
-	return wire.Placeholder(wire.Nobody)
+	return wire.Placeholder(wire.Unowned)
 }
 
 var errChanged = errors.New("the key has changed since it was read")

@@ -225,34 +225,43 @@ func (le *Lease) Unlock(ctx context.Context) error {
 	return err
 }
 
-func (le *Lease) unlock(ctx context.Context) error { return le.beginUnlock()(ctx) }
+func (le *Lease) unlock(ctx context.Context) error { return le.beginUnlock().confirm(ctx) }
 
-// beginUnlock ends the handle, and sends the releases if it was the last one. The result waits until
-// they are confirmed.
-func (le *Lease) beginUnlock() (confirmed func(ctx context.Context) error) {
+// unlocking is an Unlock between its two halves: the handle has ended, and the releases are on their way.
+type unlocking struct {
+	lease *Lease
+	again bool  // an earlier Unlock ended the handle; its releases lack a quorum
+	last  bool  // the handle was the last one
+	err   error // of the first half
+}
+
+// beginUnlock ends the handle, and sends the releases if it was the last one.
+func (le *Lease) beginUnlock() unlocking {
 	g := le.grant
 	g.mu.Lock()
-	again := le.untold
+	u, held := unlocking{lease: le, again: le.untold}, g.minHold > 0
 	g.mu.Unlock()
-	var last bool
-	var err error
-	if !again && !le.linger() {
-		last, err = g.pool.unlock(le)
+	if !u.again && !(held && le.linger()) { // linger reads the clock, which most leases need not pay for
+		u.last, u.err = g.pool.unlock(le)
 	}
-	return func(ctx context.Context) error {
-		switch {
-		case again:
-			err = g.awaitRepeated(ctx)
-		case last && err == nil:
-			err = g.awaitRelease()
-		}
-		if again || err != nil && !errors.Is(err, ErrNotHeld) {
-			g.mu.Lock()
-			le.untold = err != nil
-			g.mu.Unlock()
-		}
-		return err
+	return u
+}
+
+// confirm waits until a quorum has confirmed the releases.
+func (u unlocking) confirm(ctx context.Context) error {
+	g, err := u.lease.grant, u.err
+	switch {
+	case u.again:
+		err = g.awaitRepeated(ctx)
+	case u.last && err == nil:
+		err = g.awaitRelease()
 	}
+	if u.again || err != nil && !errors.Is(err, ErrNotHeld) {
+		g.mu.Lock()
+		u.lease.untold = err != nil
+		g.mu.Unlock()
+	}
+	return err
 }
 
 // linger ends the handle before the end of its minimum hold, and keeps the lease until then: the

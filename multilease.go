@@ -196,12 +196,31 @@ func (m *MultiLease) Unlock(ctx context.Context) error {
 	m.end(ErrReleased)
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
-	confirmed, errs := make([]func(context.Context) error, len(m.parts)), make([]error, len(m.parts))
-	m.together(func(i int, le *Lease) { confirmed[i] = le.beginUnlock() })
-	inParallel(len(m.parts), func(i int) { errs[i] = confirmed[i](inner) })
+	begun, errs := make([]unlocking, len(m.parts)), make([]error, len(m.parts))
+	m.together(func(i int, le *Lease) { begun[i] = le.beginUnlock() })
+	inParallel(len(m.parts), func(i int) { errs[i] = begun[i].confirm(inner) })
 	err := joinParts(errs)
 	end(m.parts[0], err)
 	return err
+}
+
+// Detach ends the lease for this process, but not on the masters, whose keys stay until they expire: see
+// [Lease.Detach]. Other holders get the resources then. [Locker.Adopt] can take up each resource by itself,
+// and no permit. If the lease was over before, the error matches [ErrNotHeld], and has the reason. Detach then
+// changes nothing, and Unlock releases what is left.
+func (m *MultiLease) Detach() error {
+	if cause := context.Cause(m.ctx); cause != nil {
+		return notHeld("detach", m.name(), cause)
+	}
+	for _, stop := range m.unwatch {
+		stop()
+	}
+	m.end(ErrDetached)
+	errs := make([]error, len(m.parts))
+	for i, le := range m.parts {
+		errs[i] = le.Detach()
+	}
+	return joinParts(errs)
 }
 
 // together calls send for all parts, whose requests then go to each master together.

@@ -434,7 +434,7 @@ type outageLog struct {
 	last map[string]*outageLine // by the reason; guarded by mu
 }
 
-// outageLine is what was logged for a reason.
+// outageLine records the last line that was logged for a reason.
 type outageLine struct {
 	resource string
 	at       time.Time

@@ -29,6 +29,7 @@ type choice struct {
 	reply     chan node.Reply // has room for the one reply
 	failed    []*MasterError  // the queue nodes that could not choose
 	parts     atomic.Int32    // slots with leases that are not released yet
+	others    []*grant        // of the slots but the first, until the call takes them
 }
 
 // acquirePermits makes one attempt. If it fails, releases are on their way to all nodes.
@@ -183,8 +184,8 @@ func (c *choice) refusedBy(rep node.Reply, over error, how strategy) *failure {
 }
 
 // askOthers asks the other nodes for the slots that the queue node has chosen: each slot is an attempt of
-// its own, which has the queue node's answer already. It returns the grant of the first slot, which has
-// the others.
+// its own, which has the queue node's answer already. It returns the grant of the first slot; the choice
+// has the others.
 func (c *choice) askOthers(ctx context.Context, rep node.Reply, how strategy) (*grant, *failure) {
 	slots, failures := make([]*acquisition, len(rep.Slots)), make([]*failure, len(rep.Slots))
 	held := false
@@ -207,11 +208,17 @@ func (c *choice) askOthers(ctx context.Context, rep node.Reply, how strategy) (*
 	}
 	held = true
 	c.parts.Store(int32(len(slots)))
-	first := &slots[0].grant
 	for _, a := range slots[1:] {
-		first.others = append(first.others, &a.grant)
+		c.others = append(c.others, &a.grant)
 	}
-	return first, nil
+	return &slots[0].grant, nil
+}
+
+// takeOthers returns the grants of the other slots, to the call that made the attempt. A later holder of
+// the first slot, by hand-over, gets none.
+func (c *choice) takeOthers() (others []*grant) {
+	others, c.others = c.others, nil
+	return others
 }
 
 // slot returns the attempt for a slot.

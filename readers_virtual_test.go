@@ -28,13 +28,15 @@ func (b *bubble) waitToRead(ctx context.Context, l *redlock.Locker, opts ...redl
 	return b.begin(func() (*redlock.Lease, error) { return l.RLock(ctx, "r", opts...) })
 }
 
-// read returns a lease of a reader, at once.
+// read returns a lease of a reader, at once, and waits until all nodes have answered: otherwise a writer that
+// comes in the same moment can get the key of a node that was not needed.
 func (b *bubble) read(l *redlock.Locker, opts ...redlock.LockOption) *redlock.Lease {
 	b.t.Helper()
 	lease, err := l.TryRLock(b.t.Context(), "r", opts...)
 	if err != nil {
 		b.t.Fatalf("TryRLock: got %v, want a lease", err)
 	}
+	synctest.Wait()
 	return lease
 }
 

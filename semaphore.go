@@ -42,7 +42,7 @@ func (l *Locker) Semaphore(name string, permits int) *Semaphore { return &Semaph
 // Acquire returns one lease on n permits, 1 to the number of the semaphore's permits and at most
 // [MaxResources]. It gets all of them or none. It waits until so many are free or ctx ends, as
 // [Locker.Lock] does. Processes are served in the order in which they came: a process that wants few
-// permits does not overtake one that waits for many.
+// permits does not overtake a process that waits for many.
 //
 // The lease has one validity and one context, which end when the first permit is lost. [MultiLease.Parts]
 // has the slots and the tokens. The options are those of Lock, for each permit; with [WithReentry] the
@@ -107,7 +107,7 @@ func (s *Semaphore) acquire(ctx context.Context, name string, n int, opts []Lock
 	if lc.reentry && !l.conf.reentry {
 		return nil, configErrorf("%s: WithReentry is for single resources", name)
 	}
-	lc.reentry, lc.permits = false, wire.Permits{Count: n, Of: s.permits}
+	lc.reentry, lc.permits = false, wire.Permits{Count: uint16(n), Of: uint16(s.permits)} // which check has bounded
 	end := l.conf.trace(ctx, name, s.name)
 	m, err := s.admit(ctx, name, lc, try)
 	l.endedAll(end, m, err)
@@ -146,10 +146,9 @@ func (s *Semaphore) admit(ctx context.Context, name string, lc lockConfig, try t
 		return nil, err
 	}
 	parts = append(parts, first)
-	for _, g := range first.grant.others {
+	for _, g := range first.grant.choice.takeOthers() {
 		parts = append(parts, p.grantLease(ctx, g, nil, first.since))
 	}
-	first.grant.others = nil
 	slices.SortFunc(parts, func(a, b *Lease) int { return a.slot() - b.slot() })
 	m := newMultiLease(ctx, parts)
 	cancel()

@@ -260,7 +260,7 @@ func (s *several) waitForOne(ctx context.Context, name string) error {
 	for _, le := range s.kept {
 		defer context.AfterFunc(le.Context(), func() { cancel(errKeptLost) })()
 	}
-	le, err := s.locker.ready(whileKept, name).waitFor(whileKept, name, s.config)
+	le, err := s.locker.ready(whileKept, name).waitInLine(whileKept, name, s.config, time.Now())
 	switch {
 	case err == nil:
 		s.kept = append(s.kept, le)
@@ -269,6 +269,7 @@ func (s *several) waitForOne(ctx context.Context, name string) error {
 		s.giveBack()
 		return nil
 	}
+	s.locker.events.gaveUp(lineKey{resource: name}, s.began, err)
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -105,7 +106,9 @@ func TestVirtualLockAllHandsAPartOn(t *testing.T) {
 // and gets all in the end.
 func TestVirtualLockAllBeginsAgain(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		holder, l := b.warmLocker(), b.warmLocker()
+		var gaveUp atomic.Int32
+		observer := redlock.Observer{GaveUp: func(redlock.Event) { gaveUp.Add(1) }}
+		holder, l := b.warmLocker(), b.warmLocker(redlock.WithObserver(observer))
 		z := b.lock(holder, "z")
 		done := make(chan struct{})
 		var m *redlock.MultiLease
@@ -135,6 +138,17 @@ func TestVirtualLockAllBeginsAgain(t *testing.T) {
 		}
 		if v := m.Validity(); v < ttl10/2 {
 			t.Errorf("got a validity of %v, want at least half of the TTL", v)
+		}
+		if k := gaveUp.Load(); k != 0 {
+			t.Errorf("got %d events of a call that gave up, want none: it began again", k)
+		}
+		late, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = l.LockAll(late, []string{"a", "c"})
+		wantMatch(t, "LockAll of what is held", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken})
+		synctest.Wait()
+		if k := gaveUp.Load(); k != 1 {
+			t.Errorf("got %d events of a call that gave up, want 1", k)
 		}
 		must(t, m.Unlock(t.Context()))
 	})
@@ -188,5 +202,44 @@ func TestVirtualLockAllClose(t *testing.T) {
 		wantMatch(t, "Err", m.Err(), []error{redlock.ErrReleased, redlock.ErrClosed})
 		b.wantHolding("a")
 		b.wantHolding("b")
+	})
+}
+
+// After Detach no part is renewed or released. A lease that has ended cannot be detached, and is released as ever.
+func TestVirtualMultiLeaseDetach(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		l := b.warmLocker()
+		several, err := l.LockAll(t.Context(), []string{"a", "r"})
+		must(t, err)
+		permits := b.permits(l.Semaphore("s", 3), 2)
+		for _, m := range []*redlock.MultiLease{several, permits} {
+			must(t, m.Detach())
+			wantMatch(t, "after Detach", m.Err(), []error{redlock.ErrDetached}, redlock.ErrLost, redlock.ErrReleased)
+			wantMatch(t, "another Detach", m.Detach(), []error{redlock.ErrNotHeld, redlock.ErrDetached})
+			wantMatch(t, "Unlock", m.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrDetached})
+		}
+		time.Sleep(ttl10 - 100*time.Millisecond)
+		b.wantHolding("a", 0, 1, 2)
+		b.wantHolding("r", 0, 1, 2)
+		b.wantHolding(fmt.Sprint("s~slots~", permits.Parts()[0].Slot), 0, 1, 2)
+		for _, part := range append(several.Parts(), permits.Parts()...) {
+			for i, n := range b.nodes {
+				for _, c := range n.Calls() {
+					if c.ID == part.Token && (c.Op == "extend" || c.Op == "release") {
+						t.Errorf("node %d: got a call of %s for %q, want none", i, c.Op, part.Resource)
+					}
+				}
+			}
+		}
+		time.Sleep(200 * time.Millisecond)
+		b.wantNothingLeft()
+		b.giveBack(b.permits(l.Semaphore("s", 3), 3))
+
+		lost, err := l.LockAll(t.Context(), []string{"a", "r"}, redlock.WithTTL(time.Second), redlock.WithoutRenewal())
+		must(t, err)
+		time.Sleep(time.Second)
+		wantMatch(t, "Detach of a lost lease", lost.Detach(), []error{redlock.ErrNotHeld, redlock.ErrLost}, redlock.ErrDetached)
+		_ = lost.Unlock(t.Context())
+		b.wantNothingLeft()
 	})
 }

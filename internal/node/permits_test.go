@@ -12,12 +12,12 @@ import (
 //
 // Source: ALGORITHM section 14.
 func testPermits(t *testing.T, base *node) {
-	of := func(t *testing.T, count, all int) *node {
+	of := func(t *testing.T, count, all uint16) *node {
 		n := base.fresh(t)
 		n.pinned, n.first, n.permits = true, 1, wire.Permits{Count: count, Of: all}
 		return n
 	}
-	with := func(n *node, count, first int) *node { // the same semaphore
+	with := func(n *node, count, first uint16) *node { // the same semaphore
 		other := *n
 		other.permits.Count, other.first = count, first
 		return &other

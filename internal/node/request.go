@@ -75,10 +75,10 @@ type Request struct {
 	TTL     int64         // ms, of an extend that has another TTL than the Key; 0 = the same
 	Timeout time.Duration // the request is neither carried out nor waited for longer than this after it was sent
 	Process string        // for the queue node: the process that asks, waits or releases; "" for any other node
-	Shared  bool          // of a reader
-	Permits wire.Permits  // that the attempt wants; the zero Permits for a lock
-	First   int           // slot to begin with, of an acquire of permits
 	To      Receiver
+	Shared  bool         // of a reader
+	Permits wire.Permits // that the attempt wants; the zero Permits for a lock
+	First   uint16       // slot to begin with, of an acquire of permits
 
 	queued   clock.Instant
 	sent     clock.Instant // 0 until the request is sent; guarded by the node's mutex, like all below
@@ -183,7 +183,7 @@ func (q *queue) drop(is func(*Request) bool) {
 }
 
 // weight returns as how many requests a request counts in a batch: one for permits looks at all slots.
-func (r *Request) weight() int { return 1 + r.Permits.Of/slotsAsOne }
+func (r *Request) weight() int { return 1 + int(r.Permits.Of)/slotsAsOne }
 
 // slotsAsOne is how many slots take a node about as long as a request for a lock.
 const slotsAsOne = 10

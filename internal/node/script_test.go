@@ -55,7 +55,7 @@ type node struct {
 
 	shared  bool         // the requests are those of a reader
 	permits wire.Permits // the requests are for permits, if not zero
-	first   int          // slot to begin with
+	first   uint16       // slot to begin with
 	guarded bool         // the caller sends the marker, and takes the server to be run
 	run     string
 	longest int64 // largest TTL, ms

@@ -15,7 +15,7 @@ import (
 
 const lifeTTL = 2 * time.Second
 
-// life is what happened to one lease, in time since its grant.
+// life has the events of one lease, in time since its grant.
 type life struct {
 	left    []sample // of the validity
 	renewed []time.Duration

@@ -36,7 +36,7 @@ redis.call('HSET', KEYS[1], 'fence', ARGV[1])
 if ARGV[2] ~= '' then redis.call('HSET', KEYS[1], 'amount', ARGV[2]) end
 return redis.call('HGET', KEYS[1], 'amount')`)
 
-// note is what a holder did, and when.
+// note has one act of a holder, and its time.
 type note struct {
 	What  string
 	At    time.Time

@@ -129,11 +129,11 @@ func (q queue) admits(who string) bool {
 	}
 	free := 0
 	for i := range p.Of {
-		if !q.redis.Exists(wire.Slot(q.key, i+1)) {
+		if !q.redis.Exists(wire.Slot(q.key, int(i)+1)) {
 			free++
 		}
 	}
-	return free >= p.Count
+	return free >= int(p.Count)
 }
 
 // tell calls a process. It reports whether the process listens.

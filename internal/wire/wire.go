@@ -113,13 +113,15 @@ const OfReaders = "~readers"
 // MaxPermits is the largest number of permits of a semaphore: an acquire looks at the key of each.
 const MaxPermits = 1000
 
-// Permits is what an attempt wants of a semaphore: Count of Of permits. The zero Permits stands for a
+// Permits says how many permits an attempt wants: Count of the Of permits of a semaphore. The zero Permits stands for a
 // lock.
-type Permits struct{ Count, Of int }
+type Permits struct{ Count, Of uint16 }
 
 // Suffix follows the name of a process at a queue node, and the key in a message to that process, if the
 // process waits for permits.
-func (p Permits) Suffix() string { return "~" + strconv.Itoa(p.Count) + "/" + strconv.Itoa(p.Of) }
+func (p Permits) Suffix() string {
+	return "~" + strconv.Itoa(int(p.Count)) + "/" + strconv.Itoa(int(p.Of))
+}
 
 // CutPermits returns the key of a message without the suffix of permits, and the permits. They are zero
 // if the key has no such suffix.
@@ -130,7 +132,7 @@ func CutPermits(key string) (string, Permits) {
 	}
 	count, _ := strconv.Atoi(key[m[2]:m[3]])
 	of, _ := strconv.Atoi(key[m[4]:m[5]])
-	return key[:m[0]], Permits{count, of}
+	return key[:m[0]], Permits{uint16(count), uint16(of)} // of four digits at most
 }
 
 var permitsSuffix = regexp.MustCompile(`~([1-9][0-9]{0,3})/([1-9][0-9]{0,3})$`)
@@ -179,9 +181,9 @@ const Abrupt = 50
 // lock key. No id of an attempt begins with it.
 const BrokenMark = "~broken:"
 
-// Nobody stands in a placeholder for the id of the attempt, where no attempt had set the key. As it is no
+// Unowned stands in a placeholder for the id of the attempt, where no attempt had set the key. As it is no
 // id, no release drops that placeholder.
-const Nobody = "~nobody"
+const Unowned = "~unowned"
 
 // BrokenChannel is the name, after the prefix of all keys, of the channel for messages that a lock
 // was broken.
@@ -190,7 +192,8 @@ const BrokenChannel = "~broken"
 // Placeholder returns the value that replaces the value of the lock key of an attempt.
 func Placeholder(id string) string { return BrokenMark + id + "|0" }
 
-// Reserved returns the suffix of a key that is one of the library's own, or "" for any other key.
+// Reserved returns the suffix of a key that is one of the library's own, or "" for any other key. For the key of
+// a slot it stands for the number, too.
 // The prefix of a Locker and a resource can make such a suffix together: under "p:a~" the key of
 // "fence" is the counter of "a" under "p:".
 func Reserved(key string) (suffix string) {
@@ -200,7 +203,7 @@ func Reserved(key string) (suffix string) {
 		}
 	}
 	if i := strings.LastIndexByte(key, '~'); i >= 0 && strings.Trim(key[i+1:], "0123456789/") == "" && strings.HasSuffix(key[:i], SlotsSuffix) {
-		return key[i-len(SlotsSuffix):]
+		return SlotsSuffix + "~<number>"
 	}
 	return ""
 }

@@ -1,6 +1,6 @@
 package permitqueue
 
-// This file is what the queue node does with a message.
+// This file has the queue node: how it handles each message.
 
 // serve reports what property the queue node has broken by it.
 func (c Config) serve(s *state, p int, m message) (broken string) {

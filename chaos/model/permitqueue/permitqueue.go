@@ -26,7 +26,7 @@ const (
 	Lost      = "a slot is taken, and no process has it"
 )
 
-// Config is what is modelled, and with which of the rules.
+// Config says what the model includes, and which of the rules.
 type Config struct {
 	Wants   []int // permits that each process wants
 	Of      int   // permits that there are

@@ -2,7 +2,7 @@ package permitqueue
 
 import "github.com/d0720281/redlock/chaos/model/search"
 
-// This file is what can happen.
+// This file has the steps of the model.
 
 type visit = func(state, search.Step)
 
@@ -20,7 +20,7 @@ func (c Config) next(s state, visit visit) {
 	}
 }
 
-// local is what a process does by itself.
+// local has the steps that a process takes by itself.
 func (c Config) local(s state, i int, visit visit) {
 	p := &s.process[i]
 	switch {

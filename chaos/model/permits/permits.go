@@ -31,7 +31,7 @@ const (
 // Attempt wants so many permits of so many.
 type Attempt struct{ Permits, Of int }
 
-// Config is what is modelled, and with which of the rules.
+// Config says what the model includes, and which of the rules.
 type Config struct {
 	Nodes, Quorum int
 	Attempts      []Attempt

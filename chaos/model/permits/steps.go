@@ -2,7 +2,7 @@ package permits
 
 import "github.com/d0720281/redlock/chaos/model/search"
 
-// This file is what can happen.
+// This file has the steps of the model.
 
 type visit = func(state, search.Step)
 
