@@ -1,5 +1,5 @@
 GO          ?= go
-FUZZTIME    ?= 10s
+FUZZTIME    ?= 100000x
 STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 MODULES      = bench contrib docs/fencing integrations redlockotel redlockprom
 
