@@ -16,19 +16,7 @@ import (
 // all lock exclusively. Each of 4 Lockers has 8 callers that hold one resource for a while. It also
 // measures one reader alone, beside one writer alone.
 func BenchmarkReaders(b *testing.B) {
-	addrs := redistest.Addrs(redistest.Masters(b, 3))
-	var lockers []*redlock.Locker
-	for range 4 {
-		l, err := redlock.New(addrs)
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer l.Close()
-		lockers = append(lockers, l)
-	}
-	if err := lockers[0].Bootstrap(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	lockers := fourLockers(b)
 	type get = func(*redlock.Locker, context.Context, string, ...redlock.LockOption) (*redlock.Lease, error)
 	for _, how := range []struct {
 		name string
@@ -78,4 +66,21 @@ func visit(b *testing.B, l *redlock.Locker, get func(*redlock.Locker, context.Co
 	if err != nil {
 		b.Error(err)
 	}
+}
+
+// fourLockers returns Lockers of the same three masters, as four processes have them.
+func fourLockers(b *testing.B) (lockers []*redlock.Locker) {
+	addrs := redistest.Addrs(redistest.Masters(b, 3))
+	for range 4 {
+		l, err := redlock.New(addrs)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = l.Close() })
+		lockers = append(lockers, l)
+	}
+	if err := lockers[0].Bootstrap(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	return lockers
 }

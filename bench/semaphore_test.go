@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
-	"github.com/d0720281/redlock/internal/redistest"
 )
 
 // BenchmarkSemaphore measures one caller of a semaphore with 10 permits, beside one caller of Lock, and
@@ -17,19 +16,7 @@ import (
 // in which they were held.
 func BenchmarkSemaphore(b *testing.B) {
 	const permits, workers = 10, 100
-	addrs := redistest.Addrs(redistest.Masters(b, 3))
-	var lockers []*redlock.Locker
-	for range 4 {
-		l, err := redlock.New(addrs)
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer l.Close()
-		lockers = append(lockers, l)
-	}
-	if err := lockers[0].Bootstrap(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	lockers := fourLockers(b)
 	b.Run("alone/how=Lock", func(b *testing.B) {
 		b.ReportAllocs()
 		for range b.N {

@@ -50,7 +50,7 @@ func (p Picture) Write(w io.Writer) error {
 	return nil
 }
 
-// Pictures returns the pictures for which there are values, the one that matters most first.
+// Pictures returns the pictures for which there are values, the most important first.
 func (s Set) Pictures() (list []Picture) {
 	for _, p := range []Picture{s.faultPicture(), s.hotPicture(), s.throughputPicture(), s.latencyPicture()} {
 		if p.canvas != nil {
