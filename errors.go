@@ -135,7 +135,7 @@ var (
 
 // QuorumError is the result of a round over the masters that failed. It matches, by errors.Is,
 // the sentinels that apply, the error of the context if that ended the call, and the errors that
-// its node errors match.
+// its MasterErrors match.
 type QuorumError struct {
 	Op       string         // "lock", "extend", "unlock", "adopt", "break" or "inspect"; "bootstrap" or "check"
 	Resource string         // as given by the caller; "" for the last two
@@ -161,15 +161,19 @@ func (p *pool) quorumError(op, resource string, granted int, reasons ...error) *
 }
 
 // nodeError returns the error of one node for op. If err is nil, the node had not answered when
-// the round was decided. If such a node has said before that it is in quarantine, the error is
-// that.
+// the round was decided. If such a node is down, or has said before that it is in quarantine, the
+// error is that.
 func (p *pool) nodeError(i int, op string, err error, timeout time.Duration) *MasterError {
 	n := p.nodes[i]
-	if err == nil {
+	if err == nil || err == errUndecided {
 		err = errUndecided
-	}
-	if left := n.Standing().SaidIn(p.now()); err == errUndecided && left > 0 {
-		err = node.Quarantine(left)
+		known := n.Standing()
+		if left := known.SaidIn(p.now()); left > 0 {
+			err = node.Quarantine(left)
+		}
+		if known.Down != nil {
+			err = known.Down
+		}
 	}
 	if err == errNodeTimeout {
 		err = timeoutError(timeout)
@@ -187,8 +191,8 @@ func inQuarantine(err error) bool {
 	return errors.As(err, new(node.Quarantine))
 }
 
-// Error returns the reasons and then the answer of each master, on one line. A master that had not answered
-// when the others decided is left out: it is as well as they are.
+// Error returns the reasons and then the answer of each master, on one line. It leaves out a master that had not
+// answered when the others decided.
 func (e *QuorumError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "redlock: %s", e.Op)
@@ -203,16 +207,24 @@ func (e *QuorumError) Error() string {
 		}
 	}
 	fmt.Fprintf(&b, ": %d of %d masters needed said yes", e.Granted, e.Need)
-	decided := slices.ContainsFunc(e.Masters, func(n *MasterError) bool { return n.Err != errUndecided })
-	for _, n := range e.Masters {
-		if n.Err != errUndecided || !decided {
-			fmt.Fprintf(&b, "; %s: %s", n.Master, strings.TrimPrefix(n.Err.Error(), "redlock: "))
-		}
+	for _, answer := range e.answers() {
+		b.WriteString("; " + answer)
 	}
 	return strings.ReplaceAll(b.String(), "\n", " ") // a context's cause may have several lines
 }
 
-// Unwrap returns the reasons and then the node errors.
+// answers returns what each master said, as text, without the masters that Error leaves out.
+func (e *QuorumError) answers() (list []string) {
+	decided := slices.ContainsFunc(e.Masters, func(n *MasterError) bool { return n.Err != errUndecided })
+	for _, n := range e.Masters {
+		if n.Err != errUndecided || !decided {
+			list = append(list, n.Master+": "+strings.TrimPrefix(n.Err.Error(), "redlock: "))
+		}
+	}
+	return list
+}
+
+// Unwrap returns the reasons and then the MasterErrors.
 func (e *QuorumError) Unwrap() []error {
 	all := make([]error, 0, len(e.reasons)+len(e.Masters))
 	all = append(all, e.reasons...)

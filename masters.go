@@ -33,6 +33,10 @@ func parseMaster(master string) (*redis.Options, error) {
 		}
 		return &redis.Options{Network: "tcp", Addr: master}, nil
 	}
+	const mustEncode = "the characters # / ? @ of a password must be percent-encoded in a URL"
+	if strings.Contains(master, "#") {
+		return nil, masterError(mustEncode)
+	}
 	o, err := redis.ParseURL(master)
 	if err != nil {
 		// The error may quote the URL with its password.
@@ -40,8 +44,8 @@ func parseMaster(master string) (*redis.Options, error) {
 	}
 	u, err := url.Parse(master)
 	switch {
-	case err != nil || strings.Contains(master, "#") || strings.Contains(u.EscapedPath()+u.RawQuery, "@"):
-		return nil, masterError("the characters # / ? @ of a password must be percent-encoded in a URL")
+	case err != nil || strings.Contains(u.EscapedPath()+u.RawQuery, "@"):
+		return nil, masterError(mustEncode)
 	case o.Network == "unix" && u.Host != "":
 		return nil, masterError("the path of a unix:// URL must begin with a third slash")
 	case o.Network == "tcp":

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 )
@@ -49,13 +48,4 @@ func (o *outage) over(p *pool) {
 	if o.told.Swap(false) && since != nil {
 		p.events.inform("a quorum of the masters answers again", "after", p.now().Sub(*since).Round(time.Millisecond))
 	}
-}
-
-// answers returns what each master said, as text.
-func (e *QuorumError) answers() []string {
-	list := make([]string, len(e.Masters))
-	for i, n := range e.Masters {
-		list[i] = fmt.Sprintf("%s: %v", n.Master, n.Err)
-	}
-	return list
 }

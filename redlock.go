@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 	"time"
 
@@ -265,7 +264,7 @@ func (c *config) checkResource(name, resource string) error {
 	switch suffix := wire.Reserved(c.keyPrefix + resource); {
 	case suffix == "":
 		return nil
-	case strings.HasSuffix(resource, suffix):
+	case wire.Reserved(resource) != "":
 		return configErrorf("%s: resource %q ends in %q, which marks the library's own keys", name, resource, suffix)
 	default:
 		return configErrorf("%s: the key of resource %q, behind the prefix %q, ends in %q, which marks the library's own keys", name, resource, c.keyPrefix, suffix)

@@ -585,7 +585,28 @@ func TestBadArguments(t *testing.T) {
 	}
 }
 
-// The text of an error leaves out a master that had not answered when the others decided. Nodes has it.
+// The text of an error names each master that is known to be down, also those that were not needed to decide.
+func TestErrorNamesAllThatAreDown(t *testing.T) {
+	c := start(t, 3)
+	l := open(t, c.addrs)
+	for _, p := range c.procs {
+		must(t, p.Kill())
+	}
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		_, err := l.TryLock(t.Context(), "r")
+		return err != nil && !slices.ContainsFunc(l.Stats().Masters, func(m redlock.MasterStats) bool { return m.State != redlock.MasterDown })
+	}, "all masters are known to be down")
+	for range 50 {
+		_, err := l.TryLock(t.Context(), "r")
+		for _, addr := range c.addrs {
+			if text := fmt.Sprint(err); !strings.Contains(text, addr) {
+				t.Fatalf("got the text %q, want %s in it", text, addr)
+			}
+		}
+	}
+}
+
+// The text of an error leaves out a master that had not answered when the others decided. Masters has it.
 func TestErrorLeavesOutUndecidedMasters(t *testing.T) {
 	c := start(t, 3)
 	l, other := open(t, c.addrs), open(t, c.addrs)

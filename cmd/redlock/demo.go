@@ -162,7 +162,7 @@ func (d *demo) show(ctx context.Context, services []service, out *outcome) (err 
 	return nil
 }
 
-// lesson is what a newcomer should take along.
+// lesson is the sentence that a newcomer should remember.
 const lesson = "To take along: a lease keeps services out of each other's way until it ends, and only a store that checks the fencing token\n" +
 	"keeps out the write of a holder that has not noticed the end."
 

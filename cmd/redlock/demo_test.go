@@ -266,6 +266,7 @@ func TestBadCommandLines(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"nonsense", `"nonsense" is no command`},
 		{"--nonsense", "unknown flag: --nonsense"},
+		{"help stauts", `"stauts" is no command or argument of redlock (did you mean status?`},
 		{"demo --nonsense", "unknown flag: --nonsense (see redlock demo --help)"},
 		{"demo more", `"more" is no command or argument of redlock demo`},
 		{"demo --stock many", `"many"`},
@@ -298,7 +299,7 @@ func TestBadCommandLines(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, args := range []string{"", "--help", "demo --help"} {
+	for _, args := range []string{"", "--help", "help", "demo --help", "help demo", "help completion bash"} {
 		var out, stderr bytes.Buffer
 		if code := execute(t.Context(), strings.Fields(args), &out, &stderr); code != exitOK || stderr.Len() > 0 || !strings.Contains(out.String(), "Usage:") {
 			t.Errorf("%q: got code %d, %q, %q; want help", args, code, &out, &stderr)

@@ -23,6 +23,9 @@ A master that restarted is in quarantine from the first time that a client reach
 redlock doctor --wait behind each start of a master: it asks until all masters, or those that
 are given as MASTER, have a vote. A service that starts the next day does not wait then.
 
+With --locks redlock also shows the locks that are held and their owners, as redlock list does. If a
+majority of the masters restarts at once, these owners can lose their locks.
+
 Exit code: 0 if there is nothing worse than a notice or an unknown, 1 if there is, and 69 if
 no quorum of masters has a vote. With MASTERs only the findings about these count: 0 or 1.`
 
@@ -33,7 +36,8 @@ const doctorExamples = `  redlock doctor
 type doctor struct {
 	connection
 	output
-	wait time.Duration
+	wait  time.Duration
+	locks bool
 }
 
 func newDoctor() *cobra.Command {
@@ -50,6 +54,7 @@ func newDoctor() *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.Var((*duration)(&d.wait), "wait", "wait at most that long until the masters have votes")
+	f.BoolVar(&d.locks, "locks", false, "show the locks that are held, too, with their owners")
 	d.output.register(f)
 	d.connection.register(f)
 	return cmd
@@ -73,16 +78,29 @@ func (d *doctor) run(cmd *cobra.Command, only []string) (err error) {
 	if ctx.Err() != nil {
 		return errInterrupted
 	}
-	if shown, err := d.json(healthOf(report)); err != nil {
+	shown := healthOf(report)
+	var locks []redlock.Inspection
+	var missing error
+	if d.locks {
+		locks, missing = lookForLocks(ctx, locker)
+		shown.Locks = reportsOf(locks)
+	}
+	if ctx.Err() != nil {
+		return errInterrupted
+	}
+	if asJSON, err := d.json(shown); err != nil {
 		return err
-	} else if !shown {
+	} else if !asJSON {
 		d.show(report)
+		d.showLocks(locks)
 	}
 	switch {
 	case len(only) == 0 && errors.Is(found, redlock.ErrNoQuorum):
-		return exitError{code: exitNoQuorum}
+		return exitError{exitNoQuorum, missing}
 	case len(only) == 0 && found != nil || worst(report, only) >= redlock.LevelWarning:
-		return exitError{code: exitFailed}
+		return exitError{exitFailed, missing}
+	case missing != nil:
+		return withoutQuorum(missing)
 	}
 	return nil
 }
@@ -205,6 +223,7 @@ func (d *doctor) showFindings(findings []redlock.Finding) {
 type health struct {
 	Worst  string        `json:"worst"`
 	Groups []groupHealth `json:"groups"`
+	Locks  []lockReport  `json:"locks,omitzero"` // with --locks, also if there are none
 }
 
 type groupHealth struct {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 
 	"github.com/d0720281/redlock"
@@ -53,17 +54,23 @@ func exitf(code int, format string, args ...any) error {
 	return exitError{code, fmt.Errorf(format, args...)}
 }
 
+// isNoQuorum reports whether the masters are why a command failed, and not another holder. ErrSameServer can
+// come without ErrNoQuorum: a quorum of the addresses said yes, but two of these are one server.
+func isNoQuorum(err error) bool {
+	return errors.Is(err, redlock.ErrNoQuorum) || errors.Is(err, redlock.ErrSameServer)
+}
+
 // withoutQuorum returns the error of a command that too few masters answered. Where waiting cannot help
 // it has another exit code, so that no wrapper tries for ever, and says what to correct.
 func withoutQuorum(err error) error {
 	var refused *redlock.QuorumError
-	if !errors.As(err, &refused) || !refused.Permanent() {
+	if !errors.Is(err, redlock.ErrSameServer) && (!errors.As(err, &refused) || !refused.Permanent()) {
 		return exitError{exitNoQuorum, err}
 	}
 	hint := ""
 	switch {
 	case errors.Is(err, redlock.ErrPermission):
-		hint = " (correct the password in $" + passwordEnv + " or the user's rights: docs/operations.md has the ACL line)"
+		hint = " (correct --user, the password in $" + passwordEnv + " or the user's rights: docs/operations.md has the ACL line)"
 	case errors.Is(err, redlock.ErrWrongType):
 		hint = " (give another KEY or --prefix)"
 	case errors.Is(err, redlock.ErrSameServer), errors.Is(err, redlock.ErrMembership), errors.Is(err, redlock.ErrClusterNode):
@@ -100,7 +107,22 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// oneLine returns the text of an error on one line, without the prefix of the library.
+// oneLine returns the text of an error on one line, without the prefix of the library, also where a
+// command put words before it. Calls and options of the library do not concern the user of a command: an
+// option goes by the name of its flag.
 func oneLine(err error) string {
-	return strings.ReplaceAll(strings.TrimPrefix(err.Error(), "redlock: "), "\n", "; ")
+	text := strings.TrimPrefix(strings.ReplaceAll(err.Error(), ": redlock: ", ": "), "redlock: ")
+	text = inOption.ReplaceAllStringFunc(text, func(s string) string {
+		m := inOption.FindStringSubmatch(s)
+		return "--" + strings.ToLower(humps.ReplaceAllString(m[1], "$1-$2")) + " " + m[2] + ": "
+	})
+	text = inCall.ReplaceAllString(text, "")
+	return strings.ReplaceAll(text, "\n", "; ")
 }
+
+// The beginnings of errors that match ErrConfig.
+var (
+	inOption = regexp.MustCompile(`invalid configuration: With([A-Za-z]+)\((.*?)\): `)
+	inCall   = regexp.MustCompile(`invalid configuration: (?:[A-Z]\w*: )?`)
+	humps    = regexp.MustCompile(`([a-z])([A-Z])`)
+)

@@ -90,7 +90,7 @@ func parseRedis(flag, s string) (*redis.Options, error) {
 	return &redis.Options{Addr: s}, nil
 }
 
-// real reports whether the masters are servers.
+// real reports whether the masters are redis-server processes.
 func (f *fleet) real() bool { return f.given || f.kind == masters.KindProcess }
 
 // describe describes the masters of the demo.

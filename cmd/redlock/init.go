@@ -22,7 +22,8 @@ get the lock. After a master was added or replaced, wait instead.
 All masters must answer. If all masters or some of them are in use already, nothing is
 changed. With several groups of masters that holds for each group by itself.
 
-Exit code: 0, or 69 if nothing was done, or not in all groups.`
+Exit code: 0 if all masters have votes now; 69 if nothing was done, or not in all groups; 78 if the masters
+or options cannot work.`
 
 // bootstrap is the init command.
 type bootstrap struct{ connection }
@@ -69,8 +70,9 @@ func (b *bootstrap) run(cmd *cobra.Command) (err error) {
 	}
 	err = locker.Bootstrap(ctx)
 	switch {
-	case errors.Is(err, redlock.ErrQuarantine) || errors.Is(err, redlock.ErrNoQuorum):
-		return exitf(exitNoQuorum, "not all masters were vouched for: %s", oneLine(err))
+	case errors.Is(err, redlock.ErrQuarantine) || isNoQuorum(err):
+		err = withoutQuorum(err)
+		return exitf(exitCode(err), "not all masters were vouched for: %w", err)
 	case err != nil:
 		return err
 	}

@@ -186,7 +186,7 @@ func (c *leaseCommand) acquire(cmd *cobra.Command, key string) (err error) {
 		return errInterrupted // Close releases a lock that was acquired meanwhile
 	case errors.Is(err, redlock.ErrConfig):
 		return usageError{err}
-	case errors.Is(err, redlock.ErrNoQuorum):
+	case isNoQuorum(err):
 		return withoutQuorum(err)
 	case errors.Is(err, redlock.ErrNotAcquired):
 		return exitError{code: exitConflict}
@@ -281,7 +281,7 @@ func (c *leaseCommand) adopted(cmd *cobra.Command, key, token string, do func(*r
 		return usageError{err}
 	case errors.Is(err, redlock.ErrNotHeld):
 		return exitf(exitLost, "%s is not held by that token any more: %s", key, oneLine(err))
-	case errors.Is(err, redlock.ErrNoQuorum):
+	case isNoQuorum(err):
 		return withoutQuorum(err)
 	}
 	return err

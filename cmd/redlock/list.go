@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -52,35 +53,60 @@ func (l *list) run(cmd *cobra.Command) (err error) {
 	defer func() { err = errors.Join(err, locker.Close()) }()
 	ctx, stop := interruptible(cmd)
 	defer stop()
-	all := []lockReport{}
-	var rows []table.Row
-	var failed error
-	for in, err := range locker.List(ctx) {
-		switch {
-		case ctx.Err() != nil:
-			return errInterrupted
-		case err != nil && in.Resource == "":
-			failed = err
-			continue
-		case err != nil && !errors.Is(err, redlock.ErrNoQuorum):
-			return err
-		case err != nil:
-			failed = err
-		}
-		all = append(all, reportOf(in))
-		rows = append(rows, rowOfLock(in))
+	found, missing := lookForLocks(ctx, locker)
+	switch {
+	case ctx.Err() != nil:
+		return errInterrupted
+	case missing != nil && !errors.Is(missing, redlock.ErrNoQuorum):
+		return missing
 	}
-	shown, err := l.json(all)
+	shown, err := l.json(reportsOf(found))
 	if err != nil {
 		return err
 	}
-	if !shown && len(rows) > 0 {
-		l.table(table.Row{"key", "verdict", "token", "fence", "expires in", "owner"}, rows)
+	if !shown {
+		l.showLocks(found)
 	}
-	if failed != nil {
-		return withoutQuorum(failed)
+	if missing != nil {
+		return withoutQuorum(missing)
 	}
 	return nil
+}
+
+// lookForLocks returns all locks, and why some may be missing. It ends at an error that is not for want of a
+// quorum.
+func lookForLocks(ctx context.Context, locker *redlock.Locker) (found []redlock.Inspection, missing error) {
+	for in, err := range locker.List(ctx) {
+		if err != nil {
+			missing = err
+			if !errors.Is(err, redlock.ErrNoQuorum) {
+				return found, missing
+			}
+		}
+		if in.Resource != "" {
+			found = append(found, in)
+		}
+	}
+	return found, missing
+}
+
+func reportsOf(list []redlock.Inspection) []lockReport {
+	all := []lockReport{}
+	for _, in := range list {
+		all = append(all, reportOf(in))
+	}
+	return all
+}
+
+// showLocks writes a table of locks, if there are any.
+func (o *output) showLocks(list []redlock.Inspection) {
+	var rows []table.Row
+	for _, in := range list {
+		rows = append(rows, rowOfLock(in))
+	}
+	if len(rows) > 0 {
+		o.table(table.Row{"key", "verdict", "token", "fence", "expires in", "owner"}, rows)
+	}
 }
 
 func rowOfLock(in redlock.Inspection) table.Row {

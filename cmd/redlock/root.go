@@ -38,6 +38,14 @@ func newRoot() *cobra.Command {
 		return usagef("%w (see %s --help)", err, cmd.CommandPath())
 	})
 	root.AddCommand(newRun(), newAcquire(), newExtend(), newRelease(), newStatus(), newList(), newWatch(), newTop(), newBreak(), newDoctor(), newInit(), newDemo())
+	root.InitDefaultHelpCmd()
+	help, _, _ := root.Find([]string{"help"})
+	help.Args = func(_ *cobra.Command, args []string) error {
+		if cmd, rest, _ := root.Find(args); cmd == root {
+			return noArgs(root, rest)
+		}
+		return nil
+	}
 	return root
 }
 

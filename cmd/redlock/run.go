@@ -336,7 +336,7 @@ func (r *run) acquire(ctx context.Context, locker *redlock.Locker, signals <-cha
 		return held, nil
 	case errors.Is(err, redlock.ErrConfig):
 		return nil, usageError{err} // only KEY has not been checked before
-	case errors.Is(err, redlock.ErrNoQuorum):
+	case isNoQuorum(err):
 		err = withoutQuorum(err)
 		if exitCode(err) == exitNoQuorum {
 			r.rec.Outcome = outcomeNoQuorum

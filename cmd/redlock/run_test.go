@@ -57,6 +57,7 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv(mastersEnv, strings.Join(redistest.Addrs(list), ","))
+			env.Setenv("FIRST_MASTER", list[0].Addr())
 			env.Setenv("SECRET_MASTER", secret.Addr())
 			env.Setenv("CLUSTER_NODE", cluster.Addr())
 			env.Setenv("REPLICA", replica.Addr())

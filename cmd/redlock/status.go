@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -17,6 +18,7 @@ const statusHelp = `Show the holders of locks, as each master has them.
 
   FREE         the lock is not held, and could be granted
   HELD         a quorum of masters has the key of one holder
+  SHARED       a quorum of masters has the key of at least one reader
   BROKEN       redlock break took the lock away, and its holder has not given it back yet
   MINORITY     fewer masters have the key: it is being set or dropped, or is left over
   SPLIT        masters have keys of several holders, none of them a quorum
@@ -36,7 +38,7 @@ a master that is seen for the first time gets its marker.
 With --permits, the output has the slots of a semaphore that are not free.
 
 Exit code: 0, or 69 if a verdict is UNKNOWN. With --exit-status also 75 if a lock or a slot is not
-free (HELD, BROKEN, MINORITY or SPLIT), and 69 if one is QUARANTINED; 69 outweighs 75.`
+free (HELD, SHARED, BROKEN, MINORITY or SPLIT), and 69 if one is QUARANTINED; 69 outweighs 75.`
 
 // statusCommand is the status command: it shows who holds locks.
 type statusCommand struct {
@@ -250,7 +252,7 @@ func rowOf(n redlock.MasterLock) table.Row {
 		fence = fmt.Sprint(n.Fence)
 	}
 	if n.Void != nil {
-		remark = "no vote: " + oneLine(n.Void)
+		remark = "no vote: " + strings.TrimPrefix(oneLine(n.Void), "no vote: ")
 	}
 	if hasTTL(key) {
 		ttl = "never"

@@ -53,7 +53,7 @@ type top struct {
 	byWait bool // order of the locks
 }
 
-// snapshot is what top shows.
+// snapshot has the data that top shows.
 type snapshot struct {
 	at      time.Time
 	report  redlock.Report

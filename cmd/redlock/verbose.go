@@ -66,7 +66,7 @@ func (waitingHandler) Enabled(_ context.Context, l slog.Level) bool { return l >
 func (h waitingHandler) Handle(_ context.Context, r slog.Record) error {
 	fields := make(map[string]slog.Value)
 	r.Attrs(func(a slog.Attr) bool { fields[a.Key] = a.Value; return true })
-	if fields["reason"].String() == "" {
+	if _, waits := fields["reason"]; !waits {
 		return nil
 	}
 	text, _, _ := strings.Cut(strings.TrimPrefix(r.Message, "redlock: "), "; ")

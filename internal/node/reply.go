@@ -342,7 +342,7 @@ func disbelieve(batch []*Request, replies []Reply, micros int64, c *Config) {
 // denials are the beginnings of the errors by which a server refuses the user: the credentials,
 // a command, a key or a channel. Inside a script, Redis before 7.2 replies the last but one, and
 // Redis from 7.2 on and Valkey reply the last.
-var denials = []string{"NOPERM ", "NOAUTH ", "WRONGPASS ", "The user executing the script ", "ACL failure in script: "}
+var denials = []string{"NOPERM ", "NOAUTH ", "WRONGPASS ", "AUTH <password> called without ", "The user executing the script ", "ACL failure in script: "}
 
 // IsPermission reports whether err is a server's refusal of the user.
 func IsPermission(err error) bool {

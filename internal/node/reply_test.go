@@ -43,6 +43,9 @@ func TestNodeFailure(t *testing.T) {
 		"NOPERM No permissions to access a key":                                               true,
 		"NOPERM No permissions to access a channel":                                           true,
 
+		// A password without a user name, where the user default has none.
+		"ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?": true,
+
 		// Redis 6: the script ends with the error, or goes on.
 		"ERR Error running script (call to f_0a): @user_script:9: @user_script: 9: The user executing the script can't run this command or subcommand": true,
 		"@user_script: 9: The user executing the script can't run this command or subcommand":                                                          true,
