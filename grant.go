@@ -74,6 +74,7 @@ type nodeKey struct {
 	released answer
 	gone     bool    // since the release: the node had no key any more, or the key has expired
 	unsent   bool    // no request has reached the node, and none will
+	down     bool    // the node could not be reached for the release
 	op       wire.Op // the last operation that the node answered or failed to answer
 	err      error   // the answer to op, if that was not yes
 }

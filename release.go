@@ -68,6 +68,7 @@ func (g *grant) releasedLocked(i int, rep node.Reply) {
 		p.released = yes
 	default:
 		p.released, p.unsent = no, err == node.ErrUnsent
+		p.down = g.pool.nodes[i].Standing().Down != nil
 		p.gone = p.gone || err == errGone || err == node.ErrExpired
 		g.noteLocked(i, wire.Release, err)
 	}
@@ -108,18 +109,21 @@ func (g *grant) awaitRelease() error {
 }
 
 // releaseVerdict judges the answers so far. A node that never got a request of the attempt has
-// no key of it: that counts as a confirmation. The release of a permit waits for the node that chose its
-// slot, too: until that node has dropped it, it would refuse the next caller, whatever the others know.
+// no key of it: that counts as a confirmation. If the node is down, it counts only after all others have
+// answered: it has no vote for the next caller, who needs those of the others. The release of a permit waits
+// for the node that chose its slot, too: until that node has dropped it, it would refuse the next caller,
+// whatever the others know.
 func (g *grant) releaseVerdict(timeUp bool) (err error, decided bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	gone := func(p *nodeKey) bool { return p.released == no && p.err == errGone }
 	free := func(p *nodeKey) bool { return p.released == yes || p.unsent }
+	ready := func(p *nodeKey) bool { return free(p) && !(p.unsent && p.down) }
 	need := g.pool.need
 	switch {
 	case !timeUp && g.choice != nil && g.nodes[g.choice.queueNode].released == awaited:
 		return nil, false
-	case g.countLocked(free) >= need:
+	case g.countLocked(ready) >= need:
 		return nil, true
 	case g.countLocked(gone) >= need:
 		return notHeld("unlock", g.resource, g.releaseErrorLocked(errGone)), true

@@ -43,6 +43,35 @@ func TestVirtualUnlock(t *testing.T) {
 			wantSince(t, "Unlock", start, 6*time.Millisecond)
 		})
 	})
+	t.Run("down since before the lease, and a slow one", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l, next := b.warmLocker(), b.warmLocker()
+			b.nodes[0].kill()
+			b.unlock(b.lock(l, "another")) // finds out that the node is down
+			lease := b.lock(l, "r")
+			synctest.Wait()
+			b.nodes[2].latency(2*time.Millisecond, time.Millisecond)
+			start := time.Now()
+			b.unlock(lease)
+			wantSince(t, "Unlock", start, 3*time.Millisecond)
+			b.nodes[2].latency(0, 0)
+			b.unlock(b.lock(next, "r")) // no node refuses because of the lease that was released
+		})
+	})
+	t.Run("down since before the lease, and hung since", func(t *testing.T) {
+		inBubble(t, 3, func(t *testing.T, b *bubble) {
+			l := b.warmLocker()
+			b.nodes[0].kill()
+			b.unlock(b.lock(l, "another")) // finds out that the node is down
+			lease := b.lock(l, "r")
+			synctest.Wait()
+			b.nodes[2].hang()
+			start := time.Now()
+			b.unlock(lease) // two nodes have no key of the lease: the first never had one
+			wantSince(t, "Unlock", start, timeout10)
+			b.wantHolding("r", 2)
+		})
+	})
 	for name, fault := range map[string]func(*bubbleNode){"hung": (*bubbleNode).hang, "blackholed": (*bubbleNode).blackhole} {
 		t.Run("three of five "+name, func(t *testing.T) {
 			inBubble(t, 5, func(t *testing.T, b *bubble) {
