@@ -16,6 +16,7 @@ import (
 
 // The requests about permits in Go do as the Lua does, beside those about their slots.
 func TestBubbleScriptsOfPermits(t *testing.T) {
+	t.Parallel()
 	inBubble(t, 2, func(t *testing.T, b *bubble) {
 		b.nodes[1].Native(true)
 		var clients [2]*redis.Client

@@ -273,6 +273,7 @@ func (n *bubbleNode) marker(field string) (value string) {
 //
 // Source: lua/*.lua; ALGORITHM sections 3 to 6 and 10.
 func TestBubbleScripts(t *testing.T) {
+	t.Parallel()
 	redistest.Lua(t)
 	inBubble(t, 2, func(t *testing.T, b *bubble) {
 		b.nodes[1].Native(true)

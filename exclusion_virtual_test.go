@@ -179,6 +179,7 @@ func harmless(rng *rand.Rand, n *bubbleNode) {
 //
 // Source: ALGORITHM section 1, P1 and P2; section 15, I1 and I2.
 func TestVirtualExclusionUnderFaults(t *testing.T) {
+	t.Parallel()
 	const seeds = 50
 	var leases atomic.Int64
 	eachSeed(t, seeds, func(t *testing.T, seed uint64) []string {
@@ -360,6 +361,7 @@ func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockO
 //
 // Source: ALGORITHM section 15, I1, I2, I7, I10 and I11.
 func TestVirtualContention(t *testing.T) {
+	t.Parallel()
 	const seeds = 60
 	var leases, handed atomic.Int64
 	eachSeed(t, seeds, func(t *testing.T, seed uint64) []string {

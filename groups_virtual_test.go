@@ -391,6 +391,7 @@ var eight = []string{"r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7"}
 //
 // Source: ALGORITHM section 8, "Groups", "Changing the set".
 func TestVirtualGroupsChangeOver(t *testing.T) {
+	t.Parallel()
 	opts := []redlock.Option{redlock.WithTTL(400 * time.Millisecond), redlock.WithMaxTTL(400 * time.Millisecond)}
 	change := func(t *testing.T, b *bubble, from, to [][]int, over func(*changeOver) bool, opts []redlock.Option, resources ...string) *changeOver {
 		return runFleets(t,

@@ -23,6 +23,7 @@ func (b *bubble) distant(roundTrip time.Duration) {
 //
 // Source: ALGORITHM section 5, "order of requests".
 func TestVirtualLooksHoldUpNothing(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		callers   int
 		roundTrip time.Duration
@@ -124,6 +125,7 @@ func goodput(t *testing.T, callers int, roundTrip, during time.Duration) (perSec
 //
 // Source: ALGORITHM section 10, "Admission".
 func TestVirtualOverload(t *testing.T) {
+	t.Parallel()
 	const roundTrip = 40 * time.Millisecond
 	best := 0.0
 	for _, callers := range []int{250, 1000, 4000} {

@@ -369,6 +369,7 @@ func inOrder(c *queueSearch) {
 // No two processes hold the resource. Every caller can be served from every state, without the
 // timer of a process that waits to be called, and at the end the queue and the turn are empty.
 func TestQueueSearch(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name string
 		*queueSearch

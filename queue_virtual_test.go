@@ -589,6 +589,7 @@ func TestVirtualWaiterLeavesRoom(t *testing.T) {
 //
 // Source: ALGORITHM section 10, "rest".
 func TestVirtualHolderWithoutItsQueueNode(t *testing.T) {
+	t.Parallel()
 	const there = 250 * time.Microsecond
 	for hold := time.Duration(0); hold < 3*time.Second; hold += 7*time.Millisecond + hold/20 {
 		t.Run(hold.String(), func(t *testing.T) {
@@ -627,6 +628,7 @@ func TestVirtualHolderWithoutItsQueueNode(t *testing.T) {
 //
 // Source: ALGORITHM section 10, "the mark".
 func TestVirtualMissedRelease(t *testing.T) {
+	t.Parallel()
 	const near, far = 250 * time.Microsecond, 2 * time.Millisecond
 	for hold := time.Duration(0); hold < 100*time.Millisecond; hold += 700 * time.Microsecond { // two attempts take 60 ms of these
 		t.Run(hold.String(), func(t *testing.T) {
@@ -660,6 +662,7 @@ func TestVirtualMissedRelease(t *testing.T) {
 //
 // Source: ALGORITHM section 10, "The queue node of a resource".
 func TestVirtualOtherNames(t *testing.T) {
+	t.Parallel()
 	const resources, others = 3, 5
 	inBubble(t, 5, func(t *testing.T, b *bubble) {
 		b.all(goNative)
@@ -745,6 +748,7 @@ func TestVirtualQueueNodeIsKnown(t *testing.T) {
 //
 // Source: ALGORITHM section 10 ("a ping in the subscription").
 func TestVirtualHalfOpenSubscription(t *testing.T) {
+	t.Parallel()
 	const hold, lockers = 50 * time.Millisecond, 5
 	for seed := range 10 {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
