@@ -610,6 +610,7 @@ func TestErrorNamesAllThatAreDown(t *testing.T) {
 func TestErrorLeavesOutUndecidedMasters(t *testing.T) {
 	c := start(t, 3)
 	l, other := open(t, c.addrs), open(t, c.addrs)
+	reachAll(t, l, other)
 	lease := lock(t, l, "r")
 	must(t, c.procs[0].Pause())
 	_, err := other.TryLock(t.Context(), "r")
