@@ -180,7 +180,7 @@ func harmless(rng *rand.Rand, n *bubbleNode) {
 // Source: ALGORITHM section 1, P1 and P2; section 15, I1 and I2.
 func TestVirtualExclusionUnderFaults(t *testing.T) {
 	t.Parallel()
-	const seeds = 50
+	const seeds = 25
 	var leases atomic.Int64
 	eachSeed(t, seeds, func(t *testing.T, seed uint64) []string {
 		c := storm(t, seed, 8*time.Second, func(int) string { return redlock.DefaultKeyPrefix }, harmless)
@@ -362,7 +362,7 @@ func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockO
 // Source: ALGORITHM section 15, I1, I2, I7, I10 and I11.
 func TestVirtualContention(t *testing.T) {
 	t.Parallel()
-	const seeds = 60
+	const seeds = 30
 	var leases, handed atomic.Int64
 	eachSeed(t, seeds, func(t *testing.T, seed uint64) []string {
 		problems, n, h := race(t, seed, 3*time.Second)

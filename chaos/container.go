@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -115,8 +116,17 @@ func (c *Container) Kill() error {
 	return c.until(func(s dc.State) bool { return !s.Running })
 }
 
-// Pause freezes the container. Connections to it are still accepted.
-func (c *Container) Pause() error { return c.pool.Client.PauseContainer(c.id()) }
+// Pause freezes the container. Connections to it are still accepted. On a busy machine the engine may give up,
+// and says "unable to freeze": it leaves it to the caller to try again (github.com/moby/moby/issues/48205).
+func (c *Container) Pause() (err error) {
+	for range 5 {
+		err = c.pool.Client.PauseContainer(c.id())
+		if err == nil || !strings.Contains(err.Error(), "unable to freeze") {
+			break
+		}
+	}
+	return err
+}
 
 // Resume ends a pause.
 func (c *Container) Resume() error {
