@@ -165,6 +165,7 @@ func (n *Node) encodeLocked(f *flight, l *link, b []byte) []byte {
 	}
 	if len(f.batch) > 0 {
 		for _, r := range f.batch {
+			r.complete()
 			r.sent = f.began
 			r.notAfter = n.notAfter(r.end())
 			r.Key.traffic[n.index].sent = true
@@ -407,8 +408,11 @@ func (n *Node) takeLocked(l *link, f *flight, replies []Reply, now clock.Instant
 		if rep.Err != nil {
 			rep.Err = nodeFailure(rep.Err)
 		}
-		if r.isRelease() {
+		switch {
+		case r.isRelease():
 			n.settleLocked(r, rep.Err, now)
+		case r.Op == wire.Acquire && rep.HasKey():
+			r.Key.traffic[n.index].counter = rep.Counter
 		}
 		out.replies = append(out.replies, reply{r, rep, standing})
 	}

@@ -29,8 +29,9 @@ type Key struct {
 
 // traffic records what a node has sent for one attempt.
 type traffic struct {
-	sent   bool          // a request of the attempt may have reached the master
-	deadBy clock.Instant // requests without a reply have no effect after this
+	sent    bool          // a request of the attempt may have reached the master
+	counter int64         // that came with the grant; 0 = none, or not known yet
+	deadBy  clock.Instant // requests without a reply have no effect after this
 }
 
 // Init makes the key ready for n nodes.
@@ -100,6 +101,14 @@ func (r *Request) isRelease() bool { return r.Op == wire.Release || r.Op == wire
 
 // expires returns until when an unsent request is worth sending.
 func (r *Request) expires() clock.Instant { return r.queued.Add(2 * r.Timeout) }
+
+// complete gives a release the counter of the grant, if the grant was still under way when the release
+// was queued. Then the node can compare the whole value of the key.
+func (r *Request) complete() {
+	if r.Op == wire.Release && r.Counter == 0 {
+		r.Counter = r.Key.traffic[r.Node].counter
+	}
+}
 
 // end returns the time after which the request is not executed any more.
 func (r *Request) end() clock.Instant { return r.sent.Add(r.Timeout) }
