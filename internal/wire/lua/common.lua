@@ -2,97 +2,91 @@
 -- release.lua, shared.lua, permits.lua and run.lua: one script, which carries out what a client has queued for this node, in order.
 -- begin.lua says what it is sent and what it replies.
 --
--- This file does the common case without the functions of the other files, because to make them
--- costs as much as the commands do, at each call of a script: the acquire of a free key and the
--- extend of a key that is ours, on a node that has a vote, and the release of a key that is ours.
--- At the queue node no process waits. It does the same as acquire.lua, extend.lua and release.lua.
--- It does not touch a request that is not common; from that request on, run.lua goes on with the
--- other files.
+-- This file does the common case: the acquire of a free key and the extend of a key that is ours, on a
+-- node that has a vote, and the release of a key that is ours. At the queue node no process waits. It does
+-- the same as acquire.lua, extend.lua and release.lua. It does not touch a request that is not common;
+-- from that request on, run.lua goes on with the other files.
+--
+-- There are no functions here, because to make one costs about as much as a command, at each call of the
+-- script.
 --
 -- Source: ALGORITHM sections 3 to 6 and 8.
-local argv, reply, at, n, i, clock = ARGV, {0, 0}, 4, 2, 2, nil
-local number, last, who, guarded, ttl, notAfter -- of the group
-
--- nextGroup reads what the requests of a group have in common.
-local function nextGroup()
-  number, last, who = argv[at], i + argv[at + 1] - 1, argv[at + 2]
+local argv, try = ARGV, redis.pcall
+local reply, at, n, i = {0, 0, 0, 0, 0}, 4, 2, 2 -- the reply to one request fits
+local group, last = 4, 0 -- the present group: its place in argv, its last key
+local clock -- the node's time, if it was read
+local isCommon, vote, oldest, counterTTL, skew = true, false, 0, nil, nil -- a counter that is older than oldest counts as missing, us
+while isCommon and i <= #KEYS do
+  group, last = at, i + argv[at + 1] - 1
+  local number, who, ttl, notAfter = argv[at], argv[at + 2], nil, nil
   at = at + 3
-  guarded = number == '1' or number == '3' or number == '6' or number == '8' or number == '11'
-  if guarded then
+  if number == '1' or number == '3' then
     ttl, notAfter = argv[at], tonumber(argv[at + 1])
     at = at + 2
-  end
-end
-
-local function common()
-  local try, run, oldest = redis.pcall, argv[1], 0 -- a counter that is older than oldest counts as missing, us
-  local vote, counterTTL, skew, maxTTL, stretch
-  local function life(counter) -- of a counter, ms
-    local early = counter - clock
-    return early > 0 and string.format('%d', counterTTL + math.ceil(early / 1000)) or counterTTL
-  end
-  while i <= #KEYS do
-    nextGroup()
-    if number == '1' or number == '3' then
-      if vote == nil then
-        local t = redis.call('TIME')
-        clock = t[1] * 1000000 + t[2]
-        counterTTL, skew, maxTTL, stretch = string.match(argv[3], '^(%d+) (%d+) (%d+) (%S+)')
-        vote = run == ''
-        if not vote then
-          local known = try('HMGET', KEYS[1], 'run', 'born', 'maxttl', 'since')
-          local born, longest = tonumber(known[2]), tonumber(known[3])
-          oldest = 1000 * (tonumber(known[4]) or 0)
-          vote = known[1] == run and born and longest and longest >= tonumber(maxTTL)
-            and born + math.ceil(longest * stretch) + 100 <= math.floor(clock / 1000)
-        end
-        reply[1] = clock
+    if not clock then
+      local t = redis.call('TIME')
+      clock = t[1] * 1000000 + t[2]
+      reply[1] = clock
+      local maxTTL, stretch
+      counterTTL, skew, maxTTL, stretch = string.match(argv[3], '^(%d+) (%d+) (%d+) (%S+)')
+      skew = tonumber(skew)
+      vote = argv[1] == ''
+      if not vote then
+        local known = try('HMGET', KEYS[1], 'run', 'born', 'maxttl', 'since')
+        local born, longest = tonumber(known[2]), tonumber(known[3])
+        oldest = 1000 * (tonumber(known[4]) or 0)
+        vote = known[1] == argv[1] and born and longest and longest >= tonumber(maxTTL)
+          and born + math.ceil(longest * stretch) + 100 <= math.floor(clock / 1000)
       end
-      if not vote or notAfter > 0 and clock > notAfter then return end
-    elseif number ~= '4' then
-      return
     end
-    while i <= last do
-      local key, code, counter = KEYS[i], 30, 0
-      if who ~= '' and try('EXISTS', key .. '~queue', key .. '~turn') ~= 0 then return end
-      if number ~= '1' then
-        local target = argv[at + 1]
-        if target ~= '=' and target ~= '0' then return end
-        if try('GETRANGE', key, '0', '255') ~= argv[at] then return end
-        if number == '4' then
-          if try('DEL', key) ~= 1 then return end
-        else
-          local counterKey, given = key .. '~fence', string.match(argv[at], '|(%d+)$')
-          if try('GETRANGE', counterKey, '0', '255') ~= given then return end
-          if given - clock > skew + 1000000 then return end
-          local rest = try('PTTL', key)
-          if type(rest) ~= 'number' or rest >= tonumber(ttl) or try('PEXPIRE', key, ttl) ~= 1 then return end
-          try('PEXPIRE', counterKey, life(given))
+    isCommon = vote and (notAfter <= 0 or clock <= notAfter)
+  elseif number ~= '4' then
+    isCommon, at, last = false, group, i - 1 -- run.lua begins with the group
+  end
+  while isCommon and i <= last do
+    local key, value, target = KEYS[i], argv[at], argv[at + 1]
+    local counterKey, code, counter = key .. '~fence', nil, 0
+    if who ~= '' and try('EXISTS', key .. '~queue', key .. '~turn') ~= 0 then
+      code = nil -- a process waits
+    elseif number == '1' then
+      local known = try('GETRANGE', counterKey, '0', '255')
+      counter = tonumber(known)
+      if counter then
+        counter = counter % 1 == 0 and counter >= oldest and counter + 64
+      elseif known == '' then
+        local median, wish = tonumber(argv[2]), tonumber(target)
+        counter = math.abs(clock - median) <= skew and try('EXISTS', counterKey) == 0
+          and (median <= wish and wish <= median + 1000000 and wish or median)
+      end
+      if counter and counter <= clock + skew + 1000000 then
+        local text = string.format('%.0f', counter)
+        local set = try('SET', key, value .. '|' .. text, 'NX', 'PX', ttl)
+        if set and not set.err then
+          local life = counter > clock and string.format('%d', counterTTL + math.ceil((counter - clock) / 1000)) or counterTTL
+          code = try('SET', counterKey, text, 'PX', life).err or 1
+          if code ~= 1 then counter = 0 end
+        end
+      end
+    elseif target ~= '=' and target ~= '0' then
+      code = nil -- the counter has to be lifted
+    elseif number == '3' and try('GETRANGE', key, '0', '255') == value then
+      local given = string.match(value, '|(%d+)$')
+      if try('GETRANGE', counterKey, '0', '255') == given and given - clock <= skew + 1000000 then
+        local rest = try('PTTL', key)
+        if type(rest) == 'number' and rest < tonumber(ttl) and try('PEXPIRE', key, ttl) == 1 then
+          local early = given - clock
+          try('PEXPIRE', counterKey, early > 0 and string.format('%d', counterTTL + math.ceil(early / 1000)) or counterTTL)
           code = 20
         end
-      else
-        local counterKey = key .. '~fence'
-        local known = try('GETRANGE', counterKey, '0', '255')
-        if known == '' then
-          local median, wish = tonumber(argv[2]), tonumber(argv[at + 1])
-          if math.abs(clock - median) > tonumber(skew) or try('EXISTS', counterKey) ~= 0 then return end
-          counter = median <= wish and wish <= median + 1000000 and wish or median
-        else
-          counter = tonumber(known)
-          if not counter or counter % 1 ~= 0 or counter < oldest then return end
-          counter = counter + 64
-        end
-        if counter > clock + skew + 1000000 then return end
-        local text = string.format('%.0f', counter)
-        local set = try('SET', key, argv[at] .. '|' .. text, 'NX', 'PX', ttl)
-        if not set or set.err then return end
-        code = try('SET', counterKey, text, 'PX', life(counter)).err or 1
-        if code ~= 1 then counter = 0 end
       end
+    elseif number == '4' and try('GETRANGE', key, '0', '255') == value then
+      code = try('DEL', key) == 1 and 30
+    end
+    isCommon = code
+    if isCommon then
       reply[n + 1], reply[n + 2], reply[n + 3] = code, counter, 0
       at, n, i = at + 2, n + 3, i + 1
     end
   end
-  return reply
 end
-if common() then return reply end
+if isCommon then return reply end
