@@ -49,7 +49,7 @@ func controls() []control {
 		{"token without second round", broken("oneRound"), 3, unevenCounters, 2, "I2: fence 64065 of c after fence 64129 of c"},
 		{"raise by id only, with retries", change(raiseTest, idOnly), 3, lateRaise(true), 1, "I2: fence 64065 twice"},
 		{"raise without hold", change(raiseTest, "if false then"), 3, lateRaise(false), 1, "I2: fence 64065 twice"},
-		{"lost counter starts anew", change("counter = median <= wish and wish <= median + 1000000 and wish or median", "counter = 64"), 3, lostCounters, 2, "I2: fence 1 twice"},
+		{"lost counter starts anew", change("(median <= wish and wish <= median + 1000000 and wish or median)", "64"), 3, lostCounters, 2, "I2: fence 1 twice"},
 		{"q = N/2", broken("fewerVotes"), 4, halves, 0, overlap},
 		{"lists of 3 and 5 masters", twoMoreMasters, 5, twoLists, 1, overlap},
 		{"lists with one master exchanged", change("return math.floor(ofA", "return false and math.floor(ofA"), 4, exchanged, 1, overlap},
