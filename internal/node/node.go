@@ -220,9 +220,13 @@ func (n *Node) Send(r *Request, now clock.Instant) error {
 		return why
 	}
 	r.queued = now
+	changes := n.queue.empty() // what serve waits for: it knows of the requests that are queued already
 	n.queue.add(r)
+	changes = changes || n.queue.full()
 	n.mu.Unlock()
-	n.poke()
+	if changes {
+		n.poke()
+	}
 	return nil
 }
 
