@@ -260,9 +260,8 @@ func (n *nodeKey) takeGrant(rep node.Reply, isVote bool, keepsTo instant) {
 // await waits for the end of the attempt. The result says why the caller will not have the
 // lease, whatever the votes; nil if it will.
 func (a *acquisition) await(ctx context.Context) (over error) {
-	timer := a.pool.timers.start(a.timeout())
+	timer := a.pool.timers.start(a.firstWait())
 	defer a.pool.timers.stop(timer)
-	a.rearm(timer)
 	for {
 		select {
 		case <-a.signal:
@@ -281,6 +280,14 @@ func (a *acquisition) await(ctx context.Context) (over error) {
 		}
 		return nil
 	}
+}
+
+// firstWait returns for how long to set the timer first. The nodes have been asked just now, so the clock need
+// not be read for it.
+func (a *acquisition) firstWait() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return max(a.attempt.arm().Sub(a.attempt.asked), time.Microsecond)
 }
 
 // rearm sets the timer for the attempt. It reports false if the attempt is over.
