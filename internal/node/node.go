@@ -220,11 +220,11 @@ func (n *Node) Send(r *Request, now clock.Instant) error {
 		return why
 	}
 	r.queued = now
-	changes := n.queue.empty() // what serve waits for: it knows of the requests that are queued already
+	first := n.queue.empty()
 	n.queue.add(r)
-	changes = changes || n.queue.full()
+	news := first || n.queue.full() // of any other request serve learns when it sends those before it
 	n.mu.Unlock()
-	if changes {
+	if news {
 		n.poke()
 	}
 	return nil

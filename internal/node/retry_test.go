@@ -203,3 +203,27 @@ func TestOrderOfRequests(t *testing.T) {
 		}
 	}
 }
+
+// A request wakes the node's goroutine if it is the first in the queue, or if it fills a batch, which begins
+// an exchange although others are under way.
+//
+// Source: ALGORITHM section 5, "Exchanges under way".
+func TestRequestsThatWake(t *testing.T) {
+	n := idle(t, 1).nodes[0]
+	now := clock.Instant(time.Hour)
+	for i := range maxBatch {
+		r, _ := releaseFor(n, now)
+		if err := n.Send(r, now); err != nil {
+			t.Fatal(err)
+		}
+		woken := false
+		select {
+		case <-n.wake:
+			woken = true
+		default:
+		}
+		if want := i == 0 || i == maxBatch-1; woken != want {
+			t.Errorf("request %d of %d: got the goroutine woken: %v, want %v", i+1, maxBatch, woken, want)
+		}
+	}
+}

@@ -47,7 +47,7 @@ while isCommon and i <= #KEYS do
     local key, value, target = KEYS[i], argv[at], argv[at + 1]
     local counterKey, code, counter = key .. '~fence', nil, 0
     if who ~= '' and try('EXISTS', key .. '~queue', key .. '~turn') ~= 0 then
-      code = nil -- a process waits
+      -- a process waits
     elseif number == '1' then
       local known = try('GETRANGE', counterKey, '0', '255')
       counter = tonumber(known)
@@ -68,7 +68,7 @@ while isCommon and i <= #KEYS do
         end
       end
     elseif target ~= '=' and target ~= '0' then
-      code = nil -- the counter has to be lifted
+      -- the counter has to be lifted
     elseif number == '3' and try('GETRANGE', key, '0', '255') == value then
       local given = string.match(value, '|(%d+)$')
       if try('GETRANGE', counterKey, '0', '255') == given and given - clock <= skew + 1000000 then
