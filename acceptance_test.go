@@ -14,7 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -230,16 +233,14 @@ func TestRow07RollingEmptyRestarts(t *testing.T) {
 	var extended atomic.Int64
 	forgot := make(chan string, 16)
 	ttl := 1500 * time.Millisecond // a renewal must come before a node may have dropped the key
-	l := open(t, c.addrs, redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithObserver(redlock.Observer{
-		Extended:     func(redlock.Event) { extended.Add(1) },
-		MasterForgot: func(e redlock.Event) { forgot <- e.Master },
-	}))
+	l := open(t, c.addrs, redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), locktest.On(func(redlock.Event) { extended.Add(1) }, redlock.EventExtended),
+		locktest.On(func(e redlock.Event) { forgot <- e.Master }, redlock.EventKeyLost))
 	rival := open(t, c.addrs, redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl))
 	le := lock(t, l, "r")
 	must(t, c.procs[3].Restart())
 	must(t, c.procs[4].Restart())
 	for i := range 5 {
-		redistest.Eventually(t, 10*time.Second, func() bool { _, err := rival.Check(t.Context()); return err == nil }, "no node is in quarantine")
+		redistest.Eventually(t, 10*time.Second, func() bool { _, err := admin.Check(t.Context(), rival); return err == nil }, "no node is in quarantine")
 		redistest.Eventually(t, 10*time.Second, func() bool { return c.count("redlock:r") == 5 }, "all nodes hold the key")
 		if i == 0 {
 			// The renewal that set the key on the last node has been counted, too.
@@ -274,7 +275,7 @@ func TestRow08ExtendAfterTheLapse(t *testing.T) {
 	l, other := open(t, c.addrs), open(t, c.addrs)
 	le := lock(t, l, "r", redlock.WithTTL(100*time.Millisecond), redlock.WithoutRenewal())
 	next := lock(t, other, "r")
-	wantErr(t, le.Extend(t.Context()), redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrExpired)
+	wantErr(t, le.Extend(t.Context()), redlock.ErrNotHeld, redlock.ErrLost, reason.Expired)
 	wantErr(t, le.Unlock(t.Context()), redlock.ErrNotHeld, redlock.ErrLost)
 	must(t, next.Extend(t.Context()))
 	if next.Fence() <= le.Fence() {
@@ -308,11 +309,9 @@ func TestRow10FailedRenewalHeals(t *testing.T) {
 	var failed, lost atomic.Int64
 	extended := make(chan redlock.Event, 64)
 	l := open(t, c.via, redlock.WithTTL(3*time.Second), redlock.WithMasterTimeout(50*time.Millisecond),
-		redlock.WithObserver(redlock.Observer{
-			Extended:     func(e redlock.Event) { extended <- e },
-			ExtendFailed: func(redlock.Event) { failed.Add(1) },
-			Lost:         func(redlock.Event) { lost.Add(1) },
-		}))
+		locktest.On(func(e redlock.Event) { extended <- e }, redlock.EventExtended),
+		locktest.On(func(redlock.Event) { failed.Add(1) }, redlock.EventExtendFailed),
+		locktest.On(func(redlock.Event) { lost.Add(1) }, redlock.EventLost))
 	le := lock(t, l, "r")
 	c.set(t, masters.Blackhole)
 	redistest.Eventually(t, 10*time.Second, func() bool { return failed.Load() > 0 }, "a renewal fails")
@@ -343,7 +342,7 @@ func TestRow11HolderCutOff(t *testing.T) {
 		if ctx.Err() == nil {
 			t.Fatal("another holder was granted the resource before the lease's context ended")
 		}
-		wantErr(t, context.Cause(ctx), redlock.ErrLost, redlock.ErrExpired)
+		wantErr(t, context.Cause(ctx), redlock.ErrLost, reason.Expired)
 		if next.Fence() <= le.Fence() {
 			t.Errorf("got fence %d after %d, want a larger fence", next.Fence(), le.Fence())
 		}
@@ -366,7 +365,7 @@ func TestRow12UnlockAfterExpiry(t *testing.T) {
 		}
 		<-le.Context().Done()
 		redistest.Eventually(t, 5*time.Second, func() bool { return le.Validity() <= 0 }, "the validity ends")
-		wantErr(t, le.Unlock(t.Context()), redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrExpired)
+		wantErr(t, le.Unlock(t.Context()), redlock.ErrNotHeld, redlock.ErrLost, reason.Expired)
 	}
 	for _, p := range c.procs {
 		must(t, p.Resume())
@@ -455,11 +454,9 @@ func TestRow15ReleaseOnNodesThatRefuseWrites(t *testing.T) {
 func TestRow17Contention(t *testing.T) {
 	c := start(t, 5)
 	var acquired, failed, released atomic.Int64
-	opts := []redlock.Option{redlock.WithObserver(redlock.Observer{
-		Acquired:    func(redlock.Event) { acquired.Add(1) },
-		NotAcquired: func(redlock.Event) { failed.Add(1) },
-		Released:    func(redlock.Event) { released.Add(1) },
-	})}
+	opts := []redlock.Option{locktest.On(func(redlock.Event) { acquired.Add(1) }, redlock.EventAcquired),
+		locktest.On(func(redlock.Event) { failed.Add(1) }, redlock.EventTaken, redlock.EventAttemptFailed),
+		locktest.On(func(redlock.Event) { released.Add(1) }, redlock.EventReleased)}
 	lockers := []*redlock.Locker{open(t, c.addrs, opts...), open(t, c.addrs, opts...)}
 	le := lock(t, lockers[0], "r")
 	_, err := lockers[1].TryLock(t.Context(), "r")
@@ -573,9 +570,9 @@ func TestNodesThatRefuse(t *testing.T) {
 				t.Errorf("got %v, want it to say %s", err, f.says)
 			}
 			if f.name == "NOPERM" {
-				wantErr(t, err, redlock.ErrPermission)
+				wantErr(t, err, reason.Permission)
 				_, err := l.Lock(t.Context(), "r") // does not wait for ever
-				wantErr(t, err, redlock.ErrPermission)
+				wantErr(t, err, reason.Permission)
 			}
 			for i := range 3 {
 				f.heal(i)

@@ -13,21 +13,20 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
 // aclLine is the user that docs/operations.md recommends, for the default key prefix.
-const aclLine = "ACL SETUSER redlock on >secret resetkeys ~redlock:* resetchannels &redlock:* -@all +eval +evalsha +info +time +hmget +hset +getrange +set +pttl +pexpire +del +exists +zadd +zrem +zcard +zpopmin +hget +hdel +publish +subscribe +ping +zscore +zremrangebyscore +zrange +mget"
+const aclLine = "ACL SETUSER redlock on >secret resetkeys ~redlock:* resetchannels &redlock:* -@all +eval +evalsha +info +time +hmget +hset +getrange +set +pttl +pexpire +del +exists +zadd +zrem +zcard +zpopmin +hget +hdel +publish +subscribe +ping +zscore +zremrangebyscore +zrange"
 
 // forTheQueue are the rights that only the order among processes needs.
 var forTheQueue = []string{"&redlock:*", "+exists", "+zadd", "+zrem", "+zcard", "+zpopmin", "+hget", "+hdel", "+publish", "+subscribe", "+ping"}
 
 // forReaders are the rights that only readers need.
 var forReaders = []string{"+zscore", "+zremrangebyscore", "+zrange"}
-
-// forPermits are the rights that only semaphores need.
-var forPermits = []string{"+zrange", "+mget"}
 
 // aclRights returns the rights on that line. Before Redis 6.2 users may use all channels, and
 // rules about channels are errors.
@@ -71,14 +70,14 @@ func TestACL(t *testing.T) {
 	})
 	t.Run("with another key prefix", func(t *testing.T) {
 		c.setUser(t, rights)
-		if err := c.life(t, "other:", ""); !errors.Is(err, redlock.ErrPermission) {
-			t.Errorf("got %v, want %v", err, redlock.ErrPermission)
+		if err := c.life(t, "other:", ""); !errors.Is(err, reason.Permission) {
+			t.Errorf("got %v, want %v", err, reason.Permission)
 		}
 	})
 	t.Run("with a database number", func(t *testing.T) {
 		c.setUser(t, rights)
-		if err := c.life(t, "redlock:", "/1"); !errors.Is(err, redlock.ErrPermission) {
-			t.Errorf("got %v, want %v", err, redlock.ErrPermission)
+		if err := c.life(t, "redlock:", "/1"); !errors.Is(err, reason.Permission) {
+			t.Errorf("got %v, want %v", err, reason.Permission)
 		}
 		c.setUser(t, append(slices.Clone(rights), "+select"))
 		if err := c.life(t, "redlock:", "/1"); err != nil {
@@ -86,7 +85,7 @@ func TestACL(t *testing.T) {
 		}
 	})
 	for i, right := range rights {
-		if !strings.ContainsAny(right[:1], "+~") || slices.Contains(forTheQueue, right) || slices.Contains(forReaders, right) || slices.Contains(forPermits, right) {
+		if !strings.ContainsAny(right[:1], "+~") || slices.Contains(forTheQueue, right) || slices.Contains(forReaders, right) {
 			continue
 		}
 		t.Run("without "+right, func(t *testing.T) {
@@ -98,8 +97,8 @@ func TestACL(t *testing.T) {
 				}
 				return
 			}
-			if !errors.Is(err, redlock.ErrPermission) || errors.Is(err, redlock.ErrWrongType) {
-				t.Errorf("got %v, want %v", err, redlock.ErrPermission)
+			if !errors.Is(err, reason.Permission) || errors.Is(err, reason.WrongType) {
+				t.Errorf("got %v, want %v", err, reason.Permission)
 			}
 		})
 	}
@@ -107,20 +106,11 @@ func TestACL(t *testing.T) {
 		t.Run("reading without "+missing, func(t *testing.T) {
 			c.setUser(t, slices.DeleteFunc(slices.Clone(rights), func(r string) bool { return r == missing }))
 			err := c.read(t)
-			if wanted := missing == "" || missing == "+zrange"; wanted && err != nil || !wanted && !errors.Is(err, redlock.ErrPermission) {
+			if wanted := missing == "" || missing == "+zrange"; wanted && err != nil || !wanted && !errors.Is(err, reason.Permission) {
 				t.Errorf("got %v", err)
 			}
 			if err := c.life(t, "redlock:", ""); err != nil {
 				t.Errorf("the life of an exclusive lock: %v", err)
-			}
-		})
-	}
-	for _, missing := range append([]string{""}, forPermits...) {
-		t.Run("permits without "+missing, func(t *testing.T) {
-			c.setUser(t, slices.DeleteFunc(slices.Clone(rights), func(r string) bool { return r == missing }))
-			err := c.takePermits(t)
-			if wanted := missing != "+mget"; wanted && err != nil || !wanted && !errors.Is(err, redlock.ErrPermission) {
-				t.Errorf("got %v", err)
 			}
 		})
 	}
@@ -276,7 +266,7 @@ func (c *aclCluster) open(t *testing.T, db string, opts ...redlock.Option) (*red
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Bootstrap(t.Context()); err != nil {
+	if err := admin.Bootstrap(t.Context(), l); err != nil {
 		return l, fmt.Errorf("Bootstrap: %w", err)
 	}
 	return l, nil
@@ -292,30 +282,6 @@ func (c *aclCluster) wantNone(t *testing.T, keys ...string) {
 	}
 }
 
-// takePermits has two holders of a semaphore, of which the second waits for a permit.
-func (c *aclCluster) takePermits(t *testing.T) error {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	l, err := c.open(t, "")
-	defer func() { _ = l.Close() }() // without a right it may fail
-	if err != nil {
-		return err
-	}
-	s := l.Semaphore("permits", 2)
-	both, err := s.TryAcquire(ctx, 2)
-	if err != nil {
-		c.wantNone(t, "redlock:permits~slots~1", "redlock:permits~slots~2")
-		return err
-	}
-	time.AfterFunc(50*time.Millisecond, func() { _ = both.Unlock(ctx) })
-	one, err := s.Acquire(ctx, 1)
-	if err != nil {
-		return err
-	}
-	return one.Unlock(ctx)
-}
-
 // read has two readers at once, one of which is a former writer. It returns the first unexpected error,
 // and looks that no refusal has left a key behind.
 func (c *aclCluster) read(t *testing.T) error {
@@ -327,14 +293,14 @@ func (c *aclCluster) read(t *testing.T) error {
 	if err != nil {
 		return err
 	}
-	first, err := l.TryRLock(ctx, "read")
+	first, err := l.TryLock(ctx, "read", redlock.Shared())
 	if err != nil {
 		c.wantNone(t, "redlock:read", "redlock:read~readers")
-		return fmt.Errorf("TryRLock: %w", err)
+		return fmt.Errorf("TryLock: %w", err)
 	}
-	second, err := l.TryRLock(ctx, "read")
+	second, err := l.TryLock(ctx, "read", redlock.Shared())
 	if err != nil {
-		return fmt.Errorf("second TryRLock: %w", err)
+		return fmt.Errorf("second TryLock: %w", err)
 	}
 	if _, err := l.TryLock(ctx, "read"); !errors.Is(err, redlock.ErrTaken) {
 		return fmt.Errorf("TryLock of what is read: %w", err)
@@ -358,11 +324,11 @@ func (c *aclCluster) wait(t *testing.T, user string, queues bool) {
 	urls := []string{"redis://" + user + ":secret@" + c.alone} // no other queue node can replace a queue node that fails
 	resource := "wait-" + user
 	lockers := []*redlock.Locker{open(t, urls), open(t, urls)}
-	must(t, lockers[0].Bootstrap(ctx))
+	must(t, admin.Bootstrap(ctx, lockers[0]))
 	lease := lock(t, lockers[0], resource)
 	for i := range 2 {
 		waiter := lockers[(i+1)%2]
-		before := waiter.Stats().Counts.NotAcquired
+		before := waiter.Stats().Counts[redlock.EventTaken]
 		next := make(chan *redlock.Lease)
 		go func() {
 			lease, err := waiter.Lock(ctx, resource)
@@ -381,7 +347,7 @@ func (c *aclCluster) wait(t *testing.T, user string, queues bool) {
 		if queues {
 			redistest.Eventually(t, 10*time.Second, func() bool { return waiting() == 1 }, "a process waits at the queue node")
 		} else {
-			redistest.Eventually(t, 10*time.Second, func() bool { return waiter.Stats().Counts.NotAcquired > before }, "a process has asked in vain, and waits")
+			redistest.Eventually(t, 10*time.Second, func() bool { return waiter.Stats().Counts[redlock.EventTaken] > before }, "a process has asked in vain, and waits")
 		}
 		must(t, lease.Extend(ctx))
 		must(t, lease.Unlock(ctx))
@@ -417,8 +383,8 @@ func TestForbiddenKeyInABatch(t *testing.T) {
 		})
 		callers.Go(func() {
 			for range 10 {
-				if _, err := l.Lock(t.Context(), fmt.Sprint("other", i)); !errors.Is(err, redlock.ErrPermission) {
-					t.Errorf("got %v, want ErrPermission", err)
+				if _, err := l.Lock(t.Context(), fmt.Sprint("other", i)); !errors.Is(err, reason.Permission) {
+					t.Errorf("got %v, want reason.Permission", err)
 				}
 			}
 		})

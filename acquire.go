@@ -8,8 +8,217 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/wire"
 )
+
+// This file has the way of a call, from its arrival to its lease or error, and that of the lease to
+// its release.
+
+// tryOnce makes one attempt. Attempts that masters in quarantine have kept from a quorum do not count,
+// as long as the call may wait for these masters.
+func (p *pool) tryOnce(ctx context.Context, resource string, lc lockConfig) (*Lease, error) {
+	doubts := 0
+	for began := time.Now(); ; {
+		g, f := p.attempt(ctx, resource, lc, strategy{patient: p.waitlines.crowded(resource)})
+		if f == nil {
+			return p.grantLease(ctx, g, nil, began), nil
+		}
+		if err := p.outwait(ctx, f, lc.votesWait-time.Since(began), &doubts); err != nil {
+			p.events.notAcquired(lc.line(resource), began, err)
+			return nil, err
+		}
+	}
+}
+
+// mostDoubts is how often a call looks again whether it was a holder that refused it.
+const mostDoubts = 6
+
+// outwait returns nil after a pause, if a failed attempt lacked the votes of masters in quarantine, and
+// if they will have their votes within left and before the deadline of ctx. Otherwise it returns the error
+// of the call.
+//
+// While masters are in quarantine, attempts that wait for them set their keys all the same, for moments. Such
+// a key may be what refused the attempt, and no process may have the resource: of three processes that each
+// find the keys of the other two, all would give up. So the call looks again a few times, which doubts counts.
+func (p *pool) outwait(ctx context.Context, f *failure, left time.Duration, doubts *int) error {
+	if f.verdict == nil || f.verdict.Permanent() || left <= 0 {
+		return f.err
+	}
+	if errors.Is(f.err, ErrTaken) && slices.ContainsFunc(f.verdict.Masters, func(n *MasterError) bool { return n.Quarantine > 0 }) && *doubts < mostDoubts {
+		*doubts++
+		if why := until(ctx, p.closing, nil, min(left, p.conf.queue.retryDelay(*doubts+2))); why != nil {
+			return f.verdict.because(why)
+		}
+		return nil
+	}
+	if !errors.Is(f.err, ErrQuarantine) {
+		return f.err
+	}
+	in := f.verdict.votesIn()
+	if end, limited := ctx.Deadline(); in > left || limited && time.Until(end) < in {
+		return f.err
+	}
+	if why := until(ctx, p.closing, nil, min(left, p.awaitVotes(f.verdict))); why != nil {
+		return f.verdict.because(why)
+	}
+	return nil
+}
+
+// attempt makes one attempt, and reports it to the waitlines and the observer if it failed.
+func (p *pool) attempt(ctx context.Context, resource string, lc lockConfig, how strategy) (*grant, *failure) {
+	began := time.Now()
+	g, f := p.acquire(ctx, resource, lc, how)
+	p.outage.note(p, f)
+	if f != nil {
+		p.waitlines.heard(lc.line(resource), f, lc.ttl)
+		p.events.attemptFailed(lc.line(resource), began, f.err)
+	}
+	return g, f
+}
+
+// waitFor waits until it has a lease or the call ends without one, which it tells the observer.
+func (p *pool) waitFor(ctx context.Context, resource string, lc lockConfig) (*Lease, error) {
+	began := time.Now()
+	le, err := p.waitInLine(ctx, resource, lc, began)
+	if err != nil {
+		p.events.notAcquired(lc.line(resource), began, err)
+	}
+	return le, err
+}
+
+// waitInLine stands in line until the resource is handed to this caller, or, at the head of
+// the line, makes attempts until one is successful.
+func (p *pool) waitInLine(ctx context.Context, resource string, lc lockConfig, began time.Time) (*Lease, error) {
+	lines := &p.waitlines
+	c := lines.join(ctx, resource, lc, began)
+	left := false // the line
+	defer func() {
+		if !left { // a method of ctx panicked
+			p.leave(c)
+		}
+	}()
+	for {
+		switch next := lines.look(c); {
+		case next.lease != nil:
+			left = true
+			return next.lease, nil
+		case next.ask:
+			g, f := p.attempt(ctx, resource, lc, next.how)
+			if f == nil {
+				left = true
+				return p.grantLease(ctx, g, c, c.began), nil
+			}
+			if err := p.retryable(ctx, c, f); err != nil {
+				left = true
+				p.leave(c)
+				return nil, err
+			}
+		default:
+			if why := until(ctx, p.closing, next.wake, next.wait); why != nil {
+				left = true
+				err := p.gaveUp(c, why)
+				p.leave(c)
+				return nil, err
+			}
+		}
+	}
+}
+
+// retryable notes the failure of an attempt by the head of a line. If the caller must stop
+// waiting, it returns the error for the caller.
+func (p *pool) retryable(ctx context.Context, c *caller, f *failure) error {
+	if closed(c.done) && errors.Is(f.err, ctx.Err()) {
+		// The attempt was cut short; an earlier one knew more.
+		if last, _ := p.waitlines.last(c); last != nil {
+			return last.because(reason.OfContext(ctx))
+		}
+		return f.err
+	}
+	if f.verdict == nil || f.verdict.Permanent() || errors.Is(f.err, ErrClosed) {
+		return f.err
+	}
+	if f.queued {
+		p.listen(f.queue.node)
+	}
+	var voteless time.Duration
+	if errors.Is(f.err, ErrQuarantine) {
+		voteless = p.awaitVotes(f.verdict)
+		if end, limited := ctx.Deadline(); limited && time.Until(end) < f.verdict.votesIn() {
+			return f.err // the deadline comes first
+		}
+	}
+	p.waitlines.failed(c, f, p.hears(f.queue.node), func(failed int) time.Duration {
+		return max(p.conf.queue.retryDelay(failed), voteless)
+	})
+	return nil
+}
+
+// leave ends the waiting of a caller without a lease.
+func (p *pool) leave(c *caller) {
+	lease, queuedAt := p.waitlines.leave(c)
+	if lease != nil { // handed over in the same moment
+		_, _ = p.unlock(lease)
+	}
+	if queuedAt >= 0 {
+		p.leaveQueue(c.line.key, queuedAt)
+	}
+}
+
+// gaveUp is the error of a caller that stopped waiting for reason. It includes the verdict of
+// the line's last attempt, which this caller or the one ahead of it made.
+func (p *pool) gaveUp(c *caller, why error) error {
+	last, behind := p.waitlines.last(c)
+	switch {
+	case behind:
+		return errorf("lock %q: %w, %w in this process: %w", c.line.key.resource, ErrNotAcquired, ErrTaken, why)
+	case last != nil:
+		return last.because(why)
+	}
+	return errorf("lock %q: %w: %w", c.line.key.resource, ErrNotAcquired, why)
+}
+
+// grantLease makes the first handle of a lease that was granted or adopted. head is the caller
+// at the head of a line that got it; it is nil if the caller stood in no line.
+func (p *pool) grantLease(ctx context.Context, g *grant, head *caller, began time.Time) *Lease {
+	le := &g.room.first
+	g.mu.Lock()
+	if g.shared { // the process may wait for the next lease when this one is released
+		g.name = wire.NoProcess
+	}
+	*le = Lease{grant: g, fence: g.presentFenceLocked(), turn: g.hand.count, parent: ctx, since: time.Now()}
+	g.handles = append(g.handles, le)
+	g.renewal.at = g.nextRenewal(g.start)
+	due := g.dueLocked()
+	g.mu.Unlock()
+	if queuedAt := p.waitlines.held(g, head); queuedAt >= 0 {
+		p.leaveQueue(g.line(), queuedAt)
+	}
+	p.renewer.add(g, due, g.start)
+	p.events.acquired(le, began)
+	return le
+}
+
+// unlock ends a handle. last reports that it was the last handle of its lease; the releases
+// have then been sent.
+func (p *pool) unlock(le *Lease) (last bool, err error) {
+	now := p.now()
+	if p.passToNext(le, now) {
+		return false, nil
+	}
+	last, err = le.end(ErrReleased, now)
+	if last {
+		p.release(le, now)
+	}
+	return last, err
+}
+
+// release sends the releases of a lease whose last handle was ended at now.
+func (p *pool) release(le *Lease, now instant) {
+	le.grant.sendReleases(now, false)
+	p.renewer.remove(le.grant)
+	p.waitlines.freed(le.grant)
+}
 
 // This file runs an attempt (attempt.go): it sends the requests that a step asks for, passes
 // the replies in, keeps the time, and turns the result into a grant or an error.
@@ -78,43 +287,6 @@ func (p *pool) acquire(ctx context.Context, resource string, lc lockConfig, how 
 	return nil, f
 }
 
-// acquireAll makes one attempt for each of several resources, at the same time. Their requests go to
-// each node together, and they count as one attempt for the admission: an attempt that waited for
-// admission while others of the same call are under way could wait for ever.
-//
-// Source: ALGORITHM section 12.
-func (p *pool) acquireAll(ctx context.Context, resources []string, lc lockConfig) ([]*grant, []*failure) {
-	grants, failures := make([]*grant, len(resources)), make([]*failure, len(resources))
-	all := make([]*acquisition, len(resources))
-	for i, r := range resources {
-		all[i] = newAcquisition(p, r, lc)
-	}
-	if err := p.admission.enter(ctx, p.closing); err != nil {
-		for i, r := range resources {
-			failures[i] = &failure{err: errorf("lock %q: %w: %w", r, ErrNotAcquired, err)}
-		}
-		return grants, failures
-	}
-	now := p.set.AwaitClocks(ctx, p.closing, p.now(), lc.timeout())
-	release := p.set.Hold()
-	for i, a := range all {
-		a.ask(strategy{patient: p.waitlines.crowded(resources[i])}, now)
-	}
-	release()
-	inParallel(len(all), func(i int) { failures[i] = all[i].conclude(all[i].await(ctx)) })
-	slowest := time.Duration(0)
-	for i, a := range all {
-		slowest = max(slowest, a.answeredIn())
-		if failures[i] == nil {
-			grants[i] = &a.grant
-			continue
-		}
-		a.sendReleases(p.now(), false)
-	}
-	p.admission.leave(slowest, lc.timeout())
-	return grants, failures
-}
-
 // goesOn reports whether the process still wants a resource when an attempt of the
 // head of its line has failed: the head waits, or another caller does.
 func (p *pool) goesOn(ctx context.Context, line lineKey) bool {
@@ -123,16 +295,7 @@ func (p *pool) goesOn(ctx context.Context, line lineKey) bool {
 
 // endedBy returns the error of a call whose context was over before a node was asked.
 func endedBy(ctx context.Context) error {
-	return errorf("%w: %w", ErrNotAcquired, contextError(ctx))
-}
-
-// contextError returns ctx.Err(), and with it the cause if that is another error.
-func contextError(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
+	return errorf("%w: %w", ErrNotAcquired, reason.OfContext(ctx))
 }
 
 func newAcquisition(p *pool, resource string, lc lockConfig) *acquisition {
@@ -143,7 +306,7 @@ func newAcquisition(p *pool, resource string, lc lockConfig) *acquisition {
 	a.sent = slices.Grow(a.sentOfFive[:0], n)[:n]
 	a.actions = a.actionsOfFive[:0]
 	a.attempt = attempt{
-		rules:   &p.conf.rules,
+		rules:   p.conf.rules,
 		need:    p.need,
 		timeout: lc.timeout(),
 		skew:    p.skew,
@@ -188,7 +351,7 @@ func (a *acquisition) stepLocked(e event, now instant) {
 		*r = node.Request{Op: do[k].op, Node: i, Key: &a.keys, Counter: do[k].counter, Target: do[k].target, Timeout: a.timeout(), Shared: a.shared, To: a}
 		if r.Op == wire.Acquire {
 			r.Target = a.seed
-			if i == a.queueNode && a.choice == nil {
+			if i == a.queueNode {
 				r.Process = a.name
 			}
 		}
@@ -223,14 +386,15 @@ func (a *acquisition) Receive(r *node.Request, rep node.Reply) {
 	}
 	e := event{what: raised, node: r.Node, err: rep.Refusal(&a.keys)}
 	if r.Op == wire.Acquire {
-		e = event{what: voted, node: r.Node, vote: vote{counter: rep.Counter, server: rep.Server, err: e.err}}
+		refusal := e.err
+		e = event{what: voted, node: r.Node, vote: vote{counter: rep.Counter, server: rep.Server, err: refusal}}
 		e.vote.refused = rep.Err == nil && (rep.Code == wire.Busy || rep.Code == wire.Queued)
 		if r.Process != "" {
 			e.vote.queue = heardFrom(r.Node, rep)
 		} else {
 			e.vote.readers = readersAt(r, rep) && (r.Shared || a.attempt.approach.waits)
 		}
-		a.nodes[r.Node].takeGrant(rep, e.err == nil, a.keyLife(a.start, a.ttl))
+		a.nodes[r.Node].takeGrant(rep, refusal == nil, a.keyLife(a.start, a.ttl))
 	}
 	a.stepLocked(e, rep.At)
 }
@@ -268,7 +432,7 @@ func (a *acquisition) await(ctx context.Context) (over error) {
 		case <-timer.C:
 			a.timeUp()
 		case <-ctx.Done():
-			return contextError(ctx)
+			return reason.OfContext(ctx)
 		case <-a.pool.closing:
 			return ErrClosed
 		}
@@ -276,7 +440,7 @@ func (a *acquisition) await(ctx context.Context) (over error) {
 			continue
 		}
 		if closed(ctx.Done()) { // while the votes came in
-			return contextError(ctx)
+			return reason.OfContext(ctx)
 		}
 		return nil
 	}
@@ -353,7 +517,7 @@ func (a *acquisition) conclude(over error) *failure {
 	default:
 		now := a.pool.now()
 		a.hand.took = now.Sub(a.start)
-		a.setDeadlineLocked(a.pool.conf.rules.validFrom(a.start, now), a.ttl)
+		a.setDeadlineLocked(a.pool.conf.rules.ValidFrom(a.start, now), a.ttl)
 		left := validity(a.deadline(), now)
 		if left >= a.minValidity() {
 			return nil

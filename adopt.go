@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
@@ -28,9 +29,7 @@ import (
 // If the lease was over before, the error matches [ErrNotHeld], and [ErrLost],
 // [ErrReleased] or ErrDetached for the reason. Detach then changes nothing.
 //
-// Source: [ALGORITHM section 6].
-//
-// [ALGORITHM section 6]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#6-extend-renewal-and-filling-the-minority
+// Source: ALGORITHM section 6.
 func (le *Lease) Detach() error {
 	g := le.grant
 	g.mu.Lock()
@@ -42,7 +41,7 @@ func (le *Lease) Detach() error {
 		run(after)
 		return err
 	}
-	g.pool.events.detached(le)
+	g.pool.events.released(le, ErrDetached)
 	after = g.endLocked(ErrDetached, now)
 	for _, h := range g.handles {
 		h.done = true
@@ -70,7 +69,7 @@ func (le *Lease) Detach() error {
 // another caller of this process.
 //
 // If the masters do not have the lease any more, the error matches [ErrNotHeld], and
-// [ErrBroken] if [Locker.Break] has taken the lease away. If too few masters answered in either
+// [ErrBroken] if Break of package admin has taken the lease away. If too few masters answered in either
 // round, it matches [ErrNoQuorum]. Without a fencing token it also matches ErrNoQuorum if too
 // many masters have lost the key and got it again, so that another holder may have had the
 // resource in between. These errors are a [*QuorumError], which has the answer of each master.
@@ -90,38 +89,38 @@ func (le *Lease) Detach() error {
 // the next one. If it had neither detached nor adopted the lease, it concludes that the masters
 // have lost data, and puts them in quarantine.
 //
-// To end a lease that another process goes on with, use [Locker.Break]. A process that has
+// To end a lease that another process goes on with, use Break of package admin. A process that has
 // adopted the lease leaves the placeholders of Break until they expire, because other processes
 // with the token may not have heard of it. But the process that got the lease first gives them
 // back, if it has not detached the lease.
 //
-// Source: [ALGORITHM section 4] and [ALGORITHM section 6].
-//
-// [ALGORITHM section 4]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#4-fencing-token-a-max-register-over-a-majority
-// [ALGORITHM section 6]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#6-extend-renewal-and-filling-the-minority
+// Source: ALGORITHM sections 4 and 6.
 func (l *Locker) Adopt(ctx context.Context, resource, token string, fence int64, opts ...LockOption) (*Lease, error) {
 	if err := l.conf.checkCall(ctx, "Adopt", resource); err != nil {
 		return nil, err
 	}
 	switch {
-	case !isToken(token):
+	case !wire.IsToken(token):
 		return nil, configErrorf("Adopt: the token is not that of a lease")
 	case fence < 0:
 		return nil, configErrorf("Adopt: fence %d: must not be negative", fence)
 	}
 	lc, err := l.conf.forCall(opts)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case lc.shared:
+		return nil, configErrorf("Adopt: the lease of a reader cannot be adopted")
 	}
 	if !l.calls.enter() {
 		return nil, ErrClosed
 	}
 	defer l.calls.leave()
 	began := time.Now()
-	p := l.ready(ctx, resource)
+	p := l.start()
 	g, err := p.adopt(ctx, resource, token, fence, lc)
 	if err != nil {
-		p.events.notAcquired(lineKey{resource: resource}, began, err)
+		p.events.attemptFailed(lineKey{resource: resource}, began, err)
 		return nil, err
 	}
 	return p.grantLease(ctx, g, nil, began), nil
@@ -130,13 +129,13 @@ func (l *Locker) Adopt(ctx context.Context, resource, token string, fence int64,
 // adopt makes a grant for a lease whose keys are on the nodes already.
 func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, lc lockConfig) (*grant, error) {
 	if ctx.Err() != nil {
-		return nil, errorf("adopt %q: %w", resource, contextError(ctx))
+		return nil, errorf("adopt %q: %w", resource, reason.OfContext(ctx))
 	}
 	g := newGrant(p, resource, lc)
 	g.keys.ID, g.adopted, g.queueNode = token, true, p.queueNodeOf(resource)
 	g.start = p.now()
 	g.hand.since = g.start
-	in := p.inspect(ctx, resource)
+	found := p.look(ctx, resource)
 	if err := p.set.Misconfigured(); err != nil {
 		return nil, errorf("adopt %q: %w", resource, err)
 	}
@@ -144,23 +143,47 @@ func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, l
 	if err := p.bounded(fence, median); err != nil {
 		return nil, err
 	}
-	if in.isReader(token) {
+	if isReader(found, token) {
 		return nil, configErrorf("Adopt: the token is that of a reader, whose lease cannot be adopted")
 	}
 	given := fence > 0
-	failed := in.adoptable(token, &fence)
-	if failed == nil && given && median == 0 && in.counterOf(token) == 0 {
-		failed = in.errorOf("adopt", func(n *MasterLock) error { return n.Err })
-		failed.reasons = []error{ErrNoQuorum, errors.New("the masters' clocks do not tell whether there can be such a fencing token")}
+	failed := p.adoptable(resource, found, token, &fence)
+	if failed == nil && given && median == 0 && node.CounterOf(found, p.need, token) == 0 {
+		failed = p.lookError(resource, found, func(h *node.Held) error { return h.Err })
+		failed.Reasons = []error{ErrNoQuorum, errors.New("the masters' clocks do not tell whether there can be such a fencing token")}
 	}
 	if failed != nil {
 		if ctx.Err() != nil {
-			failed.reasons = append(failed.reasons, contextError(ctx))
+			failed.Reasons = append(failed.Reasons, reason.OfContext(ctx))
 		}
 		return nil, failed
 	}
-	g.takeUp(&in, fence)
+	g.takeUp(found, fence)
 	return g, g.firstRound(ctx)
+}
+
+// look asks all nodes for what they have of a resource.
+func (p *pool) look(ctx context.Context, resource string) []node.Held {
+	found, errs := node.Each(ctx, p.opened, p.set, func(ctx context.Context, n *node.Node) (node.Held, error) {
+		return n.Look(ctx, p.conf.keyPrefix+resource)
+	})
+	for i, err := range errs {
+		found[i].Err = err
+	}
+	return found
+}
+
+// lookError returns an error that lists the nodes for which wrong returns an error. The caller
+// sets its reasons.
+func (p *pool) lookError(resource string, found []node.Held, wrong func(*node.Held) error) *QuorumError {
+	e := p.quorumError("adopt", resource, 0)
+	for i := range found {
+		if err := wrong(&found[i]); err != nil {
+			e.Masters = append(e.Masters, &MasterError{Master: p.nodes[i].Addr(), Op: "look", Err: err})
+		}
+	}
+	e.Granted = len(found) - len(e.Masters)
+	return e
 }
 
 // bounded refuses a fencing token that no lease can have: a token further ahead of the nodes'
@@ -180,50 +203,50 @@ func (p *pool) bounded(fence, median int64) error {
 // fence. A later grant is seen by the counters: it has lifted those of a quorum by a block.
 //
 // Source: ALGORITHM section 4.
-func (in *Inspection) adoptable(token string, fence *int64) *QuorumError {
-	e := in.errorOf("adopt", func(n *MasterLock) error {
+func (p *pool) adoptable(resource string, found []node.Held, token string, fence *int64) *QuorumError {
+	e := p.lookError(resource, found, func(h *node.Held) error {
 		switch {
-		case n.Err != nil:
-			return n.Err
-		case n.has(token):
+		case h.Err != nil:
+			return h.Err
+		case h.Has(token):
 			return nil
-		case !n.taken():
+		case !h.Taken():
 			return errGone
-		case n.Token == token:
+		case h.Token == token:
 			return errTakenAway
 		}
-		return node.HeldByOther{Owner: n.Owner, Left: n.TTL}
+		return node.HeldByOther{Owner: wire.OwnerOf(h.Token), Left: h.TTL}
 	})
 	unknown, later, asGranted, broken := 0, 0, 0, false
-	for i := range in.Masters {
-		n := &in.Masters[i]
+	for i := range found {
+		h := &found[i]
 		switch {
-		case n.Err != nil:
+		case h.Err != nil:
 			unknown++
-		case *fence > 0 && n.counter-fenceBlock >= *fence:
+		case *fence > 0 && h.Counter-fenceBlock >= *fence:
 			later++
 		}
-		broken = broken || n.Broken && n.Token == token
-		if n.has(token) && n.given > 0 {
+		broken = broken || h.Broken && h.Token == token
+		if h.Has(token) && h.Given > 0 {
 			asGranted++ // the node has had the key ever since
 		}
 	}
-	between := !exclusive(len(in.Masters), in.Quorum, asGranted) // the keys alone do not exclude another holder in between
-	counter := in.counterOf(token)
+	between := !exclusive(len(found), p.need, asGranted) // the keys alone do not exclude another holder in between
+	counter := node.CounterOf(found, p.need, token)
 	switch {
-	case e.Granted+unknown < in.Quorum:
-		e.reasons = []error{ErrNotHeld}
+	case e.Granted+unknown < p.need:
+		e.Reasons = []error{ErrNotHeld}
 		if broken {
-			e.reasons = append(e.reasons, ErrBroken)
+			e.Reasons = append(e.Reasons, ErrBroken)
 		}
-	case e.Granted < in.Quorum:
-		e.reasons = []error{ErrNoQuorum}
-	case between && later >= in.Quorum:
-		e.reasons = []error{ErrNotHeld, errors.New("another holder had the resource in between")}
-	case between && (*fence == 0 || later+unknown >= in.Quorum):
-		e.reasons = []error{ErrNoQuorum, errors.New("another holder may have had the resource in between")}
+	case e.Granted < p.need:
+		e.Reasons = []error{ErrNoQuorum}
+	case between && later >= p.need:
+		e.Reasons = []error{ErrNotHeld, errors.New("another holder had the resource in between")}
+	case between && (*fence == 0 || later+unknown >= p.need):
+		e.Reasons = []error{ErrNoQuorum, errors.New("another holder may have had the resource in between")}
 	case *fence > 0 && counter > 0 && (*fence < firstFence(counter) || *fence > counter):
-		e.reasons = []error{ErrNotHeld, fmt.Errorf("the lease has another fencing token than %d", *fence)}
+		e.Reasons = []error{ErrNotHeld, fmt.Errorf("the lease has another fencing token than %d", *fence)}
 	case *fence == 0 && counter > 0:
 		*fence = firstFence(counter)
 		return nil
@@ -234,35 +257,39 @@ func (in *Inspection) adoptable(token string, fence *int64) *QuorumError {
 }
 
 // isReader reports whether a node has the key of a reader with a token.
-func (in *Inspection) isReader(token string) bool {
-	return slices.ContainsFunc(in.Masters, func(n MasterLock) bool {
-		return slices.ContainsFunc(n.Readers, func(r Reader) bool { return r.Token == token })
+func isReader(found []node.Held, token string) bool {
+	return slices.ContainsFunc(found, func(h node.Held) bool {
+		return slices.ContainsFunc(h.Readers, func(r node.Reader) bool { return r.Token == token })
 	})
 }
 
-// takeUp gives the grant the keys, counters and deadline that the inspection found.
+// takeUp gives the grant the keys, counters and deadline that the nodes have.
 //
 // Source: ALGORITHM section 6.
-func (g *grant) takeUp(in *Inspection, fence int64) {
+func (g *grant) takeUp(found []node.Held, fence int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.target = in.counterOf(g.keys.ID); g.target == 0 {
+	need := g.pool.need
+	if g.target = node.CounterOf(found, need, g.keys.ID); g.target == 0 {
 		g.target = fence // the counter of the lease is no smaller, so it is safe to raise other nodes to fence
 	}
 	g.hand.count = int(fence - firstFence(g.target))
 	var ends []instant
-	for i, n := range in.Masters {
+	for i := range found {
 		g.keys.AssumeSent(g.pool.nodes[i]) // each node has to be told of the release
-		if n.has(g.keys.ID) {
+		if h := &found[i]; h.Has(g.keys.ID) {
 			p := &g.nodes[i]
-			p.held, p.had, p.counter, p.keepsTo = true, true, n.given, n.keepsTo
-			ends = append(ends, n.keepsTo)
+			p.held, p.had, p.counter, p.keepsTo = true, true, h.Given, never
+			if h.TTL >= 0 {
+				p.keepsTo = g.keyLife(h.Asked, h.TTL)
+			}
+			ends = append(ends, p.keepsTo)
 		}
 	}
 	slices.Sort(ends)
 	slices.Reverse(ends)
 	g.setDeadlineLocked(g.start, g.ttl)
-	if held := ends[in.Quorum-1]; held < g.deadline() { // a quorum has the key until then
+	if held := ends[need-1]; held < g.deadline() { // a quorum has the key until then
 		g.limits.deadline.Store(int64(held))
 	}
 }
@@ -300,7 +327,7 @@ func (g *grant) firstRound(ctx context.Context) error {
 	case <-timer.C:
 		reasons = append(reasons, g.timeoutError())
 	case <-ctx.Done():
-		reasons = append(reasons, contextError(ctx))
+		reasons = append(reasons, reason.OfContext(ctx))
 	case <-g.pool.closing:
 		reasons = append(reasons, ErrClosed)
 	}

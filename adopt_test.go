@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -48,7 +50,7 @@ func TestDetachAndAdopt(t *testing.T) {
 			const ttl = 2 * time.Second // long enough for a busy machine
 			var gone atomic.Value
 			first := open(t, c.addrs, redlock.WithTTL(2*time.Second),
-				redlock.WithObserver(redlock.Observer{Released: func(e redlock.Event) { gone.Store(e) }}))
+				locktest.On(func(e redlock.Event) { gone.Store(e) }, redlock.EventReleased))
 			le := lock(t, first, moved)
 			c.everywhere(t)
 			must(t, le.Detach())
@@ -264,7 +266,7 @@ func TestAdoptAfterHandOver(t *testing.T) {
 	if adopted.Fence() != second.Fence() || adopted.Fence() <= first.Fence() {
 		t.Errorf("got fence %d, want %d", adopted.Fence(), second.Fence())
 	}
-	if in, err := other.Inspect(t.Context(), moved); err != nil || in.Fence != first.Fence() {
+	if in, err := admin.Inspect(t.Context(), other, moved); err != nil || in.Fence != first.Fence() {
 		t.Errorf("got %+v, %v; want the first fencing token %d", in, err, first.Fence())
 	}
 }
@@ -315,7 +317,7 @@ func TestAdoptTwice(t *testing.T) {
 	}
 	_ = both[1].Unlock(t.Context()) // returns that the lease is lost
 	l := open(t, c.addrs)
-	in, err := l.Inspect(t.Context(), moved)
+	in, err := admin.Inspect(t.Context(), l, moved)
 	must(t, err)
 	for _, n := range in.Masters {
 		if n.Quarantine > 0 {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/reason"
 )
 
 // handOn returns a lease that was detached, with its key on all three nodes.
@@ -93,7 +95,7 @@ func TestAdoptedValidity(t *testing.T) {
 		if got, want := next.Validity(), 10*time.Second-102*time.Millisecond-50*time.Millisecond; got != want {
 			t.Errorf("got a validity of %v, want %v", got, want)
 		}
-		wantDone(t, next.Context(), []error{redlock.ErrLost, redlock.ErrExpired})
+		wantDone(t, next.Context(), []error{redlock.ErrLost, reason.Expired})
 	})
 }
 
@@ -102,7 +104,7 @@ func TestAdoptTooLate(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		le := handOn(b, redlock.WithTTL(time.Second))
 		l := b.warmLocker()
-		if _, err := l.Inspect(t.Context(), moved); err != nil {
+		if _, err := admin.Inspect(t.Context(), l, moved); err != nil {
 			t.Fatalf("Inspect: got %v, want no error", err)
 		}
 		b.all(func(n *bubbleNode) { n.latency(time.Millisecond, 40*time.Millisecond) })
@@ -159,7 +161,7 @@ func TestAdoptWhatIsTakenMeanwhile(t *testing.T) {
 		began := time.Now()
 		_, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence())
 		wantSince(t, "the error", began, 100*time.Millisecond) // without waiting
-		wantMatch(t, "Adopt", err, []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrQuorumLost})
+		wantMatch(t, "Adopt", err, []error{redlock.ErrNotHeld, redlock.ErrLost, reason.QuorumLost})
 	})
 }
 

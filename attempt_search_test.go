@@ -8,6 +8,7 @@ import (
 
 	"github.com/d0720281/redlock/chaos/model/search"
 	"github.com/d0720281/redlock/chaos/model/searchtest"
+	"github.com/d0720281/redlock/internal/rules"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
@@ -59,7 +60,7 @@ type searchState struct {
 
 // attemptSearch is the model of some attempts.
 type attemptSearch struct {
-	rules    rules
+	rules    *rules.Rules
 	need     int
 	attempts int
 	clocks   [searchNodes]int8 // the counters at the start
@@ -100,7 +101,7 @@ func (c *attemptSearch) number(a *attempt) uint16 {
 // step lets an attempt take an event, and sends its requests.
 func (c *attemptSearch) step(s *searchState, k int, e event) {
 	a := &attempt{
-		rules: &c.rules, need: c.need, timeout: 1000, useless: 1 << 40,
+		rules: c.rules, need: c.need, timeout: 1000, useless: 1 << 40,
 		skew:  func(int, instant) (error, bool) { return nil, true },
 		nodes: make([]voter, searchNodes),
 	}
@@ -269,7 +270,7 @@ func said(i int, m mail) event {
 }
 
 func searchOf(change func(*attemptSearch)) *attemptSearch {
-	c := &attemptSearch{rules: algorithm(), need: quorum(searchNodes), attempts: 2}
+	c := &attemptSearch{rules: rules.New(), need: quorum(searchNodes), attempts: 2}
 	change(c)
 	return c
 }
@@ -307,7 +308,7 @@ func TestAttemptSearchControls(t *testing.T) {
 	}{
 		{"a quorum of one", searchOf(func(c *attemptSearch) { c.need, c.clocks = 1, [searchNodes]int8{0, 9, 5} }), bothHold},
 		{"no second round", searchOf(func(c *attemptSearch) {
-			c.rules.agreed, c.clocks = func(_, _ int) bool { return true }, [searchNodes]int8{3, 0, 0}
+			c.rules.Agreed, c.clocks = func(bool) bool { return true }, [searchNodes]int8{3, 0, 0}
 		}), tokenFalls},
 	} {
 		t.Run(test.name, func(t *testing.T) { searchtest.Breaks(t, test.model(), test.want) })

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
 )
 
 // The validity at the grant is the TTL less the drift and the time in which the quorum answered;
@@ -109,7 +110,7 @@ func TestVirtualLateAcquire(t *testing.T) {
 // A node that set the key, but whose replies are lost, is told to drop it as soon as it can be
 // reached again. After that no key of the attempt is set.
 //
-// Source: ALGORITHM section 5; section 15, I6.
+// Source: ALGORITHM section 5; section 13, I6.
 func TestVirtualLostReply(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -328,7 +329,7 @@ func TestVirtualMinimumValidity(t *testing.T) {
 func TestVirtualQuarantineIsToldOnce(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, b *bubble) {
 		var told atomic.Int64
-		l := b.warmLocker(redlock.WithObserver(redlock.Observer{Quarantined: func(redlock.Event) { told.Add(1) }}))
+		l := b.warmLocker(locktest.On(func(redlock.Event) { told.Add(1) }, redlock.EventQuarantined))
 		wantTold := func(want int64, when string) {
 			t.Helper()
 			synctest.Wait()

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/reason"
 )
 
 // Another program has put a large string at a lock key, and a large string at the key of a fencing
@@ -26,10 +28,10 @@ func TestLargeForeignValue(t *testing.T) {
 		wantErr(t, err, redlock.ErrTaken)
 	}
 	_, err := l.TryLock(t.Context(), "s")
-	wantErr(t, err, redlock.ErrWrongType)
-	seen, err := l.Inspect(t.Context(), "r")
+	wantErr(t, err, reason.WrongType)
+	seen, err := admin.Inspect(t.Context(), l, "r")
 	must(t, err)
-	if seen.Verdict != redlock.VerdictHeld || len(seen.Token) > 256 {
+	if seen.Verdict != admin.VerdictHeld || len(seen.Token) > 256 {
 		t.Errorf("Inspect: got %+v, want a holder with a token that is cut", seen)
 	}
 	for i, n := range c.nodes {

@@ -10,6 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -20,10 +23,7 @@ const stuck = "stuck"
 func TestBreakALiveHolder(t *testing.T) {
 	c := start(t, 3)
 	var blamed atomic.Int32
-	watch := redlock.WithObserver(redlock.Observer{
-		MasterForgot: func(redlock.Event) { blamed.Add(1) },
-		Quarantined:  func(redlock.Event) { blamed.Add(1) },
-	})
+	watch := locktest.On(func(redlock.Event) { blamed.Add(1) }, redlock.EventKeyLost, redlock.EventQuarantined)
 	holder := open(t, c.addrs, watch)
 	le := lock(t, holder, stuck, redlock.WithTTL(3*time.Second))
 	redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:"+stuck) == 3 }, "all nodes have the key")
@@ -44,11 +44,11 @@ func TestBreakALiveHolder(t *testing.T) {
 		}()
 	}
 	for _, l := range waiting {
-		redistest.Eventually(t, 10*time.Second, func() bool { s := l.Stats(); return s.Waiting == 1 && s.Counts.NotAcquired > 0 }, "both have asked in vain, and wait")
+		redistest.Eventually(t, 10*time.Second, func() bool { s := l.Stats(); return s.Waiting == 1 && s.Counts[redlock.EventTaken] > 0 }, "both have asked in vain, and wait")
 	}
-	in, err := open(t, c.addrs).Break(t.Context(), stuck)
+	in, err := admin.Break(t.Context(), open(t, c.addrs), stuck)
 	must(t, err)
-	wantVerdict(t, in, nil, redlock.VerdictHeld)
+	wantVerdict(t, in, nil, admin.VerdictHeld)
 	if in.Token != le.Token() || in.Fence != le.Fence() || in.Resource != stuck {
 		t.Errorf("got %+v, want the lease %s, %d", in, le.Token(), le.Fence())
 	}
@@ -71,8 +71,8 @@ func TestBreakALiveHolder(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Fatal("got a holder that goes on, want it to have lost the lease")
 	}
-	if err := context.Cause(le.Context()); !errors.Is(err, redlock.ErrQuorumLost) {
-		t.Errorf("got %v, want %v", err, redlock.ErrQuorumLost)
+	if err := context.Cause(le.Context()); !errors.Is(err, reason.QuorumLost) {
+		t.Errorf("got %v, want %v", err, reason.QuorumLost)
 	}
 	if err := le.Unlock(t.Context()); !errors.Is(err, redlock.ErrNotHeld) {
 		t.Errorf("got %v, want %v", err, redlock.ErrNotHeld)
@@ -102,7 +102,7 @@ func TestBreakWithMastersDown(t *testing.T) {
 	le := lock(t, open(t, c.addrs), stuck)
 	redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:"+stuck) == 3 }, "all nodes have the key")
 	must(t, c.procs[0].Kill())
-	in, err := l.Break(t.Context(), stuck)
+	in, err := admin.Break(t.Context(), l, stuck)
 	must(t, err)
 	if in.Masters[0].Broken || in.Masters[0].Err == nil || !in.Masters[1].Broken || !in.Masters[2].Broken {
 		t.Errorf("got %+v, want the last two broken", in.Masters)
@@ -115,13 +115,13 @@ func TestBreakWithMastersDown(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Fatal("got a holder that goes on, want it to have lost the lease")
 	}
-	if err := context.Cause(le.Context()); !errors.Is(err, redlock.ErrQuorumLost) {
-		t.Errorf("got %v, want %v", err, redlock.ErrQuorumLost)
+	if err := context.Cause(le.Context()); !errors.Is(err, reason.QuorumLost) {
+		t.Errorf("got %v, want %v", err, reason.QuorumLost)
 	}
 	const another = "another" // the broken lease may or may not be released by now
 	lock(t, open(t, c.addrs), another, redlock.WithoutRenewal())
 	must(t, c.procs[1].Kill())
-	in, err = l.Break(t.Context(), another)
+	in, err = admin.Break(t.Context(), l, another)
 	wantMatch(t, "Break", err, []error{redlock.ErrNoQuorum}, redlock.ErrNotHeld)
 	var failed *redlock.QuorumError
 	if !errors.As(err, &failed) || failed.Op != "break" || failed.Granted != 1 || failed.Need != 2 || len(failed.Masters) != 2 {
@@ -137,8 +137,8 @@ func TestBreakOddKeys(t *testing.T) {
 	c := start(t, 3)
 	l := open(t, c.addrs)
 	const key = "redlock:" + stuck
-	in, err := l.Break(t.Context(), stuck)
-	wantVerdict(t, in, err, redlock.VerdictFree)
+	in, err := admin.Break(t.Context(), l, stuck)
+	wantVerdict(t, in, err, admin.VerdictFree)
 	if n := c.count(key); n != 0 || in.FreeIn() != 0 {
 		t.Errorf("got keys on %d nodes of a lock that is free in %v, want it left alone", n, in.FreeIn())
 	}
@@ -146,18 +146,18 @@ func TestBreakOddKeys(t *testing.T) {
 	must(t, c.nodes[0].Set(t.Context(), key, "redsync", 0).Err())
 	must(t, c.nodes[1].Set(t.Context(), key, "redsync", time.Minute).Err())
 	must(t, c.nodes[2].HSet(t.Context(), key, "a", "b").Err())
-	if in, err = l.Inspect(t.Context(), stuck); err != nil || in.FreeIn() >= 0 {
+	if in, err = admin.Inspect(t.Context(), l, stuck); err != nil || in.FreeIn() >= 0 {
 		t.Errorf("got it free in %v, %v; want never", in.FreeIn(), err)
 	}
-	in, err = l.Break(t.Context(), stuck)
-	wantVerdict(t, in, err, redlock.VerdictHeld)
+	in, err = admin.Break(t.Context(), l, stuck)
+	wantVerdict(t, in, err, admin.VerdictHeld)
 	if n := in.Masters[0]; !n.Broken || n.TTL != redlock.DefaultMaxTTL {
 		t.Errorf("got %+v, want the largest TTL for what was there for ever", n)
 	}
 	if n := in.Masters[1]; !n.Broken || n.TTL <= 50*time.Second || in.FreeIn() != n.TTL {
 		t.Errorf("got %+v, want what was left", n)
 	}
-	if n := in.Masters[2]; n.Broken || !errors.Is(n.Err, redlock.ErrWrongType) || c.nodes[2].HGet(t.Context(), key, "a").Val() != "b" {
+	if n := in.Masters[2]; n.Broken || !errors.Is(n.Err, reason.WrongType) || c.nodes[2].HGet(t.Context(), key, "a").Val() != "b" {
 		t.Errorf("got %+v, want it untouched", n)
 	}
 	for i, want := range []time.Duration{redlock.DefaultMaxTTL, time.Minute} {
@@ -172,8 +172,8 @@ func TestBreakOddKeys(t *testing.T) {
 			must(t, c.nodes[i].Set(t.Context(), key, v, 0).Err())
 		}
 	}
-	in, err = l.Break(t.Context(), stuck)
-	wantVerdict(t, in, err, redlock.VerdictMinority)
+	in, err = admin.Break(t.Context(), l, stuck)
+	wantVerdict(t, in, err, admin.VerdictMinority)
 	if !in.Masters[0].Broken || in.FreeIn() != redlock.DefaultMaxTTL {
 		t.Errorf("got %+v, want an end to what was left over", in.Masters[0])
 	}
@@ -185,12 +185,12 @@ func TestBreakAndAdoptWithTheACLLine(t *testing.T) {
 	c := aclCluster{addrs: []string{n.Addr()}, admins: []*redis.Client{aclAdmin(t, n)}}
 	c.setUser(t, aclRights(t))
 	l := open(t, []string{"redis://redlock:secret@" + n.Addr()})
-	must(t, l.Bootstrap(t.Context()))
+	must(t, admin.Bootstrap(t.Context(), l))
 	le := lock(t, l, stuck)
 	must(t, le.Detach())
 	le, err := l.Adopt(t.Context(), stuck, le.Token(), 0)
 	must(t, err)
-	if in, err := l.Break(t.Context(), stuck); err != nil || !in.Masters[0].Broken {
+	if in, err := admin.Break(t.Context(), l, stuck); err != nil || !in.Masters[0].Broken {
 		t.Errorf("got %+v, %v; want it broken", in, err)
 	}
 	if err := le.Extend(t.Context()); !errors.Is(err, redlock.ErrLost) {
@@ -201,18 +201,18 @@ func TestBreakAndAdoptWithTheACLLine(t *testing.T) {
 func TestBreakWithBadArguments(t *testing.T) {
 	l := open(t, []string{"127.0.0.1:1"})
 	var none context.Context
-	for _, err := range []error{errorOf(l.Break(none, stuck)), errorOf(l.Break(t.Context(), "")), errorOf(l.Break(t.Context(), "x~fence"))} {
+	for _, err := range []error{errorOf(admin.Break(none, l, stuck)), errorOf(admin.Break(t.Context(), l, "")), errorOf(admin.Break(t.Context(), l, "x~fence"))} {
 		if !errors.Is(err, redlock.ErrConfig) {
 			t.Errorf("got %v, want %v", err, redlock.ErrConfig)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := l.Break(ctx, stuck); !errors.Is(err, redlock.ErrNoQuorum) {
+	if _, err := admin.Break(ctx, l, stuck); !errors.Is(err, redlock.ErrNoQuorum) {
 		t.Errorf("got %v, want %v", err, redlock.ErrNoQuorum)
 	}
 	must(t, l.Close())
-	if _, err := l.Break(t.Context(), stuck); !errors.Is(err, redlock.ErrClosed) {
+	if _, err := admin.Break(t.Context(), l, stuck); !errors.Is(err, redlock.ErrClosed) {
 		t.Errorf("got %v, want %v", err, redlock.ErrClosed)
 	}
 }
@@ -226,14 +226,14 @@ func TestBreakKeepsTheTime(t *testing.T) {
 		le := b.lock(b.warmLocker(), stuck, redlock.WithoutRenewal()) // without renewal it never looks
 		began := time.Now()
 		time.Sleep(4 * time.Second)
-		in, err := b.locker().Break(t.Context(), stuck)
+		in, err := admin.Break(t.Context(), b.locker(), stuck)
 		if err != nil || in.FreeIn() != 6*time.Second {
 			t.Errorf("got it free in %v, %v; want 6s", in.FreeIn(), err)
 		}
 		if next, err := b.locker().Lock(t.Context(), stuck); err != nil || time.Since(began) < 10*time.Second {
 			t.Errorf("got %v, %v after %v; want a lease after the 10s of the lease before it", next, err, time.Since(began))
 		}
-		wantDone(t, le.Context(), []error{redlock.ErrExpired})
+		wantDone(t, le.Context(), []error{reason.Expired})
 		if v := le.Validity(); v > 0 {
 			t.Errorf("got a validity of %v beside the next holder", v)
 		}
@@ -250,7 +250,7 @@ func TestBreakLeavesTheNextHolderAlone(t *testing.T) {
 			b.nodes[0].put("redlock:"+moved, "", 0)
 			b.nodes[1].put("redlock:"+moved, "another|6400", time.Minute)
 		})
-		in, err := l.Break(t.Context(), moved)
+		in, err := admin.Break(t.Context(), l, moved)
 		wantMatch(t, "Break", err, []error{redlock.ErrNoQuorum})
 		if in.Masters[0].Broken || in.Masters[1].Broken || !in.Masters[2].Broken {
 			t.Errorf("got %+v, want the last broken", in.Masters)

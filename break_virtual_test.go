@@ -11,6 +11,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/reason"
 )
 
 // nextHolder is the caller that waits for stuck, and the time at which it got it.
@@ -46,7 +48,7 @@ func doneAt(ctx context.Context) <-chan time.Time {
 // broken breaks stuck, on a quorum of nodes at least.
 func (b *bubble) broken(l *redlock.Locker) {
 	b.t.Helper()
-	if _, err := l.Break(b.t.Context(), stuck); err != nil {
+	if _, err := admin.Break(b.t.Context(), l, stuck); err != nil {
 		b.t.Fatalf("Break: got %v, want no error", err)
 	}
 }
@@ -101,7 +103,7 @@ func TestBreakIsToldToTheHolder(t *testing.T) {
 				if d := learned.Sub(began); d > test.told {
 					t.Errorf("got a holder that knew after %v, want at most %v", d, test.told)
 				}
-				wantMatch(t, "cause of the context", context.Cause(le.Context()), []error{redlock.ErrLost, redlock.ErrQuorumLost, redlock.ErrBroken}, redlock.ErrExpired)
+				wantMatch(t, "cause of the context", context.Cause(le.Context()), []error{redlock.ErrLost, reason.QuorumLost, redlock.ErrBroken}, reason.Expired)
 				next := <-got
 				if next.lease == nil {
 					t.FailNow()
@@ -156,7 +158,7 @@ func TestBreakOfAnAdoptedLease(t *testing.T) {
 		}
 		time.Sleep(4 * time.Second)
 		l := b.warmLocker()
-		in, err := l.Break(t.Context(), moved)
+		in, err := admin.Break(t.Context(), l, moved)
 		if err != nil {
 			t.Fatalf("Break: got %v, want no error", err)
 		}
@@ -192,7 +194,7 @@ func TestBreakIsNotBelieved(t *testing.T) {
 		if le.Validity() <= 0 || le.Context().Err() != nil {
 			t.Error("got a lease that is over, want it to go on")
 		}
-		wantDone(t, manual.Context(), []error{redlock.ErrExpired})
+		wantDone(t, manual.Context(), []error{reason.Expired})
 	})
 }
 
@@ -207,8 +209,8 @@ func TestBreakLeavesNoLease(t *testing.T) {
 		if le.Validity() <= 0 {
 			t.Fatal("got a holder that knows, want a holder that has not looked")
 		}
-		in, err := l.Inspect(t.Context(), stuck)
-		wantVerdict(t, in, err, redlock.VerdictBroken)
+		in, err := admin.Inspect(t.Context(), l, stuck)
+		wantVerdict(t, in, err, admin.VerdictBroken)
 		if in.Token != le.Token() || in.Fence != 0 || in.FreeIn() != 6*time.Second {
 			t.Errorf("got %+v, free in %v; want the token of the holder, and 6s", in, in.FreeIn())
 		}
@@ -230,14 +232,14 @@ func TestBreakLeavesNoLease(t *testing.T) {
 		}
 
 		b.broken(l) // a second time: that changes nothing
-		if again, err := l.Inspect(t.Context(), stuck); err != nil || again.FreeIn() != 6*time.Second || again.Token != le.Token() {
+		if again, err := admin.Inspect(t.Context(), l, stuck); err != nil || again.FreeIn() != 6*time.Second || again.Token != le.Token() {
 			t.Errorf("got %+v, %v; want it as before", again, err)
 		}
 		wantMatch(t, "Extend", le.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrBroken})
 		time.Sleep(250 * time.Millisecond)
 		b.wantHolding(stuck) // the holder knows now
-		in, err = l.Inspect(t.Context(), stuck)
-		wantVerdict(t, in, err, redlock.VerdictFree)
+		in, err = admin.Inspect(t.Context(), l, stuck)
+		wantVerdict(t, in, err, admin.VerdictFree)
 	})
 }
 
@@ -274,7 +276,7 @@ func TestBreakTwiceAtOnce(t *testing.T) {
 				for i, l := range lockers {
 					go func() {
 						time.Sleep(time.Duration(i*shift) * 15 * time.Millisecond)
-						if _, err := l.Break(t.Context(), stuck); err != nil {
+						if _, err := admin.Break(t.Context(), l, stuck); err != nil {
 							t.Errorf("Break %d: got %v, want no error", i, err)
 						}
 						done <- true

@@ -3,31 +3,25 @@ package redlock_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/masters"
-	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/virtual"
-	"github.com/d0720281/redlock/internal/wire"
 )
 
 // The names that the tests of this package use for the bubbles of internal/locktest and their
 // nodes.
 //
-// Tests in virtual time assert exact moments. Their nodes run the real scripts unless a test
-// makes them native.
+// Tests in virtual time assert exact moments.
 
 // bubble has fake nodes and Lockers for them.
 type bubble struct {
@@ -187,9 +181,6 @@ func (n *bubbleNode) inside(do func(r *miniredis.Miniredis)) {
 	n.Inside(func(r *miniredis.Miniredis, _ time.Time) { do(r) })
 }
 
-// goNative makes the node run the scripts as Go code, for tests that need many.
-func goNative(n *bubbleNode) { n.Native(true) }
-
 // value returns the node's lock key of a resource: "" for none.
 func (n *bubbleNode) value(resource string) string { return n.Get(redlock.DefaultKeyPrefix + resource) }
 
@@ -200,40 +191,6 @@ func (n *bubbleNode) callsOf(op, resource string) []virtual.Call {
 	return slices.DeleteFunc(n.Calls(), func(c virtual.Call) bool {
 		return c.Op != op || c.Key != redlock.DefaultKeyPrefix+resource
 	})
-}
-
-// hear records the messages that are published to some channels of a node, which must stay up
-// until the returned function is called.
-func (n *bubbleNode) hear(channels ...string) (heard func() string, mute func(channel string, on bool), stop func()) {
-	var sub *miniredis.Subscriber
-	n.inside(func(r *miniredis.Miniredis) { sub = r.NewSubscriber() })
-	for _, c := range channels {
-		sub.Subscribe(c)
-	}
-	var mu sync.Mutex
-	var list []string
-	go func() {
-		for m := range sub.Messages() {
-			mu.Lock()
-			list = append(list, m.Channel+":"+m.Message)
-			mu.Unlock()
-		}
-	}()
-	heard = func() string {
-		synctest.Wait()
-		mu.Lock()
-		defer mu.Unlock()
-		defer func() { list = nil }()
-		return strings.Join(list, " ")
-	}
-	mute = func(channel string, on bool) {
-		if on {
-			sub.Unsubscribe(channel)
-		} else {
-			sub.Subscribe(channel)
-		}
-	}
-	return heard, mute, sub.Close
 }
 
 // queued returns all that a queue node knows of the waiting processes of a resource, as text.
@@ -260,275 +217,4 @@ func (n *bubbleNode) queued(key string) string {
 func number(s string) int64 {
 	n, _ := strconv.ParseInt(s, 10, 64)
 	return n
-}
-
-// marker returns a field of the marker of the key "k".
-func (n *bubbleNode) marker(field string) (value string) {
-	n.inside(func(r *miniredis.Miniredis) { value = r.HGet("k~guard", field) })
-	return value
-}
-
-// TestBubbleScripts sends random requests to two nodes. One runs the Lua files, the other their
-// twins in Go. Replies, keys, expiries and published messages must be the same.
-//
-// Source: lua/*.lua; ALGORITHM sections 3 to 6 and 10.
-func TestBubbleScripts(t *testing.T) {
-	t.Parallel()
-	redistest.Lua(t)
-	inBubble(t, 2, func(t *testing.T, b *bubble) {
-		b.nodes[1].Native(true)
-		var clients [2]*redis.Client
-		var heard [2]func() string
-		var mute [2]func(string, bool)
-		for i, n := range b.nodes {
-			clients[i] = redis.NewClient(&redis.Options{Addr: n.Addr(), Dialer: n.Dial, Protocol: 2, DisableIdentity: true, MaxRetries: -1})
-			t.Cleanup(func() { _ = clients[i].Close() })
-			var stop func()
-			heard[i], mute[i], stop = n.hear("p", "q", "s")
-			t.Cleanup(stop)
-		}
-		rng := rand.New(rand.NewPCG(1, 2))
-		names, ids := []string{"k", "k~fence"}, []string{"a", "b;web 1"}
-		seen := make(map[int64]int)    // by code
-		counts := make(map[int64]int)  // the same, with other processes waiting
-		marked := make(map[string]int) // by operation on markers
-		calls, skipped, missed, both, called := 0, 0, 0, 0, 0
-		for _, n := range b.nodes {
-			n.RunAs("one")
-		}
-		for step := range 6000 {
-			time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond)
-			switch rng.IntN(30) {
-			case 0:
-				time.Sleep(time.Duration(2+rng.IntN(3)) * time.Second) // waiting processes may lose their place
-			case 1:
-				time.Sleep(10 * time.Second) // and the queue expires
-			case 4:
-				who := []string{"-", "p", "q"}[rng.IntN(3)]
-				for _, n := range b.nodes {
-					n.put("k~turn", who, 0) // by an operator, without an expiry
-				}
-			case 3:
-				left := time.Duration(20+100*rng.IntN(2)) * time.Millisecond
-				for _, n := range b.nodes {
-					n.put("k", "foreign", left)
-				}
-			case 5, 6:
-				of := []string{ids[0], ids[1], wire.Readers}[rng.IntN(3)]
-				for _, n := range b.nodes {
-					n.put("k", wire.Placeholder(of), 300*time.Millisecond)
-				}
-			case 2:
-				on := rng.IntN(2) == 0
-				mute[0]("s", on)
-				mute[1]("s", on)
-			}
-			now := time.Now().UnixMicro()
-			run := []string{"", "?", "one:virtual", "one:virtual", "one:virtual", "two:virtual"}[rng.IntN(6)]
-			count := func() string { // what a counter or a key may hold, or nothing
-				v := b.nodes[0].at(names[rng.IntN(2)])
-				if _, after, found := strings.Cut(v, "|"); found {
-					v = after
-				}
-				return strconv.FormatInt(number(v), 10)
-			}
-			const skew = 101_000 // us
-			median := []int64{0, now, now, now, now + skew/2, now - skew/3, now + skew + 1, now - skew - 1000}[rng.IntN(8)]
-			argv := []any{run, median, fmt.Sprintf("2000 %d %d 1.02 %d", skew, 100+20*rng.IntN(2), rng.IntN(2))}
-			common := slices.Clone(argv)
-			keys := []string{"k~guard"}
-			before := b.nodes[0].queued("k")
-			for range 1 + rng.IntN(3) { // groups of one or two
-				few := 1 + rng.IntN(2)
-				for range few {
-					keys = append(keys, names[0])
-				}
-				by := []int64{0, now - 5, now + 5}[rng.IntN(3)]
-				id, ttl := ids[rng.IntN(2)], 50+rng.IntN(300)
-				target := number(count()) + int64(rng.IntN(100))
-				if rng.IntN(10) == 0 {
-					target = now + skew + 1e6 + int64(rng.IntN(3)-1) // as far ahead as possible, or further
-				}
-				who := []string{"-", "p", "q", "r", "s"}[rng.IntN(5)] // r never listens
-				process := who
-				if rng.IntN(2) == 0 {
-					process = "" // not the queue node
-				}
-				given := count()
-				same := any(target)
-				if given != "0" && rng.IntN(3) == 0 {
-					same = wire.Same
-				}
-				kind := rng.IntN(10)
-				var group, each []any
-				switch kind {
-				case 0, 1, 2:
-					group = []any{int(wire.Acquire), few, process, ttl, by}
-				case 3:
-					group, each = []any{int(wire.Raise), few, ""}, []any{id + "|" + count(), target}
-				case 4, 8, 9:
-					grant := id + "|" + given
-					if held := b.nodes[0].at("k"); strings.Contains(held, "|") && rng.IntN(4) > 0 {
-						grant = held
-						if !strings.HasSuffix(held, "|0") && rng.IntN(4) > 0 {
-							same = wire.Same
-						}
-					}
-					group, each = []any{int(wire.Extend), few, "", ttl, by}, []any{grant, same}
-				case 5, 6:
-					group, each = []any{int(wire.Release), few, process}, []any{id + "|" + given, []any{0, same}[rng.IntN(2)]}
-				case 7:
-					group, each = []any{int(wire.Rest), few, who}, []any{id + "|" + []string{"0", count()}[rng.IntN(2)], 0}
-				}
-				if rng.IntN(5) < 2 { // of a reader
-					group[0] = int(wire.Op(group[0].(int)).Shared())
-					if process := group[2].(string); process != "" && process != "-" {
-						group[2] = process + wire.OfReaders
-					}
-				}
-				argv = append(argv, group...)
-				for range few {
-					if kind <= 2 {
-						each = []any{ids[rng.IntN(2)], median + int64(rng.IntN(3)-1)*700_000}
-					}
-					argv = append(argv, each...)
-				}
-			}
-			if rng.IntN(20) == 0 {
-				for _, n := range b.nodes {
-					n.put("k~guard", "", 0) // the node has lost its data
-				}
-			}
-			if rng.IntN(30) == 0 {
-				id := []string{"one", "two"}[rng.IntN(2)]
-				for _, n := range b.nodes {
-					n.RunAs(id) // and this time it has kept its data
-				}
-			}
-			if rng.IntN(40) == 0 {
-				for _, n := range b.nodes {
-					n.put(names[1], "", 0) // the counter has expired
-				}
-			}
-			if rng.IntN(7) == 0 {
-				ahead := strconv.FormatInt(now+skew+1e6-64+int64(rng.IntN(3)-1), 10)
-				granted := rng.IntN(2) == 0
-				for _, n := range b.nodes {
-					n.put(names[1], ahead, time.Second)
-					if granted {
-						n.put(names[0], "a|"+ahead, 40*time.Millisecond)
-					}
-				}
-			}
-			var got [2]string
-			if rng.IntN(4) == 0 { // a request about the node itself
-				what := []string{wire.Look, wire.Join, wire.Vouch, wire.Mark}[rng.IntN(4)]
-				mark := append(common, what, []string{"a b c", "a b d", "a b c d", "x y z", "a", "d", "a b c / d e f", "a b c d / d e f", "a b c / g h i"}[rng.IntN(9)])
-				seen := []any{b.nodes[0].marker("run"), b.nodes[0].marker("made")}
-				if i := rng.IntN(4); i < 2 {
-					seen[i] = "1" // the value has changed since
-				}
-				mark = append(mark, seen...)
-				for i, c := range clients {
-					reply, err := c.Eval(t.Context(), wire.Marker.Source, keys[:1], mark...).Slice()
-					got[i] = fmt.Sprint(mark, reply, err)
-				}
-				if got[0] != got[1] {
-					t.Fatalf("step %d: Go got %s, want %s as Lua", step, got[1], got[0])
-				}
-				if !strings.Contains(got[0], " -1 0 ") {
-					marked[what]++
-				}
-			}
-			for i, c := range clients {
-				reply, err := c.Eval(t.Context(), wire.Requests.Source, keys, argv...).Int64Slice()
-				got[i] = fmt.Sprint(reply, err)
-				for at := 2; at < len(reply); at += 3 {
-					seen[reply[at]]++
-					switch code := reply[at]; {
-					case code == 1 && reply[at+2] > 0, (code == 3 || code == 8) && reply[at+1] > 0:
-						counts[code]++
-					}
-				}
-				for _, k := range names {
-					b.nodes[i].inside(func(r *miniredis.Miniredis) {
-						v, _ := r.Get(k)
-						got[i] += fmt.Sprintf(" %s=%s for %v", k, v, r.TTL(k))
-					})
-				}
-				b.nodes[i].inside(func(r *miniredis.Miniredis) {
-					readers, _ := r.SortedSet("k~readers")
-					got[i] += fmt.Sprintf(" readers %v for %v", readers, r.TTL("k~readers"))
-					if len(readers) == 2 {
-						both++
-					}
-				})
-				told := heard[i]()
-				calls += len(strings.Fields(told))
-				called += strings.Count(told, wire.OfReaders)
-				got[i] += b.nodes[i].queued("k") + " told " + told
-				for _, field := range []string{"run", "made", "born", "maxttl", "lists", "since"} {
-					got[i] += " " + field + "=" + b.nodes[i].marker(field)
-				}
-			}
-			if got[0] != got[1] {
-				t.Fatalf("step %d, %v: Go got %s, want %s as Lua; before%s", step, argv, got[1], got[0], before)
-			}
-			if strings.Contains(got[0], " turn - for") && !strings.Contains(before, " turn -") {
-				missed++
-			}
-			if strings.Contains(before, "r:") && !strings.Contains(got[0], "r:") {
-				skipped++
-			}
-		}
-		for i, n := range b.nodes {
-			if native, lua := n.Ran(); native > 0 != (i == 1) || lua > 0 != (i == 0) {
-				t.Errorf("node %d: got %d scripts run as Go and %d as Lua, want them all as Go, or all as Lua", i, native, lua)
-			}
-		}
-		for _, code := range []int64{1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 20, 21, 22, 23, 24, 25, 30, 31} {
-			if seen[code] < 20 {
-				t.Errorf("replies with code %d: got %d, want at least 20, or little was compared", code, seen[code])
-			}
-		}
-		for _, code := range []int64{1, 3, 8} {
-			if counts[code] < 20 {
-				t.Errorf("replies with code %d and other waiting processes: got %d, want at least 20", code, counts[code])
-			}
-		}
-		for _, what := range []string{"look", "vouch", "mark"} {
-			if marked[what] < 20 {
-				t.Errorf("%s of a marker: got %d, want at least 20", what, marked[what])
-			}
-		}
-		if both < 20 || called < 20 {
-			t.Errorf("got two readers %d times and %d readers called, want at least 20 and 20", both, called)
-		}
-		if calls < 40 || skipped < 8 || missed < 8 {
-			t.Errorf("got %d messages told, %d places lost by a process that does not listen and %d releases missed, want at least 40, 8 and 8", calls, skipped, missed)
-		}
-	})
-}
-
-// A node recognises the library's scripts: with native it runs them as Go.
-func TestBubbleNative(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		b.all(goNative)
-		b.warmLocker()
-		for i, n := range b.nodes {
-			if native, lua := n.Ran(); native < 2 || lua > 0 { // the extend and the release can go together
-				t.Errorf("node %d: got %d scripts run as Go and %d as Lua, want at least 2 and none", i, native, lua)
-			}
-		}
-	})
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		redlock.BreakScript(t, func(script string) string { return script + "\n" })
-		b.all(goNative)
-		b.warmLocker()
-		for i, n := range b.nodes {
-			if native, lua := n.Ran(); native+lua > 0 {
-				t.Errorf("node %d: got %d and %d scripts taken for the library's, want none, as the script is broken on purpose", i, native, lua)
-			}
-		}
-	})
 }

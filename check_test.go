@@ -17,7 +17,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -34,11 +37,11 @@ type ear struct {
 func (e *ear) options() []redlock.Option {
 	return []redlock.Option{
 		redlock.WithLogger(slog.New(slog.NewTextHandler(&e.log, nil))),
-		redlock.WithObserver(redlock.Observer{Warning: func(w redlock.Event) {
+		locktest.On(func(w redlock.Event) {
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			e.told = append(e.told, w)
-		}}),
+		}, redlock.EventWarning),
 	}
 }
 
@@ -68,16 +71,16 @@ func (e *ear) wantWarnings(t testing.TB, node, check string, n int) {
 }
 
 // finding returns the finding with that name, or the zero Finding.
-func finding(r redlock.MasterReport, check string) redlock.Finding {
+func finding(r admin.Master, check string) admin.Finding {
 	for _, f := range r.Findings {
 		if f.Check == check {
 			return f
 		}
 	}
-	return redlock.Finding{}
+	return admin.Finding{}
 }
 
-func wantFinding(t testing.TB, r redlock.MasterReport, check string, l redlock.Level, says string) {
+func wantFinding(t testing.TB, r admin.Master, check string, l admin.Level, says string) {
 	t.Helper()
 	f := finding(r, check)
 	if f.Check == "" || f.Level != l || !strings.Contains(f.Text, says) {
@@ -86,17 +89,17 @@ func wantFinding(t testing.TB, r redlock.MasterReport, check string, l redlock.L
 }
 
 // checked calls Check until all nodes have a vote: on a busy machine a node may be too late.
-func checked(t testing.TB, l *redlock.Locker) (r redlock.Report) {
+func checked(t testing.TB, l *redlock.Locker) (r admin.Report) {
 	t.Helper()
 	var err error
-	redistest.Eventually(t, 20*time.Second, func() bool { r, err = l.Check(t.Context()); return err == nil }, "all nodes have a vote")
+	redistest.Eventually(t, 20*time.Second, func() bool { r, err = admin.Check(t.Context(), l); return err == nil }, "all nodes have a vote")
 	return r
 }
 
 // eventually waits until Check reports the wanted result.
-func eventually(t testing.TB, l *redlock.Locker, what string, is func(redlock.Report, error) bool) (r redlock.Report, err error) {
+func eventually(t testing.TB, l *redlock.Locker, what string, is func(admin.Report, error) bool) (r admin.Report, err error) {
 	t.Helper()
-	redistest.Eventually(t, 20*time.Second, func() bool { r, err = l.Check(t.Context()); return is(r, err) }, what)
+	redistest.Eventually(t, 20*time.Second, func() bool { r, err = admin.Check(t.Context(), l); return is(r, err) }, what)
 	return r, err
 }
 
@@ -116,7 +119,7 @@ func within(t testing.TB) context.Context {
 	return ctx
 }
 
-func answers(r redlock.MasterReport) bool { return r.Err == nil }
+func answers(r admin.Master) bool { return r.Err == nil }
 
 func byName(addr string) string { return strings.Replace(addr, "127.0.0.1", "localhost", 1) }
 
@@ -158,12 +161,12 @@ func TestSameServer(t *testing.T) {
 					}
 					// A node may have been too late, or its name may not have been resolved yet.
 					already := found
-					found = errors.Is(err, redlock.ErrSameServer)
+					found = errors.Is(err, reason.SameServer)
 					if already && !found {
-						t.Fatalf("%s: got %v, want ErrSameServer again", name, err)
+						t.Fatalf("%s: got %v, want reason.SameServer again", name, err)
 					}
 					return already
-				}, "ErrSameServer")
+				}, "reason.SameServer")
 				_, err := call(l)
 				twins := 0
 				for _, n := range names {
@@ -177,22 +180,22 @@ func TestSameServer(t *testing.T) {
 				must(t, l.Close())
 			}
 			l := open(t, all)
-			r, err := eventually(t, l, "one name is the server's", func(r redlock.Report, err error) bool {
-				return errors.Is(err, redlock.ErrSameServer) && slices.ContainsFunc(r.Groups[0].Masters, answers)
+			r, err := eventually(t, l, "one name is the server's", func(r admin.Report, err error) bool {
+				return errors.Is(err, reason.SameServer) && slices.ContainsFunc(r.Masters, answers)
 			})
 			wantErr(t, err, redlock.ErrNoQuorum)
-			own := slices.IndexFunc(r.Groups[0].Masters, answers)
-			for i, n := range r.Groups[0].Masters[:len(list)] {
+			own := slices.IndexFunc(r.Masters, answers)
+			for i, n := range r.Masters[:len(list)] {
 				if i == own {
 					continue
 				}
-				wantErr(t, n.Err, redlock.ErrSameServer)
-				wantFinding(t, n, "reach", redlock.LevelFailure, names[own])
+				wantErr(t, n.Err, reason.SameServer)
+				wantFinding(t, n, "reach", admin.LevelFailure, names[own])
 				if n.Master != names[i] || finding(n, "reach").Hint == "" || !strings.Contains(err.Error(), names[i]) || !strings.Contains(err.Error(), names[own]) {
 					t.Errorf("got %v for node %+v, want both names, and a hint", err, n)
 				}
 			}
-			wantErr(t, l.Bootstrap(t.Context()), redlock.ErrSameServer)
+			wantErr(t, admin.Bootstrap(t.Context(), l), reason.SameServer)
 		})
 	}
 	c.nodes = c.nodes[:1]
@@ -204,12 +207,12 @@ func TestSameServer(t *testing.T) {
 func TestSameServerAndAnother(t *testing.T) {
 	c := startProxied(t, 2)
 	l := open(t, []string{c.addrs[0], c.via[0], c.addrs[1]})
-	eventually(t, l, "the server is recognized", func(_ redlock.Report, err error) bool { return errors.Is(err, redlock.ErrSameServer) })
+	eventually(t, l, "the server is recognized", func(_ admin.Report, err error) bool { return errors.Is(err, reason.SameServer) })
 	for range 10 {
 		_, err := l.TryLock(t.Context(), "r")
-		wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrSameServer)
+		wantErr(t, err, redlock.ErrNotAcquired, reason.SameServer)
 		_, err = l.Lock(within(t), "r")
-		wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrSameServer)
+		wantErr(t, err, redlock.ErrNotAcquired, reason.SameServer)
 	}
 	// After the name is corrected the list works.
 	third := start(t, 1)
@@ -232,7 +235,7 @@ func TestSameServerFoundWhileWaiting(t *testing.T) {
 	}
 	c.set(t, masters.Pass, 0)
 	for range cap(done) {
-		wantErr(t, <-done, redlock.ErrNotAcquired, redlock.ErrSameServer)
+		wantErr(t, <-done, redlock.ErrNotAcquired, reason.SameServer)
 	}
 }
 
@@ -255,13 +258,13 @@ func TestServerComesToHaveTwoNames(t *testing.T) {
 	redistest.Eventually(t, 10*time.Second, func() bool { return c.count("redlock:kept") == 3 }, "all nodes hold the key")
 	for range 2 {
 		must(t, c.proxies[0].Retarget(c.addrs[1]))
-		r, err := eventually(t, l, "it is the same server", func(r redlock.Report, err error) bool {
-			return errors.Is(err, redlock.ErrSameServer) && r.Groups[0].Voting == 2
+		r, err := eventually(t, l, "it is the same server", func(r admin.Report, err error) bool {
+			return errors.Is(err, reason.SameServer) && r.Voting == 2
 		})
 		if errors.Is(err, redlock.ErrNoQuorum) {
 			t.Errorf("got %v, want no ErrNoQuorum: two of three have a vote", err)
 		}
-		wantErr(t, r.Groups[0].Masters[0].Err, redlock.ErrSameServer)
+		wantErr(t, r.Masters[0].Err, reason.SameServer)
 		if !strings.Contains(err.Error(), c.via[0]) || !strings.Contains(err.Error(), c.via[1]) {
 			t.Errorf("got %v, want both names", err)
 		}
@@ -288,7 +291,7 @@ func TestServerComesToHaveTwoNames(t *testing.T) {
 	must(t, c.proxies[0].Retarget(c.addrs[1]))
 	must(t, c.proxies[2].Retarget(c.addrs[1]))
 	_, err := l.Lock(within(t), "r")
-	wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum, redlock.ErrSameServer)
+	wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum, reason.SameServer)
 	if errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want it not to wait", err)
 	}
@@ -302,8 +305,8 @@ func TestNamesChangePlaces(t *testing.T) {
 	must(t, c.proxies[0].Retarget(c.addrs[1]))
 	must(t, c.proxies[1].Retarget(c.addrs[0]))
 	r := checked(t, l)
-	if r.Groups[0].Masters[0].RunID == r.Groups[0].Masters[1].RunID || r.Groups[0].Masters[0].RunID == r.Groups[0].Masters[2].RunID {
-		t.Errorf("got %+v, want a server each", r.Groups[0].Masters)
+	if r.Masters[0].RunID == r.Masters[1].RunID || r.Masters[0].RunID == r.Masters[2].RunID {
+		t.Errorf("got %+v, want a server each", r.Masters)
 	}
 	warm(t, l, c.cluster)
 }
@@ -314,11 +317,11 @@ func TestNamesThatMoveDuringAnAttempt(t *testing.T) {
 	c := startProxied(t, 3)
 	spare := start(t, 1)
 	var sent atomic.Int64 // when the last batch that the first node has answered was sent
-	l := open(t, c.via, redlock.WithMasterTimeout(1500*time.Millisecond), redlock.WithObserver(redlock.Observer{MasterAsked: func(e redlock.Event) {
+	l := open(t, c.via, redlock.WithMasterTimeout(1500*time.Millisecond), locktest.On(func(e redlock.Event) {
 		if e.Master == c.via[0] && e.Err == nil {
 			sent.Store(e.Time.Add(-e.Elapsed).UnixNano())
 		}
-	}}))
+	}, redlock.EventExchange))
 	warm(t, l, c.cluster)
 	must(t, c.procs[1].Pause())
 	c.set(t, masters.Refuse, 2)
@@ -348,11 +351,11 @@ func TestReplica(t *testing.T) {
 	c := start(t, 3)
 	var quarantined atomic.Int64
 	ttl := []redlock.Option{redlock.WithTTL(time.Second), redlock.WithMaxTTL(time.Second), redlock.WithMasterTimeout(250 * time.Millisecond)}
-	l := open(t, c.addrs, append(ttl, redlock.WithObserver(redlock.Observer{Quarantined: func(e redlock.Event) {
+	l := open(t, c.addrs, append(ttl, locktest.On(func(e redlock.Event) {
 		if e.Master == c.addrs[0] {
 			quarantined.Add(1)
 		}
-	}}))...)
+	}, redlock.EventQuarantined))...)
 	warm(t, l, c)
 	must(t, c.nodes[1].ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err())
 	host, port, _ := strings.Cut(c.addrs[1], ":")
@@ -361,18 +364,18 @@ func TestReplica(t *testing.T) {
 		return strings.Contains(c.nodes[0].Info(t.Context(), "replication").Val(), "master_link_status:up")
 	}, "the replica has the other's data")
 	for name, l := range map[string]*redlock.Locker{"connected": l, "new": open(t, c.addrs, ttl...)} {
-		r, err := eventually(t, l, "the role is known", func(r redlock.Report, err error) bool {
-			if r.Groups[0].Voting == 3 || err == nil {
+		r, err := eventually(t, l, "the role is known", func(r admin.Report, err error) bool {
+			if r.Voting == 3 || err == nil {
 				t.Errorf("%s: got %+v, %v, want no vote of the replica", name, r, err)
 			}
-			return errors.Is(err, redlock.ErrNotMaster) && r.Groups[0].Voting == 2
+			return errors.Is(err, reason.NotMaster) && r.Voting == 2
 		})
 		var q *redlock.QuorumError
 		if !errors.As(err, &q) || q.Granted != 2 || len(q.Masters) != 1 || q.Masters[0].Master != c.addrs[0] || errors.Is(err, redlock.ErrNoQuorum) {
 			t.Errorf("%s: got %v, want the replica alone", name, err)
 		}
-		wantErr(t, r.Groups[0].Masters[0].Err, redlock.ErrNotMaster)
-		wantFinding(t, r.Groups[0].Masters[0], "reach", redlock.LevelFailure, "slave")
+		wantErr(t, r.Masters[0].Err, reason.NotMaster)
+		wantFinding(t, r.Masters[0], "reach", admin.LevelFailure, "slave")
 		for range 5 {
 			must(t, lock(t, l, "r").Unlock(t.Context()))
 		}
@@ -380,7 +383,7 @@ func TestReplica(t *testing.T) {
 		redistest.Eventually(t, 20*time.Second, func() bool { // two nodes without any answer would not give that error
 			_, err := l.TryLock(t.Context(), "r")
 			wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
-			return errors.Is(err, redlock.ErrNotMaster)
+			return errors.Is(err, reason.NotMaster)
 		}, "a node error that says it")
 		must(t, c.procs[2].Resume())
 	}
@@ -397,20 +400,20 @@ func TestClusterNode(t *testing.T) {
 	c := start(t, 2)
 	node := redistest.Masters(t, 1, "--cluster-enabled", "yes")[0]
 	l := open(t, append(slices.Clone(c.addrs), node.Addr()))
-	r, err := eventually(t, l, "the mode is known", func(r redlock.Report, err error) bool {
-		return errors.Is(err, redlock.ErrNotMaster) && r.Groups[0].Voting == 2
+	r, err := eventually(t, l, "the mode is known", func(r admin.Report, err error) bool {
+		return errors.Is(err, reason.NotMaster) && r.Voting == 2
 	})
 	if errors.Is(err, redlock.ErrNoQuorum) {
 		t.Errorf("got %v, want a quorum of the others", err)
 	}
-	wantErr(t, r.Groups[0].Masters[2].Err, redlock.ErrNotMaster)
-	wantFinding(t, r.Groups[0].Masters[2], "reach", redlock.LevelFailure, "cluster")
+	wantErr(t, r.Masters[2].Err, reason.NotMaster)
+	wantFinding(t, r.Masters[2], "reach", admin.LevelFailure, "cluster")
 	for range 5 {
 		must(t, lock(t, l, "r").Unlock(t.Context()))
 	}
 	must(t, c.nodes[0].Set(t.Context(), "redlock:r", "another", time.Minute).Err())
 	_, err = l.TryLock(t.Context(), "r")
-	wantErr(t, err, redlock.ErrTaken, redlock.ErrNotMaster)
+	wantErr(t, err, redlock.ErrTaken, reason.NotMaster)
 }
 
 // Nodes of a cluster become no independent masters: a Lock that needs them does not wait. That is so too
@@ -423,7 +426,7 @@ func TestLockOnAClusterEnds(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		_, err := l.Lock(ctx, "r")
-		wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum, redlock.ErrNotMaster, redlock.ErrClusterNode)
+		wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum, reason.NotMaster, reason.ClusterNode)
 		var q *redlock.QuorumError
 		if errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &q) || !q.Permanent() {
 			t.Errorf("got %v, want an error for good", err)
@@ -443,20 +446,20 @@ func TestServerSettings(t *testing.T) {
 		args   []string
 		opts   []redlock.Option
 		check  string
-		level  redlock.Level
+		level  admin.Level
 		warned int
 	}{
-		{"defaults", nil, nil, "eviction", redlock.LevelOK, 0},
-		{"lru", []string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"}, nil, "eviction", redlock.LevelWarning, 1},
-		{"volatile", []string{"--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl"}, nil, "eviction", redlock.LevelWarning, 1},
-		{"lru without a limit", []string{"--maxmemory-policy", "allkeys-lru"}, nil, "eviction", redlock.LevelOK, 0},
-		{"limit", []string{"--maxmemory", "100mb"}, nil, "eviction", redlock.LevelOK, 0},
-		{"no file", nil, nil, "persistence", redlock.LevelNotice, 0},
-		{"file", []string{"--appendonly", "yes"}, nil, "persistence", redlock.LevelOK, 0},
-		{"trusted", onDisk, []redlock.Option{redlock.WithTrustedDisk()}, "persistence", redlock.LevelOK, 0},
-		{"trusted, synced each second", []string{"--appendonly", "yes"}, []redlock.Option{redlock.WithTrustedDisk()}, "persistence", redlock.LevelWarning, 1},
-		{"trusted, CONFIG is refused", append(slices.Clone(onDisk), "--rename-command", "CONFIG", ""), []redlock.Option{redlock.WithTrustedDisk()}, "persistence", redlock.LevelUnknown, 1},
-		{"trusted without a file", nil, []redlock.Option{redlock.WithTrustedDisk()}, "persistence", redlock.LevelWarning, 1},
+		{"defaults", nil, nil, "eviction", admin.LevelOK, 0},
+		{"lru", []string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"}, nil, "eviction", admin.LevelWarning, 1},
+		{"volatile", []string{"--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl"}, nil, "eviction", admin.LevelWarning, 1},
+		{"lru without a limit", []string{"--maxmemory-policy", "allkeys-lru"}, nil, "eviction", admin.LevelOK, 0},
+		{"limit", []string{"--maxmemory", "100mb"}, nil, "eviction", admin.LevelOK, 0},
+		{"no file", nil, nil, "persistence", admin.LevelNotice, 0},
+		{"file", []string{"--appendonly", "yes"}, nil, "persistence", admin.LevelOK, 0},
+		{"trusted", onDisk, []redlock.Option{redlock.WithTrustedDisk()}, "persistence", admin.LevelOK, 0},
+		{"trusted, synced each second", []string{"--appendonly", "yes"}, []redlock.Option{redlock.WithTrustedDisk()}, "persistence", admin.LevelWarning, 1},
+		{"trusted, CONFIG is refused", append(slices.Clone(onDisk), "--rename-command", "CONFIG", ""), []redlock.Option{redlock.WithTrustedDisk()}, "persistence", admin.LevelUnknown, 1},
+		{"trusted without a file", nil, []redlock.Option{redlock.WithTrustedDisk()}, "persistence", admin.LevelWarning, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := &cluster{procs: redistest.Masters(t, 1, test.args...)}
@@ -470,7 +473,7 @@ func TestServerSettings(t *testing.T) {
 			for range 3 {
 				reconnect(t, l, c)
 			}
-			wantFinding(t, checked(t, l).Groups[0].Masters[0], test.check, test.level, "")
+			wantFinding(t, checked(t, l).Masters[0], test.check, test.level, "")
 			must(t, l.Close())
 			e.wantWarnings(t, c.addrs[0], test.check, test.warned)
 			if all := len(e.told); all != test.warned {
@@ -486,17 +489,17 @@ func TestSettingThatChanges(t *testing.T) {
 	c := start(t, 1)
 	var e ear
 	l := open(t, c.addrs, e.options()...)
-	set := func(policy string, l *redlock.Locker, want redlock.Level) {
+	set := func(policy string, l *redlock.Locker, want admin.Level) {
 		t.Helper()
 		must(t, c.nodes[0].ConfigSet(t.Context(), "maxmemory", "100mb").Err())
 		must(t, c.nodes[0].ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
-		wantFinding(t, checked(t, l).Groups[0].Masters[0], "eviction", want, "")
+		wantFinding(t, checked(t, l).Masters[0], "eviction", want, "")
 	}
 	checked(t, l)
-	set("allkeys-lru", l, redlock.LevelWarning)
-	set("allkeys-lru", l, redlock.LevelWarning)
-	set("noeviction", l, redlock.LevelOK)
-	set("allkeys-lru", l, redlock.LevelWarning)
+	set("allkeys-lru", l, admin.LevelWarning)
+	set("allkeys-lru", l, admin.LevelWarning)
+	set("noeviction", l, admin.LevelOK)
+	set("allkeys-lru", l, admin.LevelWarning)
 	must(t, l.Close())
 	e.wantWarnings(t, c.addrs[0], "eviction", 2)
 }
@@ -509,20 +512,20 @@ func TestClientsWithDifferentMaxTTL(t *testing.T) {
 		a := open(t, c.addrs, append(large.options(), redlock.WithMaxTTL(20*time.Second))...)
 		b := open(t, c.addrs, small.options()...)
 		if smallFirst {
-			for _, n := range checked(t, b).Groups[0].Masters {
+			for _, n := range checked(t, b).Masters {
 				if n.MaxTTL != 10*time.Second || finding(n, "max-ttl").Check != "" {
 					t.Errorf("the first client: got %+v, want 10s and no finding", n)
 				}
 			}
 		}
 		for range 2 {
-			for _, n := range checked(t, a).Groups[0].Masters {
+			for _, n := range checked(t, a).Masters {
 				if n.MaxTTL != 20*time.Second || finding(n, "max-ttl").Check != "" {
 					t.Errorf("the larger: got %+v, want 20s and no finding", n)
 				}
 			}
-			for _, n := range checked(t, b).Groups[0].Masters {
-				wantFinding(t, n, "max-ttl", redlock.LevelWarning, "20s")
+			for _, n := range checked(t, b).Masters {
+				wantFinding(t, n, "max-ttl", admin.LevelWarning, "20s")
 				if n.MaxTTL != 20*time.Second {
 					t.Errorf("%s: got %v, want 20s", n.Master, n.MaxTTL)
 				}
@@ -554,12 +557,12 @@ func TestClientsWithDifferentLists(t *testing.T) {
 		}, "the list is in use on three nodes")
 	}
 	inUse(first, c.addrs[2])
-	for _, n := range checked(t, first).Groups[0].Masters {
-		wantFinding(t, n, "masters", redlock.LevelOK, "no client has another list")
+	for _, n := range checked(t, first).Masters {
+		wantFinding(t, n, "masters", admin.LevelOK, "no client has another list")
 	}
 	// Other names for the same masters make another list. That alone costs no vote.
-	for _, n := range checked(t, other).Groups[0].Masters {
-		wantFinding(t, n, "masters", redlock.LevelWarning, c.addrs[0])
+	for _, n := range checked(t, other).Masters {
+		wantFinding(t, n, "masters", admin.LevelWarning, c.addrs[0])
 		e.wantWarnings(t, n.Master, "masters", 1)
 	}
 	inUse(other, c.via[2])
@@ -568,19 +571,19 @@ func TestClientsWithDifferentLists(t *testing.T) {
 	turned := slices.Clone(c.addrs[:3])
 	slices.Reverse(turned)
 	again := open(t, turned)
-	for _, n := range checked(t, again).Groups[0].Masters {
-		wantFinding(t, n, "masters", redlock.LevelWarning, c.via[0])
+	for _, n := range checked(t, again).Masters {
+		wantFinding(t, n, "masters", admin.LevelWarning, c.via[0])
 	}
 	// A list in which one master is exchanged is refused. A look alone joins no list.
 	var told ear
 	exchanged := open(t, []string{c.addrs[0], c.addrs[1], c.addrs[3]}, told.options()...)
 	for range 2 {
-		r, err := exchanged.Check(t.Context())
-		if !errors.Is(err, redlock.ErrMembership) || !errors.Is(err, redlock.ErrNoQuorum) {
-			t.Errorf("Check: got %v, want ErrMembership and ErrNoQuorum", err)
+		r, err := admin.Check(t.Context(), exchanged)
+		if !errors.Is(err, reason.Membership) || !errors.Is(err, redlock.ErrNoQuorum) {
+			t.Errorf("Check: got %v, want reason.Membership and ErrNoQuorum", err)
 		}
-		for i, level := range []redlock.Level{redlock.LevelFailure, redlock.LevelFailure, redlock.LevelOK} {
-			wantFinding(t, r.Groups[0].Masters[i], "masters", level, "")
+		for i, level := range []admin.Level{admin.LevelFailure, admin.LevelFailure, admin.LevelOK} {
+			wantFinding(t, r.Masters[i], "masters", level, "")
 		}
 	}
 	for _, n := range c.addrs[:2] {
@@ -589,7 +592,7 @@ func TestClientsWithDifferentLists(t *testing.T) {
 		}
 	}
 	_, err := exchanged.Lock(t.Context(), "r") // it would wait for ever
-	wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum, redlock.ErrMembership)
+	wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum, reason.Membership)
 	if !strings.Contains(err.Error(), c.addrs[2]) {
 		t.Errorf("got %v, want the other list named", err)
 	}
@@ -630,12 +633,12 @@ func TestInfoForbidden(t *testing.T) {
 				reconnect(t, l, c)
 			}
 			r := checked(t, l)
-			if r.Groups[0].Voting != 3 {
-				t.Errorf("got %d nodes with a vote, want 3", r.Groups[0].Voting)
+			if r.Voting != 3 {
+				t.Errorf("got %d nodes with a vote, want 3", r.Voting)
 			}
-			for _, n := range r.Groups[0].Masters {
-				wantFinding(t, n, "info", redlock.LevelUnknown, "INFO is refused")
-				wantFinding(t, n, "guard", redlock.LevelOK, "")
+			for _, n := range r.Masters {
+				wantFinding(t, n, "info", admin.LevelUnknown, "INFO is refused")
+				wantFinding(t, n, "guard", admin.LevelOK, "")
 				for _, f := range n.Findings {
 					if slices.Contains([]string{"identity", "eviction", "persistence"}, f.Check) {
 						t.Errorf("%s: got %+v, though nothing is known of it", n.Master, f)
@@ -663,10 +666,10 @@ func TestInfoWithHiddenFields(t *testing.T) {
 	l := open(t, addrs, e.options()...)
 	r := checked(t, l)
 	for _, check := range []string{"identity", "eviction", "persistence"} {
-		wantFinding(t, r.Groups[0].Masters[0], check, redlock.LevelUnknown, "told")
+		wantFinding(t, r.Masters[0], check, admin.LevelUnknown, "told")
 	}
-	if finding(r.Groups[0].Masters[0], "info").Check != "" {
-		t.Errorf("got %+v, want no finding about INFO: it was answered", r.Groups[0].Masters[0])
+	if finding(r.Masters[0], "info").Check != "" {
+		t.Errorf("got %+v, want no finding about INFO: it was answered", r.Masters[0])
 	}
 	must(t, lock(t, l, "r").Unlock(t.Context()))
 	must(t, l.Close())
@@ -679,13 +682,13 @@ func TestCheckAllWell(t *testing.T) {
 	c := start(t, 3)
 	l := open(t, c.addrs)
 	r := checked(t, l)
-	if r.Groups[0].Quorum != 2 || r.Groups[0].Voting != 3 || len(r.Groups[0].Masters) != 3 {
+	if r.Quorum != 2 || r.Voting != 3 || len(r.Masters) != 3 {
 		t.Fatalf("got %+v, want 3 nodes with a vote, of which 2 decide", r)
 	}
-	r, _ = eventually(t, l, "clocks are compared", func(r redlock.Report, err error) bool {
-		return err == nil && finding(r.Groups[0].Masters[0], "clock").Level == redlock.LevelOK
+	r, _ = eventually(t, l, "clocks are compared", func(r admin.Report, err error) bool {
+		return err == nil && finding(r.Masters[0], "clock").Level == admin.LevelOK
 	})
-	for i, n := range r.Groups[0].Masters {
+	for i, n := range r.Masters {
 		info := c.nodes[i].Info(t.Context(), "server").Val()
 		said, version := "redis_version:", n.Version
 		if strings.Contains(info, "valkey_version:") { // redis_version is the Redis version with which it is compatible
@@ -697,9 +700,9 @@ func TestCheckAllWell(t *testing.T) {
 		if len(n.RunID) != 40 || !strings.Contains(info, "run_id:"+n.RunID) || !strings.Contains(info, said+version+"\r\n") || (said == "valkey_version:") != (version != n.Version) {
 			t.Errorf("got run id %q and version %q, want those of INFO", n.RunID, n.Version)
 		}
-		for check, want := range map[string]redlock.Level{
-			"reach": redlock.LevelOK, "identity": redlock.LevelOK, "eviction": redlock.LevelOK, "persistence": redlock.LevelNotice,
-			"guard": redlock.LevelOK, "masters": redlock.LevelOK, "clock": redlock.LevelOK,
+		for check, want := range map[string]admin.Level{
+			"reach": admin.LevelOK, "identity": admin.LevelOK, "eviction": admin.LevelOK, "persistence": admin.LevelNotice,
+			"guard": admin.LevelOK, "masters": admin.LevelOK, "clock": admin.LevelOK,
 		} {
 			wantFinding(t, n, check, want, "")
 		}
@@ -707,9 +710,9 @@ func TestCheckAllWell(t *testing.T) {
 			t.Errorf("got %+v, want 7 findings", n.Findings)
 		}
 	}
-	for i, n := range checked(t, open(t, c.addrs, redlock.WithoutRestartGuard())).Groups[0].Masters {
-		wantFinding(t, n, "guard", redlock.LevelNotice, "off")
-		if n.RoundTrip <= 0 || n.RunID != r.Groups[0].Masters[i].RunID || n.MaxTTL != 0 {
+	for i, n := range checked(t, open(t, c.addrs, redlock.WithoutRestartGuard())).Masters {
+		wantFinding(t, n, "guard", admin.LevelNotice, "off")
+		if n.RoundTrip <= 0 || n.RunID != r.Masters[i].RunID || n.MaxTTL != 0 {
 			t.Errorf("without the guard: got %+v, want a round trip and the run id", n)
 		}
 	}
@@ -723,11 +726,11 @@ func TestCheckAllKinds(t *testing.T) {
 	must(t, c.procs[2].Pause())
 	must(t, c.nodes[3].Do(t.Context(), "acl", "setuser", "app", "on", ">right", "~*", "+@all").Err())
 	l := open(t, []string{c.addrs[0], c.addrs[1], c.addrs[2], "redis://app:wrong@" + c.addrs[3], fresh.Addr()})
-	r, err := eventually(t, l, "two nodes answer", func(r redlock.Report, _ error) bool {
-		return r.Groups[0].Masters[0].Err == nil && r.Groups[0].Masters[4].Err == nil && errors.Is(r.Groups[0].Masters[3].Err, redlock.ErrPermission)
+	r, err := eventually(t, l, "two nodes answer", func(r admin.Report, _ error) bool {
+		return r.Masters[0].Err == nil && r.Masters[4].Err == nil && errors.Is(r.Masters[3].Err, reason.Permission)
 	})
-	wantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine, redlock.ErrPermission)
-	for _, not := range []error{redlock.ErrNotAcquired, redlock.ErrTaken, redlock.ErrSameServer, redlock.ErrNotMaster, redlock.ErrClosed, context.Canceled} {
+	wantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine, reason.Permission)
+	for _, not := range []error{redlock.ErrNotAcquired, redlock.ErrTaken, reason.SameServer, reason.NotMaster, redlock.ErrClosed, context.Canceled} {
 		if errors.Is(err, not) {
 			t.Errorf("got %v, which matches %v", err, not)
 		}
@@ -736,11 +739,11 @@ func TestCheckAllKinds(t *testing.T) {
 	if !errors.As(err, &q) || q.Op != "check" || q.Resource != "" || q.Granted != 1 || q.Need != 3 || len(q.Masters) != 4 {
 		t.Fatalf("got %+v, want one node of three needed, and four errors", q)
 	}
-	if r.Groups[0].Quorum != 3 || r.Groups[0].Voting != 1 || len(r.Groups[0].Masters) != 5 {
+	if r.Quorum != 3 || r.Voting != 1 || len(r.Masters) != 5 {
 		t.Fatalf("got %+v, want 1 vote of 3 needed, and 5 nodes", r)
 	}
 	for i, addr := range append(slices.Clone(c.addrs), fresh.Addr()) {
-		n := r.Groups[0].Masters[i]
+		n := r.Masters[i]
 		if n.Master != addr {
 			t.Errorf("node %d: got %s, want %s", i, n.Master, addr)
 		}
@@ -752,25 +755,25 @@ func TestCheckAllKinds(t *testing.T) {
 			t.Errorf("node %d: got %+v, want its address and quarantine", i, e)
 		}
 		if i < 4 { // a node without an answer has no findings
-			wantFinding(t, n, "reach", redlock.LevelFailure, "")
+			wantFinding(t, n, "reach", admin.LevelFailure, "")
 			if n.Err == nil || len(n.Findings) != 1 || n.RunID != "" || n.RoundTrip != 0 || n.Quarantine != 0 || n.MaxTTL != 0 {
 				t.Errorf("node %d: got %+v, want an error and nothing else", i, n)
 			}
 		}
 	}
-	if f := finding(r.Groups[0].Masters[3], "reach"); !strings.Contains(f.Hint, "ACL") {
+	if f := finding(r.Masters[3], "reach"); !strings.Contains(f.Hint, "ACL") {
 		t.Errorf("wrong password: got %+v, want a hint", f)
 	}
-	n := r.Groups[0].Masters[4]
+	n := r.Masters[4]
 	if n.Quarantine <= 0 || n.Quarantine > 10300*time.Millisecond || n.MaxTTL != 10*time.Second || n.RunID == "" {
 		t.Errorf("new node: got %+v, want its quarantine", n)
 	}
-	wantFinding(t, n, "guard", redlock.LevelFailure, "no vote for")
+	wantFinding(t, n, "guard", admin.LevelFailure, "no vote for")
 	// All are healthy again except the node with the password and the node that starts empty.
 	must(t, c.procs[1].Restart())
 	must(t, c.procs[2].Resume())
-	_, err = eventually(t, l, "nodes come back", func(r redlock.Report, _ error) bool {
-		return r.Groups[0].Voting == 2 && r.Groups[0].Masters[1].Quarantine > 0
+	_, err = eventually(t, l, "nodes come back", func(r admin.Report, _ error) bool {
+		return r.Voting == 2 && r.Masters[1].Quarantine > 0
 	})
 	wantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine)
 }
@@ -780,16 +783,16 @@ func TestCheckWithAQuorum(t *testing.T) {
 	c := start(t, 2)
 	fresh := redistest.Masters(t, 1)[0]
 	l := open(t, append(slices.Clone(c.addrs), fresh.Addr()))
-	r, err := eventually(t, l, "all nodes answer", func(r redlock.Report, _ error) bool {
-		return r.Groups[0].Voting == 2 && r.Groups[0].Masters[2].Quarantine > 0
+	r, err := eventually(t, l, "all nodes answer", func(r admin.Report, _ error) bool {
+		return r.Voting == 2 && r.Masters[2].Quarantine > 0
 	})
 	wantErr(t, err, redlock.ErrQuarantine)
-	if errors.Is(err, redlock.ErrNoQuorum) || r.Groups[0].Masters[2].Err != nil {
-		t.Errorf("got %v and %+v, want no alarm, and no error of a node that answers", err, r.Groups[0].Masters[2])
+	if errors.Is(err, redlock.ErrNoQuorum) || r.Masters[2].Err != nil {
+		t.Errorf("got %v and %+v, want no alarm, and no error of a node that answers", err, r.Masters[2])
 	}
 	// The node has its marker by having been looked at.
-	if got := redistest.Client(t, fresh.Addr()).HGet(t.Context(), "redlock:~guard", "run").Val(); !strings.HasPrefix(got, r.Groups[0].Masters[2].RunID[:16]+":") {
-		t.Errorf("got run id %q in the marker, want %q", got, r.Groups[0].Masters[2].RunID)
+	if got := redistest.Client(t, fresh.Addr()).HGet(t.Context(), "redlock:~guard", "run").Val(); !strings.HasPrefix(got, r.Masters[2].RunID[:16]+":") {
+		t.Errorf("got run id %q in the marker, want %q", got, r.Masters[2].RunID)
 	}
 }
 
@@ -798,34 +801,34 @@ func TestCheckWithoutMarker(t *testing.T) {
 	c := start(t, 1)
 	must(t, c.nodes[0].Do(t.Context(), "acl", "setuser", "default", "-hmget").Err())
 	l := open(t, c.addrs)
-	r, err := eventually(t, l, "the node answers", func(r redlock.Report, _ error) bool { return answers(r.Groups[0].Masters[0]) })
-	wantErr(t, err, redlock.ErrNoQuorum, redlock.ErrPermission)
-	wantFinding(t, r.Groups[0].Masters[0], "guard", redlock.LevelFailure, "marker")
-	if r.Groups[0].Voting != 0 || r.Groups[0].Masters[0].RunID == "" || r.Groups[0].Masters[0].RoundTrip <= 0 {
+	r, err := eventually(t, l, "the node answers", func(r admin.Report, _ error) bool { return answers(r.Masters[0]) })
+	wantErr(t, err, redlock.ErrNoQuorum, reason.Permission)
+	wantFinding(t, r.Masters[0], "guard", admin.LevelFailure, "marker")
+	if r.Voting != 0 || r.Masters[0].RunID == "" || r.Masters[0].RoundTrip <= 0 {
 		t.Errorf("got %+v, want no vote, and what INFO tells", r)
 	}
 	_, err = l.TryLock(t.Context(), "r")
-	wantErr(t, err, redlock.ErrNoQuorum, redlock.ErrPermission)
+	wantErr(t, err, redlock.ErrNoQuorum, reason.Permission)
 }
 
 func TestCheckArguments(t *testing.T) {
 	c := start(t, 3)
 	l := open(t, c.addrs, redlock.WithMasterTimeout(2*time.Second))
 	var none context.Context
-	r, err := l.Check(none)
+	r, err := admin.Check(none, l)
 	wantErr(t, err, redlock.ErrConfig)
-	if r.Groups[0].Quorum != 2 || len(r.Groups[0].Masters) != 0 {
+	if r.Quorum != 0 || len(r.Masters) != 0 {
 		t.Errorf("got %+v, want an empty report", r)
 	}
 	ended, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("why")
 	cancel(why)
 	for range 20 {
-		if r, err = l.Check(ended); err == nil {
+		if r, err = admin.Check(ended, l); err == nil {
 			continue // all nodes had answered
 		}
 		wantErr(t, err, context.Canceled, why)
-		if len(r.Groups[0].Masters) != 3 {
+		if len(r.Masters) != 3 {
 			t.Errorf("got %+v, want all nodes in it", r)
 		}
 	}
@@ -834,19 +837,19 @@ func TestCheckArguments(t *testing.T) {
 	redistest.Eventually(t, 20*time.Second, func() bool { // until the node is down, which Check then knows at once
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
-		r, err = l.Check(ctx)
-		return r.Groups[0].Voting == 2 && errors.Is(err, context.DeadlineExceeded)
+		r, err = admin.Check(ctx, l)
+		return r.Voting == 2 && errors.Is(err, context.DeadlineExceeded)
 	}, "the others answer before the context ends")
 	if errors.Is(err, redlock.ErrNoQuorum) {
 		t.Errorf("got %v, want no ErrNoQuorum", err)
 	}
-	wantErr(t, r.Groups[0].Masters[2].Err, context.DeadlineExceeded)
+	wantErr(t, r.Masters[2].Err, context.DeadlineExceeded)
 	if want := "redlock: check: " + context.DeadlineExceeded.Error() + ": 2 of 2"; !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got %v, want it to begin with %q", err, want)
 	}
 	must(t, c.procs[2].Resume())
 	must(t, l.Close())
-	_, err = l.Check(t.Context())
+	_, err = admin.Check(t.Context(), l)
 	wantErr(t, err, redlock.ErrClosed)
 }
 
@@ -854,9 +857,7 @@ func TestCheckArguments(t *testing.T) {
 func TestCheckWhileLocking(t *testing.T) {
 	c := start(t, 3)
 	var lost atomic.Int64
-	l := open(t, c.addrs, redlock.WithTTL(3*time.Second), redlock.WithMasterTimeout(750*time.Millisecond), redlock.WithObserver(redlock.Observer{
-		Lost: func(redlock.Event) { lost.Add(1) },
-	}))
+	l := open(t, c.addrs, redlock.WithTTL(3*time.Second), redlock.WithMasterTimeout(750*time.Millisecond), locktest.On(func(redlock.Event) { lost.Add(1) }, redlock.EventLost))
 	kept := lock(t, l, "kept")
 	redistest.Eventually(t, 10*time.Second, func() bool { return c.count("redlock:kept") == 3 }, "all nodes hold the key")
 	before := c.holders("redlock:kept")
@@ -878,7 +879,7 @@ func TestCheckWhileLocking(t *testing.T) {
 	for range 3 {
 		all.Go(func() {
 			for range 40 {
-				if r, err := l.Check(t.Context()); len(r.Groups[0].Masters) != 3 || err != nil && r.Groups[0].Voting == 3 {
+				if r, err := admin.Check(t.Context(), l); len(r.Masters) != 3 || err != nil && r.Voting == 3 {
 					t.Errorf("got %+v, %v", r, err)
 				}
 			}
@@ -916,15 +917,18 @@ func TestCheckTellsNoSecrets(t *testing.T) {
 		"redis://app:" + right + "@" + c.addrs[1], "redis://app:" + right + "@" + c.addrs[2],
 		"redis://app:" + wrong + "@" + c.addrs[3],
 	}, redlock.WithLogger(slog.New(slog.NewTextHandler(&told, nil))),
-		redlock.WithObserver(redlock.Observer{Warning: note, MasterDown: note, NotAcquired: note, Quarantined: note}))
-	r, err := eventually(t, l, "all is found", func(r redlock.Report, err error) bool {
-		return errors.Is(err, redlock.ErrSameServer) && errors.Is(err, redlock.ErrNotMaster) && errors.Is(err, redlock.ErrPermission)
+		locktest.On(note, redlock.EventWarning),
+		locktest.On(note, redlock.EventMasterDown),
+		locktest.On(note, redlock.EventTaken, redlock.EventAttemptFailed),
+		locktest.On(note, redlock.EventQuarantined))
+	r, err := eventually(t, l, "all is found", func(r admin.Report, err error) bool {
+		return errors.Is(err, reason.SameServer) && errors.Is(err, reason.NotMaster) && errors.Is(err, reason.Permission)
 	})
 	_, lockErr := l.Lock(within(t), "r")
-	wantErr(t, lockErr, redlock.ErrSameServer)
+	wantErr(t, lockErr, reason.SameServer)
 	must(t, l.Close())
 	text := fmt.Sprintf("%s %+v %#v %v %+v %v", told.String(), r, r, err, err, lockErr)
-	for _, n := range r.Groups[0].Masters {
+	for _, n := range r.Masters {
 		text += fmt.Sprintf(" %v", n.Err)
 	}
 	for _, want := range []string{"allkeys-lru", "INFO is refused", "slave", "WRONGPASS", "same server"} {

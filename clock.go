@@ -14,25 +14,19 @@ import (
 // while the machine is suspended. Now is called for every lock, under the library's mutexes: it
 // must be safe for concurrent use, and must not block, panic or call the Locker.
 //
-// Source: [ALGORITHM section 11].
-//
-// [ALGORITHM section 11]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#11-clocks-in-the-client
+// Source: ALGORITHM section 11.
 type Clock interface {
 	Now() time.Duration
 }
 
 // SystemClock is the default [Clock]. On Linux it is CLOCK_BOOTTIME, which goes
 // on while the machine is suspended; elsewhere it is [RuntimeClock].
-func SystemClock() Clock { return systemClock() }
+func SystemClock() Clock { return clock.System() }
 
 // RuntimeClock is the monotonic clock of package time. It may stand still while
 // the machine is suspended. Inside a testing/synctest bubble it is the bubble's
 // clock, which makes it the right choice for tests that run there.
-func RuntimeClock() Clock { return runtimeClock{start: time.Now()} }
-
-type runtimeClock struct{ start time.Time }
-
-func (c runtimeClock) Now() time.Duration { return time.Since(c.start) }
+func RuntimeClock() Clock { return clock.Runtime() }
 
 // instant is a reading of the Clock, in nanoseconds. It does not wrap.
 type instant = clock.Instant

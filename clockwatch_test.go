@@ -16,8 +16,11 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/inject"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -33,14 +36,16 @@ type clockLog struct {
 }
 
 func (c *clockLog) observer() redlock.Option {
-	to := func(list *[]redlock.Event) func(redlock.Event) {
-		return func(e redlock.Event) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
+	lists := map[redlock.EventKind]*[]redlock.Event{
+		redlock.EventMasterClockStepped: &c.stepped, redlock.EventLocalClockStopped: &c.still, redlock.EventWarning: &c.warning,
+	}
+	return redlock.WithObserver(func(e redlock.Event) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if list := lists[e.Kind]; list != nil {
 			*list = append(*list, e)
 		}
-	}
-	return redlock.WithObserver(redlock.Observer{ClockStepped: to(&c.stepped), StoodStill: to(&c.still), Warning: to(&c.warning)})
+	})
 }
 
 func (c *clockLog) get() (stepped, still, warning []redlock.Event) {
@@ -184,13 +189,13 @@ func TestWatchMasterSteps(t *testing.T) {
 					seen.wantSteps(t, b, step, 0)
 					b.wantMarked(0)
 					others.wantSteps(t, b, step) // it has sent no request
-					report, err := other.Check(t.Context())
+					report, err := admin.Check(t.Context(), other)
 					wantMatch(t, "Check by another Locker", err, []error{redlock.ErrQuarantine}, redlock.ErrNoQuorum)
-					if got := report.Groups[0].Masters[0].Quarantine; got < 7*time.Second || got > quarantine10 {
+					if got := report.Masters[0].Quarantine; got < 7*time.Second || got > quarantine10 {
 						t.Errorf("quarantine of the node, as another Locker sees it: got %v, want some of %v", got, quarantine10)
 					}
-					if report.Groups[0].Voting != n-1 {
-						t.Errorf("voting nodes: got %d, want %d", report.Groups[0].Voting, n-1)
+					if report.Voting != n-1 {
+						t.Errorf("voting nodes: got %d, want %d", report.Voting, n-1)
 					}
 					time.Sleep(time.Minute)
 					if err := lease.Context().Err(); err != nil || lease.Validity() < 6*time.Second {
@@ -239,7 +244,7 @@ func TestWatchMasterSteps(t *testing.T) {
 // A holder of a bare majority keeps the resource although one of its keys is gone. This holds even
 // if the other Locker does not know the node's clock from before.
 //
-// Source: ALGORITHM section 9, "Why"; section 15, I1.
+// Source: ALGORITHM section 9, "Why"; section 13, I1.
 func TestWatchBareMajority(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		for _, step := range []time.Duration{4 * time.Second, ttl10} {
@@ -325,7 +330,7 @@ func TestWatchStandstill(t *testing.T) {
 				}
 				start := time.Now()
 				for _, ctx := range contexts {
-					wantDone(t, ctx, []error{redlock.ErrLost, redlock.ErrExpired, redlock.ErrSuspended}, redlock.ErrQuorumLost)
+					wantDone(t, ctx, []error{redlock.ErrLost, reason.Expired, reason.Suspended}, reason.QuorumLost)
 				}
 				wantWithin(t, "end of the contexts", start, ttl10/3)
 				for _, lease := range leases {
@@ -336,8 +341,8 @@ func TestWatchStandstill(t *testing.T) {
 				seen.wantStill(t, 15*time.Second)
 				seenToo.wantStill(t, 15*time.Second)
 				b.wantMarked()
-				wantMatch(t, "Extend", leases[1].Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrExpired, redlock.ErrSuspended})
-				wantMatch(t, "Unlock", leases[1].Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrSuspended})
+				wantMatch(t, "Extend", leases[1].Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Expired, reason.Suspended})
+				wantMatch(t, "Unlock", leases[1].Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Suspended})
 				start = time.Now()
 				again := b.lock(l, "b")
 				wantSince(t, "a new lease", start, 0)
@@ -379,7 +384,7 @@ func TestWatchShortStandstill(t *testing.T) {
 			if got, want := lease.Validity(), validity10-4*time.Second; (got - want).Abs() > 6*time.Millisecond {
 				t.Errorf("validity: got %v, want %v", got, want)
 			}
-			wantDone(t, ctx, []error{redlock.ErrLost, redlock.ErrExpired})
+			wantDone(t, ctx, []error{redlock.ErrLost, reason.Expired})
 			if got, want := time.Since(start), validity10-lead10; (got - want).Abs() > 6*time.Millisecond {
 				t.Errorf("end of the context: got it after %v, want %v", got, want)
 			}
@@ -436,7 +441,7 @@ func TestWatchStandstillWithRepliesUnderWay(t *testing.T) {
 					time.Sleep(time.Millisecond)
 					_, _ = l.TryLock(t.Context(), "s")
 					<-done
-					wantDone(t, ctx, []error{redlock.ErrLost, redlock.ErrExpired, redlock.ErrSuspended})
+					wantDone(t, ctx, []error{redlock.ErrLost, reason.Expired, reason.Suspended})
 					if got := lease.Validity(); got > 0 {
 						t.Errorf("validity: got %v, want none", got)
 					}
@@ -456,7 +461,7 @@ func TestWatchStandstillWithRepliesUnderWay(t *testing.T) {
 // The uncertainty of the standstill's length, due to the round trips, counts against the leases:
 // here the requests were slow before it, and the replies after it.
 //
-// Source: ALGORITHM section 9; section 15, I1.
+// Source: ALGORITHM section 9; section 13, I1.
 func TestWatchStandstillBetweenSlowReplies(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		const slow = 200 * time.Millisecond
@@ -535,7 +540,7 @@ func TestWatchQuorumSteps(t *testing.T) {
 				if ctx.Err() == nil {
 					t.Error("the context goes on, want it to end with the reply that shows the step")
 				}
-				wantDone(t, ctx, []error{redlock.ErrLost, redlock.ErrExpired, redlock.ErrSuspended})
+				wantDone(t, ctx, []error{redlock.ErrLost, reason.Expired, reason.Suspended})
 				seen.wantStill(t, 3*time.Second, ttl10)
 				time.Sleep(time.Minute)
 				b.wantMarked()
@@ -641,7 +646,6 @@ func TestWatchDrift(t *testing.T) {
 	t.Run("0.4 % for an hour", func(t *testing.T) {
 		t.Parallel()
 		inBubble(t, 5, func(t *testing.T, b *bubble) {
-			b.all(goNative)
 			for i, node := range b.nodes {
 				node.runClock([]float64{1.004, 0.996, 1, 1.004, 0.996}[i], 0)
 			}
@@ -662,7 +666,6 @@ func TestWatchDrift(t *testing.T) {
 		t.Run(fmt.Sprintf("rate %v", rate), func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, 5, func(t *testing.T, b *bubble) {
-				b.all(goNative)
 				var seen clockLog
 				l := b.watching(&seen)
 				lease := b.lock(l, "r")
@@ -695,7 +698,6 @@ func TestWatchDrift(t *testing.T) {
 // Source: ALGORITHM section 1, A1; section 9, "Why".
 func TestWatchDriftUnderTraffic(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		b.all(goNative)
 		var seen clockLog
 		l := b.watching(&seen)
 		b.nodes[0].runClock(1.08, 0)
@@ -734,7 +736,7 @@ func TestWatchStepWithNodesDown(t *testing.T) {
 					time.Sleep(time.Second)
 					b.nodes[0].runClock(1, step)
 					start := time.Now()
-					_, _ = l.Check(t.Context())
+					_, _ = admin.Check(t.Context(), l)
 					_, err := l.TryLock(t.Context(), "r")
 					if votes := test.n - test.down - 1; (err == nil) != (votes > test.n/2) {
 						t.Errorf("TryLock with %d of %d votes: got %v", votes, test.n, err)
@@ -790,7 +792,7 @@ func TestWatchStandstillSeenByFew(t *testing.T) {
 					}
 					clock.stand(time.Minute)
 					start := time.Now()
-					wantDone(t, ctx, []error{redlock.ErrLost, redlock.ErrExpired, redlock.ErrSuspended})
+					wantDone(t, ctx, []error{redlock.ErrLost, reason.Expired, reason.Suspended})
 					wantWithin(t, "end of the context", start, ttl10/3+timeout10)
 					if got := lease.Validity(); got > 0 {
 						t.Errorf("validity: got %v, want none", got)
@@ -874,7 +876,7 @@ func TestWatchWithoutRestartGuard(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		wantDone(t, lease.Context(), []error{redlock.ErrExpired}, redlock.ErrSuspended)
+		wantDone(t, lease.Context(), []error{reason.Expired}, reason.Suspended)
 		time.Sleep(ttl10) // the node had forgotten the lease, which also counts
 		b.unlock(b.lock(l, "s"))
 		b.nodes[1].heal()
@@ -885,7 +887,7 @@ func TestWatchWithoutRestartGuard(t *testing.T) {
 		l = b.watching(&still, redlock.WithoutRestartGuard(), redlock.WithClock(clock))
 		lease = b.lock(l, "t")
 		clock.stand(ttl10)
-		wantDone(t, lease.Context(), []error{redlock.ErrExpired, redlock.ErrSuspended})
+		wantDone(t, lease.Context(), []error{reason.Expired, reason.Suspended})
 		still.wantStill(t, ttl10)
 		b.unlock(b.lock(l, "t"))
 	})
@@ -899,8 +901,8 @@ func TestWatchStepsInQuarantine(t *testing.T) {
 	// voteless checks how long a node has no vote for a new Locker.
 	voteless := func(t *testing.T, b *bubble, node int, atLeast time.Duration) {
 		t.Helper()
-		report, err := b.locker(redlock.WithLogger(nil)).Check(t.Context())
-		if got := report.Groups[0].Masters[node].Quarantine; got < atLeast {
+		report, err := admin.Check(t.Context(), b.locker(redlock.WithLogger(nil)))
+		if got := report.Masters[node].Quarantine; got < atLeast {
 			t.Errorf("quarantine: got %v and %v, want at least %v", got, err, atLeast)
 		}
 	}
@@ -985,14 +987,14 @@ func TestWatchStepsInQuarantine(t *testing.T) {
 
 // No two leases are valid at one instant, whatever the clocks of a minority do.
 //
-// Source: ALGORITHM section 15, I1 and I4.
+// Source: ALGORITHM section 13, I1 and I4.
 func TestWatchExclusion(t *testing.T) {
 	const seeds = 32
 	var leases, steps atomic.Int64
 	eachSeed(t, seeds, func(t *testing.T, seed uint64) []string {
 		c := stepStorm(t, seed, 8*time.Second, &steps)
-		leases.Add(int64(c.leases()))
-		return c.problems()
+		leases.Add(int64(c.Leases()))
+		return c.Problems()
 	})
 	if l, s := leases.Load(), steps.Load(); l < 2*seeds || s < 10*seeds {
 		t.Errorf("got %d leases and %d steps in all, want at least %d and %d, or little was tested", l, s, 2*seeds, 10*seeds)
@@ -1002,12 +1004,12 @@ func TestWatchExclusion(t *testing.T) {
 
 // Control: the same test finds what is wrong.
 //
-// Source: ALGORITHM section 15, negative controls.
+// Source: ALGORITHM section 13, negative controls.
 func TestWatchExclusionCatches(t *testing.T) {
-	redlock.Break(t, "ignoresSteps")
+	inject.Rules(t, "ignoresSteps")
 	var steps atomic.Int64
 	for seed := range uint64(200) {
-		if c := stepStorm(t, seed, 12*time.Second, &steps, redlock.WithoutRestartGuard()); len(c.problems()) > 0 {
+		if c := stepStorm(t, seed, 12*time.Second, &steps, redlock.WithoutRestartGuard()); len(c.Problems()) > 0 {
 			return
 		}
 	}
@@ -1016,7 +1018,7 @@ func TestWatchExclusionCatches(t *testing.T) {
 
 // stepStorm is storm with stepping clocks, two of five at a time, for two seconds of four. A clock
 // that is far from the others steps back to them sooner or later.
-func stepStorm(t *testing.T, seed uint64, during time.Duration, steps *atomic.Int64, opts ...redlock.Option) *book {
+func stepStorm(t *testing.T, seed uint64, during time.Duration, steps *atomic.Int64, opts ...redlock.Option) *locktest.Book {
 	var began, last time.Time
 	var both int
 	off := make(map[*bubbleNode]time.Duration)
@@ -1111,7 +1113,7 @@ func TestWatchQuarantineUnderAWrongClock(t *testing.T) {
 		look func(t *testing.T, l *redlock.Locker) // by the client that comes first
 	}{
 		{"behind, met by an attempt", -time.Hour, func(t *testing.T, l *redlock.Locker) { _, _ = l.TryLock(t.Context(), "x") }},
-		{"behind, met by a look", -time.Hour, func(t *testing.T, l *redlock.Locker) { _, _ = l.Check(t.Context()) }},
+		{"behind, met by a look", -time.Hour, func(t *testing.T, l *redlock.Locker) { _, _ = admin.Check(t.Context(), l) }},
 		{"ahead", time.Hour, func(t *testing.T, l *redlock.Locker) { _, _ = l.TryLock(t.Context(), "x") }},
 		{"a little behind", -20 * time.Second, func(t *testing.T, l *redlock.Locker) { _, _ = l.TryLock(t.Context(), "x") }},
 	} {
@@ -1250,8 +1252,8 @@ func TestClockOfAMaster(t *testing.T) {
 			// No other client can get the lock, nor the vote of that master.
 			rival := open(t, c.addrs, opts...)
 			redistest.Eventually(t, 5*time.Second, func() bool {
-				report, _ := rival.Check(t.Context())
-				return report.Groups[0].Masters[2].Quarantine > 0
+				report, _ := admin.Check(t.Context(), rival)
+				return report.Masters[2].Quarantine > 0
 			}, "the master is in quarantine for all clients")
 			for end := time.Now().Add(ttl); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 				if other, err := rival.TryLock(t.Context(), "r"); err == nil && ctx.Err() == nil {
@@ -1278,12 +1280,12 @@ func TestSkewedMaster(t *testing.T) {
 	var seen clockLog
 	l := open(t, c.addrs, redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithMasterTimeout(ttl/4), redlock.WithLogger(nil), seen.observer())
 	_ = lock(t, l, "r").Unlock(t.Context()) // on the others
-	report, err := l.Check(t.Context())
+	report, err := admin.Check(t.Context(), l)
 	var q *redlock.QuorumError
-	if !errors.As(err, &q) || len(q.Masters) != 1 || q.Masters[0].Master != c.addrs[0] || report.Groups[0].Voting != 2 {
-		t.Errorf("Check: got %v and %d voting, want the error of %s alone", err, report.Groups[0].Voting, c.addrs[0])
+	if !errors.As(err, &q) || len(q.Masters) != 1 || q.Masters[0].Master != c.addrs[0] || report.Voting != 2 {
+		t.Errorf("Check: got %v and %d voting, want the error of %s alone", err, report.Voting, c.addrs[0])
 	}
-	if off := report.Groups[0].Masters[0].Clock; (off - time.Hour).Abs() > time.Second {
+	if off := report.Masters[0].Clock; (off - time.Hour).Abs() > time.Second {
 		t.Errorf("clock: got %v from the others, want an hour", off)
 	}
 	must(t, c.procs[1].Kill())
@@ -1292,8 +1294,8 @@ func TestSkewedMaster(t *testing.T) {
 	must(t, c.procs[1].Restart())
 	must(t, c.procs[0].StepClock(-time.Hour))
 	redistest.Eventually(t, 10*time.Second, func() bool {
-		report, _ := l.Check(t.Context())
-		return report.Groups[0].Voting == 3
+		report, _ := admin.Check(t.Context(), l)
+		return report.Voting == 3
 	}, "all have a vote again")
 	must(t, c.procs[2].Kill())
 	must(t, lock(t, l, "s").Unlock(t.Context())) // needs the vote of the corrected master

@@ -10,6 +10,8 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/chaos/history"
+	"github.com/d0720281/redlock/internal/inject"
+	"github.com/d0720281/redlock/internal/locktest"
 )
 
 // The negative controls: the algorithm is built wrongly, one rule at a time, and the checker of
@@ -34,7 +36,7 @@ const (
 
 // controls returns all controls.
 //
-// Source: ALGORITHM section 15, "Negative controls"; section 16.
+// Source: ALGORITHM section 13, "Negative controls"; section 14.
 func controls() []control {
 	return []control{
 		{"guard off", guardOff, 3, emptyRestart, 1, overlap},
@@ -61,10 +63,10 @@ func TestControls(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Run("as it is", func(t *testing.T) {
 				seen := c.run(t, false)
-				if problems := seen.problems(); len(problems) > 0 {
+				if problems := seen.Problems(); len(problems) > 0 {
 					t.Errorf("problems: got %q, want none", problems)
 				}
-				if got := seen.leases(); got != c.leases+1 {
+				if got := seen.Leases(); got != c.leases+1 {
 					t.Errorf("leases: got %d, want %d: the schedule has come apart", got, c.leases+1)
 				}
 			})
@@ -86,8 +88,8 @@ func TestControls(t *testing.T) {
 }
 
 // run goes through the schedule, and at the end, without faults, locks the resource once more.
-func (c control) run(t *testing.T, wrong bool) *book {
-	tr := &trial{book: newBook(), masters: 4}
+func (c control) run(t *testing.T, wrong bool) *locktest.Book {
+	tr := &trial{Book: locktest.NewBook(), masters: 4}
 	if wrong {
 		c.spoil(t, tr)
 	}
@@ -98,16 +100,16 @@ func (c control) run(t *testing.T, wrong bool) *book {
 		time.Sleep(3 * ttl10) // keys and quarantines have expired
 		tr.must(tr.try(b.locker()))
 	})
-	return tr.book
+	return tr.Book
 }
 
 func broken(way string) func(testing.TB, *trial) {
-	return func(t testing.TB, _ *trial) { redlock.Break(t, way) }
+	return func(t testing.TB, _ *trial) { inject.Rules(t, way) }
 }
 
 // change replaces parts of the script: old, new, old, new.
 func change(parts ...string) func(testing.TB, *trial) {
-	return func(t testing.TB, _ *trial) { redlock.BreakScript(t, strings.NewReplacer(parts...).Replace) }
+	return func(t testing.TB, _ *trial) { inject.Script(t, strings.NewReplacer(parts...).Replace) }
 }
 
 func guardOff(_ testing.TB, c *trial) { c.opts = []redlock.Option{redlock.WithoutRestartGuard()} }
@@ -127,7 +129,7 @@ const (
 // trial is one run of a schedule.
 type trial struct {
 	*bubble
-	*book
+	*locktest.Book
 	opts    []redlock.Option
 	masters int // of the longer list
 	begun   time.Time
@@ -145,7 +147,7 @@ func (c *trial) at(d time.Duration) { time.Sleep(time.Until(c.begun.Add(d))) }
 
 // try makes one attempt, and records its outcome.
 func (c *trial) try(l *redlock.Locker, opts ...redlock.LockOption) *redlock.Lease {
-	lease, err := c.take("r", false, func() (*redlock.Lease, error) {
+	lease, err := c.Take("r", false, func() (*redlock.Lease, error) {
 		return l.TryLock(c.t.Context(), "r", append(opts, redlock.WithoutRenewal())...)
 	})
 	if err != nil {
@@ -167,7 +169,7 @@ func (c *trial) must(lease *redlock.Lease) *redlock.Lease {
 // unlocked releases a lease, which must succeed.
 func (c *trial) unlocked(lease *redlock.Lease) {
 	c.t.Helper()
-	if err := c.free(c.t.Context(), c.must(lease)); err != nil {
+	if err := c.Free(c.t.Context(), c.must(lease)); err != nil {
 		c.t.Errorf("Unlock: got %v, want no error", err)
 	}
 	synctest.Wait()
@@ -205,7 +207,7 @@ func (c *trial) count(blocks ...int64) {
 // The holder has nodes 0 and 1. Node 0 forgets the key, and could grant it to another client that
 // has node 2, as long as the lease is valid.
 //
-// Source: ALGORITHM section 8; section 16, "quarantine 0, or one tick below TTL".
+// Source: ALGORITHM section 8; section 14, "quarantine 0, or one tick below TTL".
 func emptyRestart(c *trial) {
 	holder, other := c.two()
 	c.without([]int{2}, holder)
@@ -222,7 +224,7 @@ func emptyRestart(c *trial) {
 // larger than that of node 1, because it starts later. Otherwise the second round asks node 2, and
 // finds out.
 //
-// Source: ALGORITHM section 6 ("never counted"); section 16.
+// Source: ALGORITHM section 6 ("never counted"); section 14.
 func filledRestart(c *trial) {
 	const ttl = time.Second
 	holder, other := c.two()
@@ -278,7 +280,7 @@ func clockStep(c *trial) {
 // request cannot arrive any more. Meanwhile the second try has nodes 0 and 1. With the same id the
 // release would delete its key on node 0, and another client could have nodes 0 and 2.
 //
-// Source: ALGORITHM section 3, point 1; section 16, "owner id reused".
+// Source: ALGORITHM section 3, point 1; section 14, "owner id reused".
 func lateDelete(c *trial) {
 	holder, other := c.two()
 	c.each(steal, 1, 2)
@@ -299,7 +301,7 @@ func lateDelete(c *trial) {
 // Replies take longer than the drift. If validity counted from their arrival, it would end after
 // the keys have expired.
 //
-// Source: ALGORITHM section 3, "Never measure validity from a reply"; section 16.
+// Source: ALGORITHM section 3, "Never measure validity from a reply"; section 14.
 func slowReplies(c *trial) {
 	holder, other := c.two()
 	c.all(func(n *bubbleNode) { n.latency(0, 240*time.Millisecond) })
@@ -313,7 +315,7 @@ func slowReplies(c *trial) {
 // node 1 does not get the message; node 2 gets it late. Before that another client has locked
 // nodes 1 and 2, and released them. Then two nodes have said yes.
 //
-// Source: ALGORITHM section 6, "MUST NOT revive the lease"; section 16, "extension after
+// Source: ALGORITHM section 6, "MUST NOT revive the lease"; section 14, "extension after
 // D"; SCENARIOS row 39.
 func lateExtension(c *trial) {
 	const ttl = time.Second
@@ -330,14 +332,14 @@ func lateExtension(c *trial) {
 	c.unlocked(c.try(other))
 	c.at(1200 * time.Millisecond)
 	wait()
-	c.look()
+	c.Look()
 }
 
 // The counter of node 0 is larger than the others. The first lease has nodes 0 and 1, and its holder
 // dies without a release, which would tell node 1 too. The next lease has nodes 1 and 2. Without the
 // second round these do not know the first lease's token.
 //
-// Source: ALGORITHM section 4; section 16, "no second round".
+// Source: ALGORITHM section 4; section 14, "no second round".
 func unevenCounters(c *trial) {
 	first, second := c.two()
 	c.count(2, 0, 0)
@@ -351,7 +353,7 @@ func unevenCounters(c *trial) {
 // counter there. The test for the id alone also fails, if the second key is gone as well and a
 // message that was sent twice has set the first attempt's key again.
 //
-// Source: ALGORITHM section 4, "raise"; section 16, "id-only test" and "raise without
+// Source: ALGORITHM section 4, "raise"; section 14, "id-only test" and "raise without
 // hold".
 func lateRaise(twice bool) func(*trial) {
 	return func(c *trial) {
@@ -384,7 +386,7 @@ func lateRaise(twice bool) func(*trial) {
 // All counters are lost between two leases. They start again from the clock, which is ahead of all
 // earlier counters.
 //
-// Source: ALGORITHM section 3, "a missing counter"; section 16, "counter lost"; SCENARIOS
+// Source: ALGORITHM section 4, "A missing counter"; section 14, "counter lost"; SCENARIOS
 // row 61.
 func lostCounters(c *trial) {
 	first, second := c.two()

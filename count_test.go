@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/sharded"
 )
 
 // An even number of masters is told of once, when the Locker is made, and by Check.
@@ -21,16 +23,16 @@ func TestEvenNumberOfMasters(t *testing.T) {
 			inBubble(t, n, func(t *testing.T, b *bubble) {
 				var log bytes.Buffer
 				l := b.warmLocker(redlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-				r, err := l.Check(t.Context())
+				r, err := admin.Check(t.Context(), l)
 				must(t, err)
 				must(t, l.Close())
 				if got, once := log.String(), want != ""; strings.Contains(got, "odd number") != once || strings.Count(got, want) < 1 || once && strings.Count(got, want) != 1 {
 					t.Errorf("got the log %q, want %q once", got, want)
 				}
-				f := r.Groups[0].Findings[0]
-				level := redlock.LevelOK
+				f := r.Findings[0]
+				level := admin.LevelOK
 				if n%2 == 0 || n == 1 {
-					level = redlock.LevelNotice
+					level = admin.LevelNotice
 				}
 				if f.Check != "count" || f.Level != level || !strings.Contains(f.Text, want) {
 					t.Errorf("got %+v, want level %v and %q", f, level, want)
@@ -40,10 +42,10 @@ func TestEvenNumberOfMasters(t *testing.T) {
 	}
 	groups := [][]string{{"a:1", "b:1"}, {"c:1", "d:1", "e:1"}, {"f:1", "g:1", "h:1", "i:1"}}
 	var log bytes.Buffer
-	l, err := redlock.NewSharded(groups, redlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	l, err := sharded.New(groups, redlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	must(t, err)
 	must(t, l.Close())
-	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "group=1") || !strings.Contains(got, "group=3") {
+	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "count: 2 masters") || !strings.Contains(got, "count: 4 masters") {
 		t.Errorf("got the log %q, want a line for the first and the third group", got)
 	}
 }

@@ -83,7 +83,7 @@ func total(shares []int) (sum int) {
 
 // Lockers take turns, and so do the callers of each: none is left out.
 //
-// Source: ALGORITHM section 10; section 15, I1, I2 and I10.
+// Source: ALGORITHM section 10; section 13, I1, I2 and I10.
 func TestCrowdOfLockers(t *testing.T) {
 	c := start(t, 3)
 	lockers := []*redlock.Locker{open(t, c.addrs), open(t, c.addrs), open(t, c.addrs)}
@@ -173,7 +173,7 @@ func TestCrowdOfOneLocker(t *testing.T) {
 // Two processes take turns. A master that has no part in the lock checks that no two are inside at a
 // time.
 //
-// Source: ALGORITHM section 10; section 15, I1, I2 and I10.
+// Source: ALGORITHM section 10; section 13, I1, I2 and I10.
 func TestCrowdOfProcesses(t *testing.T) {
 	if addrs := os.Getenv(childEnv); addrs != "" {
 		beCrowd(t, strings.Split(addrs, ","))

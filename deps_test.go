@@ -14,9 +14,12 @@ import (
 var wantDeps = []string{
 	"github.com/cespare/xxhash/v2", // for go-redis
 	"github.com/d0720281/redlock/internal/clock",
+	"github.com/d0720281/redlock/internal/door",
 	"github.com/d0720281/redlock/internal/lockorder",
 	"github.com/d0720281/redlock/internal/node",
+	"github.com/d0720281/redlock/internal/reason",
 	"github.com/d0720281/redlock/internal/resp",
+	"github.com/d0720281/redlock/internal/rules",
 	"github.com/d0720281/redlock/internal/wire",
 	"github.com/google/uuid",
 	"github.com/redis/go-redis/v9/...",
@@ -32,20 +35,49 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
-// The packages on top of the library are built on its exported API alone. They import neither
-// its internal packages nor other modules.
-func TestLayersUseTheExportedAPI(t *testing.T) {
-	for _, pkg := range []string{"./election", "./jobs"} {
-		out := goOutput(t, "list", "-f", `{{join .Imports "\n"}}`, pkg)
-		for _, path := range strings.Fields(out) {
-			if strings.Contains(path, ".") && path != self { // paths of the standard library have no dot
-				t.Errorf("%s imports %q, want %q and the standard library alone", pkg, path, self)
-			}
-		}
-		if !slices.Contains(strings.Fields(out), self) {
-			t.Errorf("%s imports %q, want %q among them", pkg, out, self)
+// What each package beside the library may import, except for the standard library. The packages on top are
+// built on the exported API alone.
+var mayImport = map[string][]string{
+	"election":  {".", "admin"},
+	"several":   {"."},
+	"semaphore": {".", "several"},
+	"sharded":   {".", "github.com/redis/go-redis/v9"},
+	"jobs":      {".", "semaphore"},
+	"admin":     {".", "internal/door", "internal/node", "internal/reason", "internal/wire"},
+}
+
+func TestPackagesImportWhatTheyMay(t *testing.T) {
+	for pkg, allowed := range mayImport {
+		imports := strings.Fields(goOutput(t, "list", "-f", `{{join .Imports "\n"}}`, "./"+pkg))
+		for _, problem := range forbidden(imports, allowed) {
+			t.Errorf("package %s %s", pkg, problem)
 		}
 	}
+	// Control: a package that imports too much.
+	got := forbidden([]string{"context", self, self + "/several", self + "/internal/node", "golang.org/x/sync/errgroup"}, []string{".", "several"})
+	if want := []string{"imports " + self + "/internal/node", "imports golang.org/x/sync/errgroup"}; !slices.Equal(got, want) {
+		t.Errorf("control: got %q, want %q", got, want)
+	}
+	if got := forbidden([]string{"context"}, []string{"."}); len(got) != 1 {
+		t.Errorf("control: got %q of a package that does not import the library, want a complaint", got)
+	}
+}
+
+// forbidden returns what is wrong with a list of imports.
+func forbidden(imports, allowed []string) (problems []string) {
+	for _, path := range imports {
+		short := strings.TrimPrefix(path, self+"/")
+		if path == self {
+			short = "."
+		}
+		if strings.Contains(path, ".") && !slices.Contains(allowed, short) { // paths of the standard library have no dot
+			problems = append(problems, "imports "+path)
+		}
+	}
+	if !slices.Contains(imports, self) {
+		problems = append(problems, "does not import the library")
+	}
+	return problems
 }
 
 // Control of the guard: lists that differ by one line.

@@ -11,73 +11,63 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock/internal/node"
-	"github.com/d0720281/redlock/internal/wire"
+	"github.com/d0720281/redlock/internal/reason"
 )
 
-// Sentinels to branch on with errors.Is. A [*QuorumError] or [*MasterError], found with errors.As,
-// has the details.
+// Sentinels to branch on with errors.Is. [Reason] has a finer word for an error, and a [*QuorumError] or
+// [*MasterError], found with errors.As, has the details.
 var (
 	// ErrNotAcquired is matched by the error of every Lock, TryLock or Do that ended without a
 	// lease, except for wrong arguments, re-entry and a Locker that was closed before.
 	ErrNotAcquired = errors.New("redlock: not acquired")
 
-	// ErrTaken says that another holder has the resource: with the masters that hold the
+	// ErrTaken reports that another holder has the resource: with the masters that hold the
 	// resource for it, there would have been a quorum. It comes with ErrNotAcquired and is no
-	// reason for an alarm. QuorumError.Holder tells which holder, and for how long. Of a Semaphore it says
-	// that too few permits are free, or that another process waits for them; then QuorumError has the
-	// answer of the one master that chooses permits.
+	// reason for an alarm. QuorumError.Holder returns which holder, and for how long.
 	ErrTaken = errors.New("redlock: taken by another holder")
 
-	// ErrNoQuorum says that too few masters gave a usable answer in time. Raise an alarm: the
+	// ErrNoQuorum reports that too few masters gave a usable answer in time. Raise an alarm: the
 	// masters, or the network to them, are in trouble.
 	ErrNoQuorum = errors.New("redlock: no quorum")
 
-	// ErrQuarantine says that masters have no vote yet: they are new, restarted, or have lost
-	// data. It comes with ErrNoQuorum if there is a quorum as soon as they vote. MasterError tells
-	// how long each of them has to wait. [Locker.Bootstrap] ends the wait for new masters.
+	// ErrQuarantine reports that masters have no vote yet: they are new, restarted, or have lost
+	// data. It comes with ErrNoQuorum if there is a quorum as soon as they vote. MasterError has
+	// how long each of them has to wait. Bootstrap of package admin ends the wait for new masters.
 	ErrQuarantine = errors.New("redlock: masters in quarantine")
 
-	// ErrSameServer says that two addresses lead to one server, by another name or database
-	// number. That server would vote twice. If this is found when the masters are first reached,
-	// the Locker grants nothing from then on. The library needs INFO to find it.
-	ErrSameServer = node.ErrSameServer
+	// ErrMasters reports that a master cannot take part, until a person corrects that. If too many masters
+	// cannot, [Locker.Lock] gives up, and [Reason] returns why:
+	//
+	//   - "same_server": two addresses lead to one server, by another name or database number, which
+	//     would vote twice. The library needs INFO to find that.
+	//   - "membership": other clients use a conflicting list of masters. A quorum of that list and a
+	//     quorum of this one can have no master in common, so two clients could hold a resource at once.
+	//     A master on which the other list is in use gives this client no vote until two quarantines,
+	//     20.6 s by default, after a client with that list last asked for votes there. To change a list,
+	//     add a master, give that list to all clients, and then remove a master. Lists are compared by the
+	//     addresses as they are written. Clients with other groups are refused in the same way.
+	//   - "cluster_node": the server is a node of a Redis Cluster.
+	//   - "not_master": the server is a replica. Lock goes on waiting, as a replica may become a master.
+	//   - "permission": the master refused the credentials, or its access control list lacks a command or
+	//     key. docs/operations.md has the ACL line.
+	//   - "wrong_type": the key of the resource holds data that is no lock. Change the resource or the key
+	//     prefix.
+	ErrMasters = reason.Masters
 
-	// ErrMembership says that other clients use a conflicting list of masters: a quorum of that
-	// list and a quorum of this one can have no master in common. That is so if two masters were
-	// exchanged, or more than one was added or removed. Then two clients could hold a resource at
-	// once. So a master on which the other list is in use gives this client no vote until two
-	// quarantines, 20.6 s by default, after a client with that list last asked for votes there.
-	// To change the list, add a master, give that list to all clients, and then remove a master.
-	// Lists are compared by the addresses as they are written. MasterError.Err has the other list.
-	// Clients with other groups than these are refused in the same way: see NewSharded.
-	ErrMembership = node.ErrMembership
+	// ErrLost reports that the lease is over, although it was not released. The work that it
+	// protects must stop. [Reason] returns why:
+	//
+	//   - "expired": the validity ran out, because no renewal was successful in time or the lease had no
+	//     renewal.
+	//   - "suspended": the validity ran out while this machine stood still, as the masters' clocks showed
+	//     afterwards.
+	//   - "quorum_lost": the masters reported, before the validity ran out, that a quorum of them no longer
+	//     has the key.
+	//   - "broken" and "max_hold" have sentinels of their own.
+	ErrLost = reason.Lost
 
-	// ErrNotMaster says that a server is a replica, or belongs to a cluster. The library sends it
-	// no requests until that has changed.
-	ErrNotMaster = node.ErrNotMaster
-
-	// ErrClusterNode comes with ErrNotMaster if the server is a node of a Redis Cluster. Waiting does not
-	// help: a replica may become a master again, but no node of a cluster becomes independent by itself.
-	ErrClusterNode = node.ErrClusterNode
-
-	// ErrLost says that the lease is over, although it was not released. The work that it
-	// protects must stop.
-	ErrLost = errors.New("redlock: lease lost")
-
-	// ErrExpired comes with ErrLost if the validity ran out, because no renewal was successful in
-	// time or the lease had no renewal.
-	ErrExpired = errors.New("redlock: validity ran out")
-
-	// ErrSuspended comes with ErrLost and ErrExpired when the validity ran out while
-	// this machine stood still, as the masters' clocks showed afterwards.
-	ErrSuspended = errors.New("redlock: local clock had stood still")
-
-	// ErrQuorumLost comes with ErrLost if the masters reported, before the validity ran out, that
-	// a quorum of them no longer has the key.
-	ErrQuorumLost = errors.New("redlock: key gone from too many masters")
-
-	// ErrBroken says that [Locker.Break] has taken the lease away. It comes with ErrLost and
-	// ErrQuorumLost for a lease that ended so, and with ErrNotHeld from [Locker.Adopt].
+	// ErrBroken reports that Break of package admin has taken the lease away. It comes with ErrLost for a lease
+	// that ended so, and with ErrNotHeld from [Locker.Adopt].
 	ErrBroken = errors.New("redlock: lock was broken")
 
 	// ErrMaxHold comes with ErrLost when the bound of [WithMaxHold] was reached.
@@ -93,17 +83,13 @@ var (
 	// ErrDetached is the cause of a lease that [Lease.Detach] ended here.
 	ErrDetached = errors.New("redlock: lease detached")
 
-	// ErrReentry says that the context of Lock or TryLock already holds the resource, and that
-	// [WithReentry] was not given. Waiting would never end. It also says that the context of Acquire
-	// already holds permits of the same Semaphore.
-	ErrReentry = errors.New("redlock: resource already held by this context")
+	// ErrReentry reports that the context of Lock or TryLock already holds the resource, and that
+	// [WithReentry] was not given. Waiting would never end. If [Reason] returns "upgrade", the context has the
+	// resource as a reader: two readers that both wanted to write would wait for each other for ever.
+	// Unlock the reader's lease before Lock, and read again what the work depends on.
+	ErrReentry = reason.Reentry
 
-	// ErrUpgrade says that the context of Lock or TryLock has the resource as a reader. Two readers that
-	// both wanted to write would wait for each other for ever. Unlock the reader's lease before Lock, and
-	// read again what the work depends on.
-	ErrUpgrade = errors.New("redlock: resource already held by this context as a reader")
-
-	// ErrClosed says that the Locker is closed. It comes with ErrNotAcquired if a call was
+	// ErrClosed reports that the Locker is closed. It comes with ErrNotAcquired if a call was
 	// waiting when the Locker was closed.
 	ErrClosed = node.ErrClosed
 
@@ -111,14 +97,6 @@ var (
 	// a master, except for [Locker.Adopt], which compares its fencing token with the masters'
 	// clocks.
 	ErrConfig = errors.New("redlock: invalid configuration")
-
-	// ErrWrongType says that the key of a resource holds data that is no lock. Waiting does not
-	// help: change the resource, or the key prefix.
-	ErrWrongType = node.ErrWrongType
-
-	// ErrPermission says that a master refused the credentials, or that its access control list
-	// lacks a command or key. docs/operations.md has the ACL line.
-	ErrPermission = node.ErrPermission
 )
 
 // Answers of one node. They appear in MasterError.Err. No sentinel matches them, so that one node
@@ -128,7 +106,7 @@ var (
 	errGone        = node.ErrGone
 	errHeldByOther = node.ErrHeldByOther
 	errTakenAway   = node.ErrTakenAway
-	errTwice       = &node.Marked{Sentinel: ErrSameServer, Err: errors.New("its server has voted under another address")}
+	errTwice       = &node.Marked{Sentinel: reason.SameServer, Err: errors.New("its server has voted under another address")}
 	errUndecided   = errors.New("no answer by the time it was decided")
 	errNotAsked    = errors.New("not asked: it was taken at the master that keeps the queue")
 )
@@ -141,16 +119,14 @@ type QuorumError struct {
 	Resource string         // as given by the caller; "" for the last two
 	Granted  int            // masters that said yes
 	Need     int            // masters that had to say yes: N/2+1, or all for "bootstrap"
+	Of       int            // masters in all
 	Masters  []*MasterError // one for each master that did not say yes
-
-	of      int     // nodes in all
-	reasons []error // sentinels, and the context's error
+	Reasons  []error        // the sentinels that apply, and the error of the context if that ended the call
 }
 
 // newQuorumError returns the error of a round over of nodes, need of which had to say yes.
 func newQuorumError(op, resource string, need, of int, reasons ...error) *QuorumError {
-	resource, _ = wire.CutSlot(resource)
-	return &QuorumError{Op: op, Resource: resource, Need: need, of: of, reasons: reasons}
+	return &QuorumError{Op: op, Resource: resource, Need: need, Of: of, Reasons: reasons}
 }
 
 // quorumError returns the error of a round over all nodes.
@@ -180,7 +156,7 @@ func (p *pool) nodeError(i int, op string, err error, timeout time.Duration) *Ma
 	}
 	left, _ := err.(node.Quarantine)
 	holder, _ := err.(node.HeldByOther)
-	return &MasterError{Master: n.Addr(), Op: op, Err: err, Quarantine: time.Duration(left), Owner: holder.Owner, Left: holder.Left}
+	return &MasterError{Master: n.Addr(), Op: op, Err: err, Quarantine: time.Duration(left), Owner: holder.Owner, ExpiresIn: holder.Left}
 }
 
 func timeoutError(d time.Duration) error {
@@ -199,7 +175,7 @@ func (e *QuorumError) Error() string {
 	if e.Resource != "" {
 		fmt.Fprintf(&b, " %q", e.Resource)
 	}
-	for i, r := range e.reasons {
+	for i, r := range e.Reasons {
 		b.WriteString([]string{": ", ", "}[min(i, 1)])
 		b.WriteString(strings.TrimPrefix(r.Error(), "redlock: "))
 		if owner, _ := e.Holder(); r == ErrTaken && owner != "" {
@@ -226,8 +202,8 @@ func (e *QuorumError) answers() (list []string) {
 
 // Unwrap returns the reasons and then the MasterErrors.
 func (e *QuorumError) Unwrap() []error {
-	all := make([]error, 0, len(e.reasons)+len(e.Masters))
-	all = append(all, e.reasons...)
+	all := make([]error, 0, len(e.Reasons)+len(e.Masters))
+	all = append(all, e.Reasons...)
 	for _, n := range e.Masters {
 		all = append(all, n)
 	}
@@ -245,14 +221,18 @@ func (e *QuorumError) Holder() (owner string, left time.Duration) {
 			named[n.Owner]++
 		}
 	}
-	owner = mostOf(named)
+	for label, masters := range named {
+		if masters > named[owner] || masters == named[owner] && label < owner {
+			owner = label
+		}
+	}
 	for _, n := range e.Masters {
 		switch {
 		case !errors.Is(n.Err, errHeldByOther) || n.Owner != owner:
-		case n.Left < 0:
-			return owner, n.Left
+		case n.ExpiresIn < 0:
+			return owner, n.ExpiresIn
 		default:
-			left = max(left, n.Left)
+			left = max(left, n.ExpiresIn)
 		}
 	}
 	return owner, left
@@ -261,8 +241,6 @@ func (e *QuorumError) Holder() (owner string, left time.Duration) {
 // HeldByQuorum reports whether so many masters have the resource for other holders that these alone
 // leave no quorum. So the masters work, and a holder is in the way. An error can match [ErrTaken] without
 // that: some masters have the resource for another holder, and others had not answered when it was decided.
-// Of a [Semaphore] one master says that too few permits are free, which is no quorum, unless there is only
-// one master.
 func (e *QuorumError) HeldByQuorum() bool {
 	held := 0
 	for _, n := range e.Masters {
@@ -270,7 +248,7 @@ func (e *QuorumError) HeldByQuorum() bool {
 			held++
 		}
 	}
-	return decide(e.of, e.Need, 0, held) == impossible
+	return decide(e.Of, e.Need, 0, held) == impossible
 }
 
 // Permanent reports whether waiting cannot help: too many masters refuse the type of the key,
@@ -280,20 +258,32 @@ func (e *QuorumError) HeldByQuorum() bool {
 func (e *QuorumError) Permanent() bool {
 	hopeless := 0
 	for _, n := range e.Masters {
-		if slices.ContainsFunc(hopelessErrors, func(err error) bool { return errors.Is(n, err) }) {
+		if n.hopeless() {
 			hopeless++
 		}
 	}
-	return decide(e.of, e.Need, 0, hopeless) == impossible
+	return decide(e.Of, e.Need, 0, hopeless) == impossible
+}
+
+// hopeless returns the first error that waiting cannot help, or nil.
+func (e *QuorumError) hopeless() error {
+	if i := slices.IndexFunc(e.Masters, (*MasterError).hopeless); i >= 0 {
+		return e.Masters[i]
+	}
+	return nil
+}
+
+func (e *MasterError) hopeless() bool {
+	return slices.ContainsFunc(hopelessErrors, func(err error) bool { return errors.Is(e, err) })
 }
 
 // hopelessErrors has the errors of a master that go on until a person corrects something.
-var hopelessErrors = []error{ErrWrongType, ErrPermission, ErrSameServer, ErrMembership, ErrClusterNode}
+var hopelessErrors = []error{reason.WrongType, reason.Permission, reason.SameServer, reason.Membership, reason.ClusterNode}
 
 // votesIn returns after how long a quorum has its votes at the earliest, if the nodes in quarantine are
 // what is missing. A node that failed for another reason may have its vote at any moment.
 func (e *QuorumError) votesIn() time.Duration {
-	ready := e.of - len(e.Masters)
+	ready := e.Of - len(e.Masters)
 	var waits []time.Duration
 	for _, n := range e.Masters {
 		if n.Quarantine > 0 {
@@ -311,9 +301,9 @@ func (e *QuorumError) votesIn() time.Duration {
 
 // because returns the same error with one more reason, for a call that waited through several
 // rounds and ended for that reason.
-func (e *QuorumError) because(reason error) *QuorumError {
+func (e *QuorumError) because(why error) *QuorumError {
 	more := *e
-	more.reasons = append(append([]error(nil), e.reasons...), reason)
+	more.Reasons = append(append([]error(nil), e.Reasons...), why)
 	return &more
 }
 
@@ -325,7 +315,7 @@ type MasterError struct {
 
 	Quarantine time.Duration // how long the master has no vote yet, if that is the reason
 	Owner      string        // label of the holder that the master has, if that is the reason: see WithOwner
-	Left       time.Duration // until the holder's key expires, if that is the reason and it is known; negative for never
+	ExpiresIn  time.Duration // until the holder's key expires, if that is the reason and it is known; negative for never
 }
 
 // Error returns the operation, the address of the master and its error.
@@ -368,17 +358,16 @@ func configErrorf(format string, args ...any) error {
 
 // notHeld returns the error of a call on a handle whose lease ended for cause.
 func notHeld(op, resource string, cause error) error {
-	resource, _ = wire.CutSlot(resource)
 	return errorf("%s %q: %w: %w", op, resource, ErrNotHeld, cause)
 }
 
 // lostBecause returns the cause with which the context of a lost lease ends.
-func lostBecause(reason error) error { return errorf("%w: %w", ErrLost, reason) }
+func lostBecause(why error) error { return errorf("%w: %w", ErrLost, why) }
 
 var (
-	errLostExpired = lostBecause(ErrExpired)
-	errLostStill   = errorf("%w: %w", errLostExpired, ErrSuspended)
-	errLostQuorum  = lostBecause(ErrQuorumLost)
+	errLostExpired = lostBecause(reason.Expired)
+	errLostStill   = errorf("%w: %w", errLostExpired, reason.Suspended)
+	errLostQuorum  = lostBecause(reason.QuorumLost)
 	errLostBroken  = errorf("%w: %w", errLostQuorum, ErrBroken)
 	errLostMaxHold = lostBecause(ErrMaxHold)
 	errClosedHeld  = errorf("%w: %w", ErrReleased, ErrClosed)
@@ -398,21 +387,25 @@ var (
 //	permission, membership, wrong_type, not_master, cluster_node, same_server, stale
 //	config, reentry, upgrade, closed
 //	detached                        the lease goes on elsewhere
-//	not_held, lost, not_acquired    of an error that has no other reason
+//	masters, not_held, lost, not_acquired
+//	                                of an error that has no other reason
 //
 // A [Locker.Adopt] that found no lease is "not_held".
 //
-// An error that matches several words has the word to act on: what masters said goes before
-// the end of the context that cut the waiting short. An error type of another package can add
-// a word by a method Reason() string, which goes before not_held, lost and not_acquired: that
+// An error that matches several words has the word to act on: what masters answered goes before
+// the end of the context that cut the waiting short, and what a person has to correct before no_quorum. An error type of another package can add
+// a word by a method Reason() string, which goes before masters, not_held, lost and not_acquired: that
 // of package election adds not_leader and no_leader. More words may be added.
 func Reason(err error) string {
 	if err == nil {
 		return ""
 	}
 	var verdict *QuorumError
-	if errors.As(err, &verdict) { // what single nodes said is not what the round came to
-		err = errors.Join(verdict.reasons...)
+	if errors.As(err, &verdict) { // what single nodes answered is not the result of the round
+		err = errors.Join(verdict.Reasons...)
+		if verdict.Permanent() {
+			err = errors.Join(err, verdict.hopeless())
+		}
 	}
 	for _, w := range reasonWords {
 		if !errors.Is(err, w.err) {
@@ -461,20 +454,20 @@ type reasonWord struct {
 var reasonWords = []reasonWord{
 	{ErrClosed, "closed"},
 	{ErrConfig, "config"},
+	{reason.Upgrade, "upgrade"},
 	{ErrReentry, "reentry"},
-	{ErrUpgrade, "upgrade"},
-	{ErrSuspended, "suspended"},
+	{reason.Suspended, "suspended"},
 	{ErrMaxHold, "max_hold"},
 	{ErrBroken, "broken"},
-	{ErrQuorumLost, "quorum_lost"},
-	{ErrExpired, "expired"},
+	{reason.QuorumLost, "quorum_lost"},
+	{reason.Expired, "expired"},
 	{ErrReleased, "released"},
-	{ErrSameServer, "same_server"},
-	{ErrClusterNode, "cluster_node"},
-	{ErrNotMaster, "not_master"},
-	{ErrPermission, "permission"},
-	{ErrMembership, "membership"},
-	{ErrWrongType, "wrong_type"},
+	{reason.SameServer, "same_server"},
+	{reason.ClusterNode, "cluster_node"},
+	{reason.NotMaster, "not_master"},
+	{reason.Permission, "permission"},
+	{reason.Membership, "membership"},
+	{reason.WrongType, "wrong_type"},
 	{ErrTaken, "taken"},
 	{ErrQuarantine, "quarantine"},
 	{ErrNoQuorum, "no_quorum"},
@@ -482,6 +475,7 @@ var reasonWords = []reasonWord{
 	{errTakenAway, "broken"},
 	{node.ErrQueued, "taken"},
 	{errNodeTimeout, "timeout"},
+	{node.ErrNoConnection, "timeout"},
 	{node.ErrLate, "late"},
 	{node.ErrNotCounted, "key_missing"},
 	{errGone, "key_missing"},
@@ -495,6 +489,7 @@ var reasonWords = []reasonWord{
 
 // vagueWords has those of errors without another reason.
 var vagueWords = []reasonWord{
+	{ErrMasters, "masters"},
 	{ErrNotHeld, "not_held"},
 	{ErrLost, "lost"},
 	{ErrNotAcquired, "not_acquired"},

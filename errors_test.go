@@ -12,12 +12,19 @@ import (
 	"testing"
 
 	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/reason"
 )
 
 // sentinels has every exported sentinel.
 var sentinels = []error{
-	ErrNotAcquired, ErrTaken, ErrNoQuorum, ErrQuarantine, ErrSameServer, ErrNotMaster, ErrClusterNode, ErrLost, ErrExpired, ErrSuspended, ErrQuorumLost, ErrMaxHold,
-	ErrNotHeld, ErrReleased, ErrDetached, ErrReentry, ErrUpgrade, ErrClosed, ErrConfig, ErrWrongType, ErrPermission, ErrBroken, ErrMembership,
+	ErrNotAcquired, ErrTaken, ErrNoQuorum, ErrQuarantine, ErrMasters, ErrLost, ErrBroken, ErrMaxHold,
+	ErrNotHeld, ErrReleased, ErrDetached, ErrReentry, ErrClosed, ErrConfig,
+}
+
+// finer has the errors behind them. Each matches the sentinel in front of it.
+var finer = []error{
+	reason.SameServer, reason.Membership, reason.NotMaster, reason.ClusterNode, reason.Permission, reason.WrongType,
+	reason.Expired, reason.Suspended, reason.QuorumLost, reason.Upgrade,
 }
 
 // The list has all sentinels.
@@ -31,11 +38,11 @@ func TestAllSentinels(t *testing.T) {
 	}
 }
 
-// wantMatches checks that err matches the sentinels given and no other.
+// wantMatches checks that err matches the sentinels given, and what these match, and no other.
 func wantMatches(t *testing.T, err error, want ...error) {
 	t.Helper()
-	for _, s := range append(slices.Clone(sentinels), context.Canceled, context.DeadlineExceeded) {
-		if got, want := errors.Is(err, s), slices.Contains(want, s); got != want {
+	for _, s := range slices.Concat(sentinels, finer, []error{context.Canceled, context.DeadlineExceeded}) {
+		if got, want := errors.Is(err, s), slices.ContainsFunc(want, func(w error) bool { return errors.Is(w, s) }); got != want {
 			t.Errorf("%q matches %q: got %v, want %v", err, s, got, want)
 		}
 	}
@@ -56,21 +63,33 @@ func wantOneLine(t *testing.T, err error, words ...string) {
 }
 
 func TestSentinels(t *testing.T) {
-	for _, s := range sentinels {
+	for _, s := range slices.Concat(sentinels, finer) {
 		wantOneLine(t, s)
-		wantMatches(t, s, s) // no sentinel matches another
+		wantMatches(t, s, s)
+	}
+	for _, s := range sentinels {
+		for _, other := range slices.Concat(sentinels, finer) {
+			if s != other && errors.Is(s, other) {
+				t.Errorf("%v matches %v, want no sentinel to match another", s, other)
+			}
+		}
+	}
+	for _, s := range finer {
+		if !slices.ContainsFunc(sentinels, func(of error) bool { return errors.Is(s, of) }) {
+			t.Errorf("%v matches no sentinel, want one to branch on", s)
+		}
 	}
 	for _, test := range []struct {
 		err  error
 		want []error
 	}{
-		{errLostExpired, []error{ErrLost, ErrExpired}},
-		{errLostQuorum, []error{ErrLost, ErrQuorumLost}},
+		{errLostExpired, []error{ErrLost, reason.Expired}},
+		{errLostQuorum, []error{ErrLost, reason.QuorumLost}},
 		{errLostMaxHold, []error{ErrLost, ErrMaxHold}},
 		{errClosedHeld, []error{ErrReleased, ErrClosed}},
 		{configErrorf("x is %d", 3), []error{ErrConfig}},
 		{notHeld("unlock", "r", ErrReleased), []error{ErrNotHeld, ErrReleased}},
-		{notHeld("extend", "r", errLostExpired), []error{ErrNotHeld, ErrLost, ErrExpired}},
+		{notHeld("extend", "r", errLostExpired), []error{ErrNotHeld, ErrLost, reason.Expired}},
 		{notHeld("extend", "r", errClosedHeld), []error{ErrNotHeld, ErrReleased, ErrClosed}},
 	} {
 		wantMatches(t, test.err, test.want...)
@@ -87,8 +106,8 @@ func nodesSaying(errs ...error) []*MasterError {
 }
 
 func TestQuorumErrorMatches(t *testing.T) {
-	wrong := &node.KeyError{Key: "redlock:r", Err: ErrWrongType}
-	denied := &node.Marked{Sentinel: ErrPermission, Err: errors.New("NOPERM this user has no permissions")}
+	wrong := &node.KeyError{Key: "redlock:r", Err: reason.WrongType}
+	denied := &node.Marked{Sentinel: reason.Permission, Err: errors.New("NOPERM this user has no permissions")}
 	for _, test := range []struct {
 		name    string
 		reasons []error
@@ -101,13 +120,13 @@ func TestQuorumErrorMatches(t *testing.T) {
 		{"all busy nodes are none by themselves", []error{ErrNotAcquired, context.Canceled}, nodesSaying(errHeldByOther, errHeldByOther, errHeldByOther),
 			[]error{ErrNotAcquired, context.Canceled}},
 		{"the context ended", []error{ErrNotAcquired, context.DeadlineExceeded}, nil, []error{ErrNotAcquired, context.DeadlineExceeded}},
-		{"a node's wrong type", []error{ErrNotAcquired, ErrNoQuorum}, nodesSaying(wrong), []error{ErrNotAcquired, ErrNoQuorum, ErrWrongType}},
-		{"a node's permission", []error{ErrNotAcquired, ErrNoQuorum}, nodesSaying(node.ErrLate, denied), []error{ErrNotAcquired, ErrNoQuorum, ErrPermission}},
+		{"a node's wrong type", []error{ErrNotAcquired, ErrNoQuorum}, nodesSaying(wrong), []error{ErrNotAcquired, ErrNoQuorum, reason.WrongType}},
+		{"a node's permission", []error{ErrNotAcquired, ErrNoQuorum}, nodesSaying(node.ErrLate, denied), []error{ErrNotAcquired, ErrNoQuorum, reason.Permission}},
 		{"what nodes say of themselves", []error{ErrNoQuorum}, nodesSaying(node.ErrLate, node.ErrNotCounted, errGone, node.ErrUnraised, node.ErrBadReply, node.ErrSetVoteless, node.ErrUnsent),
 			[]error{ErrNoQuorum}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			err := error(&QuorumError{Op: "lock", Resource: "r", Need: 2, Masters: test.nodes, of: 3, reasons: test.reasons})
+			err := error(&QuorumError{Op: "lock", Resource: "r", Need: 2, Masters: test.nodes, Of: 3, Reasons: test.reasons})
 			wantMatches(t, err, test.want...)
 			wantMatches(t, fmt.Errorf("billing: %w", err), test.want...)
 			wantOneLine(t, err)
@@ -123,7 +142,7 @@ func TestQuorumErrorMatches(t *testing.T) {
 		})
 	}
 	t.Run("what the network said", func(t *testing.T) {
-		err := &QuorumError{reasons: []error{ErrNoQuorum}, Masters: nodesSaying(errNodeTimeout, io.ErrUnexpectedEOF)}
+		err := &QuorumError{Reasons: []error{ErrNoQuorum}, Masters: nodesSaying(errNodeTimeout, io.ErrUnexpectedEOF)}
 		if !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("%v does not match a node's own error", err)
 		}
@@ -133,10 +152,10 @@ func TestQuorumErrorMatches(t *testing.T) {
 // The message is one line: first the reasons, then each node with its address.
 func TestQuorumErrorText(t *testing.T) {
 	err := &QuorumError{
-		Op: "lock", Resource: "or\"der\n7", Granted: 1, Need: 2, of: 3, reasons: []error{ErrNotAcquired, ErrNoQuorum},
+		Op: "lock", Resource: "or\"der\n7", Granted: 1, Need: 2, Of: 3, Reasons: []error{ErrNotAcquired, ErrNoQuorum},
 		Masters: nodesSaying(errNodeTimeout, &node.KeyError{Key: "a:or\nder", Err: io.EOF}),
 	}
-	wantOneLine(t, &QuorumError{Op: "lock", reasons: []error{ErrTaken}})
+	wantOneLine(t, &QuorumError{Op: "lock", Reasons: []error{ErrTaken}})
 	got, want := err.Error(), `redlock: lock "or\"der\n7": not acquired, no quorum: 1 of 2 masters needed said yes`+
 		`; 10.0.0.1:6379: no answer within the master timeout`+
 		`; 10.0.0.2:6379: EOF (key "a:or\nder")`
@@ -157,20 +176,20 @@ func TestMasterError(t *testing.T) {
 // Adding a reason makes a copy; the error, which others may hold, stays as it was.
 func TestBecause(t *testing.T) {
 	reasons := append(make([]error, 0, 8), ErrNotAcquired, ErrTaken) // with room that append could use
-	first := &QuorumError{Op: "lock", Resource: "r", Granted: 1, Need: 2, of: 3, reasons: reasons, Masters: nodesSaying(errHeldByOther)}
+	first := &QuorumError{Op: "lock", Resource: "r", Granted: 1, Need: 2, Of: 3, Reasons: reasons, Masters: nodesSaying(errHeldByOther)}
 	cancelled, closed := first.because(context.Canceled), first.because(ErrClosed)
 	wantMatches(t, first, ErrNotAcquired, ErrTaken)
 	wantMatches(t, cancelled, ErrNotAcquired, ErrTaken, context.Canceled)
 	wantMatches(t, closed, ErrNotAcquired, ErrTaken, ErrClosed)
 	wantOneLine(t, cancelled, "not acquired, taken by another holder, context canceled", "10.0.0.1:6379")
-	if cancelled.Op != "lock" || cancelled.Resource != "r" || cancelled.Granted != 1 || cancelled.Need != 2 || cancelled.of != 3 {
+	if cancelled.Op != "lock" || cancelled.Resource != "r" || cancelled.Granted != 1 || cancelled.Need != 2 || cancelled.Of != 3 {
 		t.Errorf("got %+v, want the rest as it was", cancelled)
 	}
 }
 
 // Waiting ends if nodes that will never agree leave no quorum.
 func TestPermanent(t *testing.T) {
-	wrong, denied := error(&node.KeyError{Key: "k", Err: ErrWrongType}), error(&node.Marked{Sentinel: ErrPermission, Err: io.EOF})
+	wrong, denied := error(&node.KeyError{Key: "k", Err: reason.WrongType}), error(&node.Marked{Sentinel: reason.Permission, Err: io.EOF})
 	for _, test := range []struct {
 		of   int
 		said []error
@@ -190,7 +209,7 @@ func TestPermanent(t *testing.T) {
 		{5, []error{wrong, denied, wrong}, true},
 		{5, nil, false},
 	} {
-		e := &QuorumError{Need: quorum(test.of), of: test.of, Masters: nodesSaying(test.said...)}
+		e := &QuorumError{Need: quorum(test.of), Of: test.of, Masters: nodesSaying(test.said...)}
 		if got := e.Permanent(); got != test.want {
 			t.Errorf("%v of %d nodes: got %v, want %v", test.said, test.of, got, test.want)
 		}

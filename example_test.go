@@ -4,14 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"log"
 	"log/slog"
 	"os"
-	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -172,12 +167,15 @@ func ExampleWithObserver() {
 			return a
 		},
 	}))
-	locker, err := redlock.New(addrs, redlock.WithObserver(redlock.Observer{
-		Acquired:   func(e redlock.Event) { logger.Info("acquired", "resource", e.Resource) },
-		Released:   func(e redlock.Event) { logger.Info("released", "resource", e.Resource) },
-		Lost:       func(e redlock.Event) { logger.Error("lost", "resource", e.Resource, "err", e.Err) },
-		MasterDown: func(e redlock.Event) { logger.Warn("master down", "master", e.Master, "err", e.Err) },
-		MasterUp:   func(e redlock.Event) { logger.Info("master up", "master", e.Master) },
+	locker, err := redlock.New(addrs, redlock.WithObserver(func(e redlock.Event) {
+		switch e.Kind {
+		case redlock.EventAcquired, redlock.EventReleased:
+			logger.Info(e.Kind.String(), "resource", e.Resource)
+		case redlock.EventLost:
+			logger.Error("lost", "resource", e.Resource, "err", e.Err)
+		case redlock.EventMasterDown:
+			logger.Warn("master down", "master", e.Master, "err", e.Err)
+		}
 	}))
 	if err != nil {
 		log.Panic(err)
@@ -196,61 +194,6 @@ func ExampleWithObserver() {
 	// Output:
 	// level=INFO msg=acquired resource=stock:item-1
 	// level=INFO msg=released resource=stock:item-1
-}
-
-// New masters could be masters that lost their data, and have no vote for a while. The tool that
-// sets up a deployment vouches for them, once. A service never does: at its start masters that
-// restarted empty would look the same.
-func ExampleLocker_Bootstrap() {
-	addrs, stop := newMasters()
-	defer stop()
-	locker, err := redlock.New(addrs)
-	if err != nil {
-		log.Panic(err)
-	}
-	defer locker.Close()
-
-	ctx := context.Background()
-	_, err = locker.TryLock(ctx, "stock:item-1")
-	fmt.Println("no vote yet:", errors.Is(err, redlock.ErrQuarantine))
-	if err := locker.Bootstrap(ctx); err != nil {
-		log.Panic(err) // a master does not answer, or is in use: wait instead
-	}
-	_, err = locker.TryLock(ctx, "stock:item-1") // released by Close
-	fmt.Println("vouched for:", err)
-	// Output:
-	// no vote yet: true
-	// vouched for: <nil>
-}
-
-// Check reports what the masters know, here that clients disagree.
-func ExampleLocker_Check() {
-	addrs, stop := exampleMasters(redlock.WithMaxTTL(time.Minute)) // other clients use them with this option
-	defer stop()
-	locker, err := redlock.New(addrs)
-	if err != nil {
-		log.Panic(err)
-	}
-	defer locker.Close()
-
-	report, err := locker.Check(context.Background())
-	if err != nil {
-		fmt.Println(err) // some master has no vote; the error says which, and why
-	}
-	group := report.Groups[0]
-	fmt.Printf("%d of %d masters have a vote, %d are needed\n", group.Voting, len(group.Masters), group.Quorum)
-	for i, m := range group.Masters {
-		for _, f := range m.Findings {
-			if f.Level >= redlock.LevelWarning {
-				fmt.Printf("master %d: %s: %s (%s)\n", i+1, f.Check, f.Text, f.Hint)
-			}
-		}
-	}
-	// Output:
-	// 3 of 3 masters have a vote, 2 are needed
-	// master 1: max-ttl: another client has WithMaxTTL(1m0s), this one 10s (give all clients the same value)
-	// master 2: max-ttl: another client has WithMaxTTL(1m0s), this one 10s (give all clients the same value)
-	// master 3: max-ttl: another client has WithMaxTTL(1m0s), this one 10s (give all clients the same value)
 }
 
 // A lease that one process took is released by another.
@@ -319,35 +262,6 @@ func ExampleLease_Detach() {
 	// Output: true redlock: lease detached
 }
 
-// Break ends a lock that its holder does not release.
-func ExampleLocker_Break() {
-	addrs, stop := exampleMasters()
-	defer stop()
-	locker, err := redlock.New(addrs, redlock.WithTTL(2*time.Second))
-	if err != nil {
-		log.Panic(err)
-	}
-	defer locker.Close()
-
-	ctx := context.Background()
-	stuck, err := locker.Lock(ctx, "report") // and renews it
-	if err != nil {
-		log.Panic(err)
-	}
-	was, err := locker.Break(ctx, "report")
-	if err != nil {
-		log.Panic(err) // too few masters answered, and the holder may go on
-	}
-	fmt.Println("it was the stuck one:", was.Token == stuck.Token(), was.Fence == stuck.Fence())
-	fmt.Println("free within its TTL:", was.FreeIn() <= 2*time.Second)
-	<-stuck.Context().Done() // at once, in this Locker; the keys are dropped after its context has ended
-	fmt.Println(context.Cause(stuck.Context()))
-	// Output:
-	// it was the stuck one: true true
-	// free within its TTL: true
-	// redlock: lease lost: key gone from too many masters: lock was broken
-}
-
 var (
 	exampleMasters = locktest.ExampleMasters // three masters inside this process, which have their votes
 	newMasters     = locktest.NewMasters     // the same without votes
@@ -367,20 +281,6 @@ func TestReadmeProgram(t *testing.T) {
 	}
 }
 
-// The package comment names all options, and all errors to branch on.
-func TestPackageCommentNamesOptionsAndErrors(t *testing.T) {
-	comment := textOf(t, "doc.go")
-	names := slices.Concat(declared(t, "options.go", "With"), declared(t, "observe.go", "With"), declared(t, "errors.go", "Err"))
-	if len(names) < 20 {
-		t.Fatalf("found only %q: is this test still looking in the right files?", names)
-	}
-	for _, name := range names {
-		if !regexp.MustCompile(`\b` + name + `\b`).MatchString(comment) {
-			t.Errorf("doc.go does not name %s", name)
-		}
-	}
-}
-
 func textOf(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -388,36 +288,4 @@ func textOf(t *testing.T, file string) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-// declared returns the functions and variables at the top level of a file whose names begin with
-// prefix.
-func declared(t *testing.T, file, prefix string) (names []string) {
-	t.Helper()
-	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	add := func(name string) {
-		if strings.HasPrefix(name, prefix) {
-			names = append(names, name)
-		}
-	}
-	for _, d := range parsed.Decls {
-		switch d := d.(type) {
-		case *ast.FuncDecl:
-			if d.Recv == nil {
-				add(d.Name.Name)
-			}
-		case *ast.GenDecl:
-			for _, s := range d.Specs {
-				if v, ok := s.(*ast.ValueSpec); ok {
-					for _, n := range v.Names {
-						add(n.Name)
-					}
-				}
-			}
-		}
-	}
-	return names
 }

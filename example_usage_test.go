@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 )
 
 // Masters with TLS, and a user whose password changes.
@@ -74,10 +75,10 @@ func ExampleLease_Context() {
 	<-lease.Context().Done()
 	why := context.Cause(lease.Context())
 	fmt.Println("lost:", errors.Is(why, redlock.ErrLost))
-	fmt.Println("because its time was over:", errors.Is(why, redlock.ErrExpired))
+	fmt.Println("why:", redlock.Reason(why))
 	// Output:
 	// lost: true
-	// because its time was over: true
+	// why: expired
 }
 
 // Extend lengthens the lease before a step that must not be interrupted.
@@ -147,7 +148,7 @@ func ExampleWithKeyPrefix() {
 			log.Panic(err)
 		}
 		defer locker.Close()
-		if err := locker.Bootstrap(context.Background()); err != nil {
+		if err := admin.Bootstrap(context.Background(), locker); err != nil {
 			log.Panic(err)
 		}
 		_, err = locker.TryLock(context.Background(), "nightly") // released by Close
@@ -178,27 +179,6 @@ func ExampleWithLogger() {
 	// Output:
 	// masters in quarantine: true
 	// and the log says so: true
-}
-
-// Inspect is for operators and for monitoring.
-func ExampleLocker_Inspect() {
-	locker, stop := exampleLocker()
-	defer stop()
-	ctx := context.Background()
-	lease, err := locker.Lock(ctx, "stock:item-1")
-	if err != nil {
-		log.Panic(err)
-	}
-	for _, resource := range []string{"stock:item-1", "stock:item-2"} {
-		seen, err := locker.Inspect(ctx, resource)
-		if err != nil {
-			log.Panic(err)
-		}
-		fmt.Println(resource, seen.Verdict, seen.Token == lease.Token())
-	}
-	// Output:
-	// stock:item-1 HELD true
-	// stock:item-2 FREE false
 }
 
 // QuorumError has the answer of each master.
@@ -236,15 +216,20 @@ func ExampleReason() {
 	// "taken"
 }
 
-// Events go to a log and to metrics.
-func ExampleLogObserver() {
+// Events go to metrics, and with all details to a log.
+func ExampleObserver() {
 	addrs, stop := exampleMasters()
 	defer stop()
-	logger := slog.New(slog.NewTextHandler(os.Stderr, nil)) // leases come and go at level Debug
+	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})) // leases come and go at level Debug
 	acquired := 0
-	locker, err := redlock.New(addrs,
-		redlock.WithObserver(redlock.LogObserver(logger)),
-		redlock.WithObserver(redlock.Observer{Acquired: func(redlock.Event) { acquired++ }}))
+	locker, err := redlock.New(addrs, redlock.WithLogger(logger), redlock.WithObserver(func(e redlock.Event) {
+		switch e.Kind {
+		case redlock.EventAcquired:
+			acquired++
+		case redlock.EventLost:
+			fmt.Println("lost", e.Resource, redlock.Reason(e.Err))
+		}
+	}))
 	if err != nil {
 		log.Panic(err)
 	}
@@ -274,10 +259,103 @@ func ExampleLocker_Stats() {
 	for _, lease := range s.Leases {
 		fmt.Println(lease.Resource, lease.TTL, lease.Validity > 5*time.Second)
 	}
-	fmt.Println(s.Counts.Acquired, "acquired,", s.Counts.Lost, "lost,", len(s.Masters), "masters")
+	fmt.Println(s.Counts[redlock.EventAcquired], "acquired,", s.Counts[redlock.EventLost], "lost,", len(s.Masters), "masters")
 	// Output:
 	// stock:item-1 10s true
 	// 1 acquired, 0 lost, 3 masters
+}
+
+// A label tells people which process has the lock.
+func ExampleWithOwner() {
+	locker, stop := exampleLocker()
+	defer stop()
+	ctx := context.Background()
+	lease, err := locker.Lock(ctx, "report:2026-11", redlock.WithOwner("web-3 4711 nightly"))
+	if err != nil {
+		log.Panic(err)
+	}
+	_, err = locker.TryLock(ctx, "report:2026-11")
+	var refused *redlock.QuorumError
+	if errors.As(err, &refused) {
+		owner, left := refused.Holder()
+		fmt.Println("held by", owner, left > 0)
+	}
+	if err := lease.Unlock(ctx); err != nil {
+		log.Panic(err)
+	}
+	// Output: held by web-3 4711 nightly true
+}
+
+// The last step takes longer than the TTL, and must not depend on renewals.
+func ExampleLease_ExtendFor() {
+	addrs, stop := exampleMasters()
+	defer stop()
+	locker, err := redlock.New(addrs, redlock.WithTTL(3*time.Second)) // the largest TTL of all clients is 10 s
+	if err != nil {
+		log.Panic(err)
+	}
+	defer locker.Close()
+	ctx := context.Background()
+	lease, err := locker.Lock(ctx, "report:2026-11", redlock.WithoutRenewal())
+	if err != nil {
+		log.Panic(err)
+	}
+	if err := lease.ExtendFor(ctx, redlock.DefaultTTL); err != nil {
+		log.Panic(err)
+	}
+	fmt.Println(lease.Validity() > redlock.DefaultTTL/2)
+	if err := lease.Unlock(ctx); err != nil {
+		log.Panic(err)
+	}
+	// Output: true
+}
+
+// Reports read the price list together. Only one process at a time changes it.
+func ExampleShared() {
+	locker, stop := exampleLocker()
+	defer stop()
+	ctx := context.Background()
+	one, err := locker.Lock(ctx, "prices", redlock.Shared())
+	if err != nil {
+		log.Panic(err)
+	}
+	two, err := locker.Lock(ctx, "prices", redlock.Shared())
+	if err != nil {
+		log.Panic(err)
+	}
+	_, err = locker.TryLock(ctx, "prices")
+	fmt.Println("a writer beside readers:", errors.Is(err, redlock.ErrTaken))
+	for _, lease := range []*redlock.Lease{one, two} {
+		if err := lease.Unlock(ctx); err != nil {
+			log.Panic(err)
+		}
+	}
+	// Output:
+	// a writer beside readers: true
+}
+
+// A process changes the price list, and then reads it together with others. No other process changes it
+// in between.
+func ExampleLease_Downgrade() {
+	locker, stop := exampleLocker()
+	defer stop()
+	ctx := context.Background()
+	lease, err := locker.Lock(ctx, "prices")
+	if err != nil {
+		log.Panic(err)
+	}
+	if err := lease.Downgrade(ctx); err != nil { // the lease may not write any more, even if this fails
+		log.Print(err)
+	}
+	other, err := locker.TryLock(ctx, "prices", redlock.Shared())
+	fmt.Println(lease.Mode(), "with another reader:", err == nil)
+	for _, lease := range []*redlock.Lease{lease, other} {
+		if err := lease.Unlock(ctx); err != nil {
+			log.Panic(err)
+		}
+	}
+	// Output:
+	// shared with another reader: true
 }
 
 // exampleLocker returns a Locker for three masters that have their votes. stop closes it.

@@ -14,13 +14,15 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/inject"
+	"github.com/d0720281/redlock/internal/locktest"
 )
 
 // Clocks of nodes may drift by less than half the drift allowance, and may be set to anything: a
 // lease excludes others until its deadline. TestVirtualCheckerCatches shows what clocks that drift
 // further do.
 //
-// Source: ALGORITHM section 1, A1; section 9; section 15, I1 and I3.
+// Source: ALGORITHM section 1, A1; section 9; section 13, I1 and I3.
 func TestVirtualClocksOfNodes(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -32,7 +34,6 @@ func TestVirtualClocksOfNodes(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				b.all(goNative)
 				for i, n := range b.nodes {
 					n.runClock(test.rates[i], time.Duration(i-1)*2*time.Second)
 				}
@@ -66,7 +67,6 @@ func TestVirtualClocksOfNodes(t *testing.T) {
 	})
 	t.Run("a step of all costs one attempt", func(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			b.all(goNative)
 			l := b.warmLocker()
 			for name, step := range map[string]time.Duration{"back": -time.Hour, "ahead": time.Hour} {
 				b.all(func(n *bubbleNode) { n.runClock(1, step) })
@@ -102,10 +102,9 @@ func eachSeed(t *testing.T, seeds int, run func(t *testing.T, seed uint64) (prob
 
 // storm lets three Lockers contend for one resource during a seeded schedule of faults of the
 // nodes, and returns what their clients saw.
-func storm(t *testing.T, seed uint64, during time.Duration, prefix func(i int) string, harm func(*rand.Rand, *bubbleNode), opts ...redlock.Option) *book {
-	c := newBook()
+func storm(t *testing.T, seed uint64, during time.Duration, prefix func(i int) string, harm func(*rand.Rand, *bubbleNode), opts ...redlock.Option) *locktest.Book {
+	c := locktest.NewBook()
 	inBubble(t, 5, func(t *testing.T, b *bubble) {
-		b.all(goNative)
 		ctx, stop := context.WithTimeout(t.Context(), during)
 		defer stop()
 		var ended sync.WaitGroup
@@ -115,7 +114,7 @@ func storm(t *testing.T, seed uint64, during time.Duration, prefix func(i int) s
 			ended.Go(func() {
 				for ctx.Err() == nil {
 					time.Sleep(time.Duration(rng.IntN(400)) * time.Millisecond)
-					lease, err := c.take("r", false, func() (*redlock.Lease, error) { return l.TryLock(ctx, "r") })
+					lease, err := c.Take("r", false, func() (*redlock.Lease, error) { return l.TryLock(ctx, "r") })
 					if err != nil {
 						continue
 					}
@@ -129,7 +128,7 @@ func storm(t *testing.T, seed uint64, during time.Duration, prefix func(i int) s
 						}
 						work.Stop()
 					}
-					_ = c.free(ctx, lease)
+					_ = c.Free(ctx, lease)
 				}
 			})
 		}
@@ -142,7 +141,7 @@ func storm(t *testing.T, seed uint64, during time.Duration, prefix func(i int) s
 				n.heal()
 				n.latency(time.Duration(rng.IntN(5))*time.Millisecond, time.Duration(rng.IntN(5))*time.Millisecond)
 			}
-			c.look()
+			c.Look()
 		}
 		b.all((*bubbleNode).heal)
 		ended.Wait()
@@ -177,15 +176,15 @@ func harmless(rng *rand.Rand, n *bubbleNode) {
 // No two leases are valid at one instant, and every token is larger than those before, whatever
 // happens to nodes that keep their data.
 //
-// Source: ALGORITHM section 1, P1 and P2; section 15, I1 and I2.
+// Source: ALGORITHM section 1, P1 and P2; section 13, I1 and I2.
 func TestVirtualExclusionUnderFaults(t *testing.T) {
 	t.Parallel()
 	const seeds = 25
 	var leases atomic.Int64
 	eachSeed(t, seeds, func(t *testing.T, seed uint64) []string {
 		c := storm(t, seed, 8*time.Second, func(int) string { return redlock.DefaultKeyPrefix }, harmless)
-		leases.Add(int64(c.leases()))
-		return c.problems()
+		leases.Add(int64(c.Leases()))
+		return c.Problems()
 	})
 	if got := leases.Load(); got < 6*seeds {
 		t.Errorf("leases: got %d in all, want at least %d, or little was tested", got, 6*seeds)
@@ -195,9 +194,9 @@ func TestVirtualExclusionUnderFaults(t *testing.T) {
 
 // The checker of TestVirtualExclusionUnderFaults must find faults of the algorithm.
 //
-// Source: ALGORITHM section 15, negative controls.
+// Source: ALGORITHM section 13, negative controls.
 func TestVirtualCheckerCatches(t *testing.T) {
-	redlock.Break(t, "ignoresSteps")
+	inject.Rules(t, "ignoresSteps")
 	same := func(int) string { return redlock.DefaultKeyPrefix }
 	for _, test := range []struct {
 		name   string
@@ -211,7 +210,7 @@ func TestVirtualCheckerCatches(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			for seed := range uint64(20) {
 				c := storm(t, seed, 15*time.Second, test.prefix, test.harm, redlock.WithoutRestartGuard())
-				if len(c.problems()) > 0 {
+				if len(c.Problems()) > 0 {
 					return
 				}
 			}
@@ -224,9 +223,9 @@ func TestVirtualCheckerCatches(t *testing.T) {
 // faults of the nodes. After that every caller must be served once more, and no key or goroutine may
 // be left. race returns the problems, and the number of leases.
 //
-// Source: ALGORITHM section 15, I1, I2, I7, I10 and I11.
+// Source: ALGORITHM section 13, I1, I2, I7, I10 and I11.
 func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockOption) (problems []string, leases, handed int) {
-	seen := newBook()
+	seen := locktest.NewBook()
 	const (
 		ttl     = time.Second
 		callers = 3
@@ -234,7 +233,6 @@ func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockO
 		bound   = 15 * time.Second
 	)
 	inBubble(t, 3+2*int(seed%2), func(t *testing.T, b *bubble) {
-		b.all(goNative)
 		resources := []string{"r", "s"}[:1+seed/2%2]
 		var mu sync.Mutex
 		problem := func(format string, args ...any) {
@@ -250,7 +248,7 @@ func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockO
 			if ctx.Err() == nil && rng.IntN(4) > 0 {
 				wait = ctx
 			}
-			lease, err := seen.take(resource, true, func() (*redlock.Lease, error) { return l.Lock(wait, resource, opts...) })
+			lease, err := seen.Take(resource, true, func() (*redlock.Lease, error) { return l.Lock(wait, resource, opts...) })
 			if err != nil {
 				return err
 			}
@@ -276,12 +274,12 @@ func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockO
 			if over.Err() == nil && lease.Validity() <= 0 {
 				problem("context goes on after the validity")
 			}
-			switch err := seen.free(ctx, lease); {
+			switch err := seen.Free(ctx, lease); {
 			case errors.Is(err, redlock.ErrLost):
 			case lease.Validity() > 0 || over.Err() == nil:
 				problem("valid for %v after Unlock", lease.Validity())
 			}
-			seen.look()
+			seen.Look()
 			return nil
 		}
 		var lockers []*redlock.Locker
@@ -311,7 +309,7 @@ func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockO
 				n.heal()
 				n.latency(time.Duration(rng.IntN(5))*time.Millisecond, time.Duration(rng.IntN(5))*time.Millisecond)
 			}
-			seen.look()
+			seen.Look()
 		}
 		b.all(func(n *bubbleNode) { n.heal(); n.latency(time.Millisecond, time.Millisecond) })
 		ended.Wait()
@@ -322,13 +320,13 @@ func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockO
 			rng := rand.New(rand.NewPCG(seed, uint64(100+i)))
 			ended.Go(func() {
 				resource := resources[i%len(resources)]
-				lease, err := seen.take(resource, true, func() (*redlock.Lease, error) { return lockers[i%3].Lock(last, resource, opts...) })
+				lease, err := seen.Take(resource, true, func() (*redlock.Lease, error) { return lockers[i%3].Lock(last, resource, opts...) })
 				if err != nil {
 					problem("not served when all is well: %v", err)
 					return
 				}
 				time.Sleep(time.Duration(rng.IntN(20)) * time.Millisecond)
-				if err := seen.free(t.Context(), lease); err != nil {
+				if err := seen.Free(t.Context(), lease); err != nil {
 					problem("Unlock when all is well: %v", err)
 				}
 			})
@@ -352,14 +350,14 @@ func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockO
 			handed += n - 1
 		}
 	})
-	return append(problems, seen.problems()...), seen.leases(), handed
+	return append(problems, seen.Problems()...), seen.Leases(), handed
 }
 
 // However callers and Lockers pass a resource on, and whatever happens to the nodes: there is one
 // holder at a time, tokens rise, every caller is served after the faults, and nothing is left
 // behind.
 //
-// Source: ALGORITHM section 15, I1, I2, I7, I10 and I11.
+// Source: ALGORITHM section 13, I1, I2, I7, I10 and I11.
 func TestVirtualContention(t *testing.T) {
 	t.Parallel()
 	const seeds = 30
@@ -378,7 +376,7 @@ func TestVirtualContention(t *testing.T) {
 
 // The checker of TestVirtualContention must find faults of the algorithm.
 //
-// Source: ALGORITHM section 15, negative controls.
+// Source: ALGORITHM section 13, negative controls.
 func TestVirtualContentionCatches(t *testing.T) {
 	for way, want := range map[string]string{
 		"sameToken":    "I2 ",
@@ -386,7 +384,7 @@ func TestVirtualContentionCatches(t *testing.T) {
 		"lateHandOver": "granted with ",
 	} {
 		t.Run(way, func(t *testing.T) {
-			redlock.Break(t, way)
+			inject.Rules(t, way)
 			for seed := range uint64(300) {
 				problems, _, _ := race(t, seed, 3*time.Second)
 				if slices.ContainsFunc(problems, func(p string) bool { return strings.HasPrefix(p, want) }) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/reason"
 )
 
 // An extend with a TTL of its own lengthens the lease by that, on the masters, too. It shortens
@@ -29,14 +30,14 @@ func TestVirtualExtendFor(t *testing.T) {
 		b.wantHolding("r", 0, 1, 2)
 		start := time.Now()
 		w := b.wait(t.Context(), rival)
-		wantDone(t, le.Context(), []error{redlock.ErrExpired})
+		wantDone(t, le.Context(), []error{reason.Expired})
 		wantSince(t, "the end", start, long-502*time.Millisecond-lead10)
 		next := b.got(w)
 		if since := time.Since(start); since < long-502*time.Millisecond || next.Fence() <= le.Fence() {
 			t.Errorf("got the next lease after %v with fence %d, want it after the end, with more than %d", since, next.Fence(), le.Fence())
 		}
 		err := le.ExtendFor(t.Context(), long)
-		wantMatch(t, "after the end", err, []error{redlock.ErrNotHeld, redlock.ErrExpired})
+		wantMatch(t, "after the end", err, []error{redlock.ErrNotHeld, reason.Expired})
 		b.unlock(next)
 	})
 }
@@ -53,22 +54,6 @@ func TestVirtualExtendForRelease(t *testing.T) {
 		b.nodes[0].heal()
 		time.Sleep(ttl10 / 2)
 		b.wantHolding("r")
-	})
-}
-
-func TestVirtualExtendForOfSeveral(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l := b.warmLocker(redlock.WithMaxTTL(time.Minute))
-		m, err := l.LockAll(t.Context(), []string{"a", "b"}, redlock.WithoutRenewal())
-		must(t, err)
-		must(t, m.ExtendFor(t.Context(), time.Minute))
-		if got, want := m.Validity(), time.Minute-602*time.Millisecond; got != want {
-			t.Errorf("got a validity of %v, want %v", got, want)
-		}
-		if err := m.ExtendFor(t.Context(), 2*time.Minute); !errors.Is(err, redlock.ErrConfig) {
-			t.Errorf("got %v, want ErrConfig", err)
-		}
-		must(t, m.Unlock(t.Context()))
 	})
 }
 

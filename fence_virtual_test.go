@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/inject"
+	"github.com/d0720281/redlock/internal/reason"
 )
 
 // counterOf returns a node's fencing counter of a resource, 0 if there is none.
@@ -149,7 +151,7 @@ func TestVirtualCounterThatIsTooFarAhead(t *testing.T) {
 				b.lock(l, "another") // the master has a vote for every other resource
 				b.nodes[0].kill()
 				_, err := l.TryLock(t.Context(), "r")
-				wantMatch(t, "TryLock with another master down", err, []error{redlock.ErrNoQuorum}, redlock.ErrWrongType, redlock.ErrTaken)
+				wantMatch(t, "TryLock with another master down", err, []error{redlock.ErrNoQuorum}, reason.WrongType, redlock.ErrTaken)
 				if said := b.refusedBy(1, err); !strings.Contains(said, "redlock:r~fence") || !strings.Contains(said, "ahead") {
 					t.Errorf("got %q, want the key and what is wrong with it", said)
 				}
@@ -176,11 +178,11 @@ func TestVirtualGrantThatIsNotBelieved(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		l := b.warmLocker(redlock.WithLogger(nil))
 		defer l.Close() // before the script is as it was again
-		redlock.BreakScript(t, func(script string) string {
+		inject.Script(t, func(script string) string {
 			return strings.Replace(script, "if code ~= 1 then counter = 0 end", "counter = 9e18", 1)
 		})
 		_, err := l.TryLock(t.Context(), "r")
-		wantMatch(t, "TryLock", err, []error{redlock.ErrNoQuorum}, redlock.ErrWrongType, redlock.ErrTaken)
+		wantMatch(t, "TryLock", err, []error{redlock.ErrNoQuorum}, reason.WrongType, redlock.ErrTaken)
 		for i := range b.nodes {
 			if said := b.refusedBy(i, err); said != "" && !strings.Contains(said, "ahead") && !strings.Contains(said, "by the time it was decided") {
 				t.Errorf("node %d: got %q, want what is wrong with its counter", i, said)
@@ -241,11 +243,10 @@ func TestGrantsOutrunTheClock(t *testing.T) {
 // Every later lease has a larger fencing token, while nodes fail and come back, with or without
 // their data.
 //
-// Source: ALGORITHM section 1, P2; section 4; section 15, I2 and I5.
+// Source: ALGORITHM section 1, P2; section 4; section 13, I2 and I5.
 func TestVirtualFenceRises(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 5, func(t *testing.T, b *bubble) {
-		b.all(goNative)
 		l := b.warmLocker(redlock.WithTTL(200*time.Millisecond), redlock.WithMaxTTL(200*time.Millisecond), redlock.WithoutRenewal())
 		rng := rand.New(rand.NewPCG(3, 4))
 		var last int64
@@ -294,11 +295,10 @@ func TestVirtualFenceRises(t *testing.T) {
 
 // Contenders get tokens that are unique, and rise from each holder to the next.
 //
-// Source: ALGORITHM section 15, I1 and I2.
+// Source: ALGORITHM section 13, I1 and I2.
 func TestVirtualFenceOfContenders(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 5, func(t *testing.T, b *bubble) {
-		b.all(goNative)
 		b.all(func(n *bubbleNode) { n.latency(time.Millisecond, time.Millisecond) })
 		var mu sync.Mutex
 		var fences []int64

@@ -23,7 +23,6 @@ type grant struct {
 	queueNode int           // the node that kept the queue at start
 	name      string        // of this process, as told to the queue node; wire.NoProcess if the process did not wait
 	adopted   bool          // other processes may have the same lease
-	choice    *choice       // by which the grant of a permit got its slot; nil for any other grant
 	signal    chan struct{} // holds one token: the call that waits should look again
 
 	limits limits
@@ -50,9 +49,8 @@ type limits struct {
 
 // renewal has the times at which a lease is renewed.
 type renewal struct {
-	at    instant       // when the next renewal begins
-	every time.Duration // time between two renewals; 0: a new random one each time
-	count int           // renewals and calls of Extend that were successful
+	at    instant // when the next renewal begins
+	count int     // renewals and calls of Extend that were successful
 
 	slot int     // place in the renewer's heap; guarded by the renewer's mutex
 	due  instant // when the renewer looks at the lease; guarded by the renewer's mutex
@@ -94,7 +92,7 @@ func (g *grant) init(p *pool, resource string, lc lockConfig) {
 
 // initKey makes the key of an attempt under a new id.
 func (p *pool) initKey(k *node.Key, resource string, lc lockConfig) {
-	k.ID, k.Lock = labelled(p.conf.rules.newID(), lc.owner), p.conf.keyPrefix+resource
+	k.ID, k.Lock = wire.Labelled(p.conf.newID(), lc.owner), p.conf.keyPrefix+resource
 	k.TTL = node.Millis(lc.ttl)
 	k.Live(lc.ttl + driftAllowance(lc.ttl, p.conf.drift))
 	k.Init(len(p.nodes))
@@ -140,7 +138,7 @@ func (g *grant) countLocked(is func(*nodeKey) bool) int {
 // presentFenceLocked returns the fencing token of the lease's present holder. A reader has the last one
 // of the writer before it, and reserves none.
 //
-// Source: ALGORITHM sections 4 and 13.
+// Source: ALGORITHM sections 4 and 12.
 func (g *grant) presentFenceLocked() int64 {
 	if g.shared {
 		return g.target
@@ -149,15 +147,7 @@ func (g *grant) presentFenceLocked() int64 {
 }
 
 // line returns which line of the process the callers of such a lease stand in.
-func (g *grant) line() lineKey {
-	if g.choice != nil {
-		return g.lockConfig.line(g.choice.base)
-	}
-	return g.lockConfig.line(g.resource)
-}
-
-// named returns the name by which callers know the resource, and the slot of a permit.
-func (g *grant) named() (resource string, slot int) { return wire.CutSlot(g.resource) }
+func (g *grant) line() lineKey { return g.lockConfig.line(g.resource) }
 
 // keyLife returns the moment until which a node keeps the key at least, after a request with a TTL
 // that was sent at start.
@@ -186,7 +176,7 @@ func (g *grant) quorumErrorLocked(op string, granted int, failed func(*nodeKey) 
 // setDeadlineLocked sets the deadline that follows from a round with a TTL that began at start. The
 // deadline never moves back.
 //
-// Source: ALGORITHM section 15, I8.
+// Source: ALGORITHM section 13, I8.
 func (g *grant) setDeadlineLocked(start instant, ttl time.Duration) {
 	d := deadline(start, ttl, driftAllowance(ttl, g.pool.conf.drift), g.grace)
 	g.limits.uncapped = max(g.limits.uncapped, d)
@@ -194,20 +184,6 @@ func (g *grant) setDeadlineLocked(start instant, ttl time.Duration) {
 	if d > g.deadline() {
 		g.limits.deadline.Store(int64(d))
 		g.limits.stood = g.pool.conf.clock.Stood()
-	}
-}
-
-// lockOptions locks what guards the options of a lease: its grant, and the lines of callers, which compare
-// them with their own.
-//
-// The field shared of a lease is among these: a lease may be downgraded.
-func (g *grant) lockOptions() (unlock func()) {
-	t := &g.pool.waitlines
-	t.mu.Lock()
-	g.mu.Lock()
-	return func() {
-		g.mu.Unlock()
-		t.mu.Unlock()
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
 )
 
 // Without the guard a master that has lost a key goes on voting, even for the Locker that noticed,
@@ -23,7 +24,7 @@ func TestLostKeyWithoutGuard(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, 3, func(t *testing.T, b *bubble) {
 				forgot := 0
-				l := b.warmLocker(redlock.WithoutRestartGuard(), redlock.WithObserver(redlock.Observer{MasterForgot: func(redlock.Event) { forgot++ }}))
+				l := b.warmLocker(redlock.WithoutRestartGuard(), locktest.On(func(redlock.Event) { forgot++ }, redlock.EventKeyLost))
 				lease := b.lock(l, "r")
 				lose(b.nodes[0])
 				must(t, lease.Extend(t.Context()))
@@ -33,7 +34,7 @@ func TestLostKeyWithoutGuard(t *testing.T) {
 				}
 				must(t, lease.Extend(t.Context()))
 				s := l.Stats()
-				if forgot != 1 || s.Counts.MasterForgot != 1 || s.Counts.Quarantined != 0 || s.Masters[0].Quarantine != 0 {
+				if forgot != 1 || s.Counts[redlock.EventKeyLost] != 1 || s.Counts[redlock.EventQuarantined] != 0 || s.Masters[0].Quarantine != 0 {
 					t.Errorf("got %d events of a lost key, counts %+v, quarantine %v; want one event, and no quarantine", forgot, s.Counts, s.Masters[0].Quarantine)
 				}
 				b.unlock(lease)
@@ -51,7 +52,7 @@ func TestStepWithoutGuard(t *testing.T) {
 		b.nodes[0].runClock(1, time.Second)
 		b.unlock(b.lock(l, "r"))
 		time.Sleep(time.Second)
-		if s := l.Stats(); s.Counts.ClockStepped != 1 || s.Counts.Quarantined != 1 || s.Masters[0].Quarantine == 0 {
+		if s := l.Stats(); s.Counts[redlock.EventMasterClockStepped] != 1 || s.Counts[redlock.EventQuarantined] != 1 || s.Masters[0].Quarantine == 0 {
 			t.Errorf("got counts %+v, quarantine %v; want one step and one quarantine", s.Counts, s.Masters[0].Quarantine)
 		}
 		b.nodes[2].kill()

@@ -16,8 +16,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -120,8 +122,8 @@ func (c *cluster) born() (all []string) {
 // quarantines returns how long each master has no vote, as one client sees it.
 func quarantines(t testing.TB, l *redlock.Locker) (all []time.Duration) {
 	t.Helper()
-	r, err := l.Check(t.Context())
-	for _, n := range r.Groups[0].Masters {
+	r, err := admin.Check(t.Context(), l)
+	for _, n := range r.Masters {
 		if n.Err != nil {
 			t.Fatalf("check: %v", err)
 		}
@@ -164,7 +166,7 @@ func restarts(t *testing.T, c *cluster, _ *masters.Proxy) func() {
 	return func() { c.restart(t, hit) }
 }
 
-func admin(args ...any) func(*testing.T, *cluster, *masters.Proxy) func() {
+func command(args ...any) func(*testing.T, *cluster, *masters.Proxy) func() {
 	return func(t *testing.T, c *cluster, _ *masters.Proxy) func() {
 		return func() { must(t, c.nodes[hit].Do(t.Context(), args...).Err()) }
 	}
@@ -222,9 +224,9 @@ var losses = []loss{
 			c.restart(t, hit)
 		}
 	}},
-	{name: "FLUSHALL", prepare: admin("flushall")},
-	{name: "FLUSHDB", prepare: admin("flushdb")},
-	{name: "SWAPDB", prepare: admin("swapdb", 0, 1)},
+	{name: "FLUSHALL", prepare: command("flushall")},
+	{name: "FLUSHDB", prepare: command("flushdb")},
+	{name: "SWAPDB", prepare: command("swapdb", 0, 1)},
 	{name: "another server, empty", proxied: true, prepare: func(t *testing.T, _ *cluster, p *masters.Proxy) func() {
 		other := redistest.Masters(t, 1)[0]
 		return func() { must(t, p.Retarget(other.Addr())) }
@@ -242,11 +244,11 @@ var losses = []loss{
 		must(t, other.Restart())
 		host, port, _ := strings.Cut(other.Addr(), ":")
 		return func() {
-			admin("replicaof", host, port)(t, c, nil)()
+			command("replicaof", host, port)(t, c, nil)()
 			redistest.Eventually(t, 10*time.Second, func() bool {
 				return strings.Contains(c.nodes[hit].Info(t.Context(), "replication").Val(), "master_link_status:up")
 			}, "the replica has all data")
-			admin("replicaof", "no", "one")(t, c, nil)()
+			command("replicaof", "no", "one")(t, c, nil)()
 		}
 	}},
 	{name: "data of another master", marked: true, prepare: func(t *testing.T, c *cluster, p *masters.Proxy) func() {
@@ -254,7 +256,7 @@ var losses = []loss{
 		load(t, dataDir(t, c.nodes[hit]), saved(t, donor.nodes[0]))
 		return restarts(t, c, p)
 	}},
-	{name: "marker deleted with the key", prepare: admin("del", "redlock:r", marker)},
+	{name: "marker deleted with the key", prepare: command("del", "redlock:r", marker)},
 	{name: "all restart empty", all: true, prepare: func(t *testing.T, c *cluster, _ *masters.Proxy) func() {
 		return func() {
 			for i := range c.procs {
@@ -286,7 +288,7 @@ func (l loss) play(t *testing.T, opts ...redlock.Option) (o outcome) {
 	missing := proxies[n/2+1:]
 	holder, early := open(t, append(c.addrs[:n/2+1:n/2+1], redistest.Addrs(missing)...), opts...), open(t, c.addrs, opts...)
 	for _, x := range []*redlock.Locker{holder, early} {
-		redistest.Eventually(t, 10*time.Second, func() bool { _, err := x.Check(t.Context()); return err == nil }, "all masters vote")
+		redistest.Eventually(t, 10*time.Second, func() bool { _, err := admin.Check(t.Context(), x); return err == nil }, "all masters vote")
 	}
 	strike := l.prepare(t, c, proxies[hit])
 	for _, p := range missing {
@@ -350,7 +352,7 @@ func TestGuardOneHolder(t *testing.T) {
 
 // Control: without the guard the same makes two holders.
 //
-// Source: ALGORITHM section 15, "Negative controls".
+// Source: ALGORITHM section 13, "Negative controls".
 func TestGuardOffTwoHolders(t *testing.T) {
 	for _, l := range losses {
 		t.Run(l.name, func(t *testing.T) {
@@ -372,7 +374,7 @@ func TestGuardForgottenKey(t *testing.T) {
 	for _, all := range []bool{true, false} {
 		c := startFor(t, ages, 3)
 		forgot := make(chan redlock.Event, 8)
-		l := open(t, c.addrs, forAges(redlock.WithObserver(redlock.Observer{MasterForgot: func(e redlock.Event) { forgot <- e }}))...)
+		l := open(t, c.addrs, forAges(locktest.On(func(e redlock.Event) { forgot <- e }, redlock.EventKeyLost))...)
 		other := open(t, c.addrs, forAges()...)
 		if !all {
 			must(t, c.procs[2].Kill())
@@ -386,16 +388,16 @@ func TestGuardForgottenKey(t *testing.T) {
 		if all {
 			must(t, err)
 		} else {
-			wantErr(t, err, redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrQuorumLost)
+			wantErr(t, err, redlock.ErrNotHeld, redlock.ErrLost, reason.QuorumLost)
 		}
 		if e := locktest.Receive(t, forgot, "MasterForgot"); e.Master != c.addrs[hit] || e.Resource != "r" || e.Fence != le.Fence() {
 			t.Errorf("got event %+v, want node %s, resource r and fence %d", e, c.addrs[hit], le.Fence())
 		}
 		redistest.Eventually(t, 5*time.Second, func() bool { return c.born()[hit] != "0" }, "the node is marked")
 		for _, x := range []*redlock.Locker{l, other, open(t, c.addrs, forAges()...)} {
-			r, _ := x.Check(t.Context())
-			if r.Groups[0].Masters[hit].Quarantine <= guardTTL {
-				t.Errorf("got quarantine %v, want more than an hour", r.Groups[0].Masters[hit].Quarantine)
+			r, _ := admin.Check(t.Context(), x)
+			if r.Masters[hit].Quarantine <= guardTTL {
+				t.Errorf("got quarantine %v, want more than an hour", r.Masters[hit].Quarantine)
 			}
 		}
 		if all {
@@ -418,11 +420,11 @@ func TestBootstrap(t *testing.T) {
 	l, other := open(t, c.addrs, forAges()...), open(t, c.addrs, forAges()...)
 	_, err := l.TryLock(t.Context(), "r")
 	wantRefusal(t, err)
-	must(t, l.Bootstrap(t.Context()))
+	must(t, admin.Bootstrap(t.Context(), l))
 	must(t, lock(t, other, "r").Unlock(t.Context())) // this would take an hour
 	le := lock(t, l, "r")
 	for _, x := range []*redlock.Locker{l, other, open(t, c.addrs, forAges()...)} {
-		must(t, x.Bootstrap(t.Context()))
+		must(t, admin.Bootstrap(t.Context(), x))
 	}
 	must(t, le.Extend(t.Context()))
 	must(t, le.Unlock(t.Context()))
@@ -436,11 +438,11 @@ func TestBootstrapWithAMasterDown(t *testing.T) {
 	} {
 		c := startNew(t, 3)
 		l := open(t, c.addrs, forAges()...)
-		_, err := l.Check(t.Context())
+		_, err := admin.Check(t.Context(), l)
 		wantErr(t, err, redlock.ErrQuarantine)
 		before := c.born()
 		must(t, stop(c.procs[2]))
-		err = l.Bootstrap(t.Context())
+		err = admin.Bootstrap(t.Context(), l)
 		wantErr(t, err, redlock.ErrNoQuorum)
 		if !strings.Contains(err.Error(), c.addrs[2]) {
 			t.Errorf("%s: got %v, want %s named", name, err, c.addrs[2])
@@ -453,7 +455,7 @@ func TestBootstrapWithAMasterDown(t *testing.T) {
 
 		// Only the third master was missing.
 		c.restart(t, 2)
-		redistest.Eventually(t, 20*time.Second, func() bool { return l.Bootstrap(t.Context()) == nil }, "Bootstrap, with all masters up")
+		redistest.Eventually(t, 20*time.Second, func() bool { return admin.Bootstrap(t.Context(), l) == nil }, "Bootstrap, with all masters up")
 		must(t, lock(t, l, "r").Unlock(t.Context()))
 	}
 }
@@ -465,9 +467,9 @@ func TestBootstrapOfAMixedSet(t *testing.T) {
 	must(t, lock(t, l, "r").Unlock(t.Context()))
 	c.restart(t, 1)
 	for _, x := range []*redlock.Locker{l, open(t, c.addrs, forAges()...)} {
-		redistest.Eventually(t, 10*time.Second, func() bool { r, _ := x.Check(t.Context()); return r.Groups[0].Masters[1].Quarantine > 0 }, "the node is in quarantine")
+		redistest.Eventually(t, 10*time.Second, func() bool { r, _ := admin.Check(t.Context(), x); return r.Masters[1].Quarantine > 0 }, "the node is in quarantine")
 		before := c.born()
-		err := x.Bootstrap(t.Context())
+		err := admin.Bootstrap(t.Context(), x)
 		wantErr(t, err, redlock.ErrQuarantine)
 		var q *redlock.QuorumError
 		if !errors.As(err, &q) || len(q.Masters) != 1 || q.Masters[0].Master != c.addrs[1] || q.Masters[0].Quarantine <= 0 || q.Masters[0].Quarantine > ages+ages/50+100*time.Millisecond {
@@ -483,14 +485,14 @@ func TestBootstrapRefused(t *testing.T) {
 	c := startNew(t, 1)
 	var none context.Context
 	l := open(t, c.addrs)
-	wantErr(t, l.Bootstrap(none), redlock.ErrConfig)
-	wantErr(t, open(t, c.addrs, redlock.WithoutRestartGuard()).Bootstrap(t.Context()), redlock.ErrConfig)
+	wantErr(t, admin.Bootstrap(none, l), redlock.ErrConfig)
+	wantErr(t, admin.Bootstrap(t.Context(), open(t, c.addrs, redlock.WithoutRestartGuard())), redlock.ErrConfig)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	must(t, l.Close())
-	wantErr(t, l.Bootstrap(t.Context()), redlock.ErrClosed)
+	wantErr(t, admin.Bootstrap(t.Context(), l), redlock.ErrClosed)
 	must(t, c.procs[0].Pause())
-	wantErr(t, open(t, c.addrs, forAges()...).Bootstrap(ended), redlock.ErrNoQuorum, context.Canceled)
+	wantErr(t, admin.Bootstrap(ended, open(t, c.addrs, forAges()...)), redlock.ErrNoQuorum, context.Canceled)
 	must(t, c.procs[0].Resume())
 	if b := c.born()[0]; b == "0" {
 		t.Errorf("got a master born at %s, want none of the calls to have vouched for it", b)
@@ -501,7 +503,7 @@ func TestBootstrapRefused(t *testing.T) {
 func TestTryLockOnNewMasters(t *testing.T) {
 	c := startNew(t, 3)
 	told := make(chan redlock.Event, 4096)
-	l := open(t, c.addrs, forAges(redlock.WithObserver(redlock.Observer{Quarantined: func(e redlock.Event) { told <- e }}))...)
+	l := open(t, c.addrs, forAges(locktest.On(func(e redlock.Event) { told <- e }, redlock.EventQuarantined))...)
 	seconds := make(map[string]bool)
 	for range 20 { // an answer may come after the others have decided
 		_, err := l.TryLock(t.Context(), "r", redlock.WithTTL(time.Minute))
@@ -622,7 +624,7 @@ func TestLockOnNewMasters(t *testing.T) {
 func TestLockGoesOnAfterBootstrap(t *testing.T) {
 	c := startNew(t, 3)
 	refused := make(chan error, 1024)
-	l := open(t, c.addrs, forAges(redlock.WithObserver(redlock.Observer{NotAcquired: func(e redlock.Event) { refused <- e.Err }}))...)
+	l := open(t, c.addrs, forAges(locktest.On(func(e redlock.Event) { refused <- e.Err }, redlock.EventTaken, redlock.EventAttemptFailed))...)
 	granted := make(chan error, 1)
 	go func() {
 		granted <- l.Do(t.Context(), "r", func(context.Context, *redlock.Lease) error { return nil })
@@ -635,7 +637,7 @@ func TestLockGoesOnAfterBootstrap(t *testing.T) {
 		t.Fatalf("got %v, want the Lock to wait for masters in quarantine", err)
 	default:
 	}
-	must(t, open(t, c.addrs, forAges()...).Bootstrap(t.Context()))
+	must(t, admin.Bootstrap(t.Context(), open(t, c.addrs, forAges()...)))
 	must(t, locktest.Receive(t, granted, "the lock")) // otherwise it takes an hour
 }
 
@@ -684,9 +686,9 @@ func TestQuarantineIsAsLongAsTheLongestTTL(t *testing.T) {
 				t.Errorf("node %d: got quarantine %v, want it as long as the other client needs it", i, q)
 			}
 		}
-		r, _ := x.Check(t.Context())
-		for _, n := range r.Groups[0].Masters {
-			differs := func(f redlock.Finding) bool { return f.Check == "max-ttl" && f.Level.String() == "warning" }
+		r, _ := admin.Check(t.Context(), x)
+		for _, n := range r.Masters {
+			differs := func(f admin.Finding) bool { return f.Check == "max-ttl" && f.Level.String() == "warning" }
 			if n.MaxTTL != ages || !slices.ContainsFunc(n.Findings, differs) {
 				t.Errorf("got largest TTL %v, findings %v, want %v and a warning", n.MaxTTL, n.Findings, ages)
 			}
@@ -704,7 +706,7 @@ func TestTakenDuringAQuarantine(t *testing.T) {
 		c.fill(t, le)
 		forget := func(i int) {
 			c.restart(t, i)
-			redistest.Eventually(t, 10*time.Second, func() bool { r, _ := rival.Check(t.Context()); return r.Groups[0].Masters[i].Quarantine > 0 }, "the node is in quarantine")
+			redistest.Eventually(t, 10*time.Second, func() bool { r, _ := admin.Check(t.Context(), rival); return r.Masters[i].Quarantine > 0 }, "the node is in quarantine")
 		}
 		for i := range (n - 1) / 2 { // a minority
 			forget(i)
@@ -763,7 +765,7 @@ func TestQuarantinedMastersDoNotExtend(t *testing.T) {
 	if got := c.count("redlock:r"); got != 3 {
 		t.Fatalf("got the key on %d nodes, want it on all, with their data", got)
 	}
-	redistest.Eventually(t, 10*time.Second, func() bool { r, _ := l.Check(t.Context()); return r.Groups[0].Voting == 1 }, "two nodes are in quarantine")
+	redistest.Eventually(t, 10*time.Second, func() bool { r, _ := admin.Check(t.Context(), l); return r.Voting == 1 }, "two nodes are in quarantine")
 	wantNoExtension(t, le, 2)
 	rival := open(t, c.addrs, forAges()...)
 	_, err := rival.TryLock(t.Context(), "r")
@@ -784,7 +786,7 @@ func TestQuarantinedMastersDoNotFill(t *testing.T) {
 	l := open(t, c.addrs, forAges()...)
 	le := lock(t, l, "r", redlock.WithTTL(time.Minute), redlock.WithoutRenewal())
 	c.restart(t, 2)
-	redistest.Eventually(t, 10*time.Second, func() bool { r, _ := l.Check(t.Context()); return r.Groups[0].Masters[2].Quarantine > 0 }, "the node is in quarantine")
+	redistest.Eventually(t, 10*time.Second, func() bool { r, _ := admin.Check(t.Context(), l); return r.Masters[2].Quarantine > 0 }, "the node is in quarantine")
 	must(t, c.procs[1].Kill())
 	wantNoExtension(t, le, 1)
 	if c.holders("redlock:r")[2] == "" {
@@ -830,8 +832,8 @@ func TestTrustedDisk(t *testing.T) {
 			}
 			for _, x := range []*redlock.Locker{rival, open(t, c.addrs, opts...)} {
 				redistest.Eventually(t, 10*time.Second, func() bool {
-					r, _ := x.Check(t.Context())
-					return !slices.ContainsFunc(r.Groups[0].Masters, func(n redlock.MasterReport) bool { return n.Err != nil })
+					r, _ := admin.Check(t.Context(), x)
+					return !slices.ContainsFunc(r.Masters, func(n admin.Master) bool { return n.Err != nil })
 				}, "all nodes answer")
 				for i, q := range quarantines(t, x) {
 					if (q == 0) != tt.votes {

@@ -49,13 +49,10 @@ func (h *handOver) most(start, now instant) int {
 func (p *pool) passToNext(le *Lease, now instant) bool {
 	t := &p.waitlines
 	t.mu.Lock()
-	c, queuedAt, end := t.passLocked(le, now)
+	c, end := t.passLocked(le, now)
 	t.mu.Unlock()
 	if c == nil {
 		return false
-	}
-	if queuedAt >= 0 {
-		p.leaveQueue(le.grant.line(), queuedAt)
 	}
 	if end != nil {
 		lockorder.MustBeFree()
@@ -66,29 +63,26 @@ func (p *pool) passToNext(le *Lease, now instant) bool {
 }
 
 // passLocked is the part of passToNext under the waitlines' mutex. After unlocking it, the
-// caller calls end, which ends the context of the present holder, and then wakes c. queuedAt is as for
-// handedTo.
-func (t *waitlines) passLocked(le *Lease, now instant) (c *caller, queuedAt int, end func()) {
+// caller calls end, which ends the context of the present holder, and then wakes c.
+func (t *waitlines) passLocked(le *Lease, now instant) (c *caller, end func()) {
 	l := t.lines[le.grant.line()]
 	if l != nil {
 		c = l.heir(le.grant)
 	}
 	if c == nil || closed(c.done) {
-		return nil, -1, nil
+		return nil, nil
 	}
 	if readers := t.lines[lineKey{resource: le.grant.resource, shared: true}]; readers != nil && readers.first != nil {
 		le.grant.yields()
 	}
 	next, end := le.grant.passOn(le, c, now)
 	if next == nil {
-		return nil, -1, nil
+		return nil, nil
 	}
-	queuedAt, wake := l.handedTo(c, next)
-	wake.poke()
-	t.foreign.turn(l.key.resource, time.Now())
+	l.handedTo(c, next).poke()
 	t.inLine--
 	t.tidyLocked(l)
-	return c, queuedAt, end
+	return c, end
 }
 
 // yields notes that others want the resource than the callers that the lease is handed over to.
@@ -106,14 +100,16 @@ func (g *grant) passOn(le *Lease, heir *caller, now instant) (next *Lease, end f
 	switch {
 	case g.adopted || g.cause != nil || le.done || len(g.handles) != 1 || g.handles[0] != le:
 		return nil, nil // another caller may use the lease, or the lease is over
-	case !g.pool.conf.rules.handsOver(g, now):
+	case !g.pool.conf.rules.HandsOver(g.handsOverLocked(now)):
 		return nil, nil
 	}
 	le.done = true
-	end = g.pool.conf.rules.retire(le)
-	g.pool.events.released(le)
+	if !g.pool.conf.rules.KeepsHandle {
+		end = le.overLocked(ErrReleased)
+	}
+	g.pool.events.released(le, nil)
 	g.hand.count++
-	next = &Lease{grant: g, fence: g.pool.conf.rules.successor(le.fence), turn: g.hand.count, parent: heir.ctx, since: time.Now()}
+	next = &Lease{grant: g, fence: g.pool.conf.rules.Successor(le.fence), turn: g.hand.count, parent: heir.ctx, since: time.Now()}
 	g.handles[0], g.keepTo = next, 0
 	if g.maxHold > 0 { // the bound of the new holder counts from now
 		g.hand.since = now

@@ -25,8 +25,8 @@ func newHanding(t *testing.T, opts ...Option) *handing {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.groups[0].shut(ErrClosed); l.groups[0].deafen() })
-	h := &handing{pool: l.groups[0]}
+	t.Cleanup(func() { l.pool.shut(ErrClosed); l.pool.deafen() })
+	h := &handing{pool: l.pool}
 	h.take(t)
 	return h
 }
@@ -358,8 +358,8 @@ func TestQueueNodeOf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { l.groups[0].shut(ErrClosed); l.groups[0].deafen() })
-		pools[i] = l.groups[0]
+		t.Cleanup(func() { l.pool.shut(ErrClosed); l.pool.deafen() })
+		pools[i] = l.pool
 	}
 	const resources = 5000
 	var queueNodes [5]int
@@ -470,6 +470,10 @@ func TestWhoRests(t *testing.T) {
 				}
 				for i, n := range p.nodes {
 					want, who := wire.Release, ""
+					counter := int64(0) // of a grant alone: a refusal of the queue node counts the waiters
+					if given := map[bool]node.Reply{true: test.queueNode, false: test.others}[i == queueNode]; given.Code == wire.Granted {
+						counter = given.Counter
+					}
 					switch {
 					case i != queueNode:
 					case test.try:
@@ -481,8 +485,8 @@ func TestWhoRests(t *testing.T) {
 						}
 					}
 					sent := n.Unsent()
-					if len(sent) != 1 || sent[0].Op != want || sent[0].Process != who {
-						t.Errorf("node %d, the queue node is %d: got %+v, want a %v by %q", i, queueNode, sent, want, who)
+					if len(sent) != 1 || sent[0].Op != want || sent[0].Process != who || sent[0].Counter != counter {
+						t.Errorf("node %d, the queue node is %d: got %+v, want a %v by %q with counter %d", i, queueNode, sent, want, who, counter)
 					}
 				}
 			})

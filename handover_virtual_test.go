@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/reason"
 )
 
 // serve lets callers of one Locker wait in line. Each keeps its lease for a time, and then unlocks
@@ -45,7 +47,6 @@ func (b *bubble) serve(l *redlock.Locker, callers int, hold time.Duration, opts 
 func TestVirtualHandOver(t *testing.T) {
 	t.Run("takes no time and no message", func(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			b.all(goNative)
 			var mu sync.Mutex
 			var told []string
 			note := func(what string) func(redlock.Event) {
@@ -57,7 +58,9 @@ func TestVirtualHandOver(t *testing.T) {
 					}
 				}
 			}
-			l := b.warmLocker(redlock.WithObserver(redlock.Observer{Acquired: note("acquired"), Released: note("released"), Lost: note("lost")}))
+			l := b.warmLocker(locktest.On(note("acquired"), redlock.EventAcquired),
+				locktest.On(note("released"), redlock.EventReleased),
+				locktest.On(note("lost"), redlock.EventLost))
 			b.all(func(n *bubbleNode) { n.latency(5*time.Millisecond, 5*time.Millisecond) })
 			lease := b.lock(l, "r")
 			time.Sleep(time.Second)
@@ -193,7 +196,6 @@ func TestVirtualHandOverBounds(t *testing.T) {
 	}{{64, 1}, {65, 2}, {128, 2}, {129, 3}} {
 		t.Run(fmt.Sprintf("%d callers", test.callers), func(t *testing.T) {
 			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				b.all(goNative)
 				l := b.warmLocker()
 				b.all(slow)
 				start := time.Now()
@@ -216,7 +218,6 @@ func TestVirtualHandOverBounds(t *testing.T) {
 	}
 	t.Run("while others wait", func(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			b.all(goNative)
 			l, other := b.warmLocker(), b.warmLocker()
 			b.all(slow)
 			held := b.lock(l, "r")
@@ -255,7 +256,6 @@ func TestVirtualHandOverBounds(t *testing.T) {
 	})
 	t.Run("while others wait, all in line once", func(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			b.all(goNative)
 			lockers := []*redlock.Locker{b.warmLocker(), b.warmLocker()}
 			b.all(slow)
 			var order []int // of the Lockers, by lease; the lock guards it
@@ -302,7 +302,6 @@ func TestVirtualHandOverBounds(t *testing.T) {
 	})
 	t.Run("half a TTL after the grant it is over", func(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			b.all(goNative)
 			l := b.warmLocker()
 			fences := b.serve(l, 12, time.Second)()
 			wantRising(t, fences, 12)
@@ -314,7 +313,6 @@ func TestVirtualHandOverBounds(t *testing.T) {
 	})
 	t.Run("without renewal it is over when half of the validity is", func(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			b.all(goNative)
 			l := b.warmLocker(redlock.WithoutRenewal())
 			wantRising(t, b.serve(l, 10, time.Second)(), 10)
 			b.wantCalls("acquire", 2)
@@ -342,7 +340,6 @@ func TestVirtualLifeAfterHandOver(t *testing.T) {
 	}
 	t.Run("it is renewed", func(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			b.all(goNative)
 			_, lease := second(t, b, b.warmLocker())
 			for range 60 {
 				time.Sleep(time.Second)
@@ -361,17 +358,16 @@ func TestVirtualLifeAfterHandOver(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
 			start := time.Now()
 			_, lease := second(t, b, b.warmLocker(), redlock.WithoutRenewal())
-			wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrExpired})
+			wantDone(t, lease.Context(), []error{redlock.ErrLost, reason.Expired})
 			wantSince(t, "end of the context", start, validity10-lead10)
 		})
 	})
 	for _, hold := range []time.Duration{ttl10, 25 * time.Second} {
 		t.Run(fmt.Sprintf("a maximum hold of %v counts from its own start", hold), func(t *testing.T) {
 			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				b.all(goNative)
 				_, lease := second(t, b, b.warmLocker(), redlock.WithMaxHold(hold))
 				start := time.Now()
-				wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrMaxHold}, redlock.ErrExpired)
+				wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrMaxHold}, reason.Expired)
 				wantSince(t, "end of the context", start, hold-lead10)
 				time.Sleep(lead10)
 				if got := lease.Validity(); got != 0 {
@@ -386,18 +382,18 @@ func TestVirtualLifeAfterHandOver(t *testing.T) {
 			start := time.Now()
 			_, lease := second(t, b, l)
 			b.all((*bubbleNode).blackhole)
-			wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrExpired})
+			wantDone(t, lease.Context(), []error{redlock.ErrLost, reason.Expired})
 			wantSince(t, "end of the context", start, validity10-lead10)
 		})
 	})
 	t.Run("a loss is the new holder's", func(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
 			lost := make(chan redlock.Event, 10)
-			l := b.warmLocker(redlock.WithObserver(redlock.Observer{Lost: func(e redlock.Event) { lost <- e }}))
+			l := b.warmLocker(locktest.On(func(e redlock.Event) { lost <- e }, redlock.EventLost))
 			old, lease := second(t, b, l)
 			w := b.wait(t.Context(), l)
 			b.each(steal, 0, 1)
-			wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrQuorumLost})
+			wantDone(t, lease.Context(), []error{redlock.ErrLost, reason.QuorumLost})
 			wantMatch(t, "cause of the old context", context.Cause(old.Context()), []error{redlock.ErrReleased}, redlock.ErrLost)
 			wantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost})
 			if e := <-lost; e.Fence != lease.Fence() || len(lost) > 0 {
@@ -463,7 +459,6 @@ func TestVirtualHeirWhoGivesUp(t *testing.T) {
 	served := 0
 	for range 40 {
 		inBubble(t, 1, func(t *testing.T, b *bubble) {
-			b.all(goNative)
 			l := b.warmLocker()
 			lease := b.lock(l, "r")
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)

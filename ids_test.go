@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 )
 
 // zeros is the worst random source that a program can set.
@@ -66,7 +67,7 @@ func TestIDsWithADeterministicUUID(t *testing.T) {
 		}
 		b.lock(holder, "s")
 		for _, resource := range []string{"r", "s"} {
-			if _, err := rival.Break(t.Context(), resource); err != nil {
+			if _, err := admin.Break(t.Context(), rival, resource); err != nil {
 				t.Errorf("Break(%q): got %v, want no error", resource, err)
 			}
 		}

@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock/internal/lockorder"
+	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // Lease is one acquisition of a resource: the right to work on the resource until the validity ends.
 // The right is exclusive, or that of a reader, which is shared with other readers. [Locker.Lock],
-// [Locker.RLock] and the like, and [Locker.Adopt], return leases; the zero value is of no use. A Lease
+// [Locker.TryLock] and [Locker.Adopt] return leases; the zero value is of no use. A Lease
 // is safe for concurrent use.
 //
 // A Lease is no sync.Locker: it can be refused, and it ends by itself.
@@ -31,16 +33,17 @@ type Lease struct {
 }
 
 // Resource returns the name of the resource.
-func (le *Lease) Resource() string {
-	resource, _ := le.grant.named()
-	return resource
-}
+func (le *Lease) Resource() string { return le.grant.resource }
 
 // Token returns the random value that the masters store under the key, new for each grant. It
 // identifies the grant and has no order; Fence returns an ordered number. It has 22 characters:
 // letters, digits, "." and "_". With [WithOwner], a semicolon and the label follow. Leases that were
 // handed over from one caller of the process to the next have the same token.
 func (le *Lease) Token() string { return le.grant.keys.ID }
+
+// Owner returns the label of [WithOwner], or "" if the lease has none. An adopted lease has the
+// label of the process that got it.
+func (le *Lease) Owner() string { return wire.OwnerOf(le.grant.keys.ID) }
 
 // Fence returns the fencing token: a positive number that is larger for every later lease of
 // the resource, though not by one each time. Only a store that keeps the largest number it has
@@ -55,11 +58,7 @@ func (le *Lease) Token() string { return le.grant.keys.ID }
 // but several readers have the same. A store refuses a read whose token is less than the largest token
 // of a writer. It must not keep the token of a reader, nor take it for a write.
 //
-// Source: [ALGORITHM section 4], [ALGORITHM section 7] and [ALGORITHM section 13].
-//
-// [ALGORITHM section 4]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#4-fencing-token-a-max-register-over-a-majority
-// [ALGORITHM section 7]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#7-what-the-holder-may-believe
-// [ALGORITHM section 13]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#13-readers-and-writers
+// Source: ALGORITHM sections 4, 7 and 12.
 func (le *Lease) Fence() int64 {
 	le.grant.mu.Lock()
 	defer le.grant.mu.Unlock()
@@ -73,10 +72,7 @@ func (le *Lease) Fence() int64 {
 // over, and the rest of the validity is for winding down. An Unlock in that time releases the keys all
 // the same: the next holder can come before the rest is over, so call Unlock when the work has stopped.
 //
-// Source: [distlock], step 4; [ALGORITHM section 7].
-//
-// [distlock]: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
-// [ALGORITHM section 7]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#7-what-the-holder-may-believe
+// Source: distlock, step 4; ALGORITHM section 7.
 func (le *Lease) Validity() time.Duration {
 	le.grant.mu.Lock()
 	released := le.done || errors.Is(le.over, ErrReleased)
@@ -95,9 +91,7 @@ func (le *Lease) Validity() time.Duration {
 // The context ends without any I/O. After the machine was suspended it can end up to a second
 // late; Validity is exact even then.
 //
-// Source: [ALGORITHM section 7].
-//
-// [ALGORITHM section 7]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#7-what-the-holder-may-believe
+// Source: ALGORITHM section 7.
 func (le *Lease) Context() context.Context {
 	g := le.grant
 	g.mu.Lock()
@@ -149,9 +143,7 @@ func (le *Lease) Within(ctx context.Context) (inner context.Context, cancel cont
 // error is a [*QuorumError] that matches [ErrNoQuorum], and ctx.Err() if ctx ended the call.
 // The lease then stands as it was, until its validity ends.
 //
-// Source: [ALGORITHM section 6].
-//
-// [ALGORITHM section 6]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#6-extend-renewal-and-filling-the-minority
+// Source: ALGORITHM section 6.
 func (le *Lease) Extend(ctx context.Context) error { return le.extend(ctx, "Extend", 0) }
 
 // ExtendFor is [Lease.Extend] with a TTL of its own: from [MinTTL] to the value of [WithMaxTTL], and
@@ -181,7 +173,7 @@ func (le *Lease) extend(ctx context.Context, name string, ttl time.Duration) err
 		return configErrorf("%s: ctx is nil", name)
 	}
 	if err := ctx.Err(); err != nil {
-		return contextError(ctx)
+		return reason.OfContext(ctx)
 	}
 	end := le.grant.pool.conf.trace(ctx, "Extend", le.Resource())
 	err := le.grant.extend(ctx, le, ttl)
@@ -211,10 +203,7 @@ func (le *Lease) extend(ctx context.Context, name string, ttl time.Duration) err
 // If a lease was re-entered, the Unlock of its last handle releases the lease; each other
 // Unlock only ends its own handle.
 //
-// Source: [ALGORITHM section 5] and [ALGORITHM section 10].
-//
-// [ALGORITHM section 5]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#5-release-and-rollback
-// [ALGORITHM section 10]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#10-the-order-among-processes
+// Source: ALGORITHM sections 5 and 10.
 func (le *Lease) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		return configErrorf("Unlock: ctx is nil")
@@ -225,40 +214,27 @@ func (le *Lease) Unlock(ctx context.Context) error {
 	return err
 }
 
-func (le *Lease) unlock(ctx context.Context) error { return le.beginUnlock().confirm(ctx) }
-
-// unlocking is an Unlock between its two halves: the handle has ended, and the releases are on their way.
-type unlocking struct {
-	lease *Lease
-	again bool  // an earlier Unlock ended the handle; its releases lack a quorum
-	last  bool  // the handle was the last one
-	err   error // of the first half
-}
-
-// beginUnlock ends the handle, and sends the releases if it was the last one.
-func (le *Lease) beginUnlock() unlocking {
+// unlock ends the handle, and waits until a quorum has confirmed the releases if it was the last one. If an
+// earlier Unlock has ended the handle, and its releases lack a quorum, unlock waits for these.
+func (le *Lease) unlock(ctx context.Context) (err error) {
 	g := le.grant
 	g.mu.Lock()
-	u, held := unlocking{lease: le, again: le.untold}, g.minHold > 0
+	again, held := le.untold, g.minHold > 0
 	g.mu.Unlock()
-	if !u.again && !(held && le.linger()) { // linger reads the clock, which most leases need not pay for
-		u.last, u.err = g.pool.unlock(le)
-	}
-	return u
-}
-
-// confirm waits until a quorum has confirmed the releases.
-func (u unlocking) confirm(ctx context.Context) error {
-	g, err := u.lease.grant, u.err
 	switch {
-	case u.again:
+	case again:
 		err = g.awaitRepeated(ctx)
-	case u.last && err == nil:
-		err = g.awaitRelease()
+	case held && le.linger(): // linger reads the clock, which most leases need not pay for
+		return nil
+	default:
+		var last bool
+		if last, err = g.pool.unlock(le); last && err == nil {
+			err = g.awaitRelease()
+		}
 	}
-	if u.again || err != nil && !errors.Is(err, ErrNotHeld) {
+	if again || err != nil && !errors.Is(err, ErrNotHeld) {
 		g.mu.Lock()
-		u.lease.untold = err != nil
+		le.untold = err != nil
 		g.mu.Unlock()
 	}
 	return err
@@ -308,7 +284,7 @@ func (le *Lease) end(cause error, now instant) (last bool, err error) {
 		err = notHeld("unlock", g.resource, g.cause)
 	} else if last {
 		after = append(after, g.endLocked(cause, now)...)
-		g.pool.events.released(le)
+		g.pool.events.released(le, nil)
 	}
 	if end := le.overLocked(cause); end != nil {
 		after = append(after, end)
@@ -374,7 +350,7 @@ func (le *Lease) reenter(ctx context.Context, shared, allowed bool) (inner *Leas
 	switch held := g.cause == nil && le.turn == g.hand.count && !g.lingersLocked(); {
 	case !held:
 	case g.shared && !shared:
-		err = ErrUpgrade
+		err = reason.Upgrade
 	case !allowed:
 		err = ErrReentry
 	default:

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 )
 
 // listed returns the names and verdicts of a List, and its last error.
 func listed(t *testing.T, l *redlock.Locker) (list []string, last error) {
 	t.Helper()
-	for in, err := range l.List(t.Context()) {
+	for in, err := range admin.List(t.Context(), l) {
 		if err != nil {
 			last = err
 		}
@@ -30,7 +31,7 @@ func listed(t *testing.T, l *redlock.Locker) (list []string, last error) {
 func TestList(t *testing.T) {
 	c := start(t, 3)
 	l := open(t, c.addrs, redlock.WithKeyPrefix("a*:"))
-	must(t, l.Bootstrap(t.Context()))
+	must(t, admin.Bootstrap(t.Context(), l))
 	for i := range 2000 { // more than one SCAN returns
 		must(t, c.nodes[0].Set(t.Context(), fmt.Sprint("a:", i), "x", time.Minute).Err())
 	}
@@ -59,11 +60,11 @@ func TestList(t *testing.T) {
 	if !errors.As(err, &failed) || !errors.Is(err, redlock.ErrNoQuorum) || failed.Need != 2 || len(got) == 0 {
 		t.Errorf("with two masters down: got %d resources, %v; want ErrNoQuorum", len(got), err)
 	}
-	for range l.List(t.Context()) {
+	for range admin.List(t.Context(), l) {
 		break
 	}
 	var none context.Context
-	for _, err := range l.List(none) {
+	for _, err := range admin.List(none, l) {
 		if !errors.Is(err, redlock.ErrConfig) {
 			t.Errorf("nil context: got %v, want ErrConfig", err)
 		}

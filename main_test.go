@@ -8,5 +8,5 @@ import (
 
 // TestMain fails the run if a goroutine is left when all tests are over.
 //
-// Source: ALGORITHM section 15, I11.
+// Source: ALGORITHM section 13, I11.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"crypto/tls"
+	"maps"
 	"net"
 	"os"
 	"reflect"
@@ -13,7 +14,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/redis/go-redis/v9/auth"
 )
 
 // secret stands for a password, or a part of a password, in these tests.
@@ -50,8 +51,8 @@ func TestNewRefusesMasters(t *testing.T) {
 		{"same address with another database", []string{"redis://" + good + "/1", "redis://" + good + "/2"}, []string{"master 2", "master 1", good}},
 		{"same address as URL and plain", []string{good, "redis://:x@" + good}, []string{"master 2", "master 1", good}},
 		{"same socket twice", []string{"unix:///a.sock", "unix:///b.sock", "unix://u:p@/a.sock?db=3"}, []string{"master 3", "master 1", "/a.sock"}},
-		{"URL that sets what the library owns", []string{"redis://" + good + "?max_retries=3"}, []string{"master 1", good, "MaxRetries"}},
-		{"URL that sets a time-out", []string{"redis://" + good + "?read_timeout=3s"}, []string{"master 1", good, "ReadTimeout", "WithMasterTimeout"}},
+		{"same address behind a blank", []string{good, " " + good}, []string{"master 2", "master 1", good}},
+		{"URL with a parameter of no effect", []string{"redis://" + good + "?max_retries=3"}, []string{"master 1", good, `parameter "max_retries" has no effect`}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := New(test.masters)
@@ -71,7 +72,6 @@ func TestNewFromOptionsRefusesMasters(t *testing.T) {
 		{"nil entry", []*redis.Options{at("a:1"), nil}, []string{"master 2", "nil"}},
 		{"no address", []*redis.Options{{Password: secret}}, []string{"master 1", "no address"}},
 		{"same address twice", []*redis.Options{at("a:1"), {Addr: "a:1", DB: 1, Password: secret}}, []string{"master 2", "master 1", "a:1"}},
-		{"what the library owns", []*redis.Options{{Addr: "a:1", PoolSize: 10, Password: secret}}, []string{"master 1", "a:1", "PoolSize"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := NewFromOptions(test.masters)
@@ -93,7 +93,7 @@ func TestNewAcceptsAnyNumber(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%d masters: %v", n, err)
 		}
-		if got, want := len(l.groups[0].nodes), n; got != want {
+		if got, want := len(l.pool.nodes), n; got != want {
 			t.Errorf("%d masters: got %d nodes", n, got)
 		}
 		if err := l.Close(); err != nil {
@@ -116,6 +116,8 @@ func TestMasterURL(t *testing.T) {
 		"redis://[::1]":                           {network: "tcp", addr: "[::1]:6379"},
 		"redis://example.net:7000/5":              {network: "tcp", addr: "example.net:7000", db: 5},
 		"redis://example.net:7000?db=6":           {network: "tcp", addr: "example.net:7000", db: 6},
+		" \texample.net:7000 \n":                  {network: "tcp", addr: "example.net:7000"},
+		" redis://example.net:7000/7 ":            {network: "tcp", addr: "example.net:7000", db: 7},
 		"redis://me:hunter2@example.net:7000":     {network: "tcp", addr: "example.net:7000", user: "me", password: secret},
 		"redis://:hunter2@example.net:7000/1":     {network: "tcp", addr: "example.net:7000", password: secret, db: 1},
 		"redis://me:a%40b%3Ac%2Fd@example.net":    {network: "tcp", addr: "example.net:6379", user: "me", password: "a@b:c/d"},
@@ -130,7 +132,7 @@ func TestMasterURL(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer l.Close()
-			n := l.groups[0].nodes[0]
+			n := l.pool.nodes[0]
 			opt := n.Options()
 			got := want{network: opt.Network, addr: opt.Addr, user: opt.Username, password: opt.Password, db: opt.DB}
 			if opt.TLSConfig != nil {
@@ -146,143 +148,75 @@ func TestMasterURL(t *testing.T) {
 	}
 }
 
-// The caller's options are copied, and options that the library does not own are kept.
-func TestNewFromOptionsKeepsWhatItDoesNotOwn(t *testing.T) {
-	dialed := false
-	mine := &redis.Options{
-		Addr: "a:1", Username: "me", Password: secret, DB: 3, ClientName: "worker", TLSConfig: &tls.Config{ServerName: "a"},
-		Dialer: func(context.Context, string, string) (net.Conn, error) { dialed = true; return nil, net.ErrClosed },
+// used are the options of a client that the library uses, with a value for each.
+var used = map[string]any{
+	"Network": "tcp", "Addr": "a:1", "ClientName": "worker", "Username": "me", "Password": secret, "DB": 3,
+	"TLSConfig":                    &tls.Config{ServerName: "a"},
+	"Dialer":                       func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed },
+	"CredentialsProvider":          func() (string, string) { return "me", secret },
+	"CredentialsProviderContext":   func(context.Context) (string, string, error) { return "me", secret, nil },
+	"StreamingCredentialsProvider": nil,
+}
+
+// The library takes from the options of a client what its documentation lists, and changes nothing there.
+func TestUsedClientOptions(t *testing.T) {
+	source, err := os.ReadFile("redlock.go")
+	if err != nil {
+		t.Fatal(err)
 	}
-	l, err := NewFromOptions([]*redis.Options{mine})
+	_, listed, _ := strings.Cut(string(source), "It uses the fields ")
+	listed, _, _ = strings.Cut(listed, ".")
+	names := regexp.MustCompile(`[A-Z]\w+`).FindAllString(listed, -1)
+	if got, want := slices.Sorted(slices.Values(names)), slices.Sorted(maps.Keys(used)); !slices.Equal(got, want) {
+		t.Errorf("documented: got %q, want %q", got, want)
+	}
+	mine := new(redis.Options)
+	for name, v := range used {
+		if v != nil {
+			reflect.ValueOf(mine).Elem().FieldByName(name).Set(reflect.ValueOf(v))
+		}
+	}
+	mine.StreamingCredentialsProvider = streaming{}
+	before := *mine
+	got := usedOf(mine)
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[redis.Options]()) {
+		if !f.IsExported() {
+			continue
+		}
+		_, want := used[f.Name]
+		v := reflect.ValueOf(got).FieldByIndex(f.Index)
+		if v.IsZero() == want {
+			t.Errorf("%s: got it used: %v, want %v", f.Name, !want, want)
+		}
+	}
+	if mine.PoolSize != before.PoolSize || mine.MaxRetries != before.MaxRetries || mine.Protocol != before.Protocol {
+		t.Errorf("the caller's options were changed: %+v", mine)
+	}
+}
+
+type streaming struct {
+	auth.StreamingCredentialsProvider
+}
+
+// The options of a client that a service has already are taken, whatever is set there.
+func TestOptionsOfAClient(t *testing.T) {
+	client := redis.NewClient(&redis.Options{
+		Addr: " a:1 ", Protocol: 3, MaxRetries: 4, PoolSize: 50, MinIdleConns: 3, ReadTimeout: time.Minute, DialTimeout: time.Minute, ConnMaxLifetime: time.Hour,
+	})
+	defer client.Close()
+	l, err := NewFromOptions([]*redis.Options{client.Options()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if mine.PoolSize != 0 || mine.MaxRetries != 0 || mine.MaintNotificationsConfig != nil {
-		t.Errorf("the caller's options were changed: %+v", mine)
+	got := l.pool.nodes[0].Options()
+	if got.Addr != "a:1" || got.Protocol != 2 || got.MaxRetries != -1 || got.PoolSize != 1 || got.MinIdleConns != 0 || got.ReadTimeout != 250*time.Millisecond ||
+		got.DialTimeout != time.Second || got.ConnMaxLifetime != 0 {
+		t.Errorf("got %+v, want the address alone to be that of the client", got)
 	}
-	got := l.groups[0].nodes[0].Options()
-	if got.Username != "me" || got.Password != secret || got.DB != 3 || got.ClientName != "worker" || got.TLSConfig != mine.TLSConfig {
-		t.Errorf("got %+v, want what was given", got)
+	if client.Options().Protocol != 3 || client.Options().PoolSize != 50 {
+		t.Errorf("the options of the client were changed: %+v", client.Options())
 	}
-	if _, _ = got.Dialer(t.Context(), "", ""); !dialed {
-		t.Error("the dialer is a different one")
-	}
-}
-
-type noCache struct{ redis.Cache }
-
-type noLimiter struct{ redis.Limiter }
-
-// owned are the options that the library sets itself: how a caller might set each, under the name
-// that the error has to contain.
-var owned = map[string]func(*redis.Options){
-	"Protocol":                            func(o *redis.Options) { o.Protocol = 3 },
-	"MaxRetries":                          func(o *redis.Options) { o.MaxRetries = 1 },
-	"MinRetryBackoff":                     func(o *redis.Options) { o.MinRetryBackoff = 1 },
-	"MaxRetryBackoff":                     func(o *redis.Options) { o.MaxRetryBackoff = -1 },
-	"DialTimeout (see WithMasterTimeout)": func(o *redis.Options) { o.DialTimeout = time.Second },
-	"DialerRetries":                       func(o *redis.Options) { o.DialerRetries = 2 },
-	"DialerRetryTimeout":                  func(o *redis.Options) { o.DialerRetryTimeout = 1 },
-	"DialerRetryBackoff":                  func(o *redis.Options) { o.DialerRetryBackoff = func(int) time.Duration { return 0 } },
-	"ReadTimeout (see WithMasterTimeout)": func(o *redis.Options) { o.ReadTimeout = -1 },
-	"WriteTimeout (see WithMasterTimeout)": func(o *redis.Options) {
-		o.WriteTimeout = time.Second
-	},
-	"PoolSize":           func(o *redis.Options) { o.PoolSize = 2 },
-	"PipelinePoolSize":   func(o *redis.Options) { o.PipelinePoolSize = 1 },
-	"PoolTimeout":        func(o *redis.Options) { o.PoolTimeout = 1 },
-	"MinIdleConns":       func(o *redis.Options) { o.MinIdleConns = 1 },
-	"MaxIdleConns":       func(o *redis.Options) { o.MaxIdleConns = 1 },
-	"MaxActiveConns":     func(o *redis.Options) { o.MaxActiveConns = 1 },
-	"MaxConcurrentDials": func(o *redis.Options) { o.MaxConcurrentDials = 2 },
-	"ConnMaxIdleTime":    func(o *redis.Options) { o.ConnMaxIdleTime = 1 },
-	"ConnMaxLifetime":    func(o *redis.Options) { o.ConnMaxLifetime = 1 },
-	"PoolFIFO":           func(o *redis.Options) { o.PoolFIFO = true },
-	"IdentitySuffix":     func(o *redis.Options) { o.IdentitySuffix = "x" },
-	"ConnMaxLifetimeJitter": func(o *redis.Options) {
-		o.ConnMaxLifetimeJitter = 1
-	},
-	"PipelineReadBufferSize":  func(o *redis.Options) { o.PipelineReadBufferSize = 1 },
-	"PipelineWriteBufferSize": func(o *redis.Options) { o.PipelineWriteBufferSize = 1 },
-	"Limiter":                 func(o *redis.Options) { o.Limiter = noLimiter{} },
-	"AutoPipelineOptions":     func(o *redis.Options) { o.AutoPipelineOptions = &redis.AutoPipelineOptions{} },
-	"ClientSideCache":         func(o *redis.Options) { o.ClientSideCache = noCache{} },
-	"MaintNotificationsConfig": func(o *redis.Options) {
-		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeAuto}
-	},
-}
-
-// An option that the library would have to ignore is refused by name.
-func TestOwnedOptionsAreRefused(t *testing.T) {
-	for name, set := range owned {
-		t.Run(name, func(t *testing.T) {
-			o := &redis.Options{Addr: "a:1"}
-			set(o)
-			_, err := NewFromOptions([]*redis.Options{{Addr: "b:1"}, o})
-			wantConfigError(t, err, "master 2 (a:1): "+name+" is set, which only the library may set")
-		})
-	}
-	t.Run("ClientSideCacheConfig", func(t *testing.T) {
-		_, err := NewFromOptions([]*redis.Options{{Addr: "a:1", ClientSideCacheConfig: &redis.ClientSideCacheConfig{}}})
-		wantConfigError(t, err, "ClientSideCache is set, which only the library may set")
-	})
-}
-
-// Each row of the library's own list is tried above.
-func TestOwnedOptionsAreAllTried(t *testing.T) {
-	source, err := os.ReadFile("masters.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows := regexp.MustCompile(`(?m)^\t\t\{"([^"]+)", `).FindAllStringSubmatch(string(source), -1)
-	if len(rows) < 10 {
-		t.Fatalf("found %d rows in masters.go: this test looks for them in the wrong way", len(rows))
-	}
-	for _, row := range rows {
-		if owned[row[1]] == nil {
-			t.Errorf("%s is refused by masters.go, but no test tries it", row[1])
-		}
-	}
-}
-
-// Every option of go-redis is either refused, used, or without effect with one connection and no
-// pipeline pool. A new version with a new option needs a decision.
-func TestEveryClientOptionIsConsidered(t *testing.T) {
-	used := []string{
-		"Network", "Addr", "ClientName", "Dialer", "OnConnect", "Username", "Password", "CredentialsProvider",
-		"CredentialsProviderContext", "StreamingCredentialsProvider", "DB", "TLSConfig", "ReadBufferSize", "WriteBufferSize",
-		"NodeAddress", "PushNotificationProcessor", "UnstableResp3", "FailingTimeoutSeconds",
-	}
-	moot := []string{
-		"ContextTimeoutEnabled", "DisableIndentity", "DisableIdentity",
-		"ClientSideCacheConfig", "ClientSideCacheStrategy", "ClientSideCacheRefreshOnInvalidate", "ClientSideCacheCoalesceMisses",
-		"ClientSideCacheInvalidationBatchWindow",
-	}
-	known := slices.Concat(used, moot)
-	for name := range owned {
-		name, _, _ = strings.Cut(name, " ")
-		known = append(known, name)
-	}
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[redis.Options]()) {
-		if f.IsExported() && !slices.Contains(known, f.Name) {
-			t.Errorf("redis.Options.%s: neither refused nor known", f.Name)
-		}
-	}
-}
-
-// An option with the value that the library sets itself is accepted.
-func TestOptionsAsTheLibrarySetsThem(t *testing.T) {
-	o := &redis.Options{
-		Addr: "a:1", Protocol: 2, MaxRetries: -1, DialerRetries: 1, PoolSize: 1, PipelinePoolSize: -1, MaxConcurrentDials: 1,
-		ConnMaxIdleTime: -1, ConnMaxLifetime: -1, DisableIdentity: true, ContextTimeoutEnabled: true,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	}
-	l, err := NewFromOptions([]*redis.Options{o})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
 }
 
 // No error contains a password, not even the error about an invalid URL.
@@ -294,7 +228,6 @@ func TestPasswordsAreNotShown(t *testing.T) {
 		"bad escape at the end":         "redis://me:hunter2%@localhost:1",
 		"bad escape in the host":        "redis://me:hunter2@local%zzhost:1",
 		"newline":                       "redis://me:hunter2\n@localhost:1",
-		"newline at the end":            "redis://me:hunter2@localhost:1\n",
 		"delete character":              "redis://me:hunter2\x7f@localhost:1",
 		"zero byte":                     "redis://me:\x00hunter2@localhost:1",
 		"no UTF-8":                      "redis://me:hunter2\xff@localhost:x",
@@ -324,7 +257,7 @@ func TestPasswordsAreNotShown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l, err := New([]string{master})
 			if err == nil {
-				t.Errorf("%q was accepted as a master at %q", master, l.groups[0].nodes[0].Addr())
+				t.Errorf("%q was accepted as a master at %q", master, l.pool.nodes[0].Addr())
 				l.Close()
 				return
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
 )
 
 // An early Unlock ends the lease for its holder, and the resource stays taken until the minimum hold is
@@ -18,7 +19,7 @@ func TestVirtualMinHold(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		const hold = time.Minute
 		var lost atomic.Int64
-		l, rival := b.warmLocker(redlock.WithObserver(redlock.Observer{Lost: func(redlock.Event) { lost.Add(1) }})), b.warmLocker()
+		l, rival := b.warmLocker(locktest.On(func(redlock.Event) { lost.Add(1) }, redlock.EventLost)), b.warmLocker()
 		start := time.Now()
 		le := b.lock(l, "r", redlock.WithMinHold(hold))
 		must(t, le.Unlock(t.Context()))
@@ -84,7 +85,7 @@ func TestVirtualMinHoldHandOver(t *testing.T) {
 func TestVirtualMinHoldEnds(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		var lost atomic.Int64
-		l := b.warmLocker(redlock.WithObserver(redlock.Observer{Lost: func(redlock.Event) { lost.Add(1) }}))
+		l := b.warmLocker(locktest.On(func(redlock.Event) { lost.Add(1) }, redlock.EventLost))
 		le := b.lock(l, "r", redlock.WithMinHold(time.Hour))
 		must(t, le.Unlock(t.Context()))
 		b.each(func(n *bubbleNode) { n.put("redlock:r", "another|1", time.Minute) }, 0, 1)
@@ -97,32 +98,5 @@ func TestVirtualMinHoldEnds(t *testing.T) {
 		b.wantHolding("s", 0, 1, 2)
 		must(t, l.Close())
 		b.wantHolding("s")
-	})
-}
-
-func TestVirtualMinHoldOfSeveral(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		holder, l := b.warmLocker(), b.warmLocker()
-		z := b.lock(holder, "z")
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			m, err := l.LockAll(t.Context(), []string{"a", "z"}, redlock.WithMinHold(20*time.Second))
-			if err == nil {
-				err = m.Unlock(t.Context())
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		}()
-		time.Sleep(time.Minute)
-		b.unlock(z)
-		<-done
-		time.Sleep(19 * time.Second) // counted from when both are held
-		b.wantHolding("a", 0, 1, 2)
-		b.wantHolding("z", 0, 1, 2)
-		time.Sleep(3 * time.Second)
-		b.wantHolding("a")
-		b.wantHolding("z")
 	})
 }

@@ -1,111 +1,165 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math"
+	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/d0720281/redlock/internal/lockorder"
 	"github.com/d0720281/redlock/internal/node"
 )
 
-// Observer has callbacks for what happens in a Locker, for metrics and logs. Every callback is
-// optional. One goroutine calls them, one at a time and in order: a slow callback delays the
-// next event and the return of Close, never a lock. A callback must not call Close, nor
-// runtime.Goexit, which would end all events. A panic of a callback is recovered, and logged
-// once for each callback (see [WithLogger]); the next event follows. Events have neither tokens
-// nor credentials.
-type Observer struct {
-	Acquired      func(Event) // a lease was granted, handed over or adopted; Elapsed is the time since the call
-	NotAcquired   func(Event) // an attempt failed; Err says why; Lock may go on trying
-	GaveUp        func(Event) // a Lock or TryLock ended without a lease; Err says why; Elapsed is the time since the call
-	Extended      func(Event) // a renewal or Extend was successful
-	ExtendFailed  func(Event) // a renewal or Extend failed; the lease stands until its validity ends
-	Downgraded    func(Event) // an exclusive lease became that of a reader; Elapsed is how long it was held
-	PermitsDiffer func(Event) // another client has more permits for a semaphore; told once for each semaphore
-	Lost          func(Event) // a lease ended without having been released; Err says why; Elapsed is how long it was held
-	Released      func(Event) // a lease was released or handed over, or detached if Err is ErrDetached; Elapsed is how long it was held
-	MasterAsked   func(Event) // a batch of requests was sent to a master; Elapsed is the time to the answer; Err says why there is none
-	MasterDown    func(Event) // a master stopped answering; it is probed until it answers; Err says why
-	MasterUp      func(Event) // a master that was down answers again
-	MasterForgot  func(Event) // a master has lost a key: it restarted empty, was flushed, or its clock jumped
-	Quarantined   func(Event) // a master has no vote for Elapsed: it is new, restarted, lost data, or its clock was moved
-	ClockStepped  func(Event) // the wall clock of a master was moved by Elapsed, negative for back; the master is in quarantine
-	StoodStill    func(Event) // the local clock had stood still for Elapsed; the leases were shortened by that
-	Warning       func(Event) // something about a master makes locks less safe than they should be; Err says what
-	Dropped       func(n int) // n events were dropped because the callbacks were too slow
-}
+// This file has what a Locker shows of its work: events, counters, log, traces and snapshots.
 
-// Event is the argument of a callback of [Observer]. Fields that do not apply are zero.
+// Observer is called for each event of a Locker, for metrics and logs. One goroutine calls all observers,
+// one event at a time and in order: a slow observer delays the next event and the return of Close, never
+// a lock. An observer must not call Close, nor runtime.Goexit, which would end all events. A panic of an
+// observer is recovered, and the first one is logged; the next event follows. Events have neither
+// tokens nor credentials.
+type Observer func(Event)
+
+// Event is something that happened in a Locker. Fields that do not apply to its kind are zero.
 type Event struct {
+	Kind     EventKind
 	Time     time.Time
 	Resource string
 	Mode     Mode // of the lease or of the call
-	Slot     int  // of a permit, from 1
 	Fence    int64
 	Master   string        // address
-	Elapsed  time.Duration // see Observer
+	Elapsed  time.Duration // see EventKind
 	Validity time.Duration // what is left of the lease
 	Err      error
+	Count    int // of EventDropped
 
-	HandedOver bool // of Acquired: another caller of this process handed the lease over, and no master was asked
+	HandedOver bool // of EventAcquired: another caller of this process handed the lease over, and no master was asked
 }
 
-// maxEvents is how many events wait for slow callbacks before further ones are dropped.
+// EventKind is the kind of an [Event]. More kinds may be added.
+type EventKind int
+
+// The kinds of events.
+const (
+	EventAcquired           EventKind = iota // a lease was granted, handed over or adopted; Elapsed is the time since the call
+	EventTaken                               // an attempt failed because another holder has the resource; Lock may go on trying
+	EventAttemptFailed                       // an attempt failed for another reason, which is Err; Lock may go on trying
+	EventNotAcquired                         // a Lock or TryLock ended without a lease; Err is the reason, Elapsed the time since the call
+	EventExtended                            // a renewal or Extend was successful
+	EventExtendFailed                        // a renewal or Extend failed; the lease stands until its validity ends
+	EventDowngraded                          // an exclusive lease became that of a reader; Elapsed is how long it was held
+	EventLost                                // a lease ended without having been released; Err is the reason, Elapsed how long it was held
+	EventReleased                            // a lease was released or handed over, or detached if Err is ErrDetached; Elapsed is how long it was held
+	EventExchange                            // a batch of requests was sent to a master; Elapsed is the time to the answer; Err is why there is none
+	EventMasterDown                          // a master stopped answering; it is probed until it answers; Err is the reason
+	EventMasterUp                            // a master that was down answers again
+	EventKeyLost                             // a master has lost a key: it restarted empty, was flushed, or its clock jumped
+	EventQuarantined                         // a master has no vote for Elapsed: it is new, restarted, lost data, or its clock was moved
+	EventMasterClockStepped                  // the wall clock of a master was moved by Elapsed, negative for back; the master is in quarantine
+	EventLocalClockStopped                   // the local clock had stood still for Elapsed; the leases were shortened by that
+	EventWarning                             // something about a master makes locks less safe than they should be; Err is what
+	EventDropped                             // Count events were dropped because the observers were too slow
+	eventKinds
+)
+
+// kinds has the name of each kind, and how the log shows it: the level, the text, and the name of Elapsed.
+var kinds = [eventKinds]struct {
+	name    string
+	level   slog.Level
+	text    string
+	elapsed string
+}{
+	EventAcquired:           {"acquired", slog.LevelDebug, "acquired", "waited"},
+	EventTaken:              {"taken", slog.LevelDebug, "taken by another holder", "waited"},
+	EventAttemptFailed:      {"attempt_failed", slog.LevelDebug, "attempt failed", "waited"},
+	EventNotAcquired:        {"not_acquired", slog.LevelDebug, "not acquired", "waited"},
+	EventExtended:           {"extended", slog.LevelDebug, "extended", ""},
+	EventExtendFailed:       {"extend_failed", slog.LevelWarn, "extension failed", ""},
+	EventDowngraded:         {"downgraded", slog.LevelDebug, "downgraded", "held"},
+	EventLost:               {"lost", slog.LevelWarn, "lease lost", "held"},
+	EventReleased:           {"released", slog.LevelDebug, "released", "held"},
+	EventExchange:           {"exchange", slog.LevelDebug - 4, "exchange", "took"},
+	EventMasterDown:         {"master_down", slog.LevelWarn, "master is down", ""},
+	EventMasterUp:           {"master_up", slog.LevelInfo, "master is up again", ""},
+	EventKeyLost:            {"key_lost", slog.LevelWarn, "master has lost a key", ""},
+	EventQuarantined:        {"quarantined", slog.LevelWarn, "master has no vote for a time", "for"},
+	EventMasterClockStepped: {"master_clock_stepped", slog.LevelWarn, "clock of a master was stepped, it has no vote for a time", "by"},
+	EventLocalClockStopped:  {"local_clock_stopped", slog.LevelWarn, "the local clock had stood still, leases are shortened by that", "for"},
+	EventWarning:            {"warning", slog.LevelWarn, "", ""},
+	EventDropped:            {"dropped", slog.LevelWarn, "events were dropped, as an observer is too slow", ""},
+}
+
+// String returns the kind in lower case, with "_" between words: "master_down".
+func (k EventKind) String() string {
+	if k < 0 || k >= eventKinds {
+		return fmt.Sprintf("EventKind(%d)", int(k))
+	}
+	return kinds[k].name
+}
+
+// maxEvents is how many events wait for slow observers before further ones are dropped.
 const maxEvents = 1 << 14
 
-// events queues events for the observer and the log.
+// events counts events, and passes them on to the observers and to the log.
 type events struct {
-	observer Observer
-	conf     *config
-	told     sync.Map // the nodes of which the log has said that a Lock waits for their quarantine
-	differ   sync.Map // the semaphores for which another client has more permits
-	wake     chan struct{}
-	counts   counts
+	conf    *config
+	counts  [eventKinds]atomic.Uint64
+	verbose bool // events that are not for the log alone are wanted; set before the first one
+	wake    chan struct{}
+
+	voteless sync.Map // the nodes of which the log has said that calls wait for their quarantine
 
 	mu      lockorder.Mutex[lockorder.Events]
 	queue   []notice // guarded by mu
 	dropped int      // guarded by mu
 	closed  bool     // guarded by mu
+
+	// Of the goroutine.
+	logged   map[string]*logLine // what was logged of late, by kind and reason
+	panicked bool                // an observer panicked, and the log has it
 }
 
+// notice is an event, or a line for the log alone.
 type notice struct {
-	call  func(Event)
 	event Event
+	line  func(*slog.Logger)
 }
 
 func newEvents(c *config) *events {
-	return &events{observer: c.joined(c.observers), conf: c, wake: make(chan struct{}, 1)}
+	return &events{conf: c, wake: make(chan struct{}, 1), logged: make(map[string]*logLine)}
 }
 
-// log queues a warning for the operator.
-func (e *events) log(text string, attrs ...any) {
-	e.add(func(Event) { e.conf.warn(text, attrs...) }, Event{})
+// log queues a line of the log.
+func (e *events) log(level slog.Level, text string, attrs ...any) {
+	e.add(notice{line: func(l *slog.Logger) { l.Log(context.Background(), level, "redlock: "+text, attrs...) }})
 }
 
-// inform queues a message that something is well again.
-func (e *events) inform(text string, attrs ...any) {
-	e.add(func(Event) { e.conf.inform(text, attrs...) }, Event{})
+// wants counts an event, and reports whether to put it together.
+func (e *events) wants(k EventKind) bool {
+	e.counts[k].Add(1)
+	return e.verbose || kinds[k].level > slog.LevelDebug
 }
 
-// add queues an event. It never waits.
-func (e *events) add(call func(Event), ev Event) {
-	if call == nil {
-		return
-	}
+// send queues an event that is wanted.
+func (e *events) send(ev Event) {
 	ev.Time = time.Now()
+	e.add(notice{event: ev})
+}
+
+// add never waits.
+func (e *events) add(n notice) {
 	e.mu.Lock()
 	if len(e.queue) < maxEvents {
-		e.queue = append(e.queue, notice{call, ev})
+		e.queue = append(e.queue, n)
 	} else {
 		e.dropped++
-		e.counts.dropped.Add(1)
+		e.counts[EventDropped].Add(1)
 	}
 	e.mu.Unlock()
 	e.poke()
@@ -126,7 +180,12 @@ func (e *events) close() {
 	e.poke()
 }
 
-// run is the goroutine that calls the observer.
+// start decides which events are wanted, before the first one.
+func (e *events) start() {
+	e.verbose = len(e.conf.observers) > 0 || e.conf.logger().Enabled(context.Background(), slog.LevelDebug)
+}
+
+// run is the goroutine that calls the observers and writes the log.
 func (e *events) run() {
 	for range e.wake {
 		e.mu.Lock()
@@ -134,10 +193,10 @@ func (e *events) run() {
 		e.queue, e.dropped = nil, 0
 		e.mu.Unlock()
 		for _, n := range batch {
-			n.call(n.event)
+			e.deliver(n)
 		}
-		if dropped > 0 && e.observer.Dropped != nil {
-			e.observer.Dropped(dropped)
+		if dropped > 0 {
+			e.deliver(notice{event: Event{Kind: EventDropped, Time: time.Now(), Count: dropped}})
 		}
 		if closed {
 			return
@@ -145,208 +204,230 @@ func (e *events) run() {
 	}
 }
 
-// joined returns an Observer that calls several observers, one after the other. A panic of one
-// does not keep the event from the next.
-func (c *config) joined(list []Observer) Observer {
-	return Observer{
-		Acquired:      tellAll(c, "Observer.Acquired", list, func(o Observer) func(Event) { return o.Acquired }),
-		NotAcquired:   tellAll(c, "Observer.NotAcquired", list, func(o Observer) func(Event) { return o.NotAcquired }),
-		GaveUp:        tellAll(c, "Observer.GaveUp", list, func(o Observer) func(Event) { return o.GaveUp }),
-		Extended:      tellAll(c, "Observer.Extended", list, func(o Observer) func(Event) { return o.Extended }),
-		ExtendFailed:  tellAll(c, "Observer.ExtendFailed", list, func(o Observer) func(Event) { return o.ExtendFailed }),
-		Downgraded:    tellAll(c, "Observer.Downgraded", list, func(o Observer) func(Event) { return o.Downgraded }),
-		PermitsDiffer: tellAll(c, "Observer.PermitsDiffer", list, func(o Observer) func(Event) { return o.PermitsDiffer }),
-		Lost:          tellAll(c, "Observer.Lost", list, func(o Observer) func(Event) { return o.Lost }),
-		Released:      tellAll(c, "Observer.Released", list, func(o Observer) func(Event) { return o.Released }),
-		MasterAsked:   tellAll(c, "Observer.MasterAsked", list, func(o Observer) func(Event) { return o.MasterAsked }),
-		MasterDown:    tellAll(c, "Observer.MasterDown", list, func(o Observer) func(Event) { return o.MasterDown }),
-		MasterUp:      tellAll(c, "Observer.MasterUp", list, func(o Observer) func(Event) { return o.MasterUp }),
-		MasterForgot:  tellAll(c, "Observer.MasterForgot", list, func(o Observer) func(Event) { return o.MasterForgot }),
-		Quarantined:   tellAll(c, "Observer.Quarantined", list, func(o Observer) func(Event) { return o.Quarantined }),
-		ClockStepped:  tellAll(c, "Observer.ClockStepped", list, func(o Observer) func(Event) { return o.ClockStepped }),
-		StoodStill:    tellAll(c, "Observer.StoodStill", list, func(o Observer) func(Event) { return o.StoodStill }),
-		Warning:       tellAll(c, "Observer.Warning", list, func(o Observer) func(Event) { return o.Warning }),
-		Dropped:       tellAll(c, "Observer.Dropped", list, func(o Observer) func(int) { return o.Dropped }),
+// deliver passes one event or line on.
+func (e *events) deliver(n notice) {
+	if n.line != nil {
+		e.call(func() { n.line(e.conf.logger()) })
+		return
 	}
+	for _, observer := range e.conf.observers {
+		e.call(func() { observer(n.event) })
+	}
+	e.call(func() { e.write(n.event) })
 }
 
-// tellAll returns one callback that calls all callbacks of a kind, or nil if there are none.
-func tellAll[E any](c *config, name string, list []Observer, kind func(Observer) func(E)) func(E) {
-	var calls []func(E)
-	for _, o := range list {
-		if call := kind(o); call != nil {
-			calls = append(calls, call)
+// call calls an observer or the logger. It is the one place where the library recovers a panic: foreign
+// code in a goroutine of the library must not end the process. The log gets the first panic.
+func (e *events) call(f func()) {
+	defer func() {
+		if p := recover(); p != nil && !e.panicked {
+			e.panicked = true
+			stack := string(debug.Stack())
+			e.call(func() {
+				e.conf.logger().Warn("redlock: an observer panicked; further panics are not logged", "panic", fmt.Sprint(p), "stack", stack)
+			})
+		}
+	}()
+	f()
+}
+
+// logEvery is how often warnings of one kind with one reason are logged.
+const logEvery = 10 * time.Second
+
+// logLine records a warning that was logged.
+type logLine struct {
+	at   time.Time
+	more int // of the kind and reason since then
+}
+
+// write logs an event. Of warnings that are alike, one in 10 s is logged, with the number of those before
+// it that were not.
+func (e *events) write(ev Event) {
+	kind := kinds[ev.Kind]
+	text, attrs := kind.text, ev.attrs()
+	if text == "" {
+		text = ev.Err.Error()
+	}
+	if kind.level >= slog.LevelWarn {
+		key := ev.Kind.String() + " " + ev.Master + " " + Reason(ev.Err)
+		line := e.logged[key]
+		switch {
+		case ev.Kind == EventWarning: // each is another one
+		case line != nil && ev.Time.Sub(line.at) < logEvery:
+			line.more++
+			return
+		case line != nil && line.more > 0:
+			attrs = append(attrs, "more", line.more)
+			fallthrough
+		default:
+			e.logged[key] = &logLine{at: ev.Time}
 		}
 	}
-	if len(calls) == 0 {
-		return nil
-	}
-	return func(e E) {
-		for _, call := range calls {
-			c.guarded(name, func() { call(e) })
+	e.conf.logger().Log(context.Background(), kind.level, "redlock: "+text, attrs...)
+}
+
+// attrs returns what the log shows of an event.
+func (ev Event) attrs() (list []any) {
+	add := func(has bool, name string, value any) {
+		if has {
+			list = append(list, name, value)
 		}
 	}
+	kind := kinds[ev.Kind]
+	add(ev.Resource != "", "resource", ev.Resource)
+	add(ev.Resource != "", "mode", ev.Mode)
+	add(ev.Fence > 0, "fence", ev.Fence)
+	add(ev.Master != "", "master", ev.Master)
+	add(kind.elapsed != "", kind.elapsed, ev.Elapsed.Round(time.Microsecond))
+	add(ev.Validity != 0, "validity", ev.Validity)
+	add(ev.Count > 0, "count", ev.Count)
+	add(ev.Err != nil && kind.text != "", "error", ev.Err)
+	return list
 }
 
 // eventLocked returns an event about a lease.
-func (g *grant) eventLocked() Event {
-	resource, slot := g.named()
-	return Event{Resource: resource, Slot: slot, Mode: g.modeLocked(), Fence: g.presentFenceLocked()}
+func (g *grant) eventLocked(k EventKind) Event {
+	return Event{Kind: k, Resource: g.resource, Mode: g.modeLocked(), Fence: g.presentFenceLocked(), Validity: g.validity()}
 }
 
 // event returns an event about a lease and its own fencing token. Late answers may still change the grant,
 // so it reads nothing that they change.
-func (le *Lease) event() Event {
-	resource, slot := le.grant.named()
-	return Event{Resource: resource, Slot: slot, Mode: le.grant.modeLocked(), Fence: le.fence}
+func (le *Lease) event(k EventKind) Event {
+	return Event{Kind: k, Resource: le.grant.resource, Mode: le.grant.modeLocked(), Fence: le.fence}
 }
 
-// Where an event takes time to put together, the method first looks for a callback.
-
 func (e *events) acquired(le *Lease, began time.Time) {
-	e.counts.acquired.Add(1)
-	if call := e.observer.Acquired; call != nil {
-		ev := le.event()
+	if e.wants(EventAcquired) {
+		ev := le.event(EventAcquired)
 		ev.Elapsed, ev.Validity, ev.HandedOver = time.Since(began), le.grant.validity(), le.turn > 0
-		e.add(call, ev)
+		e.send(ev)
 	}
 }
 
-func (e *events) notAcquired(line lineKey, began time.Time, err error) {
-	e.counts.refused(err)
-	e.add(e.observer.NotAcquired, Event{Resource: line.name(), Mode: line.mode(), Elapsed: time.Since(began), Err: err})
+// attemptFailed reports an attempt that failed, and notAcquired a call.
+func (e *events) attemptFailed(line lineKey, began time.Time, err error) {
+	kind := EventAttemptFailed
+	if errors.Is(err, ErrTaken) {
+		kind = EventTaken
+	}
+	e.failed(kind, line, began, err)
 }
 
-func (e *events) gaveUp(line lineKey, began time.Time, err error) {
-	e.add(e.observer.GaveUp, Event{Resource: line.name(), Mode: line.mode(), Elapsed: time.Since(began), Err: err})
+func (e *events) notAcquired(line lineKey, began time.Time, err error) {
+	e.failed(EventNotAcquired, line, began, err)
+}
+
+func (e *events) failed(k EventKind, line lineKey, began time.Time, err error) {
+	if e.wants(k) {
+		e.send(Event{Kind: k, Resource: line.resource, Mode: line.mode(), Elapsed: time.Since(began), Err: err})
+	}
 }
 
 func (e *events) extended(g *grant) {
-	e.counts.extended.Add(1)
-	if call := e.observer.Extended; call != nil {
-		ev := g.eventLocked()
-		ev.Validity = g.validity()
-		e.add(call, ev)
+	if e.wants(EventExtended) {
+		e.send(g.eventLocked(EventExtended))
 	}
 }
 
 func (e *events) extendFailed(g *grant, err error) {
-	e.counts.extendFailed.Add(1)
-	if call := e.observer.ExtendFailed; call != nil {
-		ev := g.eventLocked()
-		ev.Validity, ev.Err = g.validity(), err
-		e.add(call, ev)
+	if e.wants(EventExtendFailed) {
+		ev := g.eventLocked(EventExtendFailed)
+		ev.Err = err
+		e.send(ev)
 	}
 }
 
 func (e *events) lost(g *grant, err error) {
-	e.counts.lost.Add(1)
-	if call := e.observer.Lost; call != nil {
-		ev := g.eventLocked()
-		ev.Validity, ev.Err = g.validity(), err
+	if e.wants(EventLost) {
+		ev := g.eventLocked(EventLost)
+		ev.Err = err
 		if len(g.handles) > 0 {
 			ev.Elapsed = time.Since(g.handles[0].since)
 		}
-		e.add(call, ev)
+		e.send(ev)
 	}
 }
 
-func (e *events) released(le *Lease) { e.givenBack(le, nil) }
-
-func (e *events) detached(le *Lease) { e.givenBack(le, ErrDetached) }
-
-func (e *events) givenBack(le *Lease, err error) {
-	e.counts.released.Add(1)
-	if call := e.observer.Released; call != nil {
-		ev := le.event()
+// released reports that a lease was given back, or detached if err is ErrDetached.
+func (e *events) released(le *Lease, err error) {
+	if e.wants(EventReleased) {
+		ev := le.event(EventReleased)
 		ev.Elapsed, ev.Err = time.Since(le.since), err
-		e.add(call, ev)
+		e.send(ev)
 	}
 }
 
 func (e *events) downgraded(le *Lease) {
-	if call := e.observer.Downgraded; call != nil {
-		e.add(call, Event{Resource: le.Resource(), Mode: Shared, Fence: le.fence, Elapsed: time.Since(le.since), Validity: le.grant.validity()})
+	if e.wants(EventDowngraded) {
+		ev := le.event(EventDowngraded)
+		ev.Elapsed, ev.Validity = time.Since(le.since), le.grant.validity()
+		e.send(ev)
 	}
 }
 
-// The exported methods implement node.Events.
+func (e *events) keyLost(g *grant, addr string) {
+	if e.wants(EventKeyLost) {
+		ev := g.eventLocked(EventKeyLost)
+		ev.Master, ev.Validity = addr, 0
+		e.send(ev)
+	}
+}
+
+// about reports an event about a node.
+func (e *events) about(k EventKind, n *node.Node, elapsed time.Duration, err error) {
+	if e.wants(k) {
+		e.send(Event{Kind: k, Master: n.Addr(), Elapsed: elapsed, Err: err})
+	}
+}
+
+// The exported methods implement [node.Events].
 
 // Asked implements [node.Events].
 func (e *events) Asked(n *node.Node, took time.Duration, err error) {
-	if call := e.observer.MasterAsked; call != nil {
-		e.add(call, Event{Master: n.Addr(), Elapsed: took, Err: err})
-	}
+	e.about(EventExchange, n, took, err)
 }
 
 // Down implements [node.Events].
-func (e *events) Down(n *node.Node, err error) {
-	e.counts.nodeDown.Add(1)
-	e.add(e.observer.MasterDown, Event{Master: n.Addr(), Err: err})
-}
+func (e *events) Down(n *node.Node, err error) { e.about(EventMasterDown, n, 0, err) }
 
 // Up implements [node.Events].
-func (e *events) Up(n *node.Node) { e.add(e.observer.MasterUp, Event{Master: n.Addr()}) }
+func (e *events) Up(n *node.Node) { e.about(EventMasterUp, n, 0, nil) }
 
 // Audited implements [node.Events].
 func (e *events) Audited(n *node.Node, before, now *node.Audit) {
-	for _, f := range e.conf.newFindings(before, now) {
-		e.Warning(n, f.err())
+	for _, f := range n.Set().News(before, now) {
+		e.Warning(n, f.Err())
 	}
-}
-
-func (e *events) nodeForgot(g *grant, addr string) {
-	e.counts.nodeForgot.Add(1)
-	ev := g.eventLocked()
-	ev.Master = addr
-	e.add(e.observer.MasterForgot, ev)
-}
-
-// permitsDiffer reports, once for each semaphore, that another client has more permits for it.
-func (e *events) permitsDiffer(line lineKey) {
-	if _, told := e.differ.LoadOrStore(line.resource, true); told {
-		return
-	}
-	err := errorf("semaphore %q has %d permits here, and more for another client: as many as that may be held", line.name(), line.permits.Of)
-	e.add(e.observer.PermitsDiffer, Event{Resource: line.name(), Mode: Permit, Err: err})
-	e.log(err.Error())
 }
 
 // Quarantined implements [node.Events].
 func (e *events) Quarantined(n *node.Node, left time.Duration) {
-	e.told.Delete(n)
-	e.counts.quarantined.Add(1)
-	e.add(e.observer.Quarantined, Event{Master: n.Addr(), Elapsed: left})
+	e.voteless.Delete(n)
+	e.about(EventQuarantined, n, left, nil)
 }
 
 // Stepped implements [node.Events].
 func (e *events) Stepped(n *node.Node, by time.Duration) {
-	e.counts.clockStepped.Add(1)
-	e.add(e.observer.ClockStepped, Event{Master: n.Addr(), Elapsed: by})
-	e.log("clock of a master was stepped, it has no vote for a time", "master", n.Addr(), "by", by.Round(time.Millisecond))
+	e.about(EventMasterClockStepped, n, by, nil)
 }
 
 // StoodStill implements [node.Events].
 func (e *events) StoodStill(d time.Duration) {
-	e.counts.stoodStill.Add(1)
-	e.add(e.observer.StoodStill, Event{Elapsed: d})
-	e.log("the local clock had stood still, leases are shortened by that", "for", d.Round(time.Millisecond))
+	if e.wants(EventLocalClockStopped) {
+		e.send(Event{Kind: EventLocalClockStopped, Elapsed: d})
+	}
 }
 
 // Warning implements [node.Events].
-func (e *events) Warning(n *node.Node, err error) {
-	e.counts.warnings.Add(1)
-	e.add(e.observer.Warning, Event{Master: n.Addr(), Err: err})
-	e.log(err.Error(), "master", n.Addr())
-}
+func (e *events) Warning(n *node.Node, err error) { e.about(EventWarning, n, 0, err) }
 
 // waiting logs that calls wait for nodes to have their votes again, once for each quarantine. The key
 // "reason" marks what calls wait for, here and in outage.note.
 func (e *events) waiting(voteless map[*node.Node]time.Duration) {
 	var texts []string
-	longest, hint := time.Duration(0), bootstrapHint
+	longest, hint := time.Duration(0), node.BootstrapHint
 	for n, left := range voteless {
-		if _, told := e.told.LoadOrStore(n, true); told {
+		if _, told := e.voteless.LoadOrStore(n, true); told {
 			continue
 		}
 		texts = append(texts, fmt.Sprintf("%s: %v", n.Addr(), node.Quarantine(left)))
@@ -357,131 +438,60 @@ func (e *events) waiting(voteless map[*node.Node]time.Duration) {
 	}
 	if len(texts) > 0 {
 		slices.Sort(texts)
-		e.log("masters in quarantine have no vote yet; calls wait for them", "reason", Reason(ErrQuarantine), "masters", texts, "seconds", math.Ceil(longest.Seconds()), "hint", hint)
+		e.log(slog.LevelWarn, "masters in quarantine have no vote yet; calls wait for them", "reason", Reason(ErrQuarantine), "masters", texts, "seconds", math.Ceil(longest.Seconds()), "hint", hint)
 	}
 }
 
-// LogObserver returns an Observer that logs events. Acquisitions, renewals, releases, and
-// attempts that failed because another holder has the resource, have level Debug. A master that
-// is up again has level Info. Attempts that failed for lack of a quorum, renewals that failed,
-// lost leases, and failures of masters have level Warn. While masters are down, Lock makes many
-// attempts. Of those that fail for the same [Reason], one is logged in 10 s, with the number of those
-// before it that were not, until the resource is better: it was granted, or a quorum of the masters has
-// the key of another holder. If l is nil, each event goes to the [slog.Default] of that time.
-//
-// Warning, ClockStepped and StoodStill are not logged, because they go to the logger of
-// [WithLogger].
-func LogObserver(l *slog.Logger) Observer {
-	log := func(level slog.Level, text string, attrs ...any) {
-		to := l
-		if to == nil {
-			to = slog.Default()
-		}
-		to.Log(context.Background(), level, "redlock: "+text, attrs...)
-	}
-	var outages outageLog
-	return Observer{
-		Acquired: func(e Event) {
-			outages.better(e.Resource)
-			log(slog.LevelDebug, "acquired", "resource", e.Resource, "mode", e.Mode, "fence", e.Fence, "waited", e.Elapsed, "validity", e.Validity)
-		},
-		NotAcquired: func(e Event) {
-			attrs := []any{"resource", e.Resource, "waited", e.Elapsed, "error", e.Err}
-			if !errors.Is(e.Err, ErrNoQuorum) {
-				if q := (*QuorumError)(nil); errors.As(e.Err, &q) && q.HeldByQuorum() {
-					outages.better(e.Resource)
-				}
-				log(slog.LevelDebug, "not acquired", attrs...)
-				return
-			}
-			if more, due := outages.due(e); due {
-				if more > 0 {
-					attrs = append(attrs, "more", more)
-				}
-				log(slog.LevelWarn, "not acquired", attrs...)
-			}
-		},
-		Extended: func(e Event) {
-			log(slog.LevelDebug, "extended", "resource", e.Resource, "fence", e.Fence, "validity", e.Validity)
-		},
-		ExtendFailed: func(e Event) {
-			log(slog.LevelWarn, "extension failed", "resource", e.Resource, "fence", e.Fence, "validity", e.Validity, "error", e.Err)
-		},
-		Downgraded: func(e Event) {
-			log(slog.LevelDebug, "downgraded", "resource", e.Resource, "fence", e.Fence, "validity", e.Validity)
-		},
-		Lost: func(e Event) {
-			log(slog.LevelWarn, "lease lost", "resource", e.Resource, "fence", e.Fence, "error", e.Err)
-		},
-		Released: func(e Event) {
-			log(slog.LevelDebug, "released", "resource", e.Resource, "fence", e.Fence, "held", e.Elapsed)
-		},
-		MasterDown: func(e Event) { log(slog.LevelWarn, "master is down", "master", e.Master, "error", e.Err) },
-		MasterUp:   func(e Event) { log(slog.LevelInfo, "master is up again", "master", e.Master) },
-		MasterForgot: func(e Event) {
-			log(slog.LevelWarn, "master has lost a key", "master", e.Master, "resource", e.Resource)
-		},
-		Quarantined: func(e Event) {
-			log(slog.LevelWarn, "master has no vote for a time", "master", e.Master, "for", e.Elapsed)
-		},
-		Dropped: func(n int) { log(slog.LevelWarn, "events were dropped", "count", n) },
-	}
+// outageNotice is how long attempts must have found no quorum before the log says so.
+const outageNotice = time.Second
+
+// outage logs once when attempts stop finding a quorum, and once when they find one again: the resource
+// was granted, or a quorum has another holder's key. Without it a Lock without a deadline would wait in
+// silence, for example for an address that is wrong. events.waiting logs quarantines.
+type outage struct {
+	since  atomic.Pointer[instant] // of the first attempt that found none; nil: the last attempt found one
+	logged atomic.Bool
 }
 
-// outageLog limits the log of attempts that find no quorum.
-type outageLog struct {
-	mu   sync.Mutex             // several Lockers may have the Observer
-	last map[string]*outageLine // by the reason; guarded by mu
-}
-
-// outageLine records the last line that was logged for a reason.
-type outageLine struct {
-	resource string
-	at       time.Time
-	more     int // attempts since then
-}
-
-// outageEvery is how often attempts that fail for the same reason are logged.
-const outageEvery = 10 * time.Second
-
-// due reports whether to log an attempt, and how many for the same reason were not logged before it.
-func (o *outageLog) due(e Event) (more int, due bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	reason := Reason(e.Err)
-	line := o.last[reason]
+// note takes the result of an attempt.
+func (o *outage) note(p *pool, f *failure) {
 	switch {
-	case line == nil:
-	case e.Time.Sub(line.at) < outageEvery:
-		line.more++
-		return 0, false
-	default:
-		more = line.more
+	case f == nil || f.verdict != nil && f.verdict.HeldByQuorum():
+		o.over(p)
+	case errors.Is(f.err, ErrTaken): // masters may be down all the same
+		if !o.logged.Load() {
+			o.since.Store(nil)
+		}
+	case f.verdict == nil || !errors.Is(f.err, ErrNoQuorum) || errors.Is(f.err, ErrQuarantine):
+	case o.lasts(p.now()):
+		p.events.log(slog.LevelWarn, "no quorum of the masters gives a usable answer; calls of Lock go on trying", "reason", Reason(ErrNoQuorum), "masters", f.verdict.answers())
 	}
-	if o.last == nil {
-		o.last = make(map[string]*outageLine)
-	}
-	o.last[reason] = &outageLine{resource: e.Resource, at: e.Time}
-	return more, true
 }
 
-// better forgets what was logged for a resource that a quorum has granted, or has for another holder.
-func (o *outageLog) better(resource string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	maps.DeleteFunc(o.last, func(_ string, line *outageLine) bool { return line.resource == resource })
+// lasts reports whether to log the outage now.
+func (o *outage) lasts(now instant) bool {
+	o.since.CompareAndSwap(nil, &now)
+	since := o.since.Load()
+	return since != nil && now.Sub(*since) >= outageNotice && o.logged.CompareAndSwap(false, true)
 }
 
-// Tracer is called at the start of each Lock, RLock, Extend, Unlock and the like, whose name is op. The
-// function that it returns is called at the end of that call. Both run in the call's own
-// goroutine, and add to the time of the call. A [Locker.Do] is a Lock and an Unlock. A Tracer
-// is for spans: unlike an [Observer], it also sees the start of a call. Calls with wrong
-// arguments are not traced.
+func (o *outage) over(p *pool) {
+	if o.since.Load() == nil { // the usual case
+		return
+	}
+	since := o.since.Swap(nil)
+	if o.logged.Swap(false) && since != nil {
+		p.events.log(slog.LevelInfo, "a quorum of the masters answers again", "after", p.now().Sub(*since).Round(time.Millisecond))
+	}
+}
+
+// Tracer is called at the start of each Lock, TryLock, Extend, Unlock and Downgrade, whose name is op. The
+// function that it returns is called at the end of that call. Both run in the call's own goroutine, and
+// add to the time of the call. A [Locker.Do] is a Lock and an Unlock. A Tracer is for spans: unlike an
+// [Observer], it also gets the start of a call. Calls with wrong arguments are not traced.
 //
-// lease is nil for a Lock or TryLock that got none. A Tracer may return nil. A panic of the
-// Tracer or of end is recovered and logged once (see [WithLogger]), and does not change the
-// result of the call. If end exits the goroutine by runtime.Goexit, the lease of the call is
-// released, because no caller gets it.
+// lease is nil for a Lock or TryLock that got none. A Tracer may return nil. A panic goes to the caller of
+// the traced call, who then has no lease: if end panics, or ends the goroutine, the lease is released.
 type Tracer func(ctx context.Context, op, resource string) (end func(lease *Lease, err error))
 
 // WithTracer sets the [Tracer]. By default there is none. Package
@@ -490,15 +500,125 @@ func WithTracer(t Tracer) Option { return option(func(c *config) { c.tracer = t 
 
 // trace begins the trace of a call. The caller calls end when the call is over.
 func (c *config) trace(ctx context.Context, op, resource string) (end func(*Lease, error)) {
-	if c.tracer == nil {
-		return untraced
+	if c.tracer != nil {
+		lockorder.MustBeFree()
+		if end = c.tracer(ctx, op, resource); end != nil {
+			return end
+		}
 	}
-	var its func(*Lease, error)
-	c.guarded("Tracer", func() { its = c.tracer(ctx, op, resource) })
-	if its == nil {
-		return untraced
-	}
-	return func(le *Lease, err error) { c.guarded("end of Tracer", func() { its(le, err) }) }
+	return func(*Lease, error) {}
 }
 
-func untraced(*Lease, error) {}
+// Stats is a snapshot of a Locker, see [Locker.Stats].
+type Stats struct {
+	Leases  []LeaseStats  // the leases that are held, in the order of resource and fencing token
+	Masters []MasterStats // in the order they were given to New
+	Waiting int           // calls of Lock and Do that have no lease yet
+
+	// Counts has how often each kind of event happened since New, with an [Observer] or without. The
+	// numbers never fall. That of EventDropped is the number of events that were dropped.
+	Counts map[EventKind]uint64
+}
+
+// LeaseStats is one lease that is held.
+type LeaseStats struct {
+	Resource string
+	Mode     Mode
+	Token    string        // as on the masters; use Fence instead in logs and metrics
+	Fence    int64         // of the present holder
+	Since    time.Time     // when the present holder got the lease
+	TTL      time.Duration // of each grant and renewal
+	Validity time.Duration // as by [Lease.Validity]
+	Renewals int           // successful renewals since the masters granted the lease, Extend included
+	Handles  int           // handles not yet unlocked; more than 1 by [WithReentry], or as readers of the process share the lease
+}
+
+// MasterState is whether the Locker sends requests to a master.
+type MasterState int
+
+// The states of a master.
+const (
+	MasterUntried MasterState = iota // there was no request yet
+	MasterUp                         // the master was reached, and gets requests
+	MasterDown                       // the master gets no requests until it can be reached again
+)
+
+// String returns "untried", "up" or "down".
+func (s MasterState) String() string {
+	if s < MasterUntried || s > MasterDown {
+		return fmt.Sprintf("MasterState(%d)", int(s))
+	}
+	return [...]string{"untried", "up", "down"}[s]
+}
+
+// MasterStats is the state of one master, as of the last exchange with it. A Locker notices that a
+// master hangs or is gone when it next sends it a request.
+type MasterStats struct {
+	Master     string // address, without credentials
+	State      MasterState
+	Err        error         // why the master was last down; stays when it is up again; nil if it never was down
+	ErrTime    time.Time     // when the master last went down; zero if it never did
+	Quarantine time.Duration // how long the master has no vote, as far as the Locker knows
+	Skewed     bool          // the clock of the master is too far from the others: it grants nothing
+	RoundTrip  time.Duration // of the last exchange; 0 before the first
+}
+
+// Stats returns a snapshot for metrics and debugging. It asks no master, takes a few
+// microseconds and a little time for each lease, and can be called at any time, even after
+// Close. Its parts are read one after the other, and can differ by what happened in between: do
+// not use it in place of a lease.
+func (l *Locker) Stats() Stats {
+	s := Stats{Counts: make(map[EventKind]uint64, eventKinds)}
+	for k := range eventKinds {
+		s.Counts[k] = l.events.counts[k].Load()
+	}
+	p := l.pool
+	s.Waiting = p.waitlines.waiting()
+	for _, g := range p.renewer.all() {
+		if ls, held := g.stats(); held {
+			s.Leases = append(s.Leases, ls)
+		}
+	}
+	for _, n := range p.nodes {
+		s.Masters = append(s.Masters, p.statsOf(n))
+	}
+	slices.SortFunc(s.Leases, func(a, b LeaseStats) int {
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Fence, b.Fence))
+	})
+	return s
+}
+
+func (g *grant) stats() (s LeaseStats, held bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	left := g.validity()
+	if g.cause != nil || left <= 0 || len(g.handles) == 0 {
+		return s, false
+	}
+	return LeaseStats{
+		Resource: g.resource,
+		Mode:     g.modeLocked(),
+		Token:    g.keys.ID,
+		Fence:    g.presentFenceLocked(),
+		Since:    g.handles[0].since,
+		TTL:      g.ttl,
+		Validity: left,
+		Renewals: g.renewal.count,
+		Handles:  len(g.handles),
+	}, true
+}
+
+func (p *pool) statsOf(n *node.Node) MasterStats {
+	standing, now := n.Standing(), p.now()
+	s := MasterStats{
+		Master: n.Addr(), Skewed: standing.Skewed(), RoundTrip: n.RoundTrip(), Quarantine: standing.VotesIn(now),
+		Err: standing.Failure, ErrTime: standing.FailedAt,
+	}
+	switch {
+	case standing.Down != nil:
+		s.State, s.Err = MasterDown, standing.Down
+	case standing.Reached:
+		s.State = MasterUp
+	}
+	return s
+}

@@ -1,11 +1,12 @@
 package redlock
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,11 +15,23 @@ import (
 
 	"github.com/d0720281/redlock/internal/clock"
 	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/rules"
 )
 
-// eventsOf returns the events of an observer, for one node.
+// eventsOf returns the events of observers, with a log that discards them.
 func eventsOf(o ...Observer) *events {
-	return newEvents(&config{rules: algorithm(), observers: o, logger: slog.Default})
+	e := newEvents(&config{rules: rules.New(), observers: o, logger: func() *slog.Logger { return slog.New(slog.DiscardHandler) }})
+	e.start()
+	return e
+}
+
+// only is an observer of one kind of events.
+func only(k EventKind, f func(Event)) Observer {
+	return func(e Event) {
+		if e.Kind == k {
+			f(e)
+		}
+	}
 }
 
 // nodeAt returns a node that does not run.
@@ -27,37 +40,43 @@ func nodeAt(addr string) *node.Node {
 	return node.NewSet(conf, []redis.Options{{Addr: addr}}).Nodes()[0]
 }
 
-// Events are delivered in the order in which they happened.
+// Events are delivered in the order in which they happened, to all observers in their order.
 func TestEventsKeepTheirOrder(t *testing.T) {
 	var got []string
-	say := func(what string) func(Event) { return func(e Event) { got = append(got, what+" "+e.Master) } }
-	e := eventsOf(Observer{MasterDown: say("down"), MasterUp: say("up")})
-	for _, addr := range []string{"a", "b", "c"} {
+	to := func(name string) Observer {
+		return func(e Event) { got = append(got, fmt.Sprint(e.Kind, " ", e.Master, " to ", name)) }
+	}
+	e := eventsOf(to("1"), to("2"))
+	for _, addr := range []string{"a", "b"} {
 		e.Down(nodeAt(addr), nil)
 		e.Up(nodeAt(addr))
 	}
 	e.close()
 	e.run()
-	if want := []string{"down a", "up a", "down b", "up b", "down c", "up c"}; !slices.Equal(got, want) {
+	want := []string{
+		"master_down a to 1", "master_down a to 2", "master_up a to 1", "master_up a to 2",
+		"master_down b to 1", "master_down b to 2", "master_up b to 1", "master_up b to 2",
+	}
+	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-// A callback that blocks delays the events behind it, and nothing else.
-func TestSlowCallbackDoesNotBlock(t *testing.T) {
+// An observer that blocks delays the events behind it, and nothing else.
+func TestSlowObserverDoesNotBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []string
 		block, done := make(chan struct{}), make(chan struct{})
-		e := eventsOf(Observer{MasterUp: func(e Event) { got = append(got, e.Master); <-block }})
+		e := eventsOf(func(e Event) { got = append(got, e.Master); <-block })
 		go func() { defer close(done); e.run() }()
 		e.Up(nodeAt("a"))
-		synctest.Wait() // the callback has the event and blocks
+		synctest.Wait() // the observer has the event and blocks
 		for _, addr := range []string{"b", "c", "d"} {
 			e.Up(nodeAt(addr))
 		}
 		synctest.Wait()
 		if !slices.Equal(got, []string{"a"}) {
-			t.Errorf("got %q while the callback blocks, want a alone", got)
+			t.Errorf("got %q while the observer blocks, want a alone", got)
 		}
 		e.close()
 		synctest.Wait()
@@ -74,226 +93,202 @@ func TestSlowCallbackDoesNotBlock(t *testing.T) {
 	})
 }
 
-// Events that do not fit are counted, and the count is delivered once, after those that fit.
+// As many events as fit are delivered, and none is reported missing. Events that do not fit are counted,
+// and the count is delivered once, after those that fit.
 func TestDroppedEvents(t *testing.T) {
-	told, dropped := 0, []int(nil)
-	e := eventsOf(Observer{
-		MasterUp: func(Event) { told++ },
-		Dropped:  func(n int) { dropped = append(dropped, n, told) },
-	})
-	for range maxEvents + 5 {
-		e.Up(nodeAt("a"))
-	}
-	e.close()
-	e.run()
-	if told != maxEvents || !slices.Equal(dropped, []int{5, maxEvents}) {
-		t.Errorf("got %d events, and %v for the number dropped and told before; want %d, [5 %d]", told, dropped, maxEvents, maxEvents)
-	}
-}
-
-// As many events as fit are delivered, and none is reported missing.
-func TestFullQueueDropsNothing(t *testing.T) {
-	told := 0
-	e := eventsOf(Observer{MasterUp: func(Event) { told++ }, Dropped: func(n int) { t.Errorf("%d dropped", n) }})
-	for range maxEvents {
-		e.Up(nodeAt("a"))
-	}
-	e.close()
-	e.run()
-	if told != maxEvents {
-		t.Errorf("got %d events, want %d", told, maxEvents)
+	for _, more := range []int{0, 5} {
+		told, dropped := 0, []int(nil)
+		e := eventsOf(
+			only(EventMasterUp, func(Event) { told++ }),
+			only(EventDropped, func(e Event) { dropped = append(dropped, e.Count, told) }),
+		)
+		for range maxEvents + more {
+			e.Up(nodeAt("a"))
+		}
+		e.close()
+		e.run()
+		var want []int
+		if more > 0 {
+			want = []int{more, maxEvents}
+		}
+		if told != maxEvents || !slices.Equal(dropped, want) {
+			t.Errorf("got %d events, and %v for the number dropped and delivered before; want %d, %v", told, dropped, maxEvents, want)
+		}
+		if got := e.counts[EventDropped].Load(); got != uint64(more) {
+			t.Errorf("counted as dropped: got %d, want %d", got, more)
+		}
 	}
 }
 
-// An observer is optional, and so is each of its callbacks.
-func TestObserverIsOptional(t *testing.T) {
-	g := &grant{pool: &pool{conf: &config{rules: algorithm(), clock: clock.NewLease(RuntimeClock())}}, target: 64}
-	all := func(e *events) {
-		now := time.Now()
-		le := &Lease{grant: g, since: now}
-		e.acquired(le, now)
-		e.notAcquired(lineKey{resource: "r"}, now, ErrTaken)
-		e.extended(g)
-		e.extendFailed(g, ErrNoQuorum)
-		e.lost(g, ErrLost)
-		e.released(le)
-		e.Down(nodeAt("a"), errNodeTimeout)
-		e.Up(nodeAt("a"))
-		e.nodeForgot(g, "a")
-		e.Quarantined(nodeAt("a"), time.Second)
-		e.gaveUp(lineKey{resource: "r"}, now, ErrTaken)
-		e.Asked(nodeAt("a"), time.Second, nil)
-	}
-	all(eventsOf())
-	e := eventsOf(Observer{})
-	for range maxEvents/9 + 1 {
-		all(e)
-	}
-	if len(e.queue) != 0 || e.dropped != 0 {
-		t.Errorf("%d events without a callback are queued, %d dropped", len(e.queue), e.dropped)
-	}
-	e.close()
-	e.run()
-
-	// Dropped may be missing while other callbacks are set.
-	e = eventsOf(Observer{MasterUp: func(Event) {}})
-	for range maxEvents + 1 {
-		e.Up(nodeAt("a"))
-	}
-	e.close()
-	e.run()
+// allEvents has one event of each kind happen.
+func allEvents(e *events, g *grant) {
+	now, a := time.Now(), nodeAt("a")
+	le := &Lease{grant: g, since: now}
+	e.acquired(le, now)
+	e.attemptFailed(lineKey{resource: "r"}, now, ErrTaken)
+	e.attemptFailed(lineKey{resource: "r"}, now, ErrNoQuorum)
+	e.notAcquired(lineKey{resource: "r"}, now, ErrTaken)
+	e.extended(g)
+	e.extendFailed(g, ErrNoQuorum)
+	e.downgraded(le)
+	e.lost(g, ErrLost)
+	e.released(le, nil)
+	e.Asked(a, time.Second, nil)
+	e.Down(a, errNodeTimeout)
+	e.Up(a)
+	e.keyLost(g, "a")
+	e.Quarantined(a, time.Second)
+	e.Stepped(a, time.Second)
+	e.StoodStill(time.Second)
+	e.Warning(a, errors.New("oops"))
 }
 
-// Each kind of event goes to its own callback, with all that is known.
+// Without an observer, and with a log that leaves out level Debug, events that happen often are counted and
+// not even put together. That of each kind is counted once, and an observer gets each once.
+func TestEventsThatNobodyWants(t *testing.T) {
+	g := &grant{pool: &pool{conf: &config{rules: rules.New(), clock: clock.NewLease(RuntimeClock())}}, target: 64}
+	quiet := eventsOf()
+	allEvents(quiet, g)
+	for _, n := range quiet.queue {
+		if n.line == nil && kinds[n.event.Kind].level <= slog.LevelDebug {
+			t.Errorf("%v: got it queued, want it left out", n.event.Kind)
+		}
+	}
+	got := make(map[EventKind]int)
+	e := eventsOf(func(e Event) { got[e.Kind]++ })
+	allEvents(e, g)
+	e.close()
+	e.run()
+	for k := range eventKinds {
+		want := 1
+		if k == EventDropped {
+			want = 0
+		}
+		if got[k] != want || e.counts[k].Load() != uint64(want) || quiet.counts[k].Load() != uint64(want) {
+			t.Errorf("%v: got it delivered %d times, counted %d and %d times, want %d", k, got[k], e.counts[k].Load(), quiet.counts[k].Load(), want)
+		}
+	}
+}
+
+// An event has all that is known.
 func TestEventFields(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		got := make(map[string]Event)
-		keep := func(name string) func(Event) { return func(e Event) { got[name] = e } }
-		acquired := func(e Event) {
-			if e.HandedOver {
-				got["handed over"] = e
-			} else {
-				got["acquired"] = e
-			}
-		}
-		e := eventsOf(Observer{
-			Acquired: acquired, NotAcquired: keep("not acquired"), GaveUp: keep("gave up"), Extended: keep("extended"), ExtendFailed: keep("extend failed"),
-			Lost: keep("lost"), Released: keep("released"), MasterAsked: keep("asked"), MasterDown: keep("down"), MasterUp: keep("up"), MasterForgot: keep("forgot"),
-		})
-		g := &grant{pool: &pool{conf: &config{rules: algorithm(), clock: clock.NewLease(RuntimeClock())}}, resource: "r", target: 1064}
+		var got []Event
+		e := eventsOf(func(e Event) { got = append(got, e) })
+		g := &grant{pool: &pool{conf: &config{rules: rules.New(), clock: clock.NewLease(RuntimeClock())}}, resource: "r", target: 1064}
 		g.limits.deadline.Store(int64(5 * time.Second))
 		began := time.Now()
 		time.Sleep(2 * time.Second)
 		now, oops := time.Now(), errors.New("oops")
 		le := &Lease{grant: g, fence: 1001, since: began}
 		e.acquired(le, began)
-		e.notAcquired(lineKey{resource: "r"}, began, oops)
-		e.gaveUp(lineKey{resource: "r"}, began, oops)
-		e.Asked(nodeAt("a"), time.Minute, oops)
 		next := *le
 		next.turn, next.fence = 1, 1002
 		e.acquired(&next, now)
+		e.attemptFailed(lineKey{resource: "r"}, began, oops)
+		e.attemptFailed(lineKey{resource: "r", shared: true}, began, ErrTaken)
+		e.notAcquired(lineKey{resource: "r"}, began, oops)
 		e.extended(g)
 		e.extendFailed(g, oops)
 		g.handles = append(g.handles, le)
 		e.lost(g, oops)
-		e.released(le)
+		e.released(le, ErrDetached)
+		e.Asked(nodeAt("a"), time.Minute, oops)
 		e.Down(nodeAt("a"), oops)
 		e.Up(nodeAt("a"))
-		e.nodeForgot(g, "a")
+		e.keyLost(g, "a")
+		e.Stepped(nodeAt("a"), -time.Minute)
+		e.StoodStill(time.Hour)
 		time.Sleep(time.Second) // the time is that of the event, not of the delivery
 		e.close()
 		e.run()
-		for name, want := range map[string]Event{
-			"acquired":      {Resource: "r", Mode: Exclusive, Fence: 1001, Elapsed: 2 * time.Second, Validity: 3 * time.Second},
-			"handed over":   {Resource: "r", Mode: Exclusive, Fence: 1002, Validity: 3 * time.Second, HandedOver: true},
-			"gave up":       {Resource: "r", Mode: Exclusive, Elapsed: 2 * time.Second, Err: oops},
-			"asked":         {Master: "a", Elapsed: time.Minute, Err: oops},
-			"not acquired":  {Resource: "r", Mode: Exclusive, Elapsed: 2 * time.Second, Err: oops},
-			"extended":      {Resource: "r", Mode: Exclusive, Fence: 1001, Validity: 3 * time.Second},
-			"extend failed": {Resource: "r", Mode: Exclusive, Fence: 1001, Validity: 3 * time.Second, Err: oops},
-			"lost":          {Resource: "r", Mode: Exclusive, Fence: 1001, Elapsed: 2 * time.Second, Validity: 3 * time.Second, Err: oops},
-			"released":      {Resource: "r", Mode: Exclusive, Fence: 1001, Elapsed: 2 * time.Second},
-			"down":          {Master: "a", Err: oops},
-			"up":            {Master: "a"},
-			"forgot":        {Resource: "r", Mode: Exclusive, Fence: 1001, Master: "a"},
-		} {
-			want.Time = now
-			if got[name] != want {
-				t.Errorf("%s: got %+v, want %+v", name, got[name], want)
-			}
+		const excl = ModeExclusive
+		want := []Event{
+			{Kind: EventAcquired, Resource: "r", Mode: excl, Fence: 1001, Elapsed: 2 * time.Second, Validity: 3 * time.Second},
+			{Kind: EventAcquired, Resource: "r", Mode: excl, Fence: 1002, Validity: 3 * time.Second, HandedOver: true},
+			{Kind: EventAttemptFailed, Resource: "r", Mode: excl, Elapsed: 2 * time.Second, Err: oops},
+			{Kind: EventTaken, Resource: "r", Mode: ModeShared, Elapsed: 2 * time.Second, Err: ErrTaken},
+			{Kind: EventNotAcquired, Resource: "r", Mode: excl, Elapsed: 2 * time.Second, Err: oops},
+			{Kind: EventExtended, Resource: "r", Mode: excl, Fence: 1001, Validity: 3 * time.Second},
+			{Kind: EventExtendFailed, Resource: "r", Mode: excl, Fence: 1001, Validity: 3 * time.Second, Err: oops},
+			{Kind: EventLost, Resource: "r", Mode: excl, Fence: 1001, Elapsed: 2 * time.Second, Validity: 3 * time.Second, Err: oops},
+			{Kind: EventReleased, Resource: "r", Mode: excl, Fence: 1001, Elapsed: 2 * time.Second, Err: ErrDetached},
+			{Kind: EventExchange, Master: "a", Elapsed: time.Minute, Err: oops},
+			{Kind: EventMasterDown, Master: "a", Err: oops},
+			{Kind: EventMasterUp, Master: "a"},
+			{Kind: EventKeyLost, Resource: "r", Mode: excl, Fence: 1001, Master: "a"},
+			{Kind: EventMasterClockStepped, Master: "a", Elapsed: -time.Minute},
+			{Kind: EventLocalClockStopped, Elapsed: time.Hour},
+		}
+		for i := range want {
+			want[i].Time = now
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %+v, want %+v", got, want)
 		}
 	})
 }
 
-// Several observers get all events, in their order. An event whose callback is missing in one of
-// them goes only to the others. No field is left out.
-func TestObserversAreJoined(t *testing.T) {
-	var told []string
-	whole := func(who string) (o Observer) {
-		v := reflect.ValueOf(&o).Elem()
-		for i := range v.NumField() {
-			f := v.Field(i)
-			f.Set(reflect.MakeFunc(f.Type(), func([]reflect.Value) []reflect.Value {
-				told = append(told, v.Type().Field(i).Name+" to "+who)
-				return nil
-			}))
-		}
-		return o
-	}
-	for name, test := range map[string]struct {
-		of   []Observer
-		want []string // the observers that get the event
+// Each kind of event has a name, and a line of the log at its level.
+func TestLogOfEvents(t *testing.T) {
+	for _, test := range []struct {
+		event Event
+		want  string
 	}{
-		"one":            {[]Observer{whole("a")}, []string{"a"}},
-		"two":            {[]Observer{whole("a"), whole("b")}, []string{"a", "b"}},
-		"none and three": {[]Observer{{}, whole("a"), {}, whole("b"), whole("c")}, []string{"a", "b", "c"}},
+		{Event{Kind: EventAcquired, Resource: "r", Mode: ModeExclusive, Fence: 7, Elapsed: time.Second, Validity: time.Minute},
+			`level=DEBUG msg="redlock: acquired" resource=r mode=exclusive fence=7 waited=1s validity=1m0s`},
+		{Event{Kind: EventTaken, Resource: "r", Mode: ModeShared, Err: ErrTaken}, `level=DEBUG msg="redlock: taken by another holder" resource=r mode=shared waited=0s error=`},
+		{Event{Kind: EventAttemptFailed, Resource: "r", Err: ErrNoQuorum}, `level=DEBUG msg="redlock: attempt failed" resource=r`},
+		{Event{Kind: EventNotAcquired, Resource: "r", Err: ErrNoQuorum}, `level=DEBUG msg="redlock: not acquired" resource=r`},
+		{Event{Kind: EventExtended, Resource: "r", Fence: 7}, `level=DEBUG msg="redlock: extended" resource=r`},
+		{Event{Kind: EventExtendFailed, Resource: "r", Err: ErrNoQuorum}, `level=WARN msg="redlock: extension failed" resource=r mode="" error="redlock: no quorum"`},
+		{Event{Kind: EventDowngraded, Resource: "r"}, `level=DEBUG msg="redlock: downgraded" resource=r`},
+		{Event{Kind: EventLost, Resource: "r", Fence: 7, Elapsed: time.Second, Err: errLostExpired}, `level=WARN msg="redlock: lease lost" resource=r mode="" fence=7 held=1s error=`},
+		{Event{Kind: EventReleased, Resource: "r"}, `level=DEBUG msg="redlock: released" resource=r`},
+		{Event{Kind: EventExchange, Master: "a"}, ""},
+		{Event{Kind: EventMasterDown, Master: "a", Err: errNodeTimeout}, `level=WARN msg="redlock: master is down" master=a error=`},
+		{Event{Kind: EventMasterUp, Master: "a"}, `level=INFO msg="redlock: master is up again" master=a`},
+		{Event{Kind: EventKeyLost, Master: "a", Resource: "r"}, `level=WARN msg="redlock: master has lost a key" resource=r mode="" master=a`},
+		{Event{Kind: EventQuarantined, Master: "a", Elapsed: time.Second}, `level=WARN msg="redlock: master has no vote for a time" master=a for=1s`},
+		{Event{Kind: EventMasterClockStepped, Master: "a", Elapsed: -time.Second}, `level=WARN msg="redlock: clock of a master was stepped, it has no vote for a time" master=a by=-1s`},
+		{Event{Kind: EventLocalClockStopped, Elapsed: time.Second}, `level=WARN msg="redlock: the local clock had stood still, leases are shortened by that" for=1s`},
+		{Event{Kind: EventWarning, Master: "a", Err: errors.New("oops")}, `level=WARN msg="redlock: oops" master=a`},
+		{Event{Kind: EventDropped, Count: 3}, `level=WARN msg="redlock: events were dropped, as an observer is too slow" count=3`},
 	} {
-		t.Run(name, func(t *testing.T) {
-			var opts []Option
-			for _, o := range test.of {
-				opts = append(opts, WithObserver(o))
-			}
-			for range 2 { // options can be reused
-				c, err := newConfig(opts)
-				if err != nil {
-					t.Fatal(err)
-				}
-				v := reflect.ValueOf(c.joined(c.observers))
-				for i := range v.NumField() {
-					told = nil
-					v.Field(i).Call([]reflect.Value{reflect.Zero(v.Field(i).Type().In(0))})
-					var want []string
-					for _, who := range test.want {
-						want = append(want, v.Type().Field(i).Name+" to "+who)
-					}
-					if !slices.Equal(told, want) {
-						t.Errorf("got %q, want %q", told, want)
-					}
-				}
+		t.Run(test.event.Kind.String(), func(t *testing.T) {
+			var out bytes.Buffer
+			logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
+			newEvents(&config{logger: func() *slog.Logger { return logger }}).write(test.event)
+			if _, got, _ := strings.Cut(strings.TrimSpace(out.String()), " "); !strings.HasPrefix(got, test.want) || test.want == "" && got != "" {
+				t.Errorf("got %q, want it to begin with %q", got, test.want)
 			}
 		})
 	}
+	names := make(map[string]bool)
+	for k := range eventKinds {
+		if name := k.String(); name == "" || names[name] {
+			t.Errorf("kind %d: got the name %q, want one of its own", int(k), name)
+		}
+		names[k.String()] = true
+	}
 }
 
-// Several observers get every event, in order. Without a callback for it an event is not even
-// computed.
-func TestJoined(t *testing.T) {
-	var got []string
-	all := func(name string) (o Observer) {
-		v := reflect.ValueOf(&o).Elem()
-		for i := range v.NumField() {
-			field := v.Type().Field(i).Name
-			switch f := v.Field(i).Addr().Interface().(type) {
-			case *func(Event):
-				*f = func(e Event) { got = append(got, name+" "+field+" "+e.Master) }
-			case *func(int):
-				*f = func(n int) { got = append(got, fmt.Sprint(name, " ", field, " ", n)) }
-			}
-		}
-		return o
+// Of warnings of one kind with one reason, one is logged in 10 s, with the number of those before it that
+// were not. Another reason, or another master, has a line of its own.
+func TestLogOfManyWarnings(t *testing.T) {
+	var out bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&out, nil))
+	e := newEvents(&config{logger: func() *slog.Logger { return logger }})
+	began := time.Now()
+	for i := range 100 {
+		at := began.Add(time.Duration(i) * 200 * time.Millisecond)
+		e.write(Event{Kind: EventExtendFailed, Time: at, Resource: fmt.Sprint(i), Err: ErrNoQuorum})
 	}
-	both := reflect.ValueOf(new(config).joined([]Observer{all("a"), {}, all("b")}))
-	for i := range both.NumField() {
-		field := both.Type().Field(i).Name
-		if both.Field(i).IsNil() {
-			t.Errorf("%s: got no callback", field)
-			continue
-		}
-		got = nil
-		arg, told := reflect.ValueOf(Event{Master: "n"}), "n"
-		if field == "Dropped" {
-			arg, told = reflect.ValueOf(3), "3"
-		}
-		both.Field(i).Call([]reflect.Value{arg})
-		if want := []string{"a " + field + " " + told, "b " + field + " " + told}; !slices.Equal(got, want) {
-			t.Errorf("%s: got %q, want %q", field, got, want)
-		}
-	}
-	none := reflect.ValueOf(new(config).joined([]Observer{{}, {}}))
-	for i := range none.NumField() {
-		if !none.Field(i).IsNil() {
-			t.Errorf("%s of none: got a callback, want nil", none.Type().Field(i).Name)
-		}
+	e.write(Event{Kind: EventExtendFailed, Time: began, Resource: "r", Err: ErrQuarantine})
+	e.write(Event{Kind: EventMasterDown, Time: began, Master: "a", Err: ErrNoQuorum})
+	e.write(Event{Kind: EventMasterDown, Time: began, Master: "b", Err: ErrNoQuorum})
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 5 || !strings.Contains(lines[0], "resource=0 ") || !strings.HasSuffix(lines[1], "more=49") {
+		t.Errorf("got %d lines, want 5, the second with the 49 that were left out:\n%s", len(lines), &out)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
 )
 
 // The events behind the metrics: how long nodes take to answer, and how calls end.
@@ -23,17 +24,15 @@ func TestObservedCalls(t *testing.T) {
 			got = append(got, fmt.Sprintf(format, args...))
 		}
 		slow, hung := b.nodes[1], b.nodes[2]
-		l := b.warmLocker(redlock.WithObserver(redlock.Observer{
-			MasterAsked: func(e redlock.Event) {
-				if e.Master != b.nodes[0].Addr() {
-					keep("%s %v %s", e.Master, e.Elapsed, redlock.Reason(e.Err))
-				}
-			},
-			Acquired: func(e redlock.Event) {
+		l := b.warmLocker(locktest.On(func(e redlock.Event) {
+			if e.Master != b.nodes[0].Addr() {
+				keep("%s %v %s", e.Master, e.Elapsed, redlock.Reason(e.Err))
+			}
+		}, redlock.EventExchange),
+			locktest.On(func(e redlock.Event) {
 				keep("acquired %s after %v, handed over: %v", e.Resource, e.Elapsed, e.HandedOver)
-			},
-			GaveUp: func(e redlock.Event) { keep("gave up %s after %v: %s", e.Resource, e.Elapsed, redlock.Reason(e.Err)) },
-		}))
+			}, redlock.EventAcquired),
+			locktest.On(func(e redlock.Event) { keep("gave up %s after %v: %s", e.Resource, e.Elapsed, redlock.Reason(e.Err)) }, redlock.EventNotAcquired))
 		told := func(want ...string) {
 			t.Helper()
 			synctest.Wait()

@@ -3,17 +3,18 @@ package redlock
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/rules"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
 // Bounds and defaults of the options.
 //
-// Source: [ALGORITHM section 1].
-//
-// [ALGORITHM section 1]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#1-model-and-notation
+// Source: ALGORITHM section 1.
 const (
 	DefaultTTL       = 10 * time.Second
 	DefaultMaxTTL    = 10 * time.Second
@@ -21,8 +22,9 @@ const (
 	DefaultKeyPrefix = "redlock:"
 
 	MinTTL            = 50 * time.Millisecond // shortest TTL of a lock
-	LongestMaxTTL     = 24 * time.Hour        // largest value of WithMaxTTL
+	MaxTTLLimit       = 24 * time.Hour        // largest value of WithMaxTTL
 	MaxResourceLength = 512                   // bytes in the name of a resource
+	MaxOwnerLength    = wire.MaxLabel         // bytes in a label of WithOwner
 	MinDrift          = 0.001
 	MaxDrift          = 0.25
 
@@ -49,13 +51,13 @@ type config struct {
 	keyPrefix string
 	observers []Observer
 	tracer    Tracer
-	foreign   foreign
 	clock     *clock.Lease
 	guard     bool // restart guard
 	trusted   bool // the nodes' disks
 	logger    func() *slog.Logger
-	rules     rules
+	rules     *rules.Rules
 	queue     queuePolicy
+	groups    [][]string // of WithGroups; nil for none
 }
 
 type lockConfig struct {
@@ -67,9 +69,8 @@ type lockConfig struct {
 	votesWait   time.Duration // of one attempt, for masters in quarantine
 	manual      bool          // no renewal
 	reentry     bool
-	shared      bool         // the lease of a reader
-	permits     wire.Permits // the lease is one of permits; zero for any other lease
-	owner       string       // label of the lease; "": none
+	shared      bool   // the lease of a reader
+	owner       string // label of the lease; "": none
 
 	ttlSet, timeoutSet, maxHoldSet, manualSet, ownerSet bool // by the options of New, or by those of this call: two that exclude each other must not come together
 }
@@ -92,7 +93,7 @@ func WithTTL(ttl time.Duration) LockOption {
 
 // WithoutRenewal turns the background renewal off: the lease ends with its TTL, unless Extend is
 // called. By default a lease is renewed every third of the TTL. The holder of a lease without
-// renewal learns of a [Locker.Break] by another Locker from Extend alone. WithoutRenewal and
+// renewal learns of a Break (package admin) by another Locker from Extend alone. WithoutRenewal and
 // [WithMaxHold] exclude each other.
 func WithoutRenewal() LockOption {
 	return lockOption(func(c *lockConfig) { c.manual, c.manualSet = true, true })
@@ -122,9 +123,8 @@ func WithGrace(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.grace = d })
 }
 
-// WithQuarantineWait lets the calls that make one attempt ([Locker.TryLock], [Locker.TryRLock],
-// [Locker.TryLockAll] and [Semaphore.TryAcquire]) wait for masters in quarantine, and then make their attempt. They still do not
-// wait for another holder. A call waits only if the time left of the quarantines, which the masters
+// WithQuarantineWait lets [Locker.TryLock] wait for masters in quarantine, and then make its attempt. It
+// still does not wait for another holder. A call waits only if the time left of the quarantines, which the masters
 // tell, is over within d of the start of the call and before the deadline of its context. Otherwise
 // it fails at once with [ErrQuarantine]. While masters are in quarantine, a call that is refused by others looks
 // again for up to a third of a second: attempts that wait, too, may have refused it. It is for work that is due once, such as a nightly job: masters that
@@ -142,6 +142,18 @@ func WithReentry() LockOption {
 	return lockOption(func(c *lockConfig) { c.reentry = true })
 }
 
+// WithOwner labels the leases with their owner, for people: "web-3 4711 nightly", for example.
+// The masters keep the label with the key. Package admin shows it, and so does the error of a
+// caller that is refused because of the lease, by [QuorumError.Holder]. A label has 1 to
+// [MaxOwnerLength] bytes of UTF-8: printable characters and spaces, but no "|". By default there is
+// none.
+//
+// The holder chooses its label. Nothing may be decided by it, and all clients of the
+// masters can read it. A lease is handed over only to a caller of the process with the same label.
+func WithOwner(label string) LockOption {
+	return lockOption(func(c *lockConfig) { c.owner, c.ownerSet = label, true })
+}
+
 // WithMasterTimeout sets how long one master may take to answer one request, from 1 ms to a
 // quarter of the TTL. By default it is a tenth of the TTL, and 250 ms at most. Connecting to a
 // master may take four times as long, in the background.
@@ -152,7 +164,7 @@ func WithMasterTimeout(d time.Duration) Option {
 }
 
 // WithMaxTTL sets the largest TTL that any client of these masters uses: 10 s by default, from
-// [MinTTL] to [LongestMaxTTL]. A larger TTL is refused. All clients must have the same value,
+// [MinTTL] to [MaxTTLLimit]. A larger TTL is refused. All clients must have the same value,
 // because it bounds how long a key can outlive its holder: a master that may have lost keys is
 // safe again after that time. A client with a larger value raises it on the masters for good,
 // for every client. That also lengthens the quarantine of a master that is new or has restarted
@@ -171,8 +183,16 @@ func WithDrift(factor float64) Option { return option(func(c *config) { c.drift 
 // included, has the ending of one of the library's own keys: see [Locker.Lock].
 func WithKeyPrefix(prefix string) Option { return option(func(c *config) { c.keyPrefix = prefix }) }
 
-// WithObserver adds an [Observer]. If it is given more than once, all observers are called, in
-// the order in which they were given.
+// WithGroups declares that the masters are one of several groups, as package sharded uses them. Each group
+// is a list of addresses as for [New], and one of them is the list of this Locker. A master tells apart
+// clients with other groups as it does clients with another list of masters: they get no votes, and their
+// calls return [ErrMasters]. If a group is wrong, the error of New matches [ErrConfig].
+//
+// Source: ALGORITHM section 8, "Groups".
+func WithGroups(groups [][]string) Option { return option(func(c *config) { c.groups = groups }) }
+
+// WithObserver adds an [Observer], which must not be nil. If it is given more than once, all observers are
+// called, in the order in which they were given.
 func WithObserver(o Observer) Option {
 	return option(func(c *config) { c.observers = append(c.observers, o) })
 }
@@ -192,16 +212,14 @@ func WithClock(source Clock) Option {
 // another client can be granted the resource while the lease is valid. It is for tests, and for
 // a single master whose loss of data is meant to free all locks.
 //
-// If the loss of a key is noticed, the [Observer] is told (MasterForgot), and nothing else
+// If the loss of a key is noticed, there is an [EventKeyLost], and nothing else
 // happens. Clocks are watched all the same: if the clock of a master was stepped, this Locker
 // does not count its vote until all keys that it may have dropped would have expired, 10.3 s by
-// default. Nothing shortens that time, because there is no [Locker.Bootstrap].
+// default. Nothing shortens that time, because there is no Bootstrap of package admin.
 //
 // The guard protects only if no client of the masters has WithoutRestartGuard.
 //
-// Source: [ALGORITHM section 8].
-//
-// [ALGORITHM section 8]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#8-restart-guard
+// Source: ALGORITHM section 8.
 func WithoutRestartGuard() Option { return option(func(c *config) { c.guard = false }) }
 
 // WithTrustedDisk lets a master vote at once after it restarted, if it still has its data. That
@@ -212,19 +230,22 @@ func WithoutRestartGuard() Option { return option(func(c *config) { c.guard = fa
 // A master is trusted if INFO and CONFIG GET report "appendonly yes", "appendfsync always" and
 // "no-appendfsync-on-rewrite no", both at this connection and at this Locker's connection
 // before. So keep these in its configuration file, and allow the user +config|get.
-// [Locker.Check] says what is missing. A master that comes back empty is still detected.
+// Check of package admin says what is missing. A master that comes back empty is still detected.
 //
-// Source: [ALGORITHM section 8], "TrustDisk".
-//
-// [ALGORITHM section 8]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#8-restart-guard
+// Source: ALGORITHM section 8, "TrustDisk".
 func WithTrustedDisk() Option { return option(func(c *config) { c.trusted = true }) }
 
-// WithLogger sets the logger for warnings to an operator that no error returns: a Lock waits for
-// masters in quarantine, no attempt has found a quorum for a second, something is wrong with a master,
-// a clock was stepped, a callback panicked. What calls wait for has the word of [Reason] in the field
-// "reason", and what each master says in "masters". With level Info the log is told that an outage is
-// over, and that the number of masters is even. By default it is the [slog.Default] at the time of the
-// warning. A nil logger silences the warnings. A panic of the handler is recovered.
+// WithLogger sets the logger: by default the [slog.Default] at the time of each line. A nil logger
+// silences the library. The first call of the Locker asks whether the logger takes level Debug.
+//
+//   - Level Warn: something that an operator should know. Calls wait because of the masters: none of them
+//     has found a quorum for a second, or masters are in quarantine; the word of [Reason] is in the field
+//     "reason", and the answer of each master in "masters". A lease was lost, or could not be extended. A
+//     master is down, has no vote, or makes locks less safe than they should be. A clock was stepped. Of
+//     warnings of one kind with one reason about one master, one is logged in 10 s, with the number of
+//     those before it that were not.
+//   - Level Info: an outage is over; a master is up again; the number of masters is even.
+//   - Level Debug: every other [Event], but [EventExchange].
 func WithLogger(l *slog.Logger) Option {
 	if l == nil {
 		l = slog.New(slog.DiscardHandler)
@@ -240,7 +261,7 @@ func newConfig(opts []Option) (*config, error) {
 		clock:     clock.NewLease(SystemClock()),
 		guard:     true,
 		logger:    slog.Default,
-		rules:     algorithm(),
+		rules:     rules.New(),
 		queue:     defaultQueuePolicy,
 	}
 	for i, o := range opts {
@@ -265,8 +286,8 @@ type rule struct {
 	msg string
 }
 
-func firstBroken(rules []rule) error {
-	for _, r := range rules {
+func firstBroken(table []rule) error {
+	for _, r := range table {
 		if !r.ok {
 			return configErrorf("%s", r.msg)
 		}
@@ -276,13 +297,14 @@ func firstBroken(rules []rule) error {
 
 func (c *config) validate() error {
 	err := firstBroken([]rule{
-		{c.maxTTL >= MinTTL && c.maxTTL <= LongestMaxTTL,
-			fmt.Sprintf("WithMaxTTL(%v): must be from %v to %v", c.maxTTL, MinTTL, LongestMaxTTL)},
+		{c.maxTTL >= MinTTL && c.maxTTL <= MaxTTLLimit,
+			fmt.Sprintf("WithMaxTTL(%v): must be from %v to %v", c.maxTTL, MinTTL, MaxTTLLimit)},
 		{c.drift >= MinDrift && c.drift <= MaxDrift, // false for NaN
 			fmt.Sprintf("WithDrift(%v): must be from %v to %v", c.drift, MinDrift, MaxDrift)},
 		{len(c.keyPrefix) <= maxKeyPrefix,
 			fmt.Sprintf("WithKeyPrefix of %d bytes: must be at most %d", len(c.keyPrefix), maxKeyPrefix)},
 		{c.clock != nil, "WithClock(nil): there must be a clock"},
+		{!slices.ContainsFunc(c.observers, func(o Observer) bool { return o == nil }), "WithObserver(nil): there must be an observer"},
 		{c.guard || !c.trusted, "WithTrustedDisk relaxes the restart guard, which WithoutRestartGuard switches off: give one of them"},
 	})
 	if err != nil {
@@ -355,3 +377,40 @@ func (c *config) nodeTimeoutOfAll() time.Duration {
 //
 // Source: ALGORITHM section 1, "MinValidity".
 func (c *lockConfig) minValidity() time.Duration { return c.ttl / 2 }
+
+// Settings are the values of the options for one lease: those of [New] and of the call together.
+type Settings struct {
+	TTL           time.Duration // how long a master keeps the key that is not renewed
+	MasterTimeout time.Duration // how long one master may take to answer
+	Grace         time.Duration // by how much the lease ends earlier for its holder
+	MaxHold       time.Duration // bound on the life of the lease; 0 for none
+	MinHold       time.Duration // how long the resource stays taken at least
+	Quarantine    time.Duration // how long a master that is new or has lost data has no vote
+	Renewed       bool          // in the background: WithoutRenewal was not given
+	Reentry       bool          // WithReentry was given
+	Shared        bool          // Shared was given
+	Owner         string        // label of WithOwner; "" for none
+	Clock         Clock         // of WithClock
+}
+
+// Settings returns the settings of a lease that is acquired with opts. It asks no master.
+// The error matches [ErrConfig] if [Locker.Lock] would refuse the options.
+func (l *Locker) Settings(opts ...LockOption) (Settings, error) {
+	lc, err := l.conf.forCall(opts)
+	if err != nil {
+		return Settings{}, err
+	}
+	return Settings{
+		TTL:           lc.ttl,
+		MasterTimeout: lc.timeout(),
+		Grace:         lc.grace,
+		MaxHold:       lc.maxHold,
+		MinHold:       lc.minHold,
+		Quarantine:    node.QuarantineFor(l.conf.maxTTL, l.conf.drift),
+		Clock:         l.conf.clock.Source,
+		Renewed:       !lc.manual,
+		Reentry:       lc.reentry,
+		Shared:        lc.shared,
+		Owner:         lc.owner,
+	}, nil
+}

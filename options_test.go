@@ -118,7 +118,7 @@ func TestOptionBounds(t *testing.T) {
 	}{
 		{"no option", nil, nil},
 		{"all options", list(WithTTL(time.Second), WithMaxTTL(time.Minute), WithDrift(0.02), WithKeyPrefix("p:"), WithMasterTimeout(20*ms),
-			WithGrace(100*ms), WithMaxHold(time.Hour), WithReentry(), WithObserver(Observer{}), WithClock(RuntimeClock())), nil},
+			WithGrace(100*ms), WithMaxHold(time.Hour), WithReentry(), WithObserver(func(Event) {}), WithClock(RuntimeClock())), nil},
 
 		{"nil option", list(nil), []string{"option 1 is nil"}},
 		{"nil option behind another", list(WithReentry(), nil), []string{"option 2 is nil"}},

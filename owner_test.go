@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -38,7 +39,7 @@ func TestOwner(t *testing.T) {
 	}
 	named := 0 // the others had not answered when it was decided
 	for _, n := range refused.Masters {
-		if n.Owner == webOne && n.Left > 0 {
+		if n.Owner == webOne && n.ExpiresIn > 0 {
 			named++
 		}
 	}
@@ -46,9 +47,9 @@ func TestOwner(t *testing.T) {
 		t.Errorf("got the owner from %d nodes, want it from %d: %v", named, refused.Need, err)
 	}
 
-	in, err := rival.Inspect(t.Context(), "owned")
+	in, err := admin.Inspect(t.Context(), rival, "owned")
 	must(t, err)
-	if in.Owner != webOne || in.Masters[0].Owner != webOne || in.Verdict != redlock.VerdictHeld || in.Token != le.Token() {
+	if in.Owner != webOne || in.Masters[0].Owner != webOne || in.Verdict != admin.VerdictHeld || in.Token != le.Token() {
 		t.Errorf("got %+v", in)
 	}
 	must(t, le.Unlock(t.Context()))
@@ -76,14 +77,14 @@ func TestOwnerStays(t *testing.T) {
 	if next.Owner() != webOne {
 		t.Errorf("adopted: got owner %q, want %q", next.Owner(), webOne)
 	}
-	in, err := l.Break(t.Context(), "moved")
+	in, err := admin.Break(t.Context(), l, "moved")
 	must(t, err)
 	if in.Owner != webOne {
 		t.Errorf("broken: got owner %q, want %q", in.Owner, webOne)
 	}
-	in, err = l.Inspect(t.Context(), "moved")
+	in, err = admin.Inspect(t.Context(), l, "moved")
 	must(t, err)
-	if in.Verdict != redlock.VerdictBroken || in.Owner != webOne {
+	if in.Verdict != admin.VerdictBroken || in.Owner != webOne {
 		t.Errorf("got %v of %q, want BROKEN of %q", in.Verdict, in.Owner, webOne)
 	}
 	if _, err := l.TryLock(t.Context(), "moved"); !errors.Is(err, redlock.ErrTaken) || !strings.Contains(err.Error(), webOne) {
@@ -107,7 +108,7 @@ func TestOwnerOfOtherPrograms(t *testing.T) {
 		if owner, _ := refused.Holder(); owner != "" {
 			t.Errorf("%q: got owner %q, want none", value, owner)
 		}
-		in, err := l.Inspect(t.Context(), "foreign")
+		in, err := admin.Inspect(t.Context(), l, "foreign")
 		must(t, err)
 		if in.Owner != "" {
 			t.Errorf("%q: Inspect: got owner %q, want none", value, in.Owner)

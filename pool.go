@@ -2,17 +2,24 @@ package redlock
 
 import (
 	"context"
-	"errors"
+	"crypto/rand"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
-// pool is one group of N nodes of a Locker, with all that its leases and callers share.
+// pool is the N nodes of a Locker, with all that its leases and callers share.
 //
 // # Mutexes
 //
@@ -35,20 +42,15 @@ import (
 //	goroutine       number                      ends                                      waited for by
 //	Node.serve      one for each node           when Set.Stop has it shut                 Set.Stop
 //	Node.read       one for each connection     with the connection                       Set.Stop
-//	renewer.run     one for each group          by renewer.close                          pool.stop
+//	renewer.run     one                         by renewer.close                          pool.stop
 //	events.run      one                         by events.close, with all events told     Locker.stop
-//	survey.run      one, with several groups    when Close begins                         Locker.stop
 //	subscription    one for each queue node     by pool.deafen                            pool.stop
 //	                that the process listens to
-//	of onEach       one for each node and call  with the answer, the context or Close     onEach
-//	of survey.round one for each node           with the answer, the verdict or Close     survey.round
-//	of inParallel   one for each resource       with the attempt, the extend or the       inParallel
-//	                of a LockAll                release of that resource
+//	of node.Each    one for each node and call  with the answer, the context or Close     node.Each
 //
-// Nodes, renewer, events and survey start with the first call. Every other goroutine is the caller's.
+// Nodes, renewer and events start with the first call. Every other goroutine is the caller's.
 type pool struct {
 	conf      *config
-	group     int // number of the group, from 0
 	set       *node.Set
 	nodes     []*node.Node
 	need      int                                                   // votes that make a quorum
@@ -73,17 +75,15 @@ type pool struct {
 	subscriptions []*node.Subscription
 }
 
-// newPool makes the pool of one of several groups, whose lists of masters lists has.
-func newPool(c *config, lists [][]redis.Options, group int, ev *events) *pool {
-	masters := lists[group]
+// newPool makes the pool of some masters. groups has the lists of all groups, if they are one of several.
+func newPool(c *config, masters []redis.Options, groups [][]redis.Options, ev *events) *pool {
 	p := &pool{
-		group:     group,
 		conf:      c,
-		need:      c.rules.quorum(len(masters)),
-		waitlines: waitlines{policy: &c.queue, foreign: foreignHolders{search: c.keyPrefix == ""}},
+		need:      c.rules.Quorum(quorum(len(masters))),
+		waitlines: waitlines{policy: &c.queue, known: memories{emptyPrefix: c.keyPrefix == ""}},
 		renewer:   newRenewer(c.clock),
 		events:    ev,
-		channel:   c.keyPrefix + "~inbox:" + c.rules.newID(),
+		channel:   c.keyPrefix + "~inbox:" + c.newID(),
 	}
 	p.opened, p.shut = context.WithCancelCause(context.Background())
 	p.closing = p.opened.Done()
@@ -99,9 +99,9 @@ func newPool(c *config, lists [][]redis.Options, group int, ev *events) *pool {
 		Channel:   p.channel,
 		Clock:     c.clock,
 		Events:    p.events,
-		Rules:     c.rules.node,
+		Rules:     c.rules,
 		Corrected: p.renewer.poke,
-		Groups:    lists,
+		Groups:    groups,
 	}, masters)
 	p.nodes = p.set.Nodes()
 	p.skew = func(i int, now instant) (error, bool) { return p.nodes[i].TooFar(now) }
@@ -116,7 +116,7 @@ func (p *pool) now() instant { return p.conf.clock.Instant() }
 // start starts the goroutines of the nodes and of the renewer.
 func (p *pool) start() {
 	p.set.Start()
-	p.watcher.Go(func() error { p.renewer.run(p.set.Hold); return nil })
+	p.watcher.Go(func() error { p.renewer.run(); return nil })
 }
 
 // timers keeps idle timers for reuse.
@@ -155,31 +155,6 @@ func (p *pool) awaitVotes(e *QuorumError) time.Duration {
 	return wait
 }
 
-// onEach calls ask for all nodes at the same time, and returns their results by node. The
-// context of ask ends with ctx or with the Locker.
-func onEach[T any](ctx context.Context, p *pool, ask func(context.Context, *node.Node) (T, error)) ([]T, []error) {
-	results, errs := make([]T, len(p.nodes)), make([]error, len(p.nodes))
-	both, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cancel(nil)
-	defer context.AfterFunc(p.opened, func() { cancel(ErrClosed) })()
-	defer context.AfterFunc(ctx, func() { cancel(errCallOver) })()
-	var asked sync.WaitGroup
-	for i, n := range p.nodes {
-		asked.Go(func() { results[i], errs[i] = ask(both, n) })
-	}
-	asked.Wait()
-	for i, err := range errs {
-		if err == errCallOver {
-			errs[i] = contextError(ctx)
-		}
-	}
-	return results, errs
-}
-
-// errCallOver stands for the end of a call's context, because the cause of that context may be
-// of a type that cannot be compared.
-var errCallOver = errors.New("the call is over")
-
 // stop lets the nodes send the requests that they have, for grace at most, and waits until every
 // goroutine has ended.
 func (p *pool) stop(grace time.Duration) {
@@ -188,4 +163,185 @@ func (p *pool) stop(grace time.Duration) {
 	p.set.Stop(grace)
 	p.renewer.close()
 	_ = p.watcher.Wait()
+}
+
+// newID returns a random id. The source of random numbers is named here and never fails. That of
+// package uuid is a variable of the whole program, which another package can make deterministic.
+//
+// Source: ALGORITHM section 3, point 1.
+func (c *config) newID() string {
+	id := uuid.Must(uuid.NewRandomFromReader(rand.Reader))
+	return c.rules.ID(wire.EncodeID(id))
+}
+
+// parseMasters reads addresses: "host:port", redis://, rediss:// or unix:// URLs.
+func parseMasters(masters []string) ([]*redis.Options, error) {
+	opts := make([]*redis.Options, 0, len(masters))
+	for i, m := range masters {
+		o, err := parseMaster(strings.TrimSpace(m))
+		if err != nil {
+			return nil, configErrorf("master %d (%s): %v", i+1, redactMaster(m), err)
+		}
+		opts = append(opts, o)
+	}
+	return opts, nil
+}
+
+func parseMaster(master string) (*redis.Options, error) {
+	if !strings.Contains(master, "://") {
+		if err := checkHostPort(master); err != nil {
+			return nil, err
+		}
+		return &redis.Options{Network: "tcp", Addr: master}, nil
+	}
+	const mustEncode = "the characters # / ? @ of a password must be percent-encoded in a URL"
+	if strings.Contains(master, "#") {
+		return nil, masterError(mustEncode)
+	}
+	o, err := redis.ParseURL(master)
+	if err != nil {
+		// The error may quote the URL with its password.
+		return nil, masterError("not a redis://, rediss:// or unix:// URL that the client understands")
+	}
+	u, err := url.Parse(master)
+	if err != nil || strings.Contains(u.EscapedPath()+u.RawQuery, "@") {
+		return nil, masterError(mustEncode)
+	}
+	for name := range u.Query() {
+		if !slices.Contains(urlParameters, name) {
+			return nil, masterError("the parameter " + strconv.Quote(name) + " has no effect: only " + strings.Join(urlParameters, ", ") + " have")
+		}
+	}
+	switch {
+	case o.Network == "unix" && u.Host != "":
+		return nil, masterError("the path of a unix:// URL must begin with a third slash")
+	case o.Network == "tcp":
+		return o, checkHostPort(o.Addr)
+	}
+	return o, nil
+}
+
+// urlParameters are the parameters of a URL that the library uses.
+var urlParameters = []string{"client_name", "db", "skip_verify"}
+
+type masterError string
+
+func (e masterError) Error() string { return string(e) }
+
+func checkHostPort(addr string) error {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || host == "" || strings.ContainsAny(host, "@/?#") {
+		return masterError("must be host:port, or a redis://, rediss:// or unix:// URL")
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return masterError("port must be a number from 1 to 65535")
+	}
+	return nil
+}
+
+// redactMaster returns an address without user, password and parameters.
+func redactMaster(master string) string {
+	scheme, rest, isURL := strings.Cut(master, "://")
+	switch {
+	case !isURL:
+		scheme, rest = "", master
+	case slices.Contains([]string{"redis", "rediss", "unix"}, scheme):
+		scheme += "://"
+	default:
+		scheme = ""
+	}
+	at := strings.LastIndexByte(rest, '@')
+	if at >= 0 {
+		rest = rest[at+1:]
+	}
+	cut := strings.IndexAny(rest, "?#&")
+	if cut >= 0 {
+		rest = rest[:cut]
+	}
+	return strconv.Quote(scheme + rest)
+}
+
+// checkMasters returns an error if the list of masters is wrong, as far as that can be told
+// without asking a master.
+func checkMasters(masters []*redis.Options) ([]redis.Options, error) {
+	if len(masters) == 0 {
+		return nil, configErrorf("no masters: give the address of at least one")
+	}
+	seen := make(map[string]int, len(masters))
+	list := make([]redis.Options, 0, len(masters))
+	for i, m := range masters {
+		if m == nil {
+			return nil, configErrorf("master %d: options are nil", i+1)
+		}
+		o := usedOf(m)
+		if o.Addr == "" {
+			return nil, configErrorf("master %d: no address", i+1)
+		}
+		if o.Network == "" {
+			o.Network = "tcp"
+			if strings.HasPrefix(o.Addr, "/") {
+				o.Network = "unix"
+			}
+		}
+		if o.Network == "tcp" && o.Dialer == nil {
+			if err := checkHostPort(o.Addr); err != nil {
+				return nil, configErrorf("master %d (%s): %v", i+1, redactMaster(o.Addr), err)
+			}
+		}
+		if first, twice := seen[o.Addr]; twice {
+			return nil, configErrorf("master %d has the address of master %d, %s: a quorum needs independent masters", i+1, first, o.Addr)
+		}
+		seen[o.Addr] = i + 1
+		list = append(list, o)
+	}
+	return list, nil
+}
+
+// usedOf returns the options that the library uses, as [NewFromOptions] lists them. The others are about
+// retries, time-outs, pools and caches, which would be wrong for a lock.
+func usedOf(o *redis.Options) redis.Options {
+	return redis.Options{
+		Network:                      o.Network,
+		Addr:                         strings.TrimSpace(o.Addr),
+		Dialer:                       o.Dialer,
+		TLSConfig:                    o.TLSConfig,
+		ClientName:                   o.ClientName,
+		Username:                     o.Username,
+		Password:                     o.Password,
+		CredentialsProvider:          o.CredentialsProvider,
+		CredentialsProviderContext:   o.CredentialsProviderContext,
+		StreamingCredentialsProvider: o.StreamingCredentialsProvider,
+		DB:                           o.DB,
+	}
+}
+
+// groupsWith returns the masters of all groups, one of which is the list of the Locker; nil if the masters
+// are no group.
+func (c *config) groupsWith(own []redis.Options) (groups [][]redis.Options, err error) {
+	if c.groups == nil {
+		return nil, nil
+	}
+	in, found := make(map[string]int), false
+	for i, masters := range c.groups {
+		parsed, err := parseMasters(masters)
+		if err != nil {
+			return nil, errorf("group %d: %w", i+1, err)
+		}
+		list, err := checkMasters(parsed)
+		if err != nil {
+			return nil, errorf("group %d: %w", i+1, err)
+		}
+		for _, m := range list {
+			if first, twice := in[m.Addr]; twice {
+				return nil, configErrorf("%s is in group %d and in group %d: groups must have no master in common", m.Addr, first, i+1)
+			}
+			in[m.Addr] = i + 1
+		}
+		groups = append(groups, list)
+		found = found || node.Members(list) == node.Members(own)
+	}
+	if !found {
+		return nil, configErrorf("WithGroups: no group has the masters of this Locker")
+	}
+	return groups, nil
 }

@@ -17,26 +17,13 @@ func TestVirtualQuarantineWait(t *testing.T) {
 			lease, err := l.TryLock(ctx, "r", opts...)
 			return func() { _ = lease.Unlock(ctx) }, err
 		},
-		"TryRLock": func(l *redlock.Locker, ctx context.Context, opts ...redlock.LockOption) (func(), error) {
-			lease, err := l.TryRLock(ctx, "r", opts...)
+		"a reader's TryLock": func(l *redlock.Locker, ctx context.Context, opts ...redlock.LockOption) (func(), error) {
+			lease, err := l.TryLock(ctx, "r", append(opts, redlock.Shared())...)
 			return func() { _ = lease.Unlock(ctx) }, err
 		},
-		"TryLockAll": func(l *redlock.Locker, ctx context.Context, opts ...redlock.LockOption) (func(), error) {
-			lease, err := l.TryLockAll(ctx, []string{"a", "r"}, opts...)
-			return func() { _ = lease.Unlock(ctx) }, err
-		},
-	}
-	calls["TryAcquire"] = func(l *redlock.Locker, ctx context.Context, opts ...redlock.LockOption) (func(), error) {
-		lease, err := l.Semaphore("r", 2).TryAcquire(ctx, 2, opts...)
-		return func() { _ = lease.Unlock(ctx) }, err
 	}
 	for name, try := range calls {
 		hold := func(b *bubble, l *redlock.Locker) (end func()) { // what keeps the call out
-			if name == "TryAcquire" {
-				end, err := try(l, b.t.Context())
-				must(b.t, err)
-				return end
-			}
 			lease := b.lock(l, "r")
 			return func() { b.unlock(lease) }
 		}

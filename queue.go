@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +17,7 @@ import (
 //
 // Source: ALGORITHM section 10.
 type queuePolicy struct {
-	// Of one attempt: see approach.go.
+	// Of one attempt: see attempt.go.
 	leastPatience time.Duration // how long a quorum waits at least for the queue node's answer
 	roundsAtOnce  int           // how often nodes that refused are asked again at once
 	roundPause    time.Duration // pause before they are asked again after that
@@ -76,15 +75,12 @@ func (q *queuePolicy) room() time.Duration { return q.roomDelay*3/4 + rand.N(q.r
 // reached is not known, so such a node is chosen only if there is no other.
 //
 // Source: ALGORITHM section 10.
-func (p *pool) queueNodeOf(resource string) int { return p.queueNodeBut(resource, nil) }
-
-// queueNodeBut returns the node that keeps the queue if those in but cannot.
-func (p *pool) queueNodeBut(resource string, but []int) int {
+func (p *pool) queueNodeOf(resource string) int {
 	h := node.Hash(resource)
 	best, highest, known := 0, uint64(0), false
 	for i, n := range p.nodes {
 		s := n.Standing()
-		if s.Down != nil || known && !s.Reached || slices.Contains(but, i) {
+		if s.Down != nil || known && !s.Reached {
 			continue
 		}
 		if score := mix(h ^ s.Hash); score >= highest || s.Reached && !known {
@@ -125,7 +121,7 @@ func (p *pool) leaveQueue(line lineKey, queueNode int) {
 	p.initKey(k, line.resource, lc)
 	n := p.nodes[queueNode]
 	k.AssumeSent(n)
-	_ = n.Send(&node.Request{Op: wire.Release, Node: queueNode, Key: k, Process: p.queuesAs(line), Permits: line.permits, Timeout: lc.timeout(), To: unheard{}}, p.now())
+	_ = n.Send(&node.Request{Op: wire.Release, Node: queueNode, Key: k, Process: p.queuesAs(line), Timeout: lc.timeout(), To: unheard{}}, p.now())
 }
 
 // unheard receives the answers that no caller waits for.
@@ -162,20 +158,50 @@ func (p *pool) hears(queueNode int) bool { return p.subscriptions[queueNode].Rea
 // news to the queue node: a release that says so is on its way.
 func (p *pool) called(key string) {
 	line := lineKey{resource: strings.TrimPrefix(key, p.conf.keyPrefix)}
-	if base, permits := wire.CutPermits(line.resource); strings.HasSuffix(base, wire.SlotsSuffix) {
-		line.resource, line.permits = base, permits
-	}
 	line.resource, line.shared = strings.CutSuffix(line.resource, wire.OfReaders)
 	p.waitlines.call(line)
 }
 
 // queuesAs returns the name by which the callers of a line wait at a queue node.
 func (p *pool) queuesAs(line lineKey) string {
-	switch {
-	case line.permits.Of > 0:
-		return p.channel + line.permits.Suffix()
-	case line.shared:
+	if line.shared {
 		return p.channel + wire.OfReaders
 	}
 	return p.channel
+}
+
+// otherLibrary leaves room for clients of another library that lock the same key, such as redsync during a
+// migration. They poll a few times a second, and stand in no queue. So a process that met such a client
+// within the last minute pauses for a gap once its leases have followed each other for a share of time. With the
+// empty prefix, by which it may share every key, it does so each second without having met one.
+//
+// Source: ALGORITHM section 10, "Other libraries".
+type otherLibrary struct {
+	met   time.Time // when a key of the other library was last in the way
+	since time.Time // when the present leases began to follow each other
+	freed time.Time // when the last of them ended
+}
+
+const (
+	otherMemory = time.Minute
+	otherShare  = 100 * time.Millisecond
+	otherGap    = 50 * time.Millisecond
+)
+
+// pause returns how long this process leaves the resource free before it asks for it.
+func (o *otherLibrary) pause(emptyPrefix bool, now time.Time) time.Duration {
+	share, free := otherShare, now.Sub(o.freed)
+	if now.Sub(o.met) >= otherMemory {
+		share = time.Second
+		if !emptyPrefix {
+			return 0
+		}
+	}
+	if free >= otherGap {
+		o.since = now
+	}
+	if now.Sub(o.since) < share {
+		return 0
+	}
+	return otherGap - free
 }

@@ -145,7 +145,7 @@ func (c *queueSearch) look(p *queueProcess, x *queueCaller, late bool, o *queueO
 		*x = queueCaller{stage: holding}
 	case next.ask:
 		p.attempt = &attempt{
-			rules: &c.rules, need: c.need, timeout: searchTimeout, start: searchStart, useless: never,
+			rules: c.rules, need: c.need, timeout: searchTimeout, start: searchStart, useless: never,
 			skew:     func(int, instant) (error, bool) { return nil, true },
 			nodes:    make([]voter, c.nodes),
 			approach: approach{policy: &c.policy, strategy: next.how, node: theQueueNode},
@@ -224,7 +224,7 @@ func (c *queueSearch) failed(p *queueProcess, goesOn bool, o *queueOutcome) *fai
 func (c *queueSearch) unlock(p *queueProcess, o *queueOutcome) {
 	if heir := p.line.heir(&c.grant); heir != nil && p.handed+1 < c.block {
 		p.handed++
-		_, next := p.line.handedTo(heir, &c.lease)
+		next := p.line.handedTo(heir, &c.lease)
 		p.wake(next)
 		p.wake(heir)
 		return

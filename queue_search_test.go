@@ -8,6 +8,7 @@ import (
 
 	"github.com/d0720281/redlock/chaos/model/search"
 	"github.com/d0720281/redlock/chaos/model/searchtest"
+	"github.com/d0720281/redlock/internal/rules"
 )
 
 // This file searches every state that a few processes can reach while they wait for one resource.
@@ -20,7 +21,7 @@ import (
 // waits to be called has no timer, except where the search says so. A key ends by itself only when
 // its process has died.
 //
-// Source: ALGORITHM section 10; section 15, I1, I10 and I11.
+// Source: ALGORITHM section 10; section 13, I1, I10 and I11.
 
 const (
 	queueNodes     = 3
@@ -54,7 +55,7 @@ type queueSearch struct {
 
 	inOrder bool // check that no process overtakes another
 
-	rules  rules
+	rules  *rules.Rules
 	policy queuePolicy
 	queue  queueRules
 
@@ -348,7 +349,7 @@ func (s *queueState) isTurn() bool { return s.turn != noProcess && s.turn != the
 
 func queueSearchOf(nodes int, callers []int, block int, change func(*queueSearch)) *queueSearch {
 	c := &queueSearch{nodes: nodes, need: quorum(nodes), callers: callers, block: block}
-	c.rules, c.queue = algorithm(), queueAlgorithm()
+	c.rules, c.queue = rules.New(), queueAlgorithm()
 	c.policy = queuePolicy{
 		leastPatience: 10, roundPause: 10, retryShare: 10,
 		queuedDelay: 2 * longWait, askAllEvery: 1, roomDelay: time.Minute,

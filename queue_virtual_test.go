@@ -131,7 +131,7 @@ func (b *bubble) wantNothingLeft() {
 // The queue node serves several Lockers one after another, in their order, and calls each at the
 // moment at which the holder before it releases.
 //
-// Source: ALGORITHM section 10, "wake"; section 15, I10.
+// Source: ALGORITHM section 10, "wake"; section 13, I10.
 func TestVirtualQueueNode(t *testing.T) {
 	const there, back = 3 * time.Millisecond, 2 * time.Millisecond
 	// From Unlock: the release goes to the queue node, the call comes back, and then comes the round
@@ -152,7 +152,6 @@ func TestVirtualQueueNode(t *testing.T) {
 	// begin makes the first Locker hold "r" and the others wait for it, in order.
 	begin := func(t *testing.T, b *bubble, lockers int, opts ...redlock.Option) *scene {
 		t.Helper()
-		b.all(goNative)
 		s := &scene{bubble: b}
 		for range lockers {
 			u := new(uplink)
@@ -421,7 +420,6 @@ func TestVirtualQueueNodeHasItsSay(t *testing.T) {
 	// crowded returns a Locker that knows of another waiting Locker.
 	crowded := func(t *testing.T, b *bubble) (l *redlock.Locker, queueNode *bubbleNode) {
 		t.Helper()
-		b.all(goNative)
 		l, other, holder := b.warmLocker(), b.warmLocker(), b.warmLocker()
 		held := b.lock(holder, "r")
 		ctx, cancel := context.WithCancel(t.Context())
@@ -461,7 +459,6 @@ func TestVirtualQueueNodeHasItsSay(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, 5, func(t *testing.T, b *bubble) {
 				l := b.warmLocker()
-				b.all(goNative)
 				queueNode := b.nodes[l.QueueNodeOf("r")]
 				if test.patient {
 					l, queueNode = crowded(t, b)
@@ -517,7 +514,6 @@ func TestVirtualQueueNodeIsTheLast(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		t.Run(fmt.Sprint(n, " nodes"), func(t *testing.T) {
 			inBubble(t, n, func(t *testing.T, b *bubble) {
-				b.all(goNative)
 				lockers := []*redlock.Locker{b.warmLocker(), b.warmLocker(), b.warmLocker()}
 				queueNode := b.nodes[lockers[0].QueueNodeOf("r")]
 				b.all(func(n *bubbleNode) { n.latency(time.Millisecond, time.Millisecond) })
@@ -558,7 +554,6 @@ func TestVirtualWaiterLeavesRoom(t *testing.T) {
 	for _, waiters := range []int{1, 3} {
 		t.Run(fmt.Sprint(waiters), func(t *testing.T) {
 			inBubble(t, 5, func(t *testing.T, b *bubble) {
-				b.all(goNative)
 				opts := []redlock.Option{redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl)}
 				holder := b.warmLocker(opts...)
 				b.all(func(n *bubbleNode) { n.latency(time.Millisecond, time.Millisecond) })
@@ -594,7 +589,6 @@ func TestVirtualHolderWithoutItsQueueNode(t *testing.T) {
 	for hold := time.Duration(0); hold < 3*time.Second; hold += 7*time.Millisecond + hold/20 {
 		t.Run(hold.String(), func(t *testing.T) {
 			inBubble(t, 5, func(t *testing.T, b *bubble) {
-				b.all(goNative)
 				holder, waiter := b.warmLocker(), b.warmLocker()
 				b.all(func(n *bubbleNode) { n.latency(there, there) })
 				queueNode := b.nodes[holder.QueueNodeOf("r")]
@@ -633,7 +627,6 @@ func TestVirtualMissedRelease(t *testing.T) {
 	for hold := time.Duration(0); hold < 100*time.Millisecond; hold += 700 * time.Microsecond { // two attempts take 60 ms of these
 		t.Run(hold.String(), func(t *testing.T) {
 			inBubble(t, 5, func(t *testing.T, b *bubble) {
-				b.all(goNative)
 				holder, waiter := b.warmLocker(), b.warmLocker()
 				b.all(func(n *bubbleNode) { n.latency(far, far) })
 				queueNode := b.nodes[holder.QueueNodeOf("r")]
@@ -665,7 +658,6 @@ func TestVirtualOtherNames(t *testing.T) {
 	t.Parallel()
 	const resources, others = 3, 5
 	inBubble(t, 5, func(t *testing.T, b *bubble) {
-		b.all(goNative)
 		named := make([]*redis.Options, len(b.nodes))
 		for i, n := range b.nodes {
 			named[i] = &redis.Options{Addr: fmt.Sprintf("master-%d.example:6379", i+1), Dialer: n.Dial}
@@ -728,7 +720,6 @@ func TestVirtualOtherNames(t *testing.T) {
 // same for all clients that have reached it.
 func TestVirtualQueueNodeIsKnown(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, b *bubble) {
-		b.all(goNative)
 		b.nodes[3].blackhole()
 		start := time.Now()
 		lockers := []*redlock.Locker{b.warmLocker(), b.warmLocker()}
@@ -753,7 +744,6 @@ func TestVirtualHalfOpenSubscription(t *testing.T) {
 	for seed := range 10 {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				b.all(goNative)
 				ways := make([]uplink, lockers)
 				var longest [lockers]time.Duration
 				var workers sync.WaitGroup
@@ -789,4 +779,41 @@ func TestVirtualHalfOpenSubscription(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A process that unlocks before its acquire was sent to the queue node gives its turn back all the same:
+// the next process does not wait until the turn is over.
+//
+// Source: ALGORITHM section 10, "release".
+func TestVirtualTurnEndsWithTheLease(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, b *bubble) {
+		holder, busy, next := b.warmLocker(), b.warmLocker(), b.warmLocker()
+		queueNode := b.nodes[holder.QueueNodeOf("r")]
+		held := b.lock(holder, "r")
+		other := b.lock(busy, "other")
+		first := b.wait(t.Context(), busy)
+		time.Sleep(200 * time.Millisecond)
+		second := b.wait(t.Context(), next)
+		time.Sleep(200 * time.Millisecond)
+		queueNode.latency(400*time.Microsecond, 400*time.Microsecond) // near: one exchange at a time
+		for range 20 {                                                // until the Locker regards the node as that near
+			if err := other.Extend(t.Context()); err != nil {
+				t.Fatalf("Extend: got %v, want no error", err)
+			}
+			time.Sleep(400 * time.Millisecond)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go func() { // keeps an exchange under way at each moment, so that an acquire waits to be sent
+			for ctx.Err() == nil {
+				_ = other.Extend(ctx)
+				time.Sleep(50 * time.Microsecond)
+			}
+		}()
+		b.unlock(held)
+		since := time.Now()
+		b.unlock(b.got(first))
+		b.unlock(b.got(second))
+		wantWithin(t, "the second waiter", since, 20*time.Millisecond)
+	})
 }

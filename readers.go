@@ -3,81 +3,56 @@ package redlock
 import (
 	"context"
 
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
 // This file has the leases of readers. On the nodes, a reader's key is one among several
 // (internal/wire/lua/shared.lua); everything else of a reader's lease is as for any lease.
 //
-// Source: ALGORITHM section 13.
+// Source: ALGORITHM section 12.
 
 // Mode says with whom the holder of a lease shares the resource.
 type Mode string
 
 // The modes.
 const (
-	Exclusive Mode = "exclusive" // with no other holder
-	Shared    Mode = "shared"    // with other readers
-	Permit    Mode = "permit"    // with the holders of the other permits of a semaphore
+	ModeExclusive Mode = "exclusive" // with no other holder
+	ModeShared    Mode = "shared"    // with other readers
 )
 
-func (g *grant) modeLocked() Mode { return g.line().mode() }
-
-func (k lineKey) mode() Mode {
-	switch {
-	case k.permits.Of > 0:
-		return Permit
-	case k.shared:
-		return Shared
-	}
-	return Exclusive
-}
-
-// RLock returns a lease for reading: other readers can have the resource at the same time, the holder
-// of a [Locker.Lock] cannot. It waits, and fails, as [Locker.Lock] does. Readers and writers are called
-// in the order in which their processes came: a reader does not overtake a writer that waits, so readers
-// that come one after the other do not starve a writer. Callers of one process that wait to read
-// together, with the same options, share one lease, which is released when each of them has unlocked
-// it. They count as one lease for [Observer] and [Locker.Stats].
+// Shared makes the lease that of a reader: other readers can have the resource at the same time, the
+// holder of an exclusive lease cannot. [Locker.Lock] then waits, and fails, as it does for a writer.
+// Readers and writers are called in the order in which their processes came: a reader does not overtake a
+// writer that waits, so readers that come one after the other do not starve a writer, and
+// [Locker.TryLock] is refused while a writer waits. Callers of one process that wait to read together,
+// with the same options, share one lease, which is released when each of them has unlocked it. They count
+// as one lease for [Observer] and [Locker.Stats].
 //
 // The lease of a reader that dies ends with its own TTL, and blocks a writer for no longer. A reader
 // learns that its lease is lost as any holder does. [Lease.Fence] says what a reader's token is good
 // for.
 //
-// If ctx descends from a lease of the resource, exclusive or shared, the error is [ErrReentry]. With
-// [WithReentry] RLock returns another handle of that lease. A Lock inside a reader's lease fails with
-// [ErrUpgrade].
+// If the context of the call descends from a lease of the resource, exclusive or shared, the error is
+// [ErrReentry]. With [WithReentry] the call returns another handle of that lease. A call for an exclusive
+// lease inside a reader's lease fails with ErrReentry in any case.
 //
 // Masters must let the user ZSCORE and ZREMRANGEBYSCORE; without these rights the error matches
-// [ErrPermission]. Without the right to ZRANGE readers may overtake a writer that waits. Clients of an older version take readers for another holder.
+// [ErrMasters]. Without the right to ZRANGE readers may overtake a writer that waits.
 //
-// Source: [ALGORITHM section 13].
-//
-// [ALGORITHM section 13]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#13-readers-and-writers
-func (l *Locker) RLock(ctx context.Context, resource string, opts ...LockOption) (*Lease, error) {
-	return l.acquire(ctx, "RLock", resource, Shared, opts, (*pool).waitFor)
-}
+// Source: ALGORITHM section 12.
+func Shared() LockOption { return lockOption(func(c *lockConfig) { c.shared = true }) }
 
-// TryRLock is [Locker.RLock] with one attempt, as [Locker.TryLock] is to [Locker.Lock]. It is refused
-// while a writer waits for the resource.
-func (l *Locker) TryRLock(ctx context.Context, resource string, opts ...LockOption) (*Lease, error) {
-	return l.acquire(ctx, "TryRLock", resource, Shared, opts, (*pool).tryOnce)
-}
+func (g *grant) modeLocked() Mode { return g.line().mode() }
 
-// RDo is [Locker.Do] with a lease of [Locker.RLock].
-func (l *Locker) RDo(ctx context.Context, resource string, fn func(ctx context.Context, lease *Lease) error, opts ...LockOption) error {
-	if fn == nil {
-		return configErrorf("RDo: fn is nil")
+func (k lineKey) mode() Mode {
+	if k.shared {
+		return ModeShared
 	}
-	lease, err := l.RLock(ctx, resource, opts...)
-	if err != nil {
-		return err
-	}
-	return lease.during(ctx, fn)
+	return ModeExclusive
 }
 
-// Mode returns [Shared] for the lease of a reader, and [Exclusive] for any other lease. A lease of permits
-// is a [MultiLease].
+// Mode returns [ModeShared] for the lease of a reader, and [ModeExclusive] for any other lease.
 func (le *Lease) Mode() Mode {
 	le.grant.mu.Lock()
 	defer le.grant.mu.Unlock()
@@ -95,15 +70,13 @@ func (le *Lease) Mode() Mode {
 // lease is that of a reader as well, with the validity that it had. Masters that were not reached let
 // readers in after the next renewal. For a lease of a reader, Downgrade does nothing.
 //
-// Source: [ALGORITHM section 13], "Downgrade".
-//
-// [ALGORITHM section 13]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#13-readers-and-writers
+// Source: ALGORITHM section 12, "Downgrade".
 func (le *Lease) Downgrade(ctx context.Context) error {
 	if ctx == nil {
 		return configErrorf("Downgrade: ctx is nil")
 	}
 	if err := ctx.Err(); err != nil {
-		return contextError(ctx)
+		return reason.OfContext(ctx)
 	}
 	end := le.grant.pool.conf.trace(ctx, "Downgrade", le.Resource())
 	err := le.downgrade(ctx)
@@ -122,10 +95,11 @@ func (le *Lease) downgrade(ctx context.Context) error {
 // share makes the lease that of a reader, before any node is told. It reports whether it was not that
 // before.
 //
-// Source: ALGORITHM section 15, I18.
+// Source: ALGORITHM section 13, I15.
 func (le *Lease) share() (changed bool, err error) {
-	g := le.grant
-	unlock := g.lockOptions()
+	g, lines := le.grant, &le.grant.pool.waitlines
+	lines.mu.Lock() // the lines compare the options of leases with those of callers, and shared is one of these
+	g.mu.Lock()
 	after := g.expireLocked(g.pool.now())
 	switch {
 	case le.over != nil:
@@ -136,13 +110,14 @@ func (le *Lease) share() (changed bool, err error) {
 	case g.adopted:
 		err = configErrorf("Downgrade: the lease was adopted: another process may have it, too")
 	default:
-		g.pool.waitlines.freedLocked(g)
+		lines.freedLocked(g)
 		g.shared, changed = true, true
 		g.name = wire.NoProcess
 		le.fence = g.presentFenceLocked()
 		g.pool.events.downgraded(le)
 	}
-	unlock()
+	g.mu.Unlock()
+	lines.mu.Unlock()
 	run(after)
 	return changed, err
 }

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/rules"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
 // A reader that would join other readers needs the word of the queue node: a refusal there ends its
 // attempt, whatever the votes. Where it meets no readers, a quorum is enough, and so it is for a writer.
 //
-// Source: ALGORITHM section 13, "Order".
+// Source: ALGORITHM section 12, "Order".
 func TestReaderThatJoinsNeedsTheQueueNode(t *testing.T) {
 	for _, test := range []struct {
 		name           string
@@ -26,8 +27,8 @@ func TestReaderThatJoinsNeedsTheQueueNode(t *testing.T) {
 		{"a reader meets no readers", true, false, queueReply{heard: true, refused: true}, won, won},
 		{"a writer", false, false, queueReply{heard: true, refused: true}, won, won},
 	} {
-		r := algorithm()
-		a := attempt{rules: &r, need: 2, timeout: time.Second, useless: never, nodes: make([]voter, 3),
+		r := rules.New()
+		a := attempt{rules: r, need: 2, timeout: time.Second, useless: never, nodes: make([]voter, 3),
 			skew:     func(int, instant) (error, bool) { return nil, true },
 			approach: approach{policy: &defaultQueuePolicy, shared: test.shared}}
 		a.step(event{what: begun}, 0, nil)
@@ -51,7 +52,7 @@ func TestReaderThatJoinsNeedsTheQueueNode(t *testing.T) {
 // A TAKEN that answers a request of before the downgrade says nothing: the reader's request went before.
 // A TAKEN that answers a reader's request ends the lease.
 //
-// Source: ALGORITHM section 13, "Downgrade".
+// Source: ALGORITHM section 12, "Downgrade".
 func TestTakenOfBeforeADowngrade(t *testing.T) {
 	for _, late := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,51 +13,47 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// ender is a lease of any kind.
-type ender interface {
-	Unlock(ctx context.Context) error
-}
-
-// endable makes a lease of any kind out of a result.
-func endable[L ender](lease L, err error) (ender, error) {
-	if err != nil {
-		return nil, err
+// reachAll makes each Locker reach all masters.
+func reachAll(t *testing.T, lockers ...*redlock.Locker) {
+	t.Helper()
+	for _, l := range lockers {
+		must(t, l.Do(t.Context(), "reach", func(context.Context, *redlock.Lease) error { return nil }))
+		redistest.Eventually(t, 5*time.Second, func() bool {
+			return !slices.ContainsFunc(l.Stats().Masters, func(n redlock.MasterStats) bool { return n.State != redlock.MasterUp })
+		}, "all masters are reached")
 	}
-	return lease, nil
 }
 
 // Which holders may have a resource together, on real masters of which one is killed and one hangs: each
 // pair of kinds, by one Locker and by two.
 //
-// Source: ALGORITHM sections 12, 13 and 14.
+// Source: ALGORITHM section 12.
 func TestConflicts(t *testing.T) {
 	c := start(t, 5)
 	l, other := open(t, c.addrs), open(t, c.addrs)
 	reachAll(t, l, other)
 	must(t, errors.Join(c.procs[0].Kill(), c.procs[1].Pause()))
 	ctx := t.Context()
-	type get = func(*redlock.Locker) (ender, error)
+	type get = func(*redlock.Locker) (*redlock.Lease, error)
 	kinds := map[string]get{
-		"writer": func(l *redlock.Locker) (ender, error) { return endable(l.TryLock(ctx, "r")) },
-		"reader": func(l *redlock.Locker) (ender, error) { return endable(l.TryRLock(ctx, "r")) },
-		"writer that reads on": func(l *redlock.Locker) (ender, error) {
+		"writer": func(l *redlock.Locker) (*redlock.Lease, error) { return l.TryLock(ctx, "r") },
+		"reader": func(l *redlock.Locker) (*redlock.Lease, error) { return l.TryLock(ctx, "r", redlock.Shared()) },
+		"writer that reads on": func(l *redlock.Locker) (*redlock.Lease, error) {
 			lease, err := l.TryLock(ctx, "r")
 			if err == nil {
 				err = lease.Downgrade(ctx)
 			}
-			return endable(lease, err)
+			return lease, err
 		},
-		"several":      func(l *redlock.Locker) (ender, error) { return endable(l.TryLockAll(ctx, []string{"a", "r"})) },
-		"permit":       func(l *redlock.Locker) (ender, error) { return endable(l.Semaphore("r", 2).TryAcquire(ctx, 1)) },
-		"both permits": func(l *redlock.Locker) (ender, error) { return endable(l.Semaphore("r", 2).TryAcquire(ctx, 2)) },
 	}
 	isReader := map[string]bool{"reader": true, "writer that reads on": true}
-	isPermit := map[string]bool{"permit": true, "both permits": true}
 	for has, first := range kinds {
 		for wants, second := range kinds {
-			together := isReader[has] && wants == "reader" || isPermit[has] != isPermit[wants] || has == "permit" && wants == "permit"
+			together := isReader[has] && wants == "reader"
 			for where, by := range map[string]*redlock.Locker{"same Locker": l, "another Locker": other} {
 				t.Run(has+", "+wants+", "+where, func(t *testing.T) {
 					held, err := first(l)
@@ -65,10 +62,8 @@ func TestConflicts(t *testing.T) {
 					if together && err != nil || !together && !errors.Is(err, redlock.ErrTaken) {
 						t.Errorf("got %v, want them together: %v", err, together)
 					}
-					if before, is := held.(*redlock.Lease); is && next != nil && !isPermit[wants] {
-						if after := next.(*redlock.Lease); after.Fence() < before.Fence() {
-							t.Errorf("got fence %d after %d", after.Fence(), before.Fence())
-						}
+					if next != nil && next.Fence() < held.Fence() {
+						t.Errorf("got fence %d after %d", next.Fence(), held.Fence())
 					}
 					if next != nil {
 						must(t, next.Unlock(ctx))
@@ -83,7 +78,7 @@ func TestConflicts(t *testing.T) {
 // Readers and writers of several Lockers all get their turns, and no writer is beside another holder,
 // while one master is killed and one hangs. A store that checks tokens refuses no holder.
 //
-// Source: ALGORITHM section 13; section 15, I1, I2 and I15.
+// Source: ALGORITHM section 12; section 13, I1, I2 and I14.
 func TestReadersAndWritersTakeTurns(t *testing.T) {
 	const lockers, readers, turns = 3, 4, 12
 	c := start(t, 5)
@@ -119,11 +114,11 @@ func TestReadersAndWritersTakeTurns(t *testing.T) {
 						}
 					}
 					began := written.Load()
-					get := l.RLock
+					mode := []redlock.LockOption{redlock.Shared()}
 					if k == 0 {
-						get = l.Lock
+						mode = nil
 					}
-					le, err := get(ctx, "r")
+					le, err := l.Lock(ctx, "r", mode...)
 					if err != nil {
 						t.Errorf("Locker %d, caller %d: %v", i, k, err)
 						return
@@ -172,26 +167,26 @@ func TestReadersRefused(t *testing.T) {
 		{t.Context(), "r~readers", nil, `ends in "~readers"`},
 		{t.Context(), "r", []redlock.LockOption{redlock.WithTTL(0)}, "WithTTL(0s)"},
 	} {
-		_, lockErr := l.RLock(test.ctx, test.resource, test.opts...)
-		_, tryErr := l.TryRLock(test.ctx, test.resource, test.opts...)
-		doErr := l.RDo(test.ctx, test.resource, func(context.Context, *redlock.Lease) error { return nil }, test.opts...)
+		_, lockErr := l.Lock(test.ctx, test.resource, append(test.opts, redlock.Shared())...)
+		_, tryErr := l.TryLock(test.ctx, test.resource, append(test.opts, redlock.Shared())...)
+		doErr := l.Do(test.ctx, test.resource, func(context.Context, *redlock.Lease) error { return nil }, append(test.opts, redlock.Shared())...)
 		for _, err := range []error{lockErr, tryErr, doErr} {
 			if !errors.Is(err, redlock.ErrConfig) || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want ErrConfig with %q", err, test.want)
 			}
 		}
 	}
-	if err := l.RDo(t.Context(), "r", nil); !errors.Is(err, redlock.ErrConfig) {
-		t.Errorf("RDo without a function: got %v, want ErrConfig", err)
+	if err := l.Do(t.Context(), "r", nil, redlock.Shared()); !errors.Is(err, redlock.ErrConfig) {
+		t.Errorf("Do without a function: got %v, want ErrConfig", err)
 	}
 }
 
-// RDo and a lease of a reader, on real masters.
-func TestRDo(t *testing.T) {
+// Do with a lease of a reader, on real masters.
+func TestDoShared(t *testing.T) {
 	c := start(t, 3)
 	l, other := open(t, c.addrs, redlock.WithOwner("reader 1")), open(t, c.addrs)
 	oops := errors.New("oops")
-	err := l.RDo(t.Context(), "r", func(ctx context.Context, le *redlock.Lease) error {
+	err := l.Do(t.Context(), "r", func(ctx context.Context, le *redlock.Lease) error {
 		var refused *redlock.QuorumError
 		if _, err := other.TryLock(ctx, "r"); !errors.As(err, &refused) || !errors.Is(err, redlock.ErrTaken) {
 			return fmt.Errorf("TryLock beside a reader: %w", err)
@@ -199,16 +194,16 @@ func TestRDo(t *testing.T) {
 		if owner, left := refused.Holder(); owner != "reader 1" || left <= 0 {
 			return fmt.Errorf("got owner %q and %v left", owner, left)
 		}
-		in, err := other.Inspect(ctx, "r")
-		if err != nil || in.Verdict != redlock.VerdictShared || len(in.Readers) != 1 || in.Readers[0].Token != le.Token() || in.Readers[0].Owner != "reader 1" {
+		in, err := admin.Inspect(ctx, other, "r")
+		if err != nil || in.Verdict != admin.VerdictShared || len(in.Readers) != 1 || in.Readers[0].Token != le.Token() || in.Readers[0].Owner != "reader 1" {
 			return fmt.Errorf("got %+v, %w", in, err)
 		}
 		found := 0
-		for in, err := range other.List(ctx) {
+		for in, err := range admin.List(ctx, other) {
 			if err != nil {
 				return err
 			}
-			if in.Verdict == redlock.VerdictShared {
+			if in.Verdict == admin.VerdictShared {
 				found++
 			}
 		}
@@ -216,7 +211,7 @@ func TestRDo(t *testing.T) {
 			return fmt.Errorf("List: got %d shared resources", found)
 		}
 		return oops
-	})
+	}, redlock.Shared())
 	if !errors.Is(err, oops) {
 		t.Error(err)
 	}

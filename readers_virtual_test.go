@@ -10,6 +10,10 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/inject"
+	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/reason"
 )
 
 // begin calls get in a goroutine of its own.
@@ -25,16 +29,16 @@ func (b *bubble) begin(get func() (*redlock.Lease, error)) *waiter {
 }
 
 func (b *bubble) waitToRead(ctx context.Context, l *redlock.Locker, opts ...redlock.LockOption) *waiter {
-	return b.begin(func() (*redlock.Lease, error) { return l.RLock(ctx, "r", opts...) })
+	return b.begin(func() (*redlock.Lease, error) { return l.Lock(ctx, "r", append(opts, redlock.Shared())...) })
 }
 
 // read returns a lease of a reader, at once, and waits until all nodes have answered: otherwise a writer that
 // comes in the same moment can get the key of a node that was not needed.
 func (b *bubble) read(l *redlock.Locker, opts ...redlock.LockOption) *redlock.Lease {
 	b.t.Helper()
-	lease, err := l.TryRLock(b.t.Context(), "r", opts...)
+	lease, err := l.TryLock(b.t.Context(), "r", append(opts, redlock.Shared())...)
 	if err != nil {
-		b.t.Fatalf("TryRLock: got %v, want a lease", err)
+		b.t.Fatalf("TryLock: got %v, want a lease", err)
 	}
 	synctest.Wait()
 	return lease
@@ -53,7 +57,7 @@ func (w *waiter) waits() bool {
 
 // Any number of readers have the resource together, each after one round trip. A writer has it alone.
 //
-// Source: ALGORITHM section 13.
+// Source: ALGORITHM section 12.
 func TestVirtualReaders(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		one, two := b.warmLocker(), b.warmLocker()
@@ -62,8 +66,8 @@ func TestVirtualReaders(t *testing.T) {
 		for i := range 6 {
 			start := time.Now()
 			readers = append(readers, b.read([]*redlock.Locker{one, two}[i%2]))
-			wantSince(t, "TryRLock", start, 20*time.Millisecond)
-			if m := readers[i].Mode(); m != redlock.Shared {
+			wantSince(t, "TryLock", start, 20*time.Millisecond)
+			if m := readers[i].Mode(); m != redlock.ModeShared {
 				t.Errorf("got mode %q", m)
 			}
 			if f := readers[i].Fence(); f != readers[0].Fence() {
@@ -87,11 +91,11 @@ func TestVirtualReaders(t *testing.T) {
 		start := time.Now()
 		writer := b.lock(two, "r")
 		wantSince(t, "Lock after the readers", start, 20*time.Millisecond)
-		if writer.Mode() != redlock.Exclusive || writer.Fence() <= readers[0].Fence() {
+		if writer.Mode() != redlock.ModeExclusive || writer.Fence() <= readers[0].Fence() {
 			t.Errorf("got mode %q and fencing token %d, want more than %d of the readers", writer.Mode(), writer.Fence(), readers[0].Fence())
 		}
-		_, err = one.TryRLock(t.Context(), "r")
-		wantMatch(t, "TryRLock beside a writer", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken})
+		_, err = one.TryLock(t.Context(), "r", redlock.Shared())
+		wantMatch(t, "a reader beside a writer", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken})
 		b.unlock(writer)
 		last := b.read(one)
 		if last.Fence() < writer.Fence() {
@@ -104,7 +108,7 @@ func TestVirtualReaders(t *testing.T) {
 
 // A reader that dies keeps a writer out for its own TTL, and ends no other reader's lease.
 //
-// Source: ALGORITHM section 15, I14.
+// Source: ALGORITHM section 13, I13.
 func TestVirtualReaderDies(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		l, other := b.warmLocker(), b.warmLocker()
@@ -133,7 +137,7 @@ func TestVirtualReaderDies(t *testing.T) {
 
 // A reader whose keys are gone is told, as any holder is. The keys of readers go with the lock key.
 //
-// Source: ALGORITHM section 13, "State on a node".
+// Source: ALGORITHM section 12, "State on a node".
 func TestVirtualReaderLoses(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		l := b.warmLocker()
@@ -161,10 +165,9 @@ func TestVirtualReaderLoses(t *testing.T) {
 // A writer that waits is not overtaken by readers that come later, and readers that wait in a row get
 // the resource together.
 //
-// Source: ALGORITHM section 13, "Order".
+// Source: ALGORITHM section 12, "Order".
 func TestVirtualReadersQueue(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		b.all(goNative)
 		var lockers []*redlock.Locker
 		for range 5 {
 			lockers = append(lockers, b.warmLocker())
@@ -177,8 +180,8 @@ func TestVirtualReadersQueue(t *testing.T) {
 			later = append(later, b.waitToRead(t.Context(), l))
 			time.Sleep(10 * time.Millisecond)
 		}
-		_, err := lockers[0].TryRLock(t.Context(), "r")
-		wantMatch(t, "TryRLock while a writer waits", err, []error{redlock.ErrTaken})
+		_, err := lockers[0].TryLock(t.Context(), "r", redlock.Shared())
+		wantMatch(t, "a reader while a writer waits", err, []error{redlock.ErrTaken})
 		for range 40 { // timers of waiting processes do not change the order
 			time.Sleep(100 * time.Millisecond)
 			if !writer.waits() {
@@ -214,7 +217,7 @@ func TestVirtualReadersQueue(t *testing.T) {
 // Readers that come one after the other, so that the resource is never free of them, do not starve a
 // writer, even where the queue node is far away.
 //
-// Source: ALGORITHM section 13, "Order", points 1 and 3.
+// Source: ALGORITHM section 12, "Order", points 1 and 3.
 func TestVirtualReadersDoNotStarveAWriter(t *testing.T) {
 	for _, far := range []time.Duration{0, 30 * time.Millisecond} {
 		t.Run(far.String(), func(t *testing.T) {
@@ -230,7 +233,6 @@ func TestVirtualReadersDoNotStarveAWriter(t *testing.T) {
 // amongReaders returns how long a writer waits while readers of two processes come every 20 ms. The
 // queue node is farther away than the others.
 func (b *bubble) amongReaders(far time.Duration) time.Duration {
-	b.all(goNative)
 	lockers := []*redlock.Locker{b.warmLocker(), b.warmLocker(), b.warmLocker()}
 	b.nodes[lockers[0].QueueNodeOf("r")].latency(far, far)
 	ctx, stop := context.WithTimeout(b.t.Context(), 5*time.Second)
@@ -240,7 +242,7 @@ func (b *bubble) amongReaders(far time.Duration) time.Duration {
 			time.Sleep(time.Duration(i) * 10 * time.Millisecond)
 			for ctx.Err() == nil {
 				go func() {
-					lease, err := lockers[i].RLock(ctx, "r")
+					lease, err := lockers[i].Lock(ctx, "r", redlock.Shared())
 					if err == nil {
 						time.Sleep(50 * time.Millisecond)
 						_ = lease.Unlock(context.Background())
@@ -264,10 +266,10 @@ func (b *bubble) amongReaders(far time.Duration) time.Duration {
 
 // With a rule left out the tests of readers notice.
 //
-// Source: ALGORITHM section 15, "Negative controls".
+// Source: ALGORITHM section 13, "Negative controls".
 func TestVirtualReadersControls(t *testing.T) {
 	replace := func(t *testing.T, old, by string) {
-		redlock.BreakScript(t, func(script string) string {
+		inject.Script(t, func(script string) string {
 			return strings.Replace(script, old, by, 1)
 		})
 	}
@@ -275,12 +277,12 @@ func TestVirtualReadersControls(t *testing.T) {
 		replace(t, "if held == sign and not settle(key) then", "if held == sign and call('DEL', key) then")
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
 			l := b.warmLocker()
-			seen := newBook()
-			_, err := seen.takeShared("r", func() (*redlock.Lease, error) { return l.TryRLock(t.Context(), "r") })
+			seen := locktest.NewBook()
+			_, err := seen.TakeShared("r", func() (*redlock.Lease, error) { return l.TryLock(t.Context(), "r", redlock.Shared()) })
 			must(t, err)
-			_, err = seen.take("r", false, func() (*redlock.Lease, error) { return l.TryLock(t.Context(), "r") })
+			_, err = seen.Take("r", false, func() (*redlock.Lease, error) { return l.TryLock(t.Context(), "r") })
 			must(t, err)
-			if p := seen.problems(); len(p) == 0 || !strings.Contains(p[0], "a writer and a reader") {
+			if p := seen.Problems(); len(p) == 0 || !strings.Contains(p[0], "a writer and a reader") {
 				t.Errorf("got problems %q, want a writer beside a reader", p)
 			}
 		})
@@ -294,7 +296,7 @@ func TestVirtualReadersControls(t *testing.T) {
 		})
 	})
 	t.Run("attempts that meet readers do not wait for the queue node", func(t *testing.T) {
-		redlock.BreakScript(t, func(script string) string {
+		inject.Script(t, func(script string) string {
 			script = strings.Replace(script, "counter, beside\n", "counter, who and beside or 0\n", 1)
 			return strings.Replace(script, "local count = held == sign and 1 or 0", "local count = 0", 1)
 		})
@@ -340,31 +342,29 @@ func TestVirtualReadersControls(t *testing.T) {
 
 // What a call gets inside a lease of the same resource.
 //
-// Source: ALGORITHM section 13, "Downgrade".
+// Source: ALGORITHM section 12, "Downgrade".
 func TestVirtualReadersReentry(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		l := b.warmLocker()
 		writer := b.lock(l, "r")
 		ctx, reenter := writer.Context(), redlock.WithReentry()
-		_, err := l.RLock(ctx, "r")
-		wantMatch(t, "RLock inside a writer's lease", err, []error{redlock.ErrReentry})
-		inner, err := l.RLock(ctx, "r", reenter)
+		_, err := l.Lock(ctx, "r", redlock.Shared())
+		wantMatch(t, "a reader inside a writer's lease", err, []error{redlock.ErrReentry})
+		inner, err := l.Lock(ctx, "r", redlock.Shared(), reenter)
 		must(t, err)
-		if inner.Mode() != redlock.Exclusive || inner.Token() != writer.Token() {
+		if inner.Mode() != redlock.ModeExclusive || inner.Token() != writer.Token() {
 			t.Errorf("got mode %q of the inner handle, want that of the lease", inner.Mode())
 		}
-		if err := writer.Downgrade(t.Context()); err != redlock.ErrReentry || writer.Mode() != redlock.Exclusive {
+		if err := writer.Downgrade(t.Context()); err != redlock.ErrReentry || writer.Mode() != redlock.ModeExclusive {
 			t.Errorf("Downgrade with two handles: got %v and mode %q, want ErrReentry and no change", err, writer.Mode())
 		}
 		b.unlock(inner)
 		must(t, writer.Downgrade(t.Context()))
 		_, err = l.Lock(ctx, "r", reenter)
-		wantMatch(t, "Lock inside a reader's lease", err, []error{redlock.ErrUpgrade})
-		_, err = l.TryLockAll(ctx, []string{"q", "r"})
-		wantMatch(t, "TryLockAll inside a reader's lease", err, []error{redlock.ErrUpgrade})
-		_, err = l.RLock(ctx, "r")
-		wantMatch(t, "RLock inside a reader's lease", err, []error{redlock.ErrReentry})
-		inner, err = l.RLock(ctx, "r", reenter)
+		wantMatch(t, "Lock inside a reader's lease", err, []error{reason.Upgrade})
+		_, err = l.Lock(ctx, "r", redlock.Shared())
+		wantMatch(t, "a reader inside a reader's lease", err, []error{redlock.ErrReentry})
+		inner, err = l.Lock(ctx, "r", redlock.Shared(), reenter)
 		must(t, err)
 		b.unlock(writer)
 		if inner.Err() != nil {
@@ -378,7 +378,7 @@ func TestVirtualReadersReentry(t *testing.T) {
 
 // A lease that was downgraded lets readers in, and no writer before it ends.
 //
-// Source: ALGORITHM section 13, "Downgrade"; section 15, I18.
+// Source: ALGORITHM section 12, "Downgrade"; section 13, I15.
 func TestVirtualDowngrade(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		l, other := b.warmLocker(), b.warmLocker()
@@ -387,7 +387,7 @@ func TestVirtualDowngrade(t *testing.T) {
 		waits := b.waitToRead(t.Context(), other)
 		b.all(func(n *bubbleNode) { n.latency(10*time.Millisecond, 10*time.Millisecond) })
 		done := b.begin(func() (*redlock.Lease, error) { return writer, writer.Downgrade(t.Context()) })
-		if writer.Mode() != redlock.Shared || !done.waits() {
+		if writer.Mode() != redlock.ModeShared || !done.waits() {
 			t.Error("the right to write did not end before the masters were told")
 		}
 		b.got(done)
@@ -421,7 +421,7 @@ func TestVirtualDowngrade(t *testing.T) {
 			b.each(func(n *bubbleNode) { n.silence() }, 0, 1)
 			err := writer.Downgrade(t.Context())
 			wantMatch(t, "Downgrade", err, []error{redlock.ErrNoQuorum})
-			if writer.Mode() != redlock.Shared || writer.Validity() <= 0 {
+			if writer.Mode() != redlock.ModeShared || writer.Validity() <= 0 {
 				t.Errorf("got mode %q with %v left, want a reader's lease", writer.Mode(), writer.Validity())
 			}
 			b.all((*bubbleNode).heal)
@@ -443,15 +443,17 @@ func TestVirtualDowngrade(t *testing.T) {
 			b.unlock(adopted)
 			reader := b.read(l)
 			must(t, reader.Detach())
-			_, err = l.Adopt(t.Context(), "r", reader.Token(), 0)
-			wantMatch(t, "Adopt of a reader's lease", err, []error{redlock.ErrConfig})
+			for _, opts := range [][]redlock.LockOption{nil, {redlock.Shared()}} {
+				_, err = l.Adopt(t.Context(), "r", reader.Token(), 0, opts...)
+				wantMatch(t, "Adopt of a reader's lease", err, []error{redlock.ErrConfig})
+			}
 		})
 	})
 }
 
 // Callers of a process that wait to read together share one lease. Callers that come later do not.
 //
-// Source: ALGORITHM section 13, "In one process".
+// Source: ALGORITHM section 12, "In one process".
 func TestVirtualReadersShare(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		l, other := b.warmLocker(), b.warmLocker()
@@ -472,7 +474,7 @@ func TestVirtualReadersShare(t *testing.T) {
 		if got := b.got(alone); got.Token() == first.Token() || got.Owner() != "alone" {
 			t.Error("got the same lease for other options")
 		}
-		if s := l.Stats(); len(s.Leases) != 2 || s.Waiting != 0 || s.Leases[0].Mode != redlock.Shared || s.Leases[0].Handles+s.Leases[1].Handles != 6 {
+		if s := l.Stats(); len(s.Leases) != 2 || s.Waiting != 0 || s.Leases[0].Mode != redlock.ModeShared || s.Leases[0].Handles+s.Leases[1].Handles != 6 {
 			t.Errorf("got %+v, want two leases with six handles", s)
 		}
 		later := b.read(l)
@@ -509,7 +511,7 @@ func TestVirtualReadersGiveUp(t *testing.T) {
 		writer := b.wait(t.Context(), l)
 		cancel()
 		<-reader.done
-		wantMatch(t, "RLock", reader.err, []error{redlock.ErrTaken, context.Canceled})
+		wantMatch(t, "Lock", reader.err, []error{redlock.ErrTaken, context.Canceled})
 		freed := time.Now()
 		b.unlock(held)
 		b.unlock(b.got(writer))
@@ -541,23 +543,23 @@ func TestVirtualReadersBreak(t *testing.T) {
 		l, other := b.warmLocker(), b.warmLocker()
 		one, two := b.read(l, redlock.WithOwner("one")), b.read(other)
 		synctest.Wait()
-		in, err := l.Inspect(t.Context(), "r")
+		in, err := admin.Inspect(t.Context(), l, "r")
 		must(t, err)
-		if in.Verdict != redlock.VerdictShared || len(in.Readers) != 2 || in.Masters[0].Sharing != 2 {
-			t.Errorf("got %v with readers %v, %d on the first master", in.Verdict, in.Readers, in.Masters[0].Sharing)
+		if in.Verdict != admin.VerdictShared || len(in.Readers) != 2 || in.Masters[0].ReaderKeys != 2 {
+			t.Errorf("got %v with readers %v, %d on the first master", in.Verdict, in.Readers, in.Masters[0].ReaderKeys)
 		}
 		names := fmt.Sprint(in.Readers[0].Owner, in.Readers[1].Owner)
 		if names != "one" {
 			t.Errorf("got owners %q", names)
 		}
-		_, err = l.Break(t.Context(), "r")
+		_, err = admin.Break(t.Context(), l, "r")
 		must(t, err)
 		for _, lease := range []*redlock.Lease{one, two} {
 			wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrBroken})
 		}
-		in, err = l.Inspect(t.Context(), "r")
+		in, err = admin.Inspect(t.Context(), l, "r")
 		must(t, err)
-		if in.Verdict != redlock.VerdictBroken {
+		if in.Verdict != admin.VerdictBroken {
 			t.Errorf("got %v after Break", in.Verdict)
 		}
 		start := time.Now()
@@ -570,7 +572,7 @@ func TestVirtualReadersBreak(t *testing.T) {
 
 // Readers of a process wait for no more hand-overs between its writers than other processes do.
 //
-// Source: ALGORITHM section 10, "In one process"; section 13.
+// Source: ALGORITHM section 10, "In one process"; section 12.
 func TestVirtualReadersBesideHandOvers(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		l := b.warmLocker()

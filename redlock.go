@@ -3,12 +3,14 @@ package redlock
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/d0720281/redlock/internal/door"
 	"github.com/d0720281/redlock/internal/lockorder"
 	"github.com/d0720281/redlock/internal/wire"
 )
@@ -19,19 +21,19 @@ import (
 // of a resource for which the Locker waits or whose lease it renews.
 type Locker struct {
 	conf   *config
-	groups []*pool // see groups.go
-	survey *survey // of several groups; nil for one
+	pool   *pool
 	events *events
 
 	startOnce sync.Once
-	watchers  errgroup.Group // the goroutines of the events and of the survey
+	watchers  errgroup.Group // the goroutine of the events
 	closeOnce sync.Once
 	closeErr  error
 	calls     callGate
 }
 
 // New makes a Locker for the masters at the given addresses: "host:port", or URLs
-// redis://user:password@host:port/db, rediss:// for TLS, unix://user:password@/path.
+// redis://user:password@host:port/db, rediss:// for TLS, unix://user:password@/path. A URL may have the
+// parameters db, client_name and skip_verify. Blanks around an address are ignored.
 // The quorum is N/2+1 of them, whether they are up or not. They must be independent
 // masters: no replicas of each other, no nodes of one cluster. With N = 1 no lock survives
 // the loss of the one master.
@@ -40,28 +42,26 @@ type Locker struct {
 // cannot work, the error matches [ErrConfig]. An even number of masters is no error, but tolerates no
 // more of them down than one master less; New says so in the log (see [WithLogger]).
 //
-// Source: [distlock], "The Redlock Algorithm"; [ALGORITHM section 1].
-//
-// [distlock]: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
-// [ALGORITHM section 1]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#1-model-and-notation
+// Source: distlock, "The Redlock Algorithm"; ALGORITHM section 1.
 func New(masters []string, opts ...Option) (*Locker, error) {
 	parsed, err := parseMasters(masters)
 	if err != nil {
 		return nil, err
 	}
-	return newLocker([][]*redis.Options{parsed}, opts)
+	return NewFromOptions(parsed, opts...)
 }
 
-// NewFromOptions is [New] for masters that need more than a URL can say: a TLS
-// configuration, a credentials provider or a dialer. A dialer must return when its context
-// ends, because Close waits for it. The options are copied. Retries, time-outs and pool sizes
-// belong to the library: if an option of that kind is set, the error matches [ErrConfig].
+// NewFromOptions is [New] for masters that need more than a URL can hold: a TLS configuration, a
+// credentials provider or a dialer. It takes client.Options() of a go-redis client that a service already
+// has, too.
+//
+// The library has connections of its own. It uses the fields Network, Addr, Dialer, TLSConfig, ClientName,
+// Username, Password, CredentialsProvider, CredentialsProviderContext, StreamingCredentialsProvider and DB.
+// Every other field has no effect: retries, time-outs and pools are those that a lock needs. Where a
+// Dialer is set, it has to do the TLS handshake itself, as for go-redis. A dialer that goes on after its
+// context has ended is left behind, and a connection that it then returns is closed.
 func NewFromOptions(masters []*redis.Options, opts ...Option) (*Locker, error) {
-	return newLocker([][]*redis.Options{masters}, opts)
-}
-
-func newLocker(groups [][]*redis.Options, opts []Option) (*Locker, error) {
-	lists, err := checkGroups(groups)
+	list, err := checkMasters(masters)
 	if err != nil {
 		return nil, err
 	}
@@ -69,42 +69,26 @@ func newLocker(groups [][]*redis.Options, opts []Option) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
+	groups, err := conf.groupsWith(list)
+	if err != nil {
+		return nil, err
+	}
 	l := &Locker{conf: conf, events: newEvents(conf)}
-	for i := range lists {
-		l.groups = append(l.groups, newPool(conf, lists, i, l.events))
-	}
-	for i, p := range l.groups {
-		if f := countFinding(len(p.nodes), p.need); len(p.nodes)%2 == 0 {
-			conf.inform(f.err().Error(), "group", i+1)
-		}
-	}
-	if len(l.groups) > 1 && conf.guard {
-		l.survey = newSurvey(l.groups)
+	l.pool = newPool(conf, list, groups, l.events)
+	if len(list)%2 == 0 {
+		conf.logger().Info("redlock: " + l.pool.set.CountFinding().Err().Error())
 	}
 	return l, nil
 }
 
 // start starts the goroutines of the Locker, once.
-func (l *Locker) start() {
+func (l *Locker) start() *pool {
 	l.startOnce.Do(func() {
-		for _, p := range l.groups {
-			p.start()
-		}
+		l.events.start()
+		l.pool.start()
 		l.watchers.Go(func() error { l.events.run(); return nil })
-		if l.survey != nil {
-			l.watchers.Go(func() error { l.survey.run(); return nil })
-		}
 	})
-}
-
-// ready starts the Locker, and returns when the group of a resource can be asked. It returns at
-// once but for the survey of several groups.
-func (l *Locker) ready(ctx context.Context, resource string) *pool {
-	l.start()
-	if l.survey != nil {
-		l.survey.await(ctx)
-	}
-	return l.groupOf(resource)
+	return l.pool
 }
 
 // Lock returns a lease on resource. It waits until a quorum of the masters grants the lease
@@ -115,11 +99,11 @@ func (l *Locker) ready(ctx context.Context, resource string) *pool {
 //
 // A resource is any string of 1 to [MaxResourceLength] bytes. Its key, the prefix of
 // [WithKeyPrefix] and the resource together, must not end in
-// "~fence", "~guard", "~queue", "~seen", "~turn", "~readers", "~slots", or "~slots~" and digits. When Lock returns, the lease has at least
+// "~fence", "~guard", "~queue", "~seen", "~turn" or "~readers". When Lock returns, the lease has at least
 // half of its TTL left: the TTL less the drift and the time the attempt took. The lease is
 // renewed in the background until Unlock, unless [WithoutRenewal] is given.
 //
-// If an argument is wrong, the error matches [ErrConfig]. [ErrClosed], [ErrReentry] and [ErrUpgrade]
+// If an argument is wrong, the error matches [ErrConfig]. [ErrClosed] and [ErrReentry]
 // come alone. Any other error matches [ErrNotAcquired]. If ctx ended, the error also matches
 // ctx.Err(), and [ErrTaken] or [ErrNoQuorum] for the result of the last attempt. Unless this
 // process itself had the resource, a [*QuorumError] has the answer of each master.
@@ -127,22 +111,16 @@ func (l *Locker) ready(ctx context.Context, resource string) *pool {
 // While too many masters have no vote because they are new or may have lost keys
 // ([ErrQuarantine]), Lock waits for them. It then logs how long that will take (see
 // [WithLogger]). If the deadline of ctx comes before, Lock returns at once, and
-// [MasterError] says how long each master has no vote. If masters find other data in the key ([ErrWrongType]) or refuse the user
-// ([ErrPermission]), or are nodes of a Redis Cluster ([ErrClusterNode]), and the others make no quorum,
-// Lock fails at once. If two masters are one
-// server ([ErrSameServer]), it fails in any case.
+// [MasterError] has how long each master has no vote. If masters cannot take part ([ErrMasters]), and the
+// others make no quorum, Lock fails at once. If two masters are one server, it fails in any case.
 //
 // After an error no lease is held. The library tells every master that may have set the key
 // to drop it, and repeats that until the master confirms. A master that cannot be reached
 // keeps the key for at most the TTL.
 //
-// Source: [distlock], "The Redlock Algorithm", steps 1 to 5; [ALGORITHM section 3] and [ALGORITHM section 10].
-//
-// [distlock]: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
-// [ALGORITHM section 3]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#3-acquire
-// [ALGORITHM section 10]: https://github.com/d0720281/redlock/blob/main/ALGORITHM.md#10-the-order-among-processes
+// Source: distlock, "The Redlock Algorithm", steps 1 to 5; ALGORITHM sections 3 and 10.
 func (l *Locker) Lock(ctx context.Context, resource string, opts ...LockOption) (*Lease, error) {
-	return l.acquire(ctx, "Lock", resource, Exclusive, opts, (*pool).waitFor)
+	return l.acquire(ctx, "Lock", resource, opts, (*pool).waitFor)
 }
 
 // TryLock is [Locker.Lock] with one attempt. It waits for the masters' answers, but not for
@@ -156,7 +134,7 @@ func (l *Locker) Lock(ctx context.Context, resource string, opts ...LockOption) 
 // trouble, it matches [ErrNoQuorum], and [ErrQuarantine] if waiting would help. If ctx ended
 // the attempt, neither is known.
 func (l *Locker) TryLock(ctx context.Context, resource string, opts ...LockOption) (*Lease, error) {
-	return l.acquire(ctx, "TryLock", resource, Exclusive, opts, (*pool).tryOnce)
+	return l.acquire(ctx, "TryLock", resource, opts, (*pool).tryOnce)
 }
 
 // Do calls fn while a lease on resource is held, and returns fn's error joined with the
@@ -191,9 +169,9 @@ func (le *Lease) during(ctx context.Context, fn func(ctx context.Context, lease 
 // tryFunc tries to get a lease.
 type tryFunc func(p *pool, ctx context.Context, resource string, lc lockConfig) (*Lease, error)
 
-// acquire is the common part of Lock, RLock and the like: it checks everything that can be
+// acquire is the common part of Lock and TryLock: it checks everything that can be
 // checked without asking a node, and then calls try.
-func (l *Locker) acquire(ctx context.Context, name, resource string, mode Mode, opts []LockOption, try tryFunc) (*Lease, error) {
+func (l *Locker) acquire(ctx context.Context, name, resource string, opts []LockOption, try tryFunc) (*Lease, error) {
 	if err := l.conf.checkCall(ctx, name, resource); err != nil {
 		return nil, err
 	}
@@ -201,7 +179,6 @@ func (l *Locker) acquire(ctx context.Context, name, resource string, mode Mode, 
 	if err != nil {
 		return nil, err
 	}
-	lc.shared = mode == Shared
 	end := l.conf.trace(ctx, name, resource)
 	le, err := l.admit(ctx, name, resource, lc, try)
 	l.ended(end, le, err)
@@ -231,7 +208,7 @@ func (l *Locker) admit(ctx context.Context, name, resource string, lc lockConfig
 	if closed(ctx.Done()) {
 		return nil, endedBy(ctx)
 	}
-	if outer := l.groupOf(resource).heldIn(ctx, resource); outer != nil {
+	if outer := l.pool.heldIn(ctx, resource); outer != nil {
 		inner, err := outer.reenter(ctx, lc.shared, lc.reentry)
 		switch {
 		case inner != nil:
@@ -240,7 +217,7 @@ func (l *Locker) admit(ctx context.Context, name, resource string, lc lockConfig
 			return nil, errorf("%s %q: %w", name, resource, err)
 		}
 	}
-	return try(l.ready(ctx, resource), ctx, resource, lc)
+	return try(l.start(), ctx, resource, lc)
 }
 
 func (c *config) checkCall(ctx context.Context, name, resource string) error {
@@ -271,6 +248,29 @@ func (c *config) checkResource(name, resource string) error {
 	}
 }
 
+// CheckResource returns nil if resource can be locked: it has from 1 to [MaxResourceLength]
+// bytes, and its key is none of the library's own keys. Otherwise it returns the error of
+// [Locker.Lock], which matches [ErrConfig]. It asks no master.
+func (l *Locker) CheckResource(resource string) error {
+	return l.conf.checkResource("CheckResource", resource)
+}
+
+// WhyWaiting returns the reason why calls of [Locker.Lock] or [Locker.Do] in this process wait
+// for a resource. It asks no master. If no call waits, or none of their attempts has failed yet,
+// the result is nil. If the process has the resource itself, the error matches [ErrTaken].
+// Otherwise it is the [*QuorumError] of the last attempt.
+func (l *Locker) WhyWaiting(resource string) error {
+	return l.pool.waitlines.whyNot(resource)
+}
+
+// Logger returns the logger that [WithLogger] has set, or the [slog.Default] of this moment, for warnings
+// of code that uses the Locker.
+func (l *Locker) Logger() *slog.Logger { return l.conf.logger() }
+
+// Done returns a channel that is closed when [Locker.Close] is called. From then on calls
+// fail with [ErrClosed].
+func (l *Locker) Done() <-chan struct{} { return l.pool.closing }
+
 // Close ends all leases of the Locker and releases their keys. Calls that wait fail with
 // [ErrClosed]. Close returns when every goroutine has ended, after a few master timeouts at most.
 // A master that does not answer by then keeps its keys until they expire. If no quorum
@@ -282,21 +282,17 @@ func (l *Locker) Close() error {
 }
 
 func (l *Locker) close() error {
+	p := l.pool
 	l.calls.shut()
-	for _, p := range l.groups {
-		p.shut(ErrClosed)
-	}
+	p.shut(ErrClosed)
 	l.calls.wait()
 	var ending []*Lease
-	for _, p := range l.groups {
-		for _, g := range p.renewer.all() {
-			if last := g.endAll(errClosedHeld); last != nil {
-				ending = append(ending, last)
-			}
+	for _, g := range p.renewer.all() {
+		if last := g.endAll(errClosedHeld); last != nil {
+			ending = append(ending, last)
 		}
 	}
 	for _, le := range ending {
-		p := le.grant.pool
 		p.release(le, p.now())
 	}
 	unconfirmed := 0
@@ -315,13 +311,34 @@ func (l *Locker) close() error {
 // stop ends all goroutines of the Locker.
 func (l *Locker) stop() {
 	l.startOnce.Do(func() {}) // no later call starts the goroutines
-	var stopping sync.WaitGroup
-	for _, p := range l.groups {
-		stopping.Go(func() { p.stop(l.conf.nodeTimeoutOfAll() + 10*time.Millisecond) })
-	}
-	stopping.Wait()
+	l.pool.stop(l.conf.nodeTimeoutOfAll() + 10*time.Millisecond)
 	l.events.close()
 	_ = l.watchers.Wait()
+}
+
+func init() { door.Enter = func(l any) (door.Room, error) { return l.(*Locker).open() } }
+
+// open lets package admin in for one call.
+func (l *Locker) open() (door.Room, error) {
+	if !l.calls.enter() {
+		return door.Room{}, ErrClosed
+	}
+	p := l.start()
+	return door.Room{
+		Nodes:  p.set,
+		Opened: p.opened,
+		Prefix: l.conf.keyPrefix,
+		Quorum: p.need,
+		Guard:  l.conf.guard,
+		Leave:  l.calls.leave,
+		TellBroken: func(resource string, taken []string) {
+			for _, g := range p.renewer.all() {
+				if g.resource == resource {
+					g.brokenOn(taken)
+				}
+			}
+		},
+	}, nil
 }
 
 // callGate counts the calls under way. Once it is shut, it admits no further call.

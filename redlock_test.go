@@ -14,8 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -232,9 +234,7 @@ func TestExtendFillsTheMinority(t *testing.T) {
 	must(t, c.procs[3].Kill())
 	must(t, c.procs[4].Kill())
 	up := make(chan string, 8)
-	l := open(t, c.addrs, redlock.WithTTL(3*time.Second), redlock.WithObserver(redlock.Observer{
-		MasterUp: func(e redlock.Event) { up <- e.Master },
-	}))
+	l := open(t, c.addrs, redlock.WithTTL(3*time.Second), locktest.On(func(e redlock.Event) { up <- e.Master }, redlock.EventMasterUp))
 	le := lock(t, l, "r", redlock.WithoutRenewal())
 	must(t, c.procs[3].Restart())
 	must(t, c.procs[4].Restart())
@@ -481,13 +481,13 @@ func TestWrongTypeAtTheKey(t *testing.T) {
 	}
 	for _, resource := range []string{"list", "counted"} {
 		_, err := l.Lock(t.Context(), resource) // waiting would never end
-		wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrWrongType)
+		wantErr(t, err, redlock.ErrNotAcquired, reason.WrongType)
 		var q *redlock.QuorumError
 		if !errors.As(err, &q) {
 			t.Fatalf("%s: got %v, want a QuorumError", resource, err)
 		}
 		for _, n := range q.Masters {
-			if errors.Is(n, redlock.ErrWrongType) && (!slices.Contains(c.addrs, n.Master) || !strings.Contains(n.Error(), "redlock:"+resource)) {
+			if errors.Is(n, reason.WrongType) && (!slices.Contains(c.addrs, n.Master) || !strings.Contains(n.Error(), "redlock:"+resource)) {
 				t.Errorf("%s: got %v, want an error that names node and key", resource, n)
 			}
 		}
@@ -544,8 +544,8 @@ func TestReservedKeys(t *testing.T) {
 				"TryLock":       func() error { _, err := l.TryLock(ctx, resource); return err },
 				"Do":            func() error { return l.Do(ctx, resource, fn) },
 				"Adopt":         func() error { _, err := l.Adopt(ctx, resource, id, 0); return err },
-				"Inspect":       func() error { _, err := l.Inspect(ctx, resource); return err },
-				"Break":         func() error { _, err := l.Break(ctx, resource); return err },
+				"Inspect":       func() error { _, err := admin.Inspect(ctx, l, resource); return err },
+				"Break":         func() error { _, err := admin.Break(ctx, l, resource); return err },
 			} {
 				if err := call(); !errors.Is(err, redlock.ErrConfig) {
 					t.Errorf("%s(%q) behind the prefix %q: got %v, want ErrConfig", name, resource, prefix, err)

@@ -22,9 +22,6 @@ func (g *grant) sendReleases(now instant, rests bool) {
 	reqs := make([]node.Request, len(g.nodes))
 	present := g.pool.queueNodeOf(g.resource) // another node may keep the queue by now
 	process := g.releasedBy()
-	if g.choice != nil {
-		defer g.choice.partReleased(now) // after the releases of the slot
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for i, n := range g.pool.nodes {
@@ -42,11 +39,8 @@ func (g *grant) sendReleases(now instant, rests bool) {
 
 // releasedBy returns the name of the process that the queue node removes from its queue at the
 // release. If the lease was lost before, the callers of this process that wait now came later:
-// the process keeps its place. The slot of a permit has no queue: see choice.
+// the process keeps its place.
 func (g *grant) releasedBy() string {
-	if g.choice != nil {
-		return ""
-	}
 	g.mu.Lock()
 	lost, name, line := errors.Is(g.cause, ErrLost), g.name, g.line()
 	g.mu.Unlock()
@@ -110,9 +104,7 @@ func (g *grant) awaitRelease() error {
 
 // releaseVerdict judges the answers so far. A node that never got a request of the attempt has
 // no key of it: that counts as a confirmation. If the node is down, it counts only after all others have
-// answered: it has no vote for the next caller, who needs those of the others. The release of a permit waits
-// for the node that chose its slot, too: until that node has dropped it, it would refuse the next caller,
-// whatever the others know.
+// answered: it has no vote for the next caller, who needs those of the others.
 func (g *grant) releaseVerdict(timeUp bool) (err error, decided bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -121,8 +113,6 @@ func (g *grant) releaseVerdict(timeUp bool) (err error, decided bool) {
 	ready := func(p *nodeKey) bool { return free(p) && !(p.unsent && p.down) }
 	need := g.pool.need
 	switch {
-	case !timeUp && g.choice != nil && g.nodes[g.choice.queueNode].released == awaited:
-		return nil, false
 	case g.countLocked(ready) >= need:
 		return nil, true
 	case g.countLocked(gone) >= need:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/reason"
 )
 
 // Unlock returns with the quorum, whatever the state of the other nodes, and within the node timeout
@@ -136,7 +137,7 @@ func TestVirtualUnlock(t *testing.T) {
 // A use of a lease after its end fails at once, with an error that names the reason, and does not
 // touch another holder's key.
 //
-// Source: ALGORITHM section 5 (ErrNotHeld); section 15, I9.
+// Source: ALGORITHM section 5 (ErrNotHeld); section 13, I9.
 func TestVirtualUseAfterTheEnd(t *testing.T) {
 	t.Run("after Unlock", func(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
@@ -164,8 +165,8 @@ func TestVirtualUseAfterTheEnd(t *testing.T) {
 			time.Sleep(ttl10 + time.Millisecond)
 			next := b.lock(other, "r")
 			start := time.Now()
-			wantMatch(t, "Extend", lease.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrExpired}, redlock.ErrReleased)
-			wantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrExpired}, redlock.ErrReleased)
+			wantMatch(t, "Extend", lease.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Expired}, redlock.ErrReleased)
+			wantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Expired}, redlock.ErrReleased)
 			wantSince(t, "typed errors", start, 0)
 			time.Sleep(2 * time.Second)
 			b.wantHolding("r", 0, 1, 2)
@@ -189,8 +190,8 @@ func TestVirtualUseAfterTheEnd(t *testing.T) {
 			l := b.warmLocker(redlock.WithoutRenewal())
 			lease := b.lock(l, "r")
 			<-lease.Context().Done()
-			wantMatch(t, "Extend", lease.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrExpired})
-			wantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrExpired})
+			wantMatch(t, "Extend", lease.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Expired})
+			wantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Expired})
 			b.wantHolding("r") // the key is released all the same
 		})
 	})
@@ -198,7 +199,7 @@ func TestVirtualUseAfterTheEnd(t *testing.T) {
 
 // Close releases everything, ends all calls, and returns within its bound.
 //
-// Source: ALGORITHM section 5 ("Closing the client waits for these, bounded"); section 15, I11.
+// Source: ALGORITHM section 5 ("Closing the client waits for these, bounded"); section 13, I11.
 func TestVirtualClose(t *testing.T) {
 	t.Run("releases all leases", func(t *testing.T) {
 		inBubble(t, 5, func(t *testing.T, b *bubble) {

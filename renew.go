@@ -2,18 +2,21 @@ package redlock
 
 import (
 	"cmp"
+	"container/heap"
 	"context"
 	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
 
+	"github.com/d0720281/redlock/internal/lockorder"
 	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// This file keeps a lease alive, and ends it on time if the renewals fail. renewer.go decides
-// when to renew.
+// This file keeps a lease alive, and ends it on time if the renewals fail. First come the rounds of
+// one lease, and then the renewer, which decides when each lease is due.
 
 // round is one extend sent to all nodes, and their answers.
 type round struct {
@@ -150,7 +153,7 @@ func (g *grant) forgotLocked(i int, rep node.Reply) {
 	case n.Standing().Unclear() || g.pool.set.InDoubt():
 		return // a clock is in doubt, so the key may have expired
 	}
-	g.pool.events.nodeForgot(g, n.Addr())
+	g.pool.events.keyLost(g, n.Addr())
 	if rep.Code == wire.Filled {
 		n.Forgot()
 	}
@@ -168,7 +171,7 @@ func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
 	switch {
 	case v == undecided:
 		return nil
-	case v == reached && !g.pool.conf.rules.isOver(g.deadline(), now):
+	case v == reached && !g.pool.conf.rules.Over(validity(g.deadline(), now) <= 0):
 		rd.concludeLocked(reached)
 		g.setDeadlineLocked(rd.start, rd.ttl)
 		g.renewal.at = g.nextRenewal(rd.start)
@@ -192,11 +195,6 @@ func (g *grant) extend(ctx context.Context, le *Lease, ttl time.Duration) error 
 	if err != nil {
 		return err
 	}
-	return g.awaitExtend(ctx, le, rd)
-}
-
-// awaitExtend waits for a round of extend.
-func (g *grant) awaitExtend(ctx context.Context, le *Lease, rd *round) error {
 	over := le.Context().Done()
 	timer := time.NewTimer(g.timeout())
 	defer timer.Stop()
@@ -207,7 +205,7 @@ func (g *grant) awaitExtend(ctx context.Context, le *Lease, rd *round) error {
 	case <-timer.C:
 		reasons = append(reasons, g.timeoutError())
 	case <-ctx.Done():
-		reasons = append(reasons, contextError(ctx))
+		reasons = append(reasons, reason.OfContext(ctx))
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -250,22 +248,22 @@ func (g *grant) probe() {
 	g.pool.renewer.update(g)
 }
 
-// brokenOn notes on which nodes Break of the lease's own Locker has replaced the keys. It ends
-// the lease if these are too many for a quorum.
+// brokenOn notes on which nodes a Break by the lease's own Locker has replaced keys: tokens has the token
+// of each. It ends the lease if its own are too many for a quorum.
 //
 // Source: ALGORITHM section 5, "Break".
-func (g *grant) brokenOn(nodes []MasterLock) {
+func (g *grant) brokenOn(tokens []string) {
 	g.mu.Lock()
 	taken := 0
-	for i := range nodes {
-		if nodes[i].Broken && nodes[i].Token == g.keys.ID {
+	for i, token := range tokens {
+		if token == g.keys.ID {
 			taken++
 			g.nodes[i].held = false
 			g.noteLocked(i, wire.Extend, errTakenAway)
 		}
 	}
 	var after []func()
-	if n := len(nodes); g.cause == nil && !exclusive(n, g.pool.need, n-taken) {
+	if n := len(tokens); g.cause == nil && !exclusive(n, g.pool.need, n-taken) {
 		after = g.endLocked(errLostBroken, g.pool.now())
 	}
 	g.mu.Unlock()
@@ -276,25 +274,8 @@ func (g *grant) brokenOn(nodes []MasterLock) {
 //
 // Source: ALGORITHM section 1, "RenewEvery".
 func (g *grant) nextRenewal(start instant) instant {
-	if g.renewal.every > 0 {
-		return start.Add(g.renewal.every)
-	}
-	return start.Add(g.renewEvery())
-}
-
-// renewEvery returns a time between two renewals.
-func (g *grant) renewEvery() time.Duration {
 	every := g.ttl / 3
-	return every - rand.N(every/10)
-}
-
-// renewNoLonger ends the renewals of a lease, unless the handle has been unlocked: another caller may have
-// the lease then.
-func (le *Lease) renewNoLonger() {
-	defer le.grant.lockOptions()()
-	if !le.done {
-		le.grant.manual = true
-	}
+	return start.Add(every - rand.N(every/10))
 }
 
 // roundDelay returns the pause after a round that failed.
@@ -368,7 +349,7 @@ func (g *grant) renews() bool {
 func (g *grant) expireLocked(now instant) (after []func()) {
 	d := g.deadline()
 	switch {
-	case g.cause != nil || !g.pool.conf.rules.isOver(d, now):
+	case g.cause != nil || !g.pool.conf.rules.Over(validity(d, now) <= 0):
 		return nil
 	case d == g.holdEnd():
 		return g.endLocked(errLostMaxHold, now)
@@ -392,7 +373,7 @@ func (g *grant) endLocked(cause error, now instant) (after []func()) {
 	if cause != ErrDetached {
 		g.keys.Abandon() // a renewal that is still queued would set keys again
 	}
-	expired := errors.Is(cause, ErrExpired) || cause == errLostMaxHold
+	expired := errors.Is(cause, reason.Expired) || cause == errLostMaxHold
 	if !expired && now < g.deadline() {
 		g.limits.deadline.Store(int64(now)) // an expired lease keeps its last moments for winding down
 	}
@@ -412,4 +393,183 @@ func (g *grant) endLocked(cause error, now instant) (after []func()) {
 		}
 	}
 	return after
+}
+
+// renewer watches the time of all leases of a Locker, in one goroutine. It does no I/O, so that
+// it ends every lease on time: renewals go through the nodes' queues. Renewals that are due
+// together go into one batch for each node.
+type renewer struct {
+	clock Clock
+	wake  chan struct{}
+
+	mu     lockorder.Mutex[lockorder.Renewer]
+	leases leaseHeap // guarded by mu
+	next   instant   // guarded by mu; when the goroutine means to wake up
+	closed bool      // guarded by mu
+}
+
+// maxNap bounds how long the renewer sleeps while there are leases. Timers stand
+// still while the machine is suspended; the clock does not.
+const maxNap = time.Second
+
+func newRenewer(clock Clock) *renewer {
+	return &renewer{clock: clock, wake: make(chan struct{}, 1), next: never}
+}
+
+// add begins to watch a lease that was granted after since.
+func (k *renewer) add(g *grant, due, since instant) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	g.renewal.due = due
+	heap.Push(&k.leases, g)
+	k.pokeIfLateLocked(due, since)
+}
+
+// update makes the goroutine check a lease at once, after a change to the lease.
+func (k *renewer) update(g *grant) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if g.renewal.slot < 0 {
+		return // the lease is over
+	}
+	now := instant(k.clock.Now())
+	g.renewal.due = now
+	heap.Fix(&k.leases, g.renewal.slot)
+	k.pokeIfLateLocked(now, now)
+}
+
+// remove stops watching a lease.
+func (k *renewer) remove(g *grant) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if g.renewal.slot >= 0 {
+		heap.Remove(&k.leases, g.renewal.slot)
+	}
+}
+
+// all returns every lease that the renewer watches.
+func (k *renewer) all() []*grant {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return append([]*grant(nil), k.leases...)
+}
+
+// pokeIfLateLocked wakes the goroutine if it would sleep past due. If the clock has jumped over
+// the moment at which the goroutine meant to wake up, the timer is not reliable, and the
+// goroutine is woken, too.
+func (k *renewer) pokeIfLateLocked(due, now instant) {
+	if due < k.next || k.next <= now {
+		k.poke()
+	}
+}
+
+func (k *renewer) poke() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// close ends run.
+func (k *renewer) close() {
+	k.mu.Lock()
+	k.closed = true
+	k.mu.Unlock()
+	k.poke()
+}
+
+// run is the renewer's goroutine.
+func (k *renewer) run() {
+	timer := time.NewTimer(maxNap)
+	defer timer.Stop()
+	var due []*grant
+	for {
+		now := instant(k.clock.Now())
+		var closed bool
+		if due, closed = k.takeDue(due[:0], now); closed {
+			return
+		}
+		for _, g := range due {
+			k.checked(g, g.check(now), now)
+		}
+		clear(due)
+		timer.Reset(k.nap())
+		select {
+		case <-timer.C:
+		case <-k.wake:
+		}
+	}
+}
+
+// takeDue returns the leases that are due. They stay in the heap, marked by looked, so that all,
+// remove and update find them meanwhile.
+func (k *renewer) takeDue(due []*grant, now instant) (_ []*grant, closed bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for len(k.leases) > 0 && k.leases[0].renewal.due <= now {
+		g := k.leases[0]
+		due = append(due, g)
+		g.renewal.due = looked(now)
+		heap.Fix(&k.leases, 0)
+	}
+	return due, k.closed
+}
+
+// looked returns the due time that marks a lease as being checked since now.
+func looked(now instant) instant { return now.Add(maxNap) }
+
+// checked notes when a lease that was checked is due next, unless the lease was removed or
+// updated meanwhile.
+func (k *renewer) checked(g *grant, next, now instant) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case g.renewal.slot < 0:
+	case next == never:
+		heap.Remove(&k.leases, g.renewal.slot)
+	case g.renewal.due == looked(now):
+		g.renewal.due = next
+		if next <= now { // happens only with wrong rules; the goroutine must not spin even then
+			g.renewal.due = now.Add(time.Millisecond)
+		}
+		heap.Fix(&k.leases, g.renewal.slot)
+	}
+}
+
+// nap returns how long the goroutine may sleep.
+func (k *renewer) nap() time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := instant(k.clock.Now()) // the checks have taken time
+	k.next = never
+	if len(k.leases) == 0 {
+		return time.Hour
+	}
+	k.next = min(k.leases[0].renewal.due, now.Add(maxNap))
+	return k.next.Sub(now)
+}
+
+// leaseHeap implements heap.Interface. It is ordered by due.
+type leaseHeap []*grant
+
+func (h leaseHeap) Len() int           { return len(h) }
+func (h leaseHeap) Less(i, j int) bool { return h[i].renewal.due < h[j].renewal.due }
+func (h leaseHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].renewal.slot, h[j].renewal.slot = i, j
+}
+
+func (h *leaseHeap) Push(x any) {
+	g := x.(*grant)
+	g.renewal.slot = len(*h)
+	*h = append(*h, g)
+}
+
+func (h *leaseHeap) Pop() any {
+	last := len(*h) - 1
+	g := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	g.renewal.slot = -1
+	return g
 }

@@ -10,12 +10,13 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/reason"
 )
 
 // A holder that is cut off from every node knows by its own clock when its lease ends: first the
 // context ends, then the validity, then the keys.
 //
-// Source: ALGORITHM section 7; section 15, I3 and I7.
+// Source: ALGORITHM section 7; section 13, I3 and I7.
 func TestVirtualEndWithoutIO(t *testing.T) {
 	for _, test := range []struct {
 		name              string
@@ -39,7 +40,7 @@ func TestVirtualEndWithoutIO(t *testing.T) {
 				b.all((*bubbleNode).blackhole)
 
 				ends := test.ttl - test.drift - test.grace
-				wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrExpired}, redlock.ErrReleased, redlock.ErrQuorumLost, redlock.ErrMaxHold)
+				wantDone(t, lease.Context(), []error{redlock.ErrLost, reason.Expired}, redlock.ErrReleased, reason.QuorumLost, redlock.ErrMaxHold)
 				wantSince(t, "end of the context", start, ends-test.early)
 				if got := lease.Validity(); got != test.early {
 					t.Errorf("validity when the context ended: got %v, want %v", got, test.early)
@@ -64,11 +65,10 @@ func TestVirtualEndWithoutIO(t *testing.T) {
 // A lease is renewed every third of its TTL, less up to a tenth of that, as long as it is held. It
 // does not change otherwise, and its deadline never goes back.
 //
-// Source: ALGORITHM section 1, "RenewEvery"; section 6; section 15, I8.
+// Source: ALGORITHM section 1, "RenewEvery"; section 6; section 13, I8.
 func TestVirtualRenewalForAnHour(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		b.all(goNative)
 		l := b.warmLocker(redlock.WithTTL(time.Second))
 		lease := b.lock(l, "r")
 		fence, token := lease.Fence(), lease.Token()
@@ -116,7 +116,7 @@ func TestVirtualBoundedHold(t *testing.T) {
 			l := b.warmLocker(redlock.WithoutRenewal())
 			start := time.Now()
 			lease := b.lock(l, "r")
-			wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrExpired})
+			wantDone(t, lease.Context(), []error{redlock.ErrLost, reason.Expired})
 			wantSince(t, "end of the context", start, validity10-lead10)
 			time.Sleep(lead10)
 			if got := lease.Validity(); got != 0 {
@@ -141,7 +141,7 @@ func TestVirtualBoundedHold(t *testing.T) {
 			if got, want := lease.Validity(), validity10-50*time.Millisecond; got != want {
 				t.Errorf("validity after Extend: got %v, want %v", got, want)
 			}
-			wantDone(t, lease.Context(), []error{redlock.ErrExpired})
+			wantDone(t, lease.Context(), []error{reason.Expired})
 			wantSince(t, "end of the context", start, validity10-lead10)
 		})
 	})
@@ -155,7 +155,7 @@ func TestVirtualBoundedHold(t *testing.T) {
 			if err := lease.Extend(t.Context()); err != nil { // this does not exceed the bound either
 				t.Errorf("Extend: got %v, want no error", err)
 			}
-			wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrMaxHold}, redlock.ErrExpired)
+			wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrMaxHold}, reason.Expired)
 			wantSince(t, "end of the context", start, 47*time.Second-lead10)
 			time.Sleep(lead10)
 			if got := lease.Validity(); got != 0 {
@@ -195,10 +195,10 @@ func TestVirtualFailedRenewals(t *testing.T) {
 			t.Parallel()
 			inBubble(t, 5, func(t *testing.T, b *bubble) {
 				var failed atomic.Int32
-				l := b.warmLocker(redlock.WithObserver(redlock.Observer{ExtendFailed: func(e redlock.Event) {
+				l := b.warmLocker(locktest.On(func(e redlock.Event) {
 					failed.Add(1)
 					wantMatch(t, "ExtendFailed", e.Err, []error{redlock.ErrNoQuorum})
-				}}))
+				}, redlock.EventExtendFailed))
 				start := time.Now()
 				lease := b.lock(l, "r")
 				fence := lease.Fence()
@@ -229,7 +229,7 @@ func TestVirtualFailedRenewals(t *testing.T) {
 				start := time.Now()
 				lease := b.lock(l, "r")
 				b.each(fault, 0, 2, 4)
-				wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrExpired}, redlock.ErrQuorumLost)
+				wantDone(t, lease.Context(), []error{redlock.ErrLost, reason.Expired}, reason.QuorumLost)
 				wantSince(t, "end of the context", start, validity10-lead10)
 			})
 		})
@@ -260,8 +260,8 @@ func TestVirtualLateRenewal(t *testing.T) {
 			time.Sleep(validity10 - lead10 - 50*time.Millisecond)
 			b.all(func(n *bubbleNode) { n.latency(10*time.Millisecond, 100*time.Millisecond) })
 			err := lease.Extend(t.Context())
-			wantMatch(t, "Extend", err, []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrExpired})
-			wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrExpired})
+			wantMatch(t, "Extend", err, []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Expired})
+			wantDone(t, lease.Context(), []error{redlock.ErrLost, reason.Expired})
 			time.Sleep(time.Until(start.Add(validity10)))
 			if got := lease.Validity(); got != 0 {
 				t.Errorf("validity at the old deadline: got %v, want 0", got)
@@ -288,7 +288,7 @@ func TestVirtualLateRenewal(t *testing.T) {
 				t.Errorf("validity: got %v, want none", got)
 			}
 			err := lease.Extend(t.Context())
-			wantMatch(t, "Extend again", err, []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrExpired})
+			wantMatch(t, "Extend again", err, []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Expired})
 		})
 	})
 }
@@ -335,7 +335,7 @@ func TestVirtualQuorumLost(t *testing.T) {
 					}
 					return
 				}
-				wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrQuorumLost}, redlock.ErrExpired)
+				wantDone(t, lease.Context(), []error{redlock.ErrLost, reason.QuorumLost}, reason.Expired)
 				if got := time.Since(start); got <= 3*time.Second || got > ttl10/3 {
 					t.Errorf("end of the context: got it after %v, want the first renewal", got)
 				}
@@ -343,8 +343,8 @@ func TestVirtualQuorumLost(t *testing.T) {
 					t.Errorf("validity of a lost lease: got %v, want none", got)
 				}
 				begin := time.Now()
-				wantMatch(t, "Extend", lease.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrQuorumLost})
-				wantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrQuorumLost})
+				wantMatch(t, "Extend", lease.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.QuorumLost})
+				wantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.QuorumLost})
 				wantSince(t, "typed errors", begin, 0)
 				synctest.Wait()
 				for i, n := range b.nodes {
@@ -369,9 +369,9 @@ func TestVirtualExtendFindsTheLoss(t *testing.T) {
 		b.all(func(n *bubbleNode) { n.latency(5*time.Millisecond, 5*time.Millisecond) })
 		start := time.Now()
 		err := lease.Extend(t.Context())
-		wantMatch(t, "Extend", err, []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrQuorumLost})
+		wantMatch(t, "Extend", err, []error{redlock.ErrNotHeld, redlock.ErrLost, reason.QuorumLost})
 		wantSince(t, "Extend", start, 10*time.Millisecond)
-		wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrQuorumLost})
+		wantDone(t, lease.Context(), []error{redlock.ErrLost, reason.QuorumLost})
 		wantSince(t, "end of the context", start, 10*time.Millisecond)
 	})
 }
@@ -383,15 +383,13 @@ func TestVirtualExtendFindsTheLoss(t *testing.T) {
 func TestVirtualRefilledNode(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
 		var forgot, failed atomic.Int32
-		l := b.warmLocker(redlock.WithoutRenewal(), redlock.WithObserver(redlock.Observer{
-			MasterForgot: func(e redlock.Event) {
-				forgot.Add(1)
-				if e.Master != b.nodes[0].Addr() || e.Resource != "r" {
-					t.Errorf("MasterForgot: got %q and %q, want %q and %q", e.Master, e.Resource, b.nodes[0].Addr(), "r")
-				}
-			},
-			ExtendFailed: func(redlock.Event) { failed.Add(1) },
-		}))
+		l := b.warmLocker(redlock.WithoutRenewal(), locktest.On(func(e redlock.Event) {
+			forgot.Add(1)
+			if e.Master != b.nodes[0].Addr() || e.Resource != "r" {
+				t.Errorf("MasterForgot: got %q and %q, want %q and %q", e.Master, e.Resource, b.nodes[0].Addr(), "r")
+			}
+		}, redlock.EventKeyLost),
+			locktest.On(func(redlock.Event) { failed.Add(1) }, redlock.EventExtendFailed))
 		start := time.Now()
 		lease := b.lock(l, "r")
 		time.Sleep(time.Second)
@@ -441,10 +439,8 @@ func TestVirtualRollingEmptyRestarts(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, b *bubble) {
 		renewed := make(chan redlock.Event, 100)
 		var forgot atomic.Int32
-		l := b.warmLocker(redlock.WithObserver(redlock.Observer{
-			Extended:     func(e redlock.Event) { renewed <- e },
-			MasterForgot: func(redlock.Event) { forgot.Add(1) },
-		}))
+		l := b.warmLocker(locktest.On(func(e redlock.Event) { renewed <- e }, redlock.EventExtended),
+			locktest.On(func(redlock.Event) { forgot.Add(1) }, redlock.EventKeyLost))
 		other := b.warmLocker()
 		for len(renewed) > 0 {
 			<-renewed

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/rules"
 )
 
 // wantSlots checks that every lease knows its slot, and that none is due before its parent.
@@ -69,14 +71,14 @@ func kept(t *testing.T) *renewer {
 	t.Helper()
 	k := newRenewer(RuntimeClock())
 	done := make(chan struct{})
-	go func() { defer close(done); k.run(func() func() { return func() {} }) }()
+	go func() { defer close(done); k.run() }()
 	t.Cleanup(func() { k.close(); <-done })
 	return k
 }
 
 // lease returns a lease with that TTL that was granted now.
 func (k *renewer) lease(ttl time.Duration) *grant {
-	conf := &config{rules: algorithm(), lockConfig: lockConfig{ttl: ttl, manual: true}, drift: DefaultDrift, clock: clock.NewLease(k.clock)}
+	conf := &config{rules: rules.New(), lockConfig: lockConfig{ttl: ttl, manual: true}, drift: DefaultDrift, clock: clock.NewLease(k.clock)}
 	g := &grant{pool: &pool{conf: conf, renewer: k, events: eventsOf()}, lockConfig: conf.lockConfig, renewal: renewal{slot: -1}}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -94,7 +96,7 @@ func (g *grant) ended() error {
 
 // A lease is ended a lead before its deadline, to the nanosecond, without a node.
 //
-// Source: ALGORITHM section 7 and section 15, I7.
+// Source: ALGORITHM section 7 and section 13, I7.
 func TestRenewerEndsLeasesInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := kept(t)
@@ -116,8 +118,8 @@ func TestRenewerEndsLeasesInTime(t *testing.T) {
 				time.Sleep(time.Nanosecond)
 				synctest.Wait()
 			}
-			if err := g.ended(); !errors.Is(err, ErrExpired) {
-				t.Errorf("TTL %v: got %v at %v, want ErrExpired", g.ttl, err, k.clock.Now())
+			if err := g.ended(); !errors.Is(err, reason.Expired) {
+				t.Errorf("TTL %v: got %v at %v, want reason.Expired", g.ttl, err, k.clock.Now())
 			}
 			if left := g.validity(); left != cancelLead(g.ttl) {
 				t.Errorf("TTL %v: got %v of the validity left, want %v", g.ttl, left, cancelLead(g.ttl))
@@ -167,8 +169,8 @@ func TestRenewerRemoveAndUpdate(t *testing.T) {
 		}
 		k.update(updated)
 		synctest.Wait()
-		if !errors.Is(updated.ended(), ErrExpired) {
-			t.Errorf("got %v, want ErrExpired", updated.ended())
+		if !errors.Is(updated.ended(), reason.Expired) {
+			t.Errorf("got %v, want reason.Expired", updated.ended())
 		}
 	})
 }
@@ -188,13 +190,13 @@ func TestRenewerNoticesSuspend(t *testing.T) {
 		done := make(chan struct{})
 		g := k.lease(time.Minute)
 		k.add(g, g.dueLocked(), instant(k.clock.Now()))
-		go func() { defer close(done); k.run(func() func() { return func() {} }) }()
+		go func() { defer close(done); k.run() }()
 		synctest.Wait()
 		asleep.Store(int64(time.Hour))
 		time.Sleep(maxNap)
 		synctest.Wait()
-		if !errors.Is(g.ended(), ErrExpired) {
-			t.Errorf("got %v, want ErrExpired", g.ended())
+		if !errors.Is(g.ended(), reason.Expired) {
+			t.Errorf("got %v, want reason.Expired", g.ended())
 		}
 		k.close()
 		<-done
@@ -238,7 +240,7 @@ func TestRenewerAfterAClockJump(t *testing.T) {
 		start, asleep := time.Now(), atomic.Int64{}
 		k := newRenewer(clockOf(func() time.Duration { return time.Since(start) + time.Duration(asleep.Load()) }))
 		done := make(chan struct{})
-		go func() { defer close(done); k.run(func() func() { return func() {} }) }()
+		go func() { defer close(done); k.run() }()
 		other := k.lease(time.Minute)
 		k.add(other, other.dueLocked(), other.start)
 		synctest.Wait()
@@ -247,8 +249,8 @@ func TestRenewerAfterAClockJump(t *testing.T) {
 		k.add(g, g.dueLocked(), g.start)
 		time.Sleep(100*time.Millisecond - driftAllowance(100*time.Millisecond, DefaultDrift) - cancelLead(100*time.Millisecond))
 		synctest.Wait()
-		if !errors.Is(g.ended(), ErrExpired) || g.validity() <= 0 {
-			t.Errorf("got %v with %v left, want ErrExpired before the end", g.ended(), g.validity())
+		if !errors.Is(g.ended(), reason.Expired) || g.validity() <= 0 {
+			t.Errorf("got %v with %v left, want reason.Expired before the end", g.ended(), g.validity())
 		}
 		k.close()
 		<-done

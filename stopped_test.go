@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/reason"
 )
 
 const childEnv = "REDLOCK_TEST_CHILD"
@@ -76,5 +77,5 @@ func beStopped(t *testing.T, addrs []string) {
 	}
 	fmt.Printf("first look: valid %t\n", le.Validity() > 0)
 	<-ctx.Done()
-	fmt.Printf("ended: lost %t, expired %t\n", errors.Is(le.Extend(t.Context()), redlock.ErrLost), errors.Is(le.Extend(t.Context()), redlock.ErrExpired))
+	fmt.Printf("ended: lost %t, expired %t\n", errors.Is(le.Extend(t.Context()), redlock.ErrLost), errors.Is(le.Extend(t.Context()), reason.Expired))
 }

@@ -25,6 +25,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -103,7 +105,9 @@ func TestTLS(t *testing.T) {
 	with := func(c *tls.Config) *redlock.Locker {
 		var list []*redis.Options
 		for _, a := range addrs {
-			list = append(list, &redis.Options{Addr: a, TLSConfig: c})
+			client := redis.NewClient(&redis.Options{Addr: a, TLSConfig: c, Protocol: 3, PoolSize: 20}) // as a service has it
+			t.Cleanup(func() { _ = client.Close() })
+			list = append(list, client.Options())
 		}
 		l, err := redlock.NewFromOptions(list)
 		must(t, err)
@@ -112,7 +116,7 @@ func TestTLS(t *testing.T) {
 	}
 	for _, name := range []string{"", "masters.test"} { // the address, and a name of the certificate
 		l := with(&tls.Config{RootCAs: ca.pool(), Certificates: []tls.Certificate{client}, ServerName: name})
-		must(t, l.Bootstrap(t.Context()))
+		must(t, admin.Bootstrap(t.Context(), l))
 		le := lock(t, l, "r")
 		must(t, le.Extend(t.Context()))
 		must(t, le.Unlock(t.Context()))
@@ -158,13 +162,7 @@ func TestSecretsAreNotTold(t *testing.T) {
 	log.SetOutput(&told)
 	redis.SetLogger(logTo{&told})
 	t.Cleanup(func() { log.SetOutput(os.Stderr); redis.SetLogger(logTo{os.Stderr}) })
-	note := func(what string) func(redlock.Event) {
-		return func(e redlock.Event) { fmt.Fprintf(&told, "%s %+v %v\n", what, e, e.Err) }
-	}
-	observer := redlock.WithObserver(redlock.Observer{
-		Acquired: note("acquired"), NotAcquired: note("not acquired"), Extended: note("extended"), ExtendFailed: note("extend failed"),
-		Lost: note("lost"), Released: note("released"), MasterDown: note("down"), MasterUp: note("up"), MasterForgot: note("forgot"),
-	})
+	observer := redlock.WithObserver(func(e redlock.Event) { fmt.Fprintf(&told, "%v %+v %v\n", e.Kind, e, e.Err) })
 	locker := func(user, password string) *redlock.Locker {
 		var urls []string
 		for _, a := range c.addrs {
@@ -186,7 +184,7 @@ func TestSecretsAreNotTold(t *testing.T) {
 	failed(le.Unlock(t.Context()))
 	failed(context.Cause(le.Context()))
 	_, err = locker("app", "wrong-"+password).Lock(t.Context(), "r")
-	wantErr(t, err, redlock.ErrPermission)
+	wantErr(t, err, reason.Permission)
 	failed(err)
 	for _, p := range c.procs {
 		must(t, p.Kill())

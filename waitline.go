@@ -3,11 +3,10 @@ package redlock
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/d0720281/redlock/internal/lockorder"
-	"github.com/d0720281/redlock/internal/wire"
+	"github.com/d0720281/redlock/internal/reason"
 )
 
 // This file orders the callers of one process that want the same resource. They stand in line,
@@ -42,27 +41,14 @@ type waitline struct {
 	lone caller // room for the caller that began the line: most lines have no other caller
 }
 
-// lineKey names a line of a process. Readers have a line of their own, and so have the callers that want
-// the same number of permits.
+// lineKey names a line of a process. Readers have a line of their own.
 type lineKey struct {
-	resource string // on the nodes: of a semaphore, its base
+	resource string
 	shared   bool
-	permits  wire.Permits
 }
 
 // line returns the line of the callers that want such a lease on a resource.
-func (lc *lockConfig) line(resource string) lineKey { return lineKey{resource, lc.shared, lc.permits} }
-
-// name returns the name by which callers know what the line is for.
-func (k lineKey) name() string {
-	if k.permits.Of > 0 {
-		return strings.TrimSuffix(k.resource, wire.SlotsSuffix)
-	}
-	return k.resource
-}
-
-// alone reports whether the process has the resource at most once at a time.
-func (k lineKey) alone() bool { return !k.shared && k.permits.Of == 0 }
+func (lc *lockConfig) line(resource string) lineKey { return lineKey{resource, lc.shared} }
 
 // caller is a call of Lock or Do that stands in a line.
 type caller struct {
@@ -189,23 +175,22 @@ func (l *waitline) begin() {
 	l.last, l.failures, l.elsewhere, l.askAt, l.called, l.released = nil, 0, 0, time.Time{}, false, false
 }
 
-// admit notes that the head of a line of readers, or of callers that want permits, has a lease. It leaves
-// the line, and so do the readers that may share the lease: those that were in line when the attempt
+// admit notes that the head of a line of readers has a lease. It leaves the line, and so do the readers that may share the lease: those that were in line when the attempt
 // began and want such a lease. Later readers make attempts of their own, which the queue node sees:
 // otherwise a busy process would keep writers out. If the process is in the queue of a node, and no caller
 // waits any more, queuedAt is that node.
 //
-// Source: ALGORITHM sections 13 and 14.
+// Source: ALGORITHM section 12.
 func (l *waitline) admit(g *grant, head *caller) (sharers []*caller, queuedAt int, wake *caller) {
 	l.remove(head)
-	for c := l.first; c != nil && l.key.shared; c = c.next {
+	for c := l.first; c != nil; c = c.next {
 		if c.number <= l.mayShare && c.config == g.lockConfig && !closed(c.done) {
 			l.remove(c)
 			sharers = append(sharers, c)
 		}
 	}
 	l.begin()
-	if (g.hand.heard || g.choice != nil) && l.queuedAt == g.queueNode { // which has taken the process out
+	if g.hand.heard && l.queuedAt == g.queueNode { // which has taken the process out
 		l.queuedAt = -1
 	}
 	queuedAt = -1
@@ -217,32 +202,17 @@ func (l *waitline) admit(g *grant, head *caller) (sharers []*caller, queuedAt in
 
 // heir returns the caller that can take over a grant: it waits at the head of the line, and has
 // the same options. It returns nil if there is no such caller.
-//
-// A single permit can be taken over, and several cannot. While the head makes an attempt for a permit, the
-// caller behind it takes over: otherwise the permit would go back to the nodes, and the callers would get
-// it one by one, after two round trips each.
 func (l *waitline) heir(g *grant) *caller {
-	c := l.first
-	if c != nil && !c.idle && l.key.permits.Count == 1 {
-		c = c.next
-	}
-	its := l.holder == g || l.key.permits.Count == 1
-	if c != nil && its && c.idle && c.config == g.lockConfig {
+	if c := l.first; c != nil && l.holder == g && c.idle && c.config == g.lockConfig {
 		return c
 	}
 	return nil
 }
 
-// handedTo notes that a lease of this process was handed over to the heir, which leaves the line. If no
-// caller waits for a permit any more, queuedAt is the node in whose queue the process is. Otherwise, and if
-// there is none, it is -1.
-func (l *waitline) handedTo(heir *caller, le *Lease) (queuedAt int, wake *caller) {
+// handedTo notes that a lease of this process was handed over to the heir, which leaves the line.
+func (l *waitline) handedTo(heir *caller, le *Lease) (wake *caller) {
 	heir.lease = le
-	wake, queuedAt = l.remove(heir), -1
-	if l.first == nil && !l.key.alone() {
-		queuedAt, l.queuedAt = l.queuedAt, -1
-	}
-	return queuedAt, wake
+	return l.remove(heir)
 }
 
 // freed notes that a grant does not have the resource any more.
@@ -290,11 +260,10 @@ func (l *waitline) remove(c *caller) (wake *caller) {
 type waitlines struct {
 	policy *queuePolicy
 
-	mu      lockorder.Mutex[lockorder.Waitlines]
-	lines   map[lineKey]*waitline // guarded by mu, as each line is; the lines with a holder or a caller
-	remote  remoteWaiters         // guarded by mu
-	foreign foreignHolders        // guarded by mu
-	inLine  int                   // guarded by mu; callers in all lines
+	mu     lockorder.Mutex[lockorder.Waitlines]
+	lines  map[lineKey]*waitline // guarded by mu, as each line is; the lines with a holder or a caller
+	known  memories              // guarded by mu
+	inLine int                   // guarded by mu; callers in all lines
 }
 
 // lineLocked returns a line, and makes it if there is none.
@@ -341,13 +310,6 @@ func (t *waitlines) waits(key lineKey) bool {
 	return l != nil && l.first != nil
 }
 
-// occupied reports whether a line has a holder, or a caller waits in it.
-func (t *waitlines) occupied(key lineKey) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.lines[key] != nil
-}
-
 // behind reports whether a caller waits behind the head of a line.
 func (t *waitlines) behind(key lineKey) bool {
 	t.mu.Lock()
@@ -367,7 +329,7 @@ func (t *waitlines) waiting() int {
 func (t *waitlines) crowded(resource string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.remote.known(resource, time.Now())
+	return t.known.crowded(resource, time.Now())
 }
 
 // look tells a caller what to do.
@@ -377,7 +339,7 @@ func (t *waitlines) look(c *caller) advice {
 	now := time.Now()
 	next := t.pauseLocked(c, now)
 	if next.wait == 0 {
-		next = c.line.look(c, t.remote.known(c.line.key.resource, now), now)
+		next = c.line.look(c, t.known.crowded(c.line.key.resource, now), now)
 	}
 	if next.lease == nil && !next.ask {
 		if c.wake == nil {
@@ -391,7 +353,7 @@ func (t *waitlines) look(c *caller) advice {
 // pauseLocked tells the head of a line to wait if the resource is left to clients of another library.
 func (t *waitlines) pauseLocked(c *caller, now time.Time) (next advice) {
 	if l := c.line; c.lease == nil && l.first == c && l.holder == nil {
-		next.wait = t.foreign.pause(l.key.resource, now)
+		next.wait = t.known.pause(l.key.resource, now)
 		c.idle = true
 	}
 	return next
@@ -411,9 +373,10 @@ func (t *waitlines) heard(key lineKey, f *failure, ttl time.Duration) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.remote.note(key.resource, f.queue.others, ttl)
+	now := time.Now()
+	t.known.crowd(key.resource, f.queue.others, ttl, now)
 	if f.queue.foreign {
-		t.foreign.meet(key.resource, time.Now())
+		t.known.meet(key.resource, now)
 	}
 	if l := t.lines[key]; l != nil && f.queued {
 		l.queuedAt = f.queue.node
@@ -433,7 +396,7 @@ func (t *waitlines) call(key lineKey) {
 func (t *waitlines) held(g *grant, c *caller) (queuedAt int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !g.line().alone() {
+	if g.shared {
 		return t.admitLocked(g, c)
 	}
 	l := t.lineLocked(g.line())
@@ -446,28 +409,26 @@ func (t *waitlines) held(g *grant, c *caller) (queuedAt int) {
 	g.mu.Lock()
 	heard, others := g.hand.heard, g.hand.others
 	if g.hand.foreign {
-		t.foreign.meet(g.resource, time.Now())
+		t.known.meet(g.resource, time.Now())
 	}
-	t.foreign.turn(g.resource, time.Now())
 	g.hand.contested = contested
 	for c := l.first; c != nil && g.hand.inLine < crowdedHandovers; c = c.next {
 		g.hand.inLine++
 	}
 	g.mu.Unlock()
 	if heard {
-		t.remote.note(g.line().resource, others, g.ttl)
+		t.known.crowd(g.resource, others, g.ttl, time.Now())
 	}
 	return queuedAt
 }
 
-// admitLocked notes that this process has a lease of a reader or of permits, as the method of the line
-// does. c is nil if the caller that got the lease stood in no line.
+// admitLocked notes that this process has a lease of a reader, as the method of the line does. c is nil if the caller that got the lease stood in no line.
 func (t *waitlines) admitLocked(g *grant, c *caller) (queuedAt int) {
 	queuedAt = -1
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.hand.heard {
-		t.remote.note(g.line().resource, g.hand.others, g.ttl)
+		t.known.crowd(g.resource, g.hand.others, g.ttl, time.Now())
 	}
 	if c == nil {
 		return queuedAt
@@ -495,14 +456,14 @@ func (t *waitlines) freed(g *grant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if others {
-		t.remote.note(g.line().resource, true, g.ttl)
+		t.known.crowd(g.resource, true, g.ttl, time.Now())
 	}
 	t.freedLocked(g)
 }
 
 func (t *waitlines) freedLocked(g *grant) {
-	if l := t.lines[g.line()]; l != nil && g.line().alone() {
-		t.foreign.freed(g.resource, time.Now())
+	if l := t.lines[g.line()]; l != nil && !g.shared {
+		t.known.freed(g.resource, time.Now())
 		l.freed(g).poke()
 		t.tidyLocked(l)
 	}
@@ -585,40 +546,77 @@ func until(ctx context.Context, closing, ready <-chan struct{}, d time.Duration)
 	case <-ready:
 	case <-after:
 	case <-ctx.Done():
-		return contextError(ctx)
+		return reason.OfContext(ctx)
 	case <-closing:
 		return ErrClosed
 	}
 	return nil
 }
 
-// remoteWaiters remembers for which resources other processes wait. The queue nodes tell it, and
-// it is remembered for a TTL.
-type remoteWaiters struct {
-	until   map[string]time.Time
-	sweepAt int
+// memories has what the Locker remembers of resources, also while none of its callers wants them.
+type memories struct {
+	emptyPrefix bool
+	all         map[string]*memory
+	sweepAt     int
 }
 
-func (s *remoteWaiters) known(resource string, now time.Time) bool {
-	return len(s.until) > 0 && now.Before(s.until[resource])
+type memory struct {
+	crowdedUntil time.Time // other processes are known to wait until then
+	other        otherLibrary
 }
 
-func (s *remoteWaiters) note(resource string, crowded bool, ttl time.Duration) {
-	if !crowded {
-		delete(s.until, resource)
-		return
+// of returns the memory of a resource, and makes it if there is none.
+func (s *memories) of(resource string, now time.Time) *memory {
+	m := s.all[resource]
+	if m != nil {
+		return m
 	}
-	now := time.Now()
-	if s.until == nil {
-		s.until = make(map[string]time.Time)
-	}
-	s.until[resource] = now.Add(ttl)
-	if len(s.until) > s.sweepAt {
-		for r, end := range s.until {
-			if !now.Before(end) {
-				delete(s.until, r)
+	if len(s.all) > s.sweepAt {
+		for r, m := range s.all {
+			if now.Sub(m.other.met) >= otherMemory && now.Sub(m.other.freed) >= otherMemory && !now.Before(m.crowdedUntil) {
+				delete(s.all, r)
 			}
 		}
-		s.sweepAt = 2*len(s.until) + 64
+		s.sweepAt = 2*len(s.all) + 64
 	}
+	if s.all == nil {
+		s.all = make(map[string]*memory)
+	}
+	m = &memory{other: otherLibrary{since: now}}
+	s.all[resource] = m
+	return m
+}
+
+// crowded reports whether other processes are known to wait for a resource.
+func (s *memories) crowded(resource string, now time.Time) bool {
+	m := s.all[resource]
+	return m != nil && now.Before(m.crowdedUntil)
+}
+
+// crowd notes whether other processes wait for a resource, as a queue node has said. It is remembered for
+// a TTL.
+func (s *memories) crowd(resource string, crowded bool, ttl time.Duration, now time.Time) {
+	if crowded {
+		s.of(resource, now).crowdedUntil = now.Add(ttl)
+	} else if m := s.all[resource]; m != nil {
+		m.crowdedUntil = time.Time{}
+	}
+}
+
+// meet notes that a key of another library was in the way.
+func (s *memories) meet(resource string, now time.Time) { s.of(resource, now).other.met = now }
+
+// freed notes that this process does not have a resource any more.
+func (s *memories) freed(resource string, now time.Time) {
+	if m := s.all[resource]; m != nil || s.emptyPrefix {
+		s.of(resource, now).other.freed = now
+	}
+}
+
+// pause returns how long this process leaves a resource to clients of another library.
+func (s *memories) pause(resource string, now time.Time) time.Duration {
+	if m := s.all[resource]; m != nil {
+		return m.other.pause(s.emptyPrefix, now)
+	}
+	return 0
 }

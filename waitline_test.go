@@ -564,7 +564,7 @@ func TestCrowds(t *testing.T) {
 			}
 			time.Sleep(2 * time.Second)
 		}
-		if got := len(turns.remote.until); got > 2500 {
+		if got := len(turns.known.all); got > 2500 {
 			t.Errorf("resources remembered: got %d of 1000 at a time, want the old ones forgotten", got)
 		}
 	})
@@ -573,7 +573,7 @@ func TestCrowds(t *testing.T) {
 // The place in the queue of a queue node belongs to the process. The process gives it up when its last
 // caller leaves, and by the release of a grant that has another queue node.
 //
-// Source: ALGORITHM section 10; section 15, I11.
+// Source: ALGORITHM section 10; section 13, I11.
 func TestQueuePlace(t *testing.T) {
 	const queueNode = 2
 	queued := func(n int) (*waitlines, []*caller) {
@@ -743,5 +743,67 @@ func TestUntil(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A process pauses after its share of time if it has met a client of another library, or may meet one
+// without a sign of it.
+//
+// Source: ALGORITHM section 10, "Other libraries".
+func TestOtherLibrary(t *testing.T) {
+	// taken has the process take leases of a length, one after the other, and returns the time from the first
+	// to the first pause; 0 if there is none for a minute.
+	taken := func(m *memories, lease time.Duration, now time.Time) time.Duration {
+		for start := now; now.Sub(start) < time.Minute; {
+			if d := m.pause("r", now); d > 0 {
+				if d != otherGap {
+					t.Errorf("got a pause of %v, want %v", d, otherGap)
+				}
+				if left := m.pause("r", now.Add(d/2)); left != d-d/2 {
+					t.Errorf("in the middle of a pause of %v: got %v more", d, left)
+				}
+				if again := m.pause("r", now.Add(d)); again != 0 {
+					t.Errorf("after a pause: got another one of %v", again)
+				}
+				return now.Sub(start)
+			}
+			now = now.Add(lease)
+			m.freed("r", now)
+		}
+		return 0
+	}
+	whole := func(d, lease time.Duration) time.Duration { return (d + lease - 1) / lease * lease } // leases
+	for _, lease := range []time.Duration{time.Millisecond, 30 * time.Millisecond, 2 * time.Second} {
+		ours, shared := &memories{}, &memories{emptyPrefix: true}
+		now := time.Now()
+		if got := taken(ours, lease, now); got != 0 || len(ours.all) != 0 {
+			t.Errorf("leases of %v, no other library known: got a pause after %v, want none", lease, got)
+		}
+		// The first lease begins after a gap, and the share counts from the end of that lease.
+		if got, want := taken(shared, lease, now), whole(time.Second, lease)+lease; got != want {
+			t.Errorf("leases of %v, empty prefix: got a pause after %v, want %v", lease, got, want)
+		}
+		now = now.Add(time.Hour)
+		for _, m := range []*memories{ours, shared} {
+			m.meet("r", now)
+			for range 2 { // and again after the pause
+				if got, want := taken(m, lease, now), whole(otherShare, lease); got != want {
+					t.Errorf("leases of %v, another library met: got a pause after %v, want %v", lease, got, want)
+				}
+				now = now.Add(time.Second)
+			}
+		}
+		now = now.Add(otherMemory)
+		if got := taken(ours, lease, now); got != 0 {
+			t.Errorf("leases of %v, another library long ago: got a pause after %v, want none", lease, got)
+		}
+	}
+	// What is old is forgotten.
+	m := &memories{emptyPrefix: true}
+	for i := range 1000 {
+		m.freed(string(rune('a'+i)), time.Now().Add(time.Duration(i)*otherMemory))
+	}
+	if len(m.all) > 100 {
+		t.Errorf("got %d resources remembered, want the late ones", len(m.all))
 	}
 }

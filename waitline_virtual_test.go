@@ -19,7 +19,6 @@ func TestVirtualWaiting(t *testing.T) {
 	const longestPause = 100*time.Millisecond + time.Microsecond
 	t.Run("for the expiry of a holder that is gone", func(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			b.all(goNative)
 			l, other := b.warmLocker(redlock.WithTTL(time.Second), redlock.WithoutRenewal()), b.warmLocker()
 			start := time.Now()
 			held := b.lock(l, "r")
@@ -50,7 +49,6 @@ func TestVirtualWaiting(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				b.all(goNative)
 				l := b.warmLocker(redlock.WithTTL(time.Second))
 				other := l
 				if !test.same {
@@ -73,7 +71,6 @@ func TestVirtualWaiting(t *testing.T) {
 	}
 	t.Run("until the context ends", func(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			b.all(goNative)
 			l, other := b.warmLocker(), b.warmLocker()
 			held := b.lock(l, "r")
 			ctx, cancel := context.WithTimeout(t.Context(), 35*time.Second)
@@ -88,7 +85,6 @@ func TestVirtualWaiting(t *testing.T) {
 	})
 	t.Run("for nodes, until the context ends", func(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			b.all(goNative)
 			l := b.warmLocker()
 			b.each((*bubbleNode).kill, 0, 1)
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
@@ -101,7 +97,6 @@ func TestVirtualWaiting(t *testing.T) {
 	})
 	t.Run("for nodes that come back", func(t *testing.T) {
 		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			b.all(goNative)
 			l := b.warmLocker()
 			b.all((*bubbleNode).hang)
 			start := time.Now()
@@ -119,10 +114,9 @@ func TestVirtualWaiting(t *testing.T) {
 // Callers of one Locker are served in the order they came; one whose context ends
 // leaves the line, and the next is served in its place.
 //
-// Source: ALGORITHM section 10, "In one process"; section 15, I10.
+// Source: ALGORITHM section 10, "In one process"; section 13, I10.
 func TestVirtualFirstComeFirstServed(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		b.all(goNative)
 		l, other := b.warmLocker(), b.warmLocker()
 		held := b.lock(other, "r")
 		const callers, gone, hold = 20, 5, 5 * time.Millisecond

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/bench/internal/contender"
 	"github.com/d0720281/redlock/internal/redistest"
 )
@@ -42,7 +43,7 @@ func TestBesideRedsync(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer l.Close()
-				if err := l.Bootstrap(t.Context()); err != nil {
+				if err := admin.Bootstrap(t.Context(), l); err != nil {
 					t.Fatal(err)
 				}
 				ours = append(ours, l)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/bench/internal/contender"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
@@ -209,7 +210,7 @@ func ourLocker(t *testing.T, addrs []string, opts ...redlock.Option) *redlock.Lo
 			t.Errorf("close: %v", err)
 		}
 	})
-	if err := l.Bootstrap(t.Context()); err != nil { // the masters are new
+	if err := admin.Bootstrap(t.Context(), l); err != nil { // the masters are new
 		t.Fatal(err)
 	}
 	return l

@@ -10,8 +10,10 @@ import (
 	"testing"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/bench/internal/measure"
 	"github.com/d0720281/redlock/internal/redistest"
+	"github.com/d0720281/redlock/sharded"
 )
 
 // BenchmarkGroups measures locking and unlocking free resources with 256 goroutines over several
@@ -40,13 +42,15 @@ func BenchmarkGroups(b *testing.B) {
 			for i := range k {
 				groups = append(groups, addrs[3*i:3*i+3])
 			}
-			l, err := redlock.NewSharded(groups, redlock.WithKeyPrefix(fmt.Sprintf("groups-%d:", k)))
+			l, err := sharded.New(groups, redlock.WithKeyPrefix(fmt.Sprintf("groups-%d:", k)))
 			if err != nil {
 				b.Fatal(err)
 			}
 			defer l.Close()
-			if err := l.Bootstrap(b.Context()); err != nil {
-				b.Fatal(err)
+			for _, g := range l.Groups() {
+				if err := admin.Bootstrap(b.Context(), g); err != nil {
+					b.Fatal(err)
+				}
 			}
 			servers, err := measure.NewServers(b.Context(), addrs[:3*k])
 			if err != nil {
@@ -78,7 +82,7 @@ func BenchmarkGroups(b *testing.B) {
 }
 
 // cycles locks and unlocks n times, each of 256 goroutines a resource of its own.
-func cycles(b *testing.B, l *redlock.Locker, n int) {
+func cycles(b *testing.B, l *sharded.Locker, n int) {
 	b.Helper()
 	var left atomic.Int64
 	left.Store(int64(n))

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/bench/internal/contender"
 	"github.com/d0720281/redlock/internal/redistest"
 )
@@ -41,7 +42,7 @@ func oursKind(t *testing.T, addrs []string, opts ...redlock.Option) kind {
 			t.Errorf("close: %v", err)
 		}
 	})
-	if err := l.Bootstrap(t.Context()); err != nil {
+	if err := admin.Bootstrap(t.Context(), l); err != nil {
 		t.Fatal(err)
 	}
 	handle := func(lease *redlock.Lease, err error) (func(context.Context) error, error) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
 )
@@ -64,7 +65,7 @@ func votingMasters(b *testing.B) []*masters.Process {
 		b.Fatal(err)
 	}
 	defer l.Close()
-	if err := l.Bootstrap(b.Context()); err != nil {
+	if err := admin.Bootstrap(b.Context(), l); err != nil {
 		b.Fatal(err)
 	}
 	return procs

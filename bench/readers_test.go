@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -17,15 +18,14 @@ import (
 // measures one reader alone, beside one writer alone.
 func BenchmarkReaders(b *testing.B) {
 	lockers := fourLockers(b)
-	type get = func(*redlock.Locker, context.Context, string, ...redlock.LockOption) (*redlock.Lease, error)
 	for _, how := range []struct {
 		name string
-		read get
-	}{{"RLock", (*redlock.Locker).RLock}, {"Lock", (*redlock.Locker).Lock}} {
+		mode []redlock.LockOption
+	}{{"shared", []redlock.LockOption{redlock.Shared()}}, {"exclusive", nil}} {
 		b.Run("alone/how="+how.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for range b.N {
-				visit(b, lockers[0], how.read, 0)
+				visit(b, lockers[0], 0, how.mode...)
 			}
 		})
 		for _, work := range []time.Duration{time.Millisecond, 10 * time.Millisecond} {
@@ -42,9 +42,9 @@ func BenchmarkReaders(b *testing.B) {
 						turns.Go(func() {
 							for range left {
 								if rng.IntN(20) == 0 {
-									visit(b, l, (*redlock.Locker).Lock, work)
+									visit(b, l, work)
 								} else {
-									visit(b, l, how.read, work)
+									visit(b, l, work, how.mode...)
 								}
 							}
 						})
@@ -57,8 +57,8 @@ func BenchmarkReaders(b *testing.B) {
 }
 
 // visit locks a resource, holds it for a while and unlocks it.
-func visit(b *testing.B, l *redlock.Locker, get func(*redlock.Locker, context.Context, string, ...redlock.LockOption) (*redlock.Lease, error), work time.Duration) {
-	lease, err := get(l, b.Context(), "book")
+func visit(b *testing.B, l *redlock.Locker, work time.Duration, mode ...redlock.LockOption) {
+	lease, err := l.Lock(b.Context(), "book", mode...)
 	if err == nil {
 		time.Sleep(work)
 		err = lease.Unlock(context.Background())
@@ -79,7 +79,7 @@ func fourLockers(b *testing.B) (lockers []*redlock.Locker) {
 		b.Cleanup(func() { _ = l.Close() })
 		lockers = append(lockers, l)
 	}
-	if err := lockers[0].Bootstrap(b.Context()); err != nil {
+	if err := admin.Bootstrap(b.Context(), lockers[0]); err != nil {
 		b.Fatal(err)
 	}
 	return lockers

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/semaphore"
 )
 
 // BenchmarkSemaphore measures one caller of a semaphore with 10 permits, beside one caller of Lock, and
@@ -20,14 +21,15 @@ func BenchmarkSemaphore(b *testing.B) {
 	b.Run("alone/how=Lock", func(b *testing.B) {
 		b.ReportAllocs()
 		for range b.N {
-			visit(b, lockers[0], (*redlock.Locker).Lock, 0)
+			visit(b, lockers[0], 0)
 		}
 	})
 	for _, n := range []int{1, 4} {
 		b.Run(fmt.Sprintf("alone/how=Acquire/n=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
+			s := newSemaphore(b, lockers[0], permits)
 			for range b.N {
-				use(b, lockers[0].Semaphore("s", permits), n, 0)
+				use(b, s, n, 0)
 			}
 		})
 	}
@@ -43,8 +45,12 @@ func BenchmarkSemaphore(b *testing.B) {
 				var mu sync.Mutex
 				var waits []time.Duration
 				start := time.Now()
+				var semaphores []*semaphore.Semaphore
+				for _, l := range lockers[:of] {
+					semaphores = append(semaphores, newSemaphore(b, l, permits))
+				}
 				for i := range workers {
-					s := lockers[i%of].Semaphore("s", permits)
+					s := semaphores[i%of]
 					working.Go(func() {
 						for range left {
 							wait := use(b, s, 1, hold)
@@ -64,8 +70,17 @@ func BenchmarkSemaphore(b *testing.B) {
 	}
 }
 
+func newSemaphore(b *testing.B, l *redlock.Locker, permits int) *semaphore.Semaphore {
+	b.Helper()
+	s, err := semaphore.New(l, "s", permits)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return s
+}
+
 // use holds permits for a while, and returns how long it waited for them.
-func use(b *testing.B, s *redlock.Semaphore, n int, hold time.Duration) (wait time.Duration) {
+func use(b *testing.B, s *semaphore.Semaphore, n int, hold time.Duration) (wait time.Duration) {
 	began := time.Now()
 	m, err := s.Acquire(b.Context(), n)
 	wait = time.Since(began)

@@ -6,19 +6,21 @@ import (
 	"testing"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/redistest"
+	"github.com/d0720281/redlock/several"
 )
 
-// BenchmarkLockAll measures one goroutine that locks and unlocks some free resources, all at once and
+// BenchmarkSeveral measures one goroutine that locks and unlocks some free resources, all at once and
 // one after the other.
-func BenchmarkLockAll(b *testing.B) {
+func BenchmarkSeveral(b *testing.B) {
 	addrs := redistest.Addrs(redistest.Masters(b, 3))
 	l, err := redlock.New(addrs)
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer l.Close()
-	if err := l.Bootstrap(b.Context()); err != nil {
+	if err := admin.Bootstrap(b.Context(), l); err != nil {
 		b.Fatal(err)
 	}
 	for _, k := range []int{1, 2, 8} {
@@ -26,10 +28,10 @@ func BenchmarkLockAll(b *testing.B) {
 		for i := range k {
 			names = append(names, fmt.Sprint("part:", i))
 		}
-		b.Run(fmt.Sprintf("resources=%d/how=LockAll", k), func(b *testing.B) {
+		b.Run(fmt.Sprintf("resources=%d/how=several", k), func(b *testing.B) {
 			b.ReportAllocs()
 			for range b.N {
-				m, err := l.LockAll(b.Context(), names)
+				m, err := several.Lock(b.Context(), l, several.Names{Write: names})
 				if err == nil {
 					err = m.Unlock(context.Background())
 				}

@@ -12,7 +12,8 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/chaos/history"
-	"github.com/d0720281/redlock/internal/wire"
+	"github.com/d0720281/redlock/semaphore"
+	"github.com/d0720281/redlock/several"
 )
 
 // ClientConfig configures one client: a process, or a stand-in for one.
@@ -43,31 +44,14 @@ func (c ClientConfig) options() []redlock.Option {
 	return opts
 }
 
-// why returns the short name of an error's meaning.
-func why(err error) string {
-	for _, w := range []struct {
-		err  error
-		name string
-	}{
-		{redlock.ErrSuspended, "suspended"}, {redlock.ErrExpired, history.Expired}, {redlock.ErrQuorumLost, "quorum lost"},
-		{redlock.ErrMaxHold, "longest hold"}, {redlock.ErrReleased, "released"}, {redlock.ErrClosed, "closed"},
-		{redlock.ErrTaken, "taken"}, {redlock.ErrQuarantine, "quarantine"}, {redlock.ErrNoQuorum, "no quorum"},
-		{context.Canceled, "cancelled"}, {context.DeadlineExceeded, "cancelled"},
-	} {
-		if errors.Is(err, w.err) {
-			return w.name
-		}
-	}
-	return err.Error()
-}
-
 // Client works until ctx ends.
 type Client struct {
-	conf   ClientConfig
-	locker *redlock.Locker
-	book   *history.Client
-	store  *store
-	pause  time.Duration // after each piece of work
+	conf    ClientConfig
+	locker  *redlock.Locker
+	permits *semaphore.Semaphore
+	book    *history.Client
+	store   *store
+	pause   time.Duration // after each piece of work
 }
 
 // NewClient returns a client of the listed masters. It sends its records to sink, and its
@@ -80,7 +64,11 @@ func NewClient(conf ClientConfig, list []*redis.Options, now func() time.Duratio
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{conf: conf, locker: l, book: &history.Client{Name: conf.Name, Sink: sink, Now: now, Why: why}}
+	permits, err := semaphore.New(l, "pool", poolPermits)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{conf: conf, locker: l, permits: permits, book: &history.Client{Name: conf.Name, Sink: sink, Now: now, Why: redlock.Reason}}
 	if conf.Store != "" {
 		c.store = newStore(conf.Store, conf.Name, now, accesses)
 	}
@@ -187,14 +175,19 @@ var works = map[string]func(*worker, context.Context){
 		w.with(brief, "hot", w.wait(brief), func(context.Context, *held) {})
 		w.sleep(ctx, time.Duration(w.rng.IntN(int(20*time.Millisecond))))
 	},
-	// Two or three of five resources at once, named in any order, or one of them alone.
+	// Two or three of five resources at once, named in any order, some of them as a reader; or one of them
+	// alone.
 	"several": func(w *worker, ctx context.Context) {
-		var names []string
+		var names several.Names
 		for _, i := range w.rng.Perm(5)[:1+w.rng.IntN(3)] {
-			names = append(names, fmt.Sprint("part", i))
+			list := &names.Write
+			if w.rng.IntN(3) == 0 {
+				list = &names.Read
+			}
+			*list = append(*list, fmt.Sprint("part", i))
 		}
-		if len(names) == 1 {
-			w.with(ctx, names[0], w.wait(ctx), w.briefly)
+		if len(names.Write) == 1 && len(names.Read) == 0 {
+			w.with(ctx, names.Write[0], w.wait(ctx), w.briefly)
 			return
 		}
 		w.withAll(ctx, names, w.rng.IntN(3) > 0)
@@ -224,7 +217,7 @@ var works = map[string]func(*worker, context.Context){
 	},
 	// One, two or all permits of a semaphore.
 	"pool": func(w *worker, ctx context.Context) {
-		w.withPermits(ctx, "pool", 1+w.rng.IntN(w.rng.IntN(poolPermits)+1), poolPermits, w.rng.IntN(3) > 0)
+		w.withPermits(ctx, 1+w.rng.IntN(w.rng.IntN(poolPermits)+1), w.rng.IntN(3) > 0)
 	},
 }
 
@@ -251,9 +244,9 @@ func (w *worker) read(ctx context.Context, waits bool) means {
 	return func(resource string) (*held, error) {
 		return history.TakeShared(w.book, resource, waits, func() (*redlock.Lease, error) {
 			if waits {
-				return w.locker.RLock(ctx, resource)
+				return w.locker.Lock(ctx, resource, redlock.Shared())
 			}
-			return w.locker.TryRLock(context.Background(), resource)
+			return w.locker.TryLock(context.Background(), resource, redlock.Shared())
 		})
 	}
 }
@@ -280,44 +273,37 @@ func under[L history.Ender](ctx context.Context, h *history.Held[L], do func(con
 	_ = h.Free(context.Background()) // the lease is over, whatever the result
 }
 
-// withAll holds several resources for a moment, by LockAll or by TryLockAll.
-func (w *worker) withAll(ctx context.Context, names []string, waits bool) {
-	h, err := history.TakeAll(w.book, names, waits, func() (*redlock.MultiLease, error) {
+// withAll holds several resources for a moment.
+func (w *worker) withAll(ctx context.Context, names several.Names, waits bool) {
+	h, err := history.TakeAll(w.book, names.Write, names.Read, waits, func() (*several.Lease, error) {
 		if waits {
-			return w.locker.LockAll(ctx, names)
+			return several.Lock(ctx, w.locker, names)
 		}
-		return w.locker.TryLockAll(ctx, names)
+		return several.TryLock(ctx, w.locker, names)
 	}, parts)
-	w.underAll(ctx, h, err)
+	holdBriefly(w, ctx, h, err)
 }
 
 // withPermits holds permits for a moment.
-func (w *worker) withPermits(ctx context.Context, semaphore string, n, all int, waits bool) {
-	s := w.locker.Semaphore(semaphore, all)
-	h, err := history.TakePermits(w.book, semaphore, n, all, waits, func() (*redlock.MultiLease, error) {
+func (w *worker) withPermits(ctx context.Context, n int, waits bool) {
+	h, err := history.TakePermits(w.book, "pool", n, poolPermits, waits, func() (*semaphore.Lease, error) {
 		if waits {
-			return s.Acquire(ctx, n)
+			return w.permits.Acquire(ctx, n)
 		}
-		return s.TryAcquire(ctx, n)
-	}, parts)
-	w.underAll(ctx, h, err)
+		return w.permits.TryAcquire(ctx, n)
+	}, func(l *semaphore.Lease) []history.Part { return parts(l.Lease) })
+	holdBriefly(w, ctx, h, err)
 }
 
-// parts returns the parts of a lease for the history. The slot of a permit is a resource of its own.
-func parts(m *redlock.MultiLease) (list []history.Part) {
-	for _, p := range m.Parts() {
-		if p.Slot > 0 {
-			p.Resource = slotResource(p.Resource, p.Slot)
-		}
-		list = append(list, history.Part{Resource: p.Resource, Token: p.Token, Fence: p.Fence})
+// parts returns the parts of a lease for the history.
+func parts(l *several.Lease) (list []history.Part) {
+	for _, p := range l.Parts() {
+		list = append(list, history.Part{Resource: p.Resource(), Token: p.Token(), Fence: p.Fence()})
 	}
 	return list
 }
 
-// slotResource returns the name that the slot of a semaphore has on the nodes.
-func slotResource(semaphore string, slot int) string { return wire.Slot(wire.Base(semaphore), slot) }
-
-func (w *worker) underAll(ctx context.Context, h *history.Held[*redlock.MultiLease], err error) {
+func holdBriefly[L history.Ender](w *worker, ctx context.Context, h *history.Held[L], err error) {
 	if err != nil {
 		w.sleep(ctx, time.Millisecond)
 		return

@@ -204,7 +204,7 @@ func inflict(t *testing.T, r *Run, f Fault) {
 
 // Every fault, in mid-lease, on real servers.
 //
-// Source: ALGORITHM section 15; SCENARIOS rows 1, 3, 7 to 9, 12, 14, 17, 19, 29, 31 to
+// Source: ALGORITHM section 13; SCENARIOS rows 1, 3, 7 to 9, 12, 14, 17, 19, 29, 31 to
 // 33, 40, 53 and 54.
 func TestProcessFaults(t *testing.T) {
 	redistest.Server(t)

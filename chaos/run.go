@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/chaos/history"
 )
 
@@ -34,7 +35,7 @@ func NewRun(ctx context.Context, c Cluster, ttl time.Duration, now func() time.D
 	}
 	// The machine may be overloaded: repeat until all masters answer in time.
 	for try := 0; try < 20; try++ {
-		if err = l.Bootstrap(ctx); err == nil {
+		if err = admin.Bootstrap(ctx, l); err == nil {
 			break
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -83,7 +84,7 @@ func (r *Run) written() (n int) {
 
 // resources returns the resources to look at: some of those that the workloads lock.
 func resources(rng *rand.Rand) []string {
-	list := []string{"hot", "line", "stock", "long0", "long1", "long2", "part0", "part1", "book", "pool~slots~1", "pool~slots~3"}
+	list := []string{"hot", "line", "stock", "long0", "long1", "long2", "part0", "part1", "book", "pool/1", "pool/3"}
 	rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	return list[:3]
 }

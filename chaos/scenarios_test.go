@@ -328,7 +328,7 @@ func TestStoppedHolderAtTheStore(t *testing.T) {
 // The negative controls that need no switch in the library: each makes two holders, and
 // the checker must find them.
 //
-// Source: ALGORITHM section 15, "Negative controls"; the others are in the root package's
+// Source: ALGORITHM section 13, "Negative controls"; the others are in the root package's
 // TestControls.
 func TestProcessControls(t *testing.T) {
 	for _, test := range []struct {

@@ -31,7 +31,7 @@ var (
 // A random schedule of faults on real servers. The clients are processes, which are stopped
 // and killed, too.
 //
-// Source: ALGORITHM section 15; SCENARIOS row 65.
+// Source: ALGORITHM section 13; SCENARIOS row 65.
 func TestSoakProcesses(t *testing.T) {
 	soaks(t, Processes)
 }

@@ -21,14 +21,12 @@ type virtualCluster struct {
 	now   func() time.Duration
 }
 
-// StartVirtual makes n fakes. They run the library's script as Go code, or with lua as Lua,
-// which takes ten times as long. It must be called inside a testing/synctest bubble; now is
-// the clock of the history.
-func StartVirtual(n int, now func() time.Duration, lua bool) Cluster {
+// StartVirtual makes n fakes. It must be called inside a testing/synctest bubble; now is the clock
+// of the history.
+func StartVirtual(n int, now func() time.Duration) Cluster {
 	c := &virtualCluster{now: now}
 	for i := range n {
 		node := virtual.New(fmt.Sprintf("10.0.0.%d:6379", i+1))
-		node.Native(!lua)
 		c.nodes = append(c.nodes, &virtualNode{Node: node, index: i, now: now})
 	}
 	return c

@@ -18,19 +18,16 @@ import (
 	"github.com/d0720281/redlock/chaos/history"
 )
 
-var (
-	schedules = flag.Int("schedules", 40, "how many schedules TestVirtualSchedules tries")
-	luaShare  = flag.Int("lua", 10, "one schedule of so many has nodes that run the Lua scripts, not their twins in Go; 0: none")
-)
+var schedules = flag.Int("schedules", 40, "how many schedules TestVirtualSchedules tries")
 
 // inBubble runs f on fakes, in virtual time, and then ends what is left.
-func inBubble(t *testing.T, lua bool, f func(t *testing.T, r *Run)) *Run {
+func inBubble(t *testing.T, f func(t *testing.T, r *Run)) *Run {
 	t.Helper()
 	var r *Run
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		now := func() time.Duration { return time.Since(began) + time.Second }
-		c := StartVirtual(5, now, lua)
+		c := StartVirtual(5, now)
 		var err error
 		if r, err = NewRun(t.Context(), c, testTTL, now, virtualClock); err != nil {
 			t.Fatal(err)
@@ -49,7 +46,7 @@ var virtualClock = redlock.WithClock(redlock.RuntimeClock())
 func TestVirtualFaults(t *testing.T) {
 	for _, f := range FaultsOf(Virtual) {
 		t.Run(strings.ReplaceAll(f.Name, ",", ""), func(t *testing.T) {
-			r := inBubble(t, true, func(t *testing.T, r *Run) {
+			r := inBubble(t, func(t *testing.T, r *Run) {
 				inflict(t, r, f)
 				time.Sleep(r.Rules().Settled)
 				r.Settle(12 * time.Second)
@@ -60,21 +57,17 @@ func TestVirtualFaults(t *testing.T) {
 	}
 }
 
-// played says how a schedule is played: on nodes that run the Lua scripts or their twins in
-// Go, and by clients with or without the restart guard.
-type played struct{ lua, unguarded bool }
-
-// play lets three clients work while a schedule is executed, in virtual time, and returns
-// the violations in their history.
-func play(t *testing.T, p Plan, s Schedule, seed uint64, how played) (*Run, []history.Violation) {
-	r := inBubble(t, how.lua, func(t *testing.T, r *Run) {
+// play lets three clients work while a schedule is executed, in virtual time, and returns the
+// violations in their history. Unguarded clients run without the restart guard.
+func play(t *testing.T, p Plan, s Schedule, seed uint64, unguarded bool) (*Run, []history.Violation) {
+	r := inBubble(t, func(t *testing.T, r *Run) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		var g sync.WaitGroup
 		var clients []*Client
 		for i := range 3 {
 			conf := r.config(fmt.Sprint("client ", i), map[string]int{"hot": 1, "long": 1, "line": 1, "rival": 1, "several": 1, "book": 1, "pool": 1})
-			conf.Seed, conf.Unsafe = seed+uint64(i), how.unguarded
+			conf.Seed, conf.Unsafe = seed+uint64(i), unguarded
 			c, err := r.Client(conf, virtualClock)
 			if err != nil {
 				t.Fatal(err)
@@ -104,14 +97,14 @@ func play(t *testing.T, p Plan, s Schedule, seed uint64, how played) (*Run, []hi
 // Random schedules of faults in virtual time, each with its own seed: thousands of them if
 // time allows. One schedule per processor is played at a time.
 //
-// Source: ALGORITHM section 15; SCENARIOS row 65 and the targets.
+// Source: ALGORITHM section 13; SCENARIOS row 65 and the targets.
 func TestVirtualSchedules(t *testing.T) {
 	n := *schedules
 	if testing.Short() {
 		n = min(n, 20)
 	}
 	first := anySeed()
-	var next, lua, operations, faults, failed atomic.Int64
+	var next, operations, faults, failed atomic.Int64
 	began := time.Now()
 	t.Run("at a time", func(t *testing.T) {
 		for range runtime.GOMAXPROCS(0) {
@@ -119,37 +112,32 @@ func TestVirtualSchedules(t *testing.T) {
 				t.Parallel()
 				for i := next.Add(1) - 1; i < int64(n) && failed.Load() < 10; i = next.Add(1) - 1 {
 					seed := first + uint64(i)
-					how := played{lua: *luaShare > 0 && i%int64(*luaShare) == 0}
 					p := Plan{Tier: Virtual, Nodes: 5, TTL: testTTL, During: 5 * time.Second}
 					s := p.Make(seed)
-					r, found := play(t, p, s, seed, how)
+					r, found := play(t, p, s, seed, false)
 					operations.Add(int64(Measure(r.History).Operations))
 					faults.Add(int64(len(r.History.Faults)))
-					repeat := fmt.Sprintf("go test ./chaos -run TestVirtualSchedules -schedules 1 -seed %d -lua 0", seed)
-					if how.lua {
-						lua.Add(1)
-						repeat = strings.TrimSuffix(repeat, "0") + "1"
-					}
+					repeat := fmt.Sprintf("go test ./chaos -run TestVirtualSchedules -schedules 1 -seed %d", seed)
 					if len(found) > 0 {
 						first := failed.Add(1) == 1
 						t.Errorf("%v\nrepeat with: %s\nschedule %v", found, repeat, s)
 						keep(t, r, found)
 						if first {
-							t.Logf("the first one, made smaller: %v", smaller(s, func(less Schedule) bool { return breaks(t, p, less, seed, how, found[0].Rule) }))
+							t.Logf("the first one, made smaller: %v", smaller(s, func(less Schedule) bool { return breaks(t, p, less, seed, false, found[0].Rule) }))
 						}
 					}
 				}
 			})
 		}
 	})
-	t.Logf("%d schedules from seed %d, %d of them with Lua, %d operations, %d faults in %v, %d with violations",
-		min(next.Load(), int64(n)), first, lua.Load(), operations.Load(), faults.Load(), time.Since(began).Round(time.Second), failed.Load())
+	t.Logf("%d schedules from seed %d, %d operations, %d faults in %v, %d with violations",
+		min(next.Load(), int64(n)), first, operations.Load(), faults.Load(), time.Since(began).Round(time.Second), failed.Load())
 }
 
 // breaks plays a schedule with ten seeds, and reports whether one run breaks a rule.
-func breaks(t *testing.T, p Plan, s Schedule, seed uint64, how played, rule string) bool {
+func breaks(t *testing.T, p Plan, s Schedule, seed uint64, unguarded bool, rule string) bool {
 	for i := range uint64(10) {
-		_, found := play(t, p, s, seed+i, how)
+		_, found := play(t, p, s, seed+i, unguarded)
 		if slices.ContainsFunc(found, func(v history.Violation) bool { return v.Rule == rule }) {
 			return true
 		}
@@ -198,16 +186,16 @@ func TestSmaller(t *testing.T) {
 // A failing schedule is made smaller. As no schedule fails with the library as it is, the
 // test runs without the restart guard; a few losses of data are left in the end.
 //
-// Source: ALGORITHM section 15, "Negative controls": guard off.
+// Source: ALGORITHM section 13, "Negative controls": guard off.
 func TestVirtualShrinks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes some seconds")
 	}
 	p := Plan{Tier: Virtual, Nodes: 5, TTL: testTTL, During: time.Second, Havoc: true}
-	twoHolders := func(how played) func(Schedule) bool {
-		return func(s Schedule) bool { return breaks(t, p, s, 0, how, "I1") }
+	twoHolders := func(unguarded bool) func(Schedule) bool {
+		return func(s Schedule) bool { return breaks(t, p, s, 0, unguarded, "I1") }
 	}
-	unguarded := twoHolders(played{unguarded: true})
+	unguarded := twoHolders(true)
 	rng := rand.New(rand.NewPCG(anySeed(), 3))
 	faults := []string{"SIGKILL, then restart empty", "FLUSHALL", "latency"}
 	var first Schedule
@@ -233,7 +221,7 @@ func TestVirtualShrinks(t *testing.T) {
 		t.Errorf("got a schedule of %d steps out of one of %d, want from 1 to 5", len(smallest), len(first))
 	}
 	t.Logf("two holders by %d steps out of %d: %v", len(smallest), len(first), smallest)
-	if twoHolders(played{})(smallest) {
+	if twoHolders(false)(smallest) {
 		t.Error("got two holders with the guard, too")
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -277,8 +278,8 @@ func TestCompose(t *testing.T) {
 	lockOnce(t, l)
 	c.do("start", "master-1", "master-2")
 	redistest.Eventually(t, 20*time.Second, func() bool {
-		report, err := l.Check(t.Context())
-		return err == nil && report.Groups[0].Voting == 5
+		report, err := admin.Check(t.Context(), l)
+		return err == nil && report.Voting == 5
 	}, "the masters have their votes back")
 	if err := lease.Extend(t.Context()); err != nil {
 		t.Errorf("Extend: got %v, want no error", err)

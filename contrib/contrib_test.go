@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -91,14 +92,14 @@ func wantGood(t *testing.T, urls []string) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	redistest.Eventually(t, 20*time.Second, func() bool { return l.Bootstrap(t.Context()) == nil }, "the masters vote")
-	report, err := l.Check(t.Context())
+	redistest.Eventually(t, 20*time.Second, func() bool { return admin.Bootstrap(t.Context(), l) == nil }, "the masters vote")
+	report, err := admin.Check(t.Context(), l)
 	if err != nil {
 		t.Errorf("Check: got %v, want no error", err)
 	}
-	for _, n := range report.Groups[0].Masters {
+	for _, n := range report.Masters {
 		for _, f := range n.Findings {
-			if f.Level != redlock.LevelOK {
+			if f.Level != admin.LevelOK {
 				t.Errorf("%s: got %v, %s: %s, want all in order", n.Master, f.Level, f.Check, f.Text)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -41,8 +42,8 @@ func TestDropInRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	report, _ := l.Check(t.Context())
-	if n := report.Groups[0].Masters[0]; n.Err == nil && n.Quarantine > 0 {
+	report, _ := admin.Check(t.Context(), l)
+	if n := report.Masters[0]; n.Err == nil && n.Quarantine > 0 {
 		t.Errorf("%s: got no vote for %v, want one by now", n.Master, n.Quarantine)
 	}
 }

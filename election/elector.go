@@ -63,7 +63,7 @@ type term struct {
 //
 // New sends nothing to any master. A nil locker, and a resource or options that
 // [redlock.Locker.Lock] would refuse, give an error that matches [redlock.ErrConfig].
-// So does [redlock.WithReentry], with which two leaders could share one lease.
+// So do [redlock.WithReentry] and [redlock.Shared], with which there could be two leaders.
 func New(locker *redlock.Locker, resource string, opts ...redlock.LockOption) (*Elector, error) {
 	if locker == nil {
 		return nil, configError("New: the Locker is nil")
@@ -75,8 +75,8 @@ func New(locker *redlock.Locker, resource string, opts ...redlock.LockOption) (*
 	switch {
 	case err != nil:
 		return nil, err
-	case settings.Reentry:
-		return nil, configError("New: with WithReentry two leaders could share one lease")
+	case settings.Reentry || settings.Shared:
+		return nil, configError("New: with WithReentry or Shared two leaders could have a lease")
 	}
 	return &Elector{locker: locker, resource: resource, opts: slices.Clone(opts)}, nil
 }
@@ -104,9 +104,8 @@ func configError(text string) error {
 //
 // If ctx ends, the error matches ctx.Err(), and also the error of lead if that has another
 // reason. Run goes on while masters are down: [Elector.IsLeader] tells why there is no
-// quorum. An error after which waiting cannot help ([redlock.ErrClosed],
-// [redlock.ErrPermission], [redlock.ErrWrongType] and others, see [redlock.Locker.Lock]) ends
-// Run. A nil ctx, a nil lead, and a call while another Run of this Elector has not returned give
+// quorum. An error after which waiting cannot help ([redlock.ErrClosed], or
+// [redlock.ErrMasters] from too many masters, see [redlock.Locker.Lock]) ends Run. A nil ctx, a nil lead, and a call while another Run of this Elector has not returned give
 // [redlock.ErrConfig].
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, lease *redlock.Lease) error) (err error) {
 	switch {

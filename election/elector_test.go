@@ -16,6 +16,7 @@ import (
 	"github.com/d0720281/redlock/election"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/virtual"
 )
@@ -141,7 +142,7 @@ func TestVirtualElectorLoses(t *testing.T) {
 		b.All(blackhole)
 		time.Sleep(20 * time.Second)
 		wantLeading(t, a, false)
-		locktest.WantMatch(t, "cause of the term's context", a.cause(0), []error{redlock.ErrLost, redlock.ErrExpired})
+		locktest.WantMatch(t, "cause of the term's context", a.cause(0), []error{redlock.ErrLost, reason.Expired})
 		locktest.WantMatch(t, "IsLeader", a.IsLeader(t.Context()), []error{election.ErrNotLeader, redlock.ErrNoQuorum}, redlock.ErrTaken)
 		if err := a.Healthy(0); err != nil {
 			t.Errorf("Healthy while the masters are down: got %v, want no error", err)
@@ -436,6 +437,7 @@ func TestElectorBadArguments(t *testing.T) {
 		"a TTL that is too long": elector(l, "r", redlock.WithTTL(time.Hour)),
 		"a nil option":           elector(l, "r", nil),
 		"re-entry":               elector(l, "r", redlock.WithReentry()),
+		"shared":                 elector(l, "r", redlock.Shared()),
 		"re-entry for all":       elector(reentrant, "r"),
 		"Run without a context":  e.Run(none, leading),
 		"Run without a lead":     e.Run(t.Context(), nil),
@@ -461,7 +463,7 @@ func TestReason(t *testing.T) {
 		election.ErrNotLeader: "not_leader",
 		fmt.Errorf("%w of %q yet", election.ErrNotLeader, "r"):                     "not_leader",
 		fmt.Errorf("%w: %w", election.ErrNotLeader, redlock.ErrTaken):              "taken",
-		fmt.Errorf("%w: %w", election.ErrNotLeader, redlock.ErrExpired):            "expired",
+		fmt.Errorf("%w: %w", election.ErrNotLeader, reason.Expired):                "expired",
 		fmt.Errorf("%w: it has ended: %w", election.ErrNotLeader, redlock.ErrLost): "not_leader",
 	} {
 		if got := redlock.Reason(err); got != want {
@@ -518,27 +520,6 @@ func TestVirtualElectorClosedAfterATerm(t *testing.T) {
 		<-a.done
 		locktest.WantSince(t, "the end of Run", start, 0)
 		locktest.WantMatch(t, "Run", a.err, []error{redlock.ErrClosed})
-	})
-}
-
-// A panic of the logger's handler does not end Run.
-func TestVirtualElectorLoggerPanics(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		e, err := election.New(b.Locker(redlock.WithLogger(locktest.BadLogger())), "e")
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		terms := 0
-		err = e.Run(ctx, func(ctx context.Context, lease *redlock.Lease) error {
-			if terms++; terms == 2 {
-				cancel()
-			}
-			e.Resign()
-			<-ctx.Done()
-			return errors.New("worth a warning")
-		})
-		locktest.WantMatch(t, "Run", err, []error{context.Canceled})
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 )
 
 // ErrNoLeader is matched by the error of [Elector.Leader] if no process leads. [redlock.Reason]
@@ -43,11 +44,11 @@ type Leader struct {
 // [redlock.ErrConfig].
 func (e *Elector) Leader(ctx context.Context) (Leader, error) {
 	own := e.Lease()
-	in, err := e.locker.Inspect(ctx, e.resource)
+	in, err := admin.Inspect(ctx, e.locker, e.resource)
 	switch {
 	case err != nil:
 		return Leader{}, err
-	case in.Verdict != redlock.VerdictHeld:
+	case in.Verdict != admin.VerdictHeld:
 		return Leader{}, fmt.Errorf("%w of %q: the verdict of the masters is %v", ErrNoLeader, e.resource, in.Verdict)
 	}
 	return Leader{Owner: in.Owner, Fence: in.Fence, Self: own != nil && own.Token() == in.Token, token: in.Token}, nil

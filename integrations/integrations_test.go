@@ -16,6 +16,7 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/election"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
@@ -33,7 +34,7 @@ func start(t *testing.T) (addrs []string, list []*masters.Process) {
 	list = redistest.Masters(t, 3)
 	addrs = redistest.Addrs(list)
 	l := open(t, addrs)
-	redistest.Eventually(t, 30*time.Second, func() bool { return l.Bootstrap(t.Context()) == nil }, "the masters have their votes")
+	redistest.Eventually(t, 30*time.Second, func() bool { return admin.Bootstrap(t.Context(), l) == nil }, "the masters have their votes")
 	return addrs, list
 }
 

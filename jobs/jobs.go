@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/semaphore"
 )
 
 const (
@@ -56,7 +57,7 @@ type Locker struct {
 // New sends nothing to any master. It returns an error that matches [redlock.ErrConfig] if
 // locker is nil; if [redlock.Locker.Lock] would refuse opts; if minHold is negative, not less
 // than [redlock.WithMaxHold], or, with [redlock.WithoutRenewal], not less than half of the TTL;
-// and with [redlock.WithReentry], which would let a job run twice.
+// and with [redlock.WithReentry] or [redlock.Shared], which would let a job run twice.
 func New(locker *redlock.Locker, minHold time.Duration, opts ...redlock.LockOption) (*Locker, error) {
 	if locker == nil {
 		return nil, configError("New: the Locker is nil")
@@ -70,8 +71,8 @@ func New(locker *redlock.Locker, minHold time.Duration, opts ...redlock.LockOpti
 	switch {
 	case err != nil:
 		return nil, err
-	case settings.Reentry:
-		return nil, configError("New: WithReentry would let a job run twice")
+	case settings.Reentry || settings.Shared:
+		return nil, configError("New: WithReentry and Shared would let a job run twice")
 	}
 	return &Locker{locker: locker, minHold: minHold, opts: opts, failed: make(map[string]bool)}, nil
 }
@@ -133,14 +134,17 @@ func (l *Locker) Lock(ctx context.Context, job string) (*Lock, error) {
 }
 
 // RunWithPermit is [Locker.Run] for a job that may run on several machines at a time: on at most as many
-// as permits says, from 1 to [redlock.MaxPermits], which all machines give alike. The run gets one permit
-// of the [redlock.Semaphore] that has the name of the job.
-func (l *Locker) RunWithPermit(ctx context.Context, job string, permits int, run func(ctx context.Context, lease *redlock.MultiLease) error) (err error) {
+// as permits says, from 1 to [semaphore.MaxPermits], which all machines give alike. The run gets one permit
+// of the [semaphore.Semaphore] that has the name of the job.
+func (l *Locker) RunWithPermit(ctx context.Context, job string, permits int, run func(ctx context.Context, lease *semaphore.Lease) error) (err error) {
 	if run == nil {
 		return configError("RunWithPermit: run is nil")
 	}
-	semaphore := l.locker.Semaphore(job, permits)
-	lease, err := try(ctx, l, job, func() (*redlock.MultiLease, error) { return semaphore.TryAcquire(ctx, 1, l.opts...) })
+	permitsOf, err := semaphore.New(l.locker, job, permits, l.opts...)
+	if err != nil {
+		return err
+	}
+	lease, err := try(ctx, l, job, func() (*semaphore.Lease, error) { return permitsOf.TryAcquire(ctx, 1) })
 	switch {
 	case errors.Is(err, redlock.ErrTaken):
 		return nil

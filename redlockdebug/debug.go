@@ -13,7 +13,6 @@ import (
 	"html/template"
 	"mime"
 	"net/http"
-	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -89,16 +88,15 @@ func prefersJSON(accept []string) bool {
 
 // view is Stats as it is shown.
 type view struct {
-	Time    time.Time     `json:"time"`
-	Leases  []lease       `json:"leases"`
-	Masters []node        `json:"masters"`
-	Waiting int           `json:"waiting"`
-	Counts  orderedCounts `json:"counts"`
+	Time    time.Time         `json:"time"`
+	Leases  []lease           `json:"leases"`
+	Masters []node            `json:"masters"`
+	Waiting int               `json:"waiting"`
+	Counts  map[string]uint64 `json:"counts"` // by the name of the kind
 }
 
 type lease struct {
 	Resource string  `json:"resource"`
-	Slot     int     `json:"slot,omitempty"` // of a permit
 	Mode     string  `json:"mode"`
 	Token    string  `json:"token"`
 	Fence    int64   `json:"fence,string"` // more than a float of JavaScript can tell apart
@@ -136,35 +134,13 @@ func (s seconds) String() string {
 	}
 }
 
-// orderedCounts is Counts by name, in the order of its fields.
-type orderedCounts []count
-
-type count struct {
-	Name  string
-	Value uint64
-}
-
-// MarshalJSON implements json.Marshaler.
-func (c orderedCounts) MarshalJSON() ([]byte, error) {
-	out := []byte("{")
-	for i, one := range c {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = strconv.AppendQuote(out, one.Name)
-		out = strconv.AppendUint(append(out, ':'), one.Value, 10)
-	}
-	return append(out, '}'), nil
-}
-
 const shownOfToken = 8
 
 func viewOf(s redlock.Stats, now time.Time) view {
-	v := view{Time: now, Leases: []lease{}, Masters: []node{}, Waiting: s.Waiting}
+	v := view{Time: now, Leases: []lease{}, Masters: []node{}, Waiting: s.Waiting, Counts: make(map[string]uint64)}
 	for _, l := range s.Leases {
 		v.Leases = append(v.Leases, lease{
 			Resource: l.Resource,
-			Slot:     l.Slot,
 			Mode:     string(l.Mode),
 			Token:    l.Token[:min(len(l.Token), shownOfToken)],
 			Fence:    l.Fence,
@@ -191,23 +167,10 @@ func viewOf(s redlock.Stats, now time.Time) view {
 		}
 		v.Masters = append(v.Masters, shown)
 	}
-	counts := reflect.ValueOf(s.Counts)
-	for i := range counts.NumField() {
-		v.Counts = append(v.Counts, count{snake(counts.Type().Field(i).Name), counts.Field(i).Uint()})
+	for k, n := range s.Counts {
+		v.Counts[k.String()] = n
 	}
 	return v
-}
-
-// snake is a name of Go as one of JSON: NoQuorum is no_quorum.
-func snake(name string) string {
-	var b strings.Builder
-	for i, r := range name {
-		if i > 0 && 'A' <= r && r <= 'Z' {
-			b.WriteByte('_')
-		}
-		b.WriteRune(r)
-	}
-	return strings.ToLower(b.String())
 }
 
 var (

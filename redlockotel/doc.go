@@ -37,7 +37,7 @@
 //
 // # Traces
 //
-// Lock, RLock, Extend, Unlock and the like are spans redlock.Lock and so on, of kind client, and children of the
+// Lock, TryLock, Extend, Unlock and the like are spans redlock.Lock and so on, of kind client, and children of the
 // span in the context of the call. A [redlock.Locker.Do] is a Lock and an Unlock.
 // Attributes are redlock.outcome, redlock.fence, redlock.validity in seconds, error.type if the
 // call failed, and with [WithResource] redlock.resource. A failed call has an event redlock.master

@@ -83,27 +83,48 @@ func newInstruments(p metric.MeterProvider) (*instruments, error) {
 func Observer(opts ...Option) (redlock.Observer, error) {
 	in, err := newInstruments(newConfig(opts).meters)
 	if err != nil {
-		return redlock.Observer{}, err
+		return nil, err
 	}
-	return redlock.Observer{
-		Acquired:     in.acquired,
-		NotAcquired:  func(e redlock.Event) { count(in.attempts, outcomeKey.String(redlock.Reason(e.Err))) },
-		GaveUp:       func(e redlock.Event) { observe(in.wait, e.Elapsed.Seconds(), outcomeKey.String(redlock.Reason(e.Err))) },
-		Extended:     func(e redlock.Event) { in.renewal(telemetry.Renewed, telemetry.AtRenewal, e) },
-		ExtendFailed: func(e redlock.Event) { in.renewal(redlock.Reason(e.Err), telemetry.AtFailure, e) },
-		Downgraded:   in.downgraded,
-		Lost:         in.lost,
-		Released:     in.ended,
-		MasterAsked:  in.asked,
-		MasterDown:   in.down,
-		MasterUp:     func(e redlock.Event) { in.state(e.Master, 1) },
-		MasterForgot: func(e redlock.Event) { count(in.forgets, server(e.Master)...) },
-		Quarantined:  func(e redlock.Event) { count(in.quarantines, server(e.Master)...) },
-		ClockStepped: func(e redlock.Event) { count(in.clockSteps, server(e.Master)...) },
-		StoodStill:   func(e redlock.Event) { in.standstill.Add(context.Background(), e.Elapsed.Seconds()) },
-		Warning:      func(e redlock.Event) { count(in.warnings, server(e.Master)...) },
-		Dropped:      func(n int) { in.dropped.Add(context.Background(), int64(n)) },
-	}, nil
+	return in.observe, nil
+}
+
+func (in *instruments) observe(e redlock.Event) {
+	switch e.Kind {
+	case redlock.EventAcquired:
+		in.acquired(e)
+	case redlock.EventTaken, redlock.EventAttemptFailed:
+		count(in.attempts, outcomeKey.String(redlock.Reason(e.Err)))
+	case redlock.EventNotAcquired:
+		observe(in.wait, e.Elapsed.Seconds(), outcomeKey.String(redlock.Reason(e.Err)))
+	case redlock.EventExtended:
+		in.renewal(telemetry.Renewed, telemetry.AtRenewal, e)
+	case redlock.EventExtendFailed:
+		in.renewal(redlock.Reason(e.Err), telemetry.AtFailure, e)
+	case redlock.EventDowngraded:
+		in.downgraded(e)
+	case redlock.EventLost:
+		in.lost(e)
+	case redlock.EventReleased:
+		in.ended(e)
+	case redlock.EventExchange:
+		in.asked(e)
+	case redlock.EventMasterDown:
+		in.down(e)
+	case redlock.EventMasterUp:
+		in.state(e.Master, 1)
+	case redlock.EventKeyLost:
+		count(in.forgets, server(e.Master)...)
+	case redlock.EventQuarantined:
+		count(in.quarantines, server(e.Master)...)
+	case redlock.EventMasterClockStepped:
+		count(in.clockSteps, server(e.Master)...)
+	case redlock.EventLocalClockStopped:
+		in.standstill.Add(context.Background(), e.Elapsed.Seconds())
+	case redlock.EventWarning:
+		count(in.warnings, server(e.Master)...)
+	case redlock.EventDropped:
+		in.dropped.Add(context.Background(), int64(e.Count))
+	}
 }
 
 func count(c metric.Int64Counter, attrs ...attribute.KeyValue) {
@@ -143,7 +164,7 @@ func (in *instruments) held(more int64, mode redlock.Mode) {
 }
 
 func (in *instruments) downgraded(e redlock.Event) {
-	in.held(-1, redlock.Exclusive)
+	in.held(-1, redlock.ModeExclusive)
 	in.held(1, e.Mode)
 }
 

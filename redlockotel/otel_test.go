@@ -22,7 +22,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/redlockotel"
 )
@@ -55,7 +57,7 @@ func newScene(t *testing.T, n int, opts ...redlockotel.Option) *scene {
 		redlock.WithoutRenewal(), redlock.WithLogger(nil), redlock.WithObserver(observer), redlock.WithTracer(redlockotel.Tracer(opts...)))
 	s.must(err)
 	t.Cleanup(func() { _ = s.locker.Close() }) // some tests leave no master to confirm a release
-	redistest.Eventually(t, 20*time.Second, func() bool { return s.locker.Bootstrap(t.Context()) == nil }, "the masters vote")
+	redistest.Eventually(t, 20*time.Second, func() bool { return admin.Bootstrap(t.Context(), s.locker) == nil }, "the masters vote")
 	return s
 }
 
@@ -166,8 +168,8 @@ func (s *scene) scenario(ctx context.Context) {
 		t.Fatalf("got %v, want ErrNoQuorum", err)
 	}
 	<-lease.Context().Done()
-	if err := lease.Unlock(ctx); !errors.Is(err, redlock.ErrExpired) {
-		t.Fatalf("got %v, want ErrExpired", err)
+	if err := lease.Unlock(ctx); !errors.Is(err, reason.Expired) {
+		t.Fatalf("got %v, want reason.Expired", err)
 	}
 	if _, err := s.locker.TryLock(ctx, resource); !errors.Is(err, redlock.ErrNoQuorum) {
 		t.Fatalf("got %v, want ErrNoQuorum", err)
@@ -195,42 +197,46 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// Each callback has its metric, with the name, unit and attributes of the package comment.
+// Each kind of event has its metric, with the name, unit and attributes of the package comment.
 func TestEveryEvent(t *testing.T) {
 	s := &scene{t: t, reader: sdkmetric.NewManualReader()}
 	o, err := redlockotel.Observer(redlockotel.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(s.reader))))
 	s.must(err)
-	e := redlock.Event{Resource: resource, Mode: redlock.Exclusive, Master: "10.0.0.1:6379", Elapsed: 2 * time.Second, Validity: time.Second}
+	e := redlock.Event{Resource: resource, Mode: redlock.ModeExclusive, Master: "10.0.0.1:6379", Elapsed: 2 * time.Second, Validity: time.Second}
 	failed := e
 	failed.Err = redlock.ErrNoQuorum
 	lost := e
-	lost.Err = redlock.ErrExpired
+	lost.Err = reason.Expired
 	handed := e
 	handed.HandedOver = true
 	read := e
-	read.Mode = redlock.Shared
+	read.Mode = redlock.ModeShared
 	socket := e
 	socket.Master = "/run/redis.sock"
-	o.Acquired(e)
-	o.Acquired(handed)
-	o.Acquired(e)
-	o.Downgraded(read)
-	o.NotAcquired(failed)
-	o.GaveUp(failed)
-	o.Extended(e)
-	o.ExtendFailed(failed)
-	o.Lost(lost)
-	o.Released(e)
-	o.MasterAsked(e)
-	o.MasterAsked(failed)
-	o.MasterDown(failed)
-	o.MasterUp(socket)
-	o.MasterForgot(e)
-	o.Quarantined(e)
-	o.ClockStepped(e)
-	o.StoodStill(e)
-	o.Warning(e)
-	o.Dropped(7)
+	tell := func(k redlock.EventKind, e redlock.Event) {
+		e.Kind = k
+		o(e)
+	}
+	tell(redlock.EventAcquired, e)
+	tell(redlock.EventAcquired, handed)
+	tell(redlock.EventAcquired, e)
+	tell(redlock.EventDowngraded, read)
+	tell(redlock.EventAttemptFailed, failed)
+	tell(redlock.EventNotAcquired, failed)
+	tell(redlock.EventExtended, e)
+	tell(redlock.EventExtendFailed, failed)
+	tell(redlock.EventLost, lost)
+	tell(redlock.EventReleased, e)
+	tell(redlock.EventExchange, e)
+	tell(redlock.EventExchange, failed)
+	tell(redlock.EventMasterDown, failed)
+	tell(redlock.EventMasterUp, socket)
+	tell(redlock.EventKeyLost, e)
+	tell(redlock.EventQuarantined, e)
+	tell(redlock.EventMasterClockStepped, e)
+	tell(redlock.EventLocalClockStopped, e)
+	tell(redlock.EventWarning, e)
+	tell(redlock.EventDropped, redlock.Event{Count: 7})
 	const at = " server.address=10.0.0.1 server.port=6379"
 	want := map[string]float64{
 		"attempts outcome=granted": 2, "attempts outcome=no_quorum": 1, "handovers": 1, "leases mode=exclusive": 0, "leases mode=shared": 1,

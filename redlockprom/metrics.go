@@ -54,9 +54,8 @@ func New() *Metrics {
 		quarantine:  prometheus.NewDesc(prefix+"master_quarantine_seconds", "For how long yet a master has no vote.", []string{"master"}, nil),
 		votesAt:     make(map[string]time.Time),
 	}
-	m.leases.WithLabelValues(string(redlock.Exclusive))
-	m.leases.WithLabelValues(string(redlock.Shared))
-	m.leases.WithLabelValues(string(redlock.Permit))
+	m.leases.WithLabelValues(string(redlock.ModeExclusive))
+	m.leases.WithLabelValues(string(redlock.ModeShared))
 	// The metrics of an alert must be 0 before the first event.
 	for _, outcome := range []string{telemetry.Granted, "taken", "split_vote", "no_quorum", "quarantine"} {
 		m.attempts.WithLabelValues(outcome)
@@ -65,8 +64,8 @@ func New() *Metrics {
 	for _, outcome := range []string{telemetry.Renewed, "no_quorum"} {
 		m.renewals.WithLabelValues(outcome)
 	}
-	for _, cause := range []error{redlock.ErrExpired, redlock.ErrSuspended, redlock.ErrQuorumLost, redlock.ErrBroken, redlock.ErrMaxHold} {
-		m.losses.WithLabelValues(redlock.Reason(cause))
+	for _, cause := range []string{"expired", "suspended", "quorum_lost", "broken", "max_hold"} {
+		m.losses.WithLabelValues(cause)
 	}
 	return m
 }
@@ -87,25 +86,44 @@ func histograms(name, help string, buckets []float64, labels ...string) *prometh
 
 // Observer returns the observer, for [redlock.WithObserver], that records the metrics. Other
 // observers can be given as well.
-func (m *Metrics) Observer() redlock.Observer {
-	return redlock.Observer{
-		Acquired:     m.acquired,
-		NotAcquired:  func(e redlock.Event) { m.attempts.WithLabelValues(redlock.Reason(e.Err)).Inc() },
-		GaveUp:       func(e redlock.Event) { m.wait.WithLabelValues(redlock.Reason(e.Err)).Observe(e.Elapsed.Seconds()) },
-		Extended:     func(e redlock.Event) { m.renewal(telemetry.Renewed, telemetry.AtRenewal, e) },
-		ExtendFailed: func(e redlock.Event) { m.renewal(redlock.Reason(e.Err), telemetry.AtFailure, e) },
-		Downgraded:   m.downgraded,
-		Lost:         m.lost,
-		Released:     m.ended,
-		MasterAsked:  m.asked,
-		MasterDown:   m.down,
-		MasterUp:     func(e redlock.Event) { m.seen(e.Master).Set(1) },
-		MasterForgot: func(e redlock.Event) { m.forgets.WithLabelValues(e.Master).Inc() },
-		Quarantined:  m.quarantined,
-		ClockStepped: func(e redlock.Event) { m.clockSteps.WithLabelValues(e.Master).Inc() },
-		StoodStill:   func(e redlock.Event) { m.standstills.Add(e.Elapsed.Seconds()) },
-		Warning:      func(e redlock.Event) { m.warnings.WithLabelValues(e.Master).Inc() },
-		Dropped:      func(n int) { m.dropped.Add(float64(n)) },
+func (m *Metrics) Observer() redlock.Observer { return m.observe }
+
+func (m *Metrics) observe(e redlock.Event) {
+	switch e.Kind {
+	case redlock.EventAcquired:
+		m.acquired(e)
+	case redlock.EventTaken, redlock.EventAttemptFailed:
+		m.attempts.WithLabelValues(redlock.Reason(e.Err)).Inc()
+	case redlock.EventNotAcquired:
+		m.wait.WithLabelValues(redlock.Reason(e.Err)).Observe(e.Elapsed.Seconds())
+	case redlock.EventExtended:
+		m.renewal(telemetry.Renewed, telemetry.AtRenewal, e)
+	case redlock.EventExtendFailed:
+		m.renewal(redlock.Reason(e.Err), telemetry.AtFailure, e)
+	case redlock.EventDowngraded:
+		m.downgraded(e)
+	case redlock.EventLost:
+		m.lost(e)
+	case redlock.EventReleased:
+		m.ended(e)
+	case redlock.EventExchange:
+		m.asked(e)
+	case redlock.EventMasterDown:
+		m.down(e)
+	case redlock.EventMasterUp:
+		m.seen(e.Master).Set(1)
+	case redlock.EventKeyLost:
+		m.forgets.WithLabelValues(e.Master).Inc()
+	case redlock.EventQuarantined:
+		m.quarantined(e)
+	case redlock.EventMasterClockStepped:
+		m.clockSteps.WithLabelValues(e.Master).Inc()
+	case redlock.EventLocalClockStopped:
+		m.standstills.Add(e.Elapsed.Seconds())
+	case redlock.EventWarning:
+		m.warnings.WithLabelValues(e.Master).Inc()
+	case redlock.EventDropped:
+		m.dropped.Add(float64(e.Count))
 	}
 }
 
@@ -121,7 +139,7 @@ func (m *Metrics) acquired(e redlock.Event) {
 }
 
 func (m *Metrics) downgraded(e redlock.Event) {
-	m.leases.WithLabelValues(string(redlock.Exclusive)).Dec()
+	m.leases.WithLabelValues(string(redlock.ModeExclusive)).Dec()
 	m.leases.WithLabelValues(string(e.Mode)).Inc()
 }
 

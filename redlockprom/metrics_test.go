@@ -21,7 +21,9 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/redlockprom"
 )
@@ -39,12 +41,12 @@ type scene struct {
 	url     string
 
 	mu   sync.Mutex
-	told map[string]int // guarded by mu; events by kind, as a second observer gets them
+	told map[redlock.EventKind]int // guarded by mu; events by kind, as a second observer gets them
 }
 
 func newScene(t *testing.T, n int) *scene {
 	t.Helper()
-	s := &scene{t: t, procs: redistest.Masters(t, n), metrics: redlockprom.New(), told: make(map[string]int)}
+	s := &scene{t: t, procs: redistest.Masters(t, n), metrics: redlockprom.New(), told: make(map[redlock.EventKind]int)}
 	s.proxies = redistest.Proxied(t, s.procs)
 	s.addrs = redistest.Addrs(s.proxies)
 	reg := prometheus.NewPedanticRegistry()
@@ -53,7 +55,7 @@ func newScene(t *testing.T, n int) *scene {
 	t.Cleanup(server.Close)
 	s.url = server.URL
 	s.locker = s.open(redlock.WithObserver(s.metrics.Observer()), redlock.WithObserver(s.counter()))
-	redistest.Eventually(t, 20*time.Second, func() bool { return s.locker.Bootstrap(t.Context()) == nil }, "the masters vote")
+	redistest.Eventually(t, 20*time.Second, func() bool { return admin.Bootstrap(t.Context(), s.locker) == nil }, "the masters vote")
 	redistest.Eventually(t, 20*time.Second, func() bool {
 		v := s.scrape()
 		return !slices.ContainsFunc(s.addrs, func(addr string) bool {
@@ -77,17 +79,10 @@ func (s *scene) open(opts ...redlock.Option) *redlock.Locker {
 
 // counter returns the second observer.
 func (s *scene) counter() redlock.Observer {
-	count := func(kind string) func(redlock.Event) {
-		return func(redlock.Event) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.told[kind]++
-		}
-	}
-	return redlock.Observer{
-		Acquired: count("acquired"), NotAcquired: count("not acquired"), GaveUp: count("gave up"), Extended: count("extended"),
-		ExtendFailed: count("extend failed"), Lost: count("lost"), Released: count("released"), MasterAsked: count("asked"),
-		MasterDown: count("down"), Quarantined: count("quarantined"), MasterForgot: count("forgot"), Warning: count("warning"),
+	return func(e redlock.Event) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.told[e.Kind]++
 	}
 }
 
@@ -272,47 +267,48 @@ func TestMetrics(t *testing.T) {
 		s.must(redistest.Client(t, p.Addr()).Del(t.Context(), "redlock:r5").Err())
 	}
 	redistest.Eventually(t, 10*time.Second, func() bool { // a busy machine may need a second round
-		return errors.Is(lease.Extend(t.Context()), redlock.ErrQuorumLost)
+		return errors.Is(lease.Extend(t.Context()), reason.QuorumLost)
 	}, "the lease is lost")
 	s.want(map[string]float64{`losses_total{cause="quorum_lost"}`: 1, `leases{mode="exclusive"}`: 0, master("master_forgets_total", s.addrs[0]): 1})
 
 	s.must(s.locker.Close())
 	got := s.scrape()
-	for kind, series := range map[string][]string{
-		"not acquired":  {"attempts_total"},
-		"gave up":       {"wait_seconds"},
-		"extended":      {`validity_seconds{at="renewal"}`},
-		"extend failed": {`validity_seconds{at="failure"}`},
-		"acquired":      {`validity_seconds{at="grant"}`},
-		"lost":          {"losses_total"},
-		"asked":         {"master_latency_seconds"},
-		"down":          {"master_failures_total"},
-		"quarantined":   {"master_quarantines_total"},
-		"forgot":        {"master_forgets_total"},
-		"warning":       {"master_warnings_total"},
+	for series, kinds := range map[string][]redlock.EventKind{
+		"attempts_total":                 {redlock.EventTaken, redlock.EventAttemptFailed},
+		"wait_seconds":                   {redlock.EventNotAcquired},
+		`validity_seconds{at="renewal"}`: {redlock.EventExtended},
+		`validity_seconds{at="failure"}`: {redlock.EventExtendFailed},
+		`validity_seconds{at="grant"}`:   {redlock.EventAcquired},
+		"losses_total":                   {redlock.EventLost},
+		"hold_seconds":                   {redlock.EventLost, redlock.EventReleased},
+		"master_latency_seconds":         {redlock.EventExchange},
+		"master_failures_total":          {redlock.EventMasterDown},
+		"master_quarantines_total":       {redlock.EventQuarantined},
+		"master_forgets_total":           {redlock.EventKeyLost},
+		"master_warnings_total":          {redlock.EventWarning},
 	} {
 		total := 0.0
 		for key, v := range got {
-			if strings.HasPrefix(key, series[0]) && !strings.Contains(key, `"granted"`) {
+			if strings.HasPrefix(key, series) && !strings.Contains(key, `"granted"`) {
 				total += v
 			}
 		}
-		if total != float64(s.count(kind)) {
-			t.Errorf("%s: got %v in %s, want %v", kind, total, series[0], s.count(kind))
+		if want := s.count(kinds...); total != want {
+			t.Errorf("%s: got %v, want %v", series, total, want)
 		}
-	}
-	if got, want := got["hold_seconds"], float64(s.count("lost")+s.count("released")); got != want {
-		t.Errorf("got %v leases that ended, want %v", got, want)
 	}
 	s.wantBounded()
 }
 
 func master(metric, addr string) string { return fmt.Sprintf("%s{master=%q}", metric, addr) }
 
-func (s *scene) count(kind string) int {
+func (s *scene) count(kinds ...redlock.EventKind) (total float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.told[kind]
+	for _, k := range kinds {
+		total += float64(s.told[k])
+	}
+	return total
 }
 
 // holding returns the masters that have a key.

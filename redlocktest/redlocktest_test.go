@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/redlocktest"
 )
@@ -186,9 +187,9 @@ func TestMoveClock(t *testing.T) {
 		if got := holding(c, "a"); !slices.Equal(got, []int{1, 2}) {
 			t.Errorf("got keys on %v, want on 1 and 2: by the clock of 0 a minute has gone by", got)
 		}
-		report, err := c.Locker(patient).Check(t.Context())
-		if report.Groups[0].Voting != 1 {
-			t.Errorf("got %d masters with a vote (%v), want the one whose clock was left alone", report.Groups[0].Voting, err)
+		report, err := admin.Check(t.Context(), c.Locker(patient))
+		if report.Voting != 1 {
+			t.Errorf("got %d masters with a vote (%v), want the one whose clock was left alone", report.Voting, err)
 		}
 	})
 }
@@ -222,7 +223,7 @@ func TestOptions(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		if err := l.Bootstrap(t.Context()); err != nil {
+		if err := admin.Bootstrap(t.Context(), l); err != nil {
 			t.Fatalf("Bootstrap: got %v, want no error", err)
 		}
 		if _, err := l.TryLock(t.Context(), "a"); err != nil {

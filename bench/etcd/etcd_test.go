@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -44,7 +45,7 @@ func contenders(b *testing.B) []contender {
 			b.Fatal(err)
 		}
 		b.Cleanup(func() { _ = l.Close() })
-		if err := l.Bootstrap(b.Context()); err != nil {
+		if err := admin.Bootstrap(b.Context(), l); err != nil {
 			b.Fatal(err)
 		}
 		return oursLocker{l}
@@ -80,11 +81,11 @@ type contender struct {
 type oursLocker struct{ locker *redlock.Locker }
 
 func (o oursLocker) lock(ctx context.Context, key string, how kind) (func(context.Context) error, error) {
-	get := o.locker.Lock
+	var mode []redlock.LockOption
 	if how == reader {
-		get = o.locker.RLock
+		mode = append(mode, redlock.Shared())
 	}
-	lease, err := get(ctx, key)
+	lease, err := o.locker.Lock(ctx, key, mode...)
 	if err != nil {
 		return nil, err
 	}

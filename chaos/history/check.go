@@ -24,7 +24,7 @@ type Rules struct {
 
 // Violation is a promise that was not kept.
 type Violation struct {
-	Rule     string // of ALGORITHM section 15: "I1" and so on; "lock" is porcupine's
+	Rule     string // of ALGORITHM section 13: "I1" and so on; "lock" is porcupine's
 	At       time.Duration
 	Resource string
 	Text     string
@@ -152,7 +152,7 @@ func larger(a, b *Acquisition) *Acquisition {
 	return a
 }
 
-// permits is I12: no more permits of a semaphore are held at one instant than the largest number that a
+// permits is the promise of package semaphore: no more permits of a semaphore are held at one instant than the largest number that a
 // client gives it.
 func (h *History) permits() (found []Violation) {
 	bySemaphore, most := make(map[string][]*Acquisition), make(map[string]int)
@@ -170,7 +170,7 @@ func (h *History) permits() (found []Violation) {
 		for _, a := range held {
 			now = slices.DeleteFunc(now, func(b *Acquisition) bool { return !b.meets(a) })
 			if now = append(now, a); len(now) > most[name] {
-				found = append(found, Violation{"I12", a.Return, name, fmt.Sprintf("%d permits are held, of %d: %s has %s", len(now), most[name], a.Client, a.Resource)})
+				found = append(found, Violation{"permits", a.Return, name, fmt.Sprintf("%d permits are held, of %d: %s has %s", len(now), most[name], a.Client, a.Resource)})
 			}
 		}
 	}

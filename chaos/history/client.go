@@ -41,12 +41,12 @@ type Client struct {
 
 // Take calls call to acquire the resource, and records the outcome.
 func Take[L Lease](c *Client, resource string, waits bool, call func() (L, error)) (*Held[L], error) {
-	return take(c, []string{resource}, Record{Waits: waits}, call, partOf[L](resource))
+	return take(c, []Record{{Resource: resource, Waits: waits}}, call, partOf[L](resource))
 }
 
 // TakeShared is Take for a lease that readers share.
 func TakeShared[L Lease](c *Client, resource string, waits bool, call func() (L, error)) (*Held[L], error) {
-	return take(c, []string{resource}, Record{Waits: waits, Shared: true}, call, partOf[L](resource))
+	return take(c, []Record{{Resource: resource, Waits: waits, Shared: true}}, call, partOf[L](resource))
 }
 
 func partOf[L Lease](resource string) func(L) []Part {
@@ -66,21 +66,28 @@ type Held[L Ender] struct {
 	ended bool // guarded by mu
 }
 
-// TakeAll calls call to acquire the resources, and records the outcome for each. parts returns the
-// parts of the lease, which must be those resources.
-func TakeAll[L Ender](c *Client, resources []string, waits bool, call func() (L, error), parts func(L) []Part) (*Held[L], error) {
-	return take(c, resources, Record{Waits: waits}, call, parts)
+// TakeAll calls call to acquire some resources as a writer and others as a reader, and records the outcome
+// for each. parts returns the parts of the lease, which must be those resources.
+func TakeAll[L Ender](c *Client, write, read []string, waits bool, call func() (L, error), parts func(L) []Part) (*Held[L], error) {
+	var calls []Record
+	for _, name := range write {
+		calls = append(calls, Record{Resource: name, Waits: waits})
+	}
+	for _, name := range read {
+		calls = append(calls, Record{Resource: name, Waits: waits, Shared: true})
+	}
+	return take(c, calls, call, parts)
 }
 
 // TakePermits calls call to acquire n of all permits of a semaphore, and records the outcome for each. parts
-// returns the slots of the lease, which each have a resource of their own.
+// returns the permits of the lease, which each have a resource of their own.
 func TakePermits[L Ender](c *Client, semaphore string, n, all int, waits bool, call func() (L, error), parts func(L) []Part) (*Held[L], error) {
-	return take(c, slices.Repeat([]string{semaphore}, n), Record{Waits: waits, Permits: all}, call, parts)
+	return take(c, slices.Repeat([]Record{{Resource: semaphore, Waits: waits, Permits: all}}, n), call, parts)
 }
 
-func take[L Ender](c *Client, resources []string, how Record, call func() (L, error), parts func(L) []Part) (*Held[L], error) {
+func take[L Ender](c *Client, calls []Record, call func() (L, error), parts func(L) []Part) (*Held[L], error) {
 	h := &Held[L]{client: c}
-	ops := h.called(resources, how)
+	ops := h.called(calls)
 	lease, err := call()
 	if err != nil {
 		h.record(Record{Kind: Refused, At: c.Now(), Why: c.Why(err)})
@@ -88,8 +95,8 @@ func take[L Ender](c *Client, resources []string, how Record, call func() (L, er
 	}
 	h.Lease = lease
 	for i, p := range parts(lease) {
-		if how.Permits == 0 {
-			i = slices.Index(resources, p.Resource)
+		if calls[0].Permits == 0 {
+			i = slices.IndexFunc(calls, func(r Record) bool { return r.Resource == p.Resource })
 		}
 		h.granted(ops[i], p)
 	}
@@ -107,14 +114,14 @@ func take[L Ender](c *Client, resources []string, how Record, call func() (L, er
 	return h, nil
 }
 
-// called records the calls for some resources, and returns their numbers. how has what else to record.
-func (h *Held[L]) called(resources []string, how Record) []uint64 {
+// called records the calls for some resources, and returns their numbers.
+func (h *Held[L]) called(calls []Record) []uint64 {
 	c := h.client
 	h.ops = nil
-	for _, r := range resources {
-		how.Kind, how.Client, how.Op, how.Resource, how.At = Called, c.Name, c.ops.Add(1), r, c.Now()
-		h.ops = append(h.ops, how.Op)
-		c.Sink(how)
+	for _, r := range calls {
+		r.Kind, r.Client, r.Op, r.At = Called, c.Name, c.ops.Add(1), c.Now()
+		h.ops = append(h.ops, r.Op)
+		c.Sink(r)
 	}
 	return h.ops
 }
@@ -131,7 +138,7 @@ func Downgrade[L Lease](h *Held[L], resource string, call func() error, isOver f
 	now := h.client.Now()
 	h.record(Record{Kind: Ended, At: now})
 	h.record(Record{Kind: Freed, At: now})
-	ops := h.called([]string{resource}, Record{Shared: true})
+	ops := h.called([]Record{{Resource: resource, Shared: true}})
 	h.mu.Unlock()
 	err := call()
 	h.mu.Lock()

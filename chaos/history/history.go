@@ -1,5 +1,5 @@
 // Package history records what clients of a lock saw, all by one clock, and checks it
-// against the promises of the algorithm (ALGORITHM section 15). It knows nothing of Redis,
+// against the promises of the algorithm (ALGORITHM section 13). It knows nothing of Redis,
 // of the library or of time: a history is data, and a check is a function of it.
 package history
 

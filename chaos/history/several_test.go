@@ -32,7 +32,7 @@ func TestTakeAll(t *testing.T) {
 		for _, p := range parts {
 			names = append(names, p.Resource)
 		}
-		h, err := TakeAll(c, names, true, func() (*multi, error) {
+		h, err := TakeAll(c, names, nil, true, func() (*multi, error) {
 			ctx, end := context.WithCancel(t.Context())
 			return &multi{ctx, end, 50 * ms}, nil
 		}, func(*multi) []Part { return parts })
@@ -50,7 +50,7 @@ func TestTakeAll(t *testing.T) {
 		}
 	}
 	take(client("three"), Part{"a", "t5", 65}, Part{"b", "t6", 129}, Part{"c", "t7", 65})
-	if _, err := TakeAll(client("four"), []string{"a", "b"}, false, func() (*multi, error) { return nil, errors.New("taken") }, nil); err == nil {
+	if _, err := TakeAll(client("four"), []string{"a"}, []string{"b"}, false, func() (*multi, error) { return nil, errors.New("taken") }, nil); err == nil {
 		t.Error("got no error of the call")
 	}
 	var seen []string
@@ -74,28 +74,28 @@ func TestTakeAll(t *testing.T) {
 	}
 }
 
-// Permits are recorded, and checked, as one lease on each slot. No more of them are held than there are.
+// Permits are recorded, and checked, as one lease on each permit. No more of them are held than there are.
 func TestTakePermits(t *testing.T) {
 	for name, test := range map[string]struct {
-		all   []int // permits that each client gives the semaphore
-		slots []int // that each client gets
-		want  []string
+		all     []int // permits that each client gives the semaphore
+		numbers []int // of the permits that the clients get
+		want    []string
 	}{
-		"as many as there are":      {all: []int{2, 2}, slots: []int{1, 2}},
-		"one slot twice":            {all: []int{2, 2}, slots: []int{1, 1}, want: []string{"I1 s 1", "lock s 1"}},
-		"a counter that admits all": {all: []int{2, 2, 2}, slots: []int{1, 2, 3}, want: []string{"I12 s"}},
-		"clients that differ":       {all: []int{2, 3, 2}, slots: []int{1, 2, 3}},
+		"as many as there are":      {all: []int{2, 2}, numbers: []int{1, 2}},
+		"one permit twice":          {all: []int{2, 2}, numbers: []int{1, 1}, want: []string{"I1 s 1", "lock s 1"}},
+		"a counter that admits all": {all: []int{2, 2, 2}, numbers: []int{1, 2, 3}, want: []string{"permits s"}},
+		"clients that differ":       {all: []int{2, 3, 2}, numbers: []int{1, 2, 3}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var h History
 			var now atomic.Int64
-			for i, slot := range test.slots {
+			for i, number := range test.numbers {
 				c := &Client{Name: string(rune('a' + i)), Sink: h.Add, Now: func() time.Duration { return time.Duration(now.Add(int64(ms))) }, Why: func(err error) string { return err.Error() }}
 				_, err := TakePermits(c, "s", 1, test.all[i], true, func() (*multi, error) {
 					ctx, end := context.WithCancel(t.Context())
 					t.Cleanup(end)
 					return &multi{ctx, end, 50 * ms}, nil
-				}, func(*multi) []Part { return []Part{{"s " + string(rune('0'+slot)), "t", int64(64 * (i + 1))}} })
+				}, func(*multi) []Part { return []Part{{"s " + string(rune('0'+number)), "t", int64(64 * (i + 1))}} })
 				if err != nil {
 					t.Fatal(err)
 				}

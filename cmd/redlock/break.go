@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 )
 
 const breakHelp = `Take the lock KEY away from its holder. Without --yes redlock only shows the holder.
@@ -64,11 +65,11 @@ func (b *breakCommand) run(cmd *cobra.Command, key string) (err error) {
 	defer func() { err = errors.Join(err, locker.Close()) }()
 	ctx, stop := interruptible(cmd)
 	defer stop()
-	do := locker.Inspect
+	do := admin.Inspect
 	if b.yes {
-		do = locker.Break
+		do = admin.Break
 	}
-	in, err := do(ctx, key)
+	in, err := do(ctx, locker.Of(key), key)
 	switch {
 	case ctx.Err() != nil:
 		return errInterrupted

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/sharded"
 )
 
 // Where a command looks for what its flags do not give. A password comes from here or from a
@@ -109,7 +110,7 @@ func (c *connection) options() ([][]*redis.Options, error) {
 	if err != nil {
 		return nil, err
 	}
-	check, err := redlock.NewSharded(groups, redlock.WithLogger(nil)) // it finds what is wrong with an address, and does not show passwords
+	check, err := sharded.New(groups, redlock.WithLogger(nil)) // it finds what is wrong with an address, and does not show passwords
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +203,7 @@ func (c *connection) encrypt(o *redis.Options) error {
 }
 
 // open makes a Locker for the masters.
-func (c *connection) open(opts ...redlock.Option) (*redlock.Locker, error) {
+func (c *connection) open(opts ...redlock.Option) (*sharded.Locker, error) {
 	masters, err := c.options()
 	if err != nil {
 		return nil, err
@@ -216,5 +217,5 @@ func (c *connection) open(opts ...redlock.Option) (*redlock.Locker, error) {
 	if c.trusted {
 		opts = append(opts, redlock.WithTrustedDisk())
 	}
-	return redlock.NewShardedFromOptions(masters, opts...)
+	return sharded.NewFromOptions(masters, opts...)
 }

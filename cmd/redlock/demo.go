@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 )
 
 const (
@@ -239,7 +240,7 @@ func closeAll(services []service) error {
 func (d *demo) vouch(ctx context.Context, s service) error {
 	ctx, cancel := context.WithTimeout(ctx, firstWithin)
 	defer cancel()
-	err := s.locker.Bootstrap(ctx)
+	err := admin.Bootstrap(ctx, s.locker)
 	if err == nil {
 		fmt.Fprintln(d.out, "The masters are new: Bootstrap vouches for them, or they would have no vote for their first 10.3 s.")
 		return nil

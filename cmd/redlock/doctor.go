@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/sharded"
 )
 
 const doctorHelp = `Ask all masters about themselves, and say what should be corrected.
@@ -71,7 +73,7 @@ func (d *doctor) run(cmd *cobra.Command, only []string) (err error) {
 	defer func() { err = errors.Join(err, locker.Close()) }()
 	ctx, stop := interruptible(cmd)
 	defer stop()
-	if err := known(locker.Stats(), only); err != nil {
+	if err := known(mastersIn(locker), only); err != nil {
 		return err
 	}
 	report, found := d.check(ctx, locker, only)
@@ -79,7 +81,7 @@ func (d *doctor) run(cmd *cobra.Command, only []string) (err error) {
 		return errInterrupted
 	}
 	shown := healthOf(report)
-	var locks []redlock.Inspection
+	var locks []admin.Inspection
 	var missing error
 	if d.locks {
 		locks, missing = lookForLocks(ctx, locker)
@@ -97,7 +99,7 @@ func (d *doctor) run(cmd *cobra.Command, only []string) (err error) {
 	switch {
 	case len(only) == 0 && errors.Is(found, redlock.ErrNoQuorum):
 		return exitError{exitNoQuorum, missing}
-	case len(only) == 0 && found != nil || worst(report, only) >= redlock.LevelWarning:
+	case len(only) == 0 && found != nil || worst(report, only) >= admin.LevelWarning:
 		return exitError{exitFailed, missing}
 	case missing != nil:
 		return withoutQuorum(missing)
@@ -106,9 +108,9 @@ func (d *doctor) run(cmd *cobra.Command, only []string) (err error) {
 }
 
 // known returns an error if some of the addresses are not those of masters.
-func known(s redlock.Stats, addrs []string) error {
+func known(masters []redlock.MasterStats, addrs []string) error {
 	for _, a := range addrs {
-		if !slices.ContainsFunc(s.Masters, func(n redlock.MasterStats) bool { return n.Master == a }) {
+		if !slices.ContainsFunc(masters, func(n redlock.MasterStats) bool { return n.Master == a }) {
 			return usagef("%q is none of the masters (see redlock doctor --help)", a)
 		}
 	}
@@ -116,10 +118,10 @@ func known(s redlock.Stats, addrs []string) error {
 }
 
 // check asks all masters. With --wait it asks until those that count have votes.
-func (d *doctor) check(ctx context.Context, locker *redlock.Locker, only []string) (redlock.Report, error) {
+func (d *doctor) check(ctx context.Context, locker *sharded.Locker, only []string) ([]admin.Report, error) {
 	const often = time.Second
 	for end := time.Now().Add(d.wait); ; {
-		report, found := locker.Check(ctx)
+		report, found := check(ctx, locker)
 		left := time.Until(end)
 		pause := min(left, often, votesIn(report, only))
 		if pause <= 0 {
@@ -134,7 +136,7 @@ func (d *doctor) check(ctx context.Context, locker *redlock.Locker, only []strin
 }
 
 // votesIn returns when to ask again whether the masters that count have votes; 0 if they have.
-func votesIn(r redlock.Report, only []string) (pause time.Duration) {
+func votesIn(r []admin.Report, only []string) (pause time.Duration) {
 	const unknown = 200 * time.Millisecond // a master that is starting
 	for n := range mastersOf(r, only) {
 		switch {
@@ -148,9 +150,9 @@ func votesIn(r redlock.Report, only []string) (pause time.Duration) {
 }
 
 // mastersOf iterates over the reports of those masters, or of all if none are given.
-func mastersOf(r redlock.Report, only []string) iter.Seq[redlock.MasterReport] {
-	return func(yield func(redlock.MasterReport) bool) {
-		for _, g := range r.Groups {
+func mastersOf(r []admin.Report, only []string) iter.Seq[admin.Master] {
+	return func(yield func(admin.Master) bool) {
+		for _, g := range r {
 			for _, n := range g.Masters {
 				if (len(only) == 0 || slices.Contains(only, n.Master)) && !yield(n) {
 					return
@@ -161,11 +163,11 @@ func mastersOf(r redlock.Report, only []string) iter.Seq[redlock.MasterReport] {
 }
 
 // worst returns the worst level of the masters that count, and of their groups if all do.
-func worst(r redlock.Report, only []string) (worst redlock.Level) {
+func worst(r []admin.Report, only []string) (worst admin.Level) {
 	for n := range mastersOf(r, only) {
 		worst = max(worst, worstOf(n.Findings))
 	}
-	for _, g := range r.Groups {
+	for _, g := range r {
 		if len(only) == 0 {
 			worst = max(worst, worstOf(g.Findings))
 		}
@@ -173,23 +175,23 @@ func worst(r redlock.Report, only []string) (worst redlock.Level) {
 	return worst
 }
 
-func worstOf(findings []redlock.Finding) (worst redlock.Level) {
+func worstOf(findings []admin.Finding) (worst admin.Level) {
 	for _, f := range findings {
 		worst = max(worst, f.Level)
 	}
 	return worst
 }
 
-func (d *doctor) show(r redlock.Report) {
-	for i, g := range r.Groups {
-		if len(r.Groups) > 1 {
+func (d *doctor) show(r []admin.Report) {
+	for i, g := range r {
+		if len(r) > 1 {
 			fmt.Fprintf(d.out, "Group %d\n", i+1)
 		}
 		d.showGroup(g)
 	}
 }
 
-func (d *doctor) showGroup(r redlock.GroupReport) {
+func (d *doctor) showGroup(r admin.Report) {
 	for _, n := range r.Masters {
 		fmt.Fprintln(d.out, strings.TrimSpace(n.Master+" "+n.Version))
 		d.showFindings(n.Findings)
@@ -203,13 +205,13 @@ func (d *doctor) showGroup(r redlock.GroupReport) {
 	fmt.Fprintln(d.out, line)
 }
 
-func (d *doctor) showFindings(findings []redlock.Finding) {
+func (d *doctor) showFindings(findings []admin.Finding) {
 	for _, f := range findings {
 		level := fmt.Sprintf("%-8s", f.Level)
 		switch {
-		case f.Level == redlock.LevelOK:
+		case f.Level == admin.LevelOK:
 			level = d.style.good(level)
-		case f.Level >= redlock.LevelWarning:
+		case f.Level >= admin.LevelWarning:
 			level = d.style.bad(level)
 		}
 		fmt.Fprintf(d.out, "  %s %-12s %s\n", level, f.Check, f.Text)
@@ -251,15 +253,15 @@ type findingReport struct {
 	Hint  string `json:"hint,omitempty"`
 }
 
-func healthOf(r redlock.Report) health {
+func healthOf(r []admin.Report) health {
 	h := health{Worst: worst(r, nil).String()}
-	for _, g := range r.Groups {
+	for _, g := range r {
 		h.Groups = append(h.Groups, groupHealthOf(g))
 	}
 	return h
 }
 
-func groupHealthOf(r redlock.GroupReport) groupHealth {
+func groupHealthOf(r admin.Report) groupHealth {
 	h := groupHealth{Quorum: r.Quorum, Voting: r.Voting, Findings: findingReports(r.Findings)}
 	for _, n := range r.Masters {
 		m := masterHealth{
@@ -275,7 +277,7 @@ func groupHealthOf(r redlock.GroupReport) groupHealth {
 	return h
 }
 
-func findingReports(findings []redlock.Finding) (all []findingReport) {
+func findingReports(findings []admin.Finding) (all []findingReport) {
 	for _, f := range findings {
 		all = append(all, findingReport{f.Check, f.Level.String(), f.Text, f.Hint})
 	}

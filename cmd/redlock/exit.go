@@ -54,26 +54,30 @@ func exitf(code int, format string, args ...any) error {
 	return exitError{code, fmt.Errorf(format, args...)}
 }
 
-// isNoQuorum reports whether the masters are why a command failed, and not another holder. ErrSameServer can
-// come without ErrNoQuorum: a quorum of the addresses said yes, but two of these are one server.
+// isNoQuorum reports whether the masters are why a command failed, and not another holder. Two addresses of
+// one server can come without ErrNoQuorum: a quorum of the addresses granted.
 func isNoQuorum(err error) bool {
-	return errors.Is(err, redlock.ErrNoQuorum) || errors.Is(err, redlock.ErrSameServer)
+	return errors.Is(err, redlock.ErrNoQuorum) || redlock.Reason(err) == sameServer
 }
+
+// sameServer is the reason of two addresses that lead to one server.
+const sameServer = "same_server"
 
 // withoutQuorum returns the error of a command that too few masters answered. Where waiting cannot help
 // it has another exit code, so that no wrapper tries for ever, and says what to correct.
 func withoutQuorum(err error) error {
 	var refused *redlock.QuorumError
-	if !errors.Is(err, redlock.ErrSameServer) && (!errors.As(err, &refused) || !refused.Permanent()) {
+	why := redlock.Reason(err)
+	if why != sameServer && (!errors.As(err, &refused) || !refused.Permanent()) {
 		return exitError{exitNoQuorum, err}
 	}
 	hint := ""
-	switch {
-	case errors.Is(err, redlock.ErrPermission):
+	switch why {
+	case "permission":
 		hint = " (correct --user, the password in $" + passwordEnv + " or the user's rights: docs/operations.md has the ACL line)"
-	case errors.Is(err, redlock.ErrWrongType):
+	case "wrong_type":
 		hint = " (give another KEY or --prefix)"
-	case errors.Is(err, redlock.ErrSameServer), errors.Is(err, redlock.ErrMembership), errors.Is(err, redlock.ErrClusterNode):
+	case sameServer, "membership", "cluster_node":
 		hint = " (correct --masters)"
 	}
 	return exitf(exitConfig, "%w%s", err, hint)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/reason"
 )
 
 // What is wrong with an argument is said without the library's calls and options.
@@ -28,8 +29,8 @@ func TestOneLine(t *testing.T) {
 // quorum of the addresses has said yes before that is noticed depends on when they answer.
 func TestOneServerTwice(t *testing.T) {
 	for _, err := range []error{
-		fmt.Errorf("%w, %w", redlock.ErrNotAcquired, redlock.ErrSameServer),
-		fmt.Errorf("%w, %w, %w", redlock.ErrNotAcquired, redlock.ErrNoQuorum, redlock.ErrSameServer),
+		fmt.Errorf("%w, %w", redlock.ErrNotAcquired, reason.SameServer),
+		fmt.Errorf("%w, %w, %w", redlock.ErrNotAcquired, redlock.ErrNoQuorum, reason.SameServer),
 	} {
 		if got := exitCode(withoutQuorum(err)); !isNoQuorum(err) || got != exitConfig {
 			t.Errorf("%v: got code %d, and that the masters are the reason: %t; want %d, true", err, got, isNoQuorum(err), exitConfig)

@@ -25,11 +25,11 @@ changed. With several groups of masters that holds for each group by itself.
 Exit code: 0 if all masters have votes now; 69 if nothing was done, or not in all groups; 78 if the masters
 or options cannot work.`
 
-// bootstrap is the init command.
-type bootstrap struct{ connection }
+// initCommand is the init command.
+type initCommand struct{ connection }
 
 func newInit() *cobra.Command {
-	var b bootstrap
+	var b initCommand
 	cmd := &cobra.Command{
 		Use:                   "init [flags]",
 		Short:                 "Vouch for the masters of a new deployment",
@@ -44,7 +44,7 @@ func newInit() *cobra.Command {
 	return cmd
 }
 
-func (b *bootstrap) run(cmd *cobra.Command) (err error) {
+func (b *initCommand) run(cmd *cobra.Command) (err error) {
 	locker, err := b.connection.open(redlock.WithLogger(nil))
 	if err != nil {
 		return err
@@ -54,9 +54,9 @@ func (b *bootstrap) run(cmd *cobra.Command) (err error) {
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	report, _ := locker.Check(ctx)
+	report, _ := check(ctx, locker)
 	var names []string
-	for _, g := range report.Groups {
+	for _, g := range report {
 		if g.Voting == len(g.Masters) {
 			continue
 		}
@@ -68,7 +68,7 @@ func (b *bootstrap) run(cmd *cobra.Command) (err error) {
 		fmt.Fprintln(cmd.OutOrStdout(), "Nothing to do: all masters have a vote already.")
 		return nil
 	}
-	err = locker.Bootstrap(ctx)
+	err = bootstrap(ctx, locker)
 	switch {
 	case errors.Is(err, redlock.ErrQuarantine) || isNoQuorum(err):
 		err = withoutQuorum(err)

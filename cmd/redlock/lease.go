@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/sharded"
 )
 
 // The commands acquire, extend and release, for scripts that hold a lock during more than one
@@ -145,7 +146,7 @@ func (c *leaseCommand) registerTTL(f *pflag.FlagSet) {
 }
 
 // openFor makes a Locker for leases with that TTL.
-func (c *leaseCommand) openFor(cmd *cobra.Command, opts ...redlock.Option) (*redlock.Locker, error) {
+func (c *leaseCommand) openFor(cmd *cobra.Command, opts ...redlock.Option) (*sharded.Locker, error) {
 	if ttl := cmd.Flags().Lookup("ttl"); ttl == nil || !ttl.Changed {
 		c.ttl = min(c.ttl, c.maxTTL)
 	}

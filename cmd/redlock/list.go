@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/sharded"
 )
 
 const listHelp = `List the locks under the key prefix: those of which some master has a key.
@@ -75,8 +77,8 @@ func (l *list) run(cmd *cobra.Command) (err error) {
 
 // lookForLocks returns all locks, and why some may be missing. It ends at an error that is not for want of a
 // quorum.
-func lookForLocks(ctx context.Context, locker *redlock.Locker) (found []redlock.Inspection, missing error) {
-	for in, err := range locker.List(ctx) {
+func lookForLocks(ctx context.Context, locker *sharded.Locker) (found []admin.Inspection, missing error) {
+	for in, err := range listAll(ctx, locker) {
 		if err != nil {
 			missing = err
 			if !errors.Is(err, redlock.ErrNoQuorum) {
@@ -90,7 +92,7 @@ func lookForLocks(ctx context.Context, locker *redlock.Locker) (found []redlock.
 	return found, missing
 }
 
-func reportsOf(list []redlock.Inspection) []lockReport {
+func reportsOf(list []admin.Inspection) []lockReport {
 	all := []lockReport{}
 	for _, in := range list {
 		all = append(all, reportOf(in))
@@ -99,7 +101,7 @@ func reportsOf(list []redlock.Inspection) []lockReport {
 }
 
 // showLocks writes a table of locks, if there are any.
-func (o *output) showLocks(list []redlock.Inspection) {
+func (o *output) showLocks(list []admin.Inspection) {
 	var rows []table.Row
 	for _, in := range list {
 		rows = append(rows, rowOfLock(in))
@@ -109,7 +111,7 @@ func (o *output) showLocks(list []redlock.Inspection) {
 	}
 }
 
-func rowOfLock(in redlock.Inspection) table.Row {
+func rowOfLock(in admin.Inspection) table.Row {
 	fence, ttl := "", "never"
 	if in.Fence != 0 {
 		fence = fmt.Sprint(in.Fence)
@@ -118,16 +120,8 @@ func rowOfLock(in redlock.Inspection) table.Row {
 		ttl = left.Round(time.Millisecond).String()
 	}
 	token := shortToken(in.Token)
-	if in.Verdict == redlock.VerdictShared {
+	if in.Verdict == admin.VerdictShared {
 		token = readersOf(len(in.Readers))
 	}
-	return table.Row{keyOf(in), in.Verdict.String(), token, fence, ttl, in.Owner}
-}
-
-// keyOf returns the key of a lock, or that of a permit's semaphore and its slot.
-func keyOf(in redlock.Inspection) string {
-	if in.Slot > 0 {
-		return fmt.Sprint(in.Resource, " slot ", in.Slot)
-	}
-	return in.Resource
+	return table.Row{in.Resource, in.Verdict.String(), token, fence, ttl, in.Owner}
 }

@@ -28,21 +28,19 @@ func newNodeReports(services int) *nodeReports {
 }
 
 func (r *nodeReports) observer(service int) redlock.Observer {
-	return redlock.Observer{
-		MasterDown: func(e redlock.Event) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
+	return func(e redlock.Event) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		switch e.Kind {
+		case redlock.EventMasterDown:
 			n := r.ofLocked(e.Master)
 			n.down[service] = true
 			if n.first.IsZero() || e.Time.Before(n.first) {
 				n.first, n.why = e.Time, e.Err
 			}
-		},
-		MasterUp: func(e redlock.Event) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
+		case redlock.EventMasterUp:
 			r.ofLocked(e.Master).ups++
-		},
+		}
 	}
 }
 

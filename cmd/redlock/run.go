@@ -19,6 +19,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/semaphore"
+	"github.com/d0720281/redlock/several"
+	"github.com/d0720281/redlock/sharded"
 )
 
 // runName is the name of the run command.
@@ -165,12 +168,12 @@ func (r *run) parse(cmd *cobra.Command, args []string) (err error) {
 		return usagef("--permits takes one KEY")
 	case f.Changed("permits") && r.shared:
 		return usagef("--permits and --shared contradict each other")
-	case f.Changed("permits") && (r.permits < 1 || r.permits > redlock.MaxPermits):
-		return usagef("--permits %d: must be from 1 to %d", r.permits, redlock.MaxPermits)
+	case f.Changed("permits") && (r.permits < 1 || r.permits > semaphore.MaxPermits):
+		return usagef("--permits %d: must be from 1 to %d", r.permits, semaphore.MaxPermits)
 	case f.Changed("take") && r.permits == 0:
 		return usagef("--take: of which number? give --permits, too")
-	case r.permits > 0 && (r.take < 1 || r.take > min(r.permits, redlock.MaxResources)):
-		return usagef("--take %d: must be from 1 to %d", r.take, min(r.permits, redlock.MaxResources))
+	case r.permits > 0 && (r.take < 1 || r.take > min(r.permits, several.MaxNames)):
+		return usagef("--take %d: must be from 1 to %d", r.take, min(r.permits, several.MaxNames))
 	case f.Changed("command") && len(r.argv) > 0:
 		return usagef("give a command or -c, not both")
 	case f.Changed("command") && shell == "":
@@ -300,7 +303,7 @@ type signalled struct{ sig os.Signal }
 func (s signalled) Error() string { return "a signal ended the waiting: " + s.sig.String() }
 
 // acquire takes the lock. Its error has the exit code with which to give up.
-func (r *run) acquire(ctx context.Context, locker *redlock.Locker, signals <-chan os.Signal) (runLease, error) {
+func (r *run) acquire(ctx context.Context, locker *sharded.Locker, signals <-chan os.Signal) (*runLease, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	waited, heard := make(chan struct{}), make(chan struct{})
@@ -363,7 +366,7 @@ func (q *quarantineFlag) register(f *pflag.FlagSet) {
 	q.set = func() bool { return f.Changed(name) }
 }
 
-func (q *quarantineFlag) option(locker *redlock.Locker) redlock.LockOption {
+func (q *quarantineFlag) option(locker *sharded.Locker) redlock.LockOption {
 	if settings, err := locker.Settings(); err == nil && !q.set() {
 		return redlock.WithQuarantineWait(2 * settings.Quarantine)
 	}
@@ -386,7 +389,7 @@ func connecting[L any](attempt func() (L, error)) (lease L, err error) {
 }
 
 // protect runs the command under the lease. Its error has the exit code.
-func (r *run) protect(lease runLease, cmd *exec.Cmd, signals chan os.Signal) error {
+func (r *run) protect(lease *runLease, cmd *exec.Cmd, signals chan os.Signal) error {
 	cmd.Env = r.environment(lease)
 	listen(signals, jobSignals)
 	began := time.Now()
@@ -427,7 +430,7 @@ func (r *run) protect(lease runLease, cmd *exec.Cmd, signals chan os.Signal) err
 var errNotRenewed = errors.New("it could not be renewed in time")
 
 // linger holds the lock until --at-least is over, or a signal comes.
-func (r *run) linger(lease runLease, left time.Duration, signals <-chan os.Signal) {
+func (r *run) linger(lease *runLease, left time.Duration, signals <-chan os.Signal) {
 	r.log.Info("holding the lock on", "for", left)
 	timer := time.NewTimer(left)
 	defer timer.Stop()
@@ -447,8 +450,8 @@ func (r *run) linger(lease runLease, left time.Duration, signals <-chan os.Signa
 }
 
 // giveBack releases the lock. Keys whose release is not confirmed expire with the TTL.
-func (r *run) giveBack(lease runLease) {
-	err := lease.Unlock(context.Background())
+func (r *run) giveBack(lease *runLease) {
+	err := lease.unlock(context.Background())
 	r.rec.Released = err == nil
 	if err != nil {
 		r.log.Warn("release", "error", err)

@@ -19,6 +19,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
 )
@@ -38,7 +39,7 @@ func vouch(t *testing.T, addrs []string, maxTTL time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(l.Bootstrap(t.Context()), l.Close()); err != nil {
+	if err := errors.Join(admin.Bootstrap(t.Context(), l), l.Close()); err != nil {
 		t.Fatal(err)
 	}
 }

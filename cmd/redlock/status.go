@@ -12,6 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/semaphore"
+	"github.com/d0720281/redlock/sharded"
 )
 
 const statusHelp = `Show the holders of locks, as each master has them.
@@ -60,8 +63,8 @@ func newStatus() *cobra.Command {
 			switch {
 			case len(keys) == 0:
 				return usagef("which locks? give their KEYs (see redlock status --help)")
-			case cmd.Flags().Changed("permits") && (s.permits < 1 || s.permits > redlock.MaxPermits):
-				return usagef("--permits %d: must be from 1 to %d", s.permits, redlock.MaxPermits)
+			case cmd.Flags().Changed("permits") && (s.permits < 1 || s.permits > semaphore.MaxPermits):
+				return usagef("--permits %d: must be from 1 to %d", s.permits, semaphore.MaxPermits)
 			}
 			return s.run(cmd, keys)
 		},
@@ -98,8 +101,12 @@ func (s *statusCommand) run(cmd *cobra.Command, keys []string) (err error) {
 		case err != nil && !errors.Is(err, redlock.ErrNoQuorum):
 			return err
 		}
-		for _, in := range found {
-			all = append(all, reportOf(in))
+		for i, in := range found {
+			report := reportOf(in)
+			if s.permits > 0 {
+				report.Slot = i + 1
+			}
+			all = append(all, report)
 			code = worse(code, s.codeOf(in.Verdict))
 		}
 		if s.format == "text" && s.permits > 0 {
@@ -117,31 +124,41 @@ func (s *statusCommand) run(cmd *cobra.Command, keys []string) (err error) {
 	return nil
 }
 
-// inspect returns what the masters have of a lock, or of each slot of a semaphore.
-func (s *statusCommand) inspect(ctx context.Context, locker *redlock.Locker, key string) ([]redlock.Inspection, error) {
-	if s.permits > 0 {
-		all, err := locker.Semaphore(key, s.permits).Inspect(ctx)
-		return all.Slots, err
+// inspect returns what the masters have of a lock, or of each permit of a semaphore: its own, and those
+// behind them that clients with more permits hold.
+func (s *statusCommand) inspect(ctx context.Context, locker *sharded.Locker, key string) (all []admin.Inspection, err error) {
+	if s.permits == 0 {
+		in, err := inspect(ctx, locker, key)
+		return []admin.Inspection{in}, err
 	}
-	in, err := locker.Inspect(ctx, key)
-	return []redlock.Inspection{in}, err
+	for i := 1; i <= semaphore.MaxPermits; i++ {
+		in, failed := inspect(ctx, locker, fmt.Sprint(key, "/", i))
+		if failed != nil && !errors.Is(failed, redlock.ErrNoQuorum) {
+			return all, failed
+		}
+		if i > s.permits && (failed != nil || in.Verdict == admin.VerdictFree) {
+			break
+		}
+		all, err = append(all, in), errors.Join(err, failed)
+	}
+	return all, err
 }
 
 // showPermits shows a semaphore as text.
-func (s *statusCommand) showPermits(key string, slots []redlock.Inspection) {
+func (s *statusCommand) showPermits(key string, permits []admin.Inspection) {
 	held, behind := 0, 0
 	var rows []table.Row
-	for _, in := range slots {
+	for i, in := range permits {
 		switch {
-		case in.Verdict == redlock.VerdictFree:
+		case in.Verdict == admin.VerdictFree:
 			continue
-		case in.Slot > s.permits:
+		case i >= s.permits:
 			behind++
-		case in.Verdict == redlock.VerdictHeld:
+		case in.Verdict == admin.VerdictHeld:
 			held++
 		}
 		row := rowOfLock(in)
-		row[0] = fmt.Sprint(in.Slot)
+		row[0] = fmt.Sprint(i + 1)
 		rows = append(rows, row)
 	}
 	fmt.Fprintf(s.out, "%s: %d of %d permits held", key, held, s.permits)
@@ -154,11 +171,11 @@ func (s *statusCommand) showPermits(key string, slots []redlock.Inspection) {
 	}
 }
 
-func (s *statusCommand) codeOf(v redlock.Verdict) int {
+func (s *statusCommand) codeOf(v admin.Verdict) int {
 	switch {
-	case v == redlock.VerdictUnknown, s.exitStatus && v == redlock.VerdictQuarantined:
+	case v == admin.VerdictUnknown, s.exitStatus && v == admin.VerdictQuarantined:
 		return exitNoQuorum
-	case s.exitStatus && v != redlock.VerdictFree:
+	case s.exitStatus && v != admin.VerdictFree:
 		return exitConflict
 	}
 	return exitOK
@@ -176,10 +193,10 @@ func worse(a, b int) int {
 }
 
 // showLock shows one lock as text.
-func (o *output) showLock(in redlock.Inspection) {
+func (o *output) showLock(in admin.Inspection) {
 	word := in.Verdict.String()
 	switch in.Verdict {
-	case redlock.VerdictFree, redlock.VerdictHeld, redlock.VerdictShared:
+	case admin.VerdictFree, admin.VerdictHeld, admin.VerdictShared:
 		word = o.style.good(word)
 	default:
 		word = o.style.bad(word)
@@ -188,7 +205,7 @@ func (o *output) showLock(in redlock.Inspection) {
 	if in.Token != "" {
 		line += ", token " + shortToken(in.Token)
 	}
-	if in.Verdict == redlock.VerdictShared {
+	if in.Verdict == admin.VerdictShared {
 		line += ", " + readersOf(len(in.Readers))
 	}
 	if in.Fence != 0 {
@@ -201,6 +218,9 @@ func (o *output) showLock(in redlock.Inspection) {
 		line += ", " + free
 	}
 	fmt.Fprintln(o.out, line)
+	if in.Waiting > 0 {
+		fmt.Fprintln(o.out, counted(in.Waiting, "process"), "waiting")
+	}
 	var rows []table.Row
 	for _, n := range in.Masters {
 		rows = append(rows, rowOf(n))
@@ -224,9 +244,9 @@ func readersOf(n int) string {
 }
 
 // freeOf says when a broken lock is free; for other locks it returns "".
-func freeOf(in redlock.Inspection) string {
+func freeOf(in admin.Inspection) string {
 	switch left := in.FreeIn(); {
-	case in.Verdict != redlock.VerdictBroken:
+	case in.Verdict != admin.VerdictBroken:
 		return ""
 	case left < 0:
 		return "never free by itself"
@@ -236,11 +256,11 @@ func freeOf(in redlock.Inspection) string {
 }
 
 // freeMillis is the same for JSON, in whole ms; negative for never.
-func freeMillis(in redlock.Inspection) int64 {
+func freeMillis(in admin.Inspection) int64 {
 	return int64(math.Ceil(float64(in.FreeIn()) / float64(time.Millisecond)))
 }
 
-func rowOf(n redlock.MasterLock) table.Row {
+func rowOf(n admin.MasterLock) table.Row {
 	key, fence, ttl, trip, remark := stateOf(n), "", "", "", ""
 	if n.Err != nil {
 		remark = oneLine(n.Err)
@@ -251,8 +271,8 @@ func rowOf(n redlock.MasterLock) table.Row {
 	if n.Fence != 0 {
 		fence = fmt.Sprint(n.Fence)
 	}
-	if n.Void != nil {
-		remark = "no vote: " + strings.TrimPrefix(oneLine(n.Void), "no vote: ")
+	if n.NoVote != nil {
+		remark = "no vote: " + strings.TrimPrefix(oneLine(n.NoVote), "no vote: ")
 	}
 	if hasTTL(key) {
 		ttl = "never"
@@ -261,8 +281,8 @@ func rowOf(n redlock.MasterLock) table.Row {
 		}
 	}
 	token := shortToken(n.Token)
-	if n.Sharing > 0 {
-		token = readersOf(n.Sharing)
+	if n.ReaderKeys > 0 {
+		token = readersOf(n.ReaderKeys)
 	}
 	return table.Row{n.Master, key, token, n.Owner, fence, ttl, trip, remark}
 }
@@ -277,15 +297,15 @@ const (
 // hasTTL reports whether there is a key in a state.
 func hasTTL(state string) bool { return state == keyHeld || state == keyShared || state == keyBroken }
 
-func stateOf(n redlock.MasterLock) string {
+func stateOf(n admin.MasterLock) string {
 	switch {
-	case errors.Is(n.Err, redlock.ErrWrongType):
+	case redlock.Reason(n.Err) == "wrong_type":
 		return "wrong type"
 	case n.Err != nil:
 		return "down"
 	case n.Broken:
 		return keyBroken
-	case n.Sharing > 0:
+	case n.ReaderKeys > 0:
 		return keyShared
 	case n.Token != "":
 		return keyHeld
@@ -300,7 +320,8 @@ func shortToken(token string) string { return token[:min(len(token), 8)] }
 // lockReport is a lock in JSON.
 type lockReport struct {
 	Key     string         `json:"key"`
-	Slot    int            `json:"slot,omitempty"` // of a permit
+	Waiting int            `json:"waiting,omitempty"` // processes
+	Slot    int            `json:"slot,omitempty"`    // of a permit, with --permits
 	Verdict string         `json:"verdict"`
 	Quorum  int            `json:"quorum"`
 	Token   string         `json:"token,omitempty"` // its beginning
@@ -331,9 +352,9 @@ type masterStatus struct {
 	Error           string `json:"error,omitempty"`
 }
 
-func reportOf(in redlock.Inspection) lockReport {
-	r := lockReport{Key: in.Resource, Slot: in.Slot, Verdict: in.Verdict.String(), Quorum: in.Quorum, Token: shortToken(in.Token), Owner: in.Owner, Fence: in.Fence}
-	if in.Verdict == redlock.VerdictBroken {
+func reportOf(in admin.Inspection) lockReport {
+	r := lockReport{Key: in.Resource, Verdict: in.Verdict.String(), Quorum: in.Quorum, Token: shortToken(in.Token), Owner: in.Owner, Fence: in.Fence, Waiting: in.Waiting}
+	if in.Verdict == admin.VerdictBroken {
 		free := freeMillis(in)
 		r.Free = &free
 	}
@@ -342,7 +363,7 @@ func reportOf(in redlock.Inspection) lockReport {
 	}
 	for _, n := range in.Masters {
 		s := masterStatus{
-			Master: n.Master, Key: stateOf(n), Readers: n.Sharing, Token: shortToken(n.Token), Owner: n.Owner, Fence: n.Fence, Vote: n.Err == nil && n.Void == nil,
+			Master: n.Master, Key: stateOf(n), Readers: n.ReaderKeys, Token: shortToken(n.Token), Owner: n.Owner, Fence: n.Fence, Vote: n.Err == nil && n.NoVote == nil,
 			QuarantineMilli: int64(math.Ceil(float64(n.Quarantine) / float64(time.Millisecond))), RoundTripMicros: n.RoundTrip.Microseconds(),
 		}
 		if hasTTL(s.Key) {

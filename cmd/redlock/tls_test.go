@@ -23,6 +23,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -82,7 +83,7 @@ func TestTLSAndUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(l.Bootstrap(t.Context()), l.Close()); err != nil {
+	if err := errors.Join(admin.Bootstrap(t.Context(), l), l.Close()); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv(passwordEnv, "s3cret")

@@ -11,12 +11,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/d0720281/redlock"
-	"github.com/d0720281/redlock/internal/wire"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/sharded"
 )
 
 const topHelp = `Show the masters and all locks under the key prefix, until q or a signal ends it.
@@ -42,10 +42,9 @@ type top struct {
 	connection
 	interval time.Duration
 
-	out     io.Writer
-	style   style
-	locker  *redlock.Locker
-	clients []*redis.Client // to ask how many processes wait
+	out    io.Writer
+	style  style
+	locker *sharded.Locker
 
 	seen   snapshot
 	asked  bool // a snapshot has come
@@ -56,11 +55,10 @@ type top struct {
 // snapshot has the data that top shows.
 type snapshot struct {
 	at      time.Time
-	report  redlock.Report
+	report  []admin.Report
 	found   error
-	locks   []redlock.Inspection
+	locks   []admin.Inspection
 	missing error
-	waiting map[string]int64 // processes, by key
 }
 
 func newTop() *cobra.Command {
@@ -87,23 +85,10 @@ func newTop() *cobra.Command {
 
 func (t *top) run(cmd *cobra.Command) (err error) {
 	t.out, t.style = cmd.OutOrStdout(), styleOf(cmd.OutOrStdout())
-	options, err := t.options()
-	if err != nil {
-		return err
-	}
 	if t.locker, err = t.connection.open(redlock.WithLogger(nil)); err != nil {
 		return err
 	}
-	for _, o := range slices.Concat(options...) {
-		o.MaxRetries, o.PoolSize, o.DialTimeout, o.ReadTimeout, o.WriteTimeout = -1, 1, time.Second, time.Second, time.Second
-		t.clients = append(t.clients, redis.NewClient(o))
-	}
-	defer func() {
-		for _, c := range t.clients {
-			_ = c.Close() // which wrote nothing
-		}
-		err = errors.Join(err, t.locker.Close())
-	}()
+	defer func() { err = errors.Join(err, t.locker.Close()) }()
 	ctx, stop := interruptible(cmd)
 	defer stop()
 	if terminal := terminalOf(t.out); terminal != nil {
@@ -124,37 +109,16 @@ func (t *top) run(cmd *cobra.Command) (err error) {
 
 // look asks all masters.
 func (t *top) look(ctx context.Context) snapshot {
-	s := snapshot{at: time.Now(), waiting: make(map[string]int64)}
-	s.report, s.found = t.locker.Check(ctx)
-	for in, err := range t.locker.List(ctx) {
+	s := snapshot{at: time.Now()}
+	s.report, s.found = check(ctx, t.locker)
+	for in, err := range listAll(ctx, t.locker) {
 		if in.Resource == "" {
 			s.missing = err
 			continue
 		}
 		s.locks = append(s.locks, in)
 	}
-	for _, c := range t.clients { // the queue of a lock is on one of the masters
-		asked := make(map[string]*redis.IntCmd, len(s.locks))
-		_, _ = c.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for _, in := range s.locks {
-				asked[queueOf(in)] = p.ZCard(ctx, t.prefix+queueOf(in)+wire.QueueSuffix)
-			}
-			return nil
-		})
-		for key, n := range asked {
-			s.waiting[key] = max(s.waiting[key], n.Val())
-		}
-	}
 	return s
-}
-
-// queueOf returns the name on the masters whose queue the processes wait in. All permits of a semaphore
-// have one queue.
-func queueOf(in redlock.Inspection) string {
-	if in.Slot > 0 {
-		return wire.Base(in.Resource)
-	}
-	return in.Resource
 }
 
 // Control sequences of terminals.
@@ -341,7 +305,7 @@ func (t *top) head() []line {
 	voting, masters := 0, 0
 	well := true
 	wide := len("MASTER")
-	for _, g := range r.Groups {
+	for _, g := range r {
 		voting, masters, well = voting+g.Voting, masters+len(g.Masters), well && g.Voting >= g.Quorum
 		for _, n := range g.Masters {
 			wide = max(wide, len(n.Master))
@@ -355,7 +319,7 @@ func (t *top) head() []line {
 		painted(fmt.Sprintf("redlock top  %s  every %v  %d of %d masters vote  ", t.seen.at.Format("15:04:05"), t.interval, voting, masters), word, paint, "  "+counted(len(t.seen.locks), "lock")),
 		{text: fmt.Sprintf("%-*s  %10s  %-4s  %10s  %s", wide, "MASTER", "ROUND TRIP", "VOTE", "QUARANTINE", "REMARK")},
 	}
-	for i, g := range r.Groups {
+	for i, g := range r {
 		for _, n := range g.Masters {
 			vote, paint, trip, quarantine, remark := "yes", t.style.good, "", "", ""
 			if n.RoundTrip > 0 {
@@ -364,14 +328,14 @@ func (t *top) head() []line {
 			if n.Quarantine > 0 {
 				quarantine = n.Quarantine.Round(100 * time.Millisecond).String()
 			}
-			if len(r.Groups) > 1 {
+			if len(r) > 1 {
 				remark = fmt.Sprintf("group %d  ", i+1)
 			}
 			for _, f := range n.Findings {
-				if f.Level == redlock.LevelFailure {
+				if f.Level == admin.LevelFailure {
 					vote, paint = "no", t.style.bad
 				}
-				if f.Level >= redlock.LevelWarning {
+				if f.Level >= admin.LevelWarning {
 					remark += f.Text + "  "
 					break
 				}
@@ -393,6 +357,9 @@ func counted(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
 	}
+	if strings.HasSuffix(thing, "s") {
+		thing += "e"
+	}
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
@@ -400,7 +367,7 @@ func (t *top) lockLine(key, state string, paint func(string) string, expires, wa
 	const most = 32
 	wide := len("KEY")
 	for _, in := range t.seen.locks {
-		wide = max(wide, min(len([]rune(keyOf(in))), most))
+		wide = max(wide, min(len([]rune(in.Resource)), most))
 	}
 	if runes := []rune(key); len(runes) > most {
 		key = string(runes[:most-1]) + "…"
@@ -416,27 +383,26 @@ func (t *top) lockLine(key, state string, paint func(string) string, expires, wa
 func (t *top) locks() (lines []line) {
 	all := slices.Clone(t.seen.locks)
 	if t.byWait {
-		slices.SortStableFunc(all, func(a, b redlock.Inspection) int {
-			return cmp.Compare(t.seen.waiting[queueOf(b)], t.seen.waiting[queueOf(a)])
+		slices.SortStableFunc(all, func(a, b admin.Inspection) int {
+			return cmp.Compare(b.Waiting, a.Waiting)
 		})
 	}
-	told := make(map[string]bool)
 	for _, in := range all {
 		verdict, expires, waiting, owner, paint := in.Verdict.String(), "never", "", in.Owner, t.style.bad
 		switch in.Verdict {
-		case redlock.VerdictFree, redlock.VerdictHeld, redlock.VerdictShared:
+		case admin.VerdictFree, admin.VerdictHeld, admin.VerdictShared:
 			paint = t.style.good
 		}
 		if left := in.FreeIn(); left >= 0 {
 			expires = left.Round(100 * time.Millisecond).String()
 		}
-		if n := t.seen.waiting[queueOf(in)]; n > 0 && !told[queueOf(in)] {
-			waiting, told[queueOf(in)] = fmt.Sprint(n), true
+		if in.Waiting > 0 {
+			waiting = fmt.Sprint(in.Waiting)
 		}
-		if in.Verdict == redlock.VerdictShared {
+		if in.Verdict == admin.VerdictShared {
 			owner = readersOf(len(in.Readers))
 		}
-		lines = append(lines, t.lockLine(printable(keyOf(in)), verdict, paint, expires, waiting, printable(owner)))
+		lines = append(lines, t.lockLine(printable(in.Resource), verdict, paint, expires, waiting, printable(owner)))
 	}
 	return lines
 }

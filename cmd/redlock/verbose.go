@@ -78,21 +78,17 @@ func (h waitingHandler) Handle(_ context.Context, r slog.Record) error {
 func (h waitingHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
 func (h waitingHandler) WithGroup(string) slog.Handler      { return h }
 
-// observer logs events. The library logs warnings itself.
+// observer logs the leases of a command. The library logs warnings itself.
 func observer(log *slog.Logger) redlock.Observer {
 	var first sync.Once
-	return redlock.Observer{
-		NotAcquired: func(e redlock.Event) {
+	return func(e redlock.Event) {
+		switch e.Kind {
+		case redlock.EventTaken, redlock.EventAttemptFailed:
 			first.Do(func() { log.Info("waiting for the lock", "key", e.Resource, "error", e.Err) })
-		},
-		Acquired: func(e redlock.Event) {
+		case redlock.EventAcquired:
 			log.Info("holding the lock", "key", e.Resource, "fence", e.Fence, "waited", e.Elapsed, "valid for", e.Validity)
-		},
-		ExtendFailed: func(e redlock.Event) { log.Warn("renewal failed", "valid for", e.Validity, "error", e.Err) },
-		Released:     func(e redlock.Event) { log.Info("released", "key", e.Resource, "held", e.Elapsed) },
-		MasterDown:   func(e redlock.Event) { log.Warn("master is down", "master", e.Master, "error", e.Err) },
-		MasterUp:     func(e redlock.Event) { log.Info("master is up again", "master", e.Master) },
-		Quarantined:  func(e redlock.Event) { log.Warn("master has no vote", "master", e.Master, "for", e.Elapsed) },
-		MasterForgot: func(e redlock.Event) { log.Warn("master has lost the key", "master", e.Master) },
+		case redlock.EventReleased:
+			log.Info("released", "key", e.Resource, "held", e.Elapsed)
+		}
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/sharded"
 )
 
 const watchHelp = `Show who holds locks, until a signal ends it. The words are those of redlock status.
@@ -72,7 +74,7 @@ func (w *watch) run(cmd *cobra.Command, keys []string) (err error) {
 	defer func() { err = errors.Join(err, locker.Close()) }()
 	ctx, stop := interruptible(cmd)
 	defer stop()
-	var show func([]redlock.Inspection) error
+	var show func([]admin.Inspection) error
 	if terminal := terminalOf(w.out); terminal != nil && w.format == "text" {
 		p := picture{terminal: terminal, style: w.style, interval: w.interval}
 		show = p.draw
@@ -101,9 +103,9 @@ func (w *watch) run(cmd *cobra.Command, keys []string) (err error) {
 }
 
 // look inspects all locks once.
-func look(ctx context.Context, locker *redlock.Locker, keys []string) (all []redlock.Inspection, err error) {
+func look(ctx context.Context, locker *sharded.Locker, keys []string) (all []admin.Inspection, err error) {
 	for _, key := range keys {
-		in, err := locker.Inspect(ctx, key)
+		in, err := inspect(ctx, locker, key)
 		switch {
 		case errors.Is(err, redlock.ErrConfig):
 			return nil, usageError{err}
@@ -117,7 +119,7 @@ func look(ctx context.Context, locker *redlock.Locker, keys []string) (all []red
 
 // state has the parts of an Inspection that changes compare.
 type state struct {
-	verdict redlock.Verdict
+	verdict admin.Verdict
 	token   string
 	fence   int64
 	readers int
@@ -129,7 +131,7 @@ type changes struct {
 	last map[string]state
 }
 
-func (c *changes) write(all []redlock.Inspection) error {
+func (c *changes) write(all []admin.Inspection) error {
 	now := time.Now()
 	for _, in := range all {
 		s := state{in.Verdict, in.Token, in.Fence, len(in.Readers)}
@@ -144,7 +146,7 @@ func (c *changes) write(all []redlock.Inspection) error {
 	return nil
 }
 
-func (c *changes) line(now time.Time, in redlock.Inspection) (err error) {
+func (c *changes) line(now time.Time, in admin.Inspection) (err error) {
 	if c.format == "json" {
 		return json.NewEncoder(c.out).Encode(changeReport{now, reportOf(in)})
 	}
@@ -159,11 +161,11 @@ type changeReport struct {
 }
 
 // holderOf describes the holder of a lock.
-func holderOf(in redlock.Inspection) (text string) {
+func holderOf(in admin.Inspection) (text string) {
 	if in.Token != "" {
 		text = "  token " + shortToken(in.Token)
 	}
-	if in.Verdict == redlock.VerdictShared {
+	if in.Verdict == admin.VerdictShared {
 		text += "  " + readersOf(len(in.Readers))
 	}
 	if in.Fence != 0 {
@@ -176,7 +178,7 @@ func holderOf(in redlock.Inspection) (text string) {
 }
 
 // labelOf returns the label of the holder. It comes last, because a terminal has little room.
-func labelOf(in redlock.Inspection) string {
+func labelOf(in admin.Inspection) string {
 	if in.Owner == "" {
 		return ""
 	}
@@ -191,7 +193,7 @@ type picture struct {
 	lines    int // number of lines drawn
 }
 
-func (p *picture) draw(all []redlock.Inspection) error {
+func (p *picture) draw(all []admin.Inspection) error {
 	width, height, err := term.GetSize(int(p.terminal.Fd()))
 	if err != nil || width <= 0 || height <= 0 {
 		width, height = 80, 24
@@ -216,7 +218,7 @@ func (p *picture) draw(all []redlock.Inspection) error {
 }
 
 // row writes the line of one lock.
-func (p *picture) row(b *strings.Builder, in redlock.Inspection, width int) {
+func (p *picture) row(b *strings.Builder, in admin.Inspection, width int) {
 	verdict := in.Verdict.String()
 	text := fmt.Sprintf("%-11s  %s%s", verdict, in.Resource, holderOf(in))
 	down := 0
@@ -226,7 +228,7 @@ func (p *picture) row(b *strings.Builder, in redlock.Inspection, width int) {
 		}
 	}
 	switch left := in.FreeIn(); {
-	case in.Verdict == redlock.VerdictBroken: // text has that time already
+	case in.Verdict == admin.VerdictBroken: // text has that time already
 	case left < 0:
 		text += "  never expires"
 	case left > 0:
@@ -239,7 +241,7 @@ func (p *picture) row(b *strings.Builder, in redlock.Inspection, width int) {
 	text = cut(text, width)
 	if len(text) >= len(verdict) {
 		paint := p.style.bad
-		if in.Verdict == redlock.VerdictFree || in.Verdict == redlock.VerdictHeld || in.Verdict == redlock.VerdictShared {
+		if in.Verdict == admin.VerdictFree || in.Verdict == admin.VerdictHeld || in.Verdict == admin.VerdictShared {
 			paint = p.style.good
 		}
 		text = paint(verdict) + text[len(verdict):]

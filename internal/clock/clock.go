@@ -13,6 +13,13 @@ type Source interface {
 	Now() time.Duration
 }
 
+// Runtime returns the monotonic clock of package time, from now on.
+func Runtime() Source { return runtimeClock{time.Now()} }
+
+type runtimeClock struct{ start time.Time }
+
+func (c runtimeClock) Now() time.Duration { return time.Since(c.start) }
+
 // Lease is the clock by which leases are judged: a Source, and the time for which the Source is
 // known to have stood still while the nodes' clocks went on.
 //

@@ -6,6 +6,7 @@ import (
 	"log"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/masters"
 )
 
@@ -38,7 +39,7 @@ func ExampleMasters(opts ...redlock.Option) (addrs []string, stop func()) {
 	if err != nil {
 		log.Panic(err)
 	}
-	if err := errors.Join(locker.Bootstrap(context.Background()), locker.Close()); err != nil {
+	if err := errors.Join(admin.Bootstrap(context.Background(), locker), locker.Close()); err != nil {
 		log.Panic(err)
 	}
 	return addrs, stop

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
 )
@@ -46,7 +47,7 @@ func Bootstrap(t testing.TB, addrs []string, opts ...redlock.Option) {
 	}
 	defer l.Close()
 	for err = errors.New("not tried"); err != nil && t.Context().Err() == nil; {
-		err = l.Bootstrap(t.Context()) // under load a master may be too late
+		err = admin.Bootstrap(t.Context(), l) // under load a master may be too late
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/rules"
 )
 
 // The round trips and the drift bound the shift between two readings. The true shift is
@@ -210,7 +211,7 @@ func idle(t *testing.T, n int) *Set {
 		masters[i].Addr = fmt.Sprintf("%c:1", 'a'+i)
 	}
 	return NewSet(Config{
-		Rules:   Algorithm,
+		Rules:   rules.New(),
 		Timeout: 250 * time.Millisecond, MaxTTL: 10 * time.Second, Drift: 0.01, Quorum: n/2 + 1, Guard: true,
 		Clock:  clock.NewLease(clockOf(func() time.Duration { return time.Hour })),
 		Events: nothing{}, Corrected: func() {},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"sync/atomic"
 	"time"
@@ -64,6 +63,9 @@ func (n *Node) connect(out *outcomes) {
 			l.close()
 		}
 	}
+	if isTimeout(err) {
+		err = ErrNoConnection // which of its steps took too long makes no difference
+	}
 	now := n.now()
 	n.mu.Lock()
 	if err != nil {
@@ -79,20 +81,12 @@ func (n *Node) connect(out *outcomes) {
 
 // open dials, and lets the client library do the handshake. The library does not dial, because it
 // would log each failure and go on dialling.
-func (n *Node) open(ctx context.Context) (l *link, err error) {
-	conn, err := dialSafely(ctx, &n.opt)
+func (n *Node) open(ctx context.Context) (*link, error) {
+	conn, err := dialWithin(ctx, &n.opt)
 	if err != nil {
 		n.set.ids.lost(n.index)
 		return nil, err
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic in the client library: %v", p)
-		}
-		if err != nil {
-			_ = conn.Close()
-		}
-	}()
 	opt := n.opt
 	opt.Dialer = DialOnce(resp.Bound(conn))
 	client := redis.NewClient(&opt)
@@ -101,10 +95,11 @@ func (n *Node) open(ctx context.Context) (l *link, err error) {
 	if err := sticky.Time(ctx).Err(); err != nil {
 		_ = sticky.Close()
 		_ = client.Close()
+		_ = conn.Close()
 		return nil, nodeFailure(err)
 	}
 	now := n.now()
-	l = &link{
+	l := &link{
 		conn: conn, client: client, sticky: sticky,
 		knows: make(map[*wire.Script]bool), fresh: true, heard: now, joined: clock.Start, armed: clock.Never,
 	}
@@ -175,7 +170,7 @@ func (n *Node) greet(ctx context.Context, l *link, out *outcomes) error {
 
 // audited keeps an audit and reports it.
 func (n *Node) audited(a *Audit, out *outcomes) {
-	a.Void = n.standing.Load().flaw(n.now(), false)
+	a.Void = n.standing.Load().Void(n.now(), false)
 	before := n.audit.Swap(a)
 	out.after(func() { n.conf.Events.Audited(n, before, a) })
 }
@@ -258,20 +253,41 @@ func (n *Node) identifyLocked(l *link, info Info) {
 	n.guard.trusted = n.conf.Trusted && n.guard.durable && before
 }
 
-// dialSafely dials. It returns a panic of the caller's dialer, or of a callback of its TLS
-// configuration, as an error.
-func dialSafely(ctx context.Context, o *redis.Options) (conn net.Conn, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic in the dialer: %v", p)
+// dialWithin dials until ctx ends. A dialer that does not return then is left behind: that of a go-redis
+// client with TLS does not.
+func dialWithin(ctx context.Context, o *redis.Options) (net.Conn, error) {
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	dialed := make(chan result, 1)
+	go func() {
+		conn, err := Dialer(o)(ctx, o.Network, o.Addr)
+		if err == nil && conn == nil {
+			err = errors.New("the dialer returned no connection")
+		}
+		dialed <- result{conn, err}
+	}()
+	select {
+	case r := <-dialed:
+		return r.conn, r.err
+	case <-ctx.Done():
+	}
+	select {
+	case r := <-dialed:
+		return r.conn, r.err
+	case <-time.After(lateDial):
+	}
+	go func() {
+		if r := <-dialed; r.conn != nil {
+			_ = r.conn.Close()
 		}
 	}()
-	conn, err = Dialer(o)(ctx, o.Network, o.Addr)
-	if err == nil && conn == nil {
-		err = errors.New("the dialer returned no connection")
-	}
-	return conn, err
+	return nil, context.Cause(ctx)
 }
+
+// lateDial is how long a dialer may take to return after its context has ended.
+const lateDial = 100 * time.Millisecond
 
 // Dialer returns the caller's dialer, or a dialer that returns when its context ends, with TLS,
 // too.

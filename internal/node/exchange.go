@@ -54,11 +54,7 @@ func (o *outcomes) tell(n *Node, now clock.Instant) {
 			one.rep.void = present.Void(now, one.r.Op == wire.Acquire)
 		}
 		one.rep.At = now
-		one.rep.counts = one.rep.withoutVote() && n.conf.Rules.Counts(one.rep)
-		for k := range one.rep.Slots {
-			slot := one.rep.Slot(k)
-			one.rep.Slots[k].counts = slot.withoutVote() && n.conf.Rules.Counts(slot)
-		}
+		one.rep.counts = one.rep.withoutVote() && n.conf.Rules.CountsVoteless
 		one.r.To.Receive(one.r, one.rep)
 	}
 	for i, f := range o.calls {
@@ -125,8 +121,8 @@ func (n *Node) flightLocked(now clock.Instant, l *link, out *outcomes) *flight {
 	f.batch = n.queue.take(f.batch, maxBatch, func(r *Request) error {
 		sent := r.Key.traffic[n.index].sent
 		switch {
-		case r.isRelease() && !sent, !r.isRelease() && r.Key.abandoned.Load():
-			return ErrUnsent
+		case r.isRelease() && !sent && r.Process == "", !r.isRelease() && r.Key.abandoned.Load():
+			return ErrUnsent // the queue node is told of each end: the process may have its turn there
 		case !r.isRelease() && now > r.expires():
 			return ErrTimeout
 		}

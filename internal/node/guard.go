@@ -58,7 +58,7 @@ type guard struct {
 	run     string // identity of the server at the other end of the connection
 	durable bool   // the server said at the last connection that it writes to disk before it answers
 	trusted bool   // a restart loses no data
-	list    string // of masters, see members
+	list    string // of masters, see Members
 
 	settings, whenTrusted string // the argument of that name, see lua/begin.lua
 }
@@ -101,9 +101,8 @@ type Marker struct {
 	Left   time.Duration // without a vote
 	MaxTTL time.Duration // the largest of any client
 
-	Settles  time.Duration // until a client with several groups of masters may enter by this node
-	Lists    []string      // of masters, used by other clients, as shown returns them
-	Conflict *Conflict     // with one of them, because of which this client gets no vote; nil for none
+	Lists    []string  // of masters, used by other clients, as shown returns them
+	Conflict *Conflict // with one of them, because of which this client gets no vote; nil for none
 
 	run, made string // as the node has them, for vouching
 }
@@ -119,7 +118,7 @@ func (n *Node) readMarker(reply any, sent moment, received clock.Instant, out *o
 		return Marker{}, nodeFailure(err)
 	}
 	values, _ := reply.([]any)
-	if len(values) != 8 {
+	if len(values) != 7 {
 		return Marker{}, ErrBadReply
 	}
 	micros, ok0 := values[0].(int64)
@@ -129,15 +128,14 @@ func (n *Node) readMarker(reply any, sent moment, received clock.Instant, out *o
 	made, ok4 := values[4].(string)
 	lists, ok5 := values[5].(string)
 	other, ok6 := values[6].(string)
-	settles, ok7 := values[7].(int64)
-	if !ok0 || !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || !ok7 || !plausible(micros) {
+	if !ok0 || !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || !plausible(micros) {
 		return Marker{}, ErrBadReply
 	}
 	n.observeLocked(micros, sent, received, out)
 	if left < 0 {
 		return Marker{}, ErrStale
 	}
-	m := Marker{Left: time.Duration(left) * time.Millisecond, MaxTTL: time.Duration(longest) * time.Millisecond, Settles: time.Duration(settles) * time.Millisecond, run: run, made: made}
+	m := Marker{Left: time.Duration(left) * time.Millisecond, MaxTTL: time.Duration(longest) * time.Millisecond, run: run, made: made}
 	for line := range strings.Lines(lists) {
 		m.Lists = append(m.Lists, shown(line))
 	}

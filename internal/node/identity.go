@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock/internal/lockorder"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/resp"
 	"github.com/d0720281/redlock/internal/wire"
 )
@@ -138,7 +139,7 @@ func (i Info) usable() error {
 	case i.Cluster == "1":
 		return clusterNode(errors.New("it is a node of a cluster"))
 	case i.Role != "" && i.Role != "master":
-		return &Marked{ErrNotMaster, fmt.Errorf("its role is %s", i.Role)}
+		return &Marked{reason.NotMaster, fmt.Errorf("its role is %s", i.Role)}
 	}
 	return nil
 }
@@ -146,7 +147,7 @@ func (i Info) usable() error {
 // clusterNode returns the error of a node that belongs to a Redis Cluster, and said so by err. Unlike a
 // replica, it does not become an independent master.
 func clusterNode(err error) error {
-	return &Marked{ErrNotMaster, &Marked{ErrClusterNode, err}}
+	return &Marked{reason.ClusterNode, err}
 }
 
 // Audit is what a node said of itself at a connection.
@@ -201,9 +202,9 @@ func (r *identities) enroll(index int, run string) error {
 		return nil // the server does not tell its identity
 	}
 	if first := slices.Index(r.runs, run); first >= 0 {
-		err := &Marked{ErrSameServer, fmt.Errorf("it is the same server as %s", strconv.Quote(r.addrs[first]))}
+		err := &Marked{reason.SameServer, fmt.Errorf("it is the same server as %s", strconv.Quote(r.addrs[first]))}
 		if !r.known[index] {
-			r.twins[index] = fmt.Errorf("%w: %s and %s", ErrSameServer, r.addrs[index], r.addrs[first])
+			r.twins[index] = fmt.Errorf("%w: %s and %s", reason.SameServer, r.addrs[index], r.addrs[first])
 		}
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/resp"
 
 	"github.com/d0720281/redlock/internal/wire"
@@ -81,10 +82,10 @@ func TestUsable(t *testing.T) {
 		switch {
 		case test.says == "" && err != nil:
 			t.Errorf("%+v: got %v, want no error", test.info, err)
-		case test.says != "" && (!errors.Is(err, ErrNotMaster) || !strings.Contains(err.Error(), test.says)):
-			t.Errorf("%+v: got %v, want ErrNotMaster that says %q", test.info, err, test.says)
-		case errors.Is(err, ErrClusterNode) != (test.says == "cluster"):
-			t.Errorf("%+v: got %v, want ErrClusterNode for a node of a cluster alone", test.info, err)
+		case test.says != "" && (!errors.Is(err, reason.NotMaster) || !strings.Contains(err.Error(), test.says)):
+			t.Errorf("%+v: got %v, want reason.NotMaster that says %q", test.info, err, test.says)
+		case errors.Is(err, reason.ClusterNode) != (test.says == "cluster"):
+			t.Errorf("%+v: got %v, want reason.ClusterNode for a node of a cluster alone", test.info, err)
 		}
 	}
 }
@@ -123,11 +124,11 @@ func TestIdentities(t *testing.T) {
 				switch {
 				case s.twin == none && err != nil:
 					t.Fatalf("step %d: got %v, want no error", i+1, err)
-				case s.twin != none && (!errors.Is(err, ErrSameServer) || !strings.Contains(err.Error(), r.addrs[s.twin])):
-					t.Fatalf("step %d: got %v, want ErrSameServer that names %s", i+1, err, r.addrs[s.twin])
+				case s.twin != none && (!errors.Is(err, reason.SameServer) || !strings.Contains(err.Error(), r.addrs[s.twin])):
+					t.Fatalf("step %d: got %v, want reason.SameServer that names %s", i+1, err, r.addrs[s.twin])
 				}
 				bad := r.misconfigured()
-				if (bad != nil) != s.bad || bad != nil && !errors.Is(bad, ErrSameServer) {
+				if (bad != nil) != s.bad || bad != nil && !errors.Is(bad, reason.SameServer) {
 					t.Fatalf("step %d: got %v for the list, want an error: %v", i+1, bad, s.bad)
 				}
 				if s.twin != none && s.bad && !(strings.Contains(bad.Error(), "b:2") || strings.Contains(bad.Error(), "a:1")) {
@@ -173,7 +174,7 @@ func TestIdentitiesConcurrently(t *testing.T) {
 	stop := make(chan struct{})
 	readers.Go(func() {
 		for {
-			if err := r.misconfigured(); err != nil && !errors.Is(err, ErrSameServer) {
+			if err := r.misconfigured(); err != nil && !errors.Is(err, reason.SameServer) {
 				t.Error(err)
 			}
 			select {

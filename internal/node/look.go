@@ -6,34 +6,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/resp"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
 // This file has the administrative requests to a node: to look at the node or at a lock, and to
 // break a lock and announce that. Each takes one round trip, after the requests of attempts.
-
-// Held is what a node has of a lock.
-type Held struct {
-	Quarantine time.Duration // how long the node has no vote yet
-	Void       error         // why the node's vote would not count, as in quarantine; nil if it would
-	RoundTrip  time.Duration
-	Exists     bool     // there is a lock key
-	Value      string   // of the lock key
-	Readers    []Reader // those whose life ends first, if readers have the key
-	Sharing    int      // how many readers have the key
-	TTL        time.Duration
-	Asked      clock.Instant // when the question was sent, from which the TTL counts
-	Counter    string        // the fencing counter, "" if there is none
-	Micros     int64         // the node's time
-}
-
-// Reader is a reader that has a lock key.
-type Reader struct {
-	ID  string // of the attempt
-	TTL time.Duration
-}
 
 // What lua/inspect.lua replies in place of a life.
 const (
@@ -79,16 +58,17 @@ func (n *Node) look(ctx context.Context, key string) (h Held, err error) {
 		return h, nodeFailure(refused)
 	}
 	values, _ := reply.([]any)
-	if len(values) < 5 {
+	if len(values) < 6 {
 		return h, ErrBadReply
 	}
-	sharing, readers, ok5 := readersIn(values[5:])
+	waiting, ok5 := values[5].(int64)
+	sharing, readers, ok6 := readersIn(values[6:])
 	micros, ok0 := values[0].(int64)
 	left, ok1 := values[1].(int64)
 	value, ok2 := values[2].(string)
 	ttl, ok3 := values[3].(int64)
 	counter, ok4 := values[4].(string)
-	if !ok0 || !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || !plausible(micros) {
+	if !ok0 || !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || !plausible(micros) {
 		return h, ErrBadReply
 	}
 	var out outcomes
@@ -102,24 +82,25 @@ func (n *Node) look(ctx context.Context, key string) (h Held, err error) {
 	if left < 0 {
 		return h, ErrStale
 	}
+	most := micros + n.conf.maxAhead().Microseconds()
 	h = Held{
 		Quarantine: time.Duration(left) * time.Millisecond,
 		RoundTrip:  received.Sub(asked),
+		Waiting:    int(waiting),
 		Asked:      asked,
-		Counter:    counter,
-		Micros:     micros,
+		Counter:    counterIn(counter, most),
 	}
-	h.Void = n.Standing().flaw(received, true)
+	h.Void = n.Standing().Void(received, true)
 	if h.Quarantine > 0 {
 		h.Void = Quarantine(h.Quarantine)
 	}
 	switch ttl {
 	case ttlBadType:
-		return h, &KeyError{Key: key, Err: ErrWrongType}
+		return h, &KeyError{Key: key, Err: reason.WrongType}
 	case ttlNoKey:
 		return h, nil
 	}
-	h.Exists, h.Value, h.TTL = true, value, time.Duration(ttl)*time.Millisecond
+	h.setKey(value, time.Duration(ttl)*time.Millisecond, most)
 	h.Sharing, h.Readers = sharing, readers
 	return h, nil
 }

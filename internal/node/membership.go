@@ -1,7 +1,6 @@
 package node
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
@@ -21,9 +21,6 @@ import (
 //
 // Source: ALGORITHM section 8, "Membership".
 
-// ErrMembership is in the exported package under the same name.
-var ErrMembership = errors.New("redlock: list of masters conflicts with another one in use")
-
 // Conflict is the error of a node on which a conflicting list of masters is in use: some quorum of
 // that list has no master in common with some quorum of this client's list.
 type Conflict struct{ Other string } // as shown returns it
@@ -33,52 +30,25 @@ func (c *Conflict) Error() string {
 		c.Other)
 }
 
-// Is reports whether target is ErrMembership.
-func (c *Conflict) Is(target error) bool { return target == ErrMembership }
+// Unwrap makes the error match [reason.Membership].
+func (c *Conflict) Unwrap() error { return reason.Membership }
 
 // groupsOfMembers is the lists of all groups of masters as the nodes keep them.
 func groupsOfMembers(groups [][]redis.Options) string {
 	lists := make([]string, len(groups))
 	for i, masters := range groups {
-		lists[i] = members(masters)
+		lists[i] = Members(masters)
 	}
 	return strings.Join(lists, wire.BetweenGroups)
 }
-
-// Elsewhere is the error of a node that has no vote because of another group of masters: see
-// [Set.Surveyed].
-type Elsewhere struct {
-	Group int // from 1
-	Err   error
-}
-
-func (e *Elsewhere) Error() string { return fmt.Sprintf("group %d: %v", e.Group, e.Err) }
-func (e *Elsewhere) Unwrap() error { return e.Err }
-
-// Surveyed tells all nodes until when they have votes for this client, and why not longer. It is
-// for a client with several groups of masters.
-//
-// Source: ALGORITHM section 8, "Groups".
-func (s *Set) Surveyed(until clock.Instant, why error) {
-	for _, n := range s.nodes {
-		n.mu.Lock()
-		n.standLocked(func(st *Standing) { st.surveyedTo, st.elsewhere = until, why })
-		n.mu.Unlock()
-	}
-}
-
-// SurveyCounts returns for how long a survey of several groups counts.
-//
-// Source: ALGORITHM section 8, "Groups".
-func (s *Set) SurveyCounts() time.Duration { return s.conf.quarantine() / 2 }
 
 // shown returns the lists of a client, as the nodes keep them, for people.
 func shown(lists string) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(lists), ", "), ", /, ", " / ")
 }
 
-// members is a list of masters as the nodes keep it.
-func members(masters []redis.Options) string {
+// Members is a list of masters as the nodes keep it.
+func Members(masters []redis.Options) string {
 	list := make([]string, len(masters))
 	for i := range masters {
 		list[i] = member(&masters[i])

@@ -14,6 +14,7 @@ import (
 
 	"github.com/d0720281/redlock/internal/clock"
 	"github.com/d0720281/redlock/internal/lockorder"
+	"github.com/d0720281/redlock/internal/rules"
 )
 
 // Config is what all nodes of a Locker have in common.
@@ -28,7 +29,7 @@ type Config struct {
 	Channel string        // on which the nodes call this process
 	Clock   *clock.Lease
 	Events  Events
-	Rules   Rules
+	Rules   *rules.Rules
 	Groups  [][]redis.Options // the masters of all groups of the client, these included; nil for these alone
 
 	// Corrected is called after the local clock was found to have stood still.
@@ -54,7 +55,7 @@ type Set struct {
 	nodes []*Node
 	watch *watch
 	ids   *identities
-	list  string // of masters, see members
+	list  string // of masters, see Members
 
 	quit    context.Context // ends when Stop waits no longer
 	quitNow context.CancelFunc
@@ -106,15 +107,8 @@ func (s *Set) Stop(grace time.Duration) {
 // them are one server. It returns nil if no such error is known.
 func (s *Set) Misconfigured() error { return s.ids.misconfigured() }
 
-// Errors that an operator can correct. The exported package has them under the same names.
-var (
-	ErrSameServer  = errors.New("redlock: two masters are the same server")
-	ErrNotMaster   = errors.New("redlock: server is no independent master")
-	ErrClusterNode = errors.New("redlock: server is a node of a Redis Cluster")
-	ErrPermission  = errors.New("redlock: permission denied by the master")
-	ErrWrongType   = errors.New("redlock: key holds something that is not a lock")
-	ErrClosed      = errors.New("redlock: locker is closed")
-)
+// ErrClosed is the error of a node whose Set is stopped.
+var ErrClosed = errors.New("redlock: locker is closed")
 
 const (
 	maxBatch   = 256 // requests in one call of the script: a millisecond or so of the node's time
@@ -163,7 +157,6 @@ type Node struct {
 	guard   guard
 	view    clockView
 	near    nearest // how far away the node is
-	holds   int     // calls of Set.Hold that have not ended
 	free    []*flight
 }
 
@@ -180,13 +173,12 @@ func newNode(s *Set, index int, opt redis.Options) *Node {
 		view:    newClockView(),
 	}
 	lockProfile(&n.opt, s.conf.Timeout)
-	surveyedTo := clock.Never
-	if len(s.conf.Groups) > 1 && s.conf.Guard {
-		surveyedTo = clock.Start
-	}
-	n.standing.Store(&Standing{Hash: Hash(opt.Addr), votesAt: clock.Start, distrustTo: clock.Start, surveyedTo: surveyedTo})
+	n.standing.Store(&Standing{Hash: Hash(opt.Addr), votesAt: clock.Start, distrustTo: clock.Start})
 	return n
 }
+
+// Set returns the Set that the node belongs to.
+func (n *Node) Set() *Set { return n.set }
 
 // Index returns the node's index in the Set.
 func (n *Node) Index() int { return n.index }
@@ -209,15 +201,14 @@ func (n *Node) poke() {
 	}
 }
 
-// Send queues a request at the present moment. If the node is known to be down, or must not be asked
-// because clients may have different groups of masters, Send returns the reason, and neither sends
-// the request nor calls its receiver. It accepts every release, and repeats it until the master
-// confirms it or the key has expired.
+// Send queues a request at the present moment. If the node is known to be down, Send returns the reason,
+// and neither sends the request nor calls its receiver. It accepts every release, and repeats it until the
+// master confirms it or the key has expired.
 func (n *Node) Send(r *Request, now clock.Instant) error {
 	n.mu.Lock()
-	if why := n.standing.Load().mustNotAsk(r, now); why != nil {
+	if down := n.standing.Load().Down; down != nil && !r.isRelease() {
 		n.mu.Unlock()
-		return why
+		return down
 	}
 	r.queued = now
 	first := n.queue.empty()
@@ -228,26 +219,6 @@ func (n *Node) Send(r *Request, now clock.Instant) error {
 		n.poke()
 	}
 	return nil
-}
-
-// Hold keeps the nodes from beginning an exchange until the caller calls release. The requests that
-// are sent meanwhile go to each node in one exchange, as far as it has room. The caller must not wait
-// for anything in between.
-func (s *Set) Hold() (release func()) {
-	hold := func(by int) {
-		for _, n := range s.nodes {
-			n.mu.Lock()
-			n.holds += by
-			n.mu.Unlock()
-		}
-	}
-	hold(1)
-	return func() {
-		hold(-1)
-		for _, n := range s.nodes {
-			n.poke()
-		}
-	}
 }
 
 // DueAt returns when a request without an answer times out. Its node timeout counts from when
@@ -378,8 +349,6 @@ func (n *Node) writeAtLocked(now clock.Instant) clock.Instant {
 	work := n.workAtLocked()
 	rtt := n.near.roundTrip()
 	switch {
-	case n.holds > 0:
-		return clock.Never
 	case len(n.flights) == 0:
 		return work
 	case len(n.flights) >= maxFlights, rtt < farAway:

@@ -35,6 +35,9 @@ func (n *node) atQueueNode(t *testing.T, o wire.Op, args ...any) (Reply, waiters
 	t.Helper()
 	n.pinned = true
 	tx := n.TxPipeline()
+	if n.mini {
+		tx = n.Pipeline()
+	}
 	done := n.eval(t, tx, o, args...)
 	queue := tx.ZRange(t.Context(), n.key+wire.QueueSuffix, 0, -1)
 	seen := tx.HGetAll(t.Context(), n.key+wire.SeenSuffix)
@@ -634,13 +637,6 @@ func testQueueNode(t *testing.T, base *node) {
 			n.Del(t.Context(), n.key, n.key+wire.QueueSuffix, n.key+wire.SeenSuffix, n.key+wire.TurnSuffix)
 		}
 	})
-}
-
-// The fakes of the other tests keep the queue as a real server does.
-func TestQueueNodeOnMiniredis(t *testing.T) {
-	redistest.Lua(t)
-	mini := redistest.Minis(t, 1)[0]
-	testQueueNode(t, &node{Client: redistest.Client(t, mini.Addr()), seen: make(map[wire.Op]map[wire.Code]bool)})
 }
 
 // A queue node that is out of memory releases the lock, and calls the processes that it can.

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/resp"
 	"github.com/d0720281/redlock/internal/wire"
 )
@@ -22,32 +23,12 @@ type Reply struct {
 	Counter int64
 	Extra   int64
 	Owner   string // the label of the holder in the way, if there is one
-	Slots   []Slot // of Chosen
 	Err     error
 	Server  string        // identity of the server that replied, "" if it is not known
 	At      clock.Instant // when the reply came in, or the error was found out
 
 	void   error // why this client does not count the node's vote; nil if it does
 	counts bool  // the reply counts as a vote, although the node has none: with wrong rules alone
-}
-
-// Slot is a slot of a semaphore that a queue node has chosen, and what its acquire came to there.
-type Slot struct {
-	Number  int
-	code    wire.Code
-	counter int64
-	extra   int64
-	counts  bool // as of Reply
-}
-
-// Slot returns the reply to the acquire of one of the slots, as the queue node of a lock makes it.
-func (r Reply) Slot(i int) Reply {
-	s, waiting := r.Slots[i], r.Counter
-	r.Slots, r.Code, r.Counter, r.Extra, r.counts = nil, s.code, s.counter, s.extra, s.counts
-	if r.Code == wire.Granted {
-		r.Extra = waiting
-	}
-	return r
 }
 
 // HasKey reports whether a reply to an acquire says that the node has the key of the attempt.
@@ -134,7 +115,7 @@ func (r Reply) Refusal(k *Key) error {
 		case 3:
 			key += wire.ReadersSuffix
 		}
-		return &KeyError{Key: key, Err: ErrWrongType}
+		return &KeyError{Key: key, Err: reason.WrongType}
 	}
 	return ErrBadReply
 }
@@ -221,10 +202,6 @@ func readReply(in *resp.Reader) (r Reply, err error) {
 	if r.Counter, err = readInt(in); err != nil {
 		return r, err
 	}
-	if r.Err == nil && r.Code == wire.Chosen {
-		r.Extra, r.Slots, err = readSlots(in)
-		return r, err
-	}
 	if r.Extra, r.Owner, err = readExtra(in); err != nil {
 		return r, err
 	}
@@ -232,52 +209,6 @@ func readReply(in *resp.Reader) (r Reply, err error) {
 		r.Counter, r.Extra, r.Owner = 0, 0, ""
 	}
 	return r, nil
-}
-
-// readSlots reads the last part of the reply to an acquire of permits: lua/permits.lua describes it.
-func readSlots(in *resp.Reader) (differs int64, slots []Slot, err error) {
-	head, err := in.Head()
-	switch {
-	case err != nil:
-		return 0, nil, err
-	case head.Kind != resp.Bulk || head.N < 0:
-		return 0, nil, ErrBadReply
-	}
-	text, err := in.String(head)
-	if err != nil {
-		return 0, nil, err
-	}
-	more, list, found := strings.Cut(text, " ")
-	if differs, err = strconv.ParseInt(more, 10, 64); err != nil || !found {
-		return 0, nil, ErrBadReply
-	}
-	for one := range strings.SplitSeq(list, " ") {
-		s, err := parseSlot(one)
-		if err != nil {
-			return 0, nil, err
-		}
-		slots = append(slots, s)
-	}
-	return differs, slots, nil
-}
-
-// parseSlot takes "slot:code:counter:extra" apart.
-func parseSlot(text string) (s Slot, err error) {
-	var fields [4]int64
-	parts := strings.Split(text, ":")
-	if len(parts) != len(fields) {
-		return s, ErrBadReply
-	}
-	for i, part := range parts {
-		if fields[i], err = strconv.ParseInt(part, 10, 64); err != nil {
-			return s, ErrBadReply
-		}
-	}
-	s = Slot{Number: int(fields[0]), code: wire.Code(fields[1]), counter: fields[2], extra: fields[3]}
-	if s.Number < 1 || s.Number > wire.MaxPermits {
-		return s, ErrBadReply
-	}
-	return s, nil
 }
 
 // readExtra reads the last part of the reply to one request: a number, or a text of a number, a space
@@ -331,11 +262,6 @@ func disbelieve(batch []*Request, replies []Reply, micros int64, c *Config) {
 		if (r.Code == wire.Granted || r.Code == wire.Mine) && r.Counter > most && batch[i].Op == wire.Acquire {
 			*r = Reply{Code: wire.Ahead, Extra: (r.Counter - micros) / 1000}
 		}
-		for k := range r.Slots {
-			if s := &r.Slots[k]; s.counter > most {
-				s.code, s.counter, s.extra = wire.Ahead, 0, (s.counter-micros)/1000
-			}
-		}
 	}
 }
 
@@ -361,7 +287,7 @@ var redirections = []string{"MOVED ", "ASK ", "CROSSSLOT ", "CLUSTERDOWN "}
 func nodeFailure(err error) error {
 	switch {
 	case IsPermission(err):
-		return &Marked{ErrPermission, err}
+		return &Marked{reason.Permission, err}
 	case slices.ContainsFunc(redirections, func(r string) bool { return Says(err, r) }):
 		return clusterNode(err)
 	}

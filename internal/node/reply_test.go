@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/resp"
 	"github.com/d0720281/redlock/internal/wire"
 )
@@ -70,7 +71,7 @@ func TestNodeFailure(t *testing.T) {
 		"ERR Unknown command called from script":                                                                       false,
 	} {
 		err := nodeFailure(serverError(text))
-		if got := errors.Is(err, ErrPermission); got != denied {
+		if got := errors.Is(err, reason.Permission); got != denied {
 			t.Errorf("%q is about permission: got %v, want %v", text, got, denied)
 		}
 		if !errors.Is(err, serverError(text)) || err.Error() != text {
@@ -170,8 +171,8 @@ func TestRefusal(t *testing.T) {
 	}
 	for extra, name := range map[int64]string{1: `"k"`, 2: `"k~fence"`} {
 		err := Reply{Code: wire.BadType, Extra: extra}.Refusal(key)
-		if !errors.Is(err, ErrWrongType) || !strings.Contains(err.Error(), "(key "+name+")") {
-			t.Errorf("got %v, want ErrWrongType and the key %s", err, name)
+		if !errors.Is(err, reason.WrongType) || !strings.Contains(err.Error(), "(key "+name+")") {
+			t.Errorf("got %v, want reason.WrongType and the key %s", err, name)
 		}
 	}
 }

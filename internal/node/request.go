@@ -2,7 +2,6 @@ package node
 
 import (
 	"cmp"
-	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -72,14 +71,12 @@ type Request struct {
 	Node    int // index
 	Key     *Key
 	Counter int64         // the counter that came with the grant on this node; 0 = none or unknown
-	Target  int64         // counter of the lease; for an acquire, where a missing counter starts; not used for the release of permits
+	Target  int64         // counter of the lease; for an acquire, where a missing counter starts
 	TTL     int64         // ms, of an extend that has another TTL than the Key; 0 = the same
 	Timeout time.Duration // the request is neither carried out nor waited for longer than this after it was sent
 	Process string        // for the queue node: the process that asks, waits or releases; "" for any other node
 	To      Receiver
-	Shared  bool         // of a reader
-	Permits wire.Permits // that the attempt wants; the zero Permits for a lock
-	First   uint16       // slot to begin with, of an acquire of permits
+	Shared  bool // of a reader
 
 	queued   clock.Instant
 	sent     clock.Instant // 0 until the request is sent; guarded by the node's mutex, like all below
@@ -191,32 +188,25 @@ func (q *queue) drop(is func(*Request) bool) {
 	}
 }
 
-// weight returns as how many requests a request counts in a batch: one for permits looks at all slots.
-func (r *Request) weight() int { return 1 + int(r.Permits.Of)/slotsAsOne }
-
-// slotsAsOne is how many slots take a node about as long as a request for a lock.
-const slotsAsOne = 10
-
 // take moves requests to a batch until the batch has most of them. A request marked alone makes
 // a batch by itself. Requests that have become pointless are left out and answered.
 func (q *queue) take(batch []*Request, most int, pointless func(*Request) error, tell func(*Request, error)) []*Request {
-	used := len(batch)
 	for i, l := range q.lists {
 		n := 0
-		for ; n < len(l) && used < most; n++ {
+		for ; n < len(l) && len(batch) < most; n++ {
 			r := l[n]
 			if why := pointless(r); why != nil {
 				tell(r, why)
 				continue
 			}
-			if r.alone && len(batch) > 0 {
-				used = most
+			if r.alone {
+				if len(batch) == 0 {
+					batch, n = append(batch, r), n+1
+				}
+				most = 0
 				break
 			}
 			batch = append(batch, r)
-			if used += r.weight(); r.alone {
-				used = most
-			}
 		}
 		rest := copy(l, l[n:])
 		clear(l[rest:])
@@ -262,10 +252,7 @@ func (r *Request) groupsWith(o *Request) bool {
 
 // function returns the function of the script that carries the request out.
 func (r *Request) function() wire.Op {
-	switch {
-	case r.Permits.Of > 0:
-		return r.Op.OfPermits()
-	case r.Shared:
+	if r.Shared {
 		return r.Op.Shared()
 	}
 	return r.Op
@@ -304,15 +291,9 @@ const requestArgs = 2
 func (r *Request) append(b []byte) []byte {
 	if r.Op == wire.Acquire {
 		b = resp.AppendString(b, r.Key.ID)
-		if p := r.Permits; p.Of > 0 {
-			return resp.AppendString(b, fmt.Sprintf("%d %d %d %d", r.Target, p.Count, p.Of, r.First))
-		}
 		return resp.AppendInt(b, r.Target)
 	}
 	b = resp.AppendJoined(b, r.Key.ID, '|', r.Counter)
-	if r.Permits.Of > 0 {
-		return resp.AppendInt(b, int64(r.Permits.Of))
-	}
 	if r.Target == r.Counter && r.Target != 0 && r.Op != wire.Raise {
 		return resp.AppendString(b, wire.Same)
 	}

@@ -174,6 +174,30 @@ func TestRenewalsOfALostLeaseAreDropped(t *testing.T) {
 	}
 }
 
+// The release of an attempt of which no request was sent is dropped, but not at the queue node: the
+// process may be in the queue there, or have its turn.
+//
+// Source: ALGORITHM section 10, "release".
+func TestReleaseOfAnUnsentAttempt(t *testing.T) {
+	for _, process := range []string{"", wire.NoProcess, "inbox"} {
+		n := idle(t, 1).nodes[0]
+		now := clock.Instant(time.Hour)
+		var out outcomes
+		r, answer := releaseFor(n, now)
+		r.Process = process
+		n.queue.add(r)
+		f := n.flightLocked(now, &link{knows: make(map[*wire.Script]bool), heard: now}, &out)
+		out.tell(n, now)
+		sent, queueNode := f != nil && len(f.batch) == 1, process != ""
+		if sent != queueNode {
+			t.Errorf("by process %q: got it sent: %v, want %v", process, sent, queueNode)
+		}
+		if dropped := len(answer.replies) == 1 && answer.replies[0].Err == ErrUnsent; dropped == queueNode {
+			t.Errorf("by process %q: got %+v", process, answer.replies)
+		}
+	}
+}
+
 // Releases are sent before renewals, and renewals before acquires.
 //
 // Source: ALGORITHM section 5.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/resp"
 	"github.com/d0720281/redlock/internal/wire"
@@ -45,6 +46,7 @@ type node struct {
 	*redis.Client
 	key, counterKey string
 	seen            map[wire.Op]map[wire.Code]bool // by request
+	mini            bool                           // a fake, which cannot run a script in a transaction
 	pinned          bool                           // TIME returns theTime,
 	later           int64                          // plus so many ms
 	micros          int64                          // the node's time, from the last script
@@ -53,10 +55,8 @@ type node struct {
 	off             int64                          // or they are so many us ahead of this one
 	wish            int64                          // where the caller wants a missing counter to start
 
-	shared  bool         // the requests are those of a reader
-	permits wire.Permits // the requests are for permits, if not zero
-	first   uint16       // slot to begin with
-	guarded bool         // the caller sends the marker, and takes the server to be run
+	shared  bool // the requests are those of a reader
+	guarded bool // the caller sends the marker, and takes the server to be run
 	run     string
 	longest int64 // largest TTL, ms
 	trusted int
@@ -131,7 +131,7 @@ func (n *node) requestOf(t *testing.T, o wire.Op, args []any) *Request {
 		}
 		return v
 	}
-	r := &Request{Op: o, Key: &Key{ID: next()}, Shared: n.shared, Permits: n.permits, First: n.first}
+	r := &Request{Op: o, Key: &Key{ID: next()}, Shared: n.shared}
 	if r.guarded() {
 		r.Key.TTL, r.notAfter = count(), count()
 	}
@@ -173,9 +173,6 @@ func (n *node) parse(t *testing.T, o wire.Op, cmd *redis.Cmd) Reply {
 		t.Fatalf("%s: got %v: %v", o, values, err)
 	}
 	n.micros, n.left = h.micros, h.left
-	if n.permits.Of > 0 {
-		o = o.OfPermits()
-	}
 	if rep := replies[0]; rep.Err == nil {
 		if n.seen[o] == nil {
 			n.seen[o] = make(map[wire.Code]bool)
@@ -300,27 +297,29 @@ func argsOf(t *testing.T, r *Request) (list []any) {
 
 func value(id string, counter int64) string { return id + "|" + strconv.FormatInt(counter, 10) }
 
+// scriptTests send requests, and check the replies and the keys.
+var scriptTests = map[string]func(*testing.T, *node){
+	"acquire":    testAcquire,
+	"seed":       testSeed,
+	"ahead":      testAhead,
+	"late":       testLate,
+	"badtype":    testBadType,
+	"raise":      testRaise,
+	"extend":     testExtend,
+	"release":    testRelease,
+	"foreign":    testForeign,
+	"guard":      testGuard,
+	"queue node": testQueueNode,
+	"readers":    testReaders,
+}
+
 // On a real server each request replies as the head of its Lua file says.
 //
 // Source: ALGORITHM sections 2 to 6.
 func TestScripts(t *testing.T) {
 	master := redistest.Masters(t, 1)[0]
 	base := node{Client: redistest.Client(t, master.Addr()), seen: make(map[wire.Op]map[wire.Code]bool)}
-	for name, test := range map[string]func(*testing.T, *node){
-		"acquire":    testAcquire,
-		"seed":       testSeed,
-		"ahead":      testAhead,
-		"late":       testLate,
-		"badtype":    testBadType,
-		"raise":      testRaise,
-		"extend":     testExtend,
-		"release":    testRelease,
-		"foreign":    testForeign,
-		"guard":      testGuard,
-		"queue node": testQueueNode,
-		"readers":    testReaders,
-		"permits":    testPermits,
-	} {
+	for name, test := range scriptTests {
 		t.Run(name, func(t *testing.T) { test(t, &base) })
 	}
 	t.Run("every code was seen", func(t *testing.T) {
@@ -343,9 +342,20 @@ func TestScripts(t *testing.T) {
 	})
 }
 
+// On the fakes of other tests each request replies as on a real server.
+func TestScriptsOnMiniredis(t *testing.T) {
+	mini := redistest.Minis(t, 1)[0]
+	base := node{Client: redistest.Client(t, mini.Addr()), mini: true, seen: make(map[wire.Op]map[wire.Code]bool)}
+	for name, test := range scriptTests {
+		if name != "guard" { // such a fake has no run id
+			t.Run(name, func(t *testing.T) { test(t, &base) })
+		}
+	}
+}
+
 // testReaders goes through what readers and writers do to a key.
 //
-// Source: ALGORITHM section 13.
+// Source: ALGORITHM section 12.
 func testReaders(t *testing.T, base *node) {
 	one := func(t *testing.T) (w, r *node) {
 		w = base.fresh(t)
@@ -565,8 +575,8 @@ func testGuard(t *testing.T, base *node) {
 			var left []any
 			for range 2 {
 				reply, err := n.Eval(t.Context(), wire.Marker.Source, []string{n.markerKey()}, append(head, what, "list", "", "")...).Slice()
-				if err != nil || len(reply) != 8 {
-					t.Fatalf("%s: got %v, %v; want eight values", what, reply, err)
+				if err != nil || len(reply) != 7 {
+					t.Fatalf("%s: got %v, %v; want seven values", what, reply, err)
 				}
 				left = append(left, reply[1])
 			}
@@ -582,34 +592,33 @@ func testGuard(t *testing.T, base *node) {
 		for _, step := range []struct {
 			at      int64 // ms after the first
 			list    string
-			settles int64
 			since   string // ms after the first, "" for none
 			against string
 		}{
-			{0, "a b c", 2 * whole, "", ""}, // one group never needs it
-			{5000, "a b c", 0, "", ""},
-			{10_000, "a b c / d e f", 0, "10000", ""},
-			{10_000 + whole - 1, "a b c / d e f", 0, "10000", ""},
-			{10_000 + whole, "a b c d / d e f", 0, fmt.Sprint(10_000 + whole), ""},
-			{10_000 + whole + 1, "a b c / g h i", 0, fmt.Sprint(10_000 + whole), "a b c d / d e f"},
-			{10_000 + whole + 2, "a b c", 0, fmt.Sprint(10_000 + whole), "a b c d / d e f"},
-			{10_000 + 2*whole - 1, "a b c / d e f", 0, fmt.Sprint(10_000 + 2*whole - 1), ""}, // in use, and idle for a quarantine
-			{20_000, "a b c", 0, "20000", ""},                                                // it was in a set of groups once
+			{0, "a b c", "", ""}, // one group never needs it
+			{5000, "a b c", "", ""},
+			{10_000, "a b c / d e f", "10000", ""},
+			{10_000 + whole - 1, "a b c / d e f", "10000", ""},
+			{10_000 + whole, "a b c d / d e f", fmt.Sprint(10_000 + whole), ""},
+			{10_000 + whole + 1, "a b c / g h i", fmt.Sprint(10_000 + whole), "a b c d / d e f"},
+			{10_000 + whole + 2, "a b c", fmt.Sprint(10_000 + whole), "a b c d / d e f"},
+			{10_000 + 2*whole - 1, "a b c / d e f", fmt.Sprint(10_000 + 2*whole - 1), ""}, // in use, and idle for a quarantine
+			{20_000, "a b c", "20000", ""},                                                // it was in a set of groups once
 		} {
 			now := int64(theTime/1000) + step.at
 			script := strings.Replace(wire.Marker.Source, "local t = call('TIME')", fmt.Sprintf("local t = {%d, %d}", now/1000, now%1000*1000), 1)
 			args := []any{own, now * 1000, theSettings, wire.Join, step.list, "", ""}
 			reply, err := n.Eval(t.Context(), script, []string{n.markerKey()}, args...).Slice()
-			if err != nil || len(reply) != 8 {
-				t.Fatalf("%+v: got %v, %v; want eight values", step, reply, err)
+			if err != nil || len(reply) != 7 {
+				t.Fatalf("%+v: got %v, %v; want seven values", step, reply, err)
 			}
 			since := n.HGet(t.Context(), n.markerKey(), "since").Val()
 			if since != "" {
 				ms, _ := strconv.ParseInt(since, 10, 64)
 				since = fmt.Sprint(ms - theTime/1000)
 			}
-			if reply[7] != step.settles || since != step.since || reply[6] != step.against {
-				t.Errorf("%+v: got %d ms until a client may enter, since %q, against %q", step, reply[7], since, reply[6])
+			if since != step.since || reply[6] != step.against {
+				t.Errorf("%+v: got since %q, against %q", step, since, reply[6])
 			}
 		}
 	})
@@ -622,8 +631,8 @@ func testGuard(t *testing.T, base *node) {
 			script := strings.Replace(wire.Marker.Source, "local t = call('TIME')", fmt.Sprintf("local t = {%d, %d}", now/1000, now%1000*1000), 1)
 			args := []any{own, now * 1000, theSettings, what, list, "", ""}
 			reply, err := n.Eval(t.Context(), script, []string{n.markerKey()}, args...).Slice()
-			if err != nil || len(reply) != 8 {
-				t.Fatalf("%s: got %v, %v; want eight values", what, reply, err)
+			if err != nil || len(reply) != 7 {
+				t.Fatalf("%s: got %v, %v; want seven values", what, reply, err)
 			}
 			return reply[1].(int64), reply[5].(string), reply[6].(string)
 		}
@@ -980,7 +989,7 @@ func testAhead(t *testing.T, base *node) {
 			}
 			err := rep.Refusal(n.keys())
 			var ahead Ahead
-			if !errors.As(err, &ahead) || !strings.Contains(err.Error(), strconv.Quote(n.counterKey)) || errors.Is(err, ErrWrongType) {
+			if !errors.As(err, &ahead) || !strings.Contains(err.Error(), strconv.Quote(n.counterKey)) || errors.Is(err, reason.WrongType) {
 				t.Errorf("got %v, want a counter that is ahead, and the key %q", err, n.counterKey)
 			}
 			n.wantKeys(t, "", at(c))
@@ -1106,8 +1115,8 @@ func testBadType(t *testing.T, base *node) {
 	wantSentinel := func(t *testing.T, n *node, rep Reply, key string) {
 		t.Helper()
 		err := rep.Refusal(n.keys())
-		if !errors.Is(err, ErrWrongType) || !strings.Contains(err.Error(), strconv.Quote(key)) {
-			t.Errorf("got %v, want ErrWrongType and the key %q", err, key)
+		if !errors.Is(err, reason.WrongType) || !strings.Contains(err.Error(), strconv.Quote(key)) {
+			t.Errorf("got %v, want reason.WrongType and the key %q", err, key)
 		}
 	}
 	t.Run("a list for a key", func(t *testing.T) {
@@ -1412,7 +1421,7 @@ func testRelease(t *testing.T, base *node) {
 
 // testForeign sends all requests to keys that are not ours.
 //
-// Source: ALGORITHM section 15, I9.
+// Source: ALGORITHM section 13, I9.
 func testForeign(t *testing.T, base *node) {
 	for name, value := range map[string]string{
 		"another attempt's":              "b|64",
@@ -1571,9 +1580,6 @@ func TestScriptHeads(t *testing.T) {
 			}
 		})
 	}
-	for _, c := range codesOfBody(wire.PermitsLua) {
-		all[c] = true
-	}
 	if got, want := slices.Sorted(maps.Keys(all)), codesOfGo(t); !slices.Equal(got, want) {
 		t.Errorf("the files give %v, wire.go has %v", got, want)
 	}
@@ -1696,7 +1702,7 @@ func TestBatch(t *testing.T) {
 	}
 	for i, q := range requests {
 		rep := replies[i]
-		if q.want == 0 && !errors.Is(nodeFailure(rep.Err), ErrPermission) || q.want != 0 && (rep.Err != nil || rep.Code != q.want) {
+		if q.want == 0 && !errors.Is(nodeFailure(rep.Err), reason.Permission) || q.want != 0 && (rep.Err != nil || rep.Code != q.want) {
 			t.Errorf("%d, %s of %q: got code %d, %v; want %d", i, q.r.Op, q.key, rep.Code, rep.Err, q.want)
 		}
 	}
@@ -1719,14 +1725,6 @@ func TestParseReplies(t *testing.T) {
 		{theTime, int64(0), int64(1), int64(64), nil},
 		{theTime, int64(0), int64(3), int64(0), "64"},
 		{theTime, int64(0), int64(3), int64(0), "web 1"},
-		{theTime, int64(0), int64(13), int64(0), int64(0)},
-		{theTime, int64(0), int64(13), int64(0), "0"},
-		{theTime, int64(0), int64(13), int64(0), "x 1:1:64:0"},
-		{theTime, int64(0), int64(13), int64(0), "0 1:1:64"},
-		{theTime, int64(0), int64(13), int64(0), "0 1:1:64:0 "},
-		{theTime, int64(0), int64(13), int64(0), "0 1:1:64:x"},
-		{theTime, int64(0), int64(13), int64(0), "0 0:1:64:0"},
-		{theTime, int64(0), int64(13), int64(0), "0 1001:1:64:0"},
 	} {
 		if _, _, err := parseReplies(values, 1); !errors.Is(err, ErrBadReply) {
 			t.Errorf("%v: got %v, want ErrBadReply", values, err)
@@ -1735,16 +1733,6 @@ func TestParseReplies(t *testing.T) {
 	h, replies, err := parseReplies([]any{theTime, int64(9), int64(3), int64(0), int64(-1), "OOM no", int64(0), int64(0)}, 2)
 	if want := []Reply{{Code: wire.Busy, Extra: -1}, {Err: resp.Error("OOM no")}}; err != nil || h != (heading{theTime, 9 * time.Millisecond}) || !reflect.DeepEqual(replies, want) {
 		t.Errorf("got %v, %v, %v; want theTime and 9 ms, %v", h, replies, err, want)
-	}
-	_, replies, err = parseReplies([]any{theTime, int64(0), int64(13), int64(2), "1 3:1:64:0 1:4:0:90"}, 1)
-	if err != nil || replies[0].Extra != 1 || len(replies[0].Slots) != 2 {
-		t.Fatalf("got %+v, %v", replies, err)
-	}
-	if got := replies[0].Slot(0); !reflect.DeepEqual(got, Reply{Code: wire.Granted, Counter: 64, Extra: 2}) {
-		t.Errorf("slot 3: got %+v", got)
-	}
-	if got := replies[0].Slot(1); replies[0].Slots[1].Number != 1 || !reflect.DeepEqual(got, Reply{Code: wire.SetVoteless, Extra: 90}) {
-		t.Errorf("slot 1: got %+v", got)
 	}
 }
 
@@ -1786,23 +1774,23 @@ func TestRefusalsInsideScripts(t *testing.T) {
 					t.Fatal(err)
 				}
 				rep := send(t, n)
-				if err := nodeFailure(rep.Err); !errors.Is(err, ErrPermission) {
-					t.Errorf("got code %d, %v; want ErrPermission", rep.Code, err)
+				if err := nodeFailure(rep.Err); !errors.Is(err, reason.Permission) {
+					t.Errorf("got code %d, %v; want reason.Permission", rep.Code, err)
 				}
 			})
 		}
 	}
 	t.Run("no SET, acquire", func(t *testing.T) {
 		user := as(t, "no-SET", "~*", "+@all", "-set")
-		if rep := user.fresh(t).acquire(t, "a", 0); !errors.Is(nodeFailure(rep.Err), ErrPermission) {
-			t.Errorf("got code %d, %v; want ErrPermission", rep.Code, rep.Err)
+		if rep := user.fresh(t).acquire(t, "a", 0); !errors.Is(nodeFailure(rep.Err), reason.Permission) {
+			t.Errorf("got code %d, %v; want reason.Permission", rep.Code, rep.Err)
 		}
 	})
 	t.Run("no DEL, release", func(t *testing.T) {
 		n := as(t, "no-DEL", "~*", "+@all", "-del").fresh(t)
 		n.set(t, n.key, "a|64", 0)
-		if rep := n.release(t, "a", 64, 64); !errors.Is(nodeFailure(rep.Err), ErrPermission) {
-			t.Errorf("got code %d, %v; want ErrPermission", rep.Code, rep.Err)
+		if rep := n.release(t, "a", 64, 64); !errors.Is(nodeFailure(rep.Err), reason.Permission) {
+			t.Errorf("got code %d, %v; want reason.Permission", rep.Code, rep.Err)
 		}
 	})
 	for _, missing := range []string{"PTTL", "PEXPIRE"} {
@@ -1810,8 +1798,8 @@ func TestRefusalsInsideScripts(t *testing.T) {
 			n := as(t, "no-"+missing, "~*", "+@all", "-"+strings.ToLower(missing)).fresh(t)
 			n.set(t, n.key, "a|64", minute)
 			n.set(t, n.counterKey, "64", minute)
-			if rep := n.extend(t, "a", 0, 64, 64); !errors.Is(nodeFailure(rep.Err), ErrPermission) {
-				t.Errorf("got code %d, %v; want ErrPermission", rep.Code, rep.Err)
+			if rep := n.extend(t, "a", 0, 64, 64); !errors.Is(nodeFailure(rep.Err), reason.Permission) {
+				t.Errorf("got code %d, %v; want reason.Permission", rep.Code, rep.Err)
 			}
 		})
 	}
@@ -1823,8 +1811,8 @@ func TestRefusalsInsideScripts(t *testing.T) {
 		}
 		c := redis.NewClient(&opt)
 		defer c.Close()
-		if err := nodeFailure(c.Ping(t.Context()).Err()); !errors.Is(err, ErrPermission) {
-			t.Errorf("got %v, want ErrPermission", err)
+		if err := nodeFailure(c.Ping(t.Context()).Err()); !errors.Is(err, reason.Permission) {
+			t.Errorf("got %v, want reason.Permission", err)
 		}
 	})
 

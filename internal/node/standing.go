@@ -21,8 +21,6 @@ type Standing struct {
 	distrustTo clock.Instant // no vote before this for this client, because the node could not be told
 	void       error         // no vote until this is cleared up: a step of the clock, or a lost key
 	refused    error         // no vote for this client, because the node refused its list of masters
-	surveyedTo clock.Instant // no vote for this client from then on: clients may have different groups of masters
-	elsewhere  error         // why no later survey has passed; nil while that is not known
 	skewed     error         // no vote for grants: the clock is too far from the others
 }
 
@@ -45,42 +43,6 @@ func (s *Standing) Unclear() bool { return s.void != nil }
 //
 // Source: ALGORITHM section 9.
 func (s *Standing) Void(now clock.Instant, grants bool) error {
-	if flaw := s.flaw(now, grants); flaw != nil {
-		return flaw
-	}
-	return s.unsurveyed(now)
-}
-
-// unsurveyed returns why the node has no vote as far as groups of masters are concerned: no survey
-// that has passed counts.
-//
-// Source: ALGORITHM section 8, "Groups".
-func (s *Standing) unsurveyed(now clock.Instant) error {
-	switch {
-	case now < s.surveyedTo:
-		return nil
-	case s.elsewhere != nil:
-		return s.elsewhere
-	}
-	return ErrUnsurveyed
-}
-
-// mustNotAsk returns why a request is not sent, or nil if it is. A grant that does not count would
-// raise the fencing counter of a group that may not be the resource's.
-func (s *Standing) mustNotAsk(r *Request, now clock.Instant) error {
-	switch {
-	case r.isRelease():
-		return nil
-	case s.Down != nil:
-		return s.Down
-	case r.guarded():
-		return s.unsurveyed(now)
-	}
-	return nil
-}
-
-// flaw is Void for a client that only looks, and makes no survey of groups.
-func (s *Standing) flaw(now clock.Instant, grants bool) error {
 	switch {
 	case now < s.distrustTo:
 		return Quarantine(s.distrustTo.Sub(now))
@@ -156,22 +118,22 @@ func (e *Marked) Unwrap() []error { return []error{e.Err, e.Sentinel} }
 
 // Errors of one node.
 var (
-	ErrHeldByOther = errors.New("held by another")
-	ErrTakenAway   = errors.New("taken away by Break")
-	ErrTimeout     = errors.New("no answer within the master timeout")
-	ErrLate        = errors.New("request arrived after its time and was ignored")
-	ErrNotCounted  = errors.New("key was missing and has been set again")
-	ErrExpired     = errors.New("key has expired by now")
-	ErrGone        = errors.New("key was not there any more")
-	ErrUnraised    = errors.New("grant was gone before its fencing counter could be raised")
-	ErrBadReply    = errors.New("reply is not in the form of the script")
-	ErrSetVoteless = errors.New("key set, but without a vote")
-	ErrForgot      = errors.New("has lost a key: no vote for a time")
-	ErrStepped     = errors.New("clock was stepped: no vote for a time")
-	ErrStale       = errors.New("server was replaced behind the connection")
-	ErrQueued      = errors.New("another process has been called and is about to lock")
-	ErrUnsent      = errors.New("not sent: the attempt was over")
-	ErrUnseeded    = errors.New("no fencing token to go on from, and too few clocks are known to start one")
-	ErrGuardOff    = errors.New("the restart guard is off")
-	ErrUnsurveyed  = errors.New("no vote: whether all clients have the same groups of masters is not known yet")
+	ErrHeldByOther  = errors.New("held by another")
+	ErrTakenAway    = errors.New("taken away by Break")
+	ErrTimeout      = errors.New("no answer within the master timeout")
+	ErrNoConnection = errors.New("no connection in time")
+	ErrLate         = errors.New("request arrived after its time and was ignored")
+	ErrNotCounted   = errors.New("key was missing and has been set again")
+	ErrExpired      = errors.New("key has expired by now")
+	ErrGone         = errors.New("key was not there any more")
+	ErrUnraised     = errors.New("grant was gone before its fencing counter could be raised")
+	ErrBadReply     = errors.New("reply is not in the form of the script")
+	ErrSetVoteless  = errors.New("key set, but without a vote")
+	ErrForgot       = errors.New("has lost a key: no vote for a time")
+	ErrStepped      = errors.New("clock was stepped: no vote for a time")
+	ErrStale        = errors.New("server was replaced behind the connection")
+	ErrQueued       = errors.New("another process has been called and is about to lock")
+	ErrUnsent       = errors.New("not sent: the attempt was over")
+	ErrUnseeded     = errors.New("no fencing token to go on from, and too few clocks are known to start one")
+	ErrGuardOff     = errors.New("the restart guard is off")
 )

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -75,21 +74,16 @@ func (s *Subscription) serve(ctx context.Context, heard func(channel, key string
 }
 
 // subscribe subscribes once, and returns when the subscription has ended.
-func (s *Subscription) subscribe(ctx context.Context, heard func(channel, key string)) (err error) {
+func (s *Subscription) subscribe(ctx context.Context, heard func(channel, key string)) error {
 	opt := s.node.opt
 	dialling, cancel := context.WithTimeout(ctx, opt.DialTimeout)
 	defer cancel()
-	conn, err := dialSafely(dialling, &opt)
+	conn, err := dialWithin(dialling, &opt)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic in the client library: %v", p)
-		}
-	}()
 	opt.Dialer = DialOnce(resp.Bound(conn))
 	client := redis.NewClient(&opt)
 	defer client.Close()

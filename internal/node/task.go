@@ -2,8 +2,11 @@ package node
 
 import (
 	"context"
+	"errors"
+	"sync"
 
 	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/resp"
 	"github.com/d0720281/redlock/internal/wire"
 )
@@ -102,3 +105,28 @@ func text(s string) func([]byte) []byte {
 func number(v int64) func([]byte) []byte {
 	return func(b []byte) []byte { return resp.AppendInt(b, v) }
 }
+
+// Each calls ask for all nodes at the same time, and returns their results by node. The context of ask
+// ends with ctx, or with opened, which is the context of the Locker.
+func Each[T any](ctx, opened context.Context, s *Set, ask func(context.Context, *Node) (T, error)) ([]T, []error) {
+	results, errs := make([]T, len(s.nodes)), make([]error, len(s.nodes))
+	both, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	defer context.AfterFunc(opened, func() { cancel(ErrClosed) })()
+	defer context.AfterFunc(ctx, func() { cancel(errCallOver) })()
+	var asked sync.WaitGroup
+	for i, n := range s.nodes {
+		asked.Go(func() { results[i], errs[i] = ask(both, n) })
+	}
+	asked.Wait()
+	for i, err := range errs {
+		if err == errCallOver {
+			errs[i] = reason.OfContext(ctx)
+		}
+	}
+	return results, errs
+}
+
+// errCallOver stands for the end of a call's context, because the cause of that context may be
+// of a type that cannot be compared.
+var errCallOver = errors.New("the call is over")

@@ -35,11 +35,13 @@ func live() (l life, err error) {
 	defer func() { err = errors.Join(err, f.close()) }()
 	var mu sync.Mutex
 	var begin time.Time
-	locker, err := f.locker(redlock.WithMaxTTL(lifeTTL), redlock.WithObserver(redlock.Observer{Extended: func(e redlock.Event) {
-		mu.Lock()
-		defer mu.Unlock()
-		l.renewed = append(l.renewed, e.Time.Sub(begin))
-	}}))
+	locker, err := f.locker(redlock.WithMaxTTL(lifeTTL), redlock.WithObserver(func(e redlock.Event) {
+		if e.Kind == redlock.EventExtended {
+			mu.Lock()
+			defer mu.Unlock()
+			l.renewed = append(l.renewed, e.Time.Sub(begin))
+		}
+	}))
 	if err != nil {
 		return l, err
 	}

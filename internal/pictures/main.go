@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/masters"
 )
 
@@ -75,7 +76,7 @@ func (f *fleet) locker(opts ...redlock.Option) (*redlock.Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := l.Bootstrap(context.Background()); err != nil {
+	if err := admin.Bootstrap(context.Background(), l); err != nil {
 		return nil, fmt.Errorf("%w, %w", err, l.Close())
 	}
 	return l, nil

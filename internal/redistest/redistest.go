@@ -14,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/d0720281/redlock/internal/masters"
-	"github.com/d0720281/redlock/internal/virtual"
 )
 
 // requireEnv names, separated by commas, what must not be missing. CI sets it to
@@ -80,14 +79,6 @@ func Skewed(t testing.TB, n int) []*masters.Process {
 		}
 		return p, err
 	})
-}
-
-// Lua skips where miniredis cannot run the library's scripts as Lua.
-func Lua(t testing.TB) {
-	t.Helper()
-	if !virtual.LuaWorks {
-		t.Skip("needs an int of 64 bits: miniredis cuts the integers of Lua off")
-	}
 }
 
 // Minis starts n in-process masters and closes them when the test ends.

@@ -9,7 +9,6 @@ import (
 	"crypto/sha1"
 	"fmt"
 	"net"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -26,14 +25,11 @@ import (
 type Node struct {
 	addr string
 
-	mu    sync.Mutex
-	redis *miniredis.Miniredis
-	conns map[*conn]bool
-	calls []Call
-	known map[string]script // scripts that the node has received, by hash
-
-	native            bool // the library's scripts run as Go code, see twins
-	ranNative, ranLua int
+	mu      sync.Mutex
+	redis   *miniredis.Miniredis
+	scripts *scripts
+	conns   map[*conn]bool
+	calls   []Call
 
 	// A message may be published while mu is held, and then data must still leave the
 	// connections. So the fields below, which decide about that, have another mutex. Changing
@@ -54,31 +50,9 @@ type Node struct {
 
 // New returns a node without data.
 func New(addr string) *Node {
-	n := &Node{addr: addr, conns: make(map[*conn]bool), native: !LuaWorks}
+	n := &Node{addr: addr, conns: make(map[*conn]bool)}
 	n.boot()
 	return n
-}
-
-// Native makes the library's scripts run as Go code from now on, or as Lua again. Go code
-// does the same in a fraction of the time. Without [LuaWorks] there is no Lua.
-func (n *Node) Native(on bool) { n.set(func() { n.native = on || !LuaWorks }) }
-
-// LuaWorks is whether a miniredis can run the library's scripts as Lua: it makes an int of each number
-// that they return.
-const LuaWorks = strconv.IntSize == 64
-
-// RunScripts makes a miniredis that is no Node run the library's scripts, which it does by itself
-// only if an int has 64 bits.
-func RunScripts(r *miniredis.Miniredis) {
-	if LuaWorks {
-		return
-	}
-	n := &Node{redis: r, native: true, known: make(map[string]script)}
-	n.RunAs("") // such a miniredis has none
-	r.Server().SetPreHook(func(p *server.Peer, cmd string, args ...string) bool {
-		defer n.ForgetCalls()
-		return cmd != "INFO" && n.arrived(p, cmd, args...)
-	})
 }
 
 // Addr returns the name of the node. Only Dial can dial it.
@@ -88,14 +62,37 @@ func (n *Node) Addr() string { return n.addr }
 func (n *Node) boot() {
 	n.redis = miniredis.NewMiniRedis()
 	n.redis.ClockTTL(true)
-	n.known = make(map[string]script)
 	n.newRun()
 	c, err := n.redis.Dial() // makes the server, which the hook needs
 	if err != nil {
 		panic(fmt.Sprintf("virtual: miniredis: %v", err)) // this cannot fail
 	}
 	_ = c.Close()
-	n.redis.Server().SetPreHook(n.arrived)
+	s := newScripts(n.redis)
+	n.scripts = s
+	s.srv.SetPreHook(func(p *server.Peer, cmd string, args ...string) bool { return n.answers(p, s, cmd, args) })
+}
+
+// answers is called before each command, including those of scripts. It reports whether it has
+// answered. For a command of a script it must not take mu, which is held then.
+func (n *Node) answers(p *server.Peer, s *scripts, cmd string, args []string) bool {
+	switch {
+	case cmd == "INFO":
+		p.WriteBulk("# Server\r\nredis_version:7.0.15\r\nrun_id:" + n.RunID() + "\r\nrole:master\r\nmaster_replid:" + replID + "\r\n" +
+			"maxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:0\r\ncluster_enabled:0\r\n")
+		return true
+	case (cmd == "EVAL" || cmd == "EVALSHA") && len(args) > 1 && p != s.peer:
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if args[0] == requests.Source || args[0] == requests.Hash && s.find(args[0]) != nil {
+			n.recordLocked(args[1:])
+		}
+		if n.answer != "" {
+			p.WriteError(n.answer)
+			return true
+		}
+	}
+	return s.answer(p, cmd, args...)
 }
 
 // Close ends the node.
@@ -145,7 +142,11 @@ func (n *Node) Restart() {
 }
 
 // ForgetScripts is like SCRIPT FLUSH.
-func (n *Node) ForgetScripts() { n.set(func() { clear(n.known) }) }
+func (n *Node) ForgetScripts() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.scripts.forget()
+}
 
 // RestartEmpty is Restart without data.
 func (n *Node) RestartEmpty() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 )
 
 // ours is this library with its defaults: leases are renewed and fenced.
@@ -39,5 +40,5 @@ func bootstrap(ctx context.Context, masters []string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(l.Bootstrap(ctx), l.Close())
+	return errors.Join(admin.Bootstrap(ctx, l), l.Close())
 }

@@ -1,10 +1,11 @@
-// Package groups models two clients with several groups of masters each. Their sets share one
-// group. The resource lies in a group that the other client does not have, so only the surveys
-// of the shared group keep the two clients apart.
+// Package groups models two clients of package sharded with several groups of masters each. Their sets
+// share one group. The resource lies in a group that the other client does not have, so only the
+// surveys of the shared group keep the two clients apart.
 //
 // The model has the nodes of the shared group alone. A client has no rival in the group of the
 // resource. So it acquires and extends whenever its surveys let it: it holds a lease while its
-// last passed survey counts, and for the TTL after that.
+// last passed survey counts, and for the TTL after that. So the model shows what is promised to clients
+// that reach a quorum of the shared group as long as they hold leases.
 //
 // Time passes in ticks, the same for all. A message or its reply takes any time or is lost. A
 // join has no latest time. A node can carry it out after its survey has ended, more than once,
@@ -12,7 +13,11 @@
 // be paused. If two events fall on the same tick, both orders are possible, and a survey still
 // counts on its last tick. So a bound has to be met exactly, without the help of a tick.
 //
-// Source: ALGORITHM section 8, "Groups".
+// A node that was emptied forgets which sets are in use. A client may enter by it as soon as its
+// quarantine is over, and that is one TTL too early, or the time of a survey: package sharded tells its
+// callers not to change groups then. The controls have the traces.
+//
+// Source: package sharded; ALGORITHM section 8, "Membership".
 package groups
 
 import "github.com/d0720281/redlock/chaos/model/search"
@@ -30,7 +35,6 @@ type Config struct {
 	Nodes, Quorum int // of the shared group
 	TTL           int // in ticks
 	Quarantine    int // of a node that was emptied; a passed survey counts as long
-	Settle        int // a node lets clients enter this long after its quarantine: at 2 Quarantine after M.born
 	InUse         int // a set is in use this long after a join
 	Timeout       int // the longest survey
 	Late          int // a join is carried out this long after its survey at the latest
@@ -50,16 +54,15 @@ type Config struct {
 	CompareNumbers    bool // sets with the same number of groups are compatible
 	SkipSilent        bool // a survey passes if less than a quorum answers, though the other client reaches it
 	StaysInUse        bool // a set is in use for ever
-	EndsWithSurvey    bool // a lease ends when its survey does not count any more
 }
 
 // Default has all rules, and three nodes.
 //
-// A passed survey counts for twice as long here as in "Groups", and the longest survey may be as
+// A passed survey counts for twice as long here as in package sharded, and the longest survey may be as
 // long as the rule has it count. So the search shows the rules to hold with half a Quarantine to
 // spare.
 func Default() Config {
-	return Config{Nodes: 3, Quorum: 2, TTL: 1, Quarantine: 2, Settle: 2, InUse: 4, Timeout: 1, Late: 1}
+	return Config{Nodes: 3, Quorum: 2, TTL: 1, Quarantine: 2, InUse: 4, Timeout: 1, Late: 1}
 }
 
 // What has become of a client's join at a node in the survey that is running.
@@ -75,7 +78,7 @@ const (
 
 type node struct {
 	joined [clients]uint8 // ticks since a client's last join, at most InUse
-	up     uint8          // ticks since it was empty, at most Quarantine + Settle
+	up     uint8          // ticks since it was empty, at most Quarantine
 
 	join [clients]join
 	late [clients]uint8 // ticks for which a join of an earlier survey can be carried out
@@ -114,7 +117,7 @@ func (c Config) start() (s state) {
 			n.joined[a] = uint8(c.InUse)
 		}
 		if !c.New {
-			n.up = uint8(c.Quarantine + c.Settle)
+			n.up = uint8(c.Quarantine)
 		}
 	}
 	return s

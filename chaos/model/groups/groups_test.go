@@ -26,15 +26,10 @@ func TestSound(t *testing.T) {
 		Config
 	}{
 		{"no restart", Default()},
-		{"no restart, surveys longer than a quarantine", with(func(c *Config) { c.Timeout = 3 })},
-		{"a restart", with(func(c *Config) { c.Restarts = 1 })},
-		{"two restarts", restarts(2, func(c *Config) {})},
-		{"a restart, a TTL and surveys of two ticks", restarts(1, func(c *Config) {
-			c.TTL, c.Timeout, c.Quarantine, c.Settle, c.InUse = 2, 2, 3, 3, 6
-		})},
-		{"new nodes, a restart", restarts(1, func(c *Config) { c.New = true })},
+		{"surveys longer than a quarantine", with(func(c *Config) { c.Timeout = 3 })},
+		{"a TTL and surveys of two ticks", with(func(c *Config) { c.TTL, c.Timeout, c.Quarantine, c.InUse = 2, 2, 3, 6 })},
+		{"new nodes", with(func(c *Config) { c.New = true })},
 		{"a client stops", with(func(c *Config) { c.Stops = true })},
-		{"a client stops, a restart", restarts(1, func(c *Config) { c.Stops = true })},
 	} {
 		t.Run(test.name, func(t *testing.T) { searchtest.Sound(t, test.Model()) })
 	}
@@ -51,21 +46,15 @@ func TestControls(t *testing.T) {
 		{"no survey", with(func(c *Config) { c.NoSurvey = true }), TwoHolders},
 		{"a passed survey that counts for ever", with(func(c *Config) { c.CountsForever = true }), TwoHolders},
 		{"a survey that counts from its end", with(func(c *Config) { c.CountsFromEnd, c.Timeout = true, 2 }), TwoHolders},
-		{"surveys as long as a quarantine", restarts(1, func(c *Config) { c.Timeout = 2 }), TwoHolders},
 		{"in use for less than a quarantine and the TTL", with(func(c *Config) { c.InUse = c.Quarantine + c.TTL - 1 }), TwoHolders},
-		{"in use for a quarantine and the longest survey", restarts(1, func(c *Config) { c.InUse = c.Quarantine + c.Timeout }), TwoHolders},
-		{"a node in quarantine counts for a client that has not entered", restarts(1, func(c *Config) { c.EnterByQuarantine = true }), TwoHolders},
-		{"a client enters by a node as soon as its quarantine is over", restarts(1, func(c *Config) { c.Settle = 0 }), TwoHolders},
-		{"the same for less than the TTL", restarts(1, func(c *Config) {
-			c.TTL, c.Quarantine, c.Settle, c.InUse = 2, 3, 1, 6
-		}), TwoHolders},
-		{"the same for the longest survey", restarts(2, func(c *Config) { c.Settle = c.Timeout }), TwoHolders},
-		{"the same, but a lease ends with its survey", restarts(2, func(c *Config) { c.Settle, c.EndsWithSurvey = 0, true }), TwoHolders},
 		{"entered by one node", with(func(c *Config) { c.EnterByOne = true }), TwoHolders},
-		{"entered after the surveys have lapsed", restarts(1, func(c *Config) { c.StaysEntered = true }), TwoHolders},
 		{"sets compared by their number of groups", with(func(c *Config) { c.CompareNumbers = true }), TwoHolders},
 		{"a group that the other client reaches is skipped", with(func(c *Config) { c.SkipSilent = true }), TwoHolders},
 		{"a set in use for ever", with(func(c *Config) { c.Stops, c.StaysInUse, c.Late = true, true, 0 }), "the goal is out of reach"},
+
+		// What is not promised: a node is emptied while the groups change.
+		{"a restart", restarts(1, func(*Config) {}), TwoHolders},
+		{"a restart, and a node in quarantine counts for a client that has not entered", restarts(1, func(c *Config) { c.EnterByQuarantine = true }), TwoHolders},
 	} {
 		t.Run(test.name, func(t *testing.T) { searchtest.Breaks(t, test.Model(), test.want) })
 	}

@@ -86,9 +86,6 @@ func (c Config) hold(s state, a int, visit visit, by search.Step) {
 
 func (c Config) lock(p *client) {
 	p.left = uint8(c.TTL)
-	if c.EndsWithSurvey {
-		p.left = min(p.left, uint8(c.Quarantine)-p.age)
-	}
 }
 
 func (c Config) endSurvey(s *state, a int) {
@@ -142,7 +139,7 @@ var formats = [...]string{
 
 // take carries out a join.
 //
-// Source: ALGORITHM section 8, "Membership", and internal/wire/lua/marker.lua.
+// Source: ALGORITHM section 8, "Membership"; internal/wire/lua/marker.lua.
 func (c Config) take(n *node, a int) join {
 	conflict := int(n.joined[1-a]) < c.InUse && !c.CompareNumbers
 	if !conflict || int(n.joined[a]) < c.InUse || int(n.up) < c.Quarantine {
@@ -151,7 +148,7 @@ func (c Config) take(n *node, a int) join {
 	switch {
 	case conflict:
 		return refused
-	case int(n.up) < c.Quarantine+c.Settle:
+	case int(n.up) < c.Quarantine:
 		return witness
 	}
 	return taken
@@ -176,7 +173,7 @@ func (c Config) fail(s state, visit visit) {
 func (c Config) tick(s state, visit visit) {
 	for i := range c.Nodes {
 		n := &s.node[i]
-		n.up = min(n.up+1, uint8(c.Quarantine+c.Settle))
+		n.up = min(n.up+1, uint8(c.Quarantine))
 		for a := range clients {
 			if !c.StaysInUse {
 				n.joined[a] = min(n.joined[a]+1, uint8(c.InUse))

@@ -161,7 +161,7 @@ func (c Config) id(a int) uint8 {
 
 // keeps checks that the keys of a lease, or their placeholders, do not expire before it.
 //
-// Source: ALGORITHM section 15, I3.
+// Source: ALGORITHM section 13, I3.
 func (c Config) keeps(s state) string {
 	for a := range c.Attempts {
 		if s.attempt[a].left == 0 {

@@ -7,7 +7,7 @@
 //
 // Some processes may be readers, which have the resource together.
 //
-// Source: ALGORITHM sections 10 and 13.
+// Source: ALGORITHM sections 10 and 12.
 package queue
 
 import (

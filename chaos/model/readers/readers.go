@@ -6,7 +6,7 @@
 // A release can overtake the acquire before it. At the end of its lease a holder does nothing but stop
 // to believe in it. So does a reader that crashes.
 //
-// Source: ALGORITHM sections 3, 5 to 8 and 13.
+// Source: ALGORITHM sections 3, 5 to 8 and 12.
 package readers
 
 import "github.com/d0720281/redlock/chaos/model/search"
@@ -124,7 +124,7 @@ func (c Config) Model() search.Model[state] {
 
 // keeps checks that the claims of a lease do not end before it, nor live on by others.
 //
-// Source: ALGORITHM section 15, I3.
+// Source: ALGORITHM section 13, I3.
 func (c Config) keeps(s state) string {
 	for a := range c.Want {
 		claims := 0

@@ -13,7 +13,7 @@
 //   - the same holds for two attempts that began together and whose leases were valid one after the
 //     other: those that still had a quorum of claims when they succeeded.
 //
-// Source: ALGORITHM sections 4 and 13.
+// Source: ALGORITHM sections 4 and 12.
 package tokens
 
 import "github.com/d0720281/redlock/chaos/model/search"

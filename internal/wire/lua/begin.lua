@@ -10,7 +10,7 @@
 --                       length of a quarantine in such TTLs; 1 = a restart loses nothing here
 -- Per group     the requests come in groups of one kind
 --               ARGV: number of the function (1 acquire, 2 raise, 3 extend, 4 release, 5 rest; 5 more
---                       for a reader; 11, 14 and 15 for permits), number of requests, at the queue node the process that asks, else empty;
+--                       for a reader), number of requests, at the queue node the process that asks, else empty;
 --                       for acquire and extend also: TTL, ms, and the latest time of execution, us
 --                       of this node's clock, 0 = no limit
 -- Per request   KEYS: lock key    ARGV: two arguments; the functions say which

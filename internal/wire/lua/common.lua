@@ -1,5 +1,5 @@
 -- common.lua, then begin.lua, guard.lua, readers.lua, queue.lua, acquire.lua, raise.lua, extend.lua,
--- release.lua, shared.lua, permits.lua and run.lua: one script, which carries out what a client has queued for this node, in order.
+-- release.lua, shared.lua and run.lua: one script, which carries out what a client has queued for this node, in order.
 -- begin.lua says what it is sent and what it replies.
 --
 -- This file does the common case: the acquire of a free key and the extend of a key that is ours, on a

@@ -5,19 +5,22 @@
 -- ARGV    as begin.lua has it
 --
 -- Reply {node time in us, ms left without a vote or -1 for a stale caller, value of the lock
--- key, ms until it expires or -1 for never, counter}. If there is no key, the value is empty and
--- the life -2. If the key holds something else than a string, the life is -3. Of a key that readers
--- have there follow how many they are, and of the first 64 to end the attempt id and the ms left.
+-- key, ms until it expires or -1 for never, counter, how many processes wait}. If there is no key, the
+-- value is empty and the life -2. If the key holds something else than a string, the life is -3. Of a key
+-- that readers have there follow how many they are, and of the first 64 to end the attempt id and the ms
+-- left.
 --
 -- Source: ALGORITHM section 2.
 local now, left = time(), 0
 if run ~= '' then left = guard(KEYS[1], now) end
-if not left then return {now, -1, '', -2, ''} end
+if not left then return {now, -1, '', -2, '', 0} end
 local held, counter = get(KEYS[2]), get(KEYS[3])
 if type(counter) ~= 'string' then counter = '' end
-if type(held) == 'table' then return {now, left, '', -3, counter} end
-if not held then return {now, left, '', -2, counter} end
-local reply = {now, left, held, call('PTTL', KEYS[2]), counter}
+local waiting = try('ZCARD', KEYS[2] .. '~queue')
+if type(waiting) ~= 'number' then waiting = 0 end
+if type(held) == 'table' then return {now, left, '', -3, counter, waiting} end
+if not held then return {now, left, '', -2, counter, waiting} end
+local reply = {now, left, held, call('PTTL', KEYS[2]), counter, waiting}
 if held ~= sign then return reply end
 local readers, ended, millis = KEYS[2] .. '~readers', 0, math.floor(now / 1000)
 local list = try('ZRANGE', readers, '0', '63', 'WITHSCORES')
@@ -30,6 +33,6 @@ for i = 1, #list, 2 do
   end
 end
 local count = call('ZCARD', readers) - ended
-if count == 0 then return {now, left, '', -2, counter} end
-table.insert(reply, 6, count)
+if count == 0 then return {now, left, '', -2, counter, waiting} end
+table.insert(reply, 7, count)
 return reply

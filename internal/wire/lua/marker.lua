@@ -7,8 +7,8 @@
 --         two groups; and for vouch what look has said of run and made
 --
 -- Reply {node time in us, ms left without a vote or -1 for a stale caller, largest TTL in
--- ms, run, made, the other lists in use, one a line, the one of them that the caller's list
--- conflicts with, or '', and the ms until a client with several groups may enter by this node}.
+-- ms, run, made, the other lists in use, one a line, and the one of them that the caller's list
+-- conflicts with, or ''}.
 --
 -- join   says that the caller's list is in use. A list that conflicts with another one is not
 --        taken, with two exceptions: it is in use here already, or the node is in quarantine.
@@ -73,13 +73,11 @@ if left and (what == 'vouch' or what == 'mark') then
   end
   left = guard(marker, now) -- false if the first has just written down who this node is
 end
-if not left then return {now, -1, 0, '', '', '', '', 0} end
+if not left then return {now, -1, 0, '', '', '', ''} end
 
-local known = call('HMGET', marker, 'maxttl', 'run', 'made', 'lists', 'born', 'since')
+local known = call('HMGET', marker, 'maxttl', 'run', 'made', 'lists', 'since')
 local moment = math.floor(now / 1000)
 local inUse = 2 * (math.ceil(known[1] * stretch) + 100)
-local born = tonumber(known[5]) -- none while it is pending
-local settles = born and math.max(0, born + inUse - moment) or inUse
 local kept, others, against, was, joined, fresh = {}, {}, '', false, false, false
 for at, other in string.gmatch(known[4] or '', '(%d+) ([^\n]+)') do
   at = math.min(at, moment) -- the clock was put back
@@ -95,7 +93,7 @@ if what == 'join' and (against == '' or joined or left > 0) then
   kept[#kept + 1] = string.format('%.0f %s', moment, list)
   local text, several = table.concat(kept, '\n'), #groups(list) > 1
   local refused
-  if fresh or not known[6] and not several then
+  if fresh or not known[5] and not several then
     refused = try('HSET', marker, 'lists', text)
   else
     refused = try('HSET', marker, 'lists', text, 'since', string.format('%.0f', moment))
@@ -104,4 +102,4 @@ if what == 'join' and (against == '' or joined or left > 0) then
   -- several groups others may have come meanwhile.
   if type(refused) == 'table' and (not was or several and not joined) then return refused end
 end
-return {now, left, tonumber(known[1]), known[2], known[3] or '', table.concat(others, '\n'), against, settles}
+return {now, left, tonumber(known[1]), known[2], known[3] or '', table.concat(others, '\n'), against}

@@ -7,11 +7,10 @@
 --                 process in. '-' is the mark: a release came while another attempt had the key
 --
 -- A process goes by the channel on which it listens, or by '-' if it does not wait. If it waits as a
--- reader, '~readers' follows, and if it waits for n of K permits, '~n/K'. It joins by its rest and leaves
--- by a release, when it is called, or when it is granted. What the user may not do with these keys is
--- left out: waiting is slower then.
+-- reader, '~readers' follows. It joins by its rest and leaves by a release, when it is called, or when it
+-- is granted. What the user may not do with these keys is left out: waiting is slower then.
 --
--- Source: ALGORITHM sections 10, 13 and 14.
+-- Source: ALGORITHM sections 10 and 12.
 
 -- crowded reports whether a process waits or has been called.
 local function crowded(key)
@@ -65,36 +64,12 @@ local function leave(key, who)
   if who ~= '-' and try('GETRANGE', key .. '~turn', 0, 255) == who then try('DEL', key .. '~turn') end
 end
 
--- wants returns what a process waits for, as the end of its name says: '~readers', '~n/K', or '' for a
--- process that waits as a writer.
-local function wants(who)
-  return string.match(who, '~readers$') or string.match(who, '~%d+/%d+$') or ''
-end
-
--- slots returns what the first slots of a semaphore hold, and their keys.
-local function slots(base, count)
-  local keys = {}
-  for i = 1, count do keys[i] = base .. '~' .. i end
-  return try('MGET', unpack(keys)), keys
-end
-
--- admits reports whether a process can get in: a reader where readers have the key, a process that waits
--- for permits where enough are free.
-local function admits(key, who)
-  local count, of = string.match(wants(who), '^~(%d+)/(%d+)$')
-  if not count then return wants(who) == '~readers' end
-  of = tonumber(of)
-  local values, free = slots(key, of), 0
-  if values.err then return false end
-  for i = 1, of do
-    if not values[i] then free = free + 1 end
-  end
-  return free >= tonumber(count)
-end
+-- isReader reports whether a process waits as a reader.
+local function isReader(who) return string.sub(who, -8) == '~readers' end
 
 -- tell calls a process. It reports whether the process listens.
 local function tell(who, key)
-  local suffix = wants(who)
+  local suffix = isReader(who) and '~readers' or ''
   local listeners = try('PUBLISH', string.sub(who, 1, -#suffix - 1), key .. suffix)
   return type(listeners) == 'number' and listeners > 0
 end
@@ -122,15 +97,14 @@ local function behind(key, who)
 end
 
 -- callNext calls the process at the head of the queue, if held, what the key holds now, lets that
--- process in: nothing lets in every process, the sign of readers lets in a reader. The free slots of a
--- semaphore let in a process that wants no more; held is the sign for a semaphore, too. The head keeps
--- its place until then, and no process behind it is called. A process that does not live, or does not
--- listen any more, loses its place.
+-- process in: nothing lets in every process, the sign of readers lets in a reader. The head keeps its
+-- place until then, and no process behind it is called. A process that does not live, or does not listen
+-- any more, loses its place.
 local function callNext(key, held)
   if held and held ~= sign then return end
   local called, missed = turn(key)
   if called then -- it may have met the one before it on other nodes
-    if not held or admits(key, called) then tell(called, key) end
+    if not held or isReader(called) then tell(called, key) end
     return
   end
   if missed and not held then try('DEL', key .. '~turn') end
@@ -139,7 +113,7 @@ local function callNext(key, held)
     if held then
       head = first(key)
       waits = true
-      if not head or not admits(key, head) then return end
+      if not head or not isReader(head) then return end
       try('ZREM', key .. '~queue', head)
     else
       head = try('ZPOPMIN', key .. '~queue')[1]

@@ -11,7 +11,7 @@
 -- To other requests, and to versions of the library that know no readers, the sign is the value of
 -- another holder.
 --
--- Source: ALGORITHM section 13. shared.lua has what readers ask for.
+-- Source: ALGORITHM section 12. shared.lua has what readers ask for.
 local sign = '~readers|0'
 
 -- settle is called where the key holds the sign. It drops the readers whose life is over. If none is

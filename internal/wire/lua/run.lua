@@ -6,7 +6,7 @@ local number, who, guarded, ttl, notAfter -- of the group
 -- readGroup reads what the requests of a group have in common, and returns the place of their own arguments.
 local function readGroup(place)
   number, who = argv[place], argv[place + 2]
-  guarded = number == '1' or number == '3' or number == '6' or number == '8' or number == '11'
+  guarded = number == '1' or number == '3' or number == '6' or number == '8'
   if not guarded then return place + 3 end
   ttl, notAfter = argv[place + 3], tonumber(argv[place + 4])
   return place + 5
@@ -21,7 +21,6 @@ while i <= #KEYS do
   local f = functions[tonumber(number)]
   if not f then
     functions[6], functions[7], functions[8], functions[9], functions[10] = shared()
-    functions[11], functions[14], functions[15] = permits()
     f = functions[tonumber(number)]
   end
   if guarded and not ready then -- the others have no use for the time

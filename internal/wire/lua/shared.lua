@@ -1,7 +1,7 @@
 -- shared: the requests of a reader. They do for a reader what acquire.lua, raise.lua, extend.lua and
 -- release.lua do for a writer, with the same arguments and codes.
 --
--- Source: ALGORITHM section 13.
+-- Source: ALGORITHM section 12.
 
 -- shared makes the functions, which only a call with a request of a reader needs.
 local function shared()

@@ -1,0 +1,228 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/wire"
+)
+
+// Level is how much a [Finding] matters.
+type Level int
+
+// The levels, from best to worst.
+const (
+	LevelOK      = Level(node.OK)      // as it should be
+	LevelNotice  = Level(node.Notice)  // worth knowing
+	LevelUnknown = Level(node.Unknown) // the master does not tell
+	LevelWarning = Level(node.Caution) // locks are less safe than they should be, or an option has no effect
+	LevelFailure = Level(node.Failure) // the master has no vote, or not yet
+)
+
+// String returns "ok", "notice", "unknown", "warning" or "failure".
+func (l Level) String() string {
+	if l < LevelOK || l > LevelFailure {
+		return fmt.Sprintf("Level(%d)", int(l))
+	}
+	return [...]string{"ok", "notice", "unknown", "warning", "failure"}[l]
+}
+
+// Finding is one thing that [Check] has looked at.
+type Finding struct {
+	Check string // stable name: reach, info, identity, eviction, persistence, guard, max-ttl, masters or clock; of all masters: count
+	Level Level
+	Text  string
+	Hint  string // how to correct it, or ""
+}
+
+func finding(f node.Finding) Finding { return Finding{f.Check, Level(f.Level), f.Text, f.Hint} }
+
+// Report is the result of [Check].
+type Report struct {
+	Quorum  int // masters that have to agree: N/2+1
+	Voting  int // masters that have a vote at this moment
+	Masters []Master
+
+	// Findings are about the masters as a whole.
+	Findings []Finding
+}
+
+// Master is what a master reports about itself. A field that the master does not tell is zero.
+type Master struct {
+	Master     string        // address, without credentials
+	Err        error         // why the master was not asked about itself; nil if it was
+	Version    string        // of the server: "7.0.15" of Redis, "valkey 8.1.1" of Valkey
+	RunID      string        // of the server; new with each start of its process
+	RoundTrip  time.Duration // of one small script
+	Clock      time.Duration // difference of its clock from the median of all masters' clocks
+	Quarantine time.Duration // how long the master has no vote yet
+	MaxTTL     time.Duration // the largest WithMaxTTL of any client
+	Findings   []Finding
+}
+
+// Check asks all masters about themselves, and reports what is wrong with them. A Locker checks
+// the same each time it connects to a master, and logs what it finds. Check reports all of it at once.
+//
+// If all masters have a vote, the error is nil. Otherwise it is a [*redlock.QuorumError] with the
+// masters that have none. It matches [redlock.ErrNoQuorum] if the others make no quorum,
+// [redlock.ErrQuarantine] if some masters only have to wait, and [redlock.ErrMasters] if a master cannot
+// take part. Warnings are in the report alone.
+//
+// The report has all masters, unless an argument is wrong or the Locker is closed. If ctx ends, it lacks
+// the answers that had not come by then.
+//
+// A master that is seen for the first time gets its marker, as by Lock.
+//
+// Source: ALGORITHM section 8, "Start-up audit".
+func Check(ctx context.Context, l *redlock.Locker) (Report, error) {
+	r, err := enter(ctx, l, "Check")
+	if err != nil {
+		return Report{}, err
+	}
+	defer r.Leave()
+	report := Report{Quorum: r.Quorum, Findings: []Finding{finding(r.Nodes.CountFinding())}}
+	found, errs := each(ctx, r, func(ctx context.Context, n *node.Node) (*node.Audit, error) { return n.Audit(ctx) })
+	failed := r.quorumError("check", "", r.Quorum)
+	waiting := false
+	for i, n := range r.Nodes.Nodes() {
+		one, why := r.report(n, found[i], errs[i])
+		report.Masters = append(report.Masters, one)
+		if why == nil {
+			report.Voting++
+			continue
+		}
+		waiting = waiting || one.Quarantine > 0
+		failed.Masters = append(failed.Masters, &redlock.MasterError{Master: one.Master, Op: "check", Err: why, Quarantine: one.Quarantine})
+	}
+	if len(failed.Masters) == 0 {
+		return report, nil
+	}
+	failed.Granted = report.Voting
+	wrong := r.Nodes.Misconfigured()
+	if report.Voting < r.Quorum || wrong != nil { // a wrong list grants nothing
+		failed.Reasons = append(failed.Reasons, redlock.ErrNoQuorum)
+	}
+	if wrong != nil {
+		failed.Reasons = append(failed.Reasons, wrong)
+	}
+	if waiting {
+		failed.Reasons = append(failed.Reasons, redlock.ErrQuarantine)
+	}
+	return report, withContext(ctx, failed)
+}
+
+// report returns the report of a node. why is the reason why it has no vote, nil if it has one.
+func (r room) report(n *node.Node, a *node.Audit, err error) (m Master, why error) {
+	m = Master{Master: n.Addr(), Err: err}
+	if err != nil {
+		m.Findings = []Finding{{Check: "reach", Level: LevelFailure, Text: err.Error(), Hint: hintFor(err)}}
+		return m, err
+	}
+	m.Version, m.RunID, m.RoundTrip = a.Info.Version, a.Info.RunID, a.RoundTrip
+	m.Quarantine, m.MaxTTL = a.Marker.Left, a.Marker.MaxTTL
+	m.Findings = []Finding{{Check: "reach", Text: fmt.Sprintf("answers in %v", a.RoundTrip.Round(time.Microsecond))}}
+	for _, f := range r.Nodes.Findings(a) {
+		m.Findings = append(m.Findings, finding(f))
+	}
+	clock := Finding{Check: "clock", Level: LevelUnknown, Text: "too few masters are known to compare it with"}
+	if far, tooFar, known := n.Skew(); known {
+		m.Clock = far
+		clock.Level, clock.Text = LevelOK, fmt.Sprintf("%v from the median of all masters", far.Round(time.Millisecond))
+		if tooFar {
+			clock.Level, clock.Hint = LevelFailure, "set the clock"
+			why = errors.New(clock.Text)
+		}
+	}
+	m.Findings = append(m.Findings, clock)
+	switch {
+	case a.MarkerErr != nil && a.MarkerErr != node.ErrGuardOff:
+		why = a.MarkerErr
+	case m.Quarantine > 0:
+		why = node.Quarantine(m.Quarantine)
+	case a.Marker.Conflict != nil:
+		why = a.Marker.Conflict
+	case a.Void != nil:
+		why = a.Void
+	}
+	return m, why
+}
+
+// hintFor returns how to correct the error of a node that could not be asked.
+func hintFor(err error) string {
+	switch {
+	case errors.Is(err, reason.SameServer):
+		return "list each master once, with one database number"
+	case errors.Is(err, reason.NotMaster):
+		return "list masters that are independent of each other"
+	case errors.Is(err, reason.Permission):
+		return "see the ACL line in docs/operations.md"
+	}
+	return ""
+}
+
+// Bootstrap gives the masters of a new deployment their votes at once. A master that is seen
+// for the first time may have lost its data, so it has no vote for a little longer than the
+// value of [redlock.WithMaxTTL]. Bootstrap ends that wait. Call it once, in the tool that sets the
+// deployment up, and never at the start of a service. At that time a master that restarted
+// empty looks like a new one. If it gets its vote while a lease is held, a second holder can be
+// granted the resource.
+//
+// If a master does not answer, nothing is done, and the error is a [*redlock.QuorumError] that matches
+// [redlock.ErrNoQuorum]. A master that is lost between the two rounds of Bootstrap waits out its
+// quarantine. If all masters are in use already, Bootstrap does nothing and returns nil. If some
+// are in use and others in quarantine, these others were added or have lost data, and only
+// waiting is safe: Bootstrap does nothing, and the error matches [redlock.ErrQuarantine]. With
+// [redlock.WithoutRestartGuard] the error matches [redlock.ErrConfig].
+//
+// Source: ALGORITHM section 8, "First start of a deployment".
+func Bootstrap(ctx context.Context, l *redlock.Locker) error {
+	r, err := enter(ctx, l, "Bootstrap")
+	if err != nil {
+		return err
+	}
+	defer r.Leave()
+	if !r.Guard {
+		return configError("Bootstrap", "WithoutRestartGuard leaves nothing to vouch for")
+	}
+	markers, waiting := r.onMarkers(ctx, wire.Look, make([]node.Marker, len(r.Nodes.Nodes())))
+	if waiting != nil && waiting.Granted == 0 && errors.Is(waiting, redlock.ErrQuarantine) {
+		_, waiting = r.onMarkers(ctx, wire.Vouch, markers)
+	}
+	if waiting == nil {
+		return nil
+	}
+	return waiting
+}
+
+// onMarkers does the same operation on the markers of all nodes, and returns the new markers.
+// seen has the markers as an earlier call returned them. The error is nil if all nodes have a
+// vote. If all have answered, it matches ErrQuarantine.
+func (r room) onMarkers(ctx context.Context, what string, seen []node.Marker) ([]node.Marker, *redlock.QuorumError) {
+	nodes := r.Nodes.Nodes()
+	e := r.quorumError("bootstrap", "", len(nodes), redlock.ErrQuarantine)
+	markers, errs := each(ctx, r, func(ctx context.Context, n *node.Node) (node.Marker, error) {
+		return n.OnMarker(ctx, what, seen[n.Index()])
+	})
+	for i, err := range errs {
+		left := markers[i].Left
+		switch {
+		case err != nil:
+			e.Reasons = []error{redlock.ErrNoQuorum}
+		case left == 0:
+			e.Granted++
+			continue
+		default:
+			err = node.Quarantine(left)
+		}
+		e.Masters = append(e.Masters, &redlock.MasterError{Master: nodes[i].Addr(), Op: what, Err: err, Quarantine: left})
+	}
+	if e.Granted == len(nodes) {
+		return markers, nil
+	}
+	return markers, withContext(ctx, e)
+}

@@ -1,0 +1,128 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/locktest"
+)
+
+// New masters could be masters that lost their data, and have no vote for a while. The tool that
+// sets up a deployment vouches for them, once. A service never does: at its start masters that
+// restarted empty would look the same.
+func ExampleBootstrap() {
+	addrs, stop := newMasters()
+	defer stop()
+	locker, err := redlock.New(addrs)
+	if err != nil {
+		log.Panic(err)
+	}
+	defer locker.Close()
+
+	ctx := context.Background()
+	_, err = locker.TryLock(ctx, "stock:item-1")
+	fmt.Println("no vote yet:", errors.Is(err, redlock.ErrQuarantine))
+	if err := admin.Bootstrap(ctx, locker); err != nil {
+		log.Panic(err) // a master does not answer, or is in use: wait instead
+	}
+	_, err = locker.TryLock(ctx, "stock:item-1") // released by Close
+	fmt.Println("vouched for:", err)
+	// Output:
+	// no vote yet: true
+	// vouched for: <nil>
+}
+
+// Check reports what the masters know, here that clients disagree.
+func ExampleCheck() {
+	addrs, stop := exampleMasters(redlock.WithMaxTTL(time.Minute)) // other clients use them with this option
+	defer stop()
+	locker, err := redlock.New(addrs)
+	if err != nil {
+		log.Panic(err)
+	}
+	defer locker.Close()
+
+	report, err := admin.Check(context.Background(), locker)
+	if err != nil {
+		fmt.Println(err) // some master has no vote; the error says which, and why
+	}
+	fmt.Printf("%d of %d masters have a vote, %d are needed\n", report.Voting, len(report.Masters), report.Quorum)
+	for i, m := range report.Masters {
+		for _, f := range m.Findings {
+			if f.Level >= admin.LevelWarning {
+				fmt.Printf("master %d: %s: %s (%s)\n", i+1, f.Check, f.Text, f.Hint)
+			}
+		}
+	}
+	// Output:
+	// 3 of 3 masters have a vote, 2 are needed
+	// master 1: max-ttl: another client has WithMaxTTL(1m0s), this one 10s (give all clients the same value)
+	// master 2: max-ttl: another client has WithMaxTTL(1m0s), this one 10s (give all clients the same value)
+	// master 3: max-ttl: another client has WithMaxTTL(1m0s), this one 10s (give all clients the same value)
+}
+
+// Break ends a lock that its holder does not release.
+func ExampleBreak() {
+	addrs, stop := exampleMasters()
+	defer stop()
+	locker, err := redlock.New(addrs, redlock.WithTTL(2*time.Second))
+	if err != nil {
+		log.Panic(err)
+	}
+	defer locker.Close()
+
+	ctx := context.Background()
+	stuck, err := locker.Lock(ctx, "report") // and renews it
+	if err != nil {
+		log.Panic(err)
+	}
+	was, err := admin.Break(ctx, locker, "report")
+	if err != nil {
+		log.Panic(err) // too few masters answered, and the holder may go on
+	}
+	fmt.Println("it was the stuck one:", was.Token == stuck.Token(), was.Fence == stuck.Fence())
+	fmt.Println("free within its TTL:", was.FreeIn() <= 2*time.Second)
+	<-stuck.Context().Done() // at once, in this Locker; the keys are dropped after its context has ended
+	fmt.Println(context.Cause(stuck.Context()))
+	// Output:
+	// it was the stuck one: true true
+	// free within its TTL: true
+	// redlock: lease lost: key gone from too many masters: lock was broken
+}
+
+// Inspect is for operators and for monitoring.
+func ExampleInspect() {
+	addrs, stop := exampleMasters()
+	defer stop()
+	locker, err := redlock.New(addrs)
+	if err != nil {
+		log.Panic(err)
+	}
+	defer locker.Close()
+
+	ctx := context.Background()
+	lease, err := locker.Lock(ctx, "stock:item-1")
+	if err != nil {
+		log.Panic(err)
+	}
+	for _, resource := range []string{"stock:item-1", "stock:item-2"} {
+		seen, err := admin.Inspect(ctx, locker, resource)
+		if err != nil {
+			log.Panic(err)
+		}
+		fmt.Println(resource, seen.Verdict, seen.Token == lease.Token())
+	}
+	// Output:
+	// stock:item-1 HELD true
+	// stock:item-2 FREE false
+}
+
+var (
+	exampleMasters = locktest.ExampleMasters // three masters inside this process, which have their votes
+	newMasters     = locktest.NewMasters     // the same without votes
+)

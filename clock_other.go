@@ -1,5 +1,0 @@
-//go:build !linux
-
-package redlock
-
-func systemClock() Clock { return RuntimeClock() }

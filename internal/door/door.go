@@ -1,0 +1,26 @@
+// Package door is how package admin gets at the nodes of a Locker, past the exported API.
+package door
+
+import (
+	"context"
+
+	"github.com/d0720281/redlock/internal/node"
+)
+
+// Room is what package admin needs of a Locker.
+type Room struct {
+	Nodes  *node.Set
+	Opened context.Context // ends when the Locker is closed
+	Prefix string          // of all keys
+	Quorum int
+	Guard  bool // the restart guard is on
+	Leave  func()
+
+	// TellBroken tells the leases of this Locker on a resource which nodes have a placeholder in the place of
+	// whose key: by index the token, or "".
+	TellBroken func(resource string, taken []string)
+}
+
+// Enter begins a call on a Locker, which is a *redlock.Locker. The caller calls Leave at its end. The error
+// is that of a closed Locker. Package redlock sets Enter.
+var Enter func(locker any) (Room, error)

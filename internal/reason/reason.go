@@ -1,0 +1,56 @@
+// Package reason has the errors behind the sentinels of package redlock. Programs branch on the
+// sentinels. The finer errors here match them, and redlock.Reason has a word for each.
+package reason
+
+//lint:file-ignore ST1012 reason.Lost says that it is an error.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Errors of masters, which a person has to correct. Each matches Masters.
+var (
+	Masters     = errors.New("redlock: a master cannot take part")
+	SameServer  = within(Masters, "redlock: two masters are the same server")
+	Membership  = within(Masters, "redlock: list of masters conflicts with another one in use")
+	NotMaster   = within(Masters, "redlock: server is no independent master")
+	ClusterNode = within(NotMaster, "redlock: server is a node of a Redis Cluster")
+	Permission  = within(Masters, "redlock: permission denied by the master")
+	WrongType   = within(Masters, "redlock: key holds something that is not a lock")
+)
+
+// Causes by which a lease is lost. Each matches Lost.
+var (
+	Lost       = errors.New("redlock: lease lost")
+	Expired    = within(Lost, "redlock: validity ran out")
+	Suspended  = within(Expired, "redlock: local clock had stood still")
+	QuorumLost = within(Lost, "redlock: key gone from too many masters")
+)
+
+// Errors of a call whose context has the resource already.
+var (
+	Reentry = errors.New("redlock: resource already held by this context")
+	Upgrade = within(Reentry, "redlock: resource already held by this context as a reader")
+)
+
+// finer is an error that also matches a more general one, without its text.
+type finer struct {
+	text string
+	of   error
+}
+
+func within(of error, text string) error { return &finer{text, of} }
+
+func (e *finer) Error() string { return e.text }
+func (e *finer) Unwrap() error { return e.of }
+
+// OfContext returns the error of a context that has ended, and with it the cause if that is another error.
+func OfContext(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}

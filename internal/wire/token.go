@@ -1,0 +1,63 @@
+package wire
+
+import (
+	"encoding/base64"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// This file has the form of a token: the id of an attempt, which is random, and the label of its owner
+// behind it. So the label is on every node that has the key, and no message has a field for it.
+//
+// Source: ALGORITHM section 2, "label".
+
+// ownerMark stands before the label.
+const ownerMark = ";"
+
+// MaxLabel is the largest length of a label, in bytes.
+const MaxLabel = 64
+
+// idEncoding writes 16 bytes in 22 characters, because each message of an attempt has its id. It is the
+// encoding for URLs with a dot for the minus: a token may be an argument of a command.
+var idEncoding = base64.NewEncoding("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._").
+	WithPadding(base64.NoPadding).Strict()
+
+// EncodeID returns a random id as the beginning of a token.
+func EncodeID(id [16]byte) string { return idEncoding.EncodeToString(id[:]) }
+
+// Labelled returns an id with the label of its owner, if there is one.
+func Labelled(id, owner string) string {
+	if owner == "" {
+		return id
+	}
+	return id + ownerMark + owner
+}
+
+// IsToken reports whether a text has the form of a token.
+func IsToken(text string) bool {
+	var id [16]byte
+	random, label, hasLabel := strings.Cut(text, ownerMark)
+	if len(random) != idEncoding.EncodedLen(len(id)) || hasLabel && !IsLabel(label) {
+		return false
+	}
+	_, err := idEncoding.Decode(id[:], []byte(random))
+	return err == nil
+}
+
+// OwnerOf returns the label in a token. It is "" for a token without a label, and for a text that is no
+// token.
+func OwnerOf(token string) string {
+	if !IsToken(token) {
+		return ""
+	}
+	_, label, _ := strings.Cut(token, ownerMark)
+	return label
+}
+
+// IsLabel reports whether a text can be the label of an owner: it has 1 to MaxLabel bytes of
+// printable characters and spaces, and no "|", which ends the id.
+func IsLabel(text string) bool {
+	unusable := func(r rune) bool { return r == '|' || !unicode.IsPrint(r) }
+	return text != "" && len(text) <= MaxLabel && utf8.ValidString(text) && !strings.ContainsFunc(text, unusable)
+}

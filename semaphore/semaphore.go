@@ -1,0 +1,376 @@
+// Package semaphore limits how many permits are held at the same time, over all processes, on the exported
+// API of package redlock alone.
+//
+// # Promise
+//
+// Permit i of the semaphore "name" is the lock "name/i": an ordinary lease, with its own fencing token, that
+// can be adopted, inspected, extended and broken like any other. So at most K permits are held, as long as
+// the promises of package redlock hold. Callers of a process are served in the order in which they came.
+// So are processes, for up to 8 permits; for more permits the order is near that. A caller that wants n
+// permits gets them together, and is not starved by callers that want one. A caller that waits is woken
+// and does not poll, and leaves nothing behind when it gives up. The permits of a holder that died are free
+// after the TTL.
+//
+// # How
+//
+// While no caller of the process waits, a call tries permits by [redlock.Locker.TryLock]: as many as it
+// wants, then twice as many, all at the same time. So a free permit takes one round trip. Otherwise callers
+// stand in a line, and the process waits for permits by [redlock.Locker.Lock], in the queues of their locks;
+// each permit that it is granted goes to its first caller. A caller that wants several permits has to
+// keep the first ones while it waits for the others. Only one caller at a time, over all processes, may do
+// that: the holder of the lock "name/turn". So callers do not wait for each other's permits.
+//
+// # Limits
+//
+// Processes that wait for the same permits send 2 to 5 messages for each one of a lock. TryAcquire may be
+// refused while another process tries the same permits at that moment. Permits that a caller of n has
+// while it waits for the others are unused. A caller that waits does not learn of a quarantine that
+// outlasts its deadline before the deadline. The options of the leases are those of [New], because the
+// waiting serves all callers; the values of a caller's context reach its lease.
+//
+// All clients should give a semaphore the same number of permits. If they do not, the largest number that
+// is in use holds. A client that meets a holder with another number logs that once: the label of a permit's
+// lease ends in "permits=K", see [redlock.WithOwner].
+package semaphore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/several"
+)
+
+// MaxPermits is the largest number of permits of a semaphore.
+const MaxPermits = 1000
+
+// Semaphore hands out permits. Call [New] to make one. It is safe for concurrent use.
+type Semaphore struct {
+	locker several.Locker
+	name   string
+	base   []redlock.LockOption
+	owner  string
+	line   chan struct{} // holds a token while a caller is the first one; a channel serves its senders in order
+
+	mu      sync.Mutex
+	permits int
+	opts    []redlock.LockOption
+	unused  []int       // permits that this process does not use; the last one is the most likely to be free
+	uses    map[int]int // by permit: leases and attempts of this process
+	waiting int         // callers in line
+	waiters *waiters    // nil while no caller waits for a permit
+	differs map[string]bool
+}
+
+// New returns the semaphore with that name. The options hold for the lease of each permit. New asks no
+// master. If an argument cannot work, the error matches [redlock.ErrConfig].
+//
+// Two Semaphores of one name and one Locker work, but only callers of the same one stand in one line.
+func New(l several.Locker, name string, permits int, opts ...redlock.LockOption) (*Semaphore, error) {
+	if l == nil {
+		return nil, fmt.Errorf("%w: semaphore: the Locker is nil", redlock.ErrConfig)
+	}
+	s := &Semaphore{locker: l, name: name, base: slices.Clone(opts), line: make(chan struct{}, 1), uses: make(map[int]int), differs: make(map[string]bool)}
+	settings, err := l.Settings(opts...)
+	switch {
+	case err != nil:
+		return nil, err
+	case settings.Shared:
+		return nil, s.configErrorf("Shared: a permit has one holder")
+	case settings.Reentry:
+		return nil, s.configErrorf("WithReentry is for single resources")
+	}
+	s.owner = settings.Owner
+	for _, resource := range []string{s.resource(MaxPermits), s.turn()} {
+		if err := l.CheckResource(resource); err != nil {
+			return nil, err
+		}
+	}
+	if name == "" {
+		return nil, s.configErrorf("the name is empty")
+	}
+	return s, s.Resize(permits)
+}
+
+// Permits returns the number of permits that this Semaphore uses.
+func (s *Semaphore) Permits() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.permits
+}
+
+// Resize changes the number of permits, from 1 to [MaxPermits], of this Semaphore alone: each client has to
+// do so, and until then the larger number holds. Leases go on. Of permits that are no longer there none is
+// granted by this Semaphore. Callers that wait go on; a caller that waits for more than there are now is
+// refused. If permits is out of bounds, the error matches [redlock.ErrConfig], and nothing changes.
+func (s *Semaphore) Resize(permits int) error {
+	if permits < 1 || permits > MaxPermits {
+		return s.configErrorf("%d permits: must be from 1 to %d", permits, MaxPermits)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var added []int
+	for i := range permits {
+		if i >= s.permits && s.uses[i] == 0 {
+			added = append(added, i)
+		}
+	}
+	rand.Shuffle(len(added), func(i, j int) { added[i], added[j] = added[j], added[i] })
+	s.unused = slices.DeleteFunc(s.unused, func(p int) bool { return p >= permits })
+	s.unused = append(added, s.unused...)
+	s.permits = permits
+	s.opts = slices.Clone(s.base)
+	if label := withPermits(s.owner, permits); label != "" {
+		s.opts = append(s.opts, redlock.WithOwner(label))
+	}
+	s.stopLocked() // the first caller starts others
+	return nil
+}
+
+// Lease is a lease on permits. It is lost when the first of them is lost.
+type Lease struct {
+	*several.Lease
+	of *Semaphore
+}
+
+// Within is [several.Lease.Within]. A call of Acquire on the same Semaphore inside is refused as re-entry.
+func (l *Lease) Within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return l.Lease.Within(context.WithValue(ctx, inside{l.of}, l.Lease))
+}
+
+// inside is the key of the context of work under a lease.
+type inside struct{ *Semaphore }
+
+// Acquire returns a lease on n permits. It waits until they are free.
+//
+// If ctx ends first, the error matches [redlock.ErrNotAcquired], ctx.Err() and the reason for which a
+// permit was not granted, and the caller holds nothing. If n is less than 1 or more than there are permits,
+// it matches [redlock.ErrConfig]. Inside a lease of this Semaphore it matches [redlock.ErrReentry]: callers that
+// hold permits and wait for more would wait for each other.
+func (s *Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
+	if err := s.check(ctx, n); err != nil {
+		return nil, err
+	}
+	if !s.busy() {
+		got, err := s.try(ctx, n, 2*n)
+		if err == nil || ctx.Err() != nil || !errors.Is(err, redlock.ErrTaken) && !errors.Is(err, redlock.ErrNoQuorum) {
+			return s.lease(ctx, got), err
+		}
+	}
+	got, err := s.wait(ctx, n)
+	return s.lease(ctx, got), err
+}
+
+// TryAcquire is [Semaphore.Acquire] without waiting. It asks for all permits that this process does not use
+// before it is refused with [redlock.ErrTaken]. It is refused at once while a caller of this Semaphore waits.
+func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Lease, error) {
+	if err := s.check(ctx, n); err != nil {
+		return nil, err
+	}
+	if s.busy() {
+		return nil, s.refused(redlock.ErrTaken)
+	}
+	got, err := s.try(ctx, n, MaxPermits)
+	return s.lease(ctx, got), err
+}
+
+// Do calls fn while n permits are held, and returns fn's error joined with the error of Unlock. The context
+// of fn ends with ctx or with the lease.
+func (s *Semaphore) Do(ctx context.Context, n int, fn func(ctx context.Context, lease *Lease) error) error {
+	if fn == nil {
+		return s.configErrorf("fn is nil")
+	}
+	lease, err := s.Acquire(ctx, n)
+	if err != nil {
+		return err
+	}
+	return lease.During(ctx, func(ctx context.Context, _ *several.Lease) error {
+		return fn(context.WithValue(ctx, inside{s}, lease.Lease), lease)
+	})
+}
+
+func (s *Semaphore) check(ctx context.Context, n int) error {
+	if ctx == nil {
+		return s.configErrorf("ctx is nil")
+	}
+	if permits := s.Permits(); n < 1 || n > permits {
+		return s.configErrorf("%d permits wanted: must be from 1 to %d", n, permits)
+	}
+	if outer, ok := ctx.Value(inside{s}).(*several.Lease); ok && outer.Err() == nil {
+		return s.refused(redlock.ErrReentry)
+	}
+	return nil
+}
+
+func (s *Semaphore) configErrorf(format string, args ...any) error {
+	return fmt.Errorf("%w: semaphore %q: %s", redlock.ErrConfig, s.name, fmt.Sprintf(format, args...))
+}
+
+// refused returns the error of a call that did not get its permits.
+func (s *Semaphore) refused(why ...error) error {
+	return fmt.Errorf("semaphore %q: %w: %w", s.name, redlock.ErrNotAcquired, errors.Join(why...))
+}
+
+func (s *Semaphore) busy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.waiting > 0
+}
+
+// try tries to get n permits, and asks for at most so many: first for n, and then for twice as many at the same
+// time, and so on.
+func (s *Semaphore) try(ctx context.Context, n, most int) (got []*redlock.Lease, err error) {
+	err = s.refused(redlock.ErrTaken)
+	var refused []int
+	defer func() { s.put(false, refused...) }() // tried last the next time
+	for ask := n; len(got) < n && most > 0 && ctx.Err() == nil; ask *= 2 {
+		permits, opts := s.pick(min(ask, most))
+		if most -= ask; len(permits) == 0 {
+			break
+		}
+		leases, errs := make([]*redlock.Lease, len(permits)), make([]error, len(permits))
+		var trying sync.WaitGroup
+		for i, permit := range permits {
+			trying.Go(func() { leases[i], errs[i] = s.locker.TryLock(ctx, s.resource(permit+1), opts...) })
+		}
+		trying.Wait()
+		for i, le := range leases {
+			switch {
+			case le == nil:
+				refused = append(refused, permits[i])
+				s.compare(errs[i])
+				if errors.Is(err, redlock.ErrTaken) {
+					err = errs[i]
+				}
+			case len(got) < n:
+				got = append(got, le)
+			default:
+				giveBack(le)
+				refused = append(refused, permits[i])
+			}
+		}
+	}
+	if len(got) < n {
+		for _, le := range got {
+			refused = append(refused, s.permit(le))
+		}
+		giveBack(got...)
+		if ctx.Err() != nil {
+			err = s.refused(ctx.Err(), err)
+		}
+		return nil, err
+	}
+	return got, nil
+}
+
+// lease makes the lease of the permits that a call has got; nil of none.
+func (s *Semaphore) lease(ctx context.Context, got []*redlock.Lease) *Lease {
+	if got == nil {
+		return nil
+	}
+	for _, le := range got {
+		context.AfterFunc(le.Context(), func() { s.put(true, s.permit(le)) }) // tried first the next time
+	}
+	return &Lease{several.Join(ctx, got...), s}
+}
+
+// resource returns the name of the lock of a permit; permits count from 1 there.
+func (s *Semaphore) resource(number int) string { return s.name + "/" + strconv.Itoa(number) }
+
+// turn returns the name of the lock of the caller that wants several permits and waits.
+func (s *Semaphore) turn() string { return s.name + "/turn" }
+
+// permit returns the permit of a lease, from 0.
+func (s *Semaphore) permit(le *redlock.Lease) int {
+	number, _ := strconv.Atoi(le.Resource()[len(s.name)+1:])
+	return number - 1
+}
+
+// pick takes up to n of the permits that this process does not use.
+func (s *Semaphore) pick(n int) (picked []int, opts []redlock.LockOption) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := max(0, len(s.unused)-n)
+	picked = slices.Clone(s.unused[at:])
+	s.unused = s.unused[:at]
+	for _, p := range picked {
+		s.uses[p]++
+	}
+	return picked, s.opts
+}
+
+// take notes that this process uses a permit that one of its waiters was granted.
+func (s *Semaphore) take(permit int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.uses[permit]++
+	s.unused = slices.DeleteFunc(s.unused, func(p int) bool { return p == permit })
+}
+
+// put notes that uses of permits are over. free says that they are likely to be free.
+func (s *Semaphore) put(free bool, permits ...int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range permits {
+		if s.uses[p]--; s.uses[p] > 0 {
+			continue
+		}
+		delete(s.uses, p)
+		switch {
+		case p >= s.permits:
+		case free:
+			s.unused = append(s.unused, p)
+		default:
+			s.unused = slices.Insert(s.unused, 0, p)
+		}
+	}
+}
+
+// giveBack unlocks leases, and does not wait for the masters' answers.
+func giveBack(leases ...*redlock.Lease) {
+	for _, le := range leases {
+		go func() { _ = le.Unlock(context.Background()) }()
+	}
+}
+
+const permitsLabel = "permits="
+
+// withPermits returns the label of a holder with the number of permits; "" if there is no room for it.
+func withPermits(owner string, permits int) string {
+	if owner != "" {
+		owner += ":"
+	}
+	if owner += permitsLabel + strconv.Itoa(permits); len(owner) > redlock.MaxOwnerLength {
+		return ""
+	}
+	return owner
+}
+
+// compare logs, once for each number, that the holder of a permit has another number of permits.
+func (s *Semaphore) compare(err error) {
+	var refused *redlock.QuorumError
+	if !errors.As(err, &refused) {
+		return
+	}
+	holder, _ := refused.Holder()
+	_, number, found := strings.Cut(holder, permitsLabel)
+	s.mu.Lock()
+	own := strconv.Itoa(s.permits)
+	isNew := found && number != own && !s.differs[number]
+	if isNew {
+		s.differs[number] = true
+	}
+	s.mu.Unlock()
+	logs, ok := s.locker.(interface{ Logger() *slog.Logger })
+	if isNew && ok {
+		logs.Logger().Warn("redlock: a client gives the semaphore another number of permits; the largest holds",
+			"semaphore", s.name, "permits", own, "theirs", number, "holder", holder)
+	}
+}

@@ -1,0 +1,180 @@
+package semaphore_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/redistest"
+	"github.com/d0720281/redlock/semaphore"
+	"github.com/d0720281/redlock/several"
+)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newSemaphore(t testing.TB, l several.Locker, permits int, opts ...redlock.LockOption) *semaphore.Semaphore {
+	t.Helper()
+	s, err := semaphore.New(l, "s", permits, opts...)
+	must(t, err)
+	return s
+}
+
+// gate is what the permits guard. It checks that there are at most so many holders, that a permit has one
+// holder, and that the tokens of a permit rise.
+type gate struct {
+	most int
+
+	mu     sync.Mutex
+	inside map[string]bool
+	fences map[string]int64
+	wrong  []string
+}
+
+func newGate(most int) *gate {
+	return &gate{most: most, inside: make(map[string]bool), fences: make(map[string]int64)}
+}
+
+func (g *gate) enter(parts ...part) (leave func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range parts {
+		if g.inside[p.permit] {
+			g.wrong = append(g.wrong, p.permit+" has two holders")
+		}
+		if p.fence <= g.fences[p.permit] {
+			g.wrong = append(g.wrong, "the tokens of "+p.permit+" fall")
+		}
+		g.inside[p.permit], g.fences[p.permit] = true, p.fence
+	}
+	if len(g.inside) > g.most {
+		g.wrong = append(g.wrong, "too many holders")
+	}
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		for _, p := range parts {
+			delete(g.inside, p.permit)
+		}
+	}
+}
+
+type part struct {
+	permit string
+	fence  int64
+}
+
+func partsOf(lease *semaphore.Lease) (parts []part) {
+	for _, p := range lease.Parts() {
+		parts = append(parts, part{p.Resource(), p.Fence()})
+	}
+	return parts
+}
+
+// Control: the gate sees a permit twice, a token that falls, and too many holders.
+func TestGateControl(t *testing.T) {
+	for want, enter := range map[string]func(g *gate){
+		"two holders": func(g *gate) { g.enter(part{"s/1", 1}); g.enter(part{"s/1", 2}) },
+		"tokens":      func(g *gate) { g.enter(part{"s/1", 2})(); g.enter(part{"s/1", 2}) },
+		"too many":    func(g *gate) { g.enter(part{"s/1", 1}); g.enter(part{"s/2", 1}, part{"s/3", 1}) },
+	} {
+		g := newGate(2)
+		enter(g)
+		if len(g.wrong) != 1 || !strings.Contains(g.wrong[0], want) {
+			t.Errorf("got %q, want %q", g.wrong, want)
+		}
+	}
+}
+
+// Callers of three Lockers for one, two or all of four permits are all served, while a master is killed and one
+// hangs.
+func TestEveryCallerIsServed(t *testing.T) {
+	const permits = 4
+	procs := redistest.Masters(t, 5)
+	addrs := redistest.Addrs(procs)
+	locktest.Bootstrap(t, addrs)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	g := newGate(permits)
+	var callers sync.WaitGroup
+	for i := range 3 {
+		s := newSemaphore(t, locktest.Open(t, addrs), permits)
+		for k := range 5 {
+			rng := rand.New(rand.NewPCG(uint64(i), uint64(k)))
+			callers.Go(func() {
+				for turn := range 12 {
+					if i == 0 && k == 0 && turn == 4 {
+						if err := errors.Join(procs[0].Kill(), procs[1].Pause()); err != nil {
+							t.Error(err)
+						}
+					}
+					lease, err := s.Acquire(ctx, []int{1, 1, 2, permits}[rng.IntN(4)])
+					if err != nil {
+						t.Errorf("Locker %d, caller %d: %v", i, k, err)
+						return
+					}
+					leave := g.enter(partsOf(lease)...)
+					time.Sleep(2 * time.Millisecond)
+					leave()
+					if err := lease.Unlock(ctx); err != nil {
+						t.Errorf("Unlock: %v", err)
+					}
+				}
+			})
+		}
+	}
+	callers.Wait()
+	if len(g.wrong) > 0 {
+		t.Errorf("%d problems, the first: %s", len(g.wrong), g.wrong[0])
+	}
+}
+
+// Arguments that cannot work are refused before any master is asked.
+func TestArguments(t *testing.T) {
+	l := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(nil))
+	open := func(l several.Locker, name string, permits int, opts ...redlock.LockOption) error {
+		_, err := semaphore.New(l, name, permits, opts...)
+		return err
+	}
+	s := newSemaphore(t, l, 2)
+	acquire := func(ctx context.Context, n int) error {
+		_, err := s.Acquire(ctx, n)
+		return err
+	}
+	var none context.Context
+	for name, err := range map[string]error{
+		"no Locker":       open(nil, "s", 1),
+		"no name":         open(l, "", 1),
+		"a long name":     open(l, strings.Repeat("x", redlock.MaxResourceLength-3), 1),
+		"no permits":      open(l, "s", 0),
+		"too many":        open(l, "s", semaphore.MaxPermits+1),
+		"WithReentry":     open(l, "s", 1, redlock.WithReentry()),
+		"Shared":          open(l, "s", 1, redlock.Shared()),
+		"a wrong option":  open(l, "s", 1, redlock.WithTTL(1)),
+		"none wanted":     acquire(t.Context(), 0),
+		"more than exist": acquire(t.Context(), 3),
+		"no context":      acquire(none, 1),
+		"no function":     s.Do(t.Context(), 1, nil),
+		"Resize to 0":     s.Resize(0),
+	} {
+		if !errors.Is(err, redlock.ErrConfig) {
+			t.Errorf("%s: got %v, want ErrConfig", name, err)
+		}
+	}
+	if s.Permits() != 2 {
+		t.Errorf("got %d permits, want those of before", s.Permits())
+	}
+	if _, err := s.TryAcquire(t.Context(), 1); !errors.Is(err, redlock.ErrNoQuorum) {
+		t.Errorf("no master answers: got %v, want ErrNoQuorum", err)
+	}
+}

@@ -1,0 +1,371 @@
+package semaphore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/virtual"
+	"github.com/d0720281/redlock/semaphore"
+)
+
+func distance(b *locktest.Bubble, d time.Duration) {
+	b.All(func(n *virtual.Node) { n.Latency(d, d) })
+}
+
+// A free permit takes one round trip, or two, as do several. There are never more than there are, and a caller that waits
+// gets permits when they are free.
+func TestVirtualPermits(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l, other := b.WarmLocker(), b.WarmLocker()
+		s, far := newSemaphore(t, l, 4), newSemaphore(t, other, 4)
+		distance(b, 10*time.Millisecond)
+		start := time.Now()
+		three, err := s.TryAcquire(t.Context(), 3)
+		must(t, err)
+		locktest.WantWithin(t, "TryAcquire of three", start, 40*time.Millisecond) // with the round that raises a token, if counters differ
+		one, err := far.TryAcquire(t.Context(), 1)
+		must(t, err)
+		_, err = far.TryAcquire(t.Context(), 1)
+		locktest.WantMatch(t, "TryAcquire of a fifth", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken})
+		done := make(chan *semaphore.Lease)
+		go func() {
+			lease, err := far.Acquire(t.Context(), 2)
+			if err != nil {
+				t.Error(err)
+			}
+			done <- lease
+		}()
+		time.Sleep(time.Minute) // they are renewed
+		if three.Err() != nil || one.Err() != nil {
+			t.Fatalf("after a minute: got %v, %v", three.Err(), one.Err())
+		}
+		must(t, one.Unlock(t.Context()))
+		time.Sleep(time.Second)
+		select {
+		case <-done:
+			t.Fatal("got two permits while one was free")
+		default:
+		}
+		start = time.Now()
+		must(t, three.Unlock(t.Context()))
+		two := <-done
+		locktest.WantWithin(t, "two permits", start, 200*time.Millisecond)
+		must(t, two.Unlock(t.Context()))
+	})
+}
+
+// 100 free permits are handed out together: 100 callers of a process have them within four round trips.
+func TestVirtualPermitsTogether(t *testing.T) {
+	const n, trip = 100, 40 * time.Millisecond
+	for _, waits := range []bool{false, true} { // callers that come when all are free, and callers in line when they become free
+		t.Run(fmt.Sprint("in line ", waits), func(t *testing.T) {
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				s := newSemaphore(t, b.WarmLocker(), n)
+				distance(b, trip/2)
+				var all *semaphore.Lease
+				if waits {
+					var err error
+					all, err = newSemaphore(t, b.WarmLocker(), n).Acquire(t.Context(), 60)
+					must(t, err)
+				}
+				start := time.Now()
+				var g sync.WaitGroup
+				for range n {
+					g.Go(func() {
+						if _, err := s.Acquire(t.Context(), 1); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				if waits {
+					time.Sleep(time.Second)
+					start = time.Now()
+					must(t, all.Unlock(t.Context()))
+				}
+				g.Wait()
+				locktest.WantWithin(t, "the last of 100", start, 4*trip)
+			})
+		})
+	}
+}
+
+// used returns which part of the permits' time some processes, with a caller each, use at a round trip of 5 ms.
+func used(t *testing.T, permits, processes int, hold time.Duration) (part float64) {
+	const lasting = 3 * time.Second
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		ctx, cancel := context.WithTimeout(t.Context(), lasting+time.Second)
+		defer cancel()
+		var mu sync.Mutex
+		var held time.Duration
+		var g sync.WaitGroup
+		var all []*semaphore.Semaphore
+		for range processes {
+			all = append(all, newSemaphore(t, b.WarmLocker(), permits))
+		}
+		distance(b, 2500*time.Microsecond)
+		began := time.Now().Add(time.Second)
+		for _, s := range all {
+			g.Go(func() {
+				for ctx.Err() == nil {
+					lease, err := s.Acquire(ctx, 1)
+					if err != nil {
+						return
+					}
+					time.Sleep(hold)
+					if time.Since(began) > hold {
+						mu.Lock()
+						held += hold
+						mu.Unlock()
+					}
+					_ = lease.Unlock(context.Background())
+				}
+			})
+		}
+		g.Wait()
+		part = float64(held) / float64(permits) / float64(lasting)
+	})
+	return part
+}
+
+// Processes that want permits all the time, and hold them for ten round trips, use most of the permits' time. A
+// hand-over takes two round trips of eleven or twelve.
+func TestVirtualPermitsAreUsed(t *testing.T) {
+	for _, test := range []struct {
+		permits, processes int
+		want               float64
+	}{{30, 60, 0.8}, {10, 14, 0.7}} {
+		got := used(t, test.permits, test.processes, 50*time.Millisecond)
+		t.Logf("%d permits, %d processes: %.1f %% of the permits' time is used", test.permits, test.processes, 100*got)
+		if got < test.want {
+			t.Errorf("%d permits, %d processes: got %.1f %% used, want %.0f", test.permits, test.processes, 100*got, 100*test.want)
+		}
+	}
+}
+
+// Processes are served in the order in which they came, as the permits become free.
+func TestVirtualOrder(t *testing.T) {
+	for _, permits := range []int{1, 3, 8} {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			const processes = 20
+			all, err := newSemaphore(t, b.WarmLocker(), permits).Acquire(t.Context(), permits)
+			must(t, err)
+			var mu sync.Mutex
+			var order []int
+			var g sync.WaitGroup
+			for i := range processes {
+				s := newSemaphore(t, b.WarmLocker(), permits)
+				g.Go(func() {
+					lease, err := s.Acquire(t.Context(), 1)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					order = append(order, i)
+					mu.Unlock()
+					time.Sleep(50 * time.Millisecond)
+					must(t, lease.Unlock(context.Background()))
+				})
+				time.Sleep(20 * time.Millisecond)
+			}
+			for _, part := range all.Parts() {
+				must(t, part.Unlock(t.Context()))
+				time.Sleep(20 * time.Millisecond)
+			}
+			g.Wait()
+			if !slices.IsSorted(order) {
+				t.Errorf("%d permits: got the order %v", permits, order)
+			}
+		})
+	}
+}
+
+// A caller that gives up leaves nothing, and its error has the reason.
+func TestVirtualGivesUp(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		holder, s := newSemaphore(t, b.WarmLocker(), 2), newSemaphore(t, b.WarmLocker(), 2)
+		both, err := holder.Acquire(t.Context(), 2)
+		must(t, err)
+		for n := 1; n <= 2; n++ {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err = s.Acquire(ctx, n)
+			cancel()
+			want := []error{redlock.ErrNotAcquired, context.DeadlineExceeded, redlock.ErrTaken}
+			locktest.WantMatch(t, "Acquire", err, want)
+		}
+		must(t, both.Unlock(t.Context()))
+		time.Sleep(11 * time.Second)
+		for _, key := range []string{"s/1", "s/2", "s/turn"} {
+			b.WantHolding(key)
+			b.WantHolding(key + "~queue")
+			b.WantHolding(key + "~turn")
+		}
+	})
+}
+
+// A caller that wants all permits is not starved by callers that want one. While it has two of three permits, six
+// processes share the third: most runs take 0.2 s to 0.7 s, and some up to 3 s, because a process may get a
+// permit again before a waiter of another process. The bound is the TTL.
+func TestVirtualManyAmongSingles(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		const permits = 3
+		ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+		defer stop()
+		var g sync.WaitGroup
+		for i := range 2 * permits {
+			s := newSemaphore(t, b.WarmLocker(), permits)
+			g.Go(func() {
+				time.Sleep(time.Duration(i) * 7 * time.Millisecond)
+				for ctx.Err() == nil {
+					lease, err := s.Acquire(ctx, 1)
+					if err != nil {
+						return
+					}
+					time.Sleep(50 * time.Millisecond)
+					_ = lease.Unlock(context.Background())
+				}
+			})
+		}
+		many := newSemaphore(t, b.WarmLocker(), permits)
+		time.Sleep(time.Second)
+		start := time.Now()
+		lease, err := many.Acquire(ctx, permits)
+		must(t, err)
+		locktest.WantWithin(t, "all permits", start, 10*time.Second)
+		must(t, lease.Unlock(t.Context()))
+		stop()
+		g.Wait()
+	})
+}
+
+// A caller gets whichever permit becomes free, though its process begins to wait for a few of them only.
+func TestVirtualAnyPermit(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		const permits = 40
+		all, err := newSemaphore(t, b.WarmLocker(), permits).Acquire(t.Context(), permits)
+		must(t, err)
+		s := newSemaphore(t, b.WarmLocker(), permits)
+		for i := 0; i < permits; i += 7 {
+			start := time.Now()
+			must(t, all.Parts()[i].Unlock(t.Context()))
+			lease, err := s.Acquire(t.Context(), 1)
+			must(t, err)
+			locktest.WantWithin(t, "the one free permit", start, 3*time.Second)
+			if got := lease.Parts()[0].Resource(); got != all.Parts()[i].Resource() {
+				t.Errorf("got %q, want the free permit", got)
+			}
+			// It stays held.
+		}
+	})
+}
+
+// The permits of a holder that is cut off are free after its TTL.
+func TestVirtualDeadHolder(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		const ttl = 2 * time.Second
+		dead := b.WarmLocker()
+		_, err := newSemaphore(t, dead, 2, redlock.WithTTL(ttl), redlock.WithoutRenewal()).Acquire(t.Context(), 2)
+		must(t, err)
+		start := time.Now()
+		lease, err := newSemaphore(t, b.WarmLocker(), 2).Acquire(t.Context(), 2)
+		must(t, err)
+		locktest.WantWithin(t, "both permits", start, ttl+1500*time.Millisecond)
+		must(t, lease.Unlock(t.Context()))
+	})
+}
+
+// The number of permits can change while the program runs. The largest number in use holds, and a client that
+// meets a holder with another number logs that once.
+func TestVirtualResize(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		var out bytes.Buffer
+		logger := slog.New(slog.NewTextHandler(&out, nil))
+		s := newSemaphore(t, b.WarmLocker(), 2)
+		other := newSemaphore(t, b.WarmLocker(redlock.WithLogger(logger)), 2)
+		both, err := s.Acquire(t.Context(), 2)
+		must(t, err)
+		done := make(chan *semaphore.Lease)
+		go func() {
+			lease, err := s.Acquire(t.Context(), 1)
+			if err != nil {
+				t.Error(err)
+			}
+			done <- lease
+		}()
+		synctest.Wait()
+		must(t, s.Resize(3))
+		start := time.Now()
+		third := <-done // which waited
+		locktest.WantWithin(t, "the third permit", start, time.Second)
+		must(t, both.Unlock(t.Context()))
+		must(t, third.Unlock(t.Context()))
+		three, err := s.Acquire(t.Context(), 3)
+		must(t, err)
+		for range 2 {
+			if _, err := other.TryAcquire(t.Context(), 1); !errors.Is(err, redlock.ErrTaken) {
+				t.Errorf("got %v, want ErrTaken", err)
+			}
+		}
+		if got := strings.Count(out.String(), "permits=2 theirs=3"); got != 1 {
+			t.Errorf("got %d lines about the other number, want one: %s", got, &out)
+		}
+		must(t, s.Resize(1))
+		if err := three.Err(); err != nil {
+			t.Errorf("after Resize: got %v, want the lease to go on", err)
+		}
+		if _, err := s.Acquire(t.Context(), 2); !errors.Is(err, redlock.ErrConfig) {
+			t.Errorf("two of one permit: got %v, want ErrConfig", err)
+		}
+		waiting := make(chan error)
+		must(t, s.Resize(4))
+		go func() {
+			_, err := s.Acquire(t.Context(), 4)
+			waiting <- err
+		}()
+		time.Sleep(time.Second)
+		must(t, s.Resize(1))
+		if err := <-waiting; !errors.Is(err, redlock.ErrConfig) {
+			t.Errorf("a caller that waits for more than there are now: got %v, want ErrConfig", err)
+		}
+		must(t, three.Unlock(t.Context()))
+		one, err := s.Acquire(t.Context(), 1) // TryAcquire may meet a waiter that gives its permit back
+		must(t, err)
+		if got := one.Parts()[0].Resource(); got != "s/1" {
+			t.Errorf("got %q, want the one permit that is left", got)
+		}
+	})
+}
+
+// Inside a lease of the semaphore a second Acquire is refused: callers that hold permits and wait for more would
+// wait for each other.
+func TestVirtualReentry(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		s := newSemaphore(t, b.WarmLocker(), 3)
+		lease, err := s.Acquire(t.Context(), 1)
+		must(t, err)
+		ctx, cancel := lease.Within(t.Context())
+		defer cancel()
+		if _, err := s.Acquire(ctx, 1); !errors.Is(err, redlock.ErrReentry) {
+			t.Errorf("got %v, want ErrReentry", err)
+		}
+		err = s.Do(t.Context(), 1, func(ctx context.Context, _ *semaphore.Lease) error {
+			_, err := s.TryAcquire(ctx, 1)
+			return err
+		})
+		if !errors.Is(err, redlock.ErrReentry) {
+			t.Errorf("inside Do: got %v, want ErrReentry", err)
+		}
+		must(t, lease.Unlock(t.Context()))
+	})
+}

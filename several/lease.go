@@ -1,0 +1,238 @@
+package several
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/d0720281/redlock"
+)
+
+// Lease is one lease that consists of leases on single resources, its parts. It is lost when its first
+// part is lost. The other parts are then renewed for at most the validity that they have, so that work
+// which has not noticed yet is alone, and are given back after that, or earlier by Unlock.
+//
+// A part can be unlocked or detached by itself. The lease goes on with the other parts, and ends with the
+// last one.
+type Lease struct {
+	parts []*redlock.Lease // sorted by resource
+	ctx   context.Context
+	end   context.CancelCauseFunc
+	left  atomic.Int32 // parts that were not given back
+
+	holdEnd time.Time   // the end of WithMaxHold; zero if there is none
+	timer   *time.Timer // of holdEnd; nil if there is none
+}
+
+// Join makes one lease of several, for packages that lock in another order. ctx is the context of the call
+// that got them; the Context of the lease has its values.
+func Join(ctx context.Context, parts ...*redlock.Lease) *Lease {
+	l := &Lease{parts: slices.Clone(parts)}
+	slices.SortFunc(l.parts, func(a, b *redlock.Lease) int {
+		switch {
+		case a.Resource() < b.Resource():
+			return -1
+		case a.Resource() > b.Resource():
+			return 1
+		}
+		return 0
+	})
+	l.ctx, l.end = context.WithCancelCause(valuesOf(context.WithoutCancel(ctx), l.parts))
+	l.left.Store(int32(len(parts)))
+	for _, part := range l.parts {
+		context.AfterFunc(part.Context(), func() { l.partEnded(part) })
+	}
+	return l
+}
+
+// partEnded ends the lease if the part was lost or was the last one.
+func (l *Lease) partEnded(part *redlock.Lease) {
+	cause := context.Cause(part.Context())
+	switch {
+	case !givenBack(cause):
+		l.lost(fmt.Errorf("resource %q: %w", part.Resource(), cause))
+	case l.left.Add(-1) == 0:
+		l.end(cause)
+	}
+}
+
+// lost ends the lease, and gives the parts back when they would have ended without renewal.
+func (l *Lease) lost(cause error) {
+	if l.ctx.Err() != nil {
+		return
+	}
+	l.end(cause)
+	var longest time.Duration
+	for _, part := range l.parts {
+		longest = max(longest, part.Validity())
+	}
+	time.AfterFunc(longest, func() { giveBack(l.standing()...) })
+}
+
+// endAfter loses the lease after a time, for WithMaxHold.
+func (l *Lease) endAfter(d time.Duration) {
+	l.holdEnd = time.Now().Add(d)
+	l.timer = time.AfterFunc(d, func() { l.lost(fmt.Errorf("%w: %w: %v", redlock.ErrLost, redlock.ErrMaxHold, d)) })
+}
+
+// givenBack reports whether the holder has ended a lease by itself.
+func givenBack(err error) bool {
+	return errors.Is(err, redlock.ErrReleased) || errors.Is(err, redlock.ErrDetached)
+}
+
+// standing returns the parts that were not given back.
+func (l *Lease) standing() (parts []*redlock.Lease) {
+	for _, part := range l.parts {
+		if !givenBack(part.Err()) {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
+// valuesOf returns ctx with the values of the leases' contexts: a lock within it of a resource that one
+// of the leases has is refused as re-entry.
+func valuesOf(ctx context.Context, leases []*redlock.Lease) context.Context {
+	for _, le := range leases {
+		inner, stop := le.Within(ctx)
+		stop()
+		ctx = context.WithoutCancel(inner)
+	}
+	return ctx
+}
+
+// within returns a context that ends with ctx or with the first of the leases.
+func within(ctx context.Context, leases []*redlock.Lease) (context.Context, context.CancelFunc) {
+	stop := make([]context.CancelFunc, len(leases))
+	for i, le := range leases {
+		ctx, stop[i] = le.Within(ctx)
+	}
+	return ctx, func() {
+		for _, f := range stop {
+			f()
+		}
+	}
+}
+
+// Parts returns the leases on the single resources, sorted by the names of these. Each has a fencing token
+// of its own.
+func (l *Lease) Parts() []*redlock.Lease { return slices.Clone(l.parts) }
+
+// Part returns the lease on a resource; nil if the resource is none of the lease's.
+func (l *Lease) Part(resource string) *redlock.Lease {
+	i := slices.IndexFunc(l.parts, func(part *redlock.Lease) bool { return part.Resource() == resource })
+	if i < 0 {
+		return nil
+	}
+	return l.parts[i]
+}
+
+// Context returns a context that ends with the lease. Its cause names the resource that was lost, and
+// matches [redlock.ErrLost]; or it matches [redlock.ErrReleased] or [redlock.ErrDetached].
+func (l *Lease) Context() context.Context { return l.ctx }
+
+// Within returns a context for work under the lease. It ends with ctx, with the lease, or when the
+// returned function is called.
+func (l *Lease) Within(ctx context.Context) (context.Context, context.CancelFunc) {
+	inner, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
+	if l.ctx.Err() != nil {
+		cancel(context.Cause(l.ctx))
+	}
+	return &valued{inner, valuesOf(context.WithoutCancel(ctx), l.parts)}, func() { stop(); cancel(nil) }
+}
+
+// valued is a context with the values of another one.
+type valued struct {
+	context.Context
+	values context.Context
+}
+
+func (v *valued) Value(key any) any {
+	if own := v.Context.Value(key); own != nil {
+		return own
+	}
+	return v.values.Value(key)
+}
+
+// Validity returns the time until the first part ends that was not given back; at most 0 if the lease is over.
+func (l *Lease) Validity() time.Duration {
+	if l.ctx.Err() != nil {
+		return 0
+	}
+	least := time.Duration(math.MaxInt64)
+	if !l.holdEnd.IsZero() {
+		least = time.Until(l.holdEnd)
+	}
+	parts := l.standing()
+	for _, part := range parts {
+		least = min(least, part.Validity())
+	}
+	if len(parts) == 0 {
+		return 0
+	}
+	return least
+}
+
+// Err returns nil while the lease stands, and otherwise why it is over.
+func (l *Lease) Err() error {
+	if l.ctx.Err() != nil {
+		return context.Cause(l.ctx)
+	}
+	for _, part := range l.standing() {
+		if err := part.Err(); err != nil && !givenBack(err) {
+			return fmt.Errorf("resource %q: %w", part.Resource(), err)
+		}
+	}
+	return nil
+}
+
+// Extend extends the parts that were not given back, all at the same time, as [redlock.Lease.Extend] does.
+func (l *Lease) Extend(ctx context.Context) error {
+	if err := l.Err(); err != nil {
+		return err
+	}
+	return errors.Join(each(l.standing(), func(part *redlock.Lease) error { return part.Extend(ctx) })...)
+}
+
+// Unlock ends the lease, and unlocks its parts at the same time, as [redlock.Lease.Unlock] does. Parts that were
+// given back before are left alone; if all were, the error matches [redlock.ErrReleased] or
+// [redlock.ErrDetached]. After an error it may be called again.
+func (l *Lease) Unlock(ctx context.Context) error {
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	l.end(redlock.ErrReleased) // before a part can be handed over to the next holder
+	errs := each(l.parts, func(part *redlock.Lease) error { return part.Unlock(ctx) })
+	if others := slices.DeleteFunc(slices.Clone(errs), givenBack); len(others) > 0 {
+		errs = others // or nil for each part that was unlocked
+	}
+	return errors.Join(errs...)
+}
+
+// During calls fn while the lease is held, and unlocks the lease when fn returns or panics.
+func (l *Lease) During(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) (err error) {
+	defer func() {
+		if unlockErr := l.Unlock(ctx); unlockErr != nil && !givenBack(unlockErr) {
+			err = errors.Join(err, unlockErr)
+		}
+	}()
+	inner, cancel := l.Within(ctx)
+	defer cancel()
+	return fn(inner, l)
+}
+
+// each calls do for leases at the same time, and returns the error of each.
+func each(parts []*redlock.Lease, do func(part *redlock.Lease) error) []error {
+	errs := make([]error, len(parts))
+	inParallel(len(parts), func(i int) {
+		if err := do(parts[i]); err != nil {
+			errs[i] = fmt.Errorf("resource %q: %w", parts[i].Resource(), err)
+		}
+	})
+	return errs
+}

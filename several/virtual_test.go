@@ -1,0 +1,240 @@
+package several_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/virtual"
+	"github.com/d0720281/redlock/several"
+)
+
+func write(names ...string) several.Names { return several.Names{Write: names} }
+
+// Free resources take one round trip together, or two. Each part is an ordinary lease: it can be inspected, extended,
+// adopted and broken.
+func TestVirtualFree(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
+		b.All(func(n *virtual.Node) { n.Latency(10*time.Millisecond, 10*time.Millisecond) })
+		start := time.Now()
+		lease, err := several.Lock(t.Context(), l, several.Names{Write: []string{"c", "a", "c"}, Read: []string{"b"}})
+		must(t, err)
+		locktest.WantWithin(t, "Lock", start, 40*time.Millisecond) // with the round that raises a token, if counters differ
+		var got []string
+		for _, part := range lease.Parts() {
+			got = append(got, part.Resource()+" "+string(part.Mode()))
+		}
+		if want := []string{"a exclusive", "b shared", "c exclusive"}; !slices.Equal(got, want) {
+			t.Errorf("got the parts %q, want %q", got, want)
+		}
+		other := b.WarmLocker()
+		if _, err := several.TryLock(t.Context(), other, write("d", "c")); !errors.Is(err, redlock.ErrTaken) {
+			t.Errorf("TryLock beside it: got %v, want ErrTaken", err)
+		}
+		time.Sleep(time.Second)
+		b.WantHolding("d") // it was given back
+		in, err := admin.Inspect(t.Context(), l, "a")
+		must(t, err)
+		if in.Token != lease.Part("a").Token() || lease.Part("x") != nil {
+			t.Errorf("got the holder %q of a, want the part", in.Token)
+		}
+		must(t, lease.Part("a").Extend(t.Context()))
+		must(t, lease.Extend(t.Context()))
+		adopted, err := other.Adopt(t.Context(), "c", lease.Part("c").Token(), lease.Part("c").Fence())
+		must(t, err)
+		must(t, adopted.Detach())
+		if _, err := l.Lock(lease.Context(), "a"); !errors.Is(err, redlock.ErrReentry) {
+			t.Errorf("Lock of a part inside: got %v, want ErrReentry", err)
+		}
+		ctx, cancel := lease.Within(t.Context())
+		if _, err := several.Lock(ctx, l, write("z", "c")); !errors.Is(err, redlock.ErrReentry) {
+			t.Errorf("Lock of a part inside: got %v, want ErrReentry", err)
+		}
+		cancel()
+		_, err = admin.Break(t.Context(), other, "c")
+		must(t, err)
+		<-lease.Context().Done()
+		locktest.WantMatch(t, "cause", context.Cause(lease.Context()), []error{redlock.ErrLost, redlock.ErrBroken})
+		time.Sleep(time.Minute) // the holder does not unlock; the other parts are given back all the same
+		for _, name := range []string{"a", "b", "c"} {
+			b.WantHolding(name)
+		}
+	})
+}
+
+// Parts that are given back one by one do not end the others.
+func TestVirtualPartsOneByOne(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
+		lease, err := several.Lock(t.Context(), l, write("a", "b", "c"))
+		must(t, err)
+		must(t, lease.Part("b").Unlock(t.Context()))
+		time.Sleep(time.Minute)
+		b.WantHolding("b")
+		b.WantHolding("a", 0, 1, 2)
+		if err := lease.Err(); err != nil || lease.Context().Err() != nil || lease.Validity() <= 0 {
+			t.Errorf("got %v, validity %v, want the others to go on", err, lease.Validity())
+		}
+		must(t, lease.Extend(t.Context()))
+		must(t, lease.Part("c").Detach())
+		must(t, lease.Unlock(t.Context()))
+		b.WantHolding("a")
+		b.WantHolding("c", 0, 1, 2) // it belongs to its token now
+		if err := lease.Err(); !errors.Is(err, redlock.ErrReleased) || lease.Validity() != 0 {
+			t.Errorf("after Unlock: got %v, validity %v", err, lease.Validity())
+		}
+		if err := lease.Unlock(t.Context()); !errors.Is(err, redlock.ErrReleased) {
+			t.Errorf("second Unlock: got %v, want ErrReleased", err)
+		}
+		both, err := several.Lock(t.Context(), l, write("x", "y"))
+		must(t, err)
+		must(t, errors.Join(both.Part("x").Unlock(t.Context()), both.Part("y").Unlock(t.Context())))
+		locktest.WantDone(t, both.Context(), []error{redlock.ErrReleased})
+	})
+}
+
+// A part that is lost while the call waits begins the call again, and a lease ends when a part is lost.
+func TestVirtualLoss(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		holder, l := b.WarmLocker(), b.WarmLocker()
+		z := b.Lock(holder, "z")
+		done := make(chan *several.Lease)
+		go func() {
+			lease, err := several.Lock(t.Context(), l, write("z", "a"))
+			if err != nil {
+				t.Error(err)
+			}
+			done <- lease
+		}()
+		time.Sleep(time.Second)
+		b.WantHolding("a", 0, 1, 2)
+		_, err := admin.Break(t.Context(), holder, "a")
+		must(t, err)
+		time.Sleep(30 * time.Second)
+		b.WantHolding("a", 0, 1, 2) // again
+		b.Unlock(z)
+		lease := <-done
+		b.All((*virtual.Node).Hang)
+		start := time.Now()
+		<-lease.Context().Done()
+		locktest.WantWithin(t, "the end", start, redlock.DefaultTTL)
+		locktest.WantMatch(t, "Err", lease.Err(), []error{redlock.ErrLost})
+		b.All((*virtual.Node).Resume)
+		time.Sleep(time.Minute)
+	})
+}
+
+// MaxHold counts from when the lease has all parts.
+func TestVirtualMaxHold(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		holder, l := b.WarmLocker(), b.WarmLocker()
+		z := b.Lock(holder, "z")
+		done := make(chan *several.Lease)
+		go func() {
+			lease, err := several.Lock(t.Context(), l, write("z", "a"), redlock.WithMaxHold(20*time.Second))
+			if err != nil {
+				t.Error(err)
+			}
+			done <- lease
+		}()
+		time.Sleep(time.Minute)
+		b.Unlock(z)
+		lease := <-done
+		start := time.Now()
+		<-lease.Context().Done()
+		locktest.WantSince(t, "the end", start, 20*time.Second)
+		locktest.WantMatch(t, "cause", context.Cause(lease.Context()), []error{redlock.ErrLost, redlock.ErrMaxHold})
+		time.Sleep(redlock.DefaultTTL + time.Second)
+		b.WantHolding("a")
+	})
+}
+
+// table has callers take two neighbouring forks of a round table each, by a way of locking, and returns
+// how many meals there were in 20 s.
+func table(t *testing.T, lock func(ctx context.Context, l *redlock.Locker, left, right string) (unlock func(), err error)) (meals int) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		var mu sync.Mutex
+		var g sync.WaitGroup
+		forks := []string{"a", "b", "c"}
+		for i := range forks {
+			l := b.WarmLocker()
+			g.Go(func() {
+				for ctx.Err() == nil {
+					unlock, err := lock(ctx, l, forks[i], forks[(i+1)%len(forks)])
+					if err != nil {
+						return
+					}
+					time.Sleep(time.Duration(1+rand.IntN(5)) * time.Millisecond)
+					mu.Lock()
+					meals++
+					mu.Unlock()
+					unlock()
+				}
+			})
+		}
+		g.Wait()
+		synctest.Wait()
+	})
+	return meals
+}
+
+// Callers at a round table do not wait for each other for ever. The control locks one fork after the other,
+// in the order in which the caller names them.
+func TestVirtualRoundTable(t *testing.T) {
+	meals := table(t, func(ctx context.Context, l *redlock.Locker, left, right string) (func(), error) {
+		lease, err := several.Lock(ctx, l, write(left, right))
+		if err != nil {
+			return nil, err
+		}
+		return func() { _ = lease.Unlock(context.Background()) }, nil
+	})
+	if meals < 500 {
+		t.Errorf("got %d meals, want more", meals)
+	}
+	meals = table(t, func(ctx context.Context, l *redlock.Locker, left, right string) (func(), error) {
+		first, err := l.Lock(ctx, left)
+		if err != nil {
+			return nil, err
+		}
+		time.Sleep(time.Millisecond)
+		second, err := l.Lock(ctx, right)
+		if err != nil {
+			_ = first.Unlock(context.Background())
+			return nil, err
+		}
+		return func() { _, _ = second.Unlock(context.Background()), first.Unlock(context.Background()) }, nil
+	})
+	if meals > 10 {
+		t.Errorf("control: got %d meals one fork after the other, want a circle", meals)
+	}
+}
+
+// A call whose context ends returns the error of the resource that it waited for, and leaves nothing.
+func TestVirtualGivesUp(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		holder, l := b.WarmLocker(), b.WarmLocker()
+		b.Lock(holder, "m")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := several.Lock(ctx, l, write("z", "m", "a"))
+		locktest.WantMatch(t, "Lock", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken, context.DeadlineExceeded})
+		var refused *redlock.QuorumError
+		if !errors.As(err, &refused) || refused.Resource != "m" {
+			t.Errorf("got %v, want the error of m", err)
+		}
+		time.Sleep(time.Second)
+		b.WantHolding("a")
+		b.WantHolding("z")
+	})
+}

@@ -1,0 +1,211 @@
+// Package sharded spreads resources over several groups of masters, for more locks a second than one
+// quorum grants. It uses the exported API of package redlock alone: each group is a [redlock.Locker]
+// with a list of masters and a quorum of its own, and a resource belongs to the group with the highest
+// rendezvous hash of the group's number and the resource's name.
+//
+// # Promise
+//
+// Within a group all promises of package redlock hold. A group without a quorum stops its own resources
+// alone. Of clients with different groups that share a group, only those with the groups that came first
+// are served: the calls of the others return an error that matches [redlock.ErrMasters]. A group that is
+// added at the end takes its share of the resources from all others, and moves no other resource; a group
+// that is removed from the end gives its own away. Fencing tokens do not fall when a resource moves, as far
+// as the clocks of the masters of all groups agree.
+//
+// # Limits
+//
+// A master compares groups when a client asks it for votes, so a client asks the masters of each group for
+// a lock of the package's own before its first lease, and then four times in a quarantine. A client that
+// cannot reach a quorum of a group leaves that group out. So two clients with different groups can both be
+// served if one of them cannot reach the groups that both have. A client that is refused later, because it
+// was cut off from a group for two quarantines, gets no new lease; the leases that it has in other groups
+// go on. If the masters of a group are emptied, a client with other groups can be served one TTL before
+// the last lease of a client with the former groups has ended: so do not change groups in the quarantine
+// of a master.
+//
+// To change the groups, stop the processes with the former groups, and start those with the new ones, in
+// any order: the new ones are refused until the former ones have been gone for two quarantines, 20.6 s
+// by default (see [redlock.WithMaxTTL]). Within a group a master is added or removed as in a list of
+// [redlock.New]. With [redlock.WithoutRestartGuard] groups are not compared.
+//
+// Source: ALGORITHM section 8, "Membership" and "Groups".
+package sharded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock"
+)
+
+// Locker locks each resource in its group. Call [New] to make one. A Locker is safe for concurrent use.
+// Its methods are those of a [redlock.Locker], so packages semaphore and several take it, too.
+type Locker struct {
+	groups []*redlock.Locker
+	survey *survey // nil for one group
+}
+
+// New makes a Locker. Each group is a list of masters as for [redlock.New], and no master may be in two
+// groups. The options hold for all groups. All clients must have the same groups in the same order.
+//
+// New sends nothing to any master. If a group or an option cannot work, the error matches
+// [redlock.ErrConfig].
+func New(groups [][]string, opts ...redlock.Option) (*Locker, error) {
+	return open(groups, opts, func(i int, opts []redlock.Option) (*redlock.Locker, error) {
+		return redlock.New(groups[i], opts...)
+	})
+}
+
+// NewFromOptions is [New] with the masters of [redlock.NewFromOptions].
+func NewFromOptions(groups [][]*redis.Options, opts ...redlock.Option) (*Locker, error) {
+	addrs := make([][]string, len(groups))
+	for i, masters := range groups {
+		for _, o := range masters {
+			addrs[i] = append(addrs[i], addressOf(o))
+		}
+	}
+	return open(addrs, opts, func(i int, opts []redlock.Option) (*redlock.Locker, error) {
+		return redlock.NewFromOptions(groups[i], opts...)
+	})
+}
+
+// addressOf returns the address of a master in the form of redlock.New.
+func addressOf(o *redis.Options) string {
+	switch {
+	case o == nil:
+		return ""
+	case o.Network == "unix" || strings.HasPrefix(o.Addr, "/"):
+		return "unix://" + o.Addr
+	}
+	return o.Addr
+}
+
+func open(addrs [][]string, opts []redlock.Option, group func(i int, opts []redlock.Option) (*redlock.Locker, error)) (*Locker, error) {
+	if len(addrs) == 0 {
+		return nil, fmt.Errorf("%w: sharded: no groups: give the masters of at least one", redlock.ErrConfig)
+	}
+	if len(addrs) > 1 {
+		opts = append([]redlock.Option{redlock.WithGroups(addrs)}, opts...)
+	}
+	l := &Locker{}
+	for i := range addrs {
+		g, err := group(i, opts)
+		if err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
+		l.groups = append(l.groups, g)
+	}
+	if len(l.groups) > 1 {
+		var err error
+		if l.survey, err = newSurvey(l.groups); err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
+	}
+	return l, nil
+}
+
+// Groups returns the Lockers of the groups, in their order: for package admin, for Stats, and for
+// [redlock.Locker.Adopt]. Lock resources by the methods of this Locker alone, which refuse clients with
+// other groups.
+func (l *Locker) Groups() []*redlock.Locker { return l.groups }
+
+// Of returns the Locker of the group that a resource belongs to.
+func (l *Locker) Of(resource string) *redlock.Locker {
+	best, highest := l.groups[0], uint64(0)
+	for i, g := range l.groups {
+		if score := hash(strconv.Itoa(i) + " " + resource); score > highest {
+			best, highest = g, score
+		}
+	}
+	return best
+}
+
+// hash is FNV-1a, mixed because its last bytes reach too few of the bits. All clients must have the same.
+func hash(s string) uint64 {
+	f := fnv.New64a()
+	_, _ = f.Write([]byte(s))
+	h := f.Sum64()
+	h = (h ^ h>>33) * 0xff51afd7ed558ccd
+	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
+}
+
+// Lock is [redlock.Locker.Lock] in the group of the resource. While clients with other groups are at work,
+// it fails at once with an error that matches [redlock.ErrMasters].
+func (l *Locker) Lock(ctx context.Context, resource string, opts ...redlock.LockOption) (*redlock.Lease, error) {
+	if err := l.enter(ctx, true); err != nil {
+		return nil, err
+	}
+	return l.Of(resource).Lock(ctx, resource, opts...)
+}
+
+// TryLock is [redlock.Locker.TryLock] in the group of the resource.
+func (l *Locker) TryLock(ctx context.Context, resource string, opts ...redlock.LockOption) (*redlock.Lease, error) {
+	if err := l.enter(ctx, false); err != nil {
+		return nil, err
+	}
+	return l.Of(resource).TryLock(ctx, resource, opts...)
+}
+
+// Do is [redlock.Locker.Do] in the group of the resource.
+func (l *Locker) Do(ctx context.Context, resource string, fn func(ctx context.Context, lease *redlock.Lease) error, opts ...redlock.LockOption) error {
+	if err := l.enter(ctx, true); err != nil {
+		return err
+	}
+	return l.Of(resource).Do(ctx, resource, fn, opts...)
+}
+
+// Adopt is [redlock.Locker.Adopt] in the group of the resource.
+func (l *Locker) Adopt(ctx context.Context, resource, token string, fence int64, opts ...redlock.LockOption) (*redlock.Lease, error) {
+	if err := l.enter(ctx, false); err != nil {
+		return nil, err
+	}
+	return l.Of(resource).Adopt(ctx, resource, token, fence, opts...)
+}
+
+// CheckResource is [redlock.Locker.CheckResource].
+func (l *Locker) CheckResource(resource string) error { return l.groups[0].CheckResource(resource) }
+
+// Settings is [redlock.Locker.Settings].
+func (l *Locker) Settings(opts ...redlock.LockOption) (redlock.Settings, error) {
+	return l.groups[0].Settings(opts...)
+}
+
+// WhyWaiting is [redlock.Locker.WhyWaiting].
+func (l *Locker) WhyWaiting(resource string) error { return l.Of(resource).WhyWaiting(resource) }
+
+// Logger is [redlock.Locker.Logger].
+func (l *Locker) Logger() *slog.Logger { return l.groups[0].Logger() }
+
+// Done is [redlock.Locker.Done].
+func (l *Locker) Done() <-chan struct{} { return l.groups[0].Done() }
+
+// Close closes the Lockers of all groups, as [redlock.Locker.Close] does, and joins their errors.
+func (l *Locker) Close() error {
+	errs := make([]error, len(l.groups))
+	var closing sync.WaitGroup
+	for i, g := range l.groups {
+		closing.Go(func() { errs[i] = g.Close() })
+	}
+	closing.Wait()
+	if l.survey != nil {
+		l.survey.wait()
+	}
+	return errors.Join(errs...)
+}
+
+// enter returns nil if the groups of this client are those of all clients, as far as is known.
+func (l *Locker) enter(ctx context.Context, waits bool) error {
+	if l.survey == nil || ctx == nil { // the group refuses a nil ctx
+		return nil
+	}
+	return l.survey.enter(ctx, waits)
+}

@@ -1,0 +1,74 @@
+package sharded_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/sharded"
+)
+
+// Groups get equal shares of the resources. A group that is added at the end takes its share from
+// all others, and no other resource moves.
+//
+// Source: ALGORITHM section 8, "Groups".
+func TestGroupOf(t *testing.T) {
+	const resources = 20_000
+	var before *sharded.Locker
+	for k := 1; k <= 5; k++ {
+		var groups [][]string
+		for i := range k {
+			groups = append(groups, []string{fmt.Sprintf("10.0.%d.1:6379", i)})
+		}
+		l, err := sharded.New(groups)
+		must(t, err)
+		t.Cleanup(func() { _ = l.Close() })
+		groupOf := func(l *sharded.Locker, r string) int { return slices.Index(l.Groups(), l.Of(r)) }
+		share := make([]int, k)
+		for i := range resources {
+			r := fmt.Sprint("resource:", i)
+			group := groupOf(l, r)
+			share[group]++
+			if k > 1 && group != k-1 && group != groupOf(before, r) {
+				t.Fatalf("%d groups: %q moved from group %d to group %d, which is not new", k, r, groupOf(before, r), group)
+			}
+		}
+		for i, n := range share {
+			if want := resources / k; n < want*95/100 || n > want*105/100 {
+				t.Errorf("%d groups: group %d has %d resources, want about %d", k, i, n, want)
+			}
+		}
+		before = l
+	}
+}
+
+// Groups that cannot work are refused before any master is asked, with the number of the group.
+func TestGroupsRefused(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		groups [][]string
+		want   string
+	}{
+		{"no group", nil, "no groups"},
+		{"an empty group", [][]string{{"a:1"}, {}}, "group 2: invalid configuration: no masters"},
+		{"a wrong address", [][]string{{"a:1"}, {"b"}}, "group 2: invalid configuration: master 1 (\"b\")"},
+		{"one group with a wrong address", [][]string{{"b"}}, "invalid configuration: master 1 (\"b\")"},
+		{"a master twice in a group", [][]string{{"a:1"}, {"b:1", "b:1"}}, "group 2: invalid configuration: master 2 has the address of master 1"},
+		{"a master in two groups", [][]string{{"a:1", "b:1"}, {"c:1", "b:1"}}, "b:1 is in group 1 and in group 2"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := sharded.New(test.groups)
+			if !errors.Is(err, redlock.ErrConfig) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want an error that matches ErrConfig, with %q", err, test.want)
+			}
+		})
+	}
+	if _, err := sharded.NewFromOptions([][]*redis.Options{{nil}}); !errors.Is(err, redlock.ErrConfig) {
+		t.Errorf("a master without options: got %v, want an error that matches ErrConfig", err)
+	}
+}

@@ -1,0 +1,220 @@
+package sharded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/d0720281/redlock"
+)
+
+// resource is the lock that a survey tries to get in each group. No client keeps it.
+const resource = "sharded"
+
+// survey finds out whether clients with other groups are at work. It tries to lock a resource of its own
+// in each group. A master in use by clients with other groups refuses that.
+//
+// The first call of the Locker waits for a survey, and so does a call after surveys have failed for so
+// long that clients with other groups can have come. From the first survey on, one is made every quarter of
+// a quarantine, until the Locker is closed: a group is known to be in use for two quarantines after a
+// client last asked for votes there.
+//
+// Source: ALGORITHM section 8, "Groups".
+type survey struct {
+	groups     []*redlock.Locker
+	clock      redlock.Clock
+	quarantine time.Duration
+
+	running sync.WaitGroup
+	asks    chan chan error // calls that wait for a survey
+	start   sync.Once
+
+	mu      sync.Mutex
+	until   time.Duration // the last survey that passed counts until then, by the clock; guarded by mu
+	counted bool          // a survey has passed; guarded by mu
+	refused error         // of the last survey, if it did not pass; guarded by mu
+
+	entered []bool // by group: its masters have accepted the groups of this client; of the goroutine
+}
+
+func newSurvey(groups []*redlock.Locker) (*survey, error) {
+	settings, err := groups[0].Settings()
+	if err != nil {
+		return nil, err
+	}
+	return &survey{
+		groups: groups, clock: settings.Clock, quarantine: settings.Quarantine,
+		asks: make(chan chan error), entered: make([]bool, len(groups)),
+	}, nil
+}
+
+// enter returns nil while a survey that has passed counts, and the last one has not been refused.
+// Otherwise it waits for a survey. If waits is true, it also waits while masters are in quarantine.
+func (s *survey) enter(ctx context.Context, waits bool) error {
+	for {
+		s.mu.Lock()
+		refused, counts := s.refused, s.countsLocked()
+		s.mu.Unlock()
+		if refused == nil && counts {
+			return nil
+		}
+		err := s.ask(ctx)
+		if err == nil || !waits || !errors.Is(err, redlock.ErrQuarantine) || errors.Is(err, redlock.ErrMasters) {
+			return err
+		}
+		if why := s.pause(ctx, s.quarantine/20); why != nil {
+			return fmt.Errorf("%w: %w", err, why)
+		}
+	}
+}
+
+func (s *survey) countsLocked() bool { return s.counted && s.clock.Now() < s.until }
+
+// ask returns the result of the next survey.
+func (s *survey) ask(ctx context.Context) error {
+	s.start.Do(func() { s.running.Go(s.run) })
+	result := make(chan error, 1)
+	select {
+	case s.asks <- result:
+	case <-ctx.Done():
+		return fmt.Errorf("sharded: %w: %w", redlock.ErrNotAcquired, context.Cause(ctx))
+	case <-s.groups[0].Done():
+		return redlock.ErrClosed
+	}
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("sharded: %w: %w", redlock.ErrNotAcquired, context.Cause(ctx))
+	}
+}
+
+func (s *survey) pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-s.groups[0].Done():
+		return redlock.ErrClosed
+	}
+}
+
+// wait returns when the goroutine of the survey has ended, after the Lockers were closed.
+func (s *survey) wait() {
+	s.start.Do(func() {}) // no later call starts it
+	s.running.Wait()
+}
+
+// run is the goroutine of the survey.
+func (s *survey) run() {
+	every := time.NewTicker(s.quarantine / 4)
+	defer every.Stop()
+	for {
+		var waiting []chan error
+		select {
+		case <-every.C:
+		case result := <-s.asks:
+			waiting = append(waiting, result)
+		case <-s.groups[0].Done():
+			return
+		}
+		for more := true; more; {
+			select {
+			case result := <-s.asks:
+				waiting = append(waiting, result)
+			default:
+				more = false
+			}
+		}
+		err := s.round()
+		for _, result := range waiting {
+			result <- err
+		}
+	}
+}
+
+// round makes one survey, and keeps its result.
+func (s *survey) round() error {
+	began := s.clock.Now()
+	s.mu.Lock()
+	if !s.countsLocked() {
+		clear(s.entered) // clients with other groups can have come meanwhile
+	}
+	s.mu.Unlock()
+	errs := make([]error, len(s.groups))
+	var asking sync.WaitGroup
+	for i, g := range s.groups {
+		asking.Go(func() { errs[i] = probe(g) })
+	}
+	asking.Wait()
+	select {
+	case <-s.groups[0].Done():
+		return redlock.ErrClosed
+	default:
+	}
+	var refusal error
+	for i, err := range errs {
+		accepts, passes := judge(err, s.entered[i])
+		s.entered[i] = s.entered[i] || accepts
+		if !passes && refusal == nil {
+			refusal = fmt.Errorf("sharded: group %d: %w", i+1, err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if refusal != nil && s.refused == nil {
+		s.groups[0].Logger().Warn("redlock: no new lease can be granted: "+refusal.Error(), "reason", redlock.Reason(refusal))
+	}
+	if s.refused = refusal; refusal == nil {
+		s.until, s.counted = began+s.quarantine/2, true
+	}
+	return refusal
+}
+
+// probe asks the masters of a group for their votes.
+func probe(g *redlock.Locker) error {
+	lease, err := g.TryLock(context.Background(), resource, redlock.WithMinHold(0), redlock.WithQuarantineWait(0))
+	if err == nil {
+		_ = lease.Unlock(context.Background()) // the key expires by itself
+	}
+	return err
+}
+
+// judge returns what the result of a probe means. A group accepts if a quorum of its masters do: they
+// granted, or another client had the lock. A client that the group has accepted before counts masters in
+// quarantine, too, so that masters that restart in one group do not stop the others. A group also passes
+// if too few masters answer, and none of them names other groups: it must not stop the other groups.
+func judge(err error, entered bool) (accepts, passes bool) {
+	var q *redlock.QuorumError
+	switch {
+	case err == nil:
+		return true, true
+	case !errors.As(err, &q):
+		return false, false
+	}
+	failed, quarantined, silent, conflicts := 0, 0, 0, 0
+	for _, m := range q.Masters {
+		switch redlock.Reason(m) {
+		case "taken":
+		case "quarantine":
+			quarantined++
+		case "timeout", "connection":
+			silent++
+		case "membership":
+			conflicts++
+		default:
+			failed++
+		}
+	}
+	accepting := q.Of - failed - quarantined - silent - conflicts
+	if entered {
+		accepting += quarantined
+	}
+	accepts = accepting >= q.Need
+	return accepts, accepts || conflicts == 0 && q.Of-silent < q.Need
+}
