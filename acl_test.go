@@ -14,6 +14,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
@@ -129,7 +130,7 @@ func TestACL(t *testing.T) {
 				}
 			}
 			for _, admin := range c.admins {
-				must(t, admin.Do(t.Context(), set...).Err())
+				locktest.Must(t, admin.Do(t.Context(), set...).Err())
 			}
 			c.wait(t, user, missing == "+ping") // it may be slower, and nothing else
 		})
@@ -323,9 +324,9 @@ func (c *aclCluster) wait(t *testing.T, user string, queues bool) {
 	defer cancel()
 	urls := []string{"redis://" + user + ":secret@" + c.alone} // no other queue node can replace a queue node that fails
 	resource := "wait-" + user
-	lockers := []*redlock.Locker{open(t, urls), open(t, urls)}
-	must(t, admin.Bootstrap(ctx, lockers[0]))
-	lease := lock(t, lockers[0], resource)
+	lockers := []*redlock.Locker{locktest.Open(t, urls), locktest.Open(t, urls)}
+	locktest.Must(t, admin.Bootstrap(ctx, lockers[0]))
+	lease := locktest.Lock(t, lockers[0], resource)
 	for i := range 2 {
 		waiter := lockers[(i+1)%2]
 		before := waiter.Stats().Counts[redlock.EventTaken]
@@ -349,25 +350,25 @@ func (c *aclCluster) wait(t *testing.T, user string, queues bool) {
 		} else {
 			redistest.Eventually(t, 10*time.Second, func() bool { return waiter.Stats().Counts[redlock.EventTaken] > before }, "a process has asked in vain, and waits")
 		}
-		must(t, lease.Extend(ctx))
-		must(t, lease.Unlock(ctx))
+		locktest.Must(t, lease.Extend(ctx))
+		locktest.Must(t, lease.Unlock(ctx))
 		if lease = <-next; lease == nil {
 			return
 		}
 	}
-	must(t, lease.Unlock(ctx))
+	locktest.Must(t, lease.Unlock(ctx))
 	for _, l := range lockers {
-		must(t, l.Close())
+		locktest.Must(t, l.Close())
 	}
 }
 
 // A key that the user has no right to makes the server refuse the batch with its request. The
 // other requests of the batch still succeed.
 func TestForbiddenKeyInABatch(t *testing.T) {
-	c := start(t, 1)
-	must(t, c.nodes[0].Do(t.Context(), "acl", "setuser", "narrow", "on", ">secret", "~redlock:mine*", "~redlock:~guard", "+@all").Err())
+	c := locktest.Start(t, 1)
+	locktest.Must(t, c.Nodes[0].Do(t.Context(), "acl", "setuser", "narrow", "on", ">secret", "~redlock:mine*", "~redlock:~guard", "+@all").Err())
 	// On a busy machine sending a batch request by request takes very long.
-	l := open(t, []string{"redis://narrow:secret@" + c.addrs[0]}, redlock.WithMasterTimeout(2*time.Second))
+	l := locktest.Open(t, []string{"redis://narrow:secret@" + c.Addrs[0]}, redlock.WithMasterTimeout(2*time.Second))
 	var callers sync.WaitGroup
 	for i := range 32 {
 		callers.Go(func() {

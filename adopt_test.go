@@ -37,33 +37,33 @@ func wantEnded(t *testing.T, le *redlock.Lease, why error) {
 }
 
 // everywhere waits until all nodes have the key of the resource "moved".
-func (c *cluster) everywhere(t *testing.T) {
+func everywhere(c *locktest.Cluster, t *testing.T) {
 	t.Helper()
-	redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:"+moved) == len(c.nodes) }, "all nodes have the key")
+	redistest.Eventually(t, 5*time.Second, func() bool { return c.Count("redlock:"+moved) == len(c.Nodes) }, "all nodes have the key")
 }
 
 // A lease that goes from one Locker to another stays the same.
 func TestDetachAndAdopt(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		t.Run(fmt.Sprintf("fence known: %v", known), func(t *testing.T) {
-			c := start(t, 3)
+			c := locktest.Start(t, 3)
 			const ttl = 2 * time.Second // long enough for a busy machine
 			var gone atomic.Value
-			first := open(t, c.addrs, redlock.WithTTL(2*time.Second),
+			first := locktest.Open(t, c.Addrs, redlock.WithTTL(2*time.Second),
 				locktest.On(func(e redlock.Event) { gone.Store(e) }, redlock.EventReleased))
-			le := lock(t, first, moved)
-			c.everywhere(t)
-			must(t, le.Detach())
+			le := locktest.Lock(t, first, moved)
+			everywhere(c, t)
+			locktest.Must(t, le.Detach())
 			wantEnded(t, le, redlock.ErrDetached)
-			must(t, first.Close())
+			locktest.Must(t, first.Close())
 			if e, ok := gone.Load().(redlock.Event); !ok || !errors.Is(e.Err, redlock.ErrDetached) || e.Fence != le.Fence() {
 				t.Errorf("got event %+v, want an event of %v", e, redlock.ErrDetached)
 			}
-			if n := c.count("redlock:" + moved); n != 3 {
+			if n := c.Count("redlock:" + moved); n != 3 {
 				t.Fatalf("got the key on %d nodes after Close, want 3", n)
 			}
 
-			second, other := open(t, c.addrs, redlock.WithMasterTimeout(ttl/4)), open(t, c.addrs)
+			second, other := locktest.Open(t, c.Addrs, redlock.WithMasterTimeout(ttl/4)), locktest.Open(t, c.Addrs)
 			if _, err := other.TryLock(t.Context(), moved); !errors.Is(err, redlock.ErrTaken) {
 				t.Errorf("detached: got %v, want %v", err, redlock.ErrTaken)
 			}
@@ -72,7 +72,7 @@ func TestDetachAndAdopt(t *testing.T) {
 				fence = 0
 			}
 			next, err := second.Adopt(t.Context(), moved, le.Token(), fence, redlock.WithTTL(ttl))
-			must(t, err)
+			locktest.Must(t, err)
 			if next.Token() != le.Token() || next.Fence() != le.Fence() || next.Resource() != moved {
 				t.Errorf("got %s, %d; want %s, %d", next.Token(), next.Fence(), le.Token(), le.Fence())
 			}
@@ -83,9 +83,9 @@ func TestDetachAndAdopt(t *testing.T) {
 			if _, err := other.TryLock(t.Context(), moved); !errors.Is(err, redlock.ErrTaken) {
 				t.Errorf("adopted: got %v, want %v", err, redlock.ErrTaken)
 			}
-			must(t, next.Unlock(t.Context()))
-			c.empty(t, "redlock:"+moved)
-			if last := lock(t, other, moved); last.Fence() <= next.Fence() {
+			locktest.Must(t, next.Unlock(t.Context()))
+			c.Empty(t, "redlock:"+moved)
+			if last := locktest.Lock(t, other, moved); last.Fence() <= next.Fence() {
 				t.Errorf("got fence %d after %d, want a larger fence", last.Fence(), next.Fence())
 			}
 		})
@@ -94,22 +94,22 @@ func TestDetachAndAdopt(t *testing.T) {
 
 // A lease that the nodes do not have cannot be adopted, and no key is written.
 func TestAdoptWhatIsNotHeld(t *testing.T) {
-	c := start(t, 3)
-	l := open(t, c.addrs)
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs)
 	const key = "redlock:" + moved
 	token := redlock.NewID()
 	put := func(values ...string) {
 		t.Helper()
 		for i, v := range values {
-			must(t, c.nodes[i].Del(t.Context(), key).Err())
+			locktest.Must(t, c.Nodes[i].Del(t.Context(), key).Err())
 			if v != "" {
-				must(t, c.nodes[i].Set(t.Context(), key, v, time.Minute).Err())
+				locktest.Must(t, c.Nodes[i].Set(t.Context(), key, v, time.Minute).Err())
 			}
 		}
 	}
 	count := func(counter int64) {
-		for _, n := range c.nodes {
-			must(t, n.Set(t.Context(), key+"~fence", counter, time.Minute).Err())
+		for _, n := range c.Nodes {
+			locktest.Must(t, n.Set(t.Context(), key+"~fence", counter, time.Minute).Err())
 		}
 	}
 	mine, fill, other := token+"|6400", token+"|0", redlock.NewID()+"|6400"
@@ -132,20 +132,20 @@ func TestAdoptWhatIsNotHeld(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			put(test.values...)
 			count(test.counter)
-			before := fmt.Sprint(c.holders(key))
+			before := fmt.Sprint(c.Holders(key))
 			le, err := l.Adopt(t.Context(), moved, token, test.fence)
 			if le != nil {
 				t.Fatal("got a lease, want none")
 			}
-			wantMatch(t, "Adopt", err, test.want, test.not, redlock.ErrConfig)
+			locktest.WantMatch(t, "Adopt", err, test.want, test.not, redlock.ErrConfig)
 			var failed *redlock.QuorumError
 			if !errors.As(err, &failed) || failed.Op != "adopt" || failed.Need != 2 {
 				t.Errorf("got %#v, want a QuorumError", err)
 			}
-			if after := fmt.Sprint(c.holders(key)); after != before {
+			if after := fmt.Sprint(c.Holders(key)); after != before {
 				t.Errorf("got %v on the nodes, want %v as before", after, before)
 			}
-			for i, n := range c.nodes {
+			for i, n := range c.Nodes {
 				if left := n.PTTL(t.Context(), key).Val(); test.values[i] != "" && left < 50*time.Second {
 					t.Errorf("got a key that lives for %v, want it as it was", left)
 				}
@@ -156,41 +156,41 @@ func TestAdoptWhatIsNotHeld(t *testing.T) {
 	put(fill, fill, "")
 	count(6400 + 63)
 	le, err := l.Adopt(t.Context(), moved, token, 6400, redlock.WithTTL(2*time.Second))
-	must(t, err) // after masters have restarted one by one all nodes have only filled keys
+	locktest.Must(t, err) // after masters have restarted one by one all nodes have only filled keys
 	if le.Fence() != 6400 {
 		t.Errorf("got fence %d, want 6400", le.Fence())
 	}
-	c.everywhere(t)
-	must(t, le.Unlock(t.Context()))
-	c.empty(t, key)
+	everywhere(c, t)
+	locktest.Must(t, le.Unlock(t.Context()))
+	c.Empty(t, key)
 }
 
 // With a node down a lease can be adopted. With a quorum down it cannot, and the error does not
 // say that the lease is gone.
 func TestAdoptWithMastersDown(t *testing.T) {
-	c := start(t, 3)
-	l := open(t, c.addrs)
-	le := lock(t, l, moved)
-	c.everywhere(t)
-	must(t, le.Detach())
-	must(t, c.procs[0].Kill())
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs)
+	le := locktest.Lock(t, l, moved)
+	everywhere(c, t)
+	locktest.Must(t, le.Detach())
+	locktest.Must(t, c.Procs[0].Kill())
 	next, err := l.Adopt(t.Context(), moved, le.Token(), 0)
-	must(t, err)
+	locktest.Must(t, err)
 	if f := next.Fence(); f != 0 && f != le.Fence() { // the counters differ, as it was their first grant
 		t.Errorf("got fence %d, want %d or none", f, le.Fence())
 	}
-	must(t, next.Detach())
+	locktest.Must(t, next.Detach())
 	if next, err = l.Adopt(t.Context(), moved, le.Token(), le.Fence()); err != nil || next.Fence() != le.Fence() {
 		t.Errorf("got %v, want fence %d", err, le.Fence())
 	}
-	must(t, next.Detach())
-	must(t, c.procs[1].Kill())
+	locktest.Must(t, next.Detach())
+	locktest.Must(t, c.Procs[1].Kill())
 	_, err = l.Adopt(t.Context(), moved, le.Token(), le.Fence())
-	wantMatch(t, "Adopt", err, []error{redlock.ErrNoQuorum}, redlock.ErrNotHeld, redlock.ErrLost)
+	locktest.WantMatch(t, "Adopt", err, []error{redlock.ErrNoQuorum}, redlock.ErrNotHeld, redlock.ErrLost)
 }
 
 func TestAdoptWithBadArguments(t *testing.T) {
-	l := open(t, []string{"127.0.0.1:1"})
+	l := locktest.Open(t, []string{"127.0.0.1:1"})
 	token := redlock.NewID()
 	for name, try := range map[string]func() (*redlock.Lease, error){
 		"no context":     func() (*redlock.Lease, error) { var none context.Context; return l.Adopt(none, moved, token, 0) },
@@ -212,7 +212,7 @@ func TestAdoptWithBadArguments(t *testing.T) {
 	if _, err := l.Adopt(ctx, moved, token, 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
-	must(t, l.Close())
+	locktest.Must(t, l.Close())
 	if _, err := l.Adopt(t.Context(), moved, token, 0); !errors.Is(err, redlock.ErrClosed) {
 		t.Errorf("got %v, want %v", err, redlock.ErrClosed)
 	}
@@ -220,26 +220,26 @@ func TestAdoptWithBadArguments(t *testing.T) {
 
 // All handles end. Waiting callers of this process go on waiting, as for another process.
 func TestDetachWithHandlesAndWaiters(t *testing.T) {
-	c := start(t, 3)
-	l := open(t, c.addrs, redlock.WithTTL(time.Second), redlock.WithoutRenewal(), redlock.WithReentry())
-	outer := lock(t, l, moved)
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs, redlock.WithTTL(time.Second), redlock.WithoutRenewal(), redlock.WithReentry())
+	outer := locktest.Lock(t, l, moved)
 	inner, err := l.TryLock(outer.Context(), moved)
-	must(t, err)
+	locktest.Must(t, err)
 	next := make(chan *redlock.Lease)
-	go func() { next <- lock(t, l, moved) }()
+	go func() { next <- locktest.Lock(t, l, moved) }()
 	redistest.Eventually(t, 5*time.Second, func() bool { return l.Stats().Waiting == 1 }, "a caller waits")
-	must(t, inner.Detach())
+	locktest.Must(t, inner.Detach())
 	wantEnded(t, inner, redlock.ErrDetached)
 	wantEnded(t, outer, redlock.ErrDetached)
 
 	adopted, err := l.Adopt(t.Context(), moved, outer.Token(), outer.Fence())
-	must(t, err)
+	locktest.Must(t, err)
 	select {
 	case <-next:
 		t.Fatal("got a lease beside the adopted one")
 	case <-time.After(50 * time.Millisecond):
 	}
-	must(t, adopted.Unlock(t.Context())) // and does not hand it over
+	locktest.Must(t, adopted.Unlock(t.Context())) // and does not hand it over
 	if last := <-next; last.Token() == outer.Token() || last.Fence() < outer.Fence()+64 {
 		t.Errorf("got fence %d with the same token: %v; want a fence of a new grant, behind %d",
 			last.Fence(), last.Token() == outer.Token(), outer.Fence())
@@ -248,21 +248,21 @@ func TestDetachWithHandlesAndWaiters(t *testing.T) {
 
 // A lease that was handed over inside its process keeps its own fencing token.
 func TestAdoptAfterHandOver(t *testing.T) {
-	c := start(t, 3)
-	l := open(t, c.addrs)
-	first := lock(t, l, moved)
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs)
+	first := locktest.Lock(t, l, moved)
 	next := make(chan *redlock.Lease)
-	go func() { next <- lock(t, l, moved) }()
+	go func() { next <- locktest.Lock(t, l, moved) }()
 	redistest.Eventually(t, 5*time.Second, func() bool { return l.Stats().Waiting == 1 }, "a caller waits")
-	must(t, first.Unlock(t.Context()))
+	locktest.Must(t, first.Unlock(t.Context()))
 	second := <-next
 	if second.Token() != first.Token() {
 		t.Skip("it was not handed over")
 	}
-	must(t, second.Detach())
-	other := open(t, c.addrs)
+	locktest.Must(t, second.Detach())
+	other := locktest.Open(t, c.Addrs)
 	adopted, err := other.Adopt(t.Context(), moved, second.Token(), second.Fence())
-	must(t, err)
+	locktest.Must(t, err)
 	if adopted.Fence() != second.Fence() || adopted.Fence() <= first.Fence() {
 		t.Errorf("got fence %d, want %d", adopted.Fence(), second.Fence())
 	}
@@ -273,10 +273,10 @@ func TestAdoptAfterHandOver(t *testing.T) {
 
 // Do does not unlock a lease that was detached inside it.
 func TestDoWithDetach(t *testing.T) {
-	c := start(t, 3)
-	l := open(t, c.addrs)
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs)
 	var ended error
-	must(t, l.Do(t.Context(), moved, func(ctx context.Context, lease *redlock.Lease) error {
+	locktest.Must(t, l.Do(t.Context(), moved, func(ctx context.Context, lease *redlock.Lease) error {
 		err := lease.Detach()
 		<-ctx.Done()
 		ended = context.Cause(ctx)
@@ -285,8 +285,8 @@ func TestDoWithDetach(t *testing.T) {
 	if !errors.Is(ended, redlock.ErrDetached) {
 		t.Errorf("got %v, want %v", ended, redlock.ErrDetached)
 	}
-	must(t, l.Close())
-	if n := c.count("redlock:" + moved); n < 2 {
+	locktest.Must(t, l.Close())
+	if n := c.Count("redlock:" + moved); n < 2 {
 		t.Errorf("got the key on %d nodes, want a quorum", n)
 	}
 }
@@ -294,19 +294,19 @@ func TestDoWithDetach(t *testing.T) {
 // Two Lockers that adopt one token share the lease. The first to unlock ends it for both, and
 // no node is reported for that.
 func TestAdoptTwice(t *testing.T) {
-	c := start(t, 3)
-	le := lock(t, open(t, c.addrs), moved)
-	c.everywhere(t)
-	must(t, le.Detach())
+	c := locktest.Start(t, 3)
+	le := locktest.Lock(t, locktest.Open(t, c.Addrs), moved)
+	everywhere(c, t)
+	locktest.Must(t, le.Detach())
 	var both []*redlock.Lease
 	for range 2 {
-		l := open(t, c.addrs)
+		l := locktest.Open(t, c.Addrs)
 		shared, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence(), redlock.WithTTL(time.Second))
-		must(t, err)
+		locktest.Must(t, err)
 		both = append(both, shared)
 	}
-	must(t, both[1].Extend(t.Context()))
-	must(t, both[0].Unlock(t.Context()))
+	locktest.Must(t, both[1].Extend(t.Context()))
+	locktest.Must(t, both[0].Unlock(t.Context()))
 	select {
 	case <-both[1].Context().Done():
 	case <-time.After(5 * time.Second):
@@ -316,13 +316,13 @@ func TestAdoptTwice(t *testing.T) {
 		t.Errorf("got %v, want %v", err, redlock.ErrLost)
 	}
 	_ = both[1].Unlock(t.Context()) // returns that the lease is lost
-	l := open(t, c.addrs)
+	l := locktest.Open(t, c.Addrs)
 	in, err := admin.Inspect(t.Context(), l, moved)
-	must(t, err)
+	locktest.Must(t, err)
 	for _, n := range in.Masters {
 		if n.Quarantine > 0 {
 			t.Errorf("got %s in quarantine", n.Master)
 		}
 	}
-	lock(t, l, moved)
+	locktest.Lock(t, l, moved)
 }

@@ -10,24 +10,26 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/virtual"
 )
 
 // handOn returns a lease that was detached, with its key on all three nodes.
-func handOn(b *bubble, opts ...redlock.LockOption) *redlock.Lease {
-	b.t.Helper()
-	le := b.lock(b.warmLocker(), moved, opts...)
+func handOn(b *locktest.Bubble, opts ...redlock.LockOption) *redlock.Lease {
+	b.T.Helper()
+	le := b.Lock(b.WarmLocker(), moved, opts...)
 	if err := le.Detach(); err != nil {
-		b.t.Fatalf("Detach: got %v, want no error", err)
+		b.T.Fatalf("Detach: got %v, want no error", err)
 	}
 	return le
 }
 
 // betweenTheRounds calls do when an Adopt that begins now has looked at all nodes, and before it
 // asks them to extend.
-func betweenTheRounds(b *bubble, do func()) {
+func betweenTheRounds(b *locktest.Bubble, do func()) {
 	const there = 50 * time.Millisecond
-	b.all(func(n *bubbleNode) { n.latency(there, 0) })
+	b.All(func(n *virtual.Node) { n.Latency(there, 0) })
 	go func() {
 		time.Sleep(there + there/2)
 		do()
@@ -37,10 +39,10 @@ func betweenTheRounds(b *bubble, do func()) {
 // After Detach nothing is renewed or released. The keys expire with their TTL, and then a
 // waiting caller gets the lock.
 func TestDetachedLeaseEndsByItself(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l := b.warmLocker()
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
 		began := time.Now()
-		le := b.lock(l, moved)
+		le := b.Lock(l, moved)
 		waiting := make(chan *redlock.Lease)
 		go func() { // in the same process, which hands nothing over
 			next, err := l.Lock(t.Context(), moved)
@@ -54,9 +56,9 @@ func TestDetachedLeaseEndsByItself(t *testing.T) {
 			t.Fatalf("Detach: got %v, want no error", err)
 		}
 		time.Sleep(9900 * time.Millisecond)
-		b.wantHolding(moved, 0, 1, 2)
-		for i, n := range b.nodes {
-			for _, c := range append(n.callsOf("extend", moved), n.callsOf("release", moved)...) {
+		b.WantHolding(moved, 0, 1, 2)
+		for i, n := range b.Nodes {
+			for _, c := range append(n.CallsOf("extend", moved), n.CallsOf("release", moved)...) {
 				if c.ID == le.Token() { // and not an acquire of the waiting caller
 					t.Errorf("node %d: got a call of %s, want none", i, c.Op)
 				}
@@ -77,11 +79,11 @@ func TestDetachedLeaseEndsByItself(t *testing.T) {
 
 // The validity counts from before the round that extended the keys.
 func TestAdoptedValidity(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		le := handOn(b)
-		l := b.warmLocker()
+		l := b.WarmLocker()
 		time.Sleep(5 * time.Second)
-		b.all(func(n *bubbleNode) { n.latency(20*time.Millisecond, 30*time.Millisecond) })
+		b.All(func(n *virtual.Node) { n.Latency(20*time.Millisecond, 30*time.Millisecond) })
 		time.Sleep(time.Second)
 		began := time.Now()
 		next, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence(), redlock.WithoutRenewal())
@@ -95,23 +97,23 @@ func TestAdoptedValidity(t *testing.T) {
 		if got, want := next.Validity(), 10*time.Second-102*time.Millisecond-50*time.Millisecond; got != want {
 			t.Errorf("got a validity of %v, want %v", got, want)
 		}
-		wantDone(t, next.Context(), []error{redlock.ErrLost, reason.Expired})
+		locktest.WantDone(t, next.Context(), []error{redlock.ErrLost, reason.Expired})
 	})
 }
 
 // A round that completes only when a quorum of the keys may have expired revives nothing.
 func TestAdoptTooLate(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		le := handOn(b, redlock.WithTTL(time.Second))
-		l := b.warmLocker()
+		l := b.WarmLocker()
 		if _, err := admin.Inspect(t.Context(), l, moved); err != nil {
 			t.Fatalf("Inspect: got %v, want no error", err)
 		}
-		b.all(func(n *bubbleNode) { n.latency(time.Millisecond, 40*time.Millisecond) })
+		b.All(func(n *virtual.Node) { n.Latency(time.Millisecond, 40*time.Millisecond) })
 		time.Sleep(920 * time.Millisecond) // the first round is complete before the end, the second arrives but is not answered in time
 		_, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence())
-		wantMatch(t, "Adopt", err, []error{redlock.ErrNoQuorum})
-		if n := b.nodes[0].seen("extend", moved); n != 1 {
+		locktest.WantMatch(t, "Adopt", err, []error{redlock.ErrNoQuorum})
+		if n := b.Nodes[0].Seen("extend", moved); n != 1 {
 			t.Errorf("got %d extends, want only the late one", n)
 		}
 	})
@@ -119,66 +121,66 @@ func TestAdoptTooLate(t *testing.T) {
 
 // A failed adoption sets the key on no node that lacked it; a successful one does.
 func TestAdoptFillsAfterwards(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		le := handOn(b)
-		l := b.warmLocker()
-		b.nodes[2].put("redlock:"+moved, "", 0)
-		betweenTheRounds(b, func() { b.nodes[1].hang() })
+		l := b.WarmLocker()
+		b.Nodes[2].Put("redlock:"+moved, "", 0)
+		betweenTheRounds(b, func() { b.Nodes[1].Hang() })
 		_, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence())
-		wantMatch(t, "Adopt", err, []error{redlock.ErrNoQuorum}, redlock.ErrNotHeld)
-		if n := b.nodes[0].seen("extend", moved); n != 1 {
+		locktest.WantMatch(t, "Adopt", err, []error{redlock.ErrNoQuorum}, redlock.ErrNotHeld)
+		if n := b.Nodes[0].Seen("extend", moved); n != 1 {
 			t.Errorf("got %d extends, want only those of the second round", n)
 		}
-		b.nodes[1].resume()
+		b.Nodes[1].Resume()
 		time.Sleep(time.Second)
-		b.wantHolding(moved, 0, 1)
-		betweenTheRounds(b, func() { b.nodes[1].hang() })
+		b.WantHolding(moved, 0, 1)
+		betweenTheRounds(b, func() { b.Nodes[1].Hang() })
 		ctx, cancel := context.WithTimeout(t.Context(), 160*time.Millisecond)
 		defer cancel()
 		_, err = l.Adopt(ctx, moved, le.Token(), le.Fence())
-		wantMatch(t, "Adopt", err, []error{redlock.ErrNoQuorum, context.DeadlineExceeded}, redlock.ErrNotHeld)
-		b.nodes[1].resume()
+		locktest.WantMatch(t, "Adopt", err, []error{redlock.ErrNoQuorum, context.DeadlineExceeded}, redlock.ErrNotHeld)
+		b.Nodes[1].Resume()
 		time.Sleep(time.Second)
-		b.wantHolding(moved, 0, 1)
+		b.WantHolding(moved, 0, 1)
 		if _, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence()); err != nil {
 			t.Fatalf("Adopt: got %v, want a lease", err)
 		}
 		time.Sleep(60 * time.Millisecond)
-		b.wantHolding(moved, 0, 1, 2)
+		b.WantHolding(moved, 0, 1, 2)
 	})
 }
 
 // A node that another client takes between the two rounds does not count.
 func TestAdoptWhatIsTakenMeanwhile(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		le := handOn(b)
-		l := b.warmLocker()
+		l := b.WarmLocker()
 		betweenTheRounds(b, func() {
-			for _, n := range b.nodes[:2] {
-				n.put("redlock:"+moved, "another|6400", time.Minute)
+			for _, n := range b.Nodes[:2] {
+				n.Put("redlock:"+moved, "another|6400", time.Minute)
 			}
 		})
 		began := time.Now()
 		_, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence())
-		wantSince(t, "the error", began, 100*time.Millisecond) // without waiting
-		wantMatch(t, "Adopt", err, []error{redlock.ErrNotHeld, redlock.ErrLost, reason.QuorumLost})
+		locktest.WantSince(t, "the error", began, 100*time.Millisecond) // without waiting
+		locktest.WantMatch(t, "Adopt", err, []error{redlock.ErrNotHeld, redlock.ErrLost, reason.QuorumLost})
 	})
 }
 
 // If its process still renews a lease that is adopted, both share it and renew it. No other
 // client gets it, and an unlock by one of them is noticed by the other in time.
 func TestAdoptWhileItIsRenewed(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		le := b.lock(b.warmLocker(), moved)
-		next, err := b.warmLocker().Adopt(t.Context(), moved, le.Token(), 0)
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		le := b.Lock(b.WarmLocker(), moved)
+		next, err := b.WarmLocker().Adopt(t.Context(), moved, le.Token(), 0)
 		if err != nil {
 			t.Fatalf("Adopt: got %v, want a lease", err)
 		}
-		other := b.warmLocker()
+		other := b.WarmLocker()
 		for range 6 {
 			time.Sleep(5 * time.Second)
 			_, err := other.TryLock(t.Context(), moved)
-			wantMatch(t, "TryLock", err, []error{redlock.ErrTaken})
+			locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrTaken})
 			if le.Validity() <= 0 || next.Validity() <= 0 {
 				t.Fatalf("got validities of %v and %v, want both", le.Validity(), next.Validity())
 			}
@@ -191,8 +193,8 @@ func TestAdoptWhileItIsRenewed(t *testing.T) {
 			t.Error("got an adopted lease that ended with the first, want it to go on")
 		}
 		synctest.Wait()
-		b.unlock(next)
-		if got := b.holding(moved); !slices.Equal(got, nil) {
+		b.Unlock(next)
+		if got := b.Holding(moved); !slices.Equal(got, nil) {
 			t.Errorf("got the key on %v, want it nowhere", got)
 		}
 	})
@@ -217,12 +219,12 @@ func TestAdoptWithAFenceFromTheFuture(t *testing.T) {
 		{name: "a day, and one node's clock is there", ahead: 24 * time.Hour, step: 24 * time.Hour, want: redlock.ErrConfig},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				b.nodes[2].runClock(1, test.step)
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				b.Nodes[2].RunClock(1, test.step)
 				token := redlock.NewID()
 				before := token + "|0" // filled: the counter is not known from it
-				l := b.locker()
-				b.all(func(n *bubbleNode) { n.put("redlock:"+moved, before, time.Minute) })
+				l := b.Locker()
+				b.All(func(n *virtual.Node) { n.Put("redlock:"+moved, before, time.Minute) })
 				fence := time.Now().UnixMicro() + min(test.ahead.Microseconds(), math.MaxInt64-time.Now().UnixMicro())
 				le, err := l.Adopt(t.Context(), moved, token, fence)
 				if test.want == nil {
@@ -231,11 +233,11 @@ func TestAdoptWithAFenceFromTheFuture(t *testing.T) {
 					}
 					return
 				}
-				wantMatch(t, "Adopt", err, []error{test.want}, redlock.ErrNotHeld)
+				locktest.WantMatch(t, "Adopt", err, []error{test.want}, redlock.ErrNotHeld)
 				synctest.Wait()
-				for i, n := range b.nodes {
-					if got := n.at("redlock:" + moved + "~fence"); got != "" || n.seen("extend", moved) > 0 || n.value(moved) != before {
-						t.Errorf("node %d: got %q, counter %q, %d extends; want it as it was", i, n.value(moved), got, n.seen("extend", moved))
+				for i, n := range b.Nodes {
+					if got := n.Get("redlock:" + moved + "~fence"); got != "" || n.Seen("extend", moved) > 0 || n.Value(moved) != before {
+						t.Errorf("node %d: got %q, counter %q, %d extends; want it as it was", i, n.Value(moved), got, n.Seen("extend", moved))
 					}
 				}
 			})
@@ -246,15 +248,15 @@ func TestAdoptWithAFenceFromTheFuture(t *testing.T) {
 // If the two middle clocks disagree, it is not known how far ahead a fencing token may be. A lease
 // whose token is known from its counter can still be adopted.
 func TestAdoptWithClocksThatDisagree(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, b *bubble) {
+	locktest.InBubble(t, 4, func(t *testing.T, b *locktest.Bubble) {
 		le := handOn(b)
-		granted := b.nodes[0].value(moved)
-		b.each(func(n *bubbleNode) { n.runClock(1, time.Minute) }, 2, 3)
-		l := b.locker(redlock.WithLogger(nil))
-		b.all(func(n *bubbleNode) { n.put("redlock:unknown", le.Token()+"|0", time.Hour) })
+		granted := b.Nodes[0].Value(moved)
+		b.Each(func(n *virtual.Node) { n.RunClock(1, time.Minute) }, 2, 3)
+		l := b.Locker(redlock.WithLogger(nil))
+		b.All(func(n *virtual.Node) { n.Put("redlock:unknown", le.Token()+"|0", time.Hour) })
 		_, err := l.Adopt(t.Context(), "unknown", le.Token(), le.Fence())
-		wantMatch(t, "Adopt", err, []error{redlock.ErrNoQuorum}, redlock.ErrConfig, redlock.ErrNotHeld)
-		b.all(func(n *bubbleNode) { n.put("redlock:"+moved, granted, time.Hour) })
+		locktest.WantMatch(t, "Adopt", err, []error{redlock.ErrNoQuorum}, redlock.ErrConfig, redlock.ErrNotHeld)
+		b.All(func(n *virtual.Node) { n.Put("redlock:"+moved, granted, time.Hour) })
 		if _, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence()); err != nil {
 			t.Errorf("Adopt: got %v, want a lease", err)
 		}

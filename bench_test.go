@@ -7,13 +7,14 @@ import (
 	"testing"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
 )
 
 // BenchmarkLockUnlock measures a cycle of Lock and Unlock on N real masters. Each goroutine has a
 // resource of its own. bench/ compares it with other libraries.
 func BenchmarkLockUnlock(b *testing.B) {
 	for _, n := range []int{1, 3, 5, 7} {
-		l := open(b, start(b, n).addrs)
+		l := locktest.Open(b, locktest.Start(b, n).Addrs)
 		for _, g := range []int{1, 16, 256} {
 			b.Run(fmt.Sprintf("N=%d/g=%d", n, g), func(b *testing.B) {
 				b.ReportAllocs()
@@ -44,14 +45,14 @@ func BenchmarkLockUnlock(b *testing.B) {
 // BenchmarkExtend measures a renewal round.
 func BenchmarkExtend(b *testing.B) {
 	for _, n := range []int{1, 3, 5, 7} {
-		l := open(b, start(b, n).addrs)
-		le := lock(b, l, "r", redlock.WithoutRenewal())
+		l := locktest.Open(b, locktest.Start(b, n).Addrs)
+		le := locktest.Lock(b, l, "r", redlock.WithoutRenewal())
 		b.Run(fmt.Sprintf("N=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				must(b, le.Extend(b.Context()))
+				locktest.Must(b, le.Extend(b.Context()))
 			}
 		})
-		must(b, le.Unlock(b.Context()))
+		locktest.Must(b, le.Unlock(b.Context()))
 	}
 }

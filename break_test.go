@@ -21,16 +21,16 @@ const stuck = "stuck"
 // A holder that renews its lease loses it before another client has it. No node is reported as one
 // that lost data, and the waiting callers get their turns.
 func TestBreakALiveHolder(t *testing.T) {
-	c := start(t, 3)
+	c := locktest.Start(t, 3)
 	var blamed atomic.Int32
 	watch := locktest.On(func(redlock.Event) { blamed.Add(1) }, redlock.EventKeyLost, redlock.EventQuarantined)
-	holder := open(t, c.addrs, watch)
-	le := lock(t, holder, stuck, redlock.WithTTL(3*time.Second))
-	redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:"+stuck) == 3 }, "all nodes have the key")
+	holder := locktest.Open(t, c.Addrs, watch)
+	le := locktest.Lock(t, holder, stuck, redlock.WithTTL(3*time.Second))
+	redistest.Eventually(t, 5*time.Second, func() bool { return c.Count("redlock:"+stuck) == 3 }, "all nodes have the key")
 	next := make(chan *redlock.Lease)
 	var waiting []*redlock.Locker
 	for range 2 {
-		l := open(t, c.addrs, watch)
+		l := locktest.Open(t, c.Addrs, watch)
 		waiting = append(waiting, l)
 		go func() {
 			mine, err := l.Lock(t.Context(), stuck)
@@ -46,8 +46,8 @@ func TestBreakALiveHolder(t *testing.T) {
 	for _, l := range waiting {
 		redistest.Eventually(t, 10*time.Second, func() bool { s := l.Stats(); return s.Waiting == 1 && s.Counts[redlock.EventTaken] > 0 }, "both have asked in vain, and wait")
 	}
-	in, err := admin.Break(t.Context(), open(t, c.addrs), stuck)
-	must(t, err)
+	in, err := admin.Break(t.Context(), locktest.Open(t, c.Addrs), stuck)
+	locktest.Must(t, err)
 	wantVerdict(t, in, nil, admin.VerdictHeld)
 	if in.Token != le.Token() || in.Fence != le.Fence() || in.Resource != stuck {
 		t.Errorf("got %+v, want the lease %s, %d", in, le.Token(), le.Fence())
@@ -60,7 +60,7 @@ func TestBreakALiveHolder(t *testing.T) {
 	if in.FreeIn() <= time.Second || in.FreeIn() > 3*time.Second {
 		t.Errorf("got it free in %v, want what was left of 3s", in.FreeIn())
 	}
-	for _, v := range c.holders("redlock:" + stuck) {
+	for _, v := range c.Holders("redlock:" + stuck) {
 		if v != "" && v != "~broken:"+le.Token()+"|0" { // or the holder has released it already
 			t.Errorf("got %q on a node, want a placeholder", v)
 		}
@@ -85,25 +85,25 @@ func TestBreakALiveHolder(t *testing.T) {
 		if mine.Fence() <= le.Fence() {
 			t.Errorf("got fence %d after %d, want a larger fence", mine.Fence(), le.Fence())
 		}
-		must(t, mine.Unlock(t.Context()))
+		locktest.Must(t, mine.Unlock(t.Context()))
 	}
 	if late := time.Since(free); late > 5*time.Second {
 		t.Errorf("the queue went on %v after the lock was free", late)
 	}
-	must(t, holder.Close())
+	locktest.Must(t, holder.Close())
 	if n := blamed.Load(); n != 0 {
 		t.Errorf("got %d nodes blamed for lost keys, want none", n)
 	}
 }
 
 func TestBreakWithMastersDown(t *testing.T) {
-	c := start(t, 3)
-	l := open(t, c.addrs)
-	le := lock(t, open(t, c.addrs), stuck)
-	redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:"+stuck) == 3 }, "all nodes have the key")
-	must(t, c.procs[0].Kill())
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs)
+	le := locktest.Lock(t, locktest.Open(t, c.Addrs), stuck)
+	redistest.Eventually(t, 5*time.Second, func() bool { return c.Count("redlock:"+stuck) == 3 }, "all nodes have the key")
+	locktest.Must(t, c.Procs[0].Kill())
 	in, err := admin.Break(t.Context(), l, stuck)
-	must(t, err)
+	locktest.Must(t, err)
 	if in.Masters[0].Broken || in.Masters[0].Err == nil || !in.Masters[1].Broken || !in.Masters[2].Broken {
 		t.Errorf("got %+v, want the last two broken", in.Masters)
 	}
@@ -119,10 +119,10 @@ func TestBreakWithMastersDown(t *testing.T) {
 		t.Errorf("got %v, want %v", err, reason.QuorumLost)
 	}
 	const another = "another" // the broken lease may or may not be released by now
-	lock(t, open(t, c.addrs), another, redlock.WithoutRenewal())
-	must(t, c.procs[1].Kill())
+	locktest.Lock(t, locktest.Open(t, c.Addrs), another, redlock.WithoutRenewal())
+	locktest.Must(t, c.Procs[1].Kill())
 	in, err = admin.Break(t.Context(), l, another)
-	wantMatch(t, "Break", err, []error{redlock.ErrNoQuorum}, redlock.ErrNotHeld)
+	locktest.WantMatch(t, "Break", err, []error{redlock.ErrNoQuorum}, redlock.ErrNotHeld)
 	var failed *redlock.QuorumError
 	if !errors.As(err, &failed) || failed.Op != "break" || failed.Granted != 1 || failed.Need != 2 || len(failed.Masters) != 2 {
 		t.Errorf("got %#v, want two nodes that did not answer", err)
@@ -134,18 +134,18 @@ func TestBreakWithMastersDown(t *testing.T) {
 
 // Keys that no Locker sets: a lock of no holder, one without expiry, one of another library, one of another type.
 func TestBreakOddKeys(t *testing.T) {
-	c := start(t, 3)
-	l := open(t, c.addrs)
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs)
 	const key = "redlock:" + stuck
 	in, err := admin.Break(t.Context(), l, stuck)
 	wantVerdict(t, in, err, admin.VerdictFree)
-	if n := c.count(key); n != 0 || in.FreeIn() != 0 {
+	if n := c.Count(key); n != 0 || in.FreeIn() != 0 {
 		t.Errorf("got keys on %d nodes of a lock that is free in %v, want it left alone", n, in.FreeIn())
 	}
 
-	must(t, c.nodes[0].Set(t.Context(), key, "redsync", 0).Err())
-	must(t, c.nodes[1].Set(t.Context(), key, "redsync", time.Minute).Err())
-	must(t, c.nodes[2].HSet(t.Context(), key, "a", "b").Err())
+	locktest.Must(t, c.Nodes[0].Set(t.Context(), key, "redsync", 0).Err())
+	locktest.Must(t, c.Nodes[1].Set(t.Context(), key, "redsync", time.Minute).Err())
+	locktest.Must(t, c.Nodes[2].HSet(t.Context(), key, "a", "b").Err())
 	if in, err = admin.Inspect(t.Context(), l, stuck); err != nil || in.FreeIn() >= 0 {
 		t.Errorf("got it free in %v, %v; want never", in.FreeIn(), err)
 	}
@@ -157,19 +157,19 @@ func TestBreakOddKeys(t *testing.T) {
 	if n := in.Masters[1]; !n.Broken || n.TTL <= 50*time.Second || in.FreeIn() != n.TTL {
 		t.Errorf("got %+v, want what was left", n)
 	}
-	if n := in.Masters[2]; n.Broken || !errors.Is(n.Err, reason.WrongType) || c.nodes[2].HGet(t.Context(), key, "a").Val() != "b" {
+	if n := in.Masters[2]; n.Broken || !errors.Is(n.Err, reason.WrongType) || c.Nodes[2].HGet(t.Context(), key, "a").Val() != "b" {
 		t.Errorf("got %+v, want it untouched", n)
 	}
 	for i, want := range []time.Duration{redlock.DefaultMaxTTL, time.Minute} {
-		if left := c.nodes[i].PTTL(t.Context(), key).Val(); left <= want-5*time.Second || left > want {
+		if left := c.Nodes[i].PTTL(t.Context(), key).Val(); left <= want-5*time.Second || left > want {
 			t.Errorf("got a key that lives for %v, want up to %v", left, want)
 		}
 	}
 
 	for i, v := range []string{"a|1000", "", ""} { // left over: no holder has it
-		must(t, c.nodes[i].Del(t.Context(), key).Err())
+		locktest.Must(t, c.Nodes[i].Del(t.Context(), key).Err())
 		if v != "" {
-			must(t, c.nodes[i].Set(t.Context(), key, v, 0).Err())
+			locktest.Must(t, c.Nodes[i].Set(t.Context(), key, v, 0).Err())
 		}
 	}
 	in, err = admin.Break(t.Context(), l, stuck)
@@ -184,12 +184,12 @@ func TestBreakAndAdoptWithTheACLLine(t *testing.T) {
 	n := redistest.Masters(t, 1)[0]
 	c := aclCluster{addrs: []string{n.Addr()}, admins: []*redis.Client{aclAdmin(t, n)}}
 	c.setUser(t, aclRights(t))
-	l := open(t, []string{"redis://redlock:secret@" + n.Addr()})
-	must(t, admin.Bootstrap(t.Context(), l))
-	le := lock(t, l, stuck)
-	must(t, le.Detach())
+	l := locktest.Open(t, []string{"redis://redlock:secret@" + n.Addr()})
+	locktest.Must(t, admin.Bootstrap(t.Context(), l))
+	le := locktest.Lock(t, l, stuck)
+	locktest.Must(t, le.Detach())
 	le, err := l.Adopt(t.Context(), stuck, le.Token(), 0)
-	must(t, err)
+	locktest.Must(t, err)
 	if in, err := admin.Break(t.Context(), l, stuck); err != nil || !in.Masters[0].Broken {
 		t.Errorf("got %+v, %v; want it broken", in, err)
 	}
@@ -199,7 +199,7 @@ func TestBreakAndAdoptWithTheACLLine(t *testing.T) {
 }
 
 func TestBreakWithBadArguments(t *testing.T) {
-	l := open(t, []string{"127.0.0.1:1"})
+	l := locktest.Open(t, []string{"127.0.0.1:1"})
 	var none context.Context
 	for _, err := range []error{errorOf(admin.Break(none, l, stuck)), errorOf(admin.Break(t.Context(), l, "")), errorOf(admin.Break(t.Context(), l, "x~fence"))} {
 		if !errors.Is(err, redlock.ErrConfig) {
@@ -211,7 +211,7 @@ func TestBreakWithBadArguments(t *testing.T) {
 	if _, err := admin.Break(ctx, l, stuck); !errors.Is(err, redlock.ErrNoQuorum) {
 		t.Errorf("got %v, want %v", err, redlock.ErrNoQuorum)
 	}
-	must(t, l.Close())
+	locktest.Must(t, l.Close())
 	if _, err := admin.Break(t.Context(), l, stuck); !errors.Is(err, redlock.ErrClosed) {
 		t.Errorf("got %v, want %v", err, redlock.ErrClosed)
 	}
@@ -222,18 +222,18 @@ func errorOf[T any](_ T, err error) error { return err }
 // In virtual time: the keys live exactly as long as they would have, the holder ends at its next
 // renewal, and the next one begins when they have expired.
 func TestBreakKeepsTheTime(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		le := b.lock(b.warmLocker(), stuck, redlock.WithoutRenewal()) // without renewal it never looks
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		le := b.Lock(b.WarmLocker(), stuck, redlock.WithoutRenewal()) // without renewal it never looks
 		began := time.Now()
 		time.Sleep(4 * time.Second)
-		in, err := admin.Break(t.Context(), b.locker(), stuck)
+		in, err := admin.Break(t.Context(), b.Locker(), stuck)
 		if err != nil || in.FreeIn() != 6*time.Second {
 			t.Errorf("got it free in %v, %v; want 6s", in.FreeIn(), err)
 		}
-		if next, err := b.locker().Lock(t.Context(), stuck); err != nil || time.Since(began) < 10*time.Second {
+		if next, err := b.Locker().Lock(t.Context(), stuck); err != nil || time.Since(began) < 10*time.Second {
 			t.Errorf("got %v, %v after %v; want a lease after the 10s of the lease before it", next, err, time.Since(began))
 		}
-		wantDone(t, le.Context(), []error{reason.Expired})
+		locktest.WantDone(t, le.Context(), []error{reason.Expired})
 		if v := le.Validity(); v > 0 {
 			t.Errorf("got a validity of %v beside the next holder", v)
 		}
@@ -242,21 +242,21 @@ func TestBreakKeepsTheTime(t *testing.T) {
 
 // Break leaves a key alone if the key has changed since the look: it belongs to another holder.
 func TestBreakLeavesTheNextHolderAlone(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		b.lock(b.warmLocker(), moved)
-		l := b.warmLocker()
-		b.warm(l)
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		b.Lock(b.WarmLocker(), moved)
+		l := b.WarmLocker()
+		b.Warm(l)
 		betweenTheRounds(b, func() {
-			b.nodes[0].put("redlock:"+moved, "", 0)
-			b.nodes[1].put("redlock:"+moved, "another|6400", time.Minute)
+			b.Nodes[0].Put("redlock:"+moved, "", 0)
+			b.Nodes[1].Put("redlock:"+moved, "another|6400", time.Minute)
 		})
 		in, err := admin.Break(t.Context(), l, moved)
-		wantMatch(t, "Break", err, []error{redlock.ErrNoQuorum})
+		locktest.WantMatch(t, "Break", err, []error{redlock.ErrNoQuorum})
 		if in.Masters[0].Broken || in.Masters[1].Broken || !in.Masters[2].Broken {
 			t.Errorf("got %+v, want the last broken", in.Masters)
 		}
-		if b.nodes[0].value(moved) != "" || b.nodes[1].value(moved) != "another|6400" {
-			t.Errorf("got %q and %q, want what was there", b.nodes[0].value(moved), b.nodes[1].value(moved))
+		if b.Nodes[0].Value(moved) != "" || b.Nodes[1].Value(moved) != "another|6400" {
+			t.Errorf("got %q and %q, want what was there", b.Nodes[0].Value(moved), b.Nodes[1].Value(moved))
 		}
 	})
 }

@@ -12,7 +12,9 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/virtual"
 )
 
 // nextHolder is the caller that waits for stuck, and the time at which it got it.
@@ -22,16 +24,16 @@ type nextHolder struct {
 }
 
 // nextOf makes a caller wait for stuck. It must not get it while the lease before is valid.
-func (b *bubble) nextOf(l *redlock.Locker, before *redlock.Lease) <-chan nextHolder {
-	b.t.Helper()
+func nextOf(b *locktest.Bubble, l *redlock.Locker, before *redlock.Lease) <-chan nextHolder {
+	b.T.Helper()
 	got := make(chan nextHolder, 1)
 	go func() {
-		le, err := l.Lock(b.t.Context(), stuck)
+		le, err := l.Lock(b.T.Context(), stuck)
 		if err != nil {
-			b.t.Errorf("Lock: got %v, want a lease", err)
+			b.T.Errorf("Lock: got %v, want a lease", err)
 		}
 		if before.Context().Err() == nil || before.Validity() > 0 {
-			b.t.Error("got a lease while the broken one is valid")
+			b.T.Error("got a lease while the broken one is valid")
 		}
 		got <- nextHolder{le, time.Now()}
 	}()
@@ -46,10 +48,10 @@ func doneAt(ctx context.Context) <-chan time.Time {
 }
 
 // broken breaks stuck, on a quorum of nodes at least.
-func (b *bubble) broken(l *redlock.Locker) {
-	b.t.Helper()
-	if _, err := admin.Break(b.t.Context(), l, stuck); err != nil {
-		b.t.Fatalf("Break: got %v, want no error", err)
+func broken(b *locktest.Bubble, l *redlock.Locker) {
+	b.T.Helper()
+	if _, err := admin.Break(b.T.Context(), l, stuck); err != nil {
+		b.T.Fatalf("Break: got %v, want no error", err)
 	}
 }
 
@@ -76,19 +78,19 @@ func TestBreakIsToldToTheHolder(t *testing.T) {
 		{name: "which unlocks at once", unlocks: true, told: 200 * time.Millisecond, next: 100 * time.Millisecond},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				holder := b.locker()
-				breaker, waiter := b.warmLocker(), b.warmLocker()
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				holder := b.Locker()
+				breaker, waiter := b.WarmLocker(), b.WarmLocker()
 				if test.here {
 					breaker = holder
 				}
 				if test.local {
 					waiter = holder
 				}
-				b.all(func(n *bubbleNode) { n.latency(way, way) })
-				le := b.lock(holder, stuck)
+				b.All(func(n *virtual.Node) { n.Latency(way, way) })
+				le := b.Lock(holder, stuck)
 				ended := doneAt(le.Context())
-				got := b.nextOf(waiter, le)
+				got := nextOf(b, waiter, le)
 				if test.young {
 					time.Sleep(time.Second)
 				} else {
@@ -98,12 +100,12 @@ func TestBreakIsToldToTheHolder(t *testing.T) {
 					context.AfterFunc(le.Context(), func() { _ = le.Unlock(t.Context()) })
 				}
 				began := time.Now()
-				b.broken(breaker)
+				broken(b, breaker)
 				learned := <-ended
 				if d := learned.Sub(began); d > test.told {
 					t.Errorf("got a holder that knew after %v, want at most %v", d, test.told)
 				}
-				wantMatch(t, "cause of the context", context.Cause(le.Context()), []error{redlock.ErrLost, reason.QuorumLost, redlock.ErrBroken}, reason.Expired)
+				locktest.WantMatch(t, "cause of the context", context.Cause(le.Context()), []error{redlock.ErrLost, reason.QuorumLost, redlock.ErrBroken}, reason.Expired)
 				next := <-got
 				if next.lease == nil {
 					t.FailNow()
@@ -124,8 +126,8 @@ func TestBreakIsToldToTheHolder(t *testing.T) {
 				if next.lease.Validity() <= 0 {
 					t.Error("got a next lease that is over")
 				}
-				b.unlock(next.lease)
-				b.wantHolding(stuck)
+				b.Unlock(next.lease)
+				b.WantHolding(stuck)
 			})
 		})
 	}
@@ -133,12 +135,12 @@ func TestBreakIsToldToTheHolder(t *testing.T) {
 
 // Break respects the grace, which separates the holder's late messages from the next holder.
 func TestBreakLeavesTheGrace(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		le := b.lock(b.warmLocker(redlock.WithGrace(time.Second)), stuck)
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		le := b.Lock(b.WarmLocker(redlock.WithGrace(time.Second)), stuck)
 		ended := doneAt(le.Context())
-		got := b.nextOf(b.warmLocker(), le)
+		got := nextOf(b, b.WarmLocker(), le)
 		time.Sleep(4 * time.Second)
-		b.broken(b.warmLocker())
+		broken(b, b.WarmLocker())
 		learned := <-ended
 		next := <-got
 		if d := next.at.Sub(learned); d < 1200*time.Millisecond || d > 1300*time.Millisecond {
@@ -150,21 +152,21 @@ func TestBreakLeavesTheGrace(t *testing.T) {
 // A lease that was adopted may be shared with another process, which may not know yet. So the
 // placeholders stay until they expire.
 func TestBreakOfAnAdoptedLease(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		first := handOn(b)
-		le, err := b.warmLocker().Adopt(t.Context(), moved, first.Token(), first.Fence())
+		le, err := b.WarmLocker().Adopt(t.Context(), moved, first.Token(), first.Fence())
 		if err != nil {
 			t.Fatalf("Adopt: got %v, want a lease", err)
 		}
 		time.Sleep(4 * time.Second)
-		l := b.warmLocker()
+		l := b.WarmLocker()
 		in, err := admin.Break(t.Context(), l, moved)
 		if err != nil {
 			t.Fatalf("Break: got %v, want no error", err)
 		}
 		free := time.Now().Add(in.FreeIn())
-		wantDone(t, le.Context(), []error{redlock.ErrBroken})
-		wantWithin(t, "the end of the lease", free.Add(-in.FreeIn()), 100*time.Millisecond)
+		locktest.WantDone(t, le.Context(), []error{redlock.ErrBroken})
+		locktest.WantWithin(t, "the end of the lease", free.Add(-in.FreeIn()), 100*time.Millisecond)
 		if _, err := l.Lock(t.Context(), moved); err != nil || time.Now().Before(free) {
 			t.Errorf("got %v, %v before it is free; want a lease then", err, time.Until(free))
 		}
@@ -173,39 +175,39 @@ func TestBreakOfAnAdoptedLease(t *testing.T) {
 
 // A forged message only makes the holder ask the nodes.
 func TestBreakIsNotBelieved(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		le := b.lock(b.warmLocker(), stuck)
-		manual := b.lock(b.warmLocker(), "manual", redlock.WithoutRenewal())
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		le := b.Lock(b.WarmLocker(), stuck)
+		manual := b.Lock(b.WarmLocker(), "manual", redlock.WithoutRenewal())
 		time.Sleep(4 * time.Second)
-		b.all(func(n *bubbleNode) { n.forgetCalls() })
+		b.All(func(n *virtual.Node) { n.ForgetCalls() })
 		for _, key := range []string{stuck, "manual", "nobody"} {
-			b.all(func(n *bubbleNode) {
-				n.inside(func(r *miniredis.Miniredis) { r.Publish("redlock:~broken", "redlock:"+key) })
+			b.All(func(n *virtual.Node) {
+				n.Inside(func(r *miniredis.Miniredis, _ time.Time) { r.Publish("redlock:~broken", "redlock:"+key) })
 			})
 		}
 		synctest.Wait()
-		if n := b.nodes[0].seen("extend", stuck); n == 0 {
+		if n := b.Nodes[0].Seen("extend", stuck); n == 0 {
 			t.Error("got no extend, want the holder to ask")
 		}
-		if n := b.nodes[0].seen("extend", "manual"); n != 0 {
+		if n := b.Nodes[0].Seen("extend", "manual"); n != 0 {
 			t.Errorf("got %d extends of a lease without renewal, want none", n)
 		}
 		time.Sleep(time.Minute)
 		if le.Validity() <= 0 || le.Context().Err() != nil {
 			t.Error("got a lease that is over, want it to go on")
 		}
-		wantDone(t, manual.Context(), []error{reason.Expired})
+		locktest.WantDone(t, manual.Context(), []error{reason.Expired})
 	})
 }
 
 // A placeholder is no lease: it cannot be adopted or extended, and Inspect shows it as broken, with
 // the time at which the resource is free.
 func TestBreakLeavesNoLease(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		le := b.lock(b.warmLocker(), stuck, redlock.WithoutRenewal())
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		le := b.Lock(b.WarmLocker(), stuck, redlock.WithoutRenewal())
 		time.Sleep(4 * time.Second)
-		l := b.warmLocker()
-		b.broken(l)
+		l := b.WarmLocker()
+		broken(b, l)
 		if le.Validity() <= 0 {
 			t.Fatal("got a holder that knows, want a holder that has not looked")
 		}
@@ -219,25 +221,25 @@ func TestBreakLeavesNoLease(t *testing.T) {
 			if !n.Broken || n.Token != le.Token() || n.TTL != 6*time.Second {
 				t.Errorf("got %+v, want a placeholder", n)
 			}
-			shown, _, _ = strings.Cut(b.nodes[i].value(stuck), "|")
+			shown, _, _ = strings.Cut(b.Nodes[i].Value(stuck), "|")
 		}
 		_, err = l.Adopt(t.Context(), stuck, in.Token, 0)
-		wantMatch(t, "Adopt of the holder's token", err, []error{redlock.ErrNotHeld, redlock.ErrBroken}, redlock.ErrNoQuorum)
+		locktest.WantMatch(t, "Adopt of the holder's token", err, []error{redlock.ErrNotHeld, redlock.ErrBroken}, redlock.ErrNoQuorum)
 		_, err = l.Adopt(t.Context(), stuck, shown, 0)
-		wantMatch(t, "Adopt of what is on the nodes", err, []error{redlock.ErrConfig})
-		for i, n := range b.nodes {
-			if got := n.value(stuck); got != shown+"|0" {
+		locktest.WantMatch(t, "Adopt of what is on the nodes", err, []error{redlock.ErrConfig})
+		for i, n := range b.Nodes {
+			if got := n.Value(stuck); got != shown+"|0" {
 				t.Errorf("node %d: got %q, want the placeholder as it was", i, got)
 			}
 		}
 
-		b.broken(l) // a second time: that changes nothing
+		broken(b, l) // a second time: that changes nothing
 		if again, err := admin.Inspect(t.Context(), l, stuck); err != nil || again.FreeIn() != 6*time.Second || again.Token != le.Token() {
 			t.Errorf("got %+v, %v; want it as before", again, err)
 		}
-		wantMatch(t, "Extend", le.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrBroken})
+		locktest.WantMatch(t, "Extend", le.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrBroken})
 		time.Sleep(250 * time.Millisecond)
-		b.wantHolding(stuck) // the holder knows now
+		b.WantHolding(stuck) // the holder knows now
 		in, err = admin.Inspect(t.Context(), l, stuck)
 		wantVerdict(t, in, err, admin.VerdictFree)
 	})
@@ -245,14 +247,14 @@ func TestBreakLeavesNoLease(t *testing.T) {
 
 // The keys of a dead holder are not released: they expire.
 func TestBreakOfADeadHolder(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		var u uplink
-		le := b.lock(b.lockerBy(&u), stuck)
+		le := b.Lock(lockerBy(b, &u), stuck)
 		began := time.Now()
 		time.Sleep(time.Second)
 		u.dead.Store(true)
-		b.broken(b.warmLocker())
-		got := b.nextOf(b.warmLocker(), le)
+		broken(b, b.WarmLocker())
+		got := nextOf(b, b.WarmLocker(), le)
 		if next := <-got; next.at.Sub(began) < 10*time.Second || next.at.Sub(began) > 11500*time.Millisecond {
 			t.Errorf("got it after %v, want the TTL", next.at.Sub(began))
 		}
@@ -263,15 +265,15 @@ func TestBreakOfADeadHolder(t *testing.T) {
 func TestBreakTwiceAtOnce(t *testing.T) {
 	for shift := range 4 {
 		t.Run(fmt.Sprint(shift), func(t *testing.T) {
-			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				le := b.lock(b.warmLocker(), stuck)
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				le := b.Lock(b.WarmLocker(), stuck)
 				time.Sleep(4 * time.Second)
-				lockers := []*redlock.Locker{b.warmLocker(), b.warmLocker()}
-				for i, n := range b.nodes {
-					n.latency(time.Duration(1+i*shift)*10*time.Millisecond, time.Duration(3-i)*10*time.Millisecond)
+				lockers := []*redlock.Locker{b.WarmLocker(), b.WarmLocker()}
+				for i, n := range b.Nodes {
+					n.Latency(time.Duration(1+i*shift)*10*time.Millisecond, time.Duration(3-i)*10*time.Millisecond)
 				}
 				ended := doneAt(le.Context())
-				got := b.nextOf(b.warmLocker(), le)
+				got := nextOf(b, b.WarmLocker(), le)
 				done := make(chan bool, 2)
 				for i, l := range lockers {
 					go func() {
@@ -288,9 +290,9 @@ func TestBreakTwiceAtOnce(t *testing.T) {
 				if d := next.at.Sub(learned); d > 500*time.Millisecond {
 					t.Errorf("got it %v after the holder knew, want at most 500ms", d)
 				}
-				b.unlock(next.lease)
+				b.Unlock(next.lease)
 				time.Sleep(500 * time.Millisecond)
-				b.wantHolding(stuck)
+				b.WantHolding(stuck)
 			})
 		})
 	}
@@ -301,29 +303,29 @@ func TestBreakTwiceAtOnce(t *testing.T) {
 func TestBreakLeavesTheQueueAsItIs(t *testing.T) {
 	for _, unlocks := range []time.Duration{0, 100 * time.Millisecond, time.Second} { // 0: the holder does not unlock
 		t.Run(fmt.Sprint(unlocks), func(t *testing.T) {
-			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				holder, other, breaker := b.warmLocker(), b.warmLocker(), b.warmLocker()
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				holder, other, breaker := b.WarmLocker(), b.WarmLocker(), b.WarmLocker()
 				le, err := holder.Lock(t.Context(), stuck)
 				if err != nil {
 					t.Fatalf("Lock: got %v, want a lease", err)
 				}
 				ended := doneAt(le.Context())
-				first := b.nextOf(holder, le)
+				first := nextOf(b, holder, le)
 				time.Sleep(4 * time.Second)
-				b.broken(breaker)
+				broken(b, breaker)
 				<-ended
 				time.Sleep(20 * time.Millisecond) // the first has asked
-				second := b.nextOf(other, le)
+				second := nextOf(b, other, le)
 				if unlocks > 0 {
 					time.AfterFunc(unlocks, func() { _ = le.Unlock(t.Context()) })
 				}
 				select {
 				case got := <-first:
-					b.unlock(got.lease)
+					b.Unlock(got.lease)
 				case <-second:
 					t.Fatal("got the resource for a later caller")
 				}
-				b.unlock((<-second).lease)
+				b.Unlock((<-second).lease)
 			})
 		})
 	}

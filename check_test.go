@@ -104,10 +104,10 @@ func eventually(t testing.TB, l *redlock.Locker, what string, is func(admin.Repo
 }
 
 // reconnect cuts the connections of all clients of a master, and makes l connect again.
-func reconnect(t testing.TB, l *redlock.Locker, c *cluster) {
+func reconnect(t testing.TB, l *redlock.Locker, c *locktest.Cluster) {
 	t.Helper()
-	for _, n := range c.nodes {
-		must(t, n.Do(t.Context(), "client", "kill", "type", "normal", "skipme", "yes").Err())
+	for _, n := range c.Nodes {
+		locktest.Must(t, n.Do(t.Context(), "client", "kill", "type", "normal", "skipme", "yes").Err())
 	}
 	checked(t, l)
 }
@@ -127,20 +127,20 @@ func byName(addr string) string { return strings.Replace(addr, "127.0.0.1", "loc
 // a later one, and none waits.
 func TestSameServer(t *testing.T) {
 	c := startProxied(t, 2)
-	must(t, c.procs[1].Kill())
+	locktest.Must(t, c.Procs[1].Kill())
 	for _, list := range [][]string{
-		{c.addrs[0], c.via[0]},
-		{c.via[0], c.addrs[0]},
-		{c.addrs[0], byName(c.addrs[0])},
-		{"redis://" + c.addrs[0] + "/0", "redis://" + byName(c.addrs[0]) + "/1"},
-		{c.addrs[0], c.via[0], byName(c.addrs[0])},
+		{c.Addrs[0], c.via[0]},
+		{c.via[0], c.Addrs[0]},
+		{c.Addrs[0], byName(c.Addrs[0])},
+		{"redis://" + c.Addrs[0] + "/0", "redis://" + byName(c.Addrs[0]) + "/1"},
+		{c.Addrs[0], c.via[0], byName(c.Addrs[0])},
 	} {
 		var names []string
 		for _, a := range list {
 			names = append(names, strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(a, "redis://"), "/0"), "/1"))
 		}
 		t.Run(strings.Join(list, " "), func(t *testing.T) {
-			all := append(slices.Clone(list), c.addrs[1])
+			all := append(slices.Clone(list), c.Addrs[1])
 			for name, call := range map[string]func(*redlock.Locker) (*redlock.Lease, error){
 				"Lock":    func(l *redlock.Locker) (*redlock.Lease, error) { return l.Lock(within(t), "r") },
 				"TryLock": func(l *redlock.Locker) (*redlock.Lease, error) { return l.TryLock(t.Context(), "r") },
@@ -148,14 +148,14 @@ func TestSameServer(t *testing.T) {
 					return nil, l.Do(within(t), "r", func(context.Context, *redlock.Lease) error { t.Error("it was locked"); return nil })
 				},
 			} {
-				l := open(t, all)
+				l := locktest.Open(t, all)
 				found := false
 				redistest.Eventually(t, 20*time.Second, func() bool {
 					le, err := call(l)
 					if le != nil {
 						t.Fatalf("%s: got a lease", name)
 					}
-					wantErr(t, err, redlock.ErrNotAcquired)
+					locktest.WantErr(t, err, redlock.ErrNotAcquired)
 					if errors.Is(err, context.DeadlineExceeded) {
 						t.Fatalf("%s: got %v, want it not to wait", name, err)
 					}
@@ -177,72 +177,72 @@ func TestSameServer(t *testing.T) {
 				if twins < 2 {
 					t.Errorf("%s: got %v, want both names of the server", name, err)
 				}
-				must(t, l.Close())
+				locktest.Must(t, l.Close())
 			}
-			l := open(t, all)
+			l := locktest.Open(t, all)
 			r, err := eventually(t, l, "one name is the server's", func(r admin.Report, err error) bool {
 				return errors.Is(err, reason.SameServer) && slices.ContainsFunc(r.Masters, answers)
 			})
-			wantErr(t, err, redlock.ErrNoQuorum)
+			locktest.WantErr(t, err, redlock.ErrNoQuorum)
 			own := slices.IndexFunc(r.Masters, answers)
 			for i, n := range r.Masters[:len(list)] {
 				if i == own {
 					continue
 				}
-				wantErr(t, n.Err, reason.SameServer)
+				locktest.WantErr(t, n.Err, reason.SameServer)
 				wantFinding(t, n, "reach", admin.LevelFailure, names[own])
 				if n.Master != names[i] || finding(n, "reach").Hint == "" || !strings.Contains(err.Error(), names[i]) || !strings.Contains(err.Error(), names[own]) {
 					t.Errorf("got %v for node %+v, want both names, and a hint", err, n)
 				}
 			}
-			wantErr(t, admin.Bootstrap(t.Context(), l), reason.SameServer)
+			locktest.WantErr(t, admin.Bootstrap(t.Context(), l), reason.SameServer)
 		})
 	}
-	c.nodes = c.nodes[:1]
-	c.empty(t, "redlock:r")
+	c.Nodes = c.Nodes[:1]
+	c.Empty(t, "redlock:r")
 }
 
 // The same with a healthy third master: as soon as both names were reached, the list grants
 // nothing.
 func TestSameServerAndAnother(t *testing.T) {
 	c := startProxied(t, 2)
-	l := open(t, []string{c.addrs[0], c.via[0], c.addrs[1]})
+	l := locktest.Open(t, []string{c.Addrs[0], c.via[0], c.Addrs[1]})
 	eventually(t, l, "the server is recognized", func(_ admin.Report, err error) bool { return errors.Is(err, reason.SameServer) })
 	for range 10 {
 		_, err := l.TryLock(t.Context(), "r")
-		wantErr(t, err, redlock.ErrNotAcquired, reason.SameServer)
+		locktest.WantErr(t, err, redlock.ErrNotAcquired, reason.SameServer)
 		_, err = l.Lock(within(t), "r")
-		wantErr(t, err, redlock.ErrNotAcquired, reason.SameServer)
+		locktest.WantErr(t, err, redlock.ErrNotAcquired, reason.SameServer)
 	}
 	// After the name is corrected the list works.
-	third := start(t, 1)
-	must(t, c.proxies[0].Retarget(third.addrs[0]))
+	third := locktest.Start(t, 1)
+	locktest.Must(t, c.proxies[0].Retarget(third.Addrs[0]))
 	checked(t, l)
-	must(t, lock(t, l, "r").Unlock(t.Context()))
+	locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
 }
 
 // A Lock that waits for another holder ends when the list turns out to be wrong.
 func TestSameServerFoundWhileWaiting(t *testing.T) {
 	c := startProxied(t, 2)
 	c.set(t, masters.Refuse, 0) // the second name is reached later
-	must(t, lock(t, open(t, c.addrs), "r", redlock.WithTTL(10*time.Second)).Extend(t.Context()))
-	l := open(t, []string{c.addrs[0], c.via[0], c.addrs[1]})
+	locktest.Must(t, locktest.Lock(t, locktest.Open(t, c.Addrs), "r", redlock.WithTTL(10*time.Second)).Extend(t.Context()))
+	l := locktest.Open(t, []string{c.Addrs[0], c.via[0], c.Addrs[1]})
 	_, err := l.TryLock(t.Context(), "r")
-	wantErr(t, err, redlock.ErrTaken)
+	locktest.WantErr(t, err, redlock.ErrTaken)
 	done := make(chan error, 3)
 	for range cap(done) { // the head of the line, and the callers behind it
 		go func() { _, err := l.Lock(within(t), "r"); done <- err }()
 	}
 	c.set(t, masters.Pass, 0)
 	for range cap(done) {
-		wantErr(t, <-done, redlock.ErrNotAcquired, reason.SameServer)
+		locktest.WantErr(t, <-done, redlock.ErrNotAcquired, reason.SameServer)
 	}
 }
 
 // New itself detects equal addresses, whatever the database, and reports them.
 func TestSameAddressWithDatabases(t *testing.T) {
 	_, err := redlock.New([]string{"redis://10.0.0.1:6379/0", "redis://10.0.0.2:6379", "redis://10.0.0.1:6379/1"})
-	wantErr(t, err, redlock.ErrConfig)
+	locktest.WantErr(t, err, redlock.ErrConfig)
 	if text := err.Error(); !strings.Contains(text, "master 3") || !strings.Contains(text, "master 1") || !strings.Contains(text, "independent") {
 		t.Errorf("got %v, want both masters and the reason", err)
 	}
@@ -252,24 +252,24 @@ func TestSameAddressWithDatabases(t *testing.T) {
 // corrected.
 func TestServerComesToHaveTwoNames(t *testing.T) {
 	c := startProxied(t, 3)
-	l := open(t, c.via)
-	warm(t, l, c.cluster)
-	kept := lock(t, l, "kept")
-	redistest.Eventually(t, 10*time.Second, func() bool { return c.count("redlock:kept") == 3 }, "all nodes hold the key")
+	l := locktest.Open(t, c.via)
+	c.Cluster.Warm(t, l)
+	kept := locktest.Lock(t, l, "kept")
+	redistest.Eventually(t, 10*time.Second, func() bool { return c.Count("redlock:kept") == 3 }, "all nodes hold the key")
 	for range 2 {
-		must(t, c.proxies[0].Retarget(c.addrs[1]))
+		locktest.Must(t, c.proxies[0].Retarget(c.Addrs[1]))
 		r, err := eventually(t, l, "it is the same server", func(r admin.Report, err error) bool {
 			return errors.Is(err, reason.SameServer) && r.Voting == 2
 		})
 		if errors.Is(err, redlock.ErrNoQuorum) {
 			t.Errorf("got %v, want no ErrNoQuorum: two of three have a vote", err)
 		}
-		wantErr(t, r.Masters[0].Err, reason.SameServer)
+		locktest.WantErr(t, r.Masters[0].Err, reason.SameServer)
 		if !strings.Contains(err.Error(), c.via[0]) || !strings.Contains(err.Error(), c.via[1]) {
 			t.Errorf("got %v, want both names", err)
 		}
 		for range 10 {
-			must(t, lock(t, l, "r").Unlock(t.Context()))
+			locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
 		}
 		// The two names make one vote.
 		c.set(t, masters.Refuse, 2)
@@ -278,20 +278,20 @@ func TestServerComesToHaveTwoNames(t *testing.T) {
 			if le != nil {
 				t.Fatal("got a lease from one server")
 			}
-			wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
+			locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
 		}
 		c.set(t, masters.Pass, 2)
-		must(t, c.proxies[0].Retarget(c.addrs[0]))
+		locktest.Must(t, c.proxies[0].Retarget(c.Addrs[0]))
 		checked(t, l)
-		warm(t, l, c.cluster)
+		c.Cluster.Warm(t, l)
 	}
-	must(t, kept.Extend(t.Context()))
-	must(t, kept.Unlock(t.Context()))
+	locktest.Must(t, kept.Extend(t.Context()))
+	locktest.Must(t, kept.Unlock(t.Context()))
 	// When all names have come to lead to one server, waiting is useless.
-	must(t, c.proxies[0].Retarget(c.addrs[1]))
-	must(t, c.proxies[2].Retarget(c.addrs[1]))
+	locktest.Must(t, c.proxies[0].Retarget(c.Addrs[1]))
+	locktest.Must(t, c.proxies[2].Retarget(c.Addrs[1]))
 	_, err := l.Lock(within(t), "r")
-	wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum, reason.SameServer)
+	locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum, reason.SameServer)
 	if errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want it not to wait", err)
 	}
@@ -300,30 +300,30 @@ func TestServerComesToHaveTwoNames(t *testing.T) {
 // Two names change places: each loses its vote only until the change is complete.
 func TestNamesChangePlaces(t *testing.T) {
 	c := startProxied(t, 3)
-	l := open(t, c.via)
-	warm(t, l, c.cluster)
-	must(t, c.proxies[0].Retarget(c.addrs[1]))
-	must(t, c.proxies[1].Retarget(c.addrs[0]))
+	l := locktest.Open(t, c.via)
+	c.Cluster.Warm(t, l)
+	locktest.Must(t, c.proxies[0].Retarget(c.Addrs[1]))
+	locktest.Must(t, c.proxies[1].Retarget(c.Addrs[0]))
 	r := checked(t, l)
 	if r.Masters[0].RunID == r.Masters[1].RunID || r.Masters[0].RunID == r.Masters[2].RunID {
 		t.Errorf("got %+v, want a server each", r.Masters)
 	}
-	warm(t, l, c.cluster)
+	c.Cluster.Warm(t, l)
 }
 
 // During an attempt a name moves to another server, and another name takes its place: the server
 // behind both has one vote.
 func TestNamesThatMoveDuringAnAttempt(t *testing.T) {
 	c := startProxied(t, 3)
-	spare := start(t, 1)
+	spare := locktest.Start(t, 1)
 	var sent atomic.Int64 // when the last batch that the first node has answered was sent
-	l := open(t, c.via, redlock.WithMasterTimeout(1500*time.Millisecond), locktest.On(func(e redlock.Event) {
+	l := locktest.Open(t, c.via, redlock.WithMasterTimeout(1500*time.Millisecond), locktest.On(func(e redlock.Event) {
 		if e.Master == c.via[0] && e.Err == nil {
 			sent.Store(e.Time.Add(-e.Elapsed).UnixNano())
 		}
 	}, redlock.EventExchange))
-	warm(t, l, c.cluster)
-	must(t, c.procs[1].Pause())
+	c.Cluster.Warm(t, l)
+	locktest.Must(t, c.Procs[1].Pause())
 	c.set(t, masters.Refuse, 2)
 	began := time.Now().UnixNano()
 	got := make(chan error, 1)
@@ -332,38 +332,38 @@ func TestNamesThatMoveDuringAnAttempt(t *testing.T) {
 		got <- err
 	}()
 	redistest.Eventually(t, 10*time.Second, func() bool {
-		return c.nodes[0].Exists(t.Context(), "redlock:r").Val() == 1 && sent.Load() >= began
+		return c.Nodes[0].Exists(t.Context(), "redlock:r").Val() == 1 && sent.Load() >= began
 	}, "the first node has voted")
-	must(t, c.proxies[0].Retarget(spare.addrs[0]))
+	locktest.Must(t, c.proxies[0].Retarget(spare.Addrs[0]))
 	other := make(chan struct{})
 	go func() { defer close(other); _, _ = l.TryLock(t.Context(), "other") }()
-	redistest.Eventually(t, 10*time.Second, func() bool { return spare.count("redlock:other") == 1 }, "its name stands for another server")
-	must(t, c.proxies[1].Retarget(c.addrs[0]))
+	redistest.Eventually(t, 10*time.Second, func() bool { return spare.Count("redlock:other") == 1 }, "its name stands for another server")
+	locktest.Must(t, c.proxies[1].Retarget(c.Addrs[0]))
 	if err := <-got; err == nil {
 		t.Error("got a lease by two votes of one server")
 	}
 	<-other
-	must(t, c.procs[1].Resume())
+	locktest.Must(t, c.Procs[1].Resume())
 }
 
 // A replica has no vote. As a master it has its vote again when the guard permits it.
 func TestReplica(t *testing.T) {
-	c := start(t, 3)
+	c := locktest.Start(t, 3)
 	var quarantined atomic.Int64
 	ttl := []redlock.Option{redlock.WithTTL(time.Second), redlock.WithMaxTTL(time.Second), redlock.WithMasterTimeout(250 * time.Millisecond)}
-	l := open(t, c.addrs, append(ttl, locktest.On(func(e redlock.Event) {
-		if e.Master == c.addrs[0] {
+	l := locktest.Open(t, c.Addrs, append(ttl, locktest.On(func(e redlock.Event) {
+		if e.Master == c.Addrs[0] {
 			quarantined.Add(1)
 		}
 	}, redlock.EventQuarantined))...)
-	warm(t, l, c)
-	must(t, c.nodes[1].ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err())
-	host, port, _ := strings.Cut(c.addrs[1], ":")
-	must(t, c.nodes[0].Do(t.Context(), "replicaof", host, port).Err())
+	c.Warm(t, l)
+	locktest.Must(t, c.Nodes[1].ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err())
+	host, port, _ := strings.Cut(c.Addrs[1], ":")
+	locktest.Must(t, c.Nodes[0].Do(t.Context(), "replicaof", host, port).Err())
 	redistest.Eventually(t, 20*time.Second, func() bool {
-		return strings.Contains(c.nodes[0].Info(t.Context(), "replication").Val(), "master_link_status:up")
+		return strings.Contains(c.Nodes[0].Info(t.Context(), "replication").Val(), "master_link_status:up")
 	}, "the replica has the other's data")
-	for name, l := range map[string]*redlock.Locker{"connected": l, "new": open(t, c.addrs, ttl...)} {
+	for name, l := range map[string]*redlock.Locker{"connected": l, "new": locktest.Open(t, c.Addrs, ttl...)} {
 		r, err := eventually(t, l, "the role is known", func(r admin.Report, err error) bool {
 			if r.Voting == 3 || err == nil {
 				t.Errorf("%s: got %+v, %v, want no vote of the replica", name, r, err)
@@ -371,49 +371,49 @@ func TestReplica(t *testing.T) {
 			return errors.Is(err, reason.NotMaster) && r.Voting == 2
 		})
 		var q *redlock.QuorumError
-		if !errors.As(err, &q) || q.Granted != 2 || len(q.Masters) != 1 || q.Masters[0].Master != c.addrs[0] || errors.Is(err, redlock.ErrNoQuorum) {
+		if !errors.As(err, &q) || q.Granted != 2 || len(q.Masters) != 1 || q.Masters[0].Master != c.Addrs[0] || errors.Is(err, redlock.ErrNoQuorum) {
 			t.Errorf("%s: got %v, want the replica alone", name, err)
 		}
-		wantErr(t, r.Masters[0].Err, reason.NotMaster)
+		locktest.WantErr(t, r.Masters[0].Err, reason.NotMaster)
 		wantFinding(t, r.Masters[0], "reach", admin.LevelFailure, "slave")
 		for range 5 {
-			must(t, lock(t, l, "r").Unlock(t.Context()))
+			locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
 		}
-		must(t, c.procs[2].Pause())
+		locktest.Must(t, c.Procs[2].Pause())
 		redistest.Eventually(t, 20*time.Second, func() bool { // two nodes without any answer would not give that error
 			_, err := l.TryLock(t.Context(), "r")
-			wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
+			locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
 			return errors.Is(err, reason.NotMaster)
 		}, "a node error that says it")
-		must(t, c.procs[2].Resume())
+		locktest.Must(t, c.Procs[2].Resume())
 	}
 	before := quarantined.Load()
-	must(t, c.nodes[0].Do(t.Context(), "replicaof", "no", "one").Err())
+	locktest.Must(t, c.Nodes[0].Do(t.Context(), "replicaof", "no", "one").Err())
 	checked(t, l)
-	warm(t, l, c)
+	c.Warm(t, l)
 	if quarantined.Load() == before {
 		t.Error("the node got its vote back without a quarantine, with the data of another")
 	}
 }
 
 func TestClusterNode(t *testing.T) {
-	c := start(t, 2)
+	c := locktest.Start(t, 2)
 	node := redistest.Masters(t, 1, "--cluster-enabled", "yes")[0]
-	l := open(t, append(slices.Clone(c.addrs), node.Addr()))
+	l := locktest.Open(t, append(slices.Clone(c.Addrs), node.Addr()))
 	r, err := eventually(t, l, "the mode is known", func(r admin.Report, err error) bool {
 		return errors.Is(err, reason.NotMaster) && r.Voting == 2
 	})
 	if errors.Is(err, redlock.ErrNoQuorum) {
 		t.Errorf("got %v, want a quorum of the others", err)
 	}
-	wantErr(t, r.Masters[2].Err, reason.NotMaster)
+	locktest.WantErr(t, r.Masters[2].Err, reason.NotMaster)
 	wantFinding(t, r.Masters[2], "reach", admin.LevelFailure, "cluster")
 	for range 5 {
-		must(t, lock(t, l, "r").Unlock(t.Context()))
+		locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
 	}
-	must(t, c.nodes[0].Set(t.Context(), "redlock:r", "another", time.Minute).Err())
+	locktest.Must(t, c.Nodes[0].Set(t.Context(), "redlock:r", "another", time.Minute).Err())
 	_, err = l.TryLock(t.Context(), "r")
-	wantErr(t, err, redlock.ErrTaken, reason.NotMaster)
+	locktest.WantErr(t, err, redlock.ErrTaken, reason.NotMaster)
 }
 
 // Nodes of a cluster become no independent masters: a Lock that needs them does not wait. That is so too
@@ -426,17 +426,17 @@ func TestLockOnAClusterEnds(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		_, err := l.Lock(ctx, "r")
-		wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum, reason.NotMaster, reason.ClusterNode)
+		locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum, reason.NotMaster, reason.ClusterNode)
 		var q *redlock.QuorumError
 		if errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &q) || !q.Permanent() {
 			t.Errorf("got %v, want an error for good", err)
 		}
 	}
-	fails(open(t, addrs))
+	fails(locktest.Open(t, addrs))
 	for i := range addrs {
-		must(t, redistest.Client(t, addrs[i]).Do(t.Context(), "acl", "setuser", "default", "-info").Err())
+		locktest.Must(t, redistest.Client(t, addrs[i]).Do(t.Context(), "acl", "setuser", "default", "-info").Err())
 	}
-	fails(open(t, addrs))
+	fails(locktest.Open(t, addrs))
 }
 
 // A server's settings for memory and disk: the finding, and whether it is reported, once.
@@ -462,20 +462,20 @@ func TestServerSettings(t *testing.T) {
 		{"trusted without a file", nil, []redlock.Option{redlock.WithTrustedDisk()}, "persistence", admin.LevelWarning, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := &cluster{procs: redistest.Masters(t, 1, test.args...)}
-			c.addrs = redistest.Addrs(c.procs)
-			c.nodes = append(c.nodes, redistest.Client(t, c.addrs[0]))
-			bootstrap(t, c.addrs)
-			vouched(t, c)
+			c := &locktest.Cluster{Procs: redistest.Masters(t, 1, test.args...)}
+			c.Addrs = redistest.Addrs(c.Procs)
+			c.Nodes = append(c.Nodes, redistest.Client(t, c.Addrs[0]))
+			locktest.Bootstrap(t, c.Addrs)
+			locktest.Vouch(t, c.Nodes...)
 			var e ear
-			l := open(t, c.addrs, append(e.options(), test.opts...)...)
-			must(t, lock(t, l, "r").Unlock(t.Context()))
+			l := locktest.Open(t, c.Addrs, append(e.options(), test.opts...)...)
+			locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
 			for range 3 {
 				reconnect(t, l, c)
 			}
 			wantFinding(t, checked(t, l).Masters[0], test.check, test.level, "")
-			must(t, l.Close())
-			e.wantWarnings(t, c.addrs[0], test.check, test.warned)
+			locktest.Must(t, l.Close())
+			e.wantWarnings(t, c.Addrs[0], test.check, test.warned)
 			if all := len(e.told); all != test.warned {
 				t.Errorf("got %d warnings in all, want %d: %v", all, test.warned, e.told)
 			}
@@ -486,13 +486,13 @@ func TestServerSettings(t *testing.T) {
 // A setting that is changed while a Locker is connected is reported at the next look, and again when
 // it is changed back and forth.
 func TestSettingThatChanges(t *testing.T) {
-	c := start(t, 1)
+	c := locktest.Start(t, 1)
 	var e ear
-	l := open(t, c.addrs, e.options()...)
+	l := locktest.Open(t, c.Addrs, e.options()...)
 	set := func(policy string, l *redlock.Locker, want admin.Level) {
 		t.Helper()
-		must(t, c.nodes[0].ConfigSet(t.Context(), "maxmemory", "100mb").Err())
-		must(t, c.nodes[0].ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
+		locktest.Must(t, c.Nodes[0].ConfigSet(t.Context(), "maxmemory", "100mb").Err())
+		locktest.Must(t, c.Nodes[0].ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
 		wantFinding(t, checked(t, l).Masters[0], "eviction", want, "")
 	}
 	checked(t, l)
@@ -500,17 +500,17 @@ func TestSettingThatChanges(t *testing.T) {
 	set("allkeys-lru", l, admin.LevelWarning)
 	set("noeviction", l, admin.LevelOK)
 	set("allkeys-lru", l, admin.LevelWarning)
-	must(t, l.Close())
-	e.wantWarnings(t, c.addrs[0], "eviction", 2)
+	locktest.Must(t, l.Close())
+	e.wantWarnings(t, c.Addrs[0], "eviction", 2)
 }
 
 // The client with the smaller MaxTTL gets the warning; the nodes keep the larger value.
 func TestClientsWithDifferentMaxTTL(t *testing.T) {
 	for _, smallFirst := range []bool{false, true} {
-		c := start(t, 3)
+		c := locktest.Start(t, 3)
 		var large, small ear
-		a := open(t, c.addrs, append(large.options(), redlock.WithMaxTTL(20*time.Second))...)
-		b := open(t, c.addrs, small.options()...)
+		a := locktest.Open(t, c.Addrs, append(large.options(), redlock.WithMaxTTL(20*time.Second))...)
+		b := locktest.Open(t, c.Addrs, small.options()...)
 		if smallFirst {
 			for _, n := range checked(t, b).Masters {
 				if n.MaxTTL != 10*time.Second || finding(n, "max-ttl").Check != "" {
@@ -532,12 +532,12 @@ func TestClientsWithDifferentMaxTTL(t *testing.T) {
 			}
 			reconnect(t, b, c)
 		}
-		must(t, a.Close())
-		must(t, b.Close())
-		for i, n := range c.addrs {
+		locktest.Must(t, a.Close())
+		locktest.Must(t, b.Close())
+		for i, n := range c.Addrs {
 			large.wantWarnings(t, n, "max-ttl", 0)
 			small.wantWarnings(t, n, "max-ttl", 1)
-			if got := c.nodes[i].HGet(t.Context(), "redlock:~guard", "maxttl").Val(); got != "20000" {
+			if got := c.Nodes[i].HGet(t.Context(), "redlock:~guard", "maxttl").Val(); got != "20000" {
 				t.Errorf("%s: got %s ms for the largest TTL, want 20000", n, got)
 			}
 		}
@@ -547,36 +547,36 @@ func TestClientsWithDifferentMaxTTL(t *testing.T) {
 func TestClientsWithDifferentLists(t *testing.T) {
 	c := startProxied(t, 4)
 	var e ear
-	first, other := open(t, c.addrs[:3]), open(t, c.via[:3], e.options()...)
-	lists := func(i int) string { return c.nodes[i].HGet(t.Context(), "redlock:~guard", "lists").Val() }
+	first, other := locktest.Open(t, c.Addrs[:3]), locktest.Open(t, c.via[:3], e.options()...)
+	lists := func(i int) string { return c.Nodes[i].HGet(t.Context(), "redlock:~guard", "lists").Val() }
 	inUse := func(l *redlock.Locker, member string) {
 		t.Helper()
 		redistest.Eventually(t, 10*time.Second, func() bool {
-			must(t, lock(t, l, "r").Unlock(t.Context()))
+			locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
 			return strings.Contains(lists(0), member) && strings.Contains(lists(1), member) && strings.Contains(lists(2), member)
 		}, "the list is in use on three nodes")
 	}
-	inUse(first, c.addrs[2])
+	inUse(first, c.Addrs[2])
 	for _, n := range checked(t, first).Masters {
 		wantFinding(t, n, "masters", admin.LevelOK, "no client has another list")
 	}
 	// Other names for the same masters make another list. That alone costs no vote.
 	for _, n := range checked(t, other).Masters {
-		wantFinding(t, n, "masters", admin.LevelWarning, c.addrs[0])
+		wantFinding(t, n, "masters", admin.LevelWarning, c.Addrs[0])
 		e.wantWarnings(t, n.Master, "masters", 1)
 	}
 	inUse(other, c.via[2])
-	must(t, other.Close())
+	locktest.Must(t, other.Close())
 	// The order does not matter.
-	turned := slices.Clone(c.addrs[:3])
+	turned := slices.Clone(c.Addrs[:3])
 	slices.Reverse(turned)
-	again := open(t, turned)
+	again := locktest.Open(t, turned)
 	for _, n := range checked(t, again).Masters {
 		wantFinding(t, n, "masters", admin.LevelWarning, c.via[0])
 	}
 	// A list in which one master is exchanged is refused. A look alone joins no list.
 	var told ear
-	exchanged := open(t, []string{c.addrs[0], c.addrs[1], c.addrs[3]}, told.options()...)
+	exchanged := locktest.Open(t, []string{c.Addrs[0], c.Addrs[1], c.Addrs[3]}, told.options()...)
 	for range 2 {
 		r, err := admin.Check(t.Context(), exchanged)
 		if !errors.Is(err, reason.Membership) || !errors.Is(err, redlock.ErrNoQuorum) {
@@ -586,14 +586,14 @@ func TestClientsWithDifferentLists(t *testing.T) {
 			wantFinding(t, r.Masters[i], "masters", level, "")
 		}
 	}
-	for _, n := range c.addrs[:2] {
+	for _, n := range c.Addrs[:2] {
 		if events, lines := told.warnings(n, "masters"); events == 0 || lines != events {
 			t.Errorf("%s: got %d warnings and %d lines, want some", n, events, lines)
 		}
 	}
 	_, err := exchanged.Lock(t.Context(), "r") // it would wait for ever
-	wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum, reason.Membership)
-	if !strings.Contains(err.Error(), c.addrs[2]) {
+	locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum, reason.Membership)
+	if !strings.Contains(err.Error(), c.Addrs[2]) {
 		t.Errorf("got %v, want the other list named", err)
 	}
 	var verdict *redlock.QuorumError
@@ -601,34 +601,34 @@ func TestClientsWithDifferentLists(t *testing.T) {
 		t.Errorf("got %v, want a node error with the reason membership first", err)
 	}
 	for i := range 2 {
-		if strings.Contains(lists(i), c.addrs[3]) {
+		if strings.Contains(lists(i), c.Addrs[3]) {
 			t.Errorf("node %d: got lists %q, want the refused one not among them", i, lists(i))
 		}
 	}
-	must(t, lock(t, first, "r").Unlock(t.Context()))
+	locktest.Must(t, locktest.Lock(t, first, "r").Unlock(t.Context()))
 }
 
 // If INFO is forbidden, locks work, and unknown facts are reported as unknown.
 func TestInfoForbidden(t *testing.T) {
 	for name, args := range map[string][]string{"by a rule": nil, "by its name": {"--rename-command", "INFO", ""}} {
 		t.Run(name, func(t *testing.T) {
-			c := &cluster{procs: redistest.Masters(t, 3, args...)}
-			c.addrs = redistest.Addrs(c.procs)
-			for _, a := range c.addrs {
+			c := &locktest.Cluster{Procs: redistest.Masters(t, 3, args...)}
+			c.Addrs = redistest.Addrs(c.Procs)
+			for _, a := range c.Addrs {
 				n := redistest.Client(t, a)
-				c.nodes = append(c.nodes, n)
+				c.Nodes = append(c.Nodes, n)
 				if args == nil {
-					must(t, n.Do(t.Context(), "acl", "setuser", "default", "-info").Err())
+					locktest.Must(t, n.Do(t.Context(), "acl", "setuser", "default", "-info").Err())
 				}
 				if n.Info(t.Context()).Err() == nil {
 					t.Fatal("INFO is not forbidden")
 				}
 			}
-			bootstrap(t, c.addrs)
-			vouched(t, c)
+			locktest.Bootstrap(t, c.Addrs)
+			locktest.Vouch(t, c.Nodes...)
 			var e ear
-			l := open(t, c.addrs, e.options()...)
-			warm(t, l, c)
+			l := locktest.Open(t, c.Addrs, e.options()...)
+			c.Warm(t, l)
 			for range 2 {
 				reconnect(t, l, c)
 			}
@@ -648,9 +648,9 @@ func TestInfoForbidden(t *testing.T) {
 					t.Errorf("got %+v, want a round trip, and nothing of INFO", n)
 				}
 			}
-			must(t, lock(t, l, "r").Unlock(t.Context()))
-			must(t, l.Close())
-			for _, a := range c.addrs {
+			locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
+			locktest.Must(t, l.Close())
+			for _, a := range c.Addrs {
 				e.wantWarnings(t, a, "info", 1)
 			}
 		})
@@ -660,10 +660,10 @@ func TestInfoForbidden(t *testing.T) {
 // A server hides fields: each of them is unknown, independently of the others.
 func TestInfoWithHiddenFields(t *testing.T) {
 	addrs := redistest.Addrs(redistest.Minis(t, 1))
-	bootstrap(t, addrs)
-	vouched(t, &cluster{nodes: []*redis.Client{redistest.Client(t, addrs[0])}})
+	locktest.Bootstrap(t, addrs)
+	locktest.Vouch(t, redistest.Client(t, addrs[0]))
 	var e ear
-	l := open(t, addrs, e.options()...)
+	l := locktest.Open(t, addrs, e.options()...)
 	r := checked(t, l)
 	for _, check := range []string{"identity", "eviction", "persistence"} {
 		wantFinding(t, r.Masters[0], check, admin.LevelUnknown, "told")
@@ -671,16 +671,16 @@ func TestInfoWithHiddenFields(t *testing.T) {
 	if finding(r.Masters[0], "info").Check != "" {
 		t.Errorf("got %+v, want no finding about INFO: it was answered", r.Masters[0])
 	}
-	must(t, lock(t, l, "r").Unlock(t.Context()))
-	must(t, l.Close())
+	locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
+	locktest.Must(t, l.Close())
 	for _, check := range []string{"identity", "eviction", "persistence"} {
 		e.wantWarnings(t, addrs[0], check, 1)
 	}
 }
 
 func TestCheckAllWell(t *testing.T) {
-	c := start(t, 3)
-	l := open(t, c.addrs)
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs)
 	r := checked(t, l)
 	if r.Quorum != 2 || r.Voting != 3 || len(r.Masters) != 3 {
 		t.Fatalf("got %+v, want 3 nodes with a vote, of which 2 decide", r)
@@ -689,13 +689,13 @@ func TestCheckAllWell(t *testing.T) {
 		return err == nil && finding(r.Masters[0], "clock").Level == admin.LevelOK
 	})
 	for i, n := range r.Masters {
-		info := c.nodes[i].Info(t.Context(), "server").Val()
+		info := c.Nodes[i].Info(t.Context(), "server").Val()
 		said, version := "redis_version:", n.Version
 		if strings.Contains(info, "valkey_version:") { // redis_version is the Redis version with which it is compatible
 			said, version = "valkey_version:", strings.TrimPrefix(n.Version, "valkey ")
 		}
-		if n.Master != c.addrs[i] || n.Err != nil || n.RoundTrip <= 0 || n.Quarantine != 0 || n.MaxTTL != 10*time.Second {
-			t.Errorf("got %+v for node %s", n, c.addrs[i])
+		if n.Master != c.Addrs[i] || n.Err != nil || n.RoundTrip <= 0 || n.Quarantine != 0 || n.MaxTTL != 10*time.Second {
+			t.Errorf("got %+v for node %s", n, c.Addrs[i])
 		}
 		if len(n.RunID) != 40 || !strings.Contains(info, "run_id:"+n.RunID) || !strings.Contains(info, said+version+"\r\n") || (said == "valkey_version:") != (version != n.Version) {
 			t.Errorf("got run id %q and version %q, want those of INFO", n.RunID, n.Version)
@@ -710,7 +710,7 @@ func TestCheckAllWell(t *testing.T) {
 			t.Errorf("got %+v, want 7 findings", n.Findings)
 		}
 	}
-	for i, n := range checked(t, open(t, c.addrs, redlock.WithoutRestartGuard())).Masters {
+	for i, n := range checked(t, locktest.Open(t, c.Addrs, redlock.WithoutRestartGuard())).Masters {
 		wantFinding(t, n, "guard", admin.LevelNotice, "off")
 		if n.RoundTrip <= 0 || n.RunID != r.Masters[i].RunID || n.MaxTTL != 0 {
 			t.Errorf("without the guard: got %+v, want a round trip and the run id", n)
@@ -720,16 +720,16 @@ func TestCheckAllWell(t *testing.T) {
 
 // Five nodes: a healthy one, a dead one, a hung one, a node with another password, and a new one.
 func TestCheckAllKinds(t *testing.T) {
-	c := start(t, 4)
+	c := locktest.Start(t, 4)
 	fresh := redistest.Masters(t, 1)[0]
-	must(t, c.procs[1].Kill())
-	must(t, c.procs[2].Pause())
-	must(t, c.nodes[3].Do(t.Context(), "acl", "setuser", "app", "on", ">right", "~*", "+@all").Err())
-	l := open(t, []string{c.addrs[0], c.addrs[1], c.addrs[2], "redis://app:wrong@" + c.addrs[3], fresh.Addr()})
+	locktest.Must(t, c.Procs[1].Kill())
+	locktest.Must(t, c.Procs[2].Pause())
+	locktest.Must(t, c.Nodes[3].Do(t.Context(), "acl", "setuser", "app", "on", ">right", "~*", "+@all").Err())
+	l := locktest.Open(t, []string{c.Addrs[0], c.Addrs[1], c.Addrs[2], "redis://app:wrong@" + c.Addrs[3], fresh.Addr()})
 	r, err := eventually(t, l, "two nodes answer", func(r admin.Report, _ error) bool {
 		return r.Masters[0].Err == nil && r.Masters[4].Err == nil && errors.Is(r.Masters[3].Err, reason.Permission)
 	})
-	wantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine, reason.Permission)
+	locktest.WantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine, reason.Permission)
 	for _, not := range []error{redlock.ErrNotAcquired, redlock.ErrTaken, reason.SameServer, reason.NotMaster, redlock.ErrClosed, context.Canceled} {
 		if errors.Is(err, not) {
 			t.Errorf("got %v, which matches %v", err, not)
@@ -742,7 +742,7 @@ func TestCheckAllKinds(t *testing.T) {
 	if r.Quorum != 3 || r.Voting != 1 || len(r.Masters) != 5 {
 		t.Fatalf("got %+v, want 1 vote of 3 needed, and 5 nodes", r)
 	}
-	for i, addr := range append(slices.Clone(c.addrs), fresh.Addr()) {
+	for i, addr := range append(slices.Clone(c.Addrs), fresh.Addr()) {
 		n := r.Masters[i]
 		if n.Master != addr {
 			t.Errorf("node %d: got %s, want %s", i, n.Master, addr)
@@ -770,23 +770,23 @@ func TestCheckAllKinds(t *testing.T) {
 	}
 	wantFinding(t, n, "guard", admin.LevelFailure, "no vote for")
 	// All are healthy again except the node with the password and the node that starts empty.
-	must(t, c.procs[1].Restart())
-	must(t, c.procs[2].Resume())
+	locktest.Must(t, c.Procs[1].Restart())
+	locktest.Must(t, c.Procs[2].Resume())
 	_, err = eventually(t, l, "nodes come back", func(r admin.Report, _ error) bool {
 		return r.Voting == 2 && r.Masters[1].Quarantine > 0
 	})
-	wantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine)
+	locktest.WantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine)
 }
 
 // Nodes in quarantine are no error if the others make a quorum.
 func TestCheckWithAQuorum(t *testing.T) {
-	c := start(t, 2)
+	c := locktest.Start(t, 2)
 	fresh := redistest.Masters(t, 1)[0]
-	l := open(t, append(slices.Clone(c.addrs), fresh.Addr()))
+	l := locktest.Open(t, append(slices.Clone(c.Addrs), fresh.Addr()))
 	r, err := eventually(t, l, "all nodes answer", func(r admin.Report, _ error) bool {
 		return r.Voting == 2 && r.Masters[2].Quarantine > 0
 	})
-	wantErr(t, err, redlock.ErrQuarantine)
+	locktest.WantErr(t, err, redlock.ErrQuarantine)
 	if errors.Is(err, redlock.ErrNoQuorum) || r.Masters[2].Err != nil {
 		t.Errorf("got %v and %+v, want no alarm, and no error of a node that answers", err, r.Masters[2])
 	}
@@ -798,25 +798,25 @@ func TestCheckWithAQuorum(t *testing.T) {
 
 // A node whose marker the user may not read has no vote, though it answers.
 func TestCheckWithoutMarker(t *testing.T) {
-	c := start(t, 1)
-	must(t, c.nodes[0].Do(t.Context(), "acl", "setuser", "default", "-hmget").Err())
-	l := open(t, c.addrs)
+	c := locktest.Start(t, 1)
+	locktest.Must(t, c.Nodes[0].Do(t.Context(), "acl", "setuser", "default", "-hmget").Err())
+	l := locktest.Open(t, c.Addrs)
 	r, err := eventually(t, l, "the node answers", func(r admin.Report, _ error) bool { return answers(r.Masters[0]) })
-	wantErr(t, err, redlock.ErrNoQuorum, reason.Permission)
+	locktest.WantErr(t, err, redlock.ErrNoQuorum, reason.Permission)
 	wantFinding(t, r.Masters[0], "guard", admin.LevelFailure, "marker")
 	if r.Voting != 0 || r.Masters[0].RunID == "" || r.Masters[0].RoundTrip <= 0 {
 		t.Errorf("got %+v, want no vote, and what INFO tells", r)
 	}
 	_, err = l.TryLock(t.Context(), "r")
-	wantErr(t, err, redlock.ErrNoQuorum, reason.Permission)
+	locktest.WantErr(t, err, redlock.ErrNoQuorum, reason.Permission)
 }
 
 func TestCheckArguments(t *testing.T) {
-	c := start(t, 3)
-	l := open(t, c.addrs, redlock.WithMasterTimeout(2*time.Second))
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs, redlock.WithMasterTimeout(2*time.Second))
 	var none context.Context
 	r, err := admin.Check(none, l)
-	wantErr(t, err, redlock.ErrConfig)
+	locktest.WantErr(t, err, redlock.ErrConfig)
 	if r.Quorum != 0 || len(r.Masters) != 0 {
 		t.Errorf("got %+v, want an empty report", r)
 	}
@@ -827,13 +827,13 @@ func TestCheckArguments(t *testing.T) {
 		if r, err = admin.Check(ended, l); err == nil {
 			continue // all nodes had answered
 		}
-		wantErr(t, err, context.Canceled, why)
+		locktest.WantErr(t, err, context.Canceled, why)
 		if len(r.Masters) != 3 {
 			t.Errorf("got %+v, want all nodes in it", r)
 		}
 	}
 	checked(t, l)
-	must(t, c.procs[2].Pause())
+	locktest.Must(t, c.Procs[2].Pause())
 	redistest.Eventually(t, 20*time.Second, func() bool { // until the node is down, which Check then knows at once
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
@@ -843,24 +843,24 @@ func TestCheckArguments(t *testing.T) {
 	if errors.Is(err, redlock.ErrNoQuorum) {
 		t.Errorf("got %v, want no ErrNoQuorum", err)
 	}
-	wantErr(t, r.Masters[2].Err, context.DeadlineExceeded)
+	locktest.WantErr(t, r.Masters[2].Err, context.DeadlineExceeded)
 	if want := "redlock: check: " + context.DeadlineExceeded.Error() + ": 2 of 2"; !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got %v, want it to begin with %q", err, want)
 	}
-	must(t, c.procs[2].Resume())
-	must(t, l.Close())
+	locktest.Must(t, c.Procs[2].Resume())
+	locktest.Must(t, l.Close())
 	_, err = admin.Check(t.Context(), l)
-	wantErr(t, err, redlock.ErrClosed)
+	locktest.WantErr(t, err, redlock.ErrClosed)
 }
 
 // Check and locks do not affect each other, and held leases stay.
 func TestCheckWhileLocking(t *testing.T) {
-	c := start(t, 3)
+	c := locktest.Start(t, 3)
 	var lost atomic.Int64
-	l := open(t, c.addrs, redlock.WithTTL(3*time.Second), redlock.WithMasterTimeout(750*time.Millisecond), locktest.On(func(redlock.Event) { lost.Add(1) }, redlock.EventLost))
-	kept := lock(t, l, "kept")
-	redistest.Eventually(t, 10*time.Second, func() bool { return c.count("redlock:kept") == 3 }, "all nodes hold the key")
-	before := c.holders("redlock:kept")
+	l := locktest.Open(t, c.Addrs, redlock.WithTTL(3*time.Second), redlock.WithMasterTimeout(750*time.Millisecond), locktest.On(func(redlock.Event) { lost.Add(1) }, redlock.EventLost))
+	kept := locktest.Lock(t, l, "kept")
+	redistest.Eventually(t, 10*time.Second, func() bool { return c.Count("redlock:kept") == 3 }, "all nodes hold the key")
+	before := c.Holders("redlock:kept")
 	fence := kept.Fence()
 	var all sync.WaitGroup
 	for i := range 6 {
@@ -887,35 +887,35 @@ func TestCheckWhileLocking(t *testing.T) {
 	}
 	all.Wait()
 	checked(t, l)
-	if got := c.holders("redlock:kept"); !slices.Equal(got, before) || kept.Fence() != fence || lost.Load() != 0 || kept.Context().Err() != nil {
+	if got := c.Holders("redlock:kept"); !slices.Equal(got, before) || kept.Fence() != fence || lost.Load() != 0 || kept.Context().Err() != nil {
 		t.Errorf("got keys %q and %d losses, want the lease with %q untouched", got, lost.Load(), before)
 	}
-	must(t, kept.Extend(t.Context()))
-	must(t, kept.Unlock(t.Context()))
+	locktest.Must(t, kept.Extend(t.Context()))
+	locktest.Must(t, kept.Unlock(t.Context()))
 }
 
 // Neither Check nor its findings show a password.
 func TestCheckTellsNoSecrets(t *testing.T) {
 	const right, wrong = "correct-horse", "battery-staple"
-	c := start(t, 4)
-	for i, n := range c.nodes {
-		must(t, n.Do(t.Context(), "acl", "setuser", "app", "on", ">"+right, "allkeys", "+@all").Err())
+	c := locktest.Start(t, 4)
+	for i, n := range c.Nodes {
+		locktest.Must(t, n.Do(t.Context(), "acl", "setuser", "app", "on", ">"+right, "allkeys", "+@all").Err())
 		if i == 1 {
-			must(t, n.Do(t.Context(), "acl", "setuser", "app", "-info").Err())
+			locktest.Must(t, n.Do(t.Context(), "acl", "setuser", "app", "-info").Err())
 		}
 	}
-	must(t, c.nodes[0].ConfigSet(t.Context(), "maxmemory", "100mb").Err())
-	must(t, c.nodes[0].ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
-	must(t, c.nodes[2].Do(t.Context(), "replicaof", "127.0.0.1", "1").Err())
+	locktest.Must(t, c.Nodes[0].ConfigSet(t.Context(), "maxmemory", "100mb").Err())
+	locktest.Must(t, c.Nodes[0].ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
+	locktest.Must(t, c.Nodes[2].Do(t.Context(), "replicaof", "127.0.0.1", "1").Err())
 	var told lockedBuffer
 	log.SetOutput(&told)
 	redis.SetLogger(logTo{&told})
 	t.Cleanup(func() { log.SetOutput(os.Stderr); redis.SetLogger(logTo{os.Stderr}) })
 	note := func(e redlock.Event) { fmt.Fprintf(&told, "%+v %v\n", e, e.Err) }
-	l := open(t, []string{
-		"redis://app:" + right + "@" + c.addrs[0], "redis://app:" + right + "@" + byName(c.addrs[0]) + "/1",
-		"redis://app:" + right + "@" + c.addrs[1], "redis://app:" + right + "@" + c.addrs[2],
-		"redis://app:" + wrong + "@" + c.addrs[3],
+	l := locktest.Open(t, []string{
+		"redis://app:" + right + "@" + c.Addrs[0], "redis://app:" + right + "@" + byName(c.Addrs[0]) + "/1",
+		"redis://app:" + right + "@" + c.Addrs[1], "redis://app:" + right + "@" + c.Addrs[2],
+		"redis://app:" + wrong + "@" + c.Addrs[3],
 	}, redlock.WithLogger(slog.New(slog.NewTextHandler(&told, nil))),
 		locktest.On(note, redlock.EventWarning),
 		locktest.On(note, redlock.EventMasterDown),
@@ -925,8 +925,8 @@ func TestCheckTellsNoSecrets(t *testing.T) {
 		return errors.Is(err, reason.SameServer) && errors.Is(err, reason.NotMaster) && errors.Is(err, reason.Permission)
 	})
 	_, lockErr := l.Lock(within(t), "r")
-	wantErr(t, lockErr, reason.SameServer)
-	must(t, l.Close())
+	locktest.WantErr(t, lockErr, reason.SameServer)
+	locktest.Must(t, l.Close())
 	text := fmt.Sprintf("%s %+v %#v %v %+v %v", told.String(), r, r, err, err, lockErr)
 	for _, n := range r.Masters {
 		text += fmt.Sprintf(" %v", n.Err)

@@ -22,6 +22,7 @@ import (
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
+	"github.com/d0720281/redlock/internal/virtual"
 )
 
 // The tests of the clock watch: first in virtual time, then on real masters whose wall clocks
@@ -55,9 +56,9 @@ func (c *clockLog) get() (stepped, still, warning []redlock.Event) {
 }
 
 // watching returns a Locker, warmed up, whose observer is c.
-func (b *bubble) watching(c *clockLog, opts ...redlock.Option) *redlock.Locker {
-	b.t.Helper()
-	return b.warmLocker(append(opts, c.observer(), redlock.WithLogger(nil))...)
+func watching(b *locktest.Bubble, c *clockLog, opts ...redlock.Option) *redlock.Locker {
+	b.T.Helper()
+	return b.WarmLocker(append(opts, c.observer(), redlock.WithLogger(nil))...)
 }
 
 // nearly is how much of a step the time between two readings can hide: half a per cent of that
@@ -68,13 +69,13 @@ func about(got, want time.Duration) bool { return (got - want).Abs() <= nearly }
 
 // wantSteps checks that these nodes, by index, stepped by so much, and that no standstill was
 // reported.
-func (c *clockLog) wantSteps(t *testing.T, b *bubble, by time.Duration, nodes ...int) {
+func (c *clockLog) wantSteps(t *testing.T, b *locktest.Bubble, by time.Duration, nodes ...int) {
 	t.Helper()
 	synctest.Wait()
 	stepped, still, _ := c.get()
 	var got []int
 	for _, e := range stepped {
-		got = append(got, slices.IndexFunc(b.nodes, func(n *bubbleNode) bool { return n.Addr() == e.Master }))
+		got = append(got, slices.IndexFunc(b.Nodes, func(n *virtual.Node) bool { return n.Addr() == e.Master }))
 		if !about(e.Elapsed, by) {
 			t.Errorf("ClockStepped of %s: got %v, want about %v", e.Master, e.Elapsed, by)
 		}
@@ -101,28 +102,28 @@ func (c *clockLog) wantStill(t *testing.T, times ...time.Duration) {
 }
 
 // wantMarked checks which nodes, by index, a Locker has put in quarantine.
-func (b *bubble) wantMarked(nodes ...int) {
-	b.t.Helper()
+func wantMarked(b *locktest.Bubble, nodes ...int) {
+	b.T.Helper()
 	synctest.Wait()
 	var got []int
-	for i, n := range b.nodes {
-		n.inside(func(r *miniredis.Miniredis) {
+	for i, n := range b.Nodes {
+		n.Inside(func(r *miniredis.Miniredis, _ time.Time) {
 			if r.HGet(redlock.DefaultKeyPrefix+"~guard", "born") != "0" {
 				got = append(got, i)
 			}
 		})
 	}
 	if !slices.Equal(got, nodes) {
-		b.t.Errorf("nodes that have been marked: got %v, want %v", got, nodes)
+		b.T.Errorf("nodes that have been marked: got %v, want %v", got, nodes)
 	}
 }
 
 // refusedBy returns the answer of the node of that index in a QuorumError, "" for none.
-func (b *bubble) refusedBy(node int, err error) string {
+func refusedBy(b *locktest.Bubble, node int, err error) string {
 	var q *redlock.QuorumError
 	if errors.As(err, &q) {
 		for _, e := range q.Masters {
-			if e.Master == b.nodes[node].Addr() {
+			if e.Master == b.Nodes[node].Addr() {
 				return e.Err.Error()
 			}
 		}
@@ -168,7 +169,7 @@ func (c *stillClock) stand(d time.Duration) {
 
 // pause has the same effect on all Lockers with the bubble's own clock: the nodes' clocks advance
 // by d, and no time passes here. Messages under way stay under way.
-func (b *bubble) pause(d time.Duration) { b.all(func(n *bubbleNode) { n.runClock(1, d) }) }
+func pause(b *locktest.Bubble, d time.Duration) { b.All(func(n *virtual.Node) { n.RunClock(1, d) }) }
 
 // A node whose clock steps has no vote from the reply on that shows it. It is in quarantine for
 // all clients, and a lease on the other nodes goes on.
@@ -176,21 +177,21 @@ func (b *bubble) pause(d time.Duration) { b.all(func(n *bubbleNode) { n.runClock
 // Source: ALGORITHM section 9 ("their vote is void").
 func TestWatchMasterSteps(t *testing.T) {
 	for _, n := range []int{3, 5} {
-		for _, step := range []time.Duration{ttl10, -30 * time.Second, 150 * time.Millisecond, -150 * time.Millisecond} {
+		for _, step := range []time.Duration{locktest.TTL, -30 * time.Second, 150 * time.Millisecond, -150 * time.Millisecond} {
 			t.Run(fmt.Sprintf("one of %d by %v", n, step), func(t *testing.T) {
 				t.Parallel()
-				inBubble(t, n, func(t *testing.T, b *bubble) {
+				locktest.InBubble(t, n, func(t *testing.T, b *locktest.Bubble) {
 					var seen, others clockLog
-					l, other := b.watching(&seen), b.watching(&others)
-					lease := b.lock(l, "r")
+					l, other := watching(b, &seen), watching(b, &others)
+					lease := b.Lock(l, "r")
 					time.Sleep(time.Second)
-					b.nodes[0].runClock(1, step)
+					b.Nodes[0].RunClock(1, step)
 					time.Sleep(3 * time.Second) // a renewal
 					seen.wantSteps(t, b, step, 0)
-					b.wantMarked(0)
+					wantMarked(b, 0)
 					others.wantSteps(t, b, step) // it has sent no request
 					report, err := admin.Check(t.Context(), other)
-					wantMatch(t, "Check by another Locker", err, []error{redlock.ErrQuarantine}, redlock.ErrNoQuorum)
+					locktest.WantMatch(t, "Check by another Locker", err, []error{redlock.ErrQuarantine}, redlock.ErrNoQuorum)
 					if got := report.Masters[0].Quarantine; got < 7*time.Second || got > quarantine10 {
 						t.Errorf("quarantine of the node, as another Locker sees it: got %v, want some of %v", got, quarantine10)
 					}
@@ -202,38 +203,38 @@ func TestWatchMasterSteps(t *testing.T) {
 						t.Errorf("a minute later: got validity %v and %v, want a lease", lease.Validity(), context.Cause(lease.Context()))
 					}
 					seen.wantSteps(t, b, step, 0) // once
-					b.unlock(lease)
+					b.Unlock(lease)
 				})
 			})
 			t.Run(fmt.Sprintf("the deciding vote of %d, by %v", n, step), func(t *testing.T) {
 				t.Parallel()
-				inBubble(t, n, func(t *testing.T, b *bubble) {
-					l := b.warmLocker(redlock.WithLogger(nil))
-					for _, node := range b.nodes[n/2+1:] {
-						node.kill()
+				locktest.InBubble(t, n, func(t *testing.T, b *locktest.Bubble) {
+					l := b.WarmLocker(redlock.WithLogger(nil))
+					for _, node := range b.Nodes[n/2+1:] {
+						node.Kill()
 					}
 					time.Sleep(time.Second)
-					b.nodes[0].runClock(1, step)
+					b.Nodes[0].RunClock(1, step)
 					_, err := l.TryLock(t.Context(), "r")
-					wantMatch(t, "TryLock", err, []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum})
+					locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum})
 					says := "clock was stepped"
-					if step >= timeout10 {
+					if step >= locktest.MasterTimeout {
 						says = "arrived after its time" // the node itself is the first to notice
 					}
-					if got := b.refusedBy(0, err); !strings.Contains(got, says) {
+					if got := refusedBy(b, 0, err); !strings.Contains(got, says) {
 						t.Errorf("the node: got %q, want %q", got, says)
 					}
 					start := time.Now()
-					time.Sleep(timeout10 + time.Millisecond)
-					b.wantMarked() // as it may have been the local clock
+					time.Sleep(locktest.MasterTimeout + time.Millisecond)
+					wantMarked(b) // as it may have been the local clock
 					for time.Since(start) < quarantine10 {
 						_, err = l.TryLock(t.Context(), "r")
-						wantMatch(t, "TryLock meanwhile", err, []error{redlock.ErrNoQuorum})
+						locktest.WantMatch(t, "TryLock meanwhile", err, []error{redlock.ErrNoQuorum})
 						time.Sleep(time.Second)
 					}
-					b.wantHolding("r")
+					b.WantHolding("r")
 					if step.Abs() < time.Second { // otherwise it is too far from the other clocks
-						b.lock(l, "r")
+						b.Lock(l, "r")
 					}
 				})
 			})
@@ -247,43 +248,43 @@ func TestWatchMasterSteps(t *testing.T) {
 // Source: ALGORITHM section 9, "Why"; section 13, I1.
 func TestWatchBareMajority(t *testing.T) {
 	for _, n := range []int{3, 5} {
-		for _, step := range []time.Duration{4 * time.Second, ttl10} {
+		for _, step := range []time.Duration{4 * time.Second, locktest.TTL} {
 			t.Run(fmt.Sprintf("%d nodes, %v", n, step), func(t *testing.T) {
 				t.Parallel()
-				inBubble(t, n, func(t *testing.T, b *bubble) {
+				locktest.InBubble(t, n, func(t *testing.T, b *locktest.Bubble) {
 					var seen clockLog
-					l := b.watching(&seen, redlock.WithoutRenewal())
-					minority := b.nodes[n/2+1:]
+					l := watching(b, &seen, redlock.WithoutRenewal())
+					minority := b.Nodes[n/2+1:]
 					for _, node := range minority {
-						node.kill()
+						node.Kill()
 					}
-					lease := b.lock(l, "r")
+					lease := b.Lock(l, "r")
 					time.Sleep(7 * time.Second)
 					for _, node := range minority {
-						node.restart()
+						node.Restart()
 					}
-					b.revouch()
-					b.nodes[0].runClock(1, step)
+					b.VouchAgain()
+					b.Nodes[0].RunClock(1, step)
 					_, _ = l.TryLock(t.Context(), "s") // the holder must learn of it
 					synctest.Wait()
-					time.Sleep(timeout10 + time.Millisecond)
-					b.wantMarked(0)
+					time.Sleep(locktest.MasterTimeout + time.Millisecond)
+					wantMarked(b, 0)
 					seen.wantSteps(t, b, step, 0)
 					if got := lease.Validity(); got < 2*time.Second {
 						t.Errorf("validity: got %v, want a lease", got)
 					}
-					rivals := []*redlock.Locker{b.locker(redlock.WithLogger(nil)), b.locker(redlock.WithLogger(nil))}
+					rivals := []*redlock.Locker{b.Locker(redlock.WithLogger(nil)), b.Locker(redlock.WithLogger(nil))}
 					for lease.Validity() > 0 {
 						for _, rival := range rivals {
 							_, err := rival.TryLock(t.Context(), "r")
-							wantMatch(t, "TryLock by a rival while the lease is valid", err, []error{redlock.ErrNotAcquired})
+							locktest.WantMatch(t, "TryLock by a rival while the lease is valid", err, []error{redlock.ErrNotAcquired})
 						}
 						time.Sleep(50 * time.Millisecond)
 					}
-					time.Sleep(drift10)
+					time.Sleep(locktest.Drift)
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 					defer cancel()
-					if _, err := b.locker(redlock.WithLogger(nil)).Lock(ctx, "r"); err != nil {
+					if _, err := b.Locker(redlock.WithLogger(nil)).Lock(ctx, "r"); err != nil {
 						t.Errorf("Lock by a rival afterwards: got %v, want a lease", err)
 					}
 				})
@@ -291,9 +292,6 @@ func TestWatchBareMajority(t *testing.T) {
 		}
 	}
 }
-
-// revouch makes all nodes vote at once after some have restarted.
-func (b *bubble) revouch() { b.VouchAgain() }
 
 // After a pause of its machine a Locker's leases are over. The first reply of a quorum shows it. No
 // other client is affected.
@@ -305,20 +303,20 @@ func TestWatchStandstill(t *testing.T) {
 	}{{1, 0}, {2, 0}, {3, 0}, {3, 1}, {5, 0}, {5, 1}, {5, 2}} {
 		t.Run(fmt.Sprintf("%d nodes, %d down", test.n, test.down), func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, test.n, func(t *testing.T, b *bubble) {
+			locktest.InBubble(t, test.n, func(t *testing.T, b *locktest.Bubble) {
 				var clock = newStillClock()
 				var seen, seenToo, others clockLog
-				l := b.watching(&seen, redlock.WithClock(clock))
-				tooHere := b.watching(&seenToo, redlock.WithClock(clock))
-				elsewhere := b.watching(&others)
-				leases := []*redlock.Lease{b.lock(l, "a"), b.lock(l, "b"), b.lock(l, "c", redlock.WithoutRenewal()), b.lock(tooHere, "d")}
-				safe := b.lock(elsewhere, "e")
+				l := watching(b, &seen, redlock.WithClock(clock))
+				tooHere := watching(b, &seenToo, redlock.WithClock(clock))
+				elsewhere := watching(b, &others)
+				leases := []*redlock.Lease{b.Lock(l, "a"), b.Lock(l, "b"), b.Lock(l, "c", redlock.WithoutRenewal()), b.Lock(tooHere, "d")}
+				safe := b.Lock(elsewhere, "e")
 				var contexts []context.Context
 				for _, lease := range leases {
 					contexts = append(contexts, lease.Context())
 				}
-				for _, node := range b.nodes[:test.down] {
-					node.kill()
+				for _, node := range b.Nodes[:test.down] {
+					node.Kill()
 				}
 				time.Sleep(time.Second)
 				clock.stand(15 * time.Second)
@@ -330,9 +328,9 @@ func TestWatchStandstill(t *testing.T) {
 				}
 				start := time.Now()
 				for _, ctx := range contexts {
-					wantDone(t, ctx, []error{redlock.ErrLost, reason.Expired, reason.Suspended}, reason.QuorumLost)
+					locktest.WantDone(t, ctx, []error{redlock.ErrLost, reason.Expired, reason.Suspended}, reason.QuorumLost)
 				}
-				wantWithin(t, "end of the contexts", start, ttl10/3)
+				locktest.WantWithin(t, "end of the contexts", start, locktest.TTL/3)
 				for _, lease := range leases {
 					if got := lease.Validity(); got > 0 {
 						t.Errorf("validity: got %v, want none", got)
@@ -340,14 +338,14 @@ func TestWatchStandstill(t *testing.T) {
 				}
 				seen.wantStill(t, 15*time.Second)
 				seenToo.wantStill(t, 15*time.Second)
-				b.wantMarked()
-				wantMatch(t, "Extend", leases[1].Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Expired, reason.Suspended})
-				wantMatch(t, "Unlock", leases[1].Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Suspended})
+				wantMarked(b)
+				locktest.WantMatch(t, "Extend", leases[1].Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Expired, reason.Suspended})
+				locktest.WantMatch(t, "Unlock", leases[1].Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Suspended})
 				start = time.Now()
-				again := b.lock(l, "b")
-				wantSince(t, "a new lease", start, 0)
-				if got := again.Validity(); got != validity10 {
-					t.Errorf("validity of a new lease: got %v, want %v", got, validity10)
+				again := b.Lock(l, "b")
+				locktest.WantSince(t, "a new lease", start, 0)
+				if got := again.Validity(); got != locktest.Validity {
+					t.Errorf("validity of a new lease: got %v, want %v", got, locktest.Validity)
 				}
 				time.Sleep(time.Minute)
 				if err := errors.Join(again.Context().Err(), safe.Context().Err()); err != nil {
@@ -355,7 +353,7 @@ func TestWatchStandstill(t *testing.T) {
 				}
 				seen.wantStill(t, 15*time.Second)
 				others.wantStill(t)
-				b.wantMarked()
+				wantMarked(b)
 			})
 		})
 	}
@@ -367,48 +365,48 @@ func TestWatchStandstill(t *testing.T) {
 // Source: ALGORITHM section 9 ("Add the median step to the elapsed time of all leases").
 func TestWatchShortStandstill(t *testing.T) {
 	t.Run("shortened", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 			clock := newStillClock()
 			var seen clockLog
-			l := b.watching(&seen, redlock.WithClock(clock), redlock.WithoutRenewal())
+			l := watching(b, &seen, redlock.WithClock(clock), redlock.WithoutRenewal())
 			start := time.Now()
-			lease := b.lock(l, "r")
+			lease := b.Lock(l, "r")
 			ctx := lease.Context()
 			time.Sleep(time.Second)
 			clock.stand(3 * time.Second)
-			if got := lease.Validity(); got != validity10-time.Second {
-				t.Errorf("validity before the first reply: got %v, want %v", got, validity10-time.Second)
+			if got := lease.Validity(); got != locktest.Validity-time.Second {
+				t.Errorf("validity before the first reply: got %v, want %v", got, locktest.Validity-time.Second)
 			}
 			_, _ = l.TryLock(t.Context(), "s")
 			seen.wantStill(t, 3*time.Second)
-			if got, want := lease.Validity(), validity10-4*time.Second; (got - want).Abs() > 6*time.Millisecond {
+			if got, want := lease.Validity(), locktest.Validity-4*time.Second; (got - want).Abs() > 6*time.Millisecond {
 				t.Errorf("validity: got %v, want %v", got, want)
 			}
-			wantDone(t, ctx, []error{redlock.ErrLost, reason.Expired})
-			if got, want := time.Since(start), validity10-lead10; (got - want).Abs() > 6*time.Millisecond {
+			locktest.WantDone(t, ctx, []error{redlock.ErrLost, reason.Expired})
+			if got, want := time.Since(start), locktest.Validity-locktest.Lead; (got - want).Abs() > 6*time.Millisecond {
 				t.Errorf("end of the context: got it after %v, want %v", got, want)
 			}
-			b.wantMarked()
+			wantMarked(b)
 		})
 	})
 	t.Run("again and again, with renewals", func(t *testing.T) {
-		inBubble(t, 5, func(t *testing.T, b *bubble) {
+		locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
 			clock := newStillClock()
 			var seen clockLog
-			l := b.watching(&seen, redlock.WithClock(clock))
-			lease := b.lock(l, "r")
+			l := watching(b, &seen, redlock.WithClock(clock))
+			lease := b.Lock(l, "r")
 			var want []time.Duration
 			for range 20 {
-				time.Sleep(ttl10)
+				time.Sleep(locktest.TTL)
 				clock.stand(2 * time.Second)
 				want = append(want, 2*time.Second)
 			}
-			time.Sleep(ttl10)
+			time.Sleep(locktest.TTL)
 			seen.wantStill(t, want...)
 			if err := lease.Context().Err(); err != nil {
 				t.Errorf("got %v, want a lease", context.Cause(lease.Context()))
 			}
-			b.wantMarked()
+			wantMarked(b)
 		})
 	})
 }
@@ -422,36 +420,36 @@ func TestWatchStandstillWithRepliesUnderWay(t *testing.T) {
 		for late := range n + 1 {
 			t.Run(fmt.Sprintf("%d of %d", late, n), func(t *testing.T) {
 				t.Parallel()
-				inBubble(t, n, func(t *testing.T, b *bubble) {
+				locktest.InBubble(t, n, func(t *testing.T, b *locktest.Bubble) {
 					var seen clockLog
-					l := b.watching(&seen)
-					lease := b.lock(l, "r")
+					l := watching(b, &seen)
+					lease := b.Lock(l, "r")
 					ctx := lease.Context()
 					time.Sleep(time.Second)
-					for i, node := range b.nodes {
-						node.latency(time.Millisecond, time.Millisecond)
+					for i, node := range b.Nodes {
+						node.Latency(time.Millisecond, time.Millisecond)
 						if i < late {
-							node.latency(time.Millisecond, 30*time.Millisecond)
+							node.Latency(time.Millisecond, 30*time.Millisecond)
 						}
 					}
 					done := make(chan error, 1)
 					go func() { done <- lease.Extend(context.WithoutCancel(t.Context())) }()
 					time.Sleep(1500 * time.Microsecond) // all requests have been executed
-					b.pause(20 * time.Second)
+					pause(b, 20*time.Second)
 					time.Sleep(time.Millisecond)
 					_, _ = l.TryLock(t.Context(), "s")
 					<-done
-					wantDone(t, ctx, []error{redlock.ErrLost, reason.Expired, reason.Suspended})
+					locktest.WantDone(t, ctx, []error{redlock.ErrLost, reason.Expired, reason.Suspended})
 					if got := lease.Validity(); got > 0 {
 						t.Errorf("validity: got %v, want none", got)
 					}
-					time.Sleep(ttl10)
+					time.Sleep(locktest.TTL)
 					seen.wantStill(t, 20*time.Second)
-					b.wantMarked()
-					b.lock(l, "t")
-					time.Sleep(ttl10)
+					wantMarked(b)
+					b.Lock(l, "t")
+					time.Sleep(locktest.TTL)
 					seen.wantStill(t, 20*time.Second)
-					b.wantMarked()
+					wantMarked(b)
 				})
 			})
 		}
@@ -463,22 +461,22 @@ func TestWatchStandstillWithRepliesUnderWay(t *testing.T) {
 //
 // Source: ALGORITHM section 9; section 13, I1.
 func TestWatchStandstillBetweenSlowReplies(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		const slow = 200 * time.Millisecond
 		clock := newStillClock()
-		l := b.watching(new(clockLog), redlock.WithClock(clock), redlock.WithoutRenewal())
-		rival := b.watching(new(clockLog))
-		lease := b.lock(l, "r")
-		b.all(func(n *bubbleNode) { n.latency(slow, 0) })
-		b.lock(l, "s")
-		b.all(func(n *bubbleNode) { n.latency(0, slow) })
+		l := watching(b, new(clockLog), redlock.WithClock(clock), redlock.WithoutRenewal())
+		rival := watching(b, new(clockLog))
+		lease := b.Lock(l, "r")
+		b.All(func(n *virtual.Node) { n.Latency(slow, 0) })
+		b.Lock(l, "s")
+		b.All(func(n *virtual.Node) { n.Latency(0, slow) })
 		clock.stand(5 * time.Second)
 		_, _ = l.TryLock(t.Context(), "u")
-		b.all(func(n *bubbleNode) { n.latency(0, 0) })
+		b.All(func(n *virtual.Node) { n.Latency(0, 0) })
 		time.Sleep(lease.Validity() - 2*slow)
 		for lease.Validity() > 0 {
 			_, err := rival.TryLock(t.Context(), "r")
-			wantMatch(t, fmt.Sprintf("TryLock by a rival, %v before the end", lease.Validity()), err, []error{redlock.ErrTaken})
+			locktest.WantMatch(t, fmt.Sprintf("TryLock by a rival, %v before the end", lease.Validity()), err, []error{redlock.ErrTaken})
 			time.Sleep(10 * time.Millisecond)
 		}
 	})
@@ -489,18 +487,18 @@ func TestWatchStandstillBetweenSlowReplies(t *testing.T) {
 //
 // Source: ALGORITHM section 6, "Counted"; section 9 ("Never mark nodes then").
 func TestWatchStandstillIsNoLoss(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		var seen clockLog
-		l := b.watching(&seen, redlock.WithoutRenewal(), redlock.WithTTL(time.Second), redlock.WithMaxTTL(time.Second), redlock.WithMasterTimeout(time.Second/4))
-		lease := b.lock(l, "r")
+		l := watching(b, &seen, redlock.WithoutRenewal(), redlock.WithTTL(time.Second), redlock.WithMaxTTL(time.Second), redlock.WithMasterTimeout(time.Second/4))
+		lease := b.Lock(l, "r")
 		time.Sleep(900 * time.Millisecond)
-		b.pause(150 * time.Millisecond)
+		pause(b, 150*time.Millisecond)
 		if err := lease.Extend(t.Context()); err == nil {
 			t.Error("Extend: got no error, want an error: the keys had expired")
 		}
 		time.Sleep(time.Second)
 		seen.wantStill(t, 150*time.Millisecond)
-		b.wantMarked()
+		wantMarked(b)
 	})
 }
 
@@ -512,38 +510,38 @@ func TestWatchQuorumSteps(t *testing.T) {
 	for _, test := range []struct{ n, step int }{{1, 1}, {2, 2}, {3, 2}, {3, 3}, {4, 3}, {5, 3}, {5, 5}} {
 		t.Run(fmt.Sprintf("%d of %d", test.step, test.n), func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, test.n, func(t *testing.T, b *bubble) {
+			locktest.InBubble(t, test.n, func(t *testing.T, b *locktest.Bubble) {
 				var seen clockLog
-				l := b.watching(&seen, redlock.WithoutRenewal())
-				lease := b.lock(l, "r")
+				l := watching(b, &seen, redlock.WithoutRenewal())
+				lease := b.Lock(l, "r")
 				ctx := lease.Context()
 				step := func(d time.Duration) {
 					_, _ = l.TryLock(t.Context(), "before") // to know the clocks
 					time.Sleep(time.Second)
-					for _, node := range b.nodes[:test.step] {
-						node.runClock(1, d)
+					for _, node := range b.Nodes[:test.step] {
+						node.RunClock(1, d)
 					}
 					_, _ = l.TryLock(t.Context(), fmt.Sprint(d))
 					synctest.Wait()
 				}
 				step(-time.Minute)
-				if got := lease.Validity(); got != validity10-time.Second {
-					t.Errorf("validity after a step back: got %v, want %v", got, validity10-time.Second)
+				if got := lease.Validity(); got != locktest.Validity-time.Second {
+					t.Errorf("validity after a step back: got %v, want %v", got, locktest.Validity-time.Second)
 				}
 				seen.wantStill(t)
 				step(3 * time.Second)
-				if got, want := lease.Validity(), validity10-5*time.Second; (got - want).Abs() > 10*time.Millisecond {
+				if got, want := lease.Validity(), locktest.Validity-5*time.Second; (got - want).Abs() > 10*time.Millisecond {
 					t.Errorf("validity after a step forward: got %v, want %v", got, want)
 				}
 				seen.wantStill(t, 3*time.Second)
-				step(ttl10)
+				step(locktest.TTL)
 				if ctx.Err() == nil {
 					t.Error("the context goes on, want it to end with the reply that shows the step")
 				}
-				wantDone(t, ctx, []error{redlock.ErrLost, reason.Expired, reason.Suspended})
-				seen.wantStill(t, 3*time.Second, ttl10)
+				locktest.WantDone(t, ctx, []error{redlock.ErrLost, reason.Expired, reason.Suspended})
+				seen.wantStill(t, 3*time.Second, locktest.TTL)
 				time.Sleep(time.Minute)
-				b.wantMarked()
+				wantMarked(b)
 			})
 		})
 	}
@@ -565,21 +563,21 @@ func TestWatchSkew(t *testing.T) {
 	}
 	for _, off := range []time.Duration{time.Hour, -time.Hour} {
 		t.Run(fmt.Sprintf("by %v", off), func(t *testing.T) {
-			inBubble(t, 3, func(t *testing.T, b *bubble) {
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 				var seen clockLog
-				b.nodes[0].runClock(1, off)
-				l := b.locker(seen.observer(), redlock.WithLogger(nil))
+				b.Nodes[0].RunClock(1, off)
+				l := b.Locker(seen.observer(), redlock.WithLogger(nil))
 				// Until all three clocks are known, it is not known which one is off.
 				lease, err := l.Lock(t.Context(), "r")
 				if err != nil {
 					t.Fatalf("Lock: got %v, want a lease", err)
 				}
 				synctest.Wait()
-				b.nodes[1].kill()
+				b.Nodes[1].Kill()
 				for range 5 {
 					_, err := l.TryLock(t.Context(), "s")
-					wantMatch(t, "TryLock", err, []error{redlock.ErrNoQuorum}, redlock.ErrQuarantine)
-					if got := b.refusedBy(0, err); !strings.Contains(got, "from the median of all masters") {
+					locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrNoQuorum}, redlock.ErrQuarantine)
+					if got := refusedBy(b, 0, err); !strings.Contains(got, "from the median of all masters") {
 						t.Errorf("the node that is off: got %q, want how far", got)
 					}
 					time.Sleep(10 * time.Millisecond)
@@ -592,41 +590,41 @@ func TestWatchSkew(t *testing.T) {
 					t.Errorf("warnings: got %d, want one for each node that is off", got)
 				}
 				seen.wantSteps(t, b, 0)
-				b.wantMarked()
-				b.nodes[1].restart()
-				b.revouch()
+				wantMarked(b)
+				b.Nodes[1].Restart()
+				b.VouchAgain()
 
-				b.nodes[0].runClock(1, -off) // an operator sets it
+				b.Nodes[0].RunClock(1, -off) // an operator sets it
 				time.Sleep(quarantine10 + 4*time.Second)
 				seen.wantSteps(t, b, -off, 0)
-				b.nodes[2].kill()
-				b.lock(l, "t") // needs its vote
+				b.Nodes[2].Kill()
+				b.Lock(l, "t") // needs its vote
 			})
 		})
 	}
 	t.Run("a little", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 			var seen clockLog
-			b.nodes[0].runClock(1, 5*time.Second) // less than 5.15 s
-			l := b.watching(&seen)
-			b.nodes[1].kill()
-			b.lock(l, "r")
+			b.Nodes[0].RunClock(1, 5*time.Second) // less than 5.15 s
+			l := watching(b, &seen)
+			b.Nodes[1].Kill()
+			b.Lock(l, "r")
 			if got := told(&seen); got != 0 {
 				t.Errorf("warnings: got %d, want none", got)
 			}
 		})
 	})
 	t.Run("told again when it happens again", func(t *testing.T) {
-		inBubble(t, 5, func(t *testing.T, b *bubble) {
+		locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
 			var seen clockLog
-			l := b.watching(&seen)
+			l := watching(b, &seen)
 			for i := range 3 {
 				for _, off := range []time.Duration{time.Hour, -time.Hour} {
-					b.nodes[4].runClock(1, off)
+					b.Nodes[4].RunClock(1, off)
 					for range 30 {
 						time.Sleep(time.Second)
 						if lease, err := l.TryLock(t.Context(), "r"); err == nil {
-							b.unlock(lease)
+							b.Unlock(lease)
 						}
 					}
 				}
@@ -645,33 +643,33 @@ func TestWatchSkew(t *testing.T) {
 func TestWatchDrift(t *testing.T) {
 	t.Run("0.4 % for an hour", func(t *testing.T) {
 		t.Parallel()
-		inBubble(t, 5, func(t *testing.T, b *bubble) {
-			for i, node := range b.nodes {
-				node.runClock([]float64{1.004, 0.996, 1, 1.004, 0.996}[i], 0)
+		locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
+			for i, node := range b.Nodes {
+				node.RunClock([]float64{1.004, 0.996, 1, 1.004, 0.996}[i], 0)
 			}
 			var seen clockLog
-			l := b.watching(&seen)
-			lease := b.lock(l, "r")
+			l := watching(b, &seen)
+			lease := b.Lock(l, "r")
 			for range 360 {
-				time.Sleep(ttl10)
+				time.Sleep(locktest.TTL)
 				if got := lease.Validity(); got < 6*time.Second {
 					t.Fatalf("validity: got %v, want it renewed", got)
 				}
 			}
 			seen.wantSteps(t, b, 0)
-			b.wantMarked()
+			wantMarked(b)
 		})
 	})
 	for _, rate := range []float64{1.08, 0.92} {
 		t.Run(fmt.Sprintf("rate %v", rate), func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, 5, func(t *testing.T, b *bubble) {
+			locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
 				var seen clockLog
-				l := b.watching(&seen)
-				lease := b.lock(l, "r")
-				b.nodes[3].runClock(rate, 0)
+				l := watching(b, &seen)
+				lease := b.Lock(l, "r")
+				b.Nodes[3].RunClock(rate, 0)
 				for range 10 {
-					time.Sleep(ttl10)
+					time.Sleep(locktest.TTL)
 					if got := lease.Validity(); got < 6*time.Second {
 						t.Fatalf("validity: got %v, want it renewed", got)
 					}
@@ -682,11 +680,11 @@ func TestWatchDrift(t *testing.T) {
 					t.Errorf("got %d ClockStepped and %d StoodStill, want at least 10 and none", len(stepped), len(still))
 				}
 				for _, e := range stepped {
-					if e.Master != b.nodes[3].Addr() || (e.Elapsed > 0) != (rate > 1) {
-						t.Errorf("ClockStepped: got %v of %s, want it of %s, with the sign of its drift", e.Elapsed, e.Master, b.nodes[3].Addr())
+					if e.Master != b.Nodes[3].Addr() || (e.Elapsed > 0) != (rate > 1) {
+						t.Errorf("ClockStepped: got %v of %s, want it of %s, with the sign of its drift", e.Elapsed, e.Master, b.Nodes[3].Addr())
 					}
 				}
-				b.wantMarked(3)
+				wantMarked(b, 3)
 			})
 		})
 	}
@@ -697,17 +695,17 @@ func TestWatchDrift(t *testing.T) {
 //
 // Source: ALGORITHM section 1, A1; section 9, "Why".
 func TestWatchDriftUnderTraffic(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		var seen clockLog
-		l := b.watching(&seen)
-		b.nodes[0].runClock(1.08, 0)
+		l := watching(b, &seen)
+		b.Nodes[0].RunClock(1.08, 0)
 		for range 300 {
 			time.Sleep(10 * time.Millisecond)
 			if lease, err := l.TryLock(t.Context(), "r"); err == nil {
 				_ = lease.Unlock(t.Context())
 			}
 		}
-		b.wantMarked(0)
+		wantMarked(b, 0)
 	})
 }
 
@@ -722,19 +720,19 @@ func TestWatchStepWithNodesDown(t *testing.T) {
 		n, down int
 		doubt   bool
 	}{{3, 1, true}, {4, 1, false}, {4, 2, true}, {5, 1, false}, {5, 2, true}} {
-		for how, fault := range map[string]func(*bubbleNode){"dead": (*bubbleNode).kill, "hung": (*bubbleNode).hang} {
+		for how, fault := range map[string]func(*virtual.Node){"dead": (*virtual.Node).Kill, "hung": (*virtual.Node).Hang} {
 			t.Run(fmt.Sprintf("%d of %d %s", test.down, test.n, how), func(t *testing.T) {
 				t.Parallel()
-				inBubble(t, test.n, func(t *testing.T, b *bubble) {
+				locktest.InBubble(t, test.n, func(t *testing.T, b *locktest.Bubble) {
 					var seen clockLog
-					l := b.watching(&seen)
-					held := b.lock(l, "held", redlock.WithoutRenewal())
-					for _, node := range b.nodes[test.n-test.down:] {
+					l := watching(b, &seen)
+					held := b.Lock(l, "held", redlock.WithoutRenewal())
+					for _, node := range b.Nodes[test.n-test.down:] {
 						fault(node)
 					}
 					_, _ = l.TryLock(t.Context(), "s")
 					time.Sleep(time.Second)
-					b.nodes[0].runClock(1, step)
+					b.Nodes[0].RunClock(1, step)
 					start := time.Now()
 					_, _ = admin.Check(t.Context(), l)
 					_, err := l.TryLock(t.Context(), "r")
@@ -744,26 +742,26 @@ func TestWatchStepWithNodesDown(t *testing.T) {
 					synctest.Wait()
 					if !test.doubt {
 						seen.wantSteps(t, b, step, 0)
-						b.wantMarked(0)
+						wantMarked(b, 0)
 						return
 					}
 					before := held.Validity()
-					time.Sleep(time.Until(start.Add(timeout10)) - 1)
+					time.Sleep(time.Until(start.Add(locktest.MasterTimeout)) - 1)
 					seen.wantStill(t)
 					time.Sleep(2 * time.Millisecond)
 					seen.wantStill(t, step)
-					if got, most := held.Validity(), before-step-timeout10/2; got > most {
+					if got, most := held.Validity(), before-step-locktest.MasterTimeout/2; got > most {
 						t.Errorf("validity: got %v after %v, want at most %v", got, before, most)
 					}
-					for _, node := range b.nodes[test.n-test.down:] {
-						node.heal()
+					for _, node := range b.Nodes[test.n-test.down:] {
+						node.Heal()
 					}
 					time.Sleep(2 * time.Second)
-					lease := b.lock(l, "t") // on the nodes that are back
-					time.Sleep(ttl10)
+					lease := b.Lock(l, "t") // on the nodes that are back
+					time.Sleep(locktest.TTL)
 					seen.wantStill(t, step)
-					b.wantMarked()
-					b.unlock(lease)
+					wantMarked(b)
+					b.Unlock(lease)
 				})
 			})
 		}
@@ -779,38 +777,38 @@ func TestWatchStandstillSeenByFew(t *testing.T) {
 		for back := range n - n/2 + 1 {
 			t.Run(fmt.Sprintf("%d nodes, %d back at a time", n, back), func(t *testing.T) {
 				t.Parallel()
-				inBubble(t, n, func(t *testing.T, b *bubble) {
+				locktest.InBubble(t, n, func(t *testing.T, b *locktest.Bubble) {
 					clock := newStillClock()
 					var seen clockLog
-					l := b.watching(&seen, redlock.WithClock(clock))
-					lease := b.lock(l, "r")
+					l := watching(b, &seen, redlock.WithClock(clock))
+					lease := b.Lock(l, "r")
 					ctx := lease.Context()
 					time.Sleep(time.Second)
-					away := b.nodes[n/2:]
+					away := b.Nodes[n/2:]
 					for _, node := range away {
-						node.hang()
+						node.Hang()
 					}
 					clock.stand(time.Minute)
 					start := time.Now()
-					wantDone(t, ctx, []error{redlock.ErrLost, reason.Expired, reason.Suspended})
-					wantWithin(t, "end of the context", start, ttl10/3+timeout10)
+					locktest.WantDone(t, ctx, []error{redlock.ErrLost, reason.Expired, reason.Suspended})
+					locktest.WantWithin(t, "end of the context", start, locktest.TTL/3+locktest.MasterTimeout)
 					if got := lease.Validity(); got > 0 {
 						t.Errorf("validity: got %v, want none", got)
 					}
 					for len(away) > 0 && back > 0 {
 						for _, node := range away[:min(back, len(away))] {
-							node.resume()
+							node.Resume()
 						}
 						away = away[min(back, len(away)):]
 						time.Sleep(2500 * time.Millisecond)
 						_, _ = l.TryLock(t.Context(), "s")
-						time.Sleep(timeout10)
+						time.Sleep(locktest.MasterTimeout)
 					}
 					seen.wantStill(t, time.Minute)
-					b.wantMarked()
+					wantMarked(b)
 					if back > 0 {
 						_, _ = l.TryLock(t.Context(), "t") // too late for the nodes that were away
-						b.lock(l, "u")
+						b.Lock(l, "u")
 					}
 				})
 			})
@@ -827,28 +825,28 @@ func TestWatchLocalJump(t *testing.T) {
 		for _, nodesToo := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%v, nodes too: %v", ahead, nodesToo), func(t *testing.T) {
 				t.Parallel()
-				inBubble(t, 3, func(t *testing.T, b *bubble) {
+				locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 					clock := locktest.NewJumpClock()
 					var seen clockLog
-					l := b.watching(&seen, redlock.WithClock(clock))
-					lease := b.lock(l, "r")
+					l := watching(b, &seen, redlock.WithClock(clock))
+					lease := b.Lock(l, "r")
 					ctx := lease.Context()
 					for range 3 {
-						time.Sleep(ttl10)
+						time.Sleep(locktest.TTL)
 						clock.Jump(ahead)
 						if nodesToo {
-							b.all(func(n *bubbleNode) { n.runClock(1, ahead) })
+							b.All(func(n *virtual.Node) { n.RunClock(1, ahead) })
 						}
 					}
-					time.Sleep(ttl10)
+					time.Sleep(locktest.TTL)
 					seen.wantStill(t)
-					b.wantMarked()
-					if over := ctx.Err() != nil; over != (ahead > ttl10) {
+					wantMarked(b)
+					if over := ctx.Err() != nil; over != (ahead > locktest.TTL) {
 						t.Errorf("lease over: got %v: %v", over, context.Cause(ctx))
 					}
 					_, _ = l.TryLock(t.Context(), "s") // a jump may cost it
 					synctest.Wait()
-					b.lock(l, "t")
+					b.Lock(l, "t")
 				})
 			})
 		}
@@ -859,37 +857,37 @@ func TestWatchLocalJump(t *testing.T) {
 //
 // Source: ALGORITHM section 9.
 func TestWatchWithoutRestartGuard(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		var seen clockLog
-		l := b.watching(&seen, redlock.WithoutRestartGuard())
-		lease := b.lock(l, "r")
-		b.nodes[0].runClock(1, 4*time.Second)
-		time.Sleep(ttl10 / 3)
+		l := watching(b, &seen, redlock.WithoutRestartGuard())
+		lease := b.Lock(l, "r")
+		b.Nodes[0].RunClock(1, 4*time.Second)
+		time.Sleep(locktest.TTL / 3)
 		start := time.Now()
 		seen.wantSteps(t, b, 4*time.Second, 0)
-		b.wantMarked()
-		b.nodes[1].kill()
-		for time.Since(start) < quarantine10-ttl10/3 {
+		wantMarked(b)
+		b.Nodes[1].Kill()
+		for time.Since(start) < quarantine10-locktest.TTL/3 {
 			_, err := l.TryLock(t.Context(), "s")
-			if got := b.refusedBy(0, err); !strings.Contains(got, "in quarantine") {
+			if got := refusedBy(b, 0, err); !strings.Contains(got, "in quarantine") {
 				t.Fatalf("TryLock after %v: got %v, want no vote of the node", time.Since(start), err)
 			}
 			time.Sleep(time.Second)
 		}
-		wantDone(t, lease.Context(), []error{reason.Expired}, reason.Suspended)
-		time.Sleep(ttl10) // the node had forgotten the lease, which also counts
-		b.unlock(b.lock(l, "s"))
-		b.nodes[1].heal()
+		locktest.WantDone(t, lease.Context(), []error{reason.Expired}, reason.Suspended)
+		time.Sleep(locktest.TTL) // the node had forgotten the lease, which also counts
+		b.Unlock(b.Lock(l, "s"))
+		b.Nodes[1].Heal()
 		time.Sleep(time.Second)
 
 		clock := newStillClock()
 		var still clockLog
-		l = b.watching(&still, redlock.WithoutRestartGuard(), redlock.WithClock(clock))
-		lease = b.lock(l, "t")
-		clock.stand(ttl10)
-		wantDone(t, lease.Context(), []error{reason.Expired, reason.Suspended})
-		still.wantStill(t, ttl10)
-		b.unlock(b.lock(l, "t"))
+		l = watching(b, &still, redlock.WithoutRestartGuard(), redlock.WithClock(clock))
+		lease = b.Lock(l, "t")
+		clock.stand(locktest.TTL)
+		locktest.WantDone(t, lease.Context(), []error{reason.Expired, reason.Suspended})
+		still.wantStill(t, locktest.TTL)
+		b.Unlock(b.Lock(l, "t"))
 	})
 }
 
@@ -899,25 +897,25 @@ func TestWatchWithoutRestartGuard(t *testing.T) {
 // Source: ALGORITHM sections 8 and 9.
 func TestWatchStepsInQuarantine(t *testing.T) {
 	// voteless checks how long a node has no vote for a new Locker.
-	voteless := func(t *testing.T, b *bubble, node int, atLeast time.Duration) {
+	voteless := func(t *testing.T, b *locktest.Bubble, node int, atLeast time.Duration) {
 		t.Helper()
-		report, err := admin.Check(t.Context(), b.locker(redlock.WithLogger(nil)))
+		report, err := admin.Check(t.Context(), b.Locker(redlock.WithLogger(nil)))
 		if got := report.Masters[node].Quarantine; got < atLeast {
 			t.Errorf("quarantine: got %v and %v, want at least %v", got, err, atLeast)
 		}
 	}
 	t.Run("again and again", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 			var seen clockLog
-			l := b.watching(&seen)
-			lease := b.lock(l, "r")
+			l := watching(b, &seen)
+			lease := b.Lock(l, "r")
 			var want []int
 			for range 10 {
-				b.nodes[1].runClock(1, 2*time.Second)
-				time.Sleep(ttl10 / 3)
+				b.Nodes[1].RunClock(1, 2*time.Second)
+				time.Sleep(locktest.TTL / 3)
 				want = append(want, 1)
 				seen.wantSteps(t, b, 2*time.Second, want...)
-				voteless(t, b, 1, quarantine10-ttl10/3)
+				voteless(t, b, 1, quarantine10-locktest.TTL/3)
 			}
 			if err := lease.Context().Err(); err != nil {
 				t.Errorf("got %v, want a lease", context.Cause(lease.Context()))
@@ -925,16 +923,16 @@ func TestWatchStepsInQuarantine(t *testing.T) {
 		})
 	})
 	t.Run("there and back", func(t *testing.T) {
-		inBubble(t, 5, func(t *testing.T, b *bubble) {
+		locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
 			var seen clockLog
-			l := b.watching(&seen)
-			lease := b.lock(l, "r")
+			l := watching(b, &seen)
+			lease := b.Lock(l, "r")
 			for range 10 {
-				b.nodes[1].runClock(1, time.Hour)
-				time.Sleep(ttl10 / 3)
-				b.nodes[1].runClock(1, -time.Hour)
-				time.Sleep(ttl10 / 3)
-				voteless(t, b, 1, quarantine10-ttl10/3)
+				b.Nodes[1].RunClock(1, time.Hour)
+				time.Sleep(locktest.TTL / 3)
+				b.Nodes[1].RunClock(1, -time.Hour)
+				time.Sleep(locktest.TTL / 3)
+				voteless(t, b, 1, quarantine10-locktest.TTL/3)
 			}
 			if stepped, _, _ := seen.get(); len(stepped) != 20 {
 				t.Errorf("ClockStepped: got %d, want 20", len(stepped))
@@ -942,43 +940,43 @@ func TestWatchStepsInQuarantine(t *testing.T) {
 			if err := lease.Context().Err(); err != nil {
 				t.Errorf("got %v, want a lease", context.Cause(lease.Context()))
 			}
-			b.wantMarked(1)
+			wantMarked(b, 1)
 		})
 	})
 	t.Run("of a node that restarted empty", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l := b.warmLocker(redlock.WithLogger(nil))
-			lease := b.lock(l, "r")
-			b.nodes[1].restartEmpty()
-			time.Sleep(ttl10 / 3)
-			b.nodes[1].runClock(1, ttl10) // by its own clock its quarantine is over
-			time.Sleep(ttl10 / 3)
-			voteless(t, b, 1, quarantine10-ttl10/3)
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker(redlock.WithLogger(nil))
+			lease := b.Lock(l, "r")
+			b.Nodes[1].RestartEmpty()
+			time.Sleep(locktest.TTL / 3)
+			b.Nodes[1].RunClock(1, locktest.TTL) // by its own clock its quarantine is over
+			time.Sleep(locktest.TTL / 3)
+			voteless(t, b, 1, quarantine10-locktest.TTL/3)
 			if err := lease.Context().Err(); err != nil {
 				t.Errorf("got %v, want a lease", context.Cause(lease.Context()))
 			}
 		})
 	})
-	for name, restart := range map[string]func(*bubbleNode){
-		"with its data": func(n *bubbleNode) { n.kill(); n.restart() },
-		"empty":         (*bubbleNode).restartEmpty,
+	for name, restart := range map[string]func(*virtual.Node){
+		"with its data": func(n *virtual.Node) { n.Kill(); n.Restart() },
+		"empty":         (*virtual.Node).RestartEmpty,
 	} {
-		for _, step := range []time.Duration{ttl10, -ttl10, time.Hour} {
+		for _, step := range []time.Duration{locktest.TTL, -locktest.TTL, time.Hour} {
 			t.Run(fmt.Sprintf("with a restart, %s, by %v", name, step), func(t *testing.T) {
-				inBubble(t, 3, func(t *testing.T, b *bubble) {
+				locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 					var seen clockLog
-					l := b.watching(&seen)
-					lease := b.lock(l, "r")
+					l := watching(b, &seen)
+					lease := b.Lock(l, "r")
 					time.Sleep(time.Second)
-					restart(b.nodes[1])
-					b.nodes[1].runClock(1, step)
-					time.Sleep(ttl10 / 3)
-					voteless(t, b, 1, quarantine10-ttl10/3)
+					restart(b.Nodes[1])
+					b.Nodes[1].RunClock(1, step)
+					time.Sleep(locktest.TTL / 3)
+					voteless(t, b, 1, quarantine10-locktest.TTL/3)
 					time.Sleep(time.Minute)
 					if err := lease.Context().Err(); err != nil {
 						t.Errorf("got %v, want a lease", context.Cause(lease.Context()))
 					}
-					b.wantMarked(1)
+					wantMarked(b, 1)
 				})
 			})
 		}
@@ -1021,8 +1019,8 @@ func TestWatchExclusionCatches(t *testing.T) {
 func stepStorm(t *testing.T, seed uint64, during time.Duration, steps *atomic.Int64, opts ...redlock.Option) *locktest.Book {
 	var began, last time.Time
 	var both int
-	off := make(map[*bubbleNode]time.Duration)
-	return storm(t, seed, during, func(int) string { return redlock.DefaultKeyPrefix }, func(rng *rand.Rand, n *bubbleNode) {
+	off := make(map[*virtual.Node]time.Duration)
+	return storm(t, seed, during, func(int) string { return redlock.DefaultKeyPrefix }, func(rng *rand.Rand, n *virtual.Node) {
 		if began.IsZero() {
 			began = time.Now()
 		}
@@ -1040,7 +1038,7 @@ func stepStorm(t *testing.T, seed uint64, during time.Duration, steps *atomic.In
 			step = time.Duration(rng.IntN(5000)-2000) * time.Millisecond
 		}
 		off[n] += step
-		n.runClock(1, step)
+		n.RunClock(1, step)
 		steps.Add(1)
 	}, append(opts, redlock.WithLogger(nil))...)
 }
@@ -1054,20 +1052,20 @@ func stepStorm(t *testing.T, seed uint64, during time.Duration, steps *atomic.In
 func TestWatchSkewWithANodeDeadForLong(t *testing.T) {
 	for _, off := range []time.Duration{10 * time.Minute, -10 * time.Minute, 6 * time.Second} {
 		t.Run(off.String(), func(t *testing.T) {
-			inBubble(t, 5, func(t *testing.T, b *bubble) {
-				b.nodes[1].runClock(1, off)
-				l := b.warmLocker(redlock.WithLogger(nil))
-				b.nodes[0].kill()
+			locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
+				b.Nodes[1].RunClock(1, off)
+				l := b.WarmLocker(redlock.WithLogger(nil))
+				b.Nodes[0].Kill()
 				time.Sleep(24 * time.Hour)
-				b.unlock(b.lock(l, "r")) // on the three that agree
-				b.nodes[2].kill()
+				b.Unlock(b.Lock(l, "r")) // on the three that agree
+				b.Nodes[2].Kill()
 				_, err := l.TryLock(t.Context(), "r")
-				wantMatch(t, "TryLock that needs the vote of the skewed node", err, []error{redlock.ErrNoQuorum})
-				if said := b.refusedBy(1, err); !strings.Contains(said, "clock is ") {
+				locktest.WantMatch(t, "TryLock that needs the vote of the skewed node", err, []error{redlock.ErrNoQuorum})
+				if said := refusedBy(b, 1, err); !strings.Contains(said, "clock is ") {
 					t.Errorf("the master whose clock is off: got %q, want how far", said)
 				}
-				b.nodes[1].runClock(1, -off)
-				b.unlock(b.mustLock(l, "r"))
+				b.Nodes[1].RunClock(1, -off)
+				b.Unlock(mustLock(b, l, "r"))
 			})
 		})
 	}
@@ -1078,28 +1076,28 @@ func TestWatchSkewWithANodeDeadForLong(t *testing.T) {
 //
 // Source: ALGORITHM section 9.
 func TestWatchClocksAfterIdleTime(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l := b.warmLocker(redlock.WithLogger(nil))
-		b.all(func(n *bubbleNode) { n.latency(5*time.Millisecond, 5*time.Millisecond) })
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker(redlock.WithLogger(nil))
+		b.All(func(n *virtual.Node) { n.Latency(5*time.Millisecond, 5*time.Millisecond) })
 		time.Sleep(24 * time.Hour)
 		began := time.Now()
-		lease := b.lock(l, "never seen before")
-		wantWithin(t, "the lease", began, 25*time.Millisecond) // a look and a round trip
-		b.unlock(lease)
+		lease := b.Lock(l, "never seen before")
+		locktest.WantWithin(t, "the lease", began, 25*time.Millisecond) // a look and a round trip
+		b.Unlock(lease)
 		time.Sleep(24 * time.Hour)
-		b.all((*bubbleNode).hang)
+		b.All((*virtual.Node).Hang)
 		began = time.Now()
 		_, err := l.TryLock(t.Context(), "r")
-		wantMatch(t, "TryLock with all masters hung", err, []error{redlock.ErrNoQuorum})
-		wantWithin(t, "the error", began, 2*timeout10) // the clocks are looked at first
-		b.all((*bubbleNode).resume)
+		locktest.WantMatch(t, "TryLock with all masters hung", err, []error{redlock.ErrNoQuorum})
+		locktest.WantWithin(t, "the error", began, 2*locktest.MasterTimeout) // the clocks are looked at first
+		b.All((*virtual.Node).Resume)
 		time.Sleep(24 * time.Hour)
-		b.all((*bubbleNode).kill)
+		b.All((*virtual.Node).Kill)
 		_, _ = l.TryLock(t.Context(), "r") // it finds the skew
 		began = time.Now()
 		_, err = l.TryLock(t.Context(), "r")
-		wantMatch(t, "TryLock with all masters down", err, []error{redlock.ErrNoQuorum})
-		wantSince(t, "the error", began, 0)
+		locktest.WantMatch(t, "TryLock with all masters down", err, []error{redlock.ErrNoQuorum})
+		locktest.WantSince(t, "the error", began, 0)
 	})
 }
 
@@ -1118,23 +1116,23 @@ func TestWatchQuarantineUnderAWrongClock(t *testing.T) {
 		{"a little behind", -20 * time.Second, func(t *testing.T, l *redlock.Locker) { _, _ = l.TryLock(t.Context(), "x") }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				holder := b.warmLocker(redlock.WithLogger(nil), redlock.WithoutRenewal())
-				b.nodes[2].kill()
-				lease := b.lock(holder, "r") // by a bare majority
-				b.nodes[2].restart()
-				b.revouch()
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				holder := b.WarmLocker(redlock.WithLogger(nil), redlock.WithoutRenewal())
+				b.Nodes[2].Kill()
+				lease := b.Lock(holder, "r") // by a bare majority
+				b.Nodes[2].Restart()
+				b.VouchAgain()
 				// A master comes back without its data and with a wrong clock, is looked at, and then corrected.
-				b.nodes[1].restartEmpty()
-				b.nodes[1].runClock(1, test.off)
-				first := b.locker(redlock.WithLogger(nil))
+				b.Nodes[1].RestartEmpty()
+				b.Nodes[1].RunClock(1, test.off)
+				first := b.Locker(redlock.WithLogger(nil))
 				test.look(t, first)
 				synctest.Wait()
 				_ = first.Close()
-				b.nodes[1].runClock(1, -test.off)
+				b.Nodes[1].RunClock(1, -test.off)
 				corrected := time.Now()
 				for lease.Validity() > 0 {
-					fresh := b.locker(redlock.WithLogger(nil))
+					fresh := b.Locker(redlock.WithLogger(nil))
 					if _, err := fresh.TryLock(t.Context(), "r"); err == nil {
 						t.Fatalf("a second holder, %v before the end of the first lease", lease.Validity())
 					}
@@ -1142,21 +1140,21 @@ func TestWatchQuarantineUnderAWrongClock(t *testing.T) {
 					time.Sleep(500 * time.Millisecond)
 				}
 				// The quarantine ends: at the latest its whole length after the correction.
-				b.nodes[0].kill()
-				fresh := b.locker(redlock.WithLogger(nil))
-				b.unlock(b.mustLock(fresh, "r"))
-				wantWithin(t, "a vote", corrected, quarantine10+1500*time.Millisecond)
+				b.Nodes[0].Kill()
+				fresh := b.Locker(redlock.WithLogger(nil))
+				b.Unlock(mustLock(b, fresh, "r"))
+				locktest.WantWithin(t, "a vote", corrected, quarantine10+1500*time.Millisecond)
 			})
 		})
 	}
 }
 
 // mustLock waits for a lease.
-func (b *bubble) mustLock(l *redlock.Locker, resource string) *redlock.Lease {
-	b.t.Helper()
-	lease, err := l.Lock(b.t.Context(), resource)
+func mustLock(b *locktest.Bubble, l *redlock.Locker, resource string) *redlock.Lease {
+	b.T.Helper()
+	lease, err := l.Lock(b.T.Context(), resource)
 	if err != nil {
-		b.t.Fatalf("Lock(%q): got %v, want a lease", resource, err)
+		b.T.Fatalf("Lock(%q): got %v, want a lease", resource, err)
 	}
 	return lease
 }
@@ -1169,41 +1167,41 @@ func TestWatchAbsurdTimes(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	for _, jump := range []time.Duration{100 * year, 250 * year, 290 * year} {
 		t.Run(fmt.Sprint(int(jump/year), " years"), func(t *testing.T) {
-			inBubble(t, 3, func(t *testing.T, b *bubble) {
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 				var seen clockLog
-				l := b.watching(&seen)
-				lease := b.lock(l, "r")
-				b.each((*bubbleNode).hang, 1, 2)
-				b.nodes[0].runClock(1, jump)
+				l := watching(b, &seen)
+				lease := b.Lock(l, "r")
+				b.Each((*virtual.Node).Hang, 1, 2)
+				b.Nodes[0].RunClock(1, jump)
 				for range 4 { // each time as far again
 					_, _ = l.TryLock(t.Context(), "s")
 					time.Sleep(time.Second)
-					b.nodes[0].runClock(1, -jump)
+					b.Nodes[0].RunClock(1, -jump)
 					_, _ = l.TryLock(t.Context(), "s")
 					time.Sleep(time.Second)
-					b.nodes[0].runClock(1, jump)
+					b.Nodes[0].RunClock(1, jump)
 				}
-				if got := lease.Validity(); got > ttl10 {
+				if got := lease.Validity(); got > locktest.TTL {
 					t.Errorf("validity: got %v, want no more than the TTL", got)
 				}
-				wantDone(t, lease.Context(), []error{redlock.ErrLost})
-				b.all((*bubbleNode).heal)
-				b.nodes[0].runClock(1, -jump)
+				locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost})
+				b.All((*virtual.Node).Heal)
+				b.Nodes[0].RunClock(1, -jump)
 				time.Sleep(time.Minute)
-				again := b.mustLock(l, "r")
-				if got := again.Validity(); got <= 0 || got > ttl10 {
+				again := mustLock(b, l, "r")
+				if got := again.Validity(); got <= 0 || got > locktest.TTL {
 					t.Errorf("validity of the next lease: got %v, want some", got)
 				}
-				b.unlock(again)
+				b.Unlock(again)
 			})
 		})
 	}
 }
 
 // skewedCluster starts N masters whose wall clocks can be moved.
-func skewedCluster(t *testing.T, n int) *cluster {
+func skewedCluster(t *testing.T, n int) *locktest.Cluster {
 	t.Helper()
-	return newCluster(t, redistest.Skewed(t, n))
+	return locktest.NewCluster(t, redistest.Skewed(t, n))
 }
 
 // steppedBy waits for the event that a master's clock stepped, and checks by how much.
@@ -1242,15 +1240,15 @@ func TestClockOfAMaster(t *testing.T) {
 			c := skewedCluster(t, 5)
 			opts := []redlock.Option{redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithMasterTimeout(ttl / 4), redlock.WithLogger(nil)}
 			var seen clockLog
-			l := open(t, c.addrs, append(opts, seen.observer())...)
-			le := lock(t, l, "r")
+			l := locktest.Open(t, c.Addrs, append(opts, seen.observer())...)
+			le := locktest.Lock(t, l, "r")
 			ctx, fence := le.Context(), le.Fence()
-			redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:r") == 5 }, "all hold the key")
-			must(t, test.move(c.procs[2]))
-			seen.steppedBy(t, c.addrs[2], test.least, test.most)
+			redistest.Eventually(t, 5*time.Second, func() bool { return c.Count("redlock:r") == 5 }, "all hold the key")
+			locktest.Must(t, test.move(c.Procs[2]))
+			seen.steppedBy(t, c.Addrs[2], test.least, test.most)
 
 			// No other client can get the lock, nor the vote of that master.
-			rival := open(t, c.addrs, opts...)
+			rival := locktest.Open(t, c.Addrs, opts...)
 			redistest.Eventually(t, 5*time.Second, func() bool {
 				report, _ := admin.Check(t.Context(), rival)
 				return report.Masters[2].Quarantine > 0
@@ -1266,8 +1264,8 @@ func TestClockOfAMaster(t *testing.T) {
 			if _, still, _ := seen.get(); len(still) > 0 {
 				t.Errorf("got %d StoodStill, want none", len(still))
 			}
-			must(t, le.Unlock(t.Context()))
-			c.empty(t, "redlock:r")
+			locktest.Must(t, le.Unlock(t.Context()))
+			c.Empty(t, "redlock:r")
 		})
 	}
 }
@@ -1275,30 +1273,30 @@ func TestClockOfAMaster(t *testing.T) {
 // A master whose clock was an hour off from the start gives no vote, and the error names it.
 func TestSkewedMaster(t *testing.T) {
 	c := skewedCluster(t, 3)
-	must(t, c.procs[0].StepClock(time.Hour))
+	locktest.Must(t, c.Procs[0].StepClock(time.Hour))
 	const ttl = time.Second
 	var seen clockLog
-	l := open(t, c.addrs, redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithMasterTimeout(ttl/4), redlock.WithLogger(nil), seen.observer())
-	_ = lock(t, l, "r").Unlock(t.Context()) // on the others
+	l := locktest.Open(t, c.Addrs, redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithMasterTimeout(ttl/4), redlock.WithLogger(nil), seen.observer())
+	_ = locktest.Lock(t, l, "r").Unlock(t.Context()) // on the others
 	report, err := admin.Check(t.Context(), l)
 	var q *redlock.QuorumError
-	if !errors.As(err, &q) || len(q.Masters) != 1 || q.Masters[0].Master != c.addrs[0] || report.Voting != 2 {
-		t.Errorf("Check: got %v and %d voting, want the error of %s alone", err, report.Voting, c.addrs[0])
+	if !errors.As(err, &q) || len(q.Masters) != 1 || q.Masters[0].Master != c.Addrs[0] || report.Voting != 2 {
+		t.Errorf("Check: got %v and %d voting, want the error of %s alone", err, report.Voting, c.Addrs[0])
 	}
 	if off := report.Masters[0].Clock; (off - time.Hour).Abs() > time.Second {
 		t.Errorf("clock: got %v from the others, want an hour", off)
 	}
-	must(t, c.procs[1].Kill())
+	locktest.Must(t, c.Procs[1].Kill())
 	_, err = l.TryLock(t.Context(), "r")
-	wantErr(t, err, redlock.ErrNoQuorum)
-	must(t, c.procs[1].Restart())
-	must(t, c.procs[0].StepClock(-time.Hour))
+	locktest.WantErr(t, err, redlock.ErrNoQuorum)
+	locktest.Must(t, c.Procs[1].Restart())
+	locktest.Must(t, c.Procs[0].StepClock(-time.Hour))
 	redistest.Eventually(t, 10*time.Second, func() bool {
 		report, _ := admin.Check(t.Context(), l)
 		return report.Voting == 3
 	}, "all have a vote again")
-	must(t, c.procs[2].Kill())
-	must(t, lock(t, l, "s").Unlock(t.Context())) // needs the vote of the corrected master
+	locktest.Must(t, c.Procs[2].Kill())
+	locktest.Must(t, locktest.Lock(t, l, "s").Unlock(t.Context())) // needs the vote of the corrected master
 }
 
 // A master that steps forward is the first to know: requests that are timed by its old clock come
@@ -1307,29 +1305,29 @@ func TestSkewedMaster(t *testing.T) {
 // Source: ALGORITHM section 9 ("answers LATE before granting").
 func TestSteppedMasterAnswersLate(t *testing.T) {
 	c := skewedCluster(t, 3)
-	l := open(t, c.addrs, redlock.WithMasterTimeout(100*time.Millisecond), redlock.WithLogger(nil))
-	warm(t, l, c)
-	must(t, c.procs[2].Kill())
+	l := locktest.Open(t, c.Addrs, redlock.WithMasterTimeout(100*time.Millisecond), redlock.WithLogger(nil))
+	c.Warm(t, l)
+	locktest.Must(t, c.Procs[2].Kill())
 	redistest.Eventually(t, 5*time.Second, func() bool {
 		le, err := l.TryLock(t.Context(), "s")
 		if err == nil {
-			must(t, le.Unlock(t.Context()))
+			locktest.Must(t, le.Unlock(t.Context()))
 		}
 		return err == nil
 	}, "two of three are enough")
-	must(t, c.procs[0].StepClock(5*time.Second))
+	locktest.Must(t, c.Procs[0].StepClock(5*time.Second))
 	_, err := l.TryLock(t.Context(), "r")
-	wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
+	locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
 	var q *redlock.QuorumError
 	if !errors.As(err, &q) || !slices.ContainsFunc(q.Masters, func(n *redlock.MasterError) bool {
-		return n.Master == c.addrs[0] && strings.Contains(n.Err.Error(), "arrived after its time")
+		return n.Master == c.Addrs[0] && strings.Contains(n.Err.Error(), "arrived after its time")
 	}) {
-		t.Errorf("got %v, want it late for %s", err, c.addrs[0])
+		t.Errorf("got %v, want it late for %s", err, c.Addrs[0])
 	}
-	if got := c.nodes[0].Exists(t.Context(), "redlock:r").Val(); got != 0 {
+	if got := c.Nodes[0].Exists(t.Context(), "redlock:r").Val(); got != 0 {
 		t.Error("the key is there")
 	}
-	c.empty(t, "redlock:r")
+	c.Empty(t, "redlock:r")
 	redistest.Eventually(t, 5*time.Second, func() bool {
 		_, err := l.TryLock(t.Context(), "r")
 		return errors.Is(err, redlock.ErrQuarantine)

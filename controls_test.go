@@ -12,6 +12,7 @@ import (
 	"github.com/d0720281/redlock/chaos/history"
 	"github.com/d0720281/redlock/internal/inject"
 	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/virtual"
 )
 
 // The negative controls: the algorithm is built wrongly, one rule at a time, and the checker of
@@ -41,18 +42,18 @@ func controls() []control {
 	return []control{
 		{"guard off", guardOff, 3, emptyRestart, 1, overlap},
 		{"quarantine shorter than the TTL", change("math.ceil(longest * stretch) + 100", "longest - 2000"), 3, emptyRestart, 1, overlap},
-		{"quarantined votes counted", broken("votelessCount"), 3, emptyRestart, 1, overlap},
-		{"quarantined fills counted", broken("votelessCount"), 3, filledRestart, 2, overlap},
-		{"run id of the first connection kept", broken("keepsRunID"), 3, oldCopy, 1, overlap},
-		{"clock steps ignored", broken("ignoresSteps"), 3, clockStep, 1, overlap},
-		{"owner id reused across tries", broken("reuseID"), 3, lateDelete, 1, overlap},
-		{"validity from the last reply", broken("validityFromReply"), 3, slowReplies, 2, overlap},
-		{"late extension", broken("lateExtension"), 3, lateExtension, 2, revival},
-		{"token without second round", broken("oneRound"), 3, unevenCounters, 2, "I2: fence 64065 of c after fence 64129 of c"},
+		{"quarantined votes counted", wrongRules("votelessCount"), 3, emptyRestart, 1, overlap},
+		{"quarantined fills counted", wrongRules("votelessCount"), 3, filledRestart, 2, overlap},
+		{"run id of the first connection kept", wrongRules("keepsRunID"), 3, oldCopy, 1, overlap},
+		{"clock steps ignored", wrongRules("ignoresSteps"), 3, clockStep, 1, overlap},
+		{"owner id reused across tries", wrongRules("reuseID"), 3, lateDelete, 1, overlap},
+		{"validity from the last reply", wrongRules("validityFromReply"), 3, slowReplies, 2, overlap},
+		{"late extension", wrongRules("lateExtension"), 3, lateExtension, 2, revival},
+		{"token without second round", wrongRules("oneRound"), 3, unevenCounters, 2, "I2: fence 64065 of c after fence 64129 of c"},
 		{"raise by id only, with retries", change(raiseTest, idOnly), 3, lateRaise(true), 1, "I2: fence 64065 twice"},
 		{"raise without hold", change(raiseTest, "if false then"), 3, lateRaise(false), 1, "I2: fence 64065 twice"},
 		{"lost counter starts anew", change("(median <= wish and wish <= median + 1000000 and wish or median)", "64"), 3, lostCounters, 2, "I2: fence 1 twice"},
-		{"q = N/2", broken("fewerVotes"), 4, halves, 0, overlap},
+		{"q = N/2", wrongRules("fewerVotes"), 4, halves, 0, overlap},
 		{"lists of 3 and 5 masters", twoMoreMasters, 5, twoLists, 1, overlap},
 		{"lists with one master exchanged", change("return math.floor(ofA", "return false and math.floor(ofA"), 4, exchanged, 1, overlap},
 	}
@@ -93,17 +94,17 @@ func (c control) run(t *testing.T, wrong bool) *locktest.Book {
 	if wrong {
 		c.spoil(t, tr)
 	}
-	inBubble(t, c.nodes, func(t *testing.T, b *bubble) {
-		tr.bubble = b
+	locktest.InBubble(t, c.nodes, func(t *testing.T, b *locktest.Bubble) {
+		tr.Bubble = b
 		c.schedule(tr)
-		b.all(func(n *bubbleNode) { n.heal(); n.latency(0, 0) })
-		time.Sleep(3 * ttl10) // keys and quarantines have expired
-		tr.must(tr.try(b.locker()))
+		b.All(func(n *virtual.Node) { n.Heal(); n.Latency(0, 0) })
+		time.Sleep(3 * locktest.TTL) // keys and quarantines have expired
+		tr.must(tr.try(b.Locker()))
 	})
 	return tr.Book
 }
 
-func broken(way string) func(testing.TB, *trial) {
+func wrongRules(way string) func(testing.TB, *trial) {
 	return func(t testing.TB, _ *trial) { inject.Rules(t, way) }
 }
 
@@ -128,7 +129,7 @@ const (
 
 // trial is one run of a schedule.
 type trial struct {
-	*bubble
+	*locktest.Bubble
 	*locktest.Book
 	opts    []redlock.Option
 	masters int // of the longer list
@@ -137,7 +138,7 @@ type trial struct {
 
 // two returns the Lockers of most schedules.
 func (c *trial) two() (a, b *redlock.Locker) {
-	a, b = c.warmLocker(c.opts...), c.warmLocker(c.opts...)
+	a, b = c.WarmLocker(c.opts...), c.WarmLocker(c.opts...)
 	c.begun = time.Now()
 	return a, b
 }
@@ -148,10 +149,10 @@ func (c *trial) at(d time.Duration) { time.Sleep(time.Until(c.begun.Add(d))) }
 // try makes one attempt, and records its outcome.
 func (c *trial) try(l *redlock.Locker, opts ...redlock.LockOption) *redlock.Lease {
 	lease, err := c.Take("r", false, func() (*redlock.Lease, error) {
-		return l.TryLock(c.t.Context(), "r", append(opts, redlock.WithoutRenewal())...)
+		return l.TryLock(c.T.Context(), "r", append(opts, redlock.WithoutRenewal())...)
 	})
 	if err != nil {
-		c.t.Logf("after %v: %v", time.Since(c.begun), err)
+		c.T.Logf("after %v: %v", time.Since(c.begun), err)
 		return nil
 	}
 	return lease
@@ -159,28 +160,28 @@ func (c *trial) try(l *redlock.Locker, opts ...redlock.LockOption) *redlock.Leas
 
 // must checks that there is a lease, without which the schedule cannot go on.
 func (c *trial) must(lease *redlock.Lease) *redlock.Lease {
-	c.t.Helper()
+	c.T.Helper()
 	if lease == nil {
-		c.t.Fatal("no lease: the schedule has come apart")
+		c.T.Fatal("no lease: the schedule has come apart")
 	}
 	return lease
 }
 
 // unlocked releases a lease, which must succeed.
 func (c *trial) unlocked(lease *redlock.Lease) {
-	c.t.Helper()
-	if err := c.Free(c.t.Context(), c.must(lease)); err != nil {
-		c.t.Errorf("Unlock: got %v, want no error", err)
+	c.T.Helper()
+	if err := c.Free(c.T.Context(), c.must(lease)); err != nil {
+		c.T.Errorf("Unlock: got %v, want no error", err)
 	}
 	synctest.Wait()
 }
 
 // without is like try, but some nodes get no message of it.
 func (c *trial) without(nodes []int, l *redlock.Locker, opts ...redlock.LockOption) *redlock.Lease {
-	c.each((*bubbleNode).blackhole, nodes...)
+	c.Each((*virtual.Node).Blackhole, nodes...)
 	lease := c.try(l, opts...)
 	synctest.Wait()
-	c.each((*bubbleNode).heal, nodes...)
+	c.Each((*virtual.Node).Heal, nodes...)
 	return lease
 }
 
@@ -195,12 +196,12 @@ func meanwhile(do func()) (wait func()) {
 }
 
 // erase makes the key vanish, as a DEL by hand does. Tokens must survive that.
-func erase(n *bubbleNode) { n.put(redlock.DefaultKeyPrefix+"r", "", 0) }
+func erase(n *virtual.Node) { n.Put(redlock.DefaultKeyPrefix+"r", "", 0) }
 
 // count sets the fencing counters, in blocks, to values that failed attempts may have left.
 func (c *trial) count(blocks ...int64) {
-	for i, n := range c.nodes {
-		n.put(redlock.DefaultKeyPrefix+"r~fence", strconv.FormatInt(64*(1000+blocks[i]), 10), time.Hour)
+	for i, n := range c.Nodes {
+		n.Put(redlock.DefaultKeyPrefix+"r~fence", strconv.FormatInt(64*(1000+blocks[i]), 10), time.Hour)
 	}
 }
 
@@ -211,7 +212,7 @@ func (c *trial) count(blocks ...int64) {
 func emptyRestart(c *trial) {
 	holder, other := c.two()
 	c.without([]int{2}, holder)
-	c.nodes[0].restartEmpty()
+	c.Nodes[0].RestartEmpty()
 	c.at(time.Second)
 	c.try(other)
 	c.at(9500 * time.Millisecond)
@@ -230,15 +231,15 @@ func filledRestart(c *trial) {
 	holder, other := c.two()
 	lease := c.must(c.without([]int{2}, holder, redlock.WithTTL(ttl)))
 	c.at(930 * time.Millisecond)
-	c.nodes[1].latency(75*time.Millisecond, 0) // until the key there has expired
+	c.Nodes[1].Latency(75*time.Millisecond, 0) // until the key there has expired
 	wait := meanwhile(func() { c.try(other, redlock.WithTTL(ttl)) })
 	c.at(940 * time.Millisecond)
-	c.nodes[1].latency(0, 0)
-	c.nodes[1].blackhole()
-	c.nodes[2].restartEmpty()
-	_ = lease.Extend(c.t.Context())
+	c.Nodes[1].Latency(0, 0)
+	c.Nodes[1].Blackhole()
+	c.Nodes[2].RestartEmpty()
+	_ = lease.Extend(c.T.Context())
 	synctest.Wait() // all requests have been sent
-	c.nodes[1].heal()
+	c.Nodes[1].Heal()
 	wait()
 }
 
@@ -251,12 +252,12 @@ func filledRestart(c *trial) {
 func oldCopy(c *trial) {
 	holder, other := c.two()
 	c.without([]int{2}, holder)
-	c.nodes[0].latency(20*time.Millisecond, 0)
+	c.Nodes[0].Latency(20*time.Millisecond, 0)
 	wait := meanwhile(func() { c.try(other) })
 	c.at(5 * time.Millisecond)
-	c.nodes[0].kill()
-	erase(c.nodes[0])
-	c.nodes[0].restart()
+	c.Nodes[0].Kill()
+	erase(c.Nodes[0])
+	c.Nodes[0].Restart()
 	wait()
 }
 
@@ -269,7 +270,7 @@ func clockStep(c *trial) {
 	holder, other := c.two()
 	c.without([]int{2}, holder)
 	c.at(time.Second)
-	c.nodes[0].runClock(1, ttl10)
+	c.Nodes[0].RunClock(1, locktest.TTL)
 	for range 2 {
 		c.try(other)
 		time.Sleep(time.Second)
@@ -283,16 +284,16 @@ func clockStep(c *trial) {
 // Source: ALGORITHM section 3, point 1; section 14, "owner id reused".
 func lateDelete(c *trial) {
 	holder, other := c.two()
-	c.each(steal, 1, 2)
-	c.nodes[0].latency(0, 100*time.Millisecond)
-	c.each(func(n *bubbleNode) { n.latency(0, 50*time.Millisecond) }, 1, 2)
+	c.Each(locktest.Steal, 1, 2)
+	c.Nodes[0].Latency(0, 100*time.Millisecond)
+	c.Each(func(n *virtual.Node) { n.Latency(0, 50*time.Millisecond) }, 1, 2)
 	wait := meanwhile(func() { c.try(holder) })
 	c.at(10 * time.Millisecond)
-	c.nodes[0].latency(0, 0)
-	c.nodes[0].breakOff()
+	c.Nodes[0].Latency(0, 0)
+	c.Nodes[0].BreakOff()
 	wait()
 	c.at(60 * time.Millisecond)
-	c.each(func(n *bubbleNode) { n.latency(0, 0); erase(n) }, 1, 2)
+	c.Each(func(n *virtual.Node) { n.Latency(0, 0); erase(n) }, 1, 2)
 	c.without([]int{2}, holder)
 	c.at(300 * time.Millisecond)
 	c.try(other)
@@ -304,10 +305,10 @@ func lateDelete(c *trial) {
 // Source: ALGORITHM section 3, "Never measure validity from a reply"; section 14.
 func slowReplies(c *trial) {
 	holder, other := c.two()
-	c.all(func(n *bubbleNode) { n.latency(0, 240*time.Millisecond) })
+	c.All(func(n *virtual.Node) { n.Latency(0, 240*time.Millisecond) })
 	c.try(holder)
-	c.all(func(n *bubbleNode) { n.latency(0, 0) })
-	c.at(ttl10 + time.Millisecond)
+	c.All(func(n *virtual.Node) { n.Latency(0, 0) })
+	c.at(locktest.TTL + time.Millisecond)
 	c.try(other)
 }
 
@@ -322,12 +323,12 @@ func lateExtension(c *trial) {
 	holder, other := c.two()
 	lease := c.must(c.without([]int{2}, holder, redlock.WithTTL(ttl)))
 	c.at(960 * time.Millisecond)
-	c.nodes[0].latency(0, 170*time.Millisecond)
-	c.nodes[1].blackhole()
-	c.nodes[2].latency(80*time.Millisecond, 0)
-	wait := meanwhile(func() { _ = lease.Extend(c.t.Context()) })
+	c.Nodes[0].Latency(0, 170*time.Millisecond)
+	c.Nodes[1].Blackhole()
+	c.Nodes[2].Latency(80*time.Millisecond, 0)
+	wait := meanwhile(func() { _ = lease.Extend(c.T.Context()) })
 	c.at(965 * time.Millisecond)
-	c.all(func(n *bubbleNode) { n.heal(); n.latency(0, 0) })
+	c.All(func(n *virtual.Node) { n.Heal(); n.Latency(0, 0) })
 	c.at(ttl + time.Millisecond)
 	c.unlocked(c.try(other))
 	c.at(1200 * time.Millisecond)
@@ -344,7 +345,7 @@ func unevenCounters(c *trial) {
 	first, second := c.two()
 	c.count(2, 0, 0)
 	c.without([]int{2}, first)
-	c.at(ttl10 + time.Millisecond)
+	c.at(locktest.TTL + time.Millisecond)
 	c.without([]int{0}, second)
 }
 
@@ -359,25 +360,25 @@ func lateRaise(twice bool) func(*trial) {
 	return func(c *trial) {
 		first, second := c.two()
 		c.count(1, 0, 0)
-		c.nodes[0].latency(0, 20*time.Millisecond)
-		c.nodes[1].blackhole()
+		c.Nodes[0].Latency(0, 20*time.Millisecond)
+		c.Nodes[1].Blackhole()
 		if twice {
-			c.nodes[2].latency(100*time.Millisecond, 0)
+			c.Nodes[2].Latency(100*time.Millisecond, 0)
 		}
 		wait := meanwhile(func() { c.try(first) })
 		c.at(5 * time.Millisecond)
 		if twice {
-			c.nodes[2].latency(0, 0)
-			c.nodes[2].breakOff()
+			c.Nodes[2].Latency(0, 0)
+			c.Nodes[2].BreakOff()
 		}
 		c.at(10 * time.Millisecond)
-		c.nodes[2].latency(150*time.Millisecond, 0) // for the raise
+		c.Nodes[2].Latency(150*time.Millisecond, 0) // for the raise
 		c.at(30 * time.Millisecond)
-		c.all(func(n *bubbleNode) { n.heal(); n.latency(0, 0) })
-		erase(c.nodes[2])
+		c.All(func(n *virtual.Node) { n.Heal(); n.Latency(0, 0) })
+		erase(c.Nodes[2])
 		c.try(second)
 		if twice {
-			erase(c.nodes[2])
+			erase(c.Nodes[2])
 		}
 		wait()
 	}
@@ -391,7 +392,7 @@ func lateRaise(twice bool) func(*trial) {
 func lostCounters(c *trial) {
 	first, second := c.two()
 	c.unlocked(c.try(first))
-	c.all(func(n *bubbleNode) { n.put(redlock.DefaultKeyPrefix+"r~fence", "", 0) })
+	c.All(func(n *virtual.Node) { n.Put(redlock.DefaultKeyPrefix+"r~fence", "", 0) })
 	c.at(time.Second)
 	c.try(second)
 }
@@ -411,10 +412,10 @@ func halves(c *trial) {
 // Source: ALGORITHM section 1, A3; section 8, "Node sets change one node at a time";
 // SCENARIOS row 60.
 func twoLists(c *trial) {
-	c.vouch()
-	old := c.of(0, 1, 2)
-	changed := c.of([]int{0, 1, 2, 3, 4}[:c.masters]...)
-	a, b := old.warmLocker(), changed.warmLocker()
+	c.Vouch()
+	old := c.Part(0, 1, 2)
+	changed := c.Part([]int{0, 1, 2, 3, 4}[:c.masters]...)
+	a, b := old.WarmLocker(), changed.WarmLocker()
 	c.begun = time.Now()
 	c.without([]int{2}, a)
 	c.try(b)
@@ -425,10 +426,10 @@ func twoLists(c *trial) {
 //
 // Source: ALGORITHM section 8, "Membership".
 func exchanged(c *trial) {
-	c.vouch()
-	old := c.of(0, 1, 2)
-	changed := c.of(0, 1, 3)
-	a, b := old.warmLocker(), changed.locker()
+	c.Vouch()
+	old := c.Part(0, 1, 2)
+	changed := c.Part(0, 1, 3)
+	a, b := old.WarmLocker(), changed.Locker()
 	c.begun = time.Now()
 	c.without([]int{0}, a)
 	c.without([]int{1}, b)

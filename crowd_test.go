@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -85,10 +86,10 @@ func total(shares []int) (sum int) {
 //
 // Source: ALGORITHM section 10; section 13, I1, I2 and I10.
 func TestCrowdOfLockers(t *testing.T) {
-	c := start(t, 3)
-	lockers := []*redlock.Locker{open(t, c.addrs), open(t, c.addrs), open(t, c.addrs)}
+	c := locktest.Start(t, 3)
+	lockers := []*redlock.Locker{locktest.Open(t, c.Addrs), locktest.Open(t, c.Addrs), locktest.Open(t, c.Addrs)}
 	for _, l := range lockers {
-		warm(t, l, c)
+		c.Warm(t, l)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
@@ -109,10 +110,10 @@ func TestCrowdOfLockers(t *testing.T) {
 	}
 	t.Logf("leases by Locker: %v", shares)
 	for _, l := range lockers {
-		must(t, l.Close())
+		locktest.Must(t, l.Close())
 	}
-	c.empty(t, "redlock:r")
-	for i, n := range c.nodes { // the turn of a process that was called last lives for 250 ms
+	c.Empty(t, "redlock:r")
+	for i, n := range c.Nodes { // the turn of a process that was called last lives for 250 ms
 		redistest.Eventually(t, 5*time.Second, func() bool { return len(n.Keys(t.Context(), "redlock:r*").Val()) <= 1 },
 			fmt.Sprintf("node %d has the counter alone", i))
 	}
@@ -123,17 +124,17 @@ func TestCrowdOfLockers(t *testing.T) {
 // Source: ALGORITHM section 10, "Hand-over inside the process".
 func TestCrowdOfOneLocker(t *testing.T) {
 	const callers = 5000
-	c := start(t, 3)
-	l := open(t, c.addrs)
-	warm(t, l, c)
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs)
+	c.Warm(t, l)
 	calls := func() (n int) {
-		for _, n0 := range c.nodes {
+		for _, n0 := range c.Nodes {
 			for line := range strings.Lines(n0.Info(t.Context(), "commandstats").Val()) {
 				if stat, found := strings.CutPrefix(line, "cmdstat_eval"); found {
 					_, stat, _ = strings.Cut(stat, "calls=")
 					stat, _, _ = strings.Cut(stat, ",")
 					more, err := strconv.Atoi(stat)
-					must(t, err)
+					locktest.Must(t, err)
 					n += more
 				}
 			}
@@ -141,13 +142,13 @@ func TestCrowdOfOneLocker(t *testing.T) {
 		return n
 	}
 	before := calls()
-	held := lock(t, l, "r")
+	held := locktest.Lock(t, l, "r")
 	var crowd crowd
 	go func() {
 		for end := time.Now().Add(10 * time.Second); l.Stats().Waiting < callers && time.Now().Before(end); {
 			time.Sleep(time.Millisecond) // until all are in line
 		}
-		for i, n := range c.nodes {
+		for i, n := range c.Nodes {
 			if got := len(strings.Split(strings.TrimSpace(n.ClientList(t.Context()).Val()), "\n")); got > 4 {
 				t.Errorf("connections to node %d: got %d, want at most 4, with that of this test", i, got)
 			}
@@ -166,8 +167,8 @@ func TestCrowdOfOneLocker(t *testing.T) {
 	if got := calls() - before; got > 2*3*callers/10 {
 		t.Errorf("calls of the script for %d leases: got %d, want at most %d", callers, got, 2*3*callers/10)
 	}
-	must(t, l.Close())
-	c.empty(t, "redlock:r")
+	locktest.Must(t, l.Close())
+	c.Empty(t, "redlock:r")
 }
 
 // Two processes take turns. A master that has no part in the lock checks that no two are inside at a
@@ -179,15 +180,15 @@ func TestCrowdOfProcesses(t *testing.T) {
 		beCrowd(t, strings.Split(addrs, ","))
 		return
 	}
-	c := start(t, 3)
+	c := locktest.Start(t, 3)
 	judge := redistest.Masters(t, 1)[0]
 	var reports [2]*bufio.Scanner
 	for i := range reports {
 		child := exec.Command(os.Args[0], "-test.run=^TestCrowdOfProcesses$", "-test.timeout=1m")
-		child.Env = append(os.Environ(), childEnv+"="+strings.Join(append(slices.Clone(c.addrs), judge.Addr()), ","))
+		child.Env = append(os.Environ(), childEnv+"="+strings.Join(append(slices.Clone(c.Addrs), judge.Addr()), ","))
 		out, err := child.StdoutPipe()
-		must(t, err)
-		must(t, child.Start())
+		locktest.Must(t, err)
+		locktest.Must(t, child.Start())
 		t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
 		reports[i] = bufio.NewScanner(out)
 	}
@@ -214,8 +215,8 @@ func TestCrowdOfProcesses(t *testing.T) {
 // cannot call a process whose subscription, which begins with its first wait, is not confirmed.
 func beCrowd(t *testing.T, addrs []string) {
 	judge := redistest.Client(t, addrs[len(addrs)-1])
-	l := open(t, addrs[:len(addrs)-1])
-	must(t, lock(t, l, "warm").Unlock(t.Context()))
+	l := locktest.Open(t, addrs[:len(addrs)-1])
+	locktest.Must(t, locktest.Lock(t, l, "warm").Unlock(t.Context()))
 	// enter is one command: it returns how many are inside, and the largest token so far.
 	enter := redis.NewScript(`local n = redis.call('INCR', 'inside')
 local last = tonumber(redis.call('GETSET', 'fence', ARGV[1]) or 0)
@@ -226,7 +227,7 @@ return {n, last < tonumber(ARGV[1]) and 1 or 0}`)
 	var leases []int
 	for i, during := range []time.Duration{100 * time.Millisecond, time.Second} {
 		here := fmt.Sprint("here", i)
-		must(t, judge.Incr(t.Context(), here).Err())
+		locktest.Must(t, judge.Incr(t.Context(), here).Err())
 		for judge.Get(t.Context(), here).Val() != "2" { // both begin together
 			time.Sleep(time.Millisecond)
 		}

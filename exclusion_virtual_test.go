@@ -16,6 +16,7 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/inject"
 	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/virtual"
 )
 
 // Clocks of nodes may drift by less than half the drift allowance, and may be set to anything: a
@@ -33,12 +34,12 @@ func TestVirtualClocksOfNodes(t *testing.T) {
 		{"apart by 0.8 %", []float64{0.996, 1.004, 1}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				for i, n := range b.nodes {
-					n.runClock(test.rates[i], time.Duration(i-1)*2*time.Second)
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				for i, n := range b.Nodes {
+					n.RunClock(test.rates[i], time.Duration(i-1)*2*time.Second)
 				}
-				l, other := b.warmLocker(redlock.WithoutRenewal()), b.warmLocker()
-				held := b.lock(l, "r")
+				l, other := b.WarmLocker(redlock.WithoutRenewal()), b.WarmLocker()
+				held := b.Lock(l, "r")
 				lease, err := other.Lock(t.Context(), "r")
 				if err != nil {
 					t.Fatalf("Lock: got %v, want a lease", err)
@@ -54,32 +55,32 @@ func TestVirtualClocksOfNodes(t *testing.T) {
 		})
 	}
 	t.Run("an hour without a word makes no request late", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l := b.warmLocker(redlock.WithTTL(50 * time.Millisecond)) // a node timeout of 5 ms
-			b.all(func(n *bubbleNode) { n.runClock(1.004, 0) })
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker(redlock.WithTTL(50 * time.Millisecond)) // a node timeout of 5 ms
+			b.All(func(n *virtual.Node) { n.RunClock(1.004, 0) })
 			time.Sleep(time.Hour)
 			lease, err := l.TryLock(t.Context(), "r")
 			if err != nil {
 				t.Fatalf("TryLock: got %v, want a lease", err)
 			}
-			b.unlock(lease)
+			b.Unlock(lease)
 		})
 	})
 	t.Run("a step of all costs one attempt", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l := b.warmLocker()
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
 			for name, step := range map[string]time.Duration{"back": -time.Hour, "ahead": time.Hour} {
-				b.all(func(n *bubbleNode) { n.runClock(1, step) })
+				b.All(func(n *virtual.Node) { n.RunClock(1, step) })
 				_, err := l.TryLock(t.Context(), name)
-				wantMatch(t, "TryLock", err, []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum})
-				b.wantHolding(name)
+				locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum})
+				b.WantHolding(name)
 				start := time.Now()
 				lease, err := l.Lock(t.Context(), name)
 				if err != nil {
 					t.Fatalf("Lock: got %v, want a lease", err)
 				}
-				wantSince(t, "Lock", start, 0)
-				b.unlock(lease)
+				locktest.WantSince(t, "Lock", start, 0)
+				b.Unlock(lease)
 			}
 		})
 	})
@@ -102,15 +103,15 @@ func eachSeed(t *testing.T, seeds int, run func(t *testing.T, seed uint64) (prob
 
 // storm lets three Lockers contend for one resource during a seeded schedule of faults of the
 // nodes, and returns what their clients saw.
-func storm(t *testing.T, seed uint64, during time.Duration, prefix func(i int) string, harm func(*rand.Rand, *bubbleNode), opts ...redlock.Option) *locktest.Book {
+func storm(t *testing.T, seed uint64, during time.Duration, prefix func(i int) string, harm func(*rand.Rand, *virtual.Node), opts ...redlock.Option) *locktest.Book {
 	c := locktest.NewBook()
-	inBubble(t, 5, func(t *testing.T, b *bubble) {
+	locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
 		ctx, stop := context.WithTimeout(t.Context(), during)
 		defer stop()
 		var ended sync.WaitGroup
 		for i := range 3 {
 			rng := rand.New(rand.NewPCG(seed, uint64(i)))
-			l := b.locker(append(opts, redlock.WithTTL(time.Second), redlock.WithMaxTTL(time.Second), redlock.WithKeyPrefix(prefix(i)))...)
+			l := b.Locker(append(opts, redlock.WithTTL(time.Second), redlock.WithMaxTTL(time.Second), redlock.WithKeyPrefix(prefix(i)))...)
 			ended.Go(func() {
 				for ctx.Err() == nil {
 					time.Sleep(time.Duration(rng.IntN(400)) * time.Millisecond)
@@ -135,15 +136,15 @@ func storm(t *testing.T, seed uint64, during time.Duration, prefix func(i int) s
 		rng := rand.New(rand.NewPCG(seed, 99))
 		for ctx.Err() == nil {
 			time.Sleep(time.Duration(rng.IntN(400)) * time.Millisecond)
-			harm(rng, b.nodes[rng.IntN(5)])
+			harm(rng, b.Nodes[rng.IntN(5)])
 			for range 2 {
-				n := b.nodes[rng.IntN(5)]
-				n.heal()
-				n.latency(time.Duration(rng.IntN(5))*time.Millisecond, time.Duration(rng.IntN(5))*time.Millisecond)
+				n := b.Nodes[rng.IntN(5)]
+				n.Heal()
+				n.Latency(time.Duration(rng.IntN(5))*time.Millisecond, time.Duration(rng.IntN(5))*time.Millisecond)
 			}
 			c.Look()
 		}
-		b.all((*bubbleNode).heal)
+		b.All((*virtual.Node).Heal)
 		ended.Wait()
 	})
 	return c
@@ -151,25 +152,25 @@ func storm(t *testing.T, seed uint64, during time.Duration, prefix func(i int) s
 
 // harmless injects a fault that Redlock promises to survive on any number of nodes: none of these
 // faults loses a key.
-func harmless(rng *rand.Rand, n *bubbleNode) {
+func harmless(rng *rand.Rand, n *virtual.Node) {
 	switch rng.IntN(8) {
 	case 0:
-		n.hang()
+		n.Hang()
 	case 1:
-		n.blackhole()
+		n.Blackhole()
 	case 2:
-		n.silence()
+		n.LoseReplies()
 	case 3:
-		n.kill()
+		n.Kill()
 	case 4:
-		n.kill()
-		n.restart()
+		n.Kill()
+		n.Restart()
 	case 5:
-		n.replyWith("READONLY You can't write against a read only replica.")
+		n.Refuse("READONLY You can't write against a read only replica.")
 	case 6:
-		n.latency(time.Duration(rng.IntN(30))*time.Millisecond, time.Duration(rng.IntN(30))*time.Millisecond)
+		n.Latency(time.Duration(rng.IntN(30))*time.Millisecond, time.Duration(rng.IntN(30))*time.Millisecond)
 	case 7:
-		n.latency(time.Duration(rng.IntN(150))*time.Millisecond, time.Duration(rng.IntN(150))*time.Millisecond)
+		n.Latency(time.Duration(rng.IntN(150))*time.Millisecond, time.Duration(rng.IntN(150))*time.Millisecond)
 	}
 }
 
@@ -201,11 +202,11 @@ func TestVirtualCheckerCatches(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		prefix func(int) string
-		harm   func(*rand.Rand, *bubbleNode)
+		harm   func(*rand.Rand, *virtual.Node)
 	}{
 		{"a Locker with another key prefix", func(i int) string { return []string{"a:", "a:", "b:"}[i] }, harmless},
-		{"nodes that restart empty again and again", same, func(_ *rand.Rand, n *bubbleNode) { n.restartEmpty() }},
-		{"clocks of nodes that jump ahead", same, func(_ *rand.Rand, n *bubbleNode) { n.runClock(1, time.Minute) }},
+		{"nodes that restart empty again and again", same, func(_ *rand.Rand, n *virtual.Node) { n.RestartEmpty() }},
+		{"clocks of nodes that jump ahead", same, func(_ *rand.Rand, n *virtual.Node) { n.RunClock(1, time.Minute) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for seed := range uint64(20) {
@@ -232,7 +233,7 @@ func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockO
 		hold    = 200 // ms, the longest
 		bound   = 15 * time.Second
 	)
-	inBubble(t, 3+2*int(seed%2), func(t *testing.T, b *bubble) {
+	locktest.InBubble(t, 3+2*int(seed%2), func(t *testing.T, b *locktest.Bubble) {
 		resources := []string{"r", "s"}[:1+seed/2%2]
 		var mu sync.Mutex
 		problem := func(format string, args ...any) {
@@ -284,7 +285,7 @@ func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockO
 		}
 		var lockers []*redlock.Locker
 		for range 3 {
-			lockers = append(lockers, b.locker(redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithLogger(slog.New(slog.DiscardHandler))))
+			lockers = append(lockers, b.Locker(redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithLogger(slog.New(slog.DiscardHandler))))
 		}
 		ctx, stop := context.WithTimeout(t.Context(), during)
 		defer stop()
@@ -303,15 +304,15 @@ func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockO
 		rng := rand.New(rand.NewPCG(seed, 99))
 		for ctx.Err() == nil {
 			time.Sleep(time.Duration(rng.IntN(600)) * time.Millisecond)
-			harmless(rng, b.nodes[rng.IntN(len(b.nodes))])
+			harmless(rng, b.Nodes[rng.IntN(len(b.Nodes))])
 			for range 2 {
-				n := b.nodes[rng.IntN(len(b.nodes))]
-				n.heal()
-				n.latency(time.Duration(rng.IntN(5))*time.Millisecond, time.Duration(rng.IntN(5))*time.Millisecond)
+				n := b.Nodes[rng.IntN(len(b.Nodes))]
+				n.Heal()
+				n.Latency(time.Duration(rng.IntN(5))*time.Millisecond, time.Duration(rng.IntN(5))*time.Millisecond)
 			}
 			seen.Look()
 		}
-		b.all(func(n *bubbleNode) { n.heal(); n.latency(time.Millisecond, time.Millisecond) })
+		b.All(func(n *virtual.Node) { n.Heal(); n.Latency(time.Millisecond, time.Millisecond) })
 		ended.Wait()
 		// There are no faults any more: each caller must be served.
 		last, cancel := context.WithTimeout(t.Context(), bound)
@@ -341,8 +342,8 @@ func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockO
 			}
 		}
 		time.Sleep(10*time.Second + ttl)
-		for _, n := range b.nodes {
-			if got := n.left(); len(got) > 0 {
+		for _, n := range b.Nodes {
+			if got := left(n); len(got) > 0 {
 				problem("left: %q", got)
 			}
 		}

@@ -12,27 +12,29 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/inject"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/virtual"
 )
 
 // counterOf returns a node's fencing counter of a resource, 0 if there is none.
-func (n *bubbleNode) counterOf(resource string) int64 {
-	c, _ := strconv.ParseInt(n.at(redlock.DefaultKeyPrefix+resource+"~fence"), 10, 64)
+func counterOf(n *virtual.Node, resource string) int64 {
+	c, _ := strconv.ParseInt(n.Get(redlock.DefaultKeyPrefix+resource+"~fence"), 10, 64)
 	return c
 }
 
 // takeTurn locks a resource once, with a new Locker, and checks that the token is larger than the
 // last.
-func (b *bubble) takeTurn(resource string, last int64, opts ...redlock.Option) (fence int64) {
-	b.t.Helper()
-	l := b.locker(append(opts, redlock.WithLogger(nil))...)
-	lease := b.lock(l, resource)
+func takeTurn(b *locktest.Bubble, resource string, last int64, opts ...redlock.Option) (fence int64) {
+	b.T.Helper()
+	l := b.Locker(append(opts, redlock.WithLogger(nil))...)
+	lease := b.Lock(l, resource)
 	if fence = lease.Fence(); fence <= last {
-		b.t.Errorf("fencing token: got %d, want more than %d", fence, last)
+		b.T.Errorf("fencing token: got %d, want more than %d", fence, last)
 	}
-	b.unlock(lease)
+	b.Unlock(lease)
 	if err := l.Close(); err != nil {
-		b.t.Errorf("Close: got %v, want no error", err)
+		b.T.Errorf("Close: got %v, want no error", err)
 	}
 	synctest.Wait()
 	return fence
@@ -43,22 +45,22 @@ func (b *bubble) takeTurn(resource string, last int64, opts ...redlock.Option) (
 //
 // Source: ALGORITHM section 5, "release".
 func TestVirtualReleaseBeforeTheVoteLiftsTheCounter(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l := b.warmLocker()
-		b.unlock(b.lock(l, "r"))
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
+		b.Unlock(b.Lock(l, "r"))
 		synctest.Wait()
-		late := b.nodes[(l.QueueNodeOf("r")+1)%3]
-		late.put(redlock.DefaultKeyPrefix+"r~fence", strconv.FormatInt(late.counterOf("r")-1000, 10), time.Minute)
-		late.latency(200*time.Microsecond, 200*time.Microsecond)
-		lease := b.lock(l, "r") // two nodes vote at once
-		b.unlock(lease)
+		late := b.Nodes[(l.QueueNodeOf("r")+1)%3]
+		late.Put(redlock.DefaultKeyPrefix+"r~fence", strconv.FormatInt(counterOf(late, "r")-1000, 10), time.Minute)
+		late.Latency(200*time.Microsecond, 200*time.Microsecond)
+		lease := b.Lock(l, "r") // two nodes vote at once
+		b.Unlock(lease)
 		time.Sleep(time.Second)
-		for i, n := range b.nodes {
-			if got, want := n.counterOf("r"), lease.Fence()+63; got != want {
+		for i, n := range b.Nodes {
+			if got, want := counterOf(n, "r"), lease.Fence()+63; got != want {
 				t.Errorf("counter of node %d: got %d, want %d, that of the lease", i, got, want)
 			}
 		}
-		b.wantCalls("raise", 0)
+		b.WantCalls("raise", 0)
 	})
 }
 
@@ -67,26 +69,26 @@ func TestVirtualReleaseBeforeTheVoteLiftsTheCounter(t *testing.T) {
 //
 // Source: ALGORITHM section 4.
 func TestVirtualFenceAfterAClockWasCorrected(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		b.nodes[2].runClock(1, 24*time.Hour)
-		last := b.takeTurn("r", 0)
-		if c := b.nodes[2].counterOf("r"); c != 0 {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		b.Nodes[2].RunClock(1, 24*time.Hour)
+		last := takeTurn(b, "r", 0)
+		if c := counterOf(b.Nodes[2], "r"); c != 0 {
 			t.Errorf("counter of the master whose clock is wrong: got %d, want no counter", c)
 		}
-		b.nodes[2].runClock(1, -24*time.Hour)
-		b.nodes[0].kill()
-		last = b.takeTurn("r", last)
+		b.Nodes[2].RunClock(1, -24*time.Hour)
+		b.Nodes[0].Kill()
+		last = takeTurn(b, "r", last)
 		if ahead := last - time.Now().UnixMicro(); ahead > 10*time.Second.Microseconds() {
 			t.Errorf("fencing token: got a token that is %v ahead of the clocks", time.Duration(ahead)*time.Microsecond)
 		}
-		b.nodes[0].heal()
+		b.Nodes[0].Heal()
 		time.Sleep(2 * 100 * time.Second) // the idle counters expire
-		for _, n := range b.nodes {
-			if c := n.counterOf("r"); c != 0 {
+		for _, n := range b.Nodes {
+			if c := counterOf(n, "r"); c != 0 {
 				t.Errorf("counter after %v: got %d, want none", 2*100*time.Second, c)
 			}
 		}
-		b.takeTurn("r", last)
+		takeTurn(b, "r", last)
 	})
 }
 
@@ -99,23 +101,23 @@ func TestVirtualCounterOutlivesItsValue(t *testing.T) {
 	opts := []redlock.Option{redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl)}
 	for _, way := range []string{"acquire", "raise", "extend", "release"} {
 		t.Run("raised by "+way, func(t *testing.T) {
-			inBubble(t, 3, func(t *testing.T, b *bubble) {
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 				ahead := strconv.FormatInt(time.Now().Add(time.Second).UnixMicro(), 10)
-				b.nodes[0].put("redlock:r~fence", ahead, ttl)
+				b.Nodes[0].Put("redlock:r~fence", ahead, ttl)
 				if way == "acquire" {
-					b.nodes[1].put("redlock:r~fence", ahead, ttl)
+					b.Nodes[1].Put("redlock:r~fence", ahead, ttl)
 				}
-				l := b.locker(append(opts, redlock.WithLogger(nil))...)
-				lease := b.lock(l, "r")
+				l := b.Locker(append(opts, redlock.WithLogger(nil))...)
+				lease := b.Lock(l, "r")
 				if way == "extend" {
 					time.Sleep(2 * ttl)
 				}
 				last := lease.Fence()
-				b.unlock(lease)
+				b.Unlock(lease)
 				time.Sleep(600 * time.Millisecond)
-				last = b.takeTurn("r", last, opts...)
+				last = takeTurn(b, "r", last, opts...)
 				time.Sleep(1200 * time.Millisecond)
-				b.takeTurn("r", last, opts...)
+				takeTurn(b, "r", last, opts...)
 			})
 		})
 	}
@@ -133,26 +135,26 @@ func TestVirtualCounterThatIsTooFarAhead(t *testing.T) {
 		"a day":               strconv.FormatInt(time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC).UnixMicro(), 10),
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				l := b.warmLocker(redlock.WithLogger(nil))
-				last := b.takeTurn("r", 0)
-				b.nodes[1].put("redlock:r~fence", counter, 20*time.Second)
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				l := b.WarmLocker(redlock.WithLogger(nil))
+				last := takeTurn(b, "r", 0)
+				b.Nodes[1].Put("redlock:r~fence", counter, 20*time.Second)
 				for range 3 {
-					last = b.takeTurn("r", last)
+					last = takeTurn(b, "r", last)
 				}
 				if ahead := last - time.Now().UnixMicro(); ahead > 10*time.Second.Microseconds() {
 					t.Errorf("fencing token: got a token that is %v ahead of the clocks", time.Duration(ahead)*time.Microsecond)
 				}
-				for i, n := range b.nodes {
-					if c := n.counterOf("r"); i != 1 && c > last+64 {
+				for i, n := range b.Nodes {
+					if c := counterOf(n, "r"); i != 1 && c > last+64 {
 						t.Errorf("counter of node %d: got %d, want what was granted, %d", i, c, last)
 					}
 				}
-				b.lock(l, "another") // the master has a vote for every other resource
-				b.nodes[0].kill()
+				b.Lock(l, "another") // the master has a vote for every other resource
+				b.Nodes[0].Kill()
 				_, err := l.TryLock(t.Context(), "r")
-				wantMatch(t, "TryLock with another master down", err, []error{redlock.ErrNoQuorum}, reason.WrongType, redlock.ErrTaken)
-				if said := b.refusedBy(1, err); !strings.Contains(said, "redlock:r~fence") || !strings.Contains(said, "ahead") {
+				locktest.WantMatch(t, "TryLock with another master down", err, []error{redlock.ErrNoQuorum}, reason.WrongType, redlock.ErrTaken)
+				if said := refusedBy(b, 1, err); !strings.Contains(said, "redlock:r~fence") || !strings.Contains(said, "ahead") {
 					t.Errorf("got %q, want the key and what is wrong with it", said)
 				}
 				// Waiting helps: the counter expires.
@@ -164,8 +166,8 @@ func TestVirtualCounterThatIsTooFarAhead(t *testing.T) {
 				if lease.Fence() <= last {
 					t.Errorf("fencing token: got %d, want more than %d", lease.Fence(), last)
 				}
-				wantWithin(t, "the lease", began, 25*time.Second)
-				b.unlock(lease)
+				locktest.WantWithin(t, "the lease", began, 25*time.Second)
+				b.Unlock(lease)
 			})
 		})
 	}
@@ -175,16 +177,16 @@ func TestVirtualCounterThatIsTooFarAhead(t *testing.T) {
 //
 // Source: ALGORITHM section 4.
 func TestVirtualGrantThatIsNotBelieved(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l := b.warmLocker(redlock.WithLogger(nil))
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker(redlock.WithLogger(nil))
 		defer l.Close() // before the script is as it was again
 		inject.Script(t, func(script string) string {
 			return strings.Replace(script, "if code ~= 1 then counter = 0 end", "counter = 9e18", 1)
 		})
 		_, err := l.TryLock(t.Context(), "r")
-		wantMatch(t, "TryLock", err, []error{redlock.ErrNoQuorum}, reason.WrongType, redlock.ErrTaken)
-		for i := range b.nodes {
-			if said := b.refusedBy(i, err); said != "" && !strings.Contains(said, "ahead") && !strings.Contains(said, "by the time it was decided") {
+		locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrNoQuorum}, reason.WrongType, redlock.ErrTaken)
+		for i := range b.Nodes {
+			if said := refusedBy(b, i, err); said != "" && !strings.Contains(said, "ahead") && !strings.Contains(said, "by the time it was decided") {
 				t.Errorf("node %d: got %q, want what is wrong with its counter", i, said)
 			}
 		}
@@ -196,11 +198,11 @@ func TestVirtualGrantThatIsNotBelieved(t *testing.T) {
 //
 // Source: ALGORITHM section 4.
 func TestGrantsOutrunTheClock(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		const maxAhead = quarantine10/2 + time.Second
-		l := b.warmLocker()
-		for _, n := range b.nodes { // as after many grants: there is room for three more
-			n.put(redlock.DefaultKeyPrefix+"r~fence", strconv.FormatInt(time.Now().Add(maxAhead).UnixMicro()-3*64, 10), time.Minute)
+		l := b.WarmLocker()
+		for _, n := range b.Nodes { // as after many grants: there is room for three more
+			n.Put(redlock.DefaultKeyPrefix+"r~fence", strconv.FormatInt(time.Now().Add(maxAhead).UnixMicro()-3*64, 10), time.Minute)
 		}
 		last := int64(0)
 		grant := func(what string) {
@@ -213,13 +215,13 @@ func TestGrantsOutrunTheClock(t *testing.T) {
 				t.Errorf("%s: got the token %d after %d, want a larger token", what, lease.Fence(), last)
 			}
 			last = lease.Fence()
-			b.unlock(lease)
+			b.Unlock(lease)
 		}
 		refused := func(what string) {
 			t.Helper()
 			_, err := l.TryLock(t.Context(), "r")
-			wantMatch(t, what, err, []error{redlock.ErrNoQuorum}, redlock.ErrTaken)
-			b.wantHolding("r")
+			locktest.WantMatch(t, what, err, []error{redlock.ErrNoQuorum}, redlock.ErrTaken)
+			b.WantHolding("r")
 		}
 		for range 3 {
 			grant("with room")
@@ -232,11 +234,11 @@ func TestGrantsOutrunTheClock(t *testing.T) {
 			grant("64 us later")
 		}
 		lease, err := l.Lock(t.Context(), "r") // it waits for the clock
-		must(t, err)
+		locktest.Must(t, err)
 		if lease.Fence() <= last {
 			t.Errorf("got the token %d after %d, want a larger token", lease.Fence(), last)
 		}
-		b.unlock(lease)
+		b.Unlock(lease)
 	})
 }
 
@@ -246,29 +248,29 @@ func TestGrantsOutrunTheClock(t *testing.T) {
 // Source: ALGORITHM section 1, P2; section 4; section 13, I2 and I5.
 func TestVirtualFenceRises(t *testing.T) {
 	t.Parallel()
-	inBubble(t, 5, func(t *testing.T, b *bubble) {
-		l := b.warmLocker(redlock.WithTTL(200*time.Millisecond), redlock.WithMaxTTL(200*time.Millisecond), redlock.WithoutRenewal())
+	locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker(redlock.WithTTL(200*time.Millisecond), redlock.WithMaxTTL(200*time.Millisecond), redlock.WithoutRenewal())
 		rng := rand.New(rand.NewPCG(3, 4))
 		var last int64
 		cycles, failed := 0, 0
 		for cycles < 1000 && failed < 4000 {
 			time.Sleep(time.Duration(1+rng.IntN(60)) * time.Millisecond)
-			if n := b.nodes[rng.IntN(5)]; rng.IntN(8) == 0 {
+			if n := b.Nodes[rng.IntN(5)]; rng.IntN(8) == 0 {
 				switch rng.IntN(6) {
 				case 0:
-					n.kill()
+					n.Kill()
 				case 1:
-					n.hang()
+					n.Hang()
 				case 2:
-					n.silence()
+					n.LoseReplies()
 				case 3:
-					n.restartEmpty()
+					n.RestartEmpty()
 				case 4:
-					n.latency(time.Duration(rng.IntN(6))*time.Millisecond, time.Duration(rng.IntN(6))*time.Millisecond)
+					n.Latency(time.Duration(rng.IntN(6))*time.Millisecond, time.Duration(rng.IntN(6))*time.Millisecond)
 				}
 			}
 			if rng.IntN(2) == 0 {
-				b.nodes[rng.IntN(5)].heal()
+				b.Nodes[rng.IntN(5)].Heal()
 			}
 			lease, err := l.TryLock(t.Context(), "r")
 			if err != nil {
@@ -298,13 +300,13 @@ func TestVirtualFenceRises(t *testing.T) {
 // Source: ALGORITHM section 13, I1 and I2.
 func TestVirtualFenceOfContenders(t *testing.T) {
 	t.Parallel()
-	inBubble(t, 5, func(t *testing.T, b *bubble) {
-		b.all(func(n *bubbleNode) { n.latency(time.Millisecond, time.Millisecond) })
+	locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
+		b.All(func(n *virtual.Node) { n.Latency(time.Millisecond, time.Millisecond) })
 		var mu sync.Mutex
 		var fences []int64
 		var ended sync.WaitGroup
 		for range 3 {
-			l := b.locker()
+			l := b.Locker()
 			ended.Go(func() {
 				for range 50 {
 					err := l.Do(context.Background(), "r", func(_ context.Context, lease *redlock.Lease) error {
@@ -337,49 +339,51 @@ func TestVirtualFenceOfContenders(t *testing.T) {
 //
 // Source: ALGORITHM section 4.
 func TestVirtualSecondRound(t *testing.T) {
-	inBubble(t, 5, func(t *testing.T, b *bubble) {
-		l := b.warmLocker()
-		b.unlock(b.lock(l, "r"))
+	locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
+		b.Unlock(b.Lock(l, "r"))
 		const counterKey = redlock.DefaultKeyPrefix + "r~fence"
-		count := number(b.nodes[0].at(counterKey)) + 3*64
-		b.each(func(n *bubbleNode) { n.put(counterKey, strconv.FormatInt(count, 10), time.Minute) }, 0, 1) // as three attempts leave them that failed on the other nodes
+		count, err := strconv.ParseInt(b.Nodes[0].Get(counterKey), 10, 64)
+		locktest.Must(t, err)
+		count += 3 * 64
+		b.Each(func(n *virtual.Node) { n.Put(counterKey, strconv.FormatInt(count, 10), time.Minute) }, 0, 1) // as three attempts leave them that failed on the other nodes
 		const trip = 10 * time.Millisecond
-		for i, n := range b.nodes {
-			n.latency(0, trip+time.Duration(i)*time.Microsecond) // the votes come in this order
+		for i, n := range b.Nodes {
+			n.Latency(0, trip+time.Duration(i)*time.Microsecond) // the votes come in this order
 		}
 		start := time.Now()
-		lease := b.lock(l, "r")
+		lease := b.Lock(l, "r")
 		// The target is known with the vote of node 2, which is then raised.
-		wantSince(t, "the lease", start, 2*(trip+2*time.Microsecond))
+		locktest.WantSince(t, "the lease", start, 2*(trip+2*time.Microsecond))
 		time.Sleep(time.Second)
-		for i, n := range b.nodes {
+		for i, n := range b.Nodes {
 			want := 0
 			if i >= 2 {
 				want = 1
 			}
-			if got := n.seen("raise", "r"); i < 3 && got != want {
+			if got := n.Seen("raise", "r"); i < 3 && got != want {
 				t.Errorf("raises seen by node %d: got %d, want %d", i, got, want)
 			}
 		}
 		time.Sleep(time.Second)
-		b.unlock(lease)
+		b.Unlock(lease)
 		time.Sleep(time.Second)
-		counter := b.nodes[0].at(counterKey)
-		for i, n := range b.nodes {
-			if got := n.at(counterKey); got != counter {
+		counter := b.Nodes[0].Get(counterKey)
+		for i, n := range b.Nodes {
+			if got := n.Get(counterKey); got != counter {
 				t.Errorf("counter of node %d: got %s, want %s as on node 0", i, got, counter)
 			}
-			n.forgetCalls()
+			n.ForgetCalls()
 		}
 		start = time.Now()
-		next := b.lock(l, "r")
-		wantSince(t, "the next lease", start, trip+2*time.Microsecond)
+		next := b.Lock(l, "r")
+		locktest.WantSince(t, "the next lease", start, trip+2*time.Microsecond)
 		if next.Fence() <= lease.Fence() {
 			t.Errorf("fence: got %d after %d, want a larger fence", next.Fence(), lease.Fence())
 		}
 		time.Sleep(time.Second)
-		for i, n := range b.nodes {
-			if got := n.seen("raise", "r"); got != 0 {
+		for i, n := range b.Nodes {
+			if got := n.Seen("raise", "r"); got != 0 {
 				t.Errorf("raises seen by node %d for the next lease: got %d, want 0", i, got)
 			}
 		}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/virtual"
 )
 
 // A process that had to wait for the key of another library leaves the resource free now and then. With a
@@ -14,21 +16,21 @@ import (
 // Source: ALGORITHM section 10, "Other libraries".
 func TestVirtualRoomForAnotherLibrary(t *testing.T) {
 	for _, met := range []bool{false, true} {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l := b.warmLocker()
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
 			value := "MTIzNDU2Nzg5MGFiY2RlZg==" // as redsync sets it
 			if !met {
 				value += "|0"
 			}
-			b.all(func(n *bubbleNode) { n.put(redlock.DefaultKeyPrefix+"r", value, 200*time.Millisecond) })
-			b.unlock(b.got(b.wait(t.Context(), l)))
+			b.All(func(n *virtual.Node) { n.Put(redlock.DefaultKeyPrefix+"r", value, 200*time.Millisecond) })
+			b.Unlock(b.Got(b.Wait(t.Context(), l)))
 			longest := time.Duration(0)
 			for range 100 {
 				start := time.Now()
-				lease := b.got(b.wait(t.Context(), l))
+				lease := b.Got(b.Wait(t.Context(), l))
 				longest = max(longest, time.Since(start))
 				time.Sleep(5 * time.Millisecond)
-				b.unlock(lease)
+				b.Unlock(lease)
 				synctest.Wait()
 			}
 			if paused := longest > 30*time.Millisecond; paused != met {

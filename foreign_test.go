@@ -20,6 +20,7 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/virtual"
 )
 
 // Callbacks that panic, block, or end the goroutine.
@@ -55,9 +56,9 @@ func TestTracerEndsTheGoroutine(t *testing.T) {
 }
 
 func testTracerEnds(t *testing.T, how func(), want any) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		end := true
-		l := b.locker(redlock.WithTracer(func(_ context.Context, op, _ string) func(*redlock.Lease, error) {
+		l := b.Locker(redlock.WithTracer(func(_ context.Context, op, _ string) func(*redlock.Lease, error) {
 			return func(*redlock.Lease, error) {
 				if end {
 					how()
@@ -88,7 +89,7 @@ func testTracerEnds(t *testing.T, how func(), want any) {
 			<-done
 			synctest.Wait()
 			end = false
-			b.wantHolding("r")
+			b.WantHolding("r")
 			if s := l.Stats(); len(s.Leases) != 0 {
 				t.Errorf("%s: got the leases %v, want none", name, s.Leases)
 			}
@@ -97,7 +98,7 @@ func testTracerEnds(t *testing.T, how func(), want any) {
 				t.Errorf("%s: the next TryLock: got %v, want a lease", name, err)
 				continue
 			}
-			b.unlock(lease)
+			b.Unlock(lease)
 		}
 	})
 }
@@ -105,22 +106,22 @@ func testTracerEnds(t *testing.T, how func(), want any) {
 // A panic of an observer ends nothing: the other events are delivered, also to other observers. The first
 // one is logged.
 func TestObserverPanics(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		called, told := make(map[redlock.EventKind]int), make(map[redlock.EventKind]int)
 		logger, text := logText()
-		l := b.locker(redlock.WithLogger(logger),
+		l := b.Locker(redlock.WithLogger(logger),
 			redlock.WithObserver(func(e redlock.Event) { called[e.Kind]++; panic("oh no") }),
 			redlock.WithObserver(func(e redlock.Event) { told[e.Kind]++ }))
 		for range 3 {
-			b.unlock(b.lock(l, "r"))
+			b.Unlock(b.Lock(l, "r"))
 		}
-		b.nodes[0].restart()
-		lease := b.lock(l, "r")
-		b.nodes[0].kill()
+		b.Nodes[0].Restart()
+		lease := b.Lock(l, "r")
+		b.Nodes[0].Kill()
 		time.Sleep(time.Minute)
-		b.nodes[0].heal()
-		b.unlock(lease)
-		must(t, l.Close())
+		b.Nodes[0].Heal()
+		b.Unlock(lease)
+		locktest.Must(t, l.Close())
 		if called[redlock.EventAcquired] != 4 || called[redlock.EventReleased] != 4 || called[redlock.EventMasterDown] == 0 {
 			t.Errorf("got the calls %v, want 4 leases acquired and released, and masters that went down", called)
 		}
@@ -135,30 +136,30 @@ func TestObserverPanics(t *testing.T) {
 
 // A panic of the logger's handler ends nothing.
 func TestLoggerPanics(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l := b.locker(redlock.WithLogger(locktest.BadLogger()))
-		b.nodes[2].runClock(1, time.Hour) // this is worth a warning
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.Locker(redlock.WithLogger(locktest.BadLogger()))
+		b.Nodes[2].RunClock(1, time.Hour) // this is worth a warning
 		do := func() error {
 			return l.Do(t.Context(), "r", func(context.Context, *redlock.Lease) error { return nil })
 		}
-		must(t, do())
-		b.each((*bubbleNode).kill, 0, 1, 2)
+		locktest.Must(t, do())
+		b.Each((*virtual.Node).Kill, 0, 1, 2)
 		if _, err := l.TryLock(t.Context(), "r"); err == nil {
 			t.Error("got a lease without masters")
 		}
-		b.all((*bubbleNode).heal)
+		b.All((*virtual.Node).Heal)
 		time.Sleep(time.Minute) // a quarantine, in case they count as restarted
-		must(t, do())
+		locktest.Must(t, do())
 	})
 }
 
 // A dialer that does not return when its context ends holds up neither the calls nor Close, and the
 // connection that it returns later is closed.
 func TestDialerThatBlocks(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		b.vouch()
-		options := make([]*redis.Options, len(b.nodes))
-		for i, n := range b.nodes {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		b.Vouch()
+		options := make([]*redis.Options, len(b.Nodes))
+		for i, n := range b.Nodes {
 			options[i] = &redis.Options{Addr: n.Addr(), Dialer: n.Dial}
 		}
 		var late closedConn
@@ -167,13 +168,13 @@ func TestDialerThatBlocks(t *testing.T) {
 			return &late, nil
 		}
 		l, err := redlock.NewFromOptions(options, redlock.WithClock(redlock.RuntimeClock()))
-		must(t, err)
+		locktest.Must(t, err)
 		lease, err := l.TryLock(t.Context(), "r")
-		must(t, err)
-		must(t, lease.Unlock(t.Context()))
+		locktest.Must(t, err)
+		locktest.Must(t, lease.Unlock(t.Context()))
 		since := time.Now()
-		must(t, l.Close())
-		wantWithin(t, "the return of Close", since, 3*time.Second)
+		locktest.Must(t, l.Close())
+		locktest.WantWithin(t, "the return of Close", since, 3*time.Second)
 		time.Sleep(time.Minute)
 		if got := late.closed.Load(); got == 0 {
 			t.Error("got the late connection left open, want it closed")
@@ -192,13 +193,13 @@ func (c *closedConn) Close() error { c.closed.Add(1); return nil }
 // A context whose Err blocks delays no other call: neither the holder's, which hands the lease over
 // to its caller, nor calls for the same resource or another.
 func TestContextThatBlocks(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l := b.warmLocker()
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
 		let := make(chan struct{})
 		t.Cleanup(func() { close(let) })
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		first := b.lock(l, "r")
+		first := b.Lock(l, "r")
 		got := make(chan error)
 		for range 2 {
 			go func() {
@@ -211,18 +212,18 @@ func TestContextThatBlocks(t *testing.T) {
 		}
 		synctest.Wait()
 		began := time.Now()
-		b.unlock(first)
-		b.unlock(b.lock(l, "another"))
+		b.Unlock(first)
+		b.Unlock(b.Lock(l, "another"))
 		for range 2 {
-			must(t, <-got)
+			locktest.Must(t, <-got)
 		}
 		other, err := l.Lock(t.Context(), "r")
-		must(t, err)
+		locktest.Must(t, err)
 		if s := l.Stats(); s.Waiting != 0 || s.Counts[redlock.EventAcquired] != 6 {
 			t.Errorf("got %d waiting and %d leases, want 0 and 6", s.Waiting, s.Counts[redlock.EventAcquired])
 		}
-		wantSince(t, "all leases", began, 0)
-		b.unlock(other)
+		locktest.WantSince(t, "all leases", began, 0)
+		b.Unlock(other)
 	})
 }
 
@@ -234,8 +235,8 @@ func (c badContext) Err() error { panic("Err") }
 // A caller whose context panics leaves nothing behind: no place in the line, no place among the
 // attempts, no key.
 func TestContextThatPanics(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l := b.warmLocker()
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
 		try := func(ctx context.Context, lock func(context.Context, string, ...redlock.LockOption) (*redlock.Lease, error)) {
 			t.Helper()
 			defer func() {
@@ -250,7 +251,7 @@ func TestContextThatPanics(t *testing.T) {
 			t.Cleanup(cancel)
 			return badContext{ctx}
 		}
-		held := b.lock(l, "r") // by this process
+		held := b.Lock(l, "r") // by this process
 		done := make(chan error)
 		go func() { try(after(time.Second), l.Lock); done <- nil }()
 		time.Sleep(time.Millisecond)
@@ -262,10 +263,10 @@ func TestContextThatPanics(t *testing.T) {
 			done <- err
 		}()
 		<-done
-		b.unlock(held)
-		must(t, <-done)
+		b.Unlock(held)
+		locktest.Must(t, <-done)
 
-		b.all(func(n *bubbleNode) { n.latency(20*time.Millisecond, 20*time.Millisecond) })
+		b.All(func(n *virtual.Node) { n.Latency(20*time.Millisecond, 20*time.Millisecond) })
 		for range 600 { // more attempts than may run at a time
 			go func() { try(after(25*time.Millisecond), l.TryLock); done <- nil }() // during the attempt
 		}
@@ -273,14 +274,14 @@ func TestContextThatPanics(t *testing.T) {
 			<-done
 		}
 		time.Sleep(time.Second)
-		b.wantHolding("r")
+		b.WantHolding("r")
 		if lines := l.Lines(); lines != 0 {
 			t.Errorf("got %d lines, want none", lines)
 		}
 		if asking, waiting := l.Asking(); asking != 0 || waiting != 0 {
 			t.Errorf("got %d attempts that ask and %d that wait to, want none", asking, waiting)
 		}
-		b.unlock(b.lock(l, "r"))
+		b.Unlock(b.Lock(l, "r"))
 	})
 }
 
@@ -291,9 +292,9 @@ func (c causes) Error() string { return strings.Join(c, ", ") }
 
 // The cause of a context can be of any type.
 func TestIncomparableCause(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l := b.warmLocker()
-		b.all((*bubbleNode).hang)
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
+		b.All((*virtual.Node).Hang)
 		for name, call := range map[string]func(context.Context) error{
 			"Inspect": func(ctx context.Context) error { _, err := admin.Inspect(ctx, l, "r"); return err },
 			"Check":   func(ctx context.Context) error { _, err := admin.Check(ctx, l); return err },
@@ -308,6 +309,6 @@ func TestIncomparableCause(t *testing.T) {
 				t.Errorf("%s: got %v, want context.Canceled and the cause", name, err)
 			}
 		}
-		b.all((*bubbleNode).resume)
+		b.All((*virtual.Node).Resume)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -23,7 +24,7 @@ type liar struct {
 func newLiar(t *testing.T, master string) *liar {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	locktest.Must(t, err)
 	l := &liar{Listener: listener, master: master}
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
@@ -72,10 +73,10 @@ func (l *liar) serve(client net.Conn) {
 //
 // Source: ALGORITHM section 8, "Client side".
 func TestMasterThatTalksGarbage(t *testing.T) {
-	c := start(t, 3)
+	c := locktest.Start(t, 3)
 	liars := make([]*liar, 3)
 	addrs := make([]string, 3)
-	for i, addr := range c.addrs {
+	for i, addr := range c.Addrs {
 		liars[i] = newLiar(t, addr)
 		addrs[i] = liars[i].Addr().String()
 	}
@@ -88,10 +89,10 @@ func TestMasterThatTalksGarbage(t *testing.T) {
 		"another reply":           "+OK\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := open(t, addrs, redlock.WithLogger(nil), redlock.WithMasterTimeout(100*time.Millisecond))
-			warm(t, l, c)
-			holder := open(t, c.addrs, redlock.WithLogger(nil))
-			lease := lock(t, holder, "waited for")
+			l := locktest.Open(t, addrs, redlock.WithLogger(nil), redlock.WithMasterTimeout(100*time.Millisecond))
+			c.Warm(t, l)
+			holder := locktest.Open(t, c.Addrs, redlock.WithLogger(nil))
+			lease := locktest.Lock(t, holder, "waited for")
 			got := make(chan error, 1)
 			go func() { // it waits, with a subscription
 				waited, err := l.Lock(t.Context(), "waited for")
@@ -104,11 +105,11 @@ func TestMasterThatTalksGarbage(t *testing.T) {
 			liars[1].told.Store(0)
 			liars[1].lie.Store(&lie)
 			for range 5 {
-				must(t, lock(t, l, "r").Unlock(t.Context()))
+				locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
 			}
 			redistest.Eventually(t, 5*time.Second, func() bool { return liars[1].told.Load() > 3 }, "it has talked garbage")
-			must(t, lease.Unlock(t.Context()))
-			must(t, <-got)
+			locktest.Must(t, lease.Unlock(t.Context()))
+			locktest.Must(t, <-got)
 			for i := range liars { // and for all masters
 				liars[i].lie.Store(&lie)
 			}

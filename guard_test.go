@@ -53,67 +53,31 @@ func forAges(more ...redlock.Option) []redlock.Option {
 	return append([]redlock.Option{redlock.WithMaxTTL(ages), redlock.WithMasterTimeout(time.Second), redlock.WithLogger(nil)}, more...)
 }
 
-// startNew is start without the bootstrap: no master has a vote.
-func startNew(t testing.TB, n int, args ...string) *cluster {
-	t.Helper()
-	c := &cluster{procs: redistest.Masters(t, n, args...)}
-	c.addrs = redistest.Addrs(c.procs)
-	for _, a := range c.addrs {
-		c.nodes = append(c.nodes, redistest.Client(t, a))
-	}
-	return c
-}
-
-// startFor is start for clients with that largest TTL, so that none has to wait for it.
-func startFor(t testing.TB, maxTTL time.Duration, n int, args ...string) *cluster {
-	t.Helper()
-	c := startNew(t, n, args...)
-	ttl := min(maxTTL, 10*time.Second)
-	bootstrap(t, c.addrs, redlock.WithTTL(ttl), redlock.WithMaxTTL(maxTTL), redlock.WithMasterTimeout(ttl/4))
-	return c
-}
-
-// restart kills a master and starts it again, with the data that is on its disk.
-func (c *cluster) restart(t testing.TB, i int) {
-	t.Helper()
-	must(t, c.procs[i].Restart())
-	redistest.Eventually(t, 10*time.Second, func() bool { return c.nodes[i].Ping(context.Background()).Err() == nil }, "the node answers")
-}
-
-// fill waits until all masters hold the key of a lease: under load an acquire can miss one.
-func (c *cluster) fill(t testing.TB, le *redlock.Lease) {
-	t.Helper()
-	redistest.Eventually(t, 10*time.Second, func() bool {
-		_ = le.Extend(t.Context()) // not always in time
-		return c.count("redlock:"+le.Resource()) == len(c.nodes)
-	}, "all nodes hold the key")
-}
-
 // dataDir returns the folder in which a master keeps its data.
 func dataDir(t testing.TB, node *redis.Client) string {
 	t.Helper()
 	dir, err := node.ConfigGet(t.Context(), "dir").Result()
-	must(t, err)
+	locktest.Must(t, err)
 	return dir["dir"]
 }
 
 // saved returns a master's present data as a file that it can load.
 func saved(t testing.TB, node *redis.Client) []byte {
 	t.Helper()
-	must(t, node.Save(t.Context()).Err())
+	locktest.Must(t, node.Save(t.Context()).Err())
 	rdb, err := os.ReadFile(filepath.Join(dataDir(t, node), "dump.rdb"))
-	must(t, err)
+	locktest.Must(t, err)
 	return rdb
 }
 
 func load(t testing.TB, dir string, rdb []byte) {
 	t.Helper()
-	must(t, os.WriteFile(filepath.Join(dir, "dump.rdb"), rdb, 0o600))
+	locktest.Must(t, os.WriteFile(filepath.Join(dir, "dump.rdb"), rdb, 0o600))
 }
 
 // born returns since when each master has not lost data; "" = it has no marker.
-func (c *cluster) born() (all []string) {
-	for _, n := range c.nodes {
+func born(c *locktest.Cluster) (all []string) {
+	for _, n := range c.Nodes {
 		all = append(all, n.HGet(context.Background(), marker, "born").Val())
 	}
 	return all
@@ -135,7 +99,7 @@ func quarantines(t testing.TB, l *redlock.Locker) (all []time.Duration) {
 // wantRefusal checks that err is the error of a lock that only has to wait for masters.
 func wantRefusal(t testing.TB, err error) *redlock.QuorumError {
 	t.Helper()
-	wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum, redlock.ErrQuarantine)
+	locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum, redlock.ErrQuarantine)
 	if errors.Is(err, redlock.ErrTaken) {
 		t.Fatalf("got %v, want no ErrTaken: the resource is free", err)
 	}
@@ -157,18 +121,18 @@ type loss struct {
 
 	// prepare is called before the lock. strike makes the master at c.addrs[hit] forget the lock, and
 	// returns when the master answers again.
-	prepare func(t *testing.T, c *cluster, p *masters.Proxy) (strike func())
+	prepare func(t *testing.T, c *locktest.Cluster, p *masters.Proxy) (strike func())
 }
 
 const hit = 0 // the master that forgets
 
-func restarts(t *testing.T, c *cluster, _ *masters.Proxy) func() {
-	return func() { c.restart(t, hit) }
+func restarts(t *testing.T, c *locktest.Cluster, _ *masters.Proxy) func() {
+	return func() { c.Restart(t, hit) }
 }
 
-func command(args ...any) func(*testing.T, *cluster, *masters.Proxy) func() {
-	return func(t *testing.T, c *cluster, _ *masters.Proxy) func() {
-		return func() { must(t, c.nodes[hit].Do(t.Context(), args...).Err()) }
+func command(args ...any) func(*testing.T, *locktest.Cluster, *masters.Proxy) func() {
+	return func(t *testing.T, c *locktest.Cluster, _ *masters.Proxy) func() {
+		return func() { locktest.Must(t, c.Nodes[hit].Do(t.Context(), args...).Err()) }
 	}
 }
 
@@ -176,7 +140,7 @@ func command(args ...any) func(*testing.T, *cluster, *masters.Proxy) func() {
 func aofs(t *testing.T, dir string) []string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "appendonly*"))
-	must(t, err)
+	locktest.Must(t, err)
 	if len(paths) == 0 {
 		t.Fatal("there is no append-only file")
 	}
@@ -188,21 +152,21 @@ func copyAOF(t *testing.T, to, from string) {
 	for _, path := range aofs(t, from) {
 		copied := filepath.Join(to, filepath.Base(path))
 		info, err := os.Stat(path)
-		must(t, err)
+		locktest.Must(t, err)
 		if info.IsDir() {
-			must(t, os.CopyFS(copied, os.DirFS(path)))
+			locktest.Must(t, os.CopyFS(copied, os.DirFS(path)))
 			continue
 		}
 		text, err := os.ReadFile(path)
-		must(t, err)
-		must(t, os.WriteFile(copied, text, 0o600))
+		locktest.Must(t, err)
+		locktest.Must(t, os.WriteFile(copied, text, 0o600))
 	}
 }
 
 func removeAOF(t *testing.T, dir string) {
 	t.Helper()
 	for _, path := range aofs(t, dir) {
-		must(t, os.RemoveAll(path))
+		locktest.Must(t, os.RemoveAll(path))
 	}
 }
 
@@ -210,57 +174,57 @@ func removeAOF(t *testing.T, dir string) {
 var losses = []loss{
 	{name: "empty restart", prepare: restarts},
 	{name: "empty restart of one in five", n: 5, prepare: restarts},
-	{name: "restart with an older RDB", marked: true, prepare: func(t *testing.T, c *cluster, p *masters.Proxy) func() {
-		saved(t, c.nodes[hit])
+	{name: "restart with an older RDB", marked: true, prepare: func(t *testing.T, c *locktest.Cluster, p *masters.Proxy) func() {
+		saved(t, c.Nodes[hit])
 		return restarts(t, c, p)
 	}},
-	{name: "AOF without its tail", marked: true, args: onDisk, prepare: func(t *testing.T, c *cluster, _ *masters.Proxy) func() {
-		dir, old := dataDir(t, c.nodes[hit]), t.TempDir()
+	{name: "AOF without its tail", marked: true, args: onDisk, prepare: func(t *testing.T, c *locktest.Cluster, _ *masters.Proxy) func() {
+		dir, old := dataDir(t, c.Nodes[hit]), t.TempDir()
 		copyAOF(t, old, dir)
 		return func() {
-			must(t, c.procs[hit].Kill())
+			locktest.Must(t, c.Procs[hit].Kill())
 			removeAOF(t, dir)
 			copyAOF(t, dir, old)
-			c.restart(t, hit)
+			c.Restart(t, hit)
 		}
 	}},
 	{name: "FLUSHALL", prepare: command("flushall")},
 	{name: "FLUSHDB", prepare: command("flushdb")},
 	{name: "SWAPDB", prepare: command("swapdb", 0, 1)},
-	{name: "another server, empty", proxied: true, prepare: func(t *testing.T, _ *cluster, p *masters.Proxy) func() {
+	{name: "another server, empty", proxied: true, prepare: func(t *testing.T, _ *locktest.Cluster, p *masters.Proxy) func() {
 		other := redistest.Masters(t, 1)[0]
-		return func() { must(t, p.Retarget(other.Addr())) }
+		return func() { locktest.Must(t, p.Retarget(other.Addr())) }
 	}},
-	{name: "another server, with a copy", marked: true, proxied: true, prepare: func(t *testing.T, c *cluster, p *masters.Proxy) func() {
+	{name: "another server, with a copy", marked: true, proxied: true, prepare: func(t *testing.T, c *locktest.Cluster, p *masters.Proxy) func() {
 		other := redistest.Masters(t, 1)[0]
-		load(t, dataDir(t, redistest.Client(t, other.Addr())), saved(t, c.nodes[hit]))
-		must(t, other.Restart())
-		return func() { must(t, p.Retarget(other.Addr())) }
+		load(t, dataDir(t, redistest.Client(t, other.Addr())), saved(t, c.Nodes[hit]))
+		locktest.Must(t, other.Restart())
+		return func() { locktest.Must(t, p.Retarget(other.Addr())) }
 	}},
-	{name: "replica of a copy for a moment", marked: true, prepare: func(t *testing.T, c *cluster, _ *masters.Proxy) func() {
+	{name: "replica of a copy for a moment", marked: true, prepare: func(t *testing.T, c *locktest.Cluster, _ *masters.Proxy) func() {
 		// Its run id stays the same, and it gets its own marker back.
 		other := redistest.Masters(t, 1, "--repl-diskless-sync-delay", "0")[0]
-		load(t, dataDir(t, redistest.Client(t, other.Addr())), saved(t, c.nodes[hit]))
-		must(t, other.Restart())
+		load(t, dataDir(t, redistest.Client(t, other.Addr())), saved(t, c.Nodes[hit]))
+		locktest.Must(t, other.Restart())
 		host, port, _ := strings.Cut(other.Addr(), ":")
 		return func() {
 			command("replicaof", host, port)(t, c, nil)()
 			redistest.Eventually(t, 10*time.Second, func() bool {
-				return strings.Contains(c.nodes[hit].Info(t.Context(), "replication").Val(), "master_link_status:up")
+				return strings.Contains(c.Nodes[hit].Info(t.Context(), "replication").Val(), "master_link_status:up")
 			}, "the replica has all data")
 			command("replicaof", "no", "one")(t, c, nil)()
 		}
 	}},
-	{name: "data of another master", marked: true, prepare: func(t *testing.T, c *cluster, p *masters.Proxy) func() {
-		donor := startFor(t, guardTTL, 1) // it has its vote
-		load(t, dataDir(t, c.nodes[hit]), saved(t, donor.nodes[0]))
+	{name: "data of another master", marked: true, prepare: func(t *testing.T, c *locktest.Cluster, p *masters.Proxy) func() {
+		donor := locktest.StartFor(t, guardTTL, 1) // it has its vote
+		load(t, dataDir(t, c.Nodes[hit]), saved(t, donor.Nodes[0]))
 		return restarts(t, c, p)
 	}},
 	{name: "marker deleted with the key", prepare: command("del", "redlock:r", marker)},
-	{name: "all restart empty", all: true, prepare: func(t *testing.T, c *cluster, _ *masters.Proxy) func() {
+	{name: "all restart empty", all: true, prepare: func(t *testing.T, c *locktest.Cluster, _ *masters.Proxy) func() {
 		return func() {
-			for i := range c.procs {
-				c.restart(t, i)
+			for i := range c.Procs {
+				c.Restart(t, i)
 			}
 		}
 	}},
@@ -280,25 +244,25 @@ type outcome struct {
 // lacks only the vote of the master that forgot.
 func (l loss) play(t *testing.T, opts ...redlock.Option) (o outcome) {
 	n := cmp.Or(l.n, 3)
-	c := startFor(t, guardTTL, n, l.args...)
-	proxies := redistest.Proxied(t, c.procs)
+	c := locktest.StartFor(t, guardTTL, n, l.args...)
+	proxies := redistest.Proxied(t, c.Procs)
 	if l.proxied {
-		c.addrs[hit] = proxies[hit].Addr()
+		c.Addrs[hit] = proxies[hit].Addr()
 	}
 	missing := proxies[n/2+1:]
-	holder, early := open(t, append(c.addrs[:n/2+1:n/2+1], redistest.Addrs(missing)...), opts...), open(t, c.addrs, opts...)
+	holder, early := locktest.Open(t, append(c.Addrs[:n/2+1:n/2+1], redistest.Addrs(missing)...), opts...), locktest.Open(t, c.Addrs, opts...)
 	for _, x := range []*redlock.Locker{holder, early} {
 		redistest.Eventually(t, 10*time.Second, func() bool { _, err := admin.Check(t.Context(), x); return err == nil }, "all masters vote")
 	}
 	strike := l.prepare(t, c, proxies[hit])
 	for _, p := range missing {
-		must(t, p.Set(masters.LoseRequests)) // this keeps the port, unlike Refuse
+		locktest.Must(t, p.Set(masters.LoseRequests)) // this keeps the port, unlike Refuse
 	}
-	le := lock(t, holder, "r", redlock.WithoutRenewal())
-	if held := c.count("redlock:r"); held != n/2+1 && le.Validity() > 0 {
+	le := locktest.Lock(t, holder, "r", redlock.WithoutRenewal())
+	if held := c.Count("redlock:r"); held != n/2+1 && le.Validity() > 0 {
 		t.Fatalf("got the key on %d nodes, want a bare majority", held)
 	}
-	seen := redistest.Client(t, c.addrs[hit])
+	seen := redistest.Client(t, c.Addrs[hit])
 
 	lost := time.Now()
 	strike()
@@ -307,17 +271,17 @@ func (l loss) play(t *testing.T, opts ...redlock.Option) (o outcome) {
 		t.Fatalf("got lock key %d, marker %d, want no key and marker %v", key, mark, l.marked)
 	}
 	for _, p := range missing {
-		must(t, p.Set(masters.Pass))
+		locktest.Must(t, p.Set(masters.Pass))
 	}
 
-	rivals := []*redlock.Locker{open(t, c.addrs, opts...), early}
+	rivals := []*redlock.Locker{locktest.Open(t, c.Addrs, opts...), early}
 	for i := 0; time.Since(lost) < 20*time.Second; i++ {
 		next, err := rivals[i%2].TryLock(t.Context(), "r")
 		valid := le.Validity() > 0
 		switch {
 		case err == nil:
 			o.two, o.after, o.fences = valid, time.Since(lost), [2]int64{le.Fence(), next.Fence()}
-			must(t, next.Unlock(t.Context()))
+			locktest.Must(t, next.Unlock(t.Context()))
 			return o
 		case valid:
 			o.tries++
@@ -372,40 +336,40 @@ func TestGuardOffTwoHolders(t *testing.T) {
 // Source: ALGORITHM section 6, "Counted"; section 8, last row of the table.
 func TestGuardForgottenKey(t *testing.T) {
 	for _, all := range []bool{true, false} {
-		c := startFor(t, ages, 3)
+		c := locktest.StartFor(t, ages, 3)
 		forgot := make(chan redlock.Event, 8)
-		l := open(t, c.addrs, forAges(locktest.On(func(e redlock.Event) { forgot <- e }, redlock.EventKeyLost))...)
-		other := open(t, c.addrs, forAges()...)
+		l := locktest.Open(t, c.Addrs, forAges(locktest.On(func(e redlock.Event) { forgot <- e }, redlock.EventKeyLost))...)
+		other := locktest.Open(t, c.Addrs, forAges()...)
 		if !all {
-			must(t, c.procs[2].Kill())
+			locktest.Must(t, c.Procs[2].Kill())
 		}
-		le := lock(t, l, "r", redlock.WithoutRenewal())
+		le := locktest.Lock(t, l, "r", redlock.WithoutRenewal())
 		if all {
-			c.fill(t, le)
+			c.Fill(t, le)
 		}
-		must(t, c.nodes[hit].Del(t.Context(), "redlock:r").Err())
+		locktest.Must(t, c.Nodes[hit].Del(t.Context(), "redlock:r").Err())
 		err := le.Extend(t.Context())
 		if all {
-			must(t, err)
+			locktest.Must(t, err)
 		} else {
-			wantErr(t, err, redlock.ErrNotHeld, redlock.ErrLost, reason.QuorumLost)
+			locktest.WantErr(t, err, redlock.ErrNotHeld, redlock.ErrLost, reason.QuorumLost)
 		}
-		if e := locktest.Receive(t, forgot, "MasterForgot"); e.Master != c.addrs[hit] || e.Resource != "r" || e.Fence != le.Fence() {
-			t.Errorf("got event %+v, want node %s, resource r and fence %d", e, c.addrs[hit], le.Fence())
+		if e := locktest.Receive(t, forgot, "MasterForgot"); e.Master != c.Addrs[hit] || e.Resource != "r" || e.Fence != le.Fence() {
+			t.Errorf("got event %+v, want node %s, resource r and fence %d", e, c.Addrs[hit], le.Fence())
 		}
-		redistest.Eventually(t, 5*time.Second, func() bool { return c.born()[hit] != "0" }, "the node is marked")
-		for _, x := range []*redlock.Locker{l, other, open(t, c.addrs, forAges()...)} {
+		redistest.Eventually(t, 5*time.Second, func() bool { return born(c)[hit] != "0" }, "the node is marked")
+		for _, x := range []*redlock.Locker{l, other, locktest.Open(t, c.Addrs, forAges()...)} {
 			r, _ := admin.Check(t.Context(), x)
 			if r.Masters[hit].Quarantine <= guardTTL {
 				t.Errorf("got quarantine %v, want more than an hour", r.Masters[hit].Quarantine)
 			}
 		}
 		if all {
-			must(t, le.Extend(t.Context()))
-			must(t, c.procs[2].Kill())
+			locktest.Must(t, le.Extend(t.Context()))
+			locktest.Must(t, c.Procs[2].Kill())
 		}
 		_, err = other.TryLock(t.Context(), "another")
-		wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
+		locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
 		select {
 		case e := <-forgot:
 			t.Errorf("got %+v, want the event once", e)
@@ -416,18 +380,18 @@ func TestGuardForgottenKey(t *testing.T) {
 
 // Source: ALGORITHM section 8, "First start of a deployment".
 func TestBootstrap(t *testing.T) {
-	c := startNew(t, 3)
-	l, other := open(t, c.addrs, forAges()...), open(t, c.addrs, forAges()...)
+	c := locktest.StartNew(t, 3)
+	l, other := locktest.Open(t, c.Addrs, forAges()...), locktest.Open(t, c.Addrs, forAges()...)
 	_, err := l.TryLock(t.Context(), "r")
 	wantRefusal(t, err)
-	must(t, admin.Bootstrap(t.Context(), l))
-	must(t, lock(t, other, "r").Unlock(t.Context())) // this would take an hour
-	le := lock(t, l, "r")
-	for _, x := range []*redlock.Locker{l, other, open(t, c.addrs, forAges()...)} {
-		must(t, admin.Bootstrap(t.Context(), x))
+	locktest.Must(t, admin.Bootstrap(t.Context(), l))
+	locktest.Must(t, locktest.Lock(t, other, "r").Unlock(t.Context())) // this would take an hour
+	le := locktest.Lock(t, l, "r")
+	for _, x := range []*redlock.Locker{l, other, locktest.Open(t, c.Addrs, forAges()...)} {
+		locktest.Must(t, admin.Bootstrap(t.Context(), x))
 	}
-	must(t, le.Extend(t.Context()))
-	must(t, le.Unlock(t.Context()))
+	locktest.Must(t, le.Extend(t.Context()))
+	locktest.Must(t, le.Unlock(t.Context()))
 }
 
 // All masters must answer, or none gets its vote.
@@ -436,74 +400,74 @@ func TestBootstrapWithAMasterDown(t *testing.T) {
 		"killed": (*masters.Process).Kill,
 		"paused": (*masters.Process).Pause,
 	} {
-		c := startNew(t, 3)
-		l := open(t, c.addrs, forAges()...)
+		c := locktest.StartNew(t, 3)
+		l := locktest.Open(t, c.Addrs, forAges()...)
 		_, err := admin.Check(t.Context(), l)
-		wantErr(t, err, redlock.ErrQuarantine)
-		before := c.born()
-		must(t, stop(c.procs[2]))
+		locktest.WantErr(t, err, redlock.ErrQuarantine)
+		before := born(c)
+		locktest.Must(t, stop(c.Procs[2]))
 		err = admin.Bootstrap(t.Context(), l)
-		wantErr(t, err, redlock.ErrNoQuorum)
-		if !strings.Contains(err.Error(), c.addrs[2]) {
-			t.Errorf("%s: got %v, want %s named", name, err, c.addrs[2])
+		locktest.WantErr(t, err, redlock.ErrNoQuorum)
+		if !strings.Contains(err.Error(), c.Addrs[2]) {
+			t.Errorf("%s: got %v, want %s named", name, err, c.Addrs[2])
 		}
-		if after := c.born()[:2]; slices.Contains(before, "") || slices.Contains(after, "0") {
+		if after := born(c)[:2]; slices.Contains(before, "") || slices.Contains(after, "0") {
 			t.Errorf("%s: got masters born at %v, and before that at %v; want none to have been vouched for", name, after, before)
 		}
 		_, err = l.TryLock(t.Context(), "r")
-		wantErr(t, err, redlock.ErrNoQuorum)
+		locktest.WantErr(t, err, redlock.ErrNoQuorum)
 
 		// Only the third master was missing.
-		c.restart(t, 2)
+		c.Restart(t, 2)
 		redistest.Eventually(t, 20*time.Second, func() bool { return admin.Bootstrap(t.Context(), l) == nil }, "Bootstrap, with all masters up")
-		must(t, lock(t, l, "r").Unlock(t.Context()))
+		locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
 	}
 }
 
 // A new master among older ones was added, or has lost its data.
 func TestBootstrapOfAMixedSet(t *testing.T) {
-	c := startFor(t, ages, 3)
-	l := open(t, c.addrs, forAges()...)
-	must(t, lock(t, l, "r").Unlock(t.Context()))
-	c.restart(t, 1)
-	for _, x := range []*redlock.Locker{l, open(t, c.addrs, forAges()...)} {
+	c := locktest.StartFor(t, ages, 3)
+	l := locktest.Open(t, c.Addrs, forAges()...)
+	locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
+	c.Restart(t, 1)
+	for _, x := range []*redlock.Locker{l, locktest.Open(t, c.Addrs, forAges()...)} {
 		redistest.Eventually(t, 10*time.Second, func() bool { r, _ := admin.Check(t.Context(), x); return r.Masters[1].Quarantine > 0 }, "the node is in quarantine")
-		before := c.born()
+		before := born(c)
 		err := admin.Bootstrap(t.Context(), x)
-		wantErr(t, err, redlock.ErrQuarantine)
+		locktest.WantErr(t, err, redlock.ErrQuarantine)
 		var q *redlock.QuorumError
-		if !errors.As(err, &q) || len(q.Masters) != 1 || q.Masters[0].Master != c.addrs[1] || q.Masters[0].Quarantine <= 0 || q.Masters[0].Quarantine > ages+ages/50+100*time.Millisecond {
-			t.Errorf("got %+v, want %s alone, and how long it takes", q, c.addrs[1])
+		if !errors.As(err, &q) || len(q.Masters) != 1 || q.Masters[0].Master != c.Addrs[1] || q.Masters[0].Quarantine <= 0 || q.Masters[0].Quarantine > ages+ages/50+100*time.Millisecond {
+			t.Errorf("got %+v, want %s alone, and how long it takes", q, c.Addrs[1])
 		}
-		if after := c.born(); !slices.Equal(after, before) || after[1] == "0" {
+		if after := born(c); !slices.Equal(after, before) || after[1] == "0" {
 			t.Errorf("got masters born at %v, want them as they were: %v", after, before)
 		}
 	}
 }
 
 func TestBootstrapRefused(t *testing.T) {
-	c := startNew(t, 1)
+	c := locktest.StartNew(t, 1)
 	var none context.Context
-	l := open(t, c.addrs)
-	wantErr(t, admin.Bootstrap(none, l), redlock.ErrConfig)
-	wantErr(t, admin.Bootstrap(t.Context(), open(t, c.addrs, redlock.WithoutRestartGuard())), redlock.ErrConfig)
+	l := locktest.Open(t, c.Addrs)
+	locktest.WantErr(t, admin.Bootstrap(none, l), redlock.ErrConfig)
+	locktest.WantErr(t, admin.Bootstrap(t.Context(), locktest.Open(t, c.Addrs, redlock.WithoutRestartGuard())), redlock.ErrConfig)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	must(t, l.Close())
-	wantErr(t, admin.Bootstrap(t.Context(), l), redlock.ErrClosed)
-	must(t, c.procs[0].Pause())
-	wantErr(t, admin.Bootstrap(ended, open(t, c.addrs, forAges()...)), redlock.ErrNoQuorum, context.Canceled)
-	must(t, c.procs[0].Resume())
-	if b := c.born()[0]; b == "0" {
+	locktest.Must(t, l.Close())
+	locktest.WantErr(t, admin.Bootstrap(t.Context(), l), redlock.ErrClosed)
+	locktest.Must(t, c.Procs[0].Pause())
+	locktest.WantErr(t, admin.Bootstrap(ended, locktest.Open(t, c.Addrs, forAges()...)), redlock.ErrNoQuorum, context.Canceled)
+	locktest.Must(t, c.Procs[0].Resume())
+	if b := born(c)[0]; b == "0" {
 		t.Errorf("got a master born at %s, want none of the calls to have vouched for it", b)
 	}
 }
 
 // Source: ALGORITHM section 8 ("names nodes and seconds left").
 func TestTryLockOnNewMasters(t *testing.T) {
-	c := startNew(t, 3)
+	c := locktest.StartNew(t, 3)
 	told := make(chan redlock.Event, 4096)
-	l := open(t, c.addrs, forAges(locktest.On(func(e redlock.Event) { told <- e }, redlock.EventQuarantined))...)
+	l := locktest.Open(t, c.Addrs, forAges(locktest.On(func(e redlock.Event) { told <- e }, redlock.EventQuarantined))...)
 	seconds := make(map[string]bool)
 	for range 20 { // an answer may come after the others have decided
 		_, err := l.TryLock(t.Context(), "r", redlock.WithTTL(time.Minute))
@@ -524,13 +488,13 @@ func TestTryLockOnNewMasters(t *testing.T) {
 		t.Errorf("got the seconds of %v, want those of all nodes that decided it", seconds)
 	}
 	// The attempts have dropped the keys that they set without a vote.
-	c.empty(t, "redlock:r")
-	for i, n := range c.nodes {
+	c.Empty(t, "redlock:r")
+	for i, n := range c.Nodes {
 		if keys := n.DBSize(t.Context()).Val(); keys != 1 {
 			t.Errorf("node %d: got %d keys, want the marker alone", i, keys)
 		}
 	}
-	must(t, l.Close()) // delivers all events
+	locktest.Must(t, l.Close()) // delivers all events
 	close(told)
 	var nodes []string
 	for e := range told {
@@ -540,7 +504,7 @@ func TestTryLockOnNewMasters(t *testing.T) {
 		}
 	}
 	slices.Sort(nodes)
-	if want := slices.Sorted(slices.Values(c.addrs)); !slices.Equal(nodes, want) {
+	if want := slices.Sorted(slices.Values(c.Addrs)); !slices.Equal(nodes, want) {
 		t.Errorf("got the event for %v, want it once for each of %v", nodes, want)
 	}
 }
@@ -581,8 +545,8 @@ func TestLockOnNewMasters(t *testing.T) {
 		case "slog.Default":
 			opts = slices.Delete(opts, len(opts)-1, len(opts)) // removes WithLogger(nil)
 		}
-		c := startNew(t, 3)
-		l := open(t, c.addrs, opts...)
+		c := locktest.StartNew(t, 3)
+		l := locktest.Open(t, c.Addrs, opts...)
 		began := time.Now()
 		var wg sync.WaitGroup
 		for _, resource := range []string{"a", "a", "b", "c"} {
@@ -598,7 +562,7 @@ func TestLockOnNewMasters(t *testing.T) {
 		if took := time.Since(began); took < guardSpan-5*time.Millisecond {
 			t.Errorf("got a lock after %v, want none before %v", took, guardSpan)
 		}
-		must(t, l.Close()) // logs everything that is left
+		locktest.Must(t, l.Close()) // logs everything that is left
 		slog.SetDefault(standard)
 		for name, r := range map[string]*records{"WithLogger": own, "slog.Default": general} {
 			waits := r.waits(t)
@@ -612,8 +576,8 @@ func TestLockOnNewMasters(t *testing.T) {
 				t.Errorf("logged to %s: got warnings for %v, want them for all masters that were waited for", where, waits)
 			}
 			for node, n := range waits {
-				if n != 1 || !slices.Contains(c.addrs, node) {
-					t.Errorf("logged to %s: got %d warnings for %q, want 1 for each of %v", where, n, node, c.addrs)
+				if n != 1 || !slices.Contains(c.Addrs, node) {
+					t.Errorf("logged to %s: got %d warnings for %q, want 1 for each of %v", where, n, node, c.Addrs)
 				}
 			}
 		}
@@ -622,9 +586,9 @@ func TestLockOnNewMasters(t *testing.T) {
 
 // A Lock that waits for masters goes on after a Bootstrap.
 func TestLockGoesOnAfterBootstrap(t *testing.T) {
-	c := startNew(t, 3)
+	c := locktest.StartNew(t, 3)
 	refused := make(chan error, 1024)
-	l := open(t, c.addrs, forAges(locktest.On(func(e redlock.Event) { refused <- e.Err }, redlock.EventTaken, redlock.EventAttemptFailed))...)
+	l := locktest.Open(t, c.Addrs, forAges(locktest.On(func(e redlock.Event) { refused <- e.Err }, redlock.EventTaken, redlock.EventAttemptFailed))...)
 	granted := make(chan error, 1)
 	go func() {
 		granted <- l.Do(t.Context(), "r", func(context.Context, *redlock.Lease) error { return nil })
@@ -637,50 +601,50 @@ func TestLockGoesOnAfterBootstrap(t *testing.T) {
 		t.Fatalf("got %v, want the Lock to wait for masters in quarantine", err)
 	default:
 	}
-	must(t, admin.Bootstrap(t.Context(), open(t, c.addrs, forAges()...)))
-	must(t, locktest.Receive(t, granted, "the lock")) // otherwise it takes an hour
+	locktest.Must(t, admin.Bootstrap(t.Context(), locktest.Open(t, c.Addrs, forAges()...)))
+	locktest.Must(t, locktest.Receive(t, granted, "the lock")) // otherwise it takes an hour
 }
 
 // What one client found out about a master holds for all clients, also for later ones.
 //
 // Source: ALGORITHM section 9, "quarantine for everybody".
 func TestQuarantineIsForEverybody(t *testing.T) {
-	c := startFor(t, ages, 3)
-	l := open(t, c.addrs, forAges()...)
-	must(t, lock(t, l, "r").Unlock(t.Context()))
+	c := locktest.StartFor(t, ages, 3)
+	l := locktest.Open(t, c.Addrs, forAges()...)
+	locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
 	for i := range 2 {
-		must(t, c.nodes[i].FlushAll(t.Context()).Err())
+		locktest.Must(t, c.Nodes[i].FlushAll(t.Context()).Err())
 	}
 	_, err := l.TryLock(t.Context(), "r")
-	wantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine)
-	redistest.Eventually(t, 5*time.Second, func() bool { return !slices.Contains(c.born(), "") && !slices.Contains(c.born(), "?") }, "all nodes have been asked")
-	before, born := quarantines(t, l), c.born()
+	locktest.WantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine)
+	redistest.Eventually(t, 5*time.Second, func() bool { return !slices.Contains(born(c), "") && !slices.Contains(born(c), "?") }, "all nodes have been asked")
+	before, births := quarantines(t, l), born(c)
 	for range 2 {
-		late := open(t, c.addrs, forAges()...)
+		late := locktest.Open(t, c.Addrs, forAges()...)
 		for i, q := range quarantines(t, late) {
 			if (q > 0) != (i < 2) || q > before[i] {
 				t.Errorf("node %d: got quarantine %v, want it to go on from %v", i, q, before[i])
 			}
 		}
 		_, err := late.TryLock(t.Context(), "r")
-		wantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine)
+		locktest.WantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine)
 	}
-	if after := c.born(); !slices.Equal(after, born) {
-		t.Errorf("got masters born at %v, want %v as before", after, born)
+	if after := born(c); !slices.Equal(after, births) {
+		t.Errorf("got masters born at %v, want %v as before", after, births)
 	}
 }
 
 // A client with a larger MaxTTL makes a quarantine longer; no client makes it shorter.
 func TestQuarantineIsAsLongAsTheLongestTTL(t *testing.T) {
-	c := startNew(t, 3)
-	l := open(t, c.addrs, shortly()...)
+	c := locktest.StartNew(t, 3)
+	l := locktest.Open(t, c.Addrs, shortly()...)
 	for i, q := range quarantines(t, l) {
 		if q <= 0 || q > guardSpan {
 			t.Errorf("node %d: got quarantine %v, want at most %v", i, q, guardSpan)
 		}
 	}
-	quarantines(t, open(t, c.addrs, forAges()...))
-	for _, x := range []*redlock.Locker{l, open(t, c.addrs, shortly()...)} {
+	quarantines(t, locktest.Open(t, c.Addrs, forAges()...))
+	for _, x := range []*redlock.Locker{l, locktest.Open(t, c.Addrs, shortly()...)} {
 		for i, q := range quarantines(t, x) {
 			if q < ages {
 				t.Errorf("node %d: got quarantine %v, want it as long as the other client needs it", i, q)
@@ -700,12 +664,12 @@ func TestQuarantineIsAsLongAsTheLongestTTL(t *testing.T) {
 // being granted.
 func TestTakenDuringAQuarantine(t *testing.T) {
 	for _, n := range []int{3, 5} {
-		c := startFor(t, ages, n)
-		holder, rival := open(t, c.addrs, forAges()...), open(t, c.addrs, forAges()...)
-		le := lock(t, holder, "r", redlock.WithTTL(time.Minute))
-		c.fill(t, le)
+		c := locktest.StartFor(t, ages, n)
+		holder, rival := locktest.Open(t, c.Addrs, forAges()...), locktest.Open(t, c.Addrs, forAges()...)
+		le := locktest.Lock(t, holder, "r", redlock.WithTTL(time.Minute))
+		c.Fill(t, le)
 		forget := func(i int) {
-			c.restart(t, i)
+			c.Restart(t, i)
 			redistest.Eventually(t, 10*time.Second, func() bool { r, _ := admin.Check(t.Context(), rival); return r.Masters[i].Quarantine > 0 }, "the node is in quarantine")
 		}
 		for i := range (n - 1) / 2 { // a minority
@@ -713,25 +677,25 @@ func TestTakenDuringAQuarantine(t *testing.T) {
 		}
 		for range 20 {
 			_, err := rival.TryLock(t.Context(), "r")
-			wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrTaken)
+			locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrTaken)
 			if errors.Is(err, redlock.ErrQuarantine) || errors.Is(err, redlock.ErrNoQuorum) {
 				t.Fatalf("N=%d: got %v, want no alarm", n, err)
 			}
 		}
 		redistest.Eventually(t, 10*time.Second, func() bool {
-			free := lock(t, rival, "free")
-			defer func() { must(t, free.Unlock(t.Context())) }()
-			return c.holders("redlock:free")[0] == free.Token()+"|0"
+			free := locktest.Lock(t, rival, "free")
+			defer func() { locktest.Must(t, free.Unlock(t.Context())) }()
+			return c.Holders("redlock:free")[0] == free.Token()+"|0"
 		}, "a node without a vote holds the place")
-		c.empty(t, "redlock:free")
+		c.Empty(t, "redlock:free")
 		forget(n / 2) // now the others are too few, together with the holder's
 		redistest.Eventually(t, 10*time.Second, func() bool {
 			_, err := rival.TryLock(t.Context(), "r")
-			wantErr(t, err, redlock.ErrNotAcquired)
+			locktest.WantErr(t, err, redlock.ErrNotAcquired)
 			return errors.Is(err, redlock.ErrQuarantine) && !errors.Is(err, redlock.ErrTaken) // once all have answered
 		}, "masters in quarantine prevent the grant, whichever client has the resource")
-		wantErr(t, le.Unlock(t.Context()), redlock.ErrNotHeld) // too many masters have forgotten it
-		c.empty(t, "redlock:r")
+		locktest.WantErr(t, le.Unlock(t.Context()), redlock.ErrNotHeld) // too many masters have forgotten it
+		c.Empty(t, "redlock:r")
 	}
 }
 
@@ -742,7 +706,7 @@ func wantNoExtension(t testing.TB, le *redlock.Lease, masters int) {
 	before := le.Validity()
 	redistest.Eventually(t, 10*time.Second, func() bool {
 		err := le.Extend(t.Context())
-		wantErr(t, err, redlock.ErrNoQuorum)
+		locktest.WantErr(t, err, redlock.ErrNoQuorum)
 		var q *redlock.QuorumError
 		return errors.As(err, &q) && len(slices.DeleteFunc(q.Masters, func(n *redlock.MasterError) bool { return n.Quarantine == 0 })) == masters
 	}, "the masters in quarantine say so") // under load they may not answer in time
@@ -755,25 +719,25 @@ func wantNoExtension(t testing.TB, le *redlock.Lease, masters int) {
 //
 // Source: ALGORITHM section 6 ("KEPT_VOTELESS ... never counted").
 func TestQuarantinedMastersDoNotExtend(t *testing.T) {
-	c := startFor(t, ages, 3, onDisk...)
-	l := open(t, c.addrs, forAges()...)
-	le := lock(t, l, "r", redlock.WithTTL(time.Minute), redlock.WithoutRenewal())
-	c.fill(t, le)
+	c := locktest.StartFor(t, ages, 3, onDisk...)
+	l := locktest.Open(t, c.Addrs, forAges()...)
+	le := locktest.Lock(t, l, "r", redlock.WithTTL(time.Minute), redlock.WithoutRenewal())
+	c.Fill(t, le)
 	for i := range 2 {
-		c.restart(t, i)
+		c.Restart(t, i)
 	}
-	if got := c.count("redlock:r"); got != 3 {
+	if got := c.Count("redlock:r"); got != 3 {
 		t.Fatalf("got the key on %d nodes, want it on all, with their data", got)
 	}
 	redistest.Eventually(t, 10*time.Second, func() bool { r, _ := admin.Check(t.Context(), l); return r.Voting == 1 }, "two nodes are in quarantine")
 	wantNoExtension(t, le, 2)
-	rival := open(t, c.addrs, forAges()...)
+	rival := locktest.Open(t, c.Addrs, forAges()...)
 	_, err := rival.TryLock(t.Context(), "r")
-	wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrTaken) // as they report, too
+	locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrTaken) // as they report, too
 	_, err = rival.TryLock(t.Context(), "free")
 	wantRefusal(t, err)
-	must(t, le.Unlock(t.Context()))
-	c.empty(t, "redlock:r")
+	locktest.Must(t, le.Unlock(t.Context()))
+	c.Empty(t, "redlock:r")
 }
 
 // A quarantined master that had not granted the lease extends nothing either, when a renewal
@@ -781,15 +745,15 @@ func TestQuarantinedMastersDoNotExtend(t *testing.T) {
 //
 // Source: ALGORITHM section 6 ("FILLED_VOTELESS ... never counted").
 func TestQuarantinedMastersDoNotFill(t *testing.T) {
-	c := startFor(t, ages, 3)
-	must(t, c.procs[2].Kill())
-	l := open(t, c.addrs, forAges()...)
-	le := lock(t, l, "r", redlock.WithTTL(time.Minute), redlock.WithoutRenewal())
-	c.restart(t, 2)
+	c := locktest.StartFor(t, ages, 3)
+	locktest.Must(t, c.Procs[2].Kill())
+	l := locktest.Open(t, c.Addrs, forAges()...)
+	le := locktest.Lock(t, l, "r", redlock.WithTTL(time.Minute), redlock.WithoutRenewal())
+	c.Restart(t, 2)
 	redistest.Eventually(t, 10*time.Second, func() bool { r, _ := admin.Check(t.Context(), l); return r.Masters[2].Quarantine > 0 }, "the node is in quarantine")
-	must(t, c.procs[1].Kill())
+	locktest.Must(t, c.Procs[1].Kill())
 	wantNoExtension(t, le, 1)
-	if c.holders("redlock:r")[2] == "" {
+	if c.Holders("redlock:r")[2] == "" {
 		t.Error("got no key on the node, want it to hold the place all the same")
 	}
 }
@@ -811,26 +775,26 @@ func TestTrustedDisk(t *testing.T) {
 		{"RDB", nil, true, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := startFor(t, ages, 3, tt.args...)
+			c := locktest.StartFor(t, ages, 3, tt.args...)
 			opts := forAges()
 			if tt.trusted {
 				opts = append(opts, redlock.WithTrustedDisk())
 			}
-			holder, rival := open(t, c.addrs, opts...), open(t, c.addrs, opts...)
-			le := lock(t, holder, "r", redlock.WithTTL(time.Minute))
-			c.fill(t, le)
-			for i, p := range c.procs {
-				dir := dataDir(t, c.nodes[i])
+			holder, rival := locktest.Open(t, c.Addrs, opts...), locktest.Open(t, c.Addrs, opts...)
+			le := locktest.Lock(t, holder, "r", redlock.WithTTL(time.Minute))
+			c.Fill(t, le)
+			for i, p := range c.Procs {
+				dir := dataDir(t, c.Nodes[i])
 				if tt.args == nil {
-					saved(t, c.nodes[i])
+					saved(t, c.Nodes[i])
 				}
-				must(t, p.Kill())
+				locktest.Must(t, p.Kill())
 				if tt.empty {
 					removeAOF(t, dir)
 				}
-				c.restart(t, i)
+				c.Restart(t, i)
 			}
-			for _, x := range []*redlock.Locker{rival, open(t, c.addrs, opts...)} {
+			for _, x := range []*redlock.Locker{rival, locktest.Open(t, c.Addrs, opts...)} {
 				redistest.Eventually(t, 10*time.Second, func() bool {
 					r, _ := admin.Check(t.Context(), x)
 					return !slices.ContainsFunc(r.Masters, func(n admin.Master) bool { return n.Err != nil })
@@ -842,11 +806,11 @@ func TestTrustedDisk(t *testing.T) {
 				}
 			}
 			if tt.votes {
-				must(t, lock(t, rival, "free").Unlock(t.Context()))
+				locktest.Must(t, locktest.Lock(t, rival, "free").Unlock(t.Context()))
 				_, err := rival.TryLock(t.Context(), "r")
-				wantErr(t, err, redlock.ErrTaken)
+				locktest.WantErr(t, err, redlock.ErrTaken)
 				redistest.Eventually(t, 10*time.Second, func() bool { return le.Extend(t.Context()) == nil }, "the lease goes on")
-				must(t, le.Unlock(t.Context()))
+				locktest.Must(t, le.Unlock(t.Context()))
 				return
 			}
 			_, err := rival.TryLock(t.Context(), "free")

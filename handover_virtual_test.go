@@ -12,24 +12,25 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/virtual"
 )
 
 // serve lets callers of one Locker wait in line. Each keeps its lease for a time, and then unlocks
 // it.
-func (b *bubble) serve(l *redlock.Locker, callers int, hold time.Duration, opts ...redlock.LockOption) (fences func() []int64) {
+func serve(b *locktest.Bubble, l *redlock.Locker, callers int, hold time.Duration, opts ...redlock.LockOption) (fences func() []int64) {
 	var mu sync.Mutex
 	var list []int64
 	var ended sync.WaitGroup
 	for range callers {
-		w := b.wait(context.Background(), l, opts...)
+		w := b.Wait(context.Background(), l, opts...)
 		ended.Go(func() {
-			lease := b.got(w)
+			lease := b.Got(w)
 			mu.Lock()
 			list = append(list, lease.Fence())
 			mu.Unlock()
 			time.Sleep(hold)
 			if err := lease.Unlock(context.Background()); err != nil {
-				b.t.Errorf("Unlock: got %v, want no error", err)
+				b.T.Errorf("Unlock: got %v, want no error", err)
 			}
 		})
 	}
@@ -46,7 +47,7 @@ func (b *bubble) serve(l *redlock.Locker, callers int, hold time.Duration, opts 
 // Source: ALGORITHM section 10, "Hand-over inside the process".
 func TestVirtualHandOver(t *testing.T) {
 	t.Run("takes no time and no message", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 			var mu sync.Mutex
 			var told []string
 			note := func(what string) func(redlock.Event) {
@@ -58,19 +59,19 @@ func TestVirtualHandOver(t *testing.T) {
 					}
 				}
 			}
-			l := b.warmLocker(locktest.On(note("acquired"), redlock.EventAcquired),
+			l := b.WarmLocker(locktest.On(note("acquired"), redlock.EventAcquired),
 				locktest.On(note("released"), redlock.EventReleased),
 				locktest.On(note("lost"), redlock.EventLost))
-			b.all(func(n *bubbleNode) { n.latency(5*time.Millisecond, 5*time.Millisecond) })
-			lease := b.lock(l, "r")
+			b.All(func(n *virtual.Node) { n.Latency(5*time.Millisecond, 5*time.Millisecond) })
+			lease := b.Lock(l, "r")
 			time.Sleep(time.Second)
 			told = nil
 			const hold = 20 * time.Millisecond
 			var want []string
 			came := time.Now()
-			callers := make([]*waiter, 10)
+			callers := make([]*locktest.Waiter, 10)
 			for i := range callers {
-				callers[i] = b.wait(t.Context(), l)
+				callers[i] = b.Wait(t.Context(), l)
 			}
 			first, ctx := lease.Fence(), lease.Context()
 			for i, c := range callers {
@@ -85,29 +86,29 @@ func TestVirtualHandOver(t *testing.T) {
 				if err := lease.Unlock(t.Context()); err != nil {
 					t.Errorf("Unlock: got %v, want no error", err)
 				}
-				wantSince(t, "Unlock", unlocked, 0)
+				locktest.WantSince(t, "Unlock", unlocked, 0)
 				if lease.Validity() != 0 {
 					t.Errorf("validity after Unlock: got %v, want 0", lease.Validity())
 				}
-				wantMatch(t, "cause of its context", context.Cause(ctx), []error{redlock.ErrReleased}, redlock.ErrLost)
-				wantMatch(t, "second Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrReleased}, redlock.ErrLost)
-				wantMatch(t, "Extend", lease.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrReleased}, redlock.ErrLost)
-				next := b.got(c)
-				if !c.at.Equal(unlocked) {
-					t.Errorf("the next lease: got it %v after Unlock, want it at once", c.at.Sub(unlocked))
+				locktest.WantMatch(t, "cause of its context", context.Cause(ctx), []error{redlock.ErrReleased}, redlock.ErrLost)
+				locktest.WantMatch(t, "second Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrReleased}, redlock.ErrLost)
+				locktest.WantMatch(t, "Extend", lease.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrReleased}, redlock.ErrLost)
+				next := b.Got(c)
+				if !c.At.Equal(unlocked) {
+					t.Errorf("the next lease: got it %v after Unlock, want it at once", c.At.Sub(unlocked))
 				}
 				if next.Fence() != lease.Fence()+1 || next.Validity() < 5*time.Second || next.Context().Err() != nil {
 					t.Errorf("the next lease: got fence %d and validity %v, want %d and half a TTL", next.Fence(), next.Validity(), lease.Fence()+1)
 				}
 				lease, ctx = next, next.Context()
 			}
-			b.wantCalls("acquire", 1)
-			b.wantCalls("release", 0)
-			b.wantHolding("r", 0, 1, 2)
-			b.unlock(lease)
+			b.WantCalls("acquire", 1)
+			b.WantCalls("release", 0)
+			b.WantHolding("r", 0, 1, 2)
+			b.Unlock(lease)
 			time.Sleep(time.Second)
-			b.wantCalls("release", 1)
-			b.wantHolding("r")
+			b.WantCalls("release", 1)
+			b.WantHolding("r")
 			mu.Lock()
 			defer mu.Unlock()
 			if told = told[:min(len(want), len(told))]; !slices.Equal(told, want) {
@@ -116,32 +117,32 @@ func TestVirtualHandOver(t *testing.T) {
 		})
 	})
 	t.Run("of a lease by TryLock", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l := b.warmLocker()
-			lease := b.lock(l, "r")
-			w := b.wait(t.Context(), l)
-			b.unlock(lease)
-			b.unlock(b.got(w))
-			b.wantHolding("r")
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			lease := b.Lock(l, "r")
+			w := b.Wait(t.Context(), l)
+			b.Unlock(lease)
+			b.Unlock(b.Got(w))
+			b.WantHolding("r")
 			if got := l.Lines(); got != 0 {
 				t.Errorf("lines: got %d, want none", got)
 			}
 		})
 	})
 	t.Run("to a call with another TTL it is none", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l := b.warmLocker()
-			lease := b.lock(l, "r")
-			w := b.wait(t.Context(), l, redlock.WithTTL(time.Second))
-			b.unlock(lease)
-			if next := b.got(w); next.Token() == lease.Token() || next.Validity() > time.Second {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			lease := b.Lock(l, "r")
+			w := b.Wait(t.Context(), l, redlock.WithTTL(time.Second))
+			b.Unlock(lease)
+			if next := b.Got(w); next.Token() == lease.Token() || next.Validity() > time.Second {
 				t.Errorf("got the token %s and validity %v, want a new lease of a second", next.Token(), next.Validity())
 			}
 		})
 	})
 	t.Run("between two Do", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l := b.warmLocker()
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
 			var fences []int64
 			var tokens []string
 			var ended sync.WaitGroup
@@ -164,11 +165,11 @@ func TestVirtualHandOver(t *testing.T) {
 			}
 			start := time.Now()
 			ended.Wait()
-			wantSince(t, "all of them", start, 5*time.Second)
+			locktest.WantSince(t, "all of them", start, 5*time.Second)
 			if slices.Sort(tokens); len(slices.Compact(tokens)) != 1 || fences[4] != fences[0]+4 {
 				t.Errorf("got fences %v by %d grants, want one grant", fences, len(slices.Compact(tokens)))
 			}
-			b.wantHolding("r")
+			b.WantHolding("r")
 		})
 	})
 }
@@ -179,7 +180,7 @@ func TestVirtualHandOver(t *testing.T) {
 // Source: ALGORITHM section 10, "At most B-1 in a row".
 func TestVirtualHandOverBounds(t *testing.T) {
 	const trip = 2 * time.Millisecond // there and back
-	slow := func(n *bubbleNode) { n.latency(trip/2, trip/2) }
+	slow := func(n *virtual.Node) { n.Latency(trip/2, trip/2) }
 	wantRising := func(t *testing.T, fences []int64, want int) {
 		t.Helper()
 		if len(fences) != want {
@@ -195,11 +196,11 @@ func TestVirtualHandOverBounds(t *testing.T) {
 		callers, grants int
 	}{{64, 1}, {65, 2}, {128, 2}, {129, 3}} {
 		t.Run(fmt.Sprintf("%d callers", test.callers), func(t *testing.T) {
-			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				l := b.warmLocker()
-				b.all(slow)
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				l := b.WarmLocker()
+				b.All(slow)
 				start := time.Now()
-				fences := b.serve(l, test.callers, 10*time.Millisecond)()
+				fences := serve(b, l, test.callers, 10*time.Millisecond)()
 				wantRising(t, fences, test.callers)
 				// Each grant takes one round trip, or two where the queue node is asked first. Each node
 				// gets the release before it.
@@ -208,8 +209,8 @@ func TestVirtualHandOverBounds(t *testing.T) {
 					t.Errorf("all of them: got it after %v, want from %v to %v", got, least, least+time.Duration(2*test.grants)*trip)
 				}
 				time.Sleep(time.Second)
-				b.wantCalls("acquire", test.grants)
-				b.wantCalls("release", test.grants)
+				b.WantCalls("acquire", test.grants)
+				b.WantCalls("release", test.grants)
 				if test.callers > 64 && fences[63] != fences[0]+63 {
 					t.Errorf("fence of lease 64: got %d after %d, want the last of the block", fences[63], fences[0])
 				}
@@ -217,24 +218,24 @@ func TestVirtualHandOverBounds(t *testing.T) {
 		})
 	}
 	t.Run("while others wait", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l, other := b.warmLocker(), b.warmLocker()
-			b.all(slow)
-			held := b.lock(l, "r")
-			theirs := b.wait(t.Context(), other)
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l, other := b.WarmLocker(), b.WarmLocker()
+			b.All(slow)
+			held := b.Lock(l, "r")
+			theirs := b.Wait(t.Context(), other)
 			time.Sleep(time.Second) // it is in the queue, which l does not know
-			mine := b.serve(l, 63+40, 10*time.Millisecond)
-			b.unlock(held)
-			lease := b.got(theirs)
+			mine := serve(b, l, 63+40, 10*time.Millisecond)
+			b.Unlock(held)
+			lease := b.Got(theirs)
 			first := lease.Fence()
-			w := b.wait(t.Context(), other)
-			b.unlock(lease) // another caller of its own
-			lease = b.got(w)
-			w = b.wait(t.Context(), other)
+			w := b.Wait(t.Context(), other)
+			b.Unlock(lease) // another caller of its own
+			lease = b.Got(w)
+			w = b.Wait(t.Context(), other)
 			time.Sleep(time.Second) // l has now been told that others wait
-			b.unlock(lease)
-			again := b.got(w)
-			b.unlock(again)
+			b.Unlock(lease)
+			again := b.Got(w)
+			b.Unlock(again)
 			fences := mine()
 			wantRising(t, fences, 63+40)
 			before := func(fence int64) int {
@@ -255,9 +256,9 @@ func TestVirtualHandOverBounds(t *testing.T) {
 		})
 	})
 	t.Run("while others wait, all in line once", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			lockers := []*redlock.Locker{b.warmLocker(), b.warmLocker()}
-			b.all(slow)
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			lockers := []*redlock.Locker{b.WarmLocker(), b.WarmLocker()}
+			b.All(slow)
 			var order []int // of the Lockers, by lease; the lock guards it
 			var workers sync.WaitGroup
 			end := time.Now().Add(5 * time.Second)
@@ -301,22 +302,22 @@ func TestVirtualHandOverBounds(t *testing.T) {
 		})
 	})
 	t.Run("half a TTL after the grant it is over", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l := b.warmLocker()
-			fences := b.serve(l, 12, time.Second)()
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			fences := serve(b, l, 12, time.Second)()
 			wantRising(t, fences, 12)
-			b.wantCalls("acquire", 2) // each for callers that begin within 5 s
+			b.WantCalls("acquire", 2) // each for callers that begin within 5 s
 			if fences[5] != fences[0]+5 || fences[6] == fences[5]+1 {
 				t.Errorf("fences: got %v, want two blocks of six", fences)
 			}
 		})
 	})
 	t.Run("without renewal it is over when half of the validity is", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l := b.warmLocker(redlock.WithoutRenewal())
-			wantRising(t, b.serve(l, 10, time.Second)(), 10)
-			b.wantCalls("acquire", 2)
-			b.wantCalls("extend", 0)
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker(redlock.WithoutRenewal())
+			wantRising(t, serve(b, l, 10, time.Second)(), 10)
+			b.WantCalls("acquire", 2)
+			b.WantCalls("extend", 0)
 		})
 	})
 }
@@ -326,50 +327,50 @@ func TestVirtualHandOverBounds(t *testing.T) {
 // Source: ALGORITHM sections 6, 7 and 10.
 func TestVirtualLifeAfterHandOver(t *testing.T) {
 	// second returns a lease that was handed over three seconds after the grant.
-	second := func(t *testing.T, b *bubble, l *redlock.Locker, opts ...redlock.LockOption) (first, next *redlock.Lease) {
+	second := func(t *testing.T, b *locktest.Bubble, l *redlock.Locker, opts ...redlock.LockOption) (first, next *redlock.Lease) {
 		t.Helper()
-		first = b.lock(l, "r", opts...)
+		first = b.Lock(l, "r", opts...)
 		first.Context()
-		w := b.wait(t.Context(), l, opts...)
+		w := b.Wait(t.Context(), l, opts...)
 		time.Sleep(3 * time.Second)
-		b.unlock(first)
-		if next = b.got(w); next.Token() != first.Token() {
+		b.Unlock(first)
+		if next = b.Got(w); next.Token() != first.Token() {
 			t.Fatal("got a new grant, want it handed over")
 		}
 		return first, next
 	}
 	t.Run("it is renewed", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			_, lease := second(t, b, b.warmLocker())
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			_, lease := second(t, b, b.WarmLocker())
 			for range 60 {
 				time.Sleep(time.Second)
-				if lease.Validity() < ttl10*6/10 || lease.Context().Err() != nil {
+				if lease.Validity() < locktest.TTL*6/10 || lease.Context().Err() != nil {
 					t.Fatalf("got validity %v, want it renewed", lease.Validity())
 				}
 			}
 			if err := lease.Extend(t.Context()); err != nil {
 				t.Errorf("Extend: got %v, want no error", err)
 			}
-			b.unlock(lease)
-			b.wantHolding("r")
+			b.Unlock(lease)
+			b.WantHolding("r")
 		})
 	})
 	t.Run("without renewal it ends when the grant does", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 			start := time.Now()
-			_, lease := second(t, b, b.warmLocker(), redlock.WithoutRenewal())
-			wantDone(t, lease.Context(), []error{redlock.ErrLost, reason.Expired})
-			wantSince(t, "end of the context", start, validity10-lead10)
+			_, lease := second(t, b, b.WarmLocker(), redlock.WithoutRenewal())
+			locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost, reason.Expired})
+			locktest.WantSince(t, "end of the context", start, locktest.Validity-locktest.Lead)
 		})
 	})
-	for _, hold := range []time.Duration{ttl10, 25 * time.Second} {
+	for _, hold := range []time.Duration{locktest.TTL, 25 * time.Second} {
 		t.Run(fmt.Sprintf("a maximum hold of %v counts from its own start", hold), func(t *testing.T) {
-			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				_, lease := second(t, b, b.warmLocker(), redlock.WithMaxHold(hold))
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				_, lease := second(t, b, b.WarmLocker(), redlock.WithMaxHold(hold))
 				start := time.Now()
-				wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrMaxHold}, reason.Expired)
-				wantSince(t, "end of the context", start, hold-lead10)
-				time.Sleep(lead10)
+				locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrMaxHold}, reason.Expired)
+				locktest.WantSince(t, "end of the context", start, hold-locktest.Lead)
+				time.Sleep(locktest.Lead)
 				if got := lease.Validity(); got != 0 {
 					t.Errorf("validity at the bound: got %v, want 0", got)
 				}
@@ -377,76 +378,76 @@ func TestVirtualLifeAfterHandOver(t *testing.T) {
 		})
 	}
 	t.Run("cut off from all nodes it ends on time", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l := b.warmLocker()
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
 			start := time.Now()
 			_, lease := second(t, b, l)
-			b.all((*bubbleNode).blackhole)
-			wantDone(t, lease.Context(), []error{redlock.ErrLost, reason.Expired})
-			wantSince(t, "end of the context", start, validity10-lead10)
+			b.All((*virtual.Node).Blackhole)
+			locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost, reason.Expired})
+			locktest.WantSince(t, "end of the context", start, locktest.Validity-locktest.Lead)
 		})
 	})
 	t.Run("a loss is the new holder's", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 			lost := make(chan redlock.Event, 10)
-			l := b.warmLocker(locktest.On(func(e redlock.Event) { lost <- e }, redlock.EventLost))
+			l := b.WarmLocker(locktest.On(func(e redlock.Event) { lost <- e }, redlock.EventLost))
 			old, lease := second(t, b, l)
-			w := b.wait(t.Context(), l)
-			b.each(steal, 0, 1)
-			wantDone(t, lease.Context(), []error{redlock.ErrLost, reason.QuorumLost})
-			wantMatch(t, "cause of the old context", context.Cause(old.Context()), []error{redlock.ErrReleased}, redlock.ErrLost)
-			wantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost})
+			w := b.Wait(t.Context(), l)
+			b.Each(locktest.Steal, 0, 1)
+			locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost, reason.QuorumLost})
+			locktest.WantMatch(t, "cause of the old context", context.Cause(old.Context()), []error{redlock.ErrReleased}, redlock.ErrLost)
+			locktest.WantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost})
 			if e := <-lost; e.Fence != lease.Fence() || len(lost) > 0 {
 				t.Errorf("Lost: got fence %d and %d events more, want %d and none", e.Fence, len(lost), lease.Fence())
 			}
-			b.each(erase, 0, 1)
-			if next := b.got(w); next.Fence() <= lease.Fence() || next.Token() == lease.Token() {
+			b.Each(erase, 0, 1)
+			if next := b.Got(w); next.Fence() <= lease.Fence() || next.Token() == lease.Token() {
 				t.Errorf("the next lease: got fence %d after %d, want a new one", next.Fence(), lease.Fence())
 			}
 		})
 	})
 	t.Run("the context of the holder before is outside", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 			for _, opts := range [][]redlock.Option{nil, {redlock.WithReentry()}} {
-				l := b.warmLocker(opts...)
+				l := b.WarmLocker(opts...)
 				old, lease := second(t, b, l)
 				ctx, cancel := context.WithTimeout(context.WithoutCancel(old.Context()), time.Second)
 				_, err := l.TryLock(ctx, "r")
-				wantMatch(t, "TryLock outside", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken}, redlock.ErrReentry)
+				locktest.WantMatch(t, "TryLock outside", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken}, redlock.ErrReentry)
 				start := time.Now()
 				_, err = l.Lock(ctx, "r")
 				cancel()
-				wantMatch(t, "Lock outside", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken, context.DeadlineExceeded}, redlock.ErrReentry)
-				wantSince(t, "Lock outside", start, time.Second)
+				locktest.WantMatch(t, "Lock outside", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken, context.DeadlineExceeded}, redlock.ErrReentry)
+				locktest.WantSince(t, "Lock outside", start, time.Second)
 				inner, err := l.TryLock(lease.Context(), "r")
 				if len(opts) == 0 {
-					wantMatch(t, "TryLock inside", err, []error{redlock.ErrReentry})
+					locktest.WantMatch(t, "TryLock inside", err, []error{redlock.ErrReentry})
 				} else if err != nil || inner.Fence() != lease.Fence() {
 					t.Errorf("TryLock inside: got %v, want another handle", err)
 				} else {
-					b.unlock(inner)
+					b.Unlock(inner)
 				}
-				b.unlock(lease)
-				b.wantHolding("r")
+				b.Unlock(lease)
+				b.WantHolding("r")
 			}
 		})
 	})
 	t.Run("Close ends it, and a call that waits for it", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l := b.warmLocker()
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
 			_, lease := second(t, b, l)
-			callers := []*waiter{b.wait(t.Context(), l), b.wait(t.Context(), l)}
+			callers := []*locktest.Waiter{b.Wait(t.Context(), l), b.Wait(t.Context(), l)}
 			start := time.Now()
 			if err := l.Close(); err != nil {
 				t.Errorf("Close: got %v, want no error", err)
 			}
-			wantSince(t, "Close", start, 0)
+			locktest.WantSince(t, "Close", start, 0)
 			for _, w := range callers {
-				<-w.done
-				wantMatch(t, "Lock", w.err, []error{redlock.ErrClosed})
+				<-w.Done
+				locktest.WantMatch(t, "Lock", w.Err, []error{redlock.ErrClosed})
 			}
-			wantMatch(t, "cause", context.Cause(lease.Context()), []error{redlock.ErrReleased, redlock.ErrClosed})
-			b.wantHolding("r")
+			locktest.WantMatch(t, "cause", context.Cause(lease.Context()), []error{redlock.ErrReleased, redlock.ErrClosed})
+			b.WantHolding("r")
 		})
 	})
 }
@@ -458,25 +459,25 @@ func TestVirtualLifeAfterHandOver(t *testing.T) {
 func TestVirtualHeirWhoGivesUp(t *testing.T) {
 	served := 0
 	for range 40 {
-		inBubble(t, 1, func(t *testing.T, b *bubble) {
-			l := b.warmLocker()
-			lease := b.lock(l, "r")
+		locktest.InBubble(t, 1, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			lease := b.Lock(l, "r")
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			heir, next := b.wait(ctx, l), b.wait(t.Context(), l)
+			heir, next := b.Wait(ctx, l), b.Wait(t.Context(), l)
 			time.Sleep(time.Second)
 			if err := lease.Unlock(t.Context()); err != nil {
 				t.Errorf("Unlock: got %v, want no error", err)
 			}
-			<-heir.done
-			if heir.err == nil {
+			<-heir.Done
+			if heir.Err == nil {
 				served++
-				b.unlock(heir.lease)
+				b.Unlock(heir.Lease)
 			} else {
-				wantMatch(t, "Lock", heir.err, []error{redlock.ErrNotAcquired, redlock.ErrTaken, context.DeadlineExceeded})
+				locktest.WantMatch(t, "Lock", heir.Err, []error{redlock.ErrNotAcquired, redlock.ErrTaken, context.DeadlineExceeded})
 			}
-			b.unlock(b.got(next))
-			b.wantHolding("r")
+			b.Unlock(b.Got(next))
+			b.WantHolding("r")
 			if got := l.Lines(); got != 0 {
 				t.Errorf("lines: got %d, want none", got)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/locktest"
 )
 
 // zeros is the worst random source that a program can set.
@@ -25,7 +26,7 @@ func TestIDForm(t *testing.T) {
 	if len(id) != 22 {
 		t.Errorf("got %d characters, want 22: %s", len(id), id)
 	}
-	l := open(t, []string{"127.0.0.1:1"})
+	l := locktest.Open(t, []string{"127.0.0.1:1"})
 	for name, token := range map[string]string{
 		"a character more":          id + "A",
 		"a character less":          id[1:],
@@ -50,28 +51,28 @@ func TestIDForm(t *testing.T) {
 func TestIDsWithADeterministicUUID(t *testing.T) {
 	t.Setenv("REDLOCK_DETERMINISTIC_UUID", "yes") // a parallel test must not change the source
 	t.Cleanup(func() { uuid.SetRand(nil) })
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		uuid.SetRand(zeros{}) // the nodes have their run ids already
-		holder, rival := b.warmLocker(), b.warmLocker()
-		lease := b.lock(holder, "r")
+		holder, rival := b.WarmLocker(), b.WarmLocker()
+		lease := b.Lock(holder, "r")
 		if other, err := rival.TryLock(t.Context(), "r"); err == nil {
 			t.Errorf("two Lockers have the resource: with token %s and %s", lease.Token(), other.Token())
 		}
-		queueNode := b.nodes[holder.QueueNodeOf("r")]
-		for _, l := range []*redlock.Locker{b.warmLocker(), b.warmLocker()} {
+		queueNode := b.Nodes[holder.QueueNodeOf("r")]
+		for _, l := range []*redlock.Locker{b.WarmLocker(), b.WarmLocker()} {
 			go func() { _, _ = l.Lock(t.Context(), "r") }()
 		}
 		time.Sleep(3 * time.Second)
-		if got := strings.Count(queueNode.queued(redlock.DefaultKeyPrefix+"r"), "~inbox:") / 2; got != 2 { // queue and seen
+		if got := strings.Count(queueNode.Queued(redlock.DefaultKeyPrefix+"r"), "~inbox:") / 2; got != 2 { // queue and seen
 			t.Errorf("processes in the queue: got %d, want 2", got)
 		}
-		b.lock(holder, "s")
+		b.Lock(holder, "s")
 		for _, resource := range []string{"r", "s"} {
 			if _, err := admin.Break(t.Context(), rival, resource); err != nil {
 				t.Errorf("Break(%q): got %v, want no error", resource, err)
 			}
 		}
-		if r, s := queueNode.value("r"), queueNode.value("s"); r == s {
+		if r, s := queueNode.Value("r"), queueNode.Value("s"); r == s {
 			t.Errorf("Break put %q in the place of both keys, want a value for each", r)
 		}
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
@@ -21,8 +22,8 @@ const inspected = "inspected"
 func inspection(t *testing.T, addrs []string, opts ...redlock.Option) (admin.Inspection, error) {
 	t.Helper()
 	l, err := redlock.New(addrs, append([]redlock.Option{redlock.WithLogger(nil)}, opts...)...)
-	must(t, err)
-	defer func() { must(t, l.Close()) }()
+	locktest.Must(t, err)
+	defer func() { locktest.Must(t, l.Close()) }()
 	return admin.Inspect(t.Context(), l, inspected)
 }
 
@@ -45,15 +46,15 @@ func TestInspect(t *testing.T) {
 		}
 	}
 
-	l := open(t, addrs)
-	must(t, admin.Bootstrap(t.Context(), l))
+	l := locktest.Open(t, addrs)
+	locktest.Must(t, admin.Bootstrap(t.Context(), l))
 	in, err = inspection(t, addrs)
 	wantVerdict(t, in, err, admin.VerdictFree)
 	if in.Resource != inspected || in.Quorum != 2 || len(in.Masters) != 3 || in.Token != "" || in.Fence != 0 {
 		t.Errorf("got %+v, want a free resource on three masters", in)
 	}
 
-	le := lock(t, l, inspected)
+	le := locktest.Lock(t, l, inspected)
 	redistest.Eventually(t, 5*time.Second, func() bool { // the last node may be a little later
 		in, err = inspection(t, addrs)
 		return err == nil && in.Masters[0].Token != "" && in.Masters[1].Token != "" && in.Masters[2].Token != ""
@@ -69,7 +70,7 @@ func TestInspect(t *testing.T) {
 		}
 	}
 	for i, n := range nodes { // the last node may have a larger counter, which is not that of the lease
-		must(t, redistest.Client(t, n.Addr()).Set(t.Context(), redlock.DefaultKeyPrefix+inspected+"~fence", le.Fence()+63+int64(i/2)*1000, time.Minute).Err())
+		locktest.Must(t, redistest.Client(t, n.Addr()).Set(t.Context(), redlock.DefaultKeyPrefix+inspected+"~fence", le.Fence()+63+int64(i/2)*1000, time.Minute).Err())
 	}
 	if in, err = inspection(t, addrs); err != nil || in.Fence != le.Fence() || in.Masters[2].Fence != le.Fence()+1000 {
 		t.Errorf("got %+v, %v; want %d still", in, err, le.Fence())
@@ -77,13 +78,13 @@ func TestInspect(t *testing.T) {
 	wrong, err := inspection(t, addrs, redlock.WithKeyPrefix("other:"), redlock.WithoutRestartGuard())
 	wantVerdict(t, wrong, err, admin.VerdictFree)
 
-	must(t, nodes[0].Kill())
+	locktest.Must(t, nodes[0].Kill())
 	in, err = inspection(t, addrs)
 	wantVerdict(t, in, err, admin.VerdictHeld)
 	if in.Masters[0].Err == nil || in.Masters[1].Err != nil {
 		t.Errorf("got %+v, want the first of them down", in.Masters)
 	}
-	must(t, nodes[1].Kill())
+	locktest.Must(t, nodes[1].Kill())
 	in, err = inspection(t, addrs)
 	wantVerdict(t, in, err, admin.VerdictUnknown)
 	var failed *redlock.QuorumError
@@ -97,12 +98,12 @@ func TestInspect(t *testing.T) {
 func TestInspectOddKeys(t *testing.T) {
 	nodes := redistest.Masters(t, 3)
 	addrs := redistest.Addrs(nodes)
-	must(t, admin.Bootstrap(t.Context(), open(t, addrs)))
+	locktest.Must(t, admin.Bootstrap(t.Context(), locktest.Open(t, addrs)))
 	clients := clientsOf(t, nodes)
 	const key = redlock.DefaultKeyPrefix + inspected
 	set := func(i int, value string, ttl time.Duration) {
 		t.Helper()
-		must(t, clients[i].Set(t.Context(), key, value, ttl).Err())
+		locktest.Must(t, clients[i].Set(t.Context(), key, value, ttl).Err())
 	}
 	set(0, "a|1000", time.Minute)
 	in, err := inspection(t, addrs)
@@ -127,8 +128,8 @@ func TestInspectOddKeys(t *testing.T) {
 	if in.Token != "redsync" || in.Fence != 0 {
 		t.Errorf("got %+v, want the value of another library", in)
 	}
-	must(t, clients[0].Del(t.Context(), key).Err())
-	must(t, clients[0].HSet(t.Context(), key, "a", "b").Err())
+	locktest.Must(t, clients[0].Del(t.Context(), key).Err())
+	locktest.Must(t, clients[0].HSet(t.Context(), key, "a", "b").Err())
 	if in, err = inspection(t, addrs); err != nil || !errors.Is(in.Masters[0].Err, reason.WrongType) {
 		t.Errorf("got %+v, %v; want %v of the first", in, err, reason.WrongType)
 	}
@@ -151,7 +152,7 @@ func TestInspectWithTheACLLine(t *testing.T) {
 }
 
 func TestInspectWithBadArguments(t *testing.T) {
-	l := open(t, []string{"127.0.0.1:1"})
+	l := locktest.Open(t, []string{"127.0.0.1:1"})
 	for _, resource := range []string{"", "x~fence", "x~guard"} {
 		if _, err := admin.Inspect(t.Context(), l, resource); !errors.Is(err, redlock.ErrConfig) {
 			t.Errorf("%q: got %v, want %v", resource, err, redlock.ErrConfig)
@@ -166,7 +167,7 @@ func TestInspectWithBadArguments(t *testing.T) {
 	if _, err := admin.Inspect(ctx, l, "x"); !errors.Is(err, context.Canceled) && !errors.Is(err, redlock.ErrNoQuorum) {
 		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
-	must(t, l.Close())
+	locktest.Must(t, l.Close())
 	if _, err := admin.Inspect(t.Context(), l, "x"); !errors.Is(err, redlock.ErrClosed) {
 		t.Errorf("got %v, want %v", err, redlock.ErrClosed)
 	}

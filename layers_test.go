@@ -12,13 +12,14 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/virtual"
 )
 
 // Settings are the defaults, then the options of New, then those of the call.
 func TestSettings(t *testing.T) {
 	const quarantine = 10300 * time.Millisecond
-	plain := open(t, []string{"127.0.0.1:1"})
-	set := open(t, []string{"127.0.0.1:1"}, redlock.WithTTL(4*time.Second), redlock.WithMasterTimeout(70*time.Millisecond), redlock.WithGrace(time.Second), redlock.WithReentry())
+	plain := locktest.Open(t, []string{"127.0.0.1:1"})
+	set := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithTTL(4*time.Second), redlock.WithMasterTimeout(70*time.Millisecond), redlock.WithGrace(time.Second), redlock.WithReentry())
 	for _, test := range []struct {
 		name   string
 		locker *redlock.Locker
@@ -47,7 +48,7 @@ func TestSettings(t *testing.T) {
 		"a TTL over WithMaxTTL": {redlock.WithTTL(time.Hour)},
 	} {
 		got, err := plain.Settings(opts...)
-		wantMatch(t, name, err, []error{redlock.ErrConfig})
+		locktest.WantMatch(t, name, err, []error{redlock.ErrConfig})
 		if got != (redlock.Settings{}) {
 			t.Errorf("%s: got %+v, want the zero value", name, got)
 		}
@@ -56,24 +57,24 @@ func TestSettings(t *testing.T) {
 
 // WhyWaiting tells what keeps a process from a resource that it waits for.
 func TestVirtualWhyWaiting(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l := b.warmLocker()
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
 		want := func(what string, want []error, not ...error) {
 			t.Helper()
 			synctest.Wait()
 			err := l.WhyWaiting("r")
-			wantMatch(t, what, err, want, not...)
+			locktest.WantMatch(t, what, err, want, not...)
 			if len(want) == 0 && err != nil {
 				t.Errorf("%s: got %v, want nil", what, err)
 			}
 		}
 		want("no caller waits", nil)
-		lease := b.lock(l, "r")
+		lease := b.Lock(l, "r")
 		want("this process has it", []error{redlock.ErrTaken})
-		b.unlock(lease)
+		b.Unlock(lease)
 		want("it had it", nil)
 
-		held := b.lock(b.warmLocker(), "r")
+		held := b.Lock(b.WarmLocker(), "r")
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() {
@@ -81,53 +82,53 @@ func TestVirtualWhyWaiting(t *testing.T) {
 			done <- err
 		}()
 		want("another process has it", []error{redlock.ErrNotAcquired, redlock.ErrTaken}, redlock.ErrNoQuorum)
-		b.all((*bubbleNode).blackhole)
+		b.All((*virtual.Node).Blackhole)
 		<-held.Context().Done()
 		want("the masters do not answer", []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum}, redlock.ErrTaken)
 		cancel()
-		wantMatch(t, "Lock", <-done, []error{context.Canceled})
+		locktest.WantMatch(t, "Lock", <-done, []error{context.Canceled})
 		want("the caller has left", nil)
 	})
 }
 
 // Err is nil while a lease is held, and then says why it ended.
 func TestVirtualLeaseErr(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		clock := locktest.NewJumpClock()
-		l := b.warmLocker(redlock.WithClock(clock))
+		l := b.WarmLocker(redlock.WithClock(clock))
 		lease := func() *redlock.Lease {
 			t.Helper()
-			lease := b.lock(l, "r")
+			lease := b.Lock(l, "r")
 			if err := lease.Err(); err != nil {
 				t.Errorf("Err of a lease that is held: got %v, want nil", err)
 			}
 			return lease
 		}
 		released := lease()
-		b.unlock(released)
-		wantMatch(t, "after Unlock", released.Err(), []error{redlock.ErrReleased}, redlock.ErrLost)
+		b.Unlock(released)
+		locktest.WantMatch(t, "after Unlock", released.Err(), []error{redlock.ErrReleased}, redlock.ErrLost)
 
 		cut := lease()
-		b.all((*bubbleNode).blackhole)
+		b.All((*virtual.Node).Blackhole)
 		<-cut.Context().Done()
 		if cut.Validity() <= 0 {
 			t.Fatal("got no validity when the context ended, want some")
 		}
-		wantMatch(t, "when the context has ended", cut.Err(), []error{redlock.ErrLost, reason.Expired}, redlock.ErrReleased)
-		b.all((*bubbleNode).heal)
+		locktest.WantMatch(t, "when the context has ended", cut.Err(), []error{redlock.ErrLost, reason.Expired}, redlock.ErrReleased)
+		b.All((*virtual.Node).Heal)
 		time.Sleep(time.Minute)
 
 		detached := lease()
 		if err := detached.Detach(); err != nil {
 			t.Fatal(err)
 		}
-		wantMatch(t, "after Detach", detached.Err(), []error{redlock.ErrDetached}, redlock.ErrLost, redlock.ErrReleased)
+		locktest.WantMatch(t, "after Detach", detached.Err(), []error{redlock.ErrDetached}, redlock.ErrLost, redlock.ErrReleased)
 		time.Sleep(time.Minute)
 
 		slept := lease()
 		ctx := slept.Context()
 		clock.Jump(time.Minute)
-		wantMatch(t, "after a pause", slept.Err(), []error{redlock.ErrLost, reason.Expired}, redlock.ErrReleased)
+		locktest.WantMatch(t, "after a pause", slept.Err(), []error{redlock.ErrLost, reason.Expired}, redlock.ErrReleased)
 		if ctx.Err() != nil {
 			t.Error("the context has ended, want it to know nothing yet")
 		}
@@ -137,9 +138,9 @@ func TestVirtualLeaseErr(t *testing.T) {
 // A context of Within ends with the lease, or with its parent context.
 func TestVirtualWithin(t *testing.T) {
 	type key struct{}
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l := b.warmLocker()
-		lease := b.lock(l, "r")
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
+		lease := b.Lock(l, "r")
 		outer, cancelOuter := context.WithTimeoutCause(context.WithValue(t.Context(), key{}, "value"), time.Minute, errors.New("late"))
 		defer cancelOuter()
 
@@ -152,9 +153,9 @@ func TestVirtualWithin(t *testing.T) {
 			t.Errorf("deadline: got %v, %t, want that of the outer context", got, ok)
 		}
 		_, err := l.Lock(ctx, "r")
-		wantMatch(t, "Lock inside", err, []error{redlock.ErrReentry})
+		locktest.WantMatch(t, "Lock inside", err, []error{redlock.ErrReentry})
 		cancel()
-		wantDone(t, ctx, []error{context.Canceled}, redlock.ErrLost, redlock.ErrReleased)
+		locktest.WantDone(t, ctx, []error{context.Canceled}, redlock.ErrLost, redlock.ErrReleased)
 		if err := lease.Err(); err != nil {
 			t.Errorf("the lease after cancel: got %v, want it to go on", err)
 		}
@@ -163,33 +164,33 @@ func TestVirtualWithin(t *testing.T) {
 		ctx, cancel = lease.Within(outer)
 		defer cancel()
 		<-ctx.Done()
-		wantSince(t, "the end of the outer context", start, time.Minute)
+		locktest.WantSince(t, "the end of the outer context", start, time.Minute)
 		if cause := context.Cause(ctx); ctx.Err() != context.DeadlineExceeded || cause == nil || cause.Error() != "late" {
 			t.Errorf("got %v because of %v, want it as the outer context has it", ctx.Err(), cause)
 		}
 
 		ctx, cancel = lease.Within(t.Context())
 		defer cancel()
-		b.all((*bubbleNode).blackhole)
-		wantDone(t, ctx, []error{redlock.ErrLost, reason.Expired})
+		b.All((*virtual.Node).Blackhole)
+		locktest.WantDone(t, ctx, []error{redlock.ErrLost, reason.Expired})
 		ctx, cancel = lease.Within(t.Context())
 		defer cancel()
 		synctest.Wait()
-		wantDone(t, ctx, []error{redlock.ErrLost, reason.Expired}) // the lease was over before
+		locktest.WantDone(t, ctx, []error{redlock.ErrLost, reason.Expired}) // the lease was over before
 	})
 }
 
 // The channel of Done is closed when Close is called, not when it returns.
 func TestVirtualDone(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l := b.warmLocker()
-		b.lock(l, "r")
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
+		b.Lock(l, "r")
 		select {
 		case <-l.Done():
 			t.Error("got an end before Close")
 		default:
 		}
-		b.all((*bubbleNode).hang) // so that Close takes a while
+		b.All((*virtual.Node).Hang) // so that Close takes a while
 		closed := make(chan struct{})
 		go func() { _ = l.Close(); close(closed) }()
 		synctest.Wait()
@@ -204,7 +205,7 @@ func TestVirtualDone(t *testing.T) {
 			t.Error("got no end while Close runs")
 		}
 		_, err := l.TryLock(t.Context(), "r")
-		wantMatch(t, "TryLock", err, []error{redlock.ErrClosed})
+		locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrClosed})
 		<-closed
 	})
 }
@@ -212,16 +213,16 @@ func TestVirtualDone(t *testing.T) {
 // The logger is that of the Locker.
 func TestLogger(t *testing.T) {
 	logger, text := logText()
-	l := open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(logger))
+	l := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(logger))
 	l.Logger().With("a", 1).WithGroup("g").Warn("told", "b", 2)
 	if got := text(); !strings.Contains(got, "level=WARN msg=told a=1 g.b=2") {
 		t.Errorf("log: got %q, want the line with its attributes", got)
 	}
-	open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(nil)).Logger().Warn("x")
+	locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(nil)).Logger().Warn("x")
 
 	standard := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(standard) })
-	l = open(t, []string{"127.0.0.1:1"})
+	l = locktest.Open(t, []string{"127.0.0.1:1"})
 	general, text := logText()
 	slog.SetDefault(general)
 	l.Logger().Warn("told", "b", 3)

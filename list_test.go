@@ -10,6 +10,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/locktest"
 )
 
 // listed returns the names and verdicts of a List, and its last error.
@@ -29,32 +30,32 @@ func listed(t *testing.T, l *redlock.Locker) (list []string, last error) {
 // List finds every resource that some node has a key of, among many other keys, and no key of the
 // library's own.
 func TestList(t *testing.T) {
-	c := start(t, 3)
-	l := open(t, c.addrs, redlock.WithKeyPrefix("a*:"))
-	must(t, admin.Bootstrap(t.Context(), l))
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs, redlock.WithKeyPrefix("a*:"))
+	locktest.Must(t, admin.Bootstrap(t.Context(), l))
 	for i := range 2000 { // more than one SCAN returns
-		must(t, c.nodes[0].Set(t.Context(), fmt.Sprint("a:", i), "x", time.Minute).Err())
+		locktest.Must(t, c.Nodes[0].Set(t.Context(), fmt.Sprint("a:", i), "x", time.Minute).Err())
 	}
 	if got, err := listed(t, l); len(got) != 0 || err != nil {
 		t.Errorf("got %q, %v; want nothing", got, err)
 	}
 	var want []string
 	for i := range 100 {
-		lock(t, l, fmt.Sprintf("r%02d", i))
+		locktest.Lock(t, l, fmt.Sprintf("r%02d", i))
 		want = append(want, fmt.Sprintf("r%02d HELD", i))
 	}
-	must(t, c.nodes[2].Set(t.Context(), "a*:only here", "another|1", time.Minute).Err())
-	must(t, c.nodes[2].HSet(t.Context(), "a*:a hash", "k", "v").Err())
+	locktest.Must(t, c.Nodes[2].Set(t.Context(), "a*:only here", "another|1", time.Minute).Err())
+	locktest.Must(t, c.Nodes[2].HSet(t.Context(), "a*:a hash", "k", "v").Err())
 	want = slices.Insert(want, 0, "only here MINORITY")
 	got, err := listed(t, l)
 	if !slices.Equal(got, want) || err != nil {
 		t.Errorf("got %q, %v; want %q", got, err, want)
 	}
-	must(t, c.procs[0].Kill())
+	locktest.Must(t, c.Procs[0].Kill())
 	if got, err = listed(t, l); len(got) != len(want) || got[1] != want[1] || got[0] != "only here UNKNOWN" || !errors.Is(err, redlock.ErrNoQuorum) {
 		t.Errorf("with one master down: got %q, %v; want %q, and that the first is not known", got, err, want)
 	}
-	must(t, c.procs[1].Kill())
+	locktest.Must(t, c.Procs[1].Kill())
 	got, err = listed(t, l)
 	var failed *redlock.QuorumError
 	if !errors.As(err, &failed) || !errors.Is(err, redlock.ErrNoQuorum) || failed.Need != 2 || len(got) == 0 {

@@ -13,11 +13,13 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/virtual"
 )
 
 // distant makes all nodes answer after a round trip.
-func (b *bubble) distant(roundTrip time.Duration) {
-	b.all(func(n *bubbleNode) { n.latency(roundTrip/2, roundTrip/2) })
+func distant(b *locktest.Bubble, roundTrip time.Duration) {
+	b.All(func(n *virtual.Node) { n.Latency(roundTrip/2, roundTrip/2) })
 }
 
 // Inspect, Check and Stats delay neither calls nor renewals.
@@ -31,10 +33,10 @@ func TestVirtualLooksHoldUpNothing(t *testing.T) {
 		ttl       time.Duration // of a lease that is held meanwhile, in two of the cases
 	}{{10, 40 * time.Millisecond, time.Second}, {100, 2 * time.Millisecond, 100 * time.Millisecond}} {
 		t.Run(fmt.Sprintf("%d callers of Inspect, round trip %v", test.callers, test.roundTrip), func(t *testing.T) {
-			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				l := b.warmLocker(redlock.WithLogger(nil), redlock.WithTTL(test.ttl), redlock.WithMaxTTL(test.ttl))
-				held := b.lock(l, "held")
-				b.distant(test.roundTrip)
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				l := b.WarmLocker(redlock.WithLogger(nil), redlock.WithTTL(test.ttl), redlock.WithMaxTTL(test.ttl))
+				held := b.Lock(l, "held")
+				distant(b, test.roundTrip)
 				ctx, cancel := context.WithCancel(t.Context())
 				var asking sync.WaitGroup
 				var looks atomic.Int64
@@ -57,12 +59,12 @@ func TestVirtualLooksHoldUpNothing(t *testing.T) {
 					if err != nil {
 						t.Fatalf("TryLock: got %v, want a lease", err)
 					}
-					wantWithin(t, "a lease", began, 2*test.roundTrip) // its own round trip, and the rest of the exchange before it
+					locktest.WantWithin(t, "a lease", began, 2*test.roundTrip) // its own round trip, and the rest of the exchange before it
 					began = time.Now()
 					if err := lease.Unlock(t.Context()); err != nil {
 						t.Fatalf("Unlock: got %v, want no error", err)
 					}
-					wantWithin(t, "an unlock", began, 2*test.roundTrip)
+					locktest.WantWithin(t, "an unlock", began, 2*test.roundTrip)
 				}
 				time.Sleep(2 * test.ttl)
 				if err := held.Context().Err(); err != nil {
@@ -73,7 +75,7 @@ func TestVirtualLooksHoldUpNothing(t *testing.T) {
 				if least := int64(test.callers) * int64(2*test.ttl/test.roundTrip) / 4; looks.Load() < least {
 					t.Errorf("got %d looks, want at least %d: they have to go on, too", looks.Load(), least)
 				}
-				b.unlock(held)
+				b.Unlock(held)
 			})
 		})
 	}
@@ -82,13 +84,13 @@ func TestVirtualLooksHoldUpNothing(t *testing.T) {
 // goodput returns how many times a second callers lock and unlock resources of their own, by their
 // own clock, and how many of some held leases are lost meanwhile.
 func goodput(t *testing.T, callers int, roundTrip, during time.Duration) (perSecond float64, refused int64) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l := b.warmLocker(redlock.WithLogger(nil), redlock.WithTTL(3*time.Second), redlock.WithMaxTTL(3*time.Second))
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker(redlock.WithLogger(nil), redlock.WithTTL(3*time.Second), redlock.WithMaxTTL(3*time.Second))
 		held := make([]*redlock.Lease, 20)
 		for i := range held {
-			held[i] = b.lock(l, fmt.Sprint("held ", i))
+			held[i] = b.Lock(l, fmt.Sprint("held ", i))
 		}
-		b.distant(roundTrip)
+		distant(b, roundTrip)
 		ctx, cancel := context.WithTimeout(t.Context(), during)
 		defer cancel()
 		var working sync.WaitGroup
@@ -147,18 +149,18 @@ func TestVirtualOverload(t *testing.T) {
 func TestVirtualIdleConnectionsAreDropped(t *testing.T) {
 	for _, roundTrip := range []time.Duration{0, 2 * time.Millisecond, 40 * time.Millisecond} {
 		t.Run(roundTrip.String(), func(t *testing.T) {
-			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				l := b.warmLocker(redlock.WithLogger(nil))
-				b.distant(roundTrip)
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				l := b.WarmLocker(redlock.WithLogger(nil))
+				distant(b, roundTrip)
 				for _, idle := range []time.Duration{10 * time.Second, time.Minute, time.Hour} {
-					b.all((*bubbleNode).swallowConns)
+					b.All((*virtual.Node).SwallowConns)
 					time.Sleep(idle)
 					lease, err := l.TryLock(t.Context(), "r")
 					if err != nil {
 						t.Fatalf("TryLock after %v: got %v, want a lease", idle, err)
 					}
-					b.unlock(lease)
-					b.wantHolding("r")
+					b.Unlock(lease)
+					b.WantHolding("r")
 				}
 			})
 		})
@@ -178,24 +180,24 @@ func (c sluggish) Read(b []byte) (int, error) {
 //
 // Source: ALGORITHM section 5.
 func TestVirtualRepliesInPieces(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		options := make([]*redis.Options, len(b.nodes))
-		for i, n := range b.nodes {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		options := make([]*redis.Options, len(b.Nodes))
+		for i, n := range b.Nodes {
 			options[i] = &redis.Options{Addr: n.Addr(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 				conn, err := n.Dial(ctx, network, addr)
 				return sluggish{conn}, err
 			}}
 		}
 		l, err := redlock.NewFromOptions(options, redlock.WithClock(redlock.RuntimeClock()), redlock.WithMasterTimeout(time.Second))
-		must(t, err)
-		defer func() { must(t, l.Close()) }()
-		b.vouch()
+		locktest.Must(t, err)
+		defer func() { locktest.Must(t, l.Close()) }()
+		b.Vouch()
 		for i := range 200 {
 			lease, err := l.TryLock(t.Context(), "r")
 			if err != nil {
 				t.Fatalf("round %d: TryLock: got %v, want a lease", i, err)
 			}
-			must(t, lease.Unlock(t.Context()))
+			locktest.Must(t, lease.Unlock(t.Context()))
 		}
 	})
 }

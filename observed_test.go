@@ -15,7 +15,7 @@ import (
 
 // The events behind the metrics: how long nodes take to answer, and how calls end.
 func TestObservedCalls(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		var mu sync.Mutex
 		var got []string
 		keep := func(format string, args ...any) {
@@ -23,9 +23,9 @@ func TestObservedCalls(t *testing.T) {
 			defer mu.Unlock()
 			got = append(got, fmt.Sprintf(format, args...))
 		}
-		slow, hung := b.nodes[1], b.nodes[2]
-		l := b.warmLocker(locktest.On(func(e redlock.Event) {
-			if e.Master != b.nodes[0].Addr() {
+		slow, hung := b.Nodes[1], b.Nodes[2]
+		l := b.WarmLocker(locktest.On(func(e redlock.Event) {
+			if e.Master != b.Nodes[0].Addr() {
 				keep("%s %v %s", e.Master, e.Elapsed, redlock.Reason(e.Err))
 			}
 		}, redlock.EventExchange),
@@ -52,29 +52,29 @@ func TestObservedCalls(t *testing.T) {
 		for l.QueueNodeOf(r) != 0 {
 			r += "r"
 		}
-		slow.latency(time.Millisecond, 2*time.Millisecond)
-		hung.hang()
-		lease := b.lock(l, r, redlock.WithoutRenewal())
+		slow.Latency(time.Millisecond, 2*time.Millisecond)
+		hung.Hang()
+		lease := b.Lock(l, r, redlock.WithoutRenewal())
 		time.Sleep(time.Second)
 		told(slow.Addr()+" 3ms ", hung.Addr()+" 250ms timeout", "acquired "+r+" after 3ms, handed over: false")
 
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		_, err := l.Lock(ctx, r)
-		wantErr(t, err, redlock.ErrTaken, context.DeadlineExceeded)
+		locktest.WantErr(t, err, redlock.ErrTaken, context.DeadlineExceeded)
 		told("gave up " + r + " after 300ms: taken") // without asking a node: this process has it
 		_, err = l.TryLock(t.Context(), r)
-		wantErr(t, err, redlock.ErrTaken)
+		locktest.WantErr(t, err, redlock.ErrTaken)
 		time.Sleep(10 * time.Millisecond)
 		told("gave up "+r+" after 0s: taken", slow.Addr()+" 3ms ", slow.Addr()+" 3ms ") // one node refuses and one is down; then comes the release
 
 		next := make(chan *redlock.Lease)
-		go func() { next <- lock(t, l, r, redlock.WithoutRenewal()) }()
+		go func() { next <- locktest.Lock(t, l, r, redlock.WithoutRenewal()) }()
 		time.Sleep(200 * time.Millisecond)
-		b.unlock(lease)
+		b.Unlock(lease)
 		heir := <-next
 		told("acquired " + r + " after 200ms, handed over: true")
 
-		b.unlock(heir)
+		b.Unlock(heir)
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -17,10 +18,10 @@ const webOne = "web-1 4711 nightly"
 //
 // Source: ALGORITHM section 2, "label".
 func TestOwner(t *testing.T) {
-	c := start(t, 3)
-	holder, rival := open(t, c.addrs, redlock.WithOwner(webOne)), open(t, c.addrs)
-	le := lock(t, holder, "owned")
-	redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:owned") == 3 }, "all nodes have the key")
+	c := locktest.Start(t, 3)
+	holder, rival := locktest.Open(t, c.Addrs, redlock.WithOwner(webOne)), locktest.Open(t, c.Addrs)
+	le := locktest.Lock(t, holder, "owned")
+	redistest.Eventually(t, 5*time.Second, func() bool { return c.Count("redlock:owned") == 3 }, "all nodes have the key")
 	if le.Owner() != webOne || !strings.HasSuffix(le.Token(), ";"+webOne) {
 		t.Errorf("got owner %q, token %q", le.Owner(), le.Token())
 	}
@@ -48,12 +49,12 @@ func TestOwner(t *testing.T) {
 	}
 
 	in, err := admin.Inspect(t.Context(), rival, "owned")
-	must(t, err)
+	locktest.Must(t, err)
 	if in.Owner != webOne || in.Masters[0].Owner != webOne || in.Verdict != admin.VerdictHeld || in.Token != le.Token() {
 		t.Errorf("got %+v", in)
 	}
-	must(t, le.Unlock(t.Context()))
-	if le = lock(t, rival, "owned"); le.Owner() != "" || strings.Contains(le.Token(), ";") {
+	locktest.Must(t, le.Unlock(t.Context()))
+	if le = locktest.Lock(t, rival, "owned"); le.Owner() != "" || strings.Contains(le.Token(), ";") {
 		t.Errorf("without a label: got owner %q, token %q", le.Owner(), le.Token())
 	}
 	_, err = holder.TryLock(t.Context(), "owned")
@@ -67,23 +68,23 @@ func TestOwner(t *testing.T) {
 
 // A lease keeps its label when another process adopts it, and when it is broken.
 func TestOwnerStays(t *testing.T) {
-	c := start(t, 3)
-	l := open(t, c.addrs)
-	le := lock(t, l, "moved", redlock.WithOwner(webOne))
-	c.everywhere(t)
-	must(t, le.Detach())
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs)
+	le := locktest.Lock(t, l, "moved", redlock.WithOwner(webOne))
+	everywhere(c, t)
+	locktest.Must(t, le.Detach())
 	next, err := l.Adopt(t.Context(), "moved", le.Token(), le.Fence(), redlock.WithOwner("web-2"))
-	must(t, err)
+	locktest.Must(t, err)
 	if next.Owner() != webOne {
 		t.Errorf("adopted: got owner %q, want %q", next.Owner(), webOne)
 	}
 	in, err := admin.Break(t.Context(), l, "moved")
-	must(t, err)
+	locktest.Must(t, err)
 	if in.Owner != webOne {
 		t.Errorf("broken: got owner %q, want %q", in.Owner, webOne)
 	}
 	in, err = admin.Inspect(t.Context(), l, "moved")
-	must(t, err)
+	locktest.Must(t, err)
 	if in.Verdict != admin.VerdictBroken || in.Owner != webOne {
 		t.Errorf("got %v of %q, want BROKEN of %q", in.Verdict, in.Owner, webOne)
 	}
@@ -94,11 +95,11 @@ func TestOwnerStays(t *testing.T) {
 
 // What another program has put into the key is no label.
 func TestOwnerOfOtherPrograms(t *testing.T) {
-	c := start(t, 3)
-	l := open(t, c.addrs)
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs)
 	for _, value := range []string{"id;name", "id;na\x1b[31mme|64", "id;" + strings.Repeat("n", 65) + "|64", "id;|64", ";|", "id;name|x"} {
-		for _, n := range c.nodes {
-			must(t, n.Set(t.Context(), "redlock:foreign", value, time.Minute).Err())
+		for _, n := range c.Nodes {
+			locktest.Must(t, n.Set(t.Context(), "redlock:foreign", value, time.Minute).Err())
 		}
 		_, err := l.TryLock(t.Context(), "foreign")
 		var refused *redlock.QuorumError
@@ -109,7 +110,7 @@ func TestOwnerOfOtherPrograms(t *testing.T) {
 			t.Errorf("%q: got owner %q, want none", value, owner)
 		}
 		in, err := admin.Inspect(t.Context(), l, "foreign")
-		must(t, err)
+		locktest.Must(t, err)
 		if in.Owner != "" {
 			t.Errorf("%q: Inspect: got owner %q, want none", value, in.Owner)
 		}
@@ -118,21 +119,21 @@ func TestOwnerOfOtherPrograms(t *testing.T) {
 
 // A lease is not handed over to a caller with another label: the masters would name the wrong one.
 func TestVirtualOwnersHandOver(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l := b.warmLocker()
-		first := b.lock(l, "r", redlock.WithOwner("a"))
-		w := b.wait(t.Context(), l, redlock.WithOwner("b"))
-		b.unlock(first)
-		second := b.got(w)
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
+		first := b.Lock(l, "r", redlock.WithOwner("a"))
+		w := b.Wait(t.Context(), l, redlock.WithOwner("b"))
+		b.Unlock(first)
+		second := b.Got(w)
 		if second.Token() == first.Token() || second.Owner() != "b" {
 			t.Errorf("got token %s of %q after %s, want another lease of b", second.Token(), second.Owner(), first.Token())
 		}
-		same := b.wait(t.Context(), l, redlock.WithOwner("b"))
-		b.unlock(second)
-		third := b.got(same)
+		same := b.Wait(t.Context(), l, redlock.WithOwner("b"))
+		b.Unlock(second)
+		third := b.Got(same)
 		if third.Token() != second.Token() {
 			t.Errorf("got token %s after %s, want it handed over", third.Token(), second.Token())
 		}
-		b.unlock(third)
+		b.Unlock(third)
 	})
 }

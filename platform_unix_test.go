@@ -6,15 +6,17 @@ import (
 	"os"
 	"syscall"
 	"testing"
+
+	"github.com/d0720281/redlock/internal/locktest"
 )
 
 // suspend stops a process until proceed.
 func suspend(t *testing.T, p *os.Process) {
 	t.Helper()
-	must(t, p.Signal(syscall.SIGSTOP))
+	locktest.Must(t, p.Signal(syscall.SIGSTOP))
 }
 
 func proceed(t *testing.T, p *os.Process) {
 	t.Helper()
-	must(t, p.Signal(syscall.SIGCONT))
+	locktest.Must(t, p.Signal(syscall.SIGCONT))
 }

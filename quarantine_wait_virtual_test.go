@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/virtual"
 )
 
 // A call that makes one attempt waits for masters in quarantine if it may and if that is known to suffice.
@@ -23,19 +25,19 @@ func TestVirtualQuarantineWait(t *testing.T) {
 		},
 	}
 	for name, try := range calls {
-		hold := func(b *bubble, l *redlock.Locker) (end func()) { // what keeps the call out
-			lease := b.lock(l, "r")
-			return func() { b.unlock(lease) }
+		hold := func(b *locktest.Bubble, l *redlock.Locker) (end func()) { // what keeps the call out
+			lease := b.Lock(l, "r")
+			return func() { b.Unlock(lease) }
 		}
 		// All masters restarted empty long ago, and no client has asked since: their quarantine counts
 		// from now.
-		anew := func(b *bubble) {
-			b.all((*bubbleNode).restartEmpty)
+		anew := func(b *locktest.Bubble) {
+			b.All((*virtual.Node).RestartEmpty)
 			time.Sleep(time.Hour)
 		}
 		t.Run(name+" waits", func(t *testing.T) {
-			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				l := b.warmLocker()
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				l := b.WarmLocker()
 				anew(b)
 				start := time.Now()
 				end, err := try(l, t.Context(), redlock.WithQuarantineWait(long))
@@ -49,8 +51,8 @@ func TestVirtualQuarantineWait(t *testing.T) {
 			})
 		})
 		t.Run(name+" does not wait for longer than it may", func(t *testing.T) {
-			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				l := b.warmLocker()
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				l := b.WarmLocker()
 				anew(b)
 				deadline, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				defer cancel()
@@ -64,52 +66,52 @@ func TestVirtualQuarantineWait(t *testing.T) {
 				} {
 					start := time.Now()
 					_, err := try(l, test.ctx, test.opts...)
-					wantMatch(t, name, err, []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum, redlock.ErrQuarantine}, context.DeadlineExceeded)
-					wantWithin(t, name, start, time.Second) // until the masters are connected to
+					locktest.WantMatch(t, name, err, []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum, redlock.ErrQuarantine}, context.DeadlineExceeded)
+					locktest.WantWithin(t, name, start, time.Second) // until the masters are connected to
 				}
 			})
 		})
 		t.Run(name+" does not wait for a holder, nor for masters that are down", func(t *testing.T) {
-			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				l := b.warmLocker()
-				end := hold(b, b.warmLocker())
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				l := b.WarmLocker()
+				end := hold(b, b.WarmLocker())
 				start := time.Now()
 				_, err := try(l, t.Context(), redlock.WithQuarantineWait(long))
-				wantMatch(t, name, err, []error{redlock.ErrTaken})
-				wantWithin(t, name, start, 0)
+				locktest.WantMatch(t, name, err, []error{redlock.ErrTaken})
+				locktest.WantWithin(t, name, start, 0)
 				end()
 				synctest.Wait()
-				b.each((*bubbleNode).kill, 0, 1)
+				b.Each((*virtual.Node).Kill, 0, 1)
 				_, err = try(l, t.Context(), redlock.WithQuarantineWait(long))
-				wantMatch(t, name, err, []error{redlock.ErrNoQuorum}, redlock.ErrQuarantine)
-				wantWithin(t, name, start, time.Second)
+				locktest.WantMatch(t, name, err, []error{redlock.ErrNoQuorum}, redlock.ErrQuarantine)
+				locktest.WantWithin(t, name, start, time.Second)
 			})
 		})
 		t.Run(name+" finds a holder after the quarantine", func(t *testing.T) {
-			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				l, other := b.warmLocker(), b.warmLocker()
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				l, other := b.WarmLocker(), b.WarmLocker()
 				anew(b)
 				start := time.Now()
 				time.AfterFunc(quarantine10/2, func() { b.VouchAgain(); hold(b, other) })
 				_, err := try(l, t.Context(), redlock.WithQuarantineWait(long))
-				wantMatch(t, name, err, []error{redlock.ErrTaken})
-				wantWithin(t, name, start, quarantine10/2+1500*time.Millisecond)
+				locktest.WantMatch(t, name, err, []error{redlock.ErrTaken})
+				locktest.WantWithin(t, name, start, quarantine10/2+1500*time.Millisecond)
 			})
 		})
 		t.Run(name+" ends with its context and with the Locker", func(t *testing.T) {
-			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				l := b.warmLocker()
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				l := b.WarmLocker()
 				anew(b)
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(3500*time.Millisecond, cancel) // between two attempts
 				start := time.Now()
 				_, err := try(l, ctx, redlock.WithQuarantineWait(long))
-				wantMatch(t, name, err, []error{redlock.ErrQuarantine, context.Canceled})
-				wantSince(t, name, start, 3500*time.Millisecond)
+				locktest.WantMatch(t, name, err, []error{redlock.ErrQuarantine, context.Canceled})
+				locktest.WantSince(t, name, start, 3500*time.Millisecond)
 				time.AfterFunc(3*time.Second, func() { _ = l.Close() })
 				_, err = try(l, t.Context(), redlock.WithQuarantineWait(long))
-				wantMatch(t, name, err, []error{redlock.ErrClosed, redlock.ErrNotAcquired})
-				wantSince(t, name, start, 6500*time.Millisecond)
+				locktest.WantMatch(t, name, err, []error{redlock.ErrClosed, redlock.ErrNotAcquired})
+				locktest.WantSince(t, name, start, 6500*time.Millisecond)
 			})
 		})
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/virtual"
 )
 
 // uplink connects one Locker to the nodes. When it is cut, no data passes any more, in either
@@ -37,7 +39,7 @@ func (u *uplink) deafen() {
 	}
 }
 
-func (u *uplink) dialer(n *bubbleNode) func(context.Context, string, string) (net.Conn, error) {
+func (u *uplink) dialer(n *virtual.Node) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if u.dead.Load() {
 			<-ctx.Done()
@@ -81,27 +83,27 @@ func (c *cutConn) Write(p []byte) (int, error) {
 }
 
 // lockerBy returns a Locker that has been warmed up, with an uplink of its own.
-func (b *bubble) lockerBy(u *uplink, opts ...redlock.Option) *redlock.Locker {
-	b.t.Helper()
-	masters := make([]*redis.Options, len(b.nodes))
-	for i, n := range b.nodes {
+func lockerBy(b *locktest.Bubble, u *uplink, opts ...redlock.Option) *redlock.Locker {
+	b.T.Helper()
+	masters := make([]*redis.Options, len(b.Nodes))
+	for i, n := range b.Nodes {
 		masters[i] = &redis.Options{Addr: n.Addr(), Dialer: u.dialer(n)}
 	}
 	l, err := redlock.NewFromOptions(masters, append([]redlock.Option{redlock.WithClock(redlock.RuntimeClock())}, opts...)...)
 	if err != nil {
-		b.t.Fatalf("NewFromOptions: got %v, want no error", err)
+		b.T.Fatalf("NewFromOptions: got %v, want no error", err)
 	}
-	b.t.Cleanup(func() { _ = l.Close() })
-	b.vouch()
-	b.warm(l)
+	b.T.Cleanup(func() { _ = l.Close() })
+	b.Vouch()
+	b.Warm(l)
 	return l
 }
 
 // waiting returns how many processes the queue of "r" has on a node.
-func (n *bubbleNode) waiting() (k int) { return n.waitingFor("r") }
+func waiting(n *virtual.Node) (k int) { return waitingFor(n, "r") }
 
-func (n *bubbleNode) waitingFor(resource string) (k int) {
-	n.inside(func(r *miniredis.Miniredis) {
+func waitingFor(n *virtual.Node, resource string) (k int) {
+	n.Inside(func(r *miniredis.Miniredis, _ time.Time) {
 		all, _ := r.SortedSet(redlock.DefaultKeyPrefix + resource + "~queue")
 		k = len(all)
 	})
@@ -109,8 +111,8 @@ func (n *bubbleNode) waitingFor(resource string) (k int) {
 }
 
 // left returns the keys of a node, except the marker and the fencing counters.
-func (n *bubbleNode) left() (list []string) {
-	n.inside(func(r *miniredis.Miniredis) {
+func left(n *virtual.Node) (list []string) {
+	n.Inside(func(r *miniredis.Miniredis, _ time.Time) {
 		_, _ = r.Get("") // this expires keys that are due
 		list = slices.DeleteFunc(r.Keys(), func(k string) bool {
 			return strings.HasSuffix(k, "~fence") || strings.HasSuffix(k, "~guard")
@@ -119,11 +121,11 @@ func (n *bubbleNode) left() (list []string) {
 	return list
 }
 
-func (b *bubble) wantNothingLeft() {
-	b.t.Helper()
-	for i, n := range b.nodes {
-		if got := n.left(); len(got) > 0 {
-			b.t.Errorf("keys on node %d: got %q, want none", i, got)
+func wantNothingLeft(b *locktest.Bubble) {
+	b.T.Helper()
+	for i, n := range b.Nodes {
+		if got := left(n); len(got) > 0 {
+			b.T.Errorf("keys on node %d: got %q, want none", i, got)
 		}
 	}
 }
@@ -142,29 +144,29 @@ func TestVirtualQueueNode(t *testing.T) {
 	const soonest, latest = there + back, handsOn + there + back
 	const net = 1200*time.Millisecond + latest // if it is not called at all
 	type scene struct {
-		*bubble
-		queueNode *bubbleNode
+		*locktest.Bubble
+		queueNode *virtual.Node
 		lockers   []*redlock.Locker
 		ways      []*uplink
 		held      *redlock.Lease
-		waiters   []*waiter
+		waiters   []*locktest.Waiter
 	}
 	// begin makes the first Locker hold "r" and the others wait for it, in order.
-	begin := func(t *testing.T, b *bubble, lockers int, opts ...redlock.Option) *scene {
+	begin := func(t *testing.T, b *locktest.Bubble, lockers int, opts ...redlock.Option) *scene {
 		t.Helper()
-		s := &scene{bubble: b}
+		s := &scene{Bubble: b}
 		for range lockers {
 			u := new(uplink)
 			s.ways = append(s.ways, u)
-			s.lockers = append(s.lockers, b.lockerBy(u, opts...))
+			s.lockers = append(s.lockers, lockerBy(b, u, opts...))
 		}
-		s.queueNode = b.nodes[s.lockers[0].QueueNodeOf("r")]
-		b.all(func(n *bubbleNode) { n.latency(there, back) })
-		s.held = b.lock(s.lockers[0], "r")
+		s.queueNode = b.Nodes[s.lockers[0].QueueNodeOf("r")]
+		b.All(func(n *virtual.Node) { n.Latency(there, back) })
+		s.held = b.Lock(s.lockers[0], "r")
 		for i, l := range s.lockers[1:] {
-			s.waiters = append(s.waiters, b.wait(t.Context(), l))
+			s.waiters = append(s.waiters, b.Wait(t.Context(), l))
 			time.Sleep(200 * time.Millisecond)
-			if got := s.queueNode.waiting(); got != i+1 {
+			if got := waiting(s.queueNode); got != i+1 {
 				t.Fatalf("in the queue: got %d, want %d", got, i+1)
 			}
 		}
@@ -184,36 +186,36 @@ func TestVirtualQueueNode(t *testing.T) {
 		}()
 		return now
 	}
-	wantAfter := func(t *testing.T, w *waiter, since time.Time, least, most time.Duration) {
+	wantAfter := func(t *testing.T, w *locktest.Waiter, since time.Time, least, most time.Duration) {
 		t.Helper()
-		if got := w.at.Sub(since); got < least || got > most {
+		if got := w.At.Sub(since); got < least || got > most {
 			t.Errorf("the next lease: got it after %v, want from %v to %v", got, least, most)
 		}
 	}
 	t.Run("a call comes at once", func(t *testing.T) {
-		inBubble(t, 5, func(t *testing.T, b *bubble) {
+		locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
 			s := begin(t, b, 2)
 			since := unlocked(t, s.held)
-			b.got(s.waiters[0])
+			b.Got(s.waiters[0])
 			wantAfter(t, s.waiters[0], since, handsOn, handsOn)
 		})
 	})
 	// firstOf waits until the first of two waiters is served.
-	firstOf := func(waiters []*waiter) (first, second *waiter) {
+	firstOf := func(waiters []*locktest.Waiter) (first, second *locktest.Waiter) {
 		select {
-		case <-waiters[0].done:
+		case <-waiters[0].Done:
 			return waiters[0], waiters[1]
-		case <-waiters[1].done:
+		case <-waiters[1].Done:
 			return waiters[1], waiters[0]
 		}
 	}
 	t.Run("first come, first served, without a pause", func(t *testing.T) {
-		inBubble(t, 5, func(t *testing.T, b *bubble) {
+		locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
 			s := begin(t, b, 6)
 			lease := s.held
 			for _, w := range s.waiters {
 				since := unlocked(t, lease)
-				next := b.got(w)
+				next := b.Got(w)
 				wantAfter(t, w, since, soonest, latest)
 				if next.Fence() <= lease.Fence() {
 					t.Errorf("fence: got %d after %d, want a larger fence", next.Fence(), lease.Fence())
@@ -223,7 +225,7 @@ func TestVirtualQueueNode(t *testing.T) {
 			}
 			unlocked(t, lease)
 			time.Sleep(time.Second)
-			b.wantNothingLeft()
+			wantNothingLeft(b)
 			for i, l := range s.lockers {
 				if got := l.Lines(); got != 0 {
 					t.Errorf("lines of Locker %d: got %d, want none", i, got)
@@ -232,13 +234,13 @@ func TestVirtualQueueNode(t *testing.T) {
 		})
 	})
 	t.Run("a Locker that has done stands behind the others", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 			s := begin(t, b, 3)
-			ours := b.wait(t.Context(), s.lockers[0], redlock.WithMaxHold(time.Hour)) // so that there is no hand-over
+			ours := b.Wait(t.Context(), s.lockers[0], redlock.WithMaxHold(time.Hour)) // so that there is no hand-over
 			lease := s.held
 			for _, w := range append(s.waiters, ours) {
 				since := unlocked(t, lease)
-				lease = b.got(w)
+				lease = b.Got(w)
 				wantAfter(t, w, since, soonest, latest)
 				time.Sleep(300 * time.Millisecond)
 			}
@@ -246,167 +248,167 @@ func TestVirtualQueueNode(t *testing.T) {
 		})
 	})
 	t.Run("a call that is lost", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 			s := begin(t, b, 2)
 			since := unlocked(t, s.held)
 			time.Sleep(there - 1)
-			s.queueNode.silence()
+			s.queueNode.LoseReplies()
 			time.Sleep(there)
-			s.queueNode.heal()
-			b.got(s.waiters[0])
+			s.queueNode.Heal()
+			b.Got(s.waiters[0])
 			wantAfter(t, s.waiters[0], since, soonest, net)
 		})
 	})
 	t.Run("a subscription that is lost", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 			s := begin(t, b, 2)
-			s.queueNode.breakOff() // the nodes' other connections, too
+			s.queueNode.BreakOff() // the nodes' other connections, too
 			since := unlocked(t, s.held)
-			b.got(s.waiters[0])
+			b.Got(s.waiters[0])
 			wantAfter(t, s.waiters[0], since, soonest, net)
-			unlocked(t, s.waiters[0].lease)
+			unlocked(t, s.waiters[0].Lease)
 			time.Sleep(12 * time.Second)
-			b.wantNothingLeft()
+			wantNothingLeft(b)
 		})
 	})
 	t.Run("a waiter that is cut off", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 			s := begin(t, b, 3)
 			s.ways[1].dead.Store(true)
 			since := unlocked(t, s.held)
-			b.got(s.waiters[1])
+			b.Got(s.waiters[1])
 			// It has been called, and its turn lasts 250 ms.
 			wantAfter(t, s.waiters[1], since, 250*time.Millisecond, net)
 		})
 	})
 	t.Run("a waiter that has been cut off for long", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 			s := begin(t, b, 3)
 			s.ways[1].dead.Store(true)
 			time.Sleep(4300 * time.Millisecond) // it has not asked for 3 s
 			since := unlocked(t, s.held)
-			b.got(s.waiters[1])
+			b.Got(s.waiters[1])
 			wantAfter(t, s.waiters[1], since, soonest, latest)
 		})
 	})
 	t.Run("a waiter whose connections end", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 			s := begin(t, b, 3)
 			if err := s.lockers[1].Close(); err != nil {
 				t.Errorf("Close: got %v, want no error", err)
 			}
-			<-s.waiters[0].done
-			wantMatch(t, "Lock", s.waiters[0].err, []error{redlock.ErrClosed})
-			if got := s.queueNode.waiting(); got != 1 {
+			<-s.waiters[0].Done
+			locktest.WantMatch(t, "Lock", s.waiters[0].Err, []error{redlock.ErrClosed})
+			if got := waiting(s.queueNode); got != 1 {
 				t.Errorf("in the queue: got %d, want 1", got)
 			}
 			since := unlocked(t, s.held)
-			b.got(s.waiters[1])
+			b.Got(s.waiters[1])
 			wantAfter(t, s.waiters[1], since, soonest, latest)
 		})
 	})
 	t.Run("a holder that is gone", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 			s := begin(t, b, 3, redlock.WithTTL(3*time.Second))
 			s.ways[0].dead.Store(true)
 			since := time.Now() // within 3 s of a renewal
 			first, second := firstOf(s.waiters)
 			wantAfter(t, first, since, time.Second, 3*time.Second+net)
 			time.Sleep(2 * time.Second)
-			since = unlocked(t, b.got(first))
-			b.got(second)
+			since = unlocked(t, b.Got(first))
+			b.Got(second)
 			wantAfter(t, second, since, soonest, latest)
 		})
 	})
 	t.Run("callers that give up", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 			s := begin(t, b, 1)
-			l := b.lockerBy(new(uplink))
+			l := lockerBy(b, new(uplink))
 			ctx, cancel := context.WithCancel(t.Context())
-			heads := []*waiter{b.wait(ctx, l), b.wait(ctx, l)}
+			heads := []*locktest.Waiter{b.Wait(ctx, l), b.Wait(ctx, l)}
 			stays, stay := context.WithCancel(t.Context())
-			last := b.wait(stays, l)
+			last := b.Wait(stays, l)
 			time.Sleep(time.Second)
 			cancel()
 			for _, w := range heads {
-				<-w.done
-				wantMatch(t, "Lock", w.err, []error{redlock.ErrNotAcquired, redlock.ErrTaken, context.Canceled})
+				<-w.Done
+				locktest.WantMatch(t, "Lock", w.Err, []error{redlock.ErrNotAcquired, redlock.ErrTaken, context.Canceled})
 			}
 			time.Sleep(time.Second)
-			if got := s.queueNode.waiting(); got != 1 {
+			if got := waiting(s.queueNode); got != 1 {
 				t.Errorf("in the queue, with one caller left: got %d, want 1", got)
 			}
 			stay()
-			<-last.done
+			<-last.Done
 			time.Sleep(there + back + there + 1) // an attempt may be under way, and waits for a reply
-			if got := s.queueNode.queued(redlock.DefaultKeyPrefix + "r"); got != "" {
+			if got := s.queueNode.Queued(redlock.DefaultKeyPrefix + "r"); got != "" {
 				t.Errorf("when all have left: got%s, want no queue", got)
 			}
 			unlocked(t, s.held)
 			time.Sleep(time.Second)
-			b.wantNothingLeft()
+			wantNothingLeft(b)
 		})
 	})
 	t.Run("waiters that are gone for good", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 			s := begin(t, b, 4)
 			for _, u := range s.ways[1:] {
 				u.dead.Store(true)
 			}
 			time.Sleep(9500 * time.Millisecond)
-			if got := s.queueNode.waiting(); got == 0 {
+			if got := waiting(s.queueNode); got == 0 {
 				t.Error("in the queue after less than 10 s: got no process, want them remembered")
 			}
 			time.Sleep(1500 * time.Millisecond)
-			if got := s.queueNode.queued(redlock.DefaultKeyPrefix + "r"); got != "" {
+			if got := s.queueNode.Queued(redlock.DefaultKeyPrefix + "r"); got != "" {
 				t.Errorf("after more than 10 s: got%s, want no queue", got)
 			}
 			unlocked(t, s.held)
 			time.Sleep(time.Second)
-			b.wantNothingLeft()
+			wantNothingLeft(b)
 		})
 	})
 	t.Run("a queue node that is killed", func(t *testing.T) {
-		inBubble(t, 5, func(t *testing.T, b *bubble) {
+		locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
 			s := begin(t, b, 3)
-			s.queueNode.kill()
+			s.queueNode.Kill()
 			time.Sleep(3 * time.Second) // they have asked again
-			queueNode := b.nodes[s.lockers[1].QueueNodeOf("r")]
+			queueNode := b.Nodes[s.lockers[1].QueueNodeOf("r")]
 			if queueNode == s.queueNode {
 				t.Fatal("the queue node: got the node that is down, want another node")
 			}
-			if got := queueNode.waiting(); got != 2 {
+			if got := waiting(queueNode); got != 2 {
 				t.Errorf("in the queue of the next queue node: got %d, want 2", got)
 			}
 			since := unlocked(t, s.held)
 			first, second := firstOf(s.waiters)                    // in the order in which they have asked there
 			wantAfter(t, first, since, soonest, latest+there+back) // two of them may have met just now
-			b.all((*bubbleNode).forgetCalls)
+			b.All((*virtual.Node).ForgetCalls)
 			time.Sleep(10 * time.Second)
-			for i, n := range b.nodes {
-				if got := n.seen("acquire", "r"); got > 30 {
+			for i, n := range b.Nodes {
+				if got := n.Seen("acquire", "r"); got > 30 {
 					t.Errorf("acquires seen by node %d in 10 s, while one waits: got %d, want at most 30", i, got)
 				}
 			}
-			since = unlocked(t, b.got(first))
-			b.got(second)
+			since = unlocked(t, b.Got(first))
+			b.Got(second)
 			wantAfter(t, second, since, soonest, latest)
 		})
 	})
 	t.Run("a queue node that hangs", func(t *testing.T) {
-		inBubble(t, 5, func(t *testing.T, b *bubble) {
+		locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
 			s := begin(t, b, 3)
-			s.queueNode.hang()
+			s.queueNode.Hang()
 			since := unlocked(t, s.held)
 			first, second := firstOf(s.waiters)
-			wantAfter(t, first, since, there+back, net+2*timeout10)
-			since = unlocked(t, b.got(first))
-			b.got(second)
-			wantAfter(t, second, since, there+back, net+2*timeout10)
-			s.queueNode.resume()
-			unlocked(t, second.lease)
+			wantAfter(t, first, since, there+back, net+2*locktest.MasterTimeout)
+			since = unlocked(t, b.Got(first))
+			b.Got(second)
+			wantAfter(t, second, since, there+back, net+2*locktest.MasterTimeout)
+			s.queueNode.Resume()
+			unlocked(t, second.Lease)
 			time.Sleep(12 * time.Second)
-			b.wantNothingLeft()
+			wantNothingLeft(b)
 		})
 	})
 }
@@ -418,22 +420,22 @@ func TestVirtualQueueNode(t *testing.T) {
 func TestVirtualQueueNodeHasItsSay(t *testing.T) {
 	const trip = 10 * time.Millisecond // for all nodes but the queue node
 	// crowded returns a Locker that knows of another waiting Locker.
-	crowded := func(t *testing.T, b *bubble) (l *redlock.Locker, queueNode *bubbleNode) {
+	crowded := func(t *testing.T, b *locktest.Bubble) (l *redlock.Locker, queueNode *virtual.Node) {
 		t.Helper()
-		l, other, holder := b.warmLocker(), b.warmLocker(), b.warmLocker()
-		held := b.lock(holder, "r")
+		l, other, holder := b.WarmLocker(), b.WarmLocker(), b.WarmLocker()
+		held := b.Lock(holder, "r")
 		ctx, cancel := context.WithCancel(t.Context())
-		w := b.wait(ctx, other)
+		w := b.Wait(ctx, other)
 		time.Sleep(time.Second)
 		if _, err := l.TryLock(t.Context(), "r"); err == nil {
 			t.Fatal("TryLock: got a lease, want it taken")
 		}
 		synctest.Wait() // otherwise a node may see it after the release
 		cancel()
-		<-w.done
-		b.unlock(held)
-		b.wantHolding("r")
-		return l, b.nodes[l.QueueNodeOf("r")]
+		<-w.Done
+		b.Unlock(held)
+		b.WantHolding("r")
+		return l, b.Nodes[l.QueueNodeOf("r")]
 	}
 	for _, test := range []struct {
 		name      string
@@ -457,50 +459,50 @@ func TestVirtualQueueNodeHasItsSay(t *testing.T) {
 		{name: "another has been called, but the queue node is too slow to say so", queueNode: 30 * time.Millisecond, turn: "another", takes: trip},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, 5, func(t *testing.T, b *bubble) {
-				l := b.warmLocker()
-				queueNode := b.nodes[l.QueueNodeOf("r")]
+			locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
+				l := b.WarmLocker()
+				queueNode := b.Nodes[l.QueueNodeOf("r")]
 				if test.patient {
 					l, queueNode = crowded(t, b)
 				}
 				if test.forgotten {
-					time.Sleep(ttl10)
+					time.Sleep(locktest.TTL)
 				}
-				b.all(func(n *bubbleNode) { n.latency(0, trip) })
+				b.All(func(n *virtual.Node) { n.Latency(0, trip) })
 				if test.queueNode < 0 {
-					queueNode.hang()
+					queueNode.Hang()
 				} else {
-					queueNode.latency(0, test.queueNode)
+					queueNode.Latency(0, test.queueNode)
 				}
 				if test.turn != "" {
-					queueNode.put(redlock.DefaultKeyPrefix+"r~turn", test.turn, time.Second)
+					queueNode.Put(redlock.DefaultKeyPrefix+"r~turn", test.turn, time.Second)
 				}
 				start := time.Now()
 				_, err := l.TryLock(t.Context(), "r")
-				wantSince(t, "TryLock", start, test.takes)
+				locktest.WantSince(t, "TryLock", start, test.takes)
 				if !test.taken {
 					if err != nil {
 						t.Errorf("TryLock: got %v, want a lease", err)
 					}
 					return
 				}
-				wantMatch(t, "TryLock", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken}, redlock.ErrNoQuorum)
+				locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken}, redlock.ErrNoQuorum)
 				time.Sleep(2 * trip)
-				b.wantHolding("r")
+				b.WantHolding("r")
 			})
 		})
 	}
 	t.Run("a waiter without an answer of the queue node asks the others", func(t *testing.T) {
-		inBubble(t, 5, func(t *testing.T, b *bubble) {
+		locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
 			l, queueNode := crowded(t, b)
-			queueNode.hang()
+			queueNode.Hang()
 			start := time.Now()
 			lease, err := l.Lock(t.Context(), "r") // it asks the queue node first
 			if err != nil {
 				t.Fatalf("Lock: got %v, want a lease", err)
 			}
-			wantSince(t, "Lock", start, timeout10)
-			if got, want := lease.Validity(), validity10-timeout10; got != want {
+			locktest.WantSince(t, "Lock", start, locktest.MasterTimeout)
+			if got, want := lease.Validity(), locktest.Validity-locktest.MasterTimeout; got != want {
 				t.Errorf("validity: got %v, want %v", got, want)
 			}
 		})
@@ -513,30 +515,30 @@ func TestVirtualQueueNodeHasItsSay(t *testing.T) {
 func TestVirtualQueueNodeIsTheLast(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		t.Run(fmt.Sprint(n, " nodes"), func(t *testing.T) {
-			inBubble(t, n, func(t *testing.T, b *bubble) {
-				lockers := []*redlock.Locker{b.warmLocker(), b.warmLocker(), b.warmLocker()}
-				queueNode := b.nodes[lockers[0].QueueNodeOf("r")]
-				b.all(func(n *bubbleNode) { n.latency(time.Millisecond, time.Millisecond) })
-				queueNode.latency(time.Millisecond, 1500*time.Microsecond)
-				held := b.lock(lockers[0], "r")
-				waiters := []*waiter{b.wait(t.Context(), lockers[1])}
+			locktest.InBubble(t, n, func(t *testing.T, b *locktest.Bubble) {
+				lockers := []*redlock.Locker{b.WarmLocker(), b.WarmLocker(), b.WarmLocker()}
+				queueNode := b.Nodes[lockers[0].QueueNodeOf("r")]
+				b.All(func(n *virtual.Node) { n.Latency(time.Millisecond, time.Millisecond) })
+				queueNode.Latency(time.Millisecond, 1500*time.Microsecond)
+				held := b.Lock(lockers[0], "r")
+				waiters := []*locktest.Waiter{b.Wait(t.Context(), lockers[1])}
 				time.Sleep(500 * time.Millisecond)
-				waiters = append(waiters, b.wait(t.Context(), lockers[2]))
+				waiters = append(waiters, b.Wait(t.Context(), lockers[2]))
 				for range 5 {
 					time.Sleep(1700 * time.Millisecond)
-					if got := queueNode.waiting(); got != 2 {
+					if got := waiting(queueNode); got != 2 {
 						t.Fatalf("in the queue: got %d, want 2", got)
 					}
 				}
-				for i, n := range b.nodes {
-					if got := n.seen("acquire", "r"); got > 50 {
+				for i, n := range b.Nodes {
+					if got := n.Seen("acquire", "r"); got > 50 {
 						t.Errorf("acquires seen by node %d while two wait for 8 s: got %d, want at most 50", i, got)
 					}
 				}
 				start := time.Now()
-				b.unlock(held)
-				b.got(waiters[0])
-				if got := waiters[0].at.Sub(start); got > 10*time.Millisecond {
+				b.Unlock(held)
+				b.Got(waiters[0])
+				if got := waiters[0].At.Sub(start); got > 10*time.Millisecond {
 					t.Errorf("the next lease: got it after %v, want it at once", got)
 				}
 			})
@@ -553,26 +555,26 @@ func TestVirtualWaiterLeavesRoom(t *testing.T) {
 	const ttl = time.Second
 	for _, waiters := range []int{1, 3} {
 		t.Run(fmt.Sprint(waiters), func(t *testing.T) {
-			inBubble(t, 5, func(t *testing.T, b *bubble) {
+			locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
 				opts := []redlock.Option{redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl)}
-				holder := b.warmLocker(opts...)
-				b.all(func(n *bubbleNode) { n.latency(time.Millisecond, time.Millisecond) })
+				holder := b.WarmLocker(opts...)
+				b.All(func(n *virtual.Node) { n.Latency(time.Millisecond, time.Millisecond) })
 				queueNode := holder.QueueNodeOf("r")
-				lacking := []*bubbleNode{b.nodes[queueNode], b.nodes[(queueNode+1)%5]}
+				lacking := []*virtual.Node{b.Nodes[queueNode], b.Nodes[(queueNode+1)%5]}
 				for _, n := range lacking { // only during the grant
-					n.put(redlock.DefaultKeyPrefix+"r", "of another holder", 20*time.Millisecond)
+					n.Put(redlock.DefaultKeyPrefix+"r", "of another holder", 20*time.Millisecond)
 				}
-				held := b.lock(holder, "r")
+				held := b.Lock(holder, "r")
 				for range waiters {
-					b.wait(t.Context(), b.warmLocker(opts...))
+					b.Wait(t.Context(), b.WarmLocker(opts...))
 				}
 				time.Sleep(ttl)
 				for _, n := range lacking {
-					if got := n.value("r"); !strings.HasPrefix(got, held.Token()) {
+					if got := n.Value("r"); !strings.HasPrefix(got, held.Token()) {
 						t.Errorf("node %s: got %q after a TTL, want the key of the holder", n.Addr(), got)
 					}
 				}
-				b.unlock(held)
+				b.Unlock(held)
 			})
 		})
 	}
@@ -588,29 +590,29 @@ func TestVirtualHolderWithoutItsQueueNode(t *testing.T) {
 	const there = 250 * time.Microsecond
 	for hold := time.Duration(0); hold < 3*time.Second; hold += 7*time.Millisecond + hold/20 {
 		t.Run(hold.String(), func(t *testing.T) {
-			inBubble(t, 5, func(t *testing.T, b *bubble) {
-				holder, waiter := b.warmLocker(), b.warmLocker()
-				b.all(func(n *bubbleNode) { n.latency(there, there) })
-				queueNode := b.nodes[holder.QueueNodeOf("r")]
-				queueNode.put(redlock.DefaultKeyPrefix+"r", "earlier|0", time.Millisecond)
-				held := b.lock(holder, "r", redlock.WithoutRenewal())
+			locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
+				holder, waiter := b.WarmLocker(), b.WarmLocker()
+				b.All(func(n *virtual.Node) { n.Latency(there, there) })
+				queueNode := b.Nodes[holder.QueueNodeOf("r")]
+				queueNode.Put(redlock.DefaultKeyPrefix+"r", "earlier|0", time.Millisecond)
+				held := b.Lock(holder, "r", redlock.WithoutRenewal())
 				time.Sleep(time.Millisecond)
-				if got := queueNode.value("r"); got != "" {
+				if got := queueNode.Value("r"); got != "" {
 					t.Fatalf("the queue node has %q, want it without a key", got)
 				}
-				w := b.wait(t.Context(), waiter)
+				w := b.Wait(t.Context(), waiter)
 				time.Sleep(hold)
 				since := time.Now()
-				b.unlock(held)
-				b.got(w)
+				b.Unlock(held)
+				b.Got(w)
 				// The release and the call, and an attempt that asks the queue node and then the others;
 				// or the pause after which an attempt under way asks them again.
-				if got, most := w.at.Sub(since), 8*there+2*time.Millisecond; got > most {
+				if got, most := w.At.Sub(since), 8*there+2*time.Millisecond; got > most {
 					t.Errorf("the next lease: got it after %v, want at most %v", got, most)
 				}
-				b.unlock(w.lease)
+				b.Unlock(w.Lease)
 				time.Sleep(time.Second)
-				b.wantNothingLeft()
+				wantNothingLeft(b)
 			})
 		})
 	}
@@ -626,25 +628,25 @@ func TestVirtualMissedRelease(t *testing.T) {
 	const near, far = 250 * time.Microsecond, 2 * time.Millisecond
 	for hold := time.Duration(0); hold < 100*time.Millisecond; hold += 700 * time.Microsecond { // two attempts take 60 ms of these
 		t.Run(hold.String(), func(t *testing.T) {
-			inBubble(t, 5, func(t *testing.T, b *bubble) {
-				holder, waiter := b.warmLocker(), b.warmLocker()
-				b.all(func(n *bubbleNode) { n.latency(far, far) })
-				queueNode := b.nodes[holder.QueueNodeOf("r")]
-				queueNode.latency(near, near)
-				queueNode.put(redlock.DefaultKeyPrefix+"r", "earlier|0", time.Millisecond)
-				held := b.lock(holder, "r", redlock.WithoutRenewal())
-				w := b.wait(t.Context(), waiter)
+			locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
+				holder, waiter := b.WarmLocker(), b.WarmLocker()
+				b.All(func(n *virtual.Node) { n.Latency(far, far) })
+				queueNode := b.Nodes[holder.QueueNodeOf("r")]
+				queueNode.Latency(near, near)
+				queueNode.Put(redlock.DefaultKeyPrefix+"r", "earlier|0", time.Millisecond)
+				held := b.Lock(holder, "r", redlock.WithoutRenewal())
+				w := b.Wait(t.Context(), waiter)
 				time.Sleep(hold)
 				since := time.Now()
 				go func() { _ = held.Unlock(context.Background()) }()
-				b.got(w)
+				b.Got(w)
 				// The last rounds of an attempt, a pause, and another attempt.
-				if got, most := w.at.Sub(since), 20*time.Millisecond; got > most {
+				if got, most := w.At.Sub(since), 20*time.Millisecond; got > most {
 					t.Errorf("the next lease: got it after %v, want at most %v", got, most)
 				}
-				b.unlock(w.lease)
+				b.Unlock(w.Lease)
 				time.Sleep(time.Second)
-				b.wantNothingLeft()
+				wantNothingLeft(b)
 			})
 		})
 	}
@@ -657,9 +659,9 @@ func TestVirtualMissedRelease(t *testing.T) {
 func TestVirtualOtherNames(t *testing.T) {
 	t.Parallel()
 	const resources, others = 3, 5
-	inBubble(t, 5, func(t *testing.T, b *bubble) {
-		named := make([]*redis.Options, len(b.nodes))
-		for i, n := range b.nodes {
+	locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
+		named := make([]*redis.Options, len(b.Nodes))
+		for i, n := range b.Nodes {
 			named[i] = &redis.Options{Addr: fmt.Sprintf("master-%d.example:6379", i+1), Dialer: n.Dial}
 		}
 		l, err := redlock.NewFromOptions(named, redlock.WithClock(redlock.RuntimeClock()))
@@ -667,13 +669,13 @@ func TestVirtualOtherNames(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = l.Close() })
-		b.vouch()
-		b.warm(l)
+		b.Vouch()
+		b.Warm(l)
 		lockers := []*redlock.Locker{l}
 		for range others {
-			lockers = append(lockers, b.warmLocker())
+			lockers = append(lockers, b.WarmLocker())
 		}
-		b.all(func(n *bubbleNode) { n.latency(250*time.Microsecond, 250*time.Microsecond) })
+		b.All(func(n *virtual.Node) { n.Latency(250*time.Microsecond, 250*time.Microsecond) })
 		for i := range resources {
 			resource := fmt.Sprint("r", i)
 			if a, b := lockers[0].QueueNodeOf(resource), lockers[1].QueueNodeOf(resource); a != b {
@@ -719,10 +721,10 @@ func TestVirtualOtherNames(t *testing.T) {
 // It is not known which server a node is that was never reached: another node keeps the queue, the
 // same for all clients that have reached it.
 func TestVirtualQueueNodeIsKnown(t *testing.T) {
-	inBubble(t, 5, func(t *testing.T, b *bubble) {
-		b.nodes[3].blackhole()
+	locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
+		b.Nodes[3].Blackhole()
 		start := time.Now()
-		lockers := []*redlock.Locker{b.warmLocker(), b.warmLocker()}
+		lockers := []*redlock.Locker{b.WarmLocker(), b.WarmLocker()}
 		for i := range 200 {
 			resource := fmt.Sprint("r", i)
 			queueNode, other := lockers[0].QueueNodeOf(resource), lockers[1].QueueNodeOf(resource)
@@ -730,7 +732,7 @@ func TestVirtualQueueNodeIsKnown(t *testing.T) {
 				t.Errorf("queue node of %s: got nodes %d and %d, want a node that was reached", resource, queueNode, other)
 			}
 		}
-		wantSince(t, "all of it", start, 0) // node 3 is not known to be down
+		locktest.WantSince(t, "all of it", start, 0) // node 3 is not known to be down
 	})
 }
 
@@ -743,15 +745,15 @@ func TestVirtualHalfOpenSubscription(t *testing.T) {
 	const hold, lockers = 50 * time.Millisecond, 5
 	for seed := range 10 {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			inBubble(t, 3, func(t *testing.T, b *bubble) {
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 				ways := make([]uplink, lockers)
 				var longest [lockers]time.Duration
 				var workers sync.WaitGroup
-				b.all(func(n *bubbleNode) { n.latency(time.Millisecond, time.Millisecond) })
+				b.All(func(n *virtual.Node) { n.Latency(time.Millisecond, time.Millisecond) })
 				cut := time.Now().Add(5*time.Second + time.Duration(seed)*37*time.Millisecond)
 				end := cut.Add(20 * time.Second)
 				for who := range lockers {
-					l := b.lockerBy(&ways[who])
+					l := lockerBy(b, &ways[who])
 					workers.Go(func() {
 						for time.Now().Before(end) {
 							asked := time.Now()
@@ -786,16 +788,16 @@ func TestVirtualHalfOpenSubscription(t *testing.T) {
 //
 // Source: ALGORITHM section 10, "release".
 func TestVirtualTurnEndsWithTheLease(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		holder, busy, next := b.warmLocker(), b.warmLocker(), b.warmLocker()
-		queueNode := b.nodes[holder.QueueNodeOf("r")]
-		held := b.lock(holder, "r")
-		other := b.lock(busy, "other")
-		first := b.wait(t.Context(), busy)
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		holder, busy, next := b.WarmLocker(), b.WarmLocker(), b.WarmLocker()
+		queueNode := b.Nodes[holder.QueueNodeOf("r")]
+		held := b.Lock(holder, "r")
+		other := b.Lock(busy, "other")
+		first := b.Wait(t.Context(), busy)
 		time.Sleep(200 * time.Millisecond)
-		second := b.wait(t.Context(), next)
+		second := b.Wait(t.Context(), next)
 		time.Sleep(200 * time.Millisecond)
-		queueNode.latency(400*time.Microsecond, 400*time.Microsecond) // near: one exchange at a time
+		queueNode.Latency(400*time.Microsecond, 400*time.Microsecond) // near: one exchange at a time
 		for range 20 {                                                // until the Locker regards the node as that near
 			if err := other.Extend(t.Context()); err != nil {
 				t.Fatalf("Extend: got %v, want no error", err)
@@ -810,10 +812,10 @@ func TestVirtualTurnEndsWithTheLease(t *testing.T) {
 				time.Sleep(50 * time.Microsecond)
 			}
 		}()
-		b.unlock(held)
+		b.Unlock(held)
 		since := time.Now()
-		b.unlock(b.got(first))
-		b.unlock(b.got(second))
-		wantWithin(t, "the second waiter", since, 20*time.Millisecond)
+		b.Unlock(b.Got(first))
+		b.Unlock(b.Got(second))
+		locktest.WantWithin(t, "the second waiter", since, 20*time.Millisecond)
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,29 +13,18 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
-	"github.com/d0720281/redlock/internal/redistest"
+	"github.com/d0720281/redlock/internal/locktest"
 )
-
-// reachAll makes each Locker reach all masters.
-func reachAll(t *testing.T, lockers ...*redlock.Locker) {
-	t.Helper()
-	for _, l := range lockers {
-		must(t, l.Do(t.Context(), "reach", func(context.Context, *redlock.Lease) error { return nil }))
-		redistest.Eventually(t, 5*time.Second, func() bool {
-			return !slices.ContainsFunc(l.Stats().Masters, func(n redlock.MasterStats) bool { return n.State != redlock.MasterUp })
-		}, "all masters are reached")
-	}
-}
 
 // Which holders may have a resource together, on real masters of which one is killed and one hangs: each
 // pair of kinds, by one Locker and by two.
 //
 // Source: ALGORITHM section 12.
 func TestConflicts(t *testing.T) {
-	c := start(t, 5)
-	l, other := open(t, c.addrs), open(t, c.addrs)
-	reachAll(t, l, other)
-	must(t, errors.Join(c.procs[0].Kill(), c.procs[1].Pause()))
+	c := locktest.Start(t, 5)
+	l, other := locktest.Open(t, c.Addrs), locktest.Open(t, c.Addrs)
+	locktest.ReachAll(t, l, other)
+	locktest.Must(t, errors.Join(c.Procs[0].Kill(), c.Procs[1].Pause()))
 	ctx := t.Context()
 	type get = func(*redlock.Locker) (*redlock.Lease, error)
 	kinds := map[string]get{
@@ -57,7 +45,7 @@ func TestConflicts(t *testing.T) {
 			for where, by := range map[string]*redlock.Locker{"same Locker": l, "another Locker": other} {
 				t.Run(has+", "+wants+", "+where, func(t *testing.T) {
 					held, err := first(l)
-					must(t, err)
+					locktest.Must(t, err)
 					next, err := second(by)
 					if together && err != nil || !together && !errors.Is(err, redlock.ErrTaken) {
 						t.Errorf("got %v, want them together: %v", err, together)
@@ -66,9 +54,9 @@ func TestConflicts(t *testing.T) {
 						t.Errorf("got fence %d after %d", next.Fence(), held.Fence())
 					}
 					if next != nil {
-						must(t, next.Unlock(ctx))
+						locktest.Must(t, next.Unlock(ctx))
 					}
-					must(t, held.Unlock(ctx))
+					locktest.Must(t, held.Unlock(ctx))
 				})
 			}
 		}
@@ -81,7 +69,7 @@ func TestConflicts(t *testing.T) {
 // Source: ALGORITHM section 12; section 13, I1, I2 and I14.
 func TestReadersAndWritersTakeTurns(t *testing.T) {
 	const lockers, readers, turns = 3, 4, 12
-	c := start(t, 5)
+	c := locktest.Start(t, 5)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var done sync.WaitGroup
@@ -103,13 +91,13 @@ func TestReadersAndWritersTakeTurns(t *testing.T) {
 		inside.Add(-1)
 	}
 	for i := range lockers {
-		l := open(t, c.addrs)
+		l := locktest.Open(t, c.Addrs)
 		for k := range readers + 1 {
 			rng := rand.New(rand.NewPCG(uint64(i), uint64(k)))
 			done.Go(func() {
 				for turn := range turns {
 					if i == 0 && k == 0 && turn == turns/3 {
-						if err := errors.Join(c.procs[0].Kill(), c.procs[1].Pause()); err != nil {
+						if err := errors.Join(c.Procs[0].Kill(), c.Procs[1].Pause()); err != nil {
 							t.Error(err)
 						}
 					}
@@ -154,7 +142,7 @@ func TestReadersAndWritersTakeTurns(t *testing.T) {
 
 // What is wrong with the arguments is told before any node is asked.
 func TestReadersRefused(t *testing.T) {
-	l := open(t, []string{"127.0.0.1:1"})
+	l := locktest.Open(t, []string{"127.0.0.1:1"})
 	var none context.Context
 	for _, test := range []struct {
 		ctx      context.Context
@@ -183,8 +171,8 @@ func TestReadersRefused(t *testing.T) {
 
 // Do with a lease of a reader, on real masters.
 func TestDoShared(t *testing.T) {
-	c := start(t, 3)
-	l, other := open(t, c.addrs, redlock.WithOwner("reader 1")), open(t, c.addrs)
+	c := locktest.Start(t, 3)
+	l, other := locktest.Open(t, c.Addrs, redlock.WithOwner("reader 1")), locktest.Open(t, c.Addrs)
 	oops := errors.New("oops")
 	err := l.Do(t.Context(), "r", func(ctx context.Context, le *redlock.Lease) error {
 		var refused *redlock.QuorumError
@@ -215,7 +203,7 @@ func TestDoShared(t *testing.T) {
 	if !errors.Is(err, oops) {
 		t.Error(err)
 	}
-	must(t, lock(t, other, "r").Unlock(t.Context()))
-	c.empty(t, "redlock:r")
-	c.empty(t, "redlock:r~readers")
+	locktest.Must(t, locktest.Lock(t, other, "r").Unlock(t.Context()))
+	c.Empty(t, "redlock:r")
+	c.Empty(t, "redlock:r~readers")
 }

@@ -14,59 +14,37 @@ import (
 	"github.com/d0720281/redlock/internal/inject"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/virtual"
 )
 
-// begin calls get in a goroutine of its own.
-func (b *bubble) begin(get func() (*redlock.Lease, error)) *waiter {
-	w := &waiter{done: make(chan struct{})}
-	go func() {
-		defer close(w.done)
-		w.lease, w.err = get()
-		w.at = time.Now()
-	}()
-	synctest.Wait() // it gets in line
-	return w
-}
-
-func (b *bubble) waitToRead(ctx context.Context, l *redlock.Locker, opts ...redlock.LockOption) *waiter {
-	return b.begin(func() (*redlock.Lease, error) { return l.Lock(ctx, "r", append(opts, redlock.Shared())...) })
+func waitToRead(b *locktest.Bubble, ctx context.Context, l *redlock.Locker, opts ...redlock.LockOption) *locktest.Waiter {
+	return locktest.Begin(func() (*redlock.Lease, error) { return l.Lock(ctx, "r", append(opts, redlock.Shared())...) })
 }
 
 // read returns a lease of a reader, at once, and waits until all nodes have answered: otherwise a writer that
 // comes in the same moment can get the key of a node that was not needed.
-func (b *bubble) read(l *redlock.Locker, opts ...redlock.LockOption) *redlock.Lease {
-	b.t.Helper()
-	lease, err := l.TryLock(b.t.Context(), "r", append(opts, redlock.Shared())...)
+func read(b *locktest.Bubble, l *redlock.Locker, opts ...redlock.LockOption) *redlock.Lease {
+	b.T.Helper()
+	lease, err := l.TryLock(b.T.Context(), "r", append(opts, redlock.Shared())...)
 	if err != nil {
-		b.t.Fatalf("TryLock: got %v, want a lease", err)
+		b.T.Fatalf("TryLock: got %v, want a lease", err)
 	}
 	synctest.Wait()
 	return lease
-}
-
-// waits reports whether a call has not returned.
-func (w *waiter) waits() bool {
-	synctest.Wait()
-	select {
-	case <-w.done:
-		return false
-	default:
-		return true
-	}
 }
 
 // Any number of readers have the resource together, each after one round trip. A writer has it alone.
 //
 // Source: ALGORITHM section 12.
 func TestVirtualReaders(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		one, two := b.warmLocker(), b.warmLocker()
-		b.all(func(n *bubbleNode) { n.latency(10*time.Millisecond, 10*time.Millisecond) })
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		one, two := b.WarmLocker(), b.WarmLocker()
+		b.All(func(n *virtual.Node) { n.Latency(10*time.Millisecond, 10*time.Millisecond) })
 		var readers []*redlock.Lease
 		for i := range 6 {
 			start := time.Now()
-			readers = append(readers, b.read([]*redlock.Locker{one, two}[i%2]))
-			wantSince(t, "TryLock", start, 20*time.Millisecond)
+			readers = append(readers, read(b, []*redlock.Locker{one, two}[i%2]))
+			locktest.WantSince(t, "TryLock", start, 20*time.Millisecond)
 			if m := readers[i].Mode(); m != redlock.ModeShared {
 				t.Errorf("got mode %q", m)
 			}
@@ -75,7 +53,7 @@ func TestVirtualReaders(t *testing.T) {
 			}
 		}
 		_, err := two.TryLock(t.Context(), "r")
-		wantMatch(t, "TryLock beside readers", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken})
+		locktest.WantMatch(t, "TryLock beside readers", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken})
 		time.Sleep(time.Minute) // they are renewed
 		for i, r := range readers {
 			if r.Err() != nil || r.Validity() <= 0 {
@@ -83,26 +61,26 @@ func TestVirtualReaders(t *testing.T) {
 			}
 		}
 		for _, r := range readers[1:] {
-			b.unlock(r)
+			b.Unlock(r)
 		}
 		_, err = two.TryLock(t.Context(), "r")
-		wantMatch(t, "TryLock beside a reader", err, []error{redlock.ErrTaken})
-		b.unlock(readers[0])
+		locktest.WantMatch(t, "TryLock beside a reader", err, []error{redlock.ErrTaken})
+		b.Unlock(readers[0])
 		start := time.Now()
-		writer := b.lock(two, "r")
-		wantSince(t, "Lock after the readers", start, 20*time.Millisecond)
+		writer := b.Lock(two, "r")
+		locktest.WantSince(t, "Lock after the readers", start, 20*time.Millisecond)
 		if writer.Mode() != redlock.ModeExclusive || writer.Fence() <= readers[0].Fence() {
 			t.Errorf("got mode %q and fencing token %d, want more than %d of the readers", writer.Mode(), writer.Fence(), readers[0].Fence())
 		}
 		_, err = one.TryLock(t.Context(), "r", redlock.Shared())
-		wantMatch(t, "a reader beside a writer", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken})
-		b.unlock(writer)
-		last := b.read(one)
+		locktest.WantMatch(t, "a reader beside a writer", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken})
+		b.Unlock(writer)
+		last := read(b, one)
 		if last.Fence() < writer.Fence() {
 			t.Errorf("got fencing token %d after %d of a writer", last.Fence(), writer.Fence())
 		}
-		b.unlock(last)
-		b.wantNothingLeft()
+		b.Unlock(last)
+		wantNothingLeft(b)
 	})
 }
 
@@ -110,28 +88,28 @@ func TestVirtualReaders(t *testing.T) {
 //
 // Source: ALGORITHM section 13, I13.
 func TestVirtualReaderDies(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l, other := b.warmLocker(), b.warmLocker()
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l, other := b.WarmLocker(), b.WarmLocker()
 		for _, ttl := range []time.Duration{time.Second, 5 * time.Second} {
-			living := b.read(l)
-			dead := b.read(l, redlock.WithTTL(ttl), redlock.WithoutRenewal())
+			living := read(b, l)
+			dead := read(b, l, redlock.WithTTL(ttl), redlock.WithoutRenewal())
 			died := time.Now()
-			w := b.wait(t.Context(), other)
+			w := b.Wait(t.Context(), other)
 			time.Sleep(ttl / 2)
-			if living.Err() != nil || !w.waits() {
-				t.Fatalf("got %v of a reader and %v of a writer, want a lease and a wait", living.Err(), w.err)
+			if living.Err() != nil || !w.Waits() {
+				t.Fatalf("got %v of a reader and %v of a writer, want a lease and a wait", living.Err(), w.Err)
 			}
-			b.unlock(living)
-			b.unlock(b.got(w))
-			if got := w.at.Sub(died); got < ttl || got > ttl+1300*time.Millisecond {
+			b.Unlock(living)
+			b.Unlock(b.Got(w))
+			if got := w.At.Sub(died); got < ttl || got > ttl+1300*time.Millisecond {
 				t.Errorf("a writer behind a dead reader with a TTL of %v: got the lease after %v", ttl, got)
 			}
 			if !errors.Is(dead.Err(), redlock.ErrLost) {
 				t.Errorf("got %v of the dead reader", dead.Err())
 			}
 		}
-		time.Sleep(ttl10 + time.Second) // a master that the writers did without keeps the sign of readers until then
-		b.wantNothingLeft()
+		time.Sleep(locktest.TTL + time.Second) // a master that the writers did without keeps the sign of readers until then
+		wantNothingLeft(b)
 	})
 }
 
@@ -139,26 +117,26 @@ func TestVirtualReaderDies(t *testing.T) {
 //
 // Source: ALGORITHM section 12, "State on a node".
 func TestVirtualReaderLoses(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l := b.warmLocker()
-		readers := []*redlock.Lease{b.read(l), b.read(l)}
-		b.each(func(n *bubbleNode) { n.put("redlock:r", "", 0) }, 0, 1)
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
+		readers := []*redlock.Lease{read(b, l), read(b, l)}
+		b.Each(func(n *virtual.Node) { n.Put("redlock:r", "", 0) }, 0, 1)
 		for _, r := range readers {
-			wantDone(t, r.Context(), []error{redlock.ErrLost})
+			locktest.WantDone(t, r.Context(), []error{redlock.ErrLost})
 		}
 	})
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l := b.warmLocker()
-		reader := b.read(l)
-		b.nodes[0].restartEmpty()
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
+		reader := read(b, l)
+		b.Nodes[0].RestartEmpty()
 		time.Sleep(time.Minute)
 		if err := reader.Err(); err != nil {
 			t.Errorf("one node restarted empty: got %v, want a lease", err)
 		}
-		if got := b.nodes[0].value("r"); got != "~readers|0" {
+		if got := b.Nodes[0].Value("r"); got != "~readers|0" {
 			t.Errorf("got %q on the node, want that it was filled", got)
 		}
-		b.unlock(reader)
+		b.Unlock(reader)
 	})
 }
 
@@ -167,50 +145,50 @@ func TestVirtualReaderLoses(t *testing.T) {
 //
 // Source: ALGORITHM section 12, "Order".
 func TestVirtualReadersQueue(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		var lockers []*redlock.Locker
 		for range 5 {
-			lockers = append(lockers, b.warmLocker())
+			lockers = append(lockers, b.WarmLocker())
 		}
-		first := b.read(lockers[0])
-		writer := b.wait(t.Context(), lockers[1])
+		first := read(b, lockers[0])
+		writer := b.Wait(t.Context(), lockers[1])
 		time.Sleep(10 * time.Millisecond)
-		var later []*waiter
+		var later []*locktest.Waiter
 		for _, l := range lockers[2:] {
-			later = append(later, b.waitToRead(t.Context(), l))
+			later = append(later, waitToRead(b, t.Context(), l))
 			time.Sleep(10 * time.Millisecond)
 		}
 		_, err := lockers[0].TryLock(t.Context(), "r", redlock.Shared())
-		wantMatch(t, "a reader while a writer waits", err, []error{redlock.ErrTaken})
+		locktest.WantMatch(t, "a reader while a writer waits", err, []error{redlock.ErrTaken})
 		for range 40 { // timers of waiting processes do not change the order
 			time.Sleep(100 * time.Millisecond)
-			if !writer.waits() {
+			if !writer.Waits() {
 				t.Fatal("a writer beside a reader")
 			}
 			for i, w := range later {
-				if !w.waits() {
+				if !w.Waits() {
 					t.Fatalf("reader %d: got past a writer that waits", i)
 				}
 			}
 		}
-		b.unlock(first)
-		b.got(writer)
+		b.Unlock(first)
+		b.Got(writer)
 		for i, w := range later {
-			if !w.waits() {
+			if !w.Waits() {
 				t.Fatalf("reader %d: got beside a writer", i)
 			}
 		}
 		freed := time.Now()
-		b.unlock(writer.lease)
+		b.Unlock(writer.Lease)
 		for _, w := range later {
-			b.got(w)
-			wantWithin(t, "a reader behind the writer", freed, 50*time.Millisecond)
+			b.Got(w)
+			locktest.WantWithin(t, "a reader behind the writer", freed, 50*time.Millisecond)
 		}
 		for _, w := range later {
-			b.unlock(w.lease)
+			b.Unlock(w.Lease)
 		}
 		time.Sleep(time.Second)
-		b.wantNothingLeft()
+		wantNothingLeft(b)
 	})
 }
 
@@ -221,8 +199,8 @@ func TestVirtualReadersQueue(t *testing.T) {
 func TestVirtualReadersDoNotStarveAWriter(t *testing.T) {
 	for _, far := range []time.Duration{0, 30 * time.Millisecond} {
 		t.Run(far.String(), func(t *testing.T) {
-			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				if took := b.amongReaders(far); took > 200*time.Millisecond+10*far {
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				if took := amongReaders(b, far); took > 200*time.Millisecond+10*far {
 					t.Errorf("a writer among readers that hold for 50 ms: got the lease after %v", took)
 				}
 			})
@@ -232,10 +210,10 @@ func TestVirtualReadersDoNotStarveAWriter(t *testing.T) {
 
 // amongReaders returns how long a writer waits while readers of two processes come every 20 ms. The
 // queue node is farther away than the others.
-func (b *bubble) amongReaders(far time.Duration) time.Duration {
-	lockers := []*redlock.Locker{b.warmLocker(), b.warmLocker(), b.warmLocker()}
-	b.nodes[lockers[0].QueueNodeOf("r")].latency(far, far)
-	ctx, stop := context.WithTimeout(b.t.Context(), 5*time.Second)
+func amongReaders(b *locktest.Bubble, far time.Duration) time.Duration {
+	lockers := []*redlock.Locker{b.WarmLocker(), b.WarmLocker(), b.WarmLocker()}
+	b.Nodes[lockers[0].QueueNodeOf("r")].Latency(far, far)
+	ctx, stop := context.WithTimeout(b.T.Context(), 5*time.Second)
 	defer stop()
 	for i := range 2 {
 		go func() {
@@ -257,7 +235,7 @@ func (b *bubble) amongReaders(far time.Duration) time.Duration {
 	lease, err := lockers[2].Lock(ctx, "r")
 	took := time.Since(start)
 	if err == nil {
-		b.unlock(lease)
+		b.Unlock(lease)
 	}
 	stop()
 	time.Sleep(time.Second)
@@ -275,13 +253,13 @@ func TestVirtualReadersControls(t *testing.T) {
 	}
 	t.Run("a writer ignores readers", func(t *testing.T) {
 		replace(t, "if held == sign and not settle(key) then", "if held == sign and call('DEL', key) then")
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l := b.warmLocker()
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
 			seen := locktest.NewBook()
 			_, err := seen.TakeShared("r", func() (*redlock.Lease, error) { return l.TryLock(t.Context(), "r", redlock.Shared()) })
-			must(t, err)
+			locktest.Must(t, err)
 			_, err = seen.Take("r", false, func() (*redlock.Lease, error) { return l.TryLock(t.Context(), "r") })
-			must(t, err)
+			locktest.Must(t, err)
 			if p := seen.Problems(); len(p) == 0 || !strings.Contains(p[0], "a writer and a reader") {
 				t.Errorf("got problems %q, want a writer beside a reader", p)
 			}
@@ -289,8 +267,8 @@ func TestVirtualReadersControls(t *testing.T) {
 	})
 	t.Run("readers overtake the queue", func(t *testing.T) {
 		replace(t, "and behind(key, who) then", "and false then")
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			if took := b.amongReaders(0); took < time.Second {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			if took := amongReaders(b, 0); took < time.Second {
 				t.Errorf("a writer among readers: got the lease after %v, want it to starve", took)
 			}
 		})
@@ -300,39 +278,39 @@ func TestVirtualReadersControls(t *testing.T) {
 			script = strings.Replace(script, "counter, beside\n", "counter, who and beside or 0\n", 1)
 			return strings.Replace(script, "local count = held == sign and 1 or 0", "local count = 0", 1)
 		})
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			if took := b.amongReaders(30 * time.Millisecond); took < time.Second {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			if took := amongReaders(b, 30*time.Millisecond); took < time.Second {
 				t.Errorf("a writer among readers, the queue node is far away: got the lease after %v, want it to starve", took)
 			}
 		})
 	})
 	t.Run("no call after the grant of a reader", func(t *testing.T) {
 		replace(t, "callNext(key, sign)", "")
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			holder, one, two := b.warmLocker(), b.warmLocker(), b.warmLocker()
-			b.all(func(n *bubbleNode) { n.latency(time.Millisecond, time.Millisecond) })
-			b.nodes[holder.QueueNodeOf("r")].latency(time.Millisecond/2, time.Millisecond/2) // it grants before there is a quorum
-			held := b.lock(holder, "r")
-			readers := []*waiter{b.waitToRead(t.Context(), one), b.waitToRead(t.Context(), two)}
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			holder, one, two := b.WarmLocker(), b.WarmLocker(), b.WarmLocker()
+			b.All(func(n *virtual.Node) { n.Latency(time.Millisecond, time.Millisecond) })
+			b.Nodes[holder.QueueNodeOf("r")].Latency(time.Millisecond/2, time.Millisecond/2) // it grants before there is a quorum
+			held := b.Lock(holder, "r")
+			readers := []*locktest.Waiter{waitToRead(b, t.Context(), one), waitToRead(b, t.Context(), two)}
 			time.Sleep(1500 * time.Millisecond)
 			freed := time.Now()
-			b.unlock(held)
+			b.Unlock(held)
 			for _, w := range readers {
-				b.got(w)
+				b.Got(w)
 			}
-			if took := max(readers[0].at.Sub(freed), readers[1].at.Sub(freed)); took < 100*time.Millisecond {
+			if took := max(readers[0].At.Sub(freed), readers[1].At.Sub(freed)); took < 100*time.Millisecond {
 				t.Errorf("the second reader: got the lease after %v, want only by its timer", took)
 			}
 		})
 	})
 	t.Run("readers of a key that is gone count", func(t *testing.T) {
 		replace(t, "call('DEL', readers)\n    else", "call('TIME')\n    else")
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l := b.warmLocker()
-			lost := b.read(l)
-			b.all(func(n *bubbleNode) { n.put("redlock:r", "", 0) })
-			b.read(l)
-			time.Sleep(ttl10)
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			lost := read(b, l)
+			b.All(func(n *virtual.Node) { n.Put("redlock:r", "", 0) })
+			read(b, l)
+			time.Sleep(locktest.TTL)
 			if err := lost.Err(); err != nil {
 				t.Errorf("a reader whose keys were deleted: got %v, want that it is not noticed", err)
 			}
@@ -344,35 +322,35 @@ func TestVirtualReadersControls(t *testing.T) {
 //
 // Source: ALGORITHM section 12, "Downgrade".
 func TestVirtualReadersReentry(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l := b.warmLocker()
-		writer := b.lock(l, "r")
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
+		writer := b.Lock(l, "r")
 		ctx, reenter := writer.Context(), redlock.WithReentry()
 		_, err := l.Lock(ctx, "r", redlock.Shared())
-		wantMatch(t, "a reader inside a writer's lease", err, []error{redlock.ErrReentry})
+		locktest.WantMatch(t, "a reader inside a writer's lease", err, []error{redlock.ErrReentry})
 		inner, err := l.Lock(ctx, "r", redlock.Shared(), reenter)
-		must(t, err)
+		locktest.Must(t, err)
 		if inner.Mode() != redlock.ModeExclusive || inner.Token() != writer.Token() {
 			t.Errorf("got mode %q of the inner handle, want that of the lease", inner.Mode())
 		}
 		if err := writer.Downgrade(t.Context()); err != redlock.ErrReentry || writer.Mode() != redlock.ModeExclusive {
 			t.Errorf("Downgrade with two handles: got %v and mode %q, want ErrReentry and no change", err, writer.Mode())
 		}
-		b.unlock(inner)
-		must(t, writer.Downgrade(t.Context()))
+		b.Unlock(inner)
+		locktest.Must(t, writer.Downgrade(t.Context()))
 		_, err = l.Lock(ctx, "r", reenter)
-		wantMatch(t, "Lock inside a reader's lease", err, []error{reason.Upgrade})
+		locktest.WantMatch(t, "Lock inside a reader's lease", err, []error{reason.Upgrade})
 		_, err = l.Lock(ctx, "r", redlock.Shared())
-		wantMatch(t, "a reader inside a reader's lease", err, []error{redlock.ErrReentry})
+		locktest.WantMatch(t, "a reader inside a reader's lease", err, []error{redlock.ErrReentry})
 		inner, err = l.Lock(ctx, "r", redlock.Shared(), reenter)
-		must(t, err)
-		b.unlock(writer)
+		locktest.Must(t, err)
+		b.Unlock(writer)
 		if inner.Err() != nil {
 			t.Errorf("the inner handle: got %v", inner.Err())
 		}
-		b.unlock(inner)
-		again := b.lock(l, "r")
-		b.unlock(again)
+		b.Unlock(inner)
+		again := b.Lock(l, "r")
+		b.Unlock(again)
 	})
 }
 
@@ -380,72 +358,72 @@ func TestVirtualReadersReentry(t *testing.T) {
 //
 // Source: ALGORITHM section 12, "Downgrade"; section 13, I15.
 func TestVirtualDowngrade(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l, other := b.warmLocker(), b.warmLocker()
-		writer := b.lock(l, "r")
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l, other := b.WarmLocker(), b.WarmLocker()
+		writer := b.Lock(l, "r")
 		before := writer.Fence()
-		waits := b.waitToRead(t.Context(), other)
-		b.all(func(n *bubbleNode) { n.latency(10*time.Millisecond, 10*time.Millisecond) })
-		done := b.begin(func() (*redlock.Lease, error) { return writer, writer.Downgrade(t.Context()) })
-		if writer.Mode() != redlock.ModeShared || !done.waits() {
+		waits := waitToRead(b, t.Context(), other)
+		b.All(func(n *virtual.Node) { n.Latency(10*time.Millisecond, 10*time.Millisecond) })
+		done := locktest.Begin(func() (*redlock.Lease, error) { return writer, writer.Downgrade(t.Context()) })
+		if writer.Mode() != redlock.ModeShared || !done.Waits() {
 			t.Error("the right to write did not end before the masters were told")
 		}
-		b.got(done)
+		b.Got(done)
 		if writer.Fence() < before || writer.Fence() >= before+64 {
 			t.Errorf("got fencing token %d of the reader, want the end of the block from %d", writer.Fence(), before)
 		}
-		must(t, writer.Downgrade(t.Context()))
-		reader := b.got(waits)
+		locktest.Must(t, writer.Downgrade(t.Context()))
+		reader := b.Got(waits)
 		_, err := other.TryLock(t.Context(), "r")
-		wantMatch(t, "TryLock beside a lease that was downgraded", err, []error{redlock.ErrTaken})
+		locktest.WantMatch(t, "TryLock beside a lease that was downgraded", err, []error{redlock.ErrTaken})
 		time.Sleep(time.Minute)
 		if writer.Err() != nil || reader.Err() != nil {
 			t.Errorf("after a minute: got %v and %v", writer.Err(), reader.Err())
 		}
-		b.unlock(reader)
-		b.unlock(writer)
+		b.Unlock(reader)
+		b.Unlock(writer)
 		err = writer.Downgrade(t.Context())
-		wantMatch(t, "Downgrade after Unlock", err, []error{redlock.ErrNotHeld, redlock.ErrReleased})
-		next := b.lock(other, "r")
+		locktest.WantMatch(t, "Downgrade after Unlock", err, []error{redlock.ErrNotHeld, redlock.ErrReleased})
+		next := b.Lock(other, "r")
 		if next.Fence() <= writer.Fence() {
 			t.Errorf("got fencing token %d after %d of a reader", next.Fence(), writer.Fence())
 		}
-		b.unlock(next)
+		b.Unlock(next)
 		time.Sleep(time.Second)
-		b.wantNothingLeft()
+		wantNothingLeft(b)
 	})
 	t.Run("without masters", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l, other := b.warmLocker(), b.warmLocker()
-			writer := b.lock(l, "r")
-			b.each(func(n *bubbleNode) { n.silence() }, 0, 1)
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l, other := b.WarmLocker(), b.WarmLocker()
+			writer := b.Lock(l, "r")
+			b.Each(func(n *virtual.Node) { n.LoseReplies() }, 0, 1)
 			err := writer.Downgrade(t.Context())
-			wantMatch(t, "Downgrade", err, []error{redlock.ErrNoQuorum})
+			locktest.WantMatch(t, "Downgrade", err, []error{redlock.ErrNoQuorum})
 			if writer.Mode() != redlock.ModeShared || writer.Validity() <= 0 {
 				t.Errorf("got mode %q with %v left, want a reader's lease", writer.Mode(), writer.Validity())
 			}
-			b.all((*bubbleNode).heal)
-			time.Sleep(ttl10 / 2) // the renewals go on
-			reader := b.read(other)
+			b.All((*virtual.Node).Heal)
+			time.Sleep(locktest.TTL / 2) // the renewals go on
+			reader := read(b, other)
 			if err := errors.Join(writer.Err(), reader.Err()); err != nil {
 				t.Error(err)
 			}
 		})
 	})
 	t.Run("adopted", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l := b.warmLocker()
-			lease := b.lock(l, "r")
-			must(t, lease.Detach())
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			lease := b.Lock(l, "r")
+			locktest.Must(t, lease.Detach())
 			adopted, err := l.Adopt(t.Context(), "r", lease.Token(), lease.Fence())
-			must(t, err)
-			wantMatch(t, "Downgrade of a lease that was adopted", adopted.Downgrade(t.Context()), []error{redlock.ErrConfig})
-			b.unlock(adopted)
-			reader := b.read(l)
-			must(t, reader.Detach())
+			locktest.Must(t, err)
+			locktest.WantMatch(t, "Downgrade of a lease that was adopted", adopted.Downgrade(t.Context()), []error{redlock.ErrConfig})
+			b.Unlock(adopted)
+			reader := read(b, l)
+			locktest.Must(t, reader.Detach())
 			for _, opts := range [][]redlock.LockOption{nil, {redlock.Shared()}} {
 				_, err = l.Adopt(t.Context(), "r", reader.Token(), 0, opts...)
-				wantMatch(t, "Adopt of a reader's lease", err, []error{redlock.ErrConfig})
+				locktest.WantMatch(t, "Adopt of a reader's lease", err, []error{redlock.ErrConfig})
 			}
 		})
 	})
@@ -455,46 +433,46 @@ func TestVirtualDowngrade(t *testing.T) {
 //
 // Source: ALGORITHM section 12, "In one process".
 func TestVirtualReadersShare(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l, other := b.warmLocker(), b.warmLocker()
-		held := b.lock(other, "r")
-		var together []*waiter
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l, other := b.WarmLocker(), b.WarmLocker()
+		held := b.Lock(other, "r")
+		var together []*locktest.Waiter
 		for range 5 {
-			together = append(together, b.waitToRead(t.Context(), l))
+			together = append(together, waitToRead(b, t.Context(), l))
 		}
-		alone := b.waitToRead(t.Context(), l, redlock.WithOwner("alone"))
+		alone := waitToRead(b, t.Context(), l, redlock.WithOwner("alone"))
 		time.Sleep(2 * time.Second) // an attempt has begun since
-		b.unlock(held)
-		first := b.got(together[0])
+		b.Unlock(held)
+		first := b.Got(together[0])
 		for _, w := range together {
-			if got := b.got(w); got.Token() != first.Token() {
+			if got := b.Got(w); got.Token() != first.Token() {
 				t.Error("got another lease, want the same one for all that waited together")
 			}
 		}
-		if got := b.got(alone); got.Token() == first.Token() || got.Owner() != "alone" {
+		if got := b.Got(alone); got.Token() == first.Token() || got.Owner() != "alone" {
 			t.Error("got the same lease for other options")
 		}
 		if s := l.Stats(); len(s.Leases) != 2 || s.Waiting != 0 || s.Leases[0].Mode != redlock.ModeShared || s.Leases[0].Handles+s.Leases[1].Handles != 6 {
 			t.Errorf("got %+v, want two leases with six handles", s)
 		}
-		later := b.read(l)
+		later := read(b, l)
 		if later.Token() == first.Token() {
 			t.Error("got the lease of others for a caller that came later")
 		}
-		b.unlock(later)
-		b.unlock(alone.lease)
+		b.Unlock(later)
+		b.Unlock(alone.Lease)
 		for _, w := range together[1:] {
-			b.unlock(w.lease)
+			b.Unlock(w.Lease)
 		}
 		if first.Err() != nil {
 			t.Errorf("the last handle: got %v", first.Err())
 		}
 		_, err := other.TryLock(t.Context(), "r")
-		wantMatch(t, "TryLock beside the last handle", err, []error{redlock.ErrTaken})
-		b.unlock(first)
-		b.unlock(b.lock(other, "r"))
+		locktest.WantMatch(t, "TryLock beside the last handle", err, []error{redlock.ErrTaken})
+		b.Unlock(first)
+		b.Unlock(b.Lock(other, "r"))
 		time.Sleep(time.Second)
-		b.wantNothingLeft()
+		wantNothingLeft(b)
 		if n := l.Lines(); n != 0 {
 			t.Errorf("got %d lines", n)
 		}
@@ -503,48 +481,48 @@ func TestVirtualReadersShare(t *testing.T) {
 
 // A process has readers and writers that wait, and gives up some of them.
 func TestVirtualReadersGiveUp(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l, other := b.warmLocker(), b.warmLocker()
-		held := b.lock(other, "r")
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l, other := b.WarmLocker(), b.WarmLocker()
+		held := b.Lock(other, "r")
 		ctx, cancel := context.WithCancel(t.Context())
-		reader := b.waitToRead(ctx, l)
-		writer := b.wait(t.Context(), l)
+		reader := waitToRead(b, ctx, l)
+		writer := b.Wait(t.Context(), l)
 		cancel()
-		<-reader.done
-		wantMatch(t, "Lock", reader.err, []error{redlock.ErrTaken, context.Canceled})
+		<-reader.Done
+		locktest.WantMatch(t, "Lock", reader.Err, []error{redlock.ErrTaken, context.Canceled})
 		freed := time.Now()
-		b.unlock(held)
-		b.unlock(b.got(writer))
-		wantWithin(t, "the writer", freed, 10*time.Millisecond)
+		b.Unlock(held)
+		b.Unlock(b.Got(writer))
+		locktest.WantWithin(t, "the writer", freed, 10*time.Millisecond)
 
-		reading := b.read(other)
+		reading := read(b, other)
 		ctx, cancel = context.WithCancel(t.Context())
-		writer = b.wait(ctx, l)
+		writer = b.Wait(ctx, l)
 		time.Sleep(10 * time.Millisecond)
-		reader = b.waitToRead(t.Context(), l)
+		reader = waitToRead(b, t.Context(), l)
 		time.Sleep(time.Second)
-		if !reader.waits() {
+		if !reader.Waits() {
 			t.Fatal("a reader past a writer that waits")
 		}
 		gone := time.Now()
 		cancel()
-		<-writer.done
-		b.unlock(b.got(reader))
-		wantWithin(t, "the reader behind a writer that gave up", gone, 10*time.Millisecond)
-		b.unlock(reading)
+		<-writer.Done
+		b.Unlock(b.Got(reader))
+		locktest.WantWithin(t, "the reader behind a writer that gave up", gone, 10*time.Millisecond)
+		b.Unlock(reading)
 		time.Sleep(time.Second)
-		b.wantNothingLeft()
+		wantNothingLeft(b)
 	})
 }
 
 // Break takes the resource from all readers.
 func TestVirtualReadersBreak(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l, other := b.warmLocker(), b.warmLocker()
-		one, two := b.read(l, redlock.WithOwner("one")), b.read(other)
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l, other := b.WarmLocker(), b.WarmLocker()
+		one, two := read(b, l, redlock.WithOwner("one")), read(b, other)
 		synctest.Wait()
 		in, err := admin.Inspect(t.Context(), l, "r")
-		must(t, err)
+		locktest.Must(t, err)
 		if in.Verdict != admin.VerdictShared || len(in.Readers) != 2 || in.Masters[0].ReaderKeys != 2 {
 			t.Errorf("got %v with readers %v, %d on the first master", in.Verdict, in.Readers, in.Masters[0].ReaderKeys)
 		}
@@ -553,20 +531,20 @@ func TestVirtualReadersBreak(t *testing.T) {
 			t.Errorf("got owners %q", names)
 		}
 		_, err = admin.Break(t.Context(), l, "r")
-		must(t, err)
+		locktest.Must(t, err)
 		for _, lease := range []*redlock.Lease{one, two} {
-			wantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrBroken})
+			locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrBroken})
 		}
 		in, err = admin.Inspect(t.Context(), l, "r")
-		must(t, err)
+		locktest.Must(t, err)
 		if in.Verdict != admin.VerdictBroken {
 			t.Errorf("got %v after Break", in.Verdict)
 		}
 		start := time.Now()
 		lease, err := l.Lock(t.Context(), "r")
-		must(t, err)
-		wantWithin(t, "Lock after Break", start, ttl10+time.Second)
-		b.unlock(lease)
+		locktest.Must(t, err)
+		locktest.WantWithin(t, "Lock after Break", start, locktest.TTL+time.Second)
+		b.Unlock(lease)
 	})
 }
 
@@ -574,25 +552,25 @@ func TestVirtualReadersBreak(t *testing.T) {
 //
 // Source: ALGORITHM section 10, "In one process"; section 12.
 func TestVirtualReadersBesideHandOvers(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l := b.warmLocker()
-		held := b.lock(l, "r")
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
+		held := b.Lock(l, "r")
 		for range 50 {
-			w := b.wait(t.Context(), l)
+			w := b.Wait(t.Context(), l)
 			go func() {
-				<-w.done
-				if w.err == nil {
+				<-w.Done
+				if w.Err == nil {
 					time.Sleep(10 * time.Millisecond)
-					_ = w.lease.Unlock(context.Background())
+					_ = w.Lease.Unlock(context.Background())
 				}
 			}()
 		}
-		reader := b.waitToRead(t.Context(), l)
+		reader := waitToRead(b, t.Context(), l)
 		time.Sleep(time.Second)
 		start := time.Now()
-		b.unlock(held)
-		b.unlock(b.got(reader))
-		if took := reader.at.Sub(start); took > 300*time.Millisecond {
+		b.Unlock(held)
+		b.Unlock(b.Got(reader))
+		if took := reader.At.Sub(start); took > 300*time.Millisecond {
 			t.Errorf("a reader beside 50 writers of its process, 10 ms each: got the lease after %v", took)
 		}
 		time.Sleep(2 * time.Second)

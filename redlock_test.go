@@ -11,12 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/locktest"
-	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
 )
@@ -24,122 +21,34 @@ import (
 // The tests of this file follow the algorithm, a test for each step, on real masters.
 // distlock is https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/.
 
-var (
-	open      = locktest.Open      // a Locker that is closed when the test ends
-	bootstrap = locktest.Bootstrap // makes new masters vote at once
-)
-
-// cluster has N real masters, and a client for each to look at its keys.
-type cluster struct {
-	procs []*masters.Process
-	nodes []*redis.Client
-	addrs []string
-}
-
-func start(t testing.TB, n int) *cluster {
-	t.Helper()
-	return newCluster(t, redistest.Masters(t, n))
-}
-
-// newCluster returns new masters that have their votes.
-func newCluster(t testing.TB, procs []*masters.Process) *cluster {
-	t.Helper()
-	c := &cluster{procs: procs}
-	c.addrs = redistest.Addrs(c.procs)
-	for _, a := range c.addrs {
-		c.nodes = append(c.nodes, redistest.Client(t, a))
-	}
-	bootstrap(t, c.addrs)
-	return vouched(t, c)
-}
-
-// vouched makes masters vote even if bootstrap is disabled.
-func vouched(t testing.TB, c *cluster) *cluster {
-	t.Helper()
-	locktest.Vouch(t, c.nodes...)
-	return c
-}
-
-// holders returns the value of key on each node; "" if the node lacks it or is down.
-func (c *cluster) holders(key string) []string {
-	var held []string
-	for _, n := range c.nodes {
-		held = append(held, n.Get(context.Background(), key).Val())
-	}
-	return held
-}
-
-// count returns on how many nodes key is set.
-func (c *cluster) count(key string) int {
-	n := 0
-	for _, v := range c.holders(key) {
-		if v != "" {
-			n++
-		}
-	}
-	return n
-}
-
-// empty waits until no node has key any more.
-func (c *cluster) empty(t testing.TB, key string) {
-	t.Helper()
-	redistest.Eventually(t, 5*time.Second, func() bool { return c.count(key) == 0 }, "no node holds "+key)
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func lock(t testing.TB, l *redlock.Locker, resource string, opts ...redlock.LockOption) *redlock.Lease {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	le, err := l.Lock(ctx, resource, opts...)
-	must(t, err)
-	return le
-}
-
-// wantErr checks that err matches all sentinels.
-func wantErr(t testing.TB, err error, sentinels ...error) {
-	t.Helper()
-	for _, s := range sentinels {
-		if !errors.Is(err, s) {
-			t.Fatalf("got error %v, want an error that matches %q", err, s)
-		}
-	}
-}
-
 // Source: distlock, steps 1 and 2: the client takes the same key with the same
 // random value on all instances; and "Correct Implementation with a Single Instance":
 // SET with NX and PX.
 func TestStep2SameKeyAndValueOnAllNodes(t *testing.T) {
-	c := start(t, 5)
-	le := lock(t, open(t, c.addrs), "stock", redlock.WithTTL(5*time.Second))
-	redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:stock") == 5 }, "all nodes hold the key")
-	for i, v := range c.holders("redlock:stock") {
+	c := locktest.Start(t, 5)
+	le := locktest.Lock(t, locktest.Open(t, c.Addrs), "stock", redlock.WithTTL(5*time.Second))
+	redistest.Eventually(t, 5*time.Second, func() bool { return c.Count("redlock:stock") == 5 }, "all nodes hold the key")
+	for i, v := range c.Holders("redlock:stock") {
 		if !strings.HasPrefix(v, le.Token()+"|") {
 			t.Errorf("node %d: got value %q, want a value that starts with the token %s", i, v, le.Token())
 		}
-		if pttl := c.nodes[i].PTTL(t.Context(), "redlock:stock").Val(); pttl <= 0 || pttl > 5*time.Second {
+		if pttl := c.Nodes[i].PTTL(t.Context(), "redlock:stock").Val(); pttl <= 0 || pttl > 5*time.Second {
 			t.Errorf("node %d: got PTTL %v, want at most the TTL of 5s", i, pttl)
 		}
 	}
-	must(t, le.Unlock(t.Context()))
+	locktest.Must(t, le.Unlock(t.Context()))
 }
 
 // Source: distlock, step 3: the lock is acquired if the majority, N/2+1, granted it.
 func TestStep3MajorityDecides(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 5} {
-		c := start(t, n)
-		l := open(t, c.addrs)
+		c := locktest.Start(t, n)
+		l := locktest.Open(t, c.Addrs)
 		for taken := range n + 1 {
-			for i, node := range c.nodes {
-				must(t, node.Del(t.Context(), "redlock:r", "redlock:r~fence").Err())
+			for i, node := range c.Nodes {
+				locktest.Must(t, node.Del(t.Context(), "redlock:r", "redlock:r~fence").Err())
 				if i < taken {
-					must(t, node.Set(t.Context(), "redlock:r", "another", time.Minute).Err())
+					locktest.Must(t, node.Set(t.Context(), "redlock:r", "another", time.Minute).Err())
 				}
 			}
 			le, err := l.TryLock(t.Context(), "r")
@@ -147,9 +56,9 @@ func TestStep3MajorityDecides(t *testing.T) {
 				if err != nil {
 					t.Fatalf("N=%d with %d free: got %v, want a lease", n, free, err)
 				}
-				must(t, le.Unlock(t.Context()))
+				locktest.Must(t, le.Unlock(t.Context()))
 			} else {
-				wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrTaken)
+				locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrTaken)
 				var q *redlock.QuorumError
 				if !errors.As(err, &q) || q.Need != n/2+1 || q.Resource != "r" || len(q.Masters) < taken-(n-n/2-1) {
 					t.Fatalf("N=%d with %d free: got %+v, want a QuorumError with what the nodes said", n, free, q)
@@ -162,13 +71,13 @@ func TestStep3MajorityDecides(t *testing.T) {
 // Source: distlock, step 4: the validity is the initial one minus the time elapsed,
 // and "MIN_VALIDITY" minus the drift.
 func TestStep4ValidityIsLessThanTTL(t *testing.T) {
-	c := start(t, 3)
-	l := open(t, c.addrs, redlock.WithTTL(2*time.Second), redlock.WithDrift(0.1))
-	le := lock(t, l, "r", redlock.WithoutRenewal())
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs, redlock.WithTTL(2*time.Second), redlock.WithDrift(0.1))
+	le := locktest.Lock(t, l, "r", redlock.WithoutRenewal())
 	if v := le.Validity(); v > 2*time.Second-202*time.Millisecond || v < time.Second {
 		t.Errorf("got validity %v, want at most TTL - drift = 1.798s, and at least half of the TTL", v)
 	}
-	must(t, le.Unlock(t.Context()))
+	locktest.Must(t, le.Unlock(t.Context()))
 	if v := le.Validity(); v > 0 {
 		t.Errorf("after Unlock: got validity %v, want none", v)
 	}
@@ -177,17 +86,17 @@ func TestStep4ValidityIsLessThanTTL(t *testing.T) {
 // Source: distlock, step 5: a client that failed to acquire unlocks all instances,
 // even those it believed it could not lock.
 func TestStep5FailureRollsBackEveryNode(t *testing.T) {
-	c := start(t, 5)
-	l := open(t, c.addrs)
-	for _, n := range c.nodes[:3] {
-		must(t, n.Set(t.Context(), "redlock:r", "another", time.Minute).Err())
+	c := locktest.Start(t, 5)
+	l := locktest.Open(t, c.Addrs)
+	for _, n := range c.Nodes[:3] {
+		locktest.Must(t, n.Set(t.Context(), "redlock:r", "another", time.Minute).Err())
 	}
 	for range 20 {
 		_, err := l.TryLock(t.Context(), "r")
-		wantErr(t, err, redlock.ErrTaken)
+		locktest.WantErr(t, err, redlock.ErrTaken)
 	}
-	redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:r") == 3 }, "only the other's keys are left")
-	for i, v := range c.holders("redlock:r")[:3] {
+	redistest.Eventually(t, 5*time.Second, func() bool { return c.Count("redlock:r") == 3 }, "only the other's keys are left")
+	for i, v := range c.Holders("redlock:r")[:3] {
 		if v != "another" {
 			t.Errorf("node %d: got %q, want the other holder's key untouched", i, v)
 		}
@@ -197,16 +106,16 @@ func TestStep5FailureRollsBackEveryNode(t *testing.T) {
 // Source: distlock, "Releasing the Lock": a client removes the key only if it still
 // has the value that the client set.
 func TestReleaseLeavesOthersAlone(t *testing.T) {
-	c := start(t, 3)
-	l := open(t, c.addrs)
-	le := lock(t, l, "r")
-	redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:r") == 3 }, "all nodes hold the key")
-	for _, n := range c.nodes {
-		must(t, n.Set(t.Context(), "redlock:r", "another", time.Minute).Err())
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs)
+	le := locktest.Lock(t, l, "r")
+	redistest.Eventually(t, 5*time.Second, func() bool { return c.Count("redlock:r") == 3 }, "all nodes hold the key")
+	for _, n := range c.Nodes {
+		locktest.Must(t, n.Set(t.Context(), "redlock:r", "another", time.Minute).Err())
 	}
-	wantErr(t, le.Unlock(t.Context()), redlock.ErrNotHeld)
-	wantErr(t, le.Unlock(t.Context()), redlock.ErrNotHeld, redlock.ErrReleased)
-	if got := c.count("redlock:r"); got != 3 {
+	locktest.WantErr(t, le.Unlock(t.Context()), redlock.ErrNotHeld)
+	locktest.WantErr(t, le.Unlock(t.Context()), redlock.ErrNotHeld, redlock.ErrReleased)
+	if got := c.Count("redlock:r"); got != 3 {
 		t.Errorf("got the other holder's key on %d nodes, want 3", got)
 	}
 }
@@ -214,43 +123,43 @@ func TestReleaseLeavesOthersAlone(t *testing.T) {
 // Source: distlock, "Making the algorithm more reliable: Extending the lock": a lease
 // is extended by a majority within its validity; ALGORITHM section 6.
 func TestExtendLengthensTheLease(t *testing.T) {
-	c := start(t, 3)
-	l := open(t, c.addrs, redlock.WithTTL(2*time.Second))
-	le := lock(t, l, "r", redlock.WithoutRenewal())
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs, redlock.WithTTL(2*time.Second))
+	le := locktest.Lock(t, l, "r", redlock.WithoutRenewal())
 	redistest.Eventually(t, 5*time.Second, func() bool { return le.Validity() < 1800*time.Millisecond }, "some validity is used up")
 	before := le.Validity()
-	must(t, le.Extend(t.Context()))
+	locktest.Must(t, le.Extend(t.Context()))
 	if v := le.Validity(); v <= before {
 		t.Errorf("got validity %v after Extend, want more than %v", v, before)
 	}
-	must(t, le.Unlock(t.Context()))
-	wantErr(t, le.Extend(t.Context()), redlock.ErrNotHeld, redlock.ErrReleased)
+	locktest.Must(t, le.Unlock(t.Context()))
+	locktest.WantErr(t, le.Extend(t.Context()), redlock.ErrNotHeld, redlock.ErrReleased)
 }
 
 // Source: ALGORITHM section 6, "Filling": a renewal sets the key on nodes that the
 // acquire did not reach.
 func TestExtendFillsTheMinority(t *testing.T) {
-	c := start(t, 5)
-	must(t, c.procs[3].Kill())
-	must(t, c.procs[4].Kill())
+	c := locktest.Start(t, 5)
+	locktest.Must(t, c.Procs[3].Kill())
+	locktest.Must(t, c.Procs[4].Kill())
 	up := make(chan string, 8)
-	l := open(t, c.addrs, redlock.WithTTL(3*time.Second), locktest.On(func(e redlock.Event) { up <- e.Master }, redlock.EventMasterUp))
-	le := lock(t, l, "r", redlock.WithoutRenewal())
-	must(t, c.procs[3].Restart())
-	must(t, c.procs[4].Restart())
+	l := locktest.Open(t, c.Addrs, redlock.WithTTL(3*time.Second), locktest.On(func(e redlock.Event) { up <- e.Master }, redlock.EventMasterUp))
+	le := locktest.Lock(t, l, "r", redlock.WithoutRenewal())
+	locktest.Must(t, c.Procs[3].Restart())
+	locktest.Must(t, c.Procs[4].Restart())
 	<-up
 	<-up
-	must(t, le.Extend(t.Context()))
-	redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:r") == 5 }, "all nodes hold the key")
-	must(t, le.Unlock(t.Context()))
-	c.empty(t, "redlock:r")
+	locktest.Must(t, le.Extend(t.Context()))
+	redistest.Eventually(t, 5*time.Second, func() bool { return c.Count("redlock:r") == 5 }, "all nodes hold the key")
+	locktest.Must(t, le.Unlock(t.Context()))
+	c.Empty(t, "redlock:r")
 }
 
 // Source: ALGORITHM section 4: tokens are unique and rise, through contention, lost
 // nodes and lost counters.
 func TestFenceRises(t *testing.T) {
-	c := start(t, 5)
-	lockers := []*redlock.Locker{open(t, c.addrs), open(t, c.addrs), open(t, c.addrs)}
+	c := locktest.Start(t, 5)
+	lockers := []*redlock.Locker{locktest.Open(t, c.Addrs), locktest.Open(t, c.Addrs), locktest.Open(t, c.Addrs)}
 	var mu sync.Mutex
 	var fences []int64
 	var wg sync.WaitGroup
@@ -258,7 +167,7 @@ func TestFenceRises(t *testing.T) {
 		for range 4 {
 			wg.Go(func() {
 				for range 15 {
-					le := lock(t, l, "r")
+					le := locktest.Lock(t, l, "r")
 					mu.Lock()
 					fences = append(fences, le.Fence())
 					mu.Unlock()
@@ -271,11 +180,11 @@ func TestFenceRises(t *testing.T) {
 	}
 	wg.Wait()
 	for i := range 2 { // also without the counters of a minority
-		must(t, c.procs[i].Restart())
+		locktest.Must(t, c.Procs[i].Restart())
 		for range 10 {
-			le := lock(t, lockers[0], "r")
+			le := locktest.Lock(t, lockers[0], "r")
 			fences = append(fences, le.Fence())
-			must(t, le.Unlock(t.Context()))
+			locktest.Must(t, le.Unlock(t.Context()))
 		}
 	}
 	if !slices.IsSorted(fences) || len(slices.Compact(slices.Clone(fences))) != len(fences) {
@@ -289,10 +198,10 @@ func TestFenceRises(t *testing.T) {
 // Source: ALGORITHM section 4: the second round is needed once after counters got out
 // of step, and not any more then.
 func TestSecondRoundOnlyWhenCountersDiffer(t *testing.T) {
-	c := start(t, 3)
-	l := open(t, c.addrs)
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs)
 	calls := func() (list []int) { // number of scripts that each node has run
-		for _, n := range c.nodes {
+		for _, n := range c.Nodes {
 			stats := n.Info(t.Context(), "commandstats").Val()
 			var calls int
 			if _, after, ok := strings.Cut(stats, "cmdstat_evalsha:calls="); ok {
@@ -306,10 +215,10 @@ func TestSecondRoundOnlyWhenCountersDiffer(t *testing.T) {
 	// always runs.
 	cycle := func() (extra int) {
 		before := calls()
-		le := lock(t, l, "r")
-		redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:r") == 3 }, "all nodes hold the key")
-		must(t, le.Unlock(t.Context()))
-		c.empty(t, "redlock:r")
+		le := locktest.Lock(t, l, "r")
+		redistest.Eventually(t, 5*time.Second, func() bool { return c.Count("redlock:r") == 3 }, "all nodes hold the key")
+		locktest.Must(t, le.Unlock(t.Context()))
+		c.Empty(t, "redlock:r")
 		for i, n := range calls() {
 			extra += n - before[i] - 2
 		}
@@ -319,8 +228,8 @@ func TestSecondRoundOnlyWhenCountersDiffer(t *testing.T) {
 	// repeated at any time, but not each time.
 	settled := func() bool { return cycle() == 0 }
 	redistest.Eventually(t, 10*time.Second, settled, "acquire and release are all that a cycle takes")
-	must(t, c.nodes[0].IncrBy(t.Context(), "redlock:r~fence", 64_000).Err())
-	must(t, c.nodes[1].DecrBy(t.Context(), "redlock:r~fence", 64).Err())
+	locktest.Must(t, c.Nodes[0].IncrBy(t.Context(), "redlock:r~fence", 64_000).Err())
+	locktest.Must(t, c.Nodes[1].DecrBy(t.Context(), "redlock:r~fence", 64).Err())
 	if got := cycle() + cycle() + cycle(); got == 0 {
 		t.Error("counters out of step: got no second round")
 	}
@@ -330,17 +239,17 @@ func TestSecondRoundOnlyWhenCountersDiffer(t *testing.T) {
 // Source: ALGORITHM section 6: the counter of a held lock does not expire, on the nodes
 // that were raised neither.
 func TestExtendKeepsCountersAlive(t *testing.T) {
-	c := start(t, 3)
-	l := open(t, c.addrs)
-	must(t, c.nodes[0].Set(t.Context(), "redlock:r~fence", time.Now().Add(5*time.Second).UnixMicro(), time.Minute).Err()) // ahead of the others
-	le := lock(t, l, "r", redlock.WithoutRenewal())
-	redistest.Eventually(t, 5*time.Second, func() bool { return c.count("redlock:r") == 3 }, "all nodes hold the key")
-	for _, n := range c.nodes {
-		must(t, n.PExpire(t.Context(), "redlock:r~fence", 10*time.Second).Err())
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs)
+	locktest.Must(t, c.Nodes[0].Set(t.Context(), "redlock:r~fence", time.Now().Add(5*time.Second).UnixMicro(), time.Minute).Err()) // ahead of the others
+	le := locktest.Lock(t, l, "r", redlock.WithoutRenewal())
+	redistest.Eventually(t, 5*time.Second, func() bool { return c.Count("redlock:r") == 3 }, "all nodes hold the key")
+	for _, n := range c.Nodes {
+		locktest.Must(t, n.PExpire(t.Context(), "redlock:r~fence", 10*time.Second).Err())
 	}
-	must(t, le.Extend(t.Context()))
+	locktest.Must(t, le.Extend(t.Context()))
 	renewed := func() (n int) {
-		for _, node := range c.nodes {
+		for _, node := range c.Nodes {
 			if node.PTTL(t.Context(), "redlock:r~fence").Val() > 10*time.Second {
 				n++
 			}
@@ -348,16 +257,16 @@ func TestExtendKeepsCountersAlive(t *testing.T) {
 		return n
 	}
 	redistest.Eventually(t, 5*time.Second, func() bool { return renewed() == 3 }, "every counter's life is renewed")
-	must(t, le.Unlock(t.Context()))
+	locktest.Must(t, le.Unlock(t.Context()))
 }
 
 // A call that is refused for re-entry has no share in the lease: it does not keep the lease alive
 // when that is unlocked at this moment.
 func TestRefusedReentryDuringUnlock(t *testing.T) {
-	c := start(t, 1)
-	l := open(t, c.addrs)
+	c := locktest.Start(t, 1)
+	l := locktest.Open(t, c.Addrs)
 	for range 100 {
-		le := lock(t, l, "r")
+		le := locktest.Lock(t, l, "r")
 		ctx := le.Context()
 		var tries sync.WaitGroup
 		for range 3 {
@@ -371,24 +280,24 @@ func TestRefusedReentryDuringUnlock(t *testing.T) {
 				}
 			})
 		}
-		must(t, le.Unlock(t.Context()))
+		locktest.Must(t, le.Unlock(t.Context()))
 		tries.Wait()
-		c.empty(t, "redlock:r")
+		c.Empty(t, "redlock:r")
 	}
 }
 
 // If another client holds the resource, it is taken, even if a master is down.
 func TestTakenWithAMasterDown(t *testing.T) {
 	for _, n := range []int{3, 5} {
-		c := start(t, n)
-		must(t, c.procs[0].Kill())
-		holder, rival := open(t, c.addrs), open(t, c.addrs)
-		le := lock(t, holder, "r")
+		c := locktest.Start(t, n)
+		locktest.Must(t, c.Procs[0].Kill())
+		holder, rival := locktest.Open(t, c.Addrs), locktest.Open(t, c.Addrs)
+		le := locktest.Lock(t, holder, "r")
 		for range 20 {
 			_, err := rival.TryLock(t.Context(), "r")
-			wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrTaken)
+			locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrTaken)
 		}
-		must(t, le.Unlock(t.Context()))
+		locktest.Must(t, le.Unlock(t.Context()))
 	}
 }
 
@@ -410,16 +319,16 @@ func (c *endsWhenAsked) Done() <-chan struct{} {
 // At whatever moment the context of a waiting Lock ends, the error has that, and the reason of the
 // last attempt that had a verdict. A waiter looks at its context about once a second.
 func TestVirtualLockCutShortAtAnyMoment(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		le := b.lock(b.warmLocker(), "r")
-		l := b.warmLocker()
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		le := b.Lock(b.WarmLocker(), "r")
+		l := b.WarmLocker()
 		taken := 0
 		for looks := range 24 {
 			ctx := &endsWhenAsked{}
 			ctx.Context, ctx.end = context.WithCancel(t.Context())
 			ctx.left.Store(int64(looks))
 			_, err := l.Lock(ctx, "r")
-			wantErr(t, err, redlock.ErrNotAcquired, context.Canceled)
+			locktest.WantErr(t, err, redlock.ErrNotAcquired, context.Canceled)
 			if errors.Is(err, redlock.ErrNoQuorum) {
 				t.Errorf("%d looks: got %v, want no alarm: the nodes are well", looks, err)
 			}
@@ -432,34 +341,34 @@ func TestVirtualLockCutShortAtAnyMoment(t *testing.T) {
 		if taken == 0 {
 			t.Error("no call got as far as an attempt with a verdict")
 		}
-		b.unlock(le)
-		b.wantHolding("r")
+		b.Unlock(le)
+		b.WantHolding("r")
 	})
 }
 
 // Source: ALGORITHM section 5: the holder's lease is over at once, and a quorum is enough to
 // confirm the release.
 func TestUnlockWithMastersDown(t *testing.T) {
-	c := start(t, 5)
-	l := open(t, c.addrs)
-	le := lock(t, l, "r")
-	must(t, c.procs[0].Kill())
-	must(t, c.procs[1].Kill())
-	must(t, le.Unlock(t.Context()))
-	next := lock(t, l, "r")
+	c := locktest.Start(t, 5)
+	l := locktest.Open(t, c.Addrs)
+	le := locktest.Lock(t, l, "r")
+	locktest.Must(t, c.Procs[0].Kill())
+	locktest.Must(t, c.Procs[1].Kill())
+	locktest.Must(t, le.Unlock(t.Context()))
+	next := locktest.Lock(t, l, "r")
 	if next.Fence() <= le.Fence() {
 		t.Errorf("got fence %d after %d, want a larger fence", next.Fence(), le.Fence())
 	}
-	must(t, next.Unlock(t.Context()))
+	locktest.Must(t, next.Unlock(t.Context()))
 }
 
 // Source: ALGORITHM section 3, point 1: each attempt has a value of its own.
 func TestTokenIsNewForEachAttempt(t *testing.T) {
-	c := start(t, 1)
-	l := open(t, c.addrs)
+	c := locktest.Start(t, 1)
+	l := locktest.Open(t, c.Addrs)
 	seen := make(map[string]bool)
 	for range 10 {
-		le := lock(t, l, "r")
+		le := locktest.Lock(t, l, "r")
 		if seen[le.Token()] {
 			t.Fatalf("token %s given twice", le.Token())
 		}
@@ -467,52 +376,52 @@ func TestTokenIsNewForEachAttempt(t *testing.T) {
 		if le.Resource() != "r" {
 			t.Errorf("got resource %q, want r", le.Resource())
 		}
-		must(t, le.Unlock(t.Context()))
+		locktest.Must(t, le.Unlock(t.Context()))
 	}
 }
 
 // A key that holds another type is an error at once, which names the key.
 func TestWrongTypeAtTheKey(t *testing.T) {
-	c := start(t, 3)
-	l := open(t, c.addrs)
-	for _, n := range c.nodes {
-		must(t, n.LPush(t.Context(), "redlock:list", "x").Err())
-		must(t, n.Set(t.Context(), "redlock:counted~fence", "no number", 0).Err())
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs)
+	for _, n := range c.Nodes {
+		locktest.Must(t, n.LPush(t.Context(), "redlock:list", "x").Err())
+		locktest.Must(t, n.Set(t.Context(), "redlock:counted~fence", "no number", 0).Err())
 	}
 	for _, resource := range []string{"list", "counted"} {
 		_, err := l.Lock(t.Context(), resource) // waiting would never end
-		wantErr(t, err, redlock.ErrNotAcquired, reason.WrongType)
+		locktest.WantErr(t, err, redlock.ErrNotAcquired, reason.WrongType)
 		var q *redlock.QuorumError
 		if !errors.As(err, &q) {
 			t.Fatalf("%s: got %v, want a QuorumError", resource, err)
 		}
 		for _, n := range q.Masters {
-			if errors.Is(n, reason.WrongType) && (!slices.Contains(c.addrs, n.Master) || !strings.Contains(n.Error(), "redlock:"+resource)) {
+			if errors.Is(n, reason.WrongType) && (!slices.Contains(c.Addrs, n.Master) || !strings.Contains(n.Error(), "redlock:"+resource)) {
 				t.Errorf("%s: got %v, want an error that names node and key", resource, n)
 			}
 		}
 	}
 	// On a minority only these votes are lost.
-	must(t, c.nodes[0].LPush(t.Context(), "redlock:mixed", "x").Err())
-	must(t, lock(t, l, "mixed").Unlock(t.Context()))
+	locktest.Must(t, c.Nodes[0].LPush(t.Context(), "redlock:mixed", "x").Err())
+	locktest.Must(t, locktest.Lock(t, l, "mixed").Unlock(t.Context()))
 }
 
 // Any string is a resource: a name has no syntax.
 func TestResourceNames(t *testing.T) {
-	c := start(t, 3)
-	l := open(t, c.addrs)
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs)
 	for _, r := range []string{" ", "{a}b", "a}b{", "x|0", "\x00\xff", "日本", strings.Repeat("n", redlock.MaxResourceLength), "a~fenc"} {
-		a := lock(t, l, r)
+		a := locktest.Lock(t, l, r)
 		if _, err := l.TryLock(t.Context(), r); !errors.Is(err, redlock.ErrTaken) {
 			t.Errorf("%q: got %v, want ErrTaken", r, err)
 		}
-		must(t, a.Unlock(t.Context()))
+		locktest.Must(t, a.Unlock(t.Context()))
 	}
 	for _, r := range []string{"", strings.Repeat("n", redlock.MaxResourceLength+1), "a~fence"} {
 		_, err := l.Lock(t.Context(), r)
-		wantErr(t, err, redlock.ErrConfig)
+		locktest.WantErr(t, err, redlock.ErrConfig)
 		_, err = l.TryLock(t.Context(), r)
-		wantErr(t, err, redlock.ErrConfig)
+		locktest.WantErr(t, err, redlock.ErrConfig)
 	}
 }
 
@@ -562,13 +471,13 @@ func TestReservedKeys(t *testing.T) {
 			}
 		}
 	}
-	wantErr(t, must(redlock.New([]string{"127.0.0.1:1"}, redlock.WithKeyPrefix("a~"))).CheckResource("turn"), redlock.ErrConfig)
+	locktest.WantErr(t, must(redlock.New([]string{"127.0.0.1:1"}, redlock.WithKeyPrefix("a~"))).CheckResource("turn"), redlock.ErrConfig)
 }
 
 // Bad arguments of a call reach no node.
 func TestBadArguments(t *testing.T) {
-	c := start(t, 1)
-	l := open(t, c.addrs)
+	c := locktest.Start(t, 1)
+	l := locktest.Open(t, c.Addrs)
 	for name, call := range map[string]func() error{
 		"nil ctx":      func() error { var none context.Context; _, err := l.Lock(none, "r"); return err },
 		"nil fn":       func() error { return l.Do(t.Context(), "r", nil) },
@@ -580,17 +489,17 @@ func TestBadArguments(t *testing.T) {
 			t.Errorf("%s: got %v, want ErrConfig and not ErrNotAcquired", name, err)
 		}
 	}
-	if keys, err := c.nodes[0].DBSize(t.Context()).Result(); err != nil || keys != 1 {
+	if keys, err := c.Nodes[0].DBSize(t.Context()).Result(); err != nil || keys != 1 {
 		t.Errorf("got %d keys, %v, want the marker alone", keys, err)
 	}
 }
 
 // The text of an error names each master that is known to be down, also those that were not needed to decide.
 func TestErrorNamesAllThatAreDown(t *testing.T) {
-	c := start(t, 3)
-	l := open(t, c.addrs)
-	for _, p := range c.procs {
-		must(t, p.Kill())
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs)
+	for _, p := range c.Procs {
+		locktest.Must(t, p.Kill())
 	}
 	redistest.Eventually(t, 10*time.Second, func() bool {
 		_, err := l.TryLock(t.Context(), "r")
@@ -598,7 +507,7 @@ func TestErrorNamesAllThatAreDown(t *testing.T) {
 	}, "all masters are known to be down")
 	for range 50 {
 		_, err := l.TryLock(t.Context(), "r")
-		for _, addr := range c.addrs {
+		for _, addr := range c.Addrs {
 			if text := fmt.Sprint(err); !strings.Contains(text, addr) {
 				t.Fatalf("got the text %q, want %s in it", text, addr)
 			}
@@ -608,19 +517,19 @@ func TestErrorNamesAllThatAreDown(t *testing.T) {
 
 // The text of an error leaves out a master that had not answered when the others decided. Masters has it.
 func TestErrorLeavesOutUndecidedMasters(t *testing.T) {
-	c := start(t, 3)
-	l, other := open(t, c.addrs), open(t, c.addrs)
-	reachAll(t, l, other)
-	lease := lock(t, l, "r")
-	must(t, c.procs[0].Pause())
+	c := locktest.Start(t, 3)
+	l, other := locktest.Open(t, c.Addrs), locktest.Open(t, c.Addrs)
+	locktest.ReachAll(t, l, other)
+	lease := locktest.Lock(t, l, "r")
+	locktest.Must(t, c.Procs[0].Pause())
 	_, err := other.TryLock(t.Context(), "r")
 	var verdict *redlock.QuorumError
 	if !errors.As(err, &verdict) || !errors.Is(err, redlock.ErrTaken) {
 		t.Fatalf("got %v", err)
 	}
-	if strings.Contains(err.Error(), c.addrs[0]) || !strings.Contains(err.Error(), c.addrs[1]) || len(verdict.Masters) != 3 {
+	if strings.Contains(err.Error(), c.Addrs[0]) || !strings.Contains(err.Error(), c.Addrs[1]) || len(verdict.Masters) != 3 {
 		t.Errorf("got the text %q, and %d masters; want the text without the master that is paused", err, len(verdict.Masters))
 	}
-	must(t, c.procs[0].Resume())
-	must(t, lease.Unlock(t.Context()))
+	locktest.Must(t, c.Procs[0].Resume())
+	locktest.Must(t, lease.Unlock(t.Context()))
 }

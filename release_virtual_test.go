@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/virtual"
 )
 
 // Unlock returns with the quorum, whatever the state of the other nodes, and within the node timeout
@@ -18,99 +20,99 @@ import (
 // Source: ALGORITHM section 5.
 func TestVirtualUnlock(t *testing.T) {
 	t.Run("two of five hung", func(t *testing.T) {
-		inBubble(t, 5, func(t *testing.T, b *bubble) {
-			l := b.warmLocker()
-			lease := b.lock(l, "r")
+		locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			lease := b.Lock(l, "r")
 			synctest.Wait()
-			b.each((*bubbleNode).hang, 3, 4)
+			b.Each((*virtual.Node).Hang, 3, 4)
 			start := time.Now()
-			b.unlock(lease)
-			wantSince(t, "Unlock", start, 0)
-			b.wantHolding("r", 3, 4)
+			b.Unlock(lease)
+			locktest.WantSince(t, "Unlock", start, 0)
+			b.WantHolding("r", 3, 4)
 			time.Sleep(time.Second)
-			b.each((*bubbleNode).resume, 3, 4)
-			b.wantHolding("r")
+			b.Each((*virtual.Node).Resume, 3, 4)
+			b.WantHolding("r")
 		})
 	})
 	t.Run("latency is that of the quorum", func(t *testing.T) {
-		inBubble(t, 5, func(t *testing.T, b *bubble) {
-			l := b.warmLocker()
-			lease := b.lock(l, "r")
-			for i, n := range b.nodes {
-				n.latency(time.Duration(i+1)*time.Millisecond, time.Duration(i+1)*time.Millisecond)
+		locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			lease := b.Lock(l, "r")
+			for i, n := range b.Nodes {
+				n.Latency(time.Duration(i+1)*time.Millisecond, time.Duration(i+1)*time.Millisecond)
 			}
 			start := time.Now()
-			b.unlock(lease)
-			wantSince(t, "Unlock", start, 6*time.Millisecond)
+			b.Unlock(lease)
+			locktest.WantSince(t, "Unlock", start, 6*time.Millisecond)
 		})
 	})
 	t.Run("down since before the lease, and a slow one", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l, next := b.warmLocker(), b.warmLocker()
-			b.nodes[0].kill()
-			b.unlock(b.lock(l, "another")) // finds out that the node is down
-			lease := b.lock(l, "r")
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l, next := b.WarmLocker(), b.WarmLocker()
+			b.Nodes[0].Kill()
+			b.Unlock(b.Lock(l, "another")) // finds out that the node is down
+			lease := b.Lock(l, "r")
 			synctest.Wait()
-			b.nodes[2].latency(2*time.Millisecond, time.Millisecond)
+			b.Nodes[2].Latency(2*time.Millisecond, time.Millisecond)
 			start := time.Now()
-			b.unlock(lease)
-			wantSince(t, "Unlock", start, 3*time.Millisecond)
-			b.nodes[2].latency(0, 0)
-			b.unlock(b.lock(next, "r")) // no node refuses because of the lease that was released
+			b.Unlock(lease)
+			locktest.WantSince(t, "Unlock", start, 3*time.Millisecond)
+			b.Nodes[2].Latency(0, 0)
+			b.Unlock(b.Lock(next, "r")) // no node refuses because of the lease that was released
 		})
 	})
 	t.Run("down since before the lease, and hung since", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l := b.warmLocker()
-			b.nodes[0].kill()
-			b.unlock(b.lock(l, "another")) // finds out that the node is down
-			lease := b.lock(l, "r")
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			b.Nodes[0].Kill()
+			b.Unlock(b.Lock(l, "another")) // finds out that the node is down
+			lease := b.Lock(l, "r")
 			synctest.Wait()
-			b.nodes[2].hang()
+			b.Nodes[2].Hang()
 			start := time.Now()
-			b.unlock(lease) // two nodes have no key of the lease: the first never had one
-			wantSince(t, "Unlock", start, timeout10)
-			b.wantHolding("r", 2)
+			b.Unlock(lease) // two nodes have no key of the lease: the first never had one
+			locktest.WantSince(t, "Unlock", start, locktest.MasterTimeout)
+			b.WantHolding("r", 2)
 		})
 	})
-	for name, fault := range map[string]func(*bubbleNode){"hung": (*bubbleNode).hang, "blackholed": (*bubbleNode).blackhole} {
+	for name, fault := range map[string]func(*virtual.Node){"hung": (*virtual.Node).Hang, "blackholed": (*virtual.Node).Blackhole} {
 		t.Run("three of five "+name, func(t *testing.T) {
-			inBubble(t, 5, func(t *testing.T, b *bubble) {
-				l := b.warmLocker()
-				lease := b.lock(l, "r")
+			locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
+				l := b.WarmLocker()
+				lease := b.Lock(l, "r")
 				synctest.Wait()
-				b.each(fault, 0, 1, 2)
+				b.Each(fault, 0, 1, 2)
 				start := time.Now()
 				err := lease.Unlock(t.Context())
-				wantMatch(t, "Unlock", err, []error{redlock.ErrNoQuorum}, redlock.ErrNotHeld, redlock.ErrLost)
-				wantSince(t, "Unlock", start, timeout10)
-				wantMatch(t, "cause", context.Cause(lease.Context()), []error{redlock.ErrReleased}, redlock.ErrLost)
+				locktest.WantMatch(t, "Unlock", err, []error{redlock.ErrNoQuorum}, redlock.ErrNotHeld, redlock.ErrLost)
+				locktest.WantSince(t, "Unlock", start, locktest.MasterTimeout)
+				locktest.WantMatch(t, "cause", context.Cause(lease.Context()), []error{redlock.ErrReleased}, redlock.ErrLost)
 				if got := lease.Validity(); got > 0 {
 					t.Errorf("validity after Unlock: got %v, want none", got)
 				}
-				b.wantHolding("r", 0, 1, 2)
+				b.WantHolding("r", 0, 1, 2)
 				time.Sleep(2 * time.Second)
-				b.all((*bubbleNode).heal)
-				time.Sleep(reconnect10)
-				wantNever(t, b, "r", ttl10)
+				b.All((*virtual.Node).Heal)
+				time.Sleep(locktest.Reconnect)
+				wantNever(t, b, "r", locktest.TTL)
 			})
 		})
 	}
 	t.Run("a connection that broke", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l := b.warmLocker()
-			lease := b.lock(l, "r")
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			lease := b.Lock(l, "r")
 			synctest.Wait()
-			b.all(func(n *bubbleNode) { n.kill(); n.restart() })
+			b.All(func(n *virtual.Node) { n.Kill(); n.Restart() })
 			start := time.Now()
-			b.unlock(lease)
-			wantSince(t, "Unlock", start, 0)
-			b.wantHolding("r")
+			b.Unlock(lease)
+			locktest.WantSince(t, "Unlock", start, 0)
+			b.WantHolding("r")
 		})
 	})
 	t.Run("with a context that has ended", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l := b.warmLocker()
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
 			ctx, cancel := context.WithCancel(t.Context())
 			lease, err := l.Lock(ctx, "r")
 			if err != nil {
@@ -120,16 +122,16 @@ func TestVirtualUnlock(t *testing.T) {
 			if err := lease.Unlock(ctx); err != nil {
 				t.Errorf("Unlock: got %v, want no error", err)
 			}
-			b.wantHolding("r")
+			b.WantHolding("r")
 		})
 	})
 	t.Run("the key expired on the nodes by a step of their clocks", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l := b.warmLocker()
-			lease := b.lock(l, "r")
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			lease := b.Lock(l, "r")
 			synctest.Wait()
-			b.all(func(n *bubbleNode) { n.runClock(1, time.Hour) })
-			wantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld})
+			b.All(func(n *virtual.Node) { n.RunClock(1, time.Hour) })
+			locktest.WantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld})
 		})
 	})
 }
@@ -140,38 +142,38 @@ func TestVirtualUnlock(t *testing.T) {
 // Source: ALGORITHM section 5 (ErrNotHeld); section 13, I9.
 func TestVirtualUseAfterTheEnd(t *testing.T) {
 	t.Run("after Unlock", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l := b.warmLocker()
-			lease := b.lock(l, "r")
-			b.unlock(lease)
-			next := b.lock(l, "r")
-			b.all(func(n *bubbleNode) { n.latency(time.Millisecond, time.Millisecond) })
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			lease := b.Lock(l, "r")
+			b.Unlock(lease)
+			next := b.Lock(l, "r")
+			b.All(func(n *virtual.Node) { n.Latency(time.Millisecond, time.Millisecond) })
 			start := time.Now()
-			wantMatch(t, "second Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrReleased}, redlock.ErrLost)
-			wantMatch(t, "Extend", lease.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrReleased}, redlock.ErrLost)
-			wantSince(t, "typed errors", start, 0)
-			wantMatch(t, "cause", context.Cause(lease.Context()), []error{redlock.ErrReleased})
+			locktest.WantMatch(t, "second Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrReleased}, redlock.ErrLost)
+			locktest.WantMatch(t, "Extend", lease.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrReleased}, redlock.ErrLost)
+			locktest.WantSince(t, "typed errors", start, 0)
+			locktest.WantMatch(t, "cause", context.Cause(lease.Context()), []error{redlock.ErrReleased})
 			time.Sleep(time.Second)
-			b.wantHolding("r", 0, 1, 2)
+			b.WantHolding("r", 0, 1, 2)
 			if next.Validity() <= 0 {
 				t.Errorf("validity of the next lease: got %v, want some", next.Validity())
 			}
 		})
 	})
 	t.Run("after expiry, with another holder", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l, other := b.warmLocker(redlock.WithoutRenewal()), b.warmLocker()
-			lease := b.lock(l, "r")
-			time.Sleep(ttl10 + time.Millisecond)
-			next := b.lock(other, "r")
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l, other := b.WarmLocker(redlock.WithoutRenewal()), b.WarmLocker()
+			lease := b.Lock(l, "r")
+			time.Sleep(locktest.TTL + time.Millisecond)
+			next := b.Lock(other, "r")
 			start := time.Now()
-			wantMatch(t, "Extend", lease.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Expired}, redlock.ErrReleased)
-			wantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Expired}, redlock.ErrReleased)
-			wantSince(t, "typed errors", start, 0)
+			locktest.WantMatch(t, "Extend", lease.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Expired}, redlock.ErrReleased)
+			locktest.WantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Expired}, redlock.ErrReleased)
+			locktest.WantSince(t, "typed errors", start, 0)
 			time.Sleep(2 * time.Second)
-			b.wantHolding("r", 0, 1, 2)
-			for i, n := range b.nodes {
-				if got := n.callsOf("release", "r"); len(got) > 1 {
+			b.WantHolding("r", 0, 1, 2)
+			for i, n := range b.Nodes {
+				if got := n.CallsOf("release", "r"); len(got) > 1 {
 					t.Errorf("releases seen by node %d: got %d, want at most 1", i, len(got))
 				}
 			}
@@ -182,17 +184,17 @@ func TestVirtualUseAfterTheEnd(t *testing.T) {
 				t.Errorf("fence: got %d after %d, want a larger fence", next.Fence(), lease.Fence())
 			}
 			// The handle does not change.
-			wantMatch(t, "second Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld})
+			locktest.WantMatch(t, "second Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld})
 		})
 	})
 	t.Run("just before the deadline, when the context has ended", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l := b.warmLocker(redlock.WithoutRenewal())
-			lease := b.lock(l, "r")
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker(redlock.WithoutRenewal())
+			lease := b.Lock(l, "r")
 			<-lease.Context().Done()
-			wantMatch(t, "Extend", lease.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Expired})
-			wantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Expired})
-			b.wantHolding("r") // the key is released all the same
+			locktest.WantMatch(t, "Extend", lease.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Expired})
+			locktest.WantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Expired})
+			b.WantHolding("r") // the key is released all the same
 		})
 	})
 }
@@ -202,108 +204,108 @@ func TestVirtualUseAfterTheEnd(t *testing.T) {
 // Source: ALGORITHM section 5 ("Closing the client waits for these, bounded"); section 13, I11.
 func TestVirtualClose(t *testing.T) {
 	t.Run("releases all leases", func(t *testing.T) {
-		inBubble(t, 5, func(t *testing.T, b *bubble) {
-			l := b.warmLocker()
+		locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
 			var leases []*redlock.Lease
 			for i := range 10 {
-				leases = append(leases, b.lock(l, fmt.Sprint("r", i)))
+				leases = append(leases, b.Lock(l, fmt.Sprint("r", i)))
 			}
 			inUse := leases[0].Context()
 			start := time.Now()
 			if err := l.Close(); err != nil {
 				t.Errorf("Close: got %v, want no error", err)
 			}
-			wantSince(t, "Close", start, 0)
+			locktest.WantSince(t, "Close", start, 0)
 			if inUse.Err() == nil {
 				t.Error("context after Close: got no ended context")
 			}
 			for i, lease := range leases {
-				b.wantHolding(fmt.Sprint("r", i))
-				wantMatch(t, "cause", context.Cause(lease.Context()), []error{redlock.ErrReleased, redlock.ErrClosed}, redlock.ErrLost)
-				wantMatch(t, "Extend", lease.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrReleased, redlock.ErrClosed})
-				wantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrReleased, redlock.ErrClosed})
+				b.WantHolding(fmt.Sprint("r", i))
+				locktest.WantMatch(t, "cause", context.Cause(lease.Context()), []error{redlock.ErrReleased, redlock.ErrClosed}, redlock.ErrLost)
+				locktest.WantMatch(t, "Extend", lease.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrReleased, redlock.ErrClosed})
+				locktest.WantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrReleased, redlock.ErrClosed})
 				if got := lease.Validity(); got > 0 {
 					t.Errorf("validity after Close: got %v, want none", got)
 				}
 			}
 			_, err := l.Lock(t.Context(), "r")
-			wantMatch(t, "Lock", err, []error{redlock.ErrClosed})
+			locktest.WantMatch(t, "Lock", err, []error{redlock.ErrClosed})
 			_, err = l.TryLock(t.Context(), "r")
-			wantMatch(t, "TryLock", err, []error{redlock.ErrClosed})
+			locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrClosed})
 			err = l.Do(t.Context(), "r", func(context.Context, *redlock.Lease) error {
 				t.Error("Do: got fn called, want it not to be")
 				return nil
 			})
-			wantMatch(t, "Do", err, []error{redlock.ErrClosed})
+			locktest.WantMatch(t, "Do", err, []error{redlock.ErrClosed})
 			if err := l.Close(); err != nil {
 				t.Errorf("second Close: got %v, want no error", err)
 			}
 		})
 	})
 	t.Run("before anything was done", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l := b.locker()
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.Locker()
 			start := time.Now()
 			if err := l.Close(); err != nil {
 				t.Errorf("Close: got %v, want no error", err)
 			}
-			wantSince(t, "Close", start, 0)
+			locktest.WantSince(t, "Close", start, 0)
 		})
 	})
-	for name, fault := range map[string]func(*bubbleNode){
-		"hung": (*bubbleNode).hang, "blackholed": (*bubbleNode).blackhole, "dead": (*bubbleNode).kill,
+	for name, fault := range map[string]func(*virtual.Node){
+		"hung": (*virtual.Node).Hang, "blackholed": (*virtual.Node).Blackhole, "dead": (*virtual.Node).Kill,
 	} {
 		t.Run("all nodes "+name, func(t *testing.T) {
-			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				l := b.warmLocker()
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				l := b.WarmLocker()
 				for i := range 3 {
-					b.lock(l, fmt.Sprint("r", i))
+					b.Lock(l, fmt.Sprint("r", i))
 				}
 				synctest.Wait()
-				b.all(fault)
+				b.All(fault)
 				start := time.Now()
-				wantMatch(t, "Close", l.Close(), []error{redlock.ErrNoQuorum})
-				wantWithin(t, "Close", start, 3*timeout10)
-				wantMatch(t, "second Close", l.Close(), []error{redlock.ErrNoQuorum})
+				locktest.WantMatch(t, "Close", l.Close(), []error{redlock.ErrNoQuorum})
+				locktest.WantWithin(t, "Close", start, 3*locktest.MasterTimeout)
+				locktest.WantMatch(t, "second Close", l.Close(), []error{redlock.ErrNoQuorum})
 			})
 		})
 		t.Run("all nodes "+name+" for long", func(t *testing.T) {
-			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				l := b.warmLocker()
-				b.lock(l, "r")
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				l := b.WarmLocker()
+				b.Lock(l, "r")
 				synctest.Wait()
-				b.all(fault)
+				b.All(fault)
 				time.Sleep(5 * time.Second) // renewals have failed, dials are under way
 				start := time.Now()
-				wantMatch(t, "Close", l.Close(), []error{redlock.ErrNoQuorum})
-				wantWithin(t, "Close", start, 3*timeout10)
+				locktest.WantMatch(t, "Close", l.Close(), []error{redlock.ErrNoQuorum})
+				locktest.WantWithin(t, "Close", start, 3*locktest.MasterTimeout)
 			})
 		})
 	}
 	t.Run("two of five hung", func(t *testing.T) {
-		inBubble(t, 5, func(t *testing.T, b *bubble) {
-			l := b.warmLocker()
-			b.lock(l, "r")
+		locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			b.Lock(l, "r")
 			synctest.Wait()
-			b.each((*bubbleNode).hang, 1, 2)
+			b.Each((*virtual.Node).Hang, 1, 2)
 			start := time.Now()
 			if err := l.Close(); err != nil {
 				t.Errorf("Close: got %v, want no error: a quorum confirmed", err)
 			}
-			wantWithin(t, "Close", start, 3*timeout10)
-			b.each((*bubbleNode).resume, 1, 2)
-			b.wantHolding("r") // the requests that were sent arrive
+			locktest.WantWithin(t, "Close", start, 3*locktest.MasterTimeout)
+			b.Each((*virtual.Node).Resume, 1, 2)
+			b.WantHolding("r") // the requests that were sent arrive
 		})
 	})
 	t.Run("while callers wait", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l, other := b.warmLocker(), b.warmLocker()
-			b.lock(other, "r")
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l, other := b.WarmLocker(), b.WarmLocker()
+			b.Lock(other, "r")
 			var ended sync.WaitGroup
 			for range 5 {
 				ended.Go(func() {
 					_, err := l.Lock(context.Background(), "r")
-					wantMatch(t, "Lock", err, []error{redlock.ErrClosed})
+					locktest.WantMatch(t, "Lock", err, []error{redlock.ErrClosed})
 				})
 			}
 			time.Sleep(time.Second)
@@ -312,13 +314,13 @@ func TestVirtualClose(t *testing.T) {
 				t.Errorf("Close: got %v, want no error", err)
 			}
 			ended.Wait()
-			wantSince(t, "Close", start, 0)
+			locktest.WantSince(t, "Close", start, 0)
 		})
 	})
 	t.Run("while an attempt is under way", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l := b.warmLocker()
-			b.all(func(n *bubbleNode) { n.latency(50*time.Millisecond, 50*time.Millisecond) })
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			b.All(func(n *virtual.Node) { n.Latency(50*time.Millisecond, 50*time.Millisecond) })
 			done := make(chan error, 1)
 			go func() {
 				_, err := l.TryLock(context.Background(), "r")
@@ -329,10 +331,10 @@ func TestVirtualClose(t *testing.T) {
 			if err := l.Close(); err != nil {
 				t.Errorf("Close: got %v, want no error", err)
 			}
-			wantMatch(t, "TryLock", <-done, []error{redlock.ErrClosed})
-			wantWithin(t, "Close", start, 3*timeout10)
+			locktest.WantMatch(t, "TryLock", <-done, []error{redlock.ErrClosed})
+			locktest.WantWithin(t, "Close", start, 3*locktest.MasterTimeout)
 			time.Sleep(50 * time.Millisecond)
-			wantNever(t, b, "r", ttl10)
+			wantNever(t, b, "r", locktest.TTL)
 		})
 	})
 }

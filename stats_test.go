@@ -11,12 +11,14 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/virtual"
 )
 
 // Stats shows the held leases, the waiting callers, and the counts of events.
 func TestVirtualStats(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l := b.locker()
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.Locker()
 		s := l.Stats()
 		if len(s.Leases) != 0 || s.Waiting != 0 || slices.Max(slices.Collect(maps.Values(s.Counts))) != 0 {
 			t.Errorf("before the first call: got %+v, want nothing", s)
@@ -27,10 +29,10 @@ func TestVirtualStats(t *testing.T) {
 			}
 		}
 
-		b.all(func(n *bubbleNode) { n.latency(time.Millisecond, time.Millisecond) })
+		b.All(func(n *virtual.Node) { n.Latency(time.Millisecond, time.Millisecond) })
 		began := time.Now()
-		second := b.lock(l, "b", redlock.WithTTL(time.Second))
-		first := b.lock(l, "a", redlock.WithReentry())
+		second := b.Lock(l, "b", redlock.WithTTL(time.Second))
+		first := b.Lock(l, "a", redlock.WithReentry())
 		if _, err := l.TryLock(first.Context(), "a", redlock.WithReentry()); err != nil {
 			t.Fatalf("re-entry: got %v, want another handle", err)
 		}
@@ -38,9 +40,9 @@ func TestVirtualStats(t *testing.T) {
 			t.Fatalf("TryLock of what is held: got %v, want ErrTaken", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		w := b.wait(ctx, l) // for "r", which it gets
-		lease := b.got(w)
-		other := b.wait(ctx, l)
+		w := b.Wait(ctx, l) // for "r", which it gets
+		lease := b.Got(w)
+		other := b.Wait(ctx, l)
 		synctest.Wait()
 
 		s = l.Stats()
@@ -68,19 +70,19 @@ func TestVirtualStats(t *testing.T) {
 		}
 
 		cancel()
-		<-other.done
+		<-other.Done
 		time.Sleep(900 * time.Millisecond) // "b" is renewed by then
 		if r := l.Stats().Leases[1].Renewals; r < 2 {
 			t.Errorf("renewals of a lease of 1 s after 900 ms: got %d, want 2 or more", r)
 		}
-		b.unlock(second)
+		b.Unlock(second)
 		s = l.Stats()
 		if s.Waiting != 0 || s.Counts[redlock.EventExtended] < 2 || s.Counts[redlock.EventReleased] != 1 {
 			t.Errorf("got %d waiting and %+v, want none, 2 extensions, 1 release", s.Waiting, s.Counts)
 		}
 
-		b.nodes[0].kill()
-		b.each((*bubbleNode).restartEmpty, 1)
+		b.Nodes[0].Kill()
+		b.Each((*virtual.Node).RestartEmpty, 1)
 		down := time.Now()
 		if err := first.Extend(t.Context()); !errors.Is(err, redlock.ErrNoQuorum) {
 			t.Errorf("Extend with one master down and one master emptied: got %v, want ErrNoQuorum", err)
@@ -96,7 +98,7 @@ func TestVirtualStats(t *testing.T) {
 		if c := s.Counts; c[redlock.EventMasterDown] == 0 || c[redlock.EventQuarantined] == 0 || c[redlock.EventExtendFailed] == 0 {
 			t.Errorf("got %+v, want a node that went down, a quarantine, an Extend that failed", c)
 		}
-		b.nodes[0].heal()
+		b.Nodes[0].Heal()
 		time.Sleep(time.Second)
 		if n := l.Stats().Masters[0]; n.State != redlock.MasterUp || n.Err == nil {
 			t.Errorf("a node that was down: got %+v, want it up with the error it was down for", n)
@@ -114,9 +116,9 @@ func TestVirtualStats(t *testing.T) {
 
 // A lost lease is neither held nor released.
 func TestVirtualStatsOfALostLease(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l := b.locker()
-		lease := b.lock(l, "r", redlock.WithTTL(time.Second), redlock.WithoutRenewal())
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.Locker()
+		lease := b.Lock(l, "r", redlock.WithTTL(time.Second), redlock.WithoutRenewal())
 		<-lease.Context().Done()
 		s := l.Stats()
 		if len(s.Leases) != 0 || s.Counts[redlock.EventLost] != 1 || s.Counts[redlock.EventReleased] != 0 {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
 )
 
@@ -26,13 +27,13 @@ func TestStoppedProcess(t *testing.T) {
 		beStopped(t, strings.Split(addrs, ","))
 		return
 	}
-	c := start(t, 3)
-	l := open(t, c.addrs, shortLived...)
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs, shortLived...)
 	child := exec.Command(os.Args[0], "-test.run=^TestStoppedProcess$", "-test.timeout=1m")
-	child.Env = append(os.Environ(), childEnv+"="+strings.Join(c.addrs, ","))
+	child.Env = append(os.Environ(), childEnv+"="+strings.Join(c.Addrs, ","))
 	out, err := child.StdoutPipe()
-	must(t, err)
-	must(t, child.Start())
+	locktest.Must(t, err)
+	locktest.Must(t, child.Start())
 	t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
 	lines := bufio.NewScanner(out)
 	read := func(format string, into ...any) {
@@ -49,7 +50,7 @@ func TestStoppedProcess(t *testing.T) {
 	suspend(t, child.Process)
 	le, err := l.Lock(t.Context(), "r")
 	proceed(t, child.Process)
-	must(t, err)
+	locktest.Must(t, err)
 	if le.Fence() <= fence {
 		t.Errorf("got fence %d after %d, want a larger fence", le.Fence(), fence)
 	}
@@ -59,16 +60,16 @@ func TestStoppedProcess(t *testing.T) {
 	if valid || !lost || !expired {
 		t.Errorf("got valid %v, lost %v, expired %v; want it over, and to know why", valid, lost, expired)
 	}
-	must(t, le.Extend(t.Context())) // which the child has not touched
-	must(t, le.Unlock(t.Context()))
+	locktest.Must(t, le.Extend(t.Context())) // which the child has not touched
+	locktest.Must(t, le.Unlock(t.Context()))
 }
 
 var shortLived = []redlock.Option{redlock.WithTTL(time.Second), redlock.WithMaxTTL(time.Second)}
 
 // beStopped holds a lease until it finds that it was stopped, and prints what it knows then.
 func beStopped(t *testing.T, addrs []string) {
-	l := open(t, addrs, shortLived...)
-	le := lock(t, l, "r")
+	l := locktest.Open(t, addrs, shortLived...)
+	le := locktest.Lock(t, l, "r")
 	ctx := le.Context()
 	fmt.Printf("held with fence %d\n", le.Fence())
 	for last := time.Now(); time.Since(last) < 300*time.Millisecond && ctx.Err() == nil; {

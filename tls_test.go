@@ -26,6 +26,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
 )
@@ -40,16 +41,16 @@ type authority struct {
 func newAuthority(t testing.TB) *authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	locktest.Must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "private authority"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	must(t, err)
+	locktest.Must(t, err)
 	cert, err := x509.ParseCertificate(der)
-	must(t, err)
+	locktest.Must(t, err)
 	return &authority{t, cert, key}
 }
 
@@ -63,16 +64,16 @@ func (a *authority) pool() *x509.CertPool {
 func (a *authority) issue() (certPEM, keyPEM []byte) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(a.t, err)
+	locktest.Must(a.t, err)
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "master"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"masters.test"},
 	}, a.cert, &key.PublicKey, a.key)
-	must(a.t, err)
+	locktest.Must(a.t, err)
 	keyDER, err := x509.MarshalECPrivateKey(key)
-	must(a.t, err)
+	locktest.Must(a.t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
 }
@@ -87,21 +88,21 @@ func TestTLS(t *testing.T) {
 	for name, content := range map[string][]byte{
 		"ca.pem": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw}), "cert.pem": certPEM, "key.pem": keyPEM,
 	} {
-		must(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
+		locktest.Must(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 	}
 	var addrs []string
 	for range 3 {
 		free, err := net.Listen("tcp", "127.0.0.1:0")
-		must(t, err)
+		locktest.Must(t, err)
 		addr := free.Addr().(*net.TCPAddr)
-		must(t, free.Close())
+		locktest.Must(t, free.Close())
 		redistest.Masters(t, 1, "--tls-port", strconv.Itoa(addr.Port), "--tls-auth-clients", "yes",
 			"--tls-ca-cert-file", filepath.Join(dir, "ca.pem"),
 			"--tls-cert-file", filepath.Join(dir, "cert.pem"), "--tls-key-file", filepath.Join(dir, "key.pem"))
 		addrs = append(addrs, addr.String())
 	}
 	client, err := tls.X509KeyPair(ca.issue())
-	must(t, err)
+	locktest.Must(t, err)
 	with := func(c *tls.Config) *redlock.Locker {
 		var list []*redis.Options
 		for _, a := range addrs {
@@ -110,16 +111,16 @@ func TestTLS(t *testing.T) {
 			list = append(list, client.Options())
 		}
 		l, err := redlock.NewFromOptions(list)
-		must(t, err)
-		t.Cleanup(func() { must(t, l.Close()) })
+		locktest.Must(t, err)
+		t.Cleanup(func() { locktest.Must(t, l.Close()) })
 		return l
 	}
 	for _, name := range []string{"", "masters.test"} { // the address, and a name of the certificate
 		l := with(&tls.Config{RootCAs: ca.pool(), Certificates: []tls.Certificate{client}, ServerName: name})
-		must(t, admin.Bootstrap(t.Context(), l))
-		le := lock(t, l, "r")
-		must(t, le.Extend(t.Context()))
-		must(t, le.Unlock(t.Context()))
+		locktest.Must(t, admin.Bootstrap(t.Context(), l))
+		le := locktest.Lock(t, l, "r")
+		locktest.Must(t, le.Extend(t.Context()))
+		locktest.Must(t, le.Unlock(t.Context()))
 	}
 	for name, wrong := range map[string]struct {
 		config *tls.Config
@@ -135,7 +136,7 @@ func TestTLS(t *testing.T) {
 		})
 	}
 	t.Run("rediss:// with the authorities of the system", func(t *testing.T) {
-		refused(t, open(t, []string{"rediss://" + addrs[0]}), "unknown authority")
+		refused(t, locktest.Open(t, []string{"rediss://" + addrs[0]}), "unknown authority")
 	})
 }
 
@@ -145,7 +146,7 @@ func refused(t *testing.T, l *redlock.Locker, says string) {
 	t.Helper()
 	redistest.Eventually(t, 10*time.Second, func() bool {
 		_, err := l.TryLock(t.Context(), "r")
-		wantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
+		locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
 		return strings.Contains(err.Error(), says)
 	}, "TryLock is refused with "+says)
 }
@@ -154,9 +155,9 @@ func refused(t *testing.T, l *redlock.Locker, says string) {
 // logs.
 func TestSecretsAreNotTold(t *testing.T) {
 	const password = "correct-horse-battery"
-	c := start(t, 3)
-	for _, n := range c.nodes {
-		must(t, n.Do(t.Context(), "acl", "setuser", "app", "on", ">"+password, "~*", "+@all").Err())
+	c := locktest.Start(t, 3)
+	for _, n := range c.Nodes {
+		locktest.Must(t, n.Do(t.Context(), "acl", "setuser", "app", "on", ">"+password, "~*", "+@all").Err())
 	}
 	var told lockedBuffer
 	log.SetOutput(&told)
@@ -165,34 +166,34 @@ func TestSecretsAreNotTold(t *testing.T) {
 	observer := redlock.WithObserver(func(e redlock.Event) { fmt.Fprintf(&told, "%v %+v %v\n", e.Kind, e, e.Err) })
 	locker := func(user, password string) *redlock.Locker {
 		var urls []string
-		for _, a := range c.addrs {
+		for _, a := range c.Addrs {
 			urls = append(urls, fmt.Sprintf("redis://%s:%s@%s", user, password, a))
 		}
-		return open(t, urls, observer)
+		return locktest.Open(t, urls, observer)
 	}
 	failed := func(err error) { fmt.Fprintf(&told, "%v %+v\n", err, err) }
 
 	l := locker("app", password)
-	le := lock(t, l, "r", redlock.WithTTL(300*time.Millisecond))
+	le := locktest.Lock(t, l, "r", redlock.WithTTL(300*time.Millisecond))
 	secrets := []string{password, "wrong-" + password, le.Token()}
 	_, err := l.TryLock(t.Context(), "r")
 	failed(err)
-	for _, n := range c.nodes {
-		must(t, n.FlushAll(t.Context()).Err())
+	for _, n := range c.Nodes {
+		locktest.Must(t, n.FlushAll(t.Context()).Err())
 	}
 	failed(le.Extend(t.Context()))
 	failed(le.Unlock(t.Context()))
 	failed(context.Cause(le.Context()))
 	_, err = locker("app", "wrong-"+password).Lock(t.Context(), "r")
-	wantErr(t, err, reason.Permission)
+	locktest.WantErr(t, err, reason.Permission)
 	failed(err)
-	for _, p := range c.procs {
-		must(t, p.Kill())
+	for _, p := range c.Procs {
+		locktest.Must(t, p.Kill())
 	}
 	_, err = l.TryLock(t.Context(), "r")
 	failed(err)
 	_, err = redlock.New([]string{"redis://app:" + password + "@nowhere:0"})
-	wantErr(t, err, redlock.ErrConfig)
+	locktest.WantErr(t, err, redlock.ErrConfig)
 	failed(err)
 	_ = l.Close() // no master confirms anything; after Close all events have been delivered
 	text := told.String()

@@ -7,15 +7,16 @@ import (
 	"testing"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
 )
 
 // A tracer sees the start and the end of each call, in that order and in the call's own goroutine, and
 // the call's context.
 func TestTracer(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		type key struct{}
 		var got []string
-		l := b.warmLocker(redlock.WithTracer(func(ctx context.Context, op, resource string) func(*redlock.Lease, error) {
+		l := b.WarmLocker(redlock.WithTracer(func(ctx context.Context, op, resource string) func(*redlock.Lease, error) {
 			if op == "TryLock" && resource == "untold" {
 				return nil
 			}
@@ -30,14 +31,14 @@ func TestTracer(t *testing.T) {
 		}))
 		got = nil // of the warm-up
 		ctx := context.WithValue(t.Context(), key{}, "value")
-		wantErr(t, l.Do(ctx, "r", func(_ context.Context, le *redlock.Lease) error {
-			must(t, le.Extend(context.Background()))
+		locktest.WantErr(t, l.Do(ctx, "r", func(_ context.Context, le *redlock.Lease) error {
+			locktest.Must(t, le.Extend(context.Background()))
 			_, err := l.TryLock(ctx, "r")
 			_, _ = l.TryLock(ctx, "untold")
 			return err
 		}), redlock.ErrTaken)
 		_, err := l.Lock(ctx, "")
-		wantErr(t, err, redlock.ErrConfig)
+		locktest.WantErr(t, err, redlock.ErrConfig)
 		want := []string{
 			"Lock r value", "Lock ends: a lease, ",
 			"Extend r <nil>", "Extend ends: a lease, ",

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/virtual"
 )
 
 // A call that waits gets the resource when its holder's key expires, or is given back,
@@ -18,10 +20,10 @@ func TestVirtualWaiting(t *testing.T) {
 	t.Parallel()
 	const longestPause = 100*time.Millisecond + time.Microsecond
 	t.Run("for the expiry of a holder that is gone", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l, other := b.warmLocker(redlock.WithTTL(time.Second), redlock.WithoutRenewal()), b.warmLocker()
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l, other := b.WarmLocker(redlock.WithTTL(time.Second), redlock.WithoutRenewal()), b.WarmLocker()
 			start := time.Now()
-			held := b.lock(l, "r")
+			held := b.Lock(l, "r")
 			lease, err := other.Lock(t.Context(), "r")
 			if err != nil {
 				t.Fatalf("Lock: got %v, want a lease", err)
@@ -48,13 +50,13 @@ func TestVirtualWaiting(t *testing.T) {
 		{"for Unlock by the same Locker, a minute later", true, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, 3, func(t *testing.T, b *bubble) {
-				l := b.warmLocker(redlock.WithTTL(time.Second))
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				l := b.WarmLocker(redlock.WithTTL(time.Second))
 				other := l
 				if !test.same {
-					other = b.warmLocker(redlock.WithTTL(time.Second))
+					other = b.WarmLocker(redlock.WithTTL(time.Second))
 				}
-				held := b.lock(l, "r")
+				held := b.Lock(l, "r")
 				var released time.Time
 				time.AfterFunc(time.Minute, func() {
 					released = time.Now()
@@ -65,47 +67,47 @@ func TestVirtualWaiting(t *testing.T) {
 				if _, err := other.Lock(t.Context(), "r"); err != nil {
 					t.Fatalf("Lock: got %v, want a lease", err)
 				}
-				wantWithin(t, "Lock", released, test.longest)
+				locktest.WantWithin(t, "Lock", released, test.longest)
 			})
 		})
 	}
 	t.Run("until the context ends", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l, other := b.warmLocker(), b.warmLocker()
-			held := b.lock(l, "r")
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l, other := b.WarmLocker(), b.WarmLocker()
+			held := b.Lock(l, "r")
 			ctx, cancel := context.WithTimeout(t.Context(), 35*time.Second)
 			defer cancel()
 			start := time.Now()
 			_, err := other.Lock(ctx, "r")
-			wantMatch(t, "Lock", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken, context.DeadlineExceeded}, redlock.ErrNoQuorum)
-			wantSince(t, "Lock", start, 35*time.Second)
-			b.unlock(held)
-			b.wantHolding("r")
+			locktest.WantMatch(t, "Lock", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken, context.DeadlineExceeded}, redlock.ErrNoQuorum)
+			locktest.WantSince(t, "Lock", start, 35*time.Second)
+			b.Unlock(held)
+			b.WantHolding("r")
 		})
 	})
 	t.Run("for nodes, until the context ends", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l := b.warmLocker()
-			b.each((*bubbleNode).kill, 0, 1)
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			b.Each((*virtual.Node).Kill, 0, 1)
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
 			start := time.Now()
 			_, err := l.Lock(ctx, "r")
-			wantMatch(t, "Lock", err, []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum, context.DeadlineExceeded}, redlock.ErrTaken)
-			wantSince(t, "Lock", start, 3*time.Second)
+			locktest.WantMatch(t, "Lock", err, []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum, context.DeadlineExceeded}, redlock.ErrTaken)
+			locktest.WantSince(t, "Lock", start, 3*time.Second)
 		})
 	})
 	t.Run("for nodes that come back", func(t *testing.T) {
-		inBubble(t, 3, func(t *testing.T, b *bubble) {
-			l := b.warmLocker()
-			b.all((*bubbleNode).hang)
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			b.All((*virtual.Node).Hang)
 			start := time.Now()
-			time.AfterFunc(20*time.Second, func() { b.all((*bubbleNode).resume) })
+			time.AfterFunc(20*time.Second, func() { b.All((*virtual.Node).Resume) })
 			if _, err := l.Lock(t.Context(), "r"); err != nil {
 				t.Fatalf("Lock: got %v, want a lease", err)
 			}
-			if got := time.Since(start); got < 20*time.Second || got > 20*time.Second+reconnect10 {
-				t.Errorf("Lock: got it after %v, want from 20s to %v", got, 20*time.Second+reconnect10)
+			if got := time.Since(start); got < 20*time.Second || got > 20*time.Second+locktest.Reconnect {
+				t.Errorf("Lock: got it after %v, want from 20s to %v", got, 20*time.Second+locktest.Reconnect)
 			}
 		})
 	})
@@ -116,9 +118,9 @@ func TestVirtualWaiting(t *testing.T) {
 //
 // Source: ALGORITHM section 10, "In one process"; section 13, I10.
 func TestVirtualFirstComeFirstServed(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, b *bubble) {
-		l, other := b.warmLocker(), b.warmLocker()
-		held := b.lock(other, "r")
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l, other := b.WarmLocker(), b.WarmLocker()
+		held := b.Lock(other, "r")
 		const callers, gone, hold = 20, 5, 5 * time.Millisecond
 		var mu sync.Mutex
 		var order []int
@@ -132,7 +134,7 @@ func TestVirtualFirstComeFirstServed(t *testing.T) {
 			ended.Go(func() {
 				lease, err := l.Lock(ctx, "r")
 				if i%4 == 0 {
-					wantMatch(t, "Lock", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken, context.Canceled})
+					locktest.WantMatch(t, "Lock", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken, context.Canceled})
 					return
 				}
 				if err != nil {
@@ -150,12 +152,12 @@ func TestVirtualFirstComeFirstServed(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(2 * time.Second)
-		b.unlock(held)
+		b.Unlock(held)
 		start := time.Now()
 		ended.Wait()
 		if !slices.IsSorted(order) || len(order) != callers-gone {
 			t.Errorf("order: got %v, want %d in the order they came", order, callers-gone)
 		}
-		wantWithin(t, "all of them", start, (callers-gone)*hold+101*time.Millisecond)
+		locktest.WantWithin(t, "all of them", start, (callers-gone)*hold+101*time.Millisecond)
 	})
 }

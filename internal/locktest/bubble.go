@@ -166,3 +166,26 @@ func (b *Bubble) WantHolding(resource string, want ...int) {
 		b.T.Errorf("nodes that have the key of %q: got %v, want %v", resource, got, want)
 	}
 }
+
+// WantCalls checks how many requests about "r" each node has had.
+func (b *Bubble) WantCalls(op string, want int) {
+	b.T.Helper()
+	for i, n := range b.Nodes {
+		if got := n.Seen(op, "r"); got != want {
+			b.T.Errorf("%s seen by node %d: got %d, want %d", op, i, got, want)
+		}
+	}
+}
+
+// For a lease with the default TTL and drift.
+const (
+	TTL           = 10 * time.Second
+	Drift         = 102 * time.Millisecond // 1 % and 2 ms
+	Lead          = 200 * time.Millisecond // a fiftieth
+	MasterTimeout = 250 * time.Millisecond
+	Validity      = TTL - Drift
+	Reconnect     = 4*MasterTimeout + 500*time.Millisecond + 4*MasterTimeout // a dial that fails, the longest pause, a dial that succeeds
+)
+
+// Steal makes a node hold "r" for another client.
+func Steal(n *virtual.Node) { n.Put(redlock.DefaultKeyPrefix+"r", "another-holder|1", time.Hour) }

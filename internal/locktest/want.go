@@ -59,3 +59,21 @@ func Receive[T any](t testing.TB, ch <-chan T, what string) (v T) {
 	}
 	return v
 }
+
+// Must ends the test if err is not nil.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// WantErr ends the test if err does not match all sentinels.
+func WantErr(t testing.TB, err error, sentinels ...error) {
+	t.Helper()
+	for _, s := range sentinels {
+		if !errors.Is(err, s) {
+			t.Fatalf("got error %v, want an error that matches %q", err, s)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +24,14 @@ func (n *Node) Calls() []Call {
 	defer n.mu.Unlock()
 	return append([]Call(nil), n.calls...)
 }
+
+// CallsOf returns the requests of one kind that have arrived for a resource behind the default prefix.
+func (n *Node) CallsOf(op, resource string) []Call {
+	return slices.DeleteFunc(n.Calls(), func(c Call) bool { return c.Op != op || c.Key != prefix+resource })
+}
+
+// Seen counts what CallsOf returns.
+func (n *Node) Seen(op, resource string) int { return len(n.CallsOf(op, resource)) }
 
 // ForgetCalls empties the list of Calls.
 func (n *Node) ForgetCalls() { n.set(func() { n.calls = nil }) }

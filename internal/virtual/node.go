@@ -9,6 +9,7 @@ import (
 	"crypto/sha1"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -203,6 +204,12 @@ func (n *Node) Net(f fault.Fault) {
 	}
 }
 
+// Blackhole holds all that is sent to the node and all that the node sends, until Heal.
+func (n *Node) Blackhole() { n.Net(fault.Blackhole) }
+
+// LoseReplies lets requests arrive and loses the replies, until Heal.
+func (n *Node) LoseReplies() { n.Net(fault.LoseReplies) }
+
 // Latency delays what is sent from now on.
 func (n *Node) Latency(there, back time.Duration) {
 	n.set(func() { n.there, n.back = there, back })
@@ -255,6 +262,33 @@ func (n *Node) Up() bool {
 func (n *Node) Get(key string) (value string) {
 	n.Inside(func(r *miniredis.Miniredis, _ time.Time) { value, _ = r.Get(key) })
 	return value
+}
+
+// prefix is redlock.DefaultKeyPrefix.
+const prefix = "redlock:"
+
+// Value returns the lock key of a resource behind the default prefix, or "".
+func (n *Node) Value(resource string) string { return n.Get(prefix + resource) }
+
+// Queued returns all that the node knows of the waiting processes of a resource, as text.
+func (n *Node) Queued(key string) string {
+	var b strings.Builder
+	n.Inside(func(r *miniredis.Miniredis, _ time.Time) {
+		if all, err := r.SortedSet(key + "~queue"); err == nil {
+			fmt.Fprintf(&b, " queue %v for %v", all, r.TTL(key+"~queue"))
+		}
+		if fields, err := r.HKeys(key + "~seen"); err == nil {
+			fmt.Fprintf(&b, " seen")
+			for _, f := range fields {
+				fmt.Fprintf(&b, " %s:%s", f, r.HGet(key+"~seen", f))
+			}
+			fmt.Fprintf(&b, " for %v", r.TTL(key+"~seen"))
+		}
+		if called, err := r.Get(key + "~turn"); err == nil {
+			fmt.Fprintf(&b, " turn %s for %v", called, r.TTL(key+"~turn"))
+		}
+	})
+	return b.String()
 }
 
 // Put sets a key past the network, for ever if ttl is 0. If value is "", it deletes the key.
