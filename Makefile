@@ -34,5 +34,5 @@ chaos:
 	$(GO) test ./chaos/...
 
 cover:
-	$(GO) test -coverprofile=cover.out -coverpkg=. .
+	$(GO) test -coverprofile=cover.out -coverpkg=. . ./test/...
 	$(GO) tool cover -func=cover.out | tail -n 1

@@ -20,6 +20,13 @@ type admission struct {
 	calm    time.Time // guarded by mu; before this the limit does not fall again
 }
 
+// count returns how many attempts ask the nodes, and how many wait for admission.
+func (a *admission) count() (asking, waiting int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.asking, len(a.waiting)
+}
+
 // entry is a place in the queue of the admission.
 type entry struct {
 	let chan struct{} // closed when the attempt may begin

@@ -316,7 +316,13 @@ func (l *Locker) stop() {
 	_ = l.watchers.Wait()
 }
 
-func init() { door.Enter = func(l any) (door.Room, error) { return l.(*Locker).open() } }
+func init() {
+	door.Enter = func(l any) (door.Room, error) { return l.(*Locker).open() }
+	door.Look = func(l any) door.Sight {
+		p := l.(*Locker).pool
+		return door.Sight{QueueNode: p.queueNodeOf, Lines: p.waitlines.count, Asking: p.admission.count}
+	}
+}
 
 // open lets package admin in for one call.
 func (l *Locker) open() (door.Room, error) {

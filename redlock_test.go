@@ -437,7 +437,7 @@ func TestReservedKeys(t *testing.T) {
 		t.Cleanup(func() { _ = l.Close() })
 		return l
 	}
-	id := redlock.NewID()
+	id := locktest.NewID()
 	for _, suffix := range []string{"~fence", "~guard", "~queue", "~seen", "~turn"} {
 		for cut := range len(suffix) {
 			key := "p:a" + suffix

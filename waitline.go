@@ -75,6 +75,13 @@ type advice struct {
 	wait  time.Duration
 }
 
+// count returns the number of lines.
+func (t *waitlines) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.lines)
+}
+
 // join puts a caller at the end of the line.
 func (l *waitline) join(c *caller) {
 	l.joined++

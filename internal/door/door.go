@@ -1,4 +1,4 @@
-// Package door is how package admin gets at the nodes of a Locker, past the exported API.
+// Package door is how package admin gets at the nodes of a Locker, and tests at its lines, past the exported API.
 package door
 
 import (
@@ -24,3 +24,13 @@ type Room struct {
 // Enter begins a call on a Locker, which is a *redlock.Locker. The caller calls Leave at its end. The error
 // is that of a closed Locker. Package redlock sets Enter.
 var Enter func(locker any) (Room, error)
+
+// Sight is what tests look at in a Locker.
+type Sight struct {
+	QueueNode func(resource string) int        // index of the node that keeps the queue, as far as the Locker knows
+	Lines     func() int                       // resources that the Locker holds, or has callers for
+	Asking    func() (attempts, admitting int) // how many ask the nodes, and how many wait for admission
+}
+
+// Look returns a view of a Locker, which is a *redlock.Locker. Package redlock sets Look.
+var Look func(locker any) Sight

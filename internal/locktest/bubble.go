@@ -4,8 +4,10 @@
 package locktest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -189,3 +191,65 @@ const (
 
 // Steal makes a node hold "r" for another client.
 func Steal(n *virtual.Node) { n.Put(redlock.DefaultKeyPrefix+"r", "another-holder|1", time.Hour) }
+
+// Left returns the keys of a node, except the marker and the fencing counters.
+func Left(n *virtual.Node) (list []string) {
+	n.Inside(func(r *miniredis.Miniredis, _ time.Time) {
+		_, _ = r.Get("") // this expires keys that are due
+		list = slices.DeleteFunc(r.Keys(), func(k string) bool {
+			return strings.HasSuffix(k, "~fence") || strings.HasSuffix(k, "~guard")
+		})
+	})
+	return list
+}
+
+// WantNothingLeft checks that no node has such a key.
+func WantNothingLeft(b *Bubble) {
+	b.T.Helper()
+	for i, n := range b.Nodes {
+		if got := Left(n); len(got) > 0 {
+			b.T.Errorf("keys on node %d: got %q, want none", i, got)
+		}
+	}
+}
+
+// HandOn returns a lease that was detached, with its key on all three nodes.
+func HandOn(b *Bubble, resource string, opts ...redlock.LockOption) *redlock.Lease {
+	b.T.Helper()
+	le := b.Lock(b.WarmLocker(), resource, opts...)
+	if err := le.Detach(); err != nil {
+		b.T.Fatalf("Detach: got %v, want no error", err)
+	}
+	return le
+}
+
+// BetweenRounds calls do when an Adopt that begins now has looked at all nodes, and before it
+// asks them to extend.
+func BetweenRounds(b *Bubble, do func()) {
+	const there = 50 * time.Millisecond
+	b.All(func(n *virtual.Node) { n.Latency(there, 0) })
+	go func() {
+		time.Sleep(there + there/2)
+		do()
+	}()
+}
+
+// Quarantine is the quarantine of a node with the default largest TTL.
+const Quarantine = 10300 * time.Millisecond
+
+// RefusedBy returns the answer of the node of that index in a QuorumError, "" for none.
+func RefusedBy(b *Bubble, node int, err error) string {
+	var q *redlock.QuorumError
+	if errors.As(err, &q) {
+		for _, e := range q.Masters {
+			if e.Master == b.Nodes[node].Addr() {
+				return e.Err.Error()
+			}
+		}
+	}
+	return ""
+}
+
+// erase makes the key vanish, as a DEL by hand does. Tokens must survive that.
+// Erase makes a node forget the key of "r".
+func Erase(n *virtual.Node) { n.Put(redlock.DefaultKeyPrefix+"r", "", 0) }

@@ -132,3 +132,35 @@ func Lock(t testing.TB, l *redlock.Locker, resource string, opts ...redlock.Lock
 	Must(t, err)
 	return lease
 }
+
+// Proxied is a cluster that the Locker under test reaches through proxies.
+type Proxied struct {
+	*Cluster
+	Proxies []*masters.Proxy
+	Via     []string
+}
+
+// StartProxied returns n masters that have their votes, each behind a proxy.
+func StartProxied(t testing.TB, n int) *Proxied {
+	c := Start(t, n)
+	p := &Proxied{Cluster: c, Proxies: redistest.Proxied(t, c.Procs)}
+	p.Via = redistest.Addrs(p.Proxies)
+	return p
+}
+
+// Set makes some of the proxies, or all of them, fail in that way.
+func (p *Proxied) Set(t testing.TB, f masters.Fault, which ...int) {
+	t.Helper()
+	if len(which) == 0 {
+		for i := range p.Proxies {
+			which = append(which, i)
+		}
+	}
+	for _, i := range which {
+		Must(t, p.Proxies[i].Set(f))
+	}
+}
+
+// OnDisk makes masters write everything to disk before they answer. With "everysec" they defer
+// that while another write is under way, and a kill loses it.
+var OnDisk = []string{"--appendonly", "yes", "--appendfsync", "always"}

@@ -5,6 +5,12 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/door"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // WantSince checks that a moment is exactly so long after another.
@@ -77,3 +83,9 @@ func WantErr(t testing.TB, err error, sentinels ...error) {
 		}
 	}
 }
+
+// NewID returns an id of an attempt that no Locker makes.
+func NewID() string { return wire.EncodeID(uuid.New()) }
+
+// QueueNodeOf returns the index of the node that keeps the queue for a resource, as far as the Locker knows.
+func QueueNodeOf(l *redlock.Locker, resource string) int { return door.Look(l).QueueNode(resource) }

@@ -1,0 +1,399 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// aclLine is the user that docs/operations.md recommends, for the default key prefix.
+const aclLine = "ACL SETUSER redlock on >secret resetkeys ~redlock:* resetchannels &redlock:* -@all +eval +evalsha +info +time +hmget +hset +getrange +set +pttl +pexpire +del +exists +zadd +zrem +zcard +zpopmin +hget +hdel +publish +subscribe +ping +zscore +zremrangebyscore +zrange"
+
+// forTheQueue are the rights that only the order among processes needs.
+var forTheQueue = []string{"&redlock:*", "+exists", "+zadd", "+zrem", "+zcard", "+zpopmin", "+hget", "+hdel", "+publish", "+subscribe", "+ping"}
+
+// forReaders are the rights that only readers need.
+var forReaders = []string{"+zscore", "+zremrangebyscore", "+zrange"}
+
+// aclRights returns the rights on that line. Before Redis 6.2 users may use all channels, and
+// rules about channels are errors.
+func aclRights(t *testing.T) []string {
+	t.Helper()
+	rights := strings.Fields(aclLine)[3:]
+	if redistest.IsRedisBefore(t, 6, 2) {
+		rights = slices.DeleteFunc(rights, isChannelRule)
+	}
+	return rights
+}
+
+func isChannelRule(right string) bool {
+	return right == "resetchannels" || strings.HasPrefix(right, "&")
+}
+
+func TestOperationsHasTheACLLine(t *testing.T) {
+	page, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(strings.Split(string(page), "\n"), aclLine) {
+		t.Errorf("docs/operations.md lacks the line %q", aclLine)
+	}
+}
+
+// TestACL runs the life of a lock as a user with exactly the rights that docs/operations.md
+// recommends. Then it takes away each right in turn, which must fail: the line has all that is
+// needed, and no more.
+func TestACL(t *testing.T) {
+	var c aclCluster
+	for _, n := range redistest.Masters(t, 4) {
+		c.admins = append(c.admins, aclAdmin(t, n))
+		c.addrs = append(c.addrs, n.Addr())
+	}
+	c.addrs, c.alone = c.addrs[:3], c.addrs[3]
+	rights := aclRights(t)
+
+	t.Run("as docs/operations.md has it", func(t *testing.T) {
+		c.setUser(t, rights)
+		if err := c.life(t, "redlock:", ""); err != nil {
+			t.Error(err)
+		}
+		c.wait(t, "redlock", true)
+	})
+	t.Run("with another key prefix", func(t *testing.T) {
+		c.setUser(t, rights)
+		if err := c.life(t, "other:", ""); !errors.Is(err, reason.Permission) {
+			t.Errorf("got %v, want %v", err, reason.Permission)
+		}
+	})
+	t.Run("with a database number", func(t *testing.T) {
+		c.setUser(t, rights)
+		if err := c.life(t, "redlock:", "/1"); !errors.Is(err, reason.Permission) {
+			t.Errorf("got %v, want %v", err, reason.Permission)
+		}
+		c.setUser(t, append(slices.Clone(rights), "+select"))
+		if err := c.life(t, "redlock:", "/1"); err != nil {
+			t.Errorf("with +select: %v", err)
+		}
+	})
+	for i, right := range rights {
+		if !strings.ContainsAny(right[:1], "+~") || slices.Contains(forTheQueue, right) || slices.Contains(forReaders, right) {
+			continue
+		}
+		t.Run("without "+right, func(t *testing.T) {
+			c.setUser(t, slices.Delete(slices.Clone(rights), i, i+1))
+			err := c.life(t, "redlock:", "")
+			if right == "+info" { // only this right can be missing, and Check shows it
+				if err != nil {
+					t.Errorf("got %v, want no error", err)
+				}
+				return
+			}
+			if !errors.Is(err, reason.Permission) || errors.Is(err, reason.WrongType) {
+				t.Errorf("got %v, want %v", err, reason.Permission)
+			}
+		})
+	}
+	for _, missing := range append([]string{""}, forReaders...) {
+		t.Run("reading without "+missing, func(t *testing.T) {
+			c.setUser(t, slices.DeleteFunc(slices.Clone(rights), func(r string) bool { return r == missing }))
+			err := c.read(t)
+			if wanted := missing == "" || missing == "+zrange"; wanted && err != nil || !wanted && !errors.Is(err, reason.Permission) {
+				t.Errorf("got %v", err)
+			}
+			if err := c.life(t, "redlock:", ""); err != nil {
+				t.Errorf("the life of an exclusive lock: %v", err)
+			}
+		})
+	}
+	c.setUser(t, rights)
+	if err := c.life(t, "redlock:", ""); err != nil {
+		t.Error(err)
+	}
+	for i, missing := range append([]string{strings.Join(forTheQueue, " ")}, forTheQueue...) {
+		t.Run("waiting without "+missing, func(t *testing.T) {
+			t.Parallel()
+			user := fmt.Sprint("user", i)
+			set := []any{"ACL", "SETUSER", user}
+			for _, r := range rights {
+				if !slices.Contains(strings.Fields(missing), r) {
+					set = append(set, r)
+				}
+			}
+			for _, admin := range c.admins {
+				locktest.Must(t, admin.Do(t.Context(), set...).Err())
+			}
+			c.wait(t, user, missing == "+ping") // it may be slower, and nothing else
+		})
+	}
+}
+
+// aclCluster has masters whose default user is off.
+type aclCluster struct {
+	addrs  []string
+	alone  string // the address of one more master, the last one of admins
+	admins []*redis.Client
+	lives  int
+}
+
+// aclAdmin switches the default user off and returns a client whose user has all rights.
+func aclAdmin(t *testing.T, n *masters.Process) *redis.Client {
+	first := redistest.Client(t, n.Addr())
+	for _, rules := range [][]any{{"admin", "on", ">admin", "allkeys", "+@all"}, {"default", "off"}} {
+		if err := first.Do(t.Context(), append([]any{"ACL", "SETUSER"}, rules...)...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	admin := redis.NewClient(&redis.Options{Addr: n.Addr(), Username: "admin", Password: "admin", DisableIdentity: true})
+	t.Cleanup(func() {
+		if err := admin.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return admin
+}
+
+// setUser creates the user anew, and flushes all data of the nodes.
+func (c *aclCluster) setUser(t *testing.T, rights []string) {
+	t.Helper()
+	set := []any{"ACL", "SETUSER", "redlock"}
+	for _, r := range rights {
+		set = append(set, r)
+	}
+	for _, admin := range c.admins {
+		err := errors.Join(
+			admin.Do(t.Context(), "ACL", "DELUSER", "redlock").Err(),
+			admin.Do(t.Context(), set...).Err(),
+			admin.ScriptFlush(t.Context()).Err(),
+			admin.FlushAll(t.Context()).Err())
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// life locks a resource, contends for it, extends it, sets a missing key again and unlocks it,
+// as the user redlock. It returns the first unexpected error.
+func (c *aclCluster) life(t *testing.T, prefix, db string) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	l, err := c.open(t, db, redlock.WithKeyPrefix(prefix), redlock.WithoutRenewal())
+	defer func() { _ = l.Close() }() // without a right it fails, as Unlock did
+	if err != nil {
+		return err
+	}
+	c.lives++
+	resource := fmt.Sprintf("life-%d", c.lives)
+	key := prefix + resource
+	looks := func(i int, commands ...[]any) error {
+		cn := c.admins[i].Conn()
+		defer cn.Close()
+		number := strings.TrimPrefix(db, "/")
+		if number == "" {
+			number = "0" // the connection may come from a life in another database
+		}
+		commands = slices.Insert(commands, 0, []any{"SELECT", number})
+		for _, command := range commands {
+			if err := cn.Do(ctx, command...).Err(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for i := range c.addrs { // different counters make a second round necessary
+		if err := looks(i, []any{"SET", key + "~fence", 1000 * (i + 1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lease, err := l.TryLock(ctx, resource)
+	if err != nil {
+		return fmt.Errorf("TryLock: %w", err)
+	}
+	held := func() bool { // on all nodes: two of three make a lease, and the third may have been too slow
+		for i := range c.addrs {
+			if looks(i, []any{"GET", key}) != nil { // redis.Nil
+				return false
+			}
+		}
+		return true
+	}
+	older := func() bool { // by a millisecond: before, a renewal lengthens nothing and needs no right for it
+		for _, admin := range c.admins {
+			if db == "" && admin.PTTL(ctx, key).Val() >= 10*time.Second {
+				return false
+			}
+		}
+		return true
+	}
+	redistest.Eventually(t, 10*time.Second, older, "the lease has lived for a millisecond")
+	for first := true; first || !held(); first = false {
+		if err := lease.Extend(ctx); err != nil {
+			return fmt.Errorf("Extend: %w", err)
+		}
+	}
+	if _, err := l.TryLock(ctx, resource); !errors.Is(err, redlock.ErrTaken) {
+		return fmt.Errorf("TryLock of what is taken: %w", err)
+	}
+	if err := looks(0, []any{"DEL", key}); err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Extend(ctx); err != nil {
+		return fmt.Errorf("Extend where the key is gone: %w", err)
+	}
+	if err := lease.Unlock(ctx); err != nil {
+		return fmt.Errorf("Unlock: %w", err)
+	}
+	return nil
+}
+
+// open returns a Locker for the user redlock, and the error of its Bootstrap.
+func (c *aclCluster) open(t *testing.T, db string, opts ...redlock.Option) (*redlock.Locker, error) {
+	t.Helper()
+	var urls []string
+	for _, addr := range c.addrs {
+		urls = append(urls, "redis://redlock:secret@"+addr+db)
+	}
+	l, err := redlock.New(urls, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.Bootstrap(t.Context(), l); err != nil {
+		return l, fmt.Errorf("Bootstrap: %w", err)
+	}
+	return l, nil
+}
+
+// wantNone reports keys that a refusal has left behind.
+func (c *aclCluster) wantNone(t *testing.T, keys ...string) {
+	t.Helper()
+	for i, admin := range c.admins {
+		if n := admin.Exists(t.Context(), keys...).Val(); n > 0 {
+			t.Errorf("master %d has %d keys after the refusal", i, n)
+		}
+	}
+}
+
+// read has two readers at once, one of which is a former writer. It returns the first unexpected error,
+// and looks that no refusal has left a key behind.
+func (c *aclCluster) read(t *testing.T) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	l, err := c.open(t, "")
+	defer func() { _ = l.Close() }() // without a right it may fail
+	if err != nil {
+		return err
+	}
+	first, err := l.TryLock(ctx, "read", redlock.Shared())
+	if err != nil {
+		c.wantNone(t, "redlock:read", "redlock:read~readers")
+		return fmt.Errorf("TryLock: %w", err)
+	}
+	second, err := l.TryLock(ctx, "read", redlock.Shared())
+	if err != nil {
+		return fmt.Errorf("second TryLock: %w", err)
+	}
+	if _, err := l.TryLock(ctx, "read"); !errors.Is(err, redlock.ErrTaken) {
+		return fmt.Errorf("TryLock of what is read: %w", err)
+	}
+	if err := errors.Join(first.Extend(ctx), first.Unlock(ctx), second.Unlock(ctx)); err != nil {
+		return err
+	}
+	writer, err := l.TryLock(ctx, "read")
+	if err != nil {
+		return fmt.Errorf("TryLock after the readers: %w", err)
+	}
+	return errors.Join(writer.Downgrade(ctx), writer.Unlock(ctx))
+}
+
+// wait makes two Lockers of a user take turns with a resource. With queues it checks that the
+// waiting Locker is called.
+func (c *aclCluster) wait(t *testing.T, user string, queues bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	urls := []string{"redis://" + user + ":secret@" + c.alone} // no other queue node can replace a queue node that fails
+	resource := "wait-" + user
+	lockers := []*redlock.Locker{locktest.Open(t, urls), locktest.Open(t, urls)}
+	locktest.Must(t, admin.Bootstrap(ctx, lockers[0]))
+	lease := locktest.Lock(t, lockers[0], resource)
+	for i := range 2 {
+		waiter := lockers[(i+1)%2]
+		before := waiter.Stats().Counts[redlock.EventTaken]
+		next := make(chan *redlock.Lease)
+		go func() {
+			lease, err := waiter.Lock(ctx, resource)
+			if err != nil {
+				t.Errorf("Lock of the waiting Locker: got %v, want a lease", err)
+			}
+			next <- lease
+		}()
+		waiting := func() int64 {
+			n := int64(0)
+			for _, admin := range c.admins {
+				n += admin.ZCard(ctx, "redlock:"+resource+"~queue").Val()
+			}
+			return n
+		}
+		if queues {
+			redistest.Eventually(t, 10*time.Second, func() bool { return waiting() == 1 }, "a process waits at the queue node")
+		} else {
+			redistest.Eventually(t, 10*time.Second, func() bool { return waiter.Stats().Counts[redlock.EventTaken] > before }, "a process has asked in vain, and waits")
+		}
+		locktest.Must(t, lease.Extend(ctx))
+		locktest.Must(t, lease.Unlock(ctx))
+		if lease = <-next; lease == nil {
+			return
+		}
+	}
+	locktest.Must(t, lease.Unlock(ctx))
+	for _, l := range lockers {
+		locktest.Must(t, l.Close())
+	}
+}
+
+// A key that the user has no right to makes the server refuse the batch with its request. The
+// other requests of the batch still succeed.
+func TestForbiddenKeyInABatch(t *testing.T) {
+	c := locktest.Start(t, 1)
+	locktest.Must(t, c.Nodes[0].Do(t.Context(), "acl", "setuser", "narrow", "on", ">secret", "~redlock:mine*", "~redlock:~guard", "+@all").Err())
+	// On a busy machine sending a batch request by request takes very long.
+	l := locktest.Open(t, []string{"redis://narrow:secret@" + c.Addrs[0]}, redlock.WithMasterTimeout(2*time.Second))
+	var callers sync.WaitGroup
+	for i := range 32 {
+		callers.Go(func() {
+			for range 10 {
+				le, err := l.Lock(t.Context(), fmt.Sprint("mine", i))
+				if err == nil {
+					err = le.Unlock(t.Context())
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		callers.Go(func() {
+			for range 10 {
+				if _, err := l.Lock(t.Context(), fmt.Sprint("other", i)); !errors.Is(err, reason.Permission) {
+					t.Errorf("got %v, want reason.Permission", err)
+				}
+			}
+		})
+	}
+	callers.Wait()
+}

@@ -1,0 +1,937 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// Tests with masters that are not as they should be: the same server twice, a replica, a server
+// that evicts keys. Source: ALGORITHM section 8, "Start-up audit".
+
+// ear records what a Locker reports about its nodes.
+type ear struct {
+	log  locktest.Buffer
+	mu   sync.Mutex
+	told []redlock.Event // guarded by mu; warnings
+}
+
+func (e *ear) options() []redlock.Option {
+	return []redlock.Option{
+		redlock.WithLogger(slog.New(slog.NewTextHandler(&e.log, nil))),
+		locktest.On(func(w redlock.Event) {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.told = append(e.told, w)
+		}, redlock.EventWarning),
+	}
+}
+
+// warnings returns how often a node was warned about for that reason, by event and in the log.
+// The Locker must be closed: then all events have been delivered.
+func (e *ear) warnings(node, check string) (events, lines int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, w := range e.told {
+		if w.Master == node && strings.HasPrefix(w.Err.Error(), check+": ") {
+			events++
+		}
+	}
+	for line := range strings.Lines(e.log.String()) {
+		if strings.Contains(line, "level=WARN") && strings.Contains(line, "redlock: "+check+": ") && strings.Contains(line, "master="+node) {
+			lines++
+		}
+	}
+	return events, lines
+}
+
+func (e *ear) wantWarnings(t testing.TB, node, check string, n int) {
+	t.Helper()
+	if events, lines := e.warnings(node, check); events != n || lines != n {
+		t.Errorf("%s: got %d warnings about %s and %d lines in the log, want %d of each", node, events, check, lines, n)
+	}
+}
+
+// finding returns the finding with that name, or the zero Finding.
+func finding(r admin.Master, check string) admin.Finding {
+	for _, f := range r.Findings {
+		if f.Check == check {
+			return f
+		}
+	}
+	return admin.Finding{}
+}
+
+func wantFinding(t testing.TB, r admin.Master, check string, l admin.Level, says string) {
+	t.Helper()
+	f := finding(r, check)
+	if f.Check == "" || f.Level != l || !strings.Contains(f.Text, says) {
+		t.Errorf("%s: got %+v for %s, want %v that says %q", r.Master, f, check, l, says)
+	}
+}
+
+// checked calls Check until all nodes have a vote: on a busy machine a node may be too late.
+func checked(t testing.TB, l *redlock.Locker) (r admin.Report) {
+	t.Helper()
+	var err error
+	redistest.Eventually(t, 20*time.Second, func() bool { r, err = admin.Check(t.Context(), l); return err == nil }, "all nodes have a vote")
+	return r
+}
+
+// eventually waits until Check reports the wanted result.
+func eventually(t testing.TB, l *redlock.Locker, what string, is func(admin.Report, error) bool) (r admin.Report, err error) {
+	t.Helper()
+	redistest.Eventually(t, 20*time.Second, func() bool { r, err = admin.Check(t.Context(), l); return is(r, err) }, what)
+	return r, err
+}
+
+// reconnect cuts the connections of all clients of a master, and makes l connect again.
+func reconnect(t testing.TB, l *redlock.Locker, c *locktest.Cluster) {
+	t.Helper()
+	for _, n := range c.Nodes {
+		locktest.Must(t, n.Do(t.Context(), "client", "kill", "type", "normal", "skipme", "yes").Err())
+	}
+	checked(t, l)
+}
+
+// within bounds a call that must not wait for ever.
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func answers(r admin.Master) bool { return r.Err == nil }
+
+func byName(addr string) string { return strings.Replace(addr, "127.0.0.1", "localhost", 1) }
+
+// One server has two names, and a third master is dead: no call gets a lease, neither the first nor
+// a later one, and none waits.
+func TestSameServer(t *testing.T) {
+	c := locktest.StartProxied(t, 2)
+	locktest.Must(t, c.Procs[1].Kill())
+	for _, list := range [][]string{
+		{c.Addrs[0], c.Via[0]},
+		{c.Via[0], c.Addrs[0]},
+		{c.Addrs[0], byName(c.Addrs[0])},
+		{"redis://" + c.Addrs[0] + "/0", "redis://" + byName(c.Addrs[0]) + "/1"},
+		{c.Addrs[0], c.Via[0], byName(c.Addrs[0])},
+	} {
+		var names []string
+		for _, a := range list {
+			names = append(names, strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(a, "redis://"), "/0"), "/1"))
+		}
+		t.Run(strings.Join(list, " "), func(t *testing.T) {
+			all := append(slices.Clone(list), c.Addrs[1])
+			for name, call := range map[string]func(*redlock.Locker) (*redlock.Lease, error){
+				"Lock":    func(l *redlock.Locker) (*redlock.Lease, error) { return l.Lock(within(t), "r") },
+				"TryLock": func(l *redlock.Locker) (*redlock.Lease, error) { return l.TryLock(t.Context(), "r") },
+				"Do": func(l *redlock.Locker) (*redlock.Lease, error) {
+					return nil, l.Do(within(t), "r", func(context.Context, *redlock.Lease) error { t.Error("it was locked"); return nil })
+				},
+			} {
+				l := locktest.Open(t, all)
+				found := false
+				redistest.Eventually(t, 20*time.Second, func() bool {
+					le, err := call(l)
+					if le != nil {
+						t.Fatalf("%s: got a lease", name)
+					}
+					locktest.WantErr(t, err, redlock.ErrNotAcquired)
+					if errors.Is(err, context.DeadlineExceeded) {
+						t.Fatalf("%s: got %v, want it not to wait", name, err)
+					}
+					// A node may have been too late, or its name may not have been resolved yet.
+					already := found
+					found = errors.Is(err, reason.SameServer)
+					if already && !found {
+						t.Fatalf("%s: got %v, want reason.SameServer again", name, err)
+					}
+					return already
+				}, "reason.SameServer")
+				_, err := call(l)
+				twins := 0
+				for _, n := range names {
+					if strings.Contains(err.Error(), n) {
+						twins++
+					}
+				}
+				if twins < 2 {
+					t.Errorf("%s: got %v, want both names of the server", name, err)
+				}
+				locktest.Must(t, l.Close())
+			}
+			l := locktest.Open(t, all)
+			r, err := eventually(t, l, "one name is the server's", func(r admin.Report, err error) bool {
+				return errors.Is(err, reason.SameServer) && slices.ContainsFunc(r.Masters, answers)
+			})
+			locktest.WantErr(t, err, redlock.ErrNoQuorum)
+			own := slices.IndexFunc(r.Masters, answers)
+			for i, n := range r.Masters[:len(list)] {
+				if i == own {
+					continue
+				}
+				locktest.WantErr(t, n.Err, reason.SameServer)
+				wantFinding(t, n, "reach", admin.LevelFailure, names[own])
+				if n.Master != names[i] || finding(n, "reach").Hint == "" || !strings.Contains(err.Error(), names[i]) || !strings.Contains(err.Error(), names[own]) {
+					t.Errorf("got %v for node %+v, want both names, and a hint", err, n)
+				}
+			}
+			locktest.WantErr(t, admin.Bootstrap(t.Context(), l), reason.SameServer)
+		})
+	}
+	c.Nodes = c.Nodes[:1]
+	c.Empty(t, "redlock:r")
+}
+
+// The same with a healthy third master: as soon as both names were reached, the list grants
+// nothing.
+func TestSameServerAndAnother(t *testing.T) {
+	c := locktest.StartProxied(t, 2)
+	l := locktest.Open(t, []string{c.Addrs[0], c.Via[0], c.Addrs[1]})
+	eventually(t, l, "the server is recognized", func(_ admin.Report, err error) bool { return errors.Is(err, reason.SameServer) })
+	for range 10 {
+		_, err := l.TryLock(t.Context(), "r")
+		locktest.WantErr(t, err, redlock.ErrNotAcquired, reason.SameServer)
+		_, err = l.Lock(within(t), "r")
+		locktest.WantErr(t, err, redlock.ErrNotAcquired, reason.SameServer)
+	}
+	// After the name is corrected the list works.
+	third := locktest.Start(t, 1)
+	locktest.Must(t, c.Proxies[0].Retarget(third.Addrs[0]))
+	checked(t, l)
+	locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
+}
+
+// A Lock that waits for another holder ends when the list turns out to be wrong.
+func TestSameServerFoundWhileWaiting(t *testing.T) {
+	c := locktest.StartProxied(t, 2)
+	c.Set(t, masters.Refuse, 0) // the second name is reached later
+	locktest.Must(t, locktest.Lock(t, locktest.Open(t, c.Addrs), "r", redlock.WithTTL(10*time.Second)).Extend(t.Context()))
+	l := locktest.Open(t, []string{c.Addrs[0], c.Via[0], c.Addrs[1]})
+	_, err := l.TryLock(t.Context(), "r")
+	locktest.WantErr(t, err, redlock.ErrTaken)
+	done := make(chan error, 3)
+	for range cap(done) { // the head of the line, and the callers behind it
+		go func() { _, err := l.Lock(within(t), "r"); done <- err }()
+	}
+	c.Set(t, masters.Pass, 0)
+	for range cap(done) {
+		locktest.WantErr(t, <-done, redlock.ErrNotAcquired, reason.SameServer)
+	}
+}
+
+// New itself detects equal addresses, whatever the database, and reports them.
+func TestSameAddressWithDatabases(t *testing.T) {
+	_, err := redlock.New([]string{"redis://10.0.0.1:6379/0", "redis://10.0.0.2:6379", "redis://10.0.0.1:6379/1"})
+	locktest.WantErr(t, err, redlock.ErrConfig)
+	if text := err.Error(); !strings.Contains(text, "master 3") || !strings.Contains(text, "master 1") || !strings.Contains(text, "independent") {
+		t.Errorf("got %v, want both masters and the reason", err)
+	}
+}
+
+// A name that begins to lead to another member costs only its own vote, and gets it back when it is
+// corrected.
+func TestServerComesToHaveTwoNames(t *testing.T) {
+	c := locktest.StartProxied(t, 3)
+	l := locktest.Open(t, c.Via)
+	c.Cluster.Warm(t, l)
+	kept := locktest.Lock(t, l, "kept")
+	redistest.Eventually(t, 10*time.Second, func() bool { return c.Count("redlock:kept") == 3 }, "all nodes hold the key")
+	for range 2 {
+		locktest.Must(t, c.Proxies[0].Retarget(c.Addrs[1]))
+		r, err := eventually(t, l, "it is the same server", func(r admin.Report, err error) bool {
+			return errors.Is(err, reason.SameServer) && r.Voting == 2
+		})
+		if errors.Is(err, redlock.ErrNoQuorum) {
+			t.Errorf("got %v, want no ErrNoQuorum: two of three have a vote", err)
+		}
+		locktest.WantErr(t, r.Masters[0].Err, reason.SameServer)
+		if !strings.Contains(err.Error(), c.Via[0]) || !strings.Contains(err.Error(), c.Via[1]) {
+			t.Errorf("got %v, want both names", err)
+		}
+		for range 10 {
+			locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
+		}
+		// The two names make one vote.
+		c.Set(t, masters.Refuse, 2)
+		for range 10 {
+			le, err := l.TryLock(t.Context(), "r")
+			if le != nil {
+				t.Fatal("got a lease from one server")
+			}
+			locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
+		}
+		c.Set(t, masters.Pass, 2)
+		locktest.Must(t, c.Proxies[0].Retarget(c.Addrs[0]))
+		checked(t, l)
+		c.Cluster.Warm(t, l)
+	}
+	locktest.Must(t, kept.Extend(t.Context()))
+	locktest.Must(t, kept.Unlock(t.Context()))
+	// When all names have come to lead to one server, waiting is useless.
+	locktest.Must(t, c.Proxies[0].Retarget(c.Addrs[1]))
+	locktest.Must(t, c.Proxies[2].Retarget(c.Addrs[1]))
+	_, err := l.Lock(within(t), "r")
+	locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum, reason.SameServer)
+	if errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want it not to wait", err)
+	}
+}
+
+// Two names change places: each loses its vote only until the change is complete.
+func TestNamesChangePlaces(t *testing.T) {
+	c := locktest.StartProxied(t, 3)
+	l := locktest.Open(t, c.Via)
+	c.Cluster.Warm(t, l)
+	locktest.Must(t, c.Proxies[0].Retarget(c.Addrs[1]))
+	locktest.Must(t, c.Proxies[1].Retarget(c.Addrs[0]))
+	r := checked(t, l)
+	if r.Masters[0].RunID == r.Masters[1].RunID || r.Masters[0].RunID == r.Masters[2].RunID {
+		t.Errorf("got %+v, want a server each", r.Masters)
+	}
+	c.Cluster.Warm(t, l)
+}
+
+// During an attempt a name moves to another server, and another name takes its place: the server
+// behind both has one vote.
+func TestNamesThatMoveDuringAnAttempt(t *testing.T) {
+	c := locktest.StartProxied(t, 3)
+	spare := locktest.Start(t, 1)
+	var sent atomic.Int64 // when the last batch that the first node has answered was sent
+	l := locktest.Open(t, c.Via, redlock.WithMasterTimeout(1500*time.Millisecond), locktest.On(func(e redlock.Event) {
+		if e.Master == c.Via[0] && e.Err == nil {
+			sent.Store(e.Time.Add(-e.Elapsed).UnixNano())
+		}
+	}, redlock.EventExchange))
+	c.Cluster.Warm(t, l)
+	locktest.Must(t, c.Procs[1].Pause())
+	c.Set(t, masters.Refuse, 2)
+	began := time.Now().UnixNano()
+	got := make(chan error, 1)
+	go func() {
+		_, err := l.TryLock(t.Context(), "r")
+		got <- err
+	}()
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		return c.Nodes[0].Exists(t.Context(), "redlock:r").Val() == 1 && sent.Load() >= began
+	}, "the first node has voted")
+	locktest.Must(t, c.Proxies[0].Retarget(spare.Addrs[0]))
+	other := make(chan struct{})
+	go func() { defer close(other); _, _ = l.TryLock(t.Context(), "other") }()
+	redistest.Eventually(t, 10*time.Second, func() bool { return spare.Count("redlock:other") == 1 }, "its name stands for another server")
+	locktest.Must(t, c.Proxies[1].Retarget(c.Addrs[0]))
+	if err := <-got; err == nil {
+		t.Error("got a lease by two votes of one server")
+	}
+	<-other
+	locktest.Must(t, c.Procs[1].Resume())
+}
+
+// A replica has no vote. As a master it has its vote again when the guard permits it.
+func TestReplica(t *testing.T) {
+	c := locktest.Start(t, 3)
+	var quarantined atomic.Int64
+	ttl := []redlock.Option{redlock.WithTTL(time.Second), redlock.WithMaxTTL(time.Second), redlock.WithMasterTimeout(250 * time.Millisecond)}
+	l := locktest.Open(t, c.Addrs, append(ttl, locktest.On(func(e redlock.Event) {
+		if e.Master == c.Addrs[0] {
+			quarantined.Add(1)
+		}
+	}, redlock.EventQuarantined))...)
+	c.Warm(t, l)
+	locktest.Must(t, c.Nodes[1].ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err())
+	host, port, _ := strings.Cut(c.Addrs[1], ":")
+	locktest.Must(t, c.Nodes[0].Do(t.Context(), "replicaof", host, port).Err())
+	redistest.Eventually(t, 20*time.Second, func() bool {
+		return strings.Contains(c.Nodes[0].Info(t.Context(), "replication").Val(), "master_link_status:up")
+	}, "the replica has the other's data")
+	for name, l := range map[string]*redlock.Locker{"connected": l, "new": locktest.Open(t, c.Addrs, ttl...)} {
+		r, err := eventually(t, l, "the role is known", func(r admin.Report, err error) bool {
+			if r.Voting == 3 || err == nil {
+				t.Errorf("%s: got %+v, %v, want no vote of the replica", name, r, err)
+			}
+			return errors.Is(err, reason.NotMaster) && r.Voting == 2
+		})
+		var q *redlock.QuorumError
+		if !errors.As(err, &q) || q.Granted != 2 || len(q.Masters) != 1 || q.Masters[0].Master != c.Addrs[0] || errors.Is(err, redlock.ErrNoQuorum) {
+			t.Errorf("%s: got %v, want the replica alone", name, err)
+		}
+		locktest.WantErr(t, r.Masters[0].Err, reason.NotMaster)
+		wantFinding(t, r.Masters[0], "reach", admin.LevelFailure, "slave")
+		for range 5 {
+			locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
+		}
+		locktest.Must(t, c.Procs[2].Pause())
+		redistest.Eventually(t, 20*time.Second, func() bool { // two nodes without any answer would not give that error
+			_, err := l.TryLock(t.Context(), "r")
+			locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
+			return errors.Is(err, reason.NotMaster)
+		}, "a node error that says it")
+		locktest.Must(t, c.Procs[2].Resume())
+	}
+	before := quarantined.Load()
+	locktest.Must(t, c.Nodes[0].Do(t.Context(), "replicaof", "no", "one").Err())
+	checked(t, l)
+	c.Warm(t, l)
+	if quarantined.Load() == before {
+		t.Error("the node got its vote back without a quarantine, with the data of another")
+	}
+}
+
+func TestClusterNode(t *testing.T) {
+	c := locktest.Start(t, 2)
+	node := redistest.Masters(t, 1, "--cluster-enabled", "yes")[0]
+	l := locktest.Open(t, append(slices.Clone(c.Addrs), node.Addr()))
+	r, err := eventually(t, l, "the mode is known", func(r admin.Report, err error) bool {
+		return errors.Is(err, reason.NotMaster) && r.Voting == 2
+	})
+	if errors.Is(err, redlock.ErrNoQuorum) {
+		t.Errorf("got %v, want a quorum of the others", err)
+	}
+	locktest.WantErr(t, r.Masters[2].Err, reason.NotMaster)
+	wantFinding(t, r.Masters[2], "reach", admin.LevelFailure, "cluster")
+	for range 5 {
+		locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
+	}
+	locktest.Must(t, c.Nodes[0].Set(t.Context(), "redlock:r", "another", time.Minute).Err())
+	_, err = l.TryLock(t.Context(), "r")
+	locktest.WantErr(t, err, redlock.ErrTaken, reason.NotMaster)
+}
+
+// Nodes of a cluster become no independent masters: a Lock that needs them does not wait. That is so too
+// where they hide that they are, and refuse the keys. A Lock that needs a replica waits, see TestReplica.
+func TestLockOnAClusterEnds(t *testing.T) {
+	procs := redistest.Masters(t, 3, "--cluster-enabled", "yes")
+	addrs := redistest.Addrs(procs)
+	fails := func(l *redlock.Locker) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		_, err := l.Lock(ctx, "r")
+		locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum, reason.NotMaster, reason.ClusterNode)
+		var q *redlock.QuorumError
+		if errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &q) || !q.Permanent() {
+			t.Errorf("got %v, want an error for good", err)
+		}
+	}
+	fails(locktest.Open(t, addrs))
+	for i := range addrs {
+		locktest.Must(t, redistest.Client(t, addrs[i]).Do(t.Context(), "acl", "setuser", "default", "-info").Err())
+	}
+	fails(locktest.Open(t, addrs))
+}
+
+// A server's settings for memory and disk: the finding, and whether it is reported, once.
+func TestServerSettings(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		args   []string
+		opts   []redlock.Option
+		check  string
+		level  admin.Level
+		warned int
+	}{
+		{"defaults", nil, nil, "eviction", admin.LevelOK, 0},
+		{"lru", []string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"}, nil, "eviction", admin.LevelWarning, 1},
+		{"volatile", []string{"--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl"}, nil, "eviction", admin.LevelWarning, 1},
+		{"lru without a limit", []string{"--maxmemory-policy", "allkeys-lru"}, nil, "eviction", admin.LevelOK, 0},
+		{"limit", []string{"--maxmemory", "100mb"}, nil, "eviction", admin.LevelOK, 0},
+		{"no file", nil, nil, "persistence", admin.LevelNotice, 0},
+		{"file", []string{"--appendonly", "yes"}, nil, "persistence", admin.LevelOK, 0},
+		{"trusted", locktest.OnDisk, []redlock.Option{redlock.WithTrustedDisk()}, "persistence", admin.LevelOK, 0},
+		{"trusted, synced each second", []string{"--appendonly", "yes"}, []redlock.Option{redlock.WithTrustedDisk()}, "persistence", admin.LevelWarning, 1},
+		{"trusted, CONFIG is refused", append(slices.Clone(locktest.OnDisk), "--rename-command", "CONFIG", ""), []redlock.Option{redlock.WithTrustedDisk()}, "persistence", admin.LevelUnknown, 1},
+		{"trusted without a file", nil, []redlock.Option{redlock.WithTrustedDisk()}, "persistence", admin.LevelWarning, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := &locktest.Cluster{Procs: redistest.Masters(t, 1, test.args...)}
+			c.Addrs = redistest.Addrs(c.Procs)
+			c.Nodes = append(c.Nodes, redistest.Client(t, c.Addrs[0]))
+			locktest.Bootstrap(t, c.Addrs)
+			locktest.Vouch(t, c.Nodes...)
+			var e ear
+			l := locktest.Open(t, c.Addrs, append(e.options(), test.opts...)...)
+			locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
+			for range 3 {
+				reconnect(t, l, c)
+			}
+			wantFinding(t, checked(t, l).Masters[0], test.check, test.level, "")
+			locktest.Must(t, l.Close())
+			e.wantWarnings(t, c.Addrs[0], test.check, test.warned)
+			if all := len(e.told); all != test.warned {
+				t.Errorf("got %d warnings in all, want %d: %v", all, test.warned, e.told)
+			}
+		})
+	}
+}
+
+// A setting that is changed while a Locker is connected is reported at the next look, and again when
+// it is changed back and forth.
+func TestSettingThatChanges(t *testing.T) {
+	c := locktest.Start(t, 1)
+	var e ear
+	l := locktest.Open(t, c.Addrs, e.options()...)
+	set := func(policy string, l *redlock.Locker, want admin.Level) {
+		t.Helper()
+		locktest.Must(t, c.Nodes[0].ConfigSet(t.Context(), "maxmemory", "100mb").Err())
+		locktest.Must(t, c.Nodes[0].ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
+		wantFinding(t, checked(t, l).Masters[0], "eviction", want, "")
+	}
+	checked(t, l)
+	set("allkeys-lru", l, admin.LevelWarning)
+	set("allkeys-lru", l, admin.LevelWarning)
+	set("noeviction", l, admin.LevelOK)
+	set("allkeys-lru", l, admin.LevelWarning)
+	locktest.Must(t, l.Close())
+	e.wantWarnings(t, c.Addrs[0], "eviction", 2)
+}
+
+// The client with the smaller MaxTTL gets the warning; the nodes keep the larger value.
+func TestClientsWithDifferentMaxTTL(t *testing.T) {
+	for _, smallFirst := range []bool{false, true} {
+		c := locktest.Start(t, 3)
+		var large, small ear
+		a := locktest.Open(t, c.Addrs, append(large.options(), redlock.WithMaxTTL(20*time.Second))...)
+		b := locktest.Open(t, c.Addrs, small.options()...)
+		if smallFirst {
+			for _, n := range checked(t, b).Masters {
+				if n.MaxTTL != 10*time.Second || finding(n, "max-ttl").Check != "" {
+					t.Errorf("the first client: got %+v, want 10s and no finding", n)
+				}
+			}
+		}
+		for range 2 {
+			for _, n := range checked(t, a).Masters {
+				if n.MaxTTL != 20*time.Second || finding(n, "max-ttl").Check != "" {
+					t.Errorf("the larger: got %+v, want 20s and no finding", n)
+				}
+			}
+			for _, n := range checked(t, b).Masters {
+				wantFinding(t, n, "max-ttl", admin.LevelWarning, "20s")
+				if n.MaxTTL != 20*time.Second {
+					t.Errorf("%s: got %v, want 20s", n.Master, n.MaxTTL)
+				}
+			}
+			reconnect(t, b, c)
+		}
+		locktest.Must(t, a.Close())
+		locktest.Must(t, b.Close())
+		for i, n := range c.Addrs {
+			large.wantWarnings(t, n, "max-ttl", 0)
+			small.wantWarnings(t, n, "max-ttl", 1)
+			if got := c.Nodes[i].HGet(t.Context(), "redlock:~guard", "maxttl").Val(); got != "20000" {
+				t.Errorf("%s: got %s ms for the largest TTL, want 20000", n, got)
+			}
+		}
+	}
+}
+
+func TestClientsWithDifferentLists(t *testing.T) {
+	c := locktest.StartProxied(t, 4)
+	var e ear
+	first, other := locktest.Open(t, c.Addrs[:3]), locktest.Open(t, c.Via[:3], e.options()...)
+	lists := func(i int) string { return c.Nodes[i].HGet(t.Context(), "redlock:~guard", "lists").Val() }
+	inUse := func(l *redlock.Locker, member string) {
+		t.Helper()
+		redistest.Eventually(t, 10*time.Second, func() bool {
+			locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
+			return strings.Contains(lists(0), member) && strings.Contains(lists(1), member) && strings.Contains(lists(2), member)
+		}, "the list is in use on three nodes")
+	}
+	inUse(first, c.Addrs[2])
+	for _, n := range checked(t, first).Masters {
+		wantFinding(t, n, "masters", admin.LevelOK, "no client has another list")
+	}
+	// Other names for the same masters make another list. That alone costs no vote.
+	for _, n := range checked(t, other).Masters {
+		wantFinding(t, n, "masters", admin.LevelWarning, c.Addrs[0])
+		e.wantWarnings(t, n.Master, "masters", 1)
+	}
+	inUse(other, c.Via[2])
+	locktest.Must(t, other.Close())
+	// The order does not matter.
+	turned := slices.Clone(c.Addrs[:3])
+	slices.Reverse(turned)
+	again := locktest.Open(t, turned)
+	for _, n := range checked(t, again).Masters {
+		wantFinding(t, n, "masters", admin.LevelWarning, c.Via[0])
+	}
+	// A list in which one master is exchanged is refused. A look alone joins no list.
+	var told ear
+	exchanged := locktest.Open(t, []string{c.Addrs[0], c.Addrs[1], c.Addrs[3]}, told.options()...)
+	for range 2 {
+		r, err := admin.Check(t.Context(), exchanged)
+		if !errors.Is(err, reason.Membership) || !errors.Is(err, redlock.ErrNoQuorum) {
+			t.Errorf("Check: got %v, want reason.Membership and ErrNoQuorum", err)
+		}
+		for i, level := range []admin.Level{admin.LevelFailure, admin.LevelFailure, admin.LevelOK} {
+			wantFinding(t, r.Masters[i], "masters", level, "")
+		}
+	}
+	for _, n := range c.Addrs[:2] {
+		if events, lines := told.warnings(n, "masters"); events == 0 || lines != events {
+			t.Errorf("%s: got %d warnings and %d lines, want some", n, events, lines)
+		}
+	}
+	_, err := exchanged.Lock(t.Context(), "r") // it would wait for ever
+	locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum, reason.Membership)
+	if !strings.Contains(err.Error(), c.Addrs[2]) {
+		t.Errorf("got %v, want the other list named", err)
+	}
+	var verdict *redlock.QuorumError
+	if !errors.As(err, &verdict) || redlock.Reason(verdict.Masters[0]) != "membership" {
+		t.Errorf("got %v, want a node error with the reason membership first", err)
+	}
+	for i := range 2 {
+		if strings.Contains(lists(i), c.Addrs[3]) {
+			t.Errorf("node %d: got lists %q, want the refused one not among them", i, lists(i))
+		}
+	}
+	locktest.Must(t, locktest.Lock(t, first, "r").Unlock(t.Context()))
+}
+
+// If INFO is forbidden, locks work, and unknown facts are reported as unknown.
+func TestInfoForbidden(t *testing.T) {
+	for name, args := range map[string][]string{"by a rule": nil, "by its name": {"--rename-command", "INFO", ""}} {
+		t.Run(name, func(t *testing.T) {
+			c := &locktest.Cluster{Procs: redistest.Masters(t, 3, args...)}
+			c.Addrs = redistest.Addrs(c.Procs)
+			for _, a := range c.Addrs {
+				n := redistest.Client(t, a)
+				c.Nodes = append(c.Nodes, n)
+				if args == nil {
+					locktest.Must(t, n.Do(t.Context(), "acl", "setuser", "default", "-info").Err())
+				}
+				if n.Info(t.Context()).Err() == nil {
+					t.Fatal("INFO is not forbidden")
+				}
+			}
+			locktest.Bootstrap(t, c.Addrs)
+			locktest.Vouch(t, c.Nodes...)
+			var e ear
+			l := locktest.Open(t, c.Addrs, e.options()...)
+			c.Warm(t, l)
+			for range 2 {
+				reconnect(t, l, c)
+			}
+			r := checked(t, l)
+			if r.Voting != 3 {
+				t.Errorf("got %d nodes with a vote, want 3", r.Voting)
+			}
+			for _, n := range r.Masters {
+				wantFinding(t, n, "info", admin.LevelUnknown, "INFO is refused")
+				wantFinding(t, n, "guard", admin.LevelOK, "")
+				for _, f := range n.Findings {
+					if slices.Contains([]string{"identity", "eviction", "persistence"}, f.Check) {
+						t.Errorf("%s: got %+v, though nothing is known of it", n.Master, f)
+					}
+				}
+				if n.RunID != "" || n.Version != "" || n.RoundTrip <= 0 {
+					t.Errorf("got %+v, want a round trip, and nothing of INFO", n)
+				}
+			}
+			locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
+			locktest.Must(t, l.Close())
+			for _, a := range c.Addrs {
+				e.wantWarnings(t, a, "info", 1)
+			}
+		})
+	}
+}
+
+// A server hides fields: each of them is unknown, independently of the others.
+func TestInfoWithHiddenFields(t *testing.T) {
+	addrs := redistest.Addrs(redistest.Minis(t, 1))
+	locktest.Bootstrap(t, addrs)
+	locktest.Vouch(t, redistest.Client(t, addrs[0]))
+	var e ear
+	l := locktest.Open(t, addrs, e.options()...)
+	r := checked(t, l)
+	for _, check := range []string{"identity", "eviction", "persistence"} {
+		wantFinding(t, r.Masters[0], check, admin.LevelUnknown, "told")
+	}
+	if finding(r.Masters[0], "info").Check != "" {
+		t.Errorf("got %+v, want no finding about INFO: it was answered", r.Masters[0])
+	}
+	locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
+	locktest.Must(t, l.Close())
+	for _, check := range []string{"identity", "eviction", "persistence"} {
+		e.wantWarnings(t, addrs[0], check, 1)
+	}
+}
+
+func TestCheckAllWell(t *testing.T) {
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs)
+	r := checked(t, l)
+	if r.Quorum != 2 || r.Voting != 3 || len(r.Masters) != 3 {
+		t.Fatalf("got %+v, want 3 nodes with a vote, of which 2 decide", r)
+	}
+	r, _ = eventually(t, l, "clocks are compared", func(r admin.Report, err error) bool {
+		return err == nil && finding(r.Masters[0], "clock").Level == admin.LevelOK
+	})
+	for i, n := range r.Masters {
+		info := c.Nodes[i].Info(t.Context(), "server").Val()
+		said, version := "redis_version:", n.Version
+		if strings.Contains(info, "valkey_version:") { // redis_version is the Redis version with which it is compatible
+			said, version = "valkey_version:", strings.TrimPrefix(n.Version, "valkey ")
+		}
+		if n.Master != c.Addrs[i] || n.Err != nil || n.RoundTrip <= 0 || n.Quarantine != 0 || n.MaxTTL != 10*time.Second {
+			t.Errorf("got %+v for node %s", n, c.Addrs[i])
+		}
+		if len(n.RunID) != 40 || !strings.Contains(info, "run_id:"+n.RunID) || !strings.Contains(info, said+version+"\r\n") || (said == "valkey_version:") != (version != n.Version) {
+			t.Errorf("got run id %q and version %q, want those of INFO", n.RunID, n.Version)
+		}
+		for check, want := range map[string]admin.Level{
+			"reach": admin.LevelOK, "identity": admin.LevelOK, "eviction": admin.LevelOK, "persistence": admin.LevelNotice,
+			"guard": admin.LevelOK, "masters": admin.LevelOK, "clock": admin.LevelOK,
+		} {
+			wantFinding(t, n, check, want, "")
+		}
+		if len(n.Findings) != 7 {
+			t.Errorf("got %+v, want 7 findings", n.Findings)
+		}
+	}
+	for i, n := range checked(t, locktest.Open(t, c.Addrs, redlock.WithoutRestartGuard())).Masters {
+		wantFinding(t, n, "guard", admin.LevelNotice, "off")
+		if n.RoundTrip <= 0 || n.RunID != r.Masters[i].RunID || n.MaxTTL != 0 {
+			t.Errorf("without the guard: got %+v, want a round trip and the run id", n)
+		}
+	}
+}
+
+// Five nodes: a healthy one, a dead one, a hung one, a node with another password, and a new one.
+func TestCheckAllKinds(t *testing.T) {
+	c := locktest.Start(t, 4)
+	fresh := redistest.Masters(t, 1)[0]
+	locktest.Must(t, c.Procs[1].Kill())
+	locktest.Must(t, c.Procs[2].Pause())
+	locktest.Must(t, c.Nodes[3].Do(t.Context(), "acl", "setuser", "app", "on", ">right", "~*", "+@all").Err())
+	l := locktest.Open(t, []string{c.Addrs[0], c.Addrs[1], c.Addrs[2], "redis://app:wrong@" + c.Addrs[3], fresh.Addr()})
+	r, err := eventually(t, l, "two nodes answer", func(r admin.Report, _ error) bool {
+		return r.Masters[0].Err == nil && r.Masters[4].Err == nil && errors.Is(r.Masters[3].Err, reason.Permission)
+	})
+	locktest.WantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine, reason.Permission)
+	for _, not := range []error{redlock.ErrNotAcquired, redlock.ErrTaken, reason.SameServer, reason.NotMaster, redlock.ErrClosed, context.Canceled} {
+		if errors.Is(err, not) {
+			t.Errorf("got %v, which matches %v", err, not)
+		}
+	}
+	var q *redlock.QuorumError
+	if !errors.As(err, &q) || q.Op != "check" || q.Resource != "" || q.Granted != 1 || q.Need != 3 || len(q.Masters) != 4 {
+		t.Fatalf("got %+v, want one node of three needed, and four errors", q)
+	}
+	if r.Quorum != 3 || r.Voting != 1 || len(r.Masters) != 5 {
+		t.Fatalf("got %+v, want 1 vote of 3 needed, and 5 nodes", r)
+	}
+	for i, addr := range append(slices.Clone(c.Addrs), fresh.Addr()) {
+		n := r.Masters[i]
+		if n.Master != addr {
+			t.Errorf("node %d: got %s, want %s", i, n.Master, addr)
+		}
+		if i == 0 {
+			continue
+		}
+		e := q.Masters[i-1]
+		if e.Master != addr || e.Op != "check" || e.Err == nil || e.Quarantine != n.Quarantine || !strings.Contains(err.Error(), addr) {
+			t.Errorf("node %d: got %+v, want its address and quarantine", i, e)
+		}
+		if i < 4 { // a node without an answer has no findings
+			wantFinding(t, n, "reach", admin.LevelFailure, "")
+			if n.Err == nil || len(n.Findings) != 1 || n.RunID != "" || n.RoundTrip != 0 || n.Quarantine != 0 || n.MaxTTL != 0 {
+				t.Errorf("node %d: got %+v, want an error and nothing else", i, n)
+			}
+		}
+	}
+	if f := finding(r.Masters[3], "reach"); !strings.Contains(f.Hint, "ACL") {
+		t.Errorf("wrong password: got %+v, want a hint", f)
+	}
+	n := r.Masters[4]
+	if n.Quarantine <= 0 || n.Quarantine > 10300*time.Millisecond || n.MaxTTL != 10*time.Second || n.RunID == "" {
+		t.Errorf("new node: got %+v, want its quarantine", n)
+	}
+	wantFinding(t, n, "guard", admin.LevelFailure, "no vote for")
+	// All are healthy again except the node with the password and the node that starts empty.
+	locktest.Must(t, c.Procs[1].Restart())
+	locktest.Must(t, c.Procs[2].Resume())
+	_, err = eventually(t, l, "nodes come back", func(r admin.Report, _ error) bool {
+		return r.Voting == 2 && r.Masters[1].Quarantine > 0
+	})
+	locktest.WantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine)
+}
+
+// Nodes in quarantine are no error if the others make a quorum.
+func TestCheckWithAQuorum(t *testing.T) {
+	c := locktest.Start(t, 2)
+	fresh := redistest.Masters(t, 1)[0]
+	l := locktest.Open(t, append(slices.Clone(c.Addrs), fresh.Addr()))
+	r, err := eventually(t, l, "all nodes answer", func(r admin.Report, _ error) bool {
+		return r.Voting == 2 && r.Masters[2].Quarantine > 0
+	})
+	locktest.WantErr(t, err, redlock.ErrQuarantine)
+	if errors.Is(err, redlock.ErrNoQuorum) || r.Masters[2].Err != nil {
+		t.Errorf("got %v and %+v, want no alarm, and no error of a node that answers", err, r.Masters[2])
+	}
+	// The node has its marker by having been looked at.
+	if got := redistest.Client(t, fresh.Addr()).HGet(t.Context(), "redlock:~guard", "run").Val(); !strings.HasPrefix(got, r.Masters[2].RunID[:16]+":") {
+		t.Errorf("got run id %q in the marker, want %q", got, r.Masters[2].RunID)
+	}
+}
+
+// A node whose marker the user may not read has no vote, though it answers.
+func TestCheckWithoutMarker(t *testing.T) {
+	c := locktest.Start(t, 1)
+	locktest.Must(t, c.Nodes[0].Do(t.Context(), "acl", "setuser", "default", "-hmget").Err())
+	l := locktest.Open(t, c.Addrs)
+	r, err := eventually(t, l, "the node answers", func(r admin.Report, _ error) bool { return answers(r.Masters[0]) })
+	locktest.WantErr(t, err, redlock.ErrNoQuorum, reason.Permission)
+	wantFinding(t, r.Masters[0], "guard", admin.LevelFailure, "marker")
+	if r.Voting != 0 || r.Masters[0].RunID == "" || r.Masters[0].RoundTrip <= 0 {
+		t.Errorf("got %+v, want no vote, and what INFO tells", r)
+	}
+	_, err = l.TryLock(t.Context(), "r")
+	locktest.WantErr(t, err, redlock.ErrNoQuorum, reason.Permission)
+}
+
+func TestCheckArguments(t *testing.T) {
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs, redlock.WithMasterTimeout(2*time.Second))
+	var none context.Context
+	r, err := admin.Check(none, l)
+	locktest.WantErr(t, err, redlock.ErrConfig)
+	if r.Quorum != 0 || len(r.Masters) != 0 {
+		t.Errorf("got %+v, want an empty report", r)
+	}
+	ended, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("why")
+	cancel(why)
+	for range 20 {
+		if r, err = admin.Check(ended, l); err == nil {
+			continue // all nodes had answered
+		}
+		locktest.WantErr(t, err, context.Canceled, why)
+		if len(r.Masters) != 3 {
+			t.Errorf("got %+v, want all nodes in it", r)
+		}
+	}
+	checked(t, l)
+	locktest.Must(t, c.Procs[2].Pause())
+	redistest.Eventually(t, 20*time.Second, func() bool { // until the node is down, which Check then knows at once
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		r, err = admin.Check(ctx, l)
+		return r.Voting == 2 && errors.Is(err, context.DeadlineExceeded)
+	}, "the others answer before the context ends")
+	if errors.Is(err, redlock.ErrNoQuorum) {
+		t.Errorf("got %v, want no ErrNoQuorum", err)
+	}
+	locktest.WantErr(t, r.Masters[2].Err, context.DeadlineExceeded)
+	if want := "redlock: check: " + context.DeadlineExceeded.Error() + ": 2 of 2"; !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("got %v, want it to begin with %q", err, want)
+	}
+	locktest.Must(t, c.Procs[2].Resume())
+	locktest.Must(t, l.Close())
+	_, err = admin.Check(t.Context(), l)
+	locktest.WantErr(t, err, redlock.ErrClosed)
+}
+
+// Check and locks do not affect each other, and held leases stay.
+func TestCheckWhileLocking(t *testing.T) {
+	c := locktest.Start(t, 3)
+	var lost atomic.Int64
+	l := locktest.Open(t, c.Addrs, redlock.WithTTL(3*time.Second), redlock.WithMasterTimeout(750*time.Millisecond), locktest.On(func(redlock.Event) { lost.Add(1) }, redlock.EventLost))
+	kept := locktest.Lock(t, l, "kept")
+	redistest.Eventually(t, 10*time.Second, func() bool { return c.Count("redlock:kept") == 3 }, "all nodes hold the key")
+	before := c.Holders("redlock:kept")
+	fence := kept.Fence()
+	var all sync.WaitGroup
+	for i := range 6 {
+		all.Go(func() {
+			for range 40 {
+				le, err := l.Lock(t.Context(), fmt.Sprint("r", i/2))
+				if err == nil {
+					err = le.Unlock(t.Context())
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 3 {
+		all.Go(func() {
+			for range 40 {
+				if r, err := admin.Check(t.Context(), l); len(r.Masters) != 3 || err != nil && r.Voting == 3 {
+					t.Errorf("got %+v, %v", r, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	checked(t, l)
+	if got := c.Holders("redlock:kept"); !slices.Equal(got, before) || kept.Fence() != fence || lost.Load() != 0 || kept.Context().Err() != nil {
+		t.Errorf("got keys %q and %d losses, want the lease with %q untouched", got, lost.Load(), before)
+	}
+	locktest.Must(t, kept.Extend(t.Context()))
+	locktest.Must(t, kept.Unlock(t.Context()))
+}
+
+// Neither Check nor its findings show a password.
+func TestCheckTellsNoSecrets(t *testing.T) {
+	const right, wrong = "correct-horse", "battery-staple"
+	c := locktest.Start(t, 4)
+	for i, n := range c.Nodes {
+		locktest.Must(t, n.Do(t.Context(), "acl", "setuser", "app", "on", ">"+right, "allkeys", "+@all").Err())
+		if i == 1 {
+			locktest.Must(t, n.Do(t.Context(), "acl", "setuser", "app", "-info").Err())
+		}
+	}
+	locktest.Must(t, c.Nodes[0].ConfigSet(t.Context(), "maxmemory", "100mb").Err())
+	locktest.Must(t, c.Nodes[0].ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
+	locktest.Must(t, c.Nodes[2].Do(t.Context(), "replicaof", "127.0.0.1", "1").Err())
+	told := locktest.RedisLog(t)
+	note := func(e redlock.Event) { fmt.Fprintf(told, "%+v %v\n", e, e.Err) }
+	l := locktest.Open(t, []string{
+		"redis://app:" + right + "@" + c.Addrs[0], "redis://app:" + right + "@" + byName(c.Addrs[0]) + "/1",
+		"redis://app:" + right + "@" + c.Addrs[1], "redis://app:" + right + "@" + c.Addrs[2],
+		"redis://app:" + wrong + "@" + c.Addrs[3],
+	}, redlock.WithLogger(slog.New(slog.NewTextHandler(told, nil))),
+		locktest.On(note, redlock.EventWarning),
+		locktest.On(note, redlock.EventMasterDown),
+		locktest.On(note, redlock.EventTaken, redlock.EventAttemptFailed),
+		locktest.On(note, redlock.EventQuarantined))
+	r, err := eventually(t, l, "all is found", func(r admin.Report, err error) bool {
+		return errors.Is(err, reason.SameServer) && errors.Is(err, reason.NotMaster) && errors.Is(err, reason.Permission)
+	})
+	_, lockErr := l.Lock(within(t), "r")
+	locktest.WantErr(t, lockErr, reason.SameServer)
+	locktest.Must(t, l.Close())
+	text := fmt.Sprintf("%s %+v %#v %v %+v %v", told.String(), r, r, err, err, lockErr)
+	for _, n := range r.Masters {
+		text += fmt.Sprintf(" %v", n.Err)
+	}
+	for _, want := range []string{"allkeys-lru", "INFO is refused", "slave", "WRONGPASS", "same server"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q was not told of: the test does not see what it looks through", want)
+		}
+	}
+	for _, secret := range []string{right, wrong} {
+		if i := strings.Index(text, secret); i >= 0 {
+			t.Errorf("a password was told: ...%q...", text[max(0, i-80):i+len(secret)])
+		}
+	}
+}

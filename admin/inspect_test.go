@@ -1,0 +1,185 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+const inspected = "inspected"
+
+// inspection inspects with a new Locker.
+func inspection(t *testing.T, addrs []string, opts ...redlock.Option) (admin.Inspection, error) {
+	t.Helper()
+	l, err := redlock.New(addrs, append([]redlock.Option{redlock.WithLogger(nil)}, opts...)...)
+	locktest.Must(t, err)
+	defer func() { locktest.Must(t, l.Close()) }()
+	return admin.Inspect(t.Context(), l, inspected)
+}
+
+func wantVerdict(t *testing.T, in admin.Inspection, err error, want admin.Verdict) {
+	t.Helper()
+	if in.Verdict != want || (err != nil) != (want == admin.VerdictUnknown) {
+		t.Fatalf("got %v, %v (%+v); want %v", in.Verdict, err, in, want)
+	}
+}
+
+// Each verdict, on real masters. Source: ALGORITHM section 2.
+func TestInspect(t *testing.T) {
+	nodes := redistest.Masters(t, 3)
+	addrs := redistest.Addrs(nodes)
+	in, err := inspection(t, addrs)
+	wantVerdict(t, in, err, admin.VerdictQuarantined)
+	for _, n := range in.Masters {
+		if n.Quarantine < 9*time.Second || n.NoVote == nil || n.Err != nil {
+			t.Errorf("got %+v, want a quarantine", n)
+		}
+	}
+
+	l := locktest.Open(t, addrs)
+	locktest.Must(t, admin.Bootstrap(t.Context(), l))
+	in, err = inspection(t, addrs)
+	wantVerdict(t, in, err, admin.VerdictFree)
+	if in.Resource != inspected || in.Quorum != 2 || len(in.Masters) != 3 || in.Token != "" || in.Fence != 0 {
+		t.Errorf("got %+v, want a free resource on three masters", in)
+	}
+
+	le := locktest.Lock(t, l, inspected)
+	redistest.Eventually(t, 5*time.Second, func() bool { // the last node may be a little later
+		in, err = inspection(t, addrs)
+		return err == nil && in.Masters[0].Token != "" && in.Masters[1].Token != "" && in.Masters[2].Token != ""
+	}, "the key is everywhere")
+	wantVerdict(t, in, err, admin.VerdictHeld)
+	if in.Token != le.Token() || in.Fence != le.Fence() {
+		t.Errorf("got %q, %d; want %q, %d", in.Token, in.Fence, le.Token(), le.Fence())
+	}
+	for i, n := range in.Masters {
+		if n.Master != addrs[i] || n.Token != le.Token() || n.Fence != le.Fence() || n.TTL <= 5*time.Second || n.TTL > 10*time.Second ||
+			n.RoundTrip <= 0 || n.NoVote != nil || n.Quarantine != 0 {
+			t.Errorf("got %+v, want what the lease has", n)
+		}
+	}
+	for i, n := range nodes { // the last node may have a larger counter, which is not that of the lease
+		locktest.Must(t, redistest.Client(t, n.Addr()).Set(t.Context(), redlock.DefaultKeyPrefix+inspected+"~fence", le.Fence()+63+int64(i/2)*1000, time.Minute).Err())
+	}
+	if in, err = inspection(t, addrs); err != nil || in.Fence != le.Fence() || in.Masters[2].Fence != le.Fence()+1000 {
+		t.Errorf("got %+v, %v; want %d still", in, err, le.Fence())
+	}
+	wrong, err := inspection(t, addrs, redlock.WithKeyPrefix("other:"), redlock.WithoutRestartGuard())
+	wantVerdict(t, wrong, err, admin.VerdictFree)
+
+	locktest.Must(t, nodes[0].Kill())
+	in, err = inspection(t, addrs)
+	wantVerdict(t, in, err, admin.VerdictHeld)
+	if in.Masters[0].Err == nil || in.Masters[1].Err != nil {
+		t.Errorf("got %+v, want the first of them down", in.Masters)
+	}
+	locktest.Must(t, nodes[1].Kill())
+	in, err = inspection(t, addrs)
+	wantVerdict(t, in, err, admin.VerdictUnknown)
+	var failed *redlock.QuorumError
+	if !errors.Is(err, redlock.ErrNoQuorum) || !errors.As(err, &failed) || len(failed.Masters) != 2 || failed.Granted != 1 {
+		t.Errorf("got %v, want two that did not answer", err)
+	}
+}
+
+// Keys that no Locker sets: of several holders, on too few masters, of another library, without
+// expiry, of another type.
+func TestInspectOddKeys(t *testing.T) {
+	nodes := redistest.Masters(t, 3)
+	addrs := redistest.Addrs(nodes)
+	locktest.Must(t, admin.Bootstrap(t.Context(), locktest.Open(t, addrs)))
+	clients := clientsOf(t, nodes)
+	const key = redlock.DefaultKeyPrefix + inspected
+	set := func(i int, value string, ttl time.Duration) {
+		t.Helper()
+		locktest.Must(t, clients[i].Set(t.Context(), key, value, ttl).Err())
+	}
+	set(0, "a|1000", time.Minute)
+	in, err := inspection(t, addrs)
+	wantVerdict(t, in, err, admin.VerdictMinority)
+	if in.Token != "a" || in.Fence != 0 {
+		t.Errorf("got %+v, want a, which has no quorum to have a fencing token from", in)
+	}
+	set(1, "b|2000", time.Minute)
+	in, err = inspection(t, addrs)
+	wantVerdict(t, in, err, admin.VerdictSplit)
+	set(2, "b|0", 0)
+	in, err = inspection(t, addrs)
+	wantVerdict(t, in, err, admin.VerdictHeld)
+	if in.Token != "b" || in.Fence != 0 || in.Masters[2].TTL >= 0 {
+		t.Errorf("got %+v, want b, and for ever on the last", in)
+	}
+	for i := range nodes {
+		set(i, "redsync", time.Minute)
+	}
+	in, err = inspection(t, addrs)
+	wantVerdict(t, in, err, admin.VerdictHeld)
+	if in.Token != "redsync" || in.Fence != 0 {
+		t.Errorf("got %+v, want the value of another library", in)
+	}
+	locktest.Must(t, clients[0].Del(t.Context(), key).Err())
+	locktest.Must(t, clients[0].HSet(t.Context(), key, "a", "b").Err())
+	if in, err = inspection(t, addrs); err != nil || !errors.Is(in.Masters[0].Err, reason.WrongType) {
+		t.Errorf("got %+v, %v; want %v of the first", in, err, reason.WrongType)
+	}
+}
+
+func clientsOf(t *testing.T, nodes []*masters.Process) (list []*redis.Client) {
+	for _, n := range nodes {
+		list = append(list, redistest.Client(t, n.Addr()))
+	}
+	return list
+}
+
+// A user with the rights of the ACL line may inspect.
+func TestInspectWithTheACLLine(t *testing.T) {
+	n := redistest.Masters(t, 1)[0]
+	c := aclCluster{addrs: []string{n.Addr()}, admins: []*redis.Client{aclAdmin(t, n)}}
+	c.setUser(t, aclRights(t))
+	in, err := inspection(t, []string{"redis://redlock:secret@" + n.Addr()})
+	wantVerdict(t, in, err, admin.VerdictQuarantined)
+}
+
+func TestInspectWithBadArguments(t *testing.T) {
+	l := locktest.Open(t, []string{"127.0.0.1:1"})
+	for _, resource := range []string{"", "x~fence", "x~guard"} {
+		if _, err := admin.Inspect(t.Context(), l, resource); !errors.Is(err, redlock.ErrConfig) {
+			t.Errorf("%q: got %v, want %v", resource, err, redlock.ErrConfig)
+		}
+	}
+	var none context.Context
+	if _, err := admin.Inspect(none, l, "x"); !errors.Is(err, redlock.ErrConfig) {
+		t.Errorf("got %v, want %v", err, redlock.ErrConfig)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := admin.Inspect(ctx, l, "x"); !errors.Is(err, context.Canceled) && !errors.Is(err, redlock.ErrNoQuorum) {
+		t.Errorf("got %v, want %v", err, context.Canceled)
+	}
+	locktest.Must(t, l.Close())
+	if _, err := admin.Inspect(t.Context(), l, "x"); !errors.Is(err, redlock.ErrClosed) {
+		t.Errorf("got %v, want %v", err, redlock.ErrClosed)
+	}
+}
+
+func TestVerdictNames(t *testing.T) {
+	for v, want := range map[admin.Verdict]string{
+		admin.VerdictUnknown: "UNKNOWN", admin.VerdictFree: "FREE", admin.VerdictHeld: "HELD", admin.VerdictSplit: "SPLIT",
+		admin.VerdictMinority: "MINORITY", admin.VerdictQuarantined: "QUARANTINED", admin.VerdictBroken: "BROKEN", admin.VerdictShared: "SHARED", -1: "Verdict(-1)", 8: "Verdict(8)",
+	} {
+		if got := v.String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

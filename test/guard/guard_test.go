@@ -1,0 +1,816 @@
+package guard_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// Real masters lose keys in every possible way, while a client holds a lease by them.
+
+const (
+	marker = "redlock:~guard"
+
+	guardTTL = 1200 * time.Millisecond
+	// guardSpan is how long a master that lost data has no vote.
+	//
+	// Source: ALGORITHM section 1, "Quarantine".
+	guardSpan = guardTTL + guardTTL/50 + 100*time.Millisecond
+
+	// ages is a largest TTL whose quarantine outlasts every test.
+	ages = time.Hour
+)
+
+// shortly returns the options of clients that wait until a quarantine is over.
+func shortly(more ...redlock.Option) []redlock.Option {
+	return append([]redlock.Option{redlock.WithTTL(guardTTL), redlock.WithMaxTTL(guardTTL), redlock.WithMasterTimeout(guardTTL / 4),
+		redlock.WithLogger(nil)}, more...)
+}
+
+// forAges returns the options of clients that only Bootstrap can help.
+func forAges(more ...redlock.Option) []redlock.Option {
+	return append([]redlock.Option{redlock.WithMaxTTL(ages), redlock.WithMasterTimeout(time.Second), redlock.WithLogger(nil)}, more...)
+}
+
+// dataDir returns the folder in which a master keeps its data.
+func dataDir(t testing.TB, node *redis.Client) string {
+	t.Helper()
+	dir, err := node.ConfigGet(t.Context(), "dir").Result()
+	locktest.Must(t, err)
+	return dir["dir"]
+}
+
+// saved returns a master's present data as a file that it can load.
+func saved(t testing.TB, node *redis.Client) []byte {
+	t.Helper()
+	locktest.Must(t, node.Save(t.Context()).Err())
+	rdb, err := os.ReadFile(filepath.Join(dataDir(t, node), "dump.rdb"))
+	locktest.Must(t, err)
+	return rdb
+}
+
+func load(t testing.TB, dir string, rdb []byte) {
+	t.Helper()
+	locktest.Must(t, os.WriteFile(filepath.Join(dir, "dump.rdb"), rdb, 0o600))
+}
+
+// born returns since when each master has not lost data; "" = it has no marker.
+func born(c *locktest.Cluster) (all []string) {
+	for _, n := range c.Nodes {
+		all = append(all, n.HGet(context.Background(), marker, "born").Val())
+	}
+	return all
+}
+
+// quarantines returns how long each master has no vote, as one client sees it.
+func quarantines(t testing.TB, l *redlock.Locker) (all []time.Duration) {
+	t.Helper()
+	r, err := admin.Check(t.Context(), l)
+	for _, n := range r.Masters {
+		if n.Err != nil {
+			t.Fatalf("check: %v", err)
+		}
+		all = append(all, n.Quarantine)
+	}
+	return all
+}
+
+// wantRefusal checks that err is the error of a lock that only has to wait for masters.
+func wantRefusal(t testing.TB, err error) *redlock.QuorumError {
+	t.Helper()
+	locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum, redlock.ErrQuarantine)
+	if errors.Is(err, redlock.ErrTaken) {
+		t.Fatalf("got %v, want no ErrTaken: the resource is free", err)
+	}
+	var q *redlock.QuorumError
+	if !errors.As(err, &q) {
+		t.Fatalf("got %v, want a QuorumError", err)
+	}
+	return q
+}
+
+// loss is a way in which a master forgets a key.
+type loss struct {
+	name    string
+	n       int      // masters; 0 = 3
+	args    []string // for the masters
+	marked  bool     // the marker is still there, or there again, when the key is gone
+	proxied bool     // clients reach the lossy master through a proxy
+	all     bool     // every master loses the key
+
+	// prepare is called before the lock. strike makes the master at c.addrs[hit] forget the lock, and
+	// returns when the master answers again.
+	prepare func(t *testing.T, c *locktest.Cluster, p *masters.Proxy) (strike func())
+}
+
+const hit = 0 // the master that forgets
+
+func restarts(t *testing.T, c *locktest.Cluster, _ *masters.Proxy) func() {
+	return func() { c.Restart(t, hit) }
+}
+
+func command(args ...any) func(*testing.T, *locktest.Cluster, *masters.Proxy) func() {
+	return func(t *testing.T, c *locktest.Cluster, _ *masters.Proxy) func() {
+		return func() { locktest.Must(t, c.Nodes[hit].Do(t.Context(), args...).Err()) }
+	}
+}
+
+// aofs returns the append-only file of a server: in a folder, or before Redis 7.0 a file.
+func aofs(t *testing.T, dir string) []string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "appendonly*"))
+	locktest.Must(t, err)
+	if len(paths) == 0 {
+		t.Fatal("there is no append-only file")
+	}
+	return paths
+}
+
+func copyAOF(t *testing.T, to, from string) {
+	t.Helper()
+	for _, path := range aofs(t, from) {
+		copied := filepath.Join(to, filepath.Base(path))
+		info, err := os.Stat(path)
+		locktest.Must(t, err)
+		if info.IsDir() {
+			locktest.Must(t, os.CopyFS(copied, os.DirFS(path)))
+			continue
+		}
+		text, err := os.ReadFile(path)
+		locktest.Must(t, err)
+		locktest.Must(t, os.WriteFile(copied, text, 0o600))
+	}
+}
+
+func removeAOF(t *testing.T, dir string) {
+	t.Helper()
+	for _, path := range aofs(t, dir) {
+		locktest.Must(t, os.RemoveAll(path))
+	}
+}
+
+// Source: ALGORITHM section 8, the table.
+var losses = []loss{
+	{name: "empty restart", prepare: restarts},
+	{name: "empty restart of one in five", n: 5, prepare: restarts},
+	{name: "restart with an older RDB", marked: true, prepare: func(t *testing.T, c *locktest.Cluster, p *masters.Proxy) func() {
+		saved(t, c.Nodes[hit])
+		return restarts(t, c, p)
+	}},
+	{name: "AOF without its tail", marked: true, args: locktest.OnDisk, prepare: func(t *testing.T, c *locktest.Cluster, _ *masters.Proxy) func() {
+		dir, old := dataDir(t, c.Nodes[hit]), t.TempDir()
+		copyAOF(t, old, dir)
+		return func() {
+			locktest.Must(t, c.Procs[hit].Kill())
+			removeAOF(t, dir)
+			copyAOF(t, dir, old)
+			c.Restart(t, hit)
+		}
+	}},
+	{name: "FLUSHALL", prepare: command("flushall")},
+	{name: "FLUSHDB", prepare: command("flushdb")},
+	{name: "SWAPDB", prepare: command("swapdb", 0, 1)},
+	{name: "another server, empty", proxied: true, prepare: func(t *testing.T, _ *locktest.Cluster, p *masters.Proxy) func() {
+		other := redistest.Masters(t, 1)[0]
+		return func() { locktest.Must(t, p.Retarget(other.Addr())) }
+	}},
+	{name: "another server, with a copy", marked: true, proxied: true, prepare: func(t *testing.T, c *locktest.Cluster, p *masters.Proxy) func() {
+		other := redistest.Masters(t, 1)[0]
+		load(t, dataDir(t, redistest.Client(t, other.Addr())), saved(t, c.Nodes[hit]))
+		locktest.Must(t, other.Restart())
+		return func() { locktest.Must(t, p.Retarget(other.Addr())) }
+	}},
+	{name: "replica of a copy for a moment", marked: true, prepare: func(t *testing.T, c *locktest.Cluster, _ *masters.Proxy) func() {
+		// Its run id stays the same, and it gets its own marker back.
+		other := redistest.Masters(t, 1, "--repl-diskless-sync-delay", "0")[0]
+		load(t, dataDir(t, redistest.Client(t, other.Addr())), saved(t, c.Nodes[hit]))
+		locktest.Must(t, other.Restart())
+		host, port, _ := strings.Cut(other.Addr(), ":")
+		return func() {
+			command("replicaof", host, port)(t, c, nil)()
+			redistest.Eventually(t, 10*time.Second, func() bool {
+				return strings.Contains(c.Nodes[hit].Info(t.Context(), "replication").Val(), "master_link_status:up")
+			}, "the replica has all data")
+			command("replicaof", "no", "one")(t, c, nil)()
+		}
+	}},
+	{name: "data of another master", marked: true, prepare: func(t *testing.T, c *locktest.Cluster, p *masters.Proxy) func() {
+		donor := locktest.StartFor(t, guardTTL, 1) // it has its vote
+		load(t, dataDir(t, c.Nodes[hit]), saved(t, donor.Nodes[0]))
+		return restarts(t, c, p)
+	}},
+	{name: "marker deleted with the key", prepare: command("del", "redlock:r", marker)},
+	{name: "all restart empty", all: true, prepare: func(t *testing.T, c *locktest.Cluster, _ *masters.Proxy) func() {
+		return func() {
+			for i := range c.Procs {
+				c.Restart(t, i)
+			}
+		}
+	}},
+}
+
+// outcome says what happened to a resource after its holder's key was lost.
+type outcome struct {
+	two    bool          // another client got it while the holder had it
+	tries  int           // attempts that were refused while the holder had it
+	after  time.Duration // from the loss until another client got it
+	fences [2]int64      // of the holder, and of the next holder
+}
+
+// play lets a bare majority grant a lease, makes a master of that majority forget it, and lets two
+// rivals try to get it: one was there all the time, the other starts after the loss. Meanwhile the
+// holder cannot reach the masters beyond the majority, which have their votes: a second holder
+// lacks only the vote of the master that forgot.
+func (l loss) play(t *testing.T, opts ...redlock.Option) (o outcome) {
+	n := cmp.Or(l.n, 3)
+	c := locktest.StartFor(t, guardTTL, n, l.args...)
+	proxies := redistest.Proxied(t, c.Procs)
+	if l.proxied {
+		c.Addrs[hit] = proxies[hit].Addr()
+	}
+	missing := proxies[n/2+1:]
+	holder, early := locktest.Open(t, append(c.Addrs[:n/2+1:n/2+1], redistest.Addrs(missing)...), opts...), locktest.Open(t, c.Addrs, opts...)
+	for _, x := range []*redlock.Locker{holder, early} {
+		redistest.Eventually(t, 10*time.Second, func() bool { _, err := admin.Check(t.Context(), x); return err == nil }, "all masters vote")
+	}
+	strike := l.prepare(t, c, proxies[hit])
+	for _, p := range missing {
+		locktest.Must(t, p.Set(masters.LoseRequests)) // this keeps the port, unlike Refuse
+	}
+	le := locktest.Lock(t, holder, "r", redlock.WithoutRenewal())
+	if held := c.Count("redlock:r"); held != n/2+1 && le.Validity() > 0 {
+		t.Fatalf("got the key on %d nodes, want a bare majority", held)
+	}
+	seen := redistest.Client(t, c.Addrs[hit])
+
+	lost := time.Now()
+	strike()
+	key, mark := seen.Exists(t.Context(), "redlock:r").Val(), seen.Exists(t.Context(), marker).Val()
+	if key != 0 || (mark == 1) != l.marked {
+		t.Fatalf("got lock key %d, marker %d, want no key and marker %v", key, mark, l.marked)
+	}
+	for _, p := range missing {
+		locktest.Must(t, p.Set(masters.Pass))
+	}
+
+	rivals := []*redlock.Locker{locktest.Open(t, c.Addrs, opts...), early}
+	for i := 0; time.Since(lost) < 20*time.Second; i++ {
+		next, err := rivals[i%2].TryLock(t.Context(), "r")
+		valid := le.Validity() > 0
+		switch {
+		case err == nil:
+			o.two, o.after, o.fences = valid, time.Since(lost), [2]int64{le.Fence(), next.Fence()}
+			locktest.Must(t, next.Unlock(t.Context()))
+			return o
+		case valid:
+			o.tries++
+		}
+		time.Sleep(2 * time.Millisecond) // pause between attempts, to leave the masters some time
+	}
+	t.Fatal("not within 20s: the resource is granted again")
+	return o
+}
+
+// A master that forgot its holder grants the resource to no client.
+//
+// Source: ALGORITHM section 8.
+func TestGuardOneHolder(t *testing.T) {
+	for _, l := range losses {
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			for o := (outcome{}); o.tries < 2; { // a busy machine can be too slow for a TTL
+				o = l.play(t, shortly()...)
+				switch {
+				case o.two:
+					t.Fatalf("the resource has two holders %v after the loss", o.after)
+				case l.all && o.after < guardSpan-5*time.Millisecond:
+					t.Fatalf("granted %v after the loss, want nothing before %v", o.after, guardSpan)
+				case o.fences[1] <= o.fences[0]:
+					t.Fatalf("got fence %d after %d, want a larger fence", o.fences[1], o.fences[0])
+				}
+			}
+		})
+	}
+}
+
+// Control: without the guard the same makes two holders.
+//
+// Source: ALGORITHM section 13, "Negative controls".
+func TestGuardOffTwoHolders(t *testing.T) {
+	for _, l := range losses {
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			for try := 0; !l.play(t, shortly(redlock.WithoutRestartGuard())...).two; try++ {
+				if try == 5 {
+					t.Fatal("got one holder at a time, want a second holder, as the guard is off")
+				}
+			}
+		})
+	}
+}
+
+// A key that was deleted by hand is noticed at the next renewal. Then its master has no vote, for
+// any client.
+//
+// Source: ALGORITHM section 6, "Counted"; section 8, last row of the table.
+func TestGuardForgottenKey(t *testing.T) {
+	for _, all := range []bool{true, false} {
+		c := locktest.StartFor(t, ages, 3)
+		forgot := make(chan redlock.Event, 8)
+		l := locktest.Open(t, c.Addrs, forAges(locktest.On(func(e redlock.Event) { forgot <- e }, redlock.EventKeyLost))...)
+		other := locktest.Open(t, c.Addrs, forAges()...)
+		if !all {
+			locktest.Must(t, c.Procs[2].Kill())
+		}
+		le := locktest.Lock(t, l, "r", redlock.WithoutRenewal())
+		if all {
+			c.Fill(t, le)
+		}
+		locktest.Must(t, c.Nodes[hit].Del(t.Context(), "redlock:r").Err())
+		err := le.Extend(t.Context())
+		if all {
+			locktest.Must(t, err)
+		} else {
+			locktest.WantErr(t, err, redlock.ErrNotHeld, redlock.ErrLost, reason.QuorumLost)
+		}
+		if e := locktest.Receive(t, forgot, "MasterForgot"); e.Master != c.Addrs[hit] || e.Resource != "r" || e.Fence != le.Fence() {
+			t.Errorf("got event %+v, want node %s, resource r and fence %d", e, c.Addrs[hit], le.Fence())
+		}
+		redistest.Eventually(t, 5*time.Second, func() bool { return born(c)[hit] != "0" }, "the node is marked")
+		for _, x := range []*redlock.Locker{l, other, locktest.Open(t, c.Addrs, forAges()...)} {
+			r, _ := admin.Check(t.Context(), x)
+			if r.Masters[hit].Quarantine <= guardTTL {
+				t.Errorf("got quarantine %v, want more than an hour", r.Masters[hit].Quarantine)
+			}
+		}
+		if all {
+			locktest.Must(t, le.Extend(t.Context()))
+			locktest.Must(t, c.Procs[2].Kill())
+		}
+		_, err = other.TryLock(t.Context(), "another")
+		locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
+		select {
+		case e := <-forgot:
+			t.Errorf("got %+v, want the event once", e)
+		default:
+		}
+	}
+}
+
+// Source: ALGORITHM section 8, "First start of a deployment".
+func TestBootstrap(t *testing.T) {
+	c := locktest.StartNew(t, 3)
+	l, other := locktest.Open(t, c.Addrs, forAges()...), locktest.Open(t, c.Addrs, forAges()...)
+	_, err := l.TryLock(t.Context(), "r")
+	wantRefusal(t, err)
+	locktest.Must(t, admin.Bootstrap(t.Context(), l))
+	locktest.Must(t, locktest.Lock(t, other, "r").Unlock(t.Context())) // this would take an hour
+	le := locktest.Lock(t, l, "r")
+	for _, x := range []*redlock.Locker{l, other, locktest.Open(t, c.Addrs, forAges()...)} {
+		locktest.Must(t, admin.Bootstrap(t.Context(), x))
+	}
+	locktest.Must(t, le.Extend(t.Context()))
+	locktest.Must(t, le.Unlock(t.Context()))
+}
+
+// All masters must answer, or none gets its vote.
+func TestBootstrapWithAMasterDown(t *testing.T) {
+	for name, stop := range map[string]func(*masters.Process) error{
+		"killed": (*masters.Process).Kill,
+		"paused": (*masters.Process).Pause,
+	} {
+		c := locktest.StartNew(t, 3)
+		l := locktest.Open(t, c.Addrs, forAges()...)
+		_, err := admin.Check(t.Context(), l)
+		locktest.WantErr(t, err, redlock.ErrQuarantine)
+		before := born(c)
+		locktest.Must(t, stop(c.Procs[2]))
+		err = admin.Bootstrap(t.Context(), l)
+		locktest.WantErr(t, err, redlock.ErrNoQuorum)
+		if !strings.Contains(err.Error(), c.Addrs[2]) {
+			t.Errorf("%s: got %v, want %s named", name, err, c.Addrs[2])
+		}
+		if after := born(c)[:2]; slices.Contains(before, "") || slices.Contains(after, "0") {
+			t.Errorf("%s: got masters born at %v, and before that at %v; want none to have been vouched for", name, after, before)
+		}
+		_, err = l.TryLock(t.Context(), "r")
+		locktest.WantErr(t, err, redlock.ErrNoQuorum)
+
+		// Only the third master was missing.
+		c.Restart(t, 2)
+		redistest.Eventually(t, 20*time.Second, func() bool { return admin.Bootstrap(t.Context(), l) == nil }, "Bootstrap, with all masters up")
+		locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
+	}
+}
+
+// A new master among older ones was added, or has lost its data.
+func TestBootstrapOfAMixedSet(t *testing.T) {
+	c := locktest.StartFor(t, ages, 3)
+	l := locktest.Open(t, c.Addrs, forAges()...)
+	locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
+	c.Restart(t, 1)
+	for _, x := range []*redlock.Locker{l, locktest.Open(t, c.Addrs, forAges()...)} {
+		redistest.Eventually(t, 10*time.Second, func() bool { r, _ := admin.Check(t.Context(), x); return r.Masters[1].Quarantine > 0 }, "the node is in quarantine")
+		before := born(c)
+		err := admin.Bootstrap(t.Context(), x)
+		locktest.WantErr(t, err, redlock.ErrQuarantine)
+		var q *redlock.QuorumError
+		if !errors.As(err, &q) || len(q.Masters) != 1 || q.Masters[0].Master != c.Addrs[1] || q.Masters[0].Quarantine <= 0 || q.Masters[0].Quarantine > ages+ages/50+100*time.Millisecond {
+			t.Errorf("got %+v, want %s alone, and how long it takes", q, c.Addrs[1])
+		}
+		if after := born(c); !slices.Equal(after, before) || after[1] == "0" {
+			t.Errorf("got masters born at %v, want them as they were: %v", after, before)
+		}
+	}
+}
+
+func TestBootstrapRefused(t *testing.T) {
+	c := locktest.StartNew(t, 1)
+	var none context.Context
+	l := locktest.Open(t, c.Addrs)
+	locktest.WantErr(t, admin.Bootstrap(none, l), redlock.ErrConfig)
+	locktest.WantErr(t, admin.Bootstrap(t.Context(), locktest.Open(t, c.Addrs, redlock.WithoutRestartGuard())), redlock.ErrConfig)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	locktest.Must(t, l.Close())
+	locktest.WantErr(t, admin.Bootstrap(t.Context(), l), redlock.ErrClosed)
+	locktest.Must(t, c.Procs[0].Pause())
+	locktest.WantErr(t, admin.Bootstrap(ended, locktest.Open(t, c.Addrs, forAges()...)), redlock.ErrNoQuorum, context.Canceled)
+	locktest.Must(t, c.Procs[0].Resume())
+	if b := born(c)[0]; b == "0" {
+		t.Errorf("got a master born at %s, want none of the calls to have vouched for it", b)
+	}
+}
+
+// Source: ALGORITHM section 8 ("names nodes and seconds left").
+func TestTryLockOnNewMasters(t *testing.T) {
+	c := locktest.StartNew(t, 3)
+	told := make(chan redlock.Event, 4096)
+	l := locktest.Open(t, c.Addrs, forAges(locktest.On(func(e redlock.Event) { told <- e }, redlock.EventQuarantined))...)
+	seconds := make(map[string]bool)
+	for range 20 { // an answer may come after the others have decided
+		_, err := l.TryLock(t.Context(), "r", redlock.WithTTL(time.Minute))
+		q := wantRefusal(t, err)
+		if len(q.Masters) != 3 || q.Granted != 0 {
+			t.Fatalf("got %v, want an error with every node", err)
+		}
+		for _, n := range q.Masters {
+			if n.Quarantine > 0 && n.Quarantine <= ages+ages/50+100*time.Millisecond {
+				seconds[n.Master] = true
+				if !strings.Contains(err.Error(), n.Master) || !strings.Contains(n.Error(), "quarantine for 36") {
+					t.Errorf("got %v, want the node %s named, and the seconds it takes", err, n.Master)
+				}
+			}
+		}
+	}
+	if len(seconds) < 2 {
+		t.Errorf("got the seconds of %v, want those of all nodes that decided it", seconds)
+	}
+	// The attempts have dropped the keys that they set without a vote.
+	c.Empty(t, "redlock:r")
+	for i, n := range c.Nodes {
+		if keys := n.DBSize(t.Context()).Val(); keys != 1 {
+			t.Errorf("node %d: got %d keys, want the marker alone", i, keys)
+		}
+	}
+	locktest.Must(t, l.Close()) // delivers all events
+	close(told)
+	var nodes []string
+	for e := range told {
+		nodes = append(nodes, e.Master)
+		if e.Elapsed <= 0 {
+			t.Errorf("got event %+v, want it to say how long", e)
+		}
+	}
+	slices.Sort(nodes)
+	if want := slices.Sorted(slices.Values(c.Addrs)); !slices.Equal(nodes, want) {
+		t.Errorf("got the event for %v, want it once for each of %v", nodes, want)
+	}
+}
+
+// records keeps what is logged.
+type records struct{ locktest.Records }
+
+// waits returns the number of warnings of Locks that wait for masters, by master.
+func (r *records) waits(t testing.TB) map[string]int {
+	t.Helper()
+	found := make(map[string]int)
+	for _, said := range r.With("quarantine") {
+		masters, _ := said["masters"].([]string)
+		seconds, _ := said["seconds"].(float64)
+		hint, _ := said["hint"].(string)
+		if seconds < 1 || seconds > 2 || !strings.Contains(hint, "redlock init") || said["level"] != slog.LevelWarn {
+			t.Errorf("got warning %v, want the seconds of %v, and redlock init named", said, guardSpan)
+		}
+		for _, m := range masters {
+			addr, _, _ := strings.Cut(m, ": ")
+			found[addr]++
+		}
+	}
+	return found
+}
+
+// A Lock waits until a quarantine is over, and logs that, once for each master that it waits for.
+func TestLockOnNewMasters(t *testing.T) {
+	standard := slog.Default()
+	t.Cleanup(func() { slog.SetDefault(standard) })
+	for _, where := range []string{"WithLogger", "slog.Default", "nowhere"} {
+		own, general := new(records), new(records)
+		slog.SetDefault(slog.New(general))
+		opts := shortly()
+		switch where {
+		case "WithLogger":
+			opts = append(opts, redlock.WithLogger(slog.New(own)))
+		case "slog.Default":
+			opts = slices.Delete(opts, len(opts)-1, len(opts)) // removes WithLogger(nil)
+		}
+		c := locktest.StartNew(t, 3)
+		l := locktest.Open(t, c.Addrs, opts...)
+		began := time.Now()
+		var wg sync.WaitGroup
+		for _, resource := range []string{"a", "a", "b", "c"} {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				if err := l.Do(ctx, resource, func(context.Context, *redlock.Lease) error { return nil }); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if took := time.Since(began); took < guardSpan-5*time.Millisecond {
+			t.Errorf("got a lock after %v, want none before %v", took, guardSpan)
+		}
+		locktest.Must(t, l.Close()) // logs everything that is left
+		slog.SetDefault(standard)
+		for name, r := range map[string]*records{"WithLogger": own, "slog.Default": general} {
+			waits := r.waits(t)
+			if name != where {
+				if list := r.List(); len(list) > 0 {
+					t.Errorf("logged to %s: got %v in %s, want nothing", where, list, name)
+				}
+				continue
+			}
+			if len(waits) < 2 {
+				t.Errorf("logged to %s: got warnings for %v, want them for all masters that were waited for", where, waits)
+			}
+			for node, n := range waits {
+				if n != 1 || !slices.Contains(c.Addrs, node) {
+					t.Errorf("logged to %s: got %d warnings for %q, want 1 for each of %v", where, n, node, c.Addrs)
+				}
+			}
+		}
+	}
+}
+
+// A Lock that waits for masters goes on after a Bootstrap.
+func TestLockGoesOnAfterBootstrap(t *testing.T) {
+	c := locktest.StartNew(t, 3)
+	refused := make(chan error, 1024)
+	l := locktest.Open(t, c.Addrs, forAges(locktest.On(func(e redlock.Event) { refused <- e.Err }, redlock.EventTaken, redlock.EventAttemptFailed))...)
+	granted := make(chan error, 1)
+	go func() {
+		granted <- l.Do(t.Context(), "r", func(context.Context, *redlock.Lease) error { return nil })
+	}()
+	for range 2 { // it has waited between the two
+		wantRefusal(t, locktest.Receive(t, refused, "an attempt that is refused"))
+	}
+	select {
+	case err := <-granted:
+		t.Fatalf("got %v, want the Lock to wait for masters in quarantine", err)
+	default:
+	}
+	locktest.Must(t, admin.Bootstrap(t.Context(), locktest.Open(t, c.Addrs, forAges()...)))
+	locktest.Must(t, locktest.Receive(t, granted, "the lock")) // otherwise it takes an hour
+}
+
+// What one client found out about a master holds for all clients, also for later ones.
+//
+// Source: ALGORITHM section 9, "quarantine for everybody".
+func TestQuarantineIsForEverybody(t *testing.T) {
+	c := locktest.StartFor(t, ages, 3)
+	l := locktest.Open(t, c.Addrs, forAges()...)
+	locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
+	for i := range 2 {
+		locktest.Must(t, c.Nodes[i].FlushAll(t.Context()).Err())
+	}
+	_, err := l.TryLock(t.Context(), "r")
+	locktest.WantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine)
+	redistest.Eventually(t, 5*time.Second, func() bool { return !slices.Contains(born(c), "") && !slices.Contains(born(c), "?") }, "all nodes have been asked")
+	before, births := quarantines(t, l), born(c)
+	for range 2 {
+		late := locktest.Open(t, c.Addrs, forAges()...)
+		for i, q := range quarantines(t, late) {
+			if (q > 0) != (i < 2) || q > before[i] {
+				t.Errorf("node %d: got quarantine %v, want it to go on from %v", i, q, before[i])
+			}
+		}
+		_, err := late.TryLock(t.Context(), "r")
+		locktest.WantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine)
+	}
+	if after := born(c); !slices.Equal(after, births) {
+		t.Errorf("got masters born at %v, want %v as before", after, births)
+	}
+}
+
+// A client with a larger MaxTTL makes a quarantine longer; no client makes it shorter.
+func TestQuarantineIsAsLongAsTheLongestTTL(t *testing.T) {
+	c := locktest.StartNew(t, 3)
+	l := locktest.Open(t, c.Addrs, shortly()...)
+	for i, q := range quarantines(t, l) {
+		if q <= 0 || q > guardSpan {
+			t.Errorf("node %d: got quarantine %v, want at most %v", i, q, guardSpan)
+		}
+	}
+	quarantines(t, locktest.Open(t, c.Addrs, forAges()...))
+	for _, x := range []*redlock.Locker{l, locktest.Open(t, c.Addrs, shortly()...)} {
+		for i, q := range quarantines(t, x) {
+			if q < ages {
+				t.Errorf("node %d: got quarantine %v, want it as long as the other client needs it", i, q)
+			}
+		}
+		r, _ := admin.Check(t.Context(), x)
+		for _, n := range r.Masters {
+			differs := func(f admin.Finding) bool { return f.Check == "max-ttl" && f.Level.String() == "warning" }
+			if n.MaxTTL != ages || !slices.ContainsFunc(n.Findings, differs) {
+				t.Errorf("got largest TTL %v, findings %v, want %v and a warning", n.MaxTTL, n.Findings, ages)
+			}
+		}
+	}
+}
+
+// A held resource is taken, although masters are in quarantine, if these alone would not keep it from
+// being granted.
+func TestTakenDuringAQuarantine(t *testing.T) {
+	for _, n := range []int{3, 5} {
+		c := locktest.StartFor(t, ages, n)
+		holder, rival := locktest.Open(t, c.Addrs, forAges()...), locktest.Open(t, c.Addrs, forAges()...)
+		le := locktest.Lock(t, holder, "r", redlock.WithTTL(time.Minute))
+		c.Fill(t, le)
+		forget := func(i int) {
+			c.Restart(t, i)
+			redistest.Eventually(t, 10*time.Second, func() bool { r, _ := admin.Check(t.Context(), rival); return r.Masters[i].Quarantine > 0 }, "the node is in quarantine")
+		}
+		for i := range (n - 1) / 2 { // a minority
+			forget(i)
+		}
+		for range 20 {
+			_, err := rival.TryLock(t.Context(), "r")
+			locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrTaken)
+			if errors.Is(err, redlock.ErrQuarantine) || errors.Is(err, redlock.ErrNoQuorum) {
+				t.Fatalf("N=%d: got %v, want no alarm", n, err)
+			}
+		}
+		redistest.Eventually(t, 10*time.Second, func() bool {
+			free := locktest.Lock(t, rival, "free")
+			defer func() { locktest.Must(t, free.Unlock(t.Context())) }()
+			return c.Holders("redlock:free")[0] == free.Token()+"|0"
+		}, "a node without a vote holds the place")
+		c.Empty(t, "redlock:free")
+		forget(n / 2) // now the others are too few, together with the holder's
+		redistest.Eventually(t, 10*time.Second, func() bool {
+			_, err := rival.TryLock(t.Context(), "r")
+			locktest.WantErr(t, err, redlock.ErrNotAcquired)
+			return errors.Is(err, redlock.ErrQuarantine) && !errors.Is(err, redlock.ErrTaken) // once all have answered
+		}, "masters in quarantine prevent the grant, whichever client has the resource")
+		locktest.WantErr(t, le.Unlock(t.Context()), redlock.ErrNotHeld) // too many masters have forgotten it
+		c.Empty(t, "redlock:r")
+	}
+}
+
+// wantNoExtension checks that a lease is not extended, as the votes of so many masters in quarantine
+// are missing.
+func wantNoExtension(t testing.TB, le *redlock.Lease, masters int) {
+	t.Helper()
+	before := le.Validity()
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		err := le.Extend(t.Context())
+		locktest.WantErr(t, err, redlock.ErrNoQuorum)
+		var q *redlock.QuorumError
+		return errors.As(err, &q) && len(slices.DeleteFunc(q.Masters, func(n *redlock.MasterError) bool { return n.Quarantine == 0 })) == masters
+	}, "the masters in quarantine say so") // under load they may not answer in time
+	if le.Validity() > before || le.Context().Err() != nil {
+		t.Errorf("got validity %v after %v, %v; want it as it was", le.Validity(), before, context.Cause(le.Context()))
+	}
+}
+
+// A quarantined master that kept its data extends nothing.
+//
+// Source: ALGORITHM section 6 ("KEPT_VOTELESS ... never counted").
+func TestQuarantinedMastersDoNotExtend(t *testing.T) {
+	c := locktest.StartFor(t, ages, 3, locktest.OnDisk...)
+	l := locktest.Open(t, c.Addrs, forAges()...)
+	le := locktest.Lock(t, l, "r", redlock.WithTTL(time.Minute), redlock.WithoutRenewal())
+	c.Fill(t, le)
+	for i := range 2 {
+		c.Restart(t, i)
+	}
+	if got := c.Count("redlock:r"); got != 3 {
+		t.Fatalf("got the key on %d nodes, want it on all, with their data", got)
+	}
+	redistest.Eventually(t, 10*time.Second, func() bool { r, _ := admin.Check(t.Context(), l); return r.Voting == 1 }, "two nodes are in quarantine")
+	wantNoExtension(t, le, 2)
+	rival := locktest.Open(t, c.Addrs, forAges()...)
+	_, err := rival.TryLock(t.Context(), "r")
+	locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrTaken) // as they report, too
+	_, err = rival.TryLock(t.Context(), "free")
+	wantRefusal(t, err)
+	locktest.Must(t, le.Unlock(t.Context()))
+	c.Empty(t, "redlock:r")
+}
+
+// A quarantined master that had not granted the lease extends nothing either, when a renewal
+// reaches it.
+//
+// Source: ALGORITHM section 6 ("FILLED_VOTELESS ... never counted").
+func TestQuarantinedMastersDoNotFill(t *testing.T) {
+	c := locktest.StartFor(t, ages, 3)
+	locktest.Must(t, c.Procs[2].Kill())
+	l := locktest.Open(t, c.Addrs, forAges()...)
+	le := locktest.Lock(t, l, "r", redlock.WithTTL(time.Minute), redlock.WithoutRenewal())
+	c.Restart(t, 2)
+	redistest.Eventually(t, 10*time.Second, func() bool { r, _ := admin.Check(t.Context(), l); return r.Masters[2].Quarantine > 0 }, "the node is in quarantine")
+	locktest.Must(t, c.Procs[1].Kill())
+	wantNoExtension(t, le, 1)
+	if c.Holders("redlock:r")[2] == "" {
+		t.Error("got no key on the node, want it to hold the place all the same")
+	}
+}
+
+// Source: ALGORITHM section 8, "TrustDisk".
+func TestTrustedDisk(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		args    []string
+		trusted bool
+		empty   bool
+		votes   bool
+	}{
+		{"AOF", locktest.OnDisk, true, false, true},
+		{"AOF that was removed", locktest.OnDisk, true, true, false},
+		{"AOF that is written to disk each second", []string{"--appendonly", "yes", "--appendfsync", "everysec"}, true, false, false},
+		{"AOF that is not written to disk while it is rewritten", append(slices.Clone(locktest.OnDisk), "--no-appendfsync-on-rewrite", "yes"), true, false, false},
+		{"AOF that is not trusted", locktest.OnDisk, false, false, false},
+		{"RDB", nil, true, false, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := locktest.StartFor(t, ages, 3, tt.args...)
+			opts := forAges()
+			if tt.trusted {
+				opts = append(opts, redlock.WithTrustedDisk())
+			}
+			holder, rival := locktest.Open(t, c.Addrs, opts...), locktest.Open(t, c.Addrs, opts...)
+			le := locktest.Lock(t, holder, "r", redlock.WithTTL(time.Minute))
+			c.Fill(t, le)
+			for i, p := range c.Procs {
+				dir := dataDir(t, c.Nodes[i])
+				if tt.args == nil {
+					saved(t, c.Nodes[i])
+				}
+				locktest.Must(t, p.Kill())
+				if tt.empty {
+					removeAOF(t, dir)
+				}
+				c.Restart(t, i)
+			}
+			for _, x := range []*redlock.Locker{rival, locktest.Open(t, c.Addrs, opts...)} {
+				redistest.Eventually(t, 10*time.Second, func() bool {
+					r, _ := admin.Check(t.Context(), x)
+					return !slices.ContainsFunc(r.Masters, func(n admin.Master) bool { return n.Err != nil })
+				}, "all nodes answer")
+				for i, q := range quarantines(t, x) {
+					if (q == 0) != tt.votes {
+						t.Errorf("node %d: got quarantine %v, want a vote: %v", i, q, tt.votes)
+					}
+				}
+			}
+			if tt.votes {
+				locktest.Must(t, locktest.Lock(t, rival, "free").Unlock(t.Context()))
+				_, err := rival.TryLock(t.Context(), "r")
+				locktest.WantErr(t, err, redlock.ErrTaken)
+				redistest.Eventually(t, 10*time.Second, func() bool { return le.Extend(t.Context()) == nil }, "the lease goes on")
+				locktest.Must(t, le.Unlock(t.Context()))
+				return
+			}
+			_, err := rival.TryLock(t.Context(), "free")
+			wantRefusal(t, err)
+		})
+	}
+}

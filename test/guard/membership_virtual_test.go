@@ -1,0 +1,160 @@
+package guard_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/virtual"
+)
+
+// joins returns the lists of masters in use on a node, and when a client joined with each.
+func joins(n *virtual.Node) (text string) {
+	n.Inside(func(r *miniredis.Miniredis, _ time.Time) { text = r.HGet(redlock.DefaultKeyPrefix+"~guard", "lists") })
+	return text
+}
+
+// lists returns the lists without the times, shortened.
+func lists(n *virtual.Node) (lists []string) {
+	for line := range strings.Lines(joins(n)) {
+		_, list, _ := strings.Cut(strings.TrimSpace(line), " ")
+		lists = append(lists, strings.ReplaceAll(strings.ReplaceAll(list, "10.0.0.", ""), ":6379", ""))
+	}
+	return lists
+}
+
+// Two clients have lists that differ in one master of three. The first client holds a lease on the
+// masters that the second one cannot reach or does not have. The second client gets no lease until
+// the first one's list is not in use any more.
+//
+// Source: ALGORITHM section 8, "Membership".
+func TestVirtualExchangedMaster(t *testing.T) {
+	locktest.InBubble(t, 4, func(t *testing.T, b *locktest.Bubble) {
+		b.Vouch()
+		before, after := b.Part(0, 1, 2), b.Part(0, 1, 3)
+		first := before.WarmLocker()
+		b.Nodes[0].Blackhole()
+		lease := b.Lock(first, "r") // on nodes 1 and 2
+		b.Nodes[0].Heal()
+		b.Nodes[1].Blackhole()
+		second := after.Locker()
+		for range 3 {
+			if _, err := second.TryLock(t.Context(), "r"); !errors.Is(err, reason.Membership) {
+				t.Fatalf("TryLock with the other list, by nodes 0 and 3: got %v, want reason.Membership", err)
+			}
+			time.Sleep(time.Second)
+		}
+		b.Nodes[1].Heal()
+		time.Sleep(time.Second)
+		if _, err := second.Lock(t.Context(), "r"); !errors.Is(err, reason.Membership) {
+			t.Errorf("Lock with the other list: got %v, want an end with reason.Membership", err)
+		}
+		b.Unlock(lease)
+		locktest.Must(t, first.Close())
+		gone := time.Now()
+		for {
+			lease, err := second.TryLock(t.Context(), "r")
+			if err == nil {
+				b.Unlock(lease)
+				break
+			}
+			if !errors.Is(err, reason.Membership) || time.Since(gone) > 30*time.Second {
+				t.Fatalf("TryLock %v later: got %v, want reason.Membership, and a lease after some time", time.Since(gone), err)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if waited := time.Since(gone); waited < 10*time.Second || waited > 21*time.Second {
+			t.Errorf("the list was in use for %v more, want two quarantines from its last join", waited)
+		}
+	})
+}
+
+// A master is added, and another one removed, while locks are used. No call fails.
+func TestVirtualMasterAddedAndRemoved(t *testing.T) {
+	locktest.InBubble(t, 4, func(t *testing.T, b *locktest.Bubble) {
+		b.Vouch()
+		parts := []*locktest.Bubble{b.Part(0, 1, 2), b.Part(0, 1, 2, 3), b.Part(1, 2, 3)}
+		old := parts[0].WarmLocker()
+		for i, next := range parts[1:] {
+			l := next.WarmLocker()
+			for range 3 {
+				b.Unlock(b.Lock(old, "r"))
+				b.Unlock(b.Lock(l, "r"))
+				time.Sleep(time.Second)
+			}
+			locktest.Must(t, old.Close())
+			old = l
+			if i == 0 {
+				time.Sleep(21 * time.Second) // the clients with the first list have finished
+			}
+		}
+		for _, i := range []int{1, 2, 3} {
+			if got := strings.Join(lists(b.Nodes[i]), ", "); !strings.Contains(got, "2 3 4") {
+				t.Errorf("node %d: got lists %q, want the last one among them", i, got)
+			}
+		}
+	})
+}
+
+// A master restarts empty, and a client with a wrong list is the first to ask it after that. This
+// gives the client no second vote.
+func TestVirtualExchangedMasterAfterARestart(t *testing.T) {
+	locktest.InBubble(t, 4, func(t *testing.T, b *locktest.Bubble) {
+		b.Vouch()
+		before, after := b.Part(0, 1, 2), b.Part(0, 1, 3)
+		first := before.WarmLocker()
+		second := after.Locker()
+		lease := b.Lock(first, "r")
+		b.Nodes[0].RestartEmpty()
+		for range 30 {
+			if _, err := second.TryLock(t.Context(), "r"); !errors.Is(err, reason.Membership) {
+				t.Fatalf("TryLock with the other list: got %v, want reason.Membership", err)
+			}
+			time.Sleep(time.Second)
+		}
+		if err := lease.Extend(t.Context()); err != nil {
+			t.Errorf("Extend: got %v, want no error", err)
+		}
+		if got := lists(b.Nodes[0]); len(got) != 2 {
+			t.Errorf("the restarted node: got lists %q, want both", got)
+		}
+		b.Unlock(lease)
+		synctest.Wait()
+	})
+}
+
+// A client sends its list as seldom as possible, and never with a look or a release.
+func TestVirtualJoins(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		looking := b.Locker()
+		_, err := admin.Check(t.Context(), looking)
+		locktest.Must(t, err)
+		_, err = admin.Inspect(t.Context(), looking, "r")
+		locktest.Must(t, err)
+		if got := lists(b.Nodes[0]); len(got) != 0 {
+			t.Errorf("after Check and Inspect: got lists %q, want none", got)
+		}
+		l := b.WarmLocker()
+		joined := joins(b.Nodes[0])
+		for range 50 {
+			b.Unlock(b.Lock(l, "r"))
+			time.Sleep(100 * time.Millisecond)
+		}
+		if got := joins(b.Nodes[0]); got != joined {
+			t.Errorf("after 5 s: got lists %q, want them as they were: %q", got, joined)
+		}
+		time.Sleep(time.Second)
+		b.Unlock(b.Lock(l, "r"))
+		if got := joins(b.Nodes[0]); got == joined {
+			t.Errorf("after 6 s: got lists %q, want the list with another time", got)
+		}
+	})
+}

@@ -1,0 +1,328 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+const moved = "moved"
+
+// wantEnded checks that a lease has ended, by each method that tells.
+func wantEnded(t *testing.T, le *redlock.Lease, why error) {
+	t.Helper()
+	select {
+	case <-le.Context().Done():
+	default:
+		t.Error("got a context that goes on, want an ended context")
+	}
+	if v := le.Validity(); v > 0 {
+		t.Errorf("got a validity of %v, want none", v)
+	}
+	for name, err := range map[string]error{
+		"Context": context.Cause(le.Context()), "Extend": le.Extend(t.Context()), "Detach": le.Detach(), "Unlock": le.Unlock(t.Context()),
+	} {
+		if !errors.Is(err, why) || name != "Context" && !errors.Is(err, redlock.ErrNotHeld) {
+			t.Errorf("%s: got %v, want %v", name, err, why)
+		}
+	}
+}
+
+// everywhere waits until all nodes have the key of the resource "moved".
+func everywhere(c *locktest.Cluster, t *testing.T) {
+	t.Helper()
+	redistest.Eventually(t, 5*time.Second, func() bool { return c.Count("redlock:"+moved) == len(c.Nodes) }, "all nodes have the key")
+}
+
+// A lease that goes from one Locker to another stays the same.
+func TestDetachAndAdopt(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		t.Run(fmt.Sprintf("fence known: %v", known), func(t *testing.T) {
+			c := locktest.Start(t, 3)
+			const ttl = 2 * time.Second // long enough for a busy machine
+			var gone atomic.Value
+			first := locktest.Open(t, c.Addrs, redlock.WithTTL(2*time.Second),
+				locktest.On(func(e redlock.Event) { gone.Store(e) }, redlock.EventReleased))
+			le := locktest.Lock(t, first, moved)
+			everywhere(c, t)
+			locktest.Must(t, le.Detach())
+			wantEnded(t, le, redlock.ErrDetached)
+			locktest.Must(t, first.Close())
+			if e, ok := gone.Load().(redlock.Event); !ok || !errors.Is(e.Err, redlock.ErrDetached) || e.Fence != le.Fence() {
+				t.Errorf("got event %+v, want an event of %v", e, redlock.ErrDetached)
+			}
+			if n := c.Count("redlock:" + moved); n != 3 {
+				t.Fatalf("got the key on %d nodes after Close, want 3", n)
+			}
+
+			second, other := locktest.Open(t, c.Addrs, redlock.WithMasterTimeout(ttl/4)), locktest.Open(t, c.Addrs)
+			if _, err := other.TryLock(t.Context(), moved); !errors.Is(err, redlock.ErrTaken) {
+				t.Errorf("detached: got %v, want %v", err, redlock.ErrTaken)
+			}
+			fence := le.Fence()
+			if !known {
+				fence = 0
+			}
+			next, err := second.Adopt(t.Context(), moved, le.Token(), fence, redlock.WithTTL(ttl))
+			locktest.Must(t, err)
+			if next.Token() != le.Token() || next.Fence() != le.Fence() || next.Resource() != moved {
+				t.Errorf("got %s, %d; want %s, %d", next.Token(), next.Fence(), le.Token(), le.Fence())
+			}
+			if v := next.Validity(); v <= 0 || v > ttl {
+				t.Errorf("got a validity of %v, want up to %v", v, ttl)
+			}
+			time.Sleep(2*time.Second + ttl) // it is renewed: the TTLs of both are over
+			if _, err := other.TryLock(t.Context(), moved); !errors.Is(err, redlock.ErrTaken) {
+				t.Errorf("adopted: got %v, want %v", err, redlock.ErrTaken)
+			}
+			locktest.Must(t, next.Unlock(t.Context()))
+			c.Empty(t, "redlock:"+moved)
+			if last := locktest.Lock(t, other, moved); last.Fence() <= next.Fence() {
+				t.Errorf("got fence %d after %d, want a larger fence", last.Fence(), next.Fence())
+			}
+		})
+	}
+}
+
+// A lease that the nodes do not have cannot be adopted, and no key is written.
+func TestAdoptWhatIsNotHeld(t *testing.T) {
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs)
+	const key = "redlock:" + moved
+	token := locktest.NewID()
+	put := func(values ...string) {
+		t.Helper()
+		for i, v := range values {
+			locktest.Must(t, c.Nodes[i].Del(t.Context(), key).Err())
+			if v != "" {
+				locktest.Must(t, c.Nodes[i].Set(t.Context(), key, v, time.Minute).Err())
+			}
+		}
+	}
+	count := func(counter int64) {
+		for _, n := range c.Nodes {
+			locktest.Must(t, n.Set(t.Context(), key+"~fence", counter, time.Minute).Err())
+		}
+	}
+	mine, fill, other := token+"|6400", token+"|0", locktest.NewID()+"|6400"
+	for _, test := range []struct {
+		name    string
+		values  []string
+		fence   int64
+		counter int64
+		want    []error
+		not     error
+	}{
+		{"no node has it", []string{"", "", ""}, 0, 6400, []error{redlock.ErrNotHeld}, redlock.ErrNoQuorum},
+		{"another has it", []string{other, other, other}, 0, 6400, []error{redlock.ErrNotHeld}, redlock.ErrTaken},
+		{"too few nodes have it", []string{mine, "", other}, 6337, 6400, []error{redlock.ErrNotHeld}, redlock.ErrNoQuorum},
+		{"another fencing token", []string{mine, mine, mine}, 6336, 6400, []error{redlock.ErrNotHeld}, redlock.ErrNoQuorum},
+		{"another fencing token, beyond", []string{mine, mine, mine}, 6401, 6400, []error{redlock.ErrNotHeld}, redlock.ErrNoQuorum},
+		{"another holder had it in between", []string{fill, fill, fill}, 6337, 6401, []error{redlock.ErrNotHeld}, redlock.ErrNoQuorum},
+		{"nodes that cannot tell whether another holder had it", []string{fill, fill, mine}, 0, 6400, []error{redlock.ErrNoQuorum}, redlock.ErrNotHeld},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			put(test.values...)
+			count(test.counter)
+			before := fmt.Sprint(c.Holders(key))
+			le, err := l.Adopt(t.Context(), moved, token, test.fence)
+			if le != nil {
+				t.Fatal("got a lease, want none")
+			}
+			locktest.WantMatch(t, "Adopt", err, test.want, test.not, redlock.ErrConfig)
+			var failed *redlock.QuorumError
+			if !errors.As(err, &failed) || failed.Op != "adopt" || failed.Need != 2 {
+				t.Errorf("got %#v, want a QuorumError", err)
+			}
+			if after := fmt.Sprint(c.Holders(key)); after != before {
+				t.Errorf("got %v on the nodes, want %v as before", after, before)
+			}
+			for i, n := range c.Nodes {
+				if left := n.PTTL(t.Context(), key).Val(); test.values[i] != "" && left < 50*time.Second {
+					t.Errorf("got a key that lives for %v, want it as it was", left)
+				}
+			}
+		})
+	}
+
+	put(fill, fill, "")
+	count(6400 + 63)
+	le, err := l.Adopt(t.Context(), moved, token, 6400, redlock.WithTTL(2*time.Second))
+	locktest.Must(t, err) // after masters have restarted one by one all nodes have only filled keys
+	if le.Fence() != 6400 {
+		t.Errorf("got fence %d, want 6400", le.Fence())
+	}
+	everywhere(c, t)
+	locktest.Must(t, le.Unlock(t.Context()))
+	c.Empty(t, key)
+}
+
+// With a node down a lease can be adopted. With a quorum down it cannot, and the error does not
+// say that the lease is gone.
+func TestAdoptWithMastersDown(t *testing.T) {
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs)
+	le := locktest.Lock(t, l, moved)
+	everywhere(c, t)
+	locktest.Must(t, le.Detach())
+	locktest.Must(t, c.Procs[0].Kill())
+	next, err := l.Adopt(t.Context(), moved, le.Token(), 0)
+	locktest.Must(t, err)
+	if f := next.Fence(); f != 0 && f != le.Fence() { // the counters differ, as it was their first grant
+		t.Errorf("got fence %d, want %d or none", f, le.Fence())
+	}
+	locktest.Must(t, next.Detach())
+	if next, err = l.Adopt(t.Context(), moved, le.Token(), le.Fence()); err != nil || next.Fence() != le.Fence() {
+		t.Errorf("got %v, want fence %d", err, le.Fence())
+	}
+	locktest.Must(t, next.Detach())
+	locktest.Must(t, c.Procs[1].Kill())
+	_, err = l.Adopt(t.Context(), moved, le.Token(), le.Fence())
+	locktest.WantMatch(t, "Adopt", err, []error{redlock.ErrNoQuorum}, redlock.ErrNotHeld, redlock.ErrLost)
+}
+
+func TestAdoptWithBadArguments(t *testing.T) {
+	l := locktest.Open(t, []string{"127.0.0.1:1"})
+	token := locktest.NewID()
+	for name, try := range map[string]func() (*redlock.Lease, error){
+		"no context":     func() (*redlock.Lease, error) { var none context.Context; return l.Adopt(none, moved, token, 0) },
+		"no resource":    func() (*redlock.Lease, error) { return l.Adopt(t.Context(), "", token, 0) },
+		"no token":       func() (*redlock.Lease, error) { return l.Adopt(t.Context(), moved, "", 0) },
+		"a bad token":    func() (*redlock.Lease, error) { return l.Adopt(t.Context(), moved, token+"|1", 0) },
+		"another form":   func() (*redlock.Lease, error) { return l.Adopt(t.Context(), moved, "{"+token+"}", 0) },
+		"negative fence": func() (*redlock.Lease, error) { return l.Adopt(t.Context(), moved, token, -1) },
+		"a bad option": func() (*redlock.Lease, error) {
+			return l.Adopt(t.Context(), moved, token, 0, redlock.WithTTL(time.Hour))
+		},
+	} {
+		if le, err := try(); le != nil || !errors.Is(err, redlock.ErrConfig) {
+			t.Errorf("%s: got %v, %v; want %v", name, le, err, redlock.ErrConfig)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := l.Adopt(ctx, moved, token, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want %v", err, context.Canceled)
+	}
+	locktest.Must(t, l.Close())
+	if _, err := l.Adopt(t.Context(), moved, token, 0); !errors.Is(err, redlock.ErrClosed) {
+		t.Errorf("got %v, want %v", err, redlock.ErrClosed)
+	}
+}
+
+// All handles end. Waiting callers of this process go on waiting, as for another process.
+func TestDetachWithHandlesAndWaiters(t *testing.T) {
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs, redlock.WithTTL(time.Second), redlock.WithoutRenewal(), redlock.WithReentry())
+	outer := locktest.Lock(t, l, moved)
+	inner, err := l.TryLock(outer.Context(), moved)
+	locktest.Must(t, err)
+	next := make(chan *redlock.Lease)
+	go func() { next <- locktest.Lock(t, l, moved) }()
+	redistest.Eventually(t, 5*time.Second, func() bool { return l.Stats().Waiting == 1 }, "a caller waits")
+	locktest.Must(t, inner.Detach())
+	wantEnded(t, inner, redlock.ErrDetached)
+	wantEnded(t, outer, redlock.ErrDetached)
+
+	adopted, err := l.Adopt(t.Context(), moved, outer.Token(), outer.Fence())
+	locktest.Must(t, err)
+	select {
+	case <-next:
+		t.Fatal("got a lease beside the adopted one")
+	case <-time.After(50 * time.Millisecond):
+	}
+	locktest.Must(t, adopted.Unlock(t.Context())) // and does not hand it over
+	if last := <-next; last.Token() == outer.Token() || last.Fence() < outer.Fence()+64 {
+		t.Errorf("got fence %d with the same token: %v; want a fence of a new grant, behind %d",
+			last.Fence(), last.Token() == outer.Token(), outer.Fence())
+	}
+}
+
+// A lease that was handed over inside its process keeps its own fencing token.
+func TestAdoptAfterHandOver(t *testing.T) {
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs)
+	first := locktest.Lock(t, l, moved)
+	next := make(chan *redlock.Lease)
+	go func() { next <- locktest.Lock(t, l, moved) }()
+	redistest.Eventually(t, 5*time.Second, func() bool { return l.Stats().Waiting == 1 }, "a caller waits")
+	locktest.Must(t, first.Unlock(t.Context()))
+	second := <-next
+	if second.Token() != first.Token() {
+		t.Skip("it was not handed over")
+	}
+	locktest.Must(t, second.Detach())
+	other := locktest.Open(t, c.Addrs)
+	adopted, err := other.Adopt(t.Context(), moved, second.Token(), second.Fence())
+	locktest.Must(t, err)
+	if adopted.Fence() != second.Fence() || adopted.Fence() <= first.Fence() {
+		t.Errorf("got fence %d, want %d", adopted.Fence(), second.Fence())
+	}
+	if in, err := admin.Inspect(t.Context(), other, moved); err != nil || in.Fence != first.Fence() {
+		t.Errorf("got %+v, %v; want the first fencing token %d", in, err, first.Fence())
+	}
+}
+
+// Do does not unlock a lease that was detached inside it.
+func TestDoWithDetach(t *testing.T) {
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs)
+	var ended error
+	locktest.Must(t, l.Do(t.Context(), moved, func(ctx context.Context, lease *redlock.Lease) error {
+		err := lease.Detach()
+		<-ctx.Done()
+		ended = context.Cause(ctx)
+		return err
+	}))
+	if !errors.Is(ended, redlock.ErrDetached) {
+		t.Errorf("got %v, want %v", ended, redlock.ErrDetached)
+	}
+	locktest.Must(t, l.Close())
+	if n := c.Count("redlock:" + moved); n < 2 {
+		t.Errorf("got the key on %d nodes, want a quorum", n)
+	}
+}
+
+// Two Lockers that adopt one token share the lease. The first to unlock ends it for both, and
+// no node is reported for that.
+func TestAdoptTwice(t *testing.T) {
+	c := locktest.Start(t, 3)
+	le := locktest.Lock(t, locktest.Open(t, c.Addrs), moved)
+	everywhere(c, t)
+	locktest.Must(t, le.Detach())
+	var both []*redlock.Lease
+	for range 2 {
+		l := locktest.Open(t, c.Addrs)
+		shared, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence(), redlock.WithTTL(time.Second))
+		locktest.Must(t, err)
+		both = append(both, shared)
+	}
+	locktest.Must(t, both[1].Extend(t.Context()))
+	locktest.Must(t, both[0].Unlock(t.Context()))
+	select {
+	case <-both[1].Context().Done():
+	case <-time.After(5 * time.Second):
+		t.Fatal("got a lease that goes on, want it to be lost")
+	}
+	if err := context.Cause(both[1].Context()); !errors.Is(err, redlock.ErrLost) {
+		t.Errorf("got %v, want %v", err, redlock.ErrLost)
+	}
+	_ = both[1].Unlock(t.Context()) // returns that the lease is lost
+	l := locktest.Open(t, c.Addrs)
+	in, err := admin.Inspect(t.Context(), l, moved)
+	locktest.Must(t, err)
+	for _, n := range in.Masters {
+		if n.Quarantine > 0 {
+			t.Errorf("got %s in quarantine", n.Master)
+		}
+	}
+	locktest.Lock(t, l, moved)
+}

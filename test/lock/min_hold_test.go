@@ -1,0 +1,103 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/virtual"
+)
+
+// An early Unlock ends the lease for its holder, and the resource stays taken until the minimum hold is
+// over, also for longer than a TTL.
+//
+// Source: the doc comment of WithMinHold.
+func TestVirtualMinHold(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		const hold = time.Minute
+		var lost atomic.Int64
+		l, rival := b.WarmLocker(locktest.On(func(redlock.Event) { lost.Add(1) }, redlock.EventLost)), b.WarmLocker()
+		start := time.Now()
+		le := b.Lock(l, "r", redlock.WithMinHold(hold))
+		locktest.Must(t, le.Unlock(t.Context()))
+		locktest.WantSince(t, "Unlock", start, 0)
+		if cause := context.Cause(le.Context()); !errors.Is(cause, redlock.ErrReleased) || le.Validity() > 0 || !errors.Is(le.Err(), redlock.ErrReleased) {
+			t.Errorf("after Unlock: got cause %v, validity %v, %v", cause, le.Validity(), le.Err())
+		}
+		if err := le.Unlock(t.Context()); !errors.Is(err, redlock.ErrNotHeld) {
+			t.Errorf("second Unlock: got %v, want ErrNotHeld", err)
+		}
+		_, err := l.TryLock(context.WithoutCancel(le.Context()), "r", redlock.WithReentry())
+		locktest.WantMatch(t, "TryLock with the context of the ended lease", err, []error{redlock.ErrTaken})
+		w := b.Wait(t.Context(), rival)
+		time.Sleep(hold - time.Second)
+		b.WantHolding("r", 0, 1, 2)
+		next := b.Got(w)
+		if since := time.Since(start); since < hold || since > hold+2*time.Second || next.Fence() <= le.Fence() {
+			t.Errorf("got the next lease after %v with fence %d, want it right after %v, with more than %d", since, next.Fence(), hold, le.Fence())
+		}
+		b.Unlock(next)
+		if n := lost.Load(); n != 0 {
+			t.Errorf("got %d lost leases, want none", n)
+		}
+
+		late := b.Lock(l, "r", redlock.WithMinHold(time.Second))
+		time.Sleep(2 * time.Second)
+		locktest.Must(t, late.Unlock(t.Context()))
+		b.WantHolding("r")
+	})
+}
+
+// A caller of the process with the same options takes the lease over when the minimum hold ends, and
+// has a minimum hold of its own.
+func TestVirtualMinHoldHandOver(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
+		start := time.Now()
+		first := b.Lock(l, "r", redlock.WithMinHold(time.Second))
+		w := b.Wait(t.Context(), l, redlock.WithMinHold(time.Second))
+		locktest.Must(t, first.Unlock(t.Context()))
+		second := b.Got(w)
+		locktest.WantSince(t, "the hand-over", start, time.Second)
+		if second.Token() != first.Token() {
+			t.Errorf("got token %s after %s, want a hand-over", second.Token(), first.Token())
+		}
+		w = b.Wait(t.Context(), l, redlock.WithMinHold(time.Second))
+		locktest.Must(t, second.Unlock(t.Context()))
+		time.Sleep(time.Second - time.Millisecond)
+		b.WantHolding("r", 0, 1, 2)
+		third := b.Got(w)
+		locktest.WantSince(t, "the second hand-over", start, 2*time.Second)
+		time.Sleep(3 * locktest.TTL)
+		if err := third.Err(); err != nil {
+			t.Errorf("got %v, want a lease that is renewed", err)
+		}
+		locktest.Must(t, third.Unlock(t.Context()))
+		b.WantHolding("r")
+	})
+}
+
+// A lease that is lost while it is only kept for its minimum hold is no loss: the work is done. Close
+// releases it.
+func TestVirtualMinHoldEnds(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		var lost atomic.Int64
+		l := b.WarmLocker(locktest.On(func(redlock.Event) { lost.Add(1) }, redlock.EventLost))
+		le := b.Lock(l, "r", redlock.WithMinHold(time.Hour))
+		locktest.Must(t, le.Unlock(t.Context()))
+		b.Each(func(n *virtual.Node) { n.Put("redlock:r", "another|1", time.Minute) }, 0, 1)
+		time.Sleep(locktest.TTL)
+		if n := lost.Load(); n != 0 {
+			t.Errorf("got %d lost leases, want none", n)
+		}
+		le = b.Lock(l, "s", redlock.WithMinHold(time.Hour))
+		locktest.Must(t, le.Unlock(t.Context()))
+		b.WantHolding("s", 0, 1, 2)
+		locktest.Must(t, l.Close())
+		b.WantHolding("s")
+	})
+}

@@ -1,0 +1,395 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/virtual"
+)
+
+// A lease is judged by the holder's clock alone: if it jumps ahead, as after a suspend, the lease is
+// over at the first look. The start value of the clock does not matter.
+//
+// Source: ALGORITHM sections 7 and 11.
+func TestVirtualClockOfTheHolder(t *testing.T) {
+	t.Run("jumps past the deadline", func(t *testing.T) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			clock := locktest.NewJumpClock()
+			l, other := b.WarmLocker(redlock.WithClock(clock)), b.WarmLocker()
+			watched, extended, unlocked := b.Lock(l, "watched"), b.Lock(l, "extended"), b.Lock(l, "unlocked")
+			ctx := watched.Context()
+			time.Sleep(1300 * time.Millisecond)
+			clock.Jump(time.Hour)
+			b.All(func(n *virtual.Node) { n.RunClock(1, time.Hour) })
+			_, _ = other.TryLock(t.Context(), "r") // learns that the nodes' clocks have jumped
+			synctest.Wait()
+			start := time.Now()
+			for _, lease := range []*redlock.Lease{watched, extended, unlocked} {
+				if got := lease.Validity(); got > 0 {
+					t.Errorf("validity at the first look: got %v, want none", got)
+				}
+				if _, err := other.Lock(t.Context(), lease.Resource()); err != nil {
+					t.Errorf("Lock by another Locker: got %v, want a lease", err)
+				}
+			}
+			locktest.WantMatch(t, "Extend", extended.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Expired})
+			locktest.WantMatch(t, "Unlock", unlocked.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Expired})
+			locktest.WantSince(t, "typed errors", start, 0)
+			locktest.WantDone(t, ctx, []error{redlock.ErrLost, reason.Expired})
+			locktest.WantWithin(t, "end of the context", start, time.Second)
+			time.Sleep(5 * time.Second)
+			for _, lease := range []*redlock.Lease{watched, extended, unlocked} {
+				b.WantHolding(lease.Resource(), 0, 1, 2) // for the other Locker
+			}
+		})
+	})
+	for _, ahead := range []time.Duration{-1000 * time.Hour, 1000 * time.Hour, 1<<63 - 1 - time.Hour} {
+		t.Run(fmt.Sprintf("starts at %v", ahead), func(t *testing.T) {
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				clock := locktest.NewJumpClock()
+				clock.Jump(ahead)
+				l := b.WarmLocker(redlock.WithClock(clock))
+				lease := b.Lock(l, "r")
+				if got := lease.Validity(); got != locktest.Validity {
+					t.Errorf("validity: got %v, want %v", got, locktest.Validity)
+				}
+				time.Sleep(time.Minute)
+				if err := lease.Context().Err(); err != nil {
+					t.Errorf("after a minute: got %v, want a lease", context.Cause(lease.Context()))
+				}
+				b.Unlock(lease)
+			})
+		})
+	}
+}
+
+// Do gives its function a context that ends with the caller's or with the lease, and
+// unlocks in any case.
+//
+// Source: ALGORITHM section 7; the doc comment of Locker.Do.
+func TestVirtualDo(t *testing.T) {
+	type ctxKey struct{}
+	errWork := errors.New("work failed")
+	t.Run("the function's context", func(t *testing.T) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), ctxKey{}, "v"), 25*time.Second)
+			defer cancel()
+			start := time.Now()
+			var inner context.Context
+			err := l.Do(ctx, "r", func(ctx context.Context, lease *redlock.Lease) error {
+				inner = ctx
+				if got := ctx.Value(ctxKey{}); got != "v" {
+					t.Errorf("value: got %v, want v", got)
+				}
+				if at, ok := ctx.Deadline(); !ok || at.Sub(start) != 25*time.Second {
+					t.Errorf("deadline: got %v and %v, want 25s", at.Sub(start), ok)
+				}
+				<-ctx.Done()
+				locktest.WantSince(t, "end of the context", start, 25*time.Second)
+				if lease.Validity() <= 0 {
+					t.Errorf("validity: got %v, want some: only the caller's context ended", lease.Validity())
+				}
+				locktest.WantMatch(t, "cause", context.Cause(ctx), []error{context.DeadlineExceeded})
+				return errWork
+			})
+			locktest.WantMatch(t, "Do", err, []error{errWork}, redlock.ErrLost)
+			if inner.Err() == nil {
+				t.Error("context after Do: got no ended context")
+			}
+			b.WantHolding("r")
+		})
+	})
+	t.Run("the caller's deadline is told as such, every time", func(t *testing.T) {
+		locktest.InBubble(t, 1, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			for i := range 100 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+				err := l.Do(ctx, "r", func(ctx context.Context, _ *redlock.Lease) error {
+					<-ctx.Done()
+					return ctx.Err()
+				})
+				cancel()
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatalf("call %d: got %v from the context, want DeadlineExceeded", i+1, err)
+				}
+			}
+		})
+	})
+	t.Run("the cause of a cancellation comes through", func(t *testing.T) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			err := l.Do(ctx, "r", func(ctx context.Context, _ *redlock.Lease) error {
+				cancel(errWork)
+				locktest.WantDone(t, ctx, []error{errWork})
+				return nil
+			})
+			if err != nil {
+				t.Errorf("Do: got %v, want no error", err)
+			}
+			b.WantHolding("r")
+		})
+	})
+	t.Run("a lease that is lost", func(t *testing.T) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			start := time.Now()
+			err := l.Do(t.Context(), "r", func(ctx context.Context, _ *redlock.Lease) error {
+				b.All((*virtual.Node).Blackhole)
+				locktest.WantDone(t, ctx, []error{redlock.ErrLost, reason.Expired})
+				locktest.WantSince(t, "end of the context", start, locktest.Validity-locktest.Lead)
+				return errWork
+			})
+			locktest.WantMatch(t, "Do", err, []error{errWork, redlock.ErrLost, reason.Expired})
+			if joined, ok := err.(interface{ Unwrap() []error }); !ok || joined.Unwrap()[0] != errWork {
+				t.Errorf("Do: got %v, want the function's error first", err)
+			}
+		})
+	})
+	t.Run("a lease that is lost unnoticed", func(t *testing.T) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker(redlock.WithoutRenewal())
+			err := l.Do(t.Context(), "r", func(context.Context, *redlock.Lease) error {
+				time.Sleep(time.Minute)
+				return nil
+			})
+			locktest.WantMatch(t, "Do", err, []error{redlock.ErrLost, reason.Expired})
+		})
+	})
+	t.Run("the function's error alone", func(t *testing.T) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			err := l.Do(t.Context(), "r", func(context.Context, *redlock.Lease) error { return errWork })
+			if err != errWork {
+				t.Errorf("Do: got %v, want the function's error as it is", err)
+			}
+			b.WantHolding("r")
+		})
+	})
+	t.Run("a panic", func(t *testing.T) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			func() {
+				defer func() {
+					if got := recover(); got != "oops" {
+						t.Errorf("panic: got %v, want oops", got)
+					}
+				}()
+				_ = l.Do(t.Context(), "r", func(context.Context, *redlock.Lease) error { panic("oops") })
+			}()
+			b.WantHolding("r")
+		})
+	})
+	t.Run("a resource that is taken", func(t *testing.T) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l, other := b.WarmLocker(), b.WarmLocker()
+			b.Lock(other, "r")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			err := l.Do(ctx, "r", func(context.Context, *redlock.Lease) error {
+				t.Error("got fn called, want it not to be")
+				return nil
+			})
+			locktest.WantMatch(t, "Do", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken, context.DeadlineExceeded})
+		})
+	})
+}
+
+// A call with the context of a lease is distinguished from other callers: with WithReentry it gets
+// another handle, without it an error in place of a deadlock.
+//
+// Source: the doc comment of WithReentry.
+func TestVirtualReentry(t *testing.T) {
+	t.Run("without the option", func(t *testing.T) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			lease := b.Lock(l, "r")
+			derived, cancel := context.WithTimeout(lease.Context(), time.Minute)
+			defer cancel()
+			_, err := l.Lock(derived, "r")
+			locktest.WantMatch(t, "Lock", err, []error{redlock.ErrReentry}, redlock.ErrNotAcquired)
+			_, err = l.TryLock(derived, "r")
+			locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrReentry}, redlock.ErrNotAcquired)
+			err = l.Do(t.Context(), "s", func(ctx context.Context, _ *redlock.Lease) error {
+				return l.Do(ctx, "s", func(context.Context, *redlock.Lease) error { return nil })
+			})
+			locktest.WantMatch(t, "Do in Do", err, []error{redlock.ErrReentry})
+			if err := lease.Extend(t.Context()); err != nil {
+				t.Errorf("Extend after it: got %v, want no error", err)
+			}
+			b.WantHolding("r", 0, 1, 2)
+			b.Unlock(lease)
+			b.WantHolding("r")
+		})
+	})
+	t.Run("the holds are counted", func(t *testing.T) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker(redlock.WithReentry())
+			outer := b.Lock(l, "r")
+			inner, err := l.Lock(outer.Context(), "r")
+			if err != nil {
+				t.Fatalf("Lock: got %v, want a handle", err)
+			}
+			innermost, err := l.TryLock(inner.Context(), "r")
+			if err != nil {
+				t.Fatalf("TryLock: got %v, want a handle", err)
+			}
+			if inner.Fence() != outer.Fence() || innermost.Token() != outer.Token() {
+				t.Errorf("inner handles: got fence %d, token %s, want %d, %s", inner.Fence(), innermost.Token(), outer.Fence(), outer.Token())
+			}
+			b.Unlock(inner)
+			locktest.WantMatch(t, "unlocking it twice", inner.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrReleased})
+			locktest.WantMatch(t, "extending it", inner.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrReleased})
+			if outer.Validity() <= 0 || outer.Context().Err() != nil || inner.Validity() > 0 {
+				t.Errorf("validity: got %v outside and %v inside, want some and none", outer.Validity(), inner.Validity())
+			}
+			b.Unlock(outer)
+			b.WantHolding("r", 0, 1, 2)
+			time.Sleep(time.Minute) // the last handle keeps the lease renewed
+			if err := innermost.Extend(t.Context()); err != nil {
+				t.Errorf("Extend: got %v, want no error", err)
+			}
+			b.Unlock(innermost)
+			b.WantHolding("r")
+			locktest.WantMatch(t, "unlocking once more", outer.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrReleased})
+		})
+	})
+	t.Run("other resources and other Lockers are asked for as usual", func(t *testing.T) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l, other := b.WarmLocker(redlock.WithReentry()), b.WarmLocker(redlock.WithReentry())
+			r := b.Lock(l, "r")
+			s, err := l.TryLock(r.Context(), "s")
+			if err != nil {
+				t.Fatalf("TryLock(s) inside r: got %v, want a lease", err)
+			}
+			again, err := l.TryLock(s.Context(), "r")
+			if err != nil || again.Token() != r.Token() {
+				t.Errorf("TryLock(r) inside s inside r: got %v, want a handle of r", err)
+			}
+			_, err = other.TryLock(s.Context(), "r")
+			locktest.WantMatch(t, "TryLock(r) of another Locker", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken})
+			_, err = l.TryLock(t.Context(), "r")
+			locktest.WantMatch(t, "TryLock(r) outside", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken})
+		})
+	})
+	t.Run("when the lease is over", func(t *testing.T) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker(redlock.WithReentry())
+			first := b.Lock(l, "r")
+			inside := context.WithoutCancel(first.Context())
+			b.Unlock(first)
+			second, err := l.TryLock(inside, "r")
+			if err != nil {
+				t.Fatalf("TryLock after Unlock: got %v, want a lease", err)
+			}
+			if second.Token() == first.Token() || second.Fence() <= first.Fence() {
+				t.Errorf("TryLock after Unlock: got token %s and fence %d, want a new lease", second.Token(), second.Fence())
+			}
+			b.Unlock(second)
+			_, err = l.TryLock(first.Context(), "r")
+			locktest.WantMatch(t, "TryLock with the lease's own context", err, []error{redlock.ErrNotAcquired, context.Canceled, redlock.ErrReleased})
+		})
+	})
+	t.Run("a lost lease ends all handles", func(t *testing.T) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker(redlock.WithReentry(), redlock.WithoutRenewal())
+			outer := b.Lock(l, "r")
+			inner, err := l.TryLock(outer.Context(), "r")
+			if err != nil {
+				t.Fatalf("TryLock: got %v, want a handle", err)
+			}
+			a, c := outer.Context(), inner.Context()
+			time.Sleep(locktest.TTL)
+			for _, ctx := range []context.Context{a, c} {
+				locktest.WantDone(t, ctx, []error{redlock.ErrLost, reason.Expired})
+			}
+			locktest.WantMatch(t, "Unlock inside", inner.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost})
+			locktest.WantMatch(t, "Unlock outside", outer.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost})
+		})
+	})
+}
+
+// A call whose deadline comes before the masters have their votes does not wait for the deadline. A call
+// whose deadline comes later waits for the votes.
+//
+// Source: ALGORITHM section 8.
+func TestVirtualDeadlineBeforeTheVotes(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
+		b.Each((*virtual.Node).RestartEmpty, 0, 1)
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := l.Lock(ctx, "r")
+		locktest.WantMatch(t, "Lock", err, []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum, redlock.ErrQuarantine}, context.DeadlineExceeded)
+		locktest.WantWithin(t, "Lock", start, 2*time.Second) // until the masters are connected to
+		var refused *redlock.QuorumError
+		if !errors.As(err, &refused) || refused.Masters[0].Quarantine < 8*time.Second {
+			t.Errorf("got %v, want the time left of the quarantine", err)
+		}
+		longer, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		lease, err := l.Lock(longer, "r")
+		locktest.Must(t, err)
+		b.Unlock(lease)
+	})
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) { // the third master may come back with its vote
+		l := b.WarmLocker()
+		b.Each((*virtual.Node).RestartEmpty, 0)
+		b.Nodes[1].Kill()
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		defer cancel()
+		w := b.Wait(ctx, l)
+		time.Sleep(3 * time.Second)
+		b.Nodes[1].Heal()
+		b.Unlock(b.Got(w))
+	})
+}
+
+// A Lock without a deadline does not wait in silence: the log is told once that no quorum answers, and
+// once that it does again.
+func TestVirtualOutageIsLogged(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		said := new(locktest.Records)
+		l := b.WarmLocker(redlock.WithLogger(slog.New(said)))
+		silent := func() []map[string]any { return append(said.With("no quorum"), said.With("answers again")...) }
+		b.Each((*virtual.Node).Kill, 0, 1)
+		_, err := l.TryLock(t.Context(), "r")
+		locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrNoQuorum})
+		b.All((*virtual.Node).Heal)
+		time.Sleep(locktest.Reconnect)
+		b.Unlock(b.Lock(l, "r"))
+		if list := silent(); len(list) != 0 {
+			t.Errorf("one attempt without a quorum: got %v, want nothing", list)
+		}
+		b.Each((*virtual.Node).Kill, 0, 1)
+		w := b.Wait(t.Context(), l)
+		time.Sleep(900 * time.Millisecond)
+		if list := silent(); len(list) != 0 {
+			t.Errorf("after 0.9 s: got %v, want nothing", list)
+		}
+		time.Sleep(10 * time.Second)
+		list := said.With("no quorum")
+		if len(list) != 1 || list[0]["level"] != slog.LevelWarn || !strings.Contains(fmt.Sprint(list[0]["masters"]), b.Nodes[0].Addr()+": ") {
+			t.Errorf("after 10.9 s: got %v, want one warning with the masters", list)
+		}
+		b.All((*virtual.Node).Heal)
+		b.Unlock(b.Got(w))
+		if list := said.With("answers again"); len(list) != 1 || list[0]["level"] != slog.LevelInfo {
+			t.Errorf("after the outage: got %v, want one line", list)
+		}
+		if n := len(said.With("no quorum")); n != 1 {
+			t.Errorf("got %d warnings, want 1", n)
+		}
+	})
+}

@@ -1,0 +1,204 @@
+package servers_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// authority is a private certificate authority.
+type authority struct {
+	t    testing.TB
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t testing.TB) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	locktest.Must(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "private authority"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	locktest.Must(t, err)
+	cert, err := x509.ParseCertificate(der)
+	locktest.Must(t, err)
+	return &authority{t, cert, key}
+}
+
+func (a *authority) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return pool
+}
+
+// issue makes a certificate for 127.0.0.1 and masters.test, for servers and clients.
+func (a *authority) issue() (certPEM, keyPEM []byte) {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	locktest.Must(a.t, err)
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "master"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"masters.test"},
+	}, a.cert, &key.PublicKey, a.key)
+	locktest.Must(a.t, err)
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	locktest.Must(a.t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
+}
+
+// Masters use TLS and ask for a client certificate: with a valid certificate everything works, with an
+// invalid one no request gets through.
+func TestTLS(t *testing.T) {
+	redistest.Server(t)
+	ca := newAuthority(t)
+	dir := t.TempDir()
+	certPEM, keyPEM := ca.issue()
+	for name, content := range map[string][]byte{
+		"ca.pem": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw}), "cert.pem": certPEM, "key.pem": keyPEM,
+	} {
+		locktest.Must(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
+	}
+	var addrs []string
+	for range 3 {
+		free, err := net.Listen("tcp", "127.0.0.1:0")
+		locktest.Must(t, err)
+		addr := free.Addr().(*net.TCPAddr)
+		locktest.Must(t, free.Close())
+		redistest.Masters(t, 1, "--tls-port", strconv.Itoa(addr.Port), "--tls-auth-clients", "yes",
+			"--tls-ca-cert-file", filepath.Join(dir, "ca.pem"),
+			"--tls-cert-file", filepath.Join(dir, "cert.pem"), "--tls-key-file", filepath.Join(dir, "key.pem"))
+		addrs = append(addrs, addr.String())
+	}
+	client, err := tls.X509KeyPair(ca.issue())
+	locktest.Must(t, err)
+	with := func(c *tls.Config) *redlock.Locker {
+		var list []*redis.Options
+		for _, a := range addrs {
+			client := redis.NewClient(&redis.Options{Addr: a, TLSConfig: c, Protocol: 3, PoolSize: 20}) // as a service has it
+			t.Cleanup(func() { _ = client.Close() })
+			list = append(list, client.Options())
+		}
+		l, err := redlock.NewFromOptions(list)
+		locktest.Must(t, err)
+		t.Cleanup(func() { locktest.Must(t, l.Close()) })
+		return l
+	}
+	for _, name := range []string{"", "masters.test"} { // the address, and a name of the certificate
+		l := with(&tls.Config{RootCAs: ca.pool(), Certificates: []tls.Certificate{client}, ServerName: name})
+		locktest.Must(t, admin.Bootstrap(t.Context(), l))
+		le := locktest.Lock(t, l, "r")
+		locktest.Must(t, le.Extend(t.Context()))
+		locktest.Must(t, le.Unlock(t.Context()))
+	}
+	for name, wrong := range map[string]struct {
+		config *tls.Config
+		says   string
+	}{
+		"another authority": {&tls.Config{RootCAs: newAuthority(t).pool(), Certificates: []tls.Certificate{client}}, "unknown authority"},
+		"another host name": {&tls.Config{RootCAs: ca.pool(), Certificates: []tls.Certificate{client}, ServerName: "other.test"}, "not other.test"},
+		// The client sees "certificate required", or only a reset.
+		"no client certificate": {&tls.Config{RootCAs: ca.pool()}, "127.0.0.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refused(t, with(wrong.config), wrong.says)
+		})
+	}
+	t.Run("rediss:// with the authorities of the system", func(t *testing.T) {
+		refused(t, locktest.Open(t, []string{"rediss://" + addrs[0]}), "unknown authority")
+	})
+}
+
+// refused waits until the error of TryLock gives the reason: the first call may return before the end
+// of the handshake.
+func refused(t *testing.T, l *redlock.Locker, says string) {
+	t.Helper()
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		_, err := l.TryLock(t.Context(), "r")
+		locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
+		return strings.Contains(err.Error(), says)
+	}, "TryLock is refused with "+says)
+}
+
+// Neither the password nor the token of a lease is in any error, in any event, or in what go-redis
+// logs.
+func TestSecretsAreNotTold(t *testing.T) {
+	const password = "correct-horse-battery"
+	c := locktest.Start(t, 3)
+	for _, n := range c.Nodes {
+		locktest.Must(t, n.Do(t.Context(), "acl", "setuser", "app", "on", ">"+password, "~*", "+@all").Err())
+	}
+	told := locktest.RedisLog(t)
+	observer := redlock.WithObserver(func(e redlock.Event) { fmt.Fprintf(told, "%v %+v %v\n", e.Kind, e, e.Err) })
+	locker := func(user, password string) *redlock.Locker {
+		var urls []string
+		for _, a := range c.Addrs {
+			urls = append(urls, fmt.Sprintf("redis://%s:%s@%s", user, password, a))
+		}
+		return locktest.Open(t, urls, observer)
+	}
+	failed := func(err error) { fmt.Fprintf(told, "%v %+v\n", err, err) }
+
+	l := locker("app", password)
+	le := locktest.Lock(t, l, "r", redlock.WithTTL(300*time.Millisecond))
+	secrets := []string{password, "wrong-" + password, le.Token()}
+	_, err := l.TryLock(t.Context(), "r")
+	failed(err)
+	for _, n := range c.Nodes {
+		locktest.Must(t, n.FlushAll(t.Context()).Err())
+	}
+	failed(le.Extend(t.Context()))
+	failed(le.Unlock(t.Context()))
+	failed(context.Cause(le.Context()))
+	_, err = locker("app", "wrong-"+password).Lock(t.Context(), "r")
+	locktest.WantErr(t, err, reason.Permission)
+	failed(err)
+	for _, p := range c.Procs {
+		locktest.Must(t, p.Kill())
+	}
+	_, err = l.TryLock(t.Context(), "r")
+	failed(err)
+	_, err = redlock.New([]string{"redis://app:" + password + "@nowhere:0"})
+	locktest.WantErr(t, err, redlock.ErrConfig)
+	failed(err)
+	_ = l.Close() // no master confirms anything; after Close all events have been delivered
+	text := told.String()
+	for _, want := range []string{"acquired", "taken", "lost", "down", "WRONGPASS", "nowhere"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q was not told of: the test does not see what it looks through", want)
+		}
+	}
+	for _, s := range secrets {
+		if i := strings.Index(text, s); i >= 0 {
+			t.Errorf("a secret was told: ...%q...", text[max(0, i-80):i+len(s)])
+		}
+	}
+}
