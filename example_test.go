@@ -7,9 +7,7 @@ import (
 	"log"
 	"log/slog"
 	"os"
-	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/d0720281/redlock"
@@ -266,26 +264,3 @@ var (
 	exampleMasters = locktest.ExampleMasters // three masters inside this process, which have their votes
 	newMasters     = locktest.NewMasters     // the same without votes
 )
-
-// The program in the README is example_program_test.go, which the reference shows, too. Only the
-// names of the package and of main differ.
-func TestReadmeProgram(t *testing.T) {
-	_, rest, _ := strings.Cut(textOf(t, "README.md"), "```go\n")
-	got, _, found := strings.Cut(rest, "```\n")
-	if !found {
-		t.Fatal("README.md has no block of Go")
-	}
-	names := strings.NewReplacer("package redlock_test\n", "package main\n", "func Example() {\n", "func main() {\n")
-	if want := names.Replace(textOf(t, "example_program_test.go")); got != want {
-		t.Errorf("the first block of Go in README.md is not example_program_test.go\ngot:\n%s\nwant:\n%s", got, want)
-	}
-}
-
-func textOf(t *testing.T, file string) string {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}

@@ -1,4 +1,4 @@
-package redlock_test
+package docs_test
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package redlock_test
+package docs_test
 
 import (
 	"context"
@@ -167,7 +167,7 @@ func TestSources(t *testing.T) {
 	sections := sectionsOf(textOf(t, "ALGORITHM.md"))
 	found := 0
 	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || filepath.Ext(path) != ".go" && filepath.Ext(path) != ".lua" || path == "docs_test.go" {
+		if err != nil || filepath.Ext(path) != ".go" && filepath.Ext(path) != ".lua" || path == "test/docs/docs_test.go" {
 			return err
 		}
 		text := textOf(t, path)
@@ -305,7 +305,7 @@ func TestLeaseIsLost(t *testing.T) {
 
 func TestPageHasATestThatRuns(t *testing.T) {
 	_, rest, _ := strings.Cut(textOf(t, "docs/testing.md"), "```go\nfunc TestLeaseIsLost")
-	if body, _, found := strings.Cut(rest, "```\n"); !found || !strings.Contains(textOf(t, "docs_test.go"), "func TestLeaseIsLost"+body) {
+	if body, _, found := strings.Cut(rest, "```\n"); !found || !strings.Contains(textOf(t, "test/docs/docs_test.go"), "func TestLeaseIsLost"+body) {
 		t.Errorf("docs/testing.md has a TestLeaseIsLost that differs from the test that runs:\n%s", body)
 	}
 }
@@ -418,4 +418,27 @@ func vet(t *testing.T, sources map[string]string) string {
 		return ""
 	}
 	return string(out)
+}
+
+// The program in the README is example_program_test.go, which the reference shows, too. Only the
+// names of the package and of main differ.
+func TestReadmeProgram(t *testing.T) {
+	_, rest, _ := strings.Cut(textOf(t, "README.md"), "```go\n")
+	got, _, found := strings.Cut(rest, "```\n")
+	if !found {
+		t.Fatal("README.md has no block of Go")
+	}
+	names := strings.NewReplacer("package redlock_test\n", "package main\n", "func Example() {\n", "func main() {\n")
+	if want := names.Replace(textOf(t, "example_program_test.go")); got != want {
+		t.Errorf("the first block of Go in README.md is not example_program_test.go\ngot:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+func textOf(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
