@@ -328,8 +328,8 @@ func TestStoppedHolderAtTheStore(t *testing.T) {
 // The negative controls that need no switch in the library: each makes two holders, and
 // the checker must find them.
 //
-// Source: ALGORITHM section 13, "Negative controls"; the others are in the root package's
-// TestControls.
+// Source: ALGORITHM section 13, "Negative controls"; the others are in
+// TestControls of test/lock.
 func TestProcessControls(t *testing.T) {
 	for _, test := range []struct {
 		name   string

@@ -205,7 +205,7 @@ func (c *trial) count(blocks ...int64) {
 // The holder has nodes 0 and 1. Node 0 forgets the key, and could grant it to another client that
 // has node 2, as long as the lease is valid.
 //
-// Source: ALGORITHM section 8; section 14, "quarantine 0, or one tick below TTL".
+// Source: ALGORITHM section 8.
 func emptyRestart(c *trial) {
 	holder, other := c.two()
 	c.without([]int{2}, holder)
@@ -278,7 +278,7 @@ func clockStep(c *trial) {
 // request cannot arrive any more. Meanwhile the second try has nodes 0 and 1. With the same id the
 // release would delete its key on node 0, and another client could have nodes 0 and 2.
 //
-// Source: ALGORITHM section 3, point 1; section 14, "owner id reused".
+// Source: ALGORITHM section 3, point 1.
 func lateDelete(c *trial) {
 	holder, other := c.two()
 	c.Each(locktest.Steal, 1, 2)
@@ -313,8 +313,7 @@ func slowReplies(c *trial) {
 // node 1 does not get the message; node 2 gets it late. Before that another client has locked
 // nodes 1 and 2, and released them. Then two nodes have said yes.
 //
-// Source: ALGORITHM section 6, "MUST NOT revive the lease"; section 14, "extension after
-// D"; SCENARIOS row 39.
+// Source: ALGORITHM section 6, "MUST NOT revive the lease"; SCENARIOS row 39.
 func lateExtension(c *trial) {
 	const ttl = time.Second
 	holder, other := c.two()
@@ -337,7 +336,7 @@ func lateExtension(c *trial) {
 // dies without a release, which would tell node 1 too. The next lease has nodes 1 and 2. Without the
 // second round these do not know the first lease's token.
 //
-// Source: ALGORITHM section 4; section 14, "no second round".
+// Source: ALGORITHM section 4.
 func unevenCounters(c *trial) {
 	first, second := c.two()
 	c.count(2, 0, 0)
@@ -351,8 +350,7 @@ func unevenCounters(c *trial) {
 // counter there. The test for the id alone also fails, if the second key is gone as well and a
 // message that was sent twice has set the first attempt's key again.
 //
-// Source: ALGORITHM section 4, "raise"; section 14, "id-only test" and "raise without
-// hold".
+// Source: ALGORITHM section 4, "raise".
 func lateRaise(twice bool) func(*trial) {
 	return func(c *trial) {
 		first, second := c.two()
@@ -384,8 +382,7 @@ func lateRaise(twice bool) func(*trial) {
 // All counters are lost between two leases. They start again from the clock, which is ahead of all
 // earlier counters.
 //
-// Source: ALGORITHM section 4, "A missing counter"; section 14, "counter lost"; SCENARIOS
-// row 61.
+// Source: ALGORITHM section 4, "A missing counter"; SCENARIOS row 61.
 func lostCounters(c *trial) {
 	first, second := c.two()
 	c.unlocked(c.try(first))
