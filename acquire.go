@@ -247,7 +247,7 @@ type failure struct {
 	queued    bool // the process has a place in the queue: the releases tell the queue node so
 }
 
-// left returns how long what is in the way lasts at most; a negative number if that is not known.
+// left bounds how long the present holder's key lives, or is negative if unknown.
 func (f *failure) left() time.Duration {
 	if f.elsewhere {
 		return -1

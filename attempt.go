@@ -413,8 +413,8 @@ type approach struct {
 	shared bool       // the attempt is a reader's
 	reply  queueReply // what the queue node said
 
-	// elsewhere says that the queue node granted, but a quorum of the nodes refuses: a process
-	// may hold the resource without the queue node.
+	// elsewhere: the queue node granted, but a quorum refused. Another process may hold the
+	// resource on the other nodes.
 	elsewhere bool
 
 	readers bool    // other readers have the resource, and perhaps a process waits behind them

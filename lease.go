@@ -53,10 +53,10 @@ func (le *Lease) Owner() string { return wire.OwnerOf(le.grant.keys.ID) }
 // Fence returns 0 for a lease that was adopted without its fencing token, if the masters could
 // not tell it.
 //
-// The token of a reader says of which writer the reader sees the work: it is at least that of every
-// writer whose lease ended before, and less than that of every writer after. Readers' tokens never fall,
-// but several readers have the same. A store refuses a read whose token is less than the largest token
-// of a writer. It must not keep the token of a reader, nor take it for a write.
+// A reader's token is at least that of every writer whose lease ended before the reader's began,
+// and less than that of every later writer. Readers' tokens never fall, but several readers have
+// the same. A store refuses a read whose token is less than the largest token of a writer. The
+// store must not keep the token of a reader, nor take it for a write.
 //
 // Source: ALGORITHM sections 4, 7 and 12.
 func (le *Lease) Fence() int64 {

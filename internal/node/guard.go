@@ -15,8 +15,8 @@ import (
 // The client's side of the restart guard: the marker of a node, and the arguments of every script
 // for it. The guard itself is in lua/guard.lua.
 
-// QuarantineFor returns how long a node that may have lost keys has no vote: until every key that
-// it can have lost would have expired.
+// QuarantineFor returns how long a node that may have lost keys has no vote: until every key
+// it may have lost has expired.
 //
 // Source: distlock, "Performance, Crash Recovery and fsync"; ALGORITHM section 1.
 func QuarantineFor(maxTTL time.Duration, drift float64) time.Duration {
