@@ -30,7 +30,7 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	exists := make(map[string]bool)
-	for _, pattern := range []string{"*_test.go", "../*_test.go", "../se*/*_test.go"} {
+	for _, pattern := range []string{"../*_test.go", "../*/*_test.go", "../test/*/*_test.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
