@@ -71,7 +71,9 @@ func (p *pool) attempt(ctx context.Context, resource string, lc lockConfig, how 
 	g, f := p.acquire(ctx, resource, lc, how)
 	p.outage.note(p, f)
 	if f != nil {
-		p.waitlines.heard(lc.line(resource), f, lc.ttl)
+		if f.queued {
+			p.waitlines.queued(lc.line(resource), f.queueNode)
+		}
 		p.events.attemptFailed(lc.line(resource), began, f.err)
 	}
 	return g, f
@@ -103,6 +105,8 @@ func (p *pool) waitInLine(ctx context.Context, resource string, lc lockConfig, b
 		case next.lease != nil:
 			left = true
 			return next.lease, nil
+		case next.rest:
+			p.rest(c)
 		case next.ask:
 			g, f := p.attempt(ctx, resource, lc, next.how)
 			if f == nil {
@@ -138,9 +142,6 @@ func (p *pool) retryable(ctx context.Context, c *caller, f *failure) error {
 	if f.verdict == nil || f.verdict.Permanent() || errors.Is(f.err, ErrClosed) {
 		return f.err
 	}
-	if f.queued {
-		p.listen(f.queue.node)
-	}
 	var voteless time.Duration
 	if errors.Is(f.err, ErrQuarantine) {
 		voteless = p.awaitVotes(f.verdict)
@@ -148,7 +149,7 @@ func (p *pool) retryable(ctx context.Context, c *caller, f *failure) error {
 			return f.err // the deadline comes first
 		}
 	}
-	p.waitlines.failed(c, f, p.hears(f.queue.node), func(failed int) time.Duration {
+	p.waitlines.failed(c, f, func(failed int) time.Duration {
 		return max(p.conf.queue.retryDelay(failed), voteless)
 	})
 	return nil
@@ -174,6 +175,8 @@ func (p *pool) gaveUp(c *caller, why error) error {
 		return errorf("lock %q: %w, %w in this process: %w", c.line.key.resource, ErrNotAcquired, ErrTaken, why)
 	case last != nil:
 		return last.because(why)
+	case p.waitlines.inQueue(c):
+		return errorf("lock %q: %w, %w: other processes wait, too: %w", c.line.key.resource, ErrNotAcquired, ErrTaken, why)
 	}
 	return errorf("lock %q: %w: %w", c.line.key.resource, ErrNotAcquired, why)
 }
@@ -215,7 +218,7 @@ func (p *pool) unlock(le *Lease) (last bool, err error) {
 
 // release sends the releases of a lease whose last handle was ended at now.
 func (p *pool) release(le *Lease, now instant) {
-	le.grant.sendReleases(now, false)
+	le.grant.sendReleases(now, released)
 	p.renewer.remove(le.grant)
 	p.waitlines.freed(le.grant)
 }
@@ -243,13 +246,15 @@ type failure struct {
 	err       error
 	verdict   *QuorumError // err, if nodes were asked
 	queue     queueReply
+	queueNode int
 	elsewhere bool // as in approach
 	queued    bool // the process has a place in the queue: the releases tell the queue node so
+	listens   bool // and can be called; otherwise it polls
 }
 
 // left bounds how long the present holder's key lives, or is negative if unknown.
 func (f *failure) left() time.Duration {
-	if f.elsewhere {
+	if f.elsewhere || !f.queue.heard {
 		return -1
 	}
 	return f.queue.left
@@ -269,11 +274,11 @@ func (p *pool) acquire(ctx context.Context, resource string, lc lockConfig, how 
 	if err := p.admission.enter(ctx, p.closing); err != nil {
 		return nil, &failure{err: errorf("lock %q: %w: %w", resource, ErrNotAcquired, err)}
 	}
-	granted, queued := false, false
+	granted, end := false, released
 	defer func() { // also if a method of ctx panics
 		p.admission.leave(a.answeredIn(), lc.timeout())
 		if !granted {
-			a.sendReleases(p.now(), queued)
+			a.sendReleases(p.now(), end)
 		}
 	}()
 	a.ask(how, p.set.AwaitClocks(ctx, p.closing, p.now(), lc.timeout()))
@@ -282,8 +287,10 @@ func (p *pool) acquire(ctx context.Context, resource string, lc lockConfig, how 
 		granted = true
 		return &a.grant, nil
 	}
-	queued = f.queued && !f.verdict.Permanent() && p.goesOn(ctx, a.line())
-	f.queued = queued
+	if f.queued = f.queued && !f.verdict.Permanent() && p.goesOn(ctx, a.line()); f.queued {
+		end = p.waitAt(a.queueNode)
+		f.listens = end == listens
+	}
 	return nil, f
 }
 
@@ -363,7 +370,8 @@ func (a *acquisition) stepLocked(e event, now instant) {
 	}
 	a.actions = do[:0]
 	a.target = t.fencing.target
-	a.hand.heard, a.hand.others, a.hand.foreign = t.approach.reply.heard, t.approach.reply.others, t.approach.reply.foreign
+	a.hand.heard = t.approach.reply.heard
+	a.hand.contested = a.hand.contested || t.approach.reply.others
 	if t.phase.over() || t.until() < t.armed {
 		a.wake()
 	}
@@ -379,6 +387,11 @@ func unsent(r *node.Request, err error) event {
 
 // Receive implements [node.Receiver] for the acquire and the raise.
 func (a *acquisition) Receive(r *node.Request, rep node.Reply) {
+	var word queueReply
+	if r.Op == wire.Acquire && r.Process != "" {
+		word = heardFrom(rep)
+		a.pool.waitlines.hear(a.resource, word, a.ttl) // also if it comes after the verdict
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.sent[r.Node] == r {
@@ -389,9 +402,8 @@ func (a *acquisition) Receive(r *node.Request, rep node.Reply) {
 		refusal := e.err
 		e = event{what: voted, node: r.Node, vote: vote{counter: rep.Counter, server: rep.Server, err: refusal}}
 		e.vote.refused = rep.Err == nil && (rep.Code == wire.Busy || rep.Code == wire.Queued)
-		if r.Process != "" {
-			e.vote.queue = heardFrom(r.Node, rep)
-		} else {
+		e.vote.queue = word
+		if r.Process == "" {
 			e.vote.readers = readersAt(r, rep) && (r.Shared || a.attempt.approach.waits)
 		}
 		a.nodes[r.Node].takeGrant(rep, refusal == nil, a.keyLife(a.start, a.ttl))
@@ -535,6 +547,7 @@ func (a *acquisition) conclude(over error) *failure {
 		err:       e,
 		verdict:   e,
 		queue:     t.approach.reply, // which may still change
+		queueNode: a.queueNode,
 		elsewhere: t.approach.elsewhere,
 		queued:    t.approach.rests(),
 	}

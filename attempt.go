@@ -416,6 +416,7 @@ type approach struct {
 	// elsewhere: the queue node granted, but a quorum refused. Another process may hold the
 	// resource on the other nodes.
 	elsewhere bool
+	unheard   bool // a quorum refused, and the queue node had not replied
 
 	readers bool    // other readers have the resource, and perhaps a process waits behind them
 	closes  instant // a quorum waits for the queue node's answer until then; 0 = it does not wait
@@ -434,7 +435,6 @@ type strategy struct {
 // queueReply is the queue node's answer about the queue, which comes with its vote.
 type queueReply struct {
 	heard   bool
-	node    int
 	refused bool          // another process has the resource, or has been called
 	vetoed  bool          // another process has been called: no other process gets the resource for now
 	others  bool          // other processes wait
@@ -451,10 +451,11 @@ func (p *approach) hear(r queueReply) {
 }
 
 // rests reports whether an attempt that failed leaves its process in the queue: another process
-// has the resource. Where nodes are in trouble the process asks again by itself.
+// has the resource, as the queue node or a quorum says. Where nodes are in trouble the process asks again
+// by itself.
 //
 // Source: ALGORITHM section 10, "rest".
-func (p *approach) rests() bool { return p.waits && (p.reply.refused || p.elsewhere) }
+func (p *approach) rests() bool { return p.waits && (p.reply.refused || p.elsewhere || p.unheard) }
 
 // meetReaders notes that other readers have the resource. The attempt needs the queue node's word then,
 // or the silence of that node for a whole node timeout: a reader before it joins the others, and a Lock
@@ -512,7 +513,8 @@ func (a *attempt) awaitsQueueNode(now instant) bool {
 // resource and its releases are under way, or that process will be refused and roll back. So
 // the nodes that refused are asked again while the attempt has time. A TryLock asks them again
 // only a few times at once. If a quorum refuses, another process may hold the resource, and its
-// renewals may lack the nodes that this attempt has. Then the attempt fails a good deal sooner.
+// renewals may lack the nodes that this attempt has. Then the attempt fails a good deal sooner. If the
+// queue node has not replied, there is nothing to win, and to join its queue needs no reply.
 //
 // Source: ALGORITHM section 10.
 func (a *attempt) askAgain(now instant, do []action) []action {
@@ -522,6 +524,8 @@ func (a *attempt) askAgain(now instant, do []action) []action {
 	}
 	refused := a.count(func(n *voter) bool { return n.refused })
 	switch {
+	case a.nodes[p.node].vote == awaited && refused >= a.need:
+		p.unheard = true
 	case a.nodes[p.node].vote != yes || now >= a.asked.Add(a.timeout):
 	case p.againAt != 0:
 		return do

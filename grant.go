@@ -106,6 +106,7 @@ func newGrant(p *pool, resource string, lc lockConfig) *grant {
 
 // Receive implements [node.Receiver] for the release.
 func (g *grant) Receive(r *node.Request, rep node.Reply) {
+	g.pool.ended(r, rep, g)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.releasedLocked(r.Node, rep)

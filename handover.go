@@ -27,16 +27,14 @@ type handOver struct {
 	count     int           // how often the lease has been handed over
 	took      time.Duration // from the start of the attempt to the grant
 	inLine    int           // callers of this process that waited at the grant, at most crowdedHandovers
-	contested bool          // an attempt of this process failed before: another process had the resource, and may come back
-	heard     bool          // the queue node has said whether other processes wait
-	others    bool          // other processes wait, or readers of this process
-	foreign   bool          // the attempt met the key of another library
+	heard     bool          // the queue node has replied, so this process is in its queue no more
+	contested bool          // other processes want the resource, or readers of this process
 }
 
 // most returns how often a lease that was granted at start may be handed over by now.
 func (h *handOver) most(start, now instant) int {
 	switch {
-	case !h.others && !h.contested:
+	case !h.contested:
 		return mostHandovers
 	case now.Sub(start) >= crowdedPayoff*h.took:
 		return h.inLine
@@ -89,7 +87,7 @@ func (t *waitlines) passLocked(le *Lease, now instant) (c *caller, end func()) {
 func (g *grant) yields() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.hand.others = true
+	g.hand.contested = true
 }
 
 // passOn ends the only handle of a lease, and then makes a handle for its heir. next is nil if

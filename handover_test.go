@@ -55,7 +55,7 @@ func (h *handing) caller(ctx context.Context) *caller {
 // crowd pretends that other processes wait, that the grant took 1 ms, was handed over so many times
 // and is so old, and that so many callers were in line when it was made.
 func (h *handing) crowd(handed, inLine int, age time.Duration) {
-	h.g.hand.others, h.g.hand.count, h.g.hand.inLine, h.g.hand.took = true, handed, inLine, time.Millisecond
+	h.g.hand.contested, h.g.hand.count, h.g.hand.inLine, h.g.hand.took = true, handed, inLine, time.Millisecond
 	time.Sleep(age)
 }
 
@@ -310,7 +310,7 @@ func TestLeaveQueue(t *testing.T) {
 		h.release(h.lease, h.pool.now())
 		h.sent()
 		c := h.caller(context.Background())
-		h.pool.waitlines.heard(lineKey{resource: "r"}, refusedBy(1, -1), time.Second)
+		h.pool.waitlines.queued(lineKey{resource: "r"}, 1)
 		h.leave(c)
 		for i, n := range h.pool.nodes {
 			unsent := n.Unsent()
@@ -335,7 +335,7 @@ func TestCalled(t *testing.T) {
 		h.pool.called("")                     // a message that no Locker of ours has sent
 		h.release(h.lease, h.pool.now())
 		c := h.caller(context.Background())
-		h.pool.waitlines.failed(c, failedWith(queueReply{}), false, pause(time.Minute))
+		h.pool.waitlines.failed(c, failedWith(queueReply{}), pause(time.Minute))
 		h.pool.called(DefaultKeyPrefix + "s")
 		h.pool.called("r" + DefaultKeyPrefix)
 		wantAdvice(t, "a caller, for another resource", h.pool.waitlines.look(c), advice{wait: time.Minute})

@@ -27,6 +27,9 @@ type queuePolicy struct {
 	firstDelay  time.Duration // largest pause before the second attempt
 	mostDelay   time.Duration // largest pause between attempts
 	queuedDelay time.Duration // largest pause of a process in the queue
+	firsts      int           // so many processes at the front of the queue
+	firstsDelay time.Duration // make no longer pause than this
+	mostSpread  int           // a process waits for 1 ms for each process before it, but for no more than so many
 	askAllEvery time.Duration // how often a process that keeps asking the queue node asks all nodes
 	roomDelay   time.Duration // usual pause of a process that may keep a holder's renewals from the queue node
 	mostRefused int           // attempts in a row that may do so before the process pauses for roomDelay
@@ -40,6 +43,9 @@ var defaultQueuePolicy = queuePolicy{
 	firstDelay:    2 * time.Millisecond,
 	mostDelay:     100 * time.Millisecond,
 	queuedDelay:   time.Second,
+	firsts:        2,
+	firstsDelay:   250 * time.Millisecond,
+	mostSpread:    100,
 	askAllEvery:   700 * time.Millisecond,
 	roomDelay:     160 * time.Millisecond,
 	mostRefused:   2,
@@ -55,15 +61,14 @@ func (q *queuePolicy) retryDelay(failed int) time.Duration {
 	return rand.N(limit) + time.Microsecond
 }
 
-// patience returns how long a process in the queue waits for its call, before it asks again:
-// messages get lost, and holders die. left is the rest of the key or turn in the way, as the
-// queue node told it; it is negative if that has no end.
+// patience returns how long a process in the queue waits for its turn, before it asks again: holders die,
+// and messages get lost. left is the rest of the key or turn in the way, as the queue node told it; it is
+// negative if that has no end.
 func (q *queuePolicy) patience(left time.Duration) time.Duration {
-	d := q.queuedDelay
-	if left >= 0 {
-		d = min(left+time.Millisecond, q.queuedDelay)
+	if left >= 0 && left < q.queuedDelay {
+		return left + time.Millisecond
 	}
-	return d*4/5 + rand.N(d*2/5+1)
+	return q.queuedDelay*4/5 + rand.N(q.queuedDelay*2/5+1)
 }
 
 // room returns how long a process pauses, so that a holder's renewals can get the queue node.
@@ -98,15 +103,15 @@ func mix(h uint64) uint64 {
 }
 
 // heardFrom returns what the queue node says beside its vote.
-func heardFrom(i int, rep node.Reply) queueReply {
+func heardFrom(rep node.Reply) queueReply {
 	switch {
 	case rep.Err != nil:
 	case rep.Code == wire.Granted:
-		return queueReply{heard: true, node: i, others: rep.Extra > 0}
+		return queueReply{heard: true, others: rep.Extra > 0}
 	case rep.Code == wire.Busy, rep.Code == wire.Queued:
 		vetoed := rep.Code == wire.Queued
 		return queueReply{
-			heard: true, node: i, refused: true, vetoed: vetoed, others: rep.Counter > 0 || vetoed,
+			heard: true, refused: true, vetoed: vetoed, others: rep.Counter > 0 || vetoed,
 			left: time.Duration(rep.Extra) * time.Millisecond, foreign: rep.Code == wire.Busy && rep.Extra == wire.Abrupt && rep.Owner == "",
 		}
 	}
@@ -122,6 +127,41 @@ func (p *pool) leaveQueue(line lineKey, queueNode int) {
 	n := p.nodes[queueNode]
 	k.AssumeSent(n)
 	_ = n.Send(&node.Request{Op: wire.Release, Node: queueNode, Key: k, Process: p.queuesAs(line), Timeout: lc.timeout(), To: unheard{}}, p.now())
+}
+
+// rest joins the queue of a resource without an attempt, which would be refused: other processes wait.
+//
+// Source: ALGORITHM section 10, "How a process waits".
+func (p *pool) rest(c *caller) {
+	g := newGrant(p, c.line.key.resource, c.config)
+	queueNode := p.queueNodeOf(g.resource)
+	listening := p.waitAt(queueNode) == listens
+	p.waitlines.rested(c, queueNode, listening)
+	n := p.nodes[queueNode]
+	g.keys.AssumeSent(n)
+	r := &node.Request{Node: queueNode, Key: &g.keys, Timeout: g.timeout(), Shared: g.shared, To: g}
+	asRest(r, p.queuesAs(g.line()), listening)
+	_ = n.Send(r, p.now())
+}
+
+// waitAt has the process listen to a queue node, and returns how it waits there.
+func (p *pool) waitAt(queueNode int) ending {
+	p.listen(queueNode)
+	if p.subscriptions[queueNode].Ready() {
+		return listens
+	}
+	return polls
+}
+
+// ended takes the reply of a queue node to the end of an attempt or a lease.
+func (p *pool) ended(r *node.Request, rep node.Reply, g *grant) {
+	switch {
+	case rep.Err != nil || r.Process == "":
+	case r.Op == wire.Release:
+		p.waitlines.hear(g.resource, queueReply{heard: true, others: rep.Counter > 0}, g.ttl)
+	case r.Process != wire.NoProcess:
+		p.waitlines.placed(g.line(), int(rep.Extra), rep.Counter > 0)
+	}
 }
 
 // unheard receives the answers that no caller waits for.
@@ -150,9 +190,6 @@ func (p *pool) heard(channel, key string) {
 		}
 	}
 }
-
-// hears reports whether a queue node can call the process.
-func (p *pool) hears(queueNode int) bool { return p.subscriptions[queueNode].Ready() }
 
 // called is told that it is this process's turn. If no caller waits here any more that is no
 // news to the queue node: a release that says so is on its way.

@@ -148,6 +148,10 @@ func (c *queueSearch) look(p *queueProcess, x *queueCaller, late bool, o *queueO
 	switch next := p.line.look(&x.caller, p.crowded, searchNow); {
 	case next.lease != nil:
 		*x = queueCaller{stage: holding}
+	case next.rest:
+		p.line.rested(theQueueNode, !c.deaf, searchNow)
+		o.send(theQueueNode, rest)
+		c.look(p, x, false, o)
 	case next.ask:
 		p.attempt = &attempt{
 			rules: c.rules, need: c.need, timeout: searchTimeout, start: searchStart, useless: never,
@@ -194,7 +198,7 @@ func (c *queueSearch) advance(p *queueProcess, e event, now instant, o *queueOut
 	case a.phase == lost && e.what == gaveUp:
 		c.failed(p, p.line.first.next != nil, o)
 	case a.phase == lost:
-		p.line.failed(c.failed(p, true, o), true, func(int) time.Duration { return 1 }, searchNow)
+		p.line.failed(c.failed(p, true, o), func(int) time.Duration { return 1 }, searchNow)
 		head.woken = true
 	}
 }
@@ -215,12 +219,12 @@ func (c *queueSearch) failed(p *queueProcess, goesOn bool, o *queueOutcome) *fai
 			o.send(i, rest)
 		}
 	}
-	f := &failure{queue: a.approach.reply, elsewhere: a.approach.elsewhere, queued: goesOn && a.approach.rests()}
+	f := &failure{queue: a.approach.reply, queueNode: theQueueNode, elsewhere: a.approach.elsewhere, queued: goesOn && a.approach.rests(), listens: !c.deaf}
 	if f.queue.heard {
 		p.crowded = f.queue.others
-		if f.queued {
-			p.line.queuedAt = f.queue.node
-		}
+	}
+	if f.queued {
+		p.line.queuedAt = f.queueNode
 	}
 	return f
 }
@@ -258,8 +262,8 @@ func (c *queueSearch) giveUp(p *queueProcess, x *queueCaller, o *queueOutcome) {
 
 // answer has a process hear of a node.
 func (c *queueSearch) answer(p *queueProcess, e queueStep, o *queueOutcome) {
-	if p.attempt == nil { // the other nodes have granted the lease
-		p.crowded = p.crowded || e.others
+	if p.attempt == nil || e.said == endsCrowded { // the verdict was before
+		p.crowded = e.others
 		return
 	}
 	v := vote{counter: 1}
@@ -290,9 +294,15 @@ func (c *queueSearch) next(s queueState, visit func(queueState, search.Step)) {
 			c.deliver(s, p, i, visit)
 		}
 	}
+	if s.turn == theNote {
+		s := s
+		s.turn = noProcess
+		visit(s, search.Step{Format: "the note ends"})
+	}
 	if r := s.turn; s.isTurn() && (c.turnsEnd || s.process[r-1] == dead) {
 		s := s
 		s.turn = noProcess
+		s.queue.leave(r) // it was not seen since
 		visit(s, search.Step{Format: "the turn of process %d ends", A: int(r - 1)})
 	}
 	for i, k := range s.key {
@@ -540,6 +550,7 @@ var answers = [...]string{
 	refused:     "process %d is refused by node %d",
 	vetoed:      "process %d is vetoed by node %d",
 	unreachable: "process %d cannot reach node %d",
+	endsCrowded: "process %d hears of its release by node %d: others wait",
 }
 
 // The nodes.
@@ -575,8 +586,11 @@ func (c *queueSearch) serve(s *queueState, p, i int, m queueMessage) {
 	if had {
 		s.key[i] = noProcess
 	}
-	if i == theQueueNode {
-		c.ended(s, p, m)
+	if i != theQueueNode {
+		return
+	}
+	if l := &s.link[p][i]; c.ended(s, p, m) && m == release && l.answer == noAnswer && !slices.Contains(l.lane[:], acquire) {
+		l.answer, l.others = endsCrowded, true
 	}
 }
 
@@ -597,12 +611,19 @@ func (c *queueSearch) isLeased(s *queueState, p, i int) bool {
 }
 
 func (c *queueSearch) acquire(s *queueState, me uint8, i int) nodeAnswer {
-	switch {
-	case i == theQueueNode && s.isTurn() && s.turn != me:
-		return vetoed
-	case s.key[i] == me:
+	if i == theQueueNode {
+		if c.queue.acquireAttends || s.isTurn() {
+			c.attend(s, me)
+		}
+		if s.isTurn() && s.turn != me {
+			return vetoed
+		}
+	}
+	switch s.key[i] {
+	case me:
 		return granted
-	case s.key[i] != noProcess:
+	case noProcess:
+	default:
 		return refused
 	}
 	s.key[i] = me
@@ -620,49 +641,70 @@ func (c *queueSearch) dequeue(s *queueState, me uint8) {
 	}
 }
 
-// ended has the queue node end an attempt or a lease, whose key has been dropped.
-func (c *queueSearch) ended(s *queueState, p int, m queueMessage) {
+// ended has the queue node end an attempt or a lease, whose key has been dropped. It reports whether another
+// process wants the key.
+func (c *queueSearch) ended(s *queueState, p int, m queueMessage) (wanted bool) {
 	me, free := uint8(p+1), s.key[theQueueNode] == noProcess
 	if m == rest || m == restGranted {
-		s.queue.join(me)
-		if c.inOrder && !slices.ContainsFunc(s.link[p][theQueueNode].lane[:], func(m queueMessage) bool { return m.kind() == rollback || m.kind() == release }) {
-			s.said.join(me)
-		}
-		if free && !s.isTurn() && c.queue.restCalls(m == restGranted, s.turn == theMark) {
-			c.callNext(s)
-		}
-		return
+		c.rested(s, p, m == restGranted, free)
+		return false
 	}
 	c.dequeue(s, me)
+	if free && !s.isTurn() {
+		s.turn = noProcess
+	}
 	switch {
-	case free:
-		c.callNext(s)
-	case m == release && s.turn == noProcess && c.queue.marks:
+	case !free && !s.isTurn() && c.queue.marks:
 		s.turn = theMark
+	case free && s.isTurn() && c.queue.callsOn:
+		s.call(s.turn, c.deaf)
+	default:
+		c.attend(s, noProcess)
+	}
+	return !free || s.queue.others(me)
+}
+
+// rested puts a process into the queue. A process that has the turn by then hears of that by the reply.
+func (c *queueSearch) rested(s *queueState, p int, granted, free bool) {
+	me, missed := uint8(p+1), s.turn == theMark
+	s.queue.join(me)
+	if c.inOrder && !slices.ContainsFunc(s.link[p][theQueueNode].lane[:], func(m queueMessage) bool { return m.kind() == rollback || m.kind() == release }) {
+		s.said.join(me)
+	}
+	switch {
+	case s.isTurn():
+		if s.turn == me && free && !granted {
+			s.call(me, false)
+		}
+	case granted && !missed && c.queue.notes:
+		s.turn = theNote
+	case c.queue.restAttends(granted, missed):
+		if free && missed {
+			s.turn = noProcess
+		}
+		c.attend(s, me)
 	}
 }
 
-// callNext calls the first process in the queue that is alive.
-func (c *queueSearch) callNext(s *queueState) {
-	if s.isTurn() {
-		if c.queue.callsOn {
-			s.call(s.turn)
-		}
+// attend gives the turn to the first process in the queue that is alive, if the key is free.
+func (c *queueSearch) attend(s *queueState, asker uint8) {
+	if s.isTurn() || s.turn == theNote || s.key[theQueueNode] != noProcess {
 		return
 	}
-	s.turn = noProcess
-	for s.queue[0] != noProcess && s.turn == noProcess {
+	for s.queue[0] != noProcess {
 		head := s.queue[0]
-		s.queue.leave(head)
 		if s.process[head-1] != dead {
-			s.call(head)
+			s.call(head, c.deaf && head != asker)
 			s.turn = head
+			return
 		}
+		s.queue.leave(head)
 	}
 }
 
-func (s *queueState) call(p uint8) {
-	if s.process[p-1] != dead {
+// call tells a process that it has the turn, unless it is deaf.
+func (s *queueState) call(p uint8, deaf bool) {
+	if s.process[p-1] != dead && !deaf {
 		s.calls[p-1] = min(s.calls[p-1]+1, 2)
 	}
 }

@@ -45,6 +45,7 @@ type queueSearch struct {
 	renewals      bool // a holder sets its key on the queue node if there is none
 	timers        bool // a process that waits to be called may ask again by itself
 	turnsEnd      bool // a turn may end before its process has come
+	deaf          bool // no process can be called: it polls
 	oneByOne      bool // a caller comes to a process when the one before it has gone
 
 	// What may go wrong.
@@ -69,26 +70,30 @@ type queueSearch struct {
 
 // queueRules are the rules that the controls replace.
 type queueRules struct {
-	rests     func(*approach) bool                            // an attempt that failed tells the queue node that its process goes on waiting
-	leave     func(*waitline, *caller) (*Lease, int, *caller) // a caller gives up
-	call      func(*waitline) *caller                         // the queue node calls the process
-	heeds     func(queueReply) queueReply                     // what an attempt hears of the queue node's answer
-	restCalls func(granted, missed bool) bool                 // a rest calls the next process
-	marks     bool                                            // a release leaves the mark
-	endsTurn  bool                                            // a process that leaves the queue leaves its turn
-	callsOn   bool                                            // a process that has its turn is called by the next release, too
+	rests          func(*approach) bool                            // an attempt that failed tells the queue node that its process goes on waiting
+	leave          func(*waitline, *caller) (*Lease, int, *caller) // a caller gives up
+	call           func(*waitline) *caller                         // the queue node calls the process
+	heeds          func(queueReply) queueReply                     // what an attempt hears of the queue node's answer
+	restAttends    func(granted, missed bool) bool                 // a rest gives the turn to the head of the queue
+	acquireAttends bool                                            // and so does an acquire
+	marks          bool                                            // a release leaves the mark
+	notes          bool                                            // a rest after a grant leaves the note
+	endsTurn       bool                                            // a process that leaves the queue leaves its turn
+	callsOn        bool                                            // a process that has its turn is called by the next release, too
 }
 
 func queueAlgorithm() queueRules {
 	return queueRules{
-		rests:     (*approach).rests,
-		leave:     (*waitline).leave,
-		call:      (*waitline).call,
-		heeds:     func(r queueReply) queueReply { return r },
-		restCalls: func(granted, missed bool) bool { return !granted || missed },
-		marks:     true,
-		endsTurn:  true,
-		callsOn:   true,
+		rests:          (*approach).rests,
+		leave:          (*waitline).leave,
+		call:           (*waitline).call,
+		heeds:          func(r queueReply) queueReply { return r },
+		restAttends:    func(granted, missed bool) bool { return !granted || missed },
+		acquireAttends: true,
+		marks:          true,
+		notes:          true,
+		endsTurn:       true,
+		callsOn:        true,
 	}
 }
 
@@ -195,6 +200,7 @@ const (
 	refused
 	vetoed
 	unreachable
+	endsCrowded // the reply to a release: others wait
 )
 
 // queueState is a state of all. Processes count from 1 where 0 is none.
@@ -223,6 +229,7 @@ type queueLink struct {
 const (
 	noProcess = 0
 	theMark   = queueProcesses + 1
+	theNote   = queueProcesses + 2
 	dead      = 0 // in the list
 )
 
@@ -345,7 +352,7 @@ func (l *queueLink) number() (n uint64) {
 }
 
 // isTurn reports whether a process has been called.
-func (s *queueState) isTurn() bool { return s.turn != noProcess && s.turn != theMark }
+func (s *queueState) isTurn() bool { return s.turn != noProcess && s.turn <= queueProcesses }
 
 func queueSearchOf(nodes int, callers []int, block int, change func(*queueSearch)) *queueSearch {
 	c := &queueSearch{nodes: nodes, need: quorum(nodes), callers: callers, block: block}
@@ -442,11 +449,11 @@ func TestQueueSearchControls(t *testing.T) {
 			}
 		}, waitsForEver},
 		{"a rest calls no process", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) {
-			c.queue.restCalls = func(_, _ bool) bool { return false }
+			c.queue.restAttends = func(_, _ bool) bool { return false }
 		}, waitsForEver},
 		{"a release leaves no mark", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) { c.queue.marks = false }, waitsForEver},
 		{"a rest does not look for the mark", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) {
-			c.queue.restCalls = func(granted, _ bool) bool { return !granted }
+			c.queue.restAttends = func(granted, _ bool) bool { return !granted }
 		}, waitsForEver},
 		{"a process that leaves the queue keeps its turn", queueSearchOf(1, []int{2, 2}, 1, anyOrder), func(c *queueSearch) {
 			c.leaves, c.queue.endsTurn = 1, false

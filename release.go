@@ -12,12 +12,20 @@ import (
 // This file ends a lease, or undoes an attempt: it tells every node to drop the key.
 // internal/node/retry.go repeats a release until the node confirms it.
 
+// ending is how an attempt or a lease ends at the queue node.
+type ending uint8
+
+const (
+	released ending = iota // the process does not wait
+	listens                // the process goes on waiting after a failed attempt, and can be called
+	polls                  // the same, but the process cannot be called
+)
+
 // sendReleases tells all nodes to drop the key. Each node gets the release after all earlier
-// requests of the same attempt. rests says that the process goes on waiting after a failed
-// attempt; the queue node then keeps its place.
+// requests of the same attempt. end is the ending at the queue node.
 //
 // Source: distlock, step 5; ALGORITHM sections 5 and 10.
-func (g *grant) sendReleases(now instant, rests bool) {
+func (g *grant) sendReleases(now instant, end ending) {
 	g.keys.Abandon()
 	reqs := make([]node.Request, len(g.nodes))
 	present := g.pool.queueNodeOf(g.resource) // another node may keep the queue by now
@@ -28,12 +36,20 @@ func (g *grant) sendReleases(now instant, rests bool) {
 		r := &reqs[i]
 		*r = node.Request{Op: wire.Release, Node: i, Key: &g.keys, Counter: g.nodes[i].counter, Target: g.target, Timeout: g.timeout(), Shared: g.shared, To: g}
 		switch {
-		case rests && i == g.queueNode:
-			r.Op, r.Process = wire.Rest, process
-		case !rests && (i == g.queueNode || i == present):
+		case end != released && i == g.queueNode:
+			asRest(r, process, end == listens)
+		case end == released && (i == g.queueNode || i == present):
 			r.Process = process
 		}
 		_ = n.Send(r, now) // Send accepts every release
+	}
+}
+
+// asRest makes a request the rest of a process.
+func asRest(r *node.Request, process string, listening bool) {
+	r.Op, r.Process, r.Target = wire.Rest, process, 0
+	if listening {
+		r.Target = wire.Listens
 	}
 }
 

@@ -311,7 +311,7 @@ func (g *grant) checkLocked(now instant) (next instant, after []func()) {
 	case g.cause != nil:
 		if g.dropAt != never {
 			g.dropAt = never
-			after = append(after, func() { g.sendReleases(now, false) }) // the holder has stopped: other processes may have the resource
+			after = append(after, func() { g.sendReleases(now, released) }) // the holder has stopped: other processes may have the resource
 		}
 		return never, after
 	case g.lingersLocked() && now >= g.keepTo:

@@ -29,7 +29,7 @@ type waitline struct {
 
 	// State of the head's attempts. The next head goes on from there, because the place in the
 	// queue belongs to the process.
-	last      *failure
+	last      *failure // nil if the process has rested without an attempt
 	failures  int
 	elsewhere int       // last attempts in a row that the queue node granted and a quorum refused
 	askAt     time.Time // when to make the next attempt
@@ -65,10 +65,11 @@ type caller struct {
 	lease       *Lease        // that was handed over to the caller or is shared with it; the caller has left the line then
 }
 
-// advice tells a caller what to do next: take a lease that was handed over to it, make an
+// advice tells a caller what to do next: take a lease that was handed over to it, rest, make an
 // attempt, or wait until it is woken. If wait is not 0, it bounds the waiting.
 type advice struct {
 	lease *Lease
+	rest  bool // join the queue of the queue node without an attempt
 	ask   bool
 	how   strategy
 	wake  <-chan struct{} // made by the waitlines
@@ -105,6 +106,8 @@ func (l *waitline) look(c *caller, crowded bool, now time.Time) advice {
 		return advice{}
 	case now.Before(l.askAt) && !l.called:
 		return advice{wait: l.askAt.Sub(now)}
+	case crowded && l.failures == 0 && !l.called && l.queuedAt < 0: // an attempt would be refused
+		return advice{rest: true}
 	}
 	l.mayShare = l.joined
 	c.idle, l.askAt = false, time.Time{} // if the caller gives up during its attempt, the next head asks at once
@@ -120,7 +123,7 @@ func (l *waitline) strategy(crowded bool, now time.Time) strategy {
 	case l.failures == 0 && (crowded || l.released): // asking all nodes could overtake the process that is called now
 		how.queueNodeFirst = true
 		l.allUntil = now.Add(l.policy.askAllEvery)
-	case l.failures > 0 && l.last.queue.heard && now.Before(l.allUntil):
+	case l.failures > 0 && (l.last == nil || l.last.queue.heard) && now.Before(l.allUntil):
 		how.queueNodeFirst = true
 	default:
 		l.allUntil = now.Add(l.policy.askAllEvery)
@@ -129,9 +132,8 @@ func (l *waitline) strategy(crowded bool, now time.Time) strategy {
 }
 
 // failed notes a failed attempt of the head. The next attempt is due after a delay, which is
-// about d of the number of failures, or when the queue node calls. hears reports whether the
-// process can hear such a call.
-func (l *waitline) failed(f *failure, hears bool, d func(failures int) time.Duration, now time.Time) {
+// about d of the number of failures, or when the queue node calls.
+func (l *waitline) failed(f *failure, d func(failures int) time.Duration, now time.Time) {
 	l.last = f
 	l.failures++
 	wait := d(l.failures)
@@ -142,13 +144,38 @@ func (l *waitline) failed(f *failure, hears bool, d func(failures int) time.Dura
 	}
 	switch most := l.policy.mostRefused; {
 	case f.elsewhere && l.elsewhere < most: // a release may be under way
-	case f.elsewhere && (l.elsewhere == most || !hears):
+	case f.elsewhere && (l.elsewhere == most || !f.listens):
 		wait = l.policy.room()
-	case f.queued && hears:
-		l.allUntil = now // the next attempt asks all nodes, in case the queue node has lost its queue
+	case f.queued && f.listens:
 		wait = max(wait, l.policy.patience(f.left()))
 	}
 	l.askAt = now.Add(wait)
+}
+
+// rested notes that the process joins the queue of a node without an attempt.
+func (l *waitline) rested(queueNode int, listening bool, now time.Time) {
+	l.queuedAt = queueNode
+	l.failures++
+	l.allUntil = now.Add(l.policy.askAllEvery)
+	if listening {
+		l.askAt = now.Add(l.policy.patience(-1))
+	} else {
+		l.askAt = now.Add(l.policy.retryDelay(l.failures))
+	}
+}
+
+// placed notes how many processes are before this one in the queue. At the end of a key those before it ask
+// first. The first processes do not wait for long: one before them may hang, or a call be lost.
+func (l *waitline) placed(place int, now time.Time) (wake *caller) {
+	if l.first == nil || !now.Before(l.askAt) {
+		return nil
+	}
+	l.askAt = l.askAt.Add(time.Duration(min(place, l.policy.mostSpread)) * time.Millisecond)
+	if soon := now.Add(l.policy.firstsDelay); place < l.policy.firsts && l.askAt.After(soon) {
+		l.askAt = soon
+		return l.first
+	}
+	return nil
 }
 
 // call notes that the queue node has called the process, and returns the caller to wake. The
@@ -367,26 +394,59 @@ func (t *waitlines) pauseLocked(c *caller, now time.Time) (next advice) {
 }
 
 // failed notes a failed attempt of the head of a line.
-func (t *waitlines) failed(c *caller, f *failure, hears bool, d func(failures int) time.Duration) {
+func (t *waitlines) failed(c *caller, f *failure, d func(failures int) time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c.line.failed(f, hears, d, time.Now())
+	c.line.failed(f, d, time.Now())
 }
 
-// heard takes the queue node's reply to an attempt that failed.
-func (t *waitlines) heard(key lineKey, f *failure, ttl time.Duration) {
-	if !f.queue.heard {
-		return
-	}
+// hear remembers what a queue node says of other processes.
+func (t *waitlines) hear(resource string, word queueReply, ttl time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := time.Now()
-	t.known.crowd(key.resource, f.queue.others, ttl, now)
-	if f.queue.foreign {
-		t.known.meet(key.resource, now)
+	if !word.heard || !word.others && !word.foreign && t.known.all[resource] == nil {
+		return
 	}
-	if l := t.lines[key]; l != nil && f.queued {
-		l.queuedAt = f.queue.node
+	now := time.Now()
+	t.known.crowd(resource, word.others, ttl, now)
+	if word.foreign {
+		t.known.meet(resource, now)
+	}
+}
+
+// queued notes that the process is in the queue of a node, after an attempt.
+func (t *waitlines) queued(key lineKey, queueNode int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l := t.lines[key]; l != nil {
+		l.queuedAt = queueNode
+	}
+}
+
+// inQueue reports whether the process is in the queue of a node for a caller.
+func (t *waitlines) inQueue(c *caller) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return c.line.queuedAt >= 0
+}
+
+// rested notes that the process joins a queue without an attempt, as the method of the line does.
+func (t *waitlines) rested(c *caller, queueNode int, listening bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c.line.rested(queueNode, listening, time.Now())
+}
+
+// placed notes the reply to a rest: how many processes are before this one, or that it has the turn.
+func (t *waitlines) placed(key lineKey, place int, hasTurn bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch l := t.lines[key]; {
+	case l == nil:
+	case hasTurn:
+		l.call().poke()
+	default:
+		l.placed(place, time.Now()).poke()
 	}
 }
 
@@ -414,18 +474,11 @@ func (t *waitlines) held(g *grant, c *caller) (queuedAt int) {
 		t.inLine--
 	}
 	g.mu.Lock()
-	heard, others := g.hand.heard, g.hand.others
-	if g.hand.foreign {
-		t.known.meet(g.resource, time.Now())
-	}
-	g.hand.contested = contested
+	g.hand.contested = g.hand.contested || contested
 	for c := l.first; c != nil && g.hand.inLine < crowdedHandovers; c = c.next {
 		g.hand.inLine++
 	}
 	g.mu.Unlock()
-	if heard {
-		t.known.crowd(g.resource, others, g.ttl, time.Now())
-	}
 	return queuedAt
 }
 
@@ -434,9 +487,6 @@ func (t *waitlines) admitLocked(g *grant, c *caller) (queuedAt int) {
 	queuedAt = -1
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.hand.heard {
-		t.known.crowd(g.resource, g.hand.others, g.ttl, time.Now())
-	}
 	if c == nil {
 		return queuedAt
 	}
@@ -457,14 +507,8 @@ func (t *waitlines) admitLocked(g *grant, c *caller) (queuedAt int) {
 // freed notes that a grant does not have the resource any more: its lease is being released, or
 // was lost or detached, or is that of a reader now.
 func (t *waitlines) freed(g *grant) {
-	g.mu.Lock()
-	others := g.hand.others // may have come after the verdict, so that held has not seen it
-	g.mu.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if others {
-		t.known.crowd(g.resource, true, g.ttl, time.Now())
-	}
 	t.freedLocked(g)
 }
 

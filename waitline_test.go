@@ -139,7 +139,7 @@ func TestLastVerdict(t *testing.T) {
 	turns := newTurns()
 	last := func(c *caller) *QuorumError { v, _ := turns.last(c); return v }
 	fail := func(c *caller, v *QuorumError) {
-		turns.failed(c, &failure{err: v, verdict: v}, false, turns.policy.retryDelay)
+		turns.failed(c, &failure{err: v, verdict: v}, turns.policy.retryDelay)
 	}
 	line := joinAll(turns, "r", 2)
 	if got := last(line[1]); got != nil {
@@ -196,8 +196,14 @@ func newTurns() *waitlines { return &waitlines{policy: &defaultQueuePolicy} }
 
 // refusedBy is the failure of an attempt that a queue node has refused.
 func refusedBy(queueNode int, left time.Duration) *failure {
-	f := failedWith(queueReply{heard: true, refused: true, left: left, node: queueNode})
-	f.queued = true
+	f := failedWith(queueReply{heard: true, refused: true, left: left})
+	f.queueNode, f.queued, f.listens = queueNode, true, true
+	return f
+}
+
+// deaf is a failure after which the process cannot be called.
+func deaf(f *failure) *failure {
+	f.listens = false
 	return f
 }
 
@@ -217,7 +223,7 @@ func TestHeadAlone(t *testing.T) {
 		line := joinAll(turns, "r", 3)
 		wantAdvice(t, "the head", turns.look(line[0]), askAll)
 		wantAdvice(t, "the second", turns.look(line[1]), park)
-		turns.failed(line[0], failedWith(queueReply{}), false, pause(50*time.Millisecond))
+		turns.failed(line[0], failedWith(queueReply{}), pause(50*time.Millisecond))
 		wantAdvice(t, "the head after a failure", turns.look(line[0]), advice{wait: 50 * time.Millisecond})
 		time.Sleep(20 * time.Millisecond)
 		wantAdvice(t, "the head a little later", turns.look(line[0]), advice{wait: 30 * time.Millisecond})
@@ -226,7 +232,7 @@ func TestHeadAlone(t *testing.T) {
 		turns.look(line[2])
 
 		// The next one goes on from there.
-		turns.failed(line[0], failedWith(queueReply{}), false, pause(50*time.Millisecond))
+		turns.failed(line[0], failedWith(queueReply{}), pause(50*time.Millisecond))
 		turns.leave(line[0])
 		if !line[1].told() || line[2].told() {
 			t.Error("when the head has left: want the second told, and none else")
@@ -266,7 +272,7 @@ func TestFreedEndsThePause(t *testing.T) {
 		turns := newTurns()
 		g := &grant{resource: "r"}
 		c := turns.stand("r")
-		turns.failed(c, failedWith(queueReply{}), false, pause(time.Minute))
+		turns.failed(c, failedWith(queueReply{}), pause(time.Minute))
 		turns.held(g, nil) // by TryLock
 		wantAdvice(t, "while the process has it", turns.look(c), park)
 		turns.freed(g)
@@ -274,7 +280,7 @@ func TestFreedEndsThePause(t *testing.T) {
 
 		// Also if an attempt has failed meanwhile.
 		turns.held(g, nil)
-		turns.failed(c, failedWith(queueReply{}), false, pause(time.Minute))
+		turns.failed(c, failedWith(queueReply{}), pause(time.Minute))
 		turns.freed(g)
 		wantAdvice(t, "after another attempt", turns.look(c), askAll)
 	})
@@ -306,13 +312,13 @@ func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns()
 		c := turns.stand("r")
-		turns.failed(c, refusedBy(0, time.Hour), true, pause(time.Millisecond))
+		turns.failed(c, refusedBy(0, time.Hour), pause(time.Millisecond))
 		if got := turns.look(c); got.ask || got.wait < 800*time.Millisecond || got.wait > 1200*time.Millisecond {
 			t.Errorf("in the queue: got %+v, want about a second", got)
 		}
-		turns.failed(c, refusedBy(0, time.Hour), false, pause(time.Millisecond))
+		turns.failed(c, deaf(refusedBy(0, time.Hour)), pause(time.Millisecond))
 		wantAdvice(t, "that does not hear", turns.look(c), advice{wait: time.Millisecond})
-		turns.failed(c, refusedBy(0, time.Millisecond), true, pause(5*time.Second)) // as with nodes in quarantine
+		turns.failed(c, refusedBy(0, time.Millisecond), pause(5*time.Second)) // as with nodes in quarantine
 		wantAdvice(t, "in the queue, with a reason to wait longer", turns.look(c), advice{wait: 5 * time.Second})
 	})
 }
@@ -337,7 +343,8 @@ func TestPauseWhereAQuorumIsBusy(t *testing.T) {
 			{refusedBy(0, -1), true, called}, {elsewhere, true, soon}, {elsewhere, true, later},
 			{elsewhere, false, later}, {elsewhere, false, later}, {failedWith(queueReply{}), true, soon}, {elsewhere, false, soon},
 		} {
-			turns.failed(c, step.failure, step.hears, pause(time.Millisecond))
+			step.failure.listens = step.hears
+			turns.failed(c, step.failure, pause(time.Millisecond))
 			if got := turns.look(c); got.ask || got.wait < step.want[0]*time.Millisecond || got.wait > step.want[1]*time.Millisecond {
 				t.Errorf("step %d: got %+v, want a pause of %d to %d ms", i, got, step.want[0], step.want[1])
 			}
@@ -375,7 +382,7 @@ func TestCall(t *testing.T) {
 			turns := newTurns()
 			line := joinAll(turns, "r", 2)
 			turns.look(line[1])
-			turns.failed(line[0], refusedBy(0, -1), true, soon)
+			turns.failed(line[0], refusedBy(0, -1), soon)
 			turns.look(line[0])
 			turns.call(lineKey{resource: "r"})
 			turns.call(lineKey{resource: "r"})
@@ -383,7 +390,7 @@ func TestCall(t *testing.T) {
 				t.Error("want the head told, once, and none else")
 			}
 			wantAdvice(t, "the head", turns.look(line[0]), answered)
-			turns.failed(line[0], refusedBy(0, -1), true, soon)
+			turns.failed(line[0], refusedBy(0, -1), soon)
 			if got := turns.look(line[0]); got.ask || got.wait == 0 {
 				t.Errorf("the head after it: got %+v, want a pause", got)
 			}
@@ -395,7 +402,7 @@ func TestCall(t *testing.T) {
 			c := turns.stand("r")
 			wantAdvice(t, "the head", turns.look(c), askAll)
 			turns.call(lineKey{resource: "r"})
-			turns.failed(c, refusedBy(0, -1), true, soon)
+			turns.failed(c, refusedBy(0, -1), soon)
 			wantAdvice(t, "the head after it", turns.look(c), answered)
 		})
 	})
@@ -403,8 +410,8 @@ func TestCall(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			turns := newTurns()
 			line := joinAll(turns, "r", 2)
-			turns.failed(line[0], refusedBy(3, -1), true, soon)
-			turns.heard(lineKey{resource: "r"}, refusedBy(3, -1), time.Second)
+			turns.failed(line[0], refusedBy(3, -1), soon)
+			turns.queued(lineKey{resource: "r"}, 3)
 			turns.call(lineKey{resource: "r"})
 			if _, queuedAt := turns.leave(line[0]); queuedAt != -1 {
 				t.Errorf("got that the process leaves the queue of node %d, want it to stay", queuedAt)
@@ -421,7 +428,7 @@ func TestCall(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			turns := newTurns()
 			line := joinAll(turns, "r", 2)
-			turns.failed(line[0], refusedBy(0, -1), true, soon)
+			turns.failed(line[0], refusedBy(0, -1), soon)
 			turns.call(lineKey{resource: "r"})
 			wantAdvice(t, "the head", turns.look(line[0]), answered)
 			turns.leave(line[0])
@@ -437,7 +444,7 @@ func TestCall(t *testing.T) {
 			g := &grant{resource: "r"}
 			turns.held(g, line[0])
 			turns.freed(g)
-			turns.failed(line[1], failedWith(queueReply{}), false, soon)
+			turns.failed(line[1], failedWith(queueReply{}), soon)
 			wantAdvice(t, "the next, after a failure", turns.look(line[1]), advice{wait: time.Minute})
 		})
 	})
@@ -455,14 +462,14 @@ func TestApproach(t *testing.T) {
 			c := turns.stand("r")
 			for round := range 3 {
 				wantAdvice(t, "at first, and after a time", turns.look(c), askAll)
-				turns.failed(c, refusedBy(0, -1), false, now)
+				turns.failed(c, deaf(refusedBy(0, -1)), now)
 				for range 7 {
 					wantAdvice(t, "refused", turns.look(c), askFirst)
-					turns.failed(c, refusedBy(0, -1), false, now)
+					turns.failed(c, deaf(refusedBy(0, -1)), now)
 					time.Sleep(99 * time.Millisecond)
 				}
 				wantAdvice(t, "refused for long", turns.look(c), askFirst)
-				turns.failed(c, refusedBy(0, -1), false, now)
+				turns.failed(c, deaf(refusedBy(0, -1)), now)
 				time.Sleep(defaultQueuePolicy.askAllEvery - 7*99*time.Millisecond)
 				if round == 0 && defaultQueuePolicy.askAllEvery != 700*time.Millisecond {
 					t.Errorf("defaultQueuePolicy.askAllEvery: got %v, want 700ms", defaultQueuePolicy.askAllEvery)
@@ -475,23 +482,23 @@ func TestApproach(t *testing.T) {
 		c := turns.stand("r")
 		for range 3 {
 			wantAdvice(t, "the head", turns.look(c), askAll)
-			turns.failed(c, failedWith(queueReply{}), false, now)
+			turns.failed(c, failedWith(queueReply{}), now)
 		}
 	})
 	t.Run("a caller that the queue node has granted, and the others refused", func(t *testing.T) {
 		turns := newTurns()
 		c := turns.stand("r")
 		wantAdvice(t, "at first", turns.look(c), askAll)
-		turns.failed(c, failedWith(queueReply{heard: true}), false, now)
+		turns.failed(c, failedWith(queueReply{heard: true}), now)
 		wantAdvice(t, "after it", turns.look(c), askFirst)
 	})
 	t.Run("one who is in the queue", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			turns := newTurns()
 			c := turns.stand("r")
-			for range 3 {
-				wantAdvice(t, "the head", turns.look(c), askAll)
-				turns.failed(c, refusedBy(0, 200*time.Millisecond), true, now)
+			for _, want := range []advice{askAll, askFirst, askFirst, askAll} {
+				wantAdvice(t, "the head", turns.look(c), want)
+				turns.failed(c, refusedBy(0, 200*time.Millisecond), now)
 				time.Sleep(300 * time.Millisecond)
 			}
 			turns.call(lineKey{resource: "r"})
@@ -501,22 +508,97 @@ func TestApproach(t *testing.T) {
 	t.Run("where others wait", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			turns := newTurns()
-			turns.heard(lineKey{resource: "r"}, failedWith(queueReply{heard: true, others: true}), time.Second)
+			turns.hear("r", queueReply{heard: true, others: true}, time.Second)
 			c := turns.stand("r")
+			wantAdvice(t, "at first", turns.look(c), advice{rest: true})
+			turns.rested(c, 0, false)
+			time.Sleep(3 * time.Millisecond)
 			wait := askFirst
 			wait.how.patient = true
 			wantAdvice(t, "the first attempt", turns.look(c), wait)
-			turns.failed(c, failedWith(queueReply{}), false, now) // the queue node was too slow
+			turns.failed(c, failedWith(queueReply{}), now) // the queue node was too slow
 			wait.how.queueNodeFirst = false
 			wantAdvice(t, "the second", turns.look(c), wait)
-			turns.failed(c, refusedBy(0, -1), false, now)
+			turns.failed(c, deaf(refusedBy(0, -1)), now)
 			wait.how.queueNodeFirst = true
 			wantAdvice(t, "refused", turns.look(c), wait)
 			turns.call(lineKey{resource: "r"})
 			wantAdvice(t, "called", turns.look(c), answered) // which is patience enough
-			turns.failed(c, failedWith(queueReply{}), false, now)
+			turns.failed(c, failedWith(queueReply{}), now)
 			time.Sleep(time.Second)
 			wantAdvice(t, "when it is forgotten", turns.look(c), askAll)
+		})
+	})
+}
+
+// A process that knows that others wait joins the queue without an attempt. It asks again when it has the
+// turn, or by its timer: sooner at the front of the queue, and later with many processes before it.
+//
+// Source: ALGORITHM section 10, "How a process waits".
+func TestRest(t *testing.T) {
+	rested := func(t *testing.T, listening bool) (*waitlines, *caller) {
+		turns := newTurns()
+		turns.hear("r", queueReply{heard: true, others: true}, time.Minute)
+		c := turns.stand("r")
+		wantAdvice(t, "at first", turns.look(c), advice{rest: true})
+		turns.rested(c, 0, listening)
+		if !turns.inQueue(c) {
+			t.Error("got that the process is in no queue")
+		}
+		return turns, c
+	}
+	wantWait := func(t *testing.T, turns *waitlines, c *caller, least, most time.Duration) {
+		t.Helper()
+		if got := turns.look(c); got.ask || got.rest || got.wait < least || got.wait > most {
+			t.Errorf("got %+v, want a pause of %v to %v", got, least, most)
+		}
+	}
+	line := lineKey{resource: "r"}
+	for _, test := range []struct {
+		name        string
+		place       int
+		listening   bool
+		least, most time.Duration
+	}{
+		{"first", 0, true, 250 * time.Millisecond, 250 * time.Millisecond},
+		{"second", 1, true, 250 * time.Millisecond, 250 * time.Millisecond},
+		{"third", 2, true, 802 * time.Millisecond, 1202 * time.Millisecond},
+		{"of many", 1000, true, 900 * time.Millisecond, 1300 * time.Millisecond},
+		{"one that polls", 0, false, 1, 2*time.Millisecond + time.Microsecond},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				turns, c := rested(t, test.listening)
+				turns.placed(line, test.place, false)
+				wantWait(t, turns, c, test.least, test.most)
+			})
+		})
+	}
+	t.Run("the reply says that it has the turn", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			turns, c := rested(t, true)
+			turns.placed(line, 0, true)
+			wantAdvice(t, "then", turns.look(c), answered)
+		})
+	})
+	t.Run("at the end of a key", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			turns, c := rested(t, true)
+			turns.placed(line, 0, true)
+			turns.look(c)
+			turns.failed(c, refusedBy(0, 20*time.Millisecond), pause(time.Microsecond))
+			turns.placed(line, 7, false)
+			wantWait(t, turns, c, 28*time.Millisecond, 28*time.Millisecond)
+		})
+	})
+	t.Run("the reply comes late", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			turns, c := rested(t, true)
+			turns.call(line)
+			wantAdvice(t, "called", turns.look(c), answered)
+			turns.placed(line, 3, false) // and means nothing to an attempt under way
+			turns.leave(c)
+			turns.placed(line, 3, false)
 		})
 	})
 }
@@ -526,7 +608,7 @@ func TestCrowds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns()
 		say := func(resource string, q queueReply) {
-			turns.heard(lineKey{resource: resource}, failedWith(q), time.Second)
+			turns.hear(resource, q, time.Second)
 		}
 		want := func(what, resource string, want bool) {
 			t.Helper()
@@ -550,14 +632,6 @@ func TestCrowds(t *testing.T) {
 		say("r", queueReply{heard: true})
 		want("no process waits any more", "r", false)
 
-		g := &grant{resource: "r", lockConfig: lockConfig{ttl: time.Second}}
-		for _, others := range []bool{true, false} {
-			g.hand.heard, g.hand.others = true, others
-			turns.held(g, nil)
-			turns.freed(g)
-			want("what the grant was told", "r", others)
-		}
-
 		for round := range 20 {
 			for i := range 1000 {
 				say(fmt.Sprint(round, " ", i), queueReply{heard: true, others: true})
@@ -579,7 +653,7 @@ func TestQueuePlace(t *testing.T) {
 	queued := func(n int) (*waitlines, []*caller) {
 		turns := newTurns()
 		line := joinAll(turns, "r", n)
-		turns.heard(lineKey{resource: "r"}, refusedBy(queueNode, -1), time.Second)
+		turns.queued(lineKey{resource: "r"}, queueNode)
 		return turns, line
 	}
 	wantLeft := func(t *testing.T, what string, got, want int) {
@@ -599,9 +673,7 @@ func TestQueuePlace(t *testing.T) {
 	})
 	t.Run("another queue node", func(t *testing.T) {
 		turns, line := queued(1)
-		turns.heard(lineKey{resource: "r"}, refusedBy(4, -1), time.Second)
-		turns.heard(lineKey{resource: "r"}, failedWith(queueReply{heard: true, node: 3}), time.Second) // and the place is kept
-		turns.heard(lineKey{resource: "r"}, failedWith(queueReply{}), time.Second)
+		turns.queued(lineKey{resource: "r"}, 4)
 		_, got := turns.leave(line[0])
 		wantLeft(t, "leaving", got, 4)
 	})

@@ -22,7 +22,7 @@ const (
 	lookAfter = 700 * time.Millisecond // silence before a ping, while the process waits to be called
 	pingAfter = 5 * time.Second        // silence before a ping otherwise
 	waitsFor  = 2 * time.Second        // the process counts as waiting for so long after Start; a waiting process calls Start about once a second
-	maxDeaf   = 5 * time.Second        // largest pause between attempts to subscribe
+	maxDeaf   = time.Second            // largest pause between attempts to subscribe
 )
 
 // Subscription is the subscription to one node.
@@ -62,10 +62,8 @@ func (s *Subscription) serve(ctx context.Context, heard func(channel, key string
 		case <-ctx.Done():
 			return
 		}
-		began := time.Now()
 		_ = s.subscribe(ctx, heard) // the error does not matter: a waiting process asks again by itself
-		s.ready.Store(false)
-		if time.Since(began) > maxDeaf {
+		if s.ready.Swap(false) {
 			pause = 0
 		}
 		pause = min(max(2*pause, firstPause), maxDeaf)

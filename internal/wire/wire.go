@@ -106,6 +106,9 @@ const Same = "="
 // NoProcess is sent to a queue node instead of the name of a process by a process that does not wait.
 const NoProcess = "-"
 
+// Listens is the second argument of a rest if the process listens on its channel; 0 if it polls.
+const Listens = 1
+
 // Abrupt is the extra of a Busy of the queue node if the key in the way is that of another library, and has
 // at least so many ms left: lua/acquire.lua.
 const Abrupt = 50

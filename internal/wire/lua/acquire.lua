@@ -13,7 +13,7 @@
 --   5 late     the request arrived after its latest time: nothing was done
 --   6 stale    the caller's run id is not this server's: nothing was done
 --   7 badtype  extra: 1 or 2, the key that is no string, or no number; 3, the readers are no sorted set
---   8 queued   another process has been called; counter: how many others wait; extra: ms
+--   8 queued   another process has the turn; counter: how many others wait; extra: ms
 --              until its turn is over
 --   9 unseeded the key is set, but this is no vote: the resource has no counter here, or one that
 --              is older than the list of masters, and this node's clock is not known to agree with
@@ -53,6 +53,10 @@ end
 local abrupt = 50 -- as wire.Abrupt
 local function leftOf(key, held, who)
   local rest, owner = call('PTTL', key), labelOf(key, held)
+  if held == sign then -- the life of the readers that are left
+    local last = try('ZRANGE', key .. '~readers', '-1', '-1', 'WITHSCORES')[2]
+    if last then rest = math.max(0, math.min(rest, tonumber(last) - math.floor(time() / 1000))) end
+  end
   if who and not string.find(held, '|', 1, true) and (rest < 0 or rest > abrupt) then rest = abrupt end
   if owner then rest = string.format('%.0f %s', rest, owner) end
   return rest
@@ -72,7 +76,9 @@ function acquire(key, id, wish, who, ttl, notAfter)
   if not left then return 6, 0, 0 end
   local crowd = who and crowded(key)
   if crowd then
-    local called, rest = turn(key)
+    local held = get(key)
+    if held == sign then held = settle(key) end
+    local called, rest = attend(key, held, who)
     if called and called ~= who then return 8, others(key, who), rest end
   end
   local own = id .. '|'

@@ -15,18 +15,29 @@
 -- A placeholder (break.lua) keeps other processes out for as long as the holder may believe in
 -- its lease. A release says that the holder does not: the attempt has ended before it was sent.
 --
--- At the queue node a release calls the next process if no attempt has the key; the key need not
--- have been ours here. If another attempt has the key, the end of that attempt calls.
+-- At the queue node the process leaves the queue. If the key is free then, the process that has the turn
+-- is told again, as it may have met this attempt on other nodes, and otherwise the head gets the turn. If
+-- another attempt has the key, a mark is left for the end of that attempt. Counter: 1 if another process
+-- wants the key.
 --
 -- Source: ALGORITHM sections 5 and 10, "release".
 
 -- released tells the queue that an attempt has ended here. held has the present value of the key.
-local function released(key, who, held, target)
+local function released(key, who, held)
+  local wanted = held and held ~= sign
   if crowded(key) then
     leave(key, who)
-    callNext(key, held)
+    wanted = wanted or waiting(key) > 0
+    local called, mark = turn(key)
+    if mark and not held then try('DEL', key .. '~turn') end
+    if not called then
+      attend(key, held)
+    elseif lets(held, called) then
+      tell(called, key)
+    end
   end
-  if held and target ~= '0' then miss(key) end
+  if held and not turn(key) then try('SET', key .. '~turn', '-', 'PX', turnMillis) end
+  return wanted and 1 or 0
 end
 
 -- drop deletes the key if it is the attempt's, or the placeholder in its place. It returns the
@@ -41,32 +52,39 @@ end
 local function release(key, value, target, who)
   local code, held = drop(key, value)
   if target ~= '=' and target ~= '0' and held == value then lift(key .. '~fence', value, target) end
-  if who then released(key, who, code == 31 and held, target) end
-  return code, 0, 0
+  return code, who and released(key, who, code == 31 and held) or 0, 0
 end
 
 -- rested puts a process into the queue after an attempt that failed. held has the present value of the
--- key.
-local function rested(key, value, who, held)
-  join(key, who)
-  local called, missed = turn(key)
-  if not called and (missed or string.sub(value, -2) == '|0') then callNext(key, held) end
+-- key. It returns 1 if the process has the turn, and its place: how many processes wait before it.
+local function rested(key, value, target, who, held)
+  join(key, who, target ~= '1')
+  local called, mark = turn(key)
+  local granted = string.sub(value, -2) ~= '|0'
+  if called then -- while the process was refused
+    called = not held and not granted and called
+  elseif granted and mark ~= '-' then
+    try('SET', key .. '~turn', '=', 'PX', noteMillis)
+  else
+    if mark == '-' and not held then try('DEL', key .. '~turn') end
+    called = attend(key, held, who)
+  end
+  return called == who and 1 or 0, place(key, who) or 0
 end
 
 -- rest: delete the key as release does, at the queue node, after an attempt that failed. The
 -- process goes on waiting, and joins the queue.
 --
--- First argument: as in release; a counter of 0 says that this node refused. The second is not
--- used. The codes are those of release.
+-- First argument: as in release; a counter of 0 says that this node refused, or has not been heard. Second:
+-- 1 if the process listens, 0 if it polls. The codes are those of release. Counter: 1 if the process has the
+-- turn, and the key is free. Extra: how many processes wait before it.
 --
--- The holder may have released since the attempt asked. So if no attempt has the key, and no
--- process has been called, the head of the queue is called. But if this node had granted, a
--- quorum of the nodes refused: another process may have the resource without this node. A call
--- would be in vain then, unless a release was missed.
+-- The holder may have released since the attempt asked, so the head of the queue is attended to. But if this
+-- node had granted, a quorum of the nodes refused: another process may have the resource without this
+-- node. A turn would be in vain then, and the note says so, unless a mark says that an end was missed.
 --
 -- Source: ALGORITHM section 10, "rest".
-local function rest(key, value, _, who)
+local function rest(key, value, target, who)
   local code, held = drop(key, value)
-  rested(key, value, who, code == 31 and held)
-  return code, 0, 0
+  return code, rested(key, value, target, who, code == 31 and held)
 end

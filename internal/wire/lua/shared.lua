@@ -39,18 +39,13 @@ local function shared()
   -- stay so, however many readers come. Extra, for a grant: at the queue node, how many processes wait;
   -- at any other node, how many other readers there are.
   --
-  -- A reader never overtakes the queue: it is granted if it has been called, or if no process that
-  -- waits is before it. Otherwise readers that come one after the other would starve a writer. Each
-  -- grant of a reader calls the next process, if that wants to read, too.
+  -- A reader never overtakes the queue: it is granted if it has the turn, or if no process waits before
+  -- it. Otherwise readers that come one after the other would starve a writer. Each grant of a reader gives
+  -- the next process the turn, if that wants to read, too.
   local function acquireShared(key, id, wish, who, ttl, notAfter)
     local now = time()
     if notAfter > 0 and now > notAfter then return 5, 0, 0 end
     if not left then return 6, 0, 0 end
-    local crowd, called, rest = who and crowded(key), nil, nil
-    if crowd then
-      called, rest = turn(key)
-      if called and called ~= who then return 8, others(key, who), rest end
-    end
     local readers = key .. '~readers'
     local dropped = try('ZREMRANGEBYSCORE', readers, '-inf', string.format('%.0f', millis()))
     if type(dropped) == 'table' then
@@ -60,10 +55,16 @@ local function shared()
     local mine = call('ZSCORE', readers, id) -- before anything is set: the user may lack a right
     local held = reads(key)
     if type(held) == 'table' then return 7, 0, 1 end
+    local crowd = who and crowded(key)
+    if crowd then
+      local called, rest = attend(key, held, who)
+      if called and called ~= who then return 8, others(key, who), rest end
+      mine = held == sign and mine
+      if not called and not mine and lets(held, who) and (first(key) or who) ~= who then return 8, others(key, who), 1000 end
+    end
     if held and held ~= sign then return busy(key, held, who, crowd) end
     mine = held and mine
     local beside = held and call('ZCARD', readers) - (mine and 1 or 0) or 0
-    if crowd and not mine and not called and behind(key, who) then return 8, others(key, who), 1000 end
     local counter, code, extra = nextCounter(key .. '~fence', now, wish, 0)
     if not counter and code ~= 9 and left == 0 then return code, 0, extra end
     if not mine then put(key, id, ttl, not held) end
@@ -71,7 +72,7 @@ local function shared()
     if left == 0 then keep(key .. '~fence', counter) end
     if crowd then
       leave(key, who)
-      callNext(key, sign)
+      attend(key, sign)
     end
     if left > 0 then return 4, 0, left end
     if who then beside = crowd and waiting(key) or 0 end
@@ -104,6 +105,7 @@ local function shared()
       return 25, 0, 0
     elseif owns(held, value) then
       put(key, id, math.max(tonumber(ttl), call('PTTL', key)), true)
+      if crowded(key) then attend(key, sign) end
     else
       return 24, 0, 0
     end
@@ -127,14 +129,12 @@ local function shared()
 
   local function releaseShared(key, value, target, who)
     local code, held = dropShared(key, value, target)
-    if who then released(key, who, held, target) end
-    return code, 0, 0
+    return code, who and released(key, who, held) or 0, 0
   end
 
-  local function restShared(key, value, _, who)
+  local function restShared(key, value, target, who)
     local code, held = dropShared(key, value, '0')
-    rested(key, value, who, held)
-    return code, 0, 0
+    return code, rested(key, value, target, who, held)
   end
 
   return acquireShared, raiseShared, extendShared, releaseShared, restShared
