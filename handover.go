@@ -47,10 +47,13 @@ func (h *handOver) most(start, now instant) int {
 func (p *pool) passToNext(le *Lease, now instant) bool {
 	t := &p.waitlines
 	t.mu.Lock()
-	c, end := t.passLocked(le, now)
+	c, queuedAt, end := t.passLocked(le, now)
 	t.mu.Unlock()
 	if c == nil {
 		return false
+	}
+	if queuedAt >= 0 {
+		p.leaveQueue(le.grant.line(), queuedAt)
 	}
 	if end != nil {
 		lockorder.MustBeFree()
@@ -61,26 +64,27 @@ func (p *pool) passToNext(le *Lease, now instant) bool {
 }
 
 // passLocked is the part of passToNext under the waitlines' mutex. After unlocking it, the
-// caller calls end, which ends the context of the present holder, and then wakes c.
-func (t *waitlines) passLocked(le *Lease, now instant) (c *caller, end func()) {
+// caller leaves the queue at queuedAt, calls end, which ends the context of the present holder, and then
+// wakes c.
+func (t *waitlines) passLocked(le *Lease, now instant) (c *caller, queuedAt int, end func()) {
 	l := t.lines[le.grant.line()]
 	if l != nil {
 		c = l.heir(le.grant)
 	}
 	if c == nil || closed(c.done) {
-		return nil, nil
+		return nil, -1, nil
 	}
 	if readers := t.lines[lineKey{resource: le.grant.resource, shared: true}]; readers != nil && readers.first != nil {
 		le.grant.yields()
 	}
 	next, end := le.grant.passOn(le, c, now)
 	if next == nil {
-		return nil, nil
+		return nil, -1, nil
 	}
-	l.handedTo(c, next).poke()
+	queuedAt, wake := l.handedTo(c, next)
+	wake.poke()
 	t.inLine--
-	t.tidyLocked(l)
-	return c, end
+	return c, queuedAt, end
 }
 
 // yields notes that others want the resource than the callers that the lease is handed over to.
@@ -107,6 +111,7 @@ func (g *grant) passOn(le *Lease, heir *caller, now instant) (next *Lease, end f
 	}
 	g.pool.events.released(le, nil)
 	g.hand.count++
+	g.name = g.pool.queuesAs(g.line()) // the release takes the process out of the queue, also if a TryLock got the lease
 	next = &Lease{grant: g, fence: g.pool.conf.rules.Successor(le.fence), turn: g.hand.count, parent: heir.ctx, since: time.Now()}
 	g.handles[0], g.keepTo = next, 0
 	if g.maxHold > 0 { // the bound of the new holder counts from now

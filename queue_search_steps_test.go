@@ -233,7 +233,10 @@ func (c *queueSearch) failed(p *queueProcess, goesOn bool, o *queueOutcome) *fai
 func (c *queueSearch) unlock(p *queueProcess, o *queueOutcome) {
 	if heir := p.line.heir(&c.grant); heir != nil && p.handed+1 < c.block {
 		p.handed++
-		next := p.line.handedTo(heir, &c.lease)
+		queuedAt, next := p.line.handedTo(heir, &c.lease)
+		if queuedAt >= 0 {
+			o.send(queuedAt, rollback)
+		}
 		p.wake(next)
 		p.wake(heir)
 		return

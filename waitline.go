@@ -243,10 +243,11 @@ func (l *waitline) heir(g *grant) *caller {
 	return nil
 }
 
-// handedTo notes that a lease of this process was handed over to the heir, which leaves the line.
-func (l *waitline) handedTo(heir *caller, le *Lease) (wake *caller) {
+// handedTo notes that a lease of this process was handed over to the heir, which leaves the line. If the
+// process is in the queue of a node where the grant's release will not remove it, queuedAt is that node.
+func (l *waitline) handedTo(heir *caller, le *Lease) (queuedAt int, wake *caller) {
 	heir.lease = le
-	return l.remove(heir)
+	return l.held(l.holder, heir)
 }
 
 // freed notes that a grant does not have the resource any more.
