@@ -305,7 +305,10 @@ func (c *queueSearch) next(s queueState, visit func(queueState, search.Step)) {
 	if r := s.turn; s.isTurn() && (c.turnsEnd || s.process[r-1] == dead) {
 		s := s
 		s.turn = noProcess
-		s.queue.leave(r) // it was not seen since
+		if !s.seen {
+			s.queue.leave(r)
+		}
+		s.seen = false
 		visit(s, search.Step{Format: "the turn of process %d ends", A: int(r - 1)})
 	}
 	for i, k := range s.key {
@@ -640,7 +643,7 @@ func (c *queueSearch) acquire(s *queueState, me uint8, i int) nodeAnswer {
 func (c *queueSearch) dequeue(s *queueState, me uint8) {
 	s.queue.leave(me)
 	if s.turn == me && c.queue.endsTurn {
-		s.turn = noProcess
+		s.turn, s.seen = noProcess, false
 	}
 }
 
@@ -671,6 +674,7 @@ func (c *queueSearch) ended(s *queueState, p int, m queueMessage) (wanted bool) 
 func (c *queueSearch) rested(s *queueState, p int, granted, free bool) {
 	me, missed := uint8(p+1), s.turn == theMark
 	s.queue.join(me)
+	s.seen = s.seen || s.turn == me
 	if c.inOrder && !slices.ContainsFunc(s.link[p][theQueueNode].lane[:], func(m queueMessage) bool { return m.kind() == rollback || m.kind() == release }) {
 		s.said.join(me)
 	}
@@ -698,7 +702,7 @@ func (c *queueSearch) attend(s *queueState, asker uint8) {
 		head := s.queue[0]
 		if s.process[head-1] != dead {
 			s.call(head, c.deaf && head != asker)
-			s.turn = head
+			s.turn, s.seen = head, false
 			return
 		}
 		s.queue.leave(head)

@@ -210,6 +210,7 @@ type queueState struct {
 	calls   [queueProcesses]uint8 // on their way
 	key     [queueNodes]uint8
 	turn    uint8
+	seen    bool // the process that has the turn has rested since
 	queue   processes
 	said    processes // in the order in which they told the queue node that they wait; for the check alone
 
