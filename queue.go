@@ -27,8 +27,7 @@ type queuePolicy struct {
 	firstDelay  time.Duration // largest pause before the second attempt
 	mostDelay   time.Duration // largest pause between attempts
 	queuedDelay time.Duration // largest pause of a process in the queue
-	firsts      int           // so many processes at the front of the queue
-	firstsDelay time.Duration // make no longer pause than this
+	restDelay   time.Duration // pause of a process that has joined the queue without an attempt
 	mostSpread  int           // a process waits for 1 ms for each process before it, but for no more than so many
 	askAllEvery time.Duration // how often a process that keeps asking the queue node asks all nodes
 	roomDelay   time.Duration // usual pause of a process that may keep a holder's renewals from the queue node
@@ -43,8 +42,7 @@ var defaultQueuePolicy = queuePolicy{
 	firstDelay:    2 * time.Millisecond,
 	mostDelay:     100 * time.Millisecond,
 	queuedDelay:   time.Second,
-	firsts:        2,
-	firstsDelay:   250 * time.Millisecond,
+	restDelay:     250 * time.Millisecond,
 	mostSpread:    100,
 	askAllEvery:   700 * time.Millisecond,
 	roomDelay:     160 * time.Millisecond,

@@ -158,24 +158,17 @@ func (l *waitline) rested(queueNode int, listening bool, now time.Time) {
 	l.failures++
 	l.allUntil = now.Add(l.policy.askAllEvery)
 	if listening {
-		l.askAt = now.Add(l.policy.patience(-1))
+		l.askAt = now.Add(l.policy.restDelay)
 	} else {
 		l.askAt = now.Add(l.policy.retryDelay(l.failures))
 	}
 }
 
-// placed notes how many processes are before this one in the queue. At the end of a key those before it ask
-// first. The first processes do not wait for long: one before them may hang, or a call be lost.
-func (l *waitline) placed(place int, now time.Time) (wake *caller) {
-	if l.first == nil || !now.Before(l.askAt) {
-		return nil
+// placed notes how many processes are before this one in the queue. At the end of a key they ask first.
+func (l *waitline) placed(place int, now time.Time) {
+	if now.Before(l.askAt) {
+		l.askAt = l.askAt.Add(time.Duration(min(place, l.policy.mostSpread)) * time.Millisecond)
 	}
-	l.askAt = l.askAt.Add(time.Duration(min(place, l.policy.mostSpread)) * time.Millisecond)
-	if soon := now.Add(l.policy.firstsDelay); place < l.policy.firsts && l.askAt.After(soon) {
-		l.askAt = soon
-		return l.first
-	}
-	return nil
 }
 
 // call notes that the queue node has called the process, and returns the caller to wake. The
@@ -447,7 +440,7 @@ func (t *waitlines) placed(key lineKey, place int, hasTurn bool) {
 	case hasTurn:
 		l.call().poke()
 	default:
-		l.placed(place, time.Now()).poke()
+		l.placed(place, time.Now())
 	}
 }
 

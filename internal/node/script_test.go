@@ -48,6 +48,7 @@ type node struct {
 	seen            map[wire.Op]map[wire.Code]bool // by request
 	mini            bool                           // a fake, which cannot run a script in a transaction
 	pinned          bool                           // TIME returns theTime,
+	polls           bool                           // processes that rest cannot be called
 	later           int64                          // plus so many ms
 	micros          int64                          // the node's time, from the last script
 	left            time.Duration                  // without a vote, from the last script
@@ -139,7 +140,10 @@ func (n *node) requestOf(t *testing.T, o wire.Op, args []any) *Request {
 	case wire.Acquire:
 		r.Target = count()
 	case wire.Rest:
-		r.Counter = count()
+		r.Counter, r.Target = count(), wire.Listens
+		if n.polls {
+			r.Target = 0
+		}
 	default:
 		r.Counter, r.Target = count(), count()
 	}

@@ -94,8 +94,9 @@ local function first(key)
   for _ = 1, mostHeads do
     local head = try('ZRANGE', key .. '~queue', '0', '0')[1]
     if not head then return end
-    local last, polls = string.match(try('HGET', key .. '~seen', head) or '', '^(%d+)(~?)$')
-    polls = polls == '~'
+    local seen = try('HGET', key .. '~seen', head)
+    local last, sign = string.match(type(seen) == 'string' and seen or '', '^(%d+)(~?)$')
+    local polls = sign == '~'
     if last and tonumber(last) > time() / 1000 - (polls and polledMillis or seenMillis) then return head, polls end
     try('ZREM', key .. '~queue', head)
     try('HDEL', key .. '~seen', head)

@@ -28,12 +28,12 @@ local function released(key, who, held)
   if crowded(key) then
     leave(key, who)
     wanted = wanted or waiting(key) > 0
-    local called, mark = turn(key)
-    if mark and not held then try('DEL', key .. '~turn') end
-    if not called then
+    local called = turn(key)
+    if called then
+      if lets(held, called) then tell(called, key) end
+    else
+      if not held then try('DEL', key .. '~turn') end -- the mark and the note
       attend(key, held)
-    elseif lets(held, called) then
-      tell(called, key)
     end
   end
   if held and not turn(key) then try('SET', key .. '~turn', '-', 'PX', turnMillis) end
@@ -62,9 +62,9 @@ local function rested(key, value, target, who, held)
   local called, mark = turn(key)
   local granted = string.sub(value, -2) ~= '|0'
   if called then -- while the process was refused
-    called = not held and not granted and called
+    if held or granted then called = nil end
   elseif granted and mark ~= '-' then
-    try('SET', key .. '~turn', '=', 'PX', noteMillis)
+    if not held then try('SET', key .. '~turn', '=', 'PX', noteMillis) end
   else
     if mark == '-' and not held then try('DEL', key .. '~turn') end
     called = attend(key, held, who)

@@ -60,7 +60,7 @@ local function shared()
       local called, rest = attend(key, held, who)
       if called and called ~= who then return 8, others(key, who), rest end
       mine = held == sign and mine
-      if not called and not mine and lets(held, who) and (first(key) or who) ~= who then return 8, others(key, who), 1000 end
+      if not called and not mine and lets(held, '~readers') and (first(key) or who) ~= who then return 8, others(key, who), 1000 end
     end
     if held and held ~= sign then return busy(key, held, who, crowd) end
     mine = held and mine
