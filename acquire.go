@@ -149,6 +149,10 @@ func (p *pool) retryable(ctx context.Context, c *caller, f *failure) error {
 			return f.err // the deadline comes first
 		}
 	}
+	f.listens = f.listens && f.queueNode == p.queueNodeOf(c.line.key.resource) // which may have come up meanwhile
+	if !p.quorumUp() {
+		voteless = max(voteless, p.conf.queue.queuedDelay) // a node that comes up wakes the head
+	}
 	p.waitlines.failed(c, f, func(failed int) time.Duration {
 		return max(p.conf.queue.retryDelay(failed), voteless)
 	})

@@ -100,6 +100,7 @@ func newPool(c *config, masters []redis.Options, groups [][]redis.Options, ev *e
 		Clock:     c.clock,
 		Events:    p.events,
 		Rules:     c.rules,
+		CameUp:    func() { p.waitlines.cameUp(p.queueNodeOf) },
 		Corrected: p.renewer.poke,
 		Groups:    groups,
 	}, masters)
@@ -109,6 +110,17 @@ func newPool(c *config, masters []redis.Options, groups [][]redis.Options, ev *e
 		p.subscriptions = append(p.subscriptions, node.NewSubscription(n))
 	}
 	return p
+}
+
+// quorumUp reports whether a quorum of the nodes is not known to be down.
+func (p *pool) quorumUp() bool {
+	up := 0
+	for _, n := range p.nodes {
+		if n.Standing().Down == nil {
+			up++
+		}
+	}
+	return up >= p.need
 }
 
 func (p *pool) now() instant { return p.conf.clock.Instant() }

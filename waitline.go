@@ -453,6 +453,19 @@ func (t *waitlines) call(key lineKey) {
 	}
 }
 
+// cameUp notes that a node can be asked that could not before. Another node may keep a queue now, and there
+// may be a quorum again: the heads that are in no queue, or in that of another node, ask at once.
+func (t *waitlines) cameUp(queueNodeOf func(resource string) int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key, l := range t.lines {
+		if l.first != nil && l.holder == nil && l.queuedAt != queueNodeOf(key.resource) {
+			l.askAt = time.Time{}
+			l.first.poke()
+		}
+	}
+}
+
 // held notes that this process has the resource, as the method of the line does.
 func (t *waitlines) held(g *grant, c *caller) (queuedAt int) {
 	t.mu.Lock()

@@ -214,7 +214,7 @@ func idle(t *testing.T, n int) *Set {
 		Rules:   rules.New(),
 		Timeout: 250 * time.Millisecond, MaxTTL: 10 * time.Second, Drift: 0.01, Quorum: n/2 + 1, Guard: true,
 		Clock:  clock.NewLease(clockOf(func() time.Duration { return time.Hour })),
-		Events: nothing{}, Corrected: func() {},
+		Events: nothing{}, CameUp: func() {}, Corrected: func() {},
 	}, masters)
 }
 

@@ -32,6 +32,8 @@ type Config struct {
 	Rules   *rules.Rules
 	Groups  [][]redis.Options // the masters of all groups of the client, these included; nil for these alone
 
+	// CameUp is called after a node has answered for the first time, or again after it was down.
+	CameUp func()
 	// Corrected is called after the local clock was found to have stood still.
 	Corrected func()
 }
@@ -405,10 +407,13 @@ func (n *Node) goDownLocked(err error, now clock.Instant, out *outcomes) {
 
 // comeUpLocked marks the node as up.
 func (n *Node) comeUpLocked(now clock.Instant, out *outcomes) {
-	was := n.standing.Load().Down
+	was := *n.standing.Load()
 	n.standLocked(func(s *Standing) { s.Down, s.Reached = nil, true })
-	if was != nil {
+	if was.Down != nil {
 		out.after(func() { n.conf.Events.Up(n) })
+	}
+	if was.Down != nil || !was.Reached {
+		out.after(n.conf.CameUp)
 	}
 	for i := range n.retries { // releases that waited for the node go out at once
 		if r := &n.retries[i]; r.Key.traffic[n.index].deadBy <= now {

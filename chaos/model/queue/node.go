@@ -29,6 +29,8 @@ func (c Config) serve(s *state, p, node int, m message) {
 		case s.readers[node] == 0:
 			s.key[node] = me
 		}
+	case share:
+		c.downgrade(s, p, node)
 	case release, undo, rest, away, quiet:
 		if s.key[node] == me {
 			s.key[node] = 0
@@ -66,7 +68,11 @@ func (s *state) leasedBy(i, p, node int) bool {
 }
 
 func (c Config) acquire(s *state, p, node int) answer {
-	me, head := uint8(p+1), s.queue[0]
+	me := uint8(p + 1)
+	if node == queueNode && !c.DeafAcquire {
+		c.attend(s, me)
+	}
+	head := s.queue[0]
 	switch {
 	case s.key[node] == me, s.readers[node]&(1<<p) != 0:
 		return granted
@@ -85,33 +91,27 @@ func (c Config) acquire(s *state, p, node int) answer {
 	s.readers[node] |= 1 << p
 	if node == queueNode {
 		s.leave(me)
-		c.callNext(s)
+		c.attend(s, 0)
 	}
 	return granted
 }
 
-// called reports whether a process has been called.
-func (s *state) called() bool { return s.turn != 0 && s.turn != mark }
+// called reports whether a process has the turn.
+func (s *state) called() bool { return s.turn != 0 && s.turn < mark }
 
 func (s *state) leave(me uint8) {
 	s.queue.leave(me)
 	if s.turn == me {
-		s.turn = 0
+		s.turn, s.rested = 0, false
 	}
 }
 
 // ended updates the queue at the end of an attempt or a lease, when the key is dropped.
 func (c Config) ended(s *state, me uint8, m message) {
+	free := s.key[queueNode] == 0 && s.readers[queueNode] == 0
 	switch {
 	case m == rest, m == away && !c.LeaveElsewhere:
-		s.queue.join(me)
-		if !s.process[me-1].saysMore() {
-			s.seen.join(me)
-		}
-		missed := s.turn == mark
-		if s.key[queueNode] == 0 && !s.called() && !c.MuteRest && (m == rest || missed && !c.DeafRest) {
-			c.callNext(s)
-		}
+		c.restedAt(s, me, m, free)
 		return
 	case c.KeepTurn:
 		s.queue.leave(me)
@@ -121,11 +121,47 @@ func (c Config) ended(s *state, me uint8, m message) {
 	if m == away {
 		return
 	}
+	switch {
+	case s.called():
+		if c.lets(s, s.turn) && !c.CallOnce {
+			s.call(s.turn)
+		}
+	default:
+		if free && !(s.turn == mark && c.MarkIsTurn) {
+			s.turn = 0 // the mark and the note
+		}
+		c.attend(s, 0)
+	}
 	taken := s.key[queueNode] != 0 || s.readers[queueNode] != 0 && !c.NoMarkForReaders
-	if m == release && taken && s.turn == 0 && !c.NoMark {
+	if taken && !s.called() && !c.NoMark && (m == release || !c.NoMarkOfAttempts) {
 		s.turn = mark
 	}
-	c.callNext(s)
+}
+
+// restedAt puts a process into the queue. It hears by the reply that it has the turn.
+func (c Config) restedAt(s *state, me uint8, m message, free bool) {
+	s.queue.join(me)
+	if !s.process[me-1].saysMore() {
+		s.seen.join(me)
+	}
+	switch missed := s.turn == mark; {
+	case s.called():
+		if s.turn == me {
+			s.rested = true
+			if free && m == rest {
+				s.call(me)
+			}
+		}
+	case m == away && (!missed || c.DeafRest):
+		if free && !c.NoNote {
+			s.turn = note
+		}
+	case !c.MuteRest:
+		if missed && free && !c.MarkIsTurn {
+			s.turn = 0
+		}
+		c.attend(s, me)
+	}
 }
 
 // saysMore reports whether the process has since sent the queue node that it does not wait.
@@ -138,44 +174,52 @@ func (p *process) saysMore() bool {
 	return false
 }
 
-// callNext gives the turn to the first live process in the queue if the lock is free, and
-// calls it.
-func (c Config) callNext(s *state) {
-	if s.key[queueNode] != 0 {
+// lets reports whether the queue node's key lets a process in.
+func (c Config) lets(s *state, p uint8) bool {
+	return s.key[queueNode] == 0 && (s.readers[queueNode] == 0 || c.reads(int(p-1)))
+}
+
+// attend gives the turn to the first live process in the queue, and calls it, if the key lets it in and no
+// process has the turn.
+func (c Config) attend(s *state, asker uint8) {
+	if s.called() || s.turn == note || s.turn == mark && c.MarkIsTurn {
 		return
-	}
-	if s.turn == mark && c.MarkIsTurn {
-		return
-	}
-	besideReaders := s.readers[queueNode] != 0
-	if s.called() {
-		if !c.CallOnce && !(besideReaders && !c.reads(int(s.turn-1))) {
-			s.call(s.turn)
-		}
-		return
-	}
-	if !besideReaders {
-		s.turn = 0
 	}
 	for s.queue[0] != 0 {
 		head := s.queue[0]
-		if besideReaders && !c.reads(int(head-1)) && s.process[head-1].phase != dead {
+		if s.process[head-1].phase == dead {
+			s.queue.leave(head)
+			continue
+		}
+		if !c.lets(s, head) {
 			return
 		}
-		s.queue.leave(head)
-		if s.call(head) {
-			s.turn = head
-			return
+		if !c.Deaf || head == asker {
+			s.call(head)
 		}
+		s.turn, s.rested = head, false
+		if c.PopHead {
+			s.queue.leave(head)
+		}
+		return
 	}
 }
 
-// call reports whether the process is alive to hear it.
-func (s *state) call(p uint8) bool {
-	called := &s.process[p-1]
-	if called.phase == dead {
-		return false
+// call tells a process that it has the turn.
+func (s *state) call(p uint8) {
+	if called := &s.process[p-1]; called.phase != dead {
+		called.calls = min(called.calls+1, 2)
 	}
-	called.calls = min(called.calls+1, 2)
-	return true
+}
+
+// downgrade makes the key of a writer that of a reader.
+func (c Config) downgrade(s *state, p, node int) {
+	if s.key[node] != uint8(p+1) {
+		return
+	}
+	s.key[node] = 0
+	s.readers[node] |= 1 << p
+	if node == queueNode && !c.MuteDowngrade {
+		c.attend(s, 0)
+	}
 }

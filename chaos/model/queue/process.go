@@ -28,7 +28,7 @@ func (c Config) local(s state, i int, visit visit) {
 		}
 	case waiting:
 		p := &s.process[i]
-		if c.Timers || c.stranger(i) {
+		if c.Timers || c.Deaf && !c.NoPoll || c.stranger(i) {
 			c.begin(s, i, false, false, search.Step{Format: "process %d: the timer, asks all", A: i}, visit)
 		}
 		switch {
@@ -140,7 +140,7 @@ func (c Config) hold(s state, i int, by search.Step, visit visit) {
 		}
 	}
 	for j := range s.process {
-		if j != i && s.process[j].phase == holding && !(c.reads(i) && c.reads(j)) {
+		if j != i && s.process[j].phase == holding && !(c.reads(i) && (c.reads(j) || s.process[j].shared)) {
 			by.Breaks = TwoHolders
 		}
 	}
@@ -160,6 +160,15 @@ func (c Config) holder(s state, i int, visit visit) {
 	if !p.room() {
 		return
 	}
+	if c.Downgrades && !c.reads(i) && !p.shared {
+		s := s
+		p := &s.process[i]
+		p.shared = true
+		for n := range p.link {
+			p.send(n, share)
+		}
+		visit(s, search.Step{Format: "process %d downgrades", A: i})
+	}
 	if c.Renewals && !p.extended {
 		s := s
 		p := &s.process[i]
@@ -167,8 +176,11 @@ func (c Config) holder(s state, i int, visit visit) {
 		p.send(queueNode, extend)
 		visit(s, search.Step{Format: "process %d extends", A: i})
 	}
+	if p.shared && c.WaitsForReaders && c.readersWait(&s) {
+		return
+	}
 	p.callers--
-	if p.callers > 0 && int(p.used) < c.Block && !c.reads(i) {
+	if p.callers > 0 && int(p.used) < c.Block && !c.reads(i) && !p.shared {
 		p.used++
 		visit(s, search.Step{Format: "process %d hands over to its next caller", A: i})
 		return
@@ -177,6 +189,16 @@ func (c Config) holder(s state, i int, visit visit) {
 	p.phase = idle
 	s.leftBy(i)
 	visit(s, search.Step{Format: "process %d releases", A: i})
+}
+
+// readersWait reports whether a reader waits.
+func (c Config) readersWait(s *state) bool {
+	for i := range c.Processes {
+		if ph := s.process[i].phase; c.reads(i) && (ph == asking || ph == waiting) {
+			return true
+		}
+	}
+	return false
 }
 
 // leftBy notes that a process does not hold any more.
@@ -352,5 +374,5 @@ func (p *process) clear() {
 
 // settle forgets a wait.
 func (p *process) settle() {
-	p.woken, p.retry, p.crowd, p.extended, p.used = false, false, false, false, 0
+	p.woken, p.retry, p.crowd, p.extended, p.shared, p.used = false, false, false, false, false, 0
 }

@@ -45,6 +45,7 @@ type Config struct {
 	Timers   bool // a waiting process asks again after a while
 	Barging  bool // a quorum is enough where the queue node is slow to answer
 	Renewals bool // a holder sets its key on the queue node if there is none
+	Deaf     bool // no process can be called: each asks again after a while, and hears of its turn by a reply
 	Stranger bool // the last process takes another node for the queue node, and waits by timer only
 
 	// An attempt that the queue node granted ends if a quorum was busy with a lease that had
@@ -59,7 +60,9 @@ type Config struct {
 	Expiry        bool // a turn ends before its process comes
 	TimeUp        bool // an attempt ends before it has a quorum, though the queue node granted
 	QueueNodeDies bool // with its queue
-	Late          bool // a release that was sent before the queue node granted may arrive after the attempt
+	// A writer becomes a reader while it holds, and such a writer releases when no reader waits any more.
+	Downgrades, WaitsForReaders bool
+	Late                        bool // a release that was sent before the queue node granted may arrive after the attempt
 
 	InOrder      bool // check that no waiting process is overtaken
 	JoinsInOrder bool // the same of readers that join others, which have held since before
@@ -68,6 +71,12 @@ type Config struct {
 	AskOnce            bool // only an attempt that answers a call asks a busy node again
 	NoRetry            bool // an attempt that failed behind the queue node leaves the rest to the timer
 	KeepTurn           bool // a process that leaves the queue keeps its turn
+	PopHead            bool // the head leaves the queue when it gets the turn
+	DeafAcquire        bool // an acquire of a free key gives no process the turn
+	MuteDowngrade      bool // a downgrade gives no process the turn
+	NoPoll             bool // a process that cannot be called does not ask again
+	NoNote             bool // an attempt that ends elsewhere leaves no note
+	NoMarkOfAttempts   bool // only the end of a lease leaves the mark
 	CallOnce           bool // the process with the turn is called once, and not again at the next release
 	OwnQueueNodeOnly   bool // a release calls only at the node that the releasing process takes for the queue node
 	Forget             bool // a process ignores a call that overtakes the refusal before it
@@ -105,6 +114,7 @@ const (
 	rest    // the process goes on waiting, and the queue node had refused
 	away    // the same, and the queue node had granted but a quorum was busy
 	quiet   // a release without regard to the queue
+	share   // a downgrade: the writer is a reader from now on
 
 	kind = 1<<4 - 1 // of a message; above that a bit for each process: it was sent before the queue node granted its attempt
 )
@@ -115,8 +125,12 @@ func (m message) of() message { return m & kind }
 // before reports whether m was sent before the queue node granted the attempt of process p.
 func (m message) before(p int) bool { return m&((kind+1)<<p) != 0 }
 
-// mark is the turn of no process: a release has come while another process had the key.
-const mark = most + 1
+// The turn of no process. The mark: an end has come while another process had the key. The note: a quorum
+// refused what the queue node had granted.
+const (
+	mark = most + 1 + iota
+	note
+)
 
 type answer uint8
 
@@ -146,6 +160,7 @@ type process struct {
 	retry    bool  // must ask the queue node again at once
 	crowd    bool  // knows that others wait
 	extended bool
+	shared   bool  // the writer has become a reader
 	answers  bool  // the attempt answers a call
 	behind   bool  // the attempt has asked the queue node alone so far
 	meets    bool  // the attempt has met other readers
@@ -160,7 +175,8 @@ type line [most]uint8
 type state struct {
 	key           [nodes]uint8 // number of the process + 1; of a writer
 	readers       [nodes]uint8 // the readers that have the key instead, a bit each
-	turn          uint8        // the same, on the queue node; or mark
+	turn          uint8        // the same, on the queue node; or mark, or note
+	rested        bool         // the process that has the turn has rested since
 	queue         line
 	seen          line // the processes that wait, in the order in which they said so: for the check alone
 	queueNodeDead bool
@@ -192,7 +208,7 @@ func (c Config) ends(s state) string {
 			return Stuck
 		}
 	}
-	if s.turn != 0 && s.turn != mark || s.queue[0] != 0 && s.process[s.queue[0]-1].phase != dead {
+	if s.called() || s.queue[0] != 0 && s.process[s.queue[0]-1].phase != dead {
 		return Litter
 	}
 	return ""

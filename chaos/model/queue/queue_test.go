@@ -52,6 +52,10 @@ func TestSound(t *testing.T) {
 		{"readers: lost calls and crashes", some(2, 1, 1, func(c *Config) {
 			c.Readers, c.Timers, c.Barging, c.Renewals, c.Expiry, c.Losses, c.Crashes = 1, true, true, true, true, 1, 1
 		})},
+		{"no process can be called", some(2, 2, 1, func(c *Config) { c.Deaf, c.Expiry = true, true })},
+		{"no process can be called, in three processes", some(3, 1, 1, func(c *Config) { c.Deaf, c.Expiry = true, true })},
+		{"in order, a holder dies", some(3, 1, 1, func(c *Config) { c.InOrder, c.Crashes, c.Timers = true, 1, true })},
+		{"readers: a writer becomes a reader", some(3, 1, 1, func(c *Config) { c.Readers, c.Downgrades, c.WaitsForReaders = 2, true, true })},
 		{"readers: the queue node dies", some(2, 2, 1, func(c *Config) { c.Readers, c.Timers, c.QueueNodeDies = 1, true, true })},
 		{"another queue node", some(2, 2, 2, func(c *Config) { c.Stranger = true })},
 	} {
@@ -72,11 +76,15 @@ func TestControls(t *testing.T) {
 		{"a node that was busy is not asked again", some(2, 2, 1, func(c *Config) { c.AskOnce, c.InOrder = true, true }), Overtaken},
 		{"no timer, a call is lost", some(2, 1, 1, func(c *Config) { c.Losses, c.Expiry = 1, true }), Stuck},
 		{"no timer, a holder dies", some(2, 1, 1, func(c *Config) { c.Crashes = 1 }), Stuck},
-		{"a call before the refusal is forgotten", some(2, 2, 1, func(c *Config) { c.Barging, c.Renewals, c.Forget = true, true, true }), Stuck},
+		{"a call before the refusal is forgotten", some(2, 2, 1, func(c *Config) { anyOrder(c); c.Renewals, c.Expiry, c.Forget = true, true, true }), Stuck},
 		{"a process that leaves keeps its turn", some(2, 2, 1, func(c *Config) { c.Barging, c.GiveUps, c.KeepTurn = true, 1, true }), Stuck},
 		{"the process with the turn is called once", some(2, 2, 1, func(c *Config) { c.Barging, c.Renewals, c.CallOnce = true, true, true }), Stuck},
 		{"a release calls at its own queue node only", some(2, 1, 1, func(c *Config) { c.Stranger, c.OwnQueueNodeOnly = true, true }), Stuck},
 		{"nothing without the queue node", some(2, 1, 1, func(c *Config) { c.Timers, c.QueueNodeDies, c.QueueNodeOrNothing = true, true, true }), Stuck},
+		{"in order: the head leaves the queue when it gets the turn", some(3, 1, 1, func(c *Config) { c.InOrder, c.PopHead, c.Renewals = true, true, true }), Overtaken},
+		{"in order: an acquire of a key that has ended overtakes the queue", some(3, 1, 1, func(c *Config) { c.InOrder, c.Crashes, c.Timers, c.DeafAcquire = true, 1, true, true }), Overtaken},
+		{"readers: a downgrade calls no process", some(2, 1, 1, func(c *Config) { c.Readers, c.Downgrades, c.MuteDowngrade, c.WaitsForReaders = 1, true, true, true }), Stuck},
+		{"no process is called, and none asks again", some(2, 2, 1, func(c *Config) { c.Deaf, c.NoPoll = true, true }), Stuck},
 		{"a rest calls no process", some(2, 1, 1, func(c *Config) { c.MuteRest = true }), Stuck},
 		{"a process that may have met a holder elsewhere leaves the queue", some(2, 1, 1, func(c *Config) { anyOrder(c); c.LeaveElsewhere = true }), Stuck},
 		{"a release that finds the key gone leaves no mark", some(2, 1, 1, func(c *Config) { anyOrder(c); c.NoMark = true }), Stuck},

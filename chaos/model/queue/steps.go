@@ -55,6 +55,7 @@ var served = [...]string{
 	undo:    "node %d has a rollback of process %d",
 	rest:    "node %d has a rest of process %d",
 	away:    "node %d has a rest of process %d, which was granted there",
+	share:   "node %d has a downgrade of process %d",
 	quiet:   "node %d has a release of process %d, to which it is not the queue node",
 }
 
@@ -82,9 +83,17 @@ func (c Config) crash(s state, i int, visit visit) {
 
 // expire ends a turn, and the keys of dead processes.
 func (c Config) expire(s state, visit visit) {
-	if r := s.turn; s.called() && (c.Expiry || s.process[r-1].phase == dead) {
+	if s.turn == note {
 		s := s
 		s.turn = 0
+		visit(s, search.Step{Format: "the note ends"})
+	}
+	if r := s.turn; s.called() && (c.Expiry || s.process[r-1].phase == dead) {
+		s := s
+		if !s.rested { // it was not seen since
+			s.queue.leave(r)
+		}
+		s.turn, s.rested = 0, false
 		visit(s, search.Step{Format: "the turn of process %d ends", A: int(r - 1)})
 	}
 	for n, k := range s.key {
