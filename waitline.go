@@ -147,7 +147,11 @@ func (l *waitline) failed(f *failure, d func(failures int) time.Duration, now ti
 	case f.elsewhere && (l.elsewhere == most || !f.listens):
 		wait = l.policy.room()
 	case f.queued && f.listens:
-		wait = max(wait, l.policy.patience(f.left()))
+		left := f.left()
+		wait = max(wait, l.policy.patience(left))
+		if l.policy.ends(left) && !f.queue.foreign { // then the queue node knows which process is next
+			l.allUntil = now.Add(wait + l.policy.askAllEvery)
+		}
 	}
 	l.askAt = now.Add(wait)
 }

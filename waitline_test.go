@@ -496,10 +496,21 @@ func TestApproach(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			turns := newTurns()
 			c := turns.stand("r")
-			for _, want := range []advice{askAll, askFirst, askFirst, askAll} {
-				wantAdvice(t, "the head", turns.look(c), want)
+			for i, want := range []advice{askAll, askFirst, askFirst, askFirst} {
+				wantAdvice(t, fmt.Sprint("at the end of a key ", i), turns.look(c), want)
 				turns.failed(c, refusedBy(0, 200*time.Millisecond), now)
 				time.Sleep(300 * time.Millisecond)
+			}
+			turns.look(c)
+			turns.failed(c, refusedBy(0, -1), now)
+			time.Sleep(1200 * time.Millisecond)
+			wantAdvice(t, "by the timer", turns.look(c), askAll)
+			foreign := refusedBy(0, 50*time.Millisecond)
+			foreign.queue.foreign = true
+			for _, want := range []advice{askFirst, askFirst, askAll} {
+				turns.failed(c, foreign, now)
+				time.Sleep(300 * time.Millisecond)
+				wantAdvice(t, "behind a key of another library", turns.look(c), want)
 			}
 			turns.call(lineKey{resource: "r"})
 			wantAdvice(t, "called", turns.look(c), answered)

@@ -17,6 +17,7 @@ import (
 // direction, and no connection ends because of that.
 type Uplink struct {
 	Dead atomic.Bool
+	Mute atomic.Bool // a connection on which the Locker subscribes is closed
 
 	mu   sync.Mutex
 	subs []*cutConn // connections on which the Locker has subscribed
@@ -67,6 +68,10 @@ func (c *cutConn) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	if bytes.Contains(p, []byte("\r\nsubscribe\r\n")) {
+		if c.up.Mute.Load() {
+			_ = c.Close()
+			return 0, net.ErrClosed
+		}
 		c.up.mu.Lock()
 		c.up.subs = append(c.up.subs, c)
 		c.up.mu.Unlock()
