@@ -429,6 +429,7 @@ type approach struct {
 type strategy struct {
 	waits          bool // the process waits for the resource if another one has it
 	queueNodeFirst bool // the other nodes are asked when the queue node has granted
+	distrusts      bool // or has refused, by a key that does not end soon: it may be an orphan
 	patient        bool // other processes are known to wait: a quorum waits for the queue node's answer
 }
 
@@ -440,6 +441,12 @@ type queueReply struct {
 	others  bool          // other processes wait
 	left    time.Duration // of the holder's key or of the other process's turn; negative if it has no end
 	foreign bool          // the attempt met the key of another library
+}
+
+// endsSoon reports whether what is in the way ends before a process in the queue would ask again. Then the
+// queue node knows which process is next. The key of another library may be renewed.
+func (r queueReply) endsSoon(policy *queuePolicy) bool {
+	return r.left >= 0 && r.left < policy.queuedDelay && !r.foreign
 }
 
 // hear takes what the queue node said beside its vote.
@@ -475,13 +482,14 @@ func (p *approach) refuses() bool {
 	return p.reply.vetoed || p.reply.refused && p.readers && p.shared
 }
 
-// judgeQueueNode asks the other nodes once the queue node has granted, or has failed.
+// judgeQueueNode asks the other nodes once the queue node has granted, or has failed. An attempt that asks
+// them although the queue node refused comes after the process that has the key there.
 func (a *attempt) judgeQueueNode(now instant, do []action) []action {
 	n := &a.nodes[a.approach.node]
 	switch {
 	case n.vote == awaited:
 		return do
-	case n.refused:
+	case n.refused && (!a.approach.distrusts || a.approach.reply.endsSoon(a.approach.policy)):
 		a.enter(lost)
 		return do
 	}

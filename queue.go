@@ -63,14 +63,11 @@ func (q *queuePolicy) retryDelay(failed int) time.Duration {
 // and messages get lost. left is the rest of the key or turn in the way, as the queue node told it; it is
 // negative if that has no end.
 func (q *queuePolicy) patience(left time.Duration) time.Duration {
-	if q.ends(left) {
+	if left >= 0 && left < q.queuedDelay {
 		return left + time.Millisecond
 	}
 	return q.queuedDelay*4/5 + rand.N(q.queuedDelay*2/5+1)
 }
-
-// ends reports whether what is in the way ends before a process in the queue would ask again.
-func (q *queuePolicy) ends(left time.Duration) bool { return left >= 0 && left < q.queuedDelay }
 
 // room returns how long a process pauses, so that a holder's renewals can get the queue node.
 func (q *queuePolicy) room() time.Duration { return q.roomDelay*3/4 + rand.N(q.roomDelay/2) }

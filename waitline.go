@@ -123,8 +123,11 @@ func (l *waitline) strategy(crowded bool, now time.Time) strategy {
 	case l.failures == 0 && (crowded || l.released): // asking all nodes could overtake the process that is called now
 		how.queueNodeFirst = true
 		l.allUntil = now.Add(l.policy.askAllEvery)
-	case l.failures > 0 && (l.last == nil || l.last.queue.heard) && now.Before(l.allUntil):
-		how.queueNodeFirst = true
+	case l.failures > 0 && (l.last == nil || l.last.queue.heard):
+		how.queueNodeFirst, how.distrusts = true, !now.Before(l.allUntil)
+		if how.distrusts {
+			l.allUntil = now.Add(l.policy.askAllEvery)
+		}
 	default:
 		l.allUntil = now.Add(l.policy.askAllEvery)
 	}
@@ -147,9 +150,8 @@ func (l *waitline) failed(f *failure, d func(failures int) time.Duration, now ti
 	case f.elsewhere && (l.elsewhere == most || !f.listens):
 		wait = l.policy.room()
 	case f.queued && f.listens:
-		left := f.left()
-		wait = max(wait, l.policy.patience(left))
-		if l.policy.ends(left) && !f.queue.foreign { // then the queue node knows which process is next
+		wait = max(wait, l.policy.patience(f.left()))
+		if f.queue.endsSoon(l.policy) { // after the end the queue node has the key of the process that is next
 			l.allUntil = now.Add(wait + l.policy.askAllEvery)
 		}
 	}

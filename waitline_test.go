@@ -184,6 +184,7 @@ var (
 	park     = advice{}
 	askAll   = advice{ask: true, how: strategy{waits: true}}
 	askFirst = advice{ask: true, how: strategy{waits: true, queueNodeFirst: true}}
+	distrust = advice{ask: true, how: strategy{waits: true, queueNodeFirst: true, distrusts: true}}
 	answered = askAll // to a call
 )
 
@@ -432,7 +433,7 @@ func TestCall(t *testing.T) {
 			turns.call(lineKey{resource: "r"})
 			wantAdvice(t, "the head", turns.look(line[0]), answered)
 			turns.leave(line[0])
-			wantAdvice(t, "the next", turns.look(line[1]), askAll) // and it does not wait for another call
+			wantAdvice(t, "the next", turns.look(line[1]), distrust) // and it does not wait for another call
 		})
 	})
 	t.Run("and the process gets the resource without it", func(t *testing.T) {
@@ -461,7 +462,11 @@ func TestApproach(t *testing.T) {
 			turns := newTurns()
 			c := turns.stand("r")
 			for round := range 3 {
-				wantAdvice(t, "at first, and after a time", turns.look(c), askAll)
+				want := distrust
+				if round == 0 {
+					want = askAll
+				}
+				wantAdvice(t, "at first, and after a time", turns.look(c), want)
 				turns.failed(c, deaf(refusedBy(0, -1)), now)
 				for range 7 {
 					wantAdvice(t, "refused", turns.look(c), askFirst)
@@ -496,18 +501,15 @@ func TestApproach(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			turns := newTurns()
 			c := turns.stand("r")
-			for i, want := range []advice{askAll, askFirst, askFirst, askFirst} {
-				wantAdvice(t, fmt.Sprint("at the end of a key ", i), turns.look(c), want)
+			for _, want := range []advice{askAll, askFirst, askFirst, askFirst, askFirst} {
+				wantAdvice(t, "at the end of a key", turns.look(c), want)
 				turns.failed(c, refusedBy(0, 200*time.Millisecond), now)
 				time.Sleep(300 * time.Millisecond)
 			}
-			turns.look(c)
-			turns.failed(c, refusedBy(0, -1), now)
-			time.Sleep(1200 * time.Millisecond)
-			wantAdvice(t, "by the timer", turns.look(c), askAll)
 			foreign := refusedBy(0, 50*time.Millisecond)
 			foreign.queue.foreign = true
-			for _, want := range []advice{askFirst, askFirst, askAll} {
+			turns.look(c)
+			for _, want := range []advice{askFirst, askFirst, distrust, askFirst} {
 				turns.failed(c, foreign, now)
 				time.Sleep(300 * time.Millisecond)
 				wantAdvice(t, "behind a key of another library", turns.look(c), want)
