@@ -36,7 +36,7 @@ func (c *queueSearch) number(p *queueProcess) uint32 {
 		}
 		key = append(key, b)
 	}
-	is(l.holder != nil, l.last != nil && l.last.queue.heard, l.askAt.After(searchNow), l.askAt.After(searchNow.Add(longWait)), l.allUntil.After(searchNow), l.called, l.released)
+	is(l.holder != nil, l.last == nil || l.last.queue.heard, l.askAt.After(searchNow), l.askAt.After(searchNow.Add(longWait)), l.allUntil.After(searchNow), l.called, l.released)
 	is(p.crowded, p.extended)
 	key = append(key, byte(l.failures), byte(l.elsewhere), byte(l.queuedAt), byte(p.handed), byte(p.index(l.first)), byte(p.index(l.rear)))
 	for k := range p.caller {
@@ -47,7 +47,7 @@ func (c *queueSearch) number(p *queueProcess) uint32 {
 	if a := p.attempt; a != nil {
 		w := &a.approach
 		w.rounds = min(w.rounds, c.policy.roundsAtOnce)
-		is(w.queueNodeFirst, w.patient, w.elsewhere, w.closes != 0, w.closed, w.againAt != 0)
+		is(w.queueNodeFirst, w.distrusts, w.patient, w.elsewhere, w.unheard, w.closes != 0, w.closed, w.againAt != 0)
 		is(w.reply.heard, w.reply.refused, w.reply.vetoed, w.reply.others)
 		key = append(key, byte(a.phase), byte(w.rounds))
 		for i := range a.nodes {
@@ -683,7 +683,7 @@ func (c *queueSearch) rested(s *queueState, p int, granted, free bool) {
 		if s.turn == me && free && !granted {
 			s.call(me, false)
 		}
-	case granted && !missed && c.queue.notes:
+	case granted && !missed && free && !c.queue.restAttends(granted, missed):
 		s.turn = theNote
 	case c.queue.restAttends(granted, missed):
 		if free && missed {

@@ -77,7 +77,6 @@ type queueRules struct {
 	restAttends    func(granted, missed bool) bool                 // a rest gives the turn to the head of the queue
 	acquireAttends bool                                            // and so does an acquire
 	marks          bool                                            // a release leaves the mark
-	notes          bool                                            // a rest after a grant leaves the note
 	endsTurn       bool                                            // a process that leaves the queue leaves its turn
 	callsOn        bool                                            // a process that has its turn is called by the next release, too
 }
@@ -91,7 +90,6 @@ func queueAlgorithm() queueRules {
 		restAttends:    func(granted, missed bool) bool { return !granted || missed },
 		acquireAttends: true,
 		marks:          true,
-		notes:          true,
 		endsTurn:       true,
 		callsOn:        true,
 	}
@@ -395,6 +393,8 @@ func TestQueueSearch(t *testing.T) {
 		{"lost calls and a death, with timers", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) {
 			c.slowQueueNode, c.renewals, c.turnsEnd, c.timers, c.lostCalls, c.deaths, c.leaves = true, true, true, true, 1, 1, 1
 		})},
+		{"no process can be called", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) { anyOrder(c); c.deaf, c.turnsEnd = true, true })},
+		{"in order, a death, with timers, three processes and one node", queueSearchOf(1, []int{1, 1, 1}, 1, func(c *queueSearch) { c.inOrder, c.timers, c.deaths = true, true, 1 })},
 		{"the queue node dies, with timers", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) { c.queueNodeDies, c.timers = true, true })},
 		{"in order, hand-over", queueSearchOf(3, []int{2, 2}, 2, inOrder)},
 		{"in order, three processes and one node", queueSearchOf(1, []int{2, 2, 2}, 1, func(c *queueSearch) { c.inOrder = true })},
@@ -474,6 +474,9 @@ func TestQueueSearchControls(t *testing.T) {
 		}, overtakes},
 		{"in order: the queue node is slow", queueSearchOf(3, []int{1, 1}, 1, inOrder), func(c *queueSearch) { c.slowQueueNode = true }, overtakes},
 		{"in order: a turn ends early", queueSearchOf(1, []int{1, 1, 1}, 1, inOrder), func(c *queueSearch) { c.turnsEnd = true }, overtakes},
+		{"in order: an acquire of a key that has ended does not attend", queueSearchOf(1, []int{1, 1, 1}, 1, func(c *queueSearch) { c.inOrder, c.timers, c.deaths = true, true, 1 }), func(c *queueSearch) {
+			c.queue.acquireAttends = false
+		}, overtakes},
 		{"in order: an attempt without a quorum", queueSearchOf(3, []int{1, 1}, 1, inOrder), func(c *queueSearch) { c.timeUp = 1 }, overtakes},
 	} {
 		t.Run(test.name, func(t *testing.T) {
