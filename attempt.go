@@ -429,7 +429,6 @@ type approach struct {
 type strategy struct {
 	waits          bool // the process waits for the resource if another one has it
 	queueNodeFirst bool // the other nodes are asked when the queue node has granted
-	distrusts      bool // or has refused, by a key that does not end soon: it may be an orphan
 	patient        bool // other processes are known to wait: a quorum waits for the queue node's answer
 }
 
@@ -482,14 +481,13 @@ func (p *approach) refuses() bool {
 	return p.reply.vetoed || p.reply.refused && p.readers && p.shared
 }
 
-// judgeQueueNode asks the other nodes once the queue node has granted, or has failed. An attempt that asks
-// them although the queue node refused comes after the process that has the key there.
+// judgeQueueNode asks the other nodes once the queue node has granted, or has failed.
 func (a *attempt) judgeQueueNode(now instant, do []action) []action {
 	n := &a.nodes[a.approach.node]
 	switch {
 	case n.vote == awaited:
 		return do
-	case n.refused && (!a.approach.distrusts || a.approach.reply.endsSoon(a.approach.policy)):
+	case n.refused:
 		a.enter(lost)
 		return do
 	}

@@ -47,7 +47,7 @@ func (c *queueSearch) number(p *queueProcess) uint32 {
 	if a := p.attempt; a != nil {
 		w := &a.approach
 		w.rounds = min(w.rounds, c.policy.roundsAtOnce)
-		is(w.queueNodeFirst, w.distrusts, w.patient, w.elsewhere, w.unheard, w.closes != 0, w.closed, w.againAt != 0)
+		is(w.queueNodeFirst, w.patient, w.elsewhere, w.unheard, w.closes != 0, w.closed, w.againAt != 0)
 		is(w.reply.heard, w.reply.refused, w.reply.vetoed, w.reply.others)
 		key = append(key, byte(a.phase), byte(w.rounds))
 		for i := range a.nodes {

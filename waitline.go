@@ -123,11 +123,8 @@ func (l *waitline) strategy(crowded bool, now time.Time) strategy {
 	case l.failures == 0 && (crowded || l.released): // asking all nodes could overtake the process that is called now
 		how.queueNodeFirst = true
 		l.allUntil = now.Add(l.policy.askAllEvery)
-	case l.failures > 0 && (l.last == nil || l.last.queue.heard):
-		how.queueNodeFirst, how.distrusts = true, !now.Before(l.allUntil)
-		if how.distrusts {
-			l.allUntil = now.Add(l.policy.askAllEvery)
-		}
+	case l.failures > 0 && (l.last == nil || l.last.queue.heard) && now.Before(l.allUntil):
+		how.queueNodeFirst = true
 	default:
 		l.allUntil = now.Add(l.policy.askAllEvery)
 	}

@@ -184,7 +184,6 @@ var (
 	park     = advice{}
 	askAll   = advice{ask: true, how: strategy{waits: true}}
 	askFirst = advice{ask: true, how: strategy{waits: true, queueNodeFirst: true}}
-	distrust = advice{ask: true, how: strategy{waits: true, queueNodeFirst: true, distrusts: true}}
 	answered = askAll // to a call
 )
 
@@ -433,7 +432,7 @@ func TestCall(t *testing.T) {
 			turns.call(lineKey{resource: "r"})
 			wantAdvice(t, "the head", turns.look(line[0]), answered)
 			turns.leave(line[0])
-			wantAdvice(t, "the next", turns.look(line[1]), distrust) // and it does not wait for another call
+			wantAdvice(t, "the next", turns.look(line[1]), askAll) // and it does not wait for another call
 		})
 	})
 	t.Run("and the process gets the resource without it", func(t *testing.T) {
@@ -462,11 +461,7 @@ func TestApproach(t *testing.T) {
 			turns := newTurns()
 			c := turns.stand("r")
 			for round := range 3 {
-				want := distrust
-				if round == 0 {
-					want = askAll
-				}
-				wantAdvice(t, "at first, and after a time", turns.look(c), want)
+				wantAdvice(t, "at first, and after a time", turns.look(c), askAll)
 				turns.failed(c, deaf(refusedBy(0, -1)), now)
 				for range 7 {
 					wantAdvice(t, "refused", turns.look(c), askFirst)
@@ -509,7 +504,7 @@ func TestApproach(t *testing.T) {
 			foreign := refusedBy(0, 50*time.Millisecond)
 			foreign.queue.foreign = true
 			turns.look(c)
-			for _, want := range []advice{askFirst, askFirst, distrust, askFirst} {
+			for _, want := range []advice{askFirst, askFirst, askAll, askFirst} {
 				turns.failed(c, foreign, now)
 				time.Sleep(300 * time.Millisecond)
 				wantAdvice(t, "behind a key of another library", turns.look(c), want)
