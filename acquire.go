@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/d0720281/redlock/internal/line"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/wire"
@@ -20,12 +21,12 @@ import (
 func (p *pool) tryOnce(ctx context.Context, resource string, lc lockConfig) (*Lease, error) {
 	doubts := 0
 	for began := time.Now(); ; {
-		g, f := p.attempt(ctx, resource, lc, strategy{patient: p.waitlines.crowded(resource)})
+		g, f := p.attempt(ctx, resource, lc, nil, line.Advice{How: line.Strategy{Patient: p.lines.Crowded(lc.key(resource))}})
 		if f == nil {
 			return p.grantLease(ctx, g, nil, began), nil
 		}
 		if err := p.outwait(ctx, f, lc.votesWait-time.Since(began), &doubts); err != nil {
-			p.events.notAcquired(lc.line(resource), began, err)
+			p.events.notAcquired(lc.key(resource), began, err)
 			return nil, err
 		}
 	}
@@ -47,7 +48,7 @@ func (p *pool) outwait(ctx context.Context, f *failure, left time.Duration, doub
 	}
 	if errors.Is(f.err, ErrTaken) && slices.ContainsFunc(f.verdict.Masters, func(n *MasterError) bool { return n.Quarantine > 0 }) && *doubts < mostDoubts {
 		*doubts++
-		if why := until(ctx, p.closing, nil, min(left, p.conf.queue.retryDelay(*doubts+2))); why != nil {
+		if why := until(ctx, p.closing, nil, min(left, line.DefaultPolicy.RetryDelay(*doubts+2))); why != nil {
 			return f.verdict.because(why)
 		}
 		return nil
@@ -65,18 +66,31 @@ func (p *pool) outwait(ctx context.Context, f *failure, left time.Duration, doub
 	return nil
 }
 
-// attempt makes one attempt, and reports it to the waitlines and the observer if it failed.
-func (p *pool) attempt(ctx context.Context, resource string, lc lockConfig, how strategy) (*grant, *failure) {
+// attempt makes one attempt, and reports it to the lines and the observer if it failed. head is the caller
+// at the head of a line that makes it; nil if the caller stands in no line.
+func (p *pool) attempt(ctx context.Context, resource string, lc lockConfig, head *caller, next line.Advice) (*grant, *failure) {
 	began := time.Now()
-	g, f := p.acquire(ctx, resource, lc, how)
+	g, f := p.acquire(ctx, resource, lc, head, next)
 	p.outage.note(p, f)
 	if f != nil {
-		if f.queued {
-			p.waitlines.queued(lc.line(resource), f.queueNode)
+		if f.Queued {
+			p.lines.Queued(lc.key(resource), f.queueNode)
 		}
-		p.events.attemptFailed(lc.line(resource), began, f.err)
+		p.events.attemptFailed(lc.key(resource), began, f.err)
 	}
 	return g, f
+}
+
+// caller is a call of Lock or Do that stands in a line.
+type caller = line.Caller[*grant, call]
+
+// call is what a caller wants, and the lease that it got from another caller of the process.
+type call struct {
+	ctx    context.Context
+	done   <-chan struct{} // of ctx
+	config lockConfig
+	began  time.Time
+	lease  *Lease // guarded by the mutex of the lines until the caller has left its line
 }
 
 // waitFor waits until it has a lease or the call ends without one, which it tells the observer.
@@ -84,7 +98,7 @@ func (p *pool) waitFor(ctx context.Context, resource string, lc lockConfig) (*Le
 	began := time.Now()
 	le, err := p.waitInLine(ctx, resource, lc, began)
 	if err != nil {
-		p.events.notAcquired(lc.line(resource), began, err)
+		p.events.notAcquired(lc.key(resource), began, err)
 	}
 	return le, err
 }
@@ -92,8 +106,7 @@ func (p *pool) waitFor(ctx context.Context, resource string, lc lockConfig) (*Le
 // waitInLine stands in line until the resource is handed to this caller, or, at the head of
 // the line, makes attempts until one is successful.
 func (p *pool) waitInLine(ctx context.Context, resource string, lc lockConfig, began time.Time) (*Lease, error) {
-	lines := &p.waitlines
-	c := lines.join(ctx, resource, lc, began)
+	c := p.lines.Join(lc.key(resource), call{ctx: ctx, done: ctx.Done(), config: lc, began: began})
 	left := false // the line
 	defer func() {
 		if !left { // a method of ctx panicked
@@ -101,40 +114,41 @@ func (p *pool) waitInLine(ctx context.Context, resource string, lc lockConfig, b
 		}
 	}()
 	for {
-		switch next := lines.look(c); {
-		case next.lease != nil:
+		switch next := p.lines.Look(c); next.Step {
+		case line.Take:
 			left = true
-			return next.lease, nil
-		case next.rest:
-			p.rest(c)
-		case next.ask:
-			g, f := p.attempt(ctx, resource, lc, next.how)
+			return c.Call.lease, nil
+		case line.Rest:
+			p.rest(resource, c, next.How.Number)
+		case line.Ask:
+			g, f := p.attempt(ctx, resource, lc, c, next)
 			if f == nil {
 				left = true
-				return p.grantLease(ctx, g, c, c.began), nil
+				return p.grantLease(ctx, g, c, began), nil
 			}
-			if err := p.retryable(ctx, c, f); err != nil {
+			if err := p.retryable(ctx, resource, c, f); err != nil {
 				left = true
 				p.leave(c)
 				return nil, err
 			}
 		default:
-			if why := until(ctx, p.closing, next.wake, next.wait); why != nil {
+			if why := until(ctx, p.closing, next.Wake, next.For); why != nil {
 				left = true
-				err := p.gaveUp(c, why)
+				err := p.gaveUp(resource, c, why)
 				p.leave(c)
 				return nil, err
 			}
+			p.outage.lasting(p, c)
 		}
 	}
 }
 
 // retryable notes the failure of an attempt by the head of a line. If the caller must stop
 // waiting, it returns the error for the caller.
-func (p *pool) retryable(ctx context.Context, c *caller, f *failure) error {
-	if closed(c.done) && errors.Is(f.err, ctx.Err()) {
+func (p *pool) retryable(ctx context.Context, resource string, c *caller, f *failure) error {
+	if closed(ctx.Done()) && errors.Is(f.err, ctx.Err()) {
 		// The attempt was cut short; an earlier one knew more.
-		if last, _ := p.waitlines.last(c); last != nil {
+		if last := p.lastVerdict(p.lines.Standing(c)); last != nil {
 			return last.because(reason.OfContext(ctx))
 		}
 		return f.err
@@ -149,40 +163,82 @@ func (p *pool) retryable(ctx context.Context, c *caller, f *failure) error {
 			return f.err // the deadline comes first
 		}
 	}
-	f.listens = f.listens && f.queueNode == p.queueNodeOf(c.line.key.resource) // which may have come up meanwhile
-	if !p.quorumUp() {
-		voteless = max(voteless, p.conf.queue.queuedDelay) // a node that comes up wakes the head
-	}
-	p.waitlines.failed(c, f, func(failed int) time.Duration {
-		return max(p.conf.queue.retryDelay(failed), voteless)
+	f.Listens = f.Listens && f.queueNode == p.queueNodeOf(resource) // which may have come up meanwhile
+	f.Outage = !p.quorumUp()
+	p.lines.Failed(c, f.Failure, func(failed int) time.Duration {
+		return max(line.DefaultPolicy.RetryDelay(failed), voteless)
 	})
+	if f.Outage && p.changes.Load() != f.changes { // meanwhile
+		p.changed()
+	}
 	return nil
 }
 
 // leave ends the waiting of a caller without a lease.
 func (p *pool) leave(c *caller) {
-	lease, queuedAt := p.waitlines.leave(c)
-	if lease != nil { // handed over in the same moment
-		_, _ = p.unlock(lease)
+	served, queuedAt := p.lines.Leave(c)
+	if served { // handed over in the same moment
+		_, _ = p.unlock(c.Call.lease)
 	}
-	if queuedAt >= 0 {
-		p.leaveQueue(c.line.key, queuedAt)
-	}
+	p.leaveQueue(c.Key(), queuedAt)
 }
 
 // gaveUp is the error of a caller that stopped waiting for reason. It includes the verdict of
 // the line's last attempt, which this caller or the one ahead of it made.
-func (p *pool) gaveUp(c *caller, why error) error {
-	last, behind := p.waitlines.last(c)
+func (p *pool) gaveUp(resource string, c *caller, why error) error {
+	s := p.lines.Standing(c)
+	last := p.lastVerdict(s)
 	switch {
-	case behind:
-		return errorf("lock %q: %w, %w in this process: %w", c.line.key.resource, ErrNotAcquired, ErrTaken, why)
+	case s.Behind:
+		return errorf("lock %q: %w, %w in this process: %w", resource, ErrNotAcquired, ErrTaken, why)
 	case last != nil:
 		return last.because(why)
-	case p.waitlines.inQueue(c):
-		return errorf("lock %q: %w, %w: other processes wait, too: %w", c.line.key.resource, ErrNotAcquired, ErrTaken, why)
+	case s.Queued:
+		return errorf("lock %q: %w, %w: other processes wait, too: %w", resource, ErrNotAcquired, ErrTaken, why)
 	}
-	return errorf("lock %q: %w: %w", c.line.key.resource, ErrNotAcquired, why)
+	return errorf("lock %q: %w: %w", resource, ErrNotAcquired, why)
+}
+
+// lastVerdict returns the verdict of the last attempt of a line; nil if there was none. A node that had not
+// answered then may have been found down since.
+func (p *pool) lastVerdict(s line.Standing) *QuorumError {
+	last, _ := s.Why.(*QuorumError) // as conclude made it
+	if last == nil {
+		return nil
+	}
+	return p.updated(last)
+}
+
+// until blocks until ready is closed or has a token, or until d is over. A d of 0 is never
+// over. If the context or the Locker ends first, until returns that as an error.
+func until(ctx context.Context, closing, ready <-chan struct{}, d time.Duration) error {
+	var after <-chan time.Time
+	if d > 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		after = timer.C
+	}
+	select {
+	case <-ready:
+	case <-after:
+	case <-ctx.Done():
+		return reason.OfContext(ctx)
+	case <-closing:
+		return ErrClosed
+	}
+	return nil
+}
+
+// closed reports whether a context has ended, by its channel. Err of a context can be foreign
+// code that blocks. So Err is called only after the context has ended, only by the goroutine of
+// the call, and not under a mutex.
+func closed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
 }
 
 // grantLease makes the first handle of a lease that was granted or adopted. head is the caller
@@ -198,9 +254,7 @@ func (p *pool) grantLease(ctx context.Context, g *grant, head *caller, began tim
 	g.renewal.at = g.nextRenewal(g.start)
 	due := g.dueLocked()
 	g.mu.Unlock()
-	if queuedAt := p.waitlines.held(g, head); queuedAt >= 0 {
-		p.leaveQueue(g.line(), queuedAt)
-	}
+	p.leaveQueue(g.key(), p.noteGrant(g, head))
 	p.renewer.add(g, due, g.start)
 	p.events.acquired(le, began)
 	return le
@@ -220,11 +274,22 @@ func (p *pool) unlock(le *Lease) (last bool, err error) {
 	return last, err
 }
 
+// unlockKept ends a lease that was kept until end for its minimum hold.
+func (p *pool) unlockKept(kept *Lease, end instant) {
+	now := p.now()
+	if p.passToNext(kept, now) {
+		return
+	}
+	if last, _ := kept.end(ErrReleased, end); last {
+		p.release(kept, now)
+	}
+}
+
 // release sends the releases of a lease whose last handle was ended at now.
 func (p *pool) release(le *Lease, now instant) {
 	le.grant.sendReleases(now, released)
 	p.renewer.remove(le.grant)
-	p.waitlines.freed(le.grant)
+	p.lines.Freed(le.grant.key(), le.grant)
 }
 
 // This file runs an attempt (attempt.go): it sends the requests that a step asks for, passes
@@ -249,59 +314,50 @@ type acquisition struct {
 type failure struct {
 	err       error
 	verdict   *QuorumError // err, if nodes were asked
-	queue     queueReply
 	queueNode int
-	elsewhere bool // as in approach
-	queued    bool // the process has a place in the queue: the releases tell the queue node so
-	listens   bool // and can be called; otherwise it polls
-}
-
-// left bounds how long the present holder's key lives, or is negative if unknown.
-func (f *failure) left() time.Duration {
-	if f.elsewhere || !f.queue.heard {
-		return -1
-	}
-	return f.queue.left
+	changes   int64 // of the pool when the attempt began
+	line.Failure
 }
 
 // acquire makes one attempt. If it fails, releases are on their way to all nodes.
 //
 // Source: distlock, "The Redlock Algorithm", steps 1 to 5; ALGORITHM section 3.
-func (p *pool) acquire(ctx context.Context, resource string, lc lockConfig, how strategy) (*grant, *failure) {
+func (p *pool) acquire(ctx context.Context, resource string, lc lockConfig, head *caller, next line.Advice) (*grant, *failure) {
 	if closed(ctx.Done()) {
 		return nil, &failure{err: endedBy(ctx)}
 	}
 	if err := p.set.Misconfigured(); err != nil {
 		return nil, &failure{err: errorf("lock %q: %w: %w", resource, ErrNotAcquired, err)}
 	}
-	a := newAcquisition(p, resource, lc)
-	if err := p.admission.enter(ctx, p.closing); err != nil {
+	a, changes := newAcquisition(p, resource, lc), p.changes.Load()
+	if err := p.admission.Enter(func(admitted <-chan struct{}) error { return until(ctx, p.closing, admitted, 0) }); err != nil {
 		return nil, &failure{err: errorf("lock %q: %w: %w", resource, ErrNotAcquired, err)}
 	}
 	granted, end := false, released
 	defer func() { // also if a method of ctx panics
-		p.admission.leave(a.answeredIn(), lc.timeout())
+		p.admission.Leave(a.answeredIn(), lc.timeout())
 		if !granted {
 			a.sendReleases(p.now(), end)
 		}
 	}()
-	a.ask(how, p.set.AwaitClocks(ctx, p.closing, p.now(), lc.timeout()))
-	f := a.conclude(a.await(ctx))
+	a.ask(next.How, p.set.AwaitClocks(ctx, p.closing, p.now(), lc.timeout()))
+	f := a.conclude(a.await(ctx, head, next.Wake))
 	if f == nil {
 		granted = true
 		return &a.grant, nil
 	}
-	if f.queued = f.queued && !f.verdict.Permanent() && p.goesOn(ctx, a.line()); f.queued {
+	f.changes = changes
+	if f.Queued = f.Queued && !f.verdict.Permanent() && p.goesOn(ctx, a.key()); f.Queued {
 		end = p.waitAt(a.queueNode)
-		f.listens = end == listens
+		f.Listens = end == listens
 	}
 	return nil, f
 }
 
 // goesOn reports whether the process still wants a resource when an attempt of the
 // head of its line has failed: the head waits, or another caller does.
-func (p *pool) goesOn(ctx context.Context, line lineKey) bool {
-	return p.opened.Err() == nil && (!closed(ctx.Done()) || p.waitlines.behind(line))
+func (p *pool) goesOn(ctx context.Context, key line.Key) bool {
+	return p.opened.Err() == nil && (!closed(ctx.Done()) || p.lines.Waits(key, 1))
 }
 
 // endedBy returns the error of a call whose context was over before a node was asked.
@@ -327,25 +383,25 @@ func newAcquisition(p *pool, resource string, lc lockConfig) *acquisition {
 }
 
 // ask begins the attempt at the present moment.
-func (a *acquisition) ask(how strategy, now instant) {
+func (a *acquisition) ask(how line.Strategy, now instant) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if how.waits {
-		a.name = a.pool.queuesAs(a.line())
+	if how.Waits {
+		a.name = a.pool.queuesAs(a.key())
 	}
 	a.beginLocked(how, now, a.pool.queueNodeOf(a.resource))
 	a.stepLocked(event{what: begun}, a.start)
 }
 
 // beginLocked makes the attempt ready to begin at a moment.
-func (a *acquisition) beginLocked(how strategy, start instant, queueNode int) {
+func (a *acquisition) beginLocked(how line.Strategy, start instant, queueNode int) {
 	p := a.pool
-	a.start, a.queueNode = start, queueNode
+	a.start, a.queueNode, a.number = start, queueNode, how.Number
 	a.hand.since = start
 	a.seed = p.set.Seed(start, a.timeout())
 	t := &a.attempt
 	t.start, t.useless = start, start.Add(a.ttl-a.minValidity())
-	t.approach = approach{strategy: how, policy: &p.conf.queue, node: queueNode, shared: a.shared}
+	t.approach = approach{Strategy: how, policy: &defaultAskPolicy, node: queueNode, shared: a.shared}
 }
 
 // stepLocked passes an event to the attempt, and sends the requests that the step returns.
@@ -373,9 +429,7 @@ func (a *acquisition) stepLocked(e event, now instant) {
 		}
 	}
 	a.actions = do[:0]
-	a.target = t.fencing.target
-	a.hand.heard = t.approach.reply.heard
-	a.hand.contested = a.hand.contested || t.approach.reply.others
+	a.target, a.heard = t.fencing.target, t.approach.word.Heard
 	if t.phase.over() || t.until() < t.armed {
 		a.wake()
 	}
@@ -391,11 +445,7 @@ func unsent(r *node.Request, err error) event {
 
 // Receive implements [node.Receiver] for the acquire and the raise.
 func (a *acquisition) Receive(r *node.Request, rep node.Reply) {
-	var word queueReply
-	if r.Op == wire.Acquire && r.Process != "" {
-		word = heardFrom(rep)
-		a.pool.waitlines.hear(a.resource, word, a.ttl) // also if it comes after the verdict
-	}
+	word := a.hear(r, rep) // also if it comes after the verdict
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.sent[r.Node] == r {
@@ -406,9 +456,9 @@ func (a *acquisition) Receive(r *node.Request, rep node.Reply) {
 		refusal := e.err
 		e = event{what: voted, node: r.Node, vote: vote{counter: rep.Counter, server: rep.Server, err: refusal}}
 		e.vote.refused = rep.Err == nil && (rep.Code == wire.Busy || rep.Code == wire.Queued)
-		e.vote.queue = word
+		e.vote.word = word
 		if r.Process == "" {
-			e.vote.readers = readersAt(r, rep) && (r.Shared || a.attempt.approach.waits)
+			e.vote.readers = readersAt(r, rep) && (r.Shared || a.attempt.approach.Waits)
 		}
 		a.nodes[r.Node].takeGrant(rep, refusal == nil, a.keyLife(a.start, a.ttl))
 	}
@@ -438,8 +488,8 @@ func (n *nodeKey) takeGrant(rep node.Reply, isVote bool, keepsTo instant) {
 }
 
 // await waits for the end of the attempt. The result says why the caller will not have the
-// lease, whatever the votes; nil if it will.
-func (a *acquisition) await(ctx context.Context) (over error) {
+// lease, whatever the votes; nil if it will. wake is that of the head of a line, which may be called.
+func (a *acquisition) await(ctx context.Context, head *caller, wake <-chan struct{}) (over error) {
 	timer := a.pool.timers.start(a.firstWait())
 	defer a.pool.timers.stop(timer)
 	for {
@@ -447,6 +497,10 @@ func (a *acquisition) await(ctx context.Context) (over error) {
 		case <-a.signal:
 		case <-timer.C:
 			a.timeUp()
+		case <-wake:
+			if a.pool.lines.IsCalled(head) {
+				a.called()
+			}
 		case <-ctx.Done():
 			return reason.OfContext(ctx)
 		case <-a.pool.closing:
@@ -502,6 +556,13 @@ func (a *acquisition) timeUp() {
 	a.stepLocked(event{what: timeUp, later: a.later}, a.pool.now())
 }
 
+// called tells the attempt that the queue node has called the process.
+func (a *acquisition) called() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stepLocked(event{what: called}, a.pool.now())
+}
+
 // answeredIn returns the time until a quorum of the nodes had answered. If they have not, it
 // returns the time until now.
 func (a *acquisition) answeredIn() time.Duration {
@@ -550,9 +611,7 @@ func (a *acquisition) conclude(over error) *failure {
 	return &failure{
 		err:       e,
 		verdict:   e,
-		queue:     t.approach.reply, // which may still change
 		queueNode: a.queueNode,
-		elsewhere: t.approach.elsewhere,
-		queued:    t.approach.rests(),
+		Failure:   line.Failure{Why: e, Word: t.approach.word, Elsewhere: t.approach.elsewhere, Queued: t.approach.rests()},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/d0720281/redlock/internal/line"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/wire"
@@ -50,7 +51,7 @@ func (le *Lease) Detach() error {
 	g.mu.Unlock()
 	run(after)
 	g.pool.renewer.remove(g)
-	g.pool.waitlines.freed(g)
+	g.pool.lines.Freed(g.key(), g)
 	return nil
 }
 
@@ -120,7 +121,7 @@ func (l *Locker) Adopt(ctx context.Context, resource, token string, fence int64,
 	p := l.start()
 	g, err := p.adopt(ctx, resource, token, fence, lc)
 	if err != nil {
-		p.events.attemptFailed(lineKey{resource: resource}, began, err)
+		p.events.attemptFailed(line.Key{Resource: resource}, began, err)
 		return nil, err
 	}
 	return p.grantLease(ctx, g, nil, began), nil

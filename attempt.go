@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/d0720281/redlock/internal/line"
 	"github.com/d0720281/redlock/internal/rules"
 	"github.com/d0720281/redlock/internal/wire"
 )
@@ -104,6 +105,7 @@ const (
 	voted            // a node answered the acquire, or could not be asked
 	raised           // a node answered the raise, or could not be asked
 	timeUp           // the moment that until told has come
+	called           // the queue node has called the process
 	gaveUp           // the caller has stopped waiting
 )
 
@@ -114,7 +116,7 @@ type vote struct {
 	refused bool  // another holder has the key there, or another process has its turn
 	err     error // why this is no vote; nil if it is one
 	readers bool  // other readers have the key there
-	queue   queueReply
+	word    wire.Word
 }
 
 // action is a request to send: an acquire, or a raise from a counter to a target.
@@ -130,7 +132,7 @@ func (a *attempt) step(e event, now instant, do []action) []action {
 	case begun:
 		return a.begin(now, do)
 	case voted:
-		a.approach.hear(e.vote.queue)
+		a.approach.hear(e.vote.word)
 		switch n := &a.nodes[e.node]; {
 		case n.vote != awaited:
 			return do
@@ -152,6 +154,11 @@ func (a *attempt) step(e event, now instant, do []action) []action {
 			return do
 		}
 		return a.elapse(e.later, now, do)
+	case called:
+		if a.phase.over() {
+			return do
+		}
+		do = a.answerCall(now, do)
 	case gaveUp:
 		a.enter(lost)
 		return do
@@ -164,7 +171,7 @@ func (a *attempt) step(e event, now instant, do []action) []action {
 // Source: distlock, steps 1 and 2; ALGORITHM section 3, points 1 and 2, and section 10.
 func (a *attempt) begin(now instant, do []action) []action {
 	a.asked = now
-	if a.approach.queueNodeFirst {
+	if a.approach.QueueNodeFirst {
 		for i := range a.nodes {
 			a.nodes[i].note(wire.Acquire, errNotAsked)
 		}
@@ -172,6 +179,20 @@ func (a *attempt) begin(now instant, do []action) []action {
 	}
 	a.enter(asking)
 	return a.askOthers(-1, do)
+}
+
+// answerCall has the attempt go on as one that begins with the call: no other process is let in now, so all
+// nodes are asked, and the queue node is not waited for.
+//
+// Source: ALGORITHM section 10, "Called".
+func (a *attempt) answerCall(now instant, do []action) []action {
+	a.approach.Patient = false
+	if a.phase != askingQueueNode {
+		return do
+	}
+	a.enter(asking)
+	a.asked = now
+	return a.askOthers(a.approach.node, do)
 }
 
 // askOthers sends the acquire to all nodes but one.
@@ -273,7 +294,7 @@ func (a *attempt) judgeVotes(now instant, do []action) []action {
 	switch {
 	case v == impossible:
 		return a.askAgain(now, do)
-	case (a.approach.patient || a.approach.readers) && a.awaitsQueueNode(now):
+	case (a.approach.Patient || a.approach.readers) && a.awaitsQueueNode(now):
 		return do
 	}
 	switch refused, wait := a.refuseSkewed(now); {
@@ -407,11 +428,11 @@ func (a *attempt) reasons() []error {
 //
 // Source: ALGORITHM section 10.
 type approach struct {
-	strategy
-	policy *queuePolicy
-	node   int        // the queue node
-	shared bool       // the attempt is a reader's
-	reply  queueReply // what the queue node said
+	line.Strategy
+	policy *askPolicy
+	node   int       // the queue node
+	shared bool      // the attempt is a reader's
+	word   wire.Word // of the queue node
 
 	// elsewhere: the queue node granted, but a quorum refused. Another process may hold the
 	// resource on the other nodes.
@@ -425,34 +446,26 @@ type approach struct {
 	againAt instant // when the nodes that refused are asked again; 0 = not for now
 }
 
-// strategy is how the head of a line approaches the nodes.
-type strategy struct {
-	waits          bool // the process waits for the resource if another one has it
-	queueNodeFirst bool // the other nodes are asked when the queue node has granted
-	patient        bool // other processes are known to wait: a quorum waits for the queue node's answer
+// askPolicy has the times and numbers that tune how an attempt asks again.
+type askPolicy struct {
+	leastPatience time.Duration // how long a quorum waits at least for the queue node's answer
+	roundsAtOnce  int           // how often nodes that refused are asked again at once
+	roundPause    time.Duration // pause before they are asked again after that
+	retryShare    time.Duration // if a quorum refuses, they are asked for the node timeout divided by this
 }
 
-// queueReply is the queue node's answer about the queue, which comes with its vote.
-type queueReply struct {
-	heard   bool
-	refused bool          // another process has the resource, or has been called
-	vetoed  bool          // another process has been called: no other process gets the resource for now
-	others  bool          // other processes wait
-	left    time.Duration // of the holder's key or of the other process's turn; negative if it has no end
-	foreign bool          // the attempt met the key of another library
+var defaultAskPolicy = askPolicy{
+	leastPatience: 2 * time.Millisecond,
+	roundsAtOnce:  5,
+	roundPause:    2 * time.Millisecond,
+	retryShare:    10,
 }
 
-// endsSoon reports whether what is in the way ends before a process in the queue would ask again. Then the
-// queue node knows which process is next. The key of another library may be renewed.
-func (r queueReply) endsSoon(policy *queuePolicy) bool {
-	return r.left >= 0 && r.left < policy.queuedDelay && !r.foreign
-}
-
-// hear takes what the queue node said beside its vote.
-func (p *approach) hear(r queueReply) {
-	if r.heard {
-		r.foreign = r.foreign || p.reply.foreign
-		p.reply = r
+// hear takes the word of the queue node.
+func (p *approach) hear(w wire.Word) {
+	if w.Heard {
+		w.Foreign = w.Foreign || p.word.Foreign
+		p.word = w
 	}
 }
 
@@ -461,7 +474,7 @@ func (p *approach) hear(r queueReply) {
 // by itself.
 //
 // Source: ALGORITHM section 10, "rest".
-func (p *approach) rests() bool { return p.waits && (p.reply.refused || p.elsewhere || p.unheard) }
+func (p *approach) rests() bool { return p.Waits && (p.word.Refused || p.elsewhere || p.unheard) }
 
 // meetReaders notes that other readers have the resource. The attempt needs the queue node's word then,
 // or the silence of that node for a whole node timeout: a reader before it joins the others, and a Lock
@@ -478,7 +491,7 @@ func (p *approach) meetReaders() {
 // refuses reports whether the queue node's answer ends the attempt, whatever the votes: another process
 // has been called, or a writer has the key there while the attempt would join other readers.
 func (p *approach) refuses() bool {
-	return p.reply.vetoed || p.reply.refused && p.readers && p.shared
+	return p.word.Vetoed || p.word.Refused && p.readers && p.shared
 }
 
 // judgeQueueNode asks the other nodes once the queue node has granted, or has failed.
@@ -540,7 +553,7 @@ func (a *attempt) askAgain(now instant, do []action) []action {
 		if sent {
 			return do
 		}
-	case !p.waits:
+	case !p.Waits:
 	case refused >= a.need && now >= a.asked.Add(a.timeout/p.policy.retryShare):
 		p.elsewhere = true
 	default:

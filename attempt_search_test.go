@@ -8,6 +8,7 @@ import (
 
 	"github.com/d0720281/redlock/chaos/model/search"
 	"github.com/d0720281/redlock/chaos/model/searchtest"
+	"github.com/d0720281/redlock/internal/line"
 	"github.com/d0720281/redlock/internal/rules"
 	"github.com/d0720281/redlock/internal/wire"
 )
@@ -84,7 +85,7 @@ func (c *attemptSearch) model() search.Model[searchState] {
 // number returns the index of a machine's state in the list.
 func (c *attemptSearch) number(a *attempt) uint16 {
 	key := []byte{byte(a.phase), byte(a.fencing.target), byte(a.approach.rounds)}
-	for _, is := range []bool{a.approach.closes != 0, a.approach.closed, a.approach.againAt != 0, a.approach.reply.vetoed} {
+	for _, is := range []bool{a.approach.closes != 0, a.approach.closed, a.approach.againAt != 0, a.approach.word.Vetoed, a.approach.Patient} {
 		key = append(key, fmt.Sprint(is)[0])
 	}
 	for _, n := range a.nodes {
@@ -105,9 +106,9 @@ func (c *attemptSearch) step(s *searchState, k int, e event) {
 		skew:  func(int, instant) (error, bool) { return nil, true },
 		nodes: make([]voter, searchNodes),
 	}
-	policy := defaultQueuePolicy
+	policy := defaultAskPolicy
 	policy.roundsAtOnce = 1
-	a.approach = approach{policy: &policy, strategy: strategy{patient: c.patient, queueNodeFirst: c.first}}
+	a.approach = approach{policy: &policy, Strategy: line.Strategy{Patient: c.patient, QueueNodeFirst: c.first}}
 	before := askingQueueNode
 	if m := c.machines[s.machine[k]]; m != nil {
 		*a = *m
@@ -199,9 +200,14 @@ func (c *attemptSearch) next(s searchState, visit func(searchState, search.Step)
 			s.release(k)
 			visit(s, search.Step{Format: "attempt %d releases", A: k})
 		case !a.phase.over():
-			s := s
+			before, s := s, s
 			c.step(&s, k, event{what: timeUp, later: make([]instant, searchNodes)})
 			visit(s, search.Step{Format: "attempt %d: its time is up", A: k})
+			if a.phase == askingQueueNode || a.approach.Patient { // otherwise a call changes nothing
+				s := before
+				c.step(&s, k, event{what: called})
+				visit(s, search.Step{Format: "attempt %d: the queue node calls", A: k})
+			}
 		}
 		for i := range searchNodes {
 			c.deliver(s, k, i, visit)
@@ -260,9 +266,9 @@ func (c *attemptSearch) deliver(s searchState, k, i int, visit func(searchState,
 func said(i int, m mail) event {
 	switch m.what {
 	case saysGranted:
-		return event{what: voted, node: i, vote: vote{counter: int64(m.counter), server: fmt.Sprint(i), queue: queueReply{heard: i == 0}}}
+		return event{what: voted, node: i, vote: vote{counter: int64(m.counter), server: fmt.Sprint(i), word: wire.Word{Heard: i == 0}}}
 	case saysRefused:
-		return event{what: voted, node: i, vote: vote{refused: true, err: errHeldByOther, queue: queueReply{heard: i == 0, refused: i == 0}}}
+		return event{what: voted, node: i, vote: vote{refused: true, err: errHeldByOther, word: wire.Word{Heard: i == 0, Refused: i == 0}}}
 	case saysRaised:
 		return event{what: raised, node: i}
 	}

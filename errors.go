@@ -159,6 +159,19 @@ func (p *pool) nodeError(i int, op string, err error, timeout time.Duration) *Ma
 	return &MasterError{Master: n.Addr(), Op: op, Err: err, Quarantine: time.Duration(left), Owner: holder.Owner, ExpiresIn: holder.Left}
 }
 
+// updated returns a verdict with what is known now of the nodes that were undecided.
+func (p *pool) updated(e *QuorumError) *QuorumError {
+	more := *e
+	more.Masters = slices.Clone(e.Masters)
+	for k, was := range e.Masters {
+		if was.Err == errUndecided {
+			i := slices.IndexFunc(p.nodes, func(n *node.Node) bool { return n.Addr() == was.Master })
+			more.Masters[k] = p.nodeError(i, was.Op, errUndecided, 0)
+		}
+	}
+	return &more
+}
+
 func timeoutError(d time.Duration) error {
 	return fmt.Errorf("%w of %v (see WithMasterTimeout)", errNodeTimeout, d)
 }

@@ -6,14 +6,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/d0720281/redlock/internal/line"
 	"github.com/d0720281/redlock/internal/lockorder"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
 // grant has the keys on the nodes, the deadline and the handles of a lease.
-// acquire.go and adopt.go make one, renew.go keeps it, handover.go gives it to the next caller,
-// release.go ends it.
+// acquire.go and adopt.go make one, renew.go keeps it, passOn gives it to the next caller, release.go ends
+// it.
 type grant struct {
 	pool     *pool
 	resource string
@@ -22,6 +23,8 @@ type grant struct {
 	start     instant       // when the attempt or the adoption began
 	queueNode int           // the node that kept the queue at start
 	name      string        // of this process, as told to the queue node; wire.NoProcess if the process did not wait
+	number    int           // of the line's last attempt when this one began; see line.Lines.Hear
+	heard     bool          // the queue node has answered the attempt, and taken the process out of its queue
 	adopted   bool          // other processes may have the same lease
 	signal    chan struct{} // holds one token: the call that waits should look again
 
@@ -106,10 +109,19 @@ func newGrant(p *pool, resource string, lc lockConfig) *grant {
 
 // Receive implements [node.Receiver] for the release.
 func (g *grant) Receive(r *node.Request, rep node.Reply) {
-	g.pool.ended(r, rep, g)
+	g.hear(r, rep)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.releasedLocked(r.Node, rep)
+}
+
+// hear tells the lines what the queue node reports in a reply.
+func (g *grant) hear(r *node.Request, rep node.Reply) wire.Word {
+	w := rep.Word(r)
+	if w.Heard || w.Joined {
+		g.pool.lines.Hear(line.Key{Resource: g.resource, Shared: r.Shared}, w, g.ttl, g.number)
+	}
+	return w
 }
 
 // noteLocked keeps the reason why a node did not say yes, for the error of the call.
@@ -147,8 +159,12 @@ func (g *grant) presentFenceLocked() int64 {
 	return firstFence(g.target) + int64(g.hand.count)
 }
 
-// line returns which line of the process the callers of such a lease stand in.
-func (g *grant) line() lineKey { return g.lockConfig.line(g.resource) }
+// key names the line of the process in which the callers of such a lease stand.
+func (g *grant) key() line.Key { return g.lockConfig.key(g.resource) }
+
+func (lc *lockConfig) key(resource string) line.Key {
+	return line.Key{Resource: resource, Shared: lc.shared}
+}
 
 // keyLife returns the moment until which a node keeps the key at least, after a request with a TTL
 // that was sent at start.
@@ -194,4 +210,129 @@ func (g *grant) holdEnd() instant {
 		return never
 	}
 	return g.hand.since.Add(g.maxHold)
+}
+
+// If a lease is unlocked while another caller of the process waits for the resource, that caller gets the
+// keys and the deadline as they are, and no node is told. Each grant has reserved a block of fencing tokens
+// for that.
+//
+// Source: ALGORITHM section 10, "Hand-over inside the process".
+
+// How often one grant may be handed over: as often as it has tokens, or less if other processes
+// are known to want the resource. Then the callers that were in line at the grant get the lease,
+// and further callers only until the time that it took to get the grant has paid off.
+const (
+	mostHandovers    = fenceBlock - 1
+	crowdedHandovers = 16
+	crowdedPayoff    = 8 // times the duration of the attempt that was granted
+)
+
+// handOver has what decides how often a lease goes to the next caller of the process.
+type handOver struct {
+	since instant       // when the time of its present holder began
+	count int           // how often the lease has been handed over
+	took  time.Duration // from the start of the attempt to the grant
+}
+
+// passToNext ends a lease at now and gives its grant to the caller at the head of the line. It
+// reports false, and has done nothing, if the lease cannot be handed over.
+func (p *pool) passToNext(le *Lease, now instant) bool {
+	g, end := le.grant, (func())(nil)
+	key := line.Key{Resource: g.resource} // the leases of readers are not handed over
+	heir, queuedAt := p.lines.HandOver(key, g, g.queueNode, func(heir line.Offer[call]) bool {
+		heir.Call.lease, end = g.passOn(le, heir, now)
+		return heir.Call.lease != nil
+	})
+	if heir == nil {
+		return false
+	}
+	p.leaveQueue(key, queuedAt)
+	if end != nil {
+		lockorder.MustBeFree()
+		end()
+	}
+	heir.Poke()
+	return true
+}
+
+// passOn ends the only handle of a lease, and then makes a handle for its heir. next is nil if
+// the lease cannot be passed on. The caller calls end, which ends the context of the present holder, after
+// it has unlocked the mutexes.
+func (g *grant) passOn(le *Lease, heir line.Offer[call], now instant) (next *Lease, end func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case heir.Call.config != g.lockConfig || closed(heir.Call.done):
+		return nil, nil
+	case g.adopted || g.cause != nil || le.done || len(g.handles) != 1 || g.handles[0] != le:
+		return nil, nil // another caller may use the lease, or the lease is over
+	case !g.pool.conf.rules.HandsOver(g.handsOverLocked(heir, now)):
+		return nil, nil
+	}
+	le.done = true
+	if !g.pool.conf.rules.KeepsHandle {
+		end = le.overLocked(ErrReleased)
+	}
+	g.pool.events.released(le, nil)
+	g.hand.count++
+	g.name = g.pool.queuesAs(g.key()) // the release takes the process out of the queue, also if a TryLock got the lease
+	next = &Lease{grant: g, fence: g.pool.conf.rules.Successor(le.fence), turn: g.hand.count, parent: heir.Call.ctx, since: time.Now()}
+	g.handles[0], g.keepTo = next, 0
+	if g.maxHold > 0 { // the bound of the new holder counts from now
+		g.hand.since = now
+		g.limits.deadline.Store(int64(min(g.limits.uncapped, g.holdEnd())))
+		g.pool.renewer.update(g)
+	}
+	g.pool.events.acquired(next, heir.Call.began)
+	return next, end
+}
+
+// handsOverLocked reports whether a lease may go to an heir at now. The hand-overs end
+// while the grant alone still gives the next lease its MinValidity. So other processes get their
+// turn even if the lease has been renewed.
+func (g *grant) handsOverLocked(heir line.Offer[call], now instant) bool {
+	most := mostHandovers
+	switch {
+	case !heir.Contested:
+	case heir.Waited || now.Sub(g.start) < crowdedPayoff*g.hand.took:
+		most = crowdedHandovers
+	default:
+		most = 0
+	}
+	return g.hand.count < most && now < g.deadline() &&
+		now.Sub(g.start) <= g.minValidity() && g.limits.uncapped.Sub(now) >= g.minValidity()
+}
+
+// noteGrant tells the lines that this process has a lease. head is the caller at the head of a line that
+// got it; nil if the caller stood in no line. If the process has to leave the queue of a node, noteGrant
+// returns that node, and otherwise line.Nowhere.
+func (p *pool) noteGrant(g *grant, head *caller) (queuedAt int) {
+	switch {
+	case !g.shared:
+		return p.lines.Held(g.key(), g, head, g.queueNode)
+	case head == nil:
+		return line.Nowhere
+	}
+	return p.lines.Admit(head, g.leaves(), g.shareWith)
+}
+
+// leaves returns the node that has taken the process out of its queue; line.Nowhere if none is known to.
+func (g *grant) leaves() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.heard {
+		return g.queueNode
+	}
+	return line.Nowhere
+}
+
+// shareWith gives a reader a handle of the lease of another reader, if both want such a lease.
+func (g *grant) shareWith(c *call) bool {
+	if c.config != g.lockConfig || closed(c.done) {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c.lease = g.newHandleLocked(c.ctx)
+	return true
 }

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/d0720281/redlock/internal/line"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/wire"
 )
@@ -45,18 +46,48 @@ func (h *handing) take(t *testing.T) {
 	h.lease = h.grantLease(context.Background(), g, nil, time.Now())
 }
 
+// standing is a caller that stands in a line.
+type standing struct {
+	*caller
+	wake <-chan struct{}
+}
+
 // caller gets in line as Lock does, after a first look.
-func (h *handing) caller(ctx context.Context) *caller {
-	c := h.pool.waitlines.join(ctx, "r", h.conf.lockConfig, time.Now())
-	h.pool.waitlines.look(c)
-	return c
+func (h *handing) caller(ctx context.Context) standing {
+	lc := h.conf.lockConfig
+	c := h.pool.lines.Join(lc.key("r"), call{ctx: ctx, done: ctx.Done(), config: lc, began: time.Now()})
+	return standing{c, h.pool.lines.Look(c).Wake}
+}
+
+// told reports whether the caller has been told to look again, which it then does.
+func (c standing) told() bool {
+	select {
+	case <-c.wake:
+		return true
+	default:
+		return false
+	}
 }
 
 // crowd pretends that other processes wait, that the grant took 1 ms, was handed over so many times
-// and is so old, and that so many callers were in line when it was made.
-func (h *handing) crowd(handed, inLine int, age time.Duration) {
-	h.g.hand.contested, h.g.hand.count, h.g.hand.inLine, h.g.hand.took = true, handed, inLine, time.Millisecond
+// and is so old, and that the callers in line were there when it was made, or were not.
+func (h *handing) crowd(handed int, waited bool, age time.Duration) {
+	h.g.hand.count, h.g.hand.took = handed, time.Millisecond
+	if waited {
+		h.pool.lines.Freed(h.g.key(), h.g)
+		h.pool.lines.Held(h.g.key(), h.g, nil, h.g.queueNode)
+	}
+	h.pool.lines.Hear(h.g.key(), wire.Word{Heard: true, Others: 1}, time.Minute, 0)
 	time.Sleep(age)
+}
+
+// wantAdvice checks what a caller is told to do.
+func wantAdvice(t *testing.T, what string, got, want line.Advice) {
+	t.Helper()
+	got.Wake, got.How.Number = nil, 0
+	if got != want {
+		t.Errorf("%s: got %+v, want %+v", what, got, want)
+	}
 }
 
 // sent returns how many releases wait to be sent since its last call.
@@ -80,45 +111,49 @@ func TestHandOverConditions(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		opts []Option
-		do   func(h *handing, c *caller) // before Unlock
+		do   func(h *handing, c standing) // before Unlock
 		want bool
 	}{
 		{name: "as it should be", want: true},
-		{name: "to a caller of a process that the queue node has called, too", want: true, do: func(h *handing, _ *caller) { h.pool.waitlines.call(lineKey{resource: "r"}) }},
-		{name: "to a head that is about to ask", do: func(_ *handing, c *caller) { c.idle = false }},
-		{name: "to a head with other options", do: func(_ *handing, c *caller) { c.config.ttl = time.Second }},
-		{name: "to a head whose context has ended", do: func(_ *handing, c *caller) {
+		{name: "to a caller of a process that the queue node has called, too", want: true, do: func(h *handing, _ standing) { h.pool.lines.Call(line.Key{Resource: "r"}) }},
+		{name: "to a head that is about to ask", do: func(h *handing, c standing) {
+			h.pool.lines.Freed(h.g.key(), h.g)
+			h.pool.lines.Look(c.caller)
+			h.pool.lines.Held(h.g.key(), h.g, nil, line.Nowhere) // by TryLock
+		}},
+		{name: "to a head with other options", do: func(_ *handing, c standing) { c.Call.config.ttl = time.Second }},
+		{name: "to a head whose context has ended", do: func(_ *handing, c standing) {
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
-			c.ctx, c.done = ctx, ctx.Done()
+			c.Call.ctx, c.Call.done = ctx, ctx.Done()
 		}},
-		{name: "without a caller", do: func(h *handing, c *caller) { h.pool.waitlines.leave(c) }},
-		{name: "of what another grant of the process has", do: func(h *handing, _ *caller) { h.pool.waitlines.held(&grant{resource: "r"}, nil) }},
-		{name: "half a TTL after the grant", want: true, do: func(*handing, *caller) { time.Sleep(ttl/2 - 102*time.Millisecond) }},
-		{name: "with too little validity left", do: func(*handing, *caller) { time.Sleep(ttl/2 - 102*time.Millisecond + 1) }},
-		{name: "renewed, half a TTL after the grant", want: true, do: func(h *handing, _ *caller) {
+		{name: "without a caller", do: func(h *handing, c standing) { h.pool.lines.Leave(c.caller) }},
+		{name: "of what another grant of the process has", do: func(h *handing, _ standing) { h.pool.lines.Held(h.g.key(), &grant{resource: "r"}, nil, line.Nowhere) }},
+		{name: "half a TTL after the grant", want: true, do: func(*handing, standing) { time.Sleep(ttl/2 - 102*time.Millisecond) }},
+		{name: "with too little validity left", do: func(*handing, standing) { time.Sleep(ttl/2 - 102*time.Millisecond + 1) }},
+		{name: "renewed, half a TTL after the grant", want: true, do: func(h *handing, _ standing) {
 			time.Sleep(ttl / 2)
 			h.g.setDeadlineLocked(h.pool.now(), h.g.ttl)
 		}},
-		{name: "renewed, more than half a TTL after the grant", do: func(h *handing, _ *caller) {
+		{name: "renewed, more than half a TTL after the grant", do: func(h *handing, _ standing) {
 			time.Sleep(ttl/2 + 1)
 			h.g.setDeadlineLocked(h.pool.now(), h.g.ttl)
 		}},
-		{name: "the last token", want: true, do: func(h *handing, _ *caller) { h.g.hand.count = 62 }},
-		{name: "without a token left", do: func(h *handing, _ *caller) { h.g.hand.count = 63 }},
-		{name: "the last while others wait", want: true, do: func(h *handing, _ *caller) { h.crowd(15, 16, 0) }},
-		{name: "too many while others wait", do: func(h *handing, _ *caller) { h.crowd(16, 16, 0) }},
-		{name: "in line since the grant, while others wait", want: true, do: func(h *handing, _ *caller) { h.crowd(4, 5, time.Second) }},
-		{name: "in line after the grant, while others wait", do: func(h *handing, _ *caller) { h.crowd(5, 5, 8*time.Millisecond) }},
-		{name: "in line after the grant, before that has paid off", want: true, do: func(h *handing, _ *caller) { h.crowd(5, 5, 8*time.Millisecond-1) }},
-		{name: "with a maximum hold near its end", want: true, opts: []Option{WithMaxHold(10 * time.Second)}, do: func(*handing, *caller) {
+		{name: "the last token", want: true, do: func(h *handing, _ standing) { h.g.hand.count = 62 }},
+		{name: "without a token left", do: func(h *handing, _ standing) { h.g.hand.count = 63 }},
+		{name: "the last while others wait", want: true, do: func(h *handing, _ standing) { h.crowd(15, true, 0) }},
+		{name: "too many while others wait", do: func(h *handing, _ standing) { h.crowd(16, true, 0) }},
+		{name: "in line since the grant, while others wait", want: true, do: func(h *handing, _ standing) { h.crowd(4, true, time.Second) }},
+		{name: "in line after the grant, while others wait", do: func(h *handing, _ standing) { h.crowd(5, false, 8*time.Millisecond) }},
+		{name: "in line after the grant, before that has paid off", want: true, do: func(h *handing, _ standing) { h.crowd(5, false, 8*time.Millisecond-1) }},
+		{name: "with a maximum hold near its end", want: true, opts: []Option{WithMaxHold(10 * time.Second)}, do: func(*handing, standing) {
 			time.Sleep(4 * time.Second)
 		}},
-		{name: "after the deadline", opts: []Option{WithMaxHold(10 * time.Second)}, do: func(h *handing, _ *caller) {
+		{name: "after the deadline", opts: []Option{WithMaxHold(10 * time.Second)}, do: func(h *handing, _ standing) {
 			h.g.limits.deadline.Store(int64(h.pool.now()))
 		}},
-		{name: "of a lease that is lost", do: func(h *handing, _ *caller) { run(h.g.endLocked(errLostQuorum, h.pool.now())) }},
-		{name: "of a lease that has another handle", do: func(h *handing, _ *caller) {
+		{name: "of a lease that is lost", do: func(h *handing, _ standing) { run(h.g.endLocked(errLostQuorum, h.pool.now())) }},
+		{name: "of a lease that has another handle", do: func(h *handing, _ standing) {
 			h.lease.reenter(context.Background(), false, true)
 		}},
 	} {
@@ -135,7 +170,7 @@ func TestHandOverConditions(t *testing.T) {
 				if got := h.passToNext(h.lease, h.pool.now()); got != test.want {
 					t.Errorf("got %v, want %v", got, test.want)
 				}
-				if got := c.lease != nil; got != test.want {
+				if got := c.Call.lease != nil; got != test.want {
 					t.Errorf("the caller has a lease: got %v, want %v", got, test.want)
 				}
 				if test.want && !c.told() {
@@ -169,11 +204,11 @@ func TestHandOver(t *testing.T) {
 			if err != nil || last {
 				t.Fatalf("unlock %d: got %v and last %v, want it handed over", i, err, last)
 			}
-			got := h.pool.waitlines.look(c)
-			if got.lease == nil || got.ask {
+			got := h.pool.lines.Look(c.caller)
+			if got.Step != line.Take {
 				t.Fatalf("the caller is told %+v, want a lease", got)
 			}
-			h.lease = got.lease
+			h.lease = c.Call.lease
 			if got, want := h.lease.Fence(), int64(6400-64+1+i+1); got != want || h.g.presentFenceLocked() != want {
 				t.Errorf("fence: got %d and %d, want %d", got, h.g.presentFenceLocked(), want)
 			}
@@ -212,12 +247,12 @@ func TestHandOver(t *testing.T) {
 		if !c.told() {
 			t.Error("got the next caller not told, want it told to ask")
 		}
-		wantAdvice(t, "the next caller", h.pool.waitlines.look(c), askFirst)
+		wantAdvice(t, "the next caller", h.pool.lines.Look(c.caller), line.Advice{Step: line.Ask, How: line.Strategy{Waits: true, QueueNodeFirst: true}})
 		if len(h.pool.renewer.leases) != 0 {
 			t.Error("the renewer still has the lease")
 		}
-		h.pool.waitlines.leave(c)
-		if got := len(h.pool.waitlines.lines); got != 0 {
+		h.pool.lines.Leave(c.caller)
+		if got := h.pool.lines.Count(); got != 0 {
 			t.Errorf("%d lines are left", got)
 		}
 	})
@@ -229,14 +264,14 @@ func TestHandOverOfTheLastHandle(t *testing.T) {
 		h := newHanding(t)
 		inner, _ := h.lease.reenter(context.Background(), false, true)
 		c := h.caller(context.Background())
-		if last, err := h.unlock(h.lease); last || err != nil || c.lease != nil {
-			t.Errorf("unlock outside: got last %v, %v, and a hand-over: %v; want none", last, err, c.lease != nil)
+		if last, err := h.unlock(h.lease); last || err != nil || c.Call.lease != nil {
+			t.Errorf("unlock outside: got last %v, %v, and a hand-over: %v; want none", last, err, c.Call.lease != nil)
 		}
-		if last, err := h.unlock(inner); last || err != nil || c.lease == nil {
-			t.Fatalf("unlock inside: got last %v, %v, and a hand-over: %v; want a hand-over", last, err, c.lease != nil)
+		if last, err := h.unlock(inner); last || err != nil || c.Call.lease == nil {
+			t.Fatalf("unlock inside: got last %v, %v, and a hand-over: %v; want a hand-over", last, err, c.Call.lease != nil)
 		}
-		if c.lease.Fence() != inner.Fence()+1 {
-			t.Errorf("fence: got %d after %d, want the next", c.lease.Fence(), inner.Fence())
+		if c.Call.lease.Fence() != inner.Fence()+1 {
+			t.Errorf("fence: got %d after %d, want the next", c.Call.lease.Fence(), inner.Fence())
 		}
 	})
 }
@@ -248,25 +283,25 @@ func TestHeirGivesBack(t *testing.T) {
 		h := newHanding(t)
 		heir, next := h.caller(context.Background()), h.caller(context.Background())
 		_, _ = h.unlock(h.lease)
-		if heir.lease == nil {
+		if heir.Call.lease == nil {
 			t.Fatal("got no hand-over")
 		}
-		h.leave(heir) // as waitFor does when its context has ended
-		if next.lease == nil || !next.told() {
+		h.leave(heir.caller) // as waitFor does when its context has ended
+		if next.Call.lease == nil || !next.told() {
 			t.Fatal("got no lease for the next caller, want it handed on")
 		}
-		if heir.lease.Validity() != 0 || next.lease.Fence() != heir.lease.Fence()+1 {
-			t.Errorf("got validity %v and fence %d after %d, want none and the next", heir.lease.Validity(), next.lease.Fence(), heir.lease.Fence())
+		if heir.Call.lease.Validity() != 0 || next.Call.lease.Fence() != heir.Call.lease.Fence()+1 {
+			t.Errorf("got validity %v and fence %d after %d, want none and the next", heir.Call.lease.Validity(), next.Call.lease.Fence(), heir.Call.lease.Fence())
 		}
-		h.leave(next)
+		h.leave(next.caller)
 		if got := h.sent(); got != 3 {
 			t.Errorf("releases: got %d, want 3", got)
 		}
-		if got := len(h.pool.waitlines.lines); got != 0 {
+		if got := h.pool.lines.Count(); got != 0 {
 			t.Errorf("%d lines are left", got)
 		}
-		if next.lease.Validity() != 0 {
-			t.Errorf("validity: got %v, want none", next.lease.Validity())
+		if next.Call.lease.Validity() != 0 {
+			t.Errorf("validity: got %v, want none", next.Call.lease.Validity())
 		}
 	})
 }
@@ -287,7 +322,7 @@ func TestHandOverOfABoundedHold(t *testing.T) {
 		c := h.caller(context.Background())
 		time.Sleep(time.Second)
 		_, _ = h.unlock(h.lease)
-		if c.lease == nil {
+		if c.Call.lease == nil {
 			t.Fatal("got no hand-over")
 		}
 		// 3 s plus a TTL less its drift is before the maximum hold, which ends at 16 s.
@@ -310,8 +345,8 @@ func TestLeaveQueue(t *testing.T) {
 		h.release(h.lease, h.pool.now())
 		h.sent()
 		c := h.caller(context.Background())
-		h.pool.waitlines.queued(lineKey{resource: "r"}, 1)
-		h.leave(c)
+		h.pool.lines.Queued(line.Key{Resource: "r"}, 1)
+		h.leave(c.caller)
 		for i, n := range h.pool.nodes {
 			unsent := n.Unsent()
 			want := map[int]int{1: 1}[i]
@@ -335,12 +370,12 @@ func TestCalled(t *testing.T) {
 		h.pool.called("")                     // a message that no Locker of ours has sent
 		h.release(h.lease, h.pool.now())
 		c := h.caller(context.Background())
-		h.pool.waitlines.failed(c, failedWith(queueReply{}), pause(time.Minute))
+		h.pool.lines.Failed(c.caller, line.Failure{}, func(int) time.Duration { return time.Minute })
 		h.pool.called(DefaultKeyPrefix + "s")
 		h.pool.called("r" + DefaultKeyPrefix)
-		wantAdvice(t, "a caller, for another resource", h.pool.waitlines.look(c), advice{wait: time.Minute})
+		wantAdvice(t, "a caller, for another resource", h.pool.lines.Look(c.caller), line.Advice{For: time.Minute})
 		h.pool.called(DefaultKeyPrefix + "r")
-		wantAdvice(t, "a caller", h.pool.waitlines.look(c), answered)
+		wantAdvice(t, "a caller", h.pool.lines.Look(c.caller), line.Advice{Step: line.Ask, How: line.Strategy{Waits: true}})
 	})
 }
 
@@ -436,7 +471,7 @@ func TestWhoRests(t *testing.T) {
 				ctx, giveUp := context.WithCancel(t.Context())
 				defer giveUp()
 				if !test.try {
-					p.waitlines.join(ctx, "r", p.conf.lockConfig, time.Now())
+					p.lines.Join(line.Key{Resource: "r"}, call{ctx: ctx, done: ctx.Done(), config: p.conf.lockConfig})
 				}
 				if test.behind {
 					h.caller(context.Background())
@@ -444,7 +479,7 @@ func TestWhoRests(t *testing.T) {
 				ended := make(chan struct{})
 				go func() {
 					defer close(ended)
-					if _, f := h.attempt(ctx, "r", p.conf.lockConfig, strategy{waits: !test.try}); f == nil {
+					if _, f := h.attempt(ctx, "r", p.conf.lockConfig, nil, line.Advice{How: line.Strategy{Waits: !test.try}}); f == nil {
 						t.Error("got a grant, want none")
 					}
 				}()
@@ -487,6 +522,75 @@ func TestWhoRests(t *testing.T) {
 					sent := n.Unsent()
 					if len(sent) != 1 || sent[0].Op != want || sent[0].Process != who || sent[0].Counter != counter {
 						t.Errorf("node %d, the queue node is %d: got %+v, want a %v by %q with counter %d", i, queueNode, sent, want, who, counter)
+					}
+				}
+			})
+		})
+	}
+}
+
+// until ends by whichever comes first, and says which.
+func TestUntil(t *testing.T) {
+	closed := make(chan struct{})
+	close(closed)
+	reason := errors.New("shutting down")
+	cancelled := func(cause error) func(context.Context) context.Context {
+		return func(ctx context.Context) context.Context {
+			ctx, cancel := context.WithCancelCause(ctx)
+			time.AfterFunc(time.Second, func() { cancel(cause) })
+			return ctx
+		}
+	}
+	for _, test := range []struct {
+		name           string
+		ctx            func(context.Context) context.Context
+		closing, ready chan struct{} // to be closed after a second if they are made here
+		closes         int           // 1: closing, 2: ready
+		d              time.Duration
+		after          time.Duration
+		want           []error
+	}{
+		{name: "ready before", ready: closed},
+		{name: "ready before with a pause", ready: closed, d: time.Hour},
+		{name: "ready meanwhile", ready: make(chan struct{}), closes: 2, d: time.Hour, after: time.Second},
+		{name: "ready meanwhile without a pause", ready: make(chan struct{}), closes: 2, after: time.Second},
+		{name: "the pause is over", d: 100 * time.Millisecond, after: 100 * time.Millisecond},
+		{name: "the context is cancelled", ctx: cancelled(nil), d: time.Hour, after: time.Second, want: []error{context.Canceled}},
+		{name: "the context is cancelled without a pause", ctx: cancelled(nil), after: time.Second, want: []error{context.Canceled}},
+		{name: "the context has a cause", ctx: cancelled(reason), d: time.Hour, after: time.Second, want: []error{context.Canceled, reason}},
+		{name: "the context has a deadline", ctx: func(ctx context.Context) context.Context {
+			ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+			t.Cleanup(cancel)
+			return ctx
+		}, after: 2 * time.Second, want: []error{context.DeadlineExceeded}},
+		{name: "the Locker is closed", closing: make(chan struct{}), closes: 1, d: time.Hour, after: time.Second, want: []error{ErrClosed}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := t.Context()
+				if test.ctx != nil {
+					ctx = test.ctx(ctx)
+				}
+				closing, ready := test.closing, test.ready
+				switch test.closes { // a bubble does not wait for channels made outside
+				case 1:
+					closing = make(chan struct{})
+					time.AfterFunc(time.Second, func() { close(closing) })
+				case 2:
+					ready = make(chan struct{})
+					time.AfterFunc(time.Second, func() { close(ready) })
+				}
+				start := time.Now()
+				err := until(ctx, closing, ready, test.d)
+				if got := time.Since(start); got != test.after {
+					t.Errorf("it took %v, want %v", got, test.after)
+				}
+				if len(test.want) == 0 && err != nil {
+					t.Errorf("got %v, want no error", err)
+				}
+				for _, want := range test.want {
+					if !errors.Is(err, want) {
+						t.Errorf("got %v, want it to match %v", err, want)
 					}
 				}
 			})

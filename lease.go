@@ -252,7 +252,7 @@ func (le *Lease) linger() bool {
 	lingers := left > 0 && g.cause == nil && !le.done && len(g.handles) == 1
 	if lingers {
 		g.handles[0] = &Lease{grant: g, fence: le.fence, turn: le.turn, parent: context.Background(), since: le.since}
-		g.keepTo, le.done = now.Add(left), true
+		g.keepTo, le.done = min(now.Add(left), g.holdEnd().Add(-1)), true
 		if end := le.overLocked(ErrReleased); end != nil {
 			after = append(after, end)
 		}

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/d0720281/redlock/internal/line"
 	"github.com/d0720281/redlock/internal/lockorder"
 	"github.com/d0720281/redlock/internal/node"
 )
@@ -63,7 +64,7 @@ const (
 	EventQuarantined                         // a master has no vote for Elapsed: it is new, restarted, lost data, or its clock was moved
 	EventMasterClockStepped                  // the wall clock of a master was moved by Elapsed, negative for back; the master is in quarantine
 	EventLocalClockStopped                   // the local clock had stood still for Elapsed; the leases were shortened by that
-	EventWarning                             // something about a master makes locks less safe than they should be; Err is what
+	EventWarning                             // something about a master makes locks less safe, or waiting slower, than they should be; Err is what
 	EventDropped                             // Count events were dropped because the observers were too slow
 	eventKinds
 )
@@ -305,21 +306,21 @@ func (e *events) acquired(le *Lease, began time.Time) {
 }
 
 // attemptFailed reports an attempt that failed, and notAcquired a call.
-func (e *events) attemptFailed(line lineKey, began time.Time, err error) {
+func (e *events) attemptFailed(key line.Key, began time.Time, err error) {
 	kind := EventAttemptFailed
 	if errors.Is(err, ErrTaken) {
 		kind = EventTaken
 	}
-	e.failed(kind, line, began, err)
+	e.failed(kind, key, began, err)
 }
 
-func (e *events) notAcquired(line lineKey, began time.Time, err error) {
-	e.failed(EventNotAcquired, line, began, err)
+func (e *events) notAcquired(key line.Key, began time.Time, err error) {
+	e.failed(EventNotAcquired, key, began, err)
 }
 
-func (e *events) failed(k EventKind, line lineKey, began time.Time, err error) {
+func (e *events) failed(k EventKind, key line.Key, began time.Time, err error) {
 	if e.wants(k) {
-		e.send(Event{Kind: k, Resource: line.resource, Mode: line.mode(), Elapsed: time.Since(began), Err: err})
+		e.send(Event{Kind: k, Resource: key.Resource, Mode: modeOf(key.Shared), Elapsed: time.Since(began), Err: err})
 	}
 }
 
@@ -423,21 +424,23 @@ func (e *events) Warning(n *node.Node, err error) { e.about(EventWarning, n, 0, 
 
 // waiting logs that calls wait for nodes to have their votes again, once for each quarantine. The key
 // "reason" marks what calls wait for, here and in outage.note.
-func (e *events) waiting(voteless map[*node.Node]time.Duration) {
+func (e *events) waiting(s *node.Set, voteless map[*node.Node]time.Duration) {
 	var texts []string
-	longest, hint := time.Duration(0), node.BootstrapHint
+	longest, distrusted := time.Duration(0), false
 	for n, left := range voteless {
 		if _, told := e.voteless.LoadOrStore(n, true); told {
 			continue
 		}
 		texts = append(texts, fmt.Sprintf("%s: %v", n.Addr(), node.Quarantine(left)))
 		longest = max(longest, left)
-		if n.Standing().SaidIn(e.conf.clock.Instant()) == 0 { // only this client does not trust the node: Bootstrap cannot vouch for it
-			hint = "wait"
-		}
+		distrusted = distrusted || n.Standing().SaidIn(e.conf.clock.Instant()) == 0 // only this client does not trust the node: Bootstrap cannot vouch for it
 	}
 	if len(texts) > 0 {
 		slices.Sort(texts)
+		hint := "wait"
+		if !distrusted {
+			hint = s.QuarantineHint(longest)
+		}
 		e.log(slog.LevelWarn, "masters in quarantine have no vote yet; calls wait for them", "reason", Reason(ErrQuarantine), "masters", texts, "seconds", math.Ceil(longest.Seconds()), "hint", hint)
 	}
 }
@@ -465,6 +468,17 @@ func (o *outage) note(p *pool, f *failure) {
 	case f.verdict == nil || !errors.Is(f.err, ErrNoQuorum) || errors.Is(f.err, ErrQuarantine):
 	case o.lasts(p.now()):
 		p.events.log(slog.LevelWarn, "no quorum of the masters gives a usable answer; calls of Lock go on trying", "reason", Reason(ErrNoQuorum), "masters", f.verdict.answers())
+	}
+}
+
+// lasting is called when a caller has waited for a while, perhaps without an attempt: while no quorum is up
+// none is made.
+func (o *outage) lasting(p *pool, c *caller) {
+	if o.since.Load() == nil || o.logged.Load() || p.quorumUp() {
+		return
+	}
+	if last := p.lastVerdict(p.lines.Standing(c)); last != nil {
+		o.note(p, &failure{err: last, verdict: last})
 	}
 }
 
@@ -573,7 +587,7 @@ func (l *Locker) Stats() Stats {
 		s.Counts[k] = l.events.counts[k].Load()
 	}
 	p := l.pool
-	s.Waiting = p.waitlines.waiting()
+	s.Waiting = p.lines.Waiting()
 	for _, g := range p.renewer.all() {
 		if ls, held := g.stats(); held {
 			s.Leases = append(s.Leases, ls)

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/line"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/rules"
 )
@@ -125,9 +126,9 @@ func allEvents(e *events, g *grant) {
 	now, a := time.Now(), nodeAt("a")
 	le := &Lease{grant: g, since: now}
 	e.acquired(le, now)
-	e.attemptFailed(lineKey{resource: "r"}, now, ErrTaken)
-	e.attemptFailed(lineKey{resource: "r"}, now, ErrNoQuorum)
-	e.notAcquired(lineKey{resource: "r"}, now, ErrTaken)
+	e.attemptFailed(line.Key{Resource: "r"}, now, ErrTaken)
+	e.attemptFailed(line.Key{Resource: "r"}, now, ErrNoQuorum)
+	e.notAcquired(line.Key{Resource: "r"}, now, ErrTaken)
 	e.extended(g)
 	e.extendFailed(g, ErrNoQuorum)
 	e.downgraded(le)
@@ -185,9 +186,9 @@ func TestEventFields(t *testing.T) {
 		next := *le
 		next.turn, next.fence = 1, 1002
 		e.acquired(&next, now)
-		e.attemptFailed(lineKey{resource: "r"}, began, oops)
-		e.attemptFailed(lineKey{resource: "r", shared: true}, began, ErrTaken)
-		e.notAcquired(lineKey{resource: "r"}, began, oops)
+		e.attemptFailed(line.Key{Resource: "r"}, began, oops)
+		e.attemptFailed(line.Key{Resource: "r", Shared: true}, began, ErrTaken)
+		e.notAcquired(line.Key{Resource: "r"}, began, oops)
 		e.extended(g)
 		e.extendFailed(g, oops)
 		g.handles = append(g.handles, le)

@@ -56,7 +56,6 @@ type config struct {
 	trusted   bool // the nodes' disks
 	logger    func() *slog.Logger
 	rules     *rules.Rules
-	queue     queuePolicy
 	groups    [][]string // of WithGroups; nil for none
 }
 
@@ -262,7 +261,6 @@ func newConfig(opts []Option) (*config, error) {
 		guard:     true,
 		logger:    slog.Default,
 		rules:     rules.New(),
-		queue:     defaultQueuePolicy,
 	}
 	for i, o := range opts {
 		if o == nil {

@@ -3,18 +3,21 @@ package redlock
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"net"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/d0720281/redlock/internal/line"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/wire"
 )
@@ -28,12 +31,12 @@ import (
 // the tag lockorder checks both; package lockorder has the order.
 //
 //	Calls      the calls under way, until Close               redlock.go
-//	Waitlines  the callers of the process, by resource        waitline.go, handover.go
+//	Lines      the callers of the process, by resource        internal/line/lines.go
 //	Grant      one attempt, or one lease and its handles      acquire.go, grant.go, renew.go, release.go
-//	Renewer    the leases by the time when they are due       renewer.go
-//	Admission  the attempts that may ask                      admission.go
+//	Renewer    the leases by the time when they are due       renew.go
+//	Admission  the attempts that may ask                      internal/line/admission.go
 //	Node       the requests and the connection of one node    internal/node/node.go
-//	Watch      what the clocks of all nodes show together     internal/node/clockwatch.go
+//	Watch      what the clocks of all nodes show together     internal/clockwatch/clockwatch.go
 //	Servers    which node is which server                     internal/node/identity.go
 //	Events     what the observers have still to be told       observe.go
 //
@@ -57,11 +60,12 @@ type pool struct {
 	skew      func(node int, now instant) (err error, certain bool) // see attempt
 	renewer   *renewer
 	events    *events // of the Locker
-	waitlines waitlines
+	lines     *line.Lines[*grant, call]
 	timers    timers
-	admission admission
+	admission line.Admission
 	outage    outage
-	channel   string // on which queue nodes call this process
+	changes   atomic.Int64 // counts the calls of changed
+	channel   string       // on which queue nodes call this process
 
 	opened  context.Context // ends when no new attempt may begin
 	shut    context.CancelCauseFunc
@@ -78,12 +82,12 @@ type pool struct {
 // newPool makes the pool of some masters. groups has the lists of all groups, if they are one of several.
 func newPool(c *config, masters []redis.Options, groups [][]redis.Options, ev *events) *pool {
 	p := &pool{
-		conf:      c,
-		need:      c.rules.Quorum(quorum(len(masters))),
-		waitlines: waitlines{policy: &c.queue, known: memories{emptyPrefix: c.keyPrefix == ""}},
-		renewer:   newRenewer(c.clock),
-		events:    ev,
-		channel:   c.keyPrefix + "~inbox:" + c.newID(),
+		conf:    c,
+		need:    c.rules.Quorum(quorum(len(masters))),
+		lines:   line.New[*grant, call](&line.DefaultPolicy, c.keyPrefix == ""),
+		renewer: newRenewer(c.clock),
+		events:  ev,
+		channel: c.keyPrefix + "~inbox:" + c.newID(),
 	}
 	p.opened, p.shut = context.WithCancelCause(context.Background())
 	p.closing = p.opened.Done()
@@ -100,7 +104,8 @@ func newPool(c *config, masters []redis.Options, groups [][]redis.Options, ev *e
 		Clock:     c.clock,
 		Events:    p.events,
 		Rules:     c.rules,
-		CameUp:    func() { p.waitlines.cameUp(p.queueNodeOf) },
+		Granted:   func() bool { return ev.counts[EventAcquired].Load() > 0 },
+		Changed:   p.changed,
 		Corrected: p.renewer.poke,
 		Groups:    groups,
 	}, masters)
@@ -110,6 +115,13 @@ func newPool(c *config, masters []redis.Options, groups [][]redis.Options, ev *e
 		p.subscriptions = append(p.subscriptions, node.NewSubscription(n))
 	}
 	return p
+}
+
+// changed is called when a node can be asked that could not before, or was found that cannot take part.
+func (p *pool) changed() {
+	p.changes.Add(1)
+	cannot := func(n *node.Node) bool { return errors.Is(n.Standing().Down, ErrMasters) }
+	p.lines.Changed(p.quorumUp() || slices.ContainsFunc(p.nodes, cannot), p.queueNodeOf)
 }
 
 // quorumUp reports whether a quorum of the nodes is not known to be down.
@@ -163,7 +175,7 @@ func (p *pool) awaitVotes(e *QuorumError) time.Duration {
 			}
 		}
 	}
-	p.events.waiting(voteless)
+	p.events.waiting(p.set, voteless)
 	return wait
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock/chaos/model/search"
+	"github.com/d0720281/redlock/internal/line"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/rules"
 	"github.com/d0720281/redlock/internal/wire"
@@ -21,10 +22,10 @@ var searchNow = time.Unix(1000, 0)
 // number is the place of a process' state in the list.
 func (c *queueSearch) number(p *queueProcess) uint32 {
 	l := &p.line
-	if l.first == nil && l.holder == nil { // the waitlines keep no such line
-		*l = waitline{policy: &c.policy, queuedAt: -1}
+	if l.First() == nil && !l.Has() { // the lines of a process have no such line
+		*l = *line.NewLine[*grant, call](line.Key{}, &c.policy)
 	}
-	l.failures, l.elsewhere = min(l.failures, 1), min(l.elsewhere, c.policy.mostRefused+1)
+	l.Failures, l.Elsewhere = min(l.Failures, 1), min(l.Elsewhere, c.policy.MostRefused+1)
 	key := make([]byte, 0, 64)
 	is := func(flags ...bool) {
 		b := byte(0)
@@ -36,19 +37,19 @@ func (c *queueSearch) number(p *queueProcess) uint32 {
 		}
 		key = append(key, b)
 	}
-	is(l.holder != nil, l.last == nil || l.last.queue.heard, l.askAt.After(searchNow), l.askAt.After(searchNow.Add(longWait)), l.allUntil.After(searchNow), l.called, l.released)
+	is(l.Has(), l.Unheard, l.AskAt.After(searchNow), l.AskAt.After(searchNow.Add(longWait)), l.AllUntil.After(searchNow), l.IsCalled, l.Released)
 	is(p.crowded, p.extended)
-	key = append(key, byte(l.failures), byte(l.elsewhere), byte(l.queuedAt), byte(p.handed), byte(p.index(l.first)), byte(p.index(l.rear)))
+	key = append(key, byte(l.Failures), byte(l.Elsewhere), byte(l.QueuedAt), byte(p.handed), byte(p.index(l.First())), byte(p.index(l.Rear())))
 	for k := range p.caller {
 		x := &p.caller[k]
-		is(x.woken, x.idle, x.lease != nil)
+		is(x.woken, x.Idle(), x.Served())
 		key = append(key, byte(x.stage), byte(x.timer))
 	}
 	if a := p.attempt; a != nil {
 		w := &a.approach
-		w.rounds = min(w.rounds, c.policy.roundsAtOnce)
-		is(w.queueNodeFirst, w.patient, w.elsewhere, w.unheard, w.closes != 0, w.closed, w.againAt != 0)
-		is(w.reply.heard, w.reply.refused, w.reply.vetoed, w.reply.others)
+		w.rounds = min(w.rounds, c.asks.roundsAtOnce)
+		is(w.QueueNodeFirst, w.Patient, w.elsewhere, w.unheard, w.closes != 0, w.closed, w.againAt != 0)
+		is(w.word.Heard, w.word.Refused, w.word.Vetoed, w.word.Others > 0)
 		key = append(key, byte(a.phase), byte(w.rounds))
 		for i := range a.nodes {
 			n := &a.nodes[i]
@@ -82,11 +83,11 @@ func (p *queueProcess) clone() *queueProcess {
 		}
 		return &q.caller[p.index(x)].caller
 	}
-	q.line.first, q.line.rear = same(p.line.first), same(p.line.rear)
+	var all []*caller
 	for k := range q.caller {
-		x := &q.caller[k].caller
-		x.line, x.ahead, x.next = &q.line, same(x.ahead), same(x.next)
+		all = append(all, &q.caller[k].caller)
 	}
+	q.line.Relink(all, same)
 	if p.attempt != nil {
 		a := *p.attempt
 		a.nodes = slices.Clone(a.nodes)
@@ -105,10 +106,10 @@ func (c *queueSearch) step(e queueStep) queueOutcome {
 	switch e.what {
 	case callerComes:
 		*x = queueCaller{stage: inLine}
-		p.line.join(&x.caller)
+		p.line.Join(&x.caller)
 		c.look(p, x, e.late, &o)
 	case callerTimesOut:
-		p.line.askAt = searchNow
+		p.line.AskAt = searchNow
 		c.look(p, x, e.late, &o)
 	case callerLooks:
 		c.look(p, x, e.late, &o)
@@ -123,6 +124,9 @@ func (c *queueSearch) step(e queueStep) queueOutcome {
 		c.advance(p, event{what: timeUp, later: make([]instant, c.nodes)}, p.attempt.arm(), &o)
 	case processCalled:
 		p.wake(c.queue.call(&p.line))
+		if p.attempt != nil && p.line.IsCalled && c.queue.answers {
+			c.advance(p, event{what: called}, searchStart, &o)
+		}
 	case processExtends:
 		p.extended = true
 		o.send(theQueueNode, extend)
@@ -143,26 +147,26 @@ func (p *queueProcess) wake(x *caller) {
 func (c *queueSearch) look(p *queueProcess, x *queueCaller, late bool, o *queueOutcome) {
 	x.woken, x.timer = false, noTimer
 	if late {
-		p.line.allUntil = searchNow
+		p.line.AllUntil = searchNow
 	}
-	switch next := p.line.look(&x.caller, p.crowded, searchNow); {
-	case next.lease != nil:
+	switch next := p.line.Look(&x.caller, p.crowded, searchNow); {
+	case next.Step == line.Take:
 		*x = queueCaller{stage: holding}
-	case next.rest:
-		p.line.rested(theQueueNode, !c.deaf, searchNow)
+	case next.Step == line.Rest:
+		p.line.Rested(theQueueNode, !c.deaf, searchNow)
 		o.send(theQueueNode, rest)
 		c.look(p, x, false, o)
-	case next.ask:
+	case next.Step == line.Ask:
 		p.attempt = &attempt{
 			rules: c.rules, need: c.need, timeout: searchTimeout, start: searchStart, useless: never,
 			skew:     func(int, instant) (error, bool) { return nil, true },
 			nodes:    make([]voter, c.nodes),
-			approach: approach{policy: &c.policy, strategy: next.how, node: theQueueNode},
+			approach: approach{policy: &c.asks, Strategy: next.How, node: theQueueNode},
 		}
 		c.advance(p, event{what: begun}, searchStart, o)
-	case next.wait > longWait:
+	case next.For > longWait:
 		x.timer = tillCall
-	case next.wait > 0:
+	case next.For > 0:
 		x.timer = pauses
 	}
 }
@@ -176,7 +180,7 @@ const (
 
 // advance has the attempt of a process take an event.
 func (c *queueSearch) advance(p *queueProcess, e event, now instant, o *queueOutcome) {
-	a, head := p.attempt, &p.caller[p.index(p.line.first)]
+	a, head := p.attempt, &p.caller[p.index(p.line.First())]
 	for _, do := range a.step(e, now, nil) {
 		if do.op != wire.Acquire {
 			panic("queue search: an attempt raises counters")
@@ -185,26 +189,26 @@ func (c *queueSearch) advance(p *queueProcess, e event, now instant, o *queueOut
 	}
 	switch {
 	case a.phase == won:
-		if said := a.approach.reply; said.heard {
-			p.crowded = said.others
+		if w := a.approach.word; w.Heard {
+			p.crowded = w.Others > 0
 		}
-		queuedAt, wake := p.line.held(&c.grant, &head.caller)
+		queuedAt, wake := p.line.Held(&c.grant, &head.caller, theQueueNode)
 		p.wake(wake)
-		if queuedAt >= 0 {
+		if queuedAt != line.Nowhere {
 			o.send(queuedAt, rollback)
 		}
 		*head = queueCaller{stage: holding}
 		p.attempt, p.handed, p.extended, o.won = nil, 0, false, true
 	case a.phase == lost && e.what == gaveUp:
-		c.failed(p, p.line.first.next != nil, o)
+		c.failed(p, p.line.First().Next() != nil, o)
 	case a.phase == lost:
-		p.line.failed(c.failed(p, true, o), func(int) time.Duration { return 1 }, searchNow)
+		p.line.Failed(c.failed(p, true, o), func(int) time.Duration { return 1 }, searchNow)
 		head.woken = true
 	}
 }
 
 // failed ends an attempt that was not granted.
-func (c *queueSearch) failed(p *queueProcess, goesOn bool, o *queueOutcome) *failure {
+func (c *queueSearch) failed(p *queueProcess, goesOn bool, o *queueOutcome) line.Failure {
 	a := p.attempt
 	p.attempt = nil
 	for i := range a.nodes {
@@ -219,22 +223,22 @@ func (c *queueSearch) failed(p *queueProcess, goesOn bool, o *queueOutcome) *fai
 			o.send(i, rest)
 		}
 	}
-	f := &failure{queue: a.approach.reply, queueNode: theQueueNode, elsewhere: a.approach.elsewhere, queued: goesOn && a.approach.rests(), listens: !c.deaf}
-	if f.queue.heard {
-		p.crowded = f.queue.others
+	f := line.Failure{Word: a.approach.word, Elsewhere: a.approach.elsewhere, Queued: goesOn && a.approach.rests(), Listens: !c.deaf}
+	if f.Word.Heard {
+		p.crowded = f.Word.Others > 0
 	}
-	if f.queued {
-		p.line.queuedAt = f.queueNode
+	if f.Queued {
+		p.line.QueuedAt = theQueueNode
 	}
 	return f
 }
 
 // unlock ends the lease of a caller that has gone.
 func (c *queueSearch) unlock(p *queueProcess, o *queueOutcome) {
-	if heir := p.line.heir(&c.grant); heir != nil && p.handed+1 < c.block {
+	if heir := p.line.Heir(&c.grant); heir != nil && p.handed+1 < c.block {
 		p.handed++
-		queuedAt, next := p.line.handedTo(heir, &c.lease)
-		if queuedAt >= 0 {
+		queuedAt, next := p.line.HandedOver(heir, theQueueNode)
+		if queuedAt != line.Nowhere {
 			o.send(queuedAt, rollback)
 		}
 		p.wake(next)
@@ -244,21 +248,21 @@ func (c *queueSearch) unlock(p *queueProcess, o *queueOutcome) {
 	for i := range c.nodes {
 		o.send(i, release)
 	}
-	p.wake(p.line.freed(&c.grant))
+	p.wake(p.line.Freed(&c.grant))
 }
 
 // giveUp is the end of a caller's context.
 func (c *queueSearch) giveUp(p *queueProcess, x *queueCaller, o *queueOutcome) {
-	if p.attempt != nil && p.line.first == &x.caller {
+	if p.attempt != nil && p.line.First() == &x.caller {
 		c.advance(p, event{what: gaveUp}, searchStart, o)
 	}
-	lease, queuedAt, wake := c.queue.leave(&p.line, &x.caller)
+	served, queuedAt, wake := c.queue.leave(&p.line, &x.caller)
 	*x = queueCaller{stage: gone}
 	p.wake(wake)
-	if lease != nil {
+	if served {
 		c.unlock(p, o)
 	}
-	if queuedAt >= 0 {
+	if queuedAt != line.Nowhere {
 		o.send(queuedAt, rollback)
 	}
 }
@@ -277,7 +281,11 @@ func (c *queueSearch) answer(p *queueProcess, e queueStep, o *queueOutcome) {
 		v = vote{err: errNodeTimeout}
 	}
 	if e.node == theQueueNode && e.said != unreachable {
-		v.queue = c.queue.heeds(queueReply{heard: true, refused: v.refused, vetoed: e.said == vetoed, others: e.others, left: -1})
+		v.word = wire.Word{Heard: true, Refused: v.refused, Vetoed: e.said == vetoed, Left: -1}
+		if e.others {
+			v.word.Others = 1
+		}
+		v.word = c.queue.heeds(v.word)
 	}
 	now := searchStart
 	if e.late {
@@ -346,7 +354,7 @@ func (c *queueSearch) local(s queueState, p int, visit func(queueState, search.S
 			return
 		}
 		do(e, by)
-		if at.line.allUntil.After(searchNow) {
+		if at.line.AllUntil.After(searchNow) {
 			e.late = true
 			do(e, by)
 		}
@@ -354,7 +362,7 @@ func (c *queueSearch) local(s queueState, p int, visit func(queueState, search.S
 	for k := range at.caller {
 		x := &at.caller[k]
 		e := queueStep{caller: uint8(k)}
-		asks := at.attempt != nil && at.line.first == &x.caller
+		asks := at.attempt != nil && at.line.First() == &x.caller
 		switch {
 		case x.stage == absent && (k == 0 || at.caller[k-1].stage == gone || at.caller[k-1].stage != absent && !c.oneByOne):
 			e.what = callerComes
@@ -443,7 +451,7 @@ func (c *queueSearch) take(s *queueState, p int, e queueStep) (breaks string) {
 			s.link[p][i].leased, s.link[p][i].kept = false, false
 		}
 	}
-	if l := &c.list[o.process].line; l.first == nil && l.holder == nil {
+	if l := &c.list[o.process].line; l.First() == nil && !l.Has() {
 		s.said.leave(me)
 	}
 	return breaks
@@ -605,7 +613,7 @@ func (c *queueSearch) serve(s *queueState, p, i int, m queueMessage) {
 // the queue node refuses that attempt.
 func (c *queueSearch) isLeased(s *queueState, p, i int) bool {
 	owner := s.key[i] - 1
-	if c.list[s.process[owner]].line.holder != nil {
+	if c.list[s.process[owner]].line.Has() {
 		return true
 	}
 	for _, m := range s.link[owner][i].lane {
@@ -724,18 +732,18 @@ func TestReaderThatJoinsNeedsTheQueueNode(t *testing.T) {
 	for _, test := range []struct {
 		name           string
 		shared, meets  bool
-		queueNode      queueReply
+		queueNode      wire.Word
 		before, within phase // after the votes of the others; after the queue node's answer
 	}{
-		{"a reader joins, and is refused", true, true, queueReply{heard: true, refused: true}, asking, lost},
-		{"a reader joins, and the queue node grants", true, true, queueReply{heard: true}, asking, won},
-		{"a reader meets no readers", true, false, queueReply{heard: true, refused: true}, won, won},
-		{"a writer", false, false, queueReply{heard: true, refused: true}, won, won},
+		{"a reader joins, and is refused", true, true, wire.Word{Heard: true, Refused: true}, asking, lost},
+		{"a reader joins, and the queue node grants", true, true, wire.Word{Heard: true}, asking, won},
+		{"a reader meets no readers", true, false, wire.Word{Heard: true, Refused: true}, won, won},
+		{"a writer", false, false, wire.Word{Heard: true, Refused: true}, won, won},
 	} {
 		r := rules.New()
 		a := attempt{rules: r, need: 2, timeout: time.Second, useless: never, nodes: make([]voter, 3),
 			skew:     func(int, instant) (error, bool) { return nil, true },
-			approach: approach{policy: &defaultQueuePolicy, shared: test.shared}}
+			approach: approach{policy: &defaultAskPolicy, shared: test.shared}}
 		a.step(event{what: begun}, 0, nil)
 		for i := 1; i < 3; i++ {
 			a.step(event{what: voted, node: i, vote: vote{counter: 64, server: string(rune('a' + i)), readers: test.meets}}, 1, nil)
@@ -743,8 +751,8 @@ func TestReaderThatJoinsNeedsTheQueueNode(t *testing.T) {
 		if a.phase != test.before {
 			t.Errorf("%s: got phase %d after the votes of the others, want %d", test.name, a.phase, test.before)
 		}
-		last := vote{counter: 64, server: "a", queue: test.queueNode}
-		if test.queueNode.refused {
+		last := vote{counter: 64, server: "a", word: test.queueNode}
+		if test.queueNode.Refused {
 			last.counter, last.refused, last.err = 0, true, errHeldByOther
 		}
 		a.step(event{what: voted, vote: last}, 2, nil)
@@ -793,7 +801,7 @@ func TestReleaseOfAReaderKeepsThePlace(t *testing.T) {
 	for _, downgraded := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHanding(t)
-			h.g.name = h.pool.queuesAs(lineKey{})
+			h.g.name = h.pool.queuesAs(line.Key{})
 			if downgraded {
 				if _, err := h.lease.share(); err != nil {
 					t.Fatal(err)
@@ -804,7 +812,7 @@ func TestReleaseOfAReaderKeepsThePlace(t *testing.T) {
 				lc := h.conf.lockConfig
 				lc.shared = true
 				g := newGrant(h.pool, "r", lc)
-				g.name = h.pool.queuesAs(lineKey{shared: true})
+				g.name = h.pool.queuesAs(line.Key{Shared: true})
 				for _, n := range h.pool.nodes {
 					g.keys.AssumeSent(n)
 				}

@@ -8,11 +8,13 @@ import (
 
 	"github.com/d0720281/redlock/chaos/model/search"
 	"github.com/d0720281/redlock/chaos/model/searchtest"
+	"github.com/d0720281/redlock/internal/line"
 	"github.com/d0720281/redlock/internal/rules"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // This file searches every state that a few processes can reach while they wait for one resource.
-// What a process does is the code of waitline.go and attempt.go itself: a state has the number of
+// What a process does is the code of package line and attempt.go itself: a state has the number of
 // each process' state in a list. What a node does is the rule of acquire.lua, release.lua and
 // queue.lua in a few lines. queue_search_steps_test.go has both.
 //
@@ -57,41 +59,45 @@ type queueSearch struct {
 	inOrder bool // check that no process overtakes another
 
 	rules  *rules.Rules
-	policy queuePolicy
+	policy line.Policy
+	asks   askPolicy
 	queue  queueRules
 
 	grant    grant
-	lease    Lease
 	list     []*queueProcess
 	mirrors  map[uint32]uint32 // in the list: the same, with nodes 1 and 2 exchanged
 	numbers  map[string]uint32
 	outcomes map[queueStep]queueOutcome // of what was searched before
 }
 
+type waitline = line.Line[*grant, call]
+
 // queueRules are the rules that the controls replace.
 type queueRules struct {
-	rests          func(*approach) bool                            // an attempt that failed tells the queue node that its process goes on waiting
-	leave          func(*waitline, *caller) (*Lease, int, *caller) // a caller gives up
-	call           func(*waitline) *caller                         // the queue node calls the process
-	heeds          func(queueReply) queueReply                     // what an attempt hears of the queue node's answer
-	restAttends    func(granted, missed bool) bool                 // a rest gives the turn to the head of the queue
-	acquireAttends bool                                            // and so does an acquire
-	marks          bool                                            // a release leaves the mark
-	endsTurn       bool                                            // a process that leaves the queue leaves its turn
-	callsOn        bool                                            // a process that has its turn is called by the next release, too
+	rests          func(*approach) bool                          // an attempt that failed tells the queue node that its process goes on waiting
+	leave          func(*waitline, *caller) (bool, int, *caller) // a caller gives up
+	call           func(*waitline) *caller                       // the queue node calls the process
+	heeds          func(wire.Word) wire.Word                     // what an attempt hears of the queue node's answer
+	restAttends    func(granted, missed bool) bool               // a rest gives the turn to the head of the queue
+	acquireAttends bool                                          // and so does an acquire
+	marks          bool                                          // a release leaves the mark
+	endsTurn       bool                                          // a process that leaves the queue leaves its turn
+	callsOn        bool                                          // a process that has its turn is called by the next release, too
+	answers        bool                                          // an attempt under way heeds a call
 }
 
 func queueAlgorithm() queueRules {
 	return queueRules{
 		rests:          (*approach).rests,
-		leave:          (*waitline).leave,
-		call:           (*waitline).call,
-		heeds:          func(r queueReply) queueReply { return r },
+		leave:          (*waitline).Leave,
+		call:           (*waitline).Called,
+		heeds:          func(w wire.Word) wire.Word { return w },
 		restAttends:    func(granted, missed bool) bool { return !granted || missed },
 		acquireAttends: true,
 		marks:          true,
 		endsTurn:       true,
 		callsOn:        true,
+		answers:        true,
 	}
 }
 
@@ -278,7 +284,7 @@ func (c *queueSearch) model() search.Model[queueState] {
 func (c *queueSearch) check(s queueState) string {
 	holders := 0
 	for p := range c.callers {
-		if c.list[s.process[p]].line.holder != nil {
+		if c.list[s.process[p]].line.Has() {
 			holders++
 		}
 	}
@@ -356,10 +362,8 @@ func (s *queueState) isTurn() bool { return s.turn != noProcess && s.turn <= que
 func queueSearchOf(nodes int, callers []int, block int, change func(*queueSearch)) *queueSearch {
 	c := &queueSearch{nodes: nodes, need: quorum(nodes), callers: callers, block: block}
 	c.rules, c.queue = rules.New(), queueAlgorithm()
-	c.policy = queuePolicy{
-		leastPatience: 10, roundPause: 10, retryShare: 10,
-		queuedDelay: 2 * longWait, askAllEvery: 1, roomDelay: time.Minute,
-	}
+	c.policy = line.Policy{QueuedDelay: 2 * longWait, AskAllEvery: 1, RoomDelay: time.Minute}
+	c.asks = askPolicy{leastPatience: 10, roundPause: 10, retryShare: 10}
 	change(c)
 	return c
 }
@@ -370,7 +374,7 @@ func anyOrder(c *queueSearch) { c.slowQueueNode, c.elsewhere = true, true }
 // inOrder checks the order. In the attempts of such a search a refusal of the queue node is a veto.
 func inOrder(c *queueSearch) {
 	c.inOrder = true
-	c.queue.heeds = func(r queueReply) queueReply { r.vetoed = r.refused; return r }
+	c.queue.heeds = func(w wire.Word) wire.Word { w.Vetoed = w.Refused; return w }
 }
 
 // No two processes hold the resource. Every caller can be served from every state, without the
@@ -382,7 +386,7 @@ func TestQueueSearch(t *testing.T) {
 		*queueSearch
 	}{
 		{"release, acquire and rest in any order", queueSearchOf(3, []int{1, 1}, 1, anyOrder)},
-		{"release, acquire and rest in any order, with pauses", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) { anyOrder(c); c.policy.mostRefused = 2 })},
+		{"release, acquire and rest in any order, with pauses", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) { anyOrder(c); c.policy.MostRefused = 2 })},
 		{"release, acquire and rest in any order, twice", queueSearchOf(3, []int{2, 1}, 1, func(c *queueSearch) { c.elsewhere, c.oneByOne = true, true })},
 		{"release, acquire and rest in any order, with renewals", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) { anyOrder(c); c.renewals, c.turnsEnd = true, true })},
 		{"hand-over and a caller that gives up", queueSearchOf(3, []int{2, 1}, 2, func(c *queueSearch) { c.elsewhere, c.leaves = true, 1 })},
@@ -422,31 +426,31 @@ func TestQueueSearchControls(t *testing.T) {
 		}, waitsForEver},
 		{"a caller that gives up stays in the queue", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) {
 			c.leaves = 1
-			c.queue.leave = func(l *waitline, x *caller) (*Lease, int, *caller) {
-				lease, _, wake := l.leave(x)
-				return lease, -1, wake
+			c.queue.leave = func(l *waitline, x *caller) (bool, int, *caller) {
+				served, _, wake := l.Leave(x)
+				return served, line.Nowhere, wake
 			}
 		}, litters},
 		{"a caller that gives up does not wake the next head", queueSearchOf(3, []int{2, 1}, 1, anyOrder), func(c *queueSearch) {
 			c.leaves = 1
-			c.queue.leave = func(l *waitline, x *caller) (*Lease, int, *caller) {
-				lease, queuedAt, _ := l.leave(x)
-				return lease, queuedAt, nil
+			c.queue.leave = func(l *waitline, x *caller) (bool, int, *caller) {
+				served, queuedAt, _ := l.Leave(x)
+				return served, queuedAt, nil
 			}
 		}, waitsForEver},
 		{"the head after a caller that gave up pauses until it is called", queueSearchOf(1, []int{2, 1}, 1, anyOrder), func(c *queueSearch) {
 			c.leaves = 1
-			c.queue.leave = func(l *waitline, x *caller) (*Lease, int, *caller) {
-				l.askAt = searchNow.Add(2 * longWait)
-				return l.leave(x)
+			c.queue.leave = func(l *waitline, x *caller) (bool, int, *caller) {
+				l.AskAt = searchNow.Add(2 * longWait)
+				return l.Leave(x)
 			}
 		}, waitsForEver},
 		{"a call before the refusal that it answers is forgotten", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) {
 			c.queue.call = func(l *waitline) *caller {
-				if l.first != nil && !l.first.idle {
+				if x := l.First(); x != nil && !x.Idle() {
 					return nil
 				}
-				return l.call()
+				return l.Called()
 			}
 		}, waitsForEver},
 		{"a rest calls no process", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) {
@@ -467,7 +471,7 @@ func TestQueueSearchControls(t *testing.T) {
 		{"no timer, a holder dies", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) { c.deaths = 1 }, waitsForEver},
 		{"no timer, a release comes to the other nodes after two attempts", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) { c.late = true }, waitsForEver},
 		{"in order: no veto", queueSearchOf(3, []int{2, 1}, 1, inOrder), func(c *queueSearch) {
-			c.queue.heeds = func(r queueReply) queueReply { r.vetoed = r.refused && !r.vetoed; return r }
+			c.queue.heeds = func(w wire.Word) wire.Word { w.Vetoed = w.Refused && !w.Vetoed; return w }
 		}, overtakes},
 		{"in order: a refusal of the queue node is no veto", queueSearchOf(3, []int{1, 1}, 1, inOrder), func(c *queueSearch) {
 			c.queue.heeds = queueAlgorithm().heeds

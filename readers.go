@@ -43,10 +43,10 @@ const (
 // Source: ALGORITHM section 12.
 func Shared() LockOption { return lockOption(func(c *lockConfig) { c.shared = true }) }
 
-func (g *grant) modeLocked() Mode { return g.line().mode() }
+func (g *grant) modeLocked() Mode { return modeOf(g.shared) }
 
-func (k lineKey) mode() Mode {
-	if k.shared {
+func modeOf(shared bool) Mode {
+	if shared {
 		return ModeShared
 	}
 	return ModeExclusive
@@ -97,8 +97,7 @@ func (le *Lease) downgrade(ctx context.Context) error {
 //
 // Source: ALGORITHM section 13, I15.
 func (le *Lease) share() (changed bool, err error) {
-	g, lines := le.grant, &le.grant.pool.waitlines
-	lines.mu.Lock() // the lines compare the options of leases with those of callers, and shared is one of these
+	g := le.grant
 	g.mu.Lock()
 	after := g.expireLocked(g.pool.now())
 	switch {
@@ -110,14 +109,14 @@ func (le *Lease) share() (changed bool, err error) {
 	case g.adopted:
 		err = configErrorf("Downgrade: the lease was adopted: another process may have it, too")
 	default:
-		lines.freedLocked(g)
+		key := g.key()
+		after = append(after, func() { g.pool.lines.Freed(key, g) }) // passOn gives a reader's lease to no writer meanwhile
 		g.shared, changed = true, true
 		g.name = wire.NoProcess
 		le.fence = g.presentFenceLocked()
 		g.pool.events.downgraded(le)
 	}
 	g.mu.Unlock()
-	lines.mu.Unlock()
 	run(after)
 	return changed, err
 }

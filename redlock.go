@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -260,7 +261,11 @@ func (l *Locker) CheckResource(resource string) error {
 // the result is nil. If the process has the resource itself, the error matches [ErrTaken].
 // Otherwise it is the [*QuorumError] of the last attempt.
 func (l *Locker) WhyWaiting(resource string) error {
-	return l.pool.waitlines.whyNot(resource)
+	held, why := l.pool.lines.WhyNot(resource)
+	if held {
+		return fmt.Errorf("%w in this process", ErrTaken)
+	}
+	return why
 }
 
 // Logger returns the logger that [WithLogger] has set, or the [slog.Default] of this moment, for warnings
@@ -320,7 +325,7 @@ func init() {
 	door.Enter = func(l any) (door.Room, error) { return l.(*Locker).open() }
 	door.Look = func(l any) door.Sight {
 		p := l.(*Locker).pool
-		return door.Sight{QueueNode: p.queueNodeOf, Lines: p.waitlines.count, Asking: p.admission.count}
+		return door.Sight{QueueNode: p.queueNodeOf, Lines: p.lines.Count, Asking: p.admission.Count}
 	}
 }
 

@@ -58,9 +58,9 @@ func asRest(r *node.Request, process string, listening bool) {
 // the process keeps its place.
 func (g *grant) releasedBy() string {
 	g.mu.Lock()
-	lost, name, line := errors.Is(g.cause, ErrLost), g.name, g.line()
+	lost, name, key := errors.Is(g.cause, ErrLost), g.name, g.key()
 	g.mu.Unlock()
-	if lost && g.pool.waitlines.waits(line) {
+	if lost && g.pool.lines.Waits(key, 0) {
 		return wire.NoProcess
 	}
 	return name

@@ -304,7 +304,12 @@ func (g *grant) check(now instant) (next instant) {
 }
 
 func (g *grant) checkLocked(now instant) (next instant, after []func()) {
-	after = g.expireLocked(now.Add(cancelLead(g.ttl)))
+	if g.cause == nil && g.lingersLocked() && now >= g.keepTo {
+		kept, end := g.handles[0], g.keepTo
+		// Another caller may have the lease at the next check.
+		return now.Add(time.Millisecond), []func(){func() { g.pool.unlockKept(kept, end) }}
+	}
+	after = g.expireLocked(now.Add(g.leadLocked()))
 	switch {
 	case g.cause != nil && now < g.dropAt:
 		return g.dropAt, after
@@ -314,10 +319,6 @@ func (g *grant) checkLocked(now instant) (next instant, after []func()) {
 			after = append(after, func() { g.sendReleases(now, released) }) // the holder has stopped: other processes may have the resource
 		}
 		return never, after
-	case g.lingersLocked() && now >= g.keepTo:
-		kept := g.handles[0]
-		next = now.Add(time.Millisecond) // another caller may have the lease by then
-		return next, append(after, func() { _, _ = g.pool.unlock(kept) })
 	case g.renews() && now >= g.renewal.at:
 		rd := g.startRoundLocked(now, g.ttl)
 		left := g.deadline().Sub(now)
@@ -329,7 +330,7 @@ func (g *grant) checkLocked(now instant) (next instant, after []func()) {
 
 // dueLocked returns when the renewer must check the lease next.
 func (g *grant) dueLocked() instant {
-	end := g.deadline().Add(-cancelLead(g.ttl))
+	end := g.deadline().Add(-g.leadLocked())
 	if g.lingersLocked() {
 		end = min(end, g.keepTo)
 	}
@@ -337,6 +338,15 @@ func (g *grant) dueLocked() instant {
 		return end
 	}
 	return min(end, g.renewal.at)
+}
+
+// leadLocked returns how long before the deadline the lease ends for its holder. A lease that is only kept
+// for its minimum hold has no holder.
+func (g *grant) leadLocked() time.Duration {
+	if g.lingersLocked() {
+		return 0
+	}
+	return cancelLead(g.ttl)
 }
 
 // renews reports whether the lease is renewed in the background: it may be, and a renewal
@@ -386,7 +396,8 @@ func (g *grant) endLocked(cause error, now instant) (after []func()) {
 		if !g.lingersLocked() { // otherwise the work is done
 			g.pool.events.lost(g, cause)
 		}
-		after = append(after, func() { g.pool.waitlines.freed(g) })
+		key := g.key()
+		after = append(after, func() { g.pool.lines.Freed(key, g) })
 		if cause == errLostBroken && !g.adopted {
 			g.dropAt = now.Add(g.grace + dropLead(g.ttl))
 			after = append(after, func() { g.pool.renewer.update(g) })

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/line"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/rules"
 )
@@ -79,7 +80,7 @@ func kept(t *testing.T) *renewer {
 // lease returns a lease with that TTL that was granted now.
 func (k *renewer) lease(ttl time.Duration) *grant {
 	conf := &config{rules: rules.New(), lockConfig: lockConfig{ttl: ttl, manual: true}, drift: DefaultDrift, clock: clock.NewLease(k.clock)}
-	g := &grant{pool: &pool{conf: conf, renewer: k, events: eventsOf()}, lockConfig: conf.lockConfig, renewal: renewal{slot: -1}}
+	g := &grant{pool: &pool{conf: conf, renewer: k, events: eventsOf(), lines: line.New[*grant, call](&line.DefaultPolicy, false)}, lockConfig: conf.lockConfig, renewal: renewal{slot: -1}}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.start = g.pool.now()

@@ -450,7 +450,7 @@ func TestServerSettings(t *testing.T) {
 		{"volatile", []string{"--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl"}, nil, "eviction", admin.LevelWarning, 1},
 		{"lru without a limit", []string{"--maxmemory-policy", "allkeys-lru"}, nil, "eviction", admin.LevelOK, 0},
 		{"limit", []string{"--maxmemory", "100mb"}, nil, "eviction", admin.LevelOK, 0},
-		{"no file", nil, nil, "persistence", admin.LevelNotice, 0},
+		{"no file", nil, nil, "persistence", admin.LevelOK, 0},
 		{"file", []string{"--appendonly", "yes"}, nil, "persistence", admin.LevelOK, 0},
 		{"trusted", locktest.OnDisk, []redlock.Option{redlock.WithTrustedDisk()}, "persistence", admin.LevelOK, 0},
 		{"trusted, synced each second", []string{"--appendonly", "yes"}, []redlock.Option{redlock.WithTrustedDisk()}, "persistence", admin.LevelWarning, 1},
@@ -697,7 +697,7 @@ func TestCheckAllWell(t *testing.T) {
 			t.Errorf("got run id %q and version %q, want those of INFO", n.RunID, n.Version)
 		}
 		for check, want := range map[string]admin.Level{
-			"reach": admin.LevelOK, "identity": admin.LevelOK, "eviction": admin.LevelOK, "persistence": admin.LevelNotice,
+			"reach": admin.LevelOK, "identity": admin.LevelOK, "eviction": admin.LevelOK, "persistence": admin.LevelOK,
 			"guard": admin.LevelOK, "masters": admin.LevelOK, "clock": admin.LevelOK,
 		} {
 			wantFinding(t, n, check, want, "")

@@ -7,7 +7,7 @@ package lockorder
 // lock those of later places, and none of the same place.
 type (
 	Calls     struct{} // the count of calls under way
-	Waitlines struct{} // the callers of the process, by resource
+	Lines     struct{} // the callers of the process, by resource
 	Grant     struct{} // one attempt, or one lease
 	Renewer   struct{} // the leases by the time when they are due
 	Admission struct{} // the attempts that may ask
@@ -19,5 +19,5 @@ type (
 
 // Place is a place in the order.
 type Place interface {
-	Calls | Waitlines | Grant | Renewer | Admission | Node | Watch | Servers | Events
+	Calls | Lines | Grant | Renewer | Admission | Node | Watch | Servers | Events
 }

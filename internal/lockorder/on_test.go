@@ -19,7 +19,7 @@ func panics(f func()) (text string) {
 }
 
 func TestOrder(t *testing.T) {
-	var lines Mutex[Waitlines]
+	var lines Mutex[Lines]
 	var grant, other Mutex[Grant]
 	var node Mutex[Node]
 	for _, test := range []struct {

@@ -32,6 +32,16 @@ func (u *Uplink) Deafen() {
 	}
 }
 
+// ResetSubscriptions closes the present subscriptions.
+func (u *Uplink) ResetSubscriptions() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, c := range u.subs {
+		_ = c.Close()
+	}
+	u.subs = nil
+}
+
 func (u *Uplink) dialer(n *virtual.Node) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if u.Dead.Load() {

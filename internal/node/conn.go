@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/clockwatch"
 	"github.com/d0720281/redlock/internal/resp"
 	"github.com/d0720281/redlock/internal/wire"
 )
@@ -203,14 +204,14 @@ func readTime(reply any) (micros int64, err error) {
 			parts[i] = parts[i]*10 + int64(c-'0')
 		}
 	}
-	if micros = parts[0]*1_000_000 + parts[1]; !plausible(micros) {
+	if micros = parts[0]*1_000_000 + parts[1]; !clockwatch.Plausible(micros) {
 		return 0, ErrBadReply
 	}
 	return micros, nil
 }
 
 // exchangeAlone runs a task with one reply on a connection that nothing else uses yet.
-func (n *Node) exchangeAlone(ctx context.Context, l *link, t *task) (reply any, sent moment, received clock.Instant, err error) {
+func (n *Node) exchangeAlone(ctx context.Context, l *link, t *task) (reply any, sent clockwatch.Moment, received clock.Instant, err error) {
 	deadline := time.Now().Add(n.conf.Timeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
 		deadline = d
@@ -220,8 +221,8 @@ func (n *Node) exchangeAlone(ctx context.Context, l *link, t *task) (reply any, 
 	}
 	defer func() { _ = l.conn.SetDeadline(time.Time{}) }() // as above
 	now := n.now()
-	sent = n.momentAt(now)
-	median := n.set.watch.times(sent.shown).median(sent.shown)
+	sent = n.set.watch.Moment(now)
+	median := n.set.watch.Median(sent)
 	if _, err := l.conn.Write(t.write(n, l, median, nil)); err != nil {
 		return nil, sent, 0, err
 	}
@@ -241,11 +242,9 @@ func (n *Node) identifyLocked(l *link, info Info) {
 		run = n.conf.Rules.Run(n.guard.run, run)
 	}
 	if run != n.guard.run && !(n.conf.Trusted && n.guard.run != "") { // or what was trusted is that clock, too
-		n.view.forget()
-		n.view.suspect = false
+		n.suspect = false
 		n.standLocked(func(s *Standing) { s.void = nil })
-		n.set.watch.forget(n.index)
-		n.sample.Store(nil)
+		n.set.watch.Forget(n.index)
 	}
 	// Writes from before a restart are on disk only if the server was durable before it, too.
 	before := n.guard.run == "" || n.guard.durable

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/clockwatch"
 	"github.com/d0720281/redlock/internal/resp"
 	"github.com/d0720281/redlock/internal/wire"
 )
@@ -19,7 +20,7 @@ type flight struct {
 	source bool    // the script was sent by its source
 	join   *task   // sent before the batch: the client's list of masters; nil for none
 	tasks  []*task // sent behind the batch, one after the other
-	sent   moment
+	sent   clockwatch.Moment
 	began  clock.Instant
 	due    clock.Instant // when to give up the connection
 	unsure bool          // the connection may have been dropped on the way: then a missing reply says nothing about the node
@@ -98,26 +99,20 @@ func (n *Node) write(now clock.Instant, out *outcomes) {
 func (n *Node) flightLocked(now clock.Instant, l *link, out *outcomes) *flight {
 	f := n.newFlightLocked()
 	switch {
-	case !n.view.marking || n.view.markSent:
+	case !n.marking || n.markSent:
 	case n.guard.on:
-		n.view.markSent = true
+		n.markSent = true
 		f.tasks = append(f.tasks, n.markTask())
 	default:
 		n.markedLocked(ErrGuardOff, out)
 	}
-	if n.wantSample.Swap(false) {
+	if n.ordered(clockwatch.Ask) != 0 {
 		f.tasks = append(f.tasks, n.sampleTask())
 	}
 	k := min(len(n.queue.tasks), maxTasks)
 	f.tasks = append(f.tasks, n.queue.tasks[:k]...)
 	n.queue.tasks = append(n.queue.tasks[:0], n.queue.tasks[k:]...)
-	for i := range n.retries {
-		if r := &n.retries[i]; now >= r.at && len(f.batch) < maxBatch {
-			f.batch = append(f.batch, r.Request)
-			r.wait = longerPause(r.wait) // the release stays until it is confirmed
-			r.at = now.Add(n.conf.Timeout + r.wait)
-		}
-	}
+	f.batch = n.retries.take(f.batch, now, n.conf.Timeout)
 	f.batch = n.queue.take(f.batch, maxBatch, func(r *Request) error {
 		sent := r.Key.traffic[n.index].sent
 		switch {
@@ -136,7 +131,7 @@ func (n *Node) flightLocked(now clock.Instant, l *link, out *outcomes) *flight {
 	n.joinLocked(f, l, now)
 	f.source = len(f.batch) > 0 && !l.knows[&wire.Requests]
 	l.knows[&wire.Requests] = l.knows[&wire.Requests] || f.source
-	f.sent, f.began = n.momentAt(now), now
+	f.sent, f.began = n.set.watch.Moment(now), now
 	f.due, f.unsure = now.Add(n.conf.Timeout), false
 	if now.Sub(l.heard) > idleAfter && len(n.flights) == 0 && !l.fresh {
 		f.due, f.unsure = now.Add(max(n.conf.Timeout/4, min(2*n.near.roundTrip(), n.conf.Timeout))), true
@@ -155,7 +150,7 @@ func (n *Node) newFlightLocked() *flight {
 
 // encodeLocked encodes a flight as commands. lua/begin.lua describes the command of the batch.
 func (n *Node) encodeLocked(f *flight, l *link, b []byte) []byte {
-	median := n.set.watch.times(f.sent.shown).median(f.sent.shown)
+	median := n.set.watch.Median(f.sent)
 	if f.join != nil {
 		b = f.join.write(n, l, median, b)
 	}
@@ -163,7 +158,7 @@ func (n *Node) encodeLocked(f *flight, l *link, b []byte) []byte {
 		for _, r := range f.batch {
 			r.complete()
 			r.sent = f.began
-			r.notAfter = n.notAfter(r.end())
+			r.notAfter = n.set.watch.NotAfter(n.index, r.end())
 			r.Key.traffic[n.index].sent = true
 		}
 		groups := groupsOf(f.batch)
@@ -287,6 +282,11 @@ func (n *Node) receive(l *link, room []Reply, out *outcomes) ([]Reply, error) {
 		if h, room, refused, err = readBatch(l.in, len(f.batch), room); err != nil {
 			return room, err
 		}
+		for i := range room { // none of which may count for something else
+			if room[i].Err == nil && !room[i].Code.Answers(f.batch[i].Op) {
+				return room, ErrBadReply
+			}
+		}
 	}
 	values := make([][]any, 0, len(f.tasks))
 	for _, t := range f.tasks {
@@ -369,7 +369,7 @@ func (n *Node) landed(l *link, f *flight, joined any, h heading, replies []Reply
 	clear(f.tasks)
 	f.batch, f.tasks, f.join = f.batch[:0], f.tasks[:0], nil
 	n.free = append(n.free, f)
-	more := n.workAtLocked() < clock.Never || n.view.suspect || n.closeBy < clock.Never
+	more := n.workAtLocked() < clock.Never || n.suspect || n.closeBy < clock.Never
 	n.mu.Unlock()
 	if asked {
 		n.conf.Events.Asked(n, took, failure)
@@ -448,7 +448,7 @@ func (n *Node) dropLinkLocked(err error, now clock.Instant, out *outcomes) {
 	}
 	n.link = nil
 	l.close()
-	n.view.markSent = false
+	n.markSent = false
 	flights := n.flights
 	n.flights = nil
 	var again []*Request
@@ -456,7 +456,7 @@ func (n *Node) dropLinkLocked(err error, now clock.Instant, out *outcomes) {
 		for _, r := range f.batch {
 			tr := &r.Key.traffic[n.index]
 			if r.Op == wire.Acquire || r.Op == wire.Extend { // which could set the key
-				tr.deadBy = max(tr.deadBy, n.deadBy(r.end()))
+				tr.deadBy = max(tr.deadBy, n.set.watch.DeadBy(n.index, r.end()))
 			}
 			if err != ErrTimeout && err != ErrClosed && !r.resent && (r.isRelease() || now < r.end()) {
 				r.resent, r.sent = true, 0
@@ -478,18 +478,6 @@ func (n *Node) dropLinkLocked(err error, now clock.Instant, out *outcomes) {
 		}
 	}
 	n.queue.putBack(again)
-}
-
-// notAfter returns the latest node time at which a request that lives until end may be carried
-// out.
-func (n *Node) notAfter(end clock.Instant) int64 {
-	return n.sample.Load().notAfter(n.conf.Clock.Shown(end), n.conf.Drift)
-}
-
-// deadBy returns when the node's clock has passed notAfter(end).
-func (n *Node) deadBy(end clock.Instant) clock.Instant {
-	shown := n.conf.Clock.Shown(end)
-	return n.sample.Load().deadBy(shown, n.conf.Drift).Add(end.Sub(shown))
 }
 
 // isTimeout reports whether an error is a timeout.

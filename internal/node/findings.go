@@ -83,7 +83,7 @@ func (s *Set) Findings(a *Audit) []Finding {
 	case a.MarkerErr != nil:
 		add(Failure, "guard", fmt.Sprintf("no vote: the marker cannot be read or written: %v", a.MarkerErr), "allow the script's commands, see the ACL line in docs/operations.md")
 	case a.Marker.Left > 0:
-		add(Failure, "guard", fmt.Sprintf("no vote for %v: it is new, or has lost data", a.Marker.Left.Round(100*time.Millisecond)), BootstrapHint)
+		add(Failure, "guard", fmt.Sprintf("no vote for %v: it is new, or has lost data", tenths(a.Marker.Left)), s.QuarantineHint(a.Marker.Left))
 	default:
 		add(OK, "guard", "has a vote", "")
 	}
@@ -114,8 +114,27 @@ func (s *Set) CountFinding() Finding {
 	return f
 }
 
-// BootstrapHint is the hint about nodes in quarantine.
-const BootstrapHint = "wait; or, if no lock was ever taken on these masters, run redlock init once, by hand or when they are set up: a service must not"
+// QuarantineHint returns the hint about nodes that have no vote for so long. It names redlock init only
+// if no lock can be held: no node has a vote, and the nodes have granted nothing to this Locker.
+func (s *Set) QuarantineHint(left time.Duration) string {
+	hint := fmt.Sprintf("wait %v", tenths(left))
+	if s.conf.Granted != nil && s.conf.Granted() || slices.ContainsFunc(s.nodes, (*Node).votes) {
+		return hint
+	}
+	return hint + "; only if no lock was ever taken on these masters: redlock init, by hand or when they are set up"
+}
+
+// votes reports whether the node has told its marker, and is in no quarantine.
+func (n *Node) votes() bool {
+	a := n.audit.Load()
+	return a != nil && a.MarkerErr == nil && n.Standing().VotesIn(n.now()) == 0
+}
+
+// tenths rounds up.
+func tenths(d time.Duration) time.Duration {
+	const tenth = 100 * time.Millisecond
+	return (d + tenth - 1).Truncate(tenth)
+}
 
 // listFinding compares the lists of masters of other clients with this one.
 //
@@ -163,8 +182,7 @@ func diskFinding(s Info, trusted bool) Finding {
 	case s.AOF == "":
 		f.Level, f.Text = Unknown, "whether there is an append-only file is not told"
 	default:
-		f.Level, f.Text = Notice, "locks do not survive a restart, after which this master has no vote for a time"
-		f.Hint = "set appendonly yes"
+		f.Text = "no append-only file: without WithTrustedDisk none is needed"
 	}
 	return f
 }

@@ -37,7 +37,7 @@ func TestFindings(t *testing.T) {
 		{"limit not told", func(i *Audit, _ *Config) { i.Info.Memory = "" }, map[string]Level{"eviction": Unknown}, "maxmemory"},
 		{"limit not told, policy bad", func(i *Audit, _ *Config) { i.Info.Memory, i.Info.Policy = "", "allkeys-lru" },
 			map[string]Level{"eviction": Unknown}, "maxmemory"},
-		{"no file", func(i *Audit, _ *Config) { i.Info.AOF = "0" }, map[string]Level{"persistence": Notice}, "restart"},
+		{"no file", func(i *Audit, _ *Config) { i.Info.AOF = "0" }, nil, "none is needed"},
 		{"file not told", func(i *Audit, _ *Config) { i.Info.AOF = "" }, map[string]Level{"persistence": Unknown}, "append-only"},
 		{"trusted, with a file", func(i *Audit, c *Config) {
 			i.Info.Disk, c.Trusted = Disk{Fsync: "always", OnRewrite: "no"}, true
@@ -63,7 +63,13 @@ func TestFindings(t *testing.T) {
 		{"marker refused", func(i *Audit, _ *Config) { i.Marker, i.MarkerErr = Marker{}, errors.New("NOPERM hset") },
 			map[string]Level{"guard": Failure, "masters": no}, "NOPERM hset"},
 		{"quarantine", func(i *Audit, _ *Config) { i.Marker.Left = 1234 * time.Millisecond },
-			map[string]Level{"guard": Failure}, "1.2s"},
+			map[string]Level{"guard": Failure}, "no vote for 1.3s"},
+		{"quarantine of a node that granted nothing", func(i *Audit, c *Config) {
+			i.Marker.Left, c.Granted = 1234*time.Millisecond, func() bool { return false }
+		}, map[string]Level{"guard": Failure}, "(wait 1.3s; only if no lock was ever taken on these masters: redlock init, "},
+		{"quarantine after a lease", func(i *Audit, c *Config) {
+			i.Marker.Left, c.Granted = 1234*time.Millisecond, func() bool { return true }
+		}, map[string]Level{"guard": Failure}, "(wait 1.3s)"},
 		{"the last of a quarantine", func(i *Audit, _ *Config) { i.Marker.Left = time.Millisecond },
 			map[string]Level{"guard": Failure}, "no vote"},
 		{"larger MaxTTL", func(i *Audit, _ *Config) { i.Marker.MaxTTL = ownMaxTTL + time.Millisecond },

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/clockwatch"
 	"github.com/d0720281/redlock/internal/resp"
 	"github.com/d0720281/redlock/internal/wire"
 )
@@ -113,7 +114,7 @@ func (n *Node) markerTask(what string, seen Marker) *task {
 }
 
 // readMarker reads the reply, and takes the node's clock and quarantine from it.
-func (n *Node) readMarker(reply any, sent moment, received clock.Instant, out *outcomes) (Marker, error) {
+func (n *Node) readMarker(reply any, sent clockwatch.Moment, received clock.Instant, out *outcomes) (Marker, error) {
 	if err, refused := reply.(resp.Error); refused {
 		return Marker{}, nodeFailure(err)
 	}
@@ -128,7 +129,7 @@ func (n *Node) readMarker(reply any, sent moment, received clock.Instant, out *o
 	made, ok4 := values[4].(string)
 	lists, ok5 := values[5].(string)
 	other, ok6 := values[6].(string)
-	if !ok0 || !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || !plausible(micros) {
+	if !ok0 || !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || !clockwatch.Plausible(micros) {
 		return Marker{}, ErrBadReply
 	}
 	n.observeLocked(micros, sent, received, out)
@@ -175,7 +176,7 @@ func (n *Node) Forgot() {
 		return
 	}
 	n.mu.Lock()
-	n.view.marking = true
+	n.marking = true
 	n.standLocked(func(s *Standing) { s.void = ErrForgot })
 	n.mu.Unlock()
 	n.poke()
@@ -191,8 +192,8 @@ func (n *Node) distrustLocked(out *outcomes) {
 // markTask returns the task that begins the node's quarantine, for all clients.
 func (n *Node) markTask() *task {
 	t := n.markerTask(wire.Mark, Marker{})
-	t.resent = true // not resent by itself: see view.marking
-	t.done = func(values []any, sent moment, received clock.Instant, err error) {
+	t.resent = true // not resent by itself: see marking
+	t.done = func(values []any, sent clockwatch.Moment, received clock.Instant, err error) {
 		if err != nil {
 			return // the node is told over the next connection
 		}
@@ -212,7 +213,7 @@ func (n *Node) markTask() *task {
 // markedLocked is called when the node was told of its quarantine, or could not be told. If it
 // could not be told, this client does not count its vote for the time of a quarantine.
 func (n *Node) markedLocked(err error, out *outcomes) {
-	n.view.marking, n.view.markSent, n.view.suspect = false, false, false
+	n.marking, n.markSent, n.suspect = false, false, false
 	if err != nil {
 		n.distrustLocked(out)
 		return

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/d0720281/redlock/internal/clockwatch"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/resp"
 	"github.com/d0720281/redlock/internal/wire"
@@ -68,7 +69,7 @@ func (n *Node) look(ctx context.Context, key string) (h Held, err error) {
 	value, ok2 := values[2].(string)
 	ttl, ok3 := values[3].(int64)
 	counter, ok4 := values[4].(string)
-	if !ok0 || !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || !plausible(micros) {
+	if !ok0 || !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || !clockwatch.Plausible(micros) {
 		return h, ErrBadReply
 	}
 	var out outcomes

@@ -7,13 +7,16 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/clockwatch"
 	"github.com/d0720281/redlock/internal/lockorder"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/rules"
 )
 
@@ -32,8 +35,11 @@ type Config struct {
 	Rules   *rules.Rules
 	Groups  [][]redis.Options // the masters of all groups of the client, these included; nil for these alone
 
-	// CameUp is called after a node has answered for the first time, or again after it was down.
-	CameUp func()
+	// Granted reports whether the nodes have granted a lease to this Locker; nil if that is not known.
+	Granted func() bool
+	// Changed is called after a node has answered for the first time, or again after it was down, and after
+	// a node was found that cannot take part.
+	Changed func()
 	// Corrected is called after the local clock was found to have stood still.
 	Corrected func()
 }
@@ -55,9 +61,11 @@ type Events interface {
 type Set struct {
 	conf  *Config
 	nodes []*Node
-	watch *watch
+	watch *clockwatch.Watch
 	ids   *identities
 	list  string // of masters, see Members
+
+	awaited atomic.Pointer[chan struct{}] // closed when the clocks are known; nil while no call waits for that
 
 	quit    context.Context // ends when Stop waits no longer
 	quitNow context.CancelFunc
@@ -76,7 +84,9 @@ func NewSet(conf Config, masters []redis.Options) *Set {
 		addrs[i] = masters[i].Addr
 	}
 	s.ids = newIdentities(addrs)
-	s.watch = &watch{set: s}
+	s.watch = clockwatch.New(clockwatch.Config{
+		Nodes: len(masters), Quorum: conf.Quorum, MaxTTL: conf.MaxTTL, MaxSkew: conf.maxSkew(), Drift: conf.Drift, Clock: conf.Clock, Rules: conf.Rules,
+	})
 	for i := range masters {
 		s.nodes = append(s.nodes, newNode(s, i, masters[i]))
 	}
@@ -117,10 +127,11 @@ const (
 	maxTasks   = 16  // tasks in one exchange
 	maxFlights = 8   // exchanges under way
 
-	farAway    = time.Millisecond       // from this round trip on several exchanges are under way
-	idleAfter  = 5 * time.Second        // without a reply a connection may have been dropped on the way
-	firstPause = 20 * time.Millisecond  // after the first failure of a node or of a release
-	maxPause   = 500 * time.Millisecond // between two tries
+	farAway      = time.Millisecond       // from this round trip on several exchanges are under way
+	idleAfter    = 5 * time.Second        // without a reply a connection may have been dropped on the way
+	firstPause   = 20 * time.Millisecond  // after the first failure of a node or of a release
+	maxPause     = 500 * time.Millisecond // between two tries
+	refusedPause = 100 * time.Millisecond // between two tries where connections are refused, which costs next to nothing
 )
 
 // Node is one master. All requests to it go over one connection, in order. Requests queue. One
@@ -140,26 +151,28 @@ type Node struct {
 	addr  string
 	opt   redis.Options
 
-	wake       chan struct{} // holds one token: there may be something to do
-	standing   atomic.Pointer[Standing]
-	sample     atomic.Pointer[sample] // of the node's clock; nil until it was first reached
-	roundTrip  atomic.Int64           // of the last exchange, in nanoseconds; 0 before the first
-	wantSample atomic.Bool            // a new sample is needed
-	verdicts   atomic.Int32           // of the watch, see verdict
-	audit      atomic.Pointer[Audit]  // what the node said of itself
+	wake      chan struct{} // holds one token: there may be something to do
+	standing  atomic.Pointer[Standing]
+	roundTrip atomic.Int64          // of the last exchange, in nanoseconds; 0 before the first
+	orders    atomic.Int32          // of the clock watch, not carried out yet: a set of clockwatch.Action
+	audit     atomic.Pointer[Audit] // what the node said of itself
 
 	mu      lockorder.Mutex[lockorder.Node] // guards all below
 	queue   queue
 	flights []*flight     // under way, the oldest first
 	link    *link         // the connection; nil while there is none
 	closeBy clock.Instant // when to give up; never until the Set is stopped
-	retries []retry       // releases to be sent again
+	retries retries       // releases to be sent again
 	pause   time.Duration // before the next try to connect; 0 after a good exchange
 	probeAt clock.Instant // when to connect again while down
 	guard   guard
-	view    clockView
 	near    nearest // how far away the node is
 	free    []*flight
+
+	suspect  bool          // a clock stepped, and it is not clear yet whose: no votes
+	judgeBy  clock.Instant // when that is decided at the latest
+	marking  bool          // the node has to be told that it has no vote
+	markSent bool          // the request that tells it is under way
 }
 
 func newNode(s *Set, index int, opt redis.Options) *Node {
@@ -172,7 +185,6 @@ func newNode(s *Set, index int, opt redis.Options) *Node {
 		wake:    make(chan struct{}, 1),
 		closeBy: clock.Never,
 		guard:   newGuard(s.conf, s.list),
-		view:    newClockView(),
 	}
 	lockProfile(&n.opt, s.conf.Timeout)
 	n.standing.Store(&Standing{Hash: Hash(opt.Addr), votesAt: clock.Start, distrustTo: clock.Start})
@@ -248,8 +260,8 @@ func (n *Node) serve() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	var out outcomes
-	for {
-		now := n.now()
+	written := false // since the clock was read, which costs a system call
+	for now := n.now(); ; {
 		n.mu.Lock()
 		next, due := n.planLocked(now, &out)
 		n.mu.Unlock()
@@ -259,22 +271,28 @@ func (n *Node) serve() {
 			return
 		case dial:
 			n.connect(&out)
+			now, written = n.now(), false
 			continue
 		case write:
+			if written {
+				now = n.now()
+			}
 			n.write(now, &out)
+			written = true
 			continue
 		case again:
 			continue
 		}
 		if due == clock.Never {
 			<-n.wake
-			continue
+		} else {
+			timer.Reset(due.Sub(now))
+			select {
+			case <-n.wake:
+			case <-timer.C:
+			}
 		}
-		timer.Reset(due.Sub(now))
-		select {
-		case <-n.wake:
-		case <-timer.C:
-		}
+		now, written = n.now(), false
 	}
 }
 
@@ -297,7 +315,7 @@ func (n *Node) planLocked(now clock.Instant, out *outcomes) (next step, due cloc
 	if down != nil && now < n.probeAt {
 		n.failQueuedLocked(down, now, out)
 	}
-	idle := n.queue.empty() && len(n.retries) == 0 && len(n.flights) == 0
+	idle := n.queue.empty() && len(n.retries.list) == 0 && len(n.flights) == 0
 	if now >= n.closeBy || n.closeBy < clock.Never && (idle || down != nil) {
 		n.abandonLocked(now, out)
 		return stop, 0
@@ -313,8 +331,8 @@ func (n *Node) planLocked(now clock.Instant, out *outcomes) (next step, due cloc
 			return write, 0
 		}
 	}
-	if n.view.suspect && !n.view.marking {
-		due = min(due, n.view.judgeBy)
+	if n.suspect && !n.marking {
+		due = min(due, n.judgeBy)
 	}
 	return wait, min(due, n.closeBy)
 }
@@ -332,16 +350,12 @@ func (n *Node) workAtLocked() clock.Instant {
 	if !n.queue.empty() || n.hasChoresLocked() {
 		return clock.Start
 	}
-	due := clock.Never
-	for i := range n.retries {
-		due = min(due, n.retries[i].at)
-	}
-	return due
+	return n.retries.due()
 }
 
 // hasChoresLocked reports whether the node has work of its own, beside the requests.
 func (n *Node) hasChoresLocked() bool {
-	return n.view.marking && !n.view.markSent || n.wantSample.Load()
+	return n.marking && !n.markSent || clockwatch.Action(n.orders.Load())&clockwatch.Ask != 0
 }
 
 // writeAtLocked returns when the next exchange begins. To a node nearby it begins when the
@@ -389,7 +403,11 @@ func (n *Node) failQueuedLocked(err error, now clock.Instant, out *outcomes) {
 
 // goDownLocked marks the node as down. It is probed until it answers.
 func (n *Node) goDownLocked(err error, now clock.Instant, out *outcomes) {
-	first := n.standing.Load().Down == nil
+	was := n.standing.Load().Down
+	first := was == nil
+	if errors.Is(err, reason.Masters) && !errors.Is(was, reason.Masters) {
+		out.after(n.conf.Changed)
+	}
 	n.standLocked(func(s *Standing) {
 		s.Down, s.Failure = err, err
 		if first {
@@ -399,7 +417,10 @@ func (n *Node) goDownLocked(err error, now clock.Instant, out *outcomes) {
 	n.failQueuedLocked(err, now, out)
 	n.probeAt = now.Add(n.pause)
 	n.pause = longerPause(n.pause)
-	out.after(func() { n.set.watch.tell(n.conf.Clock.Shown(now)) })
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		n.pause = min(n.pause, refusedPause)
+	}
+	out.after(n.set.tellClocks)
 	if first {
 		out.after(func() { n.conf.Events.Down(n, err) })
 	}
@@ -413,13 +434,9 @@ func (n *Node) comeUpLocked(now clock.Instant, out *outcomes) {
 		out.after(func() { n.conf.Events.Up(n) })
 	}
 	if was.Down != nil || !was.Reached {
-		out.after(n.conf.CameUp)
+		out.after(n.conf.Changed)
 	}
-	for i := range n.retries { // releases that waited for the node go out at once
-		if r := &n.retries[i]; r.Key.traffic[n.index].deadBy <= now {
-			r.at = now
-		}
-	}
+	n.retries.sendNow(now, func(r *Request) bool { return r.Key.traffic[n.index].deadBy <= now }) // they waited for the node
 }
 
 // abandonLocked answers all requests that are left when the node ends.

@@ -532,7 +532,7 @@ func testQueueNode(t *testing.T, base *node) {
 		n.wait(t, 0, in2, in1, in3)
 		sub := n.listener(t, in1, in2, in3)
 		rep, w, l := n.releaseAtQueueNode(t, "a", noProcess)
-		rep.want(t, wire.Released, 1, 0)
+		rep.want(t, wire.Released, 3, 0)
 		w.want(t, in2, in2, in1, in3)
 		wantLeft(t, "the turn", l.turn, 250)
 		if l.turn <= 200 { // atQueueNode looks at once
@@ -540,6 +540,18 @@ func testQueueNode(t *testing.T, base *node) {
 		}
 		n.wantTold(t, sub, in3, in2)
 		n.wantKeys(t, "", "")
+	})
+	t.Run("a release passes over any number of dead processes", func(t *testing.T) {
+		n := base.fresh(t)
+		n.set(t, n.key, "a|64", hour)
+		for i := range 60 {
+			n.wait(t, int64(i%2)*hour, fmt.Sprint("dead", i)) // no message reaches it, or it was not seen for long
+		}
+		n.wait(t, 0, in1)
+		sub := n.listener(t, in1)
+		_, w, _ := n.releaseAtQueueNode(t, "a", noProcess)
+		w.want(t, in1, in1)
+		n.wantTold(t, sub, in1, in1)
 	})
 	t.Run("a release of what was not held here calls the head", func(t *testing.T) {
 		n := base.fresh(t)
@@ -555,12 +567,12 @@ func testQueueNode(t *testing.T, base *node) {
 		n.wait(t, 0, in1, in2)
 		sub := n.listener(t, in1, in2)
 		rep, w, l := n.releaseAtQueueNode(t, "a", in2) // in2 loses its place all the same
-		rep.want(t, wire.Gone, 1, 0)
+		rep.want(t, wire.Gone, 2, 0)
 		w.want(t, noProcess, in1) // but the missed end is recorded
 		wantLeft(t, "the mark", l.turn, 250)
 		n.set(t, n.key+wire.TurnSuffix, in1, 200)
 		rep, w, _ = n.releaseAtQueueNode(t, "a", noProcess)
-		rep.want(t, wire.Gone, 1, 0)
+		rep.want(t, wire.Gone, 2, 0)
 		w.want(t, in1, in1)
 		n.wantTold(t, sub, in1)
 		n.wantKeys(t, "b|64", "")
@@ -712,7 +724,7 @@ func TestQueueNodeOutOfMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.send(t, wire.Acquire, "b", hour, 0, 0, "in3").wantOneOf(t, "OOM", wire.Busy)
-	n.send(t, wire.Release, "a", 64, 64, noProcess).want(t, wire.Released, 1, 0)
+	n.send(t, wire.Release, "a", 64, 64, noProcess).want(t, wire.Released, 2, 0)
 	n.wantTold(t, sub, "in1", "in1")
 	n.wantKeys(t, "", "")
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/clockwatch"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/resp"
 	"github.com/d0720281/redlock/internal/wire"
@@ -102,7 +103,7 @@ func (r Reply) Refusal(k *Key) error {
 		case r.void != nil:
 			return r.void
 		case r.Extra != 0:
-			return errSkewed(time.Duration(r.Extra) * time.Millisecond)
+			return clockwatch.Skewed(time.Duration(r.Extra) * time.Millisecond)
 		}
 		return ErrUnseeded
 	case wire.Ahead:
@@ -118,6 +119,35 @@ func (r Reply) Refusal(k *Key) error {
 		return &KeyError{Key: key, Err: reason.WrongType}
 	}
 	return ErrBadReply
+}
+
+// Word returns what the queue node reports in the reply to a request that names a process.
+//
+// Source: ALGORITHM section 10, "attend".
+func (r Reply) Word(q *Request) (w wire.Word) {
+	if r.Err != nil || q.Process == "" {
+		return w
+	}
+	switch q.Op {
+	case wire.Acquire:
+		switch r.Code {
+		case wire.Granted:
+			w = wire.Word{Heard: true, Others: int(r.Extra)}
+		case wire.Busy, wire.Queued:
+			w = wire.Word{Heard: true, Refused: true, Others: int(r.Counter), Left: time.Duration(r.Extra) * time.Millisecond}
+			if r.Code == wire.Queued { // the process that has the turn may have left the queue
+				w.Vetoed, w.Others = true, max(w.Others, 1)
+			}
+			w.Foreign = r.Code == wire.Busy && r.Extra == wire.Abrupt && r.Owner == ""
+		}
+	case wire.Release:
+		w = wire.Word{Heard: true, Ended: true, Others: int(r.Counter)}
+	case wire.Rest:
+		if q.Process != wire.NoProcess {
+			w = wire.Word{Joined: true, Turn: r.Counter > 0, Before: int(r.Extra)}
+		}
+	}
+	return w
 }
 
 // heading is the first part of the script's reply, which is about the node.
@@ -160,7 +190,7 @@ func readBatch(in *resp.Reader, k int, replies []Reply) (h heading, _ []Reply, r
 		}
 		replies = append(replies, one)
 	}
-	if micros != 0 && !plausible(micros) {
+	if micros != 0 && !clockwatch.Plausible(micros) {
 		return h, replies, nil, ErrBadReply
 	}
 	return h, replies, nil, nil

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -173,6 +175,36 @@ func TestRefusal(t *testing.T) {
 		err := Reply{Code: wire.BadType, Extra: extra}.Refusal(key)
 		if !errors.Is(err, reason.WrongType) || !strings.Contains(err.Error(), "(key "+name+")") {
 			t.Errorf("got %v, want reason.WrongType and the key %s", err, name)
+		}
+	}
+}
+
+// A reply that cannot be the reply to its request ends the connection, whatever it would mean elsewhere: the
+// yes to a release is no vote.
+//
+// Source: ALGORITHM section 5, "Replies are bounded".
+func TestReplyThatDoesNotFitItsRequest(t *testing.T) {
+	fits := map[wire.Op][]wire.Code{
+		wire.Acquire: {wire.Granted, wire.Mine, wire.Busy, wire.SetVoteless, wire.Late, wire.Stale, wire.BadType, wire.Queued, wire.Unseeded, wire.Ahead},
+		wire.Raise:   {wire.Raised, wire.Unheld, wire.Ahead},
+		wire.Extend:  {wire.Kept, wire.KeptVoteless, wire.Filled, wire.FilledVoteless, wire.Taken, wire.TakenAway, wire.Late, wire.Stale, wire.BadType},
+		wire.Release: {wire.Released, wire.Gone},
+		wire.Rest:    {wire.Released, wire.Gone},
+	}
+	for op, codes := range fits {
+		for code := range wire.Code(40) {
+			n := idle(t, 1).nodes[0]
+			r, answer := releaseFor(n, 0)
+			r.Op, r.Key.traffic[0].sent = op, true
+			conn, _ := net.Pipe()
+			client := redis.NewClient(&redis.Options{})
+			l := &link{conn: conn, client: client, sticky: client.Conn(), in: resp.NewReader(strings.NewReader(fmt.Sprintf("*5\r\n:0\r\n:0\r\n:%d\r\n:64\r\n:0\r\n", code)))}
+			n.link, n.flights = l, []*flight{{batch: []*Request{r}}}
+			var out outcomes
+			_, err := n.receive(l, nil, &out)
+			if want := slices.Contains(codes, code); want != (err == nil) || !want && (err != ErrBadReply || len(answer.replies) > 0) {
+				t.Errorf("code %d to %v: got %v and %d replies, want it taken: %v", code, op, err, len(answer.replies), want)
+			}
 		}
 	}
 }

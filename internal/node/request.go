@@ -83,7 +83,7 @@ type Request struct {
 	notAfter int64         // latest time of execution by the node's clock, in microseconds
 	resent   bool          // sent once more, on a new connection
 	alone    bool          // sent in a call of its own: in a common call, one request that the user has no permission for makes the server refuse all
-	kept     bool          // the request is among the node's retries
+	retry    int           // place among the node's retries, from 1; 0 = none
 }
 
 // Receiver takes the reply to a request. A goroutine of the node calls it, without any mutex. It

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"slices"
 	"time"
 
 	"github.com/d0720281/redlock/internal/clock"
@@ -18,13 +17,103 @@ type retry struct {
 	wait      time.Duration
 }
 
+// retries are the releases to be sent again. While a master is down there can be 100,000 of them, so the list
+// is looked through only when something in it is due.
+type retries struct {
+	list   []retry
+	sendAt clock.Instant // no release is due before
+	endAt  clock.Instant // no key has expired before
+}
+
+// pruneEvery bounds how often the list is searched for keys that have expired.
+const pruneEvery = 50 * time.Millisecond
+
+func (s *retries) add(r retry) {
+	if len(s.list) == 0 {
+		s.sendAt, s.endAt = clock.Never, clock.Never
+	}
+	s.list = append(s.list, r)
+	r.retry = len(s.list)
+	s.sendAt, s.endAt = min(s.sendAt, r.at), min(s.endAt, r.until)
+}
+
+// drop removes a release from the list, if it is there.
+func (s *retries) drop(r *Request) {
+	i, last := r.retry-1, len(s.list)-1
+	if i < 0 {
+		return
+	}
+	s.list[i] = s.list[last]
+	s.list[i].retry = i + 1
+	s.list[last] = retry{}
+	s.list = s.list[:last]
+	r.retry = 0
+}
+
+// due returns when to look for releases that are due.
+func (s *retries) due() clock.Instant {
+	if len(s.list) == 0 {
+		return clock.Never
+	}
+	return s.sendAt
+}
+
+// take appends releases that are due to a batch, until the batch is full. They stay in the list until they are
+// confirmed, and are due again after the timeout and a pause that grows.
+func (s *retries) take(batch []*Request, now clock.Instant, timeout time.Duration) []*Request {
+	if now < s.due() {
+		return batch
+	}
+	s.sendAt = clock.Never
+	for i := range s.list {
+		r := &s.list[i]
+		if now >= r.at && len(batch) < maxBatch {
+			batch = append(batch, r.Request)
+			r.wait = longerPause(r.wait)
+			r.at = now.Add(timeout + r.wait)
+		}
+		s.sendAt = min(s.sendAt, r.at)
+	}
+	return batch
+}
+
+// sendNow makes all releases due for which may returns true.
+func (s *retries) sendNow(now clock.Instant, may func(*Request) bool) {
+	for i := range s.list {
+		if r := &s.list[i]; may(r.Request) {
+			r.at = now
+			s.sendAt = now
+		}
+	}
+}
+
+// prune removes the releases of keys that have expired by now, and returns them.
+func (s *retries) prune(now clock.Instant) (expired []*Request) {
+	if len(s.list) == 0 || now < s.endAt {
+		return nil
+	}
+	s.endAt = clock.Never
+	for i := 0; i < len(s.list); {
+		r := s.list[i].Request
+		if until := s.list[i].until; now < until {
+			s.endAt = min(s.endAt, until)
+			i++
+			continue
+		}
+		s.drop(r)
+		expired = append(expired, r)
+	}
+	s.endAt = max(s.endAt, now.Add(pruneEvery))
+	return expired
+}
+
 // settleLocked decides whether a release that was answered, or failed, has to be sent again.
 func (n *Node) settleLocked(r *Request, err error, now clock.Instant) {
 	if err != nil {
 		n.retryLocked(r, now.Add(firstPause))
 		return
 	}
-	n.dropRetryLocked(r)
+	n.retries.drop(r)
 	if deadBy := r.Key.traffic[n.index].deadBy; deadBy > now {
 		n.retryLocked(r, deadBy)
 	}
@@ -34,40 +123,19 @@ func (n *Node) settleLocked(r *Request, err error, now clock.Instant) {
 // before the release can set the key until its node timeout is over, and a lost request until its
 // deadBy.
 func (n *Node) retryLocked(r *Request, at clock.Instant) {
-	if r.kept {
+	if r.retry > 0 {
 		return
 	}
-	r.kept = true
 	if r.Op == wire.Rest {
 		r.Process = wire.NoProcess // when the release is sent again, the process may not wait any more
 	}
 	last := max(r.queued.Add(r.Timeout), r.Key.traffic[n.index].deadBy)
-	n.retries = append(n.retries, retry{Request: r, at: at, until: last.Add(time.Duration(r.Key.life.Load())), wait: firstPause})
-}
-
-func (n *Node) dropRetryLocked(r *Request) {
-	if !r.kept {
-		return
-	}
-	r.kept = false
-	for i := range n.retries {
-		if n.retries[i].Request == r {
-			last := len(n.retries) - 1
-			n.retries[i] = n.retries[last]
-			n.retries[last] = retry{}
-			n.retries = n.retries[:last]
-			return
-		}
-	}
+	n.retries.add(retry{Request: r, at: at, until: last.Add(time.Duration(r.Key.life.Load())), wait: firstPause})
 }
 
 // pruneLocked ends the retries of keys that have expired by now.
 func (n *Node) pruneLocked(now clock.Instant, out *outcomes) {
-	n.retries = slices.DeleteFunc(n.retries, func(b retry) bool {
-		over := now >= b.until
-		if over {
-			out.add(b.Request, Reply{Err: ErrExpired})
-		}
-		return over
-	})
+	for _, r := range n.retries.prune(now) {
+		out.add(r, Reply{Err: ErrExpired})
+	}
 }

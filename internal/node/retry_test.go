@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -41,19 +42,19 @@ func TestReleasesOfADeadMasterAreForgotten(t *testing.T) {
 	n.queue.add(unsent)
 	n.goDownLocked(ErrTimeout, queued, &out)
 	out.tell(n, queued)
-	if len(n.retries) != 1 || n.retries[0].Request != sent {
-		t.Fatalf("got %d releases to repeat, want only the release whose attempt had reached the master", len(n.retries))
+	if len(n.retries.list) != 1 || n.retries.list[0].Request != sent {
+		t.Fatalf("got %d releases to repeat, want only the release whose attempt had reached the master", len(n.retries.list))
 	}
 	if len(answer.replies) != 1 || !errors.Is(answer.replies[0].Err, ErrUnsent) {
 		t.Errorf("got %+v, want it known that the master has no key of the attempt", answer.replies)
 	}
 	last := queued.Add(sent.Timeout + time.Duration(sent.Key.life.Load()))
 	n.pruneLocked(last-1, new(outcomes))
-	if len(n.retries) != 1 {
+	if len(n.retries.list) != 1 {
 		t.Error("forgotten before the key has expired")
 	}
 	n.pruneLocked(last, new(outcomes))
-	if len(n.retries) != 0 {
+	if len(n.retries.list) != 0 {
 		t.Error("kept after the key has expired")
 	}
 }
@@ -69,8 +70,8 @@ func TestReleaseIsRepeatedAfterALostMessage(t *testing.T) {
 	tr := &r.Key.traffic[0]
 	tr.sent, tr.deadBy = true, now.Add(100*time.Millisecond)
 	n.settleLocked(r, nil, now)
-	if len(n.retries) != 1 || n.workAtLocked() != tr.deadBy {
-		t.Fatalf("got %d releases to repeat, due at %d; want one, due at %d", len(n.retries), n.workAtLocked(), tr.deadBy)
+	if len(n.retries.list) != 1 || n.workAtLocked() != tr.deadBy {
+		t.Fatalf("got %d releases to repeat, due at %d; want one, due at %d", len(n.retries.list), n.workAtLocked(), tr.deadBy)
 	}
 	var out outcomes
 	batch := func(now clock.Instant) []*Request {
@@ -93,19 +94,19 @@ func TestReleaseIsRepeatedAfterALostMessage(t *testing.T) {
 	lateTraffic.sent, lateTraffic.deadBy = true, now.Add(time.Minute)
 	n.settleLocked(late, nil, now)
 	n.pruneLocked(lateTraffic.deadBy.Add(10*time.Second), new(outcomes))
-	if i := slices.IndexFunc(n.retries, func(b retry) bool { return b.Request == late }); i < 0 {
+	if i := slices.IndexFunc(n.retries.list, func(b retry) bool { return b.Request == late }); i < 0 {
 		t.Error("forgotten while a key that arrived late can be there")
 	}
-	n.dropRetryLocked(late)
+	n.retries.drop(late)
 	n.settleLocked(r, nil, tr.deadBy)
-	if len(n.retries) != 0 {
+	if len(n.retries.list) != 0 {
 		t.Error("still to be repeated, although nothing can arrive any more")
 	}
 	// A release that failed is repeated until it is confirmed.
 	n.settleLocked(r, resp.Error("MISCONF no"), tr.deadBy)
 	n.settleLocked(r, resp.Error("MISCONF no"), tr.deadBy)
-	if len(n.retries) != 1 {
-		t.Errorf("got %d releases to repeat, want one", len(n.retries))
+	if len(n.retries.list) != 1 {
+		t.Errorf("got %d releases to repeat, want one", len(n.retries.list))
 	}
 }
 
@@ -248,6 +249,73 @@ func TestRequestsThatWake(t *testing.T) {
 		}
 		if want := i == 0 || i == maxBatch-1; woken != want {
 			t.Errorf("request %d of %d: got the goroutine woken: %v, want %v", i+1, maxBatch, woken, want)
+		}
+	}
+}
+
+// The list of releases to repeat finds each one by its place, and looks through the others only when
+// something may be due.
+func TestRetries(t *testing.T) {
+	const timeout = 250 * time.Millisecond
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		var s retries
+		plain := map[*Request]retry{}
+		now := clock.Instant(time.Hour)
+		for range 500 {
+			now = now.Add(time.Duration(rng.IntN(40)) * time.Millisecond)
+			switch rng.IntN(3) {
+			case 0:
+				r := retry{Request: new(Request), at: now.Add(time.Duration(rng.IntN(100)) * time.Millisecond), until: now.Add(time.Duration(rng.IntN(2000)) * time.Millisecond), wait: firstPause}
+				s.add(r)
+				plain[r.Request] = r
+			case 1:
+				for r := range plain {
+					s.drop(r)
+					s.drop(r)
+					delete(plain, r)
+					break
+				}
+			default:
+				due := clock.Never
+				for _, r := range plain {
+					due = min(due, r.at)
+				}
+				if s.due() > due {
+					t.Fatalf("seed %d: got it due at %d, want at most %d", seed, s.due(), due)
+				}
+				for _, r := range s.take(nil, now, timeout) {
+					if now < plain[r].at {
+						t.Fatalf("seed %d: got a release %v before it is due", seed, plain[r].at.Sub(now))
+					}
+					p := plain[r]
+					p.wait = longerPause(p.wait)
+					p.at = now.Add(timeout + p.wait)
+					plain[r] = p
+				}
+				for _, r := range plain {
+					if r.at <= now {
+						t.Fatalf("seed %d: a release that was due %v ago was not taken", seed, now.Sub(r.at))
+					}
+				}
+			}
+			for _, r := range s.prune(now) {
+				if now < plain[r].until {
+					t.Fatalf("seed %d: got a release ended %v before its key", seed, plain[r].until.Sub(now))
+				}
+				delete(plain, r)
+			}
+			for r, p := range plain {
+				if now >= p.until.Add(pruneEvery) {
+					t.Fatalf("seed %d: a release is kept %v after its key", seed, now.Sub(p.until))
+				}
+				if r.retry == 0 || s.list[r.retry-1].Request != r {
+					t.Fatalf("seed %d: a release does not know its place", seed)
+				}
+			}
+			if len(s.list) != len(plain) {
+				t.Fatalf("seed %d: got %d releases, want %d", seed, len(s.list), len(plain))
+			}
 		}
 	}
 }

@@ -454,6 +454,77 @@ func testReaders(t *testing.T, base *node) {
 		r.release(t, "c", theTime+64, theTime+64).want(t, wire.Released, 0, 0) // downgraded, but not here
 		w.wantKeys(t, "", fmt.Sprint(theTime+64))
 	})
+	t.Run("readers at the head of the queue have the turn together", func(t *testing.T) {
+		w, r := one(t)
+		const r1, r2, r3, r4 = "in1~readers", "in2~readers", "in3~readers", "in4~readers"
+		turn := func() string { return w.Get(t.Context(), w.key+wire.TurnSuffix).Val() }
+		wantQueue := func(turnOf string, names ...string) {
+			t.Helper()
+			if got := w.ZRange(t.Context(), w.key+wire.QueueSuffix, 0, -1).Val(); !slices.Equal(got, names) || turn() != turnOf {
+				t.Errorf("got the queue %q and the turn of %q, want %q and %q", got, turn(), names, turnOf)
+			}
+		}
+		told := func(sub *redis.PubSub) (list []string) {
+			t.Helper()
+			if err := w.Publish(t.Context(), "in4", "the end").Err(); err != nil {
+				t.Fatal(err)
+			}
+			for {
+				switch m, err := sub.ReceiveMessage(t.Context()); {
+				case err != nil:
+					t.Fatal(err)
+				case m.Payload == "the end":
+					return list
+				case m.Payload != w.key && m.Payload != w.key+wire.OfReaders:
+					t.Fatalf("told: got %q", m.Payload)
+				default:
+					list = append(list, m.Channel)
+				}
+			}
+		}
+		ask := func(n *node, id, who string) Reply { return n.send(t, wire.Acquire, id, hour, 0, 0, who) }
+		w.set(t, w.key, "a|64", hour)
+		w.wait(t, 0, r1, r2, "in3", r3)
+		sub := w.listener(t, "in1", "in2", "in3", "in4")
+		w.send(t, wire.Release, "a", 64, 64, noProcess).want(t, wire.Released, 4, 0)
+		if got := told(sub); !slices.Equal(got, []string{"in1", "in2"}) {
+			t.Errorf("told: got %q, want the two readers", got)
+		}
+		wantQueue(wire.OfReaders, r1, r2, "in3", r3)
+		for _, other := range []Reply{ask(w, "w", "in3"), ask(r, "c", r3), ask(r, "d", r4)} {
+			if other.Code != wire.Queued {
+				t.Errorf("a process behind the readers: got code %d, want %d", other.Code, wire.Queued)
+			}
+		}
+		ask(r, "b", r2).want(t, wire.Granted, theTime, 1) // a writer waits
+		wantQueue(wire.OfReaders, r1, "in3", r3)
+		r.send(t, wire.Release, "b", theTime, theTime, noProcess).want(t, wire.Released, 1, 0)
+		if got := told(sub); len(got) != 0 { // the other reader has been told
+			t.Errorf("told: got %q, want no process", got)
+		}
+		w.send(t, wire.Release, "x", 0, 0, noProcess).want(t, wire.Gone, 3, 0) // an attempt that the reader may have met
+		if got := told(sub); !slices.Equal(got, []string{"in1"}) {
+			t.Errorf("told: got %q, want the reader", got)
+		}
+		ask(r, "a", r1).want(t, wire.Granted, theTime, 1)
+		wantQueue("", "in3", r3) // and the turn is over
+		r.send(t, wire.Release, "a", theTime, theTime, noProcess).want(t, wire.Released, 1, 0)
+		if got := told(sub); !slices.Equal(got, []string{"in3"}) {
+			t.Errorf("told: got %q, want the writer", got)
+		}
+		wantQueue("in3", "in3", r3)
+	})
+	t.Run("a reader hears of the turn by the reply to its rest", func(t *testing.T) {
+		w, r := one(t)
+		const r1, r2 = "in1~readers", "in2~readers"
+		w.wait(t, 0, r1)
+		r.send(t, wire.Rest, "x", 0, r2).want(t, wire.Gone, 1, 0) // the other one cannot be called, and does not poll
+		if got := w.Get(t.Context(), w.key+wire.TurnSuffix).Val(); got != wire.OfReaders {
+			t.Errorf("got the turn of %q, want that of the readers", got)
+		}
+		w.wait(t, 0, "in3")
+		r.send(t, wire.Rest, "y", 0, "in4~readers").want(t, wire.Gone, 0, 2)
+	})
 	t.Run("what a broken key and other types come to", func(t *testing.T) {
 		w, r := one(t)
 		r.set(t, r.key, wire.Placeholder(wire.Readers), hour)

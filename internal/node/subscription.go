@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,7 @@ const (
 	pingAfter = 5 * time.Second        // silence before a ping otherwise
 	waitsFor  = 2 * time.Second        // the process counts as waiting for so long after Start; a waiting process calls Start about once a second
 	maxDeaf   = time.Second            // largest pause between attempts to subscribe
+	warnAfter = 2 * time.Second        // without a subscription, while the node answers requests
 )
 
 // Subscription is the subscription to one node.
@@ -56,15 +58,22 @@ func (s *Subscription) pings(silence time.Duration) bool {
 func (s *Subscription) serve(ctx context.Context, heard func(channel, key string)) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	deafSince, warned := time.Now(), false
 	for pause := time.Duration(0); ; {
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			return
 		}
-		_ = s.subscribe(ctx, heard) // the error does not matter: a waiting process asks again by itself
-		if s.ready.Swap(false) {
-			pause = 0
+		err := s.subscribe(ctx, heard)
+		switch {
+		case s.ready.Swap(false):
+			pause, deafSince, warned = 0, time.Now(), false
+		case s.node.Standing().Down != nil: // which the log reports
+			deafSince = time.Now()
+		case !warned && ctx.Err() == nil && time.Since(deafSince) >= warnAfter:
+			warned = true
+			s.node.conf.Events.Warning(s.node, fmt.Errorf("the master cannot call this process, which polls while it waits for a lock: its subscription fails: %w", err))
 		}
 		pause = min(max(2*pause, firstPause), maxDeaf)
 		timer.Reset(pause)

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/clockwatch"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/resp"
 	"github.com/d0720281/redlock/internal/wire"
@@ -16,23 +17,23 @@ import (
 type task struct {
 	replies int // number of replies to the task
 	write   func(n *Node, l *link, median int64, b []byte) []byte
-	done    func(values []any, sent moment, received clock.Instant, err error)
+	done    func(values []any, sent clockwatch.Moment, received clock.Instant, err error)
 
 	queued clock.Instant
-	sent   moment
+	sent   clockwatch.Moment
 	resent bool // sent once more on a new connection: a node may close an idle connection
 }
 
 // ask queues a task and waits for its replies.
-func (n *Node) ask(ctx context.Context, t *task) (values []any, sent moment, received clock.Instant, err error) {
+func (n *Node) ask(ctx context.Context, t *task) (values []any, sent clockwatch.Moment, received clock.Instant, err error) {
 	type result struct {
 		values   []any
-		sent     moment
+		sent     clockwatch.Moment
 		received clock.Instant
 		err      error
 	}
 	results := make(chan result, 1)
-	t.done = func(values []any, sent moment, received clock.Instant, err error) {
+	t.done = func(values []any, sent clockwatch.Moment, received clock.Instant, err error) {
 		results <- result{values, sent, received, err}
 	}
 	n.mu.Lock()
@@ -54,7 +55,7 @@ func (n *Node) ask(ctx context.Context, t *task) (values []any, sent moment, rec
 
 // askScript is ask for a task of one script. If the server does not know the script, askScript
 // sends its source.
-func (n *Node) askScript(ctx context.Context, s *wire.Script, make func() *task) (reply any, sent moment, received clock.Instant, err error) {
+func (n *Node) askScript(ctx context.Context, s *wire.Script, make func() *task) (reply any, sent clockwatch.Moment, received clock.Instant, err error) {
 	for range 2 {
 		var values []any
 		if values, sent, received, err = n.ask(ctx, make()); err != nil {

@@ -72,6 +72,21 @@ const (
 	Gone     Code = 31
 )
 
+// Answers reports whether the code can be the reply to a request of kind o.
+func (c Code) Answers(o Op) bool {
+	switch o {
+	case Acquire:
+		return c >= Granted && c <= Unseeded || c == Ahead
+	case Raise:
+		return c >= Raised && c <= Ahead
+	case Extend:
+		return c >= Kept && c <= TakenAway || c == Late || c == Stale || c == BadType
+	case Release, Rest:
+		return c == Released || c == Gone
+	}
+	return false
+}
+
 // Block is the number of fencing tokens that one grant reserves, as lua/begin.lua has it.
 //
 // Source: ALGORITHM section 1, "B".

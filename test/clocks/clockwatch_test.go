@@ -26,7 +26,7 @@ import (
 )
 
 // The tests of the clock watch: first in virtual time, then on real masters whose wall clocks
-// are moved. internal/node/clockwatch_test.go has its arithmetic.
+// are moved. The tests of internal/clockwatch have its arithmetic.
 //
 // Source: ALGORITHM section 9.
 

@@ -52,6 +52,44 @@ func TestVirtualMinHold(t *testing.T) {
 	})
 }
 
+// A minimum hold that ends just before the maximum hold ends as any other: the resource is free then, and
+// the lease was released.
+//
+// Source: the doc comment of WithMinHold.
+func TestVirtualMinHoldNearTheMaximumHold(t *testing.T) {
+	const hold = 20 * time.Second
+	for _, before := range []time.Duration{time.Nanosecond, 5 * time.Millisecond, locktest.Lead / 2, 2 * locktest.Lead} {
+		t.Run(before.String(), func(t *testing.T) {
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				var released, lost atomic.Int64
+				count := redlock.WithObserver(func(e redlock.Event) {
+					switch {
+					case e.Resource != "r":
+					case e.Kind == redlock.EventReleased:
+						released.Add(1)
+					case e.Kind == redlock.EventLost:
+						lost.Add(1)
+					}
+				})
+				l := b.WarmLocker(count)
+				start := time.Now()
+				lease := b.Lock(l, "r", redlock.WithMinHold(hold-before), redlock.WithMaxHold(hold))
+				locktest.Must(t, lease.Unlock(t.Context()))
+				time.Sleep(hold - before - time.Millisecond)
+				b.WantHolding("r", 0, 1, 2)
+				next := b.Got(b.Wait(t.Context(), b.WarmLocker()))
+				if got := time.Since(start); got > hold+100*time.Millisecond {
+					t.Errorf("got the next lease after %v, want it at %v", got, hold)
+				}
+				b.Unlock(next)
+				if released.Load() != 1 || lost.Load() != 0 {
+					t.Errorf("got %d leases released and %d lost, want 1 and 0", released.Load(), lost.Load())
+				}
+			})
+		})
+	}
+}
+
 // A caller of the process with the same options takes the lease over when the minimum hold ends, and
 // has a minimum hold of its own.
 func TestVirtualMinHoldHandOver(t *testing.T) {

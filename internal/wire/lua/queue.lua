@@ -4,6 +4,7 @@
 -- lock key~queue  sorted set: the processes that wait, by when they joined, us
 -- lock key~seen   hash: when each of them last said that it waits, ms; with a '~' behind if it polls
 -- lock key~turn   the process that has the turn: until this expires this node lets no other process in.
+--                 '~readers' is the turn of all readers that no writer stands before in the queue.
 --                 '-' is the mark: an end came while another attempt had the key. '=' is the note:
 --                 a quorum of the nodes refused what this node had granted
 --
@@ -15,7 +16,8 @@
 
 local turnMillis, noteMillis = 250, 150
 local seenMillis, polledMillis = 3000, 300 -- a process that was last seen longer ago is dead
-local mostHeads = 256 -- to be dropped in one look
+local mostHeads, lastHead = 256, '255' -- that are looked at, or dropped, in one call
+local readersTurn = '~readers'
 
 -- crowded reports whether a process waits or has the turn, or one of the signs stands in its place.
 local function crowded(key)
@@ -34,12 +36,41 @@ local function place(key, who)
   return type(n) == 'number' and n
 end
 
--- others counts the processes that wait, without who.
+-- isReader reports whether a process waits as a reader.
+local function isReader(who) return string.sub(who, -8) == '~readers' end
+
+-- names returns the first processes in the queue, in order.
+local function names(key)
+  local list = try('ZRANGE', key .. '~queue', '0', lastHead)
+  return list.err and {} or list
+end
+
+-- others counts the processes that wait, without who. For a reader it counts the writers alone: other readers
+-- are not in its way.
 local function others(key, who)
-  local n = waiting(key)
+  local n = 0
+  if isReader(who) then
+    for _, name in ipairs(names(key)) do
+      if not isReader(name) then n = n + 1 end
+    end
+    return n
+  end
+  n = waiting(key)
   if n > 0 and place(key, who) then n = n - 1 end
   return n
 end
+
+-- behindWriter reports whether a writer stands before a process in the queue.
+local function behindWriter(key, who)
+  for _, name in ipairs(names(key)) do
+    if name == who then return false end
+    if not isReader(name) then return true end
+  end
+  return false
+end
+
+-- has reports whether the turn is that of a process in the queue.
+local function has(called, who) return called == who or called == readersTurn and isReader(who) end
 
 -- turn returns the process that has the turn, and for how many ms. If no process has it, turn returns
 -- false, and the mark, the note or nothing. A life that the library does not give, which only an
@@ -68,15 +99,18 @@ local function join(key, who, polls)
   try('PEXPIRE', seen, seenMillis)
 end
 
--- leave takes a process out of the queue, and ends its turn.
+-- leave takes a process out of the queue, and ends a turn that no process has any more.
 local function leave(key, who)
   try('ZREM', key .. '~queue', who)
   try('HDEL', key .. '~seen', who)
-  if who ~= '-' and try('GETRANGE', key .. '~turn', 0, 255) == who then try('DEL', key .. '~turn') end
+  local called = try('GETRANGE', key .. '~turn', 0, 255)
+  local over = called == who and who ~= '-'
+  if called == readersTurn then
+    local head = try('ZRANGE', key .. '~queue', '0', '0')[1]
+    over = not head or not isReader(head)
+  end
+  if over then try('DEL', key .. '~turn') end
 end
-
--- isReader reports whether a process waits as a reader.
-local function isReader(who) return string.sub(who, -8) == '~readers' end
 
 -- lets reports whether what the key holds lets a process in: nothing lets in every process, the sign of
 -- readers lets in a reader.
@@ -89,28 +123,70 @@ local function tell(who, key)
   return type(listeners) == 'number' and listeners > 0
 end
 
+-- alive reports whether a process was seen of late, and whether it polls.
+local function alive(key, name)
+  local seen = try('HGET', key .. '~seen', name)
+  local last, sign = string.match(type(seen) == 'string' and seen or '', '^(%d+)(~?)$')
+  local polls = sign == '~'
+  return last and tonumber(last) > time() / 1000 - (polls and polledMillis or seenMillis), polls
+end
+
+-- drop takes a dead process out of the queue.
+local function drop(key, name)
+  try('ZREM', key .. '~queue', name)
+  try('HDEL', key .. '~seen', name)
+end
+
 -- first returns the head of the queue, and whether it polls. It drops heads that are dead.
 local function first(key)
   for _ = 1, mostHeads do
     local head = try('ZRANGE', key .. '~queue', '0', '0')[1]
     if not head then return end
-    local seen = try('HGET', key .. '~seen', head)
-    local last, sign = string.match(type(seen) == 'string' and seen or '', '^(%d+)(~?)$')
-    local polls = sign == '~'
-    if last and tonumber(last) > time() / 1000 - (polls and polledMillis or seenMillis) then return head, polls end
-    try('ZREM', key .. '~queue', head)
-    try('HDEL', key .. '~seen', head)
+    local lives, polls = alive(key, head)
+    if lives then return head, polls end
+    drop(key, head)
   end
 end
 
+-- callAgain tells the processes that have the turn, as they may have met an attempt on other nodes.
+local function callAgain(key, called)
+  if called ~= readersTurn then return tell(called, key) end
+  for _, name in ipairs(names(key)) do
+    if not isReader(name) then return end
+    tell(name, key)
+  end
+end
+
+-- invite has a process come in its turn, and reports whether it can. The asker hears by the reply, any other
+-- process by a message. A process that does not listen comes if it polls. One that does not come is dead at the
+-- next look, because it was not seen since. One that cannot come is dropped.
+local function invite(key, name, asker, polls)
+  try('HDEL', key .. '~seen', name)
+  if name == asker or tell(name, key) or polls then return true end
+  try('ZREM', key .. '~queue', name)
+end
+
+-- inviteReaders invites the readers at the head of the queue, up to the first writer.
+local function inviteReaders(key, asker)
+  local any = false
+  for _, name in ipairs(names(key)) do
+    if not isReader(name) then break end
+    local lives, polls = alive(key, name)
+    if lives then
+      any = invite(key, name, asker, polls) or any
+    else
+      drop(key, name)
+    end
+  end
+  return any
+end
+
 -- attend gives the turn to the head of the queue, and tells it, if the key lets that process in and no
--- process has the turn. held has the present value of the key. attend returns the process that has the turn
--- now, and for how many ms. Each request that touches the key ends with it. While the note stands, the key
--- is held on other nodes, and no process gets the turn.
+-- process has the turn. Readers have it together. held has the present value of the key. attend returns the
+-- process that has the turn now, and for how many ms. Each request that touches the key ends with it. While
+-- the note stands, the key is held on other nodes, and no process gets the turn.
 --
--- The asker hears of its turn by the reply, any other process by a message. The head keeps its place until it
--- is granted. If it does not come it is dead at the next look, because it was not seen since. A head that
--- does not listen gets the turn if it polls, and is dropped otherwise.
+-- A process keeps its place until it is granted.
 local function attend(key, held, asker)
   local called, left = turn(key)
   if called then return called, left end
@@ -118,11 +194,15 @@ local function attend(key, held, asker)
   for _ = 1, mostHeads do
     local head, polls = first(key)
     if not head or not lets(held, head) then return end
-    try('HDEL', key .. '~seen', head)
-    if head == asker or tell(head, key) or polls then
+    local comes
+    if isReader(head) then
+      head, comes = readersTurn, inviteReaders(key, asker)
+    else
+      comes = invite(key, head, asker, polls)
+    end
+    if comes then
       try('SET', key .. '~turn', head, 'PX', turnMillis)
       return head, turnMillis
     end
-    try('ZREM', key .. '~queue', head)
   end
 end

@@ -17,32 +17,33 @@
 --
 -- At the queue node the process leaves the queue. If the key is free then, the process that has the turn
 -- is told again, as it may have met this attempt on other nodes, and otherwise the head gets the turn. If
--- another attempt has the key, a mark is left for the end of that attempt. Counter: 1 if another process
--- wants the key.
+-- another attempt has the key, a mark is left for the end of that attempt. Counter: how many processes wait,
+-- and one more if another attempt has the key.
 --
 -- Source: ALGORITHM sections 5 and 10, "release".
 
--- released tells the queue that an attempt has ended here. held has the present value of the key.
-local function released(key, who, held)
-  local wanted = held and held ~= sign
+-- released tells the queue that an attempt has ended here. held has the present value of the key. reads says
+-- that it was that of a reader, which is not in the way of readers.
+local function released(key, who, held, reads)
+  local wanted = held and held ~= sign and 1 or 0
   if crowded(key) then
     leave(key, who)
-    wanted = wanted or waiting(key) > 0
+    wanted = wanted + others(key, reads and readersTurn or who)
     local called = turn(key)
     if called then
-      if lets(held, called) then tell(called, key) end
+      if lets(held, called) and not (reads and called == readersTurn) then callAgain(key, called) end
     else
       if not held then try('DEL', key .. '~turn') end -- the mark and the note
       attend(key, held)
     end
   end
   if held and not turn(key) then try('SET', key .. '~turn', '-', 'PX', turnMillis) end
-  return wanted and 1 or 0
+  return wanted
 end
 
--- drop deletes the key if it is the attempt's, or the placeholder in its place. It returns the
+-- dropKey deletes the key if it is the attempt's, or the placeholder in its place. It returns the
 -- code, and what the key held.
-local function drop(key, value)
+local function dropKey(key, value)
   local held = get(key)
   if held ~= value and not owns(held, value) then return 31, held end
   call('DEL', key)
@@ -50,7 +51,7 @@ local function drop(key, value)
 end
 
 local function release(key, value, target, who)
-  local code, held = drop(key, value)
+  local code, held = dropKey(key, value)
   if target ~= '=' and target ~= '0' and held == value then lift(key .. '~fence', value, target) end
   return code, who and released(key, who, code == 31 and held) or 0, 0
 end
@@ -62,14 +63,15 @@ local function rested(key, value, target, who, held)
   local called, mark = turn(key)
   local granted = string.sub(value, -2) ~= '|0'
   if called then -- while the process was refused
-    if held or granted then called = nil end
+    if granted or not lets(held, who) then called = nil end
   elseif granted and mark ~= '-' then
     if not held then try('SET', key .. '~turn', '=', 'PX', noteMillis) end
   else
     if mark == '-' and not held then try('DEL', key .. '~turn') end
     called = attend(key, held, who)
   end
-  return called == who and 1 or 0, place(key, who) or 0
+  local mine = called and has(called, who) and not (isReader(who) and behindWriter(key, who))
+  return mine and 1 or 0, place(key, who) or 0
 end
 
 -- rest: delete the key as release does, at the queue node, after an attempt that failed. The
@@ -85,6 +87,6 @@ end
 --
 -- Source: ALGORITHM section 10, "rest".
 local function rest(key, value, target, who)
-  local code, held = drop(key, value)
+  local code, held = dropKey(key, value)
   return code, rested(key, value, target, who, code == 31 and held)
 end

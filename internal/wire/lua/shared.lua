@@ -39,9 +39,8 @@ local function shared()
   -- stay so, however many readers come. Extra, for a grant: at the queue node, how many processes wait;
   -- at any other node, how many other readers there are.
   --
-  -- A reader never overtakes the queue: it is granted if it has the turn, or if no process waits before
-  -- it. Otherwise readers that come one after the other would starve a writer. Each grant of a reader gives
-  -- the next process the turn, if that wants to read, too.
+  -- A reader never overtakes the queue: it is granted if no writer stands before it. Otherwise readers that come
+  -- one after the other would starve a writer.
   local function acquireShared(key, id, wish, who, ttl, notAfter)
     local now = time()
     if notAfter > 0 and now > notAfter then return 5, 0, 0 end
@@ -58,9 +57,10 @@ local function shared()
     local crowd = who and crowded(key)
     if crowd then
       local called, rest = attend(key, held, who)
-      if called and called ~= who then return 8, others(key, who), rest end
       mine = held == sign and mine
-      if not called and not mine and lets(held, '~readers') and (first(key) or who) ~= who then return 8, others(key, who), 1000 end
+      if called and called ~= readersTurn or not mine and lets(held, readersTurn) and behindWriter(key, who) then
+        return 8, others(key, readersTurn), called and rest or 1000
+      end
     end
     if held and held ~= sign then return busy(key, held, who, crowd) end
     mine = held and mine
@@ -70,12 +70,9 @@ local function shared()
     if not mine then put(key, id, ttl, not held) end
     if left == 0 and not counter then return code, 0, extra end
     if left == 0 then keep(key .. '~fence', counter) end
-    if crowd then
-      leave(key, who)
-      attend(key, sign)
-    end
+    if crowd then leave(key, who) end
     if left > 0 then return 4, 0, left end
-    if who then beside = crowd and waiting(key) or 0 end
+    if who then beside = crowd and others(key, readersTurn) or 0 end
     return mine and 2 or 1, counter, beside
   end
 
@@ -129,7 +126,7 @@ local function shared()
 
   local function releaseShared(key, value, target, who)
     local code, held = dropShared(key, value, target)
-    return code, who and released(key, who, held) or 0, 0
+    return code, who and released(key, who, held, true) or 0, 0
   end
 
   local function restShared(key, value, target, who)

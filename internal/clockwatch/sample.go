@@ -1,4 +1,4 @@
-package node
+package clockwatch
 
 import (
 	"time"
@@ -6,25 +6,26 @@ import (
 	"github.com/d0720281/redlock/internal/clock"
 )
 
-// The times that a node's clock can show, in microseconds: from 1998 to 2255. What is
-// outside is no time, and computing with it could wrap.
+// The times that a node's clock can show, in microseconds: from 1998 to 2255. What is outside is
+// no time, and computing with it could wrap.
 const (
 	firstMicros = 9e14
 	lastMicros  = 9e15
 )
 
-func plausible(micros int64) bool { return micros >= firstMicros && micros <= lastMicros }
+// Plausible reports whether micros can be the time that a node's clock shows.
+func Plausible(micros int64) bool { return micros >= firstMicros && micros <= lastMicros }
 
-// sample is one reading of a node's wall clock: when the Locker's clock showed at, the
-// node's showed micros, give or take err.
+// sample is one reading of a node's wall clock: when the local clock showed at, the node's showed
+// micros, give or take err.
 type sample struct {
 	micros int64
 	at     clock.Instant
 	err    time.Duration
 }
 
-// takeSample turns a node time received in a reply, between the local instants sent and
-// received, into a sample.
+// takeSample turns a node's time from a reply, read between the local instants sent and received,
+// into a sample.
 //
 // Source: ALGORITHM section 9, "est_i".
 func takeSample(micros int64, sent, received clock.Instant) sample {
@@ -37,10 +38,20 @@ func (s sample) estimate(now clock.Instant) int64 {
 	return s.micros + now.Sub(s.at).Microseconds()
 }
 
-// notAfter returns the latest node time, in microseconds, at which a request that lives until the
-// local instant end may be carried out. Without a sample it is 0, which means no limit.
+// NotAfter returns the latest time of a node's clock, in microseconds, at which a request that
+// lives until end may be carried out. Without a sample it is 0, which means no limit.
 //
 // Source: ALGORITHM sections 5 and 9.
+func (w *Watch) NotAfter(node int, end clock.Instant) int64 {
+	return w.clocks[node].best.Load().notAfter(w.conf.Clock.Shown(end), w.conf.Drift)
+}
+
+// DeadBy returns when a node's clock has passed NotAfter(node, end).
+func (w *Watch) DeadBy(node int, end clock.Instant) clock.Instant {
+	shown := w.conf.Clock.Shown(end)
+	return w.clocks[node].best.Load().deadBy(shown, w.conf.Drift).Add(end.Sub(shown))
+}
+
 func (s *sample) notAfter(end clock.Instant, drift float64) int64 {
 	if s == nil {
 		return 0
@@ -48,7 +59,6 @@ func (s *sample) notAfter(end clock.Instant, drift float64) int64 {
 	return s.estimate(end) + s.uncertainty(end, drift).Microseconds() + 1
 }
 
-// deadBy returns the local instant by which the node's clock has passed notAfter(end).
 func (s *sample) deadBy(end clock.Instant, drift float64) clock.Instant {
 	if s == nil {
 		return end

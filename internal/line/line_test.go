@@ -1,7 +1,6 @@
-package redlock
+package line
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -9,22 +8,52 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/d0720281/redlock/internal/wire"
 )
 
+// lines are lines whose holders know their queue node.
+type lines struct{ *Lines[*holder, struct{}] }
+
+type caller = Caller[*holder, struct{}]
+
+type holder struct{ queueNode int }
+
+// newTurns are lines with the policy of a Locker.
+func newTurns() *lines { return &lines{New[*holder, struct{}](&DefaultPolicy, false)} }
+
 // stand puts a caller at the end of the line for a resource.
-func (t *waitlines) stand(resource string) *caller {
-	return t.join(context.Background(), resource, lockConfig{}, time.Now())
+func (t *lines) stand(resource string) *caller { return t.Join(Key{Resource: resource}, struct{}{}) }
+
+func (t *lines) held(h *holder, c *caller) (queuedAt int) {
+	return t.Held(Key{Resource: "r"}, h, c, h.queueNode)
+}
+
+func (t *lines) freed(h *holder) { t.Freed(Key{Resource: "r"}, h) }
+
+func (t *lines) hear(resource string, w wire.Word, ttl time.Duration) {
+	t.Hear(Key{Resource: resource}, w, ttl, 0)
+}
+
+// placed is the word of a queue node that has the rest of the process.
+func (t *lines) placed(before int, turn bool) {
+	key := Key{Resource: "r"}
+	attempts := 0
+	if l := t.lines[key]; l != nil {
+		attempts = l.attempts
+	}
+	t.Hear(key, wire.Word{Joined: true, Before: before, Turn: turn}, 0, attempts)
 }
 
 // atHeadNow reports whether it is the caller's turn.
-func (c *caller) atHeadNow() bool { return c.line.first == c }
+func atHeadNow(c *caller) bool { return c.line.first == c }
 
 // wantTurn checks that the callers stand in this order, with the first at the head
 // and none else, whichever way the line is followed.
 func wantTurn(t *testing.T, callers ...*caller) {
 	t.Helper()
 	for i, c := range callers {
-		if got, want := c.atHeadNow(), i == 0; got != want {
+		if got, want := atHeadNow(c), i == 0; got != want {
 			t.Fatalf("caller %d of %d is at the head: got %v, want %v", i, len(callers), got, want)
 		}
 	}
@@ -45,7 +74,7 @@ func wantTurn(t *testing.T, callers ...*caller) {
 	}
 }
 
-func joinAll(turns *waitlines, resource string, n int) []*caller {
+func joinAll(turns *lines, resource string, n int) []*caller {
 	callers := make([]*caller, n)
 	for i := range callers {
 		callers[i] = turns.stand(resource)
@@ -61,7 +90,7 @@ func TestTurns(t *testing.T) {
 		turns := newTurns()
 		for line := joinAll(turns, "r", 5); len(line) > 0; line = line[1:] {
 			wantTurn(t, line...)
-			turns.leave(line[0])
+			turns.Leave(line[0])
 		}
 		if len(turns.lines) != 0 {
 			t.Errorf("%d lines are left", len(turns.lines))
@@ -72,10 +101,10 @@ func TestTurns(t *testing.T) {
 			turns := newTurns()
 			line := joinAll(turns, "r", 5)
 			gone := line[at]
-			turns.leave(gone)
+			turns.Leave(gone)
 			line = slices.Delete(line, at, at+1)
 			wantTurn(t, line...)
-			if at > 0 && gone.atHeadNow() {
+			if at > 0 && atHeadNow(gone) {
 				t.Error("the one who left got a turn")
 			}
 			late := turns.stand("r")
@@ -85,21 +114,21 @@ func TestTurns(t *testing.T) {
 	t.Run("all but the head leave", func(t *testing.T) {
 		turns := newTurns()
 		line := joinAll(turns, "r", 3)
-		turns.leave(line[1])
-		turns.leave(line[2])
+		turns.Leave(line[1])
+		turns.Leave(line[2])
 		wantTurn(t, line[0])
 		wantTurn(t, line[0], turns.stand("r"))
 	})
 	t.Run("another resource has a line of its own", func(t *testing.T) {
 		turns := newTurns()
 		a, b := joinAll(turns, "a", 2), joinAll(turns, "b", 2)
-		turns.leave(a[0])
+		turns.Leave(a[0])
 		wantTurn(t, a[1])
 		wantTurn(t, b...)
 	})
 	t.Run("who comes when the line has emptied is at the head", func(t *testing.T) {
 		turns := newTurns()
-		turns.leave(turns.stand("r"))
+		turns.Leave(turns.stand("r"))
 		wantTurn(t, turns.stand("r"))
 	})
 }
@@ -118,7 +147,7 @@ func TestTurnsAgainstPlainLists(t *testing.T) {
 				list = append(list, turns.stand(resource))
 			default:
 				i := rng.IntN(len(list))
-				turns.leave(list[i])
+				turns.Leave(list[i])
 				list = slices.Delete(list, i, i+1)
 			}
 			if lists[resource] = list; len(list) == 0 {
@@ -137,29 +166,27 @@ func TestTurnsAgainstPlainLists(t *testing.T) {
 // What the head's last attempt ended with is there for all who stand in its line.
 func TestLastVerdict(t *testing.T) {
 	turns := newTurns()
-	last := func(c *caller) *QuorumError { v, _ := turns.last(c); return v }
-	fail := func(c *caller, v *QuorumError) {
-		turns.failed(c, &failure{err: v, verdict: v}, turns.policy.retryDelay)
-	}
+	last := func(c *caller) error { return turns.Standing(c).Why }
+	fail := func(c *caller, why error) { turns.Failed(c, Failure{Why: why}, DefaultPolicy.RetryDelay) }
 	line := joinAll(turns, "r", 2)
 	if got := last(line[1]); got != nil {
 		t.Errorf("before an attempt: got %v, want none", got)
 	}
-	first, second := &QuorumError{Op: "first"}, &QuorumError{Op: "second"}
+	first, second := errors.New("first"), errors.New("second")
 	fail(line[0], first)
 	fail(line[0], second)
-	turns.leave(line[0])
+	turns.Leave(line[0])
 	if got := last(line[1]); got != second {
 		t.Errorf("got %v, want the last one", got)
 	}
-	turns.leave(line[1])
+	turns.Leave(line[1])
 	if got := last(turns.stand("r")); got != nil {
 		t.Errorf("in a new line: got %v, want none", got)
 	}
 }
 
 // told reports whether a caller has been told to look again, which it then does.
-func (c *caller) told() bool {
+func told(c *caller) bool {
 	select {
 	case <-c.wake:
 		return true
@@ -169,21 +196,21 @@ func (c *caller) told() bool {
 }
 
 // wantAdvice checks what a caller is told to do.
-func wantAdvice(t *testing.T, what string, got, want advice) {
+func wantAdvice(t *testing.T, what string, got, want Advice) {
 	t.Helper()
-	if waits := got.wake != nil; waits == (got.ask || got.lease != nil) {
+	if waits := got.Wake != nil; waits == (got.Step == Ask && !got.How.QueueNodeFirst || got.Step == Take) {
 		t.Errorf("%s: got %+v, want something to wait for if there is nothing to do", what, got)
 	}
-	got.wake = nil
+	got.Wake, got.How.Number = nil, 0
 	if got != want {
 		t.Errorf("%s: got %+v, want %+v", what, got, want)
 	}
 }
 
 var (
-	park     = advice{}
-	askAll   = advice{ask: true, how: strategy{waits: true}}
-	askFirst = advice{ask: true, how: strategy{waits: true, queueNodeFirst: true}}
+	park     = Advice{}
+	askAll   = Advice{Step: Ask, How: Strategy{Waits: true}}
+	askFirst = Advice{Step: Ask, How: Strategy{Waits: true, QueueNodeFirst: true}}
 	answered = askAll // to a call
 )
 
@@ -191,27 +218,23 @@ func pause(d time.Duration) func(int) time.Duration {
 	return func(int) time.Duration { return d }
 }
 
-// newTurns are lines with the policy of a Locker.
-func newTurns() *waitlines { return &waitlines{policy: &defaultQueuePolicy} }
+var errFailed = errors.New("no lease")
 
-// refusedBy is the failure of an attempt that a queue node has refused.
-func refusedBy(queueNode int, left time.Duration) *failure {
-	f := failedWith(queueReply{heard: true, refused: true, left: left})
-	f.queueNode, f.queued, f.listens = queueNode, true, true
+// refusedBy is the failure of an attempt that the queue node has refused, of a process in its queue.
+func refusedBy(left time.Duration) Failure {
+	f := failedWith(wire.Word{Heard: true, Refused: true, Left: left})
+	f.Queued, f.Listens = true, true
 	return f
 }
 
 // deaf is a failure after which the process cannot be called.
-func deaf(f *failure) *failure {
-	f.listens = false
+func deaf(f Failure) Failure {
+	f.Listens = false
 	return f
 }
 
 // failedWith is the failure of an attempt in which a queue node said something.
-func failedWith(q queueReply) *failure {
-	e := &QuorumError{}
-	return &failure{err: e, verdict: e, queue: q}
-}
+func failedWith(w wire.Word) Failure { return Failure{Why: errFailed, Word: w} }
 
 // The head of a line alone asks the nodes, and only while its process does not have the
 // resource.
@@ -221,45 +244,45 @@ func TestHeadAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns()
 		line := joinAll(turns, "r", 3)
-		wantAdvice(t, "the head", turns.look(line[0]), askAll)
-		wantAdvice(t, "the second", turns.look(line[1]), park)
-		turns.failed(line[0], failedWith(queueReply{}), pause(50*time.Millisecond))
-		wantAdvice(t, "the head after a failure", turns.look(line[0]), advice{wait: 50 * time.Millisecond})
+		wantAdvice(t, "the head", turns.Look(line[0]), askAll)
+		wantAdvice(t, "the second", turns.Look(line[1]), park)
+		turns.Failed(line[0], failedWith(wire.Word{}), pause(50*time.Millisecond))
+		wantAdvice(t, "the head after a failure", turns.Look(line[0]), Advice{For: 50 * time.Millisecond})
 		time.Sleep(20 * time.Millisecond)
-		wantAdvice(t, "the head a little later", turns.look(line[0]), advice{wait: 30 * time.Millisecond})
+		wantAdvice(t, "the head a little later", turns.Look(line[0]), Advice{For: 30 * time.Millisecond})
 		time.Sleep(30 * time.Millisecond)
-		wantAdvice(t, "the head when it is time", turns.look(line[0]), askAll)
-		turns.look(line[2])
+		wantAdvice(t, "the head when it is time", turns.Look(line[0]), askAll)
+		turns.Look(line[2])
 
 		// The next one goes on from there.
-		turns.failed(line[0], failedWith(queueReply{}), pause(50*time.Millisecond))
-		turns.leave(line[0])
-		if !line[1].told() || line[2].told() {
+		turns.Failed(line[0], failedWith(wire.Word{}), pause(50*time.Millisecond))
+		turns.Leave(line[0])
+		if !told(line[1]) || told(line[2]) {
 			t.Error("when the head has left: want the second told, and none else")
 		}
-		wantAdvice(t, "the second, at the head", turns.look(line[1]), advice{wait: 50 * time.Millisecond})
+		wantAdvice(t, "the second, at the head", turns.Look(line[1]), Advice{For: 50 * time.Millisecond})
 		time.Sleep(50 * time.Millisecond)
-		wantAdvice(t, "the second when it is time", turns.look(line[1]), askAll)
+		wantAdvice(t, "the second when it is time", turns.Look(line[1]), askAll)
 
 		// It gets the resource. The third has to wait for that.
-		g := &grant{resource: "r"}
+		g := &holder{}
 		turns.held(g, line[1])
-		wantAdvice(t, "the third", turns.look(line[2]), park)
-		if _, ours := turns.last(line[2]); !ours {
+		wantAdvice(t, "the third", turns.Look(line[2]), park)
+		if !turns.Standing(line[2]).Behind {
 			t.Error("the third: got that another process has the resource, want this process")
 		}
-		for line[2].told() {
-			wantAdvice(t, "the third, told to look", turns.look(line[2]), park)
+		for told(line[2]) {
+			wantAdvice(t, "the third, told to look", turns.Look(line[2]), park)
 		}
 		time.Sleep(time.Hour)
-		wantAdvice(t, "the third, an hour later", turns.look(line[2]), park)
+		wantAdvice(t, "the third, an hour later", turns.Look(line[2]), park)
 		turns.freed(g)
-		if !line[2].told() {
+		if !told(line[2]) {
 			t.Error("when the resource is free: got the third not told, want it told")
 		}
 		// Others may have been called: it must not overtake them.
-		wantAdvice(t, "the third, at the head", turns.look(line[2]), askFirst)
-		turns.leave(line[2])
+		wantAdvice(t, "the third, at the head", turns.Look(line[2]), askFirst)
+		turns.Leave(line[2])
 		if len(turns.lines) != 0 {
 			t.Errorf("%d lines are left", len(turns.lines))
 		}
@@ -270,19 +293,19 @@ func TestHeadAlone(t *testing.T) {
 func TestFreedEndsThePause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns()
-		g := &grant{resource: "r"}
+		g := &holder{}
 		c := turns.stand("r")
-		turns.failed(c, failedWith(queueReply{}), pause(time.Minute))
+		turns.Failed(c, failedWith(wire.Word{}), pause(time.Minute))
 		turns.held(g, nil) // by TryLock
-		wantAdvice(t, "while the process has it", turns.look(c), park)
+		wantAdvice(t, "while the process has it", turns.Look(c), park)
 		turns.freed(g)
-		wantAdvice(t, "when it has not", turns.look(c), askFirst)
+		wantAdvice(t, "when it has not", turns.Look(c), askFirst)
 
 		// Also if an attempt has failed meanwhile.
 		turns.held(g, nil)
-		turns.failed(c, failedWith(queueReply{}), pause(time.Minute))
+		turns.Failed(c, failedWith(wire.Word{}), pause(time.Minute))
 		turns.freed(g)
-		wantAdvice(t, "after another attempt", turns.look(c), askAll)
+		wantAdvice(t, "after another attempt", turns.Look(c), askAll)
 	})
 }
 
@@ -291,15 +314,16 @@ func TestFreedEndsThePause(t *testing.T) {
 // Source: ALGORITHM section 10, "A waiting process asks again after".
 func TestPatience(t *testing.T) {
 	for left, want := range map[time.Duration]time.Duration{
-		-time.Millisecond:      time.Second, // without an end
-		0:                      time.Millisecond,
-		200 * time.Millisecond: 201 * time.Millisecond,
-		time.Second:            time.Second,
-		time.Hour:              time.Second,
+		-time.Millisecond:       time.Second, // without an end
+		0:                       time.Millisecond,
+		200 * time.Millisecond:  201 * time.Millisecond,
+		1399 * time.Millisecond: 1400 * time.Millisecond,
+		1400 * time.Millisecond: time.Second,
+		time.Hour:               time.Second,
 	} {
 		least, most := time.Duration(1<<62), time.Duration(0)
 		for range 500 {
-			d := defaultQueuePolicy.patience(left)
+			d := DefaultPolicy.patience(left)
 			least, most = min(least, d), max(most, d)
 		}
 		if least < want*4/5 || most > want*6/5+1 {
@@ -312,14 +336,14 @@ func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns()
 		c := turns.stand("r")
-		turns.failed(c, refusedBy(0, time.Hour), pause(time.Millisecond))
-		if got := turns.look(c); got.ask || got.wait < 800*time.Millisecond || got.wait > 1200*time.Millisecond {
+		turns.Failed(c, refusedBy(time.Hour), pause(time.Millisecond))
+		if got := turns.Look(c); got.Step == Ask || got.For < 800*time.Millisecond || got.For > 1200*time.Millisecond {
 			t.Errorf("in the queue: got %+v, want about a second", got)
 		}
-		turns.failed(c, deaf(refusedBy(0, time.Hour)), pause(time.Millisecond))
-		wantAdvice(t, "that does not hear", turns.look(c), advice{wait: time.Millisecond})
-		turns.failed(c, refusedBy(0, time.Millisecond), pause(5*time.Second)) // as with nodes in quarantine
-		wantAdvice(t, "in the queue, with a reason to wait longer", turns.look(c), advice{wait: 5 * time.Second})
+		turns.Failed(c, deaf(refusedBy(time.Hour)), pause(time.Millisecond))
+		wantAdvice(t, "that does not hear", turns.Look(c), Advice{For: time.Millisecond})
+		turns.Failed(c, refusedBy(time.Millisecond), pause(5*time.Second)) // as with nodes in quarantine
+		wantAdvice(t, "in the queue, with a reason to wait longer", turns.Look(c), Advice{For: 5 * time.Second})
 	})
 }
 
@@ -331,21 +355,21 @@ func TestPauseWhereAQuorumIsBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns()
 		c := turns.stand("r")
-		elsewhere := failedWith(queueReply{heard: true})
-		elsewhere.elsewhere, elsewhere.queued = true, true
+		elsewhere := failedWith(wire.Word{Heard: true})
+		elsewhere.Elsewhere, elsewhere.Queued = true, true
 		soon, later, called := [2]time.Duration{1, 1}, [2]time.Duration{120, 200}, [2]time.Duration{800, 1200}
 		for i, step := range []struct {
-			failure *failure
+			failure Failure
 			hears   bool
 			want    [2]time.Duration // ms
 		}{
 			{elsewhere, true, soon}, {elsewhere, true, later}, {elsewhere, true, called}, {elsewhere, true, called},
-			{refusedBy(0, -1), true, called}, {elsewhere, true, soon}, {elsewhere, true, later},
-			{elsewhere, false, later}, {elsewhere, false, later}, {failedWith(queueReply{}), true, soon}, {elsewhere, false, soon},
+			{refusedBy(-1), true, called}, {elsewhere, true, soon}, {elsewhere, true, later},
+			{elsewhere, false, later}, {elsewhere, false, later}, {failedWith(wire.Word{}), true, soon}, {elsewhere, false, soon},
 		} {
-			step.failure.listens = step.hears
-			turns.failed(c, step.failure, pause(time.Millisecond))
-			if got := turns.look(c); got.ask || got.wait < step.want[0]*time.Millisecond || got.wait > step.want[1]*time.Millisecond {
+			step.failure.Listens = step.hears
+			turns.Failed(c, step.failure, pause(time.Millisecond))
+			if got := turns.Look(c); got.Step == Ask || got.For < step.want[0]*time.Millisecond || got.For > step.want[1]*time.Millisecond {
 				t.Errorf("step %d: got %+v, want a pause of %d to %d ms", i, got, step.want[0], step.want[1])
 			}
 		}
@@ -355,43 +379,43 @@ func TestPauseWhereAQuorumIsBusy(t *testing.T) {
 // A call of the queue node ends the pause of the head. It is kept while an attempt is under way,
 // and it is for the caller that is the head by then.
 //
-// Source: ALGORITHM section 10, "A call can come while an attempt is under way".
+// Source: ALGORITHM section 10, "Called".
 func TestCall(t *testing.T) {
 	soon := pause(time.Minute)
 	t.Run("without a caller", func(t *testing.T) {
 		turns := newTurns()
-		turns.call(lineKey{resource: "r"})
+		turns.Call(Key{Resource: "r"})
 		if len(turns.lines) != 0 {
 			t.Errorf("lines: got %d, want none", len(turns.lines))
 		}
-		g := &grant{resource: "r"}
+		g := &holder{}
 		turns.held(g, nil)
-		turns.call(lineKey{resource: "r"})
+		turns.Call(Key{Resource: "r"})
 		c := turns.stand("r")
-		wantAdvice(t, "a caller", turns.look(c), park)
-		turns.call(lineKey{resource: "r"})
-		turns.call(lineKey{resource: "other"})
-		if c.told() {
+		wantAdvice(t, "a caller", turns.Look(c), park)
+		turns.Call(Key{Resource: "r"})
+		turns.Call(Key{Resource: "other"})
+		if told(c) {
 			t.Error("where the process has the resource: got a caller told, want it to wait")
 		}
 		turns.freed(g)
-		wantAdvice(t, "the head", turns.look(c), askFirst)
+		wantAdvice(t, "the head", turns.Look(c), askFirst)
 	})
 	t.Run("while the head pauses", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			turns := newTurns()
 			line := joinAll(turns, "r", 2)
-			turns.look(line[1])
-			turns.failed(line[0], refusedBy(0, -1), soon)
-			turns.look(line[0])
-			turns.call(lineKey{resource: "r"})
-			turns.call(lineKey{resource: "r"})
-			if !line[0].told() || line[0].told() || line[1].told() {
+			turns.Look(line[1])
+			turns.Failed(line[0], refusedBy(-1), soon)
+			turns.Look(line[0])
+			turns.Call(Key{Resource: "r"})
+			turns.Call(Key{Resource: "r"})
+			if !told(line[0]) || told(line[0]) || told(line[1]) {
 				t.Error("want the head told, once, and none else")
 			}
-			wantAdvice(t, "the head", turns.look(line[0]), answered)
-			turns.failed(line[0], refusedBy(0, -1), soon)
-			if got := turns.look(line[0]); got.ask || got.wait == 0 {
+			wantAdvice(t, "the head", turns.Look(line[0]), answered)
+			turns.Failed(line[0], refusedBy(-1), soon)
+			if got := turns.Look(line[0]); got.Step == Ask || got.For == 0 {
 				t.Errorf("the head after it: got %+v, want a pause", got)
 			}
 		})
@@ -400,52 +424,52 @@ func TestCall(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			turns := newTurns()
 			c := turns.stand("r")
-			wantAdvice(t, "the head", turns.look(c), askAll)
-			turns.call(lineKey{resource: "r"})
-			turns.failed(c, refusedBy(0, -1), soon)
-			wantAdvice(t, "the head after it", turns.look(c), answered)
+			wantAdvice(t, "the head", turns.Look(c), askAll)
+			turns.Call(Key{Resource: "r"})
+			turns.Failed(c, refusedBy(-1), soon)
+			wantAdvice(t, "the head after it", turns.Look(c), answered)
 		})
 	})
 	t.Run("and the head leaves", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			turns := newTurns()
 			line := joinAll(turns, "r", 2)
-			turns.failed(line[0], refusedBy(3, -1), soon)
-			turns.queued(lineKey{resource: "r"}, 3)
-			turns.call(lineKey{resource: "r"})
-			if _, queuedAt := turns.leave(line[0]); queuedAt != -1 {
+			turns.Failed(line[0], refusedBy(-1), soon)
+			turns.Queued(Key{Resource: "r"}, 3)
+			turns.Call(Key{Resource: "r"})
+			if _, queuedAt := turns.Leave(line[0]); queuedAt != -1 {
 				t.Errorf("got that the process leaves the queue of node %d, want it to stay", queuedAt)
 			}
-			wantAdvice(t, "the next", turns.look(line[1]), answered)
-			turns.call(lineKey{resource: "r"})
-			if _, queuedAt := turns.leave(line[1]); queuedAt != 3 {
+			wantAdvice(t, "the next", turns.Look(line[1]), answered)
+			turns.Call(Key{Resource: "r"})
+			if _, queuedAt := turns.Leave(line[1]); queuedAt != 3 {
 				t.Errorf("when the last has left: got %d, want the queue of node 3 left", queuedAt)
 			}
-			wantAdvice(t, "one who comes later", turns.look(turns.stand("r")), askAll)
+			wantAdvice(t, "one who comes later", turns.Look(turns.stand("r")), askAll)
 		})
 	})
 	t.Run("and the head gives up during the attempt that answers it", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			turns := newTurns()
 			line := joinAll(turns, "r", 2)
-			turns.failed(line[0], refusedBy(0, -1), soon)
-			turns.call(lineKey{resource: "r"})
-			wantAdvice(t, "the head", turns.look(line[0]), answered)
-			turns.leave(line[0])
-			wantAdvice(t, "the next", turns.look(line[1]), askAll) // and it does not wait for another call
+			turns.Failed(line[0], refusedBy(-1), soon)
+			turns.Call(Key{Resource: "r"})
+			wantAdvice(t, "the head", turns.Look(line[0]), answered)
+			turns.Leave(line[0])
+			wantAdvice(t, "the next", turns.Look(line[1]), askAll) // and it does not wait for another call
 		})
 	})
 	t.Run("and the process gets the resource without it", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			turns := newTurns()
 			line := joinAll(turns, "r", 2)
-			turns.look(line[0])
-			turns.call(lineKey{resource: "r"})
-			g := &grant{resource: "r"}
+			turns.Look(line[0])
+			turns.Call(Key{Resource: "r"})
+			g := &holder{}
 			turns.held(g, line[0])
 			turns.freed(g)
-			turns.failed(line[1], failedWith(queueReply{}), soon)
-			wantAdvice(t, "the next, after a failure", turns.look(line[1]), advice{wait: time.Minute})
+			turns.Failed(line[1], failedWith(wire.Word{}), soon)
+			wantAdvice(t, "the next, after a failure", turns.Look(line[1]), Advice{For: time.Minute})
 		})
 	})
 }
@@ -461,18 +485,18 @@ func TestApproach(t *testing.T) {
 			turns := newTurns()
 			c := turns.stand("r")
 			for round := range 3 {
-				wantAdvice(t, "at first, and after a time", turns.look(c), askAll)
-				turns.failed(c, deaf(refusedBy(0, -1)), now)
+				wantAdvice(t, "at first, and after a time", turns.Look(c), askAll)
+				turns.Failed(c, deaf(refusedBy(-1)), now)
 				for range 7 {
-					wantAdvice(t, "refused", turns.look(c), askFirst)
-					turns.failed(c, deaf(refusedBy(0, -1)), now)
+					wantAdvice(t, "refused", turns.Look(c), askFirst)
+					turns.Failed(c, deaf(refusedBy(-1)), now)
 					time.Sleep(99 * time.Millisecond)
 				}
-				wantAdvice(t, "refused for long", turns.look(c), askFirst)
-				turns.failed(c, deaf(refusedBy(0, -1)), now)
-				time.Sleep(defaultQueuePolicy.askAllEvery - 7*99*time.Millisecond)
-				if round == 0 && defaultQueuePolicy.askAllEvery != 700*time.Millisecond {
-					t.Errorf("defaultQueuePolicy.askAllEvery: got %v, want 700ms", defaultQueuePolicy.askAllEvery)
+				wantAdvice(t, "refused for long", turns.Look(c), askFirst)
+				turns.Failed(c, deaf(refusedBy(-1)), now)
+				time.Sleep(DefaultPolicy.AskAllEvery - 7*99*time.Millisecond)
+				if round == 0 && DefaultPolicy.AskAllEvery != 700*time.Millisecond {
+					t.Errorf("DefaultPolicy.AskAllEvery: got %v, want 700ms", DefaultPolicy.AskAllEvery)
 				}
 			}
 		})
@@ -481,60 +505,60 @@ func TestApproach(t *testing.T) {
 		turns := newTurns()
 		c := turns.stand("r")
 		for range 3 {
-			wantAdvice(t, "the head", turns.look(c), askAll)
-			turns.failed(c, failedWith(queueReply{}), now)
+			wantAdvice(t, "the head", turns.Look(c), askAll)
+			turns.Failed(c, failedWith(wire.Word{}), now)
 		}
 	})
 	t.Run("a caller that the queue node has granted, and the others refused", func(t *testing.T) {
 		turns := newTurns()
 		c := turns.stand("r")
-		wantAdvice(t, "at first", turns.look(c), askAll)
-		turns.failed(c, failedWith(queueReply{heard: true}), now)
-		wantAdvice(t, "after it", turns.look(c), askFirst)
+		wantAdvice(t, "at first", turns.Look(c), askAll)
+		turns.Failed(c, failedWith(wire.Word{Heard: true}), now)
+		wantAdvice(t, "after it", turns.Look(c), askFirst)
 	})
 	t.Run("one who is in the queue", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			turns := newTurns()
 			c := turns.stand("r")
-			for _, want := range []advice{askAll, askFirst, askFirst, askFirst, askFirst} {
-				wantAdvice(t, "at the end of a key", turns.look(c), want)
-				turns.failed(c, refusedBy(0, 200*time.Millisecond), now)
+			for _, want := range []Advice{askAll, askFirst, askFirst, askFirst, askFirst} {
+				wantAdvice(t, "at the end of a key", turns.Look(c), want)
+				turns.Failed(c, refusedBy(200*time.Millisecond), now)
 				time.Sleep(300 * time.Millisecond)
 			}
-			foreign := refusedBy(0, 50*time.Millisecond)
-			foreign.queue.foreign = true
-			turns.look(c)
-			for _, want := range []advice{askFirst, askFirst, askAll, askFirst} {
-				turns.failed(c, foreign, now)
+			foreign := refusedBy(50 * time.Millisecond)
+			foreign.Word.Foreign = true
+			turns.Look(c)
+			for _, want := range []Advice{askFirst, askFirst, askAll, askFirst} {
+				turns.Failed(c, foreign, now)
 				time.Sleep(300 * time.Millisecond)
-				wantAdvice(t, "behind a key of another library", turns.look(c), want)
+				wantAdvice(t, "behind a key of another library", turns.Look(c), want)
 			}
-			turns.call(lineKey{resource: "r"})
-			wantAdvice(t, "called", turns.look(c), answered)
+			turns.Call(Key{Resource: "r"})
+			wantAdvice(t, "called", turns.Look(c), answered)
 		})
 	})
 	t.Run("where others wait", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			turns := newTurns()
-			turns.hear("r", queueReply{heard: true, others: true}, time.Second)
+			turns.hear("r", wire.Word{Heard: true, Others: 1}, time.Second)
 			c := turns.stand("r")
-			wantAdvice(t, "at first", turns.look(c), advice{rest: true})
-			turns.rested(c, 0, false)
+			wantAdvice(t, "at first", turns.Look(c), Advice{Step: Rest, How: Strategy{Waits: true}})
+			turns.Rested(c, 0, false)
 			time.Sleep(3 * time.Millisecond)
 			wait := askFirst
-			wait.how.patient = true
-			wantAdvice(t, "the first attempt", turns.look(c), wait)
-			turns.failed(c, failedWith(queueReply{}), now) // the queue node was too slow
-			wait.how.queueNodeFirst = false
-			wantAdvice(t, "the second", turns.look(c), wait)
-			turns.failed(c, deaf(refusedBy(0, -1)), now)
-			wait.how.queueNodeFirst = true
-			wantAdvice(t, "refused", turns.look(c), wait)
-			turns.call(lineKey{resource: "r"})
-			wantAdvice(t, "called", turns.look(c), answered) // which is patience enough
-			turns.failed(c, failedWith(queueReply{}), now)
+			wait.How.Patient = true
+			wantAdvice(t, "the first attempt", turns.Look(c), wait)
+			turns.Failed(c, failedWith(wire.Word{}), now) // the queue node was too slow
+			wait.How.QueueNodeFirst = false
+			wantAdvice(t, "the second", turns.Look(c), wait)
+			turns.Failed(c, deaf(refusedBy(-1)), now)
+			wait.How.QueueNodeFirst = true
+			wantAdvice(t, "refused", turns.Look(c), wait)
+			turns.Call(Key{Resource: "r"})
+			wantAdvice(t, "called", turns.Look(c), answered) // which is patience enough
+			turns.Failed(c, failedWith(wire.Word{}), now)
 			time.Sleep(time.Second)
-			wantAdvice(t, "when it is forgotten", turns.look(c), askAll)
+			wantAdvice(t, "when it is forgotten", turns.Look(c), askAll)
 		})
 	})
 }
@@ -544,24 +568,24 @@ func TestApproach(t *testing.T) {
 //
 // Source: ALGORITHM section 10, "How a process waits".
 func TestRest(t *testing.T) {
-	rested := func(t *testing.T, listening bool) (*waitlines, *caller) {
+	rested := func(t *testing.T, listening bool) (*lines, *caller) {
 		turns := newTurns()
-		turns.hear("r", queueReply{heard: true, others: true}, time.Minute)
+		turns.hear("r", wire.Word{Heard: true, Others: 1}, time.Minute)
 		c := turns.stand("r")
-		wantAdvice(t, "at first", turns.look(c), advice{rest: true})
-		turns.rested(c, 0, listening)
-		if !turns.inQueue(c) {
+		wantAdvice(t, "at first", turns.Look(c), Advice{Step: Rest, How: Strategy{Waits: true}})
+		turns.Rested(c, 0, listening)
+		if !turns.Standing(c).Queued {
 			t.Error("got that the process is in no queue")
 		}
 		return turns, c
 	}
-	wantWait := func(t *testing.T, turns *waitlines, c *caller, least, most time.Duration) {
+	wantWait := func(t *testing.T, turns *lines, c *caller, least, most time.Duration) {
 		t.Helper()
-		if got := turns.look(c); got.ask || got.rest || got.wait < least || got.wait > most {
+		if got := turns.Look(c); got.Step != Wait || got.For < least || got.For > most {
 			t.Errorf("got %+v, want a pause of %v to %v", got, least, most)
 		}
 	}
-	line := lineKey{resource: "r"}
+	line := Key{Resource: "r"}
 	for _, test := range []struct {
 		name        string
 		place       int
@@ -576,7 +600,7 @@ func TestRest(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				turns, c := rested(t, test.listening)
-				turns.placed(line, test.place, false)
+				turns.placed(test.place, false)
 				wantWait(t, turns, c, test.least, test.most)
 			})
 		})
@@ -584,28 +608,42 @@ func TestRest(t *testing.T) {
 	t.Run("the reply says that it has the turn", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			turns, c := rested(t, true)
-			turns.placed(line, 0, true)
-			wantAdvice(t, "then", turns.look(c), answered)
+			turns.placed(0, true)
+			wantAdvice(t, "then", turns.Look(c), answered)
 		})
 	})
 	t.Run("at the end of a key", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			turns, c := rested(t, true)
-			turns.placed(line, 0, true)
-			turns.look(c)
-			turns.failed(c, refusedBy(0, 20*time.Millisecond), pause(time.Microsecond))
-			turns.placed(line, 7, false)
+			turns.placed(0, true)
+			turns.Look(c)
+			turns.Failed(c, refusedBy(20*time.Millisecond), pause(time.Microsecond))
+			turns.placed(7, false)
 			wantWait(t, turns, c, 28*time.Millisecond, 28*time.Millisecond)
+		})
+	})
+	t.Run("the reply comes after a further attempt", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			turns, c := rested(t, true)
+			turns.Call(line)
+			wantAdvice(t, "called", turns.Look(c), answered)
+			turns.Failed(c, refusedBy(-1), pause(time.Minute))
+			turns.Hear(line, wire.Word{Joined: true, Turn: true}, 0, 0) // the turn that it had
+			if got := turns.Look(c); got.Step != Wait || got.For == 0 {
+				t.Errorf("got %+v, want a pause", got)
+			}
+			turns.Hear(line, wire.Word{Joined: true, Turn: true}, 0, 1)
+			wantAdvice(t, "the turn that it has", turns.Look(c), answered)
 		})
 	})
 	t.Run("the reply comes late", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			turns, c := rested(t, true)
-			turns.call(line)
-			wantAdvice(t, "called", turns.look(c), answered)
-			turns.placed(line, 3, false) // and means nothing to an attempt under way
-			turns.leave(c)
-			turns.placed(line, 3, false)
+			turns.Call(line)
+			wantAdvice(t, "called", turns.Look(c), answered)
+			turns.placed(3, false) // and means nothing to an attempt under way
+			turns.Leave(c)
+			turns.placed(3, false)
 		})
 	})
 }
@@ -614,38 +652,52 @@ func TestRest(t *testing.T) {
 func TestCrowds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns()
-		say := func(resource string, q queueReply) {
+		say := func(resource string, q wire.Word) {
 			turns.hear(resource, q, time.Second)
 		}
 		want := func(what, resource string, want bool) {
 			t.Helper()
-			if got := turns.crowded(resource); got != want {
+			if got := turns.Crowded(Key{Resource: resource}); got != want {
 				t.Errorf("%s: got %v, want %v", what, got, want)
 			}
 		}
 		want("nothing was heard", "r", false)
-		say("r", queueReply{others: true})
+		say("r", wire.Word{Others: 1})
 		want("a queue node that was not heard", "r", false)
-		say("r", queueReply{heard: true, others: true})
+		say("r", wire.Word{Heard: true, Others: 1})
 		want("others wait", "r", true)
 		want("others wait for another resource", "s", false)
-		say("r", queueReply{})
+		say("r", wire.Word{})
 		want("a queue node that was not heard since", "r", true)
 		time.Sleep(time.Second - 1)
 		want("nearly a TTL later", "r", true)
 		time.Sleep(time.Nanosecond)
 		want("a TTL later", "r", false)
-		say("r", queueReply{heard: true, others: true})
-		say("r", queueReply{heard: true})
+		say("r", wire.Word{Heard: true, Others: 1})
+		say("r", wire.Word{Heard: true})
 		want("no process waits any more", "r", false)
+
+		// The release of a TryLock counts the holder. Where that is this process, no other one need wait.
+		own := &holder{}
+		ended := func(others int) { say("r", wire.Word{Heard: true, Ended: true, Others: others}) }
+		ended(1)
+		want("another process has the resource", "r", true)
+		turns.held(own, nil)
+		ended(1)
+		want("this process has it", "r", false)
+		ended(2)
+		want("and another process waits", "r", true)
+		ended(0)
+		turns.freed(own)
+		want("at the end", "r", false)
 
 		for round := range 20 {
 			for i := range 1000 {
-				say(fmt.Sprint(round, " ", i), queueReply{heard: true, others: true})
+				say(fmt.Sprint(round, " ", i), wire.Word{Heard: true, Others: 1})
 			}
 			time.Sleep(2 * time.Second)
 		}
-		if got := len(turns.known.all); got > 2500 {
+		if got := len(turns.known.crowds) + len(turns.known.libraries); got > 2500 {
 			t.Errorf("resources remembered: got %d of 1000 at a time, want the old ones forgotten", got)
 		}
 	})
@@ -657,10 +709,10 @@ func TestCrowds(t *testing.T) {
 // Source: ALGORITHM section 10; section 13, I11.
 func TestQueuePlace(t *testing.T) {
 	const queueNode = 2
-	queued := func(n int) (*waitlines, []*caller) {
+	queued := func(n int) (*lines, []*caller) {
 		turns := newTurns()
 		line := joinAll(turns, "r", n)
-		turns.queued(lineKey{resource: "r"}, queueNode)
+		turns.Queued(Key{Resource: "r"}, queueNode)
 		return turns, line
 	}
 	wantLeft := func(t *testing.T, what string, got, want int) {
@@ -672,24 +724,24 @@ func TestQueuePlace(t *testing.T) {
 	t.Run("callers leave", func(t *testing.T) {
 		turns, line := queued(3)
 		for i, want := range []int{-1, -1, queueNode} {
-			_, got := turns.leave(line[[]int{1, 0, 2}[i]])
+			_, got := turns.Leave(line[[]int{1, 0, 2}[i]])
 			wantLeft(t, "leaving", got, want)
 		}
-		_, got := turns.leave(turns.stand("r"))
+		_, got := turns.Leave(turns.stand("r"))
 		wantLeft(t, "in a new line", got, -1)
 	})
 	t.Run("another queue node", func(t *testing.T) {
 		turns, line := queued(1)
-		turns.queued(lineKey{resource: "r"}, 4)
-		_, got := turns.leave(line[0])
+		turns.Queued(Key{Resource: "r"}, 4)
+		_, got := turns.Leave(line[0])
 		wantLeft(t, "leaving", got, 4)
 	})
 	for ofGrant, want := range map[int]int{queueNode: -1, queueNode + 1: queueNode} {
 		turns, line := queued(2)
-		g := &grant{resource: "r", queueNode: ofGrant}
+		g := &holder{queueNode: ofGrant}
 		wantLeft(t, "the resource is granted", turns.held(g, line[0]), want)
 		turns.freed(g)
-		_, got := turns.leave(line[1])
+		_, got := turns.Leave(line[1])
 		wantLeft(t, "leaving after it", got, -1)
 	}
 }
@@ -703,7 +755,7 @@ func TestHeldAndFreed(t *testing.T) {
 			t.Fatalf("%s: got %d lines, want %d", what, got, want)
 		}
 	}
-	g, other := &grant{resource: "r"}, &grant{resource: "r"}
+	g, other := &holder{}, &holder{}
 	turns.freed(g)
 	wantLines("freed and never held", 0)
 	turns.held(g, nil)
@@ -711,8 +763,8 @@ func TestHeldAndFreed(t *testing.T) {
 	turns.freed(other)
 	wantLines("another one freed", 1)
 	c := turns.stand("r")
-	wantAdvice(t, "a caller", turns.look(c), park)
-	turns.leave(c)
+	wantAdvice(t, "a caller", turns.Look(c), park)
+	turns.Leave(c)
 	wantLines("held, the caller gone", 1)
 	turns.freed(g)
 	turns.freed(g)
@@ -724,10 +776,10 @@ func TestHeldAndFreed(t *testing.T) {
 	turns.held(other, c)
 	turns.freed(g)
 	c = turns.stand("r")
-	wantAdvice(t, "with the next lease", turns.look(c), park)
+	wantAdvice(t, "with the next lease", turns.Look(c), park)
 	turns.freed(other)
-	wantAdvice(t, "without it", turns.look(c), askFirst)
-	turns.leave(c)
+	wantAdvice(t, "without it", turns.Look(c), askFirst)
+	turns.Leave(c)
 	wantLines("at the end", 0)
 }
 
@@ -743,7 +795,7 @@ func TestRetryDelay(t *testing.T) {
 	for failed, limit := range limits {
 		least, most := time.Duration(1<<62), time.Duration(0)
 		for range 500 {
-			d := defaultQueuePolicy.retryDelay(failed)
+			d := DefaultPolicy.RetryDelay(failed)
 			least, most = min(least, d), max(most, d)
 		}
 		if least <= 0 || most > limit+time.Microsecond {
@@ -753,75 +805,6 @@ func TestRetryDelay(t *testing.T) {
 		if least > limit/4*3 || most < limit/4 {
 			t.Errorf("after %d failures: got from %v to %v, want it spread over %v", failed, least, most, limit)
 		}
-	}
-}
-
-// until ends by whichever comes first, and says which.
-func TestUntil(t *testing.T) {
-	closed := make(chan struct{})
-	close(closed)
-	reason := errors.New("shutting down")
-	cancelled := func(cause error) func(context.Context) context.Context {
-		return func(ctx context.Context) context.Context {
-			ctx, cancel := context.WithCancelCause(ctx)
-			time.AfterFunc(time.Second, func() { cancel(cause) })
-			return ctx
-		}
-	}
-	for _, test := range []struct {
-		name           string
-		ctx            func(context.Context) context.Context
-		closing, ready chan struct{} // to be closed after a second if they are made here
-		closes         int           // 1: closing, 2: ready
-		d              time.Duration
-		after          time.Duration
-		want           []error
-	}{
-		{name: "ready before", ready: closed},
-		{name: "ready before with a pause", ready: closed, d: time.Hour},
-		{name: "ready meanwhile", ready: make(chan struct{}), closes: 2, d: time.Hour, after: time.Second},
-		{name: "ready meanwhile without a pause", ready: make(chan struct{}), closes: 2, after: time.Second},
-		{name: "the pause is over", d: 100 * time.Millisecond, after: 100 * time.Millisecond},
-		{name: "the context is cancelled", ctx: cancelled(nil), d: time.Hour, after: time.Second, want: []error{context.Canceled}},
-		{name: "the context is cancelled without a pause", ctx: cancelled(nil), after: time.Second, want: []error{context.Canceled}},
-		{name: "the context has a cause", ctx: cancelled(reason), d: time.Hour, after: time.Second, want: []error{context.Canceled, reason}},
-		{name: "the context has a deadline", ctx: func(ctx context.Context) context.Context {
-			ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-			t.Cleanup(cancel)
-			return ctx
-		}, after: 2 * time.Second, want: []error{context.DeadlineExceeded}},
-		{name: "the Locker is closed", closing: make(chan struct{}), closes: 1, d: time.Hour, after: time.Second, want: []error{ErrClosed}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx := t.Context()
-				if test.ctx != nil {
-					ctx = test.ctx(ctx)
-				}
-				closing, ready := test.closing, test.ready
-				switch test.closes { // a bubble does not wait for channels made outside
-				case 1:
-					closing = make(chan struct{})
-					time.AfterFunc(time.Second, func() { close(closing) })
-				case 2:
-					ready = make(chan struct{})
-					time.AfterFunc(time.Second, func() { close(ready) })
-				}
-				start := time.Now()
-				err := until(ctx, closing, ready, test.d)
-				if got := time.Since(start); got != test.after {
-					t.Errorf("it took %v, want %v", got, test.after)
-				}
-				if len(test.want) == 0 && err != nil {
-					t.Errorf("got %v, want no error", err)
-				}
-				for _, want := range test.want {
-					if !errors.Is(err, want) {
-						t.Errorf("got %v, want it to match %v", err, want)
-					}
-				}
-			})
-		})
 	}
 }
 
@@ -853,9 +836,10 @@ func TestOtherLibrary(t *testing.T) {
 	}
 	whole := func(d, lease time.Duration) time.Duration { return (d + lease - 1) / lease * lease } // leases
 	for _, lease := range []time.Duration{time.Millisecond, 30 * time.Millisecond, 2 * time.Second} {
-		ours, shared := &memories{}, &memories{emptyPrefix: true}
+		holds := func(string) bool { return true }
+		ours, shared := &memories{holds: holds}, &memories{emptyPrefix: true, holds: holds}
 		now := time.Now()
-		if got := taken(ours, lease, now); got != 0 || len(ours.all) != 0 {
+		if got := taken(ours, lease, now); got != 0 || len(ours.libraries) != 0 {
 			t.Errorf("leases of %v, no other library known: got a pause after %v, want none", lease, got)
 		}
 		// The first lease begins after a gap, and the share counts from the end of that lease.
@@ -877,12 +861,74 @@ func TestOtherLibrary(t *testing.T) {
 			t.Errorf("leases of %v, another library long ago: got a pause after %v, want none", lease, got)
 		}
 	}
-	// What is old is forgotten.
-	m := &memories{emptyPrefix: true}
-	for i := range 1000 {
-		m.freed(string(rune('a'+i)), time.Now().Add(time.Duration(i)*otherMemory))
+}
+
+// A reader's lease is shared with the readers that were in line when its attempt began and that fit. The
+// search for them costs no more than a part of the line for each that it finds.
+//
+// Source: ALGORITHM section 12, "In one process".
+func TestAdmit(t *testing.T) {
+	const readers = 1000
+	key := Key{Resource: "r", Shared: true}
+	for _, test := range []struct {
+		name         string
+		fits         func(i int) bool
+		served, asks int
+	}{
+		{"all fit", func(int) bool { return true }, readers, readers},
+		{"each second one fits", func(i int) bool { return i%2 == 0 }, readers / 2, readers},
+		{"none fits", func(int) bool { return false }, 0, mostMisfits},
+		{"the last one fits", func(i int) bool { return i == readers-1 }, 0, mostMisfits},
+	} {
+		turns := New[*holder, int](&DefaultPolicy, false)
+		line := []*Caller[*holder, int]{turns.Join(key, -1)}
+		for i := range readers {
+			line = append(line, turns.Join(key, i))
+		}
+		turns.Look(line[0])
+		late := turns.Join(key, 0) // fits, and came later
+		asks := 0
+		turns.Admit(line[0], Nowhere, func(i *int) bool { asks++; return test.fits(*i) })
+		served := 0
+		for _, c := range line[1:] {
+			if c.served {
+				served++
+			}
+		}
+		if served != test.served || asks != test.asks || late.served || turns.Waiting() != readers+1-served {
+			t.Errorf("%s: got %d served, %d asked, the late one served: %v, %d left; want %d, %d, false, %d",
+				test.name, served, asks, late.served, turns.Waiting(), test.served, test.asks, readers+1-test.served)
+		}
 	}
-	if len(m.all) > 100 {
-		t.Errorf("got %d resources remembered, want the late ones", len(m.all))
-	}
+}
+
+// What is too old to matter is forgotten, while the process goes on with another resource.
+func TestMemoriesAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := &lines{New[*holder, struct{}](&DefaultPolicy, true)}
+		want := func(what string, most int) {
+			t.Helper()
+			if got := len(turns.known.crowds) + len(turns.known.libraries); got > most {
+				t.Errorf("%s: got %d resources remembered, want at most %d", what, got, most)
+			}
+		}
+		const used = 10_000
+		for i := range used {
+			h, key := &holder{}, Key{Resource: fmt.Sprint(i)}
+			turns.Held(key, h, nil, 0)
+			turns.Freed(key, h)
+			if i%10 == 0 {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		want("resources that were used once, 500 in 50 ms", 2000)
+		for i := range used {
+			turns.hear(fmt.Sprint("crowded ", i), wire.Word{Heard: true, Others: 1, Foreign: i%2 == 0}, time.Second)
+		}
+		time.Sleep(2 * otherMemory)
+		for range used {
+			turns.Crowded(Key{Resource: "r"})
+		}
+		want("a burst of long ago", 0)
+	})
 }

@@ -1,18 +1,17 @@
-package redlock
+package line
 
 import (
-	"context"
 	"time"
 
 	"github.com/d0720281/redlock/internal/lockorder"
 )
 
-// admission limits the attempts that ask nodes at the same time. Under overload, attempts wait
+// Admission limits the attempts that ask nodes at the same time. Under overload, attempts wait
 // here, first come, first served, before their time begins. If their requests waited at the
 // nodes instead, each attempt would time out. The limit follows the time to the answers. While
 // the answers come fast, the limit grows, so that the nodes are fully used. When that time comes
 // near the node timeout, the limit falls.
-type admission struct {
+type Admission struct {
 	mu      lockorder.Mutex[lockorder.Admission]
 	limit   int       // guarded by mu; 0 for leastAsking
 	asking  int       // guarded by mu; attempts that were admitted and have no answers yet
@@ -20,8 +19,8 @@ type admission struct {
 	calm    time.Time // guarded by mu; before this the limit does not fall again
 }
 
-// count returns how many attempts ask the nodes, and how many wait for admission.
-func (a *admission) count() (asking, waiting int) {
+// Count returns how many attempts ask the nodes, and how many wait for admission.
+func (a *Admission) Count() (asking, waiting int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.asking, len(a.waiting)
@@ -40,8 +39,9 @@ const (
 	mostAsking  = 1 << 14
 )
 
-// enter waits until an attempt may ask. Its error is that of the context or the Locker.
-func (a *admission) enter(ctx context.Context, closing <-chan struct{}) error {
+// Enter waits until an attempt may ask. If it may not at once, wait has to wait for the channel to be
+// closed. The error is that of wait: the attempt may not ask then.
+func (a *Admission) Enter(wait func(admitted <-chan struct{}) error) error {
 	a.mu.Lock()
 	if a.asking < max(a.limit, leastAsking) && len(a.waiting) == 0 {
 		a.asking++
@@ -52,18 +52,18 @@ func (a *admission) enter(ctx context.Context, closing <-chan struct{}) error {
 	a.waiting = append(a.waiting, e)
 	a.mu.Unlock()
 	admitted := false
-	defer func() { // also if a method of ctx panics
+	defer func() { // also if wait panics
 		if !admitted {
 			a.withdraw(e)
 		}
 	}()
-	err := until(ctx, closing, e.let, 0)
+	err := wait(e.let)
 	admitted = err == nil
 	return err
 }
 
 // withdraw removes an attempt that does not wait any more.
-func (a *admission) withdraw(e *entry) {
+func (a *Admission) withdraw(e *entry) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if e.in { // it was admitted in the same moment
@@ -79,8 +79,8 @@ func (a *admission) withdraw(e *entry) {
 	}
 }
 
-// leave is called when an attempt has its answers, or has ended. took is the time to its answers.
-func (a *admission) leave(took, timeout time.Duration) {
+// Leave is called when an attempt has its answers, or has ended. took is the time to its answers.
+func (a *Admission) Leave(took, timeout time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.asking--
@@ -99,7 +99,7 @@ func (a *admission) leave(took, timeout time.Duration) {
 }
 
 // admitLocked admits as many attempts as the limit allows.
-func (a *admission) admitLocked() {
+func (a *Admission) admitLocked() {
 	for a.asking < max(a.limit, leastAsking) && len(a.waiting) > 0 {
 		e := a.waiting[0]
 		a.waiting[0] = nil

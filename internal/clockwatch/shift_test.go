@@ -1,0 +1,184 @@
+package clockwatch
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/d0720281/redlock/internal/clock"
+)
+
+// The round trips and the drift bound the shift between two readings. The true shift is
+// never outside of the bounds, and the bounds are as narrow as possible.
+//
+// Source: ALGORITHM section 9.
+func TestShiftBetween(t *testing.T) {
+	const ms = time.Millisecond
+	const factor = 0.01
+	for _, elapsed := range []time.Duration{0, 20 * ms, 3 * time.Second, 10 * time.Second} {
+		for _, trip := range [][2]time.Duration{{0, 0}, {4 * ms, 4 * ms}, {0, 30 * ms}, {200 * ms, 0}} { // of the two exchanges
+			for _, step := range []time.Duration{0, 3 * ms, -3 * ms, 40 * ms, -40 * ms, 10 * time.Second, -30 * time.Second, time.Hour} {
+				for _, rate := range []float64{1, 1.005, 0.995} {
+					// A node reads its clock at any moment of the exchange.
+					for _, read := range [][2]time.Duration{{0, 0}, {0, trip[1]}, {trip[0], 0}, trip} {
+						sent0, sent1 := clock.Instant(time.Hour), clock.Instant(time.Hour).Add(trip[0]+elapsed)
+						between := sent1.Add(read[1]).Sub(sent0.Add(read[0]))
+						const micros = 1_700_000_000_000_000
+						s := shiftBetween(
+							takeSample(micros, sent0, sent0.Add(trip[0])),
+							takeSample(micros+(time.Duration(float64(between)*rate)+step).Microseconds(), sent1, sent1.Add(trip[1])), factor)
+						name := fmt.Sprintf("%v later, exchanges of %v read at %v, step %v, rate %v", elapsed, trip, read, step, rate)
+						if s.Least > step+time.Microsecond || s.Most < step-time.Microsecond {
+							t.Errorf("%s: got a shift from %v to %v", name, s.Least, s.Most)
+						}
+						open := trip[0] + trip[1] + time.Duration(float64(elapsed+trip[0]+trip[1])*factor)
+						if width := s.Most - s.Least; width > open+time.Microsecond {
+							t.Errorf("%s: got %v of uncertainty, want at most %v", name, width, open)
+						}
+						if apart := (s.size() - step).Abs(); apart > open/2+2*time.Microsecond {
+							t.Errorf("%s: got a size of %v", name, s.size())
+						}
+						if step == 0 && s.stepped() {
+							t.Errorf("%s: got a step", name)
+						}
+						if step.Abs() > open+slack+time.Microsecond && !s.stepped() {
+							t.Errorf("%s: got no step of %v to %v", name, s.Least, s.Most)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// A step is a shift beyond the slack and the drift, in either direction.
+//
+// Source: ALGORITHM section 9 ("+ 5 ms", "- 5 ms").
+func TestStepped(t *testing.T) {
+	const ms = time.Millisecond
+	for _, test := range []struct {
+		s    Shift
+		want bool
+	}{
+		{Shift{0, 0}, false},
+		{Shift{5 * ms, 5 * ms}, false},
+		{Shift{5*ms + 1, 9 * ms}, true},
+		{Shift{-1, time.Hour}, false},
+		{Shift{-5 * ms, -5 * ms}, false},
+		{Shift{-9 * ms, -5*ms - 1}, true},
+		{Shift{-time.Hour, 1}, false},
+		{Shift{-time.Hour, time.Hour}, false},
+	} {
+		if got := test.s.stepped(); got != test.want {
+			t.Errorf("%v to %v stepped: got %v, want %v", test.s.Least, test.s.Most, got, test.want)
+		}
+	}
+	s := Shift{Least: 90 * ms, Most: 110 * ms}
+	if s.size() != 100*ms {
+		t.Errorf("size: got %v, want 100ms", s.size())
+	}
+	for size, want := range map[time.Duration]bool{
+		85*ms - 1: false, 85 * ms: true, 100 * ms: true, 115 * ms: true, 115*ms + 1: false, -100 * ms: false,
+	} {
+		if got := s.alike(size); got != want {
+			t.Errorf("%v to %v alike %v: got %v, want %v", s.Least, s.Most, size, got, want)
+		}
+	}
+}
+
+// What a node can tell about its clock in a round.
+const (
+	saysNothing = iota
+	isSteady
+	stepsAlike     // like the others of this kind
+	stepsOtherwise // by another amount
+	kindsOfTestimony
+)
+
+// plainVerdict is WhoseStep in plain words: if a quorum moved alike, the local clock stepped.
+// As long as silent nodes could complete such a quorum, the cause is open, and at the end it
+// stays in doubt.
+func plainVerdict(n, alike, silent int, timeUp bool) Cause {
+	for votes := alike; alike > 0 && votes <= alike+silent; votes++ {
+		if 2*votes > n {
+			switch {
+			case votes == alike:
+				return CauseLocal
+			case timeUp:
+				return CauseEither
+			}
+			return CauseOpen
+		}
+	}
+	return CauseNodes
+}
+
+// Source: ALGORITHM section 9 ("One or a few nodes", "At least q nodes").
+func TestWhoseStep(t *testing.T) {
+	const ms = time.Millisecond
+	for n := 1; n <= 5; n++ {
+		total := int(math.Pow(kindsOfTestimony, float64(n)))
+		for _, step := range []time.Duration{10 * time.Second, -10 * time.Second} {
+			for code := range total {
+				shifts := make([]*Shift, n)
+				kinds, rest := make([]int, n), code
+				var have [kindsOfTestimony]int
+				for i := range shifts {
+					kinds[i], rest = rest%kindsOfTestimony, rest/kindsOfTestimony
+					have[kinds[i]]++
+					switch wide := time.Duration(i) * ms; kinds[i] {
+					case isSteady:
+						shifts[i] = &Shift{-wide, wide}
+					case stepsAlike:
+						shifts[i] = &Shift{step - wide, step + wide}
+					case stepsOtherwise:
+						size := step + time.Duration(1+i)*time.Minute
+						shifts[i] = &Shift{size - wide, size + wide}
+					}
+				}
+				for _, timeUp := range []bool{false, true} {
+					alike := max(have[stepsAlike], min(1, have[stepsOtherwise])) // a single node is alike itself
+					want := plainVerdict(n, alike, have[saysNothing], timeUp)
+					got, typical := WhoseStep(n/2+1, shifts, timeUp)
+					// All nodes are compared to the median of those that stepped, which belongs to the quorum
+					// if there is one. While there is none it may be another node.
+					luck := have[stepsAlike] > 1 && have[stepsOtherwise] > 0 && got == CauseNodes && (want == CauseOpen || want == CauseEither)
+					if got != want && !luck {
+						t.Errorf("%d nodes, %v, time up %v: got %v, want %v", n, kinds, timeUp, got, want)
+					}
+					if size := typical.size(); got == CauseLocal && have[stepsAlike] > 0 && size != step {
+						t.Errorf("%d nodes, %v: got a size of %v, want %v", n, kinds, size, step)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Nodes that moved nearly alike count together, within their error bounds.
+//
+// Source: ALGORITHM section 9 ("all alike").
+func TestWhoseStepNearly(t *testing.T) {
+	const ms = time.Millisecond
+	at := func(size, wide time.Duration) *Shift { return &Shift{size - wide, size + wide} }
+	for _, test := range []struct {
+		name   string
+		shifts []*Shift
+		want   Cause
+		size   time.Duration // of a typical step
+	}{
+		{"within the slack", []*Shift{at(1000*ms, 0), at(1005*ms, 0), at(0, 0)}, CauseLocal, 1005 * ms},
+		{"beyond it", []*Shift{at(1000*ms, 0), at(1006*ms, 0), at(0, 0)}, CauseNodes, 1006 * ms},
+		{"beyond it, but one shift is not sharp", []*Shift{at(1000*ms, ms), at(1006*ms, 0), at(0, 0)}, CauseLocal, 1006 * ms},
+		{"an outlier", []*Shift{at(1000*ms, 0), at(time.Hour, 0), at(1001*ms, 0)}, CauseLocal, 1001 * ms},
+		{"one back, two forward", []*Shift{at(-1000*ms, 0), at(1000*ms, 0), at(1000*ms, 0)}, CauseLocal, 1000 * ms},
+		{"one each way", []*Shift{at(-1000*ms, 0), at(1000*ms, 0), at(0, 0)}, CauseNodes, 1000 * ms},
+		{"all back", []*Shift{at(-1000*ms, 0), at(-1001*ms, 0), at(-1002*ms, 0)}, CauseLocal, -1001 * ms},
+		{"nothing at all", []*Shift{at(0, 0), nil, at(ms, 0)}, CauseNodes, 0},
+	} {
+		if got, typical := WhoseStep(len(test.shifts)/2+1, test.shifts, false); got != test.want || typical.size() != test.size {
+			t.Errorf("%s: got %v by %v, want %v by %v", test.name, got, typical.size(), test.want, test.size)
+		}
+	}
+}

@@ -1,0 +1,376 @@
+// Package line orders the waiting for a resource: among the callers of one process, and among processes as
+// far as a process can do that. The node that keeps the queue of the processes is asked elsewhere.
+//
+// A [Line] is a state machine. Its methods take an event and the present moment, and return the next step
+// and the caller to wake. They know no clock, channel, goroutine, mutex or node. [Lines] has the lines of a
+// process by resource, and runs them.
+//
+// H identifies a lease by which the process has the resource. C is what the package carries for a caller
+// and does not look at.
+//
+// Source: ALGORITHM section 10.
+package line
+
+import (
+	"time"
+
+	"github.com/d0720281/redlock/internal/wire"
+)
+
+// Key names a line of a process. Readers have a line of their own.
+type Key struct {
+	Resource string
+	Shared   bool
+}
+
+// Nowhere is the place of a process that is in the queue of no node. Otherwise the place is the index of
+// the node.
+const Nowhere = -1
+
+// Line has the callers of one process that want the same resource: first come, first served. The head alone
+// asks the nodes. The head of the other line, of readers or of writers, asks only while the process does not
+// have the resource.
+type Line[H comparable, C any] struct {
+	key         Key
+	policy      *Policy
+	holder      H             // by which the process has the resource; zero if it does not, and in a line of readers
+	first, rear *Caller[H, C] // the callers that wait; first is the head
+	joined      int           // callers that have joined the line
+	mayShare    int           // how many of them had joined when the head began its attempt
+	atGrant     int           // how many of them had joined when the holder got the resource
+	contested   bool          // an attempt of the line had failed before the holder got the resource
+	attempts    int           // that the heads have made
+
+	Attempts
+
+	lone Caller[H, C] // room for the caller that began the line: most lines have no other caller
+}
+
+// Attempts is what the attempts of the heads of a line came to. The next head goes on from there, because
+// the place in the queue belongs to the process.
+type Attempts struct {
+	Why       error // why the last attempt failed; nil if none has
+	Unheard   bool  // the queue node did not answer it
+	Failures  int
+	Elsewhere int       // last attempts in a row that the queue node granted and a quorum refused
+	AskAt     time.Time // when to make the next attempt
+	AllUntil  time.Time // until then attempts ask the queue node first
+	IsCalled  bool      // the queue node has called since the last attempt began
+	Released  bool      // the process has just had the resource
+	QueuedAt  int       // the node in whose queue the process is, or Nowhere
+	Outage    bool      // fewer nodes than a quorum were up: no attempt until a quorum is; the head looks at AskAt, once
+}
+
+// Caller is a call that stands in a line.
+type Caller[H comparable, C any] struct {
+	Call C
+
+	line        *Line[H, C]
+	ahead, next *Caller[H, C]
+	number      int           // in its line, from 1
+	wake        chan struct{} // holds one token, which means: look again; nil until the caller has waited
+	idle        bool          // the caller makes no attempt just now
+	behind      bool          // the caller has waited for another caller's lease
+	served      bool          // the caller has a lease of the holder, and has left the line
+}
+
+// Key returns the name of the caller's line.
+func (c *Caller[H, C]) Key() Key { return c.line.key }
+
+// Advice tells a caller what to do next.
+type Advice struct {
+	Step Step
+	How  Strategy        // of Ask and Rest
+	Wake <-chan struct{} // nil for an attempt that asks all nodes, and for Take
+	For  time.Duration   // bounds Wait; 0 = until Wake alone
+}
+
+// Step is what a caller does next.
+type Step uint8
+
+const (
+	Wait Step = iota // until it is woken
+	Rest             // join the queue of the queue node without an attempt
+	Ask              // make an attempt
+	Take             // the lease that was handed over to the caller, or is shared with it
+)
+
+// Strategy is how the head of a line approaches the nodes.
+type Strategy struct {
+	Waits          bool // the process waits for the resource if another one has it
+	QueueNodeFirst bool // the other nodes are asked when the queue node has granted
+	Patient        bool // other processes are known to wait: a quorum waits for the queue node's answer
+	Number         int  // of the attempt, among those of the line
+}
+
+// Failure is the failure of an attempt, as far as the order depends on it.
+type Failure struct {
+	Why       error
+	Word      wire.Word // of the queue node
+	Elsewhere bool      // the queue node granted, but a quorum refused
+	Queued    bool      // the process has a place in the queue
+	Listens   bool      // and can be called; otherwise it polls
+	Outage    bool      // fewer nodes than a quorum are up
+}
+
+// left bounds how long the present holder's key lives, or is negative if unknown.
+func (f *Failure) left() time.Duration {
+	if f.Elsewhere || !f.Word.Heard {
+		return -1
+	}
+	return f.Word.Left
+}
+
+// Has reports whether the process has the resource.
+func (l *Line[H, C]) Has() bool {
+	var none H
+	return l.holder != none
+}
+
+// Join puts a caller at the end of the line.
+func (l *Line[H, C]) Join(c *Caller[H, C]) {
+	l.joined++
+	c.line, c.ahead, c.number = l, l.rear, l.joined
+	if l.rear == nil {
+		l.first = c
+	} else {
+		l.rear.next = c
+	}
+	l.rear = c
+}
+
+// Look tells a caller what to do. crowded says that other processes are known to wait.
+func (l *Line[H, C]) Look(c *Caller[H, C], crowded bool, now time.Time) Advice {
+	c.idle = true
+	switch {
+	case c.served:
+		return Advice{Step: Take}
+	case l.first != c || l.Has():
+		c.behind = c.behind || l.Has()
+		return Advice{}
+	case l.Outage && !now.Before(l.AskAt):
+		return Advice{}
+	case now.Before(l.AskAt) && (l.Outage || !l.IsCalled):
+		return Advice{For: l.AskAt.Sub(now)}
+	case crowded && l.Failures == 0 && !l.IsCalled && l.QueuedAt == Nowhere: // an attempt would be refused
+		return Advice{Step: Rest, How: Strategy{Waits: true, Number: l.attempts}}
+	}
+	l.mayShare = l.joined
+	l.attempts++
+	c.idle, l.AskAt = false, time.Time{} // if the caller gives up during its attempt, the next head asks at once
+	return Advice{Step: Ask, How: l.strategy(crowded, now)}
+}
+
+// strategy returns the strategy of the next attempt.
+func (l *Line[H, C]) strategy(crowded bool, now time.Time) Strategy {
+	how := Strategy{Waits: true, Patient: crowded, Number: l.attempts}
+	switch {
+	case l.IsCalled: // the queue node grants the resource to no other process now
+		how.Patient, l.IsCalled = false, false
+	case l.Failures == 0 && (crowded || l.Released): // asking all nodes could overtake the process that is called now
+		how.QueueNodeFirst = true
+		l.AllUntil = now.Add(l.policy.AskAllEvery)
+	case l.Failures > 0 && !l.Unheard && now.Before(l.AllUntil):
+		how.QueueNodeFirst = true
+	default:
+		l.AllUntil = now.Add(l.policy.AskAllEvery)
+	}
+	return how
+}
+
+// Failed notes a failed attempt of the head. The next attempt is due after a pause, which is about that of
+// the number of failures, or when the queue node calls.
+func (l *Line[H, C]) Failed(f Failure, pause func(failures int) time.Duration, now time.Time) {
+	l.Why, l.Unheard, l.Outage = f.Why, !f.Word.Heard, f.Outage
+	l.Failures++
+	wait := pause(l.Failures)
+	if f.Elsewhere {
+		l.Elsewhere++
+	} else {
+		l.Elsewhere = 0
+	}
+	switch most := l.policy.MostRefused; {
+	case f.Outage:
+		wait = max(wait, l.policy.QueuedDelay)
+	case f.Elsewhere && l.Elsewhere < most: // a release may be under way
+	case f.Elsewhere && (l.Elsewhere == most || !f.Listens):
+		wait = l.policy.room()
+	case f.Queued && f.Listens:
+		wait = max(wait, l.policy.patience(f.left()))
+		if l.policy.endsSoon(f.Word) { // after the end the queue node has the key of the process that is next
+			l.AllUntil = now.Add(wait + l.policy.AskAllEvery)
+		}
+	}
+	l.AskAt = now.Add(wait)
+}
+
+// Rested notes that the process joins the queue of a node without an attempt.
+func (l *Line[H, C]) Rested(queueNode int, listens bool, now time.Time) {
+	l.QueuedAt = queueNode
+	l.Failures++
+	l.AllUntil = now.Add(l.policy.AskAllEvery)
+	if listens {
+		l.AskAt = now.Add(l.policy.RestDelay)
+	} else {
+		l.AskAt = now.Add(l.policy.RetryDelay(l.Failures))
+	}
+}
+
+// placed notes how many processes are before this one in the queue. At the end of a key they ask first.
+func (l *Line[H, C]) placed(before int, now time.Time) {
+	if now.Before(l.AskAt) {
+		l.AskAt = l.AskAt.Add(time.Duration(min(before, l.policy.MostSpread)) * time.Millisecond)
+	}
+}
+
+// Called notes that the queue node has called the process, and returns the caller to wake. The call may
+// come before the answer to the attempt that joined the queue.
+func (l *Line[H, C]) Called() (wake *Caller[H, C]) {
+	if l.first == nil || l.Has() {
+		return nil
+	}
+	l.IsCalled = true
+	return l.first
+}
+
+// Held notes that the process has the resource by h. The caller that got it leaves the line; c is nil if it
+// stood in none. leaves is the node that takes the process out of its queue at the latest when h is
+// released. If the process is in the queue of another node, queuedAt is that node, and otherwise Nowhere.
+func (l *Line[H, C]) Held(h H, c *Caller[H, C], leaves int) (queuedAt int, wake *Caller[H, C]) {
+	l.contested = l.contested && l.holder == h || l.Failures > 0
+	if l.holder != h {
+		l.atGrant = l.joined
+	}
+	if c != nil {
+		wake = l.remove(c)
+	}
+	l.holder = h
+	l.begin()
+	return l.leaveQueue(leaves), wake
+}
+
+// begin forgets what the attempts came to, because one was granted.
+func (l *Line[H, C]) begin() {
+	l.Attempts = Attempts{QueuedAt: l.QueuedAt, AllUntil: l.AllUntil}
+}
+
+// leaveQueue notes that the process leaves its queue, and returns the node to tell: Nowhere if that is the
+// one that takes the process out anyway.
+func (l *Line[H, C]) leaveQueue(leaves int) (queuedAt int) {
+	queuedAt, l.QueuedAt = l.QueuedAt, Nowhere
+	if queuedAt == leaves {
+		return Nowhere
+	}
+	return queuedAt
+}
+
+// mostMisfits is how many readers in a row may not fit before the search for sharers ends: a line in which
+// each reader has options of its own must not be searched as a whole at each grant.
+const mostMisfits = 64
+
+// Admit notes that the head of a line of readers has a lease. It leaves the line, and so do the readers
+// with which share shares the lease: share is called for those that were in line when the attempt began.
+// Later readers make attempts of their own, which the queue node sees: otherwise a busy process would keep
+// writers out. leaves is the node that has taken the process out of its queue, or Nowhere. If the process
+// is in the queue of another node, and no caller waits any more, queuedAt is that node.
+//
+// Source: ALGORITHM section 12, "In one process".
+func (l *Line[H, C]) Admit(head *Caller[H, C], leaves int, share func(*C) bool) (sharers []*Caller[H, C], queuedAt int, wake *Caller[H, C]) {
+	l.remove(head)
+	misfits := 0
+	for c := l.first; c != nil && c.number <= l.mayShare && misfits < mostMisfits; c = c.next {
+		if !share(&c.Call) {
+			misfits++
+			continue
+		}
+		c.served, misfits = true, 0
+		l.remove(c)
+		sharers = append(sharers, c)
+	}
+	l.begin()
+	if l.QueuedAt == leaves {
+		l.QueuedAt = Nowhere
+	}
+	if l.first == nil {
+		queuedAt = l.leaveQueue(Nowhere)
+	} else {
+		queuedAt = Nowhere
+	}
+	return sharers, queuedAt, l.first
+}
+
+// Offer describes the caller to which the lease of a holder can be handed over.
+type Offer[C any] struct {
+	Call      *C
+	Waited    bool // the caller was in line when the holder got the resource
+	Contested bool // other processes want the resource, or readers of this process
+}
+
+// Heir returns the caller that can take over the lease of a holder: it waits at the head of the line. It
+// returns nil if there is no such caller.
+func (l *Line[H, C]) Heir(h H) *Caller[H, C] {
+	if c := l.first; c != nil && l.holder == h && c.idle {
+		return c
+	}
+	return nil
+}
+
+// HandedOver notes that the lease of the holder was handed over to the heir, which leaves the line. leaves
+// and queuedAt are as in Held.
+func (l *Line[H, C]) HandedOver(heir *Caller[H, C], leaves int) (queuedAt int, wake *Caller[H, C]) {
+	heir.served = true
+	return l.Held(l.holder, heir, leaves)
+}
+
+// Changed notes that a node can be asked that could not before, or never will be. queueNode is the queue node
+// by now. A head that is in no queue, or in that of another node, asks at once. In an outage it asks if the
+// attempt would tell anything new.
+func (l *Line[H, C]) Changed(news bool, queueNode int) (wake *Caller[H, C]) {
+	if l.first == nil || l.Has() || l.Outage && !news || !l.Outage && l.QueuedAt == queueNode {
+		return nil
+	}
+	l.Outage, l.AskAt = false, time.Time{}
+	return l.first
+}
+
+// Freed notes that a holder does not have the resource any more.
+func (l *Line[H, C]) Freed(h H) (wake *Caller[H, C]) {
+	if l.holder == h {
+		var none H
+		l.holder, l.Released = none, true
+	}
+	if l.Has() || l.first == nil {
+		return nil
+	}
+	l.AskAt, l.Outage = time.Time{}, false
+	return l.first
+}
+
+// Leave takes a caller out of the line. If a lease was handed over to it in the same moment, served is true,
+// and the caller has to unlock that lease. If the line is empty now, queuedAt is the node in whose queue the
+// process is. Otherwise, and if there is none, it is Nowhere.
+func (l *Line[H, C]) Leave(c *Caller[H, C]) (served bool, queuedAt int, wake *Caller[H, C]) {
+	if c.served {
+		return true, Nowhere, nil
+	}
+	wake, queuedAt = l.remove(c), Nowhere
+	if l.first == nil {
+		queuedAt = l.leaveQueue(Nowhere)
+	}
+	return false, queuedAt, wake
+}
+
+// remove takes a caller out of the line. If it was the head, remove returns the new head.
+func (l *Line[H, C]) remove(c *Caller[H, C]) (wake *Caller[H, C]) {
+	if c.next != nil {
+		c.next.ahead = c.ahead
+	} else {
+		l.rear = c.ahead
+	}
+	if c.ahead != nil {
+		c.ahead.next = c.next
+		return nil
+	}
+	l.first = c.next
+	return l.first
+}

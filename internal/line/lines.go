@@ -1,0 +1,323 @@
+package line
+
+import (
+	"time"
+
+	"github.com/d0720281/redlock/internal/lockorder"
+	"github.com/d0720281/redlock/internal/wire"
+)
+
+// Lines are the lines of a process. They tell each line what happens and when, and wake callers.
+type Lines[H comparable, C any] struct {
+	policy *Policy
+
+	mu     lockorder.Mutex[lockorder.Lines]
+	lines  map[Key]*Line[H, C] // guarded by mu, as each line is; the lines with a holder or a caller
+	known  memories            // guarded by mu
+	inLine int                 // guarded by mu; callers in all lines
+}
+
+// New returns the lines of a process. emptyPrefix says that the process may share every key with clients of
+// another library.
+func New[H comparable, C any](policy *Policy, emptyPrefix bool) *Lines[H, C] {
+	t := &Lines[H, C]{policy: policy, known: memories{emptyPrefix: emptyPrefix}}
+	t.known.holds = func(resource string) bool {
+		l := t.lines[Key{Resource: resource}]
+		return l != nil && l.Has()
+	}
+	return t
+}
+
+// NewLine returns a line without callers.
+func NewLine[H comparable, C any](key Key, policy *Policy) *Line[H, C] {
+	return &Line[H, C]{key: key, policy: policy, Attempts: Attempts{QueuedAt: Nowhere}}
+}
+
+// lineLocked returns a line, and makes it if there is none.
+func (t *Lines[H, C]) lineLocked(key Key) *Line[H, C] {
+	l := t.lines[key]
+	if l == nil {
+		if t.lines == nil {
+			t.lines = make(map[Key]*Line[H, C])
+		}
+		l = NewLine[H, C](key, t.policy)
+		t.lines[key] = l
+	}
+	return l
+}
+
+// tidyLocked deletes a line without a holder and callers.
+func (t *Lines[H, C]) tidyLocked(l *Line[H, C]) {
+	if l.first == nil && !l.Has() {
+		delete(t.lines, l.key)
+	}
+}
+
+// Join puts a caller at the end of a line.
+func (t *Lines[H, C]) Join(key Key, call C) *Caller[H, C] {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.lineLocked(key)
+	c := &l.lone
+	if c.line != nil {
+		c = new(Caller[H, C])
+	}
+	c.Call = call
+	l.Join(c)
+	t.inLine++
+	return c
+}
+
+// Look tells a caller what to do.
+func (t *Lines[H, C]) Look(c *Caller[H, C]) (next Advice) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	if l := c.line; !c.served && l.first == c && !l.Has() {
+		next.For = t.known.pause(l.key.Resource, now)
+		c.idle = true
+	}
+	if next.For == 0 {
+		next = c.line.Look(c, t.known.crowded(c.line.key, now), now)
+	}
+	if next.Step == Wait || next.Step == Rest || next.How.QueueNodeFirst {
+		if c.wake == nil {
+			c.wake = make(chan struct{}, 1)
+		}
+		next.Wake = c.wake
+	}
+	return next
+}
+
+// Failed notes a failed attempt of the head of a line, as [Line.Failed] does.
+func (t *Lines[H, C]) Failed(c *Caller[H, C], f Failure, pause func(failures int) time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c.line.Failed(f, pause, time.Now())
+}
+
+// Queued notes that the process is in the queue of a node, after an attempt.
+func (t *Lines[H, C]) Queued(key Key, queueNode int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l := t.lines[key]; l != nil {
+		l.QueuedAt = queueNode
+	}
+}
+
+// Rested notes that the process joins the queue of a node without an attempt.
+func (t *Lines[H, C]) Rested(c *Caller[H, C], queueNode int, listens bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c.line.Rested(queueNode, listens, time.Now())
+}
+
+// Hear takes the word of a queue node, whenever it comes. That other processes wait is remembered for a TTL.
+// The reply to a rest is out of date once the line has made a further attempt: the process may have used the
+// turn meanwhile. attempt is the number of the line's last attempt when the request was sent.
+func (t *Lines[H, C]) Hear(key Key, w wire.Word, ttl time.Duration, attempt int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case w.Heard:
+		others := w.Others
+		if l := t.lines[Key{Resource: key.Resource}]; w.Ended && l != nil && l.Has() { // this process is the holder
+			others--
+		}
+		if others > 0 {
+			t.known.crowd(key, ttl, time.Now())
+		} else {
+			delete(t.known.crowds, key)
+		}
+		if w.Foreign {
+			t.known.meet(key.Resource, time.Now())
+		}
+	case w.Joined:
+		if l := t.lines[key]; l == nil || l.attempts != attempt {
+			return
+		} else if w.Turn {
+			l.Called().Poke()
+		} else {
+			l.placed(w.Before, time.Now())
+		}
+	}
+}
+
+// IsCalled reports whether the queue node has called the process since the last attempt of a caller's line
+// began.
+func (t *Lines[H, C]) IsCalled(c *Caller[H, C]) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return c.line.IsCalled
+}
+
+// Call wakes the head of a line after the queue node has called the process.
+func (t *Lines[H, C]) Call(key Key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l := t.lines[key]; l != nil {
+		l.Called().Poke()
+	}
+}
+
+// Changed notes that a node can be asked that could not before, or never will be, as [Line.Changed] does.
+func (t *Lines[H, C]) Changed(news bool, queueNodeOf func(resource string) int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key, l := range t.lines {
+		l.Changed(news, queueNodeOf(key.Resource)).Poke()
+	}
+}
+
+// Held notes that this process has the resource by h, as [Line.Held] does.
+func (t *Lines[H, C]) Held(key Key, h H, c *Caller[H, C], leaves int) (queuedAt int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	queuedAt, wake := t.lineLocked(key).Held(h, c, leaves)
+	wake.Poke()
+	if c != nil {
+		t.inLine--
+	}
+	return queuedAt
+}
+
+// Admit notes that the head of a line of readers has a lease, as [Line.Admit] does. share runs under the
+// mutex of the lines.
+func (t *Lines[H, C]) Admit(head *Caller[H, C], leaves int, share func(*C) bool) (queuedAt int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sharers, queuedAt, wake := head.line.Admit(head, leaves, share)
+	t.inLine -= 1 + len(sharers)
+	for _, s := range sharers {
+		s.Poke()
+	}
+	wake.Poke()
+	t.tidyLocked(head.line)
+	return queuedAt
+}
+
+// HandOver offers the lease of a holder to the caller at the head of its line, if that waits. take runs
+// under the mutex of the lines. If take accepts, the heir has left the line, and HandOver returns it: the
+// caller of HandOver wakes it. queuedAt is as in [Line.Held].
+func (t *Lines[H, C]) HandOver(key Key, h H, leaves int, take func(Offer[C]) bool) (heir *Caller[H, C], queuedAt int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.lines[key]
+	if l == nil {
+		return nil, Nowhere
+	}
+	if heir = l.Heir(h); heir == nil {
+		return nil, Nowhere
+	}
+	readers := t.lines[Key{Resource: key.Resource, Shared: true}]
+	contested := l.contested || readers != nil && readers.first != nil || t.known.crowded(key, time.Now())
+	if !take(Offer[C]{Call: &heir.Call, Waited: heir.number <= l.atGrant, Contested: contested}) {
+		return nil, Nowhere
+	}
+	queuedAt, wake := l.HandedOver(heir, leaves)
+	wake.Poke()
+	t.inLine--
+	return heir, queuedAt
+}
+
+// Freed notes that a holder does not have the resource any more: its lease is being released, or was lost
+// or detached, or is that of a reader now. For the lease of a reader it does nothing.
+func (t *Lines[H, C]) Freed(key Key, h H) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l := t.lines[key]; l != nil && !key.Shared {
+		t.known.freed(key.Resource, time.Now())
+		l.Freed(h).Poke()
+		t.tidyLocked(l)
+	}
+}
+
+// Leave takes a caller out of its line, as [Line.Leave] does.
+func (t *Lines[H, C]) Leave(c *Caller[H, C]) (served bool, queuedAt int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	served, queuedAt, wake := c.line.Leave(c)
+	if !served {
+		wake.Poke()
+		t.inLine--
+		t.tidyLocked(c.line)
+	}
+	return served, queuedAt
+}
+
+// Poke wakes a caller. It does nothing for nil.
+func (c *Caller[H, C]) Poke() {
+	if c == nil {
+		return
+	}
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Count returns the number of lines.
+func (t *Lines[H, C]) Count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.lines)
+}
+
+// Waiting returns the number of callers in all lines, heads included.
+func (t *Lines[H, C]) Waiting() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.inLine
+}
+
+// Waits reports whether more than n callers wait in a line.
+func (t *Lines[H, C]) Waits(key Key, n int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.lines[key]
+	if l == nil {
+		return false
+	}
+	c := l.first
+	for ; n > 0 && c != nil; n-- {
+		c = c.next
+	}
+	return c != nil
+}
+
+// Crowded reports whether processes are known to wait that are in the way of a line's callers: to readers, only
+// writers are.
+func (t *Lines[H, C]) Crowded(key Key) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.known.crowded(key, time.Now())
+}
+
+// Standing is what a caller has waited for so far.
+type Standing struct {
+	Why    error // why the last attempt of its line failed; nil if none has
+	Behind bool  // the caller has waited for a lease of this process since
+	Queued bool  // the process is in the queue of a node
+}
+
+// Standing returns what a caller has waited for so far.
+func (t *Lines[H, C]) Standing(c *Caller[H, C]) Standing {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := c.line
+	return Standing{Why: l.Why, Behind: l.Why == nil && c.behind, Queued: l.QueuedAt != Nowhere}
+}
+
+// WhyNot returns why the last attempt for a resource failed, or nil. held reports whether the process has
+// the resource.
+func (t *Lines[H, C]) WhyNot(resource string) (held bool, why error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, shared := range []bool{false, true} {
+		l := t.lines[Key{Resource: resource, Shared: shared}]
+		if l != nil && (l.Has() || l.Why != nil) {
+			return l.Has(), l.Why
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,65 @@
+package line
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/d0720281/redlock/internal/wire"
+)
+
+// Policy has the times and numbers that tune when the head of a line asks again.
+//
+// Source: ALGORITHM section 10, "How a process waits".
+type Policy struct {
+	FirstDelay  time.Duration // largest pause before the second attempt
+	MostDelay   time.Duration // largest pause between attempts
+	QueuedDelay time.Duration // largest pause of a process in the queue
+	RestDelay   time.Duration // pause of a process that has joined the queue without an attempt
+	MostSpread  int           // a process waits for 1 ms for each process before it, but for no more than so many
+	AskAllEvery time.Duration // how often a process that keeps asking the queue node asks all nodes
+	RoomDelay   time.Duration // usual pause of a process that may keep a holder's renewals from the queue node
+	MostRefused int           // attempts in a row that may do so before the process pauses for RoomDelay
+}
+
+// DefaultPolicy is the policy of a Locker.
+var DefaultPolicy = Policy{
+	FirstDelay:  2 * time.Millisecond,
+	MostDelay:   100 * time.Millisecond,
+	QueuedDelay: time.Second,
+	RestDelay:   250 * time.Millisecond,
+	MostSpread:  100,
+	AskAllEvery: 700 * time.Millisecond,
+	RoomDelay:   160 * time.Millisecond,
+	MostRefused: 2,
+}
+
+// RetryDelay returns the pause after the given number of failed attempts: a random part of a limit that
+// doubles, so that callers that collided do not collide again.
+func (p *Policy) RetryDelay(failed int) time.Duration {
+	limit := p.MostDelay
+	if failed < 10 {
+		limit = min(p.FirstDelay<<max(failed-1, 0), p.MostDelay)
+	}
+	return rand.N(limit) + time.Microsecond
+}
+
+// patience returns how long a process in the queue waits for its turn, before it asks again: holders die,
+// and messages get lost. left is the rest of the key or turn in the way, as the queue node told it; it is
+// negative if that has no end.
+func (p *Policy) patience(left time.Duration) time.Duration {
+	if left >= 0 && left < p.soon() {
+		return left + time.Millisecond
+	}
+	return p.QueuedDelay*4/5 + rand.N(p.QueuedDelay*2/5+1)
+}
+
+// soon bounds an end that a process in the queue waits for. It is longer than any other pause, so that no
+// process asks all nodes just when what is in the way ends: not all nodes have ended it then.
+func (p *Policy) soon() time.Duration { return p.QueuedDelay * 7 / 5 }
+
+// endsSoon reports whether what is in the way ends before a process in the queue would ask again: then the
+// queue node knows which process is next. The key of another library may be renewed.
+func (p *Policy) endsSoon(w wire.Word) bool { return w.Left >= 0 && w.Left < p.soon() && !w.Foreign }
+
+// room returns how long a process pauses, so that a holder's renewals can get the queue node.
+func (p *Policy) room() time.Duration { return p.RoomDelay*3/4 + rand.N(p.RoomDelay/2) }

@@ -1,0 +1,191 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/clockwatch"
+	"github.com/d0720281/redlock/internal/resp"
+)
+
+// This file passes samples of the nodes' clocks to the clock watch, and carries out its verdicts.
+//
+// Source: ALGORITHM section 9.
+
+// observeLocked takes the node's time from the reply to a request that was sent at a moment.
+func (n *Node) observeLocked(micros int64, sent clockwatch.Moment, received clock.Instant, out *outcomes) {
+	v := n.set.watch.Observe(n.index, micros, sent, received)
+	if v.Stale {
+		return
+	}
+	if v.Stepped && !n.suspect {
+		n.suspect, n.judgeBy = true, received.Add(n.conf.Timeout)
+		n.standLocked(func(s *Standing) { s.void = ErrStepped })
+	}
+	n.set.carryOut(v, out)
+	n.set.tellClocks()
+	n.skewedLocked(v.TooFar, out)
+}
+
+// carryOut reports a verdict, and passes its orders to the nodes. It locks no mutex of a node:
+// each node carries out its orders itself.
+func (s *Set) carryOut(v clockwatch.Verdict, out *outcomes) {
+	if v.StoodStill > 0 {
+		out.after(func() {
+			s.conf.Events.StoodStill(v.StoodStill)
+			s.conf.Corrected() // some leases are over
+		})
+	}
+	for _, o := range v.Orders {
+		n := s.nodes[o.Node]
+		if o.Do == clockwatch.Mark {
+			out.after(func() { s.conf.Events.Stepped(n, o.By) })
+		}
+		n.order(o.Do)
+	}
+}
+
+// order gives the node an order of the clock watch.
+func (n *Node) order(do clockwatch.Action) {
+	n.orders.Or(int32(do))
+	n.poke()
+}
+
+// ordered takes the orders of some kinds.
+func (n *Node) ordered(kinds clockwatch.Action) clockwatch.Action {
+	return clockwatch.Action(n.orders.And(int32(^kinds))) & kinds
+}
+
+// heedLocked carries out the decision about the node's clock.
+func (n *Node) heedLocked(now clock.Instant, out *outcomes) {
+	if n.suspect && !n.marking && now >= n.judgeBy {
+		n.set.carryOut(n.set.watch.TimeUp(n.index), out)
+	}
+	switch o := n.ordered(clockwatch.Trust | clockwatch.Doubt | clockwatch.Mark); {
+	case o&clockwatch.Mark != 0:
+		n.marking = true
+	case o&clockwatch.Doubt != 0:
+		// With the verdict the clock may have been corrected: now is from before the correction.
+		n.suspect = false
+		n.distrustLocked(out)
+	case o&clockwatch.Trust != 0:
+		n.suspect = false
+		n.standLocked(func(s *Standing) { s.void, s.distrustTo = nil, clock.Start })
+	}
+}
+
+// skewedLocked notes why the node's clock is too far from the others, or nil if it is not.
+func (n *Node) skewedLocked(err error, out *outcomes) {
+	was := n.standing.Load().skewed
+	if err == nil && was == nil {
+		return
+	}
+	n.standLocked(func(s *Standing) { s.skewed = err })
+	if err != nil && was == nil {
+		out.after(func() { n.conf.Events.Warning(n, err) })
+	}
+}
+
+// sampleTask asks for the node's time.
+func (n *Node) sampleTask() *task {
+	t := &task{
+		replies: 1,
+		write: func(_ *Node, _ *link, _ int64, b []byte) []byte {
+			return resp.AppendString(resp.AppendCommand(b, 1), "TIME")
+		},
+	}
+	t.done = func(values []any, sent clockwatch.Moment, received clock.Instant, err error) {
+		if err != nil {
+			return // the next connection begins with a sample
+		}
+		var out outcomes
+		if micros, err := readTime(values[0]); err == nil {
+			n.mu.Lock()
+			n.observeLocked(micros, sent, received, &out)
+			n.mu.Unlock()
+		}
+		out.tell(n, n.now())
+	}
+	return t
+}
+
+// AwaitClocks asks for the nodes' clocks if their median is not known, because the process is new
+// or was idle for long. It waits, for d at most, until the median is known, no other clock can be
+// read, ctx ends or done is closed. A node whose clock is not known then may lack a vote.
+// AwaitClocks returns the present moment, which is now if it has not waited.
+func (s *Set) AwaitClocks(ctx context.Context, done <-chan struct{}, now clock.Instant, d time.Duration) clock.Instant {
+	if s.Median(now) != 0 {
+		return now
+	}
+	own := make(chan struct{})
+	known := &own
+	for !s.awaited.CompareAndSwap(nil, known) {
+		if other := s.awaited.Load(); other != nil {
+			known = other
+			break
+		}
+	}
+	for _, n := range s.nodes {
+		n.order(clockwatch.Ask)
+	}
+	s.tellClocks() // the median may have become known meanwhile
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-*known:
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-done:
+	}
+	return s.conf.Clock.Instant()
+}
+
+// tellClocks wakes the calls that wait for the clocks, if there is nothing more to wait for.
+func (s *Set) tellClocks() {
+	known := s.awaited.Load()
+	if known == nil {
+		return
+	}
+	now := s.watch.Moment(s.conf.Clock.Instant())
+	down, open := 0, 0 // nodes that cannot tell their time, and nodes that have not told it yet
+	for i, n := range s.nodes {
+		if n.standing.Load().Down != nil {
+			down++
+		} else if !s.watch.Fresh(i, now) {
+			open++
+		}
+	}
+	if s.watch.Median(now) == 0 && open > 0 && len(s.nodes)-down >= s.conf.Quorum {
+		return
+	}
+	if s.awaited.CompareAndSwap(known, nil) {
+		close(*known)
+	}
+}
+
+// Seed returns where a fencing counter that no node has should start, in microseconds, or 0 if too
+// few clocks are known.
+func (s *Set) Seed(now clock.Instant, timeout time.Duration) int64 {
+	return s.watch.Seed(s.watch.Moment(now), timeout)
+}
+
+// Median returns the present median of the nodes' clocks, in microseconds, or 0 if too few clocks
+// are known.
+func (s *Set) Median(now clock.Instant) int64 { return s.watch.Median(s.watch.Moment(now)) }
+
+// InDoubt reports whether some clock stepped, and it is not clear yet whose.
+func (s *Set) InDoubt() bool { return s.watch.InDoubt() }
+
+// TooFar returns an error if a voter's clock is too far from the others at the present moment. If
+// certain is false, the two clocks in the middle disagree, and this clock or another one is too
+// far.
+func (n *Node) TooFar(now clock.Instant) (err error, certain bool) {
+	return n.set.watch.TooFar(n.index, n.set.watch.Moment(now))
+}
+
+// Skew returns how far the node's clock is from the median of all clocks, and whether that is too
+// far. known reports whether enough clocks are known.
+func (n *Node) Skew() (far time.Duration, tooFar, known bool) {
+	return n.set.watch.Skew(n.index, n.set.watch.Moment(n.now()))
+}

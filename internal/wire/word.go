@@ -1,0 +1,21 @@
+package wire
+
+import "time"
+
+// Word is what a queue node reports of the queue, beside its vote or its confirmation of a release. The zero
+// value reports nothing.
+//
+// Source: ALGORITHM section 10, "attend".
+type Word struct {
+	Heard   bool          // the reply is to an acquire or to a release
+	Ended   bool          // the reply is to a release: Others has the holder of the key, too
+	Refused bool          // another process has the resource, or has the turn
+	Vetoed  bool          // another process has the turn: no other process gets the resource for now
+	Others  int           // how many other processes wait
+	Left    time.Duration // of the holder's key or of the other process's turn; negative if it has no end
+	Foreign bool          // the holder's key is that of another library
+
+	Joined bool // the reply is to a rest: the process is in the queue
+	Turn   bool // the process has the turn, and the key is free
+	Before int  // how many processes wait before this one
+}
