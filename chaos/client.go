@@ -25,6 +25,7 @@ type ClientConfig struct {
 	Answer  time.Duration // node timeout; 0 = the default
 	Prefix  string
 	Unsafe  bool // without the restart guard
+	Mute    bool // no master can call the client: it cannot subscribe
 	Seed    uint64
 	Work    map[string]int // number of goroutines by kind of work
 	Store   string         // address of the store of the stock workload
@@ -59,6 +60,9 @@ type Client struct {
 func NewClient(conf ClientConfig, list []*redis.Options, now func() time.Duration, sink func(history.Record), accesses func(history.Access), opts ...redlock.Option) (*Client, error) {
 	if len(conf.Masters) > 0 && len(conf.Masters) < len(list) {
 		list = list[:len(conf.Masters)] // an older list
+	}
+	if conf.Mute {
+		list = muted(list)
 	}
 	l, err := redlock.NewFromOptions(list, append(conf.options(), opts...)...)
 	if err != nil {

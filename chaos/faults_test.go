@@ -34,6 +34,16 @@ func processes(t *testing.T, n int, opts ProcessOptions) *Run {
 	return begin(t, c, err, testTTL)
 }
 
+// unequal puts the masters at distances, for every other seed.
+func (r *Run) unequal(seed uint64) {
+	if seed%2 == 1 {
+		Apart(r.Cluster, 3*time.Millisecond)
+	}
+}
+
+// isMute reports whether no master can call a client: one of three, for two of three seeds.
+func isMute(seed uint64, client int) bool { return seed%3 == uint64(client) }
+
 func begin(t *testing.T, c Cluster, err error, ttl time.Duration) *Run {
 	t.Helper()
 	if err != nil {

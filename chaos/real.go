@@ -94,6 +94,7 @@ func (c *realCluster) Close() error {
 type realNode struct {
 	index int
 	proxy *masters.Proxy
+	away  time.Duration // set before any client connects
 
 	mu    sync.RWMutex // guards the fields below, which change when the server is replaced
 	box   box
@@ -141,10 +142,13 @@ func (n *realNode) Mark() error          { b, admin := n.server(); return b.mark
 func (n *realNode) Step(d time.Duration) error { b, _ := n.server(); return b.step(d) }
 func (n *realNode) Drift(ppm int) error        { b, _ := n.server(); return b.drift(ppm) }
 
-func (n *realNode) Net(f masters.Fault) error            { return n.proxy.Set(f) }
-func (n *realNode) Latency(request, reply time.Duration) { n.proxy.Latency(request, reply) }
-func (n *realNode) Drip(perByte time.Duration)           { n.proxy.Drip(perByte) }
-func (n *realNode) Reset()                               { n.proxy.ResetAll() }
+func (n *realNode) Net(f masters.Fault) error { return n.proxy.Set(f) }
+func (n *realNode) Latency(request, reply time.Duration) {
+	n.proxy.Latency(request+n.away/2, reply+n.away/2)
+}
+func (n *realNode) Away(trip time.Duration)    { n.away = trip; n.Latency(0, 0) }
+func (n *realNode) Drip(perByte time.Duration) { n.proxy.Drip(perByte) }
+func (n *realNode) Reset()                     { n.proxy.ResetAll() }
 func (n *realNode) Do(ctx context.Context, a ...any) error {
 	_, admin := n.server()
 	for patience := time.Now().Add(2 * time.Second); ; {

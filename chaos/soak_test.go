@@ -78,6 +78,7 @@ func soak(t *testing.T, tier Tier, havoc bool) {
 	} else {
 		r = inContainers(t, 5)
 	}
+	r.unequal(seed)
 	plan := Plan{Tier: tier, Nodes: 5, Clients: *soakClients, TTL: r.TTL, During: long, Havoc: havoc}
 	s := schedule(t, plan, seed)
 	redistest.Server(t)
@@ -86,7 +87,7 @@ func soak(t *testing.T, tier Tier, havoc bool) {
 	people := &people{r: r, list: make([]*Child, *soakClients), born: make([]int, *soakClients)}
 	conf := func(i int) ClientConfig {
 		c := r.config(fmt.Sprint("client ", i), map[string]int{"hot": 2, "many": 4, "long": 1, "line": 4, "stock": 2, "free": 2, "hasty": 1, "several": 2, "book": 3, "pool": 2})
-		c.Seed, c.Store = seed+uint64(i), shop.Addr()
+		c.Seed, c.Store, c.Mute = seed+uint64(i), shop.Addr(), isMute(seed, i)
 		return c
 	}
 	for i := range people.list {

@@ -56,6 +56,14 @@ type Cluster interface {
 	Close() error
 }
 
+// Apart puts the masters at distances: the first stays where it is, and a round trip to each further one takes
+// step longer than to the one before.
+func Apart(c Cluster, step time.Duration) {
+	for i, n := range c.Nodes() {
+		n.Away(time.Duration(i) * step)
+	}
+}
+
 // Node is one master and the network in front of it. Each method returns when its effect
 // is there.
 type Node interface {
@@ -77,6 +85,7 @@ type Node interface {
 	// Net sets the fault of the network.
 	Net(masters.Fault) error
 	Latency(request, reply time.Duration)
+	Away(trip time.Duration) // puts the node that much farther away, for good
 	Drip(perByte time.Duration)
 	Reset()
 

@@ -66,6 +66,7 @@ type virtualNode struct {
 	now   func() time.Duration
 	mark  []entry
 	ppm   int
+	away  time.Duration
 }
 
 // inside calls do with the server, if the server runs.
@@ -78,6 +79,11 @@ func (n *virtualNode) inside(do func(r *miniredis.Miniredis, clock time.Time)) {
 func (n *virtualNode) Kill() error   { n.Node.Kill(); return nil }
 func (n *virtualNode) Pause() error  { n.Hang(); return nil }
 func (n *virtualNode) Resume() error { n.Node.Resume(); return nil }
+
+func (n *virtualNode) Latency(request, reply time.Duration) {
+	n.Node.Latency(request+n.away/2, reply+n.away/2)
+}
+func (n *virtualNode) Away(trip time.Duration) { n.away = trip; n.Latency(0, 0) }
 
 func (n *virtualNode) Net(f masters.Fault) error { n.Node.Net(f); return nil }
 func (n *virtualNode) Drip(time.Duration)        {}

@@ -61,13 +61,14 @@ func TestVirtualFaults(t *testing.T) {
 // violations in their history. Unguarded clients run without the restart guard.
 func play(t *testing.T, p Plan, s Schedule, seed uint64, unguarded bool) (*Run, []history.Violation) {
 	r := inBubble(t, func(t *testing.T, r *Run) {
+		r.unequal(seed)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		var g sync.WaitGroup
 		var clients []*Client
 		for i := range 3 {
 			conf := r.config(fmt.Sprint("client ", i), map[string]int{"hot": 1, "long": 1, "line": 1, "rival": 1, "several": 1, "book": 1, "pool": 1})
-			conf.Seed, conf.Unsafe = seed+uint64(i), unguarded
+			conf.Seed, conf.Unsafe, conf.Mute = seed+uint64(i), unguarded, isMute(seed, i)
 			c, err := r.Client(conf, virtualClock)
 			if err != nil {
 				t.Fatal(err)

@@ -129,36 +129,24 @@ func (c Config) Model() search.Model[state] {
 	return m
 }
 
-// canon sorts the nodes: they are alike.
+// canon sorts the nodes, with their links: they are alike.
 func canon(s state) state {
-	for i := 1; i < nodes; i++ {
-		for j := i; j > 0 && s.rank(j) < s.rank(j-1); j-- {
-			s.node[j], s.node[j-1] = s.node[j-1], s.node[j]
-			for k := range s.client {
-				l := &s.client[k].link
-				l[j], l[j-1] = l[j-1], l[j]
-			}
+	var parts [nodes]struct {
+		node
+		link [clients]link
+	}
+	for i := range parts {
+		parts[i].node = s.node[i]
+		for k := range s.client {
+			parts[i].link[k] = s.client[k].link[i]
+		}
+	}
+	search.Sort(parts[:])
+	for i := range parts {
+		s.node[i] = parts[i].node
+		for k := range s.client {
+			s.client[k].link[i] = parts[i].link[k]
 		}
 	}
 	return s
-}
-
-func (s *state) rank(i int) uint64 {
-	n := &s.node[i]
-	r := uint64(n.owner) | uint64(n.ttl)<<2 | uint64(n.quarantine)<<5
-	for k := range s.client {
-		r = r<<27 | s.client[k].link[i].rank()
-	}
-	return r
-}
-
-// rank returns a different number for each state of a link. It has 27 bits.
-func (l *link) rank() (r uint64) {
-	for _, b := range [...]bool{l.extend, l.mark, l.renewal, l.known, l.suspect, l.vote, l.ack} {
-		r <<= 1
-		if b {
-			r |= 1
-		}
-	}
-	return r<<20 | uint64(l.acquire)<<18 | uint64(l.reply)<<16 | uint64(l.seen)<<12 | uint64(l.shift)<<8 | uint64(l.until)<<4 | uint64(l.look)
 }

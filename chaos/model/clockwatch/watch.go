@@ -1,6 +1,10 @@
 package clockwatch
 
-import "slices"
+import (
+	"time"
+
+	"github.com/d0720281/redlock/internal/clockwatch"
+)
 
 // The watch of a client.
 
@@ -32,55 +36,35 @@ func (c Config) observe(p *client, n int, seen uint8, now bool) bool {
 	return seen == 0
 }
 
-type cause uint8
-
-const (
-	undecided cause = iota
-	theNodes
-	theClient
-	either
-)
+// tick is how long a tick is for the library: long enough that drift cannot explain a step.
+const tick = time.Second
 
 // judge decides which clock stepped as soon as that is certain, and at timeUp as well as possible.
+// The decision is that of the library.
 func (c Config) judge(p *client, timeUp bool) {
-	var steps []uint8
-	unknown := 0
-	for _, l := range p.link {
-		switch {
-		case l.look == 0:
-			unknown++
-		case l.look > 1:
-			steps = append(steps, l.look-1)
+	var known [nodes]clockwatch.Shift
+	var shifts [nodes]*clockwatch.Shift
+	for i, l := range p.link {
+		if l.look > 0 {
+			size := time.Duration(l.look-1) * tick
+			known[i] = clockwatch.Shift{Least: size, Most: size}
+			shifts[i] = &known[i]
 		}
 	}
-	slices.Sort(steps)
-	typical := steps[len(steps)/2]
-	alike := 0
-	for _, s := range steps {
-		if s == typical {
-			alike++
-		}
-	}
-	why := undecided
+	why, typical := clockwatch.WhoseStep(quorum, shifts[:], timeUp)
 	switch {
-	case alike >= quorum:
-		why = theClient
-	case alike+unknown < quorum:
-		why = theNodes
-	case timeUp && c.TrustAll:
-		why = theClient
-	case timeUp && c.BlameNodes:
-		why = theNodes
-	case timeUp:
-		why = either
+	case why == clockwatch.CauseOpen:
+		return
+	case why == clockwatch.CauseEither && c.TrustAll:
+		why = clockwatch.CauseLocal
+	case why == clockwatch.CauseEither && c.BlameNodes:
+		why = clockwatch.CauseNodes
 	}
-	if why != undecided {
-		c.settle(p, why, typical)
-	}
+	c.settle(p, why, uint8(typical.Least/tick))
 }
 
 // settle acts on a verdict.
-func (c Config) settle(p *client, why cause, typical uint8) {
+func (c Config) settle(p *client, why clockwatch.Cause, typical uint8) {
 	p.open, p.blind = false, false
 	for i := range p.link {
 		l := &p.link[i]
@@ -88,16 +72,16 @@ func (c Config) settle(p *client, why cause, typical uint8) {
 		l.look = 0
 		switch {
 		case !stepped:
-		case why == theNodes:
+		case why == clockwatch.CauseNodes:
 			l.mark = !c.NoMark
 			l.suspect = l.mark
-		case why == theClient:
+		case why == clockwatch.CauseLocal:
 			l.suspect, l.until = false, 0
-		case why == either:
+		case why == clockwatch.CauseEither:
 			l.suspect, l.until = false, uint8(c.Quarantine)
 		}
 	}
-	if why == theNodes {
+	if why == clockwatch.CauseNodes {
 		return
 	}
 	// The client's clock is corrected, and all samples become useless.

@@ -1,16 +1,31 @@
-// Package fencing models the fencing tokens: the counters of the nodes, the round that
-// raises them, the block of tokens that a grant reserves, and the hand-over of a lease to
-// the next caller of the same process.
+// Package fencing models the fencing tokens of writers and readers: the counters of the nodes, which
+// a writer moves and a reader only looks at, the round that raises them, the block of tokens that
+// the grant of a writer reserves, and the hand-over of a lease to the next caller of the same
+// process.
 //
 // Where counters do not expire there is no time. A message or its reply takes any time or is
-// lost. A key can vanish at any moment: it expired, was released, or its process was paused.
-// Only a hand-over depends on time: a lease is not over while the keys that it counted
+// lost. A claim can vanish at any moment: it expired, was released, or its process was paused.
+// Only a hand-over depends on time: a lease is not over while the claims that it counted
 // exist.
 //
-// Source: ALGORITHM sections 4 and 10, "Hand-over inside the process".
+// A store keeps the largest token of a writer, and refuses what is smaller. Tokens are right if the
+// store refuses no reader that holds its lease, and every reader that comes after a writer has
+// written:
+//
+//   - writers have tokens of their own, larger for a writer that began after another had succeeded;
+//   - a reader's is at least those of all writers and readers that had succeeded when it began;
+//   - a writer's is larger than those of all readers that had succeeded when it began;
+//   - the same holds for two attempts that began together and whose leases were valid one after the
+//     other: those that still had a quorum of claims when they succeeded.
+//
+// Source: ALGORITHM sections 4, 10, "Hand-over inside the process", and 12.
 package fencing
 
-import "github.com/d0720281/redlock/chaos/model/search"
+import (
+	"slices"
+
+	"github.com/d0720281/redlock/chaos/model/search"
+)
 
 const (
 	nodes        = 3
@@ -20,25 +35,28 @@ const (
 
 // What can break.
 const (
-	SameToken  = "two leases have the same token"
-	TokenFalls = "a lease has a token smaller than one before it"
-	TwoHandles = "two handles of one lease are valid"
+	SameToken     = "two leases have the same token"
+	TokenFalls    = "a writer has a token smaller than a lease before it"
+	TwoHandles    = "two handles of one lease are valid"
+	ReaderFalls   = "a reader has a token smaller than a lease before it"
+	ReaderPasses  = "a reader that is over is not told from the writer after it"
+	ReaderRefused = "a reader that holds is refused because of the writer before it"
 )
 
 // Config says what is modelled, and with which of the rules.
 type Config struct {
-	Attempts int
-	Block    int
-	Clocks   [nodes]int // where the counter of a node starts; different unless the hint is given
+	Readers []bool // of each attempt; false for a writer
+	Block   int
+	Start   [nodes]int // the counter of each node at first; 0 if it has none
 
 	// What can go wrong.
 	Twice int  // acquires that arrive a second time
 	Wipe  bool // a counter is lost, and starts again from the clock
 
-	// If counters expire, a counter of 0 is missing, and a grant starts it from the clocks.
+	// If counters expire, a grant starts a missing counter from the clocks.
 	Expiry      bool
 	Ticks       int        // of the true time, which is 0 at first
-	Ahead       [nodes]int // of each node's clock at first; a node that is further off than MaxSkew has no vote
+	Ahead       [nodes]int // of each node's clock at first; further off than MaxSkew it has no vote
 	Corrections int        // of such clocks
 	Margin      int        // a counter lives for so long after the node's clock has passed it
 	Restarts    int        // of nodes, which come back empty
@@ -46,8 +64,8 @@ type Config struct {
 
 	// Rules left out, or broken.
 	NoRaise       bool // the token is the largest counter of the votes, without a second round
-	RaiseAnywhere bool // a counter is raised even where the key is not held
-	RaiseByID     bool // a counter is raised for the attempt, whichever of its grants was counted
+	RaiseAnywhere bool // a counter is raised even where the attempt has no claim
+	RaiseByID     bool // a counter is raised for a writer, whichever of its grants was counted
 	ClockBehind   bool // a clock from which a lost counter starts is behind
 	KeepToken     bool // a hand-over gives the same token again
 	PastBlock     bool // a hand-over continues beyond the end of the block
@@ -55,34 +73,35 @@ type Config struct {
 	KeepHandle    bool // the old handle ends only after the new one exists
 	ExpireEarly   bool // a counter expires however far ahead of the node's clock it is
 	SeedFar       bool // a node whose clock is far off has started a counter from that clock
+	Least         bool // a reader takes the smallest counter of the votes
+	FirstOfBlock  bool // a reader takes the first token of the block that it sees, not the end
 }
 
 // MaxSkew is how far a node's clock may be off, in ticks.
 const MaxSkew = 1
 
-// Default has all rules.
-func Default() Config { return Config{Attempts: 2, Block: 1} }
+// Default has all rules. The nodes have no counters, or have equal ones for readers to look at.
+func Default(readers ...bool) Config {
+	c := Config{Readers: readers, Block: 1}
+	if c.mixed() {
+		c.Start = [nodes]int{1, 1, 1}
+	}
+	return c
+}
 
 type node struct {
-	owner   uint8 // attempt + 1
-	counter uint8
+	owner   uint8 // attempt + 1 of a writer
 	grant   uint8 // the counter given with the key
+	readers uint8 // a bit for each attempt
+	counter uint8
 	ahead   int8  // how far its clock is ahead of the true time
 	quar    uint8 // ticks without a vote
 
-	acquire [mostAttempts]delivery
+	acquire [mostAttempts]uint8 // how often it is still to arrive
 	vote    [mostAttempts]uint8 // the counter given to the attempt, as far as the attempt knows
 	raise   [mostAttempts]raise
+	lost    uint8 // attempts that have counted a claim here that has vanished since, a bit each
 }
-
-type delivery uint8
-
-const (
-	unsent delivery = iota
-	arrived
-	sent
-	sentTwice
-)
 
 type raise uint8
 
@@ -104,11 +123,11 @@ const (
 
 type attempt struct {
 	phase phase
-	token uint8 // the end of the block
+	token uint8 // a reader's, or the end of a writer's block
 	used  uint8 // tokens of the block
 	floor uint8 // the largest token that was in use when it started
-	stale bool  // a key that it counted has vanished
 	open  uint8 // handles of the lease that count as held
+	valid bool  // a quorum of the claims that it counted was there when it succeeded
 }
 
 type state struct {
@@ -122,36 +141,20 @@ type state struct {
 
 // Model returns the model of a configuration.
 func (c Config) Model() search.Model[state] {
-	m := search.Model[state]{Next: c.next, Canon: canon}
+	m := search.Model[state]{Next: c.next, Canon: func(s state) state {
+		search.Sort(s.node[:])
+		return s
+	}}
 	for i := range nodes {
-		m.Start.node[i].counter = uint8(c.Clocks[i])
-		m.Start.node[i].ahead = int8(c.Ahead[i])
-		if c.SeedFar && m.Start.node[i].far() {
-			m.Start.node[i].counter = uint8(c.Ahead[i] + c.Block)
+		n := &m.Start.node[i]
+		n.counter, n.ahead = uint8(c.Start[i]), int8(c.Ahead[i])
+		if c.SeedFar && n.far() {
+			n.counter = uint8(c.Ahead[i] + c.Block)
 		}
 	}
 	return m
 }
 
-// canon sorts the nodes, which differ in their state only.
-func canon(s state) state {
-	for i := 1; i < nodes; i++ {
-		for j := i; j > 0 && s.node[j].before(&s.node[j-1]); j-- {
-			s.node[j], s.node[j-1] = s.node[j-1], s.node[j]
-		}
-	}
-	return s
-}
-
-func (n *node) before(other *node) bool {
-	a, b := n.rank(), other.rank()
-	return a[0] < b[0] || a[0] == b[0] && a[1] < b[1]
-}
-
-func (n *node) rank() (r [2]uint64) {
-	r[0] = uint64(n.owner) | uint64(n.counter)<<8 | uint64(n.grant)<<16 | uint64(uint8(n.ahead))<<24 | uint64(n.quar)<<32
-	for a := range mostAttempts {
-		r[1] |= (uint64(n.acquire[a]) | uint64(n.raise[a])<<4 | uint64(n.vote[a])<<8) << (16 * a)
-	}
-	return r
-}
+// mixed reports whether readers and writers meet. What has become of the claims of an attempt
+// matters only then, and to a hand-over.
+func (c Config) mixed() bool { return slices.Contains(c.Readers, true) }

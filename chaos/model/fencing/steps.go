@@ -1,20 +1,24 @@
 package fencing
 
-import "github.com/d0720281/redlock/chaos/model/search"
+import (
+	"slices"
+
+	"github.com/d0720281/redlock/chaos/model/search"
+)
 
 // The steps that can happen in a state.
 
 type visit = func(state, search.Step)
 
 func (c Config) next(s state, visit visit) {
-	for a := range c.Attempts {
+	for a := range c.Readers {
 		switch s.attempt[a].phase {
 		case idle:
-			start(s, a, visit)
+			c.start(s, a, visit)
 		case asking:
 			c.decide(s, a, visit)
 		case decided:
-			if s.acks(a) >= quorum {
+			if s.count(func(n *node) bool { return n.raise[a] == raised }) >= quorum {
 				c.win(s, a, visit)
 			}
 		case won:
@@ -26,10 +30,12 @@ func (c Config) next(s state, visit visit) {
 		}
 	}
 	for i := range nodes {
-		if s.node[i].owner != 0 {
-			n := s
-			n.vanish(i)
-			visit(n, search.Step{Format: "node %d: the key is gone", A: i})
+		for a := range c.Readers {
+			if s.node[i].has(a) {
+				n := s
+				n.vanish(c, i, a)
+				visit(n, search.Step{Format: "node %d: the claim of attempt %d is gone", A: i, B: a})
+			}
 		}
 		if c.Wipe && s.node[i].counter > 0 {
 			c.wipe(s, i, visit)
@@ -47,16 +53,32 @@ func (c Config) next(s state, visit visit) {
 	}
 }
 
+// count returns the number of nodes for which is returns true.
+func (s *state) count(is func(*node) bool) (n int) {
+	for i := range nodes {
+		if is(&s.node[i]) {
+			n++
+		}
+	}
+	return n
+}
+
 // far reports whether a node's clock is so far off that its vote is refused.
 func (n *node) far() bool { return n.ahead > MaxSkew || n.ahead < -MaxSkew }
 
-// expire ends a counter that is not in use, or corrects a clock.
+// has reports whether an attempt has its claim at a node.
+func (n *node) has(a int) bool { return n.owner == uint8(a+1) || n.readers>>a&1 != 0 }
+
+// empty reports whether a node has no claim.
+func (n *node) empty() bool { return n.owner == 0 && n.readers == 0 }
+
+// expire ends a counter that is not in use, empties a node or corrects its clock.
 //
 // Source: ALGORITHM section 4.
 func (c Config) expire(s state, i int, visit visit) {
 	n := &s.node[i]
 	clock := int(s.time) + int(n.ahead)
-	if n.counter > 0 && n.owner == 0 && (c.ExpireEarly || clock >= int(n.counter)+c.Margin) {
+	if n.counter > 0 && n.empty() && (c.ExpireEarly || clock >= int(n.counter)+c.Margin) {
 		s := s
 		s.node[i].counter = 0
 		visit(s, search.Step{Format: "node %d: the counter expires", A: i})
@@ -64,10 +86,8 @@ func (c Config) expire(s state, i int, visit visit) {
 	if int(s.empty) < c.Restarts {
 		s := s
 		s.empty++
-		if s.node[i].owner != 0 {
-			s.vanish(i)
-		}
-		s.node[i].counter, s.node[i].quar = 0, uint8(c.Quarantine)
+		s.clear(c, i, 0)
+		s.node[i].quar = uint8(c.Quarantine)
 		visit(s, search.Step{Format: "node %d RESTARTS EMPTY", A: i, Fault: true})
 	}
 	if n.far() && int(s.right) < c.Corrections {
@@ -77,59 +97,47 @@ func (c Config) expire(s state, i int, visit visit) {
 	}
 }
 
-// count returns the counter that a node gives with a grant, 0 for none.
-//
-// Source: ALGORITHM section 4.
-func (c Config) count(s *state, i int) uint8 {
-	switch n := &s.node[i]; {
-	case n.quar > 0:
-		return 0
-	case !c.Expiry || n.counter > 0:
-		return n.counter + uint8(c.Block)
-	case !n.far():
-		return s.time + uint8(c.Block)
+// start begins an attempt. Attempts of one kind begin in the order of their numbers. That leaves out
+// only states that differ by the numbers.
+func (c Config) start(s state, a int, visit visit) {
+	if a > 0 && c.Readers[a] == c.Readers[a-1] && s.attempt[a-1].phase == idle {
+		return
 	}
-	return 0
-}
-
-func start(s state, a int, visit visit) {
-	if a > 0 && s.attempt[a-1].phase == idle {
-		return // in the order of their numbers, which loses no generality
-	}
-	s.attempt[a] = attempt{phase: asking, floor: s.largest()}
-	for i := range nodes {
-		s.node[i].acquire[a] = sent
-	}
-	visit(s, search.Step{Format: "attempt %d asks all nodes", A: a})
-}
-
-// largest returns the largest block end of all attempts that have succeeded.
-func (s *state) largest() (t uint8) {
-	for i := range s.attempt {
-		if p := &s.attempt[i]; p.phase == won {
-			t = max(t, p.token)
+	p := attempt{phase: asking}
+	for b := range c.Readers {
+		if q := &s.attempt[b]; q.phase == won {
+			p.floor = max(p.floor, q.token)
 		}
 	}
-	return t
+	s.attempt[a] = p
+	for i := range nodes {
+		s.node[i].acquire[a] = 1
+	}
+	format := "writer %d asks all nodes"
+	if c.Readers[a] {
+		format = "reader %d asks all nodes"
+	}
+	visit(s, search.Step{Format: format, A: a})
 }
 
+// decide fixes the token of an attempt that has a quorum of votes.
 func (c Config) decide(s state, a int, visit visit) {
-	votes, same := 0, 0
 	p := &s.attempt[a]
-	for i := range nodes {
-		if v := s.node[i].vote[a]; v > 0 {
-			votes, p.token = votes+1, max(p.token, v)
+	least := uint8(255)
+	votes := s.count(func(n *node) bool {
+		if v := n.vote[a]; v > 0 {
+			p.token, least = max(p.token, v), min(least, v)
 		}
-	}
+		return n.vote[a] > 0
+	})
 	if votes < quorum {
 		return
 	}
-	for i := range nodes {
-		if s.node[i].vote[a] == p.token {
-			same++
-		}
+	agreed := c.NoRaise || s.count(func(n *node) bool { return n.vote[a] == p.token }) >= quorum
+	if c.Readers[a] && c.Least {
+		p.token, agreed = least, true
 	}
-	if same >= quorum || c.NoRaise {
+	if agreed {
 		c.win(s, a, visit)
 		return
 	}
@@ -146,26 +154,39 @@ func (c Config) decide(s state, a int, visit visit) {
 	visit(s, search.Step{Format: "attempt %d decides for %d, and raises", A: a, B: int(p.token)})
 }
 
-func (s *state) acks(a int) (n int) {
-	for i := range nodes {
-		if s.node[i].raise[a] == raised {
-			n++
-		}
-	}
-	return n
-}
-
-// win makes an attempt succeed: the first token of the block is in use.
+// win makes an attempt succeed: a reader's token, or the first of a writer's block, is in use.
 func (c Config) win(s state, a int, visit visit) {
 	p := &s.attempt[a]
-	p.phase, p.used, p.open = won, 1, 1
-	by := search.Step{Format: "attempt %d HOLDS with %d to %d", A: a, B: p.first(c), C: int(p.token)}
-	if p.first(c) <= int(p.floor) {
-		by.Breaks = TokenFalls
+	p.phase = won
+	by := search.Step{Format: "writer %d HOLDS with %d to %d", A: a, B: p.first(c), C: int(p.token)}
+	if c.Readers[a] {
+		if c.FirstOfBlock {
+			p.token = uint8(p.first(c))
+		}
+		by.Format, by.B = "reader %d HOLDS with %d", int(p.token)
+		if p.token < p.floor {
+			by.Breaks = ReaderFalls
+		}
+	} else {
+		p.used, p.open = 1, 1
+		if p.first(c) <= int(p.floor) {
+			by.Breaks = TokenFalls
+		}
 	}
-	for b := range c.Attempts {
-		if q := &s.attempt[b]; b != a && q.phase == won && p.first(c) <= int(q.token) && q.first(c) <= int(p.token) {
-			by.Breaks = SameToken
+	p.valid = c.mixed() && s.count(func(n *node) bool { return n.vote[a] > 0 && n.lost>>a&1 == 0 }) >= quorum
+	for b := range c.Readers {
+		q := &s.attempt[b]
+		switch reader, other := c.Readers[a], c.Readers[b]; {
+		case b == a || q.phase != won || reader && other:
+		case !reader && !other:
+			if p.first(c) <= int(q.token) && q.first(c) <= int(p.token) {
+				by.Breaks = SameToken
+			}
+		case !p.valid || !q.valid:
+		case reader && p.token < q.token:
+			by.Breaks = ReaderRefused // the writer was valid before
+		case other && p.first(c) <= int(q.token):
+			by.Breaks = ReaderPasses // the reader was
 		}
 	}
 	p.floor = 0
@@ -173,29 +194,36 @@ func (c Config) win(s state, a int, visit visit) {
 	visit(s, by)
 }
 
+// first returns the first token of a writer's block.
 func (p *attempt) first(c Config) int { return int(p.token) - c.Block + 1 }
 
 // last returns the last token of the block that is in use.
 func (p *attempt) last(c Config) int { return p.first(c) + int(p.used) - 1 }
 
+// over reports whether a lease that has been won is not handed over any more.
+func (s *state) over(c Config, a int) bool {
+	used := int(s.attempt[a].used) >= c.Block && !c.PastBlock
+	gone := s.count(func(n *node) bool { return n.lost>>a&1 != 0 }) > 0 && !c.HandOverLate
+	return c.Readers[a] || used || gone
+}
+
 // settle forgets what does not matter any more for an attempt that has won.
 func (s *state) settle(c Config, a int) {
-	p := &s.attempt[a]
-	done := p.stale && !c.HandOverLate || int(p.used) >= c.Block && !c.PastBlock
+	over := s.over(c, a)
 	for i := range nodes {
 		n := &s.node[i]
+		if over {
+			n.lost &^= 1 << a
+		}
 		if n.raise[a] != raising {
 			n.raise[a] = notRaised
-		}
-		if (done || c.HandOverLate) && n.raise[a] != raising {
-			n.vote[a] = 0
+			if over {
+				n.vote[a] = 0
+			}
 		}
 	}
-	if done || c.HandOverLate {
-		p.stale = false
-	}
-	if done {
-		p.used, p.open = uint8(max(c.Block, int(p.used))), 0
+	if p := &s.attempt[a]; over && !c.Readers[a] {
+		p.used, p.open = max(uint8(c.Block), p.used), 0
 	}
 }
 
@@ -204,11 +232,7 @@ func (s *state) settle(c Config, a int) {
 // far.
 func (c Config) handOver(s state, a int, visit visit) {
 	p := &s.attempt[a]
-	left := c.Block - int(p.used)
-	if c.PastBlock {
-		left++
-	}
-	if c.Block == 1 || left <= 0 || p.stale && !c.HandOverLate {
+	if s.over(c, a) || int(p.used) > c.Block {
 		return
 	}
 	if p.open == 1 && !c.KeepHandle {
@@ -229,10 +253,13 @@ func (c Config) handOver(s state, a int, visit visit) {
 	case token == before:
 		by.Breaks = SameToken
 	}
-	for b := range c.Attempts {
-		q := &s.attempt[b]
-		switch {
+	for b := range c.Readers {
+		switch q := &s.attempt[b]; {
 		case b == a || q.phase != won:
+		case c.Readers[b]:
+			if q.valid && token <= int(q.token) {
+				by.Breaks = ReaderPasses
+			}
 		case token >= q.first(c) && token <= q.last(c):
 			by.Breaks = SameToken
 		case token < q.last(c):
@@ -245,70 +272,103 @@ func (c Config) handOver(s state, a int, visit visit) {
 
 func (c Config) acquire(s state, a, i int, visit visit) {
 	n := &s.node[i]
-	if n.acquire[a] < sent {
+	if n.acquire[a] == 0 {
 		return
 	}
-	if n.acquire[a] == sent && int(s.twice) < c.Twice {
+	if n.acquire[a] == 1 && int(s.twice) < c.Twice {
 		again := s
 		again.twice++
-		again.node[i].acquire[a] = sentTwice
+		again.node[i].acquire[a] = 2
 		visit(again, search.Step{Format: "attempt %d asks node %d a second time", A: a, B: i})
 	}
 	n.acquire[a]--
-	switch n.owner {
-	case 0:
-		n.owner, n.grant = uint8(a+1), c.count(&s, i)
-		n.counter = max(n.counter, n.grant)
-	case uint8(a + 1): // the first of two acquires was granted
-	default:
+	vote := n.grant
+	switch reader := c.Readers[a]; {
+	case n.owner == uint8(a+1): // the first of two acquires was granted
+	case n.owner != 0 || n.readers != 0 && !reader:
 		visit(s, search.Step{Format: "node %d refuses attempt %d", A: i, B: a})
 		return
+	case reader: // also one that has its claim already
+		n.readers |= 1 << a
+		vote = c.counter(&s, i, 0)
+		n.counter = max(n.counter, vote)
+	default:
+		vote = c.counter(&s, i, c.Block)
+		n.owner, n.grant, n.counter = uint8(a+1), vote, max(n.counter, vote)
 	}
-	visit(s, search.Step{Format: "node %d grants %d to attempt %d, the reply is lost", A: i, B: int(n.grant), C: a})
-	if s.attempt[a].phase == asking && n.grant > 0 && !n.far() {
-		n.vote[a] = n.grant
-		visit(s, search.Step{Format: "node %d grants %d to attempt %d", A: i, B: int(n.grant), C: a})
+	visit(s, search.Step{Format: "node %d grants %d to attempt %d, the reply is lost", A: i, B: int(vote), C: a})
+	if s.attempt[a].phase == asking && vote > 0 && !n.far() {
+		n.vote[a] = vote
+		visit(s, search.Step{Format: "node %d grants %d to attempt %d", A: i, B: int(vote), C: a})
 	}
 }
 
+// counter returns the counter that a node gives with a grant that reserves so many tokens, or 0.
+//
+// Source: ALGORITHM section 4.
+func (c Config) counter(s *state, i, block int) uint8 {
+	switch n := &s.node[i]; {
+	case n.quar > 0:
+		return 0
+	case n.counter > 0:
+		return n.counter + uint8(block)
+	case !n.far():
+		return s.time + uint8(block)
+	}
+	return 0
+}
+
+// raise has a node raise its counter for an attempt. A reader has no grant of its own: its claim is
+// enough.
 func (c Config) raise(s state, a, i int, visit visit) {
-	n := &s.node[i]
+	n, p := &s.node[i], &s.attempt[a]
 	if n.raise[a] != raising {
 		return
 	}
-	p := &s.attempt[a]
-	held := n.owner == uint8(a+1) && (c.RaiseByID || n.grant == n.vote[a])
-	if !held && !c.RaiseAnywhere {
-		n.raise[a] = refused
-		s.after(c, a)
+	n.raise[a] = refused
+	held := n.has(a) && (c.Readers[a] || c.RaiseByID || n.grant == n.vote[a]) || c.RaiseAnywhere
+	if held {
+		n.counter = max(n.counter, p.token)
+	}
+	if p.phase == won {
+		s.settle(c, a)
+	}
+	if !held {
 		visit(s, search.Step{Format: "node %d does not raise for attempt %d", A: i, B: a})
 		return
 	}
-	n.counter = max(n.counter, p.token)
-	lost := s
-	lost.node[i].raise[a] = refused
-	lost.after(c, a)
-	visit(lost, search.Step{Format: "node %d raises to %d for attempt %d, the reply is lost", A: i, B: int(p.token), C: a})
+	visit(s, search.Step{Format: "node %d raises to %d for attempt %d, the reply is lost", A: i, B: int(p.token), C: a})
 	if p.phase == decided {
 		n.raise[a] = raised
 		visit(s, search.Step{Format: "node %d raises to %d for attempt %d", A: i, B: int(p.token), C: a})
 	}
 }
 
-func (s *state) after(c Config, a int) {
-	if s.attempt[a].phase == won {
+// vanish ends a claim. A lease that counted it is over now at the latest.
+func (s *state) vanish(c Config, i, a int) {
+	n, p := &s.node[i], &s.attempt[a]
+	if n.owner == uint8(a+1) {
+		n.owner, n.grant = 0, 0
+	}
+	n.readers &^= 1 << a
+	switch {
+	case n.vote[a] == 0:
+	case p.phase != won && (c.Block > 1 || c.mixed()):
+		n.lost |= 1 << a
+	case p.phase == won && !s.over(c, a):
+		n.lost |= 1 << a
 		s.settle(c, a)
 	}
 }
 
-// vanish ends a key. The attempt that counted it is over now at the latest.
-func (s *state) vanish(i int) {
-	n := &s.node[i]
-	a := n.owner - 1
-	if n.vote[a] == n.grant && s.attempt[a].phase != idle {
-		s.attempt[a].stale = true
+// clear takes everything that a node has, and gives it a counter.
+func (s *state) clear(c Config, i int, counter uint8) {
+	for a := range c.Readers {
+		if s.node[i].has(a) {
+			s.vanish(c, i, a)
+		}
 	}
-	n.owner, n.grant = 0, 0
+	s.node[i].counter = counter
 }
 
 // wipe loses a counter. It starts anew from the clock, which is ahead of all earlier counters
@@ -316,17 +376,15 @@ func (s *state) vanish(i int) {
 //
 // Source: ALGORITHM section 1, A4.
 func (c Config) wipe(s state, i int, visit visit) {
-	clock := uint8(0)
+	clock := uint8(slices.Min(c.Start[:]))
 	if !c.ClockBehind {
 		for j := range nodes {
 			clock = max(clock, s.node[j].counter)
 		}
 	}
-	if s.node[i].owner != 0 {
-		s.vanish(i)
-	} else if s.node[i].counter == clock {
+	if n := &s.node[i]; n.empty() && n.counter == clock {
 		return
 	}
-	s.node[i].counter = clock
+	s.clear(c, i, clock)
 	visit(s, search.Step{Format: "node %d loses its counter, and starts at %d", A: i, B: int(clock)})
 }

@@ -125,7 +125,7 @@ func (c Config) start() (s state) {
 
 // canon sorts the nodes: they are alike. So are the clients, unless one of them stops.
 func (c Config) canon(s state) state {
-	s = c.sort(s)
+	search.Sort(s.node[:c.Nodes])
 	if c.Stops {
 		return s
 	}
@@ -137,46 +137,8 @@ func (c Config) canon(s state) state {
 		n.join[0], n.join[1] = n.join[1], n.join[0]
 		n.late[0], n.late[1] = n.late[1], n.late[0]
 	}
-	if t = c.sort(t); t.before(s) {
-		return t
-	}
-	return s
-}
-
-func (c Config) sort(s state) state {
-	for i := 1; i < c.Nodes; i++ {
-		for j := i; j > 0 && s.node[j].rank() < s.node[j-1].rank(); j-- {
-			s.node[j], s.node[j-1] = s.node[j-1], s.node[j]
-		}
-	}
-	return s
-}
-
-func (s state) before(t state) bool {
-	for a := range s.client {
-		if x, y := s.client[a].rank(), t.client[a].rank(); x != y {
-			return x < y
-		}
-	}
-	for i := range s.node {
-		if x, y := s.node[i].rank(), t.node[i].rank(); x != y {
-			return x < y
-		}
-	}
-	return false
-}
-
-func (n node) rank() uint64 {
-	return uint64(n.joined[0]) | uint64(n.joined[1])<<8 | uint64(n.up)<<16 |
-		uint64(n.join[0])<<24 | uint64(n.join[1])<<32 | uint64(n.late[0])<<40 | uint64(n.late[1])<<48
-}
-
-func (p client) rank() uint64 {
-	r := uint64(p.elapsed) | uint64(p.age)<<8 | uint64(p.left)<<16
-	for i, is := range []bool{p.surveying, p.passed, p.entered, p.stopped} {
-		if is {
-			r |= 1 << (24 + i)
-		}
-	}
-	return r
+	search.Sort(t.node[:c.Nodes])
+	both := [2]state{s, t}
+	search.Sort(both[:])
+	return both[0]
 }

@@ -1,12 +1,13 @@
-// Package lease models a lease: acquire, extend, fill, release and rollback over nodes that
-// can restart empty, with the quarantine of such nodes. A lock can be broken: at any moment a
-// placeholder can replace the key of an attempt, with the same expiry.
+// Package lease models a lease, which is that of a writer or of a reader: acquire, extend, fill,
+// downgrade, release and rollback over nodes that can restart empty, with the quarantine of such
+// nodes. What an attempt has on a node is its claim, and each claim has a life of its own. A lock
+// can be broken: at any moment a placeholder can replace the claim of a writer, with the same life.
 //
 // Time passes in ticks, the same for all. A message or its reply takes any time or is lost.
 // A release can overtake the acquire before it. At the end of its lease a holder sends
-// nothing; it only stops believing in the lease.
+// nothing; it only stops believing in the lease. So does a holder that crashes.
 //
-// Source: ALGORITHM sections 3 and 5 to 8.
+// Source: ALGORITHM sections 3, 5 to 8 and 12.
 package lease
 
 import (
@@ -22,30 +23,43 @@ const (
 
 // What can break.
 const (
-	TwoHolders = "two holders"
-	NotAlone   = "another client held the lock during a lease that was extended"
-	EarlyEnd   = "a quorum does not keep the key until the end of the lease"
+	TwoHolders = "two holders, one of which is a writer"
+	NotAlone   = "a lease in conflict was valid during a lease that was extended"
+	EarlyEnd   = "a quorum does not keep the claim until the end of the lease"
+	Outlives   = "a claim is there longer than its own life"
+)
+
+// Form is what an attempt wants, or what it has on a node.
+type Form uint8
+
+// The forms.
+const (
+	None Form = iota
+	Exclusive
+	Shared
+	Broken // a placeholder in place of an exclusive claim
 )
 
 // Config says what is modelled, and with which of the rules.
 type Config struct {
 	Nodes, Quorum int
-	Attempts      int
-	TTL           int // in ticks
+	Want          []Form // of each attempt
+	TTL           []int  // of each attempt, in ticks
 	Quarantine    int
 	Extensions    int // attempts below this number extend once
 	ExtensionTTL  int // of an extension that has a TTL of its own; 0 for the same
+	Downgrades    int // writers below this number downgrade once, and extend no more after that
 
 	// What can go wrong.
 	Restarts int // of nodes, which come back empty
-	Losses   int // keys that vanish unnoticed: a clock that steps, an eviction
+	Losses   int // claims that vanish unnoticed: a clock that steps, an eviction
 
 	// Nodes that restart have a wrong clock, which is corrected at any moment. Until then they
 	// have no vote.
 	WrongClocks bool
 
-	// Break replaces any key on any node at any moment. The moment at which Break looked makes no
-	// difference: it replaces only the key that it saw.
+	// Break replaces the claim of any writer on any node at any moment. The moment at which Break
+	// looked makes no difference: it replaces only the claim that it saw.
 	Breaks bool
 
 	// The first attempt has another list of nodes than the rest: it knows the first OtherNodes,
@@ -56,41 +70,57 @@ type Config struct {
 	Membership              bool // nodes that know the first list take no other list
 	FirstNeeds              int  // votes of the first attempt; 0 for the quorum
 
-	// Rules left out, to see what they are for.
-	NoFill            bool // extensions only count kept keys, and set none
+	// Rules left out or broken, to see what they are for.
+	NoFill            bool // extensions only count kept claims, and set none
 	CountQuarantined  bool // a fill in quarantine is counted
 	LateExtension     bool // an extension after the end of the lease revives it
 	ReuseID           bool // attempt 1 repeats attempt 0 with the same id
 	ValidityFromReply bool // validity is counted from the last reply
-	Shortens          bool // an extension shortens the life of a key
-	BreakDeletes      bool // Break deletes keys
+	Shortens          bool // an extension shortens the life of a claim
+	BreakDeletes      bool // Break deletes claims
 	EarlyDrop         bool // a placeholder is dropped while the holder may believe in its lease
 	ForeignDrop       bool // the release of another attempt drops the placeholder, too
 	ForgetLists       bool // restarted nodes have forgotten the first list, and no client tells them
 	CountWrongClock   bool // a quarantine is measured by a wrong clock, so that its correction ends it
+	IgnoreOne         bool // a writer ignores a single reader
+	FillOverReaders   bool // the extension of a writer sets its claim beside readers
+	LastLife          bool // readers have one life in common: that of the last request
+	LongestLife       bool // readers have one life in common: the longest
+	LateDowngrade     bool // a writer may write until its downgrade is through
+	TwoStep           bool // a downgrade deletes the claim, and joins the readers when it comes again
+	WriteAfterLower   bool // a writer's message of before the downgrade makes the claim exclusive again
 }
 
-// extensionTTL returns the TTL of an extension.
-func (c Config) extensionTTL() int { return cmp.Or(c.ExtensionTTL, c.TTL) }
-
-// Default has all rules, and three nodes.
-func Default() Config {
-	return Config{Nodes: 3, Quorum: 2, Attempts: 2, TTL: 3, Quarantine: 3, Extensions: 1}
+// Default has all rules, three nodes, and a quarantine that is as long as the TTL.
+func Default(ttl int, want ...Form) Config {
+	c := Config{Nodes: 3, Quorum: 2, Want: want, Quarantine: ttl}
+	for range want {
+		c.TTL = append(c.TTL, ttl)
+	}
+	return c
 }
 
 // A node, with its messages: a bit for each attempt.
 type node struct {
-	owner      uint8 // id of the attempt, 0 if none; with the bit broken, a placeholder in place of its key
-	ttl        uint8
+	form       [mostAttempts]Form // the claims, by the id of the attempt
+	life       [mostAttempts]uint8
 	quarantine uint8
 	wrong      bool // its clock is wrong
 	forgot     bool // which list was in use
 
-	acquire, extend, release uint8 // on their way to the node
-	votes, acks              uint8 // counted by the attempt
+	sent    [messages]uint8 // on their way to the node
+	counted uint8           // replies that the attempt has counted in its round
 }
 
-const broken = 0x80 // a bit beside the id of an attempt
+type message uint8
+
+const (
+	acquire message = iota
+	extend
+	lower // the downgrade
+	release
+	messages
+)
 
 type phase uint8
 
@@ -98,24 +128,24 @@ const (
 	idle phase = iota
 	asking
 	holding
+	extending
+	extended
+	lowering
+	lowered
 	ended
 )
 
-type renewal uint8
+// begins has the phase that begins as a message is sent. A round ends with the phase after that.
+var begins = [messages]phase{acquire: asking, extend: extending, lower: lowering, release: ended}
 
-const (
-	notYet renewal = iota
-	running
-	done
-)
+func (p phase) round() bool { return p == asking || p == extending || p == lowering }
+func (p phase) held() bool  { return p >= holding && p <= lowered }
 
 type attempt struct {
 	phase   phase
-	elapsed uint8 // since its start
-	left    uint8 // until its end
-	renewal renewal
-	since   uint8 // the start of the renewal
-	met     uint8 // attempts that have been valid since this attempt was, a bit each
+	elapsed uint8 // since the start of the round
+	left    uint8 // until the end of the lease
+	met     bool  // an attempt in conflict has been valid since this one was
 }
 
 type state struct {
@@ -127,10 +157,7 @@ type state struct {
 
 // Model returns the model of a configuration.
 func (c Config) Model() search.Model[state] {
-	m := search.Model[state]{Next: c.next}
-	if c.OtherNodes == 0 {
-		m.Canon = c.canon
-	}
+	m := search.Model[state]{Next: c.next, Canon: c.canon}
 	badBreak := c.BreakDeletes || c.EarlyDrop || c.ForeignDrop
 	if c.Restarts == 0 && c.Losses == 0 && !c.LateExtension && !c.ReuseID && !badBreak {
 		m.Check = c.keeps
@@ -139,12 +166,15 @@ func (c Config) Model() search.Model[state] {
 }
 
 // list returns the nodes that an attempt knows, from one number to before another, and the
-// number of votes that it needs.
-func (c Config) list(a int) (from, to, quorum int) {
-	if a == 0 && c.OtherNodes > 0 {
+// number of replies that it needs.
+func (c Config) list(a int) (from, to, need int) {
+	switch {
+	case a > 0:
+		return c.Exchanged, c.Nodes, c.Quorum
+	case c.OtherNodes > 0:
 		return 0, c.OtherNodes, c.OtherQuorum
 	}
-	return c.Exchanged, c.Nodes, c.Quorum
+	return 0, c.Nodes, cmp.Or(c.FirstNeeds, c.Quorum)
 }
 
 // takes reports whether a node takes the list of an attempt.
@@ -152,51 +182,57 @@ func (c Config) takes(n *node, a, i int) bool {
 	return !c.Membership || a == 0 || i >= c.OtherNodes || n.forgot
 }
 
-func (c Config) id(a int) uint8 {
+func (c Config) id(a int) int {
 	if c.ReuseID && a == 1 {
-		return 1
+		return 0
 	}
-	return uint8(a + 1)
+	return a
 }
 
-// keeps checks that the keys of a lease, or their placeholders, do not expire before it.
+// ttl returns the TTL of an attempt in a phase.
+func (c Config) ttl(a int, p phase) uint8 {
+	if p > asking && c.ExtensionTTL > 0 {
+		return uint8(c.ExtensionTTL)
+	}
+	return uint8(c.TTL[a])
+}
+
+// keeps checks that the claims of a lease, or their placeholders, do not expire before it, nor live
+// on by others.
 //
-// Source: ALGORITHM section 13, I3.
+// Source: ALGORITHM section 13, I3 and I13.
 func (c Config) keeps(s state) string {
-	for a := range c.Attempts {
-		if s.attempt[a].left == 0 {
-			continue
-		}
-		from, to, quorum := c.list(a)
-		keys := 0
-		for _, n := range s.node[from:to] {
-			if n.owner&^broken == c.id(a) && n.ttl >= s.attempt[a].left {
-				keys++
+	for a := range c.Want {
+		id, claims := c.id(a), 0
+		for i := range s.node {
+			switch n := &s.node[i]; {
+			case n.form[id] == None:
+			case n.life[id] == 0:
+				return Outlives
+			case n.life[id] >= s.attempt[a].left:
+				claims++
 			}
 		}
-		if keys < quorum {
+		if _, _, quorum := c.list(a); s.attempt[a].left > 0 && claims < quorum {
 			return EarlyEnd
 		}
 	}
 	return ""
 }
 
-// canon sorts the nodes: they are alike.
+// canon leaves out releases that have no effect, now or later, and sorts the nodes where they are
+// alike.
 func (c Config) canon(s state) state {
-	for i := 1; i < c.Nodes; i++ {
-		for j := i; j > 0 && s.node[j].rank() < s.node[j-1].rank(); j-- {
-			s.node[j], s.node[j-1] = s.node[j-1], s.node[j]
+	for i := range c.Nodes {
+		n := &s.node[i]
+		for a := range c.Want {
+			if n.form[a] == None && (n.sent[acquire]|n.sent[extend]|n.sent[lower])>>a&1 == 0 && !c.ReuseID && !c.ForeignDrop {
+				n.sent[release] &^= 1 << a
+			}
 		}
 	}
-	return s
-}
-
-func (n node) rank() uint64 {
-	quarantine := uint64(n.quarantine)
-	if n.wrong {
-		quarantine |= 1 << 7
+	if c.OtherNodes == 0 {
+		search.Sort(s.node[:c.Nodes])
 	}
-	return uint64(n.owner) | uint64(n.ttl)<<8 | quarantine<<16 |
-		uint64(n.acquire)<<24 | uint64(n.extend)<<32 | uint64(n.release)<<40 |
-		uint64(n.votes)<<48 | uint64(n.acks)<<56
+	return s
 }

@@ -6,45 +6,57 @@ import (
 	"github.com/d0720281/redlock/chaos/model/searchtest"
 )
 
-func with(change func(c *Config)) Config {
-	c := Default()
+func with(c Config, change func(c *Config)) Config {
 	change(&c)
 	return c
 }
 
 // exchanged has lists of three nodes: one node of the first list is replaced in the others.
 func exchanged(change func(c *Config)) Config {
-	return with(func(c *Config) {
-		c.Nodes, c.OtherNodes, c.OtherQuorum, c.Exchanged, c.Membership, c.Extensions = 4, 3, 2, 1, true, 0
-		c.TTL, c.Quarantine = 2, 2
+	return with(Default(2, x, x), func(c *Config) {
+		c.Nodes, c.OtherNodes, c.OtherQuorum, c.Exchanged, c.Membership = 4, 3, 2, 1, true
 		change(c)
 	})
 }
+
+const (
+	x = Exclusive
+	s = Shared
+)
 
 func TestSound(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		Config
 	}{
-		{"an extension and a restart", with(func(c *Config) { c.Restarts = 1 })},
-		{"two restarts", with(func(c *Config) { c.Restarts, c.Extensions = 2, 0 })},
-		{"an extension", Default()},
-		{"an extension with a longer TTL, a restart", with(func(c *Config) { c.Restarts, c.TTL, c.ExtensionTTL = 1, 2, 3 })},
-		{"an extension with a shorter TTL, a restart", with(func(c *Config) { c.Restarts, c.ExtensionTTL = 1, 2 })},
-		{"a restart with a wrong clock", with(func(c *Config) { c.Restarts, c.Extensions, c.WrongClocks = 1, 0, true })},
-		{"a key lost of three", with(func(c *Config) { c.Losses, c.FirstNeeds, c.Extensions = 1, 3, 0 })},
-		{"Break, an extension", with(func(c *Config) { c.Breaks = true })},
-		{"Break, a restart", with(func(c *Config) { c.Breaks, c.Restarts, c.Extensions = true, 1, 0; c.TTL, c.Quarantine = 2, 2 })},
-		{"a node added", with(func(c *Config) {
-			c.Nodes, c.Quorum, c.OtherNodes, c.OtherQuorum, c.Extensions = 4, 3, 3, 2, 0
-			c.TTL = 2
+		{"an extension and a restart", with(Default(3, x, x), func(c *Config) { c.Extensions, c.Restarts = 1, 1 })},
+		{"two restarts", with(Default(3, x, x), func(c *Config) { c.Restarts = 2 })},
+		{"an extension", with(Default(3, x, x), func(c *Config) { c.Extensions = 1 })},
+		{"an extension with a longer TTL, a restart", with(Default(2, x, x), func(c *Config) {
+			c.Extensions, c.Restarts, c.ExtensionTTL, c.Quarantine = 1, 1, 3, 3
 		})},
-		{"a node removed", with(func(c *Config) {
-			c.Nodes, c.OtherNodes, c.OtherQuorum, c.Exchanged, c.Extensions = 4, 4, 3, 1, 0
-			c.TTL = 2
-		})},
+		{"an extension with a shorter TTL, a restart", with(Default(3, x, x), func(c *Config) { c.Extensions, c.Restarts, c.ExtensionTTL = 1, 1, 2 })},
+		{"a restart with a wrong clock", with(Default(3, x, x), func(c *Config) { c.Restarts, c.WrongClocks = 1, true })},
+		{"a key lost of three", with(Default(3, x, x), func(c *Config) { c.Losses, c.FirstNeeds = 1, 3 })},
+		{"Break, an extension", with(Default(3, x, x), func(c *Config) { c.Breaks, c.Extensions = true, 1 })},
+		{"Break, a restart", with(Default(2, x, x), func(c *Config) { c.Breaks, c.Restarts = true, 1 })},
+		{"a node added", with(Default(2, x, x), func(c *Config) { c.Nodes, c.Quorum, c.OtherNodes, c.OtherQuorum = 4, 3, 3, 2 })},
+		{"a node removed", with(Default(2, x, x), func(c *Config) { c.Nodes, c.OtherNodes, c.OtherQuorum, c.Exchanged = 4, 4, 3, 1 })},
 		{"a node exchanged, a restart", exchanged(func(c *Config) { c.Restarts = 1 })},
-		{"no fill, a restart", with(func(c *Config) { c.Restarts, c.NoFill = 1, true; c.TTL, c.Quarantine = 2, 2 })},
+		{"no fill, a restart", with(Default(2, x, x), func(c *Config) { c.Extensions, c.Restarts, c.NoFill = 1, 1, true })},
+
+		{"readers: a reader and a writer, an extension and a restart", with(Default(2, s, x), func(c *Config) { c.Extensions, c.Restarts = 1, 1 })},
+		{"readers: a writer and a reader, an extension and a restart", with(Default(2, x, s), func(c *Config) { c.Extensions, c.Restarts = 1, 1 })},
+		{"readers: both extend", with(Default(2, s, x), func(c *Config) { c.Extensions = 2 })},
+		{"readers: two restarts", with(Default(2, s, x), func(c *Config) { c.Restarts = 2 })},
+		{"readers: two readers and a writer", Default(1, s, s, x)},
+		{"readers: two readers and a writer, a short and a long life", with(Default(1, s, s, x), func(c *Config) { c.TTL[0] = 2 })},
+		{"readers: a downgrade and a restart", with(Default(2, x, x), func(c *Config) { c.Downgrades, c.Restarts = 1, 1 })},
+		{"readers: an extension, a downgrade, another writer", with(Default(2, x, x), func(c *Config) { c.Extensions, c.Downgrades = 1, 1 })},
+		{"readers: a downgrade, a reader and a writer", with(Default(1, x, s, x), func(c *Config) { c.Downgrades = 1 })},
+		{"readers: an old message makes a reader's claim exclusive again", with(Default(2, x, s), func(c *Config) {
+			c.Extensions, c.Downgrades, c.WriteAfterLower = 1, 1, true
+		})},
 	} {
 		t.Run(test.name, func(t *testing.T) { searchtest.Sound(t, test.Model()) })
 	}
@@ -57,35 +69,46 @@ func TestControls(t *testing.T) {
 		Config
 		want string
 	}{
-		{"guard off", with(func(c *Config) { c.Restarts, c.Quarantine = 1, 0 }), TwoHolders},
-		{"quarantine a tick too short", with(func(c *Config) { c.Restarts, c.Quarantine = 1, 2 }), TwoHolders},
-		{"a quarantine for the TTL of the lease, and an extension with a longer one", with(func(c *Config) {
-			c.Restarts, c.TTL, c.ExtensionTTL, c.Quarantine = 1, 2, 3, 2
+		{"guard off", with(Default(3, x, x), func(c *Config) { c.Extensions, c.Restarts, c.Quarantine = 1, 1, 0 }), TwoHolders},
+		{"quarantine a tick too short", with(Default(3, x, x), func(c *Config) { c.Extensions, c.Restarts, c.Quarantine = 1, 1, 2 }), TwoHolders},
+		{"a quarantine for the TTL of the lease, and an extension with a longer one", with(Default(2, x, x), func(c *Config) {
+			c.Extensions, c.Restarts, c.ExtensionTTL = 1, 1, 3
 		}), TwoHolders},
-		{"an extension that shortens the life of a key", with(func(c *Config) { c.ExtensionTTL, c.Shortens = 1, true }), EarlyEnd},
-		{"quarantined nodes count", with(func(c *Config) { c.Restarts, c.CountQuarantined = 1, true }), TwoHolders},
-		{"a quarantine that the correction of a clock ends", with(func(c *Config) {
-			c.Restarts, c.Extensions, c.WrongClocks, c.CountWrongClock = 1, 0, true, true
+		{"an extension that shortens the life of a key", with(Default(3, x, x), func(c *Config) {
+			c.Extensions, c.ExtensionTTL, c.Shortens = 1, 1, true
+		}), EarlyEnd},
+		{"quarantined nodes count", with(Default(3, x, x), func(c *Config) { c.Extensions, c.Restarts, c.CountQuarantined = 1, 1, true }), TwoHolders},
+		{"a quarantine that the correction of a clock ends", with(Default(3, x, x), func(c *Config) {
+			c.Restarts, c.WrongClocks, c.CountWrongClock = 1, true, true
 		}), TwoHolders},
-		{"late extension", with(func(c *Config) { c.LateExtension = true }), NotAlone},
-		{"Break that deletes", with(func(c *Config) { c.Breaks, c.BreakDeletes, c.Extensions = true, true, 0 }), TwoHolders},
-		{"a placeholder that is dropped before its holder's end", with(func(c *Config) { c.Breaks, c.EarlyDrop, c.Extensions = true, true, 0 }), TwoHolders},
-		{"a placeholder that another attempt's release drops", with(func(c *Config) {
-			c.Breaks, c.ForeignDrop, c.Attempts, c.Extensions = true, true, 3, 0
-			c.TTL, c.Quarantine = 2, 2
-		}), TwoHolders},
-		{"id used again", with(func(c *Config) { c.Attempts, c.Extensions, c.ReuseID = 3, 0, true }), TwoHolders},
-		{"validity from the last reply", with(func(c *Config) { c.Extensions, c.ValidityFromReply = 0, true }), EarlyEnd},
-		{"a key lost of a bare majority", with(func(c *Config) { c.Losses, c.Extensions = 1, 0 }), TwoHolders},
-		{"two keys lost of three", with(func(c *Config) { c.Losses, c.FirstNeeds, c.Extensions = 2, 3, 0 }), TwoHolders},
-		{"half of the nodes", with(func(c *Config) { c.Nodes, c.Quorum, c.Extensions = 4, 2, 0 }), TwoHolders},
-		{"lists of three and of five", with(func(c *Config) {
-			c.Nodes, c.Quorum, c.OtherNodes, c.OtherQuorum, c.Extensions = 5, 3, 3, 2, 0
+		{"late extension", with(Default(3, x, x), func(c *Config) { c.Extensions, c.LateExtension = 1, true }), NotAlone},
+		{"Break that deletes", with(Default(3, x, x), func(c *Config) { c.Breaks, c.BreakDeletes = true, true }), TwoHolders},
+		{"a placeholder that is dropped before its holder's end", with(Default(3, x, x), func(c *Config) { c.Breaks, c.EarlyDrop = true, true }), TwoHolders},
+		{"a placeholder that another attempt's release drops", with(Default(2, x, x, x), func(c *Config) { c.Breaks, c.ForeignDrop = true, true }), TwoHolders},
+		{"id used again", with(Default(3, x, x, x), func(c *Config) { c.ReuseID = true }), TwoHolders},
+		{"validity from the last reply", with(Default(3, x, x), func(c *Config) { c.ValidityFromReply = true }), EarlyEnd},
+		{"a key lost of a bare majority", with(Default(3, x, x), func(c *Config) { c.Losses = 1 }), TwoHolders},
+		{"two keys lost of three", with(Default(3, x, x), func(c *Config) { c.Losses, c.FirstNeeds = 2, 3 }), TwoHolders},
+		{"half of the nodes", with(Default(3, x, x), func(c *Config) { c.Nodes, c.Quorum = 4, 2 }), TwoHolders},
+		{"lists of three and of five", with(Default(3, x, x), func(c *Config) {
+			c.Nodes, c.Quorum, c.OtherNodes, c.OtherQuorum = 5, 3, 3, 2
 		}), TwoHolders},
 		{"a node exchanged", exchanged(func(c *Config) { c.Membership = false }), TwoHolders},
 		{"a node exchanged, and a restarted node that has forgotten the list", exchanged(func(c *Config) {
 			c.Restarts, c.ForgetLists = 1, true
 		}), TwoHolders},
+
+		{"readers: guard off", with(Default(2, s, x), func(c *Config) { c.Restarts, c.Quarantine = 1, 0 }), TwoHolders},
+		{"readers: quarantine a tick too short", with(Default(2, s, x), func(c *Config) { c.Restarts, c.Quarantine = 1, 1 }), TwoHolders},
+		{"readers: quarantined nodes count", with(Default(2, s, x), func(c *Config) { c.Extensions, c.Restarts, c.CountQuarantined = 1, 1, true }), TwoHolders},
+		{"readers: late extension", with(Default(2, s, x), func(c *Config) { c.Extensions, c.LateExtension = 1, true }), NotAlone},
+		{"readers: a writer ignores one reader", with(Default(2, s, x), func(c *Config) { c.IgnoreOne = true }), TwoHolders},
+		{"readers: a writer fills beside readers", with(Default(2, x, s), func(c *Config) { c.Extensions, c.FillOverReaders = 1, true }), TwoHolders},
+		{"readers: one life for all, the last", with(Default(2, s, s, x), func(c *Config) { c.TTL[1], c.LastLife = 1, true }), EarlyEnd},
+		{"readers: one life for all, the longest", with(Default(2, s, s, x), func(c *Config) { c.TTL[1], c.LongestLife = 1, true }), Outlives},
+		{"readers: the right to write ends after the downgrade", with(Default(2, x, s), func(c *Config) { c.Downgrades, c.LateDowngrade = 1, true }), TwoHolders},
+		{"readers: a downgrade in two steps", with(Default(2, x, x), func(c *Config) { c.Downgrades, c.Restarts, c.TwoStep = 1, 1, true }), TwoHolders},
+		{"readers: a key lost of a bare majority", with(Default(2, s, x), func(c *Config) { c.Losses = 1 }), TwoHolders},
 	} {
 		t.Run(test.name, func(t *testing.T) { searchtest.Breaks(t, test.Model(), test.want) })
 	}

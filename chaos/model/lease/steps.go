@@ -7,255 +7,290 @@ import "github.com/d0720281/redlock/chaos/model/search"
 type visit = func(state, search.Step)
 
 func (c Config) next(s state, visit visit) {
-	for a := range c.Attempts {
-		switch s.attempt[a].phase {
-		case idle:
-			c.start(s, a, visit)
-		case asking:
-			c.acquired(s, a, visit)
-			c.end(s, a, "attempt %d gives up", visit)
-		case holding:
-			c.renew(s, a, visit)
-			if s.attempt[a].left > 0 || !c.LateExtension {
-				c.end(s, a, "attempt %d releases", visit)
-			}
+	for a := range c.Want {
+		p := &s.attempt[a]
+		if p.phase == idle && c.mayStart(&s, a) {
+			c.send(s, a, acquire, "attempt %d asks all nodes", visit)
+		}
+		if p.phase.round() {
+			c.complete(s, a, visit)
+		}
+		if p.phase == asking {
+			c.send(s, a, release, "attempt %d gives up", visit)
+		}
+		if p.phase == holding && a < c.Extensions {
+			c.send(s, a, extend, "attempt %d extends", visit)
+		}
+		if p.left > 0 && p.phase < lowering && a < c.Downgrades && c.Want[a] == Exclusive {
+			c.send(s, a, lower, "attempt %d DOWNGRADES", visit)
+		}
+		if p.left > 0 {
+			c.send(s, a, release, "attempt %d releases", visit)
 		}
 		for i := range c.Nodes {
 			c.deliver(s, a, i, visit)
 		}
 	}
-	if c.Breaks {
-		c.breakOne(s, visit)
+	for i := range c.Nodes {
+		if c.Breaks {
+			c.breakOne(s, i, visit)
+		}
+		c.fail(s, i, visit)
 	}
-	c.fail(s, visit)
 	c.tick(s, visit)
 }
 
-func (c Config) start(s state, a int, visit visit) {
-	switch { // in the order of their numbers, which loses no generality
+// mayStart lets attempts that are alike start in the order of their numbers. That leaves out only
+// states that differ by the numbers.
+func (c Config) mayStart(s *state, a int) bool {
+	switch {
 	case a == 0:
-	case c.ReuseID && a == 1 && s.attempt[0].phase != ended:
-		return
-	case !c.ReuseID && s.attempt[a-1].phase == idle:
-		return
+		return true
+	case c.ReuseID:
+		return a > 1 || s.attempt[0].phase == ended
 	}
-	s.attempt[a].phase = asking
+	firstDiffers := c.OtherNodes > 0 || c.FirstNeeds > 0
+	return s.attempt[a-1].phase != idle || c.Want[a] != c.Want[a-1] || c.TTL[a] != c.TTL[a-1] ||
+		a == c.Extensions || a == c.Downgrades || a == 1 && firstDiffers
+}
+
+// send sends a message of an attempt to all nodes that it knows. The right to write ends before a
+// downgrade is sent, and the lease before a release is.
+func (c Config) send(s state, a int, m message, format string, visit visit) {
+	p := &s.attempt[a]
+	if p.phase, p.elapsed = begins[m], 0; p.phase == ended {
+		*p = attempt{phase: ended}
+	}
+	s.take(a)
 	from, to, _ := c.list(a)
 	for i := from; i < to; i++ {
-		s.node[i].acquire |= 1 << a
+		s.node[i].sent[m] |= 1 << a
 	}
-	visit(s, search.Step{Format: "attempt %d asks all nodes", A: a})
+	visit(s, search.Step{Format: format, A: a})
 }
 
-func (c Config) acquired(s state, a int, visit visit) {
-	_, _, need := c.list(a)
-	if a == 0 && c.FirstNeeds > 0 {
-		need = c.FirstNeeds
-	}
-	votes := 0
+// take takes the replies that an attempt has counted, and returns their number.
+func (s *state) take(a int) (replies int) {
 	for i := range s.node {
-		votes += int(s.node[i].votes >> a & 1)
-		s.node[i].votes &^= 1 << a
+		replies += int(s.node[i].counted >> a & 1)
+		s.node[i].counted &^= 1 << a
 	}
+	return replies
+}
+
+// complete ends a round in which enough nodes have answered in time.
+func (c Config) complete(s state, a int, visit visit) {
 	p := &s.attempt[a]
-	if votes < need || int(p.elapsed) >= c.TTL {
+	_, _, need := c.list(a)
+	ttl := c.ttl(a, p.phase)
+	if s.take(a) < need || p.elapsed >= ttl {
 		return
 	}
-	left := uint8(c.TTL) - p.elapsed
-	if c.ValidityFromReply {
-		left = uint8(c.TTL)
+	by := search.Step{Format: "writer %d HOLDS for %d", A: a}
+	if p.met {
+		by.Breaks = NotAlone
 	}
-	*p = attempt{phase: holding, left: left}
-	c.valid(s, a, visit, search.Step{Format: "attempt %d HOLDS for %d", A: a, B: int(left)})
-}
-
-// valid visits a step after which an attempt is valid.
-func (c Config) valid(s state, a int, visit visit, by search.Step) {
-	for b := range c.Attempts {
-		if b == a {
-			continue
-		}
-		s.attempt[b].met |= 1 << a
-		if s.attempt[b].left > 0 {
-			by.Breaks = TwoHolders
+	if c.ValidityFromReply {
+		p.elapsed = 0
+	}
+	*p = attempt{phase: p.phase + 1, left: max(p.left, ttl-p.elapsed)}
+	by.B = int(p.left)
+	form := c.form(&s, a)
+	if form == Shared {
+		by.Format = "reader %d HOLDS for %d"
+	}
+	for b := range c.Want {
+		if q := &s.attempt[b]; b != a && q.phase.held() && (form == Exclusive || c.form(&s, b) == Exclusive) {
+			q.met = true
+			if q.left > 0 {
+				by.Breaks = TwoHolders
+			}
 		}
 	}
 	visit(s, by)
 }
 
-func (c Config) renew(s state, a int, visit visit) {
-	p := &s.attempt[a]
-	if p.left == 0 && !c.LateExtension {
-		return
+// form returns the form of the lease that a holder believes in.
+func (c Config) form(s *state, a int) Form {
+	if p := s.attempt[a].phase; p == lowered || p == lowering && !c.LateDowngrade {
+		return Shared
 	}
-	switch {
-	case p.renewal == notYet && a < c.Extensions:
-		p.renewal = running
-		for i := range c.Nodes {
-			s.node[i].extend |= 1 << a
-		}
-		visit(s, search.Step{Format: "attempt %d extends", A: a})
-	case p.renewal == running && int(p.since) < c.extensionTTL():
-		acks := 0
-		for i := range s.node {
-			acks += int(s.node[i].acks >> a & 1)
-			s.node[i].acks &^= 1 << a
-		}
-		if acks < c.Quorum {
-			return
-		}
-		by := search.Step{Format: "attempt %d HOLDS on", A: a}
-		if p.met != 0 {
-			by.Breaks = NotAlone
-		}
-		p.left = max(p.left, uint8(c.extensionTTL())-p.since)
-		p.renewal, p.since = done, 0
-		c.valid(s, a, visit, by)
-	}
+	return c.Want[a]
 }
 
-// end ends an attempt, or a lease early: all nodes are told.
-func (c Config) end(s state, a int, format string, visit visit) {
-	s.attempt[a] = attempt{phase: ended}
-	from, to, _ := c.list(a)
-	for i := from; i < to; i++ {
-		s.node[i].votes &^= 1 << a
-		s.node[i].acks &^= 1 << a
-		s.node[i].release |= 1 << a
-	}
-	visit(s, search.Step{Format: format, A: a})
+var formats = [messages]struct{ lost, counted string }{
+	acquire: {"node %d has the acquire of attempt %d, the reply is lost", "node %d grants to attempt %d"},
+	extend:  {"node %d has the extension of attempt %d, the reply is lost", "node %d extends for attempt %d"},
+	lower:   {"node %d has the downgrade of attempt %d, the reply is lost", "node %d downgrades for attempt %d"},
+	release: {lost: "node %d has the release of attempt %d"},
 }
 
-// deliver moves a request of an attempt to a node. The reply is lost, or comes at once: a
+// deliver moves a message of an attempt to a node. The reply is lost, or comes at once: a
 // later reply is the same as a later arrival.
 func (c Config) deliver(s state, a, i int, visit visit) {
-	mine, bit := c.id(a), uint8(1<<a)
-	if s.node[i].acquire&bit != 0 {
+	for m := range messages {
+		if s.node[i].sent[m]>>a&1 == 0 {
+			continue
+		}
 		s := s
 		n := &s.node[i]
-		n.acquire &^= bit
-		set := n.owner == 0
-		if set {
-			n.owner, n.ttl = mine, uint8(c.TTL)
+		n.sent[m] &^= 1 << a
+		counts := c.carryOut(n, a, m) && (m != acquire || c.takes(n, a, i))
+		visit(s, search.Step{Format: formats[m].lost, A: i, B: a})
+		if counts && s.attempt[a].phase == begins[m] {
+			n.counted |= 1 << a
+			visit(s, search.Step{Format: formats[m].counted, A: i, B: a})
 		}
-		visit(s, search.Step{Format: "node %d has the acquire of attempt %d, the reply is lost", A: i, B: a})
-		if set && n.hasVote() && c.takes(n, a, i) && s.attempt[a].phase == asking {
-			n.votes |= bit
-			visit(s, search.Step{Format: "node %d grants to attempt %d", A: i, B: a})
-		}
-	}
-	if s.node[i].extend&bit != 0 {
-		s := s
-		n := &s.node[i]
-		n.extend &^= bit
-		counts := false
-		switch {
-		case n.owner == mine:
-			counts = n.hasVote()
-			if life := uint8(c.extensionTTL()); life > n.ttl || c.Shortens {
-				n.ttl = life
-			}
-		case n.owner == 0 && !c.NoFill:
-			n.owner, n.ttl = mine, uint8(c.extensionTTL())
-			counts = n.hasVote() || c.CountQuarantined
-		}
-		visit(s, search.Step{Format: "node %d has the extension of attempt %d, the reply is lost", A: i, B: a})
-		if counts && s.attempt[a].renewal == running {
-			n.acks |= bit
-			visit(s, search.Step{Format: "node %d extends for attempt %d", A: i, B: a})
-		}
-	}
-	if s.node[i].release&bit != 0 {
-		s := s
-		n := &s.node[i]
-		n.release &^= bit
-		if n.owner&^broken == mine || c.ForeignDrop && n.owner&broken != 0 {
-			n.owner, n.ttl = 0, 0
-		}
-		visit(s, search.Step{Format: "node %d has the release of attempt %d", A: i, B: a})
 	}
 }
 
-// breakOne visits the steps of Break at each node.
-func (c Config) breakOne(s state, visit visit) {
-	for i := range c.Nodes {
-		s := s
-		n := &s.node[i]
+// carryOut has a node carry out a message, and reports whether the reply counts.
+func (c Config) carryOut(n *node, a int, m message) (counts bool) {
+	id, form, ttl := c.id(a), c.Want[a], c.ttl(a, begins[m])
+	if m == lower {
+		form = Shared
+	}
+	hasVote := n.quarantine == 0 && !n.wrong
+	switch has := n.form[id]; {
+	case m == release:
+		n.drop(id)
+		for b := range c.Want {
+			if c.ForeignDrop && n.form[b] == Broken {
+				n.drop(b)
+			}
+		}
+		return false
+	case has == None:
+		fills, beside := m != acquire, form
+		if fills && c.FillOverReaders {
+			beside = Shared
+		}
+		if fills && c.NoFill || c.conflict(n, id, beside) {
+			return false
+		}
+		c.set(n, id, form, ttl)
+		return hasVote || fills && c.CountQuarantined
+	case has == Broken || has == Shared && form == Exclusive && !c.WriteAfterLower:
+		return false
+	case has == form && m == acquire:
+		return false
+	case has == Exclusive && m == lower && c.TwoStep:
+		n.drop(id)
+		n.sent[lower] |= 1 << a
+		return false
+	}
+	c.set(n, id, form, ttl)
+	return hasVote
+}
+
+// conflict reports whether the claims of others are in conflict with one of a form.
+func (c Config) conflict(n *node, id int, form Form) bool {
+	readers := 0
+	for b := range c.Want {
 		switch {
-		case n.owner == 0:
-			continue
-		case n.owner&broken != 0 && !c.EarlyDrop:
-			continue
-		case n.owner&broken != 0:
-			n.owner, n.ttl = 0, 0
-			visit(s, search.Step{Format: "node %d: the placeholder is DROPPED", A: i, Fault: true})
-			continue
-		case c.BreakDeletes:
-			n.owner, n.ttl = 0, 0
+		case b == id || n.form[b] == None:
+		case n.form[b] == Shared:
+			readers++
 		default:
-			n.owner |= broken
+			return true
 		}
-		visit(s, search.Step{Format: "node %d: the key is BROKEN", A: i, Fault: true})
+	}
+	return form == Exclusive && readers > 0 && !(c.IgnoreOne && readers == 1)
+}
+
+// set makes a claim, or prolongs it.
+func (c Config) set(n *node, id int, form Form, ttl uint8) {
+	n.form[id] = form
+	if ttl > n.life[id] || c.Shortens {
+		n.life[id] = ttl
+	}
+	for b := range c.Want {
+		if c.LastLife && form == Shared && n.form[b] == Shared {
+			n.life[b] = ttl
+		}
 	}
 }
 
-func (n *node) hasVote() bool { return n.quarantine == 0 && !n.wrong }
+func (n *node) drop(id int) { n.form[id], n.life[id] = None, 0 }
 
-func (c Config) fail(s state, visit visit) {
-	for i := range c.Nodes {
-		if int(s.restarts) < c.Restarts {
-			s := s
-			s.restarts++
-			s.node[i].owner, s.node[i].ttl, s.node[i].quarantine = 0, 0, uint8(c.Quarantine)
-			s.node[i].wrong, s.node[i].forgot = c.WrongClocks, c.ForgetLists
-			visit(s, search.Step{Format: "node %d RESTARTS EMPTY", A: i, Fault: true})
+// breakOne visits the steps of Break at a node.
+func (c Config) breakOne(s state, i int, visit visit) {
+	for id := range c.Want {
+		s := s
+		n := &s.node[i]
+		by := search.Step{Format: "node %d: the claim of attempt %d is BROKEN", A: i, B: id, Fault: true}
+		switch {
+		case n.form[id] == Exclusive && !c.BreakDeletes:
+			n.form[id] = Broken
+		case n.form[id] == Exclusive:
+			n.drop(id)
+		case n.form[id] == Broken && c.EarlyDrop:
+			n.drop(id)
+			by.Format = "node %d: the placeholder of attempt %d is DROPPED"
+		default:
+			continue
 		}
-		if s.node[i].wrong {
-			s := s
-			n := &s.node[i]
-			n.wrong = false
-			if c.CountWrongClock {
-				n.quarantine = 0
-			}
-			visit(s, search.Step{Format: "node %d: the clock is CORRECTED", A: i, Fault: true})
+		visit(s, by)
+	}
+}
+
+func (c Config) fail(s state, i int, visit visit) {
+	if int(s.restarts) < c.Restarts {
+		s := s
+		s.restarts++
+		n := &s.node[i]
+		*n = node{quarantine: uint8(c.Quarantine), wrong: c.WrongClocks, forgot: c.ForgetLists, sent: n.sent, counted: n.counted}
+		visit(s, search.Step{Format: "node %d RESTARTS EMPTY", A: i, Fault: true})
+	}
+	if s.node[i].wrong {
+		s := s
+		n := &s.node[i]
+		n.wrong = false
+		if c.CountWrongClock {
+			n.quarantine = 0
 		}
-		if int(s.losses) < c.Losses && s.node[i].owner != 0 {
+		visit(s, search.Step{Format: "node %d: the clock is CORRECTED", A: i, Fault: true})
+	}
+	for id := range c.Want {
+		if int(s.losses) < c.Losses && s.node[i].form[id] != None {
 			s := s
 			s.losses++
-			s.node[i].owner, s.node[i].ttl = 0, 0
-			visit(s, search.Step{Format: "node %d LOSES THE KEY", A: i, Fault: true})
+			s.node[i].drop(id)
+			visit(s, search.Step{Format: "node %d LOSES THE CLAIM of attempt %d", A: i, B: id, Fault: true})
 		}
 	}
 }
 
 func (c Config) tick(s state, visit visit) {
-	for i := range s.node {
+	for i := range c.Nodes {
 		n := &s.node[i]
-		if n.ttl > 0 {
-			if n.ttl--; n.ttl == 0 {
-				n.owner = 0
+		longest := uint8(0)
+		for id := range c.Want {
+			n.life[id] = max(n.life[id], 1) - 1
+			if n.form[id] == Shared {
+				longest = max(longest, n.life[id])
+			}
+		}
+		for id := range c.Want {
+			if n.life[id] == 0 && !(c.LongestLife && n.form[id] == Shared && longest > 0) {
+				n.form[id] = None
 			}
 		}
 		if n.quarantine > 0 && !n.wrong {
 			n.quarantine--
 		}
 	}
-	for a := range c.Attempts {
+	for a := range c.Want {
 		p := &s.attempt[a]
-		if p.phase == asking && int(p.elapsed) < c.TTL {
+		if p.phase.round() && p.elapsed < c.ttl(a, p.phase) {
 			p.elapsed++
-		}
-		if p.renewal == running && int(p.since) < c.extensionTTL() {
-			p.since++
 		}
 		if p.left > 0 {
 			p.left--
 		}
-		if p.phase == holding && p.left == 0 && !c.LateExtension {
+		if p.phase.held() && p.left == 0 && !c.LateExtension {
 			*p = attempt{phase: ended}
-			for i := range s.node {
-				s.node[i].acks &^= 1 << a
-			}
+			s.take(a)
 		}
 	}
 	visit(s, search.Step{Format: "time passes"})

@@ -72,37 +72,55 @@ func (c Config) acquire(s *state, p, node int) answer {
 	if node == queueNode && !c.DeafAcquire {
 		c.attend(s, me)
 	}
-	head := s.queue[0]
 	switch {
 	case s.key[node] == me, s.readers[node]&(1<<p) != 0:
 		return granted
-	case s.key[node] != 0, !c.reads(p) && s.readers[node] != 0, node == queueNode && s.called() && s.turn != me:
+	case s.key[node] != 0, !c.reads(p) && s.readers[node] != 0, node == queueNode && s.called() && !c.hasTurn(s, me):
 		return refused
-	case node == queueNode && c.reads(p) && !s.called() && head != 0 && head != me && s.process[head-1].phase != dead && !c.ReadersPass:
+	case node == queueNode && c.reads(p) && c.behindWriter(s, me) && !c.ReadersPass:
 		return refused // a reader never overtakes the queue
 	}
 	if !c.reads(p) {
 		s.key[node] = me
 		if node == queueNode {
-			s.leave(me)
+			c.leave(s, me)
 		}
 		return granted
 	}
 	s.readers[node] |= 1 << p
 	if node == queueNode {
-		s.leave(me)
-		c.attend(s, 0)
+		c.leave(s, me)
 	}
 	return granted
 }
 
 // called reports whether a process has the turn.
-func (s *state) called() bool { return s.turn != 0 && s.turn < mark }
+func (s *state) called() bool { return s.turn != 0 && s.turn != mark && s.turn != note }
 
-func (s *state) leave(me uint8) {
+// hasTurn reports whether a process has the turn, if it is in the queue.
+func (c Config) hasTurn(s *state, me uint8) bool {
+	return s.turn == me || s.turn == readersTurn && c.reads(int(me-1))
+}
+
+// behindWriter reports whether a writer stands before a process in the queue.
+func (c Config) behindWriter(s *state, me uint8) bool {
+	for _, x := range s.queue {
+		if x == 0 || x == me {
+			return false
+		}
+		if !c.reads(int(x - 1)) {
+			return true
+		}
+	}
+	return false
+}
+
+// leave takes a process out of the queue, and ends a turn that no process has any more.
+func (c Config) leave(s *state, me uint8) {
 	s.queue.leave(me)
-	if s.turn == me {
-		s.turn, s.rested = 0, false
+	head := s.queue[0]
+	if s.turn == me || s.turn == readersTurn && (head == 0 || !c.reads(int(head-1))) && !c.KeepReadersTurn {
+		s.turn, s.rested = 0, 0
 	}
 }
 
@@ -116,15 +134,15 @@ func (c Config) ended(s *state, me uint8, m message) {
 	case c.KeepTurn:
 		s.queue.leave(me)
 	default:
-		s.leave(me)
+		c.leave(s, me)
 	}
 	if m == away {
 		return
 	}
 	switch {
 	case s.called():
-		if c.lets(s, s.turn) && !c.CallOnce {
-			s.call(s.turn)
+		if !c.CallOnce && !(s.turn == readersTurn && c.reads(int(me-1))) { // readers are not in each other's way
+			c.callAgain(s)
 		}
 	default:
 		if free && !(s.turn == mark && c.MarkIsTurn) {
@@ -146,9 +164,9 @@ func (c Config) restedAt(s *state, me uint8, m message, free bool) {
 	}
 	switch missed := s.turn == mark; {
 	case s.called():
-		if s.turn == me {
-			s.rested = true
-			if free && m == rest {
+		if c.hasTurn(s, me) && !c.behindWriter(s, me) {
+			s.rested |= 1 << (me - 1)
+			if c.lets(s, me) && m == rest {
 				s.call(me)
 			}
 		}
@@ -194,14 +212,28 @@ func (c Config) attend(s *state, asker uint8) {
 		if !c.lets(s, head) {
 			return
 		}
-		if !c.Deaf || head == asker {
-			s.call(head)
+		s.turn, s.rested = head, 0
+		if c.reads(int(head - 1)) {
+			s.turn = readersTurn
 		}
-		s.turn, s.rested = head, false
+		for _, x := range s.queue {
+			if x != 0 && c.hasTurn(s, x) && !c.behindWriter(s, x) && (!c.Deaf || x == asker) {
+				s.call(x)
+			}
+		}
 		if c.PopHead {
 			s.queue.leave(head)
 		}
 		return
+	}
+}
+
+// callAgain calls the processes that have the turn, if the key lets them in.
+func (c Config) callAgain(s *state) {
+	for _, x := range s.queue {
+		if x != 0 && c.hasTurn(s, x) && !c.behindWriter(s, x) && c.lets(s, x) {
+			s.call(x)
+		}
 	}
 }
 

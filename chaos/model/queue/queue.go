@@ -90,6 +90,7 @@ type Config struct {
 	ReadersPass        bool // a reader is granted whichever process waits before it
 	JoinBlindly        bool // a reader that would join others does not wait for the queue node
 	NoMarkForReaders   bool // a release that finds other readers leaves no mark
+	KeepReadersTurn    bool // the turn of the readers goes on when all of them have come
 }
 
 type phase uint8
@@ -125,11 +126,13 @@ func (m message) of() message { return m & kind }
 // before reports whether m was sent before the queue node granted the attempt of process p.
 func (m message) before(p int) bool { return m&((kind+1)<<p) != 0 }
 
-// The turn of no process. The mark: an end has come while another process had the key. The note: a quorum
-// refused what the queue node had granted.
+// The mark and the note are no turns. The mark: an end has come while another process had the key. The note: a
+// quorum refused what the queue node had granted. The turn of the readers: that of all readers in the queue that no
+// writer stands before.
 const (
 	mark = most + 1 + iota
 	note
+	readersTurn
 )
 
 type answer uint8
@@ -175,8 +178,8 @@ type line [most]uint8
 type state struct {
 	key           [nodes]uint8 // number of the process + 1; of a writer
 	readers       [nodes]uint8 // the readers that have the key instead, a bit each
-	turn          uint8        // the same, on the queue node; or mark, or note
-	rested        bool         // the process that has the turn has rested since
+	turn          uint8        // the same, on the queue node; or mark, note, readersTurn
+	rested        uint8        // the processes that have the turn and have rested since, a bit each
 	queue         line
 	seen          line // the processes that wait, in the order in which they said so: for the check alone
 	queueNodeDead bool
@@ -216,36 +219,27 @@ func (c Config) ends(s state) string {
 
 func (c Config) served(s state) bool { return c.ends(s) == "" }
 
-// canon sorts the other nodes, which are alike.
+// canon sorts the other nodes, with their links: they are alike.
 func canon(s state) state {
-	var rank [nodes][]byte
-	var room [nodes][most * (depth + 6)]byte
-	for n := queueNode + 1; n < nodes; n++ {
-		rank[n] = append(room[n][:0], s.key[n], s.readers[n])
+	const others = queueNode + 1
+	var parts [nodes - others]struct {
+		key, readers uint8
+		link         [most]link
+	}
+	for n := range parts {
+		parts[n].key, parts[n].readers = s.key[others+n], s.readers[others+n]
 		for i := range s.process {
-			l := &s.process[i].link[n]
-			rank[n] = append(rank[n], byte(l.sent[0]), byte(l.sent[1]), byte(l.sent[2]), byte(l.reply)<<4|byte(l.vote)<<2|flags(l.fresh, l.busy), flags(l.beside, false))
+			parts[n].link[i] = s.process[i].link[others+n]
 		}
 	}
-	if bytes.Compare(rank[1], rank[2]) > 0 {
-		s.key[1], s.key[2] = s.key[2], s.key[1]
-		s.readers[1], s.readers[2] = s.readers[2], s.readers[1]
+	search.Sort(parts[:])
+	for n := range parts {
+		s.key[others+n], s.readers[others+n] = parts[n].key, parts[n].readers
 		for i := range s.process {
-			l := &s.process[i].link
-			l[1], l[2] = l[2], l[1]
+			s.process[i].link[others+n] = parts[n].link[i]
 		}
 	}
 	return s
-}
-
-func flags(a, b bool) (f byte) {
-	if a {
-		f = 1
-	}
-	if b {
-		f |= 2
-	}
-	return f
 }
 
 func (l *line) join(p uint8) {

@@ -96,6 +96,7 @@ func TestControls(t *testing.T) {
 		{"in order: a turn that ends early", some(3, 1, 1, func(c *Config) { c.Expiry, c.InOrder = true, true }), Overtaken},
 		{"readers overtake the queue", some(3, 1, 1, func(c *Config) { c.Readers, c.InOrder, c.ReadersPass = 2, true, true }), Overtaken},
 		{"a reader joins others without the queue node", some(3, 1, 1, func(c *Config) { c.Readers, c.JoinsInOrder, c.Barging, c.JoinBlindly = 2, true, true, true }), Jumped},
+		{"the turn of the readers goes on when all of them have come", some(3, 1, 1, func(c *Config) { c.Readers, c.KeepReadersTurn = 2, true }), Stuck},
 		{"a release that finds a reader leaves no mark", some(2, 2, 1, func(c *Config) { anyOrder(c); c.Readers, c.NoMarkForReaders = 1, true }), Stuck},
 		{"in order: an attempt without a quorum", some(2, 1, 1, func(c *Config) { c.TimeUp, c.InOrder = true, true }), Overtaken},
 	} {

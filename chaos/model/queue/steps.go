@@ -81,6 +81,16 @@ func (c Config) crash(s state, i int, visit visit) {
 	visit(s, search.Step{Format: "process %d dies", A: i, Fault: true})
 }
 
+// turnOfDead reports whether a dead process has the turn.
+func (c Config) turnOfDead(s *state) bool {
+	for _, x := range s.queue {
+		if x != 0 && s.process[x-1].phase == dead && c.hasTurn(s, x) && !c.behindWriter(s, x) {
+			return true
+		}
+	}
+	return s.turn <= most && s.process[s.turn-1].phase == dead
+}
+
 // expire ends a turn, and the keys of dead processes.
 func (c Config) expire(s state, visit visit) {
 	if s.turn == note {
@@ -88,13 +98,15 @@ func (c Config) expire(s state, visit visit) {
 		s.turn = 0
 		visit(s, search.Step{Format: "the note ends"})
 	}
-	if r := s.turn; s.called() && (c.Expiry || s.process[r-1].phase == dead) {
+	if s.called() && (c.Expiry || c.turnOfDead(&s)) {
 		s := s
-		if !s.rested { // it was not seen since
-			s.queue.leave(r)
+		for _, x := range s.queue {
+			if x != 0 && c.hasTurn(&s, x) && !c.behindWriter(&s, x) && s.rested&(1<<(x-1)) == 0 { // it was not seen since
+				s.queue.leave(x)
+			}
 		}
-		s.turn, s.rested = 0, false
-		visit(s, search.Step{Format: "the turn of process %d ends", A: int(r - 1)})
+		s.turn, s.rested = 0, 0
+		visit(s, search.Step{Format: "the turn ends"})
 	}
 	for n, k := range s.key {
 		if k != 0 && s.process[k-1].phase == dead {

@@ -10,11 +10,7 @@
 // Source: ALGORITHM section 12.
 package several
 
-import (
-	"bytes"
-
-	"github.com/d0720281/redlock/chaos/model/search"
-)
+import "github.com/d0720281/redlock/chaos/model/search"
 
 const (
 	nodes         = 3
@@ -98,33 +94,23 @@ func (c Config) Model() search.Model[state] {
 	return search.Model[state]{Start: start, Next: c.next, Ends: c.ends, Canon: canon, Goal: func(s state) bool { return c.ends(s) == "" }}
 }
 
-// canon sorts the nodes: they are alike.
+// canon sorts the nodes, with their links: they are alike.
 func canon(s state) state {
-	var room [nodes][mostResources + most*(depth+2)]byte
-	var rank [nodes][]byte
-	for n := range nodes {
-		r := append(room[n][:0], s.owner[n][:]...)
-		for i := range s.process {
-			l := &s.process[i].link[n]
-			flags := byte(0)
-			if l.replied {
-				flags |= 1
-			}
-			if l.heard {
-				flags |= 2
-			}
-			r = append(r, byte(l.lane[0]), byte(l.lane[1]), byte(l.lane[2]), l.reply<<4|l.vote, flags)
-		}
-		rank[n] = r
+	var parts [nodes]struct {
+		owner [mostResources]uint8
+		link  [most]link
 	}
-	for i := 1; i < nodes; i++ {
-		for j := i; j > 0 && bytes.Compare(rank[j], rank[j-1]) < 0; j-- {
-			rank[j], rank[j-1] = rank[j-1], rank[j]
-			s.owner[j], s.owner[j-1] = s.owner[j-1], s.owner[j]
-			for k := range s.process {
-				l := &s.process[k].link
-				l[j], l[j-1] = l[j-1], l[j]
-			}
+	for n := range parts {
+		parts[n].owner = s.owner[n]
+		for i := range s.process {
+			parts[n].link[i] = s.process[i].link[n]
+		}
+	}
+	search.Sort(parts[:])
+	for n := range parts {
+		s.owner[n] = parts[n].owner
+		for i := range s.process {
+			s.process[i].link[n] = parts[n].link[i]
 		}
 	}
 	return s
