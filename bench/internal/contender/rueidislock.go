@@ -12,10 +12,13 @@ import (
 // addresses for one deployment, so that it cannot use independent masters.
 type rueidisLocker struct{ locker rueidislock.Locker }
 
-func dialRueidislock(servers []string) (Locker, error) {
+func dialRueidislock(servers []string) (Locker, error) { return DialRueidislock(servers, 1) }
+
+// DialRueidislock connects rueidislock to one server. A lock has 2*majority-1 keys there.
+func DialRueidislock(servers []string, majority int32) (Locker, error) {
 	l, err := rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption:   rueidis.ClientOption{InitAddress: servers},
-		KeyMajority:    1,
+		KeyMajority:    majority,
 		NoLoopTracking: true,
 		KeyValidity:    TTL,
 	})
