@@ -25,7 +25,7 @@ func TestUnitRuns(t *testing.T) {
 		t.Fatal("got no ExecStart")
 	}
 	_, addrs := servers(t, 5)
-	run(t, addrs, []string{"init", "--user", "redlock"})
+	run(t, addrs, []string{"init", "--yes", "--user", "redlock"})
 	run(t, addrs, strings.Fields(m[2]))
 }
 

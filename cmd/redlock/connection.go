@@ -38,6 +38,8 @@ type connection struct {
 	cacert, cert, key, sni string
 	insecure               bool
 	user                   string
+
+	asked map[string]*redis.Options // by address, once it is open
 }
 
 func (c *connection) register(f *pflag.FlagSet) {
@@ -55,6 +57,8 @@ func (c *connection) register(f *pflag.FlagSet) {
 	f.BoolVar(&c.insecure, "insecure", false, "do not check the masters' certificates")
 	f.StringVar(&c.user, "user", "", "`name` of the user; its password is in $"+passwordEnv+" or $"+cliPasswordEv+"; a URL with a user of its own goes first")
 }
+
+var errNoMasters = errors.New("which masters? give them by --masters 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379, or by " + mastersEnv + " in the environment")
 
 // groups returns the addresses of each group of masters, from flags or environment.
 func (c *connection) groups() ([][]string, error) {
@@ -74,7 +78,7 @@ func (c *connection) groups() ([][]string, error) {
 		}
 	}
 	if len(groups) == 1 && len(groups[0]) == 0 {
-		return nil, usagef("which masters? give them by --masters 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379, or by %s in the environment", mastersEnv)
+		return nil, usageError{errNoMasters}
 	}
 	return groups, nil
 }
@@ -207,6 +211,12 @@ func (c *connection) open(opts ...redlock.Option) (*sharded.Locker, error) {
 	masters, err := c.options()
 	if err != nil {
 		return nil, err
+	}
+	c.asked = make(map[string]*redis.Options)
+	for _, group := range masters {
+		for _, o := range group {
+			c.asked[o.Addr] = o
+		}
 	}
 	opts = append([]redlock.Option{
 		redlock.WithKeyPrefix(c.prefix), redlock.WithMaxTTL(c.maxTTL),

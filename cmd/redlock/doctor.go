@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -13,117 +12,107 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
-	"github.com/d0720281/redlock/sharded"
 )
 
 const doctorHelp = `Ask all masters about themselves, and say what should be corrected.
 
-If a master does not tell something, that is unknown, and not ok. Nothing is changed on the
-masters, except that a master that is seen for the first time gets its marker.
+If a master does not tell something, that is unknown, and not ok. Nothing is changed on the masters, except that a master that is seen for the first time gets its marker.
 
-A master that restarted is in quarantine from the first time that a client reaches it. So run
-redlock doctor --wait behind each start of a master: it asks until all masters, or those that
-are given as MASTER, have a vote. A service that starts the next day does not wait then.
+A master that restarted is in quarantine from the first time that a client reaches it. So run redlock doctor --wait behind each start of a master: it asks until all masters, or those that are given as MASTER, have a vote. A service that starts the next day does not wait then.
 
-With --locks redlock also shows the locks that are held and their owners, as redlock list does. If a
-majority of the masters restarts at once, these owners can lose their locks.
+Without -v redlock shows what is not well, and counts what is. With --locks it also shows the locks that are held and their owners, as redlock list does. If a majority of the masters restarts at once, these owners can lose their locks.
 
-Exit code: 0 if there is nothing worse than a notice or an unknown, 1 if there is, and 69 if
-no quorum of masters has a vote. With MASTERs only the findings about these count: 0 or 1.`
+Exit code: 0 if there is nothing worse than a notice or an unknown, 1 if there is, 69 if no quorum of masters has a vote, and 78 if that is for TLS, a password or rights. With MASTERs only the findings about these count: 0 or 1.`
 
 const doctorExamples = `  redlock doctor
   redlock doctor 10.0.0.1:6379 --wait 1m   # behind the start of that master`
 
 // doctor is the doctor command.
 type doctor struct {
-	connection
-	output
-	wait  time.Duration
-	locks bool
+	asking
+	only    []string // the masters that count; all if there are none
+	wait    time.Duration
+	locks   bool
+	verbose bool
 }
 
 func newDoctor() *cobra.Command {
 	var d doctor
-	cmd := &cobra.Command{
-		Use:                   "doctor [MASTER...] [flags]",
-		Short:                 "Say what is wrong with the masters",
-		Long:                  doctorHelp,
-		Example:               doctorExamples,
-		DisableFlagsInUseLine: true,
-		ValidArgsFunction:     cobra.NoFileCompletions,
-		RunE:                  func(cmd *cobra.Command, args []string) error { return d.run(cmd, args) },
-	}
+	cmd := &cobra.Command{Use: "doctor [MASTER...] [flags]", Short: "Say what is wrong with the masters", Long: doctorHelp, Example: doctorExamples}
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.Var((*duration)(&d.wait), "wait", "wait at most that long until the masters have votes")
 	f.BoolVar(&d.locks, "locks", false, "show the locks that are held, too, with their owners")
+	f.BoolVarP(&d.verbose, "verbose", "v", false, "show what is well, too")
 	d.output.register(f)
-	d.connection.register(f)
-	return cmd
+	return d.command(cmd, d.run)
 }
 
-func (d *doctor) run(cmd *cobra.Command, only []string) (err error) {
-	if err := d.output.open(cmd); err != nil {
-		return err
-	}
-	locker, err := d.connection.open(redlock.WithLogger(nil))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, locker.Close()) }()
-	ctx, stop := interruptible(cmd)
-	defer stop()
-	if err := known(mastersIn(locker), only); err != nil {
-		return err
-	}
-	report, found := d.check(ctx, locker, only)
-	if ctx.Err() != nil {
-		return errInterrupted
-	}
-	shown := healthOf(report)
-	var locks []admin.Inspection
-	var missing error
-	if d.locks {
-		locks, missing = lookForLocks(ctx, locker)
-		shown.Locks = reportsOf(locks)
-	}
-	if ctx.Err() != nil {
-		return errInterrupted
-	}
-	if asJSON, err := d.json(shown); err != nil {
-		return err
-	} else if !asJSON {
-		d.show(report)
-		d.showLocks(locks)
-	}
-	switch {
-	case len(only) == 0 && errors.Is(found, redlock.ErrNoQuorum):
-		return exitError{exitNoQuorum, missing}
-	case len(only) == 0 && found != nil || worst(report, only) >= admin.LevelWarning:
-		return exitError{exitFailed, missing}
-	case missing != nil:
-		return withoutQuorum(missing)
-	}
-	return nil
-}
-
-// known returns an error if some of the addresses are not those of masters.
-func known(masters []redlock.MasterStats, addrs []string) error {
-	for _, a := range addrs {
-		if !slices.ContainsFunc(masters, func(n redlock.MasterStats) bool { return n.Master == a }) {
-			return usagef("%q is none of the masters (see redlock doctor --help)", a)
+func (d *doctor) run(ctx context.Context, only []string) error {
+	d.only = only
+	for _, addr := range only {
+		if !slices.ContainsFunc(d.locker.Groups(), func(g *redlock.Locker) bool {
+			return slices.ContainsFunc(g.Stats().Masters, func(n redlock.MasterStats) bool { return n.Master == addr })
+		}) {
+			return usagef("%q is none of the masters (see redlock doctor --help)", addr)
 		}
 	}
-	return nil
+	report, found := d.untilVotes(ctx)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	shown := health{Worst: d.worst(report).String()}
+	code := exitNoQuorum
+	for _, g := range report {
+		hints := d.correct(g)
+		if len(g.Masters)-hints < g.Quorum {
+			code = exitConfig
+		}
+		shown.Groups = append(shown.Groups, groupHealthOf(g))
+	}
+	var missing error
+	if d.locks {
+		if shown.Locks, missing = d.list(ctx); ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	err := d.show(shown, func() {
+		d.showHealth(shown)
+		d.showLocks("key", shown.Locks)
+	})
+	switch {
+	case err != nil:
+		return err
+	case len(only) == 0 && errors.Is(found, redlock.ErrNoQuorum):
+		return exitError{code, missing}
+	case len(only) == 0 && found != nil || d.worst(report) >= admin.LevelWarning:
+		return exitError{exitFailed, missing}
+	}
+	return missing
 }
 
-// check asks all masters. With --wait it asks until those that count have votes.
-func (d *doctor) check(ctx context.Context, locker *sharded.Locker, only []string) ([]admin.Report, error) {
+// correct adds hints to the findings about masters that were asked in the wrong way, and counts these masters.
+func (d *doctor) correct(r admin.Report) int {
+	errs := make(map[string]error)
+	for _, n := range r.Masters {
+		if n.Err != nil {
+			errs[n.Master] = n.Err
+		}
+	}
+	hints := d.mistakes(errs)
+	for _, n := range r.Masters {
+		if hint := hints[n.Master]; hint != "" {
+			n.Findings[0].Hint = hint // of reach, the only finding
+		}
+	}
+	return len(hints)
+}
+
+// untilVotes asks all masters. With --wait it asks until those that count have votes.
+func (d *doctor) untilVotes(ctx context.Context) ([]admin.Report, error) {
 	const often = time.Second
 	for end := time.Now().Add(d.wait); ; {
-		report, found := check(ctx, locker)
-		left := time.Until(end)
-		pause := min(left, often, votesIn(report, only))
+		report, found := d.check(ctx)
+		pause := min(time.Until(end), often, d.votesIn(report))
 		if pause <= 0 {
 			return report, found
 		}
@@ -136,9 +125,9 @@ func (d *doctor) check(ctx context.Context, locker *sharded.Locker, only []strin
 }
 
 // votesIn returns when to ask again whether the masters that count have votes; 0 if they have.
-func votesIn(r []admin.Report, only []string) (pause time.Duration) {
+func (d *doctor) votesIn(r []admin.Report) (pause time.Duration) {
 	const unknown = 200 * time.Millisecond // a master that is starting
-	for n := range mastersOf(r, only) {
+	for _, n := range d.counted(r) {
 		switch {
 		case n.Err != nil:
 			pause = max(pause, unknown)
@@ -149,74 +138,78 @@ func votesIn(r []admin.Report, only []string) (pause time.Duration) {
 	return pause
 }
 
-// mastersOf iterates over the reports of those masters, or of all if none are given.
-func mastersOf(r []admin.Report, only []string) iter.Seq[admin.Master] {
-	return func(yield func(admin.Master) bool) {
-		for _, g := range r {
-			for _, n := range g.Masters {
-				if (len(only) == 0 || slices.Contains(only, n.Master)) && !yield(n) {
-					return
-				}
+// counted returns the reports of the masters that count.
+func (d *doctor) counted(r []admin.Report) (masters []admin.Master) {
+	for _, g := range r {
+		for _, n := range g.Masters {
+			if len(d.only) == 0 || slices.Contains(d.only, n.Master) {
+				masters = append(masters, n)
 			}
 		}
 	}
+	return masters
 }
 
 // worst returns the worst level of the masters that count, and of their groups if all do.
-func worst(r []admin.Report, only []string) (worst admin.Level) {
-	for n := range mastersOf(r, only) {
-		worst = max(worst, worstOf(n.Findings))
+func (d *doctor) worst(r []admin.Report) (worst admin.Level) {
+	var all []admin.Finding
+	for _, n := range d.counted(r) {
+		all = append(all, n.Findings...)
 	}
 	for _, g := range r {
-		if len(only) == 0 {
-			worst = max(worst, worstOf(g.Findings))
+		if len(d.only) == 0 {
+			all = append(all, g.Findings...)
 		}
 	}
-	return worst
-}
-
-func worstOf(findings []admin.Finding) (worst admin.Level) {
-	for _, f := range findings {
+	for _, f := range all {
 		worst = max(worst, f.Level)
 	}
 	return worst
 }
 
-func (d *doctor) show(r []admin.Report) {
-	for i, g := range r {
-		if len(r) > 1 {
+func (d *doctor) showHealth(h health) {
+	for i, g := range h.Groups {
+		if len(h.Groups) > 1 {
 			fmt.Fprintf(d.out, "Group %d\n", i+1)
 		}
-		d.showGroup(g)
+		for _, n := range g.Masters {
+			d.showFindings(strings.TrimSpace(n.Master+" "+n.Version), n.Findings)
+		}
+		d.showFindings("all masters", g.Findings)
+		line := fmt.Sprintf("%d of %d masters have a vote; a quorum is %d", g.Voting, len(g.Masters), g.Quorum)
+		if g.Voting < g.Quorum {
+			line = d.bad(line)
+		}
+		fmt.Fprintln(d.out, line)
 	}
 }
 
-func (d *doctor) showGroup(r admin.Report) {
-	for _, n := range r.Masters {
-		fmt.Fprintln(d.out, strings.TrimSpace(n.Master+" "+n.Version))
-		d.showFindings(n.Findings)
+// showFindings shows the findings about something that are not ok, and how many are. With -v it shows all.
+func (d *doctor) showFindings(about string, findings []finding) {
+	well := 0
+	for _, f := range findings {
+		if f.level == admin.LevelOK {
+			well++
+		}
 	}
-	fmt.Fprintln(d.out, "all masters")
-	d.showFindings(r.Findings)
-	line := fmt.Sprintf("%d of %d masters have a vote; a quorum is %d", r.Voting, len(r.Masters), r.Quorum)
-	if r.Voting < r.Quorum {
-		line = d.style.bad(line)
+	if well > 0 && !d.verbose {
+		about += ": " + d.good(counted(well, "check")+" ok")
 	}
-	fmt.Fprintln(d.out, line)
-}
-
-func (d *doctor) showFindings(findings []admin.Finding) {
+	fmt.Fprintln(d.out, about)
+	width, _ := sizeOf(terminalOf(d.out))
 	for _, f := range findings {
 		level := fmt.Sprintf("%-8s", f.Level)
 		switch {
-		case f.Level == admin.LevelOK:
-			level = d.style.good(level)
-		case f.Level >= admin.LevelWarning:
-			level = d.style.bad(level)
+		case f.level == admin.LevelOK && !d.verbose:
+			continue
+		case f.level == admin.LevelOK:
+			level = d.good(level)
+		case f.level >= admin.LevelWarning:
+			level = d.bad(level)
 		}
-		fmt.Fprintf(d.out, "  %s %-12s %s\n", level, f.Check, f.Text)
+		fmt.Fprintln(d.out, wrapped(fmt.Sprintf("  %s %-12s ", level, f.Check), f.Text, width))
 		if f.Hint != "" {
-			fmt.Fprintf(d.out, "  %-21s -> %s\n", "", f.Hint)
+			fmt.Fprintln(d.out, wrapped(strings.Repeat(" ", 24)+"-> ", f.Hint, width))
 		}
 	}
 }
@@ -225,7 +218,7 @@ func (d *doctor) showFindings(findings []admin.Finding) {
 type health struct {
 	Worst  string        `json:"worst"`
 	Groups []groupHealth `json:"groups"`
-	Locks  []lockReport  `json:"locks,omitzero"` // with --locks, also if there are none
+	Locks  []lock        `json:"locks,omitzero"` // with --locks, also if there are none
 }
 
 type groupHealth struct {
@@ -233,53 +226,46 @@ type groupHealth struct {
 	Voting  int            `json:"voting"`
 	Masters []masterHealth `json:"masters"`
 	// Findings are about the group as a whole.
-	Findings []findingReport `json:"findings"`
+	Findings []finding `json:"findings"`
 }
 
 type masterHealth struct {
-	Master          string          `json:"master"`
-	Version         string          `json:"version,omitempty"`
-	RoundTripMicros int64           `json:"round_trip_us,omitempty"`
-	ClockMillis     int64           `json:"clock_ms"`
-	QuarantineMilli int64           `json:"quarantine_ms,omitempty"`
-	Error           string          `json:"error,omitempty"`
-	Findings        []findingReport `json:"findings"`
+	Master          string    `json:"master"`
+	Version         string    `json:"version,omitempty"`
+	RoundTripMicros int64     `json:"round_trip_us,omitempty"`
+	ClockMillis     int64     `json:"clock_ms"`
+	QuarantineMilli int64     `json:"quarantine_ms,omitempty"`
+	Error           string    `json:"error,omitempty"`
+	Findings        []finding `json:"findings"`
 }
 
-type findingReport struct {
+type finding struct {
 	Check string `json:"check"`
 	Level string `json:"level"`
 	Text  string `json:"text"`
 	Hint  string `json:"hint,omitempty"`
-}
 
-func healthOf(r []admin.Report) health {
-	h := health{Worst: worst(r, nil).String()}
-	for _, g := range r {
-		h.Groups = append(h.Groups, groupHealthOf(g))
-	}
-	return h
+	level admin.Level
 }
 
 func groupHealthOf(r admin.Report) groupHealth {
-	h := groupHealth{Quorum: r.Quorum, Voting: r.Voting, Findings: findingReports(r.Findings)}
+	h := groupHealth{Quorum: r.Quorum, Voting: r.Voting, Findings: findingsOf(r.Findings)}
 	for _, n := range r.Masters {
 		m := masterHealth{
 			Master: n.Master, Version: n.Version, RoundTripMicros: n.RoundTrip.Microseconds(),
-			ClockMillis: n.Clock.Round(time.Millisecond).Milliseconds(), QuarantineMilli: n.Quarantine.Milliseconds(),
+			ClockMillis: n.Clock.Round(time.Millisecond).Milliseconds(), QuarantineMilli: n.Quarantine.Milliseconds(), Findings: findingsOf(n.Findings),
 		}
 		if n.Err != nil {
 			m.Error = oneLine(n.Err)
 		}
-		m.Findings = findingReports(n.Findings)
 		h.Masters = append(h.Masters, m)
 	}
 	return h
 }
 
-func findingReports(findings []admin.Finding) (all []findingReport) {
+func findingsOf(findings []admin.Finding) (all []finding) {
 	for _, f := range findings {
-		all = append(all, findingReport{f.Check, f.Level.String(), f.Text, f.Hint})
+		all = append(all, finding{f.Check, f.Level.String(), f.Text, f.Hint, f.Level})
 	}
 	return all
 }

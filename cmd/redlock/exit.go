@@ -33,6 +33,8 @@ var errInterrupted = errors.New("interrupted")
 // usageError is an error in flags or arguments.
 type usageError struct{ error }
 
+func (e usageError) Unwrap() error { return e.error }
+
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 // exitError asks for an exit code. If it has no error, nothing is printed.
@@ -63,34 +65,18 @@ func isNoQuorum(err error) bool {
 // sameServer is the reason of two addresses that lead to one server.
 const sameServer = "same_server"
 
-// withoutQuorum returns the error of a command that too few masters answered. Where waiting cannot help
-// it has another exit code, so that no wrapper tries for ever, and says what to correct.
-func withoutQuorum(err error) error {
-	var refused *redlock.QuorumError
-	why := redlock.Reason(err)
-	if why != sameServer && (!errors.As(err, &refused) || !refused.Permanent()) {
-		return exitError{exitNoQuorum, err}
-	}
-	hint := ""
-	switch why {
-	case "permission":
-		hint = " (correct --user, the password in $" + passwordEnv + " or the user's rights: docs/operations.md has the ACL line)"
-	case "wrong_type":
-		hint = " (give another KEY or --prefix)"
-	case sameServer, "membership", "cluster_node":
-		hint = " (correct --masters)"
-	}
-	return exitf(exitConfig, "%w%s", err, hint)
-}
-
 // finish prints the error of a command on one line, and returns the exit code.
 func finish(err error, stderr io.Writer) int {
-	code := exitCode(err)
-	if e := (exitError{}); err == nil || errors.As(err, &e) && e.error == nil {
-		return code
+	if !isSilent(err) {
+		fmt.Fprintln(stderr, "redlock:", oneLine(err))
 	}
-	fmt.Fprintln(stderr, "redlock:", oneLine(err))
-	return code
+	return exitCode(err)
+}
+
+// isSilent reports whether an error is an exit code alone.
+func isSilent(err error) bool {
+	var e exitError
+	return err == nil || errors.As(err, &e) && e.error == nil
 }
 
 // exitCode returns the exit code for an error.

@@ -32,7 +32,7 @@ func TestOneServerTwice(t *testing.T) {
 		fmt.Errorf("%w, %w", redlock.ErrNotAcquired, reason.SameServer),
 		fmt.Errorf("%w, %w, %w", redlock.ErrNotAcquired, redlock.ErrNoQuorum, reason.SameServer),
 	} {
-		if got := exitCode(withoutQuorum(err)); !isNoQuorum(err) || got != exitConfig {
+		if got := exitCode(new(connection).withoutQuorum(err)); !isNoQuorum(err) || got != exitConfig {
 			t.Errorf("%v: got code %d, and that the masters are the reason: %t; want %d, true", err, got, isNoQuorum(err), exitConfig)
 		}
 	}

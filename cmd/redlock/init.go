@@ -1,82 +1,133 @@
 package main
 
 import (
+	"bufio"
 	"context"
-	"errors"
 	"fmt"
+	"io"
+	"os"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 )
 
 const initHelp = `Give the masters of a new deployment their votes at once, instead of after a quarantine.
 
-Call it only if no lock that was ever taken on these masters can still be held. Call it once,
-in the tool that sets the deployment up, with the list of masters, the --prefix and the
---max-ttl that all clients have. Never call it when a service starts: a master that has just
-restarted empty looks new, and if it gets its vote while a lock is held, a second holder can
-get the lock. After a master was added or replaced, wait instead.
+Call it only if no lock that was ever taken on these masters can still be held: that is what you declare. redlock shows what it would do. It does it with --yes, or on a terminal when you have typed yes.
 
-All masters must answer. If all masters or some of them are in use already, nothing is
-changed. With several groups of masters that holds for each group by itself.
+Call it once, in the tool that sets the deployment up, with the list of masters, the --prefix and the --max-ttl that all clients have. Never call it when a service starts: a master that has just restarted empty looks new, and if it gets its vote while a lock is held, a second holder can get the lock. After a master was added or replaced, wait instead.
 
-Exit code: 0 if all masters have votes now; 69 if nothing was done, or not in all groups; 78 if the masters
-or options cannot work.`
+All masters must answer. If all masters or some of them are in use already, nothing is changed. With several groups of masters that holds for each group by itself.
+
+Exit code: 0 if all masters have votes now; 64 if nothing was done for want of a yes, or for wrong usage; 69 if nothing was done, or not in all groups; 78 if the masters or options cannot work.`
+
+// initWithin bounds how long init asks the masters.
+const initWithin = 5 * time.Second
 
 // initCommand is the init command.
-type initCommand struct{ connection }
-
-func newInit() *cobra.Command {
-	var b initCommand
-	cmd := &cobra.Command{
-		Use:                   "init [flags]",
-		Short:                 "Vouch for the masters of a new deployment",
-		Long:                  initHelp,
-		Args:                  noArgs,
-		DisableFlagsInUseLine: true,
-		RunE:                  func(cmd *cobra.Command, _ []string) error { return b.run(cmd) },
-	}
-	f := cmd.Flags()
-	f.SortFlags = false
-	b.connection.register(f)
-	return cmd
+type initCommand struct {
+	asking
+	yes bool
+	in  io.Reader
 }
 
-func (b *initCommand) run(cmd *cobra.Command) (err error) {
-	locker, err := b.connection.open(redlock.WithLogger(nil))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, locker.Close()) }()
-	ctx, stop := interruptible(cmd)
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
+func newInit() *cobra.Command {
+	var i initCommand
+	cmd := &cobra.Command{Use: "init [flags]", Short: "Vouch for the masters of a new deployment", Long: initHelp, Args: noArgs}
+	cmd.Flags().BoolVar(&i.yes, "yes", false, "declare that no lock is held on these masters, and do it")
+	return i.command(cmd, func(ctx context.Context, _ []string) error {
+		i.in = cmd.InOrStdin()
+		return i.run(ctx)
+	})
+}
+
+func (i *initCommand) run(ctx context.Context) error {
+	asked, cancel := context.WithTimeout(ctx, initWithin)
 	defer cancel()
-	report, _ := check(ctx, locker)
-	var names []string
-	for _, g := range report {
-		if g.Voting == len(g.Masters) {
-			continue
-		}
-		for _, n := range g.Masters {
-			names = append(names, n.Master)
-		}
-	}
-	if len(names) == 0 {
-		fmt.Fprintln(cmd.OutOrStdout(), "Nothing to do: all masters have a vote already.")
+	reports, found := i.check(asked)
+	if found == nil {
+		fmt.Fprintln(i.out, "Nothing to do: all masters have a vote already.")
 		return nil
 	}
-	err = bootstrap(ctx, locker)
-	switch {
-	case errors.Is(err, redlock.ErrQuarantine) || isNoQuorum(err):
-		err = withoutQuorum(err)
-		return exitf(exitCode(err), "not all masters were vouched for: %w", err)
-	case err != nil:
-		return err
+	var lockers []*redlock.Locker // of the groups to vouch for
+	var masters []admin.Master    // theirs
+	blocked := error(nil)
+	for n, g := range reports {
+		switch {
+		case g.Voting == len(g.Masters):
+		case g.Voting > 0 || slices.ContainsFunc(g.Masters, func(m admin.Master) bool { return m.Err != nil }):
+			blocked = found
+		default:
+			lockers, masters = append(lockers, i.locker.Groups()[n]), append(masters, g.Masters...)
+		}
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s have a vote now, for locks whose keys begin with %q.\nYou have vouched that no lock is held on them, and that they have forgotten none.\n",
-		strings.Join(names, ", "), b.prefix)
-	return nil
+	if len(lockers) > 0 && !i.yes {
+		if err := i.confirm(ctx, masters); err != nil {
+			return err
+		}
+	}
+	ctx, cancel = context.WithTimeout(ctx, initWithin)
+	defer cancel()
+	for _, l := range lockers {
+		if err := admin.Bootstrap(ctx, l); err != nil {
+			return i.failed(err)
+		}
+	}
+	if len(lockers) > 0 {
+		fmt.Fprintf(i.out, "%s have a vote now, for locks whose keys begin with %q.\nYou have declared that no lock is held on them, and that they have forgotten none.\n",
+			namesOf(masters, ", "), i.prefix)
+	}
+	return i.failed(blocked)
+}
+
+func (i *initCommand) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return exitf(exitCode(i.withoutQuorum(err)), "not all masters were vouched for: %w", err)
+}
+
+func namesOf(masters []admin.Master, between string) string {
+	var names []string
+	for _, m := range masters {
+		names = append(names, m.Master)
+	}
+	return strings.Join(names, between)
+}
+
+// confirm says what init would do. The error is nil if the user has typed yes on a terminal.
+func (i *initCommand) confirm(ctx context.Context, masters []admin.Master) error {
+	var longest time.Duration
+	for _, m := range masters {
+		longest = max(longest, m.Quarantine)
+	}
+	fmt.Fprintf(i.out, "redlock init gives these masters their votes at once, for locks whose keys begin with %q:\n  %s\n", i.prefix, namesOf(masters, "\n  "))
+	fmt.Fprintf(i.out, "You declare that no lock is held on them, and that they have forgotten none.\n"+
+		"If a process still holds a lock, a second process can get that lock.\n"+
+		"Without redlock init they have their votes in %v.\n", longest.Round(100*time.Millisecond))
+	answer := make(chan string, 1)
+	if in, ok := i.in.(*os.File); ok && term.IsTerminal(int(in.Fd())) && terminalOf(i.out) != nil {
+		fmt.Fprint(i.out, "Type yes to declare that: ")
+		go func() { // it ends with the process
+			line, _ := bufio.NewReader(in).ReadString('\n')
+			answer <- strings.TrimSpace(line)
+		}()
+	} else {
+		answer <- ""
+	}
+	select {
+	case typed := <-answer:
+		if typed == "yes" {
+			return nil
+		}
+		return usagef("nothing was done: add --yes to declare that, and do it")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

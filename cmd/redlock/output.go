@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -11,13 +12,14 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 )
 
-// output is the format of a command's result.
+// output is where a command writes its result, and in which format.
 type output struct {
-	format string
-	out    io.Writer
-	style  style
+	format  string
+	out     io.Writer
+	colours bool
 }
 
 func (o *output) register(f *pflag.FlagSet) {
@@ -25,37 +27,125 @@ func (o *output) register(f *pflag.FlagSet) {
 }
 
 func (o *output) open(cmd *cobra.Command) error {
-	o.out, o.style = cmd.OutOrStdout(), styleOf(cmd.OutOrStdout())
-	if o.format != "text" && o.format != "json" {
+	o.to(cmd.OutOrStdout())
+	if o.format != "" && o.format != "text" && o.format != "json" { // "" without the flag
 		return usagef("--output %q: must be text or json", o.format)
 	}
 	return nil
 }
 
-// json prints a value as JSON, if the flags ask for it.
-func (o *output) json(v any) (shown bool, err error) {
+// to sets the writer. Only a terminal gets colours, and only if the environment does not forbid them.
+func (o *output) to(out io.Writer) {
+	o.out, o.colours = out, terminalOf(out) != nil && os.Getenv("NO_COLOR") == ""
+}
+
+// terminalOf returns the terminal that out writes to. It returns nil if out is no terminal, or a
+// terminal that can only print.
+func terminalOf(out io.Writer) *os.File {
+	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
+		return f
+	}
+	return nil
+}
+
+// sizeOf returns the size of a terminal, or 80 by 24 without one.
+func sizeOf(terminal *os.File) (width, height int) {
+	if terminal != nil {
+		width, height, _ = term.GetSize(int(terminal.Fd()))
+	}
+	if width <= 0 || height <= 0 {
+		return 80, 24
+	}
+	return width, height
+}
+
+func (o *output) good(words string) string { return o.paint(text.FgGreen, words) }
+func (o *output) bad(words string) string  { return o.paint(text.FgRed, words) }
+
+func (o *output) paint(c text.Color, words string) string {
+	if !o.colours {
+		return words
+	}
+	return c.Sprint(words)
+}
+
+// show prints a value as JSON, if the flags ask for it, and otherwise as text.
+func (o *output) show(v any, asText func()) error {
 	if o.format != "json" {
-		return false, nil
+		asText()
+		return nil
 	}
 	e := json.NewEncoder(o.out)
 	e.SetIndent("", "  ")
-	return true, e.Encode(v)
+	return e.Encode(v)
 }
 
-// table prints rows without frames, so that cut and grep work on them.
+// table prints rows, if there are any.
 func (o *output) table(header table.Row, rows []table.Row) {
-	t := table.NewWriter()
-	t.SetStyle(table.StyleDefault)
-	t.Style().Options = table.OptionsNoBordersAndSeparators
-	t.Style().Format.Header = text.FormatDefault
-	t.Style().Box.PaddingLeft = ""
-	t.Style().Box.PaddingRight = "  "
-	t.AppendHeader(header)
-	t.AppendRows(rows)
-	for line := range strings.Lines(t.Render()) {
-		fmt.Fprintln(o.out, strings.TrimRight(line, " \n"))
+	if len(rows) > 0 {
+		fmt.Fprintln(o.out, strings.Join(tableOf(header, rows, 0), "\n"))
 	}
 }
 
-// askWithin bounds the time of commands that only ask.
-const askWithin = 5 * time.Second
+// tableOf returns the lines of a table. It has no frames, so that cut and grep work on it. Lines that
+// are longer than width are cut; 0 cuts none.
+func tableOf(header table.Row, rows []table.Row, width int, columns ...table.ColumnConfig) []string {
+	t := table.NewWriter()
+	t.SetStyle(table.Style{
+		Box:     table.BoxStyle{PaddingRight: "  "},
+		Format:  table.FormatOptions{Header: text.FormatUpper},
+		Options: table.OptionsNoBordersAndSeparators,
+		Size:    table.SizeOptions{WidthMax: width},
+	})
+	t.AppendHeader(header)
+	t.AppendRows(rows)
+	t.SetColumnConfigs(columns)
+	t.SuppressTrailingSpaces()
+	return strings.Split(t.Render(), "\n")
+}
+
+// fit returns as much of a line as a width has room for; 0 cuts nothing.
+func fit(line string, width int) string {
+	if width == 0 {
+		return line
+	}
+	return text.Trim(line, width)
+}
+
+// wrapped returns a text that begins behind a lead, and is wrapped at a width below its own beginning.
+func wrapped(lead, words string, width int) string {
+	indent := text.StringWidthWithoutEscSequences(lead)
+	var lines []string
+	for line := range strings.Lines(text.WrapSoft(words, max(width-indent, 20))) {
+		lines = append(lines, strings.TrimRight(line, " \n"))
+	}
+	return lead + strings.Join(lines, "\n"+strings.Repeat(" ", indent))
+}
+
+// toTheRight aligns a column.
+func toTheRight(column int) table.ColumnConfig {
+	return table.ColumnConfig{Number: column, Align: text.AlignRight, AlignHeader: text.AlignRight}
+}
+
+// counted returns a number of things as text.
+func counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	if strings.HasSuffix(thing, "s") {
+		thing += "e"
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// short rounds a duration to about three digits; "" for 0.
+func short(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	unit := time.Microsecond
+	for d >= 1000*unit {
+		unit *= 10
+	}
+	return d.Round(unit).String()
+}

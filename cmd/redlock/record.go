@@ -27,10 +27,18 @@ type record struct {
 	Command *commandRecord `json:"command,omitempty"` // only if it was started
 }
 
+// lockRecord is one lock or permit.
 type lockRecord struct {
 	Key   string `json:"key"`
-	Slot  int    `json:"slot,omitempty"`
+	Slot  int    `json:"slot,omitempty"` // of a permit, from 1; 0 for a lock
 	Fence int64  `json:"fence,omitempty"`
+}
+
+// holds notes what is held.
+func (r *record) holds(parts []lockRecord) {
+	if r.Locks = parts; len(parts) == 1 {
+		r.Slot, r.Fence, r.Locks = parts[0].Slot, parts[0].Fence, nil
+	}
 }
 
 type commandRecord struct {

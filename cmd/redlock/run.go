@@ -12,11 +12,11 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/semaphore"
@@ -27,54 +27,32 @@ import (
 // runName is the name of the run command.
 const runName = "run"
 
-const runHelp = `Hold the lock KEY while a command runs, and give it back afterwards. With several KEYs, hold all
-of them: redlock waits until it has all, and does not deadlock whatever their order. With
---shared other readers can hold KEY at the same time, and a holder without --shared cannot.
-With --permits K, hold one of the K permits of the semaphore KEY, or --take n of them: at most K are held
-at the same time. All who use the semaphore should give the same K.
+const runHelp = `Hold the lock KEY while a command runs, and give it back afterwards. With several KEYs, hold all of them: redlock waits until it has all, and does not deadlock whatever their order. With --shared other readers can hold KEY at the same time, and a holder without --shared cannot. With --permits K, hold one of the K permits of the semaphore KEY, or --take n of them: at most K are held at the same time. All who use the semaphore should give the same K.
 
-Without -- the first argument is KEY and the rest is the command, as with flock: the flags of
-redlock come before the command. Several KEYs need the --, also with -c, and where there is a --, all that
-is before it are KEYs and flags.
+Without -- the first argument is KEY and the rest is the command, as with flock: the flags of redlock come before the command. Several KEYs need the --, also with -c, and where there is a --, all that is before it are KEYs and flags.
 
-The lock is renewed as long as the command runs. If the renewals fail, redlock asks the
-command to end (--signal) when no more than --kill-after is left of the lock. Before the
-lock ends, it kills the command and its process group, so that no other process can hold
-the lock while the command runs. If the masters say that the lock is gone already, the
-command is killed at once. A renewal that succeeds after the command was asked to end
-changes nothing.
+The lock is renewed as long as the command runs. If the renewals fail, redlock asks the command to end (--signal) when no more than --kill-after is left of the lock. Before the lock ends, it kills the command and its process group, so that no other process can hold the lock while the command runs. If the masters say that the lock is gone already, the command is killed at once. A renewal that succeeds after the command was asked to end changes nothing.
 
-This works only while redlock itself runs. If redlock is stopped past the end of the lock
-(by SIGSTOP, or because a virtual machine is paused), another holder and the command can
-run at the same time. If a wrong write is unacceptable, the store must check the fencing
-token, in $REDLOCK_FENCE, at the write and at the read that the write is computed from.
+This works only while redlock itself runs. If redlock is stopped past the end of the lock (by SIGSTOP, or because a virtual machine is paused), another holder and the command can run at the same time. If a wrong write is unacceptable, the store must check the fencing token, in $REDLOCK_FENCE, at the write and at the read that the write is computed from.
 
-The command runs in a process group of its own, in the foreground if the standard input
-is a terminal. SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2 are forwarded to
-the group. While redlock waits for the lock, they end redlock. Ctrl-Z stops both redlock
-and the command: the lock is not renewed meanwhile, and a command that is continued too
-late is killed. When the command ends by itself, redlock does not wait for its background
-processes, and the lock no longer protects them. On Linux, killing redlock kills the
-command too, but neither the processes that the command has started, nor a set-user-ID
-program.
+The command runs in a process group of its own, in the foreground if the standard input is a terminal. SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2 are forwarded to the group. While redlock waits for the lock, they end redlock. Ctrl-Z stops both redlock and the command: the lock is not renewed meanwhile, and a command that is continued too late is killed. When the command ends by itself, redlock does not wait for its background processes, and the lock no longer protects them. On Linux, killing redlock kills the command too, but neither the processes that the command has started, nor a set-user-ID program.
 
-The environment of the command has REDLOCK_KEY, REDLOCK_FENCE (a number that is larger
-for every later holder), REDLOCK_TTL_MS and REDLOCK_MODE (exclusive, shared or permit). With several KEYs it has REDLOCK_KEY_1 and
-REDLOCK_FENCE_1 for the first one, and so on. With --permits it has REDLOCK_SLOT, a number from 1 to K that no other
-holder has at the same time; REDLOCK_FENCE is larger for every later holder of that slot. With --take 2 or more it
-has REDLOCK_SLOT_1 and REDLOCK_FENCE_1, and so on.
+The environment of the command has REDLOCK_KEY, REDLOCK_FENCE (a number that is larger for every later holder), REDLOCK_TTL_MS and REDLOCK_MODE (exclusive, shared or permit). With several KEYs it has REDLOCK_KEY_1 and REDLOCK_FENCE_1 for the first one, and so on. With --permits it has REDLOCK_SLOT, a number from 1 to K that no other holder has at the same time; REDLOCK_FENCE is larger for every later holder of that slot. With --take 2 or more it has REDLOCK_SLOT_1 and REDLOCK_FENCE_1, and so on.
 
-Without -w and -n redlock waits for as long as it takes. With -n it does not wait for another
-holder, but for masters in quarantine, so that a job that is due once is not left out on all
-machines because masters restarted (--quarantine-wait). It writes errors only; -v tells
-more. A duration is 10s, 1m30s or 500ms, or a number of seconds.
+Without -w and -n redlock waits for as long as it takes. With -n it does not wait for another holder, but for masters in quarantine, so that a job that is due once is not left out on all machines because masters restarted (--quarantine-wait). It writes errors only, and what it waits for: on a terminal the holder that is in its way, and everywhere masters that give no votes. -q leaves that out, -v tells more. A duration is 10s, 1m30s or 500ms, or a number of seconds.
 
 Exit code: the command's own, or 128+n if signal n ended it, and otherwise
-   64  wrong usage, the command was not run       75  another process holds the lock (-E)
-   69  no quorum of masters                       76  the lock was lost, the command ended
-   78  masters or options that cannot work       124  the command was ended by --at-most
-  125  redlock itself failed                     126  the command cannot be run
-  127  the command was not found               128+n  signal n ended the waiting`
+
+   64  wrong usage, the command was not run
+   69  no quorum of masters
+   75  another process holds the lock (-E)
+   76  the lock was lost, the command ended
+   78  masters or options that cannot work
+  124  the command was ended by --at-most
+  125  redlock itself failed
+  126  the command cannot be run
+  127  the command was not found
+  128+n  signal n ended the waiting`
 
 const runExamples = `  redlock run nightly -n -- /usr/local/bin/backup --all
   redlock run deploy -w 5m --result-file last.json -- make deploy
@@ -82,21 +60,13 @@ const runExamples = `  redlock run nightly -n -- /usr/local/bin/backup --all
   redlock run uploads --permits 4 -- ./upload
   redlock run accounts:7 accounts:12 -- ./transfer
   redlock run -n nightly /usr/local/bin/backup --all
-  redlock run report --at-least 30s --at-most 10m -n -E 0 -c 'gather | mail -s report ops'`
+  redlock run report --at-most 10m -n -E 0 -c 'gather | mail -s report ops'`
 
 // run is the run command: a lock held while a command runs.
 type run struct {
 	connection
-	owner      ownerFlag
-	ttl        time.Duration
-	wait       time.Duration
-	waitSet    bool
-	nonblock   bool
-	votes      quarantineFlag
+	taking
 	conflict   int
-	shared     bool
-	permits    int
-	take       int
 	killAfter  time.Duration
 	sigName    string
 	sig        syscall.Signal
@@ -106,7 +76,6 @@ type run struct {
 	resultFile string
 	verbose    bool
 
-	keys   []string
 	argv   []string
 	stderr io.Writer
 	log    *slog.Logger
@@ -114,7 +83,7 @@ type run struct {
 }
 
 func newRun() *cobra.Command {
-	r := run{ttl: redlock.DefaultTTL}
+	var r run
 	cmd := &cobra.Command{
 		Use:                   "run KEY [flags] [--] command [args...]",
 		Short:                 "Run a command while holding a lock",
@@ -131,30 +100,26 @@ func newRun() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.VarP((*duration)(&r.wait), "wait", "w", "wait at most that long for the lock; 0 is -n")
-	f.BoolVarP(&r.nonblock, "nonblock", "n", false, "do not wait for another holder")
-	r.votes.register(f)
+	r.taking.register(f)
 	f.IntVarP(&r.conflict, "conflict-exit-code", "E", exitConflict, "exit code if another process holds the lock, or the wait is over")
 	f.BoolVar(&r.shared, "shared", false, "share the lock with other readers, and keep writers out")
 	f.IntVar(&r.permits, "permits", 0, "take permits of a semaphore that has `K` of them")
 	f.IntVar(&r.take, "take", 1, "take `n` permits")
-	f.Var((*duration)(&r.ttl), "ttl", "how long the lock outlives a redlock that died")
+	r.registerTTL(f, "how long the lock outlives a redlock that died")
 	f.VarP((*duration)(&r.killAfter), "kill-after", "k", "kill the command that long after it was asked to end, at most a third of the TTL; by default a fifth")
 	f.StringVarP(&r.sigName, "signal", "s", "TERM", "signal that asks the command to end")
 	f.Var((*duration)(&r.atLeast), "at-least", "hold the lock at least that long, also if the command ends sooner")
 	f.Var((*duration)(&r.atMost), "at-most", "ask the command to end when it has run for that long")
 	f.StringVarP(&r.script, "command", "c", "", "run `string` by "+cmp.Or(shell, "a shell (not here)")+" instead of a command")
 	f.StringVar(&r.resultFile, "result-file", "", "write what happened to `file`, as JSON")
-	r.owner.register(f)
 	f.BoolVarP(&r.verbose, "verbose", "v", false, "log on the standard error")
-	r.register(f)
+	r.connection.register(f)
 	return cmd
 }
 
 // parse checks flags and arguments.
 func (r *run) parse(cmd *cobra.Command, args []string) (err error) {
 	f := cmd.Flags()
-	r.waitSet = f.Changed("wait")
 	keys := args
 	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
 		keys, r.argv = args[:dash], args[dash:]
@@ -180,8 +145,6 @@ func (r *run) parse(cmd *cobra.Command, args []string) (err error) {
 		return usagef("-c: there is no shell to rely on here")
 	case !f.Changed("command") && len(r.argv) == 0:
 		return usagef("which command? give it after the KEY, or after -- (see redlock run --help)")
-	case r.nonblock && r.waitSet && r.wait > 0:
-		return usagef("--nonblock and --wait contradict each other")
 	case r.conflict < 0 || r.conflict > 255:
 		return usagef("--conflict-exit-code %d: must be from 0 to 255", r.conflict)
 	case r.atMost > 0 && r.atMost < r.atLeast:
@@ -193,11 +156,8 @@ func (r *run) parse(cmd *cobra.Command, args []string) (err error) {
 	if f.Changed("command") {
 		r.argv = []string{shell, "-c", r.script}
 	}
-	if !f.Changed("ttl") {
-		r.ttl = min(r.ttl, r.maxTTL)
-	}
-	if r.ttl > r.maxTTL {
-		return exitf(exitConfig, "--ttl %v: must be at most %v, the value of --max-ttl, which all clients of the masters need to have in common", r.ttl, r.maxTTL)
+	if err := r.check(r.maxTTL); err != nil {
+		return err
 	}
 	if !f.Changed("kill-after") {
 		r.killAfter = r.ttl / 5
@@ -230,7 +190,7 @@ func (r *run) main(ctx context.Context) error {
 	}
 	err = r.hold(ctx)
 	r.rec.ExitCode = exitCode(err)
-	if e := (exitError{}); err != nil && (!errors.As(err, &e) || e.error != nil) {
+	if !isSilent(err) {
 		r.rec.Error = oneLine(err)
 	}
 	if werr := file.write(&r.rec); werr != nil {
@@ -246,11 +206,21 @@ func (r *run) main(ctx context.Context) error {
 // hold takes the lock and runs the command.
 func (r *run) hold(ctx context.Context) (err error) {
 	cmd, err := findCommand(r.argv)
+	if at := slices.Index(r.argv, "-c"); exitCode(err) == exitNotFound && at > 0 {
+		return exitf(exitNotFound, "%w; for several KEYs and -c write: redlock run %s -c 'command' --", err, strings.Join(slices.Concat(r.keys, r.argv[:at]), " "))
+	}
 	if err != nil {
 		return err
 	}
-	locker, err := r.open(redlock.WithTTL(r.ttl), r.owner.option(os.Getpid(), filepath.Base(r.argv[0])), redlock.WithLogger(r.logger()), redlock.WithObserver(observer(r.log)))
-	if err != nil {
+	logger := r.logger(r.stderr)
+	if r.verbose {
+		logger = r.log
+	}
+	locker, err := r.open(redlock.WithTTL(r.ttl), r.ownedBy(os.Getpid(), filepath.Base(r.argv[0])), redlock.WithLogger(logger), redlock.WithObserver(observer(r.log, r.once())))
+	switch {
+	case errors.Is(err, errNoMasters) && slices.ContainsFunc(r.argv, isMastersFlag):
+		return usagef("which masters? --masters is an argument of the command there: write redlock run --masters URLs %s -- %s", strings.Join(r.keys, " "), r.argv[0])
+	case err != nil:
 		return err
 	}
 	defer func() {
@@ -286,61 +256,46 @@ func listen(signals chan<- os.Signal, list []os.Signal) {
 	}
 }
 
-// logger returns the logger of the library.
-func (r *run) logger() *slog.Logger {
-	if r.verbose {
-		return r.log
-	}
-	return waiting(r.stderr)
+func isMastersFlag(arg string) bool {
+	return arg == "--masters" || strings.HasPrefix(arg, "--masters=")
 }
 
-// once reports whether redlock does not wait for another holder.
-func (r *run) once() bool { return r.nonblock || r.waitSet && r.wait == 0 }
-
-// signalled is the error of a wait that a signal has ended.
-type signalled struct{ sig os.Signal }
-
-func (s signalled) Error() string { return "a signal ended the waiting: " + s.sig.String() }
-
 // acquire takes the lock. Its error has the exit code with which to give up.
-func (r *run) acquire(ctx context.Context, locker *sharded.Locker, signals <-chan os.Signal) (*runLease, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	waited, heard := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(heard)
-		select {
-		case sig := <-signals:
-			cancel(signalled{sig})
-		case <-waited:
-		}
-	}()
-	lockCtx := ctx
-	if r.wait > 0 {
-		var stop context.CancelFunc
-		lockCtx, stop = context.WithTimeout(ctx, r.wait)
-		defer stop()
+func (r *run) acquire(ctx context.Context, locker *sharded.Locker, signals <-chan os.Signal) (lease held, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stderr := r.stderr
+	if r.once() {
+		r.log.Info("trying once, without waiting for another holder", "keys", r.keys)
 	}
-	held, err := r.get(lockCtx, locker)
-	close(waited)
-	<-heard
-	var by signalled
-	if errors.As(context.Cause(ctx), &by) {
+	if r.verbose {
+		stderr = io.Discard // the log has it
+	}
+	got := make(chan struct{})
+	go func() {
+		defer close(got)
+		lease, err = r.get(ctx, locker, stderr)
+	}()
+	select {
+	case <-got:
+	case sig := <-signals:
+		cancel()
+		<-got // Close releases a lock that was acquired meanwhile
 		r.rec.Outcome = outcomeSignal
-		r.log.Info("a signal has ended the waiting", "signal", by.sig)
+		r.log.Info("a signal has ended the waiting", "signal", sig)
 		n := int(syscall.SIGINT) // for systems whose signals have no numbers
-		if sig, ok := by.sig.(syscall.Signal); ok {
+		if sig, ok := sig.(syscall.Signal); ok {
 			n = int(sig)
 		}
-		return nil, exitError{code: exitSignalled + n} // Close releases a lock that was acquired meanwhile
+		return nil, exitError{code: exitSignalled + n}
 	}
 	switch {
 	case err == nil:
-		return held, nil
+		return lease, nil
 	case errors.Is(err, redlock.ErrConfig):
 		return nil, usageError{err} // only KEY has not been checked before
 	case isNoQuorum(err):
-		err = withoutQuorum(err)
+		err = r.withoutQuorum(err)
 		if exitCode(err) == exitNoQuorum {
 			r.rec.Outcome = outcomeNoQuorum
 		}
@@ -354,42 +309,8 @@ func (r *run) acquire(ctx context.Context, locker *sharded.Locker, signals <-cha
 	return nil, exitError{exitBroken, err}
 }
 
-// quarantineFlag says how long a command that makes one attempt waits for masters in quarantine.
-type quarantineFlag struct {
-	wait time.Duration
-	set  func() bool
-}
-
-func (q *quarantineFlag) register(f *pflag.FlagSet) {
-	const name = "quarantine-wait"
-	f.Var((*duration)(&q.wait), name, "with -n, wait at most that long for masters in quarantine; by default two quarantines, 20.6s")
-	q.set = func() bool { return f.Changed(name) }
-}
-
-func (q *quarantineFlag) option(locker *sharded.Locker) redlock.LockOption {
-	if settings, err := locker.Settings(); err == nil && !q.set() {
-		return redlock.WithQuarantineWait(2 * settings.Quarantine)
-	}
-	return redlock.WithQuarantineWait(q.wait)
-}
-
-// connectTries is the number of attempts of a run that does not wait: connecting may take as
-// many master timeouts.
-const connectTries = 4
-
-// connecting makes an attempt, and more of them while a Locker that is new gets its connections.
-func connecting[L any](attempt func() (L, error)) (lease L, err error) {
-	for range connectTries {
-		lease, err = attempt()
-		if !errors.Is(err, redlock.ErrNoQuorum) || errors.Is(err, redlock.ErrQuarantine) {
-			break
-		}
-	}
-	return lease, err
-}
-
 // protect runs the command under the lease. Its error has the exit code.
-func (r *run) protect(lease *runLease, cmd *exec.Cmd, signals chan os.Signal) error {
+func (r *run) protect(lease held, cmd *exec.Cmd, signals chan os.Signal) error {
 	cmd.Env = r.environment(lease)
 	listen(signals, jobSignals)
 	began := time.Now()
@@ -430,7 +351,7 @@ func (r *run) protect(lease *runLease, cmd *exec.Cmd, signals chan os.Signal) er
 var errNotRenewed = errors.New("it could not be renewed in time")
 
 // linger holds the lock until --at-least is over, or a signal comes.
-func (r *run) linger(lease *runLease, left time.Duration, signals <-chan os.Signal) {
+func (r *run) linger(lease held, left time.Duration, signals <-chan os.Signal) {
 	r.log.Info("holding the lock on", "for", left)
 	timer := time.NewTimer(left)
 	defer timer.Stop()
@@ -450,8 +371,8 @@ func (r *run) linger(lease *runLease, left time.Duration, signals <-chan os.Sign
 }
 
 // giveBack releases the lock. Keys whose release is not confirmed expire with the TTL.
-func (r *run) giveBack(lease *runLease) {
-	err := lease.unlock(context.Background())
+func (r *run) giveBack(lease held) {
+	err := lease.Unlock(context.Background())
 	r.rec.Released = err == nil
 	if err != nil {
 		r.log.Warn("release", "error", err)

@@ -70,6 +70,10 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code":  scriptCode,
 			"await": scriptAwait,
+			"forget": func(ts *testscript.TestScript, _ bool, args []string) { // deletes a key on the last master
+				node := redis.NewClient(&redis.Options{Addr: list[len(list)-1].Addr()})
+				ts.Check(errors.Join(node.Del(t.Context(), args[0]).Err(), node.Close()))
+			},
 			"foreign": func(ts *testscript.TestScript, _ bool, args []string) { // sets a key as another library does
 				for _, m := range list {
 					node := redis.NewClient(&redis.Options{Addr: m.Addr()})

@@ -244,3 +244,130 @@ func TestColours(t *testing.T) {
 		t.Errorf("piped: got %q, %v; want plain text", out, err)
 	}
 }
+
+// A redlock run that waits says on a terminal which holder is in its way, once, and with -q nothing.
+func TestRunNamesTheHolder(t *testing.T) {
+	newMasters(t, 3, redlock.DefaultMaxTTL)
+	free := filepath.Join(t.TempDir(), "free")
+	holder := start(t, "deploy", "--owner", "ci-3:4711:make", "-c", "until test -e "+free+"; do sleep 0.05; done")
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		return exec.Command("redlock", "status", "deploy", "--exit-status").Run() != nil
+	}, "the lock is held")
+	const line = "redlock: waiting for deploy, held by ci-3:4711:make\r\n"
+	waiter := onTerminal(t, nil, "redlock", "run", "deploy", "--", "true")
+	waiter.waits(line)
+	for _, args := range []string{"run deploy -q -w 2s -- true", "run deploy -n -- true", "acquire deploy -q -w 2s"} {
+		quiet := onTerminal(t, nil, "redlock", strings.Fields(args)...)
+		if code := quiet.code(); code != exitConflict || quiet.shows() != "" {
+			t.Errorf("%s: got code %d, %q; want %d and nothing said", args, code, quiet.shows(), exitConflict)
+		}
+	}
+	loud := onTerminal(t, nil, "redlock", "acquire", "deploy")
+	loud.waits(line)
+	loud.types(ctrlC)
+	if code := loud.code(); code != exitInterrupted {
+		t.Errorf("got code %d, want %d", code, exitInterrupted)
+	}
+	if err := os.WriteFile(free, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := waiter.code(); code != 0 || waiter.shows() != line {
+		t.Errorf("got code %d, %q; want 0, and the holder named once", code, waiter.shows())
+	}
+	if code, rec := holder.wait(t); code != 0 {
+		t.Errorf("got code %d, %+v of the holder, want 0", code, rec)
+	}
+}
+
+// On a terminal redlock init does what it shows only if the user types yes.
+func TestInitOnATerminal(t *testing.T) {
+	newMasters(t, 3, redlock.DefaultMaxTTL)
+	for _, test := range []struct {
+		prefix, typed string
+		code          int
+		says          string
+	}{
+		{"no:", "no\n", exitUsage, "nothing was done"},
+		{"enter:", "\n", exitUsage, "nothing was done"},
+		{"interrupt:", ctrlC, exitInterrupted, "redlock: interrupted"},
+		{"yes:", "yes\n", exitOK, `have a vote now, for locks whose keys begin with "yes:"`},
+	} {
+		s := onTerminal(t, nil, "redlock", "init", "--prefix", test.prefix)
+		s.waits("You declare that no lock is held on them")
+		s.waits("Type yes to declare that: ")
+		s.types(test.typed)
+		if code := s.code(); code != test.code {
+			t.Errorf("%q: got code %d, want %d\n%s", test.typed, code, test.code, s.shows())
+		}
+		s.waits(test.says)
+		out, _ := exec.Command("redlock", "status", "k", "--prefix", test.prefix).Output()
+		if voted := strings.HasPrefix(string(out), "k: FREE"); voted != (test.code == exitOK) {
+			t.Errorf("%q: got\n%s\nwant votes only after yes", test.typed, out)
+		}
+	}
+}
+
+// Help and findings are wrapped at the width of the terminal. On 80 by 24, doctor shows three masters at
+// a glance.
+func TestTextFitsTheTerminal(t *testing.T) {
+	list := newMasters(t, 3, redlock.DefaultMaxTTL)
+	lines := func(rows, columns uint16, args ...string) []string {
+		s := onTerminal(t, []string{"NO_COLOR=1"}, "sh", append([]string{"-c", `read go; exec redlock "$@"`, "sh"}, args...)...)
+		s.resize(rows, columns)
+		s.types("go\n")
+		s.code()
+		<-s.done
+		return strings.Split(strings.TrimSpace(strings.TrimPrefix(s.shows(), "go\r\n")), "\r\n")
+	}
+	widest := func(lines []string) (n int) {
+		for _, l := range lines {
+			n = max(n, len([]rune(l)))
+		}
+		return n
+	}
+	for _, columns := range []uint16{60, 80, 100} {
+		if got := lines(24, columns, "help", "list"); widest(got) > int(columns) || widest(got) <= int(columns)-15 {
+			t.Errorf("got help of %d columns on a terminal of %d:\n%s", widest(got), columns, strings.Join(got, "\n"))
+		}
+	}
+	if got := lines(24, 80, "doctor"); len(got) != 5 || !strings.HasSuffix(got[0], ": 7 checks ok") || got[3] != "all masters: 1 check ok" {
+		t.Errorf("got %q, want a line for each master, one for all, and the votes", got)
+	}
+	for _, m := range list {
+		if err := m.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, columns := range []uint16{60, 80} {
+		if got := lines(24, columns, "doctor"); widest(got) > int(columns) || len(got) > 23 {
+			t.Errorf("got %d lines of up to %d columns on a terminal of %d:\n%s", len(got), widest(got), columns, strings.Join(got, "\n"))
+		}
+	}
+}
+
+// At a Tab, bash completes commands, flags and the end of a line with colons, without the package
+// bash-completion and its functions.
+func TestCompletionInBash(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("needs bash: ", err)
+	}
+	s := onTerminal(t, []string{"TERM=dumb"}, bash, "--norc", "--noprofile", "-i")
+	s.waits("ready> ")
+	s.types("bind 'set bell-style none'; complete -r; source <(redlock completion bash); type -t _init_completion _get_comp_words_by_ref; echo loaded\n")
+	s.waits("\nloaded")
+	for typed, want := range map[string]string{
+		"redlock rel\t":                       "redlock release ",
+		"redlock status stock:7 --exit\t":     "redlock status stock:7 --exit-status ",
+		"redlock run a:1 --owner=x --at-le\t": "redlock run a:1 --owner=x --at-least ",
+	} {
+		s.types(typed)
+		s.waits(want)
+		s.types("\x15") // Ctrl-U empties the line
+	}
+	s.types("exit\n")
+	s.code()
+	if strings.Contains(s.shows(), "command not found") || strings.Contains(s.shows(), "function\r") {
+		t.Errorf("got\n%s\nwant no error, and a bash without the package", s.shows())
+	}
+}

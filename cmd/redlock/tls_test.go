@@ -14,6 +14,7 @@ import (
 	"math/big"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -70,9 +71,9 @@ func TestTLSAndUser(t *testing.T) {
 	if err := free.Close(); err != nil {
 		t.Fatal(err)
 	}
-	redistest.Masters(t, 1, "--tls-port", strconv.Itoa(addr.Port), "--tls-auth-clients", "yes",
+	plain := redistest.Masters(t, 1, "--tls-port", strconv.Itoa(addr.Port), "--tls-auth-clients", "yes",
 		"--tls-ca-cert-file", cert, "--tls-cert-file", cert, "--tls-key-file", key,
-		"--user", "locks", "on", ">s3cret", "~redlock:*", "+@all")
+		"--user", "locks", "on", ">s3cret", "~redlock:*", "+@all")[0].Addr()
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +103,8 @@ func TestTLSAndUser(t *testing.T) {
 		{"authorities of the system", "--tls --user locks" + both, exitNoQuorum, "no quorum"},
 		{"unchecked", "--tls --user locks --insecure" + both, exitOK, ""},
 		{"no certificate of the client", "--tls --user locks --cacert " + cert, exitNoQuorum, "no quorum"},
-		{"no TLS", "--user locks", exitNoQuorum, "no quorum"},
+		{"no TLS", "--user locks", exitConfig, "write rediss://" + addr.String() + ", or add --tls"},
+		{"TLS where there is none", "--tls --masters " + plain, exitConfig, "write redis:// for rediss://, or leave --tls out"},
 		{"another user", "--tls --user other --cacert " + cert + both, exitConfig, "WRONGPASS"},
 	}
 	runs := make([]*process, len(tests)) // in parallel: those that fail do so only after the wait
@@ -114,6 +116,18 @@ func TestTLSAndUser(t *testing.T) {
 		p := runs[i]
 		if code, _ := p.wait(t); code != test.code || !strings.Contains(p.all(), test.says) || strings.Contains(p.all(), "s3cret") {
 			t.Errorf("%s: got code %d, %q; want %d and %q", test.name, code, p.all(), test.code, test.says)
+		}
+	}
+	for _, test := range []struct{ args, says string }{
+		{"doctor --user locks --masters " + addr.String(), "write rediss://" + addr.String() + ","},
+		{"status k --user locks --masters " + addr.String(), "write rediss://" + addr.String() + ","},
+		{"doctor --user locks --masters rediss://" + plain, "write redis:// for"},
+		{"status k --user locks --masters rediss://" + plain, "write redis:// for"},
+	} {
+		out, err := exec.Command("redlock", strings.Fields(test.args)...).CombinedOutput()
+		var failed *exec.ExitError
+		if !errors.As(err, &failed) || failed.ExitCode() != exitConfig || !strings.Contains(strings.Join(strings.Fields(string(out)), " "), test.says) {
+			t.Errorf("%s: got %v\n%s\nwant code %d and %q", test.args, err, out, exitConfig, test.says)
 		}
 	}
 }

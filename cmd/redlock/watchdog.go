@@ -21,7 +21,7 @@ const (
 // forwards signals.
 type watchdog struct {
 	child     *child
-	lease     lockLease
+	lease     held
 	signals   chan os.Signal
 	sig       syscall.Signal // asks the command to end
 	killAfter time.Duration  // the command is killed so much later
@@ -34,12 +34,6 @@ type watchdog struct {
 	asked      bool // the command was asked to end
 	killed     bool
 	stopWanted bool // redlock has had a SIGTSTP since the last stop
-}
-
-// lockLease has the methods of a lease that the watchdog needs.
-type lockLease interface {
-	Context() context.Context
-	Validity() time.Duration
 }
 
 // killLead returns how long before the end of the validity the command is killed. A process
@@ -98,19 +92,13 @@ func (w *watchdog) look() time.Duration {
 	}
 
 	nap := longestNap
-	if w.killed {
-		return nap
-	}
-	for _, next := range []time.Duration{left - w.lead, left - w.killAfter} {
-		if next > 0 {
-			nap = min(nap, next)
-		}
-	}
+	next := []time.Duration{left - w.lead, left - w.killAfter}
 	if w.atMost > 0 {
-		for _, next := range []time.Duration{w.atMost - gone, w.atMost + w.killAfter - gone} {
-			if next > 0 {
-				nap = min(nap, next)
-			}
+		next = append(next, w.atMost-gone, w.atMost+w.killAfter-gone)
+	}
+	for _, d := range next {
+		if d > 0 && !w.killed {
+			nap = min(nap, d)
 		}
 	}
 	return nap

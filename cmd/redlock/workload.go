@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,7 +16,7 @@ import (
 
 const (
 	stall    = 30 * time.Second // a run without progress for so long is given up
-	stockTTL = time.Hour        // if the run is killed, its key expires
+	stockKey = "stock"          // in a store that nothing else uses
 )
 
 // mutex has the methods of a lock that the workload needs.
@@ -34,7 +35,7 @@ type lease interface {
 type resourceLock struct{ locker *redlock.Locker }
 
 func (r resourceLock) Lock(ctx context.Context) (lease, error) {
-	le, err := r.locker.Lock(ctx, resource)
+	le, err := r.locker.Lock(ctx, demoItem)
 	if err != nil {
 		return nil, err // not le: a nil *Lease in the interface would not be nil
 	}
@@ -67,20 +68,63 @@ type step struct {
 // right only if no other attempt writes in between. The stock checks no fencing token on purpose:
 // a store that refuses a write would hide a lock that fails.
 type workload struct {
-	key      string
-	stock    int
-	workers  int // of each seller
-	rounds   int // of each worker
-	sellers  []seller
-	steps    []step
-	progress func() // called after each attempt; may be nil
+	stock   int
+	workers int // of each seller
+	rounds  int // of each worker
+	sellers []seller
+	steps   []step
+	due     sync.Mutex // held while a step runs, so that steps run one after the other
+}
+
+// result is the result of a run. It records the critical sections of all services.
+type result struct {
+	stock, attempts int
+
+	mu          sync.Mutex // a holder takes it when it enters, so that the entries have an order
+	done        int
+	inside      int
+	overlaps    int // entries while another holder was inside
+	entries     int
+	lastFence   int64
+	fallen      int // fencing tokens not larger than the token of the entry before
+	sold        int
+	unconfirmed int // releases that no quorum confirmed in time
+	waits       []time.Duration
+
+	left int // in the store at the end; -1 if it could not be read
+	wall time.Duration
+	err  error // the error that ended the run early
+}
+
+func (r *result) enter(fence int64, waited time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.inside++
+	if r.inside > 1 {
+		r.overlaps++
+	}
+	if fence <= r.lastFence {
+		r.fallen++
+	}
+	r.lastFence = fence
+	r.entries++
+	r.waits = append(r.waits, waited)
+}
+
+func (r *result) leave(sold bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.inside--
+	if sold {
+		r.sold++
+	}
 }
 
 // run makes all attempts. It returns early with the first error, or when ctx ends.
 func (w *workload) run(ctx context.Context) *result {
-	res := &result{journal: new(journal), stock: w.stock, attempts: len(w.sellers) * w.workers * w.rounds, left: -1}
+	res := &result{stock: w.stock, attempts: len(w.sellers) * w.workers * w.rounds, left: -1}
 	store := w.sellers[0].store
-	if res.err = store.Set(ctx, w.key, w.stock, stockTTL).Err(); res.err != nil {
+	if res.err = store.Set(ctx, stockKey, w.stock, 0).Err(); res.err != nil {
 		return res
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -91,27 +135,23 @@ func (w *workload) run(ctx context.Context) *result {
 	defer stalled.Stop()
 
 	var failed sync.Once
-	fail := func(err error) {
-		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-			err = fmt.Errorf("%w: %w", cause, err)
-		}
-		failed.Do(func() { res.err = err })
-		cancel(err)
-	}
-	var done atomic.Int64
 	var wg sync.WaitGroup
 	began := time.Now()
 	for _, s := range w.sellers {
 		for range w.workers {
 			wg.Go(func() {
 				for range w.rounds {
-					err := w.attempt(ctx, s, res.journal)
+					err := w.attempt(ctx, s, res)
 					if err == nil {
 						stalled.Reset(stall)
-						err = w.finished(int(done.Add(1)))
+						err = w.finished(res)
 					}
 					if err != nil {
-						fail(err)
+						if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+							err = fmt.Errorf("%w: %w", cause, err)
+						}
+						failed.Do(func() { res.err = err })
+						cancel(err)
 						return
 					}
 				}
@@ -120,8 +160,7 @@ func (w *workload) run(ctx context.Context) *result {
 	}
 	wg.Wait()
 	res.wall = time.Since(began)
-	res.done = int(done.Load())
-	if left, err := store.Get(context.WithoutCancel(ctx), w.key).Int(); err == nil {
+	if left, err := store.Get(context.WithoutCancel(ctx), stockKey).Int(); err == nil {
 		res.left = left
 	} else if res.err == nil {
 		res.err = err
@@ -130,28 +169,30 @@ func (w *workload) run(ctx context.Context) *result {
 }
 
 // attempt sells one item, if any is left.
-func (w *workload) attempt(ctx context.Context, s seller, j *journal) error {
+func (w *workload) attempt(ctx context.Context, s seller, r *result) error {
 	began := time.Now()
 	held, err := s.mutex.Lock(ctx)
 	if err != nil {
 		return err
 	}
-	j.enter(held.Fence(), time.Since(began))
+	r.enter(held.Fence(), time.Since(began))
 	sold, err := w.sell(held.Context(), s.store)
-	j.leave(sold)
+	r.leave(sold)
 	// An attempt that Ctrl-C interrupts still gives the lock back.
 	unlockErr := held.Unlock(context.WithoutCancel(ctx))
-	if errors.Is(unlockErr, redlock.ErrNoQuorum) {
-		j.unconfirm() // the keys go late, which costs time, not safety
+	if errors.Is(unlockErr, redlock.ErrNoQuorum) { // the keys go late, which costs time, not safety
+		r.mu.Lock()
+		r.unconfirmed++
+		r.mu.Unlock()
 		unlockErr = nil
 	}
 	return errors.Join(err, unlockErr)
 }
 
 func (w *workload) sell(ctx context.Context, store *redis.Client) (bool, error) {
-	n, err := store.Get(ctx, w.key).Int()
+	n, err := store.Get(ctx, stockKey).Int()
 	if err == nil && n > 0 {
-		err = store.Set(ctx, w.key, n-1, stockTTL).Err()
+		err = store.Set(ctx, stockKey, n-1, 0).Err()
 	}
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause // the lease ended, which tells more than a cancelled command
@@ -159,24 +200,74 @@ func (w *workload) sell(ctx context.Context, store *redis.Client) (bool, error) 
 	return err == nil && n > 0, err
 }
 
-// finished runs the steps that are due after so many attempts. Each number comes once.
-func (w *workload) finished(done int) error {
-	if w.progress != nil {
-		w.progress()
-	}
+// finished counts an attempt, and runs the step that is due.
+func (w *workload) finished(r *result) error {
+	r.mu.Lock()
+	r.done++
+	done := r.done
+	r.mu.Unlock()
 	for _, s := range w.steps {
-		if done == max(s.at, 1) {
-			if err := s.do(done); err != nil {
-				return err
-			}
+		if done == s.at {
+			w.due.Lock()
+			defer w.due.Unlock()
+			return s.do(done)
 		}
 	}
 	return nil
 }
 
-// cleanUp removes the stock from the store.
-func (w *workload) cleanUp() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	return w.sellers[0].store.Del(ctx, w.key).Err()
+func (r *result) oversold() int { return max(0, r.sold-r.stock) }
+
+// check is one line of the judgement.
+type check struct {
+	name, got string
+	wrong     bool
+}
+
+func (r *result) findings() []check {
+	want := min(r.stock, r.attempts)
+	fences := "yes"
+	if r.fallen > 0 {
+		fences = fmt.Sprintf("no: %d of %d not larger than the one before it", r.fallen, r.entries)
+	}
+	left := fmt.Sprint(r.left)
+	if r.left < 0 {
+		left = "not known"
+	}
+	return []check{
+		{"attempts done", fmt.Sprintf("%d of %d", r.done, r.attempts), r.done != r.attempts},
+		{"sold", fmt.Sprintf("%d (must be %d)", r.sold, want), r.sold != want},
+		{"oversold", fmt.Sprint(r.oversold()), r.oversold() > 0},
+		{"left in the store", fmt.Sprintf("%s (must be %d)", left, r.stock-want), r.left != r.stock-want},
+		{"overlapping holders", fmt.Sprint(r.overlaps), r.overlaps > 0},
+		{"fencing tokens strictly rising", fences, r.fallen > 0},
+	}
+}
+
+// verdict returns an error that names all faults, or nil.
+func (r *result) verdict() error {
+	var wrong []string
+	for _, f := range r.findings() {
+		if f.wrong {
+			wrong = append(wrong, f.name+": "+f.got)
+		}
+	}
+	err := r.err
+	if len(wrong) > 0 {
+		err = errors.Join(errors.New(strings.Join(wrong, "; ")), err)
+	}
+	if err != nil {
+		return fmt.Errorf("FAILED: %w", err)
+	}
+	return nil
+}
+
+// quantiles returns how long the attempts waited for the lock.
+func (r *result) quantiles() string {
+	if len(r.waits) == 0 {
+		return "not measured"
+	}
+	sorted := slices.Sorted(slices.Values(r.waits))
+	of := func(p int) string { return short(sorted[(len(sorted)*p+99)/100-1]) }
+	return of(50) + " / " + of(99)
 }

@@ -10,7 +10,7 @@ import (
 // seen returns the result of four attempts at a stock of two, whose entries had the given
 // tokens.
 func seen(fences ...int64) *result {
-	r := &result{journal: new(journal), stock: 2, attempts: 4, done: 4, left: 0}
+	r := &result{stock: 2, attempts: 4, done: 4}
 	for i, f := range fences {
 		r.enter(f, time.Millisecond)
 		r.leave(i < 2)
@@ -52,21 +52,20 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-func TestPercentile(t *testing.T) {
-	var list []time.Duration
-	if got := percentile(list, 99); got != 0 {
-		t.Errorf("of nothing: got %v, want 0", got)
+func TestQuantiles(t *testing.T) {
+	var r result
+	if got := r.quantiles(); got != "not measured" {
+		t.Errorf("of nothing: got %q", got)
 	}
 	for i := 200; i > 0; i-- {
-		list = append(list, time.Duration(i))
+		r.waits = append(r.waits, time.Duration(i)*time.Millisecond)
 	}
-	for p, want := range map[int]time.Duration{50: 100, 99: 198, 100: 200} {
-		if got := percentile(list, p); got != want {
-			t.Errorf("p%d of 1 to 200: got %d, want %d", p, got, want)
-		}
+	if got, want := r.quantiles(), "100ms / 198ms"; got != want {
+		t.Errorf("of 1 to 200 ms: got %q, want %q", got, want)
 	}
-	if got := percentile(list[:1], 50); got != 200 {
-		t.Errorf("of one value: got %d, want that value", got)
+	r.waits = r.waits[:1]
+	if got, want := r.quantiles(), "200ms / 200ms"; got != want {
+		t.Errorf("of one value: got %q, want that value", got)
 	}
 }
 
@@ -76,7 +75,7 @@ func TestShort(t *testing.T) {
 		1234567 * time.Nanosecond:  "1.23ms",
 		54321 * time.Microsecond:   "54.3ms",
 		2345678 * time.Microsecond: "2.35s",
-		0:                          "0s",
+		0:                          "",
 	} {
 		if got := short(d); got != want {
 			t.Errorf("%v: got %q, want %q", d, got, want)

@@ -2,12 +2,15 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/d0720281/redlock"
 )
@@ -53,10 +56,10 @@ func (w *lineWriter) close() {
 	<-w.done
 }
 
-// waiting is the logger of the library for a command without -v. It tells the user of a redlock that
+// waitingLog is the logger of the library for a command without -v. It tells the user of a redlock that
 // waits that it waits because of the masters, and not for another holder. Otherwise the user would not
 // know why the wait does not end. The library says that once for each outage or quarantine.
-func waiting(out io.Writer) *slog.Logger { return slog.New(waitingHandler{out}) }
+func waitingLog(out io.Writer) *slog.Logger { return slog.New(waitingHandler{out}) }
 
 type waitingHandler struct{ out io.Writer }
 
@@ -78,13 +81,63 @@ func (h waitingHandler) Handle(_ context.Context, r slog.Record) error {
 func (h waitingHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
 func (h waitingHandler) WithGroup(string) slog.Handler      { return h }
 
-// observer logs the leases of a command. The library logs warnings itself.
-func observer(log *slog.Logger) redlock.Observer {
+// How long a command waits before it names the holder, and how often it looks for one from then on.
+const (
+	waitsSilently = time.Second
+	looksEvery    = 100 * time.Millisecond
+)
+
+// nameHolder writes one line if the command waits for longer than a second: for which key, and which
+// holder is in its way. stop ends that. why is WhyWaiting of the Locker.
+func (t *taking) nameHolder(out io.Writer, why func(resource string) error) (stop func()) {
+	waited, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		next := time.NewTimer(waitsSilently)
+		defer next.Stop()
+		for ; ; next.Reset(looksEvery) {
+			select {
+			case <-waited:
+				return
+			case <-next.C:
+			}
+			if line := t.holderNow(why); line != "" {
+				fmt.Fprintln(out, line)
+				return
+			}
+		}
+	}()
+	return func() { close(waited); <-ended }
+}
+
+// holderNow returns the line about a holder that is in the way, "" if none is known. A semaphore has a
+// resource for each permit.
+func (t *taking) holderNow(why func(resource string) error) string {
+	for _, key := range t.keys {
+		for i := range max(t.permits, 1) {
+			resource := key
+			if t.permits > 0 {
+				resource = fmt.Sprint(key, "/", i+1)
+			}
+			var refused *redlock.QuorumError
+			if err := why(resource); errors.Is(err, redlock.ErrTaken) && errors.As(err, &refused) {
+				owner, _ := refused.Holder()
+				return fmt.Sprintf("redlock: waiting for %s, held by %s", printable(key), cmp.Or(printable(owner), "another process"))
+			}
+		}
+	}
+	return ""
+}
+
+// observer logs the leases of a command that waits, or makes one attempt. The library logs warnings itself.
+func observer(log *slog.Logger, once bool) redlock.Observer {
 	var first sync.Once
 	return func(e redlock.Event) {
 		switch e.Kind {
 		case redlock.EventTaken, redlock.EventAttemptFailed:
-			first.Do(func() { log.Info("waiting for the lock", "key", e.Resource, "error", e.Err) })
+			if !once {
+				first.Do(func() { log.Info("waiting for the lock", "key", e.Resource, "error", e.Err) })
+			}
 		case redlock.EventAcquired:
 			log.Info("holding the lock", "key", e.Resource, "fence", e.Fence, "waited", e.Elapsed, "valid for", e.Validity)
 		case redlock.EventReleased:

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// mastersTopic is the help topic with the flags that most commands share.
+const mastersTopic = "masters"
+
+const mastersHelp = `All commands that ask masters have these flags. Those for TLS and the user have the names of redis-cli. A password comes from the environment or from a URL, because every user of the machine could read it from a flag.`
+
+// newMastersTopic makes the help topic. It is no command that can be run.
+func newMastersTopic() *cobra.Command {
+	cmd := &cobra.Command{Use: mastersTopic, Short: "Flags for masters, TLS and the user", Long: mastersHelp}
+	cmd.Flags().SortFlags = false
+	new(connection).register(cmd.Flags())
+	return cmd
+}
+
+// help writes the help of a command, wrapped at the width of the terminal: 80 without one.
+func help(cmd *cobra.Command, _ []string) {
+	out := cmd.OutOrStdout()
+	width, _ := sizeOf(terminalOf(out))
+	for i, part := range strings.Split(cmp.Or(cmd.Long, cmd.Short), "\n\n") {
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		if !strings.HasPrefix(part, " ") && !strings.HasPrefix(part, "\t") { // else it is a table, or an example
+			part = wrapped("", part, width)
+		}
+		fmt.Fprintln(out, strings.TrimRight(part, "\n"))
+	}
+	if cmd.Runnable() {
+		fmt.Fprintf(out, "\nUsage:\n  %s\n", cmd.UseLine())
+	}
+	if cmd.HasExample() {
+		fmt.Fprintf(out, "\nExamples:\n%s\n", cmd.Example)
+	}
+	fmt.Fprintln(out)
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			fmt.Fprintf(out, "  %-11s %s\n", sub.Name(), sub.Short)
+		}
+	}
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintln(out)
+	}
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	flags.SortFlags = false
+	others := false
+	shared := newMastersTopic().Flags()
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if cmd.Name() != mastersTopic && f.Name != "masters" && shared.Lookup(f.Name) != nil {
+			others = true
+			return
+		}
+		flags.AddFlag(f)
+	})
+	fmt.Fprint(out, flags.FlagUsagesWrapped(width))
+	if others || !cmd.HasParent() {
+		fmt.Fprintf(out, "Flags for masters, TLS and the user: redlock help %s\n", mastersTopic)
+	}
+}
+
+// withoutPackage makes the completion script of cobra work where the package bash-completion is missing,
+// whose functions it calls: it splits the line at blanks.
+const withoutPackage = `
+if ! declare -F _get_comp_words_by_ref >/dev/null; then
+    __redlock_init_completion()
+    {
+        COMPREPLY=()
+        local IFS=$' \t\n' line=${COMP_LINE:0:COMP_POINT}
+        read -ra words <<<"$line"
+        [[ $line == *[[:space:]] ]] && words+=("")
+        cword=$((${#words[@]} - 1))
+        cur=${words[cword]}
+        prev=${words[cword - 1]}
+    }
+fi
+`
+
+const bashHelp = `Generate the completion script for bash. It works with the package bash-completion and without it.
+
+Load it in the present shell, or for all that follow, as root:
+
+  source <(redlock completion bash)
+  redlock completion bash > /etc/bash_completion.d/redlock`
+
+// addCompletion adds the command completion of cobra, whose script for bash needs no package.
+func addCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	if bash, _, err := root.Find([]string{"completion", "bash"}); err == nil && bash.RunE != nil {
+		script := bash.RunE
+		bash.Long = bashHelp
+		bash.RunE = func(cmd *cobra.Command, args []string) error {
+			err := script(cmd, args)
+			if err == nil {
+				_, err = io.WriteString(cmd.OutOrStdout(), withoutPackage)
+			}
+			return err
+		}
+	}
+}

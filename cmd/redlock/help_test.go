@@ -1,0 +1,70 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+func TestHelp(t *testing.T) {
+	for _, args := range []string{"", "--help", "help", "demo --help", "help demo", "help completion bash"} {
+		var out, stderr bytes.Buffer
+		if code := execute(t.Context(), strings.Fields(args), &out, &stderr); code != exitOK || stderr.Len() > 0 || !strings.Contains(out.String(), "Usage:") {
+			t.Errorf("%q: got code %d, %q, %q; want help", args, code, &out, &stderr)
+		}
+	}
+}
+
+// Without a terminal, no help is wider than 80 columns, and that of redlock itself has at most 24 lines.
+func TestHelpFits80Columns(t *testing.T) {
+	seen := 0
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		seen++
+		var out bytes.Buffer
+		args := append([]string{"help"}, strings.Fields(cmd.CommandPath())[1:]...)
+		if code := execute(t.Context(), args, &out, &out); code != exitOK {
+			t.Errorf("%v: got code %d\n%s", args, code, &out)
+		}
+		for line := range strings.Lines(out.String()) {
+			if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > 80 || strings.HasSuffix(line, " \n") {
+				t.Errorf("%v: got a line of %d characters, want at most 80, and no blanks at the end: %q", args, n, line)
+			}
+		}
+		if lines := strings.Count(out.String(), "\n"); !cmd.HasParent() && lines > 23 {
+			t.Errorf("got %d lines, want room for them and the prompt on a terminal of 24 lines:\n%s", lines, &out)
+		}
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	visit(newRoot())
+	if seen < 18 {
+		t.Errorf("got %d commands, want all of them", seen)
+	}
+}
+
+// The flags that all commands share have a help topic, and each command names it.
+func TestHelpOfSharedFlags(t *testing.T) {
+	for args, want := range map[string][]string{
+		"help masters":  {"--masters URLs", "--prefix string", "--cacert file"},
+		"help status":   {"--masters URLs", "--exit-status", "redlock help masters"},
+		"help":          {"redlock help masters"},
+		"status --help": {"redlock help masters"},
+	} {
+		var out bytes.Buffer
+		if code := execute(t.Context(), strings.Fields(args), &out, &out); code != exitOK {
+			t.Errorf("%s: got code %d", args, code)
+		}
+		for _, w := range want {
+			if !strings.Contains(out.String(), w) {
+				t.Errorf("%s: got\n%s\nwant %q", args, &out, w)
+			}
+		}
+		if strings.Contains(args, "status") && strings.Contains(out.String(), "--cacert") {
+			t.Errorf("%s: got the flags for TLS, want them in their topic:\n%s", args, &out)
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+)
+
+// lock is what the masters have of a lock. All commands show locks by it: as JSON, as a line, or as a row
+// of a table. Tokens are cut off: with the whole token any user could release the lock.
+type lock struct {
+	Key     string      `json:"key"`
+	Waiting int         `json:"waiting,omitempty"` // processes
+	Slot    int         `json:"slot,omitempty"`    // of a permit, with --permits
+	Verdict string      `json:"verdict"`
+	Quorum  int         `json:"quorum"`
+	Token   string      `json:"token,omitempty"`
+	Owner   string      `json:"owner,omitempty"`
+	Fence   int64       `json:"fence,omitempty"`
+	Free    *int64      `json:"free_in_ms,omitempty"` // for BROKEN, at the latest; negative: never by itself
+	Readers []reader    `json:"readers,omitempty"`    // of SHARED
+	Masters []masterKey `json:"masters"`
+
+	verdict admin.Verdict
+	freeIn  time.Duration
+}
+
+type reader struct {
+	Token     string `json:"token"`
+	Owner     string `json:"owner,omitempty"`
+	TTLMillis int64  `json:"ttl_ms"`
+}
+
+// masterKey is what one master has of a lock.
+type masterKey struct {
+	Master          string `json:"master"`
+	Key             string `json:"key"` // held, shared, free, broken, down or wrong type
+	Readers         int    `json:"readers,omitempty"`
+	Token           string `json:"token,omitempty"`
+	Owner           string `json:"owner,omitempty"`
+	Fence           int64  `json:"fence,omitempty"`  // the largest that it knows
+	TTLMillis       *int64 `json:"ttl_ms,omitempty"` // -1: never expires
+	QuarantineMilli int64  `json:"quarantine_ms,omitempty"`
+	Vote            bool   `json:"vote"`
+	NoVote          string `json:"no_vote,omitempty"` // why
+	RoundTripMicros int64  `json:"round_trip_us,omitempty"`
+	Error           string `json:"error,omitempty"`
+}
+
+func lockOf(in admin.Inspection) lock {
+	l := lock{
+		Key: in.Resource, Waiting: in.Waiting, Verdict: in.Verdict.String(), Quorum: in.Quorum, Token: shortToken(in.Token), Owner: in.Owner, Fence: in.Fence,
+		verdict: in.Verdict, freeIn: in.FreeIn(),
+	}
+	if in.Verdict == admin.VerdictBroken {
+		l.Free = new(wholeMillis(l.freeIn))
+	}
+	for _, r := range in.Readers {
+		l.Readers = append(l.Readers, reader{shortToken(r.Token), r.Owner, r.TTL.Milliseconds()})
+	}
+	for _, n := range in.Masters {
+		l.Masters = append(l.Masters, masterKeyOf(n))
+	}
+	return l
+}
+
+func masterKeyOf(n admin.MasterLock) masterKey {
+	m := masterKey{
+		Master: n.Master, Key: "free", Readers: n.ReaderKeys, Token: shortToken(n.Token), Owner: n.Owner, Fence: n.Fence,
+		QuarantineMilli: wholeMillis(n.Quarantine), Vote: n.Err == nil && n.NoVote == nil, RoundTripMicros: n.RoundTrip.Microseconds(),
+	}
+	switch {
+	case n.Err != nil:
+		m.Key, m.Error = "down", oneLine(n.Err)
+		if redlock.Reason(n.Err) == "wrong_type" {
+			m.Key = "wrong type"
+		}
+		return m
+	case n.Broken:
+		m.Key = "broken"
+	case n.ReaderKeys > 0:
+		m.Key = "shared"
+	case n.Token != "":
+		m.Key = "held"
+	}
+	if m.Key != "free" {
+		m.TTLMillis = new(max(n.TTL.Milliseconds(), -1))
+	}
+	if n.NoVote != nil {
+		m.NoVote = strings.TrimPrefix(oneLine(n.NoVote), "no vote: ")
+	}
+	return m
+}
+
+// wholeMillis rounds up.
+func wholeMillis(d time.Duration) int64 {
+	return int64(math.Ceil(float64(d) / float64(time.Millisecond)))
+}
+
+// shortToken returns enough of a token to tell it from others.
+func shortToken(token string) string { return printable(token[:min(len(token), 8)]) }
+
+// printable replaces what would move the cursor: a key has any bytes.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r < 0xa0 {
+			return '?'
+		}
+		return r
+	}, text)
+}
+
+// holder describes who has the lock.
+func (l *lock) holder() string {
+	if len(l.Readers) == 0 {
+		return printable(l.Owner)
+	}
+	var names []string
+	for _, r := range l.Readers {
+		names = append(names, printable(cmp.Or(r.Owner, r.Token)))
+	}
+	return counted(len(names), "reader") + ": " + strings.Join(names, ", ")
+}
+
+// line describes the lock on one line.
+func (l *lock) line(o *output) string {
+	line := fmt.Sprintf("%s: %s", printable(l.Key), o.verdict(l))
+	switch holder := l.holder(); {
+	case holder == "":
+	case l.verdict == admin.VerdictHeld || l.verdict == admin.VerdictShared:
+		line += " by " + holder
+	case l.verdict == admin.VerdictBroken:
+		line += ", taken from " + holder
+	default:
+		line += ", owner " + holder
+	}
+	if l.Token != "" {
+		line += ", token " + l.Token
+	}
+	if l.Fence != 0 {
+		line += fmt.Sprint(", fence ", l.Fence)
+	}
+	switch {
+	case l.verdict != admin.VerdictBroken:
+	case l.freeIn < 0:
+		line += ", never free by itself"
+	default:
+		line += fmt.Sprintf(", free in %s at the latest", lifeOf(l.freeIn))
+	}
+	return line
+}
+
+// verdict returns the word of a lock, in its colour.
+func (o *output) verdict(l *lock) string {
+	switch l.verdict {
+	case admin.VerdictFree, admin.VerdictHeld, admin.VerdictShared:
+		return o.good(l.Verdict)
+	}
+	return o.bad(l.Verdict)
+}
+
+// showLock shows one lock as text, as each master has it.
+func (o *output) showLock(l *lock) {
+	fmt.Fprintln(o.out, l.line(o))
+	if l.Waiting > 0 {
+		fmt.Fprintln(o.out, counted(l.Waiting, "process"), "waiting")
+	}
+	var rows []table.Row
+	for _, m := range l.Masters {
+		holder, expires, remark := printable(m.Owner), "", m.Error
+		if m.Readers > 0 {
+			holder = counted(m.Readers, "reader")
+		}
+		if m.TTLMillis != nil {
+			expires = lifeOf(time.Duration(*m.TTLMillis) * time.Millisecond)
+		}
+		if m.NoVote != "" {
+			remark = "no vote: " + m.NoVote
+		}
+		rows = append(rows, table.Row{m.Master, m.Key, holder, expires, numberOf(m.Fence), m.Token, short(time.Duration(m.RoundTripMicros) * time.Microsecond), remark})
+	}
+	o.table(table.Row{"master", "key", "owner", "expires", "fence", "token", "round trip", "remark"}, rows)
+	rows = nil
+	for _, r := range l.Readers {
+		rows = append(rows, table.Row{r.Token, printable(r.Owner), lifeOf(time.Duration(r.TTLMillis) * time.Millisecond)})
+	}
+	o.table(table.Row{"reader", "owner", "expires"}, rows)
+}
+
+// showLocks shows a table of locks.
+func (o *output) showLocks(first string, locks []lock) {
+	if len(locks) > 0 {
+		fmt.Fprintln(o.out, strings.Join(o.lockTable(first, locks, 0), "\n"))
+	}
+}
+
+// lockTable returns the lines of a table of locks. Where it is too wide, the token is cut first, then the
+// fencing token. The first column has what the next four leave, and at least 12. The label of a holder is
+// never cut, a list of readers is.
+func (o *output) lockTable(first string, locks []lock, width int) []string {
+	const least, mostReaders = 12, 32
+	header := table.Row{first, "owner", "state", "expires", "waiting", "fence", "token"}
+	var rows []table.Row
+	for _, l := range locks {
+		holder := l.holder()
+		if width > 0 && len(l.Readers) > 1 {
+			holder = text.Snip(holder, mostReaders, "…")
+		}
+		row := table.Row{printable(l.Key), holder, o.verdict(&l), lifeOf(l.freeIn), numberOf(int64(l.Waiting)), numberOf(l.Fence), l.Token}
+		if l.Slot > 0 {
+			row[0] = l.Slot
+		}
+		rows = append(rows, row)
+	}
+	key := table.ColumnConfig{Number: 1, Align: text.AlignLeft, WidthMaxEnforcer: func(s string, n int) string { return text.Snip(s, n, "…") }}
+	if width > 0 {
+		key.WidthMax = width
+		for i := range 4 {
+			widest := len(fmt.Sprint(header[i+1]))
+			for _, row := range rows {
+				widest = max(widest, text.StringWidthWithoutEscSequences(fmt.Sprint(row[i+1])))
+			}
+			key.WidthMax -= widest + 2
+		}
+		key.WidthMax = max(key.WidthMax, least)
+	}
+	return tableOf(header, rows, width, key, toTheRight(4), toTheRight(5))
+}
+
+// lifeOf returns how long a key lives, as text.
+func lifeOf(d time.Duration) string {
+	if d < 0 {
+		return "never"
+	}
+	return short(d)
+}
+
+// numberOf returns a number as text, "" for 0.
+func numberOf(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock"
+)
+
+// withoutQuorum returns the error of a command that too few masters answered. Where waiting cannot help
+// it has another exit code, so that no wrapper tries for ever, and says what to correct.
+func (c *connection) withoutQuorum(err error) error {
+	var refused *redlock.QuorumError
+	hint, permanent := "", redlock.Reason(err) == sameServer
+	if errors.As(err, &refused) {
+		errs := make(map[string]error)
+		for _, m := range refused.Masters {
+			errs[m.Master] = m.Err
+		}
+		hints := c.mistakes(errs)
+		permanent = permanent || refused.Permanent() || refused.Of-len(hints) < refused.Need
+		for _, m := range refused.Masters {
+			hint = cmp.Or(hint, hints[m.Master])
+		}
+	}
+	if !permanent {
+		return exitError{exitNoQuorum, err}
+	}
+	switch redlock.Reason(err) {
+	case "wrong_type":
+		hint = "give another KEY or --prefix"
+	case sameServer, "membership", "cluster_node":
+		hint = "correct --masters"
+	}
+	if hint == "" {
+		return exitError{exitConfig, err}
+	}
+	return exitf(exitConfig, "%w (%s)", err, hint)
+}
+
+// mistakes returns how to correct the errors of masters that could not be asked, by address. A master
+// whose error has another reason is left out.
+func (c *connection) mistakes(errs map[string]error) map[string]string {
+	hints := make(map[string]string)
+	var mu sync.Mutex
+	var asked sync.WaitGroup
+	for addr, err := range errs {
+		asked.Go(func() {
+			if hint := c.mistake(addr, err); hint != "" {
+				mu.Lock()
+				defer mu.Unlock()
+				hints[addr] = hint
+			}
+		})
+	}
+	asked.Wait()
+	return hints
+}
+
+// mistake returns how to correct the error of a master; "" if that is not known. A server that was asked
+// in the wrong protocol may answer nothing at all, so that the other one is tried.
+func (c *connection) mistake(addr string, err error) string {
+	o := c.asked[addr]
+	switch {
+	case err == nil || o == nil:
+	case strings.Contains(err.Error(), "NOAUTH"):
+		return fmt.Sprintf("give the password in $%s, and its user by --user", passwordEnv)
+	case strings.Contains(err.Error(), "WRONGPASS"):
+		return fmt.Sprintf("correct --user, or the password in $%s", passwordEnv)
+	case redlock.Reason(err) == "permission":
+		return "correct the user's rights: docs/operations.md has the ACL line"
+	case errors.Is(err, syscall.ECONNREFUSED) || redlock.Reason(err) == "quarantine":
+	case o.TLSConfig != nil && isPlain(o):
+		return "the master speaks no TLS: write redis:// for rediss://, or leave --tls out"
+	case o.TLSConfig == nil && isTLS(o):
+		return "the master speaks TLS: write rediss://" + addr + ", or add --tls"
+	}
+	return ""
+}
+
+// probeWithin bounds how long a probe of the protocol takes.
+const probeWithin = time.Second
+
+func network(o *redis.Options) string {
+	if strings.HasPrefix(o.Addr, "/") {
+		return "unix"
+	}
+	return "tcp"
+}
+
+// isPlain reports whether a server speaks the protocol of Redis without TLS.
+func isPlain(o *redis.Options) bool {
+	conn, err := net.DialTimeout(network(o), o.Addr, probeWithin)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	reply := make([]byte, 1)
+	err = conn.SetDeadline(time.Now().Add(probeWithin))
+	if err == nil {
+		_, err = conn.Write([]byte("PING\r\n"))
+	}
+	if err == nil {
+		_, err = conn.Read(reply)
+	}
+	return err == nil && strings.Contains("+-", string(reply))
+}
+
+// isTLS reports whether a server speaks TLS, also if it wants the certificate of the client.
+func isTLS(o *redis.Options) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), probeWithin)
+	defer cancel()
+	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} // nothing is sent over this connection
+	conn, err := dialer.DialContext(ctx, network(o), o.Addr)
+	if err == nil {
+		_ = conn.Close() // the server may have ended it, for want of a certificate
+		return true
+	}
+	return errors.As(err, new(tls.AlertError))
+}

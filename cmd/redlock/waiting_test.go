@@ -1,0 +1,101 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/node"
+)
+
+// After a second of waiting there is one line, as soon as a holder is known.
+func TestNameHolder(t *testing.T) {
+	const others = 10 * time.Second
+	taken := func(owner string) error {
+		return &redlock.QuorumError{
+			Op: "lock", Need: 2, Of: 3, Reasons: []error{redlock.ErrNotAcquired, redlock.ErrTaken},
+			Masters: []*redlock.MasterError{{Master: "a:1", Err: node.HeldByOther{Owner: owner}, Owner: owner}},
+		}
+	}
+	noQuorum := &redlock.QuorumError{Op: "lock", Need: 2, Of: 3, Reasons: []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum}}
+	for _, test := range []struct {
+		name   string
+		taking taking
+		taken  string        // the resource in the way
+		owner  string        // its holder
+		from   time.Duration // when that is known
+		waits  time.Duration
+		want   string
+	}{
+		{"a holder with a label", taking{keys: []string{"deploy"}}, "deploy", "ci-3:4711:make", 0, others, "redlock: waiting for deploy, held by ci-3:4711:make\n"},
+		{"a holder without", taking{keys: []string{"deploy"}}, "deploy", "", 0, others, "redlock: waiting for deploy, held by another process\n"},
+		{"less than a second", taking{keys: []string{"deploy"}}, "deploy", "x", 0, time.Second - time.Millisecond, ""},
+		{"just a second", taking{keys: []string{"deploy"}}, "deploy", "x", 0, time.Second + time.Millisecond, "redlock: waiting for deploy, held by x\n"},
+		{"a holder that is known late", taking{keys: []string{"deploy"}}, "deploy", "x", 5 * time.Second, others, "redlock: waiting for deploy, held by x\n"},
+		{"no holder", taking{keys: []string{"deploy"}}, "another", "x", 0, others, ""},
+		{"the second of two keys", taking{keys: []string{"a", "b"}}, "b", "x", 0, others, "redlock: waiting for b, held by x\n"},
+		{"a semaphore", taking{keys: []string{"uploads"}, permits: 3}, "uploads/2", "x", 0, others, "redlock: waiting for uploads, held by x\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var out strings.Builder
+				began := time.Now()
+				stop := test.taking.nameHolder(&out, func(resource string) error {
+					switch {
+					case resource != test.taken:
+						return nil
+					case time.Since(began) < test.from:
+						return noQuorum
+					}
+					return taken(test.owner)
+				})
+				time.Sleep(test.waits)
+				stop()
+				if out.String() != test.want {
+					t.Errorf("got %q, want %q", &out, test.want)
+				}
+			})
+		})
+	}
+}
+
+// A token is printed so that a shell takes it as one word, and is read in both forms.
+func TestTokensForShells(t *testing.T) {
+	const id = "Xp3k9QzAXp3k9QzAXp3k9Q"
+	for token, want := range map[string]string{
+		id:                                id,
+		id + ";ci-3:4711:make":            id + ":ci-3:4711:make",
+		id + ";web-1 nightly; rm -rf ~":   id + ":web-1+nightly%3B+rm+-rf+%7E",
+		id + `;a"b'c$d` + "`e`&(f)*[g]\\": id + ":a%22b%27c%24d%60e%60%26%28f%29%2A%5Bg%5D%5C",
+		id + ";größe+%41":                 id + ":gr%C3%B6%C3%9Fe%2B%2541",
+	} {
+		got := forShell(token)
+		if got != want {
+			t.Errorf("%q: got %q, want %q", token, got, want)
+		}
+		if strings.Trim(got, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:+%") != "" {
+			t.Errorf("%q: got %q, want no character that shells take for another", token, got)
+		}
+		if back := fromShell(got); back != token {
+			t.Errorf("%q: got %q back, want %q", got, back, token)
+		}
+		if same := fromShell(token); same != token {
+			t.Errorf("%q: got %q, want the token itself", token, same)
+		}
+	}
+	for _, odd := range []string{"", "a:%zz", ":", ";"} {
+		if fromShell(odd) == "" && odd != "" {
+			t.Errorf("%q: got nothing", odd)
+		}
+	}
+}
+
+// A usage error is also the error that it wraps.
+func TestUsageError(t *testing.T) {
+	if err := error(usageError{errNoMasters}); !errors.Is(err, errNoMasters) || exitCode(err) != exitUsage {
+		t.Errorf("got %v, want code %d", err, exitUsage)
+	}
+}
