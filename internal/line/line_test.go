@@ -675,11 +675,13 @@ func TestCrowds(t *testing.T) {
 		want("a TTL later", "r", false)
 		say("r", wire.Word{Heard: true, Others: 1})
 		say("r", wire.Word{Heard: true})
-		want("no process waits any more", "r", false)
+		want("none waited yet when this process came", "r", true)
 
 		// The release of a TryLock counts the holder. Where that is this process, no other one need wait.
 		own := &holder{}
 		ended := func(others int) { say("r", wire.Word{Heard: true, Ended: true, Others: others}) }
+		ended(0)
+		want("no process waits any more", "r", false)
 		ended(1)
 		want("another process has the resource", "r", true)
 		turns.held(own, nil)

@@ -112,8 +112,9 @@ func (t *Lines[H, C]) Rested(c *Caller[H, C], queueNode int, listens bool) {
 	c.line.Rested(queueNode, listens, time.Now())
 }
 
-// Hear takes the word of a queue node, whenever it comes. That other processes wait is remembered for a TTL.
-// The reply to a rest is out of date once the line has made a further attempt: the process may have used the
+// Hear takes the word of a queue node, whenever it comes. That other processes wait is remembered for a TTL, or
+// until a release counts none. A grant that counts none means little: the holder before may be about to come
+// back. The reply to a rest is out of date once the line has made a further attempt: the process may have used the
 // turn meanwhile. attempt is the number of the line's last attempt when the request was sent.
 func (t *Lines[H, C]) Hear(key Key, w wire.Word, ttl time.Duration, attempt int) {
 	t.mu.Lock()
@@ -126,7 +127,7 @@ func (t *Lines[H, C]) Hear(key Key, w wire.Word, ttl time.Duration, attempt int)
 		}
 		if others > 0 {
 			t.known.crowd(key, ttl, time.Now())
-		} else {
+		} else if w.Ended {
 			delete(t.known.crowds, key)
 		}
 		if w.Foreign {
