@@ -115,19 +115,19 @@ func (s *Set) CountFinding() Finding {
 }
 
 // QuarantineHint returns the hint about nodes that have no vote for so long. It names redlock init only
-// if no lock can be held: no node has a vote, and the nodes have granted nothing to this Locker.
+// if no lock can be held: all nodes say that they have no vote, and they have granted nothing to this Locker.
 func (s *Set) QuarantineHint(left time.Duration) string {
 	hint := fmt.Sprintf("wait %v", tenths(left))
-	if s.conf.Granted != nil && s.conf.Granted() || slices.ContainsFunc(s.nodes, (*Node).votes) {
+	if s.conf.Granted != nil && s.conf.Granted() || slices.ContainsFunc(s.nodes, func(n *Node) bool { return !n.voteless() }) {
 		return hint
 	}
 	return hint + "; only if no lock was ever taken on these masters: redlock init, by hand or when they are set up"
 }
 
-// votes reports whether the node has told its marker, and is in no quarantine.
-func (n *Node) votes() bool {
+// voteless reports whether the node has told its marker, and is in quarantine.
+func (n *Node) voteless() bool {
 	a := n.audit.Load()
-	return a != nil && a.MarkerErr == nil && n.Standing().VotesIn(n.now()) == 0
+	return a != nil && a.MarkerErr == nil && n.Standing().SaidIn(n.now()) > 0
 }
 
 // tenths rounds up.
