@@ -406,9 +406,10 @@ var (
 // A [Locker.Adopt] that found no lease is "not_held".
 //
 // An error that matches several words has the word to act on: what masters answered goes before
-// the end of the context that cut the waiting short, and what a person has to correct before no_quorum. An error type of another package can add
-// a word by a method Reason() string, which goes before masters, not_held, lost and not_acquired: that
-// of package election adds not_leader and no_leader. More words may be added.
+// the end of the context that cut the waiting short, and what a person has to correct before
+// no_quorum. An error type of another package can add a word by a method Reason() string, which
+// goes before masters, not_held, lost and not_acquired: that of package election adds not_leader
+// and no_leader. More words may be added.
 func Reason(err error) string {
 	if err == nil {
 		return ""

@@ -180,6 +180,9 @@ func WithDrift(factor float64) Option { return option(func(c *config) { c.drift 
 // bytes at most. The key of a lock is the prefix and the resource. Clients exclude each other
 // only if they use the same prefix. A resource is refused with [ErrConfig] if its key, prefix
 // included, has the ending of one of the library's own keys: see [Locker.Lock].
+//
+// A prefix that was never used on the masters is a new deployment: the masters have no vote for it
+// until a quarantine is over, as masters that were never used.
 func WithKeyPrefix(prefix string) Option { return option(func(c *config) { c.keyPrefix = prefix }) }
 
 // WithGroups declares that the masters are one of several groups, as package sharded uses them. Each group
