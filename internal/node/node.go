@@ -131,7 +131,7 @@ const (
 	idleAfter    = 5 * time.Second        // without a reply a connection may have been dropped on the way
 	firstPause   = 20 * time.Millisecond  // after the first failure of a node or of a release
 	maxPause     = 500 * time.Millisecond // between two tries
-	refusedPause = 50 * time.Millisecond // between two tries where connections are refused, which costs next to nothing
+	refusedPause = 50 * time.Millisecond  // between two tries where connections are refused, which costs next to nothing
 )
 
 // Node is one master. All requests to it go over one connection, in order. Requests queue. One
