@@ -16,9 +16,9 @@ import (
 // This file has the way of a call, from its arrival to its lease or error, and that of the lease to
 // its release.
 
-// tryOnce makes one attempt. Attempts that masters in quarantine have kept from a quorum do not count,
-// as long as the call may wait for these masters.
-func (p *pool) tryOnce(ctx context.Context, resource string, lc lockConfig) (*Lease, error) {
+// tryOnce makes one attempt. Attempts that masters in quarantine have kept from a quorum do not
+// count, as long as the call may wait for these masters.
+func (p *pool) tryOnce(ctx context.Context, resource string, lc lockConfig) (*handle, error) {
 	doubts := 0
 	for began := time.Now(); ; {
 		g, f := p.attempt(ctx, resource, lc, nil, line.Advice{How: line.Strategy{Patient: p.lines.Crowded(lc.key(resource))}})
@@ -35,13 +35,14 @@ func (p *pool) tryOnce(ctx context.Context, resource string, lc lockConfig) (*Le
 // mostDoubts is how often a call looks again whether it was a holder that refused it.
 const mostDoubts = 6
 
-// outwait returns nil after a pause, if a failed attempt lacked the votes of masters in quarantine, and
-// if they will have their votes within left and before the deadline of ctx. Otherwise it returns the error
-// of the call.
+// outwait returns nil after a pause, if a failed attempt lacked the votes of masters in quarantine,
+// and if they will have their votes within left and before the deadline of ctx. Otherwise it
+// returns the error of the call.
 //
-// While masters are in quarantine, attempts that wait for them set their keys all the same, for moments. Such
-// a key may be what refused the attempt, and no process may have the resource: of three processes that each
-// find the keys of the other two, all would give up. So the call looks again a few times, which doubts counts.
+// While masters are in quarantine, attempts that wait for them set their keys all the same, for
+// moments. Such a key may be what refused the attempt, and no process may have the resource: of
+// three processes that each find the keys of the other two, all would give up. So the call looks
+// again a few times, which doubts counts.
 func (p *pool) outwait(ctx context.Context, f *failure, left time.Duration, doubts *int) error {
 	if f.verdict == nil || f.verdict.Permanent() || left <= 0 {
 		return f.err
@@ -66,12 +67,12 @@ func (p *pool) outwait(ctx context.Context, f *failure, left time.Duration, doub
 	return nil
 }
 
-// attempt makes one attempt, and reports it to the lines and the observer if it failed. head is the caller
-// at the head of a line that makes it; nil if the caller stands in no line.
+// attempt makes one attempt, and reports it to the lines and the observer if it failed. head is the
+// caller at the head of a line that makes it; nil if the caller stands in no line.
 func (p *pool) attempt(ctx context.Context, resource string, lc lockConfig, head *caller, next line.Advice) (*grant, *failure) {
 	began := time.Now()
 	g, f := p.acquire(ctx, resource, lc, head, next)
-	p.outage.note(p, f)
+	p.noteAttempt(f)
 	if f != nil {
 		if f.Queued {
 			p.lines.Queued(lc.key(resource), f.queueNode)
@@ -90,11 +91,11 @@ type call struct {
 	done   <-chan struct{} // of ctx
 	config lockConfig
 	began  time.Time
-	lease  *Lease // guarded by the mutex of the lines until the caller has left its line
+	lease  *handle // guarded by the mutex of the lines until the caller has left its line
 }
 
 // waitFor waits until it has a lease or the call ends without one, which it tells the observer.
-func (p *pool) waitFor(ctx context.Context, resource string, lc lockConfig) (*Lease, error) {
+func (p *pool) waitFor(ctx context.Context, resource string, lc lockConfig) (*handle, error) {
 	began := time.Now()
 	le, err := p.waitInLine(ctx, resource, lc, began)
 	if err != nil {
@@ -105,7 +106,7 @@ func (p *pool) waitFor(ctx context.Context, resource string, lc lockConfig) (*Le
 
 // waitInLine stands in line until the resource is handed to this caller, or, at the head of
 // the line, makes attempts until one is successful.
-func (p *pool) waitInLine(ctx context.Context, resource string, lc lockConfig, began time.Time) (*Lease, error) {
+func (p *pool) waitInLine(ctx context.Context, resource string, lc lockConfig, began time.Time) (*handle, error) {
 	c := p.lines.Join(lc.key(resource), call{ctx: ctx, done: ctx.Done(), config: lc, began: began})
 	left := false // the line
 	defer func() {
@@ -138,7 +139,7 @@ func (p *pool) waitInLine(ctx context.Context, resource string, lc lockConfig, b
 				p.leave(c)
 				return nil, err
 			}
-			p.outage.lasting(p, c)
+			p.outlasts(c)
 		}
 	}
 }
@@ -199,8 +200,8 @@ func (p *pool) gaveUp(resource string, c *caller, why error) error {
 	return errorf("lock %q: %w: %w", resource, ErrNotAcquired, why)
 }
 
-// lastVerdict returns the verdict of the last attempt of a line; nil if there was none. A node that had not
-// answered then may have been found down since.
+// lastVerdict returns the verdict of the last attempt of a line; nil if there was none. A node that
+// had not answered then may have been found down since.
 func (p *pool) lastVerdict(s line.Standing) *QuorumError {
 	last, _ := s.Why.(*QuorumError) // as conclude made it
 	if last == nil {
@@ -243,13 +244,13 @@ func closed(done <-chan struct{}) bool {
 
 // grantLease makes the first handle of a lease that was granted or adopted. head is the caller
 // at the head of a line that got it; it is nil if the caller stood in no line.
-func (p *pool) grantLease(ctx context.Context, g *grant, head *caller, began time.Time) *Lease {
+func (p *pool) grantLease(ctx context.Context, g *grant, head *caller, began time.Time) *handle {
 	le := &g.room.first
 	g.mu.Lock()
 	if g.shared { // the process may wait for the next lease when this one is released
 		g.name = wire.NoProcess
 	}
-	*le = Lease{grant: g, fence: g.presentFenceLocked(), turn: g.hand.count, parent: ctx, since: time.Now()}
+	*le = handle{grant: g, fence: g.presentFenceLocked(), turn: g.hand.count, parent: ctx, since: time.Now()}
 	g.handles = append(g.handles, le)
 	g.renewal.at = g.nextRenewal(g.start)
 	due := g.dueLocked()
@@ -262,7 +263,7 @@ func (p *pool) grantLease(ctx context.Context, g *grant, head *caller, began tim
 
 // unlock ends a handle. last reports that it was the last handle of its lease; the releases
 // have then been sent.
-func (p *pool) unlock(le *Lease) (last bool, err error) {
+func (p *pool) unlock(le *handle) (last bool, err error) {
 	now := p.now()
 	if p.passToNext(le, now) {
 		return false, nil
@@ -275,7 +276,7 @@ func (p *pool) unlock(le *Lease) (last bool, err error) {
 }
 
 // unlockKept ends a lease that was kept until end for its minimum hold.
-func (p *pool) unlockKept(kept *Lease, end instant) {
+func (p *pool) unlockKept(kept *handle, end instant) {
 	now := p.now()
 	if p.passToNext(kept, now) {
 		return
@@ -286,7 +287,7 @@ func (p *pool) unlockKept(kept *Lease, end instant) {
 }
 
 // release sends the releases of a lease whose last handle was ended at now.
-func (p *pool) release(le *Lease, now instant) {
+func (p *pool) release(le *handle, now instant) {
 	le.grant.sendReleases(now, released)
 	p.renewer.remove(le.grant)
 	p.lines.Freed(le.grant.key(), le.grant)
@@ -487,8 +488,8 @@ func (n *nodeKey) takeGrant(rep node.Reply, isVote bool, keepsTo instant) {
 	}
 }
 
-// await waits for the end of the attempt. The result says why the caller will not have the
-// lease, whatever the votes; nil if it will. wake is that of the head of a line, which may be called.
+// await waits for the end of the attempt. The result says why the caller will not have the lease,
+// whatever the votes; nil if it will. wake is that of the head of a line, which may be called.
 func (a *acquisition) await(ctx context.Context, head *caller, wake <-chan struct{}) (over error) {
 	timer := a.pool.timers.start(a.firstWait())
 	defer a.pool.timers.stop(timer)
@@ -516,8 +517,8 @@ func (a *acquisition) await(ctx context.Context, head *caller, wake <-chan struc
 	}
 }
 
-// firstWait returns for how long to set the timer first. The nodes have been asked just now, so the clock need
-// not be read for it.
+// firstWait returns for how long to set the timer first. The nodes have been asked just now, so the
+// clock need not be read for it.
 func (a *acquisition) firstWait() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -585,13 +586,11 @@ func (a *acquisition) conclude(over error) *failure {
 	if err := a.pool.set.Misconfigured(); err != nil && over == nil {
 		over = err
 	}
-	var reasons []error
+	var reasons []error // nil: the votes decided
 	switch {
 	case over != nil:
 		reasons = []error{over}
-	case t.phase == lost:
-		reasons = t.reasons()
-	default:
+	case t.phase != lost:
 		now := a.pool.now()
 		a.hand.took = now.Sub(a.start)
 		a.setDeadlineLocked(a.pool.conf.rules.ValidFrom(a.start, now), a.ttl)
@@ -602,12 +601,16 @@ func (a *acquisition) conclude(over error) *failure {
 		reasons = []error{ErrNoQuorum, fmt.Errorf("only %v of the validity was left", max(left, 0))}
 	}
 	a.stepLocked(event{what: gaveUp}, a.pool.now())
-	e := a.pool.quorumError("lock", a.resource, t.granted(), append([]error{ErrNotAcquired}, reasons...)...)
+	e := a.pool.quorumError("lock", a.resource, t.granted(), ErrNotAcquired)
 	for i := range t.nodes {
 		if n := &t.nodes[i]; n.failed() {
 			e.Masters = append(e.Masters, a.pool.nodeError(i, n.op.String(), n.err, a.timeout()))
 		}
 	}
+	if reasons == nil {
+		reasons = e.why()
+	}
+	e.Reasons = append(e.Reasons, reasons...)
 	return &failure{
 		err:       e,
 		verdict:   e,

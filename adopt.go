@@ -17,18 +17,17 @@ import (
 // leaves the keys on the nodes. The second process finds them by the token.
 
 // Detach ends the lease for this process, but not on the masters: their keys stay until they
-// expire, a TTL after the last renewal at most. Until then no other holder gets the resource,
-// and another process can go on with the lease by [Locker.Adopt], if it has the token and the
-// fencing token. Call Validity before Detach to know how much time that process has.
+// expire, a TTL after the last renewal at most. Until then no other holder gets the resource, and
+// another process can go on with the lease by [Locker.Adopt]. Call Validity before Detach to know
+// how much time that process has.
 //
-// All handles of the lease end with [ErrDetached], also those of re-entry. The lease is not
-// renewed any more, and neither Unlock nor Close releases it. Detach sends nothing and does not
-// wait. A master may still carry out a request that is under way, within a master timeout. If the
-// other process unlocks the lease within that time, a master may keep the key, for a TTL at
-// most.
+// All handles of the lease end with [ErrDetached], also those of re-entry. The library no longer
+// renews the lease, and neither Unlock nor Close releases it. Detach sends nothing and does not
+// wait. For one master timeout more, a master may still carry out a request that is under way. If
+// the other process unlocks the lease in that time, a master may keep the key, for a TTL at most.
 //
-// If the lease was over before, the error matches [ErrNotHeld], and [ErrLost],
-// [ErrReleased] or ErrDetached for the reason. Detach then changes nothing.
+// If the lease was over before, the error matches [ErrNotHeld], and [ErrLost], [ErrReleased] or
+// ErrDetached for the reason. Detach then changes nothing.
 //
 // Source: ALGORITHM section 6.
 func (le *Lease) Detach() error {
@@ -42,7 +41,7 @@ func (le *Lease) Detach() error {
 		run(after)
 		return err
 	}
-	g.pool.events.released(le, ErrDetached)
+	g.pool.events.released(le.handle, ErrDetached)
 	after = g.endLocked(ErrDetached, now)
 	for _, h := range g.handles {
 		h.done = true
@@ -55,45 +54,46 @@ func (le *Lease) Detach() error {
 	return nil
 }
 
-// Adopt goes on with a lease by its token, after the process that got the lease has detached it
-// or has died. fence is the result of [Lease.Fence] in that process. If it is not known, give 0.
-// Fence of the adopted lease is then the first fencing token of the grant, which is too small
-// to be of use if that process had handed the lease over to another caller. If the masters
-// cannot tell it, Fence is 0.
+// Adopt goes on with a lease after the process that got it has detached it or has died. token and
+// fence are the results of [Lease.Token] and [Lease.Fence] in that process. If fence is not known,
+// give 0. Fence of the adopted lease is then the first fencing token of the grant, or 0 if the
+// masters do not know it either. That token is too small if the first process had handed the lease
+// over to another caller.
 //
-// Adopt makes two rounds, each of which takes one master timeout at most. In the first round it
-// asks the masters what they have, and writes nothing. If a quorum has the key with that token,
-// and no other holder can have been granted the resource since, the second round extends the
-// key there, by the TTL of this call. The masters that lack the key get it afterwards. The
-// validity counts from before the second round. The result is a lease with the same token and
-// fencing token, which is renewed unless [WithoutRenewal] is given. It is never handed over to
-// another caller of this process.
+// Adopt makes two rounds, each of which takes one master timeout at most. The first round reads the
+// key on each master, and writes nothing. If a quorum has the key with that token, and no other
+// holder can have been granted the resource since, the second round extends the key there, by the
+// TTL of this call. The masters that lack the key get it afterwards. The validity counts from
+// before the second round. The lease has the same token and fencing token, and is renewed unless
+// [WithoutRenewal] is given. It is never handed over to another caller of this process.
 //
-// If the masters do not have the lease any more, the error matches [ErrNotHeld], and
-// [ErrBroken] if Break of package admin has taken the lease away. If too few masters answered in either
-// round, it matches [ErrNoQuorum]. Without a fencing token it also matches ErrNoQuorum if too
-// many masters have lost the key and got it again, so that another holder may have had the
-// resource in between. These errors are a [*QuorumError], which has the answer of each master.
-// If the lease was lost in the second round, the error matches [ErrLost] and ErrNotHeld. If
-// an argument is wrong, the error matches [ErrConfig]; that includes a fence that is further
-// ahead of the masters' clocks than a fencing token can be, and the token of a reader: only exclusive
-// leases can be adopted. If the Locker is closed, it is
-// [ErrClosed]. After an error the masters have the keys that they had, and keep them for the
-// time that was left or the TTL of this call, whichever is longer. Adopt can be called again.
+// The error matches:
 //
-// For the masters the holder is the process that has the token, so give a token to one process
-// at a time. If the first process goes on with the lease, or two processes adopt it, they share
-// it: the lease stays as long as one of them renews it, and no other token gets the resource
-// meanwhile. But nothing keeps these processes apart, nor the callers to which the first
-// process may hand the lease over. The first Unlock ends the lease for all. Each other process
-// notices that at its next renewal or Extend, and until then regards itself as a holder beside
-// the next one. If it had neither detached nor adopted the lease, it concludes that the masters
-// have lost data, and puts them in quarantine.
+//   - [ErrNotHeld] if the masters do not have the lease any more, or have it with another fencing
+//     token, with [ErrBroken] after Break of package admin, or with [ErrLost] if the lease was lost
+//     in the second round;
+//   - [ErrNoQuorum] if too few masters answered in either round, or if another holder may have had
+//     the resource in between, because masters have lost the key and got it again;
+//   - [ErrMasters] if the list of masters is wrong;
+//   - ctx.Err() if ctx ended the call;
+//   - [ErrConfig] if an argument is wrong. The token of a reader is wrong: only exclusive leases
+//     can be adopted. So is a fence that is further ahead of the masters' clocks than a fencing
+//     token can be;
+//   - [ErrClosed] if the Locker is closed.
+//
+// After an error the masters keep the keys that they had, for the time that was left or the TTL of
+// this call, whichever is longer. Adopt can be called again.
+//
+// Give a token to one process at a time: for the masters, each process with the token is the
+// holder. Such processes share the lease. It stays as long as one of them renews it, and no other
+// token gets the resource meanwhile. But nothing keeps these processes apart, nor the callers to
+// which the first process may hand the lease over. The first Unlock ends the lease for all. Each
+// other process notices that at its next renewal or Extend. If it had neither detached nor adopted
+// the lease, it concludes that the masters have lost data, and puts them in quarantine.
 //
 // To end a lease that another process goes on with, use Break of package admin. A process that has
-// adopted the lease leaves the placeholders of Break until they expire, because other processes
-// with the token may not have heard of it. But the process that got the lease first gives them
-// back, if it has not detached the lease.
+// adopted the lease leaves the placeholders of Break until they expire. The process that got the
+// lease first deletes them, if it has not detached the lease.
 //
 // Source: ALGORITHM sections 4 and 6.
 func (l *Locker) Adopt(ctx context.Context, resource, token string, fence int64, opts ...LockOption) (*Lease, error) {
@@ -124,7 +124,7 @@ func (l *Locker) Adopt(ctx context.Context, resource, token string, fence int64,
 		p.events.attemptFailed(line.Key{Resource: resource}, began, err)
 		return nil, err
 	}
-	return p.grantLease(ctx, g, nil, began), nil
+	return p.grantLease(ctx, g, nil, began).public(), nil
 }
 
 // adopt makes a grant for a lease whose keys are on the nodes already.

@@ -181,8 +181,8 @@ func (a *attempt) begin(now instant, do []action) []action {
 	return a.askOthers(-1, do)
 }
 
-// answerCall has the attempt go on as one that begins with the call: no other process is let in now, so all
-// nodes are asked, and the queue node is not waited for.
+// answerCall has the attempt go on as one that begins with the call: no other process is let in
+// now, so all nodes are asked, and the queue node is not waited for.
 //
 // Source: ALGORITHM section 10, "Called".
 func (a *attempt) answerCall(now instant, do []action) []action {
@@ -398,31 +398,6 @@ func (a *attempt) granted() int {
 // failed reports whether the error of an attempt names the node.
 func (n *voter) failed() bool { return n.vote != yes || n.knows == no }
 
-// reasons says why there is no quorum. If only another holder is in the way, the resource is
-// taken. If otherwise only nodes in quarantine are in the way, waiting helps.
-func (a *attempt) reasons() []error {
-	var refused, waiting, failed int
-	for i := range a.nodes {
-		n := &a.nodes[i]
-		switch {
-		case n.refused:
-			refused++
-		case n.vote == no && inQuarantine(n.err):
-			waiting++
-		case n.vote == no, n.knows == no:
-			failed++
-		}
-	}
-	of := len(a.nodes)
-	switch {
-	case refused > 0 && decide(of, a.need, 0, failed+waiting) != impossible:
-		return []error{ErrTaken}
-	case waiting > 0 && decide(of, a.need, 0, failed) != impossible:
-		return []error{ErrNoQuorum, ErrQuarantine}
-	}
-	return []error{ErrNoQuorum}
-}
-
 // approach is how an attempt deals with the node that keeps the queue of the processes that
 // wait (queue.go). Exclusion never depends on it.
 //
@@ -469,17 +444,17 @@ func (p *approach) hear(w wire.Word) {
 	}
 }
 
-// rests reports whether an attempt that failed leaves its process in the queue: another process
-// has the resource, as the queue node or a quorum says. Where nodes are in trouble the process asks again
-// by itself.
+// rests reports whether an attempt that failed leaves its process in the queue: another process has
+// the resource, as the queue node or a quorum says. Where nodes are in trouble the process asks
+// again by itself.
 //
 // Source: ALGORITHM section 10, "rest".
 func (p *approach) rests() bool { return p.Waits && (p.word.Refused || p.elsewhere || p.unheard) }
 
-// meetReaders notes that other readers have the resource. The attempt needs the queue node's word then,
-// or the silence of that node for a whole node timeout: a reader before it joins the others, and a Lock
-// before it rests. Otherwise readers that come one after the other would pass a writer where the queue
-// node is slow, or far away.
+// meetReaders notes that other readers have the resource. The attempt needs the queue node's word
+// then, or the silence of that node for a whole node timeout: a reader before it joins the others,
+// and a Lock before it rests. Otherwise readers that come one after the other would pass a writer
+// where the queue node is slow, or far away.
 //
 // Source: ALGORITHM section 12, "Order".
 func (p *approach) meetReaders() {
@@ -488,8 +463,9 @@ func (p *approach) meetReaders() {
 	}
 }
 
-// refuses reports whether the queue node's answer ends the attempt, whatever the votes: another process
-// has been called, or a writer has the key there while the attempt would join other readers.
+// refuses reports whether the queue node's answer ends the attempt, whatever the votes: another
+// process has been called, or a writer has the key there while the attempt would join other
+// readers.
 func (p *approach) refuses() bool {
 	return p.word.Vetoed || p.word.Refused && p.readers && p.shared
 }
@@ -527,13 +503,13 @@ func (a *attempt) awaitsQueueNode(now instant) bool {
 	return true
 }
 
-// askAgain decides what to do when refusals keep an attempt from a quorum. The queue node
-// decides between processes. If it has granted, the process in the way has released the
-// resource and its releases are under way, or that process will be refused and roll back. So
-// the nodes that refused are asked again while the attempt has time. A TryLock asks them again
-// only a few times at once. If a quorum refuses, another process may hold the resource, and its
-// renewals may lack the nodes that this attempt has. Then the attempt fails a good deal sooner. If the
-// queue node has not replied, there is nothing to win, and to join its queue needs no reply.
+// askAgain decides what to do when refusals keep an attempt from a quorum. The queue node decides
+// between processes. If it has granted, the process in the way has released the resource and its
+// releases are under way, or that process will be refused and roll back. So the nodes that refused
+// are asked again while the attempt has time. A TryLock asks them again only a few times at once.
+// If a quorum refuses, another process may hold the resource, and its renewals may lack the nodes
+// that this attempt has. Then the attempt fails a good deal sooner. If the queue node has not
+// replied, there is nothing to win, and to join its queue needs no reply.
 //
 // Source: ALGORITHM section 10.
 func (a *attempt) askAgain(now instant, do []action) []action {

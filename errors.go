@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,22 +9,25 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/reason"
 )
 
-// Sentinels to branch on with errors.Is. [Reason] has a finer word for an error, and a [*QuorumError] or
-// [*MasterError], found with errors.As, has the details.
+// Sentinels to branch on with errors.Is. [Reason] has a finer word for an error, and a
+// [*QuorumError] or [*MasterError], found with errors.As, has the details.
 var (
 	// ErrNotAcquired is matched by the error of every Lock, TryLock or Do that ended without a
 	// lease, except for wrong arguments, re-entry and a Locker that was closed before.
 	ErrNotAcquired = errors.New("redlock: not acquired")
 
-	// ErrTaken reports that another holder has the resource: with the masters that hold the
-	// resource for it, there would have been a quorum. It comes with ErrNotAcquired and is no
-	// reason for an alarm. QuorumError.Holder returns which holder, and for how long.
+	// ErrTaken reports that other processes are in the way: another holder has the resource, a
+	// waiting process has its turn, or several attempts split the votes. Without them, enough
+	// masters could have voted. It comes with ErrNotAcquired and is no reason for an alarm.
+	// [QuorumError.HeldByQuorum] reports whether it is certain that there is another holder, and
+	// [QuorumError.Holder] returns which holder, and for how long.
 	ErrTaken = errors.New("redlock: taken by another holder")
 
 	// ErrNoQuorum reports that too few masters gave a usable answer in time. Raise an alarm: the
@@ -31,43 +35,44 @@ var (
 	ErrNoQuorum = errors.New("redlock: no quorum")
 
 	// ErrQuarantine reports that masters have no vote yet: they are new, restarted, or have lost
-	// data. It comes with ErrNoQuorum if there is a quorum as soon as they vote. MasterError has
+	// data. It comes with ErrNoQuorum if there is a quorum as soon as they vote. [MasterError] has
 	// how long each of them has to wait. Bootstrap of package admin ends the wait for new masters.
 	ErrQuarantine = errors.New("redlock: masters in quarantine")
 
-	// ErrMasters reports that a master cannot take part, until a person corrects that. If too many masters
-	// cannot, [Locker.Lock] gives up, and [Reason] returns why:
+	// ErrMasters reports that a master cannot take part until a person corrects that. If too many
+	// masters cannot, [Locker.Lock] gives up. [Reason] returns why:
 	//
-	//   - "same_server": two addresses lead to one server, by another name or database number, which
-	//     would vote twice. The library needs INFO to find that.
-	//   - "membership": other clients use a conflicting list of masters. A quorum of that list and a
-	//     quorum of this one can have no master in common, so two clients could hold a resource at once.
-	//     A master on which the other list is in use gives this client no vote until two quarantines,
-	//     20.6 s by default, after a client with that list last asked for votes there. To change a list,
-	//     add a master, give that list to all clients, and then remove a master. Lists are compared by the
-	//     addresses as they are written. Clients with other groups are refused in the same way.
+	//   - "same_server": two addresses lead to one server, by another name or database number,
+	//     which would vote twice. To find that, the library needs INFO.
+	//   - "membership": other clients use a conflicting list of masters, or other groups. A quorum
+	//     of that list and a quorum of this one can have no master in common, so two clients could
+	//     hold a resource at once. A master gives this client no vote until two quarantines, 20.6 s
+	//     by default, after a client with the other list last asked there for votes. To change a
+	//     list, add a master, give that list to all clients, and then remove a master. The library
+	//     compares the addresses as they are written.
 	//   - "cluster_node": the server is a node of a Redis Cluster.
-	//   - "not_master": the server is a replica. Lock goes on waiting, as a replica may become a master.
-	//   - "permission": the master refused the credentials, or its access control list lacks a command or
-	//     key. docs/operations.md has the ACL line.
-	//   - "wrong_type": the key of the resource holds data that is no lock. Change the resource or the key
-	//     prefix.
+	//   - "not_master": the server is a replica. Lock goes on waiting, as a replica may become a
+	//     master.
+	//   - "permission": the master refused the credentials, or its access control list lacks a
+	//     command or key. docs/operations.md has the ACL line.
+	//   - "wrong_type": the key of the resource holds data that is no lock. Change the resource or
+	//     the key prefix.
 	ErrMasters = reason.Masters
 
-	// ErrLost reports that the lease is over, although it was not released. The work that it
-	// protects must stop. [Reason] returns why:
+	// ErrLost reports that the lease is over, although it was not released. The protected work must
+	// stop. [Reason] returns why:
 	//
-	//   - "expired": the validity ran out, because no renewal was successful in time or the lease had no
-	//     renewal.
-	//   - "suspended": the validity ran out while this machine stood still, as the masters' clocks showed
-	//     afterwards.
-	//   - "quorum_lost": the masters reported, before the validity ran out, that a quorum of them no longer
+	//   - "expired": the validity ran out, because no renewal was successful in time or the lease
+	//     had none.
+	//   - "suspended": the validity ran out while this machine stood still, as the masters' clocks
+	//     showed afterwards.
+	//   - "quorum_lost": before the validity ran out, the masters reported that a quorum no longer
 	//     has the key.
 	//   - "broken" and "max_hold" have sentinels of their own.
 	ErrLost = reason.Lost
 
-	// ErrBroken reports that Break of package admin has taken the lease away. It comes with ErrLost for a lease
-	// that ended so, and with ErrNotHeld from [Locker.Adopt].
+	// ErrBroken reports that Break of package admin has taken the lease away. It comes with ErrLost
+	// for a lease that ended so, and with ErrNotHeld from [Locker.Adopt].
 	ErrBroken = errors.New("redlock: lock was broken")
 
 	// ErrMaxHold comes with ErrLost when the bound of [WithMaxHold] was reached.
@@ -84,18 +89,18 @@ var (
 	ErrDetached = errors.New("redlock: lease detached")
 
 	// ErrReentry reports that the context of Lock or TryLock already holds the resource, and that
-	// [WithReentry] was not given. Waiting would never end. If [Reason] returns "upgrade", the context has the
-	// resource as a reader: two readers that both wanted to write would wait for each other for ever.
-	// Unlock the reader's lease before Lock, and read again what the work depends on.
+	// [WithReentry] was not given. Waiting would never end. If [Reason] returns "upgrade", the
+	// context has the resource as a reader: two readers that both wanted to write would wait for
+	// each other for ever. Unlock the reader's lease before Lock, and read again what the work
+	// depends on.
 	ErrReentry = reason.Reentry
 
 	// ErrClosed reports that the Locker is closed. It comes with ErrNotAcquired if a call was
 	// waiting when the Locker was closed.
 	ErrClosed = node.ErrClosed
 
-	// ErrConfig is matched by every error about an argument or option. The call sent nothing to
-	// a master, except for [Locker.Adopt], which compares its fencing token with the masters'
-	// clocks.
+	// ErrConfig is matched by every error about an argument or option. The call sent nothing to a
+	// master, except for [Locker.Adopt], which compares its fencing token with the masters' clocks.
 	ErrConfig = errors.New("redlock: invalid configuration")
 )
 
@@ -111,16 +116,15 @@ var (
 	errNotAsked    = errors.New("not asked: it was taken at the master that keeps the queue")
 )
 
-// QuorumError is the result of a round over the masters that failed. It matches, by errors.Is,
-// the sentinels that apply, the error of the context if that ended the call, and the errors that
-// its MasterErrors match.
+// QuorumError is the result of a round over the masters that failed. By errors.Is it matches its
+// Reasons, and the errors that its MasterErrors match.
 type QuorumError struct {
-	Op       string         // "lock", "extend", "unlock", "adopt", "break" or "inspect"; "bootstrap" or "check"
-	Resource string         // as given by the caller; "" for the last two
-	Granted  int            // masters that said yes
-	Need     int            // masters that had to say yes: N/2+1, or all for "bootstrap"
+	Op       string         // "lock", "extend", "unlock", "adopt", "break" or "inspect"; "bootstrap", "check" or "list"
+	Resource string         // as given by the caller; "" for the last three
+	Granted  int            // masters that agreed
+	Need     int            // masters that had to agree: N/2+1, all for "bootstrap", N-N/2 for "list"
 	Of       int            // masters in all
-	Masters  []*MasterError // one for each master that did not say yes
+	Masters  []*MasterError // one for each master that did not agree
 	Reasons  []error        // the sentinels that apply, and the error of the context if that ended the call
 }
 
@@ -154,8 +158,10 @@ func (p *pool) nodeError(i int, op string, err error, timeout time.Duration) *Ma
 	if err == errNodeTimeout {
 		err = timeoutError(timeout)
 	}
-	left, _ := err.(node.Quarantine)
-	holder, _ := err.(node.HeldByOther)
+	var left node.Quarantine
+	var holder node.HeldByOther
+	errors.As(err, &left)
+	errors.As(err, &holder)
 	return &MasterError{Master: n.Addr(), Op: op, Err: err, Quarantine: time.Duration(left), Owner: holder.Owner, ExpiresIn: holder.Left}
 }
 
@@ -176,41 +182,143 @@ func timeoutError(d time.Duration) error {
 	return fmt.Errorf("%w of %v (see WithMasterTimeout)", errNodeTimeout, d)
 }
 
-func inQuarantine(err error) bool {
-	return errors.As(err, new(node.Quarantine))
+// why returns the sentinels for votes that made no quorum. If masters with a vote would make one
+// but for another holder, the resource is taken. If otherwise only masters without a vote are
+// missing, waiting helps.
+func (e *QuorumError) why() []error {
+	refused, voteless, failed := 0, 0, 0
+	for _, n := range e.Masters {
+		held := n.held()
+		switch {
+		case n.Quarantine > 0:
+			voteless++
+		case !held && n.Err != errUndecided && n.Err != errNotAsked:
+			failed++
+		}
+		if held {
+			refused++
+		}
+	}
+	switch {
+	case refused > 0 && decide(e.Of, e.Need, 0, failed+voteless) != impossible:
+		return []error{ErrTaken}
+	case voteless > 0 && decide(e.Of, e.Need, 0, failed) != impossible:
+		return []error{ErrNoQuorum, ErrQuarantine}
+	}
+	return []error{ErrNoQuorum}
 }
 
-// Error returns the reasons and then the answer of each master, on one line. It leaves out a master that had not
-// answered when the others decided.
+// held reports whether the master refused because of another holder, or of a process whose turn it
+// is.
+func (e *MasterError) held() bool {
+	return errors.Is(e.Err, errHeldByOther) || errors.Is(e.Err, node.ErrQueued)
+}
+
+// Error returns one line: the reasons, how many masters agreed, and the answers of the others. It
+// names masters with the same answer together, and leaves out a master that had not answered when
+// the others decided.
 func (e *QuorumError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "redlock: %s", e.Op)
 	if e.Resource != "" {
 		fmt.Fprintf(&b, " %q", e.Resource)
 	}
-	for i, r := range e.Reasons {
-		b.WriteString([]string{": ", ", "}[min(i, 1)])
-		b.WriteString(strings.TrimPrefix(r.Error(), "redlock: "))
+	separator := ": "
+	for _, r := range e.Reasons {
+		if r == ErrNotAcquired && len(e.Reasons) > 1 {
+			continue // the other reasons say it
+		}
+		b.WriteString(separator + strings.TrimPrefix(r.Error(), prefix))
 		if owner, _ := e.Holder(); r == ErrTaken && owner != "" {
 			fmt.Fprintf(&b, " (%s)", owner)
 		}
+		separator = ", "
 	}
-	fmt.Fprintf(&b, ": %d of %d masters needed said yes", e.Granted, e.Need)
-	for _, answer := range e.answers() {
+	fmt.Fprintf(&b, ": %s by %d of %d masters (%d needed)", cmp.Or(did[e.Op], "answered"), e.Granted, e.Of, e.Need)
+	for _, answer := range e.inShort() {
 		b.WriteString("; " + answer)
 	}
 	return strings.ReplaceAll(b.String(), "\n", " ") // a context's cause may have several lines
 }
 
+// did has what the masters that said yes did.
+var did = map[string]string{"lock": "granted", "extend": "extended", "unlock": "released", "break": "broken"}
+
+// Format implements [fmt.Formatter]: %+v adds a line for each master, with its whole error.
+func (e *QuorumError) Format(f fmt.State, verb rune) {
+	text := e.Error()
+	if verb == 'v' && f.Flag('+') {
+		_, _ = fmt.Fprint(f, strings.Join(append([]string{text}, e.answers()...), "\n\t"))
+		return
+	}
+	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), text)
+}
+
 // answers returns what each master said, as text, without the masters that Error leaves out.
 func (e *QuorumError) answers() (list []string) {
-	decided := slices.ContainsFunc(e.Masters, func(n *MasterError) bool { return n.Err != errUndecided })
-	for _, n := range e.Masters {
-		if n.Err != errUndecided || !decided {
-			list = append(list, n.Master+": "+strings.TrimPrefix(n.Err.Error(), "redlock: "))
-		}
+	for _, n := range e.decided() {
+		list = append(list, n.Master+": "+strings.TrimPrefix(n.Err.Error(), prefix))
 	}
 	return list
+}
+
+// decided returns the masters that Error does not leave out.
+func (e *QuorumError) decided() []*MasterError {
+	some := slices.DeleteFunc(slices.Clone(e.Masters), func(n *MasterError) bool { return n.Err == errUndecided })
+	if len(some) == 0 {
+		return e.Masters
+	}
+	return some
+}
+
+// inShort returns answers that are alike once, with the masters that gave them.
+func (e *QuorumError) inShort() (list []string) {
+	var texts []string
+	masters := make(map[string][]string) // by what they said
+	longest := make(map[string]time.Duration)
+	for _, n := range e.decided() {
+		text, left := n.inShort()
+		if masters[text] == nil {
+			texts = append(texts, text)
+		}
+		masters[text] = append(masters[text], n.Master)
+		longest[text] = max(longest[text], left)
+	}
+	for _, text := range texts {
+		of := strings.Join(masters[text], ", ")
+		if len(masters[text]) == e.Of && e.Of > 1 {
+			of = fmt.Sprintf("%d masters", e.Of)
+		}
+		if left := longest[text]; left > 0 {
+			text += fmt.Sprintf(" for %.1fs", left.Seconds())
+		}
+		list = append(list, of+": "+text)
+	}
+	return list
+}
+
+// inShort returns what the master said without times and addresses, and for how long that holds at
+// most.
+func (e *MasterError) inShort() (text string, left time.Duration) {
+	var code syscall.Errno
+	switch {
+	case errors.Is(e.Err, errHeldByOther):
+		text, left = "held by another", e.ExpiresIn
+		if e.Owner != "" {
+			text = "held by " + e.Owner
+		}
+		if e.Quarantine > 0 {
+			text, left = text+", in quarantine", e.Quarantine
+		}
+		return text, left
+	case e.Quarantine > 0:
+		return "in quarantine", e.Quarantine
+	case errors.Is(e.Err, errNodeTimeout), errors.Is(e.Err, node.ErrNoConnection), isTimeout(e.Err):
+		return "timeout", 0
+	case errors.As(e.Err, &code):
+		return code.Error(), 0
+	}
+	return strings.TrimPrefix(e.Err.Error(), prefix), 0
 }
 
 // Unwrap returns the reasons and then the MasterErrors.
@@ -223,10 +331,10 @@ func (e *QuorumError) Unwrap() []error {
 	return all
 }
 
-// Holder returns what the masters said of the holder that has the resource: its label, or "" if it
-// has none (see [WithOwner]), and how long its keys live at most, unless the holder renews them. left
-// is 0 if no master said that, and negative if a key never expires. If the masters named several
-// holders, the result is that of the holder that most of them named.
+// Holder returns the label of the holder that has the resource, or "" if it has none (see
+// [WithOwner]), and how long its keys live at most, unless the holder renews them. left is 0 if no
+// master reported that, and negative if a key never expires. If the masters named several holders,
+// the result is the one that most of them named.
 func (e *QuorumError) Holder() (owner string, left time.Duration) {
 	named := make(map[string]int)
 	for _, n := range e.Masters {
@@ -251,50 +359,44 @@ func (e *QuorumError) Holder() (owner string, left time.Duration) {
 	return owner, left
 }
 
-// HeldByQuorum reports whether so many masters have the resource for other holders that these alone
-// leave no quorum. So the masters work, and a holder is in the way. An error can match [ErrTaken] without
-// that: some masters have the resource for another holder, and others had not answered when it was decided.
+// HeldByQuorum reports whether so many masters have the resource for other holders that the others
+// make no quorum. So the masters work, and another holder has the resource. Masters without a vote
+// do not count. An error can match [ErrTaken] without that, if some masters had not answered when
+// the others decided.
 func (e *QuorumError) HeldByQuorum() bool {
-	held := 0
-	for _, n := range e.Masters {
-		if errors.Is(n.Err, errHeldByOther) {
-			held++
-		}
-	}
-	return decide(e.Of, e.Need, 0, held) == impossible
+	return e.are(func(n *MasterError) bool { return errors.Is(n.Err, errHeldByOther) && n.Quarantine == 0 })
 }
 
-// Permanent reports whether waiting cannot help: too many masters refuse the type of the key,
-// the user or the list of masters, are one server, or are nodes of a Redis Cluster, and the others
-// make no quorum.
-// [Locker.Lock] then gives up.
+// Permanent reports whether waiting cannot help: so many masters can never vote that the others
+// make no quorum. A master can never vote if it refuses the type of the key, the user or the list
+// of masters, if it is one server with another master, or if it is a node of a Redis Cluster.
+// [Locker.Lock] then gives up. A replica does not count, as it may become a master.
 func (e *QuorumError) Permanent() bool {
-	hopeless := 0
-	for _, n := range e.Masters {
-		if n.hopeless() {
-			hopeless++
+	return e.are((*MasterError).hopeless)
+}
+
+// are reports whether the masters for which is returns true are so many that the others make no
+// quorum.
+func (e *QuorumError) are(is func(*MasterError) bool) bool {
+	n := 0
+	for _, m := range e.Masters {
+		if is(m) {
+			n++
 		}
 	}
-	return decide(e.Of, e.Need, 0, hopeless) == impossible
+	return decide(e.Of, e.Need, 0, n) == impossible
 }
 
-// hopeless returns the first error that waiting cannot help, or nil.
-func (e *QuorumError) hopeless() error {
-	if i := slices.IndexFunc(e.Masters, (*MasterError).hopeless); i >= 0 {
-		return e.Masters[i]
-	}
-	return nil
-}
+// excluded reports whether the master cannot take part until a person corrects that.
+func (e *MasterError) excluded() bool { return errors.Is(e, ErrMasters) }
 
+// hopeless is excluded without what may end by itself: a replica may become a master.
 func (e *MasterError) hopeless() bool {
-	return slices.ContainsFunc(hopelessErrors, func(err error) bool { return errors.Is(e, err) })
+	return e.excluded() && (!errors.Is(e, reason.NotMaster) || errors.Is(e, reason.ClusterNode))
 }
 
-// hopelessErrors has the errors of a master that go on until a person corrects something.
-var hopelessErrors = []error{reason.WrongType, reason.Permission, reason.SameServer, reason.Membership, reason.ClusterNode}
-
-// votesIn returns after how long a quorum has its votes at the earliest, if the nodes in quarantine are
-// what is missing. A node that failed for another reason may have its vote at any moment.
+// votesIn returns after how long a quorum has its votes at the earliest, if the nodes in quarantine
+// are what is missing. A node that failed for another reason may have its vote at any moment.
 func (e *QuorumError) votesIn() time.Duration {
 	ready := e.Of - len(e.Masters)
 	var waits []time.Duration
@@ -320,15 +422,15 @@ func (e *QuorumError) because(why error) *QuorumError {
 	return &more
 }
 
-// MasterError says why one master did not say yes.
+// MasterError is the answer of one master that did not agree, or why there is none.
 type MasterError struct {
 	Master string // address, without credentials
-	Op     string // "acquire", "raise", "extend" or "release"; "look", "vouch" or "break"; "check"
+	Op     string // "acquire", "raise", "extend" or "release"; "look", "vouch" or "break"; "check" or "list"
 	Err    error
 
 	Quarantine time.Duration // how long the master has no vote yet, if that is the reason
 	Owner      string        // label of the holder that the master has, if that is the reason: see WithOwner
-	ExpiresIn  time.Duration // until the holder's key expires, if that is the reason and it is known; negative for never
+	ExpiresIn  time.Duration // how long the holder's key lives, if that is the reason and it is known; negative for ever
 }
 
 // Error returns the operation, the address of the master and its error.
@@ -339,8 +441,8 @@ func (e *MasterError) Error() string {
 // Unwrap returns Err.
 func (e *MasterError) Unwrap() error { return e.Err }
 
-// errorf is fmt.Errorf for an error whose text names the package once, in front, although the errors
-// that it wraps name it, too.
+// errorf is fmt.Errorf for an error whose text names the package once, in front, although the
+// errors that it wraps name it, too.
 func errorf(format string, args ...any) error {
 	texts := make([]any, len(args))
 	for i, arg := range args {
@@ -386,30 +488,29 @@ var (
 	errClosedHeld  = errorf("%w: %w", ErrReleased, ErrClosed)
 )
 
-// Reason returns an error as one word of a short list, for the labels of metrics and the
-// fields of logs. It returns "" for nil, and "other" for an error without a word. No word
-// contains the name of a resource or a master.
+// Reason returns an error as one word of a short list, for the labels of metrics and the fields of
+// logs. It returns "" for nil, and "other" for an error without a word. No word contains the name
+// of a resource or a master.
 //
 //	taken, split_vote               another holder has the resource; or some masters granted it, but too few
 //	no_quorum, quarantine           too few masters answered usably; the missing ones have no vote yet
 //	canceled, deadline              the context ended before anything was known
 //	expired, suspended, quorum_lost, broken, max_hold, released
 //	                                what ended a lease
+//	detached                        the lease goes on elsewhere
 //	timeout, connection, late, key_missing
 //	                                of one master: no answer in time; no connection; an answer too late; it had lost the key
-//	permission, membership, wrong_type, not_master, cluster_node, same_server, stale
+//	permission, membership, wrong_type, not_master, cluster_node, same_server
+//	                                what a person has to correct, see ErrMasters
+//	stale                           of one master: another server answers at its address
 //	config, reentry, upgrade, closed
-//	detached                        the lease goes on elsewhere
 //	masters, not_held, lost, not_acquired
-//	                                of an error that has no other reason
+//	                                of an error that has no other reason; not_held also of an Adopt that found no lease
 //
-// A [Locker.Adopt] that found no lease is "not_held".
-//
-// An error that matches several words has the word to act on: what masters answered goes before
-// the end of the context that cut the waiting short, and what a person has to correct before
-// no_quorum. An error type of another package can add a word by a method Reason() string, which
-// goes before masters, not_held, lost and not_acquired: that of package election adds not_leader
-// and no_leader. More words may be added.
+// An error that matches several words has the word to act on: the answers of masters go before the
+// end of the context, and what a person has to correct goes before no_quorum. An error type of
+// another package can add a word by a method Reason() string, which goes before the last line of
+// the list: package election adds not_leader and no_leader. More words may be added.
 func Reason(err error) string {
 	if err == nil {
 		return ""
@@ -417,8 +518,8 @@ func Reason(err error) string {
 	var verdict *QuorumError
 	if errors.As(err, &verdict) { // what single nodes answered is not the result of the round
 		err = errors.Join(verdict.Reasons...)
-		if verdict.Permanent() {
-			err = errors.Join(err, verdict.hopeless())
+		if verdict.are((*MasterError).excluded) {
+			err = errors.Join(err, verdict.Masters[slices.IndexFunc(verdict.Masters, (*MasterError).excluded)])
 		}
 	}
 	for _, w := range reasonWords {

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -151,18 +152,88 @@ func TestQuorumErrorMatches(t *testing.T) {
 	})
 }
 
-// The message is one line: first the reasons, then each node with its address.
+// The message is one line: first the reasons, then the answers, those that are alike together. %+v has them all.
 func TestQuorumErrorText(t *testing.T) {
-	err := &QuorumError{
-		Op: "lock", Resource: "or\"der\n7", Granted: 1, Need: 2, Of: 3, Reasons: []error{ErrNotAcquired, ErrNoQuorum},
-		Masters: nodesSaying(errNodeTimeout, &node.KeyError{Key: "a:or\nder", Err: io.EOF}),
+	refused := func(addr string) error {
+		return &net.OpError{Op: "dial", Net: "tcp", Addr: &net.UnixAddr{Name: addr}, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	}
-	wantOneLine(t, &QuorumError{Op: "lock", Reasons: []error{ErrTaken}})
-	got, want := err.Error(), `redlock: lock "or\"der\n7": not acquired, no quorum: 1 of 2 masters needed said yes`+
-		`; 10.0.0.1:6379: no answer within the master timeout`+
-		`; 10.0.0.2:6379: EOF (key "a:or\nder")`
-	if got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
+	held := node.HeldByOther{Owner: "ci-3:4711:make", Left: 9 * time.Second}
+	for _, test := range []struct {
+		granted int
+		said    []error
+		reasons []error
+		want    string
+	}{
+		{0, []error{refused("a"), refused("b"), refused("c")}, []error{ErrNotAcquired, ErrNoQuorum},
+			`no quorum: granted by 0 of 3 masters (2 needed); 3 masters: connection refused`},
+		{0, []error{refused("a"), errUndecided, refused("c")}, []error{ErrNotAcquired, ErrNoQuorum},
+			`no quorum: granted by 0 of 3 masters (2 needed); 10.0.0.1:6379, 10.0.0.3:6379: connection refused`},
+		{0, []error{timeoutError(time.Second), node.ErrNoConnection, os.ErrDeadlineExceeded}, []error{ErrNoQuorum},
+			`no quorum: granted by 0 of 3 masters (2 needed); 3 masters: timeout`},
+		{1, []error{errNodeTimeout, &node.KeyError{Key: "a:or\nder", Err: io.EOF}}, []error{ErrNotAcquired, ErrNoQuorum},
+			`no quorum: granted by 1 of 3 masters (2 needed); 10.0.0.1:6379: timeout; 10.0.0.2:6379: EOF (key "a:or\nder")`},
+		{0, []error{held, node.HeldByOther{Owner: held.Owner, Left: 9200 * time.Millisecond}, held}, []error{ErrNotAcquired, ErrTaken},
+			`taken by another holder (ci-3:4711:make): granted by 0 of 3 masters (2 needed); 3 masters: held by ci-3:4711:make for 9.2s`},
+		{0, []error{node.Quarantine(2 * time.Second), fmt.Errorf("%w; %w", held, node.Quarantine(2*time.Second))}, []error{ErrNoQuorum, ErrQuarantine},
+			`no quorum, masters in quarantine: granted by 0 of 3 masters (2 needed); 10.0.0.1:6379: in quarantine for 2.0s; ` +
+				`10.0.0.2:6379: held by ci-3:4711:make, in quarantine for 2.0s`},
+		{0, nil, []error{ErrNotAcquired}, `not acquired: granted by 0 of 3 masters (2 needed)`},
+	} {
+		err := &QuorumError{Op: "lock", Resource: "or\"der\n7", Granted: test.granted, Need: 2, Of: 3, Reasons: test.reasons, Masters: nodesSaying(test.said...)}
+		for _, n := range err.Masters { // as pool.nodeError makes them
+			var left node.Quarantine
+			var holder node.HeldByOther
+			errors.As(n.Err, &left)
+			errors.As(n.Err, &holder)
+			n.Quarantine, n.Owner, n.ExpiresIn = time.Duration(left), holder.Owner, holder.Left
+		}
+		want := `redlock: lock "or\"der\n7": ` + test.want
+		for _, verb := range []string{"%v", "%s"} {
+			if got := fmt.Sprintf(verb, err); got != want {
+				t.Errorf("%s: got  %s\nwant %s", verb, got, want)
+			}
+		}
+		whole := fmt.Sprintf("%+v", err)
+		for i, n := range err.Masters {
+			if n.Err != errUndecided && !strings.Contains(whole, fmt.Sprintf("\n\t%s: %v", n.Master, test.said[i])) {
+				t.Errorf("%%+v: got %s, want the error of %s in it", whole, n.Master)
+			}
+		}
+	}
+}
+
+// Masters without a vote show neither that a holder is in the way, nor that none is.
+func TestQuorumErrorWhy(t *testing.T) {
+	held, waits := error(errHeldByOther), error(node.Quarantine(time.Second))
+	both := fmt.Errorf("%w; %w", held, waits)
+	taken, down, quarantine := []error{ErrTaken}, []error{ErrNoQuorum}, []error{ErrNoQuorum, ErrQuarantine}
+	for _, test := range []struct {
+		said []error
+		want []error
+		held bool
+	}{
+		{[]error{held, held, held}, taken, true},
+		{[]error{held, errUndecided, errUndecided}, taken, false},
+		{[]error{node.ErrQueued, errNotAsked, errNotAsked}, taken, false},
+		{[]error{held, errNodeTimeout, errNodeTimeout}, down, false},
+		{[]error{held, held, errNodeTimeout}, taken, true},
+		{[]error{both, both, both}, quarantine, false},
+		{[]error{both, waits, held}, quarantine, false},
+		{[]error{both, held, held}, taken, true},
+		{[]error{both, errUndecided, errUndecided}, taken, false},
+		{[]error{both, waits, errNodeTimeout}, quarantine, false},
+		{[]error{waits, errNodeTimeout, errNodeTimeout}, down, false},
+		{[]error{both, errNodeTimeout, errNodeTimeout}, down, false},
+	} {
+		e := &QuorumError{Need: 2, Of: 3, Masters: nodesSaying(test.said...)}
+		for _, n := range e.Masters {
+			if errors.As(n.Err, new(node.Quarantine)) {
+				n.Quarantine = time.Second
+			}
+		}
+		if got := e.why(); !slices.Equal(got, test.want) || e.HeldByQuorum() != test.held {
+			t.Errorf("%v: got %v and held by a quorum %v, want %v and %v", test.said, got, e.HeldByQuorum(), test.want, test.held)
+		}
 	}
 }
 
@@ -183,7 +254,7 @@ func TestBecause(t *testing.T) {
 	wantMatches(t, first, ErrNotAcquired, ErrTaken)
 	wantMatches(t, cancelled, ErrNotAcquired, ErrTaken, context.Canceled)
 	wantMatches(t, closed, ErrNotAcquired, ErrTaken, ErrClosed)
-	wantOneLine(t, cancelled, "not acquired, taken by another holder, context canceled", "10.0.0.1:6379")
+	wantOneLine(t, cancelled, "taken by another holder, context canceled", "10.0.0.1:6379")
 	if cancelled.Op != "lock" || cancelled.Resource != "r" || cancelled.Granted != 1 || cancelled.Need != 2 || cancelled.Of != 3 {
 		t.Errorf("got %+v, want the rest as it was", cancelled)
 	}
@@ -236,6 +307,8 @@ func TestReason(t *testing.T) {
 		{verdict(1, from(dial), ErrNotAcquired, ErrNoQuorum), "no_quorum"},
 		{verdict(1, from(reason.Permission), ErrNotAcquired, ErrNoQuorum), "no_quorum"},
 		{verdict(0, append(from(reason.Permission), from(reason.Permission)...), ErrNotAcquired, ErrNoQuorum), "permission"},
+		{verdict(0, append(from(reason.NotMaster), from(reason.NotMaster)...), ErrNotAcquired, ErrNoQuorum), "not_master"},
+		{verdict(0, append(from(reason.Membership), from(reason.WrongType)...), ErrNotAcquired, ErrNoQuorum), "membership"},
 		{verdict(1, from(node.Quarantine(time.Second)), ErrNotAcquired, ErrNoQuorum, ErrQuarantine), "quarantine"},
 		{verdict(0, nil, ErrNotAcquired, context.Canceled), "canceled"},
 		{verdict(0, nil, ErrNotAcquired, ErrTaken, context.DeadlineExceeded), "taken"},

@@ -1,7 +1,9 @@
 package redlock_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log"
@@ -10,7 +12,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/locktest"
 )
 
@@ -264,3 +269,357 @@ var (
 	exampleMasters = locktest.ExampleMasters // three masters inside this process, which have their votes
 	newMasters     = locktest.NewMasters     // the same without votes
 )
+
+// Masters with TLS, and a user whose password changes.
+func ExampleNewFromOptions() {
+	var masters []*redis.Options
+	for _, addr := range []string{"10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379"} {
+		masters = append(masters, &redis.Options{
+			Addr:      addr,
+			TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13},
+			CredentialsProviderContext: func(context.Context) (user, password string, err error) {
+				return "redlock", "secret", nil // called for each connection
+			},
+		})
+	}
+	locker, err := redlock.NewFromOptions(masters)
+	if err != nil {
+		log.Panic(err)
+	}
+	defer locker.Close()
+}
+
+// Lock waits as long as its context does. Its error says why there was no lease.
+func ExampleLocker_Lock() {
+	locker, stop := exampleLocker()
+	defer stop()
+	holder, err := locker.Lock(context.Background(), "stock:item-1")
+	if err != nil {
+		log.Panic(err)
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	_, err = locker.Lock(ctx, "stock:item-1")
+	fmt.Println("not acquired:", errors.Is(err, redlock.ErrNotAcquired))
+	fmt.Println("another holder has it:", errors.Is(err, redlock.ErrTaken))
+	fmt.Println("the time was over:", errors.Is(err, context.DeadlineExceeded))
+
+	if err := holder.Unlock(context.Background()); err != nil {
+		log.Panic(err)
+	}
+	_, err = locker.Lock(context.Background(), "stock:item-1") // released by Close
+	fmt.Println("after Unlock:", err)
+	// Output:
+	// not acquired: true
+	// another holder has it: true
+	// the time was over: true
+	// after Unlock: <nil>
+}
+
+// The context of a lease ends before the lease, and its cause is the reason.
+func ExampleLease_Context() {
+	locker, stop := exampleLocker()
+	defer stop()
+	lease, err := locker.Lock(context.Background(), "report", redlock.WithTTL(100*time.Millisecond), redlock.WithoutRenewal())
+	if err != nil {
+		log.Panic(err)
+	}
+	<-lease.Context().Done()
+	why := context.Cause(lease.Context())
+	fmt.Println("lost:", errors.Is(why, redlock.ErrLost))
+	fmt.Println("why:", redlock.Reason(why))
+	// Output:
+	// lost: true
+	// why: expired
+}
+
+// Extend lengthens the lease before a step that must not be interrupted.
+func ExampleLease_Extend() {
+	locker, stop := exampleLocker()
+	defer stop()
+	ctx := context.Background()
+	lease, err := locker.Lock(ctx, "migration")
+	if err != nil {
+		log.Panic(err)
+	}
+	if err := lease.Extend(ctx); err != nil {
+		log.Panic(err) // do not begin
+	}
+	fmt.Println("time enough:", lease.Validity() > 5*time.Second)
+	fmt.Println(lease.Unlock(ctx))
+	fmt.Println("afterwards:", errors.Is(lease.Extend(ctx), redlock.ErrNotHeld))
+	// Output:
+	// time enough: true
+	// <nil>
+	// afterwards: true
+}
+
+// A function that locks is called by a holder of the lock.
+func ExampleWithReentry() {
+	locker, stop := exampleLocker()
+	defer stop()
+	ctx := context.Background()
+	lease, err := locker.Lock(ctx, "account:7")
+	if err != nil {
+		log.Panic(err)
+	}
+	_, err = locker.Lock(lease.Context(), "account:7") // it would wait for itself
+	fmt.Println("refused:", errors.Is(err, redlock.ErrReentry))
+
+	again, err := locker.Lock(lease.Context(), "account:7", redlock.WithReentry())
+	if err != nil {
+		log.Panic(err)
+	}
+	fmt.Println("the same lease:", again.Token() == lease.Token())
+	fmt.Println(again.Unlock(ctx), lease.Unlock(ctx)) // the second Unlock releases
+	// Output:
+	// refused: true
+	// the same lease: true
+	// <nil> <nil>
+}
+
+// Work that hangs does not hold the resource for ever.
+func ExampleWithMaxHold() {
+	locker, stop := exampleLocker()
+	defer stop()
+	err := locker.Do(context.Background(), "report", func(ctx context.Context, _ *redlock.Lease) error {
+		<-ctx.Done() // hangs
+		return nil
+	}, redlock.WithTTL(time.Second), redlock.WithMaxHold(time.Second))
+	fmt.Println(errors.Is(err, redlock.ErrLost), errors.Is(err, redlock.ErrMaxHold))
+	// Output: true true
+}
+
+// Applications that share masters have different prefixes, and do not exclude each other.
+func ExampleWithKeyPrefix() {
+	addrs, stop := newMasters()
+	defer stop()
+	for _, prefix := range []string{"shop:", "mail:"} {
+		locker, err := redlock.New(addrs, redlock.WithKeyPrefix(prefix))
+		if err != nil {
+			log.Panic(err)
+		}
+		defer locker.Close()
+		if err := admin.Bootstrap(context.Background(), locker); err != nil {
+			log.Panic(err)
+		}
+		_, err = locker.TryLock(context.Background(), "nightly") // released by Close
+		fmt.Println(prefix, err)
+	}
+	// Output:
+	// shop: <nil>
+	// mail: <nil>
+}
+
+// Messages for operators go to a log that the program chooses.
+func ExampleWithLogger() {
+	var warnings bytes.Buffer
+	addrs, stop := newMasters() // no client has used them yet
+	defer stop()
+	locker, err := redlock.New(addrs, redlock.WithLogger(slog.New(slog.NewTextHandler(&warnings, nil))))
+	if err != nil {
+		log.Panic(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, err = locker.Lock(ctx, "stock:item-1")
+	fmt.Println("masters in quarantine:", errors.Is(err, redlock.ErrQuarantine))
+	if err := locker.Close(); err != nil { // returns when everything has been logged
+		log.Panic(err)
+	}
+	fmt.Println("and the log says so:", bytes.Contains(warnings.Bytes(), []byte("masters in quarantine")))
+	// Output:
+	// masters in quarantine: true
+	// and the log says so: true
+}
+
+// QuorumError has the answer of each master.
+func ExampleQuorumError() {
+	locker, err := redlock.New([]string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"}) // no server runs there
+	if err != nil {
+		log.Panic(err)
+	}
+	defer locker.Close()
+	_, err = locker.TryLock(context.Background(), "stock:item-1")
+	var verdict *redlock.QuorumError
+	if errors.As(err, &verdict) {
+		fmt.Printf("%s of %s: %d of the %d needed\n", verdict.Op, verdict.Resource, verdict.Granted, verdict.Need)
+		for _, m := range verdict.Masters {
+			fmt.Println(m.Master, m.Err != nil)
+		}
+	}
+	// Output:
+	// lock of stock:item-1: 0 of the 2 needed
+	// 127.0.0.1:1 true
+	// 127.0.0.1:2 true
+	// 127.0.0.1:3 true
+}
+
+// A word for a label, or for a field of a log.
+func ExampleReason() {
+	locker, stop := exampleLocker()
+	_, err := locker.TryLock(context.Background(), "stock:item-1") // released by Close
+	fmt.Printf("%q\n", redlock.Reason(err))
+	stop()
+	_, err = locker.TryLock(context.Background(), "stock:item-1")
+	fmt.Printf("%q\n", redlock.Reason(err))
+	// Output:
+	// ""
+	// "closed"
+}
+
+// Events go to metrics, and with all details to a log.
+func ExampleObserver() {
+	addrs, stop := exampleMasters()
+	defer stop()
+	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})) // leases come and go at level Debug
+	acquired := 0
+	locker, err := redlock.New(addrs, redlock.WithLogger(logger), redlock.WithObserver(func(e redlock.Event) {
+		switch e.Kind {
+		case redlock.EventAcquired:
+			acquired++
+		case redlock.EventLost:
+			fmt.Println("lost", e.Resource, redlock.Reason(e.Err))
+		}
+	}))
+	if err != nil {
+		log.Panic(err)
+	}
+	if _, err := locker.Lock(context.Background(), "stock:item-1"); err != nil {
+		log.Panic(err)
+	}
+	if err := locker.Close(); err != nil { // returns when all events have been delivered
+		log.Print(err)
+	}
+	fmt.Println("acquired:", acquired)
+	// Output: acquired: 1
+}
+
+// A snapshot of the Locker's state, without asking a master.
+func ExampleLocker_Stats() {
+	addrs, stop := exampleMasters()
+	defer stop()
+	locker, err := redlock.New(addrs)
+	if err != nil {
+		log.Panic(err)
+	}
+	defer locker.Close()
+	if _, err := locker.Lock(context.Background(), "stock:item-1"); err != nil {
+		log.Panic(err)
+	}
+	s := locker.Stats()
+	for _, lease := range s.Leases {
+		fmt.Println(lease.Resource, lease.TTL, lease.Validity > 5*time.Second)
+	}
+	fmt.Println(s.Counts[redlock.EventAcquired], "acquired,", s.Counts[redlock.EventLost], "lost,", len(s.Masters), "masters")
+	// Output:
+	// stock:item-1 10s true
+	// 1 acquired, 0 lost, 3 masters
+}
+
+// A label tells people which process has the lock.
+func ExampleWithOwner() {
+	locker, stop := exampleLocker()
+	defer stop()
+	ctx := context.Background()
+	lease, err := locker.Lock(ctx, "report:2026-11", redlock.WithOwner("web-3 4711 nightly"))
+	if err != nil {
+		log.Panic(err)
+	}
+	_, err = locker.TryLock(ctx, "report:2026-11")
+	var refused *redlock.QuorumError
+	if errors.As(err, &refused) {
+		owner, left := refused.Holder()
+		fmt.Println("held by", owner, left > 0)
+	}
+	if err := lease.Unlock(ctx); err != nil {
+		log.Panic(err)
+	}
+	// Output: held by web-3 4711 nightly true
+}
+
+// The last step takes longer than the TTL, and must not depend on renewals.
+func ExampleLease_ExtendFor() {
+	addrs, stop := exampleMasters()
+	defer stop()
+	locker, err := redlock.New(addrs, redlock.WithTTL(3*time.Second)) // the largest TTL of all clients is 10 s
+	if err != nil {
+		log.Panic(err)
+	}
+	defer locker.Close()
+	ctx := context.Background()
+	lease, err := locker.Lock(ctx, "report:2026-11", redlock.WithoutRenewal())
+	if err != nil {
+		log.Panic(err)
+	}
+	if err := lease.ExtendFor(ctx, redlock.DefaultTTL); err != nil {
+		log.Panic(err)
+	}
+	fmt.Println(lease.Validity() > redlock.DefaultTTL/2)
+	if err := lease.Unlock(ctx); err != nil {
+		log.Panic(err)
+	}
+	// Output: true
+}
+
+// Reports read the price list together. Only one process at a time changes it.
+func ExampleShared() {
+	locker, stop := exampleLocker()
+	defer stop()
+	ctx := context.Background()
+	one, err := locker.Lock(ctx, "prices", redlock.Shared())
+	if err != nil {
+		log.Panic(err)
+	}
+	two, err := locker.Lock(ctx, "prices", redlock.Shared())
+	if err != nil {
+		log.Panic(err)
+	}
+	_, err = locker.TryLock(ctx, "prices")
+	fmt.Println("a writer beside readers:", errors.Is(err, redlock.ErrTaken))
+	for _, lease := range []*redlock.Lease{one, two} {
+		if err := lease.Unlock(ctx); err != nil {
+			log.Panic(err)
+		}
+	}
+	// Output:
+	// a writer beside readers: true
+}
+
+// A process changes the price list, and then reads it together with others. No other process changes it
+// in between.
+func ExampleLease_Downgrade() {
+	locker, stop := exampleLocker()
+	defer stop()
+	ctx := context.Background()
+	lease, err := locker.Lock(ctx, "prices")
+	if err != nil {
+		log.Panic(err)
+	}
+	if err := lease.Downgrade(ctx); err != nil { // the lease may not write any more, even if this fails
+		log.Print(err)
+	}
+	other, err := locker.TryLock(ctx, "prices", redlock.Shared())
+	fmt.Println(lease.Mode(), "with another reader:", err == nil)
+	for _, lease := range []*redlock.Lease{lease, other} {
+		if err := lease.Unlock(ctx); err != nil {
+			log.Panic(err)
+		}
+	}
+	// Output:
+	// shared with another reader: true
+}
+
+// exampleLocker returns a Locker for three masters that have their votes. stop closes it.
+func exampleLocker() (locker *redlock.Locker, stop func()) {
+	addrs, stopMasters := exampleMasters()
+	locker, err := redlock.New(addrs)
+	if err != nil {
+		log.Panic(err)
+	}
+	return locker, func() {
+		_ = locker.Close()
+		stopMasters()
+	}
+}

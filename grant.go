@@ -12,9 +12,8 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// grant has the keys on the nodes, the deadline and the handles of a lease.
-// acquire.go and adopt.go make one, renew.go keeps it, passOn gives it to the next caller, release.go ends
-// it.
+// grant has the keys on the nodes, the deadline and the handles of a lease. acquire.go and adopt.go
+// make one, renew.go keeps it, passOn gives it to the next caller, release.go ends it.
 type grant struct {
 	pool     *pool
 	resource string
@@ -34,7 +33,7 @@ type grant struct {
 	nodes   []nodeKey // by index; guarded by mu, like all below
 	target  int64     // fencing counter; 0 until a quorum granted
 	cause   error     // why the lease is over; nil while it is not
-	handles []*Lease  // given out and not unlocked yet
+	handles []*handle // given out and not unlocked yet
 	keepTo  instant   // a lease that was unlocked before the end of its minimum hold is kept until then, by a handle of the library; 0 for any other lease
 	dropAt  instant   // when the keys of a lease that was broken are dropped; never = not by itself
 	hand    handOver
@@ -61,8 +60,8 @@ type renewal struct {
 
 // room has memory for the usual size of a grant, so that a grant is one allocation.
 type room struct {
-	first       Lease
-	onlyHandle  [1]*Lease
+	first       handle
+	onlyHandle  [1]*handle
 	nodesOfFive [5]nodeKey
 }
 
@@ -95,7 +94,7 @@ func (g *grant) init(p *pool, resource string, lc lockConfig) {
 
 // initKey makes the key of an attempt under a new id.
 func (p *pool) initKey(k *node.Key, resource string, lc lockConfig) {
-	k.ID, k.Lock = wire.Labelled(p.conf.newID(), lc.owner), p.conf.keyPrefix+resource
+	k.ID, k.Lock = p.conf.newToken(lc.owner), p.conf.keyPrefix+resource
 	k.TTL = node.Millis(lc.ttl)
 	k.Live(lc.ttl + driftAllowance(lc.ttl, p.conf.drift))
 	k.Init(len(p.nodes))
@@ -148,8 +147,8 @@ func (g *grant) countLocked(is func(*nodeKey) bool) int {
 	return n
 }
 
-// presentFenceLocked returns the fencing token of the lease's present holder. A reader has the last one
-// of the writer before it, and reserves none.
+// presentFenceLocked returns the fencing token of the lease's present holder. A reader has the last
+// one of the writer before it, and reserves none.
 //
 // Source: ALGORITHM sections 4 and 12.
 func (g *grant) presentFenceLocked() int64 {
@@ -212,9 +211,9 @@ func (g *grant) holdEnd() instant {
 	return g.hand.since.Add(g.maxHold)
 }
 
-// If a lease is unlocked while another caller of the process waits for the resource, that caller gets the
-// keys and the deadline as they are, and no node is told. Each grant has reserved a block of fencing tokens
-// for that.
+// If a lease is unlocked while another caller of the process waits for the resource, that caller
+// gets the keys and the deadline as they are, and no node is told. Each grant has reserved a block
+// of fencing tokens for that.
 //
 // Source: ALGORITHM section 10, "Hand-over inside the process".
 
@@ -236,7 +235,7 @@ type handOver struct {
 
 // passToNext ends a lease at now and gives its grant to the caller at the head of the line. It
 // reports false, and has done nothing, if the lease cannot be handed over.
-func (p *pool) passToNext(le *Lease, now instant) bool {
+func (p *pool) passToNext(le *handle, now instant) bool {
 	g, end := le.grant, (func())(nil)
 	key := line.Key{Resource: g.resource} // the leases of readers are not handed over
 	heir, queuedAt := p.lines.HandOver(key, g, g.queueNode, func(heir line.Offer[call]) bool {
@@ -255,10 +254,10 @@ func (p *pool) passToNext(le *Lease, now instant) bool {
 	return true
 }
 
-// passOn ends the only handle of a lease, and then makes a handle for its heir. next is nil if
-// the lease cannot be passed on. The caller calls end, which ends the context of the present holder, after
-// it has unlocked the mutexes.
-func (g *grant) passOn(le *Lease, heir line.Offer[call], now instant) (next *Lease, end func()) {
+// passOn ends the only handle of a lease, and then makes a handle for its heir. next is nil if the
+// lease cannot be passed on. The caller calls end, which ends the context of the present holder,
+// after it has unlocked the mutexes.
+func (g *grant) passOn(le *handle, heir line.Offer[call], now instant) (next *handle, end func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -276,7 +275,7 @@ func (g *grant) passOn(le *Lease, heir line.Offer[call], now instant) (next *Lea
 	g.pool.events.released(le, nil)
 	g.hand.count++
 	g.name = g.pool.queuesAs(g.key()) // the release takes the process out of the queue, also if a TryLock got the lease
-	next = &Lease{grant: g, fence: g.pool.conf.rules.Successor(le.fence), turn: g.hand.count, parent: heir.Call.ctx, since: time.Now()}
+	next = &handle{grant: g, fence: g.pool.conf.rules.Successor(le.fence), turn: g.hand.count, parent: heir.Call.ctx, since: time.Now()}
 	g.handles[0], g.keepTo = next, 0
 	if g.maxHold > 0 { // the bound of the new holder counts from now
 		g.hand.since = now
@@ -303,9 +302,9 @@ func (g *grant) handsOverLocked(heir line.Offer[call], now instant) bool {
 		now.Sub(g.start) <= g.minValidity() && g.limits.uncapped.Sub(now) >= g.minValidity()
 }
 
-// noteGrant tells the lines that this process has a lease. head is the caller at the head of a line that
-// got it; nil if the caller stood in no line. If the process has to leave the queue of a node, noteGrant
-// returns that node, and otherwise line.Nowhere.
+// noteGrant tells the lines that this process has a lease. head is the caller at the head of a line
+// that got it; nil if the caller stood in no line. If the process has to leave the queue of a node,
+// noteGrant returns that node, and otherwise line.Nowhere.
 func (p *pool) noteGrant(g *grant, head *caller) (queuedAt int) {
 	switch {
 	case !g.shared:
@@ -316,7 +315,8 @@ func (p *pool) noteGrant(g *grant, head *caller) (queuedAt int) {
 	return p.lines.Admit(head, g.leaves(), g.shareWith)
 }
 
-// leaves returns the node that has taken the process out of its queue; line.Nowhere if none is known to.
+// leaves returns the node that has taken the process out of its queue; line.Nowhere if none is
+// known to.
 func (g *grant) leaves() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

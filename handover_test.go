@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,7 +44,7 @@ func (h *handing) take(t *testing.T) {
 		g.keys.AssumeSent(n)
 	}
 	h.g = g
-	h.lease = h.grantLease(context.Background(), g, nil, time.Now())
+	h.lease = &Lease{h.grantLease(context.Background(), g, nil, time.Now())}
 }
 
 // standing is a caller that stands in a line.
@@ -167,7 +168,7 @@ func TestHandOverConditions(t *testing.T) {
 				for c.told() {
 					continue
 				}
-				if got := h.passToNext(h.lease, h.pool.now()); got != test.want {
+				if got := h.passToNext(h.lease.handle, h.pool.now()); got != test.want {
 					t.Errorf("got %v, want %v", got, test.want)
 				}
 				if got := c.Call.lease != nil; got != test.want {
@@ -200,7 +201,7 @@ func TestHandOver(t *testing.T) {
 			c := h.caller(ctx)
 			old, oldCtx := h.lease, h.lease.Context()
 			time.Sleep(10 * time.Millisecond)
-			last, err := h.unlock(old)
+			last, err := h.unlock(old.handle)
 			if err != nil || last {
 				t.Fatalf("unlock %d: got %v and last %v, want it handed over", i, err, last)
 			}
@@ -208,7 +209,7 @@ func TestHandOver(t *testing.T) {
 			if got.Step != line.Take {
 				t.Fatalf("the caller is told %+v, want a lease", got)
 			}
-			h.lease = c.Call.lease
+			h.lease = &Lease{c.Call.lease}
 			if got, want := h.lease.Fence(), int64(6400-64+1+i+1); got != want || h.g.presentFenceLocked() != want {
 				t.Errorf("fence: got %d and %d, want %d", got, h.g.presentFenceLocked(), want)
 			}
@@ -221,7 +222,7 @@ func TestHandOver(t *testing.T) {
 			if old.Validity() != 0 || h.lease.Validity() <= 0 {
 				t.Errorf("validity: got %v and %v, want none left on the old handle", old.Validity(), h.lease.Validity())
 			}
-			if again, err := h.unlock(old); again || !errors.Is(err, ErrNotHeld) || !errors.Is(err, ErrReleased) {
+			if again, err := h.unlock(old.handle); again || !errors.Is(err, ErrNotHeld) || !errors.Is(err, ErrReleased) {
 				t.Errorf("second unlock: got %v and last %v, want ErrNotHeld", err, again)
 			}
 			if err := old.Extend(ctx); !errors.Is(err, ErrNotHeld) || !errors.Is(err, ErrReleased) {
@@ -238,7 +239,7 @@ func TestHandOver(t *testing.T) {
 			}
 		}
 		c := h.caller(context.Background())
-		if last, err := h.unlock(h.lease); !last || err != nil {
+		if last, err := h.unlock(h.lease.handle); !last || err != nil {
 			t.Errorf("the last of the block: got %v and last %v, want it released", err, last)
 		}
 		if got := h.sent(); got != 3 {
@@ -264,14 +265,14 @@ func TestHandOverOfTheLastHandle(t *testing.T) {
 		h := newHanding(t)
 		inner, _ := h.lease.reenter(context.Background(), false, true)
 		c := h.caller(context.Background())
-		if last, err := h.unlock(h.lease); last || err != nil || c.Call.lease != nil {
+		if last, err := h.unlock(h.lease.handle); last || err != nil || c.Call.lease != nil {
 			t.Errorf("unlock outside: got last %v, %v, and a hand-over: %v; want none", last, err, c.Call.lease != nil)
 		}
 		if last, err := h.unlock(inner); last || err != nil || c.Call.lease == nil {
 			t.Fatalf("unlock inside: got last %v, %v, and a hand-over: %v; want a hand-over", last, err, c.Call.lease != nil)
 		}
-		if c.Call.lease.Fence() != inner.Fence()+1 {
-			t.Errorf("fence: got %d after %d, want the next", c.Call.lease.Fence(), inner.Fence())
+		if c.Call.lease.fence != inner.fence+1 {
+			t.Errorf("fence: got %d after %d, want the next", c.Call.lease.fence, inner.fence)
 		}
 	})
 }
@@ -282,7 +283,7 @@ func TestHeirGivesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHanding(t)
 		heir, next := h.caller(context.Background()), h.caller(context.Background())
-		_, _ = h.unlock(h.lease)
+		_, _ = h.unlock(h.lease.handle)
 		if heir.Call.lease == nil {
 			t.Fatal("got no hand-over")
 		}
@@ -290,8 +291,8 @@ func TestHeirGivesBack(t *testing.T) {
 		if next.Call.lease == nil || !next.told() {
 			t.Fatal("got no lease for the next caller, want it handed on")
 		}
-		if heir.Call.lease.Validity() != 0 || next.Call.lease.Fence() != heir.Call.lease.Fence()+1 {
-			t.Errorf("got validity %v and fence %d after %d, want none and the next", heir.Call.lease.Validity(), next.Call.lease.Fence(), heir.Call.lease.Fence())
+		if (&Lease{heir.Call.lease}).Validity() != 0 || next.Call.lease.fence != heir.Call.lease.fence+1 {
+			t.Errorf("got validity %v and fence %d after %d, want none and the next", (&Lease{heir.Call.lease}).Validity(), next.Call.lease.fence, heir.Call.lease.fence)
 		}
 		h.leave(next.caller)
 		if got := h.sent(); got != 3 {
@@ -300,8 +301,8 @@ func TestHeirGivesBack(t *testing.T) {
 		if got := h.pool.lines.Count(); got != 0 {
 			t.Errorf("%d lines are left", got)
 		}
-		if next.Call.lease.Validity() != 0 {
-			t.Errorf("validity: got %v, want none", next.Call.lease.Validity())
+		if (&Lease{next.Call.lease}).Validity() != 0 {
+			t.Errorf("validity: got %v, want none", (&Lease{next.Call.lease}).Validity())
 		}
 	})
 }
@@ -321,7 +322,7 @@ func TestHandOverOfABoundedHold(t *testing.T) {
 		}
 		c := h.caller(context.Background())
 		time.Sleep(time.Second)
-		_, _ = h.unlock(h.lease)
+		_, _ = h.unlock(h.lease.handle)
 		if c.Call.lease == nil {
 			t.Fatal("got no hand-over")
 		}
@@ -342,7 +343,7 @@ func TestHandOverOfABoundedHold(t *testing.T) {
 func TestLeaveQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHanding(t)
-		h.release(h.lease, h.pool.now())
+		h.release(h.lease.handle, h.pool.now())
 		h.sent()
 		c := h.caller(context.Background())
 		h.pool.lines.Queued(line.Key{Resource: "r"}, 1)
@@ -368,7 +369,7 @@ func TestCalled(t *testing.T) {
 		h := newHanding(t)
 		h.pool.called(DefaultKeyPrefix + "s") // no caller wants it
 		h.pool.called("")                     // a message that no Locker of ours has sent
-		h.release(h.lease, h.pool.now())
+		h.release(h.lease.handle, h.pool.now())
 		c := h.caller(context.Background())
 		h.pool.lines.Failed(c.caller, line.Failure{}, func(int) time.Duration { return time.Minute })
 		h.pool.called(DefaultKeyPrefix + "s")
@@ -436,6 +437,29 @@ func TestQueueNodeOf(t *testing.T) {
 	pools[0].queueNodeOf("r") // some node, even if all are down
 }
 
+// quietEnd is a context that ends without waking those that wait for its end already: they see it
+// when they look next.
+type quietEnd struct {
+	context.Context
+	ended atomic.Bool
+}
+
+var closedChannel = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+func (c *quietEnd) Done() <-chan struct{} {
+	if c.ended.Load() {
+		return closedChannel
+	}
+	return nil
+}
+
+func (c *quietEnd) Err() error {
+	if c.ended.Load() {
+		return context.Canceled
+	}
+	return nil
+}
+
 // A process that goes on waiting tells the queue node so when it rolls its attempt back. Any other
 // end is a release.
 //
@@ -465,11 +489,10 @@ func TestWhoRests(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newHanding(t)
-				h.release(h.lease, h.pool.now())
+				h.release(h.lease.handle, h.pool.now())
 				h.sent()
 				p, queueNode := h.pool, h.pool.queueNodeOf("r")
-				ctx, giveUp := context.WithCancel(t.Context())
-				defer giveUp()
+				ctx := &quietEnd{Context: context.Background()}
 				if !test.try {
 					p.lines.Join(line.Key{Resource: "r"}, call{ctx: ctx, done: ctx.Done(), config: p.conf.lockConfig})
 				}
@@ -484,18 +507,19 @@ func TestWhoRests(t *testing.T) {
 					}
 				}()
 				for over := false; !over; {
-					for i, n := range p.nodes {
-						for _, r := range n.Unsent() {
-							rep := test.others
-							if i == queueNode {
-								rep = test.queueNode
-								if test.over {
-									giveUp()
-								}
-							}
-							rep.At = p.now()
-							r.To.Receive(r, rep)
+					synctest.Wait()
+					var asked []*node.Request
+					for i := range p.nodes { // the queue node answers first, as the others may decide
+						asked = append(asked, p.nodes[(queueNode+i)%len(p.nodes)].Unsent()...)
+					}
+					for _, r := range asked {
+						rep := test.others
+						if r.Node == queueNode {
+							rep = test.queueNode
+							ctx.ended.Store(test.over)
 						}
+						rep.At = p.now()
+						r.To.Receive(r, rep)
 					}
 					select {
 					case <-ended:
@@ -521,7 +545,7 @@ func TestWhoRests(t *testing.T) {
 					}
 					sent := n.Unsent()
 					if len(sent) != 1 || sent[0].Op != want || sent[0].Process != who || sent[0].Counter != counter {
-						t.Errorf("node %d, the queue node is %d: got %+v, want a %v by %q with counter %d", i, queueNode, sent, want, who, counter)
+						t.Errorf("node %d, the queue node is %d: got %+v, want a %v by %q with counter %d", i, queueNode, requests(sent), want, who, counter)
 					}
 				}
 			})
@@ -596,4 +620,12 @@ func TestUntil(t *testing.T) {
 			})
 		})
 	}
+}
+
+// requests has what requests say, for messages.
+func requests(sent []*node.Request) (list []node.Request) {
+	for _, r := range sent {
+		list = append(list, *r)
+	}
+	return list
 }

@@ -3,7 +3,9 @@ package redlock
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/d0720281/redlock/internal/lockorder"
@@ -11,20 +13,28 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// Lease is one acquisition of a resource: the right to work on the resource until the validity ends.
-// The right is exclusive, or that of a reader, which is shared with other readers. [Locker.Lock],
-// [Locker.TryLock] and [Locker.Adopt] return leases; the zero value is of no use. A Lease
-// is safe for concurrent use.
-//
-// A Lease is no sync.Locker: it can be refused, and it ends by itself.
+// Lease is one acquisition of a resource: the right to work on the resource until the validity
+// ends. The right is exclusive, or that of a reader, which is shared with other readers. The zero
+// value is of no use. A Lease is safe for concurrent use. It is no sync.Locker: it can be refused,
+// and it ends by itself.
 type Lease struct {
+	*handle
+}
+
+// handle is the part of a Lease that the library keeps. After the first renewal it does not refer to the
+// Lease, so that the garbage collector can tell that the caller has dropped the Lease.
+type handle struct {
 	grant  *grant
 	fence  int64           // guarded by grant.mu
 	turn   int             // number of hand-overs of the grant before this holder
 	parent context.Context // of the call that got the lease; used for its values alone
 	since  time.Time
 
+	lease   atomic.Pointer[Lease] // until the first renewal
+	dropped atomic.Bool           // the Lease was collected
+
 	// All guarded by grant.mu.
+	reported  bool  // there was an EventAbandoned
 	done      bool  // unlocked
 	untold    bool  // the Unlock that ended the lease failed, as no quorum had confirmed that the keys are gone
 	over      error // why this handle has no lease any more; nil while it has one
@@ -32,26 +42,61 @@ type Lease struct {
 	cancelCtx context.CancelCauseFunc
 }
 
+// public returns the Lease of a new handle, for the caller.
+func (h *handle) public() *Lease {
+	le := &Lease{h}
+	h.lease.Store(le)
+	return le
+}
+
+// reportDroppedLocked is called at each renewal. It reports each handle whose Lease was dropped
+// without Unlock, once: the lease is renewed for ever. Most leases end before their first renewal,
+// and cost no cleanup.
+func (g *grant) reportDroppedLocked() {
+	for _, h := range g.handles {
+		if le := h.lease.Swap(nil); le != nil {
+			runtime.AddCleanup(le, func(dropped *atomic.Bool) { dropped.Store(true) }, &h.dropped)
+		}
+		if h.dropped.Load() && !h.reported && !g.lingersLocked() {
+			h.reported = true
+			g.pool.events.abandoned(h)
+		}
+	}
+}
+
+// context returns the context of the handle, and makes it for the first call.
+func (h *handle) context() context.Context {
+	h.grant.mu.Lock()
+	defer h.grant.mu.Unlock()
+	if h.ctx == nil {
+		ctx, cancel := context.WithCancelCause(&leaseContext{context.WithoutCancel(h.parent), h})
+		h.ctx, h.cancelCtx = ctx, cancel
+		if h.over != nil {
+			cancel(h.over)
+		}
+	}
+	return h.ctx
+}
+
 // Resource returns the name of the resource.
 func (le *Lease) Resource() string { return le.grant.resource }
 
 // Token returns the random value that the masters store under the key, new for each grant. It
 // identifies the grant and has no order; Fence returns an ordered number. It has 22 characters:
-// letters, digits, "." and "_". With [WithOwner], a semicolon and the label follow. Leases that were
-// handed over from one caller of the process to the next have the same token.
+// letters, digits, "." and "_". A semicolon and the label of [WithOwner] follow, unless that is "".
+// Leases that callers of one process hand over to each other have the same token.
 func (le *Lease) Token() string { return le.grant.keys.ID }
 
 // Owner returns the label of [WithOwner], or "" if the lease has none. An adopted lease has the
 // label of the process that got it.
 func (le *Lease) Owner() string { return wire.OwnerOf(le.grant.keys.ID) }
 
-// Fence returns the fencing token: a positive number that is larger for every later lease of
-// the resource, though not by one each time. Only a store that keeps the largest number it has
-// seen, and refuses smaller ones, is safe from a holder that was paused past the end of its
-// lease. If a write is computed from a read, present the number with the read, too. Otherwise
-// the write of a paused holder can come between the read and the write of the next holder.
-// Fence returns 0 for a lease that was adopted without its fencing token, if the masters could
-// not tell it.
+// Fence returns the fencing token: a positive number that is larger for every later lease of the
+// resource, though not by one each time. Only a store that keeps the largest number it has seen,
+// and refuses smaller ones, is safe from a holder that was paused past the end of its lease. If a
+// write is computed from a read, present the number with the read, too. Otherwise the write of a
+// paused holder can come between the read and the write of the next holder. Fence returns 0 for a
+// lease that was adopted without its fencing token, if the masters do not know the token either.
 //
 // A reader's token is at least that of every writer whose lease ended before the reader's began,
 // and less than that of every later writer. Readers' tokens never fall, but several readers have
@@ -65,12 +110,14 @@ func (le *Lease) Fence() int64 {
 	return le.fence
 }
 
-// Validity returns the time until the lease ends, by the local clock. No other holder can be
-// granted the resource before. The result is not positive after Unlock or Detach, or once too
-// many masters have lost the key. The lease's context ends before the validity: by a fiftieth
-// of the TTL, or by 5 ms if that is more. From then on Extend and Unlock regard the lease as
-// over, and the rest of the validity is for winding down. An Unlock in that time releases the keys all
-// the same: the next holder can come before the rest is over, so call Unlock when the work has stopped.
+// Validity returns the time until the lease ends, by the local clock. Until then no other holder
+// can be granted the resource. The result is not positive after Unlock or Detach, or once too many
+// masters have lost the key.
+//
+// The lease's context ends before the validity: by a fiftieth of the TTL, or by 5 ms if that is
+// more. From then on Extend and Unlock regard the lease as over, and the rest of the validity is
+// for winding down. Unlock still releases the keys then, and the next holder can come before the
+// rest is over: so call Unlock when the work has stopped.
 //
 // Source: distlock, step 4; ALGORITHM section 7.
 func (le *Lease) Validity() time.Duration {
@@ -83,32 +130,20 @@ func (le *Lease) Validity() time.Duration {
 	return le.grant.validity()
 }
 
-// Context returns a context that ends before the validity ends, for whatever reason.
-// context.Cause then matches [ErrLost], or [ErrReleased] after Unlock, or [ErrDetached]. The
-// context carries the values of the context that the lease was acquired with, but neither its
-// cancellation nor its deadline: those were for the waiting.
+// Context returns a context that ends before the validity ends. Its context.Cause then matches
+// [ErrLost], or [ErrReleased] after Unlock, or [ErrDetached]. The context carries the values of the
+// context that the lease was acquired with, but neither its cancellation nor its deadline, which
+// applied to the wait.
 //
-// The context ends without any I/O. After the machine was suspended it can end up to a second
-// late; Validity is exact even then.
+// The context ends without any I/O. After a suspend of the machine it can end up to a second late;
+// Validity is exact even then.
 //
 // Source: ALGORITHM section 7.
-func (le *Lease) Context() context.Context {
-	g := le.grant
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if le.ctx == nil {
-		ctx, cancel := context.WithCancelCause(&leaseContext{context.WithoutCancel(le.parent), le})
-		le.ctx, le.cancelCtx = ctx, cancel
-		if le.over != nil {
-			cancel(le.over)
-		}
-	}
-	return le.ctx
-}
+func (le *Lease) Context() context.Context { return le.context() }
 
-// Err returns nil while the lease stands. When the lease is over, Err returns the reason: an
-// error that matches [ErrLost], [ErrReleased] or [ErrDetached]. Err looks at the clock: after a
-// suspend of the machine it reports the end even before the lease's context has ended.
+// Err returns nil while the lease stands, and then the reason for its end: an error that matches
+// [ErrLost], [ErrReleased] or [ErrDetached]. Err looks at the clock: after a suspend of the machine
+// it reports the end even before the lease's context has ended.
 func (le *Lease) Err() error {
 	le.grant.mu.Lock()
 	over := le.over
@@ -119,14 +154,12 @@ func (le *Lease) Err() error {
 	return over
 }
 
-// Within returns a context for work under the lease. It ends with ctx or with the lease,
-// whichever is first, and its context.Cause is that of ctx or of [Lease.Context]. It carries
-// the values and the deadline of ctx. [Locker.Do] calls its function with such a context.
-//
-// Call cancel when the work is over: it ends the context and frees its resources. The lease
-// goes on.
+// Within returns a context for work under the lease. It ends with ctx or with the lease, whichever
+// is first, and its context.Cause is that of ctx or of [Lease.Context]. It carries the values and
+// the deadline of ctx. Call cancel when the work is over: it frees the resources of the context,
+// and the lease goes on.
 func (le *Lease) Within(ctx context.Context) (inner context.Context, cancel context.CancelFunc) {
-	inner, end := context.WithCancelCause(&leaseContext{ctx, le})
+	inner, end := context.WithCancelCause(&leaseContext{ctx, le.handle})
 	leaseCtx := le.Context()
 	stop := context.AfterFunc(leaseCtx, func() { end(context.Cause(leaseCtx)) })
 	return inner, func() {
@@ -135,23 +168,22 @@ func (le *Lease) Within(ctx context.Context) (inner context.Context, cancel cont
 	}
 }
 
-// Extend makes one renewal round now: the TTL of the lease then counts from now. Call it also
-// to make sure of the lease before a critical step.
+// Extend makes one renewal round now: the TTL of the lease then counts from now. Call it also to
+// make sure of the lease before a critical step.
 //
-// If the lease is over, the error matches [ErrNotHeld], and [ErrLost], [ErrReleased] or
-// [ErrDetached] for the reason. Extend never revives a lease. If too few masters answered, the
-// error is a [*QuorumError] that matches [ErrNoQuorum], and ctx.Err() if ctx ended the call.
-// The lease then stands as it was, until its validity ends.
+// Extend takes one master timeout at most. If the lease is over, the error matches [ErrNotHeld], and
+// [ErrLost], [ErrReleased] or [ErrDetached] for the reason. Extend never revives a lease. If ctx
+// had ended before, Extend asks no master, and the error matches ctx.Err() alone. If too few
+// masters extended the key in time, the error is a [*QuorumError] that matches [ErrNoQuorum], and
+// ctx.Err() if ctx ended meanwhile. The lease then stands as it was, until its validity ends.
 //
 // Source: ALGORITHM section 6.
 func (le *Lease) Extend(ctx context.Context) error { return le.extend(ctx, "Extend", 0) }
 
-// ExtendFor is [Lease.Extend] with a TTL of its own: from [MinTTL] to the value of [WithMaxTTL], and
-// at most that of [WithMaxHold]. The masters keep the key for so long from now on, also if this process
-// dies. Nothing gets shorter by it. Later renewals have the TTL of the lease again.
-//
-// If the lease could not have been acquired with that TTL, the error matches [ErrConfig], and no master
-// is asked.
+// ExtendFor is [Lease.Extend] with a TTL of its own: from [MinTTL] to the value of [WithMaxTTL],
+// and at most that of [WithMaxHold]. From now on the masters keep the key for this TTL, even if
+// this process dies. ExtendFor never shortens a lease, and later renewals have the TTL of the lease
+// again. If the lease could not have been acquired with that TTL, the error matches [ErrConfig].
 func (le *Lease) ExtendFor(ctx context.Context, ttl time.Duration) error {
 	if err := le.grant.checkTTL(ttl); err != nil {
 		return err
@@ -176,32 +208,32 @@ func (le *Lease) extend(ctx context.Context, name string, ttl time.Duration) err
 		return reason.OfContext(ctx)
 	}
 	end := le.grant.pool.conf.trace(ctx, "Extend", le.Resource())
-	err := le.grant.extend(ctx, le, ttl)
+	err := le.grant.extend(ctx, le.handle, ttl)
 	end(le, err)
 	return err
 }
 
-// Unlock ends the lease: for the holder at once, then on the masters. It returns when a quorum
-// of the masters has confirmed that the key is gone. The library tells the other masters in
-// the background, until they confirm or the key has expired there. If another caller of this
-// process waits for the resource, Unlock may hand the key over to that caller instead, and
-// return at once.
+// Unlock ends the lease: for the holder at once, then on the masters. It returns when a quorum of
+// the masters has confirmed that the key is gone, or after one master timeout. In the background
+// the library repeats the release until the other masters confirm or the key has expired there. If
+// another caller of this process waits for the resource, Unlock may hand the key over to that
+// caller instead, and return at once.
 //
-// Unlock does its work even if ctx has ended: a request that was cancelled must still give
-// back what it locked. Unlock returns within one master timeout. If the lease was over before,
-// the error matches [ErrNotHeld], and [ErrLost], [ErrReleased] or [ErrDetached] for the
-// reason. If no quorum confirmed, the error is a [*QuorumError] that matches [ErrNoQuorum],
-// and the key may stay for up to a TTL. The lease is over after these errors, too. Only a nil
-// ctx is refused with [ErrConfig] and ends nothing.
+// Unlock does its work even if ctx has ended: a request that was cancelled must still give back
+// what it locked. Only a nil ctx is refused, with [ErrConfig], and ends nothing. After any other
+// error the lease is over. If it was over before, the error matches [ErrNotHeld], and [ErrLost],
+// [ErrReleased] or [ErrDetached] for the reason. If a quorum of the masters answers that it has no
+// such key, the error matches ErrNotHeld alone: the masters had lost the key before the library
+// noticed, and another holder may have had the resource. If no quorum confirmed, the error is a
+// [*QuorumError] that matches [ErrNoQuorum], and the key may stay for up to a TTL.
 //
-// After ErrNoQuorum, Unlock may be called again. It then sends nothing itself, because the
-// masters are told in the background all the time. It waits, and returns nil once a quorum is
-// free of the key: because a master says so, or because the key must have expired there. If
-// ctx ends first, or the Locker is closed, the error is a QuorumError that matches ErrNoQuorum,
-// and ctx.Err() or [ErrClosed]. After a call that returned nil, Unlock returns ErrNotHeld.
+// After ErrNoQuorum, Unlock may be called again. It then sends nothing itself. It returns nil once
+// a quorum is free of the key: a master has confirmed it, or the key must have expired there. If
+// ctx ends first, or the Locker is closed, the error matches ErrNoQuorum, and ctx.Err() or
+// [ErrClosed]. After a call that returned nil, Unlock returns ErrNotHeld.
 //
-// If a lease was re-entered, the Unlock of its last handle releases the lease; each other
-// Unlock only ends its own handle.
+// If a lease was re-entered, the Unlock of its last handle releases the lease; each other Unlock
+// only ends its own handle.
 //
 // Source: ALGORITHM sections 5 and 10.
 func (le *Lease) Unlock(ctx context.Context) error {
@@ -214,9 +246,10 @@ func (le *Lease) Unlock(ctx context.Context) error {
 	return err
 }
 
-// unlock ends the handle, and waits until a quorum has confirmed the releases if it was the last one. If an
-// earlier Unlock has ended the handle, and its releases lack a quorum, unlock waits for these.
-func (le *Lease) unlock(ctx context.Context) (err error) {
+// unlock ends the handle, and waits until a quorum has confirmed the releases if it was the last
+// one. If an earlier Unlock has ended the handle, and its releases lack a quorum, unlock waits for
+// these.
+func (le *handle) unlock(ctx context.Context) (err error) {
 	g := le.grant
 	g.mu.Lock()
 	again, held := le.untold, g.minHold > 0
@@ -241,9 +274,9 @@ func (le *Lease) unlock(ctx context.Context) (err error) {
 }
 
 // linger ends the handle before the end of its minimum hold, and keeps the lease until then: the
-// renewer unlocks it. It reports false, and has done nothing, if the minimum hold is over, the lease
-// has ended or has other handles.
-func (le *Lease) linger() bool {
+// renewer unlocks it. It reports false, and has done nothing, if the minimum hold is over, the
+// lease has ended or has other handles.
+func (le *handle) linger() bool {
 	g := le.grant
 	g.mu.Lock()
 	now := g.pool.now()
@@ -251,7 +284,7 @@ func (le *Lease) linger() bool {
 	left := g.minHold - time.Since(le.since)
 	lingers := left > 0 && g.cause == nil && !le.done && len(g.handles) == 1
 	if lingers {
-		g.handles[0] = &Lease{grant: g, fence: le.fence, turn: le.turn, parent: context.Background(), since: le.since}
+		g.handles[0] = &handle{grant: g, fence: le.fence, turn: le.turn, parent: context.Background(), since: le.since}
 		g.keepTo, le.done = min(now.Add(left), g.holdEnd().Add(-1)), true
 		if end := le.overLocked(ErrReleased); end != nil {
 			after = append(after, end)
@@ -269,7 +302,7 @@ func (g *grant) lingersLocked() bool { return g.keepTo != 0 }
 // end takes the handle off its lease at now, for good. last reports that the lease has no
 // other handle, so that its keys have to be released. err is not nil if the lease was over
 // before.
-func (le *Lease) end(cause error, now instant) (last bool, err error) {
+func (le *handle) end(cause error, now instant) (last bool, err error) {
 	g := le.grant
 	g.mu.Lock()
 	if le.done {
@@ -278,7 +311,7 @@ func (le *Lease) end(cause error, now instant) (last bool, err error) {
 	}
 	after := g.expireLocked(now)
 	le.done = true
-	g.handles = slices.DeleteFunc(g.handles, func(h *Lease) bool { return h == le })
+	g.handles = slices.DeleteFunc(g.handles, func(h *handle) bool { return h == le })
 	last = len(g.handles) == 0
 	if g.cause != nil {
 		err = notHeld("unlock", g.resource, g.cause)
@@ -297,7 +330,7 @@ func (le *Lease) end(cause error, now instant) (last bool, err error) {
 // overLocked marks the handle as over for cause, if it is not over yet. The caller calls the
 // result after it has unlocked the mutex; that ends the handle's context. The result is nil if
 // there is no context.
-func (le *Lease) overLocked(cause error) func() {
+func (le *handle) overLocked(cause error) func() {
 	if le.over == nil {
 		le.over = cause
 	}
@@ -319,7 +352,7 @@ func run(after []func()) {
 // lease itself for re-entry: its Value for the key pool is the leaseContext.
 type leaseContext struct {
 	context.Context
-	lease *Lease
+	lease *handle
 }
 
 func (c *leaseContext) Value(key any) any {
@@ -330,7 +363,7 @@ func (c *leaseContext) Value(key any) any {
 }
 
 // heldIn returns the lease of resource that ctx descends from, or nil.
-func (p *pool) heldIn(ctx context.Context, resource string) *Lease {
+func (p *pool) heldIn(ctx context.Context, resource string) *handle {
 	c, ok := ctx.Value(p).(*leaseContext)
 	for ; ok; c, ok = c.Context.Value(p).(*leaseContext) {
 		if c.lease.grant.resource == resource {
@@ -341,9 +374,9 @@ func (p *pool) heldIn(ctx context.Context, resource string) *Lease {
 }
 
 // reenter is called for a caller whose context descends from the lease, and which wants to read if
-// shared is true. If the lease is still held, the result is another handle where the caller may have
-// one, or else the error of the call.
-func (le *Lease) reenter(ctx context.Context, shared, allowed bool) (inner *Lease, err error) {
+// shared is true. If the lease is still held, the result is another handle where the caller may
+// have one, or else the error of the call.
+func (le *handle) reenter(ctx context.Context, shared, allowed bool) (inner *handle, err error) {
 	g := le.grant
 	g.mu.Lock()
 	after := g.expireLocked(g.pool.now())
@@ -362,8 +395,8 @@ func (le *Lease) reenter(ctx context.Context, shared, allowed bool) (inner *Leas
 }
 
 // newHandleLocked adds a handle to a lease, for the context of a call.
-func (g *grant) newHandleLocked(ctx context.Context) *Lease {
-	le := &Lease{grant: g, fence: g.presentFenceLocked(), turn: g.hand.count, parent: ctx, since: time.Now()}
+func (g *grant) newHandleLocked(ctx context.Context) *handle {
+	le := &handle{grant: g, fence: g.presentFenceLocked(), turn: g.hand.count, parent: ctx, since: time.Now()}
 	g.handles = append(g.handles, le)
 	return le
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -18,13 +17,14 @@ import (
 	"github.com/d0720281/redlock/internal/node"
 )
 
-// This file has what a Locker shows of its work: events, counters, log, traces and snapshots.
+// This file has what a Locker shows of its work: events, counters, traces and snapshots. log.go has
+// the log.
 
-// Observer is called for each event of a Locker, for metrics and logs. One goroutine calls all observers,
-// one event at a time and in order: a slow observer delays the next event and the return of Close, never
-// a lock. An observer must not call Close, nor runtime.Goexit, which would end all events. A panic of an
-// observer is recovered, and the first one is logged; the next event follows. Events have neither
-// tokens nor credentials.
+// Observer is called for each event of a Locker, for metrics and logs. One goroutine calls all
+// observers, one event at a time and in order: a slow observer delays the next event and the return
+// of Close, never a lock. Up to 16,384 events wait; [EventDropped] counts those beyond. An observer must not call Close, nor runtime.Goexit, which would end all
+// events. The library recovers a panic of an observer, logs the first one, and goes on with the
+// next event. Events have neither tokens nor credentials.
 type Observer func(Event)
 
 // Event is something that happened in a Locker. Fields that do not apply to its kind are zero.
@@ -56,6 +56,7 @@ const (
 	EventExtendFailed                        // a renewal or Extend failed; the lease stands until its validity ends
 	EventDowngraded                          // an exclusive lease became that of a reader; Elapsed is how long it was held
 	EventLost                                // a lease ended without having been released; Err is the reason, Elapsed how long it was held
+	EventAbandoned                           // the program dropped a Lease without Unlock; it is renewed until Close; Elapsed is how long it was held
 	EventReleased                            // a lease was released or handed over, or detached if Err is ErrDetached; Elapsed is how long it was held
 	EventExchange                            // a batch of requests was sent to a master; Elapsed is the time to the answer; Err is why there is none
 	EventMasterDown                          // a master stopped answering; it is probed until it answers; Err is the reason
@@ -64,12 +65,13 @@ const (
 	EventQuarantined                         // a master has no vote for Elapsed: it is new, restarted, lost data, or its clock was moved
 	EventMasterClockStepped                  // the wall clock of a master was moved by Elapsed, negative for back; the master is in quarantine
 	EventLocalClockStopped                   // the local clock had stood still for Elapsed; the leases were shortened by that
-	EventWarning                             // something about a master makes locks less safe, or waiting slower, than they should be; Err is what
-	EventDropped                             // Count events were dropped because the observers were too slow
+	EventWarning                             // a master makes locks less safe, or waiting slower, than they should be; Err describes it
+	EventDropped                             // Count events were dropped, because the observers were too slow
 	eventKinds
 )
 
-// kinds has the name of each kind, and how the log shows it: the level, the text, and the name of Elapsed.
+// kinds has the name of each kind, and how the log shows it: the level, the text, and the name of
+// Elapsed.
 var kinds = [eventKinds]struct {
 	name    string
 	level   slog.Level
@@ -81,9 +83,10 @@ var kinds = [eventKinds]struct {
 	EventAttemptFailed:      {"attempt_failed", slog.LevelDebug, "attempt failed", "waited"},
 	EventNotAcquired:        {"not_acquired", slog.LevelDebug, "not acquired", "waited"},
 	EventExtended:           {"extended", slog.LevelDebug, "extended", ""},
-	EventExtendFailed:       {"extend_failed", slog.LevelWarn, "extension failed", ""},
+	EventExtendFailed:       {"extend_failed", slog.LevelDebug, "extension failed", ""}, // see outage
 	EventDowngraded:         {"downgraded", slog.LevelDebug, "downgraded", "held"},
 	EventLost:               {"lost", slog.LevelWarn, "lease lost", "held"},
+	EventAbandoned:          {"abandoned", slog.LevelWarn, "a lease was dropped without Unlock, and is renewed until Close", "held"},
 	EventReleased:           {"released", slog.LevelDebug, "released", "held"},
 	EventExchange:           {"exchange", slog.LevelDebug - 4, "exchange", "took"},
 	EventMasterDown:         {"master_down", slog.LevelWarn, "master is down", ""},
@@ -122,7 +125,7 @@ type events struct {
 	closed  bool     // guarded by mu
 
 	// Of the goroutine.
-	logged   map[string]*logLine // what was logged of late, by kind and reason
+	logged   map[string]*warning // what was logged of late, by kind, master and reason
 	panicked bool                // an observer panicked, and the log has it
 }
 
@@ -133,7 +136,7 @@ type notice struct {
 }
 
 func newEvents(c *config) *events {
-	return &events{conf: c, wake: make(chan struct{}, 1), logged: make(map[string]*logLine)}
+	return &events{conf: c, wake: make(chan struct{}, 1), logged: make(map[string]*warning)}
 }
 
 // log queues a line of the log.
@@ -188,7 +191,13 @@ func (e *events) start() {
 
 // run is the goroutine that calls the observers and writes the log.
 func (e *events) run() {
-	for range e.wake {
+	summary := time.NewTimer(0)
+	defer summary.Stop()
+	for {
+		select {
+		case <-e.wake:
+		case <-summary.C:
+		}
 		e.mu.Lock()
 		batch, dropped, closed := e.queue, e.dropped, e.closed
 		e.queue, e.dropped = nil, 0
@@ -199,8 +208,12 @@ func (e *events) run() {
 		if dropped > 0 {
 			e.deliver(notice{event: Event{Kind: EventDropped, Time: time.Now(), Count: dropped}})
 		}
+		next := e.summarize(time.Now(), closed)
 		if closed {
 			return
+		}
+		if !next.IsZero() {
+			summary.Reset(time.Until(next))
 		}
 	}
 }
@@ -217,8 +230,9 @@ func (e *events) deliver(n notice) {
 	e.call(func() { e.write(n.event) })
 }
 
-// call calls an observer or the logger. It is the one place where the library recovers a panic: foreign
-// code in a goroutine of the library must not end the process. The log gets the first panic.
+// call calls an observer or the logger. It is the one place where the library recovers a panic:
+// foreign code in a goroutine of the library must not end the process. The log gets the first
+// panic.
 func (e *events) call(f func()) {
 	defer func() {
 		if p := recover(); p != nil && !e.panicked {
@@ -232,72 +246,18 @@ func (e *events) call(f func()) {
 	f()
 }
 
-// logEvery is how often warnings of one kind with one reason are logged.
-const logEvery = 10 * time.Second
-
-// logLine records a warning that was logged.
-type logLine struct {
-	at   time.Time
-	more int // of the kind and reason since then
-}
-
-// write logs an event. Of warnings that are alike, one in 10 s is logged, with the number of those before
-// it that were not.
-func (e *events) write(ev Event) {
-	kind := kinds[ev.Kind]
-	text, attrs := kind.text, ev.attrs()
-	if text == "" {
-		text = ev.Err.Error()
-	}
-	if kind.level >= slog.LevelWarn {
-		key := ev.Kind.String() + " " + ev.Master + " " + Reason(ev.Err)
-		line := e.logged[key]
-		switch {
-		case ev.Kind == EventWarning: // each is another one
-		case line != nil && ev.Time.Sub(line.at) < logEvery:
-			line.more++
-			return
-		case line != nil && line.more > 0:
-			attrs = append(attrs, "more", line.more)
-			fallthrough
-		default:
-			e.logged[key] = &logLine{at: ev.Time}
-		}
-	}
-	e.conf.logger().Log(context.Background(), kind.level, "redlock: "+text, attrs...)
-}
-
-// attrs returns what the log shows of an event.
-func (ev Event) attrs() (list []any) {
-	add := func(has bool, name string, value any) {
-		if has {
-			list = append(list, name, value)
-		}
-	}
-	kind := kinds[ev.Kind]
-	add(ev.Resource != "", "resource", ev.Resource)
-	add(ev.Resource != "", "mode", ev.Mode)
-	add(ev.Fence > 0, "fence", ev.Fence)
-	add(ev.Master != "", "master", ev.Master)
-	add(kind.elapsed != "", kind.elapsed, ev.Elapsed.Round(time.Microsecond))
-	add(ev.Validity != 0, "validity", ev.Validity)
-	add(ev.Count > 0, "count", ev.Count)
-	add(ev.Err != nil && kind.text != "", "error", ev.Err)
-	return list
-}
-
 // eventLocked returns an event about a lease.
 func (g *grant) eventLocked(k EventKind) Event {
 	return Event{Kind: k, Resource: g.resource, Mode: g.modeLocked(), Fence: g.presentFenceLocked(), Validity: g.validity()}
 }
 
-// event returns an event about a lease and its own fencing token. Late answers may still change the grant,
-// so it reads nothing that they change.
-func (le *Lease) event(k EventKind) Event {
+// event returns an event about a lease and its own fencing token. Late answers may still change the
+// grant, so it reads nothing that they change.
+func (le *handle) event(k EventKind) Event {
 	return Event{Kind: k, Resource: le.grant.resource, Mode: le.grant.modeLocked(), Fence: le.fence}
 }
 
-func (e *events) acquired(le *Lease, began time.Time) {
+func (e *events) acquired(le *handle, began time.Time) {
 	if e.wants(EventAcquired) {
 		ev := le.event(EventAcquired)
 		ev.Elapsed, ev.Validity, ev.HandedOver = time.Since(began), le.grant.validity(), le.turn > 0
@@ -350,7 +310,7 @@ func (e *events) lost(g *grant, err error) {
 }
 
 // released reports that a lease was given back, or detached if err is ErrDetached.
-func (e *events) released(le *Lease, err error) {
+func (e *events) released(le *handle, err error) {
 	if e.wants(EventReleased) {
 		ev := le.event(EventReleased)
 		ev.Elapsed, ev.Err = time.Since(le.since), err
@@ -358,7 +318,15 @@ func (e *events) released(le *Lease, err error) {
 	}
 }
 
-func (e *events) downgraded(le *Lease) {
+func (e *events) abandoned(h *handle) {
+	if e.wants(EventAbandoned) {
+		ev := h.event(EventAbandoned)
+		ev.Elapsed = time.Since(h.since)
+		e.send(ev)
+	}
+}
+
+func (e *events) downgraded(le *handle) {
 	if e.wants(EventDowngraded) {
 		ev := le.event(EventDowngraded)
 		ev.Elapsed, ev.Validity = time.Since(le.since), le.grant.validity()
@@ -422,90 +390,15 @@ func (e *events) StoodStill(d time.Duration) {
 // Warning implements [node.Events].
 func (e *events) Warning(n *node.Node, err error) { e.about(EventWarning, n, 0, err) }
 
-// waiting logs that calls wait for nodes to have their votes again, once for each quarantine. The key
-// "reason" marks what calls wait for, here and in outage.note.
-func (e *events) waiting(s *node.Set, voteless map[*node.Node]time.Duration) {
-	var texts []string
-	longest, distrusted := time.Duration(0), false
-	for n, left := range voteless {
-		if _, told := e.voteless.LoadOrStore(n, true); told {
-			continue
-		}
-		texts = append(texts, fmt.Sprintf("%s: %v", n.Addr(), node.Quarantine(left)))
-		longest = max(longest, left)
-		distrusted = distrusted || n.Standing().SaidIn(e.conf.clock.Instant()) == 0 // only this client does not trust the node: Bootstrap cannot vouch for it
-	}
-	if len(texts) > 0 {
-		slices.Sort(texts)
-		hint := "wait"
-		if !distrusted {
-			hint = s.QuarantineHint(longest)
-		}
-		e.log(slog.LevelWarn, "masters in quarantine have no vote yet; calls wait for them", "reason", Reason(ErrQuarantine), "masters", texts, "seconds", math.Ceil(longest.Seconds()), "hint", hint)
-	}
-}
-
-// outageNotice is how long attempts must have found no quorum before the log says so.
-const outageNotice = time.Second
-
-// outage logs once when attempts stop finding a quorum, and once when they find one again: the resource
-// was granted, or a quorum has another holder's key. Without it a Lock without a deadline would wait in
-// silence, for example for an address that is wrong. events.waiting logs quarantines.
-type outage struct {
-	since  atomic.Pointer[instant] // of the first attempt that found none; nil: the last attempt found one
-	logged atomic.Bool
-}
-
-// note takes the result of an attempt.
-func (o *outage) note(p *pool, f *failure) {
-	switch {
-	case f == nil || f.verdict != nil && f.verdict.HeldByQuorum():
-		o.over(p)
-	case errors.Is(f.err, ErrTaken): // masters may be down all the same
-		if !o.logged.Load() {
-			o.since.Store(nil)
-		}
-	case f.verdict == nil || !errors.Is(f.err, ErrNoQuorum) || errors.Is(f.err, ErrQuarantine):
-	case o.lasts(p.now()):
-		p.events.log(slog.LevelWarn, "no quorum of the masters gives a usable answer; calls of Lock go on trying", "reason", Reason(ErrNoQuorum), "masters", f.verdict.answers())
-	}
-}
-
-// lasting is called when a caller has waited for a while, perhaps without an attempt: while no quorum is up
-// none is made.
-func (o *outage) lasting(p *pool, c *caller) {
-	if o.since.Load() == nil || o.logged.Load() || p.quorumUp() {
-		return
-	}
-	if last := p.lastVerdict(p.lines.Standing(c)); last != nil {
-		o.note(p, &failure{err: last, verdict: last})
-	}
-}
-
-// lasts reports whether to log the outage now.
-func (o *outage) lasts(now instant) bool {
-	o.since.CompareAndSwap(nil, &now)
-	since := o.since.Load()
-	return since != nil && now.Sub(*since) >= outageNotice && o.logged.CompareAndSwap(false, true)
-}
-
-func (o *outage) over(p *pool) {
-	if o.since.Load() == nil { // the usual case
-		return
-	}
-	since := o.since.Swap(nil)
-	if o.logged.Swap(false) && since != nil {
-		p.events.log(slog.LevelInfo, "a quorum of the masters answers again", "after", p.now().Sub(*since).Round(time.Millisecond))
-	}
-}
-
-// Tracer is called at the start of each Lock, TryLock, Extend, Unlock and Downgrade, whose name is op. The
-// function that it returns is called at the end of that call. Both run in the call's own goroutine, and
-// add to the time of the call. A [Locker.Do] is a Lock and an Unlock. A Tracer is for spans: unlike an
-// [Observer], it also gets the start of a call. Calls with wrong arguments are not traced.
+// Tracer is called at the start of each Lock, TryLock, Extend, Unlock and Downgrade, whose name is
+// op. The function that it returns is called at the end of that call; lease is nil for a Lock or
+// TryLock that got none. A [Locker.Do] is a Lock and an Unlock. Calls with wrong arguments are not
+// traced.
 //
-// lease is nil for a Lock or TryLock that got none. A Tracer may return nil. A panic goes to the caller of
-// the traced call, who then has no lease: if end panics, or ends the goroutine, the lease is released.
+// A Tracer is for spans: unlike an Observer, it also gets the start of a call. Both functions run
+// in the call's own goroutine, and add to the time of the call. A Tracer may return nil. A panic
+// goes to the caller of the traced call. If end panics, or ends the goroutine, after Lock or
+// TryLock, the lease is released, as no caller has got it. After Extend or Downgrade it stands.
 type Tracer func(ctx context.Context, op, resource string) (end func(lease *Lease, err error))
 
 // WithTracer sets the [Tracer]. By default there is none. Package
@@ -529,8 +422,8 @@ type Stats struct {
 	Masters []MasterStats // in the order they were given to New
 	Waiting int           // calls of Lock and Do that have no lease yet
 
-	// Counts has how often each kind of event happened since New, with an [Observer] or without. The
-	// numbers never fall. That of EventDropped is the number of events that were dropped.
+	// Counts has how often each kind of event happened since New, with an [Observer] or without.
+	// The numbers never fall. That of EventDropped is the number of events that were dropped.
 	Counts map[EventKind]uint64
 }
 
@@ -566,7 +459,7 @@ func (s MasterState) String() string {
 }
 
 // MasterStats is the state of one master, as of the last exchange with it. A Locker notices that a
-// master hangs or is gone when it next sends it a request.
+// master hangs or is gone at its next request.
 type MasterStats struct {
 	Master     string // address, without credentials
 	State      MasterState

@@ -124,7 +124,7 @@ func TestDroppedEvents(t *testing.T) {
 // allEvents has one event of each kind happen.
 func allEvents(e *events, g *grant) {
 	now, a := time.Now(), nodeAt("a")
-	le := &Lease{grant: g, since: now}
+	le := &handle{grant: g, since: now}
 	e.acquired(le, now)
 	e.attemptFailed(line.Key{Resource: "r"}, now, ErrTaken)
 	e.attemptFailed(line.Key{Resource: "r"}, now, ErrNoQuorum)
@@ -133,6 +133,7 @@ func allEvents(e *events, g *grant) {
 	e.extendFailed(g, ErrNoQuorum)
 	e.downgraded(le)
 	e.lost(g, ErrLost)
+	e.abandoned(le)
 	e.released(le, nil)
 	e.Asked(a, time.Second, nil)
 	e.Down(a, errNodeTimeout)
@@ -181,11 +182,9 @@ func TestEventFields(t *testing.T) {
 		began := time.Now()
 		time.Sleep(2 * time.Second)
 		now, oops := time.Now(), errors.New("oops")
-		le := &Lease{grant: g, fence: 1001, since: began}
+		le := &handle{grant: g, fence: 1001, since: began}
 		e.acquired(le, began)
-		next := *le
-		next.turn, next.fence = 1, 1002
-		e.acquired(&next, now)
+		e.acquired(&handle{grant: g, fence: 1002, since: began, turn: 1}, now)
 		e.attemptFailed(line.Key{Resource: "r"}, began, oops)
 		e.attemptFailed(line.Key{Resource: "r", Shared: true}, began, ErrTaken)
 		e.notAcquired(line.Key{Resource: "r"}, began, oops)
@@ -193,6 +192,7 @@ func TestEventFields(t *testing.T) {
 		e.extendFailed(g, oops)
 		g.handles = append(g.handles, le)
 		e.lost(g, oops)
+		e.abandoned(le)
 		e.released(le, ErrDetached)
 		e.Asked(nodeAt("a"), time.Minute, oops)
 		e.Down(nodeAt("a"), oops)
@@ -213,6 +213,7 @@ func TestEventFields(t *testing.T) {
 			{Kind: EventExtended, Resource: "r", Mode: excl, Fence: 1001, Validity: 3 * time.Second},
 			{Kind: EventExtendFailed, Resource: "r", Mode: excl, Fence: 1001, Validity: 3 * time.Second, Err: oops},
 			{Kind: EventLost, Resource: "r", Mode: excl, Fence: 1001, Elapsed: 2 * time.Second, Validity: 3 * time.Second, Err: oops},
+			{Kind: EventAbandoned, Resource: "r", Mode: excl, Fence: 1001, Elapsed: 2 * time.Second},
 			{Kind: EventReleased, Resource: "r", Mode: excl, Fence: 1001, Elapsed: 2 * time.Second, Err: ErrDetached},
 			{Kind: EventExchange, Master: "a", Elapsed: time.Minute, Err: oops},
 			{Kind: EventMasterDown, Master: "a", Err: oops},
@@ -242,9 +243,10 @@ func TestLogOfEvents(t *testing.T) {
 		{Event{Kind: EventAttemptFailed, Resource: "r", Err: ErrNoQuorum}, `level=DEBUG msg="redlock: attempt failed" resource=r`},
 		{Event{Kind: EventNotAcquired, Resource: "r", Err: ErrNoQuorum}, `level=DEBUG msg="redlock: not acquired" resource=r`},
 		{Event{Kind: EventExtended, Resource: "r", Fence: 7}, `level=DEBUG msg="redlock: extended" resource=r`},
-		{Event{Kind: EventExtendFailed, Resource: "r", Err: ErrNoQuorum}, `level=WARN msg="redlock: extension failed" resource=r mode="" error="redlock: no quorum"`},
+		{Event{Kind: EventExtendFailed, Resource: "r", Err: ErrNoQuorum}, `level=DEBUG msg="redlock: extension failed" resource=r mode="" error="redlock: no quorum"`},
 		{Event{Kind: EventDowngraded, Resource: "r"}, `level=DEBUG msg="redlock: downgraded" resource=r`},
 		{Event{Kind: EventLost, Resource: "r", Fence: 7, Elapsed: time.Second, Err: errLostExpired}, `level=WARN msg="redlock: lease lost" resource=r mode="" fence=7 held=1s error=`},
+		{Event{Kind: EventAbandoned, Resource: "r", Fence: 7, Elapsed: time.Second}, `level=WARN msg="redlock: a lease was dropped without Unlock, and is renewed until Close" resource=r mode="" fence=7 held=1s`},
 		{Event{Kind: EventReleased, Resource: "r"}, `level=DEBUG msg="redlock: released" resource=r`},
 		{Event{Kind: EventExchange, Master: "a"}, ""},
 		{Event{Kind: EventMasterDown, Master: "a", Err: errNodeTimeout}, `level=WARN msg="redlock: master is down" master=a error=`},
@@ -274,22 +276,48 @@ func TestLogOfEvents(t *testing.T) {
 	}
 }
 
-// Of warnings of one kind with one reason, one is logged in 10 s, with the number of those before it that
-// were not. Another reason, or another master, has a line of its own.
+// Of warnings of one kind with one reason the first is logged, a second later how many came with it, and then one
+// in 10 s. Another reason, or another master, has a line of its own. Nothing is left out if the log ends.
 func TestLogOfManyWarnings(t *testing.T) {
 	var out bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&out, nil))
 	e := newEvents(&config{logger: func() *slog.Logger { return logger }})
 	began := time.Now()
-	for i := range 100 {
-		at := began.Add(time.Duration(i) * 200 * time.Millisecond)
-		e.write(Event{Kind: EventExtendFailed, Time: at, Resource: fmt.Sprint(i), Err: ErrNoQuorum})
+	want := func(lines ...string) {
+		t.Helper()
+		got := strings.Split(strings.TrimSpace(out.String()), "\n")
+		if !slices.EqualFunc(got, lines, strings.Contains) {
+			t.Errorf("got\n%s\nwant lines with %q", &out, lines)
+		}
+		out.Reset()
 	}
-	e.write(Event{Kind: EventExtendFailed, Time: began, Resource: "r", Err: ErrQuarantine})
+	lost := func(after time.Duration, n int) {
+		for i := range n {
+			e.write(Event{Kind: EventLost, Time: began.Add(after), Resource: fmt.Sprint(after, "-", i), Err: errLostExpired})
+		}
+	}
+	ends := func(after, next time.Duration) {
+		t.Helper()
+		if got := e.summarize(began.Add(after), false); next != 0 && !got.Equal(began.Add(next)) || next == 0 && !got.IsZero() {
+			t.Errorf("after %v: got %v as the next moment, want %v", after, got.Sub(began), next)
+		}
+	}
+	lost(0, 100)
+	e.write(Event{Kind: EventLost, Time: began, Resource: "r", Err: errLostQuorum})
 	e.write(Event{Kind: EventMasterDown, Time: began, Master: "a", Err: ErrNoQuorum})
 	e.write(Event{Kind: EventMasterDown, Time: began, Master: "b", Err: ErrNoQuorum})
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 5 || !strings.Contains(lines[0], "resource=0 ") || !strings.HasSuffix(lines[1], "more=49") {
-		t.Errorf("got %d lines, want 5, the second with the 49 that were left out:\n%s", len(lines), &out)
-	}
+	ends(0, time.Second)
+	want("resource=0s-0 ", "resource=r", "master=a", "master=b")
+	ends(time.Second, 10*time.Second)
+	want("resource=0s-99 mode=\"\" held=0s error=\"redlock: lease lost: validity ran out\" more=98")
+	lost(2*time.Second, 1)
+	ends(10*time.Second, 20*time.Second)
+	want("resource=2s-0")
+	lost(11*time.Second, 3)
+	ends(20*time.Second, 30*time.Second)
+	want("resource=11s-2 mode=\"\" held=0s error=\"redlock: lease lost: validity ran out\" more=2")
+	ends(30*time.Second, 0)
+	lost(31*time.Second, 3)
+	e.summarize(began.Add(31*time.Second), true)
+	want("resource=31s-0", "more=1")
 }

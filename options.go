@@ -3,7 +3,10 @@ package redlock
 import (
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/d0720281/redlock/internal/clock"
@@ -24,7 +27,7 @@ const (
 	MinTTL            = 50 * time.Millisecond // shortest TTL of a lock
 	MaxTTLLimit       = 24 * time.Hour        // largest value of WithMaxTTL
 	MaxResourceLength = 512                   // bytes in the name of a resource
-	MaxOwnerLength    = wire.MaxLabel         // bytes in a label of WithOwner
+	MaxOwnerLength    = wire.MaxLabel         // bytes in a label of WithOwner: 64
 	MinDrift          = 0.001
 	MaxDrift          = 0.25
 
@@ -36,8 +39,8 @@ const (
 // Option sets up a [Locker].
 type Option interface{ apply(*config) }
 
-// LockOption changes one call of Lock, TryLock or Do. Every LockOption is an
-// [Option] too: given to New it holds for all calls.
+// LockOption changes one call of Lock, TryLock, Do or Adopt. Given to [New], it holds for all
+// calls.
 type LockOption interface {
 	Option
 	applyLock(*lockConfig)
@@ -71,7 +74,7 @@ type lockConfig struct {
 	shared      bool   // the lease of a reader
 	owner       string // label of the lease; "": none
 
-	ttlSet, timeoutSet, maxHoldSet, manualSet, ownerSet bool // by the options of New, or by those of this call: two that exclude each other must not come together
+	ttlSet, timeoutSet, maxHoldSet, manualSet bool // by the options of New, or by those of this call: two that exclude each other must not come together
 }
 
 type option func(*config)
@@ -83,75 +86,87 @@ type lockOption func(*lockConfig)
 func (o lockOption) apply(c *config)         { o(&c.lockConfig) }
 func (o lockOption) applyLock(c *lockConfig) { o(c) }
 
-// WithTTL sets how long a master keeps the key of a lease that is not renewed: from [MinTTL] to the
-// value of [WithMaxTTL], by default 10 s, or that value if it is less. Masters get it rounded up to whole milliseconds.
-// A holder that dies blocks the resource for at most this long.
+// WithTTL sets how long a master keeps the key of a lease that is not renewed. A holder that dies
+// blocks the resource for at most this long. The TTL is from [MinTTL] to the value of [WithMaxTTL],
+// by default 10 s, or that value if it is less. The masters get it rounded up to whole
+// milliseconds.
 func WithTTL(ttl time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.ttl, c.ttlSet = ttl, true })
 }
 
-// WithoutRenewal turns the background renewal off: the lease ends with its TTL, unless Extend is
-// called. By default a lease is renewed every third of the TTL. The holder of a lease without
-// renewal learns of a Break (package admin) by another Locker from Extend alone. WithoutRenewal and
-// [WithMaxHold] exclude each other.
+// WithoutRenewal turns off the background renewal, which is every third of the TTL. The lease ends
+// with its TTL, unless Extend is called. Its holder learns from Extend alone that another Locker
+// has broken the lease (Break of package admin). WithoutRenewal and [WithMaxHold] exclude each
+// other among the options of New, and among those of one call.
 func WithoutRenewal() LockOption {
 	return lockOption(func(c *lockConfig) { c.manual, c.manualSet = true, true })
 }
 
-// WithMaxHold bounds the whole life of a lease, renewals and Extend included. A lease that
-// reaches the bound is lost with [ErrMaxHold]. For a lease that another caller handed over, the
-// time counts from the hand-over. The bound must be at least the TTL. By default there is none.
+// WithMaxHold bounds the whole life of a lease, renewals and Extend included. A lease that reaches
+// the bound is lost with [ErrMaxHold]. If another caller handed the lease over, the time counts
+// from the hand-over. The bound must be at least the TTL. By default there is none.
 func WithMaxHold(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.maxHold, c.maxHoldSet = d, true })
 }
 
-// WithMinHold keeps a resource taken for at least d from when its lease is granted or handed over, for
-// work that is sometimes shorter than the clocks of its machines differ. An Unlock before that ends the
-// lease for the holder at once, and returns nil without waiting for the masters. The library renews the
-// keys until d is over, and releases them then. [Locker.Close] releases them earlier. If the process
-// dies, they stay for the rest of the TTL. A lease that was lost is not kept. By default d is 0. It must
-// be less than the value of [WithMaxHold], and with [WithoutRenewal] less than half of the TTL.
+// WithMinHold keeps a resource taken for at least d after its lease was granted or handed over, for
+// work that is sometimes shorter than the clocks of its machines differ. An Unlock before that ends
+// the lease for the holder, and returns nil at once. The library renews the keys until d is over,
+// and then releases them. [Locker.Close] releases them earlier. If the process dies, they stay for
+// the rest of the TTL. A lease that was lost is not kept. By default d is 0. It must be less than
+// the value of [WithMaxHold], and with [WithoutRenewal] less than half of the TTL.
 func WithMinHold(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.minHold = d })
 }
 
-// WithGrace ends every lease this much earlier for its holder than for other processes, so that
-// messages that the holder sends at the last moment can arrive before there is another holder.
-// It is 0 by default and at most a quarter of the TTL.
+// WithGrace ends every lease this much earlier for its holder than for other processes. In that
+// time the last messages of the holder can arrive before there is another holder. It is 0 by
+// default and at most a quarter of the TTL.
 func WithGrace(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.grace = d })
 }
 
-// WithQuarantineWait lets [Locker.TryLock] wait for masters in quarantine, and then make its attempt. It
-// still does not wait for another holder. A call waits only if the time left of the quarantines, which the masters
-// tell, is over within d of the start of the call and before the deadline of its context. Otherwise
-// it fails at once with [ErrQuarantine]. While masters are in quarantine, a call that is refused by others looks
-// again for up to a third of a second: attempts that wait, too, may have refused it. It is for work that is due once, such as a nightly job: masters that
-// restarted and that no client has asked since count their quarantine from the first question, which
-// is that of the job. By default d is 0. [Locker.Lock] waits for a quarantine in any case.
+// WithQuarantineWait lets [Locker.TryLock] wait for masters in quarantine before its attempt. It is
+// for work that is due once, such as a nightly job: masters that restarted count their quarantine
+// from the first request of a client, which may be that of the job. TryLock waits only if the
+// quarantines end within d of the start of the call and before the deadline of its context.
+// Otherwise it fails at once with [ErrQuarantine]. If other masters refuse the call meanwhile, it
+// looks again for up to a third of a second, because the refusal may be due to another attempt that
+// waits, too. By default d is 0. TryLock never waits for another holder, and [Locker.Lock] waits
+// for a quarantine in any case.
 func WithQuarantineWait(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.votesWait = d })
 }
 
-// WithReentry allows nested calls. If the context of Lock or TryLock descends from the context
-// of a lease of the same Locker and resource, the call returns another handle of that lease at
-// once. The lease is released when all its handles are unlocked. Without WithReentry such a call
-// fails with [ErrReentry].
+// WithReentry allows nested calls. If the context of Lock or TryLock descends from the context of a
+// lease of the same Locker and resource, the call returns another handle of that lease at once. The
+// lease is released when all its handles are unlocked. Without WithReentry such a call fails with
+// [ErrReentry].
+//
+// The library does not recognize a nested call with another context, or of another Locker: Lock
+// waits until its context ends. A nested call for a reader ([Shared]) under a writer's lease
+// returns a handle that still keeps readers out: [Lease.Downgrade] makes a writer a reader.
 func WithReentry() LockOption {
 	return lockOption(func(c *lockConfig) { c.reentry = true })
 }
 
-// WithOwner labels the leases with their owner, for people: "web-3 4711 nightly", for example.
-// The masters keep the label with the key. Package admin shows it, and so does the error of a
-// caller that is refused because of the lease, by [QuorumError.Holder]. A label has 1 to
-// [MaxOwnerLength] bytes of UTF-8: printable characters and spaces, but no "|". By default there is
-// none.
+// WithOwner labels the leases with their owner, for people: "web-3 4711 nightly", for example. The
+// masters keep the label with the key. Package admin shows it, and so does the error of a caller
+// that is refused because of the lease ([QuorumError.Holder]). A label has at most [MaxOwnerLength]
+// bytes of UTF-8: printable characters and spaces, but no "|". By default it is host:pid:program.
+// With "" there is none.
 //
-// The holder chooses its label. Nothing may be decided by it, and all clients of the
-// masters can read it. A lease is handed over only to a caller of the process with the same label.
+// The holder chooses its label, so nothing may be decided by it. All clients of the masters can
+// read it. A lease is handed over only to a caller of the process with the same label.
 func WithOwner(label string) LockOption {
-	return lockOption(func(c *lockConfig) { c.owner, c.ownerSet = label, true })
+	return lockOption(func(c *lockConfig) { c.owner = label })
 }
+
+// ownLabel is the default of WithOwner.
+var ownLabel = sync.OnceValue(func() string {
+	host, _ := os.Hostname() // "" on an error
+	return wire.LabelOf(host, os.Getpid(), filepath.Base(os.Args[0]))
+})
 
 // WithMasterTimeout sets how long one master may take to answer one request, from 1 ms to a
 // quarter of the TTL. By default it is a tenth of the TTL, and 250 ms at most. Connecting to a
@@ -163,44 +178,41 @@ func WithMasterTimeout(d time.Duration) Option {
 }
 
 // WithMaxTTL sets the largest TTL that any client of these masters uses: 10 s by default, from
-// [MinTTL] to [MaxTTLLimit]. A larger TTL is refused. All clients must have the same value,
-// because it bounds how long a key can outlive its holder: a master that may have lost keys is
-// safe again after that time. A client with a larger value raises it on the masters for good,
-// for every client. That also lengthens the quarantine of a master that is new or has restarted
-// within that time.
+// [MinTTL] to [MaxTTLLimit]. A larger TTL is refused. All clients must have the same value, because
+// it bounds how long a key can outlive its holder: a master that may have lost keys is safe again
+// after that time. A client with a larger value raises it on the masters for good, for every
+// client. That also lengthens the quarantine of a master that is new or has restarted within that
+// time.
 func WithMaxTTL(d time.Duration) Option { return option(func(c *config) { c.maxTTL = d }) }
 
 // WithDrift sets the part of a TTL by which the clocks of a client and a master may run apart
 // during one lease: from [MinDrift] to [MaxDrift], by default [DefaultDrift], which is 1 %. Each
-// lease is shorter by that part and 2 ms. Raise it if a clock may be corrected by more than
-// 0.5 %, for example by chrony.
+// lease is shorter by that part and 2 ms. Raise it if a clock may be corrected by more than 0.5 %,
+// for example by chrony.
 func WithDrift(factor float64) Option { return option(func(c *config) { c.drift = factor }) }
 
 // WithKeyPrefix sets the prefix of all keys on the masters: [DefaultKeyPrefix] by default, 256
-// bytes at most. The key of a lock is the prefix and the resource. Clients exclude each other
-// only if they use the same prefix. A resource is refused with [ErrConfig] if its key, prefix
-// included, has the ending of one of the library's own keys: see [Locker.Lock].
-//
-// A prefix that was never used on the masters is a new deployment: the masters have no vote for it
-// until a quarantine is over, as masters that were never used.
+// bytes at most. Clients exclude each other only if they use the same prefix. [Locker.Lock]
+// describes the keys that it refuses. A prefix that was never used on the masters is a new
+// deployment: they have no vote for it during a quarantine.
 func WithKeyPrefix(prefix string) Option { return option(func(c *config) { c.keyPrefix = prefix }) }
 
-// WithGroups declares that the masters are one of several groups, as package sharded uses them. Each group
-// is a list of addresses as for [New], and one of them is the list of this Locker. A master tells apart
-// clients with other groups as it does clients with another list of masters: they get no votes, and their
-// calls return [ErrMasters]. If a group is wrong, the error of New matches [ErrConfig].
+// WithGroups declares that the masters are one of several groups, as package sharded uses them.
+// Each group is a list of addresses as for [New], and one of them is the list of this Locker.
+// Clients with other groups are refused as clients with another list of masters are: see
+// [ErrMasters]. If a group is wrong, the error of New matches [ErrConfig].
 //
 // Source: ALGORITHM section 8, "Groups".
 func WithGroups(groups [][]string) Option { return option(func(c *config) { c.groups = groups }) }
 
-// WithObserver adds an [Observer], which must not be nil. If it is given more than once, all observers are
-// called, in the order in which they were given.
+// WithObserver adds an [Observer], which must not be nil. Several observers are called in the order
+// in which they were given.
 func WithObserver(o Observer) Option {
 	return option(func(c *config) { c.observers = append(c.observers, o) })
 }
 
-// WithClock sets the clock by which the library judges validities: [SystemClock] by default. It
-// is for tests, which give [RuntimeClock] or a clock of their own.
+// WithClock sets the clock by which the library judges validities: [SystemClock] by default. It is
+// for tests, which give [RuntimeClock] or a clock of their own.
 func WithClock(source Clock) Option {
 	return option(func(c *config) {
 		if c.clock = nil; source != nil {
@@ -209,44 +221,46 @@ func WithClock(source Clock) Option {
 	})
 }
 
-// WithoutRestartGuard lets a master vote at once after it restarted, was emptied or lost a
-// key. This is unsafe: if a master that had helped to grant a lease comes back without the key,
-// another client can be granted the resource while the lease is valid. It is for tests, and for
-// a single master whose loss of data is meant to free all locks.
+// WithoutRestartGuard lets a master vote at once after it restarted, was emptied or lost a key.
+// This is unsafe: if a master that helped to grant a lease comes back without the key, another
+// client can be granted the resource while the lease is valid. It is for tests, and for a single
+// master whose loss of data is meant to free all locks. The guard protects only if no client of the
+// masters has WithoutRestartGuard.
 //
-// If the loss of a key is noticed, there is an [EventKeyLost], and nothing else
-// happens. Clocks are watched all the same: if the clock of a master was stepped, this Locker
-// does not count its vote until all keys that it may have dropped would have expired, 10.3 s by
-// default. Nothing shortens that time, because there is no Bootstrap of package admin.
-//
-// The guard protects only if no client of the masters has WithoutRestartGuard.
+// If a client notices that a key was lost, there is an [EventKeyLost], and nothing else happens.
+// Clocks are watched all the same: if the clock of a master was stepped, this Locker does not count
+// its vote until all keys that it may have dropped have expired, 10.3 s by default. Nothing
+// shortens that time: Bootstrap of package admin refuses this Locker.
 //
 // Source: ALGORITHM section 8.
 func WithoutRestartGuard() Option { return option(func(c *config) { c.guard = false }) }
 
-// WithTrustedDisk lets a master vote at once after it restarted, if it still has its data. That
-// is safe only if each write is on disk before the master answers, and if no replica can take
-// the master's place. A promoted replica lacks the last writes, and the library then cannot tell
-// it from a restarted master.
+// WithTrustedDisk lets a master vote at once after it restarted, if it still has its data. That is
+// safe only if each write is on disk before the master answers, and if no replica can take the
+// master's place. A promoted replica lacks the last writes, and the library cannot distinguish it
+// from a restarted master.
 //
-// A master is trusted if INFO and CONFIG GET report "appendonly yes", "appendfsync always" and
-// "no-appendfsync-on-rewrite no", both at this connection and at this Locker's connection
-// before. So keep these in its configuration file, and allow the user +config|get.
-// Check of package admin says what is missing. A master that comes back empty is still detected.
+// The library trusts a master if INFO and CONFIG GET report "appendonly yes", "appendfsync always"
+// and "no-appendfsync-on-rewrite no", both at this connection and at this Locker's connection
+// before. So keep these in its configuration file, and allow the user +config|get. Check of package
+// admin reports what is missing. The library still detects a master that comes back empty.
 //
 // Source: ALGORITHM section 8, "TrustDisk".
 func WithTrustedDisk() Option { return option(func(c *config) { c.trusted = true }) }
 
-// WithLogger sets the logger: by default the [slog.Default] at the time of each line. A nil logger
+// WithLogger sets the logger: by default the slog.Default at the time of each line. A nil logger
 // silences the library. The first call of the Locker asks whether the logger takes level Debug.
 //
-//   - Level Warn: something that an operator should know. Calls wait because of the masters: none of them
-//     has found a quorum for a second, or masters are in quarantine; the word of [Reason] is in the field
-//     "reason", and the answer of each master in "masters". A lease was lost, or could not be extended. A
-//     master is down, has no vote, or makes locks less safe than they should be. A clock was stepped. Of
-//     warnings of one kind with one reason about one master, one is logged in 10 s, with the number of
-//     those before it that were not.
-//   - Level Info: an outage is over; a master is up again; the number of masters is even.
+//   - Level Warn is for operators. Calls wait, because no attempt has found a quorum for a second
+//     or because masters are in quarantine: "reason" has the word of [Reason], and "masters" the
+//     answer of each master. Renewals find no quorum: "leases" has how many leases end,
+//     "first_ends_in" and "last_ends_in" when. A lease was lost, or dropped without Unlock. A
+//     master is down, has no vote, or makes locks less safe than they should be. A clock was
+//     stepped. Of warnings of one kind with one reason about one master, the library logs the
+//     first, after a second those that came together with it, and then one in 10 s; "more" has the
+//     number of the others.
+//   - Level Info: an outage is over, with its length, at the first grant; a master is up again; the
+//     number of masters is even.
 //   - Level Debug: every other [Event], but [EventExchange].
 func WithLogger(l *slog.Logger) Option {
 	if l == nil {
@@ -257,6 +271,8 @@ func WithLogger(l *slog.Logger) Option {
 
 func newConfig(opts []Option) (*config, error) {
 	c := &config{
+		lockConfig: lockConfig{owner: ownLabel()},
+
 		maxTTL:    DefaultMaxTTL,
 		drift:     DefaultDrift,
 		keyPrefix: DefaultKeyPrefix,
@@ -277,7 +293,7 @@ func newConfig(opts []Option) (*config, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	c.ttlSet, c.manualSet, c.maxHoldSet, c.ownerSet = false, false, false, false
+	c.ttlSet, c.manualSet, c.maxHoldSet = false, false, false
 	return c, nil
 }
 
@@ -334,8 +350,8 @@ func (c *lockConfig) validate(of *config) error {
 			fmt.Sprintf("WithMinHold(%v): must be less than %v, the value of WithMaxHold", c.minHold, c.maxHold)},
 		{!c.manual || c.minHold < c.minValidity(),
 			fmt.Sprintf("WithMinHold(%v): must be less than %v, half of the TTL, as WithoutRenewal is given", c.minHold, c.minValidity())},
-		{!c.ownerSet || wire.IsLabel(c.owner),
-			fmt.Sprintf("WithOwner(%q): must have 1 to %d bytes of printable characters and spaces, without |", c.owner, MaxOwnerLength)},
+		{c.owner == "" || wire.IsLabel(c.owner),
+			fmt.Sprintf("WithOwner(%q): must have at most %d bytes of printable characters and spaces, without |", c.owner, MaxOwnerLength)},
 		{!c.maxHoldSet || !c.manualSet, "WithMaxHold bounds renewal, which WithoutRenewal switches off: give one of them"},
 	})
 }

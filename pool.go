@@ -63,9 +63,10 @@ type pool struct {
 	lines     *line.Lines[*grant, call]
 	timers    timers
 	admission line.Admission
-	outage    outage
 	changes   atomic.Int64 // counts the calls of changed
 	channel   string       // on which queue nodes call this process
+
+	callsOut, renewalsOut outage // of which the log tells
 
 	opened  context.Context // ends when no new attempt may begin
 	shut    context.CancelCauseFunc
@@ -79,7 +80,8 @@ type pool struct {
 	subscriptions []*node.Subscription
 }
 
-// newPool makes the pool of some masters. groups has the lists of all groups, if they are one of several.
+// newPool makes the pool of some masters. groups has the lists of all groups, if they are one of
+// several.
 func newPool(c *config, masters []redis.Options, groups [][]redis.Options, ev *events) *pool {
 	p := &pool{
 		conf:    c,
@@ -87,8 +89,10 @@ func newPool(c *config, masters []redis.Options, groups [][]redis.Options, ev *e
 		lines:   line.New[*grant, call](&line.DefaultPolicy, c.keyPrefix == ""),
 		renewer: newRenewer(c.clock),
 		events:  ev,
-		channel: c.keyPrefix + "~inbox:" + c.newID(),
+		channel: c.keyPrefix + "~inbox:" + c.newToken(""),
 	}
+	p.callsOut.text, p.callsOut.after = "no quorum of the masters gives a usable answer; calls of Lock go on trying", outageNotice
+	p.renewalsOut.text = "renewals find no quorum of the masters; leases end unless a renewal does in time"
 	p.opened, p.shut = context.WithCancelCause(context.Background())
 	p.closing = p.opened.Done()
 	p.hearing, p.deafen = context.WithCancel(context.Background())
@@ -101,6 +105,7 @@ func newPool(c *config, masters []redis.Options, groups [][]redis.Options, ev *e
 		Guard:     c.guard,
 		Trusted:   c.trusted,
 		Channel:   p.channel,
+		Label:     c.owner,
 		Clock:     c.clock,
 		Events:    p.events,
 		Rules:     c.rules,
@@ -117,7 +122,8 @@ func newPool(c *config, masters []redis.Options, groups [][]redis.Options, ev *e
 	return p
 }
 
-// changed is called when a node can be asked that could not before, or was found that cannot take part.
+// changed is called when a node can be asked that could not before, or was found that cannot take
+// part.
 func (p *pool) changed() {
 	p.changes.Add(1)
 	cannot := func(n *node.Node) bool { return errors.Is(n.Standing().Down, ErrMasters) }
@@ -175,7 +181,9 @@ func (p *pool) awaitVotes(e *QuorumError) time.Duration {
 			}
 		}
 	}
-	p.events.waiting(p.set, voteless)
+	if p.events.waiting(p.set, voteless) {
+		p.callsOut.begins(p.now())
+	}
 	return wait
 }
 
@@ -189,13 +197,14 @@ func (p *pool) stop(grace time.Duration) {
 	_ = p.watcher.Wait()
 }
 
-// newID returns a random id. The source of random numbers is named here and never fails. That of
-// package uuid is a variable of the whole program, which another package can make deterministic.
+// newToken returns a random token, with the label of its owner. The source of random numbers is
+// named here and never fails. That of package uuid is a variable of the whole program, which
+// another package can make deterministic.
 //
 // Source: ALGORITHM section 3, point 1.
-func (c *config) newID() string {
+func (c *config) newToken(owner string) string {
 	id := uuid.Must(uuid.NewRandomFromReader(rand.Reader))
-	return c.rules.ID(wire.EncodeID(id))
+	return c.rules.ID(wire.Token(id, owner))
 }
 
 // parseMasters reads addresses: "host:port", redis://, rediss:// or unix:// URLs.
@@ -321,8 +330,8 @@ func checkMasters(masters []*redis.Options) ([]redis.Options, error) {
 	return list, nil
 }
 
-// usedOf returns the options that the library uses, as [NewFromOptions] lists them. The others are about
-// retries, time-outs, pools and caches, which would be wrong for a lock.
+// usedOf returns the options that the library uses, as [NewFromOptions] lists them. The others are
+// about retries, time-outs, pools and caches, which would be wrong for a lock.
 func usedOf(o *redis.Options) redis.Options {
 	return redis.Options{
 		Network:                      o.Network,
@@ -339,8 +348,8 @@ func usedOf(o *redis.Options) redis.Options {
 	}
 }
 
-// groupsWith returns the masters of all groups, one of which is the list of the Locker; nil if the masters
-// are no group.
+// groupsWith returns the masters of all groups, one of which is the list of the Locker; nil if the
+// masters are no group.
 func (c *config) groupsWith(own []redis.Options) (groups [][]redis.Options, err error) {
 	if c.groups == nil {
 		return nil, nil

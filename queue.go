@@ -54,7 +54,8 @@ func (p *pool) leaveQueue(key line.Key, queueNode int) {
 	_ = n.Send(&node.Request{Op: wire.Release, Node: queueNode, Key: k, Process: p.queuesAs(key), Timeout: lc.timeout(), To: unheard{}}, p.now())
 }
 
-// rest joins the queue of a resource without an attempt, which would be refused: other processes wait.
+// rest joins the queue of a resource without an attempt, which would be refused: other processes
+// wait.
 //
 // Source: ALGORITHM section 10, "How a process waits".
 func (p *pool) rest(resource string, c *caller, attempts int) {

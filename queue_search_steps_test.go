@@ -807,7 +807,7 @@ func TestReleaseOfAReaderKeepsThePlace(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else {
-				h.release(h.lease, h.pool.now())
+				h.release(h.lease.handle, h.pool.now())
 				h.sent()
 				lc := h.conf.lockConfig
 				lc.shared = true
@@ -816,9 +816,9 @@ func TestReleaseOfAReaderKeepsThePlace(t *testing.T) {
 				for _, n := range h.pool.nodes {
 					g.keys.AssumeSent(n)
 				}
-				h.lease = h.grantLease(t.Context(), g, nil, time.Now())
+				h.lease = &Lease{h.grantLease(t.Context(), g, nil, time.Now())}
 			}
-			h.release(h.lease, h.pool.now())
+			h.release(h.lease.handle, h.pool.now())
 			named := 0
 			for _, n := range h.pool.nodes {
 				for _, r := range n.Unsent() {

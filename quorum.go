@@ -2,9 +2,9 @@ package redlock
 
 import "github.com/d0720281/redlock/internal/wire"
 
-// This file counts votes, and has the part of an attempt that agrees on the fencing token. It uses no
-// clock, network or mutex, so that a reader can compare it with the algorithm, and quorum_test.go can
-// check every case.
+// This file counts votes, and has the part of an attempt that agrees on the fencing token. It uses
+// no clock, network or mutex, so that a reader can compare it with the algorithm, and
+// quorum_test.go can check every case.
 
 // quorum returns the number of votes that decides among n nodes. Two quorums always share a
 // node; that node keeps two holders apart.

@@ -12,7 +12,7 @@ import (
 //
 // Source: ALGORITHM section 12.
 
-// Mode says with whom the holder of a lease shares the resource.
+// Mode is the kind of a lease: exclusive, or shared with other readers.
 type Mode string
 
 // The modes.
@@ -21,24 +21,20 @@ const (
 	ModeShared    Mode = "shared"    // with other readers
 )
 
-// Shared makes the lease that of a reader: other readers can have the resource at the same time, the
-// holder of an exclusive lease cannot. [Locker.Lock] then waits, and fails, as it does for a writer.
-// Readers and writers are called in the order in which their processes came: a reader does not overtake a
-// writer that waits, so readers that come one after the other do not starve a writer, and
-// [Locker.TryLock] is refused while a writer waits. Callers of one process that wait to read together,
-// with the same options, share one lease, which is released when each of them has unlocked it. They count
-// as one lease for [Observer] and [Locker.Stats].
+// Shared makes the lease that of a reader. Readers share a resource with each other, but not with a
+// writer, the holder of an exclusive lease. Readers and writers are served in the order in which
+// their processes came. No reader overtakes a waiting writer: readers do not starve writers, and
+// [Locker.TryLock] is refused while a writer waits. Callers of one process that wait to read
+// together, with the same options, share one lease, which is released when each of them has
+// unlocked it. [Observer] and [Locker.Stats] count it as one. [Lease.Fence] describes a reader's
+// token.
 //
-// The lease of a reader that dies ends with its own TTL, and blocks a writer for no longer. A reader
-// learns that its lease is lost as any holder does. [Lease.Fence] says what a reader's token is good
-// for.
-//
-// If the context of the call descends from a lease of the resource, exclusive or shared, the error is
-// [ErrReentry]. With [WithReentry] the call returns another handle of that lease. A call for an exclusive
-// lease inside a reader's lease fails with ErrReentry in any case.
+// If the context of the call descends from a lease of the resource, exclusive or shared, the error
+// is [ErrReentry]. With [WithReentry] the call returns another handle of that lease. A call for an
+// exclusive lease inside a reader's lease fails with ErrReentry in any case.
 //
 // Masters must let the user ZSCORE and ZREMRANGEBYSCORE; without these rights the error matches
-// [ErrMasters]. Without the right to ZRANGE readers may overtake a writer that waits.
+// [ErrMasters]. Without the right to ZRANGE, readers may overtake a waiting writer.
 //
 // Source: ALGORITHM section 12.
 func Shared() LockOption { return lockOption(func(c *lockConfig) { c.shared = true }) }
@@ -59,16 +55,17 @@ func (le *Lease) Mode() Mode {
 	return le.grant.modeLocked()
 }
 
-// Downgrade makes an exclusive lease that of a reader: other readers are let in, and no writer had the
-// resource in between. The right to write ends when Downgrade is called. Then Downgrade makes a round
-// over the masters, as [Lease.Extend] does. Fence returns the token of a reader from then on. Nothing
-// leads back: unlock the lease, and lock the resource again.
+// Downgrade makes an exclusive lease that of a reader: other readers can come, and no writer can
+// come in between. The right to write ends when Downgrade is called, and Fence returns the token of
+// a reader from then on. Downgrade then makes a round over the masters, as [Lease.Extend] does.
+// There is no upgrade: unlock the lease, and lock the resource again.
 //
-// If the lease is over, the error matches [ErrNotHeld]. If it has another handle by [WithReentry], the
-// error is [ErrReentry]; a lease from [Locker.Adopt] may be another process's, too, and the error
-// matches [ErrConfig]. Nothing is changed then. After any other error, which is that of the round, the
-// lease is that of a reader as well, with the validity that it had. Masters that were not reached let
-// readers in after the next renewal. For a lease of a reader, Downgrade does nothing.
+// Downgrade changes nothing in these cases: ctx has ended before the call; the lease is over
+// ([ErrNotHeld]); it has another handle by [WithReentry] ([ErrReentry]); it is from [Locker.Adopt],
+// so that it may be another process's, too ([ErrConfig]); or it is that of a reader, which is no
+// error. Any other error is that of the round: the lease is that of a reader, with the validity
+// that it had. A master that the round did not reach grants the resource to readers after the next
+// renewal.
 //
 // Source: ALGORITHM section 12, "Downgrade".
 func (le *Lease) Downgrade(ctx context.Context) error {
@@ -84,7 +81,7 @@ func (le *Lease) Downgrade(ctx context.Context) error {
 	return err
 }
 
-func (le *Lease) downgrade(ctx context.Context) error {
+func (le *handle) downgrade(ctx context.Context) error {
 	changed, err := le.share()
 	if err != nil || !changed {
 		return err
@@ -92,11 +89,11 @@ func (le *Lease) downgrade(ctx context.Context) error {
 	return le.grant.extend(ctx, le, 0)
 }
 
-// share makes the lease that of a reader, before any node is told. It reports whether it was not that
-// before.
+// share makes the lease that of a reader, before any node is told. It reports whether it was not
+// that before.
 //
 // Source: ALGORITHM section 13, I15.
-func (le *Lease) share() (changed bool, err error) {
+func (le *handle) share() (changed bool, err error) {
 	g := le.grant
 	g.mu.Lock()
 	after := g.expireLocked(g.pool.now())

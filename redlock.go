@@ -17,9 +17,12 @@ import (
 )
 
 // Locker grants leases on resources by a quorum of a fixed list of masters. [New] and
-// [NewFromOptions] make one. A Locker is safe for concurrent use. Make one per process: it
-// keeps one connection to each master, and a second one to each master that keeps the queue
-// of a resource for which the Locker waits or whose lease it renews.
+// [NewFromOptions] make one. A Locker is safe for concurrent use.
+//
+// Make one per process. A Locker keeps one connection to each master, and a second one to each
+// master with the queue of a resource for which the Locker waits or whose lease it renews. To the
+// masters, two Lockers of one process are two processes: they hand no lease over to each other, and
+// neither recognizes re-entry into a lease of the other.
 type Locker struct {
 	conf   *config
 	pool   *pool
@@ -33,15 +36,14 @@ type Locker struct {
 }
 
 // New makes a Locker for the masters at the given addresses: "host:port", or URLs
-// redis://user:password@host:port/db, rediss:// for TLS, unix://user:password@/path. A URL may have the
-// parameters db, client_name and skip_verify. Blanks around an address are ignored.
-// The quorum is N/2+1 of them, whether they are up or not. They must be independent
-// masters: no replicas of each other, no nodes of one cluster. With N = 1 no lock survives
-// the loss of the one master.
+// redis://user:password@host:port/db, rediss:// for TLS, unix://user:password@/path. A URL may have
+// the parameters db, client_name and skip_verify. New ignores blanks around an address. The quorum
+// is N/2+1 of the masters, whether they are up or not. They must be independent: no replicas of
+// each other, no nodes of one cluster. With N = 1 no lock survives the loss of the one master.
 //
-// New sends nothing to any master and works with all of them down. If the list or an option
-// cannot work, the error matches [ErrConfig]. An even number of masters is no error, but tolerates no
-// more of them down than one master less; New says so in the log (see [WithLogger]).
+// New sends nothing to any master and works with all of them down. If the list or an option cannot
+// work, the error matches [ErrConfig]. An even number of masters is no error, but tolerates as many
+// masters down as one master less; New logs a note (see [WithLogger]).
 //
 // Source: distlock, "The Redlock Algorithm"; ALGORITHM section 1.
 func New(masters []string, opts ...Option) (*Locker, error) {
@@ -53,14 +55,15 @@ func New(masters []string, opts ...Option) (*Locker, error) {
 }
 
 // NewFromOptions is [New] for masters that need more than a URL can hold: a TLS configuration, a
-// credentials provider or a dialer. It takes client.Options() of a go-redis client that a service already
-// has, too.
+// credentials provider or a dialer. It also takes client.Options() of a go-redis client that a
+// service already has.
 //
-// The library has connections of its own. It uses the fields Network, Addr, Dialer, TLSConfig, ClientName,
-// Username, Password, CredentialsProvider, CredentialsProviderContext, StreamingCredentialsProvider and DB.
-// Every other field has no effect: retries, time-outs and pools are those that a lock needs. Where a
-// Dialer is set, it has to do the TLS handshake itself, as for go-redis. A dialer that goes on after its
-// context has ended is left behind, and a connection that it then returns is closed.
+// The library has connections of its own. It uses the fields Network, Addr, Dialer, TLSConfig,
+// ClientName, Username, Password, CredentialsProvider, CredentialsProviderContext,
+// StreamingCredentialsProvider and DB. Every other field has no effect: retries, timeouts and pools
+// are those that a lock needs. A Dialer has to do the TLS handshake itself, as for go-redis. If a
+// dialer goes on after its context has ended, the library does not wait for it, and closes the
+// connection that it then returns.
 func NewFromOptions(masters []*redis.Options, opts ...Option) (*Locker, error) {
 	list, err := checkMasters(masters)
 	if err != nil {
@@ -92,31 +95,31 @@ func (l *Locker) start() *pool {
 	return l.pool
 }
 
-// Lock returns a lease on resource. It waits until a quorum of the masters grants the lease
-// or ctx ends. Nothing but ctx bounds the waiting. Callers of one process that want
-// the same resource are served in the order in which they came, and hand the lease over
-// without asking the masters. Processes wait in a queue that one of the masters keeps, and
-// that master calls them when it is their turn.
+// Lock returns a lease on resource. It waits until a quorum of the masters grants the lease or ctx
+// ends. Nothing but ctx bounds the wait. Callers of one process are served in the order of their
+// calls, and hand the lease over without asking the masters. Processes wait in a queue on one of
+// the masters, which notifies each process in its turn.
 //
-// A resource is any string of 1 to [MaxResourceLength] bytes. Its key, the prefix of
-// [WithKeyPrefix] and the resource together, must not end in
-// "~fence", "~guard", "~queue", "~seen", "~turn" or "~readers". When Lock returns, the lease has at least
-// half of its TTL left: the TTL less the drift and the time the attempt took. The lease is
-// renewed in the background until Unlock, unless [WithoutRenewal] is given.
+// A resource is a string of 1 to [MaxResourceLength] bytes. Its key, the prefix of [WithKeyPrefix]
+// and the resource, must not end in "~fence", "~guard", "~queue", "~seen", "~turn" or "~readers".
+// The validity of a new lease is the TTL, less the drift, the grace of [WithGrace] and the time of
+// the attempt. Lock returns no new lease of which less than half of the TTL is left. The library
+// renews the lease until Unlock, unless [WithoutRenewal] is given.
 //
-// If an argument is wrong, the error matches [ErrConfig]. [ErrClosed] and [ErrReentry]
-// come alone. Any other error matches [ErrNotAcquired]. If ctx ended, the error also matches
-// ctx.Err(), and [ErrTaken] or [ErrNoQuorum] for the result of the last attempt. Unless this
-// process itself had the resource, a [*QuorumError] has the answer of each master.
+// If an argument is wrong, the error matches [ErrConfig]. If the Locker was closed before the call,
+// it matches [ErrClosed], and if the context has the resource already, [ErrReentry]. Any other
+// error matches [ErrNotAcquired]. If ctx ended, the error also matches ctx.Err(). If an attempt had
+// a result before that, the error matches [ErrTaken] or [ErrNoQuorum], too. Unless this process
+// itself had the resource, a [*QuorumError] then has the answers of the masters.
 //
-// While too many masters have no vote because they are new or may have lost keys
-// ([ErrQuarantine]), Lock waits for them. It then logs how long that will take (see
-// [WithLogger]). If the deadline of ctx comes before, Lock returns at once, and
-// [MasterError] has how long each master has no vote. If masters cannot take part ([ErrMasters]), and the
-// others make no quorum, Lock fails at once. If two masters are one server, it fails in any case.
+// While too many masters are in quarantine ([ErrQuarantine]), Lock waits for them, and logs for how
+// long (see [WithLogger]). If the deadline of ctx comes before the end of the quarantine, Lock
+// returns at once: the error matches ErrQuarantine, and not ctx.Err(), as ctx has not ended. A
+// [MasterError] has the time for each master. If too many masters cannot take part ([ErrMasters]),
+// Lock fails at once. If two masters are one server, it fails in any case.
 //
-// After an error no lease is held. The library tells every master that may have set the key
-// to drop it, and repeats that until the master confirms. A master that cannot be reached
+// After an error no lease is held. The library asks every master that may have set the key to
+// delete it, and repeats the request until the master confirms. A master that cannot be reached
 // keeps the key for at most the TTL.
 //
 // Source: distlock, "The Redlock Algorithm", steps 1 to 5; ALGORITHM sections 3 and 10.
@@ -124,26 +127,26 @@ func (l *Locker) Lock(ctx context.Context, resource string, opts ...LockOption) 
 	return l.acquire(ctx, "Lock", resource, opts, (*pool).waitFor)
 }
 
-// TryLock is [Locker.Lock] with one attempt. It waits for the masters' answers, but not for
-// another holder. It waits for one master timeout at most, or for two if fencing counters
-// differ, if the Locker is new or if it was idle for minutes. Under overload the call first
-// waits for its turn, because the Locker limits the attempts that run at the same time.
-// TryLock joins no queue. It is refused while the master that keeps the queue has called a
-// waiting process. With [WithQuarantineWait] it waits for masters in quarantine.
+// TryLock is [Locker.Lock] with one attempt. It waits for the masters' answers, but not for another
+// holder: for one master timeout at most, or for two if fencing counters differ, if the Locker is
+// new or if it was idle for minutes. Under overload the call first waits for its turn, because the
+// Locker limits the attempts that run at the same time. With [WithQuarantineWait] it waits for
+// masters in quarantine. TryLock joins no queue. It is refused while a waiting process has its
+// turn.
 //
-// If another holder has the resource, the error matches [ErrTaken]. If the masters are in
-// trouble, it matches [ErrNoQuorum], and [ErrQuarantine] if waiting would help. If ctx ended
-// the attempt, neither is known.
+// If another holder has the resource, the error matches [ErrTaken]. If the masters are in trouble,
+// it matches [ErrNoQuorum], and [ErrQuarantine] if waiting would help. If ctx ended the attempt,
+// neither is known.
 func (l *Locker) TryLock(ctx context.Context, resource string, opts ...LockOption) (*Lease, error) {
 	return l.acquire(ctx, "TryLock", resource, opts, (*pool).tryOnce)
 }
 
-// Do calls fn while a lease on resource is held, and returns fn's error joined with the
-// error of Unlock. It waits for the resource like [Locker.Lock]. If Lock fails, Do returns its
-// error and does not call fn. The context of fn ends with ctx or with the lease, whichever is
-// first, and carries the values of ctx. When fn returns or panics, Do unlocks the lease, even
-// if ctx has ended, unless fn has detached the lease. If the lease was lost before fn
-// returned, the error matches [ErrLost], even if fn did not notice.
+// Do calls fn while a lease on resource is held, and returns fn's error joined with the error of
+// Unlock. It waits for the resource as [Locker.Lock] does. If Lock fails, Do returns its error and
+// does not call fn. The context of fn is that of [Lease.Within]. When fn returns or panics, Do
+// unlocks the lease, even if ctx has ended, unless fn has detached it. If the lease was over before
+// fn returned, the error matches [ErrNotHeld], even if fn did not notice: with [ErrLost] if the
+// library had noticed the loss, and with [ErrReleased] if fn had unlocked the lease.
 func (l *Locker) Do(ctx context.Context, resource string, fn func(ctx context.Context, lease *Lease) error, opts ...LockOption) error {
 	if fn == nil {
 		return configErrorf("Do: fn is nil")
@@ -168,7 +171,7 @@ func (le *Lease) during(ctx context.Context, fn func(ctx context.Context, lease 
 }
 
 // tryFunc tries to get a lease.
-type tryFunc func(p *pool, ctx context.Context, resource string, lc lockConfig) (*Lease, error)
+type tryFunc func(p *pool, ctx context.Context, resource string, lc lockConfig) (*handle, error)
 
 // acquire is the common part of Lock and TryLock: it checks everything that can be
 // checked without asking a node, and then calls try.
@@ -181,7 +184,11 @@ func (l *Locker) acquire(ctx context.Context, name, resource string, opts []Lock
 		return nil, err
 	}
 	end := l.conf.trace(ctx, name, resource)
-	le, err := l.admit(ctx, name, resource, lc, try)
+	h, err := l.admit(ctx, name, resource, lc, try)
+	var le *Lease
+	if err == nil {
+		le = h.public()
+	}
 	l.ended(end, le, err)
 	return le, err
 }
@@ -192,7 +199,7 @@ func (l *Locker) ended(end func(*Lease, error), le *Lease, err error) {
 	returned := false
 	defer func() {
 		if !returned && le != nil {
-			_, _ = le.grant.pool.unlock(le)
+			_, _ = le.grant.pool.unlock(le.handle)
 		}
 	}()
 	end(le, err)
@@ -201,7 +208,7 @@ func (l *Locker) ended(end func(*Lease, error), le *Lease, err error) {
 
 // admit rejects calls on a closed Locker, with an ended context, or that would deadlock on
 // re-entry. Otherwise it calls try.
-func (l *Locker) admit(ctx context.Context, name, resource string, lc lockConfig, try tryFunc) (*Lease, error) {
+func (l *Locker) admit(ctx context.Context, name, resource string, lc lockConfig, try tryFunc) (*handle, error) {
 	if !l.calls.enter() {
 		return nil, ErrClosed
 	}
@@ -268,8 +275,8 @@ func (l *Locker) WhyWaiting(resource string) error {
 	return why
 }
 
-// Logger returns the logger that [WithLogger] has set, or the [slog.Default] of this moment, for warnings
-// of code that uses the Locker.
+// Logger returns the logger that [WithLogger] has set, or the [slog.Default] of this moment, for
+// warnings of code that uses the Locker.
 func (l *Locker) Logger() *slog.Logger { return l.conf.logger() }
 
 // Done returns a channel that is closed when [Locker.Close] is called. From then on calls
@@ -277,7 +284,8 @@ func (l *Locker) Logger() *slog.Logger { return l.conf.logger() }
 func (l *Locker) Done() <-chan struct{} { return l.pool.closing }
 
 // Close ends all leases of the Locker and releases their keys. Calls that wait fail with
-// [ErrClosed]. Close returns when every goroutine has ended, after a few master timeouts at most.
+// [ErrClosed]. Close returns when every goroutine has ended: after a few master timeouts at most,
+// and the calls of an observer or a logger that are under way.
 // A master that does not answer by then keeps its keys until they expire. If no quorum
 // confirmed the release of some lease, the error matches [ErrNoQuorum]. Close may be called
 // again, and returns the same error.
@@ -291,7 +299,7 @@ func (l *Locker) close() error {
 	l.calls.shut()
 	p.shut(ErrClosed)
 	l.calls.wait()
-	var ending []*Lease
+	var ending []*handle
 	for _, g := range p.renewer.all() {
 		if last := g.endAll(errClosedHeld); last != nil {
 			ending = append(ending, last)

@@ -11,12 +11,19 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
 )
+
+// TestMain fails the run if a goroutine is left when all tests are over.
+//
+// Source: ALGORITHM section 13, I11.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // The tests of this file follow the algorithm, a test for each step, on real masters.
 // distlock is https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/.
@@ -494,7 +501,7 @@ func TestBadArguments(t *testing.T) {
 	}
 }
 
-// The text of an error names each master that is known to be down, also those that were not needed to decide.
+// The whole text of an error names each master that is known to be down, also those that were not needed to decide.
 func TestErrorNamesAllThatAreDown(t *testing.T) {
 	c := locktest.Start(t, 3)
 	l := locktest.Open(t, c.Addrs)
@@ -508,7 +515,7 @@ func TestErrorNamesAllThatAreDown(t *testing.T) {
 	for range 50 {
 		_, err := l.TryLock(t.Context(), "r")
 		for _, addr := range c.Addrs {
-			if text := fmt.Sprint(err); !strings.Contains(text, addr) {
+			if text := fmt.Sprintf("%+v", err); !strings.Contains(text, addr) {
 				t.Fatalf("got the text %q, want %s in it", text, addr)
 			}
 		}
@@ -521,6 +528,7 @@ func TestErrorLeavesOutUndecidedMasters(t *testing.T) {
 	l, other := locktest.Open(t, c.Addrs), locktest.Open(t, c.Addrs)
 	locktest.ReachAll(t, l, other)
 	lease := locktest.Lock(t, l, "r")
+	c.Fill(t, lease)
 	locktest.Must(t, c.Procs[0].Pause())
 	_, err := other.TryLock(t.Context(), "r")
 	var verdict *redlock.QuorumError

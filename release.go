@@ -87,7 +87,7 @@ func (g *grant) releasedLocked(i int, rep node.Reply) {
 
 // endAll ends all handles of a lease. If that ended the lease, endAll returns the last handle,
 // and the caller has to release the keys.
-func (g *grant) endAll(cause error) *Lease {
+func (g *grant) endAll(cause error) *handle {
 	g.mu.Lock()
 	handles := slices.Clone(g.handles)
 	g.mu.Unlock()
@@ -118,9 +118,9 @@ func (g *grant) awaitRelease() error {
 	}
 }
 
-// releaseVerdict judges the answers so far. A node that never got a request of the attempt has
-// no key of it: that counts as a confirmation. If the node is down, it counts only after all others have
-// answered: it has no vote for the next caller, who needs those of the others.
+// releaseVerdict judges the answers so far. A node that never got a request of the attempt has no
+// key of it: that counts as a confirmation. If the node is down, it counts only after all others
+// have answered: it has no vote for the next caller, who needs those of the others.
 func (g *grant) releaseVerdict(timeUp bool) (err error, decided bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

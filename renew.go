@@ -177,25 +177,28 @@ func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
 		g.renewal.at = g.nextRenewal(rd.start)
 		g.renewal.count++
 		g.pool.events.extended(g)
+		g.pool.noteRenewal(nil)
 		if !g.manual && rd.done == nil { // the lease lasts, and its holder must hear of a Break; Close ends all leases before it waits for the listeners
 			g.pool.listen(g.pool.queueNodeOf(g.resource))
 		}
 	default:
 		rd.concludeLocked(impossible)
 		g.renewal.at = now.Add(g.roundDelay(now))
-		g.pool.events.extendFailed(g, g.roundErrorLocked(rd))
+		failed := g.roundErrorLocked(rd)
+		g.pool.events.extendFailed(g, failed)
+		g.pool.noteRenewal(failed)
 	}
 	return []func(){func() { g.pool.renewer.update(g) }}
 }
 
-// extend makes one round for a holder, with a TTL of its own unless ttl is 0. It waits for the verdict
-// of the round or the end of the lease.
-func (g *grant) extend(ctx context.Context, le *Lease, ttl time.Duration) error {
+// extend makes one round for a holder, with a TTL of its own unless ttl is 0. It waits for the
+// verdict of the round or the end of the lease.
+func (g *grant) extend(ctx context.Context, le *handle, ttl time.Duration) error {
 	rd, err := g.beginExtend(le, ttl)
 	if err != nil {
 		return err
 	}
-	over := le.Context().Done()
+	over := le.context().Done()
 	timer := time.NewTimer(g.timeout())
 	defer timer.Stop()
 	var reasons []error
@@ -218,7 +221,7 @@ func (g *grant) extend(ctx context.Context, le *Lease, ttl time.Duration) error 
 	return g.roundErrorLocked(rd, reasons...)
 }
 
-func (g *grant) beginExtend(le *Lease, ttl time.Duration) (rd *round, err error) {
+func (g *grant) beginExtend(le *handle, ttl time.Duration) (rd *round, err error) {
 	g.mu.Lock()
 	now := g.pool.now()
 	after := g.expireLocked(now)
@@ -248,8 +251,8 @@ func (g *grant) probe() {
 	g.pool.renewer.update(g)
 }
 
-// brokenOn notes on which nodes a Break by the lease's own Locker has replaced keys: tokens has the token
-// of each. It ends the lease if its own are too many for a quorum.
+// brokenOn notes on which nodes a Break by the lease's own Locker has replaced keys: tokens has the
+// token of each. It ends the lease if its own are too many for a quorum.
 //
 // Source: ALGORITHM section 5, "Break".
 func (g *grant) brokenOn(tokens []string) {
@@ -320,6 +323,7 @@ func (g *grant) checkLocked(now instant) (next instant, after []func()) {
 		}
 		return never, after
 	case g.renews() && now >= g.renewal.at:
+		g.reportDroppedLocked()
 		rd := g.startRoundLocked(now, g.ttl)
 		left := g.deadline().Sub(now)
 		g.renewal.at = now.Add(min(g.timeout(), max(left, g.timeout())/8))
@@ -340,8 +344,8 @@ func (g *grant) dueLocked() instant {
 	return min(end, g.renewal.at)
 }
 
-// leadLocked returns how long before the deadline the lease ends for its holder. A lease that is only kept
-// for its minimum hold has no holder.
+// leadLocked returns how long before the deadline the lease ends for its holder. A lease that is
+// only kept for its minimum hold has no holder.
 func (g *grant) leadLocked() time.Duration {
 	if g.lingersLocked() {
 		return 0
@@ -463,6 +467,22 @@ func (k *renewer) all() []*grant {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return append([]*grant(nil), k.leases...)
+}
+
+// ends returns how many leases stand at now, and how long the first and the last of them do so
+// without a renewal.
+func (k *renewer) ends(now instant) (leases int, first, last time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, g := range k.leases {
+		if left := validity(g.deadline(), now); left > 0 {
+			if leases++; leases == 1 {
+				first = left
+			}
+			first, last = min(first, left), max(last, left)
+		}
+	}
+	return leases, first, last
 }
 
 // pokeIfLateLocked wakes the goroutine if it would sleep past due. If the clock has jumped over

@@ -370,6 +370,7 @@ func (c *aclCluster) wait(t *testing.T, user string, queues bool) {
 // A key that the user has no right to makes the server refuse the batch with its request. The
 // other requests of the batch still succeed.
 func TestForbiddenKeyInABatch(t *testing.T) {
+	t.Parallel()
 	c := locktest.Start(t, 1)
 	locktest.Must(t, c.Nodes[0].Do(t.Context(), "acl", "setuser", "narrow", "on", ">secret", "~redlock:mine*", "~redlock:~guard", "+@all").Err())
 	// On a busy machine sending a batch request by request takes very long.

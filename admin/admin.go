@@ -1,11 +1,12 @@
-// Package admin is for the operators of masters and locks: it checks the masters, vouches for new ones,
-// shows who holds a resource and who waits, and takes a resource away from a holder that does not let go.
+// Package admin is for the operators of masters and locks: it checks the masters, vouches for new
+// ones, shows which process holds a resource and how many wait, and takes a resource away from a
+// holder that does not let go.
 //
-// Nothing here is a lock. The result of each call can be out of date by the time it returns: use it for
-// people and for monitoring, never in place of a lease.
+// Nothing here is a lock. The result of each call can be out of date by the time it returns: use it
+// for people and for monitoring, never in place of a lease.
 //
-// The functions take a [redlock.Locker]. Of a Locker of package sharded, they take each of its Groups by
-// itself, or for a resource the group that it belongs to. A call on a Locker that is closed returns
+// The functions take a [redlock.Locker]. Of a Locker of package sharded, give them each of its
+// Groups, or the one that Of returns for a resource. A call on a Locker that is closed returns
 // [redlock.ErrClosed]. A nil ctx gives [redlock.ErrConfig].
 package admin
 
@@ -22,8 +23,8 @@ import (
 // room is what package redlock lets this package see of a Locker, during one call.
 type room struct{ door.Room }
 
-// enter begins a call. The caller calls Leave at its end. If the call is about a resource, its name is
-// checked.
+// enter begins a call. The caller calls Leave at its end. If the call is about a resource, its name
+// is checked.
 func enter(ctx context.Context, l *redlock.Locker, name string, resource ...string) (room, error) {
 	if ctx == nil {
 		return room{}, configError(name, "ctx is nil")

@@ -10,41 +10,39 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// Break takes a lock away from its holder. There is no time in which two holders have the
-// resource: on each master Break replaces the key that it has just seen by a placeholder, which
-// has no holder and lives as long as the key would have. So the holder cannot renew its lease
-// any more, and loses it with [redlock.ErrBroken]. A holder of this Locker loses it at once. A holder
-// that has renewed its lease before hears of the Break by a message. Any other holder learns of
-// it at its next renewal or Extend, or loses the lease when its validity ends. Until the lease
-// is lost, no other holder gets the resource.
+// Break takes a lock away from its holder. It is for people, against a holder that lives and does
+// not let go: the keys of a holder that has died expire by themselves.
 //
-// A holder that has learned of the Break removes the placeholders when it unlocks the lease. If
-// it does not unlock, the library removes them after the time of [redlock.WithGrace] and another 200 ms,
-// or a fifth of the TTL if that is less. So the next holder has the resource within half a
-// second of the end of the lease, and the round trips. If the holder has died, is cut off, has a
-// lease without renewal and does not call Extend, or has adopted the lease (see [redlock.Locker.Adopt]),
-// the resource is free when the placeholders expire.
+// On each master Break replaces the key that it has just seen by a placeholder, which has no holder
+// and lives as long as the key would have. So the holder cannot renew its lease any more, and loses
+// it with [redlock.ErrBroken]. Until then no other holder gets the resource. A holder of this
+// Locker loses the lease at once. A holder that has renewed its lease at least once learns of the
+// Break by a message. Any other holder learns of it at its next renewal or Extend, or loses the lease when
+// its validity ends.
 //
-// Break is for people, against a holder that lives and does not let go. The keys of a holder
-// that has died expire by themselves.
+// A holder that has learned of the Break removes the placeholders when it unlocks the lease. If it
+// does not unlock, the library removes them after the time of [redlock.WithGrace] and another 200
+// ms, or a fifth of the TTL if that is less. Then the resource is free for the next holder. The resource is free only when the
+// placeholders expire if the holder has died or is cut off, if it has adopted the lease (see
+// [redlock.Locker.Adopt]), or if its lease has no renewal and it does not call Extend.
 //
-// Break takes a resource from all readers at once, also from those that came after the look. No other
-// holder gets it before the keys of the readers would have ended.
+// Break takes a resource from all readers at once, also from those that came after Break looked at
+// the masters. No other holder gets it before the keys of the readers would have ended.
 //
 // A key that never expires is not of this library; its placeholder lives for the value of
 // [redlock.WithMaxTTL]. A key that is no string is left alone, and the error of that master matches
-// [redlock.ErrMasters]. A master without a key is not changed. Callers that wait for the resource go
-// on waiting.
+// [redlock.ErrMasters]. A master without a key is not changed. Callers that wait for the resource
+// go on waiting.
 //
-// The result has the state before the Break, except for the TTL of the masters that are Broken: that
-// is the time for which they keep their placeholders. [Inspection.FreeIn] returns when the
-// resource is free at the latest.
+// The result has the state before the Break, except for the TTL of the masters that are Broken:
+// their placeholders live for that time. [Inspection.FreeIn] returns when the resource is free at
+// the latest.
 //
-// If there was or may have been a holder, and fewer than a quorum of the masters are broken,
-// that holder may go on. The error is then a [*redlock.QuorumError] with the answers of the other
-// masters, and matches [redlock.ErrNoQuorum]. The placeholders stay, and Break can be called again: it
-// counts the masters that have placeholders already. If an argument is wrong, the error matches
-// [redlock.ErrConfig]. If the Locker is closed, it is [redlock.ErrClosed].
+// If there was or may have been a holder, and fewer than a quorum of the masters are broken, that
+// holder may go on. The error is then a [*redlock.QuorumError] with the answers of the other
+// masters, and matches [redlock.ErrNoQuorum]. The placeholders stay, and Break can be called again:
+// it counts the masters that have placeholders already. If an argument is wrong, the error matches
+// [redlock.ErrConfig].
 //
 // Source: ALGORITHM section 5.
 func Break(ctx context.Context, l *redlock.Locker, resource string) (Inspection, error) {

@@ -21,6 +21,7 @@ const stuck, moved = "stuck", "moved"
 // A holder that renews its lease loses it before another client has it. No node is reported as one
 // that lost data, and the waiting callers get their turns.
 func TestBreakALiveHolder(t *testing.T) {
+	t.Parallel()
 	c := locktest.Start(t, 3)
 	var blamed atomic.Int32
 	watch := locktest.On(func(redlock.Event) { blamed.Add(1) }, redlock.EventKeyLost, redlock.EventQuarantined)

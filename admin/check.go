@@ -19,7 +19,7 @@ type Level int
 const (
 	LevelOK      = Level(node.OK)      // as it should be
 	LevelNotice  = Level(node.Notice)  // worth knowing
-	LevelUnknown = Level(node.Unknown) // the master does not tell
+	LevelUnknown = Level(node.Unknown) // the master does not answer the question
 	LevelWarning = Level(node.Caution) // locks are less safe than they should be, or an option has no effect
 	LevelFailure = Level(node.Failure) // the master has no vote, or not yet
 )
@@ -52,7 +52,7 @@ type Report struct {
 	Findings []Finding
 }
 
-// Master is what a master reports about itself. A field that the master does not tell is zero.
+// Master is what a master reports about itself. A field that the master does not report is zero.
 type Master struct {
 	Master     string        // address, without credentials
 	Err        error         // why the master was not asked about itself; nil if it was
@@ -65,18 +65,17 @@ type Master struct {
 	Findings   []Finding
 }
 
-// Check asks all masters about themselves, and reports what is wrong with them. A Locker checks
-// the same each time it connects to a master, and logs what it finds. Check reports all of it at once.
+// Check asks all masters about themselves, and reports what is wrong with them. A Locker checks the
+// same each time it connects to a master, and logs what is new. A master that is seen for the first
+// time gets its marker, as by Lock.
 //
 // If all masters have a vote, the error is nil. Otherwise it is a [*redlock.QuorumError] with the
 // masters that have none. It matches [redlock.ErrNoQuorum] if the others make no quorum,
-// [redlock.ErrQuarantine] if some masters only have to wait, and [redlock.ErrMasters] if a master cannot
-// take part. Warnings are in the report alone.
+// [redlock.ErrQuarantine] if some masters only have to wait, and [redlock.ErrMasters] if a master
+// cannot take part. Warnings are in the report alone.
 //
-// The report has all masters, unless an argument is wrong or the Locker is closed. If ctx ends, it lacks
-// the answers that had not come by then.
-//
-// A master that is seen for the first time gets its marker, as by Lock.
+// The report has all masters, unless an argument is wrong or the Locker is closed. If ctx ends, it
+// lacks the answers that had not come by then.
 //
 // Source: ALGORITHM section 8, "Start-up audit".
 func Check(ctx context.Context, l *redlock.Locker) (Report, error) {
@@ -136,6 +135,11 @@ func (r room) report(n *node.Node, a *node.Audit, err error) (m Master, why erro
 		if tooFar {
 			clock.Level, clock.Hint = LevelFailure, "set the clock"
 			why = errors.New(clock.Text)
+			for i, f := range m.Findings {
+				if f.Check == "guard" && m.Quarantine > 0 {
+					m.Findings[i].Hint = "set the clock: the time does not count down before"
+				}
+			}
 		}
 	}
 	m.Findings = append(m.Findings, clock)
@@ -165,18 +169,19 @@ func hintFor(err error) string {
 	return ""
 }
 
-// Bootstrap gives the masters of a new deployment their votes at once. A master that is seen
-// for the first time may have lost its data, so it has no vote for a little longer than the
-// value of [redlock.WithMaxTTL]. Bootstrap ends that wait. Call it once, in the tool that sets the
-// deployment up, and never at the start of a service. At that time a master that restarted
-// empty looks like a new one. If it gets its vote while a lease is held, a second holder can be
-// granted the resource.
+// Bootstrap gives the masters of a new deployment their votes at once. A master that is seen for
+// the first time may have lost its data, so it has no vote for a little longer than the value of
+// [redlock.WithMaxTTL]. Bootstrap ends that wait.
 //
-// If a master does not answer, nothing is done, and the error is a [*redlock.QuorumError] that matches
-// [redlock.ErrNoQuorum]. A master that is lost between the two rounds of Bootstrap waits out its
-// quarantine. If all masters are in use already, Bootstrap does nothing and returns nil. If some
-// are in use and others in quarantine, these others were added or have lost data, and only
-// waiting is safe: Bootstrap does nothing, and the error matches [redlock.ErrQuarantine]. With
+// Call it once, in the tool that sets the deployment up, and never at the start of a service: a
+// master that restarted empty looks like a new one then. If it gets its vote while a lease is held,
+// a second holder can be granted the resource.
+//
+// If a master does not answer, Bootstrap does nothing, and the error is a [*redlock.QuorumError]
+// that matches [redlock.ErrNoQuorum]. A master that is lost between the two rounds of Bootstrap
+// waits out its quarantine. If all masters are in use already, Bootstrap does nothing and returns
+// nil. If some are in use and others in quarantine, these others were added or have lost data, and
+// only waiting is safe: Bootstrap does nothing, and the error matches [redlock.ErrQuarantine]. With
 // [redlock.WithoutRestartGuard] the error matches [redlock.ErrConfig].
 //
 // Source: ALGORITHM section 8, "First start of a deployment".

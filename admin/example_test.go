@@ -18,7 +18,7 @@ import (
 func ExampleBootstrap() {
 	addrs, stop := newMasters()
 	defer stop()
-	locker, err := redlock.New(addrs)
+	locker, err := redlock.New(addrs, redlock.WithMasterTimeout(2*time.Second)) // a tool may wait for a slow master
 	if err != nil {
 		log.Panic(err)
 	}

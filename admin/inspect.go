@@ -56,7 +56,7 @@ type Reader struct {
 	TTL   time.Duration // until its key expires: on a master, or in an [Inspection] on a quorum
 }
 
-// MasterLock is the state of a lock on one master. A field that the master does not tell is zero.
+// MasterLock is the state of a lock on one master. A field that the master does not report is zero.
 type MasterLock struct {
 	Master     string        // address, without credentials
 	Err        error         // why the master did not answer; nil if it did
@@ -73,14 +73,12 @@ type MasterLock struct {
 	Broken     bool          // by [Break]: the key is a placeholder without a holder, and TTL is that of the placeholder
 }
 
-// Inspect asks all masters which holder has a resource, and how many processes wait for it. It does not
-// change the lock.
+// Inspect asks all masters which holder has a resource, and how many processes wait for it. It does
+// not change the lock. A master that is seen for the first time gets its marker, as by Lock.
 //
-// If the verdict is [VerdictUnknown], the error is a [*redlock.QuorumError] that names the masters that
-// did not answer, and matches [redlock.ErrNoQuorum]. The Inspection then has the other answers. If an
-// argument is wrong, the error matches [redlock.ErrConfig].
-//
-// A master that is seen for the first time gets its marker, as by Lock.
+// If the verdict is [VerdictUnknown], the error is a [*redlock.QuorumError] that names the masters
+// that did not answer, and matches [redlock.ErrNoQuorum]. The [Inspection] then has the other
+// answers. If an argument is wrong, the error matches [redlock.ErrConfig].
 //
 // Source: ALGORITHM section 2.
 func Inspect(ctx context.Context, l *redlock.Locker, resource string) (Inspection, error) {

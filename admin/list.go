@@ -15,14 +15,15 @@ import (
 // inspectedAtOnce is how many resources List looks at together.
 const inspectedAtOnce = 64
 
-// List returns what [Inspect] returns for each resource of which some master has a key, sorted by name.
-// It looks for the keys on all masters, by SCAN, in steps that delay no lock. Resources that are locked or
-// freed meanwhile may be missing or may have been freed by the time they are returned. The user needs the
-// right to SCAN. With an empty key prefix, other programs' strings are resources, too.
+// List returns what [Inspect] returns for each resource of which some master has a key, sorted by
+// name. It looks for the keys on all masters, by SCAN, in steps that delay no lock. The user needs
+// the right to SCAN. A resource that is locked meanwhile may be missing, and a resource that is
+// freed meanwhile may be in the result. With an empty key prefix, other programs' strings are
+// resources, too.
 //
 // If too few masters answered to find every resource that a quorum holds, the last element of the
-// sequence is a [*redlock.QuorumError] that matches [redlock.ErrNoQuorum]. The errors of single resources
-// are those of Inspect.
+// sequence is a [*redlock.QuorumError] that matches [redlock.ErrNoQuorum]. The errors of single
+// resources are those of Inspect.
 func List(ctx context.Context, l *redlock.Locker) iter.Seq2[Inspection, error] {
 	return func(yield func(Inspection, error) bool) {
 		names, missing := names(ctx, l)
@@ -49,8 +50,8 @@ func List(ctx context.Context, l *redlock.Locker) iter.Seq2[Inspection, error] {
 	}
 }
 
-// names returns the resources of which some node has a key, in order. The error names the nodes that did
-// not tell, if a resource that a quorum holds may be missing.
+// names returns the resources of which some node has a key, in order. The error names the nodes
+// that did not tell, if a resource that a quorum holds may be missing.
 func names(ctx context.Context, l *redlock.Locker) ([]string, error) {
 	r, err := enter(ctx, l, "List")
 	if err != nil {

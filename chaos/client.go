@@ -28,6 +28,7 @@ type ClientConfig struct {
 	Mute    bool // no master can call the client: it cannot subscribe
 	Seed    uint64
 	Work    map[string]int // number of goroutines by kind of work
+	Pause   time.Duration  // mean pause after each piece of work. In virtual time a loop without pauses could run for ever at one instant
 	Store   string         // address of the store of the stock workload
 }
 
@@ -52,7 +53,6 @@ type Client struct {
 	permits *semaphore.Semaphore
 	book    *history.Client
 	store   *store
-	pause   time.Duration // after each piece of work
 }
 
 // NewClient returns a client of the listed masters. It sends its records to sink, and its
@@ -98,21 +98,14 @@ func (c *Client) Run(ctx context.Context) {
 			g.Go(func() {
 				for ctx.Err() == nil {
 					works[name](w, ctx)
-					if c.pause > 0 {
-						w.sleep(ctx, time.Duration(w.rng.Int64N(int64(2*c.pause))))
+					if c.conf.Pause > 0 {
+						w.sleep(ctx, time.Duration(w.rng.Int64N(int64(2*c.conf.Pause))))
 					}
 				}
 			})
 		}
 	}
 	g.Wait()
-}
-
-// calmly is Run with a pause after each piece of work. In virtual time a loop without
-// pauses could run for ever at one instant.
-func (c *Client) calmly(ctx context.Context, pause time.Duration) {
-	c.pause = pause
-	c.Run(ctx)
 }
 
 // worker is one goroutine of a client.
@@ -179,8 +172,8 @@ var works = map[string]func(*worker, context.Context){
 		w.with(brief, "hot", w.wait(brief), func(context.Context, *held) {})
 		w.sleep(ctx, time.Duration(w.rng.IntN(int(20*time.Millisecond))))
 	},
-	// Two or three of five resources at once, named in any order, some of them as a reader; or one of them
-	// alone.
+	// Two or three of five resources at once, named in any order, some of them as a reader; or one
+	// of them alone.
 	"several": func(w *worker, ctx context.Context) {
 		var names several.Names
 		for _, i := range w.rng.Perm(5)[:1+w.rng.IntN(3)] {

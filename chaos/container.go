@@ -116,8 +116,9 @@ func (c *Container) Kill() error {
 	return c.until(func(s dc.State) bool { return !s.Running })
 }
 
-// Pause freezes the container. Connections to it are still accepted. On a busy machine the engine may give up,
-// and says "unable to freeze": it leaves it to the caller to try again (github.com/moby/moby/issues/48205).
+// Pause freezes the container. Connections to it are still accepted. On a busy machine the engine
+// may give up, and says "unable to freeze": it leaves it to the caller to try again
+// (github.com/moby/moby/issues/48205).
 func (c *Container) Pause() (err error) {
 	for range 5 {
 		err = c.pool.Client.PauseContainer(c.id())

@@ -2,8 +2,10 @@ package chaos
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +18,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(silent{}) // masters are down on purpose
+	_ = flag.Set("test.parallel", "8") // unless -parallel is given: most tests wait
+	redis.SetLogger(silent{})          // masters are down on purpose
 	if beChild() {
 		return
 	}
@@ -38,6 +41,7 @@ func (silent) Printf(context.Context, string, ...any) {}
 // inContainers starts a run on containers.
 func inContainers(t *testing.T, n int) *Run {
 	t.Helper()
+	redistest.NotShort(t, "docker")
 	pool, err := Connect()
 	if err != nil {
 		redistest.Missing(t, "docker", "needs a container engine: "+err.Error())
@@ -50,16 +54,22 @@ func inContainers(t *testing.T, n int) *Run {
 	return begin(t, c, err, 3*testTTL)
 }
 
-// Every fault of containers, in mid-lease, on masters in containers.
+// The faults that only containers have, in mid-lease, on masters in containers; with
+// REDLOCK_LONG those that processes have, too.
 //
 // Source: SCENARIOS rows 1, 3, 4, 9, 14, 17, 19, 53 and 54.
 func TestContainerFaults(t *testing.T) {
+	t.Parallel()
+	clusters := redistest.Rounds(2, 6) // beside each other: they wait more than they compute
 	faults := FaultsOf(Containers)
-	for half := range 2 {
-		t.Run(fmt.Sprint("cluster ", half), func(t *testing.T) {
+	if !redistest.Long() {
+		faults = slices.DeleteFunc(faults, func(f Fault) bool { return f.Tiers != Containers })
+	}
+	for part := range clusters {
+		t.Run(fmt.Sprint("cluster ", part), func(t *testing.T) {
 			t.Parallel()
 			r := inContainers(t, 5)
-			for _, f := range faults[half*len(faults)/2 : (half+1)*len(faults)/2] {
+			for _, f := range faults[part*len(faults)/clusters : (part+1)*len(faults)/clusters] {
 				t.Run(strings.ReplaceAll(f.Name, ",", ""), func(t *testing.T) {
 					r.History = new(history.History)
 					inflict(t, r, f)

@@ -259,7 +259,8 @@ func awaitBusy(n Node) error {
 	}
 }
 
-// lonely makes a server refuse writes, as too few replicas are connected. Redis before 7.0 refuses no script.
+// lonely makes a server refuse writes, as too few replicas are connected. Redis before 7.0 refuses
+// no script.
 func lonely(n Node) error {
 	if err := does("config", "set", "min-replicas-to-write", "1")(n); err != nil {
 		return err
@@ -334,8 +335,8 @@ func clientPause(n Node) (func() error, error) {
 		does("client", "pause", long.Milliseconds())(n)
 }
 
-// maxClients leaves room for one connection. If that of the commands here has been lost meanwhile, a
-// client has the room: its connection is broken until the command has gone first.
+// maxClients leaves room for one connection. If that of the commands here has been lost meanwhile,
+// a client has the room: its connection is broken until the command has gone first.
 func maxClients(n Node) (func() error, error) {
 	heal := func() error {
 		for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {

@@ -22,6 +22,9 @@ import (
 
 const testTTL = time.Second
 
+// breath is the pause of clients beside which other tests run: without pauses a few of them take all processors.
+const breath = 5 * time.Millisecond
+
 // processes starts a run on servers on this machine.
 func processes(t *testing.T, n int, opts ProcessOptions) *Run {
 	t.Helper()
@@ -106,7 +109,7 @@ func keep(t *testing.T, r *Run, found []history.Violation) {
 func inflict(t *testing.T, r *Run, f Fault) {
 	ctx := t.Context()
 	var opts []redlock.Option
-	pause := time.Duration(0)
+	pause := breath
 	if r.Cluster.Tier() == Virtual {
 		opts, pause = append(opts, virtualClock), 40*time.Millisecond
 	}
@@ -122,7 +125,9 @@ func inflict(t *testing.T, r *Run, f Fault) {
 	defer stopWatching()
 	var g, watch sync.WaitGroup
 	for i := range 2 {
-		c, err := r.Client(r.config(fmt.Sprint("rival ", i), map[string]int{"hot": 2, "free": 1, "line": 2, "hasty": 1, "several": 1, "book": 1, "pool": 1}), opts...)
+		conf := r.config(fmt.Sprint("rival ", i), map[string]int{"hot": 2, "free": 1, "line": 2, "hasty": 1, "several": 1, "book": 1, "pool": 1})
+		conf.Pause = pause
+		c, err := r.Client(conf, opts...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +136,7 @@ func inflict(t *testing.T, r *Run, f Fault) {
 				t.Error(err)
 			}
 		}()
-		g.Go(func() { c.calmly(rivals, pause) })
+		g.Go(func() { c.Run(rivals) })
 	}
 	h, err := w.wait(ctx)("hot")
 	if err != nil {
@@ -217,6 +222,7 @@ func inflict(t *testing.T, r *Run, f Fault) {
 // Source: ALGORITHM section 13; SCENARIOS rows 1, 3, 7 to 9, 12, 14, 17, 19, 29, 31 to
 // 33, 40, 53 and 54.
 func TestProcessFaults(t *testing.T) {
+	t.Parallel()
 	redistest.Server(t)
 	oldRDB := Fault{Name: "SIGKILL, then restart with an old RDB", Cost: Loss, Act: killed(Stale)}
 	for _, f := range append(FaultsOf(Processes), oldRDB) {
@@ -234,6 +240,7 @@ func TestProcessFaults(t *testing.T) {
 
 // The fault of maxclients ends even if a client has taken the only connection.
 func TestMaxClientsEnds(t *testing.T) {
+	t.Parallel()
 	redistest.Server(t)
 	r := processes(t, 1, ProcessOptions{})
 	n := r.Cluster.Nodes()[0].(*realNode)

@@ -117,9 +117,28 @@ const adminName = "chaos-admin"
 func adminOf(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr: addr, PoolSize: 1, MaxRetries: 1, DialerRetries: 1, DialTimeout: time.Second, ReadTimeout: 5 * time.Second,
-		ContextTimeoutEnabled: true, DisableIdentity: true, ClientName: adminName,
+		ContextTimeoutEnabled: true, DisableIdentity: true, ClientName: adminName, Dialer: dialAdmin,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
+}
+
+// dialAdmin names a connection at once: a pool that gets it too late for the call that asked may
+// keep it without having said anything. A server that refuses, for example in a script, is asked
+// again by the client.
+func dialAdmin(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	_, err = fmt.Fprintf(conn, "CLIENT SETNAME %s\r\n", adminName)
+	for reply := []byte{0}; err == nil && reply[0] != '\n'; {
+		_, err = conn.Read(reply)
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, conn.SetDeadline(time.Time{})
 }
 
 func (n *realNode) close() error {
@@ -248,7 +267,11 @@ func (n *realNode) Look(ctx context.Context, prefix string, resources []string, 
 	}
 	if rest {
 		l.Rest = unknownKeys(prefix, others.Val())
-		l.Conns = strings.Count(clients.Val(), "\n") - strings.Count(clients.Val(), " name="+adminName+" ")
+		for line := range strings.Lines(clients.Val()) {
+			if !strings.Contains(line, " name="+adminName+" ") {
+				l.Conns = append(l.Conns, strings.TrimSpace(line))
+			}
+		}
 	}
 	return l
 }

@@ -70,6 +70,8 @@ func TestReport(t *testing.T) {
 
 // A browser draws the page: it shows the colours of the verdict, of faults and of holders.
 func TestReportRenders(t *testing.T) {
+	t.Parallel()
+	redistest.NotShort(t, "browser")
 	browser := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {

@@ -126,7 +126,7 @@ func (r *Run) Settle(within time.Duration) {
 		round := r.Look(context.Background(), nil, true)
 		dirty := false
 		for _, l := range round {
-			dirty = dirty || !l.Up || len(l.Rest) > 0 || l.Conns > 0
+			dirty = dirty || !l.Up || len(l.Rest) > 0 || len(l.Conns) > 0
 		}
 		if !dirty || r.Now()-began > within {
 			r.History.Rounds = append(r.History.Rounds, round)

@@ -38,6 +38,9 @@ func TestSoakProcesses(t *testing.T) {
 
 // soaks is one run by hand, or one run in each mode.
 func soaks(t *testing.T, tier Tier) {
+	if *soakFor == 0 {
+		redistest.OnlyLong(t)
+	}
 	modes := []bool{false, true}
 	if *soakFor > 0 {
 		modes = []bool{*soakHavoc}
@@ -59,9 +62,6 @@ func soak(t *testing.T, tier Tier, havoc bool) {
 	long := *soakFor
 	if long == 0 {
 		long = 8 * time.Second
-		if testing.Short() {
-			long = 3 * time.Second
-		}
 	}
 	if !sharedClock {
 		t.Skip("needs a clock that processes share: Linux")

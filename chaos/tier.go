@@ -56,8 +56,8 @@ type Cluster interface {
 	Close() error
 }
 
-// Apart puts the masters at distances: the first stays where it is, and a round trip to each further one takes
-// step longer than to the one before.
+// Apart puts the masters at distances: the first stays where it is, and a round trip to each
+// further one takes step longer than to the one before.
 func Apart(c Cluster, step time.Duration) {
 	for i, n := range c.Nodes() {
 		n.Away(time.Duration(i) * step)

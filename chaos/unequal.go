@@ -10,7 +10,8 @@ import (
 
 // This file makes processes unequal: no master can call some of them.
 
-// muted returns options by which a client cannot subscribe: the connection on which it does is closed.
+// muted returns options by which a client cannot subscribe: the connection on which it does is
+// closed.
 func muted(list []*redis.Options) []*redis.Options {
 	quiet := make([]*redis.Options, len(list))
 	for i, o := range list {

@@ -199,7 +199,7 @@ func (n *virtualNode) Look(_ context.Context, prefix string, resources []string,
 		}
 	})
 	if rest && l.Up {
-		l.Conns = n.Conns()
+		l.Conns = slices.Repeat([]string{"of a client"}, n.Conns())
 	}
 	return l
 }

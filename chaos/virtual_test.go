@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -16,9 +17,10 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/chaos/history"
+	"github.com/d0720281/redlock/internal/redistest"
 )
 
-var schedules = flag.Int("schedules", 40, "how many schedules TestVirtualSchedules tries")
+var schedules = flag.Int("schedules", 0, "how many schedules TestVirtualSchedules tries; 0: 10, or 40 with REDLOCK_LONG=yes")
 
 // inBubble runs f on fakes, in virtual time, and then ends what is left.
 func inBubble(t *testing.T, f func(t *testing.T, r *Run)) *Run {
@@ -44,6 +46,8 @@ var virtualClock = redlock.WithClock(redlock.RuntimeClock())
 
 // Every fault of fakes, in mid-lease.
 func TestVirtualFaults(t *testing.T) {
+	t.Parallel()
+	redistest.TakesSeconds(t)
 	for _, f := range FaultsOf(Virtual) {
 		t.Run(strings.ReplaceAll(f.Name, ",", ""), func(t *testing.T) {
 			r := inBubble(t, func(t *testing.T, r *Run) {
@@ -68,13 +72,13 @@ func play(t *testing.T, p Plan, s Schedule, seed uint64, unguarded bool) (*Run, 
 		var clients []*Client
 		for i := range 3 {
 			conf := r.config(fmt.Sprint("client ", i), map[string]int{"hot": 1, "long": 1, "line": 1, "rival": 1, "several": 1, "book": 1, "pool": 1})
-			conf.Seed, conf.Unsafe, conf.Mute = seed+uint64(i), unguarded, isMute(seed, i)
+			conf.Seed, conf.Unsafe, conf.Mute, conf.Pause = seed+uint64(i), unguarded, isMute(seed, i), 250*time.Millisecond
 			c, err := r.Client(conf, virtualClock)
 			if err != nil {
 				t.Fatal(err)
 			}
 			clients = append(clients, c)
-			g.Go(func() { c.calmly(ctx, 250*time.Millisecond) })
+			g.Go(func() { c.Run(ctx) })
 		}
 		g.Go(func() { r.Watch(ctx, 50*time.Millisecond, seed) })
 		n := &Nemesis{Plan: p, Nodes: r.Cluster.Nodes(), Now: r.Now}
@@ -100,10 +104,8 @@ func play(t *testing.T, p Plan, s Schedule, seed uint64, unguarded bool) (*Run, 
 //
 // Source: ALGORITHM section 13; SCENARIOS row 65 and the targets.
 func TestVirtualSchedules(t *testing.T) {
-	n := *schedules
-	if testing.Short() {
-		n = min(n, 20)
-	}
+	redistest.TakesSeconds(t)
+	n := cmp.Or(*schedules, redistest.Rounds(10, 40))
 	first := anySeed()
 	var next, operations, faults, failed atomic.Int64
 	began := time.Now()
@@ -189,9 +191,7 @@ func TestSmaller(t *testing.T) {
 //
 // Source: ALGORITHM section 13, "Negative controls": guard off.
 func TestVirtualShrinks(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes some seconds")
-	}
+	redistest.OnlyLong(t)
 	p := Plan{Tier: Virtual, Nodes: 5, TTL: testTTL, During: time.Second, Havoc: true}
 	twoHolders := func(unguarded bool) func(Schedule) bool {
 		return func(s Schedule) bool { return breaks(t, p, s, 0, unguarded, "I1") }

@@ -59,7 +59,7 @@ type term struct {
 
 // New returns an Elector for the resource. The options hold for the lease of each term. Their
 // TTL bounds the time without a leader after a leader has died, and [redlock.WithMaxHold]
-// bounds a term.
+// bounds a term. After such a term Run campaigns again after 1.5 s, as after Resign.
 //
 // New sends nothing to any master. A nil locker, and a resource or options that
 // [redlock.Locker.Lock] would refuse, give an error that matches [redlock.ErrConfig].
@@ -85,28 +85,30 @@ func configError(text string) error {
 	return fmt.Errorf("%w: election: %s", redlock.ErrConfig, text)
 }
 
-// Run campaigns until this process leads, calls lead, and campaigns again when the term is
-// over. It returns when ctx ends, or when lead returns before its term is over.
+// Run campaigns until this process leads, calls lead, and campaigns again when the term is over. It
+// returns when ctx ends, or when lead returns before its term is over.
 //
-// The context of lead carries the values of ctx. It ends when ctx ends, when the lease is lost
-// (its cause then matches [redlock.ErrLost]), or after [Elector.Resign] (its cause then matches
+// The context of lead carries the values of ctx. It ends when ctx ends, when the lease is lost (its
+// cause then matches [redlock.ErrLost]), or after [Elector.Resign] (its cause then matches
 // [redlock.ErrReleased]). lead must return soon after that. Until lead has returned, this process
 // neither campaigns nor leads again, so that two of its terms never overlap. If ctx or Resign has
-// ended the context, the lease is renewed until lead has returned. If the lease is lost,
-// another process may lead while lead still runs; [Elector.Healthy] reports that. When lead
-// returns or panics, the lease is released, even if ctx has ended, and the next leader need not
-// wait for the TTL.
+// ended the context, the lease is renewed until lead has returned. If the lease is lost, another
+// process may lead while lead still runs; [Elector.Healthy] reports that. When lead returns or
+// panics, the lease is released, even if ctx has ended, and the next leader need not wait for the
+// TTL.
 //
-// If lead returns before its term is over, Run returns the result of lead, an error or nil. If
-// the lease was lost just after lead returned, the error also matches redlock.ErrLost. If lead
+// If lead returns before its term is over, Run returns the result of lead, joined with the error of
+// [redlock.Lease.Unlock]: it matches [redlock.ErrLost] if the lease was lost just after lead
+// returned, and [redlock.ErrNoQuorum] if no quorum confirmed the release. If lead
 // returns after the end of its term, Run campaigns again. It then logs the error of lead, unless
 // the error follows from the end of the term, see [redlock.WithLogger].
 //
-// If ctx ends, the error matches ctx.Err(), and also the error of lead if that has another
-// reason. Run goes on while masters are down: [Elector.IsLeader] tells why there is no
-// quorum. An error after which waiting cannot help ([redlock.ErrClosed], or
-// [redlock.ErrMasters] from too many masters, see [redlock.Locker.Lock]) ends Run. A nil ctx, a nil lead, and a call while another Run of this Elector has not returned give
-// [redlock.ErrConfig].
+// If ctx ends, the error matches ctx.Err(), and also the error of lead if that has another reason.
+// Run goes on while masters are down: [Elector.IsLeader] returns why there is no quorum. An error
+// after which waiting cannot help ([redlock.ErrClosed], or [redlock.ErrMasters] from too many
+// masters, see [redlock.Locker.Lock]) ends Run. So does [redlock.ErrQuarantine] if ctx has a
+// deadline before the end of the quarantine. A nil ctx, a nil lead, and a call while another Run
+// of this Elector has not returned give [redlock.ErrConfig].
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, lease *redlock.Lease) error) (err error) {
 	switch {
 	case ctx == nil:

@@ -34,13 +34,13 @@ type Leader struct {
 	token string // tells two terms apart
 }
 
-// Leader asks the masters which process leads. It need not be in the election: [Elector.Run] need
-// not have been called. The result can be out of date by the time Leader returns: use it to show it,
-// or to find the leader, never in place of a lease.
+// Leader asks the masters which process leads. It works without [Elector.Run]. The result can be
+// out of date by the time Leader returns: use it to show the leader or to find it, never in place
+// of a lease.
 //
-// If no process leads, the error matches [ErrNoLeader]. While a lease is just being taken or given
-// back, there is no leader. If too few masters answer, the error is a [*redlock.QuorumError] that
-// matches [redlock.ErrNoQuorum]. If the Locker is closed, it is [redlock.ErrClosed]. A nil ctx gives
+// If no process leads, the error matches [ErrNoLeader]; a lease that is just being taken or given
+// back has no leader. If too few masters answer, the error is a [*redlock.QuorumError] that matches
+// [redlock.ErrNoQuorum]. If the Locker is closed, it is [redlock.ErrClosed]. A nil ctx gives
 // [redlock.ErrConfig].
 func (e *Elector) Leader(ctx context.Context) (Leader, error) {
 	own := e.Lease()
@@ -54,10 +54,10 @@ func (e *Elector) Leader(ctx context.Context) (Leader, error) {
 	return Leader{Owner: in.Owner, Fence: in.Fence, Self: own != nil && own.Token() == in.Token, token: in.Token}, nil
 }
 
-// Observe returns the results of [Elector.Leader], the present one and then each change: another
-// term, no leader, or masters that do not answer any more. It asks the masters each second. So a term
-// that begins and ends within a second may be left out. The sequence ends when ctx ends or the
-// Locker is closed.
+// Observe returns the present result of [Elector.Leader], and then each change: another term, no
+// leader, or masters that no longer answer. It asks the masters each second, so it may leave out a
+// term that begins and ends within a second. The sequence ends when ctx ends or the Locker is
+// closed.
 func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if ctx == nil {

@@ -49,10 +49,10 @@ type Locker struct {
 // than the clocks differ, and shorter than the time between two runs. [redlock.Locker.Close] ends
 // the lease earlier. If the process crashes, the lock stays for the rest of its TTL.
 //
-// A run that is due while masters are in quarantine waits for them, for two quarantines at most, which is
-// 20.6 s by default, or for the value of [redlock.WithQuarantineWait] in opts. Without that, masters that all
-// restarted during the day would keep the job from running on any machine at night: their quarantine
-// counts from the first question.
+// A run that is due while masters are in quarantine waits for them, for two quarantines at most,
+// which is 20.6 s by default, or for the value of [redlock.WithQuarantineWait] in opts. Without
+// that, masters that all restarted during the day would keep the job from running on any machine at
+// night: their quarantine counts from the first question.
 //
 // New sends nothing to any master. It returns an error that matches [redlock.ErrConfig] if
 // locker is nil; if [redlock.Locker.Lock] would refuse opts; if minHold is negative, not less
@@ -86,10 +86,12 @@ func configError(text string) error {
 // context of run ends with ctx or with the lease, whichever is first. When run returns or
 // panics, the lock ends as by [Lock.Unlock].
 //
-// Run returns the error of run. If the lease was lost before run returned, the error also
-// matches [redlock.ErrLost]. Run returns nil if another machine has the lock. If no machine got
-// the lock, or ctx ended before, it returns the error of [Locker.Lock]. A nil run gives an error
-// that matches [redlock.ErrConfig].
+// Run returns the error of run, joined with the error of [redlock.Lease.Unlock]: it matches
+// [redlock.ErrNotHeld] if the lease was lost before run returned, and [redlock.ErrNoQuorum] if no
+// quorum confirmed the release. Run returns nil if the error of [Locker.Lock] matches
+// [redlock.ErrTaken]: another machine has the lock, or several split the votes for as long as Lock
+// tries. Otherwise, if this machine did not get the lock, Run returns the error of Lock. A nil run
+// gives an error that matches [redlock.ErrConfig].
 //
 // An error that keeps a job from running on any machine is logged, see [Locker.Lock]; so is a lost
 // lease.
@@ -114,17 +116,18 @@ func (l *Locker) Run(ctx context.Context, job string, run func(ctx context.Conte
 	return run(runCtx, lock.Lease)
 }
 
-// Lock takes the lock of a job for one run. The name of the job is the resource. Lock does not
-// wait for another holder. It waits for masters in quarantine, see [New]. While masters do not answer, or
-// some of them still grant, it tries again for half a second, or for half of the minimum hold if that is shorter.
+// Lock takes the lock of a job for one run. The name of the job is the resource. Lock does not wait
+// for another holder. It waits for masters in quarantine, see [New]. While masters do not answer,
+// or some of them still grant, it tries again for half a second, or for half of the minimum hold if
+// that is shorter.
 //
-// The errors are those of [redlock.Locker.TryLock]. After an error the run has to be left out.
-// An error that matches [redlock.ErrTaken] is no alarm. Any other error is logged, see
-// [redlock.WithLogger]: once per job, until a run of the job gets its lock again, or a quorum of the
-// masters has it for another machine.
+// The errors are those of [redlock.Locker.TryLock]. After an error the run has to be left out. An
+// error that matches [redlock.ErrTaken] is no alarm. Any other error is logged, see
+// [redlock.WithLogger]: once per job, until a run of the job gets its lock again, or a quorum of
+// the masters has it for another machine.
 //
-// The scheduler does not tell the job when the lease is lost, as it gives jobs a context of its
-// own. Use [Locker.Run] for a job that has to know.
+// A scheduler gives the job a context of its own, which does not end when the lease is lost. Use
+// [Locker.Run] for a job that has to know.
 func (l *Locker) Lock(ctx context.Context, job string) (*Lock, error) {
 	lease, err := try(ctx, l, job, func() (*redlock.Lease, error) { return l.locker.TryLock(ctx, job, l.opts...) })
 	if err != nil {
@@ -133,9 +136,9 @@ func (l *Locker) Lock(ctx context.Context, job string) (*Lock, error) {
 	return &Lock{Lease: lease, of: l}, nil
 }
 
-// RunWithPermit is [Locker.Run] for a job that may run on several machines at a time: on at most as many
-// as permits says, from 1 to [semaphore.MaxPermits], which all machines give alike. The run gets one permit
-// of the [semaphore.Semaphore] that has the name of the job.
+// RunWithPermit is [Locker.Run] for a job that may run on several machines at a time: on at most
+// permits of them, from 1 to [semaphore.MaxPermits]. All machines must give the same number. The
+// run gets one permit of the [semaphore.Semaphore] that has the name of the job.
 func (l *Locker) RunWithPermit(ctx context.Context, job string, permits int, run func(ctx context.Context, lease *semaphore.Lease) error) (err error) {
 	if run == nil {
 		return configError("RunWithPermit: run is nil")
@@ -224,8 +227,8 @@ func worthwhile(err error) bool {
 }
 
 // note tells the operator of a job that runs nowhere: at the first run that is left out, not at
-// each. A lock that another machine has is no news. That a quorum has it for another machine ends the
-// trouble. If fewer masters say so, the others may still be down.
+// each. A lock that another machine has is no news. That a quorum has it for another machine ends
+// the trouble. If fewer masters say so, the others may still be down.
 func (l *Locker) note(job string, err error) {
 	bad := err != nil && !errors.Is(err, redlock.ErrTaken)
 	var refused *redlock.QuorumError
@@ -249,10 +252,10 @@ type Lock struct {
 	of *Locker
 }
 
-// Unlock ends the lock, as [redlock.Lease.Unlock] does. Before the end of the minimum hold it returns
-// nil at once, and the resource stays taken until then: see [redlock.WithMinHold]. Whether ctx has ended
-// makes no difference. If the lease was lost, the job may not have been alone: the error matches
-// [redlock.ErrLost]. As schedulers drop this error, it is logged, too.
+// Unlock ends the lock, as [redlock.Lease.Unlock] does. Before the end of the minimum hold it
+// returns nil at once, and the resource stays taken until then: see [redlock.WithMinHold]. Whether
+// ctx has ended makes no difference. If the lease was lost, the job may not have been alone: the
+// error matches [redlock.ErrLost]. As schedulers drop this error, it is logged, too.
 func (l *Lock) Unlock(ctx context.Context) error {
 	return l.of.ended(l.Resource(), l.Lease.Unlock(ctx))
 }

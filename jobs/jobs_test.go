@@ -15,6 +15,7 @@ import (
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/virtual"
 	"github.com/d0720281/redlock/jobs"
 	"github.com/d0720281/redlock/semaphore"
@@ -79,6 +80,7 @@ func TestVirtualHold(t *testing.T) {
 
 // Of several machines that begin at the same moment, exactly one runs the job.
 func TestVirtualAtOneMoment(t *testing.T) {
+	redistest.TakesSeconds(t)
 	for _, machines := range []int{2, 3, 7} {
 		for seed := range uint64(20) {
 			locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
@@ -358,7 +360,7 @@ func TestVirtualRun(t *testing.T) {
 		if ran != 2 {
 			t.Errorf("got %d runs, want 2", ran)
 		}
-		time.Sleep(5 * time.Second)
+		time.Sleep(6 * time.Second) // not at the moment at which the minimum hold ends
 
 		once := newLocker(t, b.Locker(), 0)
 		func() {

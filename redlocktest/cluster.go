@@ -55,11 +55,11 @@ func (c *Cluster) Masters() []*Master { return slices.Clone(c.masters) }
 
 // Options returns the argument for [redlock.NewFromOptions], for a program that makes its own
 // Locker. The program must close that Locker before the test ends. Inside a bubble it must also
-// give redlock.WithClock(redlock.RuntimeClock()), because the default clock is that of the
+// give redlock.WithClock([redlock.RuntimeClock]()), because the default clock is that of the
 // machine.
 //
 // The masters have votes under the default key prefix. With another [redlock.WithKeyPrefix], call
-// [redlock.Locker.Bootstrap] once.
+// Bootstrap of package admin once.
 func (c *Cluster) Options() []*redis.Options {
 	list := make([]*redis.Options, len(c.masters))
 	for i, m := range c.masters {
@@ -86,9 +86,9 @@ func (c *Cluster) Locker(opts ...redlock.Option) *redlock.Locker {
 }
 
 // Holder returns the token (see [redlock.Lease.Token]) whose key is on a quorum of the masters, or
-// "" if there is none. No fault hides the keys: a master that hangs, or cannot be reached, has
-// its keys. A master that was killed has none. Holder uses the default key prefix; for another
-// prefix use [redlock.Locker.Inspect].
+// "" if there is none. It is for exclusive leases: readers have no such key of their own. No fault hides the keys: a master that hangs, or cannot be reached, has its
+// keys. A master that was killed has none. Holder uses the default key prefix; for another prefix
+// use Inspect of package admin.
 func (c *Cluster) Holder(resource string) string {
 	votes := make(map[string]int)
 	for _, m := range c.masters {

@@ -134,7 +134,7 @@ func (m *Master) whileUp(what string, do func()) {
 	do()
 }
 
-// vouch writes the marker of a master that is known to be new, as redlock.Locker.Bootstrap
+// vouch writes the marker of a master that is known to be new, as Bootstrap of package admin
 // does: who it is, that it remembers all there ever was, and the least of the largest TTLs.
 func (m *Master) vouch() {
 	m.node.Inside(func(r *miniredis.Miniredis, _ time.Time) {

@@ -96,6 +96,8 @@ func TestFirstLock(t *testing.T) {
 
 // Each fault keeps a master from voting, and Heal ends it.
 func TestFaults(t *testing.T) {
+	t.Parallel()
+	redistest.TakesSeconds(t)
 	for name, fault := range map[string]func(*redlocktest.Master){
 		"hung":        (*redlocktest.Master).Hang,
 		"cut off":     (*redlocktest.Master).Partition,
@@ -128,6 +130,8 @@ func TestFaults(t *testing.T) {
 // A master that was killed has its data again after Restart, and none after RestartEmpty;
 // neither has a vote.
 func TestRestarts(t *testing.T) {
+	t.Parallel()
+	redistest.TakesSeconds(t)
 	inBoth(t, func(t *testing.T) {
 		c := redlocktest.Start(t, 3)
 		brief := []redlock.Option{redlock.WithMaxTTL(2 * time.Second), redlock.WithTTL(2 * time.Second), redlock.WithMasterTimeout(500 * time.Millisecond)}
@@ -266,6 +270,8 @@ func record(t *testing.T, f func(t testing.TB)) []string {
 }
 
 func TestMisuse(t *testing.T) {
+	t.Parallel()
+	redistest.TakesSeconds(t)
 	killed := func(t testing.TB) *redlocktest.Master {
 		m := redlocktest.Start(t, 3).Masters()[1]
 		m.Kill()
@@ -336,6 +342,8 @@ func TestMisuseAcrossBubbles(t *testing.T) {
 // Whatever is wrong with the masters in the end, a test in a bubble comes to its end, which
 // it does not if anything is left waiting.
 func TestEndsWithFaults(t *testing.T) {
+	t.Parallel()
+	redistest.TakesSeconds(t)
 	for name, fault := range map[string]func(*redlocktest.Master){
 		"killed":  (*redlocktest.Master).Kill,
 		"hung":    (*redlocktest.Master).Hang,

@@ -1,36 +1,40 @@
-// Package semaphore limits how many permits are held at the same time, over all processes, on the exported
-// API of package redlock alone.
+// Package semaphore limits how many permits are held at the same time, over all processes, on the
+// exported API of package redlock alone.
 //
 // # Promise
 //
-// Permit i of the semaphore "name" is the lock "name/i": an ordinary lease, with its own fencing token, that
-// can be adopted, inspected, extended and broken like any other. So at most K permits are held, as long as
-// the promises of package redlock hold. Callers of a process are served in the order in which they came.
-// So are processes, for up to 8 permits; for more permits the order is near that. A caller that wants n
-// permits gets them together, and is not starved by callers that want one. A caller that waits is woken
-// and does not poll, and leaves nothing behind when it gives up. The permits of a holder that died are free
-// after the TTL.
+// Permit i of the semaphore "name" is the lock "name/i": an ordinary lease, with its own fencing
+// token, that can be adopted, inspected, extended and broken like any other. So at most K permits
+// are held, as long as the promises of package redlock hold. The permits of a holder that died are
+// free after the TTL.
+//
+// Callers of a process are served in the order of their calls. So are processes, for up to 8
+// permits; for more permits the order is near that. A caller that wants n permits gets them
+// together, and callers that want one do not starve it. A waiting caller is woken and does not
+// poll. A caller that gives up leaves nothing behind.
 //
 // # How
 //
-// While no caller of the process waits, a call tries permits by [redlock.Locker.TryLock]: as many as it
-// wants, then twice as many, all at the same time. So a free permit takes one round trip. Otherwise callers
-// stand in a line, and the process waits for permits by [redlock.Locker.Lock], in the queues of their locks;
-// each permit that it is granted goes to its first caller. A caller that wants several permits has to
-// keep the first ones while it waits for the others. Only one caller at a time, over all processes, may do
-// that: the holder of the lock "name/turn". So callers do not wait for each other's permits.
+// While no caller of the process waits, a call tries permits by [redlock.Locker.TryLock]: as many
+// as it wants, then twice as many, all at the same time. So a free permit takes one round trip.
+// Otherwise callers stand in a line, and the process waits for permits by [redlock.Locker.Lock], in
+// the queues of their locks. Each permit that it is granted goes to its first caller.
+//
+// A caller that wants several permits has to keep the first ones while it waits for the others.
+// Only one caller at a time, over all processes, may do that: the holder of the lock "name/turn".
+// So callers do not wait for each other's permits.
 //
 // # Limits
 //
-// Processes that wait for the same permits send 2 to 5 messages for each one of a lock. TryAcquire may be
-// refused while another process tries the same permits at that moment. Permits that a caller of n has
-// while it waits for the others are unused. A caller that waits does not learn of a quarantine that
-// outlasts its deadline before the deadline. The options of the leases are those of [New], because the
-// waiting serves all callers; the values of a caller's context reach its lease.
+// Processes that wait for the same permits send 2 to 5 messages for each one of a lock. TryAcquire
+// may be refused while another process tries the same permits. Permits that a caller of n has while
+// it waits for the others are unused. If a quarantine outlasts the deadline of a waiting caller,
+// the caller learns that only at the deadline. The options of the leases are those of New, because
+// the waiting serves all callers; the values of a caller's context reach its lease.
 //
-// All clients should give a semaphore the same number of permits. If they do not, the largest number that
-// is in use holds. A client that meets a holder with another number logs that once: the label of a permit's
-// lease ends in "permits=K", see [redlock.WithOwner].
+// All clients should give a semaphore the same number of permits. If they do not, the largest
+// number that is in use holds. A client that meets a holder with another number logs that once: the
+// label of a permit's lease ends in "permits=K", see [redlock.WithOwner].
 package semaphore
 
 import (
@@ -69,10 +73,11 @@ type Semaphore struct {
 	differs map[string]bool
 }
 
-// New returns the semaphore with that name. The options hold for the lease of each permit. New asks no
-// master. If an argument cannot work, the error matches [redlock.ErrConfig].
+// New returns the semaphore with that name. The options hold for the lease of each permit. New asks
+// no master. If an argument cannot work, the error matches [redlock.ErrConfig].
 //
-// Two Semaphores of one name and one Locker work, but only callers of the same one stand in one line.
+// Two Semaphores of one name and one Locker work, but only callers of the same one stand in one
+// line.
 func New(l several.Locker, name string, permits int, opts ...redlock.LockOption) (*Semaphore, error) {
 	if l == nil {
 		return nil, fmt.Errorf("%w: semaphore: the Locker is nil", redlock.ErrConfig)
@@ -106,10 +111,11 @@ func (s *Semaphore) Permits() int {
 	return s.permits
 }
 
-// Resize changes the number of permits, from 1 to [MaxPermits], of this Semaphore alone: each client has to
-// do so, and until then the larger number holds. Leases go on. Of permits that are no longer there none is
-// granted by this Semaphore. Callers that wait go on; a caller that waits for more than there are now is
-// refused. If permits is out of bounds, the error matches [redlock.ErrConfig], and nothing changes.
+// Resize changes the number of permits, from 1 to [MaxPermits], of this Semaphore alone: each
+// client has to do so, and until then the larger number holds. Leases go on. This Semaphore no
+// longer grants permits above the new number. Callers that wait go on, except those that wait for
+// more permits than there are now: these are refused. If permits is out of bounds, the error
+// matches [redlock.ErrConfig], and nothing changes.
 func (s *Semaphore) Resize(permits int) error {
 	if permits < 1 || permits > MaxPermits {
 		return s.configErrorf("%d permits: must be from 1 to %d", permits, MaxPermits)
@@ -134,13 +140,14 @@ func (s *Semaphore) Resize(permits int) error {
 	return nil
 }
 
-// Lease is a lease on permits. It is lost when the first of them is lost.
+// Lease is a lease on permits. It is lost as soon as one of them is lost.
 type Lease struct {
 	*several.Lease
 	of *Semaphore
 }
 
-// Within is [several.Lease.Within]. A call of Acquire on the same Semaphore inside is refused as re-entry.
+// Within is [several.Lease.Within]. A call of Acquire on the same Semaphore inside is refused as
+// re-entry.
 func (l *Lease) Within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return l.Lease.Within(context.WithValue(ctx, inside{l.of}, l.Lease))
 }
@@ -150,10 +157,11 @@ type inside struct{ *Semaphore }
 
 // Acquire returns a lease on n permits. It waits until they are free.
 //
-// If ctx ends first, the error matches [redlock.ErrNotAcquired], ctx.Err() and the reason for which a
-// permit was not granted, and the caller holds nothing. If n is less than 1 or more than there are permits,
-// it matches [redlock.ErrConfig]. Inside a lease of this Semaphore it matches [redlock.ErrReentry]: callers that
-// hold permits and wait for more would wait for each other.
+// After an error the caller holds nothing. If ctx ends first, the error matches
+// [redlock.ErrNotAcquired], ctx.Err() and the reason for which a permit was not granted. If n is
+// less than 1 or more than there are permits, it matches [redlock.ErrConfig]. Inside a lease of
+// this Semaphore it matches [redlock.ErrReentry]: callers that hold permits and wait for more would
+// wait for each other.
 func (s *Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
 	if err := s.check(ctx, n); err != nil {
 		return nil, err
@@ -168,8 +176,9 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
 	return s.lease(ctx, got), err
 }
 
-// TryAcquire is [Semaphore.Acquire] without waiting. It asks for all permits that this process does not use
-// before it is refused with [redlock.ErrTaken]. It is refused at once while a caller of this Semaphore waits.
+// TryAcquire is [Semaphore.Acquire] without waiting. It asks for all permits that this process does
+// not use before it is refused with [redlock.ErrTaken]. It is refused at once while a caller of
+// this Semaphore waits.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Lease, error) {
 	if err := s.check(ctx, n); err != nil {
 		return nil, err
@@ -181,8 +190,8 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Lease, error) {
 	return s.lease(ctx, got), err
 }
 
-// Do calls fn while n permits are held, and returns fn's error joined with the error of Unlock. The context
-// of fn ends with ctx or with the lease.
+// Do calls fn while n permits are held, and returns fn's error joined with the error of Unlock. The
+// context of fn ends with ctx or with the lease.
 func (s *Semaphore) Do(ctx context.Context, n int, fn func(ctx context.Context, lease *Lease) error) error {
 	if fn == nil {
 		return s.configErrorf("fn is nil")
@@ -224,8 +233,8 @@ func (s *Semaphore) busy() bool {
 	return s.waiting > 0
 }
 
-// try tries to get n permits, and asks for at most so many: first for n, and then for twice as many at the same
-// time, and so on.
+// try tries to get n permits, and asks for at most so many: first for n, and then for twice as many
+// at the same time, and so on.
 func (s *Semaphore) try(ctx context.Context, n, most int) (got []*redlock.Lease, err error) {
 	err = s.refused(redlock.ErrTaken)
 	var refused []int
@@ -342,7 +351,8 @@ func giveBack(leases ...*redlock.Lease) {
 
 const permitsLabel = "permits="
 
-// withPermits returns the label of a holder with the number of permits; "" if there is no room for it.
+// withPermits returns the label of a holder with the number of permits; "" if there is no room for
+// it.
 func withPermits(owner string, permits int) string {
 	if owner != "" {
 		owner += ":"

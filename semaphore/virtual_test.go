@@ -15,6 +15,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/virtual"
 	"github.com/d0720281/redlock/semaphore"
 )
@@ -58,6 +59,9 @@ func TestVirtualPermits(t *testing.T) {
 		default:
 		}
 		start = time.Now()
+		_, err = far.TryAcquire(t.Context(), 1)
+		locktest.WantMatch(t, "TryAcquire while a caller waits", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken})
+		locktest.WantWithin(t, "TryAcquire while a caller waits", start, 0)
 		must(t, three.Unlock(t.Context()))
 		two := <-done
 		locktest.WantWithin(t, "two permits", start, 200*time.Millisecond)
@@ -141,6 +145,7 @@ func used(t *testing.T, permits, processes int, hold time.Duration) (part float6
 // Processes that want permits all the time, and hold them for ten round trips, use most of the permits' time. A
 // hand-over takes two round trips of eleven or twelve.
 func TestVirtualPermitsAreUsed(t *testing.T) {
+	redistest.TakesSeconds(t)
 	for _, test := range []struct {
 		permits, processes int
 		want               float64
@@ -200,6 +205,12 @@ func TestVirtualGivesUp(t *testing.T) {
 			cancel()
 			want := []error{redlock.ErrNotAcquired, context.DeadlineExceeded, redlock.ErrTaken}
 			locktest.WantMatch(t, "Acquire", err, want)
+
+			why := errors.New("the request was dropped")
+			dropped, drop := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { drop(why) })
+			_, err = s.Acquire(dropped, n)
+			locktest.WantMatch(t, "Acquire", err, []error{redlock.ErrNotAcquired, context.Canceled, why})
 		}
 		must(t, both.Unlock(t.Context()))
 		time.Sleep(11 * time.Second)
@@ -341,6 +352,14 @@ func TestVirtualResize(t *testing.T) {
 		if got := one.Parts()[0].Resource(); got != "s/1" {
 			t.Errorf("got %q, want the one permit that is left", got)
 		}
+		must(t, one.Unlock(t.Context()))
+		synctest.Wait()
+		must(t, errors.Join(s.Resize(4), s.Resize(1))) // while all are free
+		_, err = s.Acquire(t.Context(), 1)
+		must(t, err)
+		if _, err := s.TryAcquire(t.Context(), 1); !errors.Is(err, redlock.ErrTaken) {
+			t.Errorf("a second of one permit: got %v, want ErrTaken", err)
+		}
 	})
 }
 
@@ -363,6 +382,9 @@ func TestVirtualReentry(t *testing.T) {
 		if !errors.Is(err, redlock.ErrReentry) {
 			t.Errorf("inside Do: got %v, want ErrReentry", err)
 		}
+		must(t, lease.Unlock(t.Context()))
+		lease, err = s.Acquire(context.WithoutCancel(ctx), 1)
+		must(t, err) // the lease that the context has is over
 		must(t, lease.Unlock(t.Context()))
 	})
 }

@@ -11,19 +11,21 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// A process waits for as many permits as it has callers in line, and for at most atOnce: each permit costs
-// messages, and each one too many is kept from other processes for a moment. The holders of these permits may
-// keep them for long while others become free, so a first caller that has got none for a while waits for one
-// more, then for three more, and so on, until the process waits for all. Of a semaphore with few permits it waits
-// for all from the start, which keeps the order of arrival.
+// A process waits for as many permits as it has callers in line, and for at most atOnce: each
+// permit costs messages, and each one too many is kept from other processes for a moment. The
+// holders of these permits may keep them for long while others become free, so a first caller that
+// has got none for a while waits for one more, then for three more, and so on, until the process
+// waits for all. Of a semaphore with few permits it waits for all from the start, which keeps the
+// order of arrival.
 const (
 	atOnce = 32
 	few    = 8
 	widen  = 250 * time.Millisecond
 )
 
-// waiters wait for permits, two goroutines for each, while callers are in line. So the process keeps
-// its place in the queue of each permit, and its callers get permits of this process by hand-over.
+// waiters wait for permits, two goroutines for each, while callers are in line. So the process
+// keeps its place in the queue of each permit, and its callers get permits of this process by
+// hand-over.
 type waiters struct {
 	granted chan grant
 	ctx     context.Context
@@ -81,10 +83,19 @@ func (s *Semaphore) gaveUp(ctx context.Context) error {
 	s.mu.Unlock()
 	for _, permit := range waited {
 		if why := s.locker.WhyWaiting(s.resource(permit + 1)); why != nil {
-			return s.refused(context.Cause(ctx), why)
+			return s.refused(contextError(ctx), why)
 		}
 	}
-	return s.refused(context.Cause(ctx))
+	return s.refused(contextError(ctx))
+}
+
+// contextError returns ctx.Err(), with the cause if that is another error.
+func contextError(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // first gets n permits for the first caller in line. The error matches ErrLost if the turn, or a

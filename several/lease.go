@@ -12,12 +12,13 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// Lease is one lease that consists of leases on single resources, its parts. It is lost when its first
-// part is lost. The other parts are then renewed for at most the validity that they have, so that work
-// which has not noticed yet is alone, and are given back after that, or earlier by Unlock.
+// Lease is one lease that consists of leases on single resources, its parts. It is lost as soon as
+// one part is lost. The library then renews the other parts for at most the validity that they
+// have, so that work which has not noticed yet is alone, and gives them back after that, or earlier
+// by Unlock.
 //
-// A part can be unlocked or detached by itself. The lease goes on with the other parts, and ends with the
-// last one.
+// A part can be unlocked or detached by itself. The lease goes on with the other parts, and ends
+// with the last one.
 type Lease struct {
 	parts []*redlock.Lease // sorted by resource
 	ctx   context.Context
@@ -28,8 +29,8 @@ type Lease struct {
 	timer   *time.Timer // of holdEnd; nil if there is none
 }
 
-// Join makes one lease of several, for packages that lock in another order. ctx is the context of the call
-// that got them; the Context of the lease has its values.
+// Join makes one lease of parts, for packages that lock in another order. ctx is the context of the
+// call that got them: the Context of the lease has its values.
 func Join(ctx context.Context, parts ...*redlock.Lease) *Lease {
 	l := &Lease{parts: slices.Clone(parts)}
 	slices.SortFunc(l.parts, func(a, b *redlock.Lease) int {
@@ -94,8 +95,8 @@ func (l *Lease) standing() (parts []*redlock.Lease) {
 	return parts
 }
 
-// valuesOf returns ctx with the values of the leases' contexts: a lock within it of a resource that one
-// of the leases has is refused as re-entry.
+// valuesOf returns ctx with the values of the leases' contexts: a lock within it of a resource that
+// one of the leases has is refused as re-entry.
 func valuesOf(ctx context.Context, leases []*redlock.Lease) context.Context {
 	for _, le := range leases {
 		inner, stop := le.Within(ctx)
@@ -118,11 +119,11 @@ func within(ctx context.Context, leases []*redlock.Lease) (context.Context, cont
 	}
 }
 
-// Parts returns the leases on the single resources, sorted by the names of these. Each has a fencing token
-// of its own.
+// Parts returns the leases on the single resources, sorted by name. Each has a fencing token of its
+// own.
 func (l *Lease) Parts() []*redlock.Lease { return slices.Clone(l.parts) }
 
-// Part returns the lease on a resource; nil if the resource is none of the lease's.
+// Part returns the lease on a resource, or nil if the lease has no such part.
 func (l *Lease) Part(resource string) *redlock.Lease {
 	i := slices.IndexFunc(l.parts, func(part *redlock.Lease) bool { return part.Resource() == resource })
 	if i < 0 {
@@ -131,8 +132,8 @@ func (l *Lease) Part(resource string) *redlock.Lease {
 	return l.parts[i]
 }
 
-// Context returns a context that ends with the lease. Its cause names the resource that was lost, and
-// matches [redlock.ErrLost]; or it matches [redlock.ErrReleased] or [redlock.ErrDetached].
+// Context returns a context that ends with the lease. Its cause matches [redlock.ErrLost] and names
+// the resource that was lost, or it matches [redlock.ErrReleased] or [redlock.ErrDetached].
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // Within returns a context for work under the lease. It ends with ctx, with the lease, or when the
@@ -159,7 +160,8 @@ func (v *valued) Value(key any) any {
 	return v.values.Value(key)
 }
 
-// Validity returns the time until the first part ends that was not given back; at most 0 if the lease is over.
+// Validity returns the shortest validity of the parts that were not given back, or the rest of
+// [redlock.WithMaxHold] if that is less. It is at most 0 if the lease is over.
 func (l *Lease) Validity() time.Duration {
 	if l.ctx.Err() != nil {
 		return 0
@@ -178,7 +180,7 @@ func (l *Lease) Validity() time.Duration {
 	return least
 }
 
-// Err returns nil while the lease stands, and otherwise why it is over.
+// Err returns nil while the lease stands, and then the reason for its end.
 func (l *Lease) Err() error {
 	if l.ctx.Err() != nil {
 		return context.Cause(l.ctx)
@@ -191,7 +193,9 @@ func (l *Lease) Err() error {
 	return nil
 }
 
-// Extend extends the parts that were not given back, all at the same time, as [redlock.Lease.Extend] does.
+// Extend extends the parts that were not given back, all at the same time. If the lease is over,
+// the error is that of [Lease.Err]. Any other error joins those of the parts, see
+// [redlock.Lease.Extend]: the other parts are extended, and the lease stands until one part ends.
 func (l *Lease) Extend(ctx context.Context) error {
 	if err := l.Err(); err != nil {
 		return err
@@ -199,10 +203,14 @@ func (l *Lease) Extend(ctx context.Context) error {
 	return errors.Join(each(l.standing(), func(part *redlock.Lease) error { return part.Extend(ctx) })...)
 }
 
-// Unlock ends the lease, and unlocks its parts at the same time, as [redlock.Lease.Unlock] does. Parts that were
-// given back before are left alone; if all were, the error matches [redlock.ErrReleased] or
-// [redlock.ErrDetached]. After an error it may be called again.
+// Unlock ends the lease, and unlocks its parts at the same time, as [redlock.Lease.Unlock] does.
+// Parts that were given back before are left alone; if all were, the error matches
+// [redlock.ErrReleased] or [redlock.ErrDetached]. After an error it may be called again. A nil ctx
+// is refused, with [redlock.ErrConfig], and ends nothing.
 func (l *Lease) Unlock(ctx context.Context) error {
+	if ctx == nil {
+		return configErrorf("Unlock: ctx is nil")
+	}
 	if l.timer != nil {
 		l.timer.Stop()
 	}
@@ -214,7 +222,9 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// During calls fn while the lease is held, and unlocks the lease when fn returns or panics.
+// During calls fn while the lease is held, and unlocks the lease when fn returns or panics. It
+// returns fn's error joined with that of Unlock, unless fn has given the lease back. The context of
+// fn is that of [Lease.Within].
 func (l *Lease) During(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) (err error) {
 	defer func() {
 		if unlockErr := l.Unlock(ctx); unlockErr != nil && !givenBack(unlockErr) {

@@ -1,29 +1,33 @@
-// Package several locks several resources at once, on the exported API of package redlock alone. Each
-// resource has a lease of its own, exclusive or shared, so exclusion and fencing tokens are those of
-// [redlock.Locker.Lock]. A part can be adopted, inspected, extended and broken like any other lease.
+// Package several locks several resources at once, on the exported API of package redlock alone.
+// Each resource has a lease of its own, exclusive or shared, so exclusion and fencing tokens are
+// those of [redlock.Locker.Lock]. A part can be adopted, inspected, extended and broken like any
+// other lease.
 //
 // # Promise
 //
-// A call returns a lease on all its resources or on none. Calls do not wait for each other in a circle,
-// whatever the order in which callers name the resources: while a call waits for a resource, it holds
-// only resources whose names sort before that one. No call starves: it waits in the queue of one
-// resource at a time, and at most once for each. If all resources are free, the call takes one round
-// trip. The lease ends when its first part is lost.
+// A call returns a lease on all its resources or on none. The lease ends when its first part is
+// lost. If all resources are free, the call takes one round trip.
+//
+// Calls do not wait for each other in a circle, whatever the order in which callers name the
+// resources: while a call waits for a resource, it holds only resources whose names sort before
+// that one. No call starves: it waits in the queue of one resource at a time, and at most once for
+// each.
 //
 // # How
 //
-// The names are sorted by their bytes. TryLock asks for all of them at the same time. Lock then keeps
-// the parts before the first one that is missing, gives the others back, waits for the missing one by
-// [redlock.Locker.Lock], and tries the rest again. If a part that it keeps is lost meanwhile, it gives
-// all back and begins again.
+// The names are sorted by their bytes. TryLock asks for all of them at the same time. Lock then
+// keeps the parts before the first one that is missing, gives the others back, waits for the
+// missing one by [redlock.Locker.Lock], and tries the rest again. If Lock loses a part that it
+// keeps, it gives all back and begins again.
 //
 // # Limits
 //
-// While a call waits for a resource, the resources before it are taken but not used. A caller that wants
-// many resources at once makes callers of single ones wait. [redlock.WithMinHold] counts from the moment at
-// which the single resource was locked, and [redlock.WithoutRenewal] from the moment at which it was last
-// extended, which leaves at least half of the TTL. [redlock.WithQuarantineWait] lets each TryLock wait by
-// itself. A trace and events belong to the parts: there are none for the whole.
+// While a call waits for a resource, the resources before it are taken but not used. A caller that
+// wants many resources at once makes callers of single ones wait. The time of [redlock.WithMinHold]
+// counts from the moment at which the single resource was locked. With [redlock.WithoutRenewal] the
+// TTL counts from the moment at which the part was last extended, which leaves at least half of it.
+// With [redlock.WithQuarantineWait] each TryLock waits by itself. Traces and events are those of
+// the parts: there are none for the whole.
 //
 // chaos/model/several in the repository searches the rule against circles.
 package several
@@ -39,8 +43,8 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// Locker has the methods of a [redlock.Locker] that the package needs. A Locker of package sharded has
-// them, too.
+// Locker has the methods of a [redlock.Locker] that the package needs. A Locker of package sharded
+// has them, too.
 type Locker interface {
 	Lock(ctx context.Context, resource string, opts ...redlock.LockOption) (*redlock.Lease, error)
 	TryLock(ctx context.Context, resource string, opts ...redlock.LockOption) (*redlock.Lease, error)
@@ -52,20 +56,20 @@ type Locker interface {
 // MaxNames is the largest number of resources of one call.
 const MaxNames = 64
 
-// Names are the resources of a call, in any order. A name that is listed twice counts once. A name must
-// not be in both lists.
+// Names are the resources of a call, in any order. A name that is listed twice counts once. A name
+// must not be in both lists.
 type Names struct {
 	Write []string // to lock exclusively
 	Read  []string // to share with other readers: see [redlock.Shared]
 }
 
-// Lock returns one lease on several resources. It waits until it has all of them. The options hold for
-// each resource, but [redlock.WithMaxHold] for the whole lease; [redlock.WithReentry] is refused, as is
-// [redlock.Shared], which [Names] replaces.
+// Lock returns one lease on several resources. It waits until it has all of them. The options hold
+// for each resource, except for [redlock.WithMaxHold], which holds for the whole lease.
+// [redlock.WithReentry] is refused, and so is [redlock.Shared], which [Names] replaces.
 //
-// If ctx ends first, the error is that of the resource for which the call waited. If an argument cannot
-// work, the error matches [redlock.ErrConfig], and no master is asked. After an error no resource is held:
-// the parts that the call had are given back without waiting for the masters.
+// If ctx ends first, the error is that of the resource for which the call waited. If an argument
+// cannot work, the error matches [redlock.ErrConfig], and no master is asked. After an error no
+// resource is held: Lock gives the parts that it had back without waiting for the masters.
 func Lock(ctx context.Context, l Locker, names Names, opts ...redlock.LockOption) (*Lease, error) {
 	c, err := newCall(ctx, l, names, opts)
 	if err != nil {
@@ -79,8 +83,8 @@ func Lock(ctx context.Context, l Locker, names Names, opts ...redlock.LockOption
 	}
 }
 
-// TryLock is [Lock] with one attempt for each resource. If one of them cannot be locked, TryLock gives the
-// others back and returns the error of the first one that is missing.
+// TryLock is [Lock] with one attempt for each resource. If one of them cannot be locked, TryLock
+// gives the others back, and returns the error of the first one that is missing.
 func TryLock(ctx context.Context, l Locker, names Names, opts ...redlock.LockOption) (*Lease, error) {
 	c, err := newCall(ctx, l, names, opts)
 	if err != nil {
@@ -94,8 +98,9 @@ func TryLock(ctx context.Context, l Locker, names Names, opts ...redlock.LockOpt
 	return c.join(ctx, held), nil
 }
 
-// Do calls fn while a lease on several resources is held, as [redlock.Locker.Do] does for one, and returns
-// fn's error joined with the error of Unlock. The context of fn ends with ctx or with the lease.
+// Do calls fn while a lease on several resources is held, as [redlock.Locker.Do] does for one, and
+// returns fn's error joined with the error of Unlock. The context of fn ends with ctx or with the
+// lease.
 func Do(ctx context.Context, l Locker, names Names, fn func(ctx context.Context, lease *Lease) error, opts ...redlock.LockOption) (err error) {
 	if fn == nil {
 		return configErrorf("fn is nil")
@@ -216,8 +221,8 @@ func (c *call) wait(ctx context.Context, held []*redlock.Lease) (*redlock.Lease,
 	return next, err
 }
 
-// try makes an attempt for each of some names, at the same time. It returns the leases on those before
-// the first that is missing, with the error of that one, and gives the others back.
+// try makes an attempt for each of some names, at the same time. It returns the leases on those
+// before the first that is missing, with the error of that one, and gives the others back.
 func (c *call) try(ctx context.Context, names []string) ([]*redlock.Lease, error) {
 	leases, errs := make([]*redlock.Lease, len(names)), make([]error, len(names))
 	inParallel(len(names), func(i int) { leases[i], errs[i] = c.l.TryLock(ctx, names[i], c.options(names[i])...) })
@@ -230,7 +235,8 @@ func (c *call) try(ctx context.Context, names []string) ([]*redlock.Lease, error
 	return leases, nil
 }
 
-// refresh extends the leases of which half is over, as nothing may have renewed them while the call waited.
+// refresh extends the leases of which half is over, as nothing may have renewed them while the call
+// waited.
 func (c *call) refresh(ctx context.Context, held []*redlock.Lease) error {
 	errs := make([]error, len(held))
 	inParallel(len(held), func(i int) {

@@ -141,6 +141,26 @@ func TestArguments(t *testing.T) {
 	}
 }
 
+// A call of Unlock with a wrong argument ends nothing.
+func TestUnlockWithoutAContext(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		lease, err := several.TryLock(t.Context(), b.Locker(), several.Names{Write: []string{"a", "b"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var none context.Context
+		if err := lease.Unlock(none); !errors.Is(err, redlock.ErrConfig) {
+			t.Errorf("Unlock: got %v, want ErrConfig", err)
+		}
+		if err := lease.Err(); err != nil {
+			t.Errorf("afterwards: got %v, want the lease held", err)
+		}
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Errorf("Unlock: got %v, want no error", err)
+		}
+	})
+}
+
 func try(ctx context.Context, l several.Locker, names several.Names, opts ...redlock.LockOption) error {
 	_, err := several.TryLock(ctx, l, names, opts...)
 	return err

@@ -13,6 +13,7 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/virtual"
 	"github.com/d0720281/redlock/several"
 )
@@ -133,6 +134,35 @@ func TestVirtualLoss(t *testing.T) {
 	})
 }
 
+// Without renewal a part that was kept while the call waited is extended, so that at least half of its TTL is left.
+func TestVirtualRefresh(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		holder, l := b.WarmLocker(), b.WarmLocker()
+		z := b.Lock(holder, "z")
+		time.AfterFunc(6*time.Second, func() { b.Unlock(z) })
+		lease, err := several.Lock(t.Context(), l, write("a", "z"), redlock.WithoutRenewal())
+		must(t, err)
+		if got := lease.Part("a").Validity(); got < redlock.DefaultTTL/2 {
+			t.Errorf("got validity %v of the part that was kept, want half of the TTL at least", got)
+		}
+		must(t, lease.Unlock(t.Context()))
+	})
+}
+
+// Err looks at the clock: after a suspend it reports the end before the context has ended.
+func TestVirtualSuspend(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		clock := locktest.NewJumpClock()
+		lease, err := several.Lock(t.Context(), b.WarmLocker(redlock.WithClock(clock)), write("a", "b"))
+		must(t, err)
+		must(t, lease.Err())
+		clock.Jump(redlock.DefaultTTL)
+		if err := lease.Err(); lease.Context().Err() != nil || !errors.Is(err, redlock.ErrLost) {
+			t.Errorf("got %v, context %v; want ErrLost, and a context that has not ended yet", err, lease.Context().Err())
+		}
+	})
+}
+
 // MaxHold counts from when the lease has all parts.
 func TestVirtualMaxHold(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
@@ -150,9 +180,15 @@ func TestVirtualMaxHold(t *testing.T) {
 		b.Unlock(z)
 		lease := <-done
 		start := time.Now()
+		time.Sleep(19 * time.Second)
+		if got := lease.Validity(); got != time.Second {
+			t.Errorf("got validity %v a second before the bound, want 1s", got)
+		}
 		<-lease.Context().Done()
 		locktest.WantSince(t, "the end", start, 20*time.Second)
 		locktest.WantMatch(t, "cause", context.Cause(lease.Context()), []error{redlock.ErrLost, redlock.ErrMaxHold})
+		time.Sleep(lease.Part("a").Validity() / 2)
+		b.WantHolding("a", 0, 1, 2) // so that work which has not noticed yet is alone
 		time.Sleep(redlock.DefaultTTL + time.Second)
 		b.WantHolding("a")
 	})
@@ -162,7 +198,7 @@ func TestVirtualMaxHold(t *testing.T) {
 // how many meals there were in 20 s.
 func table(t *testing.T, lock func(ctx context.Context, l *redlock.Locker, left, right string) (unlock func(), err error)) (meals int) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(redistest.Rounds(5, 20))*time.Second)
 		defer cancel()
 		var mu sync.Mutex
 		var g sync.WaitGroup
@@ -192,6 +228,7 @@ func table(t *testing.T, lock func(ctx context.Context, l *redlock.Locker, left,
 // Callers at a round table do not wait for each other for ever. The control locks one fork after the other,
 // in the order in which the caller names them.
 func TestVirtualRoundTable(t *testing.T) {
+	redistest.TakesSeconds(t)
 	meals := table(t, func(ctx context.Context, l *redlock.Locker, left, right string) (func(), error) {
 		lease, err := several.Lock(ctx, l, write(left, right))
 		if err != nil {
@@ -199,7 +236,7 @@ func TestVirtualRoundTable(t *testing.T) {
 		}
 		return func() { _ = lease.Unlock(context.Background()) }, nil
 	})
-	if meals < 500 {
+	if meals < redistest.Rounds(120, 500) {
 		t.Errorf("got %d meals, want more", meals)
 	}
 	meals = table(t, func(ctx context.Context, l *redlock.Locker, left, right string) (func(), error) {

@@ -1,32 +1,33 @@
-// Package sharded spreads resources over several groups of masters, for more locks a second than one
-// quorum grants. It uses the exported API of package redlock alone: each group is a [redlock.Locker]
-// with a list of masters and a quorum of its own, and a resource belongs to the group with the highest
-// rendezvous hash of the group's number and the resource's name.
+// Package sharded spreads resources over several groups of masters, for more locks a second than
+// one quorum grants. It uses the exported API of package redlock alone. Each group is a
+// [redlock.Locker] with a list of masters and a quorum of its own. A resource belongs to the group
+// with the highest rendezvous hash of the group's number and the resource's name.
 //
 // # Promise
 //
-// Within a group all promises of package redlock hold. A group without a quorum stops its own resources
-// alone. Of clients with different groups that share a group, only those with the groups that came first
-// are served: the calls of the others return an error that matches [redlock.ErrMasters]. A group that is
-// added at the end takes its share of the resources from all others, and moves no other resource; a group
-// that is removed from the end gives its own away. Fencing tokens do not fall when a resource moves, as far
-// as the clocks of the masters of all groups agree.
+// Within a group all promises of package redlock hold. A group without a quorum stops its own
+// resources alone. If clients with different groups share a group, only those with the groups that
+// came first are served: the calls of the others return an error that matches [redlock.ErrMasters].
+// A group that is added at the end takes its share of the resources from all others, and moves no
+// other resource; a group that is removed from the end gives its own away. Fencing tokens do not
+// fall when a resource moves, as far as the clocks of the masters of all groups agree.
 //
 // # Limits
 //
-// A master compares groups when a client asks it for votes, so a client asks the masters of each group for
-// a lock of the package's own before its first lease, and then four times in a quarantine. A client that
-// cannot reach a quorum of a group leaves that group out. So two clients with different groups can both be
-// served if one of them cannot reach the groups that both have. A client that is refused later, because it
-// was cut off from a group for two quarantines, gets no new lease; the leases that it has in other groups
-// go on. If the masters of a group are emptied, a client with other groups can be served one TTL before
-// the last lease of a client with the former groups has ended: so do not change groups in the quarantine
-// of a master.
+// A master compares groups when a client asks it for votes. So a client asks the masters of each
+// group for a lock of the package's own before its first lease, and then four times in a
+// quarantine. A client that cannot reach a quorum of a group leaves that group out, until it asks again. So two clients with
+// different groups can both be served if one of them could not reach the groups that both have. A
+// client that is refused later, because it was cut off from a group for two quarantines, gets no
+// new lease; the leases that it has in other groups go on. If the masters of a group are emptied, a
+// client with other groups can be served one TTL before the last lease of a client with the former
+// groups has ended: so do not change groups in the quarantine of a master.
 //
-// To change the groups, stop the processes with the former groups, and start those with the new ones, in
-// any order: the new ones are refused until the former ones have been gone for two quarantines, 20.6 s
-// by default (see [redlock.WithMaxTTL]). Within a group a master is added or removed as in a list of
-// [redlock.New]. With [redlock.WithoutRestartGuard] groups are not compared.
+// To change the groups, stop the processes with the former groups, and start those with the new
+// ones, in any order: the new ones are refused until the former ones have been gone for two
+// quarantines, 20.6 s by default (see [redlock.WithMaxTTL]). Within a group a master is added or
+// removed as in a list of [redlock.New]. With [redlock.WithoutRestartGuard] groups are not
+// compared.
 //
 // Source: ALGORITHM section 8, "Membership" and "Groups".
 package sharded
@@ -46,15 +47,16 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// Locker locks each resource in its group. Call [New] to make one. A Locker is safe for concurrent use.
-// Its methods are those of a [redlock.Locker], so packages semaphore and several take it, too.
+// Locker locks each resource in its group. Call [New] to make one. A Locker is safe for concurrent
+// use. Its methods are those of a [redlock.Locker], so packages semaphore and several take it, too.
 type Locker struct {
 	groups []*redlock.Locker
 	survey *survey // nil for one group
 }
 
-// New makes a Locker. Each group is a list of masters as for [redlock.New], and no master may be in two
-// groups. The options hold for all groups. All clients must have the same groups in the same order.
+// New makes a Locker. Each group is a list of masters as for [redlock.New], and no master may be in
+// two groups. The options hold for all groups. All clients must have the same groups in the same
+// order.
 //
 // New sends nothing to any master. If a group or an option cannot work, the error matches
 // [redlock.ErrConfig].
@@ -112,9 +114,8 @@ func open(addrs [][]string, opts []redlock.Option, group func(i int, opts []redl
 	return l, nil
 }
 
-// Groups returns the Lockers of the groups, in their order: for package admin, for Stats, and for
-// [redlock.Locker.Adopt]. Lock resources by the methods of this Locker alone, which refuse clients with
-// other groups.
+// Groups returns the Lockers of the groups, in their order: for package admin and for Stats. Lock
+// resources by the methods of this Locker alone, which refuse clients with other groups.
 func (l *Locker) Groups() []*redlock.Locker { return l.groups }
 
 // Of returns the Locker of the group that a resource belongs to.
@@ -128,7 +129,8 @@ func (l *Locker) Of(resource string) *redlock.Locker {
 	return best
 }
 
-// hash is FNV-1a, mixed because its last bytes reach too few of the bits. All clients must have the same.
+// hash is FNV-1a, mixed because its last bytes reach too few of the bits. All clients must have the
+// same.
 func hash(s string) uint64 {
 	f := fnv.New64a()
 	_, _ = f.Write([]byte(s))
@@ -138,8 +140,8 @@ func hash(s string) uint64 {
 	return h ^ h>>33
 }
 
-// Lock is [redlock.Locker.Lock] in the group of the resource. While clients with other groups are at work,
-// it fails at once with an error that matches [redlock.ErrMasters].
+// Lock is [redlock.Locker.Lock] in the group of the resource. While clients with other groups are
+// at work, it fails at once with an error that matches [redlock.ErrMasters].
 func (l *Locker) Lock(ctx context.Context, resource string, opts ...redlock.LockOption) (*redlock.Lease, error) {
 	if err := l.enter(ctx, true); err != nil {
 		return nil, err

@@ -45,6 +45,13 @@ func TestGroupOf(t *testing.T) {
 		}
 		before = l
 	}
+	got := ""
+	for i := range 40 { // all clients must agree, whatever their version
+		got += fmt.Sprint(slices.Index(before.Groups(), before.Of(fmt.Sprint("resource:", i))))
+	}
+	if want := "0312014101033113332312244102231242322410"; got != want {
+		t.Errorf("got the groups %s, want %s", got, want)
+	}
 }
 
 // Groups that cannot work are refused before any master is asked, with the number of the group.

@@ -103,6 +103,19 @@ func TestVirtualGroups(t *testing.T) {
 	})
 }
 
+// A call that ends during the survey matches its context's error, and the cause.
+func TestVirtualGroupsGiveUp(t *testing.T) {
+	locktest.InBubble(t, 6, func(t *testing.T, b *locktest.Bubble) {
+		l := open(b, groupsAB)
+		b.All(blackhole)
+		why := errors.New("the request was dropped")
+		ctx, drop := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Millisecond, func() { drop(why) })
+		_, err := l.Lock(ctx, "r")
+		locktest.WantMatch(t, "Lock", err, []error{redlock.ErrNotAcquired, context.Canceled, why})
+	})
+}
+
 // Two masters of a group that restart empty do not stop the other group. A client that comes then waits
 // for their quarantine: they may have forgotten clients with other groups.
 //
@@ -252,21 +265,58 @@ func TestVirtualGroupsOutOfMemory(t *testing.T) {
 	})
 }
 
-// A client that was paused for so long that others have taken its place does not go by a survey
-// of before.
+// A client that was cut off for so long that others have taken its place does not go by a survey
+// of before. It waits for the quarantine of the masters that refuse it, if they restart empty after
+// that survey has lapsed: they have forgotten the others.
 //
 // Source: ALGORITHM section 8, "Groups": a survey counts for half a quarantine.
 func TestVirtualGroupsSurveyLapses(t *testing.T) {
+	for name, test := range map[string]struct{ cut, restart time.Duration }{
+		"the last survey that passed counts no longer": {29 * time.Second, 3 * time.Second}, // the second client is let in after two quarantines, 20.6 s
+		"a group has named other groups since":         {40 * time.Second, 500 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			locktest.InBubble(t, 9, func(t *testing.T, b *locktest.Bubble) {
+				first := open(b, groupsAB)
+				r := inGroup(t, first, 1)
+				b.Unlock(lock(b, first, r))
+				b.Each(blackhole, 0, 1, 2, 3, 4, 5) // for the first client
+				time.Sleep(test.cut)
+				b.Each((*virtual.Node).Heal, 0, 1, 2, 3, 4, 5)
+				second := open(b, groupsAC)
+				lease := lock(b, second, r)
+				time.Sleep(5 * time.Second) // the first client connects again
+				if _, err := first.TryLock(t.Context(), r); !errors.Is(err, reason.Membership) {
+					t.Errorf("TryLock of the first client: got %v, want reason.Membership", err)
+				}
+				time.Sleep(test.restart)
+				b.Each((*virtual.Node).RestartEmpty, 0, 1, 2)
+				time.Sleep(500 * time.Millisecond) // the first client connects again; the next survey of the second one is later
+				if _, err := first.TryLock(t.Context(), r); !errors.Is(err, redlock.ErrQuarantine) {
+					t.Errorf("TryLock of the first client after a restart: got %v, want ErrQuarantine", err)
+				}
+				b.Unlock(lease)
+			})
+		})
+	}
+}
+
+// A client whose process stood still between two surveys, while others took its place, does not go by the last
+// survey either: its clock shows that the survey counts no longer.
+//
+// Source: ALGORITHM section 8, "Groups": a survey counts for half a quarantine.
+func TestVirtualGroupsStandstill(t *testing.T) {
 	locktest.InBubble(t, 9, func(t *testing.T, b *locktest.Bubble) {
-		first := open(b, groupsAB)
+		clock := locktest.NewJumpClock()
+		first := open(b, groupsAB, redlock.WithClock(clock))
 		r := inGroup(t, first, 1)
 		b.Unlock(lock(b, first, r))
-		b.Each(blackhole, 0, 1, 2, 3, 4, 5) // for the first client
-		time.Sleep(40 * time.Second)
-		b.Each((*virtual.Node).Heal, 0, 1, 2, 3, 4, 5)
+		b.Each((*virtual.Node).RestartEmpty, 0, 1, 2) // which forget the groups of the first client
+		b.VouchAgain()
 		second := open(b, groupsAC)
 		lease := lock(b, second, r)
-		time.Sleep(5 * time.Second) // the first client connects again
+		time.Sleep(time.Second) // the first client connects again; its next survey is later
+		clock.Jump(6 * time.Second)
 		if _, err := first.TryLock(t.Context(), r); !errors.Is(err, reason.Membership) {
 			t.Errorf("TryLock of the first client: got %v, want reason.Membership", err)
 		}
@@ -385,6 +435,7 @@ var eight = []string{"r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7"}
 // Source: ALGORITHM section 8, "Groups".
 func TestVirtualGroupsChangeOver(t *testing.T) {
 	t.Parallel()
+	redistest.TakesSeconds(t)
 	opts := []redlock.Option{redlock.WithTTL(400 * time.Millisecond), redlock.WithMaxTTL(400 * time.Millisecond)}
 	change := func(t *testing.T, b *locktest.Bubble, from, to [][]int, over func(*changeOver) bool, opts []redlock.Option, resources ...string) *changeOver {
 		return runFleets(t,

@@ -13,13 +13,13 @@ import (
 // resource is the lock that a survey tries to get in each group. No client keeps it.
 const resource = "sharded"
 
-// survey finds out whether clients with other groups are at work. It tries to lock a resource of its own
-// in each group. A master in use by clients with other groups refuses that.
+// survey finds out whether clients with other groups are at work. It tries to lock a resource of
+// its own in each group. A master in use by clients with other groups refuses that.
 //
-// The first call of the Locker waits for a survey, and so does a call after surveys have failed for so
-// long that clients with other groups can have come. From the first survey on, one is made every quarter of
-// a quarantine, until the Locker is closed: a group is known to be in use for two quarantines after a
-// client last asked for votes there.
+// The first call of the Locker waits for a survey, and so does a call after surveys have failed for
+// so long that clients with other groups can have come. From the first survey on, one is made every
+// quarter of a quarantine, until the Locker is closed: a group is known to be in use for two
+// quarantines after a client last asked for votes there.
 //
 // Source: ALGORITHM section 8, "Groups".
 type survey struct {
@@ -79,7 +79,7 @@ func (s *survey) ask(ctx context.Context) error {
 	select {
 	case s.asks <- result:
 	case <-ctx.Done():
-		return fmt.Errorf("sharded: %w: %w", redlock.ErrNotAcquired, context.Cause(ctx))
+		return fmt.Errorf("sharded: %w: %w", redlock.ErrNotAcquired, contextError(ctx))
 	case <-s.groups[0].Done():
 		return redlock.ErrClosed
 	}
@@ -87,7 +87,7 @@ func (s *survey) ask(ctx context.Context) error {
 	case err := <-result:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("sharded: %w: %w", redlock.ErrNotAcquired, context.Cause(ctx))
+		return fmt.Errorf("sharded: %w: %w", redlock.ErrNotAcquired, contextError(ctx))
 	}
 }
 
@@ -98,7 +98,7 @@ func (s *survey) pause(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return contextError(ctx)
 	case <-s.groups[0].Done():
 		return redlock.ErrClosed
 	}
@@ -160,7 +160,7 @@ func (s *survey) round() error {
 	var refusal error
 	for i, err := range errs {
 		accepts, passes := judge(err, s.entered[i])
-		s.entered[i] = s.entered[i] || accepts
+		s.entered[i] = accepts || s.entered[i] && !errors.Is(err, redlock.ErrMasters) // clients with other groups have come
 		if !passes && refusal == nil {
 			refusal = fmt.Errorf("sharded: group %d: %w", i+1, err)
 		}
@@ -185,10 +185,11 @@ func probe(g *redlock.Locker) error {
 	return err
 }
 
-// judge returns what the result of a probe means. A group accepts if a quorum of its masters do: they
-// granted, or another client had the lock. A client that the group has accepted before counts masters in
-// quarantine, too, so that masters that restart in one group do not stop the others. A group also passes
-// if too few masters answer, and none of them names other groups: it must not stop the other groups.
+// judge returns what the result of a probe means. A group accepts if a quorum of its masters do:
+// they granted, or another client had the lock. A client that the group has accepted before counts
+// masters in quarantine, too, so that masters that restart in one group do not stop the others. A
+// group also passes if too few masters answer, and none of them names other groups: it must not
+// stop the other groups.
 func judge(err error, entered bool) (accepts, passes bool) {
 	var q *redlock.QuorumError
 	switch {
@@ -217,4 +218,13 @@ func judge(err error, entered bool) (accepts, passes bool) {
 	}
 	accepts = accepting >= q.Need
 	return accepts, accepts || conflicts == 0 && q.Of-silent < q.Need
+}
+
+// contextError returns ctx.Err(), with the cause if that is another error.
+func contextError(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
 }

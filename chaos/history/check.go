@@ -66,9 +66,9 @@ func (h *History) Check(r Rules) []Violation {
 	return found
 }
 
-// overlaps is I1: no client is granted a resource before every earlier holder either gave
-// it up or had to know that its lease was over. Readers may hold it together. held is in the order of
-// the grants.
+// overlaps is I1: no client is granted a resource before every earlier holder either gave it up or
+// had to know that its lease was over. Readers may hold it together. held is in the order of the
+// grants.
 func overlaps(resource string, held []*Acquisition) (found []Violation) {
 	var writer, reader *Acquisition // the leases so far that are valid the longest
 	for _, a := range held {
@@ -98,9 +98,9 @@ func overlaps(resource string, held []*Acquisition) (found []Violation) {
 	return found
 }
 
-// fences is I2: tokens of writers are unique. A writer gets a larger token than all that were granted
-// before its call, and a larger token than any holder before it. A reader gets no smaller token than all
-// that were granted before its call, and than any writer before it.
+// fences is I2: tokens of writers are unique. A writer gets a larger token than all that were
+// granted before its call, and a larger token than any holder before it. A reader gets no smaller
+// token than all that were granted before its call, and than any writer before it.
 func fences(resource string, held []*Acquisition) (found []Violation) {
 	seen := make(map[int64]*Acquisition)
 	for _, a := range held {
@@ -144,7 +144,8 @@ func fences(resource string, held []*Acquisition) (found []Violation) {
 	return found
 }
 
-// larger returns the one of two acquisitions that has the larger token. Of equal ones it is a reader's.
+// larger returns the one of two acquisitions that has the larger token. Of equal ones it is a
+// reader's.
 func larger(a, b *Acquisition) *Acquisition {
 	if a == nil || b != nil && (b.Fence > a.Fence || b.Fence == a.Fence && b.Shared) {
 		return b
@@ -152,8 +153,8 @@ func larger(a, b *Acquisition) *Acquisition {
 	return a
 }
 
-// permits is the promise of package semaphore: no more permits of a semaphore are held at one instant than the largest number that a
-// client gives it.
+// permits is the promise of package semaphore: no more permits of a semaphore are held at one
+// instant than the largest number that a client gives it.
 func (h *History) permits() (found []Violation) {
 	bySemaphore, most := make(map[string][]*Acquisition), make(map[string]int)
 	for _, a := range h.Done {

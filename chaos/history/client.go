@@ -53,8 +53,8 @@ func partOf[L Lease](resource string) func(L) []Part {
 	return func(lease L) []Part { return []Part{{resource, lease.Token(), lease.Fence()}} }
 }
 
-// Held is a lease whose holder records what it sees of it. A lease on several resources is recorded as
-// one for each of them.
+// Held is a lease whose holder records what it sees of it. A lease on several resources is recorded
+// as one for each of them.
 type Held[L Ender] struct {
 	Lease L
 
@@ -66,8 +66,8 @@ type Held[L Ender] struct {
 	ended bool // guarded by mu
 }
 
-// TakeAll calls call to acquire some resources as a writer and others as a reader, and records the outcome
-// for each. parts returns the parts of the lease, which must be those resources.
+// TakeAll calls call to acquire some resources as a writer and others as a reader, and records the
+// outcome for each. parts returns the parts of the lease, which must be those resources.
 func TakeAll[L Ender](c *Client, write, read []string, waits bool, call func() (L, error), parts func(L) []Part) (*Held[L], error) {
 	var calls []Record
 	for _, name := range write {
@@ -79,8 +79,8 @@ func TakeAll[L Ender](c *Client, write, read []string, waits bool, call func() (
 	return take(c, calls, call, parts)
 }
 
-// TakePermits calls call to acquire n of all permits of a semaphore, and records the outcome for each. parts
-// returns the permits of the lease, which each have a resource of their own.
+// TakePermits calls call to acquire n of all permits of a semaphore, and records the outcome for
+// each. parts returns the permits of the lease, which each have a resource of their own.
 func TakePermits[L Ender](c *Client, semaphore string, n, all int, waits bool, call func() (L, error), parts func(L) []Part) (*Held[L], error) {
 	return take(c, slices.Repeat([]Record{{Resource: semaphore, Waits: waits, Permits: all}}, n), call, parts)
 }
@@ -130,9 +130,9 @@ func (h *Held[L]) granted(op uint64, p Part) {
 	h.client.Sink(Record{Kind: Granted, Client: h.client.Name, Op: op, Resource: p.Resource, At: h.client.Now(), Token: p.Token, Fence: p.Fence})
 }
 
-// Downgrade calls call to make an exclusive lease that of a reader, and records that: the exclusive lease
-// has ended when call begins, and the shared one is granted when call returns, whatever it returns but an
-// error that is over.
+// Downgrade calls call to make an exclusive lease that of a reader, and records that: the exclusive
+// lease has ended when call begins, and the shared one is granted when call returns, whatever it
+// returns but an error that is over.
 func Downgrade[L Lease](h *Held[L], resource string, call func() error, isOver func(error) bool) error {
 	h.mu.Lock()
 	now := h.client.Now()

@@ -21,8 +21,8 @@ type lockOp struct {
 	client string
 }
 
-// lockState has the writer that holds the lock, by fencing token, 0 for none; the number of readers; the
-// largest token so far, and that of a writer.
+// lockState has the writer that holds the lock, by fencing token, 0 for none; the number of
+// readers; the largest token so far, and that of a writer.
 type lockState struct{ holder, readers, largest, written int64 }
 
 func lockModel(init lockState) porcupine.Model {

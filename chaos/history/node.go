@@ -15,7 +15,7 @@ type Look struct {
 	Born     int64         // when its last quarantine began, in ms of the node's clock; it identifies the quarantine
 	Keys     map[string]Key
 	Rest     []string // keys other than locks, counters and the marker
-	Conns    int      // connections of clients
+	Conns    []string // connections of clients
 }
 
 // Key is the lock key of a resource and its counter; zero if there are none.

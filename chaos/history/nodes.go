@@ -182,8 +182,8 @@ func (h *History) leftovers(byResource map[string][]*Acquisition, r Rules) (foun
 			for _, key := range l.Rest {
 				found = append(found, Violation{"I11", l.At, "", fmt.Sprintf("node %d has a key %q", l.Node, key)})
 			}
-			if l.Conns > 0 {
-				found = append(found, Violation{"I11", l.At, "", fmt.Sprintf("node %d has %d connections", l.Node, l.Conns)})
+			for _, conn := range l.Conns {
+				found = append(found, Violation{"I11", l.At, "", fmt.Sprintf("node %d has a connection %q", l.Node, conn)})
 			}
 		}
 	}

@@ -19,8 +19,8 @@ type asking struct {
 	locker *sharded.Locker
 }
 
-// command completes a command: it gets the flags for the masters, and its run a Locker without a log.
-// The context of run ends with the first signal. options has what the flags add to the Locker.
+// command completes a command: it gets the flags for the masters, and its run a Locker without a
+// log. The context of run ends with the first signal. options has what the flags add to the Locker.
 func (a *asking) command(cmd *cobra.Command, run func(ctx context.Context, args []string) error, options ...func() ([]redlock.Option, error)) *cobra.Command {
 	cmd.DisableFlagsInUseLine = true
 	if cmd.ValidArgsFunction == nil {
@@ -53,7 +53,7 @@ func (a *asking) command(cmd *cobra.Command, run func(ctx context.Context, args 
 		case ctx.Err() != nil:
 			return errInterrupted
 		case errors.Is(err, redlock.ErrConfig):
-			return usageError{err} // only arguments have not been checked before
+			return exitError{exitUsage, err} // only arguments have not been checked before
 		case isNoQuorum(err):
 			return a.withoutQuorum(err)
 		}
@@ -62,10 +62,10 @@ func (a *asking) command(cmd *cobra.Command, run func(ctx context.Context, args 
 	return cmd
 }
 
-// wants returns a check of the number of arguments.
-func wants(least, most int, complaint string) cobra.PositionalArgs {
+// wants returns a check that there is an argument, and at most so many.
+func wants(most int, complaint string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) < least || len(args) > most {
+		if len(args) == 0 || len(args) > most {
 			return usagef("%s (see %s --help)", complaint, cmd.CommandPath())
 		}
 		return nil
@@ -94,7 +94,8 @@ func (a *asking) inspect(ctx context.Context, key string) (lock, error) {
 	return lockOf(in), err
 }
 
-// list returns all locks, and why some may be missing. It ends at an error that is not for want of a quorum.
+// list returns all locks, and why some may be missing. It ends at an error that is not for want of
+// a quorum.
 func (a *asking) list(ctx context.Context) (found []lock, missing error) {
 	found = []lock{}
 	for _, g := range a.locker.Groups() {

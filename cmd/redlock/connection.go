@@ -58,7 +58,7 @@ func (c *connection) register(f *pflag.FlagSet) {
 	f.StringVar(&c.user, "user", "", "`name` of the user; its password is in $"+passwordEnv+" or $"+cliPasswordEv+"; a URL with a user of its own goes first")
 }
 
-var errNoMasters = errors.New("which masters? give them by --masters 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379, or by " + mastersEnv + " in the environment")
+var errNoMasters = usagef("which masters? give them by --masters 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379, or by %s in the environment", mastersEnv)
 
 // groups returns the addresses of each group of masters, from flags or environment.
 func (c *connection) groups() ([][]string, error) {
@@ -78,7 +78,7 @@ func (c *connection) groups() ([][]string, error) {
 		}
 	}
 	if len(groups) == 1 && len(groups[0]) == 0 {
-		return nil, usageError{errNoMasters}
+		return nil, errNoMasters
 	}
 	return groups, nil
 }

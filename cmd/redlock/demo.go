@@ -21,8 +21,8 @@ const (
 	demoItem   = "stock:item-1"
 	ownMasters = 5
 
-	// When a master fails, in per cent of the stock. Once all is sold, two holders at a time would do
-	// no harm.
+	// When a master fails, in per cent of the stock. Once all is sold, two holders at a time would
+	// do no harm.
 	killAfter  = 30
 	pauseAfter = 60
 
@@ -45,11 +45,11 @@ type demo struct {
 	workers  int
 	rounds   int
 
-	guard func(*redlock.Locker) mutex // tests set a broken lock here
+	guard func(*redlock.Locker) locking // tests set a broken lock here
 }
 
 func newDemo() *cobra.Command {
-	d := demo{guard: func(l *redlock.Locker) mutex { return resourceLock{l} }}
+	d := demo{guard: byLibrary}
 	cmd := &cobra.Command{
 		Use: "demo [flags]", Short: "Sell a stock under a lock while masters fail", Long: demoHelp, Args: noArgs, DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -102,6 +102,7 @@ type shop struct {
 type service struct {
 	locker *redlock.Locker
 	store  *redis.Client
+	lock   locking
 }
 
 // run runs the whole demo. Its error says what was wrong.
@@ -123,7 +124,7 @@ func (d *demo) run(ctx context.Context) (_ *shop, err error) {
 		if err != nil {
 			return nil, err
 		}
-		s.services = append(s.services, service{l, redis.NewClient(&redis.Options{Addr: s.masters[ownMasters].Addr()})})
+		s.services = append(s.services, service{l, redis.NewClient(&redis.Options{Addr: s.masters[ownMasters].Addr()}), d.guard(l)})
 	}
 	fmt.Fprintf(d.out, "%d masters on this machine: %s\n", ownMasters, s.kind)
 	fmt.Fprintf(d.out, "%d services with %d workers of %d rounds each: %d attempts to sell one of %d items\n",
@@ -144,7 +145,8 @@ func (s *shop) close() (err error) {
 	return err
 }
 
-// begin gives the masters their votes, and checks masters and store before all workers wait for them.
+// begin gives the masters their votes, and checks masters and store before all workers wait for
+// them.
 func (d *demo) begin(ctx context.Context, s service) error {
 	ctx, cancel := context.WithTimeout(ctx, firstWithin)
 	defer cancel()
@@ -167,17 +169,14 @@ func (d *demo) begin(ctx context.Context, s service) error {
 const lesson = "To take along: a lease keeps services out of each other's way until it ends, and only a store that checks the fencing token\n" +
 	"keeps out the write of a holder that has not noticed the end."
 
-// sell sells the stock under the lock, while masters fail, and then without the lock for contrast. It
-// judges the run with the lock.
+// sell sells the stock under the lock, while masters fail, and then without the lock for contrast.
+// It judges the run with the lock.
 func (d *demo) sell(ctx context.Context, s *shop) error {
 	sales := min(d.stock, d.attempts()) // under a lock the first attempts are the sales
-	work := workload{stock: d.stock, workers: d.workers, rounds: d.rounds, steps: []step{
+	work := workload{stock: d.stock, workers: d.workers, rounds: d.rounds, services: s.services, steps: []step{
 		{max(sales*killAfter/100, 1), func(done int) error { return d.fail(s, 1, "killed", masters.Master.Kill, done) }},
 		{max(sales*pauseAfter/100, 1), func(done int) error { return d.fail(s, 3, "paused", masters.Master.Pause, done) }},
 	}}
-	for _, one := range s.services {
-		work.sellers = append(work.sellers, seller{d.guard(one.locker), one.store})
-	}
 	s.locked = work.run(ctx)
 	if err := interrupted(ctx); err != nil {
 		return fmt.Errorf("%w after %d of %d attempts", err, s.locked.done, s.locked.attempts)
@@ -185,8 +184,8 @@ func (d *demo) sell(ctx context.Context, s *shop) error {
 	s.ask()
 	d.report(s)
 	if s.locked.err == nil {
-		for i := range work.sellers {
-			work.sellers[i].mutex = noLock{}
+		for i := range s.services {
+			s.services[i].lock = withoutLock
 		}
 		work.steps = nil
 		s.unlocked = work.run(ctx)

@@ -17,7 +17,7 @@ import (
 func small(out *bytes.Buffer) *demo {
 	return &demo{
 		stock: 20, services: 3, workers: 5, rounds: 4, output: output{out: out},
-		guard: func(l *redlock.Locker) mutex { return resourceLock{l} },
+		guard: byLibrary,
 	}
 }
 
@@ -69,6 +69,7 @@ func TestDemoInProcess(t *testing.T) {
 }
 
 func TestDemoWithServers(t *testing.T) {
+	t.Parallel()
 	redistest.Server(t)
 	var out bytes.Buffer
 	got, err := small(&out).run(t.Context())
@@ -111,7 +112,7 @@ func TestDemoWithABrokenLock(t *testing.T) {
 	withoutServer(t)
 	var out, stderr bytes.Buffer
 	d := small(&out)
-	d.guard = func(*redlock.Locker) mutex { return noLock{} }
+	d.guard = func(*redlock.Locker) locking { return withoutLock }
 	got, err := d.run(t.Context())
 	if code := finish(err, &stderr); code != exitFailed {
 		t.Errorf("got code %d, want %d", code, exitFailed)
@@ -130,17 +131,16 @@ func TestDemoWithABrokenLock(t *testing.T) {
 	}
 }
 
-// spiedLock calls a function at each Lock of another lock.
-type spiedLock struct {
-	mutex
-	before func() error
-}
-
-func (s spiedLock) Lock(ctx context.Context) (lease, error) {
-	if err := s.before(); err != nil {
-		return nil, err
+// spied calls a function before each call of the library's lock.
+func spied(before func() error) func(*redlock.Locker) locking {
+	return func(l *redlock.Locker) locking {
+		return func(ctx context.Context) (lease, error) {
+			if err := before(); err != nil {
+				return nil, err
+			}
+			return byLibrary(l)(ctx)
+		}
 	}
-	return s.mutex.Lock(ctx)
 }
 
 func TestDemoWithALockThatFails(t *testing.T) {
@@ -149,14 +149,12 @@ func TestDemoWithALockThatFails(t *testing.T) {
 	var n atomic.Int64
 	var out, stderr bytes.Buffer
 	d := small(&out)
-	d.guard = func(l *redlock.Locker) mutex {
-		return spiedLock{resourceLock{l}, func() error {
-			if n.Add(1) == 30 {
-				return errBroken
-			}
-			return nil
-		}}
-	}
+	d.guard = spied(func() error {
+		if n.Add(1) == 30 {
+			return errBroken
+		}
+		return nil
+	})
 	got, err := d.run(t.Context())
 	if !errors.Is(err, errBroken) || finish(err, &stderr) != exitFailed {
 		t.Errorf("got %v, want %v", err, errBroken)
@@ -176,14 +174,12 @@ func TestDemoInterrupted(t *testing.T) {
 	var n atomic.Int64
 	var out, stderr bytes.Buffer
 	d := small(&out)
-	d.guard = func(l *redlock.Locker) mutex {
-		return spiedLock{resourceLock{l}, func() error {
-			if n.Add(1) == 30 {
-				cancel()
-			}
-			return nil
-		}}
-	}
+	d.guard = spied(func() error {
+		if n.Add(1) == 30 {
+			cancel()
+		}
+		return nil
+	})
 	_, err := d.run(ctx)
 	if code := finish(err, &stderr); code != exitInterrupted || !strings.HasPrefix(stderr.String(), "redlock: interrupted after ") {
 		t.Errorf("got code %d, %q; want %d and how far it came", code, &stderr, exitInterrupted)
@@ -194,6 +190,7 @@ func TestDemoInterrupted(t *testing.T) {
 }
 
 func TestDemoOnMastersThatAreDown(t *testing.T) {
+	redistest.TakesSeconds(t)
 	list := redistest.Minis(t, 3)
 	for _, m := range list[1:] {
 		if err := m.Kill(); err != nil {
@@ -207,7 +204,7 @@ func TestDemoOnMastersThatAreDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	s := service{l, redistest.Client(t, list[0].Addr())}
+	s := service{l, redistest.Client(t, list[0].Addr()), byLibrary(l)}
 	if err := small(new(bytes.Buffer)).begin(ctx, s); !errors.Is(err, redlock.ErrNoQuorum) {
 		t.Errorf("got %v, want %v", err, redlock.ErrNoQuorum)
 	}

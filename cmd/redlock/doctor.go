@@ -90,7 +90,8 @@ func (d *doctor) run(ctx context.Context, only []string) error {
 	return missing
 }
 
-// correct adds hints to the findings about masters that were asked in the wrong way, and counts these masters.
+// correct adds hints to the findings about masters that were asked in the wrong way, and counts
+// these masters.
 func (d *doctor) correct(r admin.Report) int {
 	errs := make(map[string]error)
 	for _, n := range r.Masters {
@@ -172,10 +173,14 @@ func (d *doctor) showHealth(h health) {
 		if len(h.Groups) > 1 {
 			fmt.Fprintf(d.out, "Group %d\n", i+1)
 		}
-		for _, n := range g.Masters {
-			d.showFindings(strings.TrimSpace(n.Master+" "+n.Version), n.Findings)
+		for i, n := range g.Masters {
+			about, findings := strings.TrimSpace(n.Master+" "+n.Version), d.textOf(n.Findings)
+			if i+1 < len(g.Masters) && strings.Count(findings, "\n") > 1 && findings == d.textOf(g.Masters[i+1].Findings) {
+				findings = ",\n" // said once, of both
+			}
+			fmt.Fprint(d.out, about, findings)
 		}
-		d.showFindings("all masters", g.Findings)
+		fmt.Fprint(d.out, "all masters", d.textOf(g.Findings))
 		line := fmt.Sprintf("%d of %d masters have a vote; a quorum is %d", g.Voting, len(g.Masters), g.Quorum)
 		if g.Voting < g.Quorum {
 			line = d.bad(line)
@@ -184,8 +189,10 @@ func (d *doctor) showHealth(h health) {
 	}
 }
 
-// showFindings shows the findings about something that are not ok, and how many are. With -v it shows all.
-func (d *doctor) showFindings(about string, findings []finding) {
+// textOf returns how many findings about something are ok, and below that those that are not. With
+// -v it has all.
+func (d *doctor) textOf(findings []finding) string {
+	var b strings.Builder
 	well := 0
 	for _, f := range findings {
 		if f.level == admin.LevelOK {
@@ -193,9 +200,9 @@ func (d *doctor) showFindings(about string, findings []finding) {
 		}
 	}
 	if well > 0 && !d.verbose {
-		about += ": " + d.good(counted(well, "check")+" ok")
+		b.WriteString(": " + d.good(counted(well, "check")+" ok"))
 	}
-	fmt.Fprintln(d.out, about)
+	b.WriteString("\n")
 	width, _ := sizeOf(terminalOf(d.out))
 	for _, f := range findings {
 		level := fmt.Sprintf("%-8s", f.Level)
@@ -207,11 +214,12 @@ func (d *doctor) showFindings(about string, findings []finding) {
 		case f.level >= admin.LevelWarning:
 			level = d.bad(level)
 		}
-		fmt.Fprintln(d.out, wrapped(fmt.Sprintf("  %s %-12s ", level, f.Check), f.Text, width))
+		fmt.Fprintln(&b, wrapped(fmt.Sprintf("  %s %-12s ", level, f.Check), f.Text, width))
 		if f.Hint != "" {
-			fmt.Fprintln(d.out, wrapped(strings.Repeat(" ", 24)+"-> ", f.Hint, width))
+			fmt.Fprintln(&b, wrapped(strings.Repeat(" ", 24)+"-> ", f.Hint, width))
 		}
 	}
+	return b.String()
 }
 
 // health is the report in JSON.

@@ -15,6 +15,7 @@ import (
 // Facts that a master does not tell are unknown, which is no failure: the command INFO was
 // renamed, or the user has no permission for it.
 func TestDoctorWhereInfoIsHidden(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name string
 		args []string

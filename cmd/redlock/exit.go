@@ -30,13 +30,6 @@ const (
 // errInterrupted is matched by the error of a command that a signal has ended early.
 var errInterrupted = errors.New("interrupted")
 
-// usageError is an error in flags or arguments.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
-
 // exitError asks for an exit code. If it has no error, nothing is printed.
 type exitError struct {
 	code int
@@ -56,8 +49,11 @@ func exitf(code int, format string, args ...any) error {
 	return exitError{code, fmt.Errorf(format, args...)}
 }
 
-// isNoQuorum reports whether the masters are why a command failed, and not another holder. Two addresses of
-// one server can come without ErrNoQuorum: a quorum of the addresses granted.
+// usagef returns an error in flags or arguments.
+func usagef(format string, args ...any) error { return exitf(exitUsage, format, args...) }
+
+// isNoQuorum reports whether the masters are why a command failed, and not another holder. Two
+// addresses of one server can come without ErrNoQuorum: a quorum of the addresses granted.
 func isNoQuorum(err error) bool {
 	return errors.Is(err, redlock.ErrNoQuorum) || redlock.Reason(err) == sameServer
 }
@@ -87,8 +83,6 @@ func exitCode(err error) int {
 		return exitOK
 	case errors.As(err, &e):
 		return e.code
-	case errors.As(err, new(usageError)):
-		return exitUsage
 	case errors.Is(err, redlock.ErrConfig):
 		return exitConfig
 	case errors.Is(err, errInterrupted):
@@ -98,8 +92,8 @@ func exitCode(err error) int {
 }
 
 // oneLine returns the text of an error on one line, without the prefix of the library, also where a
-// command put words before it. Calls and options of the library do not concern the user of a command: an
-// option goes by the name of its flag.
+// command put words before it. Calls and options of the library do not concern the user of a
+// command: an option goes by the name of its flag.
 func oneLine(err error) string {
 	text := strings.TrimPrefix(strings.ReplaceAll(err.Error(), ": redlock: ", ": "), "redlock: ")
 	text = inOption.ReplaceAllStringFunc(text, func(s string) string {

@@ -68,8 +68,8 @@ func help(cmd *cobra.Command, _ []string) {
 	}
 }
 
-// withoutPackage makes the completion script of cobra work where the package bash-completion is missing,
-// whose functions it calls: it splits the line at blanks.
+// withoutPackage makes the completion script of cobra work where the package bash-completion is
+// missing, whose functions it calls: it splits the line at blanks.
 const withoutPackage = `
 if ! declare -F _get_comp_words_by_ref >/dev/null; then
     __redlock_init_completion()

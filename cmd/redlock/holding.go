@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// holdings returns what a lease stands for: several keys in the order in which they were given, and permits
-// by their numbers.
+// holdings returns what a lease stands for: several keys in the order in which they were given, and
+// permits by their numbers.
 func (r *run) holdings(lease held) (parts []lockRecord) {
 	for _, le := range lease.Parts() {
 		p := lockRecord{Key: le.Resource(), Fence: le.Fence()}
@@ -28,7 +28,8 @@ func (r *run) holdings(lease held) (parts []lockRecord) {
 
 var ownVariable = regexp.MustCompile(`^REDLOCK_(MODE|(KEY|SLOT|FENCE)(_[0-9]+)?)=`)
 
-// environment returns the environment of the command. What a redlock around this one has set is left out.
+// environment returns the environment of the command. What a redlock around this one has set is
+// left out.
 func (r *run) environment(lease held) []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return ownVariable.MatchString(v)

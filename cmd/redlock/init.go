@@ -80,8 +80,8 @@ func (i *initCommand) run(ctx context.Context) error {
 		}
 	}
 	if len(lockers) > 0 {
-		fmt.Fprintf(i.out, "%s have a vote now, for locks whose keys begin with %q.\nYou have declared that no lock is held on them, and that they have forgotten none.\n",
-			namesOf(masters, ", "), i.prefix)
+		i.say("%s have a vote now, for locks whose keys begin with %q.", namesOf(masters, ", "), i.prefix)
+		i.say("You have declared that no lock is held on them, and that they have forgotten none.")
 	}
 	return i.failed(blocked)
 }
@@ -107,10 +107,11 @@ func (i *initCommand) confirm(ctx context.Context, masters []admin.Master) error
 	for _, m := range masters {
 		longest = max(longest, m.Quarantine)
 	}
-	fmt.Fprintf(i.out, "redlock init gives these masters their votes at once, for locks whose keys begin with %q:\n  %s\n", i.prefix, namesOf(masters, "\n  "))
-	fmt.Fprintf(i.out, "You declare that no lock is held on them, and that they have forgotten none.\n"+
-		"If a process still holds a lock, a second process can get that lock.\n"+
-		"Without redlock init they have their votes in %v.\n", longest.Round(100*time.Millisecond))
+	i.say("redlock init gives these masters their votes at once, for locks whose keys begin with %q:", i.prefix)
+	fmt.Fprintf(i.out, "  %s\n", namesOf(masters, "\n  "))
+	i.say("You declare that no lock is held on them, and that they have forgotten none.")
+	i.say("If a process still holds a lock, a second process can get that lock.")
+	i.say("Without redlock init they have their votes in %v.", longest.Round(100*time.Millisecond))
 	answer := make(chan string, 1)
 	if in, ok := i.in.(*os.File); ok && term.IsTerminal(int(in.Fd())) && terminalOf(i.out) != nil {
 		fmt.Fprint(i.out, "Type yes to declare that: ")

@@ -86,24 +86,6 @@ func TestImporter(t *testing.T) {
 	r.goRun(t, dir, "", "test", "./...")
 }
 
-// Nested modules require the version of the root that is tagged next, all the same one.
-func TestNestedModules(t *testing.T) {
-	want := required(t, "redlockprom")
-	mods, err := filepath.Glob(filepath.Join("..", "..", "*", "go.mod"))
-	if err != nil || len(mods) < len(modules) {
-		t.Fatalf("got %q, %v; want the nested modules", mods, err)
-	}
-	for _, file := range append(mods, filepath.Join("..", "..", "docs", "fencing", "go.mod"), filepath.Join("..", "..", "bench", "etcd", "go.mod")) {
-		dir, err := filepath.Rel(filepath.Join("..", ".."), filepath.Dir(file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := required(t, dir); got != want {
-			t.Errorf("%s requires %s of the root, want %s as redlockprom", dir, got, want)
-		}
-	}
-}
-
 // required returns the version of the root that a nested module requires.
 func required(t *testing.T, dir string) string {
 	t.Helper()

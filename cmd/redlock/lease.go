@@ -60,7 +60,7 @@ func newAcquire() *cobra.Command {
 		Short:   "Take a lock and print its token",
 		Long:    acquireHelp,
 		Example: acquireExample,
-		Args:    wants(1, 1, "which lock? give a KEY"),
+		Args:    wants(1, "which lock? give a KEY"),
 	}
 	f := cmd.Flags()
 	c.registerTTL(f, ttlUsage)
@@ -91,7 +91,7 @@ func newRelease() *cobra.Command {
 func byToken(name, short, long string) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " KEY [TOKEN] [flags]", Short: short, Long: long,
-		Args: wants(1, 2, "which lock? give its KEY and the TOKEN that redlock acquire printed"),
+		Args: wants(2, "which lock? give its KEY and the TOKEN that redlock acquire printed"),
 	}
 }
 
@@ -113,7 +113,8 @@ func (c *leaseCommand) acquire(ctx context.Context, keys []string, stderr io.Wri
 	case err != nil:
 		return err
 	}
-	// Without its token the lock would be of no use: if the token cannot be written, Close releases the lock.
+	// Without its token the lock would be of no use: if the token cannot be written, Close releases
+	// the lock.
 	le := lease.Parts()[0]
 	var unwritten error
 	err = c.tell(le, func() { _, unwritten = fmt.Fprintln(c.out, forShell(le.Token())) })
@@ -123,8 +124,8 @@ func (c *leaseCommand) acquire(ctx context.Context, keys []string, stderr io.Wri
 	return leave(le)
 }
 
-// forShell returns a token in a form that needs no quotes in a shell. A token is a random text, and behind a
-// semicolon the label of the holder, if it has one.
+// forShell returns a token in a form that needs no quotes in a shell. A token is a random text, and
+// behind a semicolon the label of the holder, if it has one.
 func forShell(token string) string {
 	id, owner, labelled := strings.Cut(token, ";")
 	if !labelled {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -22,7 +23,7 @@ import (
 
 const topHelp = `Show the masters and all locks under the key prefix, until q or a signal ends it.
 
-For each master: how long it took to answer, whether it has a vote, and how long its quarantine lasts. For each lock: the label of its holder, its state in the words of redlock status, when its keys expire unless they are renewed, and how many processes wait for it.
+For each master: how long it took to answer, whether it has a vote, and how long its quarantine lasts. For each lock: the label of its holder, its state in the words of redlock status, when its keys expire unless they are renewed, and how many processes wait for it; then fencing token and token. If the terminal is too narrow, the token is shortened, and what then has no room is left out: redlock status shows all.
 
 ` + keysHelp + `
 If the output is no terminal, one picture is written, with all locks and without colours.
@@ -44,7 +45,10 @@ const keysHelp = `  space, r   ask now         up, down, k, j, page up, page dow
   q          end
 `
 
-const leastInterval = 100 * time.Millisecond
+const (
+	leastInterval = 100 * time.Millisecond
+	leastRemark   = 16 // columns
+)
 
 // live is the commands top and watch, which show locks again and again.
 type live struct {
@@ -80,7 +84,7 @@ func newWatch() *cobra.Command {
 		Short:   "Show who holds locks, live or as a line for each change",
 		Long:    watchHelp,
 		Example: "  redlock watch deploy nightly\n  redlock watch deploy -o json >>deploy.log",
-		Args:    wants(1, anyNumber, "which locks? give their KEYs"),
+		Args:    wants(anyNumber, "which locks? give their KEYs"),
 	}
 	w.output.register(cmd.Flags())
 	return w.command(cmd, w.changes)
@@ -245,7 +249,7 @@ func (t *live) draw(ctx context.Context, terminal *os.File) error {
 			case " ", "r":
 				ask()
 			default:
-				t.press(key, height)
+				t.press(key, width-1, height)
 				tick.Reset(t.interval)
 			}
 		}
@@ -272,8 +276,8 @@ func readKeys(in io.Reader, keys chan<- string) {
 }
 
 // press changes what the next picture shows.
-func (t *live) press(key string, height int) {
-	page := max(height-len(t.head(0))-2, 1) // picture corrects an offset that is too far
+func (t *live) press(key string, width, height int) {
+	page := max(height-len(t.head(width))-2, 1) // picture corrects an offset that is too far
 	switch key {
 	case "+":
 		t.interval = max(t.interval/2, leastInterval)
@@ -340,7 +344,13 @@ func (t *live) head(width int) []string {
 	}
 	lines := []string{fmt.Sprintf("%s  %s  every %v  %d of %d masters vote  %s  %s", t.name, t.seen.at.Format("15:04:05"), t.interval, voting, masters, word, counted(len(t.seen.locks), "lock"))}
 	if len(t.keys) == 0 {
-		lines = append(lines, tableOf(table.Row{"master", "round trip", "vote", "quarantine", "remark"}, rows, width, toTheRight(2), toTheRight(4))...)
+		header := table.Row{"master", "round trip", "vote", "quarantine", "remark"}
+		if room := width - widthOf(header, rows, 0, 4); width > 0 {
+			for _, row := range rows {
+				row[4] = onTwoLines(row[4].(string), max(room, leastRemark))
+			}
+		}
+		lines = append(lines, tableOf(header, rows, width, toTheRight(2), toTheRight(4))...)
 	}
 	if t.seen.missing != nil {
 		lines = append(lines, fit("locks may be "+t.bad("missing")+": "+oneLine(t.seen.missing), width))
@@ -362,6 +372,9 @@ func (t *live) masterRow(n admin.Master) table.Row {
 	}
 	if n.Err != nil {
 		vote = t.bad("down")
+	}
+	if dialed := (*net.OpError)(nil); errors.As(n.Err, &dialed) {
+		remark = dialed.Err.Error() // its address is in the row already
 	}
 	return table.Row{n.Master, short(n.RoundTrip), vote, short(n.Quarantine), remark}
 }

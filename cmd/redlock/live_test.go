@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -69,17 +68,18 @@ func (s *screen) resize(rows, columns uint16) {
 
 // A terminal of 80 by 24 shows masters, locks, holders and waiters in place, and heeds keys.
 func TestTopOnATerminal(t *testing.T) {
-	list := newMasters(t, 3, redlock.DefaultMaxTTL)
+	t.Parallel()
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	hold := []string{"run", "--owner", "a-fleet"}
 	for i := range 30 {
 		hold = append(hold, fmt.Sprintf("many:%02d", i))
 	}
-	holder := exec.Command("redlock", append(hold, "--", "sleep", "100")...)
+	holder := c.command("redlock", append(hold, "--", "sleep", "100")...)
 	if err := holder.Start(); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = holder.Process.Kill(); _ = holder.Wait() }()
-	s := onTerminal(t, nil, "redlock", "top", "--interval", "1m")
+	s := c.onTerminal(t, nil, "redlock", "top", "--interval", "1m")
 	s.resize(24, 80)
 	fits := func(lines []string) {
 		t.Helper()
@@ -93,7 +93,7 @@ func TestTopOnATerminal(t *testing.T) {
 		}
 	}
 	s.pressesUntil(" ", "30 locks, 1-17") // the holder and the size come a moment later
-	waiter := exec.Command("redlock", "run", "many:29", "-w", "30s", "--", "true")
+	waiter := c.command("redlock", "run", "many:29", "-w", "30s", "--", "true")
 	if err := waiter.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestTopOnATerminal(t *testing.T) {
 	if lines := s.awaits(waitedFor); !strings.HasPrefix(lines[6], "many:29 ") {
 		t.Errorf("got %q as the first lock, want that with a waiter", lines[6])
 	}
-	if err := list[0].Restart(); err != nil {
+	if err := c.list[0].Restart(); err != nil {
 		t.Fatal(err)
 	}
 	s.pressesUntil("r", " no ")
@@ -125,7 +125,7 @@ func TestTopOnATerminal(t *testing.T) {
 	if code := s.code(); code != 0 {
 		t.Errorf("got code %d, want 0", code)
 	}
-	plain := onTerminal(t, []string{"NO_COLOR=1"}, "redlock", "top")
+	plain := c.onTerminal(t, []string{"NO_COLOR=1"}, "redlock", "top")
 	plain.awaits(`^many:`)
 	plain.types(ctrlC)
 	if code := plain.code(); code != 0 || strings.Contains(plain.shows(), "\x1b[3") {
@@ -135,7 +135,8 @@ func TestTopOnATerminal(t *testing.T) {
 
 // watch is a top of some locks, whether they are held or not.
 func TestWatchOnATerminal(t *testing.T) {
-	list := newMasters(t, 3, redlock.DefaultMaxTTL)
+	t.Parallel()
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	for _, test := range []struct {
 		name    string
 		env     []string
@@ -145,16 +146,16 @@ func TestWatchOnATerminal(t *testing.T) {
 		{"without", []string{"NO_COLOR=1"}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := onTerminal(t, test.env, "redlock", "watch", "k", "other", "--interval", "100ms")
+			s := c.onTerminal(t, test.env, "redlock", "watch", "k", "other", "--interval", "100ms")
 			if lines := s.awaits(`^k +FREE`); !strings.HasPrefix(lines[0], "redlock watch  ") || !strings.HasPrefix(lines[1], "KEY ") || !strings.HasPrefix(lines[3], "other ") {
 				t.Errorf("got\n%s\nwant both locks below the first line", strings.Join(lines, "\n"))
 			}
-			token, err := exec.Command("redlock", "acquire", "k", "--ttl", "5s").Output()
+			token, err := c.command("redlock", "acquire", "k", "--ttl", "5s").Output()
 			if err != nil {
 				t.Fatal(err)
 			}
 			s.awaits(`^k +[^ ]+:acquire +HELD +[0-9.]+m?s `)
-			if err := exec.Command("redlock", "release", "k", strings.TrimSpace(string(token))).Run(); err != nil {
+			if err := c.command("redlock", "release", "k", strings.TrimSpace(string(token))).Run(); err != nil {
 				t.Fatal(err)
 			}
 			s.awaits(`^k +FREE`)
@@ -167,14 +168,14 @@ func TestWatchOnATerminal(t *testing.T) {
 			}
 		})
 	}
-	s := onTerminal(t, nil, "redlock", "watch", "a-key-that-is-longer-than-the-line", "b", "c", "d", "--interval", "100ms")
+	s := c.onTerminal(t, nil, "redlock", "watch", "a-key-that-is-longer-than-the-line", "b", "c", "d", "--interval", "100ms")
 	s.resize(5, 30)
 	s.awaits(`^a-key-that-… +FREE`)
 	s.pressesUntil("j", `(?m)^d +FREE`)
 	if lines := s.frame(); len(lines) != 5 {
 		t.Errorf("got %d lines, want 5:\n%s", len(lines), strings.Join(lines, "\n"))
 	}
-	if err := list[0].Kill(); err != nil {
+	if err := c.list[0].Kill(); err != nil {
 		t.Fatal(err)
 	}
 	s.resize(40, 120)
@@ -190,8 +191,9 @@ func TestWatchOnATerminal(t *testing.T) {
 
 // A terminal that can only print gets one line for each change.
 func TestWatchOnADumbTerminal(t *testing.T) {
-	newMasters(t, 3, redlock.DefaultMaxTTL)
-	s := onTerminal(t, []string{"TERM=dumb"}, "redlock", "watch", "k", "--interval", "100ms")
+	t.Parallel()
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
+	s := c.onTerminal(t, []string{"TERM=dumb"}, "redlock", "watch", "k", "--interval", "100ms")
 	s.waits(" k: FREE\r\n")
 	s.types(ctrlC)
 	if code := s.code(); code != 0 || strings.Contains(s.shows(), "\x1b") {
@@ -199,7 +201,8 @@ func TestWatchOnADumbTerminal(t *testing.T) {
 	}
 }
 
-// On 80 columns the owner of a lock is whole: the token is cut first, then the key.
+// On 80 columns the owner of a lock is whole: the token is cut first, the fencing token is whole or not there,
+// and then the key is cut.
 func TestLockTableOn80Columns(t *testing.T) {
 	owner := "ip-10-0-12-34.eu-west-1.internal:471123:make"
 	held := lock{Key: "team:service:environment:deploy", Verdict: "HELD", verdict: admin.VerdictHeld, Owner: owner, Fence: 1795571116404684, Token: "Xp3k9QzA", freeIn: 7900 * time.Millisecond, Waiting: 12}
@@ -212,11 +215,13 @@ func TestLockTableOn80Columns(t *testing.T) {
 		want   []string
 		absent string
 	}{
-		{"a long owner", 79, []lock{held}, []string{"team:servic…  " + owner + "  HELD "}, "1795571116404684"},
+		{"a long owner", 79, []lock{held}, []string{"team:servic…  " + owner + "  HELD      7.9s"}, " 12"},
+		{"no room for a part of the token", 126, []lock{held}, []string{"team:service:environment:deploy  " + owner + "  HELD      7.9s       12  1795571116404684"}, "…"},
+		{"room for a part of the token", 127, []lock{held}, []string{"team:service:environment:deploy  " + owner + "  HELD      7.9s       12  1795571116404684  Xp3k…"}, "Q"},
 		{"room for all", 150, []lock{held}, []string{"team:service:environment:deploy  " + owner + "  HELD      7.9s       12  1795571116404684  Xp3k9QzA"}, "…"},
 		{"no terminal", 0, []lock{held}, []string{"team:service:environment:deploy  " + owner + "  HELD      7.9s       12  1795571116404684  Xp3k9QzA"}, "…"},
 		{"readers", 79, []lock{shared}, []string{"prices  2 readers: one, aaaaaaaa  SHARED"}, "…"},
-		{"many readers", 79, []lock{crowd, held}, []string{"prices        16 readers: web-1, web-1, web-1…              SHARED", "team:servic…  " + owner + "  HELD "}, "17955711164"},
+		{"many readers", 79, []lock{crowd, held}, []string{"prices        16 readers: web-1, web-1, web-1…              SHARED", "team:servic…  " + owner + "  HELD "}, "1795"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			lines := new(output).lockTable("key", test.locks, test.width)
@@ -226,5 +231,19 @@ func TestLockTableOn80Columns(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A remark of top that is longer than its column has two lines.
+func TestOnTwoLines(t *testing.T) {
+	for words, want := range map[string]string{
+		"":            "",
+		"i/o timeout": "i/o timeout",
+		"no vote for 9.8s: it is new, or has lost data":                            "no vote for 9.8s: it is\nnew, or has lost data",
+		"client web-3 has the list of masters 127.0.0.1:6379, 127.0.0.1:6380, and": "client web-3 has the\nlist of masters 127.0.0…",
+	} {
+		if got := onTwoLines(words, 24); got != want {
+			t.Errorf("%q: got %q, want %q", words, got, want)
+		}
 	}
 }

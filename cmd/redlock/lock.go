@@ -14,8 +14,8 @@ import (
 	"github.com/d0720281/redlock/admin"
 )
 
-// lock is what the masters have of a lock. All commands show locks by it: as JSON, as a line, or as a row
-// of a table. Tokens are cut off: with the whole token any user could release the lock.
+// lock is what the masters have of a lock. All commands show locks by it: as JSON, as a line, or as
+// a row of a table. Tokens are cut off: with the whole token any user could release the lock.
 type lock struct {
 	Key     string      `json:"key"`
 	Waiting int         `json:"waiting,omitempty"` // processes
@@ -202,11 +202,12 @@ func (o *output) showLocks(first string, locks []lock) {
 	}
 }
 
-// lockTable returns the lines of a table of locks. Where it is too wide, the token is cut first, then the
-// fencing token. The first column has what the next four leave, and at least 12. The label of a holder is
-// never cut, a list of readers is.
+// lockTable returns the lines of a table of locks. Where it is too wide, the token is cut first.
+// Other columns are left out from the right: a part of a number is another number. The first column
+// has what the next four leave, and at least 12. The label of a holder is cut only by the end of a
+// line, a list of readers before.
 func (o *output) lockTable(first string, locks []lock, width int) []string {
-	const least, mostReaders = 12, 32
+	const least, leastToken, mostReaders = 12, 5, 32
 	header := table.Row{first, "owner", "state", "expires", "waiting", "fence", "token"}
 	var rows []table.Row
 	for _, l := range locks {
@@ -216,23 +217,30 @@ func (o *output) lockTable(first string, locks []lock, width int) []string {
 		}
 		row := table.Row{printable(l.Key), holder, o.verdict(&l), lifeOf(l.freeIn), numberOf(int64(l.Waiting)), numberOf(l.Fence), l.Token}
 		if l.Slot > 0 {
-			row[0] = l.Slot
+			row[0] = fmt.Sprint(l.Slot)
 		}
 		rows = append(rows, row)
 	}
-	key := table.ColumnConfig{Number: 1, Align: text.AlignLeft, WidthMaxEnforcer: func(s string, n int) string { return text.Snip(s, n, "…") }}
 	if width > 0 {
-		key.WidthMax = width
-		for i := range 4 {
-			widest := len(fmt.Sprint(header[i+1]))
+		snip := func(column, most int) {
 			for _, row := range rows {
-				widest = max(widest, text.StringWidthWithoutEscSequences(fmt.Sprint(row[i+1])))
+				row[column] = text.Snip(row[column].(string), most, "…")
 			}
-			key.WidthMax -= widest + 2
 		}
-		key.WidthMax = max(key.WidthMax, least)
+		snip(0, max(width-widthOf(header, rows, 1, 5), least))
+		if room := width - widthOf(header, rows, 0, 6); room >= leastToken {
+			snip(6, room)
+		}
+		whole := len(header)
+		for whole > 2 && widthOf(header, rows, 0, whole)-2 > width {
+			whole--
+		}
+		header = header[:whole]
+		for i := range rows {
+			rows[i] = rows[i][:whole]
+		}
 	}
-	return tableOf(header, rows, width, key, toTheRight(4), toTheRight(5))
+	return tableOf(header, rows, width, toTheRight(4), toTheRight(5))
 }
 
 // lifeOf returns how long a key lives, as text.

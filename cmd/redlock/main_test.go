@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -12,7 +13,8 @@ import (
 
 // The test binary is also redlock itself, and the command that redlock runs in tests.
 func TestMain(m *testing.M) {
-	logging.Disable() // as main does
+	_ = flag.Set("test.parallel", "4") // unless -parallel is given: most tests wait
+	logging.Disable()                  // as main does
 	testscript.Main(leakChecked{m}, map[string]func(){"redlock": observedMain, "beat": beat})
 }
 

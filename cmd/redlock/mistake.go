@@ -17,8 +17,8 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// withoutQuorum returns the error of a command that too few masters answered. Where waiting cannot help
-// it has another exit code, so that no wrapper tries for ever, and says what to correct.
+// withoutQuorum returns the error of a command that too few masters answered. Where waiting cannot
+// help it has another exit code, so that no wrapper tries for ever, and says what to correct.
 func (c *connection) withoutQuorum(err error) error {
 	var refused *redlock.QuorumError
 	hint, permanent := "", redlock.Reason(err) == sameServer
@@ -48,8 +48,8 @@ func (c *connection) withoutQuorum(err error) error {
 	return exitf(exitConfig, "%w (%s)", err, hint)
 }
 
-// mistakes returns how to correct the errors of masters that could not be asked, by address. A master
-// whose error has another reason is left out.
+// mistakes returns how to correct the errors of masters that could not be asked, by address. A
+// master whose error has another reason is left out.
 func (c *connection) mistakes(errs map[string]error) map[string]string {
 	hints := make(map[string]string)
 	var mu sync.Mutex
@@ -67,8 +67,8 @@ func (c *connection) mistakes(errs map[string]error) map[string]string {
 	return hints
 }
 
-// mistake returns how to correct the error of a master; "" if that is not known. A server that was asked
-// in the wrong protocol may answer nothing at all, so that the other one is tried.
+// mistake returns how to correct the error of a master; "" if that is not known. A server that was
+// asked in the wrong protocol may answer nothing at all, so that the other one is tried.
 func (c *connection) mistake(addr string, err error) string {
 	o := c.asked[addr]
 	switch {
@@ -91,16 +91,9 @@ func (c *connection) mistake(addr string, err error) string {
 // probeWithin bounds how long a probe of the protocol takes.
 const probeWithin = time.Second
 
-func network(o *redis.Options) string {
-	if strings.HasPrefix(o.Addr, "/") {
-		return "unix"
-	}
-	return "tcp"
-}
-
 // isPlain reports whether a server speaks the protocol of Redis without TLS.
 func isPlain(o *redis.Options) bool {
-	conn, err := net.DialTimeout(network(o), o.Addr, probeWithin)
+	conn, err := net.DialTimeout(cmp.Or(o.Network, "tcp"), o.Addr, probeWithin)
 	if err != nil {
 		return false
 	}
@@ -121,7 +114,7 @@ func isTLS(o *redis.Options) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), probeWithin)
 	defer cancel()
 	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} // nothing is sent over this connection
-	conn, err := dialer.DialContext(ctx, network(o), o.Addr)
+	conn, err := dialer.DialContext(ctx, cmp.Or(o.Network, "tcp"), o.Addr)
 	if err == nil {
 		_ = conn.Close() // the server may have ended it, for want of a certificate
 		return true

@@ -34,7 +34,8 @@ func (o *output) open(cmd *cobra.Command) error {
 	return nil
 }
 
-// to sets the writer. Only a terminal gets colours, and only if the environment does not forbid them.
+// to sets the writer. Only a terminal gets colours, and only if the environment does not forbid
+// them.
 func (o *output) to(out io.Writer) {
 	o.out, o.colours = out, terminalOf(out) != nil && os.Getenv("NO_COLOR") == ""
 }
@@ -87,8 +88,8 @@ func (o *output) table(header table.Row, rows []table.Row) {
 	}
 }
 
-// tableOf returns the lines of a table. It has no frames, so that cut and grep work on it. Lines that
-// are longer than width are cut; 0 cuts none.
+// tableOf returns the lines of a table. It has no frames, so that cut and grep work on it. Lines
+// that are longer than width are cut; 0 cuts none.
 func tableOf(header table.Row, rows []table.Row, width int, columns ...table.ColumnConfig) []string {
 	t := table.NewWriter()
 	t.SetStyle(table.Style{
@@ -104,6 +105,18 @@ func tableOf(header table.Row, rows []table.Row, width int, columns ...table.Col
 	return strings.Split(t.Render(), "\n")
 }
 
+// widthOf returns the width of some columns of a table, each with two blanks behind it.
+func widthOf(header table.Row, rows []table.Row, from, to int) (sum int) {
+	for i := from; i < to; i++ {
+		widest := len(fmt.Sprint(header[i]))
+		for _, row := range rows {
+			widest = max(widest, text.StringWidthWithoutEscSequences(fmt.Sprint(row[i])))
+		}
+		sum += widest + 2
+	}
+	return sum
+}
+
 // fit returns as much of a line as a width has room for; 0 cuts nothing.
 func fit(line string, width int) string {
 	if width == 0 {
@@ -112,7 +125,8 @@ func fit(line string, width int) string {
 	return text.Trim(line, width)
 }
 
-// wrapped returns a text that begins behind a lead, and is wrapped at a width below its own beginning.
+// wrapped returns a text that begins behind a lead, and is wrapped at a width below its own
+// beginning.
 func wrapped(lead, words string, width int) string {
 	indent := text.StringWidthWithoutEscSequences(lead)
 	var lines []string
@@ -120,6 +134,23 @@ func wrapped(lead, words string, width int) string {
 		lines = append(lines, strings.TrimRight(line, " \n"))
 	}
 	return lead + strings.Join(lines, "\n"+strings.Repeat(" ", indent))
+}
+
+// onTwoLines wraps a text, and cuts off what two lines have no room for.
+func onTwoLines(words string, width int) string {
+	first, rest, _ := strings.Cut(text.WrapSoft(words, width), "\n")
+	rest = text.Snip(strings.Join(strings.Fields(rest), " "), width, "…")
+	return strings.TrimSpace(strings.TrimSpace(first) + "\n" + rest)
+}
+
+// say prints a sentence, wrapped on a terminal.
+func (o *output) say(format string, args ...any) {
+	words := fmt.Sprintf(format, args...)
+	if terminal := terminalOf(o.out); terminal != nil {
+		width, _ := sizeOf(terminal)
+		words = wrapped("", words, width)
+	}
+	fmt.Fprintln(o.out, words)
 }
 
 // toTheRight aligns a column.

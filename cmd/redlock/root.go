@@ -51,9 +51,9 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// withDash returns the command line with the -- that redlock run needs between KEY and command, if it has
-// none: flock, consul lock and etcdctl lock need none either. The flags of redlock run end at the command
-// then, as the flags behind it are those of the command.
+// withDash returns the command line with the -- that redlock run needs between KEY and command, if
+// it has none: flock, consul lock and etcdctl lock need none either. The flags of redlock run end
+// at the command then, as the flags behind it are those of the command.
 func withDash(root *cobra.Command, args []string) []string {
 	cmd, rest, err := root.Find(args)
 	if err != nil || cmd.Name() != runName || slices.Contains(rest, "--") {

@@ -293,7 +293,7 @@ func (r *run) acquire(ctx context.Context, locker *sharded.Locker, signals <-cha
 	case err == nil:
 		return lease, nil
 	case errors.Is(err, redlock.ErrConfig):
-		return nil, usageError{err} // only KEY has not been checked before
+		return nil, exitError{exitUsage, err} // only KEY has not been checked before
 	case isNoQuorum(err):
 		err = r.withoutQuorum(err)
 		if exitCode(err) == exitNoQuorum {

@@ -34,14 +34,14 @@ func TestTheCommandIsDeadBeforeTheLockIs(t *testing.T) {
 			fault, name = (*masters.Process).Pause, "paused"
 		}
 		t.Run(fmt.Sprintf("%d %s", round, name), func(t *testing.T) {
-			list := newMasters(t, 3, shortTTL)
+			c := newCluster(t, 3, shortTTL)
 			dir := t.TempDir()
-			t.Setenv(latenessEnv, dir)
+			c.env = append(c.env, latenessEnv+"="+dir)
 			file := func(i int, whose string) string { return filepath.Join(dir, fmt.Sprint(whose, i)) }
 			runs := make([]*process, perRound)
 			for i := range runs {
 				args := append([]string{fmt.Sprint("key", i)}, shortFlags...)
-				runs[i] = start(t, append(args, "-v", "--", "beat", "-deaf", "-fork", file(i, "grandchild"), file(i, "child"))...)
+				runs[i] = c.start(t, append(args, "-v", "--", "beat", "-deaf", "-fork", file(i, "grandchild"), file(i, "child"))...)
 			}
 			for i := range runs {
 				redistest.Eventually(t, 20*time.Second, func() bool {
@@ -52,7 +52,7 @@ func TestTheCommandIsDeadBeforeTheLockIs(t *testing.T) {
 			late := worstDelay(t)
 			broken := time.Now()
 			var failed sync.WaitGroup
-			for _, m := range list[:2] {
+			for _, m := range c.list[:2] {
 				failed.Go(func() {
 					if err := fault(m); err != nil {
 						t.Error(err)
@@ -112,19 +112,20 @@ func delayOf(t *testing.T, dir string, pid int) time.Duration {
 // A command that obeys the signal ends in time. Its own exit code is reported beside that of the
 // loss. That the masters come back before it has ended changes nothing.
 func TestALossIsAskedFirst(t *testing.T) {
-	list := newMasters(t, 3, 6*time.Second)
+	t.Parallel()
+	c := newCluster(t, 3, 6*time.Second)
 	dir := t.TempDir()
 	ready, asked := filepath.Join(dir, "ready"), filepath.Join(dir, "asked")
-	p := start(t, "k", "--ttl", "6s", "--max-ttl", "6s", "-k", "2s", "-s", "usr1", "-c",
+	p := c.start(t, "k", "--ttl", "6s", "--max-ttl", "6s", "-k", "2s", "-s", "usr1", "-c",
 		`trap 'touch `+asked+`; sleep 1.2; exit 5' USR1; touch `+ready+`; while :; do sleep 0.02; done`)
 	redistest.Eventually(t, 10*time.Second, exists(ready), "the command runs")
-	for _, m := range list[:2] {
+	for _, m := range c.list[:2] {
 		if err := m.Pause(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	redistest.Eventually(t, 10*time.Second, exists(asked), "the command is asked to end")
-	for _, m := range list[:2] {
+	for _, m := range c.list[:2] {
 		if err := m.Resume(); err != nil {
 			t.Fatal(err)
 		}
@@ -143,12 +144,12 @@ func TestALossIsAskedFirst(t *testing.T) {
 
 // Masters that come back empty report the loss at once: there is no time to ask the command to end.
 func TestALossThatTheMastersTellIsAtOnce(t *testing.T) {
-	list := newMasters(t, 3, redlock.DefaultMaxTTL)
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	file := filepath.Join(t.TempDir(), "beat")
-	p := start(t, "k", "--", "beat", file)
+	p := c.start(t, "k", "--", "beat", file)
 	redistest.Eventually(t, 10*time.Second, func() bool { return beating(file) }, "the command runs")
 	began := time.Now()
-	for _, m := range list {
+	for _, m := range c.list {
 		if err := redistest.Client(t, m.Addr()).FlushAll(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -165,9 +166,9 @@ func TestALossThatTheMastersTellIsAtOnce(t *testing.T) {
 // After redlock was stopped past the end of the lock, the command does not go on: the help
 // says that redlock can do no more.
 func TestStoppedTooLong(t *testing.T) {
-	newMasters(t, 3, shortTTL)
+	c := newCluster(t, 3, shortTTL)
 	file := filepath.Join(t.TempDir(), "beat")
-	p := start(t, append(append([]string{"k"}, shortFlags...), "--", "beat", file)...)
+	p := c.start(t, append(append([]string{"k"}, shortFlags...), "--", "beat", file)...)
 	redistest.Eventually(t, 10*time.Second, func() bool { return beating(file) }, "the command runs")
 	p.signal(t, syscall.SIGSTOP)
 	time.Sleep(shortTTL * 3 / 2) // the lock ends
@@ -187,10 +188,10 @@ func TestTheCommandDiesWithRedlock(t *testing.T) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("needs Linux: elsewhere the command is left running")
 	}
-	newMasters(t, 3, redlock.DefaultMaxTTL)
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	for range 3 {
 		file := filepath.Join(t.TempDir(), "beat")
-		p := start(t, "k", "-w", "20s", "--ttl", "1s", "--", "beat", "-deaf", file)
+		p := c.start(t, "k", "-w", "20s", "--ttl", "1s", "--", "beat", "-deaf", file)
 		redistest.Eventually(t, 10*time.Second, func() bool { return beating(file) }, "the command runs")
 		time.Sleep(20 * time.Millisecond) // meanwhile Go's scheduler moves goroutines, and threads come and go
 		before := time.Now()
@@ -206,7 +207,8 @@ func TestTheCommandDiesWithRedlock(t *testing.T) {
 }
 
 func TestAtMost(t *testing.T) {
-	newMasters(t, 3, redlock.DefaultMaxTTL)
+	t.Parallel()
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	for _, test := range []struct {
 		name, script string
 		atMost, kill string
@@ -219,7 +221,7 @@ func TestAtMost(t *testing.T) {
 		{"a command that has ended before", `exit 3`, "20s", "3s", 3, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := start(t, "k", "--at-most", test.atMost, "-k", test.kill, "-c", test.script)
+			p := c.start(t, "k", "--at-most", test.atMost, "-k", test.kill, "-c", test.script)
 			code, rec := p.wait(t)
 			want, outcome := exitTimedOut, outcomeTimedOut
 			if test.command == 3 {
@@ -236,13 +238,14 @@ func TestAtMost(t *testing.T) {
 }
 
 func TestAtLeast(t *testing.T) {
-	newMasters(t, 3, redlock.DefaultMaxTTL)
-	const least = 2 * time.Second
+	t.Parallel()
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
+	const least = 2500 * time.Millisecond
 	began := time.Now()
-	p := start(t, "k", "--ttl", "500ms", "--at-least", "2s", "-v", "--", "false")
+	p := c.start(t, "k", "--ttl", "1500ms", "--at-least", "2.5s", "-v", "--", "false")
 	redistest.Eventually(t, 10*time.Second, p.has("holding the lock on"), "the command has ended")
-	time.Sleep(700 * time.Millisecond) // the lock is renewed meanwhile
-	if code, _ := start(t, "k", "-n", "--", "true").wait(t); code != exitConflict {
+	time.Sleep(1700 * time.Millisecond) // the lock is renewed meanwhile
+	if code, _ := c.start(t, "k", "-n", "--", "true").wait(t); code != exitConflict {
 		t.Errorf("got code %d from another redlock, want %d", code, exitConflict)
 	}
 	code, rec := p.wait(t)
@@ -253,7 +256,7 @@ func TestAtLeast(t *testing.T) {
 		t.Errorf("got %+v, want a command that ends at once", rec.Command)
 	}
 	// A signal ends the rest of the minimum, and the code is still the command's.
-	p = start(t, "k", "--at-least", "20s", "-v", "--", "true")
+	p = c.start(t, "k", "--at-least", "20s", "-v", "--", "true")
 	redistest.Eventually(t, 10*time.Second, p.has("holding the lock on"), "the lock is held on")
 	p.signal(t, syscall.SIGTERM)
 	if code, rec := p.wait(t); code != 0 || !rec.Released {
@@ -263,9 +266,10 @@ func TestAtLeast(t *testing.T) {
 
 // If the command ends by itself, its background processes go on.
 func TestTheRestOfAGroup(t *testing.T) {
-	newMasters(t, 3, redlock.DefaultMaxTTL)
+	t.Parallel()
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	file := filepath.Join(t.TempDir(), "beat")
-	p := start(t, "k", "-c", `beat `+file+` & echo $! > `+file+`.pid; until test -s `+file+`; do sleep 0.01; done`)
+	p := c.start(t, "k", "-c", `beat `+file+` & echo $! > `+file+`.pid; until test -s `+file+`; do sleep 0.01; done`)
 	if code, _ := p.wait(t); code != 0 {
 		t.Fatalf("got code %d", code)
 	}
@@ -278,9 +282,10 @@ func TestTheRestOfAGroup(t *testing.T) {
 
 // If redlock had to end the command, it kills the background processes, even if the command ended at once.
 func TestNothingIsLeftOfACommandThatWasEnded(t *testing.T) {
-	newMasters(t, 3, redlock.DefaultMaxTTL)
+	t.Parallel()
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	file := filepath.Join(t.TempDir(), "beat")
-	p := start(t, "k", "--at-most", "2s", "-c", `trap 'exit 0' TERM; beat -deaf `+file+` & echo $! > `+file+`.pid; while :; do sleep 0.02; done`)
+	p := c.start(t, "k", "--at-most", "2s", "-c", `trap 'exit 0' TERM; beat -deaf `+file+` & echo $! > `+file+`.pid; while :; do sleep 0.02; done`)
 	redistest.Eventually(t, 10*time.Second, func() bool { return beating(file) }, "the rest runs")
 	pid := numberIn(t, file+".pid")
 	defer func() { _ = syscall.Kill(pid, syscall.SIGKILL) }()

@@ -4,7 +4,6 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -25,11 +24,12 @@ func isStopped(pid int) bool {
 // A stop from a terminal that is not redlock's standard input stops the command as well. Both
 // continue together.
 func TestStopWithoutATerminal(t *testing.T) {
-	newMasters(t, 3, redlock.DefaultMaxTTL)
+	t.Parallel()
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	file := filepath.Join(t.TempDir(), "pid")
 	// A shell that is starting a program when the signal comes waits for that program, which is
 	// stopped, and is not stopped itself. So this shell starts no program any more.
-	p := start(t, "k", "-c", `trap 'kill $!; exit 5' USR1; sleep 60 & echo $$ > `+file+`; wait`)
+	p := c.start(t, "k", "-c", `trap 'kill $!; exit 5' USR1; sleep 60 & echo $$ > `+file+`; wait`)
 	pid := numberIn(t, file)
 	p.signal(t, syscall.SIGTSTP)
 	redistest.Eventually(t, 30*time.Second, func() bool { return isStopped(pid) && isStopped(p.cmd.Process.Pid) }, "both are stopped")
@@ -43,15 +43,16 @@ func TestStopWithoutATerminal(t *testing.T) {
 
 // If another process stops the command, redlock keeps the lock.
 func TestAStoppedCommandKeepsTheLock(t *testing.T) {
-	newMasters(t, 3, redlock.DefaultMaxTTL)
+	t.Parallel()
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	file := filepath.Join(t.TempDir(), "pid")
-	p := start(t, "k", "--ttl", "1s", "-v", "-c", `echo $$ > `+file+`; while test -e `+file+`; do sleep 0.02; done; exit 5`)
+	p := c.start(t, "k", "--ttl", "2s", "-v", "-c", `echo $$ > `+file+`; while test -e `+file+`; do sleep 0.02; done; exit 5`)
 	pid := numberIn(t, file)
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(2200 * time.Millisecond) // two TTLs, without a renewal the lock would end
-	if code, _ := start(t, "k", "-n", "--", "true").wait(t); code != exitConflict {
+	time.Sleep(2400 * time.Millisecond) // without a renewal the lock would end
+	if code, _ := c.start(t, "k", "-n", "--", "true").wait(t); code != exitConflict {
 		t.Errorf("got code %d from another redlock, want %d", code, exitConflict)
 	}
 	if err := os.Remove(file); err != nil {
@@ -65,9 +66,10 @@ func TestAStoppedCommandKeepsTheLock(t *testing.T) {
 
 // Signals that nohup ignores are ignored by the command, too.
 func TestIgnoredSignals(t *testing.T) {
-	newMasters(t, 3, redlock.DefaultMaxTTL)
+	t.Parallel()
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	file := filepath.Join(t.TempDir(), "pid")
-	cmd := exec.Command("sh", "-c", `trap '' HUP; exec redlock run k -c 'echo $$ > `+file+`; while test -s `+file+`; do sleep 0.02; done'`)
+	cmd := c.command("sh", "-c", `trap '' HUP; exec redlock run k -c 'echo $$ > `+file+`; while test -s `+file+`; do sleep 0.02; done'`)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -24,13 +24,25 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// newMasters starts masters that have votes, and makes the commands of this test use them.
-func newMasters(t *testing.T, n int, maxTTL time.Duration) []*masters.Process {
+// cluster has masters that have votes, and runs commands that use them. The zero value has none.
+type cluster struct {
+	list []*masters.Process
+	env  []string // of its commands, beside that of the tests
+}
+
+// newCluster starts n masters and vouches for them.
+func newCluster(t *testing.T, n int, maxTTL time.Duration) *cluster {
 	t.Helper()
 	list := redistest.Masters(t, n)
 	vouch(t, redistest.Addrs(list), maxTTL)
-	t.Setenv(mastersEnv, strings.Join(redistest.Addrs(list), ","))
-	return list
+	return &cluster{list, []string{mastersEnv + "=" + strings.Join(redistest.Addrs(list), ",")}}
+}
+
+// command returns a command that uses the masters.
+func (c *cluster) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), c.env...)
+	return cmd
 }
 
 func vouch(t *testing.T, addrs []string, maxTTL time.Duration) {
@@ -47,7 +59,8 @@ func vouch(t *testing.T, addrs []string, maxTTL time.Duration) {
 // The scripts in testdata/script have command lines and their expected results. They share
 // masters, so each has its own KEY.
 func TestScripts(t *testing.T) {
-	list := newMasters(t, 3, redlock.DefaultMaxTTL)
+	t.Parallel()
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	fresh, lateFresh := redistest.Masters(t, 3), redistest.Masters(t, 3)
 	cluster := redistest.Masters(t, 1, "--cluster-enabled", "yes")[0]
 	host, port, _ := strings.Cut(redistest.Masters(t, 1)[0].Addr(), ":") // its own: a first replica gives a master another identity
@@ -57,8 +70,8 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
-			env.Setenv(mastersEnv, strings.Join(redistest.Addrs(list), ","))
-			env.Setenv("FIRST_MASTER", list[0].Addr())
+			env.Setenv(mastersEnv, strings.Join(redistest.Addrs(c.list), ","))
+			env.Setenv("FIRST_MASTER", c.list[0].Addr())
 			env.Setenv("SECRET_MASTER", secret.Addr())
 			env.Setenv("CLUSTER_NODE", cluster.Addr())
 			env.Setenv("REPLICA", replica.Addr())
@@ -71,11 +84,11 @@ func TestScripts(t *testing.T) {
 			"code":  scriptCode,
 			"await": scriptAwait,
 			"forget": func(ts *testscript.TestScript, _ bool, args []string) { // deletes a key on the last master
-				node := redis.NewClient(&redis.Options{Addr: list[len(list)-1].Addr()})
+				node := redis.NewClient(&redis.Options{Addr: c.list[len(c.list)-1].Addr()})
 				ts.Check(errors.Join(node.Del(t.Context(), args[0]).Err(), node.Close()))
 			},
 			"foreign": func(ts *testscript.TestScript, _ bool, args []string) { // sets a key as another library does
-				for _, m := range list {
+				for _, m := range c.list {
 					node := redis.NewClient(&redis.Options{Addr: m.Addr()})
 					ts.Check(errors.Join(node.Set(t.Context(), redlock.DefaultKeyPrefix+args[0], args[1], 10*time.Second).Err(), node.Close()))
 				}
@@ -118,7 +131,7 @@ type process struct {
 }
 
 // start starts redlock run with args.
-func start(t *testing.T, args ...string) *process {
+func (c *cluster) start(t *testing.T, args ...string) *process {
 	t.Helper()
 	dir := t.TempDir()
 	p := &process{file: filepath.Join(dir, "result"), said: filepath.Join(dir, "said")}
@@ -127,7 +140,7 @@ func start(t *testing.T, args ...string) *process {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	p.cmd = exec.Command("redlock", append([]string{"run", "--result-file", p.file}, args...)...)
+	p.cmd = c.command("redlock", append([]string{"run", "--result-file", p.file}, args...)...)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a shell does: the tests' own group may have no session with a terminal
 	if err := p.cmd.Start(); err != nil {
@@ -215,13 +228,14 @@ func heedHangups(t *testing.T) {
 }
 
 func TestSignalsAreForwarded(t *testing.T) {
+	t.Parallel()
 	heedHangups(t)
-	newMasters(t, 3, redlock.DefaultMaxTTL)
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2} {
 		t.Run(signalName(sig), func(t *testing.T) {
 			ready := filepath.Join(t.TempDir(), "ready")
 			// Its children must get the signal, too.
-			p := start(t, sig.String(), "-c", `trap 'exit 7' `+strconv.Itoa(int(sig))+`; beat `+ready+` & echo $! > `+ready+`.pid; wait`)
+			p := c.start(t, sig.String(), "-c", `trap 'exit 7' `+strconv.Itoa(int(sig))+`; beat `+ready+` & echo $! > `+ready+`.pid; wait`)
 			redistest.Eventually(t, 10*time.Second, func() bool { return beating(ready) }, "the command runs")
 			pid := numberIn(t, ready+".pid")
 			defer func() { _ = syscall.Kill(pid, syscall.SIGKILL) }()
@@ -238,13 +252,14 @@ func TestSignalsAreForwarded(t *testing.T) {
 }
 
 func TestSignalsEndTheWaiting(t *testing.T) {
+	t.Parallel()
 	heedHangups(t)
-	newMasters(t, 3, redlock.DefaultMaxTTL)
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	ready := filepath.Join(t.TempDir(), "ready")
-	holder := start(t, "k", "--ttl", "1s", "--", "beat", ready)
+	holder := c.start(t, "k", "--ttl", "1s", "--", "beat", ready)
 	redistest.Eventually(t, 10*time.Second, exists(ready), "a redlock holds the lock")
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGUSR1} {
-		p := start(t, "k", "-v", "--", "true")
+		p := c.start(t, "k", "-v", "--", "true")
 		redistest.Eventually(t, 10*time.Second, p.has("waiting for the lock"), "a redlock waits")
 		p.signal(t, sig)
 		code, rec := p.wait(t)
@@ -253,8 +268,8 @@ func TestSignalsEndTheWaiting(t *testing.T) {
 		}
 	}
 	holder.signal(t, syscall.SIGKILL)
-	_ = holder.cmd.Wait()                         // killed
-	p := start(t, "k", "-w", "20s", "--", "true") // the attempts that gave up have left nothing behind
+	_ = holder.cmd.Wait()                           // killed
+	p := c.start(t, "k", "-w", "20s", "--", "true") // the attempts that gave up have left nothing behind
 	if code, rec := p.wait(t); code != 0 || rec.Acquired.Sub(rec.Asked) > 2*time.Second {
 		t.Errorf("got code %d, %+v; want the lock after a TTL", code, rec)
 	}
@@ -263,7 +278,8 @@ func TestSignalsEndTheWaiting(t *testing.T) {
 // A script that is not safe to run twice at a time is run correctly by many processes, with
 // rising fencing tokens.
 func TestRunsExcludeEachOther(t *testing.T) {
-	newMasters(t, 3, redlock.DefaultMaxTTL)
+	t.Parallel()
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	dir := t.TempDir()
 	file, log := filepath.Join(dir, "counter"), filepath.Join(dir, "fences")
 	if err := os.WriteFile(file, []byte("0\n"), 0o600); err != nil {
@@ -271,7 +287,7 @@ func TestRunsExcludeEachOther(t *testing.T) {
 	}
 	var runs []*process
 	for range 12 {
-		runs = append(runs, start(t, "k", "-w", "60s", "-c",
+		runs = append(runs, c.start(t, "k", "-w", "60s", "-c",
 			`read n <`+file+`; echo $REDLOCK_FENCE >>`+log+`; sleep 0.03; echo $((n + 1)) >`+file))
 	}
 	for _, p := range runs {

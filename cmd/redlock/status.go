@@ -43,7 +43,7 @@ func newStatus() *cobra.Command {
 		Use:   "status KEY... [flags]",
 		Short: "Show who holds locks",
 		Long:  statusHelp,
-		Args:  wants(1, anyNumber, "which locks? give their KEYs"),
+		Args:  wants(anyNumber, "which locks? give their KEYs"),
 	}
 	f := cmd.Flags()
 	s.output.register(f)
@@ -68,7 +68,9 @@ func (s *statusCommand) run(ctx context.Context, keys []string) error {
 			return err
 		}
 		for _, l := range found {
-			code = worse(code, s.codeOf(l.verdict))
+			if c := s.codeOf(l.verdict); c != exitOK && code != exitNoQuorum {
+				code = c
+			}
 		}
 		if err != nil && mistake == nil {
 			if err = s.withoutQuorum(err); exitCode(err) == exitConfig {
@@ -95,8 +97,8 @@ func (s *statusCommand) run(ctx context.Context, keys []string) error {
 	return exitError{code: code}
 }
 
-// locks returns what the masters have of a lock, or of each permit of a semaphore: its own, and those
-// behind them that clients with more permits hold.
+// locks returns what the masters have of a lock, or of each permit of a semaphore: its own, and
+// those behind them that clients with more permits hold.
 func (s *statusCommand) locks(ctx context.Context, key string) (all []lock, err error) {
 	if s.permits == 0 {
 		l, err := s.inspect(ctx, key)
@@ -149,17 +151,6 @@ func (s *statusCommand) codeOf(v admin.Verdict) int {
 	return exitOK
 }
 
-// worse returns the exit code for two locks.
-func worse(a, b int) int {
-	switch {
-	case a == exitNoQuorum || b == exitNoQuorum:
-		return exitNoQuorum
-	case a == exitOK:
-		return b
-	}
-	return a
-}
-
 const listHelp = `List the locks under the key prefix: those of which some master has a key.
 
 The words are those of redlock status. redlock looks for the keys on all masters, by SCAN, in small steps that delay no lock. The output can be out of date when it is shown.
@@ -204,7 +195,7 @@ func newBreak() *cobra.Command {
 		Short:   "Take a lock away from its holder",
 		Long:    breakHelp,
 		Example: "  redlock break deploy --yes",
-		Args:    wants(1, 1, "which lock? give a KEY"),
+		Args:    wants(1, "which lock? give a KEY"),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
 	a.output.register(cmd.Flags())

@@ -1,26 +1,24 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/spf13/pflag"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/wire"
 	"github.com/d0720281/redlock/semaphore"
 	"github.com/d0720281/redlock/several"
 	"github.com/d0720281/redlock/sharded"
 )
 
-// taking is how redlock run and redlock acquire take a lock, several locks, a share of a lock, or permits.
+// taking is how redlock run and redlock acquire take a lock, several locks, a share of a lock, or
+// permits.
 type taking struct {
 	keys     []string
 	ttl      time.Duration
@@ -51,31 +49,14 @@ func (t *taking) registerTTL(f *pflag.FlagSet, usage string) {
 	f.Var((*duration)(&t.ttl), "ttl", usage)
 }
 
-// ownedBy returns the option for the label of the holder: by default the host, a process and its command.
+// ownedBy returns the option for the label of the holder: by default the host, a process and its
+// command.
 func (t *taking) ownedBy(pid int, command string) redlock.Option {
 	if t.owner != "" {
 		return redlock.WithOwner(t.owner)
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = ""
-	}
-	return redlock.WithOwner(asLabel(fmt.Sprintf("%s:%d:%s", cmp.Or(host, "?"), pid, command)))
-}
-
-// asLabel makes a label of a text: it replaces what a label cannot have, and cuts the end off.
-func asLabel(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if r == '|' || r == unicode.ReplacementChar || unicode.IsSpace(r) || !unicode.IsPrint(r) {
-			return '_'
-		}
-		return r
-	}, strings.ToValidUTF8(text, "_"))
-	for len(text) > redlock.MaxOwnerLength {
-		runes := []rune(text)
-		text = string(runes[:len(runes)-1])
-	}
-	return text
+	host, _ := os.Hostname() // "" on an error
+	return redlock.WithOwner(wire.LabelOf(host, pid, command))
 }
 
 // check checks the flags. maxTTL is the largest TTL of any client.

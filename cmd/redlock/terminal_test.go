@@ -32,10 +32,10 @@ type screen struct {
 }
 
 // onTerminal starts a command on a terminal of its own.
-func onTerminal(t *testing.T, env []string, name string, args ...string) *screen {
+func (c *cluster) onTerminal(t *testing.T, env []string, name string, args ...string) *screen {
 	t.Helper()
-	s := &screen{t: t, cmd: exec.Command(name, args...), done: make(chan struct{})}
-	s.cmd.Env = append(append(os.Environ(), "PS1=ready> ", "TERM=xterm", "ENV=", "HISTFILE="), env...)
+	s := &screen{t: t, cmd: c.command(name, args...), done: make(chan struct{})}
+	s.cmd.Env = append(append(s.cmd.Env, "PS1=ready> ", "TERM=xterm", "ENV=", "HISTFILE="), env...)
 	f, err := pty.Start(s.cmd)
 	if err != nil {
 		t.Fatal(err)
@@ -120,8 +120,9 @@ const (
 
 // The command has the terminal: it can read, and gets Ctrl-C itself, once.
 func TestTheCommandHasTheTerminal(t *testing.T) {
-	newMasters(t, 3, redlock.DefaultMaxTTL)
-	s := onTerminal(t, nil, "redlock", "run", "k", "-c",
+	t.Parallel()
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
+	s := c.onTerminal(t, nil, "redlock", "run", "k", "-c",
 		`n=0; trap 'n=$((n+1)); echo interrupted $n' INT; read x; echo "read <$x>"; until read y; do :; done; echo "then <$y> after $n"; exit 4`)
 	s.types("one\n")
 	s.waits("read <one>")
@@ -133,11 +134,11 @@ func TestTheCommandHasTheTerminal(t *testing.T) {
 		t.Errorf("got code %d, want 4\n%s", code, s.shows())
 	}
 	if runtime.GOOS == "linux" { // from the start, and not only when it wants to read
-		s = onTerminal(t, nil, "redlock", "run", "k", "-c", `read -r pid name state parent group session tty front rest </proc/$$/stat; echo in front: $((group == front))`)
+		s = c.onTerminal(t, nil, "redlock", "run", "k", "-c", `read -r pid name state parent group session tty front rest </proc/$$/stat; echo in front: $((group == front))`)
 		s.waits("in front: 1")
 		s.code()
 	}
-	s = onTerminal(t, nil, "redlock", "run", "k", "-c", `echo here; sleep 20`)
+	s = c.onTerminal(t, nil, "redlock", "run", "k", "-c", `echo here; sleep 20`)
 	s.waits("here")
 	s.interrupts()
 	if code := s.code(); code != 130 {
@@ -150,8 +151,9 @@ func TestTheCommandHasTheTerminal(t *testing.T) {
 
 // Afterwards the shell that called redlock gets the terminal back.
 func TestTheTerminalIsGivenBack(t *testing.T) {
-	newMasters(t, 3, redlock.DefaultMaxTTL)
-	s := onTerminal(t, nil, "sh", "-c", `redlock run k -- true; redlock run k --ttl 200ms -k 0 -- sh -c 'exit 2'; echo code $?; read x; echo "got <$x>"`)
+	t.Parallel()
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
+	s := c.onTerminal(t, nil, "sh", "-c", `redlock run k -- true; redlock run k --ttl 200ms -k 0 -- sh -c 'exit 2'; echo code $?; read x; echo "got <$x>"`)
 	s.waits("code 2")
 	s.types("it\n")
 	s.waits("got <it>")
@@ -162,12 +164,13 @@ func TestTheTerminalIsGivenBack(t *testing.T) {
 
 // A shell with job control: Ctrl-Z stops the command and redlock, fg continues both.
 func TestJobControl(t *testing.T) {
-	newMasters(t, 3, redlock.DefaultMaxTTL)
+	t.Parallel()
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	bash, err := exec.LookPath("bash")
 	if err != nil {
 		t.Skip("needs a shell with job control: ", err)
 	}
-	s := onTerminal(t, []string{"TERM=dumb"}, bash, "--norc", "--noprofile", "-i")
+	s := c.onTerminal(t, []string{"TERM=dumb"}, bash, "--norc", "--noprofile", "-i")
 	s.waits("ready> ")
 
 	s.types(`redlock run k -c 'echo up; read x; echo "read <$x>"; exit 6'` + "\n")
@@ -216,7 +219,8 @@ func TestJobControl(t *testing.T) {
 
 // Colours are for terminals, and for users who want them.
 func TestColours(t *testing.T) {
-	newMasters(t, 3, redlock.DefaultMaxTTL)
+	t.Parallel()
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	args := []string{"status", "k"}
 	for _, test := range []struct {
 		name string
@@ -228,7 +232,7 @@ func TestColours(t *testing.T) {
 		{"a dumb terminal", []string{"TERM=dumb"}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := onTerminal(t, test.env, "redlock", args...)
+			s := c.onTerminal(t, test.env, "redlock", args...)
 			if code := s.code(); code != 0 {
 				t.Fatalf("got code %d\n%s", code, s.shows())
 			}
@@ -239,7 +243,7 @@ func TestColours(t *testing.T) {
 			}
 		})
 	}
-	out, err := exec.Command("redlock", args...).Output()
+	out, err := c.command("redlock", args...).Output()
 	if err != nil || strings.ContainsAny(string(out), "\x1b\r") {
 		t.Errorf("piped: got %q, %v; want plain text", out, err)
 	}
@@ -247,22 +251,23 @@ func TestColours(t *testing.T) {
 
 // A redlock run that waits says on a terminal which holder is in its way, once, and with -q nothing.
 func TestRunNamesTheHolder(t *testing.T) {
-	newMasters(t, 3, redlock.DefaultMaxTTL)
+	t.Parallel()
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	free := filepath.Join(t.TempDir(), "free")
-	holder := start(t, "deploy", "--owner", "ci-3:4711:make", "-c", "until test -e "+free+"; do sleep 0.05; done")
+	holder := c.start(t, "deploy", "--owner", "ci-3:4711:make", "-c", "until test -e "+free+"; do sleep 0.05; done")
 	redistest.Eventually(t, 10*time.Second, func() bool {
-		return exec.Command("redlock", "status", "deploy", "--exit-status").Run() != nil
+		return c.command("redlock", "status", "deploy", "--exit-status").Run() != nil
 	}, "the lock is held")
 	const line = "redlock: waiting for deploy, held by ci-3:4711:make\r\n"
-	waiter := onTerminal(t, nil, "redlock", "run", "deploy", "--", "true")
+	waiter := c.onTerminal(t, nil, "redlock", "run", "deploy", "--", "true")
 	waiter.waits(line)
 	for _, args := range []string{"run deploy -q -w 2s -- true", "run deploy -n -- true", "acquire deploy -q -w 2s"} {
-		quiet := onTerminal(t, nil, "redlock", strings.Fields(args)...)
+		quiet := c.onTerminal(t, nil, "redlock", strings.Fields(args)...)
 		if code := quiet.code(); code != exitConflict || quiet.shows() != "" {
 			t.Errorf("%s: got code %d, %q; want %d and nothing said", args, code, quiet.shows(), exitConflict)
 		}
 	}
-	loud := onTerminal(t, nil, "redlock", "acquire", "deploy")
+	loud := c.onTerminal(t, nil, "redlock", "acquire", "deploy")
 	loud.waits(line)
 	loud.types(ctrlC)
 	if code := loud.code(); code != exitInterrupted {
@@ -281,7 +286,8 @@ func TestRunNamesTheHolder(t *testing.T) {
 
 // On a terminal redlock init does what it shows only if the user types yes.
 func TestInitOnATerminal(t *testing.T) {
-	newMasters(t, 3, redlock.DefaultMaxTTL)
+	t.Parallel()
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	for _, test := range []struct {
 		prefix, typed string
 		code          int
@@ -290,9 +296,9 @@ func TestInitOnATerminal(t *testing.T) {
 		{"no:", "no\n", exitUsage, "nothing was done"},
 		{"enter:", "\n", exitUsage, "nothing was done"},
 		{"interrupt:", ctrlC, exitInterrupted, "redlock: interrupted"},
-		{"yes:", "yes\n", exitOK, `have a vote now, for locks whose keys begin with "yes:"`},
+		{"yes:", "yes\n", exitOK, `begin with "yes:".`},
 	} {
-		s := onTerminal(t, nil, "redlock", "init", "--prefix", test.prefix)
+		s := c.onTerminal(t, nil, "redlock", "init", "--prefix", test.prefix)
 		s.waits("You declare that no lock is held on them")
 		s.waits("Type yes to declare that: ")
 		s.types(test.typed)
@@ -300,7 +306,7 @@ func TestInitOnATerminal(t *testing.T) {
 			t.Errorf("%q: got code %d, want %d\n%s", test.typed, code, test.code, s.shows())
 		}
 		s.waits(test.says)
-		out, _ := exec.Command("redlock", "status", "k", "--prefix", test.prefix).Output()
+		out, _ := c.command("redlock", "status", "k", "--prefix", test.prefix).Output()
 		if voted := strings.HasPrefix(string(out), "k: FREE"); voted != (test.code == exitOK) {
 			t.Errorf("%q: got\n%s\nwant votes only after yes", test.typed, out)
 		}
@@ -310,9 +316,10 @@ func TestInitOnATerminal(t *testing.T) {
 // Help and findings are wrapped at the width of the terminal. On 80 by 24, doctor shows three masters at
 // a glance.
 func TestTextFitsTheTerminal(t *testing.T) {
-	list := newMasters(t, 3, redlock.DefaultMaxTTL)
+	t.Parallel()
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	lines := func(rows, columns uint16, args ...string) []string {
-		s := onTerminal(t, []string{"NO_COLOR=1"}, "sh", append([]string{"-c", `read go; exec redlock "$@"`, "sh"}, args...)...)
+		s := c.onTerminal(t, []string{"NO_COLOR=1"}, "sh", append([]string{"-c", `read go; exec redlock "$@"`, "sh"}, args...)...)
 		s.resize(rows, columns)
 		s.types("go\n")
 		s.code()
@@ -333,7 +340,10 @@ func TestTextFitsTheTerminal(t *testing.T) {
 	if got := lines(24, 80, "doctor"); len(got) != 5 || !strings.HasSuffix(got[0], ": 7 checks ok") || got[3] != "all masters: 1 check ok" {
 		t.Errorf("got %q, want a line for each master, one for all, and the votes", got)
 	}
-	for _, m := range list {
+	if got := lines(24, 60, "init", "--prefix", "fits:", "--yes"); widest(got) > 60 {
+		t.Errorf("init: got %d columns on a terminal of 60:\n%s", widest(got), strings.Join(got, "\n"))
+	}
+	for _, m := range c.list {
 		if err := m.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -348,11 +358,12 @@ func TestTextFitsTheTerminal(t *testing.T) {
 // At a Tab, bash completes commands, flags and the end of a line with colons, without the package
 // bash-completion and its functions.
 func TestCompletionInBash(t *testing.T) {
+	t.Parallel()
 	bash, err := exec.LookPath("bash")
 	if err != nil {
 		t.Skip("needs bash: ", err)
 	}
-	s := onTerminal(t, []string{"TERM=dumb"}, bash, "--norc", "--noprofile", "-i")
+	s := new(cluster).onTerminal(t, []string{"TERM=dumb"}, bash, "--norc", "--noprofile", "-i")
 	s.waits("ready> ")
 	s.types("bind 'set bell-style none'; complete -r; source <(redlock completion bash); type -t _init_completion _get_comp_words_by_ref; echo loaded\n")
 	s.waits("\nloaded")

@@ -61,6 +61,7 @@ func selfSigned(t *testing.T) (cert, key string) {
 // The flags for TLS work as in redis-cli, with a master that requires a client certificate and
 // a user.
 func TestTLSAndUser(t *testing.T) {
+	t.Parallel()
 	redistest.Server(t)
 	cert, key := selfSigned(t)
 	free, err := net.Listen("tcp", "127.0.0.1:0")
@@ -87,8 +88,7 @@ func TestTLSAndUser(t *testing.T) {
 	if err := errors.Join(admin.Bootstrap(t.Context(), l), l.Close()); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv(passwordEnv, "s3cret")
-	t.Setenv(mastersEnv, addr.String())
+	c := &cluster{env: []string{passwordEnv + "=s3cret", mastersEnv + "=" + addr.String()}}
 	both := " --cert " + cert + " --key " + key
 	tests := []struct {
 		name, flags string
@@ -110,7 +110,7 @@ func TestTLSAndUser(t *testing.T) {
 	runs := make([]*process, len(tests)) // in parallel: those that fail do so only after the wait
 	for i, test := range tests {
 		args := append([]string{test.name, "-w", "2s"}, strings.Fields(test.flags)...)
-		runs[i] = start(t, append(args, "--", "true")...)
+		runs[i] = c.start(t, append(args, "--", "true")...)
 	}
 	for i, test := range tests {
 		p := runs[i]
@@ -124,7 +124,7 @@ func TestTLSAndUser(t *testing.T) {
 		{"doctor --user locks --masters rediss://" + plain, "write redis:// for"},
 		{"status k --user locks --masters rediss://" + plain, "write redis:// for"},
 	} {
-		out, err := exec.Command("redlock", strings.Fields(test.args)...).CombinedOutput()
+		out, err := c.command("redlock", strings.Fields(test.args)...).CombinedOutput()
 		var failed *exec.ExitError
 		if !errors.As(err, &failed) || failed.ExitCode() != exitConfig || !strings.Contains(strings.Join(strings.Fields(string(out)), " "), test.says) {
 			t.Errorf("%s: got %v\n%s\nwant code %d and %q", test.args, err, out, exitConfig, test.says)

@@ -56,9 +56,10 @@ func (w *lineWriter) close() {
 	<-w.done
 }
 
-// waitingLog is the logger of the library for a command without -v. It tells the user of a redlock that
-// waits that it waits because of the masters, and not for another holder. Otherwise the user would not
-// know why the wait does not end. The library says that once for each outage or quarantine.
+// waitingLog is the logger of the library for a command without -v. It tells the user of a redlock
+// that waits that it waits because of the masters, and not for another holder. Otherwise the user
+// would not know why the wait does not end. The library says that once for each outage or
+// quarantine.
 func waitingLog(out io.Writer) *slog.Logger { return slog.New(waitingHandler{out}) }
 
 type waitingHandler struct{ out io.Writer }
@@ -87,8 +88,8 @@ const (
 	looksEvery    = 100 * time.Millisecond
 )
 
-// nameHolder writes one line if the command waits for longer than a second: for which key, and which
-// holder is in its way. stop ends that. why is WhyWaiting of the Locker.
+// nameHolder writes one line if the command waits for longer than a second: for which key, and
+// which holder is in its way. stop ends that. why is WhyWaiting of the Locker.
 func (t *taking) nameHolder(out io.Writer, why func(resource string) error) (stop func()) {
 	waited, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -110,8 +111,8 @@ func (t *taking) nameHolder(out io.Writer, why func(resource string) error) (sto
 	return func() { close(waited); <-ended }
 }
 
-// holderNow returns the line about a holder that is in the way, "" if none is known. A semaphore has a
-// resource for each permit.
+// holderNow returns the line about a holder that is in the way, "" if none is known. A semaphore
+// has a resource for each permit.
 func (t *taking) holderNow(why func(resource string) error) string {
 	for _, key := range t.keys {
 		for i := range max(t.permits, 1) {
@@ -129,7 +130,8 @@ func (t *taking) holderNow(why func(resource string) error) string {
 	return ""
 }
 
-// observer logs the leases of a command that waits, or makes one attempt. The library logs warnings itself.
+// observer logs the leases of a command that waits, or makes one attempt. The library logs warnings
+// itself.
 func observer(log *slog.Logger, once bool) redlock.Observer {
 	var first sync.Once
 	return func(e redlock.Event) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -90,12 +89,5 @@ func TestTokensForShells(t *testing.T) {
 		if fromShell(odd) == "" && odd != "" {
 			t.Errorf("%q: got nothing", odd)
 		}
-	}
-}
-
-// A usage error is also the error that it wraps.
-func TestUsageError(t *testing.T) {
-	if err := error(usageError{errNoMasters}); !errors.Is(err, errNoMasters) || exitCode(err) != exitUsage {
-		t.Errorf("got %v, want code %d", err, exitUsage)
 	}
 }

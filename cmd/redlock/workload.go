@@ -19,10 +19,8 @@ const (
 	stockKey = "stock"          // in a store that nothing else uses
 )
 
-// mutex has the methods of a lock that the workload needs.
-type mutex interface {
-	Lock(ctx context.Context) (lease, error)
-}
+// locking takes a lock on the one resource.
+type locking func(ctx context.Context) (lease, error)
 
 // lease has the methods of a lease that the workload needs; [*redlock.Lease] has them.
 type lease interface {
@@ -31,32 +29,19 @@ type lease interface {
 	Unlock(ctx context.Context) error
 }
 
-// resourceLock is the library's lock on the one resource.
-type resourceLock struct{ locker *redlock.Locker }
-
-func (r resourceLock) Lock(ctx context.Context) (lease, error) {
-	le, err := r.locker.Lock(ctx, demoItem)
-	if err != nil {
-		return nil, err // not le: a nil *Lease in the interface would not be nil
-	}
-	return le, nil
+// byLibrary takes the library's lock.
+func byLibrary(l *redlock.Locker) locking {
+	return func(ctx context.Context) (lease, error) { return l.Lock(ctx, demoItem) }
 }
 
-// noLock is a lock that excludes no other holder.
-type noLock struct{}
+// withoutLock excludes no other holder.
+func withoutLock(ctx context.Context) (lease, error) { return noLease{ctx}, nil }
 
 type noLease struct{ ctx context.Context }
 
-func (noLock) Lock(ctx context.Context) (lease, error) { return noLease{ctx}, nil }
-func (n noLease) Context() context.Context             { return n.ctx }
-func (noLease) Fence() int64                           { return 0 }
-func (noLease) Unlock(context.Context) error           { return nil }
-
-// seller has what a service brings.
-type seller struct {
-	mutex mutex
-	store *redis.Client
-}
+func (n noLease) Context() context.Context   { return n.ctx }
+func (noLease) Fence() int64                 { return 0 }
+func (noLease) Unlock(context.Context) error { return nil }
 
 // step is an action that is due when so many attempts have finished.
 type step struct {
@@ -68,12 +53,12 @@ type step struct {
 // right only if no other attempt writes in between. The stock checks no fencing token on purpose:
 // a store that refuses a write would hide a lock that fails.
 type workload struct {
-	stock   int
-	workers int // of each seller
-	rounds  int // of each worker
-	sellers []seller
-	steps   []step
-	due     sync.Mutex // held while a step runs, so that steps run one after the other
+	stock    int
+	workers  int // of each service
+	rounds   int // of each worker
+	services []service
+	steps    []step
+	due      sync.Mutex // held while a step runs, so that steps run one after the other
 }
 
 // result is the result of a run. It records the critical sections of all services.
@@ -122,8 +107,8 @@ func (r *result) leave(sold bool) {
 
 // run makes all attempts. It returns early with the first error, or when ctx ends.
 func (w *workload) run(ctx context.Context) *result {
-	res := &result{stock: w.stock, attempts: len(w.sellers) * w.workers * w.rounds, left: -1}
-	store := w.sellers[0].store
+	res := &result{stock: w.stock, attempts: len(w.services) * w.workers * w.rounds, left: -1}
+	store := w.services[0].store
 	if res.err = store.Set(ctx, stockKey, w.stock, 0).Err(); res.err != nil {
 		return res
 	}
@@ -137,7 +122,7 @@ func (w *workload) run(ctx context.Context) *result {
 	var failed sync.Once
 	var wg sync.WaitGroup
 	began := time.Now()
-	for _, s := range w.sellers {
+	for _, s := range w.services {
 		for range w.workers {
 			wg.Go(func() {
 				for range w.rounds {
@@ -169,9 +154,9 @@ func (w *workload) run(ctx context.Context) *result {
 }
 
 // attempt sells one item, if any is left.
-func (w *workload) attempt(ctx context.Context, s seller, r *result) error {
+func (w *workload) attempt(ctx context.Context, s service, r *result) error {
 	began := time.Now()
-	held, err := s.mutex.Lock(ctx)
+	held, err := s.lock(ctx)
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,8 @@ const clockBoottime = 7 // CLOCK_BOOTTIME in linux/time.h; package syscall does 
 
 type bootClock struct{}
 
-// Now reads CLOCK_BOOTTIME by a raw system call. The runtime only offers CLOCK_MONOTONIC, which stands
-// still in suspend.
+// Now reads CLOCK_BOOTTIME by a raw system call. The runtime only offers CLOCK_MONOTONIC, which
+// stands still in suspend.
 func (bootClock) Now() time.Duration {
 	var ts syscall.Timespec
 	syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockBoottime, uintptr(unsafe.Pointer(&ts)), 0)

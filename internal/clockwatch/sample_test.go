@@ -21,6 +21,16 @@ func TestTakeSample(t *testing.T) {
 			t.Errorf("estimate at %d: got %d, want %d", now, got, want)
 		}
 	}
+	for _, now := range []clock.Instant{2 * ms, 22 * ms} { // the doubt grows into the past, too
+		if got, want := s.uncertainty(now, 0.01), 2100*time.Microsecond; got != want {
+			t.Errorf("uncertainty at %d: got %v, want %v", now, got, want)
+		}
+	}
+	for micros, want := range map[int64]bool{9e14 - 1: false, 9e14: true, 9e15: true, 9e15 + 1: false} {
+		if got := Plausible(micros); got != want {
+			t.Errorf("%d us is plausible: got %v, want %v", micros, got, want)
+		}
+	}
 }
 
 // Whatever the node's clock was when it answered, a request is in time until its end, and

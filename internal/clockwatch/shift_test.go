@@ -182,3 +182,34 @@ func TestWhoseStepNearly(t *testing.T) {
 		}
 	}
 }
+
+// A step that is lost in the doubt about the reading before shows against an older reading that was
+// exact, from no longer ago than the largest TTL.
+//
+// Source: ALGORITHM section 9.
+func TestCompare(t *testing.T) {
+	const ms, s, maxTTL = time.Millisecond, time.Second, 10 * time.Second
+	read := func(v *view, at, off, err time.Duration) (Shift, bool) {
+		return v.compare(sample{1e15 + (at + off).Microseconds(), clock.Instant(at), err}, maxTTL, 0.01)
+	}
+	type reading struct{ at, off, err time.Duration }
+	for name, readings := range map[string][]reading{
+		"the one before":              {{0, 0, 0}, {s, 20 * ms, 0}},
+		"the first":                   {{0, 0, 0}, {s, 20 * ms, 50 * ms}, {2 * s, 20 * ms, 0}},
+		"the best since then":         {{0, 0, 50 * ms}, {s, 0, 0}, {2 * s, 20 * ms, 50 * ms}, {3 * s, 20 * ms, 0}},
+		"that of the half TTL before": {{0, 0, 0}, {6 * s, 60 * ms, 50 * ms}, {6100 * ms, 60 * ms, 0}},
+	} {
+		var v view
+		for i, r := range readings {
+			if moved, known := read(&v, r.at, r.off, r.err); known != (i > 0) || moved.stepped() != (i == len(readings)-1) {
+				t.Errorf("against %s, reading %d: got %v, stepped: %v; want a step at the last reading", name, i, moved, moved.stepped())
+			}
+		}
+	}
+	var v view
+	for at := time.Duration(0); at < time.Minute; at += s {
+		if read(&v, at, 0, 0); v.old.known && clock.Instant(at).Sub(v.old.at) > maxTTL+s {
+			t.Errorf("at %v: got a reading of %v to compare with, want none so old", at, time.Duration(v.old.at))
+		}
+	}
+}

@@ -1,4 +1,5 @@
-// Package door is how package admin gets at the nodes of a Locker, and tests at its lines, past the exported API.
+// Package door is how package admin gets at the nodes of a Locker, and tests at its lines, past the
+// exported API.
 package door
 
 import (
@@ -16,13 +17,13 @@ type Room struct {
 	Guard  bool // the restart guard is on
 	Leave  func()
 
-	// TellBroken tells the leases of this Locker on a resource which nodes have a placeholder in the place of
-	// whose key: by index the token, or "".
+	// TellBroken tells the leases of this Locker on a resource which nodes have a placeholder in
+	// the place of whose key: by index the token, or "".
 	TellBroken func(resource string, taken []string)
 }
 
-// Enter begins a call on a Locker, which is a *redlock.Locker. The caller calls Leave at its end. The error
-// is that of a closed Locker. Package redlock sets Enter.
+// Enter begins a call on a Locker, which is a *redlock.Locker. The caller calls Leave at its end.
+// The error is that of a closed Locker. Package redlock sets Enter.
 var Enter func(locker any) (Room, error)
 
 // Sight is what tests look at in a Locker.

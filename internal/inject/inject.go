@@ -11,8 +11,8 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// Rules replaces some rules by wrong ones for the Lockers that are made until the test ends. The test
-// must not be parallel to any other.
+// Rules replaces some rules by wrong ones for the Lockers that are made until the test ends. The
+// test must not be parallel to any other.
 func Rules(t testing.TB, ways ...string) {
 	t.Helper()
 	t.Setenv("REDLOCK_BROKEN", "yes") // a parallel test must not call it

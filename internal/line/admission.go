@@ -39,8 +39,8 @@ const (
 	mostAsking  = 1 << 14
 )
 
-// Enter waits until an attempt may ask. If it may not at once, wait has to wait for the channel to be
-// closed. The error is that of wait: the attempt may not ask then.
+// Enter waits until an attempt may ask. If it may not at once, wait has to wait for the channel to
+// be closed. The error is that of wait: the attempt may not ask then.
 func (a *Admission) Enter(wait func(admitted <-chan struct{}) error) error {
 	a.mu.Lock()
 	if a.asking < max(a.limit, leastAsking) && len(a.waiting) == 0 {

@@ -1,12 +1,13 @@
-// Package line orders the waiting for a resource: among the callers of one process, and among processes as
-// far as a process can do that. The node that keeps the queue of the processes is asked elsewhere.
+// Package line orders the waiting for a resource: among the callers of one process, and among
+// processes as far as a process can do that. The node that keeps the queue of the processes is
+// asked elsewhere.
 //
-// A [Line] is a state machine. Its methods take an event and the present moment, and return the next step
-// and the caller to wake. They know no clock, channel, goroutine, mutex or node. [Lines] has the lines of a
-// process by resource, and runs them.
+// A [Line] is a state machine. Its methods take an event and the present moment, and return the
+// next step and the caller to wake. They know no clock, channel, goroutine, mutex or node. [Lines]
+// has the lines of a process by resource, and runs them.
 //
-// H identifies a lease by which the process has the resource. C is what the package carries for a caller
-// and does not look at.
+// H identifies a lease by which the process has the resource. The package carries
+// a C for each caller, and does not look at it.
 //
 // Source: ALGORITHM section 10.
 package line
@@ -23,13 +24,13 @@ type Key struct {
 	Shared   bool
 }
 
-// Nowhere is the place of a process that is in the queue of no node. Otherwise the place is the index of
-// the node.
+// Nowhere is the place of a process that is in the queue of no node. Otherwise the place is the
+// index of the node.
 const Nowhere = -1
 
-// Line has the callers of one process that want the same resource: first come, first served. The head alone
-// asks the nodes. The head of the other line, of readers or of writers, asks only while the process does not
-// have the resource.
+// Line has the callers of one process that want the same resource: first come, first served. The
+// head alone asks the nodes. The head of the other line, of readers or of writers, asks only while
+// the process does not have the resource.
 type Line[H comparable, C any] struct {
 	key         Key
 	policy      *Policy
@@ -46,8 +47,8 @@ type Line[H comparable, C any] struct {
 	lone Caller[H, C] // room for the caller that began the line: most lines have no other caller
 }
 
-// Attempts is what the attempts of the heads of a line came to. The next head goes on from there, because
-// the place in the queue belongs to the process.
+// Attempts has the outcome of the attempts of a line's heads. The next head goes on from there,
+// because the place in the queue belongs to the process.
 type Attempts struct {
 	Why       error // why the last attempt failed; nil if none has
 	Unheard   bool  // the queue node did not answer it
@@ -178,8 +179,8 @@ func (l *Line[H, C]) strategy(crowded bool, now time.Time) Strategy {
 	return how
 }
 
-// Failed notes a failed attempt of the head. The next attempt is due after a pause, which is about that of
-// the number of failures, or when the queue node calls.
+// Failed notes a failed attempt of the head. The next attempt is due after a pause, which is about
+// that of the number of failures, or when the queue node calls.
 func (l *Line[H, C]) Failed(f Failure, pause func(failures int) time.Duration, now time.Time) {
 	l.Why, l.Unheard, l.Outage = f.Why, !f.Word.Heard, f.Outage
 	l.Failures++
@@ -216,15 +217,16 @@ func (l *Line[H, C]) Rested(queueNode int, listens bool, now time.Time) {
 	}
 }
 
-// placed notes how many processes are before this one in the queue. At the end of a key they ask first.
+// placed notes how many processes are before this one in the queue. At the end of a key they ask
+// first.
 func (l *Line[H, C]) placed(before int, now time.Time) {
 	if now.Before(l.AskAt) {
 		l.AskAt = l.AskAt.Add(time.Duration(min(before, l.policy.MostSpread)) * time.Millisecond)
 	}
 }
 
-// Called notes that the queue node has called the process, and returns the caller to wake. The call may
-// come before the answer to the attempt that joined the queue.
+// Called notes that the queue node has called the process, and returns the caller to wake. The call
+// may come before the answer to the attempt that joined the queue.
 func (l *Line[H, C]) Called() (wake *Caller[H, C]) {
 	if l.first == nil || l.Has() {
 		return nil
@@ -233,9 +235,10 @@ func (l *Line[H, C]) Called() (wake *Caller[H, C]) {
 	return l.first
 }
 
-// Held notes that the process has the resource by h. The caller that got it leaves the line; c is nil if it
-// stood in none. leaves is the node that takes the process out of its queue at the latest when h is
-// released. If the process is in the queue of another node, queuedAt is that node, and otherwise Nowhere.
+// Held notes that the process has the resource by h. The caller that got it leaves the line; c is
+// nil if it stood in none. leaves is the node that takes the process out of its queue at the latest
+// when h is released. If the process is in the queue of another node, queuedAt is that node, and
+// otherwise Nowhere.
 func (l *Line[H, C]) Held(h H, c *Caller[H, C], leaves int) (queuedAt int, wake *Caller[H, C]) {
 	l.contested = l.contested && l.holder == h || l.Failures > 0
 	if l.holder != h {
@@ -254,8 +257,8 @@ func (l *Line[H, C]) begin() {
 	l.Attempts = Attempts{QueuedAt: l.QueuedAt, AllUntil: l.AllUntil}
 }
 
-// leaveQueue notes that the process leaves its queue, and returns the node to tell: Nowhere if that is the
-// one that takes the process out anyway.
+// leaveQueue notes that the process leaves its queue, and returns the node to tell: Nowhere if that
+// is the one that takes the process out anyway.
 func (l *Line[H, C]) leaveQueue(leaves int) (queuedAt int) {
 	queuedAt, l.QueuedAt = l.QueuedAt, Nowhere
 	if queuedAt == leaves {
@@ -264,15 +267,16 @@ func (l *Line[H, C]) leaveQueue(leaves int) (queuedAt int) {
 	return queuedAt
 }
 
-// mostMisfits is how many readers in a row may not fit before the search for sharers ends: a line in which
-// each reader has options of its own must not be searched as a whole at each grant.
+// mostMisfits is how many readers in a row may not fit before the search for sharers ends: a line
+// in which each reader has options of its own must not be searched as a whole at each grant.
 const mostMisfits = 64
 
-// Admit notes that the head of a line of readers has a lease. It leaves the line, and so do the readers
-// with which share shares the lease: share is called for those that were in line when the attempt began.
-// Later readers make attempts of their own, which the queue node sees: otherwise a busy process would keep
-// writers out. leaves is the node that has taken the process out of its queue, or Nowhere. If the process
-// is in the queue of another node, and no caller waits any more, queuedAt is that node.
+// Admit notes that the head of a line of readers has a lease. It leaves the line, and so do the
+// readers with which share shares the lease: share is called for those that were in line when the
+// attempt began. Later readers make attempts of their own, which the queue node sees: otherwise a
+// busy process would keep writers out. leaves is the node that has taken the process out of its
+// queue, or Nowhere. If the process is in the queue of another node, and no caller waits any more,
+// queuedAt is that node.
 //
 // Source: ALGORITHM section 12, "In one process".
 func (l *Line[H, C]) Admit(head *Caller[H, C], leaves int, share func(*C) bool) (sharers []*Caller[H, C], queuedAt int, wake *Caller[H, C]) {
@@ -306,8 +310,8 @@ type Offer[C any] struct {
 	Contested bool // other processes want the resource, or readers of this process
 }
 
-// Heir returns the caller that can take over the lease of a holder: it waits at the head of the line. It
-// returns nil if there is no such caller.
+// Heir returns the caller that can take over the lease of a holder: it waits at the head of the
+// line. It returns nil if there is no such caller.
 func (l *Line[H, C]) Heir(h H) *Caller[H, C] {
 	if c := l.first; c != nil && l.holder == h && c.idle {
 		return c
@@ -315,16 +319,16 @@ func (l *Line[H, C]) Heir(h H) *Caller[H, C] {
 	return nil
 }
 
-// HandedOver notes that the lease of the holder was handed over to the heir, which leaves the line. leaves
-// and queuedAt are as in Held.
+// HandedOver notes that the lease of the holder was handed over to the heir, which leaves the line.
+// leaves and queuedAt are as in Held.
 func (l *Line[H, C]) HandedOver(heir *Caller[H, C], leaves int) (queuedAt int, wake *Caller[H, C]) {
 	heir.served = true
 	return l.Held(l.holder, heir, leaves)
 }
 
-// Changed notes that a node can be asked that could not before, or never will be. queueNode is the queue node
-// by now. A head that is in no queue, or in that of another node, asks at once. In an outage it asks if the
-// attempt would tell anything new.
+// Changed notes that a node can be asked that could not before, or never will be. queueNode is the
+// queue node by now. A head that is in no queue, or in that of another node, asks at once. In an
+// outage it asks if the attempt would tell anything new.
 func (l *Line[H, C]) Changed(news bool, queueNode int) (wake *Caller[H, C]) {
 	if l.first == nil || l.Has() || l.Outage && !news || !l.Outage && l.QueuedAt == queueNode {
 		return nil
@@ -346,9 +350,9 @@ func (l *Line[H, C]) Freed(h H) (wake *Caller[H, C]) {
 	return l.first
 }
 
-// Leave takes a caller out of the line. If a lease was handed over to it in the same moment, served is true,
-// and the caller has to unlock that lease. If the line is empty now, queuedAt is the node in whose queue the
-// process is. Otherwise, and if there is none, it is Nowhere.
+// Leave takes a caller out of the line. If a lease was handed over to it in the same moment, served
+// is true, and the caller has to unlock that lease. If the line is empty now, queuedAt is the node
+// in whose queue the process is. Otherwise, and if there is none, it is Nowhere.
 func (l *Line[H, C]) Leave(c *Caller[H, C]) (served bool, queuedAt int, wake *Caller[H, C]) {
 	if c.served {
 		return true, Nowhere, nil

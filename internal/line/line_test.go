@@ -347,6 +347,25 @@ func TestPatience(t *testing.T) {
 	})
 }
 
+// The pause for a holder's renewals is the usual one by a quarter.
+//
+// Source: ALGORITHM section 10, "elsewhere".
+func TestRoom(t *testing.T) {
+	const from, to = 120 * time.Millisecond, 200 * time.Millisecond
+	least, most := time.Duration(1<<62), time.Duration(0)
+	for range 500 {
+		d := DefaultPolicy.room()
+		least, most = min(least, d), max(most, d)
+	}
+	if least < from || most > to {
+		t.Errorf("got from %v to %v, want from %v to %v", least, most, from, to)
+	}
+	// By chance alone this fails once in 10^28 runs.
+	if least > from+10*time.Millisecond || most < to-10*time.Millisecond {
+		t.Errorf("got from %v to %v, want it spread from %v to %v", least, most, from, to)
+	}
+}
+
 // A process that may keep a holder's renewals from the queue node asks again soon, once, then after
 // 120 to 200 ms, and then waits to be called as others do.
 //
@@ -471,6 +490,86 @@ func TestCall(t *testing.T) {
 			turns.Failed(line[1], failedWith(wire.Word{}), soon)
 			wantAdvice(t, "the next, after a failure", turns.Look(line[1]), Advice{For: time.Minute})
 		})
+	})
+}
+
+// In an outage the head makes no attempt, not even if it is called. It looks once when its pause is
+// over, and then waits for a change.
+//
+// Source: ALGORITHM section 10, "An outage is an event".
+func TestOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := newTurns()
+		c := turns.stand("r")
+		out := failedWith(wire.Word{})
+		out.Outage = true
+		turns.Failed(c, out, pause(time.Millisecond))
+		wantAdvice(t, "after a failure", turns.Look(c), Advice{For: DefaultPolicy.QueuedDelay})
+		turns.Call(Key{Resource: "r"})
+		wantAdvice(t, "called", turns.Look(c), Advice{For: DefaultPolicy.QueuedDelay})
+		time.Sleep(DefaultPolicy.QueuedDelay - 1)
+		wantAdvice(t, "just before the end of the pause", turns.Look(c), Advice{For: 1})
+		time.Sleep(time.Nanosecond)
+		wantAdvice(t, "at the end of the pause", turns.Look(c), park)
+		time.Sleep(time.Hour)
+		turns.Call(Key{Resource: "r"})
+		wantAdvice(t, "an hour later, called", turns.Look(c), park)
+		turns.Changed(true, func(string) int { return Nowhere })
+		wantAdvice(t, "after a change", turns.Look(c), answered)
+	})
+}
+
+// When a node can be asked that could not before, a head asks at once unless it is in the queue of
+// the present queue node. In an outage it asks wherever it is, but only if that would tell anything new.
+//
+// Source: ALGORITHM section 10, "An outage is an event".
+func TestChanged(t *testing.T) {
+	const queueNode, former = 2, 1
+	for _, test := range []struct {
+		name                string
+		queuedAt            int
+		outage, news, wakes bool
+	}{
+		{"in no queue", Nowhere, false, false, true},
+		{"in the queue of another node", former, false, false, true},
+		{"in the queue of the queue node", queueNode, false, false, false},
+		{"in the queue of the queue node, with news", queueNode, false, true, false},
+		{"an outage, in no queue", Nowhere, true, false, false},
+		{"an outage, in the queue of another node", former, true, false, false},
+		{"an outage, in the queue of the queue node", queueNode, true, false, false},
+		{"an outage, in no queue, with news", Nowhere, true, true, true},
+		{"an outage, in the queue of the queue node, with news", queueNode, true, true, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				turns := newTurns()
+				line := joinAll(turns, "r", 2)
+				f := failedWith(wire.Word{})
+				f.Outage = test.outage
+				turns.Failed(line[0], f, pause(time.Minute))
+				turns.Queued(Key{Resource: "r"}, test.queuedAt)
+				turns.Look(line[0])
+				turns.Look(line[1])
+				turns.Changed(test.news, func(string) int { return queueNode })
+				want := Advice{For: time.Minute}
+				if test.wakes {
+					want = askAll
+				}
+				if got := told(line[0]); got != test.wakes || told(line[1]) {
+					t.Errorf("got the head told: %v, want %v, and none else", got, test.wakes)
+				}
+				wantAdvice(t, "the head", turns.Look(line[0]), want)
+			})
+		})
+	}
+	t.Run("while the process has the resource", func(t *testing.T) {
+		turns := newTurns()
+		turns.held(&holder{}, nil)
+		c := turns.stand("r")
+		turns.Look(c)
+		if turns.Changed(true, func(string) int { return queueNode }); told(c) {
+			t.Error("got the head told, want it to wait")
+		}
 	})
 }
 
@@ -745,6 +844,46 @@ func TestQueuePlace(t *testing.T) {
 		turns.freed(g)
 		_, got := turns.Leave(line[1])
 		wantLeft(t, "leaving after it", got, -1)
+	}
+}
+
+// A lease is contested if an attempt of the line had failed before the process got the resource. It
+// stays so while it is handed over; the next lease of the process does not inherit that.
+//
+// Source: ALGORITHM section 10, "Hand-over inside the process".
+func TestContested(t *testing.T) {
+	for _, failed := range []bool{false, true} {
+		turns := newTurns()
+		line := joinAll(turns, "r", 6)
+		for _, c := range line {
+			turns.Look(c)
+		}
+		want := func(what string, h *holder, accept, want bool) {
+			t.Helper()
+			offered := false
+			turns.HandOver(Key{Resource: "r"}, h, Nowhere, func(o Offer[struct{}]) bool {
+				if offered = true; o.Contested != want {
+					t.Errorf("an attempt had failed: %v: %s: got contested: %v, want %v", failed, what, o.Contested, want)
+				}
+				return accept
+			})
+			if !offered {
+				t.Errorf("an attempt had failed: %v: %s: got no offer, want one", failed, what)
+			}
+		}
+		if failed {
+			turns.Failed(line[0], failedWith(wire.Word{}), pause(0))
+		}
+		g, next, last := &holder{}, &holder{}, &holder{}
+		turns.held(g, line[0])
+		want("granted", g, true, failed)
+		want("handed over once", g, true, failed)
+		want("handed over twice", g, false, failed)
+		turns.held(next, line[3]) // before the end of the former lease is noted
+		want("the next lease", next, false, false)
+		turns.freed(next)
+		turns.held(last, line[4])
+		want("the lease after it", last, false, false)
 	}
 }
 

@@ -17,8 +17,8 @@ type Lines[H comparable, C any] struct {
 	inLine int                 // guarded by mu; callers in all lines
 }
 
-// New returns the lines of a process. emptyPrefix says that the process may share every key with clients of
-// another library.
+// New returns the lines of a process. emptyPrefix says that the process may share every key with
+// clients of another library.
 func New[H comparable, C any](policy *Policy, emptyPrefix bool) *Lines[H, C] {
 	t := &Lines[H, C]{policy: policy, known: memories{emptyPrefix: emptyPrefix}}
 	t.known.holds = func(resource string) bool {
@@ -112,10 +112,11 @@ func (t *Lines[H, C]) Rested(c *Caller[H, C], queueNode int, listens bool) {
 	c.line.Rested(queueNode, listens, time.Now())
 }
 
-// Hear takes the word of a queue node, whenever it comes. That other processes wait is remembered for a TTL, or
-// until a release counts none. A grant that counts none means little: the holder before may be about to come
-// back. The reply to a rest is out of date once the line has made a further attempt: the process may have used the
-// turn meanwhile. attempt is the number of the line's last attempt when the request was sent.
+// Hear takes the word of a queue node, whenever it comes. That other processes wait is remembered
+// for a TTL, or until a release counts none. A grant that counts none means little: the holder
+// before may be about to come back. The reply to a rest is out of date once the line has made a
+// further attempt: the process may have used the turn meanwhile. attempt is the number of the
+// line's last attempt when the request was sent.
 func (t *Lines[H, C]) Hear(key Key, w wire.Word, ttl time.Duration, attempt int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -144,8 +145,8 @@ func (t *Lines[H, C]) Hear(key Key, w wire.Word, ttl time.Duration, attempt int)
 	}
 }
 
-// IsCalled reports whether the queue node has called the process since the last attempt of a caller's line
-// began.
+// IsCalled reports whether the queue node has called the process since the last attempt of a
+// caller's line began.
 func (t *Lines[H, C]) IsCalled(c *Caller[H, C]) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -161,7 +162,8 @@ func (t *Lines[H, C]) Call(key Key) {
 	}
 }
 
-// Changed notes that a node can be asked that could not before, or never will be, as [Line.Changed] does.
+// Changed notes that a node can be asked that could not before, or never will be, as [Line.Changed]
+// does.
 func (t *Lines[H, C]) Changed(news bool, queueNodeOf func(resource string) int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -182,8 +184,8 @@ func (t *Lines[H, C]) Held(key Key, h H, c *Caller[H, C], leaves int) (queuedAt 
 	return queuedAt
 }
 
-// Admit notes that the head of a line of readers has a lease, as [Line.Admit] does. share runs under the
-// mutex of the lines.
+// Admit notes that the head of a line of readers has a lease, as [Line.Admit] does. share runs
+// under the mutex of the lines.
 func (t *Lines[H, C]) Admit(head *Caller[H, C], leaves int, share func(*C) bool) (queuedAt int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -197,9 +199,9 @@ func (t *Lines[H, C]) Admit(head *Caller[H, C], leaves int, share func(*C) bool)
 	return queuedAt
 }
 
-// HandOver offers the lease of a holder to the caller at the head of its line, if that waits. take runs
-// under the mutex of the lines. If take accepts, the heir has left the line, and HandOver returns it: the
-// caller of HandOver wakes it. queuedAt is as in [Line.Held].
+// HandOver offers the lease of a holder to the caller at the head of its line, if that waits. take
+// runs under the mutex of the lines. If take accepts, the heir has left the line, and HandOver
+// returns it: the caller of HandOver wakes it. queuedAt is as in [Line.Held].
 func (t *Lines[H, C]) HandOver(key Key, h H, leaves int, take func(Offer[C]) bool) (heir *Caller[H, C], queuedAt int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -221,8 +223,8 @@ func (t *Lines[H, C]) HandOver(key Key, h H, leaves int, take func(Offer[C]) boo
 	return heir, queuedAt
 }
 
-// Freed notes that a holder does not have the resource any more: its lease is being released, or was lost
-// or detached, or is that of a reader now. For the lease of a reader it does nothing.
+// Freed notes that a holder does not have the resource any more: its lease is being released, or
+// was lost or detached, or is that of a reader now. For the lease of a reader it does nothing.
 func (t *Lines[H, C]) Freed(key Key, h H) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -286,8 +288,8 @@ func (t *Lines[H, C]) Waits(key Key, n int) bool {
 	return c != nil
 }
 
-// Crowded reports whether processes are known to wait that are in the way of a line's callers: to readers, only
-// writers are.
+// Crowded reports whether processes are known to wait that are in the way of a line's callers: to
+// readers, only writers are.
 func (t *Lines[H, C]) Crowded(key Key) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -309,8 +311,8 @@ func (t *Lines[H, C]) Standing(c *Caller[H, C]) Standing {
 	return Standing{Why: l.Why, Behind: l.Why == nil && c.behind, Queued: l.QueuedAt != Nowhere}
 }
 
-// WhyNot returns why the last attempt for a resource failed, or nil. held reports whether the process has
-// the resource.
+// WhyNot returns why the last attempt for a resource failed, or nil. held reports whether the
+// process has the resource.
 func (t *Lines[H, C]) WhyNot(resource string) (held bool, why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -2,8 +2,8 @@ package line
 
 import "time"
 
-// memories has what the process remembers of resources, also while none of its callers wants them. What is
-// too old to matter goes: each call looks at two entries.
+// memories has what the process remembers of resources, also while none of its callers wants them.
+// What is too old to matter goes: each call looks at two entries.
 type memories struct {
 	emptyPrefix bool
 	holds       func(resource string) bool // the process has the resource
@@ -24,8 +24,8 @@ func sweep[K comparable, V any](entries map[K]V, old func(K, V) bool) {
 	}
 }
 
-// tidy drops what is too old. Leases of the process that follow each other are counted from the first of them, so
-// what is known of another library is kept while the process has the resource.
+// tidy drops what is too old. Leases of the process that follow each other are counted from the
+// first of them, so what is known of another library is kept while the process has the resource.
 func (s *memories) tidy(now time.Time) {
 	sweep(s.crowds, func(_ Key, until time.Time) bool { return !now.Before(until) })
 	sweep(s.libraries, func(resource string, o *otherLibrary) bool {
@@ -80,10 +80,11 @@ func (s *memories) pause(resource string, now time.Time) time.Duration {
 	return 0
 }
 
-// otherLibrary leaves room for clients of another library that lock the same key, such as redsync during a
-// migration. They poll a few times a second, and stand in no queue. So a process that met such a client
-// within the last minute pauses for a gap once its leases have followed each other for a share of time. With the
-// empty prefix, by which it may share every key, it does so each second without having met one.
+// otherLibrary leaves room for clients of another library that lock the same key, such as redsync
+// during a migration. They poll a few times a second, and stand in no queue. So a process that met
+// such a client within the last minute pauses for a gap once its leases have followed each other
+// for a share of time. With the empty prefix, by which it may share every key, it does so each
+// second without having met one.
 //
 // Source: ALGORITHM section 10, "Other libraries".
 type otherLibrary struct {

@@ -33,8 +33,8 @@ var DefaultPolicy = Policy{
 	MostRefused: 2,
 }
 
-// RetryDelay returns the pause after the given number of failed attempts: a random part of a limit that
-// doubles, so that callers that collided do not collide again.
+// RetryDelay returns the pause after the given number of failed attempts: a random part of a limit
+// that doubles, so that callers that collided do not collide again.
 func (p *Policy) RetryDelay(failed int) time.Duration {
 	limit := p.MostDelay
 	if failed < 10 {
@@ -43,9 +43,9 @@ func (p *Policy) RetryDelay(failed int) time.Duration {
 	return rand.N(limit) + time.Microsecond
 }
 
-// patience returns how long a process in the queue waits for its turn, before it asks again: holders die,
-// and messages get lost. left is the rest of the key or turn in the way, as the queue node told it; it is
-// negative if that has no end.
+// patience returns how long a process in the queue waits for its turn, before it asks again:
+// holders die, and messages get lost. left is the rest of the key or turn in the way, as the queue
+// node told it; it is negative if that has no end.
 func (p *Policy) patience(left time.Duration) time.Duration {
 	if left >= 0 && left < p.soon() {
 		return left + time.Millisecond
@@ -53,12 +53,13 @@ func (p *Policy) patience(left time.Duration) time.Duration {
 	return p.QueuedDelay*4/5 + rand.N(p.QueuedDelay*2/5+1)
 }
 
-// soon bounds an end that a process in the queue waits for. It is longer than any other pause, so that no
-// process asks all nodes just when what is in the way ends: not all nodes have ended it then.
+// soon bounds an end that a process in the queue waits for. It is longer than any other pause, so
+// that no process asks all nodes just when what is in the way ends: not all nodes have ended it
+// then.
 func (p *Policy) soon() time.Duration { return p.QueuedDelay * 7 / 5 }
 
-// endsSoon reports whether what is in the way ends before a process in the queue would ask again: then the
-// queue node knows which process is next. The key of another library may be renewed.
+// endsSoon reports whether what is in the way ends before a process in the queue would ask again:
+// then the queue node knows which process is next. The key of another library may be renewed.
 func (p *Policy) endsSoon(w wire.Word) bool { return w.Left >= 0 && w.Left < p.soon() && !w.Foreign }
 
 // room returns how long a process pauses, so that a holder's renewals can get the queue node.

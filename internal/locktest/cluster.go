@@ -3,6 +3,7 @@ package locktest
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,12 +92,18 @@ func (c *Cluster) Restart(t testing.TB, i int) {
 	redistest.Eventually(t, 10*time.Second, func() bool { return c.Nodes[i].Ping(context.Background()).Err() == nil }, "the node answers")
 }
 
-// Fill waits until all masters hold the key of a lease: under load an acquire can miss one.
+// Fill waits until all masters hold the key of a lease that is not shared: under load an
+// acquire can miss one, or find the key of an attempt before it.
 func (c *Cluster) Fill(t testing.TB, lease *redlock.Lease) {
 	t.Helper()
 	redistest.Eventually(t, 10*time.Second, func() bool {
 		_ = lease.Extend(t.Context()) // not always in time
-		return c.Count(redlock.DefaultKeyPrefix+lease.Resource()) == len(c.Nodes)
+		for _, v := range c.Holders(redlock.DefaultKeyPrefix + lease.Resource()) {
+			if !strings.HasPrefix(v, lease.Token()+"|") {
+				return false
+			}
+		}
+		return true
 	}, "all nodes hold the key")
 }
 

@@ -85,7 +85,8 @@ func WantErr(t testing.TB, err error, sentinels ...error) {
 }
 
 // NewID returns an id of an attempt that no Locker makes.
-func NewID() string { return wire.EncodeID(uuid.New()) }
+func NewID() string { return wire.Token(uuid.New(), "") }
 
-// QueueNodeOf returns the index of the node that keeps the queue for a resource, as far as the Locker knows.
+// QueueNodeOf returns the index of the node that keeps the queue for a resource, as far as the
+// Locker knows.
 func QueueNodeOf(l *redlock.Locker, resource string) int { return door.Look(l).QueueNode(resource) }

@@ -19,6 +19,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync"
+	"sync/atomic"
 )
 
 // The kinds of master, as [Master.Kind] and [Start] report them.
@@ -94,22 +96,49 @@ func Start(ctx context.Context, n int) (list []Master, kind string, err error) {
 const (
 	firstPort = 20000
 	lastPort  = 32000
+	blockSize = 1000
 )
+
+// ports are those of this process.
+var ports = sync.OnceValue(claim)
+
+// block is a range of ports that one process uses. A port that a master leaves for a moment, when
+// it is killed or not yet started, is not given to another master, of this process or another.
+type block struct {
+	claimed     net.Listener // on the first port, as long as the process lives
+	first, size uint32
+	last        atomic.Uint32 // counts the ports tried
+}
+
+// claim takes a block that no other process has. If there is none, it takes all of them.
+func claim() *block {
+	const blocks = (lastPort - firstPort) / blockSize
+	for i, from := 0, rand.IntN(blocks); i < blocks; i++ {
+		first := firstPort + (from+i)%blocks*blockSize
+		if claimed, err := listenOn(first); err == nil {
+			return &block{claimed: claimed, first: uint32(first) + 1, size: blockSize - 1}
+		}
+	}
+	all := &block{first: firstPort, size: lastPort - firstPort}
+	all.last.Store(rand.Uint32N(all.size))
+	return all
+}
 
 // listen returns a listener on a free port.
 func listen() (*net.TCPListener, error) {
+	b := ports()
 	var err error
 	for range 100 {
 		var ln *net.TCPListener
-		if ln, err = listenOn(firstPort + rand.IntN(lastPort-firstPort)); err == nil {
+		if ln, err = listenOn(int(b.first + b.last.Add(1)%b.size)); err == nil {
 			return ln, nil
 		}
 	}
 	return nil, fmt.Errorf("masters: no free port: %w", err)
 }
 
-// FreePort returns a port of 127.0.0.1 that was free a moment ago. It is below those that systems give
-// to outgoing connections: a server that restarts gets its port again.
+// FreePort returns a port of 127.0.0.1 that was free a moment ago. It is below those that systems
+// give to outgoing connections: a server that restarts gets its port again.
 func FreePort() (int, error) {
 	ln, err := listen()
 	if err != nil {

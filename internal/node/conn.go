@@ -252,8 +252,8 @@ func (n *Node) identifyLocked(l *link, info Info) {
 	n.guard.trusted = n.conf.Trusted && n.guard.durable && before
 }
 
-// dialWithin dials until ctx ends. A dialer that does not return then is left behind: that of a go-redis
-// client with TLS does not.
+// dialWithin dials until ctx ends. A dialer that does not return then is left behind: that of a
+// go-redis client with TLS does not.
 func dialWithin(ctx context.Context, o *redis.Options) (net.Conn, error) {
 	type result struct {
 		conn net.Conn

@@ -45,8 +45,8 @@ func (o *outcomes) addTask(t *task, err error) {
 	o.after(func() { t.done(nil, t.sent, 0, err) })
 }
 
-// tell reports all outcomes of the moment now, and empties the list. If one reply shows that the node must not vote,
-// for example because it has lost a key, the later replies are no votes.
+// tell reports all outcomes of the moment now, and empties the list. If one reply shows that the
+// node must not vote, for example because it has lost a key, the later replies are no votes.
 func (o *outcomes) tell(n *Node, now clock.Instant) {
 	for i := range o.replies {
 		one := o.replies[i]
@@ -393,7 +393,7 @@ func (n *Node) takeLocked(l *link, f *flight, replies []Reply, now clock.Instant
 		rep.Server = l.server
 		rep.void = voidForAll
 		if r.Op == wire.Acquire {
-			rep.void = voidForGrants
+			rep.void, rep.votes = voidForGrants, standing.VotesIn(now)
 		}
 		switch {
 		case rep.Code == wire.Stale:

@@ -114,8 +114,9 @@ func (s *Set) CountFinding() Finding {
 	return f
 }
 
-// QuarantineHint returns the hint about nodes that have no vote for so long. It names redlock init only
-// if no lock can be held: all nodes say that they have no vote, and they have granted nothing to this Locker.
+// QuarantineHint returns the hint about nodes that have no vote for so long. It names redlock init
+// only if no lock can be held: all nodes say that they have no vote, and they have granted nothing
+// to this Locker.
 func (s *Set) QuarantineHint(left time.Duration) string {
 	hint := fmt.Sprintf("wait %v", tenths(left))
 	if s.conf.Granted != nil && s.conf.Granted() || slices.ContainsFunc(s.nodes, func(n *Node) bool { return !n.voteless() }) {
@@ -146,7 +147,7 @@ func listFinding(m Marker) Finding {
 		f.Level, f.Text = Failure, m.Conflict.Error()
 		f.Hint = "give all clients the same list, and the same groups; to change a list add a master first, and remove one when all clients have that list"
 	case len(m.Lists) > 0:
-		f.Level, f.Text = Caution, "other clients have the list of masters "+m.Lists[0]
+		f.Level, f.Text = Caution, m.Lists[0].String()
 		f.Hint = "give all clients the same list, with the same addresses, before the next change of it"
 	}
 	return f

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 const ownMaxTTL = 10 * time.Second
@@ -74,12 +76,12 @@ func TestFindings(t *testing.T) {
 			map[string]Level{"guard": Failure}, "no vote"},
 		{"larger MaxTTL", func(i *Audit, _ *Config) { i.Marker.MaxTTL = ownMaxTTL + time.Millisecond },
 			map[string]Level{"max-ttl": Caution}, "10.001s"},
-		{"another list", func(i *Audit, _ *Config) { i.Marker.Lists = []string{"a:1, b:2"} },
-			map[string]Level{"masters": Caution}, "a:1, b:2"},
+		{"another list", func(i *Audit, _ *Config) { i.Marker.Lists = []Other{{"a:1, b:2", ""}} },
+			map[string]Level{"masters": Caution}, "other clients have the list of masters a:1, b:2"},
 		{"a list in conflict", func(i *Audit, _ *Config) {
-			i.Marker.Lists = []string{"a:1, b:2", "a:1, d:4"}
-			i.Marker.Conflict = &Conflict{Other: i.Marker.Lists[1]}
-		}, map[string]Level{"masters": Failure}, "a:1, d:4"},
+			i.Marker.Lists = []Other{{"a:1, b:2", ""}, {"a:1, d:4", "web-3:4711:shop"}}
+			i.Marker.Conflict = &Conflict{i.Marker.Lists[1]}
+		}, map[string]Level{"masters": Failure}, "client web-3:4711:shop has the list of masters a:1, d:4, and a quorum"},
 		{"larger MaxTTL in quarantine", func(i *Audit, _ *Config) { i.Marker.MaxTTL, i.Marker.Left = time.Hour, time.Second },
 			map[string]Level{"max-ttl": Caution, "guard": Failure}, "1h0m0s"},
 	} {
@@ -147,5 +149,19 @@ func TestAuditTellsWhatIsNew(t *testing.T) {
 	}
 	if want := []string{"eviction", "max-ttl", "eviction", "info"}; !slices.Equal(told, want) {
 		t.Errorf("got %q, want %q", told, want)
+	}
+}
+
+// The label of another client comes from a node, so that what is no label is not shown.
+func TestOtherIn(t *testing.T) {
+	for line, want := range map[string]Other{
+		"a:1 b:2 / c:3\n":       {"a:1, b:2 / c:3", ""},
+		"a:1 b:2\tweb-3 4711\n": {"a:1, b:2", "web-3 4711"},
+		"a:1\t\x1b[2J":          {"a:1", ""},
+		"a:1\t" + strings.Repeat("x", wire.MaxLabel+1): {"a:1", ""},
+	} {
+		if got := otherIn(line); got != want {
+			t.Errorf("%q: got %+v, want %+v", line, got, want)
+		}
 	}
 }

@@ -59,7 +59,7 @@ type guard struct {
 	run     string // identity of the server at the other end of the connection
 	durable bool   // the server said at the last connection that it writes to disk before it answers
 	trusted bool   // a restart loses no data
-	list    string // of masters, see Members
+	list    string // of masters, see Members, and the label of this client
 
 	settings, whenTrusted string // the argument of that name, see lua/begin.lua
 }
@@ -68,6 +68,9 @@ type guard struct {
 const headArgs = 3
 
 func newGuard(c *Config, list string) guard {
+	if c.Label != "" {
+		list += wire.BeforeLabel + c.Label
+	}
 	settings := fmt.Sprintf("%d %d %d %s", Millis(c.counterTTL()), c.maxSkew().Microseconds(), Millis(c.MaxTTL),
 		strconv.FormatFloat(stretch(c.Drift), 'f', -1, 64))
 	return guard{
@@ -102,7 +105,7 @@ type Marker struct {
 	Left   time.Duration // without a vote
 	MaxTTL time.Duration // the largest of any client
 
-	Lists    []string  // of masters, used by other clients, as shown returns them
+	Lists    []Other   // of masters, used by other clients
 	Conflict *Conflict // with one of them, because of which this client gets no vote; nil for none
 
 	run, made string // as the node has them, for vouching
@@ -138,12 +141,12 @@ func (n *Node) readMarker(reply any, sent clockwatch.Moment, received clock.Inst
 	}
 	m := Marker{Left: time.Duration(left) * time.Millisecond, MaxTTL: time.Duration(longest) * time.Millisecond, run: run, made: made}
 	for line := range strings.Lines(lists) {
-		m.Lists = append(m.Lists, shown(line))
+		m.Lists = append(m.Lists, otherIn(line))
 	}
 	if other == "" {
 		n.refuseLocked(nil)
 	} else {
-		m.Conflict = &Conflict{Other: shown(other)}
+		m.Conflict = &Conflict{otherIn(other)}
 		n.refuseLocked(m.Conflict)
 	}
 	n.noteQuarantineLocked(m.Left, received, out)

@@ -66,10 +66,10 @@ func counterIn(text string, most int64) int64 {
 	return c
 }
 
-// CounterOf returns the fencing counter of a holder's lease, from what all nodes have, or 0 if that does
-// not tell it. The counter came with the key on one of the holder's nodes, and a quorum counts at least as
-// much. A larger counter came with a vote that was too late, and fewer nodes count as much. The
-// other nodes may count anything, and each counter may have come from one of them.
+// CounterOf returns the fencing counter of a holder's lease, from what all nodes have, or 0 if that
+// does not tell it. The counter came with the key on one of the holder's nodes, and a quorum counts
+// at least as much. A larger counter came with a vote that was too late, and fewer nodes count as
+// much. The other nodes may count anything, and each counter may have come from one of them.
 //
 // Source: ALGORITHM section 4.
 func CounterOf(nodes []Held, quorum int, token string) int64 {

@@ -144,8 +144,8 @@ func (i Info) usable() error {
 	return nil
 }
 
-// clusterNode returns the error of a node that belongs to a Redis Cluster, and said so by err. Unlike a
-// replica, it does not become an independent master.
+// clusterNode returns the error of a node that belongs to a Redis Cluster, and said so by err.
+// Unlike a replica, it does not become an independent master.
 func clusterNode(err error) error {
 	return &Marked{reason.ClusterNode, err}
 }

@@ -154,8 +154,8 @@ func (n *Node) Break(ctx context.Context, key, seen, placeholder string) (life t
 // scanned is about how many keys of a node one SCAN looks at.
 const scanned = 500
 
-// Keys returns the string keys of the node that begin with the prefix of all keys. A key that comes or
-// goes meanwhile may be among them or not.
+// Keys returns the string keys of the node that begin with the prefix of all keys. A key that comes
+// or goes meanwhile may be among them or not.
 func (n *Node) Keys(ctx context.Context) (keys []string, err error) {
 	pattern := globless.Replace(n.conf.Prefix) + "*"
 	for cursor := "0"; ; {

@@ -23,15 +23,38 @@ import (
 
 // Conflict is the error of a node on which a conflicting list of masters is in use: some quorum of
 // that list has no master in common with some quorum of this client's list.
-type Conflict struct{ Other string } // as shown returns it
+type Conflict struct{ Other }
 
 func (c *Conflict) Error() string {
-	return fmt.Sprintf("no vote: other clients have the list of masters %s, and a quorum of that may have no master in common with one of this client's",
-		c.Other)
+	return fmt.Sprintf("no vote: %v, and a quorum of that may have no master in common with one of this client's", c.Other)
 }
 
 // Unwrap makes the error match [reason.Membership].
 func (c *Conflict) Unwrap() error { return reason.Membership }
+
+// Other is the lists of masters of another client.
+type Other struct {
+	Lists  string // for people
+	Client string // label of the client that joined with them last; "" if it has none
+}
+
+// otherIn reads the lists of another client as the nodes keep them. A text that is no label is left
+// out.
+func otherIn(line string) Other {
+	lists, label, _ := strings.Cut(strings.TrimSuffix(line, "\n"), wire.BeforeLabel)
+	o := Other{Lists: strings.ReplaceAll(strings.Join(strings.Fields(lists), ", "), ", /, ", " / ")}
+	if wire.IsLabel(label) {
+		o.Client = label
+	}
+	return o
+}
+
+func (o Other) String() string {
+	if o.Client == "" {
+		return "other clients have the list of masters " + o.Lists
+	}
+	return fmt.Sprintf("client %s has the list of masters %s", o.Client, o.Lists)
+}
 
 // groupsOfMembers is the lists of all groups of masters as the nodes keep them.
 func groupsOfMembers(groups [][]redis.Options) string {
@@ -40,11 +63,6 @@ func groupsOfMembers(groups [][]redis.Options) string {
 		lists[i] = Members(masters)
 	}
 	return strings.Join(lists, wire.BetweenGroups)
-}
-
-// shown returns the lists of a client, as the nodes keep them, for people.
-func shown(lists string) string {
-	return strings.ReplaceAll(strings.Join(strings.Fields(lists), ", "), ", /, ", " / ")
 }
 
 // Members is a list of masters as the nodes keep it.

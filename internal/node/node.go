@@ -30,15 +30,17 @@ type Config struct {
 	Guard   bool          // the restart guard is on
 	Trusted bool          // a restart loses nothing where there is an append-only file
 	Channel string        // on which the nodes call this process
+	Label   string        // of this client, for people; "" for none
 	Clock   *clock.Lease
 	Events  Events
 	Rules   *rules.Rules
 	Groups  [][]redis.Options // the masters of all groups of the client, these included; nil for these alone
 
-	// Granted reports whether the nodes have granted a lease to this Locker; nil if that is not known.
+	// Granted reports whether the nodes have granted a lease to this Locker; nil if that is not
+	// known.
 	Granted func() bool
-	// Changed is called after a node has answered for the first time, or again after it was down, and after
-	// a node was found that cannot take part.
+	// Changed is called after a node has answered for the first time, or again after it was down,
+	// and after a node was found that cannot take part.
 	Changed func()
 	// Corrected is called after the local clock was found to have stood still.
 	Corrected func()
@@ -215,9 +217,9 @@ func (n *Node) poke() {
 	}
 }
 
-// Send queues a request at the present moment. If the node is known to be down, Send returns the reason,
-// and neither sends the request nor calls its receiver. It accepts every release, and repeats it until the
-// master confirms it or the key has expired.
+// Send queues a request at the present moment. If the node is known to be down, Send returns the
+// reason, and neither sends the request nor calls its receiver. It accepts every release, and
+// repeats it until the master confirms it or the key has expired.
 func (n *Node) Send(r *Request, now clock.Instant) error {
 	n.mu.Lock()
 	if down := n.standing.Load().Down; down != nil && !r.isRelease() {
@@ -326,7 +328,7 @@ func (n *Node) planLocked(now clock.Instant, out *outcomes) (next step, due cloc
 			return dial, 0
 		}
 	} else {
-		due = n.writeAtLocked(now)
+		due = n.writeAtLocked()
 		if due <= now {
 			return write, 0
 		}
@@ -361,7 +363,7 @@ func (n *Node) hasChoresLocked() bool {
 // writeAtLocked returns when the next exchange begins. To a node nearby it begins when the
 // exchange under way has ended. To a node far away it begins when a batch is full, or when the
 // oldest request has waited for an eighth of the round trip.
-func (n *Node) writeAtLocked(now clock.Instant) clock.Instant {
+func (n *Node) writeAtLocked() clock.Instant {
 	work := n.workAtLocked()
 	rtt := n.near.roundTrip()
 	switch {

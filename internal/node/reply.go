@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -28,8 +29,9 @@ type Reply struct {
 	Server  string        // identity of the server that replied, "" if it is not known
 	At      clock.Instant // when the reply came in, or the error was found out
 
-	void   error // why this client does not count the node's vote; nil if it does
-	counts bool  // the reply counts as a vote, although the node has none: with wrong rules alone
+	void   error         // why this client does not count the node's vote; nil if it does
+	votes  time.Duration // after which the node has its vote; 0 if it has one. Of an acquire that was refused
+	counts bool          // the reply counts as a vote, although the node has none: with wrong rules alone
 }
 
 // HasKey reports whether a reply to an acquire says that the node has the key of the attempt.
@@ -76,13 +78,13 @@ func (r Reply) Refusal(k *Key) error {
 	case wire.Raised, wire.Released:
 		return nil
 	case wire.Busy:
-		return r.holder()
+		return r.refused(r.holder())
 	case wire.Taken:
 		return HeldByOther{}
 	case wire.TakenAway:
 		return ErrTakenAway
 	case wire.Queued:
-		return ErrQueued
+		return r.refused(ErrQueued)
 	case wire.SetVoteless, wire.KeptVoteless, wire.FilledVoteless:
 		if r.Extra > 0 {
 			return Quarantine(time.Duration(r.Extra) * time.Millisecond)
@@ -119,6 +121,15 @@ func (r Reply) Refusal(k *Key) error {
 		return &KeyError{Key: key, Err: reason.WrongType}
 	}
 	return ErrBadReply
+}
+
+// refused returns the error of an acquire that was refused. It also matches Quarantine if the node
+// has no vote: attempts that wait for votes set their keys there all the same, for moments.
+func (r Reply) refused(err error) error {
+	if r.votes > 0 {
+		return fmt.Errorf("%w; %w", err, Quarantine(r.votes))
+	}
+	return err
 }
 
 // Word returns what the queue node reports in the reply to a request that names a process.
@@ -241,8 +252,8 @@ func readReply(in *resp.Reader) (r Reply, err error) {
 	return r, nil
 }
 
-// readExtra reads the last part of the reply to one request: a number, or a text of a number, a space
-// and the label of a holder.
+// readExtra reads the last part of the reply to one request: a number, or a text of a number, a
+// space and the label of a holder.
 func readExtra(in *resp.Reader) (n int64, owner string, err error) {
 	head, err := in.Head()
 	switch {
@@ -268,8 +279,8 @@ func readExtra(in *resp.Reader) (n int64, owner string, err error) {
 	return n, owner, nil
 }
 
-// leastLeft is the shortest life of a key that a refusal tells. A queue node says no more of a client
-// of another library.
+// leastLeft is the shortest life of a key that a refusal tells. A queue node says no more of a
+// client of another library.
 const leastLeft = 50 * time.Millisecond
 
 // holder returns the error of a node that has the key of another holder.
@@ -309,8 +320,8 @@ func IsPermission(err error) bool {
 	return slices.ContainsFunc(denials, func(d string) bool { return strings.HasPrefix(text, d) })
 }
 
-// redirections are the beginnings of the errors by which a node of a Redis Cluster refuses the keys of a
-// request, or a request with keys of different slots.
+// redirections are the beginnings of the errors by which a node of a Redis Cluster refuses the keys
+// of a request, or a request with keys of different slots.
 var redirections = []string{"MOVED ", "ASK ", "CROSSSLOT ", "CLUSTERDOWN "}
 
 // nodeFailure adds a sentinel to an error of a node, if a caller can act on it.

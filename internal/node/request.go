@@ -54,9 +54,6 @@ func (k *Key) Live(d time.Duration) {
 // Abandon keeps all further requests except releases from being sent.
 func (k *Key) Abandon() { k.abandoned.Store(true) }
 
-// Abandoned reports whether Abandon was called.
-func (k *Key) Abandoned() bool { return k.abandoned.Load() }
-
 // AssumeSent makes sure that a release is sent to a node, although no other request was: the node
 // may have the key all the same.
 func (k *Key) AssumeSent(n *Node) {
@@ -99,8 +96,8 @@ func (r *Request) isRelease() bool { return r.Op == wire.Release || r.Op == wire
 // expires returns until when an unsent request is worth sending.
 func (r *Request) expires() clock.Instant { return r.queued.Add(2 * r.Timeout) }
 
-// complete gives a release the counter of the grant, if the grant was still under way when the release
-// was queued. Then the node can compare the whole value of the key.
+// complete gives a release the counter of the grant, if the grant was still under way when the
+// release was queued. Then the node can compare the whole value of the key.
 func (r *Request) complete() {
 	if r.Op == wire.Release && r.Counter == 0 {
 		r.Counter = r.Key.traffic[r.Node].counter
@@ -215,8 +212,8 @@ func (q *queue) take(batch []*Request, most int, pointless func(*Request) error,
 	return batch
 }
 
-// inGroups puts the requests of a batch in an order in which those that have arguments in common are
-// neighbours. The order of importance stays.
+// inGroups puts the requests of a batch in an order in which those that have arguments in common
+// are neighbours. The order of importance stays.
 func inGroups(batch []*Request) {
 	slices.SortStableFunc(batch, func(a, b *Request) int {
 		return cmp.Or(

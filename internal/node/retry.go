@@ -17,8 +17,8 @@ type retry struct {
 	wait      time.Duration
 }
 
-// retries are the releases to be sent again. While a master is down there can be 100,000 of them, so the list
-// is looked through only when something in it is due.
+// retries are the releases to be sent again. While a master is down there can be 100,000 of them,
+// so the list is looked through only when something in it is due.
 type retries struct {
 	list   []retry
 	sendAt clock.Instant // no release is due before
@@ -58,8 +58,8 @@ func (s *retries) due() clock.Instant {
 	return s.sendAt
 }
 
-// take appends releases that are due to a batch, until the batch is full. They stay in the list until they are
-// confirmed, and are due again after the timeout and a pause that grows.
+// take appends releases that are due to a batch, until the batch is full. They stay in the list
+// until they are confirmed, and are due again after the timeout and a pause that grows.
 func (s *retries) take(batch []*Request, now clock.Instant, timeout time.Duration) []*Request {
 	if now < s.due() {
 		return batch

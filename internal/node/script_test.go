@@ -719,6 +719,14 @@ func testGuard(t *testing.T, base *node) {
 		}{
 			{0, wire.Look, "a b c", 0, "", "", ""},
 			{0, wire.Join, "a b c", 0, "", "", "a b c"},
+			// The label of the last client to join goes with the list, and decides nothing.
+			{0, wire.Join, "a b c\tx y", 0, "", "", "a b c\tx y"},
+			{0, wire.Look, "a b c\tz", 0, "", "", "a b c\tx y"},
+			{0, wire.Look, "a b d\tz", 0, "a b c\tx y", "a b c\tx y", "a b c\tx y"},
+			{0, wire.Join, "a b d\tx y", 0, "a b c\tx y", "a b c\tx y", "a b c\tx y"},
+			{0, wire.Look, "a b c d\tz", 0, "a b c\tx y", "", "a b c\tx y"},
+			{0, wire.Join, "a b c\tz", 0, "", "", "a b c\tz"},
+			{0, wire.Join, "a b c", 0, "", "", "a b c"},
 			{0, wire.Look, "a b d", 0, "a b c", "a b c", "a b c"},
 			{0, wire.Join, "a b d", 0, "a b c", "a b c", "a b c"},
 			{0, wire.Join, "a b c d", 0, "a b c", "", "a b c,a b c d"},

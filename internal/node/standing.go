@@ -120,8 +120,8 @@ func (e *Marked) Unwrap() []error { return []error{e.Err, e.Sentinel} }
 var (
 	ErrHeldByOther  = errors.New("held by another")
 	ErrTakenAway    = errors.New("taken away by Break")
-	ErrTimeout      = errors.New("no answer within the master timeout")
-	ErrNoConnection = errors.New("no connection in time")
+	ErrTimeout      = errors.New("timeout: no answer within the master timeout")
+	ErrNoConnection = errors.New("timeout: no connection")
 	ErrLate         = errors.New("request arrived after its time and was ignored")
 	ErrNotCounted   = errors.New("key was missing and has been set again")
 	ErrExpired      = errors.New("key has expired by now")

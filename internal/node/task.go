@@ -107,8 +107,8 @@ func number(v int64) func([]byte) []byte {
 	return func(b []byte) []byte { return resp.AppendInt(b, v) }
 }
 
-// Each calls ask for all nodes at the same time, and returns their results by node. The context of ask
-// ends with ctx, or with opened, which is the context of the Locker.
+// Each calls ask for all nodes at the same time, and returns their results by node. The context of
+// ask ends with ctx, or with opened, which is the context of the Locker.
 func Each[T any](ctx, opened context.Context, s *Set, ask func(context.Context, *Node) (T, error)) ([]T, []error) {
 	results, errs := make([]T, len(s.nodes)), make([]error, len(s.nodes))
 	both, cancel := context.WithCancelCause(context.WithoutCancel(ctx))

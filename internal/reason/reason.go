@@ -46,7 +46,8 @@ func within(of error, text string) error { return &finer{text, of} }
 func (e *finer) Error() string { return e.text }
 func (e *finer) Unwrap() error { return e.of }
 
-// OfContext returns the error of a context that has ended, and with it the cause if that is another error.
+// OfContext returns the error of a context that has ended, and with it the cause if that is another
+// error.
 func OfContext(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {

@@ -20,10 +20,11 @@ import (
 // "server,docker", so that a broken set-up fails instead of passing by skips.
 const requireEnv = "REDLOCK_REQUIRE"
 
-// Server skips the test unless redis-server is on the PATH, or fails it if
-// REDLOCK_REQUIRE asks for "server".
+// Server skips the test with -short or without redis-server on the PATH. If REDLOCK_REQUIRE
+// asks for "server", it skips no test, and fails a test that lacks redis-server.
 func Server(t testing.TB) {
 	t.Helper()
+	NotShort(t, "server")
 	if _, err := masters.LookPath(); err != nil {
 		Missing(t, "server", "needs redis-server on the PATH: "+err.Error())
 	}
@@ -40,18 +41,59 @@ func IsRedisBefore(t testing.TB, major, minor int) bool {
 	return masters.IsRedisBefore(binary, major, minor)
 }
 
+// longEnv makes tests run at full length. CI and make chaos set it.
+const longEnv = "REDLOCK_LONG"
+
+// Long reports whether tests run at full length: with REDLOCK_LONG=yes, and not with -short.
+func Long() bool { return os.Getenv(longEnv) != "" && !testing.Short() }
+
+// Rounds returns how often a test repeats what is random, or how large it is: few by default, many if it is [Long].
+func Rounds(few, many int) int {
+	if Long() {
+		return many
+	}
+	return few
+}
+
+// OnlyLong skips a test that takes long, unless tests are [Long].
+func OnlyLong(t testing.TB) {
+	t.Helper()
+	if !Long() {
+		t.Skip("takes long: " + longEnv + "=yes runs it")
+	}
+}
+
 // Missing ends a test that lacks what ("server", "docker"), for the reason given:
 // it is skipped, or failed if REDLOCK_REQUIRE asks for what.
 func Missing(t testing.TB, what, reason string) {
 	t.Helper()
-	required := strings.Split(os.Getenv(requireEnv), ",")
-	for i := range required {
-		required[i] = strings.TrimSpace(required[i])
-	}
-	if slices.Contains(required, what) {
+	if required(what) {
 		t.Fatalf("%s (%s asks for %q)", reason, requireEnv, what)
 	}
 	t.Skip(reason)
+}
+
+// NotShort skips a test that starts what ("server", "docker") if tests are short, unless
+// REDLOCK_REQUIRE asks for what.
+func NotShort(t testing.TB, what string) {
+	t.Helper()
+	if testing.Short() && !required(what) {
+		t.Skip("starts a " + what + ": not with -short")
+	}
+}
+
+// TakesSeconds skips a test that takes seconds if tests are short.
+func TakesSeconds(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes seconds: not with -short")
+	}
+}
+
+func required(what string) bool {
+	return slices.ContainsFunc(strings.Split(os.Getenv(requireEnv), ","), func(name string) bool {
+		return strings.TrimSpace(name) == what
+	})
 }
 
 // Masters starts n real masters, each with args added, and closes them when the

@@ -1,8 +1,10 @@
 package redistest_test
 
 import (
+	"flag"
 	"fmt"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -60,8 +62,18 @@ func TestRequire(t *testing.T) {
 		{"no masters without a server", "", "skip: ", false, func(t testing.TB) { redistest.Masters(t, 1) }},
 		{"no docker", "server", "skip: no engine", true, noDocker},
 		{"no docker though required", "server,docker", "fatal: no engine", true, noDocker},
+		{"short", "docker", "skip: starts a server: ", true, redistest.Server},
+		{"short, no server", "", "skip: starts a server: ", false, redistest.Server},
+		{"short, no server though required", "server", "fatal: ", false, redistest.Server},
+		{"short, though required", "server", "", true, redistest.Server},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			short := flag.Lookup("test.short").Value
+			was := short.String()
+			t.Cleanup(func() { _ = short.Set(was) })
+			if err := short.Set(strconv.FormatBool(strings.HasPrefix(test.name, "short"))); err != nil {
+				t.Fatal(err)
+			}
 			if test.present {
 				if _, err := masters.LookPath(); err != nil {
 					t.Skip("needs redis-server on the PATH: ", err)

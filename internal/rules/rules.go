@@ -1,6 +1,6 @@
-// Package rules has a hook at each decision that exclusion and the order of the fencing tokens rest on.
-// The algorithm is in the code that uses the hooks. They return what it decides, unless a test puts a
-// wrong decision in its place, to see that the checkers notice.
+// Package rules has a hook at each decision that exclusion and the order of the fencing tokens rest
+// on. The algorithm is in the code that uses the hooks. They return what it decides, unless a test
+// puts a wrong decision in its place, to see that the checkers notice.
 //
 // Source: ALGORITHM section 14.
 package rules
@@ -27,7 +27,8 @@ type Rules struct {
 	CountsVoteless bool // the reply of a node without a vote counts as a vote
 }
 
-// Change is called for the Rules of each new Locker. Package inject sets it for tests; otherwise it is nil.
+// Change is called for the Rules of each new Locker. Package inject sets it for tests; otherwise it
+// is nil.
 var Change func(*Rules)
 
 // New returns the rules of a Locker.

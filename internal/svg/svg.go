@@ -4,6 +4,7 @@ package svg
 import (
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 )
@@ -51,10 +52,11 @@ func (c *Canvas) Line(x1, y1, x2, y2 float64, stroke string, width float64, dash
 	fmt.Fprintf(&c.b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="%g" stroke-dasharray="%s"/>`+"\n", x1, y1, x2, y2, stroke, width, dash)
 }
 
-// Arrow draws an arrow down to y2.
+// Arrow draws an arrow down or up to y2.
 func (c *Canvas) Arrow(x, y1, y2 float64, stroke string) {
-	c.Line(x, y1, x, y2-5, stroke, 2, "")
-	fmt.Fprintf(&c.b, `<path d="M%.1f %.1f l-5 -8 h10 z" fill="%s"/>`+"\n", x, y2, stroke)
+	back := math.Copysign(8, y1-y2)
+	c.Line(x, y1, x, y2+back*5/8, stroke, 2, "")
+	fmt.Fprintf(&c.b, `<path d="M%.1f %.1f l-5 %g h10 z" fill="%s"/>`+"\n", x, y2, back, stroke)
 }
 
 // Dot draws a point.
@@ -62,10 +64,17 @@ func (c *Canvas) Dot(x, y float64, fill string) {
 	fmt.Fprintf(&c.b, `<circle cx="%.1f" cy="%.1f" r="4" fill="%s"/>`+"\n", x, y, fill)
 }
 
-// Text writes a text, with an edge of the background's colour around it, so that it can be read on lines; where is start, middle or end.
+// Text writes a text, with an edge of the background's colour around it, so that it can be read on
+// lines; where is start, middle or end.
 func (c *Canvas) Text(x, y float64, where, fill, weight, text string) {
 	fmt.Fprintf(&c.b, `<text x="%.1f" y="%.1f" text-anchor="%s" fill="%s" font-weight="%s" stroke="%s" stroke-width="3" paint-order="stroke">%s</text>`+"\n",
 		x, y, where, fill, weight, Paper, escape(text))
+}
+
+// Code writes a line as a terminal shows it.
+func (c *Canvas) Code(x, y float64, fill, text string) {
+	fmt.Fprintf(&c.b, `<text x="%.1f" y="%.1f" fill="%s" font-family="Liberation Mono,Menlo,Consolas,monospace" font-size="12" xml:space="preserve">%s</text>`+"\n",
+		x, y, fill, escape(text))
 }
 
 // Path draws a line through points.

@@ -25,7 +25,8 @@ func (n *Node) Calls() []Call {
 	return append([]Call(nil), n.calls...)
 }
 
-// CallsOf returns the requests of one kind that have arrived for a resource behind the default prefix.
+// CallsOf returns the requests of one kind that have arrived for a resource behind the default
+// prefix.
 func (n *Node) CallsOf(op, resource string) []Call {
 	return slices.DeleteFunc(n.Calls(), func(c Call) bool { return c.Op != op || c.Key != prefix+resource })
 }
@@ -39,8 +40,8 @@ func (n *Node) ForgetCalls() { n.set(func() { n.calls = nil }) }
 // requests is the script whose calls are recorded. A test may make a Locker send another script.
 var requests = wire.Requests
 
-// recordLocked records the requests in a call of the script, whose arguments lua/begin.lua explains.
-// Here the number of keys is before them.
+// recordLocked records the requests in a call of the script, whose arguments lua/begin.lua
+// explains. Here the number of keys is before them.
 func (n *Node) recordLocked(args []string) {
 	keys, args := args[1:1+number(args[0])], args[1+number(args[0]):]
 	keys, args = keys[1:], args[3:] // behind the marker, and behind what is before all

@@ -12,7 +12,7 @@ import (
 )
 
 // Op is the number of a function of [Requests], see lua/run.lua.
-type Op int
+type Op uint8
 
 // The functions.
 const (
@@ -104,36 +104,37 @@ const (
 	ReadersSuffix = "~readers"
 )
 
-// Readers stands in a lock key where the key of a writer has an attempt id, and Sign is the value of
-// the key then: readers have the resource. lua/readers.lua describes it.
+// Readers stands in a lock key where the key of a writer has an attempt id, and Sign is the value
+// of the key then: readers have the resource. lua/readers.lua describes it.
 const (
 	Readers = "~readers"
 	Sign    = Readers + "|0"
 )
 
-// OfReaders follows the name of a process at a queue node, and the key in a message to that process,
-// if the process waits as a reader.
+// OfReaders follows the name of a process at a queue node, and the key in a message to that
+// process, if the process waits as a reader.
 const OfReaders = "~readers"
 
 // Same is sent instead of the counter of a lease that is the counter of the grant.
 const Same = "="
 
-// NoProcess is sent to a queue node instead of the name of a process by a process that does not wait.
+// NoProcess is sent to a queue node instead of the name of a process by a process that does not
+// wait.
 const NoProcess = "-"
 
 // Listens is the second argument of a rest if the process listens on its channel; 0 if it polls.
 const Listens = 1
 
-// Abrupt is the extra of a Busy of the queue node if the key in the way is that of another library, and has
-// at least so many ms left: lua/acquire.lua.
+// Abrupt is the extra of a Busy of the queue node if the key in the way is that of another library,
+// and has at least so many ms left: lua/acquire.lua.
 const Abrupt = 50
 
 // BrokenMark is the beginning of a placeholder, by which lua/break.lua replaces the value of a
 // lock key. No id of an attempt begins with it.
 const BrokenMark = "~broken:"
 
-// Unowned stands in a placeholder for the id of the attempt, where no attempt had set the key. As it is no
-// id, no release drops that placeholder.
+// Unowned stands in a placeholder for the id of the attempt, where no attempt had set the key. As
+// it is no id, no release drops that placeholder.
 const Unowned = "~unowned"
 
 // BrokenChannel is the name, after the prefix of all keys, of the channel for messages that a lock
@@ -160,6 +161,10 @@ const UnknownRun = "?"
 
 // BetweenGroups stands between the lists of two groups of masters in the lists of a marker.
 const BetweenGroups = " / "
+
+// BeforeLabel stands between the lists in a marker and the label of the client that joined with
+// them last.
+const BeforeLabel = "\t"
 
 // The operations on a marker. lua/marker.lua describes them.
 const (

@@ -2,8 +2,8 @@ package wire
 
 import "time"
 
-// Word is what a queue node reports of the queue, beside its vote or its confirmation of a release. The zero
-// value reports nothing.
+// Word is the report of a queue node on its queue, beside its vote or its confirmation of a release.
+// The zero value reports nothing.
 //
 // Source: ALGORITHM section 10, "attend".
 type Word struct {

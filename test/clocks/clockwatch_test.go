@@ -971,6 +971,7 @@ func TestWatchStepsInQuarantine(t *testing.T) {
 //
 // Source: ALGORITHM section 13, I1 and I4.
 func TestWatchExclusion(t *testing.T) {
+	redistest.TakesSeconds(t)
 	const seeds = 32
 	var leases, steps atomic.Int64
 	locktest.EachSeed(t, seeds, func(t *testing.T, seed uint64) []string {

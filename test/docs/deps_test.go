@@ -1,7 +1,6 @@
 package docs_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -111,17 +110,6 @@ func TestDependencyGuard(t *testing.T) {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
-	}
-}
-
-// A replace in go.mod holds here, but not for importers of the module.
-func TestNoReplace(t *testing.T) {
-	var mod struct{ Replace []any }
-	if err := json.Unmarshal([]byte(goOutput(t, "mod", "edit", "-json")), &mod); err != nil {
-		t.Fatal(err)
-	}
-	if len(mod.Replace) > 0 {
-		t.Errorf("got %v in go.mod, want no replace", mod.Replace)
 	}
 }
 

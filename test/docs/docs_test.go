@@ -8,17 +8,21 @@ import (
 	"go/token"
 	"io/fs"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/redlocktest"
 )
 
@@ -42,6 +46,7 @@ func TestPagesCompile(t *testing.T) {
 
 // Control: pages with blocks that do not compile.
 func TestBrokenPages(t *testing.T) {
+	redistest.TakesSeconds(t)
 	for _, test := range []struct{ name, block, want string }{
 		{"an option that does not exist", "locker, err := redlock.New(masters, redlock.WithQuorum(1))\n_, _ = locker, err\n", "undefined: redlock.WithQuorum"},
 		{"too few arguments", "lease, err := locker.Lock(\"a\")\n_, _ = lease, err\n", "not enough arguments"},
@@ -124,7 +129,7 @@ func TestPagesSayMaster(t *testing.T) {
 
 // nodes returns where a text speaks of nodes that are not those of a Redis Cluster.
 func nodes(text string) (found []string) {
-	insider := regexp.MustCompile(`= Level\(node\.\w+\)|= node\.\w+|#2-state-on-a-node|cluster_node|reason.ClusterNode|ErrNodeTaken`) // the last is redsync's
+	insider := regexp.MustCompile(`= Level\(node\.\w+\)|= node\.\w+|#2-state-on-a-node|cluster_node|reason.ClusterNode|ErrNodeTaken|CacheNodes.NodeReplacement|node-based`) // the last are those of redsync and ElastiCache
 	clusters := regexp.MustCompile(`(?i)nodes? of (a|one) (redis )?cluster`)
 	text = strings.Join(strings.Fields(strings.ReplaceAll(text, "\t//", " ")), " ")
 	text = clusters.ReplaceAllString(insider.ReplaceAllString(text, ""), "")
@@ -160,6 +165,19 @@ func strangers(page, text string, tests map[string]bool) (unknown []string) {
 		}
 	}
 	return unknown
+}
+
+// The functions in the picture of a vote's way are in the files that it gives.
+func TestVotePicture(t *testing.T) {
+	found := regexp.MustCompile(`>([\w/]+\.(?:go|lua))(?: (\w+))?<`).FindAllStringSubmatch(textOf(t, "docs/pictures/vote.svg"), -1)
+	if len(found) < 10 {
+		t.Fatalf("got %d files, want more: does this test still look in the right places?", len(found))
+	}
+	for _, m := range found {
+		if code := textOf(t, m[1]); m[2] != "" && !regexp.MustCompile(`(?m)^(func (\(.*?\) )?|type )`+m[2]+`\b`).MatchString(code) {
+			t.Errorf("%s has no %s", m[1], m[2])
+		}
+	}
 }
 
 // The sections of ALGORITHM.md that comments give as their source exist, and have the phrases that are quoted.
@@ -303,10 +321,111 @@ func TestLeaseIsLost(t *testing.T) {
 	})
 }
 
-func TestPageHasATestThatRuns(t *testing.T) {
-	_, rest, _ := strings.Cut(textOf(t, "docs/testing.md"), "```go\nfunc TestLeaseIsLost")
-	if body, _, found := strings.Cut(rest, "```\n"); !found || !strings.Contains(textOf(t, "test/docs/docs_test.go"), "func TestLeaseIsLost"+body) {
-		t.Errorf("docs/testing.md has a TestLeaseIsLost that differs from the test that runs:\n%s", body)
+// docs/waiting.md has the same function.
+
+// answer tells the client of a handler what TryLock, Lock or Do returned.
+func answer(w http.ResponseWriter, err error) {
+	status, wait := http.StatusInternalServerError, time.Duration(0)
+	var q *redlock.QuorumError
+	if !errors.As(err, &q) { // as when Lock waited for another caller of this process
+		q = new(redlock.QuorumError)
+	}
+	switch {
+	case errors.Is(err, redlock.ErrTaken):
+		status = http.StatusConflict
+		_, wait = q.Holder()
+		wait = max(wait, time.Second)
+	case errors.Is(err, redlock.ErrNoQuorum):
+		status, wait = http.StatusServiceUnavailable, time.Second
+		for _, m := range q.Masters {
+			wait = max(wait, m.Quarantine)
+		}
+	}
+	if wait > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int((wait+time.Second-1)/time.Second)))
+	}
+	http.Error(w, http.StatusText(status), status)
+}
+
+// What docs/waiting.md says of HTTP.
+func TestAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		masters := redlocktest.Start(t, 3)
+		locker, other := masters.Locker(), masters.Locker()
+		if _, err := other.Lock(t.Context(), "mailer"); err != nil {
+			t.Fatal(err)
+		}
+		check := func(when string, l *redlock.Locker, resource string, status int, seconds string) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := l.Lock(ctx, resource)
+			w := httptest.NewRecorder()
+			answer(w, err)
+			if got := w.Header().Get("Retry-After"); w.Code != status || got != seconds {
+				t.Errorf("%s: got %d and Retry-After %q, want %d and %q: %v", when, w.Code, got, status, seconds, err)
+			}
+		}
+		check("another process has it", locker, "mailer", http.StatusConflict, "10")
+		check("this process has it", other, "mailer", http.StatusConflict, "1")
+		check("a wrong argument", locker, "", http.StatusInternalServerError, "")
+		for _, m := range masters.Masters()[:2] {
+			m.Kill()
+		}
+		check("a majority is down", locker, "free", http.StatusServiceUnavailable, "1")
+		for _, m := range masters.Masters()[:2] {
+			m.RestartEmpty()
+		}
+		time.Sleep(2 * time.Second)
+		check("a majority is back empty", locker, "free", http.StatusServiceUnavailable, "9")
+	})
+}
+
+// docs/migrating.md says this of lock write, lock read, unlock write.
+func TestReaderUnderAWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		masters := redlocktest.Start(t, 3)
+		locker := masters.Locker()
+		lease, err := locker.Lock(t.Context(), "mailer")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := locker.Lock(lease.Context(), "mailer", redlock.Shared()); !errors.Is(err, redlock.ErrReentry) {
+			t.Errorf("got %v, want ErrReentry", err)
+		}
+		inner, err := locker.Lock(lease.Context(), "mailer", redlock.Shared(), redlock.WithReentry())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Downgrade(t.Context()); !errors.Is(err, redlock.ErrReentry) {
+			t.Errorf("got %v of a lease with two handles, want ErrReentry", err)
+		}
+		reader := masters.Locker()
+		if _, err := reader.TryLock(t.Context(), "mailer", redlock.Shared()); !errors.Is(err, redlock.ErrTaken) {
+			t.Errorf("got %v beside a second handle, which still writes, want ErrTaken", err)
+		}
+		if err := inner.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Downgrade(t.Context()); err != nil { // a quorum has answered, the last master perhaps not
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if _, err := reader.TryLock(t.Context(), "mailer", redlock.Shared()); err != nil {
+			t.Errorf("got %v beside a reader, want a lease", err)
+		}
+		if _, err := locker.Lock(lease.Context(), "mailer"); redlock.Reason(err) != "upgrade" {
+			t.Errorf("got %v of a reader that wants to write, want the reason upgrade", err)
+		}
+	})
+}
+
+func TestPagesHaveWhatRuns(t *testing.T) {
+	for page, head := range map[string]string{"docs/testing.md": "func TestLeaseIsLost", "docs/waiting.md": "// answer tells"} {
+		_, rest, _ := strings.Cut(textOf(t, page), "```go\n"+head)
+		if body, _, found := strings.Cut(rest, "```\n"); !found || !strings.Contains(textOf(t, "test/docs/docs_test.go"), head+body) {
+			t.Errorf("%s has another %s than the tests run:\n%s", page, head, body)
+		}
 	}
 }
 
@@ -322,6 +441,7 @@ func block(ctx context.Context, masters []string, locker *redlock.Locker, lease 
 // pageImports has the packages that a block may use without an import, by name.
 var pageImports = map[string]string{
 	"context": "context", "errors": "errors", "fmt": "fmt", "log": "log", "slog": "log/slog", "os": "os", "sql": "database/sql",
+	"http": "net/http", "strconv": "strconv",
 	"strings": "strings", "synctest": "testing/synctest", "testing": "testing", "time": "time", "tls": "crypto/tls",
 	"redis": "github.com/redis/go-redis/v9", "redlock": self, "redlocktest": self + "/redlocktest",
 	"election": self + "/election", "jobs": self + "/jobs", "admin": self + "/admin", "several": self + "/several",

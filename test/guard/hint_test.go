@@ -2,9 +2,13 @@ package guard_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/locktest"
@@ -55,4 +59,27 @@ func TestHintOfAQuarantine(t *testing.T) {
 			})
 		})
 	}
+}
+
+// While no quorum has a vote, no call reports that another holder has the resource: attempts of other
+// processes set their keys all the same, for moments.
+func TestQuarantineIsNotTaken(t *testing.T) {
+	c := locktest.StartNew(t, 3)
+	var tries errgroup.Group
+	for range 2 {
+		l := locktest.Open(t, c.Addrs, forAges(redlock.WithLogger(nil))...)
+		tries.Go(func() error {
+			for range 400 {
+				_, err := l.TryLock(t.Context(), "job")
+				var verdict *redlock.QuorumError
+				switch {
+				case !errors.As(err, &verdict), errors.Is(err, redlock.ErrTaken), verdict.HeldByQuorum(),
+					!errors.Is(err, redlock.ErrQuarantine), !errors.Is(err, redlock.ErrNoQuorum):
+					return fmt.Errorf("held by a quorum: %v: got %+v, want ErrQuarantine and ErrNoQuorum alone", verdict != nil && verdict.HeldByQuorum(), err)
+				}
+			}
+			return nil
+		})
+	}
+	locktest.Must(t, tries.Wait())
 }

@@ -38,7 +38,10 @@ func TestSettings(t *testing.T) {
 		if got.Clock == nil {
 			t.Errorf("%s: got no clock", test.name)
 		}
-		got.Clock = nil
+		if got.Owner == "" {
+			t.Errorf("%s: got no owner", test.name)
+		}
+		got.Clock, got.Owner = nil, ""
 		if err != nil || got != test.want {
 			t.Errorf("%s: got %+v, %v, want %+v", test.name, got, err, test.want)
 		}

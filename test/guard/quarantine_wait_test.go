@@ -14,6 +14,7 @@ import (
 // Masters that restarted empty, one after the other, are all in quarantine at the first question, however
 // long ago that was: the quarantine counts from there. A job that is due then runs on one of the machines.
 func TestQuarantineCountsFromTheFirstQuestion(t *testing.T) {
+	t.Parallel()
 	c := locktest.StartFor(t, guardTTL, 3)
 	for i := range c.Procs {
 		c.Restart(t, i)

@@ -44,6 +44,7 @@ func everywhere(c *locktest.Cluster, t *testing.T) {
 
 // A lease that goes from one Locker to another stays the same.
 func TestDetachAndAdopt(t *testing.T) {
+	t.Parallel()
 	for _, known := range []bool{true, false} {
 		t.Run(fmt.Sprintf("fence known: %v", known), func(t *testing.T) {
 			c := locktest.Start(t, 3)

@@ -14,6 +14,7 @@ import (
 	"github.com/d0720281/redlock/internal/inject"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/virtual"
 )
 
@@ -38,6 +39,27 @@ func takeTurn(b *locktest.Bubble, resource string, last int64, opts ...redlock.O
 	}
 	synctest.Wait()
 	return fence
+}
+
+// A master that restarts with an old copy of its data has an old counter, and is perhaps the only one of a quorum
+// that took part in the last grant. Its counter starts anew from the clocks.
+//
+// Source: ALGORITHM section 4, "A counter that came back".
+func TestVirtualCounterThatCameBack(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		fence := takeTurn(b, "r", 0)
+		old := counterOf(b.Nodes[1], "r")
+		b.Nodes[2].Kill()
+		fence = takeTurn(b, "r", fence)
+		b.Nodes[1].Restart()
+		b.Nodes[1].Put(redlock.DefaultKeyPrefix+"r~fence", strconv.FormatInt(old, 10), time.Hour)
+		b.Nodes[2].Heal()
+		other := takeTurn(b, "other", 0) // which begins the quarantine
+		time.Sleep(locktest.Quarantine)
+		takeTurn(b, "other", other)
+		b.Nodes[0].Kill()
+		takeTurn(b, "r", fence)
+	})
 }
 
 // A release that was queued before the node's vote came in has the counter of that vote all the same: the node
@@ -248,6 +270,7 @@ func TestGrantsOutrunTheClock(t *testing.T) {
 // Source: ALGORITHM section 1, P2; section 4; section 13, I2 and I5.
 func TestVirtualFenceRises(t *testing.T) {
 	t.Parallel()
+	redistest.TakesSeconds(t)
 	locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
 		l := b.WarmLocker(redlock.WithTTL(200*time.Millisecond), redlock.WithMaxTTL(200*time.Millisecond), redlock.WithoutRenewal())
 		rng := rand.New(rand.NewPCG(3, 4))

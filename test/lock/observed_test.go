@@ -23,9 +23,9 @@ func TestObservedCalls(t *testing.T) {
 			defer mu.Unlock()
 			got = append(got, fmt.Sprintf(format, args...))
 		}
-		slow, hung := b.Nodes[1], b.Nodes[2]
+		fast, slow, hung := b.Nodes[0], b.Nodes[1], b.Nodes[2]
 		l := b.WarmLocker(locktest.On(func(e redlock.Event) {
-			if e.Master != b.Nodes[0].Addr() {
+			if e.Master != fast.Addr() {
 				keep("%s %v %s", e.Master, e.Elapsed, redlock.Reason(e.Err))
 			}
 		}, redlock.EventExchange),
@@ -52,6 +52,7 @@ func TestObservedCalls(t *testing.T) {
 		for locktest.QueueNodeOf(l, r) != 0 {
 			r += "r"
 		}
+		fast.Latency(time.Millisecond, 0) // so each request to slow is sent before fast answers: an unsent one is dropped with its attempt
 		slow.Latency(time.Millisecond, 2*time.Millisecond)
 		hung.Hang()
 		lease := b.Lock(l, r, redlock.WithoutRenewal())
@@ -66,7 +67,7 @@ func TestObservedCalls(t *testing.T) {
 		_, err = l.TryLock(t.Context(), r)
 		locktest.WantErr(t, err, redlock.ErrTaken)
 		time.Sleep(10 * time.Millisecond)
-		told("gave up "+r+" after 0s: taken", slow.Addr()+" 3ms ", slow.Addr()+" 3ms ") // one node refuses and one is down; then comes the release
+		told("gave up "+r+" after 1ms: taken", slow.Addr()+" 3ms ", slow.Addr()+" 3ms ") // fast refuses and hung is down; then comes the release
 
 		next := make(chan *redlock.Lease)
 		go func() { next <- locktest.Lock(t, l, r, redlock.WithoutRenewal()) }()

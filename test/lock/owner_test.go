@@ -2,6 +2,9 @@ package lock_test
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -35,7 +38,7 @@ func TestOwner(t *testing.T) {
 	if owner != webOne || left <= redlock.DefaultTTL/2 || left > redlock.DefaultTTL {
 		t.Errorf("got owner %q for %v, want %q for up to %v", owner, left, webOne, redlock.DefaultTTL)
 	}
-	if text := err.Error(); !strings.Contains(text, "taken by another holder ("+webOne+")") || !strings.Contains(text, "held by another ("+webOne+") for ") {
+	if text := err.Error(); !strings.Contains(text, "taken by another holder ("+webOne+")") || !strings.Contains(text, ": held by "+webOne+" for ") {
 		t.Errorf("got %q, want it to name the owner", text)
 	}
 	named := 0 // the others had not answered when it was decided
@@ -54,15 +57,29 @@ func TestOwner(t *testing.T) {
 		t.Errorf("got %+v", in)
 	}
 	locktest.Must(t, le.Unlock(t.Context()))
-	if le = locktest.Lock(t, rival, "owned"); le.Owner() != "" || strings.Contains(le.Token(), ";") {
+	if le = locktest.Lock(t, rival, "owned", redlock.WithOwner("")); le.Owner() != "" || strings.Contains(le.Token(), ";") {
 		t.Errorf("without a label: got owner %q, token %q", le.Owner(), le.Token())
 	}
+	c.Fill(t, le)
 	_, err = holder.TryLock(t.Context(), "owned")
 	if !errors.As(err, &refused) {
 		t.Fatal(err)
 	}
 	if owner, left := refused.Holder(); owner != "" || left <= 0 {
 		t.Errorf("got owner %q for %v, want none for some time", owner, left)
+	}
+}
+
+// Without WithOwner the label has the host, the process and the program.
+func TestOwnerByDefault(t *testing.T) {
+	c := locktest.Start(t, 3)
+	l, rival := locktest.Open(t, c.Addrs), locktest.Open(t, c.Addrs)
+	owner := locktest.Lock(t, l, "owned").Owner()
+	if !regexp.MustCompile(fmt.Sprintf(`^[^:]+:%d:\S+$`, os.Getpid())).MatchString(owner) {
+		t.Errorf("got owner %q, want host:%d:program", owner, os.Getpid())
+	}
+	if _, err := rival.TryLock(t.Context(), "owned"); !strings.Contains(fmt.Sprint(err), "taken by another holder ("+owner+")") {
+		t.Errorf("got %v, want %s in it", err, owner)
 	}
 }
 

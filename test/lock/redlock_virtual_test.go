@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -356,13 +357,49 @@ func TestVirtualDeadlineBeforeTheVotes(t *testing.T) {
 	})
 }
 
+// Leases are not lost in silence, and their number makes no noise: the log has when they end, how many were lost
+// and why, and the first grant after the outage.
+func TestVirtualLossesAreLogged(t *testing.T) {
+	const leases = 100
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		said := new(locktest.Records)
+		l := b.WarmLocker(redlock.WithLogger(slog.New(said)))
+		for i := range leases {
+			b.Lock(l, fmt.Sprint("stock-", i))
+		}
+		b.Each((*virtual.Node).Hang, 0, 1)
+		time.Sleep(5 * time.Second)
+		ending := said.With("renewals find no quorum")
+		if len(ending) != 1 || ending[0]["leases"] != int64(leases) || ending[0]["level"] != slog.LevelWarn ||
+			ending[0]["first_ends_in"].(time.Duration) < 5*time.Second || ending[0]["last_ends_in"].(time.Duration) > 7*time.Second {
+			t.Errorf("after 5 s: got %v, want one warning with %d leases that end in about 6 s", ending, leases)
+		}
+		time.Sleep(10 * time.Second)
+		lost := said.With("lease lost")
+		if len(lost) != 2 || lost[1]["more"] != int64(leases-2) || !strings.Contains(fmt.Sprint(lost[0]["error"]), "validity ran out") {
+			t.Errorf("after 15 s: got %v, want two lines that count %d leases, with the reason", lost, leases)
+		}
+		b.Each((*virtual.Node).Resume, 0, 1)
+		time.Sleep(locktest.Reconnect)
+		before := said.With("masters votes")
+		b.Unlock(b.Lock(l, "r"))
+		time.Sleep(time.Second)
+		if after := said.With("masters votes"); len(before) != 0 || len(after) != 1 || after[0]["after"].(time.Duration) < 11*time.Second {
+			t.Errorf("got %v before the first grant and %v after it, want one line after it, with the length of the outage", before, after)
+		}
+		if warnings := slices.DeleteFunc(said.List(), func(line map[string]any) bool { return line["level"].(slog.Level) < slog.LevelInfo }); len(warnings) > 25 {
+			t.Errorf("got %d lines, want at most 25: %v", len(warnings), warnings)
+		}
+	})
+}
+
 // A Lock without a deadline does not wait in silence: the log is told once that no quorum answers, and
 // once that it does again.
 func TestVirtualOutageIsLogged(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		said := new(locktest.Records)
 		l := b.WarmLocker(redlock.WithLogger(slog.New(said)))
-		silent := func() []map[string]any { return append(said.With("no quorum"), said.With("answers again")...) }
+		silent := func() []map[string]any { return append(said.With("no quorum"), said.With("masters votes")...) }
 		b.Each((*virtual.Node).Kill, 0, 1)
 		_, err := l.TryLock(t.Context(), "r")
 		locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrNoQuorum})
@@ -385,7 +422,7 @@ func TestVirtualOutageIsLogged(t *testing.T) {
 		}
 		b.All((*virtual.Node).Heal)
 		b.Unlock(b.Got(w))
-		if list := said.With("answers again"); len(list) != 1 || list[0]["level"] != slog.LevelInfo {
+		if list := said.With("masters votes"); len(list) != 1 || list[0]["level"] != slog.LevelInfo {
 			t.Errorf("after the outage: got %v, want one line", list)
 		}
 		if n := len(said.With("no quorum")); n != 1 {

@@ -11,6 +11,7 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/virtual"
 )
 
@@ -69,6 +70,7 @@ func TestVirtualEndWithoutIO(t *testing.T) {
 // Source: ALGORITHM section 1, "RenewEvery"; section 6; section 13, I8.
 func TestVirtualRenewalForAnHour(t *testing.T) {
 	t.Parallel()
+	redistest.TakesSeconds(t)
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		l := b.WarmLocker(redlock.WithTTL(time.Second))
 		lease := b.Lock(l, "r")

@@ -23,6 +23,7 @@ const childEnv = "REDLOCK_TEST_CHILD"
 //
 // Source: ALGORITHM sections 7 and 11.
 func TestStoppedProcess(t *testing.T) {
+	t.Parallel()
 	if addrs := os.Getenv(childEnv); addrs != "" {
 		beStopped(t, strings.Split(addrs, ","))
 		return

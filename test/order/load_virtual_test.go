@@ -14,6 +14,7 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/virtual"
 )
 
@@ -27,6 +28,7 @@ func distant(b *locktest.Bubble, roundTrip time.Duration) {
 // Source: ALGORITHM section 5, "order of requests".
 func TestVirtualLooksHoldUpNothing(t *testing.T) {
 	t.Parallel()
+	redistest.TakesSeconds(t)
 	for _, test := range []struct {
 		callers   int
 		roundTrip time.Duration
@@ -127,9 +129,10 @@ func goodput(t *testing.T, callers int, roundTrip, during time.Duration) (perSec
 // Source: ALGORITHM section 10, "Admission".
 func TestVirtualOverload(t *testing.T) {
 	t.Parallel()
+	redistest.TakesSeconds(t)
 	const roundTrip = 40 * time.Millisecond
 	best := 0.0
-	for _, callers := range []int{250, 1000, 4000} {
+	for _, callers := range []int{250, 1000, redistest.Rounds(1000, 4000)} {
 		got, refused := goodput(t, callers, roundTrip, 2*time.Second)
 		t.Logf("%5d callers: %6.0f sections/s, %d refused", callers, got, refused)
 		if got < 0.9*best {

@@ -16,6 +16,7 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/door"
 	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/virtual"
 )
 
@@ -490,6 +491,7 @@ func TestVirtualWaiterLeavesRoom(t *testing.T) {
 // Source: ALGORITHM section 10, "rest".
 func TestVirtualHolderWithoutItsQueueNode(t *testing.T) {
 	t.Parallel()
+	redistest.TakesSeconds(t)
 	const there = 250 * time.Microsecond
 	for hold := time.Duration(0); hold < 3*time.Second; hold += 7*time.Millisecond + hold/20 {
 		t.Run(hold.String(), func(t *testing.T) {
@@ -528,8 +530,9 @@ func TestVirtualHolderWithoutItsQueueNode(t *testing.T) {
 // Source: ALGORITHM section 10, "the mark".
 func TestVirtualMissedRelease(t *testing.T) {
 	t.Parallel()
+	redistest.TakesSeconds(t)
 	const near, far = 250 * time.Microsecond, 2 * time.Millisecond
-	for hold := time.Duration(0); hold < 100*time.Millisecond; hold += 700 * time.Microsecond { // two attempts take 60 ms of these
+	for hold := time.Duration(0); hold < 100*time.Millisecond; hold += 100 * time.Millisecond / time.Duration(redistest.Rounds(47, 143)) { // two attempts take 60 ms of these
 		t.Run(hold.String(), func(t *testing.T) {
 			locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
 				holder, waiter := b.WarmLocker(), b.WarmLocker()
@@ -561,6 +564,7 @@ func TestVirtualMissedRelease(t *testing.T) {
 // Source: ALGORITHM section 10, "The queue node of a resource".
 func TestVirtualOtherNames(t *testing.T) {
 	t.Parallel()
+	redistest.TakesSeconds(t)
 	const resources, others = 3, 5
 	locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
 		named := make([]*redis.Options, len(b.Nodes))
@@ -645,8 +649,9 @@ func TestVirtualQueueNodeIsKnown(t *testing.T) {
 // Source: ALGORITHM section 10 ("a ping in the subscription").
 func TestVirtualHalfOpenSubscription(t *testing.T) {
 	t.Parallel()
+	redistest.TakesSeconds(t)
 	const hold, lockers = 50 * time.Millisecond, 5
-	for seed := range 10 {
+	for seed := range redistest.Rounds(3, 10) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 				ways := make([]locktest.Uplink, lockers)

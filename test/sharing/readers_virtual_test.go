@@ -377,6 +377,12 @@ func TestVirtualDowngrade(t *testing.T) {
 		before := writer.Fence()
 		waits := waitToRead(b, t.Context(), other)
 		b.All(func(n *virtual.Node) { n.Latency(10*time.Millisecond, 10*time.Millisecond) })
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		locktest.WantErr(t, writer.Downgrade(over), context.Canceled)
+		if writer.Mode() != redlock.ModeExclusive {
+			t.Error("got a reader after a Downgrade whose context had ended, want no change")
+		}
 		done := locktest.Begin(func() (*redlock.Lease, error) { return writer, writer.Downgrade(t.Context()) })
 		if writer.Mode() != redlock.ModeShared || !done.Waits() {
 			t.Error("the right to write did not end before the masters were told")
@@ -532,7 +538,7 @@ func TestVirtualReadersGiveUp(t *testing.T) {
 func TestVirtualReadersBreak(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		l, other := b.WarmLocker(), b.WarmLocker()
-		one, two := read(b, l, redlock.WithOwner("one")), read(b, other)
+		one, two := read(b, l, redlock.WithOwner("one")), read(b, other, redlock.WithOwner(""))
 		synctest.Wait()
 		in, err := admin.Inspect(t.Context(), l, "r")
 		locktest.Must(t, err)

@@ -1,6 +1,6 @@
-// Package fencing models the fencing tokens of writers and readers: the counters of the nodes, which
-// a writer moves and a reader only looks at, the round that raises them, the block of tokens that
-// the grant of a writer reserves, and the hand-over of a lease to the next caller of the same
+// Package fencing models the fencing tokens of writers and readers: the counters of the nodes,
+// which a writer moves and a reader only looks at, the round that raises them, the block of tokens
+// that the grant of a writer reserves, and the hand-over of a lease to the next caller of the same
 // process.
 //
 // Where counters do not expire there is no time. A message or its reply takes any time or is
@@ -51,7 +51,7 @@ type Config struct {
 
 	// What can go wrong.
 	Twice int  // acquires that arrive a second time
-	Wipe  bool // a counter is lost, and starts again from the clock
+	Wipe  bool // a counter is lost, or comes back as it was earlier, and starts again from the clock
 
 	// If counters expire, a grant starts a missing counter from the clocks.
 	Expiry      bool
@@ -67,6 +67,7 @@ type Config struct {
 	RaiseAnywhere bool // a counter is raised even where the attempt has no claim
 	RaiseByID     bool // a counter is raised for a writer, whichever of its grants was counted
 	ClockBehind   bool // a clock from which a lost counter starts is behind
+	CountsOld     bool // a counter that came back as it was earlier counts
 	KeepToken     bool // a hand-over gives the same token again
 	PastBlock     bool // a hand-over continues beyond the end of the block
 	HandOverLate  bool // a lease is handed over after its end

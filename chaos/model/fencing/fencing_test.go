@@ -70,6 +70,7 @@ func TestControls(t *testing.T) {
 		{"raised where it is not held", with(Default(writer, writer, writer), func(c *Config) { c.RaiseAnywhere = true }), SameToken},
 		{"raised by id alone, with duplicates", two(func(c *Config) { c.RaiseByID, c.Twice = true, 1 }), SameToken},
 		{"a counter is lost, the clock is behind", two(func(c *Config) { c.Wipe, c.ClockBehind = true, true }), SameToken},
+		{"a counter comes back as it was earlier, and counts", two(func(c *Config) { c.Wipe, c.CountsOld = true, true }), SameToken},
 		{"a counter expires before the clock has passed it", expiring(func(c *Config) { c.ExpireEarly, c.Start = true, [nodes]int{2, 2, 2} }), TokenFalls},
 		{"a counter expires as soon as the clock has passed it", expiring(func(c *Config) { c.Margin, c.Ahead = 0, [nodes]int{1, 1, 0} }), SameToken},
 		{"a clock that is far off starts a counter", expiring(func(c *Config) {

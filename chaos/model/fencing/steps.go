@@ -97,8 +97,8 @@ func (c Config) expire(s state, i int, visit visit) {
 	}
 }
 
-// start begins an attempt. Attempts of one kind begin in the order of their numbers. That leaves out
-// only states that differ by the numbers.
+// start begins an attempt. Attempts of one kind begin in the order of their numbers. That leaves
+// out only states that differ by the numbers.
 func (c Config) start(s state, a int, visit visit) {
 	if a > 0 && c.Readers[a] == c.Readers[a-1] && s.attempt[a-1].phase == idle {
 		return
@@ -381,6 +381,9 @@ func (c Config) wipe(s state, i int, visit visit) {
 		for j := range nodes {
 			clock = max(clock, s.node[j].counter)
 		}
+	}
+	if c.CountsOld {
+		clock = max(s.node[i].counter, uint8(c.Block)) - uint8(c.Block)
 	}
 	if n := &s.node[i]; n.empty() && n.counter == clock {
 		return

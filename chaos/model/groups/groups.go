@@ -1,10 +1,10 @@
-// Package groups models two clients of package sharded with several groups of masters each. Their sets
-// share one group. The resource lies in a group that the other client does not have, so only the
-// surveys of the shared group keep the two clients apart.
+// Package groups models two clients of package sharded with several groups of masters each. Their
+// sets share one group. The resource lies in a group that the other client does not have, so only
+// the surveys of the shared group keep the two clients apart.
 //
 // The model has the nodes of the shared group alone. A client has no rival in the group of the
-// resource. So it acquires and extends whenever its surveys let it: it holds a lease while its
-// last passed survey counts, and for the TTL after that. So the model shows what is promised to clients
+// resource. So it acquires and extends whenever its surveys let it: it holds a lease while its last
+// passed survey counts, and for the TTL after that. So the model shows what is promised to clients
 // that reach a quorum of the shared group as long as they hold leases.
 //
 // Time passes in ticks, the same for all. A message or its reply takes any time or is lost. A
@@ -14,8 +14,8 @@
 // counts on its last tick. So a bound has to be met exactly, without the help of a tick.
 //
 // A node that was emptied forgets which sets are in use. A client may enter by it as soon as its
-// quarantine is over, and that is one TTL too early, or the time of a survey: package sharded tells its
-// callers not to change groups then. The controls have the traces.
+// quarantine is over, and that is one TTL too early, or the time of a survey: package sharded tells
+// its callers not to change groups then. The controls have the traces.
 //
 // Source: package sharded; ALGORITHM section 8, "Membership".
 package groups
@@ -58,9 +58,9 @@ type Config struct {
 
 // Default has all rules, and three nodes.
 //
-// A passed survey counts for twice as long here as in package sharded, and the longest survey may be as
-// long as the rule has it count. So the search shows the rules to hold with half a Quarantine to
-// spare.
+// A passed survey counts for twice as long here as in package sharded, and the longest survey may
+// be as long as the rule has it count. So the search shows the rules to hold with half a Quarantine
+// to spare.
 func Default() Config {
 	return Config{Nodes: 3, Quorum: 2, TTL: 1, Quarantine: 2, InUse: 4, Timeout: 1, Late: 1}
 }

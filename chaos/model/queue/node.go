@@ -197,8 +197,8 @@ func (c Config) lets(s *state, p uint8) bool {
 	return s.key[queueNode] == 0 && (s.readers[queueNode] == 0 || c.reads(int(p-1)))
 }
 
-// attend gives the turn to the first live process in the queue, and calls it, if the key lets it in and no
-// process has the turn.
+// attend gives the turn to the first live process in the queue, and calls it, if the key lets it in
+// and no process has the turn.
 func (c Config) attend(s *state, asker uint8) {
 	if s.called() || s.turn == note || s.turn == mark && c.MarkIsTurn {
 		return

@@ -290,7 +290,7 @@ func (c Config) hear(s state, i, node int, visit visit) {
 func (c Config) hearCall(s state, i int, visit visit) {
 	p := &s.process[i]
 	p.calls--
-	if p.phase == waiting || p.phase == asking && !c.Forget {
+	if p.phase == waiting || p.phase == asking {
 		p.woken = true
 	}
 	visit(s, search.Step{Format: "process %d is called", A: i})

@@ -60,7 +60,8 @@ type Config struct {
 	Expiry        bool // a turn ends before its process comes
 	TimeUp        bool // an attempt ends before it has a quorum, though the queue node granted
 	QueueNodeDies bool // with its queue
-	// A writer becomes a reader while it holds, and such a writer releases when no reader waits any more.
+	// A writer becomes a reader while it holds, and such a writer releases when no reader waits any
+	// more.
 	Downgrades, WaitsForReaders bool
 	Late                        bool // a release that was sent before the queue node granted may arrive after the attempt
 
@@ -79,7 +80,6 @@ type Config struct {
 	NoMarkOfAttempts   bool // only the end of a lease leaves the mark
 	CallOnce           bool // the process with the turn is called once, and not again at the next release
 	OwnQueueNodeOnly   bool // a release calls only at the node that the releasing process takes for the queue node
-	Forget             bool // a process ignores a call that overtakes the refusal before it
 	NoVeto             bool // a quorum is enough though the queue node refused
 	QueueNodeOrNothing bool // a queue node that does not answer keeps an attempt from succeeding
 	MuteRest           bool // a rest calls no process
@@ -126,9 +126,9 @@ func (m message) of() message { return m & kind }
 // before reports whether m was sent before the queue node granted the attempt of process p.
 func (m message) before(p int) bool { return m&((kind+1)<<p) != 0 }
 
-// The mark and the note are no turns. The mark: an end has come while another process had the key. The note: a
-// quorum refused what the queue node had granted. The turn of the readers: that of all readers in the queue that no
-// writer stands before.
+// The mark and the note are no turns. The mark: an end has come while another process had the key.
+// The note: a quorum refused what the queue node had granted. The turn of the readers: that of all
+// readers in the queue that no writer stands before.
 const (
 	mark = most + 1 + iota
 	note

@@ -7,22 +7,22 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock/chaos/model/search"
+	"github.com/d0720281/redlock/internal/redistest"
 )
 
 const (
-	little = 50_000     // states, with -short or under the race detector
-	some   = 1_000_000  // states of each model by default
-	most   = 80_000_000 // with REDLOCK_MODELS=full: all there are, in a table of up to 3 GB
+	some     = 50_000     // states of a model
+	many     = 300_000    // with REDLOCK_LONG=yes, of a model in which nothing may break
+	controls = 1_000_000  // with REDLOCK_LONG=yes, of a model that is wrong: most faults are found before
+	most     = 80_000_000 // with REDLOCK_MODELS=full: all there are, in a table of up to 3 GB
 )
 
-// run searches a model, the whole of it with REDLOCK_MODELS=full; whole reports whether it did.
-func run[S comparable](t *testing.T, m search.Model[S]) (r search.Result, whole bool) {
+// run searches a model up to a limit that depends on REDLOCK_LONG, the whole of it with
+// REDLOCK_MODELS=full; whole reports whether it did.
+func run[S comparable](t *testing.T, m search.Model[S], long int) (r search.Result, whole bool) {
 	t.Helper()
-	limit := some
-	switch {
-	case testing.Short() || race:
-		limit = little
-	case os.Getenv("REDLOCK_MODELS") == "full":
+	limit := redistest.Rounds(some, long)
+	if os.Getenv("REDLOCK_MODELS") == "full" {
 		limit = most
 	}
 	began := time.Now()
@@ -37,7 +37,7 @@ func run[S comparable](t *testing.T, m search.Model[S]) (r search.Result, whole 
 // Sound searches a model in which nothing may break.
 func Sound[S comparable](t *testing.T, m search.Model[S]) {
 	t.Helper()
-	if r, _ := run(t, m); r.Broken != "" {
+	if r, _ := run(t, m, many); r.Broken != "" {
 		t.Errorf("got a trace to %q, want none", r.Broken)
 	}
 }
@@ -46,7 +46,7 @@ func Sound[S comparable](t *testing.T, m search.Model[S]) {
 // survive: the search must find the fault.
 func Breaks[S comparable](t *testing.T, m search.Model[S], want string) {
 	t.Helper()
-	if r, whole := run(t, m); r.Broken != want && (whole || r.Broken != "") {
+	if r, whole := run(t, m, controls); r.Broken != want && (whole || r.Broken != "") {
 		t.Errorf("got %q, want %q", r.Broken, want)
 	}
 }

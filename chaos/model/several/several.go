@@ -1,11 +1,11 @@
-// Package several models leases on several resources at once. An attempt asks each node for what
-// is missing, in sorted order. A node stops at the first resource that is busy, or goes on behind it.
+// Package several models leases on several resources at once. An attempt asks each node for what is
+// missing, in sorted order. A node stops at the first resource that is busy, or goes on behind it.
 // The process keeps what a quorum gave without a gap, waits for the first resource that is missing,
 // and gives the rest back.
 //
 // What a process sends to one node arrives in order; apart from that each message and reply takes
-// any time. A claim ends by itself only when its process is dead. A process that waits may ask again
-// at any moment: the queue is in package queue.
+// any time. A claim ends by itself only when its process is dead. A process that waits may ask
+// again at any moment: the queue is in package queue.
 //
 // Source: ALGORITHM section 12.
 package several

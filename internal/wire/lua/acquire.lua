@@ -16,7 +16,7 @@
 --   8 queued   another process has the turn; counter: how many others wait; extra: ms
 --              until its turn is over
 --   9 unseeded the key is set, but this is no vote: the resource has no counter here, or one that
---              is older than the list of masters, and this node's clock is not known to agree with
+--              is older than this server or the list of masters, and this node's clock is not known to agree with
 --              the others'; extra: ms that it is ahead of them, 0 = not known
 --   12 ahead   the counter is further ahead of this node's clock than it can be; extra: by
 --              how many ms; nothing was done
@@ -27,8 +27,8 @@
 -- Source: ALGORITHM sections 3, 4, 8 and 10.
 
 -- nextCounter returns the counter that a grant would get, which reserves some tokens. If there is
--- none, it returns false, and the code and the extra of the answer. A counter that is older than the
--- caller's list of masters starts anew from the clocks, but not below its own next value.
+-- none, it returns false, and the code and the extra of the answer. A counter that is older than this
+-- server or the caller's list of masters starts anew from the clocks, but not below its own next value.
 local function nextCounter(counterKey, now, wish, tokens)
   local counter, least = get(counterKey), 0
   if type(counter) == 'table' then return false, 7, 2 end

@@ -42,7 +42,7 @@ local whole = string.format('%d', 2 ^ 53) == '9007199254740992' and '%d' or '%.0
 -- is an accident: it is neither granted from nor passed on.
 local ahead = skew + 1000000
 
-local oldest = 0 -- an older fencing counter counts as missing; ms of this node's clock, see marker.lua
+local oldest = 0 -- an older fencing counter counts as missing; ms of this node's clock, see guard.lua and marker.lua
 local left = 0 -- ms without a vote; the time between two requests of a batch does not count
 
 -- time is the node's time in us, read once.

@@ -4,11 +4,13 @@
 -- KEYS[1] marker
 -- ARGV    as begin.lua has it, then: what to do (look, join, vouch or mark), the caller's
 --         lists of masters: their addresses, sorted, with a space between two, and ' / ' between
---         two groups; and for vouch what look has said of run and made
+--         two groups, and behind a tab the label of the caller, if it has one; and for vouch what
+--         look has said of run and made
 --
 -- Reply {node time in us, ms left without a vote or -1 for a stale caller, largest TTL in
 -- ms, run, made, the other lists in use, one a line, and the one of them that the caller's list
--- conflicts with, or ''}.
+-- conflicts with, or ''}. Behind each list is a tab and the label of the client that joined with it
+-- last, if that has one.
 --
 -- join   says that the caller's list is in use. A list that conflicts with another one is not
 --        taken, with two exceptions: it is in use here already, or the node is in quarantine.
@@ -22,14 +24,15 @@
 -- mark   begins a quarantine: the caller has evidence that the node has forgotten something
 --
 -- The marker's field lists has a line for each list of masters in use: when a client joined
--- with it last, in ms of this node's clock, and the list. A client with several groups of masters
--- has their lists in the place of one. A list is in use for two quarantines
--- after that: clients that want votes join every half quarantine, and no key lives longer than
--- one quarantine.
+-- with it last, in ms of this node's clock, the list, and the label of that client, by which nothing
+-- is decided. A client with several groups of masters has their lists in the place of one. A list is
+-- in use for two quarantines after that: clients that want votes join every half quarantine, and no
+-- key lives longer than one quarantine.
 --
 -- Source: ALGORITHM section 8, "Bootstrap", "Membership" and "Groups", and section 9, "mark".
 local marker, now = KEYS[1], time()
-local what, list, seenRun, seenMade = argv[4], argv[5], argv[6], argv[7]
+local what, seenRun, seenMade = argv[4], argv[6], argv[7]
+local list = string.match(argv[5], '[^\t]*')
 
 -- apart reports whether a quorum of one list and a quorum of the other can have no member in
 -- common. Two lists that share no address may be two sets of names for the same nodes: they are
@@ -79,18 +82,18 @@ local known = call('HMGET', marker, 'maxttl', 'run', 'made', 'lists', 'since')
 local moment = math.floor(now / 1000)
 local inUse = 2 * (math.ceil(known[1] * stretch) + 100)
 local kept, others, against, was, joined, fresh = {}, {}, '', false, false, false
-for at, other in string.gmatch(known[4] or '', '(%d+) ([^\n]+)') do
+for at, other, label in string.gmatch(known[4] or '', '(%d+) ([^\t\n]+)([^\n]*)') do
   at = math.min(at, moment) -- the clock was put back
   if other == list then
     was, joined, fresh = true, moment - at < inUse, moment - at < inUse / 2
   elseif moment - at < inUse then
-    kept[#kept + 1] = string.format('%.0f %s', at, other)
-    others[#others + 1] = other
-    if conflict(list, other) then against = other end
+    others[#others + 1] = other .. label
+    kept[#kept + 1] = string.format('%.0f %s%s', at, other, label)
+    if conflict(list, other) then against = other .. label end
   end
 end
 if what == 'join' and (against == '' or joined or left > 0) then
-  kept[#kept + 1] = string.format('%.0f %s', moment, list)
+  kept[#kept + 1] = string.format('%.0f %s', moment, argv[5])
   local text, several = table.concat(kept, '\n'), #groups(list) > 1
   local refused
   if fresh or not known[5] and not several then

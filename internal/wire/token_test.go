@@ -1,0 +1,35 @@
+package wire
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestLabelOf(t *testing.T) {
+	for _, test := range []struct{ host, program, want string }{
+		{"web-3", "nightly", "web-3:4711:nightly"},
+		{"", "nightly", "unknown:4711:nightly"},
+		{"a b\tc|d", "e\x1b[2J;rm", "a_b_c_d:4711:e__2J_rm"},
+		{"größe", "\xff", "größe:4711:_"},
+		{strings.Repeat("x", 60), "p", strings.Repeat("x", 48)},
+		{strings.Repeat("x", 47) + "ä", "p", strings.Repeat("x", 47)},
+	} {
+		if got := LabelOf(test.host, 4711, test.program); got != test.want || !IsLabel(got) {
+			t.Errorf("LabelOf(%q, 4711, %q) = %q, want %q, which is a label", test.host, test.program, got, test.want)
+		}
+	}
+}
+
+// A token is made with one allocation.
+func TestToken(t *testing.T) {
+	id := [16]byte{1, 2, 3}
+	for _, label := range []string{"", "web-3:4711:nightly", strings.Repeat("x", MaxLabel)} {
+		token := Token(id, label)
+		if !IsToken(token) || OwnerOf(token) != label {
+			t.Errorf("Token(%q) = %q, whose owner is %q", label, token, OwnerOf(token))
+		}
+		if allocs := testing.AllocsPerRun(100, func() { token = Token(id, label) }); allocs > 1 {
+			t.Errorf("Token(%q): got %v allocations, want one", label, allocs)
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/d0720281/redlock/internal/node"
+)
+
+// This file has the log of a Locker: its events, of warnings that are alike the first and how many
+// followed, and the beginning and the end of an outage.
+
+const (
+	logEvery = 10 * time.Second // how often warnings of one kind with one reason are logged
+	logBurst = time.Second      // for how long those that come together with the first are counted
+)
+
+// warning is a warning that was logged, and those like it since then, which are counted.
+type warning struct {
+	first time.Time
+	until time.Time // when those that were counted are logged
+	last  Event
+	more  int
+}
+
+// write logs an event. Of warnings that are alike it logs the first, and counts the others for
+// [events.summarize].
+func (e *events) write(ev Event) {
+	if kinds[ev.Kind].level < slog.LevelWarn || ev.Kind == EventWarning { // each of these is another one
+		e.writeLine(ev)
+		return
+	}
+	key := ev.Kind.String() + " " + ev.Master + " " + Reason(ev.Err)
+	if w := e.logged[key]; w != nil {
+		w.last = ev
+		w.more++
+		return
+	}
+	e.logged[key] = &warning{first: ev.Time, until: ev.Time.Add(logBurst)}
+	e.writeLine(ev)
+}
+
+// summarize logs the last one of the warnings that were counted long enough, or of all if the log
+// ends, with the number of those before it that were not logged. It returns when to do so next;
+// zero if no warning is counted.
+func (e *events) summarize(now time.Time, ends bool) (next time.Time) {
+	for _, key := range slices.Sorted(maps.Keys(e.logged)) {
+		w := e.logged[key]
+		if ends || !now.Before(w.until) {
+			whole := w.first.Add(logEvery)
+			switch {
+			case w.more > 1:
+				e.call(func() { e.writeLine(w.last, "more", w.more-1) })
+			case w.more == 1:
+				e.call(func() { e.writeLine(w.last) })
+			case !w.until.Before(whole):
+				delete(e.logged, key)
+				continue
+			}
+			if w.until.Before(whole) {
+				w.until = whole
+			} else {
+				w.until = now.Add(logEvery)
+			}
+			w.more = 0
+		}
+		if next.IsZero() || w.until.Before(next) {
+			next = w.until
+		}
+	}
+	return next
+}
+
+// writeLine logs an event.
+func (e *events) writeLine(ev Event, more ...any) {
+	kind := kinds[ev.Kind]
+	text := kind.text
+	if text == "" {
+		text = ev.Err.Error()
+	}
+	e.conf.logger().Log(context.Background(), kind.level, prefix+text, append(ev.attrs(), more...)...)
+}
+
+// attrs returns what the log shows of an event.
+func (ev Event) attrs() (list []any) {
+	add := func(has bool, name string, value any) {
+		if has {
+			list = append(list, name, value)
+		}
+	}
+	kind := kinds[ev.Kind]
+	add(ev.Resource != "", "resource", ev.Resource)
+	add(ev.Resource != "", "mode", ev.Mode)
+	add(ev.Fence > 0, "fence", ev.Fence)
+	add(ev.Master != "", "master", ev.Master)
+	add(kind.elapsed != "", kind.elapsed, ev.Elapsed.Round(time.Microsecond))
+	add(ev.Validity != 0, "validity", ev.Validity)
+	add(ev.Count > 0, "count", ev.Count)
+	add(ev.Err != nil && kind.text != "", "error", ev.Err)
+	return list
+}
+
+// waiting logs that calls wait for nodes to have their votes again, once for each quarantine. The
+// key "reason" marks what calls wait for, here and in noteAttempt.
+func (e *events) waiting(s *node.Set, voteless map[*node.Node]time.Duration) (logged bool) {
+	var texts []string
+	longest, distrusted := time.Duration(0), false
+	for n, left := range voteless {
+		if _, told := e.voteless.LoadOrStore(n, true); told {
+			continue
+		}
+		texts = append(texts, fmt.Sprintf("%s: %v", n.Addr(), node.Quarantine(left)))
+		longest = max(longest, left)
+		distrusted = distrusted || n.Standing().SaidIn(e.conf.clock.Instant()) == 0 // only this client does not trust the node: Bootstrap cannot vouch for it
+	}
+	if len(texts) > 0 {
+		slices.Sort(texts)
+		hint := "wait"
+		if !distrusted {
+			hint = s.QuarantineHint(longest)
+		}
+		e.log(slog.LevelWarn, "masters in quarantine have no vote yet; calls wait for them", "reason", Reason(ErrQuarantine), "masters", texts, "seconds", math.Ceil(longest.Seconds()), "hint", hint)
+	}
+	return len(texts) > 0
+}
+
+// outageNotice is how long attempts must have found no quorum before the log says so.
+const outageNotice = time.Second
+
+// outage logs once when a kind of work stops finding a quorum, and once when a quorum votes for it
+// again. A Locker has one of its calls, and one of its renewals.
+type outage struct {
+	text   string
+	after  time.Duration           // how long no quorum is found before the log says so
+	since  atomic.Pointer[instant] // of the first failure; nil: the last one found a quorum
+	logged atomic.Pointer[instant] // when the log said so last
+	open   atomic.Bool             // the log has its beginning and not its end
+}
+
+// failed logs the outage that a verdict shows, with attributes, if the log does not have it and had
+// none just now.
+func (o *outage) failed(p *pool, e *QuorumError, attrs func(now instant) []any) {
+	now := p.now()
+	o.since.CompareAndSwap(nil, &now)
+	since, last := o.since.Load(), o.logged.Load()
+	if since == nil || now.Sub(*since) < o.after || last != nil && now.Sub(*last) < logEvery || !o.open.CompareAndSwap(false, true) {
+		return
+	}
+	o.logged.Store(&now)
+	p.events.log(slog.LevelWarn, o.text, append(attrs(now), "masters", e.answers())...)
+}
+
+// begins notes that the log has just told of an outage in another way.
+func (o *outage) begins(now instant) {
+	o.since.CompareAndSwap(nil, &now)
+	o.open.Store(true)
+}
+
+// over ends the outage: a quorum voted.
+func (o *outage) over(p *pool) {
+	if o.since.Load() == nil { // the usual case
+		return
+	}
+	since := o.since.Swap(nil)
+	if o.open.Swap(false) && since != nil {
+		p.events.log(slog.LevelInfo, "a quorum of the masters votes", "after", p.now().Sub(*since).Round(time.Millisecond))
+	}
+}
+
+// noteAttempt takes the result of an attempt. Without the outage of calls, a Lock without a
+// deadline would wait in silence, for example for an address that is wrong. events.waiting logs
+// quarantines.
+func (p *pool) noteAttempt(f *failure) {
+	switch o := &p.callsOut; {
+	case f == nil:
+		o.over(p)
+		p.renewalsOut.over(p)
+	case f.verdict != nil && f.verdict.HeldByQuorum():
+		o.over(p)
+	case errors.Is(f.err, ErrTaken): // masters may be down all the same
+		if !o.open.Load() {
+			o.since.Store(nil)
+		}
+	case f.verdict == nil || !errors.Is(f.err, ErrNoQuorum) || errors.Is(f.err, ErrQuarantine):
+	default:
+		o.failed(p, f.verdict, func(instant) []any { return []any{"reason", Reason(ErrNoQuorum)} })
+	}
+}
+
+// noteRenewal takes the result of a round of renewal; failed is nil if a quorum extended the lease.
+// The log has it at once: the holders must hurry.
+func (p *pool) noteRenewal(failed *QuorumError) {
+	if failed == nil {
+		p.renewalsOut.over(p)
+		return
+	}
+	p.renewalsOut.failed(p, failed, func(now instant) []any {
+		n, first, last := p.renewer.ends(now)
+		return []any{"leases", n, "first_ends_in", first.Round(time.Millisecond), "last_ends_in", last.Round(time.Millisecond)}
+	})
+}
+
+// outlasts is called when a caller has waited for a while, perhaps without an attempt: while no
+// quorum is up none is made.
+func (p *pool) outlasts(c *caller) {
+	o := &p.callsOut
+	if o.since.Load() == nil || o.open.Load() || p.quorumUp() {
+		return
+	}
+	if last := p.lastVerdict(p.lines.Standing(c)); last != nil {
+		p.noteAttempt(&failure{err: last, verdict: last})
+	}
+}

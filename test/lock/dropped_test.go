@@ -1,0 +1,41 @@
+package lock_test
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// A lease whose Lease was dropped without Unlock is renewed until Close: the log has its resource and its age, once.
+// Leases that are held, and those that were unlocked, are not in it.
+func TestDroppedLease(t *testing.T) {
+	c := locktest.Start(t, 3)
+	said := new(locktest.Records)
+	l := locktest.Open(t, c.Addrs, redlock.WithTTL(300*time.Millisecond), redlock.WithLogger(slog.New(said)))
+	held := locktest.Lock(t, l, "held")
+	ctx := locktest.Lock(t, l, "dropped").Context()
+	locktest.Must(t, locktest.Lock(t, l, "unlocked").Unlock(t.Context()))
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		runtime.GC()
+		return len(said.With("dropped without Unlock")) > 0
+	}, "the log has the lease")
+	for range 3 { // renewals
+		runtime.GC()
+		time.Sleep(150 * time.Millisecond)
+	}
+	lines := said.With("dropped without Unlock")
+	if text := fmt.Sprint(lines); len(lines) != 1 || lines[0]["resource"] != "dropped" || lines[0]["held"].(time.Duration) <= 0 || !strings.Contains(text, "WARN") {
+		t.Errorf("got %v, want one warning with the resource and how long it was held", text)
+	}
+	if ctx.Err() != nil || held.Err() != nil {
+		t.Errorf("got %v, %v, want both leases to go on", ctx.Err(), held.Err())
+	}
+	locktest.Must(t, held.Unlock(t.Context()))
+}
