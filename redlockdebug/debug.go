@@ -2,8 +2,8 @@
 // counters, as a page, as JSON and by package expvar. The package asks no master and changes
 // nothing.
 //
-// It is a package of its own as net/http and expvar do not belong into every program that
-// locks; importing expvar registers a handler with http.DefaultServeMux.
+// The package stands apart, because net/http and expvar do not belong into every program that
+// locks: importing expvar registers a handler with http.DefaultServeMux.
 package redlockdebug
 
 import (

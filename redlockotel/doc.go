@@ -1,5 +1,5 @@
-// Package redlockotel provides metrics and traces of package redlock for OpenTelemetry. It is a module of
-// its own:
+// Package redlockotel provides metrics and traces of package redlock for OpenTelemetry. It is a
+// module of its own:
 //
 //	go get github.com/d0720281/redlock/redlockotel@latest
 //
@@ -16,7 +16,9 @@
 //	redlock.attempts             {attempt}     redlock.outcome                 attempts to get a lock; granted, or why not
 //	redlock.wait.duration        s             redlock.outcome                 from the call of Lock or TryLock to its end
 //	redlock.handovers            {lease}                                       passed on inside the process, without an attempt
-//	redlock.leases               {lease}       redlock.mode                    held at the moment: exclusive, shared or permit
+//	redlock.leases               {lease}       redlock.mode                    held at the moment: exclusive or shared
+//	redlock.waiting              {call}                                        calls of Lock and Do without a lease yet; see [Watch]
+//	redlock.abandoned            {lease}                                       leases that the program dropped without Unlock
 //	redlock.hold.duration        s                                             how long leases were held
 //	redlock.validity             s             redlock.at                      left at grant, after a renewal, at a failed renewal
 //	redlock.renewals             {renewal}     redlock.outcome                 renewed, or why not
@@ -37,8 +39,8 @@
 //
 // # Traces
 //
-// Lock, TryLock, Extend, Unlock and the like are spans redlock.Lock and so on, of kind client, and children of the
-// span in the context of the call. A [redlock.Locker.Do] is a Lock and an Unlock.
+// Lock, TryLock, Extend, Unlock and the like are spans redlock.Lock and so on, of kind client, and
+// children of the span in the context of the call. A [redlock.Locker.Do] is a Lock and an Unlock.
 // Attributes are redlock.outcome, redlock.fence, redlock.validity in seconds, error.type if the
 // call failed, and with [WithResource] redlock.resource. A failed call has an event redlock.master
 // for the answer of each master. A TryLock of a resource that another holder has is no error.

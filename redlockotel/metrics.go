@@ -31,6 +31,7 @@ const (
 // instruments has an instrument for each metric.
 type instruments struct {
 	attempts, handovers, renewals, losses, dropped       metric.Int64Counter
+	abandoned                                            metric.Int64Counter
 	failures, quarantines, forgets, clockSteps, warnings metric.Int64Counter
 	standstill                                           metric.Float64Counter
 	leases                                               metric.Int64UpDownCounter
@@ -56,6 +57,7 @@ func newInstruments(p metric.MeterProvider) (*instruments, error) {
 		handovers:   counter("redlock.handovers", "{lease}", "Leases handed over by another caller of the process."),
 		renewals:    counter("redlock.renewals", "{renewal}", "Rounds of renewal, by the library or by Extend."),
 		losses:      counter("redlock.losses", "{lease}", "Leases that ended without having been released."),
+		abandoned:   counter("redlock.abandoned", "{lease}", "Leases that the program dropped without Unlock."),
 		dropped:     counter("redlock.events.dropped", "{event}", "Events that are missing from these metrics."),
 		failures:    counter("redlock.master.failures", "{failure}", "How often a master stopped answering."),
 		quarantines: counter("redlock.master.quarantines", "{quarantine}", "How often a master came into quarantine."),
@@ -88,6 +90,21 @@ func Observer(opts ...Option) (redlock.Observer, error) {
 	return in.observe, nil
 }
 
+// Watch adds redlock.waiting, the calls of Lock and Do of a Locker that have no lease yet: no event
+// reports that a call has begun to wait. Unregister ends it. The error comes from a provider that
+// refuses the instrument.
+func Watch(l *redlock.Locker, opts ...Option) (metric.Registration, error) {
+	m := newConfig(opts).meters.Meter(scope)
+	waiting, err := m.Int64ObservableUpDownCounter("redlock.waiting", metric.WithUnit("{call}"), metric.WithDescription("Calls of Lock and Do that have no lease yet."))
+	if err != nil {
+		return nil, err
+	}
+	return m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		o.ObserveInt64(waiting, int64(l.Stats().Waiting))
+		return nil
+	}, waiting)
+}
+
 func (in *instruments) observe(e redlock.Event) {
 	switch e.Kind {
 	case redlock.EventAcquired:
@@ -104,6 +121,8 @@ func (in *instruments) observe(e redlock.Event) {
 		in.downgraded(e)
 	case redlock.EventLost:
 		in.lost(e)
+	case redlock.EventAbandoned:
+		count(in.abandoned)
 	case redlock.EventReleased:
 		in.ended(e)
 	case redlock.EventExchange:

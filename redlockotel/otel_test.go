@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -42,6 +43,7 @@ type scene struct {
 	reader *sdkmetric.ManualReader
 	spans  *tracetest.InMemoryExporter
 	tracer trace.Tracer
+	opts   []redlockotel.Option
 }
 
 func newScene(t *testing.T, n int, opts ...redlockotel.Option) *scene {
@@ -51,6 +53,7 @@ func newScene(t *testing.T, n int, opts ...redlockotel.Option) *scene {
 	tracers := sdktrace.NewTracerProvider(sdktrace.WithSyncer(s.spans))
 	s.tracer = tracers.Tracer("test")
 	opts = append(opts, redlockotel.WithMeterProvider(meters), redlockotel.WithTracerProvider(tracers))
+	s.opts = opts
 	observer, err := redlockotel.Observer(opts...)
 	s.must(err)
 	s.locker, err = redlock.New(redistest.Addrs(s.procs), redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithMasterTimeout(ttl/4),
@@ -158,6 +161,10 @@ func (s *scene) scenario(ctx context.Context) {
 		next <- le
 	}()
 	redistest.Eventually(t, 10*time.Second, func() bool { return s.locker.Stats().Waiting == 1 }, "another caller waits")
+	watched, err := redlockotel.Watch(s.locker, s.opts...)
+	s.must(err)
+	s.want(map[string]float64{"waiting": 1})
+	s.must(watched.Unregister())
 	s.must(lease.Unlock(ctx))
 	lease = <-next
 	s.want(map[string]float64{"handovers": 1, "attempts outcome=granted": 1, "leases mode=exclusive": 1, "hold.duration": 1, "wait.duration outcome=granted": 2, "validity at=grant": 2})
@@ -190,6 +197,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	documented := documentedMetrics(t)
+	delete(documented, "redlock.waiting") // of Watch
 	for _, m := range s.metrics() {
 		if want, known := documented[m.Name]; !known || m.Unit != want || m.Description == "" {
 			t.Errorf("%s: got unit %q and description %q, want unit %q (documented: %v)", m.Name, m.Unit, m.Description, want, known)
@@ -226,6 +234,7 @@ func TestEveryEvent(t *testing.T) {
 	tell(redlock.EventExtended, e)
 	tell(redlock.EventExtendFailed, failed)
 	tell(redlock.EventLost, lost)
+	tell(redlock.EventAbandoned, e)
 	tell(redlock.EventReleased, e)
 	tell(redlock.EventExchange, e)
 	tell(redlock.EventExchange, failed)
@@ -245,7 +254,7 @@ func TestEveryEvent(t *testing.T) {
 		"renewals outcome=renewed": 1, "renewals outcome=no_quorum": 1, "losses cause=expired": 1,
 		"master.duration outcome=answered" + at: 1, "master.duration outcome=no_quorum" + at: 1, "master.up" + at: 0, "master.up server.address=/run/redis.sock": 1,
 		"master.failures error.type=no_quorum" + at: 1, "master.forgets" + at: 1, "master.quarantines" + at: 1, "master.clock_steps" + at: 1, "master.warnings" + at: 1,
-		"clock.standstill": 2, "events.dropped": 7,
+		"clock.standstill": 2, "events.dropped": 7, "abandoned": 1,
 	}
 	s.want(want)
 	for key := range s.values() {
@@ -254,6 +263,7 @@ func TestEveryEvent(t *testing.T) {
 		}
 	}
 	documented := documentedMetrics(t)
+	delete(documented, "redlock.waiting") // of Watch
 	for _, m := range s.metrics() {
 		if documented[m.Name] != m.Unit {
 			t.Errorf("%s: got unit %q, want %q", m.Name, m.Unit, documented[m.Name])
@@ -350,6 +360,29 @@ func TestTraces(t *testing.T) {
 				t.Errorf("got %d spans with the name of the resource, want %d", named, test.want)
 			}
 		})
+	}
+}
+
+// Each call that succeeds has an outcome.
+func TestOutcomes(t *testing.T) {
+	s := newScene(t, 3)
+	ctx := t.Context()
+	lease, err := s.locker.TryLock(ctx, resource)
+	s.must(err)
+	s.must(lease.Extend(ctx))
+	s.must(lease.Downgrade(ctx))
+	s.must(lease.Unlock(ctx))
+	told := make(map[string]string)
+	for _, span := range s.spans.GetSpans() {
+		for _, kv := range span.Attributes {
+			if kv.Key == "redlock.outcome" {
+				told[span.Name] = kv.Value.AsString()
+			}
+		}
+	}
+	want := map[string]string{"redlock.TryLock": "granted", "redlock.Extend": "renewed", "redlock.Downgrade": "downgraded", "redlock.Unlock": "released"}
+	if !maps.Equal(told, want) {
+		t.Errorf("got %v, want %v", told, want)
 	}
 }
 

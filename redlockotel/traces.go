@@ -38,7 +38,7 @@ func Tracer(opts ...Option) redlock.Tracer {
 
 // outcomes has the outcomes of successful calls.
 var outcomes = map[string]string{
-	"Lock": telemetry.Granted, "TryLock": telemetry.Granted, "Extend": telemetry.Renewed, "Unlock": "released",
+	"Lock": telemetry.Granted, "TryLock": telemetry.Granted, "Extend": telemetry.Renewed, "Unlock": "released", "Downgrade": "downgraded",
 }
 
 // outcome records how a call ended. The text of the error is recorded only with WithResource, as

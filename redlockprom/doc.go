@@ -1,4 +1,5 @@
-// Package redlockprom provides metrics of package redlock for Prometheus. It is a module of its own:
+// Package redlockprom provides metrics of package redlock for Prometheus. It is a module of its
+// own:
 //
 //	go get github.com/d0720281/redlock/redlockprom@latest
 //
@@ -15,7 +16,9 @@
 //	redlock_attempts_total{outcome}                 attempts to get a lock; granted, or why not: taken, split_vote, no_quorum, quarantine ...
 //	redlock_wait_seconds{outcome}                   from the call of Lock or TryLock to its end
 //	redlock_handovers_total                         leases that another caller of the process passed on, without an attempt
-//	redlock_leases{mode}                            held at the moment: exclusive, shared or permit
+//	redlock_leases{mode}                            held at the moment: exclusive or shared
+//	redlock_waiting_calls                           calls of Lock and Do without a lease yet; see [Metrics.Watch]
+//	redlock_abandoned_total                         leases that the program dropped without Unlock
 //	redlock_hold_seconds                            how long leases were held, until Unlock or loss
 //	redlock_validity_seconds{at}                    left of a lease: at grant, after a renewal, at a failed renewal
 //	redlock_renewals_total{outcome}                 renewed, or why not; Extend counts, too

@@ -1,6 +1,7 @@
 package redlockprom
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ type Metrics struct {
 	wait, validity                  *prometheus.HistogramVec
 	hold                            prometheus.Histogram
 	handovers, standstills, dropped prometheus.Counter
+	abandoned                       prometheus.Counter
 	leases                          *prometheus.GaugeVec
 
 	latency                       *prometheus.HistogramVec
@@ -27,8 +29,10 @@ type Metrics struct {
 	forgets, clockSteps, warnings *prometheus.CounterVec
 
 	quarantine *prometheus.Desc
+	waiting    *prometheus.Desc
 	mu         sync.Mutex
 	votesAt    map[string]time.Time // guarded by mu; by master, when it has its vote again
+	watched    []*redlock.Locker    // guarded by mu; not closed at the last collection
 }
 
 // New returns empty metrics.
@@ -43,6 +47,7 @@ func New() *Metrics {
 		handovers:   counter("handovers_total", "Leases handed over by another caller of the process."),
 		standstills: counter("clock_standstill_seconds_total", "Time for which the local clock stood still."),
 		dropped:     counter("events_dropped_total", "Events that are missing from these metrics."),
+		abandoned:   counter("abandoned_total", "Leases that the program dropped without Unlock."),
 		leases:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "leases", Help: "Leases that are held."}, []string{"mode"}),
 		latency:     histograms("master_latency_seconds", "Time of one exchange with a master.", telemetry.Latency, "master", "outcome"),
 		up:          prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "master_up", Help: "Whether a master answers."}, []string{"master"}),
@@ -52,6 +57,7 @@ func New() *Metrics {
 		clockSteps:  counters("master_clock_steps_total", "Steps of a master's clock.", "master"),
 		warnings:    counters("master_warnings_total", "Warnings about a master.", "master"),
 		quarantine:  prometheus.NewDesc(prefix+"master_quarantine_seconds", "For how long yet a master has no vote.", []string{"master"}, nil),
+		waiting:     prometheus.NewDesc(prefix+"waiting_calls", "Calls of Lock and Do that have no lease yet, of the watched Lockers.", nil, nil),
 		votesAt:     make(map[string]time.Time),
 	}
 	m.leases.WithLabelValues(string(redlock.ModeExclusive))
@@ -104,6 +110,8 @@ func (m *Metrics) observe(e redlock.Event) {
 		m.downgraded(e)
 	case redlock.EventLost:
 		m.lost(e)
+	case redlock.EventAbandoned:
+		m.abandoned.Inc()
 	case redlock.EventReleased:
 		m.ended(e)
 	case redlock.EventExchange:
@@ -197,7 +205,7 @@ func (m *Metrics) seen(master string) prometheus.Gauge {
 
 func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.attempts, m.renewals, m.losses, m.wait, m.validity, m.hold, m.handovers, m.standstills, m.dropped, m.leases,
+		m.attempts, m.renewals, m.losses, m.wait, m.validity, m.hold, m.handovers, m.standstills, m.dropped, m.abandoned, m.leases,
 		m.latency, m.up, m.failures, m.quarantines, m.forgets, m.clockSteps, m.warnings,
 	}
 }
@@ -208,6 +216,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 		c.Describe(ch)
 	}
 	ch <- m.quarantine
+	ch <- m.waiting
 }
 
 // Collect implements [prometheus.Collector].
@@ -221,4 +230,28 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 		left := max(time.Until(at), 0)
 		ch <- prometheus.MustNewConstMetric(m.quarantine, prometheus.GaugeValue, left.Seconds(), master)
 	}
+	m.watched = slices.DeleteFunc(m.watched, closed)
+	waiting := 0
+	for _, l := range m.watched {
+		waiting += l.Stats().Waiting
+	}
+	ch <- prometheus.MustNewConstMetric(m.waiting, prometheus.GaugeValue, float64(waiting))
+}
+
+func closed(l *redlock.Locker) bool {
+	select {
+	case <-l.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// Watch adds the calls that wait at a Locker to redlock_waiting_calls, until the Locker is closed.
+// Call it once for each Locker, after [redlock.New]: no event reports that a call has begun to
+// wait.
+func (m *Metrics) Watch(l *redlock.Locker) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.watched = append(m.watched, l)
 }

@@ -200,6 +200,8 @@ func TestMetrics(t *testing.T) {
 		next <- le
 	}()
 	redistest.Eventually(t, 10*time.Second, func() bool { return s.locker.Stats().Waiting == 1 }, "another caller waits")
+	s.metrics.Watch(s.locker)
+	s.want(map[string]float64{`waiting_calls`: 1})
 	s.must(lease.Unlock(t.Context()))
 	heir := <-next
 	s.want(map[string]float64{`handovers_total`: 1, `attempts_total{outcome="granted"}`: 1, `wait_seconds{outcome="granted"}`: 2, `leases{mode="exclusive"}`: 1, `hold_seconds`: 1})
