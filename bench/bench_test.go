@@ -2,8 +2,11 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,7 +20,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable() // go-redis logs to the same output as the results
+	logging.Disable() // go test writes logs into the lines of the results
+	slog.SetDefault(slog.New(slog.DiscardHandler))
 	goleak.VerifyTestMain(m)
 }
 
@@ -86,20 +90,21 @@ const (
 	longest       = 2 * time.Minute // warming up
 	healthyCycles = 500             // per goroutine
 	healthyLimit  = 5 * time.Second
-	faultLimit    = 20 * time.Second // no cycle begins later
+	faultLimit    = 20 * time.Second // no cycle begins later; with -short 1 s
 	faultGrace    = time.Minute      // a cycle that takes longer has failed
+	slowBy        = 50 * time.Millisecond
 )
 
-// faults are the states of five masters that a quorum survives.
+// faults are the states of five masters that a quorum survives. Each befalls the first masters.
 var faults = []struct {
 	name   string
-	inject func(list []*masters.Process) error
+	many   int
+	inject func(*masters.Process, *masters.Proxy) error
 }{
-	{"healthy", func([]*masters.Process) error { return nil }},
-	{"killed=1", func(list []*masters.Process) error { return list[0].Kill() }},
-	{"killed=2", func(list []*masters.Process) error { return each(list[:2], (*masters.Process).Kill) }},
-	{"paused=1", func(list []*masters.Process) error { return list[0].Pause() }},
-	{"paused=2", func(list []*masters.Process) error { return each(list[:2], (*masters.Process).Pause) }},
+	{"healthy", 0, nil},
+	{"killed=1", 1, kill}, {"killed=2", 2, kill},
+	{"paused=1", 1, pause}, {"paused=2", 2, pause},
+	{"slow=1", 1, slow}, {"slow=2", 2, slow},
 }
 
 func each(list []*masters.Process, do func(*masters.Process) error) error {
@@ -111,13 +116,22 @@ func each(list []*masters.Process, do func(*masters.Process) error) error {
 	return nil
 }
 
+func kill(m *masters.Process, _ *masters.Proxy) error  { return m.Kill() }
+func pause(m *masters.Process, _ *masters.Proxy) error { return m.Pause() }
+
+func slow(_ *masters.Process, p *masters.Proxy) error {
+	p.Latency(slowBy/2, slowBy/2)
+	return nil
+}
+
 // BenchmarkFaults measures how long a caller waits for Lock, Extend and Unlock while one or
-// two of five masters are down (they refuse connections) or paused (they accept connections
-// and do not answer). Each run has masters of its own, which are healthy at first; the
-// healthy- metrics are from that time. The first cycles after the fault count, too.
+// two of five masters are down (they refuse connections), paused (they accept connections
+// and do not answer) or slow (a round trip takes 50 ms more). Each run has masters of its own,
+// which are healthy at first; the healthy- metrics are from that time. The first cycles after
+// the fault count, too.
 //
-// A run ends after 20 s with fewer cycles than asked for, and reports how many cycles it
-// made.
+// A run ends after 20 s, or 1 s with -short, with fewer cycles than asked for, and reports how
+// many cycles it made.
 func BenchmarkFaults(b *testing.B) {
 	for _, c := range quorumContenders() {
 		b.Run("who="+c.Name, func(b *testing.B) {
@@ -125,7 +139,19 @@ func BenchmarkFaults(b *testing.B) {
 				b.Run(f.name, func(b *testing.B) {
 					for _, g := range []int{1, 16} {
 						b.Run(fmt.Sprintf("g=%d", g), func(b *testing.B) {
-							benchmarkFault(b, c, f.inject, g)
+							list := redistest.Masters(b, 5)
+							addrs := redistest.Addrs(list)
+							proxies := make([]*masters.Proxy, f.many)
+							if strings.HasPrefix(f.name, "slow") {
+								proxies = redistest.Proxied(b, list[:f.many])
+								copy(addrs, redistest.Addrs(proxies))
+							}
+							benchmarkFault(b, c, addrs, g, func() (err error) {
+								for i := range f.many {
+									err = errors.Join(err, f.inject(list[i], proxies[i]))
+								}
+								return err
+							})
 						})
 					}
 				})
@@ -134,9 +160,12 @@ func BenchmarkFaults(b *testing.B) {
 	}
 }
 
-func benchmarkFault(b *testing.B, c contender.Contender, inject func([]*masters.Process) error, g int) {
-	list := redistest.Masters(b, 5)
-	l := dial(b, c, redistest.Addrs(list))
+func benchmarkFault(b *testing.B, c contender.Contender, addrs []string, g int, inject func() error) {
+	limit := faultLimit
+	if testing.Short() {
+		limit = time.Second
+	}
+	l := dial(b, c, addrs)
 	cr := measure.NewCrew(l, c.Name, g, true)
 	cr.Run(b.Context(), 3*g, healthyLimit) // warm up
 	cr.Reset()
@@ -145,16 +174,16 @@ func benchmarkFault(b *testing.B, c contender.Contender, inject func([]*masters.
 	if 10*before.Failed > healthyCycles*g { // a few may fail on a machine that stood still for a master timeout
 		b.Errorf("%d cycles failed before the fault, for example with: %s", before.Failed, before.Err)
 	}
-	if err := inject(list); err != nil {
+	if err := inject(); err != nil {
 		b.Fatal(err)
 	}
 
 	// New keys, as redsync-failfast leaves some keys behind even on healthy masters.
 	cr = measure.NewCrew(l, c.Name+":fault", g, true)
-	ctx, cancel := context.WithTimeout(b.Context(), faultLimit+faultGrace)
+	ctx, cancel := context.WithTimeout(b.Context(), limit+faultGrace)
 	defer cancel()
 	b.ResetTimer()
-	done := cr.Run(ctx, b.N, faultLimit)
+	done := cr.Run(ctx, b.N, limit)
 	b.StopTimer()
 	s := cr.Summary()
 	for name, h := range map[string]measure.Summary{"": s, "healthy-": before} {

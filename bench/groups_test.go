@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
@@ -58,21 +59,19 @@ func BenchmarkGroups(b *testing.B) {
 			}
 			defer servers.Close()
 			cycles(b, l, 2048) // warm up
-			before, err := servers.Usage(b.Context(), nil)
-			if err != nil {
-				b.Fatal(err)
-			}
-			cpu := measure.CPUTime()
+			var cpu time.Duration
 			b.ReportAllocs()
-			b.ResetTimer()
-			cycles(b, l, b.N)
-			b.StopTimer()
-			cpu = measure.CPUTime() - cpu
-			used, err := servers.Usage(b.Context(), nil)
+			used, err := servers.During(b.Context(), nil, func() error {
+				cpu = measure.CPUTime()
+				b.ResetTimer()
+				cycles(b, l, b.N)
+				b.StopTimer()
+				cpu = measure.CPUTime() - cpu
+				return nil
+			})
 			if err != nil {
 				b.Fatal(err)
 			}
-			used = used.Minus(before)
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "cycles/s")
 			b.ReportMetric(float64(cpu.Nanoseconds())/1e3/float64(b.N), "client-us")
 			b.ReportMetric(float64(used.CPU.Nanoseconds())/1e3/float64(b.N), "masters-us")

@@ -24,9 +24,9 @@ var scenarios = []struct {
 }{
 	{results.Cycles, (*bench).allCycles},
 	{results.Hot, (*bench).allContests},
-	{results.Faults, (*bench).allFaults},
 	{results.Stock, (*bench).allStocks},
-	{results.Leases, (*bench).allLeases},
+	{results.Faults, func(b *bench) error { return b.goBenchmarks(results.Faults, b.plan.faults) }},
+	{results.Benchmarks, func(b *bench) error { return b.goBenchmarks(results.Benchmarks, b.plan.benchmarks) }},
 }
 
 func scenarioNames() (names []string) {
@@ -40,22 +40,20 @@ func scenarioNames() (names []string) {
 type bench struct {
 	ctx      context.Context // ends everything that runs
 	plan     plan
-	clock    measure.Clock
 	plain    *masters.Process // for the critical sections
 	redis    *redis.Client    // its client
 	clusters map[int]*cluster // by number of masters; the cluster of 0 is empty
 
-	rep      int
-	records  []results.Record
-	section  map[string]float64 // by this repetition's probe: µs by hold
-	rtt      float64            // by the same probe: µs
-	hopeless []hopeless         // not to be measured again
+	rep     int
+	records []results.Record
+	section map[string]float64 // by this repetition's probe: µs by hold
+	rtt     float64            // by the same probe: µs
 }
 
 // measureAll measures everything.
 func measureAll(ctx context.Context, o options, p plan) (set results.Set, err error) {
 	logging.Disable()
-	b := &bench{ctx: ctx, plan: p, clock: measure.NewClock(), clusters: map[int]*cluster{0: {stats: &measure.Servers{}}}}
+	b := &bench{ctx: ctx, plan: p, clusters: map[int]*cluster{0: {stats: &measure.Servers{}}}}
 	defer func() { err = errors.Join(err, b.close()) }()
 	if err := b.open(); err != nil {
 		return set, err
@@ -64,14 +62,14 @@ func measureAll(ctx context.Context, o options, p plan) (set results.Set, err er
 	if set.Machine, err = thisMachine(ctx, b.redis); err != nil {
 		return set, err
 	}
-	set.Reps, set.Quick = o.reps, o.quick
+	set.Reps, set.Quick = p.reps, o.quick
 	defer func() { set.Records = b.records }()
-	for b.rep = 1; b.rep <= o.reps; b.rep++ {
+	for b.rep = 1; b.rep <= p.reps; b.rep++ {
 		for _, s := range scenarios {
 			if len(o.only) > 0 && !slices.Contains(o.only, s.name) {
 				continue
 			}
-			fmt.Fprintf(os.Stderr, "%6.0f s: repetition %d of %d: %s\n", time.Since(start).Seconds(), b.rep, o.reps, s.name)
+			fmt.Fprintf(os.Stderr, "%6.0f s: repetition %d of %d: %s\n", time.Since(start).Seconds(), b.rep, p.reps, s.name)
 			if err := s.run(b); err != nil {
 				return set, err
 			}
@@ -87,7 +85,7 @@ func (b *bench) open() (err error) {
 	}
 	b.redis = measure.PlainClient(b.plain.Addr())
 	for _, n := range b.plan.masters {
-		if b.clusters[n], err = startCluster(b.ctx, n, 0); err != nil {
+		if b.clusters[n], err = startCluster(b.ctx, n); err != nil {
 			return err
 		}
 	}

@@ -11,15 +11,13 @@ import (
 
 // cluster has masters that all contenders may use.
 type cluster struct {
-	nodes   []*masters.Process
-	proxies []*masters.Proxy // in front of the first nodes
-	addrs   []string         // the addresses that clients connect to
-	stats   *measure.Servers
+	nodes []*masters.Process
+	addrs []string
+	stats *measure.Servers
 }
 
-// startCluster starts n masters, the first of them behind proxies, and prepares them for
-// each contender that can use them.
-func startCluster(ctx context.Context, n, proxies int) (c *cluster, err error) {
+// startCluster starts n masters, and prepares them for each contender that can use them.
+func startCluster(ctx context.Context, n int) (c *cluster, err error) {
 	c = &cluster{}
 	defer func() {
 		if err != nil {
@@ -31,17 +29,7 @@ func startCluster(ctx context.Context, n, proxies int) (c *cluster, err error) {
 		if err != nil {
 			return c, err
 		}
-		c.nodes = append(c.nodes, node)
-		addr := node.Addr()
-		if len(c.proxies) < proxies {
-			proxy, err := masters.NewProxy(addr)
-			if err != nil {
-				return c, err
-			}
-			c.proxies = append(c.proxies, proxy)
-			addr = proxy.Addr()
-		}
-		c.addrs = append(c.addrs, addr)
+		c.nodes, c.addrs = append(c.nodes, node), append(c.addrs, node.Addr())
 	}
 	for _, who := range contender.All() {
 		if who.Prepare != nil && who.Takes(n) {
@@ -50,20 +38,13 @@ func startCluster(ctx context.Context, n, proxies int) (c *cluster, err error) {
 			}
 		}
 	}
-	var direct []string
-	for _, node := range c.nodes {
-		direct = append(direct, node.Addr())
-	}
-	c.stats, err = measure.NewServers(ctx, direct)
+	c.stats, err = measure.NewServers(ctx, c.addrs)
 	return c, err
 }
 
 func (c *cluster) close() error {
 	if c.stats != nil {
 		c.stats.Close()
-	}
-	for _, p := range c.proxies {
-		p.Close()
 	}
 	var errs []error
 	for _, node := range c.nodes {

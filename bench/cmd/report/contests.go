@@ -38,14 +38,10 @@ func (b *bench) allContests() error {
 	}
 	for _, on := range b.plan.hot {
 		for _, c := range b.contenders() {
-			n := mastersOf(c, on.n)
-			cell := results.Cell{Scenario: results.Hot, N: n, Procs: on.procs, Workers: on.workers, Hold: on.hold}
+			cell := results.Cell{Scenario: results.Hot, N: mastersOf(c, results.HotN), Procs: on.procs, Workers: on.workers, Hold: on.hold}
 			if reason := absent(c, on.procs); reason != "" {
 				b.leaveOut(cell, c.Name, reason)
 				continue
-			}
-			if on.n != results.HotN && n != on.n {
-				continue // measured with the others
 			}
 			long := b.plan.hotTime
 			if on.workers > 100 {
@@ -92,43 +88,30 @@ type contested struct {
 func (b *bench) contest(c contender.Contender, cell results.Cell, procs, workers int, s measure.Contest, done func(contested) error) error {
 	on := b.clusters[cell.N]
 	return b.with(procs, c, cell, on, func(t team) error {
-		before, err := on.stats.Usage(b.ctx, c.Sends)
-		if err != nil {
-			return err
-		}
 		s.Key = fmt.Sprintf("bench:%s:%d:%d", c.Name, b.rep, len(b.records))
-		s.Start = b.clock.Now() + 30*time.Millisecond + time.Duration(procs)*10*time.Millisecond
-		shares := share(workers, procs)
-		replies, err := t.do(func(i int) order {
-			mine := s
-			mine.Workers = shares[i]
-			return order{Contest: &mine}
+		s.Start = measure.Now() + 30*time.Millisecond + time.Duration(procs)*10*time.Millisecond
+		shares, replies := share(workers, procs), make([]measure.Attempts, procs)
+		used, err := on.stats.During(b.ctx, c.Sends, func() error {
+			return t.each(func(i int, p *process) error {
+				mine := s
+				mine.Workers = shares[i]
+				return p.call("Contest", mine, &replies[i])
+			})
 		})
 		if err != nil {
 			return err
 		}
-		after, err := on.stats.Usage(b.ctx, c.Sends)
-		if err != nil {
-			return err
+		seen := contested{History: measure.NewHistory(s, shares, replies), used: used}
+		for _, r := range replies {
+			seen.failed += r.Failed
+			seen.sold += r.Sold
+			seen.cpu += r.CPU
+			if r.Err != "" {
+				seen.failure = r.Err
+			}
 		}
-		return done(newContested(s, shares, replies, after.Minus(before)))
+		return done(seen)
 	})
-}
-
-func newContested(s measure.Contest, workers []int, replies []reply, used measure.Usage) contested {
-	seen := contested{used: used}
-	var all []measure.Attempts
-	for _, r := range replies {
-		all = append(all, *r.Contest)
-		seen.failed += r.Contest.Failed
-		seen.sold += r.Contest.Sold
-		seen.cpu += r.Contest.CPU
-		if r.Contest.Err != "" {
-			seen.failure = r.Contest.Err
-		}
-	}
-	seen.History = measure.NewHistory(s, workers, all)
-	return seen
 }
 
 // share divides workers as evenly as possible.
@@ -147,23 +130,20 @@ func (b *bench) hotValues(seen contested, hold string) map[string]float64 {
 		rate = float64(seen.HandOvers) / seen.Span.Seconds()
 	}
 	values := map[string]float64{
-		"rate":         rate,
-		"limit":        results.OfLimit(rate, b.section[hold], b.rtt),
-		"jain":         seen.Jain,
-		"least":        seen.Least,
-		"wait.p50":     seen.Wait.Micros(50),
-		"wait.p99":     seen.Wait.Micros(99),
-		"wait.max":     seen.Wait.Micros(100),
-		"hold.p50":     seen.Hold.Micros(50),
-		"across.count": float64(seen.Across.Count()),
-		"overlaps":     float64(seen.Overlaps),
-		"falls":        float64(seen.Falls),
-		"failed":       float64(seen.failed),
+		"rate":     rate,
+		"limit":    results.OfLimit(rate, b.section[hold], b.rtt),
+		"jain":     seen.Jain,
+		"least":    seen.Least,
+		"wait.p50": seen.Wait.Micros(50),
+		"wait.p99": seen.Wait.Micros(99),
+		"wait.max": seen.Wait.Micros(100),
+		"hold.p50": seen.Hold.Micros(50),
+		"overlaps": float64(seen.Overlaps),
+		"falls":    float64(seen.Falls),
+		"failed":   float64(seen.failed),
 	}
-	for name, l := range map[string]measure.Latency{"within": seen.Within, "across": seen.Across} {
-		if l.Count() > 0 {
-			values[name+".p50"], values[name+".p99"] = l.Micros(50), l.Micros(99)
-		}
+	if seen.Across.Count() > 0 {
+		values["across.p50"], values["across.p99"] = seen.Across.Micros(50), seen.Across.Micros(99)
 	}
 	if seen.HandOvers > 0 {
 		values["cpu"] = micros(seen.cpu) / float64(seen.HandOvers)

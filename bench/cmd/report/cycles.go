@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/d0720281/redlock/bench/internal/contender"
@@ -45,8 +44,8 @@ func (b *bench) oneCycles(cell results.Cell) (err error) {
 			return err
 		}
 		all, teams[c.Name] = append(all, c), t
-		warm := order{Cycles: &cycles{Name: c.Name, Goroutines: cell.Goroutines, Patience: patience, Warm: max(50, cell.Goroutines)}}
-		if _, err := t[0].do(warm); err != nil {
+		warm := Cycles{Name: c.Name, Goroutines: cell.Goroutines, Warm: max(50, cell.Goroutines)}
+		if err := t[0].call("Cycles", warm, nil); err != nil {
 			return err
 		}
 	}
@@ -68,26 +67,20 @@ func (b *bench) oneCycles(cell results.Cell) (err error) {
 }
 
 func (b *bench) oneSlice(c contender.Contender, teams map[string]team, cell results.Cell, slice time.Duration) error {
-	stats := b.clusters[cell.N].stats
-	before, err := stats.Usage(b.ctx, c.Sends)
+	var r Cycled
+	used, err := b.clusters[cell.N].stats.During(b.ctx, c.Sends, func() error {
+		return teams[c.Name][0].call("Cycles", Cycles{Name: c.Name, Goroutines: cell.Goroutines, For: slice}, &r)
+	})
 	if err != nil {
 		return err
 	}
-	r, err := teams[c.Name][0].do(order{Cycles: &cycles{Name: c.Name, Goroutines: cell.Goroutines, For: slice, Patience: patience}})
-	if err != nil {
-		return err
-	}
-	after, err := stats.Usage(b.ctx, c.Sends)
-	if err != nil {
-		return err
-	}
-	b.measured(cell, c.Name, cycleValues(*r.Cycles, slice, after.Minus(before), cell.N), r.Cycles.Err)
+	b.measured(cell, c.Name, cycleValues(r, slice, used, cell.N), r.Err)
 	return nil
 }
 
 // cycleValues counts the successful cycles within the time of the cell, and until the last
 // of them. A call that is stuck does not lower the rate any further.
-func cycleValues(r cycled, cell time.Duration, used measure.Usage, n int) map[string]float64 {
+func cycleValues(r Cycled, cell time.Duration, used measure.Usage, n int) map[string]float64 {
 	done := float64(r.Done)
 	values := map[string]float64{
 		"p50":    r.Cycle.Micros(50),
@@ -105,19 +98,6 @@ func cycleValues(r cycled, cell time.Duration, used measure.Usage, n int) map[st
 		values["script"] = micros(used.Scripts) / done / float64(n)
 		values["masters"] = micros(used.CPU) / done
 		values["bytes"] = float64(used.Bytes) / done
-	}
-	return values
-}
-
-// timings returns the quantiles of the operations that are timed under faults.
-func timings(s measure.Summary, name func(string) string) map[string]float64 {
-	values := map[string]float64{}
-	for i, l := range []measure.Latency{s.Lock, s.Extend, s.Unlock} {
-		for _, percent := range []float64{50, 99} {
-			if l.Count() > 0 {
-				values[name(results.Quantile(results.Operations[i], fmt.Sprint(percent)))] = l.Micros(percent)
-			}
-		}
 	}
 	return values
 }

@@ -9,7 +9,7 @@ import (
 
 func TestCycleValues(t *testing.T) {
 	const cell = 400 * time.Millisecond
-	r := cycled{Done: 900, Took: 500 * time.Millisecond, CPU: 9 * time.Millisecond}
+	r := Cycled{Done: 900, CPU: 9 * time.Millisecond}
 	r.Last = 450 * time.Millisecond
 	used := measure.Usage{Commands: 1800, Busy: 27 * time.Millisecond, Scripts: 18 * time.Millisecond}
 	got := cycleValues(r, cell, used, 3)
@@ -19,12 +19,12 @@ func TestCycleValues(t *testing.T) {
 		}
 	}
 
-	r.Failed, r.Last, r.Took = 100, 100*time.Millisecond, 3*time.Second // stuck early on
+	r.Failed, r.Last = 100, 100*time.Millisecond // stuck early on
 	if got := cycleValues(r, cell, used, 3)["rate"]; got != 2000 {
 		t.Errorf("800 without a failure in 400 ms: got %v a second, want 2000", got)
 	}
 
-	none := cycleValues(cycled{}, cell, measure.Usage{}, 0)
+	none := cycleValues(Cycled{}, cell, measure.Usage{}, 0)
 	if _, ok := none["cpu"]; ok || none["rate"] != 0 {
 		t.Errorf("no cycle: got %v", none)
 	}

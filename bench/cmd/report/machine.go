@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -23,24 +24,27 @@ var compared = []string{
 	"github.com/redis/rueidis",
 }
 
+var cpuModel = regexp.MustCompile(`(?m)^model name\s*:\s*(.+)$`)
+
 // thisMachine describes the machine and the software of the measurement.
 func thisMachine(ctx context.Context, server *redis.Client) (results.Machine, error) {
-	info, err := server.Info(ctx, "server").Result()
+	info, err := server.InfoMap(ctx, "server").Result()
 	if err != nil {
 		return results.Machine{}, fmt.Errorf("report: %w", err)
 	}
 	m := results.Machine{
-		CPU:    after(fileText("/proc/cpuinfo"), "model name", ":"),
+		CPU:    runtime.GOARCH,
 		Cores:  runtime.NumCPU(),
 		Kernel: runtime.GOOS,
 		Go:     strings.TrimPrefix(runtime.Version(), "go"),
-		Redis:  after(info, "redis_version", ":"),
+		Redis:  info["Server"]["redis_version"],
 	}
-	if v := after(info, "valkey_version", ":"); v != "" {
+	if v := info["Server"]["valkey_version"]; v != "" {
 		m.Redis = "valkey " + v
 	}
-	if m.CPU == "" {
-		m.CPU = runtime.GOARCH
+	cpuinfo, _ := os.ReadFile("/proc/cpuinfo") // only Linux has it
+	if found := cpuModel.FindSubmatch(cpuinfo); found != nil {
+		m.CPU = string(found[1])
 	}
 	if out, err := exec.CommandContext(ctx, "uname", "-sr").Output(); err == nil {
 		m.Kernel = strings.TrimSpace(string(out))
@@ -53,20 +57,4 @@ func thisMachine(ctx context.Context, server *redis.Client) (results.Machine, er
 		}
 	}
 	return m, nil
-}
-
-func fileText(path string) string {
-	text, _ := os.ReadFile(path) // not every system has this
-	return string(text)
-}
-
-// after returns what follows name and separator on the first line that begins with them.
-func after(text, name, separator string) string {
-	for line := range strings.Lines(text) {
-		key, value, ok := strings.Cut(line, separator)
-		if ok && strings.TrimSpace(key) == name {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
 }

@@ -1,15 +1,16 @@
 // Command report measures this library and others on servers that it starts, and
 // writes RESULTS.md and its pictures.
 //
-//	go run ./cmd/report                     everything, about 25 minutes
+//	go run ./cmd/report                     everything, about 40 minutes
 //	go run ./cmd/report -quick -only hot    to see that it works; prints the report
-//	go run ./cmd/report -from raw.jsonl     the report of an earlier run
+//	go run ./cmd/report -from raw.json     the report of an earlier run
 //
 // See README.md in bench.
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -44,7 +45,6 @@ func main() {
 type options struct {
 	quick     bool
 	only      []string
-	reps      int
 	raw, from string
 	out       string
 }
@@ -55,8 +55,7 @@ func parse(args []string) (options, error) {
 	flags := flag.NewFlagSet("report", flag.ContinueOnError)
 	flags.BoolVar(&o.quick, "quick", false, "few and short cells, once: to see that it works")
 	flags.StringVar(&only, "only", "", "comma-separated: "+strings.Join(scenarioNames(), ", "))
-	flags.IntVar(&o.reps, "reps", 0, "repetitions; 5, or 1 with -quick")
-	flags.StringVar(&o.raw, "raw", "", "file to write every single result to, as JSON lines")
+	flags.StringVar(&o.raw, "raw", "", "file to write every single result to, as JSON")
 	flags.StringVar(&o.from, "from", "", "file with results of an earlier run: measure nothing")
 	flags.StringVar(&o.out, "out", "", "folder for RESULTS.md and pictures; where it runs, but parts and quick runs are printed")
 	if err := flags.Parse(args); err != nil {
@@ -71,15 +70,6 @@ func parse(args []string) (options, error) {
 	for _, name := range o.only {
 		if !slices.Contains(scenarioNames(), name) {
 			return o, fmt.Errorf("report: -only %s: there are %s", name, strings.Join(scenarioNames(), ", "))
-		}
-	}
-	if o.reps < 0 {
-		return o, fmt.Errorf("report: -reps %d", o.reps)
-	}
-	if o.reps == 0 {
-		o.reps = 5
-		if o.quick {
-			o.reps = 1
 		}
 	}
 	if o.out == "" && !o.quick && len(o.only) == 0 {
@@ -123,21 +113,20 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-func load(path string) (results.Set, error) {
-	f, err := os.Open(path)
+func load(path string) (set results.Set, err error) {
+	text, err := os.ReadFile(path)
 	if err != nil {
-		return results.Set{}, err
+		return set, err
 	}
-	defer f.Close()
-	return results.Read(f)
+	return set, json.Unmarshal(text, &set)
 }
 
 func store(path string, set results.Set) error {
-	f, err := os.Create(path)
+	text, err := json.Marshal(set)
 	if err != nil {
 		return err
 	}
-	return errors.Join(set.Write(f), f.Close())
+	return os.WriteFile(path, text, 0o666)
 }
 
 // publish writes the report and its pictures to a folder, or prints the report.

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/d0720281/redlock/bench/internal/contender"
-	"github.com/d0720281/redlock/bench/internal/measure"
 	"github.com/d0720281/redlock/bench/internal/results"
 )
 
@@ -15,19 +14,19 @@ func TestWorkerProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	crowd := order{Crowd: &measure.Crowd{Name: "x", Leases: 3}}
+	cycles := Cycles{Name: "x", Goroutines: 3, Warm: 3}
 	for _, test := range []struct {
-		name string
-		order
-		want string
+		name, method string
+		args         any
+		want         string
 	}{
-		{"before it has dialled", crowd, errOrder.Error()},
-		{"an unknown contender", order{Dial: &dial{Who: "nobody"}}, "who is nobody?"},
-		{"a mutex", order{Dial: &dial{Who: results.Mutex}}, ""},
-		{"nothing", order{}, errOrder.Error()},
-		{"leases", crowd, ""},
+		{"before it has dialled", "Cycles", cycles, errDial.Error()},
+		{"an unknown contender", "Dial", Dial{Who: "nobody"}, "who is nobody?"},
+		{"a mutex", "Dial", Dial{Who: results.Mutex}, ""},
+		{"nothing", "Rest", cycles, "can't find method"},
+		{"cycles", "Cycles", cycles, ""},
 	} {
-		_, err := p.do(test.order)
+		err := p.call(test.method, test.args, nil)
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("%s: got %v, want %q", test.name, err, test.want)
 		}
@@ -35,8 +34,8 @@ func TestWorkerProcess(t *testing.T) {
 	if err := p.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.do(crowd); err == nil {
-		t.Error("a process that is dead carries out an order")
+	if err := p.call("Cycles", cycles, nil); err == nil {
+		t.Error("a process that is dead carries out a call")
 	}
 	if err := p.end(); err != nil {
 		t.Errorf("the end of it: %v", err)
@@ -88,31 +87,28 @@ func TestStockValues(t *testing.T) {
 // A plan without the cells of a target would report the target as not measured, for ever.
 func TestFullPlanHasAllTargets(t *testing.T) {
 	p := fullPlan()
+	benchmarks := ""
+	for _, b := range slices.Concat(p.faults, p.benchmarks) {
+		benchmarks += b.pattern + " "
+	}
+	for _, name := range []string{"Faults", "Cycle", "Pass", "HandOver", "Leases", "Unequal", "SeveralContended"} {
+		if !strings.Contains(benchmarks, name) {
+			t.Errorf("not in the plan: Benchmark%s", name)
+		}
+	}
 	for _, target := range []struct {
 		what string
 		ok   bool
 	}{
 		{"N=3 and 5", slices.Contains(p.masters, 3) && slices.Contains(p.masters, results.HotN)},
 		{"1 and 256 goroutines", slices.Contains(p.goroutines, 1) && slices.Contains(p.goroutines, 256)},
-		{"10,000 leases", p.leases == 10000},
 		{"the stock of 200", p.stock.units == 200 && p.stock.workers == 300 && p.stock.attempts == 4 && p.stock.procs == 3},
-		{"the contest of 10 processes with a hold", slices.Contains(p.hot, contest{results.HotN, 10, 200, results.ShortHold})},
-		{"the contest of one process", slices.Contains(p.hot, contest{results.HotN, 1, 2, results.NoHold})},
+		{"the contest of 10 processes with a hold", slices.Contains(p.hot, contest{10, 200, results.ShortHold})},
+		{"the contest of one process", slices.Contains(p.hot, contest{1, 2, results.NoHold})},
 		{"no contest with idle processes", !slices.ContainsFunc(p.hot, func(c contest) bool { return c.workers < c.procs })},
-		{"each fault", len(p.faults) == 6 && !p.skipHung},
 	} {
 		if !target.ok {
 			t.Errorf("not in the plan: %s", target.what)
 		}
-	}
-}
-
-func TestAfter(t *testing.T) {
-	const text = "processor\t: 0\nmodel name\t: Some: Processor\nmodel name\t: another\n"
-	if got := after(text, "model name", ":"); got != "Some: Processor" {
-		t.Errorf("got %q", got)
-	}
-	if got := after(text, "model", ":"); got != "" {
-		t.Errorf("got %q for a name that is not there", got)
 	}
 }

@@ -1,14 +1,14 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"math"
+	"net/rpc"
+	"net/rpc/jsonrpc"
 	"time"
 
 	"github.com/redis/go-redis/v9/logging"
@@ -22,74 +22,49 @@ const workerEnv = "REDLOCK_BENCH_WORKER"
 
 // Some contenders wait for ever for a server that does not answer.
 const (
-	patience = 3 * time.Second  // for calls without a fault
+	patience = 3 * time.Second  // for calls that are under way at the end
 	atMost   = 50 * time.Second // for a whole order
 )
 
-// worker is one process that uses a contender.
-type worker struct {
-	clock  measure.Clock
-	locker contender.Locker
-}
+// Worker is one process that uses a contender. Its methods are called by the parent process.
+type Worker struct{ locker contender.Locker }
 
-// work executes orders until its input ends, which also happens when its parent dies.
-func work(in io.Reader, out io.Writer) {
+// work carries out calls until the input ends, which also happens when the parent dies.
+func work(in io.ReadCloser, out io.Writer) {
 	logging.Disable()
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // masters are broken on purpose
-	w := worker{clock: measure.NewClock()}
-	orders, replies := json.NewDecoder(bufio.NewReader(in)), json.NewEncoder(out)
-	for {
-		var o order
-		if err := orders.Decode(&o); err != nil {
-			break
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), atMost)
-		r, err := w.carryOut(ctx, o)
-		cancel()
-		if err != nil {
-			r.Error = err.Error()
-		}
-		if replies.Encode(r) != nil {
-			break
-		}
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // a busy machine is no news
+	w := &Worker{}
+	server := rpc.NewServer()
+	if err := server.Register(w); err != nil {
+		panic(err)
 	}
+	server.ServeCodec(jsonrpc.NewServerCodec(struct {
+		io.ReadCloser
+		io.Writer
+	}{in, out}))
 	if w.locker != nil {
-		_ = w.locker.Close() // masters may be dead
+		_ = w.locker.Close()
 	}
 }
 
-var errOrder = errors.New("report: an order for nothing, or for a worker that has not dialled")
-
-func (w *worker) carryOut(ctx context.Context, o order) (reply, error) {
-	switch {
-	case o.Dial != nil && w.locker == nil:
-		return reply{}, w.dial(ctx, *o.Dial)
-	case w.locker == nil:
-		return reply{}, errOrder
-	case o.Cycles != nil:
-		r := w.cycles(ctx, *o.Cycles)
-		return reply{Cycles: &r}, nil
-	case o.Contest != nil:
-		r := o.Contest.Run(ctx, w.locker, w.clock)
-		return reply{Contest: &r}, nil
-	case o.Crowd != nil:
-		r, err := o.Crowd.Run(ctx, w.locker)
-		return reply{Crowd: &r}, err
-	}
-	return reply{}, errOrder
+// Dial is the first call.
+type Dial struct {
+	Who     string
+	Masters []string
+	Warm    string // key to lock a few times
 }
 
-func (w *worker) dial(ctx context.Context, d dial) error {
+// Dial connects to a contender.
+func (w *Worker) Dial(d Dial, _ *struct{}) (err error) {
 	c, ok := contender.ByName(d.Who)
 	if !ok {
 		return fmt.Errorf("report: who is %s?", d.Who)
 	}
-	var err error
 	if w.locker, err = c.Dial(d.Masters); err != nil {
 		return err
 	}
 	crew := measure.NewCrew(w.locker, d.Warm, 1, false)
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	crew.Run(ctx, 5, patience)
 	if s := crew.Summary(); s.Failed > 0 {
@@ -98,13 +73,46 @@ func (w *worker) dial(ctx context.Context, d dial) error {
 	return nil
 }
 
-func (w *worker) cycles(ctx context.Context, c cycles) cycled {
-	crew := measure.NewCrew(w.locker, c.Name, c.Goroutines, c.Extend)
-	ctx, cancel := context.WithTimeout(ctx, c.For+c.Patience)
+var errDial = errors.New("report: the worker has not dialled")
+
+// Cycles lets a crew lock and unlock for a time.
+type Cycles struct {
+	Name       string // part of the keys
+	Goroutines int
+	Warm       int // cycles before anything is measured
+	For        time.Duration
+}
+
+// Cycled is the cost of cycles.
+type Cycled struct {
+	measure.Summary
+	Done int // with or without success
+	CPU  time.Duration
+}
+
+// Cycles measures cycles.
+func (w *Worker) Cycles(c Cycles, r *Cycled) error {
+	if w.locker == nil {
+		return errDial
+	}
+	crew := measure.NewCrew(w.locker, c.Name, c.Goroutines, false)
+	ctx, cancel := context.WithTimeout(context.Background(), c.For+patience)
 	defer cancel()
-	crew.Run(ctx, c.Warm, c.Patience)
+	crew.Run(ctx, c.Warm, patience)
 	crew.Reset()
-	start, cpu := time.Now(), measure.CPUTime()
-	done := crew.Run(ctx, math.MaxInt32, c.For)
-	return cycled{Done: done, Took: time.Since(start), CPU: measure.CPUTime() - cpu, Summary: crew.Summary()}
+	cpu := measure.CPUTime()
+	r.Done = crew.Run(ctx, math.MaxInt32, c.For)
+	r.CPU, r.Summary = measure.CPUTime()-cpu, crew.Summary()
+	return nil
+}
+
+// Contest takes part in a contest.
+func (w *Worker) Contest(c measure.Contest, r *measure.Attempts) error {
+	if w.locker == nil {
+		return errDial
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), atMost)
+	defer cancel()
+	*r = c.Run(ctx, w.locker)
+	return nil
 }

@@ -49,7 +49,6 @@ type Contender struct {
 
 	Waits   bool // Lock waits for another holder
 	Extends bool // Lease.Extend works
-	Renews  bool // leases are renewed until Unlock, without a call
 
 	// Sends are the data commands that it sends outside of scripts; it uses others in
 	// scripts only. See measure.Usage.
@@ -65,13 +64,13 @@ type Contender struct {
 // All returns the contenders, this library first.
 func All() []Contender {
 	return []Contender{
-		{Name: "ours", Waits: true, Extends: true, Renews: true, Dial: dialOurs, Prepare: bootstrap},
-		{Name: "ours-unguarded", Waits: true, Extends: true, Renews: true, Dial: dialUnguarded},
+		{Name: "ours", Waits: true, Extends: true, Dial: dialOurs, Prepare: bootstrap},
+		{Name: "ours-unguarded", Waits: true, Extends: true, Dial: dialUnguarded},
 		{Name: "redsync", Waits: true, Extends: true, Sends: []string{"set"}, Dial: dialRedsync},
 		{Name: "redsync-failfast", Waits: true, Extends: true, Sends: []string{"set"}, Dial: dialFailFast},
 		{Name: "redislock", Needs: Single, Waits: true, Extends: true, Dial: dialRedislock},
-		{Name: "rueidislock", Needs: Single, Waits: true, Renews: true, Dial: dialRueidislock},
-		{Name: "floor", Extends: true, Sends: []string{"set"}, Dial: dialFloor},
+		{Name: "rueidislock", Needs: Single, Waits: true, Dial: dialRueidislock},
+		{Name: "floor", Extends: true, Sends: []string{"set"}, Dial: dialFloor, Prepare: prepareFloor},
 		{Name: "mutex", Needs: None, Waits: true, Dial: dialMutex},
 	}
 }

@@ -4,24 +4,23 @@ import (
 	"bufio"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
-	"fmt"
-	"io"
 	"net"
 	"strconv"
 	"sync"
 	"time"
-)
 
-const (
-	floorRelease = `if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0`
-	floorExtend  = `if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('PEXPIRE',KEYS[1],ARGV[2]) end return 0`
-)
+	"github.com/redis/go-redis/v9"
 
-var floorTTLMillis = strconv.FormatInt(TTL.Milliseconds(), 10)
+	"github.com/d0720281/redlock/internal/resp"
+)
 
 var (
+	floorRelease = redis.NewScript(`if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0`)
+	floorExtend  = redis.NewScript(`if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('PEXPIRE',KEYS[1],ARGV[2]) end return 0`)
+
+	floorTTLMillis = strconv.FormatInt(TTL.Milliseconds(), 10)
+
 	errFloorRefused = errors.New("floor: no quorum said yes")
 	errFloorClosed  = errors.New("floor: closed")
 )
@@ -30,15 +29,12 @@ var (
 // quorum of replies, compare-and-delete, another quorum. Commands of all callers
 // share one connection per node, as pipelines. It is not a usable lock: it judges no
 // validity, does not wait, retry, renew, reconnect or undo, and waits for no slow node.
-type floor struct {
-	conns           []*floorConn
-	extend, release string // digests of the scripts
-}
+type floor struct{ conns []*floorConn }
 
 func dialFloor(masters []string) (Locker, error) {
 	f := &floor{}
 	for _, addr := range masters {
-		conn, err := f.dial(addr)
+		conn, err := dialFloorConn(addr)
 		if err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
@@ -47,10 +43,20 @@ func dialFloor(masters []string) (Locker, error) {
 	return f, nil
 }
 
+// prepareFloor loads the scripts.
+func prepareFloor(ctx context.Context, masters []string) error {
+	for _, addr := range masters {
+		c := redis.NewClient(&redis.Options{Addr: addr})
+		err := errors.Join(floorExtend.Load(ctx, c).Err(), floorRelease.Load(ctx, c).Err(), c.Close())
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (f *floor) Lock(ctx context.Context, key string) (Lease, error) {
-	var raw [16]byte
-	_, _ = rand.Read(raw[:]) // never fails
-	l := &floorLease{f, key, hex.EncodeToString(raw[:])}
+	l := &floorLease{f, key, rand.Text()}
 	return l, f.poll(ctx, "SET", key, l.token, "NX", "PX", floorTTLMillis)
 }
 
@@ -60,11 +66,11 @@ type floorLease struct {
 }
 
 func (l *floorLease) Extend(ctx context.Context) error {
-	return l.poll(ctx, "EVALSHA", l.extend, "1", l.key, l.token, floorTTLMillis)
+	return l.poll(ctx, "EVALSHA", floorExtend.Hash(), "1", l.key, l.token, floorTTLMillis)
 }
 
 func (l *floorLease) Unlock(ctx context.Context) error {
-	return l.poll(ctx, "EVALSHA", l.release, "1", l.key, l.token)
+	return l.poll(ctx, "EVALSHA", floorRelease.Hash(), "1", l.key, l.token)
 }
 
 // poll sends a command to all nodes and returns when a quorum of them has said yes,
@@ -128,56 +134,26 @@ type floorConn struct {
 	err     error        // guarded by mu: why the connection is closed
 }
 
-// dial connects to a node and loads the scripts.
-func (f *floor) dial(addr string) (*floorConn, error) {
+// dialFloorConn connects to a node that has the scripts.
+func dialFloorConn(addr string) (*floorConn, error) {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
 		return nil, err
 	}
-	r := bufio.NewReader(conn)
-	f.extend, err = loadFloorScript(conn, r, floorExtend)
-	if err == nil {
-		f.release, err = loadFloorScript(conn, r, floorRelease)
-	}
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
 	l := &floorConn{conn: conn, wake: make(chan struct{}, 1), closed: make(chan struct{})}
 	l.goroutines.Go(l.write)
-	l.goroutines.Go(func() { l.read(r) })
+	l.goroutines.Go(l.read)
 	return l, nil
-}
-
-func loadFloorScript(conn net.Conn, r *bufio.Reader, script string) (sha string, err error) {
-	if _, err := conn.Write(appendCommand(nil, []string{"SCRIPT", "LOAD", script})); err != nil {
-		return "", err
-	}
-	if line, err := r.ReadString('\n'); err != nil || line != "$40\r\n" {
-		return "", fmt.Errorf("floor: script load: %q, %w", line, err)
-	}
-	raw := make([]byte, 42)
-	_, err = io.ReadFull(r, raw)
-	return string(raw[:40]), err
-}
-
-// appendCommand appends a command in the protocol's form: an array of bulk strings.
-func appendCommand(b []byte, args []string) []byte {
-	b = append(b, '*')
-	b = strconv.AppendInt(b, int64(len(args)), 10)
-	for _, a := range args {
-		b = append(b, "\r\n$"...)
-		b = strconv.AppendInt(b, int64(len(a)), 10)
-		b = append(b, "\r\n"...)
-		b = append(b, a...)
-	}
-	return append(b, "\r\n"...)
 }
 
 func (l *floorConn) send(v *floorVote, args []string) {
 	l.mu.Lock()
 	closed := l.err != nil
 	if !closed {
-		l.out = appendCommand(l.out, args)
+		l.out = resp.AppendCommand(l.out, len(args))
+		for _, a := range args {
+			l.out = resp.AppendString(l.out, a)
+		}
 		l.waiting = append(l.waiting, v)
 	}
 	l.mu.Unlock()
@@ -212,7 +188,8 @@ func (l *floorConn) write() {
 }
 
 // read reads replies of one line: +OK or :1 is a yes, and anything else a no.
-func (l *floorConn) read(r *bufio.Reader) {
+func (l *floorConn) read() {
+	r := bufio.NewReader(l.conn)
 	for {
 		line, err := r.ReadSlice('\n')
 		if err != nil {

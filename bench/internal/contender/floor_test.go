@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -22,13 +23,23 @@ func once(ctx context.Context, l Locker, key string) error {
 	return errors.Join(lease.Extend(ctx), lease.Unlock(ctx))
 }
 
-func TestFloorNeedsAQuorum(t *testing.T) {
-	list := redistest.Masters(t, 3)
-	f, err := dialFloor(redistest.Addrs(list))
+func newFloor(t *testing.T, list []*masters.Process) Locker {
+	t.Helper()
+	addrs := redistest.Addrs(list)
+	if err := prepareFloor(t.Context(), addrs); err != nil {
+		t.Fatal(err)
+	}
+	f, err := dialFloor(addrs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+func TestFloorNeedsAQuorum(t *testing.T) {
+	list := redistest.Masters(t, 3)
+	f := newFloor(t, list)
 	for taken, want := range []error{nil, nil, errFloorRefused, errFloorRefused} {
 		if taken > 0 {
 			c := redistest.Client(t, list[taken-1].Addr())
@@ -54,11 +65,7 @@ func TestFloorNeedsAQuorum(t *testing.T) {
 
 func TestFloorHeedsItsContext(t *testing.T) {
 	list := redistest.Masters(t, 1)
-	f, err := dialFloor(redistest.Addrs(list))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
+	f := newFloor(t, list)
 	if err := list[0].Pause(); err != nil {
 		t.Fatal(err)
 	}

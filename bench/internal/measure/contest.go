@@ -49,7 +49,6 @@ type Attempts struct {
 type arena struct {
 	Contest
 	locker contender.Locker
-	clock  Clock
 	plain  *redis.Client
 
 	mu   sync.Mutex
@@ -76,18 +75,18 @@ func PlainClient(addr string) *redis.Client {
 }
 
 // Run waits for the start and returns when the time is over, or all rounds are done.
-func (c Contest) Run(ctx context.Context, l contender.Locker, clock Clock) Attempts {
-	a := &arena{Contest: c, locker: l, clock: clock, plain: PlainClient(c.Plain)}
+func (c Contest) Run(ctx context.Context, l contender.Locker) Attempts {
+	a := &arena{Contest: c, locker: l, plain: PlainClient(c.Plain)}
 	defer a.plain.Close()
 	_ = a.plain.Ping(ctx).Err() // this connects; an error will show later
 	rounds := c.Rounds
 	if rounds == 0 {
 		rounds = math.MaxInt
 	}
-	waiting, cancel := context.WithTimeout(ctx, clock.Until(c.Start+c.For))
+	waiting, cancel := context.WithTimeout(ctx, c.Start+c.For-Now())
 	defer cancel()
 	var workers sync.WaitGroup
-	time.Sleep(clock.Until(c.Start))
+	time.Sleep(c.Start - Now())
 	cpu := CPUTime()
 	for id := range c.Workers {
 		workers.Go(func() {
@@ -106,9 +105,9 @@ func (c Contest) Run(ctx context.Context, l contender.Locker, clock Clock) Attem
 // round is one worker's round. It returns false when the time is over. That ends waiting, but
 // not ctx.
 func (a *arena) round(ctx, waiting context.Context, id int) bool {
-	s := Section{Worker: id, Asked: a.clock.Now()}
+	s := Section{Worker: id, Asked: Now()}
 	lease := a.lock(waiting)
-	s.Start = a.clock.Now()
+	s.Start = Now()
 	if waiting.Err() != nil { // a mutex does not check it
 		if lease != nil {
 			_ = lease.Unlock(ctx)
@@ -120,7 +119,7 @@ func (a *arena) round(ctx, waiting context.Context, id int) bool {
 		s.Fence = f.Fence()
 	}
 	sold, err := a.section(ctx, a.plain)
-	s.End = a.clock.Now()
+	s.End = Now()
 	if err := errors.Join(err, lease.Unlock(ctx)); err != nil {
 		a.failed(err)
 	}

@@ -58,9 +58,8 @@ func sell(t *testing.T, l contender.Locker) (Attempts, History, int) {
 	if err := client.Set(t.Context(), "stock", 50, 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	clock := NewClock()
-	c := Contest{Key: "k", Workers: 12, Rounds: 5, Start: clock.Now() + 10*ms, For: time.Minute, Plain: plain, Stock: "stock"}
-	a := c.Run(t.Context(), l, clock)
+	c := Contest{Key: "k", Workers: 12, Rounds: 5, Start: Now() + 10*ms, For: time.Minute, Plain: plain, Stock: "stock"}
+	a := c.Run(t.Context(), l)
 	left, err := client.Get(t.Context(), "stock").Int()
 	if err != nil {
 		t.Fatal(err)
@@ -98,9 +97,8 @@ func TestContestRepeatsWhatFails(t *testing.T) {
 
 func TestContestEndsWithItsTime(t *testing.T) {
 	plain := redistest.Minis(t, 1)[0].Addr()
-	clock := NewClock()
-	c := Contest{Key: "k", Workers: 4, Start: clock.Now() + 20*ms, For: 100 * ms, Hold: 10 * ms, Plain: plain}
-	a := c.Run(t.Context(), mutex(t), clock)
+	c := Contest{Key: "k", Workers: 4, Start: Now() + 20*ms, For: 100 * ms, Hold: 10 * ms, Plain: plain}
+	a := c.Run(t.Context(), mutex(t))
 	h := NewHistory(c, []int{4}, []Attempts{a})
 	if h.HandOvers < 1 || h.HandOvers > 11 {
 		t.Errorf("got %d hand-overs of 10 ms in 100 ms", h.HandOvers)
@@ -137,16 +135,5 @@ func TestCrew(t *testing.T) {
 	}
 	if done := c.Run(t.Context(), 1000, 0); done != 0 {
 		t.Errorf("got %d cycles in no time", done)
-	}
-}
-
-func TestCrowd(t *testing.T) {
-	crowd := Crowd{Name: "x", Leases: 300, For: 10 * ms, Renew: true}
-	h, err := crowd.Run(t.Context(), broken{})
-	if err != nil || h.Lost != 0 || h.For < 10*ms {
-		t.Errorf("got %+v, %v, want nothing lost", h, err)
-	}
-	if _, err := crowd.Run(t.Context(), &failing{}); !errors.Is(err, errFailing) {
-		t.Errorf("leases that could not be had: got %v, want %v", err, errFailing)
 	}
 }

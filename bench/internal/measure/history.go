@@ -13,8 +13,7 @@ type History struct {
 
 	Wait   Latency // of every round; a round that the end cut off counts with its time until then
 	Hold   Latency
-	Within Latency // from Unlock until the next worker, if it is of the same process, has the key
-	Across Latency // the same, if it is of another process
+	Across Latency // from Unlock until the next worker, if it is of another process, has the key
 
 	Overlaps int     // workers that had the key while another worker had it: the lock did not lock
 	Falls    int     // fencing tokens that did not rise
@@ -30,7 +29,7 @@ type entry struct {
 
 // NewHistory merges the results of all processes of a contest, each with its number of workers.
 func NewHistory(c Contest, workers []int, seen []Attempts) History {
-	h := History{Wait: NewLatency(), Hold: NewLatency(), Within: NewLatency(), Across: NewLatency()}
+	h := History{Wait: NewLatency(), Hold: NewLatency(), Across: NewLatency()}
 	var entries []entry
 	var turns []int
 	for process, a := range seen {
@@ -65,9 +64,7 @@ func (h *History) follow(entries []entry) {
 	for _, e := range entries[1:] {
 		if e.Start < last.End {
 			h.Overlaps++
-		} else if e.process == last.process {
-			h.Within.Record(e.Start - last.End)
-		} else {
+		} else if e.process != last.process {
 			h.Across.Record(e.Start - last.End)
 		}
 		if e.Fence != 0 && e.Fence <= fence {

@@ -53,7 +53,6 @@ func TestHistory(t *testing.T) {
 			t.Errorf("%s: got %d, at most %v, want %d, %v", what, l.Count(), got, count, want)
 		}
 	}
-	about("within a process", h.Within, 1, 2*ms)
 	about("across", h.Across, 1, 5*ms)
 	about("waiting, with a worker that had nothing", h.Wait, 4, 50*ms)
 	about("holding", h.Hold, 3, 2*ms)
@@ -94,18 +93,5 @@ func TestHistorySeesWhatIsWrong(t *testing.T) {
 		if h.Overlaps != test.overlaps || h.Falls != test.falls {
 			t.Errorf("%s: got %d overlaps and %d falls, want %d and %d", test.name, h.Overlaps, h.Falls, test.overlaps, test.falls)
 		}
-	}
-}
-
-func TestClocksAgree(t *testing.T) {
-	one, other := NewClock(), NewClock()
-	before := one.Now()
-	between := other.Now()
-	after := one.Now()
-	if between < before-ms || between > after+ms {
-		t.Errorf("got %v by one, then %v by the other, then %v", before, between, after)
-	}
-	if d := one.Until(after + time.Hour); d > time.Hour || d < time.Hour-time.Minute {
-		t.Errorf("got %v until an hour later", d)
 	}
 }

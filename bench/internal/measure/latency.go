@@ -1,5 +1,5 @@
 // Package measure puts work on a contender and measures its cost: cycles of many goroutines,
-// a contest for one key, and a crowd of held leases.
+// and a contest for one key.
 package measure
 
 import (
@@ -30,9 +30,6 @@ func (l Latency) Merge(other Latency) {
 		l.h.Merge(other.h)
 	}
 }
-
-// Reset empties the histogram.
-func (l Latency) Reset() { l.h.Reset() }
 
 // Count returns the number of durations.
 func (l Latency) Count() int64 {

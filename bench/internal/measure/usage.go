@@ -66,37 +66,41 @@ func outerCommands(known map[string]*redis.CommandInfo) map[string]bool {
 func (s *Servers) Usage(ctx context.Context, sent []string) (Usage, error) {
 	var u Usage
 	for _, c := range s.clients {
-		text, err := c.Info(ctx, "all").Result()
+		info, err := c.InfoMap(ctx, "all").Result()
 		if err != nil {
 			return Usage{}, fmt.Errorf("measure: %w", err)
 		}
-		u.add(text, s.outer, sent)
+		u.add(info, s.outer, sent)
 	}
 	return u, nil
 }
 
-// add adds some lines of INFO: cmdstat_NAME:calls=1,usec=2,... and the processor time and bytes.
-func (u *Usage) add(text string, outer map[string]bool, sent []string) {
-	for line := range strings.Lines(text) {
-		switch name, value, _ := strings.Cut(strings.TrimSpace(line), ":"); name {
-		case "used_cpu_sys", "used_cpu_user":
-			seconds, _ := strconv.ParseFloat(value, 64)
-			u.CPU += time.Duration(seconds * float64(time.Second))
-		case "total_net_input_bytes":
-			bytes, _ := strconv.ParseInt(value, 10, 64)
-			u.Bytes += bytes
-		}
-		line, ok := strings.CutPrefix(line, "cmdstat_")
-		if !ok {
-			continue
-		}
-		name, stats, _ := strings.Cut(line, ":")
+// During returns the usage while do runs.
+func (s *Servers) During(ctx context.Context, sent []string, do func() error) (Usage, error) {
+	before, err := s.Usage(ctx, sent)
+	if err != nil {
+		return Usage{}, err
+	}
+	if err := do(); err != nil {
+		return Usage{}, err
+	}
+	after, err := s.Usage(ctx, sent)
+	return after.Minus(before), err
+}
+
+// add adds the INFO of a server by section and name. Commands have calls=1,usec=2,...
+func (u *Usage) add(info map[string]map[string]string, outer map[string]bool, sent []string) {
+	for _, name := range []string{"used_cpu_sys", "used_cpu_user"} {
+		seconds, _ := strconv.ParseFloat(info["CPU"][name], 64)
+		u.CPU += time.Duration(seconds * float64(time.Second))
+	}
+	bytes, _ := strconv.ParseInt(info["Stats"]["total_net_input_bytes"], 10, 64)
+	u.Bytes += bytes
+	for name, stats := range info["Commandstats"] {
+		command, _, _ := strings.Cut(strings.TrimPrefix(name, "cmdstat_"), "|") // without the name of a subcommand
 		var calls, micros int64
-		if n, _ := fmt.Sscanf(stats, "calls=%d,usec=%d,", &calls, &micros); n != 2 {
-			continue
-		}
-		command, _, _ := strings.Cut(name, "|") // without the name of a subcommand
-		if !outer[command] && !slices.Contains(sent, command) {
+		n, _ := fmt.Sscanf(stats, "calls=%d,usec=%d,", &calls, &micros)
+		if n != 2 || !outer[command] && !slices.Contains(sent, command) {
 			continue
 		}
 		took := time.Duration(micros) * time.Microsecond

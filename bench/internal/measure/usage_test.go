@@ -9,22 +9,27 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-func TestUsageOfText(t *testing.T) {
-	const text = "# Commandstats\r\n" +
-		"cmdstat_evalsha:calls=3,usec=70,usec_per_call=1,rejected_calls=0,failed_calls=0\r\n" +
-		"cmdstat_set:calls=5,usec=9,usec_per_call=1.80\r\n" +
-		"cmdstat_client|setinfo:calls=2,usec=4,usec_per_call=2\r\n" +
-		"cmdstat_broken:calls=x\r\n# CPU\r\nused_cpu_sys:0.500000\r\nused_cpu_user:1.000000\r\ntotal_net_input_bytes:77\r\n"
+func TestUsageOfInfo(t *testing.T) {
+	info := map[string]map[string]string{
+		"Commandstats": {
+			"cmdstat_evalsha":        "calls=3,usec=70,usec_per_call=1,rejected_calls=0,failed_calls=0",
+			"cmdstat_set":            "calls=5,usec=9,usec_per_call=1.80",
+			"cmdstat_client|setinfo": "calls=2,usec=4,usec_per_call=2",
+			"cmdstat_broken":         "calls=x",
+		},
+		"CPU":   {"used_cpu_sys": "0.500000", "used_cpu_user": "1.000000"},
+		"Stats": {"total_net_input_bytes": "77"},
+	}
 	outer := outerCommands(map[string]*redis.CommandInfo{
 		"evalsha": {Flags: []string{"noscript"}}, "client": {Flags: []string{"noscript"}}, "broken": {Flags: []string{"noscript"}},
 		"set": {Flags: []string{"write"}},
 	})
 	var in, sent Usage
-	in.add(text, outer, nil)
+	in.add(info, outer, nil)
 	if want := (Usage{5, 74 * time.Microsecond, 70 * time.Microsecond, 1500 * time.Millisecond, 77}); in != want {
 		t.Errorf("with SET in scripts: got %+v, want %+v", in, want)
 	}
-	sent.add(text, outer, []string{"set"})
+	sent.add(info, outer, []string{"set"})
 	if want := (Usage{10, 83 * time.Microsecond, 70 * time.Microsecond, 1500 * time.Millisecond, 77}); sent != want {
 		t.Errorf("with SET sent: got %+v, want %+v", sent, want)
 	}

@@ -3,10 +3,7 @@
 package results
 
 import (
-	"bufio"
-	"encoding/json"
-	"fmt"
-	"io"
+	"maps"
 	"slices"
 )
 
@@ -18,7 +15,7 @@ type Cell struct {
 	Procs      int    `json:"procs,omitempty"`
 	Workers    int    `json:"workers,omitempty"` // in all processes
 	Hold       string `json:"hold,omitempty"`
-	Fault      string `json:"fault,omitempty"`
+	Bench      string `json:"bench,omitempty"` // the name of a Go benchmark, without the contender
 }
 
 // Record is one run of one cell.
@@ -47,52 +44,10 @@ type Machine struct {
 
 // Set has all records of one run of the program.
 type Set struct {
-	Machine Machine
-	Reps    int
-	Quick   bool
-	Records []Record
-}
-
-// head is the first line of a file of results.
-type head struct {
-	Machine Machine `json:"machine"`
-	Reps    int     `json:"reps"`
-	Quick   bool    `json:"quick"`
-}
-
-// Write writes a set as JSON lines: the head, and a line for each record.
-func (s Set) Write(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	if err := enc.Encode(head{s.Machine, s.Reps, s.Quick}); err != nil {
-		return fmt.Errorf("results: %w", err)
-	}
-	for _, r := range s.Records {
-		if err := enc.Encode(r); err != nil {
-			return fmt.Errorf("results: %w", err)
-		}
-	}
-	return nil
-}
-
-// Read reads what Write has written.
-func Read(r io.Reader) (Set, error) {
-	dec := json.NewDecoder(bufio.NewReader(r))
-	var h head
-	if err := dec.Decode(&h); err != nil {
-		return Set{}, fmt.Errorf("results: %w", err)
-	}
-	s := Set{Machine: h.Machine, Reps: h.Reps, Quick: h.Quick}
-	for {
-		var rec Record
-		switch err := dec.Decode(&rec); err {
-		case nil:
-			s.Records = append(s.Records, rec)
-		case io.EOF:
-			return s, nil
-		default:
-			return Set{}, fmt.Errorf("results: record %d: %w", len(s.Records)+1, err)
-		}
-	}
+	Machine Machine  `json:"machine"`
+	Reps    int      `json:"reps"`
+	Quick   bool     `json:"quick"`
+	Records []Record `json:"records"`
 }
 
 // byRep returns the values of one figure by repetition.
@@ -118,15 +73,6 @@ func (s Set) Median(c Cell, who, metric string) (v float64, ok bool) {
 	return Median(s.Values(c, who, metric))
 }
 
-// Total returns the sum of a figure over all repetitions: a median would hide what goes wrong
-// in a few of them.
-func (s Set) Total(c Cell, who, metric string) (v float64, ok bool) {
-	for _, each := range s.Values(c, who, metric) {
-		v, ok = v+each, true
-	}
-	return v, ok
-}
-
 // Figure is one column of one contender's cells.
 type Figure struct {
 	Cell   Cell
@@ -134,44 +80,22 @@ type Figure struct {
 	Metric string
 }
 
-// Ratios divides two figures within each repetition that has both.
+// Ratios divides two figures within each repetition that has both. Ratios to 0 are left out.
 func (s Set) Ratios(over, under Figure) []float64 {
-	return s.Combined(func(v []float64) float64 { return v[0] / v[1] }, over, under)
-}
-
-// Combined computes one value from some figures within each repetition that has all of them.
-// Results that are infinite or NaN, as with a divisor of 0, are left out.
-func (s Set) Combined(of func([]float64) float64, figures ...Figure) []float64 {
-	combined := map[int]float64{}
-	var columns []map[int]float64
-	for _, f := range figures {
-		columns = append(columns, s.byRep(f.Cell, f.Who, f.Metric))
-	}
-	for rep := range columns[0] {
-		var values []float64
-		for _, column := range columns {
-			if v, ok := column[rep]; ok {
-				values = append(values, v)
-			}
-		}
-		if len(values) == len(columns) {
-			if v := of(values); v-v == 0 { // neither infinite nor NaN
-				combined[rep] = v
-			}
+	ratios := map[int]float64{}
+	divisors := s.byRep(under.Cell, under.Who, under.Metric)
+	for rep, v := range s.byRep(over.Cell, over.Who, over.Metric) {
+		if divisors[rep] != 0 {
+			ratios[rep] = v / divisors[rep]
 		}
 	}
-	return inOrder(combined)
+	return inOrder(ratios)
 }
 
 func inOrder(byRep map[int]float64) []float64 {
-	reps := make([]int, 0, len(byRep))
-	for rep := range byRep {
-		reps = append(reps, rep)
-	}
-	slices.Sort(reps)
-	values := make([]float64, len(reps))
-	for i, rep := range reps {
-		values[i] = byRep[rep]
+	values := make([]float64, 0, len(byRep))
+	for _, rep := range slices.Sorted(maps.Keys(byRep)) {
+		values = append(values, byRep[rep])
 	}
 	return values
 }
@@ -189,24 +113,43 @@ func Median(values []float64) (v float64, ok bool) {
 	return (sorted[middle-1] + sorted[middle]) / 2, true
 }
 
-// who returns the contenders of some cells, in the order of their first records.
+func sum(values []float64) (total float64) {
+	for _, v := range values {
+		total += v
+	}
+	return total
+}
+
+// cells returns the cells with values, in the order of their first records.
+func (s Set) cells(in func(Cell) bool) (cells []Cell) {
+	for _, r := range s.Records {
+		if in(r.Cell) && len(r.Values) > 0 && !slices.Contains(cells, r.Cell) {
+			cells = append(cells, r.Cell)
+		}
+	}
+	return cells
+}
+
+// who returns the contenders with values in some cells, in the order of their first records.
 func (s Set) who(in func(Cell) bool) (names []string) {
 	for _, r := range s.Records {
-		if in(r.Cell) && !slices.Contains(names, r.Who) {
+		if in(r.Cell) && len(r.Values) > 0 && !slices.Contains(names, r.Who) {
 			names = append(names, r.Who)
 		}
 	}
 	return names
 }
 
-// leftOut returns why contenders are missing from some cells, a line for each reason.
-func (s Set) leftOut(in func(Cell) bool) (lines []string) {
-	for _, r := range s.Records {
-		line := fmt.Sprintf("`%s`: %s", r.Who, r.LeftOut)
-		if in(r.Cell) && r.LeftOut != "" && !slices.Contains(lines, line) {
-			lines = append(lines, line)
-		}
+// axis returns the different values of one field of some cells, in order.
+func (s Set) axis(in func(Cell) bool, of func(Cell) int) (values []int) {
+	for _, c := range s.cells(in) {
+		values = append(values, of(c))
 	}
-	slices.Sort(lines)
-	return lines
+	slices.Sort(values)
+	return slices.Compact(values)
 }
+
+func masters(c Cell) int    { return c.N }
+func goroutines(c Cell) int { return c.Goroutines }
+func workers(c Cell) int    { return c.Workers }
+func procs(c Cell) int      { return c.Procs }

@@ -1,10 +1,7 @@
 package results
 
 import (
-	"bytes"
-	"reflect"
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -51,29 +48,5 @@ func TestRatiosAreWithinRepetitions(t *testing.T) {
 	other.N = 5
 	if got := s.Ratios(Figure{free, Ours, "p50"}, Figure{other, Redsync, "p50"}); len(got) != 0 {
 		t.Errorf("got %v for a cell that was not measured, want none", got)
-	}
-}
-
-func TestReadWhatWasWritten(t *testing.T) {
-	want := Set{
-		Machine: Machine{CPU: "c", Cores: 2, Modules: []Module{{"m", "v1"}}}, Reps: 3, Quick: true,
-		Records: []Record{rec(1, Ours, free, "p50", 1.5), {Rep: 1, Who: Mutex, Cell: free, LeftOut: "why"}},
-	}
-	var file bytes.Buffer
-	if err := want.Write(&file); err != nil {
-		t.Fatal(err)
-	}
-	if lines := strings.Count(file.String(), "\n"); lines != 3 {
-		t.Errorf("got %d lines, want 3", lines)
-	}
-	whole := file.String()
-	got, err := Read(&file)
-	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v, %v, want %+v", got, err, want)
-	}
-	for _, broken := range []string{"", "no JSON", whole[:len(whole)-5]} {
-		if got, err := Read(strings.NewReader(broken)); err == nil {
-			t.Errorf("%q: got %+v, want an error", broken, got)
-		}
 	}
 }

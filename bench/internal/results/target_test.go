@@ -57,7 +57,8 @@ func find(t *testing.T, s Set, words string) Target {
 
 func TestTargets(t *testing.T) {
 	hot := Cell{Scenario: Hot, N: HotN, Procs: 10, Workers: 50, Hold: ShortHold}
-	fault := Cell{Scenario: Faults, N: 5, Goroutines: 1, Fault: "2 paused"}
+	fault := Cell{Scenario: Faults, Bench: "Faults/paused=2/g=1"}
+	pass := Cell{Scenario: Benchmarks, Bench: "Pass/lockers=2"}
 	record := func(c Cell, who string, values map[string]float64) Record {
 		return Record{Rep: 1, Who: who, Cell: c, Values: values}
 	}
@@ -66,20 +67,24 @@ func TestTargets(t *testing.T) {
 		record(free, Redsync, map[string]float64{"p50": 100}),
 		record(free, Floor, map[string]float64{"p50": 60}),
 		record(hot, Ours, map[string]float64{"limit": 69, "jain": 0.96, "wait.p50": 10, "wait.max": 99, "overlaps": 0, "falls": 0}),
-		record(fault, Ours, map[string]float64{"lock.p99": 5, "healthy.lock.p99": 2, "extend.p99": 3, "healthy.extend.p99": 2}),
-		record(Cell{Scenario: Leases, N: HotN}, Ours, map[string]float64{"leases": 500, "core": 16, "memory": 6144}),
+		record(fault, Ours, map[string]float64{"lock-p99-us": 5, "healthy-lock-p99-us": 2, "extend-p99-us": 3, "healthy-extend-p99-us": 2}),
+		record(Cell{Scenario: Benchmarks, Bench: leases}, Ours, map[string]float64{"client-cores": 0.16, "B/lease": 6144}),
+		record(pass, Ours, map[string]float64{"commands/op": 6.8, "changes/s": 850}),
+		record(pass, "rueidislock-3", map[string]float64{"changes/s": 1000}),
 	}}
 	for words, want := range map[string]string{
-		"N=3: p50, parts of `redsync`":                 "met",
-		"N=3: p50, parts of `floor`":                   "**missed**",
-		"N=5: p50, parts of `floor`":                   "not measured",
+		"N=3: p50, times `redsync`":                    "met",
+		"N=3: p50, times `floor`":                      "**missed**",
+		"N=5: p50, times `floor`":                      "not measured",
 		"50 workers, hold 1ms: hand-overs/s":           "**missed**",
 		"50 workers, hold 1ms: Jain":                   "met",
 		"50 workers, hold 1ms: longest wait":           "met",
 		"2 paused of 5: p99 of lock":                   "**missed**",
 		"2 paused of 5: p99 of extend":                 "met",
 		"2 paused of 5: p99 of unlock":                 "not measured",
-		"500 leases held and renewed":                  "**missed**",
+		"10,000 leases held and renewed":               "**missed**",
+		"commands a lock":                              "met",
+		"changes of owner a second":                    "**missed**",
 		"memory of a lease, heap and stacks":           "met",
 		"two holders at a time":                        "met",
 		"stock: units sold too many or too few":        "not measured",

@@ -1,6 +1,0 @@
-//go:build !linux
-
-package measure
-
-// residentSet is not known here.
-func residentSet() int64 { return 0 }
