@@ -37,18 +37,28 @@ func tokens(t *testing.T) (old, young int64) {
 	return first.Fence(), second.Fence()
 }
 
-func openDB(t *testing.T) *sql.DB {
+// databases opens an empty database of each kind.
+var databases = map[string]func(*testing.T) *sql.DB{"SQLite": openSQLite}
+
+// onEach runs a test on each kind of database.
+func onEach(t *testing.T, test func(t *testing.T, db *sql.DB)) {
+	for name, open := range databases {
+		t.Run(name, func(t *testing.T) { test(t, open(t)) })
+	}
+}
+
+func openSQLite(t *testing.T) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "db")+"?_pragma=busy_timeout(10000)&_txlock=immediate")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	exec(t, db, Schema)
+	mustExec(t, db, Schema)
 	return db
 }
 
-func exec(t *testing.T, db *sql.DB, statement string) {
+func mustExec(t *testing.T, db *sql.DB, statement string) {
 	t.Helper()
 	if _, err := db.ExecContext(t.Context(), statement); err != nil {
 		t.Fatalf("%s: %v", statement, err)
@@ -83,42 +93,80 @@ func wantFenced(t *testing.T, do write) {
 }
 
 func TestSell(t *testing.T) {
-	db := openDB(t)
-	exec(t, db, `INSERT INTO stock (item, amount) VALUES ('apple', 100)`)
-	wantFenced(t, func(fence int64) error { return Sell(t.Context(), db, "apple", fence) })
-	if got := value(t, db, `SELECT amount FROM stock`); got != "96" {
-		t.Errorf("got a stock of %s, want 96: one write of five was refused", got)
-	}
+	onEach(t, func(t *testing.T, db *sql.DB) {
+		mustExec(t, db, `INSERT INTO stock (item, amount) VALUES ('apple', 100)`)
+		wantFenced(t, func(fence int64) error { return Sell(t.Context(), db, "apple", fence) })
+		if got := value(t, db, `SELECT amount FROM stock`); got != "96" {
+			t.Errorf("got a stock of %s, want 96: one write of five was refused", got)
+		}
+	})
 }
 
 func TestPut(t *testing.T) {
-	db := openDB(t)
-	wantFenced(t, func(fence int64) error { return Put(t.Context(), db, "colour", "red", fence) })
-	if got := value(t, db, `SELECT value FROM config`); got != "red" {
-		t.Errorf("got %s, want red", got)
-	}
+	onEach(t, func(t *testing.T, db *sql.DB) {
+		wantFenced(t, func(fence int64) error { return Put(t.Context(), db, "colour", "red", fence) })
+		if got := value(t, db, `SELECT value FROM config`); got != "red" {
+			t.Errorf("got %s, want red", got)
+		}
+	})
 }
 
 func TestFenced(t *testing.T) {
-	db := openDB(t)
-	id := 0
-	wantFenced(t, func(fence int64) error {
-		id++
-		return Fenced(t.Context(), db, "orders", fence, func(tx *sql.Tx) error {
-			_, err := tx.ExecContext(t.Context(), `INSERT INTO orders (id, item) VALUES (?1, 'apple')`, id)
-			return err
+	onEach(t, func(t *testing.T, db *sql.DB) {
+		id := 0
+		wantFenced(t, func(fence int64) error {
+			id++
+			return Fenced(t.Context(), db, "orders", fence, func(tx *sql.Tx) error {
+				_, err := tx.ExecContext(t.Context(), `INSERT INTO orders (id, item) VALUES ($1, 'apple')`, id)
+				return err
+			})
 		})
+		if got := value(t, db, `SELECT string_agg(CAST(id AS TEXT), ',' ORDER BY id) FROM orders`); got != "1,2,3,5" {
+			t.Errorf("got orders %s, want 1,2,3,5", got)
+		}
+		failed := errors.New("failed")
+		if got := Fenced(t.Context(), db, "orders", 1<<60, func(*sql.Tx) error { return failed }); got != failed {
+			t.Errorf("got %v, want the error of the function", got)
+		}
+		if got := value(t, db, `SELECT count(*) FROM fences WHERE fence = 1152921504606846976`); got != "0" {
+			t.Error("got a token of a transaction that failed, want none")
+		}
 	})
-	if got := value(t, db, `SELECT group_concat(id) FROM orders`); got != "1,2,3,5" {
-		t.Errorf("got orders %s, want 1,2,3,5", got)
-	}
-	failed := errors.New("failed")
-	if got := Fenced(t.Context(), db, "orders", 1<<60, func(*sql.Tx) error { return failed }); got != failed {
-		t.Errorf("got %v, want the error of the function", got)
-	}
-	if got := value(t, db, `SELECT count(*) FROM fences WHERE fence = 1152921504606846976`); got != "0" {
-		t.Error("got a token of a transaction that failed, want none")
-	}
+}
+
+// An order and its stock are written together, or neither if one of the two tokens is too small.
+func TestShip(t *testing.T) {
+	onEach(t, func(t *testing.T, db *sql.DB) {
+		mustExec(t, db, `INSERT INTO orders (id, item) VALUES (17, 'apple')`)
+		mustExec(t, db, `INSERT INTO stock (item, amount) VALUES ('apple', 10)`)
+		for _, step := range []struct {
+			order, stock int64
+			want         error
+			shipped      string
+		}{
+			{7, 3, nil, "1, 9"},
+			{7, 2, ErrFenced, "1, 9"}, // another order was shipped meanwhile
+			{6, 4, ErrFenced, "1, 9"},
+			{8, 3, nil, "2, 8"}, // tokens of the two cannot be compared
+		} {
+			if err := ship(t.Context(), db, 17, step.order, "apple", step.stock); !errors.Is(err, step.want) {
+				t.Errorf("tokens %d and %d: got %v, want %v", step.order, step.stock, err, step.want)
+			}
+			if got := value(t, db, `SELECT concat(shipped, ', ', amount) FROM orders, stock`); got != step.shipped {
+				t.Errorf("tokens %d and %d: got %s, want %s", step.order, step.stock, got, step.shipped)
+			}
+		}
+		locker := redlocktest.Start(t, 3).Locker()
+		if err := Ship(t.Context(), db, locker, 17, "apple"); err != nil {
+			t.Error(err)
+		}
+		if err := ship(t.Context(), db, 17, 1<<60, "apple", 4); !errors.Is(err, ErrFenced) {
+			t.Errorf("after Ship: got %v, want ErrFenced by the token of its lease", err)
+		}
+		if got := value(t, db, `SELECT concat(shipped, ', ', amount) FROM orders, stock`); got != "3, 7" {
+			t.Errorf("after Ship: got %s, want 3, 7", got)
+		}
+	})
 }
 
 func TestSet(t *testing.T) {
@@ -131,18 +179,19 @@ func TestSet(t *testing.T) {
 
 // A read takes the token as a write does, and returns what is there.
 func TestReads(t *testing.T) {
-	db := openDB(t)
-	exec(t, db, `INSERT INTO stock (item, amount) VALUES ('apple', 5)`)
-	wantFenced(t, func(fence int64) error {
-		amount, err := Amount(t.Context(), db, "apple", fence)
-		if err == nil && amount != 5 {
-			t.Errorf("got an amount of %d, want 5", amount)
+	onEach(t, func(t *testing.T, db *sql.DB) {
+		mustExec(t, db, `INSERT INTO stock (item, amount) VALUES ('apple', 5)`)
+		wantFenced(t, func(fence int64) error {
+			amount, err := Amount(t.Context(), db, "apple", fence)
+			if err == nil && amount != 5 {
+				t.Errorf("got an amount of %d, want 5", amount)
+			}
+			return err
+		})
+		if _, err := Amount(t.Context(), db, "pear", 1<<60); !errors.Is(err, ErrFenced) {
+			t.Errorf("an item that is not there: got %v, want ErrFenced", err)
 		}
-		return err
 	})
-	if _, err := Amount(t.Context(), db, "pear", 1<<60); !errors.Is(err, ErrFenced) {
-		t.Errorf("an item that is not there: got %v, want ErrFenced", err)
-	}
 	rdb := redistest.Client(t, redistest.Addrs(redistest.Masters(t, 1))[0])
 	want := ""
 	wantFenced(t, func(fence int64) error {
@@ -166,11 +215,10 @@ type account struct {
 }
 
 // sqlAccount is one whose write is SetAmount.
-func sqlAccount(t *testing.T) (*sql.DB, account) {
+func sqlAccount(t *testing.T, db *sql.DB) account {
 	t.Helper()
-	db := openDB(t)
-	exec(t, db, `INSERT INTO stock (item, amount) VALUES ('apple', 0)`)
-	return db, account{
+	mustExec(t, db, `INSERT INTO stock (item, amount) VALUES ('apple', 0)`)
+	return account{
 		write: func(fence, value int64) error { return SetAmount(t.Context(), db, "apple", value, fence) },
 		left:  func() int64 { return number(t, value(t, db, `SELECT amount FROM stock`)) },
 	}
@@ -196,37 +244,12 @@ func redisAccount(t *testing.T, rdb *redis.Client) account {
 func TestReadAndWrite(t *testing.T) {
 	old, young := tokens(t)
 	rdb := redistest.Client(t, redistest.Addrs(redistest.Masters(t, 1))[0])
-	for _, test := range []struct {
+	type kind struct {
 		name  string
 		loses bool
 		open  func(t *testing.T) account
-	}{
-		{"SQL", false, func(t *testing.T) account {
-			db, a := sqlAccount(t)
-			a.read = func(fence int64) (int64, error) { return Amount(t.Context(), db, "apple", fence) }
-			return a
-		}},
-		{"SQL, a plain read", true, func(t *testing.T) account {
-			_, a := sqlAccount(t)
-			a.read = func(int64) (int64, error) { return a.left(), nil }
-			return a
-		}},
-		{"SQL, one transaction reads and another writes", false, func(t *testing.T) account {
-			db, a := sqlAccount(t)
-			a.read = func(fence int64) (amount int64, err error) {
-				err = Fenced(t.Context(), db, "stock", fence, func(tx *sql.Tx) error {
-					return tx.QueryRowContext(t.Context(), `SELECT amount FROM stock`).Scan(&amount)
-				})
-				return amount, err
-			}
-			a.write = func(fence, value int64) error {
-				return Fenced(t.Context(), db, "stock", fence, func(tx *sql.Tx) error {
-					_, err := tx.ExecContext(t.Context(), `UPDATE stock SET amount = ?1`, value)
-					return err
-				})
-			}
-			return a
-		}},
+	}
+	kinds := []kind{
 		{"Redis", false, func(t *testing.T) account {
 			a := redisAccount(t, rdb)
 			a.read = func(fence int64) (int64, error) {
@@ -240,7 +263,36 @@ func TestReadAndWrite(t *testing.T) {
 			a.read = func(int64) (int64, error) { return a.left(), nil }
 			return a
 		}},
-	} {
+	}
+	for name, openDB := range databases {
+		kinds = append(kinds, kind{name, false, func(t *testing.T) account {
+			db := openDB(t)
+			a := sqlAccount(t, db)
+			a.read = func(fence int64) (int64, error) { return Amount(t.Context(), db, "apple", fence) }
+			return a
+		}}, kind{name + ", a plain read", true, func(t *testing.T) account {
+			a := sqlAccount(t, openDB(t))
+			a.read = func(int64) (int64, error) { return a.left(), nil }
+			return a
+		}}, kind{name + ", one transaction reads and another writes", false, func(t *testing.T) account {
+			db := openDB(t)
+			a := sqlAccount(t, db)
+			a.read = func(fence int64) (amount int64, err error) {
+				err = Fenced(t.Context(), db, "stock", fence, func(tx *sql.Tx) error {
+					return tx.QueryRowContext(t.Context(), `SELECT amount FROM stock`).Scan(&amount)
+				})
+				return amount, err
+			}
+			a.write = func(fence, value int64) error {
+				return Fenced(t.Context(), db, "stock", fence, func(tx *sql.Tx) error {
+					_, err := tx.ExecContext(t.Context(), `UPDATE stock SET amount = $1`, value)
+					return err
+				})
+			}
+			return a
+		}})
+	}
+	for _, test := range kinds {
 		for _, order := range []string{"ooyy", "oyoy", "oyyo", "yooy", "yoyo", "yyoo"} { // o: the older holder reads, then writes; y: the younger
 			t.Run(test.name+" "+order, func(t *testing.T) {
 				a := test.open(t)
@@ -299,17 +351,18 @@ func number(t *testing.T, text string) int64 {
 
 // Control: the same steps at a store that does not look at the token.
 func TestWithoutACheck(t *testing.T) {
-	db := openDB(t)
-	exec(t, db, `INSERT INTO stock (item, amount) VALUES ('apple', 100)`)
-	old, young := tokens(t)
-	for _, fence := range []int64{young, old} {
-		if _, err := db.ExecContext(context.Background(), `UPDATE stock SET amount = amount - 1, fence = ?1`, fence); err != nil {
-			t.Fatal(err)
+	onEach(t, func(t *testing.T, db *sql.DB) {
+		mustExec(t, db, `INSERT INTO stock (item, amount) VALUES ('apple', 100)`)
+		old, young := tokens(t)
+		for _, fence := range []int64{young, old} {
+			if _, err := db.ExecContext(context.Background(), `UPDATE stock SET amount = amount - 1, fence = $1`, fence); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	if got := value(t, db, `SELECT amount FROM stock`); got != "98" {
-		t.Errorf("got a stock of %s, want 98: nothing refuses the older holder", got)
-	}
+		if got := value(t, db, `SELECT amount FROM stock`); got != "98" {
+			t.Errorf("got a stock of %s, want 98: nothing refuses the older holder", got)
+		}
+	})
 }
 
 // The code in docs/fencing.md is the code that is tested here.

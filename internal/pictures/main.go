@@ -1,8 +1,10 @@
 //go:build unix
 
-// Command pictures draws the pictures of the README from runs on real masters, which it starts:
+// Command pictures draws the pictures of the README and of docs/ from runs on real masters, which
+// it starts:
 //
 //	go run ./internal/pictures        # writes docs/pictures; needs redis-server on the PATH
+//	go run ./internal/pictures top    # one of them
 //
 // The times in the pictures are those of the runs.
 package main
@@ -12,8 +14,10 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/redis/go-redis/v9/logging"
 
@@ -32,8 +36,23 @@ func main() {
 		return
 	}
 	folder := filepath.Join("docs", "pictures")
-	if err := errors.Join(drawLife(filepath.Join(folder, "life.svg")), drawPause(filepath.Join(folder, "pause.svg"))); err != nil {
-		log.Fatal(err)
+	draw := map[string]func(file string) error{
+		"life": drawLife, "pause": drawPause, "top": drawTop, "vote": drawVote,
+		"demo": func(file string) error {
+			return drawCommand(file, "Services sell a stock while masters fail", "demo")
+		},
+	}
+	names := os.Args[1:]
+	if len(names) == 0 {
+		names = slices.Sorted(maps.Keys(draw))
+	}
+	for _, name := range names {
+		if draw[name] == nil {
+			log.Fatalf("there is no picture %q", name)
+		}
+		if err := draw[name](filepath.Join(folder, name+".svg")); err != nil {
+			log.Fatalf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -21,7 +21,8 @@ import (
 	"github.com/d0720281/redlock/internal/svg"
 )
 
-// holderName is the argument with which this program is a holder in a process of its own, that can be paused.
+// holderName is the argument with which this program is a holder in a process of its own, that can
+// be paused.
 const holderName = "holder"
 
 const (
@@ -45,8 +46,8 @@ type note struct {
 	Text  string // amount, or refused
 }
 
-// holder sells one item under the lock, and prints what it does. Between the read and the write it is paused
-// if it is told to.
+// holder sells one item under the lock, and prints what it does. Between the read and the write it
+// is paused if it is told to.
 func holder(args []string) (err error) {
 	store, pause, check := args[0], args[1] == "pause", args[2] == "fenced"
 	l, err := redlock.New(args[3:], redlock.WithMaxTTL(pauseTTL), redlock.WithLogger(nil))
