@@ -165,13 +165,13 @@ func FuzzValidity(f *testing.F) {
 			}
 			return n
 		}
-		ttlNs = fold(ttlNs, int64(MinTTL), int64(MaxTTLLimit))
+		ttlNs = fold(ttlNs, int64(MinTTL), int64(maxMaxTTL))
 		graceNs, elapsedNs = fold(graceNs, 0, ttlNs/4), fold(elapsedNs, 0, math.MaxInt64-1)
 		if !(factor >= MinDrift && factor <= MaxDrift) {
 			factor = MinDrift + float64(math.Float64bits(factor)%1e6)/1e6*(MaxDrift-MinDrift)
 		}
 		ttl, grace := time.Duration(ttlNs), time.Duration(graceNs)
-		conf := config{lockConfig: lockConfig{ttl: ttl, grace: grace}, maxTTL: MaxTTLLimit, drift: factor, clock: clock.NewLease(RuntimeClock())}
+		conf := config{lockConfig: lockConfig{ttl: ttl, grace: grace}, maxTTL: maxMaxTTL, drift: factor, clock: clock.NewLease(RuntimeClock())}
 		start, now := instant(startNs), instant(startNs+elapsedNs)
 		if now < start || conf.validate() != nil {
 			t.Skip("past the end of the clock, or too much grace with this drift")

@@ -123,14 +123,14 @@ type QuorumError struct {
 	Resource string         // as given by the caller; "" for the last three
 	Granted  int            // masters that agreed
 	Need     int            // masters that had to agree: N/2+1, all for "bootstrap", N-N/2 for "list"
-	Of       int            // masters in all
+	Total    int            // masters in all
 	Masters  []*MasterError // one for each master that did not agree
 	Reasons  []error        // the sentinels that apply, and the error of the context if that ended the call
 }
 
 // newQuorumError returns the error of a round over of nodes, need of which had to say yes.
 func newQuorumError(op, resource string, need, of int, reasons ...error) *QuorumError {
-	return &QuorumError{Op: op, Resource: resource, Need: need, Of: of, Reasons: reasons}
+	return &QuorumError{Op: op, Resource: resource, Need: need, Total: of, Reasons: reasons}
 }
 
 // quorumError returns the error of a round over all nodes.
@@ -200,9 +200,9 @@ func (e *QuorumError) why() []error {
 		}
 	}
 	switch {
-	case refused > 0 && decide(e.Of, e.Need, 0, failed+voteless) != impossible:
+	case refused > 0 && decide(e.Total, e.Need, 0, failed+voteless) != impossible:
 		return []error{ErrTaken}
-	case voteless > 0 && decide(e.Of, e.Need, 0, failed) != impossible:
+	case voteless > 0 && decide(e.Total, e.Need, 0, failed) != impossible:
 		return []error{ErrNoQuorum, ErrQuarantine}
 	}
 	return []error{ErrNoQuorum}
@@ -234,7 +234,7 @@ func (e *QuorumError) Error() string {
 		}
 		separator = ", "
 	}
-	fmt.Fprintf(&b, ": %s by %d of %d masters (%d needed)", cmp.Or(did[e.Op], "answered"), e.Granted, e.Of, e.Need)
+	fmt.Fprintf(&b, ": %s by %d of %d masters (%d needed)", cmp.Or(did[e.Op], "answered"), e.Granted, e.Total, e.Need)
 	for _, answer := range e.inShort() {
 		b.WriteString("; " + answer)
 	}
@@ -286,8 +286,8 @@ func (e *QuorumError) inShort() (list []string) {
 	}
 	for _, text := range texts {
 		of := strings.Join(masters[text], ", ")
-		if len(masters[text]) == e.Of && e.Of > 1 {
-			of = fmt.Sprintf("%d masters", e.Of)
+		if len(masters[text]) == e.Total && e.Total > 1 {
+			of = fmt.Sprintf("%d masters", e.Total)
 		}
 		if left := longest[text]; left > 0 {
 			text += fmt.Sprintf(" for %.1fs", left.Seconds())
@@ -384,7 +384,7 @@ func (e *QuorumError) are(is func(*MasterError) bool) bool {
 			n++
 		}
 	}
-	return decide(e.Of, e.Need, 0, n) == impossible
+	return decide(e.Total, e.Need, 0, n) == impossible
 }
 
 // excluded reports whether the master cannot take part until a person corrects that.
@@ -398,7 +398,7 @@ func (e *MasterError) hopeless() bool {
 // votesIn returns after how long a quorum has its votes at the earliest, if the nodes in quarantine
 // are what is missing. A node that failed for another reason may have its vote at any moment.
 func (e *QuorumError) votesIn() time.Duration {
-	ready := e.Of - len(e.Masters)
+	ready := e.Total - len(e.Masters)
 	var waits []time.Duration
 	for _, n := range e.Masters {
 		if n.Quarantine > 0 {

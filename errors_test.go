@@ -129,7 +129,7 @@ func TestQuorumErrorMatches(t *testing.T) {
 			[]error{ErrNoQuorum}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			err := error(&QuorumError{Op: "lock", Resource: "r", Need: 2, Masters: test.nodes, Of: 3, Reasons: test.reasons})
+			err := error(&QuorumError{Op: "lock", Resource: "r", Need: 2, Masters: test.nodes, Total: 3, Reasons: test.reasons})
 			wantMatches(t, err, test.want...)
 			wantMatches(t, fmt.Errorf("billing: %w", err), test.want...)
 			wantOneLine(t, err)
@@ -179,7 +179,7 @@ func TestQuorumErrorText(t *testing.T) {
 				`10.0.0.2:6379: held by ci-3:4711:make, in quarantine for 2.0s`},
 		{0, nil, []error{ErrNotAcquired}, `not acquired: granted by 0 of 3 masters (2 needed)`},
 	} {
-		err := &QuorumError{Op: "lock", Resource: "or\"der\n7", Granted: test.granted, Need: 2, Of: 3, Reasons: test.reasons, Masters: nodesSaying(test.said...)}
+		err := &QuorumError{Op: "lock", Resource: "or\"der\n7", Granted: test.granted, Need: 2, Total: 3, Reasons: test.reasons, Masters: nodesSaying(test.said...)}
 		for _, n := range err.Masters { // as pool.nodeError makes them
 			var left node.Quarantine
 			var holder node.HeldByOther
@@ -225,7 +225,7 @@ func TestQuorumErrorWhy(t *testing.T) {
 		{[]error{waits, errNodeTimeout, errNodeTimeout}, down, false},
 		{[]error{both, errNodeTimeout, errNodeTimeout}, down, false},
 	} {
-		e := &QuorumError{Need: 2, Of: 3, Masters: nodesSaying(test.said...)}
+		e := &QuorumError{Need: 2, Total: 3, Masters: nodesSaying(test.said...)}
 		for _, n := range e.Masters {
 			if errors.As(n.Err, new(node.Quarantine)) {
 				n.Quarantine = time.Second
@@ -249,13 +249,13 @@ func TestMasterError(t *testing.T) {
 // Adding a reason makes a copy; the error, which others may hold, stays as it was.
 func TestBecause(t *testing.T) {
 	reasons := append(make([]error, 0, 8), ErrNotAcquired, ErrTaken) // with room that append could use
-	first := &QuorumError{Op: "lock", Resource: "r", Granted: 1, Need: 2, Of: 3, Reasons: reasons, Masters: nodesSaying(errHeldByOther)}
+	first := &QuorumError{Op: "lock", Resource: "r", Granted: 1, Need: 2, Total: 3, Reasons: reasons, Masters: nodesSaying(errHeldByOther)}
 	cancelled, closed := first.because(context.Canceled), first.because(ErrClosed)
 	wantMatches(t, first, ErrNotAcquired, ErrTaken)
 	wantMatches(t, cancelled, ErrNotAcquired, ErrTaken, context.Canceled)
 	wantMatches(t, closed, ErrNotAcquired, ErrTaken, ErrClosed)
 	wantOneLine(t, cancelled, "taken by another holder, context canceled", "10.0.0.1:6379")
-	if cancelled.Op != "lock" || cancelled.Resource != "r" || cancelled.Granted != 1 || cancelled.Need != 2 || cancelled.Of != 3 {
+	if cancelled.Op != "lock" || cancelled.Resource != "r" || cancelled.Granted != 1 || cancelled.Need != 2 || cancelled.Total != 3 {
 		t.Errorf("got %+v, want the rest as it was", cancelled)
 	}
 }
@@ -282,7 +282,7 @@ func TestPermanent(t *testing.T) {
 		{5, []error{wrong, denied, wrong}, true},
 		{5, nil, false},
 	} {
-		e := &QuorumError{Need: quorum(test.of), Of: test.of, Masters: nodesSaying(test.said...)}
+		e := &QuorumError{Need: quorum(test.of), Total: test.of, Masters: nodesSaying(test.said...)}
 		if got := e.Permanent(); got != test.want {
 			t.Errorf("%v of %d nodes: got %v, want %v", test.said, test.of, got, test.want)
 		}
@@ -293,7 +293,7 @@ func TestPermanent(t *testing.T) {
 func TestReason(t *testing.T) {
 	from := func(err error) []*MasterError { return []*MasterError{{Master: "a", Op: "acquire", Err: err}} }
 	verdict := func(granted int, nodes []*MasterError, reasons ...error) error {
-		return &QuorumError{Op: "lock", Resource: "r", Granted: granted, Need: 2, Masters: nodes, Of: 3, Reasons: reasons}
+		return &QuorumError{Op: "lock", Resource: "r", Granted: granted, Need: 2, Masters: nodes, Total: 3, Reasons: reasons}
 	}
 	dial := &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded} // matches context.DeadlineExceeded, too
 	for _, test := range []struct {
@@ -325,8 +325,8 @@ func TestReason(t *testing.T) {
 		{notHeld("extend", "r", errLostExpired), "expired"},
 		{notHeld("unlock", "r", verdict(0, nil, errGone)), "key_missing"},
 		{notHeld("extend", "r", ErrDetached), "detached"},
-		{&QuorumError{Op: "adopt", Resource: "r", Need: 2, Of: 3, Reasons: []error{ErrNotHeld}}, "not_held"},
-		{&QuorumError{Op: "adopt", Resource: "r", Need: 2, Of: 3, Reasons: []error{ErrNotHeld, errors.New("another holder had the resource in between")}}, "not_held"},
+		{&QuorumError{Op: "adopt", Resource: "r", Need: 2, Total: 3, Reasons: []error{ErrNotHeld}}, "not_held"},
+		{&QuorumError{Op: "adopt", Resource: "r", Need: 2, Total: 3, Reasons: []error{ErrNotHeld, errors.New("another holder had the resource in between")}}, "not_held"},
 		{notHeld("adopt", "r", errLostQuorum), "quorum_lost"},
 		{fmt.Errorf("%w yet", ownReason("not_leader")), "not_leader"},
 		{fmt.Errorf("%w: %w", ownReason("not_leader"), verdict(0, nil, ErrNotAcquired, ErrTaken)), "taken"},

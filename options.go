@@ -25,12 +25,12 @@ const (
 	DefaultKeyPrefix = "redlock:"
 
 	MinTTL            = 50 * time.Millisecond // shortest TTL of a lock
-	MaxTTLLimit       = 24 * time.Hour        // largest value of WithMaxTTL
 	MaxResourceLength = 512                   // bytes in the name of a resource
 	MaxOwnerLength    = wire.MaxLabel         // bytes in a label of WithOwner: 64
 	MinDrift          = 0.001
 	MaxDrift          = 0.25
 
+	maxMaxTTL          = 24 * time.Hour
 	minNodeTimeout     = time.Millisecond
 	defaultNodeTimeout = 250 * time.Millisecond
 	maxKeyPrefix       = 256
@@ -178,7 +178,7 @@ func WithMasterTimeout(d time.Duration) Option {
 }
 
 // WithMaxTTL sets the largest TTL that any client of these masters uses: 10 s by default, from
-// [MinTTL] to [MaxTTLLimit]. A larger TTL is refused. All clients must have the same value, because
+// [MinTTL] to 24 hours. A larger TTL is refused. All clients must have the same value, because
 // it bounds how long a key can outlive its holder: a master that may have lost keys is safe again
 // after that time. A client with a larger value raises it on the masters for good, for every
 // client. That also lengthens the quarantine of a master that is new or has restarted within that
@@ -314,8 +314,8 @@ func firstBroken(table []rule) error {
 
 func (c *config) validate() error {
 	err := firstBroken([]rule{
-		{c.maxTTL >= MinTTL && c.maxTTL <= MaxTTLLimit,
-			fmt.Sprintf("WithMaxTTL(%v): must be from %v to %v", c.maxTTL, MinTTL, MaxTTLLimit)},
+		{c.maxTTL >= MinTTL && c.maxTTL <= maxMaxTTL,
+			fmt.Sprintf("WithMaxTTL(%v): must be from %v to %v", c.maxTTL, MinTTL, maxMaxTTL)},
 		{c.drift >= MinDrift && c.drift <= MaxDrift, // false for NaN
 			fmt.Sprintf("WithDrift(%v): must be from %v to %v", c.drift, MinDrift, MaxDrift)},
 		{len(c.keyPrefix) <= maxKeyPrefix,

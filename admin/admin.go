@@ -52,7 +52,7 @@ func each[T any](ctx context.Context, r room, ask func(context.Context, *node.No
 
 // quorumError returns the error of a round in which need nodes had to say yes.
 func (r room) quorumError(op, resource string, need int, reasons ...error) *redlock.QuorumError {
-	return &redlock.QuorumError{Op: op, Resource: resource, Need: need, Of: len(r.Nodes.Nodes()), Reasons: reasons}
+	return &redlock.QuorumError{Op: op, Resource: resource, Need: need, Total: len(r.Nodes.Nodes()), Reasons: reasons}
 }
 
 // withContext adds the error of a context that has ended to the reasons of an error.

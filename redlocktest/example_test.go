@@ -82,7 +82,7 @@ func TestASecondMailerTakesOver(t *testing.T) {
 func TestABadMasterCostsNothing(t *testing.T) {
 	for name, fault := range map[string]func(*redlocktest.Master){
 		"killed":          (*redlocktest.Master).Kill,
-		"emptied":         (*redlocktest.Master).Empty,
+		"emptied":         (*redlocktest.Master).Flush,
 		"restarted empty": (*redlocktest.Master).RestartEmpty,
 		"hung":            (*redlocktest.Master).Hang,
 		"cut off":         (*redlocktest.Master).Partition,

@@ -54,11 +54,11 @@ func (m *Master) start(again func()) {
 	m.down = false
 }
 
-// Empty deletes everything, as FLUSHALL does. The master has no vote until its quarantine
+// Flush deletes everything, as FLUSHALL does. The master has no vote until its quarantine
 // is over.
-func (m *Master) Empty() {
+func (m *Master) Flush() {
 	m.t.Helper()
-	m.whileUp("Empty", func() { m.node.Inside(func(r *miniredis.Miniredis, _ time.Time) { r.FlushAll() }) })
+	m.whileUp("Flush", func() { m.node.Inside(func(r *miniredis.Miniredis, _ time.Time) { r.FlushAll() }) })
 }
 
 // Hang stops the master like SIGSTOP stops a process: connections can be made and requests sent,

@@ -168,7 +168,7 @@ func TestEmpty(t *testing.T) {
 		c := redlocktest.Start(t, 1)
 		l := c.Locker(patient)
 		lease := lock(t, l, "a")
-		c.Masters()[0].Empty()
+		c.Masters()[0].Flush()
 		if got := c.Holder("a"); got != "" {
 			t.Errorf("got holder %q, want none", got)
 		}
@@ -285,7 +285,7 @@ func TestMisuse(t *testing.T) {
 	}{
 		{"no masters", func(t testing.TB) { redlocktest.Start(t, 0) }, "Start(t, 0): there must be at least one master"},
 		{"kill twice", func(t testing.TB) { killed(t).Kill() }, "Kill " + down},
-		{"empty after kill", func(t testing.TB) { killed(t).Empty() }, "Empty " + down},
+		{"flush after kill", func(t testing.TB) { killed(t).Flush() }, "Flush " + down},
 		{"hang after kill", func(t testing.TB) { killed(t).Hang() }, "Hang " + down},
 		{"partition after kill", func(t testing.TB) { killed(t).Partition() }, "Partition " + down},
 		{"lost replies after kill", func(t testing.TB) { killed(t).LoseReplies() }, "LoseReplies " + down},

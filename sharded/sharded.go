@@ -118,8 +118,8 @@ func open(addrs [][]string, opts []redlock.Option, group func(i int, opts []redl
 // resources by the methods of this Locker alone, which refuse clients with other groups.
 func (l *Locker) Groups() []*redlock.Locker { return l.groups }
 
-// Of returns the Locker of the group that a resource belongs to.
-func (l *Locker) Of(resource string) *redlock.Locker {
+// GroupOf returns the Locker of the group that a resource belongs to.
+func (l *Locker) GroupOf(resource string) *redlock.Locker {
 	best, highest := l.groups[0], uint64(0)
 	for i, g := range l.groups {
 		if score := hash(strconv.Itoa(i) + " " + resource); score > highest {
@@ -146,7 +146,7 @@ func (l *Locker) Lock(ctx context.Context, resource string, opts ...redlock.Lock
 	if err := l.enter(ctx, true); err != nil {
 		return nil, err
 	}
-	return l.Of(resource).Lock(ctx, resource, opts...)
+	return l.GroupOf(resource).Lock(ctx, resource, opts...)
 }
 
 // TryLock is [redlock.Locker.TryLock] in the group of the resource.
@@ -154,7 +154,7 @@ func (l *Locker) TryLock(ctx context.Context, resource string, opts ...redlock.L
 	if err := l.enter(ctx, false); err != nil {
 		return nil, err
 	}
-	return l.Of(resource).TryLock(ctx, resource, opts...)
+	return l.GroupOf(resource).TryLock(ctx, resource, opts...)
 }
 
 // Do is [redlock.Locker.Do] in the group of the resource.
@@ -162,7 +162,7 @@ func (l *Locker) Do(ctx context.Context, resource string, fn func(ctx context.Co
 	if err := l.enter(ctx, true); err != nil {
 		return err
 	}
-	return l.Of(resource).Do(ctx, resource, fn, opts...)
+	return l.GroupOf(resource).Do(ctx, resource, fn, opts...)
 }
 
 // Adopt is [redlock.Locker.Adopt] in the group of the resource.
@@ -170,7 +170,7 @@ func (l *Locker) Adopt(ctx context.Context, resource, token string, fence int64,
 	if err := l.enter(ctx, false); err != nil {
 		return nil, err
 	}
-	return l.Of(resource).Adopt(ctx, resource, token, fence, opts...)
+	return l.GroupOf(resource).Adopt(ctx, resource, token, fence, opts...)
 }
 
 // CheckResource is [redlock.Locker.CheckResource].
@@ -182,7 +182,7 @@ func (l *Locker) Settings(opts ...redlock.LockOption) (redlock.Settings, error) 
 }
 
 // WhyWaiting is [redlock.Locker.WhyWaiting].
-func (l *Locker) WhyWaiting(resource string) error { return l.Of(resource).WhyWaiting(resource) }
+func (l *Locker) WhyWaiting(resource string) error { return l.GroupOf(resource).WhyWaiting(resource) }
 
 // Logger is [redlock.Locker.Logger].
 func (l *Locker) Logger() *slog.Logger { return l.groups[0].Logger() }

@@ -28,7 +28,7 @@ func TestGroupOf(t *testing.T) {
 		l, err := sharded.New(groups)
 		must(t, err)
 		t.Cleanup(func() { _ = l.Close() })
-		groupOf := func(l *sharded.Locker, r string) int { return slices.Index(l.Groups(), l.Of(r)) }
+		groupOf := func(l *sharded.Locker, r string) int { return slices.Index(l.Groups(), l.GroupOf(r)) }
 		share := make([]int, k)
 		for i := range resources {
 			r := fmt.Sprint("resource:", i)
@@ -47,7 +47,7 @@ func TestGroupOf(t *testing.T) {
 	}
 	got := ""
 	for i := range 40 { // all clients must agree, whatever their version
-		got += fmt.Sprint(slices.Index(before.Groups(), before.Of(fmt.Sprint("resource:", i))))
+		got += fmt.Sprint(slices.Index(before.Groups(), before.GroupOf(fmt.Sprint("resource:", i))))
 	}
 	if want := "0312014101033113332312244102231242322410"; got != want {
 		t.Errorf("got the groups %s, want %s", got, want)

@@ -67,7 +67,7 @@ var (
 func inGroup(t *testing.T, l *sharded.Locker, group int) string {
 	t.Helper()
 	for i := range 100 {
-		if r := fmt.Sprintf("r%d", i); l.Of(r) == l.Groups()[group] {
+		if r := fmt.Sprintf("r%d", i); l.GroupOf(r) == l.Groups()[group] {
 			return r
 		}
 	}
@@ -196,7 +196,7 @@ func TestVirtualGroupsDiffer(t *testing.T) {
 		locktest.InBubble(t, 9, func(t *testing.T, b *locktest.Bubble) {
 			first, second := open(b, groupsAB), open(b, groupsAC)
 			lease := lock(b, first, inGroup(t, first, 1))
-			if _, err := second.Of(lease.Resource()).TryLock(t.Context(), lease.Resource()); err != nil {
+			if _, err := second.GroupOf(lease.Resource()).TryLock(t.Context(), lease.Resource()); err != nil {
 				t.Errorf("got %v, want the second holder that the rule prevents", err)
 			}
 		})
@@ -327,7 +327,7 @@ func TestVirtualGroupsStandstill(t *testing.T) {
 // moves returns a resource that belongs to another group for the second Locker.
 func moves(before, after *sharded.Locker) string {
 	for i := 0; ; i++ {
-		if r := fmt.Sprint("m", i); slices.Index(before.Groups(), before.Of(r)) != slices.Index(after.Groups(), after.Of(r)) {
+		if r := fmt.Sprint("m", i); slices.Index(before.Groups(), before.GroupOf(r)) != slices.Index(after.Groups(), after.GroupOf(r)) {
 			return r
 		}
 	}

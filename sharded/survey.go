@@ -212,12 +212,12 @@ func judge(err error, entered bool) (accepts, passes bool) {
 			failed++
 		}
 	}
-	accepting := q.Of - failed - quarantined - silent - conflicts
+	accepting := q.Total - failed - quarantined - silent - conflicts
 	if entered {
 		accepting += quarantined
 	}
 	accepts = accepting >= q.Need
-	return accepts, accepts || conflicts == 0 && q.Of-silent < q.Need
+	return accepts, accepts || conflicts == 0 && q.Total-silent < q.Need
 }
 
 // contextError returns ctx.Err(), with the cause if that is another error.

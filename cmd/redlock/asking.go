@@ -90,7 +90,7 @@ func (a *asking) check(ctx context.Context) ([]admin.Report, error) {
 
 // inspect asks the group of a key what its masters have of the lock.
 func (a *asking) inspect(ctx context.Context, key string) (lock, error) {
-	in, err := admin.Inspect(ctx, a.locker.Of(key), key)
+	in, err := admin.Inspect(ctx, a.locker.GroupOf(key), key)
 	return lockOf(in), err
 }
 

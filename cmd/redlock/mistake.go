@@ -28,7 +28,7 @@ func (c *connection) withoutQuorum(err error) error {
 			errs[m.Master] = m.Err
 		}
 		hints := c.mistakes(errs)
-		permanent = permanent || refused.Permanent() || refused.Of-len(hints) < refused.Need
+		permanent = permanent || refused.Permanent() || refused.Total-len(hints) < refused.Need
 		for _, m := range refused.Masters {
 			hint = cmp.Or(hint, hints[m.Master])
 		}

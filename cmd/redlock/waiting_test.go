@@ -15,11 +15,11 @@ func TestNameHolder(t *testing.T) {
 	const others = 10 * time.Second
 	taken := func(owner string) error {
 		return &redlock.QuorumError{
-			Op: "lock", Need: 2, Of: 3, Reasons: []error{redlock.ErrNotAcquired, redlock.ErrTaken},
+			Op: "lock", Need: 2, Total: 3, Reasons: []error{redlock.ErrNotAcquired, redlock.ErrTaken},
 			Masters: []*redlock.MasterError{{Master: "a:1", Err: node.HeldByOther{Owner: owner}, Owner: owner}},
 		}
 	}
-	noQuorum := &redlock.QuorumError{Op: "lock", Need: 2, Of: 3, Reasons: []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum}}
+	noQuorum := &redlock.QuorumError{Op: "lock", Need: 2, Total: 3, Reasons: []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum}}
 	for _, test := range []struct {
 		name   string
 		taking taking
