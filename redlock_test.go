@@ -150,7 +150,7 @@ func TestExtendFillsTheMinority(t *testing.T) {
 	locktest.Must(t, c.Procs[3].Kill())
 	locktest.Must(t, c.Procs[4].Kill())
 	up := make(chan string, 8)
-	l := locktest.Open(t, c.Addrs, redlock.WithTTL(3*time.Second), locktest.On(func(e redlock.Event) { up <- e.Master }, redlock.EventMasterUp))
+	l := locktest.Open(t, c.Addrs, locktest.On(func(e redlock.Event) { up <- e.Master }, redlock.EventMasterUp))
 	le := locktest.Lock(t, l, "r", redlock.WithoutRenewal())
 	locktest.Must(t, c.Procs[3].Restart())
 	locktest.Must(t, c.Procs[4].Restart())

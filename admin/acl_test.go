@@ -268,7 +268,7 @@ func (c *aclCluster) open(t *testing.T, db string, opts ...redlock.Option) (*red
 	for _, addr := range c.addrs {
 		urls = append(urls, "redis://redlock:secret@"+addr+db)
 	}
-	l, err := redlock.New(urls, opts...)
+	l, err := redlock.New(urls, append(opts, redlock.WithMasterTimeout(2*time.Second))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +329,8 @@ func (c *aclCluster) wait(t *testing.T, user string, queues bool) {
 	defer cancel()
 	urls := []string{"redis://" + user + ":secret@" + c.alone} // no other queue node can replace a queue node that fails
 	resource := "wait-" + user
-	lockers := []*redlock.Locker{locktest.Open(t, urls), locktest.Open(t, urls)}
+	patient := redlock.WithMasterTimeout(2 * time.Second)
+	lockers := []*redlock.Locker{locktest.Open(t, urls, patient), locktest.Open(t, urls, patient)}
 	locktest.Must(t, admin.Bootstrap(ctx, lockers[0]))
 	lease := locktest.Lock(t, lockers[0], resource)
 	for i := range 2 {

@@ -545,8 +545,8 @@ func TestVirtualElectorContextThatBlocks(t *testing.T) {
 func TestElectorCutOff(t *testing.T) {
 	list := locktest.Masters(t, 3)
 	proxies := redistest.Proxied(t, list)
-	near := locktest.Open(t, redistest.Addrs(proxies), redlock.WithTTL(time.Second))
-	far := locktest.Open(t, redistest.Addrs(list), redlock.WithTTL(time.Second))
+	near := locktest.Open(t, redistest.Addrs(proxies), redlock.WithTTL(3*time.Second)) // a goroutine may be 60 ms late
+	far := locktest.Open(t, redistest.Addrs(list), redlock.WithTTL(3*time.Second))
 	set := func(f masters.Fault) {
 		t.Helper()
 		for _, p := range proxies {

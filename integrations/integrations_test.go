@@ -38,9 +38,10 @@ func start(t *testing.T) (addrs []string, list []*masters.Process) {
 	return addrs, list
 }
 
-func open(t *testing.T, addrs []string) *redlock.Locker {
+func open(t *testing.T, addrs []string, opts ...redlock.Option) *redlock.Locker {
 	t.Helper()
-	l, err := redlock.New(addrs, redlock.WithTTL(ttl), redlock.WithMasterTimeout(200*time.Millisecond))
+	opts = append([]redlock.Option{redlock.WithTTL(ttl), redlock.WithMasterTimeout(200 * time.Millisecond)}, opts...)
+	l, err := redlock.New(addrs, opts...)
 	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
@@ -54,9 +55,9 @@ func must(t *testing.T, err error) {
 }
 
 // newLocker returns a Locker of jobs with its own connections, as on a machine of its own.
-func newLocker(t *testing.T, addrs []string, minHold time.Duration) *jobs.Locker {
+func newLocker(t *testing.T, addrs []string, minHold time.Duration, opts ...redlock.Option) *jobs.Locker {
 	t.Helper()
-	locks, err := jobs.New(open(t, addrs), minHold)
+	locks, err := jobs.New(open(t, addrs, opts...), minHold)
 	must(t, err)
 	return locks
 }
@@ -174,7 +175,7 @@ func TestGocronLossInMidJob(t *testing.T) {
 	proxies := redistest.Proxied(t, list)
 	causes := make(chan error, 1)
 	var b book
-	locks := newLocker(t, redistest.Addrs(proxies), 0)
+	locks := newLocker(t, redistest.Addrs(proxies), 0, redlock.WithTTL(4*time.Second)) // a goroutine may be 60 ms late
 	cutOff := func(ctx context.Context, _ *redlock.Lease) error {
 		for _, p := range proxies {
 			if err := p.Set(masters.Blackhole); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log"
+	"time"
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
@@ -39,7 +40,12 @@ func ExampleMasters(opts ...redlock.Option) (addrs []string, stop func()) {
 	if err != nil {
 		log.Panic(err)
 	}
-	if err := errors.Join(admin.Bootstrap(context.Background(), locker), locker.Close()); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for err = errors.New("not tried"); err != nil && ctx.Err() == nil; {
+		err = admin.Bootstrap(ctx, locker) // under load a master may be too late
+	}
+	if err := errors.Join(err, locker.Close()); err != nil {
 		log.Panic(err)
 	}
 	return addrs, stop

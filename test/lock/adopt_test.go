@@ -222,7 +222,7 @@ func TestAdoptWithBadArguments(t *testing.T) {
 // All handles end. Waiting callers of this process go on waiting, as for another process.
 func TestDetachWithHandlesAndWaiters(t *testing.T) {
 	c := locktest.Start(t, 3)
-	l := locktest.Open(t, c.Addrs, redlock.WithTTL(time.Second), redlock.WithoutRenewal(), redlock.WithReentry())
+	l := locktest.Open(t, c.Addrs, redlock.WithMasterTimeout(2*time.Second), redlock.WithoutRenewal(), redlock.WithReentry())
 	outer := locktest.Lock(t, l, moved)
 	inner, err := l.TryLock(outer.Context(), moved)
 	locktest.Must(t, err)

@@ -19,8 +19,10 @@ func TestLargeForeignValue(t *testing.T) {
 	c.Warm(t, l)
 	const size = 32 << 20 // larger than any reply that the library reads
 	for _, n := range c.Nodes {
-		locktest.Must(t, n.Set(t.Context(), "redlock:r", strings.Repeat("x", size), time.Minute).Err())
-		locktest.Must(t, n.Set(t.Context(), "redlock:s~fence", strings.Repeat("x", size), time.Minute).Err())
+		for _, key := range []string{"redlock:r", "redlock:s~fence"} {
+			locktest.Must(t, n.Set(t.Context(), key, strings.Repeat("x", 1024), time.Minute).Err())
+			locktest.Must(t, n.SetRange(t.Context(), key, size-1, "x").Err())
+		}
 		locktest.Must(t, n.Set(t.Context(), "redlock:empty", "", time.Minute).Err())
 		locktest.Must(t, n.ConfigResetStat(t.Context()).Err())
 	}

@@ -114,10 +114,10 @@ func TestTLS(t *testing.T) {
 	}
 	for _, name := range []string{"", "masters.test"} { // the address, and a name of the certificate
 		l := with(&tls.Config{RootCAs: ca.pool(), Certificates: []tls.Certificate{client}, ServerName: name})
-		locktest.Must(t, admin.Bootstrap(t.Context(), l))
+		redistest.Eventually(t, 20*time.Second, func() bool { return admin.Bootstrap(t.Context(), l) == nil }, "the masters have their votes")
 		le := locktest.Lock(t, l, "r")
 		locktest.Must(t, le.Extend(t.Context()))
-		locktest.Must(t, le.Unlock(t.Context()))
+		locktest.Unlock(t, le)
 	}
 	for name, wrong := range map[string]struct {
 		config *tls.Config
