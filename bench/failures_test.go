@@ -210,9 +210,7 @@ func ourLocker(t *testing.T, addrs []string, opts ...redlock.Option) *redlock.Lo
 			t.Errorf("close: %v", err)
 		}
 	})
-	if err := admin.Bootstrap(t.Context(), l); err != nil { // the masters are new
-		t.Fatal(err)
-	}
+	redistest.Eventually(t, 20*time.Second, func() bool { return admin.Bootstrap(t.Context(), l) == nil }, "the masters, which are new, have their votes")
 	return l
 }
 

@@ -42,9 +42,7 @@ func oursKind(t *testing.T, addrs []string, opts ...redlock.Option) kind {
 			t.Errorf("close: %v", err)
 		}
 	})
-	if err := admin.Bootstrap(t.Context(), l); err != nil {
-		t.Fatal(err)
-	}
+	redistest.Eventually(t, 20*time.Second, func() bool { return admin.Bootstrap(t.Context(), l) == nil }, "the masters have their votes")
 	handle := func(lease *redlock.Lease, err error) (func(context.Context) error, error) {
 		if err != nil {
 			return nil, err

@@ -33,8 +33,8 @@ func NewRun(ctx context.Context, c Cluster, ttl time.Duration, now func() time.D
 	if err != nil {
 		return nil, err
 	}
-	// The machine may be overloaded: repeat until all masters answer in time.
-	for try := 0; try < 20; try++ {
+	// The machine may be overloaded: repeat until all masters answer in time, or their quarantine is over.
+	for try := 0; try < 600; try++ {
 		if err = admin.Bootstrap(ctx, l); err == nil {
 			break
 		}

@@ -248,8 +248,8 @@ func TestMetrics(t *testing.T) {
 	})
 
 	// The masters come back without their data.
-	s.must(s.procs[1].Restart())
 	s.must(s.procs[2].Restart())
+	s.must(s.procs[1].Restart())
 	redistest.Eventually(t, 10*time.Second, func() bool {
 		_, err := s.locker.TryLock(t.Context(), "r4")
 		v := s.scrape()

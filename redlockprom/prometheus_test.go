@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -227,12 +228,11 @@ func startPrometheus(t *testing.T, path, target string) *server {
 	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	port, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := masters.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := port.Addr().String()
-	_ = port.Close()
+	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		t.Fatal(err)

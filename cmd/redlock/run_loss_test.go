@@ -60,6 +60,7 @@ func TestTheCommandIsDeadBeforeTheLockIs(t *testing.T) {
 				})
 			}
 			failed.Wait()
+			allBroken := time.Now() // a renewal may have begun meanwhile
 			for i, p := range runs {
 				code, rec := p.wait(t)
 				if code != exitLost || rec.Outcome != outcomeLost || rec.Command.Signal != "SIGKILL" || rec.Command.ExitCode != 137 {
@@ -76,7 +77,7 @@ func TestTheCommandIsDeadBeforeTheLockIs(t *testing.T) {
 						t.Errorf("run %d: %s died %v before the end of the lock: it must have been something else", i, whose, early)
 					}
 				}
-				if until.Before(broken) || until.After(broken.Add(shortTTL)) {
+				if until.Before(broken) || until.After(allBroken.Add(shortTTL)) {
 					t.Errorf("run %d: the lock ended %v after the masters were lost, want less than a TTL", i, until.Sub(broken))
 				}
 				t.Logf("run %d: dead %v before the end, %v after the masters", i, until.Sub(rec.Command.Ended), rec.Command.Ended.Sub(broken))
@@ -158,7 +159,7 @@ func TestALossThatTheMastersTellIsAtOnce(t *testing.T) {
 	if code != exitLost || rec.Command.Signal != "SIGKILL" || time.Since(began) > 6*time.Second {
 		t.Errorf("got code %d, %+v after %v; want %d after a third of the TTL", code, rec.Command, time.Since(began), exitLost)
 	}
-	if late := lastBeat(t, file).Sub(*rec.ValidUntil); late > 50*time.Millisecond {
+	if late := lastBeat(t, file).Sub(*rec.ValidUntil); late > 500*time.Millisecond {
 		t.Errorf("the command was alive %v after the loss was told", late)
 	}
 }
@@ -178,7 +179,7 @@ func TestStoppedTooLong(t *testing.T) {
 	if code != exitLost || rec.Command.Signal != "SIGKILL" {
 		t.Errorf("got code %d, %+v; want %d", code, rec.Command, exitLost)
 	}
-	if late := lastBeat(t, file).Sub(continued); late > 200*time.Millisecond {
+	if late := lastBeat(t, file).Sub(continued); late > time.Second {
 		t.Errorf("the command was alive %v after redlock went on", late)
 	}
 }
@@ -199,8 +200,8 @@ func TestTheCommandDiesWithRedlock(t *testing.T) {
 		if err := p.cmd.Wait(); err == nil {
 			t.Fatal("redlock was not killed")
 		}
-		time.Sleep(100 * time.Millisecond) // a command that is alive goes on writing
-		if late := lastBeat(t, file).Sub(before); late > 90*time.Millisecond {
+		time.Sleep(time.Second) // a command that is alive goes on writing
+		if late := lastBeat(t, file).Sub(before); late > 500*time.Millisecond {
 			t.Errorf("the command was alive %v after redlock was killed", late)
 		}
 	}
@@ -216,8 +217,8 @@ func TestAtMost(t *testing.T) {
 		least        time.Duration
 	}{
 		{"a command that heeds the signal", `sleep 60`, "300ms", "3s", 143, 300 * time.Millisecond},
-		{"a command that then ends well", `trap 'exit 0' TERM; while :; do sleep 0.02; done`, "300ms", "3s", 0, 300 * time.Millisecond},
-		{"a command that does not", `trap '' TERM; while :; do sleep 0.02; done`, "300ms", "500ms", 137, 800 * time.Millisecond},
+		{"a command that then ends well", `trap 'exit 0' TERM; while :; do sleep 0.02; done`, "2s", "3s", 0, 2 * time.Second},
+		{"a command that does not", `trap '' TERM; while :; do sleep 0.02; done`, "2s", "500ms", 137, 2500 * time.Millisecond},
 		{"a command that has ended before", `exit 3`, "20s", "3s", 3, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -240,16 +241,16 @@ func TestAtMost(t *testing.T) {
 func TestAtLeast(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
-	const least = 2500 * time.Millisecond
+	const least = 6 * time.Second
 	began := time.Now()
-	p := c.start(t, "k", "--ttl", "1500ms", "--at-least", "2.5s", "-v", "--", "false")
+	p := c.start(t, "k", "--ttl", "1500ms", "--at-least", "6s", "-v", "--", "false")
 	redistest.Eventually(t, 10*time.Second, p.has("holding the lock on"), "the command has ended")
 	time.Sleep(1700 * time.Millisecond) // the lock is renewed meanwhile
 	if code, _ := c.start(t, "k", "-n", "--", "true").wait(t); code != exitConflict {
 		t.Errorf("got code %d from another redlock, want %d", code, exitConflict)
 	}
 	code, rec := p.wait(t)
-	if took := time.Since(began); code != 1 || took < least || took > least+2*time.Second || !rec.Released {
+	if took := time.Since(began); code != 1 || took < least || took > least+5*time.Second || !rec.Released {
 		t.Errorf("got code %d after %v, %+v; want 1 after %v", code, took, rec, least)
 	}
 	if rec.Command.Ended.Sub(rec.Command.Started) > least/2 {

@@ -153,7 +153,7 @@ func TestTheCommandHasTheTerminal(t *testing.T) {
 func TestTheTerminalIsGivenBack(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
-	s := c.onTerminal(t, nil, "sh", "-c", `redlock run k -- true; redlock run k --ttl 200ms -k 0 -- sh -c 'exit 2'; echo code $?; read x; echo "got <$x>"`)
+	s := c.onTerminal(t, nil, "sh", "-c", `redlock run k -- true; redlock run k --ttl 5s -k 0 -- sh -c 'exit 2'; echo code $?; read x; echo "got <$x>"`)
 	s.waits("code 2")
 	s.types("it\n")
 	s.waits("got <it>")
@@ -198,11 +198,11 @@ func TestJobControl(t *testing.T) {
 
 	// A command that was stopped for too long is killed, and does not continue.
 	file := filepath.Join(t.TempDir(), "beat")
-	s.types("redlock run k --ttl 400ms -- beat " + file + "\n")
+	s.types("redlock run k --ttl 3s -- beat " + file + "\n")
 	redistest.Eventually(t, 10*time.Second, func() bool { return beating(file) }, "the command runs")
 	s.types(ctrlZ)
 	s.waits("Stopped                 redlock run k --ttl")
-	time.Sleep(600 * time.Millisecond) // the lock ends
+	time.Sleep(4 * time.Second) // the lock ends
 	stopped := lastBeat(t, file)
 	s.types("fg\n")
 	s.waits("redlock: the lock was lost while the command ran: ")

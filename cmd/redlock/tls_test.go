@@ -25,6 +25,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -64,14 +65,11 @@ func TestTLSAndUser(t *testing.T) {
 	t.Parallel()
 	redistest.Server(t)
 	cert, key := selfSigned(t)
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := masters.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := free.Addr().(*net.TCPAddr)
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
+	addr := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}
 	plain := redistest.Masters(t, 1, "--tls-port", strconv.Itoa(addr.Port), "--tls-auth-clients", "yes",
 		"--tls-ca-cert-file", cert, "--tls-cert-file", cert, "--tls-key-file", key,
 		"--user", "locks", "on", ">s3cret", "~redlock:*", "+@all")[0].Addr()
@@ -85,7 +83,8 @@ func TestTLSAndUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(admin.Bootstrap(t.Context(), l), l.Close()); err != nil {
+	redistest.Eventually(t, 20*time.Second, func() bool { return admin.Bootstrap(t.Context(), l) == nil }, "the master has its vote")
+	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
 	c := &cluster{env: []string{passwordEnv + "=s3cret", mastersEnv + "=" + addr.String()}}
@@ -109,7 +108,7 @@ func TestTLSAndUser(t *testing.T) {
 	}
 	runs := make([]*process, len(tests)) // in parallel: those that fail do so only after the wait
 	for i, test := range tests {
-		args := append([]string{test.name, "-w", "2s"}, strings.Fields(test.flags)...)
+		args := append([]string{test.name, "-w", "8s"}, strings.Fields(test.flags)...)
 		runs[i] = c.start(t, append(args, "--", "true")...)
 	}
 	for i, test := range tests {

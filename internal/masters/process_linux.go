@@ -20,7 +20,7 @@ func suspend(p *os.Process) error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Microsecond) {
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Microsecond) {
 		stat, err := os.ReadFile("/proc/" + strconv.Itoa(p.Pid) + "/stat")
 		if err != nil {
 			return err

@@ -196,7 +196,7 @@ func TestProxyLatency(t *testing.T) {
 
 func TestProxyDeliversAHeldRequestAfterItsClientLeft(t *testing.T) {
 	p, x := proxied(t)
-	x.HoldNextRequest([]byte("SET"), 300*time.Millisecond)
+	x.HoldNextRequest([]byte("SET"), 2*time.Second)
 	w := dial(t, x.Addr())
 	w.send("PING")
 	w.want("+PONG") // does not match

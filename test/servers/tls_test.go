@@ -24,6 +24,7 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
 )
@@ -89,10 +90,9 @@ func TestTLS(t *testing.T) {
 	}
 	var addrs []string
 	for range 3 {
-		free, err := net.Listen("tcp", "127.0.0.1:0")
+		port, err := masters.FreePort()
 		locktest.Must(t, err)
-		addr := free.Addr().(*net.TCPAddr)
-		locktest.Must(t, free.Close())
+		addr := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}
 		redistest.Masters(t, 1, "--tls-port", strconv.Itoa(addr.Port), "--tls-auth-clients", "yes",
 			"--tls-ca-cert-file", filepath.Join(dir, "ca.pem"),
 			"--tls-cert-file", filepath.Join(dir, "cert.pem"), "--tls-key-file", filepath.Join(dir, "key.pem"))

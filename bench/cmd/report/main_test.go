@@ -49,7 +49,7 @@ func tiny() plan {
 	p := quickPlan()
 	p.masters = []int{1, 5}
 	p.goroutines = []int{1, 20}
-	p.cycles, p.hotTime = 20*time.Millisecond, 300*time.Millisecond
+	p.cycles, p.hotTime = 20*time.Millisecond, time.Second
 	p.hot = []contest{{1, 4, results.NoHold}, {3, 6, results.ShortHold}}
 	p.stock = stockPlan{units: 10, procs: 2, workers: 4, attempts: 3, limit: 2 * time.Second}
 	p.faults = []benchmark{{"Faults/who=(ours|redsync)$/slow=1$/g=1$", 2, false}}
