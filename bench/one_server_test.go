@@ -128,10 +128,15 @@ func TestRueidislockLeavesNoKey(t *testing.T) {
 	t.Parallel()
 	server := redistest.Masters(t, 1)[0]
 	l := rueidisLocker(t, server.Addr())
-	left := afterAHang(t, server, "rueidislock:0:r", func(ctx context.Context, name string) error {
+	const key = "rueidislock:0:r"
+	left := afterAHang(t, server, key, func(ctx context.Context, name string) error {
 		_, _, err := l.WithContext(ctx, name)
 		return err
 	})
+	client := redistest.Client(t, server.Addr())
+	for began := time.Now(); left > 0 && time.Since(began) < 3*time.Second; time.Sleep(5 * time.Millisecond) { // its TTL is 5 s
+		left = client.PTTL(t.Context(), key).Val()
+	}
 	if left > 0 {
 		t.Errorf("got a key for another %v, want none", left)
 	}

@@ -34,11 +34,10 @@ func NewRun(ctx context.Context, c Cluster, ttl time.Duration, now func() time.D
 		return nil, err
 	}
 	// The machine may be overloaded: repeat until all masters answer in time, or their quarantine is over.
-	for try := 0; try < 600; try++ {
-		if err = admin.Bootstrap(ctx, l); err == nil {
+	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		if err = admin.Bootstrap(ctx, l); err == nil || ctx.Err() != nil || time.Since(began) > 30*time.Second {
 			break
 		}
-		time.Sleep(50 * time.Millisecond)
 	}
 	return r, errors.Join(err, l.Close())
 }

@@ -31,7 +31,7 @@ import (
 )
 
 const (
-	ttl      = 2 * time.Second
+	ttl      = 5 * time.Second
 	resource = "customer-4711"
 )
 
@@ -189,6 +189,7 @@ func (s *scene) scenario(ctx context.Context) {
 
 // Metrics count what has happened, and none has the name of a resource.
 func TestMetrics(t *testing.T) {
+	t.Parallel() // it waits for the end of a lease
 	s := newScene(t, 3, redlockotel.WithResource())
 	s.scenario(t.Context())
 	for key := range s.values() {
@@ -303,6 +304,7 @@ func TestTraces(t *testing.T) {
 		{"with the resource", []redlockotel.Option{redlockotel.WithResource()}, 8},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			s := newScene(t, 3, test.opts...)
 			ctx, root := s.tracer.Start(t.Context(), "root")
 			s.scenario(ctx)

@@ -28,7 +28,7 @@ import (
 	"github.com/d0720281/redlock/redlockprom"
 )
 
-const ttl = 2 * time.Second
+const ttl = 3 * time.Second
 
 // scene is a Locker with masters of its own, behind proxies. Its metrics can be scraped.
 type scene struct {
@@ -168,6 +168,7 @@ func (s *scene) want(want map[string]float64) {
 
 // A scrape shows what has happened, step by step.
 func TestMetrics(t *testing.T) {
+	t.Parallel() // it waits for the end of a lease and a quarantine
 	s := newScene(t, 3)
 	s.want(map[string]float64{
 		`attempts_total{outcome="granted"}`: 0, `attempts_total{outcome="no_quorum"}`: 0, `attempts_total{outcome="split_vote"}`: 0,
@@ -247,9 +248,16 @@ func TestMetrics(t *testing.T) {
 		`attempts_total{outcome="no_quorum"}`: before + 1, `losses_total{cause="expired"}`: 1, `leases{mode="exclusive"}`: 0, `hold_seconds`: 3,
 	})
 
-	// The masters come back without their data.
-	s.must(s.procs[2].Restart())
-	s.must(s.procs[1].Restart())
+	// The masters come back without their data, both at a time: each has its quarantine when the other is up.
+	var back sync.WaitGroup
+	for _, p := range s.procs[1:] {
+		back.Go(func() {
+			if err := p.Restart(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	back.Wait()
 	redistest.Eventually(t, 10*time.Second, func() bool {
 		_, err := s.locker.TryLock(t.Context(), "r4")
 		v := s.scrape()
@@ -353,6 +361,7 @@ func (s *scene) wantBounded() {
 
 // The package comment lists the existing metrics.
 func TestDocumentation(t *testing.T) {
+	t.Parallel()
 	s := newScene(t, 1)
 	s.must(s.lock("r").Unlock(t.Context()))
 	if _, err := s.locker.TryLock(t.Context(), "r"); err != nil {

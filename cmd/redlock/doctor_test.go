@@ -38,7 +38,7 @@ func TestDoctorWhereInfoIsHidden(t *testing.T) {
 				"text": {"\n  unknown  info         ", ": 4 checks ok\n", "\n3 of 3 masters have a vote; a quorum is 2\n"},
 				"json": {`"worst": "unknown"`, `"level": "unknown"`, `"check": "info"`},
 			} {
-				out, err := exec.Command("redlock", "doctor", "--masters", strings.Join(addrs, ","), "-o", format).Output()
+				out, err := exec.Command("redlock", "doctor", "--masters", strings.Join(addrs, ","), "-o", format, "--wait", "20s").Output()
 				if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
 					t.Errorf("%s: got code %d and %s, want 0", format, failed.ExitCode(), failed.Stderr)
 				} else if err != nil {

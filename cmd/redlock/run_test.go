@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -82,8 +83,9 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code":  scriptCode,
-			"await": scriptAwait,
+			"code":      scriptCode,
+			"await":     scriptAwait,
+			"awaitfree": scriptAwaitFree,
 			"forget": func(ts *testscript.TestScript, _ bool, args []string) { // deletes a key on the last master
 				node := redis.NewClient(&redis.Options{Addr: c.list[len(c.list)-1].Addr()})
 				ts.Check(errors.Join(node.Del(t.Context(), args[0]).Err(), node.Close()))
@@ -122,6 +124,18 @@ func scriptAwait(ts *testscript.TestScript, _ bool, args []string) {
 		}
 	}
 	ts.Fatalf("%s does not appear", args[0])
+}
+
+var heldWord = regexp.MustCompile(`\b(HELD|SHARED)\b`)
+
+// scriptAwaitFree waits until locks that were given back are free, as redlock status with args has it. A
+// master that was late for the release keeps the key until the TTL is over, but a quorum does not.
+func scriptAwaitFree(ts *testscript.TestScript, _ bool, args []string) {
+	for began := time.Now(); ts.Exec("redlock", append([]string{"status", "--exit-status"}, args...)...) != nil; time.Sleep(50 * time.Millisecond) {
+		if shown := ts.ReadFile("stdout"); heldWord.MatchString(shown) || time.Since(began) > 20*time.Second {
+			ts.Fatalf("got %s, want free locks", shown)
+		}
+	}
 }
 
 // process is redlock run in a process of its own.

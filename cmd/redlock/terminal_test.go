@@ -337,7 +337,7 @@ func TestTextFitsTheTerminal(t *testing.T) {
 			t.Errorf("got help of %d columns on a terminal of %d:\n%s", widest(got), columns, strings.Join(got, "\n"))
 		}
 	}
-	if got := lines(24, 80, "doctor"); len(got) != 5 || !strings.HasSuffix(got[0], ": 7 checks ok") || got[3] != "all masters: 1 check ok" {
+	if got := lines(24, 80, "doctor", "--wait", "20s"); len(got) != 5 || !strings.HasSuffix(got[0], ": 7 checks ok") || got[3] != "all masters: 1 check ok" {
 		t.Errorf("got %q, want a line for each master, one for all, and the votes", got)
 	}
 	if got := lines(24, 60, "init", "--prefix", "fits:", "--yes"); widest(got) > 60 {

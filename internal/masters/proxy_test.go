@@ -213,8 +213,8 @@ func TestProxyDeliversAHeldRequestAfterItsClientLeft(t *testing.T) {
 		t.Errorf("got %q, want +OK", got)
 	}
 	wantKey(t, p.Addr(), "k", "late")
-	if took := time.Since(start); took < 300*time.Millisecond {
-		t.Errorf("delivered after %v, want 300 ms or more", took)
+	if took := time.Since(start); took < 2*time.Second {
+		t.Errorf("delivered after %v, want 2 s or more", took)
 	}
 }
 

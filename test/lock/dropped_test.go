@@ -16,6 +16,7 @@ import (
 // A lease whose Lease was dropped without Unlock is renewed until Close: the log has its resource and its age, once.
 // Leases that are held, and those that were unlocked, are not in it.
 func TestDroppedLease(t *testing.T) {
+	t.Parallel()
 	c := locktest.Start(t, 3)
 	said := new(locktest.Records)
 	l := locktest.Open(t, c.Addrs, redlock.WithTTL(3*time.Second), redlock.WithMasterTimeout(750*time.Millisecond), redlock.WithLogger(slog.New(said)))

@@ -122,7 +122,7 @@ func harmless(rng *rand.Rand, n *virtual.Node) {
 // Source: ALGORITHM section 1, P1 and P2; section 13, I1 and I2.
 func TestVirtualExclusionUnderFaults(t *testing.T) {
 	t.Parallel()
-	seeds := redistest.Rounds(4, 25)
+	seeds := redistest.Rounds(3, 25)
 	if testing.Short() {
 		seeds = 2
 	}
@@ -306,7 +306,7 @@ func race(t *testing.T, seed uint64, during time.Duration, opts ...redlock.LockO
 // Source: ALGORITHM section 13, I1, I2, I7, I10 and I11.
 func TestVirtualContention(t *testing.T) {
 	t.Parallel()
-	seeds := redistest.Rounds(5, 30)
+	seeds := redistest.Rounds(3, 30)
 	if testing.Short() {
 		seeds = 2
 	}
