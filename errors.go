@@ -334,7 +334,7 @@ func (e *QuorumError) Unwrap() []error {
 // Holder returns the label of the holder that has the resource, or "" if it has none (see
 // [WithOwner]), and how long its keys live at most, unless the holder renews them. left is 0 if no
 // master reported that, and negative if a key never expires. If the masters named several holders,
-// the result is the one that most of them named.
+// the result is the label that most of them named.
 func (e *QuorumError) Holder() (owner string, left time.Duration) {
 	named := make(map[string]int)
 	for _, n := range e.Masters {

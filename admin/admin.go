@@ -6,7 +6,7 @@
 // for people and for monitoring, never in place of a lease.
 //
 // The functions take a [redlock.Locker]. Of a Locker of package sharded, give them each of its
-// Groups, or the one that Of returns for a resource. A call on a Locker that is closed returns
+// Groups, or for a resource the result of its GroupOf. A call on a Locker that is closed returns
 // [redlock.ErrClosed]. A nil ctx gives [redlock.ErrConfig].
 package admin
 
