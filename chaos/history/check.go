@@ -182,7 +182,8 @@ func (h *History) permits() (found []Violation) {
 // than a successful round makes it.
 func (h *History) deadlines(r Rules) (found []Violation) {
 	if m := h.Margins(); m.Smallest < -r.Late {
-		found = append(found, Violation{"I7", 0, "", fmt.Sprintf("a context ended %v after its lease", -m.Smallest)})
+		a := m.worst
+		found = append(found, Violation{"I7", a.Over, a.Resource, fmt.Sprintf("a context ended %v after its lease, which %s has had since %v", -m.Smallest, a.Client, a.Return)})
 	}
 	for _, a := range h.Done {
 		if r.TTL > 0 && a.Held && a.Reach > r.TTL-r.Drift {

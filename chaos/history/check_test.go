@@ -323,7 +323,7 @@ func TestClient(t *testing.T) {
 	if got, want := fmt.Sprint(h.Done[0].Held, " ", h.Done[0].Why), "false taken"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if a := h.Done[1]; a.Until != 80*ms || a.End() != 79*ms || a.Fence != 1 || h.Margins() != (Margins{1, ms, 0}) {
+	if a := h.Done[1]; a.Until != 80*ms || a.End() != 79*ms || a.Fence != 1 || h.Margins() != (Margins{1, ms, 0, a}) {
 		t.Errorf("got %+v and margins %+v, want valid until 80 ms, over by 79 ms, 1 ms to spare", a, h.Margins())
 	}
 }

@@ -120,6 +120,8 @@ type Margins struct {
 	Count    int
 	Smallest time.Duration // negative: late
 	Late     int
+
+	worst *Acquisition // with the smallest margin; nil if there is none
 }
 
 // Margins looks at all leases that ran out, except for those of clients that were stopped
@@ -130,7 +132,7 @@ func (h *History) Margins() (m Margins) {
 			continue
 		}
 		if m.Count == 0 || a.Left < m.Smallest {
-			m.Smallest = a.Left
+			m.Smallest, m.worst = a.Left, a
 		}
 		m.Count++
 		if a.Left < 0 {
