@@ -166,12 +166,13 @@ func (s *survey) round() error {
 		}
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if refusal != nil && s.refused == nil {
-		s.groups[0].Logger().Warn("redlock: no new lease can be granted: "+refusal.Error(), "reason", redlock.Reason(refusal))
-	}
+	first := refusal != nil && s.refused == nil
 	if s.refused = refusal; refusal == nil {
 		s.until, s.counted = began+s.quarantine/2, true
+	}
+	s.mu.Unlock()
+	if first { // not under the mutex, which each call needs
+		s.groups[0].Logger().Warn("redlock: no new lease can be granted: "+refusal.Error(), "reason", redlock.Reason(refusal))
 	}
 	return refusal
 }
