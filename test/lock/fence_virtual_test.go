@@ -41,25 +41,47 @@ func takeTurn(b *locktest.Bubble, resource string, last int64, opts ...redlock.O
 	return fence
 }
 
+// raises returns how many requests to raise the counter of r the nodes have seen.
+func raises(b *locktest.Bubble) (n int) {
+	for _, node := range b.Nodes {
+		n += node.Seen("raise", "r")
+	}
+	return n
+}
+
 // A master that restarts with an old copy of its data has an old counter, and is perhaps the only one of a quorum
-// that took part in the last grant. Its counter starts anew from the clocks.
+// that took part in the last grant. Its counter starts anew from the clocks, also if its own clock was wrong when a
+// client first met it, and was right before a client measured it again.
 //
 // Source: ALGORITHM section 4, "A counter that came back".
 func TestVirtualCounterThatCameBack(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		fence := takeTurn(b, "r", 0)
-		old := counterOf(b.Nodes[1], "r")
-		b.Nodes[2].Kill()
-		fence = takeTurn(b, "r", fence)
-		b.Nodes[1].Restart()
-		b.Nodes[1].Put(redlock.DefaultKeyPrefix+"r~fence", strconv.FormatInt(old, 10), time.Hour)
-		b.Nodes[2].Heal()
-		other := takeTurn(b, "other", 0) // which begins the quarantine
-		time.Sleep(locktest.Quarantine)
-		takeTurn(b, "other", other)
-		b.Nodes[0].Kill()
-		takeTurn(b, "r", fence)
-	})
+	for name, wrong := range map[string]time.Duration{"right clock": 0, "clock behind at first": -time.Hour, "clock ahead at first": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				fence := takeTurn(b, "r", 0)
+				old := counterOf(b.Nodes[1], "r")
+				b.Nodes[2].Kill()
+				fence = takeTurn(b, "r", fence)
+				b.Nodes[1].Restart()
+				b.Nodes[1].RunClock(1, wrong)
+				b.Nodes[1].Put(redlock.DefaultKeyPrefix+"r~fence", strconv.FormatInt(old, 10), 2*time.Hour)
+				b.Nodes[2].Heal()
+				other := takeTurn(b, "other", 0) // after which the node knows that it is another server
+				b.Nodes[1].RunClock(1, -wrong)
+				other = takeTurn(b, "other", other) // which begins the quarantine
+				time.Sleep(locktest.Quarantine)
+				takeTurn(b, "other", other)
+				b.Nodes[0].Kill()
+				fence = takeTurn(b, "r", fence)
+				time.Sleep(2 * time.Second) // MaxAhead after its start a counter counts again
+				before := raises(b)
+				takeTurn(b, "r", takeTurn(b, "r", fence))
+				if got := raises(b); got > before {
+					t.Errorf("raises %v after the counter began anew: got %d, want none", 2*time.Second, got-before)
+				}
+			})
+		})
+	}
 }
 
 // A release that was queued before the node's vote came in has the counter of that vote all the same: the node

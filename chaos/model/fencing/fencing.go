@@ -60,7 +60,9 @@ type Config struct {
 	Corrections int        // of such clocks
 	Margin      int        // a counter lives for so long after the node's clock has passed it
 	Restarts    int        // of nodes, which come back empty
-	Quarantine  int        // ticks without a vote after that
+	Copies      int        // of nodes that restart with an earlier counter, and with their clock ahead by CopyAhead
+	CopyAhead   int
+	Quarantine  int // ticks without a vote after a restart
 
 	// Rules left out, or broken.
 	NoRaise       bool // the token is the largest counter of the votes, without a second round
@@ -68,6 +70,7 @@ type Config struct {
 	RaiseByID     bool // a counter is raised for a writer, whichever of its grants was counted
 	ClockBehind   bool // a clock from which a lost counter starts is behind
 	CountsOld     bool // a counter that came back as it was earlier counts
+	UnsureStart   bool // it counts as earlier up to the node's clock at the restart, which nothing has confirmed
 	KeepToken     bool // a hand-over gives the same token again
 	PastBlock     bool // a hand-over continues beyond the end of the block
 	HandOverLate  bool // a lease is handed over after its end
@@ -78,8 +81,12 @@ type Config struct {
 	FirstOfBlock  bool // a reader takes the first token of the block that it sees, not the end
 }
 
-// MaxSkew is how far a node's clock may be off, in ticks.
-const MaxSkew = 1
+// MaxSkew is how far a node's clock may be off, in ticks. MaxAhead is how far a counter may be ahead of
+// that clock.
+const (
+	MaxSkew  = 1
+	MaxAhead = mostAttempts
+)
 
 // Default has all rules. The nodes have no counters, or have equal ones for readers to look at.
 func Default(readers ...bool) Config {
@@ -97,6 +104,8 @@ type node struct {
 	counter uint8
 	ahead   int8  // how far its clock is ahead of the true time
 	quar    uint8 // ticks without a vote
+	unsure  bool  // it has restarted, and nothing has confirmed its clock since: the quarantine has not begun
+	from    uint8 // a smaller counter counts as missing
 
 	acquire [mostAttempts]uint8 // how often it is still to arrive
 	vote    [mostAttempts]uint8 // the counter given to the attempt, as far as the attempt knows
@@ -137,7 +146,8 @@ type state struct {
 	twice   uint8 // acquires that have been sent again
 	time    uint8
 	right   uint8 // corrections of clocks
-	empty   uint8 // restarts
+	empty   uint8 // restarts of nodes without a counter
+	copied  uint8 // restarts of nodes with an earlier counter
 }
 
 // Model returns the model of a configuration.

@@ -30,6 +30,15 @@ func expiring(change func(c *Config)) Config {
 	})
 }
 
+// copied lets a node restart with an earlier counter.
+func copied(change func(c *Config)) Config {
+	return expiring(func(c *Config) {
+		c.Ticks, c.Margin, c.Copies, c.Corrections, c.Quarantine = 4, 9, 1, 1, 3
+		c.Start = [nodes]int{1, 1, 1}
+		change(c)
+	})
+}
+
 func TestSound(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -46,6 +55,10 @@ func TestSound(t *testing.T) {
 		{"a node that restarts empty, a clock that is corrected", expiring(func(c *Config) {
 			c.Margin, c.Ahead, c.Corrections, c.Restarts, c.Quarantine = 9, [nodes]int{0, 0, 3}, 1, 1, 3
 		})},
+
+		{"a node that restarts with an earlier counter", copied(func(c *Config) {})},
+		{"a node that restarts with an earlier counter and its clock behind", copied(func(c *Config) { c.CopyAhead = -9 })},
+		{"a node that restarts with an earlier counter and its clock ahead", copied(func(c *Config) { c.CopyAhead = 9 })},
 
 		{"readers: a reader and two writers", Default(reader, writer, writer)},
 		{"readers: two readers and a writer", Default(reader, reader, writer)},
@@ -71,6 +84,7 @@ func TestControls(t *testing.T) {
 		{"raised by id alone, with duplicates", two(func(c *Config) { c.RaiseByID, c.Twice = true, 1 }), SameToken},
 		{"a counter is lost, the clock is behind", two(func(c *Config) { c.Wipe, c.ClockBehind = true, true }), SameToken},
 		{"a counter comes back as it was earlier, and counts", two(func(c *Config) { c.Wipe, c.CountsOld = true, true }), SameToken},
+		{"a counter comes back, and its node's clock was behind when it counted as earlier", copied(func(c *Config) { c.UnsureStart, c.CopyAhead = true, -9 }), SameToken},
 		{"a counter expires before the clock has passed it", expiring(func(c *Config) { c.ExpireEarly, c.Start = true, [nodes]int{2, 2, 2} }), TokenFalls},
 		{"a counter expires as soon as the clock has passed it", expiring(func(c *Config) { c.Margin, c.Ahead = 0, [nodes]int{1, 1, 0} }), SameToken},
 		{"a clock that is far off starts a counter", expiring(func(c *Config) {

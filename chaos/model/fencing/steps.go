@@ -47,7 +47,9 @@ func (c Config) next(s state, visit visit) {
 	if c.Expiry && int(s.time) < c.Ticks {
 		s.time++
 		for i := range nodes {
-			s.node[i].quar = max(s.node[i].quar, 1) - 1
+			if n := &s.node[i]; !n.unsure {
+				n.quar = max(n.quar, 1) - 1
+			}
 		}
 		visit(s, search.Step{Format: "time passes"})
 	}
@@ -63,6 +65,9 @@ func (s *state) count(is func(*node) bool) (n int) {
 	return n
 }
 
+// startsAt has the node take its counters up to now for earlier ones.
+func (n *node) startsAt(now uint8) { n.from = uint8(max(0, int(now)+int(n.ahead)+MaxAhead)) }
+
 // far reports whether a node's clock is so far off that its vote is refused.
 func (n *node) far() bool { return n.ahead > MaxSkew || n.ahead < -MaxSkew }
 
@@ -72,7 +77,7 @@ func (n *node) has(a int) bool { return n.owner == uint8(a+1) || n.readers>>a&1 
 // empty reports whether a node has no claim.
 func (n *node) empty() bool { return n.owner == 0 && n.readers == 0 }
 
-// expire ends a counter that is not in use, empties a node or corrects its clock.
+// expire ends a counter that is not in use, restarts a node, or corrects or confirms its clock.
 //
 // Source: ALGORITHM section 4.
 func (c Config) expire(s state, i int, visit visit) {
@@ -89,6 +94,26 @@ func (c Config) expire(s state, i int, visit visit) {
 		s.clear(c, i, 0)
 		s.node[i].quar = uint8(c.Quarantine)
 		visit(s, search.Step{Format: "node %d RESTARTS EMPTY", A: i, Fault: true})
+	}
+	if n.counter > 0 && int(s.copied) < c.Copies {
+		s := s
+		n := &s.node[i]
+		s.copied++
+		s.clear(c, i, max(n.counter, uint8(c.Block))-uint8(c.Block))
+		n.ahead, n.quar, n.unsure = int8(c.CopyAhead), uint8(c.Quarantine), true
+		if c.UnsureStart {
+			n.startsAt(s.time)
+		}
+		visit(s, search.Step{Format: "node %d RESTARTS with an earlier counter, %d", A: i, B: int(n.counter), Fault: true})
+	}
+	if n.unsure && !n.far() {
+		s := s
+		n := &s.node[i]
+		n.unsure = false
+		if !c.UnsureStart {
+			n.startsAt(s.time)
+		}
+		visit(s, search.Step{Format: "node %d: the clock is confirmed", A: i})
 	}
 	if n.far() && int(s.right) < c.Corrections {
 		s.right++
@@ -310,10 +335,10 @@ func (c Config) counter(s *state, i, block int) uint8 {
 	switch n := &s.node[i]; {
 	case n.quar > 0:
 		return 0
-	case n.counter > 0:
+	case n.counter > 0 && n.counter >= n.from:
 		return n.counter + uint8(block)
 	case !n.far():
-		return s.time + uint8(block)
+		return max(n.counter, s.time) + uint8(block)
 	}
 	return 0
 }

@@ -18,14 +18,15 @@
 -- clocks of the other nodes that this clock is right, and again after a caller has denied that.
 -- The whole quarantine lies ahead then.
 --
--- A counter that was on the node before made may be an old one, from a copy of the data: it counts as missing. A node
--- whose disk the client trusts, or for which an operator vouches, has forgotten nothing.
+-- A counter that was on the node before born may be an old one, from a copy of the data: it counts as missing. born and
+-- not made, as nothing says that the clock was right then. A node whose disk the client trusts, or for which an operator
+-- vouches (born is 0), has forgotten nothing.
 --
 -- Source: ALGORITHM sections 4 and 8.
 local function guard(marker, now)
-  local known = call('HMGET', marker, 'run', 'born', 'maxttl', 'since', 'made')
+  local known = call('HMGET', marker, 'run', 'born', 'maxttl', 'since')
   local born, longest = known[2], tonumber(known[3])
-  local moment, made = string.format('%.0f', math.floor(now / 1000)), known[5]
+  local moment = string.format('%.0f', math.floor(now / 1000))
   if not born or not longest or known[1] ~= run and run ~= '?' then
     local own, info = run, try('INFO')
     local id = type(info) == 'string' and string.match(info, '\nrun_id:([^\r\n]+)')
@@ -34,15 +35,14 @@ local function guard(marker, now)
     if trust == '0' or not born or not longest then born = '?' end
     longest = math.max(longest or 0, tonumber(maxTTL))
     call('HSET', marker, 'run', own, 'made', moment, 'born', born, 'maxttl', string.format('%.0f', longest))
-    made = moment
   elseif longest < tonumber(maxTTL) then
     longest = tonumber(maxTTL)
     call('HSET', marker, 'maxttl', maxTTL)
   end
-  oldest = tonumber(known[4]) or 0
-  if trust == '0' and born ~= '0' then oldest = math.max(oldest, (tonumber(made) or 0) + math.ceil(ahead / 1000)) end
   local whole = math.ceil(longest * stretch) + 100
   local since = tonumber(born) -- none while it is pending
+  oldest = tonumber(known[4]) or 0
+  if trust == '0' and since and since > 0 then oldest = math.max(oldest, since + math.ceil(ahead / 1000)) end
   local left = since and since + whole - moment or whole
   if left <= 0 then return 0 end
   local is = born
