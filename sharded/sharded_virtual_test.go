@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -80,6 +81,16 @@ func inGroup(t *testing.T, l *sharded.Locker, group int) string {
 //
 // Source: ALGORITHM section 8, "Groups".
 func TestVirtualGroups(t *testing.T) {
+	for name, fail := range map[string]func(n *virtual.Node){
+		"no answer":  blackhole,
+		"too late":   func(n *virtual.Node) { n.Latency(200*time.Millisecond, 200*time.Millisecond) },
+		"restarting": (*virtual.Node).Kill,
+	} {
+		t.Run(name, func(t *testing.T) { groupWithoutQuorum(t, fail) })
+	}
+}
+
+func groupWithoutQuorum(t *testing.T, fail func(n *virtual.Node)) {
 	locktest.InBubble(t, 6, func(t *testing.T, b *locktest.Bubble) {
 		l := open(b, groupsAB)
 		for group, nodes := range groupsAB {
@@ -88,7 +99,7 @@ func TestVirtualGroups(t *testing.T) {
 			b.Unlock(lease)
 		}
 		held := lock(b, l, inGroup(t, l, 0))
-		b.Each(blackhole, 4, 5)
+		b.Each(fail, 4, 5)
 		time.Sleep(time.Minute)
 		if err := held.Err(); err != nil {
 			t.Errorf("a lease of group 0, while group 1 has no quorum: got %v, want it held", err)
@@ -113,11 +124,15 @@ func TestVirtualGroupsGiveUp(t *testing.T) {
 		time.AfterFunc(time.Millisecond, func() { drop(why) })
 		_, err := l.Lock(ctx, "r")
 		locktest.WantMatch(t, "Lock", err, []error{redlock.ErrNotAcquired, context.Canceled, why})
+		must(t, l.Close())
+		_, err = l.Lock(t.Context(), "r")
+		locktest.WantMatch(t, "Lock after Close", err, []error{redlock.ErrNotAcquired, redlock.ErrClosed})
 	})
 }
 
 // Two masters of a group that restart empty do not stop the other group. A client that comes then waits
-// for their quarantine: they may have forgotten clients with other groups.
+// for their quarantine: they may have forgotten clients with other groups. It does so although the third
+// master refuses the user, and although another client has its key on the two.
 //
 // Source: ALGORITHM section 8, "Groups".
 func TestVirtualGroupsRestart(t *testing.T) {
@@ -131,6 +146,8 @@ func TestVirtualGroupsRestart(t *testing.T) {
 			b.Unlock(lock(b, l, r))
 		}
 		b.Each((*virtual.Node).RestartEmpty, 3, 4)
+		b.Nodes[5].Refuse("NOPERM this user has no permissions to run the 'evalsha' command")
+		b.Each(func(n *virtual.Node) { n.Put(redlock.DefaultKeyPrefix+"sharded", "another client|0", time.Second) }, 3, 4)
 		fresh := open(b, groupsAB)
 		if _, err := fresh.TryLock(t.Context(), r); !errors.Is(err, redlock.ErrQuarantine) {
 			t.Errorf("TryLock of a new client: got %v, want ErrQuarantine", err)
@@ -424,6 +441,34 @@ func (c *changeOver) turn(t *testing.T, l *sharded.Locker, resource string, leas
 }
 
 // How the two fleets meet.
+// A group whose masters have become replicas has no votes for any client. It does not stop the other groups, and
+// serves its own resources again when its masters are masters.
+func TestGroupOfReplicas(t *testing.T) {
+	addrs := redistest.Addrs(redistest.Masters(t, 3))
+	l, err := sharded.New([][]string{addrs[:1], addrs[1:2]}, redlock.WithTTL(time.Second), redlock.WithMaxTTL(time.Second), redlock.WithLogger(nil))
+	must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	try := func(group int) error {
+		lease, err := l.TryLock(t.Context(), inGroup(t, l, group), redlock.WithMinHold(0))
+		if err == nil {
+			locktest.Unlock(t, lease)
+		}
+		return err
+	}
+	serves := func(group int) func() bool { return func() bool { return try(group) == nil } }
+	redistest.Eventually(t, 20*time.Second, serves(0), "the quarantine of group 0 ends")
+	redistest.Eventually(t, 20*time.Second, serves(1), "the quarantine of group 1 ends")
+	host, port, err := net.SplitHostPort(addrs[2])
+	must(t, err)
+	client := redistest.Client(t, addrs[1])
+	must(t, client.SlaveOf(t.Context(), host, port).Err())
+	redistest.Eventually(t, 20*time.Second, func() bool { return errors.Is(try(1), reason.NotMaster) }, "group 1 is known to be a replica")
+	time.Sleep(time.Second) // a survey or more
+	redistest.Eventually(t, 20*time.Second, serves(0), "group 0 grants leases while group 1 is a replica")
+	must(t, client.SlaveOf(t.Context(), "NO", "ONE").Err())
+	redistest.Eventually(t, 20*time.Second, serves(1), "group 1 grants leases again")
+}
+
 func newOnesRefused(c *changeOver) bool { return c.refused >= 20 }
 func twoHolders(c *changeOver) bool     { return c.twice > 10 }
 

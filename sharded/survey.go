@@ -13,6 +13,8 @@ import (
 // resource is the lock that a survey tries to get in each group. No client keeps it.
 const resource = "sharded"
 
+var errClosed = fmt.Errorf("sharded: %w: %w", redlock.ErrNotAcquired, redlock.ErrClosed)
+
 // survey finds out whether clients with other groups are at work. It tries to lock a resource of
 // its own in each group. A master in use by clients with other groups refuses that.
 //
@@ -61,7 +63,7 @@ func (s *survey) enter(ctx context.Context, waits bool) error {
 			return nil
 		}
 		err := s.ask(ctx)
-		if err == nil || !waits || !errors.Is(err, redlock.ErrQuarantine) || errors.Is(err, redlock.ErrMasters) {
+		if err == nil || !waits || !errors.Is(err, redlock.ErrQuarantine) || waitingIsVain(err) {
 			return err
 		}
 		if why := s.pause(ctx, s.quarantine/20); why != nil {
@@ -81,7 +83,7 @@ func (s *survey) ask(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("sharded: %w: %w", redlock.ErrNotAcquired, contextError(ctx))
 	case <-s.groups[0].Done():
-		return redlock.ErrClosed
+		return errClosed
 	}
 	select {
 	case err := <-result:
@@ -100,7 +102,7 @@ func (s *survey) pause(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return contextError(ctx)
 	case <-s.groups[0].Done():
-		return redlock.ErrClosed
+		return errClosed
 	}
 }
 
@@ -154,13 +156,13 @@ func (s *survey) round() error {
 	asking.Wait()
 	select {
 	case <-s.groups[0].Done():
-		return redlock.ErrClosed
+		return errClosed
 	default:
 	}
 	var refusal error
 	for i, err := range errs {
 		accepts, passes := judge(err, s.entered[i])
-		s.entered[i] = accepts || s.entered[i] && !errors.Is(err, redlock.ErrMasters) // clients with other groups have come
+		s.entered[i] = accepts || s.entered[i] && conflicts(err) == 0 // or clients with other groups have come
 		if !passes && refusal == nil {
 			refusal = fmt.Errorf("sharded: group %d: %w", i+1, err)
 		}
@@ -189,8 +191,9 @@ func probe(g *redlock.Locker) error {
 // judge returns what the result of a probe means. A group accepts if a quorum of its masters do:
 // they granted, or another client had the lock. A client that the group has accepted before counts
 // masters in quarantine, too, so that masters that restart in one group do not stop the others. A
-// group also passes if too few masters answer, and none of them names other groups: it must not
-// stop the other groups.
+// group also passes if too few of its servers answer as masters, and none of them names other groups:
+// it must not stop the other groups. An answer like "out of memory" stops them: such a master can
+// serve clients with other groups, and does not name them.
 func judge(err error, entered bool) (accepts, passes bool) {
 	var q *redlock.QuorumError
 	switch {
@@ -199,26 +202,43 @@ func judge(err error, entered bool) (accepts, passes bool) {
 	case !errors.As(err, &q):
 		return false, false
 	}
-	failed, quarantined, silent, conflicts := 0, 0, 0, 0
+	failed, quarantined, silent := 0, 0, 0
 	for _, m := range q.Masters {
-		switch redlock.Reason(m) {
-		case "taken":
-		case "quarantine":
+		switch why := redlock.Reason(m); {
+		case m.Quarantine > 0 || why == "quarantine": // also with another client's key
 			quarantined++
-		case "timeout", "connection":
+		case why == "taken":
+		case why == "timeout" || why == "connection" || why == "late" || why == "not_master":
 			silent++
-		case "membership":
-			conflicts++
 		default:
 			failed++
 		}
 	}
-	accepting := q.Total - failed - quarantined - silent - conflicts
+	accepting := q.Total - failed - quarantined - silent
 	if entered {
 		accepting += quarantined
 	}
 	accepts = accepting >= q.Need
-	return accepts, accepts || conflicts == 0 && q.Total-silent < q.Need
+	return accepts, accepts || conflicts(err) == 0 && q.Total-silent < q.Need
+}
+
+// conflicts returns how many masters of a group are in use by clients with other groups.
+func conflicts(err error) (n int) {
+	var q *redlock.QuorumError
+	if errors.As(err, &q) {
+		for _, m := range q.Masters {
+			if redlock.Reason(m) == "membership" {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// waitingIsVain reports whether a refusal lasts longer than quarantines do.
+func waitingIsVain(err error) bool {
+	var q *redlock.QuorumError
+	return conflicts(err) > 0 || errors.As(err, &q) && q.Permanent()
 }
 
 // contextError returns ctx.Err(), with the cause if that is another error.
