@@ -28,9 +28,10 @@
 //
 // Processes that wait for the same permits send 2 to 5 messages for each one of a lock. TryAcquire
 // may be refused while another process tries the same permits. Permits that a caller of n has while
-// it waits for the others are unused. If a quarantine outlasts the deadline of a waiting caller,
-// the caller learns that only at the deadline. The options of the leases are those of New, because
-// the waiting serves all callers; the values of a caller's context reach its lease.
+// it waits for the others are unused. If the caller then gives up, [redlock.WithMinHold] keeps them
+// taken. If a quarantine outlasts the deadline of a waiting caller, the caller learns that only at
+// the deadline. The options of the leases are those of New, because the waiting serves all callers;
+// the values of a caller's context reach its lease.
 //
 // All clients should give a semaphore the same number of permits. If they do not, the largest
 // number that is in use holds. A client that meets a holder with another number logs that once: the
@@ -61,6 +62,7 @@ type Semaphore struct {
 	name   string
 	base   []redlock.LockOption
 	owner  string
+	keeps  bool          // a permit that is given back stays taken for a while: WithMinHold
 	line   chan struct{} // holds a token while a caller is the first one; a channel serves its senders in order
 
 	mu      sync.Mutex
@@ -92,7 +94,7 @@ func New(l several.Locker, name string, permits int, opts ...redlock.LockOption)
 	case settings.Reentry:
 		return nil, s.configErrorf("WithReentry is for single resources")
 	}
-	s.owner = settings.Owner
+	s.owner, s.keeps = settings.Owner, settings.MinHold > 0
 	for _, resource := range []string{s.resource(MaxPermits), s.turn()} {
 		if err := l.CheckResource(resource); err != nil {
 			return nil, err
@@ -234,12 +236,19 @@ func (s *Semaphore) busy() bool {
 }
 
 // try tries to get n permits, and asks for at most so many: first for n, and then for twice as many
-// at the same time, and so on.
+// at the same time, and so on. With a minimum hold it asks for no more than are missing: a permit that
+// was granted beyond n would stay taken.
 func (s *Semaphore) try(ctx context.Context, n, most int) (got []*redlock.Lease, err error) {
+	if ctx.Err() != nil {
+		return nil, s.refused(contextError(ctx))
+	}
 	err = s.refused(redlock.ErrTaken)
 	var refused []int
 	defer func() { s.put(false, refused...) }() // tried last the next time
 	for ask := n; len(got) < n && most > 0 && ctx.Err() == nil; ask *= 2 {
+		if s.keeps {
+			ask = n - len(got)
+		}
 		permits, opts := s.pick(min(ask, most))
 		if most -= ask; len(permits) == 0 {
 			break
@@ -272,7 +281,7 @@ func (s *Semaphore) try(ctx context.Context, n, most int) (got []*redlock.Lease,
 		}
 		giveBack(got...)
 		if ctx.Err() != nil {
-			err = s.refused(ctx.Err(), err)
+			err = s.refused(contextError(ctx), err)
 		}
 		return nil, err
 	}

@@ -211,6 +211,8 @@ func TestVirtualGivesUp(t *testing.T) {
 			time.AfterFunc(time.Second, func() { drop(why) })
 			_, err = s.Acquire(dropped, n)
 			locktest.WantMatch(t, "Acquire", err, []error{redlock.ErrNotAcquired, context.Canceled, why})
+			_, err = s.TryAcquire(dropped, n) // which has not asked for any permit
+			locktest.WantMatch(t, "TryAcquire with a context that has ended", err, []error{redlock.ErrNotAcquired, context.Canceled, why}, redlock.ErrTaken)
 		}
 		must(t, both.Unlock(t.Context()))
 		time.Sleep(11 * time.Second)
@@ -220,6 +222,29 @@ func TestVirtualGivesUp(t *testing.T) {
 			b.WantHolding(key + "~turn")
 		}
 	})
+}
+
+// An attempt for one permit takes one, also if it is refused others first: with WithMinHold a second one would stay
+// taken although nothing uses it.
+func TestVirtualMinHold(t *testing.T) {
+	for range 10 { // the order in which permits are tried is random
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			const permits = 8
+			holder, s := newSemaphore(t, b.WarmLocker(), permits), newSemaphore(t, b.WarmLocker(), permits, redlock.WithMinHold(time.Minute))
+			held, err := holder.Acquire(t.Context(), 5)
+			must(t, err)
+			for i := range permits - 5 {
+				lease, err := s.TryAcquire(t.Context(), 1)
+				if err != nil {
+					t.Fatalf("TryAcquire of permit %d of 3 that are free: got %v, want no error", i+1, err)
+				}
+				must(t, lease.Unlock(t.Context()))
+			}
+			_, err = s.TryAcquire(t.Context(), 1)
+			locktest.WantMatch(t, "TryAcquire of one permit more", err, []error{redlock.ErrTaken})
+			must(t, held.Unlock(t.Context()))
+		})
+	}
 }
 
 // A caller that wants all permits is not starved by callers that want one. While it has two of three permits, six

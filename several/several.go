@@ -24,10 +24,11 @@
 //
 // While a call waits for a resource, the resources before it are taken but not used. A caller that
 // wants many resources at once makes callers of single ones wait. The time of [redlock.WithMinHold]
-// counts from the moment at which the single resource was locked. With [redlock.WithoutRenewal] the
-// TTL counts from the moment at which the part was last extended, which leaves at least half of it.
-// With [redlock.WithQuarantineWait] each TryLock waits by itself. Traces and events are those of
-// the parts: there are none for the whole.
+// counts from the moment at which the single resource was locked, and keeps it taken also if the
+// call could not get the others. With [redlock.WithoutRenewal] the TTL counts from the moment at
+// which the part was last extended, which leaves at least half of it. With
+// [redlock.WithQuarantineWait] each TryLock waits by itself. Traces and events are those of the
+// parts: there are none for the whole.
 //
 // chaos/model/several in the repository searches the rule against circles.
 package several

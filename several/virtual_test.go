@@ -191,6 +191,13 @@ func TestVirtualMaxHold(t *testing.T) {
 		b.WantHolding("a", 0, 1, 2) // so that work which has not noticed yet is alone
 		time.Sleep(redlock.DefaultTTL + time.Second)
 		b.WantHolding("a")
+		overdue := []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrMaxHold}
+		locktest.WantMatch(t, "Unlock after the parts were given back", lease.Unlock(t.Context()), overdue, redlock.ErrReleased)
+		err := several.Do(t.Context(), l, write("z", "a"), func(ctx context.Context, _ *several.Lease) error {
+			<-ctx.Done()
+			return nil
+		}, redlock.WithMaxHold(10*time.Second))
+		locktest.WantMatch(t, "Do whose function ends after the bound", err, overdue, redlock.ErrReleased)
 	})
 }
 
