@@ -199,7 +199,7 @@ func (a *attempt) answerCall(now instant, do []action) []action {
 func (a *attempt) askOthers(but int, do []action) []action {
 	for i := range a.nodes {
 		if i != but {
-			a.nodes[i].err = nil
+			a.nodes[i].note(wire.Acquire, nil)
 			do = append(do, action{op: wire.Acquire, node: i})
 		}
 	}

@@ -359,12 +359,25 @@ func (e *QuorumError) Holder() (owner string, left time.Duration) {
 	return owner, left
 }
 
-// HeldByQuorum reports whether so many masters have the resource for other holders that the others
-// make no quorum. So the masters work, and another holder has the resource. Masters without a vote
+// HeldByQuorum reports whether so many masters have the resource for other holders, or for attempts of
+// other callers, that the others make no quorum. So the masters work, and another caller has the
+// resource or will have it. Masters without a vote
 // do not count. An error can match [ErrTaken] without that, if some masters had not answered when
 // the others decided.
 func (e *QuorumError) HeldByQuorum() bool {
 	return e.are(func(n *MasterError) bool { return errors.Is(n.Err, errHeldByOther) && n.Quarantine == 0 })
+}
+
+// quorumAnswered reports whether a quorum of the masters has granted the resource or has it for other
+// holders or attempts.
+func (e *QuorumError) quorumAnswered() bool {
+	n := e.Granted
+	for _, m := range e.Masters {
+		if errors.Is(m.Err, errHeldByOther) && m.Quarantine == 0 {
+			n++
+		}
+	}
+	return n >= e.Need
 }
 
 // Permanent reports whether waiting cannot help: so many masters can never vote that the others

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,9 +32,10 @@ type warning struct {
 }
 
 // write logs an event. Of warnings that are alike it logs the first, and counts the others for
-// [events.summarize].
+// [events.summarize]. So it does for a master that is up again and again.
 func (e *events) write(ev Event) {
-	if kinds[ev.Kind].level < slog.LevelWarn || ev.Kind == EventWarning { // each of these is another one
+	alike := kinds[ev.Kind].level >= slog.LevelWarn && ev.Kind != EventWarning || ev.Kind == EventMasterUp
+	if !alike { // each of these is another one
 		e.writeLine(ev)
 		return
 	}
@@ -51,7 +53,7 @@ func (e *events) write(ev Event) {
 // ends, with the number of those before it that were not logged. It returns when to do so next;
 // zero if no warning is counted.
 func (e *events) summarize(now time.Time, ends bool) (next time.Time) {
-	for _, key := range slices.Sorted(maps.Keys(e.logged)) {
+	for _, key := range slices.SortedFunc(maps.Keys(e.logged), func(a, b string) int { return e.logged[a].last.Time.Compare(e.logged[b].last.Time) }) {
 		w := e.logged[key]
 		if ends || !now.Before(w.until) {
 			whole := w.first.Add(logEvery)
@@ -107,18 +109,21 @@ func (ev Event) attrs() (list []any) {
 	return list
 }
 
-// waiting logs that calls wait for nodes to have their votes again, once for each quarantine. The
-// key "reason" marks what calls wait for, here and in noteAttempt.
+// waiting logs that calls wait for nodes to have their votes again: once for each quarantine, and again
+// if that lasts longer than the node had said, as its clock does not agree with the others. The key "reason" marks what calls wait for, here and in noteAttempt.
 func (e *events) waiting(s *node.Set, voteless map[*node.Node]time.Duration) (logged bool) {
 	var texts []string
 	longest, distrusted := time.Duration(0), false
+	now := e.conf.clock.Instant()
 	for n, left := range voteless {
-		if _, told := e.voteless.LoadOrStore(n, true); told {
+		again := now.Add(left + logEvery)
+		before, told := e.voteless.LoadOrStore(n, again)
+		if told && (now < before.(instant) || !e.voteless.CompareAndSwap(n, before, again)) {
 			continue
 		}
 		texts = append(texts, fmt.Sprintf("%s: %v", n.Addr(), node.Quarantine(left)))
 		longest = max(longest, left)
-		distrusted = distrusted || n.Standing().SaidIn(e.conf.clock.Instant()) == 0 // only this client does not trust the node: Bootstrap cannot vouch for it
+		distrusted = distrusted || n.Standing().SaidIn(now) == 0 // only this client does not trust the node: Bootstrap cannot vouch for it
 	}
 	if len(texts) > 0 {
 		slices.Sort(texts)
@@ -137,40 +142,87 @@ const outageNotice = time.Second
 // outage logs once when a kind of work stops finding a quorum, and once when a quorum votes for it
 // again. A Locker has one of its calls, and one of its renewals.
 type outage struct {
-	text   string
-	after  time.Duration           // how long no quorum is found before the log says so
-	since  atomic.Pointer[instant] // of the first failure; nil: the last one found a quorum
-	logged atomic.Pointer[instant] // when the log said so last
-	open   atomic.Bool             // the log has its beginning and not its end
+	text  string
+	after time.Duration // how long no quorum is found before the log says so
+
+	failing atomic.Bool // since is set; written under mu, and read without it where a quorum votes: the usual case
+	mu      sync.Mutex
+	since   instant // of the first failure; 0: a quorum voted since; guarded by mu
+	logged  instant // when the log said so last; 0: never; guarded by mu
+	open    bool    // the log has its beginning and not its end; guarded by mu
+}
+
+func (o *outage) setLocked(since instant) {
+	o.since = since
+	o.failing.Store(since != 0)
 }
 
 // failed logs the outage that a verdict shows, with attributes, if the log does not have it and had
 // none just now.
 func (o *outage) failed(p *pool, e *QuorumError, attrs func(now instant) []any) {
 	now := p.now()
-	o.since.CompareAndSwap(nil, &now)
-	since, last := o.since.Load(), o.logged.Load()
-	if since == nil || now.Sub(*since) < o.after || last != nil && now.Sub(*last) < logEvery || !o.open.CompareAndSwap(false, true) {
-		return
+	o.mu.Lock()
+	if o.since == 0 {
+		o.setLocked(now)
 	}
-	o.logged.Store(&now)
-	p.events.log(slog.LevelWarn, o.text, append(attrs(now), "masters", e.answers())...)
+	told := o.open || now.Sub(o.since) < o.after || o.logged != 0 && now.Sub(o.logged) < logEvery
+	if !told {
+		o.open, o.logged = true, now
+	}
+	o.mu.Unlock()
+	if !told {
+		p.events.log(slog.LevelWarn, o.text, append(attrs(now), "masters", e.answers())...)
+	}
 }
 
 // begins notes that the log has just told of an outage in another way.
 func (o *outage) begins(now instant) {
-	o.since.CompareAndSwap(nil, &now)
-	o.open.Store(true)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.since == 0 {
+		o.setLocked(now)
+	}
+	o.open = true
 }
 
-// over ends the outage: a quorum voted.
-func (o *outage) over(p *pool) {
-	if o.since.Load() == nil { // the usual case
+// forget ends an outage of which the log has nothing.
+func (o *outage) forget() {
+	if !o.failing.Load() {
 		return
 	}
-	since := o.since.Swap(nil)
-	if o.open.Swap(false) && since != nil {
-		p.events.log(slog.LevelInfo, "a quorum of the masters votes", "after", p.now().Sub(*since).Round(time.Millisecond))
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.open {
+		o.setLocked(0)
+	}
+}
+
+// over ends the outage: a quorum voted. It returns since when the outage lasted, if the log has its
+// beginning, and 0 otherwise.
+func (o *outage) over() (since instant) {
+	if !o.failing.Load() {
+		return 0
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.open {
+		since = o.since
+	}
+	o.setLocked(0)
+	o.open = false
+	return since
+}
+
+// quorumVotes ends the outages of some kinds, and logs that if the log has the beginning of one.
+func (p *pool) quorumVotes(outages ...*outage) {
+	var first instant
+	for _, o := range outages {
+		if since := o.over(); since != 0 && (first == 0 || since < first) {
+			first = since
+		}
+	}
+	if first != 0 {
+		p.events.log(slog.LevelInfo, "a quorum of the masters votes", "after", p.now().Sub(first).Round(time.Millisecond))
 	}
 }
 
@@ -180,14 +232,11 @@ func (o *outage) over(p *pool) {
 func (p *pool) noteAttempt(f *failure) {
 	switch o := &p.callsOut; {
 	case f == nil:
-		o.over(p)
-		p.renewalsOut.over(p)
-	case f.verdict != nil && f.verdict.HeldByQuorum():
-		o.over(p)
+		p.quorumVotes(o, &p.renewalsOut)
+	case f.verdict != nil && f.verdict.quorumAnswered():
+		p.quorumVotes(o)
 	case errors.Is(f.err, ErrTaken): // masters may be down all the same
-		if !o.open.Load() {
-			o.since.Store(nil)
-		}
+		o.forget()
 	case f.verdict == nil || !errors.Is(f.err, ErrNoQuorum) || errors.Is(f.err, ErrQuarantine):
 	default:
 		o.failed(p, f.verdict, func(instant) []any { return []any{"reason", Reason(ErrNoQuorum)} })
@@ -198,7 +247,7 @@ func (p *pool) noteAttempt(f *failure) {
 // The log has it at once: the holders must hurry.
 func (p *pool) noteRenewal(failed *QuorumError) {
 	if failed == nil {
-		p.renewalsOut.over(p)
+		p.quorumVotes(&p.renewalsOut)
 		return
 	}
 	p.renewalsOut.failed(p, failed, func(now instant) []any {
@@ -210,8 +259,7 @@ func (p *pool) noteRenewal(failed *QuorumError) {
 // outlasts is called when a caller has waited for a while, perhaps without an attempt: while no
 // quorum is up none is made.
 func (p *pool) outlasts(c *caller) {
-	o := &p.callsOut
-	if o.since.Load() == nil || o.open.Load() || p.quorumUp() {
+	if p.quorumUp() {
 		return
 	}
 	if last := p.lastVerdict(p.lines.Standing(c)); last != nil {

@@ -117,7 +117,7 @@ type events struct {
 	verbose bool // events that are not for the log alone are wanted; set before the first one
 	wake    chan struct{}
 
-	voteless sync.Map // the nodes of which the log has said that calls wait for their quarantine
+	voteless sync.Map // the nodes of which the log has said that calls wait for their quarantine, with the instant from which it says so again
 
 	mu      lockorder.Mutex[lockorder.Events]
 	queue   []notice // guarded by mu

@@ -320,4 +320,11 @@ func TestLogOfManyWarnings(t *testing.T) {
 	lost(31*time.Second, 3)
 	e.summarize(began.Add(31*time.Second), true)
 	want("resource=31s-0", "more=1")
+	for i := range 50 { // a master that comes and goes
+		at := began.Add(time.Minute + time.Duration(i)*time.Millisecond)
+		e.write(Event{Kind: EventMasterDown, Time: at, Master: "c", Err: ErrNoQuorum})
+		e.write(Event{Kind: EventMasterUp, Time: at.Add(time.Microsecond), Master: "c"})
+	}
+	ends(62*time.Second, 70*time.Second)
+	want("WARN", "INFO", "more=48", "more=48")
 }

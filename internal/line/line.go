@@ -59,7 +59,7 @@ type Attempts struct {
 	IsCalled  bool      // the queue node has called since the last attempt began
 	Released  bool      // the process has just had the resource
 	QueuedAt  int       // the node in whose queue the process is, or Nowhere
-	Outage    bool      // fewer nodes than a quorum were up: no attempt until a quorum is; the head looks at AskAt, once
+	Outage    bool      // fewer nodes than a quorum were up: no attempt until a quorum is; the head looks at AskAt, and each OutageLook
 }
 
 // Caller is a call that stands in a line.
@@ -150,7 +150,7 @@ func (l *Line[H, C]) Look(c *Caller[H, C], crowded bool, now time.Time) Advice {
 		c.behind = c.behind || l.Has()
 		return Advice{}
 	case l.Outage && !now.Before(l.AskAt):
-		return Advice{}
+		return Advice{For: l.policy.OutageLook}
 	case now.Before(l.AskAt) && (l.Outage || !l.IsCalled):
 		return Advice{For: l.AskAt.Sub(now)}
 	case crowded && l.Failures == 0 && !l.IsCalled && l.QueuedAt == Nowhere: // an attempt would be refused

@@ -510,10 +510,11 @@ func TestOutage(t *testing.T) {
 		time.Sleep(DefaultPolicy.QueuedDelay - 1)
 		wantAdvice(t, "just before the end of the pause", turns.Look(c), Advice{For: 1})
 		time.Sleep(time.Nanosecond)
-		wantAdvice(t, "at the end of the pause", turns.Look(c), park)
+		look := Advice{For: DefaultPolicy.OutageLook}
+		wantAdvice(t, "at the end of the pause", turns.Look(c), look)
 		time.Sleep(time.Hour)
 		turns.Call(Key{Resource: "r"})
-		wantAdvice(t, "an hour later, called", turns.Look(c), park)
+		wantAdvice(t, "an hour later, called", turns.Look(c), look)
 		turns.Changed(true, func(string) int { return Nowhere })
 		wantAdvice(t, "after a change", turns.Look(c), answered)
 	})

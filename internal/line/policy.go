@@ -14,6 +14,7 @@ type Policy struct {
 	FirstDelay  time.Duration // largest pause before the second attempt
 	MostDelay   time.Duration // largest pause between attempts
 	QueuedDelay time.Duration // largest pause of a process in the queue
+	OutageLook  time.Duration // how often a caller that waits for a quorum of nodes looks, for the log
 	RestDelay   time.Duration // pause of a process that has joined the queue without an attempt
 	MostSpread  int           // a process waits for 1 ms for each process before it, but for no more than so many
 	AskAllEvery time.Duration // how often a process that keeps asking the queue node asks all nodes
@@ -26,6 +27,7 @@ var DefaultPolicy = Policy{
 	FirstDelay:  2 * time.Millisecond,
 	MostDelay:   100 * time.Millisecond,
 	QueuedDelay: time.Second,
+	OutageLook:  10 * time.Second,
 	RestDelay:   250 * time.Millisecond,
 	MostSpread:  100,
 	AskAllEvery: 700 * time.Millisecond,

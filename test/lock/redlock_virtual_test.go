@@ -393,6 +393,26 @@ func TestVirtualLossesAreLogged(t *testing.T) {
 	})
 }
 
+// A quarantine that lasts longer than the masters had said, as their clocks are wrong, is logged again.
+func TestVirtualEndlessQuarantineIsLoggedAgain(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		said := new(locktest.Records)
+		l := b.WarmLocker(redlock.WithLogger(slog.New(said)))
+		for i, wrong := range []time.Duration{-time.Hour, time.Hour} {
+			b.Nodes[i].RestartEmpty()
+			b.Nodes[i].RunClock(1, wrong)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		_, err := l.Lock(ctx, "r")
+		locktest.WantMatch(t, "Lock", err, []error{redlock.ErrQuarantine})
+		list := said.With("masters in quarantine")
+		if len(list) < 4 || len(list) > 14 {
+			t.Errorf("in 2 minutes: got %d lines, want one each 20 s for each of two masters or both", len(list))
+		}
+	})
+}
+
 // A Lock without a deadline does not wait in silence: the log is told once that no quorum answers, and
 // once that it does again.
 func TestVirtualOutageIsLogged(t *testing.T) {
@@ -427,6 +447,21 @@ func TestVirtualOutageIsLogged(t *testing.T) {
 		}
 		if n := len(said.With("no quorum")); n != 1 {
 			t.Errorf("got %d warnings, want 1", n)
+		}
+		time.Sleep(time.Minute)
+		for i, lasts := range []time.Duration{3 * time.Second, 21 * time.Second} { // the second is soon after one that was logged
+			n := i + 2
+			b.Each((*virtual.Node).Kill, 0, 1)
+			w := b.Wait(t.Context(), l)
+			time.Sleep(lasts)
+			if got := len(said.With("no quorum")); got != n {
+				t.Errorf("in outage %d: got %d warnings, want %d", n, got, n)
+			}
+			b.All((*virtual.Node).Heal)
+			b.Unlock(b.Got(w))
+			if got := len(said.With("masters votes")); got != n {
+				t.Errorf("after outage %d: got %d lines about its end, want %d", n, got, n)
+			}
 		}
 	})
 }
