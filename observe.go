@@ -56,7 +56,7 @@ const (
 	EventExtendFailed                        // a renewal or Extend failed; the lease stands until its validity ends
 	EventDowngraded                          // an exclusive lease became that of a reader; Elapsed is how long it was held
 	EventLost                                // a lease ended without having been released; Err is the reason, Elapsed how long it was held
-	EventAbandoned                           // the program dropped a Lease without Unlock, which is renewed until Close or its maximum hold (not reported for leases of packages several and semaphore); Elapsed is how long it was held
+	EventAbandoned                           // the program dropped a Lease without Unlock, which is renewed until Close or its maximum hold; Elapsed is how long it was held
 	EventReleased                            // a lease was released or handed over, or detached if Err is ErrDetached; Elapsed is how long it was held
 	EventExchange                            // a batch of requests was sent to a master; Elapsed is the time to the answer; Err is why there is none
 	EventMasterDown                          // a master stopped answering; it is probed until it answers; Err is the reason

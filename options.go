@@ -259,8 +259,8 @@ func WithTrustedDisk() Option { return option(func(c *config) { c.trusted = true
 //     stepped. Of warnings of one kind with one reason about one master, the library logs the
 //     first, after a second those that came together with it, and then one in 10 s; "more" has the
 //     number of the others.
-//   - Level Info: an outage is over, with its length, at the first grant; a master is up again; the
-//     number of masters is even.
+//   - Level Info: a quorum votes again after an outage that was logged, with its length; a master is
+//     up again, told as seldom as a warning; the number of masters is even.
 //   - Level Debug: every other [Event], but [EventExchange].
 func WithLogger(l *slog.Logger) Option {
 	if l == nil {

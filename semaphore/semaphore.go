@@ -294,7 +294,8 @@ func (s *Semaphore) lease(ctx context.Context, got []*redlock.Lease) *Lease {
 		return nil
 	}
 	for _, le := range got {
-		context.AfterFunc(le.Context(), func() { s.put(true, s.permit(le)) }) // tried first the next time
+		permit := s.permit(le) // the function does not refer to le: the garbage collector tells of leases that were dropped
+		context.AfterFunc(le.Context(), func() { s.put(true, permit) }) // tried first the next time
 	}
 	return &Lease{several.Join(ctx, got...), s}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/d0720281/redlock"
 )
@@ -20,19 +21,26 @@ import (
 // A part can be unlocked or detached by itself. The lease goes on with the other parts, and ends
 // with the last one.
 type Lease struct {
+	*ending
 	parts []*redlock.Lease // sorted by resource
-	ctx   context.Context
-	end   context.CancelCauseFunc
-	left  atomic.Int32 // parts that were not given back
 
 	holdEnd time.Time   // the end of WithMaxHold; zero if there is none
 	timer   *time.Timer // of holdEnd; nil if there is none
 }
 
+// ending ends a Lease. What waits for the end of a part refers to the ending alone and not to the
+// parts, so that the garbage collector can tell that the caller has dropped the Lease.
+type ending struct {
+	parts []weak.Pointer[redlock.Lease]
+	left  atomic.Int32 // parts that were not given back
+	ctx   context.Context
+	end   context.CancelCauseFunc
+}
+
 // Join makes one lease of parts, for packages that lock in another order. ctx is the context of the
 // call that got them: the Context of the lease has its values.
 func Join(ctx context.Context, parts ...*redlock.Lease) *Lease {
-	l := &Lease{parts: slices.Clone(parts)}
+	l := &Lease{ending: new(ending), parts: slices.Clone(parts)}
 	slices.SortFunc(l.parts, func(a, b *redlock.Lease) int {
 		switch {
 		case a.Resource() < b.Resource():
@@ -45,39 +53,49 @@ func Join(ctx context.Context, parts ...*redlock.Lease) *Lease {
 	l.ctx, l.end = context.WithCancelCause(valuesOf(context.WithoutCancel(ctx), l.parts))
 	l.left.Store(int32(len(parts)))
 	for _, part := range l.parts {
-		context.AfterFunc(part.Context(), func() { l.partEnded(part) })
+		l.ending.parts = append(l.ending.parts, weak.Make(part))
+	}
+	for _, part := range l.parts {
+		e, ctx, resource := l.ending, part.Context(), part.Resource()
+		context.AfterFunc(ctx, func() { e.partEnded(resource, context.Cause(ctx)) })
 	}
 	return l
 }
 
 // partEnded ends the lease if the part was lost or was the last one.
-func (l *Lease) partEnded(part *redlock.Lease) {
-	cause := context.Cause(part.Context())
+func (e *ending) partEnded(resource string, cause error) {
 	switch {
 	case !givenBack(cause):
-		l.lost(fmt.Errorf("resource %q: %w", part.Resource(), cause))
-	case l.left.Add(-1) == 0:
-		l.end(cause)
+		var parts []*redlock.Lease
+		for _, part := range e.parts {
+			if p := part.Value(); p != nil { // or the caller has dropped it
+				parts = append(parts, p)
+			}
+		}
+		e.lost(parts, fmt.Errorf("resource %q: %w", resource, cause))
+	case e.left.Add(-1) == 0:
+		e.end(cause)
 	}
 }
 
 // lost ends the lease, and gives the parts back when they would have ended without renewal.
-func (l *Lease) lost(cause error) {
-	if l.ctx.Err() != nil {
+func (e *ending) lost(parts []*redlock.Lease, cause error) {
+	if e.ctx.Err() != nil {
 		return
 	}
-	l.end(cause)
+	e.end(cause)
 	var longest time.Duration
-	for _, part := range l.parts {
+	for _, part := range parts {
 		longest = max(longest, part.Validity())
 	}
-	time.AfterFunc(longest, func() { giveBack(l.standing()...) })
+	time.AfterFunc(longest, func() { giveBack(standing(parts)...) })
 }
 
 // endAfter loses the lease after a time, for WithMaxHold.
 func (l *Lease) endAfter(d time.Duration) {
+	e, parts := l.ending, l.parts
 	l.holdEnd = time.Now().Add(d)
-	l.timer = time.AfterFunc(d, func() { l.lost(fmt.Errorf("%w: %w: %v", redlock.ErrLost, redlock.ErrMaxHold, d)) })
+	l.timer = time.AfterFunc(d, func() { e.lost(parts, fmt.Errorf("%w: %w: %v", redlock.ErrLost, redlock.ErrMaxHold, d)) })
 }
 
 // givenBack reports whether the holder has ended a lease by itself.
@@ -86,13 +104,13 @@ func givenBack(err error) bool {
 }
 
 // standing returns the parts that were not given back.
-func (l *Lease) standing() (parts []*redlock.Lease) {
-	for _, part := range l.parts {
+func standing(parts []*redlock.Lease) (stand []*redlock.Lease) {
+	for _, part := range parts {
 		if !givenBack(part.Err()) {
-			parts = append(parts, part)
+			stand = append(stand, part)
 		}
 	}
-	return parts
+	return stand
 }
 
 // valuesOf returns ctx with the values of the leases' contexts: a lock within it of a resource that
@@ -170,7 +188,7 @@ func (l *Lease) Validity() time.Duration {
 	if !l.holdEnd.IsZero() {
 		least = time.Until(l.holdEnd)
 	}
-	parts := l.standing()
+	parts := standing(l.parts)
 	for _, part := range parts {
 		least = min(least, part.Validity())
 	}
@@ -185,7 +203,7 @@ func (l *Lease) Err() error {
 	if l.ctx.Err() != nil {
 		return context.Cause(l.ctx)
 	}
-	for _, part := range l.standing() {
+	for _, part := range standing(l.parts) {
 		if err := part.Err(); err != nil && !givenBack(err) {
 			return fmt.Errorf("resource %q: %w", part.Resource(), err)
 		}
@@ -200,7 +218,7 @@ func (l *Lease) Extend(ctx context.Context) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
-	return errors.Join(each(l.standing(), func(part *redlock.Lease) error { return part.Extend(ctx) })...)
+	return errors.Join(each(standing(l.parts), func(part *redlock.Lease) error { return part.Extend(ctx) })...)
 }
 
 // Unlock ends the lease, and unlocks its parts at the same time, as [redlock.Lease.Unlock] does.

@@ -11,6 +11,8 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/redistest"
+	"github.com/d0720281/redlock/semaphore"
+	"github.com/d0720281/redlock/several"
 )
 
 // A lease whose Lease was dropped without Unlock is renewed until Close: the log has its resource and its age, once.
@@ -39,4 +41,35 @@ func TestDroppedLease(t *testing.T) {
 		t.Errorf("got %v, %v, want both leases to go on", ctx.Err(), held.Err())
 	}
 	locktest.Unlock(t, held)
+}
+
+// The parts of a lease on several resources, and the permits of a semaphore, are told alike.
+func TestDroppedParts(t *testing.T) {
+	t.Parallel()
+	c := locktest.Start(t, 3)
+	said := new(locktest.Records)
+	l := locktest.Open(t, c.Addrs, redlock.WithTTL(3*time.Second), redlock.WithMasterTimeout(750*time.Millisecond), redlock.WithLogger(slog.New(said)))
+	both, err := several.Lock(t.Context(), l, several.Names{Write: []string{"a", "b"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := both.Context()
+	permits, err := semaphore.New(l, "permits", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := permits.Acquire(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		runtime.GC()
+		return len(said.With("dropped without Unlock")) >= 1
+	}, "the log has the lease")
+	redistest.Eventually(t, 15*time.Second, func() bool { // one line for all that come within a second, and their number
+		text := fmt.Sprint(said.With("dropped without Unlock"))
+		return strings.Contains(text, "more:1") || len(said.With("dropped without Unlock")) >= 3
+	}, "the log has both parts and the permit")
+	if ctx.Err() != nil {
+		t.Errorf("the context of the lease: got %v, want none", ctx.Err())
+	}
 }
