@@ -252,14 +252,14 @@ func (g *grant) probe() {
 }
 
 // brokenOn notes on which nodes a Break by the lease's own Locker has replaced keys: tokens has the
-// token of each. It ends the lease if its own are too many for a quorum.
+// token of each, or wire.Readers for the claims of all readers. It ends the lease if its own are too many for a quorum.
 //
 // Source: ALGORITHM section 5, "Break".
 func (g *grant) brokenOn(tokens []string) {
 	g.mu.Lock()
 	taken := 0
 	for i, token := range tokens {
-		if token == g.keys.ID {
+		if token == g.keys.ID || g.shared && token == wire.Readers {
 			taken++
 			g.nodes[i].held = false
 			g.noteLocked(i, wire.Extend, errTakenAway)

@@ -17,14 +17,15 @@ import (
 // and lives as long as the key would have. So the holder cannot renew its lease any more, and loses
 // it with [redlock.ErrBroken]. Until then no other holder gets the resource. A holder of this
 // Locker loses the lease at once. A holder that has renewed its lease at least once learns of the
-// Break by a message. Any other holder learns of it at its next renewal or Extend, or loses the lease when
-// its validity ends.
+// Break by a message. Any other holder learns of it at its next renewal or Extend, or loses the
+// lease when its validity ends.
 //
 // A holder that has learned of the Break removes the placeholders when it unlocks the lease. If it
 // does not unlock, the library removes them after the time of [redlock.WithGrace] and another 200
-// ms, or a fifth of the TTL if that is less. Then the resource is free for the next holder. The resource is free only when the
-// placeholders expire if the holder has died or is cut off, if it has adopted the lease (see
-// [redlock.Locker.Adopt]), or if its lease has no renewal and it does not call Extend.
+// ms, or a fifth of the TTL if that is less. Then the resource is free for the next holder. The
+// resource is free only when the placeholders expire if the holder has died or is cut off, if it
+// has adopted the lease (see [redlock.Locker.Adopt]), or if its lease has no renewal and it does
+// not call Extend.
 //
 // Break takes a resource from all readers at once, also from those that came after Break looked at
 // the masters. No other holder gets it before the keys of the readers would have ended.
@@ -69,6 +70,9 @@ func Break(ctx context.Context, l *redlock.Locker, resource string) (Inspection,
 		m := &in.Masters[i]
 		if m.Broken = errs[i] == nil && seen[i].Taken(); m.Broken {
 			m.TTL, taken[i] = left[i], m.Token
+			if seen[i].Value == wire.Sign {
+				taken[i] = wire.Readers
+			}
 			failed.Granted++
 			continue
 		}

@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -53,6 +54,25 @@ func broken(b *locktest.Bubble, l *redlock.Locker) {
 	if _, err := admin.Break(b.T.Context(), l, stuck); err != nil {
 		b.T.Fatalf("Break: got %v, want no error", err)
 	}
+}
+
+// Readers of the Locker that breaks lose their leases at once, like a holder.
+//
+// Source: ALGORITHM section 5, "Break".
+func TestBreakOfReadersOfTheLocker(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
+		reader := b.Lock(l, stuck, redlock.Shared())
+		other := b.Lock(l, "other", redlock.Shared())
+		synctest.Wait()
+		broken(b, l)
+		if err := reader.Err(); !errors.Is(err, redlock.ErrBroken) {
+			t.Errorf("the reader: got %v, want ErrBroken", err)
+		}
+		if err := other.Err(); err != nil {
+			t.Errorf("a reader of another resource: got %v, want it held", err)
+		}
+	})
 }
 
 // A live holder learns that its lock was broken. When it has ended its lease, it releases the
