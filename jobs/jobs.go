@@ -182,7 +182,7 @@ func try[L any](ctx context.Context, l *Locker, job string, get func() (L, error
 		}
 		d := pause(tries)
 		if !worthwhile(err) || time.Since(began)+d > limit || !l.sleep(ctx, d) {
-			if ctx == nil || ctx.Err() == nil {
+			if ctx == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()) { // the attempt was not cut short
 				l.note(job, err)
 			}
 			return none, err

@@ -204,6 +204,12 @@ func TestVirtualLeftOut(t *testing.T) {
 			t.Error("Lock: got no error, want ErrNoQuorum")
 		}
 		left(3)
+		short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond) // less than the tries take
+		defer cancel()
+		if _, err := j.Lock(short, "a third"); !errors.Is(err, redlock.ErrNoQuorum) {
+			t.Errorf("Lock for 20 ms: got %v, want ErrNoQuorum", err)
+		}
+		left(4)
 		b.All((*virtual.Node).Heal)
 		time.Sleep(time.Second)
 		if _, err := j.Lock(t.Context(), "r"); !errors.Is(err, redlock.ErrTaken) {
@@ -220,7 +226,7 @@ func TestVirtualLeftOut(t *testing.T) {
 		if _, err := j.Lock(t.Context(), "r"); err == nil {
 			t.Error("Lock: got no error, want ErrNoQuorum")
 		}
-		left(4)
+		left(5)
 	})
 }
 
