@@ -89,7 +89,7 @@ func (c *connection) mistake(addr string, err error) string {
 }
 
 // probeWithin bounds how long a probe of the protocol takes.
-const probeWithin = time.Second
+const probeWithin = 3 * time.Second
 
 // isPlain reports whether a server speaks the protocol of Redis without TLS.
 func isPlain(o *redis.Options) bool {
