@@ -29,9 +29,11 @@
 // Processes that wait for the same permits send 2 to 5 messages for each one of a lock. TryAcquire
 // may be refused while another process tries the same permits. Permits that a caller of n has while
 // it waits for the others are unused. If the caller then gives up, [redlock.WithMinHold] keeps them
-// taken. If a quarantine outlasts the deadline of a waiting caller, the caller learns that only at
-// the deadline. The options of the leases are those of New, because the waiting serves all callers;
-// the values of a caller's context reach its lease.
+// taken. With a minimum hold an attempt asks for no more permits at a time than it lacks, so a
+// refusal takes as many round trips as there are permits. If a quarantine outlasts the deadline of
+// a waiting caller, the caller learns that only at the deadline. The options of the leases are
+// those of New, because the waiting serves all callers; the values of a caller's context reach its
+// lease.
 //
 // All clients should give a semaphore the same number of permits. If they do not, the largest
 // number that is in use holds. A client that meets a holder with another number logs that once: the
@@ -294,7 +296,7 @@ func (s *Semaphore) lease(ctx context.Context, got []*redlock.Lease) *Lease {
 		return nil
 	}
 	for _, le := range got {
-		permit := s.permit(le) // the function does not refer to le: the garbage collector tells of leases that were dropped
+		permit := s.permit(le)                                          // the function does not refer to le: the garbage collector tells of leases that were dropped
 		context.AfterFunc(le.Context(), func() { s.put(true, permit) }) // tried first the next time
 	}
 	return &Lease{several.Join(ctx, got...), s}
