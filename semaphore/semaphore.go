@@ -296,7 +296,8 @@ func (s *Semaphore) lease(ctx context.Context, got []*redlock.Lease) *Lease {
 		return nil
 	}
 	for _, le := range got {
-		permit := s.permit(le)                                          // the function does not refer to le: the garbage collector tells of leases that were dropped
+		// The function does not refer to le, so that the garbage collector can tell of a lease that was dropped.
+		permit := s.permit(le)
 		context.AfterFunc(le.Context(), func() { s.put(true, permit) }) // tried first the next time
 	}
 	return &Lease{several.Join(ctx, got...), s}

@@ -461,11 +461,11 @@ func TestGroupOfReplicas(t *testing.T) {
 	host, port, err := net.SplitHostPort(addrs[2])
 	must(t, err)
 	client := redistest.Client(t, addrs[1])
-	must(t, client.SlaveOf(t.Context(), host, port).Err())
+	must(t, client.ReplicaOf(t.Context(), host, port).Err())
 	redistest.Eventually(t, 20*time.Second, func() bool { return errors.Is(try(1), reason.NotMaster) }, "group 1 is known to be a replica")
 	time.Sleep(time.Second) // a survey or more
 	redistest.Eventually(t, 20*time.Second, serves(0), "group 0 grants leases while group 1 is a replica")
-	must(t, client.SlaveOf(t.Context(), "NO", "ONE").Err())
+	must(t, client.ReplicaOf(t.Context(), "NO", "ONE").Err())
 	redistest.Eventually(t, 20*time.Second, serves(1), "group 1 grants leases again")
 }
 
