@@ -26,7 +26,7 @@ var (
 	// ErrTaken reports that other processes are in the way: another holder has the resource, a
 	// waiting process has its turn, or several attempts split the votes. Without them, enough
 	// masters could have voted. It comes with ErrNotAcquired and is no reason for an alarm.
-	// [QuorumError.HeldByQuorum] reports whether it is certain that there is another holder, and
+	// [QuorumError.HeldByQuorum] reports whether so many masters say so that they decide it, and
 	// [QuorumError.Holder] returns which holder, and for how long.
 	ErrTaken = errors.New("redlock: taken by another holder")
 
@@ -359,11 +359,10 @@ func (e *QuorumError) Holder() (owner string, left time.Duration) {
 	return owner, left
 }
 
-// HeldByQuorum reports whether so many masters have the resource for other holders, or for attempts of
-// other callers, that the others make no quorum. So the masters work, and another caller has the
-// resource or will have it. Masters without a vote
-// do not count. An error can match [ErrTaken] without that, if some masters had not answered when
-// the others decided.
+// HeldByQuorum reports whether so many masters have the resource for other holders, or for attempts
+// of other callers, that the others make no quorum. So the masters work. Masters without a vote do
+// not count. An error can match [ErrTaken] without that, if some masters had not answered when the
+// others decided.
 func (e *QuorumError) HeldByQuorum() bool {
 	return e.are(func(n *MasterError) bool { return errors.Is(n.Err, errHeldByOther) && n.Quarantine == 0 })
 }

@@ -8,10 +8,10 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/d0720281/redlock/internal/lockorder"
 	"github.com/d0720281/redlock/internal/node"
 )
 
@@ -32,7 +32,7 @@ type warning struct {
 }
 
 // write logs an event. Of warnings that are alike it logs the first, and counts the others for
-// [events.summarize]. So it does for a master that is up again and again.
+// [events.summarize]. So it does with the lines about masters that are up again.
 func (e *events) write(ev Event) {
 	alike := kinds[ev.Kind].level >= slog.LevelWarn && ev.Kind != EventWarning || ev.Kind == EventMasterUp
 	if !alike { // each of these is another one
@@ -40,13 +40,30 @@ func (e *events) write(ev Event) {
 		return
 	}
 	key := ev.Kind.String() + " " + ev.Master + " " + Reason(ev.Err)
+	more := 0
+	for other, w := range e.logged {
+		if other != key && w.more > 0 && ev.replaces(w.last) {
+			more += w.more
+			w.more = 0
+		}
+	}
 	if w := e.logged[key]; w != nil {
 		w.last = ev
-		w.more++
+		w.more += more + 1
 		return
 	}
 	e.logged[key] = &warning{first: ev.Time, until: ev.Time.Add(logBurst)}
-	e.writeLine(ev)
+	if more > 0 {
+		e.writeLine(ev, "more", more)
+	} else {
+		e.writeLine(ev)
+	}
+}
+
+// replaces reports whether an event makes an earlier one untrue: a master is down or up.
+func (ev Event) replaces(earlier Event) bool {
+	isState := func(k EventKind) bool { return k == EventMasterDown || k == EventMasterUp }
+	return isState(ev.Kind) && isState(earlier.Kind) && ev.Master == earlier.Master
 }
 
 // summarize logs the last one of the warnings that were counted long enough, or of all if the log
@@ -109,8 +126,9 @@ func (ev Event) attrs() (list []any) {
 	return list
 }
 
-// waiting logs that calls wait for nodes to have their votes again: once for each quarantine, and again
-// if that lasts longer than the node had said, as its clock does not agree with the others. The key "reason" marks what calls wait for, here and in noteAttempt.
+// waiting logs that calls wait for nodes to have their votes again: once for each quarantine, and
+// again if that lasts longer than the node had said, as its clock does not agree with the others.
+// The key "reason" marks what calls wait for, here and in noteAttempt.
 func (e *events) waiting(s *node.Set, voteless map[*node.Node]time.Duration) (logged bool) {
 	var texts []string
 	longest, distrusted := time.Duration(0), false
@@ -146,7 +164,7 @@ type outage struct {
 	after time.Duration // how long no quorum is found before the log says so
 
 	failing atomic.Bool // since is set; written under mu, and read without it where a quorum votes: the usual case
-	mu      sync.Mutex
+	mu      lockorder.Mutex[lockorder.Outage]
 	since   instant // of the first failure; 0: a quorum voted since; guarded by mu
 	logged  instant // when the log said so last; 0: never; guarded by mu
 	open    bool    // the log has its beginning and not its end; guarded by mu
@@ -162,17 +180,15 @@ func (o *outage) setLocked(since instant) {
 func (o *outage) failed(p *pool, e *QuorumError, attrs func(now instant) []any) {
 	now := p.now()
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	if o.since == 0 {
 		o.setLocked(now)
 	}
-	told := o.open || now.Sub(o.since) < o.after || o.logged != 0 && now.Sub(o.logged) < logEvery
-	if !told {
-		o.open, o.logged = true, now
+	if o.open || now.Sub(o.since) < o.after || o.logged != 0 && now.Sub(o.logged) < logEvery {
+		return
 	}
-	o.mu.Unlock()
-	if !told {
-		p.events.log(slog.LevelWarn, o.text, append(attrs(now), "masters", e.answers())...)
-	}
+	o.open, o.logged = true, now
+	p.events.log(slog.LevelWarn, o.text, append(attrs(now), "masters", e.answers())...)
 }
 
 // begins notes that the log has just told of an outage in another way.
@@ -239,9 +255,12 @@ func (p *pool) noteAttempt(f *failure) {
 		o.forget()
 	case f.verdict == nil || !errors.Is(f.err, ErrNoQuorum) || errors.Is(f.err, ErrQuarantine):
 	default:
-		o.failed(p, f.verdict, func(instant) []any { return []any{"reason", Reason(ErrNoQuorum)} })
+		o.failed(p, f.verdict, noQuorum)
 	}
 }
+
+// noQuorum is what the log has of an outage of calls.
+func noQuorum(instant) []any { return []any{"reason", Reason(ErrNoQuorum)} }
 
 // noteRenewal takes the result of a round of renewal; failed is nil if a quorum extended the lease.
 // The log has it at once: the holders must hurry.
@@ -257,12 +276,12 @@ func (p *pool) noteRenewal(failed *QuorumError) {
 }
 
 // outlasts is called when a caller has waited for a while, perhaps without an attempt: while no
-// quorum is up none is made.
+// quorum is up none is made. That is an outage, whatever the last attempt has met.
 func (p *pool) outlasts(c *caller) {
 	if p.quorumUp() {
 		return
 	}
 	if last := p.lastVerdict(p.lines.Standing(c)); last != nil {
-		p.noteAttempt(&failure{err: last, verdict: last})
+		p.callsOut.failed(p, last, noQuorum)
 	}
 }

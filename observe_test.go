@@ -326,5 +326,11 @@ func TestLogOfManyWarnings(t *testing.T) {
 		e.write(Event{Kind: EventMasterUp, Time: at.Add(time.Microsecond), Master: "c"})
 	}
 	ends(62*time.Second, 70*time.Second)
-	want("WARN", "INFO", "more=48", "more=48")
+	want("WARN", "INFO", "is up again\" master=c more=97")
+	e.write(Event{Kind: EventMasterDown, Time: began.Add(63 * time.Second), Master: "c", Err: ErrNoQuorum})
+	e.write(Event{Kind: EventMasterUp, Time: began.Add(64 * time.Second), Master: "c"})
+	e.write(Event{Kind: EventMasterDown, Time: began.Add(65 * time.Second), Master: "c", Err: errNodeTimeout}) // stays down
+	want("level=WARN msg=\"redlock: master is down\" master=c error=\"timeout: no answer within the master timeout\" more=2")
+	e.summarize(began.Add(80*time.Second), false)
+	want("") // not that the master is up again
 }

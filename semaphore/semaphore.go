@@ -28,12 +28,12 @@
 //
 // Processes that wait for the same permits send 2 to 5 messages for each one of a lock. TryAcquire
 // may be refused while another process tries the same permits. Permits that a caller of n has while
-// it waits for the others are unused. If the caller then gives up, [redlock.WithMinHold] keeps them
-// taken. With a minimum hold an attempt asks for no more permits at a time than it lacks, so a
-// refusal takes as many round trips as there are permits. If a quarantine outlasts the deadline of
-// a waiting caller, the caller learns that only at the deadline. The options of the leases are
-// those of New, because the waiting serves all callers; the values of a caller's context reach its
-// lease.
+// it waits for the others are unused. [redlock.WithMinHold] also keeps permits taken that a caller
+// gives up, or that were granted while callers waited and that no caller wants any more. With a
+// minimum hold an attempt asks for no more permits at a time than it lacks, so a refusal takes as
+// many round trips as there are permits. If a quarantine outlasts the deadline of a waiting caller,
+// the caller learns that only at the deadline. The options of the leases are those of New, because
+// the waiting serves all callers; the values of a caller's context reach its lease.
 //
 // All clients should give a semaphore the same number of permits. If they do not, the largest
 // number that is in use holds. A client that meets a holder with another number logs that once: the
@@ -171,7 +171,11 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
 		return nil, err
 	}
 	if !s.busy() {
-		got, err := s.try(ctx, n, 2*n)
+		most := 2 * n
+		if s.keeps {
+			most = MaxPermits // to wait for permits can get more than are wanted
+		}
+		got, err := s.try(ctx, n, most)
 		if err == nil || ctx.Err() != nil || !errors.Is(err, redlock.ErrTaken) && !errors.Is(err, redlock.ErrNoQuorum) {
 			return s.lease(ctx, got), err
 		}
@@ -275,6 +279,9 @@ func (s *Semaphore) try(ctx context.Context, n, most int) (got []*redlock.Lease,
 				giveBack(le)
 				refused = append(refused, permits[i])
 			}
+		}
+		if s.keeps && !errors.Is(err, redlock.ErrTaken) { // the next permit would be refused alike, after a while
+			break
 		}
 	}
 	if len(got) < n {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
-	"weak"
 
 	"github.com/d0720281/redlock"
 )
@@ -28,10 +27,10 @@ type Lease struct {
 	timer   *time.Timer // of holdEnd; nil if there is none
 }
 
-// ending ends a Lease. What waits for the end of a part refers to the ending alone and not to the
-// parts, so that the garbage collector can tell that the caller has dropped the Lease.
+// ending ends a Lease. It has copies of the parts, as it lives until they end: the garbage collector
+// can tell that the caller has dropped the parts themselves, which the log reports.
 type ending struct {
-	parts []weak.Pointer[redlock.Lease]
+	parts []*redlock.Lease
 	left  atomic.Int32 // parts that were not given back
 	ctx   context.Context
 	end   context.CancelCauseFunc
@@ -53,7 +52,8 @@ func Join(ctx context.Context, parts ...*redlock.Lease) *Lease {
 	l.ctx, l.end = context.WithCancelCause(valuesOf(context.WithoutCancel(ctx), l.parts))
 	l.left.Store(int32(len(parts)))
 	for _, part := range l.parts {
-		l.ending.parts = append(l.ending.parts, weak.Make(part))
+		same := *part
+		l.ending.parts = append(l.ending.parts, &same)
 	}
 	for _, part := range l.parts {
 		e, ctx, resource := l.ending, part.Context(), part.Resource()
@@ -66,36 +66,30 @@ func Join(ctx context.Context, parts ...*redlock.Lease) *Lease {
 func (e *ending) partEnded(resource string, cause error) {
 	switch {
 	case !givenBack(cause):
-		var parts []*redlock.Lease
-		for _, part := range e.parts {
-			if p := part.Value(); p != nil { // or the caller has dropped it
-				parts = append(parts, p)
-			}
-		}
-		e.lost(parts, fmt.Errorf("resource %q: %w", resource, cause))
+		e.lost(fmt.Errorf("resource %q: %w", resource, cause))
 	case e.left.Add(-1) == 0:
 		e.end(cause)
 	}
 }
 
 // lost ends the lease, and gives the parts back when they would have ended without renewal.
-func (e *ending) lost(parts []*redlock.Lease, cause error) {
+func (e *ending) lost(cause error) {
 	if e.ctx.Err() != nil {
 		return
 	}
 	e.end(cause)
 	var longest time.Duration
-	for _, part := range parts {
+	for _, part := range e.parts {
 		longest = max(longest, part.Validity())
 	}
-	time.AfterFunc(longest, func() { giveBack(standing(parts)...) })
+	time.AfterFunc(longest, func() { giveBack(standing(e.parts)...) })
 }
 
 // endAfter loses the lease after a time, for WithMaxHold.
 func (l *Lease) endAfter(d time.Duration) {
-	e, parts := l.ending, l.parts
+	e := l.ending
 	l.holdEnd = time.Now().Add(d)
-	l.timer = time.AfterFunc(d, func() { e.lost(parts, fmt.Errorf("%w: %w: %v", redlock.ErrLost, redlock.ErrMaxHold, d)) })
+	l.timer = time.AfterFunc(d, func() { e.lost(fmt.Errorf("%w: %w: %v", redlock.ErrLost, redlock.ErrMaxHold, d)) })
 }
 
 // givenBack reports whether the holder has ended a lease by itself.
@@ -158,7 +152,8 @@ func (l *Lease) Context() context.Context { return l.ctx }
 // returned function is called.
 func (l *Lease) Within(ctx context.Context) (context.Context, context.CancelFunc) {
 	inner, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
+	leaseCtx := l.ctx
+	stop := context.AfterFunc(leaseCtx, func() { cancel(context.Cause(leaseCtx)) })
 	if l.ctx.Err() != nil {
 		cancel(context.Cause(l.ctx))
 	}

@@ -16,15 +16,15 @@
 //
 // A master compares groups when a client asks it for votes. So a client asks the masters of each
 // group for a lock of the package's own before its first lease, and then four times in a
-// quarantine. A client that reaches no quorum of a group
-// leaves that group out, until it asks again; servers that are replicas at that time do not count as reached. So two
-// clients with different groups can both be served if one of them could not reach the groups that both have. A
-// group whose masters answer with another error, such as out of memory, stops the other groups of a client: it
-// could have other clients. A
-// client that is refused later, because it was cut off from a group for two quarantines, gets no
-// new lease; the leases that it has in other groups go on. If the masters of a group are emptied, a
-// client with other groups can be served one TTL before the last lease of a client with the former
-// groups has ended: so do not change groups in the quarantine of a master.
+// quarantine. A client that cannot reach a quorum of a group leaves that group out, until it asks
+// again. So two clients with different groups can both be served if one of them could not reach the
+// groups that both have. A group whose masters answer with an error, such as out of memory, stops
+// the other groups of the client, because that group may serve clients with other groups. Replicas,
+// and servers that load their data, serve nobody: they stop only a client that the group has not
+// accepted before. A client that is refused later, because it was cut off from a group for two
+// quarantines, gets no new lease; the leases that it has in other groups go on. If the masters of a
+// group are emptied, a client with other groups can be served one TTL before the last lease of a
+// client with the former groups has ended: so do not change groups in the quarantine of a master.
 //
 // To change the groups, stop the processes with the former groups, and start those with the new
 // ones, in any order: the new ones are refused until the former ones have been gone for two

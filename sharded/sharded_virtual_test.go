@@ -81,16 +81,20 @@ func inGroup(t *testing.T, l *sharded.Locker, group int) string {
 //
 // Source: ALGORITHM section 8, "Groups".
 func TestVirtualGroups(t *testing.T) {
-	for name, fail := range map[string]func(n *virtual.Node){
-		"no answer":  blackhole,
-		"too late":   func(n *virtual.Node) { n.Latency(200*time.Millisecond, 200*time.Millisecond) },
-		"restarting": (*virtual.Node).Kill,
+	for name, test := range map[string]struct {
+		fail  func(n *virtual.Node)
+		stops bool // a client that comes then
+	}{
+		"no answer":     {blackhole, false},
+		"too late":      {func(n *virtual.Node) { n.Latency(200*time.Millisecond, 200*time.Millisecond) }, false},
+		"no connection": {(*virtual.Node).Kill, false},
+		"loading":       {func(n *virtual.Node) { n.Refuse("LOADING Redis is loading the dataset in memory") }, true},
 	} {
-		t.Run(name, func(t *testing.T) { groupWithoutQuorum(t, fail) })
+		t.Run(name, func(t *testing.T) { groupWithoutQuorum(t, test.fail, test.stops) })
 	}
 }
 
-func groupWithoutQuorum(t *testing.T, fail func(n *virtual.Node)) {
+func groupWithoutQuorum(t *testing.T, fail func(n *virtual.Node), stops bool) {
 	locktest.InBubble(t, 6, func(t *testing.T, b *locktest.Bubble) {
 		l := open(b, groupsAB)
 		for group, nodes := range groupsAB {
@@ -110,7 +114,13 @@ func groupWithoutQuorum(t *testing.T, fail func(n *virtual.Node)) {
 			t.Errorf("TryLock in group 1: got %v, want ErrNoQuorum", err)
 		}
 		fresh := open(b, groupsAB)
-		b.Unlock(lock(b, fresh, held.Resource()))
+		lease, err := fresh.TryLock(t.Context(), held.Resource())
+		if (err != nil) != stops {
+			t.Errorf("TryLock of a new client in group 0: got %v, want an error: %t", err, stops)
+		}
+		if err == nil {
+			b.Unlock(lease)
+		}
 	})
 }
 
@@ -126,7 +136,7 @@ func TestVirtualGroupsGiveUp(t *testing.T) {
 		locktest.WantMatch(t, "Lock", err, []error{redlock.ErrNotAcquired, context.Canceled, why})
 		must(t, l.Close())
 		_, err = l.Lock(t.Context(), "r")
-		locktest.WantMatch(t, "Lock after Close", err, []error{redlock.ErrNotAcquired, redlock.ErrClosed})
+		locktest.WantMatch(t, "Lock after Close", err, []error{redlock.ErrClosed}, redlock.ErrNotAcquired)
 	})
 }
 
@@ -440,12 +450,11 @@ func (c *changeOver) turn(t *testing.T, l *sharded.Locker, resource string, leas
 	return true
 }
 
-// How the two fleets meet.
 // A group whose masters have become replicas has no votes for any client. It does not stop the other groups, and
 // serves its own resources again when its masters are masters.
 func TestGroupOfReplicas(t *testing.T) {
 	addrs := redistest.Addrs(redistest.Masters(t, 3))
-	l, err := sharded.New([][]string{addrs[:1], addrs[1:2]}, redlock.WithTTL(time.Second), redlock.WithMaxTTL(time.Second), redlock.WithLogger(nil))
+	l, err := sharded.New([][]string{addrs[:1], addrs[1:2]}, redlock.WithTTL(3*time.Second), redlock.WithMaxTTL(3*time.Second), redlock.WithLogger(nil))
 	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	try := func(group int) error {
@@ -469,6 +478,7 @@ func TestGroupOfReplicas(t *testing.T) {
 	redistest.Eventually(t, 20*time.Second, serves(1), "group 1 grants leases again")
 }
 
+// How the two fleets meet.
 func newOnesRefused(c *changeOver) bool { return c.refused >= 20 }
 func twoHolders(c *changeOver) bool     { return c.twice > 10 }
 

@@ -7,12 +7,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/d0720281/redlock"
 )
 
 // resource is the lock that a survey tries to get in each group. No client keeps it.
 const resource = "sharded"
 
+// errClosed is the error of a call during which the Locker was closed.
 var errClosed = fmt.Errorf("sharded: %w: %w", redlock.ErrNotAcquired, redlock.ErrClosed)
 
 // survey finds out whether clients with other groups are at work. It tries to lock a resource of
@@ -76,6 +79,11 @@ func (s *survey) countsLocked() bool { return s.counted && s.clock.Now() < s.unt
 
 // ask returns the result of the next survey.
 func (s *survey) ask(ctx context.Context) error {
+	select {
+	case <-s.groups[0].Done():
+		return redlock.ErrClosed
+	default:
+	}
 	s.start.Do(func() { s.running.Go(s.run) })
 	result := make(chan error, 1)
 	select {
@@ -191,9 +199,10 @@ func probe(g *redlock.Locker) error {
 // judge returns what the result of a probe means. A group accepts if a quorum of its masters do:
 // they granted, or another client had the lock. A client that the group has accepted before counts
 // masters in quarantine, too, so that masters that restart in one group do not stop the others. A
-// group also passes if too few of its servers answer as masters, and none of them names other groups:
-// it must not stop the other groups. An answer like "out of memory" stops them: such a master can
-// serve clients with other groups, and does not name them.
+// group also passes if too few masters answer, and none of them names other groups: it must not stop
+// the other groups. For a client that the group has accepted before, a server that serves nobody
+// counts as one that does not answer. An answer like "out of memory" stops all groups: such a master
+// can have served clients with other groups, and does not name them.
 func judge(err error, entered bool) (accepts, passes bool) {
 	var q *redlock.QuorumError
 	switch {
@@ -208,7 +217,7 @@ func judge(err error, entered bool) (accepts, passes bool) {
 		case m.Quarantine > 0 || why == "quarantine": // also with another client's key
 			quarantined++
 		case why == "taken":
-		case why == "timeout" || why == "connection" || why == "late" || why == "not_master":
+		case why == "timeout" || why == "connection" || entered && servesNobody(m):
 			silent++
 		default:
 			failed++
@@ -220,6 +229,12 @@ func judge(err error, entered bool) (accepts, passes bool) {
 	}
 	accepts = accepting >= q.Need
 	return accepts, accepts || conflicts(err) == 0 && q.Total-silent < q.Need
+}
+
+// servesNobody reports whether a server has no votes for any client now, and has a quarantine before it
+// has votes again: a replica, or a server that loads its data.
+func servesNobody(m *redlock.MasterError) bool {
+	return redlock.Reason(m) == "not_master" || redis.IsLoadingError(m.Err)
 }
 
 // conflicts returns how many masters of a group are in use by clients with other groups.

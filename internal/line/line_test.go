@@ -493,8 +493,8 @@ func TestCall(t *testing.T) {
 	})
 }
 
-// In an outage the head makes no attempt, not even if it is called. It looks once when its pause is
-// over, and then waits for a change.
+// In an outage the head makes no attempt, not even if it is called. It looks when its pause is over,
+// and again each OutageLook, and otherwise waits for a change.
 //
 // Source: ALGORITHM section 10, "An outage is an event".
 func TestOutage(t *testing.T) {

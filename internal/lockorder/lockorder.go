@@ -9,6 +9,7 @@ type (
 	Calls     struct{} // the count of calls under way
 	Lines     struct{} // the callers of the process, by resource
 	Grant     struct{} // one attempt, or one lease
+	Outage    struct{} // whether the log has an outage
 	Renewer   struct{} // the leases by the time when they are due
 	Admission struct{} // the attempts that may ask
 	Node      struct{} // one node
@@ -19,5 +20,5 @@ type (
 
 // Place is a place in the order.
 type Place interface {
-	Calls | Lines | Grant | Renewer | Admission | Node | Watch | Servers | Events
+	Calls | Lines | Grant | Outage | Renewer | Admission | Node | Watch | Servers | Events
 }

@@ -36,7 +36,7 @@ func MustBeFree() {
 }
 
 // order is the places, as lockorder.go has them.
-var order = []any{Calls{}, Lines{}, Grant{}, Renewer{}, Admission{}, Node{}, Watch{}, Servers{}, Events{}}
+var order = []any{Calls{}, Lines{}, Grant{}, Outage{}, Renewer{}, Admission{}, Node{}, Watch{}, Servers{}, Events{}}
 
 // place is an index in order.
 type place int

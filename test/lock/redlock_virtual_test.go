@@ -393,6 +393,36 @@ func TestVirtualLossesAreLogged(t *testing.T) {
 	})
 }
 
+// An outage is logged, once, if all that callers know of their resources is that other processes have them.
+func TestVirtualOutageOfTakenLocksIsLogged(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		said := new(locktest.Records)
+		other, l := b.WarmLocker(), b.WarmLocker(redlock.WithLogger(slog.New(said)))
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiters []*locktest.Waiter
+		for i := range 20 {
+			r := fmt.Sprint("r", i)
+			b.Lock(other, r)
+			waiters = append(waiters, b.WaitFor(ctx, l, r))
+			time.Sleep(50 * time.Millisecond)
+		}
+		b.Each((*virtual.Node).Kill, 0, 1)
+		time.Sleep(25 * time.Second)
+		if n, ends := len(said.With("no quorum")), len(said.With("masters votes")); n != 1 || ends != 0 {
+			t.Errorf("in the outage: got %d warnings and %d lines about its end, want 1 and 0", n, ends)
+		}
+		b.All((*virtual.Node).Heal)
+		time.Sleep(5 * time.Second)
+		if n, ends := len(said.With("no quorum")), len(said.With("masters votes")); n != 1 || ends != 1 {
+			t.Errorf("after the outage: got %d warnings and %d lines about its end, want 1 and 1", n, ends)
+		}
+		cancel()
+		for _, w := range waiters {
+			<-w.Done
+		}
+	})
+}
+
 // A quarantine that lasts longer than the masters had said, as their clocks are wrong, is logged again.
 func TestVirtualEndlessQuarantineIsLoggedAgain(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {

@@ -18,9 +18,10 @@
 -- clocks of the other nodes that this clock is right, and again after a caller has denied that.
 -- The whole quarantine lies ahead then.
 --
--- A counter that was on the node before born may be an old one, from a copy of the data: it counts as missing. born and
--- not made, as nothing says that the clock was right then. A node whose disk the client trusts, or for which an operator
--- vouches (born is 0), has forgotten nothing.
+-- A counter that was on the node before born may be an old one, from a copy of the data: it counts as
+-- missing. The field made does not tell that: nothing has confirmed the clock that it was read from.
+-- A node whose disk the client trusts, or for which an operator vouches (born is 0), has forgotten
+-- nothing.
 --
 -- Source: ALGORITHM sections 4 and 8.
 local function guard(marker, now)
