@@ -139,7 +139,7 @@ func (p *pool) waitInLine(ctx context.Context, resource string, lc lockConfig, b
 				p.leave(c)
 				return nil, err
 			}
-			p.outlasts(c)
+			p.outlasts()
 		}
 	}
 }

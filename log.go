@@ -13,6 +13,7 @@ import (
 
 	"github.com/d0720281/redlock/internal/lockorder"
 	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // This file has the log of a Locker: its events, of warnings that are alike the first and how many
@@ -252,7 +253,9 @@ func (p *pool) noteAttempt(f *failure) {
 	case f.verdict != nil && f.verdict.quorumAnswered():
 		p.quorumVotes(o)
 	case errors.Is(f.err, ErrTaken): // masters may be down all the same
-		o.forget()
+		if p.quorumUp() {
+			o.forget()
+		}
 	case f.verdict == nil || !errors.Is(f.err, ErrNoQuorum) || errors.Is(f.err, ErrQuarantine):
 	default:
 		o.failed(p, f.verdict, noQuorum)
@@ -277,11 +280,15 @@ func (p *pool) noteRenewal(failed *QuorumError) {
 
 // outlasts is called when a caller has waited for a while, perhaps without an attempt: while no
 // quorum is up none is made. That is an outage, whatever the last attempt has met.
-func (p *pool) outlasts(c *caller) {
+func (p *pool) outlasts() {
 	if p.quorumUp() {
 		return
 	}
-	if last := p.lastVerdict(p.lines.Standing(c)); last != nil {
-		p.callsOut.failed(p, last, noQuorum)
+	e := p.quorumError("lock", "", 0)
+	for i, n := range p.nodes {
+		if n.Standing().Down != nil {
+			e.Masters = append(e.Masters, p.nodeError(i, wire.Acquire.String(), nil, 0))
+		}
 	}
+	p.callsOut.failed(p, e, noQuorum)
 }

@@ -173,7 +173,7 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
 	if !s.busy() {
 		most := 2 * n
 		if s.keeps {
-			most = MaxPermits // to wait for permits can get more than are wanted
+			most = max(most, atOnce) // to wait for permits can get more than are wanted
 		}
 		got, err := s.try(ctx, n, most)
 		if err == nil || ctx.Err() != nil || !errors.Is(err, redlock.ErrTaken) && !errors.Is(err, redlock.ErrNoQuorum) {

@@ -5,12 +5,13 @@
 //
 // # Promise
 //
-// Within a group all promises of package redlock hold. A group without a quorum stops its own
-// resources alone. If clients with different groups share a group, only those with the groups that
-// came first are served: the calls of the others return an error that matches [redlock.ErrMasters].
-// A group that is added at the end takes its share of the resources from all others, and moves no
-// other resource; a group that is removed from the end gives its own away. Fencing tokens do not
-// fall when a resource moves, as far as the clocks of the masters of all groups agree.
+// Within a group all promises of package redlock hold. A group whose masters do not answer, or are
+// in quarantine, stops its own resources alone. If clients with different groups share a group,
+// only those with the groups that came first are served: the calls of the others return an error
+// that matches [redlock.ErrMasters]. A group that is added at the end takes its share of the
+// resources from all others, and moves no other resource; a group that is removed from the end
+// gives its own away. Fencing tokens do not fall when a resource moves, as far as the clocks of the
+// masters of all groups agree.
 //
 // # Limits
 //
@@ -18,13 +19,13 @@
 // group for a lock of the package's own before its first lease, and then four times in a
 // quarantine. A client that cannot reach a quorum of a group leaves that group out, until it asks
 // again. So two clients with different groups can both be served if one of them could not reach the
-// groups that both have. A group whose masters answer with an error, such as out of memory, stops
-// the other groups of the client, because that group may serve clients with other groups. Replicas,
-// and servers that load their data, serve nobody: they stop only a client that the group has not
-// accepted before. A client that is refused later, because it was cut off from a group for two
-// quarantines, gets no new lease; the leases that it has in other groups go on. If the masters of a
-// group are emptied, a client with other groups can be served one TTL before the last lease of a
-// client with the former groups has ended: so do not change groups in the quarantine of a master.
+// groups that both have. A group whose masters answer with an error, because they are replicas now,
+// load their data or are out of memory, stops the other groups of the client for as long: it may
+// have served clients with other groups. A client that is refused later, because it was cut off
+// from a group for two quarantines, gets no new lease; the leases that it has in other groups go
+// on. If the masters of a group are emptied, a client with other groups can be served one TTL
+// before the last lease of a client with the former groups has ended: so do not change groups in
+// the quarantine of a master.
 //
 // To change the groups, stop the processes with the former groups, and start those with the new
 // ones, in any order: the new ones are refused until the former ones have been gone for two

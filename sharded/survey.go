@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/d0720281/redlock"
 )
 
@@ -200,9 +198,8 @@ func probe(g *redlock.Locker) error {
 // they granted, or another client had the lock. A client that the group has accepted before counts
 // masters in quarantine, too, so that masters that restart in one group do not stop the others. A
 // group also passes if too few masters answer, and none of them names other groups: it must not stop
-// the other groups. For a client that the group has accepted before, a server that serves nobody
-// counts as one that does not answer. An answer like "out of memory" stops all groups: such a master
-// can have served clients with other groups, and does not name them.
+// the other groups. Masters that answer with another error keep a group from passing: one that is out of
+// memory, or was a master until now, can have served clients with other groups, and does not name them.
 func judge(err error, entered bool) (accepts, passes bool) {
 	var q *redlock.QuorumError
 	switch {
@@ -217,7 +214,7 @@ func judge(err error, entered bool) (accepts, passes bool) {
 		case m.Quarantine > 0 || why == "quarantine": // also with another client's key
 			quarantined++
 		case why == "taken":
-		case why == "timeout" || why == "connection" || entered && servesNobody(m):
+		case why == "timeout" || why == "connection":
 			silent++
 		default:
 			failed++
@@ -229,12 +226,6 @@ func judge(err error, entered bool) (accepts, passes bool) {
 	}
 	accepts = accepting >= q.Need
 	return accepts, accepts || conflicts(err) == 0 && q.Total-silent < q.Need
-}
-
-// servesNobody reports whether a server has no votes for any client now, and has a quarantine before it
-// has votes again: a replica, or a server that loads its data.
-func servesNobody(m *redlock.MasterError) bool {
-	return redlock.Reason(m) == "not_master" || redis.IsLoadingError(m.Err)
 }
 
 // conflicts returns how many masters of a group are in use by clients with other groups.

@@ -410,6 +410,8 @@ func TestVirtualOutageOfTakenLocksIsLogged(t *testing.T) {
 		time.Sleep(25 * time.Second)
 		if n, ends := len(said.With("no quorum")), len(said.With("masters votes")); n != 1 || ends != 0 {
 			t.Errorf("in the outage: got %d warnings and %d lines about its end, want 1 and 0", n, ends)
+		} else if text := fmt.Sprint(said.With("no quorum")[0]["masters"]); strings.Count(text, "refused") != 2 || strings.Contains(text, b.Nodes[2].Addr()) {
+			t.Errorf("masters in the warning: got %s, want the two that are down", text)
 		}
 		b.All((*virtual.Node).Heal)
 		time.Sleep(5 * time.Second)
