@@ -364,7 +364,7 @@ func (e *QuorumError) Holder() (owner string, left time.Duration) {
 // not count. An error can match [ErrTaken] without that, if some masters had not answered when the
 // others decided.
 func (e *QuorumError) HeldByQuorum() bool {
-	return e.are(func(n *MasterError) bool { return errors.Is(n.Err, errHeldByOther) && n.Quarantine == 0 })
+	return e.are((*MasterError).hasAnother)
 }
 
 // quorumAnswered reports whether a quorum of the masters has granted the resource or has it for other
@@ -372,7 +372,7 @@ func (e *QuorumError) HeldByQuorum() bool {
 func (e *QuorumError) quorumAnswered() bool {
 	n := e.Granted
 	for _, m := range e.Masters {
-		if errors.Is(m.Err, errHeldByOther) && m.Quarantine == 0 {
+		if m.hasAnother() {
 			n++
 		}
 	}
@@ -397,6 +397,11 @@ func (e *QuorumError) are(is func(*MasterError) bool) bool {
 		}
 	}
 	return decide(e.Total, e.Need, 0, n) == impossible
+}
+
+// hasAnother reports whether a master with a vote has the resource for another holder or attempt.
+func (e *MasterError) hasAnother() bool {
+	return errors.Is(e.Err, errHeldByOther) && e.Quarantine == 0
 }
 
 // excluded reports whether the master cannot take part until a person corrects that.

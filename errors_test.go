@@ -203,6 +203,26 @@ func TestQuorumErrorText(t *testing.T) {
 }
 
 // Masters without a vote show neither that a holder is in the way, nor that none is.
+// An outage is over when a quorum has answered. More masters than can be missing are fewer than a quorum where
+// the number of masters is even.
+func TestQuorumAnswered(t *testing.T) {
+	for _, test := range []struct {
+		granted        int
+		said           []error
+		held, answered bool
+	}{
+		{0, []error{errHeldByOther, errHeldByOther, io.EOF, io.EOF}, true, false},
+		{1, []error{errHeldByOther, errHeldByOther, io.EOF}, true, true},
+		{2, []error{errHeldByOther, io.EOF}, false, true},
+		{2, []error{io.EOF, io.EOF}, false, false},
+	} {
+		e := &QuorumError{Need: 3, Total: 4, Granted: test.granted, Masters: nodesSaying(test.said...)}
+		if e.HeldByQuorum() != test.held || e.quorumAnswered() != test.answered {
+			t.Errorf("%d of 4 granted, others %v: got held %t, answered %t; want %t, %t", test.granted, test.said, e.HeldByQuorum(), e.quorumAnswered(), test.held, test.answered)
+		}
+	}
+}
+
 func TestQuorumErrorWhy(t *testing.T) {
 	held, waits := error(errHeldByOther), error(node.Quarantine(time.Second))
 	both := fmt.Errorf("%w; %w", held, waits)

@@ -60,12 +60,12 @@ const MaxPermits = 1000
 
 // Semaphore hands out permits. Call [New] to make one. It is safe for concurrent use.
 type Semaphore struct {
-	locker several.Locker
-	name   string
-	base   []redlock.LockOption
-	owner  string
-	keeps  bool          // a permit that is given back stays taken for a while: WithMinHold
-	line   chan struct{} // holds a token while a caller is the first one; a channel serves its senders in order
+	locker  several.Locker
+	name    string
+	base    []redlock.LockOption
+	owner   string
+	minHold bool          // a permit that is given back stays taken for a while: WithMinHold
+	line    chan struct{} // holds a token while a caller is the first one; a channel serves its senders in order
 
 	mu      sync.Mutex
 	permits int
@@ -96,7 +96,7 @@ func New(l several.Locker, name string, permits int, opts ...redlock.LockOption)
 	case settings.Reentry:
 		return nil, s.configErrorf("WithReentry is for single resources")
 	}
-	s.owner, s.keeps = settings.Owner, settings.MinHold > 0
+	s.owner, s.minHold = settings.Owner, settings.MinHold > 0
 	for _, resource := range []string{s.resource(MaxPermits), s.turn()} {
 		if err := l.CheckResource(resource); err != nil {
 			return nil, err
@@ -172,7 +172,7 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
 	}
 	if !s.busy() {
 		most := 2 * n
-		if s.keeps {
+		if s.minHold {
 			most = max(most, atOnce) // to wait for permits can get more than are wanted
 		}
 		got, err := s.try(ctx, n, most)
@@ -252,7 +252,7 @@ func (s *Semaphore) try(ctx context.Context, n, most int) (got []*redlock.Lease,
 	var refused []int
 	defer func() { s.put(false, refused...) }() // tried last the next time
 	for ask := n; len(got) < n && most > 0 && ctx.Err() == nil; ask *= 2 {
-		if s.keeps {
+		if s.minHold {
 			ask = n - len(got)
 		}
 		permits, opts := s.pick(min(ask, most))
@@ -280,7 +280,7 @@ func (s *Semaphore) try(ctx context.Context, n, most int) (got []*redlock.Lease,
 				refused = append(refused, permits[i])
 			}
 		}
-		if s.keeps && !errors.Is(err, redlock.ErrTaken) { // the next permit would be refused alike, after a while
+		if s.minHold && !errors.Is(err, redlock.ErrTaken) { // the next permit would be refused alike, after a while
 			break
 		}
 	}

@@ -30,10 +30,10 @@ type Lease struct {
 // ending ends a Lease. It has copies of the parts, as it lives until they end: the garbage collector
 // can tell that the caller has dropped the parts themselves, which the log reports.
 type ending struct {
-	parts []*redlock.Lease
-	left  atomic.Int32 // parts that were not given back
-	ctx   context.Context
-	end   context.CancelCauseFunc
+	copies []*redlock.Lease
+	left   atomic.Int32 // parts that were not given back
+	ctx    context.Context
+	end    context.CancelCauseFunc
 }
 
 // Join makes one lease of parts, for packages that lock in another order. ctx is the context of the
@@ -53,7 +53,7 @@ func Join(ctx context.Context, parts ...*redlock.Lease) *Lease {
 	l.left.Store(int32(len(parts)))
 	for _, part := range l.parts {
 		same := *part
-		l.ending.parts = append(l.ending.parts, &same)
+		l.copies = append(l.copies, &same)
 	}
 	for _, part := range l.parts {
 		e, ctx, resource := l.ending, part.Context(), part.Resource()
@@ -79,10 +79,10 @@ func (e *ending) lost(cause error) {
 	}
 	e.end(cause)
 	var longest time.Duration
-	for _, part := range e.parts {
+	for _, part := range e.copies {
 		longest = max(longest, part.Validity())
 	}
-	time.AfterFunc(longest, func() { giveBack(standing(e.parts)...) })
+	time.AfterFunc(longest, func() { giveBack(standing(e.copies)...) })
 }
 
 // endAfter loses the lease after a time, for WithMaxHold.

@@ -197,9 +197,10 @@ func probe(g *redlock.Locker) error {
 // judge returns what the result of a probe means. A group accepts if a quorum of its masters do:
 // they granted, or another client had the lock. A client that the group has accepted before counts
 // masters in quarantine, too, so that masters that restart in one group do not stop the others. A
-// group also passes if too few masters answer, and none of them names other groups: it must not stop
-// the other groups. Masters that answer with another error keep a group from passing: one that is out of
-// memory, or was a master until now, can have served clients with other groups, and does not name them.
+// group also passes if too few masters answer, and none of them names other groups: it must not
+// stop the other groups. Masters that answer with another error keep a group from passing. One that
+// is out of memory, or was a master until now, can have served clients with other groups, and does
+// not name them.
 func judge(err error, entered bool) (accepts, passes bool) {
 	var q *redlock.QuorumError
 	switch {
@@ -211,6 +212,8 @@ func judge(err error, entered bool) (accepts, passes bool) {
 	failed, quarantined, silent := 0, 0, 0
 	for _, m := range q.Masters {
 		switch why := redlock.Reason(m); {
+		case why == "membership":
+			failed++
 		case m.Quarantine > 0 || why == "quarantine": // also with another client's key
 			quarantined++
 		case why == "taken":

@@ -393,6 +393,26 @@ func TestVirtualLossesAreLogged(t *testing.T) {
 	})
 }
 
+// The error of a call that ends before any master has answered says what was asked.
+func TestVirtualOpOfUnansweredMasters(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker(redlock.WithLogger(nil))
+		b.All((*virtual.Node).Hang)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		_, err := l.TryLock(ctx, "r")
+		var q *redlock.QuorumError
+		if !errors.As(err, &q) || len(q.Masters) != 3 {
+			t.Fatalf("TryLock: got %v, want a QuorumError of three masters", err)
+		}
+		for _, m := range q.Masters {
+			if m.Op != "acquire" {
+				t.Errorf("Op of %s: got %q, want acquire", m.Master, m.Op)
+			}
+		}
+	})
+}
+
 // An outage is logged, once, if all that callers know of their resources is that other processes have them.
 func TestVirtualOutageOfTakenLocksIsLogged(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
