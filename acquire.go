@@ -611,10 +611,14 @@ func (a *acquisition) conclude(over error) *failure {
 		reasons = e.why()
 	}
 	e.Reasons = append(e.Reasons, reasons...)
-	return &failure{
+	f := &failure{
 		err:       e,
 		verdict:   e,
 		queueNode: a.queueNode,
 		Failure:   line.Failure{Why: e, Word: t.approach.word, Elsewhere: t.approach.elsewhere, Queued: t.approach.rests()},
 	}
+	if f.Elsewhere {
+		_, f.KeysLeft = e.Holder()
+	}
+	return f
 }

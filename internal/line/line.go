@@ -107,16 +107,21 @@ type Strategy struct {
 // Failure is the failure of an attempt, as far as the order depends on it.
 type Failure struct {
 	Why       error
-	Word      wire.Word // of the queue node
-	Elsewhere bool      // the queue node granted, but a quorum refused
-	Queued    bool      // the process has a place in the queue
-	Listens   bool      // and can be called; otherwise it polls
-	Outage    bool      // fewer nodes than a quorum are up
+	Word      wire.Word     // of the queue node
+	Elsewhere bool          // the queue node granted, but a quorum refused
+	KeysLeft  time.Duration // with Elsewhere: until the keys that refused end; 0 if that is not known
+	Queued    bool          // the process has a place in the queue
+	Listens   bool          // and can be called; otherwise it polls
+	Outage    bool          // fewer nodes than a quorum are up
 }
 
-// left bounds how long the present holder's key lives, or is negative if unknown.
+// left returns how long what is in the way lasts, or a negative value if that is not known: the key or
+// the turn at the queue node, or the keys on the nodes that refused.
 func (f *Failure) left() time.Duration {
-	if f.Elsewhere || !f.Word.Heard {
+	switch {
+	case f.Elsewhere && f.KeysLeft > 0:
+		return f.KeysLeft
+	case f.Elsewhere || !f.Word.Heard:
 		return -1
 	}
 	return f.Word.Left

@@ -367,7 +367,7 @@ func TestRoom(t *testing.T) {
 }
 
 // A process that may keep a holder's renewals from the queue node asks again soon, once, then after
-// 120 to 200 ms, and then waits to be called as others do.
+// 120 to 200 ms, and then waits to be called as others do, or until the keys that refused end.
 //
 // Source: ALGORITHM section 10, "elsewhere".
 func TestPauseWhereAQuorumIsBusy(t *testing.T) {
@@ -376,14 +376,16 @@ func TestPauseWhereAQuorumIsBusy(t *testing.T) {
 		c := turns.stand("r")
 		elsewhere := failedWith(wire.Word{Heard: true})
 		elsewhere.Elsewhere, elsewhere.Queued = true, true
-		soon, later, called := [2]time.Duration{1, 1}, [2]time.Duration{120, 200}, [2]time.Duration{800, 1200}
+		ends := elsewhere
+		ends.KeysLeft = 300 * time.Millisecond
+		soon, later, called, end := [2]time.Duration{1, 1}, [2]time.Duration{120, 200}, [2]time.Duration{800, 1200}, [2]time.Duration{301, 301}
 		for i, step := range []struct {
 			failure Failure
 			hears   bool
 			want    [2]time.Duration // ms
 		}{
-			{elsewhere, true, soon}, {elsewhere, true, later}, {elsewhere, true, called}, {elsewhere, true, called},
-			{refusedBy(-1), true, called}, {elsewhere, true, soon}, {elsewhere, true, later},
+			{elsewhere, true, soon}, {elsewhere, true, later}, {elsewhere, true, called}, {elsewhere, true, called}, {ends, true, end},
+			{refusedBy(-1), true, called}, {ends, true, soon}, {ends, true, later},
 			{elsewhere, false, later}, {elsewhere, false, later}, {failedWith(wire.Word{}), true, soon}, {elsewhere, false, soon},
 		} {
 			step.failure.Listens = step.hears

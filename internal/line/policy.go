@@ -46,8 +46,8 @@ func (p *Policy) RetryDelay(failed int) time.Duration {
 }
 
 // patience returns how long a process in the queue waits for its turn, before it asks again:
-// holders die, and messages get lost. left is the rest of the key or turn in the way, as the queue
-// node told it; it is negative if that has no end.
+// holders die, and messages get lost. left is how long what is in the way lasts; it is negative if
+// that has no end, or if its end is not known.
 func (p *Policy) patience(left time.Duration) time.Duration {
 	if left >= 0 && left < p.soon() {
 		return left + time.Millisecond

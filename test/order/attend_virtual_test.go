@@ -336,6 +336,42 @@ func TestVirtualOrderAtExpiry(t *testing.T) {
 	}
 }
 
+// The same where the lease lacks the queue node, which therefore grants every attempt: the keys that
+// refuse tell when to ask.
+//
+// Source: ALGORITHM section 10, "How a process waits".
+func TestVirtualExpiryWithoutTheQueueNode(t *testing.T) {
+	t.Parallel()
+	for missing := range 3 {
+		for round := range 5 {
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				b.All(func(n *virtual.Node) { n.Latency(time.Millisecond, time.Millisecond) })
+				holder, lockers := b.WarmLocker(), []*redlock.Locker{b.WarmLocker(), b.WarmLocker(), b.WarmLocker()}
+				b.Each((*virtual.Node).Blackhole, missing)
+				held := b.Lock(holder, "r", redlock.WithTTL(4*time.Second), redlock.WithoutRenewal())
+				time.Sleep(time.Second) // what was sent to the node comes too late to count
+				b.Each((*virtual.Node).Heal, missing)
+				var waiters []*locktest.Waiter
+				for _, l := range lockers {
+					waiters = append(waiters, b.Wait(t.Context(), l))
+					time.Sleep(time.Duration(10+round) * time.Millisecond)
+				}
+				ends := time.Now().Add(held.Validity() + locktest.Drift)
+				time.Sleep(time.Until(ends) + 100*time.Millisecond)
+				served := 0
+				for _, w := range waiters {
+					if !w.Waits() {
+						served++
+					}
+				}
+				if served != 1 {
+					t.Errorf("without node %d, round %d: %d of the waiters have the lease 100 ms after the end of the last one, want 1", missing, round, served)
+				}
+			})
+		}
+	}
+}
+
 // The readers that wait come in when a writer becomes a reader, in its process and in others.
 //
 // Source: ALGORITHM section 12, "Downgrade".
