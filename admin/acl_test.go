@@ -59,6 +59,7 @@ func TestOperationsHasTheACLLine(t *testing.T) {
 // recommends. Then it takes away each right in turn, which must fail: the line has all that is
 // needed, and no more.
 func TestACL(t *testing.T) {
+	t.Parallel()
 	var c aclCluster
 	for _, n := range redistest.Masters(t, 4) {
 		c.admins = append(c.admins, aclAdmin(t, n))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"go/parser"
 	"go/token"
@@ -23,7 +24,10 @@ import (
 	"github.com/d0720281/redlock/redlocktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "4") // unless -parallel is given: most tests wait
+	goleak.VerifyTestMain(m)
+}
 
 // inBoth runs a test in a bubble and in real time.
 func inBoth(t *testing.T, f func(t *testing.T)) {

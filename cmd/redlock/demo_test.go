@@ -190,6 +190,7 @@ func TestDemoInterrupted(t *testing.T) {
 }
 
 func TestDemoOnMastersThatAreDown(t *testing.T) {
+	t.Parallel()
 	redistest.TakesSeconds(t)
 	list := redistest.Minis(t, 3)
 	for _, m := range list[1:] {

@@ -145,6 +145,7 @@ func TestALossIsAskedFirst(t *testing.T) {
 
 // Masters that come back empty report the loss at once: there is no time to ask the command to end.
 func TestALossThatTheMastersTellIsAtOnce(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	dir := t.TempDir()
 	c.env = append(c.env, latenessEnv+"="+dir)
@@ -171,6 +172,7 @@ func TestALossThatTheMastersTellIsAtOnce(t *testing.T) {
 // After redlock was stopped past the end of the lock, the command does not go on: the help
 // says that redlock can do no more.
 func TestStoppedTooLong(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, shortTTL)
 	dir := t.TempDir()
 	c.env = append(c.env, latenessEnv+"="+dir)
