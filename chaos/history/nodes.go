@@ -2,7 +2,9 @@ package history
 
 import (
 	"fmt"
+	"slices"
 	"sort"
+	"strings"
 	"time"
 )
 
@@ -174,7 +176,7 @@ func (h *History) leftovers(byResource map[string][]*Acquisition, r Rules) (foun
 					ids = []string{k.ID}
 				}
 				for _, id := range ids {
-					if !heldAt(byResource[resource], id, l.At, r) {
+					if !heldAt(byResource[resource], id, l.At, r) && !h.mayTry(resource, l.At, r) {
 						found = append(found, Violation{"I6", l.At, resource, fmt.Sprintf("node %d has a key %q of no lease", l.Node, id)})
 					}
 				}
@@ -188,6 +190,14 @@ func (h *History) leftovers(byResource map[string][]*Acquisition, r Rules) (foun
 		}
 	}
 	return found
+}
+
+// mayTry reports whether a call for permits of a semaphore is or was under way a short while ago. It
+// may have made attempts at each permit, also if it got another one or none.
+func (h *History) mayTry(permit string, at time.Duration, r Rules) bool {
+	return slices.ContainsFunc(h.Done, func(a *Acquisition) bool {
+		return a.Semaphore != "" && strings.HasPrefix(permit, a.Semaphore+"/") && a.Call <= at && (a.Return == 0 || a.Return+r.Settled > at)
+	})
 }
 
 // heldAt reports whether the key may exist: of a lease that is held or ended a short while

@@ -113,3 +113,26 @@ func TestTakePermits(t *testing.T) {
 		})
 	}
 }
+
+// A call for permits may leave a key on each permit for a short while, and no longer.
+func TestKeysOfPermits(t *testing.T) {
+	for name, test := range map[string]struct {
+		resource string
+		at       time.Duration
+		want     int
+	}{
+		"just after the call":  {"s/2", 80 * ms, 0},
+		"long after the call":  {"s/2", 100 * ms, 1},
+		"of another semaphore": {"ss/2", 80 * ms, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := History{Healed: 10 * ms}
+			h.Add(Record{Kind: Called, Client: "a", Op: 1, Resource: "s", Permits: 2, At: 20 * ms})
+			h.Add(Record{Kind: Refused, Client: "a", Op: 1, At: 40 * ms, Why: "taken"})
+			h.Rounds = append(h.Rounds, []Look{{At: test.at, Done: test.at, Up: true, Run: "run", Keys: map[string]Key{test.resource: {ID: "x"}}}})
+			if found := h.Check(rules); len(found) != test.want || test.want > 0 && found[0].Rule != "I6" {
+				t.Errorf("got %v, want %d violations of I6", found, test.want)
+			}
+		})
+	}
+}
