@@ -60,7 +60,7 @@ func (h *History) Check(r Rules) []Violation {
 		found = append(found, h.unserved(r)...)
 	}
 	if r.Settled > 0 && h.Healed > 0 {
-		found = append(found, h.leftovers(byResource, r)...)
+		found = append(found, h.leftovers(r)...)
 	}
 	slices.SortStableFunc(found, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
 	return found

@@ -1,10 +1,10 @@
 package history
 
 import (
+	"cmp"
 	"fmt"
-	"slices"
+	"path"
 	"sort"
-	"strings"
 	"time"
 )
 
@@ -164,7 +164,12 @@ func (h *History) counters() (found []Violation) {
 
 // leftovers is I6, and the part of I11 about nodes: long enough after the last fault there
 // are no keys except those of held leases.
-func (h *History) leftovers(byResource map[string][]*Acquisition, r Rules) (found []Violation) {
+func (h *History) leftovers(r Rules) (found []Violation) {
+	calls := make(map[string][]*Acquisition) // by resource; a call for permits may make attempts at each permit of the semaphore
+	for _, a := range h.Done {
+		name := cmp.Or(a.Semaphore, a.Resource)
+		calls[name] = append(calls[name], a)
+	}
 	for _, round := range h.Rounds {
 		for _, l := range round {
 			if !l.Up || l.At < h.Healed+r.Settled {
@@ -175,8 +180,12 @@ func (h *History) leftovers(byResource map[string][]*Acquisition, r Rules) (foun
 				if len(ids) == 0 && k.ID != "" {
 					ids = []string{k.ID}
 				}
+				name := resource
+				if calls[name] == nil {
+					name = path.Dir(resource)
+				}
 				for _, id := range ids {
-					if !heldAt(byResource[resource], id, l.At, r) && !h.mayTry(resource, l.At, r) {
+					if !heldAt(calls[name], id, l.At, r) {
 						found = append(found, Violation{"I6", l.At, resource, fmt.Sprintf("node %d has a key %q of no lease", l.Node, id)})
 					}
 				}
@@ -190,14 +199,6 @@ func (h *History) leftovers(byResource map[string][]*Acquisition, r Rules) (foun
 		}
 	}
 	return found
-}
-
-// mayTry reports whether a call for permits of a semaphore is or was under way a short while ago. It
-// may have made attempts at each permit, also if it got another one or none.
-func (h *History) mayTry(permit string, at time.Duration, r Rules) bool {
-	return slices.ContainsFunc(h.Done, func(a *Acquisition) bool {
-		return a.Semaphore != "" && strings.HasPrefix(permit, a.Semaphore+"/") && a.Call <= at && (a.Return == 0 || a.Return+r.Settled > at)
-	})
 }
 
 // heldAt reports whether the key may exist: of a lease that is held or ended a short while

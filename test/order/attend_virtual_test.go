@@ -336,8 +336,8 @@ func TestVirtualOrderAtExpiry(t *testing.T) {
 	}
 }
 
-// The same where the lease lacks the queue node, which therefore grants every attempt: the keys that
-// refuse tell when to ask.
+// A lease that lacks the queue node ends by itself: a waiter has the next one in time. The queue node
+// grants every attempt and tells no end, so the keys that refuse tell when to ask. The order is lost.
 //
 // Source: ALGORITHM section 10, "How a process waits".
 func TestVirtualExpiryWithoutTheQueueNode(t *testing.T) {
