@@ -25,6 +25,7 @@ type ClientConfig struct {
 	Answer  time.Duration // node timeout; 0 = the default
 	Prefix  string
 	Unsafe  bool // without the restart guard
+	Still   bool // leases are not renewed
 	Mute    bool // no master can call the client: it cannot subscribe
 	Seed    uint64
 	Work    map[string]int // number of goroutines by kind of work
@@ -42,6 +43,9 @@ func (c ClientConfig) options() []redlock.Option {
 	}
 	if c.Unsafe {
 		opts = append(opts, redlock.WithoutRestartGuard())
+	}
+	if c.Still {
+		opts = append(opts, redlock.WithoutRenewal())
 	}
 	return opts
 }
