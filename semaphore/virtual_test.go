@@ -149,7 +149,7 @@ func TestVirtualPermitsAreUsed(t *testing.T) {
 	for _, test := range []struct {
 		permits, processes int
 		want               float64
-	}{{30, 60, 0.8}, {10, 14, 0.7}} {
+	}{{10, 14, 0.7}, {30, 60, 0.8}}[:redistest.Rounds(1, 2)] {
 		got := used(t, test.permits, test.processes, 50*time.Millisecond)
 		t.Logf("%d permits, %d processes: %.1f %% of the permits' time is used", test.permits, test.processes, 100*got)
 		if got < test.want {

@@ -972,14 +972,14 @@ func TestWatchStepsInQuarantine(t *testing.T) {
 // Source: ALGORITHM section 13, I1 and I4.
 func TestWatchExclusion(t *testing.T) {
 	redistest.TakesSeconds(t)
-	const seeds = 32
+	seeds := redistest.Rounds(8, 32)
 	var leases, steps atomic.Int64
 	locktest.EachSeed(t, seeds, func(t *testing.T, seed uint64) []string {
 		c := stepStorm(t, seed, 8*time.Second, &steps)
 		leases.Add(int64(c.Leases()))
 		return c.Problems()
 	})
-	if l, s := leases.Load(), steps.Load(); l < 2*seeds || s < 10*seeds {
+	if l, s := leases.Load(), steps.Load(); l < int64(2*seeds) || s < int64(10*seeds) {
 		t.Errorf("got %d leases and %d steps in all, want at least %d and %d, or little was tested", l, s, 2*seeds, 10*seeds)
 	}
 	t.Logf("%d leases, %d steps", leases.Load(), steps.Load())

@@ -83,6 +83,7 @@ func TestVirtualFarQueueNode(t *testing.T) {
 	t.Parallel()
 	redistest.TakesSeconds(t)
 	const near, hold = 400 * time.Microsecond, 3 * time.Millisecond
+	long := time.Duration(redistest.Rounds(4, 10)) * time.Second
 	for _, test := range []struct {
 		processes, callers int
 		trip               time.Duration
@@ -98,7 +99,7 @@ func TestVirtualFarQueueNode(t *testing.T) {
 				}
 				b.All(func(n *virtual.Node) { n.Latency(near/2, near/2) })
 				b.Nodes[locktest.QueueNodeOf(lockers[0], "r")].Latency(test.trip/2, test.trip/2)
-				s := works(t, lockers, test.callers, always(hold), 10*time.Second, 0)
+				s := works(t, lockers, test.callers, always(hold), long, 0)
 				t.Log(s.turns, s.longest, "free for", s.free())
 				most := (3*test.trip + hold) * time.Duration(test.processes*test.callers-1)
 				if test.callers > 1 { // at first no process knows of the others: they may split the votes, and one hands its lease over
@@ -124,7 +125,8 @@ func TestVirtualFarQueueNode(t *testing.T) {
 func TestVirtualReadersAndAFarQueueNode(t *testing.T) {
 	t.Parallel()
 	redistest.TakesSeconds(t)
-	const near, far, hold, long = 400 * time.Microsecond, 40 * time.Millisecond, 3 * time.Millisecond, 10 * time.Second
+	const near, far, hold = 400 * time.Microsecond, 40 * time.Millisecond, 3 * time.Millisecond
+	long := time.Duration(redistest.Rounds(4, 10)) * time.Second
 	for _, test := range []struct{ processes, callers, writers int }{{6, 1, 0}, {3, 3, 0}, {6, 1, 1}} {
 		t.Run(fmt.Sprint(test), func(t *testing.T) {
 			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
@@ -176,7 +178,7 @@ func TestVirtualProcessThatCannotBeCalled(t *testing.T) {
 		for i := range lockers {
 			lockers[i] = locktest.LockerBy(b, &ways[i], redlock.WithLogger(slog.New(said)))
 		}
-		s := works(t, lockers, 1, always(5*time.Millisecond), 20*time.Second, 0)
+		s := works(t, lockers, 1, always(5*time.Millisecond), time.Duration(redistest.Rounds(8, 20))*time.Second, 0)
 		t.Log(s.turns, s.longest)
 		if least := max(s.turns[1], s.turns[2]) / 4; s.turns[0] < least {
 			t.Errorf("turns of the process that cannot be called: got %d, want at least %d", s.turns[0], least)
@@ -207,7 +209,7 @@ func TestVirtualFirstWait(t *testing.T) {
 						most += 7 * trip // to connect
 					}
 					b.All(func(n *virtual.Node) { n.Latency(trip/2, trip/2) })
-					for round := range 50 {
+					for round := 0; round < 50; round += redistest.Rounds(3, 1) {
 						l := b.Locker()
 						if warm {
 							b.Warm(l)
@@ -292,7 +294,7 @@ func TestVirtualOrderAtExpiry(t *testing.T) {
 		headIsDead bool
 	}{{"five processes", 5, false}, {"eight processes", 8, false}, {"the head is dead", 5, true}} {
 		t.Run(test.name, func(t *testing.T) {
-			for round := range 10 {
+			for round := range redistest.Rounds(4, 10) {
 				locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 					b.All(func(n *virtual.Node) { n.Latency(time.Millisecond, time.Millisecond) })
 					var dying locktest.Uplink

@@ -493,7 +493,7 @@ func TestVirtualHolderWithoutItsQueueNode(t *testing.T) {
 	t.Parallel()
 	redistest.TakesSeconds(t)
 	const there = 250 * time.Microsecond
-	for hold := time.Duration(0); hold < 3*time.Second; hold += 7*time.Millisecond + hold/20 {
+	for hold := time.Duration(0); hold < 3*time.Second; hold += 7*time.Millisecond + hold/time.Duration(redistest.Rounds(5, 20)) {
 		t.Run(hold.String(), func(t *testing.T) {
 			locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
 				holder, waiter := b.WarmLocker(), b.WarmLocker()
@@ -591,7 +591,7 @@ func TestVirtualOtherNames(t *testing.T) {
 			var locks [1 + others]int
 			var longest [1 + others]time.Duration
 			var workers sync.WaitGroup
-			end := time.Now().Add(20 * time.Second)
+			end := time.Now().Add(time.Duration(redistest.Rounds(8, 20)) * time.Second)
 			for who, l := range lockers {
 				workers.Go(func() {
 					for {
