@@ -8,12 +8,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
-	"github.com/d0720281/redlock/chaos/history"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -51,7 +49,7 @@ func inContainers(t *testing.T, n int) *Run {
 		redistest.Missing(t, "docker", "needs an image: "+err.Error())
 	}
 	c, err := StartContainers(pool, image, n)
-	return begin(t, c, err, 3*testTTL)
+	return begin(t, c, err, containerTTL)
 }
 
 // The faults that only containers have, in mid-lease, on masters in containers; with
@@ -71,12 +69,7 @@ func TestContainerFaults(t *testing.T) {
 			r := inContainers(t, 5)
 			for _, f := range faults[part*len(faults)/clusters : (part+1)*len(faults)/clusters] {
 				t.Run(strings.ReplaceAll(f.Name, ",", ""), func(t *testing.T) {
-					r.History = new(history.History)
-					inflict(t, r, f)
-					time.Sleep(r.Rules().Settled)
-					r.Settle(12 * time.Second)
-					check(t, r)
-					t.Log(Measure(r.History))
+					withstands(t, r, f)
 				})
 			}
 		})

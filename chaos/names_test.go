@@ -88,7 +88,7 @@ func rivalAfterReturn(t *testing.T, holder, rival *worker, moved *realNode, thir
 	if err := moved.proxy.Retarget(home); err != nil {
 		t.Fatal(err)
 	}
-	for until := time.Now().Add(testTTL); second == nil && h.Look() > 0 && time.Now().Before(until); {
+	for until := time.Now().Add(processTTL); second == nil && h.Look() > 0 && time.Now().Before(until); {
 		second, _ = rival.try("hot")
 	}
 	if second != nil && h.Look() <= 0 { // the holder knew of its loss by then

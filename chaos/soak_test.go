@@ -126,7 +126,7 @@ func soak(t *testing.T, tier Tier, havoc bool) {
 	}
 	excused := 0
 	if havoc {
-		found, excused = unexplained(found, faults)
+		found, excused = unexplained(found, faults, r.TTL)
 	}
 	figures := Measure(r.History)
 	reads, writes := refused(shopped)
@@ -177,11 +177,11 @@ func schedule(t *testing.T, p Plan, seed uint64) (s Schedule) {
 // held (ALGORITHM section 9, "J >= g+q-N"), and for no other reason: the guard covers
 // restarts, losses of data and silence. Tokens may fall after such a break, as counters are
 // lost and start from those clocks.
-func unexplained(found []history.Violation, faults []history.Fault) (left []history.Violation, explained int) {
+func unexplained(found []history.Violation, faults []history.Fault, ttl time.Duration) (left []history.Violation, explained int) {
 	for _, v := range found {
 		clock := false
 		for _, f := range faults {
-			clock = clock || strings.HasPrefix(f.Name, "clock") && f.At <= v.At && v.At <= f.Voteless+testTTL
+			clock = clock || strings.HasPrefix(f.Name, "clock") && f.At <= v.At && v.At <= f.Voteless+ttl
 		}
 		switch v.Rule {
 		case "I1", "I2", "I3", "I5", "lock", "store":

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	some     = 50_000     // states of a model
+	few      = 10_000     // states of a model, with -short
+	some     = 50_000     // by default
 	many     = 300_000    // with REDLOCK_LONG=yes, of a model in which nothing may break
 	controls = 1_000_000  // with REDLOCK_LONG=yes, of a model that is wrong: most faults are found before
 	most     = 80_000_000 // with REDLOCK_MODELS=full: all there are, in a table of up to 3 GB
@@ -22,6 +23,9 @@ const (
 func run[S comparable](t *testing.T, m search.Model[S], long int) (r search.Result, whole bool) {
 	t.Helper()
 	limit := redistest.Rounds(some, long)
+	if testing.Short() {
+		limit = few
+	}
 	if os.Getenv("REDLOCK_MODELS") == "full" {
 		limit = most
 	}
