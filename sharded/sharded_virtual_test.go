@@ -175,6 +175,7 @@ func TestVirtualGroupsRestart(t *testing.T) {
 //
 // Source: ALGORITHM section 8, "Groups".
 func TestVirtualGroupsDiffer(t *testing.T) {
+	redistest.TakesSeconds(t)
 	for name, other := range map[string][][]int{
 		"another group in the same place": groupsAC,
 		"a group more":                    groupsABC,

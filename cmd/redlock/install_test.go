@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/d0720281/redlock/internal/redistest"
 )
 
 const module = "github.com/d0720281/redlock"
@@ -24,6 +26,7 @@ var modules = map[string]string{".": module, "redlockprom": module + "/redlockpr
 // packages. It does not compile them, which takes long; with REDLOCK_INSTALL set it also builds and
 // runs the command.
 func TestInstall(t *testing.T) {
+	redistest.TakesSeconds(t)
 	r := release(t)
 	bin := t.TempDir()
 	dir := t.TempDir()

@@ -989,6 +989,7 @@ func TestWatchExclusion(t *testing.T) {
 //
 // Source: ALGORITHM section 13, negative controls.
 func TestWatchExclusionCatches(t *testing.T) {
+	redistest.TakesSeconds(t)
 	inject.Rules(t, "ignoresSteps")
 	var steps atomic.Int64
 	for seed := range uint64(200) {

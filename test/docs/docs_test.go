@@ -32,6 +32,7 @@ import (
 // it uses (see pageImports), and may use what pageSetting declares. Blocks that are also in the tests
 // of integrations/ compile there, with their schedulers.
 func TestPagesCompile(t *testing.T) {
+	redistest.TakesSeconds(t)
 	sources := make(map[string]string)
 	for page, text := range pages(t) {
 		maps.Copy(sources, compilable(t, page, text))
@@ -105,6 +106,7 @@ func TestPagesNameWhatExists(t *testing.T) {
 // Users read of masters. The word node, for insiders, is in their texts only where the node is one of a
 // Redis Cluster.
 func TestPagesSayMaster(t *testing.T) {
+	redistest.TakesSeconds(t)
 	texts := pages(t)
 	for _, dir := range publicPackages {
 		cmd := exec.Command("go", "doc", "-all", ".")

@@ -142,6 +142,7 @@ func TestVirtualExclusionUnderFaults(t *testing.T) {
 //
 // Source: ALGORITHM section 13, negative controls.
 func TestVirtualCheckerCatches(t *testing.T) {
+	redistest.TakesSeconds(t)
 	inject.Rules(t, "ignoresSteps")
 	same := func(int) string { return redlock.DefaultKeyPrefix }
 	for _, test := range []struct {
@@ -327,6 +328,7 @@ func TestVirtualContention(t *testing.T) {
 //
 // Source: ALGORITHM section 13, negative controls.
 func TestVirtualContentionCatches(t *testing.T) {
+	redistest.TakesSeconds(t)
 	for way, want := range map[string]string{
 		"sameToken":    "I2 ",
 		"keepsHandle":  "valid for ",

@@ -288,6 +288,7 @@ func TestVirtualSubscriptionIsReset(t *testing.T) {
 // Source: ALGORITHM section 10, "attend".
 func TestVirtualOrderAtExpiry(t *testing.T) {
 	t.Parallel()
+	redistest.TakesSeconds(t)
 	for _, test := range []struct {
 		name       string
 		processes  int

@@ -15,6 +15,7 @@ import (
 	"github.com/d0720281/redlock/internal/inject"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/virtual"
 )
 
@@ -259,6 +260,7 @@ func amongReaders(b *locktest.Bubble, take taking, far time.Duration) time.Durat
 //
 // Source: ALGORITHM section 13, "Negative controls".
 func TestVirtualReadersControls(t *testing.T) {
+	redistest.TakesSeconds(t)
 	replace := func(t *testing.T, old, by string) {
 		inject.Script(t, func(script string) string {
 			return strings.Replace(script, old, by, 1)
