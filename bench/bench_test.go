@@ -1,10 +1,11 @@
 package bench
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -22,24 +23,33 @@ import (
 func TestMain(m *testing.M) {
 	logging.Disable() // go test writes logs into the lines of the results
 	slog.SetDefault(slog.New(slog.DiscardHandler))
+	if who := os.Getenv(workerEnv); who != "" {
+		if err := work(who); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 
-// BenchmarkCycle measures locking and unlocking a free resource. The contenders use the
-// same servers. The connections of each are up before it is measured.
+// BenchmarkCycle measures locking and unlocking a free resource. The contenders use the same
+// servers, and follow each other in another order each time. The connections of each are up
+// before it is measured.
 func BenchmarkCycle(b *testing.B) {
-	clusters := map[int][]string{}
-	for _, n := range []int{1, 3, 5} {
-		clusters[n] = redistest.Addrs(redistest.Masters(b, n))
-	}
-	for _, c := range quorumContenders() {
-		b.Run("who="+c.Name, func(b *testing.B) {
-			for _, n := range []int{1, 3, 5} {
-				b.Run(fmt.Sprintf("N=%d", n), func(b *testing.B) {
-					l := dial(b, c, clusters[n])
-					for _, g := range []int{1, 16, 256} {
-						b.Run(fmt.Sprintf("g=%d", g), func(b *testing.B) {
-							benchmarkCycle(b, measure.NewCrew(l, c.Name, g, false), clusters[n], c.Sends)
+	for _, n := range []int{0, 1, 3, 5} {
+		b.Run(fmt.Sprintf("N=%d", n), func(b *testing.B) {
+			addrs := redistest.Addrs(redistest.Masters(b, n))
+			lockers := map[string]contender.Locker{}
+			all := shuffled(func(c contender.Contender) bool { return c.Masters(n) == n && (n > 0 || c.Needs == contender.None) })
+			for _, c := range all {
+				lockers[c.Name] = dial(b, c, addrs)
+			}
+			for _, g := range []int{1, 16, 64, 256, 1024} {
+				b.Run(fmt.Sprintf("g=%d", g), func(b *testing.B) {
+					for _, c := range all {
+						b.Run("who="+c.Name, func(b *testing.B) {
+							benchmarkCycle(b, measure.NewCrew(lockers[c.Name], c.Name, g, false), addrs, c.Sends)
 						})
 					}
 				})
@@ -48,46 +58,58 @@ func BenchmarkCycle(b *testing.B) {
 	}
 }
 
-// quorumContenders returns the contenders that take any number of masters; cmd/report has all.
-func quorumContenders() []contender.Contender {
-	return slices.DeleteFunc(contender.All(), func(c contender.Contender) bool { return c.Needs != contender.Quorum })
+// shuffled returns some contenders in a random order.
+func shuffled(wanted func(contender.Contender) bool) []contender.Contender {
+	list := slices.DeleteFunc(contender.All(), func(c contender.Contender) bool { return !wanted(c) })
+	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	return list
 }
 
 func benchmarkCycle(b *testing.B, cr *measure.Crew, addrs, sends []string) {
+	if b.N == 1 { // go test begins with a single operation
+		cr.Run(b.Context(), max(50, cr.Size()), warming, grace)
+		cr.Reset()
+	}
 	servers, err := measure.NewServers(b.Context(), addrs)
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer servers.Close()
-	usage := func() measure.Usage {
-		u, err := servers.Usage(b.Context(), sends)
-		if err != nil {
-			b.Fatal(err)
-		}
-		return u
-	}
 	b.ReportAllocs()
-	cr.Run(b.Context(), 3*cr.Size(), longest) // warm up
-	cr.Reset()
-	used, cpu := usage(), measure.CPUTime()
-	b.ResetTimer()
-	cr.Run(b.Context(), b.N, time.Hour)
-	b.StopTimer()
-	cpu = measure.CPUTime() - cpu
-	used = usage().Minus(used)
-	s := cr.Summary()
+	var cpu time.Duration
+	used, err := servers.During(b.Context(), sends, func() error {
+		cpu = measure.CPUTime()
+		b.ResetTimer()
+		cr.Run(b.Context(), b.N, time.Hour, grace)
+		b.StopTimer()
+		cpu = measure.CPUTime() - cpu
+		return nil
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	s, cycles, nodes := cr.Summary(), float64(b.N), float64(len(addrs))
 	b.ReportMetric(s.Cycle.Micros(50), "p50-us")
 	b.ReportMetric(s.Cycle.Micros(99), "p99-us")
-	b.ReportMetric(float64(cpu.Nanoseconds())/1e3/float64(b.N), "client-cpu-us/op")
-	b.ReportMetric(float64(used.Scripts.Microseconds())/float64(b.N*len(addrs)), "script-us/op")
+	b.ReportMetric((cycles-float64(s.Failed))/s.Last.Seconds(), "cycles/s") // a call that is stuck does not make it smaller
+	b.ReportMetric(measure.Micros(cpu)/cycles, "client-cpu-us/op")
+	b.ReportMetric(float64(s.Failed), "failed")
+	if len(addrs) > 0 {
+		b.ReportMetric(float64(used.Commands)/cycles, "commands/op")
+		b.ReportMetric(measure.Micros(used.Busy)/cycles/nodes, "busy-us/op")
+		b.ReportMetric(measure.Micros(used.Scripts)/cycles/nodes, "script-us/op")
+		b.ReportMetric(measure.Micros(used.CPU)/cycles, "masters-cpu-us/op")
+		b.ReportMetric(float64(used.Bytes)/cycles, "sent-B/op")
+	}
 	if s.Failed > 0 {
-		b.Errorf("%d of %d cycles failed, for example with: %s", s.Failed, b.N, s.Err)
+		b.Logf("%d of %d cycles failed, for example with: %s", s.Failed, b.N, s.Err)
 	}
 }
 
-// Limits for the runs of BenchmarkFaults.
+// Limits for the runs of BenchmarkCycle and BenchmarkFaults.
 const (
-	longest       = 2 * time.Minute // warming up
+	warming       = 2 * time.Minute
+	grace         = 3 * time.Second // for a call that is under way at the end: then it has failed
 	healthyCycles = 500             // per goroutine
 	healthyLimit  = 5 * time.Second
 	faultLimit    = 20 * time.Second // no cycle begins later; with -short 1 s
@@ -122,6 +144,11 @@ func pause(m *masters.Process, _ *masters.Proxy) error { return m.Pause() }
 func slow(_ *masters.Process, p *masters.Proxy) error {
 	p.Latency(slowBy/2, slowBy/2)
 	return nil
+}
+
+// quorumContenders returns the contenders that take any number of masters.
+func quorumContenders() []contender.Contender {
+	return slices.DeleteFunc(contender.All(), func(c contender.Contender) bool { return c.Needs != contender.Quorum })
 }
 
 // BenchmarkFaults measures how long a caller waits for Lock, Extend and Unlock while one or
@@ -167,9 +194,9 @@ func benchmarkFault(b *testing.B, c contender.Contender, addrs []string, g int, 
 	}
 	l := dial(b, c, addrs)
 	cr := measure.NewCrew(l, c.Name, g, true)
-	cr.Run(b.Context(), 3*g, healthyLimit) // warm up
+	cr.Run(b.Context(), 3*g, healthyLimit, grace) // warm up
 	cr.Reset()
-	cr.Run(b.Context(), healthyCycles*g, healthyLimit)
+	cr.Run(b.Context(), healthyCycles*g, healthyLimit, grace)
 	before := cr.Summary()
 	if 10*before.Failed > healthyCycles*g { // a few may fail on a machine that stood still for a master timeout
 		b.Errorf("%d cycles failed before the fault, for example with: %s", before.Failed, before.Err)
@@ -180,10 +207,8 @@ func benchmarkFault(b *testing.B, c contender.Contender, addrs []string, g int, 
 
 	// New keys, as redsync-failfast leaves some keys behind even on healthy masters.
 	cr = measure.NewCrew(l, c.Name+":fault", g, true)
-	ctx, cancel := context.WithTimeout(b.Context(), limit+faultGrace)
-	defer cancel()
 	b.ResetTimer()
-	done := cr.Run(ctx, b.N, limit)
+	done := cr.Run(b.Context(), b.N, limit, faultGrace)
 	b.StopTimer()
 	s := cr.Summary()
 	for name, h := range map[string]measure.Summary{"": s, "healthy-": before} {

@@ -18,16 +18,13 @@ import (
 func TestContenders(t *testing.T) {
 	for _, c := range contender.All() {
 		t.Run(c.Name, func(t *testing.T) {
-			n := map[contender.Needs]int{contender.Quorum: 3, contender.Single: 1}[c.Needs]
-			addrs := redistest.Addrs(redistest.Masters(t, n))
+			addrs := redistest.Addrs(redistest.Masters(t, c.Masters(3)))
 			size := 8
 			if c.Name == "rueidislock" {
 				size = 1 // with more goroutines some of its calls may get stuck, see README.md
 			}
 			cr := measure.NewCrew(dial(t, c, addrs), c.Name, size, c.Extends)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			if done := cr.Run(ctx, 200, time.Minute); done != 200 {
+			if done := cr.Run(t.Context(), 200, time.Minute, patience); done != 200 {
 				t.Errorf("got %d cycles done, want 200", done)
 			}
 			s := cr.Summary()
@@ -72,8 +69,7 @@ func TestContendersExclude(t *testing.T) {
 			continue
 		}
 		t.Run(c.Name, func(t *testing.T) {
-			n := map[contender.Needs]int{contender.Quorum: 3, contender.Single: 1}[c.Needs]
-			addrs := redistest.Addrs(redistest.Masters(t, n))
+			addrs := redistest.Addrs(redistest.Masters(t, c.Masters(3)))
 			one, other := dial(t, c, addrs), dial(t, c, addrs)
 			lease, err := one.Lock(t.Context(), "k")
 			if err != nil {

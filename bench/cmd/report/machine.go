@@ -3,58 +3,44 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
+	"io"
 	"os/exec"
-	"regexp"
 	"runtime"
-	"runtime/debug"
-	"slices"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/d0720281/redlock/bench/internal/results"
+	"github.com/d0720281/redlock/internal/masters"
 )
 
-// compared are the modules whose versions matter for the figures.
-var compared = []string{
-	"github.com/bsm/redislock",
-	"github.com/go-redsync/redsync/v4",
-	"github.com/redis/go-redis/v9",
-	"github.com/redis/rueidis",
+// describe writes what go test does not say about the machine and the software, in lines that the
+// Go benchmark format has for that.
+func describe(ctx context.Context, out io.Writer) error {
+	server, err := masters.LookPath()
+	if err != nil {
+		return err
+	}
+	version, err := said(ctx, server, "--version") // "Redis server v=7.0.15 sha=..."
+	if err != nil {
+		return err
+	}
+	name, rest, _ := strings.Cut(version, " server v=")
+	number, _, _ := strings.Cut(rest, " ")
+	kernel, _ := said(ctx, "uname", "-sr") // not everywhere
+	fmt.Fprintf(out, "cores: %d\nkernel: %s\ngo: %s\nredis: %s\n",
+		runtime.NumCPU(), kernel, strings.TrimPrefix(runtime.Version(), "go"), strings.TrimPrefix(name+" "+number, "Redis "))
+	modules, err := said(ctx, "go", append([]string{"list", "-m", "-f", "{{.Path}}: {{.Version}}"}, results.Compared...)...)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(out, modules)
+	return nil
 }
 
-var cpuModel = regexp.MustCompile(`(?m)^model name\s*:\s*(.+)$`)
-
-// thisMachine describes the machine and the software of the measurement.
-func thisMachine(ctx context.Context, server *redis.Client) (results.Machine, error) {
-	info, err := server.InfoMap(ctx, "server").Result()
+// said runs a command, and returns its output.
+func said(ctx context.Context, name string, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, name, args...).Output()
 	if err != nil {
-		return results.Machine{}, fmt.Errorf("report: %w", err)
+		return "", fmt.Errorf("report: %s: %w", name, err)
 	}
-	m := results.Machine{
-		CPU:    runtime.GOARCH,
-		Cores:  runtime.NumCPU(),
-		Kernel: runtime.GOOS,
-		Go:     strings.TrimPrefix(runtime.Version(), "go"),
-		Redis:  info["Server"]["redis_version"],
-	}
-	if v := info["Server"]["valkey_version"]; v != "" {
-		m.Redis = "valkey " + v
-	}
-	cpuinfo, _ := os.ReadFile("/proc/cpuinfo") // only Linux has it
-	if found := cpuModel.FindSubmatch(cpuinfo); found != nil {
-		m.CPU = string(found[1])
-	}
-	if out, err := exec.CommandContext(ctx, "uname", "-sr").Output(); err == nil {
-		m.Kernel = strings.TrimSpace(string(out))
-	}
-	if build, ok := debug.ReadBuildInfo(); ok {
-		for _, dep := range build.Deps {
-			if slices.Contains(compared, dep.Path) {
-				m.Modules = append(m.Modules, results.Module{Path: dep.Path, Version: dep.Version})
-			}
-		}
-	}
-	return m, nil
+	return strings.TrimSpace(string(out)), nil
 }

@@ -1,19 +1,19 @@
-// Command report measures this library and others on servers that it starts, and
-// writes RESULTS.md and its pictures.
+// Command report runs the benchmarks of this module, and writes RESULTS.md and its pictures.
 //
-//	go run ./cmd/report                     everything, about 40 minutes
+//	go run ./cmd/report                     everything, about 45 minutes
 //	go run ./cmd/report -quick -only hot    to see that it works; prints the report
-//	go run ./cmd/report -from raw.json     the report of an earlier run
+//	go run ./cmd/report -from raw.txt      the report of an earlier run
 //
 // See README.md in bench.
 package main
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -28,10 +28,6 @@ import (
 var errViolation = errors.New("report: VIOLATION by this library, see the part Exclusion")
 
 func main() {
-	if os.Getenv(workerEnv) != "" {
-		work(os.Stdin, os.Stdout)
-		return
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil {
@@ -54,8 +50,8 @@ func parse(args []string) (options, error) {
 	var only string
 	flags := flag.NewFlagSet("report", flag.ContinueOnError)
 	flags.BoolVar(&o.quick, "quick", false, "few and short cells, once: to see that it works")
-	flags.StringVar(&only, "only", "", "comma-separated: "+strings.Join(scenarioNames(), ", "))
-	flags.StringVar(&o.raw, "raw", "", "file to write every single result to, as JSON")
+	flags.StringVar(&only, "only", "", "comma-separated: "+strings.Join(scenarios, ", "))
+	flags.StringVar(&o.raw, "raw", "", "file to write every single result to, as go test and benchstat have it")
 	flags.StringVar(&o.from, "from", "", "file with results of an earlier run: measure nothing")
 	flags.StringVar(&o.out, "out", "", "folder for RESULTS.md and pictures; where it runs, but parts and quick runs are printed")
 	if err := flags.Parse(args); err != nil {
@@ -68,8 +64,8 @@ func parse(args []string) (options, error) {
 		o.only = strings.Split(only, ",")
 	}
 	for _, name := range o.only {
-		if !slices.Contains(scenarioNames(), name) {
-			return o, fmt.Errorf("report: -only %s: there are %s", name, strings.Join(scenarioNames(), ", "))
+		if !slices.Contains(scenarios, name) {
+			return o, fmt.Errorf("report: -only %s: there are %s", name, strings.Join(scenarios, ", "))
 		}
 	}
 	if o.out == "" && !o.quick && len(o.only) == 0 {
@@ -86,19 +82,20 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	var set results.Set
+	var text []byte
 	if o.from != "" {
-		set, err = load(o.from)
+		text, err = os.ReadFile(o.from)
 	} else {
 		p := fullPlan()
 		if o.quick {
 			p = quickPlan()
 		}
-		set, err = measureAll(ctx, o, p)
+		text, err = measure(ctx, o, p)
 	}
-	if o.raw != "" { // also the records of a run that was aborted
-		err = errors.Join(err, store(o.raw, set))
+	if err != nil {
+		return err
 	}
+	set, err := results.Read(text)
 	if err != nil {
 		return err
 	}
@@ -113,20 +110,28 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-func load(path string) (set results.Set, err error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return set, err
+// measure runs the benchmarks of a plan, and returns what they print. The file of all results
+// also has those of a run that was aborted.
+func measure(ctx context.Context, o options, p plan) ([]byte, error) {
+	var text bytes.Buffer
+	out := io.Writer(&text)
+	if o.raw != "" {
+		file, err := os.Create(o.raw)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		out = io.MultiWriter(out, file)
 	}
-	return set, json.Unmarshal(text, &set)
-}
-
-func store(path string, set results.Set) error {
-	text, err := json.Marshal(set)
-	if err != nil {
-		return err
+	if err := describe(ctx, out); err != nil {
+		return nil, err
 	}
-	return os.WriteFile(path, text, 0o666)
+	fmt.Fprintf(out, "reps: %d\n", p.reps)
+	if o.quick {
+		fmt.Fprintln(out, "quick: yes")
+	}
+	err := p.run(ctx, o.only, out)
+	return text.Bytes(), err
 }
 
 // publish writes the report and its pictures to a folder, or prints the report.
@@ -140,11 +145,7 @@ func publish(folder string, set results.Set) error {
 		return err
 	}
 	for _, p := range set.Pictures() {
-		f, err := os.Create(filepath.Join(folder, name, p.Name+".svg"))
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(p.Write(f), f.Close()); err != nil {
+		if err := p.WriteFile(filepath.Join(folder, name, p.Name+".svg")); err != nil {
 			return err
 		}
 	}

@@ -6,9 +6,10 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -16,14 +17,7 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// The worker processes of the tests are this binary.
-func TestMain(m *testing.M) {
-	if os.Getenv(workerEnv) != "" {
-		work(os.Stdin, os.Stdout)
-		return
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestFlags(t *testing.T) {
 	for args, want := range map[string]string{
@@ -31,7 +25,7 @@ func TestFlags(t *testing.T) {
 		"-quick":          "",
 		"-quick -out x":   "x",
 		"-only hot,stock": "", // a part does not replace the whole report
-		"-from raw.json":  ".",
+		"-from raw.txt":   ".",
 	} {
 		if o, err := parse(strings.Fields(args)); err != nil || o.out != want {
 			t.Errorf("%q: got a report to %q, %v, want %q", args, o.out, err, want)
@@ -44,55 +38,58 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// tiny returns a plan with one short cell of each kind.
-func tiny() plan {
-	p := quickPlan()
-	p.masters = []int{1, 5}
-	p.goroutines = []int{1, 20}
-	p.cycles, p.hotTime = 20*time.Millisecond, time.Second
-	p.hot = []contest{{1, 4, results.NoHold}, {3, 6, results.ShortHold}}
-	p.stock = stockPlan{units: 10, procs: 2, workers: 4, attempts: 3, limit: 2 * time.Second}
-	p.faults = []benchmark{{"Faults/who=(ours|redsync)$/slow=1$/g=1$", 2, false}}
-	p.benchmarks = []benchmark{{"Cycle/who=(ours|redsync)$/N=1/g=1$", 3, false}}
-	return p
-}
+// tiny has one short cell of each kind.
+var tiny = plan{1, []benchmark{
+	{"cycles", "Cycle/N=[15]$/g=(1|16)$/who=(ours|redsync)$", "20ms", 2},
+	{"hot", "Hot/hold=0/procs=3/workers=10$/who=(ours|redsync)$|Hot/hold=1ms/procs=1/workers=10$/who=(ours|redsync)$", "1000x", 1},
+	{"stock", "Stock/N=[05]/who=(ours|redsync|mutex)$", "24x", 1},
+	{"faults", "Faults/who=(ours|redsync)$/slow=1$/g=1$", "2x", 1},
+	{"benchmarks", "Pass/lockers=2", "40x", 0},
+}}
 
-// All scenarios, with worker processes and servers.
-func TestMeasureAll(t *testing.T) {
+// All kinds of benchmarks, with worker processes and servers.
+func TestMeasure(t *testing.T) {
 	redistest.Server(t)
-	set, err := measureAll(t.Context(), options{quick: true}, tiny())
+	folder := t.TempDir()
+	raw := filepath.Join(folder, "raw.txt")
+	text, err := measure(t.Context(), options{quick: true, raw: raw}, tiny)
 	if err != nil {
 		t.Fatal(err)
 	}
+	set, err := results.Read(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, failure := range set.Failures {
+		t.Log(failure)
+	}
 	measured := map[string]map[string]bool{}
 	for _, r := range set.Records {
-		if r.Error != "" {
-			t.Logf("%s, %+v: %s", r.Who, r.Cell, r.Error)
+		kind, _, _ := strings.Cut(r.Cell, "/")
+		if measured[kind] == nil {
+			measured[kind] = map[string]bool{}
 		}
-		if r.LeftOut != "" && len(r.Values) > 0 {
-			t.Errorf("%s, %+v: left out, with values", r.Who, r.Cell)
-		}
-		if len(r.Values) > 0 {
-			if measured[r.Cell.Scenario] == nil {
-				measured[r.Cell.Scenario] = map[string]bool{}
-			}
-			measured[r.Cell.Scenario][r.Who] = true
-		}
+		measured[kind][r.Who] = true
 		if r.Who == results.Ours && (r.Values["overlaps"] != 0 || r.Values["falls"] != 0 || r.Values["off"] != 0) {
-			t.Errorf("%+v: got %v, want nothing wrong", r.Cell, r.Values)
+			t.Errorf("%s: got %v, want nothing wrong", r.Cell, r.Values)
 		}
-		if r.Who == results.Ours && r.Cell.Scenario == results.Hot && len(r.Values) > 0 && r.Values["rate"] <= 0 {
-			t.Errorf("%+v: no hand-over", r.Cell)
+		if r.Who == results.Ours && kind == "Hot" && r.Values["hand-overs/s"] <= 0 {
+			t.Errorf("%s: no hand-over", r.Cell)
 		}
-	}
-	for _, scenario := range scenarioNames() {
-		for _, who := range []string{results.Ours, results.Redsync} {
-			if !measured[scenario][who] {
-				t.Errorf("%s: nothing of %s", scenario, who)
-			}
+		if kind == "Cycle" && (r.Rep < 1 || r.Rep > 2) {
+			t.Errorf("%s: got repetition %d, want the round", r.Cell, r.Rep)
 		}
 	}
-	folder := t.TempDir()
+	for _, kind := range []string{"Cycle", "Hot", "Stock", "Faults"} {
+		if !measured[kind][results.Ours] || !measured[kind][results.Redsync] {
+			t.Errorf("%s: got %v, want ours and redsync", kind, measured[kind])
+		}
+	}
+	for _, key := range append([]string{"cpu", "cores", "kernel", "go", "redis", "reps", "quick"}, results.Compared...) {
+		if set.Config[key] == "" {
+			t.Errorf("nothing about %s", key)
+		}
+	}
 	if err := publish(folder, set); err != nil {
 		t.Fatal(err)
 	}
@@ -102,11 +99,8 @@ func TestMeasureAll(t *testing.T) {
 		}
 	}
 
-	// The file of records gives the same report.
-	raw, again := filepath.Join(folder, "raw.json"), t.TempDir()
-	if err := store(raw, set); err != nil {
-		t.Fatal(err)
-	}
+	// The file of results gives the same report.
+	again := t.TempDir()
 	if err := run(t.Context(), []string{"-from", raw, "-out", again}); err != nil {
 		t.Fatal(err)
 	}
@@ -121,16 +115,66 @@ func TestMeasureAll(t *testing.T) {
 }
 
 func TestViolationFailsTheRun(t *testing.T) {
-	raw := filepath.Join(t.TempDir(), "raw.json")
+	raw := filepath.Join(t.TempDir(), "raw.txt")
 	for who, want := range map[string]error{results.Redsync: nil, results.Ours: errViolation} {
-		set := results.Set{Reps: 1, Records: []results.Record{{
-			Rep: 1, Who: who, Cell: results.Cell{Scenario: results.Hot, N: 5}, Values: map[string]float64{"overlaps": 1},
-		}}}
-		if err := store(raw, set); err != nil {
+		text := "rep: 1\nBenchmarkHot/hold=0/procs=3/workers=9/who=" + who + "-2 800 1 overlaps\n"
+		if err := os.WriteFile(raw, []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
 		if err := run(t.Context(), []string{"-from", raw, "-out", t.TempDir()}); !errors.Is(err, want) {
 			t.Errorf("%s let two in: got %v, want %v", who, err, want)
 		}
 	}
+}
+
+// A benchmark that fails does not end the run, and shows.
+func TestFailureShows(t *testing.T) {
+	var text bytes.Buffer
+	p := plan{1, []benchmark{{"stock", "Stock", "none", 1}, {"hot", "Hot", "none", 1}}}
+	if err := p.run(t.Context(), []string{"stock"}, &text); err != nil {
+		t.Fatal(err)
+	}
+	set, err := results.Read(text.Bytes())
+	if err != nil || len(set.Failures) != 1 || !strings.Contains(set.Failures[0], "Stock") {
+		t.Errorf("got %q, %v, want that Stock failed", set.Failures, err)
+	}
+}
+
+// A plan without the cells of a target would report the target as not measured, for ever.
+func TestFullPlanHasAllTargets(t *testing.T) {
+	p := fullPlan()
+	for _, name := range []string{
+		"Cycle/N=1/g=1/who=redsync", "Cycle/N=3/g=16/who=ours", "Cycle/N=5/g=256/who=floor", "Cycle/N=0/g=1024/who=mutex",
+		"Hot/hold=0/procs=1/workers=200/who=mutex", "Hot/hold=0/procs=10/workers=50/who=ours", "Hot/hold=1ms/procs=10/workers=10/who=ours",
+		"Hot/hold=1ms/procs=10/workers=200/who=ours", "Stock/N=0/who=mutex", "Stock/N=5/who=ours", "Faults/who=ours/killed=1/g=1",
+		"Faults/who=ours/paused=2/g=1", "Pass/lockers=2/who=rueidislock-3", "HandOver/N=3/who=ours", "Leases/rtt=0s/leases=10000",
+		"Unequal/lockers=3/callers=1/trip=0s/mute=true", "SeveralContended/resources=1/of=6",
+	} {
+		runs := 0
+		for _, b := range p.benchmarks {
+			if picks(t, b.pattern, name) {
+				runs++
+			}
+			if !slices.Contains(scenarios, b.scenario) {
+				t.Errorf("%s: no -only has it", b.pattern)
+			}
+		}
+		if runs != 1 {
+			t.Errorf("%s: the plan has it %d times, want once", name, runs)
+		}
+	}
+}
+
+// picks reports whether go test -bench runs the benchmark of that name.
+func picks(t *testing.T, pattern, name string) bool {
+	t.Helper()
+	parts := strings.Split(name, "/")
+	for i, want := range strings.Split(pattern, "/") {
+		if ok, err := regexp.MatchString(want, parts[i]); err != nil {
+			t.Fatal(err)
+		} else if !ok {
+			return false
+		}
+	}
+	return true
 }

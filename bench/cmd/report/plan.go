@@ -1,97 +1,92 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
 	"time"
-
-	"github.com/d0720281/redlock/bench/internal/results"
 )
+
+// scenarios are the parts of a plan, in the order in which each repetition measures them.
+var scenarios = []string{"cycles", "hot", "stock", "faults", "benchmarks"}
 
 // plan says what is measured, and for how long.
 type plan struct {
-	reps int // repetitions
-
-	masters    []int
-	goroutines []int
-	cycles     time.Duration // of a slice; with many goroutines twice that
-	rounds     int           // of slices in a repetition
-
-	hot     []contest
-	hotTime time.Duration // of a cell, and twice that with many workers
-	stock   stockPlan
-
-	faults, benchmarks []benchmark
-}
-
-// contest says how workers are divided among processes.
-type contest struct {
-	procs, workers int // in total
-	hold           string
-}
-
-type stockPlan struct {
-	units, procs, workers, attempts int // workers in total
-	limit                           time.Duration
+	reps       int // repetitions
+	benchmarks []benchmark
 }
 
 // benchmark is a Go benchmark of this module.
 type benchmark struct {
-	pattern string
-	times   int  // operations, as -benchtime
-	once    bool // and not in each repetition, as it takes long
+	scenario      string
+	pattern, time string // as -bench and -benchtime
+	rounds        int    // in each repetition; 0: in the first repetition only, as it takes long
 }
 
-var holds = map[string]time.Duration{results.NoHold: 0, results.ShortHold: time.Millisecond}
-
-// fullPlan returns the plan of the report: about six minutes for a repetition, and eight for what
+// fullPlan returns the plan of the report: about seven minutes for a repetition, and eight for what
 // runs once.
 func fullPlan() plan {
-	p := plan{
-		reps:       5,
-		masters:    []int{1, 3, 5},
-		goroutines: []int{1, 16, 64, 256, 1024},
-		cycles:     100 * time.Millisecond,
-		rounds:     4,
-		hotTime:    800 * time.Millisecond,
-		stock:      stockPlan{units: 200, procs: 3, workers: 300, attempts: 4, limit: 10 * time.Second},
-		faults:     []benchmark{{"Faults/who=(ours|redsync|redsync-failfast|floor)$/(killed|paused|slow)=/g=1$", 2000, false}},
-		benchmarks: []benchmark{
-			{"Cycle/who=ours$/N=3/g=(1|256)$", 5000, false},
-			{"Pass", 5000, false},
-			{"HandOver/N=3/who=ours", 240, false},
-			{"Leases/rtt=0s/leases=10000$", 1, false},
-			{"Unequal", 6000, true}, // with a far queue master 35 s or more
-			{"SeveralContended", 20000, true},
-		},
-	}
-	for _, procs := range []int{1, 3, 10} {
-		for _, workers := range []int{2, 10, 50, 200} {
-			if workers >= procs {
-				p.hot = append(p.hot, contest{procs, workers, results.NoHold})
-			}
-		}
-	}
-	p.hot = append(p.hot, contest{8, 10, results.NoHold}, // two of the processes have two workers
-		contest{1, 10, results.ShortHold}, contest{10, 10, results.ShortHold}, contest{10, 50, results.ShortHold}, contest{10, 200, results.ShortHold})
-	return p
+	return plan{5, []benchmark{
+		// The speed of a machine changes within a second, so that only what follows each other
+		// at once can be compared: a round is a repetition of its own for the ratios.
+		{"cycles", "Cycle/N=/g=(1|16)$", "100ms", 4},
+		{"cycles", "Cycle/N=/g=(64|256|1024)$", "200ms", 4},
+		{"hot", "Hot/hold=0/procs=/workers=(2|10|50)$", "800x", 1},
+		{"hot", "Hot/hold=0/procs=/workers=200$", "1600x", 1},
+		{"hot", "Hot/hold=1ms/procs=/workers=(10|50)$", "1600x", 1}, // so that each worker has some turns
+		{"hot", "Hot/hold=1ms/procs=/workers=200$", "3200x", 1},
+		{"stock", "Stock", "1200x", 1},
+		{"faults", "Faults/who=(ours|redsync|redsync-failfast|floor)$/(killed|paused|slow)=/g=1$", "2000x", 1},
+		{"benchmarks", "Pass", "5000x", 1},
+		{"benchmarks", "HandOver/N=3/who=ours", "240x", 1},
+		{"benchmarks", "Leases/rtt=0s/leases=10000$", "1x", 1},
+		{"benchmarks", "Unequal", "6000x", 0}, // with a far queue master 35 s or more
+		{"benchmarks", "SeveralContended", "20000x", 0},
+	}}
 }
 
 // quickPlan returns a plan with a few cells of each kind.
 func quickPlan() plan {
-	p := fullPlan()
-	p.reps = 1
-	p.goroutines = []int{1, 256}
-	p.rounds = 2
-	p.hot = []contest{{1, 10, results.NoHold}, {8, 10, results.NoHold}, {10, 50, results.NoHold}, {10, 10, results.ShortHold}}
-	p.hotTime = 400 * time.Millisecond
-	p.stock = stockPlan{units: 40, procs: 3, workers: 30, attempts: 4, limit: 3 * time.Second}
-	p.faults = []benchmark{ // without redsync and a paused master: a cycle takes 15 s
-		{"Faults/who=(ours|redsync|floor)$/(killed|slow)=1$/g=1$", 20, false},
-		{"Faults/who=ours$/paused=2$/g=1$", 20, false},
+	return plan{1, []benchmark{
+		{"cycles", "Cycle/N=/g=(1|256)$", "100ms", 2},
+		{"hot", "Hot/hold=0/procs=(1|8)$/workers=10$|Hot/hold=0/procs=10/workers=50$|Hot/hold=1ms/procs=10/workers=10$", "400x", 1},
+		{"stock", "Stock", "120x", 1},
+		// Without redsync and a paused master: a cycle takes 15 s.
+		{"faults", "Faults/who=(ours|redsync|floor)$/(killed|slow)=1$/g=1$|Faults/who=ours$/paused=2$/g=1$", "20x", 1},
+		{"benchmarks", "Pass|HandOver/N=3/who=ours|SeveralContended", "40x", 1},
+		{"benchmarks", "Unequal", "200x", 1},
+		{"benchmarks", "Leases/rtt=0s/leases=10000$", "1x", 1},
+	}}
+}
+
+// run runs the benchmarks of some scenarios, or of all. A benchmark that fails is noted, and the
+// run goes on with the next one.
+func (p plan) run(ctx context.Context, only []string, out io.Writer) error {
+	start := time.Now()
+	for rep := range p.reps {
+		for _, b := range p.benchmarks {
+			if len(only) > 0 && !slices.Contains(only, b.scenario) || b.rounds == 0 && rep > 0 {
+				continue
+			}
+			fmt.Fprintf(os.Stderr, "%6.0f s: repetition %d of %d: %s\n", time.Since(start).Seconds(), rep+1, p.reps, b.pattern)
+			for round := range max(b.rounds, 1) {
+				fmt.Fprintf(out, "rep: %d\n", rep*b.rounds+round+1)
+				cmd := exec.CommandContext(ctx, "go", "test", "-timeout", "1h", "-run", "^$",
+					"-bench", b.pattern, "-benchtime", b.time, "github.com/d0720281/redlock/bench")
+				cmd.Stdout, cmd.Stderr = out, os.Stderr
+				err := cmd.Run()
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				if err != nil {
+					fmt.Fprintf(os.Stderr, "%s: %v\n", b.pattern, err)
+					fmt.Fprintf(out, "--- FAIL: go test -bench '%s': %v\n", b.pattern, err)
+				}
+			}
+		}
 	}
-	p.benchmarks = []benchmark{
-		{"Cycle/who=ours$/N=3/g=1$|Pass|HandOver/N=3/who=ours|SeveralContended", 40, false},
-		{"Unequal", 200, false},
-		{"Leases/rtt=0s/leases=10000$", 1, false},
-	}
-	return p
+	return nil
 }

@@ -85,14 +85,14 @@ func ByName(name string) (Contender, bool) {
 	return all[i], true
 }
 
-// Takes reports whether the contender can use n masters.
-func (c Contender) Takes(n int) bool {
+// Masters returns how many of n masters the contender uses.
+func (c Contender) Masters(n int) int {
 	switch c.Needs {
-	case Quorum:
-		return n > 0
 	case Single:
-		return n == 1
+		return min(n, 1)
+	case None:
+		return 0
 	default:
-		return n == 0
+		return n
 	}
 }

@@ -39,8 +39,8 @@ type Section struct {
 type Attempts struct {
 	Sections []Section
 	Waiting  []time.Duration // of workers that had no key at the end: how long they had waited
-	Failed   int             // failed calls, each repeated or given up
-	Err      string          // one of the errors
+	Failed   int
+	Err      string
 	Sold     int
 	CPU      time.Duration
 }
@@ -69,14 +69,14 @@ func (a *arena) failed(err error) {
 	})
 }
 
-// PlainClient connects to the Redis of the critical section.
-func PlainClient(addr string) *redis.Client {
+// plainClient connects to the Redis of the critical section.
+func plainClient(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr, PoolSize: 4 * runtime.NumCPU()})
 }
 
 // Run waits for the start and returns when the time is over, or all rounds are done.
 func (c Contest) Run(ctx context.Context, l contender.Locker) Attempts {
-	a := &arena{Contest: c, locker: l, plain: PlainClient(c.Plain)}
+	a := &arena{Contest: c, locker: l, plain: plainClient(c.Plain)}
 	defer a.plain.Close()
 	_ = a.plain.Ping(ctx).Err() // this connects; an error will show later
 	rounds := c.Rounds
@@ -171,7 +171,7 @@ func (c Contest) section(ctx context.Context, plain *redis.Client) (sold bool, e
 
 // Section measures the critical section without contention.
 func (c Contest) Section(ctx context.Context, n int) (Latency, error) {
-	plain := PlainClient(c.Plain)
+	plain := plainClient(c.Plain)
 	defer plain.Close()
 	took := NewLatency()
 	for range n {

@@ -3,6 +3,7 @@ package measure
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -115,7 +116,7 @@ func TestContestEndsWithItsTime(t *testing.T) {
 
 func TestCrew(t *testing.T) {
 	c := NewCrew(&failing{}, "x", 40, true)
-	if done := c.Run(t.Context(), 1000, time.Minute); done != 1000 {
+	if done := c.Run(t.Context(), 1000, time.Minute, time.Minute); done != 1000 {
 		t.Errorf("got %d cycles, want 1000", done)
 	}
 	s := c.Summary()
@@ -133,7 +134,31 @@ func TestCrew(t *testing.T) {
 	if s := c.Summary(); s.Lock.Count() != 0 || s.Failed != 0 || s.Err != "" || s.Last != 0 {
 		t.Errorf("got %+v after a reset", s)
 	}
-	if done := c.Run(t.Context(), 1000, 0); done != 0 {
+	if done := c.Run(t.Context(), 1000, 0, 0); done != 0 {
 		t.Errorf("got %d cycles in no time", done)
+	}
+}
+
+// stuck grants the key 0, and has no answer for other keys until the context ends.
+type stuck struct{}
+
+func (stuck) Lock(ctx context.Context, key string) (contender.Lease, error) {
+	if strings.HasSuffix(key, ":0") {
+		return granted{}, nil
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (stuck) Close() error { return nil }
+
+// A goroutine that is stuck does not hold up the others for longer than its grace.
+func TestCrewWithAStuckGoroutine(t *testing.T) {
+	c := NewCrew(stuck{}, "x", 2, false)
+	if done := c.Run(t.Context(), 100, time.Hour, 20*ms); done != 100 {
+		t.Errorf("got %d cycles, want 100", done)
+	}
+	if s := c.Summary(); s.Failed > 1 || s.Last > time.Minute {
+		t.Errorf("got %d failed and the last after %v, want one at most", s.Failed, s.Last)
 	}
 }

@@ -57,8 +57,14 @@ func NewCrew(l contender.Locker, name string, size int, extend bool) *Crew {
 func (c *Crew) Size() int { return len(c.keys) }
 
 // Run makes n cycles in total; each goroutine takes the next one when it is ready. After
-// limit no cycle begins, so that fewer than n may be done.
-func (c *Crew) Run(ctx context.Context, n int, limit time.Duration) (done int) {
+// limit no cycle begins, so that fewer than n may be done. When one goroutine is done, the
+// others have grace for the cycle that they are in: some contenders wait for ever for a server
+// that does not answer.
+func (c *Crew) Run(ctx context.Context, n int, limit, grace time.Duration) (done int) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	overdue := time.AfterFunc(limit+grace, cancel)
+	defer overdue.Stop()
 	var begun, ended atomic.Int64
 	start := time.Now()
 	stopAt := start.Add(limit)
@@ -70,6 +76,7 @@ func (c *Crew) Run(ctx context.Context, n int, limit time.Duration) (done int) {
 				c.cycle(ctx, key, r, start)
 				ended.Add(1)
 			}
+			overdue.Reset(grace)
 		})
 	}
 	wg.Wait()

@@ -15,6 +15,11 @@ type History struct {
 	Hold   Latency
 	Across Latency // from Unlock until the next worker, if it is of another process, has the key
 
+	Sold   int
+	Failed int           // failed calls, each repeated or given up
+	Err    string        // one of the errors
+	CPU    time.Duration // of all processes
+
 	Overlaps int     // workers that had the key while another worker had it: the lock did not lock
 	Falls    int     // fencing tokens that did not rise
 	Jain     float64 // of the numbers of turns of the workers
@@ -46,6 +51,8 @@ func NewHistory(c Contest, workers []int, seen []Attempts) History {
 			h.Span = max(h.Span, c.For)
 		}
 		turns = append(turns, mine...)
+		h.Sold, h.Failed, h.CPU = h.Sold+a.Sold, h.Failed+a.Failed, h.CPU+a.CPU
+		h.Err = cmp.Or(a.Err, h.Err)
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.Start, b.Start) })
 	h.HandOvers = len(entries)

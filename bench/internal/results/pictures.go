@@ -1,15 +1,14 @@
 package results
 
 import (
-	"fmt"
-	"io"
 	"math"
 
 	"github.com/d0720281/redlock/internal/svg"
 )
 
-// palette has the colour of each contender, the same in all pictures.
+// palette has the colour of each contender, the same in all pictures, in the order of the tables.
 var palette = []struct{ who, colour string }{
+	{"mutex", "#7d4e00"},
 	{"ours", "#0969da"},
 	{"ours-unguarded", "#1b7c83"},
 	{"redsync", "#cf222e"},
@@ -17,7 +16,6 @@ var palette = []struct{ who, colour string }{
 	{"redislock", "#8250df"},
 	{"rueidislock", "#bf3989"},
 	{"floor", "#57606a"},
-	{"mutex", "#7d4e00"},
 }
 
 func colourOf(who string) string {
@@ -35,24 +33,16 @@ const (
 	groupGap     = 12.0
 )
 
-// Picture is a named picture.
+// Picture is a named picture. Browsers without its font use a similar one.
 type Picture struct {
-	Name   string
-	canvas *svg.Canvas
-}
-
-// Write writes the picture as SVG. Browsers without the font use a similar one.
-func (p Picture) Write(w io.Writer) error {
-	if _, err := p.canvas.WriteTo(w); err != nil {
-		return fmt.Errorf("results: picture %s: %w", p.Name, err)
-	}
-	return nil
+	Name string
+	*svg.Canvas
 }
 
 // Pictures returns the pictures for which there are values, the most important first.
 func (s Set) Pictures() (list []Picture) {
 	for _, p := range []Picture{s.faultPicture(), s.hotPicture(), s.throughputPicture(), s.latencyPicture()} {
-		if p.canvas != nil {
+		if p.Canvas != nil {
 			list = append(list, p)
 		}
 	}
@@ -107,14 +97,12 @@ type row struct {
 	value float64
 }
 
-// group returns a case with the medians of a figure in some cells.
-func (s Set) group(name string, metric string, scale float64, cells ...Cell) group {
+// group returns a case with the medians of a figure of one cell.
+func (s Set) group(name, cell, metric string, scale float64) group {
 	g := group{name: name}
-	for _, c := range cells {
-		for _, who := range s.who(func(other Cell) bool { return other == c }) {
-			if v, ok := s.Median(c, who, metric); ok && v > 0 {
-				g.rows = append(g.rows, row{who, v * scale})
-			}
+	for _, who := range s.who(cell) {
+		if v, ok := s.Median(cell, who, metric); ok && v > 0 {
+			g.rows = append(g.rows, row{who, v * scale})
 		}
 	}
 	return g
@@ -161,46 +149,37 @@ func draw(name, title, unit string, groups []group) Picture {
 
 func (s Set) latencyPicture() Picture {
 	var groups []group
-	for _, n := range s.axis(func(c Cell) bool { return c.Scenario == Cycles && c.N > 0 }, masters) {
-		groups = append(groups, s.group(fmt.Sprintf("N=%d", n), "p50", 1, Cell{Scenario: Cycles, N: n, Goroutines: 1}))
+	for _, c := range s.cells("Cycle/N=[1-9]/g=1") {
+		groups = append(groups, s.group(cluster(c), c, "p50-us", 1))
 	}
 	return draw("latency", "Lock and Unlock of a free key, one goroutine, median", "µs", groups)
 }
 
 func (s Set) throughputPicture() Picture {
 	var groups []group
-	for _, g := range s.axis(func(c Cell) bool { return c.Scenario == Cycles && c.Goroutines > 1 }, goroutines) {
-		groups = append(groups, s.group(fmt.Sprint(g, " callers"), "rate", 1, Cell{Scenario: Cycles, N: HotN, Goroutines: g}))
+	for _, c := range s.cells("Cycle/N=5/" + manyGoroutines) {
+		groups = append(groups, s.group(param(c, "g")+" callers", c, "cycles/s", 1))
 	}
-	return draw("throughput", fmt.Sprintf("Lock and Unlock in a second, keys of their own, N=%d", HotN), "cycles/s", groups)
+	return draw("throughput", "Lock and Unlock in a second, keys of their own, N=5", "cycles/s", groups)
 }
 
 func (s Set) hotPicture() Picture {
-	const procs = 10
-	limit := 0.0
-	section, ok1 := s.Median(Cell{Scenario: Probe}, Probe, "section."+NoHold)
-	rtt, ok2 := s.Median(Cell{Scenario: Probe}, Probe, "rtt")
-	if ok1 && ok2 {
-		limit = 100 / OfLimit(1, section, rtt)
-	}
 	var groups []group
-	for _, n := range s.axis(func(c Cell) bool { return c.Scenario == Hot && c.Procs == procs && c.Hold == NoHold }, workers) {
-		c := Cell{Scenario: Hot, N: HotN, Procs: procs, Workers: n, Hold: NoHold}
-		one := c
-		one.N = 1
-		g := s.group(fmt.Sprint(n, " workers"), "rate", 1, c, one)
-		if limit > 0 {
-			g.rows = append(g.rows, row{"limit", limit})
+	for _, c := range s.cells("Hot/hold=0/procs=10/*") {
+		g := s.group(param(c, "workers")+" workers", c, "hand-overs/s", 1)
+		section, _ := s.Median(c, Ours, "section-us")
+		if rtt, ok := s.Median(c, Ours, "rtt-us"); ok {
+			g.rows = append(g.rows, row{"limit", 1e6 / (section + 2*rtt)})
 		}
 		groups = append(groups, g)
 	}
-	return draw("hot", fmt.Sprintf("One key, %d processes, N=%d or one server: hand-overs in a second", procs, HotN), "hand-overs/s", groups)
+	return draw("hot", "One key, 10 processes, N=5 or one server: hand-overs in a second", "hand-overs/s", groups)
 }
 
 func (s Set) faultPicture() Picture {
 	var groups []group
-	for _, c := range s.cells(scenario(Faults)) {
-		groups = append(groups, s.group(faultName(c), "lock-p99-us", 1e-3, c))
+	for _, c := range s.cells(faultCells) {
+		groups = append(groups, s.group(faultName(c), c, "lock-p99-us", 1e-3))
 	}
 	return draw("faults", "Lock while one or two of five masters are killed, paused or slow, 99th percentile", "ms", groups)
 }

@@ -3,7 +3,6 @@ package results
 import (
 	_ "embed"
 	"fmt"
-	"slices"
 	"strings"
 	"text/template"
 )
@@ -37,34 +36,28 @@ func (r report) Picture(name, text string) string {
 	return fmt.Sprintf("\n![%s](%s/%s.svg)\n", text, r.pictures, name)
 }
 
-func scenario(name string) func(Cell) bool { return func(c Cell) bool { return c.Scenario == name } }
+// Has reports whether there are results of cells that match a pattern.
+func (s Set) Has(pattern string) bool { return len(s.in(pattern)) > 0 }
 
-// Has reports whether there are records of a scenario.
-func (s Set) Has(name string) bool { return len(s.cells(scenario(name))) > 0 }
+// Compared are the modules whose versions matter for the figures. The versions are in the
+// lines between the results.
+var Compared = []string{
+	"github.com/bsm/redislock",
+	"github.com/go-redsync/redsync/v4",
+	"github.com/redis/go-redis/v9",
+	"github.com/redis/rueidis",
+}
 
 // MachineTable returns what was measured, and on what.
 func (s Set) MachineTable() string {
-	m := s.Machine
 	t := Table{Head: []string{"what", "which"}, Left: 2, Rows: [][]string{
-		{"processor", fmt.Sprintf("%s, %d cores for clients and servers together", m.CPU, m.Cores)},
-		{"kernel", m.Kernel}, {"Go", m.Go}, {"Redis", m.Redis},
+		{"processor", fmt.Sprintf("%s, %s cores for clients and servers together", s.Config["cpu"], s.Config["cores"])},
+		{"kernel", s.Config["kernel"]}, {"Go", s.Config["go"]}, {"Redis", s.Config["redis"]},
 	}}
-	for _, mod := range m.Modules {
-		t.Rows = append(t.Rows, []string{mod.Path, mod.Version})
+	for _, module := range Compared {
+		t.Rows = append(t.Rows, []string{module, s.Config[module]})
 	}
 	return t.Markdown()
-}
-
-// TargetTable returns the targets that were measured.
-func (s Set) TargetTable() string { return TargetTable(s.Targets()).Markdown() }
-
-// Unmeasured returns the targets that were not measured.
-func (s Set) Unmeasured() string {
-	names := Unmeasured(s.Targets())
-	if len(names) > 10 {
-		return fmt.Sprintf("%d targets", len(names))
-	}
-	return strings.Join(names, "; ")
 }
 
 // Violations returns the contenders that let two holders in at a time, or fencing tokens fall.
@@ -80,7 +73,7 @@ func (s Set) Violations() string {
 			{"overlaps", "times two holders at once"}, {"falls", "times a fencing token that did not rise"},
 		} {
 			if n := r.Values[v.metric]; n > 0 {
-				lines = append(lines, fmt.Sprintf("- **VIOLATION** `%s`: %.0f %s (%s)", r.Who, n, v.what, r.Cell.where()))
+				lines = append(lines, fmt.Sprintf("- **VIOLATION** `%s`: %.0f %s (%s)", r.Who, n, v.what, r.Cell))
 			}
 		}
 	}
@@ -90,77 +83,37 @@ func (s Set) Violations() string {
 	return strings.Join(lines, "\n")
 }
 
-// Failures returns the cells that ended with an error and without a figure.
-func (s Set) Failures() string {
-	var lines []string
-	for _, r := range s.Records {
-		if r.Error != "" && len(r.Values) == 0 {
-			lines = append(lines, fmt.Sprintf("- `%s`, repetition %d (%s): %s", r.Who, r.Rep, r.Cell.where(), strings.ReplaceAll(r.Error, "\n", "; ")))
-		}
+// cluster returns the number of masters of a cell.
+func cluster(cell string) string {
+	if n := param(cell, "N"); n != "0" {
+		return "N=" + n
 	}
-	return strings.Join(lines, "\n")
-}
-
-func (c Cell) where() string {
-	text := c.Scenario
-	if c.Bench != "" {
-		text += ", " + c.Bench
-	} else {
-		text += fmt.Sprintf(", N=%d", c.N)
-	}
-	if c.Goroutines > 0 {
-		text += fmt.Sprintf(", %d goroutines", c.Goroutines)
-	}
-	if c.Procs > 0 {
-		text += fmt.Sprintf(", %d workers in %d processes, hold %s", c.Workers, c.Procs, c.Hold)
-	}
-	return text
-}
-
-// LeftOut returns why contenders are missing from a scenario, as a paragraph.
-func (s Set) LeftOut(name string) string {
-	var lines []string
-	for _, r := range s.Records {
-		line := fmt.Sprintf("`%s`: %s", r.Who, r.LeftOut)
-		if r.Cell.Scenario == name && r.LeftOut != "" && !slices.Contains(lines, line) {
-			lines = append(lines, line)
-		}
-	}
-	if len(lines) == 0 {
-		return ""
-	}
-	slices.Sort(lines)
-	return "\nLeft out: " + strings.Join(lines, "; ") + ".\n"
-}
-
-func clusterName(c Cell) string {
-	if c.N == 0 {
-		return "none"
-	}
-	return fmt.Sprintf("N=%d", c.N)
+	return "none"
 }
 
 // AloneTable returns what a cycle takes one goroutine.
 func (s Set) AloneTable() string {
-	alone := func(c Cell) bool { return c.Scenario == Cycles && c.Goroutines == 1 }
-	return s.table(alone, "masters", clusterName, []column{{"p50", "p50", micros}, {"p99", "p99", micros}})
+	return s.table("Cycle/N=*/g=1", "masters", cluster, []column{{"p50", "p50-us", micros}, {"p99", "p99-us", micros}})
 }
+
+// manyGoroutines matches the end of the name of a cell: ten or more.
+const manyGoroutines = "g=[0-9][0-9]*"
 
 // ThroughputTable returns the rates of many goroutines, a column for each number of them.
 func (s Set) ThroughputTable() string {
-	many := func(c Cell) bool { return c.Scenario == Cycles && c.Goroutines > 1 }
-	sizes := s.axis(many, goroutines)
+	const many = "Cycle/N=*/" + manyGoroutines
+	sizes := s.params(many, "g")
 	t := Table{Head: []string{"masters", "who"}, Left: 2}
 	for _, g := range sizes {
-		t.Head = append(t.Head, fmt.Sprintf("%d goroutines", g))
+		t.Head = append(t.Head, g+" goroutines")
 	}
-	for _, n := range s.axis(many, masters) {
-		for _, who := range s.who(func(c Cell) bool { return many(c) && c.N == n }) {
-			row := []string{clusterName(Cell{N: n}), "`" + who + "`"}
+	for _, n := range s.params(many, "N") {
+		cells := "Cycle/N=" + n + "/g="
+		for _, who := range s.who(cells + "*") {
+			row := []string{cluster(cells), "`" + who + "`"}
 			for _, g := range sizes {
-				c := Cell{Scenario: Cycles, N: n, Goroutines: g}
-				text := s.text(c, who, "rate", number)
-				if failed := sum(s.Values(c, who, "failed")); failed > 0 {
+				text := s.text(cells+g, who, "cycles/s", number)
+				if failed := sum(s.Values(cells+g, who, "failed")); failed > 0 {
 					text += fmt.Sprintf(" (%s failed in all)", count(failed))
 				}
 				row = append(row, text)
@@ -173,71 +126,62 @@ func (s Set) ThroughputTable() string {
 
 // CostTable returns what a cycle costs.
 func (s Set) CostTable() string {
-	return s.table(func(c Cell) bool { return c.Scenario == Cycles && c.Goroutines == 256 }, "masters", clusterName, []column{
-		{"client CPU", "cpu", micros}, {"commands", "commands", number}, {"a master's commands", "busy", micros},
-		{"its scripts", "script", micros}, {"all masters' CPU", "masters", micros}, {"bytes to the masters", "bytes", number},
+	return s.table("Cycle/N=*/g=256", "masters", cluster, []column{
+		{"client CPU", "client-cpu-us/op", micros}, {"commands", "commands/op", number}, {"a master's commands", "busy-us/op", micros},
+		{"its scripts", "script-us/op", micros}, {"all masters' CPU", "masters-cpu-us/op", micros}, {"bytes to the masters", "sent-B/op", number},
 	})
 }
 
-// Probe returns a base of comparison for the hand-overs.
-func (s Set) Probe(metric string) string {
-	return s.text(Cell{Scenario: Probe}, Probe, metric, micros)
-}
-
-// OfLimit returns the rate of hand-overs as a percentage of the limit: a hand-over takes at
-// least the critical section without contention, and two round trips, in µs.
-func OfLimit(rate, section, roundTrip float64) float64 {
-	return 100 * rate * (section + 2*roundTrip) / 1e6
+// Alone returns what a critical section, or a round trip, takes without contention.
+func (s Set) Alone(hold, metric string) string {
+	for _, cell := range s.cells("Hot/hold=" + hold + "/*/*") {
+		return s.text(cell, Ours, metric, micros)
+	}
+	return missing
 }
 
 // HotTable has the contests with the same hold and number of processes.
-type HotTable struct {
-	Hold  string
-	Procs int
-	Table string
-}
+type HotTable struct{ Hold, Procs, Table string }
 
 // HotTables returns the contests for one key.
 func (s Set) HotTables() (tables []HotTable) {
-	for _, hold := range []string{NoHold, ShortHold} {
-		held := func(c Cell) bool { return c.Scenario == Hot && c.Hold == hold }
-		for _, n := range s.axis(held, procs) {
-			in := func(c Cell) bool { return held(c) && c.Procs == n }
-			tables = append(tables, HotTable{hold, n, s.table(in, "workers", func(c Cell) string { return fmt.Sprint(c.Workers) }, []column{
-				{"hand-overs/s", "rate", number}, {"of the limit", "limit", percent}, {"hold p50", "hold.p50", micros},
-				{"wait p50", "wait.p50", micros}, {"p99", "wait.p99", micros}, {"max", "wait.max", micros},
-				{"next process p50", "across.p50", micros}, {"p99", "across.p99", micros},
-				{"Jain", "jain", number}, {"least share", "least", number},
-				{"commands", "commands", number}, {"client CPU", "cpu", micros}, {"failed, in all", "failed", count},
+	for _, hold := range s.params("Hot/*/*/*", "hold") {
+		held := "Hot/hold=" + hold
+		for _, procs := range s.params(held+"/*/*", "procs") {
+			cells := held + "/procs=" + procs + "/*"
+			tables = append(tables, HotTable{hold, procs, s.table(cells, "workers", func(c string) string { return param(c, "workers") }, []column{
+				{"hand-overs/s", "hand-overs/s", number}, {"of the limit", "limit-%", percent}, {"hold p50", "hold-p50-us", micros},
+				{"wait p50", "wait-p50-us", micros}, {"p99", "wait-p99-us", micros}, {"max", "wait-max-us", micros},
+				{"next process p50", "across-p50-us", micros}, {"p99", "across-p99-us", micros},
+				{"Jain", "jain", number}, {"least share", "least-share", number},
+				{"commands", "commands/turn", number}, {"client CPU", "client-cpu-us/turn", micros}, {"failed, in all", "failed", count},
 			})})
 		}
 	}
 	return tables
 }
 
-// faultName returns the fault in the name of a benchmark: "2 killed" of "Faults/killed=2/g=1".
-func faultName(c Cell) string {
-	_, name, _ := strings.Cut(c.Bench, "/")
-	name, _, _ = strings.Cut(name, "/")
-	what, many, _ := strings.Cut(name, "=")
+// faultName returns the fault in the name of a cell: "2 killed" of "Faults/killed=2/g=1".
+func faultName(cell string) string {
+	what, many, _ := strings.Cut(strings.Split(cell, "/")[1], "=")
 	return many + " " + what
 }
 
 // FaultTable returns what the operations take before and after a fault.
 func (s Set) FaultTable() string {
 	var columns []column
-	for _, op := range Operations {
+	for _, op := range operations {
 		columns = append(columns, column{op + " p50", op + "-p50-us", micros}, column{op + " p99", op + "-p99-us", micros},
 			column{"healthy p99", "healthy-" + op + "-p99-us", micros})
 	}
 	columns = append(columns, column{"cycles", "cycles", count}, column{"failed, in all", "failed", count})
-	return s.table(scenario(Faults), "fault", faultName, columns)
+	return s.table(faultCells, "fault", faultName, columns)
 }
 
 // StockTable returns the sales.
 func (s Set) StockTable() string {
-	return s.table(scenario(Stock), "masters", clusterName, []column{
-		{"processes", "procs", number}, {"workers", "workers", number}, {"time", "seconds", seconds}, {"attempts", "done", count},
+	return s.table("Stock/*", "masters", cluster, []column{
+		{"processes", "processes", number}, {"workers", "workers", number}, {"time", "s", seconds}, {"attempts", "done", count},
 		{"not made in time, in all", "undone", count}, {"stock", "stock", count}, {"sold", "sold", count}, {"failed, in all", "failed", count},
 	})
 }

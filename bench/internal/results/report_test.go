@@ -12,28 +12,25 @@ import (
 	"github.com/d0720281/redlock/internal/svg"
 )
 
-// sample returns two repetitions with records for each part.
+// sample returns two repetitions with results for each part.
 func sample() Set {
-	s := Set{Machine: Machine{CPU: "a processor", Cores: 2, Redis: "7", Modules: []Module{{"example.com/m", "v1"}}}, Reps: 2}
+	s := Set{Config: map[string]string{"cpu": "a processor", "cores": "2", "reps": "2", "github.com/redis/rueidis": "v1"}}
 	for rep := 1; rep <= 2; rep++ {
 		for i, who := range []string{Ours, Redsync, Floor} {
 			v := float64(100 * (i + 1))
 			for _, g := range []int{1, 16, 256} {
-				s.Records = append(s.Records, Record{Rep: rep, Who: who, Cell: Cell{Scenario: Cycles, N: HotN, Goroutines: g},
-					Values: map[string]float64{"p50": v, "p99": 2 * v, "rate": 1e6 / v, "cpu": v, "commands": 2, "busy": 3, "script": 2}})
+				s.Records = append(s.Records, Record{rep, who, fmt.Sprintf("Cycle/N=5/g=%d", g), map[string]float64{
+					"p50-us": v, "p99-us": 2 * v, "cycles/s": 1e6 / v, "client-cpu-us/op": v, "commands/op": 2, "busy-us/op": 3, "script-us/op": 2}})
 			}
-			s.Records = append(s.Records, Record{Rep: rep, Who: who, Cell: Cell{Scenario: Faults, Bench: "Faults/killed=1/g=1"},
-				Values: map[string]float64{"lock-p50-us": v, "lock-p99-us": v, "healthy-lock-p99-us": v, "cycles": 10}})
-			c := Cell{Scenario: Hot, N: HotN, Procs: 10, Workers: 50, Hold: NoHold}
+			s.Records = append(s.Records, Record{rep, who, "Faults/killed=1/g=1", map[string]float64{
+				"lock-p50-us": v, "lock-p99-us": v, "healthy-lock-p99-us": v, "cycles": 10}})
 			if who == Floor {
-				s.Records = append(s.Records, Record{Rep: rep, Who: who, Cell: c, LeftOut: "it does not wait"})
 				continue
 			}
-			s.Records = append(s.Records, Record{Rep: rep, Who: who, Cell: c, Values: map[string]float64{
-				"rate": 1e4 / v, "wait.p50": v, "wait.max": v, "jain": 1, "across.p50": v, "overlaps": 0, "falls": 0}})
+			s.Records = append(s.Records, Record{rep, who, "Hot/hold=0/procs=10/workers=50", map[string]float64{
+				"hand-overs/s": 1e4 / v, "wait-p50-us": v, "wait-max-us": v, "jain": 1, "across-p50-us": v, "overlaps": 0, "falls": 0,
+				"rtt-us": 50, "section-us": 60}})
 		}
-		s.Records = append(s.Records, Record{Rep: rep, Who: Probe, Cell: Cell{Scenario: Probe},
-			Values: map[string]float64{"rtt": 50, "section.0": 60, "section.1ms": 1100}})
 	}
 	return s
 }
@@ -41,15 +38,15 @@ func sample() Set {
 func TestReport(t *testing.T) {
 	text := sample().Markdown("pictures")
 	for _, want := range []string{
-		"Repetitions: 2", "| processor | a processor, 2 cores", "| example.com/m | v1 |",
-		"In each of 4 contested runs", "Left out: `floor`: it does not wait.", "![What Lock takes while masters are killed, paused or slow](pictures/faults.svg)",
+		"Repetitions: 2", "| processor | a processor, 2 cores", "| github.com/redis/rueidis | v1 |",
+		"In each of 4 contested runs", "Left out: `floor`: it does not wait", "![What Lock takes while masters are killed, paused or slow](pictures/faults.svg)",
 		"| N=5 | `ours` | 100 µs | 200 µs |", "| 1 killed | `redsync` | 200 µs |", "| 50 | `ours` | 100 |",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	for _, unwanted := range []string{"VIOLATION", "could not be measured", "## Stock"} {
+	for _, unwanted := range []string{"VIOLATION", "What failed", "## Stock"} {
 		if strings.Contains(text, unwanted) {
 			t.Errorf("%q in a report without it", unwanted)
 		}
@@ -61,16 +58,16 @@ func TestReport(t *testing.T) {
 
 func TestViolationsAreLoud(t *testing.T) {
 	s := sample()
-	cell := Cell{Scenario: Hot, N: 5, Procs: 3, Workers: 9, Hold: NoHold}
+	const cell = "Hot/hold=0/procs=3/workers=9"
 	s.Records = append(s.Records,
 		Record{Rep: 2, Who: Redsync, Cell: cell, Values: map[string]float64{"overlaps": 2, "falls": 0}},
-		Record{Rep: 2, Who: Ours, Cell: cell, Values: map[string]float64{"overlaps": 0, "falls": 1}},
-		Record{Rep: 2, Who: Mutex, Cell: cell, Error: "worker process died"})
+		Record{Rep: 2, Who: Ours, Cell: cell, Values: map[string]float64{"overlaps": 0, "falls": 1}})
+	s.Failures = []string{cell + "/who=mutex"}
 	text := s.Markdown("")
 	for _, want := range []string{
-		"- **VIOLATION** `redsync`: 2 times two holders at once (hot, N=5, 9 workers in 3 processes, hold 0)",
+		"- **VIOLATION** `redsync`: 2 times two holders at once (Hot/hold=0/procs=3/workers=9)",
 		"- **VIOLATION** `ours`: 1 times a fencing token that did not rise",
-		"- `mutex`, repetition 2 (hot, N=5, 9 workers in 3 processes, hold 0): worker process died",
+		"## What failed\n\n- Hot/hold=0/procs=3/workers=9/who=mutex\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q", want)
@@ -83,14 +80,13 @@ func TestViolationsAreLoud(t *testing.T) {
 
 // A median does not hide the failures of one repetition of five.
 func TestFailuresOfOneRepetitionShow(t *testing.T) {
-	stock, held := Cell{Scenario: Stock, N: HotN}, Cell{Scenario: Benchmarks, Bench: leases}
 	var s Set
 	for rep := 1; rep <= 5; rep++ {
 		lost := 0.0
 		if rep == 3 {
 			lost = 1234
 		}
-		s.Records = append(s.Records, rec(rep, Ours, stock, "failed", lost), rec(rep, Ours, held, "lost", lost))
+		s.Records = append(s.Records, rec(rep, Ours, stock, "failed", lost), rec(rep, Ours, leases, "lost", lost))
 	}
 	if text := s.Markdown(""); !strings.Contains(text, "| 1,234 |") {
 		t.Errorf("no 1,234 failed in\n%s", text)
@@ -117,7 +113,7 @@ func TestPictures(t *testing.T) {
 		drawn = map[string]string{}
 		for _, p := range sample().Pictures() {
 			var text bytes.Buffer
-			if err := p.Write(&text); err != nil {
+			if _, err := p.WriteTo(&text); err != nil {
 				t.Fatal(err)
 			}
 			names, drawn[p.Name] = append(names, p.Name), text.String()

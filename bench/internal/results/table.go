@@ -1,7 +1,6 @@
 package results
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -33,39 +32,20 @@ type column struct {
 	text   func(float64) string
 }
 
-// line is a row of a table.
-type line struct {
-	cell Cell
-	who  string
-}
-
-// table returns a table with a row for each contender of each of the cells, if there are values.
-// The rows with the same label stand together, in the order of the contenders.
-func (s Set) table(in func(Cell) bool, first string, label func(Cell) string, columns []column) string {
+// table returns a table with a row for each contender of each of the cells that match a pattern.
+func (s Set) table(pattern, first string, label func(cell string) string, columns []column) string {
 	t := Table{Head: []string{first, "who"}, Left: 2}
 	for _, col := range columns {
 		t.Head = append(t.Head, col.head)
 	}
-	var lines []line
-	var labels []string
-	for _, c := range s.cells(in) {
-		labels = append(labels, label(c))
-		for _, who := range s.who(func(other Cell) bool { return other == c }) {
-			lines = append(lines, line{c, who})
+	for _, cell := range s.cells(pattern) {
+		for _, who := range s.who(cell) {
+			row := []string{label(cell), "`" + who + "`"}
+			for _, col := range columns {
+				row = append(row, s.text(cell, who, col.metric, col.text))
+			}
+			t.Rows = append(t.Rows, row)
 		}
-	}
-	names := s.who(func(Cell) bool { return true })
-	slices.SortStableFunc(lines, func(a, b line) int {
-		return cmp.Or(
-			cmp.Compare(slices.Index(labels, label(a.cell)), slices.Index(labels, label(b.cell))),
-			cmp.Compare(slices.Index(names, a.who), slices.Index(names, b.who)))
-	})
-	for _, l := range lines {
-		row := []string{label(l.cell), "`" + l.who + "`"}
-		for _, col := range columns {
-			row = append(row, s.text(l.cell, l.who, col.metric, col.text))
-		}
-		t.Rows = append(t.Rows, row)
 	}
 	return t.Markdown()
 }
@@ -75,8 +55,8 @@ func (s Set) table(in func(Cell) bool, first string, label func(Cell) string, co
 var summed = []string{"failed", "undone"}
 
 // text returns a figure as a table shows it.
-func (s Set) text(c Cell, who, metric string, text func(float64) string) string {
-	values := s.Values(c, who, metric)
+func (s Set) text(cell, who, metric string, text func(float64) string) string {
+	values := s.Values(cell, who, metric)
 	v, ok := Median(values)
 	if slices.Contains(summed, metric) {
 		v = sum(values)

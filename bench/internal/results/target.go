@@ -1,6 +1,10 @@
 package results
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // Target is a requirement for this library, and its values.
 type Target struct {
@@ -43,23 +47,30 @@ func (t Target) number(v float64) string {
 	return number(v) + " " + t.Unit
 }
 
-// Unmeasured returns the names of the targets without values.
-func Unmeasured(targets []Target) (names []string) {
-	for _, t := range targets {
-		if len(t.Values) == 0 {
-			names = append(names, t.Name)
-		}
-	}
-	return names
-}
+// Targets are the requirements of a report.
+type Targets []Target
 
-// TargetTable returns a table with a row for each target with values.
-func TargetTable(targets []Target) Table {
+// Table returns a row for each target with values.
+func (list Targets) Table() string {
 	table := Table{Head: []string{"what", "wanted", "median", "lowest … highest", "verdict"}, Left: 1}
-	for _, t := range targets {
+	for _, t := range list {
 		if len(t.Values) > 0 {
 			table.Rows = append(table.Rows, t.row())
 		}
 	}
-	return table
+	return table.Markdown()
+}
+
+// Unmeasured returns the names of the targets without values, or their number if they are many.
+func (list Targets) Unmeasured() string {
+	var names []string
+	for _, t := range list {
+		if len(t.Values) == 0 {
+			names = append(names, t.Name)
+		}
+	}
+	if len(names) > 10 {
+		return fmt.Sprintf("%d targets", len(names))
+	}
+	return strings.Join(names, "; ")
 }

@@ -1,7 +1,6 @@
 package results
 
 import (
-	"slices"
 	"strings"
 	"testing"
 )
@@ -27,15 +26,14 @@ func TestVerdict(t *testing.T) {
 }
 
 func TestTargetTable(t *testing.T) {
-	targets := []Target{
+	targets := Targets{
 		{Name: "a", Want: 2, Unit: "ms", Values: []float64{3, 1, 2.5}},
 		{Name: "b", Want: 0.7, AtLeast: true},
 	}
-	table := TargetTable(targets)
-	if want := []string{"a", "≤ 2 ms", "2.50 ms", "1 ms … 3 ms", "**missed**"}; len(table.Rows) != 1 || !slices.Equal(table.Rows[0], want) {
-		t.Errorf("got %q, want one row %q", table.Rows, want)
+	if got, want := targets.Table(), "|---|--:|--:|--:|--:|\n| a | ≤ 2 ms | 2.50 ms | 1 ms … 3 ms | **missed** |\n"; !strings.HasSuffix(got, want) {
+		t.Errorf("got\n%s\nwant one row\n%s", got, want)
 	}
-	if got := Unmeasured(targets); !slices.Equal(got, []string{"b"}) {
+	if got := targets.Unmeasured(); got != "b" {
 		t.Errorf("got %q, want b alone", got)
 	}
 }
@@ -56,19 +54,17 @@ func find(t *testing.T, s Set, words string) Target {
 }
 
 func TestTargets(t *testing.T) {
-	hot := Cell{Scenario: Hot, N: HotN, Procs: 10, Workers: 50, Hold: ShortHold}
-	fault := Cell{Scenario: Faults, Bench: "Faults/paused=2/g=1"}
-	pass := Cell{Scenario: Benchmarks, Bench: "Pass/lockers=2"}
-	record := func(c Cell, who string, values map[string]float64) Record {
-		return Record{Rep: 1, Who: who, Cell: c, Values: values}
+	const hot, fault = "Hot/hold=1ms/procs=10/workers=50", "Faults/paused=2/g=1"
+	record := func(cell, who string, values map[string]float64) Record {
+		return Record{Rep: 1, Who: who, Cell: cell, Values: values}
 	}
 	s := Set{Records: []Record{
-		record(free, Ours, map[string]float64{"p50": 74}),
-		record(free, Redsync, map[string]float64{"p50": 100}),
-		record(free, Floor, map[string]float64{"p50": 60}),
-		record(hot, Ours, map[string]float64{"limit": 69, "jain": 0.96, "wait.p50": 10, "wait.max": 99, "overlaps": 0, "falls": 0}),
+		record(free, Ours, map[string]float64{"p50-us": 74}),
+		record(free, Redsync, map[string]float64{"p50-us": 100}),
+		record(free, Floor, map[string]float64{"p50-us": 60}),
+		record(hot, Ours, map[string]float64{"limit-%": 69, "jain": 0.96, "wait-p50-us": 10, "wait-max-us": 99, "overlaps": 0, "falls": 0}),
 		record(fault, Ours, map[string]float64{"lock-p99-us": 5, "healthy-lock-p99-us": 2, "extend-p99-us": 3, "healthy-extend-p99-us": 2}),
-		record(Cell{Scenario: Benchmarks, Bench: leases}, Ours, map[string]float64{"client-cores": 0.16, "B/lease": 6144}),
+		record(leases, Ours, map[string]float64{"client-cores": 0.16, "B/lease": 6144}),
 		record(pass, Ours, map[string]float64{"commands/op": 6.8, "changes/s": 850}),
 		record(pass, "rueidislock-3", map[string]float64{"changes/s": 1000}),
 	}}
@@ -102,12 +98,5 @@ func TestTargets(t *testing.T) {
 	s.Records[len(s.Records)-1].Values["overlaps"] = 1
 	if got := find(t, s, "two holders at a time").Verdict(); got != "**missed**" {
 		t.Errorf("one overlap in five repetitions: got %s, want missed", got)
-	}
-}
-
-func TestOfLimit(t *testing.T) {
-	// A section of 1 ms and two round trips of 250 µs: at most 666.7 a second.
-	if got := OfLimit(333.33, 1000, 250); got < 49.9 || got > 50.1 {
-		t.Errorf("got %v %%, want 50", got)
 	}
 }
