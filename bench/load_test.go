@@ -82,12 +82,7 @@ func over(b *testing.B, procs []*masters.Process, roundTrip time.Duration) *redl
 		}
 		addrs = redistest.Addrs(proxies)
 	}
-	l, err := redlock.New(addrs)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = l.Close() }) // before the proxies end
-	return l
+	return newLocker(b, addrs) // it ends before the proxies
 }
 
 // load lets callers lock and unlock for some time.

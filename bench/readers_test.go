@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
-	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -17,7 +16,7 @@ import (
 // all lock exclusively. Each of 4 Lockers has 8 callers that hold one resource for a while. It also
 // measures one reader alone, beside one writer alone.
 func BenchmarkReaders(b *testing.B) {
-	lockers := fourLockers(b)
+	lockers := newLockers(b, 4)
 	for _, how := range []struct {
 		name string
 		mode []redlock.LockOption
@@ -68,19 +67,24 @@ func visit(b *testing.B, l *redlock.Locker, work time.Duration, mode ...redlock.
 	}
 }
 
-// fourLockers returns Lockers of the same three masters, as four processes have them.
-func fourLockers(b *testing.B) (lockers []*redlock.Locker) {
-	addrs := redistest.Addrs(redistest.Masters(b, 3))
-	for range 4 {
-		l, err := redlock.New(addrs)
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Cleanup(func() { _ = l.Close() })
-		lockers = append(lockers, l)
-	}
-	if err := admin.Bootstrap(b.Context(), lockers[0]); err != nil {
-		b.Fatal(err)
+// newLockers returns n Lockers of the same three masters, as n processes have them.
+func newLockers(b *testing.B, n int) []*redlock.Locker {
+	b.Helper()
+	addrs := redistest.Addrs(votingMasters(b))
+	lockers := make([]*redlock.Locker, n)
+	for i := range lockers {
+		lockers[i] = newLocker(b, addrs)
 	}
 	return lockers
+}
+
+// newLocker returns a Locker that ends with the benchmark.
+func newLocker(b *testing.B, addrs []string) *redlock.Locker {
+	b.Helper()
+	l, err := redlock.New(addrs)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = l.Close() })
+	return l
 }

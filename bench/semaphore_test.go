@@ -17,7 +17,7 @@ import (
 // in which they were held.
 func BenchmarkSemaphore(b *testing.B) {
 	const permits, workers = 10, 100
-	lockers := fourLockers(b)
+	lockers := newLockers(b, 4)
 	b.Run("alone/how=Lock", func(b *testing.B) {
 		b.ReportAllocs()
 		for range b.N {

@@ -10,23 +10,13 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
-	"github.com/d0720281/redlock/admin"
-	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/several"
 )
 
 // BenchmarkSeveral measures one goroutine that locks and unlocks some free resources, all at once and
 // one after the other.
 func BenchmarkSeveral(b *testing.B) {
-	addrs := redistest.Addrs(redistest.Masters(b, 3))
-	l, err := redlock.New(addrs)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer l.Close()
-	if err := admin.Bootstrap(b.Context(), l); err != nil {
-		b.Fatal(err)
-	}
+	l := newLockers(b, 1)[0]
 	for _, k := range []int{1, 2, 8} {
 		var names []string
 		for i := range k {
@@ -70,18 +60,7 @@ func BenchmarkSeveral(b *testing.B) {
 // resource. One operation is one lock. What counts is how long a caller waits, and for how long no caller got anything.
 func BenchmarkSeveralContended(b *testing.B) {
 	const lockers, callers, resources, hold = 3, 3, 6, 2 * time.Millisecond
-	addrs := redistest.Addrs(redistest.Masters(b, 3))
-	all := make([]*redlock.Locker, lockers)
-	for i := range all {
-		var err error
-		if all[i], err = redlock.New(addrs); err != nil {
-			b.Fatal(err)
-		}
-		defer all[i].Close()
-		if err := admin.Bootstrap(b.Context(), all[i]); err != nil {
-			b.Fatal(err)
-		}
-	}
+	all := newLockers(b, lockers)
 	lock := func(l *redlock.Locker, names []string) (unlock func(context.Context) error, err error) {
 		if len(names) == 1 {
 			lease, err := l.Lock(b.Context(), names[0])

@@ -57,29 +57,44 @@ func NewCrew(l contender.Locker, name string, size int, extend bool) *Crew {
 func (c *Crew) Size() int { return len(c.keys) }
 
 // Run makes n cycles in total; each goroutine takes the next one when it is ready. After
-// limit no cycle begins, so that fewer than n may be done. When one goroutine is done, the
-// others have grace for the cycle that they are in: some contenders wait for ever for a server
-// that does not answer.
+// limit no cycle begins, so that fewer than n may be done. Some contenders wait for ever for a
+// server that does not answer: if no cycle ends for grace, the calls under way are cancelled,
+// and no other cycle begins.
 func (c *Crew) Run(ctx context.Context, n int, limit, grace time.Duration) (done int) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	overdue := time.AfterFunc(limit+grace, cancel)
-	defer overdue.Stop()
 	var begun, ended atomic.Int64
+	ctx, cancel := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		tick := time.NewTicker(grace)
+		defer tick.Stop()
+		for before := int64(0); ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			now := ended.Load()
+			if now == before {
+				cancel()
+			}
+			before = now
+		}
+	})
 	start := time.Now()
 	stopAt := start.Add(limit)
 	var wg sync.WaitGroup
 	for i, key := range c.keys {
 		r := &c.recorders[i%len(c.recorders)]
 		wg.Go(func() {
-			for begun.Add(1) <= int64(n) && time.Now().Before(stopAt) {
+			for begun.Add(1) <= int64(n) && time.Now().Before(stopAt) && ctx.Err() == nil {
 				c.cycle(ctx, key, r, start)
 				ended.Add(1)
 			}
-			overdue.Reset(grace)
 		})
 	}
 	wg.Wait()
+	cancel()
+	watcher.Wait()
 	return int(ended.Load())
 }
 
