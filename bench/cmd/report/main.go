@@ -99,6 +99,9 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	if len(set.Records) == 0 {
+		return errors.New("report: no results")
+	}
 	if err := publish(o.out, set); err != nil {
 		return err
 	}

@@ -127,6 +127,20 @@ func TestViolationFailsTheRun(t *testing.T) {
 	}
 }
 
+// A file of another kind does not replace the report.
+func TestFileWithoutResults(t *testing.T) {
+	raw, out := filepath.Join(t.TempDir(), "raw.json"), t.TempDir()
+	if err := os.WriteFile(raw, []byte(`{"records": []}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(t.Context(), []string{"-from", raw, "-out", out}); err == nil {
+		t.Error("a report without results")
+	}
+	if files, err := os.ReadDir(out); err != nil || len(files) > 0 {
+		t.Errorf("got files %v, %v, want none", files, err)
+	}
+}
+
 // A benchmark that fails does not end the run, and shows.
 func TestFailureShows(t *testing.T) {
 	var text bytes.Buffer

@@ -26,7 +26,7 @@ type benchmark struct {
 	rounds        int    // in each repetition; 0: in the first repetition only, as it takes long
 }
 
-// fullPlan returns the plan of the report: about seven minutes for a repetition, and eight for what
+// fullPlan returns the plan of the report: about eight minutes for a repetition, and eight for what
 // runs once.
 func fullPlan() plan {
 	return plan{5, []benchmark{

@@ -39,10 +39,15 @@ type Section struct {
 type Attempts struct {
 	Sections []Section
 	Waiting  []time.Duration // of workers that had no key at the end: how long they had waited
-	Failed   int
-	Err      string
-	Sold     int
-	CPU      time.Duration
+	Outcome
+}
+
+// Outcome is what the attempts came to, besides their sections.
+type Outcome struct {
+	Failed int    // failed calls, each repeated or given up
+	Err    string // one of the errors
+	Sold   int
+	CPU    time.Duration // of the processes
 }
 
 // arena is a contest in progress.

@@ -15,10 +15,7 @@ type History struct {
 	Hold   Latency
 	Across Latency // from Unlock until the next worker, if it is of another process, has the key
 
-	Sold   int
-	Failed int           // failed calls, each repeated or given up
-	Err    string        // one of the errors
-	CPU    time.Duration // of all processes
+	Outcome // of all processes
 
 	Overlaps int     // workers that had the key while another worker had it: the lock did not lock
 	Falls    int     // fencing tokens that did not rise

@@ -41,11 +41,11 @@ func section(worker int, start, end time.Duration, fence int64) Section {
 
 func TestHistory(t *testing.T) {
 	h := NewHistory(Contest{Start: 10 * ms, For: 15 * ms}, []int{2, 1}, []Attempts{
-		{Sections: []Section{section(0, 11*ms, 12*ms, 5), section(1, 14*ms, 15*ms, 6)}, Waiting: []time.Duration{50 * ms}, Failed: 1, Err: "no luck", Sold: 2, CPU: ms},
-		{Sections: []Section{section(0, 20*ms, 22*ms, 9)}, Failed: 2, Sold: 3, CPU: 2 * ms},
+		{Sections: []Section{section(0, 11*ms, 12*ms, 5), section(1, 14*ms, 15*ms, 6)}, Waiting: []time.Duration{50 * ms}, Outcome: Outcome{1, "no luck", 2, ms}},
+		{Sections: []Section{section(0, 20*ms, 22*ms, 9)}, Outcome: Outcome{2, "", 3, 2 * ms}},
 	})
-	if h.Failed != 3 || h.Err != "no luck" || h.Sold != 5 || h.CPU != 3*ms {
-		t.Errorf("got %+v, want 3 failed with no luck, 5 sold and 3 ms in all", h)
+	if want := (Outcome{3, "no luck", 5, 3 * ms}); h.Outcome != want {
+		t.Errorf("got %+v, want %+v", h.Outcome, want)
 	}
 	if h.HandOvers != 3 || h.Span != 15*ms || h.Overlaps != 0 || h.Falls != 0 || h.Jain != 1 {
 		t.Errorf("got %+v, want 3 in 15 ms, all with the same share and nothing wrong", h)
