@@ -49,34 +49,42 @@ func BenchmarkHot(b *testing.B) {
 						if b.N == 1 {
 							return // go test begins with a single operation, which would have no turn
 						}
-						contest.Key, contest.For = fmt.Sprintf("hot:%s:%d", c.Name, time.Now().UnixNano()), time.Duration(b.N)*time.Millisecond
-						h, used := contend(b, c, addrs, contest, test.procs, workers)
-						rate := float64(h.HandOvers) / max(h.Span, 1).Seconds()
-						b.ReportMetric(rate, "hand-overs/s")
+						rate := benchmarkHot(b, c, addrs, contest, test.procs, workers)
 						b.ReportMetric(ofLimit(rate, section.Quantile(50), roundTrip.Quantile(50)), "limit-%")
 						b.ReportMetric(section.Micros(50), "section-us")
 						b.ReportMetric(roundTrip.Micros(50), "rtt-us")
-						b.ReportMetric(h.Jain, "jain")
-						b.ReportMetric(h.Least, "least-share")
-						b.ReportMetric(h.Wait.Micros(50), "wait-p50-us")
-						b.ReportMetric(h.Wait.Micros(99), "wait-p99-us")
-						b.ReportMetric(h.Wait.Micros(100), "wait-max-us")
-						b.ReportMetric(h.Hold.Micros(50), "hold-p50-us")
-						if h.Across.Count() > 0 {
-							b.ReportMetric(h.Across.Micros(50), "across-p50-us")
-							b.ReportMetric(h.Across.Micros(99), "across-p99-us")
-						}
-						if turns := float64(h.HandOvers); turns > 0 {
-							b.ReportMetric(measure.Micros(h.CPU)/turns, "client-cpu-us/turn")
-							if used.Commands > 0 {
-								b.ReportMetric(float64(used.Commands)/turns, "commands/turn")
-							}
-						}
 					})
 				}
 			})
 		}
 	}
+}
+
+// benchmarkHot makes a contest of b.N milliseconds, and returns the hand-overs in a second.
+func benchmarkHot(b *testing.B, c contender.Contender, addrs []string, contest measure.Contest, procs, workers int) (rate float64) {
+	b.Helper()
+	contest.Key = fmt.Sprintf("hot:%s:%d", c.Name, time.Now().UnixNano())
+	contest.For = time.Duration(b.N) * time.Millisecond
+	h, used := contend(b, c, addrs, contest, procs, workers)
+	rate = float64(h.HandOvers) / max(h.Span, 1).Seconds()
+	b.ReportMetric(rate, "hand-overs/s")
+	b.ReportMetric(h.Jain, "jain")
+	b.ReportMetric(h.Least, "least-share")
+	b.ReportMetric(h.Wait.Micros(50), "wait-p50-us")
+	b.ReportMetric(h.Wait.Micros(99), "wait-p99-us")
+	b.ReportMetric(h.Wait.Micros(100), "wait-max-us")
+	b.ReportMetric(h.Hold.Micros(50), "hold-p50-us")
+	if h.Across.Count() > 0 {
+		b.ReportMetric(h.Across.Micros(50), "across-p50-us")
+		b.ReportMetric(h.Across.Micros(99), "across-p99-us")
+	}
+	if turns := float64(h.HandOvers); turns > 0 {
+		b.ReportMetric(measure.Micros(h.CPU)/turns, "client-cpu-us/turn")
+		if used.Commands > 0 {
+			b.ReportMetric(float64(used.Commands)/turns, "commands/turn")
+		}
+	}
+	return rate
 }
 
 // ofLimit returns a rate as a percentage of the limit: a hand-over takes at least the critical
