@@ -335,6 +335,7 @@ func init() {
 		p := l.(*Locker).pool
 		return door.Sight{QueueNode: p.queueNodeOf, Lines: p.lines.Count, Asking: p.admission.Count}
 	}
+	door.Options = parseMasters
 }
 
 // open lets package admin in for one call.

@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"net"
 	"os"
 	"regexp"
@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/door"
 	"github.com/d0720281/redlock/sharded"
 )
 
@@ -62,10 +63,7 @@ var errNoMasters = usagef("which masters? give them by --masters 10.0.0.1:6379,1
 
 // groups returns the addresses of each group of masters, from flags or environment.
 func (c *connection) groups() ([][]string, error) {
-	given := strings.Join(c.masters, ",")
-	if given == "" {
-		given = os.Getenv(mastersEnv)
-	}
+	given := cmp.Or(strings.Join(c.masters, ","), os.Getenv(mastersEnv))
 	groups := [][]string{nil}
 	for m := range strings.SplitSeq(given, ",") {
 		for i, m := range byGroup(m) {
@@ -108,51 +106,9 @@ func byGroup(text string) (parts []string) {
 	}
 }
 
-// options returns the options of each master's client, by group.
-func (c *connection) options() ([][]*redis.Options, error) {
-	groups, err := c.groups()
-	if err != nil {
-		return nil, err
-	}
-	check, err := sharded.New(groups, redlock.WithLogger(nil)) // it finds what is wrong with an address, and does not show passwords
-	if err != nil {
-		return nil, err
-	}
-	if err := check.Close(); err != nil {
-		return nil, err
-	}
-	all := make([][]*redis.Options, len(groups))
-	for i, masters := range groups {
-		for _, m := range masters {
-			o, err := c.optionsOf(m)
-			if err != nil {
-				return nil, err
-			}
-			all[i] = append(all[i], o)
-		}
-	}
-	return all, nil
-}
-
-func (c *connection) optionsOf(master string) (o *redis.Options, err error) {
-	o = &redis.Options{Addr: master}
-	if strings.Contains(master, "://") {
-		if o, err = redis.ParseURL(master); err != nil {
-			return nil, exitError{exitConfig, errors.New("a master's URL cannot be read")} // NewSharded has read it
-		}
-	}
-	if err := c.authenticate(o); err != nil {
-		return nil, err
-	}
-	return o, c.encrypt(o)
-}
-
 // authenticate sets user and password if the URL has none.
 func (c *connection) authenticate(o *redis.Options) error {
-	password := os.Getenv(passwordEnv)
-	if password == "" {
-		password = os.Getenv(cliPasswordEv)
-	}
+	password := cmp.Or(os.Getenv(passwordEnv), os.Getenv(cliPasswordEv))
 	switch {
 	case o.Username != "" || o.Password != "":
 	case c.user != "" && password == "":
@@ -208,19 +164,27 @@ func (c *connection) encrypt(o *redis.Options) error {
 
 // open makes a Locker for the masters.
 func (c *connection) open(opts ...redlock.Option) (*sharded.Locker, error) {
-	masters, err := c.options()
+	groups, err := c.groups()
 	if err != nil {
 		return nil, err
 	}
+	masters := make([][]*redis.Options, len(groups))
 	c.asked = make(map[string]*redis.Options)
-	for _, group := range masters {
-		for _, o := range group {
+	for i, group := range groups {
+		if masters[i], err = door.Options(group); err != nil {
+			return nil, err
+		}
+		for _, o := range masters[i] {
+			if err := c.authenticate(o); err != nil {
+				return nil, err
+			}
+			if err := c.encrypt(o); err != nil {
+				return nil, err
+			}
 			c.asked[o.Addr] = o
 		}
 	}
-	opts = append([]redlock.Option{
-		redlock.WithKeyPrefix(c.prefix), redlock.WithMaxTTL(c.maxTTL),
-	}, opts...)
+	opts = append([]redlock.Option{redlock.WithKeyPrefix(c.prefix), redlock.WithMaxTTL(c.maxTTL)}, opts...)
 	if c.timeout > 0 {
 		opts = append(opts, redlock.WithMasterTimeout(c.timeout))
 	}

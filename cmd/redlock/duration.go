@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -15,15 +14,10 @@ var errDuration = errors.New("must be a duration such as 10s, 1m30s or 500ms, or
 
 // Set implements pflag.Value.
 func (d *duration) Set(s string) error {
-	v, err := time.ParseDuration(s)
-	if err != nil && strings.Trim(s, "0123456789.") == "" {
-		var seconds float64
-		seconds, err = strconv.ParseFloat(s, 64)
-		if err == nil && seconds > time.Duration(1<<63-1).Seconds() {
-			err = errDuration
-		}
-		v = time.Duration(seconds * float64(time.Second))
+	if strings.Trim(s, "0123456789.") == "" {
+		s += "s"
 	}
+	v, err := time.ParseDuration(s)
 	if err != nil || v < 0 {
 		return errDuration
 	}

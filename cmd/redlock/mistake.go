@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -111,10 +110,8 @@ func isPlain(o *redis.Options) bool {
 
 // isTLS reports whether a server speaks TLS, also if it wants the certificate of the client.
 func isTLS(o *redis.Options) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), probeWithin)
-	defer cancel()
-	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} // nothing is sent over this connection
-	conn, err := dialer.DialContext(ctx, cmp.Or(o.Network, "tcp"), o.Addr)
+	conf := &tls.Config{InsecureSkipVerify: true} // nothing is sent over this connection
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: probeWithin}, cmp.Or(o.Network, "tcp"), o.Addr, conf)
 	if err == nil {
 		_ = conn.Close() // the server may have ended it, for want of a certificate
 		return true

@@ -1,9 +1,11 @@
 // Package door is how package admin gets at the nodes of a Locker, and tests at its lines, past the
-// exported API.
+// exported API. The command reads addresses by it.
 package door
 
 import (
 	"context"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock/internal/node"
 )
@@ -35,3 +37,7 @@ type Sight struct {
 
 // Look returns a view of a Locker, which is a *redlock.Locker. Package redlock sets Look.
 var Look func(locker any) Sight
+
+// Options returns the options of the masters with these addresses, in the forms that redlock.New
+// takes. Package redlock sets Options.
+var Options func(masters []string) ([]*redis.Options, error)
