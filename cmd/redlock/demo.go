@@ -71,13 +71,10 @@ func newDemo() *cobra.Command {
 func (d *demo) attempts() int { return d.services * d.workers * d.rounds }
 
 func (d *demo) check() error {
-	for _, f := range []struct {
-		name  string
-		value int
-	}{{"stock", d.stock}, {"services", d.services}, {"workers", d.workers}, {"rounds", d.rounds}} {
-		if f.value < 1 || f.value > mostWork {
-			return usagef("--%s %d: must be from 1 to %d", f.name, f.value, mostWork)
-		}
+	err := cmp.Or(checkNumber("stock", d.stock, mostWork), checkNumber("services", d.services, mostWork),
+		checkNumber("workers", d.workers, mostWork), checkNumber("rounds", d.rounds, mostWork))
+	if err != nil {
+		return err
 	}
 	if n := int64(d.services) * int64(d.workers) * int64(d.rounds); n > mostWork {
 		return usagef("--services, --workers and --rounds make %d attempts: at most %d are allowed", n, mostWork)
@@ -173,9 +170,9 @@ const lesson = "To take along: a lease keeps services out of each other's way un
 // It judges the run with the lock.
 func (d *demo) sell(ctx context.Context, s *shop) error {
 	sales := min(d.stock, d.attempts()) // under a lock the first attempts are the sales
-	work := workload{stock: d.stock, workers: d.workers, rounds: d.rounds, services: s.services, steps: []step{
-		{max(sales*killAfter/100, 1), func(done int) error { return d.fail(s, 1, "killed", masters.Master.Kill, done) }},
-		{max(sales*pauseAfter/100, 1), func(done int) error { return d.fail(s, 3, "paused", masters.Master.Pause, done) }},
+	work := workload{stock: d.stock, workers: d.workers, rounds: d.rounds, services: s.services, steps: map[int]func(done int) error{
+		max(sales*killAfter/100, 1):  func(done int) error { return d.fail(s, 1, "killed", masters.Master.Kill, done) },
+		max(sales*pauseAfter/100, 1): func(done int) error { return d.fail(s, 3, "paused", masters.Master.Pause, done) },
 	}}
 	s.locked = work.run(ctx)
 	if err := interrupted(ctx); err != nil {

@@ -31,7 +31,7 @@ func wantSound(t *testing.T, got *shop, err error, kind string) {
 		t.Fatal(err)
 	}
 	r := got.locked
-	if r.done != 60 || r.entries != 60 || r.sold != 20 || r.left != 0 || r.overlaps != 0 || r.fallen != 0 || len(r.waits) != 60 {
+	if r.done != 60 || r.sold != 20 || r.left != 0 || r.overlaps != 0 || r.fallen != 0 || len(r.waits) != 60 {
 		t.Errorf("got %+v, want 60 attempts in order that sell 20", r)
 	}
 	if r.wall <= 0 {

@@ -52,6 +52,14 @@ func exitf(code int, format string, args ...any) error {
 // usagef returns an error in flags or arguments.
 func usagef(format string, args ...any) error { return exitf(exitUsage, format, args...) }
 
+// checkNumber returns an error if the value of a flag is not from 1 to most.
+func checkNumber(flag string, value, most int) error {
+	if value < 1 || value > most {
+		return usagef("--%s %d: must be from 1 to %d", flag, value, most)
+	}
+	return nil
+}
+
 // isNoQuorum reports whether the masters are why a command failed, and not another holder. Two
 // addresses of one server can come without ErrNoQuorum: a quorum of the addresses granted.
 func isNoQuorum(err error) bool {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/d0720281/redlock"
 )
@@ -43,12 +44,6 @@ func (n noLease) Context() context.Context   { return n.ctx }
 func (noLease) Fence() int64                 { return 0 }
 func (noLease) Unlock(context.Context) error { return nil }
 
-// step is an action that is due when so many attempts have finished.
-type step struct {
-	at int
-	do func(done int) error
-}
-
 // workload sells a stock. Each attempt reads the number left and writes it back less one. This is
 // right only if no other attempt writes in between. The stock checks no fencing token on purpose:
 // a store that refuses a write would hide a lock that fails.
@@ -57,8 +52,8 @@ type workload struct {
 	workers  int // of each service
 	rounds   int // of each worker
 	services []service
-	steps    []step
-	due      sync.Mutex // held while a step runs, so that steps run one after the other
+	steps    map[int]func(done int) error // by the number of attempts that have finished
+	due      sync.Mutex                   // held while a step runs, so that steps run one after the other
 }
 
 // result is the result of a run. It records the critical sections of all services.
@@ -69,12 +64,11 @@ type result struct {
 	done        int
 	inside      int
 	overlaps    int // entries while another holder was inside
-	entries     int
 	lastFence   int64
 	fallen      int // fencing tokens not larger than the token of the entry before
 	sold        int
-	unconfirmed int // releases that no quorum confirmed in time
-	waits       []time.Duration
+	unconfirmed int             // releases that no quorum confirmed in time
+	waits       []time.Duration // of all entries
 
 	left int // in the store at the end; -1 if it could not be read
 	wall time.Duration
@@ -92,7 +86,6 @@ func (r *result) enter(fence int64, waited time.Duration) {
 		r.fallen++
 	}
 	r.lastFence = fence
-	r.entries++
 	r.waits = append(r.waits, waited)
 }
 
@@ -119,31 +112,25 @@ func (w *workload) run(ctx context.Context) *result {
 	})
 	defer stalled.Stop()
 
-	var failed sync.Once
-	var wg sync.WaitGroup
+	workers, ctx := errgroup.WithContext(ctx)
 	began := time.Now()
 	for _, s := range w.services {
 		for range w.workers {
-			wg.Go(func() {
+			workers.Go(func() error {
 				for range w.rounds {
-					err := w.attempt(ctx, s, res)
-					if err == nil {
-						stalled.Reset(stall)
-						err = w.finished(res)
+					if err := w.attempt(ctx, s, res); err != nil {
+						return err
 					}
-					if err != nil {
-						if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-							err = fmt.Errorf("%w: %w", cause, err)
-						}
-						failed.Do(func() { res.err = err })
-						cancel(err)
-						return
+					stalled.Reset(stall)
+					if err := w.finished(res); err != nil {
+						return err
 					}
 				}
+				return nil
 			})
 		}
 	}
-	wg.Wait()
+	res.err = workers.Wait()
 	res.wall = time.Since(began)
 	if left, err := store.Get(context.WithoutCancel(ctx), stockKey).Int(); err == nil {
 		res.left = left
@@ -191,12 +178,10 @@ func (w *workload) finished(r *result) error {
 	r.done++
 	done := r.done
 	r.mu.Unlock()
-	for _, s := range w.steps {
-		if done == s.at {
-			w.due.Lock()
-			defer w.due.Unlock()
-			return s.do(done)
-		}
+	if step := w.steps[done]; step != nil {
+		w.due.Lock()
+		defer w.due.Unlock()
+		return step(done)
 	}
 	return nil
 }
@@ -213,7 +198,7 @@ func (r *result) findings() []check {
 	want := min(r.stock, r.attempts)
 	fences := "yes"
 	if r.fallen > 0 {
-		fences = fmt.Sprintf("no: %d of %d not larger than the one before it", r.fallen, r.entries)
+		fences = fmt.Sprintf("no: %d of %d not larger than the one before it", r.fallen, len(r.waits))
 	}
 	left := fmt.Sprint(r.left)
 	if r.left < 0 {
