@@ -23,9 +23,7 @@ type asking struct {
 // log. The context of run ends with the first signal. options has what the flags add to the Locker.
 func (a *asking) command(cmd *cobra.Command, run func(ctx context.Context, args []string) error, options ...func() ([]redlock.Option, error)) *cobra.Command {
 	cmd.DisableFlagsInUseLine = true
-	if cmd.ValidArgsFunction == nil {
-		cmd.ValidArgsFunction = cobra.NoFileCompletions
-	}
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	cmd.Flags().SortFlags = false
 	a.connection.register(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {

@@ -37,12 +37,8 @@ type status struct {
 // findCommand looks up the program before the lock is taken.
 func findCommand(args []string) (*exec.Cmd, error) {
 	path, err := exec.LookPath(args[0])
-	switch {
-	case err == nil, errors.Is(err, exec.ErrDot): // the user's own PATH says so
-	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		return nil, exitf(exitNotFound, "%q is not found", args[0])
-	default:
-		return nil, exitf(exitCannotRun, "%q cannot be run: %w", args[0], err)
+	if err != nil && !errors.Is(err, exec.ErrDot) { // the user's own PATH says so
+		return nil, cannotRun(args[0], err)
 	}
 	return &exec.Cmd{Path: path, Args: args, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, nil
 }
@@ -63,14 +59,21 @@ func startChild(cmd *exec.Cmd, tty *terminal) (*child, error) {
 			c.changes <- exited
 		}
 	}()
-	switch err := <-started; {
-	case err == nil:
-		return c, nil
-	case errors.Is(err, fs.ErrNotExist): // gone since findCommand, or its interpreter is missing
-		return nil, exitf(exitNotFound, "%q is not found: %w", cmd.Args[0], err)
-	case isForkFailure(err):
-		return nil, exitf(exitBroken, "no process for %q: %w", cmd.Args[0], err)
-	default:
-		return nil, exitf(exitCannotRun, "%q cannot be run: %w", cmd.Args[0], err)
+	if err := <-started; err != nil {
+		return nil, cannotRun(cmd.Args[0], err)
 	}
+	return c, nil
+}
+
+// cannotRun returns the error of a command that is not started.
+func cannotRun(name string, err error) error {
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		return exitf(exitNotFound, "%q is not found", name)
+	case errors.Is(err, fs.ErrNotExist): // no such file, or its interpreter is missing
+		return exitf(exitNotFound, "%q is not found: %w", name, err)
+	case isForkFailure(err):
+		return exitf(exitBroken, "no process for %q: %w", name, err)
+	}
+	return exitf(exitCannotRun, "%q cannot be run: %w", name, err)
 }

@@ -50,9 +50,7 @@ func newDoctor() *cobra.Command {
 func (d *doctor) run(ctx context.Context, only []string) error {
 	d.only = only
 	for _, addr := range only {
-		if !slices.ContainsFunc(d.locker.Groups(), func(g *redlock.Locker) bool {
-			return slices.ContainsFunc(g.Stats().Masters, func(n redlock.MasterStats) bool { return n.Master == addr })
-		}) {
+		if d.asked[addr] == nil {
 			return usagef("%q is none of the masters (see redlock doctor --help)", addr)
 		}
 	}

@@ -92,7 +92,7 @@ const probeWithin = 3 * time.Second
 
 // isPlain reports whether a server speaks the protocol of Redis without TLS.
 func isPlain(o *redis.Options) bool {
-	conn, err := net.DialTimeout(cmp.Or(o.Network, "tcp"), o.Addr, probeWithin)
+	conn, err := net.DialTimeout(o.Network, o.Addr, probeWithin)
 	if err != nil {
 		return false
 	}
@@ -111,7 +111,7 @@ func isPlain(o *redis.Options) bool {
 // isTLS reports whether a server speaks TLS, also if it wants the certificate of the client.
 func isTLS(o *redis.Options) bool {
 	conf := &tls.Config{InsecureSkipVerify: true} // nothing is sent over this connection
-	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: probeWithin}, cmp.Or(o.Network, "tcp"), o.Addr, conf)
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: probeWithin}, o.Network, o.Addr, conf)
 	if err == nil {
 		_ = conn.Close() // the server may have ended it, for want of a certificate
 		return true

@@ -10,14 +10,11 @@ import (
 
 // record is the content of --result-file: the fate of the lock and of the command.
 type record struct {
-	Key      string       `json:"key,omitempty"`   // of one lock
-	Locks    []lockRecord `json:"locks,omitempty"` // several locks or permits
+	Locks    []lockRecord `json:"locks"`
 	Outcome  string       `json:"outcome"`
 	ExitCode int          `json:"exit_code"`
 	Error    string       `json:"error,omitempty"`
 
-	Slot       int        `json:"slot,omitempty"` // of a permit
-	Fence      int64      `json:"fence,omitempty"`
 	TTLMillis  int64      `json:"ttl_ms"`
 	Asked      time.Time  `json:"asked"`
 	Acquired   *time.Time `json:"acquired,omitempty"`
@@ -30,15 +27,8 @@ type record struct {
 // lockRecord is one lock or permit.
 type lockRecord struct {
 	Key   string `json:"key"`
-	Slot  int    `json:"slot,omitempty"` // of a permit, from 1; 0 for a lock
-	Fence int64  `json:"fence,omitempty"`
-}
-
-// holds notes what is held.
-func (r *record) holds(parts []lockRecord) {
-	if r.Locks = parts; len(parts) == 1 {
-		r.Slot, r.Fence, r.Locks = parts[0].Slot, parts[0].Fence, nil
-	}
+	Slot  int    `json:"slot,omitempty"`  // of a permit, from 1; 0 for a lock
+	Fence int64  `json:"fence,omitempty"` // 0 until it is held
 }
 
 type commandRecord struct {

@@ -74,7 +74,6 @@ type run struct {
 	atMost     time.Duration
 	script     string
 	resultFile string
-	verbose    bool
 
 	argv   []string
 	stderr io.Writer
@@ -133,12 +132,8 @@ func (r *run) parse(cmd *cobra.Command, args []string) (err error) {
 		return usagef("--permits takes one KEY")
 	case f.Changed("permits") && r.shared:
 		return usagef("--permits and --shared contradict each other")
-	case f.Changed("permits") && (r.permits < 1 || r.permits > semaphore.MaxPermits):
-		return usagef("--permits %d: must be from 1 to %d", r.permits, semaphore.MaxPermits)
-	case f.Changed("take") && r.permits == 0:
+	case f.Changed("take") && !f.Changed("permits"):
 		return usagef("--take: of which number? give --permits, too")
-	case r.permits > 0 && (r.take < 1 || r.take > min(r.permits, several.MaxNames)):
-		return usagef("--take %d: must be from 1 to %d", r.take, min(r.permits, several.MaxNames))
 	case f.Changed("command") && len(r.argv) > 0:
 		return usagef("give a command or -c, not both")
 	case f.Changed("command") && shell == "":
@@ -151,6 +146,12 @@ func (r *run) parse(cmd *cobra.Command, args []string) (err error) {
 		return usagef("--at-most %v: must not be less than --at-least %v", r.atMost, r.atLeast)
 	case f.Changed("at-most") && r.atMost == 0:
 		return usagef("--at-most 0: leaves the command no time")
+	}
+	if f.Changed("permits") {
+		err := cmp.Or(checkNumber("permits", r.permits, semaphore.MaxPermits), checkNumber("take", r.take, min(r.permits, several.MaxNames)))
+		if err != nil {
+			return err
+		}
 	}
 	r.keys = keys
 	if f.Changed("command") {
@@ -181,12 +182,8 @@ func (r *run) main(ctx context.Context) error {
 	r.log, flush = newLog(r.stderr, r.verbose)
 	defer flush()
 	r.rec = record{Outcome: outcomeError, TTLMillis: r.ttl.Milliseconds(), Asked: time.Now()}
-	if len(r.keys) == 1 {
-		r.rec.Key = r.keys[0]
-	} else {
-		for _, k := range r.keys {
-			r.rec.Locks = append(r.rec.Locks, lockRecord{Key: k})
-		}
+	for _, k := range r.keys {
+		r.rec.Locks = append(r.rec.Locks, lockRecord{Key: k})
 	}
 	err = r.hold(ctx)
 	r.rec.ExitCode = exitCode(err)
@@ -216,7 +213,7 @@ func (r *run) hold(ctx context.Context) (err error) {
 	if r.verbose {
 		logger = r.log
 	}
-	locker, err := r.open(redlock.WithTTL(r.ttl), r.ownedBy(os.Getpid(), filepath.Base(r.argv[0])), redlock.WithLogger(logger), redlock.WithObserver(observer(r.log, r.once())))
+	locker, err := r.open(redlock.WithTTL(r.ttl), r.ownedBy(os.Getpid(), filepath.Base(r.argv[0])), redlock.WithLogger(logger))
 	switch {
 	case errors.Is(err, errNoMasters) && slices.ContainsFunc(r.argv, isMastersFlag):
 		return usagef("which masters? --masters is an argument of the command there: write redlock run --masters URLs %s -- %s", strings.Join(r.keys, " "), r.argv[0])
@@ -237,7 +234,10 @@ func (r *run) hold(ctx context.Context) (err error) {
 	}
 	acquired := time.Now()
 	r.rec.Acquired = &acquired
-	r.rec.holds(r.holdings(lease))
+	r.rec.Locks = r.holdings(lease)
+	for _, l := range r.rec.Locks {
+		r.log.Info("holding the lock", "key", l.Key, "fence", l.Fence, "waited", acquired.Sub(r.rec.Asked), "valid for", lease.Validity())
+	}
 	err = r.protect(lease, cmd, signals)
 	if left := r.atLeast - time.Since(acquired); left > 0 && r.rec.Command != nil && exitCode(err) != exitLost {
 		r.linger(lease, left, signals)
@@ -264,17 +264,13 @@ func isMastersFlag(arg string) bool {
 func (r *run) acquire(ctx context.Context, locker *sharded.Locker, signals <-chan os.Signal) (lease held, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stderr := r.stderr
 	if r.once() {
 		r.log.Info("trying once, without waiting for another holder", "keys", r.keys)
-	}
-	if r.verbose {
-		stderr = io.Discard // the log has it
 	}
 	got := make(chan struct{})
 	go func() {
 		defer close(got)
-		lease, err = r.get(ctx, locker, stderr)
+		lease, err = r.get(ctx, locker, r.stderr)
 	}()
 	select {
 	case <-got:
@@ -376,5 +372,7 @@ func (r *run) giveBack(lease held) {
 	r.rec.Released = err == nil
 	if err != nil {
 		r.log.Warn("release", "error", err)
+		return
 	}
+	r.log.Info("released")
 }

@@ -283,7 +283,7 @@ func TestSignalsEndTheWaiting(t *testing.T) {
 	redistest.Eventually(t, 10*time.Second, exists(ready), "a redlock holds the lock")
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGUSR1} {
 		p := c.start(t, "k", "-v", "--", "true")
-		redistest.Eventually(t, 10*time.Second, p.has("waiting for the lock"), "a redlock waits")
+		redistest.Eventually(t, 10*time.Second, p.has("redlock: waiting for k, held by "), "a redlock waits")
 		p.signal(t, sig)
 		code, rec := p.wait(t)
 		if code != exitSignalled+int(sig) || rec.Outcome != outcomeSignal || rec.Command != nil {

@@ -50,8 +50,10 @@ func newStatus() *cobra.Command {
 	f.IntVar(&s.permits, "permits", 0, "show the slots of semaphores that have `K` permits")
 	f.BoolVar(&s.exitStatus, "exit-status", false, "tell by the exit code whether the locks are free")
 	return s.command(cmd, func(ctx context.Context, keys []string) error {
-		if f.Changed("permits") && (s.permits < 1 || s.permits > semaphore.MaxPermits) {
-			return usagef("--permits %d: must be from 1 to %d", s.permits, semaphore.MaxPermits)
+		if f.Changed("permits") {
+			if err := checkNumber("permits", s.permits, semaphore.MaxPermits); err != nil {
+				return err
+			}
 		}
 		return s.run(ctx, keys)
 	})

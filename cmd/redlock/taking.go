@@ -29,6 +29,7 @@ type taking struct {
 	permits  int // of a semaphore; 0: no semaphore
 	take     int
 	quiet    bool
+	verbose  bool   // of redlock run
 	owner    string // label of the holder
 
 	changed func(flag string) bool // the user has given it
@@ -91,7 +92,9 @@ func connecting[L any](attempt func() (L, error)) (lease L, err error) {
 	return lease, err
 }
 
-// held is a lease on what was taken.
+// held is a lease on what was taken. One lock has the lease of the library itself: package several
+// would release the keys of a lost lease at the end of its validity, and not when the command is
+// dead.
 type held interface {
 	Context() context.Context
 	Validity() time.Duration
@@ -112,9 +115,10 @@ func (t *taking) logger(stderr io.Writer) *slog.Logger {
 	return waitingLog(stderr)
 }
 
-// get takes what the flags ask for. On a terminal it names the holder for which it waits.
+// get takes what the flags ask for. On a terminal, and with -v, it names the holder for which it
+// waits.
 func (t *taking) get(ctx context.Context, locker *sharded.Locker, stderr io.Writer) (held, error) {
-	if terminalOf(stderr) != nil && !t.quiet && !t.once() {
+	if (t.verbose || terminalOf(stderr) != nil) && !t.quiet && !t.once() {
 		defer t.nameHolder(stderr, locker.WhyWaiting)()
 	}
 	if t.wait > 0 {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/d0720281/redlock"
@@ -128,22 +127,4 @@ func (t *taking) holderNow(why func(resource string) error) string {
 		}
 	}
 	return ""
-}
-
-// observer logs the leases of a command that waits, or makes one attempt. The library logs warnings
-// itself.
-func observer(log *slog.Logger, once bool) redlock.Observer {
-	var first sync.Once
-	return func(e redlock.Event) {
-		switch e.Kind {
-		case redlock.EventTaken, redlock.EventAttemptFailed:
-			if !once {
-				first.Do(func() { log.Info("waiting for the lock", "key", e.Resource, "error", e.Err) })
-			}
-		case redlock.EventAcquired:
-			log.Info("holding the lock", "key", e.Resource, "fence", e.Fence, "waited", e.Elapsed, "valid for", e.Validity)
-		case redlock.EventReleased:
-			log.Info("released", "key", e.Resource, "held", e.Elapsed)
-		}
-	}
 }
