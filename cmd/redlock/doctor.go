@@ -112,12 +112,7 @@ func (d *doctor) untilVotes(ctx context.Context) ([]admin.Report, error) {
 	for end := time.Now().Add(d.wait); ; {
 		report, found := d.check(ctx)
 		pause := min(time.Until(end), often, d.votesIn(report))
-		if pause <= 0 {
-			return report, found
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if pause <= 0 || !sleep(ctx, pause) {
 			return report, found
 		}
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/url"
 	"os"
@@ -116,35 +115,25 @@ func (c *leaseCommand) acquire(ctx context.Context, keys []string, stderr io.Wri
 	// Without its token the lock would be of no use: if the token cannot be written, Close releases
 	// the lock.
 	le := lease.Parts()[0]
-	var unwritten error
-	err = c.tell(le, func() { _, unwritten = fmt.Fprintln(c.out, forShell(le.Token())) })
-	if err = errors.Join(err, unwritten); err != nil {
+	if err := c.tell(le, forShell(le.Token())+"\n"); err != nil {
 		return err
 	}
 	return leave(le)
 }
 
-// forShell returns a token in a form that needs no quotes in a shell. A token is a random text, and
-// behind a semicolon the label of the holder, if it has one.
+// forShell returns a token in a form that needs no quotes in a shell. Behind a semicolon it may have
+// the label of the holder, which is any text.
 func forShell(token string) string {
-	id, owner, labelled := strings.Cut(token, ";")
-	if !labelled {
-		return id
-	}
-	return id + ":" + strings.NewReplacer("%3A", ":", "~", "%7E").Replace(url.QueryEscape(owner))
+	return strings.ReplaceAll(url.QueryEscape(token), "~", "%7E")
 }
 
 // fromShell returns the token of that form. A token as the library has it is returned as it is.
 func fromShell(text string) string {
-	at := strings.IndexAny(text, ":;")
-	if at < 0 || text[at] == ';' {
+	token, err := url.QueryUnescape(text)
+	if err != nil || strings.Contains(text, ";") {
 		return text
 	}
-	owner, err := url.QueryUnescape(text[at+1:])
-	if err != nil {
-		return text
-	}
-	return text[:at] + ";" + owner
+	return token
 }
 
 // leave detaches the lease: the lock stays on the masters, and belongs to the token.
@@ -155,13 +144,17 @@ func leave(lease *redlock.Lease) error {
 	return nil
 }
 
-// tell shows a lease.
-func (c *leaseCommand) tell(lease *redlock.Lease, asText func()) error {
+// tell shows a lease as JSON, if the flags ask for it, and otherwise writes a text.
+func (c *leaseCommand) tell(lease *redlock.Lease, text string) error {
+	if c.format != "json" {
+		_, err := io.WriteString(c.out, text)
+		return err
+	}
 	left := lease.Validity()
-	return c.show(leaseReport{
+	return c.writeJSON(leaseReport{
 		Key: lease.Resource(), Token: lease.Token(), Fence: lease.Fence(), TTLMillis: c.ttl.Milliseconds(),
 		ValidMillis: left.Milliseconds(), ValidUntil: time.Now().Add(left),
-	}, asText)
+	})
 }
 
 // leaseReport is a lease in JSON.
@@ -179,7 +172,7 @@ func (c *leaseCommand) extend(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.tell(lease, func() {}), leave(lease))
+	return errors.Join(c.tell(lease, ""), leave(lease))
 }
 
 func (c *leaseCommand) release(ctx context.Context, args []string) error {

@@ -76,6 +76,10 @@ func (o *output) show(v any, asText func()) error {
 		asText()
 		return nil
 	}
+	return o.writeJSON(v)
+}
+
+func (o *output) writeJSON(v any) error {
 	e := json.NewEncoder(o.out)
 	e.SetIndent("", "  ")
 	return e.Encode(v)

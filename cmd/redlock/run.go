@@ -279,11 +279,7 @@ func (r *run) acquire(ctx context.Context, locker *sharded.Locker, signals <-cha
 		<-got // Close releases a lock that was acquired meanwhile
 		r.rec.Outcome = outcomeSignal
 		r.log.Info("a signal has ended the waiting", "signal", sig)
-		n := int(syscall.SIGINT) // for systems whose signals have no numbers
-		if sig, ok := sig.(syscall.Signal); ok {
-			n = int(sig)
-		}
-		return nil, exitError{code: exitSignalled + n}
+		return nil, exitError{code: exitSignalled + int(sig.(syscall.Signal))}
 	}
 	switch {
 	case err == nil:

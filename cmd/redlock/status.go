@@ -99,20 +99,16 @@ func (s *statusCommand) run(ctx context.Context, keys []string) error {
 	return exitError{code: code}
 }
 
-// locks returns what the masters have of a lock, or of each permit of a semaphore: its own, and
-// those behind them that clients with more permits hold.
+// locks returns what the masters have of a lock, or of each permit of a semaphore.
 func (s *statusCommand) locks(ctx context.Context, key string) (all []lock, err error) {
 	if s.permits == 0 {
 		l, err := s.inspect(ctx, key)
 		return []lock{l}, err
 	}
-	for i := 1; i <= semaphore.MaxPermits; i++ {
+	for i := 1; i <= s.permits; i++ {
 		l, failed := s.inspect(ctx, fmt.Sprint(key, "/", i))
 		if failed != nil && !errors.Is(failed, redlock.ErrNoQuorum) {
 			return all, failed
-		}
-		if i > s.permits && (failed != nil || l.verdict == admin.VerdictFree) {
-			break
 		}
 		l.Slot = i
 		all, err = append(all, l), errors.Join(err, failed)
@@ -122,24 +118,17 @@ func (s *statusCommand) locks(ctx context.Context, key string) (all []lock, err 
 
 // showPermits shows a semaphore as text.
 func (s *statusCommand) showPermits(key string, permits []lock) {
-	held, behind := 0, 0
+	held := 0
 	var taken []lock
-	for i, l := range permits {
-		switch {
-		case l.verdict == admin.VerdictFree:
-			continue
-		case i >= s.permits:
-			behind++
-		case l.verdict == admin.VerdictHeld:
+	for _, l := range permits {
+		if l.verdict == admin.VerdictHeld {
 			held++
 		}
-		taken = append(taken, l)
+		if l.verdict != admin.VerdictFree {
+			taken = append(taken, l)
+		}
 	}
-	line := fmt.Sprintf("%s: %d of %d permits held", printable(key), held, s.permits)
-	if behind > 0 {
-		line += fmt.Sprintf(", %d more by clients with more permits", behind)
-	}
-	fmt.Fprintln(s.out, line)
+	fmt.Fprintf(s.out, "%s: %d of %d permits held\n", printable(key), held, s.permits)
 	s.showLocks("slot", taken)
 }
 
@@ -181,14 +170,6 @@ Use it against a holder that lives and does not let go. The lock of a holder tha
 
 Exit code: 0 if the lock was taken away or was free, 64 without --yes or for wrong usage, and 69 if the lock could not be taken away on a quorum of masters: then the holder may go on.`
 
-// brokenLock is a broken lock in JSON.
-type brokenLock struct {
-	lock
-	Before     string `json:"before"`     // the verdict before
-	Broken     int    `json:"broken"`     // masters on which it was broken
-	FreeMillis int64  `json:"free_in_ms"` // at the latest, as far as the masters answered; negative: never by itself
-}
-
 func newBreak() *cobra.Command {
 	var a asking
 	yes := false
@@ -210,17 +191,17 @@ func newBreak() *cobra.Command {
 		if ctx.Err() != nil || err != nil && !errors.Is(err, redlock.ErrNoQuorum) {
 			return err
 		}
-		broken := brokenLock{Before: in.Verdict.String(), FreeMillis: wholeMillis(in.FreeIn())}
+		broken := 0
 		for _, n := range in.Masters {
 			if n.Broken {
-				broken.Broken++
+				broken++
 			}
 		}
-		if yes && err == nil && broken.Broken > 0 {
+		if yes && err == nil && broken > 0 {
 			in.Verdict = admin.VerdictBroken // it was that of before
 		}
-		broken.lock = lockOf(in)
-		if failed := a.show(broken, func() { a.showLock(&broken.lock) }); failed != nil {
+		l := lockOf(in)
+		if failed := a.show(l, func() { a.showLock(&l) }); failed != nil {
 			return failed
 		}
 		switch {
@@ -228,10 +209,10 @@ func newBreak() *cobra.Command {
 			return usagef("nothing was done: add --yes to take the lock away from its holder")
 		case err != nil || a.format == "json":
 			return err
-		case broken.Broken == 0:
+		case broken == 0:
 			fmt.Fprintln(a.out, "Nothing to take away.")
 		default:
-			fmt.Fprintf(a.out, "Taken away on %d of %d masters. Free in %s at the latest.\n", broken.Broken, len(in.Masters), lifeOf(broken.freeIn))
+			fmt.Fprintf(a.out, "Taken away on %d of %d masters. Free in %s at the latest.\n", broken, len(in.Masters), lifeOf(l.freeIn))
 		}
 		return nil
 	})

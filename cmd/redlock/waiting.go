@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/d0720281/redlock"
@@ -90,24 +91,17 @@ const (
 // nameHolder writes one line if the command waits for longer than a second: for which key, and
 // which holder is in its way. stop ends that. why is WhyWaiting of the Locker.
 func (t *taking) nameHolder(out io.Writer, why func(resource string) error) (stop func()) {
-	waited, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		next := time.NewTimer(waitsSilently)
-		defer next.Stop()
-		for ; ; next.Reset(looksEvery) {
-			select {
-			case <-waited:
-				return
-			case <-next.C:
-			}
+	ctx, cancel := context.WithCancel(context.Background())
+	var naming sync.WaitGroup
+	naming.Go(func() {
+		for pause := waitsSilently; sleep(ctx, pause); pause = looksEvery {
 			if line := t.holderNow(why); line != "" {
 				fmt.Fprintln(out, line)
 				return
 			}
 		}
-	}()
-	return func() { close(waited); <-ended }
+	})
+	return func() { cancel(); naming.Wait() }
 }
 
 // holderNow returns the line about a holder that is in the way, "" if none is known. A semaphore
