@@ -32,12 +32,15 @@ func (l Level) String() string {
 	return [...]string{"ok", "notice", "unknown", "warning", "failure"}[l]
 }
 
+// MarshalText returns the text of String.
+func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
 // Finding is one thing that [Check] has looked at.
 type Finding struct {
-	Check string // stable name: reach, info, identity, eviction, persistence, guard, max-ttl, masters or clock; of all masters: count
-	Level Level
-	Text  string
-	Hint  string // how to correct it, or ""
+	Check string `json:"check"` // stable name: reach, info, identity, eviction, persistence, guard, max-ttl, masters or clock; of all masters: count
+	Level Level  `json:"level"`
+	Text  string `json:"text"`
+	Hint  string `json:"hint,omitempty"` // how to correct it, or ""
 }
 
 func finding(f node.Finding) Finding { return Finding{f.Check, Level(f.Level), f.Text, f.Hint} }

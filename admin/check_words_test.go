@@ -18,6 +18,9 @@ func TestLevelString(t *testing.T) {
 		if got := l.String(); got != want {
 			t.Errorf("%d: got %q, want %q", int(l), got, want)
 		}
+		if text, err := l.MarshalText(); err != nil || string(text) != want {
+			t.Errorf("%d: got the text %q, %v; want %q", int(l), text, err, want)
+		}
 	}
 	if !slices.IsSorted([]Level{LevelOK, LevelNotice, LevelUnknown, LevelWarning, LevelFailure}) {
 		t.Error("the levels do not rise from best to worst")

@@ -36,6 +36,9 @@ func (v Verdict) String() string {
 	return [...]string{"UNKNOWN", "FREE", "HELD", "SPLIT", "MINORITY", "QUARANTINED", "BROKEN", "SHARED"}[v]
 }
 
+// MarshalText returns the text of String.
+func (v Verdict) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
+
 // Inspection is the result of [Inspect].
 type Inspection struct {
 	Resource string

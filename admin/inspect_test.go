@@ -2,7 +2,9 @@ package admin_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"strconv"
 	"testing"
 	"time"
 
@@ -180,6 +182,9 @@ func TestVerdictNames(t *testing.T) {
 	} {
 		if got := v.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)
+		}
+		if text, err := json.Marshal(v); err != nil || string(text) != strconv.Quote(want) {
+			t.Errorf("in JSON: got %s, %v; want %q", text, err, want)
 		}
 	}
 }

@@ -58,7 +58,7 @@ func (d *doctor) run(ctx context.Context, only []string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	shown := health{Worst: d.worst(report).String()}
+	shown := health{Worst: d.worst(report)}
 	code := exitNoQuorum
 	for _, g := range report {
 		hints := d.correct(g)
@@ -146,17 +146,18 @@ func (d *doctor) counted(r []admin.Report) (masters []admin.Master) {
 
 // worst returns the worst level of the masters that count, and of their groups if all do.
 func (d *doctor) worst(r []admin.Report) (worst admin.Level) {
-	var all []admin.Finding
+	note := func(findings []admin.Finding) {
+		for _, f := range findings {
+			worst = max(worst, f.Level)
+		}
+	}
 	for _, n := range d.counted(r) {
-		all = append(all, n.Findings...)
+		note(n.Findings)
 	}
 	for _, g := range r {
 		if len(d.only) == 0 {
-			all = append(all, g.Findings...)
+			note(g.Findings)
 		}
-	}
-	for _, f := range all {
-		worst = max(worst, f.Level)
 	}
 	return worst
 }
@@ -184,11 +185,11 @@ func (d *doctor) showHealth(h health) {
 
 // textOf returns how many findings about something are ok, and below that those that are not. With
 // -v it has all.
-func (d *doctor) textOf(findings []finding) string {
+func (d *doctor) textOf(findings []admin.Finding) string {
 	var b strings.Builder
 	well := 0
 	for _, f := range findings {
-		if f.level == admin.LevelOK {
+		if f.Level == admin.LevelOK {
 			well++
 		}
 	}
@@ -200,11 +201,11 @@ func (d *doctor) textOf(findings []finding) string {
 	for _, f := range findings {
 		level := fmt.Sprintf("%-8s", f.Level)
 		switch {
-		case f.level == admin.LevelOK && !d.verbose:
+		case f.Level == admin.LevelOK && !d.verbose:
 			continue
-		case f.level == admin.LevelOK:
+		case f.Level == admin.LevelOK:
 			level = d.good(level)
-		case f.level >= admin.LevelWarning:
+		case f.Level >= admin.LevelWarning:
 			level = d.bad(level)
 		}
 		fmt.Fprintln(&b, wrapped(fmt.Sprintf("  %s %-12s ", level, f.Check), f.Text, width))
@@ -217,7 +218,7 @@ func (d *doctor) textOf(findings []finding) string {
 
 // health is the report in JSON.
 type health struct {
-	Worst  string        `json:"worst"`
+	Worst  admin.Level   `json:"worst"`
 	Groups []groupHealth `json:"groups"`
 	Locks  []lock        `json:"locks,omitzero"` // with --locks, also if there are none
 }
@@ -227,34 +228,25 @@ type groupHealth struct {
 	Voting  int            `json:"voting"`
 	Masters []masterHealth `json:"masters"`
 	// Findings are about the group as a whole.
-	Findings []finding `json:"findings"`
+	Findings []admin.Finding `json:"findings"`
 }
 
 type masterHealth struct {
-	Master          string    `json:"master"`
-	Version         string    `json:"version,omitempty"`
-	RoundTripMicros int64     `json:"round_trip_us,omitempty"`
-	ClockMillis     int64     `json:"clock_ms"`
-	QuarantineMilli int64     `json:"quarantine_ms,omitempty"`
-	Error           string    `json:"error,omitempty"`
-	Findings        []finding `json:"findings"`
-}
-
-type finding struct {
-	Check string `json:"check"`
-	Level string `json:"level"`
-	Text  string `json:"text"`
-	Hint  string `json:"hint,omitempty"`
-
-	level admin.Level
+	Master          string          `json:"master"`
+	Version         string          `json:"version,omitempty"`
+	RoundTripMicros int64           `json:"round_trip_us,omitempty"`
+	ClockMillis     int64           `json:"clock_ms"`
+	QuarantineMilli int64           `json:"quarantine_ms,omitempty"`
+	Error           string          `json:"error,omitempty"`
+	Findings        []admin.Finding `json:"findings"`
 }
 
 func groupHealthOf(r admin.Report) groupHealth {
-	h := groupHealth{Quorum: r.Quorum, Voting: r.Voting, Findings: findingsOf(r.Findings)}
+	h := groupHealth{Quorum: r.Quorum, Voting: r.Voting, Findings: r.Findings}
 	for _, n := range r.Masters {
 		m := masterHealth{
 			Master: n.Master, Version: n.Version, RoundTripMicros: n.RoundTrip.Microseconds(),
-			ClockMillis: n.Clock.Round(time.Millisecond).Milliseconds(), QuarantineMilli: n.Quarantine.Milliseconds(), Findings: findingsOf(n.Findings),
+			ClockMillis: n.Clock.Round(time.Millisecond).Milliseconds(), QuarantineMilli: n.Quarantine.Milliseconds(), Findings: n.Findings,
 		}
 		if n.Err != nil {
 			m.Error = oneLine(n.Err)
@@ -262,11 +254,4 @@ func groupHealthOf(r admin.Report) groupHealth {
 		h.Masters = append(h.Masters, m)
 	}
 	return h
-}
-
-func findingsOf(findings []admin.Finding) (all []finding) {
-	for _, f := range findings {
-		all = append(all, finding{f.Check, f.Level.String(), f.Text, f.Hint, f.Level})
-	}
-	return all
 }

@@ -126,9 +126,10 @@ func (t *live) once(ctx context.Context) error {
 // changes writes a line for each change, until ctx ends.
 func (t *live) changes(ctx context.Context) error {
 	type state struct {
-		verdict, token string
-		fence          int64
-		readers        int
+		verdict admin.Verdict
+		token   string
+		fence   int64
+		readers int
 	}
 	last := make(map[string]state)
 	tick := time.NewTicker(t.interval)

@@ -205,9 +205,9 @@ func TestWatchOnADumbTerminal(t *testing.T) {
 // and then the key is cut.
 func TestLockTableOn80Columns(t *testing.T) {
 	owner := "ip-10-0-12-34.eu-west-1.internal:471123:make"
-	held := lock{Key: "team:service:environment:deploy", Verdict: "HELD", verdict: admin.VerdictHeld, Owner: owner, Fence: 1795571116404684, Token: "Xp3k9QzA", freeIn: 7900 * time.Millisecond, Waiting: 12}
-	shared := lock{Key: "prices", Verdict: "SHARED", verdict: admin.VerdictShared, Readers: []reader{{Token: "Xp3k9QzA", Owner: "one"}, {Token: "aaaaaaaa"}}}
-	crowd := lock{Key: "prices", Verdict: "SHARED", verdict: admin.VerdictShared, Readers: slices.Repeat([]reader{{Owner: "web-1"}}, 16)}
+	held := lock{Key: "team:service:environment:deploy", Verdict: admin.VerdictHeld, Owner: owner, Fence: 1795571116404684, Token: "Xp3k9QzA", freeIn: 7900 * time.Millisecond, Waiting: 12}
+	shared := lock{Key: "prices", Verdict: admin.VerdictShared, Readers: []reader{{Token: "Xp3k9QzA", Owner: "one"}, {Token: "aaaaaaaa"}}}
+	crowd := lock{Key: "prices", Verdict: admin.VerdictShared, Readers: slices.Repeat([]reader{{Owner: "web-1"}}, 16)}
 	for _, test := range []struct {
 		name   string
 		width  int

@@ -17,20 +17,19 @@ import (
 // lock is what the masters have of a lock. All commands show locks by it: as JSON, as a line, or as
 // a row of a table. Tokens are cut off: with the whole token any user could release the lock.
 type lock struct {
-	Key     string      `json:"key"`
-	Waiting int         `json:"waiting,omitempty"` // processes
-	Slot    int         `json:"slot,omitempty"`    // of a permit, with --permits
-	Verdict string      `json:"verdict"`
-	Quorum  int         `json:"quorum"`
-	Token   string      `json:"token,omitempty"`
-	Owner   string      `json:"owner,omitempty"`
-	Fence   int64       `json:"fence,omitempty"`
-	Free    *int64      `json:"free_in_ms,omitempty"` // for BROKEN, at the latest; negative: never by itself
-	Readers []reader    `json:"readers,omitempty"`    // of SHARED
-	Masters []masterKey `json:"masters"`
+	Key     string        `json:"key"`
+	Waiting int           `json:"waiting,omitempty"` // processes
+	Slot    int           `json:"slot,omitempty"`    // of a permit, with --permits
+	Verdict admin.Verdict `json:"verdict"`
+	Quorum  int           `json:"quorum"`
+	Token   string        `json:"token,omitempty"`
+	Owner   string        `json:"owner,omitempty"`
+	Fence   int64         `json:"fence,omitempty"`
+	Free    *int64        `json:"free_in_ms,omitempty"` // for BROKEN, at the latest; negative: never by itself
+	Readers []reader      `json:"readers,omitempty"`    // of SHARED
+	Masters []masterKey   `json:"masters"`
 
-	verdict admin.Verdict
-	freeIn  time.Duration
+	freeIn time.Duration
 }
 
 type reader struct {
@@ -57,8 +56,8 @@ type masterKey struct {
 
 func lockOf(in admin.Inspection) lock {
 	l := lock{
-		Key: in.Resource, Waiting: in.Waiting, Verdict: in.Verdict.String(), Quorum: in.Quorum, Token: shortToken(in.Token), Owner: in.Owner, Fence: in.Fence,
-		verdict: in.Verdict, freeIn: in.FreeIn(),
+		Key: in.Resource, Waiting: in.Waiting, Verdict: in.Verdict, Quorum: in.Quorum, Token: shortToken(in.Token), Owner: in.Owner, Fence: in.Fence,
+		freeIn: in.FreeIn(),
 	}
 	if in.Verdict == admin.VerdictBroken {
 		l.Free = new(wholeMillis(l.freeIn))
@@ -135,9 +134,9 @@ func (l *lock) line(o *output) string {
 	line := fmt.Sprintf("%s: %s", printable(l.Key), o.verdict(l))
 	switch holder := l.holder(); {
 	case holder == "":
-	case l.verdict == admin.VerdictHeld || l.verdict == admin.VerdictShared:
+	case l.Verdict == admin.VerdictHeld || l.Verdict == admin.VerdictShared:
 		line += " by " + holder
-	case l.verdict == admin.VerdictBroken:
+	case l.Verdict == admin.VerdictBroken:
 		line += ", taken from " + holder
 	default:
 		line += ", owner " + holder
@@ -149,7 +148,7 @@ func (l *lock) line(o *output) string {
 		line += fmt.Sprint(", fence ", l.Fence)
 	}
 	switch {
-	case l.verdict != admin.VerdictBroken:
+	case l.Verdict != admin.VerdictBroken:
 	case l.freeIn < 0:
 		line += ", never free by itself"
 	default:
@@ -160,11 +159,11 @@ func (l *lock) line(o *output) string {
 
 // verdict returns the word of a lock, in its colour.
 func (o *output) verdict(l *lock) string {
-	switch l.verdict {
+	switch l.Verdict {
 	case admin.VerdictFree, admin.VerdictHeld, admin.VerdictShared:
-		return o.good(l.Verdict)
+		return o.good(l.Verdict.String())
 	}
-	return o.bad(l.Verdict)
+	return o.bad(l.Verdict.String())
 }
 
 // showLock shows one lock as text, as each master has it.

@@ -70,7 +70,7 @@ func (s *statusCommand) run(ctx context.Context, keys []string) error {
 			return err
 		}
 		for _, l := range found {
-			if c := s.codeOf(l.verdict); c != exitOK && code != exitNoQuorum {
+			if c := s.codeOf(l.Verdict); c != exitOK && code != exitNoQuorum {
 				code = c
 			}
 		}
@@ -121,10 +121,10 @@ func (s *statusCommand) showPermits(key string, permits []lock) {
 	held := 0
 	var taken []lock
 	for _, l := range permits {
-		if l.verdict == admin.VerdictHeld {
+		if l.Verdict == admin.VerdictHeld {
 			held++
 		}
-		if l.verdict != admin.VerdictFree {
+		if l.Verdict != admin.VerdictFree {
 			taken = append(taken, l)
 		}
 	}
