@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -34,17 +33,13 @@ const initWithin = 5 * time.Second
 type initCommand struct {
 	asking
 	yes bool
-	in  io.Reader
 }
 
 func newInit() *cobra.Command {
 	var i initCommand
 	cmd := &cobra.Command{Use: "init [flags]", Short: "Vouch for the masters of a new deployment", Long: initHelp, Args: noArgs}
 	cmd.Flags().BoolVar(&i.yes, "yes", false, "declare that no lock is held on these masters, and do it")
-	return i.command(cmd, func(ctx context.Context, _ []string) error {
-		i.in = cmd.InOrStdin()
-		return i.run(ctx)
-	})
+	return i.command(cmd, func(ctx context.Context, _ []string) error { return i.run(ctx) })
 }
 
 func (i *initCommand) run(ctx context.Context) error {
@@ -56,7 +51,8 @@ func (i *initCommand) run(ctx context.Context) error {
 		return nil
 	}
 	var lockers []*redlock.Locker // of the groups to vouch for
-	var masters []admin.Master    // theirs
+	var masters []string          // theirs
+	var longest time.Duration     // of their quarantines
 	blocked := error(nil)
 	for n, g := range reports {
 		switch {
@@ -64,11 +60,14 @@ func (i *initCommand) run(ctx context.Context) error {
 		case g.Voting > 0 || slices.ContainsFunc(g.Masters, func(m admin.Master) bool { return m.Err != nil }):
 			blocked = found
 		default:
-			lockers, masters = append(lockers, i.locker.Groups()[n]), append(masters, g.Masters...)
+			lockers = append(lockers, i.locker.Groups()[n])
+			for _, m := range g.Masters {
+				masters, longest = append(masters, m.Master), max(longest, m.Quarantine)
+			}
 		}
 	}
 	if len(lockers) > 0 && !i.yes {
-		if err := i.confirm(ctx, masters); err != nil {
+		if err := i.confirm(ctx, masters, longest); err != nil {
 			return err
 		}
 	}
@@ -80,7 +79,7 @@ func (i *initCommand) run(ctx context.Context) error {
 		}
 	}
 	if len(lockers) > 0 {
-		i.say("%s have a vote now, for locks whose keys begin with %q.", namesOf(masters, ", "), i.prefix)
+		i.say("%s have a vote now, for locks whose keys begin with %q.", strings.Join(masters, ", "), i.prefix)
 		i.say("You have declared that no lock is held on them, and that they have forgotten none.")
 	}
 	return i.failed(blocked)
@@ -93,42 +92,28 @@ func (i *initCommand) failed(err error) error {
 	return exitf(exitCode(i.withoutQuorum(err)), "not all masters were vouched for: %w", err)
 }
 
-func namesOf(masters []admin.Master, between string) string {
-	var names []string
-	for _, m := range masters {
-		names = append(names, m.Master)
-	}
-	return strings.Join(names, between)
-}
-
 // confirm says what init would do. The error is nil if the user has typed yes on a terminal.
-func (i *initCommand) confirm(ctx context.Context, masters []admin.Master) error {
-	var longest time.Duration
-	for _, m := range masters {
-		longest = max(longest, m.Quarantine)
-	}
+func (i *initCommand) confirm(ctx context.Context, masters []string, longest time.Duration) error {
 	i.say("redlock init gives these masters their votes at once, for locks whose keys begin with %q:", i.prefix)
-	fmt.Fprintf(i.out, "  %s\n", namesOf(masters, "\n  "))
+	fmt.Fprintf(i.out, "  %s\n", strings.Join(masters, "\n  "))
 	i.say("You declare that no lock is held on them, and that they have forgotten none.")
 	i.say("If a process still holds a lock, a second process can get that lock.")
 	i.say("Without redlock init they have their votes in %v.", longest.Round(100*time.Millisecond))
-	answer := make(chan string, 1)
-	if in, ok := i.in.(*os.File); ok && term.IsTerminal(int(in.Fd())) && terminalOf(i.out) != nil {
+	if term.IsTerminal(int(os.Stdin.Fd())) && terminalOf(i.out) != nil {
 		fmt.Fprint(i.out, "Type yes to declare that: ")
+		answer := make(chan string, 1)
 		go func() { // it ends with the process
-			line, _ := bufio.NewReader(in).ReadString('\n')
+			line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
 			answer <- strings.TrimSpace(line)
 		}()
-	} else {
-		answer <- ""
-	}
-	select {
-	case typed := <-answer:
-		if typed == "yes" {
-			return nil
+		select {
+		case typed := <-answer:
+			if typed == "yes" {
+				return nil
+			}
+		case <-ctx.Done():
+			return ctx.Err()
 		}
-		return usagef("nothing was done: add --yes to declare that, and do it")
-	case <-ctx.Done():
-		return ctx.Err()
 	}
+	return usagef("nothing was done: add --yes to declare that, and do it")
 }

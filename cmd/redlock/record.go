@@ -20,11 +20,11 @@ type record struct {
 	ExitCode int          `json:"exit_code"`
 	Error    string       `json:"error,omitempty"`
 
-	TTLMillis  int64      `json:"ttl_ms"`
-	Asked      time.Time  `json:"asked"`
-	Acquired   *time.Time `json:"acquired,omitempty"`
-	ValidUntil *time.Time `json:"valid_until,omitempty"` // as known at the end of the command: no other process could hold the lock before
-	Released   bool       `json:"released"`
+	TTLMillis  int64     `json:"ttl_ms"`
+	Asked      time.Time `json:"asked"`
+	Acquired   time.Time `json:"acquired,omitzero"`
+	ValidUntil time.Time `json:"valid_until,omitzero"` // as known at the end of the command: no other process could hold the lock before
+	Released   bool      `json:"released"`
 
 	Command *commandRecord `json:"command,omitempty"` // only if it was started
 }

@@ -232,14 +232,13 @@ func (r *run) hold(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	acquired := time.Now()
-	r.rec.Acquired = &acquired
+	r.rec.Acquired = time.Now()
 	r.rec.Locks = r.holdings(lease)
 	for _, l := range r.rec.Locks {
-		r.log.Info("holding the lock", "key", l.Key, "fence", l.Fence, "waited", acquired.Sub(r.rec.Asked), "valid for", lease.Validity())
+		r.log.Info("holding the lock", "key", l.Key, "fence", l.Fence, "waited", r.rec.Acquired.Sub(r.rec.Asked), "valid for", lease.Validity())
 	}
 	err = r.protect(lease, cmd, signals)
-	if left := r.atLeast - time.Since(acquired); left > 0 && r.rec.Command != nil && exitCode(err) != exitLost {
+	if left := r.atLeast - time.Since(r.rec.Acquired); left > 0 && r.rec.Command != nil && exitCode(err) != exitLost {
 		r.linger(lease, left, signals)
 	}
 	r.giveBack(lease)
@@ -318,8 +317,7 @@ func (r *run) protect(lease held, cmd *exec.Cmd, signals chan os.Signal) error {
 		lead: killLead(r.ttl), atMost: r.atMost, log: r.log, began: began,
 	}
 	w.run()
-	until := time.Now().Add(lease.Validity())
-	r.rec.ValidUntil = &until
+	r.rec.ValidUntil = time.Now().Add(lease.Validity())
 	r.rec.Command = &commandRecord{Pid: pid, Started: began, Ended: child.status.ended, ExitCode: child.status.code}
 	if s := child.status.signal; s != 0 {
 		r.rec.Command.Signal = signalName(s)

@@ -66,7 +66,7 @@ func TestTheCommandIsDeadBeforeTheLockIs(t *testing.T) {
 				if code != exitLost || rec.Outcome != outcomeLost || rec.Command.Signal != "SIGKILL" || rec.Command.ExitCode != 137 {
 					t.Fatalf("run %d: got code %d, %+v, %+v, %s; want %d by SIGKILL", i, code, rec, rec.Command, p.all(), exitLost)
 				}
-				until := *rec.ValidUntil
+				until := rec.ValidUntil
 				for whose, died := range map[string]time.Time{ // redlock itself sees the end of the child when the kernel has done with it
 					"child": lastBeat(t, file(i, "child")), "grandchild": lastBeat(t, file(i, "grandchild")),
 				} {
@@ -132,7 +132,7 @@ func TestALossIsAskedFirst(t *testing.T) {
 		}
 	}
 	code, rec := p.wait(t)
-	if code != exitLost || rec.Command.ExitCode != 5 || rec.Command.Signal != "" || !rec.Command.Ended.Before(*rec.ValidUntil) {
+	if code != exitLost || rec.Command.ExitCode != 5 || rec.Command.Signal != "" || !rec.Command.Ended.Before(rec.ValidUntil) {
 		t.Errorf("got code %d, %+v, %+v; want %d and 5 of the command", code, rec, rec.Command, exitLost)
 	}
 	if left := rec.ValidUntil.Sub(rec.Command.Ended); left < 2*time.Second {
@@ -164,7 +164,7 @@ func TestALossThatTheMastersTellIsAtOnce(t *testing.T) {
 		t.Errorf("got code %d, %+v after %v; want %d after a third of the TTL", code, rec.Command, time.Since(began), exitLost)
 	}
 	allowed := 100*time.Millisecond + late() + delayOf(t, dir, p.cmd.Process.Pid)
-	if after := lastBeat(t, file).Sub(*rec.ValidUntil); after > allowed {
+	if after := lastBeat(t, file).Sub(rec.ValidUntil); after > allowed {
 		t.Errorf("the command was alive %v after the loss was told, want %v at most", after, allowed)
 	}
 }
