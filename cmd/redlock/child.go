@@ -13,19 +13,12 @@ import (
 // child is the command that runs while the lock is held. It has a process group of its own if
 // the system has process groups.
 type child struct {
-	cmd     *exec.Cmd
-	changes chan change // sent by the goroutine that waits for it; exited is the last
-	tty     *terminal   // nil if there is no terminal
-	status  status      // valid once the child was reaped
+	cmd    *exec.Cmd
+	stops  chan struct{} // has a value when it was stopped, for example by Ctrl-Z
+	exited chan struct{} // closed when it has ended
+	tty    *terminal     // nil if there is no terminal
+	status status        // valid once the child was reaped
 }
-
-// change is a change of a child's state.
-type change int
-
-const (
-	stopped change = iota // for example by Ctrl-Z
-	exited
-)
 
 // status says how a child ended.
 type status struct {
@@ -46,7 +39,7 @@ func findCommand(args []string) (*exec.Cmd, error) {
 // startChild starts cmd. Linux kills the child when the thread that started it ends. So one
 // goroutine starts it, stays on its thread, and runs until the child has ended.
 func startChild(cmd *exec.Cmd, tty *terminal) (*child, error) {
-	c := &child{cmd: cmd, changes: make(chan change, 1), tty: tty}
+	c := &child{cmd: cmd, stops: make(chan struct{}, 1), exited: make(chan struct{}), tty: tty}
 	cmd.SysProcAttr = ownGroup(tty)
 	started := make(chan error)
 	go func() {
@@ -56,7 +49,7 @@ func startChild(cmd *exec.Cmd, tty *terminal) (*child, error) {
 		started <- err
 		if err == nil {
 			c.watch()
-			c.changes <- exited
+			close(c.exited)
 		}
 	}()
 	if err := <-started; err != nil {
@@ -72,8 +65,6 @@ func cannotRun(name string, err error) error {
 		return exitf(exitNotFound, "%q is not found", name)
 	case errors.Is(err, fs.ErrNotExist): // no such file, or its interpreter is missing
 		return exitf(exitNotFound, "%q is not found: %w", name, err)
-	case isForkFailure(err):
-		return exitf(exitBroken, "no process for %q: %w", name, err)
 	}
 	return exitf(exitCannotRun, "%q cannot be run: %w", name, err)
 }

@@ -95,15 +95,14 @@ Load it in the present shell, or for all that follow, as root:
 // addCompletion adds the command completion of cobra, whose script for bash needs no package.
 func addCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
-	if bash, _, err := root.Find([]string{"completion", "bash"}); err == nil && bash.RunE != nil {
-		script := bash.RunE
-		bash.Long = bashHelp
-		bash.RunE = func(cmd *cobra.Command, args []string) error {
-			err := script(cmd, args)
-			if err == nil {
-				_, err = io.WriteString(cmd.OutOrStdout(), withoutPackage)
-			}
-			return err
+	bash, _, _ := root.Find([]string{"completion", "bash"})
+	script := bash.RunE
+	bash.Long = bashHelp
+	bash.RunE = func(cmd *cobra.Command, args []string) error {
+		err := script(cmd, args)
+		if err == nil {
+			_, err = io.WriteString(cmd.OutOrStdout(), withoutPackage)
 		}
+		return err
 	}
 }

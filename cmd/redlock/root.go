@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"os"
@@ -23,6 +24,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func newRoot() *cobra.Command {
+	built, _ := debug.ReadBuildInfo()
 	root := &cobra.Command{
 		Use:           "redlock",
 		Short:         "Quorum locks over independent Redis masters",
@@ -30,7 +32,7 @@ func newRoot() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Version:       moduleVersion(),
+		Version:       cmp.Or(built.Main.Version, "(devel)"),
 
 		SuggestionsMinimumDistance: 2,
 	}
@@ -99,12 +101,4 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		hint = "did you mean " + near[0] + "? "
 	}
 	return usagef("%q is no command or argument of %s (%[3]ssee %[2]s --help)", args[0], cmd.CommandPath(), hint)
-}
-
-// moduleVersion returns the version of the module from which the command was built.
-func moduleVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
 }

@@ -20,7 +20,7 @@ func (c *child) watch() {
 		switch {
 		case err == syscall.EINTR:
 		case err == nil && w.Stopped():
-			c.changes <- stopped
+			c.stops <- struct{}{}
 		default:
 			c.status = statusOf(w)
 			return

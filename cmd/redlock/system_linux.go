@@ -26,7 +26,7 @@ func (c *child) watch() {
 			return
 		default:
 			_ = unix.Waitid(unix.P_PID, c.cmd.Process.Pid, nil, unix.WSTOPPED|unix.WNOHANG, nil) // otherwise it is reported again
-			c.changes <- stopped
+			c.stops <- struct{}{}
 		}
 	}
 }

@@ -20,8 +20,6 @@ var (
 	jobSignals []os.Signal
 )
 
-func isForkFailure(error) bool { return false }
-
 func ownGroup(*terminal) *syscall.SysProcAttr { return nil }
 
 func (c *child) signal(os.Signal) {} // an interrupt from the console has gone to both processes

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -27,10 +26,6 @@ var forwarded = []os.Signal{
 // jobSignals are the signals of job control. redlock handles them only while the command runs:
 // while redlock waits for the lock, they stop it as usual.
 var jobSignals = []os.Signal{syscall.SIGTSTP, syscall.SIGCONT}
-
-func isForkFailure(err error) bool {
-	return errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM)
-}
 
 // signal sends a signal to the whole group of the child. The child must not have been reaped: until
 // then no other process can have its number.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"os"
 	"time"
 
@@ -106,14 +105,6 @@ type held interface {
 type single struct{ *redlock.Lease }
 
 func (s single) Parts() []*redlock.Lease { return []*redlock.Lease{s.Lease} }
-
-// logger returns the logger of the library for a command without -v.
-func (t *taking) logger(stderr io.Writer) *slog.Logger {
-	if t.quiet {
-		return nil
-	}
-	return waitingLog(stderr)
-}
 
 // get takes what the flags ask for. On a terminal, and with -v, it names the holder for which it
 // waits.

@@ -56,11 +56,16 @@ func (w *lineWriter) close() {
 	<-w.done
 }
 
-// waitingLog is the logger of the library for a command without -v. It tells the user of a redlock
+// logger is the logger of the library for a command without -v. It tells the user of a redlock
 // that waits that it waits because of the masters, and not for another holder. Otherwise the user
 // would not know why the wait does not end. The library says that once for each outage or
 // quarantine.
-func waitingLog(out io.Writer) *slog.Logger { return slog.New(waitingHandler{out}) }
+func (t *taking) logger(stderr io.Writer) *slog.Logger {
+	if t.quiet {
+		return nil
+	}
+	return slog.New(waitingHandler{stderr})
+}
 
 type waitingHandler struct{ out io.Writer }
 

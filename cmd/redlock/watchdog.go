@@ -58,11 +58,9 @@ func (w *watchdog) run() {
 			over = nil // look finds the reason
 		case sig := <-w.signals:
 			w.pass(sig)
-		case c := <-w.child.changes:
-			if c == stopped {
-				w.stopped()
-				continue
-			}
+		case <-w.child.stops:
+			w.stopped()
+		case <-w.child.exited:
 			w.bury()
 			return
 		}
