@@ -145,8 +145,8 @@ const lesson = "To take along: a lease keeps services out of each other's way un
 func (d *demo) sell(ctx context.Context, s *shop) error {
 	sales := min(d.stock, d.attempts()) // under a lock the first attempts are the sales
 	work := workload{stock: d.stock, workers: d.workers, rounds: d.rounds, services: s.services, steps: map[int]func(done int) error{
-		max(sales*killAfter/100, 1):  func(done int) error { return d.fail(s, 1, "killed", masters.Master.Kill, done) },
-		max(sales*pauseAfter/100, 1): func(done int) error { return d.fail(s, 3, "paused", masters.Master.Pause, done) },
+		sales * killAfter / 100:  func(done int) error { return d.fail(s, 1, "killed", masters.Master.Kill, done) },
+		sales * pauseAfter / 100: func(done int) error { return d.fail(s, 3, "paused", masters.Master.Pause, done) },
 	}}
 	s.locked = work.run(ctx)
 	if err := interrupted(ctx); err != nil {

@@ -116,7 +116,7 @@ func (t *live) once(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	fmt.Fprintln(t.out, strings.Join(t.picture(0, 0), "\n"))
+	fmt.Fprintln(t.out, strings.Join(append(t.head(0), t.lockTable("key", t.seen.locks, 0)...), "\n"))
 	if errors.Is(t.seen.found, redlock.ErrNoQuorum) {
 		return exitError{code: exitNoQuorum}
 	}
@@ -297,7 +297,7 @@ func (t *live) press(key string, width, height int) {
 	}
 }
 
-// picture returns the lines of a picture of a size; without a size, all of them.
+// picture returns the lines of a picture of a size.
 func (t *live) picture(width, height int) []string {
 	lines := t.head(width)
 	if t.seen.at.IsZero() {
@@ -308,9 +308,6 @@ func (t *live) picture(width, height int) []string {
 		slices.SortStableFunc(locks, func(a, b lock) int { return cmp.Compare(b.Waiting, a.Waiting) })
 	}
 	rows := t.lockTable("key", locks, width)
-	if height == 0 {
-		return append(lines, rows...)
-	}
 	lines = append(lines, rows[0])
 	room := max(height-len(lines)-1, 0)
 	t.offset = max(min(t.offset, len(locks)-room), 0)
