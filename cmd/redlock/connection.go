@@ -121,17 +121,17 @@ func (c *connection) authenticate(o *redis.Options) error {
 
 // encrypt sets up TLS if the flags ask for it.
 func (c *connection) encrypt(o *redis.Options) error {
-	if o.TLSConfig == nil {
-		if !c.tls {
-			if c.cacert+c.cert+c.key+c.sni != "" || c.insecure {
-				return usagef("--cacert, --cert, --key, --sni and --insecure need --tls, or rediss:// for every master")
-			}
-			return nil
-		}
+	switch {
+	case o.TLSConfig != nil:
+	case c.tls:
 		o.TLSConfig = &tls.Config{}
 		if host, _, err := net.SplitHostPort(o.Addr); err == nil { // a unix socket has no name to check
 			o.TLSConfig.ServerName = host
 		}
+	case c.cacert+c.cert+c.key+c.sni != "" || c.insecure:
+		return usagef("--cacert, --cert, --key, --sni and --insecure need --tls, or rediss:// for every master")
+	default:
+		return nil
 	}
 	conf := o.TLSConfig
 	conf.MinVersion = max(conf.MinVersion, tls.VersionTLS12)

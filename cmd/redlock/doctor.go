@@ -93,9 +93,7 @@ func (d *doctor) run(ctx context.Context, only []string) error {
 func (d *doctor) correct(r admin.Report) int {
 	errs := make(map[string]error)
 	for _, n := range r.Masters {
-		if n.Err != nil {
-			errs[n.Master] = n.Err
-		}
+		errs[n.Master] = n.Err // of most masters nil
 	}
 	hints := d.mistakes(errs)
 	for _, n := range r.Masters {

@@ -48,7 +48,7 @@ func (c *connection) withoutQuorum(err error) error {
 }
 
 // mistakes returns how to correct the errors of masters that could not be asked, by address. A
-// master whose error has another reason is left out.
+// master that has no error, or one with another reason, is left out.
 func (c *connection) mistakes(errs map[string]error) map[string]string {
 	hints := make(map[string]string)
 	var mu sync.Mutex

@@ -21,39 +21,29 @@ func newLog(out io.Writer, verbose bool) (log *slog.Logger, flush func()) {
 	if !verbose {
 		return slog.New(slog.DiscardHandler), func() {}
 	}
-	w := &lineWriter{lines: make(chan []byte, maxLines), done: make(chan struct{})}
-	go w.run(out)
-	return slog.New(slog.NewTextHandler(w, nil)), w.close
+	lines, done := make(lineWriter, maxLines), make(chan struct{})
+	go func() {
+		defer close(done)
+		for line := range lines {
+			_, _ = out.Write(line) // there is no other place to report an error
+		}
+	}()
+	return slog.New(slog.NewTextHandler(lines, nil)), func() { close(lines); <-done }
 }
 
 // maxLines is how many lines wait for a reader of the log.
 const maxLines = 1024
 
-// lineWriter writes in a goroutine of its own, because the watchdog has to kill a command in time
-// and cannot wait for a reader of the log. Lines for which there is no room are dropped.
-type lineWriter struct {
-	lines chan []byte
-	done  chan struct{}
-}
+// lineWriter has a goroutine that writes, because the watchdog has to kill a command in time and
+// cannot wait for a reader of the log. Lines for which there is no room are dropped.
+type lineWriter chan []byte
 
-func (w *lineWriter) Write(line []byte) (int, error) {
+func (w lineWriter) Write(line []byte) (int, error) {
 	select {
-	case w.lines <- bytes.Clone(line):
+	case w <- bytes.Clone(line):
 	default:
 	}
 	return len(line), nil
-}
-
-func (w *lineWriter) run(out io.Writer) {
-	defer close(w.done)
-	for line := range w.lines {
-		_, _ = out.Write(line) // there is no other place to report an error
-	}
-}
-
-func (w *lineWriter) close() {
-	close(w.lines)
-	<-w.done
 }
 
 // logger is the logger of the library for a command without -v. It tells the user of a redlock
