@@ -22,11 +22,7 @@ var (
 
 func ownGroup(*terminal) *syscall.SysProcAttr { return nil }
 
-func (c *child) signal(os.Signal) {} // an interrupt from the console has gone to both processes
-
 func (c *child) end(syscall.Signal) {}
-
-func (c *child) signalContinue() {}
 
 func (c *child) kill() { _ = c.cmd.Process.Kill() } // it may have ended
 
@@ -50,17 +46,14 @@ func parseSignal(s string) (syscall.Signal, error) {
 func signalName(s syscall.Signal) string { return s.String() }
 
 // terminal is the controlling terminal, which this system cannot lend to a command.
-type terminal struct{ lent bool }
+type terminal struct{}
 
 func openTerminal(*os.File) *terminal { return nil }
-
-func (*terminal) lend(int) {}
 
 func (*terminal) takeBack() {}
 
 func ignoreTTOU() {}
 
-func suspend(chan os.Signal, bool) []os.Signal { return nil }
+func (w *watchdog) pass(os.Signal) {} // an interrupt from the console has gone to both processes
 
-func isStop(os.Signal) bool     { return false }
-func isContinue(os.Signal) bool { return false }
+func (w *watchdog) stopped() {}

@@ -36,10 +36,8 @@ func (c *child) signal(sig os.Signal) {
 // end asks the child to end, even if it is stopped.
 func (c *child) end(sig syscall.Signal) {
 	c.signal(sig)
-	c.signalContinue()
+	c.signal(syscall.SIGCONT)
 }
-
-func (c *child) signalContinue() { c.signal(syscall.SIGCONT) }
 
 // kill kills the whole group.
 func (c *child) kill() { c.signal(syscall.SIGKILL) }
@@ -159,6 +157,36 @@ func suspend(signals chan os.Signal, group bool) (others []os.Signal) {
 
 const resumeWithin = 100 * time.Millisecond
 
-// isStop and isContinue report the signals of job control.
-func isStop(s os.Signal) bool     { return s == syscall.SIGTSTP }
-func isContinue(s os.Signal) bool { return s == syscall.SIGCONT }
+// pass forwards a signal to the command.
+func (w *watchdog) pass(sig os.Signal) {
+	w.log.Info("forwarding a signal", "signal", sig)
+	switch sig {
+	case syscall.SIGTSTP:
+		w.stopWanted = true
+	case syscall.SIGCONT:
+		w.child.tty.lend(w.child.cmd.Process.Pid) // redlock may be in the foreground only now
+	}
+	w.child.signal(sig)
+}
+
+// stopped is called when the command was stopped. If it was stopped by Ctrl-Z, or because it read
+// from the terminal in the background, redlock stops too, so that the shell sees the job stopped.
+// If another process stopped the command, redlock goes on and keeps the lock for it.
+func (w *watchdog) stopped() {
+	tty := w.child.tty
+	if tty == nil && !w.stopWanted {
+		w.log.Info("the command is stopped")
+		return
+	}
+	w.stopWanted = false
+	inFront := tty != nil && tty.lent
+	tty.takeBack()
+	for _, sig := range suspend(w.signals, inFront) {
+		w.child.signal(sig)
+	}
+	w.look() // a command that was stopped for too long is killed, and not continued
+	if !w.killed {
+		tty.lend(w.child.cmd.Process.Pid)
+		w.child.signal(syscall.SIGCONT)
+	}
+}

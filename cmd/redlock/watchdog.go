@@ -132,40 +132,6 @@ func (w *watchdog) kill() {
 	}
 }
 
-// pass forwards a signal to the command.
-func (w *watchdog) pass(sig os.Signal) {
-	w.log.Info("forwarding a signal", "signal", sig)
-	switch {
-	case isStop(sig):
-		w.stopWanted = true
-	case isContinue(sig):
-		w.child.tty.lend(w.child.cmd.Process.Pid) // redlock may be in the foreground only now
-	}
-	w.child.signal(sig)
-}
-
-// stopped is called when the command was stopped. If it was stopped by Ctrl-Z, or because it read
-// from the terminal in the background, redlock stops too, so that the shell sees the job stopped.
-// If another process stopped the command, redlock goes on and keeps the lock for it.
-func (w *watchdog) stopped() {
-	tty := w.child.tty
-	if tty == nil && !w.stopWanted {
-		w.log.Info("the command is stopped")
-		return
-	}
-	w.stopWanted = false
-	inFront := tty != nil && tty.lent
-	tty.takeBack()
-	for _, sig := range suspend(w.signals, inFront) {
-		w.child.signal(sig)
-	}
-	w.look() // a command that was stopped for too long is killed, and not continued
-	if !w.killed {
-		tty.lend(w.child.cmd.Process.Pid)
-		w.child.signalContinue()
-	}
-}
-
 // bury reaps the command. If redlock ended the command, bury also kills the rest of its process
 // group. If the command ended by itself, its background processes go on.
 func (w *watchdog) bury() {
