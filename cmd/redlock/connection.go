@@ -81,29 +81,22 @@ func (c *connection) groups() ([][]string, error) {
 	return groups, nil
 }
 
-// A slash stands between two groups if it is followed by host:port or by a scheme, and not if it
+// A slash stands between two groups if it is followed by a scheme or by host:port, and not if it
 // belongs to a URL: in redis://10.0.0.1:6379/0/10.0.0.2:6379 it is the last one.
 var (
-	nextGroup      = regexp.MustCompile(`\s*/\s*([a-z]+://|[^/\s]+:[0-9]+(\s*/|\s*$))`)
-	nextGroupOfURL = regexp.MustCompile(`\s*/\s*[a-z]+://`) // behind the path of a unix socket
-	scheme         = regexp.MustCompile(`^\s*[a-z]+://`)
+	slashAndURL  = regexp.MustCompile(`/\s*([a-z]+://)`)
+	slashAndHost = regexp.MustCompile(`([^:/\s]\s*)/\s*([^/?\s]+:)`)
 )
 
 // byGroup splits the text between two commas at the slashes between groups.
 func byGroup(text string) (parts []string) {
-	for {
-		begin, between := len(scheme.FindString(text)), nextGroup
-		if strings.HasPrefix(strings.TrimSpace(text), "unix:") {
-			between = nextGroupOfURL
+	for part := range strings.SplitSeq(slashAndURL.ReplaceAllString(text, "\x00$1"), "\x00") {
+		if !strings.HasPrefix(strings.TrimSpace(part), "unix:") { // the path of a socket may look like host:port
+			part = slashAndHost.ReplaceAllString(part, "$1\x00$2")
 		}
-		at := between.FindStringIndex(text[begin:])
-		if at == nil {
-			return append(parts, text)
-		}
-		slash := begin + at[0] + strings.Index(text[begin+at[0]:], "/")
-		parts = append(parts, text[:slash])
-		text = text[slash+1:]
+		parts = append(parts, strings.Split(part, "\x00")...)
 	}
+	return parts
 }
 
 // authenticate sets user and password if the URL has none.

@@ -24,6 +24,8 @@ func TestGroups(t *testing.T) {
 		"unix:///run/a:1/x":          {{"unix:///run/a:1/x"}},
 		"unix:///run/x/redis://b:1":  {{"unix:///run/x"}, {"redis://b:1"}},
 		"a:1,,b:1,":                  {{"a:1", "b:1"}},
+		"a:1,\n b:1 /\n c:1,d:1\n":   {{"a:1", "b:1"}, {"c:1", "d:1"}},
+		"redis://a:1/0?db=2,a:6":     {{"redis://a:1/0?db=2", "a:6"}},
 		"a:1/redis://b:1?db=2/c:1":   {{"a:1"}, {"redis://b:1?db=2"}, {"c:1"}},
 	} {
 		c := connection{masters: []string{given}}
