@@ -120,11 +120,9 @@ func (d *doctor) untilVotes(ctx context.Context) ([]admin.Report, error) {
 func (d *doctor) votesIn(r []admin.Report) (pause time.Duration) {
 	const unknown = 200 * time.Millisecond // a master that is starting
 	for _, n := range d.counted(r) {
-		switch {
-		case n.Err != nil:
+		pause = max(pause, n.Quarantine)
+		if n.Err != nil {
 			pause = max(pause, unknown)
-		case n.Quarantine > 0:
-			pause = max(pause, n.Quarantine)
 		}
 	}
 	return pause
