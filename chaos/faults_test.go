@@ -114,7 +114,7 @@ func withstands(t *testing.T, r *Run, f Fault) {
 	t.Helper()
 	for range 4 {
 		r.History = new(history.History)
-		lost, slowest := inflict(t, r, f)
+		slowest, lost := inflict(t, r, f)
 		time.Sleep(r.Rules().Settled)
 		r.Settle(12 * time.Second)
 		check(t, r)
@@ -133,9 +133,9 @@ func withstands(t *testing.T, r *Run, f Fault) {
 
 // inflict injects a fault into a minority in mid-lease: into two nodes if it costs their
 // votes, into one if it may cost keys. No rival gets the resource, and afterwards everything
-// works again. It returns why the lease was lost, if it was, and the longest time in which a
-// node without a fault answered meanwhile.
-func inflict(t *testing.T, r *Run, f Fault) (lost error, slowest time.Duration) {
+// works again. It returns the longest time in which a node without a fault answered meanwhile,
+// and why the lease was lost, if it was.
+func inflict(t *testing.T, r *Run, f Fault) (slowest time.Duration, lost error) {
 	ctx := t.Context()
 	var opts []redlock.Option
 	pause := breath
@@ -250,7 +250,7 @@ func inflict(t *testing.T, r *Run, f Fault) (lost error, slowest time.Duration) 
 			slowest = max(slowest, l.Done-l.At)
 		}
 	}
-	return lost, slowest
+	return slowest, lost
 }
 
 // Every fault, in mid-lease, on real servers.
