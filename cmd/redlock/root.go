@@ -24,7 +24,10 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func newRoot() *cobra.Command {
-	built, _ := debug.ReadBuildInfo()
+	version := "(devel)"
+	if built, ok := debug.ReadBuildInfo(); ok {
+		version = cmp.Or(built.Main.Version, version)
+	}
 	root := &cobra.Command{
 		Use:           "redlock",
 		Short:         "Quorum locks over independent Redis masters",
@@ -32,7 +35,7 @@ func newRoot() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Version:       cmp.Or(built.Main.Version, "(devel)"),
+		Version:       version,
 
 		SuggestionsMinimumDistance: 2,
 	}
