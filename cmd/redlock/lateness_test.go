@@ -49,7 +49,7 @@ func observedMain() {
 // patient gives a command that only looks more time than the 250 ms of the default: on a busy machine
 // a master of the tests may need it.
 func patient(args []string) []string {
-	looks := len(args) > 1 && slices.Contains([]string{"status", "list", "init", "doctor"}, args[1])
+	looks := len(args) > 1 && slices.Contains([]string{"status", "list", "init", "doctor", "top", "watch"}, args[1])
 	if !looks || slices.ContainsFunc(args, func(arg string) bool {
 		return strings.HasPrefix(arg, "--master-timeout") || strings.HasPrefix(arg, "--max-ttl")
 	}) {
