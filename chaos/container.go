@@ -37,7 +37,14 @@ var _ masters.Master = (*Container)(nil)
 // from containers of other users.
 const label = "redlock.chaos"
 
-const redisPort = "6379/tcp"
+const (
+	redisPort    = "6379/tcp"
+	engineWithin = time.Minute // an engine on a busy machine takes tens of seconds
+)
+
+// starts bounds how many containers start at a time. Thirty at once are no faster, and each takes as long
+// as all of them.
+var starts = make(chan struct{}, 4)
 
 // Connect finds the engine. The error says why none can be used.
 func Connect() (*dockertest.Pool, error) {
@@ -66,6 +73,8 @@ func StartContainer(pool *dockertest.Pool, image Image, args ...string) (*Contai
 
 // start makes the container, and waits for its server.
 func (c *Container) start() error {
+	starts <- struct{}{}
+	defer func() { <-starts }()
 	_, port, err := net.SplitHostPort(c.addr)
 	if err != nil {
 		return err
@@ -178,7 +187,7 @@ func (c *Container) state() (dc.State, error) {
 }
 
 func (c *Container) until(is func(dc.State) bool) error {
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(engineWithin); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if state, err := c.state(); err != nil || is(state) {
 			return err
 		}
@@ -190,7 +199,7 @@ func (c *Container) until(is func(dc.State) bool) error {
 // proxy accepts connections before the server runs.
 func (c *Container) await() error {
 	var last error
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(engineWithin); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if last = ping(c.addr); last == nil {
 			return nil
 		}

@@ -337,20 +337,26 @@ func clientPause(n Node) (func() error, error) {
 		does("client", "pause", long.Milliseconds())(n)
 }
 
-// maxClients leaves room for one connection. If that of the commands here has been lost meanwhile,
-// a client has the room: its connection is broken until the command has gone first.
+// maxClients leaves room for one connection: that of the commands here.
 func maxClients(n Node) (func() error, error) {
-	heal := func() error {
-		for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-			err := does("config", "set", "maxclients", "1000")(n)
-			if err == nil || time.Since(began) > adminPatience {
-				return err
-			}
-			n.Reset()
+	return func() error { return insist(n, "config", "set", "maxclients", "1000") },
+		all(does("config", "set", "maxclients", "1"),
+			func(n Node) error { return insist(n, "client", "kill", "type", "normal", "skipme", "yes") })(n)
+}
+
+// insist sends a command to a server that has room for one connection. If clients have the room, as the
+// connection of the commands was lost, the network keeps them out until the command has succeeded.
+func insist(n Node, args ...any) error {
+	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		err := does(args...)(n)
+		if err == nil || time.Since(began) > adminPatience {
+			return errors.Join(err, n.Net(masters.Pass))
 		}
+		if err := n.Net(masters.Refuse); err != nil {
+			return err
+		}
+		n.Reset()
 	}
-	return heal,
-		all(does("config", "set", "maxclients", "1"), does("client", "kill", "type", "normal", "skipme", "yes"))(n)
 }
 
 // plug is a node whose network can be disconnected.
