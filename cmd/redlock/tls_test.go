@@ -108,7 +108,7 @@ func TestTLSAndUser(t *testing.T) {
 	}
 	runs := make([]*process, len(tests)) // in parallel: those that fail do so only after the wait
 	for i, test := range tests {
-		args := append([]string{test.name, "-w", "8s"}, strings.Fields(test.flags)...)
+		args := append([]string{test.name, "-w", "4s"}, strings.Fields(test.flags)...)
 		runs[i] = c.start(t, append(args, "--", "true")...)
 	}
 	for i, test := range tests {
@@ -120,8 +120,8 @@ func TestTLSAndUser(t *testing.T) {
 	for _, test := range []struct{ args, says string }{
 		{"doctor --user locks --masters " + addr.String(), "write rediss://" + addr.String() + ","},
 		{"status k --user locks --masters " + addr.String(), "write rediss://" + addr.String() + ","},
-		{"doctor --user locks --masters rediss://" + plain, "write redis:// for"},
-		{"status k --user locks --masters rediss://" + plain, "write redis:// for"},
+		{"doctor --master-timeout 500ms --user locks --masters rediss://" + plain, "write redis:// for"},
+		{"status k --master-timeout 500ms --user locks --masters rediss://" + plain, "write redis:// for"},
 	} {
 		out, err := c.command("redlock", strings.Fields(test.args)...).CombinedOutput()
 		var failed *exec.ExitError
