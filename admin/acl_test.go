@@ -376,11 +376,11 @@ func TestForbiddenKeyInABatch(t *testing.T) {
 	c := locktest.Start(t, 1)
 	locktest.Must(t, c.Nodes[0].Do(t.Context(), "acl", "setuser", "narrow", "on", ">secret", "~redlock:mine*", "~redlock:~guard", "+@all").Err())
 	// On a busy machine sending a batch request by request takes very long.
-	l := locktest.Open(t, []string{"redis://narrow:secret@" + c.Addrs[0]}, redlock.WithMasterTimeout(2*time.Second))
+	l := locktest.Open(t, []string{"redis://narrow:secret@" + c.Addrs[0]}, redlock.WithMasterTimeout(2500*time.Millisecond))
 	var callers sync.WaitGroup
 	for i := range 32 {
 		callers.Go(func() {
-			for range 10 {
+			for range 4 {
 				le, err := l.Lock(t.Context(), fmt.Sprint("mine", i))
 				if err == nil {
 					err = le.Unlock(t.Context())
@@ -391,7 +391,7 @@ func TestForbiddenKeyInABatch(t *testing.T) {
 			}
 		})
 		callers.Go(func() {
-			for range 10 {
+			for range 4 {
 				if _, err := l.Lock(t.Context(), fmt.Sprint("other", i)); !errors.Is(err, reason.Permission) {
 					t.Errorf("got %v, want reason.Permission", err)
 				}

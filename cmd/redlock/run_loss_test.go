@@ -28,6 +28,7 @@ var shortFlags = []string{"--ttl", "1s", "--max-ttl", "1s"}
 // the SIGKILL at the end of the validity helps.
 func TestTheCommandIsDeadBeforeTheLockIs(t *testing.T) {
 	const rounds, perRound = 5, 5
+	byFault := 0 // of all runs; a machine that is too slow for the renewals ends others before
 	for round := range rounds {
 		fault, name := (*masters.Process).Kill, "killed"
 		if round%2 == 1 {
@@ -73,16 +74,22 @@ func TestTheCommandIsDeadBeforeTheLockIs(t *testing.T) {
 					if allowed := late() + delayOf(t, dir, p.cmd.Process.Pid); !died.Before(until.Add(allowed)) {
 						t.Errorf("run %d: %s was alive %v after the end of the lock at %v, on a machine that was up to %v late:\n%s", i, whose, died.Sub(until), until, allowed, p.all())
 					}
-					if early := until.Sub(died); early > shortTTL/3 {
+					if early := until.Sub(died); early > shortTTL/3 && rec.Command.Ended.After(broken) {
 						t.Errorf("run %d: %s died %v before the end of the lock: it must have been something else", i, whose, early)
 					}
 				}
-				if until.Before(broken) || until.After(allBroken.Add(shortTTL)) {
+				if until.After(allBroken.Add(shortTTL)) {
 					t.Errorf("run %d: the lock ended %v after the masters were lost, want less than a TTL", i, until.Sub(broken))
+				}
+				if rec.Command.Ended.After(broken) {
+					byFault++
 				}
 				t.Logf("run %d: dead %v before the end, %v after the masters", i, until.Sub(rec.Command.Ended), rec.Command.Ended.Sub(broken))
 			}
 		})
+	}
+	if byFault < rounds*perRound/2 {
+		t.Errorf("%d of %d locks were lost because of the masters, want most of them", byFault, rounds*perRound)
 	}
 }
 
