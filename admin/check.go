@@ -70,7 +70,7 @@ type Master struct {
 
 // Check asks all masters about themselves, and reports what is wrong with them. A Locker checks the
 // same each time it connects to a master, and logs what is new. A master that is seen for the first
-// time gets its marker, as by Lock.
+// time gets its marker, as by Lock, and its quarantine begins.
 //
 // If all masters have a vote, the error is nil. Otherwise it is a [*redlock.QuorumError] with the
 // masters that have none. It matches [redlock.ErrNoQuorum] if the others make no quorum,
@@ -89,6 +89,7 @@ func Check(ctx context.Context, l *redlock.Locker) (Report, error) {
 	defer r.Leave()
 	report := Report{Quorum: r.Quorum, Findings: []Finding{finding(r.Nodes.CountFinding())}}
 	found, errs := each(ctx, r, func(ctx context.Context, n *node.Node) (*node.Audit, error) { return n.Audit(ctx) })
+	r.beginQuarantines(ctx, found)
 	failed := r.quorumError("check", "", r.Quorum)
 	waiting := false
 	for i, n := range r.Nodes.Nodes() {
@@ -116,6 +117,23 @@ func Check(ctx context.Context, l *redlock.Locker) (Report, error) {
 		failed.Reasons = append(failed.Reasons, redlock.ErrQuarantine)
 	}
 	return report, withContext(ctx, failed)
+}
+
+// beginQuarantines asks the markers of nodes in quarantine once more. The time counts down only on a node
+// whose clock is known to be right: at the first question to it the clocks of the others may have been
+// unknown.
+func (r room) beginQuarantines(ctx context.Context, found []*node.Audit) {
+	_, _ = each(ctx, r, func(ctx context.Context, n *node.Node) (struct{}, error) {
+		a := found[n.Index()]
+		if a == nil || a.Marker.Left == 0 {
+			return struct{}{}, nil
+		}
+		marker, err := n.OnMarker(ctx, wire.Look, node.Marker{})
+		if err == nil {
+			a.Marker = marker
+		}
+		return struct{}{}, err
+	})
 }
 
 // report returns the report of a node. why is the reason why it has no vote, nil if it has one.

@@ -604,6 +604,20 @@ func TestLockGoesOnAfterBootstrap(t *testing.T) {
 	locktest.Must(t, locktest.Receive(t, granted, "the lock")) // otherwise it takes an hour
 }
 
+// One Check begins the quarantine of all new masters, so that a tool can do so ahead of the first service.
+func TestCheckBeginsQuarantines(t *testing.T) {
+	for _, n := range []int{2, 3} {
+		for range 5 { // which answer comes first is chance
+			c := locktest.StartNew(t, n)
+			_, err := admin.Check(t.Context(), locktest.Open(t, c.Addrs, forAges()...))
+			locktest.WantErr(t, err, redlock.ErrQuarantine)
+			if b := born(c); slices.Contains(b, "?") {
+				t.Errorf("got masters born at %v, want a moment for all", b)
+			}
+		}
+	}
+}
+
 // What one client found out about a master holds for all clients, also for later ones.
 //
 // Source: ALGORITHM section 9, "quarantine for everybody".
