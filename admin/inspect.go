@@ -48,7 +48,7 @@ type Inspection struct {
 	Owner    string   // its label; "" if it has none: see redlock.WithOwner
 	Readers  []Reader // those that a quorum has, if the verdict is SHARED; of more than 64, those whose keys end first
 	Fence    int64    // fencing token that came with the grant of the holder, whose own is larger after a hand-over; 0 if not certain or not HELD
-	Waiting  int      // processes that wait for the resource, by the master that has most of them in its queue; a process that died counts for up to 10 s
+	Waiting  int      // processes that wait for the resource, by the master that has most of them in its queue; a process that died counts until the queue has come to it
 	Masters  []MasterLock
 }
 

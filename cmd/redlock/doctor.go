@@ -18,7 +18,7 @@ const doctorHelp = `Ask all masters about themselves, and say what should be cor
 
 If a master does not tell something, that is unknown, and not ok. Nothing is changed on the masters, except that a master that is seen for the first time gets its marker.
 
-A master that restarted is in quarantine from the first time that a client reaches it. So run redlock doctor --wait behind each start of a master: it asks until all masters, or those that are given as MASTER, have a vote. A service that starts the next day does not wait then.
+A master that restarted is in quarantine from the first time that a client reaches it. So run redlock doctor --wait 1m behind each start of a master: it asks until all masters, or those that are given as MASTER, have a vote. A service that starts the next day does not wait then.
 
 Without -v redlock shows what is not well, and counts what is. With --locks it also shows the locks that are held and their owners, as redlock list does. If a majority of the masters restarts at once, these owners can lose their locks.
 
