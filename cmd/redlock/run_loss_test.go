@@ -27,6 +27,7 @@ var shortFlags = []string{"--ttl", "1s", "--max-ttl", "1s"}
 // and all its children are dead before the lock ends. All of them ignore SIGTERM, so that only
 // the SIGKILL at the end of the validity helps.
 func TestTheCommandIsDeadBeforeTheLockIs(t *testing.T) {
+	redistest.Server(t)
 	const rounds, perRound = 5, 5
 	byFault := 0 // of all runs; a machine that is too slow for the renewals ends others before
 	for round := range rounds {
