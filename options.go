@@ -319,7 +319,7 @@ func (c *config) validate() error {
 		{c.drift >= MinDrift && c.drift <= MaxDrift, // false for NaN
 			fmt.Sprintf("WithDrift(%v): must be from %v to %v", c.drift, MinDrift, MaxDrift)},
 		{len(c.keyPrefix) <= maxKeyPrefix,
-			fmt.Sprintf("WithKeyPrefix of %d bytes: must be at most %d", len(c.keyPrefix), maxKeyPrefix)},
+			fmt.Sprintf("WithKeyPrefix(%.16q): must have at most %d bytes, and has %d", c.keyPrefix, maxKeyPrefix, len(c.keyPrefix))},
 		{c.clock != nil, "WithClock(nil): there must be a clock"},
 		{!slices.ContainsFunc(c.observers, func(o Observer) bool { return o == nil }), "WithObserver(nil): there must be an observer"},
 		{c.guard || !c.trusted, "WithTrustedDisk relaxes the restart guard, which WithoutRestartGuard switches off: give one of them"},

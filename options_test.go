@@ -164,7 +164,7 @@ func TestOptionBounds(t *testing.T) {
 
 		{"no key prefix", list(WithKeyPrefix("")), nil},
 		{"longest key prefix", list(WithKeyPrefix(strings.Repeat("p", 256))), nil},
-		{"key prefix above the longest", list(WithKeyPrefix(strings.Repeat("p", 257))), []string{"WithKeyPrefix of 257 bytes", "at most 256"}},
+		{"key prefix above the longest", list(WithKeyPrefix(strings.Repeat("p", 257))), []string{`WithKeyPrefix("pppppppppppppppp")`, "at most 256 bytes, and has 257"}},
 
 		{"shortest node timeout", list(WithMasterTimeout(ms)), nil},
 		{"node timeout below the shortest", list(WithMasterTimeout(ms - ns)), []string{"WithMasterTimeout(999.999µs)", "from 1ms to 2.5s"}},
@@ -498,8 +498,13 @@ func TestUsedClientOptions(t *testing.T) {
 			t.Errorf("%s: got it used: %v, want %v", f.Name, !want, want)
 		}
 	}
-	if mine.PoolSize != before.PoolSize || mine.MaxRetries != before.MaxRetries || mine.Protocol != before.Protocol {
-		t.Errorf("the caller's options were changed: %+v", mine)
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[redis.Options]()) {
+		if !f.IsExported() || !f.Type.Comparable() {
+			continue
+		}
+		if now, then := reflect.ValueOf(*mine).FieldByIndex(f.Index), reflect.ValueOf(before).FieldByIndex(f.Index); !now.Equal(then) {
+			t.Errorf("%s of the caller's options: got %v, want %v", f.Name, now, then)
+		}
 	}
 }
 
@@ -523,7 +528,7 @@ func TestOptionsOfAClient(t *testing.T) {
 		got.DialTimeout != time.Second || got.ConnMaxLifetime != 0 {
 		t.Errorf("got %+v, want the address alone to be that of the client", got)
 	}
-	if client.Options().Protocol != 3 || client.Options().PoolSize != 50 {
+	if o := client.Options(); o.Addr != " a:1 " || o.Protocol != 3 || o.PoolSize != 50 {
 		t.Errorf("the options of the client were changed: %+v", client.Options())
 	}
 }

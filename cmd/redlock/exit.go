@@ -106,7 +106,8 @@ func oneLine(err error) string {
 	text := strings.TrimPrefix(strings.ReplaceAll(err.Error(), ": redlock: ", ": "), "redlock: ")
 	text = inOption.ReplaceAllStringFunc(text, func(s string) string {
 		m := inOption.FindStringSubmatch(s)
-		return "--" + strings.ToLower(humps.ReplaceAllString(m[1], "$1-$2")) + " " + m[2] + ": "
+		name := strings.TrimPrefix(m[1], "Key") // WithKeyPrefix is --prefix
+		return "--" + strings.ToLower(humps.ReplaceAllString(name, "$1-$2")) + " " + m[2] + ": "
 	})
 	text = inCall.ReplaceAllString(text, "")
 	return strings.ReplaceAll(text, "\n", "; ")

@@ -12,9 +12,10 @@ import (
 // What is wrong with an argument is said without the library's calls and options.
 func TestOneLine(t *testing.T) {
 	for text, want := range map[string]string{
-		"redlock: invalid configuration: LockAll: the resource is empty":           "the resource is empty",
+		"redlock: invalid configuration: TryLock: the resource is empty":           "the resource is empty",
 		"redlock: invalid configuration: WithTTL(1ms): must be at least 50ms":      "--ttl 1ms: must be at least 50ms",
 		"redlock: invalid configuration: WithMasterTimeout(-1s): must be positive": "--master-timeout -1s: must be positive",
+		"redlock: invalid configuration: WithKeyPrefix(\"k\"): must be short":      "--prefix \"k\": must be short",
 		"redlock: invalid configuration: master \"x\": has no port":                "master \"x\": has no port",
 		"key a: redlock: lock \"a\": not acquired\nsecond line":                    "key a: lock \"a\": not acquired; second line",
 		"redlock: invalid configuration: Adopt: the token is not that of a lease":  "the token is not that of a lease",
