@@ -141,7 +141,7 @@ func (s *scene) server(i int) string {
 	return fmt.Sprintf(" server.address=%s server.port=%s", host, port)
 }
 
-// scenario acquires leases in each way, and returns how the calls are to be reported.
+// scenario acquires leases in each way.
 func (s *scene) scenario(ctx context.Context) {
 	t := s.t
 	lease, err := s.locker.Lock(ctx, resource)
@@ -230,6 +230,9 @@ func TestEveryEvent(t *testing.T) {
 	tell(redlock.EventAcquired, handed)
 	tell(redlock.EventAcquired, e)
 	tell(redlock.EventDowngraded, read)
+	taken := e
+	taken.Err = redlock.ErrTaken
+	tell(redlock.EventTaken, taken)
 	tell(redlock.EventAttemptFailed, failed)
 	tell(redlock.EventNotAcquired, failed)
 	tell(redlock.EventExtended, e)
@@ -249,7 +252,7 @@ func TestEveryEvent(t *testing.T) {
 	tell(redlock.EventDropped, redlock.Event{Count: 7})
 	const at = " server.address=10.0.0.1 server.port=6379"
 	want := map[string]float64{
-		"attempts outcome=granted": 2, "attempts outcome=no_quorum": 1, "handovers": 1, "leases mode=exclusive": 0, "leases mode=shared": 1,
+		"attempts outcome=granted": 2, "attempts outcome=taken": 1, "attempts outcome=no_quorum": 1, "handovers": 1, "leases mode=exclusive": 0, "leases mode=shared": 1,
 		"wait.duration outcome=granted": 3, "wait.duration outcome=no_quorum": 1, "hold.duration": 2,
 		"validity at=grant": 3, "validity at=renewal": 1, "validity at=failure": 1,
 		"renewals outcome=renewed": 1, "renewals outcome=no_quorum": 1, "losses cause=expired": 1,

@@ -118,17 +118,22 @@ func (s *scene) families() map[string]*dto.MetricFamily {
 	return found
 }
 
-// scrape returns each series with its value, for histograms the number of observations.
+// scrape returns the series of a scrape.
 func (s *scene) scrape() map[string]float64 {
 	s.t.Helper()
+	return series(slices.Collect(maps.Values(s.families())))
+}
+
+// series returns each series with its value, for histograms the number of observations.
+func series(families []*dto.MetricFamily) map[string]float64 {
 	values := make(map[string]float64)
-	for name, f := range s.families() {
+	for _, f := range families {
 		for _, m := range f.Metric {
 			var labels []string
 			for _, l := range m.Label {
 				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
 			}
-			key := strings.TrimPrefix(name, "redlock_")
+			key := strings.TrimPrefix(f.GetName(), "redlock_")
 			if len(labels) > 0 {
 				key += "{" + strings.Join(labels, ",") + "}"
 			}
@@ -356,6 +361,69 @@ func (s *scene) wantBounded() {
 	s.must(err)
 	for _, p := range problems {
 		s.t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+// Each kind of event has its metric.
+func TestEveryEvent(t *testing.T) {
+	m := redlockprom.New()
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(m)
+	told := make(map[redlock.EventKind]bool)
+	tell := func(k redlock.EventKind, e redlock.Event) {
+		told[k] = true
+		e.Kind, e.Elapsed, e.Master = k, 2*time.Second, "a"
+		if e.Mode == "" {
+			e.Mode = redlock.ModeExclusive
+		}
+		m.Observer()(e)
+	}
+	tell(redlock.EventAcquired, redlock.Event{})
+	tell(redlock.EventAcquired, redlock.Event{})
+	tell(redlock.EventAcquired, redlock.Event{HandedOver: true})
+	tell(redlock.EventTaken, redlock.Event{Err: redlock.ErrTaken})
+	tell(redlock.EventAttemptFailed, redlock.Event{Err: redlock.ErrNoQuorum})
+	tell(redlock.EventNotAcquired, redlock.Event{Err: redlock.ErrNoQuorum})
+	tell(redlock.EventExtended, redlock.Event{})
+	tell(redlock.EventExtendFailed, redlock.Event{Err: redlock.ErrNoQuorum})
+	tell(redlock.EventDowngraded, redlock.Event{Mode: redlock.ModeShared})
+	tell(redlock.EventLost, redlock.Event{Err: reason.Expired})
+	tell(redlock.EventAbandoned, redlock.Event{})
+	tell(redlock.EventReleased, redlock.Event{})
+	tell(redlock.EventExchange, redlock.Event{})
+	tell(redlock.EventExchange, redlock.Event{Err: redlock.ErrNoQuorum})
+	tell(redlock.EventMasterUp, redlock.Event{})
+	tell(redlock.EventMasterDown, redlock.Event{Err: redlock.ErrNoQuorum})
+	tell(redlock.EventKeyLost, redlock.Event{})
+	tell(redlock.EventQuarantined, redlock.Event{})
+	tell(redlock.EventMasterClockStepped, redlock.Event{})
+	tell(redlock.EventLocalClockStopped, redlock.Event{})
+	tell(redlock.EventWarning, redlock.Event{})
+	tell(redlock.EventDropped, redlock.Event{Count: 7})
+	for k := redlock.EventKind(0); !strings.HasPrefix(k.String(), "EventKind("); k++ {
+		if !told[k] {
+			t.Errorf("%v: was not told", k)
+		}
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := series(families)
+	maps.DeleteFunc(got, func(_ string, v float64) bool { return v == 0 })
+	const at = `{master="a"}`
+	want := map[string]float64{
+		`attempts_total{outcome="granted"}`: 2, `attempts_total{outcome="taken"}`: 1, `attempts_total{outcome="no_quorum"}`: 1,
+		`handovers_total`: 1, `leases{mode="shared"}`: 1,
+		`wait_seconds{outcome="granted"}`: 3, `wait_seconds{outcome="no_quorum"}`: 1, `hold_seconds`: 2,
+		`validity_seconds{at="grant"}`: 3, `validity_seconds{at="renewal"}`: 1, `validity_seconds{at="failure"}`: 1,
+		`renewals_total{outcome="renewed"}`: 1, `renewals_total{outcome="no_quorum"}`: 1, `losses_total{cause="expired"}`: 1, `abandoned_total`: 1,
+		`master_latency_seconds{master="a",outcome="answered"}`: 1, `master_latency_seconds{master="a",outcome="no_quorum"}`: 1,
+		`master_failures_total{master="a",reason="no_quorum"}`: 1, `master_forgets_total` + at: 1, `master_quarantines_total` + at: 1,
+		`master_clock_steps_total` + at: 1, `master_warnings_total` + at: 1, `clock_standstill_seconds_total`: 2, `events_dropped_total`: 7,
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
