@@ -124,7 +124,7 @@ func (c *queueSearch) step(e queueStep) queueOutcome {
 		c.advance(p, event{what: timeUp, later: make([]instant, c.nodes)}, p.attempt.arm(), &o)
 	case processCalled:
 		p.wake(c.queue.call(&p.line))
-		if p.attempt != nil && p.line.IsCalled && c.queue.answers {
+		if p.attempt != nil && p.line.IsCalled {
 			c.advance(p, event{what: called}, searchStart, &o)
 		}
 	case processExtends:

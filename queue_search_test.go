@@ -83,7 +83,6 @@ type queueRules struct {
 	marks          bool                                          // a release leaves the mark
 	endsTurn       bool                                          // a process that leaves the queue leaves its turn
 	callsOn        bool                                          // a process that has its turn is called by the next release, too
-	answers        bool                                          // an attempt under way heeds a call
 }
 
 func queueAlgorithm() queueRules {
@@ -97,7 +96,6 @@ func queueAlgorithm() queueRules {
 		marks:          true,
 		endsTurn:       true,
 		callsOn:        true,
-		answers:        true,
 	}
 }
 

@@ -45,15 +45,13 @@ type Config struct {
 	Stops    bool // client 0 may stop for good; then client 1 must be able to pass
 
 	// Rules left out, or others in their place, to see what they are for.
-	NoSurvey          bool // clients lock without a survey
-	CountsForever     bool // a passed survey counts for ever
-	CountsFromEnd     bool // a passed survey counts from its end
-	EnterByQuarantine bool // a node in quarantine counts for a client that has not entered
-	EnterByOne        bool // a client enters, and passes, by one node
-	StaysEntered      bool // a client that has entered has entered for ever
-	CompareNumbers    bool // sets with the same number of groups are compatible
-	SkipSilent        bool // a survey passes if less than a quorum answers, though the other client reaches it
-	StaysInUse        bool // a set is in use for ever
+	NoSurvey       bool // clients lock without a survey
+	CountsForever  bool // a passed survey counts for ever
+	CountsFromEnd  bool // a passed survey counts from its end
+	EnterByOne     bool // a client enters, and passes, by one node
+	CompareNumbers bool // sets with the same number of groups are compatible
+	SkipSilent     bool // a survey passes if less than a quorum answers, though the other client reaches it
+	StaysInUse     bool // a set is in use for ever
 }
 
 // Default has all rules, and three nodes.

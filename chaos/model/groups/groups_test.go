@@ -54,7 +54,6 @@ func TestControls(t *testing.T) {
 
 		// What is not promised: a node is emptied while the groups change.
 		{"a restart", restarts(1, func(*Config) {}), TwoHolders},
-		{"a restart, and a node in quarantine counts for a client that has not entered", restarts(1, func(c *Config) { c.EnterByQuarantine = true }), TwoHolders},
 	} {
 		t.Run(test.name, func(t *testing.T) { searchtest.Breaks(t, test.Model(), test.want) })
 	}

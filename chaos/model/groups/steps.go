@@ -115,9 +115,8 @@ func (c Config) deliver(s state, a, i int, visit visit) {
 		reply := c.take(n, a)
 		n.join[a] = none
 		visit(s, search.Step{Format: "node %d has the join of client %d, the reply is lost", A: i, B: a, Fault: true})
-		entered := s.client[a].entered || c.EnterByQuarantine
 		switch {
-		case reply == refused && !c.SkipSilent, reply == witness && !entered:
+		case reply == refused && !c.SkipSilent, reply == witness && !s.client[a].entered:
 			// The same as a lost reply.
 		default:
 			n.join[a] = reply
@@ -212,11 +211,7 @@ func (c Config) tick(s state, visit visit) {
 // lapse ends the time for which a passed survey counts: the client has to enter anew.
 func (c Config) lapse(s *state, a int) {
 	p := &s.client[a]
-	p.passed, p.age = false, 0
-	if c.StaysEntered {
-		return
-	}
-	p.entered = false
+	p.passed, p.age, p.entered = false, 0, false
 	for i := range c.Nodes {
 		if n := &s.node[i]; n.join[a] == witness {
 			n.join[a] = none

@@ -151,7 +151,7 @@ func (c Config) ended(s *state, me uint8, m message) {
 		c.attend(s, 0)
 	}
 	taken := s.key[queueNode] != 0 || s.readers[queueNode] != 0 && !c.NoMarkForReaders
-	if taken && !s.called() && !c.NoMark && (m == release || !c.NoMarkOfAttempts) {
+	if taken && !s.called() && !c.NoMark {
 		s.turn = mark
 	}
 }
@@ -171,7 +171,7 @@ func (c Config) restedAt(s *state, me uint8, m message, free bool) {
 			}
 		}
 	case m == away && (!missed || c.DeafRest):
-		if free && !c.NoNote {
+		if free {
 			s.turn = note
 		}
 	case !c.MuteRest:

@@ -76,8 +76,6 @@ type Config struct {
 	DeafAcquire        bool // an acquire of a free key gives no process the turn
 	MuteDowngrade      bool // a downgrade gives no process the turn
 	NoPoll             bool // a process that cannot be called does not ask again
-	NoNote             bool // an attempt that ends elsewhere leaves no note
-	NoMarkOfAttempts   bool // only the end of a lease leaves the mark
 	CallOnce           bool // the process with the turn is called once, and not again at the next release
 	OwnQueueNodeOnly   bool // a release calls only at the node that the releasing process takes for the queue node
 	NoVeto             bool // a quorum is enough though the queue node refused

@@ -41,6 +41,7 @@ type Config struct {
 	// Rules left out.
 	AsNamed bool // the resources are asked for in the order in which they are named
 	NoTrim  bool // what too few nodes gave is not given back
+	One     bool // one node is enough
 	Some    bool // a node goes on behind what is busy, and what a quorum gave is kept
 }
 

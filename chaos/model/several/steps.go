@@ -56,14 +56,17 @@ func (c Config) begin(s state, i int, by search.Step, visit visit) {
 // decide takes what a quorum gave, once it has answered. A node that has not answered yet has given
 // nothing.
 func (c Config) decide(s state, i int, visit visit) {
-	p := &s.process[i]
+	p, need := &s.process[i], quorum
+	if c.One {
+		need = 1
+	}
 	heard := 0
 	for n := range p.link {
 		if p.link[n].heard {
 			heard++
 		}
 	}
-	if heard < quorum || heard < nodes && c.Patient || !p.room() {
+	if heard < need || heard < nodes && c.Patient || !p.room() {
 		return
 	}
 	before := p.has
@@ -74,7 +77,7 @@ func (c Config) decide(s state, i int, visit visit) {
 				votes++
 			}
 		}
-		if votes >= quorum {
+		if votes >= need {
 			p.has |= 1 << r
 		} else if p.has>>r&1 == 0 && !c.Some {
 			break
