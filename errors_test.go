@@ -202,7 +202,6 @@ func TestQuorumErrorText(t *testing.T) {
 	}
 }
 
-// Masters without a vote show neither that a holder is in the way, nor that none is.
 // An outage is over when a quorum has answered. More masters than can be missing are fewer than a quorum where
 // the number of masters is even.
 func TestQuorumAnswered(t *testing.T) {

@@ -826,14 +826,19 @@ func TestCheckArguments(t *testing.T) {
 	ended, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("why")
 	cancel(why)
+	cut := 0
 	for range 20 {
 		if r, err = admin.Check(ended, l); err == nil {
 			continue // all nodes had answered
 		}
+		cut++
 		locktest.WantErr(t, err, context.Canceled, why)
 		if len(r.Masters) != 3 {
 			t.Errorf("got %+v, want all nodes in it", r)
 		}
+	}
+	if cut == 0 {
+		t.Error("got 20 reports without an error from a context that had ended")
 	}
 	checked(t, l)
 	locktest.Must(t, c.Procs[2].Pause())

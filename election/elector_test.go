@@ -83,9 +83,6 @@ func (c *candidate) term(t *testing.T) *redlock.Lease {
 	return locktest.Receive(t, c.led, "a term")
 }
 
-// blackhole has a node's network swallow everything.
-func blackhole(n *virtual.Node) { n.Net(masters.Blackhole) }
-
 func wantLeading(t *testing.T, c *candidate, want bool) {
 	t.Helper()
 	if got := c.Leading(); got != want {
@@ -139,7 +136,7 @@ func TestVirtualElectorLoses(t *testing.T) {
 		a := campaign(t, b.Locker(), leading)
 		first := a.term(t)
 		time.Sleep(time.Minute)
-		b.All(blackhole)
+		b.All((*virtual.Node).Blackhole)
 		time.Sleep(20 * time.Second)
 		wantLeading(t, a, false)
 		locktest.WantMatch(t, "cause of the term's context", a.cause(0), []error{redlock.ErrLost, reason.Expired})
@@ -165,7 +162,7 @@ func TestVirtualElectorWaitsForLead(t *testing.T) {
 			return leading(ctx, lease)
 		}, redlock.WithTTL(time.Second))
 		lease := a.term(t)
-		b.All(blackhole)
+		b.All((*virtual.Node).Blackhole)
 		<-lease.Context().Done()
 		if left := lease.Validity(); left <= 0 || a.Healthy(0) != nil {
 			t.Errorf("with %v left: got Healthy %v, want no error yet", left, a.Healthy(0))
@@ -523,22 +520,33 @@ func TestVirtualElectorClosedAfterATerm(t *testing.T) {
 	})
 }
 
-// A context whose Err blocks blocks Run, but no other method.
+// A context whose Err blocks blocks Run, also at its end, but no other method.
 func TestVirtualElectorContextThatBlocks(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		let := make(chan struct{})
-		t.Cleanup(func() { close(let) })
-		e, err := election.New(b.Locker(), "e")
-		if err != nil {
-			t.Fatal(err)
-		}
-		go func() {
-			_ = e.Run(locktest.SlowContext(t.Context(), let), func(context.Context, *redlock.Lease) error { return nil })
-		}()
-		synctest.Wait()
-		_ = e.Healthy(0) // looks at the result of Run
-		_ = e.Leading()
-	})
+	for _, closed := range []bool{false, true} { // Run ends when the Locker is closed
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			let := make(chan struct{})
+			t.Cleanup(func() { close(let) })
+			l := b.Locker()
+			e, err := election.New(l, "e")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if closed {
+				if err := l.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			go func() {
+				_ = e.Run(locktest.SlowContext(t.Context(), let), func(context.Context, *redlock.Lease) error { return nil })
+			}()
+			synctest.Wait()
+			_ = e.Healthy(0) // looks at the result of Run
+			if e.Leading() || e.Lease() != nil {
+				t.Error("got a leader, want none")
+			}
+			e.Resign()
+		})
+	}
 }
 
 // On real masters: a leader that is cut off from them has stopped before the other one begins.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/locktest"
-	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/virtual"
@@ -29,9 +28,6 @@ func newLocker(t *testing.T, l *redlock.Locker, minHold time.Duration, opts ...r
 	}
 	return j
 }
-
-// blackhole has a node's network swallow everything.
-func blackhole(n *virtual.Node) { n.Net(masters.Blackhole) }
 
 // A lock is held while the job runs, and for at least the minimum hold.
 func TestVirtualHold(t *testing.T) {
@@ -127,7 +123,7 @@ func TestVirtualLosesItsLease(t *testing.T) {
 		l := b.Locker(redlock.WithLogger(slog.New(&log)))
 		failure := errors.New("not finished")
 		err := newLocker(t, l, time.Second).Run(t.Context(), "r", func(ctx context.Context, lease *redlock.Lease) error {
-			b.All(blackhole)
+			b.All((*virtual.Node).Blackhole)
 			locktest.WantDone(t, ctx, []error{redlock.ErrLost, reason.Expired})
 			if lease.Validity() <= 0 {
 				t.Error("got no validity when the context ended, want some")
@@ -142,7 +138,7 @@ func TestVirtualLosesItsLease(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.All(blackhole)
+		b.All((*virtual.Node).Blackhole)
 		time.Sleep(time.Minute)
 		locktest.WantMatch(t, "Unlock", lock.Unlock(t.Context()), []error{redlock.ErrLost, redlock.ErrNotHeld})
 		if got := len(log.With("ran on")); got != 2 {

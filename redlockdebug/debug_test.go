@@ -115,7 +115,7 @@ func TestHandlerForms(t *testing.T) {
 			wantShown(t, w.Body.Bytes(), lease)
 			continue
 		}
-		for _, want := range []string{"stock:&lt;b&gt;1&lt;/b&gt;", lease.Token()[:8], fmt.Sprint(lease.Fence()), "attempt_failed", `class="bad"`, "down"} {
+		for _, want := range []string{"stock:&lt;b&gt;1&lt;/b&gt;", lease.Token()[:8], fmt.Sprint(lease.Fence()), "attempt_failed", `class="bad"`, "<td>down</td>"} {
 			if !strings.Contains(w.Body.String(), want) {
 				t.Errorf("page: got none of %q, want it in %s", want, w.Body)
 			}

@@ -16,17 +16,10 @@ import (
 	"github.com/d0720281/redlock/several"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func newSemaphore(t testing.TB, l several.Locker, permits int, opts ...redlock.LockOption) *semaphore.Semaphore {
 	t.Helper()
 	s, err := semaphore.New(l, "s", permits, opts...)
-	must(t, err)
+	locktest.Must(t, err)
 	return s
 }
 

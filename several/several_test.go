@@ -15,13 +15,6 @@ import (
 	"github.com/d0720281/redlock/several"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 var six = []string{"a", "b", "c", "d", "e", "f"}
 
 // subset returns some of six names, in any order, a few of them to be read.
@@ -98,7 +91,8 @@ func TestEveryCallerIsServed(t *testing.T) {
 	}
 }
 
-// Control: the check of TestEveryCallerIsServed sees a writer beside a reader, and two writers.
+// Control: the check of TestEveryCallerIsServed sees a writer beside a reader, a reader beside a
+// writer, and two writers.
 func TestRoomsControl(t *testing.T) {
 	var r rooms
 	a, b := several.Names{Write: []string{"a"}}, several.Names{Read: []string{"a"}}
@@ -111,6 +105,12 @@ func TestRoomsControl(t *testing.T) {
 	defer r.enter(a)()
 	if r.wrong.Load() != 2 {
 		t.Errorf("got %d problems, want 2", r.wrong.Load())
+	}
+	var other rooms
+	defer other.enter(a)()
+	defer other.enter(b)()
+	if other.wrong.Load() != 1 {
+		t.Errorf("a reader beside a writer: got %d problems, want 1", other.wrong.Load())
 	}
 }
 
@@ -125,8 +125,8 @@ func TestArguments(t *testing.T) {
 	for name, err := range map[string]error{
 		"no names":              try(t.Context(), l, several.Names{}),
 		"too many":              try(t.Context(), l, several.Names{Write: many}),
-		"an empty name":         try(t.Context(), l, several.Names{Write: []string{"a", ""}}),
-		"a key of the library":  try(t.Context(), l, several.Names{Read: []string{"a~fence"}}),
+		"an empty name":         try(t.Context(), l, several.Names{Write: []string{"a"}, Read: []string{"b", ""}}),
+		"a key of the library":  try(t.Context(), l, several.Names{Read: []string{"a", "b~fence"}}),
 		"in both lists":         try(t.Context(), l, several.Names{Write: []string{"a"}, Read: []string{"b", "a"}}),
 		"WithReentry":           try(t.Context(), l, several.Names{Write: []string{"a"}}, redlock.WithReentry()),
 		"Shared":                try(t.Context(), l, several.Names{Write: []string{"a"}}, redlock.Shared()),
@@ -138,6 +138,9 @@ func TestArguments(t *testing.T) {
 		if !errors.Is(err, redlock.ErrConfig) {
 			t.Errorf("%s: got %v, want ErrConfig", name, err)
 		}
+	}
+	if state := l.Stats().Masters[0].State; state != redlock.MasterUntried {
+		t.Errorf("got a master that is %v, want none to have been asked", state)
 	}
 }
 

@@ -28,7 +28,7 @@ func TestVirtualFree(t *testing.T) {
 		b.All(func(n *virtual.Node) { n.Latency(10*time.Millisecond, 10*time.Millisecond) })
 		start := time.Now()
 		lease, err := several.Lock(t.Context(), l, several.Names{Write: []string{"c", "a", "c"}, Read: []string{"b"}})
-		must(t, err)
+		locktest.Must(t, err)
 		locktest.WantWithin(t, "Lock", start, 40*time.Millisecond) // with the round that raises a token, if counters differ
 		var got []string
 		for _, part := range lease.Parts() {
@@ -44,15 +44,15 @@ func TestVirtualFree(t *testing.T) {
 		time.Sleep(time.Second)
 		b.WantHolding("d") // it was given back
 		in, err := admin.Inspect(t.Context(), l, "a")
-		must(t, err)
+		locktest.Must(t, err)
 		if in.Token != lease.Part("a").Token() || lease.Part("x") != nil {
 			t.Errorf("got the holder %q of a, want the part", in.Token)
 		}
-		must(t, lease.Part("a").Extend(t.Context()))
-		must(t, lease.Extend(t.Context()))
+		locktest.Must(t, lease.Part("a").Extend(t.Context()))
+		locktest.Must(t, lease.Extend(t.Context()))
 		adopted, err := other.Adopt(t.Context(), "c", lease.Part("c").Token(), lease.Part("c").Fence())
-		must(t, err)
-		must(t, adopted.Detach())
+		locktest.Must(t, err)
+		locktest.Must(t, adopted.Detach())
 		if _, err := l.Lock(lease.Context(), "a"); !errors.Is(err, redlock.ErrReentry) {
 			t.Errorf("Lock of a part inside: got %v, want ErrReentry", err)
 		}
@@ -62,7 +62,7 @@ func TestVirtualFree(t *testing.T) {
 		}
 		cancel()
 		_, err = admin.Break(t.Context(), other, "c")
-		must(t, err)
+		locktest.Must(t, err)
 		<-lease.Context().Done()
 		locktest.WantMatch(t, "cause", context.Cause(lease.Context()), []error{redlock.ErrLost, redlock.ErrBroken})
 		time.Sleep(time.Minute) // the holder does not unlock; the other parts are given back all the same
@@ -77,17 +77,17 @@ func TestVirtualPartsOneByOne(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		l := b.WarmLocker()
 		lease, err := several.Lock(t.Context(), l, write("a", "b", "c"))
-		must(t, err)
-		must(t, lease.Part("b").Unlock(t.Context()))
+		locktest.Must(t, err)
+		locktest.Must(t, lease.Part("b").Unlock(t.Context()))
 		time.Sleep(time.Minute)
 		b.WantHolding("b")
 		b.WantHolding("a", 0, 1, 2)
 		if err := lease.Err(); err != nil || lease.Context().Err() != nil || lease.Validity() <= 0 {
 			t.Errorf("got %v, validity %v, want the others to go on", err, lease.Validity())
 		}
-		must(t, lease.Extend(t.Context()))
-		must(t, lease.Part("c").Detach())
-		must(t, lease.Unlock(t.Context()))
+		locktest.Must(t, lease.Extend(t.Context()))
+		locktest.Must(t, lease.Part("c").Detach())
+		locktest.Must(t, lease.Unlock(t.Context()))
 		b.WantHolding("a")
 		b.WantHolding("c", 0, 1, 2) // it belongs to its token now
 		if err := lease.Err(); !errors.Is(err, redlock.ErrReleased) || lease.Validity() != 0 {
@@ -97,8 +97,8 @@ func TestVirtualPartsOneByOne(t *testing.T) {
 			t.Errorf("second Unlock: got %v, want ErrReleased", err)
 		}
 		both, err := several.Lock(t.Context(), l, write("x", "y"))
-		must(t, err)
-		must(t, errors.Join(both.Part("x").Unlock(t.Context()), both.Part("y").Unlock(t.Context())))
+		locktest.Must(t, err)
+		locktest.Must(t, errors.Join(both.Part("x").Unlock(t.Context()), both.Part("y").Unlock(t.Context())))
 		locktest.WantDone(t, both.Context(), []error{redlock.ErrReleased})
 	})
 }
@@ -119,7 +119,7 @@ func TestVirtualLoss(t *testing.T) {
 		time.Sleep(time.Second)
 		b.WantHolding("a", 0, 1, 2)
 		_, err := admin.Break(t.Context(), holder, "a")
-		must(t, err)
+		locktest.Must(t, err)
 		time.Sleep(30 * time.Second)
 		b.WantHolding("a", 0, 1, 2) // again
 		b.Unlock(z)
@@ -141,11 +141,11 @@ func TestVirtualRefresh(t *testing.T) {
 		z := b.Lock(holder, "z")
 		time.AfterFunc(6*time.Second, func() { b.Unlock(z) })
 		lease, err := several.Lock(t.Context(), l, write("a", "z"), redlock.WithoutRenewal())
-		must(t, err)
+		locktest.Must(t, err)
 		if got := lease.Part("a").Validity(); got < redlock.DefaultTTL/2 {
 			t.Errorf("got validity %v of the part that was kept, want half of the TTL at least", got)
 		}
-		must(t, lease.Unlock(t.Context()))
+		locktest.Must(t, lease.Unlock(t.Context()))
 	})
 }
 
@@ -154,8 +154,8 @@ func TestVirtualSuspend(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		clock := locktest.NewJumpClock()
 		lease, err := several.Lock(t.Context(), b.WarmLocker(redlock.WithClock(clock)), write("a", "b"))
-		must(t, err)
-		must(t, lease.Err())
+		locktest.Must(t, err)
+		locktest.Must(t, lease.Err())
 		clock.Jump(redlock.DefaultTTL)
 		if err := lease.Err(); lease.Context().Err() != nil || !errors.Is(err, redlock.ErrLost) {
 			t.Errorf("got %v, context %v; want ErrLost, and a context that has not ended yet", err, lease.Context().Err())
@@ -202,7 +202,7 @@ func TestVirtualMaxHold(t *testing.T) {
 }
 
 // table has callers take two neighbouring forks of a round table each, by a way of locking, and returns
-// how many meals there were in 20 s.
+// how many meals there were within a few seconds.
 func table(t *testing.T, lock func(ctx context.Context, l *redlock.Locker, left, right string) (unlock func(), err error)) (meals int) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(redistest.Rounds(5, 20))*time.Second)
@@ -216,6 +216,9 @@ func table(t *testing.T, lock func(ctx context.Context, l *redlock.Locker, left,
 				for ctx.Err() == nil {
 					unlock, err := lock(ctx, l, forks[i], forks[(i+1)%len(forks)])
 					if err != nil {
+						if ctx.Err() == nil {
+							t.Error(err)
+						}
 						return
 					}
 					time.Sleep(time.Duration(1+rand.IntN(5)) * time.Millisecond)

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/sharded"
 )
 
@@ -26,7 +27,7 @@ func TestGroupOf(t *testing.T) {
 			groups = append(groups, []string{fmt.Sprintf("10.0.%d.1:6379", i)})
 		}
 		l, err := sharded.New(groups)
-		must(t, err)
+		locktest.Must(t, err)
 		t.Cleanup(func() { _ = l.Close() })
 		groupOf := func(l *sharded.Locker, r string) int { return slices.Index(l.Groups(), l.GroupOf(r)) }
 		share := make([]int, k)

@@ -744,8 +744,10 @@ func TestRest(t *testing.T) {
 			turns.Call(line)
 			wantAdvice(t, "called", turns.Look(c), answered)
 			turns.placed(3, false) // and means nothing to an attempt under way
+			turns.Failed(c, refusedBy(-1), pause(time.Minute))
+			wantWait(t, turns, c, time.Minute, time.Minute)
 			turns.Leave(c)
-			turns.placed(3, false)
+			turns.placed(3, false) // nor to a process that has left
 		})
 	})
 }

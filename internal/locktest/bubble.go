@@ -250,6 +250,5 @@ func RefusedBy(b *Bubble, node int, err error) string {
 	return ""
 }
 
-// erase makes the key vanish, as a DEL by hand does. Tokens must survive that.
-// Erase makes a node forget the key of "r".
+// Erase makes a node forget the key of "r", as a DEL by hand does.
 func Erase(n *virtual.Node) { n.Put(redlock.DefaultKeyPrefix+"r", "", 0) }

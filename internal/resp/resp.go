@@ -83,8 +83,7 @@ const (
 	Array   Kind = '*'
 )
 
-// Reader reads replies. It buffers the bytes that arrive. After a time-out it keeps them, and can
-// go on.
+// Reader reads replies. It buffers the bytes that arrive. After an error of Value it cannot go on.
 type Reader struct {
 	from io.Reader
 	buf  []byte

@@ -92,36 +92,6 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// What has arrived is not lost when the rest is late.
-func TestReaderGoesOnAfterATimeOut(t *testing.T) {
-	late := errors.New("late")
-	text := "*2\r\n$3\r\nabc\r\n:12\r\n"
-	for at := 1; at < len(text); at++ {
-		once := true
-		rest := strings.NewReader(text)
-		r := NewReader(readerFunc(func(p []byte) (int, error) {
-			if once && rest.Len() == len(text)-at {
-				once = false
-				return 0, late
-			}
-			if once {
-				p = p[:min(len(p), at-(len(text)-rest.Len()))]
-			}
-			return rest.Read(p)
-		}))
-		if err := r.Wait(); err != nil {
-			t.Fatalf("at %d: got %v, want something", at, err)
-		}
-		if _, err := r.Value(); err != late && at < len(text) {
-			t.Fatalf("at %d: got %v, want the time-out", at, err)
-		}
-	}
-}
-
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
-
 // bound is how much of a text passes a Bound connection that gets it in chunks of n bytes.
 func bound(text string, n int) (passed string, err error) {
 	client, server := net.Pipe()

@@ -121,7 +121,7 @@ func twoMoreMasters(t testing.TB, c *trial) {
 }
 
 // The line of the script that keeps a counter from being raised if its grant is not held any more,
-// and two lines that do not.
+// and the line that does not.
 const (
 	raiseTest = "if get(key) ~= value then"
 	idOnly    = "if not owns(get(key), value) then"

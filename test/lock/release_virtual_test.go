@@ -166,6 +166,7 @@ func TestVirtualUseAfterTheEnd(t *testing.T) {
 			lease := b.Lock(l, "r")
 			time.Sleep(locktest.TTL + time.Millisecond)
 			next := b.Lock(other, "r")
+			b.All(func(n *virtual.Node) { n.Latency(time.Millisecond, time.Millisecond) })
 			start := time.Now()
 			locktest.WantMatch(t, "Extend", lease.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Expired}, redlock.ErrReleased)
 			locktest.WantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Expired}, redlock.ErrReleased)

@@ -191,6 +191,7 @@ func TestCrowdOfProcesses(t *testing.T) {
 	c := locktest.Start(t, 3)
 	judge := redistest.Masters(t, 1)[0]
 	var reports [2]*bufio.Scanner
+	var children [2]*exec.Cmd
 	for i := range reports {
 		child := exec.Command(os.Args[0], "-test.run=^TestCrowdOfProcesses$", "-test.timeout=1m")
 		child.Env = append(os.Environ(), crowdEnv+"="+strings.Join(append(slices.Clone(c.Addrs), judge.Addr()), ","))
@@ -198,15 +199,19 @@ func TestCrowdOfProcesses(t *testing.T) {
 		locktest.Must(t, err)
 		locktest.Must(t, child.Start())
 		t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
-		reports[i] = bufio.NewScanner(out)
+		reports[i], children[i] = bufio.NewScanner(out), child
 	}
 	var shares []int
 	for i, lines := range reports {
 		var leases, least, overlaps, falls int
+		var said []string
 		for lines.Scan() {
-			if n, _ := fmt.Sscanf(lines.Text(), "leases %d, least %d, overlaps %d, falls %d", &leases, &least, &overlaps, &falls); n == 4 {
-				break
+			if n, _ := fmt.Sscanf(lines.Text(), "leases %d, least %d, overlaps %d, falls %d", &leases, &least, &overlaps, &falls); n != 4 {
+				said = append(said, lines.Text())
 			}
+		}
+		if err := children[i].Wait(); err != nil {
+			t.Errorf("process %d: %v\n%s", i, err, strings.Join(said, "\n"))
 		}
 		shares = append(shares, leases)
 		if leases == 0 || least == 0 || overlaps != 0 || falls != 0 {

@@ -84,8 +84,8 @@ func TestVirtualLooksHoldUpNothing(t *testing.T) {
 }
 
 // goodput returns how many times a second callers lock and unlock resources of their own, by their
-// own clock, and how many of some held leases are lost meanwhile.
-func goodput(t *testing.T, callers int, roundTrip, during time.Duration) (perSecond float64, refused int64) {
+// own clock, and how many of their attempts fail.
+func goodput(t *testing.T, callers int, roundTrip, during time.Duration) (perSecond float64, failures int64) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		l := b.WarmLocker(redlock.WithLogger(nil), redlock.WithTTL(3*time.Second), redlock.WithMaxTTL(3*time.Second))
 		held := make([]*redlock.Lease, 20)
@@ -118,9 +118,9 @@ func goodput(t *testing.T, callers int, roundTrip, during time.Duration) (perSec
 				t.Errorf("%d callers, round trip %v: lease %d was lost: %v", callers, roundTrip, i, context.Cause(lease.Context()))
 			}
 		}
-		perSecond, refused = float64(sections.Load())/during.Seconds(), failed.Load()
+		perSecond, failures = float64(sections.Load())/during.Seconds(), failed.Load()
 	})
-	return perSecond, refused
+	return perSecond, failures
 }
 
 // If there are more callers than the masters can serve, they queue, and do not fail. The rate of

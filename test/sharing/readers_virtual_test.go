@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -229,6 +230,7 @@ func amongReaders(b *locktest.Bubble, take taking, far time.Duration) time.Durat
 	b.Nodes[locktest.QueueNodeOf(lockers[0], "r")].Latency(far, far)
 	ctx, stop := context.WithTimeout(b.T.Context(), 5*time.Second)
 	defer stop()
+	var reads atomic.Int64
 	for i := range 2 {
 		go func() {
 			time.Sleep(time.Duration(i) * 10 * time.Millisecond)
@@ -236,6 +238,7 @@ func amongReaders(b *locktest.Bubble, take taking, far time.Duration) time.Durat
 				go func() {
 					lease, err := take(lockers[i], ctx, "r", redlock.Shared())
 					if err == nil {
+						reads.Add(1)
 						time.Sleep(50 * time.Millisecond)
 						_ = lease.Unlock(context.Background())
 					}
@@ -245,6 +248,9 @@ func amongReaders(b *locktest.Bubble, take taking, far time.Duration) time.Durat
 		}()
 	}
 	time.Sleep(500 * time.Millisecond)
+	if n := reads.Load(); n < 20 {
+		b.T.Errorf("got %d leases of readers in half a second, want 20", n)
+	}
 	start := time.Now()
 	lease, err := lockers[2].Lock(ctx, "r")
 	took := time.Since(start)
