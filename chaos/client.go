@@ -103,7 +103,7 @@ func (c *Client) Run(ctx context.Context) {
 				for ctx.Err() == nil {
 					works[name](w, ctx)
 					if c.conf.Pause > 0 {
-						w.sleep(ctx, time.Duration(w.rng.Int64N(int64(2*c.conf.Pause))))
+						sleep(ctx, time.Duration(w.rng.Int64N(int64(2*c.conf.Pause))))
 					}
 				}
 			})
@@ -133,18 +133,18 @@ var works = map[string]func(*worker, context.Context){
 			return
 		}
 		w.with(ctx, "hot", w.try, w.briefly)
-		w.sleep(ctx, time.Duration(w.rng.IntN(int(20*time.Millisecond))))
+		sleep(ctx, time.Duration(w.rng.IntN(int(20*time.Millisecond))))
 	},
 	// Many resources: two clients seldom want the same one.
 	"many": func(w *worker, ctx context.Context) {
 		w.with(ctx, fmt.Sprint("many", w.rng.IntN(200)), w.try, w.briefly)
-		w.sleep(ctx, time.Duration(w.rng.IntN(int(2*time.Millisecond))))
+		sleep(ctx, time.Duration(w.rng.IntN(int(2*time.Millisecond))))
 	},
 	// The holder keeps the lease for longer than the TTL, by renewal, and looks at it all the time.
 	"long": func(w *worker, ctx context.Context) {
 		w.with(ctx, fmt.Sprint("long", w.rng.IntN(3)), w.wait(ctx), func(ctx context.Context, h *held) {
 			for until := time.Duration(w.rng.Int64N(int64(3 * w.conf.TTL))); until > 0 && ctx.Err() == nil; until -= 10 * time.Millisecond {
-				w.sleep(ctx, 10*time.Millisecond)
+				sleep(ctx, 10*time.Millisecond)
 				h.Look()
 			}
 		})
@@ -167,14 +167,14 @@ var works = map[string]func(*worker, context.Context){
 	// missing.
 	"free": func(w *worker, ctx context.Context) {
 		w.with(ctx, fmt.Sprint("free ", w.conf.Name, " ", w.id), w.try, func(context.Context, *held) {})
-		w.sleep(ctx, time.Duration(w.rng.IntN(int(10*time.Millisecond))))
+		sleep(ctx, time.Duration(w.rng.IntN(int(10*time.Millisecond))))
 	},
 	// The contexts of these calls end at any moment.
 	"hasty": func(w *worker, ctx context.Context) {
 		brief, cancel := context.WithTimeout(ctx, time.Duration(w.rng.IntN(int(8*time.Millisecond))))
 		defer cancel()
 		w.with(brief, "hot", w.wait(brief), func(context.Context, *held) {})
-		w.sleep(ctx, time.Duration(w.rng.IntN(int(20*time.Millisecond))))
+		sleep(ctx, time.Duration(w.rng.IntN(int(20*time.Millisecond))))
 	},
 	// Two or three of five resources at once, named in any order, some of them as a reader; or one
 	// of them alone.
@@ -257,7 +257,7 @@ func (w *worker) with(ctx context.Context, resource string, get means, do func(c
 	h, err := get(resource)
 	if err != nil {
 		if !errors.Is(err, redlock.ErrTaken) {
-			w.sleep(ctx, time.Millisecond)
+			sleep(ctx, time.Millisecond)
 		}
 		return
 	}
@@ -306,11 +306,11 @@ func parts(l *several.Lease) (list []history.Part) {
 
 func holdBriefly[L history.Ender](w *worker, ctx context.Context, h *history.Held[L], err error) {
 	if err != nil {
-		w.sleep(ctx, time.Millisecond)
+		sleep(ctx, time.Millisecond)
 		return
 	}
 	under(ctx, h, func(ctx context.Context) {
-		w.sleep(ctx, time.Duration(w.rng.IntN(int(2*time.Millisecond))))
+		sleep(ctx, time.Duration(w.rng.IntN(int(2*time.Millisecond))))
 		h.Look()
 	})
 }
@@ -318,16 +318,7 @@ func holdBriefly[L history.Ender](w *worker, ctx context.Context, h *history.Hel
 // briefly is a critical section of at most 2 ms.
 func (w *worker) briefly(ctx context.Context, h *held) {
 	if w.rng.IntN(4) > 0 {
-		w.sleep(ctx, time.Duration(w.rng.IntN(int(2*time.Millisecond))))
+		sleep(ctx, time.Duration(w.rng.IntN(int(2*time.Millisecond))))
 	}
 	h.Look()
-}
-
-func (w *worker) sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -23,7 +24,7 @@ func TestKindsOfFaults(t *testing.T) {
 	}
 }
 
-// Every test that the README names exists, and it lists all faults and no others.
+// Every test that the README names exists, and its table has all faults and no others.
 func TestReadme(t *testing.T) {
 	text, err := os.ReadFile("README.md")
 	if err != nil {
@@ -54,13 +55,39 @@ func TestReadme(t *testing.T) {
 			t.Errorf("the README names %s, which does not exist", m[1])
 		}
 	}
-	plain := strings.ToLower(string(text))
-	for _, f := range Faults() {
-		for _, word := range strings.FieldsFunc(strings.ToLower(f.Name), func(r rune) bool { return r == ',' || r == ' ' }) {
-			if !strings.Contains(plain, word) {
-				t.Errorf("the README does not know the fault %q", f.Name)
-				break
+	if got, want := tableOfFaults(string(text)), listOfFaults(); !maps.Equal(got, want) {
+		t.Errorf("the README has the faults\n%q, want\n%q", got, want)
+	}
+}
+
+// tableOfFaults returns by fault what the README says: its tiers and its cost.
+func tableOfFaults(text string) map[string]string {
+	faults := make(map[string]string)
+	_, table, _ := strings.Cut(text, "| fault | virtual |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	for _, row := range strings.Split(table, "\n")[2:] {
+		cells := strings.Split(strings.Trim(row, "|"), "|")
+		var tiers Tier
+		for i, tier := range []Tier{Virtual, Processes, Containers} {
+			if strings.TrimSpace(cells[1+i]) == "x" {
+				tiers |= tier
 			}
 		}
+		for name := range strings.SplitSeq(strings.TrimSpace(cells[0]), "; ") {
+			faults[name] = fmt.Sprint(tiers, ": ", strings.TrimSpace(cells[4]))
+		}
 	}
+	return faults
+}
+
+// listOfFaults returns the same from the code.
+func listOfFaults() map[string]string {
+	faults := make(map[string]string)
+	for _, f := range Faults() {
+		faults[f.Name] = fmt.Sprint(f.Tiers, ": ", []string{Free: "free", Vote: "vote", Loss: "loss"}[f.Cost])
+	}
+	for _, name := range ClientFaults {
+		faults[name] = fmt.Sprint(Real, ": ")
+	}
+	return faults
 }

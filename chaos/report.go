@@ -83,7 +83,7 @@ type drawn struct {
 	Lanes         []lane
 	Plots         []plot
 	Width, Height int
-	From, To      string
+	To            string
 	Text          string
 	Faults        []history.Fault
 }

@@ -60,7 +60,7 @@ func TestReport(t *testing.T) {
 				t.Errorf("got %q in the page, want it to need nothing else", outside)
 			}
 		}
-		for _, part := range []string{"node 4", "holder1", "SIGSTOP &lt;b&gt;", "class=\"latency\""} {
+		for _, part := range []string{"node 4", `class="holder0"`, "SIGSTOP &lt;b&gt;", "class=\"latency\""} {
 			if !strings.Contains(page, part) {
 				t.Errorf("got a page without %q", part)
 			}

@@ -54,7 +54,7 @@ func opening(t *testing.T, r *Run, change func(*ClientConfig)) *scene {
 		w := &worker{Client: rival}
 		for ctx.Err() == nil {
 			s.alone(func() { w.with(ctx, "hot", w.try, func(context.Context, *held) {}) })
-			w.sleep(ctx, 3*time.Millisecond)
+			sleep(ctx, 3*time.Millisecond)
 		}
 		_ = rival.Close()
 	})

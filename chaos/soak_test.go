@@ -108,7 +108,11 @@ func soak(t *testing.T, tier Tier, havoc bool) {
 		t.Errorf("the nemesis: %v", err)
 	}
 	r.History.Faults, r.History.Healed = faults, r.Now()
-	time.Sleep(min(3*time.Second, long/3)) // no faults any more
+	tail := min(3*time.Second, long/3)
+	if long >= time.Minute {
+		tail = r.Rules().Served + time.Second // long enough to notice a waiter that is not served
+	}
+	time.Sleep(tail) // no faults any more
 	if err := people.stop(); err != nil {
 		t.Error(err)
 	}
@@ -123,6 +127,9 @@ func soak(t *testing.T, tier Tier, havoc bool) {
 	found = append(found, stale...)
 	for _, w := range lost {
 		found = append(found, history.Violation{Rule: "store", At: w.Call, Resource: "stock", Text: fmt.Sprintf("an update was lost: %+v", w)})
+	}
+	if figures := Measure(r.History); figures.Granted < 1000 {
+		t.Errorf("got %d grants, want many", figures.Granted)
 	}
 	excused := 0
 	if havoc {

@@ -82,7 +82,7 @@ func play(t *testing.T, p Plan, s Schedule, seed uint64, unguarded bool) (*Run, 
 			t.Error(err)
 		}
 		r.History.Faults, r.History.Healed = faults, r.Now()
-		time.Sleep(2 * time.Second) // the waiters are served
+		time.Sleep(r.Rules().Served + 500*time.Millisecond) // the waiters are served
 		stop()
 		g.Wait()
 		for _, c := range clients {
@@ -113,7 +113,11 @@ func TestVirtualSchedules(t *testing.T) {
 					p := Plan{Tier: Virtual, Nodes: 5, TTL: virtualTTL, During: 5 * time.Second}
 					s := p.Make(seed)
 					r, found := play(t, p, s, seed, false)
-					operations.Add(int64(Measure(r.History).Operations))
+					figures := Measure(r.History)
+					operations.Add(int64(figures.Operations))
+					if figures.Granted < 100 {
+						t.Errorf("seed %d: got %d grants, want many", seed, figures.Granted)
+					}
 					faults.Add(int64(len(r.History.Faults)))
 					repeat := fmt.Sprintf("go test ./chaos -run TestVirtualSchedules -schedules 1 -seed %d", seed)
 					if len(found) > 0 {

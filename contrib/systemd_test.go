@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"

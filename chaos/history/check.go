@@ -17,8 +17,8 @@ type Rules struct {
 	// otherwise for how long the machine may keep a process waiting (I7).
 	Late time.Duration
 
-	// Served is how long a waiter may wait after the end of the faults (I10). Settled is how
-	// long abandoned keys may be left (I6, I11). 0: not checked.
+	// Served is how long a waiter may wait after the end of the faults while no client holds
+	// the resource (I10). Settled is how long abandoned keys may be left (I6, I11). 0: not checked.
 	Served, Settled time.Duration
 }
 
@@ -52,13 +52,13 @@ func (h *History) Check(r Rules) []Violation {
 		found = append(found, fences(resource, held)...)
 		found = append(found, h.nodes(resource, held, r)...)
 		found = append(found, Linearizable(resource, held)...)
+		if r.Served > 0 && h.Healed > 0 {
+			found = append(found, h.unserved(list, held, r)...)
+		}
 	}
 	found = append(found, h.permits()...)
 	found = append(found, h.deadlines(r)...)
 	found = append(found, h.counters()...)
-	if r.Served > 0 && h.Healed > 0 {
-		found = append(found, h.unserved(r)...)
-	}
 	if r.Settled > 0 && h.Healed > 0 {
 		found = append(found, h.leftovers(r)...)
 	}
@@ -193,12 +193,24 @@ func (h *History) deadlines(r Rules) (found []Violation) {
 	return found
 }
 
-// unserved is I10: after the faults every waiter gets the resource in time.
-func (h *History) unserved(r Rules) (found []Violation) {
-	for _, a := range h.Done {
-		by := max(a.Call, h.Healed) + r.Served
-		if a.Waits && a.Held && a.Return > by {
-			found = append(found, Violation{"I10", a.Return, a.Resource, fmt.Sprintf("%s waited for %v, all well for %v", a.Client, a.Return-a.Call, a.Return-h.Healed)})
+// unserved is I10: after the faults no waiter waits for long while the resource is not held, whether the
+// call is granted or given up. list has all calls for a resource, and held those that were granted, in
+// the order of the grants.
+func (h *History) unserved(list, held []*Acquisition, r Rules) (found []Violation) {
+	for _, a := range list {
+		free := max(a.Call, h.Healed) // since when no client holds the resource
+		if !a.Waits || a.Return-free <= r.Served {
+			continue
+		}
+		for _, b := range held {
+			if b.Return >= a.Return || b.Return-free > r.Served {
+				break
+			}
+			free = max(free, b.End())
+		}
+		if a.Return-free > r.Served {
+			found = append(found, Violation{"I10", a.Return, a.Resource, fmt.Sprintf("%s waited for %v, though no client held the resource from %v on for more than %v",
+				a.Client, a.Return-a.Call, free, r.Served)})
 		}
 	}
 	return found

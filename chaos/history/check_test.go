@@ -130,6 +130,11 @@ func TestGoodHistories(t *testing.T) {
 		"a context in time":                    new(story).hold("a", 1, 0, 1, 99, 0).then("a", Over, 94, 99, Expired),
 		"a context late in a stopped client":   new(story).stopped("a", 50, 200).hold("a", 1, 0, 1, 99, 0).then("a", Over, 200, 99, Expired),
 		"served in time":                       new(story).healed(10).hold("a", 1, 0, 59, 99, 70),
+		"served after a holder":                new(story).healed(10).hold("a", 1, 0, 11, 100, 95).hold("b", 65, 12, 140, 230, 160),
+		"given up in time":                     new(story).healed(10).hold("a", 1, 0, 0, 0, 0).then("a", Refused, 59, 0, "canceled"),
+		"two readers at a time":                new(story).hold("a", 1, 0, 1, 99, 50).hold("b", 1, 2, 3, 99, 60).readers(0, 1).hold("c", 65, 61, 62, 99, 70),
+		"a reader after a reader's token":      new(story).hold("a", 1, 0, 1, 99, 10).hold("b", 65, 11, 12, 99, 20).hold("c", 64, 11, 13, 99, 30).readers(1, 2),
+		"nothing is left":                      new(story).healed(10).rest(100, "", ""),
 		"a key that may still be there":        new(story).healed(10).hold("a", 1, 0, 1, 80, 0).look(100, "t1 1", "t1 1", ""),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,6 +143,27 @@ func TestGoodHistories(t *testing.T) {
 			}
 		})
 	}
+}
+
+// readers makes leases, by number from 0, those of readers.
+func (s *story) readers(leases ...int) *story {
+	for _, i := range leases {
+		s.h.Done[i].Shared = true
+	}
+	return s
+}
+
+// rest adds a round of one node that still has a key or a connection.
+func (s *story) rest(at int, key, conn string) *story {
+	l := Look{At: time.Duration(at) * ms, Done: time.Duration(at)*ms + 1, Up: true}
+	if key != "" {
+		l.Rest = []string{key}
+	}
+	if conn != "" {
+		l.Conns = []string{conn}
+	}
+	s.h.Rounds = append(s.h.Rounds, []Look{l})
+	return s
 }
 
 // tokensOnly marks a history that no lock has, but whose tokens are correct.
@@ -177,7 +203,17 @@ func TestBadHistories(t *testing.T) {
 		"two holders, one for no time":                 {new(story).hold("a", 1, 0, 1, 99, 50).hold("b", 65, 2, 49, 100, 49), []string{"I1", "lock"}},
 		"a token that falls, of calls that overlap":    {new(story).hold("a", 65, 0, 1, 99, 10).hold("b", 1, 0, 20, 99, 30), []string{"I2", "lock"}},
 		"the same, all at one instant":                 {new(story).hold("a", 65, 0, 10, 99, 10).hold("b", 1, 0, 10, 99, 10), []string{"I2"}},
-		"waits for ever":                               {new(story).healed(10).hold("a", 1, 0, 61, 99, 70), []string{"I10"}},
+		"waits too long":                               {new(story).healed(10).hold("a", 1, 0, 61, 99, 70), []string{"I10"}},
+		"waits too long, and gives up":                 {new(story).healed(10).hold("a", 1, 0, 0, 0, 0).then("a", Refused, 61, 0, "canceled"), []string{"I10"}},
+		"waits too long after a holder":                {new(story).healed(10).hold("a", 1, 0, 11, 100, 20).hold("b", 65, 12, 71, 140, 80), []string{"I10"}},
+		"waits too long before a holder":               {new(story).healed(10).hold("a", 1, 61, 62, 99, 63).hold("b", 65, 0, 64, 140, 80), []string{"I10"}},
+		"a writer beside a reader":                     {new(story).hold("a", 1, 0, 1, 99, 50).readers(0).hold("b", 65, 2, 49, 100, 60), []string{"I1", "lock"}},
+		"a reader beside a writer":                     {new(story).hold("a", 1, 0, 1, 99, 50).hold("b", 65, 2, 49, 100, 60).readers(1), []string{"I1", "lock"}},
+		"a reader with a token below a writer's":       {new(story).hold("a", 65, 0, 1, 99, 10).hold("b", 64, 12, 20, 99, 30).readers(1), []string{"I2", "lock"}},
+		"a writer with a reader's token":               {new(story).hold("a", 65, 0, 1, 99, 10).readers(0).hold("b", 65, 12, 20, 99, 30), []string{"I2", "lock"}},
+		"a reader behind a writer, calls that overlap": {new(story).hold("a", 65, 0, 1, 99, 10).hold("b", 64, 0, 20, 99, 30).readers(1), []string{"I2", "lock"}},
+		"a key of the library is left":                 {new(story).healed(10).rest(100, "redlock:r~queue", ""), []string{"I11"}},
+		"a connection is left":                         {new(story).healed(10).rest(100, "", "id=7"), []string{"I11"}},
 		"a record without a call":                      {new(story).then("a", Seen, 1, 2, ""), []string{"history"}},
 	} {
 		t.Run(name, func(t *testing.T) {
