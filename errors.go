@@ -128,16 +128,9 @@ type QuorumError struct {
 	Reasons  []error        // the sentinels that apply, and the error of the context if that ended the call
 }
 
-// newQuorumError returns the error of a round over of nodes, need of which had to say yes.
-func newQuorumError(op, resource string, need, of int, reasons ...error) *QuorumError {
-	return &QuorumError{Op: op, Resource: resource, Need: need, Total: of, Reasons: reasons}
-}
-
 // quorumError returns the error of a round over all nodes.
 func (p *pool) quorumError(op, resource string, granted int, reasons ...error) *QuorumError {
-	e := newQuorumError(op, resource, p.need, len(p.nodes), reasons...)
-	e.Granted = granted
-	return e
+	return &QuorumError{Op: op, Resource: resource, Granted: granted, Need: p.need, Total: len(p.nodes), Reasons: reasons}
 }
 
 // nodeError returns the error of one node for op. If err is nil, the node had not answered when
@@ -313,7 +306,7 @@ func (e *MasterError) inShort() (text string, left time.Duration) {
 		return text, left
 	case e.Quarantine > 0:
 		return "in quarantine", e.Quarantine
-	case errors.Is(e.Err, errNodeTimeout), errors.Is(e.Err, node.ErrNoConnection), isTimeout(e.Err):
+	case errors.Is(e.Err, errNodeTimeout), errors.Is(e.Err, node.ErrNoConnection), node.IsTimeout(e.Err):
 		return "timeout", 0
 	case errors.As(e.Err, &code):
 		return code.Error(), 0
@@ -564,17 +557,12 @@ func Reason(err error) string {
 	switch {
 	case errors.As(err, &waits):
 		return "quarantine"
-	case isTimeout(err):
+	case node.IsTimeout(err):
 		return "timeout"
 	case errors.As(err, &broken), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return "connection"
 	}
 	return "other"
-}
-
-func isTimeout(err error) bool {
-	var t net.Error
-	return errors.As(err, &t) && t.Timeout() || errors.Is(err, context.DeadlineExceeded)
 }
 
 type reasonWord struct {

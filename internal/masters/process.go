@@ -63,7 +63,6 @@ type ProcessConfig struct {
 	Binary string   // server binary; the redis-server on the PATH if empty
 	Port   int      // port on 127.0.0.1; a free one if 0
 	Args   []string // appended to the defaults and overriding them; not for --port
-	Env    []string // added to this process's environment
 
 	// Skew gives the server a wall clock that [Process.StepClock] and [Process.DriftClock]
 	// can move. The clock is a library in the server's LD_PRELOAD, built on first use.
@@ -245,7 +244,7 @@ func (p *Process) startLocked(ctx context.Context) error {
 	if !IsRedisBefore(p.cfg.Binary, 7, 0) { // which permits DEBUG, and rejects unknown options
 		args = append(args, "--enable-debug-command", "yes")
 	}
-	env := append(os.Environ(), p.cfg.Env...)
+	env := os.Environ()
 	if p.cfg.Skew {
 		// The allocator's threads sleep until a time that they took from the clock. They
 		// would spin if that clock is behind the true time.

@@ -45,9 +45,11 @@ func (l *link) close() {
 // appendScript appends the call of a script: by its source the first time, and by its hash after
 // that.
 func (l *link) appendScript(b []byte, s *wire.Script) []byte {
-	bySource := !l.knows[s]
+	if l.knows[s] {
+		return resp.AppendString(resp.AppendString(b, "EVALSHA"), s.Hash)
+	}
 	l.knows[s] = true
-	return appendScript(b, s, bySource)
+	return resp.AppendString(resp.AppendString(b, "EVAL"), s.Source)
 }
 
 // connect opens the node's next connection. It asks the server for its identity and its time
@@ -64,7 +66,7 @@ func (n *Node) connect(out *outcomes) {
 			l.close()
 		}
 	}
-	if isTimeout(err) {
+	if IsTimeout(err) {
 		err = ErrNoConnection // which of its steps took too long makes no difference
 	}
 	now := n.now()

@@ -17,7 +17,6 @@ import (
 // flight is an exchange that is under way.
 type flight struct {
 	batch  []*Request
-	source bool    // the script was sent by its source
 	join   *task   // sent before the batch: the client's list of masters; nil for none
 	tasks  []*task // sent behind the batch, one after the other
 	sent   clockwatch.Moment
@@ -129,8 +128,6 @@ func (n *Node) flightLocked(now clock.Instant, l *link, out *outcomes) *flight {
 		return nil
 	}
 	n.joinLocked(f, l, now)
-	f.source = len(f.batch) > 0 && !l.knows[&wire.Requests]
-	l.knows[&wire.Requests] = l.knows[&wire.Requests] || f.source
 	f.sent, f.began = n.set.watch.Moment(now), now
 	f.due, f.unsure = now.Add(n.conf.Timeout), false
 	if now.Sub(l.heard) > idleAfter && len(n.flights) == 0 && !l.fresh {
@@ -169,7 +166,7 @@ func (n *Node) encodeLocked(f *flight, l *link, b []byte) []byte {
 			guarded = guarded || g[0].guarded()
 		}
 		b = resp.AppendCommand(b, args)
-		b = appendScript(b, &wire.Requests, f.source)
+		b = l.appendScript(b, &wire.Requests)
 		b = resp.AppendInt(b, int64(1+len(f.batch)))
 		b = resp.AppendString(b, n.guard.marker)
 		for _, r := range f.batch {
@@ -188,15 +185,6 @@ func (n *Node) encodeLocked(f *flight, l *link, b []byte) []byte {
 		b = t.write(n, l, median, b)
 	}
 	return b
-}
-
-// appendScript appends the call of a script: by its hash, or by its source if the server may not
-// know it.
-func appendScript(b []byte, s *wire.Script, bySource bool) []byte {
-	if bySource {
-		return resp.AppendString(resp.AppendString(b, "EVAL"), s.Source)
-	}
-	return resp.AppendString(resp.AppendString(b, "EVALSHA"), s.Hash)
 }
 
 // read is the goroutine that takes the replies of a connection.
@@ -226,7 +214,7 @@ type arrivals struct {
 func (a arrivals) Read(b []byte) (int, error) {
 	for {
 		k, err := a.l.conn.Read(b)
-		if k > 0 || !isTimeout(err) {
+		if k > 0 || !IsTimeout(err) {
 			return k, err
 		}
 		if err := a.n.overdue(a.l, err); err != nil {
@@ -424,7 +412,7 @@ func (n *Node) broken(l *link, err error, out *outcomes) {
 		n.mu.Unlock()
 		return
 	}
-	if isTimeout(err) {
+	if IsTimeout(err) {
 		err = ErrTimeout
 	}
 	if len(n.flights) > 0 && len(n.flights[0].batch) > 0 {
@@ -480,11 +468,8 @@ func (n *Node) dropLinkLocked(err error, now clock.Instant, out *outcomes) {
 	n.queue.putBack(again)
 }
 
-// isTimeout reports whether an error is a timeout.
-func isTimeout(err error) bool {
-	if err == nil {
-		return false
-	}
+// IsTimeout reports whether an error is a timeout.
+func IsTimeout(err error) bool {
 	var t net.Error
 	return errors.As(err, &t) && t.Timeout() || errors.Is(err, context.DeadlineExceeded)
 }

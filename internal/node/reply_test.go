@@ -129,9 +129,9 @@ func TestKindsOfFailure(t *testing.T) {
 		{err: context.Canceled},
 		{err: nil},
 	} {
-		if IsReply(test.err) != test.reply || Says(test.err, "NOSCRIPT") != test.noScript || isUnwritable(test.err) != test.unwritable || isTimeout(test.err) != test.timesOver {
+		if IsReply(test.err) != test.reply || Says(test.err, "NOSCRIPT") != test.noScript || isUnwritable(test.err) != test.unwritable || IsTimeout(test.err) != test.timesOver {
 			t.Errorf("%v: reply %v, no script %v, unwritable %v, time-out %v; want %+v",
-				test.err, IsReply(test.err), Says(test.err, "NOSCRIPT"), isUnwritable(test.err), isTimeout(test.err), test)
+				test.err, IsReply(test.err), Says(test.err, "NOSCRIPT"), isUnwritable(test.err), IsTimeout(test.err), test)
 		}
 	}
 }

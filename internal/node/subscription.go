@@ -106,7 +106,7 @@ func (s *Subscription) subscribe(ctx context.Context, heard func(channel, key st
 		switch {
 		case err == nil:
 			last, pinged = time.Now(), false
-		case !isTimeout(err) || pinged || ctx.Err() != nil:
+		case !IsTimeout(err) || pinged || ctx.Err() != nil:
 			return err
 		case s.pings(time.Since(last)):
 			pinged = true
