@@ -358,7 +358,7 @@ func (c *aclCluster) read(t *testing.T) error {
 }
 
 // wait makes two Lockers of a user take turns with a resource. With queues it checks that the
-// waiting Locker is called.
+// waiting Locker stands in the queue.
 func (c *aclCluster) wait(t *testing.T, user string, queues bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
