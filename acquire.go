@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/d0720281/redlock/internal/line"
@@ -21,7 +23,7 @@ import (
 func (p *pool) tryOnce(ctx context.Context, resource string, lc lockConfig) (*handle, error) {
 	doubts := 0
 	for began := time.Now(); ; {
-		g, f := p.attempt(ctx, resource, lc, nil, line.Advice{How: line.Strategy{Patient: p.lines.Crowded(lc.key(resource))}})
+		g, f := p.attempt(ctx, resource, lc, nil, line.Advice{How: line.Strategy{Patient: p.lines.Crowded(line.Key{Resource: wire.QueueOf(resource), Shared: lc.shared})}})
 		if f == nil {
 			return p.grantLease(ctx, g, nil, began), nil
 		}
@@ -57,7 +59,7 @@ func (p *pool) outwait(ctx context.Context, f *failure, left time.Duration, doub
 	if !errors.Is(f.err, ErrQuarantine) {
 		return f.err
 	}
-	in := f.verdict.votesIn()
+	in := f.verdict.VotesIn()
 	if end, limited := ctx.Deadline(); in > left || limited && time.Until(end) < in {
 		return f.err
 	}
@@ -75,7 +77,7 @@ func (p *pool) attempt(ctx context.Context, resource string, lc lockConfig, head
 	p.noteAttempt(f)
 	if f != nil {
 		if f.Queued {
-			p.lines.Queued(lc.key(resource), f.queueNode)
+			p.lines.Queued(f.line, f.queueNode)
 		}
 		p.events.attemptFailed(lc.key(resource), began, f.err)
 	}
@@ -107,7 +109,13 @@ func (p *pool) waitFor(ctx context.Context, resource string, lc lockConfig) (*ha
 // waitInLine stands in line until the resource is handed to this caller, or, at the head of
 // the line, makes attempts until one is successful.
 func (p *pool) waitInLine(ctx context.Context, resource string, lc lockConfig, began time.Time) (*handle, error) {
-	c := p.lines.Join(lc.key(resource), call{ctx: ctx, done: ctx.Done(), config: lc, began: began})
+	wanted := call{ctx: ctx, done: ctx.Done(), config: lc, began: began}
+	c, name := (*caller)(nil), resource
+	if lc.several > 0 {
+		c = p.lines.JoinAny(name+wire.OneOf, wanted)
+	} else {
+		c = p.lines.Join(lc.key(name), wanted)
+	}
 	left := false // the line
 	defer func() {
 		if !left { // a method of ctx panicked
@@ -120,8 +128,11 @@ func (p *pool) waitInLine(ctx context.Context, resource string, lc lockConfig, b
 			left = true
 			return c.Call.lease, nil
 		case line.Rest:
-			p.rest(resource, c, next.How.Number)
+			p.rest(asked(c.Key()), c, next.How.Number)
 		case line.Ask:
+			if lc.several > 0 {
+				resource = lc.chosen(c.Key(), next.How.OneOf)
+			}
 			g, f := p.attempt(ctx, resource, lc, c, next)
 			if f == nil {
 				left = true
@@ -135,13 +146,21 @@ func (p *pool) waitInLine(ctx context.Context, resource string, lc lockConfig, b
 		default:
 			if why := until(ctx, p.closing, next.Wake, next.For); why != nil {
 				left = true
-				err := p.gaveUp(resource, c, why)
+				err := p.gaveUp(name, c, why)
 				p.leave(c)
 				return nil, err
 			}
 			p.outlasts()
 		}
 	}
+}
+
+// chosen returns the resource, of several, for the next attempt of a line: that with the number, or any.
+func (lc *lockConfig) chosen(key line.Key, number int) string {
+	if number == 0 || number > lc.several { // another client gives the resources another number
+		number = 1 + rand.N(lc.several)
+	}
+	return key.Resource + strconv.Itoa(number)
 }
 
 // retryable notes the failure of an attempt by the head of a line. If the caller must stop
@@ -160,15 +179,17 @@ func (p *pool) retryable(ctx context.Context, resource string, c *caller, f *fai
 	var voteless time.Duration
 	if errors.Is(f.err, ErrQuarantine) {
 		voteless = p.awaitVotes(f.verdict)
-		if end, limited := ctx.Deadline(); limited && time.Until(end) < f.verdict.votesIn() {
+		if end, limited := ctx.Deadline(); limited && time.Until(end) < f.verdict.VotesIn() {
 			return f.err // the deadline comes first
 		}
 	}
 	f.Listens = f.Listens && f.queueNode == p.queueNodeOf(resource) // which may have come up meanwhile
 	f.Outage = !p.quorumUp()
-	p.lines.Failed(c, f.Failure, func(failed int) time.Duration {
-		return max(line.DefaultPolicy.RetryDelay(failed), voteless)
-	})
+	pause := line.DefaultPolicy.RetryDelay
+	if f.verdict.are((*MasterError).denies) {
+		pause = line.DefaultPolicy.DeniedPause
+	}
+	p.lines.Failed(c, f.Failure, func(failed int) time.Duration { return max(pause(failed), voteless) })
 	if f.Outage && p.changes.Load() != f.changes { // meanwhile
 		p.changed()
 	}
@@ -247,8 +268,11 @@ func closed(done <-chan struct{}) bool {
 func (p *pool) grantLease(ctx context.Context, g *grant, head *caller, began time.Time) *handle {
 	le := &g.room.first
 	g.mu.Lock()
-	if g.shared { // the process may wait for the next lease when this one is released
+	switch { // the process may wait for the next lease when this one is released
+	case g.shared:
 		g.name = wire.NoProcess
+	case g.oneOf():
+		g.name = p.channel
 	}
 	*le = handle{grant: g, fence: g.presentFenceLocked(), turn: g.hand.count, parent: ctx, since: time.Now()}
 	g.handles = append(g.handles, le)
@@ -300,6 +324,7 @@ func (p *pool) release(le *handle, now instant) {
 // guards both.
 type acquisition struct {
 	grant
+	former  []string // by node: the value that is taken over (adopt.go); nil for keys that must be free
 	attempt attempt
 	seed    int64           // where a missing counter should start
 	sent    []*node.Request // by node: the request without an answer; nil for none
@@ -315,6 +340,7 @@ type acquisition struct {
 type failure struct {
 	err       error
 	verdict   *QuorumError // err, if nodes were asked
+	line      line.Key
 	queueNode int
 	changes   int64 // of the pool when the attempt began
 	line.Failure
@@ -331,28 +357,42 @@ func (p *pool) acquire(ctx context.Context, resource string, lc lockConfig, head
 		return nil, &failure{err: errorf("lock %q: %w: %w", resource, ErrNotAcquired, err)}
 	}
 	a, changes := newAcquisition(p, resource, lc), p.changes.Load()
-	if err := p.admission.Enter(func(admitted <-chan struct{}) error { return until(ctx, p.closing, admitted, 0) }); err != nil {
-		return nil, &failure{err: errorf("lock %q: %w: %w", resource, ErrNotAcquired, err)}
+	if head != nil {
+		a.slot = head.Key().Slot
 	}
-	granted, end := false, released
-	defer func() { // also if a method of ctx panics
-		p.admission.Leave(a.answeredIn(), lc.timeout())
+	f := p.run(ctx, a, head, next, func(f *failure) {
+		end := released
+		if f != nil {
+			f.changes = changes
+			if f.Queued = f.Queued && !f.verdict.Permanent() && p.goesOn(ctx, a.key()); f.Queued {
+				end = p.waitAt(a.queueNode)
+				f.Listens = end == listens
+			}
+		}
+		a.sendReleases(p.now(), end)
+	})
+	if f != nil {
+		return nil, f
+	}
+	return &a.grant, nil
+}
+
+// run makes the attempt. If it fails, run calls undo: with the failure, or with nil if a method of ctx panics.
+func (p *pool) run(ctx context.Context, a *acquisition, head *caller, next line.Advice, undo func(*failure)) (f *failure) {
+	if err := p.admission.Enter(func(admitted <-chan struct{}) error { return until(ctx, p.closing, admitted, 0) }); err != nil {
+		return &failure{err: errorf("lock %q: %w: %w", a.resource, ErrNotAcquired, err)}
+	}
+	granted := false
+	defer func() {
+		p.admission.Leave(a.answeredIn(), a.timeout())
 		if !granted {
-			a.sendReleases(p.now(), end)
+			undo(f)
 		}
 	}()
-	a.ask(next.How, p.set.AwaitClocks(ctx, p.closing, p.now(), lc.timeout()))
-	f := a.conclude(a.await(ctx, head, next.Wake))
-	if f == nil {
-		granted = true
-		return &a.grant, nil
-	}
-	f.changes = changes
-	if f.Queued = f.Queued && !f.verdict.Permanent() && p.goesOn(ctx, a.key()); f.Queued {
-		end = p.waitAt(a.queueNode)
-		f.Listens = end == listens
-	}
-	return nil, f
+	a.ask(next.How, p.set.AwaitClocks(ctx, p.closing, p.now(), a.timeout()))
+	f = a.conclude(a.await(ctx, head, next.Wake))
+	granted = f == nil
+	return f
 }
 
 // goesOn reports whether the process still wants a resource when an attempt of the
@@ -403,6 +443,10 @@ func (a *acquisition) beginLocked(how line.Strategy, start instant, queueNode in
 	t := &a.attempt
 	t.start, t.useless = start, start.Add(a.ttl-a.minValidity())
 	t.approach = approach{Strategy: how, policy: &defaultAskPolicy, node: queueNode, shared: a.shared}
+	if a.several > 0 {
+		t.approach.policy = &anyAskPolicy
+	}
+	t.approach.yields = a.oneOf() && how.Patient && !how.Waits
 }
 
 // stepLocked passes an event to the attempt, and sends the requests that the step returns.
@@ -419,7 +463,10 @@ func (a *acquisition) stepLocked(e event, now instant) {
 		*r = node.Request{Op: do[k].op, Node: i, Key: &a.keys, Counter: do[k].counter, Target: do[k].target, Timeout: a.timeout(), Shared: a.shared, To: a}
 		if r.Op == wire.Acquire {
 			r.Target = a.seed
-			if i == a.queueNode {
+			switch {
+			case a.former != nil:
+				r.Op, r.Process = wire.Adopt, a.former[i]
+			case i == a.queueNode:
 				r.Process = a.name
 			}
 		}
@@ -453,7 +500,7 @@ func (a *acquisition) Receive(r *node.Request, rep node.Reply) {
 		a.sent[r.Node] = nil
 	}
 	e := event{what: raised, node: r.Node, err: rep.Refusal(&a.keys)}
-	if r.Op == wire.Acquire {
+	if r.Op.Wants() {
 		refusal := e.err
 		e = event{what: voted, node: r.Node, vote: vote{counter: rep.Counter, server: rep.Server, err: refusal}}
 		e.vote.refused = rep.Err == nil && (rep.Code == wire.Busy || rep.Code == wire.Queued)
@@ -614,6 +661,7 @@ func (a *acquisition) conclude(over error) *failure {
 	f := &failure{
 		err:       e,
 		verdict:   e,
+		line:      a.lineOf(a.shared),
 		queueNode: a.queueNode,
 		Failure:   line.Failure{Why: e, Word: t.approach.word, Elsewhere: t.approach.elsewhere, Queued: t.approach.rests()},
 	}

@@ -55,24 +55,29 @@ func (le *Lease) Detach() error {
 }
 
 // Adopt goes on with a lease after the process that got it has detached it or has died. token and
-// fence are the results of [Lease.Token] and [Lease.Fence] in that process. If fence is not known,
-// give 0. Fence of the adopted lease is then the first fencing token of the grant, or 0 if the
-// masters do not know it either. That token is too small if the first process had handed the lease
-// over to another caller.
+// fence are the results of [Lease.Token] and [Lease.Fence] in that process; give 0 for a fence that is
+// not known.
 //
-// Adopt makes two rounds, each of which takes one master timeout at most. The first round reads the
-// key on each master, and writes nothing. If a quorum has the key with that token, and no other
-// holder can have been granted the resource since, the second round extends the key there, by the
-// TTL of this call. The masters that lack the key get it afterwards. The validity counts from
-// before the second round. The lease has the same token and fencing token, and is renewed unless
-// [WithoutRenewal] is given. It is never handed over to another caller of this process.
+// Adopt makes two rounds, each of which takes one master timeout at most, and a third where the masters'
+// counters differ. The first round reads the key on each master, and writes nothing. If a quorum has the key
+// with that token, and no other holder can have been granted the resource since, the second round
+// exchanges the token in the key for a new one, on each master that still has it. The validity counts from before the second
+// round, with the TTL of this call. The lease is one like any other, with a token and a fencing token of its own: the
+// fencing token is larger than all that the former holder had.
+//
+// From then on the former token is void. Whatever the former holder still sends changes nothing on the masters
+// that took part, also if it forgot to detach the lease and unlocks it, or closes its Locker. Its lease ends, with
+// an error that matches [ErrDetached] and [ErrLost], as soon as it hears of the adoption: by a message of the masters,
+// at its next renewal, and at the end of its validity at the latest. Until then it believes in its lease. So detach a
+// lease before it is adopted, or check fencing tokens at the store.
+//
+// Of several calls with one token, one at most succeeds.
 //
 // The error matches:
 //
 //   - [ErrNotHeld] if the masters do not have the lease any more, or have it with another fencing
-//     token, with [ErrBroken] after Break of package admin, or with [ErrLost] if the lease was lost
-//     in the second round;
-//   - [ErrNoQuorum] if too few masters answered in either round, or if another holder may have had
+//     token; with [ErrDetached] if another call adopted it meanwhile, and with [ErrBroken] after Break of package admin;
+//   - [ErrNoQuorum] if too few masters answered in a round, or if another holder may have had
 //     the resource in between, because masters have lost the key and got it again;
 //   - [ErrMasters] if the list of masters is wrong;
 //   - ctx.Err() if ctx ended the call;
@@ -81,44 +86,21 @@ func (le *Lease) Detach() error {
 //     token can be;
 //   - [ErrClosed] if the Locker is closed.
 //
-// After an error the masters keep the keys that they had, for the time that was left or the TTL of
-// this call, whichever is longer. Adopt can be called again.
+// After an error of the second round, the token may be void on some masters. If it is void on so many that the others are no quorum, the
+// lease is over for its former holder, and no holder gets the resource until the keys have expired: after the TTL of this
+// call, or the time that was left, whichever is longer. Otherwise Adopt can be called again.
 //
-// Give a token to one process at a time: for the masters, each process with the token is the
-// holder. Such processes share the lease. It stays as long as one of them renews it, and no other
-// token gets the resource meanwhile. But nothing keeps these processes apart, nor the callers to
-// which the first process may hand the lease over. The first Unlock ends the lease for all. Each
-// other process notices that at its next renewal or Extend. If it had neither detached nor adopted
-// the lease, it concludes that the masters have lost data, and puts them in quarantine.
-//
-// To end a lease that another process goes on with, use Break of package admin. A process that has
-// adopted the lease leaves the placeholders of Break until they expire. The process that got the
-// lease first deletes them, if it has not detached the lease.
+// A minimum hold ([WithMinHold]) counts anew, by the options of this call. To end a lease that another process goes on
+// with, use Break of package admin.
 //
 // Source: ALGORITHM sections 4 and 6.
 func (l *Locker) Adopt(ctx context.Context, resource, token string, fence int64, opts ...LockOption) (*Lease, error) {
-	if err := l.conf.checkCall(ctx, "Adopt", resource); err != nil {
+	p, lc, err := l.byToken(ctx, "Adopt", resource, token, fence, opts)
+	if err != nil {
 		return nil, err
-	}
-	switch {
-	case !wire.IsToken(token):
-		return nil, configErrorf("Adopt: the token is not that of a lease")
-	case fence < 0:
-		return nil, configErrorf("Adopt: fence %d: must not be negative", fence)
-	}
-	lc, err := l.conf.forCall(opts)
-	switch {
-	case err != nil:
-		return nil, err
-	case lc.shared:
-		return nil, configErrorf("Adopt: the lease of a reader cannot be adopted")
-	}
-	if !l.calls.enter() {
-		return nil, ErrClosed
 	}
 	defer l.calls.leave()
 	began := time.Now()
-	p := l.start()
 	g, err := p.adopt(ctx, resource, token, fence, lc)
 	if err != nil {
 		p.events.attemptFailed(line.Key{Resource: resource}, began, err)
@@ -127,30 +109,216 @@ func (l *Locker) Adopt(ctx context.Context, resource, token string, fence int64,
 	return p.grantLease(ctx, g, nil, began).public(), nil
 }
 
-// adopt makes a grant for a lease whose keys are on the nodes already.
-func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, lc lockConfig) (*grant, error) {
-	if ctx.Err() != nil {
-		return nil, errorf("adopt %q: %w", resource, reason.OfContext(ctx))
+// ExtendToken extends the lease with a token by the TTL of opts from now on, and leaves it with its holder, which
+// may be a process that has ended: a script can hold a lease during more than one command. It returns for how long
+// the lease is valid from now on, and the first fencing token of its grant, or 0 if the masters do not know that.
+// The life of a key never gets shorter. The errors are those of [Locker.Adopt], with [ErrLost] if the lease was
+// lost meanwhile. After an error the lease is as it was, or extended.
+//
+// Source: ALGORITHM section 6, "By token".
+func (l *Locker) ExtendToken(ctx context.Context, resource, token string, opts ...LockOption) (validity time.Duration, fence int64, err error) {
+	p, lc, err := l.byToken(ctx, "ExtendToken", resource, token, 0, opts)
+	if err != nil {
+		return 0, 0, err
 	}
-	g := newGrant(p, resource, lc)
-	g.keys.ID, g.adopted, g.queueNode = token, true, p.queueNodeOf(resource)
-	g.start = p.now()
-	g.hand.since = g.start
+	defer l.calls.leave()
+	g, err := p.resume(ctx, "extend", resource, token, lc)
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := g.firstRound(ctx); err != nil {
+		return 0, 0, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.target > 0 {
+		fence = firstFence(g.target)
+	}
+	return max(g.validity(), 0), fence, nil
+}
+
+// ReleaseToken ends the lease with a token, as [Lease.Unlock] does in the process of its holder.
+// It returns nil if a quorum of the masters dropped the key. The errors are those of [Locker.Adopt]. After
+// ErrNoQuorum the release is repeated in the background until the keys must have expired.
+//
+// Source: ALGORITHM section 6, "By token".
+func (l *Locker) ReleaseToken(ctx context.Context, resource, token string) error {
+	p, lc, err := l.byToken(ctx, "ReleaseToken", resource, token, 0, nil)
+	if err != nil {
+		return err
+	}
+	defer l.calls.leave()
+	g, err := p.resume(ctx, "unlock", resource, token, lc)
+	if err != nil {
+		return err
+	}
+	g.sendReleases(p.now(), released)
+	return g.awaitRelease()
+}
+
+// byToken checks the arguments of a call that has a token. After the call the caller leaves l.calls.
+func (l *Locker) byToken(ctx context.Context, name, resource, token string, fence int64, opts []LockOption) (*pool, lockConfig, error) {
+	if err := l.conf.checkCall(ctx, name, resource); err != nil {
+		return nil, lockConfig{}, err
+	}
+	switch {
+	case !wire.IsToken(token):
+		return nil, lockConfig{}, configErrorf("%s: the token is not that of a lease", name)
+	case fence < 0:
+		return nil, lockConfig{}, configErrorf("%s: fence %d: must not be negative", name, fence)
+	}
+	lc, err := l.conf.forCall(opts)
+	switch {
+	case err != nil:
+		return nil, lc, err
+	case lc.shared:
+		return nil, lc, configErrorf("%s: the lease of a reader cannot be adopted", name)
+	case !l.calls.enter():
+		return nil, lc, ErrClosed
+	}
+	return l.start(), lc, nil
+}
+
+// adopt makes an attempt that takes the keys of a lease over.
+func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, lc lockConfig) (*grant, error) {
+	found, err := p.lookAtLease(ctx, "adopt", resource, token, &fence)
+	if err != nil {
+		return nil, err
+	}
+	if e := p.unable(resource, found, token); e.Granted < p.need { // to no purpose, and the former holder may need the keys
+		e.Reasons = e.why()
+		return nil, e
+	}
+	a := newAcquisition(p, resource, lc)
+	for i := range found {
+		value := found[i].Value
+		if !found[i].Has(token) {
+			value = token + "|"
+		}
+		a.former = append(a.former, value)
+	}
+	if fence > 0 {
+		a.attempt.fencing.least = fence + fenceBlock
+	}
+	f := p.run(ctx, a, nil, line.Advice{}, func(*failure) {
+		a.keys.Abandon() // no release: a former holder that is not adopted counts on these keys
+	})
+	switch {
+	case f == nil && a.between(found, fence):
+		a.keys.Abandon()
+		p.tellAdopted(resource) // the former lease is over
+		e := p.quorumError("adopt", resource, a.attempt.granted(), ErrNoQuorum, errors.New("another holder may have had the resource in between"))
+		return nil, e
+	case f == nil:
+		p.tellAdopted(resource)
+		return &a.grant, nil
+	case f.verdict == nil:
+		return nil, f.err
+	}
+	e := f.verdict
+	e.Op = "adopt"
+	e.Reasons = slices.DeleteFunc(e.Reasons, func(why error) bool { return why == ErrNotAcquired })
+	others := 0 // nodes that have the key of the former holder no more
+	for _, m := range e.Masters {
+		for _, why := range []error{errGone, errHeldByOther, errTakenAway, errAdopted} {
+			if errors.Is(m.Err, why) {
+				others++
+			}
+		}
+	}
+	if i := slices.Index(e.Reasons, ErrTaken); i >= 0 { // of so few nodes, with an attempt of the former holder perhaps
+		e.Reasons[i] = ErrNoQuorum
+	}
+	if !exclusive(e.Total, e.Need, e.Total-others) {
+		e.Reasons = []error{ErrNotHeld}
+		if e.any(errTakenAway) {
+			e.Reasons = append(e.Reasons, ErrBroken)
+		}
+		if e.any(errAdopted) {
+			e.Reasons = append(e.Reasons, ErrDetached)
+		}
+	}
+	return nil, e
+}
+
+// between reports whether another holder may have been granted the resource between the grant of the former lease and
+// the votes of an adoption that was successful. The look has asked the same, but not at one moment.
+//
+// Source: ALGORITHM section 6, "Adopt".
+func (a *acquisition) between(found []node.Held, fence int64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	asGranted, moved := 0, 0
+	for i := range found {
+		h, n := &found[i], &a.attempt.nodes[i]
+		if n.vote == yes && h.Given > 0 { // q votes alone are known: the look has excluded a late acquire by its counter
+			asGranted++
+		}
+		if n.vote != yes || h.Counter > 0 && n.counter >= fence+2*fenceBlock {
+			moved++
+		}
+	}
+	return !exclusive(len(found), a.pool.need, asGranted) && (fence == 0 || moved >= a.pool.need)
+}
+
+// unable returns an error that lists the nodes that have no vote for an adoption.
+func (p *pool) unable(resource string, found []node.Held, token string) *QuorumError {
+	now, i := p.now(), -1
+	return p.lookError("adopt", resource, found, func(h *node.Held) error {
+		i++
+		standing := p.nodes[i].Standing()
+		switch left := standing.VotesIn(now); {
+		case h.Err != nil:
+			return h.Err
+		case !h.Has(token):
+			return errGone
+		case left > 0:
+			return node.Quarantine(left)
+		case p.set.Median(now) == 0:
+			return node.ErrUnseeded
+		}
+		return standing.Void(now, true)
+	})
+}
+
+// any reports whether a master answered with an error.
+func (e *QuorumError) any(why error) bool {
+	return slices.ContainsFunc(e.Masters, func(m *MasterError) bool { return errors.Is(m.Err, why) })
+}
+
+// tellAdopted tells the former holder that its lease was adopted. It does not wait: a former holder that is not reached
+// hears at its next renewal.
+func (p *pool) tellAdopted(resource string) {
+	for _, n := range p.nodes {
+		go func() {
+			ctx, cancel := context.WithTimeout(p.opened, time.Second)
+			defer cancel()
+			_ = n.TellBroken(ctx, p.conf.keyPrefix+resource) // the next renewal tells, too
+		}()
+	}
+}
+
+// lookAtLease asks all nodes for a lease. If it can be gone on with, lookAtLease returns what they have, and
+// sets fence if that is 0 and the nodes can tell it.
+func (p *pool) lookAtLease(ctx context.Context, op, resource, token string, fence *int64) ([]node.Held, error) {
+	if ctx.Err() != nil {
+		return nil, errorf("%s %q: %w", op, resource, reason.OfContext(ctx))
+	}
 	found := p.look(ctx, resource)
 	if err := p.set.Misconfigured(); err != nil {
-		return nil, errorf("adopt %q: %w", resource, err)
+		return nil, errorf("%s %q: %w", op, resource, err)
 	}
 	median := p.set.Median(p.now())
-	if err := p.bounded(fence, median); err != nil {
+	if err := p.bounded(*fence, median); err != nil {
 		return nil, err
 	}
 	if isReader(found, token) {
-		return nil, configErrorf("Adopt: the token is that of a reader, whose lease cannot be adopted")
+		return nil, configErrorf("%s: the token is that of a reader, whose lease cannot be adopted", op)
 	}
-	given := fence > 0
-	failed := p.adoptable(resource, found, token, &fence)
+	given := *fence > 0
+	failed := p.adoptable(op, resource, found, token, fence)
 	if failed == nil && given && median == 0 && node.CounterOf(found, p.need, token) == 0 {
-		failed = p.lookError(resource, found, func(h *node.Held) error { return h.Err })
+		failed = p.lookError(op, resource, found, func(h *node.Held) error { return h.Err })
 		failed.Reasons = []error{ErrNoQuorum, errors.New("the masters' clocks do not tell whether there can be such a fencing token")}
 	}
 	if failed != nil {
@@ -159,8 +327,21 @@ func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, l
 		}
 		return nil, failed
 	}
-	g.takeUp(found, fence)
-	return g, g.firstRound(ctx)
+	return found, nil
+}
+
+// resume makes a grant for a lease whose keys are on the nodes, to extend or to release it once.
+func (p *pool) resume(ctx context.Context, op, resource, token string, lc lockConfig) (*grant, error) {
+	start, fence := p.now(), int64(0)
+	found, err := p.lookAtLease(ctx, op, resource, token, &fence)
+	if err != nil {
+		return nil, err
+	}
+	g := newGrant(p, resource, lc)
+	g.keys.ID, g.queueNode, g.start = token, p.queueNodeOf(resource), start
+	g.hand.since = g.start
+	g.takeUp(found)
+	return g, nil
 }
 
 // look asks all nodes for what they have of a resource.
@@ -176,8 +357,8 @@ func (p *pool) look(ctx context.Context, resource string) []node.Held {
 
 // lookError returns an error that lists the nodes for which wrong returns an error. The caller
 // sets its reasons.
-func (p *pool) lookError(resource string, found []node.Held, wrong func(*node.Held) error) *QuorumError {
-	e := p.quorumError("adopt", resource, 0)
+func (p *pool) lookError(op, resource string, found []node.Held, wrong func(*node.Held) error) *QuorumError {
+	e := p.quorumError(op, resource, 0)
 	for i := range found {
 		if err := wrong(&found[i]); err != nil {
 			e.Masters = append(e.Masters, &MasterError{Master: p.nodes[i].Addr(), Op: "look", Err: err})
@@ -204,8 +385,8 @@ func (p *pool) bounded(fence, median int64) error {
 // fence. A later grant is seen by the counters: it has lifted those of a quorum by a block.
 //
 // Source: ALGORITHM section 4.
-func (p *pool) adoptable(resource string, found []node.Held, token string, fence *int64) *QuorumError {
-	e := p.lookError(resource, found, func(h *node.Held) error {
+func (p *pool) adoptable(op, resource string, found []node.Held, token string, fence *int64) *QuorumError {
+	e := p.lookError(op, resource, found, func(h *node.Held) error {
 		switch {
 		case h.Err != nil:
 			return h.Err
@@ -228,7 +409,7 @@ func (p *pool) adoptable(resource string, found []node.Held, token string, fence
 			later++
 		}
 		broken = broken || h.Broken && h.Token == token
-		if h.Has(token) && h.Given > 0 {
+		if h.Has(token) && h.Given > 0 && (*fence == 0 || h.Given < *fence+fenceBlock) { // an acquire that came late has a larger counter
 			asGranted++ // the node has had the key ever since
 		}
 	}
@@ -267,24 +448,22 @@ func isReader(found []node.Held, token string) bool {
 // takeUp gives the grant the keys, counters and deadline that the nodes have.
 //
 // Source: ALGORITHM section 6.
-func (g *grant) takeUp(found []node.Held, fence int64) {
+func (g *grant) takeUp(found []node.Held) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	need := g.pool.need
-	if g.target = node.CounterOf(found, need, g.keys.ID); g.target == 0 {
-		g.target = fence // the counter of the lease is no smaller, so it is safe to raise other nodes to fence
-	}
-	g.hand.count = int(fence - firstFence(g.target))
+	g.target = node.CounterOf(found, need, g.keys.ID)
 	var ends []instant
 	for i := range found {
 		g.keys.AssumeSent(g.pool.nodes[i]) // each node has to be told of the release
 		if h := &found[i]; h.Has(g.keys.ID) {
-			p := &g.nodes[i]
-			p.held, p.had, p.counter, p.keepsTo = true, true, h.Given, never
+			p, end := &g.nodes[i], never
+			p.held, p.had, p.counter = true, true, h.Given // without keepsTo: the holder may release the key meanwhile
 			if h.TTL >= 0 {
-				p.keepsTo = g.keyLife(h.Asked, h.TTL)
+				end = g.keyLife(h.Asked, h.TTL)
+				g.keys.Live(h.TTL)
 			}
-			ends = append(ends, p.keepsTo)
+			ends = append(ends, end)
 		}
 	}
 	slices.Sort(ends)
@@ -295,18 +474,15 @@ func (g *grant) takeUp(found []node.Held, fence int64) {
 	}
 }
 
-// firstRound extends the lease on the nodes where it was found. Only these nodes count, and
-// they alone are asked at first, so that a failed round leaves no key on the other nodes. If a
-// node loses the key between the two rounds, it gets the key back. After a failure it keeps
-// that key until it expires, because another process with this token may count on it.
+// firstRound extends the lease on the nodes where it was found. Only these nodes count, and they alone are asked. If a
+// node loses the key between the two rounds, it gets the key back.
 //
-// Source: ALGORITHM section 6.
+// Source: ALGORITHM section 6, "By token".
 func (g *grant) firstRound(ctx context.Context) error {
 	g.mu.Lock()
 	g.start = g.pool.now()
 	rd := &round{grant: g, start: g.start, ttl: g.ttl, answered: make([]bool, len(g.nodes)), done: make(chan struct{})}
 	reqs := make([]node.Request, len(g.nodes))
-	var rest []int
 	for i := range g.nodes {
 		if g.nodes[i].held {
 			g.extendOnLocked(rd, &reqs[i], i, g.start)
@@ -314,7 +490,6 @@ func (g *grant) firstRound(ctx context.Context) error {
 		}
 		rd.out++
 		rd.answered[i] = true
-		rest = append(rest, i)
 		g.noteLocked(i, wire.Extend, errGone)
 	}
 	_ = g.judgeRoundLocked(rd) // the renewer does not know of the lease yet
@@ -336,15 +511,10 @@ func (g *grant) firstRound(ctx context.Context) error {
 	defer g.mu.Unlock()
 	switch {
 	case g.cause != nil: // by the nodes' answers the lease is over
-		return notHeld("adopt", g.resource, g.cause)
+		return notHeld("extend", g.resource, g.cause)
 	case rd.tally != reached:
 		g.keys.Abandon()
-		err := g.roundErrorLocked(rd, reasons...)
-		err.Op = "adopt"
-		return err
-	}
-	for _, i := range rest {
-		g.extendOnLocked(rd, &reqs[i], i, g.pool.now())
+		return g.roundErrorLocked(rd, reasons...)
 	}
 	return nil
 }

@@ -331,13 +331,11 @@ func (a *attempt) refuseSkewed(now instant) (refused, wait bool) {
 
 // until returns the moment up to which the attempt waits for the answers that it awaits now.
 func (a *attempt) until() instant {
-	answers := a.asked.Add(a.timeout)
+	answers := max(a.asked.Add(a.timeout), a.lateUntil)
 	switch {
-	case a.lateUntil > answers:
-		return a.lateUntil
 	case a.phase == raising:
 		return max(min(a.fencing.raiseEnd, a.useless), answers)
-	case a.approach.closes != 0 && !a.approach.closed:
+	case a.holdsOpen():
 		return a.approach.closes
 	case a.approach.againAt != 0:
 		return min(a.approach.againAt, answers)
@@ -356,7 +354,7 @@ func (a *attempt) arm() instant {
 func (a *attempt) elapse(later []instant, now instant, do []action) []action {
 	switch {
 	case a.phase == raising:
-	case a.approach.closes != 0 && !a.approach.closed:
+	case a.holdsOpen():
 		a.approach.closed = true
 		return a.judge(now, do)
 	case a.approach.againAt != 0 && a.armed == a.approach.againAt:
@@ -414,6 +412,7 @@ type approach struct {
 	elsewhere bool
 	unheard   bool // a quorum refused, and the queue node had not replied
 
+	yields  bool    // a process that waits may take another one of several: what the queue node has given is not contested
 	readers bool    // other readers have the resource, and perhaps a process waits behind them
 	closes  instant // a quorum waits for the queue node's answer until then; 0 = it does not wait
 	closed  bool    // the quorum has waited long enough
@@ -434,6 +433,14 @@ var defaultAskPolicy = askPolicy{
 	roundsAtOnce:  5,
 	roundPause:    2 * time.Millisecond,
 	retryShare:    10,
+}
+
+// anyAskPolicy is that of an attempt for any of several resources: another one may be free.
+var anyAskPolicy = askPolicy{
+	leastPatience: defaultAskPolicy.leastPatience,
+	roundsAtOnce:  defaultAskPolicy.roundsAtOnce,
+	roundPause:    defaultAskPolicy.roundPause,
+	retryShare:    200,
 }
 
 // hear takes the word of the queue node.
@@ -465,9 +472,9 @@ func (p *approach) meetReaders() {
 
 // refuses reports whether the queue node's answer ends the attempt, whatever the votes: another
 // process has been called, or a writer has the key there while the attempt would join other
-// readers.
+// readers, or another process while the attempt yields.
 func (p *approach) refuses() bool {
-	return p.word.Vetoed || p.word.Refused && p.readers && p.shared
+	return p.word.Vetoed || p.word.Refused && (p.readers && p.shared || p.yields)
 }
 
 // judgeQueueNode asks the other nodes once the queue node has granted, or has failed.
@@ -501,6 +508,14 @@ func (a *attempt) awaitsQueueNode(now instant) bool {
 		}
 	}
 	return true
+}
+
+// holdsOpen reports whether the votes of the other nodes have decided, and the attempt still waits
+// for the queue node's answer. As soon as that has come nothing is held open, and the nodes that
+// refused are asked again in time.
+func (a *attempt) holdsOpen() bool {
+	p := &a.approach
+	return p.closes != 0 && !p.closed && a.nodes[p.node].vote == awaited
 }
 
 // askAgain decides what to do when refusals keep an attempt from a quorum. The queue node decides

@@ -3,6 +3,7 @@ package redlock
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // Sentinels to branch on with errors.Is. [Reason] has a finer word for an error, and a
@@ -55,6 +57,11 @@ var (
 	//     master.
 	//   - "permission": the master refused the credentials, or its access control list lacks a
 	//     command or key. docs/operations.md has the ACL line.
+	//   - "unsupported": the server lacks a command or a database that the library needs, or refuses
+	//     the request in words of its own that tell of no passing state. docs/operations.md has the
+	//     commands.
+	//   - "tls": the server's certificate is not trusted, or this client's is refused, or one end
+	//     speaks no TLS.
 	//   - "wrong_type": the key of the resource holds data that is no lock. Change the resource or
 	//     the key prefix.
 	ErrMasters = reason.Masters
@@ -85,14 +92,16 @@ var (
 	// ErrReleased is the cause of a lease that Unlock or Close ended.
 	ErrReleased = errors.New("redlock: lease released")
 
-	// ErrDetached is the cause of a lease that [Lease.Detach] ended here.
+	// ErrDetached is the cause of a lease that [Lease.Detach] ended here. It comes with ErrLost, and with the
+	// ErrNotHeld of Unlock, if another process has adopted the lease without that.
 	ErrDetached = errors.New("redlock: lease detached")
 
 	// ErrReentry reports that the context of Lock or TryLock already holds the resource, and that
 	// [WithReentry] was not given. Waiting would never end. If [Reason] returns "upgrade", the
 	// context has the resource as a reader: two readers that both wanted to write would wait for
 	// each other for ever. Unlock the reader's lease before Lock, and read again what the work
-	// depends on.
+	// depends on. Work that goes on after the lease needs a context that does not descend from
+	// that of the lease. The result of [context.WithoutCancel] still descends from it.
 	ErrReentry = reason.Reentry
 
 	// ErrClosed reports that the Locker is closed. It comes with ErrNotAcquired if a call was
@@ -111,6 +120,7 @@ var (
 	errGone        = node.ErrGone
 	errHeldByOther = node.ErrHeldByOther
 	errTakenAway   = node.ErrTakenAway
+	errAdopted     = node.ErrAdopted
 	errTwice       = &node.Marked{Sentinel: reason.SameServer, Err: errors.New("its server has voted under another address")}
 	errUndecided   = errors.New("no answer by the time it was decided")
 	errNotAsked    = errors.New("not asked: it was taken at the master that keeps the queue")
@@ -231,7 +241,7 @@ func (e *QuorumError) Error() string {
 	for _, answer := range e.inShort() {
 		b.WriteString("; " + answer)
 	}
-	return strings.ReplaceAll(b.String(), "\n", " ") // a context's cause may have several lines
+	return wire.Printable(strings.ReplaceAll(b.String(), "\n", " ")) // a context's cause may have several lines
 }
 
 // did has what the masters that said yes did.
@@ -247,10 +257,18 @@ func (e *QuorumError) Format(f fmt.State, verb rune) {
 	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), text)
 }
 
+// MarshalJSON implements [json.Marshaler]. What is not printable is escaped: the resource can be the
+// name of another program's key.
+func (e *QuorumError) MarshalJSON() ([]byte, error) {
+	type fields QuorumError
+	text, err := json.Marshal((*fields)(e))
+	return wire.PrintableJSON(text), err
+}
+
 // answers returns what each master said, as text, without the masters that Error leaves out.
 func (e *QuorumError) answers() (list []string) {
 	for _, n := range e.decided() {
-		list = append(list, n.Master+": "+strings.TrimPrefix(n.Err.Error(), prefix))
+		list = append(list, wire.Printable(n.Master+": "+strings.TrimPrefix(n.Err.Error(), prefix)))
 	}
 	return list
 }
@@ -294,6 +312,7 @@ func (e *QuorumError) inShort() (list []string) {
 // most.
 func (e *MasterError) inShort() (text string, left time.Duration) {
 	var code syscall.Errno
+	var hungUp *node.HangUp
 	switch {
 	case errors.Is(e.Err, errHeldByOther):
 		text, left = "held by another", e.ExpiresIn
@@ -308,6 +327,8 @@ func (e *MasterError) inShort() (text string, left time.Duration) {
 		return "in quarantine", e.Quarantine
 	case errors.Is(e.Err, errNodeTimeout), errors.Is(e.Err, node.ErrNoConnection), node.IsTimeout(e.Err):
 		return "timeout", 0
+	case errors.As(e.Err, &hungUp):
+		return hungUp.Error(), 0
 	case errors.As(e.Err, &code):
 		return code.Error(), 0
 	}
@@ -373,8 +394,9 @@ func (e *QuorumError) quorumAnswered() bool {
 }
 
 // Permanent reports whether waiting cannot help: so many masters can never vote that the others
-// make no quorum. A master can never vote if it refuses the type of the key, the user or the list
-// of masters, if it is one server with another master, or if it is a node of a Redis Cluster.
+// make no quorum. A master can never vote if it refuses the type of the key, the user, a command or
+// the list of masters, if no TLS connection with it is possible, if it is one server with another
+// master, or if it is a node of a Redis Cluster.
 // [Locker.Lock] then gives up. A replica does not count, as it may become a master.
 func (e *QuorumError) Permanent() bool {
 	return e.are((*MasterError).hopeless)
@@ -405,9 +427,13 @@ func (e *MasterError) hopeless() bool {
 	return e.excluded() && (!errors.Is(e, reason.NotMaster) || errors.Is(e, reason.ClusterNode))
 }
 
-// votesIn returns after how long a quorum has its votes at the earliest, if the nodes in quarantine
-// are what is missing. A node that failed for another reason may have its vote at any moment.
-func (e *QuorumError) votesIn() time.Duration {
+// denies reports whether the master answers with an error.
+func (e *MasterError) denies() bool { return e.excluded() || node.IsReply(e.Err) }
+
+// VotesIn returns after how long a quorum of the masters has its votes at the earliest, if masters in
+// quarantine are what is missing, and otherwise 0. A master that failed for another reason may have
+// its vote at any moment.
+func (e *QuorumError) VotesIn() time.Duration {
 	ready := e.Total - len(e.Masters)
 	var waits []time.Duration
 	for _, n := range e.Masters {
@@ -445,7 +471,7 @@ type MasterError struct {
 
 // Error returns the operation, the address of the master and its error.
 func (e *MasterError) Error() string {
-	return fmt.Sprintf("redlock: %s on %s: %v", e.Op, e.Master, e.Err)
+	return wire.Printable(fmt.Sprintf("redlock: %s on %s: %v", e.Op, e.Master, e.Err))
 }
 
 // Unwrap returns Err.
@@ -494,6 +520,7 @@ var (
 	errLostStill   = errorf("%w: %w", errLostExpired, reason.Suspended)
 	errLostQuorum  = lostBecause(reason.QuorumLost)
 	errLostBroken  = errorf("%w: %w", errLostQuorum, ErrBroken)
+	errLostAdopted = errorf("%w: %w: %w", ErrLost, ErrDetached, errAdopted)
 	errLostMaxHold = lostBecause(ErrMaxHold)
 	errClosedHeld  = errorf("%w: %w", ErrReleased, ErrClosed)
 )
@@ -510,7 +537,7 @@ var (
 //	detached                        the lease goes on elsewhere
 //	timeout, connection, late, key_missing
 //	                                of one master: no answer in time; no connection; an answer too late; it had lost the key
-//	permission, membership, wrong_type, not_master, cluster_node, same_server
+//	permission, unsupported, tls, membership, wrong_type, not_master, cluster_node, same_server
 //	                                what a person has to correct, see ErrMasters
 //	stale                           of one master: another server answers at its address
 //	config, reentry, upgrade, closed
@@ -579,6 +606,7 @@ var reasonWords = []reasonWord{
 	{reason.Suspended, "suspended"},
 	{ErrMaxHold, "max_hold"},
 	{ErrBroken, "broken"},
+	{errLostAdopted, "detached"},
 	{reason.QuorumLost, "quorum_lost"},
 	{reason.Expired, "expired"},
 	{ErrReleased, "released"},
@@ -587,6 +615,8 @@ var reasonWords = []reasonWord{
 	{reason.NotMaster, "not_master"},
 	{reason.Permission, "permission"},
 	{reason.Membership, "membership"},
+	{reason.Unsupported, "unsupported"},
+	{reason.TLS, "tls"},
 	{reason.WrongType, "wrong_type"},
 	{ErrTaken, "taken"},
 	{ErrQuarantine, "quarantine"},

@@ -235,11 +235,11 @@ func ExampleLocker_Adopt() {
 	case err != nil:
 		log.Panic(err) // too few masters answered: the program may try again
 	}
-	fmt.Println("the same lease:", lease.Token() == token, lease.Fence() == fence)
+	fmt.Println("a larger fencing token:", lease.Fence() > fence)
 	fmt.Println("released:", lease.Unlock(ctx))
 	// Output:
 	// still taken: true
-	// the same lease: true true
+	// a larger fencing token: true
 	// released: <nil>
 }
 

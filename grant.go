@@ -23,8 +23,8 @@ type grant struct {
 	queueNode int           // the node that kept the queue at start
 	name      string        // of this process, as told to the queue node; wire.NoProcess if the process did not wait
 	number    int           // of the line's last attempt when this one began; see line.Lines.Hear
+	slot      int           // of the line, if it wants any of several resources; otherwise 0
 	heard     bool          // the queue node has answered the attempt, and taken the process out of its queue
-	adopted   bool          // other processes may have the same lease
 	signal    chan struct{} // holds one token: the call that waits should look again
 
 	limits limits
@@ -34,10 +34,12 @@ type grant struct {
 	target  int64     // fencing counter; 0 until a quorum granted
 	cause   error     // why the lease is over; nil while it is not
 	handles []*handle // given out and not unlocked yet
-	keepTo  instant   // a lease that was unlocked before the end of its minimum hold is kept until then, by a handle of the library; 0 for any other lease
+	keepTo  instant   // a lease that was unlocked before the end of its minimum hold is kept until the clock shows this, by a handle of the library; 0 for any other lease
 	dropAt  instant   // when the keys of a lease that was broken are dropped; never = not by itself
 	hand    handOver
 	renewal renewal
+
+	idle chan struct{} // closed when no work is done under the lease any more; nil unless Close waits for that; guarded by mu
 
 	room room
 }
@@ -118,7 +120,7 @@ func (g *grant) Receive(r *node.Request, rep node.Reply) {
 func (g *grant) hear(r *node.Request, rep node.Reply) wire.Word {
 	w := rep.Word(r)
 	if w.Heard || w.Joined {
-		g.pool.lines.Hear(line.Key{Resource: g.resource, Shared: r.Shared}, w, g.ttl, g.number)
+		g.pool.lines.Hear(g.lineOf(r.Shared), w, g.ttl, g.number)
 	}
 	return w
 }
@@ -159,7 +161,11 @@ func (g *grant) presentFenceLocked() int64 {
 }
 
 // key names the line of the process in which the callers of such a lease stand.
-func (g *grant) key() line.Key { return g.lockConfig.key(g.resource) }
+func (g *grant) key() line.Key { return g.lineOf(g.shared) }
+
+func (g *grant) lineOf(shared bool) line.Key {
+	return line.Key{Resource: wire.QueueOf(g.resource), Shared: shared, Slot: g.slot}
+}
 
 func (lc *lockConfig) key(resource string) line.Key {
 	return line.Key{Resource: resource, Shared: lc.shared}
@@ -237,7 +243,7 @@ type handOver struct {
 // reports false, and has done nothing, if the lease cannot be handed over.
 func (p *pool) passToNext(le *handle, now instant) bool {
 	g, end := le.grant, (func())(nil)
-	key := line.Key{Resource: g.resource} // the leases of readers are not handed over
+	key := g.lineOf(false) // the leases of readers are not handed over
 	heir, queuedAt := p.lines.HandOver(key, g, g.queueNode, func(heir line.Offer[call]) bool {
 		heir.Call.lease, end = g.passOn(le, heir, now)
 		return heir.Call.lease != nil
@@ -245,7 +251,7 @@ func (p *pool) passToNext(le *handle, now instant) bool {
 	if heir == nil {
 		return false
 	}
-	p.leaveQueue(key, queuedAt)
+	p.leaveQueue(heir.Key(), queuedAt)
 	if end != nil {
 		lockorder.MustBeFree()
 		end()
@@ -261,9 +267,9 @@ func (g *grant) passOn(le *handle, heir line.Offer[call], now instant) (next *ha
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case heir.Call.config != g.lockConfig || closed(heir.Call.done):
+	case !g.suits(heir.Call.config) || closed(heir.Call.done):
 		return nil, nil
-	case g.adopted || g.cause != nil || le.done || len(g.handles) != 1 || g.handles[0] != le:
+	case g.cause != nil || le.done || len(g.handles) != 1 || g.handles[0] != le:
 		return nil, nil // another caller may use the lease, or the lease is over
 	case !g.pool.conf.rules.HandsOver(g.handsOverLocked(heir, now)):
 		return nil, nil
@@ -274,7 +280,9 @@ func (g *grant) passOn(le *handle, heir line.Offer[call], now instant) (next *ha
 	}
 	g.pool.events.released(le, nil)
 	g.hand.count++
-	g.name = g.pool.queuesAs(g.key()) // the release takes the process out of the queue, also if a TryLock got the lease
+	if !g.oneOf() {
+		g.name = g.pool.queuesAs(g.key()) // the release takes the process out of the queue, also if a TryLock got the lease
+	}
 	next = &handle{grant: g, fence: g.pool.conf.rules.Successor(le.fence), turn: g.hand.count, parent: heir.Call.ctx, since: time.Now()}
 	g.handles[0], g.keepTo = next, 0
 	if g.maxHold > 0 { // the bound of the new holder counts from now
@@ -306,10 +314,17 @@ func (g *grant) handsOverLocked(heir line.Offer[call], now instant) bool {
 // that got it; nil if the caller stood in no line. If the process has to leave the queue of a node,
 // noteGrant returns that node, and otherwise line.Nowhere.
 func (p *pool) noteGrant(g *grant, head *caller) (queuedAt int) {
+	if g.oneOf() {
+		p.lines.HeldAny(wire.QueueOf(g.resource), g)
+	}
 	switch {
-	case !g.shared:
+	case g.shared || g.oneOf():
+	case head == nil: // the release of a TryLock takes no process out of the queue
+		return p.lines.Held(g.key(), g, nil, line.Nowhere)
+	default:
 		return p.lines.Held(g.key(), g, head, g.queueNode)
-	case head == nil:
+	}
+	if head == nil {
 		return line.Nowhere
 	}
 	return p.lines.Admit(head, g.leaves(), g.shareWith)
@@ -326,9 +341,20 @@ func (g *grant) leaves() int {
 	return line.Nowhere
 }
 
+// suits reports whether a caller wants a lease as this one is.
+func (g *grant) suits(want lockConfig) bool {
+	if _, number := wire.CutNumber(g.resource); number <= want.several {
+		want.several = g.several // a call of TryLock may have got the lease
+	}
+	return want == g.lockConfig
+}
+
+// oneOf reports whether the resource is one of several: the process may have some, and want more.
+func (g *grant) oneOf() bool { return wire.QueueOf(g.resource) != g.resource }
+
 // shareWith gives a reader a handle of the lease of another reader, if both want such a lease.
 func (g *grant) shareWith(c *call) bool {
-	if c.config != g.lockConfig || closed(c.done) {
+	if !g.shared || c.config != g.lockConfig || closed(c.done) {
 		return false
 	}
 	g.mu.Lock()

@@ -116,7 +116,7 @@ func TestHandOverConditions(t *testing.T) {
 		want bool
 	}{
 		{name: "as it should be", want: true},
-		{name: "to a caller of a process that the queue node has called, too", want: true, do: func(h *handing, _ standing) { h.pool.lines.Call(line.Key{Resource: "r"}) }},
+		{name: "to a caller of a process that the queue node has called, too", want: true, do: func(h *handing, _ standing) { h.pool.lines.Call(line.Key{Resource: "r"}, 0) }},
 		{name: "to a head that is about to ask", do: func(h *handing, c standing) {
 			h.pool.lines.Freed(h.g.key(), h.g)
 			h.pool.lines.Look(c.caller)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +37,7 @@ type handle struct {
 	// All guarded by grant.mu.
 	reported  bool  // there was an EventAbandoned
 	done      bool  // unlocked
+	works     int   // under way: calls of Within and Do
 	untold    bool  // the Unlock that ended the lease failed, as no quorum had confirmed that the keys are gone
 	over      error // why this handle has no lease any more; nil while it has one
 	ctx       context.Context
@@ -71,8 +73,11 @@ func (h *handle) context() context.Context {
 	if h.ctx == nil {
 		ctx, cancel := context.WithCancelCause(&leaseContext{context.WithoutCancel(h.parent), h})
 		h.ctx, h.cancelCtx = ctx, cancel
-		if h.over != nil {
+		switch {
+		case h.over != nil:
 			cancel(h.over)
+		case h.grant.idle != nil:
+			cancel(errClosedHeld)
 		}
 	}
 	return h.ctx
@@ -88,15 +93,14 @@ func (le *Lease) Resource() string { return le.grant.resource }
 func (le *Lease) Token() string { return le.grant.keys.ID }
 
 // Owner returns the label of [WithOwner], or "" if the lease has none. An adopted lease has the
-// label of the process that got it.
+// label of the process that adopted it.
 func (le *Lease) Owner() string { return wire.OwnerOf(le.grant.keys.ID) }
 
 // Fence returns the fencing token: a positive number that is larger for every later lease of the
 // resource, though not by one each time. Only a store that keeps the largest number it has seen,
 // and refuses smaller ones, is safe from a holder that was paused past the end of its lease. If a
 // write is computed from a read, present the number with the read, too. Otherwise the write of a
-// paused holder can come between the read and the write of the next holder. Fence returns 0 for a
-// lease that was adopted without its fencing token, if the masters do not know the token either.
+// paused holder can come between the read and the write of the next holder.
 //
 // A reader's token is at least that of every writer whose lease ended before the reader's began,
 // and less than that of every later writer. Readers' tokens never fall, but several readers have
@@ -157,10 +161,60 @@ func (le *Lease) Err() error {
 // Within returns a context for work under the lease. It ends with ctx or with the lease, whichever
 // is first, and its context.Cause is that of ctx or of [Lease.Context]. It carries the values and
 // the deadline of ctx. Call cancel when the work is over: it frees the resources of the context,
-// and the lease goes on.
+// and the lease goes on. [Locker.Close] ends the context, and keeps the lease until cancel is called,
+// for 10 s at most.
 func (le *Lease) Within(ctx context.Context) (inner context.Context, cancel context.CancelFunc) {
-	inner, end := context.WithCancelCause(&leaseContext{ctx, le.handle})
-	leaseCtx := le.Context()
+	inner, end := le.within(ctx)
+	over := le.work()
+	return inner, func() { end(); over() }
+}
+
+// work notes that work begins under the lease. The result notes that it is over.
+func (le *handle) work() (over func()) {
+	count := func(n int) {
+		le.grant.mu.Lock()
+		defer le.grant.mu.Unlock()
+		le.works += n
+		le.grant.workedLocked()
+	}
+	count(1)
+	return sync.OnceFunc(func() { count(-1) })
+}
+
+// worksLocked reports whether work is done under the lease.
+func (g *grant) worksLocked() bool {
+	return g.cause == nil && slices.ContainsFunc(g.handles, func(h *handle) bool { return h.works > 0 })
+}
+
+// workedLocked is called when work may be over.
+func (g *grant) workedLocked() {
+	if g.idle != nil && !g.worksLocked() && !closed(g.idle) {
+		close(g.idle)
+	}
+}
+
+// windDown is called by Close. If work is done under the lease, it ends the contexts of that, and returns
+// a channel that is closed when the work is over. Otherwise it returns nil.
+func (g *grant) windDown() (idle <-chan struct{}) {
+	g.mu.Lock()
+	var after []func()
+	if g.worksLocked() {
+		g.idle = make(chan struct{})
+		for _, h := range g.handles {
+			if h.cancelCtx != nil {
+				after = append(after, func() { h.cancelCtx(errClosedHeld) })
+			}
+		}
+	}
+	idle = g.idle
+	g.mu.Unlock()
+	run(after)
+	return idle
+}
+
+func (le *handle) within(ctx context.Context) (inner context.Context, cancel context.CancelFunc) {
+	inner, end := context.WithCancelCause(&leaseContext{ctx, le})
+	leaseCtx := le.context()
 	stop := context.AfterFunc(leaseCtx, func() { end(context.Cause(leaseCtx)) })
 	return inner, func() {
 		stop()
@@ -285,7 +339,7 @@ func (le *handle) linger() bool {
 	lingers := left > 0 && g.cause == nil && !le.done && len(g.handles) == 1
 	if lingers {
 		g.handles[0] = &handle{grant: g, fence: le.fence, turn: le.turn, parent: context.Background(), since: le.since}
-		g.keepTo, le.done = min(now.Add(left), g.holdEnd().Add(-1)), true
+		g.keepTo, le.done = g.pool.conf.clock.Shown(now).Add(left), true
 		if end := le.overLocked(ErrReleased); end != nil {
 			after = append(after, end)
 		}
@@ -298,6 +352,12 @@ func (le *handle) linger() bool {
 
 // lingersLocked reports whether no caller has the lease, and it is only kept for its minimum hold.
 func (g *grant) lingersLocked() bool { return g.keepTo != 0 }
+
+// keptToLocked returns when a lease that lingers is released. A correction of the local clock, which
+// a master's clock may have caused, ends leases earlier, and so must not end a minimum hold earlier.
+func (g *grant) keptToLocked() instant {
+	return min(g.keepTo.Add(g.pool.conf.clock.Stood()), g.holdEnd().Add(-1))
+}
 
 // end takes the handle off its lease at now, for good. last reports that the lease has no
 // other handle, so that its keys have to be released. err is not nil if the lease was over

@@ -3,11 +3,14 @@ package redlock
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock/internal/clock"
 	"github.com/d0720281/redlock/internal/node"
@@ -59,7 +62,8 @@ type config struct {
 	trusted   bool // the nodes' disks
 	logger    func() *slog.Logger
 	rules     *rules.Rules
-	groups    [][]string // of WithGroups; nil for none
+	lists     [][]string        // of WithGroups; nil for none
+	groups    [][]redis.Options // the masters of these lists
 }
 
 type lockConfig struct {
@@ -72,6 +76,7 @@ type lockConfig struct {
 	manual      bool          // no renewal
 	reentry     bool
 	shared      bool   // the lease of a reader
+	several     int    // of LockAny: the number of resources; otherwise 0
 	owner       string // label of the lease; "": none
 
 	ttlSet, timeoutSet, maxHoldSet, manualSet bool // by the options of New, or by those of this call: two that exclude each other must not come together
@@ -104,7 +109,8 @@ func WithoutRenewal() LockOption {
 
 // WithMaxHold bounds the whole life of a lease, renewals and Extend included. A lease that reaches
 // the bound is lost with [ErrMaxHold]. If another caller handed the lease over, the time counts
-// from the hand-over. The bound must be at least the TTL. By default there is none.
+// from the hand-over. The bound must be at least the TTL. By default there is none, and the largest
+// Duration is none.
 func WithMaxHold(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.maxHold, c.maxHoldSet = d, true })
 }
@@ -203,7 +209,7 @@ func WithKeyPrefix(prefix string) Option { return option(func(c *config) { c.key
 // [ErrMasters]. If a group is wrong, the error of New matches [ErrConfig].
 //
 // Source: ALGORITHM section 8, "Groups".
-func WithGroups(groups [][]string) Option { return option(func(c *config) { c.groups = groups }) }
+func WithGroups(groups [][]string) Option { return option(func(c *config) { c.lists = groups }) }
 
 // WithObserver adds an [Observer], which must not be nil. Several observers are called in the order
 // in which they were given.
@@ -239,6 +245,11 @@ func WithoutRestartGuard() Option { return option(func(c *config) { c.guard = fa
 // safe only if each write is on disk before the master answers, and if no replica can take the
 // master's place. A promoted replica lacks the last writes, and the library cannot distinguish it
 // from a restarted master.
+//
+// Give it to all clients of the masters, or to none. The first client that asks a master after its
+// restart decides for all: if it trusts the disk, the master votes for every client at once, and
+// otherwise for none before the quarantine is over. A client that was connected before, and finds
+// that another one has decided otherwise, logs a warning.
 //
 // The library trusts a master if INFO and CONFIG GET report "appendonly yes", "appendfsync always"
 // and "no-appendfsync-on-rewrite no", both at this connection and at this Locker's connection
@@ -294,7 +305,9 @@ func newConfig(opts []Option) (*config, error) {
 		return nil, err
 	}
 	c.ttlSet, c.manualSet, c.maxHoldSet = false, false, false
-	return c, nil
+	var err error
+	c.groups, err = parseGroups(c.lists)
+	return c, err
 }
 
 // rule is one line of a table of bounds: what must hold, and the error text if it does not.
@@ -345,6 +358,7 @@ func (c *lockConfig) validate(of *config) error {
 		{!c.maxHoldSet && c.maxHold == 0 || c.maxHold >= c.ttl,
 			fmt.Sprintf("WithMaxHold(%v): must be at least %v, the TTL", c.maxHold, c.ttl)},
 		{c.minHold >= 0, fmt.Sprintf("WithMinHold(%v): must not be negative", c.minHold)},
+		{c.several == 0 || !c.shared && !c.reentry, "Shared and WithReentry: a call for any of several resources cannot have them"},
 		{c.votesWait >= 0, fmt.Sprintf("WithQuarantineWait(%v): must not be negative", c.votesWait)},
 		{c.maxHold == 0 || c.minHold < c.maxHold,
 			fmt.Sprintf("WithMinHold(%v): must be less than %v, the value of WithMaxHold", c.minHold, c.maxHold)},
@@ -352,7 +366,7 @@ func (c *lockConfig) validate(of *config) error {
 			fmt.Sprintf("WithMinHold(%v): must be less than %v, half of the TTL, as WithoutRenewal is given", c.minHold, c.minValidity())},
 		{c.owner == "" || wire.IsLabel(c.owner),
 			fmt.Sprintf("WithOwner(%q): must have at most %d bytes of printable characters and spaces, without |", c.owner, MaxOwnerLength)},
-		{!c.maxHoldSet || !c.manualSet, "WithMaxHold bounds renewal, which WithoutRenewal switches off: give one of them"},
+		{!c.maxHoldSet || !c.manualSet || c.maxHold == math.MaxInt64, "WithMaxHold bounds renewal, which WithoutRenewal switches off: give one of them"},
 	})
 }
 
@@ -398,6 +412,7 @@ func (c *lockConfig) minValidity() time.Duration { return c.ttl / 2 }
 // Settings are the values of the options for one lease: those of [New] and of the call together.
 type Settings struct {
 	TTL           time.Duration // how long a master keeps the key that is not renewed
+	MaxTTL        time.Duration // the largest TTL of any lease
 	MasterTimeout time.Duration // how long one master may take to answer
 	Grace         time.Duration // by how much the lease ends earlier for its holder
 	MaxHold       time.Duration // bound on the life of the lease; 0 for none
@@ -408,6 +423,8 @@ type Settings struct {
 	Shared        bool          // Shared was given
 	Owner         string        // label of WithOwner; "" for none
 	Clock         Clock         // of WithClock
+
+	QuarantineWait time.Duration // how long TryLock may wait for masters in quarantine
 }
 
 // Settings returns the settings of a lease that is acquired with opts. It asks no master.
@@ -419,6 +436,7 @@ func (l *Locker) Settings(opts ...LockOption) (Settings, error) {
 	}
 	return Settings{
 		TTL:           lc.ttl,
+		MaxTTL:        l.conf.maxTTL,
 		MasterTimeout: lc.timeout(),
 		Grace:         lc.grace,
 		MaxHold:       lc.maxHold,
@@ -429,5 +447,7 @@ func (l *Locker) Settings(opts ...LockOption) (Settings, error) {
 		Reentry:       lc.reentry,
 		Shared:        lc.shared,
 		Owner:         lc.owner,
+
+		QuarantineWait: lc.votesWait,
 	}, nil
 }

@@ -4,11 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"net"
-	"net/url"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,6 +47,8 @@ import (
 //	subscription    one for each queue node     by pool.deafen                            pool.stop
 //	                that the process listens to
 //	of node.Each    one for each node and call  with the answer, the context or Close     node.Each
+//	of callOutside  one for each call of a      when that returns                         the caller, for a
+//	                Dialer or a provider                                                  time; then nothing
 //
 // Nodes, renewer and events start with the first call. Every other goroutine is the caller's.
 type pool struct {
@@ -81,9 +79,7 @@ type pool struct {
 	subscriptions []*node.Subscription
 }
 
-// newPool makes the pool of some masters. groups has the lists of all groups, if they are one of
-// several.
-func newPool(c *config, masters []redis.Options, groups [][]redis.Options, ev *events) *pool {
+func newPool(c *config, masters []redis.Options, ev *events) *pool {
 	p := &pool{
 		conf:    c,
 		need:    c.rules.Quorum(quorum(len(masters))),
@@ -113,7 +109,7 @@ func newPool(c *config, masters []redis.Options, groups [][]redis.Options, ev *e
 		Granted:   func() bool { return ev.counts[EventAcquired].Load() > 0 },
 		Changed:   p.changed,
 		Corrected: p.renewer.poke,
-		Groups:    groups,
+		Groups:    c.groups,
 	}, masters)
 	p.nodes = p.set.Nodes()
 	p.skew = func(i int, now instant) (error, bool) { return p.nodes[i].TooFar(now) }
@@ -206,176 +202,4 @@ func (p *pool) stop(grace time.Duration) {
 func (c *config) newToken(owner string) string {
 	id := uuid.Must(uuid.NewRandomFromReader(rand.Reader))
 	return c.rules.ID(wire.Token(id, owner))
-}
-
-// parseMasters reads addresses: "host:port", redis://, rediss:// or unix:// URLs.
-func parseMasters(masters []string) ([]*redis.Options, error) {
-	opts := make([]*redis.Options, 0, len(masters))
-	for i, m := range masters {
-		o, err := parseMaster(strings.TrimSpace(m))
-		if err != nil {
-			return nil, configErrorf("master %d (%s): %v", i+1, redactMaster(m), err)
-		}
-		opts = append(opts, o)
-	}
-	return opts, nil
-}
-
-func parseMaster(master string) (*redis.Options, error) {
-	if !strings.Contains(master, "://") {
-		if err := checkHostPort(master); err != nil {
-			return nil, err
-		}
-		return &redis.Options{Network: "tcp", Addr: master}, nil
-	}
-	const mustEncode = "the characters # / ? @ of a password must be percent-encoded in a URL"
-	if strings.Contains(master, "#") {
-		return nil, masterError(mustEncode)
-	}
-	o, err := redis.ParseURL(master)
-	if err != nil {
-		// The error may quote the URL with its password.
-		return nil, masterError("not a redis://, rediss:// or unix:// URL that the client understands")
-	}
-	u, err := url.Parse(master)
-	if err != nil || strings.Contains(u.EscapedPath()+u.RawQuery, "@") {
-		return nil, masterError(mustEncode)
-	}
-	for name := range u.Query() {
-		if !slices.Contains(urlParameters, name) {
-			return nil, masterError("the parameter " + strconv.Quote(name) + " has no effect: only " + strings.Join(urlParameters, ", ") + " have")
-		}
-	}
-	switch {
-	case o.Network == "unix" && u.Host != "":
-		return nil, masterError("the path of a unix:// URL must begin with a third slash")
-	case o.Network == "tcp":
-		return o, checkHostPort(o.Addr)
-	}
-	return o, nil
-}
-
-// urlParameters are the parameters of a URL that the library uses.
-var urlParameters = []string{"client_name", "db", "skip_verify"}
-
-type masterError string
-
-func (e masterError) Error() string { return string(e) }
-
-func checkHostPort(addr string) error {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil || host == "" || strings.ContainsAny(host, "@/?#") {
-		return masterError("must be host:port, or a redis://, rediss:// or unix:// URL")
-	}
-	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-		return masterError("port must be a number from 1 to 65535")
-	}
-	return nil
-}
-
-// redactMaster returns an address without user, password and parameters.
-func redactMaster(master string) string {
-	scheme, rest, isURL := strings.Cut(master, "://")
-	switch {
-	case !isURL:
-		scheme, rest = "", master
-	case slices.Contains([]string{"redis", "rediss", "unix"}, scheme):
-		scheme += "://"
-	default:
-		scheme = ""
-	}
-	at := strings.LastIndexByte(rest, '@')
-	if at >= 0 {
-		rest = rest[at+1:]
-	}
-	cut := strings.IndexAny(rest, "?#&")
-	if cut >= 0 {
-		rest = rest[:cut]
-	}
-	return strconv.Quote(scheme + rest)
-}
-
-// checkMasters returns an error if the list of masters is wrong, as far as that can be told
-// without asking a master.
-func checkMasters(masters []*redis.Options) ([]redis.Options, error) {
-	if len(masters) == 0 {
-		return nil, configErrorf("no masters: give the address of at least one")
-	}
-	seen := make(map[string]int, len(masters))
-	list := make([]redis.Options, 0, len(masters))
-	for i, m := range masters {
-		if m == nil {
-			return nil, configErrorf("master %d: options are nil", i+1)
-		}
-		o := usedOf(m)
-		if o.Addr == "" {
-			return nil, configErrorf("master %d: no address", i+1)
-		}
-		if o.Network == "" {
-			o.Network = "tcp"
-			if strings.HasPrefix(o.Addr, "/") {
-				o.Network = "unix"
-			}
-		}
-		if o.Network == "tcp" && o.Dialer == nil {
-			if err := checkHostPort(o.Addr); err != nil {
-				return nil, configErrorf("master %d (%s): %v", i+1, redactMaster(o.Addr), err)
-			}
-		}
-		if first, twice := seen[o.Addr]; twice {
-			return nil, configErrorf("master %d has the address of master %d, %s: a quorum needs independent masters", i+1, first, o.Addr)
-		}
-		seen[o.Addr] = i + 1
-		list = append(list, o)
-	}
-	return list, nil
-}
-
-// usedOf returns the options that the library uses, as [NewFromOptions] lists them. The others are
-// about retries, time-outs, pools and caches, which would be wrong for a lock.
-func usedOf(o *redis.Options) redis.Options {
-	return redis.Options{
-		Network:                      o.Network,
-		Addr:                         strings.TrimSpace(o.Addr),
-		Dialer:                       o.Dialer,
-		TLSConfig:                    o.TLSConfig,
-		ClientName:                   o.ClientName,
-		Username:                     o.Username,
-		Password:                     o.Password,
-		CredentialsProvider:          o.CredentialsProvider,
-		CredentialsProviderContext:   o.CredentialsProviderContext,
-		StreamingCredentialsProvider: o.StreamingCredentialsProvider,
-		DB:                           o.DB,
-	}
-}
-
-// groupsWith returns the masters of all groups, one of which is the list of the Locker; nil if the
-// masters are no group.
-func (c *config) groupsWith(own []redis.Options) (groups [][]redis.Options, err error) {
-	if c.groups == nil {
-		return nil, nil
-	}
-	in, found := make(map[string]int), false
-	for i, masters := range c.groups {
-		parsed, err := parseMasters(masters)
-		if err != nil {
-			return nil, errorf("group %d: %w", i+1, err)
-		}
-		list, err := checkMasters(parsed)
-		if err != nil {
-			return nil, errorf("group %d: %w", i+1, err)
-		}
-		for _, m := range list {
-			if first, twice := in[m.Addr]; twice {
-				return nil, configErrorf("%s is in group %d and in group %d: groups must have no master in common", m.Addr, first, i+1)
-			}
-			in[m.Addr] = i + 1
-		}
-		groups = append(groups, list)
-		found = found || node.Members(list) == node.Members(own)
-	}
-	if !found {
-		return nil, configErrorf("WithGroups: no group has the masters of this Locker")
-	}
-	return groups, nil
 }

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/d0720281/redlock/internal/line"
@@ -19,7 +20,7 @@ import (
 //
 // Source: ALGORITHM section 10.
 func (p *pool) queueNodeOf(resource string) int {
-	h := node.Hash(resource)
+	h := node.Hash(wire.QueueOf(resource))
 	best, highest, known := 0, uint64(0), false
 	for i, n := range p.nodes {
 		s := n.Standing()
@@ -48,7 +49,7 @@ func (p *pool) leaveQueue(key line.Key, queueNode int) {
 	}
 	lc := p.conf.lockConfig
 	k := new(node.Key)
-	p.initKey(k, key.Resource, lc)
+	p.initKey(k, asked(key), lc)
 	n := p.nodes[queueNode]
 	k.AssumeSent(n)
 	_ = n.Send(&node.Request{Op: wire.Release, Node: queueNode, Key: k, Process: p.queuesAs(key), Timeout: lc.timeout(), To: unheard{}}, p.now())
@@ -60,15 +61,18 @@ func (p *pool) leaveQueue(key line.Key, queueNode int) {
 // Source: ALGORITHM section 10, "How a process waits".
 func (p *pool) rest(resource string, c *caller, attempts int) {
 	g := newGrant(p, resource, c.Call.config)
-	g.number = attempts
+	g.number, g.slot = attempts, c.Key().Slot
 	queueNode := p.queueNodeOf(g.resource)
 	listening := p.waitAt(queueNode) == listens
 	p.lines.Rested(c, queueNode, listening)
 	n := p.nodes[queueNode]
 	g.keys.AssumeSent(n)
 	r := &node.Request{Node: queueNode, Key: &g.keys, Timeout: g.timeout(), Shared: g.shared, To: g}
-	asRest(r, p.queuesAs(g.key()), listening)
+	asRest(r, p.queuesAs(g.key()), listening, g.several)
 	_ = n.Send(r, p.now())
+	if c.Key().Slot > 0 && p.lines.Served(c) { // no other caller of the process needs the place
+		p.leaveQueue(c.Key(), queueNode)
+	}
 }
 
 // waitAt has the process listen to a queue node, and returns how it waits there.
@@ -112,13 +116,31 @@ func (p *pool) heard(channel, key string) {
 func (p *pool) called(key string) {
 	var k line.Key
 	k.Resource, k.Shared = strings.CutSuffix(strings.TrimPrefix(key, p.conf.keyPrefix), wire.OfReaders)
-	p.lines.Call(k)
+	if queue, slot := wire.CutNumber(k.Resource); slot > 0 {
+		number := 0
+		k.Resource, number = wire.CutNumber(strings.TrimSuffix(queue, wire.OneOf))
+		k.Slot = slot
+		p.lines.Call(k, number)
+		return
+	}
+	p.lines.Call(k, 0)
 }
 
 // queuesAs returns the name by which the callers of a line wait at a queue node.
 func (p *pool) queuesAs(key line.Key) string {
-	if key.Shared {
+	switch {
+	case key.Shared:
 		return p.channel + wire.OfReaders
+	case key.Slot > 0:
+		return p.channel + wire.OneOf + strconv.Itoa(key.Slot)
 	}
 	return p.channel
+}
+
+// asked returns the resource by which a line joins and leaves its queue.
+func asked(key line.Key) string {
+	if key.Slot > 0 {
+		return key.Resource + wire.None
+	}
+	return key.Resource
 }

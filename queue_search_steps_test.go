@@ -49,6 +49,7 @@ func (c *queueSearch) number(p *queueProcess) uint32 {
 		w := &a.approach
 		w.rounds = min(w.rounds, c.asks.roundsAtOnce)
 		is(w.QueueNodeFirst, w.Patient, w.elsewhere, w.unheard, w.closes != 0, w.closed, w.againAt != 0)
+		is(w.readers)
 		is(w.word.Heard, w.word.Refused, w.word.Vetoed, w.word.Others > 0)
 		key = append(key, byte(a.phase), byte(w.rounds))
 		for i := range a.nodes {
@@ -276,7 +277,7 @@ func (c *queueSearch) answer(p *queueProcess, e queueStep, o *queueOutcome) {
 	v := vote{counter: 1}
 	switch e.said {
 	case refused, vetoed:
-		v = vote{refused: true, err: errHeldByOther}
+		v = vote{refused: true, err: errHeldByOther, readers: e.readers}
 	case unreachable:
 		v = vote{err: errNodeTimeout}
 	}
@@ -388,8 +389,8 @@ func (c *queueSearch) local(s queueState, p int, visit func(queueState, search.S
 	if at.attempt != nil {
 		e := queueStep{what: attemptTimesOut}
 		switch w := &at.attempt.approach; {
-		case w.closes != 0 && !w.closed:
-			if c.slowQueueNode || at.attempt.nodes[theQueueNode].vote != awaited {
+		case at.attempt.holdsOpen():
+			if c.slowQueueNode {
 				do(e, search.Step{Format: "process %d goes on without the queue node's answer"})
 			}
 		case w.againAt != 0:
@@ -553,6 +554,11 @@ func (c *queueSearch) hear(s queueState, p, i int, visit func(queueState, search
 		visit(s, by)
 	}
 	tell(s)
+	if c.readers && e.said == refused && i != theQueueNode {
+		e.readers, by.Format = true, "process %d is refused by node %d, which names readers"
+		tell(s)
+		e.readers = false
+	}
 	if kept >= c.need && a.nodes[theQueueNode].vote == yes {
 		e.late, by.Format = true, "process %d is refused by node %d for long"
 		tell(s)

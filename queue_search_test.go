@@ -48,6 +48,7 @@ type queueSearch struct {
 	timers        bool // a process that waits to be called may ask again by itself
 	turnsEnd      bool // a turn may end before its process has come
 	deaf          bool // no process can be called: it polls
+	readers       bool // a node that refuses may name readers as the holders
 	oneByOne      bool // a caller comes to a process when the one before it has gone
 
 	// What may go wrong.
@@ -82,6 +83,7 @@ type queueRules struct {
 	acquireAttends bool                                          // and so does an acquire
 	marks          bool                                          // a release leaves the mark
 	endsTurn       bool                                          // a process that leaves the queue leaves its turn
+	until          func(*attempt) instant                        // how long an attempt waits
 	callsOn        bool                                          // a process that has its turn is called by the next release, too
 }
 
@@ -89,12 +91,13 @@ func queueAlgorithm() queueRules {
 	return queueRules{
 		rests:          (*approach).rests,
 		leave:          (*waitline).Leave,
-		call:           (*waitline).Called,
+		call:           func(l *waitline) *caller { return l.Called(0) },
 		heeds:          func(w wire.Word) wire.Word { return w },
 		restAttends:    func(granted, missed bool) bool { return !granted || missed },
 		acquireAttends: true,
 		marks:          true,
 		endsTurn:       true,
+		until:          (*attempt).until,
 		callsOn:        true,
 	}
 }
@@ -143,6 +146,7 @@ type queueStep struct {
 	caller, node uint8
 	said         nodeAnswer
 	others       bool // wait, says the queue node
+	readers      bool // hold the key, says another node
 	late         bool // some time has gone by
 }
 
@@ -263,6 +267,7 @@ const (
 	twoHold      = "two processes hold the resource"
 	overtakes    = "a process overtakes a process that said before that it waits"
 	waitsForEver = "a caller waits for ever"
+	dawdles      = "an attempt waits past the moment at which it asks the nodes again"
 	litters      = "the queue or the turn is left behind"
 )
 
@@ -282,8 +287,12 @@ func (c *queueSearch) model() search.Model[queueState] {
 func (c *queueSearch) check(s queueState) string {
 	holders := 0
 	for p := range c.callers {
-		if c.list[s.process[p]].line.Has() {
+		at := c.list[s.process[p]]
+		if at.line.Has() {
 			holders++
+		}
+		if a := at.attempt; a != nil && a.approach.againAt != 0 && a.nodes[theQueueNode].vote != awaited && c.queue.until(a) > a.approach.againAt {
+			return dawdles
 		}
 	}
 	if holders > 1 {
@@ -395,6 +404,7 @@ func TestQueueSearch(t *testing.T) {
 		{"lost calls and a death, with timers", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) {
 			c.slowQueueNode, c.renewals, c.turnsEnd, c.timers, c.lostCalls, c.deaths, c.leaves = true, true, true, true, 1, 1, 1
 		})},
+		{"nodes that refuse name readers", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) { anyOrder(c); c.readers = true })},
 		{"no process can be called", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) { anyOrder(c); c.deaf, c.turnsEnd = true, true })},
 		{"in order, a death, with timers, three processes and one node", queueSearchOf(1, []int{1, 1, 1}, 1, func(c *queueSearch) { c.inOrder, c.timers, c.deaths = true, true, 1 })},
 		{"the queue node dies, with timers", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) { c.queueNodeDies, c.timers = true, true })},
@@ -448,7 +458,7 @@ func TestQueueSearchControls(t *testing.T) {
 				if x := l.First(); x != nil && !x.Idle() {
 					return nil
 				}
-				return l.Called()
+				return l.Called(0)
 			}
 		}, waitsForEver},
 		{"a rest calls no process", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) {
@@ -464,6 +474,14 @@ func TestQueueSearchControls(t *testing.T) {
 		{"a process is called once", queueSearchOf(3, []int{2, 1}, 1, anyOrder), func(c *queueSearch) {
 			c.elsewhere, c.renewals, c.oneByOne, c.queue.callsOn = false, true, true, false
 		}, waitsForEver},
+		{"an attempt goes on waiting for the queue node's answer when that has come", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) { anyOrder(c); c.readers = true }), func(c *queueSearch) {
+			c.queue.until = func(a *attempt) instant {
+				if w := &a.approach; w.closes != 0 && !w.closed {
+					return w.closes
+				}
+				return a.until()
+			}
+		}, dawdles},
 		{"a quorum of one", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) { c.need = 1 }, twoHold},
 		{"no timer, a call is lost", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) { c.lostCalls, c.turnsEnd = 1, true }, waitsForEver},
 		{"no timer, a holder dies", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) { c.deaths = 1 }, waitsForEver},

@@ -84,6 +84,7 @@ func firstFence(counter int64) int64 { return counter - fenceBlock + 1 }
 // Source: ALGORITHM section 4.
 type fencing struct {
 	target   int64   // 0 until a quorum has voted
+	least    int64   // the target of an adoption that knows the former token is no smaller
 	raiseEnd instant // a node timeout after that
 }
 
@@ -94,7 +95,7 @@ func (a *attempt) agree(now instant, do []action) []action {
 	for i := range a.nodes {
 		counters = append(counters, a.nodes[i].counter)
 	}
-	a.fencing.target = fenceTarget(counters)
+	a.fencing.target = max(fenceTarget(counters), a.fencing.least)
 	if a.rules.Agreed(fenceKnown(counters, a.fencing.target) >= a.need) {
 		a.enter(won)
 		return do

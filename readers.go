@@ -61,8 +61,7 @@ func (le *Lease) Mode() Mode {
 // There is no upgrade: unlock the lease, and lock the resource again.
 //
 // Downgrade changes nothing in these cases: ctx has ended before the call; the lease is over
-// ([ErrNotHeld]); it has another handle by [WithReentry] ([ErrReentry]); it is from [Locker.Adopt],
-// so that it may be another process's, too ([ErrConfig]); or it is that of a reader, which is no
+// ([ErrNotHeld]); it has another handle by [WithReentry] ([ErrReentry]); or it is that of a reader, which is no
 // error. Any other error is that of the round: the lease is that of a reader, with the validity
 // that it had. A master that the round did not reach grants the resource to readers after the next
 // renewal.
@@ -103,8 +102,6 @@ func (le *handle) share() (changed bool, err error) {
 	case g.shared:
 	case len(g.handles) > 1:
 		err = ErrReentry
-	case g.adopted:
-		err = configErrorf("Downgrade: the lease was adopted: another process may have it, too")
 	default:
 		key := g.key()
 		after = append(after, func() { g.pool.lines.Freed(key, g) }) // passOn gives a reader's lease to no writer meanwhile

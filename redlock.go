@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,6 +16,7 @@ import (
 
 	"github.com/d0720281/redlock/internal/door"
 	"github.com/d0720281/redlock/internal/lockorder"
+	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
@@ -36,22 +40,33 @@ type Locker struct {
 }
 
 // New makes a Locker for the masters at the given addresses: "host:port", or URLs
-// redis://user:password@host:port/db, rediss:// for TLS, unix://user:password@/path. A URL may have
-// the parameters db, client_name and skip_verify. New ignores blanks around an address. The quorum
-// is N/2+1 of the masters, whether they are up or not. They must be independent: no replicas of
-// each other, no nodes of one cluster. With N = 1 no lock survives the loss of the one master.
+// redis://user:password@host:port/db, rediss:// for TLS, unix://user:password@/path. valkey:// and
+// valkeys:// are redis:// and rediss://. A URL may have the parameters db, client_name and
+// skip_verify, and none twice. Without a port it is that of Redis, 6379. In a user name, password
+// or path some characters must be percent-encoded: docs/operations.md names them. New ignores
+// blanks around an address. The quorum is N/2+1 of the masters, whether they are up or not. They
+// must be independent: no replicas of each other, no nodes of one cluster. With N = 1 no lock
+// survives the loss of the one master.
 //
 // New sends nothing to any master and works with all of them down. If the list or an option cannot
-// work, the error matches [ErrConfig]. An even number of masters is no error, but tolerates as many
-// masters down as one master less; New logs a note (see [WithLogger]).
+// work, the error matches [ErrConfig]. It has the number of a wrong address in the list, and no
+// part of its text, which may have a password. An even number of masters is no error, but tolerates
+// as many masters down as one master less; New logs a note (see [WithLogger]).
 //
 // Source: distlock, "The Redlock Algorithm"; ALGORITHM section 1.
 func New(masters []string, opts ...Option) (*Locker, error) {
+	conf, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
 	parsed, err := parseMasters(masters)
 	if err != nil {
 		return nil, err
 	}
-	return NewFromOptions(parsed, opts...)
+	if err := needPasswords(parsed); err != nil {
+		return nil, err
+	}
+	return newLocker(conf, parsed)
 }
 
 // NewFromOptions is [New] for masters that need more than a URL can hold: a TLS configuration, a
@@ -61,24 +76,53 @@ func New(masters []string, opts ...Option) (*Locker, error) {
 // The library has connections of its own. It uses the fields Network, Addr, Dialer, TLSConfig,
 // ClientName, Username, Password, CredentialsProvider, CredentialsProviderContext,
 // StreamingCredentialsProvider and DB. Every other field has no effect: retries, timeouts and pools
-// are those that a lock needs. A Dialer has to do the TLS handshake itself, as for go-redis. If a
-// dialer goes on after its context has ended, the library does not wait for it, and closes the
-// connection that it then returns.
+// are those that a lock needs. Hooks and limiters of a client see nothing of the library.
+//
+// Addr is host:port, or the absolute path of a socket. With a Dialer it may also be a name alone.
+// It is the name of the master in errors and logs, and the masters compare it between clients: so
+// it must be the same in all processes, and differ between masters. The Addr of each go-redis
+// client of Sentinel is "FailoverClient": give each a name of its own, in a copy of the client's
+// options. Such a client is one master.
+//
+// A Dialer has to do the TLS handshake itself, as for go-redis. If a dialer goes on after its
+// context has ended, the library does not wait for it, and closes the connection that it then
+// returns.
+//
+// Of the credentials the first of these counts: StreamingCredentialsProvider,
+// CredentialsProviderContext, CredentialsProvider, Username and Password. A Username without a
+// password is sent with an empty one, which a user with nopass takes. Goroutines of the library call a
+// provider, for several masters at the same time:
+//
+//   - CredentialsProvider and CredentialsProviderContext are asked before each connection, of which
+//     there are at most two to a master. While they fail, each connection is tried about twice a second.
+//   - StreamingCredentialsProvider is subscribed to once for each master, and Close unsubscribes. New
+//     credentials go out by AUTH on the connection that is there, between two requests. The second
+//     connection is made anew. If the master refuses them, or the provider reports an error, there is an
+//     [EventWarning].
+//
+// A provider has 10 s for an answer, and its context ends then or with Close. No call waits for it: the
+// master is down meanwhile, and its error names the provider. The same holds if the provider fails or
+// panics; the error does not match that of the provider, which says nothing about the master. A panic of
+// a Dialer, or of a function in a TLSConfig, is an error of the master, too. It is not raised again.
 func NewFromOptions(masters []*redis.Options, opts ...Option) (*Locker, error) {
-	list, err := checkMasters(masters)
-	if err != nil {
-		return nil, err
-	}
 	conf, err := newConfig(opts)
 	if err != nil {
 		return nil, err
 	}
-	groups, err := conf.groupsWith(list)
+	return newLocker(conf, masters)
+}
+
+func newLocker(conf *config, masters []*redis.Options) (*Locker, error) {
+	list, err := checkMasters(masters)
 	if err != nil {
 		return nil, err
 	}
+	if conf.lists != nil && !slices.ContainsFunc(conf.groups, func(g []redis.Options) bool { return node.Members(g) == node.Members(list) }) {
+		return nil, configErrorf("WithGroups: no group has the masters of this Locker")
+	}
 	l := &Locker{conf: conf, events: newEvents(conf)}
-	l.pool = newPool(conf, list, groups, l.events)
+	l.pool = newPool(conf, list, l.events)
+	conf.lists, conf.groups = nil, nil // the pool has what it needs of them; their URLs can have passwords, and fmt prints them in some formats
 	if len(list)%2 == 0 {
 		conf.logger().Info("redlock: " + l.pool.set.CountFinding().Err().Error())
 	}
@@ -124,7 +168,36 @@ func (l *Locker) start() *pool {
 //
 // Source: distlock, "The Redlock Algorithm", steps 1 to 5; ALGORITHM sections 3 and 10.
 func (l *Locker) Lock(ctx context.Context, resource string, opts ...LockOption) (*Lease, error) {
+	if wire.QueueOf(resource) != resource {
+		return nil, configErrorf("Lock: resource %q is one of several, for any of which LockAny waits", resource)
+	}
 	return l.acquire(ctx, "Lock", resource, opts, (*pool).waitFor)
+}
+
+// MaxAny is the largest number of resources of [Locker.LockAny].
+const MaxAny = 1000
+
+// LockAny returns a lease on one of n resources, whichever is free first. n is from 1 to [MaxAny].
+// Their names are name~1 to name~n. Each is a resource like any other for all but [Locker.Lock],
+// which cannot wait for one of them alone. All clients should give a name the same n.
+//
+// LockAny waits as Lock does, in one queue for all n: processes are served in the order of their
+// calls, for up to 128 calls of a process. The number of the resources has no effect on the time.
+// The first message joins the queue. So a resource that is free takes two round trips, and
+// [Locker.TryLock] of a resource that is likely to be free takes one. The errors are those of Lock.
+// [Shared] and [WithReentry] match [ErrConfig]. A caller that has one of the resources and waits for
+// another one can wait for ever.
+//
+// Source: ALGORITHM section 10, "Any of several".
+func (l *Locker) LockAny(ctx context.Context, name string, n int, opts ...LockOption) (*Lease, error) {
+	if n < 1 || n > MaxAny {
+		return nil, configErrorf("LockAny: %d resources: must be from 1 to %d", n, MaxAny)
+	}
+	if err := l.conf.checkResource("LockAny", name+wire.OneOf+strconv.Itoa(n)); err != nil {
+		return nil, err
+	}
+	any := lockOption(func(c *lockConfig) { c.several = n })
+	return l.acquire(ctx, "LockAny", name, append(slices.Clone(opts), any), (*pool).waitFor)
 }
 
 // TryLock is [Locker.Lock] with one attempt. It waits for the masters' answers, but not for another
@@ -160,12 +233,13 @@ func (l *Locker) Do(ctx context.Context, resource string, fn func(ctx context.Co
 
 // during calls fn while the lease is held, and unlocks it then.
 func (le *Lease) during(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) (err error) {
+	defer le.work()() // over when the lease was given back: Close waits for that
 	defer func() {
-		if unlockErr := le.Unlock(ctx); unlockErr != nil && !errors.Is(unlockErr, ErrDetached) {
+		if unlockErr := le.Unlock(ctx); unlockErr != nil && (errors.Is(unlockErr, ErrLost) || !errors.Is(unlockErr, ErrDetached)) {
 			err = errors.Join(err, unlockErr)
 		}
 	}()
-	fnCtx, cancel := le.Within(ctx)
+	fnCtx, cancel := le.within(ctx)
 	defer cancel()
 	return fn(fnCtx, le)
 }
@@ -246,7 +320,14 @@ func (c *config) checkResource(name, resource string) error {
 	case len(resource) > MaxResourceLength:
 		return configErrorf("%s: the resource has %d bytes: at most %d are allowed", name, len(resource), MaxResourceLength)
 	}
+	queue, number := wire.CutNumber(resource)
 	switch suffix := wire.Reserved(c.keyPrefix + resource); {
+	case queue != resource && (number < 1 || number > MaxAny || queue+strconv.Itoa(number) != resource):
+		return configErrorf("%s: resource %q ends in %q and a number: must be from 1 to %d, without leading zeros", name, resource, wire.OneOf, MaxAny)
+	case queue == resource && wire.QueueOf(c.keyPrefix+resource) != c.keyPrefix+resource:
+		return configErrorf("%s: resource %q, behind the prefix %q, has the key of one of several resources", name, resource, c.keyPrefix)
+	case strings.HasSuffix(resource, wire.OneOf):
+		return configErrorf("%s: resource %q ends in %q, which marks the queue of several resources", name, resource, wire.OneOf)
 	case suffix == "":
 		return nil
 	case wire.Reserved(resource) != "":
@@ -257,14 +338,15 @@ func (c *config) checkResource(name, resource string) error {
 }
 
 // CheckResource returns nil if resource can be locked: it has from 1 to [MaxResourceLength]
-// bytes, and its key is none of the library's own keys. Otherwise it returns the error of
-// [Locker.Lock], which matches [ErrConfig]. It asks no master.
+// bytes, its key is none of the library's own keys, and a number behind a '~' at its end is that of a
+// resource of [Locker.LockAny]: from 1 to [MaxAny], without leading zeros. Otherwise it returns the
+// error of [Locker.TryLock], which matches [ErrConfig]. It asks no master.
 func (l *Locker) CheckResource(resource string) error {
 	return l.conf.checkResource("CheckResource", resource)
 }
 
 // WhyWaiting returns the reason why calls of [Locker.Lock] or [Locker.Do] in this process wait
-// for a resource. It asks no master. If no call waits, or none of their attempts has failed yet,
+// for a resource, or calls of [Locker.LockAny] for a name. It asks no master. If no call waits, or none of their attempts has failed yet,
 // the result is nil. If the process has the resource itself, the error matches [ErrTaken].
 // Otherwise it is the [*QuorumError] of the last attempt.
 func (l *Locker) WhyWaiting(resource string) error {
@@ -284,11 +366,17 @@ func (l *Locker) Logger() *slog.Logger { return l.conf.logger() }
 func (l *Locker) Done() <-chan struct{} { return l.pool.closing }
 
 // Close ends all leases of the Locker and releases their keys. Calls that wait fail with
-// [ErrClosed]. Close returns when every goroutine has ended: after a few master timeouts at most,
-// and the calls of an observer or a logger that are under way.
-// A master that does not answer by then keeps its keys until they expire. If no quorum
-// confirmed the release of some lease, the error matches [ErrNoQuorum]. Close may be called
-// again, and returns the same error.
+// [ErrClosed].
+//
+// If a function of [Locker.Do] or of package election or jobs runs under a lease, or work in a
+// context of [Lease.Within], Close ends the context of that. Close keeps the lease, and has it renewed,
+// until the work is over, for 10 s at most: no other process has the resource before. A call of Close
+// within such work takes the 10 s.
+//
+// Close returns when every goroutine has ended: a few master timeouts after the last of the work at
+// most, and after the calls of an observer or a logger that are under way. A master that does not
+// answer by then keeps its keys until they expire. If no quorum confirmed the release of some lease,
+// the error matches [ErrNoQuorum]. Close may be called again, and returns the same error.
 func (l *Locker) Close() error {
 	l.closeOnce.Do(func() { l.closeErr = l.close() })
 	return l.closeErr
@@ -299,15 +387,25 @@ func (l *Locker) close() error {
 	l.calls.shut()
 	p.shut(ErrClosed)
 	l.calls.wait()
-	var ending []*handle
-	for _, g := range p.renewer.all() {
-		if last := g.endAll(errClosedHeld); last != nil {
-			ending = append(ending, last)
+	var kept []<-chan struct{} // closed when the work is over for which a lease is kept
+	ending := p.endLeases(func(g *grant) bool {
+		idle := g.windDown()
+		if idle != nil {
+			kept = append(kept, idle)
 		}
+		return idle == nil
+	})
+	enough := time.NewTimer(workAfterClose)
+	defer enough.Stop()
+	for _, idle := range kept {
+		select {
+		case <-idle:
+			continue
+		case <-enough.C:
+		}
+		break
 	}
-	for _, le := range ending {
-		p.release(le, p.now())
-	}
+	ending = append(ending, p.endLeases(func(*grant) bool { return true })...)
 	unconfirmed := 0
 	for _, le := range ending {
 		if err := le.grant.awaitRelease(); errors.Is(err, ErrNoQuorum) {
@@ -319,6 +417,24 @@ func (l *Locker) close() error {
 		return errorf("close: %w for the release of %d leases: their keys expire by themselves", ErrNoQuorum, unconfirmed)
 	}
 	return nil
+}
+
+// workAfterClose bounds how long Close keeps leases for work that has not ended.
+const workAfterClose = 10 * time.Second
+
+// endLeases ends the leases for which may returns true, and returns their last handles. The releases have
+// been sent.
+func (p *pool) endLeases(may func(*grant) bool) (ended []*handle) {
+	for _, g := range p.renewer.all() {
+		if !may(g) {
+			continue
+		}
+		if last := g.endAll(errClosedHeld); last != nil {
+			ended = append(ended, last)
+			p.release(last, p.now())
+		}
+	}
+	return ended
 }
 
 // stop ends all goroutines of the Locker.

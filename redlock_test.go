@@ -481,11 +481,64 @@ func TestReservedKeys(t *testing.T) {
 	locktest.WantErr(t, must(redlock.New([]string{"127.0.0.1:1"}, redlock.WithKeyPrefix("a~"))).CheckResource("turn"), redlock.ErrConfig)
 }
 
+// A name that could be mistaken for one of several resources, or for their queue, is refused.
+func TestNamesOfSeveral(t *testing.T) {
+	for _, test := range []struct {
+		prefix, resource string
+		ok               bool
+	}{
+		{"p:", "r~1", true},
+		{"p:", "r~1000", true},
+		{"p:", "r~1~1", true},
+		{"p:", "r~~1", true},
+		{"p:", "r1", true},
+		{"p:", "r~1a", true},
+		{"p:", "15", true},
+		{"p:", "r~0", false},
+		{"p:", "r~1001", false},
+		{"p:", "r~01", false},
+		{"p:", "r~99999999999999999999", false},
+		{"p:", "r~", false},
+		{"p~", "15", false},
+		{"p~1", "5", false},
+		{"p~", "15a", true},
+		{"p~", "r~5", true},
+	} {
+		l, err := redlock.New([]string{"127.0.0.1:1"}, redlock.WithKeyPrefix(test.prefix))
+		locktest.Must(t, err)
+		t.Cleanup(func() { _ = l.Close() })
+		if err := l.CheckResource(test.resource); test.ok != (err == nil) || err != nil && !errors.Is(err, redlock.ErrConfig) {
+			t.Errorf("%q behind the prefix %q: got %v, want it allowed: %t", test.resource, test.prefix, err, test.ok)
+		}
+	}
+}
+
 // Bad arguments of a call reach no node.
 func TestBadArguments(t *testing.T) {
 	c := locktest.Start(t, 1)
 	l := locktest.Open(t, c.Addrs)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // no call may wait
+	defer cancel()
+	any := func(name string, n int, opts ...redlock.LockOption) func() error {
+		return func() error { _, err := l.LockAny(ctx, name, n, opts...); return err }
+	}
 	for name, call := range map[string]func() error{
+		"any of none":            any("r", 0),
+		"any of -1":              any("r", -1),
+		"any of too many":        any("r", redlock.MaxAny+1),
+		"any without a name":     any("", 1),
+		"any of own keys":        any("r~turn", 1),
+		"any of a queue":         any("r~", 1),
+		"any, long name":         any(strings.Repeat("n", redlock.MaxResourceLength-1), 1),
+		"any, long number":       any(strings.Repeat("n", redlock.MaxResourceLength-4), redlock.MaxAny),
+		"any, shared":            any("r", 2, redlock.Shared()),
+		"any, re-entry":          any("r", 2, redlock.WithReentry()),
+		"any, nil option":        any("r", 2, nil),
+		"any, nil ctx":           func() error { var none context.Context; _, err := l.LockAny(none, "r", 2); return err },
+		"Lock of one of several": func() error { _, err := l.Lock(ctx, "r~1"); return err },
+		"Do of one of several": func() error {
+			return l.Do(ctx, "r~1", func(context.Context, *redlock.Lease) error { return nil })
+		},
 		"nil ctx":      func() error { var none context.Context; _, err := l.Lock(none, "r"); return err },
 		"nil fn":       func() error { return l.Do(t.Context(), "r", nil) },
 		"nil option":   func() error { _, err := l.TryLock(t.Context(), "r", nil); return err },

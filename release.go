@@ -37,7 +37,7 @@ func (g *grant) sendReleases(now instant, end ending) {
 		*r = node.Request{Op: wire.Release, Node: i, Key: &g.keys, Counter: g.nodes[i].counter, Target: g.target, Timeout: g.timeout(), Shared: g.shared, To: g}
 		switch {
 		case end != released && i == g.queueNode:
-			asRest(r, process, end == listens)
+			asRest(r, process, end == listens, g.several)
 		case end == released && (i == g.queueNode || i == present):
 			r.Process = process
 		}
@@ -45,11 +45,12 @@ func (g *grant) sendReleases(now instant, end ending) {
 	}
 }
 
-// asRest makes a request the rest of a process.
-func asRest(r *node.Request, process string, listening bool) {
-	r.Op, r.Process, r.Target = wire.Rest, process, 0
+// asRest makes a request the rest of a process. several is the number of resources if the process wants any
+// of several, otherwise 0.
+func asRest(r *node.Request, process string, listening bool, several int) {
+	r.Op, r.Process, r.Target = wire.Rest, process, int64(several)*wire.PerResource
 	if listening {
-		r.Target = wire.Listens
+		r.Target += wire.Listens
 	}
 }
 
@@ -79,7 +80,7 @@ func (g *grant) releasedLocked(i int, rep node.Reply) {
 	default:
 		p.released, p.unsent = no, err == node.ErrUnsent
 		p.down = g.pool.nodes[i].Standing().Down != nil
-		p.gone = p.gone || err == errGone || err == node.ErrExpired
+		p.gone = p.gone || err == errGone || err == errAdopted || err == node.ErrExpired
 		g.noteLocked(i, wire.Release, err)
 	}
 	g.wake()
@@ -124,13 +125,16 @@ func (g *grant) awaitRelease() error {
 func (g *grant) releaseVerdict(timeUp bool) (err error, decided bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	gone := func(p *nodeKey) bool { return p.released == no && p.err == errGone }
+	adopted := func(p *nodeKey) bool { return p.released == no && p.err == errAdopted }
+	gone := func(p *nodeKey) bool { return adopted(p) || p.released == no && p.err == errGone }
 	free := func(p *nodeKey) bool { return p.released == yes || p.unsent }
 	ready := func(p *nodeKey) bool { return free(p) && !(p.unsent && p.down) }
 	need := g.pool.need
 	switch {
 	case g.countLocked(ready) >= need:
 		return nil, true
+	case g.countLocked(gone) >= need && g.countLocked(adopted) > 0:
+		return notHeld("unlock", g.resource, errLostAdopted), true
 	case g.countLocked(gone) >= need:
 		return notHeld("unlock", g.resource, g.releaseErrorLocked(errGone)), true
 	case !timeUp && g.countLocked(func(p *nodeKey) bool { return p.released == awaited }) > 0:

@@ -85,7 +85,7 @@ func (g *grant) extendedLocked(rd *round, i int, rep node.Reply) (after []func()
 		p.held = false
 		g.forgotLocked(i, rep)
 	case rep.Code == wire.Taken && rd.shared != g.shared: // sent before the lease was downgraded, and overtaken
-	case rep.Code == wire.Taken, rep.Code == wire.TakenAway:
+	case rep.Code == wire.Taken, rep.Code == wire.TakenAway, rep.Code == wire.Adopted:
 		p.held = false
 	case missing, rep.Code == wire.Kept, rep.Code == wire.KeptVoteless:
 		p.held, p.had = true, true
@@ -121,7 +121,11 @@ func (g *grant) extendedLocked(rd *round, i int, rep node.Reply) (after []func()
 
 // lostQuorumLocked returns the cause for the end of a lease when too few nodes have its key.
 func (g *grant) lostQuorumLocked() error {
-	if g.countLocked(func(p *nodeKey) bool { return p.err == errTakenAway }) > 0 {
+	said := func(why error) bool { return g.countLocked(func(p *nodeKey) bool { return p.err == why }) > 0 }
+	switch {
+	case said(errAdopted):
+		return errLostAdopted
+	case said(errTakenAway):
 		return errLostBroken
 	}
 	return errLostQuorum
@@ -147,8 +151,6 @@ func (g *grant) forgotLocked(i int, rep node.Reply) {
 	n := g.pool.nodes[i]
 	switch {
 	case g.cause != nil || g.pool.now() >= g.nodes[i].keepsTo:
-		return
-	case g.adopted: // another process that has the lease may have released it
 		return
 	case n.Standing().Unclear() || g.pool.set.InDoubt():
 		return // a clock is in doubt, so the key may have expired
@@ -202,13 +204,17 @@ func (g *grant) extend(ctx context.Context, le *handle, ttl time.Duration) error
 	timer := time.NewTimer(g.timeout())
 	defer timer.Stop()
 	var reasons []error
-	select {
-	case <-rd.done:
-	case <-over:
-	case <-timer.C:
-		reasons = append(reasons, g.timeoutError())
-	case <-ctx.Done():
-		reasons = append(reasons, reason.OfContext(ctx))
+	for waits := true; waits; {
+		waits = false
+		select {
+		case <-rd.done:
+		case <-over:
+			over, waits = nil, le.stands() // Close ends the context of a lease that it keeps
+		case <-timer.C:
+			reasons = append(reasons, g.timeoutError())
+		case <-ctx.Done():
+			reasons = append(reasons, reason.OfContext(ctx))
+		}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -219,6 +225,13 @@ func (g *grant) extend(ctx context.Context, le *handle, ttl time.Duration) error
 		return notHeld("extend", g.resource, le.over)
 	}
 	return g.roundErrorLocked(rd, reasons...)
+}
+
+// stands reports whether the handle has not ended.
+func (le *handle) stands() bool {
+	le.grant.mu.Lock()
+	defer le.grant.mu.Unlock()
+	return le.over == nil
 }
 
 func (g *grant) beginExtend(le *handle, ttl time.Duration) (rd *round, err error) {
@@ -307,8 +320,8 @@ func (g *grant) check(now instant) (next instant) {
 }
 
 func (g *grant) checkLocked(now instant) (next instant, after []func()) {
-	if g.cause == nil && g.lingersLocked() && now >= g.keepTo {
-		kept, end := g.handles[0], g.keepTo
+	if g.cause == nil && g.lingersLocked() && now >= g.keptToLocked() {
+		kept, end := g.handles[0], g.keptToLocked()
 		// Another caller may have the lease at the next check.
 		return now.Add(time.Millisecond), []func(){func() { g.pool.unlockKept(kept, end) }}
 	}
@@ -336,7 +349,7 @@ func (g *grant) checkLocked(now instant) (next instant, after []func()) {
 func (g *grant) dueLocked() instant {
 	end := g.deadline().Add(-g.leadLocked())
 	if g.lingersLocked() {
-		end = min(end, g.keepTo)
+		end = min(end, g.keptToLocked())
 	}
 	if !g.renews() {
 		return end
@@ -396,13 +409,14 @@ func (g *grant) endLocked(cause error, now instant) (after []func()) {
 			after = append(after, end)
 		}
 	}
-	if errors.Is(cause, ErrLost) && len(g.handles) > 0 { // a lease that is being adopted has no handle yet
+	g.workedLocked()
+	if errors.Is(cause, ErrLost) && len(g.handles) > 0 { // a lease that is extended by its token has no handle
 		if !g.lingersLocked() { // otherwise the work is done
 			g.pool.events.lost(g, cause)
 		}
 		key := g.key()
 		after = append(after, func() { g.pool.lines.Freed(key, g) })
-		if cause == errLostBroken && !g.adopted {
+		if cause == errLostBroken {
 			g.dropAt = now.Add(g.grace + dropLead(g.ttl))
 			after = append(after, func() { g.pool.renewer.update(g) })
 		}

@@ -3,6 +3,7 @@ package redlocktest_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -34,6 +35,17 @@ func (m *mailer) run(ctx context.Context) {
 
 // And its tests:
 
+// start runs a mailer until the end of the test.
+func start(t *testing.T, m *mailer) {
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { m.run(ctx) })
+	t.Cleanup(func() {
+		stop()
+		running.Wait()
+	})
+}
+
 func TestMailerStopsWhenTheLockIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		masters := redlocktest.Start(t, 3)
@@ -63,7 +75,7 @@ func TestASecondMailerTakesOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		second := &mailer{locker: masters.Locker()}
-		go second.run(t.Context())
+		start(t, second)
 
 		time.Sleep(crashed.Validity())
 		if second.sending.Load() {
@@ -124,7 +136,7 @@ func TestNobodySendsWithoutMasters(t *testing.T) {
 		masters.Masters()[0].Restart()
 		masters.Masters()[2].Restart()
 		m := &mailer{locker: locker}
-		go m.run(t.Context())
+		start(t, m)
 		time.Sleep(10 * time.Second)
 		if m.sending.Load() {
 			t.Error("got a mailer that sends, want it to wait for the masters' quarantine")

@@ -49,6 +49,7 @@ var wrong = map[string]func(*rules.Rules){
 	"votelessCount":     func(r *rules.Rules) { r.CountsVoteless = true },
 	"keepsRunID":        func(r *rules.Rules) { r.Run = func(first, _ string) string { return first } },
 	"ignoresSteps":      func(r *rules.Rules) { r.Heeds = func(time.Duration) bool { return false } },
+	"lostIsGone":        func(r *rules.Rules) { r.Arrives = func(bool) bool { return false } },
 	"fewerVotes":        func(r *rules.Rules) { r.Quorum = func(votes int) int { return votes - 1 } },
 }
 

@@ -18,11 +18,17 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// Key names a line of a process. Readers have a line of their own.
+// Key names a line of a process. Readers have a line of their own. Callers that want any of several
+// resources stand in several lines of what names their queue (wire.QueueOf), each with its own place in
+// the queue.
 type Key struct {
 	Resource string
 	Shared   bool
+	Slot     int // from 1, of a line for any of several resources; otherwise 0
 }
+
+// queue names what all lines have in common that stand in one queue for the same.
+func (k Key) queue() Key { return Key{Resource: k.Resource, Shared: k.Shared} }
 
 // Nowhere is the place of a process that is in the queue of no node. Otherwise the place is the
 // index of the node.
@@ -41,6 +47,7 @@ type Line[H comparable, C any] struct {
 	atGrant     int           // how many of them had joined when the holder got the resource
 	contested   bool          // an attempt of the line had failed before the holder got the resource
 	attempts    int           // that the heads have made
+	began       time.Time     // of a line for any of several resources
 
 	Attempts
 
@@ -51,13 +58,15 @@ type Line[H comparable, C any] struct {
 // because the place in the queue belongs to the process.
 type Attempts struct {
 	Why       error // why the last attempt failed; nil if none has
-	Unheard   bool  // the queue node did not answer it
+	Unheard   bool  // the queue node did not answer it, or has not answered a rest for any of several resources yet
 	Failures  int
 	Elsewhere int       // last attempts in a row that the queue node granted and a quorum refused
 	AskAt     time.Time // when to make the next attempt
 	AllUntil  time.Time // until then attempts ask the queue node first
 	IsCalled  bool      // the queue node has called since the last attempt began
 	Released  bool      // the process has just had the resource
+	Number    int       // of the one of several resources to which the queue node has called
+	Polls     bool      // the process cannot be called
 	QueuedAt  int       // the node in whose queue the process is, or Nowhere
 	Outage    bool      // fewer nodes than a quorum were up: no attempt until a quorum is; the head looks at AskAt, and each OutageLook
 }
@@ -69,6 +78,7 @@ type Caller[H comparable, C any] struct {
 	line        *Line[H, C]
 	ahead, next *Caller[H, C]
 	number      int           // in its line, from 1
+	arrival     int           // in the lines of its process, from 1
 	wake        chan struct{} // holds one token, which means: look again; nil until the caller has waited
 	idle        bool          // the caller makes no attempt just now
 	behind      bool          // the caller has waited for another caller's lease
@@ -102,6 +112,7 @@ type Strategy struct {
 	QueueNodeFirst bool // the other nodes are asked when the queue node has granted
 	Patient        bool // other processes are known to wait: a quorum waits for the queue node's answer
 	Number         int  // of the attempt, among those of the line
+	OneOf          int  // the one of several resources to ask for; 0 = any
 }
 
 // Failure is the failure of an attempt, as far as the order depends on it.
@@ -158,7 +169,8 @@ func (l *Line[H, C]) Look(c *Caller[H, C], crowded bool, now time.Time) Advice {
 		return Advice{For: l.policy.OutageLook}
 	case now.Before(l.AskAt) && (l.Outage || !l.IsCalled):
 		return Advice{For: l.AskAt.Sub(now)}
-	case crowded && l.Failures == 0 && !l.IsCalled && l.QueuedAt == Nowhere: // an attempt would be refused
+	case crowded && l.Failures == 0 && !l.IsCalled && l.QueuedAt == Nowhere, // an attempt would be refused
+		l.key.Slot > 0 && !l.IsCalled && !l.Unheard && (l.Failures == 0 || l.Why != nil): // an attempt would not know which to ask for; one is made for the reason
 		return Advice{Step: Rest, How: Strategy{Waits: true, Number: l.attempts}}
 	}
 	l.mayShare = l.joined
@@ -169,14 +181,14 @@ func (l *Line[H, C]) Look(c *Caller[H, C], crowded bool, now time.Time) Advice {
 
 // strategy returns the strategy of the next attempt.
 func (l *Line[H, C]) strategy(crowded bool, now time.Time) Strategy {
-	how := Strategy{Waits: true, Patient: crowded, Number: l.attempts}
+	how := Strategy{Waits: true, Patient: crowded, Number: l.attempts, OneOf: l.Number}
 	switch {
 	case l.IsCalled: // the queue node grants the resource to no other process now
-		how.Patient, l.IsCalled = false, false
+		how.Patient, l.IsCalled = l.key.Slot > 0, false // of several, the queue node may call to another one meanwhile
 	case l.Failures == 0 && (crowded || l.Released): // asking all nodes could overtake the process that is called now
 		how.QueueNodeFirst = true
 		l.AllUntil = now.Add(l.policy.AskAllEvery)
-	case l.Failures > 0 && !l.Unheard && now.Before(l.AllUntil):
+	case l.Failures > 0 && !l.Unheard && (now.Before(l.AllUntil) || l.key.Slot > 0):
 		how.QueueNodeFirst = true
 	default:
 		l.AllUntil = now.Add(l.policy.AskAllEvery)
@@ -194,6 +206,10 @@ func (l *Line[H, C]) Failed(f Failure, pause func(failures int) time.Duration, n
 		l.Elsewhere++
 	} else {
 		l.Elsewhere = 0
+	}
+	l.Polls = !f.Listens
+	if l.key.Slot > 0 { // another one may end before that one
+		f.Word.Left, f.KeysLeft = -1, 0
 	}
 	switch most := l.policy.MostRefused; {
 	case f.Outage:
@@ -214,6 +230,7 @@ func (l *Line[H, C]) Failed(f Failure, pause func(failures int) time.Duration, n
 func (l *Line[H, C]) Rested(queueNode int, listens bool, now time.Time) {
 	l.QueuedAt = queueNode
 	l.Failures++
+	l.Unheard, l.Polls = l.key.Slot > 0, !listens
 	l.AllUntil = now.Add(l.policy.AskAllEvery)
 	if listens {
 		l.AskAt = now.Add(l.policy.RestDelay)
@@ -223,20 +240,31 @@ func (l *Line[H, C]) Rested(queueNode int, listens bool, now time.Time) {
 }
 
 // placed notes how many processes are before this one in the queue. At the end of a key they ask
-// first.
-func (l *Line[H, C]) placed(before int, now time.Time) {
+// first. Of several resources the next end is not known.
+func (l *Line[H, C]) placed(before int, now time.Time) (wake *Caller[H, C]) {
+	if l.key.Slot > 0 {
+		if l.Unheard = false; !l.Polls {
+			l.AskAt = now.Add(l.policy.patience(-1))
+		}
+	}
 	if now.Before(l.AskAt) {
 		l.AskAt = l.AskAt.Add(time.Duration(min(before, l.policy.MostSpread)) * time.Millisecond)
 	}
+	if near := now.Add(l.policy.NearDelay); before > 0 && before <= l.policy.Near && near.Before(l.AskAt) {
+		l.AskAt = near // the process before it may be stopped, and keep its turn
+		return l.first
+	}
+	return nil
 }
 
-// Called notes that the queue node has called the process, and returns the caller to wake. The call
-// may come before the answer to the attempt that joined the queue.
-func (l *Line[H, C]) Called() (wake *Caller[H, C]) {
+// Called notes that the queue node has called the process, to the one of several resources that has
+// the number, and returns the caller to wake. The call may come before the answer to the attempt that
+// joined the queue.
+func (l *Line[H, C]) Called(number int) (wake *Caller[H, C]) {
 	if l.first == nil || l.Has() {
 		return nil
 	}
-	l.IsCalled = true
+	l.IsCalled, l.Number = true, number
 	return l.first
 }
 
@@ -318,16 +346,20 @@ type Offer[C any] struct {
 // Heir returns the caller that can take over the lease of a holder: it waits at the head of the
 // line. It returns nil if there is no such caller.
 func (l *Line[H, C]) Heir(h H) *Caller[H, C] {
-	if c := l.first; c != nil && l.holder == h && c.idle {
+	if c := l.first; c != nil && c.idle && (l.holder == h || l.key.Slot > 0) {
 		return c
 	}
 	return nil
 }
 
 // HandedOver notes that the lease of the holder was handed over to the heir, which leaves the line.
-// leaves and queuedAt are as in Held.
+// leaves and queuedAt are as in Held, or as in Admit if there are several resources.
 func (l *Line[H, C]) HandedOver(heir *Caller[H, C], leaves int) (queuedAt int, wake *Caller[H, C]) {
 	heir.served = true
+	if l.key.Slot > 0 {
+		_, queuedAt, wake = l.Admit(heir, Nowhere, func(*C) bool { return false })
+		return queuedAt, wake
+	}
 	return l.Held(l.holder, heir, leaves)
 }
 

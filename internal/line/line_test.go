@@ -405,17 +405,17 @@ func TestCall(t *testing.T) {
 	soon := pause(time.Minute)
 	t.Run("without a caller", func(t *testing.T) {
 		turns := newTurns()
-		turns.Call(Key{Resource: "r"})
+		turns.Call(Key{Resource: "r"}, 0)
 		if len(turns.lines) != 0 {
 			t.Errorf("lines: got %d, want none", len(turns.lines))
 		}
 		g := &holder{}
 		turns.held(g, nil)
-		turns.Call(Key{Resource: "r"})
+		turns.Call(Key{Resource: "r"}, 0)
 		c := turns.stand("r")
 		wantAdvice(t, "a caller", turns.Look(c), park)
-		turns.Call(Key{Resource: "r"})
-		turns.Call(Key{Resource: "other"})
+		turns.Call(Key{Resource: "r"}, 0)
+		turns.Call(Key{Resource: "other"}, 0)
 		if told(c) {
 			t.Error("where the process has the resource: got a caller told, want it to wait")
 		}
@@ -429,8 +429,8 @@ func TestCall(t *testing.T) {
 			turns.Look(line[1])
 			turns.Failed(line[0], refusedBy(-1), soon)
 			turns.Look(line[0])
-			turns.Call(Key{Resource: "r"})
-			turns.Call(Key{Resource: "r"})
+			turns.Call(Key{Resource: "r"}, 0)
+			turns.Call(Key{Resource: "r"}, 0)
 			if !told(line[0]) || told(line[0]) || told(line[1]) {
 				t.Error("want the head told, once, and none else")
 			}
@@ -446,7 +446,7 @@ func TestCall(t *testing.T) {
 			turns := newTurns()
 			c := turns.stand("r")
 			wantAdvice(t, "the head", turns.Look(c), askAll)
-			turns.Call(Key{Resource: "r"})
+			turns.Call(Key{Resource: "r"}, 0)
 			turns.Failed(c, refusedBy(-1), soon)
 			wantAdvice(t, "the head after it", turns.Look(c), answered)
 		})
@@ -457,12 +457,12 @@ func TestCall(t *testing.T) {
 			line := joinAll(turns, "r", 2)
 			turns.Failed(line[0], refusedBy(-1), soon)
 			turns.Queued(Key{Resource: "r"}, 3)
-			turns.Call(Key{Resource: "r"})
+			turns.Call(Key{Resource: "r"}, 0)
 			if _, queuedAt := turns.Leave(line[0]); queuedAt != -1 {
 				t.Errorf("got that the process leaves the queue of node %d, want it to stay", queuedAt)
 			}
 			wantAdvice(t, "the next", turns.Look(line[1]), answered)
-			turns.Call(Key{Resource: "r"})
+			turns.Call(Key{Resource: "r"}, 0)
 			if _, queuedAt := turns.Leave(line[1]); queuedAt != 3 {
 				t.Errorf("when the last has left: got %d, want the queue of node 3 left", queuedAt)
 			}
@@ -474,7 +474,7 @@ func TestCall(t *testing.T) {
 			turns := newTurns()
 			line := joinAll(turns, "r", 2)
 			turns.Failed(line[0], refusedBy(-1), soon)
-			turns.Call(Key{Resource: "r"})
+			turns.Call(Key{Resource: "r"}, 0)
 			wantAdvice(t, "the head", turns.Look(line[0]), answered)
 			turns.Leave(line[0])
 			wantAdvice(t, "the next", turns.Look(line[1]), askAll) // and it does not wait for another call
@@ -485,7 +485,7 @@ func TestCall(t *testing.T) {
 			turns := newTurns()
 			line := joinAll(turns, "r", 2)
 			turns.Look(line[0])
-			turns.Call(Key{Resource: "r"})
+			turns.Call(Key{Resource: "r"}, 0)
 			g := &holder{}
 			turns.held(g, line[0])
 			turns.freed(g)
@@ -507,7 +507,7 @@ func TestOutage(t *testing.T) {
 		out.Outage = true
 		turns.Failed(c, out, pause(time.Millisecond))
 		wantAdvice(t, "after a failure", turns.Look(c), Advice{For: DefaultPolicy.QueuedDelay})
-		turns.Call(Key{Resource: "r"})
+		turns.Call(Key{Resource: "r"}, 0)
 		wantAdvice(t, "called", turns.Look(c), Advice{For: DefaultPolicy.QueuedDelay})
 		time.Sleep(DefaultPolicy.QueuedDelay - 1)
 		wantAdvice(t, "just before the end of the pause", turns.Look(c), Advice{For: 1})
@@ -515,7 +515,7 @@ func TestOutage(t *testing.T) {
 		look := Advice{For: DefaultPolicy.OutageLook}
 		wantAdvice(t, "at the end of the pause", turns.Look(c), look)
 		time.Sleep(time.Hour)
-		turns.Call(Key{Resource: "r"})
+		turns.Call(Key{Resource: "r"}, 0)
 		wantAdvice(t, "an hour later, called", turns.Look(c), look)
 		turns.Changed(true, func(string) int { return Nowhere })
 		wantAdvice(t, "after a change", turns.Look(c), answered)
@@ -635,7 +635,7 @@ func TestApproach(t *testing.T) {
 				time.Sleep(300 * time.Millisecond)
 				wantAdvice(t, "behind a key of another library", turns.Look(c), want)
 			}
-			turns.Call(Key{Resource: "r"})
+			turns.Call(Key{Resource: "r"}, 0)
 			wantAdvice(t, "called", turns.Look(c), answered)
 		})
 	})
@@ -656,7 +656,7 @@ func TestApproach(t *testing.T) {
 			turns.Failed(c, deaf(refusedBy(-1)), now)
 			wait.How.QueueNodeFirst = true
 			wantAdvice(t, "refused", turns.Look(c), wait)
-			turns.Call(Key{Resource: "r"})
+			turns.Call(Key{Resource: "r"}, 0)
 			wantAdvice(t, "called", turns.Look(c), answered) // which is patience enough
 			turns.Failed(c, failedWith(wire.Word{}), now)
 			time.Sleep(time.Second)
@@ -727,7 +727,7 @@ func TestRest(t *testing.T) {
 	t.Run("the reply comes after a further attempt", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			turns, c := rested(t, true)
-			turns.Call(line)
+			turns.Call(line, 0)
 			wantAdvice(t, "called", turns.Look(c), answered)
 			turns.Failed(c, refusedBy(-1), pause(time.Minute))
 			turns.Hear(line, wire.Word{Joined: true, Turn: true}, 0, 0) // the turn that it had
@@ -741,7 +741,7 @@ func TestRest(t *testing.T) {
 	t.Run("the reply comes late", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			turns, c := rested(t, true)
-			turns.Call(line)
+			turns.Call(line, 0)
 			wantAdvice(t, "called", turns.Look(c), answered)
 			turns.placed(3, false) // and means nothing to an attempt under way
 			turns.Failed(c, refusedBy(-1), pause(time.Minute))

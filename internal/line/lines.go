@@ -11,10 +11,12 @@ import (
 type Lines[H comparable, C any] struct {
 	policy *Policy
 
-	mu     lockorder.Mutex[lockorder.Lines]
-	lines  map[Key]*Line[H, C] // guarded by mu, as each line is; the lines with a holder or a caller
-	known  memories            // guarded by mu
-	inLine int                 // guarded by mu; callers in all lines
+	mu      lockorder.Mutex[lockorder.Lines]
+	lines   map[Key]*Line[H, C]       // guarded by mu, as each line is; the lines with a holder or a caller
+	several map[string]*several[H, C] // guarded by mu; by what names the queue of several resources
+	known   memories                  // guarded by mu
+	inLine  int                       // guarded by mu; callers in all lines
+	joined  int                       // guarded by mu; callers that have joined a line
 }
 
 // New returns the lines of a process. emptyPrefix says that the process may share every key with
@@ -48,8 +50,11 @@ func (t *Lines[H, C]) lineLocked(key Key) *Line[H, C] {
 
 // tidyLocked deletes a line without a holder and callers.
 func (t *Lines[H, C]) tidyLocked(l *Line[H, C]) {
-	if l.first == nil && !l.Has() {
+	if l.first == nil && !l.Has() && t.lines[l.key] == l {
 		delete(t.lines, l.key)
+		if l.key.Slot > 0 {
+			t.tidySeveralLocked(l)
+		}
 	}
 }
 
@@ -57,6 +62,10 @@ func (t *Lines[H, C]) tidyLocked(l *Line[H, C]) {
 func (t *Lines[H, C]) Join(key Key, call C) *Caller[H, C] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.joinLocked(key, call)
+}
+
+func (t *Lines[H, C]) joinLocked(key Key, call C) *Caller[H, C] {
 	l := t.lineLocked(key)
 	c := &l.lone
 	if c.line != nil {
@@ -65,6 +74,8 @@ func (t *Lines[H, C]) Join(key Key, call C) *Caller[H, C] {
 	c.Call = call
 	l.Join(c)
 	t.inLine++
+	t.joined++
+	c.arrival = t.joined
 	return c
 }
 
@@ -74,13 +85,13 @@ func (t *Lines[H, C]) Look(c *Caller[H, C]) (next Advice) {
 	defer t.mu.Unlock()
 	now := time.Now()
 	if l := c.line; !c.served && l.first == c && !l.Has() {
-		next.For = t.known.pause(l.key.Resource, now)
+		next.For = max(t.known.pause(l.key.Resource, now), t.several[l.key.Resource].pause(l, now))
 		c.idle = true
 	}
 	if next.For == 0 {
-		next = c.line.Look(c, t.known.crowded(c.line.key, now), now)
+		next = c.line.Look(c, t.known.crowded(c.line.key.queue(), now), now)
 	}
-	if next.Step == Wait || next.Step == Rest || next.How.QueueNodeFirst {
+	if next.Step == Wait || next.Step == Rest || next.How.QueueNodeFirst && c.line.key.Slot == 0 { // a call may be to another one of several
 		if c.wake == nil {
 			c.wake = make(chan struct{}, 1)
 		}
@@ -112,6 +123,13 @@ func (t *Lines[H, C]) Rested(c *Caller[H, C], queueNode int, listens bool) {
 	c.line.Rested(queueNode, listens, time.Now())
 }
 
+// Served reports whether a lease has been handed over to a caller, which has left its line.
+func (t *Lines[H, C]) Served(c *Caller[H, C]) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return c.served
+}
+
 // Hear takes the word of a queue node, whenever it comes. That other processes wait is remembered
 // for a TTL, or until a release counts none. A grant that counts none means little: the holder
 // before may be about to come back. The reply to a rest is out of date once the line has made a
@@ -123,13 +141,16 @@ func (t *Lines[H, C]) Hear(key Key, w wire.Word, ttl time.Duration, attempt int)
 	switch {
 	case w.Heard:
 		others := w.Others
+		if !w.Ended { // a release names the process
+			others -= t.several[key.Resource].queued(key)
+		}
 		if l := t.lines[Key{Resource: key.Resource}]; w.Ended && l != nil && l.Has() { // this process is the holder
 			others--
 		}
 		if others > 0 {
-			t.known.crowd(key, ttl, time.Now())
+			t.known.crowd(key.queue(), ttl, time.Now())
 		} else if w.Ended {
-			delete(t.known.crowds, key)
+			delete(t.known.crowds, key.queue())
 		}
 		if w.Foreign {
 			t.known.meet(key.Resource, time.Now())
@@ -138,9 +159,9 @@ func (t *Lines[H, C]) Hear(key Key, w wire.Word, ttl time.Duration, attempt int)
 		if l := t.lines[key]; l == nil || l.attempts != attempt {
 			return
 		} else if w.Turn {
-			l.Called().Poke()
+			l.Called(w.Number).Poke()
 		} else {
-			l.placed(w.Before, time.Now())
+			l.placed(w.Before, time.Now()).Poke()
 		}
 	}
 }
@@ -153,12 +174,13 @@ func (t *Lines[H, C]) IsCalled(c *Caller[H, C]) bool {
 	return c.line.IsCalled
 }
 
-// Call wakes the head of a line after the queue node has called the process.
-func (t *Lines[H, C]) Call(key Key) {
+// Call wakes the head of a line after the queue node has called the process, to the one of several
+// resources that has the number.
+func (t *Lines[H, C]) Call(key Key, number int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if l := t.lines[key]; l != nil {
-		l.Called().Poke()
+		l.Called(number).Poke()
 	}
 }
 
@@ -206,20 +228,25 @@ func (t *Lines[H, C]) HandOver(key Key, h H, leaves int, take func(Offer[C]) boo
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := t.lines[key]
+	if any := t.several[key.Resource]; any != nil {
+		l = any.firstHeir(h)
+	}
 	if l == nil {
 		return nil, Nowhere
 	}
 	if heir = l.Heir(h); heir == nil {
 		return nil, Nowhere
 	}
+	key = l.key
 	readers := t.lines[Key{Resource: key.Resource, Shared: true}]
-	contested := l.contested || readers != nil && readers.first != nil || t.known.crowded(key, time.Now())
+	contested := l.contested || readers != nil && readers.first != nil || t.known.crowded(key.queue(), time.Now())
 	if !take(Offer[C]{Call: &heir.Call, Waited: heir.number <= l.atGrant, Contested: contested}) {
 		return nil, Nowhere
 	}
 	queuedAt, wake := l.HandedOver(heir, leaves)
 	wake.Poke()
 	t.inLine--
+	t.tidyLocked(l)
 	return heir, queuedAt
 }
 
@@ -228,6 +255,7 @@ func (t *Lines[H, C]) HandOver(key Key, h H, leaves int, take func(Offer[C]) boo
 func (t *Lines[H, C]) Freed(key Key, h H) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.freedSeveralLocked(key, h)
 	if l := t.lines[key]; l != nil && !key.Shared {
 		t.known.freed(key.Resource, time.Now())
 		l.Freed(h).Poke()
@@ -293,7 +321,7 @@ func (t *Lines[H, C]) Waits(key Key, n int) bool {
 func (t *Lines[H, C]) Crowded(key Key) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.known.crowded(key, time.Now())
+	return t.known.crowded(key.queue(), time.Now())
 }
 
 // Standing is what a caller has waited for so far.
@@ -311,7 +339,7 @@ func (t *Lines[H, C]) Standing(c *Caller[H, C]) Standing {
 	return Standing{Why: l.Why, Behind: l.Why == nil && c.behind, Queued: l.QueuedAt != Nowhere}
 }
 
-// WhyNot returns why the last attempt for a resource failed, or nil. held reports whether the
+// WhyNot returns why the last attempt for a resource, or for any of several of that name, failed, or nil. held reports whether the
 // process has the resource.
 func (t *Lines[H, C]) WhyNot(resource string) (held bool, why error) {
 	t.mu.Lock()
@@ -320,6 +348,13 @@ func (t *Lines[H, C]) WhyNot(resource string) (held bool, why error) {
 		l := t.lines[Key{Resource: resource, Shared: shared}]
 		if l != nil && (l.Has() || l.Why != nil) {
 			return l.Has(), l.Why
+		}
+	}
+	if s := t.several[resource+wire.OneOf]; s != nil {
+		for _, l := range s.lines {
+			if l.Why != nil {
+				return false, l.Why
+			}
 		}
 	}
 	return false, nil

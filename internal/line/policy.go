@@ -11,28 +11,36 @@ import (
 //
 // Source: ALGORITHM section 10, "How a process waits".
 type Policy struct {
-	FirstDelay  time.Duration // largest pause before the second attempt
-	MostDelay   time.Duration // largest pause between attempts
-	QueuedDelay time.Duration // largest pause of a process in the queue
-	OutageLook  time.Duration // how often a caller that waits for a quorum of nodes looks, for the log
-	RestDelay   time.Duration // pause of a process that has joined the queue without an attempt
-	MostSpread  int           // a process waits for 1 ms for each process before it, but for no more than so many
-	AskAllEvery time.Duration // how often a process that keeps asking the queue node asks all nodes
-	RoomDelay   time.Duration // usual pause of a process that may keep a holder's renewals from the queue node
-	MostRefused int           // attempts in a row that may do so before the process pauses for RoomDelay
+	FirstDelay    time.Duration // largest pause before the second attempt
+	MostDelay     time.Duration // largest pause between attempts
+	DeniedDelay   time.Duration // largest pause between attempts that a quorum answers with errors
+	QueuedDelay   time.Duration // largest pause of a process in the queue
+	OutageLook    time.Duration // how often a caller that waits for a quorum of nodes looks, for the log
+	HandOverDelay time.Duration // how long a process that has some of several resources waits for a lease that is handed over, before it joins their queue
+	RestDelay     time.Duration // pause of a process that has joined the queue without an attempt
+	Near          int           // so many processes before a process in the queue may be stopped:
+	NearDelay     time.Duration // it asks again after that
+	MostSpread    int           // a process waits for 1 ms for each process before it, but for no more than so many
+	AskAllEvery   time.Duration // how often a process that keeps asking the queue node asks all nodes
+	RoomDelay     time.Duration // usual pause of a process that may keep a holder's renewals from the queue node
+	MostRefused   int           // attempts in a row that may do so before the process pauses for RoomDelay
 }
 
 // DefaultPolicy is the policy of a Locker.
 var DefaultPolicy = Policy{
-	FirstDelay:  2 * time.Millisecond,
-	MostDelay:   100 * time.Millisecond,
-	QueuedDelay: time.Second,
-	OutageLook:  10 * time.Second,
-	RestDelay:   250 * time.Millisecond,
-	MostSpread:  100,
-	AskAllEvery: 700 * time.Millisecond,
-	RoomDelay:   160 * time.Millisecond,
-	MostRefused: 2,
+	FirstDelay:    2 * time.Millisecond,
+	MostDelay:     100 * time.Millisecond,
+	DeniedDelay:   450 * time.Millisecond,
+	QueuedDelay:   time.Second,
+	OutageLook:    10 * time.Second,
+	HandOverDelay: 1 * time.Millisecond,
+	RestDelay:     250 * time.Millisecond,
+	Near:          3,
+	NearDelay:     300 * time.Millisecond,
+	MostSpread:    100,
+	AskAllEvery:   700 * time.Millisecond,
+	RoomDelay:     160 * time.Millisecond,
+	MostRefused:   2,
 }
 
 // RetryDelay returns the pause after the given number of failed attempts: a random part of a limit
@@ -43,6 +51,17 @@ func (p *Policy) RetryDelay(failed int) time.Duration {
 		limit = min(p.FirstDelay<<max(failed-1, 0), p.MostDelay)
 	}
 	return rand.N(limit) + time.Microsecond
+}
+
+// DeniedPause returns the pause after the given number of failed attempts, if a quorum of the nodes
+// answered the last one with errors: it doubles, and after a second there are two or three attempts a
+// second.
+func (p *Policy) DeniedPause(failed int) time.Duration {
+	limit := p.DeniedDelay
+	if failed < 16 {
+		limit = min(p.FirstDelay<<max(failed-1, 0), p.DeniedDelay)
+	}
+	return limit - rand.N(limit/10+1)
 }
 
 // patience returns how long a process in the queue waits for its turn, before it asks again:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -109,9 +110,24 @@ func (b *Book) lookLocked(granted string) {
 	}
 }
 
+// BookRules are the rules by which a Book is checked: a key of no lease may be left for two master
+// timeouts, if the test has noted when the faults healed.
+var BookRules = history.Rules{Settled: 2 * MasterTimeout}
+
+// LookAt notes the lock keys of a resource on all nodes, at a moment without faults.
+func (b *Book) LookAt(bubble *Bubble, resource string) {
+	now := time.Duration(time.Now().UnixNano())
+	var round []history.Look
+	for i, n := range bubble.Nodes {
+		id, _, _ := strings.Cut(n.Value(resource), "|")
+		round = append(round, history.Look{Node: i, At: now, Done: now, Up: true, Run: n.RunID(), Keys: map[string]history.Key{resource: {ID: id}}})
+	}
+	b.Rounds = append(b.Rounds, round)
+}
+
 // Problems returns all problems. The run must be over.
 func (b *Book) Problems() (list []string) {
-	for _, v := range b.Check(history.Rules{}) {
+	for _, v := range b.Check(BookRules) {
 		list = append(list, v.String())
 	}
 	return append(list, b.late...)

@@ -4,29 +4,35 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"io"
 	"net"
-	"sync/atomic"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/d0720281/redlock/internal/clock"
 	"github.com/d0720281/redlock/internal/clockwatch"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/resp"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// This file makes a node's connections, one after the other. The client library dials,
-// authenticates and selects the database. After that the node writes and reads by itself.
+// This file makes a node's connections, one after the other. The dialer is that of the options or of
+// the client library. The node then writes and reads by itself, because the client library would
+// log failures, repeat commands, and lose what a server says before it closes.
 
 // link is one connection.
 type link struct {
-	conn   net.Conn
-	client *redis.Client // whose one connection conn is
-	sticky *redis.Conn
-	in     *resp.Reader
-	out    []byte // scratch space of what is written
+	conn  net.Conn
+	in    *resp.Reader
+	out   []byte // scratch space of what is written
+	login credentials
 
 	server string                // identity of the server at the other end, "" if that is not known
 	knows  map[*wire.Script]bool // which scripts the server has run
@@ -36,11 +42,7 @@ type link struct {
 	armed  clock.Instant         // when the reader looks at the time; never if it does not
 }
 
-func (l *link) close() {
-	_ = l.conn.Close() // errors do not matter: the connection is given up
-	_ = l.sticky.Close()
-	_ = l.client.Close()
-}
+func (l *link) close() { _ = l.conn.Close() } // an error does not matter: the connection is given up
 
 // appendScript appends the call of a script: by its source the first time, and by its hash after
 // that.
@@ -57,24 +59,28 @@ func (l *link) appendScript(b []byte, s *wire.Script) []byte {
 //
 // Source: ALGORITHM section 8, "Client side".
 func (n *Node) connect(out *outcomes) {
-	ctx, cancel := context.WithTimeout(n.set.quit, n.opt.DialTimeout)
-	defer cancel()
-	l, err := n.open(ctx)
+	var l *link
+	login, err := within(n, n.credentials)
 	if err == nil {
-		err = n.greet(ctx, l, out)
-		if err != nil {
-			l.close()
+		n.sent.Store(&login.password)
+		l, err = within(n, func(ctx context.Context) (*link, error) { return n.open(ctx, login, out) })
+		if err = nodeFailure(hinted(err)); IsTimeout(err) {
+			err = ErrNoConnection // which of its steps took too long makes no difference
 		}
 	}
-	if IsTimeout(err) {
-		err = ErrNoConnection // which of its steps took too long makes no difference
-	}
+	err = n.printable(err)
 	now := n.now()
 	n.mu.Lock()
 	if err != nil {
+		if s := n.provider.stream; s != nil && errors.Is(err, reason.Permission) {
+			s.renew.Store(true)
+		}
 		n.goDownLocked(err, now, out)
 	} else {
 		n.link = l
+		if s := n.provider.stream; s != nil {
+			s.renewLocked()
+		}
 		n.comeUpLocked(now, out)
 		n.set.running.Go(func() error { n.read(l); return nil })
 	}
@@ -82,53 +88,163 @@ func (n *Node) connect(out *outcomes) {
 	out.tell(n, n.now())
 }
 
-// open dials, and lets the client library do the handshake. The library does not dial, because it
-// would log each failure and go on dialling.
-func (n *Node) open(ctx context.Context) (*link, error) {
+// within calls a step of connecting, which ends after the time for dialling, or with the Set.
+func within[T any](n *Node, step func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(n.set.quit, n.opt.DialTimeout)
+	defer cancel()
+	return step(ctx)
+}
+
+// open dials, logs in and greets.
+func (n *Node) open(ctx context.Context, login credentials, out *outcomes) (*link, error) {
 	conn, err := dialWithin(ctx, &n.opt)
 	if err != nil {
 		n.set.ids.lost(n.index)
 		return nil, err
 	}
-	opt := n.opt
-	opt.Dialer = DialOnce(resp.Bound(conn))
-	client := redis.NewClient(&opt)
-	sticky := client.Conn()
-	// TIME goes first because on a new connection the errors of the handshake are its own.
-	if err := sticky.Time(ctx).Err(); err != nil {
-		_ = sticky.Close()
-		_ = client.Close()
-		_ = conn.Close()
-		return nil, nodeFailure(err)
-	}
-	now := n.now()
 	l := &link{
-		conn: conn, client: client, sticky: sticky,
-		knows: make(map[*wire.Script]bool), fresh: true, heard: now, joined: clock.Start, armed: clock.Never,
+		conn: conn, login: login,
+		knows: make(map[*wire.Script]bool), fresh: true, joined: clock.Start, armed: clock.Never,
 	}
 	l.in = resp.NewReader(arrivals{n, l})
+	l.in.Hide = n.withoutPassword
+	err = logIn(ctx, conn, l.in, login, &n.opt, n.conf.Timeout)
+	if err == nil {
+		l.heard = n.now()
+		err = n.greet(ctx, l, out)
+	}
+	if err != nil {
+		l.close()
+		return nil, err
+	}
 	return l, nil
+}
+
+// logIn authenticates a new connection, selects the database and names the connection. The last
+// command is needed by every connection, so that each server has something to answer.
+func logIn(ctx context.Context, conn net.Conn, in *resp.Reader, login credentials, o *redis.Options, timeout time.Duration) error {
+	var b []byte
+	var names []string
+	if login != (credentials{}) {
+		b, names = login.append(b), append(names, "AUTH")
+	}
+	if o.DB != 0 {
+		b, names = appendWords(b, "select", strconv.Itoa(o.DB)), append(names, "SELECT")
+	}
+	if o.ClientName != "" {
+		b, names = appendWords(b, "client", "setname", o.ClientName), append(names, "CLIENT SETNAME")
+	}
+	b, names = appendWords(b, "time"), append(names, "TIME")
+	_, err := converse(ctx, conn, in, timeout, b, names, func(name string, reply any) error {
+		refused, ok := reply.(resp.Error)
+		switch {
+		case !ok, name == "AUTH" && authRefused(refused) == nil:
+			return nil
+		case name == "AUTH" && lasting(refused) != nil: // in whatever words
+			return &Marked{reason.Permission, firstSentence(refused)}
+		}
+		return firstSentence(refused)
+	})
+	return err
+}
+
+// firstSentence cuts the advice that a server in protected mode gives: 900 bytes.
+func firstSentence(err resp.Error) resp.Error {
+	if first, _, long := strings.Cut(string(err), ". "); long {
+		return resp.Error(first)
+	}
+	return err
+}
+
+func appendWords(b []byte, words ...string) []byte {
+	b = resp.AppendCommand(b, len(words))
+	for _, w := range words {
+		b = resp.AppendString(b, w)
+	}
+	return b
+}
+
+// converse sends commands on a connection that nothing else uses, and returns the replies. accept
+// returns an error for a reply behind which no other is awaited.
+func converse(ctx context.Context, conn net.Conn, in *resp.Reader, timeout time.Duration, b []byte, names []string, accept func(name string, reply any) error) ([]any, error) {
+	deadline := time.Now().Add(timeout)
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
+	if err := conn.SetDeadline(deadline); err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.SetDeadline(time.Time{}) }() // fails on a connection that is closed
+	_, unsent := conn.Write(b)
+	replies := make([]any, 0, len(names))
+	for _, name := range names {
+		// If the write failed, too: a server that closes at once may have said why.
+		reply, err := in.Value()
+		switch {
+		case err == nil:
+			err = accept(name, reply)
+		case unsent != nil && IsTimeout(err):
+			err = hungUp(name, unsent)
+		default:
+			err = hungUp(name, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		replies = append(replies, reply)
+	}
+	return replies, nil
+}
+
+// HangUp is the error of a server that ends a new connection instead of answering.
+type HangUp struct {
+	What string // it did not answer: a command, or the TLS handshake
+	Err  error
+}
+
+func (e *HangUp) Error() string {
+	how := e.Err
+	if code := syscall.Errno(0); errors.As(e.Err, &code) {
+		how = code // without the ports, which differ each time
+	}
+	return fmt.Sprintf("the server closed the new connection at %s: %v", e.What, how)
+}
+func (e *HangUp) Unwrap() error { return e.Err }
+
+// hungUp returns an error of a new connection as a HangUp, if it is one.
+func hungUp(what string, err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+		return &HangUp{what, err}
+	}
+	return err
 }
 
 // greet asks the server at the other end of a connection for its identity.
 func (n *Node) greet(ctx context.Context, l *link, out *outcomes) error {
-	reply, _, _, err := n.exchangeAlone(ctx, l, infoTask())
+	told, _, _, err := n.exchangeAlone(ctx, l, "INFO", infoTask())
 	if err != nil {
 		return err
 	}
 	a := &Audit{MarkerErr: ErrGuardOff}
-	if a.Info, a.InfoErr, err = readInfo(reply); err != nil {
+	if a.Info, a.InfoErr, err = readInfo(told); err != nil {
 		return err
 	}
 	if err := a.Info.usable(); err != nil {
 		return err
 	}
+	probed, _, _, err := n.exchangeAlone(ctx, l, "EVAL", n.probeTask())
+	if err != nil {
+		return err
+	}
+	if a.Lacks, err = readProbe(probed); err != nil {
+		return err
+	}
 	if n.conf.Trusted {
-		reply, _, _, err := n.exchangeAlone(ctx, l, diskTask())
+		told, _, _, err := n.exchangeAlone(ctx, l, "CONFIG GET", diskTask())
 		if err != nil {
 			return err
 		}
-		a.Info.Disk = readDisk(reply)
+		a.Info.Disk = readDisk(told[0])
 	}
 	if err := n.set.ids.enroll(n.index, a.Info.RunID); err != nil {
 		return err
@@ -138,12 +254,12 @@ func (n *Node) greet(ctx context.Context, l *link, out *outcomes) error {
 	n.mu.Unlock()
 	began := n.now()
 	if n.guard.on {
-		reply, sent, received, err := n.exchangeAlone(ctx, l, n.markerTask(wire.Look, Marker{}))
+		told, sent, received, err := n.exchangeAlone(ctx, l, "EVAL", n.markerTask(wire.Look, Marker{}))
 		if err != nil {
 			return err
 		}
 		n.mu.Lock()
-		a.Marker, a.MarkerErr = n.readMarker(reply, sent, received, out)
+		a.Marker, a.MarkerErr = n.readMarker(told[0], sent, received, out)
 		n.mu.Unlock()
 		if a.MarkerErr == ErrStale {
 			return ErrStale
@@ -151,11 +267,11 @@ func (n *Node) greet(ctx context.Context, l *link, out *outcomes) error {
 	}
 	a.RoundTrip = n.now().Sub(began)
 	if a.MarkerErr != nil { // without the marker's reply, the node's clock is still needed
-		reply, sent, received, err := n.exchangeAlone(ctx, l, n.sampleTask())
+		told, sent, received, err := n.exchangeAlone(ctx, l, "TIME", n.sampleTask())
 		if err != nil {
 			return err
 		}
-		micros, err := readTime(reply)
+		micros, err := readTime(told[0])
 		if err != nil {
 			return err
 		}
@@ -176,12 +292,6 @@ func (n *Node) audited(a *Audit, out *outcomes) {
 	a.Void = n.standing.Load().Void(n.now(), false)
 	before := n.audit.Swap(a)
 	out.after(func() { n.conf.Events.Audited(n, before, a) })
-}
-
-func infoTask() *task {
-	return &task{replies: 1, write: func(_ *Node, _ *link, _ int64, b []byte) []byte {
-		return resp.AppendString(resp.AppendCommand(b, 1), "INFO")
-	}}
 }
 
 // readTime reads the reply of TIME, in microseconds.
@@ -212,24 +322,12 @@ func readTime(reply any) (micros int64, err error) {
 	return micros, nil
 }
 
-// exchangeAlone runs a task with one reply on a connection that nothing else uses yet.
-func (n *Node) exchangeAlone(ctx context.Context, l *link, t *task) (reply any, sent clockwatch.Moment, received clock.Instant, err error) {
-	deadline := time.Now().Add(n.conf.Timeout)
-	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
-		deadline = d
-	}
-	if err := l.conn.SetDeadline(deadline); err != nil {
-		return nil, sent, 0, err
-	}
-	defer func() { _ = l.conn.SetDeadline(time.Time{}) }() // as above
-	now := n.now()
-	sent = n.set.watch.Moment(now)
-	median := n.set.watch.Median(sent)
-	if _, err := l.conn.Write(t.write(n, l, median, nil)); err != nil {
-		return nil, sent, 0, err
-	}
-	reply, err = l.in.Value()
-	return reply, sent, n.now(), err
+// exchangeAlone runs a task on a connection that nothing else uses yet. name is that of its command.
+func (n *Node) exchangeAlone(ctx context.Context, l *link, name string, t *task) (replies []any, sent clockwatch.Moment, received clock.Instant, err error) {
+	sent = n.set.watch.Moment(n.now())
+	b := t.write(n, l, n.set.watch.Median(sent), nil)
+	replies, err = converse(ctx, l.conn, l.in, n.conf.Timeout, b, slices.Repeat([]string{name}, t.replies), func(string, any) error { return nil })
+	return replies, sent, n.now(), err
 }
 
 // identifyLocked remembers which server the node is connected to. If it is another server than
@@ -241,7 +339,9 @@ func (n *Node) identifyLocked(l *link, info Info) {
 		run = wire.UnknownRun
 	}
 	if n.guard.run != "" {
-		run = n.conf.Rules.Run(n.guard.run, run)
+		if run = n.conf.Rules.Run(n.guard.run, run); run != n.guard.run {
+			n.former = n.heard
+		}
 	}
 	if run != n.guard.run && !(n.conf.Trusted && n.guard.run != "") { // or what was trusted is that clock, too
 		n.suspect = false
@@ -257,88 +357,35 @@ func (n *Node) identifyLocked(l *link, info Info) {
 // dialWithin dials until ctx ends. A dialer that does not return then is left behind: that of a
 // go-redis client with TLS does not.
 func dialWithin(ctx context.Context, o *redis.Options) (net.Conn, error) {
-	type result struct {
-		conn net.Conn
-		err  error
-	}
-	dialed := make(chan result, 1)
-	go func() {
-		conn, err := Dialer(o)(ctx, o.Network, o.Addr)
-		if err == nil && conn == nil {
-			err = errors.New("the dialer returned no connection")
-		}
-		dialed <- result{conn, err}
-	}()
-	select {
-	case r := <-dialed:
-		return r.conn, r.err
-	case <-ctx.Done():
-	}
-	select {
-	case r := <-dialed:
-		return r.conn, r.err
-	case <-time.After(lateDial):
-	}
-	go func() {
-		if r := <-dialed; r.conn != nil {
-			_ = r.conn.Close()
-		}
-	}()
-	return nil, context.Cause(ctx)
-}
-
-// lateDial is how long a dialer may take to return after its context has ended.
-const lateDial = 100 * time.Millisecond
-
-// Dialer returns the caller's dialer, or a dialer that returns when its context ends, with TLS,
-// too.
-func Dialer(o *redis.Options) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	switch {
-	case o.Dialer != nil:
-		return o.Dialer
-	case o.TLSConfig != nil:
-		return (&tls.Dialer{Config: o.TLSConfig}).DialContext
-	}
-	return redis.NewDialer(o)
-}
-
-// DialOnce returns a dialer that returns conn once, and after that only dead connections: the
-// client library must not connect again unnoticed.
-func DialOnce(conn net.Conn) func(context.Context, string, string) (net.Conn, error) {
-	var dialed atomic.Bool
-	return func(context.Context, string, string) (net.Conn, error) {
-		if dialed.Swap(true) {
-			return deadConn{conn}, nil
+	dial, name := dialer(o)
+	dialling := callOutside(name, func() (net.Conn, error) {
+		conn, err := dial(ctx, o.Network, o.Addr)
+		switch v := reflect.ValueOf(conn); {
+		case err != nil && o.TLSConfig != nil:
+			return nil, hungUp("the TLS handshake", err)
+		case err != nil:
+			return nil, err // conn may hold a nil pointer
+		case conn == nil, v.Kind() == reflect.Pointer && v.IsNil():
+			return nil, errors.New("the dialer returned no connection")
 		}
 		return conn, nil
+	})
+	r, returned := dialling.await(ctx)
+	if !returned {
+		dialling.leave(func(conn net.Conn) { _ = conn.Close() })
+		return nil, context.Cause(ctx)
 	}
+	return r.value, r.err
 }
 
-// deadConn fails every transfer. An error of the dialer would do the same, but the client
-// library logs those.
-type deadConn struct{ net.Conn }
-
-var errDead = errors.New("connection was closed by the master")
-
-func (deadConn) Read([]byte) (int, error)  { return 0, errDead }
-func (deadConn) Write([]byte) (int, error) { return 0, errDead }
-
-// lockProfile sets the options of the client library for a lock: one connection, no repeated
-// command or dial, a bound on every exchange, and nothing on the wire beside the requests. By
-// default a hung master would take 5 s for each command, and a repeated SET NX would meet its
-// own key.
-func lockProfile(o *redis.Options, timeout time.Duration) {
-	o.Protocol = 2
-	o.MaxRetries = -1
-	o.DialerRetries = 1
-	o.DialTimeout = 4 * timeout // several round trips with TLS; no caller waits for it
-	o.ReadTimeout = timeout
-	o.WriteTimeout = timeout
-	o.ContextTimeoutEnabled = true
-	o.PoolSize = 1
-	o.PipelinePoolSize = -1 // pipelines use the one connection
-	o.ConnMaxIdleTime = -1
-	o.ConnMaxLifetime = 0
-	o.DisableIdentity = true
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+// dialer returns the caller's dialer, or a dialer that returns when its context ends, with TLS,
+// too. option is the name of the option whose code it runs.
+func dialer(o *redis.Options) (dial func(ctx context.Context, network, addr string) (net.Conn, error), option string) {
+	switch {
+	case o.Dialer != nil:
+		return o.Dialer, "Dialer"
+	case o.TLSConfig != nil:
+		return (&tls.Dialer{Config: o.TLSConfig}).DialContext, "TLSConfig"
+	}
+	return redis.NewDialer(o), "dialer"
 }

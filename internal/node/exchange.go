@@ -51,7 +51,7 @@ func (o *outcomes) tell(n *Node, now clock.Instant) {
 		one := o.replies[i]
 		o.replies[i] = reply{}
 		if present := n.standing.Load(); one.standing != nil && one.standing != present && one.rep.void == nil {
-			one.rep.void = present.Void(now, one.r.Op == wire.Acquire)
+			one.rep.void = present.Void(now, one.r.Op.Wants())
 		}
 		one.rep.At = now
 		one.rep.counts = one.rep.withoutVote() && n.conf.Rules.CountsVoteless
@@ -111,18 +111,24 @@ func (n *Node) flightLocked(now clock.Instant, l *link, out *outcomes) *flight {
 	k := min(len(n.queue.tasks), maxTasks)
 	f.tasks = append(f.tasks, n.queue.tasks[:k]...)
 	n.queue.tasks = append(n.queue.tasks[:0], n.queue.tasks[k:]...)
-	f.batch = n.retries.take(f.batch, now, n.conf.Timeout)
+	var along func(*Request) bool
+	if n.refusal.since != 0 && len(n.queue.lists[acquires]) > 0 {
+		along = n.isDoubtful
+	}
+	f.batch = n.retries.take(f.batch, now, n.conf.Timeout, along)
 	f.batch = n.queue.take(f.batch, maxBatch, func(r *Request) error {
 		sent := r.Key.traffic[n.index].sent
 		switch {
 		case r.isRelease() && !sent && r.Process == "", !r.isRelease() && r.Key.abandoned.Load():
 			return ErrUnsent // the queue node is told of each end: the process may have its turn there
+		case n.isNeedless(r):
+			return ErrUnsent
 		case !r.isRelease() && now > r.expires():
 			return ErrTimeout
 		}
 		return nil
 	}, func(r *Request, why error) { out.add(r, Reply{Err: why}) })
-	inGroups(f.batch)
+	n.regroup(f.batch)
 	if len(f.batch) == 0 && len(f.tasks) == 0 {
 		n.free = append(n.free, f)
 		return nil
@@ -156,7 +162,11 @@ func (n *Node) encodeLocked(f *flight, l *link, b []byte) []byte {
 			r.complete()
 			r.sent = f.began
 			r.notAfter = n.set.watch.NotAfter(n.index, r.end())
-			r.Key.traffic[n.index].sent = true
+			tr := &r.Key.traffic[n.index]
+			tr.sent = true
+			if !r.isRelease() {
+				tr.denied = notDenied
+			}
 		}
 		groups := groupsOf(f.batch)
 		args := 4 + headArgs
@@ -326,7 +336,7 @@ func (n *Node) landed(l *link, f *flight, joined any, h heading, replies []Reply
 			n.noteQuarantineLocked(h.left, now, out)
 		}
 		disbelieve(f.batch, replies, h.micros, n.conf)
-		failure = n.takeLocked(l, f, replies, now, out)
+		failure = n.takeLocked(l, f, replies, false, now, out)
 	case Says(refused, "NOSCRIPT"): // nothing was carried out
 		l.knows[&wire.Requests] = false
 		n.queue.putBack(f.batch)
@@ -341,7 +351,7 @@ func (n *Node) landed(l *link, f *flight, joined any, h heading, replies []Reply
 		for range f.batch {
 			replies = append(replies, Reply{Err: refused})
 		}
-		failure = n.takeLocked(l, f, replies, now, out)
+		failure = n.takeLocked(l, f, replies, true, now, out)
 	}
 	if failure == nil {
 		n.pause = 0
@@ -368,19 +378,21 @@ func (n *Node) landed(l *link, f *flight, joined any, h heading, replies []Reply
 	}
 }
 
-// takeLocked turns replies into outcomes. If the node must not be asked any more over this
+// takeLocked turns replies into outcomes. whole says that they are one error, the reply to all
+// requests. If the node must not be asked any more over this
 // connection, takeLocked returns the reason.
-func (n *Node) takeLocked(l *link, f *flight, replies []Reply, now clock.Instant, out *outcomes) (failure error) {
+func (n *Node) takeLocked(l *link, f *flight, replies []Reply, whole bool, now clock.Instant, out *outcomes) (failure error) {
 	standing := n.standing.Load()
 	voidForAll, voidForGrants := standing.Void(now, false), standing.Void(now, true)
 	for i, r := range f.batch {
 		rep := replies[i]
+		answer := rep.Err
 		if standing.refused != nil && !r.isRelease() && rep.Err == nil && rep.Code != wire.Stale {
 			rep = Reply{Err: standing.refused} // even if another holder has the key: waiting does not help
 		}
 		rep.Server = l.server
 		rep.void = voidForAll
-		if r.Op == wire.Acquire {
+		if r.Op.Wants() {
 			rep.void, rep.votes = voidForGrants, standing.VotesIn(now)
 		}
 		switch {
@@ -394,14 +406,51 @@ func (n *Node) takeLocked(l *link, f *flight, replies []Reply, now clock.Instant
 		}
 		switch {
 		case r.isRelease():
+			if r.resent && rep.Err == nil && rep.Code == wire.Gone {
+				rep.Code = wire.Released // the first release, whose reply was lost, may have done it
+			}
 			n.settleLocked(r, rep.Err, now)
-		case r.Op == wire.Acquire && rep.HasKey():
+		case r.Op.Wants() && rep.HasKey():
 			r.Key.traffic[n.index].counter = rep.Counter
+		}
+		if r.Op.Wants() {
+			n.refusedLocked(r, answer, whole, now)
 		}
 		out.replies = append(out.replies, reply{r, rep, standing})
 	}
 	return failure
 }
+
+// refusedLocked takes the answer to an acquire: why is the error by which the master refused it, or
+// nil. A request that has no reply may have set the key all the same.
+func (n *Node) refusedLocked(r *Request, why error, whole bool, now clock.Instant) {
+	if why == nil {
+		if n.refusal.since != 0 {
+			n.retries.sendNow(now, n.isDoubtful)
+		}
+		n.refusal.note(nil, now)
+		return
+	}
+	tr := &r.Key.traffic[n.index]
+	if tr.deadBy == 0 {
+		tr.denied = denialBy(why, whole)
+	}
+	if tr.denied == doubtful { // a proxy may pass it on later than it answers
+		tr.deadBy = max(tr.deadBy, n.set.watch.DeadBy(n.index, r.end()))
+	}
+	if lasting(why) == nil { // a lasting refusal may be of this key alone
+		n.refusal.note(why, now)
+	}
+}
+
+// isNeedless reports whether the node has nothing to release: it has refused the attempt. The release of
+// a lease takes the process out of the queue all the same.
+func (n *Node) isNeedless(r *Request) bool {
+	return r.Op == wire.Release && r.Key.traffic[n.index].denied == undone && (r.Process == "" || r.Target == 0)
+}
+
+// isDoubtful reports whether a release is perhaps not needed.
+func (n *Node) isDoubtful(r *Request) bool { return r.Key.traffic[n.index].denied == doubtful }
 
 // broken gives up a connection that failed. Requests without a reply may still be carried out.
 // They are sent once more on the next connection, unless the node did not answer in time.
@@ -415,6 +464,7 @@ func (n *Node) broken(l *link, err error, out *outcomes) {
 	if IsTimeout(err) {
 		err = ErrTimeout
 	}
+	err = n.printable(err)
 	if len(n.flights) > 0 && len(n.flights[0].batch) > 0 {
 		took := now.Sub(n.flights[0].began)
 		out.after(func() { n.conf.Events.Asked(n, took, err) })
@@ -443,7 +493,7 @@ func (n *Node) dropLinkLocked(err error, now clock.Instant, out *outcomes) {
 	for _, f := range flights {
 		for _, r := range f.batch {
 			tr := &r.Key.traffic[n.index]
-			if r.Op == wire.Acquire || r.Op == wire.Extend { // which could set the key
+			if r.guarded() { // which could set the key
 				tr.deadBy = max(tr.deadBy, n.set.watch.DeadBy(n.index, r.end()))
 			}
 			if err != ErrTimeout && err != ErrClosed && !r.resent && (r.isRelease() || now < r.end()) {

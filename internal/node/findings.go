@@ -3,6 +3,7 @@ package node
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -86,6 +87,9 @@ func (s *Set) Findings(a *Audit) []Finding {
 		add(Failure, "guard", fmt.Sprintf("no vote for %v: it is new, or has lost data", tenths(a.Marker.Left)), s.QuarantineHint(a.Marker.Left))
 	default:
 		add(OK, "guard", "has a vote", "")
+	}
+	if len(a.Lacks) > 0 {
+		add(Caution, "commands", "refused "+strings.Join(a.Lacks, "; "), "allow them, see the ACL line in docs/operations.md")
 	}
 	if a.MarkerErr == nil {
 		if m := a.Marker.MaxTTL; m > s.conf.MaxTTL {

@@ -158,6 +158,7 @@ func (n *Node) readMarker(reply any, sent clockwatch.Moment, received clock.Inst
 // can follow. Only a reply long after the end of a quarantine is taken for another quarantine.
 func (n *Node) noteQuarantineLocked(left time.Duration, now clock.Instant, out *outcomes) {
 	was := n.standing.Load().votesAt
+	n.compareTrustLocked(left, was == clock.Start, now, out)
 	if left <= 0 {
 		if was != clock.Start {
 			n.standLocked(func(s *Standing) { s.votesAt = clock.Start })
@@ -167,6 +168,26 @@ func (n *Node) noteQuarantineLocked(left time.Duration, now clock.Instant, out *
 	n.standLocked(func(s *Standing) { s.votesAt = now.Add(left) })
 	if was == clock.Start || now.Sub(was) > n.conf.quarantine() {
 		out.after(func() { n.conf.Events.Quarantined(n, left) })
+	}
+}
+
+// compareTrustLocked warns once after a restart, if the node's quarantine shows that another client decided
+// about it by another option. voted says that the former server had its vote.
+//
+// Source: ALGORITHM section 8, "TrustDisk".
+func (n *Node) compareTrustLocked(left time.Duration, voted bool, now clock.Instant, out *outcomes) {
+	former := n.former
+	n.former = clock.Start
+	var why error
+	switch {
+	case former == clock.Start || !voted || !n.guard.on:
+	case left > 0 && n.guard.trusted:
+		why = errVotelessOnDisk
+	case left <= 0 && !n.guard.trusted && now.Sub(former) < n.conf.quarantine():
+		why = errTrustedByOther
+	}
+	if why != nil {
+		out.after(func() { n.conf.Events.Warning(n, why) })
 	}
 }
 

@@ -21,7 +21,10 @@ import (
 //
 // Source: ALGORITHM section 8, "Start-up audit".
 
-// Info is the reply of INFO. A field that the reply lacks is empty.
+// maxValue is the largest length of a value that a server tells of itself, in bytes.
+const maxValue = 64
+
+// Info is the reply of INFO. A field that the reply lacks is empty. All are printable.
 type Info struct {
 	RunID   string // new with each start of the process
 	ReplID  string // new with each promotion to master
@@ -31,7 +34,13 @@ type Info struct {
 	Policy  string // maxmemory_policy
 	Memory  string // maxmemory, bytes; "0" for no limit
 	AOF     string // "1" for an append-only file
-	Disk    Disk   // asked for if disks are trusted
+
+	Used     string // used_memory, bytes
+	Save     string // rdb_last_bgsave_status: "ok" or "err"
+	Append   string // aof_last_write_status: the same
+	Replicas string // min_slaves_good_slaves; "" without min-replicas-to-write
+
+	Disk Disk // asked for if disks are trusted
 }
 
 // Disk has the configuration of when the append-only file is written to disk.
@@ -48,8 +57,7 @@ func (i Info) durable() bool {
 
 func diskTask() *task {
 	return &task{replies: 1, write: func(_ *Node, _ *link, _ int64, b []byte) []byte {
-		b = resp.AppendCommand(b, 3)
-		return resp.AppendString(resp.AppendString(resp.AppendString(b, "CONFIG"), "GET"), "*appendfsync*")
+		return appendWords(b, "config", "get", "*appendfsync*")
 	}}
 }
 
@@ -60,7 +68,8 @@ func readDisk(reply any) (d Disk) {
 	}
 	values, _ := reply.([]any)
 	for ; len(values) > 1; values = values[2:] {
-		switch value, _ := values[1].(string); values[0] {
+		value, _ := values[1].(string)
+		switch value = wire.Excerpt(value, maxValue); values[0] {
 		case "appendfsync":
 			d.Fsync = value
 		case "no-appendfsync-on-rewrite":
@@ -78,7 +87,7 @@ func ParseInfo(text string) Info {
 	fields := make(map[string]string)
 	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(strings.TrimRight(line, "\r\n"), ":"); ok {
-			fields[name] = value
+			fields[name] = wire.Excerpt(value, maxValue)
 		}
 	}
 	version := fields["redis_version"]
@@ -94,6 +103,11 @@ func ParseInfo(text string) Info {
 		Policy:  fields["maxmemory_policy"],
 		Memory:  fields["maxmemory"],
 		AOF:     fields["aof_enabled"],
+
+		Used:     fields["used_memory"],
+		Save:     fields["rdb_last_bgsave_status"],
+		Append:   fields["aof_last_write_status"],
+		Replicas: fields["min_slaves_good_slaves"],
 	}
 }
 
@@ -155,23 +169,47 @@ type Audit struct {
 	Info      Info
 	InfoErr   error // why Info is not known
 	Marker    Marker
-	MarkerErr error // ErrGuardOff without the guard
+	MarkerErr error    // ErrGuardOff without the guard
+	Lacks     []string // commands that the server lacks, and what works worse for that
 	RoundTrip time.Duration
 	Void      error // why this client does not count the node's vote, even if the node has one
 }
 
-// readInfo reads the reply of INFO. refused is the error by which the server refused INFO.
-func readInfo(reply any) (info Info, refused, err error) {
-	switch v := reply.(type) {
-	case string:
-		return ParseInfo(v), nil, nil
-	case resp.Error:
-		if IsPermission(v) || Says(v, "ERR unknown command") {
-			return info, nodeFailure(v), nil
+// sections are those of INFO that have the fields of Info. The other sections grow with the use of
+// the server: errorstats to megabytes. Redis before 7.0 takes one section at a time.
+var sections = []string{"server", "memory", "persistence", "replication", "cluster"}
+
+func infoTask() *task {
+	return &task{replies: len(sections), write: func(_ *Node, _ *link, _ int64, b []byte) []byte {
+		for _, s := range sections {
+			b = appendWords(b, "info", s)
 		}
-		return info, nil, nodeFailure(v)
+		return b
+	}}
+}
+
+// readInfo reads the replies to infoTask. refused is the error by which the server refused for good
+// to say who it is. Another section that it refuses for good is unknown. An error that may pass is an
+// error of the connection: its identity must not count as never told.
+func readInfo(replies []any) (info Info, refused, err error) {
+	var told strings.Builder
+	for i, reply := range replies {
+		switch v := reply.(type) {
+		case string:
+			told.WriteString(v)
+			told.WriteByte('\n')
+		case resp.Error:
+			if lasting(v) == nil {
+				return info, nil, v
+			}
+			if i == 0 {
+				refused = nodeFailure(v)
+			}
+		default:
+			return info, nil, ErrBadReply
+		}
 	}
-	return info, nil, ErrBadReply
+	return ParseInfo(told.String()), refused, nil
 }
 
 // identities remembers which server each node leads to, so that no server votes twice.

@@ -3,13 +3,13 @@ package node
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/resp"
-
 	"github.com/d0720281/redlock/internal/wire"
 )
 
@@ -206,6 +206,33 @@ func TestReadDisk(t *testing.T) {
 		got := readDisk(test.reply)
 		if known := got.Err == nil; known != test.known || got.Fsync != test.want.Fsync || got.OnRewrite != test.want.OnRewrite {
 			t.Errorf("%v: got %+v, want %+v, known %v", test.reply, got, test.want, test.known)
+		}
+	}
+}
+
+// A server that refuses to say who it is for good has an unknown identity. An error that may pass ends the
+// connection: with an unknown identity a restart with old data would not be noticed.
+func TestReadInfo(t *testing.T) {
+	told := []any{"run_id:1", "maxmemory:0", "aof_enabled:0", "role:master", "cluster_enabled:0"}
+	for _, test := range []struct {
+		section      int
+		says         string
+		refused, bad bool
+	}{
+		{0, "NOPERM User u has no permissions to run the 'info' command", true, false},
+		{0, "ERR unknown command 'INFO'", true, false},
+		{3, "ERR unsupported section", false, false},
+		{0, "upstream failure", false, true},
+		{0, "ERR Connection timed out", false, true},
+		{3, "ERR max daily request limit exceeded", false, true},
+		{4, "LOADING Redis is loading the dataset in memory", false, true},
+		{0, "ERR Broken pipe", false, true},
+	} {
+		replies := slices.Clone(told)
+		replies[test.section] = resp.Error(test.says)
+		_, refused, err := readInfo(replies)
+		if (refused != nil) != test.refused || (err != nil) != test.bad {
+			t.Errorf("%q to section %s: got %v, %v; want refused: %v, an error of the connection: %v", test.says, sections[test.section], refused, err, test.refused, test.bad)
 		}
 	}
 }

@@ -151,6 +151,18 @@ func (n *Node) Break(ctx context.Context, key, seen, placeholder string) (life t
 	return time.Duration(left) * time.Millisecond, done == 1, nil
 }
 
+// Write sets a key that no attempt owns, by a script and a SET as for a lock, but without a vote. A
+// key that is there already stays as it is.
+func (n *Node) Write(ctx context.Context, key string, life time.Duration) error {
+	reply, _, _, err := n.askScript(ctx, &wire.Break, func() *task {
+		return scriptTask(&wire.Break, []string{key}, false, text(""), text(wire.Placeholder(wire.Unowned)), number(Millis(life)))
+	})
+	if refused, ok := reply.(resp.Error); err == nil && ok {
+		err = nodeFailure(refused)
+	}
+	return err
+}
+
 // scanned is about how many keys of a node one SCAN looks at.
 const scanned = 500
 
@@ -241,7 +253,7 @@ func (n *Node) Audit(ctx context.Context) (*Audit, error) {
 func (n *Node) auditOnce(ctx context.Context) (*Audit, error) {
 	asked := n.now()
 	info, marker := infoTask(), n.markerTask(wire.Look, Marker{})
-	replies := 2
+	replies := info.replies + 1
 	if n.conf.Trusted {
 		replies++
 	}
@@ -260,18 +272,19 @@ func (n *Node) auditOnce(ctx context.Context) (*Audit, error) {
 		return nil, err
 	}
 	a := &Audit{RoundTrip: received.Sub(asked), MarkerErr: ErrGuardOff}
-	if a.Info, a.InfoErr, err = readInfo(values[0]); err != nil {
+	if a.Info, a.InfoErr, err = readInfo(values[:info.replies]); err != nil {
 		return nil, err
 	}
+	values = values[info.replies:]
 	if n.conf.Trusted {
-		a.Info.Disk = readDisk(values[1])
+		a.Info.Disk = readDisk(values[0])
 		values = values[1:]
 	}
 	var out outcomes
 	n.mu.Lock()
 	if n.guard.on {
-		a.Marker, a.MarkerErr = n.readMarker(values[1], sent, received, &out)
-	} else if micros, err := readTime(values[1]); err == nil {
+		a.Marker, a.MarkerErr = n.readMarker(values[0], sent, received, &out)
+	} else if micros, err := readTime(values[0]); err == nil {
 		n.observeLocked(micros, sent, received, &out)
 	}
 	n.mu.Unlock()
@@ -283,6 +296,9 @@ func (n *Node) auditOnce(ctx context.Context) (*Audit, error) {
 	if a.MarkerErr == ErrStale {
 		out.tell(n, n.now())
 		return nil, ErrStale
+	}
+	if known := n.audit.Load(); known != nil {
+		a.Lacks = known.Lacks // which only a connection asks for
 	}
 	n.audited(a, &out)
 	out.tell(n, n.now())

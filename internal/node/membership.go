@@ -34,15 +34,19 @@ func (c *Conflict) Unwrap() error { return reason.Membership }
 
 // Other is the lists of masters of another client.
 type Other struct {
-	Lists  string // for people
+	Lists  string // for people, printable
 	Client string // label of the client that joined with them last; "" if it has none
 }
+
+// maxLists is how many bytes are shown of the lists of another client.
+const maxLists = 2000
 
 // otherIn reads the lists of another client as the nodes keep them. A text that is no label is left
 // out.
 func otherIn(line string) Other {
 	lists, label, _ := strings.Cut(strings.TrimSuffix(line, "\n"), wire.BeforeLabel)
-	o := Other{Lists: strings.ReplaceAll(strings.Join(strings.Fields(lists), ", "), ", /, ", " / ")}
+	lists = strings.ReplaceAll(strings.Join(strings.Fields(lists), ", "), ", /, ", " / ")
+	o := Other{Lists: wire.Excerpt(lists, maxLists)}
 	if wire.IsLabel(label) {
 		o.Client = label
 	}

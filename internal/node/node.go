@@ -18,6 +18,7 @@ import (
 	"github.com/d0720281/redlock/internal/lockorder"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/rules"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // Config is what all nodes of a Locker have in common.
@@ -153,11 +154,15 @@ type Node struct {
 	addr  string
 	opt   redis.Options
 
+	provider provider // of the credentials
+	asking   *asking  // the question to it that has no answer yet; nil if there is none. For serve alone
+
 	wake      chan struct{} // holds one token: there may be something to do
 	standing  atomic.Pointer[Standing]
-	roundTrip atomic.Int64          // of the last exchange, in nanoseconds; 0 before the first
-	orders    atomic.Int32          // of the clock watch, not carried out yet: a set of clockwatch.Action
-	audit     atomic.Pointer[Audit] // what the node said of itself
+	roundTrip atomic.Int64           // of the last exchange, in nanoseconds; 0 before the first
+	orders    atomic.Int32           // of the clock watch, not carried out yet: a set of clockwatch.Action
+	audit     atomic.Pointer[Audit]  // what the node said of itself
+	sent      atomic.Pointer[string] // the password that the server was sent last; not nil
 
 	mu      lockorder.Mutex[lockorder.Node] // guards all below
 	queue   queue
@@ -169,8 +174,12 @@ type Node struct {
 	probeAt clock.Instant // when to connect again while down
 	guard   guard
 	near    nearest // how far away the node is
+	refusal refusing
 	free    []*flight
+	latest  map[place]*Request // for regroup
 
+	heard    clock.Instant // when the server last answered
+	former   clock.Instant // when the server before this one last answered; clock.Start for none, and when this one has told its quarantine
 	suspect  bool          // a clock stepped, and it is not clear yet whose: no votes
 	judgeBy  clock.Instant // when that is decided at the latest
 	marking  bool          // the node has to be told that it has no vote
@@ -186,9 +195,13 @@ func newNode(s *Set, index int, opt redis.Options) *Node {
 		opt:     opt,
 		wake:    make(chan struct{}, 1),
 		closeBy: clock.Never,
+		former:  clock.Start,
 		guard:   newGuard(s.conf, s.list),
+		latest:  make(map[place]*Request),
 	}
-	lockProfile(&n.opt, s.conf.Timeout)
+	n.opt.DialTimeout = 4 * s.conf.Timeout // several round trips with TLS; no caller waits for it
+	n.provider = newProvider(n, &n.opt)
+	n.sent.Store(new(string))
 	n.standing.Store(&Standing{Hash: Hash(opt.Addr), votesAt: clock.Start, distrustTo: clock.Start})
 	return n
 }
@@ -217,9 +230,9 @@ func (n *Node) poke() {
 	}
 }
 
-// Send queues a request at the present moment. If the node is known to be down, Send returns the
-// reason, and neither sends the request nor calls its receiver. It accepts every release, and
-// repeats it until the master confirms it or the key has expired.
+// Send queues a request at the present moment. If the node is known to be down, or to refuse every
+// acquire, Send returns the reason, and neither sends the request nor calls its receiver. It accepts
+// every release, and repeats it until the master confirms it or the key has expired.
 func (n *Node) Send(r *Request, now clock.Instant) error {
 	n.mu.Lock()
 	if down := n.standing.Load().Down; down != nil && !r.isRelease() {
@@ -227,6 +240,21 @@ func (n *Node) Send(r *Request, now clock.Instant) error {
 		return down
 	}
 	r.queued = now
+	switch tr := &r.Key.traffic[n.index]; {
+	case r.Op.Wants():
+		if err := n.refusal.known(now); err != nil {
+			if !tr.sent {
+				tr.denied = undone
+			}
+			n.mu.Unlock()
+			return err
+		}
+	case r.Op == wire.Release && tr.denied == doubtful && n.refusal.goesOn(now):
+		n.retryLocked(r, nextDoubt(now))
+		n.mu.Unlock()
+		n.poke()
+		return nil
+	}
 	first := n.queue.empty()
 	n.queue.add(r)
 	news := first || n.queue.full() // of any other request serve learns when it sends those before it
@@ -253,12 +281,14 @@ func (n *Node) DueAt(r *Request) (due clock.Instant, hasTurn bool) {
 func (n *Node) shut(by clock.Instant) {
 	n.mu.Lock()
 	n.closeBy = by
+	n.retries.sendNow(n.now(), n.isDoubtful)
 	n.mu.Unlock()
 	n.poke()
 }
 
 // serve is the goroutine that connects and writes.
 func (n *Node) serve() {
+	defer n.provider.end(n.set.quit, n)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	var out outcomes
@@ -432,6 +462,7 @@ func (n *Node) goDownLocked(err error, now clock.Instant, out *outcomes) {
 func (n *Node) comeUpLocked(now clock.Instant, out *outcomes) {
 	was := *n.standing.Load()
 	n.standLocked(func(s *Standing) { s.Down, s.Reached = nil, true })
+	n.refusal = refusing{}
 	if was.Down != nil {
 		out.after(func() { n.conf.Events.Up(n) })
 	}

@@ -1,15 +1,10 @@
 package node
 
 import (
-	"errors"
 	"fmt"
-	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock/internal/clock"
 	"github.com/d0720281/redlock/internal/clockwatch"
@@ -83,6 +78,8 @@ func (r Reply) Refusal(k *Key) error {
 		return HeldByOther{}
 	case wire.TakenAway:
 		return ErrTakenAway
+	case wire.Adopted:
+		return ErrAdopted
 	case wire.Queued:
 		return r.refused(ErrQueued)
 	case wire.SetVoteless, wire.KeptVoteless, wire.FilledVoteless:
@@ -152,10 +149,13 @@ func (r Reply) Word(q *Request) (w wire.Word) {
 			w.Foreign = r.Code == wire.Busy && r.Extra == wire.Abrupt && r.Owner == ""
 		}
 	case wire.Release:
+		if r.Code == wire.Adopted { // it says nothing of the queue
+			return w
+		}
 		w = wire.Word{Heard: true, Ended: true, Others: int(r.Counter)}
 	case wire.Rest:
 		if q.Process != wire.NoProcess {
-			w = wire.Word{Joined: true, Turn: r.Counter > 0, Before: int(r.Extra)}
+			w = wire.Word{Joined: true, Turn: r.Counter > 0, Number: int(r.Counter), Before: int(r.Extra)}
 		}
 	}
 	return w
@@ -181,7 +181,7 @@ func readBatch(in *resp.Reader, k int, replies []Reply) (h heading, _ []Reply, r
 	case err != nil:
 		return h, replies, nil, err
 	case head.Kind == resp.Failure:
-		return h, replies, resp.Error(head.Text), nil
+		return h, replies, in.Error(string(head.Text)), nil
 	case head.Kind != resp.Array || head.N != int64(numbersInHeading+numbersPerReply*k):
 		return h, replies, nil, ErrBadReply
 	}
@@ -236,7 +236,7 @@ func readReply(in *resp.Reader) (r Reply, err error) {
 		case head.N < 0:
 			return r, ErrBadReply
 		}
-		r.Err = resp.Error(withoutPlace(text))
+		r.Err = in.Error(withoutPlace(text))
 	default:
 		return r, ErrBadReply
 	}
@@ -300,63 +300,8 @@ func disbelieve(batch []*Request, replies []Reply, micros int64, c *Config) {
 	most := micros + c.maxAhead().Microseconds()
 	for i := range replies {
 		r := &replies[i]
-		if (r.Code == wire.Granted || r.Code == wire.Mine) && r.Counter > most && batch[i].Op == wire.Acquire {
+		if (r.Code == wire.Granted || r.Code == wire.Mine) && r.Counter > most && batch[i].Op.Wants() {
 			*r = Reply{Code: wire.Ahead, Extra: (r.Counter - micros) / 1000}
 		}
 	}
 }
-
-// denials are the beginnings of the errors by which a server refuses the user: the credentials,
-// a command, a key or a channel. Inside a script, Redis before 7.2 replies the last but one, and
-// Redis from 7.2 on and Valkey reply the last.
-var denials = []string{"NOPERM ", "NOAUTH ", "WRONGPASS ", "AUTH <password> called without ", "The user executing the script ", "ACL failure in script: "}
-
-// IsPermission reports whether err is a server's refusal of the user.
-func IsPermission(err error) bool {
-	if err == nil || !IsReply(err) {
-		return false
-	}
-	text := strings.TrimPrefix(withoutPlace(err.Error()), "ERR ")
-	return slices.ContainsFunc(denials, func(d string) bool { return strings.HasPrefix(text, d) })
-}
-
-// redirections are the beginnings of the errors by which a node of a Redis Cluster refuses the keys
-// of a request, or a request with keys of different slots.
-var redirections = []string{"MOVED ", "ASK ", "CROSSSLOT ", "CLUSTERDOWN "}
-
-// nodeFailure adds a sentinel to an error of a node, if a caller can act on it.
-func nodeFailure(err error) error {
-	switch {
-	case IsPermission(err):
-		return &Marked{reason.Permission, err}
-	case slices.ContainsFunc(redirections, func(r string) bool { return Says(err, r) }):
-		return clusterNode(err)
-	}
-	return err
-}
-
-// IsReply reports whether an error came in a complete reply. Otherwise it is an error of the
-// connection.
-func IsReply(err error) bool {
-	_, ok := err.(redis.Error) // not errors.As: if the client library gives up a connection because of a reply, it wraps that
-	return ok || errors.Is(err, ErrBadReply)
-}
-
-// Says reports whether err is the reply of a server and begins with prefix.
-func Says(err error, prefix string) bool {
-	return err != nil && IsReply(err) && strings.HasPrefix(withoutPlace(err.Error()), prefix)
-}
-
-// scriptPlace matches what Redis before 7.0 puts in front of the error of a command in a script:
-// the line, a second time if the script ended with the error, and a minus in front of some
-// errors.
-var scriptPlace = regexp.MustCompile(`^(ERR Error running script \(call to \w+\): )?(@user_script: ?\d+: )*-?`)
-
-// withoutPlace returns the text of an error without the place in the script, on one line.
-func withoutPlace(text string) string {
-	return strings.TrimSpace(text[len(scriptPlace.FindString(text)):])
-}
-
-// isUnwritable reports whether an error says that the server is no master any more. The caller
-// gives up the connection, so that the address is looked up again.
-func isUnwritable(err error) bool { return Says(err, "READONLY") || Says(err, "MASTERDOWN") }

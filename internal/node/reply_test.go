@@ -187,8 +187,9 @@ func TestReplyThatDoesNotFitItsRequest(t *testing.T) {
 	fits := map[wire.Op][]wire.Code{
 		wire.Acquire: {wire.Granted, wire.Mine, wire.Busy, wire.SetVoteless, wire.Late, wire.Stale, wire.BadType, wire.Queued, wire.Unseeded, wire.Ahead},
 		wire.Raise:   {wire.Raised, wire.Unheld, wire.Ahead},
-		wire.Extend:  {wire.Kept, wire.KeptVoteless, wire.Filled, wire.FilledVoteless, wire.Taken, wire.TakenAway, wire.Late, wire.Stale, wire.BadType},
-		wire.Release: {wire.Released, wire.Gone},
+		wire.Extend:  {wire.Kept, wire.KeptVoteless, wire.Filled, wire.FilledVoteless, wire.Taken, wire.TakenAway, wire.Adopted, wire.Late, wire.Stale, wire.BadType},
+		wire.Release: {wire.Released, wire.Gone, wire.Adopted},
+		wire.Adopt:   {wire.Granted, wire.Mine, wire.SetVoteless, wire.Late, wire.Stale, wire.BadType, wire.Unseeded, wire.Ahead, wire.Taken, wire.TakenAway, wire.Adopted, wire.Gone},
 		wire.Rest:    {wire.Released, wire.Gone},
 	}
 	for op, codes := range fits {
@@ -197,8 +198,7 @@ func TestReplyThatDoesNotFitItsRequest(t *testing.T) {
 			r, answer := releaseFor(n, 0)
 			r.Op, r.Key.traffic[0].sent = op, true
 			conn, _ := net.Pipe()
-			client := redis.NewClient(&redis.Options{})
-			l := &link{conn: conn, client: client, sticky: client.Conn(), in: resp.NewReader(strings.NewReader(fmt.Sprintf("*5\r\n:0\r\n:0\r\n:%d\r\n:64\r\n:0\r\n", code)))}
+			l := &link{conn: conn, in: resp.NewReader(strings.NewReader(fmt.Sprintf("*5\r\n:0\r\n:0\r\n:%d\r\n:64\r\n:0\r\n", code)))}
 			n.link, n.flights = l, []*flight{{batch: []*Request{r}}}
 			var out outcomes
 			_, err := n.receive(l, nil, &out)

@@ -29,9 +29,19 @@ type Key struct {
 // traffic records what a node has sent for one attempt.
 type traffic struct {
 	sent    bool          // a request of the attempt may have reached the master
+	denied  denial        // what is known of an acquire that was refused; any later request but a release clears it
 	counter int64         // that came with the grant; 0 = none, or not known yet
 	deadBy  clock.Instant // requests without a reply have no effect after this
 }
+
+// denial says what a master that answered an acquire with an error has done of the request.
+type denial uint8
+
+const (
+	notDenied denial = iota
+	undone           // nothing: no release is needed
+	doubtful         // perhaps a part: another program answered for the master
+)
 
 // Init makes the key ready for n nodes.
 func (k *Key) Init(n int) {
@@ -71,7 +81,7 @@ type Request struct {
 	Target  int64         // counter of the lease; for an acquire, where a missing counter starts
 	TTL     int64         // ms, of an extend that has another TTL than the Key; 0 = the same
 	Timeout time.Duration // the request is neither carried out nor waited for longer than this after it was sent
-	Process string        // for the queue node: the process that asks, waits or releases; "" for any other node
+	Process string        // for the queue node: the process that asks, waits or releases; "" for any other node. Of an adopt, the value that the key has so far
 	To      Receiver
 	Shared  bool // of a reader
 
@@ -81,6 +91,7 @@ type Request struct {
 	resent   bool          // sent once more, on a new connection
 	alone    bool          // sent in a call of its own: in a common call, one request that the user has no permission for makes the server refuse all
 	retry    int           // place among the node's retries, from 1; 0 = none
+	round    int           // within the list of a batch
 }
 
 // Receiver takes the reply to a request. A goroutine of the node calls it, without any mutex. It
@@ -212,18 +223,50 @@ func (q *queue) take(batch []*Request, most int, pointless func(*Request) error,
 	return batch
 }
 
-// inGroups puts the requests of a batch in an order in which those that have arguments in common
-// are neighbours. The order of importance stays.
-func inGroups(batch []*Request) {
+// place is that of a process in a queue.
+type place struct{ process, queue string }
+
+// regroup puts the requests of a batch in an order in which those that have arguments in common
+// are neighbours. The order of the lists stays, and within a list the order of a process's requests for
+// one queue: a request that would come before an earlier one of these moves to the next round.
+//
+// Source: ALGORITHM section 5, "Order of requests".
+func (n *Node) regroup(batch []*Request) {
+	if slices.IsSortedFunc(batch, byGroup) {
+		return
+	}
+	list := -1
+	for _, r := range batch {
+		if l := listOf(r.Op); l != list {
+			list = l
+			clear(n.latest)
+		}
+		if r.round = 0; r.Process == "" { // the order matters to the queue alone
+			continue
+		}
+		at := place{r.Process, wire.QueueOf(r.Key.Lock)}
+		if earlier := n.latest[at]; earlier != nil {
+			if r.round = earlier.round; byGroup(earlier, r) > 0 {
+				r.round++
+			}
+		}
+		n.latest[at] = r
+	}
+	clear(n.latest)
 	slices.SortStableFunc(batch, func(a, b *Request) int {
-		return cmp.Or(
-			cmp.Compare(listOf(a.Op), listOf(b.Op)),
-			cmp.Compare(a.function(), b.function()),
-			strings.Compare(a.Process, b.Process),
-			cmp.Compare(a.ttl(), b.ttl()),
-			cmp.Compare(a.Timeout, b.Timeout),
-		)
+		return cmp.Or(cmp.Compare(listOf(a.Op), listOf(b.Op)), cmp.Compare(a.round, b.round), byGroup(a, b))
 	})
+}
+
+// byGroup compares two requests by their list, and by what a group has in common.
+func byGroup(a, b *Request) int {
+	return cmp.Or(
+		cmp.Compare(listOf(a.Op), listOf(b.Op)),
+		cmp.Compare(a.function(), b.function()),
+		strings.Compare(a.Process, b.Process),
+		cmp.Compare(a.ttl(), b.ttl()),
+		cmp.Compare(a.Timeout, b.Timeout),
+	)
 }
 
 // groupsOf returns the groups of a batch: the neighbours that have all arguments of a group in
@@ -259,7 +302,7 @@ func (r *Request) function() wire.Op {
 func (r *Request) ttl() int64 { return cmp.Or(r.TTL, r.Key.TTL) }
 
 // guarded reports whether the request depends on the guard of the node. It sets the key.
-func (r *Request) guarded() bool { return r.Op == wire.Acquire || r.Op == wire.Extend }
+func (r *Request) guarded() bool { return r.Op.SetsKey() }
 
 // groupArgs returns how many arguments appendGroup appends.
 func (r *Request) groupArgs() int {
@@ -286,7 +329,7 @@ const requestArgs = 2
 
 // append appends the arguments of one request.
 func (r *Request) append(b []byte) []byte {
-	if r.Op == wire.Acquire {
+	if r.Op.Wants() {
 		b = resp.AppendString(b, r.Key.ID)
 		return resp.AppendInt(b, r.Target)
 	}

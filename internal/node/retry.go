@@ -58,16 +58,18 @@ func (s *retries) due() clock.Instant {
 	return s.sendAt
 }
 
-// take appends releases that are due to a batch, until the batch is full. They stay in the list
-// until they are confirmed, and are due again after the timeout and a pause that grows.
-func (s *retries) take(batch []*Request, now clock.Instant, timeout time.Duration) []*Request {
-	if now < s.due() {
+// take appends releases that are due to a batch, until the batch is full, and at most half a batch of
+// those for which along returns true, if it is not nil. They stay in the list until they are confirmed,
+// and are due again after the timeout and a pause that grows.
+func (s *retries) take(batch []*Request, now clock.Instant, timeout time.Duration, along func(*Request) bool) []*Request {
+	if now < s.due() && along == nil {
 		return batch
 	}
 	s.sendAt = clock.Never
 	for i := range s.list {
 		r := &s.list[i]
-		if now >= r.at && len(batch) < maxBatch {
+		isDue := now >= r.at && len(batch) < maxBatch
+		if isDue || along != nil && len(batch) < maxBatch/2 && along(r.Request) {
 			batch = append(batch, r.Request)
 			r.wait = longerPause(r.wait)
 			r.at = now.Add(timeout + r.wait)
@@ -109,14 +111,27 @@ func (s *retries) prune(now clock.Instant) (expired []*Request) {
 
 // settleLocked decides whether a release that was answered, or failed, has to be sent again.
 func (n *Node) settleLocked(r *Request, err error, now clock.Instant) {
-	if err != nil {
+	denied := r.Key.traffic[n.index].denied
+	switch {
+	case err == nil || n.isNeedless(r):
+	case denied == doubtful && n.refusal.goesOn(now):
+		n.retries.drop(r)
+		n.retryLocked(r, nextDoubt(now))
+		return
+	default:
 		n.retryLocked(r, now.Add(firstPause))
 		return
 	}
 	n.retries.drop(r)
-	if deadBy := r.Key.traffic[n.index].deadBy; deadBy > now {
+	if deadBy := r.Key.traffic[n.index].deadBy; n.conf.Rules.Arrives(deadBy > now) {
 		n.retryLocked(r, deadBy)
 	}
+}
+
+// nextDoubt returns when a release is sent that is perhaps not needed, unless an acquire takes it along
+// before: together with the others.
+func nextDoubt(now clock.Instant) clock.Instant {
+	return now - now%clock.Instant(doubtEvery) + 2*clock.Instant(doubtEvery)
 }
 
 // retryLocked keeps a release, once, until the key must have expired. A request that was sent

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -229,6 +230,46 @@ func TestOrderOfRequests(t *testing.T) {
 	}
 }
 
+// The requests of a list that have arguments in common are neighbours, and those of a process for one
+// key stay in order: a process that gives up while its rest is unsent must not join the queue last.
+//
+// Source: ALGORITHM section 5, "Order of requests".
+func TestOrderWithinAList(t *testing.T) {
+	n := idle(t, 1).nodes[0]
+	for _, c := range []struct{ sent, want string }{
+		{"rest:a release:a", "rest:a release:a"},
+		{"release:a rest:a", "release:a rest:a"},
+		{"rest:a release:a rest:a release:a", "rest:a release:a rest:a release:a"},
+		{"rest:a release:b rest:c release:d", "release:b release:d rest:a rest:c"},
+		{"rest:a release:b release:a rest:c rest:b", "release:b rest:a rest:c rest:b release:a"},
+		{"rest:a acquire:a release:a acquire:b rest:c", "rest:a rest:c release:a acquire:a acquire:b"},
+		{"rest:a extend:a release:a raise:a release:b", "release:b rest:a release:a raise:a extend:a"}, // raises and extends name no process
+		{"rest:a rest:a release:b release:a release:a", "release:b rest:a rest:a release:a release:a"},
+	} {
+		var batch []*Request
+		for _, word := range strings.Fields(c.sent) {
+			op, key, _ := strings.Cut(word, ":")
+			r, _ := releaseFor(n, 0)
+			for r.Op = wire.Acquire; r.Op.String() != op; {
+				r.Op++
+			}
+			if r.Key.Lock = key; r.Op != wire.Extend && r.Op != wire.Raise {
+				r.Process = "in1"
+			}
+			batch = append(batch, r)
+		}
+		slices.SortStableFunc(batch, func(a, b *Request) int { return listOf(a.Op) - listOf(b.Op) }) // as the queue gives them
+		n.regroup(batch)
+		var got []string
+		for _, r := range batch {
+			got = append(got, r.Op.String()+":"+r.Key.Lock)
+		}
+		if got := strings.Join(got, " "); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.sent, got, c.want)
+		}
+	}
+}
+
 // A request wakes the node's goroutine if it is the first in the queue, or if it fills a batch, which begins
 // an exchange although others are under way.
 //
@@ -284,7 +325,7 @@ func TestRetries(t *testing.T) {
 				if s.due() > due {
 					t.Fatalf("seed %d: got it due at %d, want at most %d", seed, s.due(), due)
 				}
-				for _, r := range s.take(nil, now, timeout) {
+				for _, r := range s.take(nil, now, timeout, nil) {
 					if now < plain[r].at {
 						t.Fatalf("seed %d: got a release %v before it is due", seed, plain[r].at.Sub(now))
 					}
@@ -316,6 +357,44 @@ func TestRetries(t *testing.T) {
 			if len(s.list) != len(plain) {
 				t.Fatalf("seed %d: got %d releases, want %d", seed, len(s.list), len(plain))
 			}
+		}
+	}
+}
+
+// What a node has refused before it did anything is not released, but a lease takes its process out of the
+// queue. What a proxy has refused is released at once, and not before the next second where the node refuses
+// everything.
+//
+// Source: ALGORITHM section 5, "Refusals".
+func TestReleaseOfWhatWasRefused(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		denied  denial
+		process string
+		target  int64
+		refuses bool // everything, for a second
+		sent    bool
+		retries int
+	}{
+		{"undone", undone, "", 0, false, false, 0},
+		{"undone, an attempt at the queue node", undone, "inbox", 0, false, false, 0},
+		{"undone, a lease at the queue node", undone, "inbox", 64, false, true, 0},
+		{"doubtful", doubtful, "", 0, false, true, 0},
+		{"doubtful, and the node refuses everything", doubtful, "", 0, true, false, 1},
+	} {
+		n := idle(t, 1).nodes[0]
+		now := clock.Instant(time.Hour)
+		if test.refuses {
+			n.refusal.note(ErrTimeout, now-clock.Instant(refusedFor))
+			n.refusal.note(ErrTimeout, now)
+		}
+		r, _ := releaseFor(n, now)
+		r.Process, r.Target = test.process, test.target
+		r.Key.traffic[0].sent, r.Key.traffic[0].denied = true, test.denied
+		_ = n.Send(r, now)
+		f := n.flightLocked(now, &link{knows: make(map[*wire.Script]bool), heard: now}, new(outcomes))
+		if sent := f != nil && len(f.batch) == 1; sent != test.sent || len(n.retries.list) != test.retries {
+			t.Errorf("%s: got it sent: %v, and %d releases to repeat; want %v, %d", test.name, sent, len(n.retries.list), test.sent, test.retries)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"bytes"
 	"cmp"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -75,8 +76,8 @@ func (n *node) keys() *Key {
 func (n *node) markerKey() string { return n.key + wire.GuardSuffix }
 
 var (
-	allOps  = []wire.Op{wire.Acquire, wire.Raise, wire.Extend, wire.Release}
-	sources = map[wire.Op]string{wire.Acquire: wire.AcquireLua, wire.Raise: wire.RaiseLua, wire.Extend: wire.ExtendLua, wire.Release: wire.ReleaseLua}
+	allOps  = []wire.Op{wire.Acquire, wire.Adopt, wire.Raise, wire.Extend, wire.Release}
+	sources = map[wire.Op]string{wire.Acquire: wire.AcquireLua, wire.Adopt: wire.AdoptLua, wire.Raise: wire.RaiseLua, wire.Extend: wire.ExtendLua, wire.Release: wire.ReleaseLua}
 )
 
 // fresh returns the node with unused keys.
@@ -139,7 +140,7 @@ func (n *node) requestOf(t *testing.T, o wire.Op, args []any) *Request {
 		r.Key.TTL, r.notAfter = count(), count()
 	}
 	switch o {
-	case wire.Acquire:
+	case wire.Acquire, wire.Adopt:
 		r.Target = count()
 	case wire.Rest:
 		r.Counter, r.Target = count(), wire.Listens
@@ -310,12 +311,14 @@ var scriptTests = map[string]func(*testing.T, *node){
 	"ahead":      testAhead,
 	"late":       testLate,
 	"badtype":    testBadType,
+	"adopt":      testAdopt,
 	"raise":      testRaise,
 	"extend":     testExtend,
 	"release":    testRelease,
 	"foreign":    testForeign,
 	"guard":      testGuard,
 	"queue node": testQueueNode,
+	"several":    testSeveral,
 	"readers":    testReaders,
 }
 
@@ -552,6 +555,154 @@ func testReaders(t *testing.T, base *node) {
 		}
 		w.wantKeys(t, wire.Sign, fmt.Sprint(theTime))
 	})
+}
+
+// testAdopt goes through what an adoption may meet, and what the former attempt's messages do after it.
+//
+// Source: ALGORITHM section 6, "Adopt".
+func testAdopt(t *testing.T, base *node) {
+	adopt := func(t *testing.T, n *node, id, former string) Reply {
+		t.Helper()
+		return n.send(t, wire.Adopt, id, second/1000, 0, theTime, former)
+	}
+	one := func(t *testing.T) *node {
+		n := base.fresh(t)
+		n.pinned, n.wish = true, theTime
+		return n
+	}
+	for name, test := range map[string]struct {
+		held, counter string
+		want          wire.Code
+		given         int64
+		after         string // of the key; "" = as before
+		void          bool
+	}{
+		"as seen":                  {"a|640", "640", wire.Granted, 704, "b|704", true},
+		"as seen, counter known":   {value("a", theTime), fmt.Sprint(theTime), wire.Granted, theTime + wire.Block, value("b", theTime+wire.Block), true},
+		"own":                      {value("b", theTime), "", wire.Mine, theTime, "", false},
+		"missing":                  {"", "640", wire.Gone, 0, "", true},
+		"another's":                {"c|640", "", wire.Taken, 0, "", true},
+		"filled since":             {"a|0", "", wire.Taken, 0, "", true},
+		"broken":                   {wire.Placeholder("a"), "", wire.TakenAway, 0, "", false},
+		"a counter from far ahead": {"a|640", fmt.Sprint(theTime + 2*theSkew + 2*second), wire.Ahead, 0, "", false},
+		"a counter of letters":     {"a|640", "x", wire.BadType, 0, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := one(t)
+			former := "a|640"
+			if strings.HasPrefix(test.held, "a|") && test.held != "a|0" {
+				former = test.held
+			}
+			if test.held != "" {
+				n.set(t, n.key, test.held, hour)
+			}
+			if test.counter != "" {
+				n.set(t, n.counterKey, test.counter, hour)
+			}
+			if rep := adopt(t, n, "b", former); rep.Err != nil || rep.Code != test.want || rep.Counter != test.given {
+				t.Fatalf("got %+v, want %d, %d", rep, test.want, test.given)
+			}
+			if got := n.Get(t.Context(), n.key).Val(); got != cmp.Or(test.after, test.held) {
+				t.Errorf("got %q, want %q", got, cmp.Or(test.after, test.held))
+			}
+			if test.after != "" {
+				n.wantTTL(t, n.key, hour) // its life did not get shorter
+			}
+			if void := n.ZScore(t.Context(), n.key+wire.AdoptedSuffix, "a").Err() == nil; void != test.void {
+				t.Errorf("got the former id void: %v, want %v", void, test.void)
+			}
+		})
+	}
+	t.Run("late, and without a vote", func(t *testing.T) {
+		n := one(t)
+		n.set(t, n.key, "a|640", second/1000)
+		n.send(t, wire.Adopt, "b", hour, theTime-1, theTime, "a|640").want(t, wire.Late, 0, 0)
+		if n.mini {
+			t.Skip("such a fake has no run id")
+		}
+		own := ParseInfo(n.Info(t.Context()).Val()).Identity()
+		n.HSet(t.Context(), n.markerKey(), "run", own, "born", theTime/1000, "maxttl", second/1000)
+		n.guarded, n.run, n.longest = true, "old", second/1000
+		adopt(t, n, "b", "a|640").want(t, wire.Stale, 0, 0)
+		n.run = own
+		adopt(t, n, "b", "a|640").wantOneOf(t, "no vote", wire.SetVoteless)
+		n.wantKeys(t, "b|0", "")
+		adopt(t, n, "b", "a|640").wantOneOf(t, "no vote", wire.SetVoteless)
+	})
+	t.Run("a clock that is not known to be right", func(t *testing.T) {
+		n := one(t)
+		n.alone = true
+		n.set(t, n.key, "a|640", hour)
+		adopt(t, n, "b", "a|640").want(t, wire.Unseeded, 0, 0)
+		n.wantKeys(t, "b|0", "")
+	})
+	t.Run("what the former attempt sends changes nothing", func(t *testing.T) {
+		n := one(t)
+		n.set(t, n.key, "a|640", hour)
+		n.set(t, n.counterKey, "640", hour)
+		adopt(t, n, "b", "a|640")
+		n.wait(t, 0, "in1")
+		unchanged := func(t *testing.T) {
+			t.Helper()
+			state := n.dump(t)
+			n.extend(t, "a", 0, 640, 640).want(t, wire.Adopted, 0, 0)
+			n.send(t, wire.Release, "a", 640, 640, noProcess).want(t, wire.Adopted, 0, 0)
+			adopt(t, n, "c", "a|640").want(t, wire.Adopted, 0, 0)
+			if now := n.dump(t); now != state {
+				t.Errorf("got %s, want %s as before", now, state)
+			}
+		}
+		unchanged(t)
+		n.send(t, wire.Release, "b", 704, 704, noProcess).want(t, wire.Released, 1, 0)
+		unchanged(t)
+		n.send(t, wire.Rest, "x", 0, "in1")
+		n.acquire(t, "x", 0)
+		unchanged(t)
+	})
+	t.Run("a version that knows no adoption harms no adopter", func(t *testing.T) {
+		n := one(t)
+		n.set(t, n.key, "a|640", hour)
+		adopt(t, n, "b", "a|640")
+		older := strings.ReplaceAll(wire.Requests.Source, "adopted(key, value) then return 26", "false then return 26")
+		if older == wire.Requests.Source {
+			t.Fatal("the script does not ask whether an id is void: this test looks for that in the wrong way")
+		}
+		for op, want := range map[wire.Op]wire.Code{wire.Extend: wire.Taken, wire.Release: wire.Gone} {
+			args := []any{"a", 640, 640}
+			if op == wire.Extend {
+				args = []any{"a", hour, 0, 640, 640}
+			}
+			state := n.dump(t)
+			rep := n.parse(t, op, n.Eval(t.Context(), older, []string{n.markerKey(), n.key}, append(n.common(""), argsOf(t, n.requestOf(t, op, args))...)...))
+			if rep.Code != want || n.dump(t) != state {
+				t.Errorf("%s: got %+v, want code %d and nothing changed", op, rep, want)
+			}
+		}
+	})
+	t.Run("void ids are forgotten", func(t *testing.T) {
+		n := one(t)
+		n.longest = second / 1000
+		n.set(t, n.key, "a|640", 1)
+		time.Sleep(2 * time.Millisecond)
+		adopt(t, n, "b", "a|640").want(t, wire.Gone, 0, 0)
+		n.later += 1700
+		adopt(t, n, "c", "x|640").want(t, wire.Gone, 0, 0)
+		if got := n.ZRange(t.Context(), n.key+wire.AdoptedSuffix, 0, -1).Val(); !slices.Equal(got, []string{"x"}) {
+			t.Errorf("got the void ids %q, want the last one", got)
+		}
+	})
+}
+
+// dump returns all keys of the resource.
+func (n *node) dump(t *testing.T) string {
+	t.Helper()
+	keys := n.Keys(t.Context(), strings.NewReplacer("[", "\\[", "]", "\\]").Replace(n.key)+"*").Val()
+	slices.Sort(keys)
+	var b strings.Builder
+	for _, key := range keys {
+		fmt.Fprintf(&b, "%s %s\n", key, hex.EncodeToString([]byte(n.Dump(t.Context(), key).Val())))
+	}
+	return b.String()
 }
 
 // testGuard goes through the table of the restart guard: the state of the marker, and its

@@ -120,6 +120,7 @@ func (e *Marked) Unwrap() []error { return []error{e.Err, e.Sentinel} }
 var (
 	ErrHeldByOther  = errors.New("held by another")
 	ErrTakenAway    = errors.New("taken away by Break")
+	ErrAdopted      = errors.New("adopted by another process")
 	ErrTimeout      = errors.New("timeout: no answer within the master timeout")
 	ErrNoConnection = errors.New("timeout: no connection")
 	ErrLate         = errors.New("request arrived after its time and was ignored")
@@ -136,4 +137,7 @@ var (
 	ErrUnsent       = errors.New("not sent: the attempt was over")
 	ErrUnseeded     = errors.New("no fencing token to go on from, and too few clocks are known to start one")
 	ErrGuardOff     = errors.New("the restart guard is off")
+
+	errVotelessOnDisk = errors.New("has restarted and has no vote, although this client trusts its disk: a client without WithTrustedDisk came first, or the data is gone")
+	errTrustedByOther = errors.New("has restarted and votes at once: a client with WithTrustedDisk, which this client lacks, came first, or Bootstrap was called")
 )

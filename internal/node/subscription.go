@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/d0720281/redlock/internal/clock"
 	"github.com/d0720281/redlock/internal/resp"
 )
@@ -73,7 +71,7 @@ func (s *Subscription) serve(ctx context.Context, heard func(channel, key string
 			deafSince = time.Now()
 		case !warned && ctx.Err() == nil && time.Since(deafSince) >= warnAfter:
 			warned = true
-			s.node.conf.Events.Warning(s.node, fmt.Errorf("the master cannot call this process, which polls while it waits for a lock: its subscription fails: %w", err))
+			s.node.conf.Events.Warning(s.node, fmt.Errorf("the master cannot call this process, which polls while it waits for a lock: its subscription fails: %w", s.node.printable(err)))
 		}
 		pause = min(max(2*pause, firstPause), maxDeaf)
 		timer.Reset(pause)
@@ -82,45 +80,82 @@ func (s *Subscription) serve(ctx context.Context, heard func(channel, key string
 
 // subscribe subscribes once, and returns when the subscription has ended.
 func (s *Subscription) subscribe(ctx context.Context, heard func(channel, key string)) error {
-	opt := s.node.opt
-	dialling, cancel := context.WithTimeout(ctx, opt.DialTimeout)
+	n := s.node
+	login, err := n.credentialsOfSubscription(ctx)
+	if err != nil {
+		return err
+	}
+	dialling, cancel := context.WithTimeout(ctx, n.opt.DialTimeout)
 	defer cancel()
-	conn, err := dialWithin(dialling, &opt)
+	conn, err := dialWithin(dialling, &n.opt)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	opt.Dialer = DialOnce(resp.Bound(conn))
-	client := redis.NewClient(&opt)
-	defer client.Close()
-	sub := client.Subscribe(ctx, s.node.conf.Channel, s.node.conf.brokenChannel())
-	defer sub.Close()
+	in := resp.NewReader(conn)
+	n.sent.Store(&login.password)
+	in.Hide = func(text string) string { return without(login.password, n.withoutPassword(text)) }
+	if err := logIn(dialling, conn, in, login, &n.opt, n.conf.Timeout); err != nil {
+		return err
+	}
+	send := func(words ...string) error {
+		if err := conn.SetWriteDeadline(time.Now().Add(n.conf.Timeout)); err != nil {
+			return err
+		}
+		_, err := conn.Write(appendWords(nil, words...))
+		return err
+	}
+	if err := send("subscribe", n.conf.Channel, n.conf.brokenChannel()); err != nil {
+		return err
+	}
 	last, pinged := time.Now(), false
-	for {
+	for !n.provider.hasNewer(login) { // RESP 2 has no AUTH while one is subscribed
 		patience := lookAfter
 		if pinged {
-			patience = s.node.conf.Timeout
+			patience = n.conf.Timeout
 		}
-		msg, err := sub.ReceiveTimeout(ctx, patience)
+		if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			return err
+		}
+		err := in.Wait()
 		switch {
 		case err == nil:
+			if err := conn.SetReadDeadline(time.Now().Add(n.conf.Timeout)); err != nil { // of the rest
+				return err
+			}
+			message, err := in.Value()
+			if err != nil {
+				return err
+			}
+			if refused, ok := message.(resp.Error); ok {
+				return nodeFailure(refused)
+			}
+			s.take(message, heard)
 			last, pinged = time.Now(), false
 		case !IsTimeout(err) || pinged || ctx.Err() != nil:
 			return err
 		case s.pings(time.Since(last)):
 			pinged = true
-			if err := sub.Ping(ctx); err != nil {
+			if err := send("ping"); err != nil {
 				return err
 			}
 		}
-		switch m := msg.(type) {
-		case *redis.Subscription:
-			if m.Channel == s.node.conf.Channel {
-				s.ready.Store(true)
-			}
-		case *redis.Message:
-			heard(m.Channel, m.Payload)
-		}
+	}
+	return nil
+}
+
+// take takes a message of the server: what it is, the channel, and the payload.
+func (s *Subscription) take(message any, heard func(channel, key string)) {
+	parts, _ := message.([]any)
+	if len(parts) != 3 {
+		return
+	}
+	channel, _ := parts[1].(string)
+	switch payload, _ := parts[2].(string); {
+	case parts[0] == "subscribe" && channel == s.node.conf.Channel:
+		s.ready.Store(true)
+	case parts[0] == "message":
+		heard(channel, payload)
 	}
 }

@@ -18,6 +18,8 @@ var (
 	NotMaster   = within(Masters, "redlock: server is no independent master")
 	ClusterNode = within(NotMaster, "redlock: server is a node of a Redis Cluster")
 	Permission  = within(Masters, "redlock: permission denied by the master")
+	Unsupported = within(Masters, "redlock: the master lacks a command or setting that locks need")
+	TLS         = within(Masters, "redlock: no TLS connection with the master")
 	WrongType   = within(Masters, "redlock: key holds something that is not a lock")
 )
 
@@ -31,9 +33,11 @@ var (
 
 // Errors of a call whose context has the resource already.
 var (
-	Reentry = errors.New("redlock: resource already held by this context")
-	Upgrade = within(Reentry, "redlock: resource already held by this context as a reader")
+	Reentry = errors.New("redlock: resource already held by this context" + ownContext)
+	Upgrade = within(Reentry, "redlock: resource already held by this context as a reader"+ownContext)
 )
+
+const ownContext = "; work that does not belong to the lease needs a context that does not descend from it"
 
 // finer is an error that also matches a more general one, without its text.
 type finer struct {

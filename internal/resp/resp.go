@@ -13,15 +13,19 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
+
+	"github.com/d0720281/redlock/internal/wire"
 )
 
-// The bounds of a reply. The reply to a batch has three numbers for each of 256 requests. The
-// reply of INFO has about 10 kB.
+// The bounds of a reply. The reply to a batch has three numbers for each of 256 requests. A
+// section of INFO has a few kB.
 const (
 	MaxBulk  = 1 << 20 // bytes in a string
-	MaxLine  = 1 << 12 // bytes in a status, an error, a number
+	MaxLine  = 1 << 12 // bytes in a status or a number; a longer error is cut
 	MaxArray = 1 << 12 // elements of an array
 	MaxDepth = 4       // arrays in arrays
+	MaxError = 500     // bytes that are shown of an error
 )
 
 // ErrProtocol is matched by the error of a reply that is malformed or out of bounds.
@@ -63,8 +67,16 @@ func appendHead(b []byte, kind byte, n int) []byte {
 	return append(b, '\r', '\n')
 }
 
-// Error is an error that the server replied.
+// Error is an error that the server replied. Use [NewError].
 type Error string
+
+// NewError returns the error of a text of the server: printable, of bounded length, and without the
+// arguments of the command. A server that does not know a command repeats these at the end. They
+// can be a script or a password.
+func NewError(text string) Error {
+	text, _, _ = strings.Cut(text, ", with args beginning with")
+	return Error(wire.Excerpt(strings.TrimSpace(text), MaxError))
+}
 
 func (e Error) Error() string { return string(e) }
 
@@ -85,6 +97,8 @@ const (
 
 // Reader reads replies. It buffers the bytes that arrive. After an error of Value it cannot go on.
 type Reader struct {
+	Hide func(text string) string // what the text of an error must not have, a password, is taken out of it; nil: nothing
+
 	from io.Reader
 	buf  []byte
 	r, w int // bounds of the unread bytes in buf
@@ -134,13 +148,13 @@ func (r *Reader) line() ([]byte, error) {
 			}
 			line := r.buf[r.r:i]
 			r.r = i + 1
-			if len(line) < 2 || len(line) > MaxLine || line[len(line)-1] != '\r' {
+			if len(line) < 2 || len(line) > mostOf(line) || line[len(line)-1] != '\r' {
 				return nil, protocolError("a line of %d bytes that is too long or does not end in CR LF", len(line))
 			}
-			return line[:len(line)-1], nil
+			return line[:min(len(line)-1, MaxLine)], nil
 		}
-		if r.w-r.r > MaxLine {
-			return nil, protocolError("a line of more than %d bytes", MaxLine)
+		if most := mostOf(r.buf[r.r:r.w]); r.w-r.r > most {
+			return nil, protocolError("a line of more than %d bytes", most)
 		}
 		scanned := r.w - r.r
 		if err := r.fill(); err != nil {
@@ -148,6 +162,15 @@ func (r *Reader) line() ([]byte, error) {
 		}
 		from = r.r + scanned
 	}
+}
+
+// mostOf returns how long a line may be, from its beginning. An error may quote a whole command, and
+// is cut.
+func mostOf(line []byte) int {
+	if len(line) > 0 && Kind(line[0]) == Failure {
+		return MaxBulk
+	}
+	return MaxLine
 }
 
 // bulk returns n bytes, valid until the next call.
@@ -187,7 +210,7 @@ func (r *Reader) Head() (h Head, err error) {
 	case Number:
 		n, ok := parseInt(h.Text)
 		if !ok {
-			return h, protocolError("%q is no number", h.Text)
+			return h, protocolError("%.40q is no number", h.Text)
 		}
 		h.N = n
 		return h, nil
@@ -198,7 +221,7 @@ func (r *Reader) Head() (h Head, err error) {
 		}
 		n, ok := parseInt(h.Text)
 		if !ok || n < -1 || n > most {
-			return h, protocolError("%q is no length, or one above %d", h.Text, most)
+			return h, protocolError("%.40q is no length, or one above %d", h.Text, most)
 		}
 		h.N = n
 		return h, nil
@@ -227,7 +250,7 @@ func (r *Reader) value(depth int) (any, error) {
 	case Status:
 		return string(h.Text), nil
 	case Failure:
-		return Error(h.Text), nil
+		return r.Error(string(h.Text)), nil
 	case Number:
 		return h.N, nil
 	}
@@ -248,6 +271,14 @@ func (r *Reader) value(depth int) (any, error) {
 		list = append(list, v)
 	}
 	return list, nil
+}
+
+// Error is [NewError] for a text that the Reader has read.
+func (r *Reader) Error(text string) Error {
+	if r.Hide != nil {
+		text = r.Hide(text)
+	}
+	return NewError(text)
 }
 
 // parseInt reads a decimal int64.

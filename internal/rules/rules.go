@@ -22,6 +22,7 @@ type Rules struct {
 	Successor func(fence int64) int64                          // fencing token after a hand-over
 	Run       func(first, present string) string               // identity of a server that requests carry: the present one
 	Heeds     func(by time.Duration) bool                      // a clock that is off, or has moved, matters
+	Arrives   func(may bool) bool                              // a lost request may arrive after the release was confirmed
 
 	KeepsHandle    bool // the handle that a lease is taken from does not end
 	CountsVoteless bool // the reply of a node without a vote counts as a vote
@@ -43,6 +44,7 @@ func New() *Rules {
 		Successor: func(fence int64) int64 { return fence + 1 },
 		Run:       func(_, present string) string { return present },
 		Heeds:     func(time.Duration) bool { return true },
+		Arrives:   func(may bool) bool { return may },
 	}
 	if Change != nil {
 		Change(r)

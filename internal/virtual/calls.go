@@ -46,11 +46,13 @@ func (n *Node) recordLocked(args []string) {
 	keys, args := args[1:1+number(args[0])], args[1+number(args[0]):]
 	keys, args = keys[1:], args[3:] // behind the marker, and behind what is before all
 	for len(keys) > 0 {
-		kind, count := number(args[0])-1, number(args[1])
-		op := wire.Op(kind%5 + 1)
-		name := op.String() + [...]string{"", " shared"}[kind/5]
+		op, count := wire.Op(number(args[0])), number(args[1])
+		name := op.String()
+		if op > wire.Rest && op != wire.Adopt {
+			name = (op - wire.Rest).String() + " shared"
+		}
 		args = args[3:]
-		if op == wire.Acquire || op == wire.Extend {
+		if op.SetsKey() {
 			args = args[2:]
 		}
 		for range count {

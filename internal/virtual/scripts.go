@@ -33,7 +33,7 @@ func RunScripts(r *miniredis.Miniredis) {
 	s.srv.SetPreHook(s.answer)
 }
 
-// answer answers a command about scripts. It reports whether it did: a command that is not
+// answer answers a command about scripts, and INFO with a section. It reports whether it did: a command that is not
 // well-formed, or is sent by a script, is left to miniredis, which refuses it.
 func (s *scripts) answer(p *server.Peer, cmd string, args ...string) bool {
 	if cmd == "SCRIPT" && len(args) > 0 {
@@ -59,6 +59,8 @@ func (s *scripts) answer(p *server.Peer, cmd string, args ...string) bool {
 		default:
 			write(p, s.run(script, args[2:2+keys], args[2+keys:]))
 		}
+	case cmd == "INFO" && len(args) == 1:
+		p.WriteBulk("") // Redis has an empty text for a section that it does not know, miniredis an error
 	case cmd == "SCRIPT LOAD" && len(args) == 1:
 		if hash, _, err := s.load(args[0]); err != nil {
 			p.WriteError(err.Error())

@@ -8,6 +8,7 @@ import (
 	"crypto/sha1"
 	_ "embed"
 	"encoding/hex"
+	"strconv"
 	"strings"
 )
 
@@ -21,7 +22,19 @@ const (
 	Extend
 	Release
 	Rest // at the queue node
+
+	Adopt Op = 11
 )
+
+// SetsKey reports whether the function, or its like for a reader, sets a key. Such a request has a life of the
+// key and a latest time of execution.
+func (o Op) SetsKey() bool {
+	kind := (o-1)%Rest + 1
+	return o == Adopt || kind == Acquire || kind == Extend
+}
+
+// Wants reports whether the function takes a key that the attempt does not have yet.
+func (o Op) Wants() bool { return o == Acquire || o == Adopt }
 
 // Shared returns the number of the function that does for a reader what o does for a writer.
 func (o Op) Shared() Op { return o + Rest }
@@ -38,6 +51,8 @@ func (o Op) String() string {
 		return "release"
 	case Rest:
 		return "rest"
+	case Adopt:
+		return "adopt"
 	}
 	return "none"
 }
@@ -67,6 +82,7 @@ const (
 	FilledVoteless Code = 23
 	Taken          Code = 24
 	TakenAway      Code = 25
+	Adopted        Code = 26
 
 	Released Code = 30
 	Gone     Code = 31
@@ -77,12 +93,14 @@ func (c Code) Answers(o Op) bool {
 	switch o {
 	case Acquire:
 		return c >= Granted && c <= Unseeded || c == Ahead
+	case Adopt:
+		return c >= Granted && c <= Unseeded && c != Busy && c != Queued || c == Ahead || c >= Taken && c <= Adopted || c == Gone
 	case Raise:
 		return c >= Raised && c <= Ahead
 	case Extend:
-		return c >= Kept && c <= TakenAway || c == Late || c == Stale || c == BadType
+		return c >= Kept && c <= Adopted || c == Late || c == Stale || c == BadType
 	case Release, Rest:
-		return c == Released || c == Gone
+		return c == Released || c == Gone || c == Adopted && o == Release
 	}
 	return false
 }
@@ -102,6 +120,7 @@ const (
 	TurnSuffix  = "~turn"
 
 	ReadersSuffix = "~readers"
+	AdoptedSuffix = "~adopted"
 )
 
 // Readers stands in a lock key where the key of a writer has an attempt id, and Sign is the value
@@ -122,8 +141,12 @@ const Same = "="
 // wait.
 const NoProcess = "-"
 
-// Listens is the second argument of a rest if the process listens on its channel; 0 if it polls.
-const Listens = 1
+// The second argument of a rest is a sum: Listens if the process listens on its channel, and PerResource for each
+// of several resources of which it wants any.
+const (
+	Listens     = 1
+	PerResource = 2
+)
 
 // Abrupt is the extra of a Busy of the queue node if the key in the way is that of another library,
 // and has at least so many ms left: lua/acquire.lua.
@@ -148,13 +171,38 @@ func Placeholder(id string) string { return BrokenMark + id + "|0" }
 // The prefix of a Locker and a resource can make such a suffix together: under "p:a~" the key of
 // "fence" is the counter of "a" under "p:".
 func Reserved(key string) (suffix string) {
-	for _, suffix := range []string{FenceSuffix, GuardSuffix, QueueSuffix, SeenSuffix, TurnSuffix, ReadersSuffix} {
+	for _, suffix := range []string{FenceSuffix, GuardSuffix, QueueSuffix, SeenSuffix, TurnSuffix, ReadersSuffix, AdoptedSuffix} {
 		if strings.HasSuffix(key, suffix) {
 			return suffix
 		}
 	}
 	return ""
 }
+
+// QueueOf returns the name of the queue of a resource or of a lock key: the name itself, or, without the
+// number, a name that ends in '~' and a number. See queueOf in lua/begin.lua.
+func QueueOf(name string) string {
+	queue, _ := CutNumber(name)
+	return queue
+}
+
+// CutNumber returns what names the queue of a resource, and the number of a resource that is one of several;
+// the largest int if the number is larger.
+func CutNumber(name string) (queue string, number int) {
+	queue = strings.TrimRight(name, "0123456789")
+	if len(queue) == len(name) || !strings.HasSuffix(queue, OneOf) {
+		return name, 0
+	}
+	number, _ = strconv.Atoi(name[len(queue):])
+	return queue, number
+}
+
+// OneOf stands before the number of a resource that is one of several. None is the number that stands for
+// none of them: a request with that key is about their queue alone.
+const (
+	OneOf = "~"
+	None  = "0"
+)
 
 // UnknownRun stands for the identity of a server that does not tell its identity.
 const UnknownRun = "?"
@@ -199,6 +247,8 @@ var (
 	QueueLua string
 	//go:embed lua/acquire.lua
 	AcquireLua string
+	//go:embed lua/adopt.lua
+	AdoptLua string
 	//go:embed lua/raise.lua
 	RaiseLua string
 	//go:embed lua/extend.lua
@@ -211,6 +261,8 @@ var (
 	RunLua string
 	//go:embed lua/marker.lua
 	MarkerLua string
+	//go:embed lua/probe.lua
+	ProbeLua string
 	//go:embed lua/inspect.lua
 	InspectLua string
 	//go:embed lua/break.lua
@@ -219,8 +271,9 @@ var (
 
 // The scripts.
 var (
-	Requests = script(CommonLua, BeginLua, GuardLua, ReadersLua, QueueLua, AcquireLua, RaiseLua, ExtendLua, ReleaseLua, SharedLua, RunLua) // the messages of attempts
-	Marker   = script(BeginLua, GuardLua, MarkerLua)                                                                                       // about the node itself
-	Inspect  = script(BeginLua, GuardLua, ReadersLua, InspectLua)                                                                          // about a lock, for people
+	Requests = script(CommonLua, BeginLua, GuardLua, ReadersLua, QueueLua, AcquireLua, AdoptLua, RaiseLua, ExtendLua, ReleaseLua, SharedLua, RunLua) // the messages of attempts
+	Marker   = script(BeginLua, GuardLua, MarkerLua)                                                                                                 // about the node itself
+	Inspect  = script(BeginLua, GuardLua, ReadersLua, InspectLua)                                                                                    // about a lock, for people
 	Break    = script(BreakLua)
+	Probe    = script(ProbeLua) // whether the server has the commands
 )

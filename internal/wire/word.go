@@ -17,5 +17,6 @@ type Word struct {
 
 	Joined bool // the reply is to a rest: the process is in the queue
 	Turn   bool // the process has the turn, and the key is free
+	Number int  // of that key, of several
 	Before int  // how many processes wait before this one
 }

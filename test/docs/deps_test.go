@@ -44,7 +44,8 @@ var mayImport = map[string][]string{
 	"semaphore": {".", "several"},
 	"sharded":   {".", "github.com/redis/go-redis/v9"},
 	"jobs":      {".", "semaphore"},
-	"admin":     {".", "internal/door", "internal/node", "internal/reason", "internal/wire"},
+	"fence":     {"github.com/redis/go-redis/v9"},
+	"admin":     {".", "internal/door", "internal/node", "internal/reason", "internal/resp", "internal/wire"},
 
 	"internal/clockwatch": {"internal/clock", "internal/lockorder", "internal/rules"},
 	"internal/line":       {"internal/lockorder", "internal/wire"},

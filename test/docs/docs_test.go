@@ -275,7 +275,7 @@ func TestPackagesHaveExamples(t *testing.T) {
 }
 
 // publicPackages has the packages that a documentation site shows.
-var publicPackages = []string{".", "admin", "election", "jobs", "semaphore", "several", "sharded", "redlockdebug", "redlocktest", "redlockotel", "redlockprom"}
+var publicPackages = []string{".", "admin", "election", "fence", "jobs", "semaphore", "several", "sharded", "redlockdebug", "redlocktest", "redlockotel", "redlockprom"}
 
 // anchors returns the anchors of a page's headings.
 func anchors(text string) (list []string) {
@@ -446,7 +446,7 @@ var pageImports = map[string]string{
 	"http": "net/http", "strconv": "strconv",
 	"strings": "strings", "synctest": "testing/synctest", "testing": "testing", "time": "time", "tls": "crypto/tls",
 	"redis": "github.com/redis/go-redis/v9", "redlock": self, "redlocktest": self + "/redlocktest",
-	"election": self + "/election", "jobs": self + "/jobs", "admin": self + "/admin", "several": self + "/several",
+	"election": self + "/election", "fence": self + "/fence", "jobs": self + "/jobs", "admin": self + "/admin", "several": self + "/several",
 	"semaphore": self + "/semaphore", "sharded": self + "/sharded",
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
+	"github.com/d0720281/redlock/internal/virtual"
 )
 
 // Real masters lose keys in every possible way, while a client holds a lease by them.
@@ -831,6 +832,88 @@ func TestTrustedDisk(t *testing.T) {
 			}
 			_, err := rival.TryLock(t.Context(), "free")
 			wantRefusal(t, err)
+		})
+	}
+}
+
+// Of two clients, one of which trusts the disks, the first to ask a master after its restart decides for both.
+// The other one logs that.
+//
+// Source: ALGORITHM section 8, "TrustDisk".
+func TestTrustedDiskByOneClient(t *testing.T) {
+	t.Parallel()
+	for _, trustedFirst := range []bool{true, false} {
+		t.Run(fmt.Sprint("the client that trusts is first: ", trustedFirst), func(t *testing.T) {
+			c := locktest.StartFor(t, ages, 3, locktest.OnDisk...)
+			proxies := redistest.Proxied(t, c.Procs)
+			var logs [2]locktest.Records
+			var clients [2]*redlock.Locker
+			for i, addrs := range [][]string{c.Addrs, redistest.Addrs(proxies)} { // the second client comes later
+				opts := forAges(redlock.WithLogger(slog.New(&logs[i])))
+				if trustedFirst == (i == 0) {
+					opts = append(opts, redlock.WithTrustedDisk())
+				}
+				clients[i] = locktest.Open(t, addrs, opts...)
+				le := locktest.Lock(t, clients[i], "r")
+				c.Fill(t, le) // all masters are known
+				locktest.Unlock(t, le)
+			}
+			for _, p := range proxies {
+				locktest.Must(t, p.Set(masters.Refuse))
+			}
+			for i, p := range c.Procs {
+				locktest.Must(t, p.Kill())
+				c.Restart(t, i)
+			}
+			told := []string{"although this client trusts its disk", "votes at once"}
+			if trustedFirst {
+				slices.Reverse(told)
+			}
+			for i, l := range clients {
+				if i == 1 {
+					for _, p := range proxies {
+						locktest.Must(t, p.Set(masters.Pass))
+					}
+				}
+				redistest.Eventually(t, 30*time.Second, func() bool {
+					r, _ := admin.Check(t.Context(), l)
+					return !slices.ContainsFunc(r.Masters, func(n admin.Master) bool { return n.Err != nil })
+				}, "all masters answer")
+				for n, q := range quarantines(t, l) {
+					if (q == 0) != trustedFirst {
+						t.Errorf("client %d, master %d: got quarantine %v, want a vote: %v", i, n, q, trustedFirst)
+					}
+				}
+			}
+			redistest.Eventually(t, 10*time.Second, func() bool { return len(logs[1].With(told[0])) > 0 }, "the second client tells: "+told[0])
+			if got := len(logs[0].With(told[0])) + len(logs[0].With(told[1])) + len(logs[1].With(told[1])); got != 0 {
+				t.Errorf("got %d lines in the log that are wrong, want none", got)
+			}
+		})
+	}
+}
+
+// A client that does not trust disks is surprised by a master that votes right after a restart, but not by one
+// whose quarantine can be over.
+func TestVirtualVotesAfterRestart(t *testing.T) {
+	for away, want := range map[time.Duration]int{3 * time.Second: 3, 15 * time.Second: 0} {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			var log locktest.Records
+			uplink := new(locktest.Uplink)
+			l := locktest.LockerBy(b, uplink, redlock.WithLogger(slog.New(&log)))
+			uplink.Dead.Store(true)
+			b.All((*virtual.Node).Restart)
+			b.VouchAgain()
+			time.Sleep(away)
+			uplink.Dead.Store(false)
+			redistest.Eventually(t, time.Minute, func() bool {
+				lease, err := l.TryLock(t.Context(), "r")
+				return err == nil && lease.Unlock(t.Context()) == nil
+			}, "the masters are back")
+			time.Sleep(5 * time.Second)
+			if got := len(log.With("votes at once")); got != want {
+				t.Errorf("away for %v: got %d warnings, want %d: %v", away, got, want, log.List())
+			}
 		})
 	}
 }

@@ -31,8 +31,8 @@ func TestSettings(t *testing.T) {
 			redlock.Settings{TTL: time.Second, MasterTimeout: 100 * time.Millisecond, Quarantine: quarantine, Reentry: true, Shared: true}},
 		{"options of New", set, nil,
 			redlock.Settings{TTL: 4 * time.Second, MasterTimeout: 70 * time.Millisecond, Quarantine: quarantine, Grace: time.Second, Renewed: true, Reentry: true}},
-		{"options of both", set, []redlock.LockOption{redlock.WithMaxHold(time.Minute), redlock.WithGrace(0)},
-			redlock.Settings{TTL: 4 * time.Second, MasterTimeout: 70 * time.Millisecond, Quarantine: quarantine, MaxHold: time.Minute, Renewed: true, Reentry: true}},
+		{"options of both", set, []redlock.LockOption{redlock.WithMaxHold(time.Minute), redlock.WithGrace(0), redlock.WithQuarantineWait(time.Second)},
+			redlock.Settings{TTL: 4 * time.Second, MasterTimeout: 70 * time.Millisecond, Quarantine: quarantine, QuarantineWait: time.Second, MaxHold: time.Minute, Renewed: true, Reentry: true}},
 	} {
 		got, err := test.locker.Settings(test.opts...)
 		if got.Clock == nil {
@@ -41,7 +41,10 @@ func TestSettings(t *testing.T) {
 		if got.Owner == "" {
 			t.Errorf("%s: got no owner", test.name)
 		}
-		got.Clock, got.Owner = nil, ""
+		if got.MaxTTL != redlock.DefaultMaxTTL {
+			t.Errorf("%s: got MaxTTL %v, want the default", test.name, got.MaxTTL)
+		}
+		got.Clock, got.Owner, got.MaxTTL = nil, "", 0
 		if err != nil || got != test.want {
 			t.Errorf("%s: got %+v, %v, want %+v", test.name, got, err, test.want)
 		}

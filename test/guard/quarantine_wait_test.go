@@ -22,14 +22,14 @@ func TestQuarantineCountsFromTheFirstQuestion(t *testing.T) {
 	}
 	_, err := locktest.Open(t, c.Addrs, shortly()...).TryLock(t.Context(), "r")
 	wantRefusal(t, err)
-	machines := 3
+	machines, due := 3, time.Now()
 	var ran atomic.Int32
 	done := make(chan error, machines)
 	for range machines {
-		locks, err := jobs.New(locktest.Open(t, c.Addrs, shortly()...), time.Minute)
+		locks, err := jobs.New(locktest.Open(t, c.Addrs, shortly()...))
 		locktest.Must(t, err)
 		go func() {
-			done <- locks.Run(t.Context(), "nightly", func(context.Context, *redlock.Lease) error { ran.Add(1); return nil })
+			done <- locks.RunAt(t.Context(), "nightly", due, func(context.Context, *redlock.Lease) error { ran.Add(1); return nil })
 		}()
 	}
 	for range machines {

@@ -534,6 +534,7 @@ func TestNodesThatRefuse(t *testing.T) {
 			for range 5 {
 				locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
 			}
+			c.Empty(t, "redlock:r") // a server without memory carries out what follows a delete in one script call
 			f.inject(2)
 			_, err := l.TryLock(t.Context(), "r")
 			locktest.WantErr(t, err, redlock.ErrNoQuorum)

@@ -119,6 +119,31 @@ func TestVirtualMinHoldHandOver(t *testing.T) {
 	})
 }
 
+// A master's clock that steps while others do not answer may be taken for a standstill of the local clock. That
+// does not end a minimum hold earlier: the local clock may be right.
+//
+// Source: the doc comment of WithMinHold; ALGORITHM section 9 ("assume both").
+func TestVirtualMinHoldUnderAStep(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		const hold, step = time.Minute, 2 * time.Second
+		var corrected atomic.Int64
+		l := b.WarmLocker(locktest.On(func(redlock.Event) { corrected.Add(1) }, redlock.EventLocalClockStopped))
+		start := time.Now()
+		locktest.Must(t, b.Lock(l, "r", redlock.WithMinHold(hold)).Unlock(t.Context()))
+		b.Nodes[2].Hang()
+		b.Nodes[0].RunClock(1, step)
+		time.Sleep(locktest.TTL / 2) // the next renewal finds that
+		b.Nodes[2].Resume()
+		time.Sleep(time.Until(start.Add(hold - time.Millisecond)))
+		b.WantHolding("r", 0, 1, 2)
+		time.Sleep(2 * time.Millisecond)
+		b.WantHolding("r")
+		if n := corrected.Load(); n != 1 {
+			t.Errorf("the clock was corrected %d times, want once", n)
+		}
+	})
+}
+
 // A lease that is lost while it is only kept for its minimum hold is no loss: the work is done. Close
 // releases it.
 func TestVirtualMinHoldEnds(t *testing.T) {

@@ -83,14 +83,14 @@ func TestOwnerByDefault(t *testing.T) {
 	}
 }
 
-// A lease keeps its label when another process adopts it, and when it is broken.
+// A lease has the label of the process that adopted it, and keeps it when it is broken.
 func TestOwnerStays(t *testing.T) {
 	c := locktest.Start(t, 3)
 	l := locktest.Open(t, c.Addrs)
-	le := locktest.Lock(t, l, "moved", redlock.WithOwner(webOne))
+	le := locktest.Lock(t, l, "moved", redlock.WithOwner("web-2"))
 	everywhere(c, t)
 	locktest.Must(t, le.Detach())
-	next, err := l.Adopt(t.Context(), "moved", le.Token(), le.Fence(), redlock.WithOwner("web-2"))
+	next, err := l.Adopt(t.Context(), "moved", le.Token(), le.Fence(), redlock.WithOwner(webOne))
 	locktest.Must(t, err)
 	if next.Owner() != webOne {
 		t.Errorf("adopted: got owner %q, want %q", next.Owner(), webOne)

@@ -221,6 +221,11 @@ func TestVirtualReentry(t *testing.T) {
 			locktest.WantMatch(t, "Lock", err, []error{redlock.ErrReentry}, redlock.ErrNotAcquired)
 			_, err = l.TryLock(derived, "r")
 			locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrReentry}, redlock.ErrNotAcquired)
+			_, err = l.Lock(context.WithoutCancel(derived), "r") // of a job that a handler leaves behind
+			locktest.WantMatch(t, "Lock of a job", err, []error{redlock.ErrReentry}, redlock.ErrNotAcquired)
+			if want := "needs a context that does not descend from it"; err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("Lock of a job: got %v, want %q in it", err, want)
+			}
 			err = l.Do(t.Context(), "s", func(ctx context.Context, _ *redlock.Lease) error {
 				return l.Do(ctx, "s", func(context.Context, *redlock.Lease) error { return nil })
 			})

@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -337,5 +338,119 @@ func TestVirtualClose(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 			wantNever(t, b, "r", locktest.TTL)
 		})
+	})
+}
+
+// Close ends the context of work, and keeps the lease until the work is over, the lease has ended, or
+// 10 s have passed. Leases without work end at once.
+func TestVirtualCloseKeepsLeases(t *testing.T) {
+	const bound, soon = 10 * time.Second, 3 * time.Second
+	over := []error{redlock.ErrNotHeld, redlock.ErrReleased, redlock.ErrClosed}
+	for _, test := range []struct {
+		name  string
+		winds time.Duration // from the end of its context to the end of the work
+		opts  []redlock.LockOption
+		keeps time.Duration // the lease, from Close
+		want  []error       // of Do
+	}{
+		{"work that ends at once", 0, nil, 0, nil},
+		{"work that takes many TTLs to end", soon, []redlock.LockOption{redlock.WithTTL(time.Second)}, soon, nil},
+		{"work that goes on", time.Minute, nil, bound, over},
+		{"without renewal", time.Minute, []redlock.LockOption{redlock.WithoutRenewal(), redlock.WithTTL(time.Second)}, time.Second - 12*time.Millisecond - 20*time.Millisecond, []error{redlock.ErrLost}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				l, other := b.WarmLocker(), b.WarmLocker()
+				b.Lock(l, "without work")
+				var work context.Context
+				var closed time.Time
+				done := make(chan error, 1)
+				go func() {
+					done <- l.Do(context.Background(), "r", func(ctx context.Context, lease *redlock.Lease) error {
+						work = ctx
+						<-ctx.Done()
+						if test.keeps == soon {
+							time.Sleep(test.winds - time.Millisecond)
+							if err := errors.Join(lease.Err(), lease.Extend(context.Background())); err != nil {
+								t.Errorf("the lease, after Close: got %v, want it held", err)
+							}
+							time.Sleep(time.Millisecond)
+							return nil
+						}
+						time.Sleep(test.winds)
+						return nil
+					}, test.opts...)
+				}()
+				synctest.Wait()
+				next := b.Wait(t.Context(), other)
+				closed = time.Now()
+				closing := make(chan error, 1)
+				go func() { closing <- l.Close() }()
+				synctest.Wait()
+				locktest.WantMatch(t, "cause of the end of the work", context.Cause(work), []error{redlock.ErrReleased, redlock.ErrClosed})
+				b.WantHolding("without work")
+				b.Got(next)
+				if got := next.At.Sub(closed); got < test.keeps || got > test.keeps+100*time.Millisecond {
+					t.Errorf("the next holder: got the resource %v after Close, want %v", got, test.keeps)
+				}
+				locktest.Must(t, <-closing)
+				locktest.WantWithin(t, "Close", closed, test.keeps+3*locktest.MasterTimeout)
+				err := <-done
+				if len(test.want) == 0 && err != nil {
+					t.Errorf("Do: got %v, want no error", err)
+				}
+				locktest.WantMatch(t, "Do", err, test.want)
+			})
+		})
+	}
+	t.Run("Close within the work", func(t *testing.T) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			lease := b.Lock(l, "r")
+			_, cancel := lease.Within(t.Context())
+			defer cancel()
+			start := time.Now()
+			locktest.Must(t, l.Close())
+			locktest.WantSince(t, "Close", start, bound)
+			b.WantHolding("r")
+		})
+	})
+	t.Run("while the work extends", func(t *testing.T) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			lease := b.Lock(l, "r")
+			work, cancel := lease.Within(t.Context())
+			inner, err := l.TryLock(work, "r", redlock.WithReentry())
+			locktest.Must(t, err)
+			b.All(func(n *virtual.Node) { n.Latency(10*time.Millisecond, 10*time.Millisecond) })
+			closed := make(chan error, 1)
+			time.AfterFunc(5*time.Millisecond, func() { closed <- l.Close() })
+			if err := lease.Extend(t.Context()); err != nil {
+				t.Errorf("Extend: got %v, want no error", err)
+			}
+			locktest.WantMatch(t, "cause of a context that is made after Close", context.Cause(inner.Context()), []error{redlock.ErrClosed})
+			cancel()
+			locktest.Must(t, <-closed)
+		})
+	})
+}
+
+// A release whose reply was lost with the connection is sent once more, and the key is gone then: the lease
+// was held until Unlock all the same.
+//
+// Source: ALGORITHM section 5, "A connection that breaks".
+func TestVirtualReleaseWithoutReply(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		lease := b.Lock(b.WarmLocker(), "r")
+		b.All((*virtual.Node).LoseReplies)
+		unlocked := make(chan error, 1)
+		go func() { unlocked <- lease.Unlock(t.Context()) }()
+		time.Sleep(time.Millisecond)
+		b.WantHolding("r")
+		b.All((*virtual.Node).Heal)
+		b.All((*virtual.Node).Reset)
+		if err := <-unlocked; err != nil {
+			t.Errorf("Unlock: got %v, want no error", err)
+		}
 	})
 }

@@ -727,3 +727,83 @@ func TestVirtualTurnEndsWithTheLease(t *testing.T) {
 		locktest.WantWithin(t, "the second waiter", since, 20*time.Millisecond)
 	})
 }
+
+// A caller gives up while its process's rest waits for an exchange. The release that takes the process
+// out of the queue goes out in the same batch, behind the rest: no ghost is left in the queue.
+//
+// Source: ALGORITHM section 5, "Order of requests".
+func TestVirtualRestBeforeRelease(t *testing.T) {
+	const there, back = 400 * time.Microsecond, 400 * time.Microsecond // below 1 ms: one exchange at a time
+	locktest.InBubble(t, 1, func(t *testing.T, b *locktest.Bubble) {
+		holder, next, l := b.WarmLocker(), b.WarmLocker(), b.WarmLocker()
+		held := b.Lock(holder, "r")
+		waiter := b.Wait(t.Context(), next)
+		if _, err := l.TryLock(t.Context(), "r"); err == nil {
+			t.Fatal("got a lease that another process has")
+		} // and knows now that another process waits: its callers rest at once
+		b.Nodes[0].Latency(there, back)
+		b.Nodes[0].ForgetCalls()
+		busy := b.WaitFor(t.Context(), l, "other")
+		time.Sleep(there / 4)
+		ctx, cancel := context.WithTimeout(t.Context(), there/4)
+		defer cancel()
+		_, _ = l.Lock(ctx, "r")
+		if !busy.Waits() {
+			t.Fatal("no exchange is under way: the schedule has come apart")
+		}
+		b.Unlock(b.Got(busy))
+		if b.Nodes[0].Seen("rest", "r") == 0 {
+			t.Fatal("no rest: the schedule has come apart")
+		}
+		if got := waiting(b.Nodes[0]); got != 1 {
+			t.Errorf("processes in the queue: got %d, want 1", got)
+		}
+		b.Unlock(held)
+		b.Unlock(b.Got(waiter))
+	})
+}
+
+// A caller rests while a TryLock of its process is under way, which is granted, and gives up before
+// that lease ends. It leaves no ghost in the queue, whose turn would cost the next process 250 ms.
+//
+// Source: ALGORITHM section 10, "In one process".
+func TestVirtualRestBesideTryLock(t *testing.T) {
+	const there, back = 3 * time.Millisecond, 2 * time.Millisecond
+	locktest.InBubble(t, 1, func(t *testing.T, b *locktest.Bubble) {
+		b.Nodes[0].Latency(there, back)
+		holder, next, l := b.WarmLocker(), b.WarmLocker(), b.WarmLocker()
+		held := b.Lock(holder, "r")
+		waiter := b.Wait(t.Context(), next)
+		early, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer stop()
+		if _, err := l.Lock(early, "r"); err == nil {
+			t.Fatal("got a lease that another process has")
+		} // and listens, and knows that another process waits: its callers rest at once
+		b.Unlock(held)
+		b.Unlock(b.Got(waiter))
+		b.Nodes[0].ForgetCalls()
+		granted := make(chan *redlock.Lease)
+		go func() {
+			lease, _ := l.TryLock(t.Context(), "r")
+			granted <- lease
+		}()
+		time.Sleep(time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		_, _ = l.Lock(ctx, "r")
+		lease := <-granted
+		if lease == nil || b.Nodes[0].Seen("rest", "r") == 0 {
+			t.Fatal("no lease or no rest: the schedule has come apart")
+		}
+		time.Sleep(10 * time.Millisecond)
+		if got := waiting(b.Nodes[0]); got != 0 {
+			t.Errorf("processes in the queue: got %d, want none", got)
+		}
+		waiter = b.Wait(t.Context(), next)
+		time.Sleep(20 * time.Millisecond)
+		since := time.Now()
+		b.Unlock(lease)
+		b.Unlock(b.Got(waiter))
+		locktest.WantWithin(t, "the waiter", since, 50*time.Millisecond)
+	})
+}

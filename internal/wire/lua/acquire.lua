@@ -94,7 +94,7 @@ function acquire(key, id, wish, who, ttl, notAfter)
     keep(counterKey, counter)
     if not crowd then return 1, counter, 0 end
     leave(key, who)
-    return 1, counter, waiting(key)
+    return 1, counter, others(key, who)
   end
   local held = get(key)
   if type(held) == 'table' then return 7, 0, 1 end

@@ -10,8 +10,9 @@
 --                       length of a quarantine in such TTLs; 1 = a restart loses nothing here
 -- Per group     the requests come in groups of one kind
 --               ARGV: number of the function (1 acquire, 2 raise, 3 extend, 4 release, 5 rest; 5 more
---                       for a reader), number of requests, at the queue node the process that asks, else empty;
---                       for acquire and extend also: TTL, ms, and the latest time of execution, us
+--                       for a reader; 11 adopt), number of requests, at the queue node the process that asks, else empty
+--                       (of adopt, at each node the value that the key has so far);
+--                       for acquire, extend and adopt also: TTL, ms, and the latest time of execution, us
 --                       of this node's clock, 0 = no limit
 -- Per request   KEYS: lock key    ARGV: two arguments; the functions say which
 --
@@ -77,6 +78,14 @@ local function keep(counterKey, counter)
   local life, early = counterTTL, counter - time()
   if early > 0 then life = string.format('%d', counterTTL + math.ceil(early / 1000)) end
   call('SET', counterKey, string.format(whole, counter), 'PX', life)
+end
+
+-- queueOf returns the key that names the queue of a lock key: the lock key itself, or, without the number,
+-- a lock key that ends in '~' and a number. Several such keys have one queue.
+local lastKey, lastQueue
+local function queueOf(key)
+  if key ~= lastKey then lastKey, lastQueue = key, string.match(key, '^(.*~)%d+$') or key end
+  return lastQueue
 end
 
 -- idOf returns the attempt id of a key's value.

@@ -1,4 +1,4 @@
--- common.lua, then begin.lua, guard.lua, readers.lua, queue.lua, acquire.lua, raise.lua, extend.lua,
+-- common.lua, then begin.lua, guard.lua, readers.lua, queue.lua, acquire.lua, adopt.lua, raise.lua, extend.lua,
 -- release.lua, shared.lua and run.lua: one script, which carries out what a client has queued for this node, in order.
 -- begin.lua says what it is sent and what it replies.
 --
@@ -47,7 +47,7 @@ while isCommon and i <= #KEYS do
   while isCommon and i <= last do
     local key, value, target = KEYS[i], argv[at], argv[at + 1]
     local counterKey, code, counter = key .. '~fence', nil, 0
-    if who ~= '' and try('EXISTS', key .. '~queue', key .. '~turn') ~= 0 then
+    if who ~= '' and try('EXISTS', (string.match(key, '^(.*~)%d+$') or key) .. '~queue', key .. '~turn') ~= 0 then
       -- a process waits
     elseif number == '1' then
       local known = try('GETRANGE', counterKey, '0', '255')

@@ -8,6 +8,7 @@
 --   23 filled voteless  as 22, but this node has no vote; extra: as above
 --   24 taken    the key is another's: nothing was done
 --   25 taken away  a placeholder is in place of our key (break.lua): nothing was done
+--   26 adopted  another attempt has adopted the lease (adopt.lua): nothing was done
 --   5  late, 6 stale, 7 badtype  as in acquire
 --
 -- A life is never shortened, and a counter is never created: a node that lost its counter
@@ -21,13 +22,14 @@ local function extend(key, value, target, _, ttl, notAfter)
   local held = get(key)
   if type(held) == 'table' then return 7, 0, 1 end
   if held == sign then held = settle(key) end
-  if not held then
+  if not held or not owns(held, value) then
+    if adopted(key, value) then return 26, 0, 0 end
+    if held then return 24, 0, 0 end
     call('SET', key, idOf(value) .. '|0', 'PX', ttl)
     if left > 0 then return 23, 0, left end
     return 22, 0, 0
   end
   if held == placeholder(value) then return 25, 0, 0 end
-  if not owns(held, value) then return 24, 0, 0 end
   if call('PTTL', key) < tonumber(ttl) then call('PEXPIRE', key, ttl) end
   if held == value then lift(key .. '~fence', value, target) end -- the counter of a held lock is not idle
   if left > 0 then return 21, 0, left end

@@ -29,9 +29,13 @@ local function guard(marker, now)
   local born, longest = known[2], tonumber(known[3])
   local moment = string.format('%.0f', math.floor(now / 1000))
   if not born or not longest or known[1] ~= run and run ~= '?' then
-    local own, info = run, try('INFO')
-    local id = type(info) == 'string' and string.match(info, '\nrun_id:([^\r\n]+)')
-    if id then own = string.sub(id, 1, 16) .. ':' .. string.sub(string.match(info, '\nmaster_replid:([^\r\n]+)') or '', 1, 16) end
+    local own = run
+    local function told(section, name) -- of INFO, which as a whole can have megabytes
+      local info = try('INFO', section)
+      return type(info) == 'string' and string.match(info, '\n' .. name .. ':([^\r\n]+)')
+    end
+    local id = told('server', 'run_id')
+    if id then own = string.sub(id, 1, 16) .. ':' .. string.sub(told('replication', 'master_replid') or '', 1, 16) end
     if known[1] == own and born and longest then return false end
     if trust == '0' or not born or not longest then born = '?' end
     longest = math.max(longest or 0, tonumber(maxTTL))

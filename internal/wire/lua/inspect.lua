@@ -16,7 +16,7 @@ if run ~= '' then left = guard(KEYS[1], now) end
 if not left then return {now, -1, '', -2, '', 0} end
 local held, counter = get(KEYS[2]), get(KEYS[3])
 if type(counter) ~= 'string' then counter = '' end
-local waiting = try('ZCARD', KEYS[2] .. '~queue')
+local waiting = try('ZCARD', queueOf(KEYS[2]) .. '~queue')
 if type(waiting) ~= 'number' then waiting = 0 end
 if type(held) == 'table' then return {now, left, '', -3, counter, waiting} end
 if not held then return {now, left, '', -2, counter, waiting} end

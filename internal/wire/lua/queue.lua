@@ -1,15 +1,21 @@
 -- queue: the order in which processes get a resource. One node keeps it, the queue node of the
 -- resource. It never decides which process holds the lock: that takes a quorum.
 --
--- lock key~queue  sorted set: the processes that wait, by when they joined, us
--- lock key~seen   hash: when each of them last said that it waits, ms; with a '~' behind if it polls
+-- queue~queue     sorted set: the processes that wait, by when they joined, us; of several keys, those that have
+--                 a turn stand behind the others
+-- queue~seen      hash: when each of them last said that it waits, ms; with a '~' behind if it polls; then,
+--                 with a '!' before it, the number of the key whose turn it was given
 -- lock key~turn   the process that has the turn: until this expires this node lets no other process in.
 --                 '~readers' is the turn of all readers that no writer stands before in the queue.
 --                 '-' is the mark: an end came while another attempt had the key. '=' is the note:
 --                 a quorum of the nodes refused what this node had granted
 --
+-- The queue is that of the lock key, or of several keys that are waited for as one (queueOf in begin.lua):
+-- the turn stays with the key, and a process has the turn of one key at a time.
+--
 -- A process goes by the channel on which it listens, or by '-' if it does not wait. If it waits as a
--- reader, '~readers' follows. It joins by its rest, and leaves by a release or when it is granted. What
+-- reader, '~readers' follows. If it waits for any of several keys, '~' and a number follow, as it may
+-- wait for some at a time. It joins by its rest, and leaves by a release or when it is granted. What
 -- the user may not do with these keys is left out: waiting is slower then.
 --
 -- Source: ALGORITHM sections 10 and 12.
@@ -18,21 +24,26 @@ local turnMillis, noteMillis = 250, 150
 local seenMillis, polledMillis = 3000, 300 -- a process that was last seen longer ago is dead
 local mostHeads, lastHead = 256, '255' -- that are looked at, or dropped, in one call
 local readersTurn = '~readers'
+local mostSeveral = 1000 -- keys of which a process wants any
+local behind = 2 ^ 52 -- added to the time when a process joined, while it has the turn of one of several keys
+
+-- isNone reports whether a key stands for none of several: it names their queue alone, and is never set.
+local function isNone(key) return string.sub(key, -2) == '~0' end
 
 -- crowded reports whether a process waits or has the turn, or one of the signs stands in its place.
 local function crowded(key)
-  local n = try('EXISTS', key .. '~queue', key .. '~turn')
+  local n = try('EXISTS', queueOf(key) .. '~queue', key .. '~turn')
   return type(n) == 'number' and n > 0
 end
 
 local function waiting(key)
-  local n = try('ZCARD', key .. '~queue')
+  local n = try('ZCARD', queueOf(key) .. '~queue')
   return type(n) == 'number' and n or 0
 end
 
 -- place returns how many processes wait before who, or false if it does not wait.
 local function place(key, who)
-  local n = try('ZRANK', key .. '~queue', who)
+  local n = try('ZRANK', queueOf(key) .. '~queue', who)
   return type(n) == 'number' and n
 end
 
@@ -41,14 +52,24 @@ local function isReader(who) return string.sub(who, -8) == '~readers' end
 
 -- names returns the first processes in the queue, in order.
 local function names(key)
-  local list = try('ZRANGE', key .. '~queue', '0', lastHead)
+  local list = try('ZRANGE', queueOf(key) .. '~queue', '0', lastHead)
   return list.err and {} or list
 end
 
+-- channelOf returns the channel of a process that waits for any of several keys.
+local function channelOf(who) return string.match(who, '^(.*)~%d+$') or who end
+
 -- others counts the processes that wait, without who. For a reader it counts the writers alone: other readers
--- are not in its way.
+-- are not in its way. Of several keys it counts the callers of other processes.
 local function others(key, who)
   local n = 0
+  if queueOf(key) ~= key then
+    local own = channelOf(who)
+    for _, name in ipairs(names(key)) do
+      if channelOf(name) ~= own then n = n + 1 end
+    end
+    return n
+  end
   if isReader(who) then
     for _, name in ipairs(names(key)) do
       if not isReader(name) then n = n + 1 end
@@ -88,21 +109,55 @@ local function turn(key)
   return called, left
 end
 
+-- seenOf returns when a process was last seen, ms, whether it polls, and the number of the key whose turn
+-- it was given, or ''.
+local function seenOf(key, name)
+  local seen = try('HGET', queueOf(key) .. '~seen', name)
+  local last, sign, number = string.match(type(seen) == 'string' and seen or '', '^(%d+)(~?)!?(%d*)$')
+  return tonumber(last), sign == '~', number or ''
+end
+
+-- turnOf returns the one of several keys whose turn a process has, or nil.
+local function turnOf(key, name)
+  local queue = queueOf(key)
+  if queue == key then return end
+  local _, _, number = seenOf(key, name)
+  if number ~= '' and turn(queue .. number) == name then return queue .. number end
+end
+
+-- see notes that a process was seen, and keeps the number of the key whose turn it has.
+local function see(key, who, polls, its)
+  local sign = (polls and '~' or '') .. (its and '!' .. string.match(its, '%d+$') or '')
+  try('HSET', queueOf(key) .. '~seen', who, string.format('%.0f', time() / 1000) .. sign)
+end
+
 -- join puts a process at the end of the queue, unless it is in it. Each waiting process says
 -- about once a second that it waits. A queue in which no process can be alive is forgotten.
 local function join(key, who, polls)
   if who == '-' then return end
-  local queue, seen = key .. '~queue', key .. '~seen'
-  try('ZADD', queue, 'NX', string.format('%.0f', time()), who)
-  try('HSET', seen, who, string.format('%.0f', time() / 1000) .. (polls and '~' or ''))
-  try('PEXPIRE', queue, seenMillis)
-  try('PEXPIRE', seen, seenMillis)
+  local queue, its = queueOf(key), turnOf(key, who)
+  try('ZADD', queue .. '~queue', 'NX', string.format('%.0f', time()), who)
+  if queue ~= key and not its then
+    local joined = tonumber(try('ZSCORE', queue .. '~queue', who))
+    if joined and joined >= behind then try('ZADD', queue .. '~queue', string.format('%.0f', joined - behind), who) end
+  end
+  see(key, who, polls, its)
+  try('PEXPIRE', queue .. '~queue', seenMillis)
+  try('PEXPIRE', queue .. '~seen', seenMillis)
 end
 
--- leave takes a process out of the queue, and ends a turn that no process has any more.
+-- drop takes a process out of the queue.
+local function drop(key, who)
+  try('ZREM', queueOf(key) .. '~queue', who)
+  try('HDEL', queueOf(key) .. '~seen', who)
+end
+
+local attend
+
+-- leave has a process leave the queue, and ends a turn that no process has any more.
 local function leave(key, who)
-  try('ZREM', key .. '~queue', who)
-  try('HDEL', key .. '~seen', who)
+  local its = turnOf(key, who)
+  drop(key, who)
   local called = try('GETRANGE', key .. '~turn', 0, 255)
   local over = called == who and who ~= '-'
   if called == readersTurn then
@@ -110,6 +165,10 @@ local function leave(key, who)
     over = not head or not isReader(head)
   end
   if over then try('DEL', key .. '~turn') end
+  if its and its ~= key then
+    try('DEL', its .. '~turn')
+    attend(its, get(its))
+  end
 end
 
 -- lets reports whether what the key holds lets a process in: nothing lets in every process, the sign of
@@ -118,30 +177,23 @@ local function lets(held, who) return not held or held == sign and isReader(who)
 
 -- tell calls a process. It reports whether the process listens.
 local function tell(who, key)
-  local suffix = isReader(who) and '~readers' or ''
+  local suffix = isReader(who) and '~readers' or string.match(who, '~%d+$') or ''
   local listeners = try('PUBLISH', string.sub(who, 1, -#suffix - 1), key .. suffix)
   return type(listeners) == 'number' and listeners > 0
 end
 
 -- alive reports whether a process was seen of late, and whether it polls.
 local function alive(key, name)
-  local seen = try('HGET', key .. '~seen', name)
-  local last, sign = string.match(type(seen) == 'string' and seen or '', '^(%d+)(~?)$')
-  local polls = sign == '~'
-  return last and tonumber(last) > time() / 1000 - (polls and polledMillis or seenMillis), polls
+  local last, polls = seenOf(key, name)
+  return last and last > time() / 1000 - (polls and polledMillis or seenMillis), polls
 end
 
--- drop takes a dead process out of the queue.
-local function drop(key, name)
-  try('ZREM', key .. '~queue', name)
-  try('HDEL', key .. '~seen', name)
-end
-
--- first returns the head of the queue, and whether it polls. It drops heads that are dead.
+-- first returns the head of the queue, and whether it polls. It drops heads that are dead. If the head has the
+-- turn of one of several keys, so have all behind it.
 local function first(key)
   for _ = 1, mostHeads do
-    local head = try('ZRANGE', key .. '~queue', '0', '0')[1]
-    if not head then return end
+    local head = try('ZRANGE', queueOf(key) .. '~queue', '0', '0')[1]
+    if not head or turnOf(key, head) then return end
     local lives, polls = alive(key, head)
     if lives then return head, polls end
     drop(key, head)
@@ -161,9 +213,14 @@ end
 -- process by a message. A process that does not listen comes if it polls. One that does not come is dead at the
 -- next look, because it was not seen since. One that cannot come is dropped.
 local function invite(key, name, asker, polls)
-  try('HDEL', key .. '~seen', name)
+  if queueOf(key) == key then
+    try('HDEL', key .. '~seen', name)
+  else
+    try('HSET', queueOf(key) .. '~seen', name, (polls and '0~!' or '0!') .. string.match(key, '%d+$'))
+    try('ZADD', queueOf(key) .. '~queue', 'XX', 'INCR', string.format('%.0f', behind), name)
+  end
   if name == asker or tell(name, key) or polls then return true end
-  try('ZREM', key .. '~queue', name)
+  drop(key, name)
 end
 
 -- inviteReaders invites the readers at the head of the queue, up to the first writer.
@@ -187,7 +244,7 @@ end
 -- the note stands, the key is held on other nodes, and no process gets the turn.
 --
 -- A process keeps its place until it is granted.
-local function attend(key, held, asker)
+function attend(key, held, asker)
   local called, left = turn(key)
   if called then return called, left end
   if left == '=' then return end
@@ -205,4 +262,30 @@ local function attend(key, held, asker)
       return head, turnMillis
     end
   end
+end
+
+-- attendAll attends to all of several keys, for the process that rests. It returns the number of the key whose
+-- turn that process has, or 0. A turn of a key that is held by now, or is above those that the process wants, is
+-- given back. full says that all keys were there before in this call of the script: the first fullOf of a queue.
+local full, fullOf
+local function attendAll(queue, several, who, polls)
+  local its = turnOf(queue .. '1', who)
+  if its and (tonumber(string.match(its, '%d+$')) > several or get(its)) then
+    try('DEL', its .. '~turn')
+    join(queue .. '0', who, polls)
+    its = nil
+  end
+  if its then return tonumber(string.match(its, '%d+$')) end
+  if full == queue and fullOf >= several then return 0 end
+  local keys = {}
+  for i = 1, several do keys[i] = queue .. string.format('%d', i) end
+  if try('EXISTS', unpack(keys)) == several then
+    full, fullOf = queue, several
+    return 0
+  end
+  for i = 1, several do
+    if not first(keys[i]) then break end
+    if try('EXISTS', keys[i]) == 0 and attend(keys[i], false, who) == who then return i end
+  end
+  return 0
 end

@@ -7,6 +7,7 @@
 --
 --   30 released  the key was ours, or the placeholder in its place, and is deleted
 --   31 gone      the key is missing or another's: nothing was done
+--   26 adopted   another attempt has adopted the lease (adopt.lua): nothing was done, nor in the queue
 --
 -- The key is deleted first: a node that is out of memory can still do that, and a counter that
 -- was not raised costs the next attempt one round trip and no more. Where the grant came with the
@@ -28,6 +29,7 @@ local function released(key, who, held, reads)
   local wanted = held and held ~= sign and 1 or 0
   if crowded(key) then
     leave(key, who)
+    if isNone(key) then return wanted end
     wanted = wanted + others(key, reads and readersTurn or who)
     local called = turn(key)
     if called then
@@ -47,19 +49,29 @@ local function dropKey(key, value)
   local held = get(key)
   if held ~= value and not owns(held, value) then return 31, held end
   call('DEL', key)
+  full = nil
   return 30, held
 end
 
 local function release(key, value, target, who)
   local code, held = dropKey(key, value)
+  if code == 31 and target ~= '0' and adopted(key, value) then return 26, 0, 0 end
   if target ~= '=' and target ~= '0' and held == value then lift(key .. '~fence', value, target) end
   return code, who and released(key, who, code == 31 and held) or 0, 0
 end
 
 -- rested puts a process into the queue after an attempt that failed. held has the present value of the
--- key. It returns 1 if the process has the turn, and its place: how many processes wait before it.
+-- key. It returns 1 if the process has the turn, and its place: how many processes wait before it. Of several
+-- keys, it returns the number of the key whose turn the process has.
 local function rested(key, value, target, who, held)
-  join(key, who, target ~= '1')
+  target = tonumber(target)
+  local polls = target % 2 == 0
+  local several = queueOf(key) ~= key and math.min(math.floor(target / 2), mostSeveral) or 0
+  if several > 0 and (string.sub(value, -2) ~= '|0' or not lets(held, who)) and turn(key) == who then -- the turn was in vain
+    try('DEL', key .. '~turn')
+  end
+  join(key, who, polls)
+  if isNone(key) then return attendAll(queueOf(key), several, who, polls), place(key, who) or 0 end
   local called, mark = turn(key)
   local granted = string.sub(value, -2) ~= '|0'
   if called then -- while the process was refused
@@ -70,6 +82,7 @@ local function rested(key, value, target, who, held)
     if mark == '-' and not held then try('DEL', key .. '~turn') end
     called = attend(key, held, who)
   end
+  if several > 0 then return attendAll(queueOf(key), several, who, polls), place(key, who) or 0 end
   local mine = called and has(called, who) and not (isReader(who) and behindWriter(key, who))
   return mine and 1 or 0, place(key, who) or 0
 end
@@ -78,8 +91,9 @@ end
 -- process goes on waiting, and joins the queue.
 --
 -- First argument: as in release; a counter of 0 says that this node refused, or has not been heard. Second:
--- 1 if the process listens, 0 if it polls. The codes are those of release. Counter: 1 if the process has the
--- turn, and the key is free. Extra: how many processes wait before it.
+-- 1 if the process listens, 0 if it polls, and twice the number of keys if it waits for any of several. The
+-- codes are those of release. Counter: 1 if the process has the turn, and the key is free; of several keys,
+-- the number of that key. Extra: how many processes wait before it.
 --
 -- The holder may have released since the attempt asked, so the head of the queue is attended to. But if this
 -- node had granted, a quorum of the nodes refused: another process may have the resource without this

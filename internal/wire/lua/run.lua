@@ -1,12 +1,12 @@
 -- run.lua: the requests that common.lua has left; see begin.lua.
 micros = clock -- which common.lua may have read
-local functions, ready, unguarded = {acquire, raise, extend, release, rest}, false, nil
+local functions, ready, unguarded = {acquire, raise, extend, release, rest, [11] = adopt}, false, nil
 local number, who, guarded, ttl, notAfter -- of the group
 
 -- readGroup reads what the requests of a group have in common, and returns the place of their own arguments.
 local function readGroup(place)
   number, who = argv[place], argv[place + 2]
-  guarded = number == '1' or number == '3' or number == '6' or number == '8'
+  guarded = number == '1' or number == '3' or number == '6' or number == '8' or number == '11'
   if not guarded then return place + 3 end
   ttl, notAfter = argv[place + 3], tonumber(argv[place + 4])
   return place + 5

@@ -91,11 +91,13 @@ local function shared()
     local kept, filled = 20, 22
     if left > 0 then kept, filled = 21, 23 end
     if not held then
+      if adopted(key, value) then return 26, 0, 0 end
       put(key, id, ttl, true)
       return filled, 0, left
     end
     if held == sign then
       local mine = call('ZSCORE', key .. '~readers', id)
+      if not mine and adopted(key, value) then return 26, 0, 0 end
       put(key, id, ttl, false)
       if not mine then return filled, 0, left end
     elseif held == placeholder(sign) or held == placeholder(value) then
@@ -104,7 +106,7 @@ local function shared()
       put(key, id, math.max(tonumber(ttl), call('PTTL', key)), true)
       if crowded(key) then attend(key, sign) end
     else
-      return 24, 0, 0
+      return adopted(key, value) and 26 or 24, 0, 0
     end
     lift(key .. '~fence', value, target)
     return kept, 0, left
@@ -126,6 +128,7 @@ local function shared()
 
   local function releaseShared(key, value, target, who)
     local code, held = dropShared(key, value, target)
+    if code == 31 and target ~= '0' and adopted(key, value) then return 26, 0, 0 end
     return code, who and released(key, who, held, true) or 0, 0
   end
 
