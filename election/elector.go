@@ -42,6 +42,7 @@ type Elector struct {
 	locker   *redlock.Locker
 	resource string
 	opts     []redlock.LockOption
+	minHold  time.Duration
 
 	mu      sync.Mutex
 	running bool  // guarded by mu, like all below
@@ -52,6 +53,7 @@ type Elector struct {
 // term is one time of leading.
 type term struct {
 	lease  *redlock.Lease
+	began  time.Time
 	ctx    context.Context // of lead
 	cancel context.CancelCauseFunc
 	over   time.Time // when the lease's context ended; guarded by Elector.mu
@@ -59,7 +61,10 @@ type term struct {
 
 // New returns an Elector for the resource. The options hold for the lease of each term. Their
 // TTL bounds the time without a leader after a leader has died, and [redlock.WithMaxHold]
-// bounds a term. After such a term Run campaigns again after 1.5 s, as after Resign.
+// bounds a term. After such a term Run campaigns again after 1.5 s, as after Resign. With
+// [redlock.WithMinHold] there is no leader between a term that was shorter and the end of that time;
+// Run campaigns again 1.5 s after it. With [redlock.WithoutRenewal] a term ends with its TTL, also
+// while lead winds down.
 //
 // New sends nothing to any master. A nil locker, and a resource or options that
 // [redlock.Locker.Lock] would refuse, give an error that matches [redlock.ErrConfig].
@@ -78,7 +83,7 @@ func New(locker *redlock.Locker, resource string, opts ...redlock.LockOption) (*
 	case settings.Reentry || settings.Shared:
 		return nil, configError("New: with WithReentry or Shared two leaders could have a lease")
 	}
-	return &Elector{locker: locker, resource: resource, opts: slices.Clone(opts)}, nil
+	return &Elector{locker: locker, resource: resource, opts: slices.Clone(opts), minHold: settings.MinHold}, nil
 }
 
 func configError(text string) error {
@@ -92,10 +97,10 @@ func configError(text string) error {
 // cause then matches [redlock.ErrLost]), or after [Elector.Resign] (its cause then matches
 // [redlock.ErrReleased]). lead must return soon after that. Until lead has returned, this process
 // neither campaigns nor leads again, so that two of its terms never overlap. If ctx or Resign has
-// ended the context, the lease is renewed until lead has returned. If the lease is lost, another
-// process may lead while lead still runs; [Elector.Healthy] reports that. When lead returns or
-// panics, the lease is released, even if ctx has ended, and the next leader need not wait for the
-// TTL.
+// ended the context, the lease is renewed until lead has returned. After [redlock.Locker.Close] it
+// is, too, for 10 s at most. If the lease is lost, another process may lead while lead still runs;
+// [Elector.Healthy] reports that. When lead returns or panics, the lease is released, even if ctx has
+// ended, and the next leader need not wait for the TTL.
 //
 // If lead returns before its term is over, Run returns the result of lead, joined with the error of
 // [redlock.Lease.Unlock]: it matches [redlock.ErrLost] if the lease was lost just after lead
@@ -165,15 +170,15 @@ func (e *Elector) campaign(ctx context.Context, lead func(context.Context, *redl
 	if why := t.lease.Err(); errors.Is(why, redlock.ErrLost) && !errors.Is(why, redlock.ErrMaxHold) {
 		return true, nil
 	}
-	if err := e.pause(ctx); err != nil {
+	if err := e.pause(ctx, max(0, e.minHold-time.Since(t.began))+afterYou); err != nil {
 		return false, fmt.Errorf("election: Elector of %q: %w", e.resource, err)
 	}
 	return true, nil
 }
 
 // pause lets other processes lead after a term that this one gave up.
-func (e *Elector) pause(ctx context.Context) error {
-	timer := time.NewTimer(afterYou)
+func (e *Elector) pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -277,7 +282,7 @@ func (e *Elector) finish(ctx context.Context, err error) {
 }
 
 func (e *Elector) beginTerm(leaseCtx context.Context, lease *redlock.Lease) *term {
-	t := &term{lease: lease}
+	t := &term{lease: lease, began: time.Now()}
 	t.ctx, t.cancel = context.WithCancelCause(leaseCtx)
 	context.AfterFunc(lease.Context(), func() {
 		e.mu.Lock()
@@ -317,7 +322,7 @@ func (t *term) cause() error {
 // lateLocked is how long ago the lease ended; negative while it is valid. The validity does not
 // tell for a lease that lead itself has unlocked or detached.
 func (t *term) lateLocked() time.Duration {
-	if err := t.lease.Err(); !errors.Is(err, redlock.ErrReleased) && !errors.Is(err, redlock.ErrDetached) {
+	if err := t.lease.Err(); errors.Is(err, redlock.ErrLost) || !errors.Is(err, redlock.ErrReleased) && !errors.Is(err, redlock.ErrDetached) {
 		return -t.lease.Validity()
 	}
 	if t.over.IsZero() {

@@ -396,6 +396,34 @@ func TestVirtualElectorClosed(t *testing.T) {
 	})
 }
 
+// Close ends the context of lead, and keeps the lease until lead has returned, for 10 s at most.
+func TestVirtualElectorKeepsTheLeaseAfterClose(t *testing.T) {
+	for winds, keeps := range map[time.Duration]time.Duration{0: 0, 5 * time.Second: 5 * time.Second, time.Minute: 10 * time.Second} {
+		t.Run(winds.String(), func(t *testing.T) {
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				l := b.Locker()
+				a := campaign(t, l, func(ctx context.Context, lease *redlock.Lease) error {
+					<-ctx.Done()
+					time.Sleep(winds)
+					return nil
+				}, redlock.WithTTL(2*time.Second))
+				a.term(t)
+				z := campaign(t, b.Locker(), leading, redlock.WithTTL(2*time.Second))
+				start := time.Now()
+				locktest.Must(t, l.Close())
+				wantLeading(t, a, false)
+				z.term(t)
+				if took := time.Since(start); took < keeps || took > keeps+time.Second {
+					t.Errorf("the other leads after %v, want %v", took, keeps)
+				}
+				<-a.done
+				locktest.WantMatch(t, "cause of the term's context", a.cause(0), []error{redlock.ErrReleased, redlock.ErrClosed})
+				locktest.WantMatch(t, "Run", a.err, []error{redlock.ErrClosed})
+			})
+		})
+	}
+}
+
 // Two Electors of one Locker are two candidates. A second Run of one Elector is refused.
 func TestVirtualElectorsOfOneLocker(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {

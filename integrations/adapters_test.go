@@ -2,6 +2,7 @@ package integrations
 
 import (
 	"context"
+	"time"
 
 	"github.com/go-co-op/gocron/v2"
 	"github.com/robfig/cron/v3"
@@ -13,23 +14,27 @@ import (
 // The adapters between package jobs and the schedulers. They are short enough to be copied. The
 // page docs/jobs.md has the same text.
 
-// gocronLocker implements gocron.Locker.
-type gocronLocker struct{ *jobs.Locker }
+// gocronLocker implements gocron.Locker for a job with that schedule.
+type gocronLocker struct {
+	*jobs.Locker
+	schedule jobs.Schedule
+}
 
 // Lock implements gocron.Locker.
 func (l gocronLocker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
-	lock, err := l.Locker.Lock(ctx, job)
+	lock, err := l.LockAt(ctx, job, jobs.Due(l.schedule, time.Now()))
 	if err != nil {
 		return nil, err
 	}
 	return lock, nil
 }
 
-// once returns a wrapper for a job of that name.
-func once(locks *jobs.Locker, name string) cron.JobWrapper {
+// once returns a wrapper for a job of that name and schedule.
+func once(locks *jobs.Locker, name string, schedule jobs.Schedule) cron.JobWrapper {
 	return func(job cron.Job) cron.Job {
 		return cron.FuncJob(func() {
-			_ = locks.Run(context.Background(), name, func(context.Context, *redlock.Lease) error { // errors are logged
+			due := jobs.Due(schedule, time.Now())
+			_ = locks.RunAt(context.Background(), name, due, func(context.Context, *redlock.Lease) error { // errors are logged
 				job.Run()
 				return nil
 			})

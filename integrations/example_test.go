@@ -17,15 +17,20 @@ var locker *redlock.Locker
 
 // gocron: each run of a job on one machine. The adapter gocronLocker is in adapters_test.go.
 func Example_gocronLocker() {
-	locks, err := jobs.New(locker, 5*time.Second)
+	locks, err := jobs.New(locker)
 	if err != nil {
 		log.Panic(err)
 	}
-	s, err := gocron.NewScheduler(gocron.WithDistributedLocker(gocronLocker{locks}))
+	schedule, err := cron.ParseStandard("0 3 * * *")
 	if err != nil {
 		log.Panic(err)
 	}
-	_, err = s.NewJob(gocron.CronJob("0 3 * * *", false), gocron.NewTask(func() {}), gocron.WithName("nightly"))
+	s, err := gocron.NewScheduler()
+	if err != nil {
+		log.Panic(err)
+	}
+	_, err = s.NewJob(gocron.CronJob("0 3 * * *", false), gocron.NewTask(func() {}), gocron.WithName("nightly"),
+		gocron.WithDistributedJobLocker(gocronLocker{locks, schedule}))
 	if err != nil {
 		log.Panic(err)
 	}
@@ -33,7 +38,11 @@ func Example_gocronLocker() {
 
 // gocron: each run of a job on one machine, and the job is told when its lease is lost.
 func Example_gocronTask() {
-	locks, err := jobs.New(locker, 5*time.Second)
+	locks, err := jobs.New(locker)
+	if err != nil {
+		log.Panic(err)
+	}
+	schedule, err := cron.ParseStandard("0 3 * * *")
 	if err != nil {
 		log.Panic(err)
 	}
@@ -42,7 +51,7 @@ func Example_gocronTask() {
 		log.Panic(err)
 	}
 	task := func(ctx context.Context) error {
-		return locks.Run(ctx, "nightly", func(ctx context.Context, lease *redlock.Lease) error {
+		return locks.RunAt(ctx, "nightly", jobs.Due(schedule, time.Now()), func(ctx context.Context, lease *redlock.Lease) error {
 			return ctx.Err() // work until ctx ends
 		})
 	}
@@ -70,13 +79,14 @@ func Example_gocronElector() {
 
 // robfig/cron: each run of a job on one machine. The adapter once is in adapters_test.go.
 func Example_cron() {
-	locks, err := jobs.New(locker, 5*time.Second)
+	locks, err := jobs.New(locker)
+	if err != nil {
+		log.Panic(err)
+	}
+	schedule, err := cron.ParseStandard("0 3 * * *")
 	if err != nil {
 		log.Panic(err)
 	}
 	c := cron.New()
-	job := cron.NewChain(once(locks, "nightly")).Then(cron.FuncJob(func() {}))
-	if _, err := c.AddJob("0 3 * * *", job); err != nil {
-		log.Panic(err)
-	}
+	c.Schedule(schedule, cron.NewChain(once(locks, "nightly", schedule)).Then(cron.FuncJob(func() {})))
 }

@@ -20,11 +20,12 @@ type (
 // Run implements Job.
 func (f FuncJob) Run() { f() }
 
-// once returns a cron.JobWrapper for a job of that name.
-func once(locks *jobs.Locker, name string) func(Job) Job {
+// once returns a cron.JobWrapper for a job of that name and schedule.
+func once(locks *jobs.Locker, name string, schedule jobs.Schedule) func(Job) Job {
 	return func(job Job) Job {
 		return FuncJob(func() {
-			_ = locks.Run(context.Background(), name, func(context.Context, *redlock.Lease) error { // errors are logged
+			due := jobs.Due(schedule, time.Now())
+			_ = locks.RunAt(context.Background(), name, due, func(context.Context, *redlock.Lease) error { // errors are logged
 				job.Run()
 				return nil
 			})
@@ -41,13 +42,24 @@ func Example_cron() {
 		log.Panic(err)
 	}
 	defer locker.Close()
-	locks, err := jobs.New(locker, 5*time.Second)
+	locks, err := jobs.New(locker)
 	if err != nil {
 		log.Panic(err)
 	}
+	schedule := daily{time.Now()}
 	report := FuncJob(func() { fmt.Println("reporting") })
 	for range 2 {
-		once(locks, "nightly")(report).Run() // the second time it is within the minimum hold
+		once(locks, "nightly", schedule)(report).Run() // the second time the run has been made
 	}
 	// Output: reporting
+}
+
+// daily is due at a moment, and a day later. It stands for what cron.ParseStandard returns.
+type daily struct{ first time.Time }
+
+func (d daily) Next(after time.Time) time.Time {
+	if after.Before(d.first) {
+		return d.first
+	}
+	return d.first.Add(24 * time.Hour)
 }

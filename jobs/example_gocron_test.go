@@ -2,6 +2,7 @@ package jobs_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"time"
@@ -14,19 +15,22 @@ import (
 // Lock stands for gocron.Lock.
 type Lock interface{ Unlock(context.Context) error }
 
-// gocronLocker is a gocron.Locker.
-type gocronLocker struct{ *jobs.Locker }
+// gocronLocker is a gocron.Locker for a job with that schedule.
+type gocronLocker struct {
+	*jobs.Locker
+	schedule jobs.Schedule
+}
 
 // Lock implements gocron.Locker.
 func (l gocronLocker) Lock(ctx context.Context, job string) (Lock, error) {
-	lock, err := l.Locker.Lock(ctx, job)
+	lock, err := l.LockAt(ctx, job, jobs.Due(l.schedule, time.Now()))
 	if err != nil {
 		return nil, err
 	}
 	return lock, nil
 }
 
-// A type with one method makes a gocron.Locker of a Locker, for gocron.WithDistributedLocker.
+// A type with one method makes a gocron.Locker of a Locker, for gocron.WithDistributedJobLocker.
 func Example_gocron() {
 	addrs, stop := locktest.ExampleMasters()
 	defer stop()
@@ -35,19 +39,24 @@ func Example_gocron() {
 		log.Panic(err)
 	}
 	defer locker.Close()
-	locks, err := jobs.New(locker, 5*time.Second)
+	locks, err := jobs.New(locker)
 	if err != nil {
 		log.Panic(err)
 	}
 
-	// What gocron does for each run:
-	lock, err := gocronLocker{locks}.Lock(context.Background(), "nightly")
-	if err != nil {
-		log.Panic(err) // gocron leaves the run out
+	schedule := daily{time.Now()}
+	for range 2 { // what gocron does for a run, on two machines
+		lock, err := gocronLocker{locks, schedule}.Lock(context.Background(), "nightly")
+		if err != nil {
+			fmt.Println("left out:", errors.Is(err, redlock.ErrTaken))
+			continue
+		}
+		fmt.Println("reporting")
+		if err := lock.Unlock(context.Background()); err != nil {
+			log.Panic(err)
+		}
 	}
-	fmt.Println(lock.Unlock(context.Background())) // the lease is held for 5 s all the same
-	fmt.Println(len(locker.Stats().Leases), "held")
 	// Output:
-	// <nil>
-	// 1 held
+	// reporting
+	// left out: true
 }

@@ -13,21 +13,22 @@ import (
 
 // A job that is due on two machines at once runs on one of them. This is for every scheduler
 // that calls a function.
-func ExampleLocker_Run() {
+func ExampleLocker_RunAt() {
 	addrs, stop := locktest.ExampleMasters()
 	defer stop()
+	due := time.Now().Truncate(time.Second) // the scheduler knows it, or jobs.Due finds it
 	for machine := range 2 {
 		locker, err := redlock.New(addrs)
 		if err != nil {
 			log.Panic(err)
 		}
 		defer locker.Close()
-		locks, err := jobs.New(locker, 5*time.Second)
+		locks, err := jobs.New(locker)
 		if err != nil {
 			log.Panic(err)
 		}
 		task := func(ctx context.Context) error {
-			return locks.Run(ctx, "nightly", func(ctx context.Context, lease *redlock.Lease) error {
+			return locks.RunAt(ctx, "nightly", due, func(ctx context.Context, lease *redlock.Lease) error {
 				fmt.Println("runs on machine", machine+1)
 				return nil
 			})

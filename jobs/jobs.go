@@ -1,21 +1,45 @@
-// Package jobs runs each run of a scheduled job on one machine of several.
+// Package jobs makes each run of a scheduled job on one machine of several.
 //
-// The job runs on one machine at a time, but only during the validity of its lease, and by the
-// clock of that machine. A run that was paused can go on after its lease has ended, beside a run
-// on another machine. The store has to refuse the writes of the first one by the fencing token,
-// see [redlock.Lease.Fence].
+// # Promise
 //
-// [Locker.Run] fits every scheduler. A scheduler that takes locks itself gets them from
-// [Locker.Lock], by an adapter of a few lines: the examples have one for gocron and one for
-// robfig/cron. The package imports no scheduler, so that it adds no dependency.
+// [Locker.RunAt] is given the time at which a run is due. Over all machines each due time is run at
+// most once, also where a machine was suspended or stopped, or has a clock that is behind. It is not
+// left out while a machine is awake that can reach the masters. The rule has one number, the
+// [Locker.Window], which is 5 s by default:
+//
+//   - A run begins within the window after its due time, by the clock of the machine. After that it
+//     is refused with [ErrLate].
+//   - The masters keep a record of each due time that was run, for about twice the window, also after
+//     the process has died. So the clocks of two machines may differ by nearly a window: by 4.8 s.
+//
+// The job also runs on one machine at a time, by a lock of its own, but only during the validity of
+// its lease. A run that was paused can go on after its lease has ended, beside the run of the next
+// due time. The store has to refuse the writes of the first one by the fencing token, see
+// [redlock.Lease.Fence].
+//
+// # Limits
+//
+// A due time is left out if the former run is still under way, and if a machine dies or is stopped
+// after it has begun the run. It can be run twice if a quorum of the masters loses its data within
+// twice the window after the first run: with [redlock.WithQuarantineWait] of 0 it is left out
+// instead.
+//
+// # Schedulers
+//
+// [Locker.RunAt] fits every scheduler. A scheduler that does not tell which run is due has a [Schedule], from
+// which [Due] finds it. A scheduler that takes locks itself gets them from [Locker.LockAt], by an
+// adapter of a few lines: the examples have one for gocron and one for robfig/cron. The package
+// imports no scheduler, so that it adds no dependency.
 package jobs
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -31,41 +55,44 @@ const (
 	quarantines = 2 // that the lock of one run waits for: a master may lose its data once more meanwhile
 )
 
+// ErrLate is matched by the error of a run that did not begin within [Locker.Window] after its due
+// time. Another machine may have made the run.
+var ErrLate = errors.New("too late for the run")
+
 // Locker takes the locks of jobs. Call [New] to make one. A Locker is safe for concurrent use.
 type Locker struct {
-	locker  *redlock.Locker
-	minHold time.Duration
-	opts    []redlock.LockOption
+	locker   *redlock.Locker
+	settings redlock.Settings // of the locks of jobs
+	opts     []redlock.LockOption
+	now      func() time.Time // the wall clock
 
 	mu     sync.Mutex
 	failed map[string]bool // guarded by mu; jobs whose last run was left out for an error
 }
 
 // New returns a Locker that takes leases of locker with opts. The lease of a job is renewed while
-// the job runs, however long that takes.
-//
-// The lease is held for at least minHold, from 0: clocks of machines differ, and a machine that
-// begins the same run a moment later must still find the lock taken. So minHold must be longer
-// than the clocks differ, and shorter than the time between two runs. [redlock.Locker.Close] ends
-// the lease earlier. If the process crashes, the lock stays for the rest of its TTL.
+// the job runs, however long that takes. [redlock.Locker.Close] waits for 10 s for a run. If the
+// process crashes, the lock of the job stays for the rest of its TTL, and due times are left out
+// until then. With [redlock.WithoutRenewal] or [redlock.WithMaxHold] a run that takes longer than
+// the lease loses it. [redlock.WithMinHold] counts for [Locker.Run], [Locker.Lock] and
+// [Locker.RunWithPermit] alone.
 //
 // A run that is due while masters are in quarantine waits for them, for two quarantines at most,
 // which is 20.6 s by default, or for the value of [redlock.WithQuarantineWait] in opts. Without
 // that, masters that all restarted during the day would keep the job from running on any machine at
-// night: their quarantine counts from the first question.
+// night: their quarantine counts from the first question. That wait does not make a run late.
 //
 // New sends nothing to any master. It returns an error that matches [redlock.ErrConfig] if
-// locker is nil; if [redlock.Locker.Lock] would refuse opts; if minHold is negative, not less
-// than [redlock.WithMaxHold], or, with [redlock.WithoutRenewal], not less than half of the TTL;
-// and with [redlock.WithReentry] or [redlock.Shared], which would let a job run twice.
-func New(locker *redlock.Locker, minHold time.Duration, opts ...redlock.LockOption) (*Locker, error) {
+// locker is nil; if [redlock.Locker.Lock] would refuse opts; and with [redlock.WithReentry] or
+// [redlock.Shared], which would let a job run twice.
+func New(locker *redlock.Locker, opts ...redlock.LockOption) (*Locker, error) {
 	if locker == nil {
 		return nil, configError("New: the Locker is nil")
 	}
-	settings, err := locker.Settings()
+	settings, err := locker.Settings(opts...)
 	if err == nil {
 		wait := redlock.WithQuarantineWait(quarantines * settings.Quarantine)
-		opts = slices.Concat([]redlock.LockOption{wait}, opts, []redlock.LockOption{redlock.WithMinHold(minHold)})
+		opts = slices.Concat([]redlock.LockOption{wait}, opts)
 		settings, err = locker.Settings(opts...)
 	}
 	switch {
@@ -74,32 +101,203 @@ func New(locker *redlock.Locker, minHold time.Duration, opts ...redlock.LockOpti
 	case settings.Reentry || settings.Shared:
 		return nil, configError("New: WithReentry and Shared would let a job run twice")
 	}
-	return &Locker{locker: locker, minHold: minHold, opts: opts, failed: make(map[string]bool)}, nil
+	return &Locker{locker: locker, settings: settings, opts: opts, now: time.Now, failed: make(map[string]bool)}, nil
 }
 
 func configError(text string) error {
 	return fmt.Errorf("%w: jobs: %s", redlock.ErrConfig, text)
 }
 
-// Run calls run if this machine gets the lock of the job, and does nothing if another machine
-// has the lock. The name of the job is the resource, see [redlock.Locker.CheckResource]. The
-// context of run ends with ctx or with the lease, whichever is first. When run returns or
-// panics, the lock ends as by [Lock.Unlock].
+// Window returns how long after its due time a run may begin: half of [redlock.WithMaxTTL], which is
+// 5 s by default. All machines must have the same.
 //
-// Run returns the error of run, joined with the error of [redlock.Lease.Unlock]: it matches
-// [redlock.ErrNotHeld] if the lease was lost before run returned, and [redlock.ErrNoQuorum] if no
-// quorum confirmed the release. Run returns nil if the error of [Locker.Lock] matches
-// [redlock.ErrTaken]: another machine has the lock, or several split the votes for as long as Lock
-// tries. Otherwise, if this machine did not get the lock, Run returns the error of Lock. A nil run
+// The masters keep the record of a run for a whole MaxTTL from when it begins, whatever becomes of
+// the process. A machine that comes later than the window refuses the run by its own clock. The other
+// half, less what clocks run apart in that time, is for the difference between the clocks of two
+// machines.
+func (l *Locker) Window() time.Duration { return l.settings.MaxTTL / 2 }
+
+// Schedule has the due times of a job. All machines must have the same: a time of day needs the same
+// time zone everywhere. A Schedule of robfig/cron is one, except that of an interval ("@every"): it
+// counts from the start of the process.
+type Schedule interface {
+	Next(after time.Time) time.Time // the first due time after that; zero for none
+}
+
+// Every is the Schedule of a positive interval, in step on all machines: the due times are the multiples
+// of the interval since the year 1, UTC, as [time.Time.Truncate] counts them. The scheduler must
+// call at these times.
+type Every time.Duration
+
+// Next implements [Schedule].
+func (e Every) Next(after time.Time) time.Time {
+	return after.Truncate(time.Duration(e)).Add(time.Duration(e))
+}
+
+// Due returns the last due time of a schedule that is not after now, for a scheduler that calls when
+// a run is due, but does not tell which one. A due time up to 100 ms after now counts, because the
+// clock may have been set back after the scheduler set its timer. Due looks back for ten
+// years, and returns the zero Time if nothing was due.
+func Due(s Schedule, now time.Time) (due time.Time) {
+	now = now.Add(100 * time.Millisecond).Round(0)
+	for back := time.Second; due.IsZero() && back < math.MaxInt64/16; back *= 2 {
+		for next := s.Next(now.Add(-back)); !next.IsZero() && !next.After(now); next = s.Next(next) {
+			due = next
+		}
+	}
+	return due
+}
+
+// RunAt makes the run of a job that is due at a time, on one machine. Every machine calls RunAt for
+// every due time, with the same name and the same time, to the millisecond. The name of the job is a
+// resource, see [redlock.Locker.CheckResource], and so is the name with "@" and the due time in
+// milliseconds behind it: the record of the run.
+//
+// RunAt waits for the due time if the machine's clock is not there yet, for a window at most. It
+// calls run if no machine has made the run, and the former run is over. It does nothing, and returns
+// nil, if another machine has the run, or if the former run is still under way: the errors of
+// [Locker.LockAt] that match [redlock.ErrTaken]. Otherwise, if this machine did not get the run,
+// RunAt returns the error of LockAt.
+//
+// The context of run ends with ctx, with the lease or by [redlock.Locker.Close], whichever is first.
+// When run returns or panics, the lock ends as by [Lock.Unlock]. RunAt returns the error of run,
+// joined with the error of [redlock.Lease.Unlock]: it matches [redlock.ErrNotHeld] if the lease was
+// lost before run returned, and [redlock.ErrNoQuorum] if no quorum confirmed the release. A nil run
 // gives an error that matches [redlock.ErrConfig].
 //
-// An error that keeps a job from running on any machine is logged, see [Locker.Lock]; so is a lost
-// lease.
-func (l *Locker) Run(ctx context.Context, job string, run func(ctx context.Context, lease *redlock.Lease) error) (err error) {
-	if run == nil {
-		return configError("Run: run is nil")
+// An error that keeps a job from running is logged, see [Locker.Lock]; so is a lost lease.
+func (l *Locker) RunAt(ctx context.Context, job string, due time.Time, run func(ctx context.Context, lease *redlock.Lease) error) error {
+	return l.run(ctx, run, func() (*Lock, error) { return l.LockAt(ctx, job, due) })
+}
+
+// LockAt takes the lock of a job for the run that is due at a time, as [Locker.RunAt] does, for a
+// scheduler that calls the job itself and Unlock then. With the lock the run counts as made.
+//
+// The errors are those of [Locker.Lock]. The error also matches [ErrLate] if the run is more than
+// the window late, and [redlock.ErrConfig] if due is zero, or is more than the window ahead of the
+// machine's clock. After an error no run has been made by this call. If the error does not match
+// ErrTaken, another machine can still make the run.
+func (l *Locker) LockAt(ctx context.Context, job string, due time.Time) (*Lock, error) {
+	lease, err := at(ctx, l, job, due, func(record string, opts []redlock.LockOption) (*redlock.Lease, error) {
+		return l.locker.TryLock(ctx, record, opts...)
+	}, func(opts []redlock.LockOption) (*redlock.Lease, error) { return l.locker.TryLock(ctx, job, opts...) })
+	return l.lock(ctx, lease, err)
+}
+
+// RunWithPermitAt is [Locker.RunAt] for a job that may run on several machines at a time: each due
+// time is run at most permits times, see [Locker.RunWithPermit].
+func (l *Locker) RunWithPermitAt(ctx context.Context, job string, due time.Time, permits int, run func(ctx context.Context, lease *semaphore.Lease) error) error {
+	acquire := func(name string, opts []redlock.LockOption) (*semaphore.Lease, error) {
+		permitsOf, err := semaphore.New(l.locker, name, permits, opts...)
+		if err != nil {
+			return nil, err
+		}
+		return permitsOf.TryAcquire(ctx, 1)
 	}
-	lock, err := l.Lock(ctx, job)
+	return l.runWithPermit(ctx, job, run, func() (*semaphore.Lease, error) {
+		return at(ctx, l, job, due, func(record string, opts []redlock.LockOption) (*redlock.Lease, error) {
+			lease, err := acquire(record, opts)
+			if err != nil {
+				return nil, err
+			}
+			return lease.Parts()[0], nil
+		}, func(opts []redlock.LockOption) (*semaphore.Lease, error) { return acquire(job, opts) })
+	})
+}
+
+// at takes the record of a run, by claim, and then the lock of the job, by take. Only then it leaves the
+// record to the masters: without a run it is given back. If the process dies in between, the record stays,
+// and the run is left out.
+func at[L interface{ Unlock(context.Context) error }](ctx context.Context, l *Locker, job string, due time.Time,
+	claim func(record string, opts []redlock.LockOption) (*redlock.Lease, error), take func(opts []redlock.LockOption) (L, error)) (none L, err error) {
+	if ctx == nil {
+		return none, configError("ctx is nil")
+	}
+	due = due.Round(0) // the monotonic clock stands still while the machine is suspended
+	early, record := due.Sub(l.now()), job+"@"+strconv.FormatInt(due.UnixMilli(), 10)
+	switch err := errors.Join(l.locker.CheckResource(job), l.locker.CheckResource(record)); {
+	case err != nil:
+		return none, err
+	case due.IsZero() || early > l.Window():
+		return none, configError("due at " + due.Format(time.RFC3339Nano) + ": is zero, or further ahead of the machine's clock than " + l.Window().String())
+	case early > 0:
+		l.sleep(ctx, early) // the first request finds out whether ctx or the Locker has ended
+	}
+	keep := slices.Concat(l.opts, []redlock.LockOption{
+		redlock.WithTTL(l.settings.MaxTTL), redlock.WithoutRenewal(), redlock.WithMaxHold(math.MaxInt64), redlock.WithMinHold(0)})
+	var wait, waited, voteless time.Duration // voteless: of wait, for which no machine can get the record
+	recorded, err := try(ctx, l, job, longestTry, func() (*redlock.Lease, error) {
+		for {
+			if err := l.late(due, waited); err != nil {
+				return nil, err
+			}
+			began := time.Now()
+			lease, err := claim(record, append(keep, redlock.WithQuarantineWait(wait)))
+			waited += min(time.Since(began), voteless)
+			var verdict *redlock.QuorumError
+			switch refused := errors.As(err, &verdict) && l.settings.QuarantineWait > 0; {
+			case err == nil:
+				if err := l.late(due, waited); err != nil { // the record of an earlier run can be over by now
+					_ = lease.Unlock(ctx)
+					return nil, err
+				}
+				return lease, nil
+			case refused && errors.Is(err, redlock.ErrQuarantine) && verdict.VotesIn() > 0 && l.mayWait(ctx, waited, verdict.VotesIn()):
+				voteless = verdict.VotesIn()
+			case refused && errors.Is(err, redlock.ErrTaken) && wait == 0 && slices.ContainsFunc(verdict.Masters, quarantined):
+				voteless = 0 // TryLock looks again whether it was a holder that refused it
+			default:
+				return nil, err
+			}
+			wait = voteless + time.Second
+		}
+	})
+	if err != nil {
+		return none, err
+	}
+	lease, err := try(ctx, l, job, longestTry, func() (L, error) { return take(append(slices.Clip(l.opts), redlock.WithMinHold(0))) })
+	if err != nil {
+		_ = recorded.Unlock(ctx)
+		return none, err
+	}
+	if err := recorded.Detach(); err != nil { // another machine may have the record by now
+		_ = lease.Unlock(ctx)
+		l.note(ctx, job, err)
+		return none, fmt.Errorf("jobs: %w: the record of the run: %w", redlock.ErrNotAcquired, err)
+	}
+	return lease, nil
+}
+
+// mayWait reports whether a call that has waited for masters in quarantine may wait on for so long.
+func (l *Locker) mayWait(ctx context.Context, waited, more time.Duration) bool {
+	end, limited := ctx.Deadline()
+	return waited+more <= l.settings.QuarantineWait && !(limited && time.Until(end) < more)
+}
+
+func quarantined(m *redlock.MasterError) bool { return m.Quarantine > 0 }
+
+// late returns an error if it is too late for the run that is due at a time. That the run waited for masters
+// in quarantine does not count.
+func (l *Locker) late(due time.Time, waited time.Duration) error {
+	if late := l.now().Round(0).Sub(due) - waited; late > l.Window() {
+		return fmt.Errorf("jobs: %w: %w: due at %s, and %v later by the clock of this machine: more than %v",
+			redlock.ErrNotAcquired, ErrLate, due.Format(time.RFC3339Nano), late, l.Window())
+	}
+	return nil
+}
+
+// Run is [Locker.RunAt] for work that has no due time: it calls run if no machine has the lock of
+// the job. The runs of a schedule need RunAt: with Run a machine that comes late makes a run once
+// more, or has the lock when the next run is due, so that all machines leave that one out.
+func (l *Locker) Run(ctx context.Context, job string, run func(ctx context.Context, lease *redlock.Lease) error) error {
+	return l.run(ctx, run, func() (*Lock, error) { return l.Lock(ctx, job) })
+}
+
+func (l *Locker) run(ctx context.Context, run func(ctx context.Context, lease *redlock.Lease) error, take func() (*Lock, error)) (err error) {
+	if run == nil {
+		return configError("run is nil")
+	}
+	lock, err := take()
 	switch {
 	case errors.Is(err, redlock.ErrTaken):
 		return nil
@@ -116,43 +314,66 @@ func (l *Locker) Run(ctx context.Context, job string, run func(ctx context.Conte
 	return run(runCtx, lock.Lease)
 }
 
-// Lock takes the lock of a job for one run. The name of the job is the resource. Lock does not wait
-// for another holder. It waits for masters in quarantine, see [New]. While masters do not answer,
-// or some of them still grant, it tries again for half a second, or for half of the minimum hold if
-// that is shorter.
+// Lock takes the lock of a job, without a due time: see [Locker.Run]. The name of the job is the
+// resource. Lock does not wait for another holder. It waits for masters in quarantine, see [New].
+// While masters do not answer, or some of them still grant, it tries again for half a second, or for
+// half of the minimum hold if that is shorter.
 //
-// The errors are those of [redlock.Locker.TryLock]. After an error the run has to be left out. An
-// error that matches [redlock.ErrTaken] is no alarm. Any other error is logged, see
-// [redlock.WithLogger]: once per job, until a run of the job gets its lock again, or a quorum of
-// the masters has it for another machine.
+// The errors are those of [redlock.Locker.TryLock]. An error that matches [redlock.ErrTaken] is no
+// alarm. Any other error is logged, see [redlock.WithLogger]: once per job, until a run of the job
+// gets its lock again, or a quorum of the masters has it for another machine.
 //
 // A scheduler gives the job a context of its own, which does not end when the lease is lost. Use
-// [Locker.Run] for a job that has to know.
+// [Locker.RunAt] for a job that has to know. [redlock.Locker.Close] keeps the lock until Unlock, for
+// 10 s at most.
 func (l *Locker) Lock(ctx context.Context, job string) (*Lock, error) {
-	lease, err := try(ctx, l, job, func() (*redlock.Lease, error) { return l.locker.TryLock(ctx, job, l.opts...) })
+	lease, err := try(ctx, l, job, l.limit(), func() (*redlock.Lease, error) { return l.locker.TryLock(ctx, job, l.opts...) })
+	return l.lock(ctx, lease, err)
+}
+
+func (l *Locker) lock(ctx context.Context, lease *redlock.Lease, err error) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Lock{Lease: lease, of: l}, nil
+	_, over := lease.Within(ctx)
+	return &Lock{Lease: lease, of: l, over: over}, nil
+}
+
+// limit returns how long to try for a lock without a due time.
+func (l *Locker) limit() time.Duration {
+	if hold := l.settings.MinHold; hold > 0 {
+		return min(longestTry, hold/2) // or the run of another machine could be over
+	}
+	return longestTry
 }
 
 // RunWithPermit is [Locker.Run] for a job that may run on several machines at a time: on at most
 // permits of them, from 1 to [semaphore.MaxPermits]. All machines must give the same number. The
 // run gets one permit of the [semaphore.Semaphore] that has the name of the job.
-func (l *Locker) RunWithPermit(ctx context.Context, job string, permits int, run func(ctx context.Context, lease *semaphore.Lease) error) (err error) {
+func (l *Locker) RunWithPermit(ctx context.Context, job string, permits int, run func(ctx context.Context, lease *semaphore.Lease) error) error {
+	return l.runWithPermit(ctx, job, run, func() (*semaphore.Lease, error) {
+		permitsOf, err := semaphore.New(l.locker, job, permits, l.opts...)
+		if err != nil {
+			return nil, err
+		}
+		return try(ctx, l, job, l.limit(), func() (*semaphore.Lease, error) { return permitsOf.TryAcquire(ctx, 1) })
+	})
+}
+
+func (l *Locker) runWithPermit(ctx context.Context, job string, run func(ctx context.Context, lease *semaphore.Lease) error, take func() (*semaphore.Lease, error)) (err error) {
 	if run == nil {
-		return configError("RunWithPermit: run is nil")
+		return configError("run is nil")
 	}
-	permitsOf, err := semaphore.New(l.locker, job, permits, l.opts...)
-	if err != nil {
-		return err
-	}
-	lease, err := try(ctx, l, job, func() (*semaphore.Lease, error) { return permitsOf.TryAcquire(ctx, 1) })
+	lease, err := take()
 	switch {
 	case errors.Is(err, redlock.ErrTaken):
 		return nil
 	case err != nil:
 		return err
+	}
+	for _, part := range lease.Parts() { // Close waits for work under these
+		_, over := part.Within(ctx)
+		defer over()
 	}
 	defer func() {
 		if unlockErr := l.ended(job, lease.Unlock(ctx)); unlockErr != nil {
@@ -164,17 +385,14 @@ func (l *Locker) RunWithPermit(ctx context.Context, job string, permits int, run
 	return run(runCtx, lease)
 }
 
-// try calls get until it returns a lease or another try makes no sense.
-func try[L any](ctx context.Context, l *Locker, job string, get func() (L, error)) (none L, err error) {
-	began, limit := time.Now(), longestTry
-	if l.minHold > 0 {
-		limit = min(limit, l.minHold/2) // or the run of another machine could be over
-	}
+// try calls get until it returns a lease, another try makes no sense, or the tries have taken limit.
+func try[L any](ctx context.Context, l *Locker, job string, limit time.Duration, get func() (L, error)) (none L, err error) {
+	began := time.Now()
 	for tries := 1; ; tries++ {
 		start := time.Now()
 		lease, err := get()
 		if err == nil {
-			l.note(job, nil)
+			l.note(ctx, job, nil)
 			return lease, nil
 		}
 		if took := time.Since(start); took > longestTry { // it waited for masters in quarantine
@@ -182,9 +400,7 @@ func try[L any](ctx context.Context, l *Locker, job string, get func() (L, error
 		}
 		d := pause(tries)
 		if !worthwhile(err) || time.Since(began)+d > limit || !l.sleep(ctx, d) {
-			if ctx == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()) { // the attempt was not cut short
-				l.note(job, err)
-			}
+			l.note(ctx, job, err)
 			return none, err
 		}
 	}
@@ -227,9 +443,13 @@ func worthwhile(err error) bool {
 }
 
 // note tells the operator of a job that runs nowhere: at the first run that is left out, not at
-// each. A lock that another machine has is no news. That a quorum has it for another machine ends
-// the trouble. If fewer masters say so, the others may still be down.
-func (l *Locker) note(job string, err error) {
+// each. A lock that another machine has is no news, nor that ctx cut the attempt short. That a quorum
+// has the lock for another machine ends the trouble. If fewer masters say so, the others may still be
+// down.
+func (l *Locker) note(ctx context.Context, job string, err error) {
+	if ctx != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return
+	}
 	bad := err != nil && !errors.Is(err, redlock.ErrTaken)
 	var refused *redlock.QuorumError
 	l.mu.Lock()
@@ -246,10 +466,11 @@ func (l *Locker) note(job string, err error) {
 	}
 }
 
-// Lock is the lock of one run of a job, from [Locker.Lock].
+// Lock is the lock of one run of a job, from [Locker.LockAt] or [Locker.Lock].
 type Lock struct {
 	*redlock.Lease
-	of *Locker
+	of   *Locker
+	over func() // of the run: Close waits for that
 }
 
 // Unlock ends the lock, as [redlock.Lease.Unlock] does. Before the end of the minimum hold it
@@ -257,6 +478,9 @@ type Lock struct {
 // ctx has ended makes no difference. If the lease was lost, the job may not have been alone: the
 // error matches [redlock.ErrLost]. As schedulers drop this error, it is logged, too.
 func (l *Lock) Unlock(ctx context.Context) error {
+	if ctx != nil {
+		defer l.over()
+	}
 	return l.of.ended(l.Resource(), l.Lease.Unlock(ctx))
 }
 

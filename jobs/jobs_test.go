@@ -3,6 +3,7 @@ package jobs_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -22,7 +23,7 @@ import (
 
 func newLocker(t *testing.T, l *redlock.Locker, minHold time.Duration, opts ...redlock.LockOption) *jobs.Locker {
 	t.Helper()
-	j, err := jobs.New(l, minHold, opts...)
+	j, err := jobs.New(l, append(opts, redlock.WithMinHold(minHold))...)
 	if err != nil {
 		t.Fatalf("New: got %v, want no error", err)
 	}
@@ -396,6 +397,65 @@ func TestVirtualClosed(t *testing.T) {
 	})
 }
 
+// Close ends the context of a run, and keeps its lock until the run is over, for 10 s at most.
+func TestVirtualClosedDuringARun(t *testing.T) {
+	for name, run := range map[string]func(j *jobs.Locker, work func(context.Context) error) error{
+		"Run": func(j *jobs.Locker, work func(context.Context) error) error {
+			return j.Run(context.Background(), "r", func(ctx context.Context, _ *redlock.Lease) error { return work(ctx) })
+		},
+		"Lock": func(j *jobs.Locker, work func(context.Context) error) error {
+			lock, err := j.Lock(context.Background(), "r")
+			if errors.Is(err, redlock.ErrTaken) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			return errors.Join(work(lock.Context()), lock.Unlock(context.Background()))
+		},
+		"RunWithPermit": func(j *jobs.Locker, work func(context.Context) error) error {
+			return j.RunWithPermit(context.Background(), "r", 1, func(ctx context.Context, _ *semaphore.Lease) error { return work(ctx) })
+		},
+	} {
+		for _, winds := range []time.Duration{5 * time.Second, time.Minute} { // from the end of its context to the end of the work
+			keeps := min(winds, 10*time.Second)
+			t.Run(fmt.Sprint(name, " ", winds), func(t *testing.T) {
+				locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+					l, start := b.Locker(), time.Now()
+					j, other := newLocker(t, l, 0), newLocker(t, b.WarmLocker(), 0)
+					done := make(chan error, 1)
+					go func() {
+						done <- run(j, func(ctx context.Context) error {
+							<-ctx.Done()
+							locktest.WantMatch(t, "cause of the run's context", context.Cause(ctx), []error{redlock.ErrReleased, redlock.ErrClosed})
+							time.Sleep(winds)
+							return nil
+						})
+					}()
+					synctest.Wait()
+					time.AfterFunc(keeps-time.Millisecond, func() {
+						_ = run(other, func(context.Context) error {
+							t.Error("the job ran on two machines")
+							return nil
+						})
+					})
+					locktest.Must(t, l.Close())
+					locktest.WantWithin(t, "Close", start, keeps+time.Second)
+					ran := false
+					locktest.Must(t, run(other, func(context.Context) error { ran = true; return nil }))
+					if !ran {
+						t.Error("the job did not run elsewhere after Close")
+					}
+					if err := <-done; keeps < winds {
+						locktest.WantMatch(t, "Run", err, []error{redlock.ErrReleased, redlock.ErrClosed})
+					} else if err != nil {
+						t.Errorf("Run: got %v, want no error", err)
+					}
+				})
+			})
+		}
+	}
+}
+
 // Close ends a Lock that would try again.
 func TestVirtualClosedBetweenTries(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
@@ -414,7 +474,10 @@ func TestBadArguments(t *testing.T) {
 	reentrant := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithReentry())
 	prefixed := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithKeyPrefix("a~"))
 	locker := func(l *redlock.Locker, minHold time.Duration, opts ...redlock.LockOption) error {
-		_, err := jobs.New(l, minHold, opts...)
+		if minHold != 0 {
+			opts = append(opts, redlock.WithMinHold(minHold))
+		}
+		_, err := jobs.New(l, opts...)
 		return err
 	}
 	lock := func(l *redlock.Locker, name string) error {
@@ -475,7 +538,7 @@ func TestVirtualRunWithPermit(t *testing.T) {
 			j := newLocker(t, b.WarmLocker(), time.Second)
 			g.Go(func() {
 				err := j.RunWithPermit(t.Context(), "r", permits, func(ctx context.Context, lease *semaphore.Lease) error {
-					if r := lease.Parts()[0].Resource(); r != "r/1" && r != "r/2" {
+					if r := lease.Parts()[0].Resource(); r != "r~1" && r != "r~2" {
 						t.Errorf("got the lock of %q", r)
 					}
 					ran.Add(1)

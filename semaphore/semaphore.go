@@ -3,22 +3,21 @@
 //
 // # Promise
 //
-// Permit i of the semaphore "name" is the lock "name/i": an ordinary lease, with its own fencing
+// Permit i of the semaphore "name" is the lock "name~i": an ordinary lease, with its own fencing
 // token, that can be adopted, inspected, extended and broken like any other. So at most K permits
 // are held, as long as the promises of package redlock hold. The permits of a holder that died are
 // free after the TTL.
 //
-// Callers of a process are served in the order of their calls. So are processes, for up to 8
-// permits; for more permits the order is near that. A caller that wants n permits gets them
-// together, and callers that want one do not starve it. A waiting caller is woken and does not
-// poll. A caller that gives up leaves nothing behind.
+// Callers of all processes are served in the order of their calls, whatever K is: see
+// [redlock.Locker.LockAny]. A caller that wants n permits gets them together, and callers that want
+// one do not starve it. A waiting caller is woken and does not poll. A caller that gives up leaves
+// nothing behind.
 //
 // # How
 //
-// While no caller of the process waits, a call tries permits by [redlock.Locker.TryLock]: as many
-// as it wants, then twice as many, all at the same time. So a free permit takes one round trip.
-// Otherwise callers stand in a line, and the process waits for permits by [redlock.Locker.Lock], in
-// the queues of their locks. Each permit that it is granted goes to its first caller.
+// While no caller of the process waits, a call tries permits that the process does not use by
+// [redlock.Locker.TryLock]: as many as it wants, all at the same time. So a free permit mostly takes
+// one round trip. Otherwise the call waits for any of the permits by [redlock.Locker.LockAny].
 //
 // A caller that wants several permits has to keep the first ones while it waits for the others.
 // Only one caller at a time, over all processes, may do that: the holder of the lock "name/turn".
@@ -26,14 +25,10 @@
 //
 // # Limits
 //
-// Processes that wait for the same permits send 2 to 5 messages for each one of a lock. TryAcquire
-// may be refused while another process tries the same permits. Permits that a caller of n has while
-// it waits for the others are unused. [redlock.WithMinHold] also keeps permits taken that a caller
-// gives up, or that were granted while callers waited and that no caller wants any more. With a
-// minimum hold an attempt asks for no more permits at a time than it lacks, so a refusal takes as
-// many round trips as there are permits. If a quarantine outlasts the deadline of a waiting caller,
-// the caller learns that only at the deadline. The options of the leases are those of New, because
-// the waiting serves all callers; the values of a caller's context reach its lease.
+// TryAcquire may be refused while another process tries the same permits. Permits that a caller of n
+// has while it waits for the others are unused. With [redlock.WithMinHold] a permit that a caller
+// gives up stays taken. If a quarantine outlasts the deadline of a waiting caller, the caller learns
+// that only at the deadline.
 //
 // All clients should give a semaphore the same number of permits. If they do not, the largest
 // number that is in use holds. A client that meets a holder with another number logs that once: the
@@ -56,37 +51,45 @@ import (
 )
 
 // MaxPermits is the largest number of permits of a semaphore.
-const MaxPermits = 1000
+const MaxPermits = redlock.MaxAny
+
+// Locker has the methods of a [redlock.Locker] that a semaphore needs. A Locker of package sharded has
+// them, too.
+type Locker interface {
+	several.Locker
+	LockAny(ctx context.Context, name string, n int, opts ...redlock.LockOption) (*redlock.Lease, error)
+}
 
 // Semaphore hands out permits. Call [New] to make one. It is safe for concurrent use.
 type Semaphore struct {
-	locker  several.Locker
+	locker  Locker
 	name    string
 	base    []redlock.LockOption
 	owner   string
-	minHold bool          // a permit that is given back stays taken for a while: WithMinHold
-	line    chan struct{} // holds a token while a caller is the first one; a channel serves its senders in order
+	minHold bool // a permit that is given back stays taken for a while: WithMinHold
 
 	mu      sync.Mutex
 	permits int
+	terms   *several.Terms // of this number of permits
 	opts    []redlock.LockOption
+	resized context.Context // ends with the next Resize
+	resize  context.CancelFunc
 	unused  []int       // permits that this process does not use; the last one is the most likely to be free
 	uses    map[int]int // by permit: leases and attempts of this process
-	waiting int         // callers in line
-	waiters *waiters    // nil while no caller waits for a permit
+	waiting int         // callers
 	differs map[string]bool
 }
 
 // New returns the semaphore with that name. The options hold for the lease of each permit. New asks
 // no master. If an argument cannot work, the error matches [redlock.ErrConfig].
 //
-// Two Semaphores of one name and one Locker work, but only callers of the same one stand in one
-// line.
-func New(l several.Locker, name string, permits int, opts ...redlock.LockOption) (*Semaphore, error) {
+// Two Semaphores of one name and one Locker work, and their callers stand in one line. Only what each
+// knows of unused permits is its own: a call may try a permit first that the other one uses.
+func New(l Locker, name string, permits int, opts ...redlock.LockOption) (*Semaphore, error) {
 	if l == nil {
 		return nil, fmt.Errorf("%w: semaphore: the Locker is nil", redlock.ErrConfig)
 	}
-	s := &Semaphore{locker: l, name: name, base: slices.Clone(opts), line: make(chan struct{}, 1), uses: make(map[int]int), differs: make(map[string]bool)}
+	s := &Semaphore{locker: l, name: name, base: slices.Clone(opts), uses: make(map[int]int), differs: make(map[string]bool)}
 	settings, err := l.Settings(opts...)
 	switch {
 	case err != nil:
@@ -136,11 +139,19 @@ func (s *Semaphore) Resize(permits int) error {
 	s.unused = slices.DeleteFunc(s.unused, func(p int) bool { return p >= permits })
 	s.unused = append(added, s.unused...)
 	s.permits = permits
-	s.opts = slices.Clone(s.base)
+	opts := slices.Clone(s.base)
 	if label := withPermits(s.owner, permits); label != "" {
-		s.opts = append(s.opts, redlock.WithOwner(label))
+		opts = append(opts, redlock.WithOwner(label))
 	}
-	s.stopLocked() // the first caller starts others
+	terms, err := several.NewTerms(s.locker, opts...)
+	if err != nil {
+		return err
+	}
+	s.opts, s.terms = opts, terms
+	if s.resize != nil {
+		s.resize()
+	}
+	s.resized, s.resize = context.WithCancel(context.Background())
 	return nil
 }
 
@@ -171,17 +182,21 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
 		return nil, err
 	}
 	if !s.busy() {
-		most := 2 * n
-		if s.minHold {
-			most = max(most, atOnce) // to wait for permits can get more than are wanted
-		}
-		got, err := s.try(ctx, n, most)
+		got, err := s.try(ctx, n, n)
 		if err == nil || ctx.Err() != nil || !errors.Is(err, redlock.ErrTaken) && !errors.Is(err, redlock.ErrNoQuorum) {
-			return s.lease(ctx, got), err
+			return s.lease(ctx, got, err)
 		}
 	}
-	got, err := s.wait(ctx, n)
-	return s.lease(ctx, got), err
+	for {
+		got, err := s.wait(ctx, n)
+		if err != nil {
+			return nil, err
+		}
+		lease, err := s.lease(ctx, got, nil)
+		if err == nil || ctx.Err() != nil || !errors.Is(err, redlock.ErrLost) && !errors.Is(err, redlock.ErrNoQuorum) {
+			return lease, err
+		}
+	}
 }
 
 // TryAcquire is [Semaphore.Acquire] without waiting. It asks for all permits that this process does
@@ -195,7 +210,7 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Lease, error) {
 		return nil, s.refused(redlock.ErrTaken)
 	}
 	got, err := s.try(ctx, n, MaxPermits)
-	return s.lease(ctx, got), err
+	return s.lease(ctx, got, err)
 }
 
 // Do calls fn while n permits are held, and returns fn's error joined with the error of Unlock. The
@@ -256,6 +271,9 @@ func (s *Semaphore) try(ctx context.Context, n, most int) (got []*redlock.Lease,
 			ask = n - len(got)
 		}
 		permits, opts := s.pick(min(ask, most))
+		if n > 1 {
+			opts = s.presentTerms().Part()
+		}
 		if most -= ask; len(permits) == 0 {
 			break
 		}
@@ -297,21 +315,38 @@ func (s *Semaphore) try(ctx context.Context, n, most int) (got []*redlock.Lease,
 	return got, nil
 }
 
-// lease makes the lease of the permits that a call has got; nil of none.
-func (s *Semaphore) lease(ctx context.Context, got []*redlock.Lease) *Lease {
-	if got == nil {
-		return nil
+// lease makes the lease of the permits that a call has got. The options of several permits count for the
+// whole, from now.
+func (s *Semaphore) lease(ctx context.Context, got []*redlock.Lease, err error) (*Lease, error) {
+	if err != nil {
+		return nil, err
+	}
+	whole := (*several.Lease)(nil)
+	if len(got) == 1 {
+		whole = several.Join(ctx, got...)
+	} else if whole, err = s.presentTerms().Join(ctx, got...); err != nil {
+		for _, le := range got {
+			s.put(true, s.permit(le))
+		}
+		giveBack(got...)
+		return nil, fmt.Errorf("semaphore %q: %w", s.name, err)
 	}
 	for _, le := range got {
 		// The function does not refer to le, so that the garbage collector can tell of a lease that was dropped.
 		permit := s.permit(le)
 		context.AfterFunc(le.Context(), func() { s.put(true, permit) }) // tried first the next time
 	}
-	return &Lease{several.Join(ctx, got...), s}
+	return &Lease{whole, s}, nil
+}
+
+func (s *Semaphore) presentTerms() *several.Terms {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.terms
 }
 
 // resource returns the name of the lock of a permit; permits count from 1 there.
-func (s *Semaphore) resource(number int) string { return s.name + "/" + strconv.Itoa(number) }
+func (s *Semaphore) resource(number int) string { return s.name + "~" + strconv.Itoa(number) }
 
 // turn returns the name of the lock of the caller that wants several permits and waits.
 func (s *Semaphore) turn() string { return s.name + "/turn" }

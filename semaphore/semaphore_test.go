@@ -13,10 +13,9 @@ import (
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/semaphore"
-	"github.com/d0720281/redlock/several"
 )
 
-func newSemaphore(t testing.TB, l several.Locker, permits int, opts ...redlock.LockOption) *semaphore.Semaphore {
+func newSemaphore(t testing.TB, l semaphore.Locker, permits int, opts ...redlock.LockOption) *semaphore.Semaphore {
 	t.Helper()
 	s, err := semaphore.New(l, "s", permits, opts...)
 	locktest.Must(t, err)
@@ -77,9 +76,9 @@ func partsOf(lease *semaphore.Lease) (parts []part) {
 // Control: the gate sees a permit twice, a token that falls, and too many holders.
 func TestGateControl(t *testing.T) {
 	for want, enter := range map[string]func(g *gate){
-		"two holders": func(g *gate) { g.enter(part{"s/1", 1}); g.enter(part{"s/1", 2}) },
-		"tokens":      func(g *gate) { g.enter(part{"s/1", 2})(); g.enter(part{"s/1", 2}) },
-		"too many":    func(g *gate) { g.enter(part{"s/1", 1}); g.enter(part{"s/2", 1}, part{"s/3", 1}) },
+		"two holders": func(g *gate) { g.enter(part{"s~1", 1}); g.enter(part{"s~1", 2}) },
+		"tokens":      func(g *gate) { g.enter(part{"s~1", 2})(); g.enter(part{"s~1", 2}) },
+		"too many":    func(g *gate) { g.enter(part{"s~1", 1}); g.enter(part{"s~2", 1}, part{"s~3", 1}) },
 	} {
 		g := newGate(2)
 		enter(g)
@@ -135,7 +134,7 @@ func TestEveryCallerIsServed(t *testing.T) {
 // Arguments that cannot work are refused before any master is asked.
 func TestArguments(t *testing.T) {
 	l := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(nil))
-	open := func(l several.Locker, name string, permits int, opts ...redlock.LockOption) error {
+	open := func(l semaphore.Locker, name string, permits int, opts ...redlock.LockOption) error {
 		_, err := semaphore.New(l, name, permits, opts...)
 		return err
 	}

@@ -104,6 +104,126 @@ func TestVirtualPermitsTogether(t *testing.T) {
 	}
 }
 
+// A caller waits for the same time whatever the number of permits: for one that another process gives back, or that is
+// the only free one.
+func TestVirtualWoken(t *testing.T) {
+	const trip = 5 * time.Millisecond
+	for _, permits := range []int{2, 8, 9, 100, semaphore.MaxPermits} {
+		t.Run(fmt.Sprint(permits), func(t *testing.T) {
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				all, s := newSemaphore(t, b.WarmLocker(), permits), newSemaphore(t, b.WarmLocker(), permits)
+				held, err := all.Acquire(t.Context(), permits)
+				locktest.Must(t, err)
+				distance(b, trip/2)
+				var given time.Time
+				for i, after := range []time.Duration{time.Second, 1600 * time.Millisecond, 40 * time.Millisecond} {
+					time.AfterFunc(after, func() {
+						given = time.Now()
+						locktest.Must(t, held.Parts()[i].Unlock(context.Background()))
+					})
+					lease, err := s.Acquire(t.Context(), 1)
+					locktest.Must(t, err)
+					locktest.WantWithin(t, "a permit that was given back", given, 2*trip+10*time.Millisecond)
+					locktest.Must(t, lease.Unlock(t.Context()))
+					another := newSemaphore(t, b.WarmLocker(), permits)
+					start := time.Now()
+					lease, err = another.Acquire(t.Context(), 1)
+					locktest.Must(t, err)
+					locktest.WantWithin(t, "the only free permit", start, 3*trip+60*time.Millisecond)
+					locktest.Must(t, lease.Unlock(t.Context()))
+					again, err := all.Acquire(t.Context(), 1)
+					locktest.Must(t, err)
+					defer again.Unlock(context.Background())
+					if permits == 2 && i == 1 {
+						break
+					}
+				}
+			})
+		})
+	}
+}
+
+// Processes that want the only permit all the time take turns: what the queue node has given to the next process
+// is not contested at the other nodes.
+//
+// Source: ALGORITHM section 10, "Any of several".
+func TestVirtualTakesTurns(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		var all []*semaphore.Semaphore
+		for range 3 {
+			all = append(all, newSemaphore(t, b.WarmLocker(), 1))
+		}
+		distance(b, 500*time.Microsecond)
+		var order []int // guarded by the permit
+		var g sync.WaitGroup
+		for i, s := range all {
+			g.Go(func() {
+				for range 100 {
+					lease, err := s.Acquire(t.Context(), 1)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					order = append(order, i)
+					time.Sleep(10 * time.Millisecond)
+					locktest.Must(t, lease.Unlock(t.Context()))
+				}
+			})
+		}
+		g.Wait()
+		for i, who := range order[6:280] { // all know of each other, and want the permit
+			if who == order[i+5] || who == order[i+4] {
+				t.Fatalf("grant %d: got the order %v, want each process once in three", i+6, order[i:i+8])
+			}
+		}
+	})
+}
+
+// Callers of one permit take turns with a caller of all, whose whole lease counts its options.
+func TestVirtualAllAmongSingles(t *testing.T) {
+	const ttl = 2 * time.Second
+	for name, test := range map[string]struct {
+		option redlock.LockOption
+		left   time.Duration
+	}{
+		"WithMaxHold":    {redlock.WithMaxHold(ttl), ttl - 100*time.Millisecond},
+		"WithoutRenewal": {redlock.WithoutRenewal(), ttl / 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				ctx, stop := context.WithCancel(t.Context())
+				var singles sync.WaitGroup
+				for range 6 {
+					s := newSemaphore(t, b.WarmLocker(), 2)
+					singles.Go(func() {
+						for ctx.Err() == nil {
+							if lease, err := s.Acquire(ctx, 1); err == nil {
+								time.Sleep(900 * time.Millisecond)
+								_ = lease.Unlock(context.Background())
+							}
+						}
+					})
+				}
+				s := newSemaphore(t, b.WarmLocker(), 2, redlock.WithTTL(ttl), test.option)
+				distance(b, 500*time.Microsecond)
+				for range 3 {
+					start := time.Now()
+					lease, err := s.Acquire(t.Context(), 2)
+					locktest.Must(t, err)
+					locktest.WantWithin(t, "both permits", start, 10*time.Second)
+					time.Sleep(test.left - time.Millisecond)
+					if err := lease.Err(); err != nil {
+						t.Errorf("after %v: got %v, want the lease to stand", test.left, err)
+					}
+					_ = lease.Unlock(t.Context())
+				}
+				stop()
+				singles.Wait()
+			})
+		})
+	}
+}
+
 // used returns which part of the permits' time some processes, with a caller each, use at a round trip of 5 ms.
 func used(t *testing.T, permits, processes int, hold time.Duration) (part float64) {
 	const lasting = 3 * time.Second
@@ -143,13 +263,13 @@ func used(t *testing.T, permits, processes int, hold time.Duration) (part float6
 }
 
 // Processes that want permits all the time, and hold them for ten round trips, use most of the permits' time. A
-// hand-over takes two round trips of eleven or twelve.
+// hand-over takes two round trips of twelve, so they can use 0.83 of it.
 func TestVirtualPermitsAreUsed(t *testing.T) {
 	redistest.TakesSeconds(t)
 	for _, test := range []struct {
 		permits, processes int
 		want               float64
-	}{{10, 14, 0.7}, {30, 60, 0.8}}[:redistest.Rounds(1, 2)] {
+	}{{10, 14, 0.75}, {30, 60, 0.75}}[:redistest.Rounds(1, 2)] {
 		got := used(t, test.permits, test.processes, 50*time.Millisecond)
 		t.Logf("%d permits, %d processes: %.1f %% of the permits' time is used", test.permits, test.processes, 100*got)
 		if got < test.want {
@@ -160,12 +280,12 @@ func TestVirtualPermitsAreUsed(t *testing.T) {
 
 // Processes are served in the order in which they came, as the permits become free.
 func TestVirtualOrder(t *testing.T) {
-	for _, permits := range []int{1, 3, 8} {
+	for _, permits := range []int{1, 3, 8, 9, 100} {
 		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			const processes = 20
+			processes := 20 + permits/2
 			all, err := newSemaphore(t, b.WarmLocker(), permits).Acquire(t.Context(), permits)
 			locktest.Must(t, err)
-			var granted [processes]time.Time // two processes may have their permits at the same moment
+			granted := make([]time.Time, processes) // two processes may have their permits at the same moment
 			var g sync.WaitGroup
 			for i := range processes {
 				s := newSemaphore(t, b.WarmLocker(), permits)
@@ -186,7 +306,9 @@ func TestVirtualOrder(t *testing.T) {
 				time.Sleep(20 * time.Millisecond)
 			}
 			g.Wait()
-			if !slices.IsSortedFunc(granted[:], time.Time.Compare) {
+			// Two may be called at the same moment, and one meets the release of the holder before it.
+			inOrder := func(a, b time.Time) int { return int(a.Sub(b) / (5 * time.Millisecond)) }
+			if !slices.IsSortedFunc(granted, inOrder) {
 				t.Errorf("%d permits: got the order %v", permits, granted)
 			}
 		})
@@ -373,7 +495,7 @@ func TestVirtualResize(t *testing.T) {
 		locktest.Must(t, three.Unlock(t.Context()))
 		one, err := s.Acquire(t.Context(), 1) // TryAcquire may meet a waiter that gives its permit back
 		locktest.Must(t, err)
-		if got := one.Parts()[0].Resource(); got != "s/1" {
+		if got := one.Parts()[0].Resource(); got != "s~1" {
 			t.Errorf("got %q, want the one permit that is left", got)
 		}
 		locktest.Must(t, one.Unlock(t.Context()))

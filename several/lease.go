@@ -22,9 +22,6 @@ import (
 type Lease struct {
 	*ending
 	parts []*redlock.Lease // sorted by resource
-
-	holdEnd time.Time   // the end of WithMaxHold; zero if there is none
-	timer   *time.Timer // of holdEnd; nil if there is none
 }
 
 // ending ends a Lease. It has copies of the parts, as it lives until they end: the garbage collector
@@ -34,12 +31,21 @@ type ending struct {
 	left   atomic.Int32 // parts that were not given back
 	ctx    context.Context
 	end    context.CancelCauseFunc
+
+	grace   time.Duration
+	kept    []*redlock.Lease // handles of the parts until the end of WithMinHold
+	clock   redlock.Clock    // of WithMaxHold; nil if there is none
+	holdEnd time.Duration    // by that clock
 }
 
 // Join makes one lease of parts, for packages that lock in another order. ctx is the context of the
 // call that got them: the Context of the lease has its values.
 func Join(ctx context.Context, parts ...*redlock.Lease) *Lease {
-	l := &Lease{ending: new(ending), parts: slices.Clone(parts)}
+	return join(ctx, new(ending), parts)
+}
+
+func join(ctx context.Context, e *ending, parts []*redlock.Lease) *Lease {
+	l := &Lease{ending: e, parts: slices.Clone(parts)}
 	slices.SortFunc(l.parts, func(a, b *redlock.Lease) int {
 		switch {
 		case a.Resource() < b.Resource():
@@ -68,11 +74,23 @@ func (e *ending) partEnded(resource string, cause error) {
 	case !givenBack(cause):
 		e.lost(fmt.Errorf("resource %q: %w", resource, cause))
 	case e.left.Add(-1) == 0:
-		e.end(cause)
+		e.endLast(cause)
 	}
 }
 
-// lost ends the lease, and gives the parts back when they would have ended without renewal.
+// endLast ends the lease when all parts were given back, the last one with cause. If one was detached, its keys are still
+// there, and the lease is detached.
+func (e *ending) endLast(cause error) {
+	for _, part := range e.copies {
+		if errors.Is(part.Err(), redlock.ErrDetached) {
+			cause = redlock.ErrDetached
+		}
+	}
+	e.end(cause)
+}
+
+// lost ends the lease, and gives the parts back when they would have ended without renewal, for the
+// holder and for its last messages.
 func (e *ending) lost(cause error) {
 	if e.ctx.Err() != nil {
 		return
@@ -82,19 +100,36 @@ func (e *ending) lost(cause error) {
 	for _, part := range e.copies {
 		longest = max(longest, part.Validity())
 	}
-	time.AfterFunc(longest, func() { giveBack(standing(e.copies)...) })
+	time.AfterFunc(longest+e.grace, func() { giveBack(standing(slices.Concat(e.copies, e.kept))...) })
 }
 
-// endAfter loses the lease after a time, for WithMaxHold.
-func (l *Lease) endAfter(d time.Duration) {
-	e := l.ending
-	l.holdEnd = time.Now().Add(d)
-	l.timer = time.AfterFunc(d, func() { e.lost(fmt.Errorf("%w: %w: %v", redlock.ErrLost, redlock.ErrMaxHold, d)) })
+// overdue returns an error after the end of WithMaxHold, and how long it is until then.
+func (e *ending) overdue() (left time.Duration, err error) {
+	if e.clock == nil {
+		return math.MaxInt64, nil
+	}
+	if left = e.holdEnd - e.clock.Now(); left <= 0 {
+		err = fmt.Errorf("%w: %w", redlock.ErrLost, redlock.ErrMaxHold)
+	}
+	return left, err
+}
+
+// watch loses the lease at the end of WithMaxHold. It looks at the clock each second: timers stand
+// still while the machine is suspended.
+func (e *ending) watch() {
+	left, err := e.overdue()
+	switch {
+	case e.ctx.Err() != nil:
+	case err != nil:
+		e.lost(err)
+	default:
+		time.AfterFunc(min(left, time.Second), e.watch)
+	}
 }
 
 // givenBack reports whether the holder has ended a lease by itself.
 func givenBack(err error) bool {
-	return errors.Is(err, redlock.ErrReleased) || errors.Is(err, redlock.ErrDetached)
+	return !errors.Is(err, redlock.ErrLost) && (errors.Is(err, redlock.ErrReleased) || errors.Is(err, redlock.ErrDetached))
 }
 
 // standing returns the parts that were not given back.
@@ -116,19 +151,6 @@ func valuesOf(ctx context.Context, leases []*redlock.Lease) context.Context {
 		ctx = context.WithoutCancel(inner)
 	}
 	return ctx
-}
-
-// within returns a context that ends with ctx or with the first of the leases.
-func within(ctx context.Context, leases []*redlock.Lease) (context.Context, context.CancelFunc) {
-	stop := make([]context.CancelFunc, len(leases))
-	for i, le := range leases {
-		ctx, stop[i] = le.Within(ctx)
-	}
-	return ctx, func() {
-		for _, f := range stop {
-			f()
-		}
-	}
 }
 
 // Parts returns the leases on the single resources, sorted by name. Each has a fencing token of its
@@ -176,34 +198,41 @@ func (v *valued) Value(key any) any {
 // Validity returns the shortest validity of the parts that were not given back, or the rest of
 // [redlock.WithMaxHold] if that is less. It is at most 0 if the lease is over.
 func (l *Lease) Validity() time.Duration {
-	if l.ctx.Err() != nil {
-		return 0
-	}
-	least := time.Duration(math.MaxInt64)
-	if !l.holdEnd.IsZero() {
-		least = time.Until(l.holdEnd)
-	}
-	parts := standing(l.parts)
-	for _, part := range parts {
-		least = min(least, part.Validity())
-	}
-	if len(parts) == 0 {
-		return 0
-	}
-	return least
+	left, _ := l.state()
+	return left
 }
 
-// Err returns nil while the lease stands, and then the reason for its end.
+// Err returns nil while the lease stands, and then the reason for its end. It looks at the clock, as
+// [redlock.Lease.Err] does.
 func (l *Lease) Err() error {
+	_, err := l.state()
+	return err
+}
+
+func (l *Lease) state() (left time.Duration, err error) {
 	if l.ctx.Err() != nil {
-		return context.Cause(l.ctx)
+		return 0, context.Cause(l.ctx)
 	}
-	for _, part := range standing(l.parts) {
-		if err := part.Err(); err != nil && !givenBack(err) {
-			return fmt.Errorf("resource %q: %w", part.Resource(), err)
+	if left, err = l.overdue(); err != nil {
+		return 0, err
+	}
+	stand := 0
+	for _, part := range l.parts {
+		valid, err := part.Validity(), part.Err() // in this order: it may be unlocked meanwhile
+		switch {
+		case givenBack(err):
+			continue
+		case err != nil:
+			return 0, fmt.Errorf("resource %q: %w", part.Resource(), err)
 		}
+		left = min(left, valid)
+		stand++
 	}
-	return nil
+	if stand == 0 { // the context is about to end
+		l.endLast(redlock.ErrReleased)
+		return 0, context.Cause(l.ctx)
+	}
+	return left, nil
 }
 
 // Extend extends the parts that were not given back, all at the same time. If the lease is over,
@@ -225,13 +254,14 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		return configErrorf("Unlock: ctx is nil")
 	}
-	if l.timer != nil {
-		l.timer.Stop()
-	}
 	over := l.Err()
+	lost := errors.Is(over, redlock.ErrLost)
+	if lost {
+		l.end(over)
+		giveBack(l.kept...)
+	}
 	l.end(redlock.ErrReleased) // before a part can be handed over to the next holder
 	errs := each(l.parts, func(part *redlock.Lease) error { return part.Unlock(ctx) })
-	lost := errors.Is(over, redlock.ErrLost)
 	if others := slices.DeleteFunc(slices.Clone(errs), givenBack); len(others) > 0 || lost {
 		errs = others // or nil for each part that was unlocked
 	}

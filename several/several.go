@@ -18,17 +18,15 @@
 // The names are sorted by their bytes. TryLock asks for all of them at the same time. Lock then
 // keeps the parts before the first one that is missing, gives the others back, waits for the
 // missing one by [redlock.Locker.Lock], and tries the rest again. If Lock loses a part that it
-// keeps, it gives all back and begins again.
+// keeps, it gives all back and begins again. It also does so when the masters of the missing one have
+// had no quorum for a second, as of a group of package sharded: it then waits for these masters
+// without any part, so that the others stay free.
 //
 // # Limits
 //
 // While a call waits for a resource, the resources before it are taken but not used. A caller that
-// wants many resources at once makes callers of single ones wait. The time of [redlock.WithMinHold]
-// counts from the moment at which the single resource was locked, and keeps it taken also if the
-// call could not get the others. With [redlock.WithoutRenewal] the TTL counts from the moment at
-// which the part was last extended, which leaves at least half of it. With
-// [redlock.WithQuarantineWait] each TryLock waits by itself. Traces and events are those of the
-// parts: there are none for the whole.
+// wants many resources at once makes callers of single ones wait. Traces and events are those of
+// the parts: there are none for the whole.
 //
 // chaos/model/several in the repository searches the rule against circles.
 package several
@@ -37,9 +35,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/d0720281/redlock"
 )
@@ -64,9 +62,10 @@ type Names struct {
 	Read  []string // to share with other readers: see [redlock.Shared]
 }
 
-// Lock returns one lease on several resources. It waits until it has all of them. The options hold
-// for each resource, except for [redlock.WithMaxHold], which holds for the whole lease.
+// Lock returns one lease on several resources. It waits until it has all of them. The options are
+// those of the whole lease, from the moment at which it has all parts: see [Terms].
 // [redlock.WithReentry] is refused, and so is [redlock.Shared], which [Names] replaces.
+// [redlock.WithQuarantineWait] is for TryLock, as for a single lock.
 //
 // If ctx ends first, the error is that of the resource for which the call waited. If an argument
 // cannot work, the error matches [redlock.ErrConfig], and no master is asked. After an error no
@@ -76,28 +75,35 @@ func Lock(ctx context.Context, l Locker, names Names, opts ...redlock.LockOption
 	if err != nil {
 		return nil, err
 	}
+	c.part = append(c.part, redlock.WithQuarantineWait(0)) // Lock waits in any case, and without what it could get meanwhile
 	for {
-		lease, err := c.once(ctx)
-		if err == nil || ctx.Err() != nil || !errors.Is(err, errAgain) {
+		lease, again, err := c.once(ctx)
+		if !again {
 			return lease, err
 		}
 	}
 }
 
-// TryLock is [Lock] with one attempt for each resource. If one of them cannot be locked, TryLock
-// gives the others back, and returns the error of the first one that is missing.
+// TryLock is [Lock] with one attempt for each resource, all at the same time. As soon as one of them
+// cannot be locked, TryLock gives up the others, and returns the error of that one. With
+// [redlock.WithQuarantineWait] the time counts from the start of the call for all of them.
 func TryLock(ctx context.Context, l Locker, names Names, opts ...redlock.LockOption) (*Lease, error) {
 	c, err := newCall(ctx, l, names, opts)
 	if err != nil {
 		return nil, err
 	}
-	held, err := c.try(ctx, c.names)
-	if err != nil {
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	held, errs := c.try(inner, c.names, func() { cancel(errAnother) })
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil && !errors.Is(err, errAnother) }); i >= 0 {
 		giveBack(held...)
-		return nil, err
+		return nil, errs[i]
 	}
-	return c.join(ctx, held), nil
+	return c.Join(ctx, held...)
 }
+
+// errAnother is matched by the error of an attempt that was given up.
+var errAnother = errors.New("another resource could not be locked")
 
 // Do calls fn while a lease on several resources is held, as [redlock.Locker.Do] does for one, and
 // returns fn's error joined with the error of Unlock. The context of fn ends with ctx or with the
@@ -119,11 +125,9 @@ func configErrorf(format string, args ...any) error {
 
 // call is a call of Lock or TryLock under way.
 type call struct {
-	l        Locker
-	opts     []redlock.LockOption
-	settings redlock.Settings
-	names    []string // sorted, each once
-	shared   map[string]bool
+	*Terms
+	names  []string // sorted, each once
+	shared map[string]bool
 }
 
 func newCall(ctx context.Context, l Locker, names Names, opts []redlock.LockOption) (*call, error) {
@@ -133,15 +137,11 @@ func newCall(ctx context.Context, l Locker, names Names, opts []redlock.LockOpti
 	case ctx == nil:
 		return nil, configErrorf("ctx is nil")
 	}
-	settings, err := l.Settings(opts...)
+	terms, err := NewTerms(l, opts...)
 	if err != nil {
 		return nil, err
 	}
-	c := &call{l: l, settings: settings, shared: make(map[string]bool)}
-	c.opts = slices.Clone(opts)
-	if settings.MaxHold > 0 { // the lease counts it, from when it has all parts
-		c.opts = append(c.opts, redlock.WithMaxHold(math.MaxInt64))
-	}
+	c := &call{Terms: terms, shared: make(map[string]bool)}
 	for _, name := range names.Read {
 		c.shared[name] = true
 	}
@@ -154,9 +154,7 @@ func newCall(ctx context.Context, l Locker, names Names, opts []redlock.LockOpti
 	switch {
 	case len(c.names) == 0 || len(c.names) > MaxNames:
 		return nil, configErrorf("%d resources: must be from 1 to %d", len(c.names), MaxNames)
-	case settings.Reentry:
-		return nil, configErrorf("WithReentry is for single resources")
-	case settings.Shared:
+	case c.Settings.Shared:
 		return nil, configErrorf("Shared: list the resources in Names.Read")
 	}
 	for _, name := range c.names {
@@ -170,93 +168,129 @@ func newCall(ctx context.Context, l Locker, names Names, opts []redlock.LockOpti
 // options returns the options for one resource.
 func (c *call) options(name string) []redlock.LockOption {
 	if c.shared[name] {
-		return append(slices.Clip(c.opts), redlock.Shared())
+		return append(c.Part(), redlock.Shared())
 	}
-	return c.opts
+	return c.part
 }
 
-// errAgain is matched by the error of a round in which a kept part was lost.
-var errAgain = errors.New("a part was lost while the call waited")
+// cutOff reports whether calls of this process wait for a resource whose masters have no quorum.
+func (c *call) cutOff(name string) bool {
+	return errors.Is(c.locker.WhyWaiting(name), redlock.ErrNoQuorum)
+}
 
-// once locks all names.
-func (c *call) once(ctx context.Context) (lease *Lease, err error) {
+// errCutOff ends the wait for a resource whose masters have no quorum.
+var errCutOff = errors.New("no quorum for a second")
+
+// wait waits for a resource. If the call keeps others, and would keep them in vain, it returns errCutOff.
+func (c *call) wait(ctx context.Context, name string, keeps bool) (*redlock.Lease, error) {
+	inner, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	if keeps {
+		go c.watch(inner, name, end)
+	}
+	lease, err := c.locker.Lock(inner, name, c.options(name)...)
+	if err != nil && context.Cause(inner) == errCutOff {
+		return nil, errCutOff
+	}
+	return lease, err
+}
+
+// watch ends the wait for a resource when its masters have had no quorum for a second.
+func (c *call) watch(ctx context.Context, name string, end context.CancelCauseFunc) {
+	tick := time.NewTicker(time.Second / 4)
+	defer tick.Stop()
+	for looks := 0; looks < 4; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if looks++; !c.cutOff(name) {
+			looks = 0
+		}
+	}
+	end(errCutOff)
+}
+
+// outwait waits until a resource can be locked, and keeps nothing.
+func (c *call) outwait(ctx context.Context, name string) error {
+	lease, err := c.locker.Lock(ctx, name, c.options(name)...)
+	if err == nil {
+		_ = lease.Unlock(ctx) // the key expires by itself
+	}
+	return err
+}
+
+// once locks all names. If a part was lost before the call had all of them, or the masters of one had no
+// quorum, again is true.
+func (c *call) once(ctx context.Context) (lease *Lease, again bool, err error) {
+	if i := slices.IndexFunc(c.names, c.cutOff); i >= 0 && len(c.names) > 1 {
+		err := c.outwait(ctx, c.names[i])
+		return nil, err == nil, err
+	}
 	var held []*redlock.Lease // on the first of the names
 	defer func() {
 		if lease == nil {
 			giveBack(held...)
 		}
 	}()
+	inner, kept := ctx, 0
 	for {
 		// An attempt for a resource that this process has or waits for would be in vain.
 		rest := c.names[len(held):]
-		if i := slices.IndexFunc(rest, func(r string) bool { return c.l.WhyWaiting(r) != nil }); i >= 0 {
+		if i := slices.IndexFunc(rest, func(r string) bool { return c.locker.WhyWaiting(r) != nil }); i >= 0 {
 			rest = rest[:i]
 		}
 		if len(rest) > 1 || len(rest) == len(c.names) {
-			more, _ := c.try(ctx, rest) // what fails for good fails in Lock, too
+			more, _ := c.try(inner, rest, func() {}) // what fails for good fails in Lock, too
 			held = append(held, more...)
 		}
 		if len(held) == len(c.names) {
-			if err := c.refresh(ctx, held); err != nil {
-				return nil, err
-			}
-			return c.join(ctx, held), nil
+			lease, err = c.Join(ctx, held...)
+			return lease, err != nil && ctx.Err() == nil, err
 		}
-		next, err := c.wait(ctx, held)
-		if err != nil {
-			return nil, err
+		for ; kept < len(held); kept++ {
+			var stop context.CancelFunc
+			inner, stop = c.Keep(inner, held[kept])
+			defer stop()
+		}
+		name := c.names[len(held)]
+		var next *redlock.Lease
+		if err = errCutOff; len(held) == 0 || !c.cutOff(name) {
+			next, err = c.wait(inner, name, len(held) > 0)
+		}
+		switch {
+		case err == errCutOff:
+			giveBack(held...)
+			held = nil
+			err = c.outwait(ctx, name)
+			return nil, err == nil, err
+		case err != nil:
+			return nil, ctx.Err() == nil && inner.Err() != nil, err
 		}
 		held = append(held, next)
 	}
 }
 
-// wait waits for the first resource that is missing, as long as no lease that the call has is lost.
-func (c *call) wait(ctx context.Context, held []*redlock.Lease) (*redlock.Lease, error) {
-	inner, cancel := within(ctx, held)
-	defer cancel()
-	name := c.names[len(held)]
-	next, err := c.l.Lock(inner, name, c.options(name)...)
-	if err != nil && ctx.Err() == nil && inner.Err() != nil {
-		err = fmt.Errorf("%w: %w: %w", redlock.ErrNotAcquired, errAgain, context.Cause(inner))
-	}
-	return next, err
-}
-
-// try makes an attempt for each of some names, at the same time. It returns the leases on those
-// before the first that is missing, with the error of that one, and gives the others back.
-func (c *call) try(ctx context.Context, names []string) ([]*redlock.Lease, error) {
+// try makes an attempt for each of some names, at the same time, and calls failed after each that
+// fails. It returns the leases on the names before the first that is missing, and gives the others
+// back.
+func (c *call) try(ctx context.Context, names []string, failed func()) ([]*redlock.Lease, []error) {
 	leases, errs := make([]*redlock.Lease, len(names)), make([]error, len(names))
-	inParallel(len(names), func(i int) { leases[i], errs[i] = c.l.TryLock(ctx, names[i], c.options(names[i])...) })
-	for i, err := range errs {
-		if err != nil {
-			giveBack(leases[i:]...)
-			return leases[:i], err
-		}
-	}
-	return leases, nil
-}
-
-// refresh extends the leases of which half is over, as nothing may have renewed them while the call
-// waited.
-func (c *call) refresh(ctx context.Context, held []*redlock.Lease) error {
-	errs := make([]error, len(held))
-	inParallel(len(held), func(i int) {
-		if held[i].Validity() < c.settings.TTL/2 {
-			errs[i] = held[i].Extend(ctx)
+	all, done := context.WithCancel(ctx)
+	inParallel(len(names), func(i int) {
+		if leases[i], errs[i] = c.locker.TryLock(ctx, names[i], c.options(names[i])...); errs[i] != nil {
+			failed()
+		} else if !c.Settings.Renewed { // others may wait for a quarantine
+			c.Keep(all, leases[i])
 		}
 	})
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("%w: %w: %w", redlock.ErrNotAcquired, errAgain, err)
+	done()
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+		giveBack(leases[i:]...)
+		leases = leases[:i]
 	}
-	return nil
-}
-
-func (c *call) join(ctx context.Context, held []*redlock.Lease) *Lease {
-	lease := Join(ctx, held...)
-	if c.settings.MaxHold > 0 {
-		lease.endAfter(c.settings.MaxHold)
-	}
-	return lease
+	return leases, errs
 }
 
 // giveBack unlocks leases, and does not wait for the masters' answers. It skips nil.

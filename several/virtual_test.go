@@ -20,8 +20,8 @@ import (
 
 func write(names ...string) several.Names { return several.Names{Write: names} }
 
-// Free resources take one round trip together, or two. Each part is an ordinary lease: it can be inspected, extended,
-// adopted and broken.
+// Free resources take one round trip together, or two. Each part is an ordinary lease: it can be inspected, extended, and
+// adopted, which ends the whole.
 func TestVirtualFree(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		l := b.WarmLocker()
@@ -52,7 +52,6 @@ func TestVirtualFree(t *testing.T) {
 		locktest.Must(t, lease.Extend(t.Context()))
 		adopted, err := other.Adopt(t.Context(), "c", lease.Part("c").Token(), lease.Part("c").Fence())
 		locktest.Must(t, err)
-		locktest.Must(t, adopted.Detach())
 		if _, err := l.Lock(lease.Context(), "a"); !errors.Is(err, redlock.ErrReentry) {
 			t.Errorf("Lock of a part inside: got %v, want ErrReentry", err)
 		}
@@ -61,10 +60,9 @@ func TestVirtualFree(t *testing.T) {
 			t.Errorf("Lock of a part inside: got %v, want ErrReentry", err)
 		}
 		cancel()
-		_, err = admin.Break(t.Context(), other, "c")
-		locktest.Must(t, err)
 		<-lease.Context().Done()
-		locktest.WantMatch(t, "cause", context.Cause(lease.Context()), []error{redlock.ErrLost, redlock.ErrBroken})
+		locktest.WantMatch(t, "cause", context.Cause(lease.Context()), []error{redlock.ErrLost, redlock.ErrDetached})
+		b.Unlock(adopted)
 		time.Sleep(time.Minute) // the holder does not unlock; the other parts are given back all the same
 		for _, name := range []string{"a", "b", "c"} {
 			b.WantHolding(name)
@@ -100,6 +98,18 @@ func TestVirtualPartsOneByOne(t *testing.T) {
 		locktest.Must(t, err)
 		locktest.Must(t, errors.Join(both.Part("x").Unlock(t.Context()), both.Part("y").Unlock(t.Context())))
 		locktest.WantDone(t, both.Context(), []error{redlock.ErrReleased})
+		for name, last := range map[string]func(part *redlock.Lease) error{
+			"unlocked": func(part *redlock.Lease) error { return part.Unlock(t.Context()) },
+			"detached": (*redlock.Lease).Detach,
+		} {
+			both, err := several.Lock(t.Context(), l, write(name+"/1", name+"/2"))
+			locktest.Must(t, err)
+			locktest.Must(t, both.Part(name+"/2").Detach())
+			locktest.Must(t, last(both.Part(name+"/1")))
+			if v, err := both.Validity(), both.Err(); v != 0 || !errors.Is(err, redlock.ErrDetached) || !errors.Is(context.Cause(both.Context()), redlock.ErrDetached) {
+				t.Errorf("the last part was %s: got validity %v, %v, cause %v; want ErrDetached", name, v, err, context.Cause(both.Context()))
+			}
+		}
 	})
 }
 
@@ -160,6 +170,16 @@ func TestVirtualSuspend(t *testing.T) {
 		if err := lease.Err(); lease.Context().Err() != nil || !errors.Is(err, redlock.ErrLost) {
 			t.Errorf("got %v, context %v; want ErrLost, and a context that has not ended yet", err, lease.Context().Err())
 		}
+		lease, err = several.Lock(t.Context(), b.WarmLocker(redlock.WithClock(clock)), write("c", "d"), redlock.WithMaxHold(redlock.DefaultTTL))
+		locktest.Must(t, err)
+		time.Sleep(redlock.DefaultTTL / 2)
+		clock.Jump(redlock.DefaultTTL / 2)
+		if err := lease.Err(); lease.Context().Err() != nil || !errors.Is(err, redlock.ErrMaxHold) || lease.Validity() > 0 {
+			t.Errorf("got %v, validity %v, context %v; want ErrMaxHold, and a context that has not ended yet", err, lease.Validity(), lease.Context().Err())
+		}
+		start := time.Now()
+		<-lease.Context().Done()
+		locktest.WantWithin(t, "the end of the context", start, time.Second)
 	})
 }
 
@@ -274,7 +294,7 @@ func TestVirtualGivesUp(t *testing.T) {
 		b.Lock(holder, "m")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := several.Lock(ctx, l, write("z", "m", "a"))
+		_, err := several.Lock(ctx, l, write("z", "m", "a"), redlock.WithMinHold(time.Minute))
 		locktest.WantMatch(t, "Lock", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken, context.DeadlineExceeded})
 		var refused *redlock.QuorumError
 		if !errors.As(err, &refused) || refused.Resource != "m" {

@@ -42,9 +42,11 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -70,7 +72,8 @@ func New(groups [][]string, opts ...redlock.Option) (*Locker, error) {
 	})
 }
 
-// NewFromOptions is [New] with the masters of [redlock.NewFromOptions].
+// NewFromOptions is [New] with the masters of [redlock.NewFromOptions]. With several groups each Addr
+// is host:port or the path of a socket, also where a Dialer leads to the master.
 func NewFromOptions(groups [][]*redis.Options, opts ...redlock.Option) (*Locker, error) {
 	addrs := make([][]string, len(groups))
 	for i, masters := range groups {
@@ -85,13 +88,14 @@ func NewFromOptions(groups [][]*redis.Options, opts ...redlock.Option) (*Locker,
 
 // addressOf returns the address of a master in the form of redlock.New.
 func addressOf(o *redis.Options) string {
-	switch {
-	case o == nil:
+	if o == nil {
 		return ""
-	case o.Network == "unix" || strings.HasPrefix(o.Addr, "/"):
-		return "unix://" + o.Addr
 	}
-	return o.Addr
+	addr := strings.TrimSpace(o.Addr)
+	if o.Network == "unix" || strings.HasPrefix(addr, "/") {
+		return "unix://" + strings.ReplaceAll((&url.URL{Path: addr}).EscapedPath(), "@", "%40")
+	}
+	return addr
 }
 
 func open(addrs [][]string, opts []redlock.Option, group func(i int, opts []redlock.Option) (*redlock.Locker, error)) (*Locker, error) {
@@ -122,8 +126,12 @@ func open(addrs [][]string, opts []redlock.Option, group func(i int, opts []redl
 // resources by the methods of this Locker alone, which refuse clients with other groups.
 func (l *Locker) Groups() []*redlock.Locker { return l.groups }
 
-// GroupOf returns the Locker of the group that a resource belongs to.
+// GroupOf returns the Locker of the group that a resource belongs to. The resources of one name of
+// [Locker.LockAny] belong to one group.
 func (l *Locker) GroupOf(resource string) *redlock.Locker {
+	if any := strings.TrimRight(resource, "0123456789"); any != resource && strings.HasSuffix(any, "~") {
+		resource = any
+	}
 	best, highest := l.groups[0], uint64(0)
 	for i, g := range l.groups {
 		if score := hash(strconv.Itoa(i) + " " + resource); score > highest {
@@ -147,15 +155,23 @@ func hash(s string) uint64 {
 // Lock is [redlock.Locker.Lock] in the group of the resource. While clients with other groups are
 // at work, it fails at once with an error that matches [redlock.ErrMasters].
 func (l *Locker) Lock(ctx context.Context, resource string, opts ...redlock.LockOption) (*redlock.Lease, error) {
-	if err := l.enter(ctx, true); err != nil {
+	if err := l.enter(ctx, resource, opts, true); err != nil {
 		return nil, err
 	}
 	return l.GroupOf(resource).Lock(ctx, resource, opts...)
 }
 
+// LockAny is [redlock.Locker.LockAny] in the group of the resources.
+func (l *Locker) LockAny(ctx context.Context, name string, n int, opts ...redlock.LockOption) (*redlock.Lease, error) {
+	if err := l.enter(ctx, name+"~"+strconv.Itoa(n), opts, true); err != nil { // the group refuses another n
+		return nil, err
+	}
+	return l.GroupOf(name+"~1").LockAny(ctx, name, n, opts...)
+}
+
 // TryLock is [redlock.Locker.TryLock] in the group of the resource.
 func (l *Locker) TryLock(ctx context.Context, resource string, opts ...redlock.LockOption) (*redlock.Lease, error) {
-	if err := l.enter(ctx, false); err != nil {
+	if err := l.enter(ctx, resource, opts, false); err != nil {
 		return nil, err
 	}
 	return l.GroupOf(resource).TryLock(ctx, resource, opts...)
@@ -163,18 +179,36 @@ func (l *Locker) TryLock(ctx context.Context, resource string, opts ...redlock.L
 
 // Do is [redlock.Locker.Do] in the group of the resource.
 func (l *Locker) Do(ctx context.Context, resource string, fn func(ctx context.Context, lease *redlock.Lease) error, opts ...redlock.LockOption) error {
-	if err := l.enter(ctx, true); err != nil {
-		return err
+	if fn != nil { // otherwise the group refuses the call
+		if err := l.enter(ctx, resource, opts, true); err != nil {
+			return err
+		}
 	}
 	return l.GroupOf(resource).Do(ctx, resource, fn, opts...)
 }
 
 // Adopt is [redlock.Locker.Adopt] in the group of the resource.
 func (l *Locker) Adopt(ctx context.Context, resource, token string, fence int64, opts ...redlock.LockOption) (*redlock.Lease, error) {
-	if err := l.enter(ctx, false); err != nil {
+	if err := l.enter(ctx, resource, opts, false); err != nil {
 		return nil, err
 	}
 	return l.GroupOf(resource).Adopt(ctx, resource, token, fence, opts...)
+}
+
+// ExtendToken is [redlock.Locker.ExtendToken] in the group of the resource.
+func (l *Locker) ExtendToken(ctx context.Context, resource, token string, opts ...redlock.LockOption) (validity time.Duration, fence int64, err error) {
+	if err := l.enter(ctx, resource, opts, false); err != nil {
+		return 0, 0, err
+	}
+	return l.GroupOf(resource).ExtendToken(ctx, resource, token, opts...)
+}
+
+// ReleaseToken is [redlock.Locker.ReleaseToken] in the group of the resource.
+func (l *Locker) ReleaseToken(ctx context.Context, resource, token string) error {
+	if err := l.enter(ctx, resource, nil, false); err != nil {
+		return err
+	}
+	return l.GroupOf(resource).ReleaseToken(ctx, resource, token)
 }
 
 // CheckResource is [redlock.Locker.CheckResource].
@@ -208,10 +242,20 @@ func (l *Locker) Close() error {
 	return errors.Join(errs...)
 }
 
-// enter returns nil if the groups of this client are those of all clients, as far as is known.
-func (l *Locker) enter(ctx context.Context, waits bool) error {
-	if l.survey == nil || ctx == nil { // the group refuses a nil ctx
+// enter returns nil if the groups of this client are those of all clients, as far as is known. It
+// also does so if the group refuses the call anyway, without asking a master. If waits is true, the call
+// waits for any quarantine, and otherwise for as long as its options say.
+func (l *Locker) enter(ctx context.Context, resource string, opts []redlock.LockOption, waits bool) error {
+	if l.survey == nil || ctx == nil || l.survey.passes() || l.CheckResource(resource) != nil {
 		return nil
 	}
-	return l.survey.enter(ctx, waits)
+	settings, err := l.Settings(opts...)
+	if err != nil {
+		return nil
+	}
+	patience := settings.QuarantineWait
+	if waits {
+		patience = 1000 * time.Hour
+	}
+	return l.survey.enter(ctx, time.Now().Add(patience))
 }

@@ -64,8 +64,9 @@ func TestGroupsRefused(t *testing.T) {
 	}{
 		{"no group", nil, "no groups"},
 		{"an empty group", [][]string{{"a:1"}, {}}, "group 2: invalid configuration: no masters"},
-		{"a wrong address", [][]string{{"a:1"}, {"b"}}, "group 2: invalid configuration: master 1 (\"b\")"},
-		{"one group with a wrong address", [][]string{{"b"}}, "invalid configuration: master 1 (\"b\")"},
+		{"a wrong address", [][]string{{"a:1"}, {"b"}}, "group 2: invalid configuration: master 1: no port"},
+		{"a wrong address in the first group", [][]string{{"b"}, {"a:1"}}, "group 1: invalid configuration: master 1: no port"},
+		{"one group with a wrong address", [][]string{{"b"}}, "redlock: invalid configuration: master 1: no port"},
 		{"a master twice in a group", [][]string{{"a:1"}, {"b:1", "b:1"}}, "group 2: invalid configuration: master 2 has the address of master 1"},
 		{"a master in two groups", [][]string{{"a:1", "b:1"}, {"c:1", "b:1"}}, "b:1 is in group 1 and in group 2"},
 	} {
@@ -75,6 +76,12 @@ func TestGroupsRefused(t *testing.T) {
 				t.Errorf("got %v, want an error that matches ErrConfig, with %q", err, test.want)
 			}
 		})
+	}
+	odd := &redis.Options{Addr: " /run/a b@c%?#"} // a path is no URL
+	if l, err := sharded.NewFromOptions([][]*redis.Options{{odd}, {{Network: "unix", Addr: "/run/b"}}}); err != nil {
+		t.Errorf("the paths of sockets: got %v, want them accepted", err)
+	} else if err := l.Close(); err != nil {
+		t.Error(err)
 	}
 	if _, err := sharded.NewFromOptions([][]*redis.Options{{nil}}); !errors.Is(err, redlock.ErrConfig) {
 		t.Errorf("a master without options: got %v, want an error that matches ErrConfig", err)

@@ -1,6 +1,7 @@
 package sharded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,24 +54,30 @@ func newSurvey(groups []*redlock.Locker) (*survey, error) {
 	}, nil
 }
 
-// enter returns nil while a survey that has passed counts, and the last one has not been refused.
-// Otherwise it waits for a survey. If waits is true, it also waits while masters are in quarantine.
-func (s *survey) enter(ctx context.Context, waits bool) error {
-	for {
-		s.mu.Lock()
-		refused, counts := s.refused, s.countsLocked()
-		s.mu.Unlock()
-		if refused == nil && counts {
-			return nil
-		}
+// passes reports whether a survey that has passed counts, and the last one has not been refused.
+func (s *survey) passes() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refused == nil && s.countsLocked()
+}
+
+// enter waits until the survey passes. It returns nil then, and otherwise the error of the last one. It
+// waits for masters in quarantine if they have their votes by end and before the deadline of ctx.
+func (s *survey) enter(ctx context.Context, end time.Time) error {
+	if limit, limited := ctx.Deadline(); limited && limit.Before(end) {
+		end = limit
+	}
+	for !s.passes() {
 		err := s.ask(ctx)
-		if err == nil || !waits || !errors.Is(err, redlock.ErrQuarantine) || waitingIsVain(err) {
+		in := votesIn(err)
+		if err == nil || !errors.Is(err, redlock.ErrQuarantine) || waitingIsVain(err) || time.Now().Add(in).After(end) {
 			return err
 		}
-		if why := s.pause(ctx, s.quarantine/20); why != nil {
+		if why := s.pause(ctx, min(cmp.Or(in, s.quarantine)+time.Millisecond, s.quarantine/20)); why != nil {
 			return fmt.Errorf("%w: %w", err, why)
 		}
 	}
+	return nil
 }
 
 func (s *survey) countsLocked() bool { return s.counted && s.clock.Now() < s.until }
@@ -248,6 +255,15 @@ func conflicts(err error) (n int) {
 func waitingIsVain(err error) bool {
 	var q *redlock.QuorumError
 	return conflicts(err) > 0 || errors.As(err, &q) && q.Permanent()
+}
+
+// votesIn returns after how long a group can have a quorum, if masters in quarantine are what it lacks.
+func votesIn(err error) time.Duration {
+	var q *redlock.QuorumError
+	if !errors.As(err, &q) {
+		return 0
+	}
+	return q.VotesIn()
 }
 
 // contextError returns ctx.Err(), with the cause if that is another error.
