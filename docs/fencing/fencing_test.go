@@ -1,3 +1,5 @@
+//go:build unix
+
 package fencing
 
 import (
@@ -5,386 +7,420 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	_ "modernc.org/sqlite"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/fence"
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/redlocktest"
+	"github.com/d0720281/redlock/semaphore"
 )
 
-// tokens returns the fencing tokens of a holder that lost its lease without noticing, and of
-// the next holder.
-func tokens(t *testing.T) (old, young int64) {
+// tokens returns the leases of a holder that lost its lease without noticing, and of the next holder.
+func tokens(t *testing.T) (old, young *redlock.Lease) {
 	t.Helper()
 	masters := redlocktest.Start(t, 3)
-	first, err := masters.Locker().Lock(t.Context(), "a", redlock.WithTTL(200*time.Millisecond), redlock.WithoutRenewal())
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := masters.Locker().Lock(t.Context(), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return first.Fence(), second.Fence()
+	old, err := masters.Locker().Lock(t.Context(), "a", redlock.WithTTL(200*time.Millisecond), redlock.WithoutRenewal())
+	must(t, err)
+	young, err = masters.Locker().Lock(t.Context(), "a")
+	must(t, err)
+	return old, young
 }
 
-// databases opens an empty database of each kind.
-var databases = map[string]func(*testing.T) *sql.DB{"SQLite": openSQLite}
-
-// onEach runs a test on each kind of database.
-func onEach(t *testing.T, test func(t *testing.T, db *sql.DB)) {
-	for name, open := range databases {
-		t.Run(name, func(t *testing.T) { test(t, open(t)) })
-	}
-}
-
-func openSQLite(t *testing.T) *sql.DB {
+// reader is the token of a reader, by way of a header.
+func reader(t *testing.T, resource string, number int64) fence.Token {
 	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "db")+"?_pragma=busy_timeout(10000)&_txlock=immediate")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	mustExec(t, db, Schema)
-	return db
+	token, err := fence.FromHeader(http.Header{fence.Header: {fmt.Sprintf("shared %d %s", number, resource)}}, resource)
+	must(t, err)
+	return token
 }
 
-func mustExec(t *testing.T, db *sql.DB, statement string) {
-	t.Helper()
-	if _, err := db.ExecContext(t.Context(), statement); err != nil {
-		t.Fatalf("%s: %v", statement, err)
-	}
-}
-
-// value is the first column of the first row.
-func value(t *testing.T, db *sql.DB, query string) (v string) {
-	t.Helper()
-	if err := db.QueryRowContext(t.Context(), query).Scan(&v); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	return v
-}
-
-// write is one way to write with a token.
-type write func(fence int64) error
-
-// wantFenced checks that a store takes every write of the older holder until the younger
-// one has written, and none after that.
-func wantFenced(t *testing.T, do write) {
-	t.Helper()
-	old, young := tokens(t)
-	for i, step := range []struct {
-		fence int64
-		want  error
-	}{{old, nil}, {old, nil}, {young, nil}, {old, ErrFenced}, {young, nil}} {
-		if got := do(step.fence); !errors.Is(got, step.want) {
-			t.Errorf("write %d: got %v, want %v", i+1, got, step.want)
-		}
-	}
-}
-
-func TestSell(t *testing.T) {
-	onEach(t, func(t *testing.T, db *sql.DB) {
-		mustExec(t, db, `INSERT INTO stock (item, amount) VALUES ('apple', 100)`)
-		wantFenced(t, func(fence int64) error { return Sell(t.Context(), db, "apple", fence) })
-		if got := value(t, db, `SELECT amount FROM stock`); got != "96" {
-			t.Errorf("got a stock of %s, want 96: one write of five was refused", got)
-		}
-	})
-}
-
-func TestPut(t *testing.T) {
-	onEach(t, func(t *testing.T, db *sql.DB) {
-		wantFenced(t, func(fence int64) error { return Put(t.Context(), db, "colour", "red", fence) })
-		if got := value(t, db, `SELECT value FROM config`); got != "red" {
-			t.Errorf("got %s, want red", got)
-		}
-	})
-}
-
-func TestFenced(t *testing.T) {
-	onEach(t, func(t *testing.T, db *sql.DB) {
-		id := 0
-		wantFenced(t, func(fence int64) error {
-			id++
-			return Fenced(t.Context(), db, "orders", fence, func(tx *sql.Tx) error {
-				_, err := tx.ExecContext(t.Context(), `INSERT INTO orders (id, item) VALUES ($1, 'apple')`, id)
-				return err
-			})
-		})
-		if got := value(t, db, `SELECT string_agg(CAST(id AS TEXT), ',' ORDER BY id) FROM orders`); got != "1,2,3,5" {
-			t.Errorf("got orders %s, want 1,2,3,5", got)
-		}
-		failed := errors.New("failed")
-		if got := Fenced(t.Context(), db, "orders", 1<<60, func(*sql.Tx) error { return failed }); got != failed {
-			t.Errorf("got %v, want the error of the function", got)
-		}
-		if got := value(t, db, `SELECT count(*) FROM fences WHERE fence = 1152921504606846976`); got != "0" {
-			t.Error("got a token of a transaction that failed, want none")
-		}
-	})
-}
-
-// An order and its stock are written together, or neither if one of the two tokens is too small.
-func TestShip(t *testing.T) {
-	onEach(t, func(t *testing.T, db *sql.DB) {
-		mustExec(t, db, `INSERT INTO orders (id, item) VALUES (17, 'apple')`)
-		mustExec(t, db, `INSERT INTO stock (item, amount) VALUES ('apple', 10)`)
-		for _, step := range []struct {
-			order, stock int64
-			want         error
-			shipped      string
-		}{
-			{7, 3, nil, "1, 9"},
-			{7, 2, ErrFenced, "1, 9"}, // another order was shipped meanwhile
-			{6, 4, ErrFenced, "1, 9"},
-			{8, 3, nil, "2, 8"}, // tokens of the two cannot be compared
-		} {
-			if err := ship(t.Context(), db, 17, step.order, "apple", step.stock); !errors.Is(err, step.want) {
-				t.Errorf("tokens %d and %d: got %v, want %v", step.order, step.stock, err, step.want)
-			}
-			if got := value(t, db, `SELECT concat(shipped, ', ', amount) FROM orders, stock`); got != step.shipped {
-				t.Errorf("tokens %d and %d: got %s, want %s", step.order, step.stock, got, step.shipped)
-			}
-		}
-		locker := redlocktest.Start(t, 3).Locker()
-		if err := Ship(t.Context(), db, locker, 17, "apple"); err != nil {
-			t.Error(err)
-		}
-		if err := ship(t.Context(), db, 17, 1<<60, "apple", 4); !errors.Is(err, ErrFenced) {
-			t.Errorf("after Ship: got %v, want ErrFenced by the token of its lease", err)
-		}
-		if got := value(t, db, `SELECT concat(shipped, ', ', amount) FROM orders, stock`); got != "3, 7" {
-			t.Errorf("after Ship: got %s, want 3, 7", got)
-		}
-	})
-}
-
-func TestSet(t *testing.T) {
-	rdb := redistest.Client(t, redistest.Addrs(redistest.Masters(t, 1))[0])
-	wantFenced(t, func(fence int64) error { return Set(t.Context(), rdb, "colour", "red", fence) })
-	if got := rdb.HGet(t.Context(), "colour", "value").Val(); got != "red" {
-		t.Errorf("got %q, want red", got)
-	}
-}
-
-// A read takes the token as a write does, and returns what is there.
-func TestReads(t *testing.T) {
-	onEach(t, func(t *testing.T, db *sql.DB) {
-		mustExec(t, db, `INSERT INTO stock (item, amount) VALUES ('apple', 5)`)
-		wantFenced(t, func(fence int64) error {
-			amount, err := Amount(t.Context(), db, "apple", fence)
-			if err == nil && amount != 5 {
-				t.Errorf("got an amount of %d, want 5", amount)
-			}
-			return err
-		})
-		if _, err := Amount(t.Context(), db, "pear", 1<<60); !errors.Is(err, ErrFenced) {
-			t.Errorf("an item that is not there: got %v, want ErrFenced", err)
-		}
-	})
-	rdb := redistest.Client(t, redistest.Addrs(redistest.Masters(t, 1))[0])
-	want := ""
-	wantFenced(t, func(fence int64) error {
-		got, err := Get(t.Context(), rdb, "colour", fence)
-		if err == nil && got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-		if err == nil && want == "" {
-			want = "red"
-			err = Set(t.Context(), rdb, "colour", want, fence)
-		}
-		return err
-	})
-}
-
-// account is a number that holders read, and write one more to.
-type account struct {
-	read  func(fence int64) (int64, error)
-	write func(fence, value int64) error
-	left  func() int64
-}
-
-// sqlAccount is one whose write is SetAmount.
-func sqlAccount(t *testing.T, db *sql.DB) account {
-	t.Helper()
-	mustExec(t, db, `INSERT INTO stock (item, amount) VALUES ('apple', 0)`)
-	return account{
-		write: func(fence, value int64) error { return SetAmount(t.Context(), db, "apple", value, fence) },
-		left:  func() int64 { return number(t, value(t, db, `SELECT amount FROM stock`)) },
-	}
-}
-
-// redisAccount is one whose write is Set.
-func redisAccount(t *testing.T, rdb *redis.Client) account {
-	t.Helper()
-	if err := rdb.Del(t.Context(), "account").Err(); err != nil {
-		t.Fatal(err)
-	}
-	return account{
-		write: func(fence, value int64) error { return Set(t.Context(), rdb, "account", fmt.Sprint(value), fence) },
-		left:  func() int64 { return number(t, rdb.HGet(t.Context(), "account", "value").Val()) },
-	}
-}
-
-// A holder that lost its lease and the next holder each read an account and increment it, in every
-// order. The account must have every write that was accepted.
-//
-// Control: a read that does not present the token. Two orders then lose an update: both
-// holders read, then the older one writes before the younger one does.
-func TestReadAndWrite(t *testing.T) {
-	old, young := tokens(t)
-	rdb := redistest.Client(t, redistest.Addrs(redistest.Masters(t, 1))[0])
-	type kind struct {
-		name  string
-		loses bool
-		open  func(t *testing.T) account
-	}
-	kinds := []kind{
-		{"Redis", false, func(t *testing.T) account {
-			a := redisAccount(t, rdb)
-			a.read = func(fence int64) (int64, error) {
-				v, err := Get(t.Context(), rdb, "account", fence)
-				return number(t, v), err
-			}
-			return a
-		}},
-		{"Redis, a plain read", true, func(t *testing.T) account {
-			a := redisAccount(t, rdb)
-			a.read = func(int64) (int64, error) { return a.left(), nil }
-			return a
-		}},
-	}
-	for name, openDB := range databases {
-		kinds = append(kinds, kind{name, false, func(t *testing.T) account {
-			db := openDB(t)
-			a := sqlAccount(t, db)
-			a.read = func(fence int64) (int64, error) { return Amount(t.Context(), db, "apple", fence) }
-			return a
-		}}, kind{name + ", a plain read", true, func(t *testing.T) account {
-			a := sqlAccount(t, openDB(t))
-			a.read = func(int64) (int64, error) { return a.left(), nil }
-			return a
-		}}, kind{name + ", one transaction reads and another writes", false, func(t *testing.T) account {
-			db := openDB(t)
-			a := sqlAccount(t, db)
-			a.read = func(fence int64) (amount int64, err error) {
-				err = Fenced(t.Context(), db, "stock", fence, func(tx *sql.Tx) error {
-					return tx.QueryRowContext(t.Context(), `SELECT amount FROM stock`).Scan(&amount)
-				})
-				return amount, err
-			}
-			a.write = func(fence, value int64) error {
-				return Fenced(t.Context(), db, "stock", fence, func(tx *sql.Tx) error {
-					_, err := tx.ExecContext(t.Context(), `UPDATE stock SET amount = $1`, value)
-					return err
-				})
-			}
-			return a
-		}})
-	}
-	for _, test := range kinds {
-		for _, order := range []string{"ooyy", "oyoy", "oyyo", "yooy", "yoyo", "yyoo"} { // o: the older holder reads, then writes; y: the younger
-			t.Run(test.name+" "+order, func(t *testing.T) {
-				a := test.open(t)
-				accepted := a.sell(t, order, map[rune]int64{'o': old, 'y': young})
-				want := test.loses && (order == "oyoy" || order == "yooy")
-				if got := a.left() != accepted; got != want {
-					t.Errorf("got %d after %d accepted writes, want an update lost: %v", a.left(), accepted, want)
-				}
-			})
-		}
-	}
-}
-
-// sell has holders read and write in an order, with their tokens, and counts the writes that
-// were accepted. The younger holder is never refused.
-func (a account) sell(t *testing.T, order string, tokens map[rune]int64) (accepted int64) {
-	t.Helper()
-	type holder struct {
-		began bool
-		value int64
-		err   error
-	}
-	holders := map[rune]*holder{'o': {}, 'y': {}}
-	for _, name := range order {
-		switch h := holders[name]; {
-		case !h.began:
-			h.began = true
-			h.value, h.err = a.read(tokens[name])
-		case h.err == nil:
-			if h.err = a.write(tokens[name], h.value+1); h.err == nil {
-				accepted++
-			}
-		}
-	}
-	if err := holders['y'].err; err != nil {
-		t.Errorf("the younger holder: got %v, want its write accepted", err)
-	}
-	if err := holders['o'].err; err != nil && !errors.Is(err, ErrFenced) {
-		t.Errorf("the older holder: got %v, want nil or ErrFenced", err)
-	}
-	return accepted
-}
-
-// number is a text as a number, 0 for "".
+// number is a text as a number.
 func number(t *testing.T, text string) int64 {
 	t.Helper()
-	if text == "" {
-		return 0
-	}
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return n
 }
 
-// Control: the same steps at a store that does not look at the token.
-func TestWithoutACheck(t *testing.T) {
-	onEach(t, func(t *testing.T, db *sql.DB) {
-		mustExec(t, db, `INSERT INTO stock (item, amount) VALUES ('apple', 100)`)
-		old, young := tokens(t)
-		for _, fence := range []int64{young, old} {
-			if _, err := db.ExecContext(context.Background(), `UPDATE stock SET amount = amount - 1, fence = $1`, fence); err != nil {
-				t.Fatal(err)
+// insert makes a piece of work that inserts an order.
+func insert(t *testing.T, d database, id int) func(*sql.Tx) error {
+	return func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(t.Context(), d.bind(`INSERT INTO orders (id, item) VALUES (?, 'apple')`), id)
+		return err
+	}
+}
+
+// orders returns which orders are there.
+func orders(t *testing.T, db *sql.DB) string {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), `SELECT id FROM orders ORDER BY id`)
+	must(t, err)
+	ids := []string{}
+	for rows.Next() {
+		var id string
+		must(t, rows.Scan(&id))
+		ids = append(ids, id)
+	}
+	must(t, rows.Err())
+	return strings.Join(ids, ",")
+}
+
+// A store takes every write of the older holder until the younger one has come, and none after that.
+func TestTx(t *testing.T) {
+	old, young := tokens(t)
+	onEach(t, func(t *testing.T, d database, db *sql.DB) {
+		mustExec(t, db, d.dialect.Schema()) // once more does nothing
+		for i, step := range []struct {
+			lease *redlock.Lease
+			want  error
+		}{{old, nil}, {old, nil}, {young, nil}, {old, fence.ErrFenced}, {young, nil}} {
+			err := fence.Tx(t.Context(), db, d.dialect, step.lease, insert(t, d, i))
+			if !errors.Is(err, step.want) {
+				t.Errorf("transaction %d: got %v, want %v", i, err, step.want)
+			}
+			var late *fence.FencedError
+			want := fence.FencedError{Resource: "a", Token: old.Fence(), Seen: young.Fence()}
+			if step.want != nil && (!errors.As(err, &late) || *late != want) {
+				t.Errorf("got %v, want %v", err, &want)
 			}
 		}
-		if got := value(t, db, `SELECT amount FROM stock`); got != "98" {
-			t.Errorf("got a stock of %s, want 98: nothing refuses the older holder", got)
+		failed := errors.New("failed")
+		later := fence.NewToken("a", 1<<62)
+		if got := fence.Tx(t.Context(), db, d.dialect, later, func(*sql.Tx) error { return failed }); got != failed {
+			t.Errorf("got %v, want the error of the function", got)
+		}
+		func() {
+			defer func() { _ = recover() }()
+			_ = fence.Tx(t.Context(), db, d.dialect, later, func(*sql.Tx) error { panic("at the disco") })
+		}()
+		must(t, fence.Tx(t.Context(), db, d.dialect, young, insert(t, d, 5))) // the token of what failed was not kept
+		ctx, cancel := context.WithCancel(t.Context())
+		if got := fence.Tx(ctx, db, d.dialect, young, func(tx *sql.Tx) error {
+			defer cancel()
+			return insert(t, d, 6)(tx)
+		}); !errors.Is(got, context.Canceled) {
+			t.Errorf("got %v of a transaction whose context ended, want context.Canceled", got)
+		}
+		if got := orders(t, db); got != "0,1,2,4,5" {
+			t.Errorf("got orders %s, want 0,1,2,4,5", got)
+		}
+		// Names that a database may regard as equal, or shorten.
+		for _, name := range []string{"A", "a ", "ä", strings.Repeat("n", redlock.MaxResourceLength), strings.Repeat("n", redlock.MaxResourceLength-1)} {
+			if err := fence.Tx(t.Context(), db, d.dialect, fence.NewToken(name, 1), func(*sql.Tx) error { return nil }); err != nil {
+				t.Errorf("%q: got %v, want a resource of its own", name, err)
+			}
 		}
 	})
+}
+
+// The token of a reader is compared with the largest one of a writer, and is not kept.
+func TestReaders(t *testing.T) {
+	onEach(t, func(t *testing.T, d database, db *sql.DB) {
+		look := func(*sql.Tx) error { return nil }
+		for i, step := range []struct {
+			lease fence.Token
+			want  error
+		}{
+			{reader(t, "a", 7), nil}, // before any writer
+			{fence.NewToken("a", 6), nil},
+			{reader(t, "a", 9), nil},
+			{fence.NewToken("a", 8), nil},
+			{reader(t, "a", 7), fence.ErrFenced},
+			{reader(t, "a", 8), nil},
+			{fence.NewToken("a", 7), fence.ErrFenced},
+		} {
+			if err := fence.Tx(t.Context(), db, d.dialect, step.lease, look); !errors.Is(err, step.want) {
+				t.Errorf("step %d: got %v, want %v", i, err, step.want)
+			}
+		}
+	})
+}
+
+// While a reader reads, a writer waits: at every level the reader sees all of a write or nothing.
+//
+// Control: without the token a reader sees the half at READ COMMITTED.
+func TestReadersSeeNoHalf(t *testing.T) {
+	for _, d := range []database{postgreSQL, mariaDB} {
+		waiting := `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'`
+		if d.dialect == fence.MySQL {
+			waiting = `SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'`
+		}
+		for _, first := range []string{"a writer was there", "no writer was there"} {
+			for _, token := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s, %s, token %v", d.name, first, token), func(t *testing.T) {
+					db := at{d.open(t), sql.LevelReadCommitted}
+					mustExec(t, db.DB, `INSERT INTO stock (item, amount) VALUES ('apple', 1), ('pear', 1)`)
+					if first == "a writer was there" {
+						must(t, fence.Tx(t.Context(), db, d.dialect, fence.NewToken("a", 1), func(*sql.Tx) error { return nil }))
+					}
+					read := func(do func(*sql.Tx) error) error { return bare(t.Context(), db, do) }
+					if token {
+						read = func(do func(*sql.Tx) error) error { return fence.Tx(t.Context(), db, d.dialect, reader(t, "a", 5), do) }
+					}
+					written := make(chan error, 1)
+					var apples, pears int
+					must(t, read(func(tx *sql.Tx) error {
+						must(t, tx.QueryRowContext(t.Context(), `SELECT amount FROM stock WHERE item = 'apple'`).Scan(&apples))
+						go func() {
+							written <- fence.Tx(t.Context(), db, d.dialect, fence.NewToken("a", 8), func(tx *sql.Tx) error {
+								_, err := tx.ExecContext(t.Context(), `UPDATE stock SET amount = 2`)
+								return err
+							})
+						}()
+						if !token {
+							must(t, <-written)
+							written <- nil
+						} else {
+							redistest.Eventually(t, time.Minute, func() bool { return len(written) > 0 || value(t, db.DB, waiting) != "0" }, "the writer is through, or waits")
+						}
+						return tx.QueryRowContext(t.Context(), `SELECT amount FROM stock WHERE item = 'pear'`).Scan(&pears)
+					}))
+					must(t, <-written)
+					if (apples == pears) != token {
+						t.Errorf("got %d and %d, want the same: %v", apples, pears, token)
+					}
+				})
+			}
+		}
+	}
+}
+
+// Each permit of a semaphore, and each resource of several, has a token of its own. Nothing is written if
+// one of them is too small.
+func TestTxAll(t *testing.T) {
+	s, err := semaphore.New(redlocktest.Start(t, 3).Locker(), "pool", 3)
+	must(t, err)
+	one, err := s.Acquire(t.Context(), 1)
+	must(t, err)
+	two, err := s.Acquire(t.Context(), 2)
+	must(t, err)
+	onEach(t, func(t *testing.T, d database, db *sql.DB) {
+		for i, lease := range []*semaphore.Lease{two, one, two} { // the token of one is the oldest
+			must(t, fence.TxAll(t.Context(), db, d.dialect, lease.Parts(), insert(t, d, i)))
+		}
+		late := []fence.Token{fence.NewToken("y", 5), fence.NewToken(one.Parts()[0].Resource(), 1), fence.NewToken("b", 5)}
+		if err := fence.TxAll(t.Context(), db, d.dialect, late, insert(t, d, 3)); !errors.Is(err, fence.ErrFenced) {
+			t.Errorf("got %v of a permit that another holder has, want ErrFenced", err)
+		}
+		if got := orders(t, db); got != "0,1,2" {
+			t.Errorf("got orders %s, want 0,1,2", got)
+		}
+	})
+}
+
+// Transactions lock the rows of their resources in one order, so that they never wait for each other in a circle.
+func TestTxAllInAnyOrder(t *testing.T) {
+	onEach(t, func(t *testing.T, d database, db *sql.DB) {
+		a, b := fence.NewToken("a", 1), fence.NewToken("b", 1)
+		must(t, fence.TxAll(t.Context(), db, d.dialect, []fence.Token{a, b}, func(*sql.Tx) error { return nil }))
+		var holders sync.WaitGroup
+		for _, leases := range [][]fence.Token{{a, b}, {b, a}, {a, b}, {b, a}} {
+			holders.Go(func() {
+				for range 50 {
+					if err := fence.TxAll(t.Context(), db, d.dialect, leases, func(*sql.Tx) error { return nil }); err != nil {
+						t.Errorf("got %v, want no deadlock", err)
+						return
+					}
+				}
+			})
+		}
+		holders.Wait()
+	})
+}
+
+// A token that comes after a read is still compared with the newest one, not with that of the snapshot of the read, or the
+// database gives the transaction up.
+func TestClaimAfterARead(t *testing.T) {
+	for _, l := range levels {
+		if l.isolation == sql.LevelSerializable && l.dialect == fence.MySQL || l.name == "immediate, WAL" || l.name == "deferred" {
+			continue // the other holder waits for the reader
+		}
+		t.Run(l.database.name+", "+l.name, func(t *testing.T) {
+			db := at{l.open(t), l.isolation}
+			present := func(token int64) error {
+				return fence.Tx(t.Context(), db, l.dialect, fence.NewToken("a", token), func(*sql.Tx) error { return nil })
+			}
+			must(t, present(6))
+			err := bare(t.Context(), db, func(tx *sql.Tx) error {
+				must(t, tx.QueryRowContext(t.Context(), `SELECT count(*) FROM redlock_fences`).Scan(new(int)))
+				must(t, present(8))
+				return fence.Claim(t.Context(), tx, l.dialect, fence.NewToken("a", 7))
+			})
+			if !errors.Is(err, fence.ErrFenced) && !gaveUp(err) {
+				t.Errorf("got %v, want ErrFenced, or a failure of the database", err)
+			}
+		})
+	}
+}
+
+// A row of the program's own table keeps the token.
+func TestClaimRow(t *testing.T) {
+	old, young := tokens(t)
+	onEach(t, func(t *testing.T, d database, db *sql.DB) {
+		mustExec(t, db, `INSERT INTO stock (item, amount) VALUES ('apple', 10)`)
+		stock := fence.Column{Dialect: d.dialect, Table: "stock", Key: "item", Fence: "fence"}
+		sell := func(lease *redlock.Lease, item string) error {
+			return bare(t.Context(), db, func(tx *sql.Tx) error {
+				if err := fence.ClaimRow(t.Context(), tx, stock, item, lease); err != nil {
+					return err
+				}
+				_, err := tx.ExecContext(t.Context(), d.bind(`UPDATE stock SET amount = amount - 1 WHERE item = ?`), item)
+				return err
+			})
+		}
+		for i, step := range []struct {
+			lease *redlock.Lease
+			item  string
+			want  error
+		}{
+			{old, "apple", nil}, {young, "apple", nil}, {young, "apple", nil}, {old, "apple", fence.ErrFenced}, {young, "pear", sql.ErrNoRows},
+		} {
+			if err := sell(step.lease, step.item); !errors.Is(err, step.want) {
+				t.Errorf("step %d: got %v, want %v", i, err, step.want)
+			}
+		}
+		err := bare(t.Context(), db, func(tx *sql.Tx) error { return fence.ClaimRow(t.Context(), tx, stock, "apple", reader(t, "a", 1)) })
+		if !errors.Is(err, fence.ErrFenced) {
+			t.Errorf("an old reader: got %v, want ErrFenced", err)
+		}
+		if got := value(t, db, `SELECT amount FROM stock`); got != "7" {
+			t.Errorf("got a stock of %s, want 7", got)
+		}
+		// One statement, and the control: the same without the comparison.
+		if d.dialect == fence.MySQL {
+			return
+		}
+		if err := errors.Join(SellOne(t.Context(), db, "apple", young.Fence())); err != nil {
+			t.Error(err)
+		}
+		if err := SellOne(t.Context(), db, "apple", old.Fence()); !errors.Is(err, fence.ErrFenced) {
+			t.Errorf("got %v, want ErrFenced", err)
+		}
+		mustExec(t, db, `UPDATE stock SET amount = amount - 1`)
+		if got := value(t, db, `SELECT amount FROM stock`); got != "5" {
+			t.Errorf("got a stock of %s, want 5", got)
+		}
+	})
+}
+
+// An older holder comes while the transaction of the younger one has written and is not over. It
+// waits, and compares with what was committed, even with a row that was not there when it came. At
+// REPEATABLE READ PostgreSQL gives it up.
+func TestOlderHolderWaits(t *testing.T) {
+	for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead} {
+		address := postgresSchema(t)
+		db, look := connect(t, "pgx", address+" application_name=holder"), connect(t, "pgx", address)
+		old := make(chan error, 1)
+		must(t, fence.Tx(t.Context(), look, fence.PostgreSQL, fence.NewToken("a", 8), func(*sql.Tx) error {
+			go func() {
+				old <- fence.Tx(t.Context(), at{db, level}, fence.PostgreSQL, fence.NewToken("a", 7), insert(t, postgreSQL, 1))
+			}()
+			redistest.Eventually(t, time.Minute, func() bool { return waits(t, look) }, "the older holder waits")
+			return nil
+		}))
+		err := <-old
+		if level == sql.LevelReadCommitted && !errors.Is(err, fence.ErrFenced) || level == sql.LevelRepeatableRead && !gaveUp(err) {
+			t.Errorf("%v: got %v, want ErrFenced or a serialization failure", level, err)
+		}
+		if got := orders(t, look); got != "" {
+			t.Errorf("got orders %s, want none", got)
+		}
+	}
+}
+
+// An order and its stock are written together, and the next holder of one of them is compared.
+func TestSellAndShip(t *testing.T) {
+	db := openPostgres(t)
+	mustExec(t, db, `INSERT INTO orders (id, item) VALUES (17, 'apple')`)
+	mustExec(t, db, `INSERT INTO stock (item, amount) VALUES ('apple', 10)`)
+	locker := redlocktest.Start(t, 3).Locker()
+	must(t, Ship(t.Context(), locker, db, 17, "apple"))
+	must(t, Sell(t.Context(), locker, db, "apple"))
+	if got := value(t, db, `SELECT concat(shipped, ', ', amount) FROM orders, stock`); got != "1, 8" {
+		t.Errorf("got %s, want 1, 8", got)
+	}
+	for _, resource := range []string{"order:17", "stock:apple"} {
+		err := fence.Tx(t.Context(), db, fence.PostgreSQL, fence.NewToken(resource, 1), insert(t, postgreSQL, 1))
+		if !errors.Is(err, fence.ErrFenced) {
+			t.Errorf("%s: got %v, want ErrFenced", resource, err)
+		}
+	}
+}
+
+// A holder that lost its lease and the next holder each read a value in Redis and write one more, in every
+// order. The value must have every write that was accepted.
+//
+// Control: a read that does not present the token. Two orders then lose an update: both
+// holders read, then the older one writes before the younger one does.
+func TestRedis(t *testing.T) {
+	rdb := redistest.Client(t, redistest.Addrs(redistest.Masters(t, 1))[0])
+	old, young := tokens(t)
+	for _, plain := range []bool{false, true} {
+		for _, order := range []string{"ooyy", "oyoy", "oyyo", "yooy", "yoyo", "yyoo"} { // o: the older holder reads, then writes; y: the younger
+			must(t, rdb.Del(t.Context(), "account").Err())
+			type holder struct {
+				lease *redlock.Lease
+				began bool
+				value int
+				err   error
+			}
+			holders, accepted := map[rune]*holder{'o': {lease: old}, 'y': {lease: young}}, 0
+			for _, name := range order {
+				h := holders[name]
+				switch {
+				case h.began && h.err == nil:
+					if h.err = fence.Set(t.Context(), rdb, "account", h.value+1, h.lease); h.err == nil {
+						accepted++
+					}
+				case !h.began:
+					h.began = true
+					text, err := rdb.HGet(t.Context(), "account", "value").Result()
+					if !plain {
+						text, err = fence.Get(t.Context(), rdb, "account", h.lease)
+					}
+					if h.err = err; errors.Is(err, redis.Nil) {
+						text, h.err = "0", nil
+					}
+					h.value, _ = strconv.Atoi(text)
+				}
+			}
+			if err := holders['y'].err; err != nil {
+				t.Errorf("%s: the younger holder: got %v, want its write accepted", order, err)
+			}
+			if err := holders['o'].err; err != nil && !errors.Is(err, fence.ErrFenced) {
+				t.Errorf("%s: the older holder: got %v, want nil or ErrFenced", order, err)
+			}
+			left, err := rdb.HGet(t.Context(), "account", "value").Int()
+			must(t, err)
+			if want := plain && (order == "oyoy" || order == "yooy"); (left != accepted) != want {
+				t.Errorf("%s, a plain read %v: got %d after %d accepted writes, want an update lost: %v", order, plain, left, accepted, want)
+			}
+		}
+	}
 }
 
 // The code in docs/fencing.md is the code that is tested here.
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile("../fencing.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var source strings.Builder
-	for _, name := range []string{"doc.go", "sql.go", "redis.go"} {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		source.Write(text)
-	}
+	must(t, err)
+	source, err := os.ReadFile("sql.go")
+	must(t, err)
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(page), -1)
-	if len(blocks) < 4 {
-		t.Errorf("got %d blocks of Go, want the stores", len(blocks))
+	if len(blocks) < 3 {
+		t.Errorf("got %d blocks of Go, want those of sql.go", len(blocks))
 	}
 	for _, b := range blocks {
-		if !strings.Contains(source.String(), b[1]) {
+		if !strings.Contains(string(source), b[1]) {
 			t.Errorf("docs/fencing.md has what is not run here:\n%s", b[1])
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/fence"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
@@ -105,7 +106,7 @@ func TestService(t *testing.T) {
 		beSeller(t)
 		return
 	}
-	s := startService(t, "Fenced")
+	s := startService(t, "fence")
 	began, rounds := time.Now(), 0
 	for ; time.Since(began) < *serviceTime; rounds++ {
 		emptied, hung := s.masters[rounds%3], s.masters[(rounds+1)%3]
@@ -160,7 +161,7 @@ type seller struct {
 
 func startService(t *testing.T, guard string) *service {
 	address := postgresSchema(t)
-	s := &service{t: t, masters: redistest.Masters(t, 3), db: connect(t, address), said: map[string]int{}}
+	s := &service{t: t, masters: redistest.Masters(t, 3), db: connect(t, "pgx", address), said: map[string]int{}}
 	addrs := redistest.Addrs(s.masters)
 	locktest.Bootstrap(t, addrs, sellerOptions...)
 	mustExec(t, s.db, serviceSchema)
@@ -268,11 +269,15 @@ func (s *service) end() (sales int, problems []string) {
 // a signal for it to send itself at its next sale.
 func beSeller(t *testing.T) {
 	config := strings.Split(os.Getenv(sellerEnv), ";")
-	guard := Fenced
-	if config[0] == "unchecked" {
-		guard = unchecked
+	inTx := func(db *sql.DB, lease *redlock.Lease, do func(*sql.Tx) error) error {
+		return fence.Tx(context.Background(), db, fence.PostgreSQL, lease, do)
 	}
-	db := connect(t, config[2])
+	if config[0] == "unchecked" {
+		inTx = func(db *sql.DB, _ *redlock.Lease, do func(*sql.Tx) error) error {
+			return bare(context.Background(), db, do)
+		}
+	}
+	db := connect(t, "pgx", config[2])
 	locker, err := redlock.New(strings.Split(config[1], ","), sellerOptions...)
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -294,7 +299,7 @@ func beSeller(t *testing.T) {
 					}
 					continue
 				}
-				if err := sellOne(db, guard, item, lease.Fence(), &signal); errors.Is(err, ErrFenced) {
+				if err := sellOne(db, inTx, item, lease, &signal); errors.Is(err, fence.ErrFenced) {
 					fmt.Println("refused", item, lease.Fence())
 				} else if err != nil {
 					t.Error(err)
@@ -309,12 +314,15 @@ func beSeller(t *testing.T) {
 	must(t, locker.Close())
 }
 
+// transaction is fence.Tx or bare.
+type transaction func(db *sql.DB, lease *redlock.Lease, do func(*sql.Tx) error) error
+
 // sellOne reads the stock of an item in one transaction and writes it in another. It does not look at
 // its lease: the store must refuse what comes too late.
-func sellOne(db *sql.DB, guard transaction, item string, fence int64, signal *atomic.Int64) error {
+func sellOne(db *sql.DB, inTx transaction, item string, lease *redlock.Lease, signal *atomic.Int64) error {
 	ctx := context.Background()
 	var piece int64
-	err := guard(ctx, db, item, fence, func(tx *sql.Tx) error {
+	err := inTx(db, lease, func(tx *sql.Tx) error {
 		return tx.QueryRowContext(ctx, `SELECT amount FROM stock WHERE item = $1`, item).Scan(&piece)
 	})
 	time.Sleep(time.Millisecond) // work
@@ -322,18 +330,18 @@ func sellOne(db *sql.DB, guard transaction, item string, fence int64, signal *at
 		return err
 	}
 	if s := signal.Swap(0); s != 0 {
-		fmt.Println("holds", item, fence)
+		fmt.Println("holds", item, lease.Fence())
 		if err := syscall.Kill(os.Getpid(), syscall.Signal(s)); err != nil {
 			return err
 		}
 		time.Sleep(100 * time.Millisecond) // a signal may take a moment
 		fmt.Println("goes on")
 	}
-	return guard(ctx, db, item, fence, func(tx *sql.Tx) error {
+	return inTx(db, lease, func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `UPDATE stock SET amount = $1 WHERE item = $2`, piece-1, item); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, `INSERT INTO sales (item, piece, fence) VALUES ($1, $2, $3)`, item, piece, fence)
+		_, err := tx.ExecContext(ctx, `INSERT INTO sales (item, piece, fence) VALUES ($1, $2, $3)`, item, piece, lease.Fence())
 		return err
 	})
 }

@@ -1,0 +1,168 @@
+// Package fence compares fencing tokens at the store: in a transaction of PostgreSQL, MySQL,
+// MariaDB or SQLite, and in Redis. A service passes tokens on in the headers of its requests.
+//
+// A holder can be paused past the end of its lease, and write when another holder has the
+// resource. The store can refuse such a write, and no lock can.
+//
+// # Promise
+//
+// The store keeps the largest token that a writer has presented for each resource. A call
+// with a smaller token fails with [ErrFenced]. A transaction of [Tx] holds the row of its
+// resource until it ends. So no older holder reads or writes between a read of the transaction
+// and its commit, and no update is lost. If a write depends on a read of an earlier transaction,
+// both transactions are made by Tx, with the same lease.
+//
+// # Limits
+//
+// Every writer of the data presents its token. One path without a token makes the others
+// worthless. A token says nothing about the order of goroutines that share a lease. A value
+// that was read in a transaction that failed must not be written later, since the store has not kept
+// its token. A row with a token lives as long as the data: do not delete it. A statement that
+// commits by itself, like a change of a schema in MySQL, ends the protection of Tx. A fail-over to a
+// replica without the last transactions loses their tokens together with them.
+//
+// # Isolation levels
+//
+// [Tx] loses no update at any level. At REPEATABLE READ and SERIALIZABLE, PostgreSQL fails with a
+// serialization failure (40001) where it would otherwise wait and compare. InnoDB can report a
+// deadlock (1213), and SQLite that the database is busy. None of them is ErrFenced, and the same
+// lease may try again. [Claim] and [ClaimRow] must be the first statement of their transaction. After a
+// read they lose updates at READ COMMITTED, and in MySQL also at REPEATABLE READ.
+// The table in docs/fencing.md has what was measured.
+//
+// # Errors
+//
+//	error            the transaction of Tx       what to do
+//	ErrFenced        is rolled back              stop: the lease is over
+//	ErrArgument      has not begun, or is        correct the program
+//	                 rolled back
+//	of the function  is rolled back              as the program decides
+//	of a statement   is rolled back              try again with the same lease, if it is held
+//	of the commit    is rolled back, or          read what is there; or make the work one
+//	                 committed if the answer     that may be done twice
+//	                 was lost
+//
+// [Claim] and [ClaimRow] leave the transaction to the caller, who rolls it back after an error.
+//
+// Source: ALGORITHM section 7, "The store".
+package fence
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+var (
+	// ErrFenced means that a later holder has used the store: the lease of the caller is over. No later
+	// call with the same token succeeds. A [*FencedError] has both tokens.
+	ErrFenced = errors.New("fence: a later holder has used the store")
+
+	// ErrArgument means that an argument cannot be right: an empty resource, a token below 1, a
+	// dialect that does not exist, a reader's token for a write, or a header without the token. The store
+	// was not asked.
+	ErrArgument = errors.New("fence: wrong argument")
+)
+
+// A FencedError has the token of the caller and the larger one that the store had seen. It
+// matches [ErrFenced].
+type FencedError struct {
+	Resource string // of the lease
+	Token    int64  // of the caller
+	Seen     int64  // the largest token of a writer
+}
+
+func (e *FencedError) Error() string {
+	return fmt.Sprintf("%v: token %d of %q is older than %d", ErrFenced, e.Token, e.Resource, e.Seen)
+}
+
+// Is reports whether target is [ErrFenced].
+func (e *FencedError) Is(target error) bool { return target == ErrFenced }
+
+// A Lease tells the store what it has to know of a lease. A *redlock.Lease is one, with redlock.Mode as
+// M. So is a [Token]. A lease of package several or semaphore has one in each of its Parts.
+//
+// Mode is "shared" for a reader and "exclusive" for a writer. The store compares the token of a
+// reader, and does not keep it: several readers have the same one.
+//
+// Source: ALGORITHM section 12, "Tokens".
+type Lease[M ~string] interface {
+	Resource() string
+	Fence() int64
+	Mode() M
+}
+
+// A Token tells a service of a lease of another process. [NewToken], [FromHeader]
+// and [PermitsFromHeader] make one. It is a [Lease], safe for concurrent use.
+type Token struct {
+	resource string
+	fence    int64
+	shared   bool
+}
+
+const (
+	modeExclusive = "exclusive"
+	modeShared    = "shared"
+)
+
+// NewToken returns the token of a writer: for a program that has got it from elsewhere, as from
+// $REDLOCK_FENCE of the command redlock. A wrong argument is an [ErrArgument] at the first use.
+func NewToken(resource string, fence int64) Token { return Token{resource: resource, fence: fence} }
+
+// Resource returns the name of the resource.
+func (t Token) Resource() string { return t.resource }
+
+// Fence returns the number.
+func (t Token) Fence() int64 { return t.fence }
+
+// Mode returns "shared" for the token of a reader, and otherwise "exclusive".
+func (t Token) Mode() string {
+	if t.shared {
+		return modeShared
+	}
+	return modeExclusive
+}
+
+// compare returns nil unless the store has seen a larger token.
+func (t Token) compare(seen int64) error {
+	if seen > t.fence {
+		return &FencedError{Resource: t.resource, Token: t.fence, Seen: seen}
+	}
+	return nil
+}
+
+// tokenOf returns what a lease is now. It reads the number before the mode: a lease that becomes a
+// reader's in between is one, with the smaller number of its time as a writer.
+func tokenOf[M ~string](lease Lease[M]) (Token, error) {
+	t := Token{resource: lease.Resource(), fence: lease.Fence()}
+	mode := string(lease.Mode())
+	t.shared = mode == modeShared
+	switch {
+	case t.resource == "":
+		return t, fmt.Errorf("%w: a resource without a name", ErrArgument)
+	case t.fence < 1:
+		return t, fmt.Errorf("%w: token %d of %q is not positive", ErrArgument, t.fence, t.resource)
+	case !t.shared && mode != modeExclusive:
+		return t, fmt.Errorf("%w: mode %q of %q", ErrArgument, mode, t.resource)
+	}
+	return t, nil
+}
+
+// tokensOf returns the tokens of leases in the order of their resources, in which all
+// transactions lock them.
+func tokensOf[L Lease[M], M ~string](leases []L) ([]Token, error) {
+	tokens := make([]Token, 0, len(leases))
+	for _, lease := range leases {
+		t, err := tokenOf(lease)
+		if err != nil {
+			return nil, err
+		}
+		tokens = append(tokens, t)
+	}
+	if len(tokens) == 0 {
+		return nil, fmt.Errorf("%w: no lease", ErrArgument)
+	}
+	slices.SortFunc(tokens, func(a, b Token) int { return cmp.Compare(a.resource, b.resource) })
+	return tokens, nil
+}

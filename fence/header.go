@@ -1,0 +1,82 @@
+package fence
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// Header is the name of the header that has tokens: for each lease its mode, its number and its
+// resource, escaped as in a query. A comma separates leases.
+//
+//	Redlock-Fence: exclusive 1790000000000001 stock%3Aapple
+const Header = "Redlock-Fence"
+
+// AddHeader adds the tokens of leases to the header of a request. The service at the other end
+// presents them to its store: see [FromHeader].
+func AddHeader[L Lease[M], M ~string](h http.Header, leases ...L) error {
+	tokens, err := tokensOf(leases)
+	if err != nil {
+		return err
+	}
+	for _, t := range tokens {
+		h.Add(Header, fmt.Sprintf("%s %d %s", t.Mode(), t.fence, url.QueryEscape(t.resource)))
+	}
+	return nil
+}
+
+// FromHeader returns the token of a resource. The service names the resource that protects its data:
+// a token of another one protects nothing. A header without exactly one token of the resource, or
+// with what is no token, is an [ErrArgument]. The service believes its clients, as the masters do:
+// the header is no credential.
+func FromHeader(h http.Header, resource string) (Token, error) {
+	found, err := parse(h, func(name string) bool { return name == resource })
+	if err == nil && len(found) > 1 {
+		err = fmt.Errorf("%w: %s has %d tokens of %q", ErrArgument, Header, len(found), resource)
+	}
+	if err != nil {
+		return Token{}, fmt.Errorf("%q: %w", resource, err)
+	}
+	return found[0], nil
+}
+
+// PermitsFromHeader returns the tokens of permits of a semaphore, whose resources are name~1, name~2
+// and so on: one or more of them. Each is compared with the tokens of its own permit. The errors are
+// those of [FromHeader].
+func PermitsFromHeader(h http.Header, name string) ([]Token, error) {
+	found, err := parse(h, func(resource string) bool {
+		number, ok := strings.CutPrefix(resource, name+"~")
+		k, err := strconv.Atoi(number)
+		return ok && err == nil && k > 0 && strconv.Itoa(k) == number
+	})
+	if err != nil {
+		return nil, fmt.Errorf("permits of %q: %w", name, err)
+	}
+	return found, nil
+}
+
+// parse returns the tokens of the resources that are wanted, at least one.
+func parse(h http.Header, wanted func(resource string) bool) (found []Token, err error) {
+	for _, text := range strings.Split(strings.Join(h.Values(Header), ","), ",") {
+		var t Token
+		mode, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
+		number, name, _ := strings.Cut(rest, " ")
+		fence, wrong := strconv.ParseInt(number, 10, 64)
+		if wrong == nil {
+			t.resource, wrong = url.QueryUnescape(name)
+		}
+		t.fence, t.shared = fence, mode == modeShared
+		if wrong != nil || fence < 1 || t.resource == "" || mode != t.Mode() {
+			return nil, fmt.Errorf("%w: %s has no token: %q", ErrArgument, Header, text)
+		}
+		if wanted(t.resource) {
+			found = append(found, t)
+		}
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%w: %s has no token of the resource", ErrArgument, Header)
+	}
+	return found, nil
+}
