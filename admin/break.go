@@ -23,9 +23,8 @@ import (
 // A holder that has learned of the Break removes the placeholders when it unlocks the lease. If it
 // does not unlock, the library removes them after the time of [redlock.WithGrace] and another 200
 // ms, or a fifth of the TTL if that is less. Then the resource is free for the next holder. The
-// resource is free only when the placeholders expire if the holder has died or is cut off, if it
-// has adopted the lease (see [redlock.Locker.Adopt]), or if its lease has no renewal and it does
-// not call Extend.
+// resource is free only when the placeholders expire if the holder has died or is cut off, or if
+// its lease has no renewal and it does not call Extend.
 //
 // Break takes a resource from all readers at once, also from those that came after Break looked at
 // the masters. No other holder gets it before the keys of the readers would have ended.

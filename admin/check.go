@@ -2,13 +2,18 @@ package admin
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/resp"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
@@ -37,7 +42,7 @@ func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
 // Finding is one thing that [Check] has looked at.
 type Finding struct {
-	Check string `json:"check"` // stable name: reach, info, identity, eviction, persistence, guard, max-ttl, masters or clock; of all masters: count
+	Check string `json:"check"` // stable name: reach, info, identity, eviction, persistence, guard, max-ttl, masters, write or clock; of all masters: count
 	Level Level  `json:"level"`
 	Text  string `json:"text"`
 	Hint  string `json:"hint,omitempty"` // how to correct it, or ""
@@ -70,7 +75,9 @@ type Master struct {
 
 // Check asks all masters about themselves, and reports what is wrong with them. A Locker checks the
 // same each time it connects to a master, and logs what is new. A master that is seen for the first
-// time gets its marker, as by Lock, and its quarantine begins.
+// time gets its marker, as by Lock, and its quarantine begins. Check writes a key of its own on each
+// master, which lives for a second and is no lock: a master that refuses that has no vote. It may be
+// out of memory, or its disk may be full.
 //
 // If all masters have a vote, the error is nil. Otherwise it is a [*redlock.QuorumError] with the
 // masters that have none. It matches [redlock.ErrNoQuorum] if the others make no quorum,
@@ -90,10 +97,17 @@ func Check(ctx context.Context, l *redlock.Locker) (Report, error) {
 	report := Report{Quorum: r.Quorum, Findings: []Finding{finding(r.Nodes.CountFinding())}}
 	found, errs := each(ctx, r, func(ctx context.Context, n *node.Node) (*node.Audit, error) { return n.Audit(ctx) })
 	r.beginQuarantines(ctx, found)
+	key := r.Prefix + ownKey + rand.Text() + wire.GuardSuffix
+	_, unwritten := each(ctx, r, func(ctx context.Context, n *node.Node) (struct{}, error) {
+		if found[n.Index()] == nil {
+			return struct{}{}, errs[n.Index()]
+		}
+		return struct{}{}, n.Write(ctx, key, writtenFor)
+	})
 	failed := r.quorumError("check", "", r.Quorum)
 	waiting := false
 	for i, n := range r.Nodes.Nodes() {
-		one, why := r.report(n, found[i], errs[i])
+		one, why := r.report(n, found[i], errs[i], unwritten[i])
 		report.Masters = append(report.Masters, one)
 		if why == nil {
 			report.Voting++
@@ -137,10 +151,10 @@ func (r room) beginQuarantines(ctx context.Context, found []*node.Audit) {
 }
 
 // report returns the report of a node. why is the reason why it has no vote, nil if it has one.
-func (r room) report(n *node.Node, a *node.Audit, err error) (m Master, why error) {
+func (r room) report(n *node.Node, a *node.Audit, err, unwritten error) (m Master, why error) {
 	m = Master{Master: n.Addr(), Err: err}
 	if err != nil {
-		m.Findings = []Finding{{Check: "reach", Level: LevelFailure, Text: err.Error(), Hint: hintFor(err)}}
+		m.Findings = []Finding{{Check: "reach", Level: LevelFailure, Text: err.Error(), Hint: hintFor(err, n.Options().TLSConfig != nil)}}
 		return m, err
 	}
 	m.Version, m.RunID, m.RoundTrip = a.Info.Version, a.Info.RunID, a.RoundTrip
@@ -149,6 +163,8 @@ func (r room) report(n *node.Node, a *node.Audit, err error) (m Master, why erro
 	for _, f := range r.Nodes.Findings(a) {
 		m.Findings = append(m.Findings, finding(f))
 	}
+	write := writeFinding(a.Info, unwritten)
+	m.Findings = append(m.Findings, write)
 	clock := Finding{Check: "clock", Level: LevelUnknown, Text: "too few masters are known to compare it with"}
 	if far, tooFar, known := n.Skew(); known {
 		m.Clock = far
@@ -173,19 +189,91 @@ func (r room) report(n *node.Node, a *node.Audit, err error) (m Master, why erro
 		why = a.Marker.Conflict
 	case a.Void != nil:
 		why = a.Void
+	case write.Level == LevelFailure && why == nil:
+		why = unwritten
 	}
 	return m, why
 }
 
-// hintFor returns how to correct the error of a node that could not be asked.
-func hintFor(err error) string {
+// The key that Check writes is one of its own: with the ending of the markers it is that of no resource.
+const (
+	ownKey     = "~doctor:" // after the prefix of all keys
+	writtenFor = time.Second
+)
+
+// nearlyFull is from how many per cent of maxmemory on a server is about to refuse requests.
+const nearlyFull = 90
+
+// writeFinding is about the server's refusal to write a key, or about what the server says of itself
+// before it refuses.
+func writeFinding(i node.Info, refused error) Finding {
+	f := Finding{Check: "write", Text: "a key can be written"}
+	used, _ := strconv.ParseFloat(i.Used, 64)
+	limit, _ := strconv.ParseFloat(i.Memory, 64) // 0 if there is none, or if it is not told
+	switch {
+	case refused != nil && (!node.IsReply(refused) || errors.Is(refused, reason.Permission)):
+		f.Level, f.Text = LevelUnknown, fmt.Sprintf("whether a key can be written is not known: %v", refused)
+	case refused != nil:
+		text, _, _ := strings.Cut(refused.Error(), " script: ")
+		f.Level, f.Text, f.Hint = LevelFailure, "no key can be written: "+text, writeHint(refused)
+	case limit > 0 && i.Policy == "noeviction" && used >= limit*nearlyFull/100:
+		f.Level, f.Text = LevelWarning, fmt.Sprintf("%.0f%% of maxmemory is used: at 100%% no lock is granted", 100*used/limit)
+		f.Hint = "raise maxmemory, or look for what fills it"
+	case i.Append == "err":
+		f.Level, f.Text, f.Hint = LevelWarning, "the last write of the append-only file has failed", diskHint
+	case i.Save == "err":
+		f.Level, f.Text, f.Hint = LevelWarning, "the last snapshot has failed: with stop-writes-on-bgsave-error no lock is granted", diskHint
+	case i.Replicas == "0":
+		f.Level, f.Text, f.Hint = LevelWarning, "min-replicas-to-write is set, and no replica is in time", replicasHint
+	}
+	return f
+}
+
+const (
+	diskHint     = "look at the disk and at the log of the server; masters of locks need no snapshots: CONFIG SET save \"\""
+	replicasHint = "masters of locks need no replicas: set min-replicas-to-write 0, or start the replicas"
+)
+
+// writeHint returns what to do about a server that refuses to write.
+func writeHint(refused error) string {
+	switch {
+	case node.Says(refused, "OOM"):
+		return "maxmemory is reached: raise it, or delete what fills it"
+	case node.Says(refused, "MISCONF"):
+		return diskHint
+	case node.Says(refused, "NOREPLICAS"):
+		return replicasHint
+	case node.Says(refused, "READONLY"):
+		return "list masters that are independent of each other"
+	}
+	return ""
+}
+
+// hintFor returns how to correct the error of a node that could not be asked, or what it may be.
+func hintFor(err error, withTLS bool) string {
+	var hangUp *node.HangUp
+	var plain tls.RecordHeaderError
 	switch {
 	case errors.Is(err, reason.SameServer):
 		return "list each master once, with one database number"
 	case errors.Is(err, reason.NotMaster):
 		return "list masters that are independent of each other"
+	case strings.HasPrefix(err.Error(), "DENIED "):
+		return "give the default user a password, or set protected-mode no"
 	case errors.Is(err, reason.Permission):
 		return "see the ACL line in docs/operations.md"
+	case node.Says(err, "ERR max number of clients"):
+		return "raise maxclients, or look in CLIENT LIST for the clients with many connections"
+	case errors.As(err, &plain), withTLS && errors.Is(err, node.ErrNoConnection):
+		return "the port may have no TLS: then give its address without TLS, or the TLS port"
+	case errors.Is(err, reason.TLS):
+		return "compare the certificates: the authority and the names of the server's, and whether the server wants a certificate of the client"
+	case errors.As(err, &hangUp) && withTLS:
+		return "the server may be full (maxclients), refuse this client's certificate or TLS version, or be a proxy that does not know the command"
+	case errors.As(err, &hangUp):
+		return "the server may be full (maxclients), expect TLS (rediss://), or be a proxy that does not know the command"
+	case errors.Is(err, resp.ErrProtocol):
+		return "the port may be that of another server, or expect TLS (rediss://)"
 	}
 	return ""
 }

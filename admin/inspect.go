@@ -3,6 +3,7 @@ package admin
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -44,12 +45,26 @@ type Inspection struct {
 	Resource string
 	Verdict  Verdict
 	Quorum   int      // masters that have to agree: N/2+1
-	Token    string   // of the one holder, if the verdict is HELD, MINORITY or BROKEN
+	Token    string   // of the one holder, if the verdict is HELD, MINORITY or BROKEN; printable
 	Owner    string   // its label; "" if it has none: see redlock.WithOwner
 	Readers  []Reader // those that a quorum has, if the verdict is SHARED; of more than 64, those whose keys end first
 	Fence    int64    // fencing token that came with the grant of the holder, whose own is larger after a hand-over; 0 if not certain or not HELD
 	Waiting  int      // processes that wait for the resource, by the master that has most of them in its queue; a process that died counts until the queue has come to it
 	Masters  []MasterLock
+}
+
+// String returns all fields on one line. The name of a resource that another program has locked, and
+// the values of its keys, can be any bytes: what is not printable is escaped.
+func (in Inspection) String() string {
+	type fields Inspection
+	return wire.Printable(fmt.Sprintf("%+v", fields(in)))
+}
+
+// MarshalJSON implements [json.Marshaler]. What is not printable is escaped.
+func (in Inspection) MarshalJSON() ([]byte, error) {
+	type fields Inspection
+	text, err := json.Marshal(fields(in))
+	return wire.PrintableJSON(text), err
 }
 
 // Reader is a holder of a shared lease, see [redlock.Shared].
@@ -63,7 +78,7 @@ type Reader struct {
 type MasterLock struct {
 	Master     string        // address, without credentials
 	Err        error         // why the master did not answer; nil if it did
-	Token      string        // of the holder, or of the former holder if Broken; "" if there is no key
+	Token      string        // of the holder, or of the former holder if Broken; "" if there is no key; printable
 	Owner      string        // its label; "" if it has none
 	Fence      int64         // largest fencing token of the resource that the master knows of, of whichever holder
 	TTL        time.Duration // until the key expires; negative for a key that never expires
@@ -121,14 +136,14 @@ func (r room) inspect(ctx context.Context, resource string) (Inspection, []node.
 // masterLock returns what a node has of a lock, for people.
 func masterLock(addr string, h *node.Held) MasterLock {
 	m := MasterLock{
-		Master: addr, Err: h.Err, Token: h.Token, Owner: wire.OwnerOf(h.Token), TTL: h.TTL, Quarantine: h.Quarantine, NoVote: h.Void,
+		Master: addr, Err: h.Err, Token: wire.Printable(h.Token), Owner: wire.OwnerOf(h.Token), TTL: h.TTL, Quarantine: h.Quarantine, NoVote: h.Void,
 		RoundTrip: h.RoundTrip, ReaderKeys: h.Sharing, Waiting: h.Waiting, Broken: h.Broken,
 	}
 	if h.Counter > 0 {
 		m.Fence = firstFence(h.Counter)
 	}
 	for _, r := range h.Readers {
-		m.Readers = append(m.Readers, Reader{r.Token, wire.OwnerOf(r.Token), r.TTL})
+		m.Readers = append(m.Readers, Reader{wire.Printable(r.Token), wire.OwnerOf(r.Token), r.TTL})
 	}
 	return m
 }
@@ -180,14 +195,14 @@ func (in *Inspection) judge(nodes []node.Held) {
 	}
 	switch in.Verdict {
 	case VerdictHeld:
-		in.Token = most
+		in.Token = wire.Printable(most)
 		if counter := node.CounterOf(nodes, in.Quorum, most); counter > 0 {
 			in.Fence = firstFence(counter)
 		}
 	case VerdictMinority:
-		in.Token = cmp.Or(most, of)
+		in.Token = wire.Printable(cmp.Or(most, of))
 	case VerdictBroken:
-		in.Token = of
+		in.Token = wire.Printable(of)
 	}
 	in.Owner = wire.OwnerOf(in.Token)
 }

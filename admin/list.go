@@ -13,7 +13,7 @@ import (
 )
 
 // inspectedAtOnce is how many resources List looks at together.
-const inspectedAtOnce = 64
+const inspectedAtOnce = 256
 
 // List returns what [Inspect] returns for each resource of which some master has a key, sorted by
 // name. It looks for the keys on all masters, by SCAN, in steps that delay no lock. The user needs
@@ -25,8 +25,15 @@ const inspectedAtOnce = 64
 // sequence is a [*redlock.QuorumError] that matches [redlock.ErrNoQuorum]. The errors of single
 // resources are those of Inspect.
 func List(ctx context.Context, l *redlock.Locker) iter.Seq2[Inspection, error] {
+	return ListMatching(ctx, l, func(string) bool { return true })
+}
+
+// ListMatching is [List] for the resources whose names match. match is called in order, once for each
+// name, and the other resources are not looked at.
+func ListMatching(ctx context.Context, l *redlock.Locker, match func(resource string) bool) iter.Seq2[Inspection, error] {
 	return func(yield func(Inspection, error) bool) {
 		names, missing := names(ctx, l)
+		names = slices.DeleteFunc(names, func(name string) bool { return !match(name) })
 		for some := range slices.Chunk(names, inspectedAtOnce) {
 			found, errs := make([]Inspection, len(some)), make([]error, len(some))
 			var looking sync.WaitGroup

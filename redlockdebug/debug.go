@@ -20,6 +20,7 @@ import (
 	_ "embed"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // Handler answers GET and HEAD with the present [redlock.Stats] of a Locker, which must not be
@@ -93,6 +94,14 @@ type view struct {
 	Masters []node            `json:"masters"`
 	Waiting int               `json:"waiting"`
 	Counts  map[string]uint64 `json:"counts"` // by the name of the kind
+}
+
+// MarshalJSON implements json.Marshaler: a resource can have any bytes, and people read the JSON on
+// terminals.
+func (v view) MarshalJSON() ([]byte, error) {
+	type fields view
+	text, err := json.Marshal(fields(v))
+	return wire.PrintableJSON(text), err
 }
 
 type lease struct {
@@ -177,5 +186,5 @@ var (
 	//go:embed page.html
 	pageText string
 
-	page = template.Must(template.New("page").Parse(pageText))
+	page = template.Must(template.New("page").Funcs(template.FuncMap{"printable": wire.Printable}).Parse(pageText))
 )

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/redlockdebug"
 )
@@ -123,6 +124,22 @@ func TestHandlerForms(t *testing.T) {
 		if strings.Contains(w.Body.String(), lease.Token()) {
 			t.Error("page: got the whole token, want it shortened")
 		}
+	}
+}
+
+// The name of a resource often comes from a request, and people read the page on terminals, too.
+func TestResourceOfAnyBytes(t *testing.T) {
+	resource := strings.ToValidUTF8(locktest.Mark, "")
+	l, _ := start(t, resource)
+	for _, target := range []string{"/", "/?format=json"} {
+		if leak := locktest.Leaks(get(t, l, "GET", target, "").Body.String()); leak != "" {
+			t.Errorf("%s has %s", target, leak)
+		}
+	}
+	text := redlockdebug.Var(l).String()
+	var s shown
+	if err := json.Unmarshal([]byte(text), &s); err != nil || len(s.Leases) != 1 || s.Leases[0].Resource != resource || locktest.Leaks(text) != "" {
+		t.Errorf("the variable: got %s, %v, want %q in it, escaped", text, err, resource)
 	}
 }
 

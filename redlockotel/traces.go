@@ -9,6 +9,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/telemetry"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // Tracer returns a tracer, for [redlock.WithTracer], that makes the spans of the package comment.
@@ -18,7 +19,7 @@ func Tracer(opts ...Option) redlock.Tracer {
 	return func(ctx context.Context, op, resource string) func(*redlock.Lease, error) {
 		_, span := tracer.Start(ctx, "redlock."+op, trace.WithSpanKind(trace.SpanKindClient))
 		if c.resource {
-			span.SetAttributes(resourceKey.String(resource))
+			span.SetAttributes(resourceKey.String(wire.Printable(resource))) // OTLP has UTF-8 alone
 		}
 		return func(lease *redlock.Lease, err error) {
 			defer span.End()
@@ -53,7 +54,7 @@ func (c *config) outcome(span trace.Span, op string, err error) {
 	if op != "TryLock" || !errors.Is(err, redlock.ErrTaken) {
 		text := reason
 		if c.resource {
-			text = err.Error()
+			text = wire.Printable(err.Error())
 		}
 		span.SetStatus(codes.Error, text)
 		span.SetAttributes(errorKey.String(reason))

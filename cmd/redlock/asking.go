@@ -3,9 +3,14 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
@@ -89,15 +94,66 @@ func (a *asking) check(ctx context.Context) ([]admin.Report, error) {
 // inspect asks the group of a key what its masters have of the lock.
 func (a *asking) inspect(ctx context.Context, key string) (lock, error) {
 	in, err := admin.Inspect(ctx, a.locker.GroupOf(key), key)
-	return lockOf(in), err
+	return a.settled(ctx, in, err)
 }
 
-// list returns all locks, and why some may be missing. It ends at an error that is not for want of
-// a quorum.
-func (a *asking) list(ctx context.Context) (found []lock, missing error) {
+// How often a command looks again at a lock that a quorum of masters has told about, but of which no
+// holder has a quorum: with a master down that is so for a moment each time the lock changes hands.
+const (
+	moreLooks  = 3
+	lookPause  = 20 * time.Millisecond
+	looksAtOne = 64 // locks at a time
+)
+
+// settled looks again at such a lock. If its keys differ from look to look and no holder is found, the
+// lock is changing hands, which is no error.
+func (a *asking) settled(ctx context.Context, in admin.Inspection, err error) (lock, error) {
+	changing := false
+	for look := 0; isUnsettled(in, err) && look < moreLooks && sleep(ctx, lookPause); look++ {
+		before := keysIn(in)
+		in, err = admin.Inspect(ctx, a.locker.GroupOf(in.Resource), in.Resource)
+		changing = changing || keysIn(in) != before
+	}
+	l := lockOf(in)
+	if l.Changing = changing && isUnsettled(in, err); l.Changing {
+		err = nil
+	}
+	return l, err
+}
+
+func isUnsettled(in admin.Inspection, err error) bool {
+	answers := 0
+	for _, m := range in.Masters {
+		if m.Err == nil {
+			answers++
+		}
+	}
+	return errors.Is(err, redlock.ErrNoQuorum) && in.Quorum > 0 && answers >= in.Quorum
+}
+
+// keysIn returns the holders that each master knows.
+func keysIn(in admin.Inspection) string {
+	var b strings.Builder
+	for _, m := range in.Masters {
+		fmt.Fprintf(&b, "%q", m.Token)
+		for _, r := range m.Readers {
+			fmt.Fprintf(&b, " %q", r.Token)
+		}
+	}
+	return b.String()
+}
+
+// list returns all locks whose KEYs match, and why some may be missing. It ends at an error that is not
+// for want of a quorum.
+func (a *asking) list(ctx context.Context, match func(key string) bool) (found []lock, missing error) {
+	var unsettled []admin.Inspection
 	found = []lock{}
 	for _, g := range a.locker.Groups() {
-		for in, err := range admin.List(ctx, g) {
+		for in, err := range admin.ListMatching(ctx, g, match) {
+			if isUnsettled(in, err) {
+				unsettled = append(unsettled, in)
+				continue
+			}
 			if err != nil {
 				missing = err
 			}
@@ -109,5 +165,27 @@ func (a *asking) list(ctx context.Context) (found []lock, missing error) {
 			}
 		}
 	}
+	if len(unsettled) == 0 {
+		return found, missing
+	}
+	var mu sync.Mutex
+	var looking errgroup.Group
+	looking.SetLimit(looksAtOne)
+	for _, in := range unsettled {
+		looking.Go(func() error {
+			l, err := a.settled(ctx, in, redlock.ErrNoQuorum)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				missing = err
+			}
+			if l.Verdict != admin.VerdictFree {
+				found = append(found, l)
+			}
+			return nil
+		})
+	}
+	_ = looking.Wait()
+	slices.SortStableFunc(found, func(a, b lock) int { return strings.Compare(a.Key, b.Key) })
 	return found, missing
 }

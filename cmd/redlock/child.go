@@ -17,7 +17,7 @@ type child struct {
 	stops  chan struct{} // has a value when it was stopped, for example by Ctrl-Z
 	exited chan struct{} // closed when it has ended
 	tty    *terminal     // nil if there is no terminal
-	status status        // valid once the child was reaped
+	status status        // valid once the child was reaped; the signal, once it has ended
 }
 
 // status says how a child ended.

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"net"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,7 +42,8 @@ type connection struct {
 	insecure               bool
 	user                   string
 
-	asked map[string]*redis.Options // by address, once it is open
+	asked       map[string]*redis.Options // by address, once it is open
+	cliPassword bool                      // $REDISCLI_AUTH was used for one of them
 }
 
 func (c *connection) register(f *pflag.FlagSet) {
@@ -56,16 +59,22 @@ func (c *connection) register(f *pflag.FlagSet) {
 	f.StringVar(&c.key, "key", "", "`file` with the key of the client's certificate")
 	f.StringVar(&c.sni, "sni", "", "host `name` to ask the masters for, and to check")
 	f.BoolVar(&c.insecure, "insecure", false, "do not check the masters' certificates")
-	f.StringVar(&c.user, "user", "", "`name` of the user; its password is in $"+passwordEnv+" or $"+cliPasswordEv+"; a URL with a user of its own goes first")
+	f.StringVar(&c.user, "user", "", "`name` of the user; its password is in $"+passwordEnv+" or $"+cliPasswordEv+"; a URL with a user or a password of its own goes first")
 }
 
 var errNoMasters = usagef("which masters? give them by --masters 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379, or by %s in the environment", mastersEnv)
 
 // groups returns the addresses of each group of masters, from flags or environment.
 func (c *connection) groups() ([][]string, error) {
-	given := cmp.Or(strings.Join(c.masters, ","), os.Getenv(mastersEnv))
+	parts := strings.Split(cmp.Or(strings.Join(c.masters, ","), os.Getenv(mastersEnv)), ",")
+	for i := len(parts) - 1; i > 0; i-- {
+		if strings.Contains(parts[i], "@") && !strings.Contains(parts[i], "://") { // the comma was in a password
+			parts[i-1] += "," + parts[i]
+			parts = slices.Delete(parts, i, i+1)
+		}
+	}
 	groups := [][]string{nil}
-	for m := range strings.SplitSeq(given, ",") {
+	for _, m := range parts {
 		for i, m := range byGroup(m) {
 			if i > 0 {
 				groups = append(groups, nil)
@@ -84,32 +93,51 @@ func (c *connection) groups() ([][]string, error) {
 // A slash stands between two groups if it is followed by a scheme or by host:port, and not if it
 // belongs to a URL: in redis://10.0.0.1:6379/0/10.0.0.2:6379 it is the last one.
 var (
-	slashAndURL  = regexp.MustCompile(`/\s*([a-z]+://)`)
+	slashAndURL  = regexp.MustCompile(`/\s*((?i)[a-z]+://)`)
 	slashAndHost = regexp.MustCompile(`([^:/\s]\s*)/\s*([^/?\s]+:)`)
 )
 
 // byGroup splits the text between two commas at the slashes between groups.
 func byGroup(text string) (parts []string) {
 	for part := range strings.SplitSeq(slashAndURL.ReplaceAllString(text, "\x00$1"), "\x00") {
-		if !strings.HasPrefix(strings.TrimSpace(part), "unix:") { // the path of a socket may look like host:port
-			part = slashAndHost.ReplaceAllString(part, "$1\x00$2")
+		if !strings.HasPrefix(strings.ToLower(strings.TrimSpace(part)), "unix:") { // the path of a socket may look like host:port
+			host := strings.LastIndex(part, "@") + 1 // behind a password
+			part = part[:host] + slashAndHost.ReplaceAllString(part[host:], "$1\x00$2")
 		}
 		parts = append(parts, strings.Split(part, "\x00")...)
 	}
 	return parts
 }
 
-// authenticate sets user and password if the URL has none.
+// authenticate sets what the URL has not of user and password.
 func (c *connection) authenticate(o *redis.Options) error {
 	password := cmp.Or(os.Getenv(passwordEnv), os.Getenv(cliPasswordEv))
 	switch {
-	case o.Username != "" || o.Password != "":
+	case o.Password != "":
+	case o.Username != "" && password == "":
+		return exitf(exitConfig, "a user name without a password: write redis://:password@host for a password alone, or give the password of the user in %s or %s", passwordEnv, cliPasswordEv)
 	case c.user != "" && password == "":
 		return usagef("--user needs a password, in %s or %s", passwordEnv, cliPasswordEv)
 	default:
-		o.Username, o.Password = c.user, password
+		o.Username, o.Password = cmp.Or(o.Username, c.user), password
+		c.cliPassword = c.cliPassword || os.Getenv(passwordEnv) == ""
 	}
 	return nil
+}
+
+// hasCredentials reports whether a variable of the environment, name=value, can have a password of
+// the masters.
+func (c *connection) hasCredentials(variable string) bool {
+	name, value, _ := strings.Cut(variable, "=")
+	switch name {
+	case passwordEnv:
+		return true
+	case cliPasswordEv:
+		return c.cliPassword
+	case mastersEnv:
+		return strings.Contains(value, "@")
+	}
+	return false
 }
 
 // encrypt sets up TLS if the flags ask for it.
@@ -164,12 +192,16 @@ func (c *connection) open(opts ...redlock.Option) (*sharded.Locker, error) {
 	masters := make([][]*redis.Options, len(groups))
 	c.asked = make(map[string]*redis.Options)
 	for i, group := range groups {
-		if masters[i], err = door.Options(group); err != nil {
-			return nil, err
+		place := ""
+		if len(groups) > 1 {
+			place = fmt.Sprintf("group %d: ", i+1)
 		}
-		for _, o := range masters[i] {
+		if masters[i], err = door.Options(group); err != nil {
+			return nil, fmt.Errorf("%s%w", place, err)
+		}
+		for k, o := range masters[i] {
 			if err := c.authenticate(o); err != nil {
-				return nil, err
+				return nil, fmt.Errorf("%smaster %d: %w", place, k+1, err)
 			}
 			if err := c.encrypt(o); err != nil {
 				return nil, err

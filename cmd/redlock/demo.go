@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -101,8 +102,8 @@ func (d *demo) run(ctx context.Context) (_ *shop, err error) {
 		}
 		s.services = append(s.services, service{l, redis.NewClient(&redis.Options{Addr: s.masters[ownMasters].Addr()}), d.guard(l)})
 	}
-	fmt.Fprintf(d.out, "%d masters on this machine: %s\n", ownMasters, s.kind)
-	fmt.Fprintf(d.out, "%d services with %d workers of %d rounds each: %d attempts to sell one of %d items\n",
+	d.say("%d masters on this machine: %s", ownMasters, s.kind)
+	d.say("%d services of %d workers, %d rounds each: %d attempts to sell %d items",
 		d.services, d.workers, d.rounds, d.attempts(), d.stock)
 	if err := d.begin(ctx, s.services[0].locker); err != nil {
 		return nil, cmp.Or(interrupted(ctx), err)
@@ -128,7 +129,7 @@ func (d *demo) begin(ctx context.Context, l *redlock.Locker) error {
 		err := admin.Bootstrap(ctx, l)
 		switch {
 		case err == nil:
-			fmt.Fprintln(d.out, "The masters are new: Bootstrap vouches for them, or they would have no vote for their first 10.3 s.")
+			d.say("The masters are new. Bootstrap vouches for them, so they vote at once.")
 			return nil
 		case !sleep(ctx, 100*time.Millisecond):
 			return fmt.Errorf("the masters cannot be used: %w", err)
@@ -137,8 +138,7 @@ func (d *demo) begin(ctx context.Context, l *redlock.Locker) error {
 }
 
 // lesson is the sentence that a newcomer should remember.
-const lesson = "To take along: a lease keeps services out of each other's way until it ends, and only a store that checks the fencing token\n" +
-	"keeps out the write of a holder that has not noticed the end."
+const lesson = "To take along: a lease keeps services apart until it ends. Only a store that checks the fencing token keeps out a later write."
 
 // sell sells the stock under the lock, while masters fail, and then without the lock for contrast.
 // It judges the run with the lock.
@@ -160,20 +160,20 @@ func (d *demo) sell(ctx context.Context, s *shop) error {
 		}
 		work.steps = nil
 		s.unlocked = work.run(ctx)
-		fmt.Fprintf(d.out, "The same without the lock: %d sold of a stock of %d, %s.\n",
+		d.say("The same without the lock: %d sold of a stock of %d, %s.",
 			s.unlocked.sold, d.stock, d.bad(fmt.Sprintf("oversold by %d", s.unlocked.oversold())))
 	}
 	if err := cmp.Or(interrupted(ctx), s.locked.verdict()); err != nil {
 		return err
 	}
-	fmt.Fprintf(d.out, "%s\n%s\n", d.good("All checks passed."), lesson)
+	d.say("%s\n%s", d.good("All checks passed."), lesson)
 	return nil
 }
 
 // fail makes a master fail, and says so.
 func (d *demo) fail(s *shop, master int, how string, fault func(masters.Master) error, done int) error {
 	s.fates[master] = fmt.Sprintf("%s after %d attempts", how, done)
-	fmt.Fprintf(d.out, "%d attempts done: %s is %s\n", done, s.masters[master].Addr(), how)
+	d.say("%d attempts done: %s is %s", done, s.masters[master].Addr(), how)
 	return fault(s.masters[master])
 }
 
@@ -184,15 +184,20 @@ func (s *shop) ask() {
 		for _, one := range s.services {
 			if seen := one.locker.Stats().Masters[i]; seen.Err != nil {
 				down, now, why = down+1, seen.State.String(), seen.Err
+				if dialed := (*net.OpError)(nil); errors.As(why, &dialed) {
+					why = dialed.Err // its address is in the row already
+				}
 			}
 		}
-		told := "nothing"
+		told := noticedNothing
 		if down > 0 {
 			told = fmt.Sprintf("%s, found down by %d of %d services: %v", now, down, len(s.services), why)
 		}
 		s.told = append(s.told, told)
 	}
 }
+
+const noticedNothing = "nothing"
 
 // report prints the findings, and the fate of the masters.
 func (d *demo) report(s *shop) {
@@ -208,13 +213,14 @@ func (d *demo) report(s *shop) {
 		table.Row{"releases not confirmed in time", s.locked.unconfirmed},
 		table.Row{"wall time of the run", short(s.locked.wall)})
 	d.table(table.Row{"under the lock"}, rows)
-	fmt.Fprintln(d.out)
 	rows = nil
 	for i, fate := range s.fates {
+		if s.told[i] == noticedNothing && terminalOf(d.out) != nil {
+			continue // a terminal of 24 lines has no room for the masters that are well
+		}
 		rows = append(rows, table.Row{s.masters[i].Addr(), fate, s.told[i]})
 	}
-	d.table(table.Row{"master", "in this run", "noticed by the services"}, rows)
-	fmt.Fprintln(d.out)
+	d.remarks(table.Row{"master", "in this run", "noticed by the services"}, rows, 2)
 }
 
 // interrupted returns an error if a signal has ended ctx.

@@ -1,22 +1,29 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/door"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 const doctorHelp = `Ask all masters about themselves, and say what should be corrected.
 
-If a master does not tell something, that is unknown, and not ok. Nothing is changed on the masters, except that a master that is seen for the first time gets its marker.
+With TLS it warns of certificates that end within 14 days. If a master does not tell something, that is unknown, and not ok. redlock writes a key of its own on each master, as a lock does: it is no lock, and lives for a second. A master that refuses that grants no lock, because its memory or its disk is full. Nothing else is changed on the masters, except that a master that is seen for the first time gets its marker.
 
 A master that restarted is in quarantine from the first time that a client reaches it. So run redlock doctor --wait 1m behind each start of a master: it asks until all masters, or those that are given as MASTER, have a vote. A service that starts the next day does not wait then.
 
@@ -48,16 +55,20 @@ func newDoctor() *cobra.Command {
 }
 
 func (d *doctor) run(ctx context.Context, only []string) error {
-	d.only = only
-	for _, addr := range only {
-		if d.asked[addr] == nil {
-			return usagef("%q is none of the masters (see redlock doctor --help)", addr)
+	for i, addr := range only {
+		if o, err := door.Options([]string{addr}); err == nil { // a URL, too
+			addr = o[0].Addr
 		}
+		if d.asked[addr] == nil {
+			return usagef("%s is none of the masters (see redlock doctor --help)", nameOf(only, i))
+		}
+		d.only = append(d.only, addr)
 	}
 	report, found := d.untilVotes(ctx)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	d.lookAtCertificates(ctx, report)
 	shown := health{Worst: d.worst(report)}
 	code := exitNoQuorum
 	for _, g := range report {
@@ -69,13 +80,15 @@ func (d *doctor) run(ctx context.Context, only []string) error {
 	}
 	var missing error
 	if d.locks {
-		if shown.Locks, missing = d.list(ctx); ctx.Err() != nil {
+		if shown.Locks, missing = d.list(ctx, all); ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
 	err := d.show(shown, func() {
 		d.showHealth(shown)
-		d.showLocks("key", shown.Locks)
+		if d.showLocks("key", shown.Locks); d.locks && len(shown.Locks) == 0 && missing == nil {
+			fmt.Fprintln(d.out, "no locks")
+		}
 	})
 	switch {
 	case err != nil:
@@ -102,6 +115,63 @@ func (d *doctor) correct(r admin.Report) int {
 		}
 	}
 	return len(hints)
+}
+
+// A certificate is told that ends within endsSoon. Each server has certificatesWithin to show its own.
+const (
+	endsSoon           = 14 * 24 * time.Hour
+	certificatesWithin = 2 * time.Second
+)
+
+// lookAtCertificates adds a warning for each master that answers and whose certificates, or those of
+// this client, end soon.
+func (d *doctor) lookAtCertificates(ctx context.Context, report []admin.Report) {
+	ctx, cancel := context.WithTimeout(ctx, certificatesWithin)
+	defer cancel()
+	var looking sync.WaitGroup
+	for _, g := range report {
+		for i := range g.Masters {
+			n := &g.Masters[i]
+			o := d.asked[n.Master]
+			if n.Err != nil || o == nil || o.TLSConfig == nil {
+				continue
+			}
+			looking.Go(func() {
+				for _, c := range certificates(ctx, o) {
+					if left := time.Until(c.NotAfter); left < endsSoon {
+						n.Findings = append(n.Findings, admin.Finding{
+							Check: "certificate", Level: admin.LevelWarning,
+							Text: fmt.Sprintf("the certificate of %s ends in %.1f days, at %s", c.Subject, left.Hours()/24, c.NotAfter.UTC().Format(time.RFC3339)),
+							Hint: "renew it: without it the masters cannot be reached",
+						})
+					}
+				}
+			})
+		}
+	}
+	looking.Wait()
+}
+
+// certificates returns those that a server shows, and those of this client; none of a server that does
+// not show them in time.
+func certificates(ctx context.Context, o *redis.Options) (all []*x509.Certificate) {
+	for _, c := range o.TLSConfig.Certificates {
+		if leaf, err := x509.ParseCertificate(c.Certificate[0]); err == nil {
+			all = append(all, leaf)
+		}
+	}
+	dialer := tls.Dialer{Config: o.TLSConfig}
+	conn, err := dialer.DialContext(ctx, cmp.Or(o.Network, "tcp"), o.Addr)
+	if err != nil {
+		return all
+	}
+	defer func() { _ = conn.Close() }()
+	for _, c := range conn.(*tls.Conn).ConnectionState().PeerCertificates {
+		if !slices.ContainsFunc(all, c.Equal) {
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // untilVotes asks all masters. With --wait it asks until those that count have votes.
@@ -164,7 +234,7 @@ func (d *doctor) showHealth(h health) {
 			fmt.Fprintf(d.out, "Group %d\n", i+1)
 		}
 		for i, n := range g.Masters {
-			about, findings := strings.TrimSpace(n.Master+" "+n.Version), d.textOf(n.Findings)
+			about, findings := wire.Printable(strings.TrimSpace(n.Master+" "+n.Version)), d.textOf(n.Findings)
 			if i+1 < len(g.Masters) && strings.Count(findings, "\n") > 1 && findings == d.textOf(g.Masters[i+1].Findings) {
 				findings = ",\n" // said once, of both
 			}
@@ -204,9 +274,9 @@ func (d *doctor) textOf(findings []admin.Finding) string {
 		case f.Level >= admin.LevelWarning:
 			level = d.bad(level)
 		}
-		fmt.Fprintln(&b, wrapped(fmt.Sprintf("  %s %-12s ", level, f.Check), f.Text, width))
+		fmt.Fprintln(&b, wrapped(fmt.Sprintf("  %s %-12s ", level, f.Check), wire.Printable(f.Text), width))
 		if f.Hint != "" {
-			fmt.Fprintln(&b, wrapped(strings.Repeat(" ", 24)+"-> ", f.Hint, width))
+			fmt.Fprintln(&b, wrapped(strings.Repeat(" ", 24)+"-> ", wire.Printable(f.Hint), width))
 		}
 	}
 	return b.String()

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // Exit codes. Those that do not come from the command are as in sysexits.h, or as of GNU timeout.
@@ -72,7 +73,7 @@ const sameServer = "same_server"
 // finish prints the error of a command on one line, and returns the exit code.
 func finish(err error, stderr io.Writer) int {
 	if !isSilent(err) {
-		fmt.Fprintln(stderr, "redlock:", oneLine(err))
+		fmt.Fprintln(stderr, onTerminal(stderr, "", "redlock: "+oneLine(err)))
 	}
 	return exitCode(err)
 }
@@ -110,7 +111,7 @@ func oneLine(err error) string {
 		return "--" + strings.ToLower(humps.ReplaceAllString(name, "$1-$2")) + " " + m[2] + ": "
 	})
 	text = inCall.ReplaceAllString(text, "")
-	return strings.ReplaceAll(text, "\n", "; ")
+	return wire.Printable(strings.ReplaceAll(text, "\n", "; "))
 }
 
 // The beginnings of errors that match ErrConfig.

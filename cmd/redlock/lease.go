@@ -115,10 +115,13 @@ func (c *leaseCommand) acquire(ctx context.Context, keys []string, stderr io.Wri
 	// Without its token the lock would be of no use: if the token cannot be written, Close releases
 	// the lock.
 	le := lease.Parts()[0]
-	if err := c.tell(le, forShell(le.Token())+"\n"); err != nil {
+	if err := c.tell(leaseReport{Key: le.Resource(), Token: le.Token(), Fence: le.Fence()}, le.Validity(), forShell(le.Token())+"\n"); err != nil {
 		return err
 	}
-	return leave(le)
+	if err := le.Detach(); err != nil { // the lock stays on the masters, and belongs to the token
+		return exitError{exitLost, err}
+	}
+	return nil
 }
 
 // forShell returns a token in a form that needs no quotes in a shell. Behind a semicolon it may have
@@ -136,25 +139,14 @@ func fromShell(text string) string {
 	return token
 }
 
-// leave detaches the lease: the lock stays on the masters, and belongs to the token.
-func leave(lease *redlock.Lease) error {
-	if err := lease.Detach(); err != nil {
-		return exitError{exitLost, err}
-	}
-	return nil
-}
-
 // tell shows a lease as JSON, if the flags ask for it, and otherwise writes a text.
-func (c *leaseCommand) tell(lease *redlock.Lease, text string) error {
+func (c *leaseCommand) tell(lease leaseReport, left time.Duration, text string) error {
 	if c.format != "json" {
 		_, err := io.WriteString(c.out, text)
 		return err
 	}
-	left := lease.Validity()
-	return c.writeJSON(leaseReport{
-		Key: lease.Resource(), Token: lease.Token(), Fence: lease.Fence(), TTLMillis: c.ttl.Milliseconds(),
-		ValidMillis: left.Milliseconds(), ValidUntil: time.Now().Add(left),
-	})
+	lease.TTLMillis, lease.ValidMillis, lease.ValidUntil = c.ttl.Milliseconds(), left.Milliseconds(), time.Now().Add(left)
+	return writeJSON(c.out, lease, "  ")
 }
 
 // leaseReport is a lease in JSON.
@@ -168,36 +160,47 @@ type leaseReport struct {
 }
 
 func (c *leaseCommand) extend(ctx context.Context, args []string) error {
-	lease, err := c.adopt(ctx, args)
+	token, err := tokenOf(args)
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.tell(lease, ""), leave(lease))
+	var left time.Duration
+	var fence int64
+	_, err = connecting(func() (struct{}, error) {
+		left, fence, err = c.locker.ExtendToken(ctx, args[0], token)
+		return struct{}{}, err
+	})
+	if err != nil {
+		return notHeldBy(args[0], err)
+	}
+	return c.tell(leaseReport{Key: args[0], Token: token, Fence: fence}, left, "")
 }
 
 func (c *leaseCommand) release(ctx context.Context, args []string) error {
-	lease, err := c.adopt(ctx, args)
-	if err == nil {
-		err = lease.Unlock(context.Background())
+	token, err := tokenOf(args)
+	if err != nil {
+		return err
 	}
-	if errors.Is(err, redlock.ErrNotHeld) {
-		return exitError{exitLost, err}
-	}
-	return err
+	_, err = connecting(func() (struct{}, error) { return struct{}{}, c.locker.ReleaseToken(ctx, args[0], token) })
+	return notHeldBy(args[0], err)
 }
 
-// adopt returns the lease of a key and a token.
-func (c *leaseCommand) adopt(ctx context.Context, args []string) (*redlock.Lease, error) {
+// tokenOf returns the token of the command.
+func tokenOf(args []string) (string, error) {
 	token := fromShell(os.Getenv(tokenEnv))
 	if len(args) > 1 {
 		token = fromShell(args[1])
 	}
 	if token == "" {
-		return nil, usagef("which lock? give its KEY and the TOKEN that redlock acquire printed, by argument or in %s", tokenEnv)
+		return "", usagef("which lock? give its KEY and the TOKEN that redlock acquire printed, by argument or in %s", tokenEnv)
 	}
-	lease, err := connecting(func() (*redlock.Lease, error) { return c.locker.Adopt(ctx, args[0], token, 0) })
+	return token, nil
+}
+
+// notHeldBy adds to an error what it means for the command.
+func notHeldBy(key string, err error) error {
 	if errors.Is(err, redlock.ErrNotHeld) {
-		err = exitf(exitLost, "%s is not held by that token any more: %s", args[0], oneLine(err))
+		return exitf(exitLost, "%s is not held by that token any more: %s", key, oneLine(err))
 	}
-	return lease, err
+	return err
 }

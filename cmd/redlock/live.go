@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 const topHelp = `Show the masters and all locks under the key prefix, until q or a signal ends it.
@@ -28,7 +28,7 @@ For each master: how long it took to answer, whether it has a vote, and how long
 ` + keysHelp + `
 If the output is no terminal, one picture is written, with all locks and without colours.
 
-redlock looks for the locks by SCAN, as redlock list does, so with very many locks ask less often. Nothing is changed on the masters, except that a master that is seen for the first time gets its marker.
+redlock looks for the locks by SCAN, as redlock list does, so with very many locks ask less often. As redlock doctor does, it writes a key of its own on each master, which lives for a second. Nothing else is changed on the masters, except that a master that is seen for the first time gets its marker.
 
 Exit code: 0, or 69 if the output is no terminal and too few masters have a vote.`
 
@@ -148,7 +148,7 @@ func (t *live) changes(ctx context.Context) error {
 			last[l.Key] = s
 			var err error
 			if t.format == "json" {
-				err = json.NewEncoder(t.out).Encode(changedLock{now, l})
+				err = writeJSON(t.out, changedLock{now, l}, "")
 			} else {
 				_, err = fmt.Fprintln(t.out, now.Format("2006-01-02T15:04:05.000Z07:00"), l.line(&t.output))
 			}
@@ -173,7 +173,7 @@ type changedLock struct {
 // locks asks for the locks of watch, or for all, and returns why some may be missing.
 func (t *live) locks(ctx context.Context) (found []lock, missing error) {
 	if len(t.keys) == 0 {
-		return t.list(ctx)
+		return t.list(ctx, all)
 	}
 	for _, key := range t.keys {
 		l, _ := t.inspect(ctx, key) // an error is a verdict, too
@@ -374,5 +374,5 @@ func (t *live) masterRow(n admin.Master) table.Row {
 	if dialed := (*net.OpError)(nil); errors.As(n.Err, &dialed) {
 		remark = dialed.Err.Error() // its address is in the row already
 	}
-	return table.Row{n.Master, short(n.RoundTrip), vote, short(n.Quarantine), remark}
+	return table.Row{n.Master, short(n.RoundTrip), vote, short(n.Quarantine), wire.Printable(remark)}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // lock is what the masters have of a lock. All commands show locks by it: as JSON, as a line, or as
@@ -22,12 +23,15 @@ type lock struct {
 	Slot    int           `json:"slot,omitempty"`    // of a permit, with --permits
 	Verdict admin.Verdict `json:"verdict"`
 	Quorum  int           `json:"quorum"`
-	Token   string        `json:"token,omitempty"`
-	Owner   string        `json:"owner,omitempty"`
-	Fence   int64         `json:"fence,omitempty"`
-	Free    *int64        `json:"free_in_ms,omitempty"` // for BROKEN, at the latest; negative: never by itself
-	Readers []reader      `json:"readers,omitempty"`    // of SHARED
-	Masters []masterKey   `json:"masters"`
+
+	Changing bool `json:"changing_hands,omitempty"` // from look to look other masters have the key, or have it of another holder
+
+	Token   string      `json:"token,omitempty"`
+	Owner   string      `json:"owner,omitempty"`
+	Fence   int64       `json:"fence,omitempty"`
+	Free    *int64      `json:"free_in_ms,omitempty"` // for BROKEN, at the latest; negative: never by itself
+	Readers []reader    `json:"readers,omitempty"`    // of SHARED
+	Masters []masterKey `json:"masters"`
 
 	freeIn time.Duration
 }
@@ -105,33 +109,39 @@ func wholeMillis(d time.Duration) int64 {
 }
 
 // shortToken returns enough of a token to tell it from others.
-func shortToken(token string) string { return printable(token[:min(len(token), 8)]) }
-
-// printable replaces what would move the cursor: a key has any bytes.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return '?'
-		}
-		return r
-	}, text)
-}
+func shortToken(token string) string { return wire.Printable(token[:min(len(token), 8)]) }
 
 // holder describes who has the lock.
 func (l *lock) holder() string {
-	if len(l.Readers) == 0 {
-		return printable(l.Owner)
+	if owner := l.Owner; len(l.Readers) == 0 {
+		for _, m := range l.Masters {
+			if owner == "" && m.Owner != "" && l.Verdict == admin.VerdictUnknown && !l.Changing {
+				owner = m.Owner + "?" // a master knows it, and no quorum confirms it
+			}
+		}
+		return wire.Printable(owner)
 	}
 	var names []string
 	for _, r := range l.Readers {
-		names = append(names, printable(cmp.Or(r.Owner, r.Token)))
+		names = append(names, wire.Printable(cmp.Or(r.Owner, r.Token)))
 	}
 	return counted(len(names), "reader") + ": " + strings.Join(names, ", ")
 }
 
+// owners returns the labels that any master knows.
+func (l *lock) owners() (list []string) {
+	for _, m := range l.Masters {
+		list = append(list, m.Owner)
+	}
+	for _, r := range l.Readers {
+		list = append(list, r.Owner)
+	}
+	return list
+}
+
 // line describes the lock on one line.
 func (l *lock) line(o *output) string {
-	line := fmt.Sprintf("%s: %s", printable(l.Key), o.verdict(l))
+	line := fmt.Sprintf("%s: %s", wire.Printable(l.Key), o.verdict(l))
 	switch holder := l.holder(); {
 	case holder == "":
 	case l.Verdict == admin.VerdictHeld || l.Verdict == admin.VerdictShared:
@@ -159,6 +169,9 @@ func (l *lock) line(o *output) string {
 
 // verdict returns the word of a lock, in its colour.
 func (o *output) verdict(l *lock) string {
+	if l.Changing {
+		return "changing hands"
+	}
 	switch l.Verdict {
 	case admin.VerdictFree, admin.VerdictHeld, admin.VerdictShared:
 		return o.good(l.Verdict.String())
@@ -168,13 +181,13 @@ func (o *output) verdict(l *lock) string {
 
 // showLock shows one lock as text, as each master has it.
 func (o *output) showLock(l *lock) {
-	fmt.Fprintln(o.out, l.line(o))
+	o.say("%s", l.line(o))
 	if l.Waiting > 0 {
 		fmt.Fprintln(o.out, counted(l.Waiting, "process"), "waiting")
 	}
 	var rows []table.Row
 	for _, m := range l.Masters {
-		holder, expires, remark := printable(m.Owner), "", m.Error
+		holder, expires, remark := wire.Printable(m.Owner), "", m.Error
 		if m.Readers > 0 {
 			holder = counted(m.Readers, "reader")
 		}
@@ -186,10 +199,10 @@ func (o *output) showLock(l *lock) {
 		}
 		rows = append(rows, table.Row{m.Master, m.Key, holder, expires, numberOf(m.Fence), m.Token, short(time.Duration(m.RoundTripMicros) * time.Microsecond), remark})
 	}
-	o.table(table.Row{"master", "key", "owner", "expires", "fence", "token", "round trip", "remark"}, rows)
+	o.remarks(table.Row{"master", "key", "owner", "expires", "fence", "token", "round trip", "remark"}, rows, 4)
 	rows = nil
 	for _, r := range l.Readers {
-		rows = append(rows, table.Row{r.Token, printable(r.Owner), lifeOf(time.Duration(r.TTLMillis) * time.Millisecond)})
+		rows = append(rows, table.Row{r.Token, wire.Printable(r.Owner), lifeOf(time.Duration(r.TTLMillis) * time.Millisecond)})
 	}
 	o.table(table.Row{"reader", "owner", "expires"}, rows)
 }
@@ -197,7 +210,11 @@ func (o *output) showLock(l *lock) {
 // showLocks shows a table of locks.
 func (o *output) showLocks(first string, locks []lock) {
 	if len(locks) > 0 {
-		fmt.Fprintln(o.out, strings.Join(o.lockTable(first, locks, 0), "\n"))
+		width := 0
+		if terminal := terminalOf(o.out); terminal != nil {
+			width, _ = sizeOf(terminal)
+		}
+		fmt.Fprintln(o.out, strings.Join(o.lockTable(first, locks, width), "\n"))
 	}
 }
 
@@ -214,7 +231,7 @@ func (o *output) lockTable(first string, locks []lock, width int) []string {
 		if width > 0 && len(l.Readers) > 1 {
 			holder = text.Snip(holder, mostReaders, "…")
 		}
-		row := table.Row{printable(l.Key), holder, o.verdict(&l), lifeOf(l.freeIn), numberOf(int64(l.Waiting)), numberOf(l.Fence), l.Token}
+		row := table.Row{wire.Printable(l.Key), holder, o.verdict(&l), lifeOf(l.freeIn), numberOf(int64(l.Waiting)), numberOf(l.Fence), l.Token}
 		if l.Slot > 0 {
 			row[0] = fmt.Sprint(l.Slot)
 		}

@@ -78,11 +78,17 @@ func (c *connection) mistake(addr string, err error) string {
 		return fmt.Sprintf("correct --user, or the password in $%s", passwordEnv)
 	case redlock.Reason(err) == "permission":
 		return "correct the user's rights: docs/operations.md has the ACL line"
+	case redlock.Reason(err) == "unsupported" && strings.Contains(err.Error(), "database"):
+		return "correct the database of the URL"
+	case redlock.Reason(err) == "unsupported":
+		return "docs/operations.md has the commands that locks need"
 	case errors.Is(err, syscall.ECONNREFUSED) || redlock.Reason(err) == "quarantine":
 	case o.TLSConfig != nil && isPlain(o):
 		return "the master speaks no TLS: write redis:// for rediss://, or leave --tls out"
 	case o.TLSConfig == nil && isTLS(o):
 		return "the master speaks TLS: write rediss://" + addr + ", or add --tls"
+	case redlock.Reason(err) == "tls":
+		return "correct --cacert, --sni, or --cert and --key"
 	}
 	return ""
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
+
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // output is where a command writes its result, and in which format.
@@ -76,13 +79,20 @@ func (o *output) show(v any, asText func()) error {
 		asText()
 		return nil
 	}
-	return o.writeJSON(v)
+	return writeJSON(o.out, v, "  ")
 }
 
-func (o *output) writeJSON(v any) error {
-	e := json.NewEncoder(o.out)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
+// writeJSON writes a value as JSON, on one line if indent is "". A key can have any bytes, and the
+// output may be a terminal.
+func writeJSON(out io.Writer, v any, indent string) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetIndent("", indent)
+	err := e.Encode(v)
+	if err == nil {
+		_, err = out.Write(wire.PrintableJSON(b.Bytes()))
+	}
+	return err
 }
 
 // table prints rows, if there are any.
@@ -149,12 +159,50 @@ func onTwoLines(words string, width int) string {
 
 // say prints a sentence, wrapped on a terminal.
 func (o *output) say(format string, args ...any) {
-	words := fmt.Sprintf(format, args...)
-	if terminal := terminalOf(o.out); terminal != nil {
-		width, _ := sizeOf(terminal)
-		words = wrapped("", words, width)
+	fmt.Fprintln(o.out, onTerminal(o.out, "", fmt.Sprintf(format, args...)))
+}
+
+// onTerminal returns a text behind a lead, wrapped if out is a terminal.
+func onTerminal(out io.Writer, lead, words string) string {
+	terminal := terminalOf(out)
+	if terminal == nil {
+		return lead + words
 	}
-	fmt.Fprintln(o.out, words)
+	width, _ := sizeOf(terminal)
+	return wrapped(lead, words, width)
+}
+
+// remarks prints a table whose last column is text. On a terminal the text follows below its row if the
+// row has no room for it, and the columns from the right down to the column least are left out where
+// they have none.
+func (o *output) remarks(header table.Row, rows []table.Row, least int) {
+	terminal := terminalOf(o.out)
+	if terminal == nil {
+		o.table(header, rows)
+		return
+	}
+	width, _ := sizeOf(terminal)
+	last := len(header) - 1
+	whole := last
+	for whole > least && widthOf(header, rows, 0, whole)-2 > width {
+		whole--
+	}
+	if widthOf(header, rows, 0, last+1)-2 <= width {
+		o.table(header, rows)
+		return
+	}
+	var short []table.Row
+	for _, row := range rows {
+		short = append(short, row[:whole])
+	}
+	lines := tableOf(header[:whole], short, width)
+	fmt.Fprintln(o.out, lines[0])
+	for i, row := range rows {
+		fmt.Fprintln(o.out, lines[i+1])
+		if remark := fmt.Sprint(row[last]); remark != "" {
+			fmt.Fprintln(o.out, wrapped("    ", remark, width))
+		}
+	}
 }
 
 // toTheRight aligns a column.

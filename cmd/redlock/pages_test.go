@@ -32,7 +32,7 @@ func TestPagesCallTheCommand(t *testing.T) {
 		t.Errorf("got %d calls of the command, want all of them", found)
 	}
 	for _, wrong := range []string{
-		"redlock rum nightly", "redlock status nightly --colour", "redlock run nightly --ttl soon -- true", "redlock list now",
+		"redlock rum nightly", "redlock status nightly --colour", "redlock run nightly --ttl soon -- true", "redlock list now then",
 		"go run ./cmd/redlock demo --no-such-flag", "token=$(redlock acquire deploy --ttl)",
 	} {
 		for _, line := range calls("```sh\n" + wrong + "\n```\n") {

@@ -1,11 +1,11 @@
 package main
 
 import (
-	"encoding/json"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -56,7 +56,8 @@ const (
 )
 
 // recordFile writes the record to a file. It replaces the whole file at once, so that readers
-// never see half of it. It checks before the lock is acquired that the file can be replaced.
+// never see half of it. It checks before the lock is acquired that the file can be replaced. The new
+// file has the mode of the old one, or without an old one that of the umask: it names keys and tokens.
 type recordFile struct {
 	path string
 	file *os.File
@@ -66,11 +67,19 @@ func openRecord(path string) (*recordFile, error) {
 	if path == "" {
 		return nil, nil
 	}
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // a pipe, or /dev/stderr
+	old, err := os.Stat(path)
+	if err == nil && !old.Mode().IsRegular() { // a pipe, or /dev/stderr
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		return &recordFile{file: f}, err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	mode := fs.FileMode(0o666)
+	if err == nil {
+		mode = old.Mode().Perm()
+	}
+	f, err := os.OpenFile(path+"."+rand.Text(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err == nil && old != nil {
+		err = f.Chmod(mode) // whatever the umask
+	}
 	return &recordFile{path, f}, err
 }
 
@@ -78,14 +87,11 @@ func (r *recordFile) write(rec *record) error {
 	if r == nil {
 		return nil
 	}
-	text, err := json.MarshalIndent(rec, "", "  ")
-	if err == nil {
-		_, err = r.file.Write(append(text, '\n'))
-	}
+	err := writeJSON(r.file, rec, "  ")
 	if r.path == "" {
 		return errors.Join(err, r.file.Close())
 	}
-	err = errors.Join(err, r.file.Chmod(0o644), r.file.Close())
+	err = errors.Join(err, r.file.Close())
 	if err == nil {
 		err = os.Rename(r.file.Name(), r.path)
 	}
@@ -101,7 +107,7 @@ func (r *run) holdings(lease held) (parts []lockRecord) {
 	for _, le := range lease.Parts() {
 		p := lockRecord{Key: le.Resource(), Fence: le.Fence()}
 		if r.permits > 0 {
-			p.Slot, _ = strconv.Atoi(strings.TrimPrefix(p.Key, r.keys[0]+"/"))
+			p.Slot, _ = strconv.Atoi(strings.TrimPrefix(p.Key, r.keys[0]+"~"))
 			p.Key = r.keys[0]
 		}
 		parts = append(parts, p)
@@ -115,10 +121,10 @@ func (r *run) holdings(lease held) (parts []lockRecord) {
 var ownVariable = regexp.MustCompile(`^REDLOCK_(MODE|(KEY|SLOT|FENCE)(_[0-9]+)?)=`)
 
 // environment returns the environment of the command. What a redlock around this one has set is
-// left out.
+// left out, and so are the credentials of the masters unless the user wants to pass them.
 func (r *run) environment(lease held) []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return ownVariable.MatchString(v)
+		return ownVariable.MatchString(v) || !r.passCredentials && r.hasCredentials(v)
 	})
 	all := r.holdings(lease)
 	mode := string(lease.Parts()[0].Mode())

@@ -3,15 +3,20 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"runtime/debug"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/d0720281/redlock/internal/door"
 )
 
 // execute runs the command line and returns the exit code.
@@ -41,7 +46,11 @@ func newRoot() *cobra.Command {
 	}
 	root.SetVersionTemplate("redlock {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%w (see %s --help)", err, cmd.CommandPath())
+		text, _, _ := strings.Cut(err.Error(), " in -") // what follows may be the value, as in -asecret
+		if strings.Contains(text, "@") {
+			text = "unknown flag, or a wrong value"
+		}
+		return usagef("%s (see %s --help)", text, cmd.CommandPath())
 	})
 	root.SetHelpFunc(help)
 	root.AddCommand(newRun(), newAcquire(), newExtend(), newRelease(), newStatus(), newList(), newWatch(), newTop(), newBreak(), newDoctor(), newInit(), newDemo(), newMastersTopic())
@@ -103,5 +112,14 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = "did you mean " + near[0] + "? "
 	}
-	return usagef("%q is no command or argument of %s (%[3]ssee %[2]s --help)", args[0], cmd.CommandPath(), hint)
+	return usagef("%s is no command or argument of %s (%[3]ssee %[2]s --help)", nameOf(args, 0), cmd.CommandPath(), hint)
+}
+
+// nameOf quotes an argument, unless it may be the address of a master with a password.
+func nameOf(args []string, i int) string {
+	_, err := door.Options(args[i : i+1])
+	if strings.Contains(args[i], "://") || strings.ContainsAny(args[i], "@:=") && err != nil {
+		return fmt.Sprintf("argument %d", i+1)
+	}
+	return strconv.Quote(args[i])
 }

@@ -35,9 +35,9 @@ The lock is renewed as long as the command runs. If the renewals fail, redlock a
 
 This works only while redlock itself runs. If redlock is stopped past the end of the lock (by SIGSTOP, or because a virtual machine is paused), another holder and the command can run at the same time. If a wrong write is unacceptable, the store must check the fencing token, in $REDLOCK_FENCE, at the write and at the read that the write is computed from.
 
-The command runs in a process group of its own, in the foreground if the standard input is a terminal. SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2 are forwarded to the group. While redlock waits for the lock, they end redlock. Ctrl-Z stops both redlock and the command: the lock is not renewed meanwhile, and a command that is continued too late is killed. When the command ends by itself, redlock does not wait for its background processes, and the lock no longer protects them. On Linux, killing redlock kills the command too, but neither the processes that the command has started, nor a set-user-ID program.
+The command runs in a process group of its own, in the foreground if the standard input is a terminal. SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2 are forwarded to the group. While redlock waits for the lock, they end redlock. Ctrl-Z stops both redlock and the command: the lock is not renewed meanwhile, and a command that is continued too late is killed. When the command ends by itself, redlock does not wait for its background processes, and the lock no longer protects them. If SIGPIPE ends it, as behind "| head", they are killed. redlock itself goes on when nothing reads its output. On Linux, killing redlock kills the command too, but neither the processes that the command has started, nor a set-user-ID program.
 
-The environment of the command has REDLOCK_KEY, REDLOCK_FENCE (a number that is larger for every later holder), REDLOCK_TTL_MS and REDLOCK_MODE (exclusive, shared or permit). With several KEYs it has REDLOCK_KEY_1 and REDLOCK_FENCE_1 for the first one, and so on. With --permits it has REDLOCK_SLOT, a number from 1 to K that no other holder has at the same time; REDLOCK_FENCE is larger for every later holder of that slot. With --take 2 or more it has REDLOCK_SLOT_1 and REDLOCK_FENCE_1, and so on.
+The environment of the command has REDLOCK_KEY, REDLOCK_FENCE (a number that is larger for every later holder), REDLOCK_TTL_MS and REDLOCK_MODE (exclusive, shared or permit). With several KEYs it has REDLOCK_KEY_1 and REDLOCK_FENCE_1 for the first one, and so on. With --permits it has REDLOCK_SLOT, a number from 1 to K that no other holder has at the same time; REDLOCK_FENCE is larger for every later holder of that slot. With --take 2 or more it has REDLOCK_SLOT_1 and REDLOCK_FENCE_1, and so on. The masters' password is taken out of it: $REDLOCK_PASSWORD, $REDISCLI_AUTH if redlock has used it, and $REDLOCK_MASTERS if a URL there has a user or a password. A command that calls redlock itself needs --pass-credentials.
 
 Without -w and -n redlock waits for as long as it takes. With -n it does not wait for another holder, but for masters in quarantine, so that a job that is due once is not left out on all machines because masters restarted (--quarantine-wait). It writes errors only, and what it waits for: on a terminal the holder that is in its way, and everywhere masters that give no votes. -q leaves that out, -v tells more. A duration is 10s, 1m30s or 500ms, or a number of seconds.
 
@@ -74,6 +74,8 @@ type run struct {
 	atMost     time.Duration
 	script     string
 	resultFile string
+
+	passCredentials bool // to the command
 
 	argv   []string
 	stderr io.Writer
@@ -112,6 +114,7 @@ func newRun() *cobra.Command {
 	f.StringVarP(&r.script, "command", "c", "", "run `string` by "+cmp.Or(shell, "a shell (not here)")+" instead of a command")
 	f.StringVar(&r.resultFile, "result-file", "", "write what happened to `file`, as JSON")
 	f.BoolVarP(&r.verbose, "verbose", "v", false, "log on the standard error")
+	f.BoolVar(&r.passCredentials, "pass-credentials", false, "leave the masters' password in the environment of the command")
 	r.connection.register(f)
 	return cmd
 }
@@ -174,12 +177,13 @@ func (r *run) parse(cmd *cobra.Command, args []string) (err error) {
 
 // main runs the command under the lock, and always writes the result file.
 func (r *run) main(ctx context.Context) error {
+	surviveOutput()
 	file, err := openRecord(r.resultFile)
 	if err != nil {
-		return exitf(exitBroken, "--result-file: %w", err)
+		return exitf(exitBroken, "%s: --result-file: %w", r.names(), err)
 	}
 	var flush func()
-	r.log, flush = newLog(r.stderr, r.verbose)
+	r.log, flush = r.newLog(r.stderr)
 	defer flush()
 	r.rec = record{Outcome: outcomeError, TTLMillis: r.ttl.Milliseconds(), Asked: time.Now()}
 	for _, k := range r.keys {
@@ -191,7 +195,7 @@ func (r *run) main(ctx context.Context) error {
 		r.rec.Error = oneLine(err)
 	}
 	if werr := file.write(&r.rec); werr != nil {
-		werr = exitf(exitBroken, "--result-file: %w", werr)
+		werr = exitf(exitBroken, "%s: --result-file: %w", r.names(), werr)
 		if err == nil {
 			return werr
 		}
@@ -326,7 +330,7 @@ func (r *run) protect(lease held, cmd *exec.Cmd, signals chan os.Signal) error {
 	switch {
 	case w.why == lost || lease.Context().Err() != nil: // the watchdog may not have seen the end of the lease in time
 		r.rec.Outcome = outcomeLost
-		return exitf(exitLost, "the lock was lost while the command ran: %w", cmp.Or(context.Cause(lease.Context()), errNotRenewed))
+		return exitf(exitLost, "%s: the lock was lost while the command ran: %w", r.names(), cmp.Or(context.Cause(lease.Context()), errNotRenewed))
 	case w.why == timedOut:
 		r.rec.Outcome = outcomeTimedOut
 		return exitError{code: exitTimedOut}

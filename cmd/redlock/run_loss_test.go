@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -46,7 +47,7 @@ func TestTheCommandIsDeadBeforeTheLockIs(t *testing.T) {
 				runs[i] = c.start(t, append(args, "-v", "--", "beat", "-deaf", "-fork", file(i, "grandchild"), file(i, "child"))...)
 			}
 			for i := range runs {
-				redistest.Eventually(t, 20*time.Second, func() bool {
+				redistest.Eventually(t, time.Minute, func() bool {
 					return beating(file(i, "child")) && beating(file(i, "grandchild"))
 				}, "all processes are at work")
 			}
@@ -146,7 +147,7 @@ func TestALossIsAskedFirst(t *testing.T) {
 	if left := rec.ValidUntil.Sub(rec.Command.Ended); left < 2*time.Second {
 		t.Errorf("%v of the lock were left, want it renewed meanwhile", left)
 	}
-	if want := "redlock: the lock was lost while the command ran: it could not be renewed in time\n"; !strings.HasSuffix(p.all(), want) { // after the shell's message about the signal
+	if want := "redlock: k: the lock was lost while the command ran: it could not be renewed in time\n"; !strings.HasSuffix(p.all(), want) { // after the shell's message about the signal
 		t.Errorf("got %q, want %q", p.all(), want)
 	}
 }
@@ -315,4 +316,56 @@ func TestNothingIsLeftOfACommandThatWasEnded(t *testing.T) {
 		t.Errorf("got code %d, %+v; want %d and 0 of the command", code, rec.Command, exitTimedOut)
 	}
 	redistest.Eventually(t, time.Second, gone(pid), "the rest has been killed")
+}
+
+// Behind "2>&1 | head -1" no process reads the output any more. Neither redlock, which logs, nor the
+// command, which writes, leaves processes behind that work without the lock.
+func TestNothingReadsTheOutput(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
+	for _, test := range []struct {
+		name, script string
+		end          bool // the test takes the lock away
+		code         int
+	}{
+		{"redlock logs", `wait`, true, exitLost},
+		{"the command writes", `while echo more; do sleep 0.02; done`, false, exitSignalled + int(syscall.SIGPIPE)},
+		{"the command ends", `until test -e "$1"; do sleep 0.02; done; exit 3`, false, 3},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			file, result := filepath.Join(dir, "beat"), filepath.Join(dir, "result")
+			p := &process{file: result, cmd: c.command("redlock", "run", "-v", test.name, "--result-file", result, "--", "sh", "-c",
+				`beat -deaf `+file+` & echo $! >`+file+`.pid; `+test.script, "sh", filepath.Join(dir, "go"))}
+			reader, writer, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.cmd.Stdout, p.cmd.Stderr = writer, writer
+			if err := errors.Join(p.cmd.Start(), writer.Close()); err != nil {
+				t.Fatal(err)
+			}
+			pid := numberIn(t, file+".pid")
+			defer func() { _ = syscall.Kill(pid, syscall.SIGKILL) }()
+			redistest.Eventually(t, 10*time.Second, func() bool { return beating(file) }, "the rest runs")
+			if _, err := reader.Read(make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(reader.Close(), os.WriteFile(filepath.Join(dir, "go"), nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			if test.end {
+				if out, err := c.command("redlock", "break", test.name, "--yes").CombinedOutput(); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+			}
+			if code, rec := p.wait(t); code != test.code {
+				t.Errorf("got code %d, %+v; want %d", code, rec, test.code)
+			}
+			if test.code == 3 { // the command has ended by itself
+				return
+			}
+			redistest.Eventually(t, time.Second, gone(pid), "nothing is left of the command")
+		})
+	}
 }

@@ -1,14 +1,21 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/wire"
 	"github.com/d0720281/redlock/semaphore"
 )
 
@@ -24,7 +31,9 @@ const statusHelp = `Show the holders of locks, as each master has them.
   QUARANTINED  not held, and too few masters have a vote to grant it
   UNKNOWN      too few masters answered
 
-The owner is the label that the holder has given itself: --owner of redlock run, WithOwner of the library. The fence of a master is the largest fencing token that the master knows of. The fence of the lock is that of its holder. With --permits, the output has the slots of a semaphore that are not free.
+With a master down, a lock that is taken and given back all the time is "changing hands".
+
+The owner is the label that the holder has given itself: --owner of redlock run, WithOwner of the library. With a "?" it is what one master knows. The fence of a master is the largest fencing token that the master knows of. The fence of the lock is that of its holder. With --permits, the output has the slots of a semaphore that are not free.
 
 The output can be out of date when it is shown. Use redlock run, not redlock status, for work that two processes must not do at the same time. Nothing is changed on the masters, except that a master that is seen for the first time gets its marker.
 
@@ -70,7 +79,7 @@ func (s *statusCommand) run(ctx context.Context, keys []string) error {
 			return err
 		}
 		for _, l := range found {
-			if c := s.codeOf(l.Verdict); c != exitOK && code != exitNoQuorum {
+			if c := s.codeOf(&l); c != exitOK && code != exitNoQuorum {
 				code = c
 			}
 		}
@@ -106,7 +115,7 @@ func (s *statusCommand) locks(ctx context.Context, key string) (all []lock, err 
 		return []lock{l}, err
 	}
 	for i := 1; i <= s.permits; i++ {
-		l, failed := s.inspect(ctx, fmt.Sprint(key, "/", i))
+		l, failed := s.inspect(ctx, fmt.Sprint(key, "~", i))
 		if failed != nil && !errors.Is(failed, redlock.ErrNoQuorum) {
 			return all, failed
 		}
@@ -128,12 +137,17 @@ func (s *statusCommand) showPermits(key string, permits []lock) {
 			taken = append(taken, l)
 		}
 	}
-	fmt.Fprintf(s.out, "%s: %d of %d permits held\n", printable(key), held, s.permits)
+	fmt.Fprintf(s.out, "%s: %d of %d permits held\n", wire.Printable(key), held, s.permits)
 	s.showLocks("slot", taken)
 }
 
-func (s *statusCommand) codeOf(v admin.Verdict) int {
+func (s *statusCommand) codeOf(l *lock) int {
+	v := l.Verdict
 	switch {
+	case l.Changing && !s.exitStatus:
+		return exitOK
+	case l.Changing:
+		return exitConflict
 	case v == admin.VerdictUnknown, s.exitStatus && v == admin.VerdictQuarantined:
 		return exitNoQuorum
 	case s.exitStatus && v != admin.VerdictFree:
@@ -142,27 +156,77 @@ func (s *statusCommand) codeOf(v admin.Verdict) int {
 	return exitOK
 }
 
-const listHelp = `List the locks under the key prefix: those of which some master has a key.
+const listHelp = `List the locks under the key prefix: those of which some master has a key. With a PATTERN, list those whose KEYs match it: * stands for any text, and ? for one character. Quote it, as the shell knows these characters, too.
 
-The words are those of redlock status. redlock looks for the keys on all masters, by SCAN, in small steps that delay no lock. The output can be out of date when it is shown.
+The words are those of redlock status. redlock looks for the keys on all masters, by SCAN, in small steps that delay no lock. The output can be out of date when it is shown. If there are no locks, the standard error says so.
 
 Exit code: 0, or 69 if too few masters answered, so that locks may be missing.`
 
+const listExamples = `  redlock list 'orders:*' --owner 'web-1:*'
+  redlock list --limit 20`
+
+// listCommand is the list command.
+type listCommand struct {
+	asking
+	owner string
+	limit int
+}
+
 func newList() *cobra.Command {
-	var a asking
-	cmd := &cobra.Command{Use: "list [flags]", Short: "List all locks and their holders", Long: listHelp, Args: noArgs}
-	a.output.register(cmd.Flags())
-	return a.command(cmd, func(ctx context.Context, _ []string) error {
-		found, missing := a.list(ctx)
-		if ctx.Err() != nil || missing != nil && !errors.Is(missing, redlock.ErrNoQuorum) {
-			return missing
+	var c listCommand
+	cmd := &cobra.Command{Use: "list [PATTERN] [flags]", Short: "List locks and their holders", Long: listHelp, Example: listExamples, Args: func(_ *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return usagef("one PATTERN at most; quote it, so that the shell leaves it as it is (see redlock list --help)")
 		}
-		if err := a.show(found, func() { a.showLocks("key", found) }); err != nil {
-			return err
+		return nil
+	}}
+	f := cmd.Flags()
+	f.StringVar(&c.owner, "owner", "*", "list the locks of holders whose label matches `PATTERN`")
+	f.IntVar(&c.limit, "limit", 0, "list the first `n` locks, in the order of their KEYs")
+	c.output.register(f)
+	return c.command(cmd, func(ctx context.Context, patterns []string) error {
+		if f.Changed("limit") {
+			if err := checkNumber("limit", c.limit, math.MaxInt32); err != nil {
+				return err
+			}
 		}
-		return missing
+		return c.run(ctx, cmp.Or(strings.Join(patterns, ""), "*"), cmd.ErrOrStderr())
 	})
 }
+
+func (c *listCommand) run(ctx context.Context, pattern string, stderr io.Writer) error {
+	found, missing := c.list(ctx, matching(pattern))
+	if ctx.Err() != nil || missing != nil && !errors.Is(missing, redlock.ErrNoQuorum) {
+		return missing
+	}
+	if c.owner != "*" {
+		match := matching(c.owner)
+		found = slices.DeleteFunc(found, func(l lock) bool { return !slices.ContainsFunc(l.owners(), match) })
+	}
+	remark := ""
+	switch more := len(found) - c.limit; {
+	case len(found) == 0 && missing == nil:
+		remark = "no locks"
+	case c.limit > 0 && more > 0:
+		found, remark = found[:c.limit], counted(more, "more lock")
+	}
+	if err := c.show(found, func() { c.showLocks("key", found) }); err != nil {
+		return err
+	}
+	if remark != "" && c.format != "json" {
+		fmt.Fprintln(stderr, remark)
+	}
+	return missing
+}
+
+// matching returns whether a text matches a pattern.
+func matching(pattern string) func(text string) bool {
+	words := strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(regexp.QuoteMeta(pattern))
+	return regexp.MustCompile("(?s)^" + words + "$").MatchString
+}
+
+// all matches each KEY.
+func all(string) bool { return true }
 
 const breakHelp = `Take the lock KEY away from its holder. Without --yes redlock only shows the holder.
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,6 +24,9 @@ func (c *child) watch() {
 		switch {
 		case err == unix.EINTR:
 		case err != nil || info.Code != cldStopped:
+			if err == nil && info.Code != cldExited {
+				c.status.signal = syscall.Signal((*childInfo)(unsafe.Pointer(&info)).status)
+			}
 			return
 		default:
 			_ = unix.Waitid(unix.P_PID, c.cmd.Process.Pid, nil, unix.WSTOPPED|unix.WNOHANG, nil) // otherwise it is reported again
@@ -31,7 +35,18 @@ func (c *child) watch() {
 	}
 }
 
-const cldStopped = 5 // CLD_STOPPED
+const (
+	cldExited  = 1 // CLD_EXITED
+	cldStopped = 5 // CLD_STOPPED
+)
+
+// childInfo is the part of siginfo_t that is about a child.
+type childInfo struct {
+	_      [3]int32
+	_      [0]uintptr // what follows is aligned like a pointer
+	_, _   int32      // pid, uid
+	status int32
+}
 
 // reap takes the status of a child that has ended.
 func (c *child) reap() {

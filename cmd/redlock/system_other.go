@@ -18,7 +18,11 @@ const shell = "" // no shell is certain to exist
 var (
 	forwarded  = []os.Signal{os.Interrupt}
 	jobSignals []os.Signal
+
+	brokenOutput []syscall.Signal // a write returns an error
 )
+
+func surviveOutput() {}
 
 func ownGroup(*terminal) *syscall.SysProcAttr { return nil }
 

@@ -23,6 +23,19 @@ var forwarded = []os.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
 }
 
+// brokenOutput are the signals to a process that writes to a pipe which no process reads any more, or
+// more to a file than it may.
+var brokenOutput = []syscall.Signal{syscall.SIGPIPE, syscall.SIGXFSZ}
+
+// surviveOutput lets this process go on when its output is broken: a write returns an error. The
+// signal is not ignored, because the command would ignore it, too.
+func surviveOutput() {
+	unread := make(chan os.Signal, 1)
+	for _, sig := range brokenOutput {
+		signal.Notify(unread, sig)
+	}
+}
+
 // jobSignals are the signals of job control. redlock handles them only while the command runs:
 // while redlock waits for the lock, they stop it as usual.
 var jobSignals = []os.Signal{syscall.SIGTSTP, syscall.SIGCONT}

@@ -8,9 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -205,7 +207,7 @@ func TestJobControl(t *testing.T) {
 	time.Sleep(4 * time.Second) // the lock ends
 	stopped := lastBeat(t, file)
 	s.types("fg\n")
-	s.waits("redlock: the lock was lost while the command ran: ")
+	s.waits("redlock: k: the lock was lost while the command ran: ")
 	s.types("echo code $?\n")
 	s.waits("\ncode 76")
 	if late := lastBeat(t, file); late != stopped {
@@ -337,7 +339,7 @@ func TestTextFitsTheTerminal(t *testing.T) {
 			t.Errorf("got help of %d columns on a terminal of %d:\n%s", widest(got), columns, strings.Join(got, "\n"))
 		}
 	}
-	if got := lines(24, 80, "doctor", "--wait", "20s"); len(got) != 5 || !strings.HasSuffix(got[0], ": 7 checks ok") || got[3] != "all masters: 1 check ok" {
+	if got := lines(24, 80, "doctor", "--wait", "20s"); len(got) != 5 || !strings.HasSuffix(got[0], ": 8 checks ok") || got[3] != "all masters: 1 check ok" {
 		t.Errorf("got %q, want a line for each master, one for all, and the votes", got)
 	}
 	if got := lines(24, 60, "init", "--prefix", "fits:", "--yes"); widest(got) > 60 {
@@ -382,3 +384,49 @@ func TestCompletionInBash(t *testing.T) {
 		t.Errorf("got\n%s\nwant no error, and a bash without the package", s.shows())
 	}
 }
+
+// On a terminal of 80 by 24 no line of any command is cut into two by the terminal, and no address by the
+// command. All of demo is seen.
+func TestEachCommandFitsTheTerminal(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
+	ready := filepath.Join(t.TempDir(), "ready")
+	holder := c.start(t, "held", "--owner", "build-machine-12:4711:make", "--", "beat", ready)
+	redistest.Eventually(t, 10*time.Second, func() bool { return beating(ready) }, "the lock is held")
+	down := " --masters 127.0.0.1:1,127.0.0.1:2," + c.list[0].Addr()
+	for _, args := range []string{
+		"status held", "status free held", "status held --permits 2", "list", "doctor --locks", "break held", "init --yes",
+		"run held -n -v -q -- true", "run held -w 2s -- true", "acquire held -n", "extend held x", "release held x", "demo",
+		"status held" + down, "list" + down, "doctor --locks" + down, "break held --yes" + down, "init --yes" + down,
+		"run k -w 3s -- true" + down, "run k -w 3s" + down + " -- true", "acquire k -w 3s" + down, "list one two three four five six", "nothing", "break held --yes",
+	} {
+		s := c.onTerminal(t, nil, "sh", append([]string{"-c", `read go; exec redlock "$@"`, "sh"}, strings.Fields(args)...)...)
+		s.resize(24, 80)
+		s.types("go\n")
+		s.code()
+		<-s.done
+		text := escapes.ReplaceAllString(strings.TrimPrefix(s.shows(), "go\r\n"), "")
+		lines := strings.Split(strings.TrimSpace(text), "\r\n")
+		for _, line := range lines {
+			if strings.HasPrefix(line, "time=") {
+				continue // of -v: a line for each event, for logs
+			}
+			if n := len([]rune(line)); n > 80 {
+				t.Errorf("redlock %s: got a line of %d columns: %s", args, n, line)
+			}
+			if brokenAddress.MatchString(line) {
+				t.Errorf("redlock %s: got a broken address: %s", args, line)
+			}
+		}
+		if len(lines) > 24 {
+			t.Errorf("redlock %s: got %d lines:\n%s", args, len(lines), text)
+		}
+	}
+	holder.signal(t, syscall.SIGKILL)
+	_ = holder.cmd.Wait() // killed, or its lock is lost
+}
+
+var (
+	escapes       = regexp.MustCompile("\x1b\\[[0-9;]*m")
+	brokenAddress = regexp.MustCompile(`\b127(\.0){0,2}\.?$|\b127\.0\.0\.1:?$`)
+)

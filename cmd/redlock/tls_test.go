@@ -30,7 +30,7 @@ import (
 )
 
 // selfSigned writes a self-signed certificate for 127.0.0.1 and masters.test, and its key.
-func selfSigned(t *testing.T) (cert, key string) {
+func selfSigned(t *testing.T, life time.Duration) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -38,7 +38,7 @@ func selfSigned(t *testing.T) (cert, key string) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "masters"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(life),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"masters.test"},
@@ -64,7 +64,7 @@ func selfSigned(t *testing.T) (cert, key string) {
 func TestTLSAndUser(t *testing.T) {
 	t.Parallel()
 	redistest.Server(t)
-	cert, key := selfSigned(t)
+	cert, key := selfSigned(t, time.Hour)
 	port, err := masters.FreePort()
 	if err != nil {
 		t.Fatal(err)
@@ -97,11 +97,12 @@ func TestTLSAndUser(t *testing.T) {
 		{"all of them", "--tls --user locks --cacert " + cert + both, exitOK, ""},
 		{"rediss://", "--masters rediss://" + addr.String() + " --user locks --cacert " + cert + both, exitOK, ""},
 		{"a user in the URL", "--masters rediss://locks:s3cret@" + addr.String() + " --user other --cacert " + cert + both, exitOK, ""},
+		{"a user in the URL with the password of the environment", "--masters rediss://locks@" + addr.String() + " --user other --cacert " + cert + both, exitOK, ""},
 		{"another name in the certificate", "--tls --user locks --sni masters.test --cacert " + cert + both, exitOK, ""},
-		{"a name that is not in it", "--tls --user locks --sni other.test --cacert " + cert + both, exitNoQuorum, "not other.test"},
-		{"authorities of the system", "--tls --user locks" + both, exitNoQuorum, "no quorum"},
+		{"a name that is not in it", "--tls --user locks --sni other.test --cacert " + cert + both, exitConfig, "not other.test"},
+		{"authorities of the system", "--tls --user locks" + both, exitConfig, "unknown authority"},
 		{"unchecked", "--tls --user locks --insecure" + both, exitOK, ""},
-		{"no certificate of the client", "--tls --user locks --cacert " + cert, exitNoQuorum, "no quorum"},
+		{"no certificate of the client", "--tls --user locks --cacert " + cert, exitConfig, "127.0.0.1"},
 		{"no TLS", "--user locks", exitConfig, "write rediss://" + addr.String() + ", or add --tls"},
 		{"TLS where there is none", "--tls --masters " + plain, exitConfig, "write redis:// for rediss://, or leave --tls out"},
 		{"another user", "--tls --user other --cacert " + cert + both, exitConfig, "WRONGPASS"},
@@ -127,6 +128,28 @@ func TestTLSAndUser(t *testing.T) {
 		var failed *exec.ExitError
 		if !errors.As(err, &failed) || failed.ExitCode() != exitConfig || !strings.Contains(strings.Join(strings.Fields(string(out)), " "), test.says) {
 			t.Errorf("%s: got %v\n%s\nwant code %d and %q", test.args, err, out, exitConfig, test.says)
+		}
+	}
+}
+
+// A certificate that ends within 14 days is a warning.
+func TestCertificatesThatEnd(t *testing.T) {
+	t.Parallel()
+	redistest.Server(t)
+	for life, want := range map[time.Duration]int{13 * 24 * time.Hour: exitFailed, 15 * 24 * time.Hour: exitOK} {
+		cert, key := selfSigned(t, life)
+		port, err := masters.FreePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain := redistest.Masters(t, 1, "--tls-port", strconv.Itoa(port), "--tls-auth-clients", "no",
+			"--tls-ca-cert-file", cert, "--tls-cert-file", cert, "--tls-key-file", key)[0].Addr()
+		vouch(t, []string{plain}, redlock.DefaultMaxTTL)
+		cmd := exec.Command("redlock", "doctor", "--tls", "--cacert", cert, "--masters", "127.0.0.1:"+strconv.Itoa(port), "--wait", "20s")
+		out, err := cmd.CombinedOutput()
+		warned := strings.Contains(string(out), "  warning  certificate ") && strings.Contains(string(out), "ends in 13.0 days")
+		if cmd.ProcessState.ExitCode() != want || warned != (want == exitFailed) {
+			t.Errorf("a life of %v: got %v, %s; want code %d", life, err, out, want)
 		}
 	}
 }

@@ -13,12 +13,13 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // newLog returns the log of -v; without -v it discards everything. flush writes all lines
 // logged before.
-func newLog(out io.Writer, verbose bool) (log *slog.Logger, flush func()) {
-	if !verbose {
+func (t *taking) newLog(out io.Writer) (log *slog.Logger, flush func()) {
+	if !t.verbose {
 		return slog.New(slog.DiscardHandler), func() {}
 	}
 	lines, done := make(lineWriter, maxLines), make(chan struct{})
@@ -28,8 +29,28 @@ func newLog(out io.Writer, verbose bool) (log *slog.Logger, flush func()) {
 			_, _ = out.Write(line) // there is no other place to report an error
 		}
 	}()
-	return slog.New(slog.NewTextHandler(lines, nil)), func() { close(lines); <-done }
+	return slog.New(namingHandler{slog.NewTextHandler(lines, nil), t}), func() { close(lines); <-done }
 }
+
+// namingHandler adds the KEYs to each line that names none, as the lines of several commands may be in
+// one log.
+type namingHandler struct {
+	slog.Handler
+	of *taking
+}
+
+func (h namingHandler) Handle(ctx context.Context, r slog.Record) error {
+	named := false
+	r.Attrs(func(a slog.Attr) bool { named = a.Key == "key" || a.Key == "keys"; return !named })
+	if !named {
+		r = r.Clone()
+		r.AddAttrs(slog.String("key", h.of.names()))
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// names returns the KEYs, for a line about them.
+func (t *taking) names() string { return wire.Printable(strings.Join(t.keys, ", ")) }
 
 // maxLines is how many lines wait for a reader of the log.
 const maxLines = 1024
@@ -54,10 +75,13 @@ func (t *taking) logger(stderr io.Writer) *slog.Logger {
 	if t.quiet {
 		return nil
 	}
-	return slog.New(waitingHandler{stderr})
+	return slog.New(waitingHandler{stderr, t})
 }
 
-type waitingHandler struct{ out io.Writer }
+type waitingHandler struct {
+	out io.Writer
+	of  *taking
+}
 
 func (waitingHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
 
@@ -70,7 +94,7 @@ func (h waitingHandler) Handle(_ context.Context, r slog.Record) error {
 	}
 	text, _, _ := strings.Cut(strings.TrimPrefix(r.Message, "redlock: "), "; ")
 	masters, _ := fields["masters"].Any().([]string)
-	_, err := fmt.Fprintf(h.out, "redlock: still waiting: %s: %s\n", text, strings.Join(masters, "; "))
+	_, err := fmt.Fprintln(h.out, onTerminal(h.out, "", wire.Printable(fmt.Sprintf("redlock: %s: still waiting: %s: %s", h.of.names(), text, strings.Join(masters, "; ")))))
 	return err
 }
 
@@ -99,20 +123,13 @@ func (t *taking) nameHolder(out io.Writer, why func(resource string) error) (sto
 	return func() { cancel(); naming.Wait() }
 }
 
-// holderNow returns the line about a holder that is in the way, "" if none is known. A semaphore
-// has a resource for each permit.
+// holderNow returns the line about a holder that is in the way, "" if none is known.
 func (t *taking) holderNow(why func(resource string) error) string {
 	for _, key := range t.keys {
-		for i := range max(t.permits, 1) {
-			resource := key
-			if t.permits > 0 {
-				resource = fmt.Sprint(key, "/", i+1)
-			}
-			var refused *redlock.QuorumError
-			if err := why(resource); errors.Is(err, redlock.ErrTaken) && errors.As(err, &refused) {
-				owner, _ := refused.Holder()
-				return fmt.Sprintf("redlock: waiting for %s, held by %s", printable(key), cmp.Or(printable(owner), "another process"))
-			}
+		var refused *redlock.QuorumError
+		if err := why(key); errors.Is(err, redlock.ErrTaken) && errors.As(err, &refused) {
+			owner, _ := refused.Holder()
+			return fmt.Sprintf("redlock: waiting for %s, held by %s", wire.Printable(key), cmp.Or(wire.Printable(owner), "another process"))
 		}
 	}
 	return ""

@@ -36,7 +36,6 @@ func TestNameHolder(t *testing.T) {
 		{"a holder that is known late", taking{keys: []string{"deploy"}}, "deploy", "x", 5 * time.Second, others, "redlock: waiting for deploy, held by x\n"},
 		{"no holder", taking{keys: []string{"deploy"}}, "another", "x", 0, others, ""},
 		{"the second of two keys", taking{keys: []string{"a", "b"}}, "b", "x", 0, others, "redlock: waiting for b, held by x\n"},
-		{"a semaphore", taking{keys: []string{"uploads"}, permits: 3}, "uploads/2", "x", 0, others, "redlock: waiting for uploads, held by x\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -132,10 +133,10 @@ func (w *watchdog) kill() {
 	}
 }
 
-// bury reaps the command. If redlock ended the command, bury also kills the rest of its process
-// group. If the command ended by itself, its background processes go on.
+// bury reaps the command. If redlock ended the command, or the end of its output did, bury also kills
+// the rest of its process group. If the command ended by itself, its background processes go on.
 func (w *watchdog) bury() {
-	if w.why != notEnding {
+	if w.why != notEnding || slices.Contains(brokenOutput, w.child.status.signal) {
 		w.child.kill()
 	}
 	w.child.reap()

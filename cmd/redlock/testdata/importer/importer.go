@@ -43,12 +43,12 @@ func New(masters []*redis.Options, opts ...redlock.Option) (*Service, error) {
 	}
 	var wrong [2]error
 	s.Elector, wrong[0] = election.New(s.Locker, "leader")
-	s.Jobs, wrong[1] = jobs.New(s.Locker, time.Second)
+	s.Jobs, wrong[1] = jobs.New(s.Locker)
 	_ = redlockdebug.Handler(s.Locker)
 	return s, errors.Join(wrong[:]...)
 }
 
-// Report runs the job that all machines have.
-func (s *Service) Report(ctx context.Context, write func(context.Context) error) error {
-	return s.Jobs.Run(ctx, "report", func(ctx context.Context, _ *redlock.Lease) error { return write(ctx) })
+// Report makes the run of the job that all machines have.
+func (s *Service) Report(ctx context.Context, due time.Time, write func(context.Context) error) error {
+	return s.Jobs.RunAt(ctx, "report", due, func(ctx context.Context, _ *redlock.Lease) error { return write(ctx) })
 }

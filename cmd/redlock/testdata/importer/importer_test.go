@@ -3,6 +3,7 @@ package importer
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/d0720281/redlock/redlocktest"
 )
@@ -15,7 +16,7 @@ func TestService(t *testing.T) {
 	}
 	defer s.Locker.Close()
 	ran := false
-	if err := s.Report(t.Context(), func(context.Context) error { ran = true; return nil }); err != nil || !ran {
+	if err := s.Report(t.Context(), time.Now(), func(context.Context) error { ran = true; return nil }); err != nil || !ran {
 		t.Errorf("got %v, run %v; want the job run", err, ran)
 	}
 	if all, err := s.Metrics.Gather(); err != nil || len(all) == 0 {

@@ -1,0 +1,83 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/d0720281/redlock/internal/locktest"
+)
+
+// No command prints control characters that a client or a master has written, nor the password, nor
+// does a result file have them. Its own line feeds are the only ones.
+func TestPrinted(t *testing.T) {
+	t.Parallel()
+	lies := locktest.Lies()
+	for _, name := range []string{
+		"no lie", "a role", "a conflicting list", "the label of a holder", "the labels of readers", "no protocol",
+		"an error to auth", "arguments to auth", "no permission to time", "no permission to info", "an error to marker", "an error to requests", "an error to inspect", "an error to scan", "an error to break",
+	} {
+		lie, known := lies[name]
+		if !known {
+			t.Errorf("there is no lie %q", name)
+		}
+		masters, addrs := locktest.Hostile(t, 3)
+		for _, m := range masters {
+			m.Tell(lie)
+		}
+		urls := make([]string, len(addrs))
+		for i, addr := range addrs {
+			urls[i] = "redis://default:" + locktest.Secret + "@" + addr
+		}
+		for way, c := range map[string]*cluster{
+			"in URLs":         {env: []string{mastersEnv + "=" + strings.Join(urls, ",")}},
+			"in the variable": {env: []string{mastersEnv + "=" + strings.Join(addrs, ","), passwordEnv + "=" + locktest.Secret}},
+			"of redis-cli":    {env: []string{mastersEnv + "=" + strings.Join(addrs, ","), cliPasswordEv + "=" + locktest.Secret}},
+			"of two groups":   {env: []string{mastersEnv + "=" + strings.Join(urls, "/")}},
+		} {
+			if way != "in URLs" && !strings.HasSuffix(name, "auth") {
+				continue
+			}
+			t.Run(name+", password "+way, func(t *testing.T) {
+				t.Parallel()
+				result := filepath.Join(t.TempDir(), "result")
+				for _, args := range [][]string{
+					{"run", "r", "-w", "200ms", "--result-file", result, "--", "env"},
+					{"run", "-v", "r", "-w", "1500ms", "--", "env"}, // by then it names the holder
+					{"acquire", "r", "-n"}, {"extend", "r", "AAAAAAAAAAAAAAAAAAAAAA"}, {"release", "r", "AAAAAAAAAAAAAAAAAAAAAA"},
+					{"status", "r"}, {"status", "r", "-o", "json"}, {"status", "r", "--permits", "2"}, {"list"}, {"list", "-o", "json"}, {"top"},
+					{"watch", "r", "--interval", "100ms"}, {"watch", "r", "-o", "json", "--interval", "100ms"},
+					{"doctor", "-v", "--locks", "--trusted-disk"}, {"doctor", "-o", "json"}, {"break", "r", "--yes"}, {"init", "--yes"},
+				} {
+					ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+					if args[0] == "watch" {
+						ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond) // which ends it by a signal
+					}
+					named := c.command("redlock", args...)
+					cmd := exec.CommandContext(ctx, named.Path, args...)
+					cmd.Env, cmd.Cancel, cmd.WaitDelay = named.Env, func() error { return cmd.Process.Signal(syscall.SIGTERM) }, 30*time.Second
+					out, err := cmd.CombinedOutput()
+					cancel()
+					if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) && ctx.Err() == nil {
+						t.Errorf("%q: %v", args, err)
+					}
+					if leak := locktest.Leaks(string(out)); leak != "" {
+						t.Errorf("%q prints %s", args, leak)
+					}
+				}
+				text, err := os.ReadFile(result)
+				if leak := locktest.Leaks(string(text)); err != nil || leak != "" {
+					t.Errorf("the result file: %v, has %s", err, leak)
+				}
+			})
+		}
+	}
+}
