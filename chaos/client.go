@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/chaos/history"
+	"github.com/d0720281/redlock/election"
+	"github.com/d0720281/redlock/jobs"
 	"github.com/d0720281/redlock/semaphore"
 	"github.com/d0720281/redlock/several"
 )
@@ -31,6 +34,8 @@ type ClientConfig struct {
 	Work    map[string]int // number of goroutines by kind of work
 	Pause   time.Duration  // mean pause after each piece of work. In virtual time a loop without pauses could run for ever at one instant
 	Store   string         // address of the store of the stock workload
+
+	wrong map[string]func(*worker, context.Context) // in place of those of works
 }
 
 func (c ClientConfig) options() []redlock.Option {
@@ -54,7 +59,9 @@ func (c ClientConfig) options() []redlock.Option {
 type Client struct {
 	conf    ClientConfig
 	locker  *redlock.Locker
-	permits *semaphore.Semaphore
+	permits map[int]*semaphore.Semaphore // by the number of their permits
+	elector *election.Elector
+	jobs    *jobs.Locker
 	book    *history.Client
 	store   *store
 }
@@ -72,11 +79,19 @@ func NewClient(conf ClientConfig, list []*redis.Options, now func() time.Duratio
 	if err != nil {
 		return nil, err
 	}
-	permits, err := semaphore.New(l, "pool", poolPermits)
-	if err != nil {
+	c := &Client{conf: conf, locker: l, permits: make(map[int]*semaphore.Semaphore),
+		book: &history.Client{Name: conf.Name, Sink: sink, Now: now, Why: redlock.Reason}}
+	for _, all := range pools {
+		if c.permits[all], err = semaphore.New(l, poolOf(all), all); err != nil {
+			return nil, err
+		}
+	}
+	if c.elector, err = election.New(l, "election"); err != nil {
 		return nil, err
 	}
-	c := &Client{conf: conf, locker: l, permits: permits, book: &history.Client{Name: conf.Name, Sink: sink, Now: now, Why: redlock.Reason}}
+	if c.jobs, err = jobs.New(l, redlock.WithMinHold(c.keep())); err != nil {
+		return nil, err
+	}
 	if conf.Store != "" {
 		c.store = newStore(conf.Store, conf.Name, now, accesses)
 	}
@@ -96,12 +111,16 @@ func (c *Client) Run(ctx context.Context) {
 	var g sync.WaitGroup
 	i := uint64(0)
 	for _, name := range Workloads() {
+		round := works[name]
+		if wrong := c.conf.wrong[name]; wrong != nil {
+			round = wrong
+		}
 		for range c.conf.Work[name] {
 			i++
 			w := &worker{c, rand.New(rand.NewPCG(c.conf.Seed, i)), int(i)}
 			g.Go(func() {
 				for ctx.Err() == nil {
-					works[name](w, ctx)
+					round(w, ctx)
 					if c.conf.Pause > 0 {
 						sleep(ctx, time.Duration(w.rng.Int64N(int64(2*c.conf.Pause))))
 					}
@@ -121,7 +140,7 @@ type worker struct {
 
 // Workloads returns the names of all workloads, in a fixed order.
 func Workloads() []string {
-	return []string{"hot", "many", "long", "rival", "line", "stock", "free", "hasty", "several", "book", "pool"}
+	return []string{"hot", "many", "long", "rival", "line", "stock", "free", "hasty", "several", "book", "election", "job", "pool2", "pool9", "pool100"}
 }
 
 // works has one round of each workload, by name.
@@ -177,7 +196,7 @@ var works = map[string]func(*worker, context.Context){
 		sleep(ctx, time.Duration(w.rng.IntN(int(20*time.Millisecond))))
 	},
 	// Two or three of five resources at once, named in any order, some of them as a reader; or one
-	// of them alone.
+	// of them alone. Some holders give one of them back before the others.
 	"several": func(w *worker, ctx context.Context) {
 		var names several.Names
 		for _, i := range w.rng.Perm(5)[:1+w.rng.IntN(3)] {
@@ -216,14 +235,57 @@ var works = map[string]func(*worker, context.Context){
 			}
 		})
 	},
-	// One, two or all permits of a semaphore.
-	"pool": func(w *worker, ctx context.Context) {
-		w.withPermits(ctx, 1+w.rng.IntN(w.rng.IntN(poolPermits)+1), w.rng.IntN(3) > 0)
+	// One process leads for a while. Some leaders resign before they return.
+	"election": func(w *worker, ctx context.Context) {
+		w.lead(ctx, w.elector.Leading)
 	},
+	// A job is due at the same time on all machines, whose clocks differ. It runs for less or for more
+	// than the minimum hold.
+	"job": func(w *worker, ctx context.Context) {
+		w.runJob(ctx, w.jobs)
+	},
+	// One to three permits of a semaphore, or nearly all. Some holders keep them for long, and some give
+	// one of them back before the others.
+	"pool2":   func(w *worker, ctx context.Context) { w.withPermits(ctx, 2) },
+	"pool9":   func(w *worker, ctx context.Context) { w.withPermits(ctx, 9) },
+	"pool100": func(w *worker, ctx context.Context) { w.withPermits(ctx, 100) },
 }
 
-// poolPermits is the number of permits of the workload "pool".
-const poolPermits = 3
+// pools are the numbers of permits of the semaphores.
+var pools = []int{2, 9, 100}
+
+func poolOf(permits int) string { return fmt.Sprint("pool", permits) }
+
+// called is the time after which a caller has what is free, without faults and in virtual time: it is
+// handed that, or a master calls it. A process that no master can call asks again after up to 200 ms. A
+// trip to a master and back takes up to 12 ms. The turn of a process that does not come lasts 250 ms. A
+// caller may get its permits one after the other. While a process that no master can call has the turn for a
+// permit, the next process asks after up to 1.2 s (ALGORITHM section 10): without such a process 135 ms were
+// seen, and with it 904 ms.
+const (
+	called = 240 * time.Millisecond
+	vain   = 1200 * time.Millisecond
+	trip   = 12 * time.Millisecond
+)
+
+// woken has the time for each family of resources, see [history.Rules].
+var woken = map[string]time.Duration{
+	"hot": called, "line": called, "long0": called, "long1": called, "long2": called, "stock": called, "book": called,
+	"part0": called, "part1": called, "part2": called, "part3": called, "part4": called, "election": called,
+	"pool2": called + vain + 2*trip, "pool9": called + vain + 9*trip, "pool100": called + vain + 100*trip,
+}
+
+// latest returns the longest of these times for some workloads.
+func latest(work map[string]int) time.Duration {
+	long := called
+	for name := range work {
+		long = max(long, woken[name])
+	}
+	return long
+}
+
+// keep is the minimum hold of the job. Nothing is renewed before that is over.
+func (c *Client) keep() time.Duration { return c.conf.TTL / 4 }
 
 type held = history.Held[*redlock.Lease]
 
@@ -282,37 +344,145 @@ func (w *worker) withAll(ctx context.Context, names several.Names, waits bool) {
 		}
 		return several.TryLock(ctx, w.locker, names)
 	}, parts)
-	holdBriefly(w, ctx, h, err)
+	hold(w, ctx, h, err, 2*time.Millisecond)
 }
 
-// withPermits holds permits for a moment.
-func (w *worker) withPermits(ctx context.Context, n int, waits bool) {
-	h, err := history.TakePermits(w.book, "pool", n, poolPermits, waits, func() (*semaphore.Lease, error) {
+// withPermits holds permits.
+func (w *worker) withPermits(ctx context.Context, all int) {
+	n, long, waits := min(1+w.rng.IntN(3), all), 2*time.Millisecond, w.rng.IntN(3) > 0
+	nearlyAll := w.rng.IntN(3+all/5) == 0 // the more, the longer it takes
+	if nearlyAll {
+		n = max(1, all-w.rng.IntN(3))
+	}
+	if nearlyAll || w.rng.IntN(4) == 0 {
+		long = w.conf.TTL / 2
+	}
+	h, err := history.TakePermits(w.book, poolOf(all), n, all, waits, func() (*semaphore.Lease, error) {
 		if waits {
-			return w.permits.Acquire(ctx, n)
+			return w.permits[all].Acquire(ctx, n)
 		}
-		return w.permits.TryAcquire(ctx, n)
-	}, func(l *semaphore.Lease) []history.Part { return parts(l.Lease) })
-	holdBriefly(w, ctx, h, err)
+		return w.permits[all].TryAcquire(ctx, n)
+	}, parts)
+	hold(w, ctx, h, err, long)
+}
+
+// wide is a lease on several resources.
+type wide interface {
+	history.Ender
+	Parts() []*redlock.Lease
 }
 
 // parts returns the parts of a lease for the history.
-func parts(l *several.Lease) (list []history.Part) {
+func parts[L wide](l L) (list []history.Part) {
 	for _, p := range l.Parts() {
 		list = append(list, history.Part{Resource: p.Resource(), Token: p.Token(), Fence: p.Fence()})
 	}
 	return list
 }
 
-func holdBriefly[L history.Ender](w *worker, ctx context.Context, h *history.Held[L], err error) {
+// hold holds resources for less than a time, and may give one of them back before the others.
+func hold[L wide](w *worker, ctx context.Context, h *history.Held[L], err error, long time.Duration) {
 	if err != nil {
 		sleep(ctx, time.Millisecond)
 		return
 	}
 	under(ctx, h, func(ctx context.Context) {
-		sleep(ctx, time.Duration(w.rng.IntN(int(2*time.Millisecond))))
+		sleep(ctx, time.Duration(w.rng.Int64N(int64(long))))
+		h.Look()
+		if parts := h.Lease.Parts(); len(parts) > 1 && w.rng.IntN(2) == 0 {
+			part := parts[w.rng.IntN(len(parts))]
+			_ = h.FreePart(part.Resource(), func() error { return part.Unlock(context.Background()) })
+			sleep(ctx, time.Duration(w.rng.Int64N(int64(long))))
+			h.Look()
+		}
+	})
+}
+
+// visit is the lease that a package lends to a function. The function returns when the visit ends.
+type visit struct {
+	*redlock.Lease
+	leads func() bool // reports whether the process may take itself for the leader
+	leave func()
+	over  chan error // the result of the package
+}
+
+// visits calls run, and returns the lease that run calls its argument with.
+func visits(ctx context.Context, leads func() bool, run func(ctx context.Context, use func(context.Context, *redlock.Lease) error) error) (*visit, error) {
+	ctx, leave := context.WithCancel(ctx)
+	left, got, over := make(chan struct{}), make(chan *redlock.Lease), make(chan error, 1)
+	go func() {
+		over <- run(ctx, func(_ context.Context, l *redlock.Lease) error {
+			select {
+			case got <- l:
+				<-left
+			case <-left: // a second term
+			}
+			return nil
+		})
+	}()
+	select {
+	case l := <-got:
+		return &visit{l, leads, func() { close(left); leave() }, over}, nil
+	case err := <-over:
+		leave()
+		return nil, cmp.Or(err, redlock.ErrTaken) // a job that runs elsewhere is no error
+	}
+}
+
+// Validity returns the validity of the lease, or more while the process may take itself for the leader.
+func (v *visit) Validity() time.Duration {
+	if v.leads() {
+		return max(1, v.Lease.Validity())
+	}
+	return v.Lease.Validity()
+}
+
+// Unlock ends the visit.
+func (v *visit) Unlock(context.Context) error {
+	v.leave()
+	return <-v.over
+}
+
+// lead campaigns, and leads for a while.
+func (w *worker) lead(ctx context.Context, leads func() bool) {
+	h, err := history.Take(w.book, "election", true, func() (*visit, error) { return visits(ctx, leads, w.elector.Run) })
+	if err != nil {
+		return
+	}
+	under(ctx, h, func(ctx context.Context) {
+		long := 10 * time.Millisecond
+		if w.rng.IntN(4) == 0 {
+			long = w.conf.TTL * 3 / 2
+		}
+		sleep(ctx, time.Duration(w.rng.Int64N(int64(long))))
+		if w.rng.IntN(3) == 0 {
+			w.elector.Resign()
+			sleep(ctx, time.Duration(w.rng.IntN(int(10*time.Millisecond))))
+		}
 		h.Look()
 	})
+}
+
+// runJob waits until the job is due, and runs it unless another machine does.
+func (w *worker) runJob(ctx context.Context, locker *jobs.Locker) {
+	keep := w.keep()
+	due := 2*keep - w.book.Now()%(2*keep)
+	sleep(ctx, due+time.Duration(w.rng.Int64N(int64(keep/2))))
+	h, err := history.TakeKept(w.book, "job", keep, func() (*visit, error) {
+		return visits(ctx, func() bool { return false }, func(ctx context.Context, run func(context.Context, *redlock.Lease) error) error {
+			return locker.Run(ctx, "job", run)
+		})
+	})
+	if err != nil {
+		return
+	}
+	under(ctx, h, func(ctx context.Context) {
+		if w.rng.IntN(2) == 0 {
+			sleep(ctx, time.Duration(w.rng.Int64N(int64(2*keep))))
+		}
+		h.Look()
+	})
+	sleep(context.Background(), keep) // Close would end the minimum hold
 }
 
 // briefly is a critical section of at most 2 ms.

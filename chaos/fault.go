@@ -337,26 +337,21 @@ func clientPause(n Node) (func() error, error) {
 		does("client", "pause", long.Milliseconds())(n)
 }
 
-// maxClients leaves room for one connection: that of the commands here.
+// maxClients leaves room for one connection: a connection of its own, which nothing else uses and
+// which therefore is never in the pool of a client that gives it up.
 func maxClients(n Node) (func() error, error) {
-	return func() error { return insist(n, "config", "set", "maxclients", "1000") },
-		all(does("config", "set", "maxclients", "1"),
-			func(n Node) error { return insist(n, "client", "kill", "type", "normal", "skipme", "yes") })(n)
-}
-
-// insist sends a command to a server that has room for one connection. If clients have the room, as the
-// connection of the commands was lost, the network keeps them out until the command has succeeded.
-func insist(n Node, args ...any) error {
-	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-		err := does(args...)(n)
-		if err == nil || time.Since(began) > adminPatience {
-			return errors.Join(err, n.Net(masters.Pass))
-		}
-		if err := n.Net(masters.Refuse); err != nil {
-			return err
-		}
-		n.Reset()
+	b, _ := n.(*realNode).server()
+	c := redis.NewClient(&redis.Options{Addr: b.Addr(), MaxRetries: -1, ReadTimeout: adminPatience, DisableIdentity: true})
+	conn := c.Conn()
+	say := func(args ...any) error { return conn.Do(context.Background(), args...).Err() }
+	end := func() error { return errors.Join(say("config", "set", "maxclients", "1000"), conn.Close(), c.Close()) }
+	if err := say("config", "set", "maxclients", "1"); err != nil {
+		return nil, errors.Join(err, conn.Close(), c.Close())
 	}
+	if err := say("client", "kill", "type", "normal", "skipme", "yes"); err != nil {
+		return nil, errors.Join(err, end())
+	}
+	return end, nil
 }
 
 // plug is a node whose network can be disconnected.

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/chaos/history"
@@ -49,8 +48,8 @@ func (r *Run) unequal(seed uint64) {
 	}
 }
 
-// isMute reports whether no master can call a client: one of three, for two of three seeds.
-func isMute(seed uint64, client int) bool { return seed%3 == uint64(client) }
+// isMute reports whether no master can call a client: one of three, for six of eight seeds.
+func isMute(seed uint64, client int) bool { return seed/2%4 == uint64(client) }
 
 func begin(t *testing.T, c Cluster, err error, ttl time.Duration) *Run {
 	t.Helper()
@@ -159,7 +158,7 @@ func inflict(t *testing.T, r *Run, f Fault) (slowest time.Duration, unable, lost
 	defer stopWatching()
 	var g, watch sync.WaitGroup
 	for i := range 2 {
-		conf := r.config(fmt.Sprint("rival ", i), map[string]int{"hot": 2, "free": 1, "line": 2, "hasty": 1, "several": 1, "book": 1, "pool": 1})
+		conf := r.config(fmt.Sprint("rival ", i), map[string]int{"hot": 2, "free": 1, "line": 2, "hasty": 1, "several": 1, "book": 1, "election": 1, "job": 1, "pool2": 1})
 		conf.Pause = pause
 		c, err := r.Client(conf, opts...)
 		if err != nil {
@@ -180,7 +179,7 @@ func inflict(t *testing.T, r *Run, f Fault) (slowest time.Duration, unable, lost
 	// A lease that a bare majority granted, as two clients asked at once, does not survive the
 	// loss of another node.
 	nodes := r.Cluster.Nodes()
-	redistest.Eventually(t, 10*time.Second, func() bool {
+	redistest.Eventually(t, time.Minute, func() bool {
 		if err := h.Lease.Extend(ctx); errors.Is(err, redlock.ErrNotHeld) { // the machine was too slow
 			_ = h.Free(ctx)
 			if h, err = w.wait(ctx)("hot"); err != nil {
@@ -274,26 +273,5 @@ func TestProcessFaults(t *testing.T) {
 			r := processes(t, 5, ProcessOptions{Clock: strings.Contains(f.Name, "clock"), RDB: f.Name == oldRDB.Name})
 			withstands(t, r, f)
 		})
-	}
-}
-
-// The fault of maxclients ends even if a client has taken the only connection.
-func TestMaxClientsEnds(t *testing.T) {
-	t.Parallel()
-	redistest.Server(t)
-	r := processes(t, 1, ProcessOptions{})
-	n := r.Cluster.Nodes()[0].(*realNode)
-	heal, err := maxClients(n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = does("client", "kill", "type", "normal", "skipme", "no")(n) // also the connection that says this
-	options := *r.Cluster.Masters()[0]
-	options.Protocol, options.DisableIdentity, options.PoolSize = 2, true, 1
-	client := redis.NewClient(&options)
-	t.Cleanup(func() { _ = client.Close() })
-	redistest.Eventually(t, 10*time.Second, func() bool { return client.Ping(t.Context()).Err() == nil }, "a client has the connection")
-	if err := heal(); err != nil {
-		t.Error(err)
 	}
 }

@@ -1,7 +1,9 @@
 package chaos
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -115,4 +117,27 @@ func (f Figures) String() string {
 		"%d faults of %d kinds, %d looks at nodes\nfree keys while all is well: %v\nfree keys under faults:      %v",
 		f.Operations, f.Took.Round(time.Second/10), f.Granted, f.Refused, f.Unknown, f.Lost, f.Margins.Smallest, f.Margins.Late,
 		faults, len(f.Faults), f.Looks, f.Healthy, f.Hurt)
+}
+
+// ungranted returns those of some workloads that were granted nothing.
+func ungranted(h *history.History, work map[string]int) (list []string) {
+	prefixes := map[string]string{"several": "part", "rival": "long", "hasty": "hot"} // of resources that are not named after the workload
+	for name := range work {
+		if !slices.ContainsFunc(h.Done, func(a *history.Acquisition) bool {
+			return a.Held && strings.HasPrefix(a.Resource, cmp.Or(prefixes[name], name))
+		}) {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// waitsOf says for how long callers waited for what was free.
+func waitsOf(waits map[string][2]history.Wait) string {
+	text := "the longest wait for what was free, without faults and under faults:"
+	for _, name := range slices.Sorted(maps.Keys(waits)) {
+		w := waits[name]
+		text += fmt.Sprintf(" %s %v, %v;", name, w[0].Long.Round(time.Millisecond), w[1].Long.Round(time.Millisecond))
+	}
+	return strings.TrimSuffix(text, ";")
 }

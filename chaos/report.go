@@ -206,7 +206,7 @@ func clientFaults(h *history.History, at func(time.Duration) float64) func(func(
 // drawnResources returns the resources that have a lane: those that are not one of many.
 func drawnResources(h *history.History) (list []string) {
 	for _, a := range h.Done {
-		if a.Held && !strings.HasPrefix(a.Resource, "many") && !strings.HasPrefix(a.Resource, "free") && !slices.Contains(list, a.Resource) {
+		if a.Held && !strings.HasPrefix(a.Resource, "many") && !strings.HasPrefix(a.Resource, "free") && a.Permits < 10 && !slices.Contains(list, a.Resource) {
 			list = append(list, a.Resource)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -132,4 +133,14 @@ func coloursOf(t *testing.T, file string) map[[3]uint32]int {
 		}
 	}
 	return seen
+}
+
+// A workload whose calls all fail is found, also one whose resources have another name.
+func TestUngranted(t *testing.T) {
+	h := &history.History{Done: []*history.Acquisition{{Resource: "hot", Held: true}, {Resource: "pool2~1", Held: true},
+		{Resource: "long0", Held: true}, {Resource: "part1"}, {Resource: "book"}}}
+	got := ungranted(h, map[string]int{"hot": 1, "rival": 1, "pool2": 1, "book": 1, "several": 1})
+	if slices.Sort(got); !slices.Equal(got, []string{"book", "several"}) {
+		t.Errorf("got %v, want book and several", got)
+	}
 }

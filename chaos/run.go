@@ -81,18 +81,21 @@ func (r *Run) written() (n int) {
 	return n
 }
 
-// resources returns the resources to look at: some of those that the workloads lock.
-func resources(rng *rand.Rand) []string {
-	list := []string{"hot", "line", "stock", "long0", "long1", "long2", "part0", "part1", "book", "pool/1", "pool/3"}
+// resources returns the resources to look at: some of those that the workloads lock, and a permit.
+func resources(rng *rand.Rand, permits []string) []string {
+	list := []string{"hot", "line", "stock", "long0", "long1", "long2", "part0", "part1", "book", "election", "job"}
 	rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-	return list[:3]
+	if list = list[:3]; len(permits) > 0 {
+		list = append(list, permits[rng.IntN(len(permits))])
+	}
+	return list
 }
 
 // Watch looks at all nodes again and again until ctx ends.
 func (r *Run) Watch(ctx context.Context, every time.Duration, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 77))
 	for sleep(ctx, every) {
-		round := r.Look(ctx, resources(rng), false)
+		round := r.Look(ctx, resources(rng, r.History.Permits()), false)
 		if ctx.Err() == nil {
 			r.mu.Lock()
 			r.History.Rounds = append(r.History.Rounds, round)
@@ -140,10 +143,10 @@ func (r *Run) Rules() history.Rules {
 		Nodes: len(r.Cluster.Nodes()), TTL: r.TTL, Drift: time.Duration(float64(r.TTL)*redlock.DefaultDrift) + 2*time.Millisecond,
 		// The key of a holder that died ends, and a waiter that no master has called asks again.
 		Served: r.TTL + 1500*time.Millisecond, Settled: r.TTL + 500*time.Millisecond,
+		Woken: woken,
 	}
 	if r.Cluster.Tier() != Virtual { // a busy machine may keep a process waiting; the figures tell for how long
-		rules.Late = 2 * time.Second
-		rules.Served += rules.Late
+		rules.Late, rules.Slow = 2*time.Second, 10*time.Second
 	}
 	return rules
 }

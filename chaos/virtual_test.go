@@ -5,6 +5,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -56,18 +57,31 @@ func TestVirtualFaults(t *testing.T) {
 	}
 }
 
+// workOf returns what clients do in one schedule: some locks, and some of the rest.
+func workOf(seed uint64) map[string]int {
+	rest := [...]map[string]int{{"several": 1, "book": 1}, {"election": 1, "job": 1}, {poolOf(2): 2}, {poolOf(9): 2}, {poolOf(100): 1}}
+	work := map[string]int{"hot": 1, "long": 1, "line": 1, "rival": 1}
+	maps.Copy(work, rest[seed%uint64(len(rest))])
+	return work
+}
+
 // play lets three clients work while a schedule is executed, in virtual time, and returns the
-// violations in their history. Unguarded clients run without the restart guard.
-func play(t *testing.T, p Plan, s Schedule, seed uint64, unguarded bool) (*Run, []history.Violation) {
+// violations in their history. change may make clients wrong, by number.
+func play(t *testing.T, p Plan, s Schedule, seed uint64, change func(client int, conf *ClientConfig)) (*Run, []history.Violation) {
 	r := inBubble(t, func(t *testing.T, r *Run) {
 		r.unequal(seed)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		var g sync.WaitGroup
 		var clients []*Client
+		long := called
 		for i := range 3 {
-			conf := r.config(fmt.Sprint("client ", i), map[string]int{"hot": 1, "long": 1, "line": 1, "rival": 1, "several": 1, "book": 1, "pool": 1})
-			conf.Seed, conf.Unsafe, conf.Mute, conf.Pause = seed+uint64(i), unguarded, isMute(seed, i), 250*time.Millisecond
+			conf := r.config(fmt.Sprint("client ", i), workOf(seed))
+			conf.Seed, conf.Mute, conf.Pause = seed+uint64(i), isMute(seed, i), 250*time.Millisecond
+			if change != nil {
+				change(i, &conf)
+			}
+			long = latest(conf.Work)
 			c, err := r.Client(conf, virtualClock)
 			if err != nil {
 				t.Fatal(err)
@@ -76,13 +90,14 @@ func play(t *testing.T, p Plan, s Schedule, seed uint64, unguarded bool) (*Run, 
 			g.Go(func() { c.Run(ctx) })
 		}
 		g.Go(func() { r.Watch(ctx, 50*time.Millisecond, seed) })
+		time.Sleep(time.Second) // no faults yet
 		n := &Nemesis{Plan: p, Nodes: r.Cluster.Nodes(), Now: r.Now}
 		faults, err := n.Run(ctx, s)
 		if err != nil {
 			t.Error(err)
 		}
 		r.History.Faults, r.History.Healed = faults, r.Now()
-		time.Sleep(r.Rules().Served + 500*time.Millisecond) // the waiters are served
+		time.Sleep(r.Rules().Served + long + 500*time.Millisecond) // the waiters are served
 		stop()
 		g.Wait()
 		for _, c := range clients {
@@ -103,6 +118,8 @@ func TestVirtualSchedules(t *testing.T) {
 	n := cmp.Or(*schedules, redistest.Rounds(6, 40))
 	first := anySeed()
 	var next, operations, faults, failed atomic.Int64
+	var mu sync.Mutex
+	longest := make(map[string][2]history.Wait) // guarded by mu
 	began := time.Now()
 	t.Run("at a time", func(t *testing.T) {
 		for range runtime.GOMAXPROCS(0) {
@@ -112,20 +129,31 @@ func TestVirtualSchedules(t *testing.T) {
 					seed := first + uint64(i)
 					p := Plan{Tier: Virtual, Nodes: 5, TTL: virtualTTL, During: 5 * time.Second}
 					s := p.Make(seed)
-					r, found := play(t, p, s, seed, false)
+					r, found := play(t, p, s, seed, nil)
 					figures := Measure(r.History)
 					operations.Add(int64(figures.Operations))
-					if figures.Granted < 100 {
-						t.Errorf("seed %d: got %d grants, want many", seed, figures.Granted)
+					if list := ungranted(r.History, workOf(seed)); len(list) > 0 || figures.Granted < 100 {
+						t.Errorf("seed %d: got %d grants, none of %v, want many", seed, figures.Granted, list)
 					}
 					faults.Add(int64(len(r.History.Faults)))
+					mu.Lock()
+					for name, waits := range r.History.Waits(r.Rules()) {
+						both := longest[name]
+						for i, w := range waits {
+							if w.Long > both[i].Long {
+								both[i] = w
+							}
+						}
+						longest[name] = both
+					}
+					mu.Unlock()
 					repeat := fmt.Sprintf("go test ./chaos -run TestVirtualSchedules -schedules 1 -seed %d", seed)
 					if len(found) > 0 {
 						first := failed.Add(1) == 1
 						t.Errorf("%v\nrepeat with: %s\nschedule %v", found, repeat, s)
 						keep(t, r, found)
 						if first {
-							t.Logf("the first one, made smaller: %v", smaller(s, func(less Schedule) bool { return breaks(t, p, less, seed, false, found[0].Rule) }))
+							t.Logf("the first one, made smaller: %v", smaller(s, func(less Schedule) bool { return breaks(t, p, less, seed, nil, found[0].Rule) }))
 						}
 					}
 				}
@@ -134,12 +162,13 @@ func TestVirtualSchedules(t *testing.T) {
 	})
 	t.Logf("%d schedules from seed %d, %d operations, %d faults in %v, %d with violations",
 		min(next.Load(), int64(n)), first, operations.Load(), faults.Load(), time.Since(began).Round(time.Second), failed.Load())
+	t.Log(waitsOf(longest))
 }
 
 // breaks plays a schedule with ten seeds, and reports whether one run breaks a rule.
-func breaks(t *testing.T, p Plan, s Schedule, seed uint64, unguarded bool, rule string) bool {
+func breaks(t *testing.T, p Plan, s Schedule, seed uint64, change func(int, *ClientConfig), rule string) bool {
 	for i := range uint64(10) {
-		_, found := play(t, p, s, seed+i, unguarded)
+		_, found := play(t, p, s, seed+i, change)
 		if slices.ContainsFunc(found, func(v history.Violation) bool { return v.Rule == rule }) {
 			return true
 		}
@@ -192,10 +221,10 @@ func TestSmaller(t *testing.T) {
 func TestVirtualShrinks(t *testing.T) {
 	redistest.OnlyLong(t)
 	p := Plan{Tier: Virtual, Nodes: 5, TTL: virtualTTL, During: time.Second, Havoc: true}
-	twoHolders := func(unguarded bool) func(Schedule) bool {
-		return func(s Schedule) bool { return breaks(t, p, s, 0, unguarded, "I1") }
+	twoHolders := func(change func(int, *ClientConfig)) func(Schedule) bool {
+		return func(s Schedule) bool { return breaks(t, p, s, 0, change, "I1") }
 	}
-	unguarded := twoHolders(true)
+	unguarded := twoHolders(func(_ int, conf *ClientConfig) { conf.Unsafe = true })
 	rng := rand.New(rand.NewPCG(anySeed(), 3))
 	faults := []string{"SIGKILL, then restart empty", "FLUSHALL", "latency"}
 	var first Schedule
@@ -221,7 +250,7 @@ func TestVirtualShrinks(t *testing.T) {
 		t.Errorf("got a schedule of %d steps out of one of %d, want from 1 to 5", len(smallest), len(first))
 	}
 	t.Logf("two holders by %d steps out of %d: %v", len(smallest), len(first), smallest)
-	if twoHolders(false)(smallest) {
+	if twoHolders(nil)(smallest) {
 		t.Error("got two holders with the guard, too")
 	}
 }

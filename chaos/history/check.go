@@ -3,6 +3,7 @@ package history
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -17,8 +18,12 @@ type Rules struct {
 	// otherwise for how long the machine may keep a process waiting (I7).
 	Late time.Duration
 
-	// Served is how long a waiter may wait after the end of the faults while no client holds
-	// the resource (I10). Settled is how long abandoned keys may be left (I6, I11). 0: not checked.
+	// Woken is how long a caller may wait for what is free, without faults: by resource or semaphore,
+	// or the first resource of those that are locked together. Under faults it is Served longer, as long
+	// as a quorum has votes (I10). Slow is for how long the machine may keep a caller waiting, beside that.
+	// Settled is how long abandoned keys may be left (I6, I11). 0: not checked.
+	Woken           map[string]time.Duration
+	Slow            time.Duration
 	Served, Settled time.Duration
 }
 
@@ -52,11 +57,12 @@ func (h *History) Check(r Rules) []Violation {
 		found = append(found, fences(resource, held)...)
 		found = append(found, h.nodes(resource, held, r)...)
 		found = append(found, Linearizable(resource, held)...)
-		if r.Served > 0 && h.Healed > 0 {
-			found = append(found, h.unserved(list, held, r)...)
-		}
 	}
-	found = append(found, h.permits()...)
+	if r.Served > 0 && h.Healed > 0 {
+		found = append(found, h.unserved(r)...)
+	}
+	found = append(found, h.tooMany()...)
+	found = append(found, h.torn()...)
 	found = append(found, h.deadlines(r)...)
 	found = append(found, h.counters()...)
 	if r.Settled > 0 && h.Healed > 0 {
@@ -153,9 +159,9 @@ func larger(a, b *Acquisition) *Acquisition {
 	return a
 }
 
-// permits is the promise of package semaphore: no more permits of a semaphore are held at one
+// tooMany is the promise of package semaphore: no more permits of a semaphore are held at one
 // instant than the largest number that a client gives it.
-func (h *History) permits() (found []Violation) {
+func (h *History) tooMany() (found []Violation) {
 	bySemaphore, most := make(map[string][]*Acquisition), make(map[string]int)
 	for _, a := range h.Done {
 		if a.Semaphore != "" && a.Held && !a.void() {
@@ -178,6 +184,30 @@ func (h *History) permits() (found []Violation) {
 	return found
 }
 
+// torn is the promise of calls for several resources: they get all of them, each once, or none.
+func (h *History) torn() (found []Violation) {
+	calls := make(map[call][]*Acquisition)
+	for _, a := range h.Done {
+		if a.Group > 0 {
+			calls[call{a.Client, a.Group}] = append(calls[call{a.Client, a.Group}], a)
+		}
+	}
+	for c, list := range calls {
+		got, over := make(map[string]bool), false
+		for _, a := range list {
+			if a.Held {
+				got[a.Resource] = true
+			}
+			over = over || a.Seen > 0 || a.Over > 0 || a.Return > 0 && !a.Held // the client did not die while it recorded the grant
+		}
+		if over && len(got) > 0 && len(got) < len(list) {
+			found = append(found, Violation{"whole", list[0].Return, list[0].Resource, fmt.Sprintf("a call of %s for %d resources got only %d: %v",
+				c.client, len(list), len(got), slices.Sorted(maps.Keys(got)))})
+		}
+	}
+	return found
+}
+
 // deadlines is I7 and I8: contexts end before leases do, and no lease is valid for longer
 // than a successful round makes it.
 func (h *History) deadlines(r Rules) (found []Violation) {
@@ -188,29 +218,6 @@ func (h *History) deadlines(r Rules) (found []Violation) {
 	for _, a := range h.Done {
 		if r.TTL > 0 && a.Held && a.Reach > r.TTL-r.Drift {
 			found = append(found, Violation{"I8", a.Return, a.Resource, fmt.Sprintf("lease of %s with fence %d has %v left of a TTL of %v", a.Client, a.Fence, a.Reach, r.TTL)})
-		}
-	}
-	return found
-}
-
-// unserved is I10: after the faults no waiter waits for long while the resource is not held, whether the
-// call is granted or given up. list has all calls for a resource, and held those that were granted, in
-// the order of the grants.
-func (h *History) unserved(list, held []*Acquisition, r Rules) (found []Violation) {
-	for _, a := range list {
-		free := max(a.Call, h.Healed) // since when no client holds the resource
-		if !a.Waits || a.Return-free <= r.Served {
-			continue
-		}
-		for _, b := range held {
-			if b.Return >= a.Return || b.Return-free > r.Served {
-				break
-			}
-			free = max(free, b.End())
-		}
-		if a.Return-free > r.Served {
-			found = append(found, Violation{"I10", a.Return, a.Resource, fmt.Sprintf("%s waited for %v, though no client held the resource from %v on for more than %v",
-				a.Client, a.Return-a.Call, free, r.Served)})
 		}
 	}
 	return found

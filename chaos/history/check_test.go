@@ -100,7 +100,7 @@ func (s *story) healed(at int) *story {
 	return s
 }
 
-var rules = Rules{Nodes: 3, TTL: 100 * ms, Drift: 2 * ms, Served: 50 * ms, Settled: 50 * ms}
+var rules = Rules{Nodes: 3, TTL: 100 * ms, Drift: 2 * ms, Woken: map[string]time.Duration{"r": 20 * ms}, Served: 30 * ms, Settled: 50 * ms}
 
 func TestGoodHistories(t *testing.T) {
 	for name, s := range map[string]*story{
@@ -130,11 +130,14 @@ func TestGoodHistories(t *testing.T) {
 		"a context in time":                    new(story).hold("a", 1, 0, 1, 99, 0).then("a", Over, 94, 99, Expired),
 		"a context late in a stopped client":   new(story).stopped("a", 50, 200).hold("a", 1, 0, 1, 99, 0).then("a", Over, 200, 99, Expired),
 		"served in time":                       new(story).healed(10).hold("a", 1, 0, 59, 99, 70),
-		"served after a holder":                new(story).healed(10).hold("a", 1, 0, 11, 100, 95).hold("b", 65, 12, 140, 230, 160),
+		"served after a holder":                new(story).healed(10).hold("a", 1, 0, 11, 100, 95).hold("b", 65, 12, 115, 200, 160),
 		"given up in time":                     new(story).healed(10).hold("a", 1, 0, 0, 0, 0).then("a", Refused, 59, 0, "canceled"),
 		"two readers at a time":                new(story).hold("a", 1, 0, 1, 99, 50).hold("b", 1, 2, 3, 99, 60).readers(0, 1).hold("c", 65, 61, 62, 99, 70),
 		"a reader after a reader's token":      new(story).hold("a", 1, 0, 1, 99, 10).hold("b", 65, 11, 12, 99, 20).hold("c", 64, 11, 13, 99, 30).readers(1, 2),
 		"nothing is left":                      new(story).healed(10).rest(100, "", ""),
+		"a job after the minimum hold":         new(story).hold("a", 1, 0, 1, 99, 10).keep(30).hold("b", 65, 2, 30, 99, 40),
+		"a job after the loss of the lease":    new(story).hold("a", 1, 0, 1, 99, 0).keep(30).then("a", Over, 15, 0, "quorum lost").then("a", Ended, 16, 0, "").hold("b", 65, 2, 20, 99, 40),
+		"a key for the minimum hold":           new(story).healed(10).hold("a", 1, 0, 1, 80, 5).keep(60).look(100, "t1 1", "", ""),
 		"a key that may still be there":        new(story).healed(10).hold("a", 1, 0, 1, 80, 0).look(100, "t1 1", "t1 1", ""),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,6 +153,12 @@ func (s *story) readers(leases ...int) *story {
 	for _, i := range leases {
 		s.h.Done[i].Shared = true
 	}
+	return s
+}
+
+// keep gives the last lease a minimum hold.
+func (s *story) keep(hold int) *story {
+	s.h.Done[len(s.h.Done)-1].Keep = time.Duration(hold) * ms
 	return s
 }
 
@@ -214,6 +223,9 @@ func TestBadHistories(t *testing.T) {
 		"a reader behind a writer, calls that overlap": {new(story).hold("a", 65, 0, 1, 99, 10).hold("b", 64, 0, 20, 99, 30).readers(1), []string{"I2", "lock"}},
 		"a key of the library is left":                 {new(story).healed(10).rest(100, "redlock:r~queue", ""), []string{"I11"}},
 		"a connection is left":                         {new(story).healed(10).rest(100, "", "id=7"), []string{"I11"}},
+		"a job within the minimum hold":                {new(story).hold("a", 1, 0, 1, 99, 10).keep(30).hold("b", 65, 2, 29, 99, 40), []string{"I1", "lock"}},
+		"a leader that goes on after the end":          {new(story).hold("a", 1, 0, 1, 99, 0).hold("b", 65, 2, 105, 200, 110).of(1, "a", Seen, 107, 108, ""), []string{"I1", "lock"}},
+		"waits too long without faults":                {new(story).healed(10).hold("a", 1, 40, 61, 99, 70), []string{"I10"}},
 		"a record without a call":                      {new(story).then("a", Seen, 1, 2, ""), []string{"history"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -49,6 +49,12 @@ func TakeShared[L Lease](c *Client, resource string, waits bool, call func() (L,
 	return take(c, []Record{{Resource: resource, Waits: waits, Shared: true}}, call, partOf[L](resource))
 }
 
+// TakeKept is Take for a lease with a minimum hold: the resource stays taken for so long after the
+// grant, also if the lease is given back earlier.
+func TakeKept[L Lease](c *Client, resource string, keep time.Duration, call func() (L, error)) (*Held[L], error) {
+	return take(c, []Record{{Resource: resource, Keep: keep}}, call, partOf[L](resource))
+}
+
 func partOf[L Lease](resource string) func(L) []Part {
 	return func(lease L) []Part { return []Part{{resource, lease.Token(), lease.Fence()}} }
 }
@@ -60,6 +66,7 @@ type Held[L Ender] struct {
 
 	client *Client
 	ops    []uint64
+	names  []string // of the resources, one for each of ops
 	stop   func() bool
 
 	mu    sync.Mutex
@@ -98,6 +105,7 @@ func take[L Ender](c *Client, calls []Record, call func() (L, error), parts func
 		if calls[0].Permits == 0 {
 			i = slices.IndexFunc(calls, func(r Record) bool { return r.Resource == p.Resource })
 		}
+		h.names[i] = p.Resource
 		h.granted(ops[i], p)
 	}
 	h.Look()
@@ -117,10 +125,13 @@ func take[L Ender](c *Client, calls []Record, call func() (L, error), parts func
 // called records the calls for some resources, and returns their numbers.
 func (h *Held[L]) called(calls []Record) []uint64 {
 	c := h.client
-	h.ops = nil
+	h.ops, h.names = nil, nil
 	for _, r := range calls {
 		r.Kind, r.Client, r.Op, r.At = Called, c.Name, c.ops.Add(1), c.Now()
-		h.ops = append(h.ops, r.Op)
+		h.ops, h.names = append(h.ops, r.Op), append(h.names, r.Resource)
+		if len(calls) > 1 {
+			r.Group = h.ops[0]
+		}
 		c.Sink(r)
 	}
 	return h.ops
@@ -173,6 +184,20 @@ func (h *Held[L]) Look() (left time.Duration) {
 		h.record(Record{Kind: Seen, At: at, Until: at + left})
 	}
 	return left
+}
+
+// FreePart calls unlock, which gives one resource of the lease back.
+func (h *Held[L]) FreePart(resource string, unlock func() error) error {
+	h.mu.Lock()
+	i := slices.Index(h.names, resource)
+	r := Record{Kind: Ended, Client: h.client.Name, Op: h.ops[i], At: h.client.Now()}
+	h.ops, h.names = slices.Delete(h.ops, i, i+1), slices.Delete(h.names, i, i+1)
+	h.client.Sink(r)
+	h.mu.Unlock()
+	err := unlock()
+	r.Kind, r.At = Freed, h.client.Now()
+	h.client.Sink(r)
+	return err
 }
 
 // Free gives the lease back.

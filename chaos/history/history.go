@@ -4,7 +4,9 @@
 package history
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -34,6 +36,8 @@ type Record struct {
 	Waits    bool          `json:"w,omitempty"` // of Called: a Lock, which waits
 	Shared   bool          `json:"s,omitempty"` // of Called: for a lease that readers share
 	Permits  int           `json:"p,omitempty"` // of Called: for one of so many permits of a semaphore
+	Group    uint64        `json:"g,omitempty"` // of Called: number of the first acquisition of the same call, if the call was for several resources
+	Keep     time.Duration `json:"m,omitempty"` // of Called: minimum hold, for which the resource stays taken after the grant
 	At       time.Duration `json:"a"`
 	Until    time.Duration `json:"u,omitempty"` // end of the validity, as the holder saw it at At
 	Token    string        `json:"t,omitempty"` // of Granted
@@ -52,6 +56,8 @@ type Acquisition struct {
 	Shared           bool
 	Semaphore        string // of which this is a permit; "" for a lock
 	Permits          int    // that the semaphore has
+	Group            uint64 // of the acquisitions of one call of the client; 0 for a call for one resource
+	Keep             time.Duration
 	Call, Return     time.Duration
 	Held             bool // the call returned a lease
 	Why              string
@@ -71,14 +77,15 @@ type Acquisition struct {
 }
 
 // End is the time until which the holder had a right to assume that it alone has the
-// resource. Events while the holder was stopped or killed do not count.
+// resource. Events while the holder was stopped or killed do not count. A minimum hold counts
+// from a moment after the call.
 func (a *Acquisition) End() time.Duration {
 	end := a.Until
 	if a.Over > 0 && a.Why != Expired {
 		end = min(end, a.Seen) // lost at some time after that
 	}
 	if a.Ended > 0 {
-		end = min(end, a.Ended)
+		end = min(end, max(a.Ended, a.Call+a.Keep))
 	}
 	return end
 }
@@ -102,6 +109,7 @@ type History struct {
 	mu       sync.Mutex
 	open     map[string]*Acquisition // guarded by mu; by client and number
 	records  int                     // guarded by mu; number of records
+	permits  []string                // guarded by mu; resources of permits that were granted, each once
 	problems []Violation             // guarded by mu
 }
 
@@ -143,12 +151,25 @@ func (h *History) Margins() (m Margins) {
 }
 
 func (h *History) disturbed(a *Acquisition) bool {
+	return slices.ContainsFunc(h.faultsOf(a.Client), func(f Fault) bool { return f.At < a.Over && f.Healed > a.Return })
+}
+
+// faultsOf returns the faults of a client, in their order.
+func (h *History) faultsOf(client string) (list []Fault) {
 	for _, f := range h.Faults {
-		if f.Node < 0 && (a.Client == f.On || strings.HasPrefix(a.Client, f.On+".")) && f.At < a.Over && f.Healed > a.Return {
-			return true
+		if f.Node < 0 && (client == f.On || strings.HasPrefix(client, f.On+".")) {
+			list = append(list, f)
 		}
 	}
-	return false
+	slices.SortFunc(list, func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
+	return list
+}
+
+// Permits returns the resources of all permits that were granted so far, during the run.
+func (h *History) Permits() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.permits)
 }
 
 // So returns what is known so far, during the run.
@@ -168,7 +189,7 @@ func (h *History) Add(r Record) {
 	h.records++
 	id := fmt.Sprint(r.Client, " ", r.Op)
 	if r.Kind == Called {
-		a := &Acquisition{Client: r.Client, Resource: r.Resource, Waits: r.Waits, Shared: r.Shared, Permits: r.Permits, Call: r.At}
+		a := &Acquisition{Client: r.Client, Resource: r.Resource, Waits: r.Waits, Shared: r.Shared, Permits: r.Permits, Group: r.Group, Keep: r.Keep, Call: r.At}
 		if a.Permits > 0 {
 			a.Semaphore = r.Resource
 		}
@@ -190,6 +211,9 @@ func (h *History) Add(r Record) {
 		a.granted = h.records
 		if a.Permits > 0 {
 			a.Resource = r.Resource
+			if !slices.Contains(h.permits, r.Resource) {
+				h.permits = append(h.permits, r.Resource)
+			}
 		}
 	case Refused:
 		a.Return, a.Why = r.At, r.Why

@@ -3,8 +3,8 @@ package history
 import (
 	"cmp"
 	"fmt"
-	"path"
 	"sort"
+	"strings"
 	"time"
 )
 
@@ -182,7 +182,7 @@ func (h *History) leftovers(r Rules) (found []Violation) {
 				}
 				name := resource
 				if calls[name] == nil {
-					name = path.Dir(resource)
+					name, _, _ = strings.Cut(resource, "~")
 				}
 				for _, id := range ids {
 					if !heldAt(calls[name], id, l.At, r) {
@@ -211,7 +211,7 @@ func heldAt(list []*Acquisition, id string, at time.Duration, r Rules) bool {
 		}
 		switch {
 		case a.Token == id:
-			return a.Freed == 0 && at < a.Until+r.TTL || at < a.Freed+r.Settled
+			return a.Freed == 0 && at < a.Until+r.TTL || at < max(a.Freed, a.Return+a.Keep)+r.Settled
 		case a.Return == 0, a.Return+r.Settled > at:
 			return true // perhaps of an attempt of this call
 		}

@@ -82,7 +82,7 @@ func TestTakePermits(t *testing.T) {
 		want    []string
 	}{
 		"as many as there are":      {all: []int{2, 2}, numbers: []int{1, 2}},
-		"one permit twice":          {all: []int{2, 2}, numbers: []int{1, 1}, want: []string{"I1 s 1", "lock s 1"}},
+		"one permit twice":          {all: []int{2, 2}, numbers: []int{1, 1}, want: []string{"I1 s~1", "lock s~1"}},
 		"a counter that admits all": {all: []int{2, 2, 2}, numbers: []int{1, 2, 3}, want: []string{"permits s"}},
 		"clients that differ":       {all: []int{2, 3, 2}, numbers: []int{1, 2, 3}},
 	} {
@@ -95,7 +95,7 @@ func TestTakePermits(t *testing.T) {
 					ctx, end := context.WithCancel(t.Context())
 					t.Cleanup(end)
 					return &multi{ctx, end, 50 * ms}, nil
-				}, func(*multi) []Part { return []Part{{"s " + string(rune('0'+number)), "t", int64(64 * (i + 1))}} })
+				}, func(*multi) []Part { return []Part{{"s~" + string(rune('0'+number)), "t", int64(64 * (i + 1))}} })
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -110,6 +110,135 @@ func TestTakePermits(t *testing.T) {
 			if !slices.Equal(seen, test.want) {
 				t.Errorf("got %q, want %q", seen, test.want)
 			}
+			if got := len(h.Permits()); got != len(slices.Compact(slices.Clone(test.numbers))) {
+				t.Errorf("got %d permits that were granted, want those of %v", got, test.numbers)
+			}
+		})
+	}
+}
+
+// clientOf returns a client whose clock goes on by 1 ms each time that it is read.
+func clientOf(h *History) *Client {
+	var now atomic.Int64
+	return &Client{Name: "a", Sink: h.Add, Now: func() time.Duration { return time.Duration(now.Add(int64(ms))) }, Why: func(err error) string { return err.Error() }}
+}
+
+// A part that its holder gives back is free for other clients, and not before.
+func TestFreePart(t *testing.T) {
+	for _, early := range []bool{false, true} {
+		var h History
+		c := clientOf(&h)
+		take := func(parts ...Part) *Held[*multi] {
+			var names []string
+			for _, p := range parts {
+				names = append(names, p.Resource)
+			}
+			held, err := TakeAll(c, names, nil, true, func() (*multi, error) {
+				ctx, end := context.WithCancel(t.Context())
+				t.Cleanup(end)
+				return &multi{ctx, end, 50 * ms}, nil
+			}, func(*multi) []Part { return parts })
+			if err != nil {
+				t.Fatal(err)
+			}
+			return held
+		}
+		first := take(Part{"x", "t1", 1}, Part{"y", "t2", 1})
+		if early {
+			take(Part{"y", "t3", 65})
+		}
+		if err := first.FreePart("y", func() error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if a := h.Done[1]; a.Ended == 0 || a.Freed <= a.Ended || h.Done[0].Ended > 0 {
+			t.Errorf("got %+v and %+v, want an end of the part that was given back", a, h.Done[0])
+		}
+		if !early {
+			take(Part{"y", "t3", 65})
+		}
+		first.Look() // as if the lease had been extended
+		var rules []string
+		for _, v := range h.Check(Rules{}) {
+			rules = append(rules, v.Rule+" "+v.Resource)
+		}
+		slices.Sort(rules)
+		want := []string{"I1 y", "lock y"}
+		if !early {
+			want = nil
+		}
+		if !slices.Equal(rules, want) {
+			t.Errorf("early %v: got %q, want %q", early, rules, want)
+		}
+	}
+}
+
+// A call is recorded with all that a check needs of it: the acquisitions of one call belong together, a
+// permit goes by its own name, and a minimum hold is known.
+func TestRecordOfCall(t *testing.T) {
+	var h History
+	c := clientOf(&h)
+	held, err := TakePermits(c, "s", 2, 9, true, func() (*multi, error) { return &multi{t.Context(), nil, 50 * ms}, nil },
+		func(*multi) []Part { return []Part{{"s~1", "t1", 1}, {"s~2", "t2", 1}} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := held.FreePart("s~2", func() error { return errors.New("late") }); err == nil {
+		t.Error("got no error of the part's Unlock")
+	}
+	if _, err := TakeKept(c, "job", 7*ms, func() (*fakeLease, error) { return nil, errors.New("taken") }); err == nil {
+		t.Error("got a lease of a refusal")
+	}
+	one, two, job := h.Done[0], h.Done[1], h.Done[2]
+	if one.Group != 1 || two.Group != 1 || job.Group != 0 || one.Freed > 0 || two.Freed == 0 || job.Keep != 7*ms {
+		t.Errorf("got %+v, %+v and %+v, want one call for two permits, the second of which was given back, and one with a minimum hold", one, two, job)
+	}
+}
+
+// A call for several resources gets each of them, or none.
+func TestWhole(t *testing.T) {
+	type end struct {
+		resource string // that is granted; "" for none
+		kind     Kind   // of the last record, "" for none
+	}
+	for name, test := range map[string]struct {
+		permits int
+		ends    []end
+		want    int
+	}{
+		"all":                                   {0, []end{{"x", Seen}, {"y", Seen}}, 0},
+		"none":                                  {0, []end{{"", Refused}, {"", Refused}}, 0},
+		"a part is missing":                     {0, []end{{"x", Seen}, {"", ""}}, 1},
+		"a part is refused":                     {0, []end{{"x", ""}, {"", Refused}}, 1},
+		"died while it recorded the grant":      {0, []end{{"x", ""}, {"", ""}}, 0},
+		"permits that differ":                   {9, []end{{"p 1", Seen}, {"p 2", Seen}}, 0},
+		"one permit twice":                      {9, []end{{"p 1", Seen}, {"p 1", Seen}}, 1},
+		"a permit is missing in a lost lease":   {9, []end{{"p 1", Over}, {"", ""}}, 1},
+		"a permit is missing, and the rest lie": {9, []end{{"", ""}, {"p 1", Seen}, {"p 2", Seen}}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var h History
+			for i := range test.ends {
+				h.Add(Record{Kind: Called, Client: "a", Op: uint64(i + 7), Group: 7, Resource: []string{"x", "y", "z"}[i], Permits: test.permits, At: ms})
+			}
+			for i, e := range test.ends {
+				r := Record{Kind: Granted, Client: "a", Op: uint64(i + 7), Resource: e.resource, At: 2 * ms, Fence: int64(i + 1)}
+				if e.resource != "" {
+					h.Add(r)
+				}
+				if r.Kind = e.kind; e.kind != "" {
+					r.At, r.Until = 3*ms, 4*ms
+					h.Add(r)
+				}
+			}
+			var got []Violation
+			for _, v := range h.Check(Rules{}) {
+				if v.Rule == "whole" {
+					got = append(got, v)
+				}
+			}
+			if len(got) != test.want {
+				t.Errorf("got %v, want %d violations", got, test.want)
+			}
 		})
 	}
 }
@@ -121,9 +250,9 @@ func TestKeysOfPermits(t *testing.T) {
 		at       time.Duration
 		want     int
 	}{
-		"just after the call":  {"s/2", 80 * ms, 0},
-		"long after the call":  {"s/2", 100 * ms, 1},
-		"of another semaphore": {"ss/2", 80 * ms, 1},
+		"just after the call":  {"s~2", 80 * ms, 0},
+		"long after the call":  {"s~2", 100 * ms, 1},
+		"of another semaphore": {"ss~2", 80 * ms, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := History{Healed: 10 * ms}
