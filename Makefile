@@ -11,7 +11,7 @@ test:
 
 lint:
 	@if command -v golangci-lint >/dev/null; then \
-		golangci-lint run ./...; \
+		golangci-lint run -c .ci/golangci.yml ./...; \
 	else \
 		$(GO) vet ./... && $(GO) run $(STATICCHECK) ./...; \
 	fi
