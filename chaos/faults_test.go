@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/chaos/history"
 	"github.com/d0720281/redlock/internal/masters"
