@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -382,14 +383,29 @@ func (p *pool) run(ctx context.Context, a *acquisition, head *caller, next line.
 	if err := p.admission.Enter(func(admitted <-chan struct{}) error { return until(ctx, p.closing, admitted, 0) }); err != nil {
 		return &failure{err: errorf("lock %q: %w: %w", a.resource, ErrNotAcquired, err)}
 	}
-	granted := false
+	asked, granted := false, false
 	defer func() {
+		if !asked {
+			p.admission.Leave(0, a.timeout())
+			return
+		}
 		p.admission.Leave(a.answeredIn(), a.timeout())
 		if !granted {
 			undo(f)
 		}
 	}()
-	a.ask(next.How, p.set.AwaitClocks(ctx, p.closing, p.now(), a.timeout()))
+	now := p.set.Survey(ctx, p.closing, p.now(), a.timeout())
+	if err := p.set.Refused(); err != nil { // a client that is refused does not join with its list elsewhere
+		e := p.quorumError("lock", a.resource, 0, ErrNotAcquired, ErrNoQuorum, err)
+		for i, n := range p.nodes {
+			if err := n.Conflict(); err != nil {
+				e.Masters = append(e.Masters, p.nodeError(i, "lock", err, 0))
+			}
+		}
+		return &failure{err: e}
+	}
+	asked = true
+	a.ask(next.How, now)
 	f = a.conclude(a.await(ctx, head, next.Wake))
 	granted = f == nil
 	return f
@@ -630,8 +646,8 @@ func (a *acquisition) conclude(over error) *failure {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	t := &a.attempt
-	if err := a.pool.set.Misconfigured(); err != nil && over == nil {
-		over = err
+	if err := cmp.Or(a.pool.set.Misconfigured(), a.pool.set.Refused()); err != nil && over == nil {
+		over = err // of the latter the masters tell more
 	}
 	var reasons []error // nil: the votes decided
 	switch {

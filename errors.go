@@ -42,14 +42,14 @@ var (
 	ErrQuarantine = errors.New("redlock: masters in quarantine")
 
 	// ErrMasters reports that a master cannot take part until a person corrects that. If too many
-	// masters cannot, [Locker.Lock] gives up. [Reason] returns why:
+	// masters cannot, or one refuses the list of masters, [Locker.Lock] gives up. [Reason] returns why:
 	//
 	//   - "same_server": two addresses lead to one server, by another name or database number,
 	//     which would vote twice. To find that, the library needs INFO.
 	//   - "membership": other clients use a conflicting list of masters, or other groups. A quorum
 	//     of that list and a quorum of this one can have no master in common, so two clients could
-	//     hold a resource at once. A master gives this client no vote until two quarantines, 20.6 s
-	//     by default, after a client with the other list last asked there for votes. To change a
+	//     hold a resource at once. If one master has such a list in use, this client takes no lease until two
+	//     quarantines, 20.6 s by default, after a client with the other list last asked there for votes. To change a
 	//     list, add a master, give that list to all clients, and then remove a master. The library
 	//     compares the addresses as they are written.
 	//   - "cluster_node": the server is a node of a Redis Cluster.
@@ -393,13 +393,13 @@ func (e *QuorumError) quorumAnswered() bool {
 	return n >= e.Need
 }
 
-// Permanent reports whether waiting cannot help: so many masters can never vote that the others
-// make no quorum. A master can never vote if it refuses the type of the key, the user, a command or
-// the list of masters, if no TLS connection with it is possible, if it is one server with another
+// Permanent reports whether waiting cannot help: one master refuses the list of masters, or so many masters can
+// never vote that the others make no quorum. A master can never vote if it refuses the type of the key, the user or a
+// command, if no TLS connection with it is possible, if it is one server with another
 // master, or if it is a node of a Redis Cluster.
 // [Locker.Lock] then gives up. A replica does not count, as it may become a master.
 func (e *QuorumError) Permanent() bool {
-	return e.are((*MasterError).hopeless)
+	return e.any(reason.Membership) || e.are((*MasterError).hopeless)
 }
 
 // are reports whether the masters for which is returns true are so many that the others make no

@@ -69,7 +69,7 @@ type Master struct {
 	RoundTrip  time.Duration // of one small script
 	Clock      time.Duration // difference of its clock from the median of all masters' clocks
 	Quarantine time.Duration // how long the master has no vote yet
-	MaxTTL     time.Duration // the largest WithMaxTTL of any client
+	MaxTTL     time.Duration // the largest TTL that a client has asked for, of which a lease can be left; 0 if no client has asked
 	Findings   []Finding
 }
 

@@ -503,7 +503,8 @@ func TestSettingThatChanges(t *testing.T) {
 	e.wantWarnings(t, c.Addrs[0], "eviction", 2)
 }
 
-// The client with the smaller MaxTTL gets the warning; the nodes keep the larger value.
+// The nodes keep the largest TTL that a client has asked for. A client that expects less gets a warning, and so does a client
+// that expects much more. Check writes nothing down.
 func TestClientsWithDifferentMaxTTL(t *testing.T) {
 	for _, smallFirst := range []bool{false, true} {
 		c := locktest.Start(t, 3)
@@ -511,13 +512,23 @@ func TestClientsWithDifferentMaxTTL(t *testing.T) {
 		a := locktest.Open(t, c.Addrs, append(large.options(), redlock.WithMaxTTL(20*time.Second))...)
 		b := locktest.Open(t, c.Addrs, small.options()...)
 		if smallFirst {
+			locktest.Must(t, locktest.Lock(t, b, "r").Unlock(t.Context()))
 			for _, n := range checked(t, b).Masters {
 				if n.MaxTTL != 10*time.Second || finding(n, "max-ttl").Check != "" {
 					t.Errorf("the first client: got %+v, want 10s and no finding", n)
 				}
 			}
 		}
+		for _, n := range checked(t, a).Masters {
+			if n.MaxTTL != map[bool]time.Duration{true: 10 * time.Second}[smallFirst] {
+				t.Errorf("the larger, before it has a lease: got %+v, want the TTL of the other one's", n)
+			}
+			if smallFirst {
+				wantFinding(t, n, "max-ttl", admin.LevelNotice, "masters know TTLs of up to 10s")
+			}
+		}
 		for range 2 {
+			locktest.Must(t, locktest.Lock(t, a, "r", redlock.WithTTL(20*time.Second)).Unlock(t.Context()))
 			for _, n := range checked(t, a).Masters {
 				if n.MaxTTL != 20*time.Second || finding(n, "max-ttl").Check != "" {
 					t.Errorf("the larger: got %+v, want 20s and no finding", n)
@@ -595,7 +606,7 @@ func TestClientsWithDifferentLists(t *testing.T) {
 		}, "a warning about "+n+" and its line")
 	}
 	_, err := exchanged.Lock(t.Context(), "r") // it would wait for ever
-	locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum, reason.Membership)
+	locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrMasters, reason.Membership)
 	if text := err.Error(); !strings.Contains(text, c.Addrs[2]) || !strings.Contains(text, "client "+owner+" has") {
 		t.Errorf("got %v, want the other list and its client named", err)
 	}
@@ -697,7 +708,7 @@ func TestCheckAllWell(t *testing.T) {
 		if strings.Contains(info, "valkey_version:") { // redis_version is the Redis version with which it is compatible
 			said, version = "valkey_version:", strings.TrimPrefix(n.Version, "valkey ")
 		}
-		if n.Master != c.Addrs[i] || n.Err != nil || n.RoundTrip <= 0 || n.Quarantine != 0 || n.MaxTTL != 10*time.Second {
+		if n.Master != c.Addrs[i] || n.Err != nil || n.RoundTrip <= 0 || n.Quarantine != 0 || n.MaxTTL != 0 {
 			t.Errorf("got %+v for node %s", n, c.Addrs[i])
 		}
 		if len(n.RunID) != 40 || !strings.Contains(info, "run_id:"+n.RunID) || !strings.Contains(info, said+version+"\r\n") || (said == "valkey_version:") != (version != n.Version) {
@@ -768,7 +779,7 @@ func TestCheckAllKinds(t *testing.T) {
 		t.Errorf("wrong password: got %+v, want a hint", f)
 	}
 	n := r.Masters[4]
-	if n.Quarantine <= 0 || n.Quarantine > 10300*time.Millisecond || n.MaxTTL != 10*time.Second || n.RunID == "" {
+	if n.Quarantine <= 0 || n.Quarantine > 10300*time.Millisecond || n.MaxTTL != 0 || n.RunID == "" {
 		t.Errorf("new node: got %+v, want its quarantine", n)
 	}
 	wantFinding(t, n, "guard", admin.LevelFailure, "no vote for")

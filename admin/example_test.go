@@ -39,8 +39,16 @@ func ExampleBootstrap() {
 
 // Check reports what the masters know, here that clients disagree.
 func ExampleCheck() {
-	addrs, stop := exampleMasters(redlock.WithMaxTTL(time.Minute)) // other clients use them with this option
+	addrs, stop := exampleMasters(redlock.WithMaxTTL(time.Minute))
 	defer stop()
+	other, err := redlock.New(addrs, redlock.WithMaxTTL(time.Minute))
+	if err != nil {
+		log.Panic(err)
+	}
+	defer other.Close()
+	if _, err := other.TryLock(context.Background(), "report", redlock.WithTTL(time.Minute)); err != nil {
+		log.Panic(err)
+	}
 	locker, err := redlock.New(addrs)
 	if err != nil {
 		log.Panic(err)
@@ -61,9 +69,9 @@ func ExampleCheck() {
 	}
 	// Output:
 	// 3 of 3 masters have a vote, 2 are needed
-	// master 1: max-ttl: another client has WithMaxTTL(1m0s), this one 10s (give all clients the same value)
-	// master 2: max-ttl: another client has WithMaxTTL(1m0s), this one 10s (give all clients the same value)
-	// master 3: max-ttl: another client has WithMaxTTL(1m0s), this one 10s (give all clients the same value)
+	// master 1: max-ttl: another client has a TTL of 1m0s, this one has WithMaxTTL(10s) (give all clients the same value)
+	// master 2: max-ttl: another client has a TTL of 1m0s, this one has WithMaxTTL(10s) (give all clients the same value)
+	// master 3: max-ttl: another client has a TTL of 1m0s, this one has WithMaxTTL(10s) (give all clients the same value)
 }
 
 // Break ends a lock that its holder does not release.

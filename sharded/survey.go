@@ -213,14 +213,12 @@ func judge(err error, entered bool) (accepts, passes bool) {
 	switch {
 	case err == nil:
 		return true, true
-	case !errors.As(err, &q):
+	case !errors.As(err, &q) || conflicts(err) > 0:
 		return false, false
 	}
 	failed, quarantined, silent := 0, 0, 0
 	for _, m := range q.Masters {
 		switch why := redlock.Reason(m); {
-		case why == "membership":
-			failed++
 		case m.Quarantine > 0 || why == "quarantine": // also with another client's key
 			quarantined++
 		case why == "taken":
@@ -235,7 +233,7 @@ func judge(err error, entered bool) (accepts, passes bool) {
 		accepting += quarantined
 	}
 	accepts = accepting >= q.Need
-	return accepts, accepts || conflicts(err) == 0 && q.Total-silent < q.Need
+	return accepts, accepts || q.Total-silent < q.Need
 }
 
 // conflicts returns how many masters of a group are in use by clients with other groups.

@@ -7,6 +7,7 @@ import (
 	"github.com/d0720281/redlock/internal/clock"
 	"github.com/d0720281/redlock/internal/clockwatch"
 	"github.com/d0720281/redlock/internal/resp"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // This file passes samples of the nodes' clocks to the clock watch, and carries out its verdicts.
@@ -25,7 +26,6 @@ func (n *Node) observeLocked(micros int64, sent clockwatch.Moment, received cloc
 		n.standLocked(func(s *Standing) { s.void = ErrStepped })
 	}
 	n.set.carryOut(v, out)
-	n.set.tellClocks()
 	n.skewedLocked(v.TooFar, out)
 }
 
@@ -88,6 +88,37 @@ func (n *Node) skewedLocked(err error, out *outcomes) {
 	}
 }
 
+// clockTask asks for the node's time, and with the guard for the marker, too.
+func (n *Node) clockTask() *task {
+	if !n.guard.on {
+		return n.sampleTask()
+	}
+	t := n.markerTask(wire.Look, Marker{})
+	t.done = func(values []any, sent clockwatch.Moment, received clock.Instant, err error) {
+		if err != nil {
+			return // the next connection begins with a look
+		}
+		var out outcomes
+		n.mu.Lock()
+		if refused, ok := values[0].(resp.Error); ok && Says(refused, "NOSCRIPT") && n.link != nil {
+			n.link.knows[&wire.Marker] = false
+			n.order(clockwatch.Ask)
+		} else {
+			_, _ = n.readMarker(values[0], sent, received, &out) // what the node refuses to tell, it refuses an acquire, too
+			n.tellLocked(received)
+		}
+		n.mu.Unlock()
+		out.tell(n, n.now())
+	}
+	return t
+}
+
+// tellLocked notes that the node has answered a survey.
+func (n *Node) tellLocked(received clock.Instant) {
+	n.told.Store(int64(received))
+	n.set.tellClocks()
+}
+
 // sampleTask asks for the node's time.
 func (n *Node) sampleTask() *task {
 	t := &task{
@@ -104,6 +135,7 @@ func (n *Node) sampleTask() *task {
 		if micros, err := readTime(values[0]); err == nil {
 			n.mu.Lock()
 			n.observeLocked(micros, sent, received, &out)
+			n.tellLocked(received)
 			n.mu.Unlock()
 		}
 		out.tell(n, n.now())
@@ -111,16 +143,23 @@ func (n *Node) sampleTask() *task {
 	return t
 }
 
-// AwaitClocks asks for the nodes' clocks if their median is not known, because the process is new
-// or was idle for long. It waits, for d at most, until the median is known, no other clock can be
-// read, ctx ends or done is closed. A node whose clock is not known then may lack a vote.
-// AwaitClocks returns the present moment, which is now if it has not waited.
-func (s *Set) AwaitClocks(ctx context.Context, done <-chan struct{}, now clock.Instant, d time.Duration) clock.Instant {
-	if s.Median(now) != 0 {
+// survey is a wait for what the nodes say of their clocks and lists of masters.
+type survey struct {
+	began clock.Instant
+	over  chan struct{}
+}
+
+// Survey asks the nodes for their clocks and for the lists of masters in use, if the median of the clocks is not
+// known, because the process is new or was idle for long, or if a node has refused the list. It waits, for d
+// at most, until each node has answered or is down, ctx ends or done is closed: a node that has not answered by
+// then may refuse the list, or lack a vote. Survey returns the present moment, which is now if it has not waited.
+//
+// Source: ALGORITHM section 8, "Membership".
+func (s *Set) Survey(ctx context.Context, done <-chan struct{}, now clock.Instant, d time.Duration) clock.Instant {
+	if s.Median(now) != 0 && s.Refused() == nil {
 		return now
 	}
-	own := make(chan struct{})
-	known := &own
+	known := &survey{now, make(chan struct{})}
 	for !s.awaited.CompareAndSwap(nil, known) {
 		if other := s.awaited.Load(); other != nil {
 			known = other
@@ -130,11 +169,11 @@ func (s *Set) AwaitClocks(ctx context.Context, done <-chan struct{}, now clock.I
 	for _, n := range s.nodes {
 		n.order(clockwatch.Ask)
 	}
-	s.tellClocks() // the median may have become known meanwhile
+	s.tellClocks() // all nodes may be down
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-*known:
+	case <-known.over:
 	case <-timer.C:
 	case <-ctx.Done():
 	case <-done:
@@ -142,26 +181,25 @@ func (s *Set) AwaitClocks(ctx context.Context, done <-chan struct{}, now clock.I
 	return s.conf.Clock.Instant()
 }
 
-// tellClocks wakes the calls that wait for the clocks, if there is nothing more to wait for.
+// tellClocks wakes the calls that wait for the nodes, if there is nothing more to wait for.
 func (s *Set) tellClocks() {
 	known := s.awaited.Load()
 	if known == nil {
 		return
 	}
-	now := s.watch.Moment(s.conf.Clock.Instant())
-	down, open := 0, 0 // nodes that cannot tell their time, and nodes that have not told it yet
-	for i, n := range s.nodes {
+	down, open := 0, 0 // nodes that cannot answer, and nodes that have not answered yet
+	for _, n := range s.nodes {
 		if n.standing.Load().Down != nil {
 			down++
-		} else if !s.watch.Fresh(i, now) {
+		} else if n.told.Load() < int64(known.began) {
 			open++
 		}
 	}
-	if s.watch.Median(now) == 0 && open > 0 && len(s.nodes)-down >= s.conf.Quorum {
+	if open > 0 && len(s.nodes)-down >= s.conf.Quorum {
 		return
 	}
 	if s.awaited.CompareAndSwap(known, nil) {
-		close(*known)
+		close(known.over)
 	}
 }
 

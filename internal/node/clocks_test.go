@@ -155,19 +155,20 @@ func TestNodesCarryOutVerdicts(t *testing.T) {
 	})
 }
 
-// Calls that wait for the clocks go on when the median is known, or when no other clock can be
-// read.
-func TestAwaitClocks(t *testing.T) {
+// Calls that wait for the nodes go on when each node has answered or is down, or too few can answer.
+func TestSurvey(t *testing.T) {
 	const micros = int64(1_700_000_000_000_000)
 	for _, test := range []struct {
 		name string
+		want []int32 // how many of two calls go on after one, two and three nodes
 		do   func(s *Set, i int)
 	}{
-		{"the clocks become known", func(s *Set, i int) {
+		{"the nodes answer", []int32{0, 0, 2}, func(s *Set, i int) {
 			n := s.nodes[i]
 			n.observeLocked(micros, s.watch.Moment(n.now()), n.now(), new(outcomes))
+			n.tellLocked(n.now())
 		}},
-		{"the nodes are down", func(s *Set, i int) {
+		{"the nodes are down", []int32{0, 2, 2}, func(s *Set, i int) {
 			var out outcomes
 			s.nodes[i].goDownLocked(ErrTimeout, s.nodes[i].now(), &out)
 			out.tell(s.nodes[i], s.nodes[i].now())
@@ -179,12 +180,12 @@ func TestAwaitClocks(t *testing.T) {
 				var ended atomic.Int32
 				for range 2 {
 					go func() {
-						s.AwaitClocks(t.Context(), nil, s.nodes[0].now(), time.Hour)
+						s.Survey(t.Context(), nil, s.nodes[0].now(), time.Hour)
 						ended.Add(1)
 					}()
 					synctest.Wait()
 				}
-				for i, want := range []int32{0, 2, 2} {
+				for i, want := range test.want {
 					test.do(s, i)
 					synctest.Wait()
 					if got := ended.Load(); got != want {

@@ -282,6 +282,7 @@ func (n *Node) greet(ctx context.Context, l *link, out *outcomes) error {
 	}
 	n.mu.Lock()
 	n.standLocked(func(s *Standing) { s.Hash = a.hashed(n.addr) })
+	n.tellLocked(n.now())
 	n.mu.Unlock()
 	n.audited(a, out)
 	return nil

@@ -106,7 +106,7 @@ func (n *Node) flightLocked(now clock.Instant, l *link, out *outcomes) *flight {
 		n.markedLocked(ErrGuardOff, out)
 	}
 	if n.ordered(clockwatch.Ask) != 0 {
-		f.tasks = append(f.tasks, n.sampleTask())
+		f.tasks = append(f.tasks, n.clockTask())
 	}
 	k := min(len(n.queue.tasks), maxTasks)
 	f.tasks = append(f.tasks, n.queue.tasks[:k]...)
@@ -182,7 +182,8 @@ func (n *Node) encodeLocked(f *flight, l *link, b []byte) []byte {
 		for _, r := range f.batch {
 			b = resp.AppendString(b, r.Key.Lock)
 		}
-		b = n.guard.append(b, median, guarded)
+		_, longest := ttls(f.batch)
+		b = n.guard.append(b, median, guarded, longest)
 		for g := range groups {
 			b = g[0].appendGroup(b, len(g))
 			for _, r := range g {

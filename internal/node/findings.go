@@ -92,9 +92,7 @@ func (s *Set) Findings(a *Audit) []Finding {
 		add(Caution, "commands", "refused "+strings.Join(a.Lacks, "; "), "allow them, see the ACL line in docs/operations.md")
 	}
 	if a.MarkerErr == nil {
-		if m := a.Marker.MaxTTL; m > s.conf.MaxTTL {
-			add(Caution, "max-ttl", fmt.Sprintf("another client has WithMaxTTL(%v), this one %v", m, s.conf.MaxTTL), "give all clients the same value")
-		}
+		all = append(all, s.maxTTLFindings(a.Marker.MaxTTL)...)
 		all = append(all, listFinding(a.Marker))
 	}
 	return all
@@ -139,6 +137,24 @@ func (n *Node) voteless() bool {
 func tenths(d time.Duration) time.Duration {
 	const tenth = 100 * time.Millisecond
 	return (d + tenth - 1).Truncate(tenth)
+}
+
+// usualMaxTTL is the value of WithMaxTTL by default: from a client that has less or as much, no node waits for long.
+const usualMaxTTL = 10 * time.Second
+
+// maxTTLFindings compares the largest TTL of any client's lease with what this client expects.
+//
+// Source: ALGORITHM section 8, "MaxTTL".
+func (s *Set) maxTTLFindings(used time.Duration) (list []Finding) {
+	switch own := s.conf.MaxTTL; {
+	case used > own:
+		list = append(list, Finding{Check: "max-ttl", Level: Caution, Hint: "give all clients the same value",
+			Text: fmt.Sprintf("another client has a TTL of %v, this one has WithMaxTTL(%v)", used, own)})
+	case used > 0 && own > max(used, usualMaxTTL):
+		list = append(list, Finding{Check: "max-ttl", Level: Notice, Hint: "give all clients the same value, no larger than the largest TTL",
+			Text: fmt.Sprintf("this client has WithMaxTTL(%v), the masters know TTLs of up to %v: it waits for a new master for %v", own, used, tenths(s.conf.quarantine()))})
+	}
+	return list
 }
 
 // listFinding compares the lists of masters of other clients with this one.

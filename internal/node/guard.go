@@ -61,7 +61,10 @@ type guard struct {
 	trusted bool   // a restart loses no data
 	list    string // of masters, see Members, and the label of this client
 
-	settings, whenTrusted string // the argument of that name, see lua/begin.lua
+	settings, behind string // the argument of that name, see lua/begin.lua: in front of the TTL that is asked for, and behind that
+	text             string // that argument as it was sent last
+	asked            int64  // in text
+	textTrusts       bool   // in text
 }
 
 // headArgs is how many arguments append writes.
@@ -71,30 +74,34 @@ func newGuard(c *Config, list string) guard {
 	if c.Label != "" {
 		list += wire.BeforeLabel + c.Label
 	}
-	settings := fmt.Sprintf("%d %d %d %s", Millis(c.counterTTL()), c.maxSkew().Microseconds(), Millis(c.MaxTTL),
-		strconv.FormatFloat(stretch(c.Drift), 'f', -1, 64))
 	return guard{
-		on:          c.Guard,
-		marker:      c.Prefix + wire.GuardSuffix,
-		list:        list,
-		settings:    settings + " 0",
-		whenTrusted: settings + " 1",
+		on:       c.Guard,
+		marker:   c.Prefix + wire.GuardSuffix,
+		list:     list,
+		settings: fmt.Sprintf("%d %d %d ", Millis(c.counterTTL()), c.maxSkew().Microseconds(), Millis(c.MaxTTL)),
+		behind:   " " + strconv.FormatFloat(stretch(c.Drift), 'f', -1, 64),
 	}
 }
 
 // append appends the arguments that lua/begin.lua calls "before all". needed says that a request
-// depends on the guard.
-func (g *guard) append(b []byte, median int64, needed bool) []byte {
-	run, settings := g.run, g.settings
+// depends on the guard. asked is the largest TTL that the requests ask for, or 0.
+func (g *guard) append(b []byte, median int64, needed bool, asked int64) []byte {
+	run := g.run
 	if !g.on || !needed {
 		run = ""
 	}
-	if g.trusted {
-		settings = g.whenTrusted
+	if g.text == "" || g.asked != asked || g.textTrusts != g.trusted { // seldom
+		g.asked, g.textTrusts = asked, g.trusted
+		g.text = g.settings + strconv.FormatInt(asked, 10) + g.behind
+		if g.trusted {
+			g.text += " 1"
+		} else {
+			g.text += " 0"
+		}
 	}
 	b = resp.AppendString(b, run)
 	b = resp.AppendInt(b, median)
-	return resp.AppendString(b, settings)
+	return resp.AppendString(b, g.text)
 }
 
 // Millis rounds up, so that a node never keeps a key for less than the caller asked for.
@@ -113,7 +120,12 @@ type Marker struct {
 
 // markerTask returns the task of an operation on the marker: look, join, vouch or mark.
 func (n *Node) markerTask(what string, seen Marker) *task {
-	return scriptTask(&wire.Marker, []string{n.guard.marker}, true, text(what), text(n.guard.list), text(seen.run), text(seen.made))
+	return n.markerTaskFor(what, seen, noTTL)
+}
+
+// markerTaskFor is markerTask in front of requests that ask for a TTL of so many ms at most.
+func (n *Node) markerTaskFor(what string, seen Marker, asked int64) *task {
+	return scriptTask(&wire.Marker, []string{n.guard.marker}, asked, text(what), text(n.guard.list), text(seen.run), text(seen.made))
 }
 
 // readMarker reads the reply, and takes the node's clock and quarantine from it.

@@ -50,7 +50,7 @@ func (n *Node) reconnect() {
 func (n *Node) look(ctx context.Context, key string) (h Held, err error) {
 	asked := n.now()
 	reply, sent, received, err := n.askScript(ctx, &wire.Inspect, func() *task {
-		return scriptTask(&wire.Inspect, []string{n.guard.marker, key, key + wire.FenceSuffix}, true)
+		return scriptTask(&wire.Inspect, []string{n.guard.marker, key, key + wire.FenceSuffix}, noTTL)
 	})
 	if err != nil {
 		return h, err
@@ -131,7 +131,7 @@ func readersIn(values []any) (count int, list []Reader, ok bool) {
 // new key lives. broken is false if the key has changed since.
 func (n *Node) Break(ctx context.Context, key, seen, placeholder string) (life time.Duration, broken bool, err error) {
 	reply, _, _, err := n.askScript(ctx, &wire.Break, func() *task {
-		return scriptTask(&wire.Break, []string{key}, false, text(seen), text(placeholder), number(Millis(n.conf.MaxTTL)))
+		return scriptTask(&wire.Break, []string{key}, headless, text(seen), text(placeholder), number(Millis(n.conf.MaxTTL)))
 	})
 	if err != nil {
 		return 0, false, err
@@ -155,7 +155,7 @@ func (n *Node) Break(ctx context.Context, key, seen, placeholder string) (life t
 // key that is there already stays as it is.
 func (n *Node) Write(ctx context.Context, key string, life time.Duration) error {
 	reply, _, _, err := n.askScript(ctx, &wire.Break, func() *task {
-		return scriptTask(&wire.Break, []string{key}, false, text(""), text(wire.Placeholder(wire.Unowned)), number(Millis(life)))
+		return scriptTask(&wire.Break, []string{key}, headless, text(""), text(wire.Placeholder(wire.Unowned)), number(Millis(life)))
 	})
 	if refused, ok := reply.(resp.Error); err == nil && ok {
 		err = nodeFailure(refused)

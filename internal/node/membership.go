@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -31,6 +32,15 @@ func (c *Conflict) Error() string {
 
 // Unwrap makes the error match [reason.Membership].
 func (c *Conflict) Unwrap() error { return reason.Membership }
+
+// Conflict returns why the node refuses the list of masters, or nil if it does not or is down.
+func (n *Node) Conflict() error {
+	st := n.standing.Load()
+	if c := (*Conflict)(nil); st.refused != nil && st.Down == nil && errors.As(st.refused, &c) {
+		return c
+	}
+	return nil
+}
 
 // Other is the lists of masters of another client.
 type Other struct {
@@ -90,20 +100,25 @@ func member(o *redis.Options) string {
 	return strings.ToLower(strings.Join(strings.Fields(o.Addr), "%20"))
 }
 
-// joinEvery returns how often a client that wants votes tells a node its list. A list is in use
-// for four times as long. The client of a lease that is renewed joins more than once in a
+// joinEvery returns how often a client that wants votes tells a node its list. A list is in use for four times as
+// long, or longer. The client of a lease that is renewed joins more than once in a
 // quarantine. So a node that was emptied has the list before it votes again.
-func (c *Config) joinEvery() time.Duration { return c.quarantine() / 2 }
+func (c *Config) joinEvery(ttl int64) time.Duration {
+	return QuarantineFor(time.Duration(ttl)*time.Millisecond, c.Drift) / 2
+}
 
 // joinLocked puts the client's list of masters at the start of a flight that asks for votes, if
 // the node has not taken the list for some time.
 func (n *Node) joinLocked(f *flight, l *link, now clock.Instant) {
-	if !n.guard.on || l.joined != clock.Start && now.Sub(l.joined) < n.conf.joinEvery() ||
-		!slices.ContainsFunc(f.batch, func(r *Request) bool { return !r.isRelease() }) {
+	if !n.guard.on || !slices.ContainsFunc(f.batch, func(r *Request) bool { return !r.isRelease() }) {
+		return
+	}
+	shortest, longest := ttls(f.batch)
+	if l.joined != clock.Start && now.Sub(l.joined) < n.conf.joinEvery(shortest) {
 		return
 	}
 	l.joined = now
-	f.join = n.markerTask(wire.Join, Marker{})
+	f.join = n.markerTaskFor(wire.Join, Marker{}, longest)
 }
 
 // joinedLocked takes the reply to a join, before the votes of the flight are counted.

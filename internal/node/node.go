@@ -6,6 +6,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -68,7 +69,7 @@ type Set struct {
 	ids   *identities
 	list  string // of masters, see Members
 
-	awaited atomic.Pointer[chan struct{}] // closed when the clocks are known; nil while no call waits for that
+	awaited atomic.Pointer[survey] // nil while no call waits for the nodes
 
 	quit    context.Context // ends when Stop waits no longer
 	quitNow context.CancelFunc
@@ -122,6 +123,18 @@ func (s *Set) Stop(grace time.Duration) {
 // them are one server. It returns nil if no such error is known.
 func (s *Set) Misconfigured() error { return s.ids.misconfigured() }
 
+// Refused returns an error if some node refuses the list of masters. What a node that is down has said does not count.
+//
+// Source: ALGORITHM section 8, "Membership".
+func (s *Set) Refused() error {
+	for _, n := range s.nodes {
+		if n.Conflict() != nil {
+			return &Marked{reason.Membership, fmt.Errorf("the list of masters of this client, %s, is refused", otherIn(s.list).Lists)}
+		}
+	}
+	return nil
+}
+
 // ErrClosed is the error of a node whose Set is stopped.
 var ErrClosed = errors.New("redlock: locker is closed")
 
@@ -161,6 +174,7 @@ type Node struct {
 	standing  atomic.Pointer[Standing]
 	roundTrip atomic.Int64           // of the last exchange, in nanoseconds; 0 before the first
 	orders    atomic.Int32           // of the clock watch, not carried out yet: a set of clockwatch.Action
+	told      atomic.Int64           // the instant at which the node last told its clock and its marker alone
 	audit     atomic.Pointer[Audit]  // what the node said of itself
 	sent      atomic.Pointer[string] // the password that the server was sent last; not nil
 
@@ -202,6 +216,7 @@ func newNode(s *Set, index int, opt redis.Options) *Node {
 	n.opt.DialTimeout = 4 * s.conf.Timeout // several round trips with TLS; no caller waits for it
 	n.provider = newProvider(n, &n.opt)
 	n.sent.Store(new(string))
+	n.told.Store(int64(clock.Start))
 	n.standing.Store(&Standing{Hash: Hash(opt.Addr), votesAt: clock.Start, distrustTo: clock.Start})
 	return n
 }

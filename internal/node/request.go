@@ -301,6 +301,21 @@ func (r *Request) function() wire.Op {
 // ttl returns for how many ms a node keeps the key from when it carries out the request.
 func (r *Request) ttl() int64 { return cmp.Or(r.TTL, r.Key.TTL) }
 
+// ttls returns the shortest and the longest TTL that requests ask for, in ms; 0 if they ask for none.
+func ttls(batch []*Request) (shortest, longest int64) {
+	for _, r := range batch {
+		if r.isRelease() {
+			continue
+		}
+		ttl := r.ttl()
+		longest = max(longest, ttl)
+		if shortest == 0 || ttl < shortest {
+			shortest = ttl
+		}
+	}
+	return shortest, longest
+}
+
 // guarded reports whether the request depends on the guard of the node. It sets the key.
 func (r *Request) guarded() bool { return r.Op.SetsKey() }
 

@@ -41,7 +41,7 @@ const (
 	theSkew  = 5150 * second / 1000 // largest difference of a clock, us
 	theAhead = theSkew + second     // how far a counter may be ahead of a clock
 
-	theSettings = "1000 5150000 1000 1.02 0" // as lua/begin.lua has them
+	theSettings = "1000 5150000 1000 1000 1.02 0" // as lua/begin.lua has them
 )
 
 // node is one real master, and the keys of a subtest's own resource.
@@ -62,7 +62,8 @@ type node struct {
 	shared  bool // the requests are those of a reader
 	guarded bool // the caller sends the marker, and takes the server to be run
 	run     string
-	longest int64 // largest TTL, ms
+	longest int64 // largest TTL that the caller expects, ms
+	asked   int64 // largest TTL that it asks for, ms; 0 for the same
 	trusted int
 }
 
@@ -163,7 +164,7 @@ func (n *node) common(run string) []any {
 	case n.pinned:
 		median = theTime + n.later*1000 + n.off
 	}
-	return []any{run, median, fmt.Sprintf("%d %d %d 1.02 %d", 10*hour, theSkew, n.longest, n.trusted)}
+	return []any{run, median, fmt.Sprintf("%d %d %d %d 1.02 %d", 10*hour, theSkew, n.longest, cmp.Or(n.asked, n.longest), n.trusted)}
 }
 
 func (n *node) parse(t *testing.T, o wire.Op, cmd *redis.Cmd) Reply {
@@ -940,7 +941,68 @@ func testGuard(t *testing.T, base *node) {
 		wantMarker(t, n, own, whole, 2000)
 		n.longest = 500
 		n.acquire(t, "a", 0).want(t, wire.SetVoteless, 0, 1020)
+		n.HDel(t.Context(), n.markerKey(), "used", "recent")
 		wantMarker(t, n, own, whole, 2000)
+	})
+	t.Run("a caller that expects a larger TTL waits for longer, and the others do not", func(t *testing.T) {
+		n := guarded(t, own)
+		mark(t, n, own, whole, 1000)
+		n.longest, n.asked = 2000, 1000
+		n.acquire(t, "a", 0).want(t, wire.SetVoteless, 0, 1020)
+		wantMarker(t, n, own, whole, 1000)
+		n.release(t, "a", 0, 0)
+		n.longest, n.asked = 1000, 1000
+		n.acquire(t, "a", 0).wantOneOf(t, "a grant", wire.Granted)
+	})
+	t.Run("a caller that asks for no lease writes down no TTL", func(t *testing.T) {
+		n := guarded(t, own)
+		for _, known := range []int64{0, 500, 1000} {
+			mark(t, n, own, 10*whole, known)
+			args := []any{own, theTime, "1000 5150000 86400000 0 1.02 0", wire.Look, "a b c", "", ""}
+			if err := n.Eval(t.Context(), wire.Marker.Source, []string{n.markerKey()}, args...).Err(); err != nil {
+				t.Fatal(err)
+			}
+			wantMarker(t, n, own, 10*whole, known)
+		}
+	})
+	t.Run("a larger TTL is forgotten when no lease of it can be left", func(t *testing.T) {
+		const long, eighth = 4000*102/100 + 100, (4000*102/100 + 100) / 8
+		n := guarded(t, own)
+		mark(t, n, own, 100*whole, 1000)
+		asks := func(ttl, longest int64) {
+			t.Helper()
+			n.longest, n.asked = max(ttl, 1000), ttl
+			n.acquire(t, "a", 0)
+			n.release(t, "a", 0, 0)
+			if got := n.HGet(t.Context(), n.markerKey(), "maxttl").Val(); got != fmt.Sprint(longest) {
+				t.Errorf("%d ms later, a TTL of %d: got %s for the largest, want %d", n.later, ttl, got, longest)
+			}
+		}
+		asks(4000, 4000)
+		asks(1000, 4000) // from now on a smaller one would do
+		n.later += eighth
+		asks(4000, 4000) // as far as an eighth
+		n.later++
+		asks(4000, 4000) // anew
+		n.later += long
+		asks(700, 4000)
+		n.later += long / 4
+		asks(700, 4000)
+		n.off = long*1000/16 + 1
+		n.later++
+		asks(700, 4000) // the clock disagrees
+		n.off = 0
+		asks(700, 1000) // the largest since then
+		n.later += 10 * long
+		asks(4000, 4000)
+		asks(700, 4000)
+		n.off = long*1000/16 + 1
+		asks(4000, 4000) // whenever that is, as the clock disagrees
+		n.off = 0
+		n.later += 10 * long
+		asks(700, 4000)
+		n.later += 10 * long
+		asks(700, 700)
 	})
 	t.Run("a clock put back makes no quarantine longer than whole", func(t *testing.T) {
 		n := guarded(t, own)

@@ -74,13 +74,20 @@ func (n *Node) askScript(ctx context.Context, s *wire.Script, make func() *task)
 	return reply, sent, received, nil
 }
 
-// scriptTask returns the task of a script with one reply.
-func scriptTask(s *wire.Script, keys []string, withHead bool, args ...func(b []byte) []byte) *task {
+// headless is in place of the TTL that a script asks for, if the script has no head. No TTL is that of a script which
+// asks for no lease.
+const (
+	headless = int64(-1)
+	noTTL    = int64(0)
+)
+
+// scriptTask returns the task of a script with one reply, which asks for a TTL of so many ms.
+func scriptTask(s *wire.Script, keys []string, asked int64, args ...func(b []byte) []byte) *task {
 	return &task{
 		replies: 1,
 		write: func(n *Node, l *link, median int64, b []byte) []byte {
 			count := 3 + len(keys) + len(args)
-			if withHead {
+			if asked != headless {
 				count += headArgs
 			}
 			b = resp.AppendCommand(b, count)
@@ -89,8 +96,8 @@ func scriptTask(s *wire.Script, keys []string, withHead bool, args ...func(b []b
 			for _, k := range keys {
 				b = resp.AppendString(b, k)
 			}
-			if withHead {
-				b = n.guard.append(b, median, true)
+			if asked != headless {
+				b = n.guard.append(b, median, true, asked)
 			}
 			for _, arg := range args {
 				b = arg(b)

@@ -195,7 +195,7 @@ func (g *generator) call(n *virtual.Node) (keys []string, args []any) {
 		run = pick(g, "", "?", "another:virtual")
 	}
 	keys = []string{"k~guard"}
-	args = []any{run, median, fmt.Sprintf("2000 %d %d 1.02 %d", skew, pick(g, 100, 100, 100, 120), g.IntN(2))}
+	args = []any{run, median, fmt.Sprintf("2000 %d %d %d 1.02 %d", skew, pick(g, 100, 100, 100, 120), min(pick(g, 100, 100, 80), 20*pick(g, 5, 5, 5, 6)), g.IntN(2))}
 	for range pick(g, 1, 1, 1, 2, 3) { // groups
 		op, process := pick(g, wire.Acquire, wire.Extend, wire.Extend, wire.Release), pick(g, "", "", "", "-", "p", "q", "r") // r never listens
 		if g.IntN(20) == 0 {

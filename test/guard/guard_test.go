@@ -648,7 +648,8 @@ func TestQuarantineIsForEverybody(t *testing.T) {
 	}
 }
 
-// A client with a larger MaxTTL makes a quarantine longer; no client makes it shorter.
+// A client that asks for a larger TTL makes a quarantine longer; no client makes it shorter. A client that only looks
+// does neither.
 func TestQuarantineIsAsLongAsTheLongestTTL(t *testing.T) {
 	c := locktest.StartNew(t, 3)
 	l := locktest.Open(t, c.Addrs, shortly()...)
@@ -657,7 +658,19 @@ func TestQuarantineIsAsLongAsTheLongestTTL(t *testing.T) {
 			t.Errorf("node %d: got quarantine %v, want at most %v", i, q, guardSpan)
 		}
 	}
-	quarantines(t, locktest.Open(t, c.Addrs, forAges()...))
+	aged := locktest.Open(t, c.Addrs, forAges()...)
+	for i, q := range quarantines(t, aged) {
+		if q < ages {
+			t.Errorf("node %d: got quarantine %v of a client that expects a TTL of %v", i, q, ages)
+		}
+	}
+	for i, q := range quarantines(t, l) {
+		if q > guardSpan {
+			t.Errorf("node %d: got quarantine %v after a look of the other client, want at most %v", i, q, guardSpan)
+		}
+	}
+	_, err := aged.TryLock(t.Context(), "r", redlock.WithTTL(ages))
+	locktest.WantErr(t, err, redlock.ErrQuarantine)
 	for _, x := range []*redlock.Locker{l, locktest.Open(t, c.Addrs, shortly()...)} {
 		for i, q := range quarantines(t, x) {
 			if q < ages {

@@ -68,6 +68,7 @@ type Config struct {
 	OtherNodes, OtherQuorum int
 	Exchanged               int
 	Membership              bool // nodes that know the first list take no other list
+	Survey                  bool // an attempt with a list that a node refuses asks no node
 	FirstNeeds              int  // votes of the first attempt; 0 for the quorum
 
 	// Rules left out or broken, to see what they are for.
@@ -180,6 +181,17 @@ func (c Config) list(a int) (from, to, need int) {
 // takes reports whether a node takes the list of an attempt.
 func (c Config) takes(n *node, a, i int) bool {
 	return !c.Membership || a == 0 || i >= c.OtherNodes || n.forgot
+}
+
+// mayAsk reports whether an attempt may ask the nodes: whether each of them takes its list.
+func (c Config) mayAsk(s *state, a int) bool {
+	from, to, _ := c.list(a)
+	for i := from; i < to; i++ {
+		if c.Survey && !c.takes(&s.node[i], a, i) {
+			return false
+		}
+	}
+	return true
 }
 
 func (c Config) id(a int) int {

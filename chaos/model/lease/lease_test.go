@@ -43,6 +43,7 @@ func TestSound(t *testing.T) {
 		{"a node added", with(Default(2, x, x), func(c *Config) { c.Nodes, c.Quorum, c.OtherNodes, c.OtherQuorum = 4, 3, 3, 2 })},
 		{"a node removed", with(Default(2, x, x), func(c *Config) { c.Nodes, c.OtherNodes, c.OtherQuorum, c.Exchanged = 4, 4, 3, 1 })},
 		{"a node exchanged, a restart", exchanged(func(c *Config) { c.Restarts = 1 })},
+		{"two nodes exchanged, a restart", exchanged(func(c *Config) { c.Nodes, c.Exchanged, c.Survey, c.Restarts = 5, 2, true, 1 })},
 		{"no fill, a restart", with(Default(2, x, x), func(c *Config) { c.Extensions, c.Restarts, c.NoFill = 1, 1, true })},
 
 		{"readers: a reader and a writer, an extension and a restart", with(Default(2, s, x), func(c *Config) { c.Extensions, c.Restarts = 1, 1 })},
@@ -94,6 +95,7 @@ func TestControls(t *testing.T) {
 			c.Nodes, c.Quorum, c.OtherNodes, c.OtherQuorum = 5, 3, 3, 2
 		}), TwoHolders},
 		{"a node exchanged", exchanged(func(c *Config) { c.Membership = false }), TwoHolders},
+		{"two nodes exchanged: one of three refuses the list", exchanged(func(c *Config) { c.Nodes, c.Exchanged = 5, 2 }), TwoHolders},
 		{"a node exchanged, and a restarted node that has forgotten the list", exchanged(func(c *Config) {
 			c.Restarts, c.ForgetLists = 1, true
 		}), TwoHolders + searchtest.Deep},

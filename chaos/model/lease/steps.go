@@ -9,7 +9,7 @@ type visit = func(state, search.Step)
 func (c Config) next(s state, visit visit) {
 	for a := range c.Want {
 		p := &s.attempt[a]
-		if p.phase == idle && c.mayStart(&s, a) {
+		if p.phase == idle && c.mayStart(&s, a) && c.mayAsk(&s, a) {
 			c.send(s, a, acquire, "attempt %d asks all nodes", visit)
 		}
 		if p.phase.round() {

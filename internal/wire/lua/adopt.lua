@@ -45,7 +45,7 @@ local function adopt(key, id, wish, from, ttl, notAfter)
   if not isFormer and adopted(key, from) then return 26, 0, 0 end
 
   local life = math.max(call('PTTL', key), tonumber(ttl))
-  local void = math.max(life, math.ceil(1.5 * maxTTL * stretch) + 100)
+  local void = math.max(life, math.ceil(1.5 * quarantine(maxTTL)))
   local names, moment = key .. '~adopted', math.floor(now / 1000)
   call('ZREMRANGEBYSCORE', names, '-inf', string.format('%.0f', moment))
   call('ZADD', names, string.format('%.0f', moment + void), idOf(from))

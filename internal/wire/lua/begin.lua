@@ -5,8 +5,9 @@
 --                       empty = the guard is off, or no request needs it
 --               ARGV[2] what the masters' clocks show in the middle, by the caller's
 --                       estimate, us; 0 = the caller does not know
---               ARGV[3] five settings of the caller, with a space between two: counter TTL, ms;
---                       how far this node's clock may be from ARGV[2], us; largest TTL, ms;
+--               ARGV[3] six settings of the caller, with a space between two: counter TTL, ms;
+--                       how far this node's clock may be from ARGV[2], us; largest TTL of any lease that it
+--                       expects, ms; largest TTL that the requests ask for, ms, 0 = they ask for no lease;
 --                       length of a quarantine in such TTLs; 1 = a restart loses nothing here
 -- Per group     the requests come in groups of one kind
 --               ARGV: number of the function (1 acquire, 2 raise, 3 extend, 4 release, 5 rest; 5 more
@@ -30,8 +31,11 @@
 -- command does otherwise.
 local call, try, argv = redis.call, redis.pcall, ARGV
 local run, median = argv[1], tonumber(argv[2])
-local counterTTL, skew, maxTTL, stretch, trust = string.match(argv[3], '^(%d+) (%d+) (%d+) (%S+) (%d)$')
-skew = tonumber(skew)
+local counterTTL, skew, maxTTL, asked, stretch, trust = string.match(argv[3], '^(%d+) (%d+) (%d+) (%d+) (%S+) (%d)$')
+skew, maxTTL, asked = tonumber(skew), tonumber(maxTTL), tonumber(asked)
+
+-- quarantine returns how long keys with a TTL can live after they were lost, ms.
+local function quarantine(longest) return math.ceil(longest * stretch) + 100 end
 
 -- block is the number of fencing tokens that a grant reserves.
 local block = 64

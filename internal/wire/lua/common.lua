@@ -27,17 +27,17 @@ while isCommon and i <= #KEYS do
       local t = redis.call('TIME')
       clock = t[1] * 1000000 + t[2]
       reply[1] = clock
-      local maxTTL, stretch, trust
-      counterTTL, skew, maxTTL, stretch, trust = string.match(argv[3], '^(%d+) (%d+) (%d+) (%S+) (%d)')
+      local maxTTL, asked, stretch, trust
+      counterTTL, skew, maxTTL, asked, stretch, trust = string.match(argv[3], '^(%d+) (%d+) (%d+) (%d+) (%S+) (%d)')
       skew = tonumber(skew)
       vote = argv[1] == ''
       if not vote then
-        local known = try('HMGET', KEYS[1], 'run', 'born', 'maxttl', 'since')
+        local known = try('HMGET', KEYS[1], 'run', 'born', 'maxttl', 'since', 'used')
         local born, longest = tonumber(known[2]), tonumber(known[3])
         oldest = 1000 * (tonumber(known[4]) or 0)
         if trust == '0' and born and born > 0 then oldest = math.max(oldest, 1000 * (born + math.ceil((skew + 1000000) / 1000))) end
-        vote = known[1] == argv[1] and born and longest and longest >= tonumber(maxTTL)
-          and born + math.ceil(longest * stretch) + 100 <= math.floor(clock / 1000)
+        vote = known[1] == argv[1] and born and longest and longest >= tonumber(asked) and longest <= tonumber(maxTTL) and not known[5]
+          and born + math.ceil(maxTTL * stretch) + 100 <= math.floor(clock / 1000)
       end
     end
     isCommon = vote and (notAfter <= 0 or clock <= notAfter)

@@ -1,3 +1,30 @@
+-- longestTTL returns the largest TTL of which a lease can be left. It is forgotten when the last lease of this TTL must
+-- be over. Before that the clock must not have been stepped by more than the eighth that is added: it agrees with
+-- those of the other nodes within a sixteenth each time.
+local function longestTTL(marker, now, moment, longest, used, recent)
+  local length = quarantine(longest)
+  local agrees = median > 0 and math.abs(now - median) <= length * 1000 / 16
+  used, recent = tonumber(used), tonumber(recent) or 0
+  local refused
+  if asked == longest then
+    if not agrees or moment < used then
+      call('HDEL', marker, 'used', 'recent')
+    elseif moment - used > length / 8 then
+      refused = try('HSET', marker, 'used', string.format('%.0f', moment))
+    end
+  elseif not used then
+    if agrees then refused = try('HSET', marker, 'used', string.format('%.0f', moment), 'recent', string.format('%.0f', asked)) end
+  elseif agrees and moment - used > 1.25 * length then
+    longest = math.max(recent, asked)
+    call('HSET', marker, 'maxttl', string.format('%.0f', longest))
+    call('HDEL', marker, 'used', 'recent')
+  elseif asked > recent then
+    refused = try('HSET', marker, 'recent', string.format('%.0f', asked))
+  end
+  if type(refused) == 'table' then call('HDEL', marker, 'used', 'recent') end -- a node out of memory begins anew
+  return longest
+end
+
 -- guard returns for how long this node has no vote yet, in ms; 0 if it has a vote. It returns
 -- false if the caller goes by the run id of a server that is not this one any more. Nothing was
 -- done then.
@@ -7,7 +34,10 @@
 --           id, which is new with each promotion to master; the first 16 digits of each
 --   made    when it was written for that server, ms of this node's clock
 --   born    since when the node is known to remember everything, ms of this node's clock
---   maxttl  the largest TTL of any client, ms
+--   maxttl  the largest TTL that a client has asked for, ms; see longestTTL
+--   used    since when a smaller maxttl would do, ms of this node's clock: a client has used maxttl then, or later by
+--           less than an eighth of its quarantine. Only while clients come that expect no lease of this TTL
+--   recent  the largest other TTL that a client has asked for since
 --   lists, since  see marker.lua
 -- A marker that is missing, or another server's, means that keys may have been lost. The node
 -- gives no vote for as long as one of them could have lived. The marker is kept on the node and
@@ -25,7 +55,7 @@
 --
 -- Source: ALGORITHM sections 4 and 8.
 local function guard(marker, now)
-  local known = call('HMGET', marker, 'run', 'born', 'maxttl', 'since')
+  local known = call('HMGET', marker, 'run', 'born', 'maxttl', 'since', 'used', 'recent')
   local born, longest = known[2], tonumber(known[3])
   local moment = string.format('%.0f', math.floor(now / 1000))
   if not born or not longest or known[1] ~= run and run ~= '?' then
@@ -38,13 +68,17 @@ local function guard(marker, now)
     if id then own = string.sub(id, 1, 16) .. ':' .. string.sub(told('replication', 'master_replid') or '', 1, 16) end
     if known[1] == own and born and longest then return false end
     if trust == '0' or not born or not longest then born = '?' end
-    longest = math.max(longest or 0, tonumber(maxTTL))
+    longest = math.max(longest or 0, asked)
     call('HSET', marker, 'run', own, 'made', moment, 'born', born, 'maxttl', string.format('%.0f', longest))
-  elseif longest < tonumber(maxTTL) then
-    longest = tonumber(maxTTL)
-    call('HSET', marker, 'maxttl', maxTTL)
+    if known[5] then call('HDEL', marker, 'used', 'recent') end
+  elseif longest < asked then
+    longest = asked
+    call('HSET', marker, 'maxttl', string.format('%.0f', longest))
+    if known[5] then call('HDEL', marker, 'used', 'recent') end
+  elseif asked > 0 and (known[5] or longest > maxTTL) then
+    longest = longestTTL(marker, now, tonumber(moment), longest, known[5], known[6])
   end
-  local whole = math.ceil(longest * stretch) + 100
+  local whole = quarantine(math.max(longest, maxTTL))
   local since = tonumber(born) -- none while it is pending
   oldest = tonumber(known[4]) or 0
   if trust == '0' and since and since > 0 then oldest = math.max(oldest, since + math.ceil(ahead / 1000)) end

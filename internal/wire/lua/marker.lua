@@ -70,6 +70,7 @@ local left = guard(marker, now)
 if left and (what == 'vouch' or what == 'mark') then
   if what == 'mark' then
     call('HSET', marker, 'made', string.format('%.0f', math.floor(now / 1000)), 'born', '?')
+    if call('HMGET', marker, 'used')[1] then call('HDEL', marker, 'used', 'recent') end -- the clock may have been stepped
   else
     local known = call('HMGET', marker, 'run', 'made')
     if known[1] == seenRun and known[2] == seenMade then call('HSET', marker, 'born', '0') end
@@ -80,7 +81,7 @@ if not left then return {now, -1, 0, '', '', '', ''} end
 
 local known = call('HMGET', marker, 'maxttl', 'run', 'made', 'lists', 'since')
 local moment = math.floor(now / 1000)
-local inUse = 2 * (math.ceil(known[1] * stretch) + 100)
+local inUse = 2 * quarantine(math.max(known[1], maxTTL))
 local kept, others, against, was, joined, fresh = {}, {}, '', false, false, false
 for at, other, label in string.gmatch(known[4] or '', '(%d+) ([^\t\n]+)([^\n]*)') do
   at = math.min(at, moment) -- the clock was put back

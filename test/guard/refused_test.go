@@ -1,0 +1,46 @@
+package guard_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/redistest"
+)
+
+// A service has five masters. A client has one of these and two others, which would be a quorum of its list. It
+// takes no lease, and the two others do not hear of its list, whether it is new, or has
+// held leases before the service came.
+//
+// Source: ALGORITHM section 8, "Membership".
+func TestOneMasterRefusesTheList(t *testing.T) {
+	c := locktest.StartFor(t, redlock.DefaultTTL, 7)
+	service, wrong := c.Addrs[:5], []string{c.Addrs[1], c.Addrs[5], c.Addrs[6]}
+	early := locktest.Open(t, wrong, redlock.WithOwner("early"))
+	lease := locktest.Lock(t, locktest.Open(t, service, redlock.WithOwner("service")), "invoices")
+	for name, l := range map[string]*redlock.Locker{"new": locktest.Open(t, wrong), "opened before": early} {
+		for range 3 {
+			_, err := l.TryLock(t.Context(), "invoices")
+			if !errors.Is(err, redlock.ErrMasters) || redlock.Reason(err) != "membership" {
+				t.Fatalf("%s: got %v, want ErrMasters, membership", name, err)
+			}
+			for _, text := range []string{wrong[1], service[0], "service"} {
+				if !strings.Contains(err.Error(), text) {
+					t.Errorf("%s: got %v, want %q named", name, err, text)
+				}
+			}
+		}
+		if _, err := l.Lock(t.Context(), "invoices"); !errors.Is(err, reason.Membership) {
+			t.Errorf("%s: Lock: got %v, want an end", name, err)
+		}
+	}
+	for _, addr := range wrong[1:] {
+		if list := redistest.Client(t, addr).HGet(t.Context(), redlock.DefaultKeyPrefix+"~guard", "lists").Val(); list != "" {
+			t.Errorf("%s: got list %q, want none", addr, list)
+		}
+	}
+	locktest.Must(t, lease.Unlock(t.Context()))
+}
