@@ -190,10 +190,11 @@ func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, l
 		return nil, e
 	}
 	a := newAcquisition(p, resource, lc)
+	late := exclusive(len(found), p.need, asGranted(found, token, fence)) // the nodes whose acquire came late must not count
 	for i := range found {
 		value := found[i].Value
-		if !found[i].Has(token) {
-			value = token + "|"
+		if !found[i].Has(token) || late && !isAsGranted(&found[i], token, fence) {
+			value = token + "|" // which no node has
 		}
 		a.former = append(a.former, value)
 	}
@@ -251,7 +252,7 @@ func (a *acquisition) between(found []node.Held, fence int64) bool {
 	asGranted, moved := 0, 0
 	for i := range found {
 		h, n := &found[i], &a.attempt.nodes[i]
-		if n.vote == yes && h.Given > 0 { // q votes alone are known: the look has excluded a late acquire by its counter
+		if n.vote == yes && isAsGranted(h, h.Token, fence) {
 			asGranted++
 		}
 		if n.vote != yes || h.Counter > 0 && n.counter >= fence+2*fenceBlock {
@@ -259,6 +260,22 @@ func (a *acquisition) between(found []node.Held, fence int64) bool {
 		}
 	}
 	return !exclusive(len(found), a.pool.need, asGranted) && (fence == 0 || moved >= a.pool.need)
+}
+
+// isAsGranted reports whether a node has had the key ever since the grant. An acquire that came late has a larger
+// counter, if the fencing token of the grant is known.
+func isAsGranted(h *node.Held, token string, fence int64) bool {
+	return h.Has(token) && h.Given > 0 && (fence == 0 || h.Given < fence+fenceBlock)
+}
+
+// asGranted returns how many nodes have had the key ever since the grant.
+func asGranted(found []node.Held, token string, fence int64) (n int) {
+	for i := range found {
+		if isAsGranted(&found[i], token, fence) {
+			n++
+		}
+	}
+	return n
 }
 
 // unable returns an error that lists the nodes that have no vote for an adoption.
@@ -399,7 +416,7 @@ func (p *pool) adoptable(op, resource string, found []node.Held, token string, f
 		}
 		return node.HeldByOther{Owner: wire.OwnerOf(h.Token), Left: h.TTL}
 	})
-	unknown, later, asGranted, broken := 0, 0, 0, false
+	unknown, later, broken := 0, 0, false
 	for i := range found {
 		h := &found[i]
 		switch {
@@ -409,11 +426,8 @@ func (p *pool) adoptable(op, resource string, found []node.Held, token string, f
 			later++
 		}
 		broken = broken || h.Broken && h.Token == token
-		if h.Has(token) && h.Given > 0 && (*fence == 0 || h.Given < *fence+fenceBlock) { // an acquire that came late has a larger counter
-			asGranted++ // the node has had the key ever since
-		}
 	}
-	between := !exclusive(len(found), p.need, asGranted) // the keys alone do not exclude another holder in between
+	between := !exclusive(len(found), p.need, asGranted(found, token, *fence)) // the keys alone do not exclude another holder in between
 	counter := node.CounterOf(found, p.need, token)
 	switch {
 	case e.Granted+unknown < p.need:
