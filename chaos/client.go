@@ -58,6 +58,7 @@ func (c ClientConfig) options() []redlock.Option {
 // Client works until ctx ends.
 type Client struct {
 	conf    ClientConfig
+	open    func() (*redlock.Locker, error) // a further Locker, as of another process
 	locker  *redlock.Locker
 	permits map[int]*semaphore.Semaphore // by the number of their permits
 	elector *election.Elector
@@ -75,11 +76,14 @@ func NewClient(conf ClientConfig, list []*redis.Options, now func() time.Duratio
 	if conf.Mute {
 		list = muted(list)
 	}
-	l, err := redlock.NewFromOptions(list, append(conf.options(), opts...)...)
+	open := func() (*redlock.Locker, error) {
+		return redlock.NewFromOptions(list, append(conf.options(), opts...)...)
+	}
+	l, err := open()
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{conf: conf, locker: l, permits: make(map[int]*semaphore.Semaphore),
+	c := &Client{conf: conf, open: open, locker: l, permits: make(map[int]*semaphore.Semaphore),
 		book: &history.Client{Name: conf.Name, Sink: sink, Now: now, Why: redlock.Reason}}
 	for _, all := range pools {
 		if c.permits[all], err = semaphore.New(l, poolOf(all), all); err != nil {
@@ -140,7 +144,7 @@ type worker struct {
 
 // Workloads returns the names of all workloads, in a fixed order.
 func Workloads() []string {
-	return []string{"hot", "many", "long", "rival", "line", "stock", "free", "hasty", "several", "book", "election", "job", "pool2", "pool9", "pool100"}
+	return []string{"hot", "many", "long", "rival", "line", "stock", "free", "hasty", "several", "book", "election", "job", "handed", "pool2", "pool9", "pool100"}
 }
 
 // works has one round of each workload, by name.
@@ -244,6 +248,8 @@ var works = map[string]func(*worker, context.Context){
 	"job": func(w *worker, ctx context.Context) {
 		w.runJob(ctx, w.jobs)
 	},
+	// A lease is passed from process to process, with care or without.
+	"handed": func(w *worker, ctx context.Context) { w.passOn(ctx, adopt) },
 	// One to three permits of a semaphore, or nearly all. Some holders keep them for long, and some give
 	// one of them back before the others.
 	"pool2":   func(w *worker, ctx context.Context) { w.withPermits(ctx, 2) },

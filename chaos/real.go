@@ -312,7 +312,7 @@ func lockKey(value, counter string, readers map[string]float64, clock time.Time)
 // unknownKeys returns the keys that should not exist when nothing is locked.
 func unknownKeys(prefix string, all []string) (list []string) {
 	for _, k := range all {
-		if !strings.HasSuffix(k, "~fence") && k != prefix+"~guard" {
+		if !strings.HasSuffix(k, "~fence") && !strings.HasSuffix(k, "~adopted") && k != prefix+"~guard" {
 			list = append(list, k)
 		}
 	}

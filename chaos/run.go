@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -83,7 +84,7 @@ func (r *Run) written() (n int) {
 
 // resources returns the resources to look at: some of those that the workloads lock, and a permit.
 func resources(rng *rand.Rand, permits []string) []string {
-	list := []string{"hot", "line", "stock", "long0", "long1", "long2", "part0", "part1", "book", "election", "job"}
+	list := []string{"hot", handed, "line", "stock", "long0", "long1", "long2", "part0", "part1", "book", "election", "job"}
 	rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	if list = list[:3]; len(permits) > 0 {
 		list = append(list, permits[rng.IntN(len(permits))])
@@ -143,9 +144,10 @@ func (r *Run) Rules() history.Rules {
 		Nodes: len(r.Cluster.Nodes()), TTL: r.TTL, Drift: time.Duration(float64(r.TTL)*redlock.DefaultDrift) + 2*time.Millisecond,
 		// The key of a holder that died ends, and a waiter that no master has called asks again.
 		Served: r.TTL + 1500*time.Millisecond, Settled: r.TTL + 500*time.Millisecond,
-		Woken: woken,
+		Woken: maps.Clone(woken),
 	}
-	if r.Cluster.Tier() != Virtual { // a busy machine may keep a process waiting; the figures tell for how long
+	rules.Woken[handed] = called + 2*r.TTL // an adoption that fails, and a lease that is not adopted, leave keys
+	if r.Cluster.Tier() != Virtual {       // a busy machine may keep a process waiting; the figures tell for how long
 		rules.Late, rules.Slow = 2*time.Second, 10*time.Second
 	}
 	return rules

@@ -86,7 +86,7 @@ func soak(t *testing.T, tier Tier, havoc bool) {
 
 	people := &people{r: r, list: make([]*Child, *soakClients), born: make([]int, *soakClients)}
 	conf := func(i int) ClientConfig {
-		c := r.config(fmt.Sprint("client ", i), map[string]int{"hot": 2, "many": 4, "long": 1, "line": 4, "stock": 2, "free": 2, "hasty": 1, "several": 2, "book": 3, "election": 1, "job": 1, "pool2": 2, "pool9": 2, "pool100": 1})
+		c := r.config(fmt.Sprint("client ", i), map[string]int{"hot": 2, "many": 4, "long": 1, "line": 4, "stock": 2, "free": 2, "hasty": 1, "several": 2, "book": 3, "election": 1, "job": 1, "handed": 1, "pool2": 2, "pool9": 2, "pool100": 1})
 		c.Seed, c.Store, c.Mute = seed+uint64(i), shop.Addr(), isMute(seed, i)
 		return c
 	}

@@ -59,7 +59,7 @@ func TestVirtualFaults(t *testing.T) {
 
 // workOf returns what clients do in one schedule: some locks, and some of the rest.
 func workOf(seed uint64) map[string]int {
-	rest := [...]map[string]int{{"several": 1, "book": 1}, {"election": 1, "job": 1}, {poolOf(2): 2}, {poolOf(9): 2}, {poolOf(100): 1}}
+	rest := [...]map[string]int{{"several": 1, "book": 1}, {"election": 1, "job": 1}, {handed: 1}, {poolOf(2): 2}, {poolOf(9): 2}, {poolOf(100): 1}}
 	work := map[string]int{"hot": 1, "long": 1, "line": 1, "rival": 1}
 	maps.Copy(work, rest[seed%uint64(len(rest))])
 	return work

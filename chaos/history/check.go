@@ -53,6 +53,7 @@ func (h *History) Check(r Rules) []Violation {
 		slices.SortFunc(held, func(a, b *Acquisition) int {
 			return cmp.Or(cmp.Compare(a.Return, b.Return), cmp.Compare(a.granted, b.granted))
 		})
+		found = append(found, adoptions(resource, list, held)...)
 		found = append(found, overlaps(resource, held)...)
 		found = append(found, fences(resource, held)...)
 		found = append(found, h.nodes(resource, held, r)...)
@@ -69,6 +70,46 @@ func (h *History) Check(r Rules) []Violation {
 		found = append(found, h.leftovers(r)...)
 	}
 	slices.SortStableFunc(found, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
+	return found
+}
+
+// adoptions is the promise of Adopt: of the calls that adopt a lease one at most succeeds, and only if no other
+// holder was granted the resource since. It notes in the former lease when that was adopted. held is in the order
+// of the grants.
+func adoptions(resource string, list, held []*Acquisition) (found []Violation) {
+	former := make(map[string]*Acquisition)
+	for _, a := range held {
+		if former[a.Token] == nil {
+			former[a.Token] = a
+		}
+	}
+	for _, a := range list {
+		if b := former[a.Former]; b != nil && (b.adopting == 0 || a.Call < b.adopting) {
+			b.adopting = a.Call
+		}
+	}
+	for i, a := range held {
+		if a.Former == "" {
+			continue
+		}
+		b, wrong := former[a.Former], ""
+		switch {
+		case b == nil:
+			wrong = "which no client was granted"
+		case b.adopted > 0:
+			wrong = "which another call adopted before"
+		default:
+			b.adopted = a.Return
+			for _, c := range held[:i] {
+				if c.Return > b.Return && !c.void() && c.Token != b.Token {
+					wrong = fmt.Sprintf("fence %d, after %s was granted fence %d", b.Fence, c.Client, c.Fence)
+				}
+			}
+		}
+		if wrong != "" {
+			found = append(found, Violation{"adopt", a.Return, resource, fmt.Sprintf("%s adopts, with fence %d, the lease %s, %s", a.Client, a.Fence, a.Former, wrong)})
+		}
+	}
 	return found
 }
 

@@ -38,6 +38,7 @@ type Record struct {
 	Permits  int           `json:"p,omitempty"` // of Called: for one of so many permits of a semaphore
 	Group    uint64        `json:"g,omitempty"` // of Called: number of the first acquisition of the same call, if the call was for several resources
 	Keep     time.Duration `json:"m,omitempty"` // of Called: minimum hold, for which the resource stays taken after the grant
+	Former   string        `json:"d,omitempty"` // of Called: token of the lease that the call adopts
 	At       time.Duration `json:"a"`
 	Until    time.Duration `json:"u,omitempty"` // end of the validity, as the holder saw it at At
 	Token    string        `json:"t,omitempty"` // of Granted
@@ -58,6 +59,7 @@ type Acquisition struct {
 	Permits          int    // that the semaphore has
 	Group            uint64 // of the acquisitions of one call of the client; 0 for a call for one resource
 	Keep             time.Duration
+	Former           string // token of the lease that the call adopts; "" for a call that adopts none
 	Call, Return     time.Duration
 	Held             bool // the call returned a lease
 	Why              string
@@ -71,6 +73,10 @@ type Acquisition struct {
 	Reach            time.Duration // the longest validity that the holder saw
 
 	lapsed bool // the holder saw that the lease was over
+
+	// The first call that adopts the lease, and the first that has done so. A holder that has not detached its
+	// lease may believe in it for longer.
+	adopting, adopted time.Duration
 
 	// Numbers of records, which give the order at one instant of virtual time.
 	granted, seen int
@@ -87,6 +93,9 @@ func (a *Acquisition) End() time.Duration {
 	if a.Ended > 0 {
 		end = min(end, max(a.Ended, a.Call+a.Keep))
 	}
+	if a.adopted > 0 {
+		end = min(end, a.adopted)
+	}
 	return end
 }
 
@@ -95,6 +104,9 @@ func (a *Acquisition) void() bool { return a.Until <= a.Return }
 
 // meets reports whether the lease is valid when a later lease is granted.
 func (a *Acquisition) meets(next *Acquisition) bool {
+	if a.adopted > 0 && next.Return >= a.adopted {
+		return false
+	}
 	return next.Return < a.End() || next.Return == a.Seen && a.seen > next.granted
 }
 
@@ -189,7 +201,7 @@ func (h *History) Add(r Record) {
 	h.records++
 	id := fmt.Sprint(r.Client, " ", r.Op)
 	if r.Kind == Called {
-		a := &Acquisition{Client: r.Client, Resource: r.Resource, Waits: r.Waits, Shared: r.Shared, Permits: r.Permits, Group: r.Group, Keep: r.Keep, Call: r.At}
+		a := &Acquisition{Client: r.Client, Resource: r.Resource, Waits: r.Waits, Shared: r.Shared, Permits: r.Permits, Group: r.Group, Keep: r.Keep, Former: r.Former, Call: r.At}
 		if a.Permits > 0 {
 			a.Semaphore = r.Resource
 		}

@@ -79,6 +79,9 @@ func (h *History) nodes(resource string, held []*Acquisition, r Rules) (found []
 		if !looked || i < 0 || held[i].End() <= to { // at one instant of virtual time much can happen
 			continue
 		}
+		if held[i].adopting > 0 && held[i].adopting <= to { // the nodes may have the key of an attempt that fails
+			continue
+		}
 		a := held[i]
 		keeps, counts := 0, 0
 		for _, l := range round {
