@@ -50,7 +50,8 @@ import (
 //	of callOutside  one for each call of a      when that returns                         the caller, for a
 //	                Dialer or a provider                                                  time; then nothing
 //
-// Nodes, renewer and events start with the first call. Every other goroutine is the caller's.
+// Nodes, renewer and events start with the first call. A connection is dialled in one or two more, which end with it.
+// Every other goroutine is the caller's.
 type pool struct {
 	conf      *config
 	set       *node.Set

@@ -446,49 +446,49 @@ func newRenewer(clock Clock) *renewer {
 }
 
 // add begins to watch a lease that was granted after since.
-func (k *renewer) add(g *grant, due, since instant) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+func (rn *renewer) add(g *grant, due, since instant) {
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
 	g.renewal.due = due
-	heap.Push(&k.leases, g)
-	k.pokeIfLateLocked(due, since)
+	heap.Push(&rn.leases, g)
+	rn.pokeIfLateLocked(due, since)
 }
 
 // update makes the goroutine check a lease at once, after a change to the lease.
-func (k *renewer) update(g *grant) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+func (rn *renewer) update(g *grant) {
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
 	if g.renewal.slot < 0 {
 		return // the lease is over
 	}
-	now := instant(k.clock.Now())
+	now := instant(rn.clock.Now())
 	g.renewal.due = now
-	heap.Fix(&k.leases, g.renewal.slot)
-	k.pokeIfLateLocked(now, now)
+	heap.Fix(&rn.leases, g.renewal.slot)
+	rn.pokeIfLateLocked(now, now)
 }
 
 // remove stops watching a lease.
-func (k *renewer) remove(g *grant) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+func (rn *renewer) remove(g *grant) {
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
 	if g.renewal.slot >= 0 {
-		heap.Remove(&k.leases, g.renewal.slot)
+		heap.Remove(&rn.leases, g.renewal.slot)
 	}
 }
 
 // all returns every lease that the renewer watches.
-func (k *renewer) all() []*grant {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return append([]*grant(nil), k.leases...)
+func (rn *renewer) all() []*grant {
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
+	return append([]*grant(nil), rn.leases...)
 }
 
 // ends returns how many leases stand at now, and how long the first and the last of them do so
 // without a renewal.
-func (k *renewer) ends(now instant) (leases int, first, last time.Duration) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, g := range k.leases {
+func (rn *renewer) ends(now instant) (leases int, first, last time.Duration) {
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
+	for _, g := range rn.leases {
 		if left := validity(g.deadline(), now); left > 0 {
 			if leases++; leases == 1 {
 				first = left
@@ -502,62 +502,62 @@ func (k *renewer) ends(now instant) (leases int, first, last time.Duration) {
 // pokeIfLateLocked wakes the goroutine if it would sleep past due. If the clock has jumped over
 // the moment at which the goroutine meant to wake up, the timer is not reliable, and the
 // goroutine is woken, too.
-func (k *renewer) pokeIfLateLocked(due, now instant) {
-	if due < k.next || k.next <= now {
-		k.poke()
+func (rn *renewer) pokeIfLateLocked(due, now instant) {
+	if due < rn.next || rn.next <= now {
+		rn.poke()
 	}
 }
 
-func (k *renewer) poke() {
+func (rn *renewer) poke() {
 	select {
-	case k.wake <- struct{}{}:
+	case rn.wake <- struct{}{}:
 	default:
 	}
 }
 
 // close ends run.
-func (k *renewer) close() {
-	k.mu.Lock()
-	k.closed = true
-	k.mu.Unlock()
-	k.poke()
+func (rn *renewer) close() {
+	rn.mu.Lock()
+	rn.closed = true
+	rn.mu.Unlock()
+	rn.poke()
 }
 
 // run is the renewer's goroutine.
-func (k *renewer) run() {
+func (rn *renewer) run() {
 	timer := time.NewTimer(maxNap)
 	defer timer.Stop()
 	var due []*grant
 	for {
-		now := instant(k.clock.Now())
+		now := instant(rn.clock.Now())
 		var closed bool
-		if due, closed = k.takeDue(due[:0], now); closed {
+		if due, closed = rn.takeDue(due[:0], now); closed {
 			return
 		}
 		for _, g := range due {
-			k.checked(g, g.check(now), now)
+			rn.checked(g, g.check(now), now)
 		}
 		clear(due)
-		timer.Reset(k.nap())
+		timer.Reset(rn.nap())
 		select {
 		case <-timer.C:
-		case <-k.wake:
+		case <-rn.wake:
 		}
 	}
 }
 
 // takeDue returns the leases that are due. They stay in the heap, marked by looked, so that all,
 // remove and update find them meanwhile.
-func (k *renewer) takeDue(due []*grant, now instant) (_ []*grant, closed bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for len(k.leases) > 0 && k.leases[0].renewal.due <= now {
-		g := k.leases[0]
+func (rn *renewer) takeDue(due []*grant, now instant) (_ []*grant, closed bool) {
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
+	for len(rn.leases) > 0 && rn.leases[0].renewal.due <= now {
+		g := rn.leases[0]
 		due = append(due, g)
 		g.renewal.due = looked(now)
-		heap.Fix(&k.leases, 0)
+		heap.Fix(&rn.leases, 0)
 	}
-	return due, k.closed
+	return due, rn.closed
 }
 
 // looked returns the due time that marks a lease as being checked since now.
@@ -565,33 +565,33 @@ func looked(now instant) instant { return now.Add(maxNap) }
 
 // checked notes when a lease that was checked is due next, unless the lease was removed or
 // updated meanwhile.
-func (k *renewer) checked(g *grant, next, now instant) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+func (rn *renewer) checked(g *grant, next, now instant) {
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
 	switch {
 	case g.renewal.slot < 0:
 	case next == never:
-		heap.Remove(&k.leases, g.renewal.slot)
+		heap.Remove(&rn.leases, g.renewal.slot)
 	case g.renewal.due == looked(now):
 		g.renewal.due = next
 		if next <= now { // happens only with wrong rules; the goroutine must not spin even then
 			g.renewal.due = now.Add(time.Millisecond)
 		}
-		heap.Fix(&k.leases, g.renewal.slot)
+		heap.Fix(&rn.leases, g.renewal.slot)
 	}
 }
 
 // nap returns how long the goroutine may sleep.
-func (k *renewer) nap() time.Duration {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now := instant(k.clock.Now()) // the checks have taken time
-	k.next = never
-	if len(k.leases) == 0 {
+func (rn *renewer) nap() time.Duration {
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
+	now := instant(rn.clock.Now()) // the checks have taken time
+	rn.next = never
+	if len(rn.leases) == 0 {
 		return time.Hour
 	}
-	k.next = min(k.leases[0].renewal.due, now.Add(maxNap))
-	return k.next.Sub(now)
+	rn.next = min(rn.leases[0].renewal.due, now.Add(maxNap))
+	return rn.next.Sub(now)
 }
 
 // leaseHeap implements heap.Interface. It is ordered by due.

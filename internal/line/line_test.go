@@ -19,8 +19,8 @@ type caller = Caller[*holder, struct{}]
 
 type holder struct{ queueNode int }
 
-// newTurns are lines with the policy of a Locker.
-func newTurns() *lines { return &lines{New[*holder, struct{}](&DefaultPolicy, false)} }
+// newLines are lines with the policy of a Locker.
+func newLines() *lines { return &lines{New[*holder, struct{}](&DefaultPolicy, false)} }
 
 // stand puts a caller at the end of the line for a resource.
 func (t *lines) stand(resource string) *caller { return t.Join(Key{Resource: resource}, struct{}{}) }
@@ -74,10 +74,10 @@ func wantTurn(t *testing.T, callers ...*caller) {
 	}
 }
 
-func joinAll(turns *lines, resource string, n int) []*caller {
+func joinAll(all *lines, resource string, n int) []*caller {
 	callers := make([]*caller, n)
 	for i := range callers {
-		callers[i] = turns.stand(resource)
+		callers[i] = all.stand(resource)
 	}
 	return callers
 }
@@ -87,49 +87,49 @@ func joinAll(turns *lines, resource string, n int) []*caller {
 // Source: ALGORITHM section 10, "FIFO per resource".
 func TestTurns(t *testing.T) {
 	t.Run("first come, first served", func(t *testing.T) {
-		turns := newTurns()
-		for line := joinAll(turns, "r", 5); len(line) > 0; line = line[1:] {
+		all := newLines()
+		for line := joinAll(all, "r", 5); len(line) > 0; line = line[1:] {
 			wantTurn(t, line...)
-			turns.Leave(line[0])
+			all.Leave(line[0])
 		}
-		if len(turns.lines) != 0 {
-			t.Errorf("%d lines are left", len(turns.lines))
+		if len(all.lines) != 0 {
+			t.Errorf("%d lines are left", len(all.lines))
 		}
 	})
 	for name, at := range map[string]int{"the head": 0, "the second": 1, "one in the middle": 2, "the last": 4} {
 		t.Run(name+" leaves", func(t *testing.T) {
-			turns := newTurns()
-			line := joinAll(turns, "r", 5)
+			all := newLines()
+			line := joinAll(all, "r", 5)
 			gone := line[at]
-			turns.Leave(gone)
+			all.Leave(gone)
 			line = slices.Delete(line, at, at+1)
 			wantTurn(t, line...)
 			if at > 0 && atHeadNow(gone) {
 				t.Error("the one who left got a turn")
 			}
-			late := turns.stand("r")
+			late := all.stand("r")
 			wantTurn(t, append(line, late)...)
 		})
 	}
 	t.Run("all but the head leave", func(t *testing.T) {
-		turns := newTurns()
-		line := joinAll(turns, "r", 3)
-		turns.Leave(line[1])
-		turns.Leave(line[2])
+		all := newLines()
+		line := joinAll(all, "r", 3)
+		all.Leave(line[1])
+		all.Leave(line[2])
 		wantTurn(t, line[0])
-		wantTurn(t, line[0], turns.stand("r"))
+		wantTurn(t, line[0], all.stand("r"))
 	})
 	t.Run("another resource has a line of its own", func(t *testing.T) {
-		turns := newTurns()
-		a, b := joinAll(turns, "a", 2), joinAll(turns, "b", 2)
-		turns.Leave(a[0])
+		all := newLines()
+		a, b := joinAll(all, "a", 2), joinAll(all, "b", 2)
+		all.Leave(a[0])
 		wantTurn(t, a[1])
 		wantTurn(t, b...)
 	})
 	t.Run("who comes when the line has emptied is at the head", func(t *testing.T) {
-		turns := newTurns()
-		turns.Leave(turns.stand("r"))
-		wantTurn(t, turns.stand("r"))
+		all := newLines()
+		all.Leave(all.stand("r"))
+		wantTurn(t, all.stand("r"))
 	})
 }
 
@@ -137,17 +137,17 @@ func TestTurns(t *testing.T) {
 func TestTurnsAgainstPlainLists(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		turns := newTurns()
+		all := newLines()
 		lists := map[string][]*caller{}
 		for range 300 {
 			resource := string(rune('a' + rng.IntN(3)))
 			list := lists[resource]
 			switch {
 			case len(list) == 0 || rng.IntN(2) == 0:
-				list = append(list, turns.stand(resource))
+				list = append(list, all.stand(resource))
 			default:
 				i := rng.IntN(len(list))
-				turns.Leave(list[i])
+				all.Leave(list[i])
 				list = slices.Delete(list, i, i+1)
 			}
 			if lists[resource] = list; len(list) == 0 {
@@ -156,8 +156,8 @@ func TestTurnsAgainstPlainLists(t *testing.T) {
 			for _, l := range lists {
 				wantTurn(t, l...)
 			}
-			if len(turns.lines) != len(lists) {
-				t.Fatalf("seed %d: %d lines, want %d", seed, len(turns.lines), len(lists))
+			if len(all.lines) != len(lists) {
+				t.Fatalf("seed %d: %d lines, want %d", seed, len(all.lines), len(lists))
 			}
 		}
 	}
@@ -165,22 +165,22 @@ func TestTurnsAgainstPlainLists(t *testing.T) {
 
 // What the head's last attempt ended with is there for all who stand in its line.
 func TestLastVerdict(t *testing.T) {
-	turns := newTurns()
-	last := func(c *caller) error { return turns.Standing(c).Why }
-	fail := func(c *caller, why error) { turns.Failed(c, Failure{Why: why}, DefaultPolicy.RetryDelay) }
-	line := joinAll(turns, "r", 2)
+	all := newLines()
+	last := func(c *caller) error { return all.Standing(c).Why }
+	fail := func(c *caller, why error) { all.Failed(c, Failure{Why: why}, DefaultPolicy.RetryDelay) }
+	line := joinAll(all, "r", 2)
 	if got := last(line[1]); got != nil {
 		t.Errorf("before an attempt: got %v, want none", got)
 	}
 	first, second := errors.New("first"), errors.New("second")
 	fail(line[0], first)
 	fail(line[0], second)
-	turns.Leave(line[0])
+	all.Leave(line[0])
 	if got := last(line[1]); got != second {
 		t.Errorf("got %v, want the last one", got)
 	}
-	turns.Leave(line[1])
-	if got := last(turns.stand("r")); got != nil {
+	all.Leave(line[1])
+	if got := last(all.stand("r")); got != nil {
 		t.Errorf("in a new line: got %v, want none", got)
 	}
 }
@@ -242,49 +242,49 @@ func failedWith(w wire.Word) Failure { return Failure{Why: errFailed, Word: w} }
 // Source: ALGORITHM section 10, "only its head goes to the network".
 func TestHeadAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns()
-		line := joinAll(turns, "r", 3)
-		wantAdvice(t, "the head", turns.Look(line[0]), askAll)
-		wantAdvice(t, "the second", turns.Look(line[1]), park)
-		turns.Failed(line[0], failedWith(wire.Word{}), pause(50*time.Millisecond))
-		wantAdvice(t, "the head after a failure", turns.Look(line[0]), Advice{For: 50 * time.Millisecond})
+		all := newLines()
+		line := joinAll(all, "r", 3)
+		wantAdvice(t, "the head", all.Look(line[0]), askAll)
+		wantAdvice(t, "the second", all.Look(line[1]), park)
+		all.Failed(line[0], failedWith(wire.Word{}), pause(50*time.Millisecond))
+		wantAdvice(t, "the head after a failure", all.Look(line[0]), Advice{For: 50 * time.Millisecond})
 		time.Sleep(20 * time.Millisecond)
-		wantAdvice(t, "the head a little later", turns.Look(line[0]), Advice{For: 30 * time.Millisecond})
+		wantAdvice(t, "the head a little later", all.Look(line[0]), Advice{For: 30 * time.Millisecond})
 		time.Sleep(30 * time.Millisecond)
-		wantAdvice(t, "the head when it is time", turns.Look(line[0]), askAll)
-		turns.Look(line[2])
+		wantAdvice(t, "the head when it is time", all.Look(line[0]), askAll)
+		all.Look(line[2])
 
 		// The next one goes on from there.
-		turns.Failed(line[0], failedWith(wire.Word{}), pause(50*time.Millisecond))
-		turns.Leave(line[0])
+		all.Failed(line[0], failedWith(wire.Word{}), pause(50*time.Millisecond))
+		all.Leave(line[0])
 		if !told(line[1]) || told(line[2]) {
 			t.Error("when the head has left: want the second told, and none else")
 		}
-		wantAdvice(t, "the second, at the head", turns.Look(line[1]), Advice{For: 50 * time.Millisecond})
+		wantAdvice(t, "the second, at the head", all.Look(line[1]), Advice{For: 50 * time.Millisecond})
 		time.Sleep(50 * time.Millisecond)
-		wantAdvice(t, "the second when it is time", turns.Look(line[1]), askAll)
+		wantAdvice(t, "the second when it is time", all.Look(line[1]), askAll)
 
 		// It gets the resource. The third has to wait for that.
 		g := &holder{}
-		turns.held(g, line[1])
-		wantAdvice(t, "the third", turns.Look(line[2]), park)
-		if !turns.Standing(line[2]).Behind {
+		all.held(g, line[1])
+		wantAdvice(t, "the third", all.Look(line[2]), park)
+		if !all.Standing(line[2]).Behind {
 			t.Error("the third: got that another process has the resource, want this process")
 		}
 		for told(line[2]) {
-			wantAdvice(t, "the third, told to look", turns.Look(line[2]), park)
+			wantAdvice(t, "the third, told to look", all.Look(line[2]), park)
 		}
 		time.Sleep(time.Hour)
-		wantAdvice(t, "the third, an hour later", turns.Look(line[2]), park)
-		turns.freed(g)
+		wantAdvice(t, "the third, an hour later", all.Look(line[2]), park)
+		all.freed(g)
 		if !told(line[2]) {
 			t.Error("when the resource is free: got the third not told, want it told")
 		}
 		// Others may have been called: it must not overtake them.
-		wantAdvice(t, "the third, at the head", turns.Look(line[2]), askFirst)
-		turns.Leave(line[2])
-		if len(turns.lines) != 0 {
-			t.Errorf("%d lines are left", len(turns.lines))
+		wantAdvice(t, "the third, at the head", all.Look(line[2]), askFirst)
+		all.Leave(line[2])
+		if len(all.lines) != 0 {
+			t.Errorf("%d lines are left", len(all.lines))
 		}
 	})
 }
@@ -292,20 +292,20 @@ func TestHeadAlone(t *testing.T) {
 // A resource that is free again is asked for at once, however long the pause was to be.
 func TestFreedEndsThePause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns()
+		all := newLines()
 		g := &holder{}
-		c := turns.stand("r")
-		turns.Failed(c, failedWith(wire.Word{}), pause(time.Minute))
-		turns.held(g, nil) // by TryLock
-		wantAdvice(t, "while the process has it", turns.Look(c), park)
-		turns.freed(g)
-		wantAdvice(t, "when it has not", turns.Look(c), askFirst)
+		c := all.stand("r")
+		all.Failed(c, failedWith(wire.Word{}), pause(time.Minute))
+		all.held(g, nil) // by TryLock
+		wantAdvice(t, "while the process has it", all.Look(c), park)
+		all.freed(g)
+		wantAdvice(t, "when it has not", all.Look(c), askFirst)
 
 		// Also if an attempt has failed meanwhile.
-		turns.held(g, nil)
-		turns.Failed(c, failedWith(wire.Word{}), pause(time.Minute))
-		turns.freed(g)
-		wantAdvice(t, "after another attempt", turns.Look(c), askAll)
+		all.held(g, nil)
+		all.Failed(c, failedWith(wire.Word{}), pause(time.Minute))
+		all.freed(g)
+		wantAdvice(t, "after another attempt", all.Look(c), askAll)
 	})
 }
 
@@ -334,16 +334,16 @@ func TestPatience(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns()
-		c := turns.stand("r")
-		turns.Failed(c, refusedBy(time.Hour), pause(time.Millisecond))
-		if got := turns.Look(c); got.Step == Ask || got.For < 800*time.Millisecond || got.For > 1200*time.Millisecond {
+		all := newLines()
+		c := all.stand("r")
+		all.Failed(c, refusedBy(time.Hour), pause(time.Millisecond))
+		if got := all.Look(c); got.Step == Ask || got.For < 800*time.Millisecond || got.For > 1200*time.Millisecond {
 			t.Errorf("in the queue: got %+v, want about a second", got)
 		}
-		turns.Failed(c, deaf(refusedBy(time.Hour)), pause(time.Millisecond))
-		wantAdvice(t, "that does not hear", turns.Look(c), Advice{For: time.Millisecond})
-		turns.Failed(c, refusedBy(time.Millisecond), pause(5*time.Second)) // as with nodes in quarantine
-		wantAdvice(t, "in the queue, with a reason to wait longer", turns.Look(c), Advice{For: 5 * time.Second})
+		all.Failed(c, deaf(refusedBy(time.Hour)), pause(time.Millisecond))
+		wantAdvice(t, "that does not hear", all.Look(c), Advice{For: time.Millisecond})
+		all.Failed(c, refusedBy(time.Millisecond), pause(5*time.Second)) // as with nodes in quarantine
+		wantAdvice(t, "in the queue, with a reason to wait longer", all.Look(c), Advice{For: 5 * time.Second})
 	})
 }
 
@@ -372,8 +372,8 @@ func TestRoom(t *testing.T) {
 // Source: ALGORITHM section 10, "elsewhere".
 func TestPauseWhereAQuorumIsBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns()
-		c := turns.stand("r")
+		all := newLines()
+		c := all.stand("r")
 		elsewhere := failedWith(wire.Word{Heard: true})
 		elsewhere.Elsewhere, elsewhere.Queued = true, true
 		ends := elsewhere
@@ -389,8 +389,8 @@ func TestPauseWhereAQuorumIsBusy(t *testing.T) {
 			{elsewhere, false, later}, {elsewhere, false, later}, {failedWith(wire.Word{}), true, soon}, {elsewhere, false, soon},
 		} {
 			step.failure.Listens = step.hears
-			turns.Failed(c, step.failure, pause(time.Millisecond))
-			if got := turns.Look(c); got.Step == Ask || got.For < step.want[0]*time.Millisecond || got.For > step.want[1]*time.Millisecond {
+			all.Failed(c, step.failure, pause(time.Millisecond))
+			if got := all.Look(c); got.Step == Ask || got.For < step.want[0]*time.Millisecond || got.For > step.want[1]*time.Millisecond {
 				t.Errorf("step %d: got %+v, want a pause of %d to %d ms", i, got, step.want[0], step.want[1])
 			}
 		}
@@ -404,93 +404,93 @@ func TestPauseWhereAQuorumIsBusy(t *testing.T) {
 func TestCall(t *testing.T) {
 	soon := pause(time.Minute)
 	t.Run("without a caller", func(t *testing.T) {
-		turns := newTurns()
-		turns.Call(Key{Resource: "r"}, 0)
-		if len(turns.lines) != 0 {
-			t.Errorf("lines: got %d, want none", len(turns.lines))
+		all := newLines()
+		all.Call(Key{Resource: "r"}, 0)
+		if len(all.lines) != 0 {
+			t.Errorf("lines: got %d, want none", len(all.lines))
 		}
 		g := &holder{}
-		turns.held(g, nil)
-		turns.Call(Key{Resource: "r"}, 0)
-		c := turns.stand("r")
-		wantAdvice(t, "a caller", turns.Look(c), park)
-		turns.Call(Key{Resource: "r"}, 0)
-		turns.Call(Key{Resource: "other"}, 0)
+		all.held(g, nil)
+		all.Call(Key{Resource: "r"}, 0)
+		c := all.stand("r")
+		wantAdvice(t, "a caller", all.Look(c), park)
+		all.Call(Key{Resource: "r"}, 0)
+		all.Call(Key{Resource: "other"}, 0)
 		if told(c) {
 			t.Error("where the process has the resource: got a caller told, want it to wait")
 		}
-		turns.freed(g)
-		wantAdvice(t, "the head", turns.Look(c), askFirst)
+		all.freed(g)
+		wantAdvice(t, "the head", all.Look(c), askFirst)
 	})
 	t.Run("while the head pauses", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			turns := newTurns()
-			line := joinAll(turns, "r", 2)
-			turns.Look(line[1])
-			turns.Failed(line[0], refusedBy(-1), soon)
-			turns.Look(line[0])
-			turns.Call(Key{Resource: "r"}, 0)
-			turns.Call(Key{Resource: "r"}, 0)
+			all := newLines()
+			line := joinAll(all, "r", 2)
+			all.Look(line[1])
+			all.Failed(line[0], refusedBy(-1), soon)
+			all.Look(line[0])
+			all.Call(Key{Resource: "r"}, 0)
+			all.Call(Key{Resource: "r"}, 0)
 			if !told(line[0]) || told(line[0]) || told(line[1]) {
 				t.Error("want the head told, once, and none else")
 			}
-			wantAdvice(t, "the head", turns.Look(line[0]), answered)
-			turns.Failed(line[0], refusedBy(-1), soon)
-			if got := turns.Look(line[0]); got.Step == Ask || got.For == 0 {
+			wantAdvice(t, "the head", all.Look(line[0]), answered)
+			all.Failed(line[0], refusedBy(-1), soon)
+			if got := all.Look(line[0]); got.Step == Ask || got.For == 0 {
 				t.Errorf("the head after it: got %+v, want a pause", got)
 			}
 		})
 	})
 	t.Run("while an attempt is under way", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			turns := newTurns()
-			c := turns.stand("r")
-			wantAdvice(t, "the head", turns.Look(c), askAll)
-			turns.Call(Key{Resource: "r"}, 0)
-			turns.Failed(c, refusedBy(-1), soon)
-			wantAdvice(t, "the head after it", turns.Look(c), answered)
+			all := newLines()
+			c := all.stand("r")
+			wantAdvice(t, "the head", all.Look(c), askAll)
+			all.Call(Key{Resource: "r"}, 0)
+			all.Failed(c, refusedBy(-1), soon)
+			wantAdvice(t, "the head after it", all.Look(c), answered)
 		})
 	})
 	t.Run("and the head leaves", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			turns := newTurns()
-			line := joinAll(turns, "r", 2)
-			turns.Failed(line[0], refusedBy(-1), soon)
-			turns.Queued(Key{Resource: "r"}, 3)
-			turns.Call(Key{Resource: "r"}, 0)
-			if _, queuedAt := turns.Leave(line[0]); queuedAt != -1 {
+			all := newLines()
+			line := joinAll(all, "r", 2)
+			all.Failed(line[0], refusedBy(-1), soon)
+			all.Queued(Key{Resource: "r"}, 3)
+			all.Call(Key{Resource: "r"}, 0)
+			if _, queuedAt := all.Leave(line[0]); queuedAt != -1 {
 				t.Errorf("got that the process leaves the queue of node %d, want it to stay", queuedAt)
 			}
-			wantAdvice(t, "the next", turns.Look(line[1]), answered)
-			turns.Call(Key{Resource: "r"}, 0)
-			if _, queuedAt := turns.Leave(line[1]); queuedAt != 3 {
+			wantAdvice(t, "the next", all.Look(line[1]), answered)
+			all.Call(Key{Resource: "r"}, 0)
+			if _, queuedAt := all.Leave(line[1]); queuedAt != 3 {
 				t.Errorf("when the last has left: got %d, want the queue of node 3 left", queuedAt)
 			}
-			wantAdvice(t, "one who comes later", turns.Look(turns.stand("r")), askAll)
+			wantAdvice(t, "one who comes later", all.Look(all.stand("r")), askAll)
 		})
 	})
 	t.Run("and the head gives up during the attempt that answers it", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			turns := newTurns()
-			line := joinAll(turns, "r", 2)
-			turns.Failed(line[0], refusedBy(-1), soon)
-			turns.Call(Key{Resource: "r"}, 0)
-			wantAdvice(t, "the head", turns.Look(line[0]), answered)
-			turns.Leave(line[0])
-			wantAdvice(t, "the next", turns.Look(line[1]), askAll) // and it does not wait for another call
+			all := newLines()
+			line := joinAll(all, "r", 2)
+			all.Failed(line[0], refusedBy(-1), soon)
+			all.Call(Key{Resource: "r"}, 0)
+			wantAdvice(t, "the head", all.Look(line[0]), answered)
+			all.Leave(line[0])
+			wantAdvice(t, "the next", all.Look(line[1]), askAll) // and it does not wait for another call
 		})
 	})
 	t.Run("and the process gets the resource without it", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			turns := newTurns()
-			line := joinAll(turns, "r", 2)
-			turns.Look(line[0])
-			turns.Call(Key{Resource: "r"}, 0)
+			all := newLines()
+			line := joinAll(all, "r", 2)
+			all.Look(line[0])
+			all.Call(Key{Resource: "r"}, 0)
 			g := &holder{}
-			turns.held(g, line[0])
-			turns.freed(g)
-			turns.Failed(line[1], failedWith(wire.Word{}), soon)
-			wantAdvice(t, "the next, after a failure", turns.Look(line[1]), Advice{For: time.Minute})
+			all.held(g, line[0])
+			all.freed(g)
+			all.Failed(line[1], failedWith(wire.Word{}), soon)
+			wantAdvice(t, "the next, after a failure", all.Look(line[1]), Advice{For: time.Minute})
 		})
 	})
 }
@@ -501,24 +501,24 @@ func TestCall(t *testing.T) {
 // Source: ALGORITHM section 10, "An outage is an event".
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns()
-		c := turns.stand("r")
+		all := newLines()
+		c := all.stand("r")
 		out := failedWith(wire.Word{})
 		out.Outage = true
-		turns.Failed(c, out, pause(time.Millisecond))
-		wantAdvice(t, "after a failure", turns.Look(c), Advice{For: DefaultPolicy.QueuedDelay})
-		turns.Call(Key{Resource: "r"}, 0)
-		wantAdvice(t, "called", turns.Look(c), Advice{For: DefaultPolicy.QueuedDelay})
+		all.Failed(c, out, pause(time.Millisecond))
+		wantAdvice(t, "after a failure", all.Look(c), Advice{For: DefaultPolicy.QueuedDelay})
+		all.Call(Key{Resource: "r"}, 0)
+		wantAdvice(t, "called", all.Look(c), Advice{For: DefaultPolicy.QueuedDelay})
 		time.Sleep(DefaultPolicy.QueuedDelay - 1)
-		wantAdvice(t, "just before the end of the pause", turns.Look(c), Advice{For: 1})
+		wantAdvice(t, "just before the end of the pause", all.Look(c), Advice{For: 1})
 		time.Sleep(time.Nanosecond)
 		look := Advice{For: DefaultPolicy.OutageLook}
-		wantAdvice(t, "at the end of the pause", turns.Look(c), look)
+		wantAdvice(t, "at the end of the pause", all.Look(c), look)
 		time.Sleep(time.Hour)
-		turns.Call(Key{Resource: "r"}, 0)
-		wantAdvice(t, "an hour later, called", turns.Look(c), look)
-		turns.Changed(true, func(string) int { return Nowhere })
-		wantAdvice(t, "after a change", turns.Look(c), answered)
+		all.Call(Key{Resource: "r"}, 0)
+		wantAdvice(t, "an hour later, called", all.Look(c), look)
+		all.Changed(true, func(string) int { return Nowhere })
+		wantAdvice(t, "after a change", all.Look(c), answered)
 	})
 }
 
@@ -545,15 +545,15 @@ func TestChanged(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				turns := newTurns()
-				line := joinAll(turns, "r", 2)
+				all := newLines()
+				line := joinAll(all, "r", 2)
 				f := failedWith(wire.Word{})
 				f.Outage = test.outage
-				turns.Failed(line[0], f, pause(time.Minute))
-				turns.Queued(Key{Resource: "r"}, test.queuedAt)
-				turns.Look(line[0])
-				turns.Look(line[1])
-				turns.Changed(test.news, func(string) int { return queueNode })
+				all.Failed(line[0], f, pause(time.Minute))
+				all.Queued(Key{Resource: "r"}, test.queuedAt)
+				all.Look(line[0])
+				all.Look(line[1])
+				all.Changed(test.news, func(string) int { return queueNode })
 				want := Advice{For: time.Minute}
 				if test.wakes {
 					want = askAll
@@ -561,16 +561,16 @@ func TestChanged(t *testing.T) {
 				if got := told(line[0]); got != test.wakes || told(line[1]) {
 					t.Errorf("got the head told: %v, want %v, and none else", got, test.wakes)
 				}
-				wantAdvice(t, "the head", turns.Look(line[0]), want)
+				wantAdvice(t, "the head", all.Look(line[0]), want)
 			})
 		})
 	}
 	t.Run("while the process has the resource", func(t *testing.T) {
-		turns := newTurns()
-		turns.held(&holder{}, nil)
-		c := turns.stand("r")
-		turns.Look(c)
-		if turns.Changed(true, func(string) int { return queueNode }); told(c) {
+		all := newLines()
+		all.held(&holder{}, nil)
+		c := all.stand("r")
+		all.Look(c)
+		if all.Changed(true, func(string) int { return queueNode }); told(c) {
 			t.Error("got the head told, want it to wait")
 		}
 	})
@@ -584,18 +584,18 @@ func TestApproach(t *testing.T) {
 	now := pause(0)
 	t.Run("one who keeps asking", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			turns := newTurns()
-			c := turns.stand("r")
+			all := newLines()
+			c := all.stand("r")
 			for round := range 3 {
-				wantAdvice(t, "at first, and after a time", turns.Look(c), askAll)
-				turns.Failed(c, deaf(refusedBy(-1)), now)
+				wantAdvice(t, "at first, and after a time", all.Look(c), askAll)
+				all.Failed(c, deaf(refusedBy(-1)), now)
 				for range 7 {
-					wantAdvice(t, "refused", turns.Look(c), askFirst)
-					turns.Failed(c, deaf(refusedBy(-1)), now)
+					wantAdvice(t, "refused", all.Look(c), askFirst)
+					all.Failed(c, deaf(refusedBy(-1)), now)
 					time.Sleep(99 * time.Millisecond)
 				}
-				wantAdvice(t, "refused for long", turns.Look(c), askFirst)
-				turns.Failed(c, deaf(refusedBy(-1)), now)
+				wantAdvice(t, "refused for long", all.Look(c), askFirst)
+				all.Failed(c, deaf(refusedBy(-1)), now)
 				time.Sleep(DefaultPolicy.AskAllEvery - 7*99*time.Millisecond)
 				if round == 0 && DefaultPolicy.AskAllEvery != 700*time.Millisecond {
 					t.Errorf("DefaultPolicy.AskAllEvery: got %v, want 700ms", DefaultPolicy.AskAllEvery)
@@ -604,63 +604,63 @@ func TestApproach(t *testing.T) {
 		})
 	})
 	t.Run("a caller that has not heard of the queue node", func(t *testing.T) {
-		turns := newTurns()
-		c := turns.stand("r")
+		all := newLines()
+		c := all.stand("r")
 		for range 3 {
-			wantAdvice(t, "the head", turns.Look(c), askAll)
-			turns.Failed(c, failedWith(wire.Word{}), now)
+			wantAdvice(t, "the head", all.Look(c), askAll)
+			all.Failed(c, failedWith(wire.Word{}), now)
 		}
 	})
 	t.Run("a caller that the queue node has granted, and the others refused", func(t *testing.T) {
-		turns := newTurns()
-		c := turns.stand("r")
-		wantAdvice(t, "at first", turns.Look(c), askAll)
-		turns.Failed(c, failedWith(wire.Word{Heard: true}), now)
-		wantAdvice(t, "after it", turns.Look(c), askFirst)
+		all := newLines()
+		c := all.stand("r")
+		wantAdvice(t, "at first", all.Look(c), askAll)
+		all.Failed(c, failedWith(wire.Word{Heard: true}), now)
+		wantAdvice(t, "after it", all.Look(c), askFirst)
 	})
 	t.Run("one who is in the queue", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			turns := newTurns()
-			c := turns.stand("r")
+			all := newLines()
+			c := all.stand("r")
 			for _, want := range []Advice{askAll, askFirst, askFirst, askFirst, askFirst} {
-				wantAdvice(t, "at the end of a key", turns.Look(c), want)
-				turns.Failed(c, refusedBy(200*time.Millisecond), now)
+				wantAdvice(t, "at the end of a key", all.Look(c), want)
+				all.Failed(c, refusedBy(200*time.Millisecond), now)
 				time.Sleep(300 * time.Millisecond)
 			}
 			foreign := refusedBy(50 * time.Millisecond)
 			foreign.Word.Foreign = true
-			turns.Look(c)
+			all.Look(c)
 			for _, want := range []Advice{askFirst, askFirst, askAll, askFirst} {
-				turns.Failed(c, foreign, now)
+				all.Failed(c, foreign, now)
 				time.Sleep(300 * time.Millisecond)
-				wantAdvice(t, "behind a key of another library", turns.Look(c), want)
+				wantAdvice(t, "behind a key of another library", all.Look(c), want)
 			}
-			turns.Call(Key{Resource: "r"}, 0)
-			wantAdvice(t, "called", turns.Look(c), answered)
+			all.Call(Key{Resource: "r"}, 0)
+			wantAdvice(t, "called", all.Look(c), answered)
 		})
 	})
 	t.Run("where others wait", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			turns := newTurns()
-			turns.hear("r", wire.Word{Heard: true, Others: 1}, time.Second)
-			c := turns.stand("r")
-			wantAdvice(t, "at first", turns.Look(c), Advice{Step: Rest, How: Strategy{Waits: true}})
-			turns.Rested(c, 0, false)
+			all := newLines()
+			all.hear("r", wire.Word{Heard: true, Others: 1}, time.Second)
+			c := all.stand("r")
+			wantAdvice(t, "at first", all.Look(c), Advice{Step: Rest, How: Strategy{Waits: true}})
+			all.Rested(c, 0, false)
 			time.Sleep(3 * time.Millisecond)
 			wait := askFirst
 			wait.How.Patient = true
-			wantAdvice(t, "the first attempt", turns.Look(c), wait)
-			turns.Failed(c, failedWith(wire.Word{}), now) // the queue node was too slow
+			wantAdvice(t, "the first attempt", all.Look(c), wait)
+			all.Failed(c, failedWith(wire.Word{}), now) // the queue node was too slow
 			wait.How.QueueNodeFirst = false
-			wantAdvice(t, "the second", turns.Look(c), wait)
-			turns.Failed(c, deaf(refusedBy(-1)), now)
+			wantAdvice(t, "the second", all.Look(c), wait)
+			all.Failed(c, deaf(refusedBy(-1)), now)
 			wait.How.QueueNodeFirst = true
-			wantAdvice(t, "refused", turns.Look(c), wait)
-			turns.Call(Key{Resource: "r"}, 0)
-			wantAdvice(t, "called", turns.Look(c), answered) // which is patience enough
-			turns.Failed(c, failedWith(wire.Word{}), now)
+			wantAdvice(t, "refused", all.Look(c), wait)
+			all.Call(Key{Resource: "r"}, 0)
+			wantAdvice(t, "called", all.Look(c), answered) // which is patience enough
+			all.Failed(c, failedWith(wire.Word{}), now)
 			time.Sleep(time.Second)
-			wantAdvice(t, "when it is forgotten", turns.Look(c), askAll)
+			wantAdvice(t, "when it is forgotten", all.Look(c), askAll)
 		})
 	})
 }
@@ -671,19 +671,19 @@ func TestApproach(t *testing.T) {
 // Source: ALGORITHM section 10, "How a process waits".
 func TestRest(t *testing.T) {
 	rested := func(t *testing.T, listening bool) (*lines, *caller) {
-		turns := newTurns()
-		turns.hear("r", wire.Word{Heard: true, Others: 1}, time.Minute)
-		c := turns.stand("r")
-		wantAdvice(t, "at first", turns.Look(c), Advice{Step: Rest, How: Strategy{Waits: true}})
-		turns.Rested(c, 0, listening)
-		if !turns.Standing(c).Queued {
+		all := newLines()
+		all.hear("r", wire.Word{Heard: true, Others: 1}, time.Minute)
+		c := all.stand("r")
+		wantAdvice(t, "at first", all.Look(c), Advice{Step: Rest, How: Strategy{Waits: true}})
+		all.Rested(c, 0, listening)
+		if !all.Standing(c).Queued {
 			t.Error("got that the process is in no queue")
 		}
-		return turns, c
+		return all, c
 	}
-	wantWait := func(t *testing.T, turns *lines, c *caller, least, most time.Duration) {
+	wantWait := func(t *testing.T, all *lines, c *caller, least, most time.Duration) {
 		t.Helper()
-		if got := turns.Look(c); got.Step != Wait || got.For < least || got.For > most {
+		if got := all.Look(c); got.Step != Wait || got.For < least || got.For > most {
 			t.Errorf("got %+v, want a pause of %v to %v", got, least, most)
 		}
 	}
@@ -701,53 +701,53 @@ func TestRest(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				turns, c := rested(t, test.listening)
-				turns.placed(test.place, false)
-				wantWait(t, turns, c, test.least, test.most)
+				all, c := rested(t, test.listening)
+				all.placed(test.place, false)
+				wantWait(t, all, c, test.least, test.most)
 			})
 		})
 	}
 	t.Run("the reply says that it has the turn", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			turns, c := rested(t, true)
-			turns.placed(0, true)
-			wantAdvice(t, "then", turns.Look(c), answered)
+			all, c := rested(t, true)
+			all.placed(0, true)
+			wantAdvice(t, "then", all.Look(c), answered)
 		})
 	})
 	t.Run("at the end of a key", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			turns, c := rested(t, true)
-			turns.placed(0, true)
-			turns.Look(c)
-			turns.Failed(c, refusedBy(20*time.Millisecond), pause(time.Microsecond))
-			turns.placed(7, false)
-			wantWait(t, turns, c, 28*time.Millisecond, 28*time.Millisecond)
+			all, c := rested(t, true)
+			all.placed(0, true)
+			all.Look(c)
+			all.Failed(c, refusedBy(20*time.Millisecond), pause(time.Microsecond))
+			all.placed(7, false)
+			wantWait(t, all, c, 28*time.Millisecond, 28*time.Millisecond)
 		})
 	})
 	t.Run("the reply comes after a further attempt", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			turns, c := rested(t, true)
-			turns.Call(line, 0)
-			wantAdvice(t, "called", turns.Look(c), answered)
-			turns.Failed(c, refusedBy(-1), pause(time.Minute))
-			turns.Hear(line, wire.Word{Joined: true, Turn: true}, 0, 0) // the turn that it had
-			if got := turns.Look(c); got.Step != Wait || got.For == 0 {
+			all, c := rested(t, true)
+			all.Call(line, 0)
+			wantAdvice(t, "called", all.Look(c), answered)
+			all.Failed(c, refusedBy(-1), pause(time.Minute))
+			all.Hear(line, wire.Word{Joined: true, Turn: true}, 0, 0) // the turn that it had
+			if got := all.Look(c); got.Step != Wait || got.For == 0 {
 				t.Errorf("got %+v, want a pause", got)
 			}
-			turns.Hear(line, wire.Word{Joined: true, Turn: true}, 0, 1)
-			wantAdvice(t, "the turn that it has", turns.Look(c), answered)
+			all.Hear(line, wire.Word{Joined: true, Turn: true}, 0, 1)
+			wantAdvice(t, "the turn that it has", all.Look(c), answered)
 		})
 	})
 	t.Run("the reply comes late", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			turns, c := rested(t, true)
-			turns.Call(line, 0)
-			wantAdvice(t, "called", turns.Look(c), answered)
-			turns.placed(3, false) // and means nothing to an attempt under way
-			turns.Failed(c, refusedBy(-1), pause(time.Minute))
-			wantWait(t, turns, c, time.Minute, time.Minute)
-			turns.Leave(c)
-			turns.placed(3, false) // nor to a process that has left
+			all, c := rested(t, true)
+			all.Call(line, 0)
+			wantAdvice(t, "called", all.Look(c), answered)
+			all.placed(3, false) // and means nothing to an attempt under way
+			all.Failed(c, refusedBy(-1), pause(time.Minute))
+			wantWait(t, all, c, time.Minute, time.Minute)
+			all.Leave(c)
+			all.placed(3, false) // nor to a process that has left
 		})
 	})
 }
@@ -755,13 +755,13 @@ func TestRest(t *testing.T) {
 // What gates say of other processes is kept for a TTL, and not for ever.
 func TestCrowds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns()
+		all := newLines()
 		say := func(resource string, q wire.Word) {
-			turns.hear(resource, q, time.Second)
+			all.hear(resource, q, time.Second)
 		}
 		want := func(what, resource string, want bool) {
 			t.Helper()
-			if got := turns.Crowded(Key{Resource: resource}); got != want {
+			if got := all.Crowded(Key{Resource: resource}); got != want {
 				t.Errorf("%s: got %v, want %v", what, got, want)
 			}
 		}
@@ -788,13 +788,13 @@ func TestCrowds(t *testing.T) {
 		want("no process waits any more", "r", false)
 		ended(1)
 		want("another process has the resource", "r", true)
-		turns.held(own, nil)
+		all.held(own, nil)
 		ended(1)
 		want("this process has it", "r", false)
 		ended(2)
 		want("and another process waits", "r", true)
 		ended(0)
-		turns.freed(own)
+		all.freed(own)
 		want("at the end", "r", false)
 
 		for round := range 20 {
@@ -803,7 +803,7 @@ func TestCrowds(t *testing.T) {
 			}
 			time.Sleep(2 * time.Second)
 		}
-		if got := len(turns.known.crowds) + len(turns.known.libraries); got > 2500 {
+		if got := len(all.known.crowds) + len(all.known.libraries); got > 2500 {
 			t.Errorf("resources remembered: got %d of 1000 at a time, want the old ones forgotten", got)
 		}
 	})
@@ -816,10 +816,10 @@ func TestCrowds(t *testing.T) {
 func TestQueuePlace(t *testing.T) {
 	const queueNode = 2
 	queued := func(n int) (*lines, []*caller) {
-		turns := newTurns()
-		line := joinAll(turns, "r", n)
-		turns.Queued(Key{Resource: "r"}, queueNode)
-		return turns, line
+		all := newLines()
+		line := joinAll(all, "r", n)
+		all.Queued(Key{Resource: "r"}, queueNode)
+		return all, line
 	}
 	wantLeft := func(t *testing.T, what string, got, want int) {
 		t.Helper()
@@ -828,26 +828,26 @@ func TestQueuePlace(t *testing.T) {
 		}
 	}
 	t.Run("callers leave", func(t *testing.T) {
-		turns, line := queued(3)
+		all, line := queued(3)
 		for i, want := range []int{-1, -1, queueNode} {
-			_, got := turns.Leave(line[[]int{1, 0, 2}[i]])
+			_, got := all.Leave(line[[]int{1, 0, 2}[i]])
 			wantLeft(t, "leaving", got, want)
 		}
-		_, got := turns.Leave(turns.stand("r"))
+		_, got := all.Leave(all.stand("r"))
 		wantLeft(t, "in a new line", got, -1)
 	})
 	t.Run("another queue node", func(t *testing.T) {
-		turns, line := queued(1)
-		turns.Queued(Key{Resource: "r"}, 4)
-		_, got := turns.Leave(line[0])
+		all, line := queued(1)
+		all.Queued(Key{Resource: "r"}, 4)
+		_, got := all.Leave(line[0])
 		wantLeft(t, "leaving", got, 4)
 	})
 	for ofGrant, want := range map[int]int{queueNode: -1, queueNode + 1: queueNode} {
-		turns, line := queued(2)
+		all, line := queued(2)
 		g := &holder{queueNode: ofGrant}
-		wantLeft(t, "the resource is granted", turns.held(g, line[0]), want)
-		turns.freed(g)
-		_, got := turns.Leave(line[1])
+		wantLeft(t, "the resource is granted", all.held(g, line[0]), want)
+		all.freed(g)
+		_, got := all.Leave(line[1])
 		wantLeft(t, "leaving after it", got, -1)
 	}
 }
@@ -858,15 +858,15 @@ func TestQueuePlace(t *testing.T) {
 // Source: ALGORITHM section 10, "Hand-over inside the process".
 func TestContested(t *testing.T) {
 	for _, failed := range []bool{false, true} {
-		turns := newTurns()
-		line := joinAll(turns, "r", 6)
+		all := newLines()
+		line := joinAll(all, "r", 6)
 		for _, c := range line {
-			turns.Look(c)
+			all.Look(c)
 		}
 		want := func(what string, h *holder, accept, want bool) {
 			t.Helper()
 			offered := false
-			turns.HandOver(Key{Resource: "r"}, h, Nowhere, func(o Offer[struct{}]) bool {
+			all.HandOver(Key{Resource: "r"}, h, Nowhere, func(o Offer[struct{}]) bool {
 				if offered = true; o.Contested != want {
 					t.Errorf("an attempt had failed: %v: %s: got contested: %v, want %v", failed, what, o.Contested, want)
 				}
@@ -877,55 +877,55 @@ func TestContested(t *testing.T) {
 			}
 		}
 		if failed {
-			turns.Failed(line[0], failedWith(wire.Word{}), pause(0))
+			all.Failed(line[0], failedWith(wire.Word{}), pause(0))
 		}
 		g, next, last := &holder{}, &holder{}, &holder{}
-		turns.held(g, line[0])
+		all.held(g, line[0])
 		want("granted", g, true, failed)
 		want("handed over once", g, true, failed)
 		want("handed over twice", g, false, failed)
-		turns.held(next, line[3]) // before the end of the former lease is noted
+		all.held(next, line[3]) // before the end of the former lease is noted
 		want("the next lease", next, false, false)
-		turns.freed(next)
-		turns.held(last, line[4])
+		all.freed(next)
+		all.held(last, line[4])
 		want("the lease after it", last, false, false)
 	}
 }
 
 // A line is kept for the grant that the process has, or for callers, and for nothing else.
 func TestHeldAndFreed(t *testing.T) {
-	turns := newTurns()
+	all := newLines()
 	wantLines := func(what string, want int) {
 		t.Helper()
-		if got := len(turns.lines); got != want {
+		if got := len(all.lines); got != want {
 			t.Fatalf("%s: got %d lines, want %d", what, got, want)
 		}
 	}
 	g, other := &holder{}, &holder{}
-	turns.freed(g)
+	all.freed(g)
 	wantLines("freed and never held", 0)
-	turns.held(g, nil)
+	all.held(g, nil)
 	wantLines("held", 1)
-	turns.freed(other)
+	all.freed(other)
 	wantLines("another one freed", 1)
-	c := turns.stand("r")
-	wantAdvice(t, "a caller", turns.Look(c), park)
-	turns.Leave(c)
+	c := all.stand("r")
+	wantAdvice(t, "a caller", all.Look(c), park)
+	all.Leave(c)
 	wantLines("held, the caller gone", 1)
-	turns.freed(g)
-	turns.freed(g)
+	all.freed(g)
+	all.freed(g)
 	wantLines("freed", 0)
 
 	// A lease that is lost is still to be noted when the next one is there.
-	c = turns.stand("r")
-	turns.held(g, nil)
-	turns.held(other, c)
-	turns.freed(g)
-	c = turns.stand("r")
-	wantAdvice(t, "with the next lease", turns.Look(c), park)
-	turns.freed(other)
-	wantAdvice(t, "without it", turns.Look(c), askFirst)
-	turns.Leave(c)
+	c = all.stand("r")
+	all.held(g, nil)
+	all.held(other, c)
+	all.freed(g)
+	c = all.stand("r")
+	wantAdvice(t, "with the next lease", all.Look(c), park)
+	all.freed(other)
+	wantAdvice(t, "without it", all.Look(c), askFirst)
+	all.Leave(c)
 	wantLines("at the end", 0)
 }
 
@@ -1026,24 +1026,24 @@ func TestAdmit(t *testing.T) {
 		{"none fits", func(int) bool { return false }, 0, mostMisfits},
 		{"the last one fits", func(i int) bool { return i == readers-1 }, 0, mostMisfits},
 	} {
-		turns := New[*holder, int](&DefaultPolicy, false)
-		line := []*Caller[*holder, int]{turns.Join(key, -1)}
+		all := New[*holder, int](&DefaultPolicy, false)
+		line := []*Caller[*holder, int]{all.Join(key, -1)}
 		for i := range readers {
-			line = append(line, turns.Join(key, i))
+			line = append(line, all.Join(key, i))
 		}
-		turns.Look(line[0])
-		late := turns.Join(key, 0) // fits, and came later
+		all.Look(line[0])
+		late := all.Join(key, 0) // fits, and came later
 		asks := 0
-		turns.Admit(line[0], Nowhere, func(i *int) bool { asks++; return test.fits(*i) })
+		all.Admit(line[0], Nowhere, func(i *int) bool { asks++; return test.fits(*i) })
 		served := 0
 		for _, c := range line[1:] {
 			if c.served {
 				served++
 			}
 		}
-		if served != test.served || asks != test.asks || late.served || turns.Waiting() != readers+1-served {
+		if served != test.served || asks != test.asks || late.served || all.Waiting() != readers+1-served {
 			t.Errorf("%s: got %d served, %d asked, the late one served: %v, %d left; want %d, %d, false, %d",
-				test.name, served, asks, late.served, turns.Waiting(), test.served, test.asks, readers+1-test.served)
+				test.name, served, asks, late.served, all.Waiting(), test.served, test.asks, readers+1-test.served)
 		}
 	}
 }
@@ -1051,29 +1051,29 @@ func TestAdmit(t *testing.T) {
 // What is too old to matter is forgotten, while the process goes on with another resource.
 func TestMemoriesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := &lines{New[*holder, struct{}](&DefaultPolicy, true)}
+		all := &lines{New[*holder, struct{}](&DefaultPolicy, true)}
 		want := func(what string, most int) {
 			t.Helper()
-			if got := len(turns.known.crowds) + len(turns.known.libraries); got > most {
+			if got := len(all.known.crowds) + len(all.known.libraries); got > most {
 				t.Errorf("%s: got %d resources remembered, want at most %d", what, got, most)
 			}
 		}
 		const used = 10_000
 		for i := range used {
 			h, key := &holder{}, Key{Resource: fmt.Sprint(i)}
-			turns.Held(key, h, nil, 0)
-			turns.Freed(key, h)
+			all.Held(key, h, nil, 0)
+			all.Freed(key, h)
 			if i%10 == 0 {
 				time.Sleep(time.Millisecond)
 			}
 		}
 		want("resources that were used once, 500 in 50 ms", 2000)
 		for i := range used {
-			turns.hear(fmt.Sprint("crowded ", i), wire.Word{Heard: true, Others: 1, Foreign: i%2 == 0}, time.Second)
+			all.hear(fmt.Sprint("crowded ", i), wire.Word{Heard: true, Others: 1, Foreign: i%2 == 0}, time.Second)
 		}
 		time.Sleep(2 * otherMemory)
 		for range used {
-			turns.Crowded(Key{Resource: "r"})
+			all.Crowded(Key{Resource: "r"})
 		}
 		want("a burst of long ago", 0)
 	})

@@ -59,7 +59,7 @@ func TestAnyOfSeveral(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := newTurns()
+				l := newLines()
 				c := l.JoinAny(anyOf, struct{}{})
 				wantAdvice(t, "first", l.Look(c), restFirst)
 				l.Rested(c, 0, true)
@@ -75,7 +75,7 @@ func TestAnyOfSeveral(t *testing.T) {
 // Each caller has a line, up to a bound; a lease goes to the caller that came first; and what is over is forgotten.
 func TestLinesOfSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newTurns()
+		l := newLines()
 		a, b := &holder{}, &holder{}
 		l.HeldAny(anyOf, a)
 		l.HeldAny(anyOf, b)

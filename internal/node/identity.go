@@ -133,7 +133,7 @@ func Hash(s string) uint64 {
 	return h
 }
 
-// hashed returns the text from which all clients compute the server's hash: its run id, from INFO
+// hashed returns the server's hash, which all clients compute from the same text: its run id, from INFO
 // or from the marker, or its address if neither has a run id.
 func (a *Audit) hashed(addr string) uint64 {
 	run := a.Info.RunID

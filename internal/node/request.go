@@ -182,7 +182,7 @@ func (q *queue) oldest() (at clock.Instant, some bool) {
 	return at, at < clock.Never
 }
 
-// drop removes the requests for which is returns true, and returns them in order.
+// drop removes the requests for which is returns true.
 func (q *queue) drop(is func(*Request) bool) {
 	for i, l := range q.lists {
 		keep := l[:0]

@@ -2,7 +2,7 @@
 // on. The algorithm is in the code that uses the hooks. They return what it decides, unless a test
 // puts a wrong decision in its place, to see that the checkers notice.
 //
-// Source: ALGORITHM section 14.
+// Source: ALGORITHM section 13, "Negative controls".
 package rules
 
 import (

@@ -38,7 +38,7 @@ const (
 
 // controls returns all controls.
 //
-// Source: ALGORITHM section 13, "Negative controls"; section 14.
+// Source: ALGORITHM section 13, "Negative controls".
 func controls() []control {
 	return []control{
 		{"guard off", guardOff, 3, emptyRestart, 1, overlap},
@@ -225,7 +225,7 @@ func emptyRestart(c *trial) {
 // larger than that of node 1, because it starts later. Otherwise the second round asks node 2, and
 // finds out.
 //
-// Source: ALGORITHM section 6 ("never counted"); section 14.
+// Source: ALGORITHM section 6 ("never counted"); section 13, "Negative controls".
 func filledRestart(c *trial) {
 	const ttl = time.Second
 	holder, other := c.two()
@@ -331,7 +331,7 @@ func lostRequest(extend bool) func(*trial) {
 // Replies take longer than the drift. If validity counted from their arrival, it would end after
 // the keys have expired.
 //
-// Source: ALGORITHM section 3, "Never measure validity from a reply"; section 14.
+// Source: ALGORITHM section 3, "Never measure validity from a reply"; section 13, "Negative controls".
 func slowReplies(c *trial) {
 	holder, other := c.two()
 	c.All(func(n *virtual.Node) { n.Latency(0, 240*time.Millisecond) })

@@ -7,7 +7,7 @@
 // any time. A claim ends by itself only when its process is dead. A process that waits may ask
 // again at any moment: the queue is in package queue.
 //
-// Source: ALGORITHM section 12.
+// Source: ALGORITHM section 10; package several.
 package several
 
 import "github.com/d0720281/redlock/chaos/model/search"
