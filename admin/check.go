@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -79,8 +80,8 @@ type Master struct {
 // master, which lives for a second and is no lock: a master that refuses that has no vote. It may be
 // out of memory, or its disk may be full.
 //
-// If all masters have a vote, the error is nil. Otherwise it is a [*redlock.QuorumError] with the
-// masters that have none. It matches [redlock.ErrNoQuorum] if the others make no quorum,
+// If all masters have a vote for this client, the error is nil. Otherwise it is a [*redlock.QuorumError] with the
+// masters that have none. It matches [redlock.ErrNoQuorum] if the others make no quorum, or if one refuses the list of masters,
 // [redlock.ErrQuarantine] if some masters only have to wait, and [redlock.ErrMasters] if a master
 // cannot take part. Warnings are in the report alone.
 //
@@ -120,7 +121,7 @@ func Check(ctx context.Context, l *redlock.Locker) (Report, error) {
 		return report, nil
 	}
 	failed.Granted = report.Voting
-	wrong := r.Nodes.Misconfigured()
+	wrong := cmp.Or(r.Nodes.Misconfigured(), r.Nodes.Refused())
 	if report.Voting < r.Quorum || wrong != nil { // a wrong list grants nothing
 		failed.Reasons = append(failed.Reasons, redlock.ErrNoQuorum)
 	}

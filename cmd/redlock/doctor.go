@@ -27,9 +27,9 @@ With TLS it warns of certificates that end within 14 days. If a master does not 
 
 A master that restarted is in quarantine from the first time that a client reaches it. So run redlock doctor --wait 1m behind each start of a master: it asks until all masters, or those that are given as MASTER, have a vote. A service that starts the next day does not wait then.
 
-Without -v redlock shows what is not well, and counts what is. With --locks it also shows the locks that are held and their owners, as redlock list does. If a majority of the masters restarts at once, these owners can lose their locks.
+If no lock can be had, the first line says why. Without -v redlock shows what is not well, and counts what is. With --locks it also shows the locks that are held and their owners, as redlock list does. If a majority of the masters restarts at once, these owners can lose their locks.
 
-Exit code: 0 if there is nothing worse than a notice or an unknown, 1 if there is, 69 if no quorum of masters has a vote, and 78 if that is for TLS, a password or rights. With MASTERs only the findings about these count: 0 or 1.`
+Exit code: 0 if there is nothing worse than a notice or an unknown, 1 if there is, 69 if no quorum of masters has a vote, and 78 if that is for TLS, a password, rights or the list of masters. With MASTERs only the findings about these count: 0 or 1.`
 
 const doctorExamples = `  redlock doctor
   redlock doctor 10.0.0.1:6379 --wait 1m   # behind the start of that master`
@@ -74,6 +74,9 @@ func (d *doctor) run(ctx context.Context, only []string) error {
 	for _, g := range report {
 		hints := d.correct(g)
 		if len(g.Masters)-hints < g.Quorum {
+			code = exitConfig
+		}
+		if verdict := (*redlock.QuorumError)(nil); redlock.Reason(found) == sameServer || errors.As(found, &verdict) && verdict.Permanent() {
 			code = exitConfig
 		}
 		shown.Groups = append(shown.Groups, groupHealthOf(g))
@@ -233,6 +236,10 @@ func (d *doctor) showHealth(h health) {
 		if len(h.Groups) > 1 {
 			fmt.Fprintf(d.out, "Group %d\n", i+1)
 		}
+		if g.NoLock != "" {
+			width, _ := sizeOf(terminalOf(d.out))
+			fmt.Fprintln(d.out, d.bad(wrapped("no lock can be had: ", wire.Printable(g.NoLock), width)))
+		}
 		for i, n := range g.Masters {
 			about, findings := wire.Printable(strings.TrimSpace(n.Master+" "+n.Version)), d.textOf(n.Findings)
 			if i+1 < len(g.Masters) && strings.Count(findings, "\n") > 1 && findings == d.textOf(g.Masters[i+1].Findings) {
@@ -282,6 +289,29 @@ func (d *doctor) textOf(findings []admin.Finding) string {
 	return b.String()
 }
 
+// whyNoLock returns why no lock can be had; "" if one can.
+func whyNoLock(r admin.Report) string {
+	failures := make(map[string][]string) // masters, by what is wrong with them
+	why := ""
+	for _, n := range r.Masters {
+		for _, f := range n.Findings {
+			if f.Level != admin.LevelFailure {
+				continue
+			}
+			if failures[f.Text] = append(failures[f.Text], n.Master); len(failures[f.Text]) > len(failures[why]) {
+				why = f.Text
+			}
+			if f.Check == "masters" || redlock.Reason(n.Err) == sameServer { // one master is enough
+				return n.Master + ": " + f.Text
+			}
+		}
+	}
+	if r.Voting >= r.Quorum {
+		return ""
+	}
+	return strings.Join(failures[why], ", ") + ": " + why
+}
+
 // health is the report in JSON.
 type health struct {
 	Worst  admin.Level   `json:"worst"`
@@ -292,6 +322,7 @@ type health struct {
 type groupHealth struct {
 	Quorum  int            `json:"quorum"`
 	Voting  int            `json:"voting"`
+	NoLock  string         `json:"no_lock,omitempty"` // why no lock can be had
 	Masters []masterHealth `json:"masters"`
 	// Findings are about the group as a whole.
 	Findings []admin.Finding `json:"findings"`
@@ -308,7 +339,7 @@ type masterHealth struct {
 }
 
 func groupHealthOf(r admin.Report) groupHealth {
-	h := groupHealth{Quorum: r.Quorum, Voting: r.Voting, Findings: r.Findings}
+	h := groupHealth{Quorum: r.Quorum, Voting: r.Voting, NoLock: whyNoLock(r), Findings: r.Findings}
 	for _, n := range r.Masters {
 		m := masterHealth{
 			Master: n.Master, Version: n.Version, RoundTripMicros: n.RoundTrip.Microseconds(),
