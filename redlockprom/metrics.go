@@ -1,9 +1,7 @@
 package redlockprom
 
 import (
-	"slices"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -21,18 +19,15 @@ type Metrics struct {
 	hold                            prometheus.Histogram
 	handovers, standstills, dropped prometheus.Counter
 	abandoned                       prometheus.Counter
-	leases                          *prometheus.GaugeVec
 
 	latency                       *prometheus.HistogramVec
-	up                            *prometheus.GaugeVec
 	failures, quarantines         *prometheus.CounterVec
 	forgets, clockSteps, warnings *prometheus.CounterVec
 
-	quarantine *prometheus.Desc
-	waiting    *prometheus.Desc
-	mu         sync.Mutex
-	votesAt    map[string]time.Time // guarded by mu; by master, when it has its vote again
-	watched    []*redlock.Locker    // guarded by mu; not closed at the last collection
+	leases, waiting, quorum, up, quarantine *prometheus.Desc // of the Lockers that are watched
+
+	watched telemetry.Watched
+	seen    sync.Map // the masters that all counters have
 }
 
 // New returns empty metrics.
@@ -48,29 +43,29 @@ func New() *Metrics {
 		standstills: counter("clock_standstill_seconds_total", "Time for which the local clock stood still."),
 		dropped:     counter("events_dropped_total", "Events that are missing from these metrics."),
 		abandoned:   counter("abandoned_total", "Leases that the program dropped without Unlock."),
-		leases:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "leases", Help: "Leases that are held."}, []string{"mode"}),
 		latency:     histograms("master_latency_seconds", "Time of one exchange with a master.", telemetry.Latency, "master", "outcome"),
-		up:          prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "master_up", Help: "Whether a master answers."}, []string{"master"}),
 		failures:    counters("master_failures_total", "How often a master stopped answering.", "master", "reason"),
 		quarantines: counters("master_quarantines_total", "How often a master came into quarantine.", "master"),
 		forgets:     counters("master_forgets_total", "Keys of leases that a master had lost.", "master"),
 		clockSteps:  counters("master_clock_steps_total", "Steps of a master's clock.", "master"),
 		warnings:    counters("master_warnings_total", "Warnings about a master.", "master"),
-		quarantine:  prometheus.NewDesc(prefix+"master_quarantine_seconds", "For how long yet a master has no vote.", []string{"master"}, nil),
-		waiting:     prometheus.NewDesc(prefix+"waiting_calls", "Calls of Lock and Do that have no lease yet, of the watched Lockers.", nil, nil),
-		votesAt:     make(map[string]time.Time),
+		leases:      gauge("leases", "Leases that are held.", "mode"),
+		waiting:     gauge("waiting_calls", "Calls of Lock and Do that have no lease yet."),
+		quorum:      gauge("quorum", "Whether enough masters have a vote."),
+		up:          gauge("master_up", "Whether a master answers.", "master"),
+		quarantine:  gauge("master_quarantine_seconds", "For how long yet a master has no vote.", "master"),
 	}
-	m.leases.WithLabelValues(string(redlock.ModeExclusive))
-	m.leases.WithLabelValues(string(redlock.ModeShared))
 	// The metrics of an alert must be 0 before the first event.
-	for _, outcome := range []string{telemetry.Granted, "taken", "split_vote", "no_quorum", "quarantine"} {
+	for _, outcome := range append(telemetry.Words(telemetry.OfAttempt), telemetry.Granted) {
 		m.attempts.WithLabelValues(outcome)
+	}
+	for _, outcome := range []string{telemetry.Granted, "taken", "split_vote", "no_quorum", "quarantine"} {
 		m.wait.WithLabelValues(outcome)
 	}
-	for _, outcome := range []string{telemetry.Renewed, "no_quorum"} {
+	for _, outcome := range append(telemetry.Words(telemetry.OfAttempt|telemetry.OfLease), telemetry.Renewed) {
 		m.renewals.WithLabelValues(outcome)
 	}
-	for _, cause := range []string{"expired", "suspended", "quorum_lost", "broken", "max_hold"} {
+	for _, cause := range telemetry.Words(telemetry.OfLease) {
 		m.losses.WithLabelValues(cause)
 	}
 	return m
@@ -80,6 +75,10 @@ const prefix = "redlock_"
 
 func counter(name, help string) prometheus.Counter {
 	return prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + name, Help: help})
+}
+
+func gauge(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(prefix+name, help, labels, nil)
 }
 
 func counters(name, help string, labels ...string) *prometheus.CounterVec {
@@ -95,6 +94,9 @@ func histograms(name, help string, buckets []float64, labels ...string) *prometh
 func (m *Metrics) Observer() redlock.Observer { return m.observe }
 
 func (m *Metrics) observe(e redlock.Event) {
+	if e.Master != "" {
+		m.know(e.Master)
+	}
 	switch e.Kind {
 	case redlock.EventAcquired:
 		m.acquired(e)
@@ -106,24 +108,20 @@ func (m *Metrics) observe(e redlock.Event) {
 		m.renewal(telemetry.Renewed, telemetry.AtRenewal, e)
 	case redlock.EventExtendFailed:
 		m.renewal(redlock.Reason(e.Err), telemetry.AtFailure, e)
-	case redlock.EventDowngraded:
-		m.downgraded(e)
 	case redlock.EventLost:
 		m.lost(e)
 	case redlock.EventAbandoned:
 		m.abandoned.Inc()
 	case redlock.EventReleased:
-		m.ended(e)
+		m.hold.Observe(e.Elapsed.Seconds())
 	case redlock.EventExchange:
 		m.asked(e)
 	case redlock.EventMasterDown:
-		m.down(e)
-	case redlock.EventMasterUp:
-		m.seen(e.Master).Set(1)
+		m.failures.WithLabelValues(e.Master, redlock.Reason(e.Err)).Inc()
 	case redlock.EventKeyLost:
 		m.forgets.WithLabelValues(e.Master).Inc()
 	case redlock.EventQuarantined:
-		m.quarantined(e)
+		m.quarantines.WithLabelValues(e.Master).Inc()
 	case redlock.EventMasterClockStepped:
 		m.clockSteps.WithLabelValues(e.Master).Inc()
 	case redlock.EventLocalClockStopped:
@@ -143,12 +141,6 @@ func (m *Metrics) acquired(e redlock.Event) {
 	}
 	m.wait.WithLabelValues(telemetry.Granted).Observe(e.Elapsed.Seconds())
 	m.validity.WithLabelValues(telemetry.AtGrant).Observe(e.Validity.Seconds())
-	m.leases.WithLabelValues(string(e.Mode)).Inc()
-}
-
-func (m *Metrics) downgraded(e redlock.Event) {
-	m.leases.WithLabelValues(string(redlock.ModeExclusive)).Dec()
-	m.leases.WithLabelValues(string(e.Mode)).Inc()
 }
 
 func (m *Metrics) renewal(outcome, at string, e redlock.Event) {
@@ -158,55 +150,34 @@ func (m *Metrics) renewal(outcome, at string, e redlock.Event) {
 
 func (m *Metrics) lost(e redlock.Event) {
 	m.losses.WithLabelValues(redlock.Reason(e.Err)).Inc()
-	m.ended(e)
-}
-
-func (m *Metrics) ended(e redlock.Event) {
 	m.hold.Observe(e.Elapsed.Seconds())
-	m.leases.WithLabelValues(string(e.Mode)).Dec()
 }
 
 func (m *Metrics) asked(e redlock.Event) {
 	outcome := telemetry.Answered
 	if e.Err != nil {
 		outcome = redlock.Reason(e.Err)
-	} else {
-		m.seen(e.Master).Set(1)
 	}
 	m.latency.WithLabelValues(e.Master, outcome).Observe(e.Elapsed.Seconds())
 }
 
-func (m *Metrics) down(e redlock.Event) {
-	m.seen(e.Master).Set(0)
-	m.failures.WithLabelValues(e.Master, redlock.Reason(e.Err)).Inc()
-}
-
-func (m *Metrics) quarantined(e redlock.Event) {
-	m.seen(e.Master)
-	m.quarantines.WithLabelValues(e.Master).Inc()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.votesAt[e.Master] = e.Time.Add(e.Elapsed)
-}
-
-// seen adds a master to all metrics about masters, and returns the gauge of its state.
-func (m *Metrics) seen(master string) prometheus.Gauge {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if _, known := m.votesAt[master]; !known {
-		m.votesAt[master] = time.Time{}
-		m.quarantines.WithLabelValues(master)
-		m.forgets.WithLabelValues(master)
-		m.clockSteps.WithLabelValues(master)
-		m.warnings.WithLabelValues(master)
+// know adds a master to the counters.
+func (m *Metrics) know(master string) {
+	if _, known := m.seen.LoadOrStore(master, nil); known {
+		return
 	}
-	return m.up.WithLabelValues(master)
+	for _, c := range []*prometheus.CounterVec{m.quarantines, m.forgets, m.clockSteps, m.warnings} {
+		c.WithLabelValues(master)
+	}
+	for _, reason := range telemetry.Words(telemetry.OfMaster) {
+		m.failures.WithLabelValues(master, reason)
+	}
 }
 
 func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.attempts, m.renewals, m.losses, m.wait, m.validity, m.hold, m.handovers, m.standstills, m.dropped, m.abandoned, m.leases,
-		m.latency, m.up, m.failures, m.quarantines, m.forgets, m.clockSteps, m.warnings,
+		m.attempts, m.renewals, m.losses, m.wait, m.validity, m.hold, m.handovers, m.standstills, m.dropped, m.abandoned,
+		m.latency, m.failures, m.quarantines, m.forgets, m.clockSteps, m.warnings,
 	}
 }
 
@@ -215,43 +186,51 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range m.collectors() {
 		c.Describe(ch)
 	}
-	ch <- m.quarantine
-	ch <- m.waiting
+	for _, d := range []*prometheus.Desc{m.leases, m.waiting, m.quorum, m.up, m.quarantine} {
+		ch <- d
+	}
 }
 
 // Collect implements [prometheus.Collector].
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
+	g, some := m.watched.Gauges()
+	for _, n := range g.Masters {
+		m.know(n.Addr)
+	}
 	for _, c := range m.collectors() {
 		c.Collect(ch)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for master, at := range m.votesAt {
-		left := max(time.Until(at), 0)
-		ch <- prometheus.MustNewConstMetric(m.quarantine, prometheus.GaugeValue, left.Seconds(), master)
+	if !some {
+		return
 	}
-	m.watched = slices.DeleteFunc(m.watched, closed)
-	waiting := 0
-	for _, l := range m.watched {
-		waiting += l.Stats().Waiting
+	tell := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	ch <- prometheus.MustNewConstMetric(m.waiting, prometheus.GaugeValue, float64(waiting))
-}
-
-func closed(l *redlock.Locker) bool {
-	select {
-	case <-l.Done():
-		return true
-	default:
-		return false
+	for mode, n := range g.Leases {
+		tell(m.leases, float64(n), string(mode))
+	}
+	tell(m.waiting, float64(g.Waiting))
+	tell(m.quorum, number(g.Quorum))
+	for _, n := range g.Masters {
+		if n.Asked {
+			tell(m.up, number(n.Up), n.Addr)
+			tell(m.quarantine, n.Quarantine.Seconds(), n.Addr)
+		}
 	}
 }
 
-// Watch adds the calls that wait at a Locker to redlock_waiting_calls, until the Locker is closed.
-// Call it once for each Locker, after [redlock.New]: no event reports that a call has begun to
-// wait.
-func (m *Metrics) Watch(l *redlock.Locker) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.watched = append(m.watched, l)
+func number(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
 }
+
+// Watch adds a Locker to the gauges, until it is closed: redlock_leases, redlock_waiting_calls,
+// redlock_quorum, redlock_master_up and redlock_master_quarantine_seconds. They are those of
+// [redlock.Locker.Stats] at each collection. Call it after [redlock.New]. A further call for the same Locker
+// has no effect.
+//
+// While a Locker that is watched has nothing to ask its masters, a collection has it ask them, once in
+// 30 s, as by Check of package admin. The next collection shows what it found.
+func (m *Metrics) Watch(l *redlock.Locker) { m.watched.Add(l) }

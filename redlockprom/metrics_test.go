@@ -25,6 +25,7 @@ import (
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
+	"github.com/d0720281/redlock/internal/telemetry"
 	"github.com/d0720281/redlock/redlockprom"
 )
 
@@ -55,6 +56,7 @@ func newScene(t *testing.T, n int) *scene {
 	t.Cleanup(server.Close)
 	s.url = server.URL
 	s.locker = s.open(redlock.WithObserver(s.metrics.Observer()), redlock.WithObserver(s.counter()))
+	s.metrics.Watch(s.locker)
 	redistest.Eventually(t, 20*time.Second, func() bool { return admin.Bootstrap(t.Context(), s.locker) == nil }, "the masters vote")
 	redistest.Eventually(t, 20*time.Second, func() bool {
 		v := s.scrape()
@@ -206,8 +208,8 @@ func TestMetrics(t *testing.T) {
 		next <- le
 	}()
 	redistest.Eventually(t, 10*time.Second, func() bool { return s.locker.Stats().Waiting == 1 }, "another caller waits")
-	s.metrics.Watch(s.locker)
-	s.want(map[string]float64{`waiting_calls`: 1})
+	s.metrics.Watch(s.locker) // once more
+	s.want(map[string]float64{`waiting_calls`: 1, `quorum`: 1})
 	s.must(lease.Unlock(t.Context()))
 	heir := <-next
 	s.want(map[string]float64{`handovers_total`: 1, `attempts_total{outcome="granted"}`: 1, `wait_seconds{outcome="granted"}`: 2, `leases{mode="exclusive"}`: 1, `hold_seconds`: 1})
@@ -249,7 +251,7 @@ func TestMetrics(t *testing.T) {
 	}
 	<-lease.Context().Done()
 	s.want(map[string]float64{
-		master("master_up", s.addrs[1]): 0, `renewals_total{outcome="no_quorum"}`: 1, `validity_seconds{at="failure"}`: 1,
+		master("master_up", s.addrs[1]): 0, `quorum`: 0, `renewals_total{outcome="no_quorum"}`: 1, `validity_seconds{at="failure"}`: 1,
 		`attempts_total{outcome="no_quorum"}`: before + 1, `losses_total{cause="expired"}`: 1, `leases{mode="exclusive"}`: 0, `hold_seconds`: 3,
 	})
 
@@ -405,16 +407,12 @@ func TestEveryEvent(t *testing.T) {
 			t.Errorf("%v: was not told", k)
 		}
 	}
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := series(families)
+	got := gathered(t, reg)
 	maps.DeleteFunc(got, func(_ string, v float64) bool { return v == 0 })
 	const at = `{master="a"}`
 	want := map[string]float64{
 		`attempts_total{outcome="granted"}`: 2, `attempts_total{outcome="taken"}`: 1, `attempts_total{outcome="no_quorum"}`: 1,
-		`handovers_total`: 1, `leases{mode="shared"}`: 1,
+		`handovers_total`:                 1,
 		`wait_seconds{outcome="granted"}`: 3, `wait_seconds{outcome="no_quorum"}`: 1, `hold_seconds`: 2,
 		`validity_seconds{at="grant"}`: 3, `validity_seconds{at="renewal"}`: 1, `validity_seconds{at="failure"}`: 1,
 		`renewals_total{outcome="renewed"}`: 1, `renewals_total{outcome="no_quorum"}`: 1, `losses_total{cause="expired"}`: 1, `abandoned_total`: 1,
@@ -425,6 +423,99 @@ func TestEveryEvent(t *testing.T) {
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
+}
+
+// gathered returns the series of a registry.
+func gathered(t *testing.T, reg *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return series(families)
+}
+
+// The counters that alerts ask for are 0 for each outcome before the first event, those of a master from Watch on.
+func TestZeros(t *testing.T) {
+	m := redlockprom.New()
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(m)
+	l, err := redlock.New([]string{"127.0.0.1:1"}, redlock.WithLogger(nil)) // asks nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	m.Watch(l)
+	got := gathered(t, reg)
+	has := func(name, label string, words []string, more string) {
+		t.Helper()
+		for _, word := range words {
+			key := fmt.Sprintf("%s{%s%s=%q}", name, more, label, word)
+			if v, there := got[key]; !there || v != 0 {
+				t.Errorf("%s: got %v (found: %v), want 0", key, v, there)
+			}
+		}
+	}
+	has("attempts_total", "outcome", append(telemetry.Words(telemetry.OfAttempt), "granted"), "")
+	has("renewals_total", "outcome", append(telemetry.Words(telemetry.OfAttempt|telemetry.OfLease), "renewed"), "")
+	has("losses_total", "cause", telemetry.Words(telemetry.OfLease), "")
+	const at = `master="127.0.0.1:1"`
+	has("master_failures_total", "reason", telemetry.Words(telemetry.OfMaster), at+",")
+	for _, name := range []string{"abandoned_total", "handovers_total", "events_dropped_total", "clock_standstill_seconds_total",
+		"master_quarantines_total{" + at + "}", "master_forgets_total{" + at + "}", "master_clock_steps_total{" + at + "}", "master_warnings_total{" + at + "}"} {
+		if v, there := got[name]; !there || v != 0 {
+			t.Errorf("%s: got %v (found: %v), want 0", name, v, there)
+		}
+	}
+}
+
+// Gauges are those of the Lockers that are open: of no Locker that is closed, and of none that an observer delays.
+func TestGauges(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 3)
+	gauges := []string{"leases{", "waiting_calls", "quorum", "master_up{", "master_quarantine_seconds{"}
+	gone := func() (found []string) {
+		for key := range s.scrape() {
+			if slices.ContainsFunc(gauges, func(name string) bool { return strings.HasPrefix(key, name) }) {
+				found = append(found, key)
+			}
+		}
+		return found
+	}
+	hold := make(chan struct{})
+	slow := s.open(redlock.WithObserver(func(redlock.Event) { <-hold }), redlock.WithObserver(s.metrics.Observer()))
+	s.metrics.Watch(slow)
+	var leases []*redlock.Lease
+	for i := range 30 {
+		le, err := slow.Lock(t.Context(), fmt.Sprint("slow", i))
+		s.must(err)
+		leases = append(leases, le)
+	}
+	if got := s.scrape()[`leases{mode="exclusive"}`]; got != 30 {
+		t.Errorf("behind a slow observer: got %v leases, want 30", got)
+	}
+	for _, le := range leases {
+		s.must(le.Unlock(t.Context()))
+	}
+	if got := s.scrape()[`leases{mode="exclusive"}`]; got != 0 {
+		t.Errorf("behind a slow observer: got %v leases, want 0", got)
+	}
+	close(hold)
+	s.must(slow.Close())
+
+	s.must(s.procs[2].Kill())
+	s.proxies[2].ResetAll()
+	s.must(s.lock("r").Unlock(t.Context()))
+	s.want(map[string]float64{master("master_up", s.addrs[2]): 0, master("master_up", s.addrs[0]): 1, `quorum`: 1})
+	_ = s.locker.Close() // a master is down
+	if found := gone(); len(found) > 0 {
+		t.Errorf("after Close: got %q, want no gauges", found)
+	}
+	s.must(s.procs[2].Restart())
+	s.locker = s.open(redlock.WithObserver(s.metrics.Observer()))
+	s.metrics.Watch(s.locker)
+	s.must(s.lock("r").Unlock(t.Context()))
+	s.want(map[string]float64{master("master_up", s.addrs[2]): 1})
 }
 
 // The package comment lists the existing metrics.

@@ -23,6 +23,7 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
+	"github.com/d0720281/redlock/internal/telemetry"
 )
 
 const (
@@ -97,6 +98,37 @@ func TestNamesInContrib(t *testing.T) {
 		if !fires.Match(tests) {
 			t.Errorf("%s has no test in which it fires", m[1])
 		}
+	}
+}
+
+// The alerts ask for the outcomes of the table that they are for, and for all of them.
+func TestOutcomesInRules(t *testing.T) {
+	rules, err := os.ReadFile(rulesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	attempts := telemetry.Words(telemetry.OfAttempt, telemetry.Page, telemetry.Lasting)
+	want := map[string][]string{
+		"RedlockNoQuorum":     attempts,
+		"RedlockRenewalFails": attempts,
+		"RedlockRefused":      telemetry.Words(telemetry.OfAttempt, telemetry.Lasting),
+		"RedlockResource":     telemetry.Words(telemetry.OfAttempt, telemetry.Ticket),
+		"RedlockLeaseLost":    telemetry.Words(telemetry.OfLease, telemetry.Page),
+	}
+	for _, text := range strings.Split(string(rules), "- alert: ")[1:] {
+		name, text, _ := strings.Cut(text, "\n")
+		for _, m := range regexp.MustCompile(`=~"([a-z_|]+)"`).FindAllStringSubmatch(text, -1) {
+			if got := strings.Split(m[1], "|"); !slices.Equal(got, want[name]) {
+				t.Errorf("%s: got %q, want %q", name, got, want[name])
+			}
+		}
+		if want[name] != nil && !strings.Contains(text, "=~") {
+			t.Errorf("%s asks for no outcomes, want %q", name, want[name])
+		}
+		delete(want, name)
+	}
+	if len(want) > 0 {
+		t.Errorf("got no alerts for %v", want)
 	}
 }
 
