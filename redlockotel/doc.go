@@ -8,6 +8,8 @@
 //	observer, err := redlockotel.Observer()
 //	if err != nil { ... }
 //	locker, err := redlock.New(masters, redlock.WithObserver(observer), redlock.WithTracer(redlockotel.Tracer()))
+//	...
+//	_, err = redlockotel.Watch(locker)
 //
 // Without options it uses the global providers of package otel.
 //
@@ -16,15 +18,17 @@
 //	redlock.attempts             {attempt}     redlock.outcome                 attempts to get a lock; granted, or why not
 //	redlock.wait.duration        s             redlock.outcome                 from the call of Lock or TryLock to its end
 //	redlock.handovers            {lease}                                       passed on inside the process, without an attempt
-//	redlock.leases               {lease}       redlock.mode                    held at the moment: exclusive or shared
-//	redlock.waiting              {call}                                        calls of Lock and Do without a lease yet; see [Watch]
+//	redlock.leases               {lease}       redlock.mode                    gauge: held at the moment, exclusive or shared
+//	redlock.waiting              {call}                                        gauge: calls of Lock and Do without a lease yet
+//	redlock.quorum               1                                             gauge: 0 while too few masters have a vote, as far as is known
 //	redlock.abandoned            {lease}                                       leases that the program dropped without Unlock
 //	redlock.hold.duration        s                                             how long leases were held
 //	redlock.validity             s             redlock.at                      left at grant, after a renewal, at a failed renewal
 //	redlock.renewals             {renewal}     redlock.outcome                 renewed, or why not
 //	redlock.losses               {lease}       redlock.cause                   leases that ended without Unlock
 //	redlock.master.duration      s             server.*, redlock.outcome       one exchange with a master; answered, or why not
-//	redlock.master.up            1             server.*                        0 while the master does not answer
+//	redlock.master.up            1             server.*                        gauge: 0 while the master does not answer
+//	redlock.master.quarantine    s             server.*                        gauge: time until the master has a vote, as it reported
 //	redlock.master.failures      {failure}     server.*, error.type            how often it stopped answering
 //	redlock.master.quarantines   {quarantine}  server.*                        how often it went into quarantine
 //	redlock.master.forgets       {key}         server.*                        keys of leases that it had lost
@@ -32,6 +36,10 @@
 //	redlock.master.warnings      {warning}     server.*                        reasons why locks are less safe; see the log
 //	redlock.clock.standstill     s                                             for which the local clock stood still
 //	redlock.events.dropped       {event}                                       missing from all metrics above
+//
+// Gauges are of the Lockers that [Watch] knows and that are open; with the last of them they disappear. The others come from the observer.
+// Counters are 0 for all outcomes that a rule asks for before the first event, those of a master from Watch on. Without Watch there is no alarm before the first
+// attempt that fails.
 //
 // Outcomes and causes are words of [redlock.Reason]; server.address and server.port are those of
 // the master. The name of a resource is never an attribute of a metric, as the number of

@@ -43,6 +43,9 @@ func ExampleObserver() {
 	for _, m := range all.ScopeMetrics[0].Metrics {
 		if m.Name == "redlock.attempts" {
 			for _, p := range m.Data.(metricdata.Sum[int64]).DataPoints {
+				if p.Value == 0 { // as are all outcomes that have not been yet
+					continue
+				}
 				outcome, _ := p.Attributes.Value("redlock.outcome")
 				fmt.Println(m.Name, outcome.AsString(), p.Value)
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strconv"
+	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -34,9 +35,9 @@ type instruments struct {
 	abandoned                                            metric.Int64Counter
 	failures, quarantines, forgets, clockSteps, warnings metric.Int64Counter
 	standstill                                           metric.Float64Counter
-	leases                                               metric.Int64UpDownCounter
 	wait, hold, validity, latency                        metric.Float64Histogram
-	up                                                   metric.Int64Gauge
+
+	seen sync.Map // the masters that all counters have
 }
 
 func newInstruments(p metric.MeterProvider) (*instruments, error) {
@@ -72,11 +73,43 @@ func newInstruments(p metric.MeterProvider) (*instruments, error) {
 	var err error
 	in.standstill, err = m.Float64Counter("redlock.clock.standstill", metric.WithUnit("s"), metric.WithDescription("Time for which the local clock stood still."))
 	errs = append(errs, err)
-	in.leases, err = m.Int64UpDownCounter("redlock.leases", metric.WithUnit("{lease}"), metric.WithDescription("Leases that are held."))
-	errs = append(errs, err)
-	in.up, err = m.Int64Gauge("redlock.master.up", metric.WithUnit("1"), metric.WithDescription("Whether a master answers."))
-	errs = append(errs, err)
-	return in, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	in.begin()
+	return in, nil
+}
+
+// begin makes the counters of alerts 0 before the first event: a rule sees no rise in a series that begins
+// with 1.
+func (in *instruments) begin() {
+	for _, outcome := range append(telemetry.Words(telemetry.OfAttempt), telemetry.Granted) {
+		add(in.attempts, 0, outcomeKey.String(outcome))
+	}
+	for _, outcome := range append(telemetry.Words(telemetry.OfAttempt|telemetry.OfLease), telemetry.Renewed) {
+		add(in.renewals, 0, outcomeKey.String(outcome))
+	}
+	for _, cause := range telemetry.Words(telemetry.OfLease) {
+		add(in.losses, 0, causeKey.String(cause))
+	}
+	for _, c := range []metric.Int64Counter{in.handovers, in.abandoned, in.dropped} {
+		add(c, 0)
+	}
+	in.standstill.Add(context.Background(), 0)
+}
+
+// know adds a master to the counters.
+func (in *instruments) know(master string) {
+	if _, known := in.seen.LoadOrStore(master, nil); known {
+		return
+	}
+	attrs := server(master)
+	for _, c := range []metric.Int64Counter{in.quarantines, in.forgets, in.clockSteps, in.warnings} {
+		add(c, 0, attrs...)
+	}
+	for _, reason := range telemetry.Words(telemetry.OfMaster) {
+		add(in.failures, 0, append(server(master), errorKey.String(reason))...)
+	}
 }
 
 // Observer returns an observer, for [redlock.WithObserver], that records the metrics of the
@@ -90,22 +123,10 @@ func Observer(opts ...Option) (redlock.Observer, error) {
 	return in.observe, nil
 }
 
-// Watch adds redlock.waiting, the calls of Lock and Do of a Locker that have no lease yet: no event
-// reports that a call has begun to wait. Unregister ends it. The error comes from a provider that
-// refuses the instrument.
-func Watch(l *redlock.Locker, opts ...Option) (metric.Registration, error) {
-	m := newConfig(opts).meters.Meter(scope)
-	waiting, err := m.Int64ObservableUpDownCounter("redlock.waiting", metric.WithUnit("{call}"), metric.WithDescription("Calls of Lock and Do that have no lease yet."))
-	if err != nil {
-		return nil, err
-	}
-	return m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		o.ObserveInt64(waiting, int64(l.Stats().Waiting))
-		return nil
-	}, waiting)
-}
-
 func (in *instruments) observe(e redlock.Event) {
+	if e.Master != "" {
+		in.know(e.Master)
+	}
 	switch e.Kind {
 	case redlock.EventAcquired:
 		in.acquired(e)
@@ -117,20 +138,16 @@ func (in *instruments) observe(e redlock.Event) {
 		in.renewal(telemetry.Renewed, telemetry.AtRenewal, e)
 	case redlock.EventExtendFailed:
 		in.renewal(redlock.Reason(e.Err), telemetry.AtFailure, e)
-	case redlock.EventDowngraded:
-		in.downgraded(e)
 	case redlock.EventLost:
 		in.lost(e)
 	case redlock.EventAbandoned:
 		count(in.abandoned)
 	case redlock.EventReleased:
-		in.ended(e)
+		observe(in.hold, e.Elapsed.Seconds())
 	case redlock.EventExchange:
 		in.asked(e)
 	case redlock.EventMasterDown:
-		in.down(e)
-	case redlock.EventMasterUp:
-		in.state(e.Master, 1)
+		count(in.failures, append(server(e.Master), errorKey.String(redlock.Reason(e.Err)))...)
 	case redlock.EventKeyLost:
 		count(in.forgets, server(e.Master)...)
 	case redlock.EventQuarantined:
@@ -147,7 +164,11 @@ func (in *instruments) observe(e redlock.Event) {
 }
 
 func count(c metric.Int64Counter, attrs ...attribute.KeyValue) {
-	c.Add(context.Background(), 1, metric.WithAttributes(attrs...))
+	add(c, 1, attrs...)
+}
+
+func add(c metric.Int64Counter, n int64, attrs ...attribute.KeyValue) {
+	c.Add(context.Background(), n, metric.WithAttributes(attrs...))
 }
 
 func observe(h metric.Float64Histogram, seconds float64, attrs ...attribute.KeyValue) {
@@ -174,17 +195,6 @@ func (in *instruments) acquired(e redlock.Event) {
 	}
 	observe(in.wait, e.Elapsed.Seconds(), outcomeKey.String(telemetry.Granted))
 	observe(in.validity, e.Validity.Seconds(), atKey.String(telemetry.AtGrant))
-	in.held(1, e.Mode)
-}
-
-// held counts the leases of a mode.
-func (in *instruments) held(more int64, mode redlock.Mode) {
-	in.leases.Add(context.Background(), more, metric.WithAttributes(modeKey.String(string(mode))))
-}
-
-func (in *instruments) downgraded(e redlock.Event) {
-	in.held(-1, redlock.ModeExclusive)
-	in.held(1, e.Mode)
 }
 
 func (in *instruments) renewal(outcome, at string, e redlock.Event) {
@@ -194,29 +204,13 @@ func (in *instruments) renewal(outcome, at string, e redlock.Event) {
 
 func (in *instruments) lost(e redlock.Event) {
 	count(in.losses, causeKey.String(redlock.Reason(e.Err)))
-	in.ended(e)
-}
-
-func (in *instruments) ended(e redlock.Event) {
 	observe(in.hold, e.Elapsed.Seconds())
-	in.held(-1, e.Mode)
 }
 
 func (in *instruments) asked(e redlock.Event) {
 	outcome := telemetry.Answered
 	if e.Err != nil {
 		outcome = redlock.Reason(e.Err)
-	} else {
-		in.state(e.Master, 1)
 	}
 	observe(in.latency, e.Elapsed.Seconds(), append(server(e.Master), outcomeKey.String(outcome))...)
-}
-
-func (in *instruments) down(e redlock.Event) {
-	in.state(e.Master, 0)
-	count(in.failures, append(server(e.Master), errorKey.String(redlock.Reason(e.Err)))...)
-}
-
-func (in *instruments) state(master string, up int64) {
-	in.up.Record(context.Background(), up, metric.WithAttributes(server(master)...))
 }

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
+	"github.com/d0720281/redlock/internal/telemetry"
 	"github.com/d0720281/redlock/redlockotel"
 )
 
@@ -60,6 +62,8 @@ func newScene(t *testing.T, n int, opts ...redlockotel.Option) *scene {
 		redlock.WithoutRenewal(), redlock.WithLogger(nil), redlock.WithObserver(observer), redlock.WithTracer(redlockotel.Tracer(opts...)))
 	s.must(err)
 	t.Cleanup(func() { _ = s.locker.Close() }) // some tests leave no master to confirm a release
+	_, err = redlockotel.Watch(s.locker, opts...)
+	s.must(err)
 	redistest.Eventually(t, 20*time.Second, func() bool { return admin.Bootstrap(t.Context(), s.locker) == nil }, "the masters vote")
 	return s
 }
@@ -105,6 +109,10 @@ func (s *scene) values() map[string]float64 {
 		case metricdata.Gauge[int64]:
 			for _, p := range d.DataPoints {
 				note(m.Name, p.Attributes, float64(p.Value))
+			}
+		case metricdata.Gauge[float64]:
+			for _, p := range d.DataPoints {
+				note(m.Name, p.Attributes, p.Value)
 			}
 		case metricdata.Histogram[float64]:
 			for _, p := range d.DataPoints {
@@ -161,10 +169,9 @@ func (s *scene) scenario(ctx context.Context) {
 		next <- le
 	}()
 	redistest.Eventually(t, 10*time.Second, func() bool { return s.locker.Stats().Waiting == 1 }, "another caller waits")
-	watched, err := redlockotel.Watch(s.locker, s.opts...)
+	_, err = redlockotel.Watch(s.locker, s.opts...) // once more
 	s.must(err)
-	s.want(map[string]float64{"waiting": 1})
-	s.must(watched.Unregister())
+	s.want(map[string]float64{"waiting": 1, "quorum": 1})
 	s.must(lease.Unlock(ctx))
 	lease = <-next
 	s.want(map[string]float64{"handovers": 1, "attempts outcome=granted": 1, "leases mode=exclusive": 1, "hold.duration": 1, "wait.duration outcome=granted": 2, "validity at=grant": 2})
@@ -198,11 +205,72 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	documented := documentedMetrics(t)
-	delete(documented, "redlock.waiting") // of Watch
 	for _, m := range s.metrics() {
 		if want, known := documented[m.Name]; !known || m.Unit != want || m.Description == "" {
 			t.Errorf("%s: got unit %q and description %q, want unit %q (documented: %v)", m.Name, m.Unit, m.Description, want, known)
 		}
+		delete(documented, m.Name)
+	}
+	if len(documented) > 0 {
+		t.Errorf("got no %v", documented)
+	}
+}
+
+var gauges = []string{"leases", "waiting", "quorum", "master.up", "master.quarantine"}
+
+// Gauges are of the Lockers that are open, also while an observer is slow. Unregister takes one of them out.
+func TestGauges(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 3)
+	gone := func() (found []string) {
+		for key := range s.values() {
+			if name, _, _ := strings.Cut(key, " "); slices.Contains(gauges, name) {
+				found = append(found, key)
+			}
+		}
+		return found
+	}
+	hold := make(chan struct{})
+	let := sync.OnceFunc(func() { close(hold) })
+	defer let()
+	open := func(opts ...redlock.Option) *redlock.Locker {
+		l, err := redlock.New(redistest.Addrs(s.procs), append(opts, redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithMasterTimeout(ttl/4), redlock.WithLogger(nil))...)
+		s.must(err)
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	slow := open(redlock.WithObserver(func(redlock.Event) { <-hold }))
+	watched, err := redlockotel.Watch(slow, s.opts...)
+	s.must(err)
+	var leases []*redlock.Lease
+	for i := range 5 {
+		le, err := slow.Lock(t.Context(), fmt.Sprint("slow", i))
+		s.must(err)
+		leases = append(leases, le)
+	}
+	if got := s.values()["leases mode=exclusive"]; got != 5 {
+		t.Errorf("behind a slow observer: got %v leases, want 5", got)
+	}
+	for _, le := range leases[1:] {
+		s.must(le.Unlock(t.Context()))
+	}
+	if got := s.values()["leases mode=exclusive"]; got != 1 {
+		t.Errorf("behind a slow observer: got %v leases, want 1", got)
+	}
+	s.must(watched.Unregister())
+	s.must(watched.Unregister())
+	if got := s.values()["leases mode=exclusive"]; got != 0 {
+		t.Errorf("after Unregister: got %v leases, want none", got)
+	}
+	s.must(leases[0].Unlock(t.Context()))
+	let()
+
+	s.must(s.procs[2].Kill())
+	s.must(s.locker.Do(t.Context(), resource, func(context.Context, *redlock.Lease) error { return nil }))
+	s.want(map[string]float64{"master.up" + s.server(2): 0, "master.up" + s.server(0): 1, "quorum": 1})
+	_ = s.locker.Close()
+	if found := gone(); len(found) > 0 {
+		t.Errorf("after Close: got %q, want no gauges", found)
 	}
 }
 
@@ -252,22 +320,24 @@ func TestEveryEvent(t *testing.T) {
 	tell(redlock.EventDropped, redlock.Event{Count: 7})
 	const at = " server.address=10.0.0.1 server.port=6379"
 	want := map[string]float64{
-		"attempts outcome=granted": 2, "attempts outcome=taken": 1, "attempts outcome=no_quorum": 1, "handovers": 1, "leases mode=exclusive": 0, "leases mode=shared": 1,
+		"attempts outcome=granted": 2, "attempts outcome=taken": 1, "attempts outcome=no_quorum": 1, "handovers": 1,
 		"wait.duration outcome=granted": 3, "wait.duration outcome=no_quorum": 1, "hold.duration": 2,
 		"validity at=grant": 3, "validity at=renewal": 1, "validity at=failure": 1,
 		"renewals outcome=renewed": 1, "renewals outcome=no_quorum": 1, "losses cause=expired": 1,
-		"master.duration outcome=answered" + at: 1, "master.duration outcome=no_quorum" + at: 1, "master.up" + at: 0, "master.up server.address=/run/redis.sock": 1,
+		"master.duration outcome=answered" + at: 1, "master.duration outcome=no_quorum" + at: 1,
 		"master.failures error.type=no_quorum" + at: 1, "master.forgets" + at: 1, "master.quarantines" + at: 1, "master.clock_steps" + at: 1, "master.warnings" + at: 1,
 		"clock.standstill": 2, "events.dropped": 7, "abandoned": 1,
 	}
 	s.want(want)
-	for key := range s.values() {
-		if _, known := want[key]; !known {
+	for key, v := range s.values() {
+		if _, known := want[key]; !known && v != 0 {
 			t.Errorf("got %s, want none like that", key)
 		}
 	}
 	documented := documentedMetrics(t)
-	delete(documented, "redlock.waiting") // of Watch
+	for _, name := range gauges {
+		delete(documented, "redlock."+name)
+	}
 	for _, m := range s.metrics() {
 		if documented[m.Name] != m.Unit {
 			t.Errorf("%s: got unit %q, want %q", m.Name, m.Unit, documented[m.Name])
@@ -393,10 +463,50 @@ func TestOutcomes(t *testing.T) {
 
 // The refusal of an instrument is reported.
 func TestRefusedInstrument(t *testing.T) {
-	_, err := redlockotel.Observer(redlockotel.WithMeterProvider(refusing{}))
-	if !errors.Is(err, errRefused) {
-		t.Errorf("got %v, want %v", err, errRefused)
+	with := redlockotel.WithMeterProvider(refusing{})
+	if _, err := redlockotel.Observer(with); !errors.Is(err, errRefused) {
+		t.Errorf("Observer: got %v, want %v", err, errRefused)
 	}
+	if _, err := redlockotel.Watch(nil, with); !errors.Is(err, errRefused) {
+		t.Errorf("Watch: got %v, want %v", err, errRefused)
+	}
+}
+
+// The counters that alerts ask for are 0 for each outcome before the first event.
+func TestZeros(t *testing.T) {
+	s := &scene{t: t, reader: sdkmetric.NewManualReader()}
+	with := redlockotel.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(s.reader)))
+	l, err := redlock.New([]string{"127.0.0.1:1"}, redlock.WithLogger(nil)) // asks nothing
+	s.must(err)
+	defer l.Close()
+	o, err := redlockotel.Observer(with)
+	s.must(err)
+	_, err = redlockotel.Watch(l, with)
+	s.must(err)
+	const at = " server.address=127.0.0.1 server.port=1"
+	want := []string{"handovers", "abandoned", "events.dropped", "clock.standstill", "master.quarantines" + at, "master.forgets" + at, "master.clock_steps" + at, "master.warnings" + at}
+	for name, words := range map[string][]string{
+		"attempts outcome=": append(telemetry.Words(telemetry.OfAttempt), "granted"),
+		"renewals outcome=": append(telemetry.Words(telemetry.OfAttempt|telemetry.OfLease), "renewed"),
+		"losses cause=":     telemetry.Words(telemetry.OfLease),
+	} {
+		for _, word := range words {
+			want = append(want, name+word)
+		}
+	}
+	for _, word := range telemetry.Words(telemetry.OfMaster) {
+		want = append(want, "master.failures error.type="+word+at)
+	}
+	got := s.values()
+	for _, key := range want {
+		if v, there := got[key]; !there || v != 0 {
+			t.Errorf("%s: got %v (found: %v), want 0", key, v, there)
+		}
+	}
+	o(redlock.Event{Kind: redlock.EventMasterDown, Master: "127.0.0.1:1", Err: redlock.ErrClosed})
+	s.want(map[string]float64{"attempts outcome=no_quorum": 0, "master.failures error.type=closed" + at: 1})
+	o(redlock.Event{Kind: redlock.EventAttemptFailed, Err: redlock.ErrNoQuorum}) // counted in the series that is there
+	s.want(map[string]float64{"attempts outcome=no_quorum": 1})
 }
 
 var errRefused = errors.New("refused")
@@ -407,6 +517,6 @@ func (refusing) Meter(string, ...metric.MeterOption) metric.Meter { return refus
 
 type refusingMeter struct{ noop.Meter }
 
-func (refusingMeter) Int64Gauge(string, ...metric.Int64GaugeOption) (metric.Int64Gauge, error) {
+func (refusingMeter) Float64Counter(string, ...metric.Float64CounterOption) (metric.Float64Counter, error) {
 	return nil, errRefused
 }

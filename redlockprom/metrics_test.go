@@ -483,6 +483,8 @@ func TestGauges(t *testing.T) {
 		return found
 	}
 	hold := make(chan struct{})
+	let := sync.OnceFunc(func() { close(hold) })
+	defer let()
 	slow := s.open(redlock.WithObserver(func(redlock.Event) { <-hold }), redlock.WithObserver(s.metrics.Observer()))
 	s.metrics.Watch(slow)
 	var leases []*redlock.Lease
@@ -500,7 +502,7 @@ func TestGauges(t *testing.T) {
 	if got := s.scrape()[`leases{mode="exclusive"}`]; got != 0 {
 		t.Errorf("behind a slow observer: got %v leases, want 0", got)
 	}
-	close(hold)
+	let()
 	s.must(slow.Close())
 
 	s.must(s.procs[2].Kill())

@@ -41,6 +41,7 @@ func New(masters []*redis.Options, opts ...redlock.Option) (*Service, error) {
 	if s.Locker, err = redlock.NewFromOptions(masters, opts...); err != nil {
 		return nil, err
 	}
+	metrics.Watch(s.Locker)
 	var wrong [2]error
 	s.Elector, wrong[0] = election.New(s.Locker, "leader")
 	s.Jobs, wrong[1] = jobs.New(s.Locker)
