@@ -8,6 +8,7 @@ import (
 	"go/token"
 	"io/fs"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,12 +18,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/election"
 	"github.com/d0720281/redlock/internal/redistest"
+	"github.com/d0720281/redlock/jobs"
 	"github.com/d0720281/redlock/redlocktest"
 )
 
@@ -333,6 +337,8 @@ func answer(w http.ResponseWriter, err error) {
 		q = new(redlock.QuorumError)
 	}
 	switch {
+	case errors.Is(err, redlock.ErrClosed): // this process ends; another one may answer
+		status, wait = http.StatusServiceUnavailable, time.Second
 	case errors.Is(err, redlock.ErrTaken):
 		status = http.StatusConflict
 		_, wait = q.Holder()
@@ -380,7 +386,143 @@ func TestAnswer(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		check("a majority is back empty", locker, "free", http.StatusServiceUnavailable, "9")
+		time.Sleep(time.Minute)
+		if _, err := other.Lock(t.Context(), "held"); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Second/2, func() { _ = locker.Close() })
+		check("the service ends while it waits", locker, "held", http.StatusServiceUnavailable, "1")
+		check("the service has ended", locker, "held", http.StatusServiceUnavailable, "1")
 	})
+}
+
+// docs/waiting.md has the same function.
+
+// serve serves until ctx ends, and runs what works in the background with it: Elector.Run, or what calls RunAt.
+// Then it ends all of them, so that none works on without its lock.
+func serve(ctx context.Context, ln net.Listener, server *http.Server, locker *redlock.Locker, background ...func(context.Context) error) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	var running sync.WaitGroup
+	start := func(run func(context.Context) error) {
+		running.Go(func() { stop(run(ctx)) }) // the first that returns ends the others
+	}
+	start(func(context.Context) error { return server.Serve(ln) })
+	for _, run := range background {
+		start(run)
+	}
+	<-ctx.Done() // jobs and terms end now, and give their locks back
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
+	defer cancel()
+	err := server.Shutdown(grace) // requests under way are answered, and keep their locks until then
+	closed := locker.Close()      // what still waits gets ErrClosed; what holds a lock has 10 s more
+	if err != nil {
+		err = errors.Join(err, server.Close())
+	}
+	running.Wait()
+	return errors.Join(context.Cause(ctx), err, closed)
+}
+
+// A service ends: a request that holds a lock is answered, one that waits is granted its lock then, a term and a job end,
+// and no lock is left.
+func TestServiceEnds(t *testing.T) {
+	masters := redlocktest.Start(t, 3)
+	locker, other := masters.Locker(), masters.Locker()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "http://" + ln.Addr().String()
+	holds, finish := make(chan struct{}), make(chan struct{})
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		err := locker.Do(r.Context(), "order", func(ctx context.Context, _ *redlock.Lease) error {
+			if r.URL.Path == "/holds" {
+				close(holds)
+				<-finish
+			}
+			return context.Cause(ctx)
+		})
+		if err != nil {
+			answer(w, err)
+		}
+	})}
+	elector, err := election.New(locker, "leader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	locks, err := jobs.New(locker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leads, works := make(chan struct{}), make(chan struct{})
+	ended := make(chan string, 2)
+	ctx, stop := context.WithCancelCause(t.Context())
+	errStop := errors.New("stopped")
+	served := make(chan error, 1)
+	go func() {
+		served <- serve(ctx, ln, server, locker,
+			func(ctx context.Context) error {
+				return elector.Run(ctx, func(ctx context.Context, _ *redlock.Lease) error {
+					close(leads)
+					<-ctx.Done()
+					ended <- "term"
+					return nil
+				})
+			},
+			func(ctx context.Context) error {
+				return locks.RunAt(ctx, "job", time.Now(), func(ctx context.Context, _ *redlock.Lease) error {
+					close(works)
+					<-ctx.Done()
+					ended <- "job"
+					return nil
+				})
+			})
+	}()
+	answers := make(chan string, 2)
+	ask := func(path string) {
+		res, err := http.Get(url + path)
+		if err != nil {
+			answers <- err.Error()
+			return
+		}
+		defer res.Body.Close()
+		answers <- res.Status
+	}
+	go ask("/holds")
+	<-holds
+	<-leads
+	<-works
+	go ask("/waits")
+	for locker.Stats().Waiting == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	stop(errStop)
+	for range 2 {
+		<-ended
+	}
+	for { // no new request
+		res, err := http.Get(url)
+		if err != nil {
+			break
+		}
+		_ = res.Body.Close()
+	}
+	if _, err := other.TryLock(t.Context(), "order"); !errors.Is(err, redlock.ErrTaken) {
+		t.Errorf("a request is under way: got %v, want ErrTaken", err)
+	}
+	close(finish)
+	for range 2 {
+		if got := <-answers; got != "200 OK" {
+			t.Errorf("got %s, want 200 OK", got)
+		}
+	}
+	if err := <-served; !errors.Is(err, errStop) || errors.Is(err, redlock.ErrNoQuorum) {
+		t.Errorf("got %v, want %v alone", err, errStop)
+	}
+	for _, resource := range []string{"order", "leader"} {
+		if holder := masters.Holder(resource); holder != "" {
+			t.Errorf("%s: got holder %s, want none", resource, holder)
+		}
+	}
 }
 
 // docs/migrating.md says this of lock write, lock read, unlock write.
@@ -423,7 +565,8 @@ func TestReaderUnderAWriter(t *testing.T) {
 }
 
 func TestPagesHaveWhatRuns(t *testing.T) {
-	for page, head := range map[string]string{"docs/testing.md": "func TestLeaseIsLost", "docs/waiting.md": "// answer tells"} {
+	for page, head := range map[string]string{"docs/testing.md": "func TestLeaseIsLost", "docs/waiting.md": "// answer tells", "docs/waiting.md#": "// serve serves"} {
+		page = strings.TrimSuffix(page, "#")
 		_, rest, _ := strings.Cut(textOf(t, page), "```go\n"+head)
 		if body, _, found := strings.Cut(rest, "```\n"); !found || !strings.Contains(textOf(t, "test/docs/docs_test.go"), head+body) {
 			t.Errorf("%s has another %s than the tests run:\n%s", page, head, body)
@@ -443,7 +586,7 @@ func block(ctx context.Context, masters []string, locker *redlock.Locker, lease 
 // pageImports has the packages that a block may use without an import, by name.
 var pageImports = map[string]string{
 	"context": "context", "errors": "errors", "fmt": "fmt", "log": "log", "slog": "log/slog", "os": "os", "sql": "database/sql",
-	"http": "net/http", "strconv": "strconv",
+	"http": "net/http", "net": "net", "sync": "sync", "strconv": "strconv",
 	"strings": "strings", "synctest": "testing/synctest", "testing": "testing", "time": "time", "tls": "crypto/tls",
 	"redis": "github.com/redis/go-redis/v9", "redlock": self, "redlocktest": self + "/redlocktest",
 	"election": self + "/election", "fence": self + "/fence", "jobs": self + "/jobs", "admin": self + "/admin", "several": self + "/several",
