@@ -22,6 +22,7 @@ import (
 const (
 	logEvery = 10 * time.Second // how often warnings of one kind with one reason are logged
 	logBurst = time.Second      // for how long those that come together with the first are counted
+	logLater = 2 * time.Second  // a quarantine that ends so much later than the log has said is no other line
 )
 
 // warning is a warning that was logged, and those like it since then, which are counted.
@@ -121,14 +122,15 @@ func (ev Event) attrs() (list []any) {
 	add(ev.Fence > 0, "fence", ev.Fence)
 	add(ev.Master != "", "master", ev.Master)
 	add(kind.elapsed != "", kind.elapsed, ev.Elapsed.Round(time.Microsecond))
-	add(ev.Validity != 0, "validity", ev.Validity)
+	add(ev.Validity > 0, "validity", ev.Validity.Round(time.Microsecond))
 	add(ev.Count > 0, "count", ev.Count)
 	add(ev.Err != nil && kind.text != "", "error", ev.Err)
 	return list
 }
 
-// waiting logs that calls wait for nodes to have their votes again: once for each quarantine, and
-// again if that lasts longer than the node had said, as its clock does not agree with the others.
+// waiting logs that calls wait for nodes to have their votes again: once for quarantines that end at
+// about the same time, and again if one lasts longer than the node had said, as its clock does not
+// agree with the others.
 // The key "reason" marks what calls wait for, here and in noteAttempt.
 func (e *events) waiting(s *node.Set, voteless map[*node.Node]time.Duration) (logged bool) {
 	var texts []string
@@ -144,7 +146,12 @@ func (e *events) waiting(s *node.Set, voteless map[*node.Node]time.Duration) (lo
 		longest = max(longest, left)
 		distrusted = distrusted || n.Standing().SaidIn(now) == 0 // only this client does not trust the node: Bootstrap cannot vouch for it
 	}
+	until := now.Add(longest)
+	if told := instant(e.waitsTo.Load()); told != 0 && until <= told.Add(logLater) {
+		return false
+	}
 	if len(texts) > 0 {
+		e.waitsTo.Store(int64(until))
 		slices.Sort(texts)
 		hint := "wait"
 		if !distrusted {
@@ -238,8 +245,11 @@ func (p *pool) quorumVotes(outages ...*outage) {
 			first = since
 		}
 	}
-	if first != 0 {
-		p.events.log(slog.LevelInfo, "a quorum of the masters votes", "after", p.now().Sub(first).Round(time.Millisecond))
+	now := p.now()
+	last := instant(p.votedAt.Load()) // calls and renewals find out one after the other
+	if first != 0 && (last == 0 || last < first || now.Sub(last) >= logEvery) {
+		p.votedAt.Store(int64(now))
+		p.events.log(slog.LevelInfo, "a quorum of the masters votes", "after", now.Sub(first).Round(time.Millisecond))
 	}
 }
 

@@ -117,7 +117,9 @@ type events struct {
 	verbose bool // events that are not for the log alone are wanted; set before the first one
 	wake    chan struct{}
 
-	voteless sync.Map // the nodes of which the log has said that calls wait for their quarantine, with the instant from which it says so again
+	voteless sync.Map     // the nodes of which the log has said that calls wait for their quarantine, with the instant from which it says so again
+	waitsTo  atomic.Int64 // instant to which, as the log has said, calls wait for a quarantine; 0: none
+	lists    sync.Map     // the lists of masters of other clients that the log has
 
 	mu      lockorder.Mutex[lockorder.Events]
 	queue   []notice // guarded by mu
@@ -365,7 +367,19 @@ func (e *events) Up(n *node.Node) { e.about(EventMasterUp, n, 0, nil) }
 // Audited implements [node.Events].
 func (e *events) Audited(n *node.Node, before, now *node.Audit) {
 	for _, f := range n.Set().News(before, now) {
+		if f.Check == "masters" && f.Level < node.Failure {
+			e.otherList(now.Marker.Lists[0].Lists, f)
+			continue
+		}
 		e.Warning(n, f.Err())
+	}
+}
+
+// otherList logs that another client has another list of masters, which may stand beside this client's, as
+// during a change of the list: once, and not for each master that says so.
+func (e *events) otherList(lists string, f node.Finding) {
+	if _, told := e.lists.LoadOrStore(lists, nil); !told {
+		e.log(slog.LevelInfo, f.Err().Error())
 	}
 }
 

@@ -245,7 +245,7 @@ func TestLogOfEvents(t *testing.T) {
 		{Event{Kind: EventExtended, Resource: "r", Fence: 7}, `level=DEBUG msg="redlock: extended" resource=r`},
 		{Event{Kind: EventExtendFailed, Resource: "r", Err: ErrNoQuorum}, `level=DEBUG msg="redlock: extension failed" resource=r mode="" error="redlock: no quorum"`},
 		{Event{Kind: EventDowngraded, Resource: "r"}, `level=DEBUG msg="redlock: downgraded" resource=r`},
-		{Event{Kind: EventLost, Resource: "r", Fence: 7, Elapsed: time.Second, Err: errLostExpired}, `level=WARN msg="redlock: lease lost" resource=r mode="" fence=7 held=1s error=`},
+		{Event{Kind: EventLost, Resource: "r", Fence: 7, Elapsed: time.Second, Validity: -12800, Err: errLostExpired}, `level=WARN msg="redlock: lease lost" resource=r mode="" fence=7 held=1s error=`},
 		{Event{Kind: EventAbandoned, Resource: "r", Fence: 7, Elapsed: time.Second}, `level=WARN msg="redlock: a lease was dropped without Unlock, and is renewed until Close" resource=r mode="" fence=7 held=1s`},
 		{Event{Kind: EventReleased, Resource: "r"}, `level=DEBUG msg="redlock: released" resource=r`},
 		{Event{Kind: EventExchange, Master: "a"}, ""},

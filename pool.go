@@ -66,7 +66,8 @@ type pool struct {
 	changes   atomic.Int64 // counts the calls of changed
 	channel   string       // on which queue nodes call this process
 
-	callsOut, renewalsOut outage // of which the log tells
+	callsOut, renewalsOut outage       // of which the log tells
+	votedAt               atomic.Int64 // instant of the log's last line that a quorum votes; 0: none
 
 	opened  context.Context // ends when no new attempt may begin
 	shut    context.CancelCauseFunc
