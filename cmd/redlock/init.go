@@ -53,8 +53,9 @@ func (i *initCommand) run(ctx context.Context) error {
 	var lockers []*redlock.Locker // of the groups to vouch for
 	var masters []string          // theirs
 	var longest time.Duration     // of their quarantines
-	blocked := error(nil)
+	blocked, reached := error(nil), false
 	for n, g := range reports {
+		reached = reached || slices.ContainsFunc(g.Masters, func(m admin.Master) bool { return m.Err == nil })
 		switch {
 		case g.Voting == len(g.Masters):
 		case g.Voting > 0 || slices.ContainsFunc(g.Masters, func(m admin.Master) bool { return m.Err != nil }):
@@ -75,21 +76,26 @@ func (i *initCommand) run(ctx context.Context) error {
 	defer cancel()
 	for _, l := range lockers {
 		if err := admin.Bootstrap(ctx, l); err != nil {
-			return i.failed(err)
+			return i.failed(err, reached)
 		}
 	}
 	if len(lockers) > 0 {
 		i.say("%s have a vote now, for locks whose keys begin with %q.", strings.Join(masters, ", "), i.prefix)
 		i.say("You have declared that no lock is held on them, and that they have forgotten none.")
 	}
-	return i.failed(blocked)
+	return i.failed(blocked, reached)
 }
 
-func (i *initCommand) failed(err error) error {
+// failed returns the error of init, if there is one.
+func (i *initCommand) failed(err error, reached bool) error {
 	if err == nil {
 		return nil
 	}
-	return exitf(exitCode(i.withoutQuorum(err)), "not all masters were vouched for: %w", err)
+	text := "not all masters were vouched for"
+	if !reached {
+		text = "no master can be asked"
+	}
+	return exitf(exitCode(i.withoutQuorum(err)), "%s: %w", text, err)
 }
 
 // confirm says what init would do. The error is nil if the user has typed yes on a terminal.
