@@ -133,8 +133,16 @@ func disagreements(tree fs.FS, version string) (problems []string) {
 		}
 	}
 	missing := slices.Clone(nested)
+	tagged := regexp.MustCompile(`\bredlock[:_](latest|v\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?)`) // images and archives
 	pinned := regexp.MustCompile(regexp.QuoteMeta(module) + `[\w/]*@(v[0-9][^\s"` + "`" + `)]*)`)
 	err := fs.WalkDir(tree, ".", func(file string, entry fs.DirEntry, err error) error {
+		if err == nil && strings.HasPrefix(file, "contrib/") && slices.Contains([]string{".md", ".yaml", ""}, path.Ext(file)) {
+			for _, m := range tagged.FindAllStringSubmatch(read(tree, file), -1) {
+				if m[1] != version {
+					complain("%s names %s", file, m[0])
+				}
+			}
+		}
 		switch {
 		case err != nil:
 			return err

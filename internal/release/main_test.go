@@ -19,7 +19,7 @@ func this(t *testing.T) (fstest.MapFS, string) {
 	t.Helper()
 	root, tree := os.DirFS(filepath.Join("..", "..")), fstest.MapFS{}
 	err := fs.WalkDir(root, ".", func(file string, entry fs.DirEntry, err error) error {
-		if entry.IsDir() || !slices.Contains([]string{"go.mod", "doc.go", "README.md", "CHANGELOG.md", "Dockerfile"}, path.Base(file)) {
+		if entry.IsDir() || !slices.Contains([]string{"go.mod", "doc.go", "README.md", "CHANGELOG.md", "Dockerfile", "compose.yaml", "init.yaml"}, path.Base(file)) {
 			return err
 		}
 		text, err := fs.ReadFile(root, file)
@@ -62,6 +62,8 @@ func TestDisagreements(t *testing.T) {
 		{"a replace", "go.mod", `require \(`, "replace a => ../a\n\nrequire (", "go.mod has a replace, which does not hold for importers"},
 		{"an install line of another path", "README.md", "go install github.com", "go install example.com",
 			`README.md does not say "go install github.com/d0720281/redlock/cmd/redlock@latest"`},
+		{"another image", "contrib/compose/compose.yaml", `redlock:v[\d.]+`, "redlock:latest", "contrib/compose/compose.yaml names redlock:latest"},
+		{"an image of another version", "contrib/kubernetes/init.yaml", `redlock:v[\d.]+`, "redlock:v0.0.9", "contrib/kubernetes/init.yaml names redlock:v0.0.9"},
 		{"an old version in a page", "README.md", `(/cmd/redlock)@latest`, "$1@latest or " + module + "@v0.0.9", "README.md names " + module + "@v0.0.9"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
