@@ -86,6 +86,76 @@ func TestDisagreements(t *testing.T) {
 	}
 }
 
+var (
+	aJob    = regexp.MustCompile(`(?m)^  [\w-]+:.*$`)
+	anyUse  = regexp.MustCompile(`uses: (.*)`)
+	pinned  = regexp.MustCompile(`^[\w./-]+@[0-9a-f]{40} # v\d`)
+	ownCode = regexp.MustCompile(`actions/checkout|run: .*(\.ci/|\./|go run|make )`)
+)
+
+// loose returns what is wrong with the rights of a workflow.
+func loose(workflow string) (problems []string) {
+	for _, m := range anyUse.FindAllStringSubmatch(workflow, -1) {
+		if !pinned.MatchString(m[1]) {
+			problems = append(problems, m[1]+" is not pinned by a hash")
+		}
+	}
+	if a, b := strings.Count(workflow, "actions/checkout@"), strings.Count(workflow, "persist-credentials: false"); a != b {
+		problems = append(problems, "a checkout keeps the token")
+	}
+	head, jobs, found := strings.Cut(workflow, "\njobs:\n")
+	if !found || !strings.Contains(head, "\npermissions:\n  contents: read\n") {
+		problems = append(problems, "the workflow may do more than read")
+	}
+	starts := aJob.FindAllStringIndex(jobs, -1)
+	for i, at := range starts {
+		end := len(jobs)
+		if i+1 < len(starts) {
+			end = starts[i+1][0]
+		}
+		if job := jobs[at[0]:end]; strings.Contains(job, ": write\n") && ownCode.MatchString(job) {
+			problems = append(problems, "a job that may write runs the repository's code")
+		}
+	}
+	return problems
+}
+
+// No workflow gives more rights to the code that it runs than that needs. The release says where its files come from.
+func TestWorkflows(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("..", "..", ".github", "workflows", "*.yml"))
+	if err != nil || len(files) < 3 {
+		t.Fatalf("got %q, %v, want three workflows", files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if problems := loose(string(text)); len(problems) > 0 {
+			t.Errorf("%s: %q", file, problems)
+		}
+		if filepath.Base(file) != "release.yml" {
+			continue
+		}
+		for _, want := range []string{"attest-build-provenance@", "--status success", "sha256sum -c SHA256SUMS", "needs: build"} {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s has no %q", file, want)
+			}
+		}
+		for _, change := range []struct{ old, new, want string }{ // controls
+			{"    needs: build\n", "    needs: build\n    run: go run ./x\n", "a job that may write runs the repository's code"},
+			{"          persist-credentials: false\n", "", "a checkout keeps the token"},
+			{"permissions:\n  contents: read\n", "", "the workflow may do more than read"},
+			{"# v5.0.0", "", "is not pinned by a hash"},
+		} {
+			changed := strings.Replace(string(text), change.old, change.new, 1)
+			if got := loose(changed); len(got) != 1 || !strings.Contains(got[0], change.want) {
+				t.Errorf("without %q: got %q, want %q", change.old, got, change.want)
+			}
+		}
+	}
+}
+
 // The tags are made of a clean main alone, once, and not without -tag.
 func TestTags(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
