@@ -26,7 +26,10 @@ import (
 const module = "github.com/d0720281/redlock"
 
 // The directories of the modules that users get, besides the root.
-var nested = []string{"redlockotel", "redlockprom"}
+var nested = []string{vet, "redlockotel", "redlockprom"}
+
+// vet knows the root by name only: go install takes no module with a replace.
+const vet = "cmd/redlockvet"
 
 func main() {
 	if err := run(".", os.Args[1:], os.Stdout); err != nil {
@@ -122,6 +125,7 @@ func disagreements(tree fs.FS, version string) (problems []string) {
 	goVersion := strings.TrimSuffix(language, ".0")
 	for file, lines := range map[string][]string{
 		"README.md":          {"go get " + module + "@latest", "go install " + module + "/cmd/redlock@latest", "Go " + goVersion},
+		"docs/vet.md":        {"go install " + module + "/" + vet + "@latest"},
 		"redlockotel/doc.go": {"go get " + module + "/redlockotel@latest"},
 		"redlockprom/doc.go": {"go get " + module + "/redlockprom@latest"},
 		"contrib/Dockerfile": {"FROM golang:" + goVersion + " "},
@@ -168,8 +172,11 @@ func disagreements(tree fs.FS, version string) (problems []string) {
 			if got := value(text, "module"); got != module+"/"+dir {
 				complain("%s is of %q", file, got)
 			}
-			if got := value(text, module); got != version {
+			if got := value(text, module); got != version && dir != vet {
 				complain("%s requires %q of the root", file, got)
+			}
+			if dir == vet && strings.Contains(text, "replace") {
+				complain("%s has a replace, which go install does not take", file)
 			}
 			if got := value(text, "go"); got != language {
 				complain("%s has go %q, and the root %q", file, got, language)

@@ -19,7 +19,7 @@ func this(t *testing.T) (fstest.MapFS, string) {
 	t.Helper()
 	root, tree := os.DirFS(filepath.Join("..", "..")), fstest.MapFS{}
 	err := fs.WalkDir(root, ".", func(file string, entry fs.DirEntry, err error) error {
-		if entry.IsDir() || !slices.Contains([]string{"go.mod", "doc.go", "README.md", "CHANGELOG.md", "Dockerfile", "compose.yaml", "init.yaml"}, path.Base(file)) {
+		if entry.IsDir() || !slices.Contains([]string{"go.mod", "doc.go", "README.md", "CHANGELOG.md", "Dockerfile", "compose.yaml", "init.yaml", "vet.md"}, path.Base(file)) {
 			return err
 		}
 		text, err := fs.ReadFile(root, file)
@@ -60,6 +60,7 @@ func TestDisagreements(t *testing.T) {
 		{"a module that is gone", "redlockprom/go.mod", "", "", "there is no module redlockprom"},
 		{"another path of the root", "go.mod", `module \S+`, "module example.com/redlock", `go.mod is of "example.com/redlock"`},
 		{"a replace", "go.mod", `require \(`, "replace a => ../a\n\nrequire (", "go.mod has a replace, which does not hold for importers"},
+		{"a replace in a command", "cmd/redlockvet/go.mod", `require `, "replace a => ../a\n\nrequire ", "cmd/redlockvet/go.mod has a replace, which go install does not take"},
 		{"an install line of another path", "README.md", "go install github.com", "go install example.com",
 			`README.md does not say "go install github.com/d0720281/redlock/cmd/redlock@latest"`},
 		{"another image", "contrib/compose/compose.yaml", `redlock:v[\d.]+`, "redlock:latest", "contrib/compose/compose.yaml names redlock:latest"},
@@ -217,7 +218,7 @@ func TestTags(t *testing.T) {
 	do("branch", "-q", "--unset-upstream")
 
 	var out strings.Builder
-	want := "redlockotel/" + version + "\nredlockprom/" + version + "\n" + version
+	want := "cmd/redlockvet/" + version + "\nredlockotel/" + version + "\nredlockprom/" + version + "\n" + version
 	if err := run(dir, []string{version}, &out); err != nil || do("tag") != "" || !strings.Contains(out.String(), "With -tag it is tagged as") {
 		t.Errorf("got %v, %q and the tags %q, want none yet", err, out.String(), do("tag"))
 	}

@@ -1,0 +1,18 @@
+// Redlockvet finds the mistakes that make a lock of package redlock useless. It runs under go vet:
+//
+//	go install github.com/d0720281/redlock/cmd/redlockvet@latest
+//	go vet -vettool=$(which redlockvet) ./...
+//
+// Each check is also a flag: with -droppederror go vet runs that check alone. The checks see one
+// function at a time, and report only what is a mistake whatever the rest of the program does. Tests are
+// not checked, and their examples are. The page docs/vet.md has the checks with examples.
+package main
+
+import (
+	"golang.org/x/tools/go/analysis"
+	"golang.org/x/tools/go/analysis/unitchecker"
+)
+
+var checks = []*analysis.Analyzer{outerContext, lostLease, droppedError, withoutCancel, handlerLocker, readerWrite}
+
+func main() { unitchecker.Main(checks...) }
