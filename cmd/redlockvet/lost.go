@@ -50,7 +50,7 @@ func runLostLease(pass *analysis.Pass) (any, error) {
 
 // checkLeases checks the leases that one function takes, but not those of functions inside.
 func checkLeases(pass *analysis.Pass, fn ast.Node, body *ast.BlockStmt) {
-	if decl := declarationOf(pass, fn); closesLocker(pass.TypesInfo, body) || decl != nil && closesLocker(pass.TypesInfo, decl.Body) {
+	if decl := declarationOf(pass, fn); decl != nil && closesLocker(pass.TypesInfo, decl.Body) {
 		return
 	}
 	ast.Inspect(body, func(n ast.Node) bool {

@@ -53,7 +53,7 @@ func aSwitch(ctx context.Context, l *redlock.Locker) error {
 
 func aLoop(ctx context.Context, l *redlock.Locker) error {
 	for {
-		lease, err := l.Lock(ctx, "a") // want `can be reached with the lease`
+		lease, err := l.Lock(ctx, "a") // want `line 56 can be reached with the lease`
 		if err != nil {
 			return err
 		}
@@ -244,7 +244,11 @@ func kindsOfErrors(ctx context.Context, l *redlock.Locker) error {
 	if err := lease.Unlock(ctx); err != nil {
 		return err
 	}
-	lease, err = l.TryLock(ctx, "a")
+	return nil
+}
+
+func aTag(ctx context.Context, l *redlock.Locker) error {
+	lease, err := l.TryLock(ctx, "a")
 	switch err {
 	case nil:
 		return lease.Unlock(ctx)

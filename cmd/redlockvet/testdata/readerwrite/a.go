@@ -54,6 +54,19 @@ func without(ctx context.Context, l *redlock.Locker, db *sql.DB, rdb *redis.Clie
 	if _, err := fence.Get(ctx, rdb, "a", lease); err != nil {
 		return err
 	}
+	again, err := l.Lock(ctx, "a", redlock.Shared())
+	if err != nil {
+		return err
+	}
+	if err := again.Unlock(ctx); err != nil {
+		return err
+	}
+	if again, err = l.Lock(ctx, "a"); err != nil {
+		return err
+	}
+	if err := fence.Set(ctx, rdb, "a", 1, again); err != nil {
+		return err
+	}
 	err = fence.Tx(ctx, db, fence.MySQL, lease, func(tx *sql.Tx) error {
 		var left int
 		return tx.QueryRow("SELECT amount FROM stock").Scan(&left)

@@ -20,9 +20,9 @@ func with(lease *redlock.Lease, all *several.Lease) error {
 }
 
 func without(ctx context.Context, lease *redlock.Lease) error {
-	either := lease.Context()
+	either := ctx
 	if lease.Fence() > 1 {
-		either = ctx
+		either = lease.Context()
 	}
 	defer func() { _ = work(context.WithoutCancel(lease.Context())) }()
 	if err := work(context.WithoutCancel(either)); err != nil {
