@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,9 +30,12 @@ type Cluster struct {
 	open    map[*conn]any // connections that clients have
 }
 
+// nets counts the clusters: each has a network of its own, so that package sharded can have several as its groups.
+var nets atomic.Uint32
+
 // Start makes n masters without data. They have their votes, so that the first lock does not
 // wait. The masters, and the Lockers of [Cluster.Locker], end with the test. The test fails if n
-// is less than 1, or if another Locker for the masters is still open at its end.
+// is less than 1 or more than 254, or if another Locker for the masters is still open at its end.
 //
 // Call Start inside a testing/synctest bubble if the test has one: the masters then live in the
 // time of the bubble.
@@ -40,9 +44,14 @@ func Start(t testing.TB, n int) *Cluster {
 	if n < 1 {
 		t.Fatalf("redlocktest: Start(t, %d): there must be at least one master", n)
 	}
+	const perNet = 254
+	if n > perNet {
+		t.Fatalf("redlocktest: Start(t, %d): there must be at most %d masters", n, perNet)
+	}
+	net := nets.Add(1) - 1
 	c := &Cluster{t: t, started: time.Now(), open: make(map[*conn]any)}
 	for i := range n {
-		m := &Master{t: t, name: fmt.Sprintf("master %d", i), node: virtual.New(fmt.Sprintf("10.0.0.%d:6379", i+1))}
+		m := &Master{t: t, name: fmt.Sprintf("master %d", i), node: virtual.New(fmt.Sprintf("10.%d.%d.%d:6379", net>>8&255, net&255, i+1))}
 		m.vouch()
 		c.masters = append(c.masters, m)
 	}
@@ -54,9 +63,8 @@ func Start(t testing.TB, n int) *Cluster {
 func (c *Cluster) Masters() []*Master { return slices.Clone(c.masters) }
 
 // Options returns the argument for [redlock.NewFromOptions], for a program that makes its own
-// Locker. The program must close that Locker before the test ends. Inside a bubble it must also
-// give redlock.WithClock([redlock.RuntimeClock]()), because the default clock is that of the
-// machine.
+// Locker. The program must close that Locker before the test ends. Inside a bubble its clock is that of the
+// bubble, unless the program gives another one.
 //
 // The masters have votes under the default key prefix. With another [redlock.WithKeyPrefix], call
 // Bootstrap of package admin once.
@@ -69,7 +77,7 @@ func (c *Cluster) Options() []*redis.Options {
 }
 
 // Locker returns a new Locker for all masters, which stands for another process. Its clock is
-// [redlock.RuntimeClock] and its warnings go to the test's output, unless opts say otherwise. It
+// [redlock.RuntimeClock], and its warnings go to the test's output, unless opts say otherwise. It
 // is closed when the test ends. Options that cannot work fail the test.
 func (c *Cluster) Locker(opts ...redlock.Option) *redlock.Locker {
 	c.t.Helper()
@@ -86,18 +94,23 @@ func (c *Cluster) Locker(opts ...redlock.Option) *redlock.Locker {
 }
 
 // Holder returns the token (see [redlock.Lease.Token]) whose key is on a quorum of the masters, or
-// "" if there is none. It is for exclusive leases: readers have no such key of their own. No fault hides the keys: a master that hangs, or cannot be reached, has its
-// keys. A master that was killed has none. Holder uses the default key prefix; for another prefix
-// use Inspect of package admin.
-func (c *Cluster) Holder(resource string) string {
+// "" if there is none. It is for exclusive leases: readers have no such key of their own. No fault
+// hides the keys: a master that hangs, or cannot be reached, has its keys. A master that was killed
+// has none. Holder uses the default key prefix; for another prefix use Inspect of package admin.
+//
+// If masters of the cluster are a group of package sharded, [HolderOf] has the holder there.
+func (c *Cluster) Holder(resource string) string { return HolderOf(c.masters, resource) }
+
+// HolderOf is [Cluster.Holder] for some masters of a cluster: a group of package sharded.
+func HolderOf(group []*Master, resource string) string {
 	votes := make(map[string]int)
-	for _, m := range c.masters {
+	for _, m := range group {
 		if token := m.Token(resource); token != "" {
 			votes[token]++
 		}
 	}
 	for token, n := range votes {
-		if n > len(c.masters)/2 {
+		if n > len(group)/2 {
 			return token
 		}
 	}

@@ -25,8 +25,7 @@
 // In a testing/synctest bubble, as here, time stands still while anything runs and jumps to
 // the next timer when nothing does. So a minute costs nothing, and a test can tell a moment
 // exactly. Call [Start] inside the bubble. A program that makes its own Locker takes
-// [Cluster.Options], and inside a bubble also redlock.WithClock(redlock.RuntimeClock()).
-// Outside of a bubble the same works in real time.
+// [Cluster.Options]. Outside of a bubble the same works in real time.
 //
 // # What is fake about it
 //

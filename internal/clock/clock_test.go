@@ -2,7 +2,9 @@ package clock
 
 import (
 	"math"
+	goruntime "runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -85,4 +87,20 @@ func TestInstantSaturates(t *testing.T) {
 			t.Errorf("%d.Sub(%d): got %d, want %d", test.i, test.j, got, test.want)
 		}
 	}
+}
+
+// In a bubble the default clock is that of the bubble. Outside it goes on while the machine is suspended, where there is such a clock.
+func TestSystem(t *testing.T) {
+	_, runtime := System().(runtimeClock)
+	if want := goruntime.GOOS != "linux"; runtime != want {
+		t.Errorf("outside of a bubble: got the clock of the runtime: %t, want %t", runtime, want)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c := System()
+		before := c.Now()
+		time.Sleep(time.Hour)
+		if got := c.Now() - before; got != time.Hour {
+			t.Errorf("after an hour in a bubble: got %v", got)
+		}
+	})
 }
