@@ -510,6 +510,8 @@ func unsent(r *node.Request, err error) event {
 // Receive implements [node.Receiver] for the acquire and the raise.
 func (a *acquisition) Receive(r *node.Request, rep node.Reply) {
 	word := a.hear(r, rep) // also if it comes after the verdict
+	var after []func()
+	defer func() { run(after) }()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.sent[r.Node] == r {
@@ -527,6 +529,9 @@ func (a *acquisition) Receive(r *node.Request, rep node.Reply) {
 		a.nodes[r.Node].takeGrant(rep, refusal == nil, a.keyLife(a.start, a.ttl))
 	}
 	a.stepLocked(e, rep.At)
+	if a.attempt.phase == won && a.cause == nil && errors.Is(cmp.Or(e.err, e.vote.err), reason.Membership) { // see conclude
+		after = a.endLocked(errLostMasters, rep.At)
+	}
 }
 
 // readersAt reports whether a node other than the queue node says that other readers have the key.

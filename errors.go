@@ -75,6 +75,7 @@ var (
 	//     showed afterwards.
 	//   - "quorum_lost": before the validity ran out, the masters reported that a quorum no longer
 	//     has the key.
+	//   - "membership": a master that answered after the lease was granted refuses the list of masters, see [ErrMasters].
 	//   - "broken" and "max_hold" have sentinels of their own.
 	ErrLost = reason.Lost
 
@@ -522,6 +523,7 @@ var (
 	errLostBroken  = errorf("%w: %w", errLostQuorum, ErrBroken)
 	errLostAdopted = errorf("%w: %w: %w", ErrLost, ErrDetached, errAdopted)
 	errLostMaxHold = lostBecause(ErrMaxHold)
+	errLostMasters = errorf("%w: %w", ErrLost, reason.Membership)
 	errClosedHeld  = errorf("%w: %w", ErrReleased, ErrClosed)
 )
 

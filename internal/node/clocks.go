@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/d0720281/redlock/internal/clock"
@@ -26,6 +27,7 @@ func (n *Node) observeLocked(micros int64, sent clockwatch.Moment, received cloc
 		n.standLocked(func(s *Standing) { s.void = ErrStepped })
 	}
 	n.set.carryOut(v, out)
+	n.set.tellClocks()
 	n.skewedLocked(v.TooFar, out)
 }
 
@@ -149,41 +151,68 @@ type survey struct {
 	over  chan struct{}
 }
 
+// await returns the survey that calls wait for at a place, which it begins if there is none.
+func await(at *atomic.Pointer[survey], now clock.Instant) *survey {
+	own := &survey{now, make(chan struct{})}
+	for {
+		if at.CompareAndSwap(nil, own) {
+			return own
+		}
+		if other := at.Load(); other != nil {
+			return other
+		}
+	}
+}
+
 // Survey asks the nodes for their clocks and for the lists of masters in use, if the median of the clocks is not
 // known, because the process is new or was idle for long, or if a node has refused the list. It waits, for d
-// at most, until each node has answered or is down, ctx ends or done is closed: a node that has not answered by
-// then may refuse the list, or lack a vote. Survey returns the present moment, which is now if it has not waited.
+// at most, until the median is known, no other clock can be read, ctx ends or done is closed. A node whose clock is not known
+// then may lack a vote. A new process waits as long again for the nodes that have not answered yet: they may refuse the
+// list. So does a process whose list is refused, for d at most. Survey returns the present moment, which is now if it has not waited.
 //
 // Source: ALGORITHM section 8, "Membership".
 func (s *Set) Survey(ctx context.Context, done <-chan struct{}, now clock.Instant, d time.Duration) clock.Instant {
-	if s.Median(now) != 0 && s.Refused() == nil {
+	refused := s.Refused() != nil
+	if s.Median(now) != 0 && !refused {
 		return now
 	}
-	known := &survey{now, make(chan struct{})}
-	for !s.awaited.CompareAndSwap(nil, known) {
-		if other := s.awaited.Load(); other != nil {
-			known = other
-			break
-		}
-	}
+	clocks, all := await(&s.awaitsClocks, now), await(&s.awaitsAll, now)
 	for _, n := range s.nodes {
 		n.order(clockwatch.Ask)
 	}
-	s.tellClocks() // all nodes may be down
+	s.tellClocks() // the median may have become known meanwhile
 	timer := time.NewTimer(d)
 	defer timer.Stop()
-	select {
-	case <-known.over:
-	case <-timer.C:
-	case <-ctx.Done():
-	case <-done:
+	over := clocks.over
+	if refused {
+		over = all.over
 	}
-	return s.conf.Clock.Instant()
+	for {
+		select {
+		case <-over:
+			if over == all.over || !s.surveyed.CompareAndSwap(false, true) {
+				return s.conf.Clock.Instant()
+			}
+			over = all.over
+			timer.Reset(min(s.conf.Clock.Instant().Sub(now), d))
+			continue
+		case <-timer.C:
+		case <-ctx.Done():
+		case <-done:
+		}
+		return s.conf.Clock.Instant()
+	}
 }
 
 // tellClocks wakes the calls that wait for the nodes, if there is nothing more to wait for.
 func (s *Set) tellClocks() {
-	known := s.awaited.Load()
+	s.tell(&s.awaitsClocks, func() bool { return s.Median(s.conf.Clock.Instant()) != 0 })
+	s.tell(&s.awaitsAll, func() bool { return false })
+}
+
+// tell ends a survey that is done, for which no node is open, or that too few nodes can answer.
+func (s *Set) tell(at *atomic.Pointer[survey], isDone func() bool) {
+	known := at.Load()
 	if known == nil {
 		return
 	}
@@ -195,10 +224,10 @@ func (s *Set) tellClocks() {
 			open++
 		}
 	}
-	if open > 0 && len(s.nodes)-down >= s.conf.Quorum {
+	if open > 0 && len(s.nodes)-down >= s.conf.Quorum && !isDone() {
 		return
 	}
-	if s.awaited.CompareAndSwap(known, nil) {
+	if at.CompareAndSwap(known, nil) {
 		close(known.over)
 	}
 }

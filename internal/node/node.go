@@ -69,7 +69,8 @@ type Set struct {
 	ids   *identities
 	list  string // of masters, see Members
 
-	awaited atomic.Pointer[survey] // nil while no call waits for the nodes
+	awaitsClocks, awaitsAll atomic.Pointer[survey] // nil while no call waits for the nodes
+	surveyed                atomic.Bool            // some time
 
 	quit    context.Context // ends when Stop waits no longer
 	quitNow context.CancelFunc

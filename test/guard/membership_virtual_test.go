@@ -158,3 +158,33 @@ func TestVirtualJoins(t *testing.T) {
 		}
 	})
 }
+
+// One master of three refuses a new client's list, and answers last. If it answers within twice the time of the others, the client is
+// granted nothing. Otherwise it loses the lease as soon as that master answers, and is granted none from then on.
+func TestVirtualRefusalThatComesLast(t *testing.T) {
+	for _, late := range []time.Duration{15 * time.Millisecond, 35 * time.Millisecond} {
+		locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
+			b.Vouch()
+			b.Unlock(b.Lock(b.Part(0, 1, 2).WarmLocker(), "r"))
+			for i, n := range b.Nodes {
+				n.Latency(5*time.Millisecond, 5*time.Millisecond)
+				if i == 0 {
+					n.Latency(late/2, late/2)
+				}
+			}
+			wrong := b.Part(0, 3, 4).Locker()
+			lease, err := wrong.TryLock(t.Context(), "r")
+			if late < 20*time.Millisecond {
+				locktest.WantErr(t, err, reason.Membership)
+				return
+			}
+			locktest.Must(t, err)
+			time.Sleep(6 * late) // it has yet to connect
+			if err := lease.Err(); !errors.Is(err, redlock.ErrLost) || !errors.Is(err, reason.Membership) {
+				t.Errorf("got a lease with the error %v, want it lost for the list of masters", err)
+			}
+			_, err = wrong.TryLock(t.Context(), "r")
+			locktest.WantErr(t, err, reason.Membership)
+		})
+	}
+}
