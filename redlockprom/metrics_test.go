@@ -520,6 +520,33 @@ func TestGauges(t *testing.T) {
 	s.want(map[string]float64{master("master_up", s.addrs[2]): 1})
 }
 
+// A service that is idle tells of masters that die, and of those that are back, without a call. internal/telemetry has
+// that in virtual time.
+func TestIdle(t *testing.T) {
+	if !redistest.Long() {
+		t.Skip("takes two minutes: with REDLOCK_LONG=yes")
+	}
+	t.Parallel()
+	s := newScene(t, 3)
+	s.must(s.lock("r").Unlock(t.Context()))
+	s.want(map[string]float64{master("master_up", s.addrs[1]): 1, master("master_up", s.addrs[2]): 1, "quorum": 1})
+	for _, p := range s.procs[1:] {
+		s.must(p.Kill())
+	}
+	shows := func(up, quorum float64) func() bool {
+		return func() bool {
+			time.Sleep(time.Second)
+			v := s.scrape()
+			return v[master("master_up", s.addrs[1])] == up && v[master("master_up", s.addrs[2])] == up && v["quorum"] == quorum
+		}
+	}
+	redistest.Eventually(t, 2*time.Minute, shows(0, 0), "two masters are down")
+	for _, p := range s.procs[1:] {
+		s.must(p.Restart())
+	}
+	redistest.Eventually(t, 2*time.Minute, shows(1, 1), "they are back, and have votes")
+}
+
 // The package comment lists the existing metrics.
 func TestDocumentation(t *testing.T) {
 	t.Parallel()
