@@ -434,6 +434,9 @@ func TestServiceEnds(t *testing.T) {
 	url := "http://" + ln.Addr().String()
 	holds, finish := make(chan struct{}), make(chan struct{})
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" {
+			return
+		}
 		err := locker.Do(r.Context(), "order", func(ctx context.Context, _ *redlock.Lease) error {
 			if r.URL.Path == "/holds" {
 				close(holds)
