@@ -2,8 +2,12 @@ package integrations
 
 import (
 	"context"
+	"database/sql"
+	"fmt"
+	"sync"
 	"time"
 
+	"github.com/caddyserver/certmagic"
 	"github.com/go-co-op/gocron/v2"
 	"github.com/robfig/cron/v3"
 
@@ -11,8 +15,8 @@ import (
 	"github.com/d0720281/redlock/jobs"
 )
 
-// The adapters between package jobs and the schedulers. They are short enough to be copied. The
-// page docs/jobs.md has the same text.
+// The adapters for schedulers, migrations and certificates. They are short enough to be copied. The
+// pages docs/jobs.md and docs/recipes.md have the same text.
 
 // gocronLocker implements gocron.Locker for a job with that schedule.
 type gocronLocker struct {
@@ -40,4 +44,41 @@ func once(locks *jobs.Locker, name string, schedule jobs.Schedule) cron.JobWrapp
 			})
 		})
 	}
+}
+
+// gooseLocker implements lock.Locker of goose, for one Provider: migrations run on one machine at a time.
+type gooseLocker struct {
+	locker *redlock.Locker
+	name   string
+	lease  *redlock.Lease
+}
+
+func (l *gooseLocker) Lock(ctx context.Context, _ *sql.DB) (err error) {
+	l.lease, err = l.locker.Lock(ctx, l.name)
+	return err
+}
+
+func (l *gooseLocker) Unlock(ctx context.Context, _ *sql.DB) error { return l.lease.Unlock(ctx) }
+
+// certStorage is a storage of certmagic with the locks of the fleet: one machine renews a certificate.
+type certStorage struct {
+	certmagic.Storage
+	locker *redlock.Locker
+	leases sync.Map // by name
+}
+
+func (s *certStorage) Lock(ctx context.Context, name string) error {
+	lease, err := s.locker.Lock(ctx, name)
+	if err == nil {
+		s.leases.Store(name, lease)
+	}
+	return err
+}
+
+func (s *certStorage) Unlock(ctx context.Context, name string) error {
+	lease, ok := s.leases.LoadAndDelete(name)
+	if !ok {
+		return fmt.Errorf("%s is not locked", name)
+	}
+	return lease.(*redlock.Lease).Unlock(ctx)
 }
