@@ -155,7 +155,7 @@ func TestRecipeLeader(t *testing.T) {
 						t.Error("got two leaders")
 					}
 					terms.Add(1)
-					time.Sleep(time.Hour)
+					time.Sleep(time.Minute) // the work
 					working.Add(-1)
 					stop()
 					<-ctx.Done()
