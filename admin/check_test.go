@@ -512,7 +512,9 @@ func TestClientsWithDifferentMaxTTL(t *testing.T) {
 		a := locktest.Open(t, c.Addrs, append(large.options(), redlock.WithMaxTTL(20*time.Second))...)
 		b := locktest.Open(t, c.Addrs, small.options()...)
 		if smallFirst {
-			locktest.Must(t, locktest.Lock(t, b, "r").Unlock(t.Context()))
+			lease := locktest.Lock(t, b, "r")
+			c.Fill(t, lease)
+			locktest.Must(t, lease.Unlock(t.Context()))
 			for _, n := range checked(t, b).Masters {
 				if n.MaxTTL != 10*time.Second || finding(n, "max-ttl").Check != "" {
 					t.Errorf("the first client: got %+v, want 10s and no finding", n)
@@ -528,7 +530,9 @@ func TestClientsWithDifferentMaxTTL(t *testing.T) {
 			}
 		}
 		for range 2 {
-			locktest.Must(t, locktest.Lock(t, a, "r", redlock.WithTTL(20*time.Second)).Unlock(t.Context()))
+			lease := locktest.Lock(t, a, "r", redlock.WithTTL(20*time.Second))
+			c.Fill(t, lease)
+			locktest.Must(t, lease.Unlock(t.Context()))
 			for _, n := range checked(t, a).Masters {
 				if n.MaxTTL != 20*time.Second || finding(n, "max-ttl").Check != "" {
 					t.Errorf("the larger: got %+v, want 20s and no finding", n)
@@ -577,8 +581,8 @@ func TestClientsWithDifferentLists(t *testing.T) {
 	}
 	inUse(other, c.Via[2])
 	locktest.Must(t, other.Close())
-	for _, master := range c.Via[:3] {
-		e.wantWarnings(t, master, "masters", 1)
+	for _, master := range c.Via[:3] { // so it is during a change of the list: one line at level Info
+		e.wantWarnings(t, master, "masters", 0)
 	}
 	// The order does not matter.
 	turned := slices.Clone(c.Addrs[:3])

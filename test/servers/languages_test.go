@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,7 +24,7 @@ type plain struct {
 	acquire, extend, release *redis.Script
 }
 
-func newPlain(t *testing.T, nodes []*redis.Client) *plain {
+func newPlain(t *testing.T, nodes []*redis.Client, maxTTL time.Duration) *plain {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/other-languages.md")
 	locktest.Must(t, err)
@@ -30,7 +32,9 @@ func newPlain(t *testing.T, nodes []*redis.Client) *plain {
 	if len(scripts) != 3 {
 		t.Fatalf("got %d scripts on the page, want acquire, extend and release", len(scripts))
 	}
-	script := func(i int) *redis.Script { return redis.NewScript(string(scripts[i][1])) }
+	script := func(i int) *redis.Script {
+		return redis.NewScript(strings.ReplaceAll(string(scripts[i][1]), "10000", strconv.FormatInt(maxTTL.Milliseconds(), 10)))
+	}
 	return &plain{t, nodes, script(0), script(1), script(2)}
 }
 
@@ -55,7 +59,7 @@ func (p *plain) want(n int, s *redis.Script, args ...any) {
 // The clients exclude each other, and neither releases the other's lock.
 func TestOtherLanguages(t *testing.T) {
 	c := locktest.StartFor(t, redlock.DefaultTTL, 3)
-	p, l := newPlain(t, c.Nodes), locktest.Open(t, c.Addrs)
+	p, l := newPlain(t, c.Nodes, redlock.DefaultMaxTTL), locktest.Open(t, c.Addrs)
 	p.want(3, p.acquire, "plain", 9000)
 	p.want(0, p.acquire, "another", 9000)
 	if _, err := l.TryLock(t.Context(), "r"); !errors.Is(err, redlock.ErrTaken) {
@@ -96,7 +100,7 @@ func TestOtherLanguages(t *testing.T) {
 func TestOtherLanguagesInAQuarantine(t *testing.T) {
 	const ttl = 3 * time.Second
 	c := locktest.StartFor(t, ttl, 3)
-	p := newPlain(t, c.Nodes)
+	p := newPlain(t, c.Nodes, ttl)
 	p.want(0, p.acquire, "long", 2*ttl.Milliseconds())
 	p.want(3, p.release, "long")
 	p.want(3, p.acquire, "plain", ttl.Milliseconds())
