@@ -60,18 +60,18 @@ func ExampleCheck() {
 		fmt.Println(err) // some master has no vote; the error says which, and why
 	}
 	fmt.Printf("%d of %d masters have a vote, %d are needed\n", report.Voting, len(report.Masters), report.Quorum)
-	for i, m := range report.Masters {
+	said := make(map[string]bool) // masters often say the same
+	for _, m := range report.Masters {
 		for _, f := range m.Findings {
-			if f.Level >= admin.LevelWarning {
-				fmt.Printf("master %d: %s: %s (%s)\n", i+1, f.Check, f.Text, f.Hint)
+			if f.Level >= admin.LevelWarning && !said[f.Text] {
+				fmt.Printf("%s: %s (%s)\n", f.Check, f.Text, f.Hint)
+				said[f.Text] = true
 			}
 		}
 	}
 	// Output:
 	// 3 of 3 masters have a vote, 2 are needed
-	// master 1: max-ttl: another client has a TTL of 1m0s, this one has WithMaxTTL(10s) (give all clients the same value)
-	// master 2: max-ttl: another client has a TTL of 1m0s, this one has WithMaxTTL(10s) (give all clients the same value)
-	// master 3: max-ttl: another client has a TTL of 1m0s, this one has WithMaxTTL(10s) (give all clients the same value)
+	// max-ttl: another client has a TTL of 1m0s, this one has WithMaxTTL(10s) (give all clients the same value)
 }
 
 // Break ends a lock that its holder does not release.
