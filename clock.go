@@ -20,7 +20,7 @@ type Clock interface {
 }
 
 // SystemClock is the default [Clock]. On Linux it is CLOCK_BOOTTIME, which goes
-// on while the machine is suspended; elsewhere it is [RuntimeClock].
+// on while the machine is suspended. Elsewhere, and in a testing/synctest bubble, it is [RuntimeClock].
 func SystemClock() Clock { return clock.System() }
 
 // RuntimeClock is the monotonic clock of package time. It may stand still while

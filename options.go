@@ -219,8 +219,8 @@ func WithObserver(o Observer) Option {
 	return option(func(c *config) { c.observers = append(c.observers, o) })
 }
 
-// WithClock sets the clock by which the library judges validities: [SystemClock] by default. It is
-// for tests, which give [RuntimeClock] or a clock of their own.
+// WithClock sets the clock by which the library judges validities: [SystemClock] by default, which in a
+// testing/synctest bubble is the clock of the bubble. It is for tests with a clock of their own.
 func WithClock(source Clock) Option {
 	return option(func(c *config) {
 		if c.clock = nil; source != nil {

@@ -71,12 +71,12 @@ func (d *doctor) run(ctx context.Context, only []string) error {
 	d.lookAtCertificates(ctx, report)
 	shown := health{Worst: d.worst(report)}
 	code := exitNoQuorum
+	if verdict := (*redlock.QuorumError)(nil); redlock.Reason(found) == sameServer || errors.As(found, &verdict) && verdict.Permanent() {
+		code = exitConfig
+	}
 	for _, g := range report {
 		hints := d.correct(g)
 		if len(g.Masters)-hints < g.Quorum {
-			code = exitConfig
-		}
-		if verdict := (*redlock.QuorumError)(nil); redlock.Reason(found) == sameServer || errors.As(found, &verdict) && verdict.Permanent() {
 			code = exitConfig
 		}
 		shown.Groups = append(shown.Groups, groupHealthOf(g))

@@ -12,9 +12,8 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// A service has five masters. A client has one of these and two others, which would be a quorum of its list. It
-// takes no lease, and the two others do not hear of its list, whether it is new, or has
-// held leases before the service came.
+// A service has five masters. A client has one of these and two others, which would be a quorum of its list. The client
+// takes no lease, whether it was opened before the service took a lock or after that, and the two others do not hear of its list.
 //
 // Source: ALGORITHM section 8, "Membership".
 func TestOneMasterRefusesTheList(t *testing.T) {
