@@ -22,9 +22,8 @@ func (n *Node) observeLocked(micros int64, sent clockwatch.Moment, received cloc
 	if v.Stale {
 		return
 	}
-	if v.Stepped && !n.suspect {
-		n.suspect, n.judgeBy = true, received.Add(n.conf.Timeout)
-		n.standLocked(func(s *Standing) { s.void = ErrStepped })
+	if v.Stepped {
+		n.standLocked(func(s *Standing) { s.suspectUntil(received.Add(n.conf.Timeout)) })
 	}
 	n.set.carryOut(v, out)
 	n.set.tellClocks()
@@ -62,19 +61,17 @@ func (n *Node) ordered(kinds clockwatch.Action) clockwatch.Action {
 
 // heedLocked carries out the decision about the node's clock.
 func (n *Node) heedLocked(now clock.Instant, out *outcomes) {
-	if n.suspect && !n.marking && now >= n.judgeBy {
+	if now >= n.Standing().judgeAt() {
 		n.set.carryOut(n.set.watch.TimeUp(n.index), out)
 	}
 	switch o := n.ordered(clockwatch.Trust | clockwatch.Doubt | clockwatch.Mark); {
 	case o&clockwatch.Mark != 0:
-		n.marking = true
+		n.standLocked(func(s *Standing) { s.lose(ErrStepped) })
 	case o&clockwatch.Doubt != 0:
 		// With the verdict the clock may have been corrected: now is from before the correction.
-		n.suspect = false
-		n.distrustLocked(out)
+		n.distrustLocked(undecided, out)
 	case o&clockwatch.Trust != 0:
-		n.suspect = false
-		n.standLocked(func(s *Standing) { s.void, s.distrustTo = nil, clock.Start })
+		n.standLocked((*Standing).acquit)
 	}
 }
 

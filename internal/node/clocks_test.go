@@ -94,15 +94,15 @@ func TestNodesCarryOutVerdicts(t *testing.T) {
 			if got, want := n.ordered(clockwatch.Ask) != 0, i != 1; got != want || len(n.wake) > 0 != want || n.hasChoresLocked() {
 				t.Errorf("node %d asked for its clock: got %v and %d tokens, want %v", i, got, len(n.wake), want)
 			}
-			if got, want := n.Standing().void == ErrStepped, i == 1; got != want || n.suspect != want {
-				t.Errorf("node %d: got void %v, suspect %v, want %v", i, n.Standing().void, n.suspect, want)
+			if got, want := n.Standing().Void(n.now(), false) == ErrStepped, i == 1; got != want || n.Standing().Unclear() != want {
+				t.Errorf("node %d: got void %v, phase %d, want %v", i, n.Standing().Void(n.now(), false), n.Standing().phase, want)
 			}
 		}
 		if !p.InDoubt() {
 			t.Error("no clock is in doubt")
 		}
-		if n := heed(p, 1, p.nodes[1].judgeBy-1); n.marking || !n.suspect {
-			t.Errorf("before the verdict: got marking %v, suspect %v, want false, true", n.marking, n.suspect)
+		if n := heed(p, 1, p.nodes[1].Standing().judgeBy-1); n.Standing().phase != suspect {
+			t.Errorf("before the verdict: got phase %d, want %d", n.Standing().phase, suspect)
 		}
 	})
 	t.Run("the node stepped", func(t *testing.T) {
@@ -110,11 +110,11 @@ func TestNodesCarryOutVerdicts(t *testing.T) {
 		observe(p, 1, time.Second)
 		observe(p, 0, 0)
 		observe(p, 2, 0)
-		if n := heed(p, 1, p.nodes[1].judgeBy-1); !n.marking || n.Standing().void != ErrStepped || len(p.events.stepped) != 1 || p.events.stepped[0] != 1 {
-			t.Errorf("got marking %v, void %v, events about %v, want true, %v, [1]", n.marking, n.Standing().void, p.events.stepped, ErrStepped)
+		if n := heed(p, 1, p.nodes[1].Standing().judgeBy-1); n.Standing().phase != unmarked || len(p.events.stepped) != 1 || p.events.stepped[0] != 1 {
+			t.Errorf("got phase %d, events about %v, want %d, [1]", n.Standing().phase, p.events.stepped, unmarked)
 		}
-		if n := heed(p, 0, p.nodes[0].now()); n.marking || n.suspect || p.corrected != 0 {
-			t.Errorf("node 0: got marking %v, suspect %v, %d corrections, want none", n.marking, n.suspect, p.corrected)
+		if n := heed(p, 0, p.nodes[0].now()); n.Standing().Unclear() || p.corrected != 0 {
+			t.Errorf("node 0: got phase %d, %d corrections, want none", n.Standing().phase, p.corrected)
 		}
 	})
 	t.Run("the local clock stood still", func(t *testing.T) {
@@ -122,8 +122,8 @@ func TestNodesCarryOutVerdicts(t *testing.T) {
 		observe(p, 1, time.Second)
 		observe(p, 0, time.Second)
 		for i := range 2 {
-			if n := heed(p, i, p.nodes[i].judgeBy-1); n.suspect || n.marking || n.Standing().void != nil {
-				t.Errorf("node %d: got suspect %v, marking %v, void %v, want none", i, n.suspect, n.marking, n.Standing().void)
+			if n := heed(p, i, p.nodes[i].Standing().judgeBy-1); n.Standing().Void(n.now(), false) != nil {
+				t.Errorf("node %d: got phase %d, void %v, want none", i, n.Standing().phase, n.Standing().Void(n.now(), false))
 			}
 		}
 		if p.events.stood < time.Second || p.corrected != 1 || p.conf.Clock.Stood() != p.events.stood || len(p.events.stepped) > 0 {
@@ -133,9 +133,9 @@ func TestNodesCarryOutVerdicts(t *testing.T) {
 	t.Run("the others do not answer", func(t *testing.T) {
 		p := ready(t)
 		observe(p, 1, time.Second)
-		n := heed(p, 1, p.nodes[1].judgeBy)
-		if left := n.Standing().VotesIn(n.now()); n.suspect || n.marking || left != p.conf.quarantine() {
-			t.Errorf("got suspect %v, marking %v, no vote for %v, want false, false, %v", n.suspect, n.marking, left, p.conf.quarantine())
+		n := heed(p, 1, p.nodes[1].Standing().judgeBy)
+		if left := n.Standing().VotesIn(n.now()); n.Standing().Unclear() || left != p.conf.quarantine() {
+			t.Errorf("got phase %d, no vote for %v, want %d, %v", n.Standing().phase, left, sound, p.conf.quarantine())
 		}
 		if p.corrected != 1 || p.conf.Clock.Stood() < time.Second {
 			t.Errorf("got %d corrections, of %v, want one of a second, to be on the safe side", p.corrected, p.conf.Clock.Stood())

@@ -345,8 +345,7 @@ func (n *Node) identifyLocked(l *link, info Info) {
 		}
 	}
 	if run != n.guard.run && !(n.conf.Trusted && n.guard.run != "") { // or what was trusted is that clock, too
-		n.suspect = false
-		n.standLocked(func(s *Standing) { s.void = nil })
+		n.enterLocked(replaced)
 		n.set.watch.Forget(n.index)
 	}
 	// Writes from before a restart are on disk only if the server was durable before it, too.

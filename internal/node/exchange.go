@@ -98,9 +98,9 @@ func (n *Node) write(now clock.Instant, out *outcomes) {
 func (n *Node) flightLocked(now clock.Instant, l *link, out *outcomes) *flight {
 	f := n.newFlightLocked()
 	switch {
-	case !n.marking || n.markSent:
+	case n.Standing().phase != unmarked:
 	case n.guard.on:
-		n.markSent = true
+		n.enterLocked(told)
 		f.tasks = append(f.tasks, n.markTask())
 	default:
 		n.markedLocked(ErrGuardOff, out)
@@ -368,7 +368,7 @@ func (n *Node) landed(l *link, f *flight, joined any, h heading, replies []Reply
 	clear(f.tasks)
 	f.batch, f.tasks, f.join = f.batch[:0], f.tasks[:0], nil
 	n.free = append(n.free, f)
-	more := n.workAtLocked() < clock.Never || n.suspect || n.closeBy < clock.Never
+	more := n.workAtLocked() < clock.Never || n.Standing().phase == suspect || n.closeBy < clock.Never
 	n.mu.Unlock()
 	if asked {
 		n.conf.Events.Asked(n, took, failure)
@@ -487,7 +487,7 @@ func (n *Node) dropLinkLocked(err error, now clock.Instant, out *outcomes) {
 	}
 	n.link = nil
 	l.close()
-	n.markSent = false
+	n.enterLocked(cutOff)
 	flights := n.flights
 	n.flights = nil
 	var again []*Request

@@ -212,23 +212,22 @@ func (n *Node) Forgot() {
 		return
 	}
 	n.mu.Lock()
-	n.marking = true
-	n.standLocked(func(s *Standing) { s.void = ErrForgot })
+	n.standLocked(func(s *Standing) { s.lose(ErrForgot) })
 	n.mu.Unlock()
 	n.poke()
 }
 
-// distrustLocked takes the node's vote for this client, for the time of a quarantine.
-func (n *Node) distrustLocked(out *outcomes) {
+// distrustLocked takes the node's vote for this client, for the time of a quarantine, because of what happened.
+func (n *Node) distrustLocked(h happening, out *outcomes) {
 	left := n.conf.quarantine()
-	n.standLocked(func(s *Standing) { s.void, s.distrustTo = nil, n.now().Add(left) })
+	n.standLocked(func(s *Standing) { s.distrust(h, n.now().Add(left)) })
 	out.after(func() { n.conf.Events.Quarantined(n, left) })
 }
 
 // markTask returns the task that begins the node's quarantine, for all clients.
 func (n *Node) markTask() *task {
 	t := n.markerTask(wire.Mark, Marker{})
-	t.resent = true // not resent by itself: see marking
+	t.resent = true // not resent by itself: see trust
 	t.done = func(values []any, sent clockwatch.Moment, received clock.Instant, err error) {
 		if err != nil {
 			return // the node is told over the next connection
@@ -249,10 +248,9 @@ func (n *Node) markTask() *task {
 // markedLocked is called when the node was told of its quarantine, or could not be told. If it
 // could not be told, this client does not count its vote for the time of a quarantine.
 func (n *Node) markedLocked(err error, out *outcomes) {
-	n.marking, n.markSent, n.suspect = false, false, false
 	if err != nil {
-		n.distrustLocked(out)
+		n.distrustLocked(unmarkable, out)
 		return
 	}
-	n.standLocked(func(s *Standing) { s.void = nil })
+	n.enterLocked(marked)
 }

@@ -193,12 +193,8 @@ type Node struct {
 	free    []*flight
 	latest  map[place]*Request // for regroup
 
-	heard    clock.Instant // when the server last answered
-	former   clock.Instant // when the server before this one last answered; clock.Start for none, and when this one has told its quarantine
-	suspect  bool          // a clock stepped, and it is not clear yet whose: no votes
-	judgeBy  clock.Instant // when that is decided at the latest
-	marking  bool          // the node has to be told that it has no vote
-	markSent bool          // the request that tells it is under way
+	heard  clock.Instant // when the server last answered
+	former clock.Instant // when the server before this one last answered; clock.Start for none, and when this one has told its quarantine
 }
 
 func newNode(s *Set, index int, opt redis.Options) *Node {
@@ -218,7 +214,7 @@ func newNode(s *Set, index int, opt redis.Options) *Node {
 	n.provider = newProvider(n, &n.opt)
 	n.sent.Store(new(string))
 	n.told.Store(int64(clock.Start))
-	n.standing.Store(&Standing{Hash: Hash(opt.Addr), votesAt: clock.Start, distrustTo: clock.Start})
+	n.standing.Store(&Standing{Hash: Hash(opt.Addr), trust: trust{votesAt: clock.Start, distrustTo: clock.Start}})
 	return n
 }
 
@@ -379,10 +375,7 @@ func (n *Node) planLocked(now clock.Instant, out *outcomes) (next step, due cloc
 			return write, 0
 		}
 	}
-	if n.suspect && !n.marking {
-		due = min(due, n.judgeBy)
-	}
-	return wait, min(due, n.closeBy)
+	return wait, min(due, n.Standing().judgeAt(), n.closeBy)
 }
 
 // connectAtLocked returns when a connection is needed.
@@ -403,7 +396,7 @@ func (n *Node) workAtLocked() clock.Instant {
 
 // hasChoresLocked reports whether the node has work of its own, beside the requests.
 func (n *Node) hasChoresLocked() bool {
-	return n.marking && !n.markSent || clockwatch.Action(n.orders.Load())&clockwatch.Ask != 0
+	return n.Standing().phase == unmarked || clockwatch.Action(n.orders.Load())&clockwatch.Ask != 0
 }
 
 // writeAtLocked returns when the next exchange begins. To a node nearby it begins when the

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/d0720281/redlock/internal/clock"
 )
 
 // Standing says whether this client asks a node, and whether the node's yes counts. A Standing
@@ -17,43 +15,7 @@ type Standing struct {
 	FailedAt time.Time // when Down was last set from nil
 	Hash     uint64    // of the server's run id, or of the address while the run id is not known
 
-	votesAt    clock.Instant // no vote before this, as the node says
-	distrustTo clock.Instant // no vote before this for this client, because the node could not be told
-	void       error         // no vote until this is cleared up: a step of the clock, or a lost key
-	refused    error         // no vote for this client, because the node refused its list of masters
-	skewed     error         // no vote for grants: the clock is too far from the others
-}
-
-// VotesIn returns how long the node has no vote, as far as is known, or 0 if it has one.
-func (s *Standing) VotesIn(now clock.Instant) time.Duration {
-	return max(s.votesAt.Sub(now), s.distrustTo.Sub(now), 0)
-}
-
-// SaidIn returns how long the node has no vote, as it said itself.
-func (s *Standing) SaidIn(now clock.Instant) time.Duration { return max(s.votesAt.Sub(now), 0) }
-
-// Skewed reports whether the node's clock is too far from the others for a grant.
-func (s *Standing) Skewed() bool { return s.skewed != nil }
-
-// Unclear reports whether something about the node's clock or data is being cleared up.
-func (s *Standing) Unclear() bool { return s.void != nil }
-
-// Void returns why this client does not count the node's yes, or nil if it does. A clock that is
-// too far from the others matters for grants alone.
-//
-// Source: ALGORITHM section 9.
-func (s *Standing) Void(now clock.Instant, grants bool) error {
-	switch {
-	case now < s.distrustTo:
-		return Quarantine(s.distrustTo.Sub(now))
-	case s.void != nil:
-		return s.void
-	case s.refused != nil:
-		return s.refused
-	case grants:
-		return s.skewed
-	}
-	return nil
+	trust
 }
 
 // Standing returns the present standing of the node.
@@ -64,6 +26,13 @@ func (n *Node) standLocked(change func(*Standing)) {
 	next := *n.standing.Load()
 	change(&next)
 	n.standing.Store(&next)
+}
+
+// enterLocked moves the phase of a doubt about the node.
+func (n *Node) enterLocked(h happening) {
+	if t := n.Standing().trust; transitions[h][t.phase] != t.phase {
+		n.standLocked(func(s *Standing) { s.enter(h) })
+	}
 }
 
 // Quarantine is the error of a node that has no vote for so long.
