@@ -277,7 +277,7 @@ func (p *pool) grantLease(ctx context.Context, g *grant, head *caller, began tim
 	}
 	*le = handle{grant: g, fence: g.presentFenceLocked(), turn: g.hand.count, parent: ctx, since: time.Now()}
 	g.handles = append(g.handles, le)
-	g.renewal.at = g.nextRenewal(g.start)
+	g.term.renewed(g.start)
 	due := g.dueLocked()
 	g.mu.Unlock()
 	p.leaveQueue(g.key(), p.noteGrant(g, head))
@@ -454,7 +454,7 @@ func (a *acquisition) ask(how line.Strategy, now instant) {
 func (a *acquisition) beginLocked(how line.Strategy, start instant, queueNode int) {
 	p := a.pool
 	a.start, a.queueNode, a.number = start, queueNode, how.Number
-	a.hand.since = start
+	a.term.since = start
 	a.seed = p.set.Seed(start, a.timeout())
 	t := &a.attempt
 	t.start, t.useless = start, start.Add(a.ttl-a.minValidity())
@@ -529,7 +529,7 @@ func (a *acquisition) Receive(r *node.Request, rep node.Reply) {
 		a.nodes[r.Node].takeGrant(rep, refusal == nil, a.keyLife(a.start, a.ttl))
 	}
 	a.stepLocked(e, rep.At)
-	if a.attempt.phase == won && a.cause == nil && errors.Is(cmp.Or(e.err, e.vote.err), reason.Membership) { // see conclude
+	if a.attempt.phase == won && a.term.stands() && errors.Is(cmp.Or(e.err, e.vote.err), reason.Membership) { // see conclude
 		after = a.endLocked(errLostMasters, rep.At)
 	}
 }
@@ -662,7 +662,7 @@ func (a *acquisition) conclude(over error) *failure {
 		now := a.pool.now()
 		a.hand.took = now.Sub(a.start)
 		a.setDeadlineLocked(a.pool.conf.rules.ValidFrom(a.start, now), a.ttl)
-		left := validity(a.deadline(), now)
+		left := validity(a.term.deadline(), now)
 		if left >= a.minValidity() {
 			return nil
 		}

@@ -356,7 +356,7 @@ func (p *pool) resume(ctx context.Context, op, resource, token string, lc lockCo
 	}
 	g := newGrant(p, resource, lc)
 	g.keys.ID, g.queueNode, g.start = token, p.queueNodeOf(resource), start
-	g.hand.since = g.start
+	g.term.since = g.start
 	g.takeUp(found)
 	return g, nil
 }
@@ -483,9 +483,7 @@ func (g *grant) takeUp(found []node.Held) {
 	slices.Sort(ends)
 	slices.Reverse(ends)
 	g.setDeadlineLocked(g.start, g.ttl)
-	if held := ends[need-1]; held < g.deadline() { // a quorum has the key until then
-		g.limits.deadline.Store(int64(held))
-	}
+	g.term.shorten(ends[need-1]) // a quorum has the key until then
 }
 
 // firstRound extends the lease on the nodes where it was found. Only these nodes count, and they alone are asked. If a
@@ -524,8 +522,8 @@ func (g *grant) firstRound(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case g.cause != nil: // by the nodes' answers the lease is over
-		return notHeld("extend", g.resource, g.cause)
+	case !g.term.stands(): // by the nodes' answers the lease is over
+		return notHeld("extend", g.resource, g.term.cause)
 	case rd.tally != reached:
 		g.keys.Abandon()
 		return g.roundErrorLocked(rd, reasons...)

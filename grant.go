@@ -1,9 +1,7 @@
 package redlock
 
 import (
-	"math"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/d0720281/redlock/internal/line"
@@ -27,15 +25,11 @@ type grant struct {
 	heard     bool          // the queue node has answered the attempt, and taken the process out of its queue
 	signal    chan struct{} // holds one token: the call that waits should look again
 
-	limits limits
-
 	mu      lockorder.Mutex[lockorder.Grant]
 	nodes   []nodeKey // by index; guarded by mu, like all below
 	target  int64     // fencing counter; 0 until a quorum granted
-	cause   error     // why the lease is over; nil while it is not
-	handles []*handle // given out and not unlocked yet
-	keepTo  instant   // a lease that was unlocked before the end of its minimum hold is kept until the clock shows this, by a handle of the library; 0 for any other lease
-	dropAt  instant   // when the keys of a lease that was broken are dropped; never = not by itself
+	handles []*handle // given out and not unlocked yet; of a lease that is kept, one of the library
+	term    term
 	hand    handOver
 	renewal renewal
 
@@ -44,17 +38,9 @@ type grant struct {
 	room room
 }
 
-// limits has the deadline of a lease.
-type limits struct {
-	deadline atomic.Int64  // an instant
-	uncapped instant       // the deadline without WithMaxHold; guarded by the grant's mutex
-	stood    time.Duration // total standstill of the clock when the deadline was last set; guarded by the grant's mutex
-}
-
-// renewal has the times at which a lease is renewed.
+// renewal counts the renewals of a lease, and has its place in the renewer.
 type renewal struct {
-	at    instant // when the next renewal begins
-	count int     // renewals and calls of Extend that were successful
+	count int // renewals and calls of Extend that were successful
 
 	slot int     // place in the renewer's heap; guarded by the renewer's mutex
 	due  instant // when the renewer looks at the lease; guarded by the renewer's mutex
@@ -88,8 +74,8 @@ func (g *grant) init(p *pool, resource string, lc lockConfig) {
 	g.pool, g.resource, g.lockConfig = p, resource, lc
 	g.name = wire.NoProcess
 	g.signal = make(chan struct{}, 1)
-	g.limits.deadline.Store(math.MinInt64) // a clock may show anything
-	g.limits.uncapped, g.dropAt, g.renewal.slot = math.MinInt64, never, -1
+	g.term.init(&g.lockConfig, p.conf.rules)
+	g.renewal.slot = -1
 	g.handles = g.room.onlyHandle[:0]
 	g.nodes = slices.Grow(g.room.nodesOfFive[:0], n)[:n]
 }
@@ -116,13 +102,8 @@ func (g *grant) Receive(r *node.Request, rep node.Reply) {
 	g.releasedLocked(r.Node, rep)
 }
 
-// hear tells the lines what the queue node reports in a reply.
 func (g *grant) hear(r *node.Request, rep node.Reply) wire.Word {
-	w := rep.Word(r)
-	if w.Heard || w.Joined {
-		g.pool.lines.Hear(g.lineOf(r.Shared), w, g.ttl, g.number)
-	}
-	return w
+	return g.pool.hear(r, rep, g.lineOf(r.Shared), g.ttl, g.number)
 }
 
 // noteLocked keeps the reason why a node did not say yes, for the error of the call.
@@ -177,9 +158,7 @@ func (g *grant) keyLife(start instant, ttl time.Duration) instant {
 	return start.Add(ttl - driftAllowance(ttl, g.pool.conf.drift))
 }
 
-func (g *grant) deadline() instant { return instant(g.limits.deadline.Load()) }
-
-func (g *grant) validity() time.Duration { return validity(g.deadline(), g.pool.now()) }
+func (g *grant) validity() time.Duration { return validity(g.term.deadline(), g.pool.now()) }
 
 // timeoutError returns the error of a node timeout, with its value.
 func (g *grant) timeoutError() error { return timeoutError(g.timeout()) }
@@ -195,26 +174,9 @@ func (g *grant) quorumErrorLocked(op string, granted int, failed func(*nodeKey) 
 	return e
 }
 
-// setDeadlineLocked sets the deadline that follows from a round with a TTL that began at start. The
-// deadline never moves back.
-//
-// Source: ALGORITHM section 13, I8.
+// setDeadlineLocked sets the deadline that follows from a round with a TTL that began at start.
 func (g *grant) setDeadlineLocked(start instant, ttl time.Duration) {
-	d := deadline(start, ttl, driftAllowance(ttl, g.pool.conf.drift), g.grace)
-	g.limits.uncapped = max(g.limits.uncapped, d)
-	d = min(d, g.holdEnd())
-	if d > g.deadline() {
-		g.limits.deadline.Store(int64(d))
-		g.limits.stood = g.pool.conf.clock.Stood()
-	}
-}
-
-// holdEnd returns the end of the lease by WithMaxHold, or never.
-func (g *grant) holdEnd() instant {
-	if g.maxHold == 0 {
-		return never
-	}
-	return g.hand.since.Add(g.maxHold)
+	g.term.extend(start, ttl, driftAllowance(ttl, g.pool.conf.drift), g.pool.stood())
 }
 
 // If a lease is unlocked while another caller of the process waits for the resource, that caller
@@ -234,7 +196,6 @@ const (
 
 // handOver has what decides how often a lease goes to the next caller of the process.
 type handOver struct {
-	since instant       // when the time of its present holder began
 	count int           // how often the lease has been handed over
 	took  time.Duration // from the start of the attempt to the grant
 }
@@ -269,7 +230,7 @@ func (g *grant) passOn(le *handle, heir line.Offer[call], now instant) (next *ha
 	switch {
 	case !g.suits(heir.Call.config) || closed(heir.Call.done):
 		return nil, nil
-	case g.cause != nil || le.done || len(g.handles) != 1 || g.handles[0] != le:
+	case !g.term.stands() || le.done || len(g.handles) != 1 || g.handles[0] != le:
 		return nil, nil // another caller may use the lease, or the lease is over
 	case !g.pool.conf.rules.HandsOver(g.handsOverLocked(heir, now)):
 		return nil, nil
@@ -284,10 +245,8 @@ func (g *grant) passOn(le *handle, heir line.Offer[call], now instant) (next *ha
 		g.name = g.pool.queuesAs(g.key()) // the release takes the process out of the queue, also if a TryLock got the lease
 	}
 	next = &handle{grant: g, fence: g.pool.conf.rules.Successor(le.fence), turn: g.hand.count, parent: heir.Call.ctx, since: time.Now()}
-	g.handles[0], g.keepTo = next, 0
-	if g.maxHold > 0 { // the bound of the new holder counts from now
-		g.hand.since = now
-		g.limits.deadline.Store(int64(min(g.limits.uncapped, g.holdEnd())))
+	g.handles[0] = next
+	if g.term.passTo(now) {
 		g.pool.renewer.update(g)
 	}
 	g.pool.events.acquired(next, heir.Call.began)
@@ -306,8 +265,8 @@ func (g *grant) handsOverLocked(heir line.Offer[call], now instant) bool {
 	default:
 		most = 0
 	}
-	return g.hand.count < most && now < g.deadline() &&
-		now.Sub(g.start) <= g.minValidity() && g.limits.uncapped.Sub(now) >= g.minValidity()
+	return g.hand.count < most && now < g.term.deadline() &&
+		now.Sub(g.start) <= g.minValidity() && g.term.uncapped.Sub(now) >= g.minValidity()
 }
 
 // noteGrant tells the lines that this process has a lease. head is the caller at the head of a line

@@ -38,7 +38,7 @@ func (h *handing) take(t *testing.T) {
 	t.Helper()
 	g := newGrant(h.pool, "r", h.conf.lockConfig)
 	g.start = h.pool.now()
-	g.hand.since, g.target = g.start, 6400
+	g.term.since, g.target = g.start, 6400
 	g.setDeadlineLocked(g.start, g.ttl)
 	for _, n := range h.pool.nodes {
 		g.keys.AssumeSent(n)
@@ -47,21 +47,21 @@ func (h *handing) take(t *testing.T) {
 	h.lease = &Lease{h.grantLease(context.Background(), g, nil, time.Now())}
 }
 
-// standing is a caller that stands in a line.
-type standing struct {
+// waiter is a caller that stands in a line.
+type waiter struct {
 	*caller
 	wake <-chan struct{}
 }
 
 // caller gets in line as Lock does, after a first look.
-func (h *handing) caller(ctx context.Context) standing {
+func (h *handing) caller(ctx context.Context) waiter {
 	lc := h.conf.lockConfig
 	c := h.pool.lines.Join(lc.key("r"), call{ctx: ctx, done: ctx.Done(), config: lc, began: time.Now()})
-	return standing{c, h.pool.lines.Look(c).Wake}
+	return waiter{c, h.pool.lines.Look(c).Wake}
 }
 
 // told reports whether the caller has been told to look again, which it then does.
-func (c standing) told() bool {
+func (c waiter) told() bool {
 	select {
 	case <-c.wake:
 		return true
@@ -112,49 +112,49 @@ func TestHandOverConditions(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		opts []Option
-		do   func(h *handing, c standing) // before Unlock
+		do   func(h *handing, c waiter) // before Unlock
 		want bool
 	}{
 		{name: "as it should be", want: true},
-		{name: "to a caller of a process that the queue node has called, too", want: true, do: func(h *handing, _ standing) { h.pool.lines.Call(line.Key{Resource: "r"}, 0) }},
-		{name: "to a head that is about to ask", do: func(h *handing, c standing) {
+		{name: "to a caller of a process that the queue node has called, too", want: true, do: func(h *handing, _ waiter) { h.pool.lines.Call(line.Key{Resource: "r"}, 0) }},
+		{name: "to a head that is about to ask", do: func(h *handing, c waiter) {
 			h.pool.lines.Freed(h.g.key(), h.g)
 			h.pool.lines.Look(c.caller)
 			h.pool.lines.Held(h.g.key(), h.g, nil, line.Nowhere) // by TryLock
 		}},
-		{name: "to a head with other options", do: func(_ *handing, c standing) { c.Call.config.ttl = time.Second }},
-		{name: "to a head whose context has ended", do: func(_ *handing, c standing) {
+		{name: "to a head with other options", do: func(_ *handing, c waiter) { c.Call.config.ttl = time.Second }},
+		{name: "to a head whose context has ended", do: func(_ *handing, c waiter) {
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
 			c.Call.ctx, c.Call.done = ctx, ctx.Done()
 		}},
-		{name: "without a caller", do: func(h *handing, c standing) { h.pool.lines.Leave(c.caller) }},
-		{name: "of what another grant of the process has", do: func(h *handing, _ standing) { h.pool.lines.Held(h.g.key(), &grant{resource: "r"}, nil, line.Nowhere) }},
-		{name: "half a TTL after the grant", want: true, do: func(*handing, standing) { time.Sleep(ttl/2 - 102*time.Millisecond) }},
-		{name: "with too little validity left", do: func(*handing, standing) { time.Sleep(ttl/2 - 102*time.Millisecond + 1) }},
-		{name: "renewed, half a TTL after the grant", want: true, do: func(h *handing, _ standing) {
+		{name: "without a caller", do: func(h *handing, c waiter) { h.pool.lines.Leave(c.caller) }},
+		{name: "of what another grant of the process has", do: func(h *handing, _ waiter) { h.pool.lines.Held(h.g.key(), &grant{resource: "r"}, nil, line.Nowhere) }},
+		{name: "half a TTL after the grant", want: true, do: func(*handing, waiter) { time.Sleep(ttl/2 - 102*time.Millisecond) }},
+		{name: "with too little validity left", do: func(*handing, waiter) { time.Sleep(ttl/2 - 102*time.Millisecond + 1) }},
+		{name: "renewed, half a TTL after the grant", want: true, do: func(h *handing, _ waiter) {
 			time.Sleep(ttl / 2)
 			h.g.setDeadlineLocked(h.pool.now(), h.g.ttl)
 		}},
-		{name: "renewed, more than half a TTL after the grant", do: func(h *handing, _ standing) {
+		{name: "renewed, more than half a TTL after the grant", do: func(h *handing, _ waiter) {
 			time.Sleep(ttl/2 + 1)
 			h.g.setDeadlineLocked(h.pool.now(), h.g.ttl)
 		}},
-		{name: "the last token", want: true, do: func(h *handing, _ standing) { h.g.hand.count = 62 }},
-		{name: "without a token left", do: func(h *handing, _ standing) { h.g.hand.count = 63 }},
-		{name: "the last while others wait", want: true, do: func(h *handing, _ standing) { h.crowd(15, true, 0) }},
-		{name: "too many while others wait", do: func(h *handing, _ standing) { h.crowd(16, true, 0) }},
-		{name: "in line since the grant, while others wait", want: true, do: func(h *handing, _ standing) { h.crowd(4, true, time.Second) }},
-		{name: "in line after the grant, while others wait", do: func(h *handing, _ standing) { h.crowd(5, false, 8*time.Millisecond) }},
-		{name: "in line after the grant, before that has paid off", want: true, do: func(h *handing, _ standing) { h.crowd(5, false, 8*time.Millisecond-1) }},
-		{name: "with a maximum hold near its end", want: true, opts: []Option{WithMaxHold(10 * time.Second)}, do: func(*handing, standing) {
+		{name: "the last token", want: true, do: func(h *handing, _ waiter) { h.g.hand.count = 62 }},
+		{name: "without a token left", do: func(h *handing, _ waiter) { h.g.hand.count = 63 }},
+		{name: "the last while others wait", want: true, do: func(h *handing, _ waiter) { h.crowd(15, true, 0) }},
+		{name: "too many while others wait", do: func(h *handing, _ waiter) { h.crowd(16, true, 0) }},
+		{name: "in line since the grant, while others wait", want: true, do: func(h *handing, _ waiter) { h.crowd(4, true, time.Second) }},
+		{name: "in line after the grant, while others wait", do: func(h *handing, _ waiter) { h.crowd(5, false, 8*time.Millisecond) }},
+		{name: "in line after the grant, before that has paid off", want: true, do: func(h *handing, _ waiter) { h.crowd(5, false, 8*time.Millisecond-1) }},
+		{name: "with a maximum hold near its end", want: true, opts: []Option{WithMaxHold(10 * time.Second)}, do: func(*handing, waiter) {
 			time.Sleep(4 * time.Second)
 		}},
-		{name: "after the deadline", opts: []Option{WithMaxHold(10 * time.Second)}, do: func(h *handing, _ standing) {
-			h.g.limits.deadline.Store(int64(h.pool.now()))
+		{name: "after the deadline", opts: []Option{WithMaxHold(10 * time.Second)}, do: func(h *handing, _ waiter) {
+			h.g.term.ends.Store(int64(h.pool.now()))
 		}},
-		{name: "of a lease that is lost", do: func(h *handing, _ standing) { run(h.g.endLocked(errLostQuorum, h.pool.now())) }},
-		{name: "of a lease that has another handle", do: func(h *handing, _ standing) {
+		{name: "of a lease that is lost", do: func(h *handing, _ waiter) { run(h.g.endLocked(errLostQuorum, h.pool.now())) }},
+		{name: "of a lease that has another handle", do: func(h *handing, _ waiter) {
 			h.lease.reenter(context.Background(), false, true)
 		}},
 	} {
@@ -177,7 +177,7 @@ func TestHandOverConditions(t *testing.T) {
 				if test.want && !c.told() {
 					t.Error("got the caller not told, want it told")
 				}
-				if !test.want && h.g.cause == nil && h.lease.done {
+				if !test.want && h.g.term.stands() && h.lease.done {
 					t.Error("got the lease over, want nothing done")
 				}
 				if got := h.sent(); got != 0 {
@@ -195,7 +195,7 @@ func TestHandOver(t *testing.T) {
 	type ctxKey struct{}
 	synctest.Test(t, func(t *testing.T) {
 		h := newHanding(t)
-		deadline, id := h.g.deadline(), h.lease.Token()
+		deadline, id := h.g.term.deadline(), h.lease.Token()
 		for i := range 63 {
 			ctx := context.WithValue(context.Background(), ctxKey{}, i)
 			c := h.caller(ctx)
@@ -213,7 +213,7 @@ func TestHandOver(t *testing.T) {
 			if got, want := h.lease.Fence(), int64(6400-64+1+i+1); got != want || h.g.presentFenceLocked() != want {
 				t.Errorf("fence: got %d and %d, want %d", got, h.g.presentFenceLocked(), want)
 			}
-			if h.lease.Token() != id || h.g.deadline() != deadline || h.lease.Resource() != "r" {
+			if h.lease.Token() != id || h.g.term.deadline() != deadline || h.lease.Resource() != "r" {
 				t.Error("got another token, deadline or resource, want those of the grant")
 			}
 			if cause := context.Cause(oldCtx); !errors.Is(cause, ErrReleased) || errors.Is(cause, ErrLost) {
@@ -317,7 +317,7 @@ func TestHandOverOfABoundedHold(t *testing.T) {
 		start := h.pool.now()
 		time.Sleep(3 * time.Second)
 		h.g.setDeadlineLocked(h.pool.now(), h.g.ttl) // a renewal: until 12 s, for the bound
-		if got, want := h.g.deadline(), start.Add(12*time.Second); got != want {
+		if got, want := h.g.term.deadline(), start.Add(12*time.Second); got != want {
 			t.Fatalf("deadline after a renewal: got %v, want %v", got.Sub(start), want.Sub(start))
 		}
 		c := h.caller(context.Background())
@@ -327,13 +327,13 @@ func TestHandOverOfABoundedHold(t *testing.T) {
 			t.Fatal("got no hand-over")
 		}
 		// 3 s plus a TTL less its drift is before the maximum hold, which ends at 16 s.
-		if got, want := h.g.deadline(), start.Add(13*time.Second-102*time.Millisecond); got != want {
+		if got, want := h.g.term.deadline(), start.Add(13*time.Second-102*time.Millisecond); got != want {
 			t.Errorf("deadline: got %v, want %v", got.Sub(start), want.Sub(start))
 		}
-		if got, want := h.g.holdEnd(), start.Add(16*time.Second); got != want {
+		if got, want := h.g.term.holdEnd(), start.Add(16*time.Second); got != want {
 			t.Errorf("end of the hold: got %v, want %v", got.Sub(start), want.Sub(start))
 		}
-		if !h.g.renews() || h.g.renewal.due > h.pool.now() {
+		if !h.g.term.renews() || h.g.renewal.due > h.pool.now() {
 			t.Error("got a lease that is not looked at again, want its renewal to go on")
 		}
 	})

@@ -59,7 +59,7 @@ func (g *grant) reportDroppedLocked() {
 		if le := h.lease.Swap(nil); le != nil {
 			runtime.AddCleanup(le, func(dropped *atomic.Bool) { dropped.Store(true) }, &h.dropped)
 		}
-		if h.dropped.Load() && !h.reported && !g.lingersLocked() {
+		if h.dropped.Load() && !h.reported && g.term.phase != kept {
 			h.reported = true
 			g.pool.events.abandoned(h)
 		}
@@ -183,7 +183,7 @@ func (le *handle) work() (over func()) {
 
 // worksLocked reports whether work is done under the lease.
 func (g *grant) worksLocked() bool {
-	return g.cause == nil && slices.ContainsFunc(g.handles, func(h *handle) bool { return h.works > 0 })
+	return g.term.stands() && slices.ContainsFunc(g.handles, func(h *handle) bool { return h.works > 0 })
 }
 
 // workedLocked is called when work may be over.
@@ -336,10 +336,11 @@ func (le *handle) linger() bool {
 	now := g.pool.now()
 	after := g.expireLocked(now)
 	left := g.minHold - time.Since(le.since)
-	lingers := left > 0 && g.cause == nil && !le.done && len(g.handles) == 1
+	lingers := left > 0 && g.term.stands() && !le.done && len(g.handles) == 1
 	if lingers {
 		g.handles[0] = &handle{grant: g, fence: le.fence, turn: le.turn, parent: context.Background(), since: le.since}
-		g.keepTo, le.done = g.pool.conf.clock.Shown(now).Add(left), true
+		g.term.keepFor(left, now, g.pool.stood())
+		le.done = true
 		if end := le.overLocked(ErrReleased); end != nil {
 			after = append(after, end)
 		}
@@ -348,15 +349,6 @@ func (le *handle) linger() bool {
 	g.mu.Unlock()
 	run(after)
 	return lingers
-}
-
-// lingersLocked reports whether no caller has the lease, and it is only kept for its minimum hold.
-func (g *grant) lingersLocked() bool { return g.keepTo != 0 }
-
-// keptToLocked returns when a lease that lingers is released. A correction of the local clock, which
-// a master's clock may have caused, ends leases earlier, and so must not end a minimum hold earlier.
-func (g *grant) keptToLocked() instant {
-	return min(g.keepTo.Add(g.pool.conf.clock.Stood()), g.holdEnd().Add(-1))
 }
 
 // end takes the handle off its lease at now, for good. last reports that the lease has no
@@ -373,8 +365,8 @@ func (le *handle) end(cause error, now instant) (last bool, err error) {
 	le.done = true
 	g.handles = slices.DeleteFunc(g.handles, func(h *handle) bool { return h == le })
 	last = len(g.handles) == 0
-	if g.cause != nil {
-		err = notHeld("unlock", g.resource, g.cause)
+	if !g.term.stands() {
+		err = notHeld("unlock", g.resource, g.term.cause)
 	} else if last {
 		after = append(after, g.endLocked(cause, now)...)
 		g.pool.events.released(le, nil)
@@ -440,7 +432,7 @@ func (le *handle) reenter(ctx context.Context, shared, allowed bool) (inner *han
 	g := le.grant
 	g.mu.Lock()
 	after := g.expireLocked(g.pool.now())
-	switch held := g.cause == nil && le.turn == g.hand.count && !g.lingersLocked(); {
+	switch held := g.term.phase == standing && le.turn == g.hand.count; {
 	case !held:
 	case g.shared && !shared:
 		err = reason.Upgrade

@@ -513,7 +513,7 @@ func (g *grant) stats() (s LeaseStats, held bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	left := g.validity()
-	if g.cause != nil || left <= 0 || len(g.handles) == 0 {
+	if !g.term.stands() || left <= 0 || len(g.handles) == 0 {
 		return s, false
 	}
 	return LeaseStats{

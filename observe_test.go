@@ -178,7 +178,7 @@ func TestEventFields(t *testing.T) {
 		var got []Event
 		e := eventsOf(func(e Event) { got = append(got, e) })
 		g := &grant{pool: &pool{conf: &config{rules: rules.New(), clock: clock.NewLease(RuntimeClock())}}, resource: "r", target: 1064}
-		g.limits.deadline.Store(int64(5 * time.Second))
+		g.term.ends.Store(int64(5 * time.Second))
 		began := time.Now()
 		time.Sleep(2 * time.Second)
 		now, oops := time.Now(), errors.New("oops")

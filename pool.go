@@ -142,6 +142,9 @@ func (p *pool) quorumUp() bool {
 
 func (p *pool) now() instant { return p.conf.clock.Instant() }
 
+// stood returns for how long the clock is known to have stood still.
+func (p *pool) stood() time.Duration { return p.conf.clock.Stood() }
+
 // start starts the goroutines of the nodes and of the renewer.
 func (p *pool) start() {
 	p.set.Start()

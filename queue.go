@@ -3,6 +3,7 @@ package redlock
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/d0720281/redlock/internal/line"
 	"github.com/d0720281/redlock/internal/node"
@@ -60,19 +61,40 @@ func (p *pool) leaveQueue(key line.Key, queueNode int) {
 //
 // Source: ALGORITHM section 10, "How a process waits".
 func (p *pool) rest(resource string, c *caller, attempts int) {
-	g := newGrant(p, resource, c.Call.config)
-	g.number, g.slot = attempts, c.Key().Slot
-	queueNode := p.queueNodeOf(g.resource)
+	lc, key, k := c.Call.config, c.Key(), new(node.Key)
+	queueNode := p.queueNodeOf(resource)
 	listening := p.waitAt(queueNode) == listens
 	p.lines.Rested(c, queueNode, listening)
+	p.initKey(k, resource, lc)
 	n := p.nodes[queueNode]
-	g.keys.AssumeSent(n)
-	r := &node.Request{Node: queueNode, Key: &g.keys, Timeout: g.timeout(), Shared: g.shared, To: g}
-	asRest(r, p.queuesAs(g.key()), listening, g.several)
+	k.AssumeSent(n)
+	r := &node.Request{Node: queueNode, Key: k, Timeout: lc.timeout(), Shared: lc.shared, To: rested{p, key, lc.ttl, attempts}}
+	asRest(r, p.queuesAs(key), listening, lc.several)
 	_ = n.Send(r, p.now())
-	if c.Key().Slot > 0 && p.lines.Served(c) { // no other caller of the process needs the place
+	if key.Slot > 0 && p.lines.Served(c) { // no other caller of the process needs the place
 		p.leaveQueue(c.Key(), queueNode)
 	}
+}
+
+// rested receives the answer to a rest.
+type rested struct {
+	pool   *pool
+	line   line.Key
+	ttl    time.Duration
+	number int // of the line's last attempt
+}
+
+func (to rested) Receive(r *node.Request, rep node.Reply) {
+	to.pool.hear(r, rep, to.line, to.ttl, to.number)
+}
+
+// hear tells a line what the queue node reports in a reply.
+func (p *pool) hear(r *node.Request, rep node.Reply, key line.Key, ttl time.Duration, number int) wire.Word {
+	w := rep.Word(r)
+	if w.Heard || w.Joined {
+		p.lines.Hear(key, w, ttl, number)
+	}
+	return w
 }
 
 // waitAt has the process listen to a queue node, and returns how it waits there.

@@ -59,7 +59,7 @@ func asRest(r *node.Request, process string, listening bool, several int) {
 // the process keeps its place.
 func (g *grant) releasedBy() string {
 	g.mu.Lock()
-	lost, name, key := errors.Is(g.cause, ErrLost), g.name, g.key()
+	lost, name, key := errors.Is(g.term.cause, ErrLost), g.name, g.key()
 	g.mu.Unlock()
 	if lost && g.pool.lines.Waits(key, 0) {
 		return wire.NoProcess

@@ -5,7 +5,6 @@ import (
 	"container/heap"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -97,7 +96,7 @@ func (g *grant) extendedLocked(rd *round, i int, rep node.Reply) (after []func()
 			g.noteLocked(i, wire.Extend, nil)
 		}
 	}
-	if g.cause != nil {
+	if !g.term.stands() {
 		return nil
 	}
 	if counted {
@@ -150,7 +149,7 @@ func (rd *round) concludeLocked(v tally) {
 func (g *grant) forgotLocked(i int, rep node.Reply) {
 	n := g.pool.nodes[i]
 	switch {
-	case g.cause != nil || g.pool.now() >= g.nodes[i].keepsTo:
+	case !g.term.stands() || g.pool.now() >= g.nodes[i].keepsTo:
 		return
 	case n.Standing().Unclear() || g.pool.set.InDoubt():
 		return // a clock is in doubt, so the key may have expired
@@ -173,10 +172,10 @@ func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
 	switch {
 	case v == undecided:
 		return nil
-	case v == reached && !g.pool.conf.rules.Over(validity(g.deadline(), now) <= 0):
+	case v == reached && !g.pool.conf.rules.Over(validity(g.term.deadline(), now) <= 0):
 		rd.concludeLocked(reached)
 		g.setDeadlineLocked(rd.start, rd.ttl)
-		g.renewal.at = g.nextRenewal(rd.start)
+		g.term.renewed(rd.start)
 		g.renewal.count++
 		g.pool.events.extended(g)
 		g.pool.noteRenewal(nil)
@@ -185,7 +184,7 @@ func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
 		}
 	default:
 		rd.concludeLocked(impossible)
-		g.renewal.at = now.Add(g.roundDelay(now))
+		g.term.failed(now)
 		failed := g.roundErrorLocked(rd)
 		g.pool.events.extendFailed(g, failed)
 		g.pool.noteRenewal(failed)
@@ -259,7 +258,7 @@ func (g *grant) beginExtend(le *handle, ttl time.Duration) (rd *round, err error
 // Source: ALGORITHM section 5, "Break".
 func (g *grant) probe() {
 	g.mu.Lock()
-	g.renewal.at = g.pool.now()
+	g.term.renewAt = g.pool.now()
 	g.mu.Unlock()
 	g.pool.renewer.update(g)
 }
@@ -279,27 +278,11 @@ func (g *grant) brokenOn(tokens []string) {
 		}
 	}
 	var after []func()
-	if n := len(tokens); g.cause == nil && !exclusive(n, g.pool.need, n-taken) {
+	if n := len(tokens); g.term.stands() && !exclusive(n, g.pool.need, n-taken) {
 		after = g.endLocked(errLostBroken, g.pool.now())
 	}
 	g.mu.Unlock()
 	run(after)
-}
-
-// nextRenewal returns when the renewal after a round that began at start is due.
-//
-// Source: ALGORITHM section 1, "RenewEvery".
-func (g *grant) nextRenewal(start instant) instant {
-	every := g.ttl / 3
-	return start.Add(every - rand.N(every/10))
-}
-
-// roundDelay returns the pause after a round that failed.
-//
-// Source: ALGORITHM section 6, "Failure of a round".
-func (g *grant) roundDelay(now instant) time.Duration {
-	left := g.deadline().Sub(now)
-	return max(min(g.timeout(), left/8), time.Millisecond)
 }
 
 func (g *grant) roundErrorLocked(rd *round, more ...error) *QuorumError {
@@ -307,10 +290,7 @@ func (g *grant) roundErrorLocked(rd *round, more ...error) *QuorumError {
 	return g.quorumErrorLocked("extend", rd.counted, failed, append([]error{ErrNoQuorum}, more...)...)
 }
 
-// check ends the lease if its validity is over, and renews it if a renewal is due. It returns
-// when to check again: never for a lease that is over.
-//
-// Source: ALGORITHM sections 7 and 11 ("compare now with D first").
+// check does what is due about the lease at now. It returns when to check again: never for a lease that is over.
 func (g *grant) check(now instant) (next instant) {
 	g.mu.Lock()
 	next, after := g.checkLocked(now)
@@ -320,89 +300,41 @@ func (g *grant) check(now instant) (next instant) {
 }
 
 func (g *grant) checkLocked(now instant) (next instant, after []func()) {
-	if g.cause == nil && g.lingersLocked() && now >= g.keptToLocked() {
-		kept, end := g.handles[0], g.keptToLocked()
+	stood := g.pool.stood()
+	switch g.term.check(now, stood) {
+	case toUnlock:
+		kept, end := g.handles[0], g.term.keptUntil(stood)
 		// Another caller may have the lease at the next check.
 		return now.Add(time.Millisecond), []func(){func() { g.pool.unlockKept(kept, end) }}
-	}
-	after = g.expireLocked(now.Add(g.leadLocked()))
-	switch {
-	case g.cause != nil && now < g.dropAt:
-		return g.dropAt, after
-	case g.cause != nil:
-		if g.dropAt != never {
-			g.dropAt = never
-			after = append(after, func() { g.sendReleases(now, released) }) // the holder has stopped: other processes may have the resource
-		}
-		return never, after
-	case g.renews() && now >= g.renewal.at:
+	case toEnd:
+		after = g.expireLocked(now.Add(g.term.lead()))
+	case toDrop: // other processes may have the resource
+		after = []func(){func() { g.sendReleases(now, released) }}
+	case toRenew:
 		g.reportDroppedLocked()
-		rd := g.startRoundLocked(now, g.ttl)
-		left := g.deadline().Sub(now)
-		g.renewal.at = now.Add(min(g.timeout(), max(left, g.timeout())/8))
-		after = g.judgeRoundLocked(rd) // with too many nodes down, the round has failed already
+		after = g.judgeRoundLocked(g.startRoundLocked(now, g.ttl)) // with too many nodes down, the round has failed already
 	}
-	return g.dueLocked(), after
+	return g.term.due(stood), after
 }
 
 // dueLocked returns when the renewer must check the lease next.
-func (g *grant) dueLocked() instant {
-	end := g.deadline().Add(-g.leadLocked())
-	if g.lingersLocked() {
-		end = min(end, g.keptToLocked())
-	}
-	if !g.renews() {
-		return end
-	}
-	return min(end, g.renewal.at)
-}
-
-// leadLocked returns how long before the deadline the lease ends for its holder. A lease that is
-// only kept for its minimum hold has no holder.
-func (g *grant) leadLocked() time.Duration {
-	if g.lingersLocked() {
-		return 0
-	}
-	return cancelLead(g.ttl)
-}
-
-// renews reports whether the lease is renewed in the background: it may be, and a renewal
-// would still move its deadline.
-func (g *grant) renews() bool {
-	return !g.manual && g.deadline() < g.holdEnd()
-}
+func (g *grant) dueLocked() instant { return g.term.due(g.pool.stood()) }
 
 // expireLocked ends the lease if its validity is over at now.
 func (g *grant) expireLocked(now instant) (after []func()) {
-	d := g.deadline()
-	switch {
-	case g.cause != nil || !g.pool.conf.rules.Over(validity(d, now) <= 0):
-		return nil
-	case d == g.holdEnd():
-		return g.endLocked(errLostMaxHold, now)
-	case now.Add(-g.stoodSinceLocked()) < d: // without the standstill the lease would be valid
-		return g.endLocked(errLostStill, now)
+	if cause := g.term.expired(now, g.pool.stood()); cause != nil {
+		return g.endLocked(cause, now)
 	}
-	return g.endLocked(errLostExpired, now)
-}
-
-// stoodSinceLocked returns how long the local clock stood still since the deadline was set.
-func (g *grant) stoodSinceLocked() time.Duration {
-	return g.pool.conf.clock.Stood() - g.limits.stood
+	return nil
 }
 
 // endLocked ends the lease. The caller runs the result after it has unlocked the mutex; that
 // ends the contexts.
-//
-// Source: ALGORITHM section 5 ("D := 0 before anything is sent") and section 7.
 func (g *grant) endLocked(cause error, now instant) (after []func()) {
-	g.cause = cause
+	wasKept := g.term.phase == kept
+	g.term.end(cause, now)
 	if cause != ErrDetached {
 		g.keys.Abandon() // a renewal that is still queued would set keys again
-	}
-	expired := errors.Is(cause, reason.Expired) || cause == errLostMaxHold
-	if !expired && now < g.deadline() {
-		g.limits.deadline.Store(int64(now)) // an expired lease keeps its last moments for winding down
 	}
 	for _, h := range g.handles {
 		if end := h.overLocked(cause); end != nil {
@@ -411,13 +343,12 @@ func (g *grant) endLocked(cause error, now instant) (after []func()) {
 	}
 	g.workedLocked()
 	if errors.Is(cause, ErrLost) && len(g.handles) > 0 { // a lease that is extended by its token has no handle
-		if !g.lingersLocked() { // otherwise the work is done
+		if !wasKept { // otherwise the work is done
 			g.pool.events.lost(g, cause)
 		}
 		key := g.key()
 		after = append(after, func() { g.pool.lines.Freed(key, g) })
-		if cause == errLostBroken {
-			g.dropAt = now.Add(g.grace + dropLead(g.ttl))
+		if g.term.phase == broken {
 			after = append(after, func() { g.pool.renewer.update(g) })
 		}
 	}
@@ -489,7 +420,7 @@ func (rn *renewer) ends(now instant) (leases int, first, last time.Duration) {
 	rn.mu.Lock()
 	defer rn.mu.Unlock()
 	for _, g := range rn.leases {
-		if left := validity(g.deadline(), now); left > 0 {
+		if left := validity(g.term.deadline(), now); left > 0 {
 			if leases++; leases == 1 {
 				first = left
 			}

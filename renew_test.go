@@ -67,8 +67,8 @@ func TestLeaseHeap(t *testing.T) {
 	}
 }
 
-// kept returns a renewer in a bubble, with a pool without nodes. It ends with the bubble.
-func kept(t *testing.T) *renewer {
+// watching returns a renewer in a bubble, with a pool without nodes. It ends with the bubble.
+func watching(t *testing.T) *renewer {
 	t.Helper()
 	k := newRenewer(RuntimeClock())
 	done := make(chan struct{})
@@ -81,6 +81,7 @@ func kept(t *testing.T) *renewer {
 func (k *renewer) lease(ttl time.Duration) *grant {
 	conf := &config{rules: rules.New(), lockConfig: lockConfig{ttl: ttl, manual: true}, drift: DefaultDrift, clock: clock.NewLease(k.clock)}
 	g := &grant{pool: &pool{conf: conf, renewer: k, events: eventsOf(), lines: line.New[*grant, call](&line.DefaultPolicy, false)}, lockConfig: conf.lockConfig, renewal: renewal{slot: -1}}
+	g.term.init(&g.lockConfig, conf.rules)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.start = g.pool.now()
@@ -92,7 +93,7 @@ func (k *renewer) lease(ttl time.Duration) *grant {
 func (g *grant) ended() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.cause
+	return g.term.cause
 }
 
 // A lease is ended a lead before its deadline, to the nanosecond, without a node.
@@ -100,7 +101,7 @@ func (g *grant) ended() error {
 // Source: ALGORITHM section 7 and section 13, I7.
 func TestRenewerEndsLeasesInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := kept(t)
+		k := watching(t)
 		var leases []*grant
 		for _, ttl := range []time.Duration{10 * time.Second, time.Second, 50 * time.Millisecond, 7 * time.Second, time.Second} {
 			g := k.lease(ttl)
@@ -135,7 +136,7 @@ func TestRenewerEndsLeasesInTime(t *testing.T) {
 // A lease that is added while the renewer sleeps for another one is not late.
 func TestRenewerWakesForAnEarlierLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := kept(t)
+		k := watching(t)
 		late := k.lease(10 * time.Second)
 		k.add(late, late.dueLocked(), instant(k.clock.Now()))
 		time.Sleep(300 * time.Millisecond)
@@ -153,7 +154,7 @@ func TestRenewerWakesForAnEarlierLease(t *testing.T) {
 // A removed lease is not looked at again; an updated lease is looked at at once.
 func TestRenewerRemoveAndUpdate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := kept(t)
+		k := watching(t)
 		removed, updated := k.lease(time.Second), k.lease(time.Second)
 		k.add(removed, removed.dueLocked(), instant(k.clock.Now()))
 		k.add(updated, never-1, instant(k.clock.Now()))

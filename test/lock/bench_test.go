@@ -1,4 +1,4 @@
-package redlock_test
+package lock_test
 
 import (
 	"fmt"
