@@ -493,7 +493,7 @@ func (a *acquisition) stepLocked(e event, now instant) {
 		}
 	}
 	a.actions = do[:0]
-	a.target, a.heard = t.fencing.target, t.approach.word.Heard
+	a.target, a.heard = t.fencing.target, t.approach.word.Heard && !t.approach.word.Refused
 	if t.phase.over() || t.until() < t.armed {
 		a.wake()
 	}

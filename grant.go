@@ -22,7 +22,7 @@ type grant struct {
 	name      string        // of this process, as told to the queue node; wire.NoProcess if the process did not wait
 	number    int           // of the line's last attempt when this one began; see line.Lines.Hear
 	slot      int           // of the line, if it wants any of several resources; otherwise 0
-	heard     bool          // the queue node has answered the attempt, and taken the process out of its queue
+	heard     bool          // the queue node has granted, and taken the process out of its queue
 	signal    chan struct{} // holds one token: the call that waits should look again
 
 	mu      lockorder.Mutex[lockorder.Grant]

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -507,6 +508,73 @@ func TestVirtualResize(t *testing.T) {
 			t.Errorf("a second of one permit: got %v, want ErrTaken", err)
 		}
 	})
+}
+
+// Callers of three processes give up at any moment, also while they are being called, and the number of permits changes
+// under them. There are never more holders than the largest number allows, and then each caller is served and nothing is left.
+func TestVirtualStorm(t *testing.T) {
+	const largest = 6
+	for seed := range uint64(redistest.Rounds(10, 100)) {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			r, g := rand.New(rand.NewPCG(seed, 39)), newGate(largest)
+			var processes []*semaphore.Semaphore
+			for range 3 {
+				processes = append(processes, newSemaphore(t, b.WarmLocker(redlock.WithLogger(slog.New(slog.DiscardHandler))), largest))
+			}
+			distance(b, 5*time.Millisecond)
+			use := func(ctx context.Context, s *semaphore.Semaphore, n int, hold time.Duration) error {
+				lease, err := s.Acquire(ctx, n)
+				if err != nil {
+					return err
+				}
+				leave := g.enter(partsOf(lease)...)
+				time.Sleep(hold)
+				leave()
+				return lease.Unlock(context.Background())
+			}
+			var callers sync.WaitGroup
+			granted, gaveUp := 0, 0
+			for range 60 {
+				s, n := processes[r.IntN(3)], 1+r.IntN(8)/7*r.IntN(3)
+				patience, hold := time.Duration(r.Int64N(int64(100*time.Millisecond))), time.Duration(r.Int64N(int64(60*time.Millisecond)))
+				if s == processes[0] && r.IntN(3) == 0 {
+					locktest.Must(t, s.Resize(1+r.IntN(largest)))
+				}
+				callers.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					defer cancel()
+					err := use(ctx, s, n, hold)
+					g.mu.Lock()
+					defer g.mu.Unlock()
+					switch {
+					case err == nil:
+						granted++
+					case errors.Is(err, redlock.ErrNotAcquired), errors.Is(err, redlock.ErrConfig): // more than there are
+						gaveUp++
+					default:
+						t.Errorf("seed %d: got %v", seed, err)
+					}
+				})
+				time.Sleep(time.Duration(r.Int64N(int64(10 * time.Millisecond))))
+			}
+			callers.Wait()
+			if granted < 10 || gaveUp < 10 {
+				t.Errorf("seed %d: %d calls were granted and %d gave up, want ten of each", seed, granted, gaveUp)
+			}
+			locktest.Must(t, processes[0].Resize(largest))
+			start := time.Now()
+			for i := range 24 {
+				callers.Go(func() { locktest.Must(t, use(t.Context(), processes[i%3], 1, 10*time.Millisecond)) })
+			}
+			callers.Wait()
+			locktest.WantWithin(t, "24 callers of 6 permits", start, 2*time.Second)
+			time.Sleep(time.Second)
+			locktest.WantNothingLeft(b)
+			if len(g.wrong) > 0 {
+				t.Errorf("seed %d: %v", seed, g.wrong)
+			}
+		})
+	}
 }
 
 // Inside a lease of the semaphore a second Acquire is refused: callers that hold permits and wait for more would

@@ -195,6 +195,7 @@ func TestListWithAMasterDown(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	})
+	redistest.Eventually(t, 10*time.Second, func() bool { return node.Exists(t.Context(), redlock.DefaultKeyPrefix+"busy").Val() == 1 }, "the lock changes hands")
 	for _, args := range []string{"list", "doctor --locks", "status busy", "top"} {
 		code, out := look(strings.Fields(args)...)
 		want := 0
