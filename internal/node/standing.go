@@ -104,7 +104,7 @@ var (
 	ErrStale        = errors.New("server was replaced behind the connection")
 	ErrQueued       = errors.New("another process has been called and is about to lock")
 	ErrUnsent       = errors.New("not sent: the attempt was over")
-	ErrUnseeded     = errors.New("no fencing token to go on from, and too few clocks are known to start one")
+	ErrUnseeded     = errors.New("ready, but alone: the clocks of too few masters are known to start a fencing token")
 	ErrGuardOff     = errors.New("the restart guard is off")
 
 	errVotelessOnDisk = errors.New("has restarted and has no vote, although this client trusts its disk: a client without WithTrustedDisk came first, or the data is gone")

@@ -58,6 +58,11 @@ func (a *authority) pool() *x509.CertPool {
 	return pool
 }
 
+// pem returns the authority's own certificate.
+func (a *authority) pem() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
+}
+
 // issue makes a certificate for 127.0.0.1 and masters.test, for servers and clients.
 func (a *authority) issue() (certPEM, keyPEM []byte) {
 	a.t.Helper()
@@ -82,7 +87,7 @@ func (a *authority) master(args ...string) (p *masters.Process, tlsAddr string) 
 	dir := a.t.TempDir()
 	certPEM, keyPEM := a.issue()
 	for name, content := range map[string][]byte{
-		"ca.pem": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}), "cert.pem": certPEM, "key.pem": keyPEM,
+		"ca.pem": a.pem(), "cert.pem": certPEM, "key.pem": keyPEM,
 	} {
 		locktest.Must(a.t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 	}
