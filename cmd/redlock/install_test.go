@@ -53,6 +53,7 @@ func TestInstall(t *testing.T) {
 // go.mod of the nested modules, without their replace. As TestInstall the test loads all packages; with
 // REDLOCK_INSTALL set it also compiles them, and runs the test of the program.
 func TestImporter(t *testing.T) {
+	redistest.TakesSeconds(t)
 	r := release(t)
 	get := []string{"get"}
 	for dir, path := range modules {
