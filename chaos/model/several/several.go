@@ -1,87 +1,54 @@
-// Package several models leases on several resources at once. An attempt asks each node for what is
-// missing, in sorted order. A node stops at the first resource that is busy, or goes on behind it.
-// The process keeps what a quorum gave without a gap, waits for the first resource that is missing,
-// and gives the rest back.
+// Package several models calls of package several: each wants some resources, tries all that it lacks at once, keeps those
+// before the first one that is missing, gives the others back, and waits for the missing one. A lock of a single resource is
+// one step, because that is modelled elsewhere. Two calls that try a resource at the same time may both be refused.
 //
-// What a process sends to one node arrives in order; apart from that each message and reply takes
-// any time. A claim ends by itself only when its process is dead. A process that waits may ask
-// again at any moment: the queue is in package queue.
+// A process may die. What it holds is free later.
 //
-// Source: ALGORITHM section 10; package several.
+// Source: the comment of package several.
 package several
 
-import "github.com/d0720281/redlock/chaos/model/search"
+import (
+	"slices"
 
-const (
-	nodes         = 3
-	quorum        = 2
-	most          = 3 // processes
-	mostResources = 3
-	depth         = 3 // messages on one lane
+	"github.com/d0720281/redlock/chaos/model/search"
 )
 
-// What can break, beside a goal that gets out of reach: all processes that live have had
-// their turns, and nothing is left.
 const (
-	TwoHolders = "two holders of one resource"
-	Stuck      = "a process waits for ever"
+	resources = 3
+	most      = 3 // processes
 )
+
+// Stuck is what can break: a call waits for ever, or leaves a resource taken.
+const Stuck = "a call waits for ever"
 
 // Config says what is modelled, and with which of the rules.
 type Config struct {
-	Sets  [][]int // the resources that each process wants, as it names them
-	Turns int     // of each process
-
-	Crashes int // processes that die
-
-	Patient      bool // a process that asks waits for all nodes
-	AllOrNothing bool // a process that waits keeps nothing
-	GoesOn       bool // a node goes on behind what is busy; still nothing behind a gap is kept
+	Sets    [][]int // the resources of each process, in the order in which its calls name them
+	Turns   int     // calls of each process
+	Crashes int     // processes that die
 
 	// Rules left out.
-	AsNamed bool // the resources are asked for in the order in which they are named
-	NoTrim  bool // what too few nodes gave is not given back
-	One     bool // one node is enough
-	Some    bool // a node goes on behind what is busy, and what a quorum gave is kept
+	AsNamed bool // a call waits in the order in which the resources are named
+	Keeps   bool // a call that waits keeps what it has behind the missing resource
 }
 
 type phase uint8
 
 const (
 	idle phase = iota
-	asking
-	waiting
+	trying
+	waiting // for the first resource that is missing
 	holding
 	dead
 )
-
-type message uint8
-
-const (
-	none message = iota
-	acquire
-	late // an acquire whose attempt is over
-	trim // gives back what is not held
-	free // gives back all
-)
-
-type link struct {
-	lane    [depth]message
-	replied bool  // the reply is on its way
-	reply   uint8 // resources
-	heard   bool
-	vote    uint8 // resources
-}
 
 type process struct {
 	phase phase
 	turns uint8
 	has   uint8 // resources, a bit each
-	link  [nodes]link
 }
 
 type state struct {
-	owner   [nodes][mostResources]uint8 // process + 1
 	process [most]process
 	crashes uint8
 }
@@ -92,62 +59,101 @@ func (c Config) Model() search.Model[state] {
 	for i := range c.Sets {
 		start.process[i].turns = uint8(c.Turns)
 	}
-	return search.Model[state]{Start: start, Next: c.next, Ends: c.ends, Canon: canon, Goal: func(s state) bool { return c.ends(s) == "" }}
+	return search.Model[state]{Start: start, Next: c.next, Ends: c.ends, Goal: func(s state) bool { return c.ends(s) == "" }}
 }
 
-// canon sorts the nodes, with their links: they are alike.
-func canon(s state) state {
-	var parts [nodes]struct {
-		owner [mostResources]uint8
-		link  [most]link
-	}
-	for n := range parts {
-		parts[n].owner = s.owner[n]
-		for i := range s.process {
-			parts[n].link[i] = s.process[i].link[n]
-		}
-	}
-	search.Sort(parts[:])
-	for n := range parts {
-		s.owner[n] = parts[n].owner
-		for i := range s.process {
-			s.process[i].link[n] = parts[n].link[i]
-		}
-	}
-	return s
-}
-
+// ends is Stuck unless each process that lives has had its turns, and nothing is left.
 func (c Config) ends(s state) string {
 	for i := range c.Sets {
-		if p := &s.process[i]; p.phase != dead && (p.phase != idle || p.turns > 0) {
+		if p := s.process[i]; p.has != 0 || p.phase != dead && (p.phase != idle || p.turns > 0) {
 			return Stuck
 		}
-	}
-	if s.owner != [nodes][mostResources]uint8{} {
-		return Stuck
 	}
 	return ""
 }
 
-// order returns the resources of a process in the order in which it asks for them.
-func (c Config) order(p int) []int {
-	if c.AsNamed {
-		return c.Sets[p]
+// order returns the resources of a process in the order in which a call waits for them, a bit each.
+func (c Config) order(i int) (list []uint8) {
+	for _, r := range c.Sets[i] {
+		list = append(list, 1<<r)
 	}
-	var sorted []int
-	for r := range mostResources {
-		for _, x := range c.Sets[p] {
-			if x == r {
-				sorted = append(sorted, r)
-			}
-		}
+	if !c.AsNamed {
+		slices.Sort(list)
 	}
-	return sorted
+	return list
 }
 
-func (c Config) all(p int) (set uint8) {
-	for _, r := range c.Sets[p] {
-		set |= 1 << r
+// missing returns the first resource that a process lacks, and all those before it.
+func (c Config) missing(p process, i int) (first, before uint8) {
+	for _, r := range c.order(i) {
+		if p.has&r == 0 {
+			return r, before
+		}
+		before |= r
+	}
+	return 0, before
+}
+
+func (s state) taken() (set uint8) {
+	for _, p := range s.process {
+		set |= p.has
 	}
 	return set
+}
+
+func (c Config) next(s state, visit func(state, search.Step)) {
+	for i := range c.Sets {
+		step := func(format string, change func(*process)) {
+			next := s
+			change(&next.process[i])
+			visit(next, search.Step{Format: format, A: i + 1})
+		}
+		p := s.process[i]
+		switch p.phase {
+		case idle:
+			if p.turns > 0 {
+				step("process %d calls", func(p *process) { p.phase = trying; p.turns-- })
+			}
+		case trying:
+			lacks := uint8(0)
+			for _, r := range c.order(i) {
+				lacks |= r &^ (p.has | s.taken())
+			}
+			for got := range lacks + 1 { // any part of what is free, as others may try, too
+				if got&^lacks == 0 {
+					step("process %d tries the resources", func(p *process) { c.keep(p, i, got) })
+				}
+			}
+		case waiting:
+			if first, _ := c.missing(p, i); first&s.taken() == 0 {
+				step("process %d gets what it waits for", func(p *process) { p.has |= first; p.phase = trying })
+			}
+		case holding:
+			step("process %d unlocks", func(p *process) { p.has, p.phase = 0, idle })
+		case dead:
+			if p.has != 0 {
+				step("a lease of process %d expires", func(p *process) { p.has &= p.has - 1 })
+			}
+		}
+		if p.phase != dead && p.has != 0 && int(s.crashes) < c.Crashes {
+			next := s
+			next.crashes++
+			next.process[i].phase = dead
+			visit(next, search.Step{Format: "process %d DIES", A: i + 1, Fault: true})
+		}
+	}
+}
+
+// keep notes what a try has got.
+func (c Config) keep(p *process, i int, got uint8) {
+	p.has |= got
+	first, before := c.missing(*p, i)
+	if first == 0 {
+		p.phase = holding
+		return
+	}
+	p.phase = waiting
+	if !c.Keeps {
+		p.has = before
+	}
 }
