@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,7 +15,6 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
-	"github.com/d0720281/redlock/internal/inject"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/reason"
@@ -965,68 +962,6 @@ func TestWatchStepsInQuarantine(t *testing.T) {
 			})
 		}
 	}
-}
-
-// No two leases are valid at one instant, whatever the clocks of a minority do.
-//
-// Source: ALGORITHM section 13, I1 and I4.
-func TestWatchExclusion(t *testing.T) {
-	redistest.TakesSeconds(t)
-	seeds := redistest.Rounds(8, 32)
-	var leases, steps atomic.Int64
-	locktest.EachSeed(t, seeds, func(t *testing.T, seed uint64) []string {
-		c := stepStorm(t, seed, 8*time.Second, &steps)
-		leases.Add(int64(c.Leases()))
-		return c.Problems()
-	})
-	if l, s := leases.Load(), steps.Load(); l < int64(2*seeds) || s < int64(10*seeds) {
-		t.Errorf("got %d leases and %d steps in all, want at least %d and %d, or little was tested", l, s, 2*seeds, 10*seeds)
-	}
-	t.Logf("%d leases, %d steps", leases.Load(), steps.Load())
-}
-
-// Control: the same test finds what is wrong.
-//
-// Source: ALGORITHM section 13, negative controls.
-func TestWatchExclusionCatches(t *testing.T) {
-	redistest.TakesSeconds(t)
-	inject.Rules(t, "ignoresSteps")
-	var steps atomic.Int64
-	for seed := range uint64(200) {
-		if c := stepStorm(t, seed, 12*time.Second, &steps, redlock.WithoutRestartGuard()); len(c.Problems()) > 0 {
-			return
-		}
-	}
-	t.Error("problems with 200 seeds: got none, want some")
-}
-
-// stepStorm is storm with stepping clocks, two of five at a time, for two seconds of four. A clock
-// that is far from the others steps back to them sooner or later.
-func stepStorm(t *testing.T, seed uint64, during time.Duration, steps *atomic.Int64, opts ...redlock.Option) *locktest.Book {
-	var began, last time.Time
-	var both int
-	off := make(map[*virtual.Node]time.Duration)
-	return locktest.Storm(t, seed, during, func(int) string { return redlock.DefaultKeyPrefix }, func(rng *rand.Rand, n *virtual.Node) {
-		if began.IsZero() {
-			began = time.Now()
-		}
-		if time.Since(began)%(4*time.Second) > 2*time.Second {
-			return // for quarantines to end, and to be noticed
-		}
-		if time.Since(last) > 200*time.Millisecond {
-			last, both = time.Now(), 0
-		}
-		if both++; both > 2 {
-			return
-		}
-		step := -off[n] // back to the others
-		if step == 0 || rng.IntN(3) == 0 {
-			step = time.Duration(rng.IntN(5000)-2000) * time.Millisecond
-		}
-		off[n] += step
-		n.RunClock(1, step)
-		steps.Add(1)
-	}, append(opts, redlock.WithLogger(nil))...)
 }
 
 // Tests on real masters.

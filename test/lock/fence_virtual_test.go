@@ -1,11 +1,8 @@
 package lock_test
 
 import (
-	"context"
-	"math/rand/v2"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +11,6 @@ import (
 	"github.com/d0720281/redlock/internal/inject"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
-	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/virtual"
 )
 
@@ -292,99 +288,6 @@ func TestGrantsOutrunTheClock(t *testing.T) {
 			t.Errorf("got the token %d after %d, want a larger token", lease.Fence(), last)
 		}
 		b.Unlock(lease)
-	})
-}
-
-// Every later lease has a larger fencing token, while nodes fail and come back, with or without
-// their data.
-//
-// Source: ALGORITHM section 1, P2; section 4; section 13, I2 and I5.
-func TestVirtualFenceRises(t *testing.T) {
-	t.Parallel()
-	redistest.TakesSeconds(t)
-	locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
-		l := b.WarmLocker(redlock.WithTTL(200*time.Millisecond), redlock.WithMaxTTL(200*time.Millisecond), redlock.WithoutRenewal())
-		rng := rand.New(rand.NewPCG(3, 4))
-		var last int64
-		cycles, failed := 0, 0
-		for cycles < 1000 && failed < 4000 {
-			time.Sleep(time.Duration(1+rng.IntN(60)) * time.Millisecond)
-			if n := b.Nodes[rng.IntN(5)]; rng.IntN(8) == 0 {
-				switch rng.IntN(6) {
-				case 0:
-					n.Kill()
-				case 1:
-					n.Hang()
-				case 2:
-					n.LoseReplies()
-				case 3:
-					n.RestartEmpty()
-				case 4:
-					n.Latency(time.Duration(rng.IntN(6))*time.Millisecond, time.Duration(rng.IntN(6))*time.Millisecond)
-				}
-			}
-			if rng.IntN(2) == 0 {
-				b.Nodes[rng.IntN(5)].Heal()
-			}
-			lease, err := l.TryLock(t.Context(), "r")
-			if err != nil {
-				failed++
-				continue
-			}
-			if lease.Fence() <= last {
-				t.Fatalf("fence of lease %d: got %d after %d, want a larger token", cycles+1, lease.Fence(), last)
-			}
-			last = lease.Fence()
-			cycles++
-			if rng.IntN(3) > 0 { // other leases expire
-				_ = lease.Unlock(t.Context())
-			} else {
-				time.Sleep(lease.Validity())
-			}
-		}
-		if cycles < 1000 {
-			t.Errorf("leases: got %d, want 1000", cycles)
-		}
-		t.Logf("%d leases, %d attempts failed", cycles, failed)
-	})
-}
-
-// Contenders get tokens that are unique, and rise from each holder to the next.
-//
-// Source: ALGORITHM section 13, I1 and I2.
-func TestVirtualFenceOfContenders(t *testing.T) {
-	t.Parallel()
-	locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
-		b.All(func(n *virtual.Node) { n.Latency(time.Millisecond, time.Millisecond) })
-		var mu sync.Mutex
-		var fences []int64
-		var ended sync.WaitGroup
-		for range 3 {
-			l := b.Locker()
-			ended.Go(func() {
-				for range 50 {
-					err := l.Do(context.Background(), "r", func(_ context.Context, lease *redlock.Lease) error {
-						mu.Lock()
-						fences = append(fences, lease.Fence())
-						mu.Unlock()
-						time.Sleep(time.Millisecond)
-						return nil
-					})
-					if err != nil {
-						t.Errorf("Do: got %v, want no error", err)
-					}
-				}
-			})
-		}
-		ended.Wait()
-		if len(fences) != 150 {
-			t.Errorf("leases: got %d, want 150", len(fences))
-		}
-		for i := 1; i < len(fences); i++ {
-			if fences[i] <= fences[i-1] {
-				t.Fatalf("fence of lease %d: got %d after %d, want a larger token", i+1, fences[i], fences[i-1])
-			}
-		}
 	})
 }
 
