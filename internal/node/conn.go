@@ -297,27 +297,13 @@ func (n *Node) audited(a *Audit, out *outcomes) {
 
 // readTime reads the reply of TIME, in microseconds.
 func readTime(reply any) (micros int64, err error) {
-	if refused, ok := reply.(resp.Error); ok {
-		return 0, nodeFailure(refused)
+	var parts [2]string
+	if _, err := scan(reply, &parts[0], &parts[1]); err != nil {
+		return 0, err
 	}
-	values, _ := reply.([]any)
-	if len(values) != 2 {
-		return 0, ErrBadReply
-	}
-	var parts [2]int64
-	for i, v := range values {
-		text, ok := v.(string)
-		if !ok || len(text) == 0 || len(text) > 12 {
-			return 0, ErrBadReply
-		}
-		for _, c := range text {
-			if c < '0' || c > '9' {
-				return 0, ErrBadReply
-			}
-			parts[i] = parts[i]*10 + int64(c-'0')
-		}
-	}
-	if micros = parts[0]*1_000_000 + parts[1]; !clockwatch.Plausible(micros) {
+	seconds, err0 := strconv.ParseUint(parts[0], 10, 40)
+	rest, err1 := strconv.ParseUint(parts[1], 10, 40)
+	if micros = int64(seconds*1_000_000 + rest); err0 != nil || err1 != nil || !clockwatch.Plausible(micros) {
 		return 0, ErrBadReply
 	}
 	return micros, nil

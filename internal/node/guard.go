@@ -130,21 +130,13 @@ func (n *Node) markerTaskFor(what string, seen Marker, asked int64) *task {
 
 // readMarker reads the reply, and takes the node's clock and quarantine from it.
 func (n *Node) readMarker(reply any, sent clockwatch.Moment, received clock.Instant, out *outcomes) (Marker, error) {
-	if err, refused := reply.(resp.Error); refused {
-		return Marker{}, nodeFailure(err)
-	}
-	values, _ := reply.([]any)
-	if len(values) != 7 {
-		return Marker{}, ErrBadReply
-	}
-	micros, ok0 := values[0].(int64)
-	left, ok1 := values[1].(int64)
-	longest, ok2 := values[2].(int64)
-	run, ok3 := values[3].(string)
-	made, ok4 := values[4].(string)
-	lists, ok5 := values[5].(string)
-	other, ok6 := values[6].(string)
-	if !ok0 || !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || !clockwatch.Plausible(micros) {
+	var micros, left, longest int64
+	var run, made, lists, other string
+	rest, err := scan(reply, &micros, &left, &longest, &run, &made, &lists, &other)
+	switch {
+	case err != nil:
+		return Marker{}, err
+	case len(rest) > 0 || !clockwatch.Plausible(micros):
 		return Marker{}, ErrBadReply
 	}
 	n.observeLocked(micros, sent, received, out)

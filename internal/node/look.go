@@ -55,21 +55,14 @@ func (n *Node) look(ctx context.Context, key string) (h Held, err error) {
 	if err != nil {
 		return h, err
 	}
-	if refused, ok := reply.(resp.Error); ok {
-		return h, nodeFailure(refused)
+	var micros, left, ttl, waiting int64
+	var value, counter string
+	rest, err := scan(reply, &micros, &left, &value, &ttl, &counter, &waiting)
+	if err != nil {
+		return h, err
 	}
-	values, _ := reply.([]any)
-	if len(values) < 6 {
-		return h, ErrBadReply
-	}
-	waiting, ok5 := values[5].(int64)
-	sharing, readers, ok6 := readersIn(values[6:])
-	micros, ok0 := values[0].(int64)
-	left, ok1 := values[1].(int64)
-	value, ok2 := values[2].(string)
-	ttl, ok3 := values[3].(int64)
-	counter, ok4 := values[4].(string)
-	if !ok0 || !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || !clockwatch.Plausible(micros) {
+	sharing, readers, ok := readersIn(rest)
+	if !ok || !clockwatch.Plausible(micros) {
 		return h, ErrBadReply
 	}
 	var out outcomes
@@ -136,17 +129,9 @@ func (n *Node) Break(ctx context.Context, key, seen, placeholder string) (life t
 	if err != nil {
 		return 0, false, err
 	}
-	if refused, ok := reply.(resp.Error); ok {
-		return 0, false, nodeFailure(refused)
-	}
-	values, _ := reply.([]any)
-	if len(values) != 2 {
-		return 0, false, ErrBadReply
-	}
-	done, ok0 := values[0].(int64)
-	left, ok1 := values[1].(int64)
-	if !ok0 || !ok1 {
-		return 0, false, ErrBadReply
+	var done, left int64
+	if _, err := scan(reply, &done, &left); err != nil {
+		return 0, false, err
 	}
 	return time.Duration(left) * time.Millisecond, done == 1, nil
 }
@@ -157,8 +142,8 @@ func (n *Node) Write(ctx context.Context, key string, life time.Duration) error 
 	reply, _, _, err := n.askScript(ctx, &wire.Break, func() *task {
 		return scriptTask(&wire.Break, []string{key}, headless, text(""), text(wire.Placeholder(wire.Unowned)), number(Millis(life)))
 	})
-	if refused, ok := reply.(resp.Error); err == nil && ok {
-		err = nodeFailure(refused)
+	if err == nil {
+		_, err = scan(reply)
 	}
 	return err
 }
@@ -182,24 +167,16 @@ func (n *Node) Keys(ctx context.Context) (keys []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if refused, ok := values[0].(resp.Error); ok {
-			return nil, nodeFailure(refused)
-		}
-		reply, _ := values[0].([]any)
-		if len(reply) != 2 {
-			return nil, ErrBadReply
-		}
-		next, ok := reply[0].(string)
-		list, ok1 := reply[1].([]any)
-		if !ok || !ok1 {
-			return nil, ErrBadReply
+		var list []any
+		if _, err := scan(values[0], &cursor, &list); err != nil {
+			return nil, err
 		}
 		for _, v := range list {
 			if key, ok := v.(string); ok {
 				keys = append(keys, key)
 			}
 		}
-		if cursor = next; cursor == "0" {
+		if cursor == "0" {
 			return keys, nil
 		}
 	}

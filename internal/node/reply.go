@@ -172,6 +172,33 @@ const (
 	numbersPerReply  = 3
 )
 
+// scan takes the first elements of a reply that is an array: for each target an integer, a text or an array, as its
+// type says. It returns the other elements.
+func scan(reply any, targets ...any) (rest []any, err error) {
+	if refused, ok := reply.(resp.Error); ok {
+		return nil, nodeFailure(refused)
+	}
+	values, isArray := reply.([]any)
+	if !isArray || len(values) < len(targets) {
+		return nil, ErrBadReply
+	}
+	for i, target := range targets {
+		ok := false
+		switch target := target.(type) {
+		case *int64:
+			*target, ok = values[i].(int64)
+		case *string:
+			*target, ok = values[i].(string)
+		case *[]any:
+			*target, ok = values[i].([]any)
+		}
+		if !ok {
+			return nil, ErrBadReply
+		}
+	}
+	return values[len(targets):], nil
+}
+
 // readBatch reads the reply of the script to a batch of k requests: the heading, and a reply to
 // each request. refused is an error that the server replied instead. err is an error of the
 // connection: it failed, or the server did not reply in this form.
