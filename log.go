@@ -34,15 +34,18 @@ type warning struct {
 }
 
 // write logs an event. Of warnings that are alike it logs the first, and counts the others for
-// [events.summarize]. So it does with the lines about masters that are up again.
+// [events.summarize]. So it does with the lines about masters that are up again. A key that was lost on a master that has
+// just lost its vote is no news.
 func (e *events) write(ev Event) {
+	if ev.Kind == EventKeyLost && e.logged[(Event{Kind: EventQuarantined, Master: ev.Master}).like()] != nil {
+		return
+	}
 	alike := kinds[ev.Kind].level >= slog.LevelWarn && ev.Kind != EventWarning || ev.Kind == EventMasterUp
 	if !alike { // each of these is another one
 		e.writeLine(ev)
 		return
 	}
-	key := ev.Kind.String() + " " + ev.Master + " " + Reason(ev.Err)
-	more := 0
+	key, more := ev.like(), 0
 	for other, w := range e.logged {
 		if other != key && w.more > 0 && ev.replaces(w.last) {
 			more += w.more
@@ -61,6 +64,9 @@ func (e *events) write(ev Event) {
 		e.writeLine(ev)
 	}
 }
+
+// like returns what the events have in common of which the log has one line.
+func (ev Event) like() string { return ev.Kind.String() + " " + ev.Master + " " + Reason(ev.Err) }
 
 // replaces reports whether an event makes an earlier one untrue: a master is down or up.
 func (ev Event) replaces(earlier Event) bool {
