@@ -221,6 +221,9 @@ func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, l
 	e.Reasons = slices.DeleteFunc(e.Reasons, func(why error) bool { return why == ErrNotAcquired })
 	others := 0 // nodes that have the key of the former holder no more
 	for _, m := range e.Masters {
+		if m.Op == wire.Acquire.String() {
+			m.Op = wire.Adopt.String()
+		}
 		for _, why := range []error{errGone, errHeldByOther, errTakenAway, errAdopted} {
 			if errors.Is(m.Err, why) {
 				others++

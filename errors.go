@@ -462,7 +462,7 @@ func (e *QuorumError) because(why error) *QuorumError {
 // MasterError is the answer of one master that did not agree, or why there is none.
 type MasterError struct {
 	Master string // address, without credentials
-	Op     string // "acquire", "raise", "extend" or "release"; "look", "vouch" or "break"; "check" or "list"
+	Op     string // "acquire", "adopt", "raise", "extend" or "release"; "look", "vouch" or "break"; "check" or "list"
 	Err    error
 
 	Quarantine time.Duration // how long the master has no vote yet, if that is the reason

@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"strconv"
@@ -106,6 +107,10 @@ func TestAdoptFails(t *testing.T) {
 		l := b.WarmLocker()
 		locktest.BetweenRounds(b, func() { b.Each(func(n *virtual.Node) { n.Refuse("OOM command not allowed") }, 1, 2) })
 		_, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence())
+		var failed *redlock.QuorumError
+		if errors.As(err, &failed) && slices.ContainsFunc(failed.Masters, func(m *redlock.MasterError) bool { return m.Op != "adopt" }) {
+			t.Errorf("got %v, want adopt as the operation of each master", failed.Masters)
+		}
 		locktest.WantMatch(t, "Adopt", err, []error{redlock.ErrNoQuorum}, redlock.ErrNotHeld)
 		b.Each(func(n *virtual.Node) { n.Refuse("") }, 1, 2)
 		b.All(func(n *virtual.Node) { n.Latency(0, 0) })
