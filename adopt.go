@@ -58,12 +58,12 @@ func (le *Lease) Detach() error {
 // fence are the results of [Lease.Token] and [Lease.Fence] in that process; give 0 for a fence that is
 // not known.
 //
-// Adopt makes two rounds, each of which takes one master timeout at most, and a third where the masters'
-// counters differ. The first round reads the key on each master, and writes nothing. If a quorum has the key
-// with that token, and no other holder can have been granted the resource since, the second round
-// exchanges the token in the key for a new one, on each master that still has it. The validity counts from before the second
-// round, with the TTL of this call. The lease is one like any other, with a token and a fencing token of its own: the
-// fencing token is larger than all that the former holder had.
+// Adopt makes two rounds, each of which takes one master timeout at most, and a third where the masters' counters
+// differ. The first round reads the key on each master, and writes nothing. If a quorum has the key with that token,
+// and no other holder can have been granted the resource since, the second round exchanges the token in the key for a
+// new one, on each master that still has it. The validity counts from before the second round, with the TTL of this
+// call. The lease is one like any other, with a token and a fencing token of its own: the fencing token is larger
+// than all that the former holder had.
 //
 // From then on the former token is void. Whatever the former holder still sends changes nothing on the masters
 // that took part, also if it forgot to detach the lease and unlocks it, or closes its Locker. Its lease ends, with
@@ -86,9 +86,10 @@ func (le *Lease) Detach() error {
 //     token can be;
 //   - [ErrClosed] if the Locker is closed.
 //
-// After an error of the second round, the token may be void on some masters. If it is void on so many that the others are no quorum, the
-// lease is over for its former holder, and no holder gets the resource until the keys have expired: after the TTL of this
-// call, or the time that was left, whichever is longer. Otherwise Adopt can be called again.
+// After an error of the second round, the token may be void on some masters. If it is void on so many that the others
+// are no quorum, the lease is over for its former holder, and no holder gets the resource until the keys have
+// expired: after the TTL of this call, or the time that was left, whichever is longer. Otherwise Adopt can be called
+// again.
 //
 // A minimum hold ([WithMinHold]) counts anew, by the options of this call. To end a lease that another process goes on
 // with, use Break of package admin.

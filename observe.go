@@ -20,11 +20,11 @@ import (
 // This file has what a Locker shows of its work: events, counters, traces and snapshots. log.go has
 // the log.
 
-// Observer is called for each event of a Locker, for metrics and logs. One goroutine calls all
-// observers, one event at a time and in order: a slow observer delays the next event and the return
-// of Close, never a lock. Up to 16,384 events wait; [EventDropped] counts those beyond. An observer must not call Close, nor runtime.Goexit, which would end all
-// events. The library recovers a panic of an observer, logs the first one, and goes on with the
-// next event. Events have neither tokens nor credentials.
+// Observer is called for each event of a Locker, for metrics and logs. One goroutine calls all observers, one event
+// at a time and in order: a slow observer delays the next event and the return of Close, never a lock. Up to 16,384
+// events wait; [EventDropped] counts those beyond. An observer must not call Close, nor runtime.Goexit, which would
+// end all events. The library recovers a panic of an observer, logs the first one, and goes on with the next event.
+// Events have neither tokens nor credentials.
 type Observer func(Event)
 
 // Event is something that happened in a Locker. Fields that do not apply to its kind are zero.

@@ -183,12 +183,12 @@ func WithMasterTimeout(d time.Duration) Option {
 	})
 }
 
-// WithMaxTTL sets the largest TTL that any client of these masters uses: 10 s by default, from
-// [MinTTL] to 24 hours. A larger TTL is refused. All clients must have the same value, because
-// it bounds how long a key can outlive its holder: a master that may have lost keys is safe again
-// after that time. A client with a larger value waits for longer than the others until it counts such a master's vote. The
-// others do so, too, once a client has asked for a lease with a larger TTL than theirs, until the last such lease
-// must be over: for about a quarter longer than that TTL.
+// WithMaxTTL sets the largest TTL that any client of these masters uses: 10 s by default, from [MinTTL] to 24 hours.
+// A larger TTL is refused. All clients must have the same value, because it bounds how long a key can outlive its
+// holder: a master that may have lost keys is safe again after that time. A client with a larger value waits for
+// longer than the others until it counts such a master's vote. The others do so, too, once a client has asked for a
+// lease with a larger TTL than theirs, until the last such lease must be over: for about a quarter longer than that
+// TTL.
 //
 // Source: ALGORITHM section 8, "MaxTTL".
 func WithMaxTTL(d time.Duration) Option { return option(func(c *config) { c.maxTTL = d }) }

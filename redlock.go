@@ -345,10 +345,10 @@ func (l *Locker) CheckResource(resource string) error {
 	return l.conf.checkResource("CheckResource", resource)
 }
 
-// WhyWaiting returns the reason why calls of [Locker.Lock] or [Locker.Do] in this process wait
-// for a resource, or calls of [Locker.LockAny] for a name. It asks no master. If no call waits, or none of their attempts has failed yet,
-// the result is nil. If the process has the resource itself, the error matches [ErrTaken].
-// Otherwise it is the [*QuorumError] of the last attempt.
+// WhyWaiting returns the reason why calls of [Locker.Lock] or [Locker.Do] in this process wait for a resource, or
+// calls of [Locker.LockAny] for a name. It asks no master. If no call waits, or none of their attempts has failed
+// yet, the result is nil. If the process has the resource itself, the error matches [ErrTaken]. Otherwise it is the
+// [*QuorumError] of the last attempt.
 func (l *Locker) WhyWaiting(resource string) error {
 	held, why := l.pool.lines.WhyNot(resource)
 	if held {

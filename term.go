@@ -134,8 +134,8 @@ func (t *term) passTo(now instant) (moved bool) {
 	return true
 }
 
-// keepFor keeps a lease whose holder has unlocked it, for the rest of its minimum hold. A correction of the clock, which a
-// master's clock may have caused, ends leases earlier, and must not end a minimum hold earlier.
+// keepFor keeps a lease whose holder has unlocked it, for the rest of its minimum hold. A correction of the clock,
+// which a master's clock may have caused, ends leases earlier, and must not end a minimum hold earlier.
 func (t *term) keepFor(left time.Duration, now instant, stood time.Duration) {
 	t.enter(kept)
 	t.keptTo = now.Add(left - stood)

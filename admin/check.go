@@ -81,9 +81,9 @@ type Master struct {
 // out of memory, or its disk may be full.
 //
 // If all masters have a vote for this client, the error is nil. Otherwise it is a [*redlock.QuorumError] with the
-// masters that have none. It matches [redlock.ErrNoQuorum] if the others make no quorum, or if one refuses the list of masters,
-// [redlock.ErrQuarantine] if some masters only have to wait, and [redlock.ErrMasters] if a master
-// cannot take part. Warnings are in the report alone.
+// masters that have none. It matches [redlock.ErrNoQuorum] if the others make no quorum, or if one refuses the list
+// of masters, [redlock.ErrQuarantine] if some masters only have to wait, and [redlock.ErrMasters] if a master cannot
+// take part. Warnings are in the report alone.
 //
 // The report has all masters, unless an argument is wrong or the Locker is closed. If ctx ends, it
 // lacks the answers that had not come by then.

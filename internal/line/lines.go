@@ -339,8 +339,8 @@ func (t *Lines[H, C]) Standing(c *Caller[H, C]) Standing {
 	return Standing{Why: l.Why, Behind: l.Why == nil && c.behind, Queued: l.QueuedAt != Nowhere}
 }
 
-// WhyNot returns why the last attempt for a resource, or for any of several of that name, failed, or nil. held reports whether the
-// process has the resource.
+// WhyNot returns why the last attempt for a resource, or for any of several of that name, failed, or nil. held
+// reports whether the process has the resource.
 func (t *Lines[H, C]) WhyNot(resource string) (held bool, why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -162,10 +162,11 @@ func await(at *atomic.Pointer[survey], now clock.Instant) *survey {
 }
 
 // Survey asks the nodes for their clocks and for the lists of masters in use, if the median of the clocks is not
-// known, because the process is new or was idle for long, or if a node has refused the list. It waits, for d
-// at most, until the median is known, no other clock can be read, ctx ends or done is closed. A node whose clock is not known
-// then may lack a vote. A new process waits as long again for the nodes that have not answered yet: they may refuse the
-// list. So does a process whose list is refused, for d at most. Survey returns the present moment, which is now if it has not waited.
+// known, because the process is new or was idle for long, or if a node has refused the list. It waits, for d at most,
+// until the median is known, no other clock can be read, ctx ends or done is closed. A node whose clock is not known
+// then may lack a vote. A new process waits as long again for the nodes that have not answered yet: they may refuse
+// the list. So does a process whose list is refused, for d at most. Survey returns the present moment, which is now
+// if it has not waited.
 //
 // Source: ALGORITHM section 8, "Membership".
 func (s *Set) Survey(ctx context.Context, done <-chan struct{}, now clock.Instant, d time.Duration) clock.Instant {

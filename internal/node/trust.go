@@ -9,9 +9,9 @@ import (
 // trust is whether a node has a vote for this client. It is a part of a [Standing], and so is changed in a copy
 // alone. It knows no network, goroutine or mutex: its methods take what has happened.
 //
-// A node lacks a vote for five reasons: its clock or its data are in doubt (phase), it is in quarantine (votesAt), this
-// client could not tell it of a quarantine (distrustTo), it refuses the list of masters (refused), or its clock is too far
-// from the others' (skewed).
+// A node lacks a vote for five reasons: its clock or its data are in doubt (phase), it is in quarantine (votesAt),
+// this client could not tell it of a quarantine (distrustTo), it refuses the list of masters (refused), or its clock
+// is too far from the others' (skewed).
 //
 // Source: ALGORITHM sections 8 and 9.
 type trust struct {
