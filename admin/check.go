@@ -290,7 +290,8 @@ func hintFor(err error, withTLS bool) string {
 // If a master does not answer, Bootstrap does nothing, and the error is a [*redlock.QuorumError]
 // that matches [redlock.ErrNoQuorum]. A master that is lost between the two rounds of Bootstrap
 // waits out its quarantine. If all masters are in use already, Bootstrap does nothing and returns
-// nil. If some are in use and others in quarantine, these others were added or have lost data, and
+// nil. If a master refuses the list of masters, Bootstrap does nothing, and the error matches
+// [redlock.ErrMasters]. If some are in use and others in quarantine, these others were added or have lost data, and
 // only waiting is safe: Bootstrap does nothing, and the error matches [redlock.ErrQuarantine]. With
 // [redlock.WithoutRestartGuard] the error matches [redlock.ErrConfig].
 //
@@ -327,7 +328,12 @@ func (r room) onMarkers(ctx context.Context, what string, seen []node.Marker) ([
 		left := markers[i].Left
 		switch {
 		case err != nil:
-			e.Reasons = []error{redlock.ErrNoQuorum}
+			if !errors.Is(e, redlock.ErrMasters) {
+				e.Reasons = []error{redlock.ErrNoQuorum}
+			}
+		case markers[i].Conflict != nil:
+			err = markers[i].Conflict
+			e.Reasons = []error{redlock.ErrMasters}
 		case left == 0:
 			e.Granted++
 			continue

@@ -58,8 +58,8 @@ func (i *initCommand) run(ctx context.Context) error {
 		reached = reached || slices.ContainsFunc(g.Masters, func(m admin.Master) bool { return m.Err == nil })
 		switch {
 		case g.Voting == len(g.Masters):
-		case g.Voting > 0 || slices.ContainsFunc(g.Masters, func(m admin.Master) bool { return m.Err != nil }):
-			blocked = found
+		case g.Voting > 0 || slices.ContainsFunc(g.Masters, func(m admin.Master) bool { return m.Err != nil || m.Quarantine == 0 }):
+			blocked = found // also by a master that is in use, and refuses the list
 		default:
 			lockers = append(lockers, i.locker.Groups()[n])
 			for _, m := range g.Masters {

@@ -444,6 +444,21 @@ func TestBootstrapOfAMixedSet(t *testing.T) {
 	}
 }
 
+// A list of masters that a master in use refuses is a mistake: its masters are not vouched for.
+func TestBootstrapOfAnotherList(t *testing.T) {
+	c := locktest.StartFor(t, ages, 3)
+	le := locktest.Lock(t, locktest.Open(t, c.Addrs, forAges()...), "r")
+	before := born(c)
+	for n := 1; n <= 2; n++ {
+		list := append(c.Addrs[:n:n], locktest.StartNew(t, n-1).Addrs...)
+		locktest.WantErr(t, admin.Bootstrap(t.Context(), locktest.Open(t, list, forAges()...)), redlock.ErrMasters)
+	}
+	if after := born(c); !slices.Equal(after, before) {
+		t.Errorf("got masters born at %v, want them as they were: %v", after, before)
+	}
+	locktest.Must(t, le.Unlock(t.Context()))
+}
+
 func TestBootstrapRefused(t *testing.T) {
 	c := locktest.StartNew(t, 1)
 	var none context.Context
