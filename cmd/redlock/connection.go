@@ -66,7 +66,11 @@ var errNoMasters = usagef("which masters? give them by --masters 10.0.0.1:6379,1
 
 // groups returns the addresses of each group of masters, from flags or environment.
 func (c *connection) groups() ([][]string, error) {
-	parts := strings.Split(cmp.Or(strings.Join(c.masters, ","), os.Getenv(mastersEnv)), ",")
+	list := os.Getenv(mastersEnv)
+	if c.masters != nil { // also if it is "", as from a variable that is not set
+		list = strings.Join(c.masters, ",")
+	}
+	parts := strings.Split(list, ",")
 	for i := len(parts) - 1; i > 0; i-- {
 		if strings.Contains(parts[i], "@") && !strings.Contains(parts[i], "://") { // the comma was in a password
 			parts[i-1] += "," + parts[i]

@@ -67,6 +67,8 @@ func (t *taking) check(maxTTL time.Duration) error {
 	switch {
 	case t.nonblock && t.wait > 0:
 		return usagef("--nonblock and --wait contradict each other")
+	case t.changed("quarantine-wait") && !t.once():
+		return usagef("--quarantine-wait is for -n: without -n, --wait bounds the wait for masters in quarantine, too")
 	case t.ttl > maxTTL:
 		return exitf(exitConfig, "--ttl %v: must be at most %v, the value of --max-ttl, which all clients of the masters need to have in common", t.ttl, maxTTL)
 	}
