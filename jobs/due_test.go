@@ -15,6 +15,7 @@ import (
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/virtual"
 	"github.com/d0720281/redlock/jobs"
+	"github.com/d0720281/redlock/semaphore"
 )
 
 // A due time that was run is refused within the window, although the process that ran it was closed. After
@@ -104,6 +105,7 @@ func TestBadDueTimes(t *testing.T) {
 		return err
 	}
 	var none context.Context
+	soon := time.Now().Add(4 * time.Second)
 	for name, err := range map[string]error{
 		"no due time":            at(t.Context(), "r", time.Time{}),
 		"one far ahead":          at(t.Context(), "r", time.Now().Add(time.Minute)),
@@ -112,8 +114,12 @@ func TestBadDueTimes(t *testing.T) {
 		"a name that is so long": at(t.Context(), strings.Repeat("r", redlock.MaxResourceLength-5), time.Now()),
 		"no job":                 j.RunAt(t.Context(), "r", time.Now(), nil),
 		"no job with a permit":   j.RunWithPermitAt(t.Context(), "r", time.Now(), 1, nil),
+		"no permits":             j.RunWithPermitAt(t.Context(), "r", soon, 0, func(context.Context, *semaphore.Lease) error { return nil }),
 	} {
 		locktest.WantMatch(t, name, err, []error{redlock.ErrConfig}, redlock.ErrNotAcquired)
+	}
+	if !time.Now().Before(soon) {
+		t.Error("got an error after the due time, want it at once")
 	}
 	if n := l.Stats().Masters[0]; n.State != redlock.MasterUntried {
 		t.Errorf("got a node that is %v, want it not asked", n.State)
@@ -241,11 +247,17 @@ func TestDue(t *testing.T) {
 			t.Errorf("%v at %s: got %v, want %s", test.schedule, test.now, got, test.want)
 		}
 	}
-	if got := jobs.Due(never{}, time.Now()); !got.IsZero() {
-		t.Errorf("a schedule without due times: got %v, want none", got)
+	for _, schedule := range []jobs.Schedule{never{}, jobs.Every(0), jobs.Every(-time.Second), stuck{}} {
+		if got := jobs.Due(schedule, time.Now()); !got.IsZero() {
+			t.Errorf("%#v, a schedule without due times: got %v, want none", schedule, got)
+		}
 	}
 }
 
 type never struct{}
 
 func (never) Next(time.Time) time.Time { return time.Time{} }
+
+type stuck struct{}
+
+func (stuck) Next(after time.Time) time.Time { return after }

@@ -126,23 +126,31 @@ type Schedule interface {
 
 // Every is the Schedule of a positive interval, in step on all machines: the due times are the multiples
 // of the interval since the year 1, UTC, as [time.Time.Truncate] counts them. The scheduler must
-// call at these times.
+// call at these times. Any other interval has no due times.
 type Every time.Duration
 
 // Next implements [Schedule].
 func (e Every) Next(after time.Time) time.Time {
+	if e <= 0 {
+		return time.Time{}
+	}
 	return after.Truncate(time.Duration(e)).Add(time.Duration(e))
 }
 
 // Due returns the last due time of a schedule that is not after now, for a scheduler that calls when
 // a run is due, but does not tell which one. A due time up to 100 ms after now counts, because the
 // clock may have been set back after the scheduler set its timer. Due looks back for ten
-// years, and returns the zero Time if nothing was due.
+// years, and returns the zero Time if nothing was due, or if a time that Next returns is not after the one
+// that Next was given.
 func Due(s Schedule, now time.Time) (due time.Time) {
 	now = now.Add(100 * time.Millisecond).Round(0)
 	for back := time.Second; due.IsZero() && back < math.MaxInt64/16; back *= 2 {
-		for next := s.Next(now.Add(-back)); !next.IsZero() && !next.After(now); next = s.Next(next) {
-			due = next
+		last := now.Add(-back)
+		for next := s.Next(last); !next.IsZero() && !next.After(now); next = s.Next(next) {
+			if !next.After(last) {
+				return time.Time{}
+			}
+			due, last = next, next
 		}
 	}
 	return due
@@ -195,6 +203,9 @@ func (l *Locker) RunWithPermitAt(ctx context.Context, job string, due time.Time,
 		return permitsOf.TryAcquire(ctx, 1)
 	}
 	return l.runWithPermit(ctx, job, run, func() (*semaphore.Lease, error) {
+		if _, err := semaphore.New(l.locker, job, permits, l.opts...); err != nil { // before the wait for the due time
+			return nil, err
+		}
 		return at(ctx, l, job, due, func(record string, opts []redlock.LockOption) (*redlock.Lease, error) {
 			lease, err := acquire(record, opts)
 			if err != nil {
