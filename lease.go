@@ -216,6 +216,9 @@ func (le *handle) within(ctx context.Context) (inner context.Context, cancel con
 	inner, end := context.WithCancelCause(&leaseContext{ctx, le})
 	leaseCtx := le.context()
 	stop := context.AfterFunc(leaseCtx, func() { end(context.Cause(leaseCtx)) })
+	if leaseCtx.Err() != nil {
+		end(context.Cause(leaseCtx)) // before within returns
+	}
 	return inner, func() {
 		stop()
 		end(nil)
