@@ -188,7 +188,10 @@ func (e *events) close() {
 
 // start decides which events are wanted, before the first one.
 func (e *events) start() {
-	e.verbose = len(e.conf.observers) > 0 || e.conf.logger().Enabled(context.Background(), slog.LevelDebug)
+	e.verbose = len(e.conf.observers) > 0
+	e.call(func() {
+		e.verbose = e.verbose || e.conf.logger().Enabled(context.Background(), slog.LevelDebug)
+	})
 }
 
 // run is the goroutine that calls the observers and writes the log.

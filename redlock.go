@@ -124,7 +124,7 @@ func newLocker(conf *config, masters []*redis.Options) (*Locker, error) {
 	l.pool = newPool(conf, list, l.events)
 	conf.lists, conf.groups = nil, nil // the pool has what it needs of them; their URLs can have passwords, and fmt prints them in some formats
 	if len(list)%2 == 0 {
-		conf.logger().Info("redlock: " + l.pool.set.CountFinding().Err().Error())
+		l.events.call(func() { conf.logger().Info("redlock: " + l.pool.set.CountFinding().Err().Error()) })
 	}
 	return l, nil
 }

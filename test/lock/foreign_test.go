@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"net"
 	"runtime"
@@ -109,16 +110,22 @@ func TestObserverPanics(t *testing.T) {
 	})
 }
 
-// A panic of the logger's handler ends nothing.
+// A panic of the logger's handler ends nothing, whichever method panics.
 func TestLoggerPanics(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		l := b.Locker(redlock.WithLogger(locktest.BadLogger()))
+	for name, logger := range map[string]*slog.Logger{"Handle": locktest.BadLogger(), "Enabled": slog.New(struct{ slog.Handler }{})} {
+		t.Run(name, func(t *testing.T) { testLoggerPanics(t, redlock.WithLogger(logger)) })
+	}
+}
+
+func testLoggerPanics(t *testing.T, logger redlock.Option) {
+	locktest.InBubble(t, 4, func(t *testing.T, b *locktest.Bubble) { // an even number is worth a line
+		l := b.Locker(logger)
 		b.Nodes[2].RunClock(1, time.Hour) // this is worth a warning
 		do := func() error {
 			return l.Do(t.Context(), "r", func(context.Context, *redlock.Lease) error { return nil })
 		}
 		locktest.Must(t, do())
-		b.Each((*virtual.Node).Kill, 0, 1, 2)
+		b.All((*virtual.Node).Kill)
 		if _, err := l.TryLock(t.Context(), "r"); err == nil {
 			t.Error("got a lease without masters")
 		}
