@@ -34,7 +34,8 @@ type connection struct {
 	masters []string
 	prefix  string
 	maxTTL  time.Duration
-	timeout time.Duration // of one master; 0: by the TTL
+	timeout time.Duration // of one master, if given reports the flag
+	given   func(flag string) bool
 	trusted bool
 
 	tls                    bool
@@ -49,7 +50,7 @@ type connection struct {
 func (c *connection) register(f *pflag.FlagSet) {
 	f.StringArrayVar(&c.masters, "masters", nil, "`URLs` of all masters, separated by commas: host:port, redis://, rediss:// or unix://; with / between groups of masters; by default $"+mastersEnv)
 	f.StringVar(&c.prefix, "prefix", redlock.DefaultKeyPrefix, "what comes before KEY on the masters; the same for all clients")
-	c.maxTTL = redlock.DefaultMaxTTL
+	c.maxTTL, c.given = redlock.DefaultMaxTTL, f.Changed
 	f.Var((*duration)(&c.maxTTL), "max-ttl", "largest TTL of any client; the same for all clients")
 	f.Var((*duration)(&c.timeout), "master-timeout", "how long one master may take to answer; by default a tenth of the TTL, and at most 250ms")
 	f.BoolVar(&c.trusted, "trusted-disk", false, "a master that kept its data over a restart votes at once: see docs/operations.md")
@@ -66,11 +67,11 @@ var errNoMasters = usagef("which masters? give them by --masters 10.0.0.1:6379,1
 
 // groups returns the addresses of each group of masters, from flags or environment.
 func (c *connection) groups() ([][]string, error) {
-	list := os.Getenv(mastersEnv)
-	if c.masters != nil { // also if it is "", as from a variable that is not set
-		list = strings.Join(c.masters, ",")
+	text := os.Getenv(mastersEnv)
+	if len(c.masters) > 0 { // also if they are empty, as from a variable of a script that is not set
+		text = strings.Join(c.masters, ",")
 	}
-	parts := strings.Split(list, ",")
+	parts := strings.Split(text, ",")
 	for i := len(parts) - 1; i > 0; i-- {
 		if strings.Contains(parts[i], "@") && !strings.Contains(parts[i], "://") { // the comma was in a password
 			parts[i-1] += "," + parts[i]
@@ -214,7 +215,7 @@ func (c *connection) open(opts ...redlock.Option) (*sharded.Locker, error) {
 		}
 	}
 	opts = append([]redlock.Option{redlock.WithKeyPrefix(c.prefix), redlock.WithMaxTTL(c.maxTTL)}, opts...)
-	if c.timeout > 0 {
+	if c.given("master-timeout") {
 		opts = append(opts, redlock.WithMasterTimeout(c.timeout))
 	}
 	if c.trusted {

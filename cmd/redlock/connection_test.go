@@ -36,8 +36,10 @@ func TestGroups(t *testing.T) {
 			t.Errorf("%q: got %q, %v; want %q", given, got, err, want)
 		}
 	}
-	t.Setenv(mastersEnv, "")
-	if _, err := new(connection).groups(); err == nil {
-		t.Error("no masters: got no error")
+	for env, flags := range map[string][]string{"": nil, "a:1": {""}} {
+		t.Setenv(mastersEnv, env)
+		if got, err := (&connection{masters: flags}).groups(); err == nil {
+			t.Errorf("no masters, and %q in the environment: got %q, want an error", env, got)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,20 @@ func TestHelp(t *testing.T) {
 		}
 	}
 }
+
+// A command whose output is lost has failed.
+func TestOutputIsLost(t *testing.T) {
+	for _, args := range []string{"help masters", "--version", "help"} {
+		var stderr bytes.Buffer
+		if code := execute(t.Context(), strings.Fields(args), fullDisk{}, &stderr); code != exitFailed || !strings.Contains(stderr.String(), "no space left") {
+			t.Errorf("%s: got code %d, %q; want code %d and the reason", args, code, &stderr, exitFailed)
+		}
+	}
+}
+
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
 // Without a terminal, no help is wider than 80 columns, and that of redlock itself has at most 24 lines.
 func TestHelpFits80Columns(t *testing.T) {

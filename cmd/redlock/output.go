@@ -43,9 +43,25 @@ func (o *output) to(out io.Writer) {
 	o.out, o.colours = out, terminalOf(out) != nil && os.Getenv("NO_COLOR") == ""
 }
 
+// checkedWriter keeps the first error of its writes.
+type checkedWriter struct {
+	to  io.Writer
+	err error
+}
+
+func (w *checkedWriter) Write(p []byte) (n int, err error) {
+	if n, err = w.to.Write(p); w.err == nil {
+		w.err = err
+	}
+	return n, err
+}
+
 // terminalOf returns the terminal that out writes to. It returns nil if out is no terminal, or a
 // terminal that can only print.
 func terminalOf(out io.Writer) *os.File {
+	if w, ok := out.(*checkedWriter); ok {
+		out = w.to
+	}
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
 		return f
 	}

@@ -23,9 +23,14 @@ import (
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
 	root.SetArgs(withDash(root, args))
-	root.SetOut(stdout)
+	out := &checkedWriter{to: stdout}
+	root.SetOut(out)
 	root.SetErr(stderr)
-	return finish(root.ExecuteContext(ctx), stderr)
+	err := root.ExecuteContext(ctx)
+	if isSilent(err) && out.err != nil { // a report that nobody can read
+		err = exitError{max(exitCode(err), exitFailed), out.err}
+	}
+	return finish(err, stderr)
 }
 
 func newRoot() *cobra.Command {

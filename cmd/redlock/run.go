@@ -149,6 +149,8 @@ func (r *run) parse(cmd *cobra.Command, args []string) (err error) {
 		return usagef("--at-most %v: must not be less than --at-least %v", r.atMost, r.atLeast)
 	case f.Changed("at-most") && r.atMost == 0:
 		return usagef("--at-most 0: leaves the command no time")
+	case f.Changed("result-file") && r.resultFile == "":
+		return usagef("--result-file: which file? its name is empty")
 	}
 	if f.Changed("permits") {
 		err := cmp.Or(checkNumber("permits", r.permits, semaphore.MaxPermits), checkNumber("take", r.take, min(r.permits, several.MaxNames)))
