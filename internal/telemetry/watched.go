@@ -48,6 +48,7 @@ const (
 
 // Add adds a Locker, once, until it is closed.
 func (w *Watched) Add(l *redlock.Locker) {
+	_ = l.Done() // a nil Locker panics here, and not in the goroutine of a collection
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.lockers == nil {

@@ -113,3 +113,19 @@ func TestSeveral(t *testing.T) {
 		}
 	})
 }
+
+// A nil Locker is found where it is given, and not by a collection, whose panic would end the program.
+func TestNilLocker(t *testing.T) {
+	var w telemetry.Watched
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("got no panic of Add")
+			}
+		}()
+		w.Add(nil)
+	}()
+	if _, some := w.Gauges(); some {
+		t.Error("got gauges of no Locker")
+	}
+}
