@@ -1,0 +1,729 @@
+package node
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock/internal/redistest"
+	"github.com/d0720281/redlock/internal/virtual"
+	"github.com/d0720281/redlock/internal/wire"
+)
+
+var update = flag.Bool("update", false, "write what came out into the files in testdata")
+
+// The files in testdata have scenarios, with a blank line between two. A comment says the rule. An indented line
+// is what came out: the reply to the request above it, which is a code as the head of the Lua file names it, counter
+// and extra, and the processes that were told; below it are all keys, if the request changed any of them. The other
+// lines are what goes in:
+//
+//	with KEY=VALUE LIFE ...  sets keys, or deletes a key without a value. A value is a text, a [list], or a (set,or:1,hash:a)
+//	hears CHANNEL ...        processes listen
+//	clock TIME               the node's time is so much later than at first; no key ends by that
+//	client SETTING=VALUE ... what the caller sends with each request: run, longest, asked, trust; off, how far the other
+//	                         nodes' clocks are ahead, us, or unknown; lacks, a version without that
+//	NAME ARGUMENT ...        a request; a semicolon stands between several that go in one call
+//
+// k is the lock key, and ~fence, for example, is k~fence. T is the node's time at first in us, t in ms. What goes in
+// before the first comment is the beginning of each scenario.
+const theTime = 1760000000 * second
+
+const (
+	hour    = int64(time.Hour / time.Millisecond)
+	second  = int64(time.Second / time.Microsecond) // of a node's clock
+	theSkew = 5150 * second / 1000                  // largest difference of a clock, us
+)
+
+// stage is a node on which scenarios are played.
+type stage struct {
+	*redis.Client
+	own    string // identity of the server
+	source string // of the requests
+	real   bool
+	seen   map[wire.Op]map[wire.Code]bool // replies to requests
+
+	// Of the scenario that is played.
+	began    time.Time
+	listener *redis.PubSub
+	later    time.Duration // of the node's clock
+	client   map[string]string
+}
+
+// TestScripts plays all scenarios on a real server.
+//
+// Source: ALGORITHM sections 2 to 6, 8, 10 and 12.
+func TestScripts(t *testing.T) {
+	c := redistest.Client(t, redistest.Masters(t, 1)[0].Addr())
+	n := &stage{Client: c, own: ParseInfo(c.Info(t.Context()).Val()).Identity(), source: wire.Requests.Source, real: true}
+	n.playAll(t)
+}
+
+// On the fakes of other tests the outcome is the same, and so it is without the short cut of common.lua.
+func TestScriptsOnMiniredis(t *testing.T) {
+	long := strings.Replace(wire.Requests.Source, "isCommon, vote, oldest, counterTTL, skew = true,", "isCommon, vote, oldest, counterTTL, skew = false,", 1)
+	if long == wire.Requests.Source {
+		t.Fatal("common.lua does not begin as this test has it")
+	}
+	for name, source := range map[string]string{"as it is": wire.Requests.Source, "without the short cut": long} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				master := virtual.New("10.0.0.1:6379")
+				c := redis.NewClient(&redis.Options{Addr: master.Addr(), Dialer: master.Dial, Protocol: 2, DisableIdentity: true, MaxRetries: -1})
+				n := &stage{Client: c, own: master.Identity(), source: source}
+				n.playAll(t)
+				_ = c.Close()
+				master.Close()
+				time.Sleep(10 * time.Second) // for pending dials
+			})
+		})
+	}
+}
+
+func (n *stage) playAll(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) < 12 {
+		t.Fatalf("got %q, %v, want the files", files, err)
+	}
+	n.seen = make(map[wire.Op]map[wire.Code]bool)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		place, got := 1, ""
+		var before []string
+		for i, scenario := range strings.Split(strings.TrimSuffix(string(text), "\n"), "\n\n") {
+			lines := strings.Split(scenario, "\n")
+			if i == 0 {
+				before = lines
+			}
+			out := n.play(t, before[:min(i*len(before), len(before))], lines)
+			for range 3 { // while a busy machine lets keys end too soon
+				if !n.real || slices.Equal(out, lines) {
+					break
+				}
+				out = n.play(t, before, lines)
+			}
+			for i := range max(len(lines), len(out)) {
+				if want, is := at(lines, i), at(out, i); want != is && !*update {
+					t.Errorf("%s:%d: got %q, want %q", file, place+i, is, want)
+					break
+				}
+			}
+			got += strings.Join(out, "\n") + "\n\n"
+			place += len(lines) + 1
+		}
+		if *update && !n.real {
+			if err := os.WriteFile(file, []byte(got[:len(got)-1]), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	every := make(map[wire.Code]bool)
+	for _, o := range allOps {
+		maps.Copy(every, n.seen[o])
+		if got, want := slices.Sorted(maps.Keys(n.seen[o])), codesOfBody(sources[o]); !slices.Equal(got, want) {
+			t.Errorf("%s.lua: got the codes %v, it can give %v", o, got, want)
+		}
+	}
+	if got, want := slices.Sorted(maps.Keys(every)), codesOfGo(t); !slices.Equal(got, want) {
+		t.Errorf("got the codes %v, wire.go has %v", got, want)
+	}
+}
+
+func at(lines []string, i int) string {
+	if i < len(lines) {
+		return lines[i]
+	}
+	return "the end"
+}
+
+// play returns the lines of a scenario with what came out now.
+func (n *stage) play(t *testing.T, before, lines []string) (out []string) {
+	t.Helper()
+	n.begin(t, before...)
+	for i := 0; i < len(lines); i++ {
+		from := i
+		input, want, asks := strings.Cut(lines[i], " -> ")
+		if i+1 < len(lines) && lines[i+1][0] == ' ' {
+			i++
+			want += " " + strings.TrimSpace(lines[i])
+		}
+		request := n.prepare(t, input)
+		if request == "" {
+			out = append(out, lines[i])
+			continue
+		}
+		before, wanted := n.keys(t), n.keys(t)
+		reply, changes, _ := strings.Cut(want, " => ")
+		overlay(wanted, changes)
+		got, after := n.request(t, request)+n.told(t), n.keys(t)
+		if asks && n.same(got, reply) && maps.EqualFunc(after, wanted, n.same) {
+			out = append(out, lines[from:i+1]...)
+			continue
+		}
+		if changed := n.changed(before, after); changed != "" {
+			got += " => " + changed
+		}
+		switch text := input + " -> " + got; {
+		case len(text) > 120:
+			out = append(out, strings.Split(strings.Replace(text, " => ", "\n    => ", 1), "\n")...)
+		default:
+			out = append(out, text)
+		}
+	}
+	if n.listener != nil {
+		_ = n.listener.Close()
+		redistest.Eventually(t, 10*time.Second, func() bool {
+			hear, err := n.PubSubChannels(t.Context(), "*").Result()
+			return err == nil && len(hear) == 0
+		}, "the listener has gone")
+	}
+	return out
+}
+
+// begin empties the node, and prepares it.
+func (n *stage) begin(t *testing.T, lines ...string) {
+	t.Helper()
+	n.do(t, "FLUSHALL")
+	n.began, n.listener, n.later, n.client = time.Now(), nil, 0, make(map[string]string)
+	for _, line := range lines {
+		n.prepare(t, line)
+	}
+}
+
+// changed returns the keys that are not as before.
+func (n *stage) changed(before, after map[string]string) string {
+	var list []string
+	for key := range before {
+		if after[key] == "" {
+			list = append(list, key+"=")
+		}
+	}
+	for key, is := range after {
+		if is != before[key] {
+			list = append(list, key+"="+is)
+		}
+	}
+	slices.Sort(list)
+	return strings.Join(list, " ")
+}
+
+// overlay is the reverse of changed.
+func overlay(keys map[string]string, changes string) {
+	if changes == "" {
+		return
+	}
+	var key string
+	for _, f := range split(changes, ' ') {
+		name, value, isKey := strings.Cut(f, "=")
+		switch {
+		case !isKey:
+			keys[key] += " " + f
+		case value == "":
+			delete(keys, name)
+		default:
+			key, keys[name] = name, value
+		}
+	}
+}
+
+// passing are the times that depend on the life of a key.
+var passing = regexp.MustCompile(`\bt\+\d+\b|\b[\d.]+[hms][\d.hms]*\b`)
+
+// same reports whether a text is the one that is wanted. On a real server lives differ by the time that has passed.
+func (n *stage) same(got, want string) bool {
+	a, b := passing.FindAllString(got, -1), passing.FindAllString(want, -1)
+	if !n.real || got == want || len(a) != len(b) || passing.ReplaceAllString(got, "") != passing.ReplaceAllString(want, "") {
+		return got == want
+	}
+	slack := time.Since(n.began) + 2*time.Millisecond
+	for i := range a {
+		is, err1 := time.ParseDuration(strings.Replace(a[i], "t+", "", 1) + map[bool]string{true: "ms"}[a[i][0] == 't'])
+		most, err2 := time.ParseDuration(strings.Replace(b[i], "t+", "", 1) + map[bool]string{true: "ms"}[b[i][0] == 't'])
+		if err1 != nil || err2 != nil || (most-is).Abs() > slack {
+			return false
+		}
+	}
+	return true
+}
+
+// prepare does what a line says before its request, which it returns.
+func (n *stage) prepare(t *testing.T, line string) (request string) {
+	t.Helper()
+	if line[0] == '#' {
+		return ""
+	}
+	line, request, _ = strings.Cut(line, " then ")
+	fields := split(line, ' ')
+	switch rest := fields[1:]; fields[0] {
+	case "with":
+		var key string
+		for _, f := range rest {
+			name, v, isKey := strings.Cut(f, "=")
+			if !isKey {
+				n.do(t, "PEXPIRE", key, millis(t, f))
+				continue
+			}
+			key = lockKey(name)
+			n.do(t, "DEL", key)
+			n.put(t, key, v)
+		}
+	case "hears":
+		n.listener = n.Subscribe(t.Context(), append(rest, "end")...)
+		for range len(rest) + 1 {
+			if _, err := n.listener.Receive(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	case "clock":
+		n.later = time.Duration(millis(t, rest[0])) * time.Millisecond
+	case "client":
+		for _, f := range rest {
+			setting, v, _ := strings.Cut(f, "=")
+			n.client[setting] = n.plain(v)
+		}
+	default:
+		return line
+	}
+	return request
+}
+
+func (n *stage) do(t *testing.T, command ...any) {
+	t.Helper()
+	if err := n.Do(t.Context(), command...).Err(); err != nil {
+		t.Fatalf("%v: %v", command, err)
+	}
+}
+
+// put sets a key. Of a set, "in*300" stands for 300 members.
+func (n *stage) put(t *testing.T, key, v string) {
+	t.Helper()
+	if v == "" {
+		return
+	}
+	inside := strings.Trim(v, "()[]")
+	switch v[0] {
+	case '[':
+		n.do(t, "RPUSH", key, inside)
+	case '(':
+		place := 0
+		for _, m := range split(inside, ',') {
+			m, with, _ := strings.Cut(m, ":")
+			m = n.plain(m)
+			stem, times, _ := strings.Cut(m, "*")
+			many, _ := strconv.Atoi(times)
+			for i := range max(many, 1) {
+				if many > 0 {
+					m = fmt.Sprintf("%s%03d", stem, i)
+				}
+				if strings.HasSuffix(key, wire.SeenSuffix) || strings.HasSuffix(key, wire.GuardSuffix) {
+					n.do(t, "HSET", key, m, n.plain(with))
+				} else {
+					n.do(t, "ZADD", key, cmp.Or(n.plain(with), strconv.Itoa(place)), m)
+				}
+				place++
+			}
+		}
+	default:
+		n.do(t, "SET", key, n.plain(v))
+	}
+}
+
+// lockKey and its reverse, shortOf, are the names of keys.
+func lockKey(short string) string {
+	if short == "" || short[0] == '~' {
+		return "k" + short
+	}
+	return short
+}
+
+func shortOf(key string) string {
+	if short, ok := strings.CutPrefix(key, "k~"); ok {
+		return "~" + short
+	}
+	return key
+}
+
+// keysScript returns each key, its life, and what it holds.
+const keysScript = `local all = {}
+for i, key in ipairs(redis.call('KEYS', '*')) do
+  local kind = redis.call('TYPE', key).ok
+  local command = {string = {'GETRANGE', key, 0, -1}, list = {'LRANGE', key, 0, -1}, zset = {'ZRANGE', key, 0, -1, 'WITHSCORES'}, hash = {'HGETALL', key}}
+  all[i] = {key, kind, redis.call('PTTL', key), redis.call(unpack(command[kind]))}
+end
+return all`
+
+// keys returns what the node has, by key.
+func (n *stage) keys(t *testing.T) map[string]string {
+	t.Helper()
+	all, err := n.Eval(t.Context(), keysScript, nil).Slice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := make(map[string]string)
+	for _, one := range all {
+		one := one.([]any)
+		key, kind := one[0].(string), one[1].(string)
+		var members []string
+		texts, _ := one[3].([]any)
+		for i := 0; i < len(texts); i++ {
+			m := n.symbols(texts[i].(string))
+			if kind != "list" {
+				i++
+				switch score, _ := strconv.ParseFloat(texts[i].(string), 64); {
+				case !strings.HasSuffix(key, wire.QueueSuffix):
+					m += ":" + n.symbols(texts[i].(string))
+				case score >= 1<<52: // it has a turn
+					m += "^"
+				}
+			}
+			members = append(members, m)
+		}
+		if kind == "hash" {
+			slices.Sort(members)
+		}
+		if k := len(members); k > 8 {
+			members = []string{members[0], fmt.Sprint(k-2, "more"), members[k-1]}
+		}
+		text := "(" + strings.Join(members, ",") + ")"
+		switch kind {
+		case "string":
+			text = n.symbols(one[3].(string))
+		case "list":
+			text = "[" + strings.Join(members, ",") + "]"
+		}
+		if ms := one[2].(int64); ms != -1 {
+			text += " " + life(ms)
+		}
+		list[shortOf(key)] = text
+	}
+	return list
+}
+
+// told returns whom the script told since the last request.
+func (n *stage) told(t *testing.T) (text string) {
+	t.Helper()
+	if n.listener == nil {
+		return ""
+	}
+	n.do(t, "PUBLISH", "end", "")
+	for {
+		m, err := n.listener.ReceiveMessage(t.Context())
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case m.Channel == "end":
+			return text
+		}
+		if text == "" {
+			text = ", told"
+		}
+		text += " " + m.Channel
+		if m.Payload != "k" {
+			text += ":" + shortOf(m.Payload)
+		}
+	}
+}
+
+// request sends what a line says, and returns the reply as text.
+func (n *stage) request(t *testing.T, line string) (text string) {
+	t.Helper()
+	var args []any
+	fields := split(line, ' ')
+	for _, f := range fields {
+		args = append(args, n.plain(f))
+	}
+	switch fields[0] {
+	case "break": // VALUE PLACEHOLDER
+		reply, err := n.eval(t, wire.Break.Source, []string{"k"}, args[1], args[2], hour)
+		if err != nil || len(reply) != 2 {
+			t.Fatalf("%s: got %v, %v", line, reply, err)
+		}
+		return fmt.Sprint(reply[0], " ", life(reply[1].(int64)))
+	case wire.Look, wire.Join, wire.Vouch, wire.Mark: // LISTS RUN MADE
+		for len(args) < 4 {
+			args = append(args, "")
+		}
+		reply, err := n.eval(t, wire.Marker.Source, []string{"k" + wire.GuardSuffix}, append(n.common(t), args...)...)
+		if err != nil {
+			return failure(err)
+		}
+		if reply[0] == theTime+n.later.Microseconds() {
+			reply = reply[1:]
+		}
+		for _, v := range reply {
+			text += n.symbols(fmt.Sprint(v)) + " "
+		}
+		return strings.TrimSuffix(text, " ")
+	}
+	batch, h, replies := n.call(t, line)
+	for i, rep := range replies {
+		text += n.textOf(batch[i], rep) + "; "
+	}
+	text = strings.TrimSuffix(text, "; ")
+	if needed := slices.ContainsFunc(batch, (*Request).guarded); needed != (h.micros == theTime+n.later.Microseconds()) || !needed && h.micros != 0 {
+		text += fmt.Sprint(", at ", h.micros)
+	}
+	if h.left > 0 {
+		text += ", no vote for " + life(h.left.Milliseconds())
+	}
+	return text
+}
+
+// call sends requests.
+func (n *stage) call(t *testing.T, line string) (batch []*Request, h heading, replies []Reply) {
+	t.Helper()
+	args, keys := n.common(t), []string{"k" + wire.GuardSuffix}
+	for text := range strings.SplitSeq(line, "; ") {
+		r := n.requestOf(t, split(text, ' '))
+		batch, keys = append(batch, r), append(keys, r.Key.Lock)
+	}
+	for group := range groupsOf(batch) {
+		args = append(args, valuesOf(t, group[0].appendGroup(nil, len(group)))...)
+		for _, r := range group {
+			args = append(args, valuesOf(t, r.append(nil))...)
+		}
+	}
+	source := n.source
+	if lacks, is := map[string][2]string{
+		"readers":  {"~readers|0", "no sign"},
+		"adoption": {"adopted(key, value) then return 26", "false then return 26"},
+	}[n.client["lacks"]]; is {
+		if source = strings.ReplaceAll(source, lacks[0], lacks[1]); source == n.source {
+			t.Fatalf("the script has no %q", lacks[0])
+		}
+	}
+	values, err := n.eval(t, source, keys, args...)
+	if err != nil {
+		return batch, h, slices.Repeat([]Reply{{Err: err}}, len(batch))
+	}
+	if h, replies, err = parseReplies(values, len(batch)); err != nil {
+		t.Fatalf("%s: got %v: %v", line, values, err)
+	}
+	return batch, h, replies
+}
+
+// eval runs a script by the clock of the scenario.
+func (n *stage) eval(t *testing.T, source string, keys []string, args ...any) ([]any, error) {
+	t.Helper()
+	now := theTime + n.later.Microseconds()
+	return n.Eval(t.Context(), pinTime+source, keys, append(args, now/second, now%second)...).Slice()
+}
+
+// pinTime is prepended to a script: the last arguments are the node's time.
+const pinTime = `local real = redis
+local redis = {pcall = real.pcall, call = function(name, ...)
+  if name == 'TIME' then return {ARGV[#ARGV - 1], ARGV[#ARGV]} end
+  return real.call(name, ...)
+end}
+`
+
+// common returns the first arguments of a script.
+func (n *stage) common(t *testing.T) []any {
+	t.Helper()
+	median, longest := theTime+n.later.Microseconds(), millis(t, cmp.Or(n.client["longest"], "0s"))
+	switch off := n.client["off"]; off {
+	case "":
+	case "unknown":
+		median = 0
+	default:
+		median += integer(t, off)
+	}
+	asked := longest
+	if other, is := n.client["asked"]; is {
+		asked = millis(t, other)
+	}
+	_, trust := n.client["trust"]
+	return []any{n.client["run"], median, fmt.Sprintf("%d %d %d %d 1.02 %d", 10*hour, theSkew, longest, asked, map[bool]int{true: 1}[trust])}
+}
+
+// requestOf reads a request: its name, the attempt id or the value of its grant, then the target or the wish.
+func (n *stage) requestOf(t *testing.T, fields []string) *Request {
+	t.Helper()
+	name, shared := strings.CutSuffix(fields[0], "Shared")
+	r := &Request{Key: &Key{Lock: "k", TTL: hour}, Shared: shared}
+	for r.Op = wire.Acquire; r.Op.String() != name; r.Op++ {
+		if r.Op > wire.Adopt {
+			t.Fatalf("%q: no request", fields)
+		}
+	}
+	id, counter, _ := strings.Cut(n.plain(fields[1]), "|")
+	r.Key.ID = id
+	if counter != "" {
+		r.Counter = integer(t, counter)
+	}
+	if r.Op == wire.Rest {
+		r.Target = wire.Listens
+	} else if !r.Op.Wants() {
+		r.Target = r.Counter
+	}
+	for _, f := range fields[2:] {
+		what, arg, _ := strings.Cut(f, "=")
+		switch arg = n.plain(arg); what {
+		case "ttl":
+			r.Key.TTL = millis(t, arg)
+		case "by":
+			r.notAfter = integer(t, arg)
+		case "as", "from":
+			r.Process = arg
+		case "key":
+			r.Key.Lock += arg
+		case "polls":
+			r.Target -= wire.Listens
+		case "of":
+			r.Target += integer(t, arg) * wire.PerResource
+		default:
+			r.Target = integer(t, n.plain(f))
+		}
+	}
+	return r
+}
+
+// textOf returns a reply as text.
+func (n *stage) textOf(r *Request, rep Reply) string {
+	if rep.Err != nil {
+		return failure(rep.Err)
+	}
+	op := r.Op
+	if op == wire.Rest {
+		op = wire.Release
+	}
+	if n.seen != nil && !r.Shared {
+		if n.seen[op] == nil {
+			n.seen[op] = make(map[wire.Code]bool)
+		}
+		n.seen[op][rep.Code] = true
+	}
+	text := words[rep.Code]
+	if rep.Counter != 0 || rep.Extra != 0 {
+		text += " " + n.symbols(fmt.Sprint(rep.Counter))
+	}
+	if rep.Extra != 0 {
+		switch rep.Code {
+		case wire.Granted, wire.Mine, wire.BadType, wire.Released, wire.Gone:
+			text += fmt.Sprint(" ", rep.Extra)
+		default:
+			text += " " + life(rep.Extra)
+		}
+	}
+	if rep.Owner != "" {
+		text += " " + strconv.Quote(rep.Owner)
+	}
+	return text
+}
+
+var words = map[wire.Code]string{
+	wire.Granted: "granted", wire.Mine: "mine", wire.Busy: "busy", wire.SetVoteless: "set voteless", wire.Late: "late", wire.Stale: "stale",
+	wire.BadType: "badtype", wire.Queued: "queued", wire.Unseeded: "unseeded", wire.Raised: "raised", wire.Unheld: "unheld", wire.Ahead: "ahead",
+	wire.Kept: "kept", wire.KeptVoteless: "kept voteless", wire.Filled: "filled", wire.FilledVoteless: "filled voteless", wire.Taken: "taken",
+	wire.TakenAway: "taken away", wire.Adopted: "adopted", wire.Released: "released", wire.Gone: "gone",
+}
+
+// failure returns an error of the server as text: each version has texts of its own.
+func failure(err error) string {
+	if Says(err, "WRONGTYPE") {
+		return "error WRONGTYPE"
+	}
+	return "error " + err.Error()
+}
+
+var moments = regexp.MustCompile(`\b[Tt]\b([+-]\d+)?`)
+
+// plain returns the text that a field stands for.
+func (n *stage) plain(field string) string {
+	if text, err := strconv.Unquote(field); err == nil {
+		field = text
+	}
+	if field == "own" {
+		return n.own
+	}
+	return moments.ReplaceAllStringFunc(field, func(m string) string {
+		past, _ := strconv.ParseInt(m[1:], 10, 64) // 0 without
+		if m[0] == 't' {
+			return strconv.FormatInt(theTime/1000+past, 10)
+		}
+		return strconv.FormatInt(theTime+past, 10)
+	})
+}
+
+var large = regexp.MustCompile(`\d{13,16}`)
+
+// symbols is the reverse of plain.
+func (n *stage) symbols(text string) string {
+	if text == n.own {
+		return "own"
+	}
+	text = large.ReplaceAllStringFunc(text, func(m string) string {
+		v, _ := strconv.ParseInt(m, 10, 64) // always digits
+		for symbol, past := range map[string]int64{"T": v - theTime, "t": v - theTime/1000} {
+			switch {
+			case past == 0:
+				return symbol
+			case past > -100*hour && past < 100*hour:
+				return fmt.Sprintf("%s%+d", symbol, past)
+			}
+		}
+		return m
+	})
+	if text == "" || strings.ContainsAny(text, " ,()[]:\"\t\n\x00") {
+		return strconv.Quote(text)
+	}
+	return text
+}
+
+// split splits a text at each separator that is not in quotes.
+func split(text string, separator byte) (list []string) {
+	from, quoted := 0, false
+	for i := range len(text) {
+		switch {
+		case text[i] == '"':
+			quoted = !quoted
+		case text[i] == separator && !quoted:
+			list, from = append(list, text[from:i]), i+1
+		}
+	}
+	return append(list, text[from:])
+}
+
+func millis(t *testing.T, text string) int64 {
+	t.Helper()
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Milliseconds()
+}
+
+func integer(t *testing.T, text string) int64 {
+	t.Helper()
+	v, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// life returns ms as text: "10h" and not "10h0m0s".
+func life(ms int64) string {
+	switch {
+	case ms == -1:
+		return "never"
+	case ms > 1e12:
+		return strconv.FormatInt(ms, 10)
+	}
+	text := (time.Duration(ms) * time.Millisecond).String()
+	return strings.ReplaceAll(strings.ReplaceAll(text, "m0s", "m"), "h0m", "h")
+}
