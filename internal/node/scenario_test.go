@@ -155,34 +155,33 @@ func (n *stage) play(t *testing.T, before, lines []string) (out []string) {
 	t.Helper()
 	n.begin(t, before...)
 	for i := 0; i < len(lines); i++ {
-		from := i
-		input, want, asks := strings.Cut(lines[i], " -> ")
-		if i+1 < len(lines) && lines[i+1][0] == ' ' {
+		from, line := i, lines[i]
+		for i+1 < len(lines) && lines[i+1][0] == ' ' {
 			i++
-			want += " " + strings.TrimSpace(lines[i])
+			line += " " + strings.TrimSpace(lines[i])
 		}
+		input, want, asks := strings.Cut(line, " -> ")
 		request := n.prepare(t, input)
 		if request == "" {
-			out = append(out, lines[i])
+			out = append(out, line)
 			continue
 		}
 		before, wanted := n.keys(t), n.keys(t)
-		reply, changes, _ := strings.Cut(want, " => ")
+		said, changes, _ := strings.Cut(want, " => ")
 		overlay(wanted, changes)
 		got, after := n.request(t, request)+n.told(t), n.keys(t)
-		if asks && n.same(got, reply) && maps.EqualFunc(after, wanted, n.same) {
+		if asks && n.same(got, said) && maps.EqualFunc(after, wanted, n.same) {
 			out = append(out, lines[from:i+1]...)
 			continue
 		}
-		if changed := n.changed(before, after); changed != "" {
-			got += " => " + changed
+		line = input
+		for _, part := range []string{" -> " + got, n.changed(before, after)} {
+			if len(line)+len(part) > 120 {
+				out, line = append(out, line), "   "
+			}
+			line += part
 		}
-		switch text := input + " -> " + got; {
-		case len(text) > 120:
-			out = append(out, strings.Split(strings.Replace(text, " => ", "\n    => ", 1), "\n")...)
-		default:
-			out = append(out, text)
-		}
+		out = append(out, line)
 	}
 	if n.listener != nil {
 		_ = n.listener.Close()
@@ -217,8 +216,10 @@ func (n *stage) changed(before, after map[string]string) string {
 			list = append(list, key+"="+is)
 		}
 	}
-	slices.Sort(list)
-	return strings.Join(list, " ")
+	if slices.Sort(list); len(list) > 0 {
+		return " => " + strings.Join(list, " ")
+	}
+	return ""
 }
 
 // overlay is the reverse of changed.
@@ -477,7 +478,7 @@ func (n *stage) request(t *testing.T, line string) (text string) {
 	if needed := slices.ContainsFunc(batch, (*Request).guarded); needed != (h.micros == theTime+n.later.Microseconds()) || !needed && h.micros != 0 {
 		text += fmt.Sprint(", at ", h.micros)
 	}
-	if h.left > 0 {
+	if h.left > 0 && replies[0].Extra != h.left.Milliseconds() {
 		text += ", no vote for " + life(h.left.Milliseconds())
 	}
 	return text
