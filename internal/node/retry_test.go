@@ -128,7 +128,7 @@ func TestRestIsRepeatedWithoutAName(t *testing.T) {
 			t.Fatalf("got %+v sent, want the rest", f)
 		}
 		n.flights = append(n.flights, f)
-		if got, want := fmt.Sprint(argsOf(t, want)), fmt.Sprintf("[5 1 %s id|64 0]", who); got != want {
+		if got, want := fmt.Sprint(argsOf(want)), fmt.Sprintf("[5 1 %s id|64 0]", who); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
