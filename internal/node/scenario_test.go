@@ -25,10 +25,13 @@ import (
 
 var update = flag.Bool("update", false, "write what came out into the files in testdata")
 
-// The files in testdata have scenarios, with a blank line between two. A comment says the rule. An indented line
-// is what came out: the reply to the request above it, which is a code as the head of the Lua file names it, counter
-// and extra, and the processes that were told; below it are all keys, if the request changed any of them. The other
-// lines are what goes in:
+// The files in testdata have scenarios, with a blank line between two. A comment says the rule. In
+//
+//	with k=b|64 1h then acquire a -> busy 0 1h => KEYS
+//
+// what goes in is on the left: keys are set, then a request is sent. "->" is before what comes out: a code as the head
+// of the Lua file names it, counter and extra, and the processes that were told. "=>" is before the keys that the
+// request changed. A line that is indented goes on with the one above. What goes in:
 //
 //	with KEY=VALUE LIFE ...  sets keys, or deletes a key without a value. A value is a text, a [list], or a (set,or:1,hash:a)
 //	hears CHANNEL ...        processes listen
@@ -37,8 +40,8 @@ var update = flag.Bool("update", false, "write what came out into the files in t
 //	                         nodes' clocks are ahead, us, or unknown; lacks, a version without that
 //	NAME ARGUMENT ...        a request; a semicolon stands between several that go in one call
 //
-// k is the lock key, and ~fence, for example, is k~fence. T is the node's time at first in us, t in ms. What goes in
-// before the first comment is the beginning of each scenario.
+// k is the lock key, and ~fence, for example, is k~fence. T is the node's time at first in us, t in ms. What the first
+// paragraph of a file has below its comment is the beginning of each scenario.
 const theTime = 1760000000 * second
 
 const (
@@ -271,32 +274,33 @@ func (n *stage) prepare(line string) (request string) {
 	if line[0] == '#' {
 		return ""
 	}
-	line, request, _ = strings.Cut(line, " then ")
-	fields := split(line, ' ')
-	switch rest := fields[1:]; fields[0] {
-	case "with":
-		for _, pair := range pairs(rest) {
-			key := lockKey(pair[0])
-			n.do("DEL", key)
-			n.put(key, pair[1])
-			if pair[2] != "" {
-				n.do("PEXPIRE", key, millis(pair[2]))
+	for part := range strings.SplitSeq(line, " then ") {
+		fields := split(part, ' ')
+		switch rest := fields[1:]; fields[0] {
+		case "with":
+			for _, pair := range pairs(rest) {
+				key := lockKey(pair[0])
+				n.do("DEL", key)
+				n.put(key, pair[1])
+				if pair[2] != "" {
+					n.do("PEXPIRE", key, millis(pair[2]))
+				}
 			}
+		case "hears":
+			n.listener = n.Subscribe(context.Background(), append(rest, "end")...)
+			for range len(rest) + 1 {
+				must(n.listener.Receive(context.Background()))
+			}
+		case "clock":
+			n.later = must(time.ParseDuration(rest[0]))
+		case "client":
+			for _, f := range rest {
+				setting, v, _ := strings.Cut(f, "=")
+				n.client[setting] = n.plain(v)
+			}
+		default:
+			request = part
 		}
-	case "hears":
-		n.listener = n.Subscribe(context.Background(), append(rest, "end")...)
-		for range len(rest) + 1 {
-			must(n.listener.Receive(context.Background()))
-		}
-	case "clock":
-		n.later = time.Duration(millis(rest[0])) * time.Millisecond
-	case "client":
-		for _, f := range rest {
-			setting, v, _ := strings.Cut(f, "=")
-			n.client[setting] = n.plain(v)
-		}
-	default:
-		return line
 	}
 	return request
 }
