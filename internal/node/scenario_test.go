@@ -73,7 +73,7 @@ type answer struct {
 
 // TestScripts plays all scenarios on a real server.
 //
-// Source: ALGORITHM sections 2 to 6, 8, 10 and 12.
+// Source: ALGORITHM sections 2 to 6, 8, 10, 12 and 13.
 func TestScripts(t *testing.T) {
 	c := redistest.Client(t, redistest.Masters(t, 1)[0].Addr())
 	n := &stage{Client: c, own: ParseInfo(c.Info(context.Background()).Val()).Identity(), source: wire.Requests.Source, real: true}
