@@ -33,7 +33,7 @@ var update = flag.Bool("update", false, "write what came out into the files in t
 // of the Lua file names it, counter and extra, and the processes that were told. "=>" is before the keys that the
 // request changed. A line that is indented goes on with the one above. What goes in:
 //
-//	with KEY=VALUE LIFE ...  sets keys, or deletes a key without a value. A value is a text, a [list], or a (set,or:1,hash:a)
+//	with KEY=VALUE LIFE ...  sets keys, or deletes one without a value: a text, a [list], or a sorted set or hash (a:1,b:2)
 //	hears CHANNEL ...        processes listen
 //	clock TIME               the node's time is so much later than at first; no key ends by that
 //	client SETTING=VALUE ... what the caller sends with each request: run, longest, asked, trust; off, how far the other
