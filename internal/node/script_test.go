@@ -244,7 +244,7 @@ func TestRefusalsInsideScripts(t *testing.T) {
 		{[]any{"~*", "-@all", "+eval", "+time"}, all},
 		{[]any{"~other:*", "+@all"}, all},
 		{[]any{"~*", "+@all", "-set"}, []string{"acquire b key=~free"}},
-		{[]any{"~*", "+@all", "-del"}, []string{"release a|64"}},
+		{[]any{"~*", "+@all", "-del"}, []string{"release a|64", "release a|64; acquire b key=~free; extend a|64"}},
 		{[]any{"~*", "+@all", "-pttl"}, []string{"extend a|64"}},
 		{[]any{"~*", "+@all", "-pexpire"}, []string{"extend a|64"}},
 	} {
@@ -260,6 +260,11 @@ func TestRefusalsInsideScripts(t *testing.T) {
 			_, _, replies := (&stage{Client: c, source: wire.Requests.Source}).call(request)
 			if err := nodeFailure(replies[0].Err); !errors.Is(err, reason.Permission) {
 				t.Errorf("%s, %v: got code %d, %v; want reason.Permission", request, test.rules, replies[0].Code, err)
+			}
+			for _, rep := range replies[1:] { // of the same call
+				if rep.Code != wire.Granted && rep.Code != wire.Kept {
+					t.Errorf("%s, %v: got %+v, want the other requests carried out", request, test.rules, rep)
+				}
 			}
 		}
 	}
