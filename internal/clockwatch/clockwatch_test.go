@@ -79,6 +79,13 @@ func TestWatchRound(t *testing.T) {
 			t.Errorf("stood still: got %d and a verdict of %d, want 0", got, v.StoodStill)
 		}
 	})
+	t.Run("nor does a first sample", func(t *testing.T) {
+		w, v := watchOf(3), Verdict{}
+		w.weigh(0, jump, asked(at), 0, &v)
+		for i := 1; i <= 2; i++ {
+			wantDecided(t, w.Observe(i, 1e15, w.Moment(at.Add(4*ms)), at.Add(4*ms)), 0, 0, 0)
+		}
+	})
 	t.Run("nor do they spoil what comes after them", func(t *testing.T) {
 		w, v := watchOf(3), Verdict{}
 		w.weigh(0, jump, asked(at), 0, &v)

@@ -85,6 +85,12 @@ func TestStepped(t *testing.T) {
 			t.Errorf("%v to %v alike %v: got %v, want %v", s.Least, s.Most, size, got, want)
 		}
 	}
+	s = Shift{Least: -2 * ms, Most: 3 * ms}
+	for size, want := range map[time.Duration]bool{-2*ms - 1: false, -2 * ms: true, 3 * ms: true, 3*ms + 1: false} {
+		if got := s.maybe(size); got != want {
+			t.Errorf("%v to %v, perhaps %v: got %v, want %v", s.Least, s.Most, size, got, want)
+		}
+	}
 }
 
 // What a node can tell about its clock in a round.
@@ -196,8 +202,9 @@ func TestCompare(t *testing.T) {
 	for name, readings := range map[string][]reading{
 		"the one before":              {{0, 0, 0}, {s, 20 * ms, 0}},
 		"the first":                   {{0, 0, 0}, {s, 20 * ms, 50 * ms}, {2 * s, 20 * ms, 0}},
-		"the best since then":         {{0, 0, 50 * ms}, {s, 0, 0}, {2 * s, 20 * ms, 50 * ms}, {3 * s, 20 * ms, 0}},
+		"the best since then":         {{0, 0, 50 * ms}, {s, 0, 0}, {2 * s, 20 * ms, 50 * ms}, {2500 * ms, 20 * ms, 50 * ms}, {3 * s, 20 * ms, 0}},
 		"that of the half TTL before": {{0, 0, 0}, {6 * s, 60 * ms, 50 * ms}, {6100 * ms, 60 * ms, 0}},
+		"that of a whole TTL before":  {{0, 0, 0}, {5 * s, 80 * ms, 60 * ms}, {10001 * ms, 80 * ms, 60 * ms}, {10100 * ms, 80 * ms, 0}},
 	} {
 		var v view
 		for i, r := range readings {

@@ -15,7 +15,7 @@ import (
 func TestAdmission(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = time.Second
-		const fast, fair, slow = timeout / 8, timeout / 3, timeout
+		const fast, fair, slow = timeout / 8, timeout / 4, timeout
 		var a Admission
 		admitted := make(chan int, 10)
 		enter := func(number int, afterwards error) {
@@ -49,10 +49,12 @@ func TestAdmission(t *testing.T) {
 		want("an answer", leastAsking, leastAsking, 3)
 		a.Leave(fast, timeout)
 		want("a fast answer", leastAsking+1, leastAsking+1, 1)
+		go func() { _ = a.Enter(func(<-chan struct{}) error { return errors.New("given up at once") }) }()
+		synctest.Wait()
 		enter(5, errors.New("given up when it was admitted"))
 		enter(6, nil)
-		a.Leave(fair, timeout)
-		a.Leave(fair, timeout)
+		a.Leave(timeout/2, timeout)
+		a.Leave(timeout/2, timeout)
 		want("one that was admitted gives up", leastAsking+1, leastAsking+1, 0)
 		for i := range 6 {
 			if got := <-admitted; i < 2 && got != i {

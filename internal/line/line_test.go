@@ -82,59 +82,11 @@ func joinAll(all *lines, resource string, n int) []*caller {
 	return callers
 }
 
-// Callers of one resource get their turn in the order they came.
+// Callers of one resource get their turn in the order they came: the lines behave as plain lists do while callers come
+// and go, and no line is left over.
 //
 // Source: ALGORITHM section 10, "FIFO per resource".
 func TestTurns(t *testing.T) {
-	t.Run("first come, first served", func(t *testing.T) {
-		all := newLines()
-		for line := joinAll(all, "r", 5); len(line) > 0; line = line[1:] {
-			wantTurn(t, line...)
-			all.Leave(line[0])
-		}
-		if len(all.lines) != 0 {
-			t.Errorf("%d lines are left", len(all.lines))
-		}
-	})
-	for name, at := range map[string]int{"the head": 0, "the second": 1, "one in the middle": 2, "the last": 4} {
-		t.Run(name+" leaves", func(t *testing.T) {
-			all := newLines()
-			line := joinAll(all, "r", 5)
-			gone := line[at]
-			all.Leave(gone)
-			line = slices.Delete(line, at, at+1)
-			wantTurn(t, line...)
-			if at > 0 && atHeadNow(gone) {
-				t.Error("the one who left got a turn")
-			}
-			late := all.stand("r")
-			wantTurn(t, append(line, late)...)
-		})
-	}
-	t.Run("all but the head leave", func(t *testing.T) {
-		all := newLines()
-		line := joinAll(all, "r", 3)
-		all.Leave(line[1])
-		all.Leave(line[2])
-		wantTurn(t, line[0])
-		wantTurn(t, line[0], all.stand("r"))
-	})
-	t.Run("another resource has a line of its own", func(t *testing.T) {
-		all := newLines()
-		a, b := joinAll(all, "a", 2), joinAll(all, "b", 2)
-		all.Leave(a[0])
-		wantTurn(t, a[1])
-		wantTurn(t, b...)
-	})
-	t.Run("who comes when the line has emptied is at the head", func(t *testing.T) {
-		all := newLines()
-		all.Leave(all.stand("r"))
-		wantTurn(t, all.stand("r"))
-	})
-}
-
-// The lines behave as plain lists do while callers come and go, and no line is left over.
-func TestTurnsAgainstPlainLists(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		all := newLines()
@@ -153,8 +105,11 @@ func TestTurnsAgainstPlainLists(t *testing.T) {
 			if lists[resource] = list; len(list) == 0 {
 				delete(lists, resource)
 			}
-			for _, l := range lists {
+			for resource, l := range lists {
 				wantTurn(t, l...)
+				if n := len(l); all.Waits(Key{Resource: resource}, n) || !all.Waits(Key{Resource: resource}, n-1) || all.Waits(Key{Resource: "none"}, 0) {
+					t.Fatalf("seed %d: want more than %d callers in line, and no more than %d", seed, n-1, n)
+				}
 			}
 			if len(all.lines) != len(lists) {
 				t.Fatalf("seed %d: %d lines, want %d", seed, len(all.lines), len(lists))
@@ -163,25 +118,43 @@ func TestTurnsAgainstPlainLists(t *testing.T) {
 	}
 }
 
-// What the head's last attempt ended with is there for all who stand in its line.
+// What the head's last attempt ended with is there for all that stand in its line.
 func TestLastVerdict(t *testing.T) {
+	for _, key := range []Key{{Resource: "r"}, {Resource: "r", Shared: true}, {Resource: "r" + wire.OneOf, Slot: 1}} {
+		all := newLines()
+		join := func() *caller {
+			if key.Slot > 0 {
+				return all.JoinAny(key.Resource, struct{}{})
+			}
+			return all.Join(key, struct{}{})
+		}
+		want := func(what string, c *caller, want error) {
+			t.Helper()
+			held, why := all.WhyNot("r")
+			if got := all.Standing(c); held || why != want || got.Why != want || got.Behind {
+				t.Errorf("%v, %s: got held: %v, %v and %+v, want %v", key, what, held, why, got, want)
+			}
+		}
+		fail := func(c *caller, why error) { all.Failed(c, Failure{Why: why}, DefaultPolicy.RetryDelay) }
+		c := join()
+		want("before an attempt", c, nil)
+		first, second := errors.New("first"), errors.New("second")
+		fail(c, first)
+		fail(c, second)
+		want("after two", c, second)
+		all.Leave(c)
+		want("in a new line", join(), nil)
+	}
 	all := newLines()
-	last := func(c *caller) error { return all.Standing(c).Why }
-	fail := func(c *caller, why error) { all.Failed(c, Failure{Why: why}, DefaultPolicy.RetryDelay) }
-	line := joinAll(all, "r", 2)
-	if got := last(line[1]); got != nil {
-		t.Errorf("before an attempt: got %v, want none", got)
+	all.held(&holder{}, nil)
+	c := all.stand("r")
+	all.Look(c)
+	if held, _ := all.WhyNot("r"); !held || !all.Standing(c).Behind {
+		t.Error("while the process has the resource: want it told")
 	}
-	first, second := errors.New("first"), errors.New("second")
-	fail(line[0], first)
-	fail(line[0], second)
-	all.Leave(line[0])
-	if got := last(line[1]); got != second {
-		t.Errorf("got %v, want the last one", got)
-	}
-	all.Leave(line[1])
-	if got := last(all.stand("r")); got != nil {
-		t.Errorf("in a new line: got %v, want none", got)
+	all.Failed(c, failedWith(wire.Word{}), pause(0))
+	if got := all.Standing(c); got.Behind || got.Why == nil {
+		t.Errorf("after a failure: got %+v, want the reason alone", got)
 	}
 }
 
@@ -321,6 +294,9 @@ func TestPatience(t *testing.T) {
 		1400 * time.Millisecond: time.Second,
 		time.Hour:               time.Second,
 	} {
+		if soon := DefaultPolicy.endsSoon(wire.Word{Left: left}); soon != (want != time.Second) {
+			t.Errorf("with %v left: got that it ends soon: %v", left, soon)
+		}
 		least, most := time.Duration(1<<62), time.Duration(0)
 		for range 500 {
 			d := DefaultPolicy.patience(left)
@@ -512,7 +488,7 @@ func TestOutage(t *testing.T) {
 		time.Sleep(DefaultPolicy.QueuedDelay - 1)
 		wantAdvice(t, "just before the end of the pause", all.Look(c), Advice{For: 1})
 		time.Sleep(time.Nanosecond)
-		look := Advice{For: DefaultPolicy.OutageLook}
+		look := Advice{For: 10 * time.Second}
 		wantAdvice(t, "at the end of the pause", all.Look(c), look)
 		time.Sleep(time.Hour)
 		all.Call(Key{Resource: "r"}, 0)
@@ -724,6 +700,16 @@ func TestRest(t *testing.T) {
 			wantWait(t, all, c, 28*time.Millisecond, 28*time.Millisecond)
 		})
 	})
+	for before, want := range map[int]time.Duration{3: 300 * time.Millisecond, 4: time.Minute + 4*time.Millisecond} {
+		t.Run(fmt.Sprintf("%d before it may be stopped", before), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all, c := rested(t, true)
+				all.Failed(c, refusedBy(-1), pause(time.Minute))
+				all.placed(before, false)
+				wantWait(t, all, c, want, want)
+			})
+		})
+	}
 	t.Run("the reply comes after a further attempt", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			all, c := rested(t, true)
@@ -849,6 +835,25 @@ func TestQueuePlace(t *testing.T) {
 		all.freed(g)
 		_, got := all.Leave(line[1])
 		wantLeft(t, "leaving after it", got, -1)
+
+		all, line = queued(2)
+		g = &holder{}
+		all.lines[Key{Resource: "r"}].holder = g
+		all.Look(line[0])
+		_, got = all.HandOver(Key{Resource: "r"}, g, ofGrant, func(Offer[struct{}]) bool { return true })
+		wantLeft(t, "a lease is handed over", got, want)
+
+		readers := Key{Resource: "r", Shared: true}
+		head, next := all.Join(readers, struct{}{}), all.Join(readers, struct{}{})
+		for _, c := range []*caller{head, next} { // the last caller alone takes the process out of the queue
+			all.Queued(readers, queueNode)
+			got := all.Admit(c, ofGrant, nil)
+			if c == head {
+				wantLeft(t, "a reader has a lease, and another waits", got, -1)
+			} else {
+				wantLeft(t, "the last reader has a lease", got, want)
+			}
+		}
 	}
 }
 
@@ -863,12 +868,16 @@ func TestContested(t *testing.T) {
 		for _, c := range line {
 			all.Look(c)
 		}
+		late := false // the head came after the grant
 		want := func(what string, h *holder, accept, want bool) {
 			t.Helper()
 			offered := false
+			if heir, _ := all.HandOver(Key{Resource: "r"}, &holder{}, Nowhere, nil); heir != nil {
+				t.Errorf("%s: got an heir of a lease that the process does not have", what)
+			}
 			all.HandOver(Key{Resource: "r"}, h, Nowhere, func(o Offer[struct{}]) bool {
-				if offered = true; o.Contested != want {
-					t.Errorf("an attempt had failed: %v: %s: got contested: %v, want %v", failed, what, o.Contested, want)
+				if offered = true; o.Contested != want || o.Waited == late {
+					t.Errorf("an attempt had failed: %v: %s: got contested: %v, waited: %v; want %v, %v", failed, what, o.Contested, o.Waited, want, !late)
 				}
 				return accept
 			})
@@ -889,6 +898,12 @@ func TestContested(t *testing.T) {
 		all.freed(next)
 		all.held(last, line[4])
 		want("the lease after it", last, false, false)
+		all.Join(Key{Resource: "r", Shared: true}, struct{}{})
+		want("readers of the process wait", last, false, true)
+		all.Leave(line[5])
+		all.Look(all.stand("r"))
+		late = true
+		want("a caller that came after the grant", last, true, true)
 	}
 }
 
@@ -897,8 +912,14 @@ func TestHeldAndFreed(t *testing.T) {
 	all := newLines()
 	wantLines := func(what string, want int) {
 		t.Helper()
-		if got := len(all.lines); got != want {
-			t.Fatalf("%s: got %d lines, want %d", what, got, want)
+		callers := 0
+		for _, l := range all.lines {
+			for c := l.first; c != nil; c = c.next {
+				callers++
+			}
+		}
+		if got := len(all.lines); got != want || all.Waiting() != callers {
+			t.Fatalf("%s: got %d lines and %d callers, want %d and %d", what, got, all.Waiting(), want, callers)
 		}
 	}
 	g, other := &holder{}, &holder{}
@@ -920,9 +941,12 @@ func TestHeldAndFreed(t *testing.T) {
 	c = all.stand("r")
 	all.held(g, nil)
 	all.held(other, c)
-	all.freed(g)
 	c = all.stand("r")
 	wantAdvice(t, "with the next lease", all.Look(c), park)
+	if all.freed(g); told(c) {
+		t.Error("at the end of the lease before: got the caller told, want it to wait")
+	}
+	wantLines("with the next lease", 1)
 	all.freed(other)
 	wantAdvice(t, "without it", all.Look(c), askFirst)
 	all.Leave(c)
@@ -947,10 +971,17 @@ func TestRetryDelay(t *testing.T) {
 		if least <= 0 || most > limit+time.Microsecond {
 			t.Errorf("after %d failures: got from %v to %v, want above 0 and up to %v", failed, least, most, limit)
 		}
+		denied := min(2*time.Millisecond<<min(max(failed-1, 0), 20), 450*time.Millisecond)
+		if d := DefaultPolicy.DeniedPause(failed); d < denied*9/10-1 || d > denied {
+			t.Errorf("denied %d times: got %v, want %v or up to a tenth less", failed, d, denied)
+		}
 		// By chance alone this fails once in 10^62 runs.
 		if least > limit/4*3 || most < limit/4 {
 			t.Errorf("after %d failures: got from %v to %v, want it spread over %v", failed, least, most, limit)
 		}
+	}
+	if got := (&Policy{FirstDelay: 1, MostDelay: 1}).RetryDelay(1); got != time.Microsecond {
+		t.Errorf("the shortest pause: got %v, want 1µs", got)
 	}
 }
 
@@ -1045,6 +1076,9 @@ func TestAdmit(t *testing.T) {
 			t.Errorf("%s: got %d served, %d asked, the late one served: %v, %d left; want %d, %d, false, %d",
 				test.name, served, asks, late.served, all.Waiting(), test.served, test.asks, readers+1-test.served)
 		}
+		if next := all.Look(late); test.served == readers && (next.Step != Ask || next.How.QueueNodeFirst) {
+			t.Errorf("%s: the late one is told %+v, want it to ask all nodes", test.name, next)
+		}
 	}
 }
 
@@ -1076,5 +1110,18 @@ func TestMemoriesAreForgotten(t *testing.T) {
 			all.Crowded(Key{Resource: "r"})
 		}
 		want("a burst of long ago", 0)
+
+		// A client of another library is remembered for a minute, and while leases may still follow each other.
+		start := time.Now()
+		for at, want := range map[time.Duration][2]int{otherMemory - 1: {1, 1}, otherMemory: {0, 1}, otherMemory + otherGap - 1: {0, 1}, otherMemory + otherGap: {0, 0}} {
+			for i, freed := range []time.Duration{0, otherMemory} {
+				m := memories{holds: func(string) bool { return false }}
+				m.meet("r", start)
+				m.freed("r", start.Add(freed))
+				if m.tidy(start.Add(at)); len(m.libraries) != want[i] {
+					t.Errorf("%v after it was met, freed at %v: got %d remembered, want %d", at, freed, len(m.libraries), want[i])
+				}
+			}
+		}
 	})
 }

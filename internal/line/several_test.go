@@ -95,6 +95,24 @@ func TestLinesOfSeveral(t *testing.T) {
 				t.Errorf("caller %d: got %+v, want it to wait for %d ms", i, got, most)
 			}
 		}
+		wantAdvice(t, "a caller behind another one", l.Look(callers[mostSlots]), park)
+		time.Sleep(time.Millisecond)
+		if got := l.Look(callers[4]); got.For != 2*time.Millisecond {
+			t.Errorf("a millisecond later: got %+v, want it to wait for two more", got)
+		}
+		for _, c := range callers[:3] {
+			l.Queued(c.Key(), 3)
+		}
+		for others, want := range map[int]bool{3: false, 4: true} { // a word that counts the lines of this process
+			if l.Hear(Key{Resource: anyOf}, wire.Word{Heard: true, Others: others}, 1, 0); l.Crowded(Key{Resource: anyOf}) != want {
+				t.Errorf("%d processes wait, of which 3 are this one: got others: %v, want %v", others, !want, want)
+			}
+			time.Sleep(1)
+			if l.Hear(callers[0].Key(), wire.Word{Heard: true, Others: others - 3}, 1, 0); l.Crowded(Key{Resource: anyOf}) != want {
+				t.Errorf("%d other processes wait: got %v, want %v", others-3, !want, want)
+			}
+			time.Sleep(1)
+		}
 		l.Freed(Key{Resource: anyOf}, a)
 		if !told(callers[0]) || l.Look(callers[0]).Step != Rest {
 			t.Error("a lease that no caller took over: want the first caller to rest")
@@ -102,8 +120,9 @@ func TestLinesOfSeveral(t *testing.T) {
 		l.Look(callers[2])
 		take := func(Offer[struct{}]) bool { return true }
 		for _, want := range []*caller{callers[0], callers[2], callers[4]} {
-			if heir, _ := l.HandOver(Key{Resource: anyOf}, b, Nowhere, take); heir != want || !l.Served(heir) {
-				t.Errorf("got the heir %v, want %v", heir, want)
+			leaves := map[*caller]int{callers[0]: Nowhere, callers[2]: 3, callers[4]: Nowhere}[want] // a line with another caller stays
+			if heir, queuedAt := l.HandOver(Key{Resource: anyOf}, b, Nowhere, take); heir != want || !l.Served(heir) || queuedAt != leaves {
+				t.Errorf("got the heir %v, and the queue of node %d left; want %v, %d", heir, queuedAt, want, leaves)
 			}
 			if want == callers[0] {
 				l.Look(callers[mostSlots]) // is the head of its line now, but came later than the next ones

@@ -184,15 +184,7 @@ func TestRefusal(t *testing.T) {
 //
 // Source: ALGORITHM section 5, "Replies are bounded".
 func TestReplyThatDoesNotFitItsRequest(t *testing.T) {
-	fits := map[wire.Op][]wire.Code{
-		wire.Acquire: {wire.Granted, wire.Mine, wire.Busy, wire.SetVoteless, wire.Late, wire.Stale, wire.BadType, wire.Queued, wire.Unseeded, wire.Ahead},
-		wire.Raise:   {wire.Raised, wire.Unheld, wire.Ahead},
-		wire.Extend:  {wire.Kept, wire.KeptVoteless, wire.Filled, wire.FilledVoteless, wire.Taken, wire.TakenAway, wire.Adopted, wire.Late, wire.Stale, wire.BadType},
-		wire.Release: {wire.Released, wire.Gone, wire.Adopted},
-		wire.Adopt:   {wire.Granted, wire.Mine, wire.SetVoteless, wire.Late, wire.Stale, wire.BadType, wire.Unseeded, wire.Ahead, wire.Taken, wire.TakenAway, wire.Adopted, wire.Gone},
-		wire.Rest:    {wire.Released, wire.Gone},
-	}
-	for op, codes := range fits {
+	for _, op := range append(slices.Clone(allOps), wire.Rest) {
 		for code := range wire.Code(40) {
 			n := idle(t, 1).nodes[0]
 			r, answer := releaseFor(n, 0)
@@ -202,7 +194,7 @@ func TestReplyThatDoesNotFitItsRequest(t *testing.T) {
 			n.link, n.flights = l, []*flight{{batch: []*Request{r}}}
 			var out outcomes
 			_, err := n.receive(l, nil, &out)
-			if want := slices.Contains(codes, code); want != (err == nil) || !want && (err != ErrBadReply || len(answer.replies) > 0) {
+			if want := code.Answers(op); want != (err == nil) || !want && (err != ErrBadReply || len(answer.replies) > 0) {
 				t.Errorf("code %d to %v: got %v and %d replies, want it taken: %v", code, op, err, len(answer.replies), want)
 			}
 		}

@@ -13,12 +13,13 @@ import (
 )
 
 func TestCommand(t *testing.T) {
-	b := AppendCommand(nil, 4)
+	b := AppendCommand(nil, 5)
 	b = AppendString(b, "SET")
 	b = AppendString(b, "a\r\nb")
 	b = AppendString(b, "")
 	b = AppendInt(b, -9223372036854775808)
-	want := "*4\r\n$3\r\nSET\r\n$4\r\na\r\nb\r\n$0\r\n\r\n$20\r\n-9223372036854775808\r\n"
+	b = AppendJoined(b, "a", '|', 10)
+	want := "*5\r\n$3\r\nSET\r\n$4\r\na\r\nb\r\n$0\r\n\r\n$20\r\n-9223372036854775808\r\n$4\r\na|10\r\n"
 	if string(b) != want {
 		t.Errorf("got %q, want %q", b, want)
 	}
@@ -53,7 +54,7 @@ var replies = []struct {
 var garbage = []string{
 	"$9223372036854775800\r\n", "$2147483647000\r\n", "*9223372036854775807\r\n", "*2147483647\r\n",
 	fmt.Sprintf("$%d\r\n", MaxBulk+1), fmt.Sprintf("*%d\r\n", MaxArray+1),
-	"$-2\r\n", "*-2\r\n", "$\r\n", "$x\r\n", "$1x\r\n", "$ 1\r\n", "$99999999999999999999\r\n", ":\r\n", ":1.5\r\n", ":9223372036854775808\r\n", ":-\r\n",
+	"$1\r\nax\n", "$1\r\na\rx", "$-2\r\n", "*-2\r\n", "$\r\n", "$x\r\n", "$1x\r\n", "$ 1\r\n", "$99999999999999999999\r\n", ":\r\n", ":1.5\r\n", ":9223372036854775808\r\n", ":-\r\n",
 	"x\r\n", "\r\n", "\n", "+OK\n", "%1\r\n+a\r\n+b\r\n", ">1\r\n+a\r\n", "_\r\n", "#t\r\n", ",1.5\r\n",
 	"*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n", "+" + strings.Repeat("x", 2*MaxLine) + "\r\n", strings.Repeat("x", 2*MaxLine), "-" + strings.Repeat("x", MaxBulk+1),
 }
@@ -69,7 +70,7 @@ func pieces(text string) map[string]io.Reader {
 
 func TestReader(t *testing.T) {
 	for _, test := range replies {
-		for how, from := range pieces(test.text + "+next\r\n") {
+		for how, from := range pieces(test.text + "$4\r\nnext\r\n") {
 			r := NewReader(from)
 			got, err := r.Value()
 			if err != nil || !reflect.DeepEqual(got, test.want) {
@@ -89,6 +90,16 @@ func TestReader(t *testing.T) {
 				t.Errorf("%.40q %s: got %.40v, %v, want ErrProtocol", text, how, got, err)
 			}
 		}
+	}
+	const many = 10_000
+	r := NewReader(iotest.OneByteReader(strings.NewReader(strings.Repeat("+OK\r\n", many))))
+	for range many {
+		if got, err := r.Value(); err != nil || got != "OK" {
+			t.Fatalf("one of many replies: got %v, %v", got, err)
+		}
+	}
+	if len(r.buf) > 4<<10 {
+		t.Errorf("after many short replies: got a buffer of %d bytes, want it to stay as it was", len(r.buf))
 	}
 }
 

@@ -27,7 +27,9 @@ func TestPrintable(t *testing.T) {
 
 // Excerpt cuts between two characters, and JSON keeps its meaning.
 func FuzzPrintable(f *testing.F) {
-	f.Add("größe\x1b]0;\u009b\u202e\xff\U000e0041\r\n", 9)
+	f.Add("größe\x1b]0;\u009b\u202e\xff\uffff\U000e0041\r\n", 9)
+	f.Add("8 bytes.", 1)               // as long as it may be
+	f.Add(strings.Repeat("東", 30), 21) // cut inside a character
 	f.Add(strings.Repeat("東", 30), 20)
 	f.Fuzz(func(t *testing.T, text string, most int) {
 		const least = len("...") + utf8.UTFMax
@@ -38,7 +40,7 @@ func FuzzPrintable(f *testing.F) {
 				t.Errorf("%q became %q", text, s)
 			}
 		}
-		if len(part) > most || part != whole && !strings.HasSuffix(part, "...") || !strings.HasPrefix(whole, strings.TrimSuffix(part, "...")) {
+		if len(part) > most || part != whole && (len(whole) <= most || !strings.HasSuffix(part, "...")) || !strings.HasPrefix(whole, strings.TrimSuffix(part, "...")) {
 			t.Errorf("Excerpt(%q, %d) = %q", text, most, part)
 		}
 		was, err := json.Marshal(text)

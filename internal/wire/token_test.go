@@ -32,4 +32,13 @@ func TestToken(t *testing.T) {
 			t.Errorf("Token(%q): got %v allocations, want one", label, allocs)
 		}
 	}
+	plain := Token(id, "")
+	for text, want := range map[string]bool{
+		"": false, plain: true, plain[1:]: false, plain + "AA": false, plain[1:] + "-": false, plain + ";": false, plain + ";a b": true,
+		plain + ";a|b": false, plain + ";a\nb": false, plain + ";\xff": false, plain + ";" + strings.Repeat("x", MaxLabel+1): false,
+	} {
+		if got := IsToken(text); got != want {
+			t.Errorf("IsToken(%q): got %v, want %v", text, got, want)
+		}
+	}
 }

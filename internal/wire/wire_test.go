@@ -2,11 +2,39 @@ package wire
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
 	lua "github.com/yuin/gopher-lua"
 )
+
+// What a function does for a writer, its like does for a reader, and each reply is to some functions alone.
+func TestOps(t *testing.T) {
+	for o := Acquire; o <= Adopt; o++ {
+		sets := slices.Contains([]Op{Acquire, Acquire.Shared(), Extend, Extend.Shared(), Adopt}, o)
+		if wants := o == Acquire || o == Adopt; o.SetsKey() != sets || o.Wants() != wants {
+			t.Errorf("function %d: got that it sets a key: %v, and wants one: %v; want %v, %v", o, o.SetsKey(), o.Wants(), sets, wants)
+		}
+	}
+	if got, want := Rest.Shared(), Adopt-1; got != want {
+		t.Errorf("the rest of a reader: got function %d, want %d", got, want)
+	}
+	for o, answers := range map[Op][]Code{
+		Acquire: {Granted, Mine, Busy, SetVoteless, Late, Stale, BadType, Queued, Unseeded, Ahead},
+		Raise:   {Raised, Unheld, Ahead},
+		Extend:  {Kept, KeptVoteless, Filled, FilledVoteless, Taken, TakenAway, Adopted, Late, Stale, BadType},
+		Release: {Released, Gone, Adopted},
+		Adopt:   {Granted, Mine, SetVoteless, Late, Stale, BadType, Unseeded, Ahead, Taken, TakenAway, Adopted, Gone},
+		Rest:    {Released, Gone},
+	} {
+		for c := range Code(40) {
+			if got, want := c.Answers(o), slices.Contains(answers, c); got != want {
+				t.Errorf("code %d answers %v: got %v, want %v", c, o, got, want)
+			}
+		}
+	}
+}
 
 // CutNumber and the pattern of lua/begin.lua and lua/common.lua cut a name at the same place.
 //
