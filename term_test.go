@@ -83,20 +83,21 @@ func TestValidity(t *testing.T) {
 	}
 }
 
-// The context ends a fiftieth of the TTL early, and at least 5 ms.
+// The context ends a fiftieth of the TTL early, and at least 5 ms. The keys of a broken lease are dropped a fifth later, and
+// at most 200 ms.
 //
-// Source: ALGORITHM section 1, "CancelLead".
+// Source: ALGORITHM section 1, "CancelLead"; section 5, "Break".
 func TestCancelLead(t *testing.T) {
-	for ttl, want := range map[time.Duration]time.Duration{
-		50 * time.Millisecond:      5 * time.Millisecond,
-		250 * time.Millisecond:     5 * time.Millisecond,
-		250*time.Millisecond + 50:  5*time.Millisecond + 1,
-		10 * time.Second:           200 * time.Millisecond,
-		24 * time.Hour:             28*time.Minute + 48*time.Second,
-		250*time.Millisecond - 100: 5 * time.Millisecond,
+	for ttl, want := range map[time.Duration][2]time.Duration{
+		50 * time.Millisecond:      {5 * time.Millisecond, 10 * time.Millisecond},
+		250 * time.Millisecond:     {5 * time.Millisecond, 50 * time.Millisecond},
+		250*time.Millisecond + 50:  {5*time.Millisecond + 1, 50*time.Millisecond + 10},
+		10 * time.Second:           {200 * time.Millisecond, 200 * time.Millisecond},
+		24 * time.Hour:             {28*time.Minute + 48*time.Second, 200 * time.Millisecond},
+		250*time.Millisecond - 100: {5 * time.Millisecond, 50*time.Millisecond - 20},
 	} {
-		if got := cancelLead(ttl); got != want {
-			t.Errorf("cancelLead(%v): got %v, want %v", ttl, got, want)
+		if got := [2]time.Duration{cancelLead(ttl), dropLead(ttl)}; got != want {
+			t.Errorf("a TTL of %v: got %v, want %v", ttl, got, want)
 		}
 	}
 }
@@ -241,6 +242,9 @@ func TestTerm(t *testing.T) {
 		{name: "a renewal", at: 3, want: toRenew, due: 3.1},
 		{name: "a renewal that is answered", at: 4, do: func(t *term) { t.extend(seconds(3), 10*time.Second, 0, 0); t.renewAt = seconds(6) }, want: noDuty, due: 6},
 		{name: "a renewal that failed", at: 3, do: func(t *term) { t.failed(seconds(3)) }, want: noDuty, due: 3.1},
+		{name: "a renewal that failed near the end", at: 9.5, do: func(t *term) { t.failed(seconds(9.5)) }, want: noDuty, due: 9.5625},
+		{name: "a renewal near the end", at: 9.5, do: func(t *term) { t.renewAt = seconds(9.5) }, want: toRenew, due: 9.5625},
+		{name: "a renewal that would not move the deadline", options: lockConfig{maxHold: 15 * time.Second}, at: 7, do: func(t *term) { t.extend(seconds(6), 10*time.Second, 0, 0) }, want: noDuty, due: 14.8},
 		{name: "a renewal before the end", at: 9.7, do: func(t *term) { t.renewAt = never }, want: noDuty, due: 9.8},
 		{name: "the end", options: lockConfig{manual: true}, at: 9.8, want: toEnd, due: 9.8},
 		{name: "with a grace", options: lockConfig{grace: time.Second, manual: true}, at: 8.8, want: toEnd, due: 8.8},
@@ -279,6 +283,21 @@ func TestTerm(t *testing.T) {
 				t.Errorf("then due at %v, want %v", time.Duration(got), time.Duration(want))
 			}
 		})
+	}
+}
+
+// A lease is renewed each third of its TTL, or up to a tenth of that earlier.
+//
+// Source: ALGORITHM section 1, "RenewEvery".
+func TestTermRenewed(t *testing.T) {
+	least, most := never, instant(0)
+	for range 500 {
+		lease := newTerm(lockConfig{})
+		lease.renewed(seconds(1))
+		least, most = min(least, lease.renewAt), max(most, lease.renewAt)
+	}
+	if least < seconds(4) || least > seconds(4.1) || most < seconds(4.25) || most > seconds(4.334) {
+		t.Errorf("got renewals at %v to %v, want 4 s to 4.33 s", time.Duration(least), time.Duration(most))
 	}
 }
 
