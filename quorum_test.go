@@ -124,24 +124,6 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// Another vote never changes a verdict.
-func TestVerdictsAreFinal(t *testing.T) {
-	for n := 1; n <= maxN; n++ {
-		eachVote(n, func(votes []answer) {
-			y, x := count(votes, yes), count(votes, no)
-			before := decide(n, quorum(n), y, x)
-			if before == undecided || y+x == n {
-				return
-			}
-			for _, after := range []tally{decide(n, quorum(n), y+1, x), decide(n, quorum(n), y, x+1)} {
-				if after != before {
-					t.Errorf("n = %d, yes = %d, no = %d: %v became %v", n, y, x, before, after)
-				}
-			}
-		})
-	}
-}
-
 // A lease is exclusive while no quorum lacks its key.
 //
 // Source: ALGORITHM section 6, "Lost now".
@@ -157,81 +139,6 @@ func TestExclusive(t *testing.T) {
 			if got := exclusive(n, quorum(n), held); got != want {
 				t.Errorf("exclusive(%d, %d): got %v, want %v", n, held, got, want)
 			}
-		}
-	}
-}
-
-// eachCounters visits all lists of n counters from least to most.
-func eachCounters(n int, least, most int64, visit func([]int64)) {
-	list := make([]int64, n)
-	var fill func(i int)
-	fill = func(i int) {
-		if i == n {
-			visit(list)
-			return
-		}
-		for c := least; c <= most; c++ {
-			list[i] = c
-			fill(i + 1)
-		}
-	}
-	fill(0)
-}
-
-// The target is the largest counter, and the nodes that have it are counted.
-//
-// Source: ALGORITHM section 3, point 4, and section 4.
-func TestFenceTarget(t *testing.T) {
-	for n := 1; n <= 5; n++ {
-		eachCounters(n, 0, 3, func(counters []int64) {
-			sorted := slices.Clone(counters)
-			slices.Sort(sorted)
-			largest := sorted[n-1]
-			if got := fenceTarget(counters); got != largest {
-				t.Errorf("fenceTarget(%v): got %d, want %d", counters, got, largest)
-			}
-			known := n - slices.Index(sorted, largest)
-			if got := fenceKnown(counters, largest); got != known {
-				t.Errorf("fenceKnown(%v, %d): got %d, want %d", counters, largest, got, known)
-			}
-		})
-	}
-	if got := fenceTarget(nil); got != 0 {
-		t.Errorf("target of no votes: got %d, want 0", got)
-	}
-}
-
-// Every later attempt meets a target that a quorum knows.
-//
-// Source: ALGORITHM section 4, the set W.
-func TestKnownTargetIsMetByEveryQuorum(t *testing.T) {
-	// missed reports whether some quorum can miss a target that at least enough nodes
-	// know.
-	missed := func(n, enough int) bool {
-		found := false
-		eachCounters(n, 1, 3, func(counters []int64) {
-			target := fenceTarget(counters)
-			if fenceKnown(counters, target) < enough {
-				return
-			}
-			for _, set := range subsets(n, quorum(n)) {
-				var met []int64
-				for i, c := range counters {
-					if set>>i&1 == 1 {
-						met = append(met, c)
-					}
-				}
-				found = found || fenceTarget(met) < target
-			}
-		})
-		return found
-	}
-	for n := 1; n <= 5; n++ {
-		if missed(n, quorum(n)) {
-			t.Errorf("n = %d: a quorum has not heard of a known target", n)
-		}
-		if n > 1 && n%2 == 1 && !missed(n, n/2) {
-			t.Errorf("n = %d: %d nodes are enough: the check sees nothing", n, n/2)
 		}
 	}
 }

@@ -63,26 +63,6 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// Validity is positive before the deadline only.
-//
-// Source: ALGORITHM section 7, "t < D".
-func TestValidity(t *testing.T) {
-	for _, test := range []struct {
-		deadline, now instant
-		want          time.Duration
-	}{
-		{100, 99, 1}, {100, 100, 0}, {100, 101, -1},
-		{0, 5, -5}, // 0 is the deadline of an unsuccessful attempt
-		{never, 0, math.MaxInt64},
-		{never, -1, math.MaxInt64},
-		{math.MinInt64, 1, math.MinInt64},
-	} {
-		if got := validity(test.deadline, test.now); got != test.want {
-			t.Errorf("validity(%d, %d): got %d, want %d", test.deadline, test.now, got, test.want)
-		}
-	}
-}
-
 // The context ends a fiftieth of the TTL early, and at least 5 ms. The keys of a broken lease are dropped a fifth later, and
 // at most 200 ms.
 //

@@ -149,17 +149,6 @@ func TestWatchRound(t *testing.T) {
 	})
 }
 
-// A node whose clock is suspect, but that is part of no round, gets a verdict all the same.
-// Otherwise it would ask for a verdict for ever.
-func TestWatchWithoutARound(t *testing.T) {
-	got := orders(3, watchOf(3).TimeUp(1))
-	for i, want := range []Action{0, Doubt, 0} {
-		if got[i] != want {
-			t.Errorf("node %d: got order %d, want %d", i, got[i], want)
-		}
-	}
-}
-
 // A node has one verdict for each step of its clock.
 func TestWatchNextStep(t *testing.T) {
 	w, v := watchOf(1), Verdict{}

@@ -2,7 +2,6 @@ package clockwatch
 
 import (
 	"fmt"
-	"math"
 	"testing"
 	"time"
 
@@ -93,79 +92,10 @@ func TestStepped(t *testing.T) {
 	}
 }
 
-// What a node can tell about its clock in a round.
-const (
-	saysNothing = iota
-	isSteady
-	stepsAlike     // like the others of this kind
-	stepsOtherwise // by another amount
-	kindsOfTestimony
-)
-
-// plainVerdict is WhoseStep in plain words: if a quorum moved alike, the local clock stepped.
-// As long as silent nodes could complete such a quorum, the cause is open, and at the end it
-// stays in doubt.
-func plainVerdict(n, alike, silent int, timeUp bool) Cause {
-	for votes := alike; alike > 0 && votes <= alike+silent; votes++ {
-		if 2*votes > n {
-			switch {
-			case votes == alike:
-				return CauseLocal
-			case timeUp:
-				return CauseEither
-			}
-			return CauseOpen
-		}
-	}
-	return CauseNodes
-}
-
-// Source: ALGORITHM section 9 ("One or a few nodes", "At least q nodes").
-func TestWhoseStep(t *testing.T) {
-	const ms = time.Millisecond
-	for n := 1; n <= 5; n++ {
-		total := int(math.Pow(kindsOfTestimony, float64(n)))
-		for _, step := range []time.Duration{10 * time.Second, -10 * time.Second} {
-			for code := range total {
-				shifts := make([]*Shift, n)
-				kinds, rest := make([]int, n), code
-				var have [kindsOfTestimony]int
-				for i := range shifts {
-					kinds[i], rest = rest%kindsOfTestimony, rest/kindsOfTestimony
-					have[kinds[i]]++
-					switch wide := time.Duration(i) * ms; kinds[i] {
-					case isSteady:
-						shifts[i] = &Shift{-wide, wide}
-					case stepsAlike:
-						shifts[i] = &Shift{step - wide, step + wide}
-					case stepsOtherwise:
-						size := step + time.Duration(1+i)*time.Minute
-						shifts[i] = &Shift{size - wide, size + wide}
-					}
-				}
-				for _, timeUp := range []bool{false, true} {
-					alike := max(have[stepsAlike], min(1, have[stepsOtherwise])) // a single node is alike itself
-					want := plainVerdict(n, alike, have[saysNothing], timeUp)
-					got, typical := WhoseStep(n/2+1, shifts, timeUp)
-					// All nodes are compared to the median of those that stepped, which belongs to the quorum
-					// if there is one. While there is none it may be another node.
-					luck := have[stepsAlike] > 1 && have[stepsOtherwise] > 0 && got == CauseNodes && (want == CauseOpen || want == CauseEither)
-					if got != want && !luck {
-						t.Errorf("%d nodes, %v, time up %v: got %v, want %v", n, kinds, timeUp, got, want)
-					}
-					if size := typical.size(); got == CauseLocal && have[stepsAlike] > 0 && size != step {
-						t.Errorf("%d nodes, %v: got a size of %v, want %v", n, kinds, size, step)
-					}
-				}
-			}
-		}
-	}
-}
-
-// Nodes that moved nearly alike count together, within their error bounds.
+// Nodes that moved nearly alike count together, within their error bounds. If they are a quorum, the local clock stepped.
 //
-// Source: ALGORITHM section 9 ("all alike").
-func TestWhoseStepNearly(t *testing.T) {
+// Source: ALGORITHM section 9 ("One or a few nodes", "At least q nodes", "all alike").
+func TestWhoseStep(t *testing.T) {
 	const ms = time.Millisecond
 	at := func(size, wide time.Duration) *Shift { return &Shift{size - wide, size + wide} }
 	for _, test := range []struct {
