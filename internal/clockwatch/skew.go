@@ -97,7 +97,7 @@ func (w *Watch) skew(node int, shown clock.Instant) (s skew) {
 		return s
 	}
 	far, near := own.at-t.upper.at, own.at-t.lower.at
-	if max(far, -far) < max(near, -near) {
+	if max(far, -far) < near { // near is never below far
 		far = near
 	}
 	s.far, s.known = time.Duration(far)*time.Microsecond, true

@@ -78,6 +78,7 @@ func TestVoid(t *testing.T) {
 			t.suspectUntil(now + 1)
 			t.distrust(undecided, now.Add(quarantine))
 		}, Quarantine(quarantine), Quarantine(quarantine), quarantine},
+		{"a step that perhaps was none, a quarantine ago", func(t *trust) { t.distrust(undecided, now) }, nil, nil, 0},
 		{"a loss that the node cannot note", func(t *trust) {
 			t.lose(ErrForgot)
 			t.distrust(unmarkable, now.Add(quarantine))
