@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -184,7 +183,7 @@ func TestRefusal(t *testing.T) {
 //
 // Source: ALGORITHM section 5, "Replies are bounded".
 func TestReplyThatDoesNotFitItsRequest(t *testing.T) {
-	for _, op := range append(slices.Clone(allOps), wire.Rest) {
+	for _, op := range []wire.Op{wire.Acquire, wire.Adopt, wire.Raise, wire.Extend, wire.Release, wire.Rest} {
 		for code := range wire.Code(40) {
 			n := idle(t, 1).nodes[0]
 			r, answer := releaseFor(n, 0)
