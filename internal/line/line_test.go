@@ -1021,6 +1021,11 @@ func TestMemoriesAreForgotten(t *testing.T) {
 		}
 		want("a burst of long ago", 0)
 
+		looked := 0
+		if sweep(map[int]int{1: 1, 2: 2, 3: 3}, func(int, int) bool { looked++; return true }); looked != 2 {
+			t.Errorf("got %d entries looked at by a call, want 2", looked)
+		}
+
 		// A client of another library is remembered for a minute, and while leases may still follow each other.
 		start := time.Now()
 		for at, want := range map[time.Duration][2]int{otherMemory - 1: {1, 1}, otherMemory: {0, 1}, otherMemory + otherGap - 1: {0, 1}, otherMemory + otherGap: {0, 0}} {
