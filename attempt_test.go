@@ -62,7 +62,8 @@ func up(later ...int) event {
 
 func millis(n int) instant { return instant(n) * instant(time.Millisecond) }
 
-// What an attempt at three nodes does, one event after the other. The timeout is 50 ms, and each attempt begins at 10 ms.
+// What an attempt at three nodes does, one event after the other. The timeout is 50 ms, and each attempt begins at
+// 10 ms.
 //
 // Source: ALGORITHM sections 3, 4, 9, 10 and 12.
 func TestAttempt(t *testing.T) {

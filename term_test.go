@@ -63,8 +63,8 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// The context ends a fiftieth of the TTL early, and at least 5 ms. The keys of a broken lease are dropped a fifth later, and
-// at most 200 ms.
+// The context ends a fiftieth of the TTL early, and at least 5 ms. The keys of a broken lease are dropped a fifth
+// later, and at most 200 ms.
 //
 // Source: ALGORITHM section 1, "CancelLead"; section 5, "Break".
 func TestCancelLead(t *testing.T) {

@@ -92,7 +92,8 @@ func TestStepped(t *testing.T) {
 	}
 }
 
-// Nodes that moved nearly alike count together, within their error bounds. If they are a quorum, the local clock stepped.
+// Nodes that moved nearly alike count together, within their error bounds. If they are a quorum, the local clock
+// stepped.
 //
 // Source: ALGORITHM section 9 ("One or a few nodes", "At least q nodes", "all alike").
 func TestWhoseStep(t *testing.T) {
