@@ -326,7 +326,9 @@ func checkMaster(o *redis.Options) error {
 		err = checkSocket(o.Addr)
 	case o.Dialer != nil && checkHost(o.Addr) == nil: // a name that the dialer knows
 	case o.Dialer != nil || slices.Contains([]string{"tcp", "tcp4", "tcp6"}, o.Network):
-		err = checkHostPort(o.Addr)
+		if err = checkHostPort(o.Addr); err == nil && o.Dialer == nil {
+			err = checkFamily(o.Network, o.Addr)
+		}
 	default:
 		err = errors.New("the field Network must be tcp, tcp4, tcp6 or unix")
 	}
@@ -337,6 +339,15 @@ func checkMaster(o *redis.Options) error {
 		return errors.New("the database is negative: numbers begin with 0")
 	case strings.ContainsFunc(o.ClientName, func(c rune) bool { return c < '!' || c > '~' }):
 		return errors.New("the client name must have printable ASCII characters, without blanks")
+	}
+	return nil
+}
+
+// checkFamily returns an error if a network cannot reach an IP address.
+func checkFamily(network, addr string) error {
+	ip, err := netip.ParseAddrPort(addr)
+	if err == nil && network != "tcp" && ip.Addr().Unmap().Is4() != (network == "tcp4") {
+		return errors.New("the field Network is " + network + ", and the address is of the other family: write tcp")
 	}
 	return nil
 }
