@@ -347,6 +347,8 @@ func dialWithin(ctx context.Context, o *redis.Options) (net.Conn, error) {
 	dialling := callOutside(name, func() (net.Conn, error) {
 		conn, err := dial(ctx, o.Network, o.Addr)
 		switch v := reflect.ValueOf(conn); {
+		case errors.Is(err, context.Canceled): // of a tunnel that has ended: it must not look like the end of the caller's context
+			return nil, errors.New(err.Error())
 		case err != nil && o.TLSConfig != nil:
 			return nil, hungUp("the TLS handshake", err)
 		case err != nil:

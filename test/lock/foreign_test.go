@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net"
@@ -162,6 +163,21 @@ func TestDialerThatBlocks(t *testing.T) {
 			t.Error("got the late connection left open, want it closed")
 		}
 	})
+}
+
+// A dialer whose own context was cancelled, as that of a tunnel, says nothing about the context of the caller.
+func TestDialerIsCancelled(t *testing.T) {
+	dial := func(context.Context, string, string) (net.Conn, error) {
+		return nil, fmt.Errorf("tunnel: %w", context.Canceled)
+	}
+	l, err := redlock.NewFromOptions([]*redis.Options{{Addr: "a:1", Dialer: dial}}, redlock.WithLogger(nil))
+	locktest.Must(t, err)
+	defer l.Close()
+	_, err = l.TryLock(t.Context(), "r")
+	locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrNoQuorum}, context.Canceled)
+	if text := fmt.Sprint(err); !strings.Contains(text, "tunnel: context canceled") {
+		t.Errorf("got %s, want what the dialer says", text)
+	}
 }
 
 // closedConn counts how often it was closed.
