@@ -84,13 +84,15 @@ func (c *connection) groups() ([][]string, error) {
 			if i > 0 {
 				groups = append(groups, nil)
 			}
-			if m = strings.TrimSpace(m); m != "" {
-				groups[len(groups)-1] = append(groups[len(groups)-1], m)
-			}
+			groups[len(groups)-1] = append(groups[len(groups)-1], strings.TrimSpace(m))
 		}
 	}
-	if len(groups) == 1 && len(groups[0]) == 0 {
+	all := slices.Concat(groups...)
+	switch empty := slices.Index(all, ""); {
+	case !slices.ContainsFunc(all, func(m string) bool { return m != "" }):
 		return nil, errNoMasters
+	case empty >= 0: // a shorter list has another quorum
+		return nil, usagef("master %d of the list is empty, as from a variable that is not set", empty+1)
 	}
 	return groups, nil
 }

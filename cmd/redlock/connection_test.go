@@ -26,7 +26,6 @@ func TestGroups(t *testing.T) {
 		"a:1/unix:///run/redis/x.s":  {{"a:1"}, {"unix:///run/redis/x.s"}},
 		"unix:///run/a:1/x":          {{"unix:///run/a:1/x"}},
 		"unix:///run/x/redis://b:1":  {{"unix:///run/x"}, {"redis://b:1"}},
-		"a:1,,b:1,":                  {{"a:1", "b:1"}},
 		"a:1,\n b:1 /\n c:1,d:1\n":   {{"a:1", "b:1"}, {"c:1", "d:1"}},
 		"redis://a:1/0?db=2,a:6":     {{"redis://a:1/0?db=2", "a:6"}},
 		"a:1/redis://b:1?db=2/c:1":   {{"a:1"}, {"redis://b:1?db=2"}, {"c:1"}},
@@ -36,10 +35,14 @@ func TestGroups(t *testing.T) {
 			t.Errorf("%q: got %q, %v; want %q", given, got, err, want)
 		}
 	}
-	for env, flags := range map[string][]string{"": nil, "a:1": {""}} {
-		t.Setenv(mastersEnv, env)
-		if got, err := (&connection{masters: flags}).groups(); err == nil {
-			t.Errorf("no masters, and %q in the environment: got %q, want an error", env, got)
+	t.Setenv(mastersEnv, "a:1")
+	for _, list := range []string{"", ",", "a:1,,b:1", "a:1,b:1,", ",a:1", "a:1/b:1,"} {
+		if got, err := (&connection{masters: []string{list}}).groups(); err == nil {
+			t.Errorf("%q: got %q, want an error", list, got)
 		}
+	}
+	t.Setenv(mastersEnv, "")
+	if got, err := (&connection{}).groups(); err == nil {
+		t.Errorf("no masters: got %q, want an error", got)
 	}
 }

@@ -181,6 +181,8 @@ func isLastingTLS(err error) bool {
 	switch {
 	case errors.As(err, &certificate), errors.As(err, &plain):
 		return true
+	case !IsReply(err) && strings.HasPrefix(err.Error(), "tls: "): // this end refuses: no version, curve or name that it could offer
+		return true
 	case errors.As(err, &remote) && remote.Op == "remote error":
 		return slices.ContainsFunc(lastingAlerts, func(a tls.AlertError) bool { return a.Error() == remote.Err.Error() })
 	}

@@ -136,9 +136,13 @@ func TestTLS(t *testing.T) {
 		"another authority":     {&tls.Config{RootCAs: newAuthority(t).pool(), Certificates: []tls.Certificate{client}}, "unknown authority"},
 		"another host name":     {&tls.Config{RootCAs: ca.pool(), Certificates: []tls.Certificate{client}, ServerName: "other.test"}, "not other.test"},
 		"no client certificate": {&tls.Config{RootCAs: ca.pool()}, "certificate required"},
+		"a version before 1.2":  {&tls.Config{RootCAs: ca.pool(), Certificates: []tls.Certificate{client}, MaxVersion: tls.VersionTLS11}, "no supported versions"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			refused(t, with(wrong.config), wrong.says)
+			l := with(wrong.config)
+			refused(t, l, wrong.says)
+			_, err := l.Lock(t.Context(), "r") // no waiting ends that
+			locktest.WantErr(t, err, redlock.ErrMasters)
 		})
 	}
 	t.Run("rediss:// with the authorities of the system", func(t *testing.T) {
