@@ -77,6 +77,30 @@ func TestVirtualExchangedMaster(t *testing.T) {
 	})
 }
 
+// Of a list that one master refuses the others do not hear: the client asks them for no vote.
+func TestVirtualRefusedListIsNotJoined(t *testing.T) {
+	locktest.InBubble(t, 7, func(t *testing.T, b *locktest.Bubble) {
+		b.Vouch()
+		b.All(func(n *virtual.Node) { n.Latency(time.Millisecond, time.Millisecond) })
+		service, wrong := b.Part(0, 1, 2, 3, 4), b.Part(1, 5, 6)
+		early := wrong.Locker()
+		lease := b.Lock(service.WarmLocker(), "r")
+		for name, l := range map[string]*redlock.Locker{"new": wrong.Locker(), "opened before": early} {
+			for range 3 {
+				if _, err := l.TryLock(t.Context(), "r"); !errors.Is(err, reason.Membership) {
+					t.Errorf("%s: got %v, want reason.Membership", name, err)
+				}
+			}
+		}
+		for _, i := range []int{5, 6} {
+			if got := joins(b.Nodes[i]); got != "" {
+				t.Errorf("node %d: got lists %q, want none", i, got)
+			}
+		}
+		b.Unlock(lease)
+	})
+}
+
 // A master is added, and another one removed, while locks are used. No call fails.
 func TestVirtualMasterAddedAndRemoved(t *testing.T) {
 	locktest.InBubble(t, 4, func(t *testing.T, b *locktest.Bubble) {
