@@ -98,6 +98,7 @@ func TestSeveral(t *testing.T) {
 		if err := a.Do(t.Context(), "u", nothing); err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(time.Second) // the others have decided without the first one
 		if g, _ = w.Gauges(); g.Masters[0].Up || !g.Masters[1].Up {
 			t.Errorf("got %+v, want the first one down", g.Masters)
 		}
