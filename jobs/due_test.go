@@ -211,7 +211,8 @@ func TestVirtualDueInQuarantines(t *testing.T) {
 			b.All((*virtual.Node).RestartEmpty)
 			time.Sleep(time.Hour)
 			for i := 1; i < restarts; i++ {
-				time.AfterFunc(time.Duration(i)*9*time.Second, func() { b.All((*virtual.Node).RestartEmpty) })
+				time.AfterFunc(time.Duration(i)*9*time.Second, func() { b.All((*virtual.Node).Kill) })
+				time.AfterFunc(time.Duration(i)*9*time.Second+30*time.Millisecond, func() { b.All((*virtual.Node).RestartEmpty) })
 			}
 			lock, err := j.LockAt(t.Context(), "r", time.Now())
 			switch {

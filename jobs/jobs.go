@@ -258,6 +258,7 @@ func at[L interface{ Unlock(context.Context) error }](ctx context.Context, l *Lo
 			case refused && errors.Is(err, redlock.ErrTaken) && wait == 0 && slices.ContainsFunc(verdict.Masters, quarantined):
 				voteless = 0 // TryLock looks again whether it was a holder that refused it
 			default:
+				wait, voteless = 0, 0 // the next try looks first how long the masters have no vote
 				return nil, err
 			}
 			wait = voteless + time.Second
