@@ -52,7 +52,7 @@ var termPhases = [...][]termPhase{
 	over:     {},
 }
 
-// duty is what has to be done about a lease.
+// duty is an action that is due for a lease.
 type duty uint8
 
 const (

@@ -27,7 +27,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetOut(out)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
-	if isSilent(err) && out.err != nil { // a report that nobody can read
+	if isSilent(err) && out.err != nil { // the report was not written
 		err = exitError{max(exitCode(err), exitFailed), out.err}
 	}
 	return finish(err, stderr)

@@ -35,7 +35,7 @@ const (
 	marking               // the request that tells it is under way
 )
 
-// happening is what moves the phase.
+// happening moves the phase: see transitions.
 type happening uint8
 
 const (

@@ -24,7 +24,7 @@ import (
 // The tests of this file do what docs/operations.md, "Changes", says, step by step: a lease that is held meanwhile
 // stands, and the log of its process has no warning.
 
-// log is what a process logs. It is safe for concurrent use.
+// log keeps the log of a process. It is safe for concurrent use.
 type log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
