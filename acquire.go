@@ -35,7 +35,7 @@ func (p *pool) tryOnce(ctx context.Context, resource string, lc lockConfig) (*ha
 	}
 }
 
-// mostDoubts is how often a call looks again whether it was a holder that refused it.
+// mostDoubts is how often a call tries again because the refusal may not come from a holder.
 const mostDoubts = 6
 
 // outwait returns nil after a pause, if a failed attempt lacked the votes of masters in quarantine,
@@ -43,9 +43,9 @@ const mostDoubts = 6
 // returns the error of the call.
 //
 // While masters are in quarantine, attempts that wait for them set their keys all the same, for
-// moments. Such a key may be what refused the attempt, and no process may have the resource: of
-// three processes that each find the keys of the other two, all would give up. So the call looks
-// again a few times, which doubts counts.
+// moments. The refusal may come from such a key and not from a holder: three processes could each
+// find the keys of the other two, and all give up. So the call tries again, mostDoubts times at
+// most; doubts counts that.
 func (p *pool) outwait(ctx context.Context, f *failure, left time.Duration, doubts *int) error {
 	if f.verdict == nil || f.verdict.Permanent() || left <= 0 {
 		return f.err
@@ -85,7 +85,7 @@ func (p *pool) attempt(ctx context.Context, resource string, lc lockConfig, head
 	return g, f
 }
 
-// caller is a call of Lock or Do that stands in a line.
+// caller is a call of Lock, LockAny or Do that stands in a line.
 type caller = line.Caller[*grant, call]
 
 // call is what a caller wants, and the lease that it got from another caller of the process.
@@ -97,7 +97,7 @@ type call struct {
 	lease  *handle // guarded by the mutex of the lines until the caller has left its line
 }
 
-// waitFor waits until it has a lease or the call ends without one, which it tells the observer.
+// waitFor waits until it has a lease, or until the call ends without one: it tells the observer then.
 func (p *pool) waitFor(ctx context.Context, resource string, lc lockConfig) (*handle, error) {
 	began := time.Now()
 	le, err := p.waitInLine(ctx, resource, lc, began)
@@ -117,16 +117,16 @@ func (p *pool) waitInLine(ctx context.Context, resource string, lc lockConfig, b
 	} else {
 		c = p.lines.Join(lc.key(name), wanted)
 	}
-	left := false // the line
+	served := false
 	defer func() {
-		if !left { // a method of ctx panicked
+		if !served { // also if a method of ctx panicked
 			p.leave(c)
 		}
 	}()
 	for {
 		switch next := p.lines.Look(c); next.Step {
 		case line.Take:
-			left = true
+			served = true
 			return c.Call.lease, nil
 		case line.Rest:
 			p.rest(asked(c.Key()), c, next.How.Number)
@@ -136,20 +136,15 @@ func (p *pool) waitInLine(ctx context.Context, resource string, lc lockConfig, b
 			}
 			g, f := p.attempt(ctx, resource, lc, c, next)
 			if f == nil {
-				left = true
+				served = true
 				return p.grantLease(ctx, g, c, began), nil
 			}
 			if err := p.retryable(ctx, resource, c, f); err != nil {
-				left = true
-				p.leave(c)
 				return nil, err
 			}
 		default:
 			if why := until(ctx, p.closing, next.Wake, next.For); why != nil {
-				left = true
-				err := p.gaveUp(name, c, why)
-				p.leave(c)
-				return nil, err
+				return nil, p.gaveUp(name, c, why)
 			}
 			p.outlasts()
 		}
@@ -157,9 +152,9 @@ func (p *pool) waitInLine(ctx context.Context, resource string, lc lockConfig, b
 }
 
 // chosen returns the resource, of several, for the next attempt of a line: that with the number, or any.
-func (lc *lockConfig) chosen(key line.Key, number int) string {
-	if number == 0 || number > lc.several { // another client gives the resources another number
-		number = 1 + rand.N(lc.several)
+func (c *lockConfig) chosen(key line.Key, number int) string {
+	if number == 0 || number > c.several { // another client gives the resources another number
+		number = 1 + rand.N(c.several)
 	}
 	return key.Resource + strconv.Itoa(number)
 }
@@ -187,7 +182,7 @@ func (p *pool) retryable(ctx context.Context, resource string, c *caller, f *fai
 	f.Listens = f.Listens && f.queueNode == p.queueNodeOf(resource) // which may have come up meanwhile
 	f.Outage = !p.quorumUp()
 	pause := line.DefaultPolicy.RetryDelay
-	if f.verdict.are((*MasterError).denies) {
+	if f.verdict.tooMany((*MasterError).denies) {
 		pause = line.DefaultPolicy.DeniedPause
 	}
 	p.lines.Failed(c, f.Failure, func(failed int) time.Duration { return max(pause(failed), voteless) })
@@ -206,7 +201,7 @@ func (p *pool) leave(c *caller) {
 	p.leaveQueue(c.Key(), queuedAt)
 }
 
-// gaveUp is the error of a caller that stopped waiting for reason. It includes the verdict of
+// gaveUp returns the error of a caller that has stopped waiting, and why. It includes the verdict of
 // the line's last attempt, which this caller or the one ahead of it made.
 func (p *pool) gaveUp(resource string, c *caller, why error) error {
 	s := p.lines.Standing(c)
@@ -318,8 +313,8 @@ func (p *pool) release(le *handle, now instant) {
 	p.lines.Freed(le.grant.key(), le.grant)
 }
 
-// This file runs an attempt (attempt.go): it sends the requests that a step asks for, passes
-// the replies in, keeps the time, and turns the result into a grant or an error.
+// The rest of this file runs an attempt (attempt.go): it sends the requests that a step asks for,
+// passes the replies in, keeps the time, and turns the result into a grant or an error.
 
 // acquisition is an attempt under way, and the grant that it may become. The grant's mutex
 // guards both.
@@ -493,7 +488,7 @@ func (a *acquisition) stepLocked(e event, now instant) {
 		}
 	}
 	a.actions = do[:0]
-	a.target, a.heard = t.fencing.target, t.approach.word.Heard && !t.approach.word.Refused
+	a.target, a.dequeued = t.fencing.target, t.approach.word.Heard && !t.approach.word.Refused
 	if t.phase.over() || t.until() < t.armed {
 		a.wake()
 	}
@@ -651,13 +646,14 @@ func (a *acquisition) conclude(over error) *failure {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	t := &a.attempt
-	if err := cmp.Or(a.pool.set.Misconfigured(), a.pool.set.Refused()); err != nil && over == nil {
-		over = err // of the latter the masters tell more
-	}
-	var reasons []error // nil: the votes decided
+	over = cmp.Or(over, a.pool.set.Misconfigured())
+	refused := a.pool.set.Refused() // by a master that answered after the votes had begun
+	var reasons []error             // nil: the votes decided
 	switch {
 	case over != nil:
 		reasons = []error{over}
+	case refused != nil:
+		reasons = []error{ErrNoQuorum, refused}
 	case t.phase != lost:
 		now := a.pool.now()
 		a.hand.took = now.Sub(a.start)
@@ -672,7 +668,11 @@ func (a *acquisition) conclude(over error) *failure {
 	e := a.pool.quorumError("lock", a.resource, t.granted(), ErrNotAcquired)
 	for i := range t.nodes {
 		if n := &t.nodes[i]; n.failed() {
-			e.Masters = append(e.Masters, a.pool.nodeError(i, n.op.String(), n.err, a.timeout()))
+			err := n.err
+			if refused != nil {
+				err = cmp.Or(a.pool.nodes[i].Conflict(), err)
+			}
+			e.Masters = append(e.Masters, a.pool.nodeError(i, n.op.String(), err, a.timeout()))
 		}
 	}
 	if reasons == nil {

@@ -31,6 +31,9 @@ import (
 //
 // Source: ALGORITHM section 6.
 func (le *Lease) Detach() error {
+	if err := le.made("Detach"); err != nil {
+		return err
+	}
 	g := le.grant
 	g.mu.Lock()
 	now := g.pool.now()
@@ -41,7 +44,7 @@ func (le *Lease) Detach() error {
 		run(after)
 		return err
 	}
-	g.pool.events.released(le.handle, ErrDetached)
+	g.pool.events.left(EventReleased, le.handle, ErrDetached)
 	after = g.endLocked(ErrDetached, now)
 	for _, h := range g.handles {
 		h.done = true
@@ -159,7 +162,7 @@ func (l *Locker) ReleaseToken(ctx context.Context, resource, token string) error
 
 // byToken checks the arguments of a call that has a token. After the call the caller leaves l.calls.
 func (l *Locker) byToken(ctx context.Context, name, resource, token string, fence int64, opts []LockOption) (*pool, lockConfig, error) {
-	if err := l.conf.checkCall(ctx, name, resource); err != nil {
+	if err := l.checkCall(ctx, name, resource); err != nil {
 		return nil, lockConfig{}, err
 	}
 	switch {
@@ -209,8 +212,7 @@ func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, l
 	case f == nil && a.between(found, fence):
 		a.keys.Abandon()
 		p.tellAdopted(resource) // the former lease is over
-		e := p.quorumError("adopt", resource, a.attempt.granted(), ErrNoQuorum, errors.New("another holder may have had the resource in between"))
-		return nil, e
+		return nil, p.quorumError("adopt", resource, a.attempt.granted(), ErrNoQuorum, errors.New("another holder may have had the resource in between"))
 	case f == nil:
 		p.tellAdopted(resource)
 		return &a.grant, nil
@@ -253,17 +255,17 @@ func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, l
 func (a *acquisition) between(found []node.Held, fence int64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	asGranted, moved := 0, 0
+	kept, moved := 0, 0
 	for i := range found {
 		h, n := &found[i], &a.attempt.nodes[i]
 		if n.vote == yes && isAsGranted(h, h.Token, fence) {
-			asGranted++
+			kept++
 		}
 		if n.vote != yes || h.Counter > 0 && n.counter >= fence+2*fenceBlock {
 			moved++
 		}
 	}
-	return !exclusive(len(found), a.pool.need, asGranted) && (fence == 0 || moved >= a.pool.need)
+	return !exclusive(len(found), a.pool.need, kept) && (fence == 0 || moved >= a.pool.need)
 }
 
 // isAsGranted reports whether a node has had the key ever since the grant. An acquire that came late has a larger
@@ -311,11 +313,12 @@ func (e *QuorumError) any(why error) bool {
 // hears at its next renewal.
 func (p *pool) tellAdopted(resource string) {
 	for _, n := range p.nodes {
-		go func() {
+		p.listeners.Go(func() error {
 			ctx, cancel := context.WithTimeout(p.opened, time.Second)
 			defer cancel()
 			_ = n.TellBroken(ctx, p.conf.keyPrefix+resource) // the next renewal tells, too
-		}()
+			return nil
+		})
 	}
 }
 
@@ -358,7 +361,8 @@ func (p *pool) resume(ctx context.Context, op, resource, token string, lc lockCo
 	if err != nil {
 		return nil, err
 	}
-	g := newGrant(p, resource, lc)
+	g := new(grant)
+	g.init(p, resource, lc)
 	g.keys.ID, g.queueNode, g.start = token, p.queueNodeOf(resource), start
 	g.term.since = g.start
 	g.takeUp(found)
@@ -517,7 +521,7 @@ func (g *grant) firstRound(ctx context.Context) error {
 	select {
 	case <-rd.done:
 	case <-timer.C:
-		reasons = append(reasons, g.timeoutError())
+		reasons = append(reasons, timeoutError(g.timeout()))
 	case <-ctx.Done():
 		reasons = append(reasons, reason.OfContext(ctx))
 	case <-g.pool.closing:

@@ -24,8 +24,8 @@ type attempt struct {
 	start   instant
 	useless instant // a grant at this moment has less than MinValidity left
 
-	// skew tells whether the clock of a voter is too far from the others'. It is not certain
-	// while two clocks disagree and no third one was heard.
+	// skew reports a voter whose clock is too far from the others'. certain is false while two
+	// clocks disagree and no third one is known.
 	skew func(node int, now instant) (err error, certain bool)
 
 	phase     phase
@@ -33,7 +33,7 @@ type attempt struct {
 	asked     instant // when the last request for votes was sent
 	lateUntil instant // the attempt waits that long for nodes that were sent their request late
 	answered  instant // when the answers first decided; 0 = not yet
-	armed     instant // the moment of the next timeUp, as until told it
+	armed     instant // the moment of the next timeUp, as until returned it
 
 	approach approach
 	fencing  fencing
@@ -55,7 +55,7 @@ var transitions = [...][]phase{
 	askingQueueNode: {asking, lost},
 	asking:          {raising, won, lost},
 	raising:         {won, lost},
-	won:             {lost}, // the grant came too late to be of use
+	won:             {lost}, // the grant came too late to be of use, or the caller has stopped waiting
 	lost:            {},
 }
 
@@ -104,7 +104,7 @@ const (
 	begun  eventKind = iota
 	voted            // a node answered the acquire, or could not be asked
 	raised           // a node answered the raise, or could not be asked
-	timeUp           // the moment that until told has come
+	timeUp           // the moment that until returned has come
 	called           // the queue node has called the process
 	gaveUp           // the caller has stopped waiting
 )
@@ -256,13 +256,10 @@ func (a *attempt) count(is func(*voter) bool) int {
 	return n
 }
 
-// judge moves the attempt on as soon as the answers allow that.
+// judge moves an attempt that is not over on as soon as the answers allow that.
 //
 // Source: ALGORITHM section 3, points 4 and 5, and section 4.
 func (a *attempt) judge(now instant, do []action) []action {
-	if a.phase.over() {
-		return do
-	}
 	if a.approach.refuses() {
 		a.enter(lost)
 		return do
@@ -336,7 +333,7 @@ func (a *attempt) until() instant {
 	case a.phase == raising:
 		return max(min(a.fencing.raiseEnd, a.useless), answers)
 	case a.holdsOpen():
-		return a.approach.closes
+		return a.approach.waitsTo
 	case a.approach.againAt != 0:
 		return min(a.approach.againAt, answers)
 	}
@@ -355,7 +352,7 @@ func (a *attempt) elapse(later []instant, now instant, do []action) []action {
 	switch {
 	case a.phase == raising:
 	case a.holdsOpen():
-		a.approach.closed = true
+		a.approach.waited = true
 		return a.judge(now, do)
 	case a.approach.againAt != 0 && a.armed == a.approach.againAt:
 		a.approach.againAt = 0
@@ -414,8 +411,8 @@ type approach struct {
 
 	yields  bool    // a process that waits may take another one of several: what the queue node has given is not contested
 	readers bool    // other readers have the resource, and perhaps a process waits behind them
-	closes  instant // a quorum waits for the queue node's answer until then; 0 = it does not wait
-	closed  bool    // the quorum has waited long enough
+	waitsTo instant // a quorum waits for the queue node's answer until then; 0 = it does not wait
+	waited  bool    // the quorum has waited long enough
 	rounds  int     // how often the nodes that refused were asked again
 	againAt instant // when the nodes that refused are asked again; 0 = not for now
 }
@@ -466,7 +463,7 @@ func (p *approach) rests() bool { return p.Waits && (p.word.Refused || p.elsewhe
 // Source: ALGORITHM section 12, "Order".
 func (p *approach) meetReaders() {
 	if !p.readers {
-		p.readers, p.closes, p.closed = true, 0, false
+		p.readers, p.waitsTo, p.waited = true, 0, false
 	}
 }
 
@@ -498,13 +495,13 @@ func (a *attempt) judgeQueueNode(now instant, do []action) []action {
 // Source: ALGORITHM section 10.
 func (a *attempt) awaitsQueueNode(now instant) bool {
 	p := &a.approach
-	if p.closed || a.nodes[p.node].vote != awaited {
+	if p.waited || a.nodes[p.node].vote != awaited {
 		return false
 	}
-	if p.closes == 0 {
-		p.closes = a.asked.Add(a.timeout)
+	if p.waitsTo == 0 {
+		p.waitsTo = a.asked.Add(a.timeout)
 		if !p.readers {
-			p.closes = min(p.closes, now.Add(max(now.Sub(a.start), p.policy.leastPatience)))
+			p.waitsTo = min(p.waitsTo, now.Add(max(now.Sub(a.start), p.policy.leastPatience)))
 		}
 	}
 	return true
@@ -515,7 +512,7 @@ func (a *attempt) awaitsQueueNode(now instant) bool {
 // refused are asked again in time.
 func (a *attempt) holdsOpen() bool {
 	p := &a.approach
-	return p.closes != 0 && !p.closed && a.nodes[p.node].vote == awaited
+	return p.waitsTo != 0 && !p.waited && a.nodes[p.node].vote == awaited
 }
 
 // askAgain decides what to do when refusals keep an attempt from a quorum. The queue node decides

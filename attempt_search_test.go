@@ -86,7 +86,7 @@ func (c *attemptSearch) model() search.Model[searchState] {
 // number returns the index of a machine's state in the list.
 func (c *attemptSearch) number(a *attempt) uint16 {
 	key := []byte{byte(a.phase), byte(a.fencing.target), byte(a.approach.rounds)}
-	for _, is := range []bool{a.approach.closes != 0, a.approach.closed, a.approach.againAt != 0, a.approach.word.Vetoed, a.approach.Patient} {
+	for _, is := range []bool{a.approach.waitsTo != 0, a.approach.waited, a.approach.againAt != 0, a.approach.word.Vetoed, a.approach.Patient} {
 		key = append(key, fmt.Sprint(is)[0])
 	}
 	for _, n := range a.nodes {

@@ -143,6 +143,10 @@ func TestAttempt(t *testing.T) {
 			{10, begins, "0 1 2", asking, 60}, {11, grants(0, 64), "", asking, 60}, {60, up(0, 80, 90), "", asking, 70}, {70, up(0, 80, 90), "", lost, 0},
 		}, 1, false, nil},
 
+		{"a node answers twice", nil, []happens{
+			{10, begins, "0 1 2", asking, 60}, {11, grants(0, 64), "", asking, 60}, {12, fails(0), "", asking, 60}, {13, grants(1, 64), "", won, 0},
+		}, 2, false, nil},
+
 		{"the queue node first", first, []happens{
 			{10, begins, "0", askingQueueNode, 60}, {20, grants(0, 64), "1 2", asking, 70}, {60, stale, "", asking, 70}, {61, grants(2, 64), "", won, 0},
 		}, 2, false, nil},

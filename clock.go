@@ -19,8 +19,8 @@ type Clock interface {
 	Now() time.Duration
 }
 
-// SystemClock is the default [Clock]. On Linux it is CLOCK_BOOTTIME, which goes
-// on while the machine is suspended. Elsewhere, and in a testing/synctest bubble, it is [RuntimeClock].
+// SystemClock is the default [Clock]. On Linux it is CLOCK_BOOTTIME, which goes on while the machine
+// is suspended. Elsewhere, and in a testing/synctest bubble, it is [RuntimeClock].
 func SystemClock() Clock { return clock.System() }
 
 // RuntimeClock is the monotonic clock of package time. It may stand still while

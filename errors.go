@@ -28,8 +28,8 @@ var (
 	// ErrTaken reports that other processes are in the way: another holder has the resource, a
 	// waiting process has its turn, or several attempts split the votes. Without them, enough
 	// masters could have voted. It comes with ErrNotAcquired and is no reason for an alarm.
-	// [QuorumError.HeldByQuorum] reports whether so many masters say so that they decide it, and
-	// [QuorumError.Holder] returns which holder, and for how long.
+	// [QuorumError.HeldByQuorum] reports whether the masters that refused prevent a quorum by
+	// themselves. [QuorumError.Holder] returns the holder's label, and how long its keys live.
 	ErrTaken = errors.New("redlock: taken by another holder")
 
 	// ErrNoQuorum reports that too few masters gave a usable answer in time. Raise an alarm: the
@@ -182,13 +182,14 @@ func (p *pool) updated(e *QuorumError) *QuorumError {
 	return &more
 }
 
+// timeoutError returns the error of a node timeout, with its value.
 func timeoutError(d time.Duration) error {
 	return fmt.Errorf("%w of %v (see WithMasterTimeout)", errNodeTimeout, d)
 }
 
-// why returns the sentinels for votes that made no quorum. If masters with a vote would make one
-// but for another holder, the resource is taken. If otherwise only masters without a vote are
-// missing, waiting helps.
+// why returns the sentinels for votes that made no quorum. The resource is taken if, without the
+// other holder, masters with a vote could have made a quorum. Otherwise waiting helps if masters in
+// quarantine could have made it.
 func (e *QuorumError) why() []error {
 	refused, voteless, failed := 0, 0, 0
 	for _, n := range e.Masters {
@@ -374,12 +375,12 @@ func (e *QuorumError) Holder() (owner string, left time.Duration) {
 	return owner, left
 }
 
-// HeldByQuorum reports whether so many masters have the resource for other holders, or for attempts
-// of other callers, that the others make no quorum. So the masters work. Masters without a vote do
-// not count. An error can match [ErrTaken] without that, if some masters had not answered when the
-// others decided.
+// HeldByQuorum reports whether the masters that have the resource for other holders, or for attempts
+// of other callers, prevent a quorum by themselves. Then enough masters work. A master without a
+// vote does not count. An error can match [ErrTaken] although HeldByQuorum returns false, if some
+// masters had not answered when the others decided.
 func (e *QuorumError) HeldByQuorum() bool {
-	return e.are((*MasterError).hasAnother)
+	return e.tooMany((*MasterError).hasAnother)
 }
 
 // quorumAnswered reports whether a quorum of the masters has granted the resource or has it for other
@@ -394,18 +395,17 @@ func (e *QuorumError) quorumAnswered() bool {
 	return n >= e.Need
 }
 
-// Permanent reports whether waiting cannot help: one master refuses the list of masters, or so many masters can
-// never vote that the others make no quorum. A master can never vote if it refuses the type of the key, the user or a
-// command, if no TLS connection with it is possible, if it is one server with another
-// master, or if it is a node of a Redis Cluster.
-// [Locker.Lock] then gives up. A replica does not count, as it may become a master.
+// Permanent reports whether waiting cannot help: one master refuses the list of masters, or so many
+// masters can never vote that the others make no quorum. A master can never vote if it refuses the
+// type of the key, the user or a command, if no TLS connection with it is possible, if it is one
+// server with another master, or if it is a node of a Redis Cluster. [Locker.Lock] then gives up. A
+// replica does not count, as it may become a master.
 func (e *QuorumError) Permanent() bool {
-	return e.any(reason.Membership) || e.are((*MasterError).hopeless)
+	return e.any(reason.Membership) || e.tooMany((*MasterError).hopeless)
 }
 
-// are reports whether the masters for which is returns true are so many that the others make no
-// quorum.
-func (e *QuorumError) are(is func(*MasterError) bool) bool {
+// tooMany reports whether the masters for which is returns true leave no quorum to the others.
+func (e *QuorumError) tooMany(is func(*MasterError) bool) bool {
 	n := 0
 	for _, m := range e.Masters {
 		if is(m) {
@@ -462,7 +462,7 @@ func (e *QuorumError) because(why error) *QuorumError {
 // MasterError is the answer of one master that did not agree, or why there is none.
 type MasterError struct {
 	Master string // address, without credentials
-	Op     string // "acquire", "adopt", "raise", "extend" or "release"; "look", "vouch" or "break"; "check" or "list"
+	Op     string // "acquire", "adopt", "raise", "extend" or "release"; "lock" if no attempt was made, since a master refuses the list of masters; "look", "vouch" or "break"; "check" or "list"
 	Err    error
 
 	Quarantine time.Duration // how long the master has no vote yet, if that is the reason
@@ -548,8 +548,8 @@ var (
 //
 // An error that matches several words has the word to act on: the answers of masters go before the
 // end of the context, and what a person has to correct goes before no_quorum. An error type of
-// another package can add a word by a method Reason() string, which goes before the last line of
-// the list: package election adds not_leader and no_leader. More words may be added.
+// another package can add a word, of a to z, 0 to 9 and "_", by a method Reason() string, which goes
+// before the last line of the list: package election adds not_leader and no_leader. More words may be added.
 func Reason(err error) string {
 	if err == nil {
 		return ""
@@ -557,7 +557,7 @@ func Reason(err error) string {
 	var verdict *QuorumError
 	if errors.As(err, &verdict) { // what single nodes answered is not the result of the round
 		err = errors.Join(verdict.Reasons...)
-		if verdict.are((*MasterError).excluded) {
+		if verdict.tooMany((*MasterError).excluded) {
 			err = errors.Join(err, verdict.Masters[slices.IndexFunc(verdict.Masters, (*MasterError).excluded)])
 		}
 	}
@@ -572,7 +572,7 @@ func Reason(err error) string {
 	}
 	var own interface{ Reason() string }
 	if errors.As(err, &own) {
-		if word := own.Reason(); word != "" {
+		if word := own.Reason(); isWord(word) {
 			return word
 		}
 	}
@@ -592,6 +592,11 @@ func Reason(err error) string {
 		return "connection"
 	}
 	return "other"
+}
+
+// isWord reports whether the word of another package's error can be a label of metrics.
+func isWord(text string) bool {
+	return text != "" && len(text) <= 64 && strings.Trim(text, "abcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }
 
 type reasonWord struct {
@@ -639,7 +644,7 @@ var reasonWords = []reasonWord{
 	{context.DeadlineExceeded, "deadline"},
 }
 
-// vagueWords has those of errors without another reason.
+// vagueWords has the words of errors that match none of reasonWords.
 var vagueWords = []reasonWord{
 	{ErrMasters, "masters"},
 	{ErrNotHeld, "not_held"},

@@ -33,9 +33,7 @@ var finer = []error{
 // The list has all sentinels.
 func TestAllSentinels(t *testing.T) {
 	src, err := os.ReadFile("errors.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := len(regexp.MustCompile(`(?m)^\tErr\w+ += `).FindAll(src, -1)); got != len(sentinels) {
 		t.Errorf("got %d exported errors in errors.go, want %d as listed", got, len(sentinels))
 	}
@@ -329,6 +327,7 @@ func TestReason(t *testing.T) {
 		{verdict(0, append(from(reason.NotMaster), from(reason.NotMaster)...), ErrNotAcquired, ErrNoQuorum), "not_master"},
 		{verdict(0, append(from(reason.Membership), from(reason.WrongType)...), ErrNotAcquired, ErrNoQuorum), "membership"},
 		{verdict(1, from(node.Quarantine(time.Second)), ErrNotAcquired, ErrNoQuorum, ErrQuarantine), "quarantine"},
+		{ownReason("Too long a\xff word"), "other"},
 		{verdict(0, nil, ErrNotAcquired, context.Canceled), "canceled"},
 		{verdict(0, nil, ErrNotAcquired, ErrTaken, context.DeadlineExceeded), "taken"},
 		{verdict(0, nil, ErrNotAcquired, ErrTaken, ErrClosed), "closed"},

@@ -49,13 +49,8 @@ func ExampleLocker_Do() {
 
 // One attempt, and how to handle its failure.
 func ExampleLocker_TryLock() {
-	addrs, stop := exampleMasters()
+	locker, stop := exampleLocker()
 	defer stop()
-	locker, err := redlock.New(addrs)
-	if err != nil {
-		log.Panic(err)
-	}
-	defer locker.Close()
 
 	ctx := context.Background()
 	for range 2 {
@@ -86,13 +81,8 @@ func ExampleLocker_TryLock() {
 // lease. The write is computed from a read, so the read presents the token, too: from then on the
 // store refuses the first holder, before anything new is written.
 func ExampleLease_Fence() {
-	addrs, stop := exampleMasters()
+	locker, stop := exampleLocker()
 	defer stop()
-	locker, err := redlock.New(addrs)
-	if err != nil {
-		log.Panic(err)
-	}
-	defer locker.Close()
 
 	ctx := context.Background()
 	store := fencedStore{stock: 10}
@@ -245,13 +235,8 @@ func ExampleLocker_Adopt() {
 
 // The data that a process leaves to another one, which takes its lease over.
 func ExampleLease_Detach() {
-	addrs, stop := exampleMasters()
+	locker, stop := exampleLocker()
 	defer stop()
-	locker, err := redlock.New(addrs)
-	if err != nil {
-		log.Panic(err)
-	}
-	defer locker.Close()
 
 	lease, err := locker.Lock(context.Background(), "upgrade", redlock.WithTTL(10*time.Second))
 	if err != nil {
@@ -267,6 +252,7 @@ func ExampleLease_Detach() {
 
 var (
 	exampleMasters = locktest.ExampleMasters // three masters inside this process, which have their votes
+	exampleLocker  = locktest.ExampleLocker  // a Locker for such masters
 	newMasters     = locktest.NewMasters     // the same without votes
 )
 
@@ -498,13 +484,8 @@ func ExampleObserver() {
 
 // A snapshot of the Locker's state, without asking a master.
 func ExampleLocker_Stats() {
-	addrs, stop := exampleMasters()
+	locker, stop := exampleLocker()
 	defer stop()
-	locker, err := redlock.New(addrs)
-	if err != nil {
-		log.Panic(err)
-	}
-	defer locker.Close()
 	if _, err := locker.Lock(context.Background(), "stock:item-1"); err != nil {
 		log.Panic(err)
 	}
@@ -541,13 +522,8 @@ func ExampleWithOwner() {
 
 // The last step takes longer than the TTL, and must not depend on renewals.
 func ExampleLease_ExtendFor() {
-	addrs, stop := exampleMasters()
+	locker, stop := exampleLocker(redlock.WithTTL(3 * time.Second)) // the largest TTL of all clients is 10 s
 	defer stop()
-	locker, err := redlock.New(addrs, redlock.WithTTL(3*time.Second)) // the largest TTL of all clients is 10 s
-	if err != nil {
-		log.Panic(err)
-	}
-	defer locker.Close()
 	ctx := context.Background()
 	lease, err := locker.Lock(ctx, "report:2026-11", redlock.WithoutRenewal())
 	if err != nil {
@@ -609,17 +585,4 @@ func ExampleLease_Downgrade() {
 	}
 	// Output:
 	// shared with another reader: true
-}
-
-// exampleLocker returns a Locker for three masters that have their votes. stop closes it.
-func exampleLocker() (locker *redlock.Locker, stop func()) {
-	addrs, stopMasters := exampleMasters()
-	locker, err := redlock.New(addrs)
-	if err != nil {
-		log.Panic(err)
-	}
-	return locker, func() {
-		_ = locker.Close()
-		stopMasters()
-	}
 }

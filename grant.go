@@ -22,7 +22,7 @@ type grant struct {
 	name      string        // of this process, as told to the queue node; wire.NoProcess if the process did not wait
 	number    int           // of the line's last attempt when this one began; see line.Lines.Hear
 	slot      int           // of the line, if it wants any of several resources; otherwise 0
-	heard     bool          // the queue node has granted, and taken the process out of its queue
+	dequeued  bool          // the queue node has granted, and taken the process out of its queue
 	signal    chan struct{} // holds one token: the call that waits should look again
 
 	mu      lockorder.Mutex[lockorder.Grant]
@@ -33,7 +33,7 @@ type grant struct {
 	hand    handOver
 	renewal renewal
 
-	idle chan struct{} // closed when no work is done under the lease any more; nil unless Close waits for that; guarded by mu
+	idle chan struct{} // closed when no work is done under the lease any more; nil unless Close waits for that
 
 	room room
 }
@@ -86,12 +86,6 @@ func (p *pool) initKey(k *node.Key, resource string, lc lockConfig) {
 	k.TTL = node.Millis(lc.ttl)
 	k.Live(lc.ttl + driftAllowance(lc.ttl, p.conf.drift))
 	k.Init(len(p.nodes))
-}
-
-func newGrant(p *pool, resource string, lc lockConfig) *grant {
-	g := &grant{}
-	g.init(p, resource, lc)
-	return g
 }
 
 // Receive implements [node.Receiver] for the release.
@@ -148,8 +142,8 @@ func (g *grant) lineOf(shared bool) line.Key {
 	return line.Key{Resource: wire.QueueOf(g.resource), Shared: shared, Slot: g.slot}
 }
 
-func (lc *lockConfig) key(resource string) line.Key {
-	return line.Key{Resource: resource, Shared: lc.shared}
+func (c *lockConfig) key(resource string) line.Key {
+	return line.Key{Resource: resource, Shared: c.shared}
 }
 
 // keyLife returns the moment until which a node keeps the key at least, after a request with a TTL
@@ -159,9 +153,6 @@ func (g *grant) keyLife(start instant, ttl time.Duration) instant {
 }
 
 func (g *grant) validity() time.Duration { return validity(g.term.deadline(), g.pool.now()) }
-
-// timeoutError returns the error of a node timeout, with its value.
-func (g *grant) timeoutError() error { return timeoutError(g.timeout()) }
 
 // quorumErrorLocked returns the error of a round over the nodes.
 func (g *grant) quorumErrorLocked(op string, granted int, failed func(*nodeKey) bool, reasons ...error) *QuorumError {
@@ -185,9 +176,10 @@ func (g *grant) setDeadlineLocked(start instant, ttl time.Duration) {
 //
 // Source: ALGORITHM section 10, "Hand-over inside the process".
 
-// How often one grant may be handed over: as often as it has tokens, or less if other processes
-// are known to want the resource. Then the callers that were in line at the grant get the lease,
-// and further callers only until the time that it took to get the grant has paid off.
+// How often one grant may be handed over: as often as it has tokens. If other processes are known to want the
+// resource, that holds until crowdedPayoff times as long as it took to get the grant has gone by: then a change of
+// process costs a ninth of the time. Later only callers that were in line at the grant get the lease, and no more often
+// than crowdedHandovers.
 const (
 	mostHandovers    = fenceBlock - 1
 	crowdedHandovers = 16
@@ -239,7 +231,7 @@ func (g *grant) passOn(le *handle, heir line.Offer[call], now instant) (next *ha
 	if !g.pool.conf.rules.KeepsHandle {
 		end = le.overLocked(ErrReleased)
 	}
-	g.pool.events.released(le, nil)
+	g.pool.events.left(EventReleased, le, nil)
 	g.hand.count++
 	if !g.oneOf() {
 		g.name = g.pool.queuesAs(g.key()) // the release takes the process out of the queue, also if a TryLock got the lease
@@ -260,7 +252,8 @@ func (g *grant) handsOverLocked(heir line.Offer[call], now instant) bool {
 	most := mostHandovers
 	switch {
 	case !heir.Contested:
-	case heir.Waited || now.Sub(g.start) < crowdedPayoff*g.hand.took:
+	case now.Sub(g.start) < crowdedPayoff*g.hand.took:
+	case heir.Waited:
 		most = crowdedHandovers
 	default:
 		most = 0
@@ -276,14 +269,12 @@ func (p *pool) noteGrant(g *grant, head *caller) (queuedAt int) {
 	if g.oneOf() {
 		p.lines.HeldAny(wire.QueueOf(g.resource), g)
 	}
-	switch {
-	case g.shared || g.oneOf():
-	case head == nil: // the release of a TryLock takes no process out of the queue
+	switch lineHolds := !g.shared && !g.oneOf(); {
+	case lineHolds && head == nil: // the release of a TryLock takes no process out of the queue
 		return p.lines.Held(g.key(), g, nil, line.Nowhere)
-	default:
+	case lineHolds:
 		return p.lines.Held(g.key(), g, head, g.queueNode)
-	}
-	if head == nil {
+	case head == nil:
 		return line.Nowhere
 	}
 	return p.lines.Admit(head, g.leaves(), g.shareWith)
@@ -294,7 +285,7 @@ func (p *pool) noteGrant(g *grant, head *caller) (queuedAt int) {
 func (g *grant) leaves() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.heard {
+	if g.dequeued {
 		return g.queueNode
 	}
 	return line.Nowhere

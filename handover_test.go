@@ -24,9 +24,7 @@ type handing struct {
 func newHanding(t *testing.T, opts ...Option) *handing {
 	t.Helper()
 	l, err := New([]string{"10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379"}, append([]Option{WithClock(RuntimeClock())}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { l.pool.shut(ErrClosed); l.pool.deafen() })
 	h := &handing{pool: l.pool}
 	h.take(t)
@@ -36,7 +34,8 @@ func newHanding(t *testing.T, opts ...Option) *handing {
 // take makes the Locker get the resource by an attempt.
 func (h *handing) take(t *testing.T) {
 	t.Helper()
-	g := newGrant(h.pool, "r", h.conf.lockConfig)
+	g := new(grant)
+	g.init(h.pool, "r", h.conf.lockConfig)
 	g.start = h.pool.now()
 	g.term.since, g.target = g.start, 6400
 	g.setDeadlineLocked(g.start, g.ttl)
@@ -123,6 +122,7 @@ func TestHandOverConditions(t *testing.T) {
 			h.pool.lines.Held(h.g.key(), h.g, nil, line.Nowhere) // by TryLock
 		}},
 		{name: "to a head with other options", do: func(_ *handing, c waiter) { c.Call.config.ttl = time.Second }},
+		{name: "to a head with another owner", do: func(_ *handing, c waiter) { c.Call.config.owner = "another" }},
 		{name: "to a head whose context has ended", do: func(_ *handing, c waiter) {
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
@@ -142,11 +142,12 @@ func TestHandOverConditions(t *testing.T) {
 		}},
 		{name: "the last token", want: true, do: func(h *handing, _ waiter) { h.g.hand.count = 62 }},
 		{name: "without a token left", do: func(h *handing, _ waiter) { h.g.hand.count = 63 }},
-		{name: "the last while others wait", want: true, do: func(h *handing, _ waiter) { h.crowd(15, true, 0) }},
-		{name: "too many while others wait", do: func(h *handing, _ waiter) { h.crowd(16, true, 0) }},
+		{name: "the last while others wait", want: true, do: func(h *handing, _ waiter) { h.crowd(15, true, 8*time.Millisecond) }},
+		{name: "too many while others wait", do: func(h *handing, _ waiter) { h.crowd(16, true, 8*time.Millisecond) }},
 		{name: "in line since the grant, while others wait", want: true, do: func(h *handing, _ waiter) { h.crowd(4, true, time.Second) }},
 		{name: "in line after the grant, while others wait", do: func(h *handing, _ waiter) { h.crowd(5, false, 8*time.Millisecond) }},
-		{name: "in line after the grant, before that has paid off", want: true, do: func(h *handing, _ waiter) { h.crowd(5, false, 8*time.Millisecond-1) }},
+		{name: "the last token, before that has paid off", want: true, do: func(h *handing, _ waiter) { h.crowd(62, false, 8*time.Millisecond-1) }},
+		{name: "without a token left, before that has paid off", do: func(h *handing, _ waiter) { h.crowd(63, false, 8*time.Millisecond-1) }},
 		{name: "with a maximum hold near its end", want: true, opts: []Option{WithMaxHold(10 * time.Second)}, do: func(*handing, waiter) {
 			time.Sleep(4 * time.Second)
 		}},
@@ -156,6 +157,11 @@ func TestHandOverConditions(t *testing.T) {
 		{name: "of a lease that is lost", do: func(h *handing, _ waiter) { run(h.g.endLocked(errLostQuorum, h.pool.now())) }},
 		{name: "of a lease that has another handle", do: func(h *handing, _ waiter) {
 			h.lease.reenter(context.Background(), false, true)
+		}},
+		{name: "of a lease whose other handle was unlocked", want: true, do: func(h *handing, _ waiter) {
+			inner, _ := h.lease.reenter(context.Background(), false, true)
+			_, _ = h.unlock(h.lease.handle)
+			h.lease = &Lease{inner}
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -188,95 +194,6 @@ func TestHandOverConditions(t *testing.T) {
 	}
 }
 
-// The old handle ends before the new one exists, and the grant is otherwise unchanged.
-//
-// Source: ALGORITHM section 10; section 5, first rule.
-func TestHandOver(t *testing.T) {
-	type ctxKey struct{}
-	synctest.Test(t, func(t *testing.T) {
-		h := newHanding(t)
-		deadline, id := h.g.term.deadline(), h.lease.Token()
-		for i := range 63 {
-			ctx := context.WithValue(context.Background(), ctxKey{}, i)
-			c := h.caller(ctx)
-			old, oldCtx := h.lease, h.lease.Context()
-			time.Sleep(10 * time.Millisecond)
-			last, err := h.unlock(old.handle)
-			if err != nil || last {
-				t.Fatalf("unlock %d: got %v and last %v, want it handed over", i, err, last)
-			}
-			got := h.pool.lines.Look(c.caller)
-			if got.Step != line.Take {
-				t.Fatalf("the caller is told %+v, want a lease", got)
-			}
-			h.lease = &Lease{c.Call.lease}
-			if got, want := h.lease.Fence(), int64(6400-64+1+i+1); got != want || h.g.presentFenceLocked() != want {
-				t.Errorf("fence: got %d and %d, want %d", got, h.g.presentFenceLocked(), want)
-			}
-			if h.lease.Token() != id || h.g.term.deadline() != deadline || h.lease.Resource() != "r" {
-				t.Error("got another token, deadline or resource, want those of the grant")
-			}
-			if cause := context.Cause(oldCtx); !errors.Is(cause, ErrReleased) || errors.Is(cause, ErrLost) {
-				t.Errorf("cause of the old context: got %v, want ErrReleased", cause)
-			}
-			if old.Validity() != 0 || h.lease.Validity() <= 0 {
-				t.Errorf("validity: got %v and %v, want none left on the old handle", old.Validity(), h.lease.Validity())
-			}
-			if again, err := h.unlock(old.handle); again || !errors.Is(err, ErrNotHeld) || !errors.Is(err, ErrReleased) {
-				t.Errorf("second unlock: got %v and last %v, want ErrNotHeld", err, again)
-			}
-			if err := old.Extend(ctx); !errors.Is(err, ErrNotHeld) || !errors.Is(err, ErrReleased) {
-				t.Errorf("Extend of the old handle: got %v, want ErrNotHeld", err)
-			}
-			if h.lease.Context().Value(ctxKey{}) != i || h.lease.Context().Err() != nil {
-				t.Error("got a new context without the caller's values or over, want a new context with them")
-			}
-			if inner, err := old.reenter(ctx, false, true); inner != nil || err != nil {
-				t.Error("inside the old handle's context: got it held, want not")
-			}
-			if _, err := h.lease.reenter(ctx, false, false); err != ErrReentry {
-				t.Error("inside the new handle's context: got it not held, want it held")
-			}
-		}
-		c := h.caller(context.Background())
-		if last, err := h.unlock(h.lease.handle); !last || err != nil {
-			t.Errorf("the last of the block: got %v and last %v, want it released", err, last)
-		}
-		if got := h.sent(); got != 3 {
-			t.Errorf("releases: got %d, want 3", got)
-		}
-		if !c.told() {
-			t.Error("got the next caller not told, want it told to ask")
-		}
-		wantAdvice(t, "the next caller", h.pool.lines.Look(c.caller), line.Advice{Step: line.Ask, How: line.Strategy{Waits: true, QueueNodeFirst: true}})
-		if len(h.pool.renewer.leases) != 0 {
-			t.Error("the renewer still has the lease")
-		}
-		h.pool.lines.Leave(c.caller)
-		if got := h.pool.lines.Count(); got != 0 {
-			t.Errorf("%d lines are left", got)
-		}
-	})
-}
-
-// The last handle of a lease is handed over, even if it comes from a re-entry.
-func TestHandOverOfTheLastHandle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHanding(t)
-		inner, _ := h.lease.reenter(context.Background(), false, true)
-		c := h.caller(context.Background())
-		if last, err := h.unlock(h.lease.handle); last || err != nil || c.Call.lease != nil {
-			t.Errorf("unlock outside: got last %v, %v, and a hand-over: %v; want none", last, err, c.Call.lease != nil)
-		}
-		if last, err := h.unlock(inner); last || err != nil || c.Call.lease == nil {
-			t.Fatalf("unlock inside: got last %v, %v, and a hand-over: %v; want a hand-over", last, err, c.Call.lease != nil)
-		}
-		if c.Call.lease.fence != inner.fence+1 {
-			t.Errorf("fence: got %d after %d, want the next", c.Call.lease.fence, inner.fence)
-		}
-	})
-}
-
 // If a caller is handed a lease at the moment in which its context ends, it gives the lease back: to
 // the next caller, or to the nodes.
 func TestHeirGivesBack(t *testing.T) {
@@ -303,62 +220,6 @@ func TestHeirGivesBack(t *testing.T) {
 		}
 		if (&Lease{next.Call.lease}).Validity() != 0 {
 			t.Errorf("validity: got %v, want none", (&Lease{next.Call.lease}).Validity())
-		}
-	})
-}
-
-// The maximum hold counts for each holder from its own start, however long the holder before has
-// held the lease.
-//
-// Source: the doc comment of WithMaxHold.
-func TestHandOverOfABoundedHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHanding(t, WithMaxHold(12*time.Second))
-		start := h.pool.now()
-		time.Sleep(3 * time.Second)
-		h.g.setDeadlineLocked(h.pool.now(), h.g.ttl) // a renewal: until 12 s, for the bound
-		if got, want := h.g.term.deadline(), start.Add(12*time.Second); got != want {
-			t.Fatalf("deadline after a renewal: got %v, want %v", got.Sub(start), want.Sub(start))
-		}
-		c := h.caller(context.Background())
-		time.Sleep(time.Second)
-		_, _ = h.unlock(h.lease.handle)
-		if c.Call.lease == nil {
-			t.Fatal("got no hand-over")
-		}
-		// 3 s plus a TTL less its drift is before the maximum hold, which ends at 16 s.
-		if got, want := h.g.term.deadline(), start.Add(13*time.Second-102*time.Millisecond); got != want {
-			t.Errorf("deadline: got %v, want %v", got.Sub(start), want.Sub(start))
-		}
-		if got, want := h.g.term.holdEnd(), start.Add(16*time.Second); got != want {
-			t.Errorf("end of the hold: got %v, want %v", got.Sub(start), want.Sub(start))
-		}
-		if !h.g.term.renews() || h.g.renewal.due > h.pool.now() {
-			t.Error("got a lease that is not looked at again, want its renewal to go on")
-		}
-	})
-}
-
-// A process that leaves a queue tells the queue node, and no other node.
-func TestLeaveQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHanding(t)
-		h.release(h.lease.handle, h.pool.now())
-		h.sent()
-		c := h.caller(context.Background())
-		h.pool.lines.Queued(line.Key{Resource: "r"}, 1)
-		h.leave(c.caller)
-		for i, n := range h.pool.nodes {
-			unsent := n.Unsent()
-			want := map[int]int{1: 1}[i]
-			if got := len(unsent); got != want {
-				t.Fatalf("requests to node %d: got %d, want %d", i, got, want)
-			}
-			for _, r := range unsent {
-				if r.Op != wire.Release || r.Process != h.pool.channel || r.Key.Lock != "redlock:r" || !r.Key.Sent(n) {
-					t.Errorf("got %+v, want a release that is sent, by the name of the process", r)
-				}
-			}
 		}
 	})
 }
@@ -391,9 +252,7 @@ func TestQueueNodeOf(t *testing.T) {
 		{"10.0.0.4:6379", "10.0.0.5:6379", "10.0.0.3:6379", "10.0.0.1:6379", "10.0.0.2:6379"},
 	} {
 		l, err := New(masters)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { l.pool.shut(ErrClosed); l.pool.deafen() })
 		pools[i] = l.pool
 	}
@@ -555,68 +414,54 @@ func TestWhoRests(t *testing.T) {
 
 // until ends by whichever comes first, and says which.
 func TestUntil(t *testing.T) {
-	closed := make(chan struct{})
-	close(closed)
 	reason := errors.New("shutting down")
-	cancelled := func(cause error) func(context.Context) context.Context {
-		return func(ctx context.Context) context.Context {
-			ctx, cancel := context.WithCancelCause(ctx)
-			time.AfterFunc(time.Second, func() { cancel(cause) })
-			return ctx
-		}
+	type ends struct {
+		cancel         context.CancelCauseFunc
+		closing, ready chan struct{}
 	}
+	cancels := func(cause error) func(ends) { return func(e ends) { e.cancel(cause) } }
+	readies := func(e ends) { close(e.ready) }
 	for _, test := range []struct {
-		name           string
-		ctx            func(context.Context) context.Context
-		closing, ready chan struct{} // to be closed after a second if they are made here
-		closes         int           // 1: closing, 2: ready
-		d              time.Duration
-		after          time.Duration
-		want           []error
+		name   string
+		before bool       // it happens before the call, and not a second later
+		what   func(ends) // what happens
+		pause  time.Duration
+		after  time.Duration
+		want   []error
 	}{
-		{name: "ready before", ready: closed},
-		{name: "ready before with a pause", ready: closed, d: time.Hour},
-		{name: "ready meanwhile", ready: make(chan struct{}), closes: 2, d: time.Hour, after: time.Second},
-		{name: "ready meanwhile without a pause", ready: make(chan struct{}), closes: 2, after: time.Second},
-		{name: "the pause is over", d: 100 * time.Millisecond, after: 100 * time.Millisecond},
-		{name: "the context is cancelled", ctx: cancelled(nil), d: time.Hour, after: time.Second, want: []error{context.Canceled}},
-		{name: "the context is cancelled without a pause", ctx: cancelled(nil), after: time.Second, want: []error{context.Canceled}},
-		{name: "the context has a cause", ctx: cancelled(reason), d: time.Hour, after: time.Second, want: []error{context.Canceled, reason}},
-		{name: "the context has a deadline", ctx: func(ctx context.Context) context.Context {
-			ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-			t.Cleanup(cancel)
-			return ctx
-		}, after: 2 * time.Second, want: []error{context.DeadlineExceeded}},
-		{name: "the Locker is closed", closing: make(chan struct{}), closes: 1, d: time.Hour, after: time.Second, want: []error{ErrClosed}},
+		{"ready before", true, readies, 0, 0, nil},
+		{"ready before with a pause", true, readies, time.Hour, 0, nil},
+		{"ready meanwhile", false, readies, time.Hour, time.Second, nil},
+		{"ready meanwhile without a pause", false, readies, 0, time.Second, nil},
+		{"the pause is over", false, func(ends) {}, 100 * time.Millisecond, 100 * time.Millisecond, nil},
+		{"the context is cancelled", false, cancels(nil), time.Hour, time.Second, []error{context.Canceled}},
+		{"the context is cancelled without a pause", false, cancels(nil), 0, time.Second, []error{context.Canceled}},
+		{"the context has a cause", false, cancels(reason), time.Hour, time.Second, []error{context.Canceled, reason}},
+		{"the context has a deadline", false, func(ends) {}, 0, 2 * time.Second, []error{context.DeadlineExceeded}},
+		{"the Locker is closed", false, func(e ends) { close(e.closing) }, time.Hour, time.Second, []error{ErrClosed}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx := t.Context()
-				if test.ctx != nil {
-					ctx = test.ctx(ctx)
-				}
-				closing, ready := test.closing, test.ready
-				switch test.closes { // a bubble does not wait for channels made outside
-				case 1:
-					closing = make(chan struct{})
-					time.AfterFunc(time.Second, func() { close(closing) })
-				case 2:
-					ready = make(chan struct{})
-					time.AfterFunc(time.Second, func() { close(ready) })
+				ctx, stop := context.WithTimeout(t.Context(), 2*time.Second)
+				defer stop()
+				ctx, cancel := context.WithCancelCause(ctx)
+				e := ends{cancel, make(chan struct{}), make(chan struct{})}
+				if test.before {
+					test.what(e)
+				} else {
+					time.AfterFunc(time.Second, func() { test.what(e) })
 				}
 				start := time.Now()
-				err := until(ctx, closing, ready, test.d)
-				if got := time.Since(start); got != test.after {
-					t.Errorf("it took %v, want %v", got, test.after)
-				}
-				if len(test.want) == 0 && err != nil {
-					t.Errorf("got %v, want no error", err)
+				err := until(ctx, e.closing, e.ready, test.pause)
+				if got := time.Since(start); got != test.after || len(test.want) == 0 && err != nil {
+					t.Errorf("got %v after %v, want %v after %v", err, got, test.want, test.after)
 				}
 				for _, want := range test.want {
 					if !errors.Is(err, want) {
 						t.Errorf("got %v, want it to match %v", err, want)
 					}
 				}
+				time.Sleep(time.Second) // for what happens later
 			})
 		})
 	}

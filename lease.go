@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,9 +16,10 @@ import (
 )
 
 // Lease is one acquisition of a resource: the right to work on the resource until the validity
-// ends. The right is exclusive, or that of a reader, which is shared with other readers. The zero
-// value is of no use. A Lease is safe for concurrent use. It is no sync.Locker: it can be refused,
-// and it ends by itself.
+// ends. The right is exclusive, or that of a reader, which is shared with other readers. A Lease is
+// safe for concurrent use. It is no sync.Locker: it can be refused, and it ends by itself. Of a nil
+// Lease, as Lock returns it with an error, and of a zero one, each method with an error result
+// returns [ErrConfig], and the others panic.
 type Lease struct {
 	*handle
 }
@@ -38,22 +40,37 @@ type handle struct {
 	reported  bool  // there was an EventAbandoned
 	done      bool  // unlocked
 	works     int   // under way: calls of Within and Do
-	untold    bool  // the Unlock that ended the lease failed, as no quorum had confirmed that the keys are gone
+	unsettled bool  // the Unlock that ended the lease failed, as no quorum had confirmed that the keys are gone
 	over      error // why this handle has no lease any more; nil while it has one
 	ctx       context.Context
 	cancelCtx context.CancelCauseFunc
 }
 
+// made returns an error if no call has returned the Lease.
+func (le *Lease) made(name string) error {
+	if le == nil || le.handle == nil {
+		return configErrorf("%s: the Lease is nil, or the zero value", name)
+	}
+	return nil
+}
+
+func (le *Lease) checkCall(ctx context.Context, name string) error {
+	if ctx == nil {
+		return configErrorf("%s: ctx is nil", name)
+	}
+	return le.made(name)
+}
+
 // public returns the Lease of a new handle, for the caller.
-func (h *handle) public() *Lease {
-	le := &Lease{h}
-	h.lease.Store(le)
-	return le
+func (le *handle) public() *Lease {
+	lease := &Lease{le}
+	le.lease.Store(lease)
+	return lease
 }
 
 // reportDroppedLocked is called at each renewal. It reports each handle whose Lease was dropped
-// without Unlock, once: the lease is renewed for ever. Most leases end before their first renewal,
-// and cost no cleanup.
+// without Unlock, once: such a lease is renewed for ever. The cleanup is added at the first renewal,
+// before which most leases end.
 func (g *grant) reportDroppedLocked() {
 	for _, h := range g.handles {
 		if le := h.lease.Swap(nil); le != nil {
@@ -61,26 +78,26 @@ func (g *grant) reportDroppedLocked() {
 		}
 		if h.dropped.Load() && !h.reported && g.term.phase != kept {
 			h.reported = true
-			g.pool.events.abandoned(h)
+			g.pool.events.left(EventAbandoned, h, nil)
 		}
 	}
 }
 
 // context returns the context of the handle, and makes it for the first call.
-func (h *handle) context() context.Context {
-	h.grant.mu.Lock()
-	defer h.grant.mu.Unlock()
-	if h.ctx == nil {
-		ctx, cancel := context.WithCancelCause(&leaseContext{context.WithoutCancel(h.parent), h})
-		h.ctx, h.cancelCtx = ctx, cancel
+func (le *handle) context() context.Context {
+	le.grant.mu.Lock()
+	defer le.grant.mu.Unlock()
+	if le.ctx == nil {
+		ctx, cancel := context.WithCancelCause(&leaseContext{context.WithoutCancel(le.parent), le})
+		le.ctx, le.cancelCtx = ctx, cancel
 		switch {
-		case h.over != nil:
-			cancel(h.over)
-		case h.grant.idle != nil:
+		case le.over != nil:
+			cancel(le.over)
+		case le.grant.idle != nil:
 			cancel(errClosedHeld)
 		}
 	}
-	return h.ctx
+	return le.ctx
 }
 
 // Resource returns the name of the resource.
@@ -149,6 +166,9 @@ func (le *Lease) Context() context.Context { return le.context() }
 // [ErrLost], [ErrReleased] or [ErrDetached]. Err looks at the clock: after a suspend of the machine
 // it reports the end even before the lease's context has ended.
 func (le *Lease) Err() error {
+	if err := le.made("Err"); err != nil {
+		return err
+	}
 	le.grant.mu.Lock()
 	over := le.over
 	le.grant.mu.Unlock()
@@ -162,8 +182,11 @@ func (le *Lease) Err() error {
 // is first, and its context.Cause is that of ctx or of [Lease.Context]. It carries the values and
 // the deadline of ctx. Call cancel when the work is over: it frees the resources of the context,
 // and the lease goes on. [Locker.Close] ends the context, and keeps the lease until cancel is called,
-// for 10 s at most.
+// for 10 s at most. Within panics if ctx is nil.
 func (le *Lease) Within(ctx context.Context) (inner context.Context, cancel context.CancelFunc) {
+	if ctx == nil {
+		panic("redlock: Within: ctx is nil")
+	}
 	inner, end := le.within(ctx)
 	over := le.work()
 	return inner, func() { end(); over() }
@@ -242,8 +265,11 @@ func (le *Lease) Extend(ctx context.Context) error { return le.extend(ctx, "Exte
 // this process dies. ExtendFor never shortens a lease, and later renewals have the TTL of the lease
 // again. If the lease could not have been acquired with that TTL, the error matches [ErrConfig].
 func (le *Lease) ExtendFor(ctx context.Context, ttl time.Duration) error {
-	if err := le.grant.checkTTL(ttl); err != nil {
+	if err := le.made("ExtendFor"); err != nil {
 		return err
+	}
+	if err := le.grant.checkTTL(ttl); err != nil {
+		return configErrorf("ExtendFor(%v): %s", ttl, strings.TrimPrefix(err.Error(), ErrConfig.Error()+": "))
 	}
 	return le.extend(ctx, "ExtendFor", ttl)
 }
@@ -258,8 +284,8 @@ func (g *grant) checkTTL(ttl time.Duration) error {
 }
 
 func (le *Lease) extend(ctx context.Context, name string, ttl time.Duration) error {
-	if ctx == nil {
-		return configErrorf("%s: ctx is nil", name)
+	if err := le.checkCall(ctx, name); err != nil {
+		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return reason.OfContext(ctx)
@@ -294,8 +320,8 @@ func (le *Lease) extend(ctx context.Context, name string, ttl time.Duration) err
 //
 // Source: ALGORITHM sections 5 and 10.
 func (le *Lease) Unlock(ctx context.Context) error {
-	if ctx == nil {
-		return configErrorf("Unlock: ctx is nil")
+	if err := le.checkCall(ctx, "Unlock"); err != nil {
+		return err
 	}
 	end := le.grant.pool.conf.trace(ctx, "Unlock", le.Resource())
 	err := le.unlock(ctx)
@@ -309,7 +335,7 @@ func (le *Lease) Unlock(ctx context.Context) error {
 func (le *handle) unlock(ctx context.Context) (err error) {
 	g := le.grant
 	g.mu.Lock()
-	again, held := le.untold, g.minHold > 0
+	again, held := le.unsettled, g.minHold > 0
 	g.mu.Unlock()
 	switch {
 	case again:
@@ -324,7 +350,7 @@ func (le *handle) unlock(ctx context.Context) (err error) {
 	}
 	if again || err != nil && !errors.Is(err, ErrNotHeld) {
 		g.mu.Lock()
-		le.untold = err != nil
+		le.unsettled = err != nil
 		g.mu.Unlock()
 	}
 	return err
@@ -372,7 +398,7 @@ func (le *handle) end(cause error, now instant) (last bool, err error) {
 		err = notHeld("unlock", g.resource, g.term.cause)
 	} else if last {
 		after = append(after, g.endLocked(cause, now)...)
-		g.pool.events.released(le, nil)
+		g.pool.events.left(EventReleased, le, nil)
 	}
 	if end := le.overLocked(cause); end != nil {
 		after = append(after, end)

@@ -33,16 +33,16 @@ type warning struct {
 	more  int
 }
 
-// write logs an event. Of warnings that are alike it logs the first, and counts the others for
-// [events.summarize]. So it does with the lines about masters that are up again. A key that was lost on a master that has
-// just lost its vote is no news.
+// write logs an event. Of warnings that are alike, and of lines about a master that is up again, it
+// logs the first, and counts the others for [events.summarize]. It does not log a lost key of a
+// master whose quarantine it has just logged.
 func (e *events) write(ev Event) {
 	if ev.Kind == EventKeyLost && e.logged[(Event{Kind: EventQuarantined, Master: ev.Master}).like()] != nil {
 		return
 	}
 	alike := kinds[ev.Kind].level >= slog.LevelWarn && ev.Kind != EventWarning || ev.Kind == EventMasterUp
 	if !alike { // each of these is another one
-		e.writeLine(ev)
+		e.writeLine(ev, 0)
 		return
 	}
 	key, more := ev.like(), 0
@@ -58,11 +58,7 @@ func (e *events) write(ev Event) {
 		return
 	}
 	e.logged[key] = &warning{first: ev.Time, until: ev.Time.Add(logBurst)}
-	if more > 0 {
-		e.writeLine(ev, "more", more)
-	} else {
-		e.writeLine(ev)
-	}
+	e.writeLine(ev, more)
 }
 
 // like returns what the events have in common of which the log has one line.
@@ -83,10 +79,8 @@ func (e *events) summarize(now time.Time, ends bool) (next time.Time) {
 		if ends || !now.Before(w.until) {
 			whole := w.first.Add(logEvery)
 			switch {
-			case w.more > 1:
-				e.call(func() { e.writeLine(w.last, "more", w.more-1) })
-			case w.more == 1:
-				e.call(func() { e.writeLine(w.last) })
+			case w.more > 0:
+				e.call(func() { e.writeLine(w.last, w.more-1) })
 			case !w.until.Before(whole):
 				delete(e.logged, key)
 				continue
@@ -105,18 +99,18 @@ func (e *events) summarize(now time.Time, ends bool) (next time.Time) {
 	return next
 }
 
-// writeLine logs an event.
-func (e *events) writeLine(ev Event, more ...any) {
+// writeLine logs an event, and how many more like it there were.
+func (e *events) writeLine(ev Event, more int) {
 	kind := kinds[ev.Kind]
 	text := kind.text
 	if text == "" {
 		text = ev.Err.Error()
 	}
-	e.conf.logger().Log(context.Background(), kind.level, prefix+text, append(ev.attrs(), more...)...)
+	e.conf.logger().Log(context.Background(), kind.level, prefix+text, ev.attrs(more)...)
 }
 
-// attrs returns what the log shows of an event.
-func (ev Event) attrs() (list []any) {
+// attrs returns what the log shows of an event, and of more like it.
+func (ev Event) attrs(more int) (list []any) {
 	add := func(has bool, name string, value any) {
 		if has {
 			list = append(list, name, value)
@@ -131,13 +125,13 @@ func (ev Event) attrs() (list []any) {
 	add(ev.Validity > 0, "validity", ev.Validity.Round(time.Microsecond))
 	add(ev.Count > 0, "count", ev.Count)
 	add(ev.Err != nil && kind.text != "", "error", ev.Err)
+	add(more > 0, "more", more)
 	return list
 }
 
 // waiting logs that calls wait for nodes to have their votes again: once for quarantines that end at
 // about the same time, and again if one lasts longer than the node had said, as its clock does not
-// agree with the others.
-// The key "reason" marks what calls wait for, here and in noteAttempt.
+// agree with the others. The key "reason" marks what calls wait for, here and in noteAttempt.
 func (e *events) waiting(s *node.Set, voteless map[*node.Node]time.Duration) (logged bool) {
 	var texts []string
 	longest, distrusted := time.Duration(0), false
@@ -153,19 +147,21 @@ func (e *events) waiting(s *node.Set, voteless map[*node.Node]time.Duration) (lo
 		distrusted = distrusted || n.Standing().SaidIn(now) == 0 // only this client does not trust the node: Bootstrap cannot vouch for it
 	}
 	until := now.Add(longest)
-	if told := instant(e.waitsTo.Load()); told != 0 && until <= told.Add(logLater) {
-		return false
-	}
-	if len(texts) > 0 {
-		e.waitsTo.Store(int64(until))
-		slices.Sort(texts)
-		hint := "wait"
-		if !distrusted {
-			hint = s.QuarantineHint(longest)
+	for told := e.waitsTo.Load(); ; told = e.waitsTo.Load() {
+		if len(texts) == 0 || told != 0 && until <= instant(told).Add(logLater) {
+			return false
 		}
-		e.log(slog.LevelWarn, "masters in quarantine have no vote yet; calls wait for them", "reason", Reason(ErrQuarantine), "masters", texts, "seconds", math.Ceil(longest.Seconds()), "hint", hint)
+		if e.waitsTo.CompareAndSwap(told, int64(until)) { // no other call logs the same at this moment
+			break
+		}
 	}
-	return len(texts) > 0
+	slices.Sort(texts)
+	hint := "wait"
+	if !distrusted {
+		hint = s.QuarantineHint(longest)
+	}
+	e.log(slog.LevelWarn, "masters in quarantine have no vote yet; calls wait for them", "reason", Reason(ErrQuarantine), "masters", texts, "seconds", math.Ceil(longest.Seconds()), "hint", hint)
+	return true
 }
 
 // outageNotice is how long attempts must have found no quorum before the log says so.

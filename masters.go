@@ -195,7 +195,7 @@ func isList(text string) bool {
 			_, err = parseURL(part)
 		} else if err != nil {
 			part, _, _ = strings.Cut(part, "/")
-			_, err = splitHostPort(part)
+			err = hostPortError(part)
 		}
 		if err != nil {
 			return false
@@ -206,7 +206,7 @@ func isList(text string) bool {
 
 // checkHostPort returns an error if a text is not host:port.
 func checkHostPort(text string) error {
-	_, err := splitHostPort(text)
+	err := hostPortError(text)
 	switch {
 	case err == nil:
 		return nil
@@ -226,18 +226,18 @@ func checkHostPort(text string) error {
 	return err
 }
 
-// splitHostPort returns the host if the text is host:port.
-func splitHostPort(text string) (host string, err error) {
+// hostPortError is checkHostPort without a guess at what the text is.
+func hostPortError(text string) error {
 	host, port, err := net.SplitHostPort(text)
 	switch n, ok := number(port); {
 	case err != nil && !strings.Contains(text, ":"):
-		return "", errors.New("no port: write host:6379")
+		return errors.New("no port: write host:6379")
 	case err != nil || host != "" && net.JoinHostPort(host, port) != text:
-		return "", errors.New("must be host:port, with brackets around an IPv6 address alone: write host:6379 or [::1]:6379")
+		return errors.New("must be host:port, with brackets around an IPv6 address alone: write host:6379 or [::1]:6379")
 	case !ok || n < 1 || n > 65535:
-		return "", errors.New("the port must be a number from 1 to 65535: write host:6379")
+		return errors.New("the port must be a number from 1 to 65535: write host:6379")
 	}
-	return host, checkHost(host)
+	return checkHost(host)
 }
 
 // checkHost returns an error if no host can have the name.

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 	"unicode"
 
 	"github.com/redis/go-redis/v9"
@@ -212,6 +211,8 @@ func TestRefusedLists(t *testing.T) {
 	wantConfigError(t, err, "A:1 is in group 1 and in group 2")
 	_, err = New([]string{"a:1"}, WithGroups([][]string{}))
 	wantConfigError(t, err, "no group has the masters")
+	_, err = New([]string{"a:1"}, WithGroups([][]string{{"a:1"}, {"b:1"}}), WithGroups([][]string{{"b:1"}, {"a:1"}}))
+	wantConfigError(t, err, "given twice")
 }
 
 func TestRefusedOptions(t *testing.T) {
@@ -290,9 +291,7 @@ func TestLongestSocketPath(t *testing.T) {
 // no other.
 func TestCharactersOfURLs(t *testing.T) {
 	page, err := os.ReadFile("docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, part := range []struct {
 		name, form, want string
 		read             func(o *redis.Options) string
@@ -314,25 +313,6 @@ func TestCharactersOfURLs(t *testing.T) {
 		}
 		if list := "`` " + spaced(strings.Trim(part.want, " :")) + " ``"; !strings.Contains(string(page), list) {
 			t.Errorf("docs/operations.md does not have %s, for a %s", list, part.name)
-		}
-	}
-}
-
-// Any number of masters is accepted; with an even one a quorum is more than half.
-//
-// Source: ALGORITHM section 1, "q = N/2+1".
-func TestNewAcceptsAnyNumber(t *testing.T) {
-	all := []string{"a:1", "b:1", "c:1", "d:1", "[::1]:6379", "redis://f:1", "rediss://g:1", "unix:///h.sock"}
-	for n := 1; n <= len(all); n++ {
-		l, err := New(all[:n])
-		if err != nil {
-			t.Fatalf("%d masters: %v", n, err)
-		}
-		if got, want := len(l.pool.nodes), n; got != want {
-			t.Errorf("%d masters: got %d nodes", n, got)
-		}
-		if err := l.Close(); err != nil {
-			t.Errorf("%d masters: %v", n, err)
 		}
 	}
 }
@@ -363,9 +343,7 @@ func TestMasterURL(t *testing.T) {
 	} {
 		t.Run(master, func(t *testing.T) {
 			l, err := New([]string{master})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer l.Close()
 			n := l.pool.nodes[0]
 			opt := n.Options()
@@ -396,9 +374,7 @@ var used = map[string]any{
 // The library takes from the options of a client what its documentation lists, and changes nothing there.
 func TestUsedClientOptions(t *testing.T) {
 	source, err := os.ReadFile("redlock.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, listed, _ := strings.Cut(string(source), "It uses the fields ")
 	listed, _, _ = strings.Cut(listed, ".")
 	names := regexp.MustCompile(`[A-Z]\w+`).FindAllString(listed, -1)
@@ -436,26 +412,6 @@ func TestUsedClientOptions(t *testing.T) {
 
 type streaming struct {
 	auth.StreamingCredentialsProvider
-}
-
-// The options of a client that a service has already are taken, whatever is set there.
-func TestOptionsOfAClient(t *testing.T) {
-	client := redis.NewClient(&redis.Options{
-		Addr: " a:1 ", Protocol: 3, MaxRetries: 4, PoolSize: 50, MinIdleConns: 3, ReadTimeout: time.Minute, DialTimeout: time.Minute, ConnMaxLifetime: time.Hour,
-	})
-	defer client.Close()
-	l, err := NewFromOptions([]*redis.Options{client.Options()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	got := l.pool.nodes[0].Options()
-	if got.Addr != "a:1" || got.Protocol != 0 || got.PoolSize != 0 || got.ReadTimeout != 0 || got.DialTimeout != time.Second {
-		t.Errorf("got %+v, want the address alone to be that of the client", got)
-	}
-	if o := client.Options(); o.Addr != " a:1 " || o.Protocol != 3 || o.PoolSize != 50 {
-		t.Errorf("the options of the client were changed: %+v", client.Options())
-	}
 }
 
 // Whatever is given for a master, it is refused, or its address is what go-redis reads and can be
@@ -497,9 +453,7 @@ func fuzzMaster(t *testing.T, text string) {
 	defer l.Close()
 	got := l.pool.nodes[0].Options()
 	stats, err := json.Marshal(l.Stats())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if strings.Contains(string(stats), secret) != strings.Contains(got.Addr, secret) {
 		t.Errorf("%q: the statistics have the secret: %s", text, stats)
 	}

@@ -143,7 +143,7 @@ func newEvents(c *config) *events {
 
 // log queues a line of the log.
 func (e *events) log(level slog.Level, text string, attrs ...any) {
-	e.add(notice{line: func(l *slog.Logger) { l.Log(context.Background(), level, "redlock: "+text, attrs...) }})
+	e.add(notice{line: func(l *slog.Logger) { l.Log(context.Background(), level, prefix+text, attrs...) }})
 }
 
 // wants counts an event, and reports whether to put it together.
@@ -289,15 +289,10 @@ func (e *events) failed(k EventKind, key line.Key, began time.Time, err error) {
 	}
 }
 
-func (e *events) extended(g *grant) {
-	if e.wants(EventExtended) {
-		e.send(g.eventLocked(EventExtended))
-	}
-}
-
-func (e *events) extendFailed(g *grant, err error) {
-	if e.wants(EventExtendFailed) {
-		ev := g.eventLocked(EventExtendFailed)
+// round reports a round of renewal.
+func (e *events) round(k EventKind, g *grant, err error) {
+	if e.wants(k) {
+		ev := g.eventLocked(k)
 		ev.Err = err
 		e.send(ev)
 	}
@@ -314,19 +309,11 @@ func (e *events) lost(g *grant, err error) {
 	}
 }
 
-// released reports that a lease was given back, or detached if err is ErrDetached.
-func (e *events) released(le *handle, err error) {
-	if e.wants(EventReleased) {
-		ev := le.event(EventReleased)
+// left reports that a holder has released, detached or dropped a lease. err is ErrDetached or nil.
+func (e *events) left(k EventKind, le *handle, err error) {
+	if e.wants(k) {
+		ev := le.event(k)
 		ev.Elapsed, ev.Err = time.Since(le.since), err
-		e.send(ev)
-	}
-}
-
-func (e *events) abandoned(h *handle) {
-	if e.wants(EventAbandoned) {
-		ev := h.event(EventAbandoned)
-		ev.Elapsed = time.Since(h.since)
 		e.send(ev)
 	}
 }
@@ -407,14 +394,14 @@ func (e *events) StoodStill(d time.Duration) {
 // Warning implements [node.Events].
 func (e *events) Warning(n *node.Node, err error) { e.about(EventWarning, n, 0, err) }
 
-// Tracer is called at the start of each Lock, TryLock, Extend, Unlock and Downgrade, whose name is
-// op. The function that it returns is called at the end of that call; lease is nil for a Lock or
-// TryLock that got none. A [Locker.Do] is a Lock and an Unlock. Calls with wrong arguments are not
-// traced.
+// Tracer is called at the start of each Lock, LockAny, TryLock, Extend, Unlock and Downgrade, whose
+// name is op; that of ExtendFor is "Extend". The function that it returns is called at the end of
+// that call; lease is nil for a call that got none. A [Locker.Do] is a Lock and an Unlock. Calls with
+// wrong arguments are not traced.
 //
 // A Tracer is for spans: unlike an Observer, it also gets the start of a call. Both functions run
 // in the call's own goroutine, and add to the time of the call. A Tracer may return nil. A panic
-// goes to the caller of the traced call. If end panics, or ends the goroutine, after Lock or
+// goes to the caller of the traced call. If end panics, or ends the goroutine, after Lock, LockAny or
 // TryLock, the lease is released, as no caller has got it. After Extend or Downgrade it stands.
 type Tracer func(ctx context.Context, op, resource string) (end func(lease *Lease, err error))
 
@@ -437,7 +424,7 @@ func (c *config) trace(ctx context.Context, op, resource string) (end func(*Leas
 type Stats struct {
 	Leases  []LeaseStats  // the leases that are held, in the order of resource and fencing token
 	Masters []MasterStats // in the order they were given to New
-	Waiting int           // calls of Lock and Do that have no lease yet
+	Waiting int           // calls of Lock, LockAny and Do that have no lease yet
 
 	// Counts has how often each kind of event happened since New, with an [Observer] or without.
 	// The numbers never fall. That of EventDropped is the number of events that were dropped.
@@ -489,8 +476,8 @@ type MasterStats struct {
 
 // Stats returns a snapshot for metrics and debugging. It asks no master, takes a few
 // microseconds and a little time for each lease, and can be called at any time, even after
-// Close. Its parts are read one after the other, and can differ by what happened in between: do
-// not use it in place of a lease.
+// Close: each master is down then, with [ErrClosed]. The parts of the snapshot are read one after the
+// other, and can differ by what happened in between: do not use it in place of a lease.
 func (l *Locker) Stats() Stats {
 	s := Stats{Counts: make(map[EventKind]uint64, eventKinds)}
 	for k := range eventKinds {

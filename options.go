@@ -1,11 +1,11 @@
 package redlock
 
 import (
-	"fmt"
 	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -42,8 +42,8 @@ const (
 // Option sets up a [Locker].
 type Option interface{ apply(*config) }
 
-// LockOption changes one call of Lock, TryLock, Do or Adopt. Given to [New], it holds for all
-// calls.
+// LockOption changes one call of Lock, LockAny, TryLock, Do, Adopt or ExtendToken. Given to [New],
+// it holds for all calls.
 type LockOption interface {
 	Option
 	applyLock(*lockConfig)
@@ -63,6 +63,7 @@ type config struct {
 	logger    func() *slog.Logger
 	rules     *rules.Rules
 	lists     [][]string        // of WithGroups; nil for none
+	regrouped bool              // WithGroups was given twice, with other groups
 	groups    [][]redis.Options // the masters of these lists
 }
 
@@ -178,9 +179,7 @@ var ownLabel = sync.OnceValue(func() string {
 // quarter of the TTL. By default it is a tenth of the TTL, and 250 ms at most. Connecting to a
 // master may take four times as long, in the background.
 func WithMasterTimeout(d time.Duration) Option {
-	return option(func(c *config) {
-		c.nodeTimeout, c.timeoutSet = d, true
-	})
+	return option(func(c *config) { c.nodeTimeout, c.timeoutSet = d, true })
 }
 
 // WithMaxTTL sets the largest TTL that any client of these masters uses: 10 s by default, from [MinTTL] to 24 hours.
@@ -211,7 +210,12 @@ func WithKeyPrefix(prefix string) Option { return option(func(c *config) { c.key
 // [ErrMasters]. If a group is wrong, the error of New matches [ErrConfig].
 //
 // Source: ALGORITHM section 8, "Groups".
-func WithGroups(groups [][]string) Option { return option(func(c *config) { c.lists = groups }) }
+func WithGroups(groups [][]string) Option {
+	return option(func(c *config) {
+		c.regrouped = c.regrouped || c.lists != nil && !reflect.DeepEqual(c.lists, groups)
+		c.lists = groups
+	})
+}
 
 // WithObserver adds an [Observer], which must not be nil. Several observers are called in the order
 // in which they were given.
@@ -223,10 +227,16 @@ func WithObserver(o Observer) Option {
 // testing/synctest bubble is the clock of the bubble. It is for tests with a clock of their own.
 func WithClock(source Clock) Option {
 	return option(func(c *config) {
-		if c.clock = nil; source != nil {
+		if c.clock = nil; !isNil(source) {
 			c.clock = clock.NewLease(source)
 		}
 	})
+}
+
+// isNil reports whether a clock is nil, or a pointer or function that is.
+func isNil(source Clock) bool {
+	v := reflect.ValueOf(source)
+	return !v.IsValid() || (v.Kind() == reflect.Pointer || v.Kind() == reflect.Func) && v.IsNil()
 }
 
 // WithoutRestartGuard lets a master vote at once after it restarted, was emptied or lost a key.
@@ -269,11 +279,12 @@ func WithTrustedDisk() Option { return option(func(c *config) { c.trusted = true
 //     answer of each master. Renewals find no quorum: "leases" has how many leases end,
 //     "first_ends_in" and "last_ends_in" when. A lease was lost, or dropped without Unlock. A
 //     master is down, has no vote, or makes locks less safe than they should be. A clock was
-//     stepped. Of warnings of one kind with one reason about one master, the library logs the
-//     first, after a second those that came together with it, and then one in 10 s; "more" has the
-//     number of the others.
+//     stepped. Events were dropped. Of warnings of one kind with one reason about one master, the
+//     library logs the first, after a second the last of those that came together with it, and then
+//     one in 10 s; "more" has the number of the others.
 //   - Level Info: a quorum votes again after an outage that was logged, with its length; a master is
-//     up again, told as seldom as a warning; the number of masters is even.
+//     up again, logged as seldom as a warning; another client has another list of masters that does
+//     not conflict; the number of masters is even.
 //   - Level Debug: every other [Event], but [EventExchange].
 func WithLogger(l *slog.Logger) Option {
 	if l == nil {
@@ -312,35 +323,22 @@ func newConfig(opts []Option) (*config, error) {
 	return c, err
 }
 
-// rule is one line of a table of bounds: what must hold, and the error text if it does not.
-type rule struct {
-	ok  bool
-	msg string
-}
-
-func firstBroken(table []rule) error {
-	for _, r := range table {
-		if !r.ok {
-			return configErrorf("%s", r.msg)
-		}
-	}
-	return nil
-}
-
 func (c *config) validate() error {
-	err := firstBroken([]rule{
-		{c.maxTTL >= MinTTL && c.maxTTL <= maxMaxTTL,
-			fmt.Sprintf("WithMaxTTL(%v): must be from %v to %v", c.maxTTL, MinTTL, maxMaxTTL)},
-		{c.drift >= MinDrift && c.drift <= MaxDrift, // false for NaN
-			fmt.Sprintf("WithDrift(%v): must be from %v to %v", c.drift, MinDrift, MaxDrift)},
-		{len(c.keyPrefix) <= maxKeyPrefix,
-			fmt.Sprintf("WithKeyPrefix(%.16q): must have at most %d bytes, and has %d", c.keyPrefix, maxKeyPrefix, len(c.keyPrefix))},
-		{c.clock != nil, "WithClock(nil): there must be a clock"},
-		{!slices.ContainsFunc(c.observers, func(o Observer) bool { return o == nil }), "WithObserver(nil): there must be an observer"},
-		{c.guard || !c.trusted, "WithTrustedDisk relaxes the restart guard, which WithoutRestartGuard switches off: give one of them"},
-	})
-	if err != nil {
-		return err
+	switch {
+	case c.maxTTL < MinTTL || c.maxTTL > maxMaxTTL:
+		return configErrorf("WithMaxTTL(%v): must be from %v to %v", c.maxTTL, MinTTL, maxMaxTTL)
+	case !(c.drift >= MinDrift && c.drift <= MaxDrift): // NaN is out of bounds, too
+		return configErrorf("WithDrift(%v): must be from %v to %v", c.drift, MinDrift, MaxDrift)
+	case len(c.keyPrefix) > maxKeyPrefix:
+		return configErrorf("WithKeyPrefix(%.16q): must have at most %d bytes, and has %d", c.keyPrefix, maxKeyPrefix, len(c.keyPrefix))
+	case c.clock == nil:
+		return configErrorf("WithClock(nil): there must be a clock")
+	case c.regrouped:
+		return configErrorf("WithGroups: was given twice, with other groups; package sharded gives its own")
+	case slices.ContainsFunc(c.observers, func(o Observer) bool { return o == nil }):
+		return configErrorf("WithObserver(nil): there must be an observer")
+	case !c.guard && c.trusted:
+		return configErrorf("WithTrustedDisk relaxes the restart guard, which WithoutRestartGuard switches off: give one of them")
 	}
 	return c.lockConfig.validate(c)
 }
@@ -348,28 +346,35 @@ func (c *config) validate() error {
 // validate checks the options that a call may change, against the TTL of that call.
 func (c *lockConfig) validate(of *config) error {
 	drift := driftAllowance(c.ttl, of.drift)
-	return firstBroken([]rule{
-		{c.ttl >= MinTTL, fmt.Sprintf("WithTTL(%v): must be at least %v", c.ttl, MinTTL)},
-		{c.ttl <= of.maxTTL, fmt.Sprintf("TTL of %v: must be at most %v, the value of WithMaxTTL", c.ttl, of.maxTTL)},
-		{!c.timeoutSet || c.nodeTimeout >= minNodeTimeout && c.nodeTimeout <= c.ttl/4,
-			fmt.Sprintf("WithMasterTimeout(%v): must be from %v to %v, a quarter of the TTL", c.nodeTimeout, minNodeTimeout, c.ttl/4)},
-		{c.grace >= 0 && c.grace <= c.ttl/4,
-			fmt.Sprintf("WithGrace(%v): must be from 0 to %v, a quarter of the TTL", c.grace, c.ttl/4)},
-		{c.ttl-drift-c.grace > c.minValidity(),
-			fmt.Sprintf("drift of %v and WithGrace(%v): must leave more than half of the TTL of %v", drift, c.grace, c.ttl)},
-		{!c.maxHoldSet && c.maxHold == 0 || c.maxHold >= c.ttl,
-			fmt.Sprintf("WithMaxHold(%v): must be at least %v, the TTL", c.maxHold, c.ttl)},
-		{c.minHold >= 0, fmt.Sprintf("WithMinHold(%v): must not be negative", c.minHold)},
-		{c.several == 0 || !c.shared && !c.reentry, "Shared and WithReentry: a call for any of several resources cannot have them"},
-		{c.votesWait >= 0, fmt.Sprintf("WithQuarantineWait(%v): must not be negative", c.votesWait)},
-		{c.maxHold == 0 || c.minHold < c.maxHold,
-			fmt.Sprintf("WithMinHold(%v): must be less than %v, the value of WithMaxHold", c.minHold, c.maxHold)},
-		{!c.manual || c.minHold < c.minValidity(),
-			fmt.Sprintf("WithMinHold(%v): must be less than %v, half of the TTL, as WithoutRenewal is given", c.minHold, c.minValidity())},
-		{c.owner == "" || wire.IsLabel(c.owner),
-			fmt.Sprintf("WithOwner(%q): must have at most %d bytes of printable characters and spaces, without |", c.owner, MaxOwnerLength)},
-		{!c.maxHoldSet || !c.manualSet || c.maxHold == math.MaxInt64, "WithMaxHold bounds renewal, which WithoutRenewal switches off: give one of them"},
-	})
+	switch {
+	case c.ttl < MinTTL:
+		return configErrorf("WithTTL(%v): must be at least %v", c.ttl, MinTTL)
+	case c.ttl > of.maxTTL:
+		return configErrorf("TTL of %v: must be at most %v, the value of WithMaxTTL", c.ttl, of.maxTTL)
+	case c.timeoutSet && (c.nodeTimeout < minNodeTimeout || c.nodeTimeout > c.ttl/4):
+		return configErrorf("WithMasterTimeout(%v): must be from %v to %v, a quarter of the TTL", c.nodeTimeout, minNodeTimeout, c.ttl/4)
+	case c.grace < 0 || c.grace > c.ttl/4:
+		return configErrorf("WithGrace(%v): must be from 0 to %v, a quarter of the TTL", c.grace, c.ttl/4)
+	case c.ttl-drift-c.grace <= c.minValidity():
+		return configErrorf("drift of %v and WithGrace(%v): must leave more than half of the TTL of %v", drift, c.grace, c.ttl)
+	case (c.maxHoldSet || c.maxHold != 0) && c.maxHold < c.ttl:
+		return configErrorf("WithMaxHold(%v): must be at least %v, the TTL", c.maxHold, c.ttl)
+	case c.minHold < 0:
+		return configErrorf("WithMinHold(%v): must not be negative", c.minHold)
+	case c.several != 0 && (c.shared || c.reentry):
+		return configErrorf("Shared and WithReentry: a call for any of several resources cannot have them")
+	case c.votesWait < 0:
+		return configErrorf("WithQuarantineWait(%v): must not be negative", c.votesWait)
+	case c.maxHold != 0 && c.minHold >= c.maxHold:
+		return configErrorf("WithMinHold(%v): must be less than %v, the value of WithMaxHold", c.minHold, c.maxHold)
+	case c.manual && c.minHold >= c.minValidity():
+		return configErrorf("WithMinHold(%v): must be less than %v, half of the TTL, as WithoutRenewal is given", c.minHold, c.minValidity())
+	case c.owner != "" && !wire.IsLabel(c.owner):
+		return configErrorf("WithOwner(%q): must have at most %d bytes of printable characters and spaces, without |", c.owner, MaxOwnerLength)
+	case c.maxHoldSet && c.manualSet && c.maxHold != math.MaxInt64:
+		return configErrorf("WithMaxHold bounds renewal, which WithoutRenewal switches off: give one of them")
+	}
+	return nil
 }
 
 // forCall returns the configuration of one call.
@@ -432,6 +437,9 @@ type Settings struct {
 // Settings returns the settings of a lease that is acquired with opts. It asks no master.
 // The error matches [ErrConfig] if [Locker.Lock] would refuse the options.
 func (l *Locker) Settings(opts ...LockOption) (Settings, error) {
+	if err := l.made("Settings"); err != nil {
+		return Settings{}, err
+	}
 	lc, err := l.conf.forCall(opts)
 	if err != nil {
 		return Settings{}, err

@@ -47,11 +47,11 @@ import (
 //	subscription    one for each queue node     by pool.deafen                            pool.stop
 //	                that the process listens to
 //	of node.Each    one for each node and call  with the answer, the context or Close     node.Each
+//	of tellAdopted  one for each node           with the answer, after 1 s or by Close    pool.stop
 //	of callOutside  one for each call of a      when that returns                         the caller, for a
-//	                Dialer or a provider                                                  time; then nothing
+//	                dialer or a provider                                                  time; then outside.leave
 //
-// Nodes, renewer and events start with the first call. A connection is dialled in one or two more, which end with it.
-// Every other goroutine is the caller's.
+// Nodes, renewer and events start with the first call. Every other goroutine is the caller's.
 type pool struct {
 	conf      *config
 	set       *node.Set
@@ -77,7 +77,7 @@ type pool struct {
 
 	hearing       context.Context // of the subscriptions; ends when no caller waits any more
 	deafen        context.CancelFunc
-	listeners     errgroup.Group // the goroutines of the subscriptions
+	listeners     errgroup.Group // the goroutines of the subscriptions, and of tellAdopted
 	subscriptions []*node.Subscription
 }
 

@@ -53,7 +53,7 @@ func (p *pool) leaveQueue(key line.Key, queueNode int) {
 	p.initKey(k, asked(key), lc)
 	n := p.nodes[queueNode]
 	k.AssumeSent(n)
-	_ = n.Send(&node.Request{Op: wire.Release, Node: queueNode, Key: k, Process: p.queuesAs(key), Timeout: lc.timeout(), To: unheard{}}, p.now())
+	_ = n.Send(&node.Request{Op: wire.Release, Node: queueNode, Key: k, Process: p.queuesAs(key), Timeout: lc.timeout(), To: ignored{}}, p.now())
 }
 
 // rest joins the queue of a resource without an attempt, which would be refused: other processes
@@ -106,10 +106,10 @@ func (p *pool) waitAt(queueNode int) ending {
 	return polls
 }
 
-// unheard receives the answers that no caller waits for.
-type unheard struct{}
+// ignored receives the answers that no caller waits for.
+type ignored struct{}
 
-func (unheard) Receive(*node.Request, node.Reply) {}
+func (ignored) Receive(*node.Request, node.Reply) {}
 
 // listen subscribes the process to a queue node, in the background: to the calls of the process,
 // and to the messages about broken locks.

@@ -10,7 +10,6 @@ import (
 	"github.com/d0720281/redlock/chaos/model/search"
 	"github.com/d0720281/redlock/internal/line"
 	"github.com/d0720281/redlock/internal/node"
-	"github.com/d0720281/redlock/internal/rules"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
@@ -48,7 +47,7 @@ func (c *queueSearch) number(p *queueProcess) uint32 {
 	if a := p.attempt; a != nil {
 		w := &a.approach
 		w.rounds = min(w.rounds, c.asks.roundsAtOnce)
-		is(w.QueueNodeFirst, w.Patient, w.elsewhere, w.unheard, w.closes != 0, w.closed, w.againAt != 0)
+		is(w.QueueNodeFirst, w.Patient, w.elsewhere, w.unheard, w.waitsTo != 0, w.waited, w.againAt != 0)
 		is(w.readers)
 		is(w.word.Heard, w.word.Refused, w.word.Vetoed, w.word.Others > 0)
 		key = append(key, byte(a.phase), byte(w.rounds))
@@ -730,44 +729,6 @@ func (s *queueState) call(p uint8, deaf bool) {
 	}
 }
 
-// A reader that would join other readers needs the word of the queue node: a refusal there ends its
-// attempt, whatever the votes. Where it meets no readers, a quorum is enough, and so it is for a writer.
-//
-// Source: ALGORITHM section 12, "Order".
-func TestReaderThatJoinsNeedsTheQueueNode(t *testing.T) {
-	for _, test := range []struct {
-		name           string
-		shared, meets  bool
-		queueNode      wire.Word
-		before, within phase // after the votes of the others; after the queue node's answer
-	}{
-		{"a reader joins, and is refused", true, true, wire.Word{Heard: true, Refused: true}, asking, lost},
-		{"a reader joins, and the queue node grants", true, true, wire.Word{Heard: true}, asking, won},
-		{"a reader meets no readers", true, false, wire.Word{Heard: true, Refused: true}, won, won},
-		{"a writer", false, false, wire.Word{Heard: true, Refused: true}, won, won},
-	} {
-		r := rules.New()
-		a := attempt{rules: r, need: 2, timeout: time.Second, useless: never, nodes: make([]voter, 3),
-			skew:     func(int, instant) (error, bool) { return nil, true },
-			approach: approach{policy: &defaultAskPolicy, shared: test.shared}}
-		a.step(event{what: begun}, 0, nil)
-		for i := 1; i < 3; i++ {
-			a.step(event{what: voted, node: i, vote: vote{counter: 64, server: string(rune('a' + i)), readers: test.meets}}, 1, nil)
-		}
-		if a.phase != test.before {
-			t.Errorf("%s: got phase %d after the votes of the others, want %d", test.name, a.phase, test.before)
-		}
-		last := vote{counter: 64, server: "a", word: test.queueNode}
-		if test.queueNode.Refused {
-			last.counter, last.refused, last.err = 0, true, errHeldByOther
-		}
-		a.step(event{what: voted, vote: last}, 2, nil)
-		if a.phase != test.within {
-			t.Errorf("%s: got phase %d after the queue node's answer, want %d", test.name, a.phase, test.within)
-		}
-	}
-}
-
 // A TAKEN that answers a request of before the downgrade says nothing: the reader's request went before.
 // A TAKEN that answers a reader's request ends the lease.
 //
@@ -817,7 +778,8 @@ func TestReleaseOfAReaderKeepsThePlace(t *testing.T) {
 				h.sent()
 				lc := h.conf.lockConfig
 				lc.shared = true
-				g := newGrant(h.pool, "r", lc)
+				g := new(grant)
+				g.init(h.pool, "r", lc)
 				g.name = h.pool.queuesAs(line.Key{Shared: true})
 				for _, n := range h.pool.nodes {
 					g.keys.AssumeSent(n)

@@ -476,8 +476,8 @@ func TestQueueSearchControls(t *testing.T) {
 		}, waitsForEver},
 		{"an attempt goes on waiting for the queue node's answer when that has come", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) { anyOrder(c); c.readers = true }), func(c *queueSearch) {
 			c.queue.until = func(a *attempt) instant {
-				if w := &a.approach; w.closes != 0 && !w.closed {
-					return w.closes
+				if w := &a.approach; w.waitsTo != 0 && !w.waited {
+					return w.waitsTo
 				}
 				return a.until()
 			}

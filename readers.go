@@ -68,8 +68,8 @@ func (le *Lease) Mode() Mode {
 //
 // Source: ALGORITHM section 12, "Downgrade".
 func (le *Lease) Downgrade(ctx context.Context) error {
-	if ctx == nil {
-		return configErrorf("Downgrade: ctx is nil")
+	if err := le.checkCall(ctx, "Downgrade"); err != nil {
+		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return reason.OfContext(ctx)

@@ -21,7 +21,8 @@ import (
 )
 
 // Locker grants leases on resources by a quorum of a fixed list of masters. [New] and
-// [NewFromOptions] make one. A Locker is safe for concurrent use.
+// [NewFromOptions] make one. A Locker is safe for concurrent use. Of a nil Locker, and of one that
+// they have not made, each method with an error result returns [ErrConfig], and the others panic.
 //
 // Make one per process. A Locker keeps one connection to each master, and a second one to each
 // master with the queue of a resource for which the Locker waits or whose lease it renews. To the
@@ -145,7 +146,8 @@ func (l *Locker) start() *pool {
 // the masters, which notifies each process in its turn.
 //
 // A resource is a string of 1 to [MaxResourceLength] bytes. Its key, the prefix of [WithKeyPrefix]
-// and the resource, must not end in "~fence", "~guard", "~queue", "~seen", "~turn" or "~readers".
+// and the resource, must not end in "~fence", "~guard", "~queue", "~seen", "~turn", "~readers" or
+// "~adopted", and the resource not in "~", nor in "~" and a number, which is for [Locker.LockAny].
 // The validity of a new lease is the TTL, less the drift, the grace of [WithGrace] and the time of
 // the attempt. Lock returns no new lease of which less than half of the TTL is left. The library
 // renews the lease until Unlock, unless [WithoutRenewal] is given.
@@ -193,7 +195,7 @@ func (l *Locker) LockAny(ctx context.Context, name string, n int, opts ...LockOp
 	if n < 1 || n > MaxAny {
 		return nil, configErrorf("LockAny: %d resources: must be from 1 to %d", n, MaxAny)
 	}
-	if err := l.conf.checkResource("LockAny", name+wire.OneOf+strconv.Itoa(n)); err != nil {
+	if err := l.checkResource("LockAny", name+wire.OneOf+strconv.Itoa(n)); err != nil {
 		return nil, err
 	}
 	any := lockOption(func(c *lockConfig) { c.several = n })
@@ -247,10 +249,10 @@ func (le *Lease) during(ctx context.Context, fn func(ctx context.Context, lease 
 // tryFunc tries to get a lease.
 type tryFunc func(p *pool, ctx context.Context, resource string, lc lockConfig) (*handle, error)
 
-// acquire is the common part of Lock and TryLock: it checks everything that can be
-// checked without asking a node, and then calls try.
+// acquire is the common part of Lock, LockAny and TryLock: it checks everything that can be checked
+// without asking a node, and then calls try.
 func (l *Locker) acquire(ctx context.Context, name, resource string, opts []LockOption, try tryFunc) (*Lease, error) {
-	if err := l.conf.checkCall(ctx, name, resource); err != nil {
+	if err := l.checkCall(ctx, name, resource); err != nil {
 		return nil, err
 	}
 	lc, err := l.conf.forCall(opts)
@@ -302,11 +304,26 @@ func (l *Locker) admit(ctx context.Context, name, resource string, lc lockConfig
 	return try(l.start(), ctx, resource, lc)
 }
 
-func (c *config) checkCall(ctx context.Context, name, resource string) error {
+// made returns an error if the Locker is nil, or New has not made it.
+func (l *Locker) made(name string) error {
+	if l == nil || l.conf == nil {
+		return configErrorf("%s: the Locker is nil, or was not made by New", name)
+	}
+	return nil
+}
+
+func (l *Locker) checkCall(ctx context.Context, name, resource string) error {
 	if ctx == nil {
 		return configErrorf("%s: ctx is nil", name)
 	}
-	return c.checkResource(name, resource)
+	return l.checkResource(name, resource)
+}
+
+func (l *Locker) checkResource(name, resource string) error {
+	if err := l.made(name); err != nil {
+		return err
+	}
+	return l.conf.checkResource(name, resource)
 }
 
 // checkResource returns an error if resource cannot be the name of a resource. It looks at the
@@ -337,12 +354,13 @@ func (c *config) checkResource(name, resource string) error {
 	}
 }
 
-// CheckResource returns nil if resource can be locked: it has from 1 to [MaxResourceLength]
-// bytes, its key is none of the library's own keys, and a number behind a '~' at its end is that of a
-// resource of [Locker.LockAny]: from 1 to [MaxAny], without leading zeros. Otherwise it returns the
-// error of [Locker.TryLock], which matches [ErrConfig]. It asks no master.
+// CheckResource returns nil if resource can be locked: it has from 1 to [MaxResourceLength] bytes,
+// its key is none of the library's own keys, and it does not end in '~'. A number behind a '~' at its
+// end is that of a resource of [Locker.LockAny]: from 1 to [MaxAny], without leading zeros.
+// Otherwise CheckResource returns the error of [Locker.TryLock], which matches [ErrConfig]. It asks
+// no master.
 func (l *Locker) CheckResource(resource string) error {
-	return l.conf.checkResource("CheckResource", resource)
+	return l.checkResource("CheckResource", resource)
 }
 
 // WhyWaiting returns the reason why calls of [Locker.Lock] or [Locker.Do] in this process wait for a resource, or
@@ -350,6 +368,9 @@ func (l *Locker) CheckResource(resource string) error {
 // yet, the result is nil. If the process has the resource itself, the error matches [ErrTaken]. Otherwise it is the
 // [*QuorumError] of the last attempt.
 func (l *Locker) WhyWaiting(resource string) error {
+	if err := l.made("WhyWaiting"); err != nil {
+		return err
+	}
 	held, why := l.pool.lines.WhyNot(resource)
 	if held {
 		return fmt.Errorf("%w in this process", ErrTaken)
@@ -378,6 +399,9 @@ func (l *Locker) Done() <-chan struct{} { return l.pool.closing }
 // answer by then keeps its keys until they expire. If no quorum confirmed the release of some lease,
 // the error matches [ErrNoQuorum]. Close may be called again, and returns the same error.
 func (l *Locker) Close() error {
+	if err := l.made("Close"); err != nil {
+		return err
+	}
 	l.closeOnce.Do(func() { l.closeErr = l.close() })
 	return l.closeErr
 }
@@ -456,6 +480,9 @@ func init() {
 
 // open lets package admin in for one call.
 func (l *Locker) open() (door.Room, error) {
+	if err := l.made("admin"); err != nil {
+		return door.Room{}, err
+	}
 	if !l.calls.enter() {
 		return door.Room{}, ErrClosed
 	}

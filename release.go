@@ -41,6 +41,7 @@ func (g *grant) sendReleases(now instant, end ending) {
 		case end == released && (i == g.queueNode || i == present):
 			r.Process = process
 		}
+		g.noteLocked(i, wire.Release, errUndecided)
 		_ = n.Send(r, now) // Send accepts every release
 	}
 }
@@ -74,10 +75,9 @@ func (g *grant) releasedLocked(i int, rep node.Reply) {
 	if p.released == yes {
 		return
 	}
-	switch err := rep.Refusal(&g.keys); err {
-	case nil:
+	if err := rep.Refusal(&g.keys); err == nil {
 		p.released = yes
-	default:
+	} else {
 		p.released, p.unsent = no, err == node.ErrUnsent
 		p.down = g.pool.nodes[i].Standing().Down != nil
 		p.gone = p.gone || err == errGone || err == errAdopted || err == node.ErrExpired

@@ -177,7 +177,7 @@ func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
 		g.setDeadlineLocked(rd.start, rd.ttl)
 		g.term.renewed(rd.start)
 		g.renewal.count++
-		g.pool.events.extended(g)
+		g.pool.events.round(EventExtended, g, nil)
 		g.pool.noteRenewal(nil)
 		if !g.manual && rd.done == nil { // the lease lasts, and its holder must hear of a Break; Close ends all leases before it waits for the listeners
 			g.pool.listen(g.pool.queueNodeOf(g.resource))
@@ -186,7 +186,7 @@ func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
 		rd.concludeLocked(impossible)
 		g.term.failed(now)
 		failed := g.roundErrorLocked(rd)
-		g.pool.events.extendFailed(g, failed)
+		g.pool.events.round(EventExtendFailed, g, failed)
 		g.pool.noteRenewal(failed)
 	}
 	return []func(){func() { g.pool.renewer.update(g) }}
@@ -210,7 +210,7 @@ func (g *grant) extend(ctx context.Context, le *handle, ttl time.Duration) error
 		case <-over:
 			over, waits = nil, le.stands() // Close ends the context of a lease that it keeps
 		case <-timer.C:
-			reasons = append(reasons, g.timeoutError())
+			reasons = append(reasons, timeoutError(g.timeout()))
 		case <-ctx.Done():
 			reasons = append(reasons, reason.OfContext(ctx))
 		}

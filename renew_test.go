@@ -1,11 +1,9 @@
 package redlock
 
 import (
-	"cmp"
 	"container/heap"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -68,9 +66,9 @@ func TestLeaseHeap(t *testing.T) {
 }
 
 // watching returns a renewer in a bubble, with a pool without nodes. It ends with the bubble.
-func watching(t *testing.T) *renewer {
+func watching(t *testing.T, c Clock) *renewer {
 	t.Helper()
-	k := newRenewer(RuntimeClock())
+	k := newRenewer(c)
 	done := make(chan struct{})
 	go func() { defer close(done); k.run() }()
 	t.Cleanup(func() { k.close(); <-done })
@@ -96,47 +94,10 @@ func (g *grant) ended() error {
 	return g.term.cause
 }
 
-// A lease is ended a lead before its deadline, to the nanosecond, without a node.
-//
-// Source: ALGORITHM section 7 and section 13, I7.
-func TestRenewerEndsLeasesInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := watching(t)
-		var leases []*grant
-		for _, ttl := range []time.Duration{10 * time.Second, time.Second, 50 * time.Millisecond, 7 * time.Second, time.Second} {
-			g := k.lease(ttl)
-			leases = append(leases, g)
-			k.add(g, g.dueLocked(), instant(k.clock.Now()))
-		}
-		slices.SortFunc(leases, func(a, b *grant) int { return cmp.Compare(a.ttl, b.ttl) })
-		for i, g := range leases {
-			end := g.ttl - driftAllowance(g.ttl, DefaultDrift) - cancelLead(g.ttl)
-			if i == 0 || g.ttl != leases[i-1].ttl {
-				time.Sleep(end - 1 - k.clock.Now())
-				synctest.Wait()
-				if err := g.ended(); err != nil {
-					t.Errorf("TTL %v: over at %v already: %v", g.ttl, k.clock.Now(), err)
-				}
-				time.Sleep(time.Nanosecond)
-				synctest.Wait()
-			}
-			if err := g.ended(); !errors.Is(err, reason.Expired) {
-				t.Errorf("TTL %v: got %v at %v, want reason.Expired", g.ttl, err, k.clock.Now())
-			}
-			if left := g.validity(); left != cancelLead(g.ttl) {
-				t.Errorf("TTL %v: got %v of the validity left, want %v", g.ttl, left, cancelLead(g.ttl))
-			}
-		}
-		if left := k.all(); len(left) != 0 {
-			t.Errorf("%d leases are watched still", len(left))
-		}
-	})
-}
-
 // A lease that is added while the renewer sleeps for another one is not late.
 func TestRenewerWakesForAnEarlierLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := watching(t)
+		k := watching(t, RuntimeClock())
 		late := k.lease(10 * time.Second)
 		k.add(late, late.dueLocked(), instant(k.clock.Now()))
 		time.Sleep(300 * time.Millisecond)
@@ -154,7 +115,7 @@ func TestRenewerWakesForAnEarlierLease(t *testing.T) {
 // A removed lease is not looked at again; an updated lease is looked at at once.
 func TestRenewerRemoveAndUpdate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := watching(t)
+		k := watching(t, RuntimeClock())
 		removed, updated := k.lease(time.Second), k.lease(time.Second)
 		k.add(removed, removed.dueLocked(), instant(k.clock.Now()))
 		k.add(updated, never-1, instant(k.clock.Now()))
@@ -177,33 +138,13 @@ func TestRenewerRemoveAndUpdate(t *testing.T) {
 	})
 }
 
-// clockOf is a clock that a test sets.
-type clockOf func() time.Duration
-
-func (c clockOf) Now() time.Duration { return c() }
-
-// If the clock advances while the timers stand still, the renewer notices within a nap.
-//
-// Source: ALGORITHM section 7, "Timers fire late after suspend".
-func TestRenewerNoticesSuspend(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		start, asleep := time.Now(), atomic.Int64{}
-		k := newRenewer(clockOf(func() time.Duration { return time.Since(start) + time.Duration(asleep.Load()) }))
-		done := make(chan struct{})
-		g := k.lease(time.Minute)
-		k.add(g, g.dueLocked(), instant(k.clock.Now()))
-		go func() { defer close(done); k.run() }()
-		synctest.Wait()
-		asleep.Store(int64(time.Hour))
-		time.Sleep(maxNap)
-		synctest.Wait()
-		if !errors.Is(g.ended(), reason.Expired) {
-			t.Errorf("got %v, want reason.Expired", g.ended())
-		}
-		k.close()
-		<-done
-	})
+// jumping is a clock that a test sets ahead.
+type jumping struct {
+	Clock
+	ahead atomic.Int64
 }
+
+func (c *jumping) Now() time.Duration { return c.Clock.Now() + time.Duration(c.ahead.Load()) }
 
 // A lease that is being looked at is still in the list of all leases, and changes to it meanwhile
 // take effect.
@@ -239,14 +180,12 @@ func TestRenewerKeepsWhatItLooksAt(t *testing.T) {
 // renewer's timer is set.
 func TestRenewerAfterAClockJump(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		start, asleep := time.Now(), atomic.Int64{}
-		k := newRenewer(clockOf(func() time.Duration { return time.Since(start) + time.Duration(asleep.Load()) }))
-		done := make(chan struct{})
-		go func() { defer close(done); k.run() }()
+		c := &jumping{Clock: RuntimeClock()}
+		k := watching(t, c)
 		other := k.lease(time.Minute)
 		k.add(other, other.dueLocked(), other.start)
 		synctest.Wait()
-		asleep.Store(int64(3500 * time.Millisecond))
+		c.ahead.Store(int64(3500 * time.Millisecond))
 		g := k.lease(100 * time.Millisecond)
 		k.add(g, g.dueLocked(), g.start)
 		time.Sleep(100*time.Millisecond - driftAllowance(100*time.Millisecond, DefaultDrift) - cancelLead(100*time.Millisecond))
@@ -254,7 +193,5 @@ func TestRenewerAfterAClockJump(t *testing.T) {
 		if !errors.Is(g.ended(), reason.Expired) || g.validity() <= 0 {
 			t.Errorf("got %v with %v left, want reason.Expired before the end", g.ended(), g.validity())
 		}
-		k.close()
-		<-done
 	})
 }

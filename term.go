@@ -27,9 +27,9 @@ type term struct {
 	ends     atomic.Int64  // the deadline D, an instant; the one field that is read without the grant's mutex
 	uncapped instant       // the deadline without WithMaxHold
 	since    instant       // when the time of the present holder began
-	stood    time.Duration // when the deadline was last set
+	stood    time.Duration // for how long the clock had stood still in all when the deadline was last set
 	renewAt  instant       // when the next renewal begins
-	keptTo   instant       // of kept: the end of the minimum hold, when the clock had never stood still
+	keptTo   instant       // of kept: the end of the minimum hold, by a clock that has never stood still
 	dropAt   instant       // of broken: when the keys are dropped
 	cause    error         // why the lease is over; nil while it is not
 }
@@ -80,7 +80,7 @@ func (t *term) init(lc *lockConfig, r *rules.Rules) {
 // deadline returns D. It may be called at any time by any goroutine.
 func (t *term) deadline() instant { return instant(t.ends.Load()) }
 
-// stands reports whether the lease is not over.
+// stands reports whether the lease is neither broken nor over.
 func (t *term) stands() bool { return t.phase < broken }
 
 // extend takes a quorum's yes to requests with a TTL that were sent at start. The deadline never moves back.

@@ -134,12 +134,6 @@ func (w *Watch) Skew(node int, at Moment) (far time.Duration, tooFar, known bool
 	return s.far, s.maybeOver, s.known
 }
 
-// Fresh reports whether a node's clock is known well enough to compare it with the others.
-func (w *Watch) Fresh(node int, at Moment) bool {
-	_, fresh := w.span(w.clocks[node].best.Load(), at.shown)
-	return fresh
-}
-
 // Median returns the median of the nodes' clocks at a moment, in microseconds. It returns 0 if
 // too few clocks are known.
 func (w *Watch) Median(at Moment) int64 { return w.times(at.shown).median(at.shown) }

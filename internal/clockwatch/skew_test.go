@@ -98,7 +98,8 @@ func TestMiddle(t *testing.T) {
 		}
 	}
 	for doubt, want := range map[time.Duration]bool{5150 * time.Millisecond / 2: true, 5150*time.Millisecond/2 + 1: false} {
-		if w, at := read(doubt, 0); w.Fresh(0, at) != want {
+		w, at := read(doubt, 0)
+		if _, fresh := w.span(w.clocks[0].best.Load(), at.shown); fresh != want {
 			t.Errorf("a reading that may be off by %v: got fresh %v, want %v", doubt, !want, want)
 		}
 	}

@@ -1,6 +1,7 @@
 package line
 
 import (
+	"slices"
 	"time"
 
 	"github.com/d0720281/redlock/internal/lockorder"
@@ -71,12 +72,7 @@ func (a *Admission) withdraw(e *entry) {
 		a.admitLocked()
 		return
 	}
-	for i, other := range a.waiting {
-		if other == e {
-			a.waiting = append(a.waiting[:i], a.waiting[i+1:]...)
-			break
-		}
-	}
+	a.waiting = slices.DeleteFunc(a.waiting, func(other *entry) bool { return other == e })
 }
 
 // Leave is called when an attempt has its answers, or has ended. took is the time to its answers.

@@ -35,12 +35,12 @@ func (k Key) queue() Key { return Key{Resource: k.Resource, Shared: k.Shared} }
 const Nowhere = -1
 
 // Line has the callers of one process that want the same resource: first come, first served. The
-// head alone asks the nodes. The head of the other line, of readers or of writers, asks only while
-// the process does not have the resource.
+// head alone asks the nodes, and in a line of writers only while the process does not have the
+// resource.
 type Line[H comparable, C any] struct {
 	key         Key
 	policy      *Policy
-	holder      H             // by which the process has the resource; zero if it does not, and in a line of readers
+	holder      H             // by which the process has the resource; zero if it does not, and in a line of readers or for any of several
 	first, rear *Caller[H, C] // the callers that wait; first is the head
 	joined      int           // callers that have joined the line
 	mayShare    int           // how many of them had joined when the head began its attempt
@@ -126,8 +126,8 @@ type Failure struct {
 	Outage    bool          // fewer nodes than a quorum are up
 }
 
-// left returns how long what is in the way lasts, or a negative value if that is not known: the key or
-// the turn at the queue node, or the keys on the nodes that refused.
+// left returns for how long the key or turn that refused the attempt lasts; negative if that is
+// unknown, or if it has no end.
 func (f *Failure) left() time.Duration {
 	switch {
 	case f.Elsewhere && f.KeysLeft > 0:
@@ -239,8 +239,8 @@ func (l *Line[H, C]) Rested(queueNode int, listens bool, now time.Time) {
 	}
 }
 
-// placed notes how many processes are before this one in the queue. At the end of a key they ask
-// first. Of several resources the next end is not known.
+// placed notes how many processes are before this one in the queue: they ask first when a key ends.
+// Of several resources the next end is not known.
 func (l *Line[H, C]) placed(before int, now time.Time) (wake *Caller[H, C]) {
 	if l.key.Slot > 0 {
 		if l.Unheard = false; !l.Polls {
@@ -314,6 +314,7 @@ const mostMisfits = 64
 // Source: ALGORITHM section 12, "In one process".
 func (l *Line[H, C]) Admit(head *Caller[H, C], leaves int, share func(*C) bool) (sharers []*Caller[H, C], queuedAt int, wake *Caller[H, C]) {
 	l.remove(head)
+	queuedAt = Nowhere
 	misfits := 0
 	for c := l.first; c != nil && c.number <= l.mayShare && misfits < mostMisfits; c = c.next {
 		if !share(&c.Call) {
@@ -330,8 +331,6 @@ func (l *Line[H, C]) Admit(head *Caller[H, C], leaves int, share func(*C) bool) 
 	}
 	if l.first == nil {
 		queuedAt = l.leaveQueue(Nowhere)
-	} else {
-		queuedAt = Nowhere
 	}
 	return sharers, queuedAt, l.first
 }

@@ -22,12 +22,12 @@ type Lines[H comparable, C any] struct {
 // New returns the lines of a process. emptyPrefix says that the process may share every key with
 // clients of another library.
 func New[H comparable, C any](policy *Policy, emptyPrefix bool) *Lines[H, C] {
-	t := &Lines[H, C]{policy: policy, known: memories{emptyPrefix: emptyPrefix}}
-	t.known.holds = func(resource string) bool {
-		l := t.lines[Key{Resource: resource}]
+	ls := &Lines[H, C]{policy: policy, known: memories{emptyPrefix: emptyPrefix}}
+	ls.known.holds = func(resource string) bool {
+		l := ls.lines[Key{Resource: resource}]
 		return l != nil && l.Has()
 	}
-	return t
+	return ls
 }
 
 // NewLine returns a line without callers.
@@ -36,60 +36,60 @@ func NewLine[H comparable, C any](key Key, policy *Policy) *Line[H, C] {
 }
 
 // lineLocked returns a line, and makes it if there is none.
-func (t *Lines[H, C]) lineLocked(key Key) *Line[H, C] {
-	l := t.lines[key]
+func (ls *Lines[H, C]) lineLocked(key Key) *Line[H, C] {
+	l := ls.lines[key]
 	if l == nil {
-		if t.lines == nil {
-			t.lines = make(map[Key]*Line[H, C])
+		if ls.lines == nil {
+			ls.lines = make(map[Key]*Line[H, C])
 		}
-		l = NewLine[H, C](key, t.policy)
-		t.lines[key] = l
+		l = NewLine[H, C](key, ls.policy)
+		ls.lines[key] = l
 	}
 	return l
 }
 
 // tidyLocked deletes a line without a holder and callers.
-func (t *Lines[H, C]) tidyLocked(l *Line[H, C]) {
-	if l.first == nil && !l.Has() && t.lines[l.key] == l {
-		delete(t.lines, l.key)
+func (ls *Lines[H, C]) tidyLocked(l *Line[H, C]) {
+	if l.first == nil && !l.Has() && ls.lines[l.key] == l {
+		delete(ls.lines, l.key)
 		if l.key.Slot > 0 {
-			t.tidySeveralLocked(l)
+			ls.tidySeveralLocked(l)
 		}
 	}
 }
 
 // Join puts a caller at the end of a line.
-func (t *Lines[H, C]) Join(key Key, call C) *Caller[H, C] {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.joinLocked(key, call)
+func (ls *Lines[H, C]) Join(key Key, call C) *Caller[H, C] {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.joinLocked(key, call)
 }
 
-func (t *Lines[H, C]) joinLocked(key Key, call C) *Caller[H, C] {
-	l := t.lineLocked(key)
+func (ls *Lines[H, C]) joinLocked(key Key, call C) *Caller[H, C] {
+	l := ls.lineLocked(key)
 	c := &l.lone
 	if c.line != nil {
 		c = new(Caller[H, C])
 	}
 	c.Call = call
 	l.Join(c)
-	t.inLine++
-	t.joined++
-	c.arrival = t.joined
+	ls.inLine++
+	ls.joined++
+	c.arrival = ls.joined
 	return c
 }
 
 // Look tells a caller what to do.
-func (t *Lines[H, C]) Look(c *Caller[H, C]) (next Advice) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (ls *Lines[H, C]) Look(c *Caller[H, C]) (next Advice) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	now := time.Now()
 	if l := c.line; !c.served && l.first == c && !l.Has() {
-		next.For = max(t.known.pause(l.key.Resource, now), t.several[l.key.Resource].pause(l, now))
+		next.For = max(ls.known.pause(l.key.Resource, now), ls.several[l.key.Resource].pause(l, now))
 		c.idle = true
 	}
 	if next.For == 0 {
-		next = c.line.Look(c, t.known.crowded(c.line.key.queue(), now), now)
+		next = c.line.Look(c, ls.known.crowded(c.line.key.queue(), now), now)
 	}
 	if next.Step == Wait || next.Step == Rest || next.How.QueueNodeFirst && c.line.key.Slot == 0 { // a call may be to another one of several
 		if c.wake == nil {
@@ -101,62 +101,62 @@ func (t *Lines[H, C]) Look(c *Caller[H, C]) (next Advice) {
 }
 
 // Failed notes a failed attempt of the head of a line, as [Line.Failed] does.
-func (t *Lines[H, C]) Failed(c *Caller[H, C], f Failure, pause func(failures int) time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (ls *Lines[H, C]) Failed(c *Caller[H, C], f Failure, pause func(failures int) time.Duration) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	c.line.Failed(f, pause, time.Now())
 }
 
 // Queued notes that the process is in the queue of a node, after an attempt.
-func (t *Lines[H, C]) Queued(key Key, queueNode int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if l := t.lines[key]; l != nil {
+func (ls *Lines[H, C]) Queued(key Key, queueNode int) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if l := ls.lines[key]; l != nil {
 		l.QueuedAt = queueNode
 	}
 }
 
 // Rested notes that the process joins the queue of a node without an attempt.
-func (t *Lines[H, C]) Rested(c *Caller[H, C], queueNode int, listens bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (ls *Lines[H, C]) Rested(c *Caller[H, C], queueNode int, listens bool) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	c.line.Rested(queueNode, listens, time.Now())
 }
 
 // Served reports whether a lease has been handed over to a caller, which has left its line.
-func (t *Lines[H, C]) Served(c *Caller[H, C]) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (ls *Lines[H, C]) Served(c *Caller[H, C]) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	return c.served
 }
 
 // Hear takes the word of a queue node, whenever it comes. That other processes wait is remembered
-// for a TTL, or until a release counts none. A grant that counts none means little: the holder
-// before may be about to come back. The reply to a rest is out of date once the line has made a
-// further attempt: the process may have used the turn meanwhile. attempt is the number of the
-// line's last attempt when the request was sent.
-func (t *Lines[H, C]) Hear(key Key, w wire.Word, ttl time.Duration, attempt int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// for a TTL, or until a release counts none. A grant with no waiters proves little: the last holder
+// may return at once. The reply to a rest is out of date once the line has made a further attempt:
+// the process may have used the turn meanwhile. attempt is the number of the line's last attempt
+// when the request was sent.
+func (ls *Lines[H, C]) Hear(key Key, w wire.Word, ttl time.Duration, attempt int) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	switch {
 	case w.Heard:
 		others := w.Others
 		if !w.Ended { // a release names the process
-			others -= t.several[key.Resource].queued(key)
+			others -= ls.several[key.Resource].queued(key)
 		}
-		if l := t.lines[Key{Resource: key.Resource}]; w.Ended && l != nil && l.Has() { // this process is the holder
+		if l := ls.lines[Key{Resource: key.Resource}]; w.Ended && l != nil && l.Has() { // this process is the holder
 			others--
 		}
 		if others > 0 {
-			t.known.crowd(key.queue(), ttl, time.Now())
+			ls.known.crowd(key.queue(), ttl, time.Now())
 		} else if w.Ended {
-			delete(t.known.crowds, key.queue())
+			delete(ls.known.crowds, key.queue())
 		}
 		if w.Foreign {
-			t.known.meet(key.Resource, time.Now())
+			ls.known.meet(key.Resource, time.Now())
 		}
 	case w.Joined:
-		if l := t.lines[key]; l == nil || l.attempts != attempt {
+		if l := ls.lines[key]; l == nil || l.attempts != attempt {
 			return
 		} else if w.Turn {
 			l.Called(w.Number).Poke()
@@ -168,67 +168,67 @@ func (t *Lines[H, C]) Hear(key Key, w wire.Word, ttl time.Duration, attempt int)
 
 // IsCalled reports whether the queue node has called the process since the last attempt of a
 // caller's line began.
-func (t *Lines[H, C]) IsCalled(c *Caller[H, C]) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (ls *Lines[H, C]) IsCalled(c *Caller[H, C]) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	return c.line.IsCalled
 }
 
 // Call wakes the head of a line after the queue node has called the process, to the one of several
 // resources that has the number.
-func (t *Lines[H, C]) Call(key Key, number int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if l := t.lines[key]; l != nil {
+func (ls *Lines[H, C]) Call(key Key, number int) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if l := ls.lines[key]; l != nil {
 		l.Called(number).Poke()
 	}
 }
 
 // Changed notes that a node can be asked that could not before, or never will be, as [Line.Changed]
 // does.
-func (t *Lines[H, C]) Changed(news bool, queueNodeOf func(resource string) int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for key, l := range t.lines {
+func (ls *Lines[H, C]) Changed(news bool, queueNodeOf func(resource string) int) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for key, l := range ls.lines {
 		l.Changed(news, queueNodeOf(key.Resource)).Poke()
 	}
 }
 
 // Held notes that this process has the resource by h, as [Line.Held] does.
-func (t *Lines[H, C]) Held(key Key, h H, c *Caller[H, C], leaves int) (queuedAt int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	queuedAt, wake := t.lineLocked(key).Held(h, c, leaves)
+func (ls *Lines[H, C]) Held(key Key, h H, c *Caller[H, C], leaves int) (queuedAt int) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	queuedAt, wake := ls.lineLocked(key).Held(h, c, leaves)
 	wake.Poke()
 	if c != nil {
-		t.inLine--
+		ls.inLine--
 	}
 	return queuedAt
 }
 
 // Admit notes that the head of a line of readers has a lease, as [Line.Admit] does. share runs
 // under the mutex of the lines.
-func (t *Lines[H, C]) Admit(head *Caller[H, C], leaves int, share func(*C) bool) (queuedAt int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (ls *Lines[H, C]) Admit(head *Caller[H, C], leaves int, share func(*C) bool) (queuedAt int) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	sharers, queuedAt, wake := head.line.Admit(head, leaves, share)
-	t.inLine -= 1 + len(sharers)
+	ls.inLine -= 1 + len(sharers)
 	for _, s := range sharers {
 		s.Poke()
 	}
 	wake.Poke()
-	t.tidyLocked(head.line)
+	ls.tidyLocked(head.line)
 	return queuedAt
 }
 
 // HandOver offers the lease of a holder to the caller at the head of its line, if that waits. take
 // runs under the mutex of the lines. If take accepts, the heir has left the line, and HandOver
 // returns it: the caller of HandOver wakes it. queuedAt is as in [Line.Held].
-func (t *Lines[H, C]) HandOver(key Key, h H, leaves int, take func(Offer[C]) bool) (heir *Caller[H, C], queuedAt int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	l := t.lines[key]
-	if any := t.several[key.Resource]; any != nil {
+func (ls *Lines[H, C]) HandOver(key Key, h H, leaves int, take func(Offer[C]) bool) (heir *Caller[H, C], queuedAt int) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l := ls.lines[key]
+	if any := ls.several[key.Resource]; any != nil {
 		l = any.firstHeir(h)
 	}
 	if l == nil {
@@ -238,40 +238,40 @@ func (t *Lines[H, C]) HandOver(key Key, h H, leaves int, take func(Offer[C]) boo
 		return nil, Nowhere
 	}
 	key = l.key
-	readers := t.lines[Key{Resource: key.Resource, Shared: true}]
-	contested := l.contested || readers != nil && readers.first != nil || t.known.crowded(key.queue(), time.Now())
+	readers := ls.lines[Key{Resource: key.Resource, Shared: true}]
+	contested := l.contested || readers != nil && readers.first != nil || ls.known.crowded(key.queue(), time.Now())
 	if !take(Offer[C]{Call: &heir.Call, Waited: heir.number <= l.atGrant, Contested: contested}) {
 		return nil, Nowhere
 	}
 	queuedAt, wake := l.HandedOver(heir, leaves)
 	wake.Poke()
-	t.inLine--
-	t.tidyLocked(l)
+	ls.inLine--
+	ls.tidyLocked(l)
 	return heir, queuedAt
 }
 
 // Freed notes that a holder does not have the resource any more: its lease is being released, or
 // was lost or detached, or is that of a reader now. For the lease of a reader it does nothing.
-func (t *Lines[H, C]) Freed(key Key, h H) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.freedSeveralLocked(key, h)
-	if l := t.lines[key]; l != nil && !key.Shared {
-		t.known.freed(key.Resource, time.Now())
+func (ls *Lines[H, C]) Freed(key Key, h H) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.freedSeveralLocked(key, h)
+	if l := ls.lines[key]; l != nil && !key.Shared {
+		ls.known.freed(key.Resource, time.Now())
 		l.Freed(h).Poke()
-		t.tidyLocked(l)
+		ls.tidyLocked(l)
 	}
 }
 
 // Leave takes a caller out of its line, as [Line.Leave] does.
-func (t *Lines[H, C]) Leave(c *Caller[H, C]) (served bool, queuedAt int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (ls *Lines[H, C]) Leave(c *Caller[H, C]) (served bool, queuedAt int) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	served, queuedAt, wake := c.line.Leave(c)
 	if !served {
 		wake.Poke()
-		t.inLine--
-		t.tidyLocked(c.line)
+		ls.inLine--
+		ls.tidyLocked(c.line)
 	}
 	return served, queuedAt
 }
@@ -288,24 +288,24 @@ func (c *Caller[H, C]) Poke() {
 }
 
 // Count returns the number of lines.
-func (t *Lines[H, C]) Count() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.lines)
+func (ls *Lines[H, C]) Count() int {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return len(ls.lines)
 }
 
 // Waiting returns the number of callers in all lines, heads included.
-func (t *Lines[H, C]) Waiting() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.inLine
+func (ls *Lines[H, C]) Waiting() int {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.inLine
 }
 
 // Waits reports whether more than n callers wait in a line.
-func (t *Lines[H, C]) Waits(key Key, n int) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	l := t.lines[key]
+func (ls *Lines[H, C]) Waits(key Key, n int) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l := ls.lines[key]
 	if l == nil {
 		return false
 	}
@@ -318,10 +318,10 @@ func (t *Lines[H, C]) Waits(key Key, n int) bool {
 
 // Crowded reports whether processes are known to wait that are in the way of a line's callers: to
 // readers, only writers are.
-func (t *Lines[H, C]) Crowded(key Key) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.known.crowded(key.queue(), time.Now())
+func (ls *Lines[H, C]) Crowded(key Key) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.known.crowded(key.queue(), time.Now())
 }
 
 // Standing is what a caller has waited for so far.
@@ -332,25 +332,25 @@ type Standing struct {
 }
 
 // Standing returns what a caller has waited for so far.
-func (t *Lines[H, C]) Standing(c *Caller[H, C]) Standing {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (ls *Lines[H, C]) Standing(c *Caller[H, C]) Standing {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	l := c.line
 	return Standing{Why: l.Why, Behind: l.Why == nil && c.behind, Queued: l.QueuedAt != Nowhere}
 }
 
-// WhyNot returns why the last attempt for a resource, or for any of several of that name, failed, or nil. held
-// reports whether the process has the resource.
-func (t *Lines[H, C]) WhyNot(resource string) (held bool, why error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// WhyNot returns why the last attempt for a resource, or for any of several of that name, has failed;
+// nil if none has. held reports whether the process has the resource.
+func (ls *Lines[H, C]) WhyNot(resource string) (held bool, why error) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	for _, shared := range []bool{false, true} {
-		l := t.lines[Key{Resource: resource, Shared: shared}]
+		l := ls.lines[Key{Resource: resource, Shared: shared}]
 		if l != nil && (l.Has() || l.Why != nil) {
 			return l.Has(), l.Why
 		}
 	}
-	if s := t.several[resource+wire.OneOf]; s != nil {
+	if s := ls.several[resource+wire.OneOf]; s != nil {
 		for _, l := range s.lines {
 			if l.Why != nil {
 				return false, l.Why

@@ -18,8 +18,8 @@ type Policy struct {
 	OutageLook    time.Duration // how often a caller that waits for a quorum of nodes looks, for the log
 	HandOverDelay time.Duration // how long a process that has some of several resources waits for a lease that is handed over, before it joins their queue
 	RestDelay     time.Duration // pause of a process that has joined the queue without an attempt
-	Near          int           // so many processes before a process in the queue may be stopped:
-	NearDelay     time.Duration // it asks again after that
+	Near          int           // largest number of processes before a process in the queue for which NearDelay counts
+	NearDelay     time.Duration // largest pause then: the processes before it may be stopped, and keep their turn
 	MostSpread    int           // a process waits for 1 ms for each process before it, but for no more than so many
 	AskAllEvery   time.Duration // how often a process that keeps asking the queue node asks all nodes
 	RoomDelay     time.Duration // usual pause of a process that may keep a holder's renewals from the queue node

@@ -17,61 +17,61 @@ type several[H comparable, C any] struct {
 // others wait behind them.
 const mostSlots = 128
 
-func (t *Lines[H, C]) severalLocked(queue string) *several[H, C] {
-	if t.several == nil {
-		t.several = make(map[string]*several[H, C])
+func (ls *Lines[H, C]) severalLocked(queue string) *several[H, C] {
+	if ls.several == nil {
+		ls.several = make(map[string]*several[H, C])
 	}
-	if t.several[queue] == nil {
-		t.several[queue] = &several[H, C]{holders: make(map[H]bool)}
+	if ls.several[queue] == nil {
+		ls.several[queue] = &several[H, C]{holders: make(map[H]bool)}
 	}
-	return t.several[queue]
+	return ls.several[queue]
 }
 
 // JoinAny puts a caller at the end of a line for any of several resources: a new one, or if there are
 // mostSlots that whose last caller came first.
-func (t *Lines[H, C]) JoinAny(queue string, call C) *Caller[H, C] {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	s := t.severalLocked(queue)
+func (ls *Lines[H, C]) JoinAny(queue string, call C) *Caller[H, C] {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	s := ls.severalLocked(queue)
 	if len(s.lines) == mostSlots {
-		return t.joinLocked(slices.MinFunc(s.lines, func(a, b *Line[H, C]) int { return a.rear.arrival - b.rear.arrival }).key, call)
+		return ls.joinLocked(slices.MinFunc(s.lines, func(a, b *Line[H, C]) int { return a.rear.arrival - b.rear.arrival }).key, call)
 	}
-	l := t.lineLocked(Key{Resource: queue, Slot: t.joined + 1})
+	l := ls.lineLocked(Key{Resource: queue, Slot: ls.joined + 1})
 	l.began = time.Now()
 	s.lines = append(s.lines, l)
-	return t.joinLocked(l.key, call)
+	return ls.joinLocked(l.key, call)
 }
 
 // HeldAny notes that the process has one of several resources by h.
-func (t *Lines[H, C]) HeldAny(queue string, h H) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.severalLocked(queue).holders[h] = true
+func (ls *Lines[H, C]) HeldAny(queue string, h H) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.severalLocked(queue).holders[h] = true
 }
 
-// freedSeveralLocked notes that a holder does not have one of several resources any more. No caller took it
-// over, so the first one joins the queue.
-func (t *Lines[H, C]) freedSeveralLocked(key Key, h H) {
-	if s := t.several[key.Resource]; s != nil && s.holders[h] {
+// freedSeveralLocked notes that a holder does not have one of several resources any more. No caller took the
+// resource over, so the first caller joins the queue.
+func (ls *Lines[H, C]) freedSeveralLocked(key Key, h H) {
+	if s := ls.several[key.Resource]; s != nil && s.holders[h] {
 		delete(s.holders, h)
 		if len(s.lines) > 0 {
 			s.lines[0].began = time.Time{}
 			s.lines[0].first.Poke()
 		}
-		t.dropSeveralLocked(key.Resource)
+		ls.dropSeveralLocked(key.Resource)
 	}
 }
 
 // tidySeveralLocked drops a line without a caller.
-func (t *Lines[H, C]) tidySeveralLocked(l *Line[H, C]) {
-	s := t.several[l.key.Resource]
+func (ls *Lines[H, C]) tidySeveralLocked(l *Line[H, C]) {
+	s := ls.several[l.key.Resource]
 	s.lines = slices.DeleteFunc(s.lines, func(other *Line[H, C]) bool { return other == l })
-	t.dropSeveralLocked(l.key.Resource)
+	ls.dropSeveralLocked(l.key.Resource)
 }
 
-func (t *Lines[H, C]) dropSeveralLocked(queue string) {
-	if s := t.several[queue]; len(s.lines)+len(s.holders) == 0 {
-		delete(t.several, queue)
+func (ls *Lines[H, C]) dropSeveralLocked(queue string) {
+	if s := ls.several[queue]; len(s.lines)+len(s.holders) == 0 {
+		delete(ls.several, queue)
 	}
 }
 
@@ -98,8 +98,9 @@ func (s *several[H, C]) firstHeir(h H) (first *Line[H, C]) {
 	return first
 }
 
-// pause returns how long a line waits before it joins the queue: while the process has some of the resources,
-// a lease that is handed over may come first, and costs no message.
+// pause returns how long a line waits before it joins the queue: half a HandOverDelay for each line before it,
+// 16 at most, and a whole one while the process has some of the resources. A lease that is handed over may come
+// first, and costs no message.
 func (s *several[H, C]) pause(l *Line[H, C], now time.Time) time.Duration {
 	if s == nil || l.Failures > 0 {
 		return 0

@@ -50,6 +50,12 @@ func InBubble(t *testing.T, n int, f func(t *testing.T, b *Bubble)) {
 	})
 }
 
+// Subtest is InBubble as a subtest.
+func Subtest(t *testing.T, name string, n int, f func(t *testing.T, b *Bubble)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { InBubble(t, n, f) })
+}
+
 // Part returns a bubble with some of the nodes, for a Locker with another list of masters. It
 // vouches for none of them.
 func (b *Bubble) Part(nodes ...int) *Bubble {

@@ -32,6 +32,19 @@ func NewMasters() (addrs []string, stop func()) {
 	}
 }
 
+// ExampleLocker returns a Locker for three masters that have their votes. stop closes it.
+func ExampleLocker(opts ...redlock.Option) (locker *redlock.Locker, stop func()) {
+	addrs, stopMasters := ExampleMasters()
+	locker, err := redlock.New(addrs, opts...)
+	if err != nil {
+		log.Panic(err)
+	}
+	return locker, func() {
+		_ = locker.Close()
+		stopMasters()
+	}
+}
+
 // ExampleMasters starts three masters that have their votes. opts are those of the Locker that
 // vouches for them.
 func ExampleMasters(opts ...redlock.Option) (addrs []string, stop func()) {

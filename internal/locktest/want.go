@@ -29,6 +29,14 @@ func WantWithin(t *testing.T, what string, since time.Time, atMost time.Duration
 	}
 }
 
+// WantValidity checks how long a lease is valid; with 0, that it is not valid any more.
+func WantValidity(t *testing.T, lease *redlock.Lease, want time.Duration) {
+	t.Helper()
+	if got := lease.Validity(); got != want && max(got, want) > 0 {
+		t.Errorf("validity of the lease of %q: got %v, want %v", lease.Resource(), got, want)
+	}
+}
+
 // WantMatch checks what an error matches, and what it does not.
 func WantMatch(t *testing.T, what string, err error, want []error, not ...error) {
 	t.Helper()

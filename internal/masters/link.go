@@ -99,7 +99,6 @@ type lane struct {
 
 	mu     sync.Mutex
 	queue  []chunk
-	last   time.Time     // due time of the newest chunk; times never fall
 	filled chan struct{} // holds one item when queue has grown
 }
 
@@ -134,10 +133,6 @@ func (l *lane) read() {
 
 func (l *lane) push(c chunk) {
 	l.mu.Lock()
-	if c.due.Before(l.last) {
-		c.due = l.last
-	}
-	l.last = c.due
 	l.queue = append(l.queue, c)
 	l.mu.Unlock()
 	select {
@@ -184,31 +179,24 @@ func (l *lane) write() {
 		case loses(fault, l.dir):
 			p.lost.Add(1)
 		case !gone:
-			n, err := l.hand(c.data)
-			gone = err != nil
-			if l.dir == requests {
-				p.requestBytes.Add(int64(n))
-			} else {
-				p.replyBytes.Add(int64(n))
-			}
+			gone = l.hand(c.data) != nil
 		}
 	}
 }
 
 // hand writes a chunk, byte by byte if the proxy drips.
-func (l *lane) hand(data []byte) (n int, err error) {
-	for n < len(data) {
+func (l *lane) hand(data []byte) error {
+	for ; len(data) > 0; data = data[1:] {
 		pause := l.link.p.dripping()
 		if pause <= 0 {
-			more, err := l.dst.Write(data[n:])
-			return n + more, err
+			_, err := l.dst.Write(data)
+			return err
 		}
-		if _, err := l.dst.Write(data[n : n+1]); err != nil || !l.waitUntil(time.Now().Add(pause)) {
-			return n, err
+		if _, err := l.dst.Write(data[:1]); err != nil || !l.waitUntil(time.Now().Add(pause)) {
+			return err
 		}
-		n++
 	}
-	return n, nil
+	return nil
 }
 
 // waitUntil returns at t, or with false when the link has ended.

@@ -38,9 +38,7 @@ type wire struct {
 func dial(t testing.TB, addr string) *wire {
 	t.Helper()
 	conn, err := net.DialTimeout("tcp", addr, patient)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return &wire{t, conn, bufio.NewReader(conn)}
 }
@@ -106,14 +104,11 @@ func ask(t testing.TB, addr, command string) string {
 	defer w.Close()
 	w.send("%s", command)
 	line, err := w.recv(patient)
-	if err != nil {
-		t.Fatalf("%s: %v", command, err)
-	}
 	if strings.HasPrefix(line, "$") && line != "$-1" {
 		line, err = w.recv(patient)
-		if err != nil {
-			t.Fatalf("%s: %v", command, err)
-		}
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", command, err)
 	}
 	return line
 }
@@ -133,7 +128,7 @@ func wantKey(t testing.TB, addr, key, value string) {
 	}, fmt.Sprintf("%s = %s on %s", key, value, addr))
 }
 
-// server starts one real master for a test of the proxy.
+// server starts one real master.
 func server(t testing.TB) *masters.Process {
 	t.Helper()
 	return redistest.Masters(t, 1)[0]

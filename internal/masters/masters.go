@@ -18,32 +18,26 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"strconv"
 	"sync"
 	"sync/atomic"
 )
 
-// The kinds of master, as [Master.Kind] and [Start] report them.
+// The kinds of master, as [Start] reports them.
 const (
 	KindProcess = "redis-server"
 	KindMini    = "miniredis"
 )
 
-var (
-	// ErrNotRunning is returned when a master that is down is told to pause.
-	ErrNotRunning = errors.New("masters: not running")
-	// ErrClosed is returned when a closed master or proxy is told to continue.
-	ErrClosed = errors.New("masters: closed")
-)
+// ErrClosed is returned when a closed master or proxy is told to continue.
+var ErrClosed = errors.New("masters: closed")
+
+var errNotRunning = errors.New("masters: not running")
 
 // Master is one independent Redis master. All methods are safe for concurrent
 // use; calls that change its state run one after the other.
 type Master interface {
 	// Addr returns the host and port on which the master listens. It never changes.
 	Addr() string
-
-	// Kind returns [KindProcess] or [KindMini].
-	Kind() string
 
 	// Kill ends the master at once, without a chance to save, and returns when it
 	// is gone: its connections break and new ones are refused. Killing a master
@@ -52,7 +46,7 @@ type Master interface {
 
 	// Pause freezes the master. It still accepts connections and requests, and
 	// executes them when resumed, even if their client has left long ago. Pausing
-	// twice has no further effect. For a master that is down Pause returns [ErrNotRunning].
+	// twice has no further effect. A master that is down cannot be paused.
 	Pause() error
 
 	// Resume ends a pause. It does nothing for a master that is not paused.
@@ -150,5 +144,3 @@ func FreePort() (int, error) {
 func listenOn(port int) (*net.TCPListener, error) {
 	return net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
 }
-
-func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

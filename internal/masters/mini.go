@@ -52,9 +52,6 @@ func runMini() (*miniredis.Miniredis, error) {
 // Addr implements [Master].
 func (m *Mini) Addr() string { return m.proxy.Addr() }
 
-// Kind implements [Master].
-func (m *Mini) Kind() string { return KindMini }
-
 // Kill implements [Master].
 func (m *Mini) Kill() error {
 	m.mu.Lock()
@@ -70,7 +67,7 @@ func (m *Mini) Pause() error {
 	case m.closed:
 		return ErrClosed
 	case m.redis == nil:
-		return fmt.Errorf("%w: miniredis on %s", ErrNotRunning, m.Addr())
+		return fmt.Errorf("%w: miniredis on %s", errNotRunning, m.Addr())
 	case m.paused:
 		return nil
 	}

@@ -58,10 +58,9 @@ func versionOf(binary string) string {
 }
 
 // ProcessConfig configures one redis-server. The zero value is a master without
-// persistence on a free port.
+// persistence.
 type ProcessConfig struct {
 	Binary string   // server binary; the redis-server on the PATH if empty
-	Port   int      // port on 127.0.0.1; a free one if 0
 	Args   []string // appended to the defaults and overriding them; not for --port
 
 	// Skew gives the server a wall clock that [Process.StepClock] and [Process.DriftClock]
@@ -74,8 +73,9 @@ type ProcessConfig struct {
 // Process is a real redis-server with a directory of its own. Use
 // [StartProcess]; the zero value does not work.
 type Process struct {
-	cfg  ProcessConfig // with Binary and Port filled in
+	cfg  ProcessConfig // with Binary filled in
 	dir  string
+	port int
 	addr string
 	pid  atomic.Int64 // 0 when the server is down
 
@@ -85,12 +85,11 @@ type Process struct {
 	closed bool
 }
 
-// StartProcess starts a redis-server and returns when it answers PING.
+// StartProcess starts a redis-server on a free port and returns when it answers PING.
 //
 // It waits up to 5 s. The end of ctx ends the waiting, but does not end the server later.
-// With Port 0 it tries another port if the chosen one was taken meanwhile. The error has
-// the last lines of the server's log. After an error nothing is left running and nothing
-// is left on disk.
+// The error has the last lines of the server's log. After an error nothing is left running
+// and nothing is left on disk.
 //
 // On Linux the server is killed when this process dies, for whatever reason. Elsewhere
 // only [Process.Close] ends it.
@@ -102,31 +101,24 @@ func StartProcess(ctx context.Context, cfg ProcessConfig) (*Process, error) {
 		}
 		cfg.Binary = path
 	}
-	choose := cfg.Port == 0
 	for try := 1; ; try++ {
-		if choose {
-			port, err := FreePort()
-			if err != nil {
-				return nil, err
-			}
-			cfg.Port = port
-		}
-		p, err := startOn(ctx, cfg)
-		if err == nil {
-			return p, nil
-		}
-		if !choose || !errors.Is(err, errPortTaken) || try == portTries {
+		port, err := FreePort()
+		if err != nil {
 			return nil, err
+		}
+		p, err := startOn(ctx, port, cfg)
+		if !errors.Is(err, errPortTaken) || try == portTries {
+			return p, err
 		}
 	}
 }
 
-func startOn(ctx context.Context, cfg ProcessConfig) (*Process, error) {
+func startOn(ctx context.Context, port int, cfg ProcessConfig) (*Process, error) {
 	dir, err := os.MkdirTemp("", "redlock-master-")
 	if err != nil {
 		return nil, fmt.Errorf("masters: %w", err)
 	}
-	p := &Process{cfg: cfg, dir: dir, addr: loopback(cfg.Port)}
+	p := &Process{cfg: cfg, dir: dir, port: port, addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}
 	if cfg.Skew {
 		if err := p.installClock(); err != nil {
 			return nil, errors.Join(err, p.Close())
@@ -140,9 +132,6 @@ func startOn(ctx context.Context, cfg ProcessConfig) (*Process, error) {
 
 // Addr implements [Master].
 func (p *Process) Addr() string { return p.addr }
-
-// Kind implements [Master].
-func (p *Process) Kind() string { return KindProcess }
 
 // Pid returns the server's process id, or 0 while it is down.
 func (p *Process) Pid() int { return int(p.pid.Load()) }
@@ -163,7 +152,7 @@ func (p *Process) Pause() error {
 	case p.closed:
 		return ErrClosed
 	case p.Pid() == 0:
-		return fmt.Errorf("%w: redis-server on %s", ErrNotRunning, p.addr)
+		return fmt.Errorf("%w: redis-server on %s", errNotRunning, p.addr)
 	case p.paused:
 		return nil
 	}
@@ -238,7 +227,7 @@ func (p *Process) startLocked(ctx context.Context) error {
 	defer log.Close()
 
 	args := []string{
-		"--bind", "127.0.0.1", "--port", strconv.Itoa(p.cfg.Port), "--protected-mode", "no",
+		"--bind", "127.0.0.1", "--port", strconv.Itoa(p.port), "--protected-mode", "no",
 		"--save", "", "--appendonly", "no", "--dir", p.dir,
 	}
 	if !IsRedisBefore(p.cfg.Binary, 7, 0) { // which permits DEBUG, and rejects unknown options

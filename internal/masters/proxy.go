@@ -44,12 +44,12 @@ type Proxy struct {
 	delay    [2]time.Duration
 	drip     time.Duration // for each byte
 	hold     *hold
-	lose     int // replies still to drop, from LoseNextReply
+	lose     bool // the next reply, from LoseNextReply
 	ln       *net.TCPListener
 	lnDone   chan struct{} // closed when ln's accept loop has ended
 	links    map[*link]struct{}
 
-	connections, requests, requestBytes, replyBytes, held, lost atomic.Int64
+	held, lost atomic.Int64
 }
 
 // hold is an armed HoldNextRequest.
@@ -60,12 +60,8 @@ type hold struct {
 
 // ProxyStats counts what a [Proxy] has seen since it was made.
 type ProxyStats struct {
-	Connections  int64 // connections accepted
-	Requests     int64 // chunks from clients, lost ones included
-	RequestBytes int64 // bytes handed on to the server
-	ReplyBytes   int64 // bytes handed on to clients
-	Held         int64 // chunks caught by HoldNextRequest
-	Lost         int64 // chunks dropped, either way
+	Held int64 // chunks caught by HoldNextRequest
+	Lost int64 // chunks dropped, either way
 }
 
 // NewProxy returns a proxy on a free port of 127.0.0.1 that passes everything on
@@ -141,24 +137,19 @@ func (p *Proxy) Drip(perByte time.Duration) {
 // HoldNextRequest arms the proxy to hold the first request chunk that contains match for d
 // longer than the latency, and then to deliver it, even if its client has closed the
 // connection by then. Later chunks of that connection wait behind it; other connections
-// are not affected. An empty match fits every chunk; d ≤ 0 disarms. A new call replaces a
-// hold that has not caught a chunk.
+// are not affected. A new call replaces a hold that has not caught a chunk.
 func (p *Proxy) HoldNextRequest(match []byte, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.hold = nil
-	if d > 0 {
-		p.hold = &hold{match: bytes.Clone(match), d: d}
-	}
+	p.hold = &hold{match: bytes.Clone(match), d: d}
 }
 
-// LoseNextReply drops the next n reply chunks, whatever their connection: the
-// replies to a client's handshake count, too. It replaces the count of an earlier
-// call, so n = 0 disarms.
-func (p *Proxy) LoseNextReply(n int) {
+// LoseNextReply drops the next reply chunk, whatever its connection: the replies to a
+// client's handshake count, too.
+func (p *Proxy) LoseNextReply() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lose = n
+	p.lose = true
 }
 
 // Retarget points the proxy at another server, as a fail-over behind one address
@@ -186,14 +177,7 @@ func (p *Proxy) ResetAll() {
 
 // Stats returns the counts so far.
 func (p *Proxy) Stats() ProxyStats {
-	return ProxyStats{
-		Connections:  p.connections.Load(),
-		Requests:     p.requests.Load(),
-		RequestBytes: p.requestBytes.Load(),
-		ReplyBytes:   p.replyBytes.Load(),
-		Held:         p.held.Load(),
-		Lost:         p.lost.Load(),
-	}
+	return ProxyStats{Held: p.held.Load(), Lost: p.lost.Load()}
 }
 
 // Close resets all connections, stops listening and returns when every goroutine
@@ -263,7 +247,6 @@ func (p *Proxy) accept(ln *net.TCPListener) {
 			time.Sleep(5 * time.Millisecond)
 			continue
 		}
-		p.connections.Add(1)
 		p.mu.Lock()
 		if p.ln != ln { // closed since, perhaps after the resets
 			p.mu.Unlock()
@@ -300,15 +283,11 @@ func (p *Proxy) resetLinks() {
 // admit decides what happens to an incoming chunk: when it is due to leave, or that it is
 // lost.
 func (p *Proxy) admit(d direction, chunk []byte) (due time.Time, ok bool) {
-	if d == requests {
-		p.requests.Add(1)
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	lost := loses(p.fault, d)
-	if !lost && d == replies && p.lose > 0 {
-		p.lose--
-		lost = true
+	if !lost && d == replies && p.lose {
+		p.lose, lost = false, true
 	}
 	if lost {
 		p.lost.Add(1)

@@ -58,16 +58,12 @@ func nodeTime(t testing.TB, c *redis.Client) time.Time {
 	return node
 }
 
-func TestSkewedProcess(t *testing.T) {
+func TestStepClock(t *testing.T) {
 	p, c := skewed(t)
 	wantSkew(t, c, 0, 0)
 	if got := configured(t, p.Addr(), "jemalloc-bg-thread"); got != "no" {
 		t.Errorf("jemalloc-bg-thread: got %q, want no: its threads spin on a slow clock", got)
 	}
-}
-
-func TestStepClock(t *testing.T) {
-	p, c := skewed(t)
 	const ttl = 10 * time.Second
 	for _, step := range []time.Duration{8 * time.Second, -30 * time.Second, 11 * time.Second, 1234567 * time.Microsecond} {
 		t.Run(step.String(), func(t *testing.T) {
@@ -93,21 +89,6 @@ func TestStepClock(t *testing.T) {
 			ok(t, p.StepClock(-step))
 			wantSkew(t, c, 0, 0)
 		})
-	}
-}
-
-// Scripts see the moved clock too.
-func TestStepClockInScripts(t *testing.T) {
-	p, c := skewed(t)
-	ok(t, p.StepClock(time.Hour))
-	var sec int64
-	at := during(func() {
-		var err error
-		sec, err = c.Eval(t.Context(), "return tonumber(redis.call('TIME')[1])", nil).Int64()
-		ok(t, err)
-	})
-	if from, to := at.from.Unix()+3600, at.to.Unix()+3600; sec < from || sec > to {
-		t.Errorf("got %d, want %d to %d", sec, from, to)
 	}
 }
 
@@ -139,35 +120,6 @@ func TestDriftClock(t *testing.T) {
 			}
 		}
 	}
-}
-
-// This shows the drift independently of the bounds above.
-func TestDriftClockGains(t *testing.T) {
-	p, c := skewed(t)
-	ok(t, p.DriftClock(80_000))
-	time.Sleep(250 * time.Millisecond) // the clock gains 20 ms
-	wantSkew(t, c, 20*time.Millisecond, time.Hour)
-	ok(t, p.DriftClock(-1_000_000))
-	stands := nodeTime(t, c)
-	time.Sleep(10 * time.Millisecond) // a running clock would show it
-	if later := nodeTime(t, c); later.Sub(stands).Abs() > rounding {
-		t.Errorf("a clock at rest moved by %v", later.Sub(stands))
-	}
-}
-
-func TestDriftClockOutOfRange(t *testing.T) {
-	p, c := skewed(t)
-	for _, ppm := range []int{-1_000_001, 1_000_001} {
-		if err := p.DriftClock(ppm); err == nil {
-			t.Errorf("%d ppm: no error", ppm)
-		}
-	}
-	for _, d := range []time.Duration{-7 * 24 * time.Hour, 7 * 24 * time.Hour} {
-		if err := p.StepClock(d); err == nil {
-			t.Errorf("%v: no error", d)
-		}
-	}
-	wantSkew(t, c, 0, 0)
 }
 
 // An offset must never be combined with another rate: the error would be as large as the
@@ -241,15 +193,20 @@ func TestClockOutlastsTheServer(t *testing.T) {
 	}
 }
 
-func TestTrueClockCannotBeMoved(t *testing.T) {
-	p := server(t)
-	if err := p.StepClock(time.Second); !errors.Is(err, masters.ErrTrueClock) {
-		t.Errorf("step: got %v, want ErrTrueClock", err)
+func TestClockThatCannotBeMoved(t *testing.T) {
+	p, c := skewed(t)
+	const week = 7 * 24 * time.Hour
+	for _, err := range []error{p.DriftClock(-1_000_001), p.DriftClock(1_000_001), p.StepClock(-week), p.StepClock(week)} {
+		if err == nil {
+			t.Error("out of range: got no error")
+		}
 	}
-	if err := p.DriftClock(1); !errors.Is(err, masters.ErrTrueClock) {
-		t.Errorf("drift: got %v, want ErrTrueClock", err)
+	wantSkew(t, c, 0, 0)
+	for _, err := range []error{server(t).StepClock(time.Second), server(t).DriftClock(1)} {
+		if !errors.Is(err, masters.ErrTrueClock) {
+			t.Errorf("got %v, want ErrTrueClock", err)
+		}
 	}
-	wantSkew(t, redistest.Client(t, p.Addr()), 0, 0)
 }
 
 func TestSkewThatCannotBe(t *testing.T) {

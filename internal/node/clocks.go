@@ -26,7 +26,7 @@ func (n *Node) observeLocked(micros int64, sent clockwatch.Moment, received cloc
 		n.standLocked(func(s *Standing) { s.suspectUntil(received.Add(n.conf.Timeout)) })
 	}
 	n.set.carryOut(v, out)
-	n.set.tellClocks()
+	n.set.endSurveys()
 	n.skewedLocked(v.TooFar, out)
 }
 
@@ -93,51 +93,42 @@ func (n *Node) clockTask() *task {
 		return n.sampleTask()
 	}
 	t := n.markerTask(wire.Look, Marker{})
-	t.done = func(values []any, sent clockwatch.Moment, received clock.Instant, err error) {
-		if err != nil {
+	t.done = func(a answers) {
+		if a.err != nil {
 			return // the next connection begins with a look
 		}
-		var out outcomes
-		n.mu.Lock()
-		if refused, ok := values[0].(resp.Error); ok && Says(refused, "NOSCRIPT") && n.link != nil {
-			n.link.knows[&wire.Marker] = false
-			n.order(clockwatch.Ask)
-		} else {
-			_, _ = n.readMarker(values[0], sent, received, &out) // what the node refuses to tell, it refuses an acquire, too
-			n.tellLocked(received)
-		}
-		n.mu.Unlock()
-		out.tell(n, n.now())
+		n.locked(func(out *outcomes) {
+			if refused, ok := a.values[0].(resp.Error); ok && Says(refused, "NOSCRIPT") && n.link != nil {
+				n.link.knows[&wire.Marker] = false
+				n.order(clockwatch.Ask)
+			} else {
+				_, _ = n.readMarker(a.values[0], a.sent, a.received, out) // what the node refuses to tell, it refuses an acquire, too
+				n.answeredLocked(a.received)
+			}
+		})
 	}
 	return t
 }
 
-// tellLocked notes that the node has answered a survey.
-func (n *Node) tellLocked(received clock.Instant) {
-	n.told.Store(int64(received))
-	n.set.tellClocks()
+// answeredLocked notes that the node has answered a survey.
+func (n *Node) answeredLocked(received clock.Instant) {
+	n.answered.Store(int64(received))
+	n.set.endSurveys()
 }
 
 // sampleTask asks for the node's time.
 func (n *Node) sampleTask() *task {
-	t := &task{
-		replies: 1,
-		write: func(_ *Node, _ *link, _ int64, b []byte) []byte {
-			return resp.AppendString(resp.AppendCommand(b, 1), "TIME")
-		},
-	}
-	t.done = func(values []any, sent clockwatch.Moment, received clock.Instant, err error) {
-		if err != nil {
+	t := wordsTask("TIME")
+	t.done = func(a answers) {
+		if a.err != nil {
 			return // the next connection begins with a sample
 		}
-		var out outcomes
-		if micros, err := readTime(values[0]); err == nil {
-			n.mu.Lock()
-			n.observeLocked(micros, sent, received, &out)
-			n.tellLocked(received)
-			n.mu.Unlock()
+		if micros, err := readTime(a.values[0]); err == nil {
+			n.locked(func(out *outcomes) {
+				n.observeLocked(micros, a.sent, a.received, out)
+				n.answeredLocked(a.received)
+			})
 		}
-		out.tell(n, n.now())
 	}
 	return t
 }
@@ -178,7 +169,7 @@ func (s *Set) Survey(ctx context.Context, done <-chan struct{}, now clock.Instan
 	for _, n := range s.nodes {
 		n.order(clockwatch.Ask)
 	}
-	s.tellClocks() // the median may have become known meanwhile
+	s.endSurveys() // the median may have become known meanwhile
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	over := clocks.over
@@ -202,14 +193,14 @@ func (s *Set) Survey(ctx context.Context, done <-chan struct{}, now clock.Instan
 	}
 }
 
-// tellClocks wakes the calls that wait for the nodes, if there is nothing more to wait for.
-func (s *Set) tellClocks() {
-	s.tell(&s.awaitsClocks, func() bool { return s.Median(s.conf.Clock.Instant()) != 0 })
-	s.tell(&s.awaitsAll, func() bool { return false })
+// endSurveys wakes the calls that wait for the nodes, if there is nothing more to wait for.
+func (s *Set) endSurveys() {
+	s.endSurvey(&s.awaitsClocks, func() bool { return s.Median(s.conf.Clock.Instant()) != 0 })
+	s.endSurvey(&s.awaitsAll, func() bool { return false })
 }
 
-// tell ends a survey that is done, for which no node is open, or that too few nodes can answer.
-func (s *Set) tell(at *atomic.Pointer[survey], isDone func() bool) {
+// endSurvey ends a survey that is done, for which no node is open, or that too few nodes can answer.
+func (s *Set) endSurvey(at *atomic.Pointer[survey], isDone func() bool) {
 	known := at.Load()
 	if known == nil {
 		return
@@ -218,7 +209,7 @@ func (s *Set) tell(at *atomic.Pointer[survey], isDone func() bool) {
 	for _, n := range s.nodes {
 		if n.standing.Load().Down != nil {
 			down++
-		} else if n.told.Load() < int64(known.began) {
+		} else if n.answered.Load() < int64(known.began) {
 			open++
 		}
 	}

@@ -167,7 +167,7 @@ func TestSurvey(t *testing.T) {
 		{"the nodes answer", []int32{0, 2, 2}, func(s *Set, i int) { // the clock of idle stands still
 			n := s.nodes[i]
 			n.observeLocked(micros, s.watch.Moment(n.now()), n.now(), new(outcomes))
-			n.tellLocked(n.now())
+			n.answeredLocked(n.now())
 		}},
 		{"the nodes are down", []int32{0, 2, 2}, func(s *Set, i int) {
 			var out outcomes

@@ -221,30 +221,31 @@ func hungUp(what string, err error) error {
 
 // greet asks the server at the other end of a connection for its identity.
 func (n *Node) greet(ctx context.Context, l *link, out *outcomes) error {
-	told, _, _, err := n.exchangeAlone(ctx, l, "INFO", infoTask())
-	if err != nil {
-		return err
+	told := n.exchangeAlone(ctx, l, "INFO", infoTask())
+	if told.err != nil {
+		return told.err
 	}
 	a := &Audit{MarkerErr: ErrGuardOff}
-	if a.Info, a.InfoErr, err = readInfo(told); err != nil {
+	var err error
+	if a.Info, a.InfoErr, err = readInfo(told.values); err != nil {
 		return err
 	}
 	if err := a.Info.usable(); err != nil {
 		return err
 	}
-	probed, _, _, err := n.exchangeAlone(ctx, l, "EVAL", n.probeTask())
-	if err != nil {
-		return err
+	probed := n.exchangeAlone(ctx, l, "EVAL", n.probeTask())
+	if probed.err != nil {
+		return probed.err
 	}
-	if a.Lacks, err = readProbe(probed); err != nil {
+	if a.Lacks, err = readProbe(probed.values); err != nil {
 		return err
 	}
 	if n.conf.Trusted {
-		told, _, _, err := n.exchangeAlone(ctx, l, "CONFIG GET", diskTask())
-		if err != nil {
-			return err
+		told := n.exchangeAlone(ctx, l, "CONFIG GET", diskTask())
+		if told.err != nil {
+			return told.err
 		}
-		a.Info.Disk = readDisk(told[0])
+		a.Info.Disk = readDisk(told.values[0])
 	}
 	if err := n.set.ids.enroll(n.index, a.Info.RunID); err != nil {
 		return err
@@ -254,12 +255,12 @@ func (n *Node) greet(ctx context.Context, l *link, out *outcomes) error {
 	n.mu.Unlock()
 	began := n.now()
 	if n.guard.on {
-		told, sent, received, err := n.exchangeAlone(ctx, l, "EVAL", n.markerTask(wire.Look, Marker{}))
-		if err != nil {
-			return err
+		told := n.exchangeAlone(ctx, l, "EVAL", n.markerTask(wire.Look, Marker{}))
+		if told.err != nil {
+			return told.err
 		}
 		n.mu.Lock()
-		a.Marker, a.MarkerErr = n.readMarker(told[0], sent, received, out)
+		a.Marker, a.MarkerErr = n.readMarker(told.values[0], told.sent, told.received, out)
 		n.mu.Unlock()
 		if a.MarkerErr == ErrStale {
 			return ErrStale
@@ -267,22 +268,22 @@ func (n *Node) greet(ctx context.Context, l *link, out *outcomes) error {
 	}
 	a.RoundTrip = n.now().Sub(began)
 	if a.MarkerErr != nil { // without the marker's reply, the node's clock is still needed
-		told, sent, received, err := n.exchangeAlone(ctx, l, "TIME", n.sampleTask())
-		if err != nil {
-			return err
+		told := n.exchangeAlone(ctx, l, "TIME", n.sampleTask())
+		if told.err != nil {
+			return told.err
 		}
-		micros, err := readTime(told[0])
+		micros, err := readTime(told.values[0])
 		if err != nil {
 			return err
 		}
 		n.mu.Lock()
-		n.observeLocked(micros, sent, received, out)
+		n.observeLocked(micros, told.sent, told.received, out)
 		n.mu.Unlock()
 		a.RoundTrip = n.now().Sub(began)
 	}
 	n.mu.Lock()
 	n.standLocked(func(s *Standing) { s.Hash = a.hashed(n.addr) })
-	n.tellLocked(n.now())
+	n.answeredLocked(n.now())
 	n.mu.Unlock()
 	n.audited(a, out)
 	return nil
@@ -310,11 +311,12 @@ func readTime(reply any) (micros int64, err error) {
 }
 
 // exchangeAlone runs a task on a connection that nothing else uses yet. name is that of its command.
-func (n *Node) exchangeAlone(ctx context.Context, l *link, name string, t *task) (replies []any, sent clockwatch.Moment, received clock.Instant, err error) {
-	sent = n.set.watch.Moment(n.now())
-	b := t.write(n, l, n.set.watch.Median(sent), nil)
-	replies, err = converse(ctx, l.conn, l.in, n.conf.Timeout, b, slices.Repeat([]string{name}, t.replies), func(string, any) error { return nil })
-	return replies, sent, n.now(), err
+func (n *Node) exchangeAlone(ctx context.Context, l *link, name string, t *task) (a answers) {
+	a.sent = n.set.watch.Moment(n.now())
+	b := t.write(n, l, n.set.watch.Median(a.sent), nil)
+	a.values, a.err = converse(ctx, l.conn, l.in, n.conf.Timeout, b, slices.Repeat([]string{name}, t.replies), func(string, any) error { return nil })
+	a.received = n.now()
+	return a
 }
 
 // identifyLocked remembers which server the node is connected to. If it is another server than
@@ -347,7 +349,7 @@ func dialWithin(ctx context.Context, o *redis.Options) (net.Conn, error) {
 	dialling := callOutside(name, func() (net.Conn, error) {
 		conn, err := dial(ctx, o.Network, o.Addr)
 		switch v := reflect.ValueOf(conn); {
-		case errors.Is(err, context.Canceled): // of a tunnel that has ended: it must not look like the end of the caller's context
+		case speaksForOthers(err):
 			return nil, errors.New(err.Error())
 		case err != nil && o.TLSConfig != nil:
 			return nil, hungUp("the TLS handshake", err)
@@ -364,6 +366,24 @@ func dialWithin(ctx context.Context, o *redis.Options) (net.Conn, error) {
 		return nil, context.Cause(ctx)
 	}
 	return r.value, r.err
+}
+
+// speaksForOthers reports whether an error of a dialer matches what is not for a dialer to say: that the context of
+// a caller has ended, an error of this library, as of a tunnel that takes locks itself, or a word of redlock.Reason.
+func speaksForOthers(err error) bool {
+	if err == nil {
+		return false
+	}
+	if _, hasWord := err.(interface{ Reason() string }); hasWord || err == context.Canceled || strings.HasPrefix(err.Error(), "redlock: ") {
+		return true
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		return speaksForOthers(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), speaksForOthers)
+	}
+	return errors.Is(err, context.Canceled)
 }
 
 // dialer returns the caller's dialer, or a dialer that returns when its context ends, with TLS,

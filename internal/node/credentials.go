@@ -10,8 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/auth"
 
-	"github.com/d0720281/redlock/internal/clock"
-	"github.com/d0720281/redlock/internal/clockwatch"
 	"github.com/d0720281/redlock/internal/resp"
 )
 
@@ -233,11 +231,11 @@ func (s *stream) authTask() *task {
 			s.node.sent.Store(&latest.password)
 			return l.login.append(b)
 		},
-		done: func(values []any, _ clockwatch.Moment, _ clock.Instant, err error) {
-			if err != nil {
-				return // so has the next connection
+		done: func(a answers) {
+			if a.err != nil {
+				return // the next connection has the latest, too
 			}
-			if err := authRefused(values[0]); err != nil {
+			if err := authRefused(a.values[0]); err != nil {
 				s.renew.Store(true)
 				s.node.conf.Events.Warning(s.node, fmt.Errorf("the new credentials of the %s are refused: %w", streamName, err))
 				s.node.broken(on, err, new(outcomes))

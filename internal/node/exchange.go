@@ -41,7 +41,7 @@ func (o *outcomes) add(r *Request, rep Reply) { o.replies = append(o.replies, re
 func (o *outcomes) after(f func())            { o.calls = append(o.calls, f) }
 
 func (o *outcomes) addTask(t *task, err error) {
-	o.after(func() { t.done(nil, t.sent, 0, err) })
+	o.after(func() { t.done(answers{err: err}) })
 }
 
 // tell reports all outcomes of the moment now, and empties the list. If one reply shows that the
@@ -62,6 +62,15 @@ func (o *outcomes) tell(n *Node, now clock.Instant) {
 		f()
 	}
 	o.replies, o.calls = o.replies[:0], o.calls[:0]
+}
+
+// locked calls f under the mutex, and then reports the outcomes.
+func (n *Node) locked(f func(out *outcomes)) {
+	var out outcomes
+	n.mu.Lock()
+	f(&out)
+	n.mu.Unlock()
+	out.tell(n, n.now())
 }
 
 // write sends the requests that wait.
@@ -103,7 +112,7 @@ func (n *Node) flightLocked(now clock.Instant, l *link, out *outcomes) *flight {
 		n.enterLocked(told)
 		f.tasks = append(f.tasks, n.markTask())
 	default:
-		n.markedLocked(ErrGuardOff, out)
+		n.distrustLocked(unmarkable, out)
 	}
 	if n.ordered(clockwatch.Ask) != 0 {
 		f.tasks = append(f.tasks, n.clockTask())
@@ -361,7 +370,7 @@ func (n *Node) landed(l *link, f *flight, joined any, h heading, replies []Reply
 		n.goDownLocked(failure, now, out)
 	}
 	for i, t := range f.tasks {
-		out.after(func() { t.done(values[i], t.sent, now, nil) })
+		out.after(func() { t.done(answers{values[i], t.sent, now, nil}) })
 	}
 	asked := len(f.batch) > 0
 	clear(f.batch)
@@ -380,8 +389,8 @@ func (n *Node) landed(l *link, f *flight, joined any, h heading, replies []Reply
 }
 
 // takeLocked turns replies into outcomes. whole says that they are one error, the reply to all
-// requests. If the node must not be asked any more over this
-// connection, takeLocked returns the reason.
+// requests. If the node must not be asked any more over this connection, takeLocked returns the
+// reason.
 func (n *Node) takeLocked(l *link, f *flight, replies []Reply, whole bool, now clock.Instant, out *outcomes) (failure error) {
 	standing := n.standing.Load()
 	voidForAll, voidForGrants := standing.Void(now, false), standing.Void(now, true)

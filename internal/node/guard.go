@@ -61,10 +61,8 @@ type guard struct {
 	trusted bool   // a restart loses no data
 	list    string // of masters, see Members, and the label of this client
 
-	settings, behind string // the argument of that name, see lua/begin.lua: in front of the TTL that is asked for, and behind that
-	text             string // that argument as it was sent last
-	asked            int64  // in text
-	textTrusts       bool   // in text
+	// Of the six settings of lua/begin.lua, those before the TTL that is asked for, and those behind it.
+	settings, behind, behindTrusted string
 }
 
 // headArgs is how many arguments append writes.
@@ -74,12 +72,13 @@ func newGuard(c *Config, list string) guard {
 	if c.Label != "" {
 		list += wire.BeforeLabel + c.Label
 	}
+	behind := " " + strconv.FormatFloat(stretch(c.Drift), 'f', -1, 64)
 	return guard{
 		on:       c.Guard,
 		marker:   c.Prefix + wire.GuardSuffix,
 		list:     list,
 		settings: fmt.Sprintf("%d %d %d ", Millis(c.counterTTL()), c.maxSkew().Microseconds(), Millis(c.MaxTTL)),
-		behind:   " " + strconv.FormatFloat(stretch(c.Drift), 'f', -1, 64),
+		behind:   behind + " 0", behindTrusted: behind + " 1",
 	}
 }
 
@@ -90,18 +89,13 @@ func (g *guard) append(b []byte, median int64, needed bool, asked int64) []byte 
 	if !g.on || !needed {
 		run = ""
 	}
-	if g.text == "" || g.asked != asked || g.textTrusts != g.trusted { // seldom
-		g.asked, g.textTrusts = asked, g.trusted
-		g.text = g.settings + strconv.FormatInt(asked, 10) + g.behind
-		if g.trusted {
-			g.text += " 1"
-		} else {
-			g.text += " 0"
-		}
-	}
 	b = resp.AppendString(b, run)
 	b = resp.AppendInt(b, median)
-	return resp.AppendString(b, g.text)
+	behind := g.behind
+	if g.trusted {
+		behind = g.behindTrusted
+	}
+	return resp.AppendJoined(b, g.settings, "", asked, behind)
 }
 
 // Millis rounds up, so that a node never keeps a key for less than the caller asked for.
@@ -220,29 +214,19 @@ func (n *Node) distrustLocked(h happening, out *outcomes) {
 func (n *Node) markTask() *task {
 	t := n.markerTask(wire.Mark, Marker{})
 	t.resent = true // not resent by itself: see trust
-	t.done = func(values []any, sent clockwatch.Moment, received clock.Instant, err error) {
-		if err != nil {
+	t.done = func(a answers) {
+		if a.err != nil {
 			return // the node is told over the next connection
 		}
-		var out outcomes
-		n.mu.Lock()
-		_, err = n.readMarker(values[0], sent, received, &out)
-		n.markedLocked(err, &out)
-		n.mu.Unlock()
-		if err != nil {
-			n.conf.Events.Warning(n, fmt.Errorf("evidence of lost keys could not be noted: %w", err))
-		}
-		out.tell(n, n.now())
+		n.locked(func(out *outcomes) {
+			_, err := n.readMarker(a.values[0], a.sent, a.received, out)
+			if err == nil {
+				n.enterLocked(marked)
+				return
+			}
+			out.after(func() { n.conf.Events.Warning(n, fmt.Errorf("evidence of lost keys could not be noted: %w", err)) })
+			n.distrustLocked(unmarkable, out)
+		})
 	}
 	return t
-}
-
-// markedLocked is called when the node was told of its quarantine, or could not be told. If it
-// could not be told, this client does not count its vote for the time of a quarantine.
-func (n *Node) markedLocked(err error, out *outcomes) {
-	if err != nil {
-		n.distrustLocked(unmarkable, out)
-		return
-	}
-	n.enterLocked(marked)
 }

@@ -55,11 +55,7 @@ func (i Info) durable() bool {
 	return i.AOF == "1" && i.Disk.Fsync == "always" && i.Disk.OnRewrite == "no"
 }
 
-func diskTask() *task {
-	return &task{replies: 1, write: func(_ *Node, _ *link, _ int64, b []byte) []byte {
-		return appendWords(b, "config", "get", "*appendfsync*")
-	}}
-}
+func diskTask() *task { return wordsTask("config", "get", "*appendfsync*") }
 
 // readDisk reads the reply of diskTask.
 func readDisk(reply any) (d Disk) {

@@ -21,10 +21,3 @@ func (n *Node) TakeDown() {
 	defer n.mu.Unlock()
 	n.standLocked(func(s *Standing) { s.Down = errors.New("taken down") })
 }
-
-// Sent reports whether a message of an attempt may have reached a node.
-func (k *Key) Sent(n *Node) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return k.traffic[n.index].sent
-}

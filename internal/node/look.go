@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -39,25 +40,21 @@ func upToDate[T any](n *Node, ask func() (T, error)) (T, error) {
 
 // reconnect gives up the connection.
 func (n *Node) reconnect() {
-	var out outcomes
-	n.mu.Lock()
-	n.dropLinkLocked(ErrStale, n.now(), &out)
-	n.mu.Unlock()
-	out.tell(n, n.now())
+	n.locked(func(out *outcomes) { n.dropLinkLocked(ErrStale, n.now(), out) })
 	n.poke()
 }
 
 func (n *Node) look(ctx context.Context, key string) (h Held, err error) {
 	asked := n.now()
-	reply, sent, received, err := n.askScript(ctx, &wire.Inspect, func() *task {
+	a := n.askScript(ctx, &wire.Inspect, func() *task {
 		return scriptTask(&wire.Inspect, []string{n.guard.marker, key, key + wire.FenceSuffix}, noTTL)
 	})
-	if err != nil {
-		return h, err
+	if a.err != nil {
+		return h, a.err
 	}
 	var micros, left, ttl, waiting int64
 	var value, counter string
-	rest, err := scan(reply, &micros, &left, &value, &ttl, &counter, &waiting)
+	rest, err := scan(a.values[0], &micros, &left, &value, &ttl, &counter, &waiting)
 	if err != nil {
 		return h, err
 	}
@@ -65,26 +62,24 @@ func (n *Node) look(ctx context.Context, key string) (h Held, err error) {
 	if !ok || !clockwatch.Plausible(micros) {
 		return h, ErrBadReply
 	}
-	var out outcomes
-	n.mu.Lock()
-	n.observeLocked(micros, sent, received, &out)
-	if left >= 0 && n.guard.on {
-		n.noteQuarantineLocked(time.Duration(left)*time.Millisecond, received, &out)
-	}
-	n.mu.Unlock()
-	out.tell(n, n.now())
+	n.locked(func(out *outcomes) {
+		n.observeLocked(micros, a.sent, a.received, out)
+		if left >= 0 && n.guard.on {
+			n.noteQuarantineLocked(time.Duration(left)*time.Millisecond, a.received, out)
+		}
+	})
 	if left < 0 {
 		return h, ErrStale
 	}
 	most := micros + n.conf.maxAhead().Microseconds()
 	h = Held{
 		Quarantine: time.Duration(left) * time.Millisecond,
-		RoundTrip:  received.Sub(asked),
+		RoundTrip:  a.received.Sub(asked),
 		Waiting:    int(waiting),
 		Asked:      asked,
 		Counter:    counterIn(counter, most),
 	}
-	h.Void = n.Standing().Void(received, true)
+	h.Void = n.Standing().Void(a.received, true)
 	if h.Quarantine > 0 {
 		h.Void = Quarantine(h.Quarantine)
 	}
@@ -123,14 +118,14 @@ func readersIn(values []any) (count int, list []Reader, ok bool) {
 // Break replaces the key on the node if it has the value that was seen, and returns how long the
 // new key lives. broken is false if the key has changed since.
 func (n *Node) Break(ctx context.Context, key, seen, placeholder string) (life time.Duration, broken bool, err error) {
-	reply, _, _, err := n.askScript(ctx, &wire.Break, func() *task {
+	a := n.askScript(ctx, &wire.Break, func() *task {
 		return scriptTask(&wire.Break, []string{key}, headless, text(seen), text(placeholder), number(Millis(n.conf.MaxTTL)))
 	})
-	if err != nil {
-		return 0, false, err
+	if a.err != nil {
+		return 0, false, a.err
 	}
 	var done, left int64
-	if _, err := scan(reply, &done, &left); err != nil {
+	if _, err := scan(a.values[0], &done, &left); err != nil {
 		return 0, false, err
 	}
 	return time.Duration(left) * time.Millisecond, done == 1, nil
@@ -139,36 +134,30 @@ func (n *Node) Break(ctx context.Context, key, seen, placeholder string) (life t
 // Write sets a key that no attempt owns, by a script and a SET as for a lock, but without a vote. A
 // key that is there already stays as it is.
 func (n *Node) Write(ctx context.Context, key string, life time.Duration) error {
-	reply, _, _, err := n.askScript(ctx, &wire.Break, func() *task {
+	a := n.askScript(ctx, &wire.Break, func() *task {
 		return scriptTask(&wire.Break, []string{key}, headless, text(""), text(wire.Placeholder(wire.Unowned)), number(Millis(life)))
 	})
-	if err == nil {
-		_, err = scan(reply)
+	if a.err != nil {
+		return a.err
 	}
+	_, err := scan(a.values[0])
 	return err
 }
 
 // scanned is about how many keys of a node one SCAN looks at.
-const scanned = 500
+const scanned = "500"
 
 // Keys returns the string keys of the node that begin with the prefix of all keys. A key that comes
 // or goes meanwhile may be among them or not.
 func (n *Node) Keys(ctx context.Context) (keys []string, err error) {
 	pattern := globless.Replace(n.conf.Prefix) + "*"
 	for cursor := "0"; ; {
-		values, _, _, err := n.ask(ctx, &task{replies: 1, write: func(_ *Node, _ *link, _ int64, b []byte) []byte {
-			b = resp.AppendCommand(b, 8)
-			for _, arg := range []string{"SCAN", cursor, "MATCH", pattern, "COUNT"} {
-				b = resp.AppendString(b, arg)
-			}
-			b = resp.AppendInt(b, scanned)
-			return resp.AppendString(resp.AppendString(b, "TYPE"), "string")
-		}})
-		if err != nil {
-			return nil, err
+		a := n.ask(ctx, wordsTask("SCAN", cursor, "MATCH", pattern, "COUNT", scanned, "TYPE", "string"))
+		if a.err != nil {
+			return nil, a.err
 		}
 		var list []any
-		if _, err := scan(values[0], &cursor, &list); err != nil {
+		if _, err := scan(a.values[0], &cursor, &list); err != nil {
 			return nil, err
 		}
 		for _, v := range list {
@@ -187,16 +176,15 @@ var globless = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "
 
 // TellBroken tells all subscribers of the node that the lock of a key was broken.
 func (n *Node) TellBroken(ctx context.Context, key string) error {
-	values, _, _, err := n.ask(ctx, &task{replies: 1, write: func(n *Node, _ *link, _ int64, b []byte) []byte {
-		b = resp.AppendCommand(b, 3)
-		b = resp.AppendString(b, "PUBLISH")
-		b = resp.AppendString(b, n.conf.brokenChannel())
-		return resp.AppendString(b, key)
-	}})
-	if err != nil {
-		return err
+	return n.publish(ctx, n.conf.brokenChannel(), key)
+}
+
+func (n *Node) publish(ctx context.Context, channel, message string) error {
+	a := n.ask(ctx, wordsTask("PUBLISH", channel, message))
+	if a.err != nil {
+		return a.err
 	}
-	if refused, ok := values[0].(resp.Error); ok {
+	if refused, ok := a.values[0].(resp.Error); ok {
 		return nodeFailure(refused)
 	}
 	return nil
@@ -210,21 +198,26 @@ func (n *Node) OnMarker(ctx context.Context, what string, seen Marker) (Marker, 
 }
 
 func (n *Node) onMarker(ctx context.Context, what string, seen Marker) (m Marker, err error) {
-	reply, sent, received, err := n.askScript(ctx, &wire.Marker, func() *task { return n.markerTask(what, seen) })
-	if err != nil {
-		return m, err
+	a := n.askScript(ctx, &wire.Marker, func() *task { return n.markerTask(what, seen) })
+	if a.err != nil {
+		return m, a.err
 	}
-	var out outcomes
-	n.mu.Lock()
-	m, err = n.readMarker(reply, sent, received, &out)
-	n.mu.Unlock()
-	out.tell(n, n.now())
+	n.locked(func(out *outcomes) { m, err = n.readMarker(a.values[0], a.sent, a.received, out) })
 	return m, err
 }
 
-// Audit asks the node about itself once more.
+// Audit asks the node about itself once more. It also publishes, to a channel without subscribers, to
+// find out whether the user may: the probe of a new connection does not try PUBLISH.
 func (n *Node) Audit(ctx context.Context) (*Audit, error) {
-	return upToDate(n, func() (*Audit, error) { return n.auditOnce(ctx) })
+	a, err := upToDate(n, func() (*Audit, error) { return n.auditOnce(ctx) })
+	if err == nil && errors.Is(n.publish(ctx, n.conf.Channel+"~audit", ""), reason.Masters) {
+		for _, c := range Commands {
+			if c.Name == "PUBLISH" {
+				a.Lacks = append(slices.Clip(a.Lacks), c.Name+": "+c.Without)
+			}
+		}
+	}
+	return a, err
 }
 
 func (n *Node) auditOnce(ctx context.Context) (*Audit, error) {
@@ -244,39 +237,38 @@ func (n *Node) auditOnce(ctx context.Context) (*Audit, error) {
 		}
 		return n.sampleTask().write(n, l, median, b)
 	}}
-	values, sent, received, err := n.ask(ctx, all)
-	if err != nil {
+	told := n.ask(ctx, all)
+	if told.err != nil {
+		return nil, told.err
+	}
+	a := &Audit{RoundTrip: told.received.Sub(asked), MarkerErr: ErrGuardOff}
+	var err error
+	if a.Info, a.InfoErr, err = readInfo(told.values[:info.replies]); err != nil {
 		return nil, err
 	}
-	a := &Audit{RoundTrip: received.Sub(asked), MarkerErr: ErrGuardOff}
-	if a.Info, a.InfoErr, err = readInfo(values[:info.replies]); err != nil {
-		return nil, err
-	}
-	values = values[info.replies:]
+	values := told.values[info.replies:]
 	if n.conf.Trusted {
 		a.Info.Disk = readDisk(values[0])
 		values = values[1:]
 	}
-	var out outcomes
-	n.mu.Lock()
-	if n.guard.on {
-		a.Marker, a.MarkerErr = n.readMarker(values[0], sent, received, &out)
-	} else if micros, err := readTime(values[0]); err == nil {
-		n.observeLocked(micros, sent, received, &out)
-	}
-	n.mu.Unlock()
+	n.locked(func(out *outcomes) {
+		if n.guard.on {
+			a.Marker, a.MarkerErr = n.readMarker(values[0], told.sent, told.received, out)
+		} else if micros, err := readTime(values[0]); err == nil {
+			n.observeLocked(micros, told.sent, told.received, out)
+		}
+	})
 	if err := a.Info.usable(); err != nil {
-		out.tell(n, n.now())
 		n.giveUp(err)
 		return nil, err
 	}
 	if a.MarkerErr == ErrStale {
-		out.tell(n, n.now())
 		return nil, ErrStale
 	}
 	if known := n.audit.Load(); known != nil {
 		a.Lacks = known.Lacks // which only a connection asks for
 	}
+	var out outcomes
 	n.audited(a, &out)
 	out.tell(n, n.now())
 	return a, nil
@@ -284,12 +276,10 @@ func (n *Node) auditOnce(ctx context.Context) (*Audit, error) {
 
 // giveUp marks the node as down, because its server must not be asked.
 func (n *Node) giveUp(err error) {
-	var out outcomes
 	now := n.now()
-	n.mu.Lock()
-	n.dropLinkLocked(err, now, &out)
-	n.goDownLocked(err, now, &out)
-	n.mu.Unlock()
-	out.tell(n, n.now())
+	n.locked(func(out *outcomes) {
+		n.dropLinkLocked(err, now, out)
+		n.goDownLocked(err, now, out)
+	})
 	n.poke()
 }

@@ -36,7 +36,10 @@ func (c *Conflict) Unwrap() error { return reason.Membership }
 // Conflict returns why the node refuses the list of masters, or nil if it does not or is down.
 func (n *Node) Conflict() error {
 	st := n.standing.Load()
-	if c := (*Conflict)(nil); st.refused != nil && st.Down == nil && errors.As(st.refused, &c) {
+	if st.refused == nil || st.Down != nil {
+		return nil
+	}
+	if c, is := errors.AsType[*Conflict](st.refused); is {
 		return c
 	}
 	return nil
@@ -101,8 +104,8 @@ func member(o *redis.Options) string {
 }
 
 // joinEvery returns how often a client that wants votes tells a node its list. A list is in use for four times as
-// long, or longer. The client of a lease that is renewed joins more than once in a
-// quarantine. So a node that was emptied has the list before it votes again.
+// long, or longer. The client of a lease that is renewed joins more than once in a quarantine. So a node that was
+// emptied has the list before it votes again.
 func (c *Config) joinEvery(ttl int64) time.Duration {
 	return QuarantineFor(time.Duration(ttl)*time.Millisecond, c.Drift) / 2
 }

@@ -70,7 +70,7 @@ type Set struct {
 	list  string // of masters, see Members
 
 	awaitsClocks, awaitsAll atomic.Pointer[survey] // nil while no call waits for the nodes
-	surveyed                atomic.Bool            // some time
+	surveyed                atomic.Bool            // a survey has told the clocks
 
 	quit    context.Context // ends when Stop waits no longer
 	quitNow context.CancelFunc
@@ -116,7 +116,7 @@ func (s *Set) Stop(grace time.Duration) {
 	for _, n := range s.nodes {
 		n.shut(by)
 	}
-	_ = s.running.Wait() // a node reports to those who asked it, not here
+	_ = s.running.Wait() // no goroutine returns an error: receivers and Events get the errors
 	s.quitNow()
 }
 
@@ -175,7 +175,7 @@ type Node struct {
 	standing  atomic.Pointer[Standing]
 	roundTrip atomic.Int64           // of the last exchange, in nanoseconds; 0 before the first
 	orders    atomic.Int32           // of the clock watch, not carried out yet: a set of clockwatch.Action
-	told      atomic.Int64           // the instant at which the node last told its clock and its marker alone
+	answered  atomic.Int64           // when the node last answered a survey, or the first questions on a connection; an instant
 	audit     atomic.Pointer[Audit]  // what the node said of itself
 	sent      atomic.Pointer[string] // the password that the server was sent last; not nil
 
@@ -213,7 +213,7 @@ func newNode(s *Set, index int, opt redis.Options) *Node {
 	n.opt.DialTimeout = 4 * s.conf.Timeout // several round trips with TLS; no caller waits for it
 	n.provider = newProvider(n, &n.opt)
 	n.sent.Store(new(string))
-	n.told.Store(int64(clock.Start))
+	n.answered.Store(int64(clock.Start))
 	n.standing.Store(&Standing{Hash: Hash(opt.Addr), trust: trust{votesAt: clock.Start, distrustTo: clock.Start}})
 	return n
 }
@@ -324,8 +324,6 @@ func (n *Node) serve() {
 			n.write(now, &out)
 			written = true
 			continue
-		case again:
-			continue
 		}
 		if due == clock.Never {
 			<-n.wake
@@ -345,7 +343,6 @@ type step int
 
 const (
 	wait step = iota
-	again
 	dial
 	write
 	stop
@@ -410,9 +407,7 @@ func (n *Node) writeAtLocked() clock.Instant {
 		return work
 	case len(n.flights) >= maxFlights, rtt < farAway:
 		return clock.Never
-	case n.queue.full():
-		return clock.Start
-	case n.hasChoresLocked():
+	case n.queue.full(), n.hasChoresLocked():
 		return clock.Start
 	}
 	due := work
@@ -461,7 +456,7 @@ func (n *Node) goDownLocked(err error, now clock.Instant, out *outcomes) {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		n.pause = min(n.pause, refusedPause)
 	}
-	out.after(n.set.tellClocks)
+	out.after(n.set.endSurveys)
 	if first {
 		out.after(func() { n.conf.Events.Down(n, err) })
 	}
@@ -493,7 +488,7 @@ func longerPause(d time.Duration) time.Duration { return min(max(2*d, firstPause
 // nearest is the shortest round trip of late: the time of the network alone, without that of a
 // busy node.
 type nearest struct {
-	now, before time.Duration // of this time and the one before; 0 for none
+	now, before time.Duration // of this span of nearestFor and of the one before; 0 for none
 	turned      clock.Instant
 }
 

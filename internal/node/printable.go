@@ -7,8 +7,8 @@ import (
 )
 
 // This file makes errors printable that do not come in a reply to this package: those of a dialer, of
-// TLS, and of a credentials provider. Their texts can quote what
-// the server has sent, for example the names in its certificate.
+// TLS, and of a credentials provider. Their texts can quote what the server has sent, for example the
+// names in its certificate.
 
 // withText is an error with another text.
 type withText struct {

@@ -203,12 +203,15 @@ func Says(err error, prefix string) bool {
 
 // scriptPlace matches what Redis before 7.0 puts in front of the error of a command in a script:
 // the line, a second time if the script ended with the error, and a minus in front of some
-// errors.
+// errors. Later Redis and Valkey put it behind the error that has ended a script.
 var scriptPlace = regexp.MustCompile(`^(ERR Error running script \(call to \w+\): )?(@?user_script: ?\d+: )*-?`)
+
+var scriptEnd = regexp.MustCompile(` script: (?:[0-9a-f]+, )?on @user_script:\d+\.?$`)
 
 // withoutPlace returns the text of an error without the place in the script, on one line.
 func withoutPlace(text string) string {
-	return strings.TrimSpace(text[len(scriptPlace.FindString(text)):])
+	text = strings.TrimSpace(text[len(scriptPlace.FindString(text)):])
+	return text[:len(text)-len(scriptEnd.FindString(text))]
 }
 
 // isUnwritable reports whether an error says that the server is no master any more. The caller

@@ -176,7 +176,7 @@ const (
 // type says. It returns the other elements.
 func scan(reply any, targets ...any) (rest []any, err error) {
 	if refused, ok := reply.(resp.Error); ok {
-		return nil, nodeFailure(refused)
+		return nil, nodeFailure(resp.Error(withoutPlace(string(refused))))
 	}
 	values, isArray := reply.([]any)
 	if !isArray || len(values) < len(targets) {

@@ -93,12 +93,16 @@ func TestNodeFailure(t *testing.T) {
 // Redis before 7.0 prefixes the place, and appends line ends.
 func TestErrorOfACommandInAScript(t *testing.T) {
 	for text, want := range map[string]string{
-		"OOM command not allowed when used memory > 'maxmemory'.":                             "OOM command not allowed when used memory > 'maxmemory'.",
-		"@user_script: 9: -OOM command not allowed when used memory > 'maxmemory'.\r\n":       "OOM command not allowed when used memory > 'maxmemory'.",
-		"WRONGTYPE Operation against a key holding the wrong kind of value":                   "WRONGTYPE Operation against a key holding the wrong kind of value",
-		"@user_script: 9: The user executing the script can't run this command or subcommand": "The user executing the script can't run this command or subcommand",
-		"ERR ACL failure in script: User @user_script: 9: has no permissions":                 "ERR ACL failure in script: User @user_script: 9: has no permissions",
+		"OOM command not allowed when used memory > 'maxmemory'.":                              "OOM command not allowed when used memory > 'maxmemory'.",
+		"@user_script: 9: -OOM command not allowed when used memory > 'maxmemory'.\r\n":        "OOM command not allowed when used memory > 'maxmemory'.",
+		"WRONGTYPE Operation against a key holding the wrong kind of value":                    "WRONGTYPE Operation against a key holding the wrong kind of value",
+		"@user_script: 9: The user executing the script can't run this command or subcommand":  "The user executing the script can't run this command or subcommand",
+		"ERR ACL failure in script: User @user_script: 9: has no permissions":                  "ERR ACL failure in script: User @user_script: 9: has no permissions",
+		"OOM no memory script: f7d1ca4b2c7a0303bb2225aba14bdfe84ba201ed, on @user_script:190.": "OOM no memory",
 	} {
+		if _, err := scan(resp.Error(text)); err.Error() != want {
+			t.Errorf("%q of a whole script: got %q, want %q", text, err, want)
+		}
 		if got := withoutPlace(text); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}

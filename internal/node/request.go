@@ -26,7 +26,7 @@ type Key struct {
 	ofFive    [5]traffic
 }
 
-// traffic records what a node has sent for one attempt.
+// traffic records what was sent to one node for an attempt.
 type traffic struct {
 	sent    bool          // a request of the attempt may have reached the master
 	denied  denial        // what is known of an acquire that was refused; any later request but a release clears it
@@ -78,7 +78,7 @@ type Request struct {
 	Node    int // index
 	Key     *Key
 	Counter int64         // the counter that came with the grant on this node; 0 = none or unknown
-	Target  int64         // counter of the lease; for an acquire, where a missing counter starts
+	Target  int64         // counter of the lease; of an acquire or adopt, where a missing counter starts; of a raise, the counter to reach; of a rest, see wire.Listens
 	TTL     int64         // ms, of an extend that has another TTL than the Key; 0 = the same
 	Timeout time.Duration // the request is neither carried out nor waited for longer than this after it was sent
 	Process string        // for the queue node: the process that asks, waits or releases; "" for any other node. Of an adopt, the value that the key has so far
@@ -130,7 +130,7 @@ type queue struct {
 // The lists, in the order in which they are sent.
 const (
 	releases = iota
-	renewals // and raises
+	renewals // raises and adopts, too
 	acquires
 )
 
@@ -348,7 +348,7 @@ func (r *Request) append(b []byte) []byte {
 		b = resp.AppendString(b, r.Key.ID)
 		return resp.AppendInt(b, r.Target)
 	}
-	b = resp.AppendJoined(b, r.Key.ID, '|', r.Counter)
+	b = resp.AppendJoined(b, r.Key.ID, "|", r.Counter, "")
 	if r.Target == r.Counter && r.Target != 0 && r.Op != wire.Raise {
 		return resp.AppendString(b, wire.Same)
 	}

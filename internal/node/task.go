@@ -17,52 +17,50 @@ import (
 type task struct {
 	replies int // number of replies to the task
 	write   func(n *Node, l *link, median int64, b []byte) []byte
-	done    func(values []any, sent clockwatch.Moment, received clock.Instant, err error)
+	done    func(answers)
 
 	queued clock.Instant
 	sent   clockwatch.Moment
 	resent bool // sent once more on a new connection: a node may close an idle connection
 }
 
+// answers are the replies to a task, or why there are none.
+type answers struct {
+	values   []any
+	sent     clockwatch.Moment // the task
+	received clock.Instant
+	err      error
+}
+
 // ask queues a task and waits for its replies.
-func (n *Node) ask(ctx context.Context, t *task) (values []any, sent clockwatch.Moment, received clock.Instant, err error) {
-	type result struct {
-		values   []any
-		sent     clockwatch.Moment
-		received clock.Instant
-		err      error
-	}
-	results := make(chan result, 1)
-	t.done = func(values []any, sent clockwatch.Moment, received clock.Instant, err error) {
-		results <- result{values, sent, received, err}
-	}
+func (n *Node) ask(ctx context.Context, t *task) answers {
+	come := make(chan answers, 1)
+	t.done = func(a answers) { come <- a }
 	n.mu.Lock()
 	if down := n.standing.Load().Down; down != nil {
 		n.mu.Unlock()
-		return nil, sent, 0, down
+		return answers{err: down}
 	}
 	t.queued = n.now()
 	n.queue.tasks = append(n.queue.tasks, t)
 	n.mu.Unlock()
 	n.poke()
 	select {
-	case r := <-results:
-		return r.values, r.sent, r.received, r.err
+	case a := <-come:
+		return a
 	case <-ctx.Done():
-		return nil, sent, 0, context.Cause(ctx)
+		return answers{err: context.Cause(ctx)}
 	}
 }
 
 // askScript is ask for a task of one script. If the server does not know the script, askScript
 // sends its source.
-func (n *Node) askScript(ctx context.Context, s *wire.Script, make func() *task) (reply any, sent clockwatch.Moment, received clock.Instant, err error) {
+func (n *Node) askScript(ctx context.Context, s *wire.Script, make func() *task) (a answers) {
 	for range 2 {
-		var values []any
-		if values, sent, received, err = n.ask(ctx, make()); err != nil {
-			return nil, sent, received, err
+		if a = n.ask(ctx, make()); a.err != nil {
+			break
 		}
-		reply = values[0]
-		if refused, ok := reply.(resp.Error); !ok || !Says(refused, "NOSCRIPT") {
+		if refused, ok := a.values[0].(resp.Error); !ok || !Says(refused, "NOSCRIPT") {
 			break
 		}
 		n.mu.Lock()
@@ -71,7 +69,7 @@ func (n *Node) askScript(ctx context.Context, s *wire.Script, make func() *task)
 		}
 		n.mu.Unlock()
 	}
-	return reply, sent, received, nil
+	return a
 }
 
 // headless is in place of the TTL that a script asks for, if the script has no head. No TTL is that of a script which
@@ -105,6 +103,11 @@ func scriptTask(s *wire.Script, keys []string, asked int64, args ...func(b []byt
 			return b
 		},
 	}
+}
+
+// wordsTask returns the task of a command.
+func wordsTask(words ...string) *task {
+	return &task{replies: 1, write: func(_ *Node, _ *link, _ int64, b []byte) []byte { return appendWords(b, words...) }}
 }
 
 func text(s string) func([]byte) []byte {

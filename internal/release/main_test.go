@@ -63,7 +63,7 @@ func TestDisagreements(t *testing.T) {
 		{"a replace in a command", "cmd/redlockvet/go.mod", `require `, "replace a => ../a\n\nrequire ", "cmd/redlockvet/go.mod has a replace, which go install does not take"},
 		{"an install line of another path", "README.md", "go install github.com", "go install example.com",
 			`README.md does not say "go install github.com/d0720281/redlock/cmd/redlock@latest"`},
-		{"another image", "contrib/compose/compose.yaml", `redlock:v[\d.]+`, "redlock:latest", "contrib/compose/compose.yaml names redlock:latest"},
+		{"another image", "contrib/compose/compose.yaml", `:-redlock:v[\d.]+`, ":-redlock:latest", "contrib/compose/compose.yaml names redlock:latest"},
 		{"an image of another version", "contrib/kubernetes/init.yaml", `redlock:v[\d.]+`, "redlock:v0.0.9", "contrib/kubernetes/init.yaml names redlock:v0.0.9"},
 		{"an old version in a page", "README.md", `(install [^ ]*/cmd/redlock)@latest`, "$1@latest or " + module + "@v0.0.9", "README.md names " + module + "@v0.0.9"},
 	} {

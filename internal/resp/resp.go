@@ -42,22 +42,17 @@ func AppendString(b []byte, s string) []byte {
 }
 
 // AppendInt appends an argument that is a number.
-func AppendInt(b []byte, v int64) []byte {
-	var room [20]byte
-	digits := strconv.AppendInt(room[:0], v, 10)
-	b = appendHead(b, '$', len(digits))
-	b = append(b, digits...)
-	return append(b, '\r', '\n')
-}
+func AppendInt(b []byte, v int64) []byte { return AppendJoined(b, "", "", v, "") }
 
-// AppendJoined appends one argument: a text, a separator and a number.
-func AppendJoined(b []byte, s string, separator byte, v int64) []byte {
+// AppendJoined appends one argument: a text, a separator, a number, and a text behind it.
+func AppendJoined(b []byte, s, separator string, v int64, behind string) []byte {
 	var room [20]byte
 	digits := strconv.AppendInt(room[:0], v, 10)
-	b = appendHead(b, '$', len(s)+1+len(digits))
+	b = appendHead(b, '$', len(s)+len(separator)+len(digits)+len(behind))
 	b = append(b, s...)
-	b = append(b, separator)
+	b = append(b, separator...)
 	b = append(b, digits...)
+	b = append(b, behind...)
 	return append(b, '\r', '\n')
 }
 

@@ -18,8 +18,8 @@ func TestCommand(t *testing.T) {
 	b = AppendString(b, "a\r\nb")
 	b = AppendString(b, "")
 	b = AppendInt(b, -9223372036854775808)
-	b = AppendJoined(b, "a", '|', 10)
-	want := "*5\r\n$3\r\nSET\r\n$4\r\na\r\nb\r\n$0\r\n\r\n$20\r\n-9223372036854775808\r\n$4\r\na|10\r\n"
+	b = AppendJoined(b, "a", "|", 10, " z")
+	want := "*5\r\n$3\r\nSET\r\n$4\r\na\r\nb\r\n$0\r\n\r\n$20\r\n-9223372036854775808\r\n$6\r\na|10 z\r\n"
 	if string(b) != want {
 		t.Errorf("got %q, want %q", b, want)
 	}

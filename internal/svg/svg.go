@@ -3,7 +3,6 @@ package svg
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"strings"
@@ -84,12 +83,6 @@ func (c *Canvas) Path(points [][2]float64, stroke string) {
 		fmt.Fprintf(&d, "%s%.1f %.1f", map[bool]string{true: "M", false: "L"}[i == 0], p[0], p[1])
 	}
 	fmt.Fprintf(&c.b, `<path d="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", d.String(), stroke)
-}
-
-// WriteTo implements [io.WriterTo].
-func (c *Canvas) WriteTo(w io.Writer) (int64, error) {
-	n, err := io.WriteString(w, c.b.String()+"</svg>\n")
-	return int64(n), err
 }
 
 // WriteFile writes the picture to a file.

@@ -59,7 +59,7 @@ var Outcomes = []Outcome{
 	{"permission", OfAttempt | OfMaster, Lasting},
 	{"unsupported", OfAttempt | OfMaster, Lasting},
 	{"tls", OfAttempt | OfMaster, Lasting},
-	{"membership", OfAttempt | OfMaster, Lasting},
+	{"membership", OfAttempt | OfLease | OfMaster, Lasting}, // a lease that other masters granted before one refused the list
 	{"not_master", OfAttempt | OfMaster, Lasting},
 	{"cluster_node", OfAttempt | OfMaster, Lasting},
 	{"same_server", OfAttempt | OfMaster, Lasting},

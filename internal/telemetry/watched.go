@@ -48,7 +48,9 @@ const (
 
 // Add adds a Locker, once, until it is closed.
 func (w *Watched) Add(l *redlock.Locker) {
-	_ = l.Done() // a nil Locker panics here, and not in the goroutine of a collection
+	if _, err := l.Settings(); err != nil { // here, and not in the goroutine of a collection
+		panic("redlock: Watch: the Locker is nil, or was not made by New")
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.lockers == nil {

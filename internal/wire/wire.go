@@ -40,21 +40,7 @@ func (o Op) Wants() bool { return o == Acquire || o == Adopt }
 func (o Op) Shared() Op { return o + Rest }
 
 func (o Op) String() string {
-	switch o {
-	case Acquire:
-		return "acquire"
-	case Raise:
-		return "raise"
-	case Extend:
-		return "extend"
-	case Release:
-		return "release"
-	case Rest:
-		return "rest"
-	case Adopt:
-		return "adopt"
-	}
-	return "none"
+	return [...]string{Acquire: "acquire", "raise", "extend", "release", "rest", Adopt: "adopt"}[o]
 }
 
 // Code is the first number of a reply. The Lua files say what each means.

@@ -22,24 +22,22 @@ func TestLostKeyWithoutGuard(t *testing.T) {
 		"DEL":     func(n *virtual.Node) { n.Put(redlock.DefaultKeyPrefix+"r", "", 0) },
 		"FLUSHDB": func(n *virtual.Node) { n.Inside(func(r *miniredis.Miniredis, _ time.Time) { r.FlushDB() }) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-				forgot := 0
-				l := b.WarmLocker(redlock.WithoutRestartGuard(), locktest.On(func(redlock.Event) { forgot++ }, redlock.EventKeyLost))
-				lease := b.Lock(l, "r")
-				lose(b.Nodes[0])
-				locktest.Must(t, lease.Extend(t.Context()))
-				b.Nodes[2].Kill()
-				for _, r := range []string{"a", "b", "c"} { // which need the vote of the first master
-					b.Unlock(b.Lock(l, r))
-				}
-				locktest.Must(t, lease.Extend(t.Context()))
-				s := l.Stats()
-				if forgot != 1 || s.Counts[redlock.EventKeyLost] != 1 || s.Counts[redlock.EventQuarantined] != 0 || s.Masters[0].Quarantine != 0 {
-					t.Errorf("got %d events of a lost key, counts %+v, quarantine %v; want one event, and no quarantine", forgot, s.Counts, s.Masters[0].Quarantine)
-				}
-				b.Unlock(lease)
-			})
+		locktest.Subtest(t, name, 3, func(t *testing.T, b *locktest.Bubble) {
+			forgot := 0
+			l := b.WarmLocker(redlock.WithoutRestartGuard(), locktest.On(func(redlock.Event) { forgot++ }, redlock.EventKeyLost))
+			lease := b.Lock(l, "r")
+			lose(b.Nodes[0])
+			locktest.Must(t, lease.Extend(t.Context()))
+			b.Nodes[2].Kill()
+			for _, r := range []string{"a", "b", "c"} { // which need the vote of the first master
+				b.Unlock(b.Lock(l, r))
+			}
+			locktest.Must(t, lease.Extend(t.Context()))
+			s := l.Stats()
+			if forgot != 1 || s.Counts[redlock.EventKeyLost] != 1 || s.Counts[redlock.EventQuarantined] != 0 || s.Masters[0].Quarantine != 0 {
+				t.Errorf("got %d events of a lost key, counts %+v, quarantine %v; want one event, and no quarantine", forgot, s.Counts, s.Masters[0].Quarantine)
+			}
+			b.Unlock(lease)
 		})
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -236,10 +235,9 @@ type outcome struct {
 	fences [2]int64      // of the holder, and of the next holder
 }
 
-// play lets a bare majority grant a lease, makes a master of that majority forget it, and lets two
-// rivals try to get it: one was there all the time, the other starts after the loss. Meanwhile the
-// holder cannot reach the masters beyond the majority, which have their votes: a second holder
-// lacks only the vote of the master that forgot.
+// play lets a bare majority grant a lease, makes a master of that majority forget it, and lets two rivals try to get
+// it: one was there all the time, the other starts after the loss. Meanwhile the holder cannot reach the masters
+// beyond the majority, which have their votes: a second holder lacks only the vote of the master that forgot.
 func (l loss) play(t *testing.T, opts ...redlock.Option) (o outcome) {
 	n := cmp.Or(l.n, 3)
 	c := locktest.StartFor(t, guardTTL, n, l.args...)
@@ -328,8 +326,7 @@ func TestGuardOffTwoHolders(t *testing.T) {
 	}
 }
 
-// A key that was deleted by hand is noticed at the next renewal. Then its master has no vote, for
-// any client.
+// A key that was deleted by hand is noticed at the next renewal. Then its master has no vote, for any client.
 //
 // Source: ALGORITHM section 6, "Counted"; section 8, last row of the table.
 func TestGuardForgottenKey(t *testing.T) {
@@ -381,7 +378,12 @@ func TestBootstrap(t *testing.T) {
 	c := locktest.StartNew(t, 3)
 	l, other := locktest.Open(t, c.Addrs, forAges()...), locktest.Open(t, c.Addrs, forAges()...)
 	_, err := l.TryLock(t.Context(), "r")
-	wantRefusal(t, err)
+	for _, n := range wantRefusal(t, err).Masters {
+		if n.Quarantine > ages+ages/50+100*time.Millisecond || n.Quarantine > 0 && !strings.Contains(n.Error(), "quarantine for 36") {
+			t.Errorf("got %v, want the seconds that it takes", n)
+		}
+	}
+	c.Empty(t, "redlock:r") // the attempt has dropped the keys that it set without a vote
 	locktest.Must(t, admin.Bootstrap(t.Context(), l))
 	locktest.Must(t, locktest.Lock(t, other, "r").Unlock(t.Context())) // this would take an hour
 	le := locktest.Lock(t, l, "r")
@@ -477,127 +479,6 @@ func TestBootstrapRefused(t *testing.T) {
 	}
 }
 
-// Source: ALGORITHM section 8 ("names nodes and seconds left").
-func TestTryLockOnNewMasters(t *testing.T) {
-	c := locktest.StartNew(t, 3)
-	told := make(chan redlock.Event, 4096)
-	l := locktest.Open(t, c.Addrs, forAges(locktest.On(func(e redlock.Event) { told <- e }, redlock.EventQuarantined))...)
-	seconds := make(map[string]bool)
-	for range 20 { // an answer may come after the others have decided
-		_, err := l.TryLock(t.Context(), "r", redlock.WithTTL(time.Minute))
-		q := wantRefusal(t, err)
-		if len(q.Masters) != 3 || q.Granted != 0 {
-			t.Fatalf("got %v, want an error with every node", err)
-		}
-		for _, n := range q.Masters {
-			if n.Quarantine > 0 && n.Quarantine <= ages+ages/50+100*time.Millisecond {
-				seconds[n.Master] = true
-				if !strings.Contains(fmt.Sprintf("%+v", err), n.Master) || !strings.Contains(n.Error(), "quarantine for 36") {
-					t.Errorf("got %v, want the node %s named, and the seconds it takes", err, n.Master)
-				}
-			}
-		}
-	}
-	if len(seconds) < 2 {
-		t.Errorf("got the seconds of %v, want those of all nodes that decided it", seconds)
-	}
-	// The attempts have dropped the keys that they set without a vote.
-	c.Empty(t, "redlock:r")
-	for i, n := range c.Nodes {
-		if keys := n.DBSize(t.Context()).Val(); keys != 1 {
-			t.Errorf("node %d: got %d keys, want the marker alone", i, keys)
-		}
-	}
-	locktest.Must(t, l.Close()) // delivers all events
-	close(told)
-	var nodes []string
-	for e := range told {
-		nodes = append(nodes, e.Master)
-		if e.Elapsed <= 0 {
-			t.Errorf("got event %+v, want it to say how long", e)
-		}
-	}
-	slices.Sort(nodes)
-	if want := slices.Sorted(slices.Values(c.Addrs)); !slices.Equal(nodes, want) {
-		t.Errorf("got the event for %v, want it once for each of %v", nodes, want)
-	}
-}
-
-// records keeps what is logged.
-type records struct{ locktest.Records }
-
-// waits returns the number of warnings of Locks that wait for masters, by master.
-func (r *records) waits(t testing.TB) map[string]int {
-	t.Helper()
-	found := make(map[string]int)
-	for _, said := range r.With("quarantine") {
-		masters, _ := said["masters"].([]string)
-		seconds, _ := said["seconds"].(float64)
-		hint, _ := said["hint"].(string)
-		if seconds < 1 || seconds > 2 || !strings.HasPrefix(hint, "wait ") || said["level"] != slog.LevelWarn {
-			t.Errorf("got warning %v, want the seconds of %v, and how long to wait", said, guardSpan)
-		}
-		for _, m := range masters {
-			addr, _, _ := strings.Cut(m, ": ")
-			found[addr]++
-		}
-	}
-	return found
-}
-
-// A Lock waits until a quarantine is over, and logs that, once for each master that it waits for.
-func TestLockOnNewMasters(t *testing.T) {
-	standard := slog.Default()
-	t.Cleanup(func() { slog.SetDefault(standard) })
-	for _, where := range []string{"WithLogger", "slog.Default", "nowhere"} {
-		own, general := new(records), new(records)
-		slog.SetDefault(slog.New(general))
-		opts := shortly()
-		switch where {
-		case "WithLogger":
-			opts = append(opts, redlock.WithLogger(slog.New(own)))
-		case "slog.Default":
-			opts = slices.Delete(opts, len(opts)-1, len(opts)) // removes WithLogger(nil)
-		}
-		c := locktest.StartNew(t, 3)
-		l := locktest.Open(t, c.Addrs, opts...)
-		began := time.Now()
-		var wg sync.WaitGroup
-		for _, resource := range []string{"a", "a", "b", "c"} {
-			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-				defer cancel()
-				if err := l.Do(ctx, resource, func(context.Context, *redlock.Lease) error { return nil }); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		if took := time.Since(began); took < guardSpan-5*time.Millisecond {
-			t.Errorf("got a lock after %v, want none before %v", took, guardSpan)
-		}
-		locktest.Must(t, l.Close()) // logs everything that is left
-		slog.SetDefault(standard)
-		for name, r := range map[string]*records{"WithLogger": own, "slog.Default": general} {
-			waits := r.waits(t)
-			if name != where {
-				if list := r.List(); len(list) > 0 {
-					t.Errorf("logged to %s: got %v in %s, want nothing", where, list, name)
-				}
-				continue
-			}
-			if len(waits) < 2 {
-				t.Errorf("logged to %s: got warnings for %v, want them for all masters that were waited for", where, waits)
-			}
-			for node, n := range waits {
-				if n != 1 || !slices.Contains(c.Addrs, node) {
-					t.Errorf("logged to %s: got %d warnings for %q, want 1 for each of %v", where, n, node, c.Addrs)
-				}
-			}
-		}
-	}
-}
-
 // A Lock that waits for masters goes on after a Bootstrap.
 func TestLockGoesOnAfterBootstrap(t *testing.T) {
 	t.Parallel()
@@ -634,126 +515,34 @@ func TestCheckBeginsQuarantines(t *testing.T) {
 	}
 }
 
-// What one client found out about a master holds for all clients, also for later ones.
-//
-// Source: ALGORITHM section 9, "quarantine for everybody".
-func TestQuarantineIsForEverybody(t *testing.T) {
-	c := locktest.StartFor(t, ages, 3)
-	l := locktest.Open(t, c.Addrs, forAges()...)
-	locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
-	for i := range 2 {
-		locktest.Must(t, c.Nodes[i].FlushAll(t.Context()).Err())
-	}
-	_, err := l.TryLock(t.Context(), "r")
-	locktest.WantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine)
-	redistest.Eventually(t, 5*time.Second, func() bool { return !slices.Contains(born(c), "") && !slices.Contains(born(c), "?") }, "all nodes have been asked")
-	before, births := quarantines(t, l), born(c)
-	for range 2 {
-		late := locktest.Open(t, c.Addrs, forAges()...)
-		for i, q := range quarantines(t, late) {
-			if (q > 0) != (i < 2) || q > before[i] {
-				t.Errorf("node %d: got quarantine %v, want it to go on from %v", i, q, before[i])
-			}
-		}
-		_, err := late.TryLock(t.Context(), "r")
-		locktest.WantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine)
-	}
-	if after := born(c); !slices.Equal(after, births) {
-		t.Errorf("got masters born at %v, want %v as before", after, births)
-	}
-}
-
-// A client that asks for a larger TTL makes a quarantine longer; no client makes it shorter. A client that only looks
-// does neither.
-func TestQuarantineIsAsLongAsTheLongestTTL(t *testing.T) {
-	c := locktest.StartNew(t, 3)
-	l := locktest.Open(t, c.Addrs, shortly()...)
-	for i, q := range quarantines(t, l) {
-		if q <= 0 || q > guardSpan {
-			t.Errorf("node %d: got quarantine %v, want at most %v", i, q, guardSpan)
-		}
-	}
-	aged := locktest.Open(t, c.Addrs, forAges()...)
-	for i, q := range quarantines(t, aged) {
-		if q < ages {
-			t.Errorf("node %d: got quarantine %v of a client that expects a TTL of %v", i, q, ages)
-		}
-	}
-	for i, q := range quarantines(t, l) {
-		if q > guardSpan {
-			t.Errorf("node %d: got quarantine %v after a look of the other client, want at most %v", i, q, guardSpan)
-		}
-	}
-	_, err := aged.TryLock(t.Context(), "r", redlock.WithTTL(ages))
-	locktest.WantErr(t, err, redlock.ErrQuarantine)
-	for _, x := range []*redlock.Locker{l, locktest.Open(t, c.Addrs, shortly()...)} {
-		for i, q := range quarantines(t, x) {
-			if q < ages {
-				t.Errorf("node %d: got quarantine %v, want it as long as the other client needs it", i, q)
-			}
-		}
-		r, _ := admin.Check(t.Context(), x)
-		for _, n := range r.Masters {
-			differs := func(f admin.Finding) bool { return f.Check == "max-ttl" && f.Level.String() == "warning" }
-			if n.MaxTTL != ages || !slices.ContainsFunc(n.Findings, differs) {
-				t.Errorf("got largest TTL %v, findings %v, want %v and a warning", n.MaxTTL, n.Findings, ages)
-			}
-		}
-	}
-}
-
-// A held resource is taken, although masters are in quarantine, if these alone would not keep it from
-// being granted.
-func TestTakenDuringAQuarantine(t *testing.T) {
+// A held resource is taken, although masters are in quarantine, if these alone would not keep it from being granted.
+func TestVirtualTakenDuringAQuarantine(t *testing.T) {
 	for _, n := range []int{3, 5} {
-		c := locktest.StartFor(t, ages, n)
-		holder, rival := locktest.Open(t, c.Addrs, forAges()...), locktest.Open(t, c.Addrs, forAges()...)
-		le := locktest.Lock(t, holder, "r", redlock.WithTTL(time.Minute))
-		c.Fill(t, le)
-		forget := func(i int) {
-			c.Restart(t, i)
-			redistest.Eventually(t, 10*time.Second, func() bool { r, _ := admin.Check(t.Context(), rival); return r.Masters[i].Quarantine > 0 }, "the node is in quarantine")
-		}
-		for i := range (n - 1) / 2 { // a minority
-			forget(i)
-		}
-		for range 20 {
-			_, err := rival.TryLock(t.Context(), "r")
-			locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrTaken)
-			if errors.Is(err, redlock.ErrQuarantine) || errors.Is(err, redlock.ErrNoQuorum) {
-				t.Fatalf("N=%d: got %v, want no alarm", n, err)
+		locktest.InBubble(t, n, func(t *testing.T, b *locktest.Bubble) {
+			rival := b.WarmLocker()
+			lease := b.Lock(b.WarmLocker(), "r", redlock.WithoutRenewal())
+			forget := func(i int) {
+				b.Nodes[i].RestartEmpty()
+				_, _ = admin.Check(t.Context(), rival) // it learns of the quarantine
+				time.Sleep(100 * time.Millisecond)
 			}
-		}
-		redistest.Eventually(t, 10*time.Second, func() bool {
-			free := locktest.Lock(t, rival, "free")
-			defer func() { locktest.Must(t, free.Unlock(t.Context())) }()
-			return c.Holders("redlock:free")[0] == free.Token()+"|0"
-		}, "a node without a vote holds the place")
-		c.Empty(t, "redlock:free")
-		forget(n / 2) // now the others are too few, together with the holder's
-		redistest.Eventually(t, 10*time.Second, func() bool {
-			_, err := rival.TryLock(t.Context(), "r")
-			locktest.WantErr(t, err, redlock.ErrNotAcquired)
-			return errors.Is(err, redlock.ErrQuarantine) && !errors.Is(err, redlock.ErrTaken) // once all have answered
-		}, "masters in quarantine prevent the grant, whichever client has the resource")
-		locktest.WantErr(t, le.Unlock(t.Context()), redlock.ErrNotHeld) // too many masters have forgotten it
-		c.Empty(t, "redlock:r")
-	}
-}
-
-// wantNoExtension checks that a lease is not extended, as the votes of so many masters in quarantine
-// are missing.
-func wantNoExtension(t testing.TB, le *redlock.Lease, masters int) {
-	t.Helper()
-	before := le.Validity()
-	redistest.Eventually(t, 10*time.Second, func() bool {
-		err := le.Extend(t.Context())
-		locktest.WantErr(t, err, redlock.ErrNoQuorum)
-		var q *redlock.QuorumError
-		return errors.As(err, &q) && len(slices.DeleteFunc(q.Masters, func(n *redlock.MasterError) bool { return n.Quarantine == 0 })) == masters
-	}, "the masters in quarantine say so") // under load they may not answer in time
-	if le.Validity() > before || le.Context().Err() != nil {
-		t.Errorf("got validity %v after %v, %v; want it as it was", le.Validity(), before, context.Cause(le.Context()))
+			for i := range (n - 1) / 2 { // a minority
+				forget(i)
+			}
+			for range 5 {
+				_, err := rival.TryLock(t.Context(), "r")
+				locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrTaken}, redlock.ErrQuarantine, redlock.ErrNoQuorum)
+				time.Sleep(100 * time.Millisecond)
+			}
+			forget(n / 2) // now the others are too few, together with the holder's
+			_, _ = rival.TryLock(t.Context(), "r")
+			time.Sleep(100 * time.Millisecond)
+			_, err := rival.TryLock(t.Context(), "r") // all have answered
+			locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrQuarantine, redlock.ErrNoQuorum}, redlock.ErrTaken)
+			locktest.WantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld}) // too many masters have forgotten it
+			time.Sleep(time.Second)
+			b.WantHolding("r")
+		})
 	}
 }
 
@@ -772,7 +561,16 @@ func TestQuarantinedMastersDoNotExtend(t *testing.T) {
 		t.Fatalf("got the key on %d nodes, want it on all, with their data", got)
 	}
 	redistest.Eventually(t, 10*time.Second, func() bool { r, _ := admin.Check(t.Context(), l); return r.Voting == 1 }, "two nodes are in quarantine")
-	wantNoExtension(t, le, 2)
+	before := le.Validity()
+	redistest.Eventually(t, 10*time.Second, func() bool {
+		err := le.Extend(t.Context())
+		locktest.WantErr(t, err, redlock.ErrNoQuorum)
+		var q *redlock.QuorumError
+		return errors.As(err, &q) && len(slices.DeleteFunc(q.Masters, func(n *redlock.MasterError) bool { return n.Quarantine == 0 })) == 2
+	}, "the masters in quarantine say so") // under load they may not answer in time
+	if le.Validity() > before || le.Context().Err() != nil {
+		t.Errorf("got validity %v after %v, %v; want it as it was", le.Validity(), before, context.Cause(le.Context()))
+	}
 	rival := locktest.Open(t, c.Addrs, forAges()...)
 	_, err := admin.Check(t.Context(), rival) // which learns of both quarantines, though a call may decide by one
 	locktest.WantErr(t, err, redlock.ErrQuarantine)
@@ -782,24 +580,6 @@ func TestQuarantinedMastersDoNotExtend(t *testing.T) {
 	}
 	locktest.Must(t, le.Unlock(t.Context()))
 	c.Empty(t, "redlock:r")
-}
-
-// A quarantined master that had not granted the lease extends nothing either, when a renewal
-// reaches it.
-//
-// Source: ALGORITHM section 6 ("FILLED_VOTELESS ... never counted").
-func TestQuarantinedMastersDoNotFill(t *testing.T) {
-	c := locktest.StartFor(t, ages, 3)
-	locktest.Must(t, c.Procs[2].Kill())
-	l := locktest.Open(t, c.Addrs, forAges()...)
-	le := locktest.Lock(t, l, "r", redlock.WithTTL(time.Minute), redlock.WithoutRenewal())
-	c.Restart(t, 2)
-	redistest.Eventually(t, 10*time.Second, func() bool { r, _ := admin.Check(t.Context(), l); return r.Masters[2].Quarantine > 0 }, "the node is in quarantine")
-	locktest.Must(t, c.Procs[1].Kill())
-	wantNoExtension(t, le, 1)
-	if c.Holders("redlock:r")[2] == "" {
-		t.Error("got no key on the node, want it to hold the place all the same")
-	}
 }
 
 // Source: ALGORITHM section 8, "TrustDisk".

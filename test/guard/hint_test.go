@@ -2,13 +2,9 @@ package guard_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/locktest"
@@ -29,57 +25,32 @@ func TestHintOfAQuarantine(t *testing.T) {
 		{"all masters lose their data under a lease", []int{0, 1, 2}, true, false},
 		{"two masters lose their data under a lease", []int{0, 1}, true, false},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-				logger, text := locktest.LogText()
-				l := b.Locker(redlock.WithLogger(logger))
-				if test.leads {
-					b.Lock(l, "r")
-				}
-				b.Each((*virtual.Node).RestartEmpty, test.empty...)
-				if test.want { // all masters have answered before one call waits for them
-					_, _ = l.TryLock(t.Context(), "other")
-					time.Sleep(time.Second)
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-				defer cancel()
-				lease, err := l.Lock(ctx, "other")
-				locktest.Must(t, err)
-				b.Unlock(lease)
-				var hint string
-				for line := range strings.Lines(text()) {
-					if strings.Contains(line, "masters in quarantine") {
-						_, hint, _ = strings.Cut(line, "hint=")
-						break
-					}
-				}
-				if !strings.HasPrefix(strings.Trim(hint, `"`), "wait ") || strings.Contains(hint, "redlock init") != test.want {
-					t.Errorf("got the hint %q, want how long to wait, and redlock init named: %v; the log is\n%s", hint, test.want, text())
-				}
-			})
-		})
-	}
-}
-
-// While no quorum has a vote, no call reports that another holder has the resource: attempts of other
-// processes set their keys all the same, for moments.
-func TestQuarantineIsNotTaken(t *testing.T) {
-	c := locktest.StartNew(t, 3)
-	var tries errgroup.Group
-	for range 2 {
-		l := locktest.Open(t, c.Addrs, forAges(redlock.WithLogger(nil))...)
-		tries.Go(func() error {
-			for range 400 {
-				_, err := l.TryLock(t.Context(), "job")
-				var verdict *redlock.QuorumError
-				switch {
-				case !errors.As(err, &verdict), errors.Is(err, redlock.ErrTaken), verdict.HeldByQuorum(),
-					!errors.Is(err, redlock.ErrQuarantine), !errors.Is(err, redlock.ErrNoQuorum):
-					return fmt.Errorf("held by a quorum: %v: got %+v, want ErrQuarantine and ErrNoQuorum alone", verdict != nil && verdict.HeldByQuorum(), err)
+		locktest.Subtest(t, test.name, 3, func(t *testing.T, b *locktest.Bubble) {
+			logger, text := locktest.LogText()
+			l := b.Locker(redlock.WithLogger(logger))
+			if test.leads {
+				b.Lock(l, "r")
+			}
+			b.Each((*virtual.Node).RestartEmpty, test.empty...)
+			if test.want { // all masters have answered before one call waits for them
+				_, _ = l.TryLock(t.Context(), "other")
+				time.Sleep(time.Second)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			lease, err := l.Lock(ctx, "other")
+			locktest.Must(t, err)
+			b.Unlock(lease)
+			var hint string
+			for line := range strings.Lines(text()) {
+				if strings.Contains(line, "masters in quarantine") {
+					_, hint, _ = strings.Cut(line, "hint=")
+					break
 				}
 			}
-			return nil
+			if !strings.HasPrefix(strings.Trim(hint, `"`), "wait ") || strings.Contains(hint, "redlock init") != test.want {
+				t.Errorf("got the hint %q, want how long to wait, and redlock init named: %v; the log is\n%s", hint, test.want, text())
+			}
 		})
 	}
-	locktest.Must(t, tries.Wait())
 }

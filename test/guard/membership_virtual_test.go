@@ -1,10 +1,11 @@
 package guard_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -84,11 +85,17 @@ func TestVirtualRefusedListIsNotJoined(t *testing.T) {
 		b.All(func(n *virtual.Node) { n.Latency(time.Millisecond, time.Millisecond) })
 		service, wrong := b.Part(0, 1, 2, 3, 4), b.Part(1, 5, 6)
 		early := wrong.Locker()
-		lease := b.Lock(service.WarmLocker(), "r")
+		lease := b.Lock(service.WarmLocker(redlock.WithOwner("service")), "r")
 		for name, l := range map[string]*redlock.Locker{"new": wrong.Locker(), "opened before": early} {
-			for range 3 {
-				if _, err := l.TryLock(t.Context(), "r"); !errors.Is(err, reason.Membership) {
-					t.Errorf("%s: got %v, want reason.Membership", name, err)
+			for _, take := range []func(*redlock.Locker, context.Context, string, ...redlock.LockOption) (*redlock.Lease, error){
+				(*redlock.Locker).TryLock, (*redlock.Locker).TryLock, (*redlock.Locker).Lock,
+			} {
+				_, err := take(l, t.Context(), "r")
+				locktest.WantMatch(t, name, err, []error{redlock.ErrMasters, reason.Membership})
+				for _, text := range []string{b.Nodes[5].Addr(), b.Nodes[0].Addr(), "service"} {
+					if !strings.Contains(fmt.Sprint(err), text) || redlock.Reason(err) != "membership" {
+						t.Errorf("%s: got %v, want %q named", name, err, text)
+					}
 				}
 			}
 		}
@@ -144,14 +151,11 @@ func TestVirtualExchangedMasterAfterARestart(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if err := lease.Extend(t.Context()); err != nil {
-			t.Errorf("Extend: got %v, want no error", err)
-		}
+		locktest.Must(t, lease.Extend(t.Context()))
 		if got := lists(b.Nodes[0]); len(got) != 1 {
 			t.Errorf("the restarted node: got lists %q, want that of the first client", got)
 		}
 		b.Unlock(lease)
-		synctest.Wait()
 	})
 }
 
@@ -186,7 +190,11 @@ func TestVirtualJoins(t *testing.T) {
 // One master of three refuses a new client's list, and answers last. If it answers within twice the time of the others, the client is
 // granted nothing. Otherwise it loses the lease as soon as that master answers, and is granted none from then on.
 func TestVirtualRefusalThatComesLast(t *testing.T) {
-	for _, late := range []time.Duration{15 * time.Millisecond, 35 * time.Millisecond} {
+	for _, late := range []time.Duration{
+		15 * time.Millisecond, // it refuses before the others are asked for the lock
+		21 * time.Millisecond, // meanwhile
+		35 * time.Millisecond,
+	} {
 		locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
 			b.Vouch()
 			b.Unlock(b.Lock(b.Part(0, 1, 2).WarmLocker(), "r"))
@@ -198,8 +206,11 @@ func TestVirtualRefusalThatComesLast(t *testing.T) {
 			}
 			wrong := b.Part(0, 3, 4).Locker()
 			lease, err := wrong.TryLock(t.Context(), "r")
-			if late < 20*time.Millisecond {
-				locktest.WantErr(t, err, reason.Membership)
+			if late < 30*time.Millisecond {
+				locktest.WantMatch(t, late.String(), err, []error{redlock.ErrNoQuorum, reason.Membership})
+				if !strings.Contains(fmt.Sprint(err), b.Nodes[0].Addr()+": no vote") {
+					t.Errorf("%v: got %v, want it to say what the master answered", late, err)
+				}
 				return
 			}
 			locktest.Must(t, err)

@@ -3,9 +3,11 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,9 +35,7 @@ func TestDetachedLeaseEndsByItself(t *testing.T) {
 			waiting <- next
 		}()
 		synctest.Wait()
-		if err := le.Detach(); err != nil {
-			t.Fatalf("Detach: got %v, want no error", err)
-		}
+		locktest.Must(t, le.Detach())
 		time.Sleep(9900 * time.Millisecond)
 		b.WantHolding(moved, 0, 1, 2)
 		for i, n := range b.Nodes {
@@ -68,16 +68,12 @@ func TestAdoptedValidity(t *testing.T) {
 		time.Sleep(time.Second)
 		began := time.Now()
 		next, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence(), redlock.WithoutRenewal())
-		if err != nil {
-			t.Fatalf("Adopt: got %v, want a lease", err)
-		}
+		locktest.Must(t, err)
 		rounds := time.Since(began) / (50 * time.Millisecond) // the first round may be repeated
 		if rounds < 2 || time.Since(began)%(50*time.Millisecond) != 0 {
 			t.Errorf("got it after %v, want some round trips", time.Since(began))
 		}
-		if got, want := next.Validity(), 10*time.Second-102*time.Millisecond-50*time.Millisecond; got != want {
-			t.Errorf("got a validity of %v, want %v", got, want)
-		}
+		locktest.WantValidity(t, next, 10*time.Second-102*time.Millisecond-50*time.Millisecond)
 		locktest.WantDone(t, next.Context(), []error{redlock.ErrLost, reason.Expired})
 	})
 }
@@ -115,13 +111,9 @@ func TestAdoptFails(t *testing.T) {
 		b.Each(func(n *virtual.Node) { n.Refuse("") }, 1, 2)
 		b.All(func(n *virtual.Node) { n.Latency(0, 0) })
 		time.Sleep(8 * time.Second)
-		if err := le.Err(); err != nil {
-			t.Fatalf("the former lease: got %v, want it to stand", err)
-		}
+		locktest.Must(t, le.Err())
 		next, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence())
-		if err != nil {
-			t.Fatalf("Adopt: got %v, want a lease", err)
-		}
+		locktest.Must(t, err)
 		time.Sleep(15 * time.Second)
 		b.WantHolding(moved, 0, 1, 2)
 		locktest.WantDone(t, le.Context(), []error{redlock.ErrDetached, redlock.ErrLost})
@@ -129,50 +121,39 @@ func TestAdoptFails(t *testing.T) {
 	})
 }
 
-// A node that another client takes between the two rounds does not count.
+// A node that another client takes between the two rounds does not count. Another holder that came and went after the look
+// shows in the counters of the votes, although fills of the former holder hide it.
 func TestAdoptWhatIsTakenMeanwhile(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		le := locktest.HandOn(b, moved)
-		l := b.WarmLocker()
-		locktest.BetweenRounds(b, func() {
-			for _, n := range b.Nodes[:2] {
-				n.Put("redlock:"+moved, "another|6400", time.Minute)
+	const key = "redlock:" + moved
+	for _, test := range []struct {
+		name      string
+		filled    bool // the keys
+		meanwhile func(n *virtual.Node, last int64)
+		want      error
+	}{
+		{"nothing", true, func(*virtual.Node, int64) {}, nil},
+		{"another has it", false, func(n *virtual.Node, _ int64) { n.Put(key, "another|6400", time.Minute) }, redlock.ErrNotHeld},
+		{"another had it", true, func(n *virtual.Node, last int64) {
+			n.Put(key+"~fence", strconv.FormatInt(last+64, 10), time.Minute)
+		}, redlock.ErrNoQuorum},
+	} {
+		locktest.Subtest(t, test.name, 3, func(t *testing.T, b *locktest.Bubble) {
+			le := locktest.HandOn(b, moved)
+			l := b.WarmLocker()
+			if test.filled {
+				b.All(func(n *virtual.Node) { n.Put(key, le.Token()+"|0", time.Minute) })
+			}
+			locktest.BetweenRounds(b, func() { b.Each(func(n *virtual.Node) { test.meanwhile(n, le.Fence()+63) }, 0, 1) })
+			began := time.Now()
+			_, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence())
+			if !errors.Is(err, test.want) || errors.Is(err, redlock.ErrNotHeld) && errors.Is(err, redlock.ErrNoQuorum) {
+				t.Errorf("Adopt: got %v, want %v", err, test.want)
+			}
+			if test.want == redlock.ErrNotHeld {
+				locktest.WantSince(t, "the error", began, 100*time.Millisecond) // without waiting
 			}
 		})
-		began := time.Now()
-		_, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence())
-		locktest.WantSince(t, "the error", began, 100*time.Millisecond) // without waiting
-		locktest.WantMatch(t, "Adopt", err, []error{redlock.ErrNotHeld}, redlock.ErrNoQuorum)
-	})
-}
-
-// A process that still renews a lease that is adopted hears of it at its next renewal, and the adopter goes on.
-func TestAdoptWhileItIsRenewed(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		former := b.WarmLocker()
-		le := b.Lock(former, moved)
-		next, err := b.WarmLocker().Adopt(t.Context(), moved, le.Token(), 0)
-		if err != nil {
-			t.Fatalf("Adopt: got %v, want a lease", err)
-		}
-		time.Sleep(3334 * time.Millisecond)
-		locktest.WantDone(t, le.Context(), []error{redlock.ErrDetached, redlock.ErrLost})
-		other := b.WarmLocker()
-		for range 6 {
-			time.Sleep(5 * time.Second)
-			_, err := other.TryLock(t.Context(), moved)
-			locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrTaken})
-			if next.Validity() <= 0 {
-				t.Fatal("got an adopted lease that has ended, want it to go on")
-			}
-		}
-		locktest.Must(t, former.Close())
-		synctest.Wait()
-		b.Unlock(next)
-		if got := b.Holding(moved); !slices.Equal(got, nil) {
-			t.Errorf("got the key on %v, want it nowhere", got)
-		}
-	})
+	}
 }
 
 // A former holder that renews its lease, as all do, hears at once of an adoption by the masters' message. What
@@ -182,9 +163,7 @@ func TestAdoptedIsTold(t *testing.T) {
 		le := b.Lock(b.WarmLocker(), moved)
 		time.Sleep(4 * time.Second) // it listens from its first renewal on
 		next, err := b.WarmLocker().Adopt(t.Context(), moved, le.Token(), le.Fence())
-		if err != nil {
-			t.Fatalf("Adopt: got %v, want a lease", err)
-		}
+		locktest.Must(t, err)
 		time.Sleep(10 * time.Millisecond)
 		locktest.WantDone(t, le.Context(), []error{redlock.ErrDetached, redlock.ErrLost})
 		b.Unlock(next)
@@ -213,29 +192,27 @@ func TestAdoptWithAFenceFromTheFuture(t *testing.T) {
 		{name: "292 years", ahead: math.MaxInt64, want: redlock.ErrConfig},
 		{name: "a day, and one node's clock is there", ahead: 24 * time.Hour, step: 24 * time.Hour, want: redlock.ErrConfig},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-				b.Nodes[2].RunClock(1, test.step)
-				token := locktest.NewID()
-				before := token + "|0" // filled: the counter is not known from it
-				l := b.Locker()
-				b.All(func(n *virtual.Node) { n.Put("redlock:"+moved, before, time.Minute) })
-				fence := time.Now().UnixMicro() + min(test.ahead.Microseconds(), math.MaxInt64-time.Now().UnixMicro())
-				le, err := l.Adopt(t.Context(), moved, token, fence)
-				if test.want == nil {
-					if err != nil || le.Fence() <= fence {
-						t.Errorf("got %v, want a lease with a fence behind %d", err, fence)
-					}
-					return
+		locktest.Subtest(t, test.name, 3, func(t *testing.T, b *locktest.Bubble) {
+			b.Nodes[2].RunClock(1, test.step)
+			token := locktest.NewID()
+			before := token + "|0" // filled: the counter is not known from it
+			l := b.Locker()
+			b.All(func(n *virtual.Node) { n.Put("redlock:"+moved, before, time.Minute) })
+			fence := time.Now().UnixMicro() + min(test.ahead.Microseconds(), math.MaxInt64-time.Now().UnixMicro())
+			le, err := l.Adopt(t.Context(), moved, token, fence)
+			if test.want == nil {
+				if err != nil || le.Fence() <= fence {
+					t.Errorf("got %v, want a lease with a fence behind %d", err, fence)
 				}
-				locktest.WantMatch(t, "Adopt", err, []error{test.want}, redlock.ErrNotHeld)
-				synctest.Wait()
-				for i, n := range b.Nodes {
-					if got := n.Get("redlock:" + moved + "~fence"); got != "" || n.Seen("adopt", moved) > 0 || n.Value(moved) != before {
-						t.Errorf("node %d: got %q, counter %q, %d adopts; want it as it was", i, n.Value(moved), got, n.Seen("adopt", moved))
-					}
+				return
+			}
+			locktest.WantMatch(t, "Adopt", err, []error{test.want}, redlock.ErrNotHeld)
+			synctest.Wait()
+			for i, n := range b.Nodes {
+				if got := n.Get("redlock:" + moved + "~fence"); got != "" || n.Seen("adopt", moved) > 0 || n.Value(moved) != before {
+					t.Errorf("node %d: got %q, counter %q, %d adopts; want it as it was", i, n.Value(moved), got, n.Seen("adopt", moved))
 				}
-			})
+			}
 		})
 	}
 }
@@ -285,32 +262,6 @@ func TestAdoptOneOfSeveral(t *testing.T) {
 	})
 }
 
-// Another holder that came and went after the look shows in the counters of the votes, although fills of the former
-// holder hide it.
-func TestAdoptAfterAnotherHolder(t *testing.T) {
-	for _, changed := range []bool{false, true} {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			le := locktest.HandOn(b, moved)
-			l := b.WarmLocker()
-			b.All(func(n *virtual.Node) { n.Put("redlock:"+moved, le.Token()+"|0", time.Minute) })
-			locktest.BetweenRounds(b, func() {
-				if changed {
-					b.Each(func(n *virtual.Node) {
-						n.Put("redlock:"+moved+"~fence", strconv.FormatInt(le.Fence()+63+64, 10), time.Minute)
-					}, 0, 1)
-				}
-			})
-			_, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence())
-			switch {
-			case changed:
-				locktest.WantMatch(t, "Adopt", err, []error{redlock.ErrNoQuorum}, redlock.ErrNotHeld)
-			case err != nil:
-				t.Errorf("got %v, want a lease", err)
-			}
-		})
-	}
-}
-
 // What a former holder or a process with the token alone sends after the key is gone is no evidence against a master.
 func TestNoEvidenceWithoutTheLease(t *testing.T) {
 	for name, do := range map[string]func(t *testing.T, b *locktest.Bubble, le *redlock.Lease){
@@ -330,26 +281,118 @@ func TestNoEvidenceWithoutTheLease(t *testing.T) {
 			b.WantHolding(moved)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-				do(t, b, b.Lock(b.WarmLocker(), moved))
-				in, err := admin.Inspect(t.Context(), b.WarmLocker(), moved)
-				locktest.Must(t, err)
-				for _, m := range in.Masters {
-					if m.Quarantine > 0 {
-						t.Errorf("got %s in quarantine", m.Master)
-					}
+		locktest.Subtest(t, name, 3, func(t *testing.T, b *locktest.Bubble) {
+			do(t, b, b.Lock(b.WarmLocker(), moved))
+			in, err := admin.Inspect(t.Context(), b.WarmLocker(), moved)
+			locktest.Must(t, err)
+			for _, m := range in.Masters {
+				if m.Quarantine > 0 {
+					t.Errorf("got %s in quarantine", m.Master)
 				}
-			})
+			}
 		})
 	}
 }
 
-// The function of Do hears that its lease was adopted, and Do returns that the lease was lost.
+// Detach ends all handles of a lease. The process's callers wait for it as for that of another process; and a lease that
+// was handed over before has a larger fencing token when it is adopted, too.
+func TestDetachWithHandlesAndWaiters(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker(redlock.WithReentry())
+		first := b.Lock(l, moved)
+		w := b.WaitFor(t.Context(), l, moved)
+		b.Unlock(first)
+		outer := b.Got(w)
+		inner, err := l.TryLock(outer.Context(), moved)
+		locktest.Must(t, err)
+		w = b.WaitFor(t.Context(), l, moved)
+		locktest.Must(t, inner.Detach())
+		wantEnded(t, inner, redlock.ErrDetached)
+		wantEnded(t, outer, redlock.ErrDetached)
+		adopted, err := l.Adopt(t.Context(), moved, outer.Token(), outer.Fence())
+		locktest.Must(t, err)
+		if outer.Token() != first.Token() || outer.Fence() <= first.Fence() || adopted.Fence() <= outer.Fence() {
+			t.Errorf("got fences %d, %d and %d, want each larger, the second handed over", first.Fence(), outer.Fence(), adopted.Fence())
+		}
+		if in, err := admin.Inspect(t.Context(), l, moved); err != nil || in.Fence != adopted.Fence() || !w.Waits() {
+			t.Errorf("got %+v, %v; want the fencing token %d, and a caller that waits", in, err, adopted.Fence())
+		}
+		b.Unlock(adopted)
+		if last := b.Got(w); last.Fence() <= adopted.Fence() {
+			t.Errorf("got fence %d after %d, want a larger fence", last.Fence(), adopted.Fence())
+		}
+	})
+}
+
+// A former holder that forgot Detach changes nothing after its lease was adopted, whatever it does and
+// whenever the adopter unlocks; and it hears of it. Nor does a process that has the former token.
+//
+// Source: ALGORITHM section 6, "The former holder".
+func TestAdoptedWithoutDetach(t *testing.T) {
+	detached := []error{redlock.ErrDetached, redlock.ErrLost}
+	for name, do := range map[string]func(t *testing.T, l *redlock.Locker, le *redlock.Lease){
+		"Close": func(_ *testing.T, l *redlock.Locker, _ *redlock.Lease) { _ = l.Close() },
+		"Unlock": func(t *testing.T, _ *redlock.Locker, le *redlock.Lease) {
+			locktest.WantMatch(t, "Unlock", le.Unlock(t.Context()), detached)
+		},
+		"Extend": func(t *testing.T, _ *redlock.Locker, le *redlock.Lease) {
+			locktest.WantMatch(t, "Extend", le.Extend(t.Context()), detached)
+		},
+		"TryLock": func(t *testing.T, l *redlock.Locker, _ *redlock.Lease) {
+			_, err := l.TryLock(t.Context(), moved)
+			locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrTaken})
+		},
+		"renewal": func(t *testing.T, _ *redlock.Locker, le *redlock.Lease) {
+			locktest.WantDone(t, le.Context(), detached)
+			locktest.WantMatch(t, "Unlock", le.Unlock(t.Context()), detached)
+		},
+		"the token": func(t *testing.T, l *redlock.Locker, le *redlock.Lease) {
+			_, _, err := l.ExtendToken(t.Context(), moved, le.Token())
+			locktest.WantMatch(t, "ExtendToken", err, []error{redlock.ErrNotHeld})
+			locktest.WantMatch(t, "ReleaseToken", l.ReleaseToken(t.Context(), moved, le.Token()), []error{redlock.ErrNotHeld})
+			_, err = l.Adopt(t.Context(), moved, le.Token(), 0)
+			locktest.WantMatch(t, "Adopt", err, []error{redlock.ErrNotHeld})
+		},
+	} {
+		for _, released := range []bool{false, true} {
+			locktest.Subtest(t, fmt.Sprintf("%s, released first %v", name, released), 3, func(t *testing.T, b *locktest.Bubble) {
+				former, third := b.WarmLocker(), b.WarmLocker()
+				le := b.Lock(former, moved)
+				next, err := b.WarmLocker().Adopt(t.Context(), moved, le.Token(), 0)
+				locktest.Must(t, err)
+				synctest.Wait()
+				if released {
+					b.Unlock(next)
+					if name == "TryLock" { // the resource is free
+						return
+					}
+				}
+				do(t, former, le)
+				synctest.Wait()
+				_, err = third.TryLock(t.Context(), moved)
+				if released {
+					locktest.Must(t, err) // at once: no master is in quarantine
+					return
+				}
+				locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrTaken})
+				locktest.Must(t, next.Extend(t.Context()))
+				synctest.Wait()
+				for i, n := range b.Nodes {
+					if got := n.Value(moved); !strings.HasPrefix(got, next.Token()) {
+						t.Errorf("node %d: got %q, want the key of %s", i, got, next.Token())
+					}
+				}
+			})
+		}
+	}
+}
+
+// The function of Do hears that its lease was adopted, and Do returns that the lease was lost. A lease that was detached
+// inside Do is neither lost nor unlocked.
 func TestDoWhoseLeaseIsAdopted(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		other := b.WarmLocker()
-		err := b.WarmLocker().Do(t.Context(), moved, func(ctx context.Context, lease *redlock.Lease) error {
+		l, other := b.WarmLocker(), b.WarmLocker()
+		err := l.Do(t.Context(), moved, func(ctx context.Context, lease *redlock.Lease) error {
 			next, err := other.Adopt(t.Context(), moved, lease.Token(), lease.Fence())
 			locktest.Must(t, err)
 			<-ctx.Done()
@@ -357,5 +400,11 @@ func TestDoWhoseLeaseIsAdopted(t *testing.T) {
 			return nil
 		})
 		locktest.WantMatch(t, "Do", err, []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrDetached})
+		locktest.Must(t, l.Do(t.Context(), moved, func(ctx context.Context, lease *redlock.Lease) error {
+			locktest.Must(t, lease.Detach())
+			locktest.WantDone(t, ctx, []error{redlock.ErrDetached}, redlock.ErrLost)
+			return nil
+		}))
+		b.WantHolding(moved, 0, 1, 2)
 	})
 }

@@ -35,24 +35,18 @@ func TestVirtualValidityAtGrant(t *testing.T) {
 		{"two nodes need both", []time.Duration{3 * ms, 9 * ms}, time.Second, 12 * ms, 18 * ms},
 		{"the shortest TTL", []time.Duration{ms, ms, ms}, 50 * ms, 2500 * time.Microsecond, 2 * ms},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			locktest.InBubble(t, len(test.latency), func(t *testing.T, b *locktest.Bubble) {
-				l := b.WarmLocker(redlock.WithTTL(test.ttl), redlock.WithoutRenewal())
-				for i, n := range b.Nodes {
-					n.Latency(test.latency[i], test.latency[i])
-				}
-				start := time.Now()
-				lease := b.Lock(l, "r")
-				locktest.WantSince(t, "the lease", start, test.elapsed)
-				want := test.ttl - test.elapsed - test.drift
-				if got := lease.Validity(); got != want {
-					t.Errorf("validity at the grant: got %v, want %v", got, want)
-				}
-				time.Sleep(10 * ms)
-				if got := lease.Validity(); got != want-10*ms {
-					t.Errorf("validity 10 ms later: got %v, want %v", got, want-10*ms)
-				}
-			})
+		locktest.Subtest(t, test.name, len(test.latency), func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker(redlock.WithTTL(test.ttl), redlock.WithoutRenewal())
+			for i, n := range b.Nodes {
+				n.Latency(test.latency[i], test.latency[i])
+			}
+			start := time.Now()
+			lease := b.Lock(l, "r")
+			locktest.WantSince(t, "the lease", start, test.elapsed)
+			want := test.ttl - test.elapsed - test.drift
+			locktest.WantValidity(t, lease, want)
+			time.Sleep(10 * ms)
+			locktest.WantValidity(t, lease, want-10*ms)
 		})
 	}
 }
@@ -79,129 +73,118 @@ func TestVirtualLateAcquire(t *testing.T) {
 		{"of a lease", []int{2}, nil},
 		{"of an attempt that failed", []int{0, 2}, redlock.ErrNoQuorum},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-				l := b.WarmLocker()
-				b.Each((*virtual.Node).Hang, test.hung...)
-				lease, err := l.TryLock(t.Context(), "r")
-				if !errors.Is(err, test.err) {
-					t.Fatalf("TryLock: got %v, want %v", err, test.err)
+		locktest.Subtest(t, test.name, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			b.Each((*virtual.Node).Hang, test.hung...)
+			lease, err := l.TryLock(t.Context(), "r")
+			if !errors.Is(err, test.err) {
+				t.Fatalf("TryLock: got %v, want %v", err, test.err)
+			}
+			time.Sleep(time.Second)
+			if lease != nil {
+				b.Unlock(lease)
+			}
+			time.Sleep(2 * time.Second)
+			b.Each((*virtual.Node).Resume, test.hung...)
+			wantNever(t, b, "r", locktest.TTL)
+			late := b.Nodes[2]
+			if got := late.Seen("acquire", "r"); got != 1 {
+				t.Errorf("acquires that reached the hung node: got %d, want 1", got)
+			}
+			for _, c := range late.CallsOf("release", "r") { // it would remove an orphan
+				if c.Before != "" {
+					t.Errorf("key that a release found on the hung node: got %q, want none", c.Before)
 				}
-				time.Sleep(time.Second)
-				if lease != nil {
-					b.Unlock(lease)
-				}
-				time.Sleep(2 * time.Second)
-				b.Each((*virtual.Node).Resume, test.hung...)
-				wantNever(t, b, "r", locktest.TTL)
-				late := b.Nodes[2]
-				if got := late.Seen("acquire", "r"); got != 1 {
-					t.Errorf("acquires that reached the hung node: got %d, want 1", got)
-				}
-				for _, c := range late.CallsOf("release", "r") { // it would remove an orphan
-					if c.Before != "" {
-						t.Errorf("key that a release found on the hung node: got %q, want none", c.Before)
-					}
-				}
-			})
+			}
 		})
 	}
 }
 
-// A node that set the key, but whose replies are lost, is told to drop it as soon as it can be
-// reached again. After that no key of the attempt is set.
+// A node that set the key, but whose replies are lost or come after the node timeout, is told to drop it as soon as it
+// answers again. After that no key of the attempt is set.
 //
 // Source: ALGORITHM section 5; section 13, I6.
 func TestVirtualLostReply(t *testing.T) {
+	lost := (*virtual.Node).LoseReplies
+	late := func(n *virtual.Node) { n.Latency(100*time.Millisecond, 151*time.Millisecond) }
 	for _, test := range []struct {
-		name string
-		mute []int
+		name  string
+		fault func(*virtual.Node)
+		mute  []int
 	}{
-		{"of a lease that was unlocked", []int{4}},
-		{"of an attempt that failed", []int{1, 2, 4}},
-		{"of an attempt that no node answered", []int{0, 1, 2, 3, 4}},
+		{"of a lease that was unlocked", lost, []int{4}},
+		{"of an attempt that failed", lost, []int{1, 2, 4}},
+		{"of an attempt that no node answered", lost, []int{0, 1, 2, 3, 4}},
+		{"too late, of an attempt that failed", late, []int{0, 1, 2, 3, 4}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
-				l := b.WarmLocker()
-				b.Each((*virtual.Node).LoseReplies, test.mute...)
-				start := time.Now()
-				lease, err := l.TryLock(t.Context(), "r")
-				synctest.Wait() // the nodes that were not needed get their requests, too
-				if failed := len(test.mute) > 2; failed != (err != nil) {
-					t.Fatalf("TryLock: got %v, want an error: %v", err, failed)
-				}
-				if err != nil {
-					locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum}, redlock.ErrTaken)
-					locktest.WantSince(t, "TryLock", start, locktest.MasterTimeout)
-				} else {
-					b.Unlock(lease)
-				}
-				b.WantHolding("r", test.mute...)
-				time.Sleep(3 * time.Second)
-				b.WantHolding("r", test.mute...)
-				b.All((*virtual.Node).Heal)
-				time.Sleep(locktest.Reconnect)
-				wantNever(t, b, "r", 2*locktest.TTL)
-			})
+		locktest.Subtest(t, test.name, 5, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			b.Each(test.fault, test.mute...)
+			start := time.Now()
+			lease, err := l.TryLock(t.Context(), "r")
+			synctest.Wait() // the nodes that were not needed get their requests, too
+			if failed := len(test.mute) > 2; failed != (err != nil) {
+				t.Fatalf("TryLock: got %v, want an error: %v", err, failed)
+			}
+			if err != nil {
+				locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum}, redlock.ErrTaken)
+				locktest.WantSince(t, "TryLock", start, locktest.MasterTimeout)
+			} else {
+				b.Unlock(lease)
+			}
+			b.WantHolding("r", test.mute...)
+			time.Sleep(3 * time.Second)
+			b.WantHolding("r", test.mute...)
+			b.All(func(n *virtual.Node) { n.Heal(); n.Latency(0, 0) })
+			time.Sleep(locktest.Reconnect)
+			wantNever(t, b, "r", 2*locktest.TTL)
 		})
 	}
 }
 
-// A call that is cancelled while its requests are under way returns at once, and leaves no key
-// behind.
+// A call that is cancelled while its requests are under way returns at once, and leaves no key behind.
 //
 // Source: ALGORITHM section 3, point 5; section 5.
 func TestVirtualCancelledAttempt(t *testing.T) {
 	const there, back = 60 * time.Millisecond, 40 * time.Millisecond
 	for _, after := range []time.Duration{1, 30 * time.Millisecond, 80 * time.Millisecond, 100*time.Millisecond - 1} {
-		t.Run(fmt.Sprintf("after %v", after), func(t *testing.T) {
-			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-				l := b.WarmLocker()
-				b.All(func(n *virtual.Node) { n.Latency(there, back) })
-				gone := errors.New("the user went away")
-				ctx, cancel := context.WithCancelCause(t.Context())
-				time.AfterFunc(after, func() { cancel(gone) })
-				start := time.Now()
-				_, err := l.Lock(ctx, "r")
-				locktest.WantMatch(t, "Lock", err, []error{redlock.ErrNotAcquired, context.Canceled, gone}, redlock.ErrTaken, redlock.ErrNoQuorum)
-				locktest.WantSince(t, "Lock", start, after)
-				time.Sleep(time.Until(start.Add(there+back+there)) + 1) // the release follows the reply
-				wantNever(t, b, "r", locktest.TTL)
-			})
-		})
-	}
-	t.Run("before the call", func(t *testing.T) {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		locktest.Subtest(t, fmt.Sprintf("after %v", after), 3, func(t *testing.T, b *locktest.Bubble) {
 			l := b.WarmLocker()
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			for _, call := range []func(context.Context, string, ...redlock.LockOption) (*redlock.Lease, error){l.Lock, l.TryLock} {
-				start := time.Now()
-				_, err := call(ctx, "r")
-				locktest.WantMatch(t, "with a context that has ended", err, []error{redlock.ErrNotAcquired, context.Canceled})
-				locktest.WantSince(t, "the error", start, 0)
-			}
-			time.Sleep(time.Second)
-			for i, n := range b.Nodes {
-				if got := n.Seen("acquire", "r"); got != 0 {
-					t.Errorf("acquires seen by node %d: got %d, want 0", i, got)
-				}
-			}
-		})
-	})
-	t.Run("before the nodes are connected", func(t *testing.T) {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			l := b.Locker()
 			b.All(func(n *virtual.Node) { n.Latency(there, back) })
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-			defer cancel()
+			gone := errors.New("the user went away")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(after, func() { cancel(gone) })
 			start := time.Now()
 			_, err := l.Lock(ctx, "r")
-			locktest.WantMatch(t, "Lock", err, []error{redlock.ErrNotAcquired, context.DeadlineExceeded})
-			locktest.WantSince(t, "Lock", start, 10*time.Millisecond)
-			wantNever(t, b, "r", 2*time.Second)
+			locktest.WantMatch(t, "Lock", err, []error{redlock.ErrNotAcquired, context.Canceled, gone}, redlock.ErrTaken, redlock.ErrNoQuorum)
+			locktest.WantSince(t, "Lock", start, after)
+			time.Sleep(time.Until(start.Add(there+back+there)) + 1) // the release follows the reply
+			wantNever(t, b, "r", locktest.TTL)
 		})
+	}
+	locktest.Subtest(t, "before the call", 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		for _, call := range []func(context.Context, string, ...redlock.LockOption) (*redlock.Lease, error){l.Lock, l.TryLock} {
+			start := time.Now()
+			_, err := call(ctx, "r")
+			locktest.WantMatch(t, "with a context that has ended", err, []error{redlock.ErrNotAcquired, context.Canceled})
+			locktest.WantSince(t, "the error", start, 0)
+		}
+		time.Sleep(time.Second)
+		b.WantCalls("acquire", 0)
+	})
+	locktest.Subtest(t, "before the nodes are connected", 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.Locker()
+		b.All(func(n *virtual.Node) { n.Latency(there, back) })
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		_, err := l.Lock(ctx, "r")
+		locktest.WantMatch(t, "Lock", err, []error{redlock.ErrNotAcquired, context.DeadlineExceeded})
+		locktest.WantSince(t, "Lock", start, 10*time.Millisecond)
+		wantNever(t, b, "r", 2*time.Second)
 	})
 }
 
@@ -229,63 +212,34 @@ func TestVirtualOneAttempt(t *testing.T) {
 		{"taken on three of five", locktest.Steal, []int{0, 2, 4}, 0, []error{redlock.ErrTaken}, []error{redlock.ErrNoQuorum}},
 		{"taken on two of five", locktest.Steal, []int{0, 2}, 0, nil, nil},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
-				l := b.WarmLocker()
-				b.Each(test.fault, test.nodes...)
-				start := time.Now()
-				lease, err := l.TryLock(t.Context(), "r")
-				locktest.WantSince(t, "TryLock", start, test.takes)
-				if len(test.want) == 0 {
-					if err != nil {
-						t.Fatalf("TryLock: got %v, want a lease", err)
-					}
-					if got := lease.Validity(); got != locktest.Validity-test.takes {
-						t.Errorf("validity: got %v, want %v", got, locktest.Validity-test.takes)
-					}
-					return
+		locktest.Subtest(t, test.name, 5, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			b.Each(test.fault, test.nodes...)
+			start := time.Now()
+			lease, err := l.TryLock(t.Context(), "r")
+			locktest.WantSince(t, "TryLock", start, test.takes)
+			if len(test.want) == 0 {
+				locktest.Must(t, err)
+				locktest.WantValidity(t, lease, locktest.Validity-test.takes)
+				return
+			}
+			locktest.WantMatch(t, "TryLock", err, append(test.want, redlock.ErrNotAcquired), test.not...)
+			var verdict *redlock.QuorumError
+			if !errors.As(err, &verdict) || verdict.Need != 3 || verdict.Granted > 2 || verdict.Resource != "r" || verdict.Op != "lock" {
+				t.Errorf("TryLock: got %+v, want a QuorumError of lock r with at most 2 of 3", verdict)
+			}
+			for _, m := range verdict.Masters {
+				if m.Op != "acquire" { // also of those that have not answered
+					t.Errorf("Op of %s: got %q, want acquire", m.Master, m.Op)
 				}
-				locktest.WantMatch(t, "TryLock", err, append(test.want, redlock.ErrNotAcquired), test.not...)
-				var verdict *redlock.QuorumError
-				if !errors.As(err, &verdict) || verdict.Need != 3 || verdict.Granted > 2 || verdict.Resource != "r" || verdict.Op != "lock" {
-					t.Errorf("TryLock: got %+v, want a QuorumError of lock r with at most 2 of 3", verdict)
+			}
+			b.All((*virtual.Node).Heal)
+			time.Sleep(locktest.Reconnect)
+			for i, n := range b.Nodes {
+				if v := n.Value("r"); v != "" && v != "another-holder|1" {
+					t.Errorf("key on node %d after a failed attempt: got %q, want none of ours", i, v)
 				}
-				b.All((*virtual.Node).Heal)
-				time.Sleep(locktest.Reconnect)
-				for i, n := range b.Nodes {
-					if v := n.Value("r"); v != "" && v != "another-holder|1" {
-						t.Errorf("key on node %d after a failed attempt: got %q, want none of ours", i, v)
-					}
-				}
-			})
-		})
-	}
-}
-
-// Nodes slower than the node timeout make the attempt fail at that moment. The keys that they set
-// are dropped as soon as they answer in time again. If they stay slow, the keys expire.
-//
-// Source: ALGORITHM section 1, "NodeTimeout"; section 5; section 1, P4.
-func TestVirtualSlowNodes(t *testing.T) {
-	slow := func(n *virtual.Node) { n.Latency(100*time.Millisecond, 151*time.Millisecond) }
-	for _, staysSlow := range []bool{false, true} {
-		t.Run(fmt.Sprintf("slow for ever: %v", staysSlow), func(t *testing.T) {
-			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-				l := b.WarmLocker()
-				b.All(slow)
-				start := time.Now()
-				_, err := l.TryLock(t.Context(), "r")
-				locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum}, redlock.ErrTaken)
-				locktest.WantSince(t, "TryLock", start, locktest.MasterTimeout)
-				b.WantHolding("r", 0, 1, 2)
-				if staysSlow {
-					time.Sleep(time.Until(start.Add(100*time.Millisecond + locktest.TTL)))
-				} else {
-					b.All(func(n *virtual.Node) { n.Latency(0, 0) })
-					time.Sleep(locktest.Reconnect)
-				}
-				wantNever(t, b, "r", locktest.TTL)
-			})
+			}
 		})
 	}
 }
@@ -302,23 +256,21 @@ func TestVirtualMinimumValidity(t *testing.T) {
 		{238 * time.Millisecond, true},
 		{239 * time.Millisecond, false},
 	} {
-		t.Run(fmt.Sprintf("round trip of %v", test.trip), func(t *testing.T) {
-			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-				l := b.WarmLocker(redlock.WithTTL(time.Second), redlock.WithMasterTimeout(locktest.MasterTimeout), redlock.WithGrace(250*time.Millisecond))
-				b.All(func(n *virtual.Node) { n.Latency(test.trip, 0) })
-				start := time.Now()
-				lease, err := l.TryLock(t.Context(), "r")
-				locktest.WantSince(t, "TryLock", start, test.trip)
-				if test.ok {
-					if err != nil || lease.Validity() != 500*time.Millisecond {
-						t.Errorf("TryLock: got %v, want a lease with 500ms left", err)
-					}
-					return
+		locktest.Subtest(t, fmt.Sprintf("round trip of %v", test.trip), 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker(redlock.WithTTL(time.Second), redlock.WithMasterTimeout(locktest.MasterTimeout), redlock.WithGrace(250*time.Millisecond))
+			b.All(func(n *virtual.Node) { n.Latency(test.trip, 0) })
+			start := time.Now()
+			lease, err := l.TryLock(t.Context(), "r")
+			locktest.WantSince(t, "TryLock", start, test.trip)
+			if test.ok {
+				if err != nil || lease.Validity() != 500*time.Millisecond {
+					t.Errorf("TryLock: got %v, want a lease with 500ms left", err)
 				}
-				locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum}, redlock.ErrTaken)
-				time.Sleep(test.trip)
-				wantNever(t, b, "r", time.Second)
-			})
+				return
+			}
+			locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum}, redlock.ErrTaken)
+			time.Sleep(test.trip)
+			wantNever(t, b, "r", time.Second)
 		})
 	}
 }

@@ -56,3 +56,11 @@ func BenchmarkExtend(b *testing.B) {
 		locktest.Must(b, le.Unlock(b.Context()))
 	}
 }
+
+// A cycle of Lock and Unlock on three masters makes nine allocations. A few more may come from what goes on beside it.
+func TestAllocations(t *testing.T) {
+	l := locktest.Open(t, locktest.Start(t, 3).Addrs)
+	if got := testing.AllocsPerRun(500, func() { locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context())) }); got > 16 {
+		t.Errorf("got %v allocations, want at most 16", got)
+	}
+}

@@ -50,14 +50,10 @@ func TestDroppedParts(t *testing.T) {
 	said := new(locktest.Records)
 	l := locktest.Open(t, c.Addrs, redlock.WithTTL(3*time.Second), redlock.WithMasterTimeout(750*time.Millisecond), redlock.WithLogger(slog.New(said)))
 	both, err := several.Lock(t.Context(), l, several.Names{Write: []string{"a", "b"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	ctx := both.Context()
 	permits, err := semaphore.New(l, "permits", 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	if _, err := permits.Acquire(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}

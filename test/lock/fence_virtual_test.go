@@ -20,8 +20,7 @@ func counterOf(n *virtual.Node, resource string) int64 {
 	return c
 }
 
-// takeTurn locks a resource once, with a new Locker, and checks that the token is larger than the
-// last.
+// takeTurn locks a resource once, with a new Locker, and checks that the token is larger than the last.
 func takeTurn(b *locktest.Bubble, resource string, last int64, opts ...redlock.Option) (fence int64) {
 	b.T.Helper()
 	l := b.Locker(append(opts, redlock.WithLogger(nil))...)
@@ -52,29 +51,27 @@ func raises(b *locktest.Bubble) (n int) {
 // Source: ALGORITHM section 4, "A counter that came back".
 func TestVirtualCounterThatCameBack(t *testing.T) {
 	for name, wrong := range map[string]time.Duration{"right clock": 0, "clock behind at first": -time.Hour, "clock ahead at first": time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-				fence := takeTurn(b, "r", 0)
-				old := counterOf(b.Nodes[1], "r")
-				b.Nodes[2].Kill()
-				fence = takeTurn(b, "r", fence)
-				b.Nodes[1].Restart()
-				b.Nodes[1].RunClock(1, wrong)
-				b.Nodes[1].Put(redlock.DefaultKeyPrefix+"r~fence", strconv.FormatInt(old, 10), 2*time.Hour)
-				b.Nodes[2].Heal()
-				other := takeTurn(b, "other", 0) // after which the node knows that it is another server
-				b.Nodes[1].RunClock(1, -wrong)
-				other = takeTurn(b, "other", other) // which begins the quarantine
-				time.Sleep(locktest.Quarantine)
-				takeTurn(b, "other", other)
-				b.Nodes[0].Kill()
-				fence = takeTurn(b, "r", fence)
-				before := raises(b)
-				takeTurn(b, "r", takeTurn(b, "r", fence))
-				if got := raises(b); got > before {
-					t.Errorf("raises after the counter began anew: got %d, want none", got-before)
-				}
-			})
+		locktest.Subtest(t, name, 3, func(t *testing.T, b *locktest.Bubble) {
+			fence := takeTurn(b, "r", 0)
+			old := counterOf(b.Nodes[1], "r")
+			b.Nodes[2].Kill()
+			fence = takeTurn(b, "r", fence)
+			b.Nodes[1].Restart()
+			b.Nodes[1].RunClock(1, wrong)
+			b.Nodes[1].Put(redlock.DefaultKeyPrefix+"r~fence", strconv.FormatInt(old, 10), 2*time.Hour)
+			b.Nodes[2].Heal()
+			other := takeTurn(b, "other", 0) // after which the node knows that it is another server
+			b.Nodes[1].RunClock(1, -wrong)
+			other = takeTurn(b, "other", other) // which begins the quarantine
+			time.Sleep(locktest.Quarantine)
+			takeTurn(b, "other", other)
+			b.Nodes[0].Kill()
+			fence = takeTurn(b, "r", fence)
+			before := raises(b)
+			takeTurn(b, "r", takeTurn(b, "r", fence))
+			if got := raises(b); got > before {
+				t.Errorf("raises after the counter began anew: got %d, want none", got-before)
+			}
 		})
 	}
 }
@@ -87,7 +84,6 @@ func TestVirtualReleaseBeforeTheVoteLiftsTheCounter(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		l := b.WarmLocker()
 		b.Unlock(b.Lock(l, "r"))
-		synctest.Wait()
 		late := b.Nodes[(locktest.QueueNodeOf(l, "r")+1)%3]
 		late.Put(redlock.DefaultKeyPrefix+"r~fence", strconv.FormatInt(counterOf(late, "r")-1000, 10), time.Minute)
 		late.Latency(200*time.Microsecond, 200*time.Microsecond)
@@ -139,25 +135,23 @@ func TestVirtualCounterOutlivesItsValue(t *testing.T) {
 	const ttl = 50 * time.Millisecond // an idle counter lives for 500 ms
 	opts := []redlock.Option{redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl)}
 	for _, way := range []string{"acquire", "raise", "extend", "release"} {
-		t.Run("raised by "+way, func(t *testing.T) {
-			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-				ahead := strconv.FormatInt(time.Now().Add(time.Second).UnixMicro(), 10)
-				b.Nodes[0].Put("redlock:r~fence", ahead, ttl)
-				if way == "acquire" {
-					b.Nodes[1].Put("redlock:r~fence", ahead, ttl)
-				}
-				l := b.Locker(append(opts, redlock.WithLogger(nil))...)
-				lease := b.Lock(l, "r")
-				if way == "extend" {
-					time.Sleep(2 * ttl)
-				}
-				last := lease.Fence()
-				b.Unlock(lease)
-				time.Sleep(600 * time.Millisecond)
-				last = takeTurn(b, "r", last, opts...)
-				time.Sleep(1200 * time.Millisecond)
-				takeTurn(b, "r", last, opts...)
-			})
+		locktest.Subtest(t, "raised by "+way, 3, func(t *testing.T, b *locktest.Bubble) {
+			ahead := strconv.FormatInt(time.Now().Add(time.Second).UnixMicro(), 10)
+			b.Nodes[0].Put("redlock:r~fence", ahead, ttl)
+			if way == "acquire" {
+				b.Nodes[1].Put("redlock:r~fence", ahead, ttl)
+			}
+			l := b.Locker(append(opts, redlock.WithLogger(nil))...)
+			lease := b.Lock(l, "r")
+			if way == "extend" {
+				time.Sleep(2 * ttl)
+			}
+			last := lease.Fence()
+			b.Unlock(lease)
+			time.Sleep(600 * time.Millisecond)
+			last = takeTurn(b, "r", last, opts...)
+			time.Sleep(1200 * time.Millisecond)
+			takeTurn(b, "r", last, opts...)
 		})
 	}
 }
@@ -173,41 +167,37 @@ func TestVirtualCounterThatIsTooFarAhead(t *testing.T) {
 		"the largest integer": "9223372036854775807",
 		"a day":               strconv.FormatInt(time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC).UnixMicro(), 10),
 	} {
-		t.Run(name, func(t *testing.T) {
-			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-				l := b.WarmLocker(redlock.WithLogger(nil))
-				last := takeTurn(b, "r", 0)
-				b.Nodes[1].Put("redlock:r~fence", counter, 20*time.Second)
-				for range 3 {
-					last = takeTurn(b, "r", last)
+		locktest.Subtest(t, name, 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker(redlock.WithLogger(nil))
+			last := takeTurn(b, "r", 0)
+			b.Nodes[1].Put("redlock:r~fence", counter, 20*time.Second)
+			for range 3 {
+				last = takeTurn(b, "r", last)
+			}
+			if ahead := last - time.Now().UnixMicro(); ahead > 10*time.Second.Microseconds() {
+				t.Errorf("fencing token: got a token that is %v ahead of the clocks", time.Duration(ahead)*time.Microsecond)
+			}
+			for i, n := range b.Nodes {
+				if c := counterOf(n, "r"); i != 1 && c > last+64 {
+					t.Errorf("counter of node %d: got %d, want what was granted, %d", i, c, last)
 				}
-				if ahead := last - time.Now().UnixMicro(); ahead > 10*time.Second.Microseconds() {
-					t.Errorf("fencing token: got a token that is %v ahead of the clocks", time.Duration(ahead)*time.Microsecond)
-				}
-				for i, n := range b.Nodes {
-					if c := counterOf(n, "r"); i != 1 && c > last+64 {
-						t.Errorf("counter of node %d: got %d, want what was granted, %d", i, c, last)
-					}
-				}
-				b.Lock(l, "another") // the master has a vote for every other resource
-				b.Nodes[0].Kill()
-				_, err := l.TryLock(t.Context(), "r")
-				locktest.WantMatch(t, "TryLock with another master down", err, []error{redlock.ErrNoQuorum}, reason.WrongType, redlock.ErrTaken)
-				if said := locktest.RefusedBy(b, 1, err); !strings.Contains(said, "redlock:r~fence") || !strings.Contains(said, "ahead") {
-					t.Errorf("got %q, want the key and what is wrong with it", said)
-				}
-				// Waiting helps: the counter expires.
-				began := time.Now()
-				lease, err := l.Lock(t.Context(), "r")
-				if err != nil {
-					t.Fatalf("Lock: got %v, want it to wait", err)
-				}
-				if lease.Fence() <= last {
-					t.Errorf("fencing token: got %d, want more than %d", lease.Fence(), last)
-				}
-				locktest.WantWithin(t, "the lease", began, 25*time.Second)
-				b.Unlock(lease)
-			})
+			}
+			b.Lock(l, "another") // the master has a vote for every other resource
+			b.Nodes[0].Kill()
+			_, err := l.TryLock(t.Context(), "r")
+			locktest.WantMatch(t, "TryLock with another master down", err, []error{redlock.ErrNoQuorum}, reason.WrongType, redlock.ErrTaken)
+			if said := locktest.RefusedBy(b, 1, err); !strings.Contains(said, "redlock:r~fence") || !strings.Contains(said, "ahead") {
+				t.Errorf("got %q, want the key and what is wrong with it", said)
+			}
+			// Waiting helps: the counter expires.
+			began := time.Now()
+			lease, err := l.Lock(t.Context(), "r")
+			locktest.Must(t, err)
+			if lease.Fence() <= last {
+				t.Errorf("fencing token: got %d, want more than %d", lease.Fence(), last)
+			}
+			locktest.WantWithin(t, "the lease", began, 25*time.Second)
+			b.Unlock(lease)
 		})
 	}
 }
@@ -257,9 +247,7 @@ func TestGrantsOutrunTheClock(t *testing.T) {
 		grant := func(what string) {
 			t.Helper()
 			lease, err := l.TryLock(t.Context(), "r")
-			if err != nil {
-				t.Fatalf("%s: got %v, want a lease", what, err)
-			}
+			locktest.Must(t, err)
 			if lease.Fence() <= last {
 				t.Errorf("%s: got the token %d after %d, want a larger token", what, lease.Fence(), last)
 			}
@@ -288,61 +276,5 @@ func TestGrantsOutrunTheClock(t *testing.T) {
 			t.Errorf("got the token %d after %d, want a larger token", lease.Fence(), last)
 		}
 		b.Unlock(lease)
-	})
-}
-
-// If failed attempts have left different counters, the next lease needs a second round trip, and
-// later leases do not.
-//
-// Source: ALGORITHM section 4.
-func TestVirtualSecondRound(t *testing.T) {
-	locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
-		l := b.WarmLocker()
-		b.Unlock(b.Lock(l, "r"))
-		const counterKey = redlock.DefaultKeyPrefix + "r~fence"
-		count, err := strconv.ParseInt(b.Nodes[0].Get(counterKey), 10, 64)
-		locktest.Must(t, err)
-		count += 3 * 64
-		b.Each(func(n *virtual.Node) { n.Put(counterKey, strconv.FormatInt(count, 10), time.Minute) }, 0, 1) // as three attempts leave them that failed on the other nodes
-		const trip = 10 * time.Millisecond
-		for i, n := range b.Nodes {
-			n.Latency(0, trip+time.Duration(i)*time.Microsecond) // the votes come in this order
-		}
-		start := time.Now()
-		lease := b.Lock(l, "r")
-		// The target is known with the vote of node 2, which is then raised.
-		locktest.WantSince(t, "the lease", start, 2*(trip+2*time.Microsecond))
-		time.Sleep(time.Second)
-		for i, n := range b.Nodes {
-			want := 0
-			if i >= 2 {
-				want = 1
-			}
-			if got := n.Seen("raise", "r"); i < 3 && got != want {
-				t.Errorf("raises seen by node %d: got %d, want %d", i, got, want)
-			}
-		}
-		time.Sleep(time.Second)
-		b.Unlock(lease)
-		time.Sleep(time.Second)
-		counter := b.Nodes[0].Get(counterKey)
-		for i, n := range b.Nodes {
-			if got := n.Get(counterKey); got != counter {
-				t.Errorf("counter of node %d: got %s, want %s as on node 0", i, got, counter)
-			}
-			n.ForgetCalls()
-		}
-		start = time.Now()
-		next := b.Lock(l, "r")
-		locktest.WantSince(t, "the next lease", start, trip+2*time.Microsecond)
-		if next.Fence() <= lease.Fence() {
-			t.Errorf("fence: got %d after %d, want a larger fence", next.Fence(), lease.Fence())
-		}
-		time.Sleep(time.Second)
-		for i, n := range b.Nodes {
-			if got := n.Seen("raise", "r"); got != 0 {
-				t.Errorf("raises seen by node %d for the next lease: got %d, want 0", i, got)
-			}
-		}
 	})
 }

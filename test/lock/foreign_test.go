@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/election"
 	"github.com/d0720281/redlock/internal/door"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/virtual"
@@ -136,57 +137,32 @@ func testLoggerPanics(t *testing.T, logger redlock.Option) {
 	})
 }
 
-// A dialer that does not return when its context ends holds up neither the calls nor Close, and the
-// connection that it returns later is closed.
-func TestDialerThatBlocks(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		b.Vouch()
-		options := make([]*redis.Options, len(b.Nodes))
-		for i, n := range b.Nodes {
-			options[i] = &redis.Options{Addr: n.Addr(), Dialer: n.Dial}
-		}
-		var late closedConn
-		options[0].Dialer = func(context.Context, string, string) (net.Conn, error) {
-			time.Sleep(time.Minute)
-			return &late, nil
-		}
-		l, err := redlock.NewFromOptions(options, redlock.WithClock(redlock.RuntimeClock()))
-		locktest.Must(t, err)
-		lease, err := l.TryLock(t.Context(), "r")
-		locktest.Must(t, err)
-		locktest.Must(t, lease.Unlock(t.Context()))
-		since := time.Now()
-		locktest.Must(t, l.Close())
-		locktest.WantWithin(t, "the return of Close", since, 3*time.Second)
-		time.Sleep(time.Minute)
-		if got := late.closed.Load(); got == 0 {
-			t.Error("got the late connection left open, want it closed")
-		}
-	})
-}
-
-// A dialer whose own context was cancelled, as that of a tunnel, says nothing about the context of the caller.
-func TestDialerIsCancelled(t *testing.T) {
-	dial := func(context.Context, string, string) (net.Conn, error) {
-		return nil, fmt.Errorf("tunnel: %w", context.Canceled)
-	}
-	l, err := redlock.NewFromOptions([]*redis.Options{{Addr: "a:1", Dialer: dial}}, redlock.WithLogger(nil))
-	locktest.Must(t, err)
-	defer l.Close()
-	_, err = l.TryLock(t.Context(), "r")
-	locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrNoQuorum}, context.Canceled)
-	if text := fmt.Sprint(err); !strings.Contains(text, "tunnel: context canceled") {
-		t.Errorf("got %s, want what the dialer says", text)
+// A dialer says nothing about the context of the caller, or with an error of this library about the lock.
+func TestDialerSpeaksForOthers(t *testing.T) {
+	for _, said := range []error{
+		fmt.Errorf("tunnel: %w", context.Canceled), fmt.Errorf("tunnel: %w", redlock.ErrTaken), errors.Join(io.EOF, redlock.ErrClosed),
+		&redlock.MasterError{Master: "b:1", Err: redlock.ErrMasters}, fmt.Errorf("tunnel: %w", election.ErrNoLeader),
+	} {
+		locktest.InBubble(t, 1, func(t *testing.T, _ *locktest.Bubble) {
+			dial := func(context.Context, string, string) (net.Conn, error) { return nil, said }
+			l, err := redlock.NewFromOptions([]*redis.Options{{Addr: "a:1", Dialer: dial}}, redlock.WithLogger(nil))
+			locktest.Must(t, err)
+			defer l.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err = l.Lock(ctx, "r")
+			locktest.WantMatch(t, "Lock", err, []error{redlock.ErrNoQuorum, context.DeadlineExceeded},
+				context.Canceled, redlock.ErrTaken, redlock.ErrClosed, redlock.ErrMasters, election.ErrNoLeader)
+			line, _, _ := strings.Cut(strings.TrimPrefix(said.Error(), "redlock: "), "\n")
+			var verdict *redlock.QuorumError
+			if text := fmt.Sprintf("%+v", err); !strings.Contains(text, line) {
+				t.Errorf("got %s, want what the dialer says", text)
+			} else if errors.As(err, &verdict); redlock.Reason(verdict.Masters[0]) != "other" {
+				t.Errorf("got %q of the master, want other", redlock.Reason(verdict.Masters[0]))
+			}
+		})
 	}
 }
-
-// closedConn counts how often it was closed.
-type closedConn struct {
-	net.Conn
-	closed atomic.Int32
-}
-
-func (c *closedConn) Close() error { c.closed.Add(1); return nil }
 
 // A context whose Err blocks delays no other call: neither the holder's, which hands the lease over
 // to its caller, nor calls for the same resource or another.
@@ -230,8 +206,7 @@ type badContext struct{ context.Context }
 
 func (c badContext) Err() error { panic("Err") }
 
-// A caller whose context panics leaves nothing behind: no place in the line, no place among the
-// attempts, no key.
+// A caller whose context panics leaves nothing behind: no place in the line, no place among the attempts, no key.
 func TestContextThatPanics(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		l := b.WarmLocker()

@@ -1,7 +1,6 @@
 package lock_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -17,32 +16,6 @@ import (
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
-
-// An id has the 128 bits of a UUID, and nothing else is one.
-//
-// Source: ALGORITHM section 3, point 1.
-func TestIDForm(t *testing.T) {
-	id := locktest.NewID()
-	if len(id) != 22 {
-		t.Errorf("got %d characters, want 22: %s", len(id), id)
-	}
-	l := locktest.Open(t, []string{"127.0.0.1:1"})
-	for name, token := range map[string]string{
-		"a character more":          id + "A",
-		"a character less":          id[1:],
-		"another alphabet":          "-" + id[1:],
-		"bits that no byte has":     id[:21] + "B",
-		"a UUID in its usual form":  uuid.NewString(),
-		"a line break in the place": "\n" + id[1:],
-		"an empty label":            id + ";",
-		"a label with a bar":        id + ";a|b",
-		"a label that is too long":  id + ";" + strings.Repeat("x", 65),
-	} {
-		if _, err := l.Adopt(t.Context(), "r", token, 0); !errors.Is(err, redlock.ErrConfig) {
-			t.Errorf("%s, %q: got %v, want an error that matches ErrConfig", name, token, err)
-		}
-	}
-}
 
 // Ids are unique whatever random source package uuid has. With equal ids two processes would take
 // each other's keys and calls for their own.

@@ -60,6 +60,9 @@ func TestOwner(t *testing.T) {
 	if le = locktest.Lock(t, rival, "owned", redlock.WithOwner("")); le.Owner() != "" || strings.Contains(le.Token(), ";") {
 		t.Errorf("without a label: got owner %q, token %q", le.Owner(), le.Token())
 	}
+	if owner := locktest.Lock(t, rival, "by default").Owner(); !regexp.MustCompile(fmt.Sprintf(`^[^:]+:%d:\S+$`, os.Getpid())).MatchString(owner) {
+		t.Errorf("without WithOwner: got owner %q, want host:%d:program", owner, os.Getpid())
+	}
 	c.Fill(t, le)
 	_, err = holder.TryLock(t.Context(), "owned")
 	if !errors.As(err, &refused) {
@@ -67,19 +70,6 @@ func TestOwner(t *testing.T) {
 	}
 	if owner, left := refused.Holder(); owner != "" || left <= 0 {
 		t.Errorf("got owner %q for %v, want none for some time", owner, left)
-	}
-}
-
-// Without WithOwner the label has the host, the process and the program.
-func TestOwnerByDefault(t *testing.T) {
-	c := locktest.Start(t, 3)
-	l, rival := locktest.Open(t, c.Addrs), locktest.Open(t, c.Addrs)
-	owner := locktest.Lock(t, l, "owned").Owner()
-	if !regexp.MustCompile(fmt.Sprintf(`^[^:]+:%d:\S+$`, os.Getpid())).MatchString(owner) {
-		t.Errorf("got owner %q, want host:%d:program", owner, os.Getpid())
-	}
-	if _, err := rival.TryLock(t.Context(), "owned"); !strings.Contains(fmt.Sprint(err), "taken by another holder ("+owner+")") {
-		t.Errorf("got %v, want %s in it", err, owner)
 	}
 }
 
@@ -108,49 +98,4 @@ func TestOwnerStays(t *testing.T) {
 	if _, err := l.TryLock(t.Context(), "moved"); !errors.Is(err, redlock.ErrTaken) || !strings.Contains(err.Error(), webOne) {
 		t.Errorf("got %v, want ErrTaken with %q", err, webOne)
 	}
-}
-
-// What another program has put into the key is no label.
-func TestOwnerOfOtherPrograms(t *testing.T) {
-	c := locktest.Start(t, 3)
-	l := locktest.Open(t, c.Addrs)
-	for _, value := range []string{"id;name", "id;na\x1b[31mme|64", "id;" + strings.Repeat("n", 65) + "|64", "id;|64", ";|", "id;name|x"} {
-		for _, n := range c.Nodes {
-			locktest.Must(t, n.Set(t.Context(), "redlock:foreign", value, time.Minute).Err())
-		}
-		_, err := l.TryLock(t.Context(), "foreign")
-		var refused *redlock.QuorumError
-		if !errors.As(err, &refused) || !errors.Is(err, redlock.ErrTaken) {
-			t.Fatalf("%q: got %v, want ErrTaken", value, err)
-		}
-		if owner, _ := refused.Holder(); owner != "" {
-			t.Errorf("%q: got owner %q, want none", value, owner)
-		}
-		in, err := admin.Inspect(t.Context(), l, "foreign")
-		locktest.Must(t, err)
-		if in.Owner != "" {
-			t.Errorf("%q: Inspect: got owner %q, want none", value, in.Owner)
-		}
-	}
-}
-
-// A lease is not handed over to a caller with another label: the masters would name the wrong one.
-func TestVirtualOwnersHandOver(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		l := b.WarmLocker()
-		first := b.Lock(l, "r", redlock.WithOwner("a"))
-		w := b.Wait(t.Context(), l, redlock.WithOwner("b"))
-		b.Unlock(first)
-		second := b.Got(w)
-		if second.Token() == first.Token() || second.Owner() != "b" {
-			t.Errorf("got token %s of %q after %s, want another lease of b", second.Token(), second.Owner(), first.Token())
-		}
-		same := b.Wait(t.Context(), l, redlock.WithOwner("b"))
-		b.Unlock(second)
-		third := b.Got(same)
-		if third.Token() != second.Token() {
-			t.Errorf("got token %s after %s, want it handed over", third.Token(), second.Token())
-		}
-		b.Unlock(third)
-	})
 }

@@ -2,7 +2,6 @@ package lock_test
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -11,7 +10,6 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
-	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/virtual"
 )
 
@@ -31,151 +29,49 @@ func TestVirtualEndWithoutIO(t *testing.T) {
 		{"short", []redlock.LockOption{redlock.WithTTL(100 * time.Millisecond)}, 100 * time.Millisecond, 3 * time.Millisecond, 5 * time.Millisecond, 0},
 		{"with grace", []redlock.LockOption{redlock.WithGrace(time.Second)}, locktest.TTL, locktest.Drift, locktest.Lead, time.Second},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
-				l := b.WarmLocker()
-				const there = 3 * time.Millisecond
-				b.All(func(n *virtual.Node) { n.Latency(there, 2*time.Millisecond) })
-				start := time.Now()
-				lease := b.Lock(l, "r", test.opts...)
-				time.Sleep(there) // the slowest replies
-				b.All((*virtual.Node).Blackhole)
+		locktest.Subtest(t, test.name, 5, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			const there = 3 * time.Millisecond
+			b.All(func(n *virtual.Node) { n.Latency(there, 2*time.Millisecond) })
+			start := time.Now()
+			lease := b.Lock(l, "r", test.opts...)
+			time.Sleep(there) // the slowest replies
+			b.All((*virtual.Node).Blackhole)
 
-				ends := test.ttl - test.drift - test.grace
-				locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost, reason.Expired}, redlock.ErrReleased, reason.QuorumLost, redlock.ErrMaxHold)
-				locktest.WantSince(t, "end of the context", start, ends-test.early)
-				if got := lease.Validity(); got != test.early {
-					t.Errorf("validity when the context ended: got %v, want %v", got, test.early)
-				}
-				time.Sleep(test.early)
-				if got := lease.Validity(); got != 0 {
-					t.Errorf("validity at the deadline: got %v, want 0", got)
-				}
-				b.WantHolding("r", 0, 1, 2, 3, 4)
-				time.Sleep(time.Until(start.Add(there+test.ttl)) - 1)
-				b.WantHolding("r", 0, 1, 2, 3, 4)
-				if got := lease.Validity(); got >= 0 {
-					t.Errorf("validity after the deadline: got %v, want less than 0", got)
-				}
-				time.Sleep(time.Nanosecond)
-				b.WantHolding("r")
-			})
+			ends := test.ttl - test.drift - test.grace
+			locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost, reason.Expired}, redlock.ErrReleased, reason.QuorumLost, redlock.ErrMaxHold)
+			locktest.WantSince(t, "end of the context", start, ends-test.early)
+			locktest.WantValidity(t, lease, test.early)
+			locktest.WantMatch(t, "Err", lease.Err(), []error{redlock.ErrLost, reason.Expired}, redlock.ErrReleased)
+			time.Sleep(test.early)
+			locktest.WantValidity(t, lease, 0)
+			b.WantHolding("r", 0, 1, 2, 3, 4)
+			time.Sleep(time.Until(start.Add(there+test.ttl)) - 1)
+			b.WantHolding("r", 0, 1, 2, 3, 4)
+			if got := lease.Validity(); got >= 0 {
+				t.Errorf("validity after the deadline: got %v, want less than 0", got)
+			}
+			time.Sleep(time.Nanosecond)
+			b.WantHolding("r")
 		})
 	}
 }
 
-// A lease is renewed every third of its TTL, less up to a tenth of that, as long as it is held. It
-// does not change otherwise, and its deadline never goes back.
+// An Extend lengthens a lease that is not renewed.
 //
-// Source: ALGORITHM section 1, "RenewEvery"; section 6; section 13, I8.
-func TestVirtualRenewalForAnHour(t *testing.T) {
-	t.Parallel()
-	redistest.TakesSeconds(t)
+// Source: ALGORITHM sections 6 and 7.
+func TestVirtualExtend(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		l := b.WarmLocker(redlock.WithTTL(time.Second))
+		l := b.WarmLocker(redlock.WithoutRenewal())
 		lease := b.Lock(l, "r")
-		fence, token := lease.Fence(), lease.Token()
-		ends := time.Now().Add(lease.Validity())
-		for range 4 * 60 * 60 {
-			time.Sleep(250 * time.Millisecond)
-			left := lease.Validity()
-			next := time.Now().Add(left)
-			// At worst the next round is due now.
-			if least := time.Second*2/3 - 13*time.Millisecond; left < least || lease.Context().Err() != nil {
-				t.Fatalf("got validity %v and context error %v, want at least %v and none", left, context.Cause(lease.Context()), least)
-			}
-			if next.Before(ends) {
-				t.Fatalf("deadline went back by %v, want it to move forward only", ends.Sub(next))
-			}
-			ends = next
-		}
-		if lease.Fence() != fence || lease.Token() != token {
-			t.Errorf("after an hour: got fence %d and token %s, want %d and %s", lease.Fence(), lease.Token(), fence, token)
-		}
-		for i, n := range b.Nodes {
-			calls := n.CallsOf("extend", "r")
-			if got := len(calls); got < 3*3600 || got > 3*3600*10/9+1 {
-				t.Errorf("renewals seen by node %d in an hour: got %d, want from %d to %d", i, got, 3*3600, 3*3600*10/9)
-			}
-			for k := 1; k < len(calls); k++ {
-				gap := calls[k].At.Sub(calls[k-1].At)
-				if gap <= 300*time.Millisecond-1 || gap > time.Second/3+1 {
-					t.Fatalf("time between two renewals: got %v, want more than 300ms and at most a third of a second", gap)
-				}
-			}
-		}
-		b.Unlock(lease)
-		b.WantHolding("r")
-	})
-}
-
-// Without renewal no extend is sent, and WithMaxHold ends a renewed lease to the
-// nanosecond.
-//
-// Source: ALGORITHM section 6, "Renewal stops at MaxHold"; section 7.
-func TestVirtualBoundedHold(t *testing.T) {
-	t.Run("without renewal a lease ends with its TTL", func(t *testing.T) {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			l := b.WarmLocker(redlock.WithoutRenewal())
-			start := time.Now()
-			lease := b.Lock(l, "r")
-			locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost, reason.Expired})
-			locktest.WantSince(t, "end of the context", start, locktest.Validity-locktest.Lead)
-			time.Sleep(locktest.Lead)
-			if got := lease.Validity(); got != 0 {
-				t.Errorf("validity at the deadline: got %v, want 0", got)
-			}
-			if got := b.Nodes[0].Seen("extend", "r"); got != 0 {
-				t.Errorf("renewals: got %d, want 0", got)
-			}
-		})
-	})
-	t.Run("an Extend lengthens it", func(t *testing.T) {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			l := b.WarmLocker(redlock.WithoutRenewal())
-			lease := b.Lock(l, "r")
-			time.Sleep(5 * time.Second)
-			b.All(func(n *virtual.Node) { n.Latency(20*time.Millisecond, 30*time.Millisecond) })
-			start := time.Now()
-			if err := lease.Extend(t.Context()); err != nil {
-				t.Fatalf("Extend: got %v, want no error", err)
-			}
-			locktest.WantSince(t, "Extend", start, 50*time.Millisecond)
-			if got, want := lease.Validity(), locktest.Validity-50*time.Millisecond; got != want {
-				t.Errorf("validity after Extend: got %v, want %v", got, want)
-			}
-			locktest.WantDone(t, lease.Context(), []error{reason.Expired})
-			locktest.WantSince(t, "end of the context", start, locktest.Validity-locktest.Lead)
-		})
-	})
-	t.Run("the maximum hold is exact", func(t *testing.T) {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			l := b.WarmLocker()
-			b.All(func(n *virtual.Node) { n.Latency(5*time.Millisecond, 5*time.Millisecond) })
-			start := time.Now()
-			lease := b.Lock(l, "r", redlock.WithMaxHold(47*time.Second))
-			time.Sleep(40 * time.Second)
-			if err := lease.Extend(t.Context()); err != nil { // this does not exceed the bound either
-				t.Errorf("Extend: got %v, want no error", err)
-			}
-			locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrMaxHold}, reason.Expired)
-			locktest.WantSince(t, "end of the context", start, 47*time.Second-locktest.Lead)
-			time.Sleep(locktest.Lead)
-			if got := lease.Validity(); got != 0 {
-				t.Errorf("validity at the bound: got %v, want 0", got)
-			}
-			err := lease.Extend(t.Context())
-			locktest.WantMatch(t, "Extend", err, []error{redlock.ErrNotHeld, redlock.ErrLost, redlock.ErrMaxHold})
-		})
-	})
-	t.Run("a maximum hold of one TTL", func(t *testing.T) {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			l := b.WarmLocker()
-			start := time.Now()
-			lease := b.Lock(l, "r", redlock.WithMaxHold(locktest.TTL))
-			locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrMaxHold})
-			locktest.WantSince(t, "end of the context", start, locktest.TTL-locktest.Lead)
-		})
+		time.Sleep(5 * time.Second)
+		b.All(func(n *virtual.Node) { n.Latency(20*time.Millisecond, 30*time.Millisecond) })
+		start := time.Now()
+		locktest.Must(t, lease.Extend(t.Context()))
+		locktest.WantSince(t, "Extend", start, 50*time.Millisecond)
+		locktest.WantValidity(t, lease, locktest.Validity-50*time.Millisecond)
+		locktest.WantDone(t, lease.Context(), []error{reason.Expired})
+		locktest.WantSince(t, "end of the context", start, locktest.Validity-locktest.Lead)
 	})
 }
 
@@ -194,105 +90,78 @@ func TestVirtualFailedRenewals(t *testing.T) {
 		"loading":       func(n *virtual.Node) { n.Refuse("LOADING Redis is loading the dataset in memory") },
 	}
 	for name, fault := range faults {
-		t.Run("all nodes "+name+", healed in time", func(t *testing.T) {
-			t.Parallel()
-			locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
-				var failed atomic.Int32
-				l := b.WarmLocker(locktest.On(func(e redlock.Event) {
-					failed.Add(1)
-					locktest.WantMatch(t, "ExtendFailed", e.Err, []error{redlock.ErrNoQuorum})
-				}, redlock.EventExtendFailed))
-				start := time.Now()
-				lease := b.Lock(l, "r")
-				fence := lease.Fence()
-				time.Sleep(2 * time.Second)
-				b.All(fault)
-				time.Sleep(5 * time.Second) // the first round has failed by 3.6 s
-				if got, want := lease.Validity(), time.Until(start.Add(locktest.Validity)); got != want {
-					t.Errorf("validity while the nodes are %s: got %v, want %v", name, got, want)
-				}
-				if failed.Load() < 2 {
-					t.Errorf("rounds that failed: got %d, want at least 2", failed.Load())
-				}
-				b.All((*virtual.Node).Heal)
-				time.Sleep(2700 * time.Millisecond) // 200 ms before the old deadline
-				if got := lease.Validity(); got < 5*time.Second {
-					t.Errorf("validity 2.7 s after healing: got %v, want it renewed", got)
-				}
-				time.Sleep(time.Minute)
-				if err := lease.Context().Err(); err != nil || lease.Fence() != fence {
-					t.Errorf("a minute later: got %v and fence %d, want a lease with fence %d", context.Cause(lease.Context()), lease.Fence(), fence)
-				}
-				b.WantHolding("r", 0, 1, 2, 3, 4)
-			})
+		locktest.Subtest(t, "all nodes "+name+", healed in time", 5, func(t *testing.T, b *locktest.Bubble) {
+			var failed atomic.Int32
+			l := b.WarmLocker(locktest.On(func(e redlock.Event) {
+				failed.Add(1)
+				locktest.WantMatch(t, "ExtendFailed", e.Err, []error{redlock.ErrNoQuorum})
+			}, redlock.EventExtendFailed))
+			start := time.Now()
+			lease := b.Lock(l, "r")
+			fence := lease.Fence()
+			time.Sleep(2 * time.Second)
+			b.All(fault)
+			time.Sleep(5 * time.Second) // the first round has failed by 3.6 s
+			locktest.WantValidity(t, lease, time.Until(start.Add(locktest.Validity)))
+			if failed.Load() < 2 {
+				t.Errorf("rounds that failed: got %d, want at least 2", failed.Load())
+			}
+			b.All((*virtual.Node).Heal)
+			time.Sleep(2700 * time.Millisecond) // 200 ms before the old deadline
+			if got := lease.Validity(); got < 5*time.Second {
+				t.Errorf("validity 2.7 s after healing: got %v, want it renewed", got)
+			}
+			time.Sleep(time.Minute)
+			if err := lease.Context().Err(); err != nil || lease.Fence() != fence {
+				t.Errorf("a minute later: got %v and fence %d, want a lease with fence %d", context.Cause(lease.Context()), lease.Fence(), fence)
+			}
+			b.WantHolding("r", 0, 1, 2, 3, 4)
 		})
-		t.Run("a majority "+name+", never healed", func(t *testing.T) {
-			locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
-				l := b.WarmLocker()
-				start := time.Now()
-				lease := b.Lock(l, "r")
-				b.Each(fault, 0, 2, 4)
-				locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost, reason.Expired}, reason.QuorumLost)
-				locktest.WantSince(t, "end of the context", start, locktest.Validity-locktest.Lead)
-			})
-		})
-		t.Run("a minority "+name, func(t *testing.T) {
-			locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
-				l := b.WarmLocker()
-				lease := b.Lock(l, "r")
-				b.Each(fault, 1, 3)
-				time.Sleep(time.Minute)
-				if left := lease.Validity(); left < locktest.TTL*6/10 {
-					t.Errorf("validity after a minute: got %v, want it renewed", left)
-				}
-			})
+		locktest.Subtest(t, "a majority "+name+", never healed", 5, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			start := time.Now()
+			lease := b.Lock(l, "r")
+			b.Each(fault, 0, 2, 4)
+			locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost, reason.Expired}, reason.QuorumLost)
+			locktest.WantSince(t, "end of the context", start, locktest.Validity-locktest.Lead)
 		})
 	}
 }
 
-// A round whose replies come after the deadline revives nothing, even if all nodes say
-// that they kept the key.
+// A round whose replies come after the deadline revives nothing, even if all nodes say that they kept the key.
 //
 // Source: ALGORITHM section 6 ("MUST NOT revive the lease").
 func TestVirtualLateRenewal(t *testing.T) {
-	t.Run("replies after the end of the context", func(t *testing.T) {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			l := b.WarmLocker(redlock.WithoutRenewal())
-			start := time.Now()
-			lease := b.Lock(l, "r")
-			time.Sleep(locktest.Validity - locktest.Lead - 50*time.Millisecond)
-			b.All(func(n *virtual.Node) { n.Latency(10*time.Millisecond, 100*time.Millisecond) })
-			err := lease.Extend(t.Context())
-			locktest.WantMatch(t, "Extend", err, []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Expired})
-			locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost, reason.Expired})
-			time.Sleep(time.Until(start.Add(locktest.Validity)))
-			if got := lease.Validity(); got != 0 {
-				t.Errorf("validity at the old deadline: got %v, want 0", got)
-			}
-			time.Sleep(time.Second) // the nodes did keep the key
-			b.WantHolding("r", 0, 1, 2)
-		})
+	locktest.Subtest(t, "replies after the end of the context", 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker(redlock.WithoutRenewal())
+		start := time.Now()
+		lease := b.Lock(l, "r")
+		time.Sleep(locktest.Validity - locktest.Lead - 50*time.Millisecond)
+		b.All(func(n *virtual.Node) { n.Latency(10*time.Millisecond, 100*time.Millisecond) })
+		err := lease.Extend(t.Context())
+		locktest.WantMatch(t, "Extend", err, []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Expired})
+		locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost, reason.Expired})
+		time.Sleep(time.Until(start.Add(locktest.Validity)))
+		locktest.WantValidity(t, lease, 0)
+		time.Sleep(time.Second) // the nodes did keep the key
+		b.WantHolding("r", 0, 1, 2)
 	})
-	t.Run("the clock jumps past the deadline while the round is under way", func(t *testing.T) {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			clock := locktest.NewJumpClock()
-			l := b.WarmLocker(redlock.WithoutRenewal(), redlock.WithClock(clock))
-			lease := b.Lock(l, "r")
-			time.Sleep(time.Second)
-			b.All(func(n *virtual.Node) { n.Latency(20*time.Millisecond, 20*time.Millisecond) })
-			done := make(chan error)
-			go func() { done <- lease.Extend(context.Background()) }()
-			time.Sleep(10 * time.Millisecond)
-			clock.Jump(20 * time.Second)
-			if err := <-done; err == nil {
-				t.Errorf("Extend: got no error, want an error: its replies came after the deadline")
-			}
-			if got := lease.Validity(); got > 0 {
-				t.Errorf("validity: got %v, want none", got)
-			}
-			err := lease.Extend(t.Context())
-			locktest.WantMatch(t, "Extend again", err, []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Expired})
-		})
+	locktest.Subtest(t, "the clock jumps past the deadline while the round is under way", 3, func(t *testing.T, b *locktest.Bubble) {
+		clock := locktest.NewJumpClock()
+		l := b.WarmLocker(redlock.WithoutRenewal(), redlock.WithClock(clock))
+		lease := b.Lock(l, "r")
+		time.Sleep(time.Second)
+		b.All(func(n *virtual.Node) { n.Latency(20*time.Millisecond, 20*time.Millisecond) })
+		done := make(chan error)
+		go func() { done <- lease.Extend(context.Background()) }()
+		time.Sleep(10 * time.Millisecond)
+		clock.Jump(20 * time.Second)
+		if err := <-done; err == nil {
+			t.Errorf("Extend: got no error, want an error: its replies came after the deadline")
+		}
+		locktest.WantValidity(t, lease, 0)
+		err := lease.Extend(t.Context())
+		locktest.WantMatch(t, "Extend again", err, []error{redlock.ErrNotHeld, redlock.ErrLost, reason.Expired})
 	})
 }
 
@@ -301,7 +170,6 @@ func TestVirtualLateRenewal(t *testing.T) {
 //
 // Source: ALGORITHM section 6, "Lost now".
 func TestVirtualQuorumLost(t *testing.T) {
-	erase := func(n *virtual.Node) { n.Put(redlock.DefaultKeyPrefix+"r", "", 0) }
 	for _, test := range []struct {
 		name  string
 		n     int
@@ -311,55 +179,48 @@ func TestVirtualQuorumLost(t *testing.T) {
 	}{
 		{"taken on three of five", 5, locktest.Steal, []int{0, 1, 2}, true},
 		{"taken on two of five", 5, locktest.Steal, []int{3, 4}, false},
-		{"missing on three of five", 5, erase, []int{2, 3, 4}, true},
-		{"missing on two of five", 5, erase, []int{0, 4}, false},
+		{"missing on three of five", 5, locktest.Erase, []int{2, 3, 4}, true},
+		{"missing on two of five", 5, locktest.Erase, []int{0, 4}, false},
 		{"restarted empty, three of five", 5, (*virtual.Node).RestartEmpty, []int{0, 2, 4}, true},
 		{"restarted empty, two of five", 5, (*virtual.Node).RestartEmpty, []int{0, 2}, false},
 		{"taken on two of three", 3, locktest.Steal, []int{0, 1}, true},
 		{"taken on one of three", 3, locktest.Steal, []int{0}, false},
 		{"taken on the only one", 1, locktest.Steal, []int{0}, true},
 		{"taken on two of four", 4, locktest.Steal, []int{0, 1}, false}, // the quorum is three: two other nodes are none
-		{"missing on three of four", 4, erase, []int{0, 1, 3}, true},
+		{"missing on three of four", 4, locktest.Erase, []int{0, 1, 3}, true},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			locktest.InBubble(t, test.n, func(t *testing.T, b *locktest.Bubble) {
-				l := b.WarmLocker()
-				start := time.Now()
-				lease := b.Lock(l, "r")
-				time.Sleep(time.Second)
-				b.Each(test.fault, test.nodes...)
-				if !test.lost {
-					time.Sleep(4 * time.Second)
-					if err := lease.Context().Err(); err != nil {
-						t.Errorf("after a renewal: got %v, want a lease", context.Cause(lease.Context()))
-					}
-					return
+		locktest.Subtest(t, test.name, test.n, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			start := time.Now()
+			lease := b.Lock(l, "r")
+			time.Sleep(time.Second)
+			b.Each(test.fault, test.nodes...)
+			if !test.lost {
+				time.Sleep(4 * time.Second)
+				locktest.Must(t, context.Cause(lease.Context()))
+				return
+			}
+			locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost, reason.QuorumLost}, reason.Expired)
+			if got := time.Since(start); got <= 3*time.Second || got > locktest.TTL/3 {
+				t.Errorf("end of the context: got it after %v, want the first renewal", got)
+			}
+			locktest.WantValidity(t, lease, 0)
+			b.All(func(n *virtual.Node) { n.Latency(time.Millisecond, time.Millisecond) })
+			begin := time.Now()
+			locktest.WantMatch(t, "Extend", lease.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.QuorumLost})
+			locktest.WantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.QuorumLost})
+			locktest.WantSince(t, "typed errors", begin, 0)
+			time.Sleep(time.Second)
+			for i, n := range b.Nodes {
+				if v := n.Value("r"); v != "" && v != "another-holder|1" {
+					t.Errorf("key on node %d after Unlock: got %q, want that of another holder or none", i, v)
 				}
-				locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost, reason.QuorumLost}, reason.Expired)
-				if got := time.Since(start); got <= 3*time.Second || got > locktest.TTL/3 {
-					t.Errorf("end of the context: got it after %v, want the first renewal", got)
-				}
-				if got := lease.Validity(); got > 0 {
-					t.Errorf("validity of a lost lease: got %v, want none", got)
-				}
-				b.All(func(n *virtual.Node) { n.Latency(time.Millisecond, time.Millisecond) })
-				begin := time.Now()
-				locktest.WantMatch(t, "Extend", lease.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.QuorumLost})
-				locktest.WantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost, reason.QuorumLost})
-				locktest.WantSince(t, "typed errors", begin, 0)
-				time.Sleep(time.Second)
-				for i, n := range b.Nodes {
-					if v := n.Value("r"); v != "" && v != "another-holder|1" {
-						t.Errorf("key on node %d after Unlock: got %q, want that of another holder or none", i, v)
-					}
-				}
-			})
+			}
 		})
 	}
 }
 
-// An Extend that finds the lease lost returns with the answer that showed the loss, and waits for no
-// other answer.
+// An Extend that finds the lease lost returns with the answer that showed the loss, and waits for no other answer.
 //
 // Source: ALGORITHM section 6, "Lost now".
 func TestVirtualExtendFindsTheLoss(t *testing.T) {
@@ -403,9 +264,7 @@ func TestVirtualRefilledNode(t *testing.T) {
 		if forgot.Load() != 1 || failed.Load() != 1 {
 			t.Errorf("got %d MasterForgot and %d ExtendFailed, want 1 and 1", forgot.Load(), failed.Load())
 		}
-		if got, want := lease.Validity(), time.Until(start.Add(locktest.Validity)); got != want {
-			t.Errorf("validity after a round that failed: got %v, want %v", got, want)
-		}
+		locktest.WantValidity(t, lease, time.Until(start.Add(locktest.Validity)))
 		b.WantHolding("r", 0, 1, 2)
 
 		err = lease.Extend(t.Context())
@@ -414,61 +273,13 @@ func TestVirtualRefilledNode(t *testing.T) {
 		time.Sleep(time.Second) // to connect again
 		for range 11 {          // seconds; the quarantine lasts 10.3
 			time.Sleep(time.Second)
-			if err := lease.Extend(t.Context()); err != nil {
-				t.Errorf("Extend with two of three that have a vote: got %v, want no error", err)
-			}
+			locktest.Must(t, lease.Extend(t.Context()))
 		}
 		b.Nodes[1].Blackhole()
-		if err := lease.Extend(t.Context()); err != nil {
-			t.Errorf("Extend when the quarantine is over: got %v, want no error", err)
-		}
-		if got := lease.Validity(); got != locktest.Validity {
-			t.Errorf("validity after the round: got %v, want %v", got, locktest.Validity)
-		}
+		locktest.Must(t, lease.Extend(t.Context()))
+		locktest.WantValidity(t, lease, locktest.Validity)
 		if forgot.Load() != 1 {
 			t.Errorf("MasterForgot: got %d, want 1", forgot.Load())
 		}
-	})
-}
-
-// Nodes may restart empty one after another, as long as a quorum has a vote at any time: the lease's
-// key is set again everywhere, and the lease goes on.
-//
-// Source: ALGORITHM section 6, "Filling is why early return costs no safety".
-func TestVirtualRollingEmptyRestarts(t *testing.T) {
-	t.Parallel()
-	locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
-		renewed := make(chan redlock.Event, 100)
-		var forgot atomic.Int32
-		l := b.WarmLocker(locktest.On(func(e redlock.Event) { renewed <- e }, redlock.EventExtended),
-			locktest.On(func(redlock.Event) { forgot.Add(1) }, redlock.EventKeyLost))
-		other := b.WarmLocker()
-		for len(renewed) > 0 {
-			<-renewed
-		}
-		lease := b.Lock(l, "r")
-		for i := range 20 {
-			for len(renewed) > 0 {
-				<-renewed
-			}
-			b.Nodes[i%5].RestartEmpty()
-			if _, err := other.TryLock(t.Context(), "r"); !errors.Is(err, redlock.ErrTaken) {
-				t.Fatalf("restart %d: TryLock of another Locker got %v, want ErrTaken", i+1, err)
-			}
-			for e := range renewed {
-				if e.Resource == "r" {
-					break
-				}
-			}
-			b.WantHolding("r", 0, 1, 2, 3, 4)
-			time.Sleep(5 * time.Second) // two of five are in quarantine at a time
-			if err := lease.Context().Err(); err != nil {
-				t.Fatalf("after restart %d: got %v, want a lease", i+1, context.Cause(lease.Context()))
-			}
-		}
-		if got := forgot.Load(); got != 20 {
-			t.Errorf("MasterForgot: got %d, want 20", got)
-		}
-		b.Unlock(lease)
 	})
 }

@@ -47,132 +47,128 @@ func serve(b *locktest.Bubble, l *redlock.Locker, callers int, hold time.Duratio
 //
 // Source: ALGORITHM section 10, "Hand-over inside the process".
 func TestVirtualHandOver(t *testing.T) {
-	t.Run("takes no time and no message", func(t *testing.T) {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			var mu sync.Mutex
-			var told []string
-			note := func(what string) func(redlock.Event) {
-				return func(e redlock.Event) {
-					if e.Resource == "r" {
-						mu.Lock()
-						told = append(told, fmt.Sprint(what, " ", e.Fence, " after ", e.Elapsed))
-						mu.Unlock()
+	locktest.Subtest(t, "takes no time and no message", 3, func(t *testing.T, b *locktest.Bubble) {
+		var mu sync.Mutex
+		var told []string
+		note := func(what string) func(redlock.Event) {
+			return func(e redlock.Event) {
+				if e.Resource == "r" {
+					mu.Lock()
+					told = append(told, fmt.Sprint(what, " ", e.Fence, " after ", e.Elapsed))
+					mu.Unlock()
+				}
+			}
+		}
+		l := b.WarmLocker(locktest.On(note("acquired"), redlock.EventAcquired),
+			locktest.On(note("released"), redlock.EventReleased),
+			locktest.On(note("lost"), redlock.EventLost))
+		b.All(func(n *virtual.Node) { n.Latency(5*time.Millisecond, 5*time.Millisecond) })
+		lease := b.Lock(l, "r")
+		time.Sleep(time.Second)
+		told = nil
+		const hold = 20 * time.Millisecond
+		var want []string
+		came := time.Now()
+		callers := make([]*locktest.Waiter, 10)
+		type number struct{}
+		for i := range callers {
+			callers[i] = b.Wait(context.WithValue(t.Context(), number{}, i), l)
+		}
+		first, ctx := lease.Fence(), lease.Context()
+		for i, c := range callers {
+			time.Sleep(hold)
+			held := hold
+			if i == 0 {
+				held += time.Second
+			}
+			want = append(want, fmt.Sprint("released ", first+int64(i), " after ", held),
+				fmt.Sprint("acquired ", first+int64(i)+1, " after ", time.Since(came)))
+			unlocked := time.Now()
+			if err := lease.Unlock(t.Context()); err != nil {
+				t.Errorf("Unlock: got %v, want no error", err)
+			}
+			locktest.WantSince(t, "Unlock", unlocked, 0)
+			if lease.Validity() != 0 {
+				t.Errorf("validity after Unlock: got %v, want 0", lease.Validity())
+			}
+			locktest.WantMatch(t, "cause of its context", context.Cause(ctx), []error{redlock.ErrReleased}, redlock.ErrLost)
+			locktest.WantMatch(t, "second Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrReleased}, redlock.ErrLost)
+			locktest.WantMatch(t, "Extend", lease.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrReleased}, redlock.ErrLost)
+			next := b.Got(c)
+			if !c.At.Equal(unlocked) {
+				t.Errorf("the next lease: got it %v after Unlock, want it at once", c.At.Sub(unlocked))
+			}
+			if next.Fence() != lease.Fence()+1 || next.Validity() < 5*time.Second || next.Context().Err() != nil {
+				t.Errorf("the next lease: got fence %d and validity %v, want %d and half a TTL", next.Fence(), next.Validity(), lease.Fence()+1)
+			}
+			lease, ctx = next, next.Context()
+			if got := ctx.Value(number{}); got != i {
+				t.Errorf("the context of the next lease: got the value %v, want that of its caller, %d", got, i)
+			}
+		}
+		b.WantCalls("acquire", 1)
+		b.WantCalls("release", 0)
+		b.WantHolding("r", 0, 1, 2)
+		b.Unlock(lease)
+		time.Sleep(time.Second)
+		b.WantCalls("release", 1)
+		b.WantHolding("r")
+		want = append(want, fmt.Sprint("released ", lease.Fence(), " after 0s"))
+		mu.Lock()
+		defer mu.Unlock()
+		if !slices.Equal(told, want) {
+			t.Errorf("events: got %q, want %q", told, want)
+		}
+	})
+	locktest.Subtest(t, "of a lease by TryLock", 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
+		lease := b.Lock(l, "r")
+		w := b.Wait(t.Context(), l)
+		b.Unlock(lease)
+		b.Unlock(b.Got(w))
+		b.WantHolding("r")
+		if got := door.Look(l).Lines(); got != 0 {
+			t.Errorf("lines: got %d, want none", got)
+		}
+	})
+	locktest.Subtest(t, "to a call with another TTL it is none", 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
+		lease := b.Lock(l, "r")
+		w := b.Wait(t.Context(), l, redlock.WithTTL(time.Second))
+		b.Unlock(lease)
+		if next := b.Got(w); next.Token() == lease.Token() || next.Validity() > time.Second {
+			t.Errorf("got the token %s and validity %v, want a new lease of a second", next.Token(), next.Validity())
+		}
+	})
+	locktest.Subtest(t, "between two Do", 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
+		var fences []int64
+		var tokens []string
+		var ended sync.WaitGroup
+		var last context.Context
+		for range 5 {
+			ended.Go(func() {
+				err := l.Do(t.Context(), "r", func(ctx context.Context, lease *redlock.Lease) error {
+					if last != nil && last.Err() == nil {
+						t.Error("got the context of the function before still there, want it over")
 					}
-				}
-			}
-			l := b.WarmLocker(locktest.On(note("acquired"), redlock.EventAcquired),
-				locktest.On(note("released"), redlock.EventReleased),
-				locktest.On(note("lost"), redlock.EventLost))
-			b.All(func(n *virtual.Node) { n.Latency(5*time.Millisecond, 5*time.Millisecond) })
-			lease := b.Lock(l, "r")
-			time.Sleep(time.Second)
-			told = nil
-			const hold = 20 * time.Millisecond
-			var want []string
-			came := time.Now()
-			callers := make([]*locktest.Waiter, 10)
-			for i := range callers {
-				callers[i] = b.Wait(t.Context(), l)
-			}
-			first, ctx := lease.Fence(), lease.Context()
-			for i, c := range callers {
-				time.Sleep(hold)
-				held := hold
-				if i == 0 {
-					held += time.Second
-				}
-				want = append(want, fmt.Sprint("released ", first+int64(i), " after ", held),
-					fmt.Sprint("acquired ", first+int64(i)+1, " after ", time.Since(came)))
-				unlocked := time.Now()
-				if err := lease.Unlock(t.Context()); err != nil {
-					t.Errorf("Unlock: got %v, want no error", err)
-				}
-				locktest.WantSince(t, "Unlock", unlocked, 0)
-				if lease.Validity() != 0 {
-					t.Errorf("validity after Unlock: got %v, want 0", lease.Validity())
-				}
-				locktest.WantMatch(t, "cause of its context", context.Cause(ctx), []error{redlock.ErrReleased}, redlock.ErrLost)
-				locktest.WantMatch(t, "second Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrReleased}, redlock.ErrLost)
-				locktest.WantMatch(t, "Extend", lease.Extend(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrReleased}, redlock.ErrLost)
-				next := b.Got(c)
-				if !c.At.Equal(unlocked) {
-					t.Errorf("the next lease: got it %v after Unlock, want it at once", c.At.Sub(unlocked))
-				}
-				if next.Fence() != lease.Fence()+1 || next.Validity() < 5*time.Second || next.Context().Err() != nil {
-					t.Errorf("the next lease: got fence %d and validity %v, want %d and half a TTL", next.Fence(), next.Validity(), lease.Fence()+1)
-				}
-				lease, ctx = next, next.Context()
-			}
-			b.WantCalls("acquire", 1)
-			b.WantCalls("release", 0)
-			b.WantHolding("r", 0, 1, 2)
-			b.Unlock(lease)
-			time.Sleep(time.Second)
-			b.WantCalls("release", 1)
-			b.WantHolding("r")
-			want = append(want, fmt.Sprint("released ", lease.Fence(), " after 0s"))
-			mu.Lock()
-			defer mu.Unlock()
-			if !slices.Equal(told, want) {
-				t.Errorf("events: got %q, want %q", told, want)
-			}
-		})
-	})
-	t.Run("of a lease by TryLock", func(t *testing.T) {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			l := b.WarmLocker()
-			lease := b.Lock(l, "r")
-			w := b.Wait(t.Context(), l)
-			b.Unlock(lease)
-			b.Unlock(b.Got(w))
-			b.WantHolding("r")
-			if got := door.Look(l).Lines(); got != 0 {
-				t.Errorf("lines: got %d, want none", got)
-			}
-		})
-	})
-	t.Run("to a call with another TTL it is none", func(t *testing.T) {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			l := b.WarmLocker()
-			lease := b.Lock(l, "r")
-			w := b.Wait(t.Context(), l, redlock.WithTTL(time.Second))
-			b.Unlock(lease)
-			if next := b.Got(w); next.Token() == lease.Token() || next.Validity() > time.Second {
-				t.Errorf("got the token %s and validity %v, want a new lease of a second", next.Token(), next.Validity())
-			}
-		})
-	})
-	t.Run("between two Do", func(t *testing.T) {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			l := b.WarmLocker()
-			var fences []int64
-			var tokens []string
-			var ended sync.WaitGroup
-			var last context.Context
-			for range 5 {
-				ended.Go(func() {
-					err := l.Do(t.Context(), "r", func(ctx context.Context, lease *redlock.Lease) error {
-						if last != nil && last.Err() == nil {
-							t.Error("got the context of the function before still there, want it over")
-						}
-						last = ctx
-						fences, tokens = append(fences, lease.Fence()), append(tokens, lease.Token())
-						time.Sleep(time.Second)
-						return ctx.Err()
-					})
-					if err != nil {
-						t.Errorf("Do: got %v, want no error", err)
-					}
+					last = ctx
+					fences, tokens = append(fences, lease.Fence()), append(tokens, lease.Token())
+					time.Sleep(time.Second)
+					return ctx.Err()
 				})
-			}
-			start := time.Now()
-			ended.Wait()
-			locktest.WantSince(t, "all of them", start, 5*time.Second)
-			if slices.Sort(tokens); len(slices.Compact(tokens)) != 1 || fences[4] != fences[0]+4 {
-				t.Errorf("got fences %v by %d grants, want one grant", fences, len(slices.Compact(tokens)))
-			}
-			b.WantHolding("r")
-		})
+				if err != nil {
+					t.Errorf("Do: got %v, want no error", err)
+				}
+			})
+		}
+		start := time.Now()
+		ended.Wait()
+		locktest.WantSince(t, "all of them", start, 5*time.Second)
+		if slices.Sort(tokens); len(slices.Compact(tokens)) != 1 || fences[4] != fences[0]+4 {
+			t.Errorf("got fences %v by %d grants, want one grant", fences, len(slices.Compact(tokens)))
+		}
+		b.WantHolding("r")
 	})
 }
 
@@ -197,130 +193,120 @@ func TestVirtualHandOverBounds(t *testing.T) {
 	for _, test := range []struct {
 		callers, grants int
 	}{{64, 1}, {65, 2}, {128, 2}, {129, 3}} {
-		t.Run(fmt.Sprintf("%d callers", test.callers), func(t *testing.T) {
-			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-				l := b.WarmLocker()
-				b.All(slow)
-				start := time.Now()
-				fences := serve(b, l, test.callers, 10*time.Millisecond)()
-				wantRising(t, fences, test.callers)
-				// Each grant takes one round trip, or two where the queue node is asked first. Each node
-				// gets the release before it.
-				least := time.Duration(test.callers)*10*time.Millisecond + time.Duration(test.grants)*trip
-				if got := time.Since(start); got < least || got > least+time.Duration(2*test.grants)*trip {
-					t.Errorf("all of them: got it after %v, want from %v to %v", got, least, least+time.Duration(2*test.grants)*trip)
-				}
-				time.Sleep(time.Second)
-				b.WantCalls("acquire", test.grants)
-				b.WantCalls("release", test.grants)
-				if test.callers > 64 && fences[63] != fences[0]+63 {
-					t.Errorf("fence of lease 64: got %d after %d, want the last of the block", fences[63], fences[0])
-				}
-			})
+		locktest.Subtest(t, fmt.Sprintf("%d callers", test.callers), 3, func(t *testing.T, b *locktest.Bubble) {
+			l := b.WarmLocker()
+			b.All(slow)
+			start := time.Now()
+			fences := serve(b, l, test.callers, 10*time.Millisecond)()
+			wantRising(t, fences, test.callers)
+			// Each grant takes one round trip, or two where the queue node is asked first. Each node
+			// gets the release before it.
+			least := time.Duration(test.callers)*10*time.Millisecond + time.Duration(test.grants)*trip
+			if got := time.Since(start); got < least || got > least+time.Duration(2*test.grants)*trip {
+				t.Errorf("all of them: got it after %v, want from %v to %v", got, least, least+time.Duration(2*test.grants)*trip)
+			}
+			time.Sleep(time.Second)
+			b.WantCalls("acquire", test.grants)
+			b.WantCalls("release", test.grants)
+			if test.callers > 64 && fences[63] != fences[0]+63 {
+				t.Errorf("fence of lease 64: got %d after %d, want the last of the block", fences[63], fences[0])
+			}
 		})
 	}
-	t.Run("while others wait", func(t *testing.T) {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			l, other := b.WarmLocker(), b.WarmLocker()
-			b.All(slow)
-			held := b.Lock(l, "r")
-			theirs := b.Wait(t.Context(), other)
-			time.Sleep(time.Second) // it is in the queue, which l does not know
-			mine := serve(b, l, 63+40, 10*time.Millisecond)
-			b.Unlock(held)
-			lease := b.Got(theirs)
-			first := lease.Fence()
-			w := b.Wait(t.Context(), other)
-			b.Unlock(lease) // another caller of its own
-			lease = b.Got(w)
-			w = b.Wait(t.Context(), other)
-			time.Sleep(time.Second) // l has now been told that others wait
-			b.Unlock(lease)
-			again := b.Got(w)
-			b.Unlock(again)
-			fences := mine()
-			wantRising(t, fences, 63+40)
-			before := func(fence int64) int {
-				n := 0
-				for _, f := range fences {
-					if f < fence {
-						n++
+	locktest.Subtest(t, "while others wait", 3, func(t *testing.T, b *locktest.Bubble) {
+		l, other := b.WarmLocker(), b.WarmLocker()
+		b.All(slow)
+		held := b.Lock(l, "r")
+		theirs := b.Wait(t.Context(), other)
+		time.Sleep(time.Second) // it is in the queue, which l does not know
+		mine := serve(b, l, 63+40, 10*time.Millisecond)
+		b.Unlock(held)
+		lease := b.Got(theirs)
+		first := lease.Fence()
+		w := b.Wait(t.Context(), other)
+		b.Unlock(lease) // another caller of its own
+		lease = b.Got(w)
+		w = b.Wait(t.Context(), other)
+		time.Sleep(time.Second) // l has now been told that others wait
+		b.Unlock(lease)
+		again := b.Got(w)
+		b.Unlock(again)
+		fences := mine()
+		wantRising(t, fences, 63+40)
+		before := func(fence int64) int {
+			n := 0
+			for _, f := range fences {
+				if f < fence {
+					n++
+				}
+			}
+			return n
+		}
+		if got := before(first); got != 63 {
+			t.Errorf("leases handed over by a process that did not know of others: got %d, want 63", got)
+		}
+		if got := before(again.Fence()) - before(lease.Fence()); got > 17 {
+			t.Errorf("leases of l between two of the other: got %d, want at most 17", got)
+		}
+	})
+	locktest.Subtest(t, "while others wait, all in line once", 3, func(t *testing.T, b *locktest.Bubble) {
+		lockers := []*redlock.Locker{b.WarmLocker(), b.WarmLocker()}
+		b.All(slow)
+		var order []int // of the Lockers, by lease; the lock guards it
+		var workers sync.WaitGroup
+		end := time.Now().Add(5 * time.Second)
+		for _, who := range []int{0, 0, 0, 0, 0, 1, 1} {
+			workers.Go(func() {
+				for time.Now().Before(end) {
+					lease, err := lockers[who].Lock(t.Context(), "r")
+					if err != nil {
+						t.Errorf("Lock: got %v, want a lease", err)
+						return
+					}
+					order = append(order, who)
+					time.Sleep(10 * time.Millisecond)
+					if err := lease.Unlock(t.Context()); err != nil {
+						t.Errorf("Unlock: got %v, want no error", err)
 					}
 				}
-				return n
-			}
-			if got := before(first); got != 63 {
-				t.Errorf("leases handed over by a process that did not know of others: got %d, want 63", got)
-			}
-			if got := before(again.Fence()) - before(lease.Fence()); got > 17 {
-				t.Errorf("leases of l between two of the other: got %d, want at most 17", got)
-			}
-		})
-	})
-	t.Run("while others wait, all in line once", func(t *testing.T) {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			lockers := []*redlock.Locker{b.WarmLocker(), b.WarmLocker()}
-			b.All(slow)
-			var order []int // of the Lockers, by lease; the lock guards it
-			var workers sync.WaitGroup
-			end := time.Now().Add(5 * time.Second)
-			for _, who := range []int{0, 0, 0, 0, 0, 1, 1} {
-				workers.Go(func() {
-					for time.Now().Before(end) {
-						lease, err := lockers[who].Lock(t.Context(), "r")
-						if err != nil {
-							t.Errorf("Lock: got %v, want a lease", err)
-							return
-						}
-						order = append(order, who)
-						time.Sleep(10 * time.Millisecond)
-						if err := lease.Unlock(t.Context()); err != nil {
-							t.Errorf("Unlock: got %v, want no error", err)
-						}
-					}
-				})
-			}
-			workers.Wait()
-			served, blocks, odd := map[int]int{}, 0, 0
-			for i, n := 0, 0; i < len(order)-20; i++ { // at the end some have stopped
-				n++
-				if order[i] != order[i+1] {
-					if want := []int{5, 2}[order[i]]; blocks > 2 && n != want { // once both know of each other
-						odd++
-						t.Logf("block %d: got %d leases of %d, want %d", blocks, n, order[i], want)
-					}
-					blocks++
-					n = 0
+			})
+		}
+		workers.Wait()
+		served, blocks, odd := map[int]int{}, 0, 0
+		for i, n := 0, 0; i < len(order)-20; i++ { // at the end some have stopped
+			n++
+			if order[i] != order[i+1] {
+				if want := []int{5, 2}[order[i]]; blocks > 2 && n != want { // once both know of each other
+					odd++
+					t.Logf("block %d: got %d leases of %d, want %d", blocks, n, order[i], want)
 				}
-				served[order[i]]++
+				blocks++
+				n = 0
 			}
-			// After an attempt that took long, callers may have the lease twice until its time has paid off.
-			if odd > blocks/20 {
-				t.Errorf("got %d of %d blocks in which not each caller in line had the lease once", odd, blocks)
-			}
-			if blocks < 50 {
-				t.Errorf("got %d blocks of %v leases, want at least 50", blocks, served)
-			}
-		})
+			served[order[i]]++
+		}
+		// After an attempt that took long, callers may have the lease twice until its time has paid off.
+		if odd > blocks/20 {
+			t.Errorf("got %d of %d blocks in which not each caller in line had the lease once", odd, blocks)
+		}
+		if blocks < 50 {
+			t.Errorf("got %d blocks of %v leases, want at least 50", blocks, served)
+		}
 	})
-	t.Run("half a TTL after the grant it is over", func(t *testing.T) {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			l := b.WarmLocker()
-			fences := serve(b, l, 12, time.Second)()
-			wantRising(t, fences, 12)
-			b.WantCalls("acquire", 2) // each for callers that begin within 5 s
-			if fences[5] != fences[0]+5 || fences[6] == fences[5]+1 {
-				t.Errorf("fences: got %v, want two blocks of six", fences)
-			}
-		})
+	locktest.Subtest(t, "half a TTL after the grant it is over", 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
+		fences := serve(b, l, 12, time.Second)()
+		wantRising(t, fences, 12)
+		b.WantCalls("acquire", 2) // each for callers that begin within 5 s
+		if fences[5] != fences[0]+5 || fences[6] == fences[5]+1 {
+			t.Errorf("fences: got %v, want two blocks of six", fences)
+		}
 	})
-	t.Run("without renewal it is over when half of the validity is", func(t *testing.T) {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			l := b.WarmLocker(redlock.WithoutRenewal())
-			wantRising(t, serve(b, l, 10, time.Second)(), 10)
-			b.WantCalls("acquire", 2)
-			b.WantCalls("extend", 0)
-		})
+	locktest.Subtest(t, "without renewal it is over when half of the validity is", 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker(redlock.WithoutRenewal())
+		wantRising(t, serve(b, l, 10, time.Second)(), 10)
+		b.WantCalls("acquire", 2)
+		b.WantCalls("extend", 0)
 	})
 }
 
@@ -341,149 +327,77 @@ func TestVirtualLifeAfterHandOver(t *testing.T) {
 		}
 		return first, next
 	}
-	t.Run("it is renewed", func(t *testing.T) {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			_, lease := second(t, b, b.WarmLocker())
-			for range 60 {
-				time.Sleep(time.Second)
-				if lease.Validity() < locktest.TTL*6/10 || lease.Context().Err() != nil {
-					t.Fatalf("got validity %v, want it renewed", lease.Validity())
-				}
+	locktest.Subtest(t, "it is renewed", 3, func(t *testing.T, b *locktest.Bubble) {
+		_, lease := second(t, b, b.WarmLocker())
+		for range 60 {
+			time.Sleep(time.Second)
+			if lease.Validity() < locktest.TTL*6/10 || lease.Context().Err() != nil {
+				t.Fatalf("got validity %v, want it renewed", lease.Validity())
 			}
-			if err := lease.Extend(t.Context()); err != nil {
-				t.Errorf("Extend: got %v, want no error", err)
+		}
+		if err := lease.Extend(t.Context()); err != nil {
+			t.Errorf("Extend: got %v, want no error", err)
+		}
+		b.Unlock(lease)
+		b.WantHolding("r")
+	})
+	locktest.Subtest(t, "without renewal it ends when the grant does", 3, func(t *testing.T, b *locktest.Bubble) {
+		start := time.Now()
+		_, lease := second(t, b, b.WarmLocker(), redlock.WithoutRenewal())
+		locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost, reason.Expired})
+		locktest.WantSince(t, "end of the context", start, locktest.Validity-locktest.Lead)
+	})
+	for _, hold := range []time.Duration{locktest.TTL, 25 * time.Second} {
+		locktest.Subtest(t, fmt.Sprintf("a maximum hold of %v counts from its own start", hold), 3, func(t *testing.T, b *locktest.Bubble) {
+			_, lease := second(t, b, b.WarmLocker(), redlock.WithMaxHold(hold))
+			start := time.Now()
+			locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrMaxHold}, reason.Expired)
+			locktest.WantSince(t, "end of the context", start, hold-locktest.Lead)
+			time.Sleep(locktest.Lead)
+			if got := lease.Validity(); got != 0 {
+				t.Errorf("validity at the bound: got %v, want 0", got)
+			}
+		})
+	}
+	locktest.Subtest(t, "a loss is the new holder's", 3, func(t *testing.T, b *locktest.Bubble) {
+		lost := make(chan redlock.Event, 10)
+		l := b.WarmLocker(locktest.On(func(e redlock.Event) { lost <- e }, redlock.EventLost))
+		old, lease := second(t, b, l)
+		w := b.Wait(t.Context(), l)
+		b.Each(locktest.Steal, 0, 1)
+		locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost, reason.QuorumLost})
+		locktest.WantMatch(t, "cause of the old context", context.Cause(old.Context()), []error{redlock.ErrReleased}, redlock.ErrLost)
+		locktest.WantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost})
+		if e := <-lost; e.Fence != lease.Fence() || len(lost) > 0 {
+			t.Errorf("Lost: got fence %d and %d events more, want %d and none", e.Fence, len(lost), lease.Fence())
+		}
+		b.Each(locktest.Erase, 0, 1)
+		if next := b.Got(w); next.Fence() <= lease.Fence() || next.Token() == lease.Token() {
+			t.Errorf("the next lease: got fence %d after %d, want a new one", next.Fence(), lease.Fence())
+		}
+	})
+	locktest.Subtest(t, "the context of the holder before is outside", 3, func(t *testing.T, b *locktest.Bubble) {
+		for _, opts := range [][]redlock.Option{nil, {redlock.WithReentry()}} {
+			l := b.WarmLocker(opts...)
+			old, lease := second(t, b, l)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(old.Context()), time.Second)
+			_, err := l.TryLock(ctx, "r")
+			locktest.WantMatch(t, "TryLock outside", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken}, redlock.ErrReentry)
+			start := time.Now()
+			_, err = l.Lock(ctx, "r")
+			cancel()
+			locktest.WantMatch(t, "Lock outside", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken, context.DeadlineExceeded}, redlock.ErrReentry)
+			locktest.WantSince(t, "Lock outside", start, time.Second)
+			inner, err := l.TryLock(lease.Context(), "r")
+			if len(opts) == 0 {
+				locktest.WantMatch(t, "TryLock inside", err, []error{redlock.ErrReentry})
+			} else if err != nil || inner.Fence() != lease.Fence() {
+				t.Errorf("TryLock inside: got %v, want another handle", err)
+			} else {
+				b.Unlock(inner)
 			}
 			b.Unlock(lease)
 			b.WantHolding("r")
-		})
+		}
 	})
-	t.Run("without renewal it ends when the grant does", func(t *testing.T) {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			start := time.Now()
-			_, lease := second(t, b, b.WarmLocker(), redlock.WithoutRenewal())
-			locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost, reason.Expired})
-			locktest.WantSince(t, "end of the context", start, locktest.Validity-locktest.Lead)
-		})
-	})
-	for _, hold := range []time.Duration{locktest.TTL, 25 * time.Second} {
-		t.Run(fmt.Sprintf("a maximum hold of %v counts from its own start", hold), func(t *testing.T) {
-			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-				_, lease := second(t, b, b.WarmLocker(), redlock.WithMaxHold(hold))
-				start := time.Now()
-				locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrMaxHold}, reason.Expired)
-				locktest.WantSince(t, "end of the context", start, hold-locktest.Lead)
-				time.Sleep(locktest.Lead)
-				if got := lease.Validity(); got != 0 {
-					t.Errorf("validity at the bound: got %v, want 0", got)
-				}
-			})
-		})
-	}
-	t.Run("cut off from all nodes it ends on time", func(t *testing.T) {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			l := b.WarmLocker()
-			start := time.Now()
-			_, lease := second(t, b, l)
-			b.All((*virtual.Node).Blackhole)
-			locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost, reason.Expired})
-			locktest.WantSince(t, "end of the context", start, locktest.Validity-locktest.Lead)
-		})
-	})
-	t.Run("a loss is the new holder's", func(t *testing.T) {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			lost := make(chan redlock.Event, 10)
-			l := b.WarmLocker(locktest.On(func(e redlock.Event) { lost <- e }, redlock.EventLost))
-			old, lease := second(t, b, l)
-			w := b.Wait(t.Context(), l)
-			b.Each(locktest.Steal, 0, 1)
-			locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost, reason.QuorumLost})
-			locktest.WantMatch(t, "cause of the old context", context.Cause(old.Context()), []error{redlock.ErrReleased}, redlock.ErrLost)
-			locktest.WantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost})
-			if e := <-lost; e.Fence != lease.Fence() || len(lost) > 0 {
-				t.Errorf("Lost: got fence %d and %d events more, want %d and none", e.Fence, len(lost), lease.Fence())
-			}
-			b.Each(locktest.Erase, 0, 1)
-			if next := b.Got(w); next.Fence() <= lease.Fence() || next.Token() == lease.Token() {
-				t.Errorf("the next lease: got fence %d after %d, want a new one", next.Fence(), lease.Fence())
-			}
-		})
-	})
-	t.Run("the context of the holder before is outside", func(t *testing.T) {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			for _, opts := range [][]redlock.Option{nil, {redlock.WithReentry()}} {
-				l := b.WarmLocker(opts...)
-				old, lease := second(t, b, l)
-				ctx, cancel := context.WithTimeout(context.WithoutCancel(old.Context()), time.Second)
-				_, err := l.TryLock(ctx, "r")
-				locktest.WantMatch(t, "TryLock outside", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken}, redlock.ErrReentry)
-				start := time.Now()
-				_, err = l.Lock(ctx, "r")
-				cancel()
-				locktest.WantMatch(t, "Lock outside", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken, context.DeadlineExceeded}, redlock.ErrReentry)
-				locktest.WantSince(t, "Lock outside", start, time.Second)
-				inner, err := l.TryLock(lease.Context(), "r")
-				if len(opts) == 0 {
-					locktest.WantMatch(t, "TryLock inside", err, []error{redlock.ErrReentry})
-				} else if err != nil || inner.Fence() != lease.Fence() {
-					t.Errorf("TryLock inside: got %v, want another handle", err)
-				} else {
-					b.Unlock(inner)
-				}
-				b.Unlock(lease)
-				b.WantHolding("r")
-			}
-		})
-	})
-	t.Run("Close ends it, and a call that waits for it", func(t *testing.T) {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			l := b.WarmLocker()
-			_, lease := second(t, b, l)
-			callers := []*locktest.Waiter{b.Wait(t.Context(), l), b.Wait(t.Context(), l)}
-			start := time.Now()
-			if err := l.Close(); err != nil {
-				t.Errorf("Close: got %v, want no error", err)
-			}
-			locktest.WantSince(t, "Close", start, 0)
-			for _, w := range callers {
-				<-w.Done
-				locktest.WantMatch(t, "Lock", w.Err, []error{redlock.ErrClosed})
-			}
-			locktest.WantMatch(t, "cause", context.Cause(lease.Context()), []error{redlock.ErrReleased, redlock.ErrClosed})
-			b.WantHolding("r")
-		})
-	})
-}
-
-// A caller whose context ends at the very moment of the Unlock gets a lease or an error, and the
-// caller behind it is served in any case.
-//
-// Source: ALGORITHM section 10, "wakes the new head".
-func TestVirtualHeirWhoGivesUp(t *testing.T) {
-	served := 0
-	for range 40 {
-		locktest.InBubble(t, 1, func(t *testing.T, b *locktest.Bubble) {
-			l := b.WarmLocker()
-			lease := b.Lock(l, "r")
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			heir, next := b.Wait(ctx, l), b.Wait(t.Context(), l)
-			time.Sleep(time.Second)
-			if err := lease.Unlock(t.Context()); err != nil {
-				t.Errorf("Unlock: got %v, want no error", err)
-			}
-			<-heir.Done
-			if heir.Err == nil {
-				served++
-				b.Unlock(heir.Lease)
-			} else {
-				locktest.WantMatch(t, "Lock", heir.Err, []error{redlock.ErrNotAcquired, redlock.ErrTaken, context.DeadlineExceeded})
-			}
-			b.Unlock(b.Got(next))
-			b.WantHolding("r")
-			if got := door.Look(l).Lines(); got != 0 {
-				t.Errorf("lines: got %d, want none", got)
-			}
-		})
-	}
-	t.Logf("%d of 40 got the lease", served)
 }

@@ -113,88 +113,86 @@ func TestVirtualForeignCode(t *testing.T) {
 		for option, says := range test.says {
 			for _, on := range []int{1, 3} {
 				cells++
-				t.Run(name+", "+option+", on "+[]string{1: "one master", 3: "all"}[on], func(t *testing.T) {
-					locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-						f := &foreign{healed: make(chan struct{})}
-						fault := func(ctx context.Context) error { return test.fault(f, ctx) }
-						open := func() *redlock.Locker {
-							f.fault.Store(&fault)
-							options := make([]*redis.Options, 3)
-							for i, n := range b.Nodes {
-								options[i] = (&foreign{}).into("", n)
-								if i < on {
-									options[i] = f.into(option, n)
-								}
-							}
-							l, err := redlock.NewFromOptions(options, redlock.WithClock(redlock.RuntimeClock()), redlock.WithLogger(nil))
-							locktest.Must(t, err)
-							b.Vouch()
-							return l
-						}
-						l := open()
-						said, told := false, on == 1 // of the master, and by the error of a call
-						for began := time.Now(); time.Since(began) < 15*time.Second; time.Sleep(200 * time.Millisecond) {
-							lease, err := l.TryLock(t.Context(), "r")
-							switch {
-							case err == nil:
-								b.Unlock(lease)
-							case on == 1:
-								t.Fatalf("with one master in trouble: got %v", err)
-							default:
-								told = told || strings.Contains(err.Error(), says)
-							}
-							if down := l.Stats().Masters[0].Err; down != nil {
-								said = said || strings.HasPrefix(down.Error(), says)
-							}
-							if name == "slow" && said && told && option != "Dialer" {
-								break
-							}
-						}
-						if !said || !told {
-							t.Errorf("got %v for the master, and that in the error of a call: %v; want %q", l.Stats().Masters[0].Err, told, says)
-						}
-						if name == "slow" && option != "Dialer" { // goes on being slow, and is waited for
-							lease, err := l.Lock(t.Context(), "r")
-							locktest.Must(t, err)
-							b.Unlock(lease)
-							synctest.Wait()
-						}
-						f.fault.Store(nil)
-						close(f.healed)
-						time.Sleep(11 * time.Second) // a provider's time, and a probe
-						b.Unlock(b.Lock(l, "r"))
-						for i, m := range l.Stats().Masters {
-							if m.State != redlock.MasterUp {
-								t.Errorf("master %d: got %v, %v when all is well again", i, m.State, m.Err)
-							}
-						}
-						if option == "Dialer" && name == "hangs" && f.closed.Load() == 0 {
-							t.Error("no connection that came late was closed")
-						}
-						locktest.Must(t, l.Close())
-
-						// In trouble from a moment on at which the Locker waits, with its subscription.
-						f.healed = make(chan struct{})
-						l = open()
-						f.fault.Store(nil)
-						lease := b.Lock(l, "r")
-						var waiter sync.WaitGroup
-						waiter.Go(func() { _, _ = l.Lock(t.Context(), "r") })
-						time.Sleep(time.Second)
+				locktest.Subtest(t, name+", "+option+", on "+[]string{1: "one master", 3: "all"}[on], 3, func(t *testing.T, b *locktest.Bubble) {
+					f := &foreign{healed: make(chan struct{})}
+					fault := func(ctx context.Context) error { return test.fault(f, ctx) }
+					open := func() *redlock.Locker {
 						f.fault.Store(&fault)
-						b.All((*virtual.Node).Reset)
-						time.Sleep(5 * time.Second)
-						began := time.Now()
-						_ = l.Close()
-						if took := time.Since(began); took > time.Second {
-							t.Errorf("Close took %v while the code was in trouble", took)
+						options := make([]*redis.Options, 3)
+						for i, n := range b.Nodes {
+							options[i] = (&foreign{}).into("", n)
+							if i < on {
+								options[i] = f.into(option, n)
+							}
 						}
-						if on == 1 && lease.Err() != nil && !errors.Is(lease.Err(), redlock.ErrClosed) {
-							t.Errorf("the lease was lost: %v", lease.Err())
+						l, err := redlock.NewFromOptions(options, redlock.WithClock(redlock.RuntimeClock()), redlock.WithLogger(nil))
+						locktest.Must(t, err)
+						b.Vouch()
+						return l
+					}
+					l := open()
+					said, told := false, on == 1 // of the master, and by the error of a call
+					for began := time.Now(); time.Since(began) < 15*time.Second; time.Sleep(200 * time.Millisecond) {
+						lease, err := l.TryLock(t.Context(), "r")
+						switch {
+						case err == nil:
+							b.Unlock(lease)
+						case on == 1:
+							t.Fatalf("with one master in trouble: got %v", err)
+						default:
+							told = told || strings.Contains(err.Error(), says)
 						}
-						waiter.Wait()
-						close(f.healed)
-					})
+						if down := l.Stats().Masters[0].Err; down != nil {
+							said = said || strings.HasPrefix(down.Error(), says)
+						}
+						if name == "slow" && said && told && option != "Dialer" {
+							break
+						}
+					}
+					if !said || !told {
+						t.Errorf("got %v for the master, and that in the error of a call: %v; want %q", l.Stats().Masters[0].Err, told, says)
+					}
+					if name == "slow" && option != "Dialer" { // goes on being slow, and is waited for
+						lease, err := l.Lock(t.Context(), "r")
+						locktest.Must(t, err)
+						b.Unlock(lease)
+						synctest.Wait()
+					}
+					f.fault.Store(nil)
+					close(f.healed)
+					time.Sleep(11 * time.Second) // a provider's time, and a probe
+					b.Unlock(b.Lock(l, "r"))
+					for i, m := range l.Stats().Masters {
+						if m.State != redlock.MasterUp {
+							t.Errorf("master %d: got %v, %v when all is well again", i, m.State, m.Err)
+						}
+					}
+					if option == "Dialer" && name == "hangs" && f.closed.Load() == 0 {
+						t.Error("no connection that came late was closed")
+					}
+					locktest.Must(t, l.Close())
+
+					// In trouble from a moment on at which the Locker waits, with its subscription.
+					f.healed = make(chan struct{})
+					l = open()
+					f.fault.Store(nil)
+					lease := b.Lock(l, "r")
+					var waiter sync.WaitGroup
+					waiter.Go(func() { _, _ = l.Lock(t.Context(), "r") })
+					time.Sleep(time.Second)
+					f.fault.Store(&fault)
+					b.All((*virtual.Node).Reset)
+					time.Sleep(5 * time.Second)
+					began := time.Now()
+					_ = l.Close()
+					if took := time.Since(began); took > time.Second {
+						t.Errorf("Close took %v while the code was in trouble", took)
+					}
+					if on == 1 && lease.Err() != nil && !errors.Is(lease.Err(), redlock.ErrClosed) {
+						t.Errorf("the lease was lost: %v", lease.Err())
+					}
+					waiter.Wait()
+					close(f.healed)
 				})
 			}
 		}

@@ -31,6 +31,7 @@ local function adopt(key, id, wish, from, ttl, notAfter)
   local own = id .. '|'
   if held and string.sub(held, 1, #own) == own then
     local given = tonumber(string.sub(held, #own + 1)) or 0
+    if given > now + ahead then return 12, 0, math.ceil((given - now) / 1000) end
     if given > 0 and left == 0 then return 2, given, 0 end
     return 4, 0, left
   end

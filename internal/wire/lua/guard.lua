@@ -1,6 +1,6 @@
 -- longestTTL returns the largest TTL of which a lease can be left. It is forgotten when the last lease of this TTL must
--- be over. Before that the clock must not have been stepped by more than the eighth that is added: it agrees with
--- those of the other nodes within a sixteenth each time.
+-- be over: 1.25 quarantines after used, an eighth for the requests that used does not show, and an eighth for steps of
+-- the clock, which agrees with those of the other nodes within a sixteenth each time.
 local function longestTTL(marker, now, moment, longest, used, recent)
   local length = quarantine(longest)
   local agrees = median > 0 and math.abs(now - median) <= length * 1000 / 16
@@ -35,8 +35,8 @@ end
 --   made    when it was written for that server, ms of this node's clock
 --   born    since when the node is known to remember everything, ms of this node's clock
 --   maxttl  the largest TTL that a client has asked for, ms; see longestTTL
---   used    since when a smaller maxttl would do, ms of this node's clock: a client has used maxttl then, or later by
---           less than an eighth of its quarantine. Only while clients come that expect no lease of this TTL
+--   used    ms of this node's clock: the last request for maxttl came at most an eighth of its quarantine later.
+--           It is there only while clients come that expect no lease of this TTL
 --   recent  the largest other TTL that a client has asked for since
 --   lists, since  see marker.lua
 -- A marker that is missing, or another server's, means that keys may have been lost. The node
@@ -44,12 +44,12 @@ end
 -- not in a client, because this has to hold for every client.
 --
 -- The quarantine is counted by this node's clock, so it only runs while the clock is right: a
--- clock that is put forward would end it too early. born is '?' until a caller confirms by the
--- clocks of the other nodes that this clock is right, and again after a caller has denied that.
--- The whole quarantine lies ahead then.
+-- clock that is put forward would end it too early. born is '?' until a caller confirms this clock
+-- by those of the other nodes, and again when a caller contradicts it. While born is '?', the
+-- quarantine has not begun.
 --
 -- A counter that was on the node before born may be an old one, from a copy of the data: it counts as
--- missing. The field made does not tell that: nothing has confirmed the clock that it was read from.
+-- missing. The field made does not show that: no caller has confirmed the clock that it was read from.
 -- A node whose disk the client trusts, or for which an operator vouches (born is 0), has forgotten
 -- nothing.
 --
@@ -78,21 +78,21 @@ local function guard(marker, now)
   elseif asked > 0 and (known[5] or longest > maxTTL) then
     longest = longestTTL(marker, now, tonumber(moment), longest, known[5], known[6])
   end
-  local whole = quarantine(math.max(longest, maxTTL))
+  local length = quarantine(math.max(longest, maxTTL))
   local since = tonumber(born) -- none while it is pending
   oldest = tonumber(known[4]) or 0
   if trust == '0' and since and since > 0 then oldest = math.max(oldest, since + math.ceil(ahead / 1000)) end
-  local left = since and since + whole - moment or whole
+  local left = since and since + length - moment or length
   if left <= 0 then return 0 end
   local is = born
   if near(now) then
-    if not since or left > whole then is = moment end -- from now on; the clock was put back
-  elseif since and (median > 0 or left > whole) then
+    if not since or left > length then is = moment end -- from now on; the clock was put back
+  elseif since and (median > 0 or left > length) then
     is = '?'
   end
   if is ~= born then
     call('HSET', marker, 'born', is)
-    left = whole
+    left = length
   end
   return left
 end

@@ -132,7 +132,8 @@ local function see(key, who, polls, its)
 end
 
 -- join puts a process at the end of the queue, unless it is in it. Each waiting process says
--- about once a second that it waits. A queue in which no process can be alive is forgotten.
+-- about once a second that it waits. A queue in which no process can be alive is forgotten. join returns the
+-- one of several keys whose turn the process has, or nil.
 local function join(key, who, polls)
   if who == '-' then return end
   local queue, its = queueOf(key), turnOf(key, who)
@@ -144,6 +145,7 @@ local function join(key, who, polls)
   see(key, who, polls, its)
   try('PEXPIRE', queue .. '~queue', seenMillis)
   try('PEXPIRE', queue .. '~seen', seenMillis)
+  return its
 end
 
 -- drop takes a process out of the queue.
@@ -182,20 +184,19 @@ local function tell(who, key)
   return type(listeners) == 'number' and listeners > 0
 end
 
--- alive reports whether a process was seen of late, and whether it polls.
-local function alive(key, name)
-  local last, polls = seenOf(key, name)
-  return last and last > time() / 1000 - (polls and polledMillis or seenMillis), polls
-end
+-- alive reports whether a process that was last seen then, or never, lives.
+local function alive(last, polls) return last and last > time() / 1000 - (polls and polledMillis or seenMillis) end
 
 -- first returns the head of the queue, and whether it polls. It drops heads that are dead. If the head has the
 -- turn of one of several keys, so have all behind it.
 local function first(key)
+  local queue = queueOf(key)
   for _ = 1, mostHeads do
-    local head = try('ZRANGE', queueOf(key) .. '~queue', '0', '0')[1]
-    if not head or turnOf(key, head) then return end
-    local lives, polls = alive(key, head)
-    if lives then return head, polls end
+    local head = try('ZRANGE', queue .. '~queue', '0', '0')[1]
+    if not head then return end
+    local last, polls, number = seenOf(key, head)
+    if queue ~= key and number ~= '' and turn(queue .. number) == head then return end
+    if alive(last, polls) then return head, polls end
     drop(key, head)
   end
 end
@@ -228,8 +229,8 @@ local function inviteReaders(key, asker)
   local any = false
   for _, name in ipairs(names(key)) do
     if not isReader(name) then break end
-    local lives, polls = alive(key, name)
-    if lives then
+    local last, polls = seenOf(key, name)
+    if alive(last, polls) then
       any = invite(key, name, asker, polls) or any
     else
       drop(key, name)
@@ -240,7 +241,7 @@ end
 
 -- attend gives the turn to the head of the queue, and tells it, if the key lets that process in and no
 -- process has the turn. Readers have it together. held has the present value of the key. attend returns the
--- process that has the turn now, and for how many ms. Each request that touches the key ends with it. While
+-- process that has the turn now, and for how many ms. Each acquire, release and rest attends. While
 -- the note stands, the key is held on other nodes, and no process gets the turn.
 --
 -- A process keeps its place until it is granted.
@@ -264,12 +265,12 @@ function attend(key, held, asker)
   end
 end
 
--- attendAll attends to all of several keys, for the process that rests. It returns the number of the key whose
--- turn that process has, or 0. A turn of a key that is held by now, or is above those that the process wants, is
--- given back. full says that all keys were there before in this call of the script: the first fullOf of a queue.
+-- attendAll attends to all of several keys, for the process that rests, and has the turn of its key, if any. It
+-- returns the number of the key whose turn that process has then, or 0. A turn of a key that is held, or is above
+-- those that the process wants, is given back. full says that all keys were there before in this call of the
+-- script: the first fullOf of a queue.
 local full, fullOf
-local function attendAll(queue, several, who, polls)
-  local its = turnOf(queue .. '1', who)
+local function attendAll(queue, several, who, polls, its)
   if its and (tonumber(string.match(its, '%d+$')) > several or get(its)) then
     try('DEL', its .. '~turn')
     join(queue .. '0', who, polls)
@@ -284,8 +285,10 @@ local function attendAll(queue, several, who, polls)
     return 0
   end
   for i = 1, several do
-    if not first(keys[i]) then break end
-    if try('EXISTS', keys[i]) == 0 and attend(keys[i], false, who) == who then return i end
+    if try('EXISTS', keys[i]) == 0 then
+      if not first(keys[i]) then break end
+      if attend(keys[i], false, who) == who then return i end
+    end
   end
   return 0
 end

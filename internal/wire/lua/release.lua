@@ -70,8 +70,8 @@ local function rested(key, value, target, who, held)
   if several > 0 and (string.sub(value, -2) ~= '|0' or not lets(held, who)) and turn(key) == who then -- the turn was in vain
     try('DEL', key .. '~turn')
   end
-  join(key, who, polls)
-  if isNone(key) then return attendAll(queueOf(key), several, who, polls), place(key, who) or 0 end
+  local its = join(key, who, polls)
+  if isNone(key) then return attendAll(queueOf(key), several, who, polls, its), place(key, who) or 0 end
   local called, mark = turn(key)
   local granted = string.sub(value, -2) ~= '|0'
   if called then -- while the process was refused
@@ -82,7 +82,7 @@ local function rested(key, value, target, who, held)
     if mark == '-' and not held then try('DEL', key .. '~turn') end
     called = attend(key, held, who)
   end
-  if several > 0 then return attendAll(queueOf(key), several, who, polls), place(key, who) or 0 end
+  if several > 0 then return attendAll(queueOf(key), several, who, polls, turnOf(key, who)), place(key, who) or 0 end
   local mine = called and has(called, who) and not (isReader(who) and behindWriter(key, who))
   return mine and 1 or 0, place(key, who) or 0
 end
@@ -91,8 +91,8 @@ end
 -- process goes on waiting, and joins the queue.
 --
 -- First argument: as in release; a counter of 0 says that this node refused, or has not been heard. Second:
--- 1 if the process listens, 0 if it polls, and twice the number of keys if it waits for any of several. The
--- codes are those of release. Counter: 1 if the process has the turn, and the key is free; of several keys,
+-- 1 if the process listens, 0 if it polls, and twice the number of keys if it waits for any of several. Codes
+-- 30 and 31 are as in release. Counter: 1 if the process has the turn, and the key is free; of several keys,
 -- the number of that key. Extra: how many processes wait before it.
 --
 -- The holder may have released since the attempt asked, so the head of the queue is attended to. But if this
