@@ -55,9 +55,7 @@ func isChannelRule(right string) bool {
 
 func TestOperationsHasTheACLLine(t *testing.T) {
 	page, err := os.ReadFile("../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	want := []string{aclLine}
 	for _, c := range node.Commands {
 		want = append(want, fmt.Sprintf("| %s | %s | %s |", c.Name, c.Need, c.Without))
@@ -164,6 +162,17 @@ func TestACL(t *testing.T) {
 				locktest.Must(t, admin.Do(t.Context(), set...).Err())
 			}
 			c.wait(t, user, missing == "+ping") // it may be slower, and nothing else
+			report, _ := admin.Check(t.Context(), locktest.Open(t, []string{"redis://" + user + ":secret@" + c.alone}))
+			want := strings.ToUpper(missing[1:])
+			switch missing {
+			case forTheQueue[0]:
+				want = "PUBLISH"
+			case "+subscribe", "+ping": // a process that waits logs them
+				want = ""
+			}
+			if i > 0 && !strings.Contains(fmt.Sprint(report.Masters[0].Findings), want) {
+				t.Errorf("got the findings %v, want one about %s", report.Masters[0].Findings, want)
+			}
 			refused := c.refused(t, user)
 			if i == 0 && len(refused) == 0 || i > 0 && missing != "+ping" && !slices.Contains(refused, missing) {
 				t.Errorf("the masters refused %q, want %s among them", refused, missing)
@@ -184,16 +193,10 @@ type aclCluster struct {
 func aclAdmin(t *testing.T, n *masters.Process) *redis.Client {
 	first := redistest.Client(t, n.Addr())
 	for _, rules := range [][]any{{"admin", "on", ">admin", "allkeys", "+@all"}, {"default", "off"}} {
-		if err := first.Do(t.Context(), append([]any{"ACL", "SETUSER"}, rules...)...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, first.Do(t.Context(), append([]any{"ACL", "SETUSER"}, rules...)...).Err())
 	}
 	admin := redis.NewClient(&redis.Options{Addr: n.Addr(), Username: "admin", Password: "admin", DisableIdentity: true})
-	t.Cleanup(func() {
-		if err := admin.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { _ = admin.Close() })
 	return admin
 }
 
@@ -211,9 +214,7 @@ func (c *aclCluster) setUser(t *testing.T, rights []string) {
 			admin.ACLLogReset(t.Context()).Err(),
 			admin.ScriptFlush(t.Context()).Err(),
 			admin.FlushAll(t.Context()).Err())
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err)
 	}
 }
 
@@ -266,9 +267,7 @@ func (c *aclCluster) life(t *testing.T, prefix, db string) error {
 		return nil
 	}
 	for i := range c.addrs { // different counters make a second round necessary
-		if err := looks(i, []any{"SET", key + "~fence", 1000 * (i + 1)}); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, looks(i, []any{"SET", key + "~fence", 1000 * (i + 1)}))
 	}
 	lease, err := l.TryLock(ctx, resource)
 	if err != nil {
@@ -299,9 +298,7 @@ func (c *aclCluster) life(t *testing.T, prefix, db string) error {
 	if _, err := l.TryLock(ctx, resource); !errors.Is(err, redlock.ErrTaken) {
 		return fmt.Errorf("TryLock of what is taken: %w", err)
 	}
-	if err := looks(0, []any{"DEL", key}); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, looks(0, []any{"DEL", key}))
 	if err := lease.Extend(ctx); err != nil {
 		return fmt.Errorf("Extend where the key is gone: %w", err)
 	}
@@ -319,9 +316,7 @@ func (c *aclCluster) open(t *testing.T, db string, opts ...redlock.Option) (*red
 		urls = append(urls, "redis://redlock:secret@"+addr+db)
 	}
 	l, err := redlock.New(urls, append(opts, redlock.WithMasterTimeout(2*time.Second))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	if err := admin.Bootstrap(t.Context(), l); err != nil {
 		return l, fmt.Errorf("Bootstrap: %w", err)
 	}
@@ -430,20 +425,15 @@ func TestForbiddenKeyInABatch(t *testing.T) {
 	for i := range 32 {
 		callers.Go(func() {
 			for range 4 {
-				le, err := l.Lock(t.Context(), fmt.Sprint("mine", i))
-				if err == nil {
-					err = le.Unlock(t.Context())
-				}
-				if err != nil {
-					t.Error(err)
+				if le, err := l.Lock(t.Context(), fmt.Sprint("mine", i)); err != nil || le.Unlock(t.Context()) != nil {
+					t.Errorf("got %v, want a lease that can be unlocked", err)
 				}
 			}
 		})
 		callers.Go(func() {
 			for range 4 {
-				if _, err := l.Lock(t.Context(), fmt.Sprint("other", i)); !errors.Is(err, reason.Permission) {
-					t.Errorf("got %v, want reason.Permission", err)
-				}
+				_, err := l.Lock(t.Context(), fmt.Sprint("other", i))
+				locktest.WantMatch(t, "Lock of another's", err, []error{reason.Permission})
 			}
 		})
 	}

@@ -81,6 +81,7 @@ func TestBreakOfReadersOfTheLocker(t *testing.T) {
 // Source: ALGORITHM section 5, "Break".
 func TestBreakIsToldToTheHolder(t *testing.T) {
 	const way, roundTrip = 10 * time.Millisecond, 20 * time.Millisecond
+	const ms = time.Millisecond
 	for _, test := range []struct {
 		name    string
 		here    bool // the holder's own Locker breaks it
@@ -90,12 +91,12 @@ func TestBreakIsToldToTheHolder(t *testing.T) {
 		told    time.Duration // at the latest so long after the call of Break the holder knows
 		next    time.Duration // at the latest so long after that the next holder has it
 	}{
-		{name: "by another process", told: 200 * time.Millisecond, next: 300 * time.Millisecond},
-		{name: "by another process, a caller of the holder's process waits", local: true, told: 200 * time.Millisecond, next: 300 * time.Millisecond},
-		{name: "by its own process", here: true, young: true, told: 100 * time.Millisecond, next: 300 * time.Millisecond},
-		{name: "by its own process, which waits", here: true, local: true, told: 100 * time.Millisecond, next: 300 * time.Millisecond},
-		{name: "which has not renewed yet", young: true, told: 3 * time.Second, next: 300 * time.Millisecond},
-		{name: "which unlocks at once", unlocks: true, told: 200 * time.Millisecond, next: 100 * time.Millisecond},
+		{name: "by another process", told: 200 * ms, next: 300 * ms},
+		{name: "by another process, a caller of the holder's process waits", local: true, told: 200 * ms, next: 300 * ms},
+		{name: "by its own process", here: true, young: true, told: 100 * ms, next: 300 * ms},
+		{name: "by its own process, which waits", here: true, local: true, told: 100 * ms, next: 300 * ms},
+		{name: "which has not renewed yet", young: true, told: 3 * time.Second, next: 300 * ms},
+		{name: "which unlocks at once", unlocks: true, told: 200 * ms, next: 100 * ms},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
@@ -111,10 +112,9 @@ func TestBreakIsToldToTheHolder(t *testing.T) {
 				le := b.Lock(holder, stuck)
 				ended := doneAt(le.Context())
 				got := nextOf(b, waiter, le)
-				if test.young {
-					time.Sleep(time.Second)
-				} else {
-					time.Sleep(4 * time.Second) // it is renewed after a third of the TTL
+				time.Sleep(time.Second)
+				if !test.young {
+					time.Sleep(3 * time.Second) // it is renewed after a third of the TTL
 				}
 				if test.unlocks {
 					context.AfterFunc(le.Context(), func() { _ = le.Unlock(t.Context()) })
@@ -127,16 +127,8 @@ func TestBreakIsToldToTheHolder(t *testing.T) {
 				}
 				locktest.WantMatch(t, "cause of the context", context.Cause(le.Context()), []error{redlock.ErrLost, reason.QuorumLost, redlock.ErrBroken}, reason.Expired)
 				next := <-got
-				if next.lease == nil {
-					t.FailNow()
-				}
-				d := next.at.Sub(learned)
-				t.Logf("the holder knew after %v, and the next holder had it %v later", learned.Sub(began), d)
-				if d > test.next {
-					t.Errorf("got it %v after the holder knew, want at most %v", d, test.next)
-				}
-				if !test.unlocks && d < 200*time.Millisecond {
-					t.Errorf("got it %v after the holder knew, want 200ms for that to wind down", d)
+				if d := next.at.Sub(learned); d > test.next || !test.unlocks && d < 200*ms {
+					t.Errorf("got it %v after the holder knew, want at most %v, and 200ms for the holder to wind down", d, test.next)
 				}
 				if next.lease.Fence() <= le.Fence() {
 					t.Errorf("got fence %d after %d, want a larger fence", next.lease.Fence(), le.Fence())
@@ -261,22 +253,6 @@ func TestBreakLeavesNoLease(t *testing.T) {
 		b.WantHolding(stuck) // the holder knows now
 		in, err = admin.Inspect(t.Context(), l, stuck)
 		wantVerdict(t, in, err, admin.VerdictFree)
-	})
-}
-
-// The keys of a dead holder are not released: they expire.
-func TestBreakOfADeadHolder(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		var u locktest.Uplink
-		le := b.Lock(locktest.LockerBy(b, &u), stuck)
-		began := time.Now()
-		time.Sleep(time.Second)
-		u.Dead.Store(true)
-		broken(b, b.WarmLocker())
-		got := nextOf(b, b.WarmLocker(), le)
-		if next := <-got; next.at.Sub(began) < 10*time.Second || next.at.Sub(began) > 11500*time.Millisecond {
-			t.Errorf("got it after %v, want the TTL", next.at.Sub(began))
-		}
 	})
 }
 

@@ -43,7 +43,7 @@ func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
 // Finding is one thing that [Check] has looked at.
 type Finding struct {
-	Check string `json:"check"` // stable name: reach, info, identity, eviction, persistence, guard, max-ttl, masters, write or clock; of all masters: count
+	Check string `json:"check"` // stable name: reach, info, identity, eviction, persistence, guard, commands, max-ttl, masters, write or clock; of all masters: count
 	Level Level  `json:"level"`
 	Text  string `json:"text"`
 	Hint  string `json:"hint,omitempty"` // how to correct it, or ""
@@ -215,8 +215,7 @@ func writeFinding(i node.Info, refused error) Finding {
 	case refused != nil && (!node.IsReply(refused) || errors.Is(refused, reason.Permission)):
 		f.Level, f.Text = LevelUnknown, fmt.Sprintf("whether a key can be written is not known: %v", refused)
 	case refused != nil:
-		text, _, _ := strings.Cut(refused.Error(), " script: ")
-		f.Level, f.Text, f.Hint = LevelFailure, "no key can be written: "+text, writeHint(refused)
+		f.Level, f.Text, f.Hint = LevelFailure, "no key can be written: "+refused.Error(), writeHint(refused)
 	case limit > 0 && i.Policy == "noeviction" && used >= limit*nearlyFull/100:
 		f.Level, f.Text = LevelWarning, fmt.Sprintf("%.0f%% of maxmemory is used: at 100%% no lock is granted", 100*used/limit)
 		f.Hint = "raise maxmemory, or look for what fills it"

@@ -61,7 +61,7 @@ func TestWriteFinding(t *testing.T) {
 		{"snapshot", node.Info{Save: "err"}, nil, LevelWarning, "snapshot has failed"},
 		{"no replica", node.Info{Replicas: "0"}, nil, LevelWarning, "no replica"},
 		{"replicas", node.Info{Replicas: "1"}, nil, LevelOK, "can be written"},
-		{"a refusal outweighs", node.Info{Save: "err"}, resp.Error("OOM command not allowed. script: 4f, on @user_script:2."), LevelFailure, "no key can be written: OOM command not allowed."},
+		{"a refusal outweighs", node.Info{Save: "err"}, resp.Error("OOM command not allowed."), LevelFailure, "no key can be written: OOM command not allowed."},
 		{"no answer", node.Info{}, node.ErrTimeout, LevelUnknown, "is not known"},
 	} {
 		if f := writeFinding(test.info, test.err); f.Level != test.want || !strings.Contains(f.Text, test.text) || strings.Contains(f.Text, "script") {

@@ -76,13 +76,8 @@ func ExampleCheck() {
 
 // Break ends a lock that its holder does not release.
 func ExampleBreak() {
-	addrs, stop := exampleMasters()
+	locker, stop := exampleLocker(redlock.WithTTL(2 * time.Second))
 	defer stop()
-	locker, err := redlock.New(addrs, redlock.WithTTL(2*time.Second))
-	if err != nil {
-		log.Panic(err)
-	}
-	defer locker.Close()
 
 	ctx := context.Background()
 	stuck, err := locker.Lock(ctx, "report") // and renews it
@@ -105,13 +100,8 @@ func ExampleBreak() {
 
 // Inspect is for operators and for monitoring.
 func ExampleInspect() {
-	addrs, stop := exampleMasters()
+	locker, stop := exampleLocker()
 	defer stop()
-	locker, err := redlock.New(addrs)
-	if err != nil {
-		log.Panic(err)
-	}
-	defer locker.Close()
 
 	ctx := context.Background()
 	lease, err := locker.Lock(ctx, "stock:item-1")
@@ -132,5 +122,6 @@ func ExampleInspect() {
 
 var (
 	exampleMasters = locktest.ExampleMasters // three masters inside this process, which have their votes
+	exampleLocker  = locktest.ExampleLocker  // a Locker for such masters
 	newMasters     = locktest.NewMasters     // the same without votes
 )

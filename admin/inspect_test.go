@@ -1,7 +1,6 @@
 package admin_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"strconv"
@@ -142,37 +141,6 @@ func clientsOf(t *testing.T, nodes []*masters.Process) (list []*redis.Client) {
 		list = append(list, redistest.Client(t, n.Addr()))
 	}
 	return list
-}
-
-// A user with the rights of the ACL line may inspect.
-func TestInspectWithTheACLLine(t *testing.T) {
-	n := redistest.Masters(t, 1)[0]
-	c := aclCluster{addrs: []string{n.Addr()}, admins: []*redis.Client{aclAdmin(t, n)}}
-	c.setUser(t, aclRights(t))
-	in, err := inspection(t, []string{"redis://redlock:secret@" + n.Addr()})
-	wantVerdict(t, in, err, admin.VerdictQuarantined)
-}
-
-func TestInspectWithBadArguments(t *testing.T) {
-	l := locktest.Open(t, []string{"127.0.0.1:1"})
-	for _, resource := range []string{"", "x~fence", "x~guard"} {
-		if _, err := admin.Inspect(t.Context(), l, resource); !errors.Is(err, redlock.ErrConfig) {
-			t.Errorf("%q: got %v, want %v", resource, err, redlock.ErrConfig)
-		}
-	}
-	var none context.Context
-	if _, err := admin.Inspect(none, l, "x"); !errors.Is(err, redlock.ErrConfig) {
-		t.Errorf("got %v, want %v", err, redlock.ErrConfig)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := admin.Inspect(ctx, l, "x"); !errors.Is(err, context.Canceled) && !errors.Is(err, redlock.ErrNoQuorum) {
-		t.Errorf("got %v, want %v", err, context.Canceled)
-	}
-	locktest.Must(t, l.Close())
-	if _, err := admin.Inspect(t.Context(), l, "x"); !errors.Is(err, redlock.ErrClosed) {
-		t.Errorf("got %v, want %v", err, redlock.ErrClosed)
-	}
 }
 
 func TestVerdictNames(t *testing.T) {

@@ -29,9 +29,13 @@ func List(ctx context.Context, l *redlock.Locker) iter.Seq2[Inspection, error] {
 }
 
 // ListMatching is [List] for the resources whose names match. match is called in order, once for each
-// name, and the other resources are not looked at.
+// name, and the other resources are not looked at. A nil match gives [redlock.ErrConfig].
 func ListMatching(ctx context.Context, l *redlock.Locker, match func(resource string) bool) iter.Seq2[Inspection, error] {
 	return func(yield func(Inspection, error) bool) {
+		if match == nil {
+			yield(Inspection{}, configError("ListMatching", "match is nil"))
+			return
+		}
 		names, missing := names(ctx, l)
 		names = slices.DeleteFunc(names, func(name string) bool { return !match(name) })
 		for some := range slices.Chunk(names, inspectedAtOnce) {

@@ -64,16 +64,41 @@ func TestList(t *testing.T) {
 	for range admin.List(t.Context(), l) {
 		break
 	}
+}
+
+func TestBadArguments(t *testing.T) {
+	l := locktest.Open(t, []string{"127.0.0.1:1"})
 	var none context.Context
-	var refused []error
-	for _, err := range admin.List(none, l) {
-		refused = append(refused, err)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, call := range map[string]func(ctx context.Context, resource string) error{
+		"Check": func(ctx context.Context, _ string) error { _, err := admin.Check(ctx, l); return err },
+		"Inspect": func(ctx context.Context, resource string) error {
+			_, err := admin.Inspect(ctx, l, resource)
+			return err
+		},
+		"Break": func(ctx context.Context, resource string) error { _, err := admin.Break(ctx, l, resource); return err },
+		"List": func(ctx context.Context, _ string) (err error) {
+			for _, e := range admin.List(ctx, l) {
+				err = errors.Join(err, e)
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			locktest.WantMatch(t, "nil context", call(none, "x"), []error{redlock.ErrConfig})
+			if name == "Inspect" || name == "Break" {
+				for _, resource := range []string{"", "x~fence", "x~guard"} {
+					locktest.WantMatch(t, resource, call(t.Context(), resource), []error{redlock.ErrConfig})
+				}
+			}
+			if err := call(ended, "x"); !errors.Is(err, context.Canceled) && !errors.Is(err, redlock.ErrNoQuorum) {
+				t.Errorf("got %v of a context that has ended", err)
+			}
+		})
+		defer func() {
+			locktest.WantMatch(t, name+" of a closed Locker", call(t.Context(), "x"), []error{redlock.ErrClosed})
+		}()
 	}
-	if len(refused) != 1 || !errors.Is(refused[0], redlock.ErrConfig) {
-		t.Errorf("nil context: got %v, want ErrConfig once", refused)
-	}
-	_ = l.Close() // too few masters confirm the releases
-	if got, err := listed(t, l); len(got) != 0 || !errors.Is(err, redlock.ErrClosed) {
-		t.Errorf("closed: got %q, %v; want ErrClosed", got, err)
-	}
+	locktest.Must(t, l.Close())
 }

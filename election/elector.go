@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,8 +33,11 @@ func (notLeader) Reason() string { return "not_leader" }
 // errResigned ends the context of a term after Resign.
 var errResigned = fmt.Errorf("election: resigned: %w", redlock.ErrReleased)
 
-// afterYou is how long Run waits before it campaigns again after a term that it gave up. A
-// process that waits for a lease asks for it at least every 1.2 s, so it comes first.
+// errAborted is what [Elector.Healthy] reports of a Run that did not return.
+var errAborted = errors.New("lead panicked, or ended its goroutine")
+
+// afterYou is how long Run waits before it campaigns again after a term that it gave up. A process
+// that waits for a lease asks for it within that time, even if it is not called, so it comes first.
 const afterYou = 1500 * time.Millisecond
 
 // Elector takes part in the elections of one leader. Call [New] to make one, and
@@ -77,9 +81,12 @@ func New(locker *redlock.Locker, resource string, opts ...redlock.LockOption) (*
 		return nil, err
 	}
 	settings, err := locker.Settings(opts...)
+	queue := strings.TrimRight(resource, "0123456789")
 	switch {
 	case err != nil:
 		return nil, err
+	case queue != resource && strings.HasSuffix(queue, "~"):
+		return nil, configError(fmt.Sprintf("New: resource %q is one of several, for any of which LockAny waits", resource))
 	case settings.Reentry || settings.Shared:
 		return nil, configError("New: with WithReentry or Shared two leaders could have a lease")
 	}
@@ -104,9 +111,9 @@ func configError(text string) error {
 //
 // If lead returns before its term is over, Run returns the result of lead, joined with the error of
 // [redlock.Lease.Unlock]: it matches [redlock.ErrLost] if the lease was lost just after lead
-// returned, and [redlock.ErrNoQuorum] if no quorum confirmed the release. If lead
-// returns after the end of its term, Run campaigns again. It then logs the error of lead, unless
-// the error follows from the end of the term, see [redlock.WithLogger].
+// returned, and [redlock.ErrNoQuorum] if no quorum confirmed the release. If lead returns after the
+// end of its term, Run campaigns again. It then logs the error of lead, unless the error follows from
+// the end of the term, see [redlock.WithLogger].
 //
 // If ctx ends, the error matches ctx.Err(), and also the error of lead if that has another reason.
 // Run goes on while masters are down: [Elector.IsLeader] returns why there is no quorum. An error
@@ -114,8 +121,10 @@ func configError(text string) error {
 // masters, see [redlock.Locker.Lock]) ends Run. So does [redlock.ErrQuarantine] if ctx has a
 // deadline before the end of the quarantine. A nil ctx, a nil lead, and a call while another Run
 // of this Elector has not returned give [redlock.ErrConfig].
-func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, lease *redlock.Lease) error) (err error) {
+func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, lease *redlock.Lease) error) error {
 	switch {
+	case e == nil:
+		return configError("Run: the Elector is nil")
 	case ctx == nil:
 		return configError("Run: ctx is nil")
 	case lead == nil:
@@ -123,10 +132,12 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, lease 
 	case !e.begin():
 		return configError(fmt.Sprintf("Run: the Elector of %q is running already", e.resource))
 	}
-	defer func() { e.finish(ctx, err) }()
+	failed := errAborted // unless Run returns
+	defer func() { e.finish(ctx, failed) }()
 	for {
 		again, err := e.campaign(ctx, lead)
 		if !again {
+			failed = err
 			return err
 		}
 	}
@@ -227,6 +238,9 @@ func (e *Elector) Lease() *redlock.Lease {
 // vote. IsLeader asks no master, and ignores its context. The context is there to fit the
 // interfaces of schedulers: an Elector is a gocron.Elector, for example.
 func (e *Elector) IsLeader(context.Context) error {
+	if e == nil {
+		return configError("IsLeader: the Elector is nil")
+	}
 	e.mu.Lock()
 	running, t := e.running, e.term
 	e.mu.Unlock()
@@ -246,9 +260,12 @@ func (e *Elector) IsLeader(context.Context) error {
 
 // Healthy is for a liveness probe. It returns an error if lead still runs although its lease has
 // been over for longer than after: another process may lead then. It also returns an error if
-// the last Run ended with an error before its context ended. A process that does not lead is
+// the last Run ended with an error, or by a panic of lead, before its context ended. A process that does not lead is
 // healthy, also while masters are down: a restart of the process would not help.
 func (e *Elector) Healthy(after time.Duration) error {
+	if e == nil {
+		return configError("Healthy: the Elector is nil")
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.term != nil {

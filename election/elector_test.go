@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -304,6 +305,30 @@ func TestVirtualElectorLeadReturns(t *testing.T) {
 	}
 }
 
+// A Run that lead ended by a panic, or by the end of its goroutine, is not healthy.
+func TestVirtualElectorLeadPanics(t *testing.T) {
+	for name, lead := range map[string]func(){"panic": func() { panic("lead") }, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+				e, err := election.New(b.Locker(), "r")
+				locktest.Must(t, err)
+				var run sync.WaitGroup
+				run.Add(1)
+				go func() {
+					defer run.Done()
+					defer func() { _ = recover() }()
+					_ = e.Run(t.Context(), func(context.Context, *redlock.Lease) error { lead(); return nil })
+				}()
+				run.Wait()
+				if err := e.Healthy(0); err == nil {
+					t.Error("Healthy: got no error, want one")
+				}
+				b.WantHolding("r")
+			})
+		})
+	}
+}
+
 // An error of lead after the end of its term is logged, unless it follows from the end.
 func TestVirtualElectorLogsLateErrors(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
@@ -458,6 +483,7 @@ func TestElectorBadArguments(t *testing.T) {
 		"no Locker":              elector(nil, "r"),
 		"no resource":            elector(l, ""),
 		"a name of the library":  elector(l, "r~fence"),
+		"a permit":               elector(l, "r~1"),
 		"one with the prefix":    elector(prefixed, "turn"),
 		"a TTL that is too long": elector(l, "r", redlock.WithTTL(time.Hour)),
 		"a nil option":           elector(l, "r", nil),

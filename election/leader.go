@@ -43,6 +43,9 @@ type Leader struct {
 // [redlock.ErrNoQuorum]. If the Locker is closed, it is [redlock.ErrClosed]. A nil ctx gives
 // [redlock.ErrConfig].
 func (e *Elector) Leader(ctx context.Context) (Leader, error) {
+	if e == nil {
+		return Leader{}, configError("Leader: the Elector is nil")
+	}
 	own := e.Lease()
 	in, err := admin.Inspect(ctx, e.locker, e.resource)
 	switch {
@@ -71,6 +74,10 @@ func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 		for first := true; ; first = false {
 			leader, err := e.Leader(ctx)
 			if ctx.Err() != nil || errors.Is(err, redlock.ErrClosed) {
+				return
+			}
+			if errors.Is(err, redlock.ErrConfig) {
+				yield(leader, err)
 				return
 			}
 			if first || leader.token != last.token || leader.Self != last.Self || redlock.Reason(err) != reason {

@@ -27,8 +27,8 @@
 // serialization failure (40001) where it would otherwise wait and compare. InnoDB can report a
 // deadlock (1213), and SQLite that the database is busy. None of them is ErrFenced, and the same
 // lease may try again. [Claim] and [ClaimRow] must be the first statement of their transaction. After a
-// read they lose updates at READ COMMITTED, and in MySQL also at REPEATABLE READ.
-// The table in docs/fencing.md has what was measured.
+// read they lose updates at READ COMMITTED, and in MySQL also at REPEATABLE READ. The table in
+// docs/fencing.md has what was measured.
 //
 // # Errors
 //
@@ -51,6 +51,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 )
 
@@ -59,9 +60,10 @@ var (
 	// call with the same token succeeds. A [*FencedError] has both tokens.
 	ErrFenced = errors.New("fence: a later holder has used the store")
 
-	// ErrArgument means that an argument cannot be right: an empty resource, a token below 1, a
-	// dialect that does not exist, a reader's token for a write, or a header without the token. The store
-	// was not asked.
+	// ErrArgument means that an argument cannot be right: nil, an empty resource, a token below 1, a
+	// dialect that does not exist, a reader's token for a write, a pipeline in place of a client, a header
+	// without the token, or for the table of PostgreSQL a name that is not UTF-8 or has a zero byte. The
+	// store was not asked.
 	ErrArgument = errors.New("fence: wrong argument")
 )
 
@@ -93,8 +95,8 @@ type Lease[M ~string] interface {
 	Mode() M
 }
 
-// A Token tells a service of a lease of another process. [NewToken], [FromHeader]
-// and [PermitsFromHeader] make one. It is a [Lease], safe for concurrent use.
+// A Token tells a service of a lease of another process. [NewToken], [FromHeader] and
+// [PermitsFromHeader] make one. It is a [Lease], safe for concurrent use.
 type Token struct {
 	resource string
 	fence    int64
@@ -132,9 +134,20 @@ func (t Token) compare(seen int64) error {
 	return nil
 }
 
+func isNil(what string) error { return fmt.Errorf("%w: the %s is nil", ErrArgument, what) }
+
+// isNone reports whether a value is nil, or a pointer that is.
+func isNone(value any) bool {
+	v := reflect.ValueOf(value)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+}
+
 // tokenOf returns what a lease is now. It reads the number before the mode: a lease that becomes a
 // reader's in between is one, with the smaller number of its time as a writer.
 func tokenOf[M ~string](lease Lease[M]) (Token, error) {
+	if isNone(lease) {
+		return Token{}, isNil("lease")
+	}
 	t := Token{resource: lease.Resource(), fence: lease.Fence()}
 	mode := string(lease.Mode())
 	t.shared = mode == modeShared
@@ -150,7 +163,7 @@ func tokenOf[M ~string](lease Lease[M]) (Token, error) {
 }
 
 // tokensOf returns the tokens of leases in the order of their resources, in which all
-// transactions lock them.
+// transactions lock them. Of one resource the largest token is the first, so that a smaller one is refused.
 func tokensOf[L Lease[M], M ~string](leases []L) ([]Token, error) {
 	tokens := make([]Token, 0, len(leases))
 	for _, lease := range leases {
@@ -163,6 +176,8 @@ func tokensOf[L Lease[M], M ~string](leases []L) ([]Token, error) {
 	if len(tokens) == 0 {
 		return nil, fmt.Errorf("%w: no lease", ErrArgument)
 	}
-	slices.SortFunc(tokens, func(a, b Token) int { return cmp.Compare(a.resource, b.resource) })
+	slices.SortFunc(tokens, func(a, b Token) int {
+		return cmp.Or(cmp.Compare(a.resource, b.resource), cmp.Compare(b.fence, a.fence))
+	})
 	return tokens, nil
 }

@@ -110,17 +110,26 @@ func TestHeaderThatIsNone(t *testing.T) {
 		{"another mode", "Shared 7 a"},
 		{"a bad escape", "exclusive 7 %zz"},
 		{"garbage beside a token", "exclusive 7 a,x"},
+		{"a long text", strings.Repeat("x", 9999)},
 	} {
-		if token, err := fence.FromHeader(http.Header{fence.Header: {test.header}}, "a"); !errors.Is(err, fence.ErrArgument) {
-			t.Errorf("%s: got %v and %v, want ErrArgument", test.name, token, err)
+		if token, err := fence.FromHeader(http.Header{fence.Header: {test.header}}, "a"); !errors.Is(err, fence.ErrArgument) || len(err.Error()) > 999 {
+			t.Errorf("%s: got %v and %v, want a short ErrArgument", test.name, token, err)
 		}
 	}
 	if _, err := fence.FromHeader(nil, "a"); !errors.Is(err, fence.ErrArgument) {
 		t.Errorf("no header: got %v, want ErrArgument", err)
 	}
-	h := http.Header{fence.Header: {"exclusive 7 a~1", "exclusive 3 a~12", "exclusive 9 a", "exclusive 9 a~01", "exclusive 9 a~x", "exclusive 9 b~1"}}
+	h := http.Header{fence.Header: {"exclusive 7 a~1", "exclusive 3 a~12", "exclusive 9 a", "exclusive 9 a~01", "exclusive 9 a~x", "exclusive 9 a~1001", "exclusive 9 b~1"}}
 	if got, err := fence.PermitsFromHeader(h, "a"); err != nil || len(got) != 2 || got[0].Resource() != "a~1" || got[1].Fence() != 3 {
 		t.Errorf("got %v and %v, want the permits 1 and 12", got, err)
+	}
+	h.Add(fence.Header, "exclusive 3 a~12") // as AddHeader does for a request that is sent again
+	if got, err := fence.PermitsFromHeader(h, "a"); err != nil || len(got) != 2 {
+		t.Errorf("got %v and %v of the same token twice, want the permits 1 and 12", got, err)
+	}
+	h.Add(fence.Header, "exclusive 2 a~12")
+	if got, err := fence.PermitsFromHeader(h, "a"); !errors.Is(err, fence.ErrArgument) {
+		t.Errorf("got %v and %v of two tokens of a permit, want ErrArgument", got, err)
 	}
 	if _, err := fence.PermitsFromHeader(h, "c"); !errors.Is(err, fence.ErrArgument) {
 		t.Errorf("got %v, want ErrArgument", err)
@@ -142,6 +151,7 @@ func (oddMode) Mode() string { return "upgraded" }
 // What cannot be right is refused before the store is asked.
 func TestArguments(t *testing.T) {
 	good := fence.NewToken("a", 1)
+	var without context.Context
 	work := func(*sql.Tx) error { t.Error("got a call"); return nil }
 	for name, err := range map[string]error{
 		"no resource":      fence.Tx(t.Context(), none{t}, fence.MySQL, fence.NewToken("", 1), work),
@@ -156,6 +166,19 @@ func TestArguments(t *testing.T) {
 		"a reader writes":  fence.Set(t.Context(), nil, "k", "v", reader(t, "a", 1)),
 		"Get":              func() error { _, err := fence.Get(t.Context(), nil, "k", fence.NewToken("a", -1)); return err }(),
 		"AddHeader":        fence.AddHeader(make(http.Header), fence.NewToken("", 1)),
+		"no header":        fence.AddHeader(nil, good),
+		"no context":       fence.Tx(without, none{t}, fence.MySQL, good, work),
+		"no database":      fence.Tx(t.Context(), nil, fence.MySQL, good, work),
+		"no function":      fence.Tx(t.Context(), none{t}, fence.MySQL, good, nil),
+		"a nil lease":      fence.Tx[string](t.Context(), none{t}, fence.MySQL, nil, work),
+		"no transaction":   fence.Claim(t.Context(), nil, fence.MySQL, good),
+		"none of a row":    fence.ClaimRow(t.Context(), nil, fence.Column{fence.SQLite, "t", "k", "f"}, 1, good),
+		"a nil *sql.DB":    fence.Tx(t.Context(), (*sql.DB)(nil), fence.MySQL, good, work),
+		"no Redis":         fence.Set(t.Context(), nil, "k", "v", good),
+		"a nil client":     fence.Set(t.Context(), (*redis.Client)(nil), "k", "v", good),
+		"a pipeline":       fence.Set(t.Context(), redis.NewClient(&redis.Options{}).Pipeline(), "k", "v", good),
+		"not UTF-8":        fence.Tx(t.Context(), none{t}, fence.PostgreSQL, fence.NewToken("a\xff", 1), work),
+		"a zero byte":      fence.Tx(t.Context(), none{t}, fence.PostgreSQL, fence.NewToken("a\x00", 1), work),
 	} {
 		if !errors.Is(err, fence.ErrArgument) {
 			t.Errorf("%s: got %v, want ErrArgument", name, err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -17,6 +18,9 @@ const Header = "Redlock-Fence"
 // AddHeader adds the tokens of leases to the header of a request. The service at the other end
 // presents them to its store: see [FromHeader].
 func AddHeader[L Lease[M], M ~string](h http.Header, leases ...L) error {
+	if h == nil {
+		return isNil("header")
+	}
 	tokens, err := tokensOf(leases)
 	if err != nil {
 		return err
@@ -33,23 +37,23 @@ func AddHeader[L Lease[M], M ~string](h http.Header, leases ...L) error {
 // the header is no credential.
 func FromHeader(h http.Header, resource string) (Token, error) {
 	found, err := parse(h, func(name string) bool { return name == resource })
-	if err == nil && len(found) > 1 {
-		err = fmt.Errorf("%w: %s has %d tokens of %q", ErrArgument, Header, len(found), resource)
-	}
 	if err != nil {
 		return Token{}, fmt.Errorf("%q: %w", resource, err)
 	}
 	return found[0], nil
 }
 
-// PermitsFromHeader returns the tokens of permits of a semaphore, whose resources are name~1, name~2
-// and so on: one or more of them. Each is compared with the tokens of its own permit. The errors are
-// those of [FromHeader].
+// maxPermits is the largest number of permits of a semaphore. A client chooses how many a header has.
+const maxPermits = 1000
+
+// PermitsFromHeader returns the tokens of permits of a semaphore, whose resources are name~1 to
+// name~1000: one or more of them, and one token of each. Each is compared with the tokens of its own
+// permit. The errors are those of [FromHeader].
 func PermitsFromHeader(h http.Header, name string) ([]Token, error) {
 	found, err := parse(h, func(resource string) bool {
 		number, ok := strings.CutPrefix(resource, name+"~")
 		k, err := strconv.Atoi(number)
-		return ok && err == nil && k > 0 && strconv.Itoa(k) == number
+		return ok && err == nil && k > 0 && k <= maxPermits && strconv.Itoa(k) == number
 	})
 	if err != nil {
 		return nil, fmt.Errorf("permits of %q: %w", name, err)
@@ -57,7 +61,7 @@ func PermitsFromHeader(h http.Header, name string) ([]Token, error) {
 	return found, nil
 }
 
-// parse returns the tokens of the resources that are wanted, at least one.
+// parse returns the tokens of the resources that are wanted: at least one, and one of each.
 func parse(h http.Header, wanted func(resource string) bool) (found []Token, err error) {
 	for _, text := range strings.Split(strings.Join(h.Values(Header), ","), ",") {
 		var t Token
@@ -69,9 +73,12 @@ func parse(h http.Header, wanted func(resource string) bool) (found []Token, err
 		}
 		t.fence, t.shared = fence, mode == modeShared
 		if wrong != nil || fence < 1 || t.resource == "" || mode != t.Mode() {
-			return nil, fmt.Errorf("%w: %s has no token: %q", ErrArgument, Header, text)
+			return nil, fmt.Errorf("%w: %s has no token: %.99q", ErrArgument, Header, text) // a client chooses how long it is
 		}
-		if wanted(t.resource) {
+		if wanted(t.resource) && !slices.Contains(found, t) { // or the same once more, as in a request that is sent again
+			if slices.ContainsFunc(found, func(other Token) bool { return other.resource == t.resource }) {
+				return nil, fmt.Errorf("%w: %s has several tokens of %q", ErrArgument, Header, t.resource)
+			}
 			found = append(found, t)
 		}
 	}

@@ -66,6 +66,15 @@ func Get[M ~string](ctx context.Context, rdb redis.Scripter, key string, lease L
 
 // run runs the script and compares the token that it returns.
 func run(ctx context.Context, rdb redis.Scripter, key string, t Token, value ...any) ([]string, error) {
+	switch {
+	case ctx == nil:
+		return nil, isNil("context")
+	case isNone(rdb):
+		return nil, isNil("client of the store")
+	}
+	if _, queues := rdb.(redis.Pipeliner); queues {
+		return nil, fmt.Errorf("%w: a pipeline of the store does not answer: give its client", ErrArgument)
+	}
 	reply, err := present.Run(ctx, rdb, []string{key}, append([]any{t.resource, t.fence, t.Mode()}, value...)...).StringSlice()
 	if err != nil {
 		return nil, fmt.Errorf("fence: present token %d of %q: %w", t.fence, t.resource, err)

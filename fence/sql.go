@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
+	"unicode/utf8"
 )
 
 // A Dialect is a kind of database. Its zero value is none.
@@ -105,7 +107,8 @@ type Beginner interface {
 
 // Tx calls do in a transaction that presents the token of lease first, and commits it. From then on
 // the store refuses every older holder. Until the end of the transaction a younger holder waits.
-// With the context of the lease the transaction is rolled back when the lease ends.
+// With the context of the lease the transaction is rolled back when the lease ends. A call of Tx
+// inside do waits for the row of the outer one until its context ends: hand on tx instead.
 //
 // A lease of a reader is compared with the largest token of a writer. Writers wait until the
 // transaction ends. do must only read then.
@@ -121,9 +124,14 @@ func Tx[M ~string](ctx context.Context, db Beginner, d Dialect, lease Lease[M], 
 // compared with those of its own resource. A permit of a semaphore is a resource of its own. If one
 // token is too small, nothing is written.
 func TxAll[L Lease[M], M ~string](ctx context.Context, db Beginner, d Dialect, leases []L, do func(tx *sql.Tx) error) error {
-	claim, err := claimOf(d, leases)
-	if err != nil {
+	claim, err := claimOf(ctx, d, leases)
+	switch {
+	case err != nil:
 		return err
+	case isNone(db):
+		return isNil("database")
+	case do == nil:
+		return isNil("function")
 	}
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -143,20 +151,31 @@ func TxAll[L Lease[M], M ~string](ctx context.Context, db Beginner, d Dialect, l
 // of the transaction: what was read before it may be out of date. After an error the caller rolls the
 // transaction back. The errors are those of [Tx].
 func Claim[L Lease[M], M ~string](ctx context.Context, tx *sql.Tx, d Dialect, leases ...L) error {
-	claim, err := claimOf(d, leases)
-	if err != nil {
+	claim, err := claimOf(ctx, d, leases)
+	switch {
+	case err != nil:
 		return err
+	case tx == nil:
+		return isNil("transaction")
 	}
 	return claim(ctx, tx)
 }
 
 // claimOf checks the arguments of Claim, and returns the rest of it.
-func claimOf[L Lease[M], M ~string](d Dialect, leases []L) (func(context.Context, *sql.Tx) error, error) {
+func claimOf[L Lease[M], M ~string](ctx context.Context, d Dialect, leases []L) (func(context.Context, *sql.Tx) error, error) {
+	if ctx == nil {
+		return nil, isNil("context")
+	}
 	s, err := Column{d, ownTable, "resource", "fence"}.statements(true)
 	if err != nil {
 		return nil, err
 	}
 	tokens, err := tokensOf(leases)
+	for _, t := range tokens {
+		if d == PostgreSQL && (!utf8.ValidString(t.resource) || strings.Contains(t.resource, "\x00")) {
+			return nil, fmt.Errorf("%w: PostgreSQL has no text %q: it is not UTF-8, or has a zero byte", ErrArgument, t.resource)
+		}
+	}
 	return func(ctx context.Context, tx *sql.Tx) error {
 		for _, t := range tokens {
 			if err := s.present(ctx, tx, t.resource, t); err != nil {
@@ -175,8 +194,13 @@ func ClaimRow[M ~string](ctx context.Context, tx *sql.Tx, c Column, key any, lea
 		return err
 	}
 	t, err := tokenOf(lease)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case ctx == nil:
+		return isNil("context")
+	case tx == nil:
+		return isNil("transaction")
 	}
 	return s.present(ctx, tx, key, t)
 }
@@ -213,8 +237,11 @@ func (s statements) present(ctx context.Context, tx *sql.Tx, key any, t Token) (
 // The row must exist, since the database does not say why it has changed none. MySQL does not count
 // a row that had the values before: connect with clientFoundRows=true.
 func Changed(result sql.Result, err error) error {
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case result == nil:
+		return isNil("result")
 	}
 	if n, err := result.RowsAffected(); n > 0 || err != nil {
 		return err

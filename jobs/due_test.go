@@ -46,9 +46,15 @@ func TestVirtualLate(t *testing.T) {
 			_, err = there.LockAt(t.Context(), "r", due)
 			locktest.WantMatch(t, "LockAt after the window", err, []error{redlock.ErrNotAcquired, jobs.ErrLate}, redlock.ErrTaken)
 		}
+		if _, err = there.LockAt(t.Context(), "r", time.Time{}.Add(1)); !strings.Contains(err.Error(), "due at 0001-01-01T00:00:00.000000001Z, and the clock of this machine has 2000-01-01T00:00:05.001") {
+			t.Errorf("a due time in the year 1: got %v, want both times", err)
+		}
+		if _, err = there.LockAt(t.Context(), strings.Repeat("r", 600), due); !errors.Is(err, redlock.ErrConfig) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("a name that is too long: got %v, want one line", err)
+		}
 		b.WantCalls("acquire", 0)
-		if got := len(log.With("left out")); got != 1 {
-			t.Errorf("got %d lines in the log about runs that are left out, want 1", got)
+		if got := len(log.With("left out")); got != 2 {
+			t.Errorf("got %d lines in the log about runs that are left out, want one for each of two jobs", got)
 		}
 		next, err := there.LockAt(t.Context(), "r", due.Add(2*time.Second))
 		locktest.Must(t, err)
@@ -98,7 +104,8 @@ func TestVirtualEarly(t *testing.T) {
 }
 
 func TestBadDueTimes(t *testing.T) {
-	l := locktest.Open(t, []string{"127.0.0.1:1"})
+	var log locktest.Records
+	l := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(slog.New(&log)))
 	j := newLockerWith(t, l)
 	at := func(ctx context.Context, job string, due time.Time) error {
 		_, err := j.LockAt(ctx, job, due)
@@ -114,9 +121,12 @@ func TestBadDueTimes(t *testing.T) {
 		"a name that is so long": at(t.Context(), strings.Repeat("r", redlock.MaxResourceLength-5), time.Now()),
 		"no job":                 j.RunAt(t.Context(), "r", time.Now(), nil),
 		"no job with a permit":   j.RunWithPermitAt(t.Context(), "r", time.Now(), 1, nil),
-		"no permits":             j.RunWithPermitAt(t.Context(), "r", soon, 0, func(context.Context, *semaphore.Lease) error { return nil }),
+		"no permits":             j.RunWithPermitAt(t.Context(), "r with permits", soon, 0, func(context.Context, *semaphore.Lease) error { return nil }),
 	} {
 		locktest.WantMatch(t, name, err, []error{redlock.ErrConfig}, redlock.ErrNotAcquired)
+	}
+	if got := len(log.With("left out")); got != 4 {
+		t.Errorf("got %d lines in the log, want one for each job: schedulers drop the error", got)
 	}
 	if !time.Now().Before(soon) {
 		t.Error("got an error after the due time, want it at once")
@@ -248,11 +258,33 @@ func TestDue(t *testing.T) {
 			t.Errorf("%v at %s: got %v, want %s", test.schedule, test.now, got, test.want)
 		}
 	}
-	for _, schedule := range []jobs.Schedule{never{}, jobs.Every(0), jobs.Every(-time.Second), stuck{}} {
+	fine := counted{jobs.Every(1), new(int)}
+	if got, want := jobs.Due(fine, at("2026-11-27 03:00:00")), at("2026-11-27 03:00:00.1"); !got.Equal(want) || *fine.asked > 10_000 {
+		t.Errorf("an interval of 1 ns: got %v after %d calls of Next, want %v after few", got, *fine.asked, want)
+	}
+	for _, schedule := range []jobs.Schedule{never{}, jobs.Every(0), jobs.Every(-time.Second), stuck{}, relative(2 * time.Second), relative(5 * time.Minute)} {
 		if got := jobs.Due(schedule, time.Now()); !got.IsZero() {
 			t.Errorf("%#v, a schedule without due times: got %v, want none", schedule, got)
 		}
 	}
+}
+
+// counted counts how often it is asked.
+type counted struct {
+	jobs.Schedule
+	asked *int
+}
+
+func (c counted) Next(t time.Time) time.Time {
+	*c.asked++
+	return c.Schedule.Next(t)
+}
+
+// relative is the schedule of "@every" in cron: it counts from when it is asked.
+type relative time.Duration
+
+func (r relative) Next(t time.Time) time.Time {
+	return t.Add(time.Duration(r)).Truncate(time.Second)
 }
 
 type never struct{}

@@ -33,6 +33,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,6 +105,14 @@ func New(locker *redlock.Locker, opts ...redlock.LockOption) (*Locker, error) {
 	return &Locker{locker: locker, settings: settings, opts: opts, now: time.Now, failed: make(map[string]bool)}, nil
 }
 
+// made returns an error if New has not made the Locker.
+func (l *Locker) made() error {
+	if l == nil || l.locker == nil {
+		return configError("the Locker is nil, or was not made by New")
+	}
+	return nil
+}
+
 func configError(text string) error {
 	return fmt.Errorf("%w: jobs: %s", redlock.ErrConfig, text)
 }
@@ -139,19 +148,31 @@ func (e Every) Next(after time.Time) time.Time {
 
 // Due returns the last due time of a schedule that is not after now, for a scheduler that calls when
 // a run is due, but does not tell which one. A due time up to 100 ms after now counts, because the
-// clock may have been set back after the scheduler set its timer. Due looks back for ten
-// years, and returns the zero Time if nothing was due, or if a time that Next returns is not after the one
-// that Next was given.
+// clock may have been set back after the scheduler set its timer.
+//
+// Due looks back for ten years. It returns the zero Time, which RunAt refuses, if nothing was due, if s
+// is nil, or if a time that Next returns is not after the one that Next was given. It also does so if
+// the times depend on when Next is called, as those of "@every 5m" in cron: two machines would have
+// different ones. [Every] is the schedule of an interval.
 func Due(s Schedule, now time.Time) (due time.Time) {
 	now = now.Add(100 * time.Millisecond).Round(0)
-	for back := time.Second; due.IsZero() && back < math.MaxInt64/16; back *= 2 {
+	var before time.Time // from which Next led to due
+	for back := time.Microsecond; s != nil && due.IsZero() && back < math.MaxInt64/16; back *= 2 {
 		last := now.Add(-back)
 		for next := s.Next(last); !next.IsZero() && !next.After(now); next = s.Next(next) {
 			if !next.After(last) {
 				return time.Time{}
 			}
-			due, last = next, next
+			before, due, last = last, next, next
 		}
+	}
+	if due.IsZero() {
+		return due
+	}
+	delay := due.Sub(before)
+	later := before.Add(delay / 2)
+	if next := s.Next(later); !next.Equal(due) && (next.Sub(later)-delay).Abs() <= time.Second { // it counts from when it is asked
+		return time.Time{}
 	}
 	return due
 }
@@ -186,6 +207,9 @@ func (l *Locker) RunAt(ctx context.Context, job string, due time.Time, run func(
 // machine's clock. After an error no run has been made by this call. If the error does not match
 // ErrTaken, another machine can still make the run.
 func (l *Locker) LockAt(ctx context.Context, job string, due time.Time) (*Lock, error) {
+	if err := l.made(); err != nil {
+		return nil, err
+	}
 	lease, err := at(ctx, l, job, due, func(record string, opts []redlock.LockOption) (*redlock.Lease, error) {
 		return l.locker.TryLock(ctx, record, opts...)
 	}, func(opts []redlock.LockOption) (*redlock.Lease, error) { return l.locker.TryLock(ctx, job, opts...) })
@@ -216,17 +240,22 @@ func (l *Locker) RunWithPermitAt(ctx context.Context, job string, due time.Time,
 	})
 }
 
-// at takes the record of a run, by claim, and then the lock of the job, by take. Only then it leaves the
-// record to the masters: without a run it is given back. If the process dies in between, the record stays,
-// and the run is left out.
+// at takes the record of a run, by claim, and then the lock of the job, by take. Only then does it leave
+// the record to the masters: without the lock it gives the record back. If the process dies in between,
+// the record stays, and the run is left out.
 func at[L interface{ Unlock(context.Context) error }](ctx context.Context, l *Locker, job string, due time.Time,
 	claim func(record string, opts []redlock.LockOption) (*redlock.Lease, error), take func(opts []redlock.LockOption) (L, error)) (none L, err error) {
+	defer func() {
+		if errors.Is(err, redlock.ErrConfig) { // no machine makes the run, and schedulers drop the error
+			l.note(ctx, job, err)
+		}
+	}()
 	if ctx == nil {
 		return none, configError("ctx is nil")
 	}
 	due = due.Round(0) // the monotonic clock stands still while the machine is suspended
 	early, record := due.Sub(l.now()), job+"@"+strconv.FormatInt(due.UnixMilli(), 10)
-	switch err := errors.Join(l.locker.CheckResource(job), l.locker.CheckResource(record)); {
+	switch err := cmp.Or(l.locker.CheckResource(job), l.locker.CheckResource(record)); {
 	case err != nil:
 		return none, err
 	case due.IsZero() || early > l.Window():
@@ -291,9 +320,9 @@ func quarantined(m *redlock.MasterError) bool { return m.Quarantine > 0 }
 // late returns an error if it is too late for the run that is due at a time. That the run waited for masters
 // in quarantine does not count.
 func (l *Locker) late(due time.Time, waited time.Duration) error {
-	if late := l.now().Round(0).Sub(due) - waited; late > l.Window() {
-		return fmt.Errorf("jobs: %w: %w: due at %s, and %v later by the clock of this machine: more than %v",
-			redlock.ErrNotAcquired, ErrLate, due.Format(time.RFC3339Nano), late, l.Window())
+	if now := l.now().Round(0); now.Sub(due)-waited > l.Window() { // which is the largest Duration after centuries
+		return fmt.Errorf("jobs: %w: %w: due at %s, and the clock of this machine has %s: more than %v later",
+			redlock.ErrNotAcquired, ErrLate, due.Format(time.RFC3339Nano), now.Format(time.RFC3339Nano), l.Window())
 	}
 	return nil
 }
@@ -339,6 +368,9 @@ func (l *Locker) run(ctx context.Context, run func(ctx context.Context, lease *r
 // [Locker.RunAt] for a job that has to know. [redlock.Locker.Close] keeps the lock until Unlock, for
 // 10 s at most.
 func (l *Locker) Lock(ctx context.Context, job string) (*Lock, error) {
+	if err := l.made(); err != nil {
+		return nil, err
+	}
 	lease, err := try(ctx, l, job, l.limit(), func() (*redlock.Lease, error) { return l.locker.TryLock(ctx, job, l.opts...) })
 	return l.lock(ctx, lease, err)
 }
@@ -373,6 +405,9 @@ func (l *Locker) RunWithPermit(ctx context.Context, job string, permits int, run
 }
 
 func (l *Locker) runWithPermit(ctx context.Context, job string, run func(ctx context.Context, lease *semaphore.Lease) error, take func() (*semaphore.Lease, error)) (err error) {
+	if err := l.made(); err != nil {
+		return err
+	}
 	if run == nil {
 		return configError("run is nil")
 	}
@@ -381,6 +416,7 @@ func (l *Locker) runWithPermit(ctx context.Context, job string, run func(ctx con
 	case errors.Is(err, redlock.ErrTaken):
 		return nil
 	case err != nil:
+		l.note(ctx, job, err)
 		return err
 	}
 	for _, part := range lease.Parts() { // Close waits for work under these
@@ -490,7 +526,10 @@ type Lock struct {
 // ctx has ended makes no difference. If the lease was lost, the job may not have been alone: the
 // error matches [redlock.ErrLost]. As schedulers drop this error, it is logged, too.
 func (l *Lock) Unlock(ctx context.Context) error {
-	if ctx != nil {
+	switch {
+	case l == nil || l.of == nil:
+		return configError("Unlock: the Lock is nil, or the zero value")
+	case ctx != nil:
 		defer l.over()
 	}
 	return l.of.ended(l.Resource(), l.Lease.Unlock(ctx))

@@ -190,8 +190,8 @@ func TestVirtualSchedules(t *testing.T) {
 		seeds   int
 		control bool
 	}{
-		"RunAt":                   {do: runAt, seeds: redistest.Rounds(10, 50)},
-		"RunWithPermitAt":         {do: runWithPermitAt, seeds: redistest.Rounds(2, 5)},
+		"RunAt":                   {do: runAt, seeds: redistest.Rounds(4, 50)},
+		"RunWithPermitAt":         {do: runWithPermitAt, seeds: redistest.Rounds(1, 5)},
 		"control: the lock alone": {do: runWithoutDue, hold: time.Second, seeds: 10, control: true},
 	} {
 		t.Run(name, func(t *testing.T) {

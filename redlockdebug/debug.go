@@ -2,12 +2,13 @@
 // counters, as a page, as JSON and by package expvar. The package asks no master and changes
 // nothing.
 //
-// The package stands apart, because net/http and expvar do not belong into every program that
+// The package stands apart, because net/http and expvar do not belong in every program that
 // locks: importing expvar registers a handler with http.DefaultServeMux.
 package redlockdebug
 
 import (
 	"encoding/json"
+	"errors"
 	"expvar"
 	"fmt"
 	"html/template"
@@ -16,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	_ "embed"
 
@@ -23,12 +25,14 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// Handler answers GET and HEAD with the present [redlock.Stats] of a Locker, which must not be
-// nil: as JSON if the query has format=json or the Accept header prefers that, else as a page.
+// Handler answers GET and HEAD with the present [redlock.Stats] of a Locker: as JSON if the query has
+// format=json or the Accept header prefers that, else as a page. Handler panics if the Locker is nil, or was not made by New.
 // Durations are seconds in JSON. Tokens are shortened to 8 characters, which is enough to compare
-// them with the output of "redlock status". Names of resources are shown in full: restrict the
-// access to the handler to people who may see them.
+// them with the output of "redlock status". The state of a master is untried, up or down, and closed
+// after [redlock.Locker.Close]. A resource that is not UTF-8 also has a resource_base64. Names of
+// resources are shown in full: restrict the access to the handler to people who may see them.
 func Handler(l *redlock.Locker) http.Handler {
+	must(l)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
@@ -60,9 +64,17 @@ func Handler(l *redlock.Locker) http.Handler {
 // name: publish only Lockers that live as long as the process.
 func Publish(name string, l *redlock.Locker) { expvar.Publish(name, Var(l)) }
 
-// Var returns the variable that [Publish] publishes, for an expvar.Map or a test.
+// Var returns the variable that [Publish] publishes, for an expvar.Map or a test. Both panic if the Locker is nil, or was not made by New.
 func Var(l *redlock.Locker) expvar.Var {
+	must(l)
 	return expvar.Func(func() any { return viewOf(l.Stats(), time.Now()) })
+}
+
+// must panics now, and not at the first request, if there is no Locker.
+func must(l *redlock.Locker) {
+	if _, err := l.Settings(); err != nil {
+		panic("redlockdebug: the Locker is nil, or was not made by New")
+	}
 }
 
 // prefersJSON reports whether an Accept header ranks JSON above HTML.
@@ -106,6 +118,7 @@ func (v view) MarshalJSON() ([]byte, error) {
 
 type lease struct {
 	Resource string  `json:"resource"`
+	Bytes    []byte  `json:"resource_base64,omitempty"` // of a resource that is not UTF-8
 	Mode     string  `json:"mode"`
 	Token    string  `json:"token"`
 	Fence    int64   `json:"fence,string"` // more than a float of JavaScript can tell apart
@@ -148,7 +161,7 @@ const shownOfToken = 8
 func viewOf(s redlock.Stats, now time.Time) view {
 	v := view{Time: now, Leases: []lease{}, Masters: []node{}, Waiting: s.Waiting, Counts: make(map[string]uint64)}
 	for _, l := range s.Leases {
-		v.Leases = append(v.Leases, lease{
+		shown := lease{
 			Resource: l.Resource,
 			Mode:     string(l.Mode),
 			Token:    l.Token[:min(len(l.Token), shownOfToken)],
@@ -158,7 +171,11 @@ func viewOf(s redlock.Stats, now time.Time) view {
 			Validity: seconds(l.Validity),
 			Renewals: l.Renewals,
 			Handles:  l.Handles,
-		})
+		}
+		if !utf8.ValidString(l.Resource) {
+			shown.Bytes = []byte(l.Resource)
+		}
+		v.Leases = append(v.Leases, shown)
 	}
 	for _, n := range s.Masters {
 		shown := node{
@@ -168,7 +185,10 @@ func viewOf(s redlock.Stats, now time.Time) view {
 			Skewed:     n.Skewed,
 			RoundTrip:  seconds(n.RoundTrip),
 		}
-		if n.Err != nil {
+		switch {
+		case errors.Is(n.Err, redlock.ErrClosed):
+			shown.State = "closed" // the Locker, not the master
+		case n.Err != nil:
 			shown.Error = n.Err.Error()
 		}
 		if !n.ErrTime.IsZero() {

@@ -143,6 +143,21 @@ func TestResourceOfAnyBytes(t *testing.T) {
 	}
 }
 
+// The resource is shown whole even if JSON has no text for it, and Close takes no master down.
+func TestNotUTF8AndClosed(t *testing.T) {
+	l, _ := start(t, "a\xff")
+	if text := redlockdebug.Var(l).String(); !strings.Contains(text, `"resource_base64":"Yf8="`) {
+		t.Errorf("got no resource_base64 in %s", text)
+	}
+	locktest.Must(t, l.Close())
+	if text := redlockdebug.Var(l).String(); strings.Count(text, `"state":"closed"`) != 3 || strings.Contains(text, `"error":`) {
+		t.Errorf("after Close: got %s", text)
+	}
+	if page := get(t, l, "GET", "/", "").Body.String(); strings.Contains(page, `class="bad"`) {
+		t.Errorf("after Close: got %s", page)
+	}
+}
+
 func TestHandlerRefuses(t *testing.T) {
 	l, _ := start(t, "r")
 	if w := get(t, l, http.MethodPost, "/", ""); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD" {

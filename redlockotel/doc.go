@@ -37,9 +37,10 @@
 //	redlock.clock.standstill     s                                             for which the local clock stood still
 //	redlock.events.dropped       {event}                                       missing from all metrics above
 //
-// Gauges are of the Lockers that [Watch] knows and that are open; with the last of them they disappear. The others come from the observer.
-// Counters are 0 for all outcomes that a rule asks for before the first event, those of a master from Watch on. Without Watch there is no alarm before the first
-// attempt that fails.
+// Gauges are those of the Lockers that [Watch] knows and that are open; they disappear with the last
+// of these Lockers. All other metrics come from the observer. Before the first event, counters are 0
+// for all outcomes that a rule of contrib/ asks for, those of a master from Watch on. Without Watch
+// there is no alarm before the first attempt that fails.
 //
 // Outcomes and causes are words of [redlock.Reason]; server.address and server.port are those of
 // the master. The name of a resource is never an attribute of a metric, as the number of
@@ -47,8 +48,9 @@
 //
 // # Traces
 //
-// Lock, TryLock, Extend, Unlock and the like are spans redlock.Lock and so on, of kind client, and
-// children of the span in the context of the call. A [redlock.Locker.Do] is a Lock and an Unlock.
+// Lock, LockAny, TryLock, Extend, Unlock and Downgrade are spans redlock.Lock and so on, of kind
+// client, and children of the span in the context of the call. A [redlock.Locker.Do] is a Lock and an
+// Unlock.
 // Attributes are redlock.outcome, redlock.fence, redlock.validity in seconds, error.type if the
 // call failed, and with [WithResource] redlock.resource. A failed call has an event redlock.master
 // for the answer of each master. A TryLock of a resource that another holder has is no error.

@@ -114,9 +114,13 @@ func (in *instruments) know(master string) {
 
 // Observer returns an observer, for [redlock.WithObserver], that records the metrics of the
 // package comment. Other observers can be given as well. The error comes from a provider that
-// refuses an instrument.
+// refuses an instrument, or matches [redlock.ErrConfig]: an option or its provider is nil.
 func Observer(opts ...Option) (redlock.Observer, error) {
-	in, err := newInstruments(newConfig(opts).meters)
+	c, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	in, err := newInstruments(c.meters)
 	if err != nil {
 		return nil, err
 	}

@@ -1,9 +1,13 @@
 package redlockotel
 
 import (
+	"fmt"
+
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/d0720281/redlock"
 )
 
 const scope = "github.com/d0720281/redlock/redlockotel"
@@ -21,12 +25,18 @@ type option func(*config)
 
 func (o option) apply(c *config) { o(c) }
 
-func newConfig(opts []Option) *config {
+func newConfig(opts []Option) (*config, error) {
 	c := &config{meters: otel.GetMeterProvider(), tracers: otel.GetTracerProvider()}
-	for _, o := range opts {
+	for i, o := range opts {
+		if o == nil {
+			return nil, fmt.Errorf("%w: redlockotel: option %d is nil", redlock.ErrConfig, i+1)
+		}
 		o.apply(c)
 	}
-	return c
+	if c.meters == nil || c.tracers == nil {
+		return nil, fmt.Errorf("%w: redlockotel: a provider is nil", redlock.ErrConfig)
+	}
+	return c, nil
 }
 
 // WithMeterProvider sets where metrics go: the global provider by default.

@@ -447,6 +447,14 @@ func TestOutcomes(t *testing.T) {
 	s.must(lease.Extend(ctx))
 	s.must(lease.Downgrade(ctx))
 	s.must(lease.Unlock(ctx))
+	for _, lock := range []func() (*redlock.Lease, error){
+		func() (*redlock.Lease, error) { return s.locker.Lock(ctx, resource) },
+		func() (*redlock.Lease, error) { return s.locker.LockAny(ctx, resource, 2) },
+	} {
+		lease, err := lock()
+		s.must(err)
+		s.must(lease.Unlock(ctx))
+	}
 	told := make(map[string]string)
 	for _, span := range s.spans.GetSpans() {
 		for _, kv := range span.Attributes {
@@ -455,7 +463,7 @@ func TestOutcomes(t *testing.T) {
 			}
 		}
 	}
-	want := map[string]string{"redlock.TryLock": "granted", "redlock.Extend": "renewed", "redlock.Downgrade": "downgraded", "redlock.Unlock": "released"}
+	want := map[string]string{"redlock.TryLock": "granted", "redlock.Lock": "granted", "redlock.LockAny": "granted", "redlock.Extend": "renewed", "redlock.Downgrade": "downgraded", "redlock.Unlock": "released"}
 	if !maps.Equal(told, want) {
 		t.Errorf("got %v, want %v", told, want)
 	}
@@ -467,8 +475,28 @@ func TestRefusedInstrument(t *testing.T) {
 	if _, err := redlockotel.Observer(with); !errors.Is(err, errRefused) {
 		t.Errorf("Observer: got %v, want %v", err, errRefused)
 	}
-	if _, err := redlockotel.Watch(nil, with); !errors.Is(err, errRefused) {
+	l, err := redlock.New([]string{"127.0.0.1:1"}, redlock.WithLogger(nil)) // asks nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := redlockotel.Watch(l, with); !errors.Is(err, errRefused) {
 		t.Errorf("Watch: got %v, want %v", err, errRefused)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is nil is refused, and does not panic at the first event or collection.
+func TestNil(t *testing.T) {
+	_, option := redlockotel.Observer(nil)
+	_, provider := redlockotel.Observer(redlockotel.WithMeterProvider(nil))
+	_, watched := redlockotel.Watch(nil)
+	_, zero := redlockotel.Watch(new(redlock.Locker))
+	for name, err := range map[string]error{"a nil option": option, "a nil provider": provider, "a nil Locker": watched, "no Locker of New": zero} {
+		if !errors.Is(err, redlock.ErrConfig) {
+			t.Errorf("%s: got %v, want ErrConfig", name, err)
+		}
 	}
 }
 

@@ -13,8 +13,12 @@ import (
 )
 
 // Tracer returns a tracer, for [redlock.WithTracer], that makes the spans of the package comment.
+// It panics if an option or its provider is nil.
 func Tracer(opts ...Option) redlock.Tracer {
-	c := newConfig(opts)
+	c, err := newConfig(opts)
+	if err != nil {
+		panic(err)
+	}
 	tracer := c.tracers.Tracer(scope)
 	return func(ctx context.Context, op, resource string) func(*redlock.Lease, error) {
 		_, span := tracer.Start(ctx, "redlock."+op, trace.WithSpanKind(trace.SpanKindClient))
@@ -39,7 +43,7 @@ func Tracer(opts ...Option) redlock.Tracer {
 
 // outcomes has the outcomes of successful calls.
 var outcomes = map[string]string{
-	"Lock": telemetry.Granted, "TryLock": telemetry.Granted, "Extend": telemetry.Renewed, "Unlock": "released", "Downgrade": "downgraded",
+	"Lock": telemetry.Granted, "LockAny": telemetry.Granted, "TryLock": telemetry.Granted, "Extend": telemetry.Renewed, "Unlock": "released", "Downgrade": "downgraded",
 }
 
 // outcome records how a call ended. The text of the error is recorded only with WithResource, as

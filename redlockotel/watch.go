@@ -3,6 +3,7 @@ package redlockotel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"sync"
 
@@ -31,14 +32,22 @@ var watchers struct {
 	of map[metric.MeterProvider]*watcher
 }
 
-// Watch adds a Locker to the gauges of the package comment, until it is closed or Unregister is called.
-// They are those of [redlock.Locker.Stats] at each collection. A further call for the same Locker and
-// provider has no effect. The error comes from a provider that refuses an instrument.
+// Watch adds a Locker to the gauges of the package comment, until it is closed or Unregister is
+// called. They are those of [redlock.Locker.Stats] at each collection. A further call for the same
+// Locker and provider has no effect. The error is one of [Observer], or matches [redlock.ErrConfig]
+// if the Locker is nil, or was not made by [redlock.New].
 //
-// While a Locker that is watched has nothing to ask its masters, a collection has it ask them, once in 30 s, as
+// If a watched Locker has had no exchange with its masters for 30 s, a collection has it ask them, as
 // by Check of package admin. The next collection shows what it found.
 func Watch(l *redlock.Locker, opts ...Option) (metric.Registration, error) {
-	provider := newConfig(opts).meters
+	c, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := l.Settings(); err != nil {
+		return nil, fmt.Errorf("redlockotel: Watch: %w", err)
+	}
+	provider := c.meters
 	watchers.mu.Lock()
 	defer watchers.mu.Unlock()
 	hashable := reflect.ValueOf(provider).Comparable() // as a key must be

@@ -11,8 +11,9 @@
 //	...
 //	metrics.Watch(locker)
 //
-// Counters and histograms are those of the observer. Gauges are of the Lockers that [Metrics.Watch] knows and that are open; with the last of them they
-// disappear. Without Watch there is no alarm before the first attempt that fails.
+// Counters and histograms are those of the observer. Gauges are those of the Lockers that
+// [Metrics.Watch] knows and that are open; they disappear with the last of these Lockers. Without
+// Watch there is no alarm before the first attempt that fails.
 //
 // Labels have few values: outcomes and causes are words of [redlock.Reason], masters are the
 // addresses of the masters. The name of a resource is never a label, as the number of resources is
@@ -28,7 +29,7 @@
 //	redlock_hold_seconds                            how long leases were held, until Unlock or loss
 //	redlock_validity_seconds{at}                    left of a lease: at grant, after a renewal, at a failed renewal
 //	redlock_renewals_total{outcome}                 renewed, or why not; Extend counts, too
-//	redlock_losses_total{cause}                     leases that ended without Unlock: expired, suspended, quorum_lost, broken, max_hold
+//	redlock_losses_total{cause}                     leases that ended without Unlock: expired, suspended, quorum_lost, broken, max_hold ...
 //	redlock_master_latency_seconds{master,outcome}  of one exchange; answered, or why not
 //	redlock_master_up{master}                       gauge: 0 while the master does not answer and is probed
 //	redlock_master_quarantine_seconds{master}       gauge: time until the master has a vote, as it reported
@@ -40,6 +41,7 @@
 //	redlock_clock_standstill_seconds_total          for which the local clock stood still
 //	redlock_events_dropped_total                    missing from all metrics above, as too many came at a time
 //
-// A master appears in the gauges with the first request to it. Counters are 0 for all outcomes that a rule asks for before the first event. contrib/ has a
-// dashboard for Grafana and rules for alerts.
+// A master appears in the gauges with the first request to it. Before the first event, counters are 0
+// for all outcomes that a rule of contrib/ asks for. contrib/ has a dashboard for Grafana and rules
+// for alerts.
 package redlockprom

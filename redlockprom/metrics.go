@@ -229,8 +229,8 @@ func number(yes bool) float64 {
 // Watch adds a Locker to the gauges, until it is closed: redlock_leases, redlock_waiting_calls,
 // redlock_quorum, redlock_master_up and redlock_master_quarantine_seconds. They are those of
 // [redlock.Locker.Stats] at each collection. Call it after [redlock.New]. A further call for the same Locker
-// has no effect.
+// has no effect. Watch panics if the Locker is nil, or was not made by New.
 //
-// While a Locker that is watched has nothing to ask its masters, a collection has it ask them, once in
-// 30 s, as by Check of package admin. The next collection shows what it found.
+// If a watched Locker has had no exchange with its masters for 30 s, a collection has it ask them, as
+// by Check of package admin. The next collection shows what it found.
 func (m *Metrics) Watch(l *redlock.Locker) { m.watched.Add(l) }

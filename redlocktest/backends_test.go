@@ -16,6 +16,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/redlocktest"
@@ -179,9 +180,7 @@ func servers(t *testing.T, clocks bool) (list []master, l *redlock.Locker) {
 		list = append(list, server{t, p, proxies[i]})
 	}
 	l, err := redlock.New(redistest.Addrs(proxies), patient, redlock.WithLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	redistest.Eventually(t, 30*time.Second, func() bool { return admin.Bootstrap(t.Context(), l) == nil }, "the masters have their votes")
 	return list, l
@@ -211,9 +210,7 @@ func wantAnswer(t *testing.T, l *redlock.Locker, want string) {
 // docs/testing.md has a table of the methods, and names no other ones.
 func TestPageHasTheMethods(t *testing.T) {
 	text, err := os.ReadFile("../docs/testing.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	var got, want []string
 	for _, m := range regexp.MustCompile("(?m)^\\| `\\w+\\.(\\w+)\\(").FindAllStringSubmatch(string(text), -1) {
 		got = append(got, m[1])
@@ -236,9 +233,7 @@ func TestClockOfABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := redlocktest.Start(t, 3)
 		l, err := redlock.NewFromOptions(c.Options())
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err)
 		defer l.Close()
 		lease := lock(t, l, "a")
 		time.Sleep(time.Minute)

@@ -41,12 +41,9 @@ var nets atomic.Uint32
 // time of the bubble.
 func Start(t testing.TB, n int) *Cluster {
 	t.Helper()
-	if n < 1 {
-		t.Fatalf("redlocktest: Start(t, %d): there must be at least one master", n)
-	}
 	const perNet = 254
-	if n > perNet {
-		t.Fatalf("redlocktest: Start(t, %d): there must be at most %d masters", n, perNet)
+	if n < 1 || n > perNet {
+		t.Fatalf("redlocktest: Start(t, %d): there must be from 1 to %d masters", n, perNet)
 	}
 	net := nets.Add(1) - 1
 	c := &Cluster{t: t, started: time.Now(), open: make(map[*conn]any)}

@@ -31,7 +31,7 @@
 //
 // A master is no Redis, but github.com/alicebob/miniredis/v2 behind pipes. It carries out
 // what the library asks of a master: commands, scripts, expiry by its clock. It has no
-// persistence (what survives a restart is what was there), no eviction, no memory limit,
+// persistence (what survives a restart is what was there, and WithTrustedDisk has no effect), no eviction, no memory limit,
 // no users, no TLS, no replicas and no cluster. It reports the version of Redis 7.0.15.
 // Nothing in a bubble takes time but what [Master.Latency] and the faults add, so how long
 // something takes in a bubble says nothing about speed. All clients see the same faults: one

@@ -11,6 +11,7 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/virtual"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // Master is one master of a [Cluster], with the network in front of it. All clients of the
@@ -102,10 +103,18 @@ func (m *Master) Heal() {
 }
 
 // MoveClock steps the master's clock by d, back if d is negative. Its keys expire by the new time.
-// The clock then runs on at the usual rate.
+// The clock then runs on at the usual rate. Its year must be from 1970 to 2254, as a master's scripts count in
+// microseconds.
 func (m *Master) MoveClock(d time.Duration) {
 	m.t.Helper()
-	m.whileUp("MoveClock", func() { m.node.RunClock(1, d) })
+	m.whileUp("MoveClock", func() {
+		var year int
+		m.node.Inside(func(_ *miniredis.Miniredis, now time.Time) { year = now.Add(d).UTC().Year() })
+		if year < 1970 || year > 2254 {
+			m.t.Fatalf("redlocktest: MoveClock(%v) of %s: leads to the year %d: must be from 1970 to 2254", d, m.name, year)
+		}
+		m.node.RunClock(1, d)
+	})
 }
 
 // Token returns the token whose key the master has for a resource, under the default key prefix.
@@ -118,7 +127,9 @@ func (m *Master) Token(resource string) (token string) {
 	}
 	m.node.Inside(func(r *miniredis.Miniredis, _ time.Time) {
 		value, _ := r.Get(redlock.DefaultKeyPrefix + resource) // an error is no key
-		token, _, _ = strings.Cut(value, "|")
+		if token, _, _ = strings.Cut(value, "|"); !wire.IsToken(token) {
+			token = "" // readers have the resource, or it was broken
+		}
 	})
 	return token
 }

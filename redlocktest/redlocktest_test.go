@@ -3,11 +3,11 @@ package redlocktest_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"go/parser"
 	"go/token"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -20,6 +20,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/redlocktest"
 )
@@ -79,108 +80,25 @@ func TestFirstLock(t *testing.T) {
 	inBoth(t, func(t *testing.T) {
 		for n := 1; n <= 5; n++ {
 			c := redlocktest.Start(t, n)
-			lease, err := c.Locker(patient).TryLock(t.Context(), "a")
+			locker := c.Locker(patient)
+			lease, err := locker.TryLock(t.Context(), "a")
 			if err != nil {
 				t.Fatalf("TryLock on %d masters: got %v, want a lease", n, err)
+			}
+			if _, err := locker.Lock(t.Context(), "b", redlock.Shared()); err != nil {
+				t.Fatal(err)
 			}
 			redistest.Eventually(t, 30*time.Second, func() bool { return len(holding(c, "a")) == n }, fmt.Sprintf("a key on each of %d masters", n))
 			if got := c.Holder("a"); got != lease.Token() {
 				t.Errorf("holder: got %q, want %q", got, lease.Token())
 			}
 			if got := c.Holder("b"); got != "" {
-				t.Errorf("holder of a free resource: got %q, want none", got)
+				t.Errorf("holder of a resource that is read: got %q, want none", got)
 			}
 			if err := lease.Unlock(t.Context()); err != nil {
 				t.Errorf("Unlock: got %v, want no error", err)
 			}
 			redistest.Eventually(t, 30*time.Second, func() bool { return len(holding(c, "a")) == 0 }, "no key")
-		}
-	})
-}
-
-// Each fault keeps a master from voting, and Heal ends it.
-func TestFaults(t *testing.T) {
-	t.Parallel()
-	redistest.TakesSeconds(t)
-	for name, fault := range map[string]func(*redlocktest.Master){
-		"hung":        (*redlocktest.Master).Hang,
-		"cut off":     (*redlocktest.Master).Partition,
-		"deaf":        (*redlocktest.Master).LoseReplies,
-		"slow":        func(m *redlocktest.Master) { m.Latency(time.Second) },
-		"all of them": func(m *redlocktest.Master) { m.Hang(); m.Partition(); m.LoseReplies(); m.Latency(time.Second) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBoth(t, func(t *testing.T) {
-				c := redlocktest.Start(t, 3)
-				l := c.Locker()
-				for _, m := range c.Masters()[1:] {
-					fault(m)
-				}
-				if _, err := l.TryLock(t.Context(), "a"); !errors.Is(err, redlock.ErrNoQuorum) {
-					t.Errorf("two masters %s: got %v, want ErrNoQuorum", name, err)
-				}
-				for _, m := range c.Masters()[1:] {
-					m.Heal()
-				}
-				lease := lock(t, l, "a")
-				if got := c.Holder("a"); got != lease.Token() {
-					t.Errorf("after Heal: got holder %q, want %q", got, lease.Token())
-				}
-			})
-		})
-	}
-}
-
-// A master that was killed has its data again after Restart, and none after RestartEmpty;
-// neither has a vote.
-func TestRestarts(t *testing.T) {
-	t.Parallel()
-	redistest.TakesSeconds(t)
-	inBoth(t, func(t *testing.T) {
-		c := redlocktest.Start(t, 3)
-		brief := []redlock.Option{redlock.WithMaxTTL(2 * time.Second), redlock.WithTTL(2 * time.Second), redlock.WithMasterTimeout(500 * time.Millisecond)}
-		lease := lockOnAll(t, c, c.Locker(append(brief, redlock.WithoutRenewal())...), "a")
-		first, second := c.Masters()[0], c.Masters()[1]
-		first.Kill()
-		second.Kill()
-		if got := holding(c, "a"); !slices.Equal(got, []int{2}) {
-			t.Errorf("after two were killed: got keys on %v, want on 2 alone", got)
-		}
-		if got := c.Holder("a"); got != "" {
-			t.Errorf("after two were killed: got holder %q, want none", got)
-		}
-		first.Restart()
-		second.RestartEmpty()
-		if got := holding(c, "a"); !slices.Equal(got, []int{0, 2}) {
-			t.Errorf("after the restarts: got keys on %v, want on 0 and 2", got)
-		}
-		if got := c.Holder("a"); got != lease.Token() {
-			t.Errorf("after the restarts: got holder %q, want %q", got, lease.Token())
-		}
-		other := c.Locker(brief...)
-		if _, err := other.TryLock(t.Context(), "b"); !errors.Is(err, redlock.ErrQuarantine) {
-			t.Errorf("with two in quarantine: got %v, want ErrQuarantine", err)
-		}
-		lock(t, other, "b") // once the quarantine is over
-		first.Kill()        // which it can be, again
-	})
-}
-
-// A master that was emptied has no vote either.
-func TestEmpty(t *testing.T) {
-	inBoth(t, func(t *testing.T) {
-		c := redlocktest.Start(t, 1)
-		l := c.Locker(patient)
-		lease := lock(t, l, "a")
-		c.Masters()[0].Flush()
-		if got := c.Holder("a"); got != "" {
-			t.Errorf("got holder %q, want none", got)
-		}
-		if _, err := l.TryLock(t.Context(), "b"); !errors.Is(err, redlock.ErrQuarantine) {
-			t.Errorf("got %v, want ErrQuarantine", err)
-		}
-		if err := lease.Extend(t.Context()); err == nil {
-			t.Error("got a lease that was extended, want an error: its key is gone")
 		}
 	})
 }
@@ -227,9 +145,7 @@ func TestOptions(t *testing.T) {
 	inBoth(t, func(t *testing.T) {
 		c := redlocktest.Start(t, 3)
 		l, err := redlock.NewFromOptions(c.Options(), redlock.WithClock(redlock.RuntimeClock()), patient, redlock.WithKeyPrefix("own:"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err)
 		defer l.Close()
 		if err := admin.Bootstrap(t.Context(), l); err != nil {
 			t.Fatalf("Bootstrap: got %v, want no error", err)
@@ -287,7 +203,7 @@ func TestMisuse(t *testing.T) {
 		do   func(t testing.TB)
 		want string
 	}{
-		{"no masters", func(t testing.TB) { redlocktest.Start(t, 0) }, "Start(t, 0): there must be at least one master"},
+		{"no masters", func(t testing.TB) { redlocktest.Start(t, 0) }, "Start(t, 0): there must be from 1 to 254 masters"},
 		{"kill twice", func(t testing.TB) { killed(t).Kill() }, "Kill " + down},
 		{"flush after kill", func(t testing.TB) { killed(t).Flush() }, "Flush " + down},
 		{"hang after kill", func(t testing.TB) { killed(t).Hang() }, "Hang " + down},
@@ -296,6 +212,8 @@ func TestMisuse(t *testing.T) {
 		{"latency after kill", func(t testing.TB) { killed(t).Latency(1) }, "Latency " + down},
 		{"clock after kill", func(t testing.TB) { killed(t).MoveClock(1) }, "MoveClock " + down},
 		{"heal after kill", func(t testing.TB) { killed(t).Heal() }, "Heal " + down},
+		{"a clock before 1970", func(t testing.TB) { redlocktest.Start(t, 1).Masters()[0].MoveClock(math.MinInt64) }, "of master 0: leads to the year 17"},
+		{"a clock too far ahead", func(t testing.TB) { redlocktest.Start(t, 1).Masters()[0].MoveClock(math.MaxInt64) }, "of master 0: leads to the year 2"},
 		{"negative latency", func(t testing.TB) { redlocktest.Start(t, 1).Masters()[0].Latency(-1) }, "Latency(-1ns) of master 0: must not be negative"},
 		{"options that cannot work", func(t testing.TB) { redlocktest.Start(t, 1).Locker(redlock.WithTTL(1)) }, "Locker: redlock: "},
 		{"a Locker that stays open", func(t testing.TB) { stayOpen(t) }, "close every Locker before"},
@@ -374,13 +292,9 @@ func TestEndsWithFaults(t *testing.T) {
 func TestPackageComment(t *testing.T) {
 	const name = "TestMailerStopsWhenTheLockIsLost"
 	parsed, err := parser.ParseFile(token.NewFileSet(), "doc.go", nil, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	example, err := os.ReadFile("example_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	_, rest, _ := bytes.Cut(example, []byte("\nfunc "+name))
 	body, _, found := bytes.Cut(rest, []byte("\n}\n"))
 	if !found {

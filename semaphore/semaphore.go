@@ -124,6 +124,9 @@ func (s *Semaphore) Permits() int {
 // more permits than there are now: these are refused. If permits is out of bounds, the error
 // matches [redlock.ErrConfig], and nothing changes.
 func (s *Semaphore) Resize(permits int) error {
+	if err := s.made(); err != nil {
+		return err
+	}
 	if permits < 1 || permits > MaxPermits {
 		return s.configErrorf("%d permits: must be from 1 to %d", permits, MaxPermits)
 	}
@@ -164,11 +167,40 @@ type Lease struct {
 // Within is [several.Lease.Within]. A call of Acquire on the same Semaphore inside is refused as
 // re-entry.
 func (l *Lease) Within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return l.Lease.Within(context.WithValue(ctx, inside{l.of}, l.Lease))
+	return l.Lease.Within(context.WithValue(ctx, inside{l.of}, &holding{l.Context()}))
 }
 
-// inside is the key of the context of work under a lease.
+// whole returns the lease of the permits: nil if no call has returned the Lease.
+func (l *Lease) whole() *several.Lease {
+	if l == nil {
+		return nil
+	}
+	return l.Lease
+}
+
+// Err is [several.Lease.Err].
+func (l *Lease) Err() error { return l.whole().Err() }
+
+// Extend is [several.Lease.Extend].
+func (l *Lease) Extend(ctx context.Context) error { return l.whole().Extend(ctx) }
+
+// Unlock is [several.Lease.Unlock].
+func (l *Lease) Unlock(ctx context.Context) error { return l.whole().Unlock(ctx) }
+
+// During is [several.Lease.During].
+func (l *Lease) During(ctx context.Context, fn func(ctx context.Context, lease *several.Lease) error) error {
+	if ctx != nil && l.Err() == nil {
+		ctx = context.WithValue(ctx, inside{l.of}, &holding{l.Context()})
+	}
+	return l.whole().During(ctx, fn)
+}
+
+// inside is the key of the context of work under a lease, and holding its value.
 type inside struct{ *Semaphore }
+
+// holding has the context of the lease: nil while the call waits for it. It does not refer to the parts, so
+// that the garbage collector can tell of a lease that was dropped.
+type holding struct{ lease context.Context }
 
 // Acquire returns a lease on n permits. It waits until they are free.
 //
@@ -181,6 +213,7 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
 	if err := s.check(ctx, n); err != nil {
 		return nil, err
 	}
+	ctx = context.WithValue(ctx, inside{s}, new(holding)) // which the contexts of the lease and its parts have, too
 	if !s.busy() {
 		got, err := s.try(ctx, n, n)
 		if err == nil || ctx.Err() != nil || !errors.Is(err, redlock.ErrTaken) && !errors.Is(err, redlock.ErrNoQuorum) {
@@ -209,6 +242,7 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Lease, error) {
 	if s.busy() {
 		return nil, s.refused(redlock.ErrTaken)
 	}
+	ctx = context.WithValue(ctx, inside{s}, new(holding))
 	got, err := s.try(ctx, n, MaxPermits)
 	return s.lease(ctx, got, err)
 }
@@ -216,6 +250,9 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Lease, error) {
 // Do calls fn while n permits are held, and returns fn's error joined with the error of Unlock. The
 // context of fn ends with ctx or with the lease.
 func (s *Semaphore) Do(ctx context.Context, n int, fn func(ctx context.Context, lease *Lease) error) error {
+	if err := s.made(); err != nil {
+		return err
+	}
 	if fn == nil {
 		return s.configErrorf("fn is nil")
 	}
@@ -223,20 +260,29 @@ func (s *Semaphore) Do(ctx context.Context, n int, fn func(ctx context.Context, 
 	if err != nil {
 		return err
 	}
-	return lease.During(ctx, func(ctx context.Context, _ *several.Lease) error {
-		return fn(context.WithValue(ctx, inside{s}, lease.Lease), lease)
-	})
+	return lease.During(ctx, func(ctx context.Context, _ *several.Lease) error { return fn(ctx, lease) })
+}
+
+// made returns an error if New has not made the Semaphore.
+func (s *Semaphore) made() error {
+	if s == nil || s.locker == nil {
+		return fmt.Errorf("%w: semaphore: the Semaphore is nil, or was not made by New", redlock.ErrConfig)
+	}
+	return nil
 }
 
 func (s *Semaphore) check(ctx context.Context, n int) error {
+	if err := s.made(); err != nil {
+		return err
+	}
 	if ctx == nil {
 		return s.configErrorf("ctx is nil")
 	}
 	if permits := s.Permits(); n < 1 || n > permits {
 		return s.configErrorf("%d permits wanted: must be from 1 to %d", n, permits)
 	}
-	if outer, ok := ctx.Value(inside{s}).(*several.Lease); ok && outer.Err() == nil {
-		return s.refused(redlock.ErrReentry)
+	if outer, ok := ctx.Value(inside{s}).(*holding); ok && outer.lease != nil && outer.lease.Err() == nil {
+		return fmt.Errorf("semaphore %q: %w", s.name, redlock.ErrReentry)
 	}
 	return nil
 }
@@ -336,6 +382,7 @@ func (s *Semaphore) lease(ctx context.Context, got []*redlock.Lease, err error) 
 		permit := s.permit(le)
 		context.AfterFunc(le.Context(), func() { s.put(true, permit) }) // tried first the next time
 	}
+	ctx.Value(inside{s}).(*holding).lease = whole.Context()
 	return &Lease{whole, s}, nil
 }
 

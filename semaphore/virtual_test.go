@@ -19,6 +19,7 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/virtual"
 	"github.com/d0720281/redlock/semaphore"
+	"github.com/d0720281/redlock/several"
 )
 
 func distance(b *locktest.Bubble, d time.Duration) {
@@ -586,8 +587,18 @@ func TestVirtualReentry(t *testing.T) {
 		locktest.Must(t, err)
 		ctx, cancel := lease.Within(t.Context())
 		defer cancel()
-		if _, err := s.Acquire(ctx, 1); !errors.Is(err, redlock.ErrReentry) {
-			t.Errorf("got %v, want ErrReentry", err)
+		for name, ctx := range map[string]context.Context{"Within": ctx, "the lease": lease.Context(), "its permit": lease.Parts()[0].Context()} {
+			_, err := s.Acquire(ctx, 1)
+			locktest.WantMatch(t, "in the context of "+name, err, []error{redlock.ErrReentry}, redlock.ErrNotAcquired)
+		}
+		other, err := s.TryAcquire(t.Context(), 2)
+		locktest.Must(t, err)
+		err = other.During(t.Context(), func(ctx context.Context, _ *several.Lease) error {
+			_, err := s.TryAcquire(ctx, 1)
+			return err
+		})
+		if !errors.Is(err, redlock.ErrReentry) {
+			t.Errorf("inside During: got %v, want ErrReentry", err)
 		}
 		err = s.Do(t.Context(), 1, func(ctx context.Context, _ *semaphore.Lease) error {
 			_, err := s.TryAcquire(ctx, 1)

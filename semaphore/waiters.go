@@ -70,22 +70,24 @@ func (s *Semaphore) any(ctx context.Context, n int) ([]*redlock.Lease, error) {
 	defer context.AfterFunc(resized, func() { end(errResized) })()
 	got, errs := make([]*redlock.Lease, n), make([]error, n)
 	var waits sync.WaitGroup
-	for i := range got {
-		waits.Go(func() {
-			if got[i], errs[i] = s.locker.LockAny(inner, s.name, permits, opts...); errs[i] != nil {
-				end(errs[i])
-				return
-			}
-			s.take(s.permit(got[i]))
-			if n > 1 {
-				kept, cancel := terms.Keep(inner, got[i])
-				context.AfterFunc(kept, func() {
-					end(context.Cause(kept))
-					cancel()
-				})
-			}
-		})
+	one := func(i int) {
+		if got[i], errs[i] = s.locker.LockAny(inner, s.name, permits, opts...); errs[i] != nil {
+			end(errs[i])
+			return
+		}
+		s.take(s.permit(got[i]))
+		if n > 1 {
+			kept, cancel := terms.Keep(inner, got[i])
+			context.AfterFunc(kept, func() {
+				end(context.Cause(kept))
+				cancel()
+			})
+		}
 	}
+	for i := range n - 1 {
+		waits.Go(func() { one(i) })
+	}
+	one(n - 1)
 	waits.Wait()
 	err := context.Cause(inner) // what ended the wait
 	if err == nil {

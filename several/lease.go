@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -39,22 +40,14 @@ type ending struct {
 }
 
 // Join makes one lease of parts, for packages that lock in another order. ctx is the context of the
-// call that got them: the Context of the lease has its values.
+// call that got them: the Context of the lease has its values. Join panics if ctx or a part is nil.
 func Join(ctx context.Context, parts ...*redlock.Lease) *Lease {
 	return join(ctx, new(ending), parts)
 }
 
 func join(ctx context.Context, e *ending, parts []*redlock.Lease) *Lease {
 	l := &Lease{ending: e, parts: slices.Clone(parts)}
-	slices.SortFunc(l.parts, func(a, b *redlock.Lease) int {
-		switch {
-		case a.Resource() < b.Resource():
-			return -1
-		case a.Resource() > b.Resource():
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(l.parts, func(a, b *redlock.Lease) int { return strings.Compare(a.Resource(), b.Resource()) })
 	l.ctx, l.end = context.WithCancelCause(valuesOf(context.WithoutCancel(ctx), l.parts))
 	l.left.Store(int32(len(parts)))
 	for _, part := range l.parts {
@@ -171,7 +164,7 @@ func (l *Lease) Part(resource string) *redlock.Lease {
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // Within returns a context for work under the lease. It ends with ctx, with the lease, or when the
-// returned function is called.
+// returned function is called. Within panics if ctx is nil.
 func (l *Lease) Within(ctx context.Context) (context.Context, context.CancelFunc) {
 	inner, cancel := context.WithCancelCause(ctx)
 	leaseCtx := l.ctx
@@ -209,7 +202,18 @@ func (l *Lease) Err() error {
 	return err
 }
 
+// made returns an error if no call has returned the Lease.
+func (l *Lease) made() error {
+	if l == nil || l.ending == nil {
+		return configErrorf("the Lease is nil, or the zero value")
+	}
+	return nil
+}
+
 func (l *Lease) state() (left time.Duration, err error) {
+	if err := l.made(); err != nil {
+		return 0, err
+	}
 	if l.ctx.Err() != nil {
 		return 0, context.Cause(l.ctx)
 	}
@@ -254,6 +258,9 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		return configErrorf("Unlock: ctx is nil")
 	}
+	if err := l.made(); err != nil {
+		return err
+	}
 	over := l.Err()
 	lost := errors.Is(over, redlock.ErrLost)
 	if lost {
@@ -274,8 +281,14 @@ func (l *Lease) Unlock(ctx context.Context) error {
 
 // During calls fn while the lease is held, and unlocks the lease when fn returns or panics. It
 // returns fn's error joined with that of Unlock, unless fn has given the lease back. The context of
-// fn is that of [Lease.Within].
+// fn is that of [Lease.Within]. A nil ctx or fn is refused, with [redlock.ErrConfig], and ends nothing.
 func (l *Lease) During(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) (err error) {
+	if ctx == nil || fn == nil {
+		return configErrorf("During: ctx or fn is nil")
+	}
+	if err := l.made(); err != nil {
+		return err
+	}
 	defer func() {
 		if unlockErr := l.Unlock(ctx); unlockErr != nil && !givenBack(unlockErr) {
 			err = errors.Join(err, unlockErr)

@@ -282,6 +282,8 @@ func TestVirtualQuarantineWait(t *testing.T) {
 
 // Options that make no sense for the whole are refused before any master is asked, with each call and by New.
 func TestRefusedOptions(t *testing.T) {
+	_, err := several.NewTerms(nil)
+	locktest.WantMatch(t, "NewTerms without a Locker", err, []error{redlock.ErrConfig})
 	for name, opt := range map[string]redlock.LockOption{"WithReentry": redlock.WithReentry(), "Shared": redlock.Shared(), "a wrong option": redlock.WithTTL(1)} {
 		for _, byNew := range []bool{false, true} {
 			l, opts := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(nil)), []redlock.LockOption{opt}

@@ -36,6 +36,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -68,12 +69,18 @@ type Names struct {
 // [redlock.WithQuarantineWait] is for TryLock, as for a single lock.
 //
 // If ctx ends first, the error is that of the resource for which the call waited. If an argument
-// cannot work, the error matches [redlock.ErrConfig], and no master is asked. After an error no
+// cannot work, the error matches [redlock.ErrConfig], and no master is asked. A name that
+// [redlock.Locker.Lock] refuses, as that of a permit, is for TryLock alone. After an error no
 // resource is held: Lock gives the parts that it had back without waiting for the masters.
 func Lock(ctx context.Context, l Locker, names Names, opts ...redlock.LockOption) (*Lease, error) {
 	c, err := newCall(ctx, l, names, opts)
 	if err != nil {
 		return nil, err
+	}
+	for _, name := range c.names {
+		if queue := strings.TrimRight(name, "0123456789"); queue != name && strings.HasSuffix(queue, "~") {
+			return nil, configErrorf("Lock: resource %q is one of several, for any of which LockAny waits", name)
+		}
 	}
 	c.part = append(c.part, redlock.WithQuarantineWait(0)) // Lock waits in any case, and without what it could get meanwhile
 	for {
@@ -131,10 +138,7 @@ type call struct {
 }
 
 func newCall(ctx context.Context, l Locker, names Names, opts []redlock.LockOption) (*call, error) {
-	switch {
-	case l == nil:
-		return nil, configErrorf("the Locker is nil")
-	case ctx == nil:
+	if ctx == nil {
 		return nil, configErrorf("ctx is nil")
 	}
 	terms, err := NewTerms(l, opts...)

@@ -128,6 +128,7 @@ func TestArguments(t *testing.T) {
 		"an empty name":         try(t.Context(), l, several.Names{Write: []string{"a"}, Read: []string{"b", ""}}),
 		"a key of the library":  try(t.Context(), l, several.Names{Read: []string{"a", "b~fence"}}),
 		"in both lists":         try(t.Context(), l, several.Names{Write: []string{"a"}, Read: []string{"b", "a"}}),
+		"a permit":              several.Do(t.Context(), l, several.Names{Write: []string{"a", "s~1"}}, func(context.Context, *several.Lease) error { return nil }),
 		"no context":            try(none, l, several.Names{Write: []string{"a"}}),
 		"no Locker":             try(t.Context(), nil, several.Names{Write: []string{"a"}}),
 		"Do without a function": several.Do(t.Context(), l, several.Names{Write: []string{"a"}}, nil),

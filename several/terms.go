@@ -11,10 +11,10 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// Terms are the options of a lease that consists of parts. [Lock], [TryLock] and [Do] have them, and
-// so may a package that locks the parts in another order: each with the options of [Terms.Part],
-// those that it has by [Terms.Keep] while it waits for the others, and the whole by [Terms.Join].
-// From then on, and not before, the options count, for the whole:
+// Terms are the options of a lease that consists of parts, as of [Lock], [TryLock] and [Do]. A
+// package that locks the parts in another order uses them, too. It locks each part with the options
+// of [Terms.Part], calls [Terms.Keep] for the parts that it has while it waits for the others, and
+// makes the lease by [Terms.Join]. From then on, and not before, the options count, for the whole:
 //
 //   - [redlock.WithTTL], [redlock.WithGrace] and [redlock.WithOwner] hold for each part, from the start.
 //   - [redlock.WithMaxHold] ends the lease. A part that was handed over has no bound of its own.
@@ -33,6 +33,9 @@ type Terms struct {
 // NewTerms returns the terms of some options. It asks no master. If an option cannot work, the error
 // matches [redlock.ErrConfig]. [redlock.WithReentry] cannot: it is for single resources.
 func NewTerms(l Locker, opts ...redlock.LockOption) (*Terms, error) {
+	if l == nil {
+		return nil, configErrorf("the Locker is nil")
+	}
 	settings, err := l.Settings(opts...)
 	switch {
 	case err != nil:

@@ -23,9 +23,8 @@
 // load their data or are out of memory, stops the other groups of the client for as long: it may
 // have served clients with other groups. A client that is refused later, because it was cut off
 // from a group for two quarantines, gets no new lease; the leases that it has in other groups go
-// on. If the masters of a group are emptied, a client with other groups can be served one TTL
-// before the last lease of a client with the former groups has ended: so do not change groups in
-// the quarantine of a master.
+// on. After a group was emptied, a client with new groups can be served up to a TTL before the last
+// lease under the former ones ends: do not change groups while a master is in quarantine.
 //
 // To change the groups, stop the processes with the former groups, and start those with the new
 // ones, in any order: the new ones are refused until the former ones have been gone for two
@@ -43,6 +42,7 @@ import (
 	"hash/fnv"
 	"log/slog"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -114,17 +114,22 @@ func open(addrs [][]string, opts []redlock.Option, group func(i int, opts []redl
 		l.groups = append(l.groups, g)
 	}
 	if len(l.groups) > 1 {
-		var err error
-		if l.survey, err = newSurvey(l.groups); err != nil {
-			return nil, errors.Join(err, l.Close())
-		}
+		l.survey = newSurvey(l.groups)
 	}
 	return l, nil
 }
 
+// first returns the Locker of the first group: nil if New has not made the Locker.
+func (l *Locker) first() *redlock.Locker {
+	if l == nil || len(l.groups) == 0 {
+		return nil
+	}
+	return l.groups[0]
+}
+
 // Groups returns the Lockers of the groups, in their order: for package admin and for Stats. Lock
 // resources by the methods of this Locker alone, which refuse clients with other groups.
-func (l *Locker) Groups() []*redlock.Locker { return l.groups }
+func (l *Locker) Groups() []*redlock.Locker { return slices.Clone(l.groups) }
 
 // GroupOf returns the Locker of the group that a resource belongs to. The resources of one name of
 // [Locker.LockAny] belong to one group.
@@ -132,7 +137,10 @@ func (l *Locker) GroupOf(resource string) *redlock.Locker {
 	if any := strings.TrimRight(resource, "0123456789"); any != resource && strings.HasSuffix(any, "~") {
 		resource = any
 	}
-	best, highest := l.groups[0], uint64(0)
+	best, highest := l.first(), uint64(0)
+	if best == nil {
+		return nil // its methods return ErrConfig
+	}
 	for i, g := range l.groups {
 		if score := hash(strconv.Itoa(i) + " " + resource); score > highest {
 			best, highest = g, score
@@ -212,24 +220,27 @@ func (l *Locker) ReleaseToken(ctx context.Context, resource, token string) error
 }
 
 // CheckResource is [redlock.Locker.CheckResource].
-func (l *Locker) CheckResource(resource string) error { return l.groups[0].CheckResource(resource) }
+func (l *Locker) CheckResource(resource string) error { return l.first().CheckResource(resource) }
 
 // Settings is [redlock.Locker.Settings].
 func (l *Locker) Settings(opts ...redlock.LockOption) (redlock.Settings, error) {
-	return l.groups[0].Settings(opts...)
+	return l.first().Settings(opts...)
 }
 
 // WhyWaiting is [redlock.Locker.WhyWaiting].
 func (l *Locker) WhyWaiting(resource string) error { return l.GroupOf(resource).WhyWaiting(resource) }
 
 // Logger is [redlock.Locker.Logger].
-func (l *Locker) Logger() *slog.Logger { return l.groups[0].Logger() }
+func (l *Locker) Logger() *slog.Logger { return l.first().Logger() }
 
 // Done is [redlock.Locker.Done].
-func (l *Locker) Done() <-chan struct{} { return l.groups[0].Done() }
+func (l *Locker) Done() <-chan struct{} { return l.first().Done() }
 
 // Close closes the Lockers of all groups, as [redlock.Locker.Close] does, and joins their errors.
 func (l *Locker) Close() error {
+	if l == nil {
+		return l.first().Close()
+	}
 	errs := make([]error, len(l.groups))
 	var closing sync.WaitGroup
 	for i, g := range l.groups {
@@ -246,7 +257,7 @@ func (l *Locker) Close() error {
 // also does so if the group refuses the call anyway, without asking a master. If waits is true, the call
 // waits for any quarantine, and otherwise for as long as its options say.
 func (l *Locker) enter(ctx context.Context, resource string, opts []redlock.LockOption, waits bool) error {
-	if l.survey == nil || ctx == nil || l.survey.passes() || l.CheckResource(resource) != nil {
+	if l == nil || l.survey == nil || ctx == nil || l.survey.passes() || l.CheckResource(resource) != nil {
 		return nil
 	}
 	settings, err := l.Settings(opts...)

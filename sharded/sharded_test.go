@@ -46,6 +46,9 @@ func TestGroupOf(t *testing.T) {
 		}
 		before = l
 	}
+	if before.Groups()[0] = nil; before.Groups()[0] == nil {
+		t.Error("Groups: got the list of the Locker itself")
+	}
 	got := ""
 	for i := range 40 { // all clients must agree, whatever their version
 		got += fmt.Sprint(slices.Index(before.Groups(), before.GroupOf(fmt.Sprint("resource:", i))))

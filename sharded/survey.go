@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,15 +44,12 @@ type survey struct {
 	entered []bool // by group: its masters have accepted the groups of this client; of the goroutine
 }
 
-func newSurvey(groups []*redlock.Locker) (*survey, error) {
-	settings, err := groups[0].Settings()
-	if err != nil {
-		return nil, err
-	}
+func newSurvey(groups []*redlock.Locker) *survey {
+	settings, _ := groups[0].Settings() // without options no error
 	return &survey{
 		groups: groups, clock: settings.Clock, quarantine: settings.Quarantine,
 		asks: make(chan chan error), entered: make([]bool, len(groups)),
-	}, nil
+	}
 }
 
 // passes reports whether a survey that has passed counts, and the last one has not been refused.
@@ -173,11 +171,12 @@ func (s *survey) round() error {
 	default:
 	}
 	var refusal error
+	group := 0 // that it is of
 	for i, err := range errs {
 		accepts, passes := judge(err, s.entered[i])
 		s.entered[i] = accepts || s.entered[i] && conflicts(err) == 0 // or clients with other groups have come
 		if !passes && refusal == nil {
-			refusal = fmt.Errorf("sharded: group %d: %w", i+1, err)
+			group, refusal = i+1, fmt.Errorf("sharded: group %d: %w", i+1, err)
 		}
 	}
 	s.mu.Lock()
@@ -187,7 +186,8 @@ func (s *survey) round() error {
 	}
 	s.mu.Unlock()
 	if first { // not under the mutex, which each call needs
-		s.groups[0].Logger().Warn("redlock: no new lease can be granted: "+refusal.Error(), "reason", redlock.Reason(refusal))
+		s.groups[0].Logger().Warn(fmt.Sprintf("redlock: no new lease can be granted because of group %d", group),
+			"reason", redlock.Reason(refusal), "masters", answers(refusal))
 	}
 	return refusal
 }
@@ -247,6 +247,18 @@ func conflicts(err error) (n int) {
 		}
 	}
 	return n
+}
+
+// answers returns what each master of a group has said.
+func answers(err error) (list []string) {
+	var q *redlock.QuorumError
+	if !errors.As(err, &q) {
+		return []string{err.Error()}
+	}
+	for _, m := range q.Masters {
+		list = append(list, strings.TrimPrefix(m.Error(), "redlock: "))
+	}
+	return list
 }
 
 // waitingIsVain reports whether a refusal lasts longer than quarantines do.
