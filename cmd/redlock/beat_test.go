@@ -17,6 +17,7 @@ import (
 func beat() {
 	fork := flag.String("fork", "", "start another beat, with this file")
 	deaf := flag.Bool("deaf", false, "do not heed SIGTERM")
+	stray := flag.Bool("stray", false, "move to the process group of the parent")
 	flag.Parse()
 	if *deaf {
 		signal.Ignore(syscall.SIGTERM) // a child beat inherits that
@@ -26,6 +27,9 @@ func beat() {
 		if err := other.Start(); err != nil {
 			log.Fatal(err)
 		}
+	}
+	if *stray {
+		moveGroup() // a child beat stays where it is
 	}
 	f, err := os.Create(flag.Arg(0))
 	if err != nil {
@@ -39,6 +43,9 @@ func beat() {
 		time.Sleep(2 * time.Millisecond)
 	}
 }
+
+// moveGroup is set where there are process groups.
+var moveGroup func()
 
 // beating reports whether a beat has begun.
 func beating(file string) bool {

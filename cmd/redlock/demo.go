@@ -34,7 +34,7 @@ const demoHelp = `Sell a stock that is kept in one plain Redis key, from several
 
 redlock starts five masters on this machine, real ones if redis-server is on the PATH. While the stock lasts, one of them is killed and another is paused, for the rest of the run. Afterwards the services do the same without the lock.
 
-Exit code: 1 if anything went wrong: a wrong number sold, two holders at a time, a fencing token that did not rise, a lock that failed.`
+Exit code: 1 if anything went wrong: a wrong number sold, two holders at a time, a fencing token that did not rise, a lock that failed, or output that cannot be written.`
 
 // demo is the demo command: services sell a stock, one item at a time. The sum is correct
 // only if no two services read the same number.

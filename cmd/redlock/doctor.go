@@ -29,7 +29,7 @@ A master that restarted is in quarantine from the first time that a client reach
 
 If no lock can be had, the first line says why. Without -v redlock shows what is not well, and counts what is. With --locks it also shows the locks that are held and their owners, as redlock list does. If a majority of the masters restarts at once, these owners can lose their locks.
 
-Exit code: 0 if there is nothing worse than a notice or an unknown, 1 if there is, 69 if no quorum of masters has a vote, and 78 if that is for TLS, a password, rights or the list of masters. With MASTERs only the findings about these count: 0 or 1.`
+Exit code: 0 if there is nothing worse than a notice or an unknown, 1 if there is, 69 if no quorum of masters has a vote, and 78 if that is for TLS, a password, rights or the list of masters. With MASTERs only the findings about these count: 0 or 1. With --ignore-warnings 1 is for failures alone: a probe that asks whether a master has a vote needs that.`
 
 const doctorExamples = `  redlock doctor
   redlock doctor 10.0.0.1:6379 --wait 1m   # behind the start of that master`
@@ -41,6 +41,7 @@ type doctor struct {
 	wait    time.Duration
 	locks   bool
 	verbose bool
+	lenient bool
 }
 
 func newDoctor() *cobra.Command {
@@ -49,6 +50,7 @@ func newDoctor() *cobra.Command {
 	f := cmd.Flags()
 	f.Var((*duration)(&d.wait), "wait", "wait at most that long until the masters have votes")
 	f.BoolVar(&d.locks, "locks", false, "show the locks that are held, too, with their owners")
+	f.BoolVar(&d.lenient, "ignore-warnings", false, "show warnings, and do not count them for the exit code")
 	f.BoolVarP(&d.verbose, "verbose", "v", false, "show what is well, too")
 	d.output.register(f)
 	return d.command(cmd, d.run)
@@ -87,6 +89,10 @@ func (d *doctor) run(ctx context.Context, only []string) error {
 			return ctx.Err()
 		}
 	}
+	bad := admin.LevelWarning
+	if d.lenient {
+		bad = admin.LevelFailure
+	}
 	err := d.show(shown, func() {
 		d.showHealth(shown)
 		if d.showLocks("key", shown.Locks); d.locks && len(shown.Locks) == 0 && missing == nil {
@@ -98,7 +104,7 @@ func (d *doctor) run(ctx context.Context, only []string) error {
 		return err
 	case len(only) == 0 && errors.Is(found, redlock.ErrNoQuorum):
 		return exitError{code, missing}
-	case len(only) == 0 && found != nil || d.worst(report) >= admin.LevelWarning:
+	case len(only) == 0 && found != nil || d.worst(report) >= bad:
 		return exitError{exitFailed, missing}
 	}
 	return missing

@@ -110,9 +110,15 @@ func oneLine(err error) string {
 		name := strings.TrimPrefix(m[1], "Key") // WithKeyPrefix is --prefix
 		return "--" + strings.ToLower(humps.ReplaceAllString(name, "$1-$2")) + " " + m[2] + ": "
 	})
-	text = inCall.ReplaceAllString(text, "")
-	return wire.Printable(strings.ReplaceAll(text, "\n", "; "))
+	return wire.Printable(forUsers.Replace(inCall.ReplaceAllString(text, "")))
 }
+
+// forUsers replaces what concerns the users of the library alone.
+var forUsers = strings.NewReplacer(
+	"give them as two strings", "put a comma between them",
+	"for any of which LockAny waits", "for any of which --permits waits",
+	"\n", "; ",
+)
 
 // The beginnings of errors that match ErrConfig.
 var (

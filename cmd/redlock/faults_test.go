@@ -4,10 +4,10 @@ package main
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"os"
-	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,9 +26,7 @@ func TestDoctorSaysWhatStopsALock(t *testing.T) {
 	redistest.Server(t)
 	says := func(args ...any) func(*testing.T, *masters.Process) {
 		return func(t *testing.T, m *masters.Process) {
-			if err := redistest.Client(t, m.Addr()).Do(t.Context(), args...).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, redistest.Client(t, m.Addr()).Do(t.Context(), args...).Err())
 		}
 	}
 	for _, test := range []struct {
@@ -105,15 +103,7 @@ func TestDoctorSaysWhatStopsALock(t *testing.T) {
 			if test.list != nil {
 				c.env = []string{mastersEnv + "=" + strings.Join(test.list(t, c, redistest.Addrs(c.list)), ",")}
 			}
-			code := func(args ...string) (int, string) {
-				cmd := c.command("redlock", args...)
-				out, err := cmd.CombinedOutput()
-				if err != nil && !errors.As(err, new(*exec.ExitError)) {
-					t.Fatal(err)
-				}
-				return cmd.ProcessState.ExitCode(), string(out)
-			}
-			got, out := code("doctor")
+			got, out := c.look(t, "doctor")
 			first, _, _ := strings.Cut(out, "\n127.0.0.1")
 			first = strings.Join(strings.Fields(first), " ")
 			if got != test.code || !strings.HasPrefix(first, "no lock can be had: ") || !regexp.MustCompile(test.says).MatchString(first) {
@@ -122,11 +112,22 @@ func TestDoctorSaysWhatStopsALock(t *testing.T) {
 			if strings.HasPrefix(test.says, "no vote") {
 				return // run waits for the end of the quarantine
 			}
-			if got, out := code("init", "--yes"); test.list != nil && got != test.code {
+			if got, out := c.look(t, "init", "--yes"); test.list != nil && got != test.code {
 				t.Errorf("init: got code %d and %s, want %d: no mistake in the list is vouched for", got, out, test.code)
 			}
-			if got, out := code("run", "k", "-n", "--", "true"); got != test.code {
-				t.Errorf("run: got code %d and %s, want %d", got, out, test.code)
+			for tries := 5; ; tries-- {
+				// A name of its own: the key of a former try may be on a slow master still.
+				got, out := c.look(t, "run", fmt.Sprint("k", tries), "-n", "--", "true")
+				if got == test.code {
+					break
+				}
+				// On a busy machine a master that refuses the list may answer after a quorum of others: too late for the
+				// grant, and perhaps in time for the command.
+				late := test.list != nil && (got == 0 || got == exitLost && strings.Contains(out, "list of masters"))
+				if !late || tries == 1 {
+					t.Errorf("run: got code %d and %s, want %d", got, out, test.code)
+					break
+				}
 			}
 		})
 	}
@@ -139,17 +140,15 @@ func TestDoctorSaysWhatStopsALock(t *testing.T) {
 	})
 }
 
-// inUse has a client take a lock, and give it back.
+// inUse has clients take a lock, and give it back, until each master knows their list: a quorum is enough for a lock.
 func (c *cluster) inUse(t *testing.T) {
 	t.Helper()
-	cmd := c.command("redlock", "run", "in-use", "--", "true")
-	cmd.Stderr = os.Stderr
-	must(t, cmd.Run())
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Eventually(t, 20*time.Second, func() bool {
+		cmd := c.command("redlock", "run", "in-use", "--", "true")
+		cmd.Stderr = os.Stderr
+		must(t, cmd.Run())
+		return !slices.ContainsFunc(c.list, func(m *masters.Process) bool {
+			return redistest.Client(t, m.Addr()).HGet(t.Context(), redlock.DefaultKeyPrefix+"~guard", "lists").Val() == ""
+		})
+	}, "each master knows the list")
 }

@@ -95,6 +95,11 @@ Load it in the present shell, or for all that follow, as root:
 // addCompletion adds the command completion of cobra, whose script for bash needs no package.
 func addCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
+	all, _, _ := root.Find([]string{"completion"})
+	all.Args, all.RunE = noArgs, root.RunE // otherwise a shell that it does not know gets the help, and code 0
+	for _, cmd := range all.Commands() {
+		cmd.Args = noArgs // with code 64
+	}
 	bash, _, _ := root.Find([]string{"completion", "bash"})
 	script := bash.RunE
 	bash.Long = bashHelp

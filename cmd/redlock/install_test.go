@@ -74,9 +74,7 @@ func TestImporter(t *testing.T) {
 	dir := t.TempDir()
 	err := errors.Join(os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "importer"))),
 		os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module example.com/importer\n\ngo 1.26\n"), 0o644))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.goRun(t, dir, "", get...)
 	r.goRun(t, dir, "", "get", "-t", "./...") // as go mod tidy, without what tests of other modules need
 	got := r.goRun(t, dir, "", "list", "-m", "-f", "{{.Path}} {{.Version}}", "all")
@@ -97,9 +95,7 @@ func TestImporter(t *testing.T) {
 func required(t *testing.T, dir string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", dir, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for line := range strings.Lines(string(text)) {
 		if f := strings.Fields(line); len(f) == 2 && f[0] == module {
 			return f[1]
@@ -124,9 +120,7 @@ func release(t *testing.T) released {
 		t.Skip("needs the go command on the PATH: ", err)
 	}
 	out, err := exec.Command(gobin, "env", "GOMODCACHE", "GOPROXY").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	values := strings.Split(strings.ReplaceAll(string(out), "\r", ""), "\n")
 	cache := filepath.Join(values[0], "cache", "download")
 	if _, err := os.Stat(cache); err != nil {
@@ -167,26 +161,18 @@ func publish(t *testing.T, root, proxy, path, version string) {
 	t.Helper()
 	dir := filepath.Join(proxy, filepath.FromSlash(path), "@v")
 	info, err := json.Marshal(map[string]string{"Version": version})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	gomod, err := os.ReadFile(filepath.Join(root, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	err = errors.Join(
 		os.MkdirAll(dir, 0o755),
 		os.WriteFile(filepath.Join(dir, "list"), []byte(version+"\n"), 0o644),
 		os.WriteFile(filepath.Join(dir, version+".info"), info, 0o644),
 		os.WriteFile(filepath.Join(dir, version+".mod"), gomod, 0o644),
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	file, err := os.Create(filepath.Join(dir, version+".zip"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w := zip.NewWriter(file)
 	err = filepath.WalkDir(root, func(file string, e fs.DirEntry, err error) error {
 		rel, relErr := filepath.Rel(root, file)

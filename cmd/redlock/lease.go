@@ -115,7 +115,7 @@ func (c *leaseCommand) acquire(ctx context.Context, keys []string, stderr io.Wri
 	// Without its token the lock would be of no use: if the token cannot be written, Close releases
 	// the lock.
 	le := lease.Parts()[0]
-	if err := c.tell(leaseReport{Key: le.Resource(), Token: le.Token(), Fence: le.Fence()}, le.Validity(), forShell(le.Token())+"\n"); err != nil {
+	if err := c.tell(leaseReport{name: keyName(le.Resource()), Token: le.Token(), Fence: le.Fence()}, le.Validity(), forShell(le.Token())+"\n"); err != nil {
 		return err
 	}
 	if err := le.Detach(); err != nil { // the lock stays on the masters, and belongs to the token
@@ -151,7 +151,7 @@ func (c *leaseCommand) tell(lease leaseReport, left time.Duration, text string) 
 
 // leaseReport is a lease in JSON.
 type leaseReport struct {
-	Key         string    `json:"key"`
+	name
 	Token       string    `json:"token"`
 	Fence       int64     `json:"fence,omitempty"` // may be unknown after an extend with masters down
 	TTLMillis   int64     `json:"ttl_ms"`
@@ -173,7 +173,7 @@ func (c *leaseCommand) extend(ctx context.Context, args []string) error {
 	if err != nil {
 		return notHeldBy(args[0], err)
 	}
-	return c.tell(leaseReport{Key: args[0], Token: token, Fence: fence}, left, "")
+	return c.tell(leaseReport{name: keyName(args[0]), Token: token, Fence: fence}, left, "")
 }
 
 func (c *leaseCommand) release(ctx context.Context, args []string) error {

@@ -61,9 +61,7 @@ func (s *screen) pressesUntil(key, pattern string) {
 // resize makes the terminal so large.
 func (s *screen) resize(rows, columns uint16) {
 	s.t.Helper()
-	if err := pty.Setsize(s.pty, &pty.Winsize{Rows: rows, Cols: columns}); err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, pty.Setsize(s.pty, &pty.Winsize{Rows: rows, Cols: columns}))
 }
 
 // A terminal of 80 by 24 shows masters, locks, holders and waiters in place, and heeds keys.
@@ -75,9 +73,7 @@ func TestTopOnATerminal(t *testing.T) {
 		hold = append(hold, fmt.Sprintf("many:%02d", i))
 	}
 	holder := c.command("redlock", append(hold, "--", "sleep", "100")...)
-	if err := holder.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, holder.Start())
 	defer func() { _ = holder.Process.Kill(); _ = holder.Wait() }()
 	s := c.onTerminal(t, nil, "redlock", "top", "--interval", "1m")
 	s.resize(24, 80)
@@ -94,9 +90,7 @@ func TestTopOnATerminal(t *testing.T) {
 	}
 	s.pressesUntil(" ", "30 locks, 1-17") // the holder and the size come a moment later
 	waiter := c.command("redlock", "run", "many:29", "-w", "30s", "--", "true")
-	if err := waiter.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, waiter.Start())
 	defer func() { _ = waiter.Process.Kill(); _ = waiter.Wait() }()
 	fits(s.awaits(`^many:00 +a-fleet +HELD +[0-9.]+s `))
 	for range 40 {
@@ -111,9 +105,7 @@ func TestTopOnATerminal(t *testing.T) {
 	if !strings.HasPrefix(lines[first], "many:29 ") {
 		t.Errorf("got %q as the first lock, want that with a waiter", lines[first])
 	}
-	if err := c.list[0].Restart(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.list[0].Restart())
 	s.pressesUntil("r", " no ")
 	s.awaits(`^127.0.0.1:[0-9]+ +[0-9.µm]+s  no +[0-9.]+s  no vote for`)
 	s.awaits(`2 of 3 masters vote  quorum`)
@@ -139,53 +131,36 @@ func TestTopOnATerminal(t *testing.T) {
 func TestWatchOnATerminal(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
-	for _, test := range []struct {
-		name    string
-		env     []string
-		colours bool
-	}{
-		{"with colours", nil, true},
-		{"without", []string{"NO_COLOR=1"}, false},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			s := c.onTerminal(t, test.env, "redlock", "watch", "k", "other", "--interval", "100ms")
-			if lines := s.awaits(`^k +FREE`); !strings.HasPrefix(lines[0], "redlock watch  ") || !strings.HasPrefix(lines[1], "KEY ") || !strings.HasPrefix(lines[3], "other ") {
-				t.Errorf("got\n%s\nwant both locks below the first line", strings.Join(lines, "\n"))
-			}
-			token, err := c.command("redlock", "acquire", "k", "--ttl", "5s").Output()
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.awaits(`^k +[^ ]+:acquire +HELD +[0-9.]+m?s `)
-			if err := c.command("redlock", "release", "k", strings.TrimSpace(string(token))).Run(); err != nil {
-				t.Fatal(err)
-			}
-			s.awaits(`^k +FREE`)
-			if got := regexp.MustCompile(`\x1b\[[0-9;]*m`).MatchString(s.shows()); got != test.colours {
-				t.Errorf("got colours %v, want %v in %q", got, test.colours, s.shows())
-			}
-			s.types(ctrlC)
-			if code := s.code(); code != 0 {
-				t.Errorf("got code %d, want 0\n%q", code, s.shows())
-			}
-		})
+	s := c.onTerminal(t, nil, "redlock", "watch", "k", "other", "--interval", "100ms")
+	for i, want := range []string{"redlock watch  ", "KEY ", "k ", "other "} {
+		if lines := s.awaits(`^k +FREE`); !strings.HasPrefix(lines[i], want) {
+			t.Errorf("got %q in line %d, want %q", lines[i], i, want)
+		}
 	}
-	s := c.onTerminal(t, nil, "redlock", "watch", "a-key-that-is-longer-than-the-line", "b", "c", "d", "--interval", "100ms")
+	token, err := c.command("redlock", "acquire", "k", "--ttl", "5s").Output()
+	must(t, err)
+	s.awaits(`^k +[^ ]+:acquire +HELD +[0-9.]+m?s `)
+	must(t, c.command("redlock", "release", "k", strings.TrimSpace(string(token))).Run())
+	s.awaits(`^k +FREE`)
+	if !regexp.MustCompile(`\x1b\[[0-9;]*m`).MatchString(s.shows()) {
+		t.Errorf("got no colours in %q", s.shows())
+	}
+	s.types(ctrlC)
+	if code := s.code(); code != 0 {
+		t.Errorf("got code %d, want 0\n%q", code, s.shows())
+	}
+	s = c.onTerminal(t, nil, "redlock", "watch", "a-key-that-is-longer-than-the-line", "b", "c", "d", "--interval", "100ms")
 	s.resize(5, 30)
 	s.awaits(`^a-key-that-… +FREE`)
 	s.pressesUntil("j", `(?m)^d +FREE`)
 	if lines := s.frame(); len(lines) != 5 {
 		t.Errorf("got %d lines, want 5:\n%s", len(lines), strings.Join(lines, "\n"))
 	}
-	if err := c.list[0].Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.list[0].Kill())
 	s.resize(40, 120)
 	s.awaits(`^redlock watch  .*  2 of 3 masters vote  quorum  4 locks$`)
 	s.awaits(`^a-key-that-is-longer-than-the-line  +FREE`)
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.cmd.Process.Signal(syscall.SIGTERM))
 	if code := s.code(); code != 0 {
 		t.Errorf("got code %d, want 0\n%q", code, s.shows())
 	}
@@ -207,9 +182,9 @@ func TestWatchOnADumbTerminal(t *testing.T) {
 // and then the key is cut.
 func TestLockTableOn80Columns(t *testing.T) {
 	owner := "ip-10-0-12-34.eu-west-1.internal:471123:make"
-	held := lock{Key: "team:service:environment:deploy", Verdict: admin.VerdictHeld, Owner: owner, Fence: 1795571116404684, Token: "Xp3k9QzA", freeIn: 7900 * time.Millisecond, Waiting: 12}
-	shared := lock{Key: "prices", Verdict: admin.VerdictShared, Readers: []reader{{Token: "Xp3k9QzA", Owner: "one"}, {Token: "aaaaaaaa"}}}
-	crowd := lock{Key: "prices", Verdict: admin.VerdictShared, Readers: slices.Repeat([]reader{{Owner: "web-1"}}, 16)}
+	held := lock{name: keyName("team:service:environment:deploy"), Verdict: admin.VerdictHeld, Owner: owner, Fence: 1795571116404684, Token: "Xp3k9QzA", freeIn: 7900 * time.Millisecond, Waiting: 12}
+	shared := lock{name: keyName("prices"), Verdict: admin.VerdictShared, Readers: []reader{{Token: "Xp3k9QzA", Owner: "one"}, {Token: "aaaaaaaa"}}}
+	crowd := lock{name: keyName("prices"), Verdict: admin.VerdictShared, Readers: slices.Repeat([]reader{{Owner: "web-1"}}, 16)}
 	for _, test := range []struct {
 		name   string
 		width  int

@@ -18,7 +18,7 @@ import (
 // lock is what the masters have of a lock. All commands show locks by it: as JSON, as a line, or as
 // a row of a table. Tokens are cut off: with the whole token any user could release the lock.
 type lock struct {
-	Key     string        `json:"key"`
+	name
 	Waiting int           `json:"waiting,omitempty"` // processes
 	Slot    int           `json:"slot,omitempty"`    // of a permit, with --permits
 	Verdict admin.Verdict `json:"verdict"`
@@ -60,7 +60,7 @@ type masterKey struct {
 
 func lockOf(in admin.Inspection) lock {
 	l := lock{
-		Key: in.Resource, Waiting: in.Waiting, Verdict: in.Verdict, Quorum: in.Quorum, Token: shortToken(in.Token), Owner: in.Owner, Fence: in.Fence,
+		name: keyName(in.Resource), Waiting: in.Waiting, Verdict: in.Verdict, Quorum: in.Quorum, Token: shortToken(in.Token), Owner: in.Owner, Fence: in.Fence,
 		freeIn: in.FreeIn(),
 	}
 	if in.Verdict == admin.VerdictBroken {

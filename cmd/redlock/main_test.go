@@ -31,3 +31,10 @@ func (l leakChecked) Run() int {
 	}
 	return code
 }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -96,6 +97,19 @@ func (o *output) show(v any, asText func()) error {
 		return nil
 	}
 	return writeJSON(o.out, v, "  ")
+}
+
+// name is the KEY of a lock in JSON, whose texts are UTF-8.
+type name struct {
+	Key   string `json:"key"`
+	Bytes []byte `json:"key_base64,omitempty"` // of a KEY that is not UTF-8
+}
+
+func keyName(key string) name {
+	if utf8.ValidString(key) {
+		return name{Key: key}
+	}
+	return name{key, []byte(key)}
 }
 
 // writeJSON writes a value as JSON, on one line if indent is "". A key can have any bytes, and the

@@ -12,15 +12,11 @@ import (
 // subcommand, flags and arguments that exist. The test runs none of them.
 func TestPagesCallTheCommand(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	found := 0
 	for _, page := range append(pages, "../../README.md") {
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, line := range calls(string(text)) {
 			found++
 			if err := understood(line); err != nil {

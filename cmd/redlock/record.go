@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -31,9 +32,9 @@ type record struct {
 
 // lockRecord is one lock or permit.
 type lockRecord struct {
-	Key   string `json:"key"`
-	Slot  int    `json:"slot,omitempty"`  // of a permit, from 1; 0 for a lock
-	Fence int64  `json:"fence,omitempty"` // 0 until it is held
+	name
+	Slot  int   `json:"slot,omitempty"`  // of a permit, from 1; 0 for a lock
+	Fence int64 `json:"fence,omitempty"` // 0 until it is held
 }
 
 type commandRecord struct {
@@ -63,14 +64,20 @@ type recordFile struct {
 	file *os.File
 }
 
+// isOpen matches the names of files that are open, which are written and not replaced.
+var isOpen = regexp.MustCompile(`^/(dev/std(out|err)$|dev/fd/|proc/self/fd/)`)
+
 func openRecord(path string) (*recordFile, error) {
 	if path == "" {
 		return nil, nil
 	}
 	old, err := os.Stat(path)
-	if err == nil && !old.Mode().IsRegular() { // a pipe, or /dev/stderr
-		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err == nil && (!old.Mode().IsRegular() || isOpen.MatchString(path)) { // a pipe, or /dev/stderr
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 		return &recordFile{file: f}, err
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil { // a link stays a link
+		path = real
 	}
 	mode := fs.FileMode(0o666)
 	if err == nil {
@@ -105,10 +112,10 @@ func (r *recordFile) write(rec *record) error {
 // permits by their numbers.
 func (r *run) holdings(lease held) (parts []lockRecord) {
 	for _, le := range lease.Parts() {
-		p := lockRecord{Key: le.Resource(), Fence: le.Fence()}
+		p := lockRecord{name: keyName(le.Resource()), Fence: le.Fence()}
 		if r.permits > 0 {
 			p.Slot, _ = strconv.Atoi(strings.TrimPrefix(p.Key, r.keys[0]+"~"))
-			p.Key = r.keys[0]
+			p.name = keyName(r.keys[0])
 		}
 		parts = append(parts, p)
 	}

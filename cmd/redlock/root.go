@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/d0720281/redlock/internal/door"
 )
@@ -27,7 +29,10 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetOut(out)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
-	if isSilent(err) && out.err != nil { // the report was not written
+	switch {
+	case errors.Is(out.err, syscall.EPIPE) && (isSilent(err) || errors.Is(err, errInterrupted) || errors.Is(err, syscall.EPIPE)):
+		err = exitError{code: exitSignalled + int(syscall.SIGPIPE)} // as of a program that the signal ends
+	case isSilent(err) && out.err != nil: // the report was not written
 		err = exitError{max(exitCode(err), exitFailed), out.err}
 	}
 	return finish(err, stderr)
@@ -52,11 +57,22 @@ func newRoot() *cobra.Command {
 	root.SetVersionTemplate("redlock {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		text, _, _ := strings.Cut(err.Error(), " in -") // what follows may be the value, as in -asecret
+		if before, _, ofGo := strings.Cut(text, ": strconv."); ofGo {
+			text = before + ": must be a whole number"
+		}
 		if strings.Contains(text, "@") {
 			text = "unknown flag, or a wrong value"
 		}
 		return usagef("%s (see %s --help)", text, cmd.CommandPath())
 	})
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) (err error) {
+		cmd.Flags().Visit(func(f *pflag.Flag) {
+			if f.Value.Type() == "string" && f.Value.String() == "" && f.Name != "prefix" {
+				err = usagef("--%s: its value is empty, as from a variable that is not set", f.Name)
+			}
+		})
+		return err
+	}
 	root.SetHelpFunc(help)
 	root.AddCommand(newRun(), newAcquire(), newExtend(), newRelease(), newStatus(), newList(), newWatch(), newTop(), newBreak(), newDoctor(), newInit(), newDemo(), newMastersTopic())
 	addCompletion(root)
@@ -91,12 +107,35 @@ func withDash(root *cobra.Command, args []string) []string {
 	return slices.Insert(slices.Clone(args), at, "--")
 }
 
-// interruptible returns a context that ends with the first Ctrl-C or SIGTERM. The second
-// signal ends the process at once.
+// interruptible returns a context that ends with the first Ctrl-C, SIGTERM, SIGQUIT or SIGHUP, or if
+// nothing reads the output any more. The second signal ends the process at once; a broken output does not.
 func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
-	return ctx, stop
+	surviveOutput()
+	ending := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT}
+	if !signal.Ignored(syscall.SIGHUP) { // as by nohup
+		ending = append(ending, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), ending...)
+	ctx, end := context.WithCancel(ctx)
+	broken := make(chan os.Signal, 1)
+	for _, sig := range brokenOutput {
+		signal.Notify(broken, sig)
+	}
+	go func() {
+		for {
+			select {
+			case sig := <-broken:
+				if isBroken(sig) { // and not the connection to a master
+					end()
+				}
+			case <-ctx.Done():
+				signal.Stop(broken)
+				stop()
+				return
+			}
+		}
+	}()
+	return ctx, end
 }
 
 // sleep returns true after a time, and false when ctx ends.

@@ -149,8 +149,6 @@ func (r *run) parse(cmd *cobra.Command, args []string) (err error) {
 		return usagef("--at-most %v: must not be less than --at-least %v", r.atMost, r.atLeast)
 	case f.Changed("at-most") && r.atMost == 0:
 		return usagef("--at-most 0: leaves the command no time")
-	case f.Changed("result-file") && r.resultFile == "":
-		return usagef("--result-file: which file? its name is empty")
 	}
 	if f.Changed("permits") {
 		err := cmp.Or(checkNumber("permits", r.permits, semaphore.MaxPermits), checkNumber("take", r.take, min(r.permits, several.MaxNames)))
@@ -189,7 +187,7 @@ func (r *run) main(ctx context.Context) error {
 	defer flush()
 	r.rec = record{Outcome: outcomeError, TTLMillis: r.ttl.Milliseconds(), Asked: time.Now()}
 	for _, k := range r.keys {
-		r.rec.Locks = append(r.rec.Locks, lockRecord{Key: k})
+		r.rec.Locks = append(r.rec.Locks, lockRecord{name: keyName(k)})
 	}
 	err = r.hold(ctx)
 	r.rec.ExitCode = exitCode(err)

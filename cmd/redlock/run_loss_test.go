@@ -3,8 +3,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"log"
 	"os"
 	"path/filepath"
 	"strings"
@@ -109,13 +111,9 @@ func worstDelay(t *testing.T) (most func() time.Duration) {
 func delayOf(t *testing.T, dir string, pid int) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, delayFile(pid)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	late, err := time.ParseDuration(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return late
 }
 
@@ -130,15 +128,11 @@ func TestALossIsAskedFirst(t *testing.T) {
 		`trap 'touch `+asked+`; sleep 1.2; exit 5' USR1; touch `+ready+`; while :; do sleep 0.02; done`)
 	redistest.Eventually(t, 10*time.Second, exists(ready), "the command runs")
 	for _, m := range c.list[:2] {
-		if err := m.Pause(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.Pause())
 	}
 	redistest.Eventually(t, 10*time.Second, exists(asked), "the command is asked to end")
 	for _, m := range c.list[:2] {
-		if err := m.Resume(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.Resume())
 	}
 	code, rec := p.wait(t)
 	if code != exitLost || rec.Command.ExitCode != 5 || rec.Command.Signal != "" || !rec.Command.Ended.Before(rec.ValidUntil) {
@@ -164,9 +158,7 @@ func TestALossThatTheMastersTellIsAtOnce(t *testing.T) {
 	late := worstDelay(t)
 	began := time.Now()
 	for _, m := range c.list {
-		if err := redistest.Client(t, m.Addr()).FlushAll(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, redistest.Client(t, m.Addr()).FlushAll(t.Context()).Err())
 	}
 	code, rec := p.wait(t)
 	if code != exitLost || rec.Command.Signal != "SIGKILL" || time.Since(began) > 6*time.Second {
@@ -297,9 +289,7 @@ func TestTheRestOfAGroup(t *testing.T) {
 	}
 	ended := time.Now()
 	redistest.Eventually(t, 5*time.Second, func() bool { return lastBeat(t, file).After(ended) }, "the rest goes on")
-	if err := syscall.Kill(numberIn(t, file+".pid"), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(numberIn(t, file+".pid"), syscall.SIGKILL))
 }
 
 // If redlock had to end the command, it kills the background processes, even if the command ended at once.
@@ -316,6 +306,29 @@ func TestNothingIsLeftOfACommandThatWasEnded(t *testing.T) {
 		t.Errorf("got code %d, %+v; want %d and 0 of the command", code, rec.Command, exitTimedOut)
 	}
 	redistest.Eventually(t, time.Second, gone(pid), "the rest has been killed")
+}
+
+func init() {
+	moveGroup = func() {
+		group, err := syscall.Getpgid(os.Getppid())
+		if err := cmp.Or(err, syscall.Setpgid(0, group)); err != nil {
+			log.Fatal(err)
+		}
+	}
+}
+
+// A command that has moved to another process group is ended, too.
+func TestACommandInAnotherGroup(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
+	for _, more := range [][]string{nil, {"-fork", filepath.Join(t.TempDir(), "other")}} { // which stays in the group
+		file := filepath.Join(t.TempDir(), "beat")
+		args := []string{"k", "--at-most", "1s", "-k", "100ms", "--", "beat", "-stray", "-deaf"}
+		p := c.start(t, append(append(args, more...), file)...)
+		if code, rec := p.wait(t); code != exitTimedOut || rec.Command.Signal != "SIGKILL" || !beating(file) {
+			t.Errorf("%q: got code %d, %+v, %s; want %d and SIGKILL", more, code, rec.Command, p.all(), exitTimedOut)
+		}
+	}
 }
 
 // Behind "2>&1 | head -1" no process reads the output any more. Neither redlock, which logs, nor the
@@ -338,22 +351,16 @@ func TestNothingReadsTheOutput(t *testing.T) {
 			p := &process{file: result, cmd: c.command("redlock", "run", "-v", test.name, "--result-file", result, "--", "sh", "-c",
 				`beat -deaf `+file+` & echo $! >`+file+`.pid; `+test.script, "sh", filepath.Join(dir, "go"))}
 			reader, writer, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			p.cmd.Stdout, p.cmd.Stderr = writer, writer
-			if err := errors.Join(p.cmd.Start(), writer.Close()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errors.Join(p.cmd.Start(), writer.Close()))
 			pid := numberIn(t, file+".pid")
 			defer func() { _ = syscall.Kill(pid, syscall.SIGKILL) }()
 			redistest.Eventually(t, 10*time.Second, func() bool { return beating(file) }, "the rest runs")
 			if _, err := reader.Read(make([]byte, 1)); err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(reader.Close(), os.WriteFile(filepath.Join(dir, "go"), nil, 0o600)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errors.Join(reader.Close(), os.WriteFile(filepath.Join(dir, "go"), nil, 0o600)))
 			if test.end {
 				if out, err := c.command("redlock", "break", test.name, "--yes").CombinedOutput(); err != nil {
 					t.Fatalf("%v: %s", err, out)

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"bufio"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -48,16 +51,12 @@ func TestAStoppedCommandKeepsTheLock(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	p := c.start(t, "k", "--ttl", "2s", "-v", "-c", `echo $$ > `+file+`; while test -e `+file+`; do sleep 0.02; done; exit 5`)
 	pid := numberIn(t, file)
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(pid, syscall.SIGSTOP))
 	time.Sleep(2400 * time.Millisecond) // without a renewal the lock would end
 	if code, _ := c.start(t, "k", "-n", "--", "true").wait(t); code != exitConflict {
 		t.Errorf("got code %d from another redlock, want %d", code, exitConflict)
 	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(file))
 	p.signal(t, syscall.SIGCONT) // redlock forwards it
 	if code, rec := p.wait(t); code != 5 {
 		t.Errorf("got code %d, %+v, %s; want 5", code, rec, p.all())
@@ -70,20 +69,54 @@ func TestIgnoredSignals(t *testing.T) {
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	file := filepath.Join(t.TempDir(), "pid")
 	cmd := c.command("sh", "-c", `trap '' HUP; exec redlock run k -c 'echo $$ > `+file+`; while test -s `+file+`; do sleep 0.02; done'`)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	pid := numberIn(t, file)
 	for _, p := range []int{cmd.Process.Pid, pid} {
-		if err := syscall.Kill(p, syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
+		must(t, syscall.Kill(p, syscall.SIGHUP))
 	}
 	time.Sleep(100 * time.Millisecond) // a process that does not ignore the signal dies
-	if err := os.Truncate(file, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Truncate(file, 0))
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("got %v, want no harm done", err)
+	}
+}
+
+// A connection to a master that is closed at the other end raises the signal of a broken output, and ends no command.
+func TestBrokenConnectionEndsNoCommand(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
+	l := locktest.Open(t, redistest.Addrs(c.list))
+	lease := locktest.Lock(t, l, "k")
+	cmd := c.command("redlock", "watch", "k", "--interval", "100ms")
+	out, writer, err := os.Pipe()
+	must(t, err)
+	cmd.Stdout, cmd.Stderr = writer, writer
+	must(t, errors.Join(cmd.Start(), writer.Close()))
+	ended := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(ended) }()
+	lines := bufio.NewReader(out)
+	line := func() string {
+		text, err := lines.ReadString('\n')
+		must(t, err)
+		return text
+	}
+	for !strings.Contains(line(), "HELD") {
+	}
+	for range 5 {
+		must(t, cmd.Process.Signal(syscall.SIGPIPE))
+		must(t, lease.Unlock(t.Context()))
+		for !strings.Contains(line(), "FREE") {
+		}
+		lease = locktest.Lock(t, l, "k")
+		for !strings.Contains(line(), "HELD") {
+		}
+	}
+	must(t, out.Close()) // now nothing reads the output
+	must(t, lease.Unlock(t.Context()))
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Error("the command goes on, want it to end with its output")
+		_ = cmd.Process.Kill()
 	}
 }

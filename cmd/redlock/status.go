@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -175,8 +176,11 @@ type listCommand struct {
 func newList() *cobra.Command {
 	var c listCommand
 	cmd := &cobra.Command{Use: "list [PATTERN] [flags]", Short: "List locks and their holders", Long: listHelp, Example: listExamples, Args: func(_ *cobra.Command, args []string) error {
-		if len(args) > 1 {
+		switch {
+		case len(args) > 1:
 			return usagef("one PATTERN at most; quote it, so that the shell leaves it as it is (see redlock list --help)")
+		case len(args) == 1 && args[0] == "":
+			return usagef("the PATTERN is empty, as from a variable that is not set")
 		}
 		return nil
 	}}
@@ -221,8 +225,23 @@ func (c *listCommand) run(ctx context.Context, pattern string, stderr io.Writer)
 
 // matching returns whether a text matches a pattern.
 func matching(pattern string) func(text string) bool {
-	words := strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(regexp.QuoteMeta(pattern))
-	return regexp.MustCompile("(?s)^" + words + "$").MatchString
+	words := strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(regexp.QuoteMeta(characters(pattern)))
+	whole := regexp.MustCompile("(?s)^" + words + "$")
+	return func(text string) bool { return whole.MatchString(characters(text)) }
+}
+
+// characters returns a text in UTF-8: a byte that is none becomes a character for private use.
+func characters(text string) string {
+	var b strings.Builder
+	for len(text) > 0 {
+		c, size := utf8.DecodeRuneInString(text)
+		if c == utf8.RuneError && size == 1 {
+			c = 0x10ff00 + rune(text[0])
+		}
+		b.WriteRune(c)
+		text = text[size:]
+	}
+	return b.String()
 }
 
 // all matches each KEY.

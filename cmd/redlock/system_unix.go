@@ -23,8 +23,8 @@ var forwarded = []os.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
 }
 
-// brokenOutput are the signals to a process that writes to a pipe which no process reads any more, or
-// more to a file than it may.
+// brokenOutput are the signals to a process that writes to a pipe which no process reads any more, or to a connection
+// that is closed at the other end, or more to a file than it may.
 var brokenOutput = []syscall.Signal{syscall.SIGPIPE, syscall.SIGXFSZ}
 
 // surviveOutput lets this process go on when its output is broken: a write returns an error. The
@@ -36,14 +36,28 @@ func surviveOutput() {
 	}
 }
 
+// isBroken reports whether such a signal is about the output of this process.
+func isBroken(sig os.Signal) bool {
+	if sig != syscall.SIGPIPE {
+		return true
+	}
+	output := []unix.PollFd{{Fd: 1}, {Fd: 2}}
+	_, _ = unix.Poll(output, 0) // an error leaves what it says empty
+	return (output[0].Revents|output[1].Revents)&(unix.POLLERR|unix.POLLHUP) != 0
+}
+
 // jobSignals are the signals of job control. redlock handles them only while the command runs:
 // while redlock waits for the lock, they stop it as usual.
 var jobSignals = []os.Signal{syscall.SIGTSTP, syscall.SIGCONT}
 
-// signal sends a signal to the whole group of the child. The child must not have been reaped: until
-// then no other process can have its number.
+// signal sends a signal to the whole group of the child, and to the child if it has moved to another group.
+// The child must not have been reaped: until then no other process can have its number.
 func (c *child) signal(sig os.Signal) {
-	_ = syscall.Kill(-c.cmd.Process.Pid, sig.(syscall.Signal)) // ignore the error: the group may have ended
+	pid := c.cmd.Process.Pid
+	_ = syscall.Kill(-pid, sig.(syscall.Signal)) // ignore the error: the group may have ended
+	if group, err := syscall.Getpgid(pid); err == nil && group != pid {
+		_ = syscall.Kill(pid, sig.(syscall.Signal))
+	}
 }
 
 // end asks the child to end, even if it is stopped.

@@ -39,9 +39,7 @@ func (c *cluster) onTerminal(t *testing.T, env []string, name string, args ...st
 	s := &screen{t: t, cmd: c.command(name, args...), done: make(chan struct{})}
 	s.cmd.Env = append(append(s.cmd.Env, "PS1=ready> ", "TERM=xterm", "ENV=", "HISTFILE="), env...)
 	f, err := pty.Start(s.cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.pty = f
 	go func() {
 		defer close(s.done)
@@ -275,9 +273,7 @@ func TestRunNamesTheHolder(t *testing.T) {
 	if code := loud.code(); code != exitInterrupted {
 		t.Errorf("got code %d, want %d", code, exitInterrupted)
 	}
-	if err := os.WriteFile(free, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(free, nil, 0o600))
 	if code := waiter.code(); code != 0 || waiter.shows() != line {
 		t.Errorf("got code %d, %q; want 0, and the holder named once", code, waiter.shows())
 	}
@@ -298,6 +294,7 @@ func TestInitOnATerminal(t *testing.T) {
 		{"no:", "no\n", exitUsage, "nothing was done"},
 		{"enter:", "\n", exitUsage, "nothing was done"},
 		{"interrupt:", ctrlC, exitInterrupted, "redlock: interrupted"},
+		{"quit:", "\x1c", exitInterrupted, "redlock: interrupted"},
 		{"yes:", "yes\n", exitOK, `begin with "yes:".`},
 	} {
 		s := c.onTerminal(t, nil, "redlock", "init", "--prefix", test.prefix)
@@ -342,17 +339,12 @@ func TestTextFitsTheTerminal(t *testing.T) {
 	if got := lines(24, 80, "doctor", "--wait", "20s"); len(got) != 5 || !strings.HasSuffix(got[0], ": 8 checks ok") || got[3] != "all masters: 1 check ok" {
 		t.Errorf("got %q, want a line for each master, one for all, and the votes", got)
 	}
-	if got := lines(24, 60, "init", "--prefix", "fits:", "--yes"); widest(got) > 60 {
-		t.Errorf("init: got %d columns on a terminal of 60:\n%s", widest(got), strings.Join(got, "\n"))
-	}
 	for _, m := range c.list {
-		if err := m.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.Kill())
 	}
-	for _, columns := range []uint16{60, 80} {
-		if got := lines(24, columns, "doctor"); widest(got) > int(columns) || len(got) > 23 {
-			t.Errorf("got %d lines of up to %d columns on a terminal of %d:\n%s", len(got), widest(got), columns, strings.Join(got, "\n"))
+	for _, args := range [][]string{{"doctor"}, {"init", "--prefix", "fits:", "--yes"}} {
+		if got := lines(24, 60, args...); widest(got) > 60 || len(got) > 23 {
+			t.Errorf("%s: got %d lines of up to %d columns:\n%s", args[0], len(got), widest(got), strings.Join(got, "\n"))
 		}
 	}
 }

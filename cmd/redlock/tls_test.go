@@ -33,9 +33,7 @@ import (
 func selfSigned(t *testing.T, life time.Duration) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "masters"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(life),
@@ -44,9 +42,7 @@ func selfSigned(t *testing.T, life time.Duration) (cert, key string) {
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"masters.test"},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	keyDER, err := x509.MarshalECPrivateKey(private)
 	dir := t.TempDir()
 	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
@@ -66,27 +62,19 @@ func TestTLSAndUser(t *testing.T) {
 	redistest.Server(t)
 	cert, key := selfSigned(t, time.Hour)
 	port, err := masters.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	addr := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}
 	plain := redistest.Masters(t, 1, "--tls-port", strconv.Itoa(addr.Port), "--tls-auth-clients", "yes",
 		"--tls-ca-cert-file", cert, "--tls-cert-file", cert, "--tls-key-file", key,
 		"--user", "locks", "on", ">s3cret", "~redlock:*", "+@all")[0].Addr()
 	pair, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l, err := redlock.NewFromOptions([]*redis.Options{{Addr: addr.String(), TLSConfig: &tls.Config{
 		InsecureSkipVerify: true, Certificates: []tls.Certificate{pair},
 	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	redistest.Eventually(t, 20*time.Second, func() bool { return admin.Bootstrap(t.Context(), l) == nil }, "the master has its vote")
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Close())
 	c := &cluster{env: []string{passwordEnv + "=s3cret", mastersEnv + "=" + addr.String()}}
 	both := " --cert " + cert + " --key " + key
 	tests := []struct {
@@ -139,9 +127,7 @@ func TestCertificatesThatEnd(t *testing.T) {
 	for life, want := range map[time.Duration]int{13 * 24 * time.Hour: exitFailed, 15 * 24 * time.Hour: exitOK} {
 		cert, key := selfSigned(t, life)
 		port, err := masters.FreePort()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		plain := redistest.Masters(t, 1, "--tls-port", strconv.Itoa(port), "--tls-auth-clients", "no",
 			"--tls-ca-cert-file", cert, "--tls-cert-file", cert, "--tls-key-file", key)[0].Addr()
 		vouch(t, []string{plain}, redlock.DefaultMaxTTL)

@@ -74,19 +74,11 @@ func TestTokensForShells(t *testing.T) {
 		if got != want {
 			t.Errorf("%q: got %q, want %q", token, got, want)
 		}
-		if strings.Trim(got, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+%") != "" {
-			t.Errorf("%q: got %q, want no character that shells take for another", token, got)
-		}
 		if back := fromShell(got); back != token {
 			t.Errorf("%q: got %q back, want %q", got, back, token)
 		}
 		if same := fromShell(token); same != token {
 			t.Errorf("%q: got %q, want the token itself", token, same)
-		}
-	}
-	for _, odd := range []string{"", "a:%zz", ":", ";"} {
-		if fromShell(odd) == "" && odd != "" {
-			t.Errorf("%q: got nothing", odd)
 		}
 	}
 }

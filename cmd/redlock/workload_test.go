@@ -54,31 +54,10 @@ func TestVerdict(t *testing.T) {
 
 func TestQuantiles(t *testing.T) {
 	var r result
-	if got := r.quantiles(); got != "not measured" {
-		t.Errorf("of nothing: got %q", got)
-	}
 	for i := 200; i > 0; i-- {
 		r.waits = append(r.waits, time.Duration(i)*time.Millisecond)
 	}
 	if got, want := r.quantiles(), "100ms / 198ms"; got != want {
 		t.Errorf("of 1 to 200 ms: got %q, want %q", got, want)
-	}
-	r.waits = r.waits[:1]
-	if got, want := r.quantiles(), "200ms / 200ms"; got != want {
-		t.Errorf("of one value: got %q, want that value", got)
-	}
-}
-
-func TestShort(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		312345 * time.Nanosecond:   "312µs",
-		1234567 * time.Nanosecond:  "1.23ms",
-		54321 * time.Microsecond:   "54.3ms",
-		2345678 * time.Microsecond: "2.35s",
-		0:                          "",
-	} {
-		if got := short(d); got != want {
-			t.Errorf("%v: got %q, want %q", d, got, want)
-		}
 	}
 }

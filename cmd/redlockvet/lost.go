@@ -292,7 +292,11 @@ func (s *search) heldIf(cond ast.Expr, fresh bool) (yes, no bool) {
 			}
 		}
 	case *ast.CallExpr:
-		if fresh && isFunc(s.info, c, "errors", "Is", "As", "AsType") && s.mentions(c.Args[0], s.err) {
+		if !isFunc(s.info, c, "errors", "Is", "As", "AsType") {
+			break
+		}
+		of, called := ast.Unparen(c.Args[0]).(*ast.CallExpr)
+		if fresh && s.mentions(c.Args[0], s.err) || called && s.observed(of) { // an error of Extend or Err: that the lease is over
 			return false, true
 		}
 	}

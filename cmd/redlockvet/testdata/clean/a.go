@@ -153,3 +153,17 @@ func (w *worker) tryAll(ctx context.Context, names ...string) (got []*redlock.Le
 	}
 	return got
 }
+
+// A lease that Extend found to be over needs no Unlock.
+func renewed(ctx context.Context, locker *redlock.Locker, work func() bool) error {
+	lease, err := locker.Lock(ctx, "renewed")
+	if err != nil {
+		return err
+	}
+	for work() {
+		if errors.Is(lease.Extend(ctx), redlock.ErrNotHeld) {
+			return redlock.ErrLost
+		}
+	}
+	return lease.Unlock(ctx)
+}

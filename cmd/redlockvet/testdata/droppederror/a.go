@@ -27,6 +27,10 @@ func with(ctx context.Context, l *redlock.Locker, s *semaphore.Semaphore, sh *sh
 	go sh.Do(ctx, "a", work)                                                   // want `the error of Do is dropped`
 	s.Do(ctx, 1, func(context.Context, *semaphore.Lease) error { return nil }) // want `the error of Do is dropped`
 
+	one, _ := l.Lock(ctx, "a")      // want `the error of Lock is dropped: with an error there is no lease, and the work goes on without the lock`
+	some, _ := s.TryAcquire(ctx, 1) // want `the error of TryAcquire is dropped`
+	defer func() { _, _ = one, some }()
+
 	fence.Tx(ctx, db, fence.PostgreSQL, lease, func(*sql.Tx) error { return nil }) // want `the error of Tx is dropped: ErrFenced means that the store was not written`
 	fence.Set(ctx, rdb, "a", 1, lease)                                             // want `the error of Set is dropped`
 }
@@ -37,6 +41,8 @@ func (other) Unlock(context.Context) error { return nil }
 
 func without(ctx context.Context, l *redlock.Locker, j *jobs.Locker, lease *redlock.Lease, lock *jobs.Lock) error {
 	_ = lease.Unlock(ctx)
+	one, err := l.TryLock(ctx, "a")
+	defer func() { _, _ = one, err }()
 	defer func() {
 		if err := lease.Unlock(ctx); err != nil {
 			log.Print(err)
