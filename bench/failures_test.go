@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -11,10 +10,8 @@ import (
 
 	"github.com/go-redsync/redsync/v4"
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/d0720281/redlock"
-	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/bench/internal/contender"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
@@ -77,13 +74,6 @@ func TestFailures(t *testing.T) {
 			play:  lateAcquire(700 * time.Millisecond), fails: 1,
 		},
 		{
-			name:    "rollback comes after the next attempt",
-			ttl:     ttl,
-			conns:   redis.Options{ContextTimeoutEnabled: true},
-			redsync: []redsync.Option{redsync.WithTries(3)},
-			play:    lateRollback, fails: 1,
-		},
-		{
 			name: "extend after another holder",
 			ttl:  2 * time.Second,
 			play: lapsed,
@@ -93,36 +83,6 @@ func TestFailures(t *testing.T) {
 			ttl:     2 * time.Second,
 			redsync: []redsync.Option{redsync.WithSetNXOnExtend()},
 			play:    lapsed, fails: 1,
-		},
-		{
-			name: "quorum answers after the validity",
-			ttl:  time.Second,
-			play: lateQuorum,
-		},
-		{
-			name: "two nodes, one vote each",
-			ttl:  ttl,
-			play: evenSplit,
-		},
-		{
-			name: "one node down, one taken for a while",
-			ttl:  ttl,
-			play: ownKeys,
-		},
-		{
-			name: "another's key on one node of three",
-			ttl:  ttl,
-			play: foreignKey,
-		},
-		{
-			name: "all nodes hang for a moment",
-			ttl:  ttl,
-			play: moment,
-		},
-		{
-			name: "holder is cut off",
-			ttl:  time.Second,
-			play: cutOff,
 		},
 		{
 			name: "node restarts empty under a bare quorum",
@@ -194,24 +154,8 @@ type lease interface {
 
 func (s scenario) dialOurs(t *testing.T, addrs []string) client {
 	t.Helper()
-	return oursClient{ourLocker(t, addrs,
+	return oursClient{newLocker(t, addrs,
 		redlock.WithTTL(s.ttl), redlock.WithMaxTTL(s.ttl), redlock.WithKeyPrefix(""), redlock.WithoutRenewal())}
-}
-
-// ourLocker makes the Lockers of these tests.
-func ourLocker(t *testing.T, addrs []string, opts ...redlock.Option) *redlock.Locker {
-	t.Helper()
-	l, err := redlock.New(addrs, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil && !errors.Is(err, redlock.ErrNoQuorum) {
-			t.Errorf("close: %v", err)
-		}
-	})
-	redistest.Eventually(t, 20*time.Second, func() bool { return admin.Bootstrap(t.Context(), l) == nil }, "the masters, which are new, have their votes")
-	return l
 }
 
 type oursClient struct{ *redlock.Locker }
@@ -257,7 +201,7 @@ func (s *stage) start(n int) {
 }
 
 // addrs returns the addresses of the nodes, or of the proxies in front of the first nodes.
-func (s *stage) addrs(front ...*late) []string {
+func (s *stage) addrs(front ...*masters.Proxy) []string {
 	return append(redistest.Addrs(front), redistest.Addrs(s.nodes[len(front):])...)
 }
 
@@ -358,16 +302,6 @@ func (s *stage) intrude(c client, resource string, holder lease) {
 	}
 }
 
-// await waits for a channel to be closed.
-func (s *stage) await(ch <-chan struct{}, what string) {
-	s.Helper()
-	select {
-	case <-ch:
-	case <-time.After(patience):
-		s.Fatalf("not within %v: %s", patience, what)
-	}
-}
-
 // timed returns how long call took.
 func timed(call func() error) (time.Duration, error) {
 	start := time.Now()
@@ -458,67 +392,35 @@ func deadline(s *stage) {
 func lateAcquire(by time.Duration) func(*stage) {
 	return func(s *stage) {
 		s.start(5)
-		front := newLate(s.T, s.nodes[0].Addr())
+		front := redistest.Proxied(s.T, s.nodes[:1])[0]
 		c := s.client(s.addrs(front))
-		played := 0
-		for round := 0; played < 3; round++ {
+		for round, played := 0, 0; played < 3; round++ {
 			if round == 200 {
 				s.Fatal("the node is not asked")
 			}
-			resource := fmt.Sprintf("late/%d/", round)
-			held := front.hold(resource, 1, by)
+			resource, before := fmt.Sprintf("late/%d/", round), front.Stats().Held
+			front.HoldNextRequest([]byte(resource), by)
+			asked := time.Now()
 			l, err := c.lock(s.Context(), resource)
 			s.must(err)
-			select {
-			case <-held.caught:
-			case <-time.After(50 * time.Millisecond): // a client that fails fast may not have asked it
-				front.let()
-				s.must(l.Unlock(s.Context()))
+			// A client that fails fast may not have asked the node.
+			for end := time.Now().Add(50 * time.Millisecond); front.Stats().Held == before && time.Now().Before(end); {
+				time.Sleep(time.Millisecond)
+			}
+			caught := front.Stats().Held > before
+			front.HoldNextRequest(nil, 0)
+			s.must(l.Unlock(s.Context()))
+			if !caught {
 				continue
 			}
-			s.must(l.Unlock(s.Context()))
-			close(held.deliver)
-			s.await(held.answered, "the acquire is delivered")
 			played++
+			time.Sleep(time.Until(asked.Add(by + 50*time.Millisecond))) // the acquire is delivered
 			if found := s.orphans([]string{resource}, 0, 1, 2, 3, 4); len(found) > 0 {
 				s.saw("%d orphan after %d times Lock and Unlock, for another %v", len(found), played, found[0])
 				return
 			}
 		}
 	}
-}
-
-// All nodes refuse an attempt. Its rollback reaches three of them late: the resource is
-// free by then, and the next attempt of the same call has taken it.
-func lateRollback(s *stage) {
-	s.start(5)
-	var front []*late
-	for _, node := range s.nodes[:3] {
-		front = append(front, newLate(s.T, node.Addr()))
-	}
-	first, second := s.client(s.addrs(front...)), s.client(s.addrs(front...))
-	s.take("late", 0, 0, 1, 2, 3, 4)
-	var rollbacks []*held
-	for _, p := range front {
-		rollbacks = append(rollbacks, p.hold("late", 2, 800*time.Millisecond))
-	}
-	var l lease
-	locked := make(chan error, 1)
-	go func() {
-		var err error
-		l, err = first.lock(s.Context(), "late")
-		locked <- err
-	}()
-	for _, h := range rollbacks {
-		s.await(h.caught, "the rollback is held")
-	}
-	s.free("late", 0, 1, 2, 3, 4)
-	s.must(<-locked)
-	for _, h := range rollbacks {
-		close(h.deliver)
-		s.await(h.answered, "the rollback is delivered")
-	}
-	s.intrude(second, "late", l)
 }
 
 // A lease runs out, another client gets the resource, and then the first client extends.
@@ -534,123 +436,6 @@ func lapsed(s *stage) {
 		s.saw("Extend was successful after another client had the resource, and gives %v", l.Validity().Round(time.Millisecond))
 	} else {
 		s.Logf("Extend: %v", err)
-	}
-}
-
-// All nodes grant, but answer after the TTL.
-func lateQuorum(s *stage) {
-	s.start(3)
-	fronts := redistest.Proxied(s.T, s.nodes)
-	c := s.client(redistest.Addrs(fronts))
-	for _, p := range fronts {
-		p.Latency(0, s.ttl+100*time.Millisecond)
-	}
-	l, err := c.try(s.Context(), "r")
-	if err != nil {
-		s.Logf("TryLock: %v", err)
-		return
-	}
-	if left := l.Validity(); left <= 0 {
-		s.saw("TryLock was successful with a validity of %v", left)
-	}
-}
-
-// With two nodes and two clients that want the resource, each may get one vote. That has to
-// end, and then both have to get the resource.
-func evenSplit(s *stage) {
-	s.start(2)
-	first, second := s.client(s.addrs()), s.client(s.addrs())
-	ctx, cancel := context.WithTimeout(s.Context(), patience)
-	defer cancel()
-	s.take("r", 0, 1)
-	if _, err := first.try(ctx, "r"); err == nil {
-		s.Fatal("got a lock without a quorum")
-	} else if ctx.Err() != nil {
-		s.saw("TryLock had not returned after %v: %v", patience, err)
-	}
-	s.free("r", 1)
-	var contenders errgroup.Group
-	for _, c := range []client{first, second} {
-		contenders.Go(func() error {
-			for range 5 {
-				l, err := c.lock(ctx, "r")
-				if err != nil {
-					return err
-				}
-				if err := l.Unlock(ctx); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	if err := contenders.Wait(); err != nil {
-		s.saw("two contend for two nodes: %v", err)
-	}
-}
-
-// One node of three is down and one is taken for 150 ms, so that the first attempts get
-// one node. The keys that they leave there must not keep the later attempts out.
-func ownKeys(s *stage) {
-	s.start(3)
-	c := s.client(s.addrs())
-	s.must(s.nodes[0].Kill())
-	s.take("r", 150*time.Millisecond, 2)
-	took, err := timed(func() error { _, err := c.lock(s.Context(), "r"); return err })
-	if err != nil {
-		s.saw("Lock gave up after %v: %v", took, err)
-	}
-	s.Logf("Lock took %v", took)
-}
-
-// A foreign key on any one node of three leaves a quorum.
-func foreignKey(s *stage) {
-	s.start(3)
-	c := s.client(s.addrs())
-	for i := range s.nodes {
-		resource := fmt.Sprint("r", i)
-		s.take(resource, 0, i)
-		if _, err := c.lock(s.Context(), resource); err != nil {
-			s.saw("taken on node %d: %v", i, err)
-		}
-	}
-}
-
-// No node answers for 200 ms. A call that is under way then must get its lock.
-func moment(s *stage) {
-	s.start(3)
-	c := s.client(s.addrs())
-	s.must(each(s.nodes, (*masters.Process).Pause))
-	ctx, cancel := context.WithTimeout(s.Context(), patience)
-	defer cancel()
-	locked := make(chan error, 1)
-	go func() {
-		_, err := c.lock(ctx, "r")
-		locked <- err
-	}()
-	time.Sleep(200 * time.Millisecond) // the fault lasts
-	s.must(each(s.nodes, (*masters.Process).Resume))
-	if err := <-locked; err != nil {
-		s.saw("no lock after the nodes were back: %v", err)
-	}
-}
-
-// The holder loses its connections to all nodes. When another client gets the resource, the
-// holder must not believe that it still has it.
-func cutOff(s *stage) {
-	s.start(3)
-	fronts := redistest.Proxied(s.T, s.nodes)
-	first, second := s.client(redistest.Addrs(fronts)), s.client(s.addrs())
-	l, err := first.lock(s.Context(), "r")
-	s.must(err)
-	for _, p := range fronts {
-		s.must(p.Set(masters.Blackhole))
-	}
-	_, err = second.lock(s.Context(), "r")
-	left := l.Validity()
-	s.must(err)
-	if left > 0 {
-		s.saw("two holders for %v", left)
 	}
 }
 

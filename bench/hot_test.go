@@ -1,195 +1,195 @@
 package bench
 
 import (
-	"context"
-	"errors"
+	"bufio"
 	"fmt"
+	"net"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/bench/internal/contender"
 	"github.com/d0720281/redlock/bench/internal/measure"
+	"github.com/d0720281/redlock/internal/door"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// BenchmarkHot has workers in some processes take turns with one key. One operation is one
-// millisecond of the contest. The critical section is a GET to a Redis that is no master, and
-// a sleep of the hold. The limit is 1/(section + 2 round trips), both measured alone.
+// BenchmarkHot lets callers of some Lockers, each as a process has it, take turns with one key. A Locker with
+// one caller beside another one hands over at each turn: with hold=0 that is as fast as two processes
+// alternate, and with a hold the other one always waits in time. limit-% is a part of 1/(hold + 2 round trips).
+// One operation is a slice of some time.
 func BenchmarkHot(b *testing.B) {
-	addrs, plain := arena(b)
+	const slice = 800 * time.Millisecond
+	all := []string{"ours", "redsync", "redsync-failfast", "redislock", "rueidislock"}
 	for _, test := range []struct {
-		hold    string
-		procs   int
-		workers []int // in all processes
+		masters, lockers, callers int // callers of each Locker
+		hold                      string
+		slices                    time.Duration // 1, or more to give each caller some turns
+		who                       []string
 	}{
-		{"0", 1, []int{2, 10, 50, 200}},
-		{"0", 3, []int{10, 50, 200}},
-		{"0", 8, []int{10}}, // two of the processes have two workers
-		{"0", 10, []int{10, 50, 200}},
-		{"1ms", 1, []int{10}},
-		{"1ms", 10, []int{10, 50, 200}},
+		{5, 1, 50, "0.1ms", 1, append(all, "mutex")},
+		{3, 2, 1, "0", 2, []string{"ours", "rueidislock-3"}},
+		{3, 8, 1, "0", 1, []string{"ours", "rueidislock-3"}},
+		{3, 2, 1, "20ms", 4, []string{"ours", "redsync", "rueidislock-3"}},
+		{5, 10, 1, "0", 1, all}, {5, 10, 5, "0", 1, all}, {5, 10, 20, "0", 2, all},
+		{5, 10, 1, "1ms", 1, all}, {5, 10, 5, "1ms", 2, all}, {5, 10, 20, "1ms", 4, all},
 	} {
 		hold, err := time.ParseDuration(test.hold)
 		if err != nil {
 			b.Fatal(err)
 		}
-		for _, workers := range test.workers {
-			b.Run(fmt.Sprintf("hold=%s/procs=%d/workers=%d", test.hold, test.procs, workers), func(b *testing.B) {
-				contest := measure.Contest{Hold: hold, Plain: plain}
-				section, err := contest.Section(b.Context(), 200)
-				if err != nil {
-					b.Fatal(err)
+		b.Run(fmt.Sprintf("N=%d/lockers=%d/callers=%d/hold=%s", test.masters, test.lockers, test.callers, test.hold), func(b *testing.B) {
+			addrs := redistest.Addrs(redistest.Masters(b, test.masters))
+			trip := roundTrip(b, addrs[0])
+			rounds(b, 5, contender.Named(test.who...), func(b *testing.B, c contender.Contender) {
+				lockers := dials(b, c, addrs, test.lockers)
+				warm(b, 5, 1, lockers...)
+				load := measure.Load{
+					Lockers: lockers, Callers: test.callers, Key: measure.Same("hot:" + c.Name), Hold: hold, For: test.slices * slice, Exclusive: true,
 				}
-				roundTrip, err := measure.RoundTrip(addrs[0], 1000)
-				if err != nil {
-					b.Fatal(err)
+				if *quick {
+					load.For = slice / 2
 				}
-				for _, c := range contestants(test.procs) {
-					b.Run("who="+c.Name, func(b *testing.B) {
-						if b.N == 1 {
-							return // go test begins with a single operation, which would have no turn
-						}
-						rate := benchmarkHot(b, c, addrs, contest, test.procs, workers)
-						b.ReportMetric(ofLimit(rate, section.Quantile(50), roundTrip.Quantile(50)), "limit-%")
-						b.ReportMetric(section.Micros(50), "section-us")
-						b.ReportMetric(roundTrip.Micros(50), "rtt-us")
-					})
-				}
+				r, used := under(b, load, c.On(addrs), c.Sends)
+				reportTurns(b, r, used)
+				limit := 1 / (r.Held.Seconds()/float64(max(1, r.Done())) + 2*trip.Seconds())
+				b.ReportMetric(100*r.Rate()/limit, "limit-%")
 			})
-		}
-	}
-}
-
-// benchmarkHot makes a contest of b.N milliseconds, and returns the hand-overs in a second.
-func benchmarkHot(b *testing.B, c contender.Contender, addrs []string, contest measure.Contest, procs, workers int) (rate float64) {
-	b.Helper()
-	contest.Key = fmt.Sprintf("hot:%s:%d", c.Name, time.Now().UnixNano())
-	contest.For = time.Duration(b.N) * time.Millisecond
-	h, used := contend(b, c, addrs, contest, procs, workers)
-	rate = float64(h.HandOvers) / max(h.Span, 1).Seconds()
-	b.ReportMetric(rate, "hand-overs/s")
-	b.ReportMetric(h.Jain, "jain")
-	b.ReportMetric(h.Least, "least-share")
-	b.ReportMetric(h.Wait.Micros(50), "wait-p50-us")
-	b.ReportMetric(h.Wait.Micros(99), "wait-p99-us")
-	b.ReportMetric(h.Wait.Micros(100), "wait-max-us")
-	b.ReportMetric(h.Hold.Micros(50), "hold-p50-us")
-	if h.Across.Count() > 0 {
-		b.ReportMetric(h.Across.Micros(50), "across-p50-us")
-		b.ReportMetric(h.Across.Micros(99), "across-p99-us")
-	}
-	if turns := float64(h.HandOvers); turns > 0 {
-		b.ReportMetric(measure.Micros(h.CPU)/turns, "client-cpu-us/turn")
-		if used.Commands > 0 {
-			b.ReportMetric(float64(used.Commands)/turns, "commands/turn")
-		}
-	}
-	return rate
-}
-
-// ofLimit returns a rate as a percentage of the limit: a hand-over takes at least the critical
-// section and two round trips.
-func ofLimit(rate float64, section, roundTrip time.Duration) float64 {
-	return 100 * rate * (section + 2*roundTrip).Seconds()
-}
-
-// BenchmarkStock has 3 processes sell a stock. One operation is one attempt to take one unit: GET,
-// and SET to one less, under the lock. Each worker makes four, and there is one unit for six.
-func BenchmarkStock(b *testing.B) {
-	addrs, plain := arena(b)
-	client := redistest.Client(b, plain)
-	for _, c := range contestants(1) {
-		procs := 3
-		if c.Needs == contender.None {
-			procs = 1
-		}
-		b.Run(fmt.Sprintf("N=%d/who=%s", c.Masters(len(addrs)), c.Name), func(b *testing.B) {
-			const attempts, stock = 4, "stock"
-			workers, units := b.N/attempts, b.N/6
-			if workers < procs {
-				return // go test begins with a single operation
-			}
-			if err := client.Set(b.Context(), stock, units, 0).Err(); err != nil {
-				b.Fatal(err)
-			}
-			contest := measure.Contest{
-				Key: fmt.Sprintf("%s:%s:%d", stock, c.Name, time.Now().UnixNano()), For: 10 * time.Second, Rounds: attempts, Stock: stock, Plain: plain,
-			}
-			h, _ := contend(b, c, addrs, contest, procs, workers)
-			left, err := client.Get(b.Context(), stock).Int()
-			if err != nil {
-				b.Fatal(err)
-			}
-			undone := workers*attempts - h.HandOvers
-			b.ReportMetric(float64(procs), "processes")
-			b.ReportMetric(float64(workers), "workers")
-			b.ReportMetric(h.Span.Seconds(), "s")
-			b.ReportMetric(float64(h.HandOvers), "done")
-			b.ReportMetric(float64(undone), "undone")
-			b.ReportMetric(float64(units), "stock")
-			b.ReportMetric(float64(h.Sold), "sold")
-			b.ReportMetric(float64(wrong(units, h.Sold, left, undone)), "off")
 		})
 	}
 }
 
-// wrong returns how many units were sold too many or too few: the remaining and the sold units
-// must add up to the stock, and after all attempts no unit may be left.
-func wrong(units, sold, left, undone int) int {
-	off := units - left - sold
-	if undone == 0 {
-		off = units - sold
+// reportTurns reports a load with an exclusive key.
+func reportTurns(b *testing.B, r measure.Result, used measure.Usage) {
+	cost := costs(r, used)
+	for _, unit := range []string{"ns/op", "turns/s", "client-us", "commands"} {
+		b.ReportMetric(cost[unit], unit)
 	}
-	return max(off, -off)
+	reportWaits(b, r)
+	report(b, map[string]float64{
+		"changes/s": float64(r.Changes) / max(1, r.Took).Seconds(), "jain": measure.Jain(r.Turns),
+		"overlaps": float64(r.Overlaps), "falls": float64(r.Falls),
+	})
+	if len(r.Across) > 0 {
+		report(b, map[string]float64{"across-p50-us": measure.Micros(r.Across.At(50)), "across-p99-us": measure.Micros(r.Across.At(99))})
+	}
 }
 
-// arena starts five masters for all contenders, and a Redis for the critical sections.
-func arena(b *testing.B) (addrs []string, plain string) {
-	addrs = redistest.Addrs(redistest.Masters(b, 5))
-	ours, _ := contender.ByName("ours") // no other that waits needs it
-	if err := ours.Prepare(b.Context(), addrs); err != nil {
-		b.Fatal(err)
-	}
-	return addrs, redistest.Masters(b, 1)[0].Addr()
-}
-
-// contestants returns the contenders that wait for another holder, and that take so many processes.
-// One of ours is enough: without the restart guard a cycle costs less, as BenchmarkCycle shows.
-func contestants(procs int) []contender.Contender {
-	return shuffled(func(c contender.Contender) bool {
-		return c.Waits && c.Name != "ours-unguarded" && (procs == 1 || c.Needs != contender.None)
+// reportWaits reports how long callers waited.
+func reportWaits(b *testing.B, r measure.Result) {
+	report(b, map[string]float64{
+		"wait-p50-us": measure.Micros(r.Lock.At(50)), "wait-p99-us": measure.Micros(r.Lock.At(99)), "wait-max-us": measure.Micros(r.Lock.At(100)),
+		"pause-us": measure.Micros(r.Pause),
 	})
 }
 
-// contend lets workers of some processes begin at one moment, and reports what no lock may do. It also
-// returns what the contest cost the masters.
-func contend(b *testing.B, c contender.Contender, addrs []string, contest measure.Contest, procs, workers int) (h measure.History, used measure.Usage) {
+// roundTrip returns the median of some PINGs over a bare connection: no lock can have an answer sooner.
+func roundTrip(b *testing.B, addr string) time.Duration {
 	b.Helper()
-	on := addrs[:c.Masters(len(addrs))]
-	servers, err := measure.NewServers(b.Context(), on)
+	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer servers.Close()
-	ctx, cancel := context.WithTimeout(b.Context(), contest.For+time.Minute) // then the processes are killed
-	defer cancel()
-	processes, err := startTeam(ctx, procs, c.Name, on)
-	if err != nil {
-		b.Fatal(err)
+	defer conn.Close()
+	replies := bufio.NewReader(conn)
+	took := make([]time.Duration, 500)
+	for i := range took {
+		start := time.Now()
+		if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+			b.Fatal(err)
+		}
+		if line, err := replies.ReadString('\n'); err != nil || line != "+PONG\r\n" {
+			b.Fatalf("ping: %q, %v", line, err)
+		}
+		took[i] = time.Since(start)
 	}
-	used, err = servers.During(ctx, c.Sends, func() (err error) {
-		h, err = processes.contest(contest, share(workers, procs))
-		return err
-	})
-	if err := errors.Join(err, processes.end()); err != nil {
-		b.Fatal(err)
+	slices.Sort(took)
+	return took[len(took)/2]
+}
+
+// BenchmarkUneven is about processes that are not alike: the master that keeps the queue of the key is
+// farther away than the others, or no master can call the first process, as its user has no right to subscribe.
+func BenchmarkUneven(b *testing.B) {
+	for _, test := range []struct {
+		lockers, callers int
+		trip             time.Duration
+		mute             bool
+	}{{2, 2, 10 * time.Millisecond, false}, {6, 2, 10 * time.Millisecond, false}, {3, 1, 0, true}} {
+		b.Run(fmt.Sprintf("lockers=%d/callers=%d/trip=%v/mute=%v", test.lockers, test.callers, test.trip, test.mute), func(b *testing.B) {
+			list := redistest.Masters(b, 3)
+			proxies := redistest.Proxied(b, list)
+			addrs, muted := redistest.Addrs(proxies), []string(nil)
+			for i, m := range list {
+				c := redistest.Client(b, m.Addr())
+				if err := c.Do(b.Context(), "ACL", "SETUSER", "mute", "on", "nopass", "~*", "&*", "+@all", "-subscribe").Err(); err != nil {
+					b.Fatal(err)
+				}
+				muted = append(muted, "redis://mute:any@"+addrs[i])
+			}
+			var all []*redlock.Locker
+			var lockers []contender.Locker
+			for i := range test.lockers {
+				on := addrs
+				if test.mute && i == 0 {
+					on = muted
+				}
+				all = append(all, newLocker(b, on))
+				lockers = append(lockers, contender.Ours(all[i]))
+			}
+			warm(b, 5, 1, lockers...)
+			proxies[0].Latency(test.trip/2, test.trip/2)
+			key := "uneven" // of which the far master keeps the queue
+			for door.Look(all[0]).QueueNode(key) != 0 {
+				key += "+"
+			}
+			load := measure.Load{Lockers: lockers, Callers: test.callers, Key: measure.Same(key), Hold: 2 * time.Millisecond, For: 4 * time.Second, Exclusive: true}
+			rounds(b, 3, contender.Named("ours"), func(b *testing.B, _ contender.Contender) {
+				r, used := under(b, load, redistest.Addrs(list), nil)
+				reportTurns(b, r, used)
+				of := make([]int, test.lockers)
+				for i, turns := range r.Turns {
+					of[i/test.callers] += turns
+				}
+				b.ReportMetric(float64(of[0])/float64(max(1, slices.Max(of))), "share-of-first")
+			})
+		})
 	}
-	b.ReportMetric(0, "ns/op") // the contest takes the time that it is given
-	b.ReportMetric(float64(h.Overlaps), "overlaps")
-	b.ReportMetric(float64(h.Falls), "falls")
-	b.ReportMetric(float64(h.Failed), "failed")
-	if h.Failed > 0 {
-		b.Logf("%d calls failed, for example with: %s", h.Failed, h.Err)
+}
+
+// BenchmarkBeside lets four callers of this library and four of redsync, as it is by default, want one resource.
+// docs/migrating.md has the figures.
+func BenchmarkBeside(b *testing.B) {
+	for _, processes := range []int{1, 4} {
+		for _, hold := range []time.Duration{time.Millisecond, 20 * time.Millisecond} {
+			b.Run(fmt.Sprintf("processes=%d/hold=%v", processes, hold), func(b *testing.B) {
+				const callers = 4
+				addrs := redistest.Addrs(redistest.Masters(b, 3))
+				var lockers []contender.Locker // one for each caller
+				for i := range callers {
+					if i < processes {
+						lockers = append(lockers, contender.Ours(newLocker(b, addrs, redlock.WithKeyPrefix(""))))
+					} else {
+						lockers = append(lockers, lockers[i%processes])
+					}
+				}
+				theirs := contender.NewRedsync(addrs, redis.Options{})
+				b.Cleanup(func() { _ = theirs.Close() })
+				for range callers {
+					lockers = append(lockers, theirs)
+				}
+				load := measure.Load{Lockers: lockers, Callers: 1, Key: measure.Same("r"), Hold: hold, For: 10 * time.Second, Exclusive: true}
+				if *quick {
+					load.For /= 5
+				}
+				r, _ := under(b, load, addrs, nil)
+				turns := func(of []int) float64 { return float64(measure.Result{Turns: of}.Done()) }
+				report(b, map[string]float64{
+					"ns/op": 0, "turns-ours": turns(r.Turns[:callers]), "turns-redsync": turns(r.Turns[callers:]), "overlaps": float64(r.Overlaps),
+				})
+			})
+		}
 	}
-	return h, used
 }

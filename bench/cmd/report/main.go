@@ -1,156 +1,86 @@
-// Command report runs the benchmarks of this module, and writes RESULTS.md and its pictures.
+// Command report puts the figures of a run of the benchmarks into the tables of RESULTS.md.
 //
-//	go run ./cmd/report                     everything, about 45 minutes
-//	go run ./cmd/report -quick -only hot    to see that it works; prints the report
-//	go run ./cmd/report -from raw.txt      the report of an earlier run
+//	go test -run '^$' -bench . -benchtime 1x -timeout 1h . >results.txt
+//	go run ./cmd/report results.txt
 //
-// See README.md in bench.
+// It fails if this library had two holders at a time, or a fencing token fell; and if figures of a goal or
+// a table are missing, unless it prints the tables: with -print. A goal that is missed only shows.
 package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
-	"os/signal"
-	"path/filepath"
-	"slices"
 	"strings"
-	"syscall"
-
-	"github.com/d0720281/redlock/bench/internal/results"
 )
 
-// errViolation says that this library let two holders in at a time, or a fencing token fall.
-var errViolation = errors.New("report: VIOLATION by this library, see the part Exclusion")
+var (
+	errViolation = errors.New("report: VIOLATION: this library had two holders at a time, or a fencing token that did not rise")
+	errMissing   = errors.New("report: figures are missing")
+)
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
+	if err := run(os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, err)
-		stop()
 		os.Exit(1)
 	}
 }
 
-// options are the flags.
-type options struct {
-	quick     bool
-	only      []string
-	raw, from string
-	out       string
-}
-
-func parse(args []string) (options, error) {
-	var o options
-	var only string
+func run(args []string) error {
 	flags := flag.NewFlagSet("report", flag.ContinueOnError)
-	flags.BoolVar(&o.quick, "quick", false, "few and short cells, once: to see that it works")
-	flags.StringVar(&only, "only", "", "comma-separated: "+strings.Join(scenarios, ", "))
-	flags.StringVar(&o.raw, "raw", "", "file to write every single result to, as go test and benchstat have it")
-	flags.StringVar(&o.from, "from", "", "file with results of an earlier run: measure nothing")
-	flags.StringVar(&o.out, "out", "", "folder for RESULTS.md and pictures; where it runs, but parts and quick runs are printed")
+	page := flags.String("page", "RESULTS.md", "the page whose tables are written")
+	show := flags.Bool("print", false, "print the tables, also of a part of a run, and write no page")
 	if err := flags.Parse(args); err != nil {
-		return o, err
+		return err
 	}
-	if flags.NArg() > 0 {
-		return o, fmt.Errorf("report: what is %q?", flags.Arg(0))
+	if flags.NArg() != 1 {
+		return errors.New("report: say where the results are: go run ./cmd/report results.txt")
 	}
-	if only != "" {
-		o.only = strings.Split(only, ",")
-	}
-	for _, name := range o.only {
-		if !slices.Contains(scenarios, name) {
-			return o, fmt.Errorf("report: -only %s: there are %s", name, strings.Join(scenarios, ", "))
-		}
-	}
-	if o.out == "" && !o.quick && len(o.only) == 0 {
-		o.out = "."
-	}
-	return o, nil
-}
-
-func run(ctx context.Context, args []string) error {
-	o, err := parse(args)
-	if errors.Is(err, flag.ErrHelp) {
-		return nil
-	}
+	text, err := os.ReadFile(flags.Arg(0))
 	if err != nil {
 		return err
 	}
-	var text []byte
-	if o.from != "" {
-		text, err = os.ReadFile(o.from)
-	} else {
-		p := fullPlan()
-		if o.quick {
-			p = quickPlan()
-		}
-		text, err = measure(ctx, o, p)
-	}
+	set, err := read(text)
 	if err != nil {
 		return err
 	}
-	set, err := results.Read(text)
+	blocks, missing := set.blocks()
+	if *show {
+		for _, b := range blocks {
+			fmt.Printf("%s\n\n%s\n", b.name, b.text)
+		}
+		return set.violation()
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("%w: %s", errMissing, strings.Join(missing, "; "))
+	}
+	old, err := os.ReadFile(*page)
 	if err != nil {
 		return err
 	}
-	if len(set.Records) == 0 {
-		return errors.New("report: no results")
-	}
-	if err := publish(o.out, set); err != nil {
+	written, err := fill(old, blocks)
+	if err != nil {
 		return err
 	}
-	for _, r := range set.Records {
-		if r.Who == results.Ours && r.Values["overlaps"]+r.Values["falls"] > 0 {
-			return errViolation
-		}
-	}
-	return nil
+	return errors.Join(os.WriteFile(*page, written, 0o666), set.violation())
 }
 
-// measure runs the benchmarks of a plan, and returns what they print. The file of all results
-// also has those of a run that was aborted.
-func measure(ctx context.Context, o options, p plan) ([]byte, error) {
-	var text bytes.Buffer
-	out := io.Writer(&text)
-	if o.raw != "" {
-		file, err := os.Create(o.raw)
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close()
-		out = io.MultiWriter(out, file)
-	}
-	if err := describe(ctx, out); err != nil {
-		return nil, err
-	}
-	fmt.Fprintf(out, "reps: %d\n", p.reps)
-	if o.quick {
-		fmt.Fprintln(out, "quick: yes")
-	}
-	err := p.run(ctx, o.only, out)
-	return text.Bytes(), err
-}
+// block is a part of the page that this program writes.
+type block struct{ name, text string }
 
-// publish writes the report and its pictures to a folder, or prints the report.
-func publish(folder string, set results.Set) error {
-	if folder == "" {
-		fmt.Print(set.Markdown(""))
-		return nil
-	}
-	const name = "pictures"
-	if err := os.MkdirAll(filepath.Join(folder, name), 0o777); err != nil {
-		return err
-	}
-	for _, p := range set.Pictures() {
-		if err := p.WriteFile(filepath.Join(folder, name, p.Name+".svg")); err != nil {
-			return err
+// fill replaces what is between the markers of each block.
+func fill(page []byte, blocks []block) ([]byte, error) {
+	for _, b := range blocks {
+		from := []byte("<!-- " + b.name + " -->\n")
+		to := []byte("<!-- end -->\n")
+		before, rest, found := bytes.Cut(page, from)
+		_, after, closed := bytes.Cut(rest, to)
+		if !found || !closed {
+			return nil, fmt.Errorf("report: the page has no place for %q", b.name)
 		}
+		page = bytes.Join([][]byte{before, from, []byte(b.text), to, after}, nil)
 	}
-	return os.WriteFile(filepath.Join(folder, "RESULTS.md"), []byte(set.Markdown(name)), 0o666)
+	return page, nil
 }

@@ -4,7 +4,6 @@ package contender
 
 import (
 	"context"
-	"slices"
 	"time"
 )
 
@@ -54,45 +53,48 @@ type Contender struct {
 	// scripts only. See measure.Usage.
 	Sends []string
 
-	// Dial connects to the masters that Prepare has prepared.
-	Dial func(masters []string) (Locker, error)
-
-	// Prepare prepares new masters, once for all processes; nil if nothing is needed.
-	Prepare func(ctx context.Context, masters []string) error
+	// Dial connects to masters.
+	Dial func(ctx context.Context, masters []string) (Locker, error)
 }
 
 // All returns the contenders, this library first.
 func All() []Contender {
 	return []Contender{
-		{Name: "ours", Waits: true, Extends: true, Dial: dialOurs, Prepare: bootstrap},
-		{Name: "ours-unguarded", Waits: true, Extends: true, Dial: dialUnguarded},
+		{Name: "ours", Waits: true, Extends: true, Dial: dialOurs},
 		{Name: "redsync", Waits: true, Extends: true, Sends: []string{"set"}, Dial: dialRedsync},
 		{Name: "redsync-failfast", Waits: true, Extends: true, Sends: []string{"set"}, Dial: dialFailFast},
 		{Name: "redislock", Needs: Single, Waits: true, Extends: true, Dial: dialRedislock},
-		{Name: "rueidislock", Needs: Single, Waits: true, Dial: dialRueidislock},
-		{Name: "floor", Extends: true, Sends: []string{"set"}, Dial: dialFloor, Prepare: prepareFloor},
+		{Name: "rueidislock", Needs: Single, Waits: true, Dial: dialRueidislock(1)},
+		{Name: "rueidislock-3", Needs: Single, Waits: true, Dial: dialRueidislock(2)}, // two of three keys
+		{Name: "floor", Extends: true, Sends: []string{"set"}, Dial: dialFloor},
 		{Name: "mutex", Needs: None, Waits: true, Dial: dialMutex},
 	}
 }
 
-// ByName returns the contender of that name.
-func ByName(name string) (Contender, bool) {
-	all := All()
-	i := slices.IndexFunc(all, func(c Contender) bool { return c.Name == name })
-	if i < 0 {
-		return Contender{}, false
+// Named returns the contenders of these names.
+func Named(names ...string) (list []Contender) {
+	all := map[string]Contender{}
+	for _, c := range All() {
+		all[c.Name] = c
 	}
-	return all[i], true
+	for _, name := range names {
+		c, ok := all[name]
+		if !ok {
+			panic("contender: who is " + name + "?")
+		}
+		list = append(list, c)
+	}
+	return list
 }
 
-// Masters returns how many of n masters the contender uses.
-func (c Contender) Masters(n int) int {
+// On returns those of some masters that the contender uses.
+func (c Contender) On(masters []string) []string {
 	switch c.Needs {
 	case Single:
-		return min(n, 1)
+		return masters[:1]
 	case None:
-		return 0
+		return nil
 	default:
-		return n
+		return masters
 	}
 }

@@ -31,28 +31,21 @@ var (
 // validity, does not wait, retry, renew, reconnect or undo, and waits for no slow node.
 type floor struct{ conns []*floorConn }
 
-func dialFloor(masters []string) (Locker, error) {
+func dialFloor(ctx context.Context, masters []string) (Locker, error) {
 	f := &floor{}
 	for _, addr := range masters {
-		conn, err := dialFloorConn(addr)
+		c := redis.NewClient(&redis.Options{Addr: addr})
+		err := errors.Join(floorExtend.Load(ctx, c).Err(), floorRelease.Load(ctx, c).Err(), c.Close())
+		var conn *floorConn
+		if err == nil {
+			conn, err = dialFloorConn(addr)
+		}
 		if err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
 		f.conns = append(f.conns, conn)
 	}
 	return f, nil
-}
-
-// prepareFloor loads the scripts.
-func prepareFloor(ctx context.Context, masters []string) error {
-	for _, addr := range masters {
-		c := redis.NewClient(&redis.Options{Addr: addr})
-		err := errors.Join(floorExtend.Load(ctx, c).Err(), floorRelease.Load(ctx, c).Err(), c.Close())
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (f *floor) Lock(ctx context.Context, key string) (Lease, error) {

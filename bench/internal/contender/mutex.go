@@ -10,7 +10,7 @@ import (
 // not end with the context.
 type mutexes struct{ keys sync.Map }
 
-func dialMutex([]string) (Locker, error) { return new(mutexes), nil }
+func dialMutex(context.Context, []string) (Locker, error) { return new(mutexes), nil }
 
 func (m *mutexes) Lock(_ context.Context, key string) (Lease, error) {
 	mu, ok := m.keys.Load(key)

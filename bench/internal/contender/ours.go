@@ -11,20 +11,20 @@ import (
 // ours is this library with its defaults: leases are renewed and fenced.
 type ours struct{ *redlock.Locker }
 
-func dialOurs(masters []string) (Locker, error) { return newOurs(masters) }
-
-// dialUnguarded dials without the restart guard, to see the cost of the guard.
-func dialUnguarded(masters []string) (Locker, error) {
-	return newOurs(masters, redlock.WithoutRestartGuard())
-}
-
-func newOurs(masters []string, opts ...redlock.Option) (Locker, error) {
-	l, err := redlock.New(masters, append(opts, redlock.WithTTL(TTL))...)
+// dialOurs also makes new masters vote, which otherwise have no vote for a while.
+func dialOurs(ctx context.Context, masters []string) (Locker, error) {
+	l, err := redlock.New(masters, redlock.WithTTL(TTL))
 	if err != nil {
 		return nil, err
 	}
-	return ours{l}, nil
+	if err := admin.Bootstrap(ctx, l); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return Ours(l), nil
 }
+
+// Ours is a Locker of this library, as a contender.
+func Ours(l *redlock.Locker) Locker { return ours{l} }
 
 func (o ours) Lock(ctx context.Context, key string) (Lease, error) {
 	lease, err := o.Locker.Lock(ctx, key)
@@ -32,13 +32,4 @@ func (o ours) Lock(ctx context.Context, key string) (Lease, error) {
 		return nil, err
 	}
 	return lease, nil
-}
-
-// bootstrap makes new masters vote, which otherwise have no vote for a while.
-func bootstrap(ctx context.Context, masters []string) error {
-	l, err := redlock.New(masters)
-	if err != nil {
-		return err
-	}
-	return errors.Join(admin.Bootstrap(ctx, l), l.Close())
 }

@@ -18,7 +18,7 @@ type redislockLocker struct {
 	client *redislock.Client
 }
 
-func dialRedislock(servers []string) (Locker, error) {
+func dialRedislock(_ context.Context, servers []string) (Locker, error) {
 	conns := redis.NewClient(&redis.Options{Addr: servers[0]})
 	return redislockLocker{conns, redislock.New(conns)}, nil
 }

@@ -18,9 +18,11 @@ type Redsync struct {
 	clients []*redis.Client
 }
 
-func dialRedsync(masters []string) (Locker, error) { return NewRedsync(masters, redis.Options{}), nil }
+func dialRedsync(_ context.Context, masters []string) (Locker, error) {
+	return NewRedsync(masters, redis.Options{}), nil
+}
 
-func dialFailFast(masters []string) (Locker, error) {
+func dialFailFast(_ context.Context, masters []string) (Locker, error) {
 	return NewRedsync(masters, redis.Options{}, redsync.WithFailFast(true)), nil
 }
 

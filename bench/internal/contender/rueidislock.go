@@ -12,20 +12,20 @@ import (
 // addresses for one deployment, so that it cannot use independent masters.
 type rueidisLocker struct{ locker rueidislock.Locker }
 
-func dialRueidislock(servers []string) (Locker, error) { return DialRueidislock(servers, 1) }
-
-// DialRueidislock connects rueidislock to one server. A lock has 2*majority-1 keys there.
-func DialRueidislock(servers []string, majority int32) (Locker, error) {
-	l, err := rueidislock.NewLocker(rueidislock.LockerOption{
-		ClientOption:   rueidis.ClientOption{InitAddress: servers},
-		KeyMajority:    majority,
-		NoLoopTracking: true,
-		KeyValidity:    TTL,
-	})
-	if err != nil {
-		return nil, err
+// dialRueidislock returns a Dial for a lock of 2*majority-1 keys on the server.
+func dialRueidislock(majority int32) func(context.Context, []string) (Locker, error) {
+	return func(_ context.Context, servers []string) (Locker, error) {
+		l, err := rueidislock.NewLocker(rueidislock.LockerOption{
+			ClientOption:   rueidis.ClientOption{InitAddress: servers},
+			KeyMajority:    majority,
+			NoLoopTracking: true,
+			KeyValidity:    TTL,
+		})
+		if err != nil {
+			return nil, err
+		}
+		return rueidisLocker{l}, nil
 	}
-	return rueidisLocker{l}, nil
 }
 
 func (r rueidisLocker) Lock(ctx context.Context, key string) (Lease, error) {

@@ -1,40 +1,40 @@
-// Package measure puts work on a contender and measures its cost: cycles of many goroutines,
-// and a contest for one key.
 package measure
 
 import (
+	"slices"
 	"time"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// longest is the longest latency that the histogram distinguishes.
-const longest = 2 * time.Minute
+// Latency is some durations. In a [Result] they are sorted.
+type Latency []time.Duration
 
-// Latency is a histogram of durations, to 1 %. It is not safe for concurrent use.
-type Latency struct{ h *hdrhistogram.Histogram }
+func (l Latency) sort() { slices.Sort(l) }
 
-// NewLatency returns an empty histogram.
-func NewLatency() Latency { return Latency{hdrhistogram.New(1, int64(longest), 2)} }
-
-// Record adds a duration.
-func (l Latency) Record(d time.Duration) {
-	_ = l.h.RecordValue(int64(min(max(d, 0), longest))) // never out of range
+// At returns the duration that percent of all durations do not exceed; 0 if there are none.
+func (l Latency) At(percent float64) time.Duration {
+	if len(l) == 0 {
+		return 0
+	}
+	rank := int(percent / 100 * float64(len(l)))
+	if float64(rank) < percent/100*float64(len(l)) {
+		rank++
+	}
+	return l[max(rank, 1)-1]
 }
-
-// Merge adds the durations of another histogram.
-func (l Latency) Merge(other Latency) { l.h.Merge(other.h) }
-
-// Count returns the number of durations.
-func (l Latency) Count() int64 { return l.h.TotalCount() }
-
-// Quantile returns the duration that percent of all durations do not exceed; 0 if there are none.
-func (l Latency) Quantile(percent float64) time.Duration {
-	return time.Duration(l.h.ValueAtQuantile(percent))
-}
-
-// Micros returns a quantile in microseconds.
-func (l Latency) Micros(percent float64) float64 { return Micros(l.Quantile(percent)) }
 
 // Micros returns a duration in microseconds, with their fraction.
 func Micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
+
+// Jain returns Jain's fairness index: 1 if all shares are equal, 1/n if one caller has
+// everything. Without shares, or if all are 0, it returns 0.
+func Jain(shares []int) float64 {
+	var sum, squares float64
+	for _, s := range shares {
+		sum += float64(s)
+		squares += float64(s) * float64(s)
+	}
+	if squares == 0 {
+		return 0
+	}
+	return sum * sum / (float64(len(shares)) * squares)
+}
