@@ -31,8 +31,6 @@ type Container struct {
 	closed   bool                 // guarded by mu
 }
 
-var _ masters.Master = (*Container)(nil)
-
 // label marks the containers of these tests, so that leftovers of a killed run can be told
 // from containers of other users.
 const label = "redlock.chaos"
@@ -108,9 +106,6 @@ func (c *Container) id() string {
 
 // Addr returns the address of the master.
 func (c *Container) Addr() string { return c.addr }
-
-// Kind returns the kind of this master.
-func (c *Container) Kind() string { return "container" }
 
 // Kill ends the server process at once, by its process id. Through the engine this would
 // take a tenth of a second.

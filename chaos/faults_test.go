@@ -14,6 +14,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/chaos/history"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
 )
@@ -26,7 +27,7 @@ const (
 )
 
 // breath is the pause of clients beside which other tests run: without pauses a few of them take all processors.
-const breath = 50 * time.Millisecond
+const breath = 100 * time.Millisecond
 
 // processes starts a run on servers on this machine.
 func processes(t *testing.T, n int, opts ProcessOptions) *Run {
@@ -52,18 +53,14 @@ func isMute(seed uint64, client int) bool { return seed/2%4 == uint64(client) }
 
 func begin(t *testing.T, c Cluster, err error, ttl time.Duration) *Run {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	r, err := NewRun(t.Context(), c, ttl, Now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	return r
 }
 
@@ -146,9 +143,7 @@ func inflict(t *testing.T, r *Run, f Fault) (slowest time.Duration, unable, lost
 		opts, pause = append(opts, virtualClock), 80*time.Millisecond
 	}
 	holder, err := r.Client(r.config("holder", nil), opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	w := &worker{Client: holder}
 	defer func() { _ = holder.Close() }()
 	rivals, stopRivals := context.WithCancel(ctx)
@@ -160,9 +155,7 @@ func inflict(t *testing.T, r *Run, f Fault) (slowest time.Duration, unable, lost
 		conf := r.config(fmt.Sprint("rival ", i), map[string]int{"hot": 2, "free": 1, "line": 2, "hasty": 1, "several": 1, "book": 1, "election": 1, "job": 1, "pool2": 1})
 		conf.Pause = pause
 		c, err := r.Client(conf, opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err)
 		defer func() {
 			if err := c.Close(); err != nil && !errors.Is(err, redlock.ErrNoQuorum) {
 				t.Error(err)
@@ -171,10 +164,8 @@ func inflict(t *testing.T, r *Run, f Fault) (slowest time.Duration, unable, lost
 		g.Go(func() { c.Run(rivals) })
 	}
 	h, err := w.wait(ctx)("hot")
-	if err != nil {
-		t.Fatal(err)
-	}
-	watch.Go(func() { r.Watch(watching, 20*time.Millisecond, 1) })
+	locktest.Must(t, err)
+	watch.Go(func() { r.Watch(watching, 40*time.Millisecond, 1) })
 	// A lease that a bare majority granted, as two clients asked at once, does not survive the
 	// loss of another node.
 	nodes := r.Cluster.Nodes()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock/chaos/history"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
 )
@@ -26,9 +27,7 @@ func TestNameThatGoesBack(t *testing.T) {
 	var clients [2]*worker
 	for i, name := range []string{"a", "b"} {
 		c, err := r.Client(r.config(name, nil))
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err)
 		defer c.Close()
 		clients[i] = &worker{Client: c}
 	}
@@ -41,9 +40,7 @@ func TestNameThatGoesBack(t *testing.T) {
 		}
 	}
 	warm()
-	if err := moved.proxy.Retarget(spare.Addr()); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, moved.proxy.Retarget(spare.Addr()))
 	// The spare gets its vote: locks stay in use until its quarantine is over.
 	for end := time.Now().Add(2 * quarantineOf(r.TTL)); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		warm()
@@ -55,9 +52,7 @@ func TestNameThatGoesBack(t *testing.T) {
 		if second = rivalAfterReturn(t, holder, rival, moved, nodes[2], home); second != nil {
 			break
 		}
-		if err := moved.proxy.Retarget(spare.Addr()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, moved.proxy.Retarget(spare.Addr()))
 		warm()
 	}
 	if second == nil {
@@ -73,21 +68,15 @@ func TestNameThatGoesBack(t *testing.T) {
 // address lead home again, and returns the rival's lease, or nil if the rival was too late.
 func rivalAfterReturn(t *testing.T, holder, rival *worker, moved *realNode, third Node, home string) (second *held) {
 	t.Helper()
-	if err := third.Net(masters.Refuse); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, third.Net(masters.Refuse))
 	var h *held
 	redistest.Eventually(t, 10*time.Second, func() (locked bool) { // a key of the try before may have to expire
 		var err error
 		h, err = holder.try("hot")
 		return err == nil
 	}, "the holder has its lease, by the spare and the second master")
-	if err := third.Net(masters.Pass); err != nil {
-		t.Fatal(err)
-	}
-	if err := moved.proxy.Retarget(home); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, third.Net(masters.Pass))
+	locktest.Must(t, moved.proxy.Retarget(home))
 	for until := time.Now().Add(processTTL); second == nil && h.Look() > 0 && time.Now().Before(until); {
 		second, _ = rival.try("hot")
 	}

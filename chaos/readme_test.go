@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/d0720281/redlock/internal/locktest"
 )
 
 // The documents agree on the number of kinds of faults.
@@ -15,9 +17,7 @@ func TestKindsOfFaults(t *testing.T) {
 	kinds := len(Faults()) + len(ClientFaults)
 	for file, sentence := range map[string]string{"../README.md": "%d kinds of\nfaults", "../docs/failures.md": "faults of %d kinds"} {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err)
 		if want := fmt.Sprintf(sentence, kinds); !strings.Contains(string(text), want) {
 			t.Errorf("%s does not say %q", file, want)
 		}
@@ -27,20 +27,14 @@ func TestKindsOfFaults(t *testing.T) {
 // Every test that the README names exists, and its table has all faults and no others.
 func TestReadme(t *testing.T) {
 	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	exists := make(map[string]bool)
 	for _, pattern := range []string{"../*_test.go", "../*/*_test.go", "../test/*/*_test.go"} {
 		files, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err)
 		for _, f := range files {
 			source, err := os.ReadFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			locktest.Must(t, err)
 			for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllSubmatch(source, -1) {
 				exists[string(m[1])] = true
 			}

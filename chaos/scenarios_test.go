@@ -11,6 +11,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/chaos/history"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
 )
@@ -38,16 +39,12 @@ func opening(t *testing.T, r *Run, change func(*ClientConfig)) *scene {
 		change(&conf)
 	}
 	c, err := r.Client(conf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	s.holder = &worker{Client: c}
 	s.hold()
 	conf.Name = "rival"
 	rival, err := r.Client(conf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	s.stop = stop
 	s.rival.Go(func() {
@@ -227,9 +224,7 @@ func TestKilledHolder(t *testing.T) {
 	t.Parallel()
 	r := processes(t, 5, ProcessOptions{})
 	child, err := r.Child(r.config("client 0", map[string]int{"long": 1}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	resource := func() (name string) {
 		for _, a := range r.History.So() {
 			if a.Held {
@@ -239,18 +234,12 @@ func TestKilledHolder(t *testing.T) {
 		return name
 	}
 	redistest.Eventually(t, 10*time.Second, func() bool { return resource() != "" }, "the client has a lease")
-	if err := child.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, child.Kill())
 	died := r.Now()
 	c, err := r.Client(r.config("next", nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	h, err := (&worker{Client: c}).wait(t.Context())(resource())
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	if took, most := r.Now()-died, r.TTL+r.Rules().Late+1200*time.Millisecond; took > most {
 		t.Errorf("the next client got it after %v, want at most %v", took, most)
 	}
@@ -276,9 +265,7 @@ func TestClientFaults(t *testing.T) {
 			conf := r.config("client 0", map[string]int{"hot": 1, "long": 3, "rival": 2, "line": 2})
 			conf.Pause = breath
 			for i := range p.list {
-				if err := p.start(i, conf); err != nil {
-					t.Fatal(err)
-				}
+				locktest.Must(t, p.start(i, conf))
 			}
 			holds := func(client string) (n int) {
 				for _, a := range r.History.So() {
@@ -323,9 +310,7 @@ func TestStoppedHolderAtTheStore(t *testing.T) {
 		conf := r.config(fmt.Sprint("client ", i), map[string]int{"stock": 2})
 		conf.Store, conf.Seed = shop.Addr(), uint64(i)
 		c, err := r.Child(conf)
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err)
 		children = append(children, c)
 	}
 	redistest.Eventually(t, 10*time.Second, func() bool { return r.written() > 50 }, "both clients sell")
@@ -333,13 +318,9 @@ func TestStoppedHolderAtTheStore(t *testing.T) {
 	for i := 0; i < 24 && len(lost) == 0; i++ {
 		c, name := children[i%2], fmt.Sprint("client ", i%2)
 		f := history.Fault{Name: clientStopped, On: name, Node: -1, At: r.Now()}
-		if err := c.pause(); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, c.pause())
 		time.Sleep(r.TTL + 400*time.Millisecond) // its lease ends, and the other client sells
-		if err := c.resume(); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, c.resume())
 		f.Healed = r.Now()
 		r.History.Faults = append(r.History.Faults, f)
 		time.Sleep(50 * time.Millisecond) // it writes, if the store takes the write
@@ -387,9 +368,7 @@ func TestProcessControls(t *testing.T) {
 			conf.Unsafe = true
 			conf.MaxTTL = s.TTL
 			l, err := NewClient(conf, s.Cluster.Masters(), s.Now, s.History.Add, nil)
-			if err != nil {
-				s.t.Fatal(err)
-			}
+			locktest.Must(s.t, err)
 			s.each(does("del", redlock.DefaultKeyPrefix+"hot"), 2) // as if the holder had not reached it
 			s.alone(func() {
 				_, _ = (&worker{Client: l}).try("hot") // it may fail, as a key of the rival can be there still

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock/chaos/history"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -91,9 +92,7 @@ func soak(t *testing.T, tier Tier, havoc bool) {
 		return c
 	}
 	for i := range people.list {
-		if err := people.start(i, conf(i)); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, people.start(i, conf(i)))
 	}
 	watching, stopWatching := context.WithCancel(t.Context())
 	var watch sync.WaitGroup
@@ -172,14 +171,10 @@ func schedule(t *testing.T, p Plan, seed uint64) (s Schedule) {
 	}
 	if file, ok := strings.CutPrefix(text, "@"); ok {
 		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err)
 		text = string(data)
 	}
-	if err := json.Unmarshal([]byte(text), &s); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, json.Unmarshal([]byte(text), &s))
 	return s
 }
 

@@ -1,13 +1,12 @@
 package chaos
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/chaos/history"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -43,9 +42,7 @@ func inOrder(t *testing.T, shop string, r register, order []int) (accesses []his
 	now := func() time.Duration { tick++; return tick }
 	s := newStore(shop, "client", now, func(a history.Access) { accesses = append(accesses, a) })
 	defer s.client.Close()
-	if err := s.client.FlushAll(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, s.client.FlushAll(t.Context()).Err())
 	type sale struct {
 		value           int64
 		began, accepted bool
@@ -108,58 +105,6 @@ func TestStoreOrders(t *testing.T) {
 		want := slices.Equal(order, []int{0, 1, 0, 1}) || slices.Equal(order, []int{1, 0, 0, 1}) // both read, the older writes, the younger writes
 		if got != want {
 			t.Errorf("%s, order %v: got an update lost: %v, want %v", writesFenced.name, order, got, want)
-		}
-	}
-}
-
-// The same with leases: the lease of a holder ends after it has read, and the next holder
-// reads before the first one writes.
-//
-// Source: ALGORITHM section 7; SCENARIOS row 34.
-func TestLateWriteAfterTheNextRead(t *testing.T) {
-	t.Parallel()
-	r := processes(t, 3, ProcessOptions{})
-	shop := redistest.Masters(t, 1)[0].Addr()
-	var clients [2]*Client
-	for i := range clients {
-		conf := r.config(fmt.Sprint("client ", i), nil)
-		conf.Store, conf.Answer = shop, 50*time.Millisecond // the first lease has a TTL of 200 ms
-		c, err := r.Client(conf)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close() })
-		clients[i] = c
-	}
-	first, err := clients[0].locker.Lock(t.Context(), "stock", redlock.WithTTL(200*time.Millisecond), redlock.WithoutRenewal())
-	if err != nil {
-		t.Fatal(err)
-	}
-	type reading struct {
-		value    int64
-		accepted bool
-	}
-	var old, young [len(registers)]reading
-	for i, reg := range registers {
-		old[i].value, old[i].accepted = clients[0].store.read(reg, first.Fence())
-	}
-	second, err := clients[1].locker.Lock(t.Context(), "stock") // after the end of the first lease
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, reg := range registers {
-		young[i].value, young[i].accepted = clients[1].store.read(reg, second.Fence())
-	}
-	for i, reg := range registers {
-		if !old[i].accepted || !young[i].accepted {
-			t.Errorf("%s: got reads %v and %v, want both accepted", reg.name, old[i], young[i])
-		}
-		clients[0].store.write(reg, first.Fence(), old[i].value)
-		clients[1].store.write(reg, second.Fence(), young[i].value)
-		got := of(r.Accesses, reg)
-		lost, stale := history.Lost(got), history.Stale(got)
-		if want := reg != fenced; len(lost) > 0 != want || len(stale) > 0 != want {
-			t.Errorf("%s: got lost updates %v and stale accesses %v, want some: %v", reg.name, lost, stale, want)
 		}
 	}
 }
