@@ -1,7 +1,7 @@
 GO          ?= go
 FUZZTIME    ?= 100000x
 STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.2
-MODULES      = bench contrib docs/fencing integrations redlockotel redlockprom
+MODULES      = bench cmd/redlockvet contrib docs/fencing integrations redlockotel redlockprom
 
 .PHONY: test lint fuzz bench chaos cover
 
@@ -28,7 +28,7 @@ fuzz:
 
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./...
-	cd bench && $(GO) test -run '^$$' -bench Cycle .
+	cd bench && $(GO) test -run '^$$' -bench Cycle -benchtime 1x .
 
 # Soaks, long schedules and large searches, too.
 chaos:
