@@ -25,6 +25,18 @@ import (
 // imageEnv is the variable of the compose file that names the image.
 const imageEnv = "REDIS_IMAGE"
 
+// The image that the comment tells how to build is the one that the services have.
+func TestComposeBuildsItsImage(t *testing.T) {
+	text, err := os.ReadFile("compose/compose.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, built, _ := strings.Cut(string(text), "../Dockerfile -t ")
+	if _, used, _ := strings.Cut(string(text), "REDLOCK_IMAGE:-"); strings.Fields(built)[0] != strings.TrimSuffix(strings.Fields(used)[0], "}") {
+		t.Errorf("got the image %.20q built, and %.20q used", built, used)
+	}
+}
+
 // compose is the compose file, started under a name of its own.
 type compose struct {
 	t    *testing.T

@@ -159,6 +159,8 @@ func TestKubernetesJobs(t *testing.T) {
 			_, addrs := servers(t, 5)
 			probe[2] = addrs[0]
 			run(t, addrs, append(probe[1:], "--wait", "1m")) // instead of again and again
+			run(t, addrs, []string{"acquire", "k", "--ttl", "11s", "--max-ttl", "11s", "--user", "redlock"})
+			run(t, addrs, probe[1:]) // the pod stays ready, although there is a warning about max-ttl
 			if got := sidecar.list("args"); len(got) < 2 || got[0] != "watch" {
 				t.Errorf("got %q, want watch", got)
 			}

@@ -215,6 +215,12 @@ func TestTxAll(t *testing.T) {
 		if err := fence.TxAll(t.Context(), db, d.dialect, late, insert(t, d, 3)); !errors.Is(err, fence.ErrFenced) {
 			t.Errorf("got %v of a permit that another holder has, want ErrFenced", err)
 		}
+		old, young := fence.NewToken("twice", 5), fence.NewToken("twice", 6)
+		for _, both := range [][]fence.Token{{old, young}, {young, old}} { // of one resource
+			if err := fence.TxAll(t.Context(), db, d.dialect, both, insert(t, d, 3)); !errors.Is(err, fence.ErrFenced) {
+				t.Errorf("got %v of an older token beside a younger one, want ErrFenced", err)
+			}
+		}
 		if got := orders(t, db); got != "0,1,2" {
 			t.Errorf("got orders %s, want 0,1,2", got)
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/election"
 	"github.com/d0720281/redlock/fence"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/jobs"
 	"github.com/d0720281/redlock/redlocktest"
@@ -95,12 +96,8 @@ func TestRecipeStock(t *testing.T) {
 	a, b := inReal(t)
 	store := redistest.Client(t, redistest.Minis(t, 1)[0].Addr())
 	first, err := a.Lock(t.Context(), "stock:apple")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(fence.Set(t.Context(), store, "apple", 10, first), first.Unlock(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
+	locktest.Must(t, errors.Join(fence.Set(t.Context(), store, "apple", 10, first), first.Unlock(t.Context())))
 	var sold atomic.Int32
 	var all sync.WaitGroup
 	for i := range 30 {
@@ -124,9 +121,7 @@ func TestRecipeCron(t *testing.T) {
 		var all sync.WaitGroup
 		for range 2 {
 			locks, err := jobs.New(masters.Locker())
-			if err != nil {
-				t.Fatal(err)
-			}
+			locktest.Must(t, err)
 			all.Go(func() {
 				if err := nightly(t.Context(), locks, time.Now(), func(context.Context) error { runs.Add(1); return nil }); err != nil {
 					t.Error(err)
@@ -205,9 +200,7 @@ func TestRecipeRate(t *testing.T) {
 		var all sync.WaitGroup
 		for range 2 {
 			rate, err := newRate(masters.Locker(), 3)
-			if err != nil {
-				t.Fatal(err)
-			}
+			locktest.Must(t, err)
 			for range 5 {
 				all.Go(func() {
 					err := send(t.Context(), rate, func(context.Context) error {
@@ -237,9 +230,7 @@ func TestRecipeRate(t *testing.T) {
 // Each block of Go in docs/recipes.md is run by a test: those here, or those of integrations.
 func TestRecipesRun(t *testing.T) {
 	run, err := os.ReadFile("test/docs/recipes_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(textOf(t, "docs/recipes.md"), -1)
 	if len(blocks) != 7 {
 		t.Errorf("got %d blocks, want 7", len(blocks))
