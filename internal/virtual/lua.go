@@ -20,6 +20,10 @@ type interpreter struct {
 	state *lua.LState
 	peer  *server.Peer // sends the commands of scripts
 	reply bytes.Buffer // the reply to such a command
+	ok    *lua.LTable  // the reply OK, which no script changes
+
+	match   *lua.LFunction // string.match
+	matched map[[2]string][]lua.LValue
 }
 
 // prelude makes of Lua what Redis makes of it: redis has more functions, pcall returns the text of
@@ -50,10 +54,37 @@ func newInterpreter(r *miniredis.Miniredis) *interpreter {
 		"call":  func(l *lua.LState) int { return i.command(l, true) },
 		"pcall": func(l *lua.LState) int { return i.command(l, false) },
 	}))
+	text := i.state.GetGlobal("string").(*lua.LTable)
+	i.match, i.matched = text.RawGetString("match").(*lua.LFunction), make(map[[2]string][]lua.LValue)
+	text.RawSetString("match", i.state.NewFunction(i.remember))
 	if err := i.state.DoString(prelude); err != nil {
 		panic("virtual: " + err.Error()) // this cannot fail
 	}
+	i.ok = i.table("ok", "OK")
 	return i
+}
+
+// remember is string.match, with its recent results: to compile the pattern again at each call takes
+// longer than most of the commands.
+func (i *interpreter) remember(l *lua.LState) int {
+	if l.GetTop() != 2 {
+		return i.match.GFunction(l)
+	}
+	call := [2]string{l.CheckString(1), l.CheckString(2)}
+	results, ok := i.matched[call]
+	if !ok {
+		for n := i.match.GFunction(l); n > 0; n-- {
+			results = append(results, l.Get(-n))
+		}
+		if len(i.matched) == 1000 {
+			clear(i.matched)
+		}
+		i.matched[call] = results
+	}
+	for _, result := range results {
+		l.Push(result)
+	}
+	return len(results)
 }
 
 // insideScript returns the context that miniredis gives to the commands of its own scripts. A
@@ -115,6 +146,9 @@ func (i *interpreter) read(b []byte) (reply lua.LValue, rest []byte) {
 	kind, text := line[0], string(line[1:])
 	switch n, _ := strconv.ParseInt(text, 10, 64); kind {
 	case '+':
+		if text == "OK" {
+			return i.ok, rest
+		}
 		return i.table("ok", text), rest
 	case '-':
 		return i.table("err", text), rest
@@ -126,7 +160,7 @@ func (i *interpreter) read(b []byte) (reply lua.LValue, rest []byte) {
 		}
 	case '*':
 		if n >= 0 {
-			list := i.state.NewTable()
+			list := i.state.CreateTable(int(n), 0)
 			for range n {
 				reply, rest = i.read(rest)
 				list.Append(reply)

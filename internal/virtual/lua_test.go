@@ -57,6 +57,10 @@ func TestScriptsAsOnRedis(t *testing.T) {
 		"redis.call('SET', KEYS[1], 250) return redis.call('GET', KEYS[1])",
 		"return redis.call('PUBLISH', 'nobody', 'x')",
 
+		"local all = {} for i = 1, 3 do for _, p in ipairs({'(%d)(.)', '()b', '%d', 'x'}) do all[#all + 1] = {string.match('a' .. i .. 'b', p)} end end return all",
+		"return {string.match('a1b2', '%d'), string.match('a1b2', '%d', 3), string.match('a1b2', '%d', 3), string.match('a1b2', '%d'), string.match(12, 2)}",
+		"local function bad() return string.match('a', '[') end return {tostring(pcall(bad)), tostring(pcall(bad))}",
+
 		"return redis.call('SET', KEYS[1], true)",
 		"return redis.call('SET', KEYS[1])",
 		"return redis.call()",

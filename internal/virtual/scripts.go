@@ -111,6 +111,7 @@ func compile(source string) (script *lua.FunctionProto, err error) {
 	if err != nil {
 		return nil, errors.New("ERR Error compiling script (new function): " + err.Error())
 	}
+	script.IsVarArg &^= lua.VarArgNeedsArg // a table named arg at each call, which no script uses
 	return script, nil
 }
 
