@@ -292,7 +292,7 @@ func (l *Locker) admit(ctx context.Context, name, resource string, lc lockConfig
 	if closed(ctx.Done()) {
 		return nil, endedBy(ctx)
 	}
-	if outer := l.pool.heldIn(ctx, resource); outer != nil {
+	if outer := l.pool.heldIn(ctx, resource); outer != nil && lc.several == 0 { // LockAny takes name~1 to name~n, and not name
 		inner, err := outer.reenter(ctx, lc.shared, lc.reentry)
 		switch {
 		case inner != nil:

@@ -173,6 +173,15 @@ func TestVirtualReentry(t *testing.T) {
 		b.Unlock(lease)
 		b.WantHolding("r")
 	})
+	locktest.Subtest(t, "LockAny takes no resource of its name", 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
+		lease := b.Lock(l, "r")
+		any, err := l.LockAny(lease.Context(), "r", 2)
+		locktest.Must(t, err)
+		b.Unlock(any)
+		b.WantHolding("r", 0, 1, 2)
+		b.Unlock(lease)
+	})
 	locktest.Subtest(t, "the holds are counted", 3, func(t *testing.T, b *locktest.Bubble) {
 		l := b.WarmLocker(redlock.WithReentry())
 		outer := b.Lock(l, "r")
