@@ -235,6 +235,13 @@ func TestVirtualTryLockWaits(t *testing.T) {
 			t.Errorf("got validity %v, want half of the TTL at least", v)
 		}
 		locktest.Must(t, lease.Unlock(t.Context()))
+
+		_, err = several.TryLock(t.Context(), l, write("a", "b"), redlock.WithoutRenewal())
+		locktest.Must(t, err)
+		closing := time.Now()
+		locktest.Must(t, l.Close()) // no work is done under the lease
+		locktest.WantSince(t, "Close", closing, 0)
+		l = slow{b.WarmLocker(), time.Minute}
 		z := b.Lock(b.WarmLocker(), "z")
 		start := time.Now()
 		err = try(t.Context(), l, write("a", "b", "z"), redlock.WithMinHold(time.Minute))

@@ -62,6 +62,7 @@ func (t *Terms) Keep(ctx context.Context, lease *redlock.Lease) (context.Context
 	inner, cancel := lease.Within(ctx)
 	if !t.Settings.Renewed {
 		go func() {
+			defer cancel() // ctx has ended, and Close must not wait for work under the lease
 			tick := time.NewTicker(t.Settings.TTL / 4)
 			defer tick.Stop()
 			for inner.Err() == nil {
