@@ -279,7 +279,7 @@ func (g *grant) checkTTL(ttl time.Duration) error {
 	g.mu.Lock()
 	lc := g.lockConfig
 	g.mu.Unlock()
-	lc.ttl, lc.maxHoldSet, lc.manualSet = ttl, false, false
+	lc.ttl = ttl
 	return lc.validate(g.pool.conf)
 }
 

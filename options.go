@@ -113,6 +113,9 @@ func WithoutRenewal() LockOption {
 // from the hand-over. The bound must be at least the TTL. By default there is none, and the largest
 // Duration is none.
 func WithMaxHold(d time.Duration) LockOption {
+	if d == math.MaxInt64 {
+		return lockOption(func(c *lockConfig) { c.maxHold, c.maxHoldSet = 0, false })
+	}
 	return lockOption(func(c *lockConfig) { c.maxHold, c.maxHoldSet = d, true })
 }
 
@@ -371,7 +374,7 @@ func (c *lockConfig) validate(of *config) error {
 		return configErrorf("WithMinHold(%v): must be less than %v, half of the TTL, as WithoutRenewal is given", c.minHold, c.minValidity())
 	case c.owner != "" && !wire.IsLabel(c.owner):
 		return configErrorf("WithOwner(%q): must have at most %d bytes of printable characters and spaces, without |", c.owner, MaxOwnerLength)
-	case c.maxHoldSet && c.manualSet && c.maxHold != math.MaxInt64:
+	case c.maxHoldSet && c.manualSet:
 		return configErrorf("WithMaxHold bounds renewal, which WithoutRenewal switches off: give one of them")
 	}
 	return nil
@@ -389,8 +392,9 @@ func (c *config) forCall(opts []LockOption) (lockConfig, error) {
 		}
 		o.applyLock(&lc)
 	}
-	lc.ttlSet = false // the same TTL makes the same lease
-	return lc, lc.validate(c)
+	err := lc.validate(c)
+	lc.ttlSet, lc.manualSet, lc.maxHoldSet = false, false, false // the same values make the same lease
+	return lc, err
 }
 
 // timeout returns the node timeout of a call.

@@ -171,6 +171,7 @@ func TestOptionBounds(t *testing.T) {
 		{"max hold below the TTL", list(WithMaxHold(10*time.Second - ns)), []string{"WithMaxHold(9.999999999s)", "at least 10s, the TTL"}},
 		{"zero max hold", list(WithMaxHold(0)), []string{"WithMaxHold(0s)", "at least 10s"}},
 		{"longest max hold", list(WithMaxHold(math.MaxInt64)), nil},
+		{"longest min hold, and no max hold", list(WithMinHold(math.MaxInt64), WithMaxHold(math.MaxInt64)), nil},
 		{"max hold without renewal", list(WithMaxHold(time.Hour), WithoutRenewal()), []string{"WithMaxHold", "WithoutRenewal"}},
 		{"no renewal", list(WithoutRenewal()), nil},
 
@@ -250,6 +251,25 @@ func TestOptionsOfACall(t *testing.T) {
 				t.Errorf("the call changed the Locker: %+v became %+v", before, c.lockConfig)
 			}
 		})
+	}
+}
+
+// An option given to a call makes the same lease as the option given to New: leases are handed over and shared among
+// callers with the same options.
+func TestSameOptionsMakeTheSameLease(t *testing.T) {
+	for _, o := range []LockOption{WithTTL(time.Second), WithMaxHold(time.Minute), WithMaxHold(math.MaxInt64), WithMinHold(time.Second), WithGrace(time.Second),
+		WithoutRenewal(), WithReentry(), Shared(), WithOwner("o"), WithQuarantineWait(time.Second)} {
+		ofNew := configOf(t, o)
+		for name, c := range map[string]*config{"without it": configOf(t), "with it": ofNew} {
+			got, err := c.forCall([]LockOption{o})
+			must(t, err)
+			if got != ofNew.lockConfig {
+				t.Errorf("a call with it, of a Locker %s: %+v, want %+v", name, got, ofNew.lockConfig)
+			}
+		}
+	}
+	if none, longest := configOf(t), configOf(t, WithMaxHold(math.MaxInt64)); none.lockConfig != longest.lockConfig {
+		t.Errorf("the largest maximum hold: %+v, want none: %+v", longest.lockConfig, none.lockConfig)
 	}
 }
 
