@@ -373,7 +373,7 @@ func (c *lockConfig) validate(of *config) error {
 	case c.manual && c.minHold >= c.minValidity():
 		return configErrorf("WithMinHold(%v): must be less than %v, half of the TTL, as WithoutRenewal is given", c.minHold, c.minValidity())
 	case c.owner != "" && !wire.IsLabel(c.owner):
-		return configErrorf("WithOwner(%q): must have at most %d bytes of printable characters and spaces, without |", c.owner, MaxOwnerLength)
+		return configErrorf("WithOwner(%.80q): must have at most %d bytes of printable characters and spaces, without |", c.owner, MaxOwnerLength)
 	case c.maxHoldSet && c.manualSet:
 		return configErrorf("WithMaxHold bounds renewal, which WithoutRenewal switches off: give one of them")
 	}

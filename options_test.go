@@ -34,6 +34,9 @@ func wantConfigError(t *testing.T, err error, words ...string) {
 	if strings.ContainsAny(err.Error(), "\r\n") {
 		t.Errorf("%q is more than one line", err)
 	}
+	if n := len(err.Error()); n > 1000 {
+		t.Errorf("%d bytes, want a short error", n)
+	}
 	for _, w := range words {
 		if !strings.Contains(err.Error(), w) {
 			t.Errorf("%q does not say %q", err, w)
@@ -188,6 +191,7 @@ func TestOptionBounds(t *testing.T) {
 		{"longest owner", list(WithOwner(strings.Repeat("ä", 32))), nil},
 		{"owner above the longest", list(WithOwner(strings.Repeat("ä", 32) + "x")), []string{"WithOwner(", "at most 64 bytes"}},
 		{"no owner", list(WithOwner("")), nil},
+		{"an owner of a megabyte", list(WithOwner(strings.Repeat("x", 1<<20))), []string{"WithOwner(", "at most 64 bytes"}},
 		{"owner with a bar", list(WithOwner("a|b")), []string{`WithOwner("a|b")`, "without |"}},
 		{"owner with a line break", list(WithOwner("a\nb")), []string{`WithOwner("a\nb")`, "printable"}},
 		{"owner that is no UTF-8", list(WithOwner("a\xff")), []string{`WithOwner("a\xff")`, "printable"}},
