@@ -145,6 +145,10 @@ func (l *Locker) ExtendToken(ctx context.Context, resource, token string, opts .
 // It returns nil if a quorum of the masters dropped the key. The errors are those of [Locker.Adopt]. After
 // ErrNoQuorum the release is repeated in the background until the keys must have expired.
 //
+// The holder must have detached the lease or have ended. If it still renews the lease, it finds masters without its key, as
+// after a loss of data: these masters have no vote for a quarantine, for any client. Against a holder that lives, use Break
+// of package admin.
+//
 // Source: ALGORITHM section 6, "By token".
 func (l *Locker) ReleaseToken(ctx context.Context, resource, token string) error {
 	p, lc, err := l.byToken(ctx, "ReleaseToken", resource, token, 0, nil)
@@ -176,7 +180,7 @@ func (l *Locker) byToken(ctx context.Context, name, resource, token string, fenc
 	case err != nil:
 		return nil, lc, err
 	case lc.shared:
-		return nil, lc, configErrorf("%s: the lease of a reader cannot be adopted", name)
+		return nil, lc, configErrorf("%s: Shared is given, and a token is that of an exclusive lease", name)
 	case !l.calls.enter():
 		return nil, lc, ErrClosed
 	}

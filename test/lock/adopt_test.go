@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"strings"
 	"testing"
 	"time"
 
@@ -185,6 +186,10 @@ func TestAdoptWithBadArguments(t *testing.T) {
 		if le, err := try(); le != nil || !errors.Is(err, redlock.ErrConfig) {
 			t.Errorf("%s: got %v, %v; want %v", name, le, err, redlock.ErrConfig)
 		}
+	}
+	if err := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.Shared()).ReleaseToken(t.Context(), moved, token); !errors.Is(err, redlock.ErrConfig) ||
+		!strings.Contains(err.Error(), "ReleaseToken: Shared is given") {
+		t.Errorf("ReleaseToken of a Locker of readers: got %v, want %v, and the reason", err, redlock.ErrConfig)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
