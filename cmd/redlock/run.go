@@ -109,7 +109,7 @@ func newRun() *cobra.Command {
 	r.registerTTL(f, "how long the lock outlives a redlock that died")
 	f.VarP((*duration)(&r.killAfter), "kill-after", "k", "kill the command that long after it was asked to end, at most a third of the TTL; by default a fifth")
 	f.StringVarP(&r.sigName, "signal", "s", "TERM", "signal that asks the command to end")
-	f.Var((*duration)(&r.atLeast), "at-least", "hold the lock at least that long, also if the command ends sooner")
+	f.Var((*duration)(&r.atLeast), "at-least", "hold the lock at least that long, also if the command ends sooner; a signal then releases it")
 	f.Var((*duration)(&r.atMost), "at-most", "ask the command to end when it has run for that long")
 	f.StringVarP(&r.script, "command", "c", "", "run `string` by "+cmp.Or(shell, "a shell (not here)")+" instead of a command")
 	f.StringVar(&r.resultFile, "result-file", "", "write what happened to `file`, as JSON")
