@@ -13,7 +13,8 @@ import (
 )
 
 // Which holders may have a resource together, on real masters of which one is killed and one hangs: each
-// pair of kinds, by one Locker and by two.
+// pair of kinds, by one Locker and by two. Each pair has a resource of its own: TryLock is refused before all
+// masters have answered, so a request of it may reach a master after the resource is free again.
 //
 // Source: ALGORITHM section 12.
 func TestConflicts(t *testing.T) {
@@ -23,12 +24,14 @@ func TestConflicts(t *testing.T) {
 	locktest.ReachAll(t, l, other)
 	locktest.Must(t, errors.Join(c.Procs[0].Kill(), c.Procs[1].Pause()))
 	ctx := t.Context()
-	type get = func(*redlock.Locker) (*redlock.Lease, error)
+	type get = func(l *redlock.Locker, resource string) (*redlock.Lease, error)
 	kinds := map[string]get{
-		"writer": func(l *redlock.Locker) (*redlock.Lease, error) { return l.TryLock(ctx, "r") },
-		"reader": func(l *redlock.Locker) (*redlock.Lease, error) { return l.TryLock(ctx, "r", redlock.Shared()) },
-		"writer that reads on": func(l *redlock.Locker) (*redlock.Lease, error) {
-			lease, err := l.TryLock(ctx, "r")
+		"writer": func(l *redlock.Locker, resource string) (*redlock.Lease, error) { return l.TryLock(ctx, resource) },
+		"reader": func(l *redlock.Locker, resource string) (*redlock.Lease, error) {
+			return l.TryLock(ctx, resource, redlock.Shared())
+		},
+		"writer that reads on": func(l *redlock.Locker, resource string) (*redlock.Lease, error) {
+			lease, err := l.TryLock(ctx, resource)
 			if err == nil {
 				err = lease.Downgrade(ctx)
 			}
@@ -40,10 +43,11 @@ func TestConflicts(t *testing.T) {
 		for wants, second := range kinds {
 			together := isReader[has] && wants == "reader"
 			for where, by := range map[string]*redlock.Locker{"same Locker": l, "another Locker": other} {
-				t.Run(has+", "+wants+", "+where, func(t *testing.T) {
-					held, err := first(l)
+				pair := has + ", " + wants + ", " + where
+				t.Run(pair, func(t *testing.T) {
+					held, err := first(l, pair)
 					locktest.Must(t, err)
-					next, err := second(by)
+					next, err := second(by, pair)
 					if together && err != nil || !together && !errors.Is(err, redlock.ErrTaken) {
 						t.Errorf("got %v, want them together: %v", err, together)
 					}
