@@ -145,9 +145,9 @@ func (l *Locker) ExtendToken(ctx context.Context, resource, token string, opts .
 // It returns nil if a quorum of the masters dropped the key. The errors are those of [Locker.Adopt]. After
 // ErrNoQuorum the release is repeated in the background until the keys must have expired.
 //
-// The holder must have detached the lease or have ended. If it still renews the lease, it finds masters without its key, as
-// after a loss of data: these masters have no vote for a quarantine, for any client. Against a holder that lives, use Break
-// of package admin.
+// The holder must have detached the lease or have ended. A holder that still renews the lease hears of the release as of an
+// adoption: its lease ends with [ErrDetached] and [ErrLost], at its next renewal at the latest. Until then it believes in its
+// lease, and another holder can get the resource. Against a holder that lives, use Break of package admin.
 //
 // Source: ALGORITHM section 6, "By token".
 func (l *Locker) ReleaseToken(ctx context.Context, resource, token string) error {
@@ -160,8 +160,11 @@ func (l *Locker) ReleaseToken(ctx context.Context, resource, token string) error
 	if err != nil {
 		return err
 	}
+	g.target = wire.ByToken
 	g.sendReleases(p.now(), released)
-	return g.awaitRelease()
+	err = g.awaitRelease()
+	p.tellAdopted(resource)
+	return err
 }
 
 // byToken checks the arguments of a call that has a token. After the call the caller leaves l.calls.
@@ -313,7 +316,7 @@ func (e *QuorumError) any(why error) bool {
 	return slices.ContainsFunc(e.Masters, func(m *MasterError) bool { return errors.Is(m.Err, why) })
 }
 
-// tellAdopted tells the former holder that its lease was adopted. It does not wait: a former holder that is not reached
+// tellAdopted tells the former holder that its lease was adopted, or released by its token. It does not wait: a former holder that is not reached
 // hears at its next renewal.
 func (p *pool) tellAdopted(resource string) {
 	for _, n := range p.nodes {

@@ -89,7 +89,7 @@ func (e *Marked) Unwrap() []error { return []error{e.Err, e.Sentinel} }
 var (
 	ErrHeldByOther  = errors.New("held by another")
 	ErrTakenAway    = errors.New("taken away by Break")
-	ErrAdopted      = errors.New("adopted by another process")
+	ErrAdopted      = errors.New("adopted or released by another process, which has the token")
 	ErrTimeout      = errors.New("timeout: no answer within the master timeout")
 	ErrNoConnection = errors.New("timeout: no connection")
 	ErrLate         = errors.New("request arrived after its time and was ignored")

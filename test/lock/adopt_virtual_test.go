@@ -324,6 +324,27 @@ func TestDetachWithHandlesAndWaiters(t *testing.T) {
 	})
 }
 
+// A holder that still renews a lease that is released by its token hears of that, and takes no master for one that
+// lost data: the resource can be had at once, before and after.
+//
+// Source: ALGORITHM section 6, "By token".
+func TestReleasedByTokenWithoutDetach(t *testing.T) {
+	for name, wait := range map[string]time.Duration{"told": 4 * time.Second, "at its first renewal": 0} {
+		locktest.Subtest(t, name, 3, func(t *testing.T, b *locktest.Bubble) {
+			former, third := b.WarmLocker(), b.WarmLocker()
+			le := b.Lock(former, moved)
+			time.Sleep(wait) // the first renewal has the masters know of the holder
+			locktest.Must(t, b.WarmLocker().ReleaseToken(t.Context(), moved, le.Token()))
+			synctest.Wait()
+			b.Unlock(b.Lock(third, moved))
+			locktest.WantDone(t, le.Context(), []error{redlock.ErrDetached, redlock.ErrLost})
+			synctest.Wait()
+			b.Unlock(b.Lock(third, moved))
+			b.Unlock(b.Lock(former, moved))
+		})
+	}
+}
+
 // A former holder that forgot Detach changes nothing after its lease was adopted, whatever it does and
 // whenever the adopter unlocks; and it hears of it. Nor does a process that has the former token.
 //

@@ -46,6 +46,7 @@ type Config struct {
 	Late       bool // the acquire of the former holder is still under way at first
 	Twice      bool // it may arrive again where it was carried out
 	Fence      bool // the adopters know the fencing token of the former holder
+	ByToken    bool // an adopter releases the lease of the former holder instead, which may believe in it
 
 	// Rules left out, or broken.
 	SharedID       bool // the former holder and the adopter have one id
@@ -173,7 +174,7 @@ func (c Config) canon(s state) state {
 		q := &s.process[p]
 		over := q.phase == ended
 		if over && q.released && q.sent == [messages]uint8{} {
-			q.released = c.owns(&s, p) || c.SharedID
+			q.released = c.owns(&s, p) || c.SharedID || c.ByToken
 		}
 		silent := over && q.sent == [messages]uint8{} && !q.released
 		for i := range s.node {

@@ -30,6 +30,9 @@ func TestSound(t *testing.T) {
 		{"an adopter that takes any key of the former holder", of(1, func(c *Config) {
 			c.AnyValue, c.Extensions = true, [most]int{1}
 		})},
+		{"a release by token, the former holder extends twice", of(1, func(c *Config) {
+			c.ByToken, c.NoOutsider, c.Extensions[0] = true, true, 2
+		})},
 		{"two adopters, no extension", of(2, func(c *Config) { c.Extensions = none })},
 		{"two adopters, the former holder extends", of(2, func(c *Config) {
 			c.NoOutsider, c.Extensions, c.Releases = true, [most]int{1}, [most]bool{1: true}
@@ -58,6 +61,9 @@ func TestControls(t *testing.T) {
 			c.KeepWhereTaken, c.Releases = true, [most]bool{1: true}
 		}), FalseEvidence},
 		{"the former id is not void where the key is gone", of(1, func(c *Config) { c.KeepWhereGone = true }), VoidActs},
+		{"a release by token does not make the id void", of(1, func(c *Config) {
+			c.ByToken, c.NoOutsider, c.KeepWhereTaken = true, true, true
+		}), FalseEvidence},
 		{"the former id is void for a TTL", of(1, func(c *Config) { c.Void, c.Releases = 2, [most]bool{} }), VoidActs},
 		{"the former id is void for a TTL and notAfter", of(1, func(c *Config) {
 			c.TTL[0], c.Void, c.Extensions, c.Releases, c.NoOutsider = 3, 4, [most]int{2}, [most]bool{}, true

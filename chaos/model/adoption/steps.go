@@ -89,6 +89,12 @@ func (c Config) look(s state, p int, visit visit) {
 		return
 	}
 	s.unsee(p)
+	if c.ByToken {
+		s.end(p)
+		s.process[p].released = true
+		visit(s, search.Step{Format: "process %d RELEASES the lease of process %d", A: p, B: from})
+		return
+	}
 	s.ask(p)
 	visit(s, search.Step{Format: "process %d ADOPTS from process %d", A: p, B: from})
 }
@@ -435,7 +441,17 @@ func (c Config) extend(s state, p, i int, visit visit) {
 
 func (c Config) release(s state, p, i int, visit visit) {
 	before := s
-	if n := &s.node[i]; n.owner == c.id(&s, p)+1 {
+	n, id := &s.node[i], c.id(&s, p)
+	if c.ByToken && c.adopts(p) {
+		id = s.process[p].from
+		if n.void[id] > 0 {
+			return
+		}
+		if !c.KeepWhereTaken {
+			c.makeVoid(n, id, n.life)
+		}
+	}
+	if n.owner == id+1 {
 		n.owner, n.given, n.life = 0, 0, 0
 		c.changed(&before, &s, p, i, search.Step{Format: "node %d has the release of process %d", A: i, B: p}, visit)
 	}

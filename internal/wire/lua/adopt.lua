@@ -22,6 +22,16 @@ local function adopted(key, value)
   return type(try('ZSCORE', key .. '~adopted', idOf(value))) == 'string'
 end
 
+-- void has the attempt of a value change nothing here any more, until no message of it can arrive. life is
+-- for how long its key can live, ms.
+local function void(key, value, life)
+  local names, moment = key .. '~adopted', math.floor(time() / 1000)
+  local lasts = math.max(life, math.ceil(1.5 * quarantine(maxTTL)))
+  call('ZREMRANGEBYSCORE', names, '-inf', string.format('%.0f', moment))
+  call('ZADD', names, string.format('%.0f', moment + lasts), idOf(value))
+  call('PEXPIRE', names, string.format('%d', lasts))
+end
+
 local function adopt(key, id, wish, from, ttl, notAfter)
   local now = time()
   if notAfter > 0 and now > notAfter then return 5, 0, 0 end
@@ -46,11 +56,7 @@ local function adopt(key, id, wish, from, ttl, notAfter)
   if not isFormer and adopted(key, from) then return 26, 0, 0 end
 
   local life = math.max(call('PTTL', key), tonumber(ttl))
-  local void = math.max(life, math.ceil(1.5 * quarantine(maxTTL)))
-  local names, moment = key .. '~adopted', math.floor(now / 1000)
-  call('ZREMRANGEBYSCORE', names, '-inf', string.format('%.0f', moment))
-  call('ZADD', names, string.format('%.0f', moment + void), idOf(from))
-  call('PEXPIRE', names, string.format('%d', void))
+  void(key, from, life)
   if not held then return 31, 0, 0 end
   if not isFormer then return 24, 0, 0 end
   call('SET', key, own .. string.format(whole, counter or 0), 'PX', string.format('%d', life))

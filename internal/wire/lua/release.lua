@@ -3,11 +3,12 @@
 --
 -- First argument: the value that the key has if the grant here still stands: attempt id, '|' and
 -- the counter that came with it, 0 = none or unknown. Second: counter of the lease, 0 = there was
--- no lease, '=' = the counter that came with the grant.
+-- no lease, '=' = the counter that came with the grant, -1 = the sender has the token alone: a holder that
+-- still renews is told that its attempt is void here, and does not take the missing key for lost data.
 --
 --   30 released  the key was ours, or the placeholder in its place, and is deleted
 --   31 gone      the key is missing or another's: nothing was done
---   26 adopted   another attempt has adopted the lease (adopt.lua): nothing was done, nor in the queue
+--   26 adopted   the attempt is void here (adopt.lua): nothing was done, nor in the queue
 --
 -- The key is deleted first: a node that is out of memory can still do that, and a counter that
 -- was not raised costs the next attempt one round trip and no more. Where the grant came with the
@@ -54,8 +55,10 @@ local function dropKey(key, value)
 end
 
 local function release(key, value, target, who)
+  local life = target == '-1' and call('PTTL', key)
   local code, held = dropKey(key, value)
   if code == 31 and target ~= '0' and adopted(key, value) then return 26, 0, 0 end
+  if life then pcall(void, key, value, life) end
   if target ~= '=' and target ~= '0' and held == value then lift(key .. '~fence', value, target) end
   return code, who and released(key, who, code == 31 and held) or 0, 0
 end
