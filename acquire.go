@@ -273,6 +273,9 @@ func (p *pool) grantLease(ctx context.Context, g *grant, head *caller, began tim
 	*le = handle{grant: g, fence: g.presentFenceLocked(), turn: g.hand.count, parent: ctx, since: time.Now()}
 	g.handles = append(g.handles, le)
 	g.term.renewed(g.start)
+	if g.lacksOrderLocked() {
+		g.term.renewAt = g.start
+	}
 	due := g.dueLocked()
 	g.mu.Unlock()
 	p.leaveQueue(g.key(), p.noteGrant(g, head))
@@ -488,7 +491,13 @@ func (a *acquisition) stepLocked(e event, now instant) {
 		}
 	}
 	a.actions = do[:0]
-	a.target, a.dequeued = t.fencing.target, t.approach.word.Heard && !t.approach.word.Refused
+	a.target = t.fencing.target
+	switch w := t.approach.word; {
+	case w.Heard && w.Refused:
+		a.ordered = no
+	case w.Heard:
+		a.ordered = yes
+	}
 	if t.phase.over() || t.until() < t.armed {
 		a.wake()
 	}
@@ -524,8 +533,11 @@ func (a *acquisition) Receive(r *node.Request, rep node.Reply) {
 		a.nodes[r.Node].takeGrant(rep, refusal == nil, a.keyLife(a.start, a.ttl))
 	}
 	a.stepLocked(e, rep.At)
+	if word.Refused && a.lacksOrderLocked() && len(a.handles) > 0 { // see grantLease
+		after = append(after, a.probe)
+	}
 	if a.attempt.phase == won && a.term.stands() && errors.Is(cmp.Or(e.err, e.vote.err), reason.Membership) { // see conclude
-		after = a.endLocked(errLostMasters, rep.At)
+		after = append(after, a.endLocked(errLostMasters, rep.At)...)
 	}
 }
 

@@ -43,13 +43,19 @@ func TestTheCommandIsDeadBeforeTheLockIs(t *testing.T) {
 			dir := t.TempDir()
 			c.env = append(c.env, latenessEnv+"="+dir)
 			file := func(i int, whose string) string { return filepath.Join(dir, fmt.Sprint(whose, i)) }
+			start := func(i int) *process {
+				args := append([]string{fmt.Sprint("key", i)}, shortFlags...)
+				return c.start(t, append(args, "-v", "--", "beat", "-deaf", "-fork", file(i, "grandchild"), file(i, "child"))...)
+			}
 			runs := make([]*process, perRound)
 			for i := range runs {
-				args := append([]string{fmt.Sprint("key", i)}, shortFlags...)
-				runs[i] = c.start(t, append(args, "-v", "--", "beat", "-deaf", "-fork", file(i, "grandchild"), file(i, "child"))...)
+				runs[i] = start(i)
 			}
 			for i := range runs {
 				redistest.Eventually(t, time.Minute, func() bool {
+					if runs[i].ended() { // on a machine that is too slow for the renewals
+						runs[i] = start(i)
+					}
 					return beating(file(i, "child")) && beating(file(i, "grandchild"))
 				}, "all processes are at work")
 			}
@@ -75,10 +81,11 @@ func TestTheCommandIsDeadBeforeTheLockIs(t *testing.T) {
 				for whose, died := range map[string]time.Time{ // redlock itself sees the end of the child when the kernel has done with it
 					"child": lastBeat(t, file(i, "child")), "grandchild": lastBeat(t, file(i, "grandchild")),
 				} {
-					if allowed := late() + delayOf(t, dir, p.cmd.Process.Pid); !died.Before(until.Add(allowed)) {
+					allowed := late() + delayOf(t, dir, p.cmd.Process.Pid)
+					if !died.Before(until.Add(allowed)) {
 						t.Errorf("run %d: %s was alive %v after the end of the lock at %v, on a machine that was up to %v late:\n%s", i, whose, died.Sub(until), until, allowed, p.all())
 					}
-					if early := until.Sub(died); early > shortTTL/3 && rec.Command.Ended.After(broken) {
+					if early := until.Sub(died); early > shortTTL/3+allowed && rec.Command.Ended.After(broken) {
 						t.Errorf("run %d: %s died %v before the end of the lock: it must have been something else", i, whose, early)
 					}
 				}

@@ -196,6 +196,12 @@ func (p *process) wait(t *testing.T) (int, record) {
 	return code, rec
 }
 
+// ended reports whether the result file is there.
+func (p *process) ended() bool {
+	_, err := os.Stat(p.file)
+	return err == nil
+}
+
 // has reports whether the output contains text.
 func (p *process) has(text string) func() bool {
 	return func() bool { return strings.Contains(p.all(), text) }

@@ -485,6 +485,23 @@ func TestVirtualHolderWithoutItsQueueNode(t *testing.T) {
 	}
 }
 
+// One of several resources is granted before the queue node answers that another caller has its turn. The queue node gets
+// the key at once: it would call callers to this key that could have another.
+//
+// Source: ALGORITHM section 10, "Any of several".
+func TestVirtualOneOfSeveralWithoutItsQueueNode(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
+		queueNode := b.Nodes[locktest.QueueNodeOf(l, "r~1")]
+		queueNode.Latency(0, 10*time.Millisecond)
+		queueNode.Put(redlock.DefaultKeyPrefix+"r~1~turn", "another", 250*time.Millisecond)
+		lease := b.Lock(l, "r~1")
+		time.Sleep(10 * time.Millisecond)
+		b.WantHolding("r~1", 0, 1, 2)
+		b.Unlock(lease)
+	})
+}
+
 // A release may reach the queue node while an attempt has its key, and the other nodes, further
 // away, after that attempt has asked them in vain. The queue node then makes that process try
 // again at once.

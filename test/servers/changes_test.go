@@ -50,12 +50,13 @@ type changing struct {
 	lease *redlock.Lease
 }
 
-// hold makes a process with the options of its masters. Its lease is renewed each third of a second.
+// hold makes a process with the options of its masters. Its lease is renewed every 0.7 s.
 func hold(t *testing.T, masters []*redis.Options) *changing {
 	t.Helper()
 	c := &changing{t: t}
 	var err error
-	c.l, err = redlock.NewFromOptions(masters, redlock.WithTTL(time.Second), redlock.WithLogger(slog.New(slog.NewTextHandler(&c.log, nil))))
+	c.l, err = redlock.NewFromOptions(masters, redlock.WithTTL(2*time.Second), redlock.WithMasterTimeout(500*time.Millisecond),
+		redlock.WithLogger(slog.New(slog.NewTextHandler(&c.log, nil))))
 	locktest.Must(t, err)
 	t.Cleanup(func() { locktest.Must(t, c.l.Close()) })
 	redistest.Eventually(t, 20*time.Second, func() bool {
@@ -63,7 +64,7 @@ func hold(t *testing.T, masters []*redis.Options) *changing {
 		c.lease, err = c.l.TryLock(t.Context(), strings.ReplaceAll(t.Name(), "/", "-")+masters[0].Password)
 		return err == nil
 	}, "the masters have their votes")
-	time.Sleep(500 * time.Millisecond) // the first renewal begins the subscription
+	time.Sleep(800 * time.Millisecond) // the first renewal begins the subscription
 	return c
 }
 
@@ -75,9 +76,9 @@ func (c *changing) goesOn(step string, nodes []*redis.Client) {
 		for _, kind := range []string{"normal", "pubsub"} {
 			locktest.Must(c.t, n.Do(c.t.Context(), "client", "kill", "type", kind, "skipme", "yes").Err())
 		}
-		time.Sleep(500 * time.Millisecond) // a renewal, on this master over a new connection
+		time.Sleep(800 * time.Millisecond) // a renewal, on this master over a new connection
 	}
-	locktest.Must(c.t, c.lease.Extend(c.t.Context()))
+	redistest.Eventually(c.t, 10*time.Second, func() bool { return c.lease.Extend(c.t.Context()) == nil }, step+": the lease is extended")
 	locktest.Unlock(c.t, locktest.Lock(c.t, c.l, "other"))
 	if said := c.log.String(); strings.Contains(said, "cannot") || strings.Contains(said, "closed network connection") || strings.Contains(said, "refused") {
 		c.t.Errorf("%s: the log has %s", step, said)

@@ -123,7 +123,7 @@ func TestCredentialsChangeUnderLoad(t *testing.T) {
 				masters = append(masters, provider.as(option, a))
 			}
 			var lost atomic.Int64
-			l, err := redlock.NewFromOptions(masters, redlock.WithLogger(nil), redlock.WithTTL(2*time.Second), // renewed every 0.7 s
+			l, err := redlock.NewFromOptions(masters, redlock.WithLogger(nil), redlock.WithTTL(2*time.Second), redlock.WithMasterTimeout(500*time.Millisecond), // renewed every 0.7 s
 				locktest.On(func(redlock.Event) { lost.Add(1) }, redlock.EventLost))
 			locktest.Must(t, err)
 			defer func() { locktest.Must(t, l.Close()) }()
