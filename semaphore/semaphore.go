@@ -100,7 +100,11 @@ func New(l Locker, name string, permits int, opts ...redlock.LockOption) (*Semap
 		return nil, s.configErrorf("WithReentry is for single resources")
 	}
 	s.owner, s.minHold = settings.Owner, settings.MinHold > 0
-	for _, resource := range []string{s.resource(MaxPermits), s.turn()} {
+	last := s.resource(MaxPermits)
+	if most := redlock.MaxResourceLength - len(last) + len(name); len(name) > most {
+		return nil, fmt.Errorf("%w: semaphore: the name has %d bytes: at most %d are allowed", redlock.ErrConfig, len(name), most)
+	}
+	for _, resource := range []string{last, s.turn()} {
 		if err := l.CheckResource(resource); err != nil {
 			return nil, err
 		}

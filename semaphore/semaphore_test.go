@@ -163,6 +163,9 @@ func TestArguments(t *testing.T) {
 			t.Errorf("%s: got %v, want ErrConfig", name, err)
 		}
 	}
+	if err := open(l, strings.Repeat("x", 600), 1); err == nil || !strings.Contains(err.Error(), "the name has 600 bytes: at most 507") {
+		t.Errorf("a long name: got %v, want how long it may be", err)
+	}
 	if s.Permits() != 2 {
 		t.Errorf("got %d permits, want those of before", s.Permits())
 	}

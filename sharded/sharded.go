@@ -103,7 +103,7 @@ func open(addrs [][]string, opts []redlock.Option, group func(i int, opts []redl
 		return nil, fmt.Errorf("%w: sharded: no groups: give the masters of at least one", redlock.ErrConfig)
 	}
 	if len(addrs) > 1 {
-		opts = append([]redlock.Option{redlock.WithGroups(addrs)}, opts...)
+		opts = append(slices.Clip(opts), redlock.WithGroups(addrs))
 	}
 	l := &Locker{}
 	for i := range addrs {

@@ -80,6 +80,9 @@ func TestGroupsRefused(t *testing.T) {
 			}
 		})
 	}
+	if _, err := sharded.New([][]string{{"a:1"}, {"b:1"}}, nil); err == nil || !strings.Contains(err.Error(), "option 1 is nil") {
+		t.Errorf("a nil option: got %v, want its number", err)
+	}
 	odd := &redis.Options{Addr: " /run/a b@c%?#"} // a path is no URL
 	if l, err := sharded.NewFromOptions([][]*redis.Options{{odd}, {{Network: "unix", Addr: "/run/b"}}}); err != nil {
 		t.Errorf("the paths of sockets: got %v, want them accepted", err)
