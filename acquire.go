@@ -212,7 +212,7 @@ func (p *pool) gaveUp(resource string, c *caller, why error) error {
 	case last != nil:
 		return last.because(why)
 	case s.Queued:
-		return errorf("lock %q: %w, %w: other processes wait, too: %w", resource, ErrNotAcquired, ErrTaken, why)
+		return errorf("lock %q: %w, %w: other callers wait, too: %w", resource, ErrNotAcquired, ErrTaken, why)
 	}
 	return errorf("lock %q: %w: %w", resource, ErrNotAcquired, why)
 }
