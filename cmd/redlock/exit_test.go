@@ -3,7 +3,15 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/reason"
@@ -40,5 +48,30 @@ func TestOneServerTwice(t *testing.T) {
 	}
 	if err := fmt.Errorf("%w, %w", redlock.ErrNotAcquired, redlock.ErrTaken); isNoQuorum(err) {
 		t.Errorf("%v: got that the masters are the reason, want another holder", err)
+	}
+}
+
+// A master is asked in the other protocol only if it has hung up: one that hangs would not answer in that protocol
+// either, and one that refuses speaks the right one.
+func TestTheOtherProtocolIsTried(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		want bool
+	}{{io.EOF, true}, {os.ErrDeadlineExceeded, false}, {redlock.ErrTaken, false}, {errors.New("OOM command not allowed"), false}} {
+		asked := make(chan bool, 1)
+		server := httptest.NewUnstartedServer(nil)
+		server.Config.ErrorLog = log.New(io.Discard, "", 0)
+		server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+			if s == http.StateNew {
+				asked <- true
+			}
+		}
+		server.StartTLS()
+		addr := server.Listener.Addr().String()
+		c := connection{asked: map[string]*redis.Options{addr: {Network: "tcp", Addr: addr}}}
+		if hint := c.mistake(addr, test.err); (hint != "") != test.want || len(asked) > 0 != test.want {
+			t.Errorf("%v: got the hint %q, and that the master was asked: %t; want %t", test.err, hint, len(asked) > 0, test.want)
+		}
+		server.Close()
 	}
 }

@@ -66,8 +66,8 @@ func (c *connection) mistakes(errs map[string]error) map[string]string {
 	return hints
 }
 
-// mistake returns how to correct the error of a master; "" if that is not known. A server that was
-// asked in the wrong protocol may answer nothing at all, so that the other one is tried.
+// mistake returns how to correct the error of a master; "" if that is not known. A server without TLS
+// may answer nothing at all to a client that expects it, so that the other protocol is tried.
 func (c *connection) mistake(addr string, err error) string {
 	o := c.asked[addr]
 	switch {
@@ -85,7 +85,7 @@ func (c *connection) mistake(addr string, err error) string {
 	case errors.Is(err, syscall.ECONNREFUSED) || redlock.Reason(err) == "quarantine":
 	case o.TLSConfig != nil && isPlain(o):
 		return "the master speaks no TLS: write redis:// for rediss://, or leave --tls out"
-	case o.TLSConfig == nil && isTLS(o):
+	case o.TLSConfig == nil && redlock.Reason(err) == "connection" && isTLS(o): // a server that expects TLS hangs up
 		return "the master speaks TLS: write rediss://" + addr + ", or add --tls"
 	case redlock.Reason(err) == "tls":
 		return "correct --cacert, --sni, or --cert and --key"
