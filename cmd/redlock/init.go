@@ -24,7 +24,7 @@ Call it once, in the tool that sets the deployment up, with the list of masters,
 
 All masters must answer. If all masters or some of them are in use already, nothing is changed. With several groups of masters that holds for each group by itself.
 
-Exit code: 0 if all masters have votes now; 64 if nothing was done for want of a yes, or for wrong usage; 69 if nothing was done, or not in all groups; 78 if the masters or options cannot work.`
+Exit code: 0 if all masters have votes now; 64 if nothing was done for want of a yes; 69 if nothing was done, or not in all groups.`
 
 // initWithin bounds how long init asks the masters.
 const initWithin = 5 * time.Second
@@ -95,7 +95,8 @@ func (i *initCommand) failed(err error, reached bool) error {
 	if !reached {
 		text = "no master can be asked"
 	}
-	return exitf(exitCode(i.withoutQuorum(err)), "%s: %w", text, err)
+	err = i.withoutQuorum(err)
+	return exitf(exitCode(err), "%s: %w", text, err)
 }
 
 // confirm says what init would do. The error is nil if the user has typed yes on a terminal.

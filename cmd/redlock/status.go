@@ -64,6 +64,11 @@ func newStatus() *cobra.Command {
 			if err := checkNumber("permits", s.permits, semaphore.MaxPermits); err != nil {
 				return err
 			}
+			for _, key := range keys {
+				if _, err := semaphore.New(s.locker, key, s.permits); err != nil {
+					return err
+				}
+			}
 		}
 		return s.run(ctx, keys)
 	})
@@ -251,7 +256,7 @@ const breakHelp = `Take the lock KEY away from its holder. Without --yes redlock
 
 Use it against a holder that lives and does not let go. The lock of a holder that has died ends by itself. On each master the holder's key is replaced by a placeholder, with the life that the key had left. So the holder cannot renew its lock, and loses it before another holder can have it; a redlock run then kills its command. A holder that lives is told, and gives the lock back when it has ended. Otherwise the lock is BROKEN until the placeholders expire, and then free. The placeholder of a key that never expires lives for --max-ttl.
 
-Exit code: 0 if the lock was taken away or was free, 64 without --yes or for wrong usage, and 69 if the lock could not be taken away on a quorum of masters: then the holder may go on.`
+Exit code: 0 if the lock was taken away or was free, 64 without --yes, and 69 if the lock could not be taken away on a quorum of masters: then the holder may go on.`
 
 func newBreak() *cobra.Command {
 	var a asking
