@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -130,8 +131,14 @@ func (r room) inspect(ctx context.Context, resource string) (Inspection, []node.
 	if in.Verdict != VerdictUnknown {
 		return in, found, nil
 	}
+	if failed.Granted >= failed.Need {
+		failed.Reasons = append(failed.Reasons, errMayHave)
+	}
 	return in, found, withContext(ctx, failed)
 }
+
+// errMayHave is why the answers of a quorum do not tell whether there is a holder.
+var errMayHave = errors.New("masters that did not answer may have the key, too")
 
 // masterLock returns what a node has of a lock, for people.
 func masterLock(addr string, h *node.Held) MasterLock {

@@ -164,8 +164,8 @@ func TestListWithAMasterDown(t *testing.T) {
 	}
 	close(done)
 	setting.Wait()
-	if code, out := c.look(t, "list"); code != exitNoQuorum || !strings.Contains(out, "UNKNOWN") {
-		t.Errorf("a key that stays: got code %d, %s; want %d", code, out, exitNoQuorum)
+	if code, out := c.look(t, "list"); code != exitNoQuorum || !strings.Contains(out, "UNKNOWN") || !strings.Contains(out, "may have the key, too") {
+		t.Errorf("a key that stays: got code %d, %s; want %d, and why that is unknown", code, out, exitNoQuorum)
 	}
 	must(t, c.list[1].Kill())
 	if code, out := c.look(t, "top"); code != exitNoQuorum || !strings.Contains(out, " ci-3:4711:make?  UNKNOWN ") {
