@@ -27,7 +27,7 @@ type asking struct {
 // command completes a command: it gets the flags for the masters, and its run a Locker without a
 // log. The context of run ends with the first signal. options has what the flags add to the Locker.
 func (a *asking) command(cmd *cobra.Command, run func(ctx context.Context, args []string) error, options ...func() ([]redlock.Option, error)) *cobra.Command {
-	cmd.Long += " It is also 1 if the output cannot be written."
+	cmd.Long += " It is also 64 for wrong usage, 78 for masters or options that cannot work, and 1 if the output cannot be written."
 	cmd.DisableFlagsInUseLine = true
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	cmd.Flags().SortFlags = false

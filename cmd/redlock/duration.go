@@ -10,7 +10,7 @@ import (
 // is never negative.
 type duration time.Duration
 
-var errDuration = errors.New("must be a duration such as 10s, 1m30s or 500ms, or a number of seconds, and not negative")
+var errDuration = errors.New("must be a duration such as 10s, 1m30s or 500ms, or a number of seconds, not negative, and at most 292 years")
 
 // Set implements pflag.Value.
 func (d *duration) Set(s string) error {

@@ -110,8 +110,15 @@ func oneLine(err error) string {
 		name := strings.TrimPrefix(m[1], "Key") // WithKeyPrefix is --prefix
 		return "--" + strings.ToLower(humps.ReplaceAllString(name, "$1-$2")) + " " + m[2] + ": "
 	})
-	return wire.Printable(forUsers.Replace(inCall.ReplaceAllString(text, "")))
+	text = forUsers.Replace(inCall.ReplaceAllString(text, ""))
+	if len(text) > longestError {
+		text = text[:longestError/2] + " ... " + text[len(text)-longestError/2:]
+	}
+	return wire.Printable(text)
 }
+
+// longestError is how many bytes of an error are shown. An argument that it quotes can have any length.
+const longestError = 4000
 
 // forUsers replaces what concerns the users of the library alone.
 var forUsers = strings.NewReplacer(

@@ -30,7 +30,7 @@ Nothing renews the lock: it ends when the TTL is over, unless it was extended or
 
 Without -w and -n redlock waits for as long as it takes.
 
-Exit code: 0 if the lock was taken, 75 if another process holds it, 69 if there is no quorum of masters, 130 if a signal ended the waiting, 64 for wrong usage, and 78 for masters or options that cannot work.`
+Exit code: 0 if the lock was taken, 75 if another process holds it, 69 if there is no quorum of masters, and 130 if a signal ended the waiting.`
 
 const acquireExample = `  token=$(redlock acquire deploy --ttl 10s -n) || exit
   redlock extend deploy "$token" || exit
@@ -40,11 +40,11 @@ const extendHelp = `Extend the lock KEY that was taken by redlock acquire, by it
 
 The life of the lock never gets shorter. A lock that has ended is not taken anew, even if it is free.` + tokenHelp + `
 
-Exit code: 0 if the lock was extended, 76 if it is not held by that token any more, 69 if too few masters answered: it may still be held then; 64 for wrong usage.`
+Exit code: 0 if the lock was extended, 76 if it is not held by that token any more, and 69 if too few masters answered: it may still be held then.`
 
 const releaseHelp = `Release the lock KEY that was taken by redlock acquire.` + tokenHelp + `
 
-Exit code: 0 if the lock was released, 76 if it was not held by that token any more, 69 if too few masters answered: it ends by itself when its TTL is over; 64 for wrong usage.`
+Exit code: 0 if the lock was released, 76 if it was not held by that token any more, and 69 if too few masters answered: it ends by itself when its TTL is over.`
 
 // leaseCommand is one of the commands acquire, extend and release.
 type leaseCommand struct {

@@ -37,7 +37,7 @@ const watchHelp = `Show some locks, until q or a signal ends it. On a terminal i
 ` + keysHelp + `
 If the output is no terminal, and with -o json, a line is written at the beginning and for each change: of the verdict, the holder's token, or the fencing token. What comes and goes within an interval is not seen, and nothing should be decided by it: by the time it is shown it can have changed.
 
-Exit code: 0 when q or a signal has ended it, 64 for wrong usage.`
+Exit code: 0 when q or a signal has ended it.`
 
 const keysHelp = `  space, r   ask now         up, down, k, j, page up, page down   scroll
   + and -    ask more often, or less often
