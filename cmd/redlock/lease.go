@@ -98,7 +98,8 @@ const ttlUsage = "how long the lock lives from now on"
 
 // options returns the options for leases with the TTL of the flags.
 func (c *leaseCommand) options() ([]redlock.Option, error) {
-	return []redlock.Option{redlock.WithTTL(c.ttl), redlock.WithoutRenewal()}, c.taking.check(c.maxTTL)
+	err := c.taking.check(c.maxTTL) // sets the TTL
+	return []redlock.Option{redlock.WithTTL(c.ttl), redlock.WithoutRenewal()}, err
 }
 
 func (c *leaseCommand) acquire(ctx context.Context, keys []string, stderr io.Writer) error {
