@@ -104,7 +104,7 @@ func exitCode(err error) int {
 // command put words before it. Calls and options of the library do not concern the user of a
 // command: an option goes by the name of its flag.
 func oneLine(err error) string {
-	text := strings.TrimPrefix(strings.ReplaceAll(err.Error(), ": redlock: ", ": "), "redlock: ")
+	text := strings.TrimPrefix(strings.NewReplacer(": redlock: ", ": ", "\nredlock: ", "\n").Replace(err.Error()), "redlock: ")
 	text = inOption.ReplaceAllStringFunc(text, func(s string) string {
 		m := inOption.FindStringSubmatch(s)
 		name := strings.TrimPrefix(m[1], "Key") // WithKeyPrefix is --prefix

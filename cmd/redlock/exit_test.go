@@ -26,6 +26,7 @@ func TestOneLine(t *testing.T) {
 		"redlock: invalid configuration: WithKeyPrefix(\"k\"): must be short":      "--prefix \"k\": must be short",
 		"resource \"s~1\" is one of several, for any of which LockAny waits":       "resource \"s~1\" is one of several, for any of which --permits waits",
 		"redlock: invalid configuration: master \"x\": has no port":                "master \"x\": has no port",
+		"redlock: check: no quorum\nredlock: check: no quorum":                     "check: no quorum; check: no quorum",
 		"key a: redlock: lock \"a\": not acquired\nsecond line":                    "key a: lock \"a\": not acquired; second line",
 		"redlock: invalid configuration: Adopt: the token is not that of a lease":  "the token is not that of a lease",
 	} {

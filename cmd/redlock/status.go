@@ -126,7 +126,7 @@ func (s *statusCommand) locks(ctx context.Context, key string) (all []lock, err 
 			return all, failed
 		}
 		l.Slot = i
-		all, err = append(all, l), errors.Join(err, failed)
+		all, err = append(all, l), cmp.Or(err, failed) // one is enough to show
 	}
 	return all, err
 }
