@@ -130,6 +130,6 @@ var forUsers = strings.NewReplacer(
 // The beginnings of errors that match ErrConfig.
 var (
 	inOption = regexp.MustCompile(`invalid configuration: With([A-Za-z]+)\((.*?)\): `)
-	inCall   = regexp.MustCompile(`invalid configuration: (?:[A-Z]\w*: )?`)
+	inCall   = regexp.MustCompile(`invalid configuration: (?:[a-z]+: )?(?:[A-Z]\w*: )?`)
 	humps    = regexp.MustCompile(`([a-z])([A-Z])`)
 )
