@@ -21,7 +21,7 @@ type Verdict int
 // given back, the verdict can be VerdictMinority or VerdictSplit.
 const (
 	VerdictUnknown     Verdict = iota // too few masters answered to tell
-	VerdictFree                       // no master that answered has a key, and a quorum could grant the resource
+	VerdictFree                       // no master that answered has a key, and a quorum has a vote
 	VerdictHeld                       // a quorum has the key of one holder
 	VerdictSplit                      // masters have keys of several holders, none of which has a quorum
 	VerdictMinority                   // masters have the key of one holder, but are no quorum

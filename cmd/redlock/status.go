@@ -22,7 +22,7 @@ import (
 
 const statusHelp = `Show the holders of locks, as each master has them.
 
-  FREE         the lock is not held, and could be granted
+  FREE         the lock is not held, and a quorum of masters has a vote
   HELD         a quorum of masters has the key of one holder
   SHARED       a quorum of masters has the key of at least one reader
   BROKEN       redlock break took the lock away; its holder has not ended yet
