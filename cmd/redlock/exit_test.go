@@ -21,6 +21,7 @@ import (
 func TestOneLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"redlock: invalid configuration: TryLock: the resource is empty":           "the resource is empty",
+		"redlock: lock \"k\": no quorum, context deadline exceeded: granted by 1":  "lock \"k\": no quorum, and the time is over: granted by 1",
 		"redlock: invalid configuration: several: Lock: resource \"a~1\" is one":   "resource \"a~1\" is one",
 		"redlock: invalid configuration: WithTTL(1ms): must be at least 50ms":      "--ttl 1ms: must be at least 50ms",
 		"redlock: invalid configuration: WithMasterTimeout(-1s): must be positive": "--master-timeout -1s: must be positive",
