@@ -119,17 +119,6 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-func TestFindingError(t *testing.T) {
-	for want, f := range map[string]Finding{
-		"eviction: keys go":               {Check: "eviction", Text: "keys go"},
-		"eviction: keys go (set nothing)": {Check: "eviction", Text: "keys go", Hint: "set nothing"},
-	} {
-		if got := f.Err().Error(); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-}
-
 // A finding is reported when it appears, not as long as it stays, and again when it comes back.
 func TestAuditTellsWhatIsNew(t *testing.T) {
 	s := &Set{conf: &Config{MaxTTL: ownMaxTTL}}

@@ -2,10 +2,8 @@ package node
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/d0720281/redlock/internal/reason"
@@ -137,56 +135,6 @@ func TestIdentities(t *testing.T) {
 			}
 		})
 	}
-}
-
-// No server is ever given to two nodes, and the error of the list can be read at any time.
-func TestIdentitiesConcurrently(t *testing.T) {
-	r := newIdentities([]string{"a:1", "b:2", "c:3"})
-	holder := make(map[string]int)
-	var mu sync.Mutex
-	var nodes, readers sync.WaitGroup
-	for node := range 3 {
-		nodes.Go(func() {
-			for i := range 500 {
-				run := fmt.Sprint("run ", (i+node)%4)
-				mu.Lock() // a node leaves its server before it goes to another
-				for held, by := range holder {
-					if by == node {
-						delete(holder, held)
-					}
-				}
-				mu.Unlock()
-				if err := r.enroll(node, ""); err != nil {
-					t.Error(err)
-				}
-				if r.enroll(node, run) != nil {
-					continue
-				}
-				mu.Lock()
-				if by, taken := holder[run]; taken {
-					t.Errorf("%s was given to node %d and to node %d", run, by, node)
-				}
-				holder[run] = node
-				mu.Unlock()
-			}
-		})
-	}
-	stop := make(chan struct{})
-	readers.Go(func() {
-		for {
-			if err := r.misconfigured(); err != nil && !errors.Is(err, reason.SameServer) {
-				t.Error(err)
-			}
-			select {
-			case <-stop:
-				return
-			default:
-			}
-		}
-	})
-	nodes.Wait()
-	close(stop)
-	readers.Wait()
 }
 
 func TestReadDisk(t *testing.T) {

@@ -151,31 +151,6 @@ func TestRestIsRepeatedWithoutAName(t *testing.T) {
 	sent(rest, wire.NoProcess)
 }
 
-// A renewal that has not been sent when the lease is lost is dropped: it would set keys
-// without a holder.
-func TestRenewalsOfALostLeaseAreDropped(t *testing.T) {
-	n := idle(t, 1).nodes[0]
-	now := clock.Instant(time.Hour)
-	var out outcomes
-	l := &link{knows: make(map[*wire.Script]bool), heard: now}
-	for _, lost := range []bool{false, true} {
-		r, answer := releaseFor(n, now)
-		r.Op = wire.Extend
-		n.queue.add(r)
-		if lost {
-			r.Key.Abandon()
-		}
-		f := n.flightLocked(now, l, &out)
-		out.tell(n, now)
-		if sent := f != nil && len(f.batch) == 1; sent == lost {
-			t.Errorf("lost %v: got the renewal sent: %v", lost, sent)
-		}
-		if lost && (len(answer.replies) != 1 || answer.replies[0].Err != ErrUnsent) {
-			t.Errorf("got %+v, want it known that it was not sent", answer.replies)
-		}
-	}
-}
-
 // The release of an attempt of which no request was sent is dropped, but not at the queue node: the
 // process may be in the queue there, or have its turn.
 //
