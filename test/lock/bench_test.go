@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/locktest"
 )
 
@@ -39,21 +38,6 @@ func BenchmarkLockUnlock(b *testing.B) {
 				workers.Wait()
 			})
 		}
-	}
-}
-
-// BenchmarkExtend measures a renewal round.
-func BenchmarkExtend(b *testing.B) {
-	for _, n := range []int{1, 3, 5, 7} {
-		l := locktest.Open(b, locktest.Start(b, n).Addrs)
-		le := locktest.Lock(b, l, "r", redlock.WithoutRenewal())
-		b.Run(fmt.Sprintf("N=%d", n), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				locktest.Must(b, le.Extend(b.Context()))
-			}
-		})
-		locktest.Must(b, le.Unlock(b.Context()))
 	}
 }
 
