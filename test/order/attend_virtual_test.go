@@ -222,9 +222,7 @@ func TestVirtualFirstWait(t *testing.T) {
 						t.Errorf("released %v after the call: got the lease %v later, want at most %v", time.Duration(round)*trip/10, got, most)
 					}
 					b.Unlock(lease)
-					if err := l.Close(); err != nil {
-						t.Error(err)
-					}
+					locktest.Must(t, l.Close())
 				}
 			})
 		}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
-	"github.com/d0720281/redlock/internal/door"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/virtual"
@@ -84,9 +83,7 @@ func TestVirtualHandOver(t *testing.T) {
 			want = append(want, fmt.Sprint("released ", first+int64(i), " after ", held),
 				fmt.Sprint("acquired ", first+int64(i)+1, " after ", time.Since(came)))
 			unlocked := time.Now()
-			if err := lease.Unlock(t.Context()); err != nil {
-				t.Errorf("Unlock: got %v, want no error", err)
-			}
+			locktest.Must(t, lease.Unlock(t.Context()))
 			locktest.WantSince(t, "Unlock", unlocked, 0)
 			if lease.Validity() != 0 {
 				t.Errorf("validity after Unlock: got %v, want 0", lease.Validity())
@@ -118,26 +115,6 @@ func TestVirtualHandOver(t *testing.T) {
 		defer mu.Unlock()
 		if !slices.Equal(told, want) {
 			t.Errorf("events: got %q, want %q", told, want)
-		}
-	})
-	locktest.Subtest(t, "of a lease by TryLock", 3, func(t *testing.T, b *locktest.Bubble) {
-		l := b.WarmLocker()
-		lease := b.Lock(l, "r")
-		w := b.Wait(t.Context(), l)
-		b.Unlock(lease)
-		b.Unlock(b.Got(w))
-		b.WantHolding("r")
-		if got := door.Look(l).Lines(); got != 0 {
-			t.Errorf("lines: got %d, want none", got)
-		}
-	})
-	locktest.Subtest(t, "to a call with another TTL it is none", 3, func(t *testing.T, b *locktest.Bubble) {
-		l := b.WarmLocker()
-		lease := b.Lock(l, "r")
-		w := b.Wait(t.Context(), l, redlock.WithTTL(time.Second))
-		b.Unlock(lease)
-		if next := b.Got(w); next.Token() == lease.Token() || next.Validity() > time.Second {
-			t.Errorf("got the token %s and validity %v, want a new lease of a second", next.Token(), next.Validity())
 		}
 	})
 	locktest.Subtest(t, "between two Do", 3, func(t *testing.T, b *locktest.Bubble) {
@@ -293,21 +270,6 @@ func TestVirtualHandOverBounds(t *testing.T) {
 			t.Errorf("got %d blocks of %v leases, want at least 50", blocks, served)
 		}
 	})
-	locktest.Subtest(t, "half a TTL after the grant it is over", 3, func(t *testing.T, b *locktest.Bubble) {
-		l := b.WarmLocker()
-		fences := serve(b, l, 12, time.Second)()
-		wantRising(t, fences, 12)
-		b.WantCalls("acquire", 2) // each for callers that begin within 5 s
-		if fences[5] != fences[0]+5 || fences[6] == fences[5]+1 {
-			t.Errorf("fences: got %v, want two blocks of six", fences)
-		}
-	})
-	locktest.Subtest(t, "without renewal it is over when half of the validity is", 3, func(t *testing.T, b *locktest.Bubble) {
-		l := b.WarmLocker(redlock.WithoutRenewal())
-		wantRising(t, serve(b, l, 10, time.Second)(), 10)
-		b.WantCalls("acquire", 2)
-		b.WantCalls("extend", 0)
-	})
 }
 
 // A lease that was handed over is renewed, ends, and is lost like any other lease.
@@ -335,9 +297,7 @@ func TestVirtualLifeAfterHandOver(t *testing.T) {
 				t.Fatalf("got validity %v, want it renewed", lease.Validity())
 			}
 		}
-		if err := lease.Extend(t.Context()); err != nil {
-			t.Errorf("Extend: got %v, want no error", err)
-		}
+		locktest.Must(t, lease.Extend(t.Context()))
 		b.Unlock(lease)
 		b.WantHolding("r")
 	})

@@ -57,14 +57,10 @@ func TestVirtualLooksHoldUpNothing(t *testing.T) {
 			for range redistest.Rounds(6, 40) {
 				began := time.Now()
 				lease, err := l.TryLock(t.Context(), "r")
-				if err != nil {
-					t.Fatalf("TryLock: got %v, want a lease", err)
-				}
+				locktest.Must(t, err)
 				locktest.WantWithin(t, "a lease", began, 2*test.roundTrip) // its own round trip, and the rest of the exchange before it
 				began = time.Now()
-				if err := lease.Unlock(t.Context()); err != nil {
-					t.Fatalf("Unlock: got %v, want no error", err)
-				}
+				locktest.Must(t, lease.Unlock(t.Context()))
 				locktest.WantWithin(t, "an unlock", began, 2*test.roundTrip)
 			}
 			time.Sleep(2 * test.ttl)

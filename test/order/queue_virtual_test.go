@@ -10,6 +10,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/door"
@@ -178,9 +179,7 @@ func TestVirtualQueueNode(t *testing.T) {
 	})
 	locktest.Subtest(t, "a waiter whose connections end", 3, func(t *testing.T, b *locktest.Bubble) {
 		s := begin(t, b, 3)
-		if err := s.lockers[1].Close(); err != nil {
-			t.Errorf("Close: got %v, want no error", err)
-		}
+		locktest.Must(t, s.lockers[1].Close())
 		<-s.waiters[0].Done
 		locktest.WantMatch(t, "Lock", s.waiters[0].Err, []error{redlock.ErrClosed})
 		if got := waiting(s.queueNode); got != 1 {
@@ -368,9 +367,7 @@ func TestVirtualQueueNodeHasItsSay(t *testing.T) {
 		queueNode.Hang()
 		start := time.Now()
 		lease, err := l.Lock(t.Context(), "r") // it asks the queue node first
-		if err != nil {
-			t.Fatalf("Lock: got %v, want a lease", err)
-		}
+		locktest.Must(t, err)
 		// It rests first, and asks after a pause of up to 2 ms.
 		if got, least := time.Since(start), locktest.MasterTimeout; got < least || got > least+3*time.Millisecond {
 			t.Errorf("Lock: got the lease after %v, want %v and the pause", got, least)
@@ -617,9 +614,7 @@ func TestVirtualTurnEndsWithTheLease(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 		queueNode.Latency(400*time.Microsecond, 400*time.Microsecond) // near: one exchange at a time
 		for range 20 {                                                // until the Locker regards the node as that near
-			if err := other.Extend(t.Context()); err != nil {
-				t.Fatalf("Extend: got %v, want no error", err)
-			}
+			locktest.Must(t, other.Extend(t.Context()))
 			time.Sleep(400 * time.Millisecond)
 		}
 		ctx, stop := context.WithCancel(t.Context())
@@ -717,3 +712,8 @@ func TestVirtualRestBesideTryLock(t *testing.T) {
 		locktest.WantWithin(t, "the waiter", since, 50*time.Millisecond)
 	})
 }
+
+// TestMain fails the run if a goroutine is left when all tests are over.
+//
+// Source: ALGORITHM section 13, I11.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
