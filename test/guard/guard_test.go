@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
@@ -546,42 +547,6 @@ func TestVirtualTakenDuringAQuarantine(t *testing.T) {
 	}
 }
 
-// A quarantined master that kept its data extends nothing.
-//
-// Source: ALGORITHM section 6 ("KEPT_VOTELESS ... never counted").
-func TestQuarantinedMastersDoNotExtend(t *testing.T) {
-	c := locktest.StartFor(t, ages, 3, locktest.OnDisk...)
-	l := locktest.Open(t, c.Addrs, forAges()...)
-	le := locktest.Lock(t, l, "r", redlock.WithTTL(time.Minute), redlock.WithoutRenewal())
-	c.Fill(t, le)
-	for i := range 2 {
-		c.Restart(t, i)
-	}
-	if got := c.Count("redlock:r"); got != 3 {
-		t.Fatalf("got the key on %d nodes, want it on all, with their data", got)
-	}
-	redistest.Eventually(t, 10*time.Second, func() bool { r, _ := admin.Check(t.Context(), l); return r.Voting == 1 }, "two nodes are in quarantine")
-	before := le.Validity()
-	redistest.Eventually(t, 10*time.Second, func() bool {
-		err := le.Extend(t.Context())
-		locktest.WantErr(t, err, redlock.ErrNoQuorum)
-		var q *redlock.QuorumError
-		return errors.As(err, &q) && len(slices.DeleteFunc(q.Masters, func(n *redlock.MasterError) bool { return n.Quarantine == 0 })) == 2
-	}, "the masters in quarantine say so") // under load they may not answer in time
-	if le.Validity() > before || le.Context().Err() != nil {
-		t.Errorf("got validity %v after %v, %v; want it as it was", le.Validity(), before, context.Cause(le.Context()))
-	}
-	rival := locktest.Open(t, c.Addrs, forAges()...)
-	_, err := admin.Check(t.Context(), rival) // which learns of both quarantines, though a call may decide by one
-	locktest.WantErr(t, err, redlock.ErrQuarantine)
-	for _, resource := range []string{"r", "free"} { // the key on a master without a vote decides nothing
-		_, err := rival.TryLock(t.Context(), resource)
-		wantRefusal(t, err)
-	}
-	locktest.Must(t, le.Unlock(t.Context()))
-	c.Empty(t, "redlock:r")
-}
-
 // Source: ALGORITHM section 8, "TrustDisk".
 func TestTrustedDisk(t *testing.T) {
 	t.Parallel()
@@ -724,4 +689,59 @@ func TestVirtualVotesAfterRestart(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Without the guard a master that has lost a key goes on voting, even for the Locker that noticed,
+// and no report says that it is in quarantine.
+//
+// Source: the doc comment of WithoutRestartGuard.
+func TestLostKeyWithoutGuard(t *testing.T) {
+	for name, lose := range map[string]func(*virtual.Node){
+		"DEL":     func(n *virtual.Node) { n.Put(redlock.DefaultKeyPrefix+"r", "", 0) },
+		"FLUSHDB": func(n *virtual.Node) { n.Inside(func(r *miniredis.Miniredis, _ time.Time) { r.FlushDB() }) },
+	} {
+		locktest.Subtest(t, name, 3, func(t *testing.T, b *locktest.Bubble) {
+			forgot := 0
+			l := b.WarmLocker(redlock.WithoutRestartGuard(), locktest.On(func(redlock.Event) { forgot++ }, redlock.EventKeyLost))
+			lease := b.Lock(l, "r")
+			lose(b.Nodes[0])
+			locktest.Must(t, lease.Extend(t.Context()))
+			b.Nodes[2].Kill()
+			for _, r := range []string{"a", "b", "c"} { // which need the vote of the first master
+				b.Unlock(b.Lock(l, r))
+			}
+			locktest.Must(t, lease.Extend(t.Context()))
+			s := l.Stats()
+			if forgot != 1 || s.Counts[redlock.EventKeyLost] != 1 || s.Counts[redlock.EventQuarantined] != 0 || s.Masters[0].Quarantine != 0 {
+				t.Errorf("got %d events of a lost key, counts %+v, quarantine %v; want one event, and no quarantine", forgot, s.Counts, s.Masters[0].Quarantine)
+			}
+			b.Unlock(lease)
+		})
+	}
+}
+
+// If the Locker does not count a vote after the step of a clock, the vote is reported and counted as
+// in quarantine, and the log gives no advice that is impossible without the guard.
+func TestStepWithoutGuard(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		logger, text := locktest.LogText()
+		l := b.WarmLocker(redlock.WithoutRestartGuard(), redlock.WithLogger(logger))
+		b.Nodes[0].RunClock(1, time.Second)
+		b.Unlock(b.Lock(l, "r"))
+		time.Sleep(time.Second)
+		if s := l.Stats(); s.Counts[redlock.EventMasterClockStepped] != 1 || s.Counts[redlock.EventQuarantined] != 1 || s.Masters[0].Quarantine == 0 {
+			t.Errorf("got counts %+v, quarantine %v; want one step and one quarantine", s.Counts, s.Masters[0].Quarantine)
+		}
+		b.Nodes[2].Kill()
+		began := time.Now()
+		lease, err := l.Lock(context.Background(), "r")
+		locktest.Must(t, err)
+		b.Unlock(lease)
+		if took := time.Since(began); took < 8*time.Second || took > 12*time.Second {
+			t.Errorf("a Lock that needs the vote took %v, want the rest of 10.3 s", took)
+		}
+		if !strings.Contains(text(), "masters in quarantine") || strings.Contains(text(), "redlock init") {
+			t.Errorf("got the log\n%s\nwant it to say that a Lock waits, and not to name redlock init", text())
+		}
+	})
 }

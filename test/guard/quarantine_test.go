@@ -2,8 +2,11 @@ package guard_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/alicebob/miniredis/v2"
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/locktest"
@@ -87,6 +90,81 @@ func TestVirtualQuarantineWait(t *testing.T) {
 			_, err = try(l, t.Context(), redlock.WithQuarantineWait(long))
 			locktest.WantMatch(t, name, err, []error{redlock.ErrClosed, redlock.ErrNotAcquired})
 			locktest.WantSince(t, name, start, 6500*time.Millisecond)
+		})
+	}
+}
+
+// A lease with a TTL of a minute counts for clients that expect ten seconds, until the last such lease must be over.
+//
+// Source: ALGORITHM section 8, "MaxTTL".
+func TestVirtualLargerTTLIsForgotten(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		b.Vouch()
+		large, usual := b.WarmLocker(redlock.WithMaxTTL(time.Minute)), b.WarmLocker()
+		want := func(longest string) {
+			t.Helper()
+			b.Unlock(b.Lock(usual, "other"))
+			b.Nodes[0].Inside(func(r *miniredis.Miniredis, _ time.Time) {
+				if got := r.HGet(redlock.DefaultKeyPrefix+"~guard", "maxttl"); got != longest {
+					t.Errorf("got %s ms for the largest TTL, want %s", got, longest)
+				}
+			})
+		}
+		want("10000")
+		lease := b.Lock(large, "r", redlock.WithTTL(time.Minute))
+		for range 10 {
+			want("60000")
+			time.Sleep(time.Minute) // it is renewed
+		}
+		b.Unlock(lease)
+		want("60000")
+		time.Sleep(55 * time.Second)
+		want("60000") // the last renewal was up to 20 s before
+		time.Sleep(25 * time.Second)
+		want("10000")
+	})
+}
+
+// The warning about a quarantine names redlock init only if no master has a vote, as all have said, and in a
+// process that had no lease: with votes for all masters at once, a lease from before the quarantine would have company.
+func TestHintOfAQuarantine(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		empty []int // the nodes that lose their data
+		leads bool  // the Locker had a lease before
+		want  bool  // redlock init is named
+	}{
+		{"new masters", []int{0, 1, 2}, false, true},
+		{"one master has a vote", []int{1, 2}, false, false},
+		{"all masters lose their data under a lease", []int{0, 1, 2}, true, false},
+		{"two masters lose their data under a lease", []int{0, 1}, true, false},
+	} {
+		locktest.Subtest(t, test.name, 3, func(t *testing.T, b *locktest.Bubble) {
+			logger, text := locktest.LogText()
+			l := b.Locker(redlock.WithLogger(logger))
+			if test.leads {
+				b.Lock(l, "r")
+			}
+			b.Each((*virtual.Node).RestartEmpty, test.empty...)
+			if test.want { // all masters have answered before one call waits for them
+				_, _ = l.TryLock(t.Context(), "other")
+				time.Sleep(time.Second)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			lease, err := l.Lock(ctx, "other")
+			locktest.Must(t, err)
+			b.Unlock(lease)
+			var hint string
+			for line := range strings.Lines(text()) {
+				if strings.Contains(line, "masters in quarantine") {
+					_, hint, _ = strings.Cut(line, "hint=")
+					break
+				}
+			}
+			if !strings.HasPrefix(strings.Trim(hint, `"`), "wait ") || strings.Contains(hint, "redlock init") != test.want {
+				t.Errorf("got the hint %q, want how long to wait, and redlock init named: %v; the log is\n%s", hint, test.want, text())
+			}
 		})
 	}
 }
