@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
@@ -24,9 +26,7 @@ import (
 func newLocker(t *testing.T, l *redlock.Locker, minHold time.Duration, opts ...redlock.LockOption) *jobs.Locker {
 	t.Helper()
 	j, err := jobs.New(l, append(opts, redlock.WithMinHold(minHold))...)
-	if err != nil {
-		t.Fatalf("New: got %v, want no error", err)
-	}
+	locktest.Must(t, err)
 	return j
 }
 
@@ -47,16 +47,12 @@ func TestVirtualHold(t *testing.T) {
 				here := newLocker(t, b.Locker(), minHold, redlock.WithTTL(ttl))
 				there := newLocker(t, b.Locker(), minHold, redlock.WithTTL(ttl))
 				lock, err := here.Lock(t.Context(), "r")
-				if err != nil {
-					t.Fatalf("Lock: got %v, want a lock", err)
-				}
+				locktest.Must(t, err)
 				start := time.Now()
 				time.Sleep(test.runs)
 				ended, cancel := context.WithCancel(t.Context())
 				cancel() // as while the scheduler is shut down
-				if err := lock.Unlock(ended); err != nil {
-					t.Errorf("Unlock: got %v, want no error", err)
-				}
+				locktest.Must(t, lock.Unlock(ended))
 				locktest.WantSince(t, "Unlock", start, test.runs)
 				if left := test.held - test.runs; left > 0 {
 					time.Sleep(left - 1)
@@ -136,9 +132,7 @@ func TestVirtualLosesItsLease(t *testing.T) {
 		b.All((*virtual.Node).Heal)
 		time.Sleep(time.Minute)
 		lock, err := newLocker(t, l, time.Hour).Lock(t.Context(), "r")
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err)
 		b.All((*virtual.Node).Blackhole)
 		time.Sleep(time.Minute)
 		locktest.WantMatch(t, "Unlock", lock.Unlock(t.Context()), []error{redlock.ErrLost, redlock.ErrNotHeld})
@@ -167,14 +161,10 @@ func TestVirtualLeftOut(t *testing.T) {
 			}
 		}
 		other, err := newLocker(t, b.Locker(), 0).Lock(t.Context(), "r")
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err)
 		synctest.Wait() // for the third node, which would still grant
 		for range 3 {
-			if err := run(); err != nil {
-				t.Errorf("a job that runs elsewhere: got %v, want no error", err)
-			}
+			locktest.Must(t, run())
 			start := time.Now()
 			_, err := j.Lock(t.Context(), "r")
 			locktest.WantMatch(t, "Lock", err, []error{redlock.ErrTaken})
@@ -212,9 +202,7 @@ func TestVirtualLeftOut(t *testing.T) {
 		if _, err := j.Lock(t.Context(), "r"); !errors.Is(err, redlock.ErrTaken) {
 			t.Errorf("Lock: got %v, want ErrTaken", err)
 		}
-		if err := other.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.Must(t, other.Unlock(t.Context()))
 		synctest.Wait()
 		if err := run(); err != nil || ran != 1 {
 			t.Errorf("a job that is free: got %v and %d runs, want no error and 1", err, ran)
@@ -384,12 +372,8 @@ func TestVirtualClosed(t *testing.T) {
 		l := b.Locker()
 		j := newLocker(t, l, time.Hour)
 		lock, err := j.Lock(t.Context(), "r")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(lock.Unlock(t.Context()), l.Close()); err != nil {
-			t.Errorf("got %v, want no error", err)
-		}
+		locktest.Must(t, err)
+		locktest.Must(t, errors.Join(lock.Unlock(t.Context()), l.Close()))
 		b.WantHolding("r")
 		_, err = j.Lock(t.Context(), "r")
 		locktest.WantMatch(t, "Lock after Close", err, []error{redlock.ErrClosed})
@@ -512,14 +496,6 @@ func TestBadArguments(t *testing.T) {
 	} {
 		locktest.WantMatch(t, name, err, []error{redlock.ErrConfig}, redlock.ErrNotAcquired)
 	}
-	for name, err := range map[string]error{
-		"a minimum below the longest":   locker(l, time.Minute-1, redlock.WithMaxHold(time.Minute)),
-		"a minimum well within the TTL": locker(l, 5*time.Second-1, redlock.WithoutRenewal()),
-	} {
-		if err != nil {
-			t.Errorf("%s: got %v, want no error", name, err)
-		}
-	}
 	for _, l := range []*redlock.Locker{l, reentrant, prefixed} {
 		if n := l.Stats().Masters[0]; n.State != redlock.MasterUntried {
 			t.Errorf("got a node that is %v, want it not asked", n.State)
@@ -570,3 +546,47 @@ func TestVirtualRunWithPermit(t *testing.T) {
 		}
 	})
 }
+
+// Each option of the leases means for a job what it means for a lock, or New refuses it.
+func TestVirtualOptions(t *testing.T) {
+	for name, test := range map[string]struct {
+		resource string
+		take     func(*testing.T, *jobs.Locker, *locktest.Held) error
+	}{
+		"Lock": {"r", func(t *testing.T, j *jobs.Locker, h *locktest.Held) error {
+			lock, err := j.Lock(t.Context(), "r")
+			if err == nil {
+				h.Lease, h.Work, h.End = lock, lock.Context(), func() { _ = lock.Unlock(t.Context()) }
+			}
+			return err
+		}},
+		"Run": {"r", func(t *testing.T, j *jobs.Locker, h *locktest.Held) error {
+			return h.Run(t, func(work func(context.Context, locktest.HeldLease) error) error {
+				return j.Run(t.Context(), "r", func(ctx context.Context, lease *redlock.Lease) error { return work(ctx, lease) })
+			})
+		}},
+		"RunWithPermit": {"r~1", func(t *testing.T, j *jobs.Locker, h *locktest.Held) error {
+			return h.Run(t, func(work func(context.Context, locktest.HeldLease) error) error {
+				return j.RunWithPermit(t.Context(), "r", 1, func(ctx context.Context, lease *semaphore.Lease) error { return work(ctx, lease) })
+			})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			locktest.EachOption(t, 3, locktest.Entry{
+				Resource: test.resource, Refuses: []string{"WithReentry", "Shared"},
+				Take: func(b *locktest.Bubble, opts ...redlock.LockOption) (h locktest.Held, err error) {
+					h.Locker = b.Locker()
+					j, err := jobs.New(h.Locker, opts...)
+					if err != nil {
+						return h, err
+					}
+					err = test.take(b.T, j, &h)
+					return h, err
+				},
+			})
+		})
+	}
+}
+
+// TestMain fails the run if a goroutine is left when all tests are over.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
