@@ -273,7 +273,7 @@ func (p *pool) grantLease(ctx context.Context, g *grant, head *caller, began tim
 	*le = handle{grant: g, fence: g.presentFenceLocked(), turn: g.hand.count, parent: ctx, since: time.Now()}
 	g.handles = append(g.handles, le)
 	g.term.renewed(g.start)
-	if g.lacksOrderLocked() {
+	if g.passedOverLocked() {
 		g.term.renewAt = g.start
 	}
 	due := g.dueLocked()
@@ -494,9 +494,9 @@ func (a *acquisition) stepLocked(e event, now instant) {
 	a.target = t.fencing.target
 	switch w := t.approach.word; {
 	case w.Heard && w.Refused:
-		a.ordered = no
+		a.queueVote = no
 	case w.Heard:
-		a.ordered = yes
+		a.queueVote = yes
 	}
 	if t.phase.over() || t.until() < t.armed {
 		a.wake()
@@ -533,7 +533,7 @@ func (a *acquisition) Receive(r *node.Request, rep node.Reply) {
 		a.nodes[r.Node].takeGrant(rep, refusal == nil, a.keyLife(a.start, a.ttl))
 	}
 	a.stepLocked(e, rep.At)
-	if word.Refused && a.lacksOrderLocked() && len(a.handles) > 0 { // see grantLease
+	if word.Refused && a.passedOverLocked() && len(a.handles) > 0 { // see grantLease
 		after = append(after, a.probe)
 	}
 	if a.attempt.phase == won && a.term.stands() && errors.Is(cmp.Or(e.err, e.vote.err), reason.Membership) { // see conclude

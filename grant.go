@@ -22,7 +22,7 @@ type grant struct {
 	name      string        // of this process, as told to the queue node; wire.NoProcess if the process did not wait
 	number    int           // of the line's last attempt when this one began; see line.Lines.Hear
 	slot      int           // of the line, if it wants any of several resources; otherwise 0
-	ordered   answer        // of the queue node; yes: it has taken the process out of its queue
+	queueVote answer        // of the queue node; yes: it has taken the process out of its queue
 	signal    chan struct{} // holds one token: the call that waits should look again
 
 	mu      lockorder.Mutex[lockorder.Grant]
@@ -285,7 +285,7 @@ func (p *pool) noteGrant(g *grant, head *caller) (queuedAt int) {
 func (g *grant) leaves() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.ordered == yes {
+	if g.queueVote == yes {
 		return g.queueNode
 	}
 	return line.Nowhere
@@ -299,11 +299,11 @@ func (g *grant) suits(want lockConfig) bool {
 	return want == g.lockConfig
 }
 
-// lacksOrderLocked reports whether the queue node has refused the key of one of several, and lacks it: a caller that is called
-// to that key asks in vain, while another key is free. A renewal sets it.
+// passedOverLocked reports whether one of several was granted although its queue node refused. The queue node lacks the key
+// until a renewal sets it, and calls callers to it, which ask in vain while another key is free.
 //
 // Source: ALGORITHM section 10, "Any of several".
-func (g *grant) lacksOrderLocked() bool { return g.ordered == no && g.oneOf() }
+func (g *grant) passedOverLocked() bool { return g.queueVote == no && g.oneOf() }
 
 // oneOf reports whether the resource is one of several: the process may have some, and want more.
 func (g *grant) oneOf() bool { return wire.QueueOf(g.resource) != g.resource }
