@@ -330,6 +330,7 @@ func TestVirtualGroupsStandstill(t *testing.T) {
 		second := open(b, groupsAC)
 		lease := lock(b, second, r)
 		time.Sleep(time.Second) // the first client connects again; its next survey is later
+		synctest.Wait()
 		clock.Jump(6 * time.Second)
 		if _, err := first.TryLock(t.Context(), r); !errors.Is(err, reason.Membership) {
 			t.Errorf("TryLock of the first client: got %v, want reason.Membership", err)
