@@ -1,21 +1,21 @@
 // Command matrix builds the library wrongly, one rule at a time, and runs the tests of packages against
 // each wrong build: a test is worth its lines if it alone finds one. The file wrong.txt has the wrong builds.
 //
-//	go run ./test/matrix                          # all of them, all packages: some hours
-//	go run ./test/matrix -wrong votes ./test/lock # those with "votes" in their names, one package
+//	go run ./test/matrix -out test/matrix/found.tsv # all of them, all packages: two hours of two cores
+//	go run ./test/matrix -wrong votes ./test/lock   # those with "votes" in their names, one package
 //
 // For each wrong build and package it prints the tests that fail, and at the end the tests that alone find a wrong
 // build. Its code is 1 if a wrong build is found by no test.
 package main
 
 import (
-	"bufio"
 	"bytes"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -71,35 +71,56 @@ func (w wrong) apply() ([]byte, error) {
 	return bytes.Replace(flat, []byte(w.old), []byte(w.new), 1), nil
 }
 
-// failing runs the tests of a package against a wrong build and returns those that fail.
-func failing(overlay, pkg string) (tests []string, err error) {
-	cmd := exec.Command("go", "test", "-json", "-short", "-vet=off", "-count=1", "-timeout=3m", "-overlay", overlay, pkg)
-	out, runErr := cmd.Output()
-	built := false
-	for s := bufio.NewScanner(bytes.NewReader(out)); s.Scan(); {
-		var e struct{ Action, Test, FailedBuild string }
-		if json.Unmarshal(s.Bytes(), &e) != nil {
+// overlay writes the changed file, and the file that go test reads of it, into dir.
+func (w wrong) overlay(dir string) (string, error) {
+	text, err := w.apply()
+	if err != nil {
+		return "", err
+	}
+	file, err := filepath.Abs(w.file)
+	if err != nil {
+		return "", err
+	}
+	changed := filepath.Join(dir, "changed"+filepath.Ext(w.file))
+	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{file: changed}})
+	overlay := filepath.Join(dir, "overlay.json")
+	return overlay, errors.Join(err, os.WriteFile(changed, text, 0o600), os.WriteFile(overlay, replace, 0o600))
+}
+
+// failing runs the tests of packages against a wrong build and returns those that fail, by package.
+func failing(overlay string, packages []string) (map[string][]string, error) {
+	args := []string{"test", "-json", "-short", "-vet=off", "-ldflags=-s -w", "-timeout=3m", "-overlay", overlay}
+	out, _ := exec.Command("go", append(args, packages...)...).Output()
+	found := make(map[string][]string)
+	ran := false
+	for line := range bytes.Lines(out) {
+		var e struct{ Action, Package, Test, FailedBuild string }
+		if json.Unmarshal(line, &e) != nil {
 			continue
 		}
-		built = built || e.Action == "run"
+		ran = ran || e.Action == "run"
 		if e.FailedBuild != "" {
 			return nil, fmt.Errorf("%s does not compile", e.FailedBuild)
 		}
-		if top, _, _ := strings.Cut(e.Test, "/"); e.Action == "fail" && top != "" && !slices.Contains(tests, top) {
-			tests = append(tests, top)
+		if e.Action != "fail" {
+			continue
+		}
+		top, _, _ := strings.Cut(e.Test, "/")
+		if tests := found[e.Package]; top == "" && tests == nil {
+			found[e.Package] = []string{"(all)"} // a panic, or the time-out
+		} else if top != "" && !slices.Contains(tests, top) {
+			found[e.Package] = append(tests, top)
 		}
 	}
-	if runErr != nil && len(tests) == 0 {
-		tests = []string{"(all)"} // a panic, or the time-out
-	}
-	if !built {
+	if !ran {
 		return nil, errors.New("no test ran")
 	}
-	return tests, nil
+	return found, nil
 }
 
 func main() {
 	only := flag.String("wrong", "", "wrong builds whose names contain this")
+	table := flag.String("out", "", "file to write, with a row for each wrong build and a column for each package that finds one")
 	flag.Parse()
 	packages := listed(append([]string{"list"}, flag.Args()...))
 	if flag.NArg() == 0 {
@@ -107,59 +128,90 @@ func main() {
 			return strings.Contains(p, "/chaos/model") || strings.HasSuffix(p, "/test/docs") || strings.HasSuffix(p, "/test/matrix")
 		})
 	}
-	module := listed([]string{"list", "-m"})[0]
 	dir, err := os.MkdirTemp("", "matrix")
 	check(err)
 	defer os.RemoveAll(dir)
-	alone := make(map[string][]string) // by test: the wrong builds that it alone finds
-	missed := 0
+	var rows []row
 	for _, w := range parse(wrongBuilds) {
 		if !strings.Contains(w.name, *only) {
 			continue
 		}
-		text, err := w.apply()
+		overlay, err := w.overlay(dir)
 		check(err)
-		overlay := filepath.Join(dir, "overlay.json")
-		file, err := filepath.Abs(w.file)
-		check(err)
-		changed := filepath.Join(dir, "changed"+filepath.Ext(w.file))
-		check(os.WriteFile(changed, text, 0o600))
-		replace, err := json.Marshal(map[string]any{"Replace": map[string]string{file: changed}})
-		check(err)
-		check(os.WriteFile(overlay, replace, 0o600))
-		fmt.Printf("%s\n", w.name)
-		var finders []string
-		for _, pkg := range packages {
-			start := time.Now()
-			tests, err := failing(overlay, pkg)
-			if err != nil && err.Error() != "no test ran" {
-				check(fmt.Errorf("%s: %w", w.name, err))
-			}
-			if len(tests) == 0 {
-				continue
-			}
-			name := "." + strings.TrimPrefix(pkg, module)
-			for _, test := range tests {
-				finders = append(finders, name+" "+test)
-			}
-			fmt.Printf("\t%s: %s (%.0f s)\n", name, strings.Join(tests, " "), time.Since(start).Seconds())
+		fmt.Println(w.name)
+		start := time.Now()
+		found, err := failing(overlay, packages)
+		if err != nil {
+			check(fmt.Errorf("%s: %w", w.name, err))
 		}
-		switch len(finders) {
-		case 0:
-			missed++
-			fmt.Println("\tMISSED")
-		case 1:
-			alone[finders[0]] = append(alone[finders[0]], w.name)
+		rows = append(rows, row{w.name, found, time.Since(start)})
+		for _, pkg := range slices.Sorted(maps.Keys(found)) {
+			fmt.Printf("\t%s: %s\n", short(pkg), strings.Join(found[pkg], " "))
+		}
+		if *table != "" {
+			check(os.WriteFile(*table, []byte(tabulate(rows)), 0o644))
 		}
 	}
+	missed := 0
 	fmt.Println("\nalone:")
-	for test, builds := range alone {
-		fmt.Printf("\t%s: %s\n", test, strings.Join(builds, "; "))
+	for _, r := range rows {
+		if r.tests() == 0 {
+			missed++
+		}
+		for pkg, tests := range r.found {
+			if r.tests() == 1 {
+				fmt.Printf("\t%s %s: %s\n", short(pkg), tests[0], r.name)
+			}
+		}
 	}
 	if missed > 0 {
 		fmt.Printf("\n%d wrong builds are found by no test\n", missed)
 		os.Exit(1)
 	}
+}
+
+// row is what the tests find of a wrong build.
+type row struct {
+	name  string
+	found map[string][]string // by package: the tests that fail
+	took  time.Duration
+}
+
+// tests counts the tests that find the wrong build.
+func (r row) tests() (n int) {
+	for _, tests := range r.found {
+		n += len(tests)
+	}
+	return n
+}
+
+// tabulate returns the rows as a table: how many tests of each package find the wrong build.
+func tabulate(rows []row) string {
+	suites := make(map[string]bool)
+	for _, r := range rows {
+		for pkg := range r.found {
+			suites[pkg] = true
+		}
+	}
+	columns := slices.Sorted(maps.Keys(suites))
+	var b strings.Builder
+	b.WriteString("wrong build\tseconds\tall")
+	for _, pkg := range columns {
+		b.WriteString("\t" + short(pkg))
+	}
+	for _, r := range rows {
+		fmt.Fprintf(&b, "\n%s\t%.0f\t%d", r.name, r.took.Seconds(), r.tests())
+		for _, pkg := range columns {
+			fmt.Fprintf(&b, "\t%d", len(r.found[pkg]))
+		}
+	}
+	return b.String() + "\n"
+}
+
+// short returns the path of a package from the root of the module.
+func short(pkg string) string {
+	_, path, _ := strings.Cut(pkg, "/redlock")
+	return "." + path
 }
 
 // listed returns what go list prints, by line.
