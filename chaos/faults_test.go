@@ -27,7 +27,7 @@ const (
 )
 
 // breath is the pause of clients beside which other tests run: without pauses a few of them take all processors.
-const breath = 100 * time.Millisecond
+const breath = 250 * time.Millisecond
 
 // processes starts a run on servers on this machine.
 func processes(t *testing.T, n int, opts ProcessOptions) *Run {

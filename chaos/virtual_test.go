@@ -46,10 +46,9 @@ func inBubble(t *testing.T, f func(t *testing.T, r *Run)) *Run {
 
 var virtualClock = redlock.WithClock(redlock.RuntimeClock())
 
-// Every fault of fakes, in mid-lease. It comes before the tests that are [testing.T.Parallel]:
-// beside clients that have deadlines in real time it would take a processor from them.
+// Every fault of fakes, in mid-lease. TestProcessFaults has them on real servers.
 func TestVirtualFaults(t *testing.T) {
-	redistest.TakesSeconds(t)
+	redistest.OnlyLong(t)
 	for _, f := range FaultsOf(Virtual) {
 		t.Run(strings.ReplaceAll(f.Name, ",", ""), func(t *testing.T) {
 			t.Parallel()

@@ -190,20 +190,23 @@ func TestVirtualSchedules(t *testing.T) {
 		seeds   int
 		control bool
 	}{
-		"RunAt":                   {do: runAt, seeds: redistest.Rounds(4, 50)},
+		"RunAt":                   {do: runAt, seeds: redistest.Rounds(2, 50)},
 		"RunWithPermitAt":         {do: runWithPermitAt, seeds: redistest.Rounds(1, 5)},
 		"control: the lock alone": {do: runWithoutDue, hold: time.Second, seeds: 10, control: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var sum outcome
 			for seed := range uint64(test.seeds) {
+				if test.control && sum.twice > 0 && sum.never > 0 {
+					break
+				}
 				o := simulate(t, seed, 20, test.do, redlock.WithMinHold(test.hold), redlock.WithTTL(max(time.Second, test.hold)))
 				if !test.control && o.twice+o.never > 0 {
 					t.Errorf("seed %d: got %+v, want no due time run twice or never", seed, o)
 				}
 				sum = outcome{sum.total + o.total, sum.twice + o.twice, sum.never + o.never, sum.excused + o.excused}
 			}
-			t.Logf("%d schedules: %+v", 20*test.seeds, sum)
+			t.Logf("%+v", sum)
 			if test.control && (sum.twice == 0 || sum.never == 0) {
 				t.Errorf("got %+v, want due times run twice, and others never", sum)
 			}

@@ -36,7 +36,7 @@ var alertsOfNight = map[string][]string{
 	"two masters hang for three seconds":                         nil,
 	"all masters restart empty at once":                          {"RedlockLeaseLost", "RedlockMasterForgets", "RedlockQuarantine"},
 	"the clock of a master is put forward by a minute, and back": {"RedlockMasterClock", "RedlockMasterForgets", "RedlockQuarantine", "RedlockWarning"},
-	"a rolling upgrade, with 100 leases":                         {"RedlockMasterForgets", "RedlockQuarantine"},
+	"a rolling upgrade, with 30 leases":                          {"RedlockMasterForgets", "RedlockQuarantine"},
 }
 
 // promtool goes through each night with the metrics of a service in that night. The alerts of alertsOfNight fire in it, and no

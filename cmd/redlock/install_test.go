@@ -26,6 +26,7 @@ var modules = map[string]string{".": module, "redlockprom": module + "/redlockpr
 // packages. It does not compile them, which takes long; with REDLOCK_INSTALL set it also builds and
 // runs the command.
 func TestInstall(t *testing.T) {
+	t.Parallel()
 	redistest.TakesSeconds(t)
 	r := release(t)
 	bin := t.TempDir()

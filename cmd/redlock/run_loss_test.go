@@ -31,7 +31,8 @@ var shortFlags = []string{"--ttl", "1s", "--max-ttl", "1s"}
 // the SIGKILL at the end of the validity helps.
 func TestTheCommandIsDeadBeforeTheLockIs(t *testing.T) {
 	redistest.Server(t)
-	const rounds, perRound = 5, 5
+	const perRound = 5
+	rounds := redistest.Rounds(3, 6)
 	byFault := 0 // of all runs; a machine that is too slow for the renewals ends others before
 	for round := range rounds {
 		fault, name := (*masters.Process).Kill, "killed"
@@ -206,6 +207,7 @@ func TestStoppedTooLong(t *testing.T) {
 
 // When redlock is killed, the command dies with it.
 func TestTheCommandDiesWithRedlock(t *testing.T) {
+	t.Parallel()
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("needs Linux: elsewhere the command is left running")
 	}

@@ -59,7 +59,7 @@ func Nights() []Night {
 			time.Sleep(time.Minute)
 			m[0].MoveClock(-time.Minute)
 		}},
-		{"a rolling upgrade, with 100 leases", 100, func(m []*redlocktest.Master) {
+		{"a rolling upgrade, with 30 leases", 30, func(m []*redlocktest.Master) {
 			each(m, func(m *redlocktest.Master) {
 				m.Kill()
 				time.Sleep(time.Second)

@@ -466,6 +466,7 @@ func TestRow21Close(t *testing.T) {
 
 // A flushed script cache, and connections that the server kills, have no effect on callers.
 func TestScriptFlushAndClientKill(t *testing.T) {
+	t.Parallel()
 	c := locktest.Start(t, 3)
 	l := locktest.Open(t, c.Addrs, redlock.WithMasterTimeout(2*time.Second))
 	c.Warm(t, l)

@@ -100,6 +100,7 @@ func TestServerRefusesTheConnection(t *testing.T) {
 
 // A server with room for the connection of requests alone says why it refuses the subscription.
 func TestServerRefusesTheSubscription(t *testing.T) {
+	t.Parallel()
 	redistest.TakesSeconds(t)
 	c := locktest.Start(t, 1)
 	locktest.Lock(t, locktest.Open(t, c.Addrs, redlock.WithLogger(nil)), "r")

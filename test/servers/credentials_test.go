@@ -244,6 +244,7 @@ func TestStreamingCredentialsAreRefused(t *testing.T) {
 // What other clients of a server have made of its INFO does not matter: an error of each command is a
 // line in it, up to Redis 7.2.4.
 func TestServerWithALargeINFO(t *testing.T) {
+	t.Parallel()
 	c := locktest.Start(t, 3)
 	for _, n := range c.Nodes[:2] {
 		pipe := n.Pipeline()

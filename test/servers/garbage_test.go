@@ -73,6 +73,7 @@ func (l *liar) serve(client net.Conn) {
 //
 // Source: ALGORITHM section 8, "Client side".
 func TestMasterThatTalksGarbage(t *testing.T) {
+	t.Parallel()
 	c := locktest.Start(t, 3)
 	liars := make([]*liar, 3)
 	addrs := make([]string, 3)

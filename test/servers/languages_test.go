@@ -98,6 +98,7 @@ func TestOtherLanguages(t *testing.T) {
 // empty, nor when a client of this library has begun its quarantine. Nor has a master a vote for a TTL that is longer
 // than its quarantine.
 func TestOtherLanguagesInAQuarantine(t *testing.T) {
+	t.Parallel()
 	const ttl = 3 * time.Second
 	c := locktest.StartFor(t, ttl, 3)
 	p := newPlain(t, c.Nodes, ttl)

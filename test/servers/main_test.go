@@ -1,6 +1,7 @@
 package servers_test
 
 import (
+	"flag"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -9,4 +10,7 @@ import (
 // TestMain fails the run if a goroutine is left when all tests are over.
 //
 // Source: ALGORITHM section 13, I11.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "8") // unless -parallel is given: most tests wait
+	goleak.VerifyTestMain(m)
+}

@@ -200,6 +200,7 @@ func TestPrinted(t *testing.T) {
 
 // A master that cannot call a waiting process is in a warning after two seconds.
 func TestPrintedOfASubscription(t *testing.T) {
+	t.Parallel()
 	redistest.TakesSeconds(t)
 	masters, addrs := locktest.Hostile(t, 1)
 	masters[0].Tell(locktest.Lie{Step: "subscribe", Busy: true, Reply: "-ERR " + strings.ReplaceAll(locktest.Mark, "\n", "") + locktest.Secret + "\r\n"})
@@ -314,6 +315,7 @@ func TestPrintedOfRealMasters(t *testing.T) {
 
 // The Lockers of several groups.
 func TestPrintedOfGroups(t *testing.T) {
+	t.Parallel()
 	masters, addrs := locktest.Hostile(t, 4)
 	url := func(addr string) string { return "redis://default:" + locktest.Secret + "@" + addr }
 	for _, lie := range []locktest.Lie{{}, {Step: "auth", Reply: "-ERR " + strings.ReplaceAll(locktest.Mark, "\n", "") + locktest.Secret + "\r\n"}, {Conflict: true}} {
