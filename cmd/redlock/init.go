@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -50,6 +51,7 @@ func (i *initCommand) run(ctx context.Context) error {
 		fmt.Fprintln(i.out, "Nothing to do: all masters have a vote already.")
 		return nil
 	}
+	allNeeded(found)
 	var lockers []*redlock.Locker // of the groups to vouch for
 	var masters []string          // theirs
 	var longest time.Duration     // of their quarantines
@@ -80,7 +82,7 @@ func (i *initCommand) run(ctx context.Context) error {
 		}
 	}
 	if len(lockers) > 0 {
-		i.say("%s have a vote now, for locks whose keys begin with %q.", strings.Join(masters, ", "), i.prefix)
+		i.say("Masters that have a vote now, for locks whose keys begin with %q: %s", i.prefix, strings.Join(masters, ", "))
 		i.say("You have declared that no lock is held on them, and that they have forgotten none.")
 	}
 	return i.failed(blocked, reached)
@@ -97,6 +99,16 @@ func (i *initCommand) failed(err error, reached bool) error {
 	}
 	err = i.withoutQuorum(err)
 	return exitf(exitCode(err), "%s: %w", text, err)
+}
+
+// allNeeded has the errors of [asking.check] say that init needs all masters of a group, and not a quorum.
+func allNeeded(found error) {
+	groups, _ := found.(interface{ Unwrap() []error })
+	for _, err := range groups.Unwrap() {
+		if e := (*redlock.QuorumError)(nil); errors.As(err, &e) {
+			e.Need = e.Total
+		}
+	}
 }
 
 // confirm says what init would do. The error is nil if the user has typed yes on a terminal.

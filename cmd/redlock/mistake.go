@@ -77,7 +77,7 @@ func (c *connection) mistake(addr string, err error) string {
 	case strings.Contains(err.Error(), "WRONGPASS"):
 		return fmt.Sprintf("correct --user, or the password in $%s", passwordEnv)
 	case redlock.Reason(err) == "permission":
-		return "correct the user's rights: docs/operations.md has the ACL line"
+		return "correct the user's rights: docs/operations.md lists them"
 	case redlock.Reason(err) == "unsupported" && strings.Contains(err.Error(), "database"):
 		return "correct the database of the URL"
 	case redlock.Reason(err) == "unsupported":
@@ -94,7 +94,7 @@ func (c *connection) mistake(addr string, err error) string {
 }
 
 // probeWithin bounds how long a probe of the protocol takes.
-const probeWithin = 3 * time.Second
+const probeWithin = time.Second
 
 // isPlain reports whether a server speaks the protocol of Redis without TLS.
 func isPlain(o *redis.Options) bool {

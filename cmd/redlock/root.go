@@ -153,7 +153,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	hint := ""
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+	if near := cmd.SuggestionsFor(args[0]); args[0] != "" && len(near) > 0 {
 		hint = "did you mean " + near[0] + "? "
 	}
 	return usagef("%s is no command or argument of %s (%[3]ssee %[2]s --help)", nameOf(args, 0), cmd.CommandPath(), hint)

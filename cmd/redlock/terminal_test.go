@@ -295,7 +295,7 @@ func TestInitOnATerminal(t *testing.T) {
 		{"enter:", "\n", exitUsage, "nothing was done"},
 		{"interrupt:", ctrlC, exitInterrupted, "redlock: interrupted"},
 		{"quit:", "\x1c", exitInterrupted, "redlock: interrupted"},
-		{"yes:", "yes\n", exitOK, `begin with "yes:".`},
+		{"yes:", "yes\n", exitOK, "Masters that have a vote now"},
 	} {
 		s := c.onTerminal(t, nil, "redlock", "init", "--prefix", test.prefix)
 		s.waits("You declare that no lock is held on them")
