@@ -71,7 +71,7 @@ func Nights() []Night {
 }
 
 // Live goes through the night, in a bubble of testing/synctest, with quiet before and after what happens. The
-// service holds leases, locks another resource each second, and has a caller that waits for a third one. opts are of
+// service holds leases, locks another resource every three seconds, and has a caller that waits for a third one. opts are of
 // its Locker, which begun is told.
 func (n Night) Live(t *testing.T, quiet time.Duration, begun func(*redlock.Locker), opts ...redlock.Option) {
 	cluster := redlocktest.Start(t, 3)
@@ -91,8 +91,8 @@ func (n Night) Live(t *testing.T, quiet time.Duration, begun func(*redlock.Locke
 		}
 	})
 	service.Go(func() {
-		for ; ctx.Err() == nil; time.Sleep(time.Second) {
-			_ = l.Do(ctx, "each second", func(context.Context, *redlock.Lease) error { return nil })
+		for ; ctx.Err() == nil; time.Sleep(3 * time.Second) {
+			_ = l.Do(ctx, "often", func(context.Context, *redlock.Lease) error { return nil })
 		}
 	})
 	time.Sleep(quiet)
