@@ -202,7 +202,7 @@ func Client(t testing.TB, addr string) *redis.Client {
 func Eventually(t testing.TB, within time.Duration, cond func() bool, what string) {
 	t.Helper()
 	timeout := time.After(within)
-	poll := time.NewTicker(3 * time.Millisecond)
+	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
 	for !cond() {
 		select {

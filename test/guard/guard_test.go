@@ -283,7 +283,7 @@ func (l loss) play(t *testing.T, opts ...redlock.Option) (o outcome) {
 		case valid:
 			o.tries++
 		}
-		time.Sleep(2 * time.Millisecond) // pause between attempts, to leave the masters some time
+		time.Sleep(10 * time.Millisecond) // pause between attempts, to leave the masters some time
 	}
 	t.Fatal("not within 20s: the resource is granted again")
 	return o
