@@ -13,6 +13,7 @@ package admin
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/door"
@@ -34,7 +35,7 @@ func enter(ctx context.Context, l *redlock.Locker, name string, resource ...stri
 	}
 	for _, r := range resource {
 		if err := l.CheckResource(r); err != nil {
-			return room{}, err
+			return room{}, configError(name, strings.TrimPrefix(err.Error(), redlock.ErrConfig.Error()+": CheckResource: "))
 		}
 	}
 	of, err := door.Enter(l)

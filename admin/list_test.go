@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,7 +90,11 @@ func TestBadArguments(t *testing.T) {
 			locktest.WantMatch(t, "nil context", call(none, "x"), []error{redlock.ErrConfig})
 			if name == "Inspect" || name == "Break" {
 				for _, resource := range []string{"", "x~fence", "x~guard"} {
-					locktest.WantMatch(t, resource, call(t.Context(), resource), []error{redlock.ErrConfig})
+					err := call(t.Context(), resource)
+					locktest.WantMatch(t, resource, err, []error{redlock.ErrConfig})
+					if want := "redlock: invalid configuration: " + name + ": "; !strings.HasPrefix(err.Error(), want) {
+						t.Errorf("got %v, want %q in front", err, want)
+					}
 				}
 			}
 			if err := call(ended, "x"); !errors.Is(err, context.Canceled) && !errors.Is(err, redlock.ErrNoQuorum) {

@@ -8,6 +8,7 @@
 package election
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,14 +78,11 @@ func New(locker *redlock.Locker, resource string, opts ...redlock.LockOption) (*
 	if locker == nil {
 		return nil, configError("New: the Locker is nil")
 	}
-	if err := locker.CheckResource(resource); err != nil {
-		return nil, err
-	}
 	settings, err := locker.Settings(opts...)
 	queue := strings.TrimRight(resource, "0123456789")
-	switch {
+	switch err := cmp.Or(locker.CheckResource(resource), err); {
 	case err != nil:
-		return nil, err
+		return nil, named("New", err)
 	case queue != resource && strings.HasSuffix(queue, "~"):
 		return nil, configError(fmt.Sprintf("New: resource %q is one of several, for any of which LockAny waits", resource))
 	case settings.Reentry || settings.Shared:
@@ -95,6 +93,26 @@ func New(locker *redlock.Locker, resource string, opts ...redlock.LockOption) (*
 
 func configError(text string) error {
 	return fmt.Errorf("%w: election: %s", redlock.ErrConfig, text)
+}
+
+// named returns err as it is, but an ErrConfig with the name of the function that was called.
+func named(name string, err error) error {
+	if !errors.Is(err, redlock.ErrConfig) {
+		return err
+	}
+	text := strings.TrimPrefix(err.Error(), redlock.ErrConfig.Error()+": ")
+	for _, inner := range []string{"CheckResource: ", "Settings: ", "Inspect: "} {
+		text = strings.TrimPrefix(text, inner)
+	}
+	return configError(name + ": " + text)
+}
+
+// made returns an error if New has not made the Elector.
+func (e *Elector) made(name string) error {
+	if e == nil || e.locker == nil {
+		return configError(name + ": the Elector is nil, or was not made by New")
+	}
+	return nil
 }
 
 // Run campaigns until this process leads, calls lead, and campaigns again when the term is over. It
@@ -122,9 +140,10 @@ func configError(text string) error {
 // deadline before the end of the quarantine. A nil ctx, a nil lead, and a call while another Run
 // of this Elector has not returned give [redlock.ErrConfig].
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, lease *redlock.Lease) error) error {
+	if err := e.made("Run"); err != nil {
+		return err
+	}
 	switch {
-	case e == nil:
-		return configError("Run: the Elector is nil")
 	case ctx == nil:
 		return configError("Run: ctx is nil")
 	case lead == nil:
@@ -238,8 +257,8 @@ func (e *Elector) Lease() *redlock.Lease {
 // vote. IsLeader asks no master, and ignores its context. The context is there to fit the
 // interfaces of schedulers: an Elector is a gocron.Elector, for example.
 func (e *Elector) IsLeader(context.Context) error {
-	if e == nil {
-		return configError("IsLeader: the Elector is nil")
+	if err := e.made("IsLeader"); err != nil {
+		return err
 	}
 	e.mu.Lock()
 	running, t := e.running, e.term
@@ -263,8 +282,8 @@ func (e *Elector) IsLeader(context.Context) error {
 // the last Run ended with an error, or by a panic of lead, before its context ended. A process that does not lead is
 // healthy, also while masters are down: a restart of the process would not help.
 func (e *Elector) Healthy(after time.Duration) error {
-	if e == nil {
-		return configError("Healthy: the Elector is nil")
+	if err := e.made("Healthy"); err != nil {
+		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

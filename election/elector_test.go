@@ -478,22 +478,39 @@ func TestElectorBadArguments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	leader := func(ctx context.Context, e *election.Elector) error {
+		_, err := e.Leader(ctx)
+		return err
+	}
 	var none context.Context
 	for name, err := range map[string]error{
-		"no Locker":              elector(nil, "r"),
-		"no resource":            elector(l, ""),
-		"a name of the library":  elector(l, "r~fence"),
-		"a permit":               elector(l, "r~1"),
-		"one with the prefix":    elector(prefixed, "turn"),
-		"a TTL that is too long": elector(l, "r", redlock.WithTTL(time.Hour)),
-		"a nil option":           elector(l, "r", nil),
-		"re-entry":               elector(l, "r", redlock.WithReentry()),
-		"shared":                 elector(l, "r", redlock.Shared()),
-		"re-entry for all":       elector(reentrant, "r"),
-		"Run without a context":  e.Run(none, leading),
-		"Run without a lead":     e.Run(t.Context(), nil),
+		"no Locker":                elector(nil, "r"),
+		"no resource":              elector(l, ""),
+		"a name of the library":    elector(l, "r~fence"),
+		"a permit":                 elector(l, "r~1"),
+		"a prefixed name":          elector(prefixed, "turn"),
+		"a TTL that is too long":   elector(l, "r", redlock.WithTTL(time.Hour)),
+		"a nil option":             elector(l, "r", nil),
+		"re-entry":                 elector(l, "r", redlock.WithReentry()),
+		"shared":                   elector(l, "r", redlock.Shared()),
+		"re-entry for all":         elector(reentrant, "r"),
+		"no Locker that New made":  elector(new(redlock.Locker), "r"),
+		"Run without a context":    e.Run(none, leading),
+		"Run without a lead":       e.Run(t.Context(), nil),
+		"Run without New":          new(election.Elector).Run(t.Context(), leading),
+		"Leader without New":       leader(t.Context(), new(election.Elector)),
+		"Leader without a context": leader(none, e),
+		"IsLeader without New":     new(election.Elector).IsLeader(t.Context()),
+		"Healthy without New":      new(election.Elector).Healthy(0),
 	} {
 		locktest.WantMatch(t, name, err, []error{redlock.ErrConfig})
+		called, _, _ := strings.Cut(name, " with")
+		if called == name {
+			called = "New"
+		}
+		if want := "redlock: invalid configuration: election: " + called + ": "; !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q in front", name, err, want)
+		}
 	}
 	if err := elector(prefixed, "turns"); err != nil {
 		t.Errorf("a resource that only contains a name of the library: got %v, want no error", err)

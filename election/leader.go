@@ -43,14 +43,14 @@ type Leader struct {
 // [redlock.ErrNoQuorum]. If the Locker is closed, it is [redlock.ErrClosed]. A nil ctx gives
 // [redlock.ErrConfig].
 func (e *Elector) Leader(ctx context.Context) (Leader, error) {
-	if e == nil {
-		return Leader{}, configError("Leader: the Elector is nil")
+	if err := e.made("Leader"); err != nil {
+		return Leader{}, err
 	}
 	own := e.Lease()
 	in, err := admin.Inspect(ctx, e.locker, e.resource)
 	switch {
 	case err != nil:
-		return Leader{}, err
+		return Leader{}, named("Leader", err)
 	case in.Verdict != admin.VerdictHeld:
 		return Leader{}, fmt.Errorf("%w of %q: the verdict of the masters is %v", ErrNoLeader, e.resource, in.Verdict)
 	}
@@ -63,8 +63,12 @@ func (e *Elector) Leader(ctx context.Context) (Leader, error) {
 // closed.
 func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
-		if ctx == nil {
-			yield(Leader{}, configError("Observe: ctx is nil"))
+		err := e.made("Observe")
+		if err == nil && ctx == nil {
+			err = configError("Observe: ctx is nil")
+		}
+		if err != nil {
+			yield(Leader{}, err)
 			return
 		}
 		tick := time.NewTicker(observeEvery)
@@ -74,10 +78,6 @@ func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 		for first := true; ; first = false {
 			leader, err := e.Leader(ctx)
 			if ctx.Err() != nil || errors.Is(err, redlock.ErrClosed) {
-				return
-			}
-			if errors.Is(err, redlock.ErrConfig) {
-				yield(leader, err)
 				return
 			}
 			if first || leader.token != last.token || leader.Self != last.Self || redlock.Reason(err) != reason {

@@ -3,6 +3,7 @@ package jobs_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -101,6 +102,53 @@ func TestVirtualEarly(t *testing.T) {
 		_, err = j.LockAt(t.Context(), "r", time.Now().Add(3*time.Second))
 		locktest.WantMatch(t, "LockAt while the Locker is closed", err, []error{redlock.ErrClosed})
 	})
+}
+
+// An error about an argument names the function that was called, as it does in the log, and comes before any master
+// is asked.
+func TestErrorsNameTheFunction(t *testing.T) {
+	var log locktest.Records
+	l := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(slog.New(&log)))
+	j := newLockerWith(t, l)
+	run := func(context.Context, *redlock.Lease) error { return nil }
+	withPermit := func(context.Context, *semaphore.Lease) error { return nil }
+	var none context.Context
+	for name, call := range map[string]func(j *jobs.Locker, ctx context.Context, job string) error{
+		"Lock": func(j *jobs.Locker, ctx context.Context, job string) error { _, err := j.Lock(ctx, job); return err },
+		"LockAt": func(j *jobs.Locker, ctx context.Context, job string) error {
+			_, err := j.LockAt(ctx, job, time.Now())
+			return err
+		},
+		"Run":   func(j *jobs.Locker, ctx context.Context, job string) error { return j.Run(ctx, job, run) },
+		"RunAt": func(j *jobs.Locker, ctx context.Context, job string) error { return j.RunAt(ctx, job, time.Now(), run) },
+		"RunWithPermit": func(j *jobs.Locker, ctx context.Context, job string) error {
+			return j.RunWithPermit(ctx, job, 1, withPermit)
+		},
+		"RunWithPermitAt": func(j *jobs.Locker, ctx context.Context, job string) error {
+			return j.RunWithPermitAt(ctx, job, time.Now(), 1, withPermit)
+		},
+	} {
+		for what, err := range map[string]error{
+			"no name":     call(j, t.Context(), ""),
+			"a long name": call(j, t.Context(), strings.Repeat(name[:1], 600)),
+			"a queue":     call(j, t.Context(), name+"~queue"),
+			"no context":  call(j, none, "r"),
+			"no Locker":   call(nil, t.Context(), "r"),
+		} {
+			locktest.WantMatch(t, name+" with "+what, err, []error{redlock.ErrConfig})
+			if want := "redlock: invalid configuration: jobs: " + name + ": "; !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "CheckResource") {
+				t.Errorf("%s with %s: got %v, want %q in front", name, what, err, want)
+			}
+		}
+	}
+	for _, line := range log.With("left out") {
+		if text := fmt.Sprint(line); !strings.Contains(text, "configuration: jobs: ") {
+			t.Errorf("got the line %s, want the same error", text)
+		}
+	}
+	if n := l.Stats().Masters[0]; n.State != redlock.MasterUntried {
+		t.Errorf("got a node that is %v, want it not asked", n.State)
+	}
 }
 
 func TestBadDueTimes(t *testing.T) {

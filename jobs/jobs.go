@@ -41,6 +41,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -98,7 +99,7 @@ func New(locker *redlock.Locker, opts ...redlock.LockOption) (*Locker, error) {
 	}
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, named("New", err)
 	case settings.Reentry || settings.Shared:
 		return nil, configError("New: WithReentry and Shared would let a job run twice")
 	}
@@ -106,15 +107,27 @@ func New(locker *redlock.Locker, opts ...redlock.LockOption) (*Locker, error) {
 }
 
 // made returns an error if New has not made the Locker.
-func (l *Locker) made() error {
+func (l *Locker) made(name string) error {
 	if l == nil || l.locker == nil {
-		return configError("the Locker is nil, or was not made by New")
+		return configError(name + ": the Locker is nil, or was not made by New")
 	}
 	return nil
 }
 
 func configError(text string) error {
 	return fmt.Errorf("%w: jobs: %s", redlock.ErrConfig, text)
+}
+
+// named returns err as it is, but an ErrConfig with the name of the function that was called.
+func named(name string, err error) error {
+	if !errors.Is(err, redlock.ErrConfig) {
+		return err
+	}
+	text := strings.TrimPrefix(err.Error(), redlock.ErrConfig.Error()+": ")
+	for _, inner := range []string{"CheckResource: ", "Settings: ", "TryLock: "} {
+		text = strings.TrimPrefix(text, inner)
+	}
+	return configError(name + ": " + text)
 }
 
 // Window returns how long after its due time a run may begin: half of [redlock.WithMaxTTL], which is
@@ -196,7 +209,7 @@ func Due(s Schedule, now time.Time) (due time.Time) {
 //
 // An error that keeps a job from running is logged, see [Locker.Lock]; so is a lost lease.
 func (l *Locker) RunAt(ctx context.Context, job string, due time.Time, run func(ctx context.Context, lease *redlock.Lease) error) error {
-	return l.run(ctx, run, func() (*Lock, error) { return l.LockAt(ctx, job, due) })
+	return l.run(ctx, "RunAt", run, func() (*Lock, error) { return l.lockAt(ctx, "RunAt", job, due) })
 }
 
 // LockAt takes the lock of a job for the run that is due at a time, as [Locker.RunAt] does, for a
@@ -207,10 +220,14 @@ func (l *Locker) RunAt(ctx context.Context, job string, due time.Time, run func(
 // machine's clock. After an error no run has been made by this call. If the error does not match
 // ErrTaken, another machine can still make the run.
 func (l *Locker) LockAt(ctx context.Context, job string, due time.Time) (*Lock, error) {
-	if err := l.made(); err != nil {
+	return l.lockAt(ctx, "LockAt", job, due)
+}
+
+func (l *Locker) lockAt(ctx context.Context, name, job string, due time.Time) (*Lock, error) {
+	if err := l.made(name); err != nil {
 		return nil, err
 	}
-	lease, err := at(ctx, l, job, due, func(record string, opts []redlock.LockOption) (*redlock.Lease, error) {
+	lease, err := at(ctx, l, name, job, due, func(record string, opts []redlock.LockOption) (*redlock.Lease, error) {
 		return l.locker.TryLock(ctx, record, opts...)
 	}, func(opts []redlock.LockOption) (*redlock.Lease, error) { return l.locker.TryLock(ctx, job, opts...) })
 	return l.lock(ctx, lease, err)
@@ -219,18 +236,19 @@ func (l *Locker) LockAt(ctx context.Context, job string, due time.Time) (*Lock, 
 // RunWithPermitAt is [Locker.RunAt] for a job that may run on several machines at a time: each due
 // time is run at most permits times, see [Locker.RunWithPermit].
 func (l *Locker) RunWithPermitAt(ctx context.Context, job string, due time.Time, permits int, run func(ctx context.Context, lease *semaphore.Lease) error) error {
-	acquire := func(name string, opts []redlock.LockOption) (*semaphore.Lease, error) {
-		permitsOf, err := semaphore.New(l.locker, name, permits, opts...)
+	acquire := func(of string, opts []redlock.LockOption) (*semaphore.Lease, error) {
+		permitsOf, err := semaphore.New(l.locker, of, permits, opts...)
 		if err != nil {
 			return nil, err
 		}
 		return permitsOf.TryAcquire(ctx, 1)
 	}
-	return l.runWithPermit(ctx, job, run, func() (*semaphore.Lease, error) {
+	const name = "RunWithPermitAt"
+	return l.runWithPermit(ctx, name, job, run, func() (*semaphore.Lease, error) {
 		if _, err := semaphore.New(l.locker, job, permits, l.opts...); err != nil { // before the wait for the due time
-			return nil, err
+			return nil, named(name, err)
 		}
-		return at(ctx, l, job, due, func(record string, opts []redlock.LockOption) (*redlock.Lease, error) {
+		return at(ctx, l, name, job, due, func(record string, opts []redlock.LockOption) (*redlock.Lease, error) {
 			lease, err := acquire(record, opts)
 			if err != nil {
 				return nil, err
@@ -243,7 +261,7 @@ func (l *Locker) RunWithPermitAt(ctx context.Context, job string, due time.Time,
 // at takes the record of a run, by claim, and then the lock of the job, by take. Only then does it leave
 // the record to the masters: without the lock it gives the record back. If the process dies in between,
 // the record stays, and the run is left out.
-func at[L interface{ Unlock(context.Context) error }](ctx context.Context, l *Locker, job string, due time.Time,
+func at[L interface{ Unlock(context.Context) error }](ctx context.Context, l *Locker, name, job string, due time.Time,
 	claim func(record string, opts []redlock.LockOption) (*redlock.Lease, error), take func(opts []redlock.LockOption) (L, error)) (none L, err error) {
 	defer func() {
 		if errors.Is(err, redlock.ErrConfig) { // no machine makes the run, and schedulers drop the error
@@ -251,15 +269,15 @@ func at[L interface{ Unlock(context.Context) error }](ctx context.Context, l *Lo
 		}
 	}()
 	if ctx == nil {
-		return none, configError("ctx is nil")
+		return none, configError(name + ": ctx is nil")
 	}
 	due = due.Round(0) // the monotonic clock stands still while the machine is suspended
 	early, record := due.Sub(l.now()), job+"@"+strconv.FormatInt(due.UnixMilli(), 10)
 	switch err := cmp.Or(l.locker.CheckResource(job), l.locker.CheckResource(record)); {
 	case err != nil:
-		return none, err
+		return none, named(name, err)
 	case due.IsZero() || early > l.Window():
-		return none, configError("due at " + due.Format(time.RFC3339Nano) + ": is zero, or further ahead of the machine's clock than " + l.Window().String())
+		return none, configError(name + ": due at " + due.Format(time.RFC3339Nano) + ": is zero, or further ahead of the machine's clock than " + l.Window().String())
 	case early > 0:
 		l.sleep(ctx, early) // the first request finds out whether ctx or the Locker has ended
 	}
@@ -331,12 +349,12 @@ func (l *Locker) late(due time.Time, waited time.Duration) error {
 // the job. The runs of a schedule need RunAt: with Run a machine that comes late makes a run once
 // more, or has the lock when the next run is due, so that all machines leave that one out.
 func (l *Locker) Run(ctx context.Context, job string, run func(ctx context.Context, lease *redlock.Lease) error) error {
-	return l.run(ctx, run, func() (*Lock, error) { return l.Lock(ctx, job) })
+	return l.run(ctx, "Run", run, func() (*Lock, error) { return l.lockNow(ctx, "Run", job) })
 }
 
-func (l *Locker) run(ctx context.Context, run func(ctx context.Context, lease *redlock.Lease) error, take func() (*Lock, error)) (err error) {
+func (l *Locker) run(ctx context.Context, name string, run func(ctx context.Context, lease *redlock.Lease) error, take func() (*Lock, error)) (err error) {
 	if run == nil {
-		return configError("run is nil")
+		return configError(name + ": run is nil")
 	}
 	lock, err := take()
 	switch {
@@ -368,10 +386,17 @@ func (l *Locker) run(ctx context.Context, run func(ctx context.Context, lease *r
 // [Locker.RunAt] for a job that has to know. [redlock.Locker.Close] keeps the lock until Unlock, for
 // 10 s at most.
 func (l *Locker) Lock(ctx context.Context, job string) (*Lock, error) {
-	if err := l.made(); err != nil {
+	return l.lockNow(ctx, "Lock", job)
+}
+
+func (l *Locker) lockNow(ctx context.Context, name, job string) (*Lock, error) {
+	if err := l.made(name); err != nil {
 		return nil, err
 	}
-	lease, err := try(ctx, l, job, l.limit(), func() (*redlock.Lease, error) { return l.locker.TryLock(ctx, job, l.opts...) })
+	lease, err := try(ctx, l, job, l.limit(), func() (*redlock.Lease, error) {
+		lease, err := l.locker.TryLock(ctx, job, l.opts...)
+		return lease, named(name, err)
+	})
 	return l.lock(ctx, lease, err)
 }
 
@@ -395,21 +420,25 @@ func (l *Locker) limit() time.Duration {
 // permits of them, from 1 to [semaphore.MaxPermits]. All machines must give the same number. The
 // run gets one permit of the [semaphore.Semaphore] that has the name of the job.
 func (l *Locker) RunWithPermit(ctx context.Context, job string, permits int, run func(ctx context.Context, lease *semaphore.Lease) error) error {
-	return l.runWithPermit(ctx, job, run, func() (*semaphore.Lease, error) {
+	const name = "RunWithPermit"
+	return l.runWithPermit(ctx, name, job, run, func() (*semaphore.Lease, error) {
 		permitsOf, err := semaphore.New(l.locker, job, permits, l.opts...)
 		if err != nil {
-			return nil, err
+			return nil, named(name, err)
 		}
-		return try(ctx, l, job, l.limit(), func() (*semaphore.Lease, error) { return permitsOf.TryAcquire(ctx, 1) })
+		return try(ctx, l, job, l.limit(), func() (*semaphore.Lease, error) {
+			lease, err := permitsOf.TryAcquire(ctx, 1)
+			return lease, named(name, err)
+		})
 	})
 }
 
-func (l *Locker) runWithPermit(ctx context.Context, job string, run func(ctx context.Context, lease *semaphore.Lease) error, take func() (*semaphore.Lease, error)) (err error) {
-	if err := l.made(); err != nil {
+func (l *Locker) runWithPermit(ctx context.Context, name, job string, run func(ctx context.Context, lease *semaphore.Lease) error, take func() (*semaphore.Lease, error)) (err error) {
+	if err := l.made(name); err != nil {
 		return err
 	}
 	if run == nil {
-		return configError("run is nil")
+		return configError(name + ": run is nil")
 	}
 	lease, err := take()
 	switch {

@@ -104,13 +104,13 @@ func New(l Locker, name string, permits int, opts ...redlock.LockOption) (*Semap
 	if most := redlock.MaxResourceLength - len(last) + len(name); len(name) > most {
 		return nil, fmt.Errorf("%w: semaphore: the name has %d bytes: at most %d are allowed", redlock.ErrConfig, len(name), most)
 	}
-	for _, resource := range []string{last, s.turn()} {
-		if err := l.CheckResource(resource); err != nil {
-			return nil, err
-		}
-	}
 	if name == "" {
 		return nil, s.configErrorf("the name is empty")
+	}
+	for _, resource := range []string{name, last, s.turn()} { // name is that of the queue
+		if err := l.CheckResource(resource); err != nil {
+			return nil, s.configErrorf("%s", strings.TrimPrefix(err.Error(), redlock.ErrConfig.Error()+": CheckResource: "))
+		}
 	}
 	return s, s.Resize(permits)
 }

@@ -3,6 +3,7 @@ package semaphore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -148,6 +149,7 @@ func TestArguments(t *testing.T) {
 		"no Locker":       open(nil, "s", 1),
 		"no name":         open(l, "", 1),
 		"a long name":     open(l, strings.Repeat("x", redlock.MaxResourceLength-3), 1),
+		"a reserved name": open(l, "s~queue", 1), // with which no call could wait
 		"no permits":      open(l, "s", 0),
 		"too many":        open(l, "s", semaphore.MaxPermits+1),
 		"WithReentry":     open(l, "s", 1, redlock.WithReentry()),
@@ -161,6 +163,9 @@ func TestArguments(t *testing.T) {
 	} {
 		if !errors.Is(err, redlock.ErrConfig) {
 			t.Errorf("%s: got %v, want ErrConfig", name, err)
+		}
+		if strings.Contains(fmt.Sprint(err), "CheckResource") {
+			t.Errorf("%s: got %v, want no function that was not called", name, err)
 		}
 	}
 	if err := open(l, strings.Repeat("x", 600), 1); err == nil || !strings.Contains(err.Error(), "the name has 600 bytes: at most 507") {

@@ -163,7 +163,7 @@ func newCall(ctx context.Context, l Locker, names Names, opts []redlock.LockOpti
 	}
 	for _, name := range c.names {
 		if err := l.CheckResource(name); err != nil {
-			return nil, err
+			return nil, configErrorf("%s", strings.TrimPrefix(err.Error(), redlock.ErrConfig.Error()+": CheckResource: "))
 		}
 	}
 	return c, nil

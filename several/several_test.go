@@ -3,7 +3,9 @@ package several_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -135,6 +137,9 @@ func TestArguments(t *testing.T) {
 	} {
 		if !errors.Is(err, redlock.ErrConfig) {
 			t.Errorf("%s: got %v, want ErrConfig", name, err)
+		}
+		if text := fmt.Sprint(err); !strings.HasPrefix(text, "redlock: invalid configuration: several: ") || strings.Contains(text, "CheckResource") {
+			t.Errorf("%s: got %v, want it from this package", name, err)
 		}
 	}
 	if state := l.Stats().Masters[0].State; state != redlock.MasterUntried {
