@@ -3,6 +3,7 @@ package redlocktest_test
 import (
 	"errors"
 	"log/slog"
+	"math"
 	"os"
 	"reflect"
 	"regexp"
@@ -289,4 +290,34 @@ func TestGroups(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What a program sets in the options has the same effect on fakes and on real servers: a lease, or an error.
+func TestOptionsOfAMaster(t *testing.T) {
+	t.Parallel()
+	real := redistest.Masters(t, 1)[0]
+	for name, set := range map[string]func(*redis.Options){
+		"the last database":             func(o *redis.Options) { o.DB = 15 },
+		"a database that is not there":  func(o *redis.Options) { o.DB = 16 },
+		"a database far off":            func(o *redis.Options) { o.DB = math.MaxInt },
+		"a user that is not there":      func(o *redis.Options) { o.Username, o.Password = "web", "x" },
+		"a password that is not needed": func(o *redis.Options) { o.Password = "x" },
+		"the default user":              func(o *redis.Options) { o.Username, o.Password = "default", "x" },
+		"a name of the client":          func(o *redis.Options) { o.ClientName = "web" },
+		"a wrong name of the client":    func(o *redis.Options) { o.ClientName = "web 1" },
+	} {
+		var got [2]string
+		for i, o := range []*redis.Options{redlocktest.Start(t, 1).Options()[0], {Addr: real.Addr()}} {
+			set(o)
+			l, err := redlock.NewFromOptions([]*redis.Options{o}, patient, redlock.WithLogger(nil), redlock.WithoutRestartGuard())
+			if err == nil {
+				_, err = l.TryLock(t.Context(), name)
+				_ = l.Close()
+			}
+			got[i] = redlock.Reason(err)
+		}
+		if got[0] != got[1] {
+			t.Errorf("%s: got %q on a fake, want %q as on a server", name, got[0], got[1])
+		}
+	}
 }

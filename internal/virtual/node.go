@@ -82,6 +82,9 @@ func (n *Node) answers(p *server.Peer, s *scripts, cmd string, args []string) bo
 		p.WriteBulk("# Server\r\nredis_version:7.0.15\r\nrun_id:" + n.RunID() + "\r\nrole:master\r\nmaster_replid:" + replID + "\r\n" +
 			"maxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:0\r\ncluster_enabled:0\r\n")
 		return true
+	case cmd == "SELECT" && len(args) == 1 && number(args[0]) > 15: // miniredis has any number of databases
+		p.WriteError("ERR DB index is out of range")
+		return true
 	case (cmd == "EVAL" || cmd == "EVALSHA") && len(args) > 1 && p != s.peer:
 		n.mu.Lock()
 		defer n.mu.Unlock()
