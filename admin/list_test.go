@@ -92,7 +92,7 @@ func TestBadArguments(t *testing.T) {
 				for _, resource := range []string{"", "x~fence", "x~guard"} {
 					err := call(t.Context(), resource)
 					locktest.WantMatch(t, resource, err, []error{redlock.ErrConfig})
-					if want := "redlock: invalid configuration: " + name + ": "; !strings.HasPrefix(err.Error(), want) {
+					if want := "redlock: invalid configuration: " + name + ": "; !strings.HasPrefix(fmt.Sprint(err), want) {
 						t.Errorf("got %v, want %q in front", err, want)
 					}
 				}

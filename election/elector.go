@@ -191,7 +191,7 @@ func (e *Elector) campaign(ctx context.Context, lead func(context.Context, *redl
 	if consequence {
 		err = nil
 	}
-	if errors.Is(unlockErr, redlock.ErrNotHeld) {
+	if errors.Is(unlockErr, redlock.ErrLost) || errors.Is(unlockErr, redlock.ErrReleased) {
 		unlockErr = nil // the term ended by that
 	}
 	if err := errors.Join(err, unlockErr); err != nil {
@@ -254,20 +254,22 @@ func (e *Elector) Lease() *redlock.Lease {
 // IsLeader returns nil while [Elector.Leading] is true. Otherwise the error matches
 // [ErrNotLeader], and the reason as far as it is known: [redlock.ErrTaken] if another process
 // leads, [redlock.ErrNoQuorum] and [redlock.ErrQuarantine] if too few masters answer or have a
-// vote. IsLeader asks no master, and ignores its context. The context is there to fit the
+// vote, and the error with which Run ended before its context. IsLeader asks no master, and ignores its context. The context is there to fit the
 // interfaces of schedulers: an Elector is a gocron.Elector, for example.
 func (e *Elector) IsLeader(context.Context) error {
 	if err := e.made("IsLeader"); err != nil {
 		return err
 	}
 	e.mu.Lock()
-	running, t := e.running, e.term
+	running, t, failed := e.running, e.term, e.failed
 	e.mu.Unlock()
 	switch {
 	case t.leads():
 		return nil
 	case t != nil:
 		return fmt.Errorf("%w of %q: the term is over, but lead has not returned: %w", ErrNotLeader, e.resource, t.cause())
+	case !running && failed != nil:
+		return fmt.Errorf("%w of %q: Run has ended: %w", ErrNotLeader, e.resource, failed)
 	case !running:
 		return fmt.Errorf("%w of %q: it does not campaign", ErrNotLeader, e.resource)
 	}
@@ -280,10 +282,14 @@ func (e *Elector) IsLeader(context.Context) error {
 // Healthy is for a liveness probe. It returns an error if lead still runs although its lease has
 // been over for longer than after: another process may lead then. It also returns an error if
 // the last Run ended with an error, or by a panic of lead, before its context ended. A process that does not lead is
-// healthy, also while masters are down: a restart of the process would not help.
+// healthy, also while masters are down: a restart of the process would not help. A negative duration
+// gives [redlock.ErrConfig].
 func (e *Elector) Healthy(after time.Duration) error {
 	if err := e.made("Healthy"); err != nil {
 		return err
+	}
+	if after < 0 {
+		return configError(fmt.Sprintf("Healthy: %v: must not be negative", after))
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

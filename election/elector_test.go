@@ -295,6 +295,9 @@ func TestVirtualElectorLeadReturns(t *testing.T) {
 				if err := a.Healthy(0); !errors.Is(err, want) || (err == nil) != (want == nil) {
 					t.Errorf("Healthy after Run: got %v, want %v", err, want)
 				}
+				if err := a.IsLeader(t.Context()); !errors.Is(err, election.ErrNotLeader) || want != nil && !errors.Is(err, want) {
+					t.Errorf("IsLeader after Run: got %v, want ErrNotLeader and %v", err, want)
+				}
 				a.run(t, leading)
 				a.term(t)
 				if err := a.Healthy(0); err != nil {
@@ -352,6 +355,14 @@ func TestVirtualElectorLogsLateErrors(t *testing.T) {
 		}
 		if want := []string{"rollback failed"}; !slices.Equal(said, want) {
 			t.Errorf("log: got %q, want %q", said, want)
+		}
+		for _, n := range b.Nodes {
+			n.Put(redlock.DefaultKeyPrefix+"r", "", 0) // so another process may have led
+		}
+		a.Resign()
+		time.Sleep(time.Second)
+		if lines := log.With("after a term"); len(lines) != 2 || !errors.Is(lines[1]["error"].(error), redlock.ErrNotHeld) {
+			t.Errorf("log after the loss of all keys: got %v, want ErrNotHeld", lines[1:])
 		}
 	})
 }
@@ -502,13 +513,14 @@ func TestElectorBadArguments(t *testing.T) {
 		"Leader without a context": leader(none, e),
 		"IsLeader without New":     new(election.Elector).IsLeader(t.Context()),
 		"Healthy without New":      new(election.Elector).Healthy(0),
+		"Healthy with less than 0": e.Healthy(-1),
 	} {
 		locktest.WantMatch(t, name, err, []error{redlock.ErrConfig})
 		called, _, _ := strings.Cut(name, " with")
 		if called == name {
 			called = "New"
 		}
-		if want := "redlock: invalid configuration: election: " + called + ": "; !strings.HasPrefix(err.Error(), want) {
+		if want := "redlock: invalid configuration: election: " + called + ": "; !strings.HasPrefix(fmt.Sprint(err), want) {
 			t.Errorf("%s: got %v, want %q in front", name, err, want)
 		}
 	}

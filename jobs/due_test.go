@@ -136,7 +136,7 @@ func TestErrorsNameTheFunction(t *testing.T) {
 			"no Locker":   call(nil, t.Context(), "r"),
 		} {
 			locktest.WantMatch(t, name+" with "+what, err, []error{redlock.ErrConfig})
-			if want := "redlock: invalid configuration: jobs: " + name + ": "; !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "CheckResource") {
+			if want := "redlock: invalid configuration: jobs: " + name + ": "; !strings.HasPrefix(fmt.Sprint(err), want) || strings.Contains(fmt.Sprint(err), "CheckResource") {
 				t.Errorf("%s with %s: got %v, want %q in front", name, what, err, want)
 			}
 		}

@@ -552,8 +552,9 @@ type Lock struct {
 
 // Unlock ends the lock, as [redlock.Lease.Unlock] does. Before the end of the minimum hold it
 // returns nil at once, and the resource stays taken until then: see [redlock.WithMinHold]. Whether
-// ctx has ended makes no difference. If the lease was lost, the job may not have been alone: the
-// error matches [redlock.ErrLost]. As schedulers drop this error, it is logged, too.
+// ctx has ended makes no difference. If the lease was lost, or the job ran on for more than 10 s after
+// [redlock.Locker.Close], the job may not have been alone: the error matches [redlock.ErrNotHeld]. As
+// schedulers drop this error, it is logged, too.
 func (l *Lock) Unlock(ctx context.Context) error {
 	switch {
 	case l == nil || l.of == nil:
@@ -566,7 +567,8 @@ func (l *Lock) Unlock(ctx context.Context) error {
 
 // ended logs the error of the Unlock of a job, if the job may not have been alone, and returns it.
 func (l *Locker) ended(job string, err error) error {
-	if errors.Is(err, redlock.ErrLost) {
+	own := errors.Is(err, redlock.ErrReleased) && !errors.Is(err, redlock.ErrClosed) || errors.Is(err, redlock.ErrDetached)
+	if errors.Is(err, redlock.ErrLost) || errors.Is(err, redlock.ErrNotHeld) && !own {
 		l.locker.Logger().Warn("redlock: a job ran on after its lease was lost", "job", job, "error", err)
 	}
 	return err
