@@ -163,6 +163,9 @@ func (e Every) Next(after time.Time) time.Time {
 // a run is due, but does not tell which one. A due time up to 100 ms after now counts, because the
 // clock may have been set back after the scheduler set its timer.
 //
+// now is in the time zone in which the scheduler counts: a Schedule of robfig/cron takes a time of day in
+// the zone of the time that it is given.
+//
 // Due looks back for ten years. It returns the zero Time, which RunAt refuses, if nothing was due, if s
 // is nil, or if a time that Next returns is not after the one that Next was given. It also does so if
 // the times depend on when Next is called, as those of "@every 5m" in cron: two machines would have
