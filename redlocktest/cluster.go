@@ -63,8 +63,8 @@ func (c *Cluster) Masters() []*Master { return slices.Clone(c.masters) }
 // Locker. The program must close that Locker before the test ends. Inside a bubble its clock is that of the
 // bubble, unless the program gives another one.
 //
-// The masters have votes under the default key prefix. With another [redlock.WithKeyPrefix], call
-// Bootstrap of package admin once.
+// The masters have votes under the default key prefix in database 0. With another
+// [redlock.WithKeyPrefix] or database, call Bootstrap of package admin once.
 func (c *Cluster) Options() []*redis.Options {
 	list := make([]*redis.Options, len(c.masters))
 	for i, m := range c.masters {
@@ -78,6 +78,9 @@ func (c *Cluster) Options() []*redis.Options {
 // is closed when the test ends. Options that cannot work fail the test.
 func (c *Cluster) Locker(opts ...redlock.Option) *redlock.Locker {
 	c.t.Helper()
+	if i := slices.Index(opts, nil); i >= 0 { // New would count the options below
+		c.t.Fatalf("redlocktest: Locker: option %d is nil", i+1)
+	}
 	own := []redlock.Option{
 		redlock.WithClock(redlock.RuntimeClock()),
 		redlock.WithLogger(slog.New(slog.NewTextHandler(c.t.Output(), nil))),
@@ -93,7 +96,7 @@ func (c *Cluster) Locker(opts ...redlock.Option) *redlock.Locker {
 // Holder returns the token (see [redlock.Lease.Token]) whose key is on a quorum of the masters, or
 // "" if there is none. It is for exclusive leases: readers have no such key of their own. No fault
 // hides the keys: a master that hangs, or cannot be reached, has its keys. A master that was killed
-// has none. Holder uses the default key prefix; for another prefix use Inspect of package admin.
+// has none. Holder uses the default key prefix and database 0; for others use Inspect of package admin.
 //
 // If masters of the cluster are a group of package sharded, [HolderOf] has the holder there.
 func (c *Cluster) Holder(resource string) string { return HolderOf(c.masters, resource) }

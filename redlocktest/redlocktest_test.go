@@ -216,6 +216,7 @@ func TestMisuse(t *testing.T) {
 		{"a clock too far ahead", func(t testing.TB) { redlocktest.Start(t, 1).Masters()[0].MoveClock(math.MaxInt64) }, "of master 0: leads to the year 2"},
 		{"negative latency", func(t testing.TB) { redlocktest.Start(t, 1).Masters()[0].Latency(-1) }, "Latency(-1ns) of master 0: must not be negative"},
 		{"options that cannot work", func(t testing.TB) { redlocktest.Start(t, 1).Locker(redlock.WithTTL(1)) }, "Locker: redlock: "},
+		{"an option that is nil", func(t testing.TB) { redlocktest.Start(t, 1).Locker(redlock.WithLogger(nil), nil) }, "Locker: option 2 is nil"},
 		{"a Locker that stays open", func(t testing.TB) { stayOpen(t) }, "close every Locker before"},
 		{"nothing", func(t testing.TB) { killed(t).Restart() }, ""},
 	} {
