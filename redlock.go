@@ -260,7 +260,7 @@ func (l *Locker) acquire(ctx context.Context, name, resource string, opts []Lock
 		return nil, err
 	}
 	end := l.conf.trace(ctx, name, resource)
-	h, err := l.admit(ctx, name, resource, lc, try)
+	h, err := l.admit(ctx, resource, lc, try)
 	var le *Lease
 	if err == nil {
 		le = h.public()
@@ -284,7 +284,7 @@ func (l *Locker) ended(end func(*Lease, error), le *Lease, err error) {
 
 // admit rejects calls on a closed Locker, with an ended context, or that would deadlock on
 // re-entry. Otherwise it calls try.
-func (l *Locker) admit(ctx context.Context, name, resource string, lc lockConfig, try tryFunc) (*handle, error) {
+func (l *Locker) admit(ctx context.Context, resource string, lc lockConfig, try tryFunc) (*handle, error) {
 	if !l.calls.enter() {
 		return nil, ErrClosed
 	}
@@ -298,7 +298,7 @@ func (l *Locker) admit(ctx context.Context, name, resource string, lc lockConfig
 		case inner != nil:
 			return inner, nil
 		case err != nil:
-			return nil, errorf("%s %q: %w", name, resource, err)
+			return nil, errorf("lock %q: %w", resource, err)
 		}
 	}
 	return try(l.start(), ctx, resource, lc)

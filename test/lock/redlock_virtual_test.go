@@ -168,6 +168,9 @@ func TestVirtualReentry(t *testing.T) {
 			return l.Do(ctx, "s", func(context.Context, *redlock.Lease) error { return nil })
 		})
 		locktest.WantMatch(t, "Do in Do", err, []error{redlock.ErrReentry})
+		if want := `redlock: lock "s": resource already held`; !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("Do in Do: got %v, want %q in front: other packages take locks by TryLock", err, want)
+		}
 		locktest.Must(t, lease.Extend(t.Context()))
 		b.WantHolding("r", 0, 1, 2)
 		b.Unlock(lease)
