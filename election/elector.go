@@ -254,8 +254,9 @@ func (e *Elector) Lease() *redlock.Lease {
 // IsLeader returns nil while [Elector.Leading] is true. Otherwise the error matches
 // [ErrNotLeader], and the reason as far as it is known: [redlock.ErrTaken] if another process
 // leads, [redlock.ErrNoQuorum] and [redlock.ErrQuarantine] if too few masters answer or have a
-// vote, and the error with which Run ended before its context. IsLeader asks no master, and ignores its context. The context is there to fit the
-// interfaces of schedulers: an Elector is a gocron.Elector, for example.
+// vote, and the error with which Run ended before its context. IsLeader asks no master, and
+// ignores its context. The context is there to fit the interfaces of schedulers: an Elector is a
+// gocron.Elector, for example.
 func (e *Elector) IsLeader(context.Context) error {
 	if err := e.made("IsLeader"); err != nil {
 		return err
