@@ -13,7 +13,7 @@ import (
 
 // The test binary is also redlock itself, and the command that redlock runs in tests.
 func TestMain(m *testing.M) {
-	_ = flag.Set("test.parallel", "16") // unless -parallel is given: most tests wait
+	_ = flag.Set("test.parallel", "10") // unless -parallel is given: most tests wait
 	logging.Disable()                   // as main does
 	testscript.Main(leakChecked{m}, map[string]func(){"redlock": observedMain, "beat": beat})
 }

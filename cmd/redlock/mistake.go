@@ -93,18 +93,15 @@ func (c *connection) mistake(addr string, err error) string {
 	return ""
 }
 
-// probeWithin bounds how long a probe of the protocol takes.
-const probeWithin = time.Second
-
-// isPlain reports whether a server speaks the protocol of Redis without TLS.
+// isPlain reports whether a server speaks the protocol of Redis without TLS. A server that hangs costs a second.
 func isPlain(o *redis.Options) bool {
-	conn, err := net.DialTimeout(o.Network, o.Addr, probeWithin)
+	conn, err := net.DialTimeout(o.Network, o.Addr, time.Second)
 	if err != nil {
 		return false
 	}
 	defer conn.Close()
 	reply := make([]byte, 1)
-	err = conn.SetDeadline(time.Now().Add(probeWithin))
+	err = conn.SetDeadline(time.Now().Add(time.Second))
 	if err == nil {
 		_, err = conn.Write([]byte("PING\r\n"))
 	}
@@ -117,7 +114,7 @@ func isPlain(o *redis.Options) bool {
 // isTLS reports whether a server speaks TLS, also if it wants the certificate of the client.
 func isTLS(o *redis.Options) bool {
 	conf := &tls.Config{InsecureSkipVerify: true} // nothing is sent over this connection
-	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: probeWithin}, o.Network, o.Addr, conf)
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: 3 * time.Second}, o.Network, o.Addr, conf)
 	if err == nil {
 		_ = conn.Close() // the server may have ended it, for want of a certificate
 		return true

@@ -11,6 +11,6 @@ import (
 //
 // Source: ALGORITHM section 13, I11.
 func TestMain(m *testing.M) {
-	_ = flag.Set("test.parallel", "8") // unless -parallel is given: most tests wait
+	_ = flag.Set("test.parallel", "6") // unless -parallel is given: most tests wait
 	goleak.VerifyTestMain(m)
 }
