@@ -1,8 +1,10 @@
 // Command matrix builds the library wrongly, one rule at a time, and runs the tests of packages against
 // each wrong build: a test is worth its lines if it alone finds one. The file wrong.txt has the wrong builds.
 //
-//	go run ./test/matrix -out test/matrix/found.tsv # all of them, all packages: two hours of two cores
+//	go run ./test/matrix                            # all of them, all packages: two hours of two cores
 //	go run ./test/matrix -wrong votes ./test/lock   # those with "votes" in their names, one package
+//	go run ./test/matrix -out test/matrix/found.tsv . ./internal/{node,line,clockwatch} \
+//		./test/{lock,order,clocks,guard,sharing,servers} ./several ./semaphore ./jobs ./election ./sharded # an hour
 //
 // For each wrong build and package it prints the tests that fail, and at the end the tests that alone find a wrong
 // build. Its code is 1 if a wrong build is found by no test.

@@ -2,12 +2,18 @@ package main
 
 import (
 	"os"
+	"strings"
 	"testing"
 )
 
-// Each wrong build can be made from the files as they are, and has a name of its own.
+// Each wrong build can be made from the files as they are, has a name of its own, and was found when found.tsv was
+// written.
 func TestWrongBuilds(t *testing.T) {
 	t.Chdir("../..")
+	table, err := os.ReadFile("test/matrix/found.tsv")
+	if err != nil {
+		t.Fatal(err)
+	}
 	names := make(map[string]bool)
 	for _, w := range parse(wrongBuilds) {
 		text, err := w.apply()
@@ -15,6 +21,10 @@ func TestWrongBuilds(t *testing.T) {
 			t.Errorf("%q of %s: got error %v", w.name, w.file, err)
 		}
 		names[w.name] = true
+		_, row, _ := strings.Cut(string(table), "\n"+w.name+"\t")
+		if cells := strings.SplitN(row, "\t", 3); len(cells) < 3 || cells[1] == "0" {
+			t.Errorf("%q: found.tsv has no row with a test that finds it", w.name)
+		}
 	}
 	if _, err := (wrong{name: "x", file: "quorum.go", old: "there is no such line\n"}).apply(); err == nil {
 		t.Error("a text that stands in no file: got no error")
