@@ -264,12 +264,12 @@ func poolOf(permits int) string { return fmt.Sprint("pool", permits) }
 
 // called is the time after which a caller has what is free, without faults and in virtual time: it is
 // handed that, or a master calls it. A process that no master can call asks again after up to 200 ms. A
-// trip to a master and back takes up to 12 ms. The turn of a process that does not come lasts 250 ms: one of
-// some thousand schedules has such a turn. A caller may get its permits one after the other. While a process that no master can call has the turn for a
+// trip to a master and back takes up to 12 ms. The turn of a process that does not come lasts 250 ms. A
+// caller may get its permits one after the other. While a process that no master can call has the turn for a
 // permit, the next process asks after up to 1.2 s (ALGORITHM section 10): without such a process 135 ms were
 // seen, and with it 904 ms.
 const (
-	called = 250*time.Millisecond + trip
+	called = 240 * time.Millisecond
 	vain   = 1200 * time.Millisecond
 	trip   = 12 * time.Millisecond
 )
