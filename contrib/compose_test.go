@@ -51,7 +51,7 @@ func newCompose(t *testing.T) *compose {
 	if out, err := c.output("docker", "info"); err != nil {
 		redistest.Missing(t, "docker", "needs a container engine: "+lastLine(out, err))
 	}
-	project := []string{"--project-name", fmt.Sprintf("redlock-test-%d", os.Getpid()), "--file", "compose/compose.yaml"}
+	project := []string{"--project-name", fmt.Sprintf("redlock-test-%d-%s", os.Getpid(), c.name()), "--file", "compose/compose.yaml"}
 	if _, err := c.output("docker", "compose", "version"); err == nil {
 		c.argv = append([]string{"docker", "compose"}, project...)
 	} else if out, err := c.output("docker-compose", "version"); err == nil {
@@ -61,6 +61,9 @@ func newCompose(t *testing.T) *compose {
 	}
 	return c
 }
+
+// name is that of the test, as compose and the names of images can have it: tests run side by side.
+func (c *compose) name() string { return strings.ToLower(c.t.Name()) }
 
 func lastLine(out string, err error) string {
 	lines := strings.Split(strings.TrimSpace(out), "\n")
@@ -93,10 +96,11 @@ func (c *compose) image() string {
 	if name := os.Getenv(imageEnv); name != "" {
 		return name
 	}
-	const published, made = "redis:8", "redlock-contrib/redis:test"
+	const published = "redis:8"
 	if _, err := c.output("docker", "image", "inspect", published); err == nil {
 		return published
 	}
+	made := "redlock-contrib/redis:" + c.name()
 	c.load(made, c.pack("redis-server", "redis-cli"))
 	return made
 }
@@ -115,7 +119,7 @@ func (c *compose) load(name string, archive io.Reader, options ...string) {
 // redlockImage makes an image like that of the Dockerfile.
 func (c *compose) redlockImage() string {
 	c.t.Helper()
-	const made = "redlock-contrib/redlock:test"
+	made := "redlock-contrib/redlock:" + c.name()
 	path := filepath.Join(c.t.TempDir(), "redlock")
 	build := exec.CommandContext(c.t.Context(), "go", "build", "-o", path, "./cmd/redlock")
 	build.Dir, build.Env = "..", append(os.Environ(), "CGO_ENABLED=0")
@@ -208,6 +212,7 @@ func (c *compose) masters() (addrs []string) {
 // answer: after a cold start, and after a restart of all masters. Without the profile, votes ends when the
 // masters vote.
 func TestComposeProfiles(t *testing.T) {
+	t.Parallel()
 	c := newCompose(t)
 	c.env = append(c.env, imageEnv+"="+c.image(), "REDLOCK_IMAGE="+c.redlockImage())
 	more := filepath.Join(t.TempDir(), "app.yaml")
@@ -268,6 +273,7 @@ func TestComposeProfiles(t *testing.T) {
 // The masters of the compose file pass Check, and grant locks with two of five killed. A master that
 // comes back has its keys and its vote.
 func TestCompose(t *testing.T) {
+	t.Parallel()
 	c := newCompose(t)
 	c.env = append(c.env, imageEnv+"="+c.image())
 	addrs := c.masters()

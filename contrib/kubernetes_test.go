@@ -142,6 +142,7 @@ func TestConfigurationSays(t *testing.T) {
 
 // The jobs name all masters, and their command lines are taken by the command.
 func TestKubernetesJobs(t *testing.T) {
+	t.Parallel()
 	var names []string
 	service := manifests(t, mastersFile, "Service")[0]
 	for _, s := range manifests(t, mastersFile, "StatefulSet") {

@@ -35,6 +35,7 @@ func TestUnitRuns(t *testing.T) {
 
 // What follows each start of a master is taken by the command, and waits for that master's vote.
 func TestVoteRuns(t *testing.T) {
+	t.Parallel()
 	m := regexp.MustCompile(`(?m)^ExecStart=\S+ (.*)$`).FindStringSubmatch(read(t, voteFile))
 	if m == nil {
 		t.Fatal("got no ExecStart")

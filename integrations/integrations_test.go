@@ -28,9 +28,10 @@ const ttl = time.Second
 // An Elector fits gocron without an adapter.
 var _ gocron.Elector = (*election.Elector)(nil)
 
-// start starts three masters that have their votes.
+// start starts three masters that have their votes. The test runs beside others, as all of them wait for most of their time.
 func start(t *testing.T) (addrs []string, list []*masters.Process) {
 	t.Helper()
+	t.Parallel()
 	list = redistest.Masters(t, 3)
 	addrs = redistest.Addrs(list)
 	l := open(t, addrs)
