@@ -18,8 +18,10 @@
 // worthless. A token says nothing about the order of goroutines that share a lease. A value
 // that was read in a transaction that failed must not be written later, since the store has not kept
 // its token. A row with a token lives as long as the data: do not delete it. A statement that
-// commits by itself, like a change of a schema in MySQL, ends the protection of Tx. A fail-over to a
-// replica without the last transactions loses their tokens together with them.
+// commits by itself, like a change of a schema in MySQL, ends the protection of Tx. So does a deadlock
+// (1213) in MySQL: it rolls the token back, too, and what the function executes after it commits by
+// itself. So the function returns that error. A fail-over to a replica without the last transactions
+// loses their tokens together with them.
 //
 // # Isolation levels
 //
@@ -63,7 +65,7 @@ var (
 	// ErrArgument means that an argument cannot be right: nil, an empty resource, a token below 1, a
 	// dialect that does not exist, a reader's token for a write, a pipeline in place of a client, a header
 	// without the token, or for the table of PostgreSQL a name that is not UTF-8 or has a zero byte. The
-	// store was not asked.
+	// store was not asked. A [Column] whose fence does not keep a token is one, too, after it was asked.
 	ErrArgument = errors.New("fence: wrong argument")
 )
 

@@ -178,6 +178,7 @@ func TestArguments(t *testing.T) {
 		"a nil client":     fence.Set(t.Context(), (*redis.Client)(nil), "k", "v", good),
 		"a pipeline":       fence.Set(t.Context(), redis.NewClient(&redis.Options{}).Pipeline(), "k", "v", good),
 		"no value":         fence.Set(t.Context(), redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), "k", nil, good),
+		"a nil value":      fence.Set(t.Context(), redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), "k", (*string)(nil), good),
 		"not UTF-8":        fence.Tx(t.Context(), none{t}, fence.PostgreSQL, fence.NewToken("a\xff", 1), work),
 		"a zero byte":      fence.Tx(t.Context(), none{t}, fence.PostgreSQL, fence.NewToken("a\x00", 1), work),
 	} {

@@ -38,7 +38,7 @@ func Set[M ~string](ctx context.Context, rdb redis.Scripter, key string, value a
 	if err == nil && t.shared {
 		err = fmt.Errorf("%w: a reader of %q cannot write", ErrArgument, t.resource)
 	}
-	if err == nil && value == nil { // of which go-redis makes an empty text
+	if err == nil && isNone(value) { // of which go-redis makes an empty text
 		err = isNil("value")
 	}
 	if err != nil {

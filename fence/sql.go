@@ -226,6 +226,9 @@ func (s statements) present(ctx context.Context, tx *sql.Tx, key any, t Token) (
 	if err != nil {
 		return fmt.Errorf("fence: present token %d of %q: %w", t.fence, t.resource, err)
 	}
+	if !t.shared && seen < t.fence {
+		return fmt.Errorf("%w: the column of the tokens has %d after token %d of %q: it must be a 64-bit integer", ErrArgument, seen, t.fence, t.resource)
+	}
 	return t.compare(seen)
 }
 

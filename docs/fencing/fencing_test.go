@@ -322,6 +322,82 @@ func TestClaimRow(t *testing.T) {
 	})
 }
 
+// A column that does not keep a token refuses each holder, and not only the late ones.
+func TestColumnOfAnotherType(t *testing.T) {
+	for _, c := range []struct {
+		database
+		column string
+	}{{sqLite, "TEXT"}, {database{"MariaDB, not strict", fence.MySQL, openMariaDB("&sql_mode=''")}, "INT"}} {
+		t.Run(c.name, func(t *testing.T) {
+			db := c.open(t)
+			mustExec(t, db, "CREATE TABLE odd (item VARCHAR(9) PRIMARY KEY, fence "+c.column+" NOT NULL)")
+			mustExec(t, db, "INSERT INTO odd VALUES ('apple', 0)")
+			odd := fence.Column{Dialect: c.dialect, Table: "odd", Key: "item", Fence: "fence"}
+			for _, token := range []int64{1790000000000002, 1790000000000001} {
+				err := bare(t.Context(), db, func(tx *sql.Tx) error {
+					return fence.ClaimRow(t.Context(), tx, odd, "apple", fence.NewToken("a", token))
+				})
+				if !errors.Is(err, fence.ErrArgument) {
+					t.Errorf("token %d: got %v, want ErrArgument", token, err)
+				}
+			}
+		})
+	}
+}
+
+// A deadlock rolls the token back. The function of Tx returns it, and nothing is written.
+//
+// Control: it executes the statement again. Then MariaDB writes without the token, and an older holder comes in;
+// PostgreSQL does not commit.
+func TestDeadlock(t *testing.T) {
+	for _, d := range []database{postgreSQL, mariaDB} {
+		for _, again := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, again %v", d.name, again), func(t *testing.T) {
+				db := d.open(t)
+				mustExec(t, db, `INSERT INTO stock (item, amount) VALUES ('apple', 0), ('pear', 0)`)
+				add := func(tx *sql.Tx, item string, amount int) error {
+					_, err := tx.ExecContext(t.Context(), d.bind(`UPDATE stock SET amount = amount + ? WHERE item = ?`), amount, item)
+					return err
+				}
+				var holders, both sync.WaitGroup
+				both.Add(2)
+				errs, victim := [2]error{}, ""
+				for i, items := range [][]string{{"apple", "pear"}, {"pear", "apple"}} {
+					holders.Go(func() {
+						errs[i] = fence.Tx(t.Context(), db, d.dialect, fence.NewToken(items[0], 8), func(tx *sql.Tx) error {
+							err := add(tx, items[0], 1)
+							both.Done()
+							both.Wait()
+							if err == nil {
+								err = add(tx, items[1], 1)
+							}
+							if gaveUp(err) {
+								victim = items[0]
+								if again {
+									_, err = add(tx, items[1], 100), error(nil)
+								}
+							}
+							return err
+						})
+					})
+				}
+				holders.Wait()
+				if victim == "" {
+					t.Fatalf("got %v, want a deadlock", errs)
+				}
+				unprotected := again && d.dialect == fence.MySQL
+				if err := errors.Join(errs[:]...); (err == nil) != unprotected {
+					t.Errorf("got %v, want no error: %v", err, unprotected)
+				}
+				if got, want := value(t, db, `SELECT sum(amount) FROM stock`), map[bool]string{false: "2", true: "102"}[unprotected]; got != want {
+					t.Errorf("got a sum of %s, want %s", got, want)
+				}
+				must(t, fence.Tx(t.Context(), db, d.dialect, fence.NewToken(victim, 7), func(*sql.Tx) error { return nil }))
+			})
+		}
+	}
+}
+
 // An older holder comes while the transaction of the younger one has written and is not over. It
 // waits, and compares with what was committed, even with a row that was not there when it came. At
 // REPEATABLE READ PostgreSQL gives it up.
