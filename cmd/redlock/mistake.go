@@ -80,6 +80,8 @@ func (c *connection) mistake(addr string, err error) string {
 		return "correct the user's rights: docs/operations.md lists them"
 	case redlock.Reason(err) == "unsupported" && strings.Contains(err.Error(), "database"):
 		return "correct the database of the URL"
+	case redlock.Reason(err) == "unsupported" && strings.Contains(err.Error(), "Sentinel"):
+		return "if it is a Sentinel, list masters in its place: docs/managed.md"
 	case redlock.Reason(err) == "unsupported":
 		return "docs/operations.md has the commands that locks need"
 	case errors.Is(err, syscall.ECONNREFUSED) || redlock.Reason(err) == "quarantine":

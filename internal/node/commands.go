@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/d0720281/redlock/internal/reason"
@@ -123,6 +124,9 @@ func lacking(name string, why error) error {
 	return &Marked{lastingAtFirst(why), fmt.Errorf("%w (locks need %s: see \"Commands\" in docs/operations.md)", why, name)}
 }
 
+// sentinelSays matches the first refusal of a Sentinel: of the commands of [logIn] it knows neither.
+var sentinelSays = regexp.MustCompile(`(?i)unknown command .(select|time)\b`)
+
 // hinted adds a hint to the error of a handshake that a person has to correct.
 func hinted(err error) error {
 	switch {
@@ -130,6 +134,8 @@ func hinted(err error) error {
 		return err
 	case strings.Contains(err.Error(), "DB index"):
 		return &Marked{reason.Unsupported, fmt.Errorf("%w (the address names a database that the server does not have)", err)}
+	case sentinelSays.MatchString(err.Error()):
+		return &Marked{reason.Unsupported, fmt.Errorf("%w (a Sentinel says so, and is no master: see \"Commands\" in docs/operations.md)", err)}
 	}
 	return &Marked{reason.Unsupported, fmt.Errorf("%w (see \"Commands\" in docs/operations.md)", err)}
 }

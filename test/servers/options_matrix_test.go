@@ -385,6 +385,19 @@ func TestFailoverClientsHaveOneAddress(t *testing.T) {
 	}
 }
 
+// The address of a Sentinel is a mistake that no waiting ends, and the error says what it is.
+func TestSentinelIsNoMaster(t *testing.T) {
+	addr := startSentinel(t, redistest.Addrs(redistest.Masters(t, 1))[0])
+	for _, url := range []string{"redis://" + addr, "redis://" + addr + "/3"} {
+		locker, err := redlock.New([]string{url})
+		locktest.Must(t, err)
+		if _, err = locker.Lock(t.Context(), "a"); !errors.Is(err, redlock.ErrMasters) || !strings.Contains(err.Error(), "Sentinel") {
+			t.Errorf("%s: got %v, want ErrMasters and the word Sentinel", url, err)
+		}
+		locktest.Must(t, locker.Close())
+	}
+}
+
 // startSentinel starts a Sentinel that knows a master as "m", and returns its address.
 func startSentinel(t *testing.T, master string) string {
 	t.Helper()
