@@ -35,6 +35,28 @@ func wantVerdict(t *testing.T, in admin.Inspection, err error, want admin.Verdic
 	}
 }
 
+// A new Locker sees all clocks that are too far from the others, also those that it read before the others: nothing is
+// FREE that nobody could lock.
+func TestInspectWithClocksApart(t *testing.T) {
+	nodes := redistest.Skewed(t, 3)
+	addrs := redistest.Addrs(nodes)
+	l := locktest.Open(t, addrs)
+	locktest.Must(t, admin.Bootstrap(t.Context(), l))
+	locktest.Must(t, l.Close())
+	for i, step := range []time.Duration{-time.Hour, time.Hour} {
+		locktest.Must(t, nodes[i].StepClock(step))
+	}
+	for range 5 {
+		in, err := inspection(t, addrs)
+		wantVerdict(t, in, err, admin.VerdictQuarantined)
+		for i, want := range []bool{true, true, false} {
+			if m := in.Masters[i]; (m.NoVote != nil) != want {
+				t.Errorf("%s: got %v, want no vote: %v", m.Master, m.NoVote, want)
+			}
+		}
+	}
+}
+
 // Each verdict, on real masters. Source: ALGORITHM section 2.
 func TestInspect(t *testing.T) {
 	nodes := redistest.Masters(t, 3)

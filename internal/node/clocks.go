@@ -241,6 +241,12 @@ func (n *Node) TooFar(now clock.Instant) (err error, certain bool) {
 	return n.set.watch.TooFar(n.index, n.set.watch.Moment(now))
 }
 
+// TooFarNow is TooFar for a person, who takes a clock that may be too far for one that is.
+func (n *Node) TooFarNow() error {
+	err, _ := n.TooFar(n.now())
+	return err
+}
+
 // Skew returns how far the node's clock is from the median of all clocks, and whether that is too
 // far. known reports whether enough clocks are known.
 func (n *Node) Skew() (far time.Duration, tooFar, known bool) {
