@@ -53,7 +53,7 @@ var Commands = []Command{
 	{"PEXPIRE", ForLocks, "no lease is renewed", true},
 	{"DEL", ForLocks, "no lease is released", true},
 	{"EXISTS", ForQueue, "each request takes the long way", true},
-	{"ZADD", ForQueue, "processes wait in no order, and poll", true},
+	{"ZADD", ForQueue, "processes wait in no order, and poll; readers are refused", true},
 	{"ZREM", ForQueue, "processes that have left the queue are called", true},
 	{"ZCARD", ForQueue, "processes that wait are not counted", true},
 	{"ZRANK", ForQueue, "a process does not know its place", true},
