@@ -195,7 +195,11 @@ func (l *Locker) LockAny(ctx context.Context, name string, n int, opts ...LockOp
 	if n < 1 || n > MaxAny {
 		return nil, configErrorf("LockAny: %d resources: must be from 1 to %d", n, MaxAny)
 	}
-	if err := l.checkResource("LockAny", name+wire.OneOf+strconv.Itoa(n)); err != nil {
+	last := name + wire.OneOf + strconv.Itoa(n)
+	if most := MaxResourceLength - (len(last) - len(name)); len(name) > most {
+		return nil, configErrorf("LockAny: the name has %d bytes: at most %d are allowed with n = %d", len(name), most, n)
+	}
+	if err := l.checkResource("LockAny", last); err != nil {
 		return nil, err
 	}
 	any := lockOption(func(c *lockConfig) { c.several = n })

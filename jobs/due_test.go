@@ -300,6 +300,7 @@ func TestDue(t *testing.T) {
 		{jobs.Every(time.Minute), "2026-11-27 02:59:59.899", "2026-11-27 02:59:00"},
 		{jobs.Every(time.Minute), "2026-11-27 02:59:59.9", "2026-11-27 03:00:00"},
 		{jobs.Every(24 * time.Hour), "2026-11-27 09:00:00", "2026-11-27 00:00:00"},
+		{relative(time.Second), "2026-11-27 03:00:00.7", "2026-11-27 03:00:00"}, // each full second, on every machine
 		{daily{at("2020-02-29 03:00:00")}, "2020-02-29 09:00:00", "2020-02-29 03:00:00"},
 	} {
 		if got := jobs.Due(test.schedule, at(test.now)); !got.Equal(at(test.want)) {

@@ -141,7 +141,7 @@ func (l *Locker) Window() time.Duration { return l.settings.MaxTTL / 2 }
 
 // Schedule has the due times of a job. All machines must have the same: a time of day needs the same
 // time zone everywhere. A Schedule of robfig/cron is one, except that of an interval ("@every"): it
-// counts from the start of the process.
+// counts from the start of the process. That of "@every 1s" is due at each full second, and is one.
 type Schedule interface {
 	Next(after time.Time) time.Time // the first due time after that; zero for none
 }
@@ -169,7 +169,7 @@ func (e Every) Next(after time.Time) time.Time {
 // Due looks back for ten years. It returns the zero Time, which RunAt refuses, if nothing was due, if s
 // is nil, or if a time that Next returns is not after the one that Next was given. It also does so if
 // the times depend on when Next is called, as those of "@every 5m" in cron: two machines would have
-// different ones. [Every] is the schedule of an interval.
+// different ones. Those of "@every 1s" do not. [Every] is the schedule of an interval.
 func Due(s Schedule, now time.Time) (due time.Time) {
 	now = now.Add(100 * time.Millisecond).Round(0)
 	var before time.Time // from which Next led to due

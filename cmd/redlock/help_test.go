@@ -17,6 +17,15 @@ func TestOutputIsLost(t *testing.T) {
 			t.Errorf("%s: got code %d, %q; want code %d and the reason", args, code, &stderr, exitFailed)
 		}
 	}
+	for _, args := range []string{"status k", "doctor", "break k --yes", "list"} { // what is wrong with the masters weighs more
+		for _, format := range []string{"text", "json"} {
+			var stderr bytes.Buffer
+			args := append(strings.Fields(args), "--masters", "127.0.0.1:1", "-o", format)
+			if code := execute(t.Context(), args, fullDisk{}, &stderr); code != exitNoQuorum {
+				t.Errorf("%v: got code %d, %q; want code %d", args, code, &stderr, exitNoQuorum)
+			}
+		}
+	}
 	for _, cmd := range newRoot().Commands() {
 		asks := cmd.Flags().Lookup("masters") != nil && cmd.Runnable() && cmd.Name() != runName
 		want := "It is also 64 for wrong usage, 78 for masters or options that cannot work, and 1 if the output cannot be written."

@@ -96,7 +96,11 @@ func (o *output) show(v any, asText func()) error {
 		asText()
 		return nil
 	}
-	return writeJSON(o.out, v, "  ")
+	err := writeJSON(o.out, v, "  ")
+	if w, ok := o.out.(*checkedWriter); ok && w.err != nil {
+		return nil // as for text: execute has the error, and the exit code tells of the masters
+	}
+	return err
 }
 
 // name is the KEY of a lock in JSON, whose texts are UTF-8.
