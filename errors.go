@@ -162,6 +162,9 @@ func (p *pool) nodeError(i int, op string, err error, timeout time.Duration) *Ma
 	if err == errNodeTimeout {
 		err = timeoutError(timeout)
 	}
+	if err == node.ErrUnseeded {
+		err = cmp.Or(n.TooFarNow(), err) // the clocks may be known, and disagree
+	}
 	var left node.Quarantine
 	var holder node.HeldByOther
 	errors.As(err, &left)
