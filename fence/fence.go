@@ -55,6 +55,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 )
 
 var (
@@ -134,6 +135,14 @@ func (t Token) compare(seen int64) error {
 		return &FencedError{Resource: t.resource, Token: t.fence, Seen: seen}
 	}
 	return nil
+}
+
+// in adds the name of the called function to an ErrArgument.
+func in(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %s: %s", ErrArgument, name, strings.TrimPrefix(err.Error(), ErrArgument.Error()+": "))
 }
 
 func isNil(what string) error { return fmt.Errorf("%w: the %s is nil", ErrArgument, what) }

@@ -8,6 +8,7 @@ import (
 	"log"
 	"math"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -148,6 +149,8 @@ type oddMode struct{ fence.Token }
 
 func (oddMode) Mode() string { return "upgraded" }
 
+var namesCall = regexp.MustCompile(`^fence: wrong argument: (Tx|TxAll|Claim|ClaimRow|Changed|AddHeader|FromHeader|Set|Get): `)
+
 // What cannot be right is refused before the store is asked.
 func TestArguments(t *testing.T) {
 	good := fence.NewToken("a", 1)
@@ -180,10 +183,12 @@ func TestArguments(t *testing.T) {
 		"no value":         fence.Set(t.Context(), redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), "k", nil, good),
 		"a nil value":      fence.Set(t.Context(), redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), "k", (*string)(nil), good),
 		"not UTF-8":        fence.Tx(t.Context(), none{t}, fence.PostgreSQL, fence.NewToken("a\xff", 1), work),
+		"no result":        fence.Changed(nil, nil),
+		"none in a header": func() error { _, err := fence.FromHeader(nil, "a"); return err }(),
 		"a zero byte":      fence.Tx(t.Context(), none{t}, fence.PostgreSQL, fence.NewToken("a\x00", 1), work),
 	} {
-		if !errors.Is(err, fence.ErrArgument) {
-			t.Errorf("%s: got %v, want ErrArgument", name, err)
+		if !errors.Is(err, fence.ErrArgument) || !namesCall.MatchString(err.Error()) {
+			t.Errorf("%s: got %v, want ErrArgument and the name of the call", name, err)
 		}
 	}
 	if fence.Dialect(0).Schema() != "" {

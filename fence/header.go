@@ -19,11 +19,11 @@ const Header = "Redlock-Fence"
 // presents them to its store: see [FromHeader].
 func AddHeader[L Lease[M], M ~string](h http.Header, leases ...L) error {
 	if h == nil {
-		return isNil("header")
+		return in("AddHeader", isNil("header"))
 	}
 	tokens, err := tokensOf(leases)
 	if err != nil {
-		return err
+		return in("AddHeader", err)
 	}
 	for _, t := range tokens {
 		h.Add(Header, fmt.Sprintf("%s %d %s", t.Mode(), t.fence, url.QueryEscape(t.resource)))
@@ -38,7 +38,7 @@ func AddHeader[L Lease[M], M ~string](h http.Header, leases ...L) error {
 func FromHeader(h http.Header, resource string) (Token, error) {
 	found, err := parse(h, func(name string) bool { return name == resource })
 	if err != nil {
-		return Token{}, fmt.Errorf("%q: %w", resource, err)
+		return Token{}, in(fmt.Sprintf("FromHeader: %q", resource), err)
 	}
 	return found[0], nil
 }
@@ -56,7 +56,7 @@ func PermitsFromHeader(h http.Header, name string) ([]Token, error) {
 		return ok && err == nil && k > 0 && k <= maxPermits && strconv.Itoa(k) == number
 	})
 	if err != nil {
-		return nil, fmt.Errorf("permits of %q: %w", name, err)
+		return nil, in(fmt.Sprintf("PermitsFromHeader: %q", name), err)
 	}
 	return found, nil
 }

@@ -42,9 +42,9 @@ func Set[M ~string](ctx context.Context, rdb redis.Scripter, key string, value a
 		err = isNil("value")
 	}
 	if err != nil {
-		return err
+		return in("Set", err)
 	}
-	_, err = run(ctx, rdb, key, t, value)
+	_, err = run(ctx, "Set", rdb, key, t, value)
 	return err
 }
 
@@ -55,9 +55,9 @@ func Set[M ~string](ctx context.Context, rdb redis.Scripter, key string, value a
 func Get[M ~string](ctx context.Context, rdb redis.Scripter, key string, lease Lease[M]) (string, error) {
 	t, err := tokenOf(lease)
 	if err != nil {
-		return "", err
+		return "", in("Get", err)
 	}
-	reply, err := run(ctx, rdb, key, t)
+	reply, err := run(ctx, "Get", rdb, key, t)
 	switch {
 	case err != nil:
 		return "", err
@@ -68,15 +68,15 @@ func Get[M ~string](ctx context.Context, rdb redis.Scripter, key string, lease L
 }
 
 // run runs the script and compares the token that it returns.
-func run(ctx context.Context, rdb redis.Scripter, key string, t Token, value ...any) ([]string, error) {
+func run(ctx context.Context, name string, rdb redis.Scripter, key string, t Token, value ...any) ([]string, error) {
 	switch {
 	case ctx == nil:
-		return nil, isNil("context")
+		return nil, in(name, isNil("context"))
 	case isNone(rdb):
-		return nil, isNil("client of the store")
+		return nil, in(name, isNil("client of the store"))
 	}
 	if _, queues := rdb.(redis.Pipeliner); queues {
-		return nil, fmt.Errorf("%w: a pipeline of the store does not answer: give its client", ErrArgument)
+		return nil, in(name, errors.New("a pipeline of the store does not answer: give its client"))
 	}
 	reply, err := present.Run(ctx, rdb, []string{key}, append([]any{t.resource, t.fence, t.Mode()}, value...)...).StringSlice()
 	if err != nil {

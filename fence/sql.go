@@ -117,21 +117,25 @@ type Beginner interface {
 // d cannot be right. Otherwise it is that of do or of the database. After an error nothing is
 // written, unless the commit failed: then the program cannot know.
 func Tx[M ~string](ctx context.Context, db Beginner, d Dialect, lease Lease[M], do func(tx *sql.Tx) error) error {
-	return TxAll(ctx, db, d, []Lease[M]{lease}, do)
+	return txAll(ctx, "Tx", db, d, []Lease[M]{lease}, do)
 }
 
 // TxAll is [Tx] under several leases, as those of Parts in packages several and semaphore. Each token is
 // compared with those of its own resource. A permit of a semaphore is a resource of its own. If one
 // token is too small, nothing is written.
 func TxAll[L Lease[M], M ~string](ctx context.Context, db Beginner, d Dialect, leases []L, do func(tx *sql.Tx) error) error {
+	return txAll(ctx, "TxAll", db, d, leases, do)
+}
+
+func txAll[L Lease[M], M ~string](ctx context.Context, name string, db Beginner, d Dialect, leases []L, do func(tx *sql.Tx) error) error {
 	claim, err := claimOf(ctx, d, leases)
 	switch {
 	case err != nil:
-		return err
+		return in(name, err)
 	case isNone(db):
-		return isNil("database")
+		return in(name, isNil("database"))
 	case do == nil:
-		return isNil("function")
+		return in(name, isNil("function"))
 	}
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -154,9 +158,9 @@ func Claim[L Lease[M], M ~string](ctx context.Context, tx *sql.Tx, d Dialect, le
 	claim, err := claimOf(ctx, d, leases)
 	switch {
 	case err != nil:
-		return err
+		return in("Claim", err)
 	case tx == nil:
-		return isNil("transaction")
+		return in("Claim", isNil("transaction"))
 	}
 	return claim(ctx, tx)
 }
@@ -189,18 +193,19 @@ func claimOf[L Lease[M], M ~string](ctx context.Context, d Dialect, leases []L) 
 // ClaimRow is [Claim] at a row of the program's own table, which the caller finds by key. The row
 // must exist: otherwise the error matches [sql.ErrNoRows].
 func ClaimRow[M ~string](ctx context.Context, tx *sql.Tx, c Column, key any, lease Lease[M]) error {
+	const name = "ClaimRow"
 	s, err := c.statements(false)
 	if err != nil {
-		return err
+		return in(name, err)
 	}
 	t, err := tokenOf(lease)
 	switch {
 	case err != nil:
-		return err
+		return in(name, err)
 	case ctx == nil:
-		return isNil("context")
+		return in(name, isNil("context"))
 	case tx == nil:
-		return isNil("transaction")
+		return in(name, isNil("transaction"))
 	}
 	return s.present(ctx, tx, key, t)
 }
@@ -244,7 +249,7 @@ func Changed(result sql.Result, err error) error {
 	case err != nil:
 		return err
 	case result == nil:
-		return isNil("result")
+		return in("Changed", isNil("result"))
 	}
 	if n, err := result.RowsAffected(); n > 0 || err != nil {
 		return err
