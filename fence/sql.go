@@ -215,7 +215,12 @@ func (s statements) present(ctx context.Context, tx *sql.Tx, key any, t Token) (
 	var seen int64
 	switch {
 	case t.shared:
-		err = tx.QueryRowContext(ctx, s.check, key).Scan(&seen)
+		if s.plant != "" && s.look != "" { // in MySQL two that miss the row lock the gap, and would wait for each other's insert
+			_, err = tx.ExecContext(ctx, s.plant, key)
+		}
+		if err == nil {
+			err = tx.QueryRowContext(ctx, s.check, key).Scan(&seen)
+		}
 		if errors.Is(err, sql.ErrNoRows) && s.plant != "" {
 			if _, err = tx.ExecContext(ctx, s.plant, key); err == nil {
 				err = tx.QueryRowContext(ctx, s.check, key).Scan(&seen)

@@ -146,6 +146,23 @@ func TestReaders(t *testing.T) {
 	})
 }
 
+// Readers that come before any writer, at the same time, do not wait for each other in a circle.
+func TestReadersComeFirst(t *testing.T) {
+	onEach(t, func(t *testing.T, d database, db *sql.DB) {
+		var readers sync.WaitGroup
+		for range 6 {
+			readers.Go(func() {
+				for i := range 25 {
+					if err := fence.Tx(t.Context(), db, d.dialect, reader(t, fmt.Sprint("a", i), 7), func(*sql.Tx) error { return nil }); err != nil {
+						t.Errorf("resource %d: got %v, want no deadlock", i, err)
+					}
+				}
+			})
+		}
+		readers.Wait()
+	})
+}
+
 // While a reader reads, a writer waits: at every level the reader sees all of a write or nothing.
 //
 // Control: without the token a reader sees the half at READ COMMITTED.
