@@ -57,6 +57,44 @@ func TestInspectWithClocksApart(t *testing.T) {
 	}
 }
 
+// The clocks of all masters are put back together. A resource that was used before cannot be locked until they have caught
+// up with its fencing counter, and is not FREE. Another one is.
+func TestInspectWithClocksPutBack(t *testing.T) {
+	nodes := redistest.Skewed(t, 3)
+	addrs := redistest.Addrs(nodes)
+	l := locktest.Open(t, addrs)
+	locktest.Must(t, admin.Bootstrap(t.Context(), l))
+	locktest.Unlock(t, locktest.Lock(t, l, inspected))
+	locktest.Must(t, l.Close())
+	for _, n := range nodes {
+		locktest.Must(t, n.StepClock(-30*time.Second))
+	}
+	in, err := inspection(t, addrs)
+	wantVerdict(t, in, err, admin.VerdictQuarantined)
+	again := locktest.Open(t, addrs)
+	if _, err := again.TryLock(t.Context(), inspected); !errors.Is(err, redlock.ErrNoQuorum) {
+		t.Errorf("got %v, want ErrNoQuorum", err)
+	}
+	in, err = admin.Inspect(t.Context(), again, "another")
+	wantVerdict(t, in, err, admin.VerdictFree)
+}
+
+// A key that is no fencing counter stands in its place: no lease is granted, and the resource is not FREE.
+func TestInspectWithAWrongCounter(t *testing.T) {
+	c := locktest.Start(t, 3)
+	for _, set := range [][]any{{"set", "redlock:" + inspected + "~fence", "x"}, {"set", "redlock:" + inspected + "~fence", "-5"}, {"lpush", "redlock:" + inspected + "~fence", "x"}} {
+		for _, n := range c.Nodes {
+			locktest.Must(t, errors.Join(n.Del(t.Context(), "redlock:"+inspected+"~fence").Err(), n.Do(t.Context(), set...).Err()))
+		}
+		l := locktest.Open(t, c.Addrs)
+		if _, err := l.TryLock(t.Context(), inspected); redlock.Reason(err) != "wrong_type" {
+			t.Errorf("%v: got %v, want the reason wrong_type", set, err)
+		}
+		in, err := admin.Inspect(t.Context(), l, inspected)
+		wantVerdict(t, in, err, admin.VerdictQuarantined)
+	}
+}
+
 // Each verdict, on real masters. Source: ALGORITHM section 2.
 func TestInspect(t *testing.T) {
 	nodes := redistest.Masters(t, 3)
