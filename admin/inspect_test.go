@@ -3,7 +3,9 @@ package admin_test
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -92,6 +94,15 @@ func TestInspectWithAWrongCounter(t *testing.T) {
 		}
 		in, err := admin.Inspect(t.Context(), l, inspected)
 		wantVerdict(t, in, err, admin.VerdictQuarantined)
+	}
+	for _, n := range c.Nodes { // the largest number
+		locktest.Must(t, n.Set(t.Context(), "redlock:far~fence", int64(math.MaxInt64), 0).Err())
+	}
+	l := locktest.Open(t, c.Addrs)
+	in, err := admin.Inspect(t.Context(), l, "far")
+	wantVerdict(t, in, err, admin.VerdictQuarantined)
+	if _, err = l.TryLock(t.Context(), "far"); !errors.Is(err, redlock.ErrNoQuorum) || strings.Contains(err.Error()+in.Masters[0].NoVote.Error(), "is -") {
+		t.Errorf("got %v and %v, want ErrNoQuorum, and how far it is ahead", err, in.Masters[0].NoVote)
 	}
 }
 

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -106,7 +107,7 @@ func (r Reply) Refusal(k *Key) error {
 		}
 		return ErrUnseeded
 	case wire.Ahead:
-		return &KeyError{Key: k.Lock + wire.FenceSuffix, Err: Ahead(time.Duration(r.Extra) * time.Millisecond)}
+		return &KeyError{Key: k.Lock + wire.FenceSuffix, Err: Ahead(time.Duration(min(r.Extra, math.MaxInt64/1_000_000)) * time.Millisecond)}
 	case wire.BadType:
 		key := k.Lock
 		switch r.Extra {
