@@ -119,8 +119,8 @@ func (r room) inspect(ctx context.Context, resource string) (Inspection, []node.
 	failed := r.quorumError("inspect", resource, r.Quorum, redlock.ErrNoQuorum)
 	for i, n := range r.Nodes.Nodes() {
 		found[i].Err = errs[i]
-		if found[i].Void == nil {
-			found[i].Void = n.TooFarNow() // the others' clocks were perhaps not known when it answered
+		if errs[i] == nil { // and the clocks of the others were perhaps not known when the node answered
+			found[i].Void = cmp.Or(found[i].Void, n.TooFarNow(), found[i].Unfit)
 		}
 		in.Masters = append(in.Masters, masterLock(n.Addr(), &found[i]))
 		in.Waiting = max(in.Waiting, found[i].Waiting)

@@ -44,6 +44,7 @@ func TestInspectWithClocksApart(t *testing.T) {
 	addrs := redistest.Addrs(nodes)
 	l := locktest.Open(t, addrs)
 	locktest.Must(t, admin.Bootstrap(t.Context(), l))
+	locktest.Unlock(t, locktest.Lock(t, l, inspected)) // the counter is ahead of the clock that is put back
 	locktest.Must(t, l.Close())
 	for i, step := range []time.Duration{-time.Hour, time.Hour} {
 		locktest.Must(t, nodes[i].StepClock(step))
@@ -52,7 +53,7 @@ func TestInspectWithClocksApart(t *testing.T) {
 		in, err := inspection(t, addrs)
 		wantVerdict(t, in, err, admin.VerdictQuarantined)
 		for i, want := range []bool{true, true, false} {
-			if m := in.Masters[i]; (m.NoVote != nil) != want {
+			if m := in.Masters[i]; (m.NoVote != nil) != want || want && !strings.Contains(m.NoVote.Error(), "from the median") {
 				t.Errorf("%s: got %v, want no vote: %v", m.Master, m.NoVote, want)
 			}
 		}

@@ -16,6 +16,7 @@ type Held struct {
 	Err        error         // why the node did not answer; nil if it did
 	Quarantine time.Duration // how long the node has no vote yet
 	Void       error         // why the node's vote would not count, as in quarantine; nil if it would
+	Unfit      error         // why the fencing counter lets no lease be granted; nil if it does
 	RoundTrip  time.Duration
 	Waiting    int // processes in the node's queue for the lock
 

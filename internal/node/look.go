@@ -83,11 +83,11 @@ func (n *Node) look(ctx context.Context, key string) (h Held, err error) {
 	h.Void = n.Standing().Void(a.received, true)
 	// What lua/acquire.lua refuses, too.
 	switch c, wrong := strconv.ParseInt(counter, 10, 64); {
-	case h.Void != nil || counter == "":
+	case counter == "":
 	case wrong != nil || c < 0:
-		h.Void = &KeyError{key + wire.FenceSuffix, reason.WrongType}
+		h.Unfit = &KeyError{key + wire.FenceSuffix, reason.WrongType}
 	case c > most:
-		h.Void = &KeyError{key + wire.FenceSuffix, Ahead(time.Duration(min(c-micros, most)) * time.Microsecond)}
+		h.Unfit = &KeyError{key + wire.FenceSuffix, Ahead(time.Duration(min(c-micros, most)) * time.Microsecond)}
 	}
 	if h.Quarantine > 0 {
 		h.Void = Quarantine(h.Quarantine)
