@@ -303,7 +303,8 @@ func TestBadArguments(t *testing.T) {
 			t.Errorf("%s: got %v, want ErrConfig and not ErrNotAcquired", name, err)
 		}
 	}
-	if err := any(strings.Repeat("n", redlock.MaxResourceLength-1), 10)(); err == nil || !strings.Contains(err.Error(), "has 511 bytes: at most 509 are") {
+	err := any(strings.Repeat("n", redlock.MaxResourceLength-1), 10)()
+	if err == nil || !strings.Contains(err.Error(), "has 511 bytes: at most 509 are") {
 		t.Errorf("got %v, want the length of the name that was given, and what is allowed", err)
 	}
 	if keys, err := c.Nodes[0].DBSize(t.Context()).Result(); err != nil || keys != 1 {

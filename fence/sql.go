@@ -127,7 +127,9 @@ func TxAll[L Lease[M], M ~string](ctx context.Context, db Beginner, d Dialect, l
 	return txAll(ctx, "TxAll", db, d, leases, do)
 }
 
-func txAll[L Lease[M], M ~string](ctx context.Context, name string, db Beginner, d Dialect, leases []L, do func(tx *sql.Tx) error) error {
+func txAll[L Lease[M], M ~string](
+	ctx context.Context, name string, db Beginner, d Dialect, leases []L, do func(tx *sql.Tx) error,
+) error {
 	claim, err := claimOf(ctx, d, leases)
 	switch {
 	case err != nil:
@@ -215,7 +217,7 @@ func (s statements) present(ctx context.Context, tx *sql.Tx, key any, t Token) (
 	var seen int64
 	switch {
 	case t.shared:
-		if s.plant != "" && s.look != "" { // in MySQL two that miss the row lock the gap, and would wait for each other's insert
+		if s.plant != "" && s.look != "" { // MySQL: two that miss the row lock the gap, and wait for each other's insert
 			_, err = tx.ExecContext(ctx, s.plant, key)
 		}
 		if err == nil {
@@ -237,7 +239,8 @@ func (s statements) present(ctx context.Context, tx *sql.Tx, key any, t Token) (
 		return fmt.Errorf("fence: present token %d of %q: %w", t.fence, t.resource, err)
 	}
 	if !t.shared && seen < t.fence {
-		return fmt.Errorf("%w: the column of the tokens has %d after token %d of %q: it must be a 64-bit integer", ErrArgument, seen, t.fence, t.resource)
+		return fmt.Errorf("%w: the column of the tokens has %d after token %d of %q: it must be a 64-bit integer",
+			ErrArgument, seen, t.fence, t.resource)
 	}
 	return t.compare(seen)
 }

@@ -17,7 +17,8 @@ func TestOutputIsLost(t *testing.T) {
 			t.Errorf("%s: got code %d, %q; want code %d and the reason", args, code, &stderr, exitFailed)
 		}
 	}
-	for _, args := range []string{"status k", "doctor", "break k --yes", "list"} { // what is wrong with the masters weighs more
+	// What is wrong with the masters weighs more.
+	for _, args := range []string{"status k", "doctor", "break k --yes", "list"} {
 		for _, format := range []string{"text", "json"} {
 			var stderr bytes.Buffer
 			args := append(strings.Fields(args), "--masters", "127.0.0.1:1", "-o", format)

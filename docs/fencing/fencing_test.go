@@ -153,7 +153,9 @@ func TestReadersComeFirst(t *testing.T) {
 		for range 6 {
 			readers.Go(func() {
 				for i := range 25 {
-					if err := fence.Tx(t.Context(), db, d.dialect, reader(t, fmt.Sprint("a", i), 7), func(*sql.Tx) error { return nil }); err != nil {
+					lease := reader(t, fmt.Sprint("a", i), 7)
+					err := fence.Tx(t.Context(), db, d.dialect, lease, func(*sql.Tx) error { return nil })
+					if err != nil {
 						t.Errorf("resource %d: got %v, want no deadlock", i, err)
 					}
 				}
@@ -406,7 +408,8 @@ func TestDeadlock(t *testing.T) {
 				if err := errors.Join(errs[:]...); (err == nil) != unprotected {
 					t.Errorf("got %v, want no error: %v", err, unprotected)
 				}
-				if got, want := value(t, db, `SELECT sum(amount) FROM stock`), map[bool]string{false: "2", true: "102"}[unprotected]; got != want {
+				want := map[bool]string{false: "2", true: "102"}[unprotected]
+				if got := value(t, db, `SELECT sum(amount) FROM stock`); got != want {
 					t.Errorf("got a sum of %s, want %s", got, want)
 				}
 				must(t, fence.Tx(t.Context(), db, d.dialect, fence.NewToken(victim, 7), func(*sql.Tx) error { return nil }))

@@ -135,7 +135,8 @@ func hinted(err error) error {
 	case strings.Contains(err.Error(), "DB index"):
 		return &Marked{reason.Unsupported, fmt.Errorf("%w (the address names a database that the server does not have)", err)}
 	case sentinelSays.MatchString(err.Error()):
-		return &Marked{reason.Unsupported, fmt.Errorf("%w (a Sentinel says so, and is no master: see \"Commands\" in docs/operations.md)", err)}
+		const hint = "(a Sentinel says so, and is no master: see \"Commands\" in docs/operations.md)"
+		return &Marked{reason.Unsupported, fmt.Errorf("%w %s", err, hint)}
 	}
 	return &Marked{reason.Unsupported, fmt.Errorf("%w (see \"Commands\" in docs/operations.md)", err)}
 }

@@ -107,7 +107,8 @@ func (r Reply) Refusal(k *Key) error {
 		}
 		return ErrUnseeded
 	case wire.Ahead:
-		return &KeyError{Key: k.Lock + wire.FenceSuffix, Err: Ahead(time.Duration(min(r.Extra, math.MaxInt64/1_000_000)) * time.Millisecond)}
+		millis := time.Duration(min(r.Extra, math.MaxInt64/1_000_000))
+		return &KeyError{Key: k.Lock + wire.FenceSuffix, Err: Ahead(millis * time.Millisecond)}
 	case wire.BadType:
 		key := k.Lock
 		switch r.Extra {

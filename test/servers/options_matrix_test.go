@@ -391,7 +391,8 @@ func TestSentinelIsNoMaster(t *testing.T) {
 	for _, url := range []string{"redis://" + addr, "redis://" + addr + "/3"} {
 		locker, err := redlock.New([]string{url})
 		locktest.Must(t, err)
-		if _, err = locker.Lock(t.Context(), "a"); !errors.Is(err, redlock.ErrMasters) || !strings.Contains(err.Error(), "Sentinel") {
+		_, err = locker.Lock(t.Context(), "a")
+		if !errors.Is(err, redlock.ErrMasters) || !strings.Contains(err.Error(), "Sentinel") {
 			t.Errorf("%s: got %v, want ErrMasters and the word Sentinel", url, err)
 		}
 		locktest.Must(t, locker.Close())

@@ -23,8 +23,8 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// Each option of the library is run on real masters: while two of three are well, refuse, hang or want another password, with a
-// Locker that was connected before and with a new one, and when they are well again.
+// Each option of the library is run on real masters: while two of three are well, refuse, hang or want another password,
+// with a Locker that was connected before and with a new one, and when they are well again.
 func TestOptionsInEachState(t *testing.T) {
 	t.Parallel()
 	redistest.Server(t)

@@ -12,7 +12,8 @@ local marker = try('HMGET', KEYS[1], 'run')
 local present = not marker.err and marker[1] and {KEYS[1], 'run', marker[1]} or {key}
 local reply = {}
 for i, command in ipairs({
-  {'HMGET', key, 'run'}, {'HSET', unpack(present)}, {'GETRANGE', key, '0', '255'}, {'SET', key, '', 'XX'}, {'PTTL', key}, {'PEXPIRE', key, '1'},
+  {'HMGET', key, 'run'}, {'HSET', unpack(present)}, {'GETRANGE', key, '0', '255'}, {'SET', key, '', 'XX'}, {'PTTL', key},
+  {'PEXPIRE', key, '1'},
   {'DEL', key}, {'EXISTS', key}, {'ZADD', key, 'XX', '1', '-'}, {'ZREM', key, '-'}, {'ZCARD', key}, {'ZRANK', key, '-'},
   {'HGET', key, '-'}, {'HDEL', key, '-'}, {'ZSCORE', key, '-'}, {'ZREMRANGEBYSCORE', key, '0', '0'}, {'ZRANGE', key, '0', '0'},
 }) do
